@@ -1,0 +1,86 @@
+package ddp
+
+import "errors"
+
+// LLP is what DDP stands on (RFC 5041 section 3): whole DDP segments over a
+// reliable lower layer. mpa.Conn, the SCTP adaptation and the in-memory twin
+// of iwarptest implement it.
+//
+// The sending half (Append, TryFlush, Flush) is used by one goroutine at a
+// time under the caller's lock; the receiving half (Receive) by one goroutine.
+// The halves do not share a lock.
+type LLP interface {
+	// MULPDU is the current maximum size in bytes of a DDP segment, header
+	// included (RFC 5041 section 5, RFC 5044 section 4.5).
+	MULPDU() int
+
+	// Append frames one DDP segment, hdr followed by the payload slices, into
+	// the pending batch. hdr is copied; the payload slices are referenced until
+	// a flush has reported the batch done, but the sgl array itself is not
+	// kept. A segment above 65,535 bytes or an unusable connection is an error.
+	Append(hdr []byte, sgl [][]byte) error
+
+	// Full reports that the batch should be flushed before the next Append.
+	Full() bool
+
+	// TryFlush writes as much of the pending batch as the lower layer takes
+	// without blocking. done means that nothing of it is left, so payload
+	// memory may be reused.
+	TryFlush() (done bool, err error)
+
+	// Flush writes the pending batch, blocking as long as it takes. Close
+	// unblocks it.
+	Flush() error
+
+	// Receive hands incoming segments to s until the stream ends and returns
+	// why: io.EOF for a graceful end between segments, otherwise an error (a
+	// *Error where the peer broke a rule of the LLP or s reported one).
+	Receive(s Sink) error
+
+	// CloseWrite ends the sending direction gracefully, after a flush (TCP FIN,
+	// SCTP shutdown).
+	CloseWrite() error
+
+	// Close ends the stream at once and unblocks everything. Idempotent.
+	Close() error
+}
+
+// Sink takes received segments from an LLP. All calls come from the goroutine
+// that runs LLP.Receive.
+type Sink interface {
+	// Segment takes one whole segment whose integrity the LLP has verified. seg
+	// is valid only during the call. An error ends Receive, which returns it.
+	Segment(seg []byte) error
+
+	// Direct asks, for a segment of total bytes of which only the first are
+	// here, where its payload goes, so that it can be read straight into
+	// place. The LLP calls it only when no CRC has to be verified first, and
+	// with at least the first MaxHeaderLen bytes or the whole segment. ok false:
+	// the LLP collects the whole segment and calls Segment. ok true: hdrLen
+	// bytes of head were consumed; the remaining total-hdrLen bytes are
+	// delivered through DirectBuffer and DirectDone.
+	Direct(head []byte, total int) (hdrLen int, ok bool, err error)
+
+	// DirectBuffer acquires the memory for the next bytes of the current
+	// direct segment. It is held until DirectDone, which must follow without
+	// blocking in between: a revocation waits for it.
+	DirectBuffer() ([]byte, error)
+
+	// DirectDone reports that n bytes were placed at the start of the last
+	// DirectBuffer and releases it. When the segment is complete it is
+	// delivered from within this call.
+	DirectDone(n int) error
+
+	// BatchEnd is called when everything that one read of the lower layer
+	// brought has been handed over, before the LLP may block: the time to
+	// notify consumers.
+	BatchEnd()
+}
+
+// MaxHeaderLen is the size in bytes of the longest DDP header together with
+// the RDMAP fields that follow it and decide on placement (the untagged
+// header, RFC 5041 section 4.3).
+const MaxHeaderLen = 18
+
+// ErrClosed is returned by an LLP after Close.
+var ErrClosed = errors.New("ddp: stream closed")
