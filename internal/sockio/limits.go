@@ -1,0 +1,13 @@
+package sockio
+
+const (
+	// maxIovecs is the kernel's limit of slices per call (IOV_MAX); a call with
+	// more fails with EMSGSIZE.
+	maxIovecs = 1024
+
+	// waitBuffer is the size in bytes of the buffer in which a Reader waits on
+	// a connection that has no file descriptor: such a connection can only be
+	// waited for by reading from it. Large enough for a few network packets per
+	// read, small enough to be kept by an idle stream.
+	waitBuffer = 8 << 10
+)

@@ -1,0 +1,160 @@
+package sockio
+
+import (
+	"io"
+	"net"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Reader reads from a connection and holds no buffer while it waits. It is not
+// safe for concurrent use.
+type Reader struct {
+	conn net.Conn
+	raw  syscall.RawConn // nil: no file descriptor, see WaitReadable
+
+	iov   []unix.Iovec
+	msg   unix.Msghdr
+	n     int
+	errno syscall.Errno
+	woken bool
+	peek  byte
+
+	try  func(fd uintptr)      // for RawConn.Control: one read, never waits
+	wait func(fd uintptr) bool // for RawConn.Read: waits for data
+
+	// Without a file descriptor: what WaitReadable has read ahead.
+	ahead []byte
+	buf   []byte
+	err   error // after ahead
+}
+
+// NewReader returns a Reader on c.
+func NewReader(c net.Conn) *Reader {
+	r := &Reader{conn: c, raw: rawConn(c)}
+	r.try = r.receive
+	r.wait = func(fd uintptr) bool {
+		// The first call looks whether there is data already: what arrived before
+		// RawConn.Read began would not wake it. Later calls are wake-ups.
+		if r.woken {
+			return true
+		}
+		r.woken = true
+		for {
+			_, _, errno := syscall.Syscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&r.peek)), 1,
+				unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+			if errno != unix.EINTR {
+				return errno != unix.EAGAIN
+			}
+		}
+	}
+	return r
+}
+
+// TryReadv reads into bufs, one after the other, what can be had without
+// blocking. It returns ErrWouldBlock when that is nothing and io.EOF at the
+// end of the stream. Fewer bytes than bufs hold mean that there was no more at
+// the time: the caller may go to WaitReadable at once. Deadlines do not matter
+// to it.
+func (r *Reader) TryReadv(bufs [][]byte) (n int, err error) {
+	if r.raw == nil {
+		return r.readAhead(bufs)
+	}
+	r.iov = r.iov[:0]
+	for _, b := range bufs {
+		if len(b) > 0 && len(r.iov) < maxIovecs {
+			v := unix.Iovec{Base: unsafe.SliceData(b)}
+			v.SetLen(len(b))
+			r.iov = append(r.iov, v)
+		}
+	}
+	if len(r.iov) == 0 {
+		return 0, nil
+	}
+	err = r.raw.Control(r.try)
+	clear(r.iov)
+	switch {
+	case err != nil:
+		return 0, err
+	case r.errno == unix.EAGAIN:
+		return 0, ErrWouldBlock
+	case r.errno != 0:
+		return 0, opError(r.conn, "read", "recvmsg", r.errno)
+	case r.n == 0:
+		return 0, io.EOF
+	}
+	return r.n, nil
+}
+
+// receive makes one system call.
+func (r *Reader) receive(fd uintptr) {
+	for {
+		var n uintptr
+		if len(r.iov) == 1 {
+			n, _, r.errno = syscall.Syscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(r.iov[0].Base)), uintptr(r.iov[0].Len),
+				unix.MSG_DONTWAIT, 0, 0)
+		} else {
+			r.msg.Iov = &r.iov[0]
+			r.msg.SetIovlen(len(r.iov))
+			n, _, r.errno = syscall.Syscall(unix.SYS_RECVMSG, fd, uintptr(unsafe.Pointer(&r.msg)), unix.MSG_DONTWAIT)
+			r.msg.Iov = nil
+		}
+		if r.errno != unix.EINTR {
+			r.n = int(n)
+			return
+		}
+	}
+}
+
+// WaitReadable waits until there may be something to read: data, the end of
+// the stream or an error, which TryReadv then reports. A wake-up for nothing is
+// possible. It honours the read deadline and ends when the connection is
+// closed. On a connection without a file descriptor it has to read in order to
+// wait, into a buffer of 8 KiB of its own that TryReadv then empties.
+func (r *Reader) WaitReadable() error {
+	if r.raw == nil {
+		return r.fill()
+	}
+	r.woken = false
+	return r.raw.Read(r.wait)
+}
+
+// fill reads ahead. An error of the connection is TryReadv's to report, except
+// a deadline, after which the caller may come back.
+func (r *Reader) fill() error {
+	if len(r.ahead) > 0 || r.err != nil {
+		return nil
+	}
+	if r.buf == nil {
+		r.buf = make([]byte, waitBuffer)
+	}
+	n, err := r.conn.Read(r.buf)
+	r.ahead = r.buf[:n]
+	if ne, ok := err.(net.Error); ok && ne.Timeout() {
+		if n > 0 {
+			return nil
+		}
+		return err
+	}
+	r.err = err
+	return nil
+}
+
+func (r *Reader) readAhead(bufs [][]byte) (n int, err error) {
+	room := 0
+	for _, b := range bufs {
+		c := copy(b, r.ahead)
+		r.ahead = r.ahead[c:]
+		n += c
+		room += len(b)
+	}
+	switch {
+	case n > 0 || room == 0:
+		return n, nil
+	case r.err != nil:
+		return 0, r.err
+	}
+	return 0, ErrWouldBlock
+}
