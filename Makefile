@@ -1,0 +1,47 @@
+# IronWarp. Everything here is a Go program; this file only names them.
+
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -X main.version=$(VERSION)
+
+# One place to move the linter's version; `go run` fetches exactly this one.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
+
+.PHONY: help build install test demo bench lint fmt clean need-go
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
+
+need-go:
+	@command -v $(GO) >/dev/null || { echo "make: Go 1.26 or later is needed, and '$(GO)' is not in PATH: https://go.dev/dl/" >&2; exit 1; }
+
+build: need-go ## build bin/ironwarp
+	@mkdir -p bin
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ironwarp ./cmd/ironwarp
+
+install: build ## install the program and the systemd unit under PREFIX (/usr/local)
+	install -D -m 0755 bin/ironwarp $(DESTDIR)$(PREFIX)/bin/ironwarp
+
+test: need-go ## all tests that can run here; as root it installs what they need
+	@$(GO) run ./internal/tools/deps -optional test
+	@mkdir -p .cache
+	@$(GO) run ./internal/tools/testreport -summary .cache/test-summary $(PKG)
+
+demo: need-go ## the main job on two hosts in namespaces, as root (ARGS=--keep to look around)
+	@$(GO) run ./integration/demo $(ARGS)
+
+bench: need-go ## the speed table beside its rivals (ROWS=regexp to choose)
+	@$(GO) run ./internal/tools/deps -optional bench
+	@$(GO) run ./bench -rows '$(ROWS)' $(ARGS)
+
+lint: need-go build ## gofmt, vet, staticcheck and the project's own checks
+	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt -w these files:"; echo "$$out"; exit 1; fi
+	@$(GO) vet ./...
+	@$(GO) run $(STATICCHECK) ./...
+	@$(GO) run ./internal/tools/lint -binary bin/ironwarp
+
+fmt: need-go ## gofmt all files
+	@gofmt -w $$(git ls-files '*.go')
+
+clean: ## remove what make built
+	rm -rf bin .cache bench/latest.json

@@ -1,0 +1,37 @@
+package main
+
+// debPackage is a Debian package and the files by which its presence is
+// recognised: all of them must exist. A name without a slash is looked up in
+// PATH and the sbin directories; one with a slash is a glob.
+type debPackage struct {
+	name  string
+	files []string
+	why   string
+}
+
+const plugins = "/usr/lib/ipsec/plugins/libstrongswan-"
+
+var (
+	cc         = debPackage{"gcc", []string{"gcc"}, "the race detector needs a C compiler"}
+	libc       = debPackage{"libc6-dev", []string{"/usr/include/stdlib.h"}, "the race detector needs the C library's headers"}
+	iproute    = debPackage{"iproute2", []string{"ip"}, "network namespaces and veth pairs"}
+	charon     = debPackage{"strongswan-charon", []string{"/usr/lib/ipsec/charon"}, "the IKE daemon"}
+	swanctl    = debPackage{"strongswan-swanctl", []string{plugins + "vici.so"}, "strongSwan's control interface (VICI)"}
+	swanStd    = debPackage{"libstrongswan-standard-plugins", []string{plugins + "gcm.so", plugins + "openssl.so"}, "AES-GCM and ECP groups for IKE"}
+	swanExtra  = debPackage{"libstrongswan-extra-plugins", []string{plugins + "curve25519.so", plugins + "ctr.so"}, "more IKE and ESP algorithms"}
+	charonPlug = debPackage{"libcharon-extra-plugins", []string{plugins + "kernel-libipsec.so"}, "ESP in user space, where the kernel has none"}
+	tcpdump    = debPackage{"tcpdump", []string{"tcpdump"}, "captures what is on the wire"}
+	tshark     = debPackage{"tshark", []string{"tshark"}, "an independent dissector of what is on the wire"}
+	e2fsprogs  = debPackage{"e2fsprogs", []string{"mke2fs", "e2fsck"}, "makes and checks ext4 images"}
+	fio        = debPackage{"fio", []string{"fio"}, "load and verification over NBD"}
+	libnbd     = debPackage{"libnbd-bin", []string{"nbdcopy", "nbdinfo"}, "an independent NBD client"}
+	qemuUtils  = debPackage{"qemu-utils", []string{"qemu-img", "qemu-io", "qemu-nbd"}, "an independent NBD client and server"}
+	nbdkit     = debPackage{"nbdkit", []string{"nbdkit", "/usr/lib/*/nbdkit/plugins/nbdkit-file-plugin.so"}, "the rival of the fio rows"}
+)
+
+// sets names what each make target needs.
+var sets = map[string][]debPackage{
+	"test":  {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, libnbd, qemuUtils},
+	"demo":  {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, e2fsprogs, fio, libnbd},
+	"bench": {fio, qemuUtils, nbdkit},
+}

@@ -1,0 +1,49 @@
+// Command testreport runs the project's tests and reports them so that people
+// and programs can read the result.
+//
+//	go run ./internal/tools/testreport [-summary FILE] [PACKAGE...]
+//
+// It runs go vet and then two passes of go test: one plain (allocation counts
+// are only true there) and one with the race detector over everything that
+// does not set up host labs. It prints a line per package, the output of
+// failures, the list of skipped tests with their reasons, and last a line
+//
+//	N passed, N failed, N skipped
+//
+// The exit status is 1 if anything failed.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	summary := flag.String("summary", "", "also write the closing line to this `file`")
+	timeout := flag.Duration("timeout", 8*time.Minute, "limit for the tests of one package")
+	flag.Parse()
+	patterns := flag.Args()
+	if len(patterns) == 0 {
+		patterns = []string{"./..."}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	r := &runner{out: os.Stdout, results: newResults(), timeout: *timeout}
+	ok := r.all(ctx, patterns)
+	line := r.closingLine()
+	if *summary != "" {
+		if err := os.WriteFile(*summary, []byte(line+"\n"), 0o644); err != nil {
+			fmt.Fprintf(os.Stderr, "write the closing line: %v\n", err)
+			ok = false
+		}
+	}
+	fmt.Println(line)
+	if !ok {
+		os.Exit(1)
+	}
+}

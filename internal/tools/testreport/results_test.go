@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// feed runs a pass made of events given as "action package test [output]".
+func feed(t *testing.T, r *results, pass string, lines ...string) []packageDone {
+	t.Helper()
+	var b strings.Builder
+	for _, l := range lines {
+		f := strings.SplitN(l, " ", 4)
+		for len(f) < 4 {
+			f = append(f, "")
+		}
+		if f[2] == "-" {
+			f[2] = ""
+		}
+		fmt.Fprintf(&b, "{\"Action\":%q,\"Package\":%q,\"Test\":%q,\"Output\":%q}\n", f[0], f[1], f[2], f[3])
+	}
+	var done []packageDone
+	if err := r.read(strings.NewReader(b.String()), pass, func(d packageDone) { done = append(done, d) }); err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
+func line(r *results) string { return (&runner{results: r}).closingLine() }
+
+func TestParentsCountThroughTheirSubtests(t *testing.T) {
+	r := newResults()
+	feed(t, r, "plain",
+		"run m/a TestT", "run m/a TestT/one", "run m/a TestT/two", "run m/a TestU",
+		"pass m/a TestT/one", "skip m/a TestT/two", "pass m/a TestT", "pass m/a TestU", "pass m/a -")
+	if got, want := line(r), "2 passed, 0 failed, 1 skipped"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestFailureOfOneSubtestIsCountedOnce(t *testing.T) {
+	r := newResults()
+	feed(t, r, "plain",
+		"run m/a TestT", "run m/a TestT/one", "run m/a TestT/two",
+		"pass m/a TestT/one", "fail m/a TestT/two", "fail m/a TestT", "fail m/a -")
+	if got, want := line(r), "1 passed, 1 failed, 0 skipped"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestParentThatFailsByItselfIsCounted(t *testing.T) {
+	r := newResults()
+	feed(t, r, "plain", "run m/a TestT", "run m/a TestT/one",
+		"pass m/a TestT/one", "fail m/a TestT", "fail m/a -")
+	if got, want := line(r), "1 passed, 1 failed, 0 skipped"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestPackageThatDiesFailsItsRunningTest(t *testing.T) {
+	r := newResults()
+	done := feed(t, r, "race", "run m/a TestDone", "pass m/a TestDone", "run m/a TestHangs",
+		"output m/a TestHangs panic: test timed out", "fail m/a -")
+	if got, want := line(r), "1 passed, 1 failed, 0 skipped"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if len(done) != 1 || done[0].failed != 1 || done[0].outcome != failed {
+		t.Errorf("package summary: %+v", done)
+	}
+}
+
+func TestBuildFailureCountsAsFailureAndShowsItsOutput(t *testing.T) {
+	r := newResults()
+	in := `{"ImportPath":"m/a","Action":"build-output","Output":"a.go:1: bad\n"}
+{"ImportPath":"m/a","Action":"build-fail"}
+{"Action":"start","Package":"m/a"}
+{"Action":"fail","Package":"m/a","FailedBuild":"m/a"}
+`
+	if err := r.read(strings.NewReader(in), "plain", func(packageDone) {}); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	run := &runner{out: &out, results: r}
+	if run.report() {
+		t.Error("a build failure was reported as success")
+	}
+	if !strings.Contains(out.String(), "a.go:1: bad") {
+		t.Errorf("the compiler's message is missing:\n%s", out.String())
+	}
+	if got, want := line(r), "0 passed, 1 failed, 0 skipped"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestPassesAreMerged(t *testing.T) {
+	r := newResults()
+	feed(t, r, "race", "run m/a TestAllocs", "skip m/a TestAllocs", "run m/a TestRacy", "fail m/a TestRacy", "fail m/a -")
+	feed(t, r, "plain", "run m/a TestAllocs", "pass m/a TestAllocs", "run m/a TestRacy", "pass m/a TestRacy", "pass m/a -")
+	if got, want := line(r), "1 passed, 1 failed, 0 skipped"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if v := r.tests[testKey{"m/a", "TestRacy"}]; v.pass != "race" {
+		t.Errorf("the failure is attributed to pass %q", v.pass)
+	}
+}
+
+func TestSkipsAreListedByReason(t *testing.T) {
+	r := newResults()
+	feed(t, r, "plain",
+		"run m/a/b/net TestOne", "output m/a/b/net TestOne     one_test.go:10: needs root", "skip m/a/b/net TestOne",
+		"run m/a/b/net TestTwo", "output m/a/b/net TestTwo     one_test.go:20: needs root", "skip m/a/b/net TestTwo", "pass m/a/b/net -")
+	var out bytes.Buffer
+	if !(&runner{out: &out, results: r}).report() {
+		t.Error("skips were reported as failure")
+	}
+	if got := out.String(); strings.Count(got, "needs root") != 1 || !strings.Contains(got, "net TestOne") || !strings.Contains(got, "net TestTwo") {
+		t.Errorf("skip list:\n%s", got)
+	}
+}
+
+func TestFaultOutsideTestsMakesTheRunFail(t *testing.T) {
+	var out bytes.Buffer
+	run := &runner{out: &out, results: newResults()}
+	run.fault("go vet", "x.go:1: suspicious")
+	if run.report() {
+		t.Error("a vet fault was reported as success")
+	}
+	if got, want := run.closingLine(), "0 passed, 1 failed, 0 skipped"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestReadRejectsOutputThatIsNotJSON(t *testing.T) {
+	if err := newResults().read(strings.NewReader("not json\n"), "plain", func(packageDone) {}); err == nil {
+		t.Error("garbage was read without an error")
+	}
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// labPrefix marks packages that set up whole hosts; they drive other
+// processes, so the race detector would find nothing in them.
+const labPrefix = "/integration"
+
+type runner struct {
+	out     io.Writer
+	results *results
+	timeout time.Duration
+	broken  []string // faults that belong to no test
+}
+
+func (r *runner) all(ctx context.Context, patterns []string) bool {
+	pkgs, labs, err := listPackages(ctx, patterns)
+	if err != nil {
+		r.fault("go list", err.Error())
+		return r.report()
+	}
+	r.vet(ctx, patterns)
+	if race, why := raceAvailable(ctx); race {
+		r.pass(ctx, "race", append([]string{"-race"}, pkgs...))
+	} else {
+		fmt.Fprintf(r.out, "the race detector is not used: %s\n", why)
+	}
+	r.pass(ctx, "plain", pkgs)
+	if len(labs) > 0 {
+		// One lab at a time: they share the machine's two cores and its namespaces.
+		r.pass(ctx, "hosts", append([]string{"-p", "1"}, labs...))
+	}
+	return r.report()
+}
+
+func (r *runner) fault(what, text string) {
+	r.broken = append(r.broken, what)
+	fmt.Fprintf(r.out, "FAIL %s\n%s\n", what, strings.TrimRight(text, "\n"))
+}
+
+func listPackages(ctx context.Context, patterns []string) (pkgs, labs []string, err error) {
+	module, err := output(ctx, "go", "list", "-m")
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := output(ctx, "go", append([]string{"list"}, patterns...)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	for p := range strings.FieldsSeq(all) {
+		if strings.HasPrefix(strings.TrimPrefix(p, strings.TrimSpace(module)), labPrefix) {
+			labs = append(labs, p)
+		} else {
+			pkgs = append(pkgs, p)
+		}
+	}
+	return pkgs, labs, nil
+}
+
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, stderr.String())
+	}
+	return string(out), nil
+}
+
+func (r *runner) vet(ctx context.Context, patterns []string) {
+	start := time.Now()
+	cmd := exec.CommandContext(ctx, "go", append([]string{"vet"}, patterns...)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		r.fault("go vet", string(out))
+		return
+	}
+	fmt.Fprintf(r.out, "ok   %-6s %-40s %6.1fs\n", "vet", strings.Join(patterns, " "), time.Since(start).Seconds())
+}
+
+// raceAvailable says whether this toolchain can build with -race.
+func raceAvailable(ctx context.Context) (ok bool, why string) {
+	env, err := output(ctx, "go", "env", "CGO_ENABLED", "CC")
+	if err != nil {
+		return false, err.Error()
+	}
+	f := strings.Fields(env)
+	if len(f) < 2 || f[0] != "1" {
+		return false, "cgo is off (CGO_ENABLED=0 or no C compiler; package gcc)"
+	}
+	if _, err := exec.LookPath(f[1]); err != nil {
+		return false, fmt.Sprintf("no C compiler (%v; package gcc)", err)
+	}
+	if out, err := output(ctx, "go", "build", "-race", "-o", os.DevNull, "runtime/race"); err != nil {
+		return false, fmt.Sprintf("a program does not build with it: %v %s", err, out)
+	}
+	return true, ""
+}
+
+// pass runs go test once and merges what it says. go test runs in a process
+// group of its own, so that an interrupt ends the test binaries with it.
+func (r *runner) pass(ctx context.Context, name string, args []string) {
+	if ctx.Err() != nil {
+		return
+	}
+	args = append([]string{"test", "-json", "-timeout", r.timeout.String()}, args...)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = 20 * time.Second
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	pipe, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		r.fault("go test ("+name+")", err.Error())
+		return
+	}
+	failures := 0
+	readErr := r.results.read(pipe, name, func(d packageDone) {
+		failures += d.failed
+		r.printPackage(name, d)
+	})
+	if readErr != nil {
+		r.fault("go test ("+name+")", fmt.Sprintf("its -json output: %v", readErr))
+		io.Copy(io.Discard, pipe)
+	}
+	if err := cmd.Wait(); err != nil && failures == 0 {
+		r.fault("go test ("+name+")", fmt.Sprintf("%v\n%s", err, stderr.String()))
+	}
+}
+
+func (r *runner) printPackage(pass string, d packageDone) {
+	if d.noTests && d.outcome != failed {
+		return
+	}
+	word := "ok  "
+	if d.outcome == failed {
+		word = "FAIL"
+	}
+	fmt.Fprintf(r.out, "%s %-6s %-40s %6.1fs  %d passed", word, pass, shorten(d.pkg), d.elapsed, d.passed)
+	if d.failed > 0 {
+		fmt.Fprintf(r.out, ", %d failed", d.failed)
+	}
+	if d.skips > 0 {
+		fmt.Fprintf(r.out, ", %d skipped", d.skips)
+	}
+	fmt.Fprintln(r.out)
+}
+
+// shorten drops the host, owner and module of an import path.
+func shorten(pkg string) string {
+	if parts := strings.SplitN(pkg, "/", 4); len(parts) == 4 {
+		return parts[3]
+	}
+	return pkg
+}
+
+func (r *runner) report() bool {
+	bad := r.results.leaves(failed)
+	for _, k := range bad {
+		v := r.results.tests[k]
+		name := k.test
+		if name == "" {
+			name = "(the package itself)"
+		}
+		fmt.Fprintf(r.out, "\n--- FAIL: %s %s [%s]\n", shorten(k.pkg), name, v.pass)
+		for _, line := range clip(v.output, 200) {
+			fmt.Fprint(r.out, "    ", line)
+		}
+	}
+	if skips := r.results.leaves(skipped); len(skips) > 0 {
+		fmt.Fprintf(r.out, "\nskipped, and why:\n")
+		for _, g := range groupSkips(r.results, skips) {
+			fmt.Fprintf(r.out, "  %s\n", g.reason)
+			for _, t := range g.tests {
+				fmt.Fprintf(r.out, "    %s\n", t)
+			}
+		}
+	}
+	fmt.Fprintln(r.out)
+	return len(bad) == 0 && len(r.broken) == 0
+}
+
+type skipGroup struct {
+	reason string
+	tests  []string
+}
+
+func groupSkips(r *results, keys []testKey) []skipGroup {
+	byReason := make(map[string][]string)
+	for _, k := range keys {
+		reason := skipReason(r.tests[k].output)
+		byReason[reason] = append(byReason[reason], shorten(k.pkg)+" "+k.test)
+	}
+	var groups []skipGroup
+	for reason, tests := range byReason {
+		groups = append(groups, skipGroup{reason, tests})
+	}
+	slices.SortFunc(groups, func(a, b skipGroup) int { return strings.Compare(a.reason, b.reason) })
+	return groups
+}
+
+// clip keeps the head and tail of a long output.
+func clip(lines []string, limit int) []string {
+	if len(lines) <= limit {
+		return lines
+	}
+	cut := []string{fmt.Sprintf("... %d lines ...\n", len(lines)-limit)}
+	return slices.Concat(lines[:limit/2], cut, lines[len(lines)-limit/2:])
+}
+
+func (r *runner) closingLine() string {
+	return fmt.Sprintf("%d passed, %d failed, %d skipped",
+		len(r.results.leaves(passed)), len(r.results.leaves(failed))+len(r.broken), len(r.results.leaves(skipped)))
+}
