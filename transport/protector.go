@@ -1,0 +1,41 @@
+package transport
+
+import "context"
+
+// Protector decides whether a Flow may carry data, and says who the
+// authenticated peer is.
+type Protector interface {
+	// Prepare is called before the first packet of an outgoing flow, so that
+	// the guard is in place and an SA is up when it leaves. The flow's local
+	// port may be 0 and its local address invalid. It blocks up to ctx.
+	Prepare(ctx context.Context, f Flow) error
+
+	// Admit is called with the complete flow before a byte of it is read or
+	// written; outgoing tells that this host dialled. It proves that an
+	// installed SA covers the flow and returns the protection under which the
+	// connection lives. It blocks up to ctx. c stays usable until the
+	// Protection is released.
+	Admit(ctx context.Context, f Flow, outgoing bool, c Monitored) (Protection, error)
+}
+
+// Monitored is how a Protector sees whether a flow has traffic waiting.
+type Monitored interface {
+	// Outq is the number of bytes written to the connection which the peer has
+	// not acknowledged (SIOCOUTQ).
+	Outq() (int, error)
+}
+
+// Protection is what one connection lives under. Its methods may be called
+// from several goroutines and do not block.
+type Protection interface {
+	// Peer is the authenticated peer.
+	Peer() Identity
+	// Paused tells that the SA is away at the moment; the stream waits for it.
+	Paused() bool
+	// Kind names the protection for people: "ipsec (kernel ESP)", "ipsec
+	// (userland ESP)", "loopback", "plaintext".
+	Kind() string
+	// Release ends the protection of the flow. It is idempotent; Conn.Close
+	// calls it.
+	Release()
+}
