@@ -1,0 +1,109 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// CheckPeerName says why a name cannot be a peer's, nil if it can.
+func CheckPeerName(s string) error { return checkName(s, MaxPeerName) }
+
+// CheckExportName says why a name cannot be an export's, nil if it can.
+func CheckExportName(s string) error { return checkName(s, MaxExportName) }
+
+// checkName keeps names usable in file names, socket names, URLs, metric labels
+// and IKE connection names without any quoting.
+func checkName(s string, limit int) error {
+	const rule = "letters, digits, dot, dash and underscore, starting with a letter or a digit"
+	switch {
+	case s == "":
+		return errors.New("is empty; a name has " + rule)
+	case len(s) > limit:
+		return fmt.Errorf("has %d bytes; %d are allowed", len(s), limit)
+	}
+	for i := range len(s) {
+		c := s[i]
+		alnum := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !alnum && (i == 0 || c != '.' && c != '-' && c != '_') {
+			return errors.New("is not a valid name; allowed: " + rule)
+		}
+	}
+	return nil
+}
+
+// checkIdentity keeps IKE identities printable, as they end up in tables.
+func checkIdentity(s string) error {
+	if s == "" || len(s) > MaxIdentity {
+		return fmt.Errorf("is not an IKE identity; it has 1 to %d bytes", MaxIdentity)
+	}
+	for _, c := range s {
+		if c < 0x20 || c > 0x7e {
+			return errors.New("is not an IKE identity; use printable ASCII, such as an address, a host name or a distinguished name")
+		}
+	}
+	return nil
+}
+
+func checkPath(s string) error {
+	if s == "" || strings.ContainsRune(s, 0) {
+		return errors.New("is not a file name")
+	}
+	return nil
+}
+
+func checkVICI(s string) error {
+	if rest, ok := strings.CutPrefix(s, "unix://"); ok && strings.HasPrefix(rest, "/") {
+		return nil
+	}
+	return errors.New("is not a VICI socket; write unix:// and an absolute path, such as unix:///var/run/charon.vici")
+}
+
+// ParseAddr reads an IP address that can be a peer's: unicast and without zone.
+func ParseAddr(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("%q is not an IP address", s)
+	}
+	a = a.Unmap()
+	if a.Zone() != "" || a.IsUnspecified() || a.IsMulticast() {
+		return netip.Addr{}, fmt.Errorf("%q is not the unicast address of one host", s)
+	}
+	return a, nil
+}
+
+var sizeUnits = []struct {
+	suffix string
+	shift  uint
+}{{"GiB", 30}, {"MiB", 20}, {"KiB", 10}}
+
+// ParseSize reads an amount of memory: a number of bytes, or one followed by
+// KiB, MiB or GiB.
+func ParseSize(s string) (int64, error) {
+	shift := uint(0)
+	digits := s
+	for _, u := range sizeUnits {
+		if d, ok := strings.CutSuffix(s, u.suffix); ok {
+			digits, shift = strings.TrimSpace(d), u.shift
+			break
+		}
+	}
+	v, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || v < 0 || v > math.MaxInt64>>shift {
+		return 0, fmt.Errorf("%q is not a size; write a number of bytes or one with KiB, MiB or GiB", s)
+	}
+	return v << shift, nil
+}
+
+// FormatSize is the shortest exact text that ParseSize reads back.
+func FormatSize(v int64) string {
+	for _, u := range sizeUnits {
+		if v != 0 && v%(1<<u.shift) == 0 {
+			return strconv.FormatInt(v>>u.shift, 10) + u.suffix
+		}
+	}
+	return strconv.FormatInt(v, 10)
+}

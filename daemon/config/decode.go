@@ -1,0 +1,302 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// decoder walks the syntax tree of one file and collects its faults. It knows
+// YAML's mappings, sequences and scalars and nothing else: anchors, aliases and
+// tags are refused, so that what a file says can be read off it.
+type decoder struct {
+	file string
+	base string // directory that relative file names count from
+	errs Errors
+}
+
+// fields maps each allowed key to what reads its value.
+type fields map[string]func(ast.Node)
+
+// parse returns the root of the only document of a file, nil when it is empty.
+func (d *decoder) parse(data []byte) ast.Node {
+	f, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		pos, msg := Pos{File: d.file}, err.Error()
+		if se, ok := err.(interface {
+			GetToken() *token.Token
+			GetMessage() string
+		}); ok {
+			msg = se.GetMessage()
+			if t := se.GetToken(); t != nil && t.Position != nil {
+				pos.Line, pos.Column = t.Position.Line, t.Position.Column
+			}
+		}
+		d.errs = append(d.errs, &Error{Pos: pos, Msg: "not YAML: " + msg})
+		return nil
+	}
+	var root ast.Node
+	for _, doc := range f.Docs {
+		if doc == nil || doc.Body == nil {
+			continue
+		}
+		if _, comment := doc.Body.(*ast.CommentGroupNode); comment {
+			continue
+		}
+		if root != nil {
+			d.fail(doc.Body, "a second document in one file", "put it into a file of its own")
+			break
+		}
+		root = doc.Body
+	}
+	return root
+}
+
+func (d *decoder) pos(n ast.Node) Pos {
+	p := Pos{File: d.file}
+	t := n.GetToken()
+	if m, ok := n.(*ast.MappingNode); ok && len(m.Values) > 0 && !m.IsFlowStyle {
+		t = m.Values[0].Key.GetToken()
+	}
+	if t != nil && t.Position != nil {
+		p.Line, p.Column = t.Position.Line, t.Position.Column
+	}
+	return p
+}
+
+func (d *decoder) fail(n ast.Node, msg, fix string) {
+	d.errs = append(d.errs, &Error{Pos: d.pos(n), Msg: msg, Fix: fix})
+}
+
+// mapping reads a mapping whose keys are those of f; what names it in messages.
+func (d *decoder) mapping(n ast.Node, what string, f fields) {
+	var values []*ast.MappingValueNode
+	switch m := n.(type) {
+	case *ast.MappingNode:
+		values = m.Values
+	case *ast.MappingValueNode:
+		values = []*ast.MappingValueNode{m}
+	case *ast.NullNode:
+		return
+	default:
+		d.fail(n, fmt.Sprintf("%s is %s", what, kind(n)), "write it as a mapping of "+list(slices.Sorted(maps.Keys(f))))
+		return
+	}
+	for _, v := range values {
+		key, ok := v.Key.(*ast.StringNode)
+		if !ok {
+			d.fail(v.Key, fmt.Sprintf("key %s of %s is not a plain name", v.Key.GetToken().Value, what), "allowed here: "+list(slices.Sorted(maps.Keys(f))))
+			continue
+		}
+		read, ok := f[key.Value]
+		if !ok {
+			fix := "allowed here: " + list(slices.Sorted(maps.Keys(f)))
+			if near := nearest(key.Value, slices.Sorted(maps.Keys(f))); near != "" {
+				fix = fmt.Sprintf("did you mean %q? %s", near, fix)
+			}
+			d.fail(key, fmt.Sprintf("unknown key %q in %s", key.Value, what), fix)
+			continue
+		}
+		read(v.Value)
+	}
+}
+
+// sequence reads each item of a sequence.
+func (d *decoder) sequence(n ast.Node, what string, item func(ast.Node)) {
+	switch s := n.(type) {
+	case *ast.SequenceNode:
+		for _, v := range s.Values {
+			item(v)
+		}
+	case *ast.NullNode:
+	default:
+		d.fail(n, fmt.Sprintf("%s is %s", what, kind(n)), "write it as a list: [a, b] or one line with a dash each")
+	}
+}
+
+func (d *decoder) str(what string, dst *string, check func(string) error) func(ast.Node) {
+	return func(n ast.Node) {
+		s, ok := n.(*ast.StringNode)
+		if !ok {
+			fix := "write a string"
+			if scalar, ok := n.(ast.ScalarNode); ok {
+				fix = fmt.Sprintf("put it in quotes: %q", scalar.GetToken().Value)
+			}
+			d.fail(n, fmt.Sprintf("%s is %s", what, kind(n)), fix)
+			return
+		}
+		if check != nil {
+			if err := check(s.Value); err != nil {
+				d.fail(n, fmt.Sprintf("%s %q %s", what, s.Value, err), "")
+				return
+			}
+		}
+		*dst = s.Value
+	}
+}
+
+func (d *decoder) enum(what string, set func(string), allowed ...string) func(ast.Node) {
+	return func(n ast.Node) {
+		s, ok := n.(*ast.StringNode)
+		if !ok || !slices.Contains(allowed, s.Value) {
+			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), "allowed: "+list(allowed))
+			return
+		}
+		set(s.Value)
+	}
+}
+
+func (d *decoder) boolean(what string, dst *bool) func(ast.Node) {
+	return func(n ast.Node) {
+		b, ok := n.(*ast.BoolNode)
+		if !ok {
+			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), "allowed: true, false")
+			return
+		}
+		*dst = b.Value
+	}
+}
+
+func (d *decoder) integer(what string, lo, hi uint64, set func(uint64)) func(ast.Node) {
+	return func(n ast.Node) {
+		fix := fmt.Sprintf("allowed: %d to %d", lo, hi)
+		i, ok := n.(*ast.IntegerNode)
+		if !ok {
+			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), fix)
+			return
+		}
+		var v uint64
+		switch x := i.Value.(type) {
+		case uint64:
+			v = x
+		case int64:
+			if x < 0 {
+				d.fail(n, fmt.Sprintf("%s is %d", what, x), fix)
+				return
+			}
+			v = uint64(x)
+		}
+		if v < lo || v > hi {
+			d.fail(n, fmt.Sprintf("%s is %d", what, v), fix)
+			return
+		}
+		set(v)
+	}
+}
+
+// size reads an amount of memory: a number of bytes or one with KiB, MiB, GiB.
+func (d *decoder) size(what string, lo int64, set func(int64)) func(ast.Node) {
+	return func(n ast.Node) {
+		text := n.GetToken().Value
+		v, err := ParseSize(text)
+		if err != nil || v < lo {
+			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), fmt.Sprintf("allowed: %s or more, such as 512MiB or 1GiB", FormatSize(lo)))
+			return
+		}
+		set(v)
+	}
+}
+
+func (d *decoder) addr(what string, set func(netip.Addr)) func(ast.Node) {
+	return func(n ast.Node) {
+		s, ok := n.(*ast.StringNode)
+		var a netip.Addr
+		var err error
+		if ok {
+			a, err = ParseAddr(s.Value)
+		}
+		if !ok || err != nil {
+			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), "write an IPv4 or IPv6 address, such as 192.0.2.7; host names are not looked up")
+			return
+		}
+		set(a)
+	}
+}
+
+// path reads a file name.
+func (d *decoder) path(what string, dst *string) func(ast.Node) {
+	return func(n ast.Node) {
+		var s string
+		d.str(what, &s, checkPath)(n)
+		if s == "" {
+			return
+		}
+		if !filepath.IsAbs(s) {
+			s = filepath.Join(d.base, s)
+		}
+		*dst = filepath.Clean(s)
+	}
+}
+
+// kind says what a node is, in words.
+func kind(n ast.Node) string {
+	switch n.(type) {
+	case *ast.MappingNode, *ast.MappingValueNode:
+		return "a mapping"
+	case *ast.SequenceNode:
+		return "a list"
+	case *ast.StringNode, *ast.LiteralNode:
+		return "a string"
+	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		return "a number"
+	case *ast.BoolNode:
+		return "true or false"
+	case *ast.NullNode:
+		return "empty"
+	case *ast.AnchorNode, *ast.AliasNode, *ast.MergeKeyNode:
+		return "a YAML anchor or alias, which is not supported here"
+	case *ast.TagNode:
+		return "a YAML tag, which is not supported here"
+	}
+	return "not understood"
+}
+
+// shown is the node's text if it is a scalar, else what it is.
+func shown(n ast.Node) string {
+	switch n.(type) {
+	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+		return fmt.Sprintf("%q", n.GetToken().Value)
+	}
+	return kind(n)
+}
+
+func list(s []string) string { return strings.Join(s, ", ") }
+
+// nearest is the candidate that s is probably a misspelling of.
+func nearest(s string, candidates []string) string {
+	best, bestDist := "", len(s)/3+2
+	for _, c := range candidates {
+		if dist := distance(s, c); dist < bestDist {
+			best, bestDist = c, dist
+		}
+	}
+	return best
+}
+
+// distance is the Levenshtein distance of two short strings.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diag := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diag
+			if a[i] != b[j] {
+				cost++
+			}
+			diag = row[j+1]
+			row[j+1] = min(cost, row[j]+1, diag+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,43 @@
+package config
+
+const (
+	// DefaultPort is the link's TCP port. NVMe over TCP has 4420; this one is
+	// outside the ranges that Linux gives to outgoing connections.
+	DefaultPort = 7471
+
+	// DefaultConnections per session: two streams keep both directions of a
+	// two-core host busy; more cost memory for chunks and win only on fast links.
+	DefaultConnections = 2
+	// MaxConnections per session. Beyond one per core there is nothing to win.
+	MaxConnections = 32
+
+	// MaxPeerName and MaxExportName in bytes keep
+	// /run/ironwarp/nbd/PEER-EXPORT.sock below the 107 bytes of a Unix socket
+	// address, and leave room for both in RTRS' messages.
+	MaxPeerName   = 32
+	MaxExportName = 48
+
+	// MaxIdentity in bytes of an IKE identity; distinguished names fit.
+	MaxIdentity = 256
+
+	// maxFile is the size in bytes above which a configuration or secret file
+	// is refused unread: a mistake such as a device node or a disk image.
+	maxFile = 1 << 20
+
+	// MinPSK in bytes: RFC 7296 section 2.15 wants the secret to hold as much
+	// randomness as the strongest key; eight bytes is where we refuse,
+	// WeakPSK where we warn.
+	MinPSK  = 8
+	WeakPSK = 20
+	// MaxPSK in bytes.
+	MaxPSK = 4096
+
+	// DefaultMemory is the registered memory in bytes over all peers.
+	DefaultMemory = 1 << 30
+	// DefaultStreams over all peers; each costs up to 20 KiB when idle.
+	DefaultStreams = 1024
+	// DefaultSessions that one peer may hold open at this host.
+	DefaultSessions = 16
+	// DefaultQueueSize is the number of I/O requests in flight per session.
+	DefaultQueueSize = 128
+)
