@@ -1,0 +1,119 @@
+package transport
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config says how connections are made. The zero value of each field but
+// Protector is useful. It is read only.
+type Config struct {
+	// Protector vouches for every flow. Nil is an error.
+	Protector Protector
+
+	// Local is the address that Dial binds to; invalid: the kernel chooses.
+	Local netip.Addr
+
+	// SendBuffer and RecvBuffer set the kernel's buffers, in bytes
+	// (SO_SNDBUF, SO_RCVBUF). 0 leaves them to TCP's own tuning, which is better
+	// unless memory is short.
+	SendBuffer, RecvBuffer int
+
+	// DeadAfter is how long the peer may be silent before the connection is
+	// given up, 0 for 20 minutes. It has to be longer than any pause of the SA
+	// that a stream should survive.
+	DeadAfter time.Duration
+
+	// AdmitTimeout bounds the Protector's Admit, 0 for 30 seconds.
+	AdmitTimeout time.Duration
+
+	// MaxPending bounds the connections of a Listener which wait to be admitted
+	// or accepted, 0 for 128. One remote address may hold half of them.
+	MaxPending int
+
+	// OnRefused is told of each connection that a Listener turned away and why.
+	// It is called from several goroutines, must not block, and must not call
+	// the Listener's Close.
+	OnRefused func(Flow, error)
+}
+
+func (c *Config) admitTimeout() time.Duration {
+	if c.AdmitTimeout > 0 {
+		return c.AdmitTimeout
+	}
+	return defaultAdmitTimeout
+}
+
+func (c *Config) maxPending() int {
+	if c.MaxPending > 0 {
+		return c.MaxPending
+	}
+	return defaultMaxPending
+}
+
+func (c *Config) deadAfter() time.Duration {
+	if c.DeadAfter > 0 {
+		return c.DeadAfter
+	}
+	return defaultDeadAfter
+}
+
+// keepAlive spreads the probes over DeadAfter. With TCP_USER_TIMEOUT set the
+// kernel gives up by the clock, not by their number.
+func (c *Config) keepAlive() net.KeepAliveConfig {
+	every := max(c.deadAfter()/keepAliveProbes, time.Second)
+	return net.KeepAliveConfig{Enable: true, Idle: every, Interval: every, Count: keepAliveProbes}
+}
+
+// control sets buffer sizes before the socket connects or listens, since they
+// decide on the window scale of the handshake.
+func (c *Config) control(_, _ string, rc syscall.RawConn) error {
+	var err error
+	set := func(fd uintptr) {
+		if c.SendBuffer > 0 {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, c.SendBuffer)
+		}
+		if c.RecvBuffer > 0 && err == nil {
+			err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, c.RecvBuffer)
+		}
+	}
+	if cerr := rc.Control(set); cerr != nil {
+		return cerr
+	}
+	if err != nil {
+		return fmt.Errorf("set socket buffers to %d and %d bytes: %w", c.SendBuffer, c.RecvBuffer, err)
+	}
+	return nil
+}
+
+// sockoptRTOMax is TCP_RTO_MAX_MS of linux/tcp.h, in kernels from 6.15 on.
+const sockoptRTOMax = 44
+
+// tune sets the options that a connected socket needs (RFC 5044 section 5.1:
+// no Nagle, so that TCP segments start at FPDUs).
+func (c *Config) tune(tcp *net.TCPConn, rc syscall.RawConn) error {
+	if err := tcp.SetNoDelay(true); err != nil {
+		return err
+	}
+	if err := tcp.SetKeepAliveConfig(c.keepAlive()); err != nil {
+		return err
+	}
+	var err error
+	set := func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(c.deadAfter()/time.Millisecond))
+		// Older kernels do not have it and only come back more slowly after a pause.
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, sockoptRTOMax, int(maxRTO/time.Millisecond))
+	}
+	if cerr := rc.Control(set); cerr != nil {
+		return cerr
+	}
+	if err != nil {
+		return fmt.Errorf("set TCP_USER_TIMEOUT: %w", err)
+	}
+	return nil
+}

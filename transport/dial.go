@@ -1,0 +1,66 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+)
+
+// Dial connects to remote over TCP. The Protector prepares the flow before its
+// first packet and admits it before its first byte. Errors are *FlowError,
+// except ErrNoProtector.
+func Dial(ctx context.Context, remote netip.AddrPort, cfg *Config) (*Conn, error) {
+	if cfg == nil || cfg.Protector == nil {
+		return nil, ErrNoProtector
+	}
+	f := Flow{Protocol: ProtoTCP, Remote: unmap(remote)}
+	if cfg.Local.IsValid() {
+		f.Local = netip.AddrPortFrom(cfg.Local.Unmap(), 0)
+	}
+	if !f.Remote.IsValid() || f.Remote.Port() == 0 {
+		return nil, flowError("dial", f, errors.New("the remote address or port is missing"))
+	}
+	if err := cfg.Protector.Prepare(ctx, f); err != nil {
+		return nil, flowError("prepare", f, err)
+	}
+	d := net.Dialer{Control: cfg.control, KeepAlive: -1}
+	// A multipath connection would grow subflows that no one admitted.
+	d.SetMultipathTCP(false)
+	if f.Local.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(f.Local)
+	}
+	nc, err := d.DialContext(ctx, "tcp", f.Remote.String())
+	if err != nil {
+		if cerr := ctx.Err(); cerr != nil && !errors.Is(err, cerr) {
+			err = errors.Join(cerr, err)
+		}
+		return nil, flowError("dial", f, err)
+	}
+	c, err := newConn(nc.(*net.TCPConn), cfg)
+	if err != nil {
+		nc.Close()
+		return nil, flowError("dial", f, err)
+	}
+	if err := c.admit(ctx, cfg, true); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// admit asks the Protector about a connected flow, and closes the connection
+// if the answer is no.
+func (c *Conn) admit(ctx context.Context, cfg *Config, outgoing bool) error {
+	ctx, cancel := context.WithTimeout(ctx, cfg.admitTimeout())
+	defer cancel()
+	p, err := cfg.Protector.Admit(ctx, c.flow, outgoing, c)
+	if err == nil && p == nil {
+		err = ErrNotProtected
+	}
+	if err != nil {
+		c.Close()
+		return flowError("admit", c.flow, err)
+	}
+	c.prot = p
+	return nil
+}

@@ -1,0 +1,82 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+)
+
+var (
+	// ErrNoProtector is returned for a Config without a Protector.
+	ErrNoProtector = errors.New("no Protector configured: a connection needs one (ipsec, or transport.LoopbackOnly within one host)")
+
+	// ErrNotProtected says that a Protector refused a flow because nothing
+	// protects it.
+	ErrNotProtected = errors.New("flow is not protected")
+
+	// ErrBusy says that a listener refused a connection because too many others
+	// wait for admission or to be accepted.
+	ErrBusy = errors.New("too many connections are waiting to be accepted")
+)
+
+// FlowError says which step failed for which flow, and what can be done.
+type FlowError struct {
+	Op   string // "prepare", "dial", "admit", "listen", "accept"
+	Flow Flow
+	Err  error
+	Hint string // what to do about it, may be empty
+}
+
+func (e *FlowError) Error() string {
+	s := fmt.Sprintf("transport: %s %s: %v", e.Op, e.Flow, e.Err)
+	if e.Hint != "" {
+		s += " (" + e.Hint + ")"
+	}
+	return s
+}
+
+// Unwrap returns the cause.
+func (e *FlowError) Unwrap() error { return e.Err }
+
+// Timeout tells whether the step ran out of time.
+func (e *FlowError) Timeout() bool {
+	var ne net.Error
+	return errors.Is(e.Err, context.DeadlineExceeded) || errors.Is(e.Err, os.ErrDeadlineExceeded) ||
+		errors.As(e.Err, &ne) && ne.Timeout()
+}
+
+func flowError(op string, f Flow, err error) *FlowError {
+	return &FlowError{Op: op, Flow: f, Err: err, Hint: hint(op, err)}
+}
+
+// hint says what an operator can do about err.
+func hint(op string, err error) string {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		switch errno {
+		case syscall.EPERM, syscall.EACCES:
+			if op == "listen" {
+				return "ports below 1024 need root or CAP_NET_BIND_SERVICE"
+			}
+			return "a local policy refuses to send these packets in clear: the IPsec guard (see `ip xfrm policy`) or a firewall; " +
+				"the SA that should cover them is not up"
+		case syscall.ECONNREFUSED:
+			return "the host answers and nothing listens on that port: is the peer's daemon running?"
+		case syscall.ENETUNREACH, syscall.EHOSTUNREACH:
+			return "there is no route to the peer: check its address and `ip route get`"
+		case syscall.EADDRINUSE:
+			return "another process has this port: find it with `ss -ltnp`"
+		case syscall.EADDRNOTAVAIL:
+			return "no interface of this host has the local address"
+		case syscall.EMFILE, syscall.ENFILE:
+			return "out of file descriptors: raise the limit (LimitNOFILE)"
+		}
+	}
+	if op == "dial" && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ETIMEDOUT)) {
+		return "no answer: the peer is down, or packets are dropped on the way (its guard drops what does not come through ESP)"
+	}
+	return ""
+}

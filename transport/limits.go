@@ -1,0 +1,37 @@
+package transport
+
+import "time"
+
+const (
+	// defaultAdmitTimeout bounds how long a Protector may take over one flow.
+	// Bringing up kernel ESP for the first time loads crypto modules, which was
+	// seen to take 7 s.
+	defaultAdmitTimeout = 30 * time.Second
+
+	// defaultMaxPending bounds the connections of one listener that are not
+	// accepted yet. Each costs a socket and a goroutine.
+	defaultMaxPending = 128
+
+	// pendingShare is the part of MaxPending that one remote address may hold,
+	// so that one host cannot keep the others out.
+	pendingShare = 2
+
+	// defaultDeadAfter is how long a peer may be silent, with or without data on
+	// the way, before TCP gives the connection up. While an SA is away nothing is
+	// acknowledged and the stream has to outlive that; the kernel's own patience
+	// (tcp_retries2) is about 15 minutes.
+	defaultDeadAfter = 20 * time.Minute
+
+	// keepAliveProbes is how many probes go out in that time.
+	keepAliveProbes = 20
+
+	// maxRTO caps TCP's retransmission timeout, which otherwise doubles up to two
+	// minutes while an SA is away, and which a stream then sits out after the SA
+	// has come back. It is far above the round trip of any path that carries
+	// RDMA.
+	maxRTO = 3 * time.Second
+
+	// acceptBackoff is the pause after an accept that failed for want of file
+	// descriptors or memory.
+	acceptBackoff = 50 * time.Millisecond
+)

@@ -1,0 +1,171 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Listener accepts connections which the Protector has admitted.
+type Listener struct {
+	ln    *net.TCPListener
+	cfg   *Config
+	ready chan *Conn // unbuffered: a connection counts as pending until it is accepted
+
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	closeOnce sync.Once
+	closeErr  error
+
+	mu      sync.Mutex
+	pending int
+	perAddr map[netip.Addr]int
+}
+
+// Listen listens on local, whose port 0 stands for a free one. ctx bounds only
+// the call itself.
+func Listen(ctx context.Context, local netip.AddrPort, cfg *Config) (*Listener, error) {
+	if cfg == nil || cfg.Protector == nil {
+		return nil, ErrNoProtector
+	}
+	lc := net.ListenConfig{Control: cfg.control, KeepAlive: -1}
+	// A multipath connection would grow subflows that no one admitted.
+	lc.SetMultipathTCP(false)
+	nl, err := lc.Listen(ctx, "tcp", local.String())
+	if err != nil {
+		return nil, flowError("listen", Flow{Protocol: ProtoTCP, Local: unmap(local)}, err)
+	}
+	l := &Listener{
+		ln:      nl.(*net.TCPListener),
+		cfg:     cfg,
+		ready:   make(chan *Conn),
+		perAddr: make(map[netip.Addr]int),
+	}
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	l.wg.Go(l.run)
+	return l, nil
+}
+
+// Addr is the address that the listener has.
+func (l *Listener) Addr() netip.AddrPort { return addrPort(l.ln.Addr()) }
+
+// Accept waits for the next admitted connection. After Close it returns
+// net.ErrClosed.
+func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
+	select {
+	case c := <-l.ready:
+		return c, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.ctx.Done():
+		return nil, flowError("accept", Flow{Protocol: ProtoTCP, Local: l.Addr()}, net.ErrClosed)
+	}
+}
+
+// Close stops listening, closes the connections that were not accepted and
+// waits until all is over. It is idempotent.
+func (l *Listener) Close() error {
+	l.closeOnce.Do(func() {
+		l.stop()
+		l.closeErr = l.ln.Close()
+	})
+	l.wg.Wait()
+	return l.closeErr
+}
+
+// run takes connections from the kernel and starts an admission for each.
+func (l *Listener) run() {
+	for {
+		tcp, err := l.ln.AcceptTCP()
+		if l.ctx.Err() != nil {
+			if err == nil {
+				tcp.Close()
+			}
+			return
+		}
+		if err != nil {
+			l.refused(Flow{Protocol: ProtoTCP, Local: l.Addr()}, flowError("accept", Flow{Protocol: ProtoTCP, Local: l.Addr()}, err))
+			if !l.pause() {
+				return
+			}
+			continue
+		}
+		f := tcpFlow(tcp.LocalAddr(), tcp.RemoteAddr())
+		if !l.enter(f.Remote.Addr()) {
+			tcp.SetLinger(0) // nothing was exchanged: a reset leaves no state behind
+			tcp.Close()
+			l.refused(f, flowError("accept", f, ErrBusy))
+			continue
+		}
+		l.wg.Go(func() {
+			defer l.leave(f.Remote.Addr())
+			l.offer(tcp, f)
+		})
+	}
+}
+
+// offer has one connection admitted and hands it to Accept.
+func (l *Listener) offer(tcp *net.TCPConn, f Flow) {
+	c, err := newConn(tcp, l.cfg)
+	if err != nil {
+		tcp.Close()
+		l.refused(f, flowError("accept", f, err))
+		return
+	}
+	if err := c.admit(l.ctx, l.cfg, false); err != nil {
+		if l.ctx.Err() == nil {
+			l.refused(f, err)
+		}
+		return
+	}
+	select {
+	case l.ready <- c:
+	case <-l.ctx.Done():
+		c.Close()
+	}
+}
+
+// enter counts a connection as pending, if there is room for one of addr.
+func (l *Listener) enter(addr netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	limit := l.cfg.maxPending()
+	if l.pending >= limit || l.perAddr[addr] >= max(1, limit/pendingShare) {
+		return false
+	}
+	l.pending++
+	l.perAddr[addr]++
+	return true
+}
+
+func (l *Listener) leave(addr netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pending--
+	if l.perAddr[addr]--; l.perAddr[addr] == 0 {
+		delete(l.perAddr, addr)
+	}
+}
+
+func (l *Listener) refused(f Flow, err error) {
+	if l.cfg.OnRefused != nil && !errors.Is(err, net.ErrClosed) {
+		l.cfg.OnRefused(f, err)
+	}
+}
+
+// pause waits a little after a failed accept. It is false after Close.
+func (l *Listener) pause() bool {
+	t := time.NewTimer(acceptBackoff)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
+}
