@@ -7,7 +7,7 @@ LDFLAGS := -X main.version=$(VERSION)
 # One place to move the linter's version; `go run` fetches exactly this one.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: help build install test demo bench lint fmt clean need-go
+.PHONY: help build test demo bench lint fmt clean need-go
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -19,20 +19,22 @@ build: need-go ## build bin/ironwarp
 	@mkdir -p bin
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ironwarp ./cmd/ironwarp
 
-install: build ## install the program and the systemd unit under PREFIX (/usr/local)
-	install -D -m 0755 bin/ironwarp $(DESTDIR)$(PREFIX)/bin/ironwarp
-
 test: need-go ## all tests that can run here; as root it installs what they need
 	@$(GO) run ./internal/tools/deps -optional test
 	@mkdir -p .cache
-	@$(GO) run ./internal/tools/testreport -summary .cache/test-summary $(PKG)
+	@$(GO) build -o .cache/testreport ./internal/tools/testreport
+	@.cache/testreport -summary .cache/test-summary $(PKG)
 
 demo: need-go ## the main job on two hosts in namespaces, as root (ARGS=--keep to look around)
-	@$(GO) run ./integration/demo $(ARGS)
+	@mkdir -p .cache
+	@$(GO) build -o .cache/demo ./integration/demo
+	@.cache/demo $(ARGS)
 
 bench: need-go ## the speed table beside its rivals (ROWS=regexp to choose)
 	@$(GO) run ./internal/tools/deps -optional bench
-	@$(GO) run ./bench -rows '$(ROWS)' $(ARGS)
+	@mkdir -p .cache
+	@$(GO) build -o .cache/bench ./bench
+	@.cache/bench -rows '$(ROWS)' $(ARGS)
 
 lint: need-go build ## gofmt, vet, staticcheck and the project's own checks
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt -w these files:"; echo "$$out"; exit 1; fi

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+const module = "github.com/ironwarp/ironwarp"
+
+// layers is the order of the project's packages, top first. A package may
+// import only what stands in a later group. An entry covers the directories
+// below it unless they have an entry of their own; packages under one entry
+// may import each other.
+var layers = [][]string{
+	{"integration", "bench"},
+	{"cmd/ironwarp"},
+	{"daemon"},
+	{"nbd", "iser"},
+	{"rnbd"},
+	{"rtrs"},
+	{"."},
+	{"verbs"},
+	{"iwarptest"},
+	{"rdmap"},
+	{"mpa", "ddp/sctpadapt"},
+	{"ddp"},
+	{"ipsec"},
+	{"transport"},
+	{"internal"},
+	{"internal/tools"},
+}
+
+// layerOf returns the entry that covers dir (relative to the module, "." for
+// its root) and its rank, 0 at the top.
+func layerOf(dir string) (entry string, rank int, ok bool) {
+	for i, group := range layers {
+		for _, e := range group {
+			if (dir == e || e != "." && strings.HasPrefix(dir, e+"/")) && len(e) > len(entry) {
+				entry, rank, ok = e, i, true
+			}
+		}
+	}
+	return entry, rank, ok
+}
+
+// pkg is the part of `go list -json` that the check needs.
+type pkg struct {
+	ImportPath string
+	Imports    []string
+}
+
+func listImports() ([]pkg, error) {
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	var pkgs []pkg
+	for dec := json.NewDecoder(out); ; {
+		var p pkg
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("go list: %w", err)
+		}
+		pkgs = append(pkgs, p)
+	}
+	if err := cmd.Wait(); err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	return pkgs, nil
+}
+
+// relative returns the directory of one of the module's packages.
+func relative(importPath string) (dir string, ours bool) {
+	if importPath == module {
+		return ".", true
+	}
+	return strings.CutPrefix(importPath, module+"/")
+}
+
+func checkImports(pkgs []pkg) []finding {
+	var found []finding
+	for _, p := range pkgs {
+		dir, ours := relative(p.ImportPath)
+		if !ours {
+			continue
+		}
+		from, fromRank, ok := layerOf(dir)
+		if !ok {
+			found = append(found, finding{dir, 0, "is in no layer: give it a place in internal/tools/lint/layers.go"})
+			continue
+		}
+		for _, imp := range p.Imports {
+			to, ours := relative(imp)
+			if !ours {
+				continue
+			}
+			toEntry, toRank, ok := layerOf(to)
+			if ok && toEntry != from && toRank <= fromRank {
+				found = append(found, finding{dir, 0, fmt.Sprintf("imports %s, which stands above or beside it; imports point down only", to)})
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestImportsPointDownOnly(t *testing.T) {
+	p := func(dir string, imports ...string) pkg {
+		q := pkg{ImportPath: module + "/" + dir}
+		for _, i := range imports {
+			q.Imports = append(q.Imports, module+"/"+i)
+		}
+		return q
+	}
+	cases := map[string]struct {
+		pkg  pkg
+		want string
+	}{
+		"down":                    {p("verbs", "rdmap", "ddp", "internal/sockio"), ""},
+		"up":                      {p("ddp", "verbs"), "imports verbs"},
+		"beside":                  {p("mpa", "ddp/sctpadapt"), "imports ddp/sctpadapt"},
+		"within one entry":        {p("rnbd", "rnbd/backing"), ""},
+		"below an entry, up":      {p("rnbd/backing", "nbd"), "imports nbd"},
+		"own entry under another": {p("ddp/sctpadapt", "ddp"), ""},
+		"tools are not imported":  {p("verbs", "internal/tools/lint"), ""},
+		"tools import nothing":    {p("internal/tools/lint", "internal/sockio"), "imports internal/sockio"},
+		"integration imports all": {p("integration/lab", "daemon", "ipsec"), ""},
+		"nobody imports it":       {p("daemon", "integration/lab"), "imports integration/lab"},
+		"unlisted":                {p("surprise"), "is in no layer"},
+		"other modules":           {pkg{ImportPath: module + "/ddp", Imports: []string{"fmt", "golang.org/x/sys/unix"}}, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) { expect(t, checkImports([]pkg{c.pkg}), c.want) })
+	}
+}
+
+// expect fails unless there is exactly one finding that contains want, or none
+// if want is empty.
+func expect(t *testing.T, found []finding, want string) {
+	t.Helper()
+	switch {
+	case want == "" && len(found) > 0:
+		t.Errorf("unexpected findings: %v", found)
+	case want != "" && (len(found) != 1 || !strings.Contains(found[0].String(), want)):
+		t.Errorf("got %v, want one finding with %q", found, want)
+	}
+}
+
+func TestLongFilesAreFound(t *testing.T) {
+	expect(t, checkLength("a.go", []byte(strings.Repeat("\n", maxLines))), "")
+	expect(t, checkLength("a.go", []byte(strings.Repeat("\n", maxLines+1))), "801 lines")
+}
+
+func TestSkipsNeedReasonsAndTestsDoNotSleep(t *testing.T) {
+	cases := map[string]string{
+		`t.Skip("needs root")`:        "",
+		`t.Skipf("needs %s", "root")`: "",
+		`t.Skip()`:                    "says why",
+		`t.SkipNow()`:                 "says why",
+		`t.Skip("")`:                  "says why",
+		`time.Sleep(1)`:               "not for the clock",
+		`list.Skip()`:                 "",
+	}
+	for call, want := range cases {
+		t.Run(call, func(t *testing.T) {
+			src := "package p\nfunc TestX(t *testing.T) {\n\t" + call + "\n}\n"
+			expect(t, checkTest("x_test.go", []byte(src)), want)
+		})
+	}
+}
+
+const rootHelp = `NAME:
+   ironwarp - secure block link
+
+COMMANDS:
+   daemon   run the daemon
+   peer     peers
+   attach   attach a remote disk
+   help, h  Shows a list of commands or help for one command
+
+GLOBAL OPTIONS:
+   --socket FILE  control socket (default: "/run/x")
+   --help, -h     show help
+`
+
+const peerHelp = `NAME:
+   ironwarp peer - peers
+
+COMMANDS:
+   people:
+     add      add one
+     rm, del  remove one
+   help, h  Shows help
+
+OPTIONS:
+   --help, -h  show help
+`
+
+const addHelp = `NAME:
+   ironwarp peer add - add one
+
+OPTIONS:
+   --psk-file FILE, -p FILE  read the secret from FILE
+   --json                    for programs
+   --help, -h                show help
+`
+
+func testDocs() *docChecker {
+	help := map[string]string{"": rootHelp, "peer": peerHelp, "peer add": addHelp, "attach": "OPTIONS:\n   --help, -h  x\n"}
+	return &docChecker{
+		commands: askHelp(func(path []string) (string, error) {
+			if h, ok := help[strings.Join(path, " ")]; ok {
+				return h, nil
+			}
+			return "", errors.New("no such command")
+		}),
+		targets: makeTargets([]byte("GO ?= go\n.PHONY: x\nbuild: need-go ## b\n\tgo build\ntest:\n")),
+		exists:  func(p string) bool { return p == "docs/a.md" },
+	}
+}
+
+func TestDocumentsNameWhatExists(t *testing.T) {
+	cases := map[string]struct{ doc, want string }{
+		"known command":         {"run `ironwarp peer add beta`", ""},
+		"alias":                 {"`ironwarp peer del beta`", ""},
+		"unknown command":       {"run `ironwarp pear add`", "'ironwarp pear'"},
+		"unknown subcommand":    {"`ironwarp peer adopt`", "'ironwarp peer adopt'"},
+		"alternatives":          {"`ironwarp peer add|rm|steal`", "'ironwarp peer steal'"},
+		"flag":                  {"`ironwarp peer add --psk-file f beta`", ""},
+		"flag with =":           {"`ironwarp peer add --psk-file=f beta`", ""},
+		"short flag":            {"`ironwarp peer add -p f beta`", ""},
+		"unknown flag":          {"`ironwarp peer add --psk f beta`", "--psk of"},
+		"unknown trailing flag": {"`ironwarp peer add beta --psk f`", "--psk of"},
+		"global flag, value":    {"`ironwarp --socket peer daemon`", ""},
+		"in a fence":            {"```sh\nsudo ./bin/ironwarp peer adopt\n```", "'ironwarp peer adopt'"},
+		"behind a pipe":         {"```\nhead -c 32 x | ironwarp peer adopt\n```", "'ironwarp peer adopt'"},
+		"continued line":        {"```\nironwarp peer \\\n  adopt\n```", "'ironwarp peer adopt'"},
+		"in a namespace":        {"```\nip netns exec a ironwarp peer adopt\n```", "'ironwarp peer adopt'"},
+		"other languages":       {"```go\nironwarp peer adopt\n```", ""},
+		"comment":               {"```\nironwarp attach beta/docs  # ironwarp is great\n```", ""},
+		"prose":                 {"ironwarp peer adopt is prose", ""},
+		"make target":           {"`make build test`", ""},
+		"make variable":         {"`make test PKG=./ddp`", ""},
+		"unknown make target":   {"`make coffee`", "'make coffee'"},
+		"link":                  {"[a](docs/a.md#part)", ""},
+		"broken link":           {"[b](docs/b.md)", "docs/b.md"},
+		"web link":              {"[b](https://example.org/x)", ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) { expect(t, testDocs().check("README.md", []byte(c.doc)), c.want) })
+	}
+}
+
+func TestLinksAreRelativeToTheirDocument(t *testing.T) {
+	expect(t, testDocs().check("docs/b.md", []byte("[a](a.md)")), "")
+	expect(t, testDocs().check("bench/b.md", []byte("[a](a.md)")), "a.md")
+}
+
+func TestHelpThatFailsIsAnError(t *testing.T) {
+	d := testDocs()
+	d.check("README.md", []byte("`ironwarp daemon --config x`"))
+	if d.commands.err == nil {
+		t.Error("a program that gives no help was taken as proof")
+	}
+}

@@ -1,0 +1,117 @@
+// Command lint holds the project's own checks, which gofmt, vet and
+// staticcheck do not know:
+//
+//   - imports point down the list of layers (layers.go);
+//   - no Go file is longer than 800 lines;
+//   - a test that skips says why, and no test sleeps;
+//   - the documents name only commands, flags, make targets and files that
+//     exist.
+//
+// Usage, from the top of the repository:
+//
+//	go run ./internal/tools/lint [-binary bin/ironwarp]
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// finding is one breach of a rule.
+type finding struct {
+	file string
+	line int // 0: the whole file or package
+	text string
+}
+
+func (f finding) String() string {
+	if f.line == 0 {
+		return fmt.Sprintf("%s: %s", f.file, f.text)
+	}
+	return fmt.Sprintf("%s:%d: %s", f.file, f.line, f.text)
+}
+
+func main() {
+	binary := flag.String("binary", "bin/ironwarp", "built `program` whose help the documents are checked against")
+	flag.Parse()
+	found, err := check(*binary)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "lint: %v\n", err)
+		os.Exit(2)
+	}
+	for _, f := range found {
+		fmt.Println(f)
+	}
+	if len(found) > 0 {
+		fmt.Printf("%d findings\n", len(found))
+		os.Exit(1)
+	}
+}
+
+func check(binary string) ([]finding, error) {
+	files, err := trackedFiles()
+	if err != nil {
+		return nil, err
+	}
+	pkgs, err := listImports()
+	if err != nil {
+		return nil, err
+	}
+	found := checkImports(pkgs)
+	for _, f := range files {
+		if !strings.HasSuffix(f, ".go") {
+			continue
+		}
+		src, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, checkLength(f, src)...)
+		if strings.HasSuffix(f, "_test.go") {
+			found = append(found, checkTest(f, src)...)
+		}
+	}
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		return nil, err
+	}
+	docs := &docChecker{commands: askHelp(runHelp(binary)), targets: makeTargets(makefile), exists: exists}
+	for _, f := range files {
+		if !strings.HasSuffix(f, ".md") {
+			continue
+		}
+		src, err := os.ReadFile(f)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, docs.check(f, src)...)
+	}
+	return found, docs.commands.err
+}
+
+// trackedFiles lists what git knows and what it would add, leaving out files
+// that were deleted from the work tree.
+func trackedFiles() ([]string, error) {
+	out, err := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	if err != nil {
+		return nil, fmt.Errorf("git ls-files: %w; the checks run in a clone", err)
+	}
+	var files []string
+	for name := range bytes.SplitSeq(out, []byte{0}) {
+		if f := string(name); f != "" && exists(f) {
+			files = append(files, f)
+		}
+	}
+	slices.Sort(files)
+	return slices.Compact(files), nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
