@@ -40,7 +40,7 @@ func install(ps []debPackage) error {
 	for _, p := range ps {
 		args = append(args, p.name)
 	}
-	out, err := run(apt, args...)
+	_, err = run(apt, args...)
 	if err == nil {
 		return nil
 	}
@@ -51,7 +51,7 @@ func install(ps []debPackage) error {
 	if upOut, upErr := run(apt, "update"); upErr != nil {
 		return fmt.Errorf("apt-get update failed: %w; is there a network, and a package mirror in /etc/apt?\n%s", upErr, tail(upOut, 6))
 	}
-	if out, err = run(apt, args...); err != nil {
+	if out, err := run(apt, args...); err != nil {
 		return fmt.Errorf("%s failed: %w\n%s", byHand, err, tail(out, 10))
 	}
 	return nil
