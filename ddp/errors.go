@@ -60,7 +60,8 @@ type Error struct {
 	Code   uint8 // error code, 8 bits
 	Text   string
 	Header []byte
-	SegLen int // length in bytes of the DDP segment at fault, 0 if unknown
+	SegLen int    // length in bytes of the DDP segment at fault, 0 if unknown
+	Upper  []byte // RDMAP header to be quoted behind Header, nil for none
 }
 
 func (e *Error) Error() string {

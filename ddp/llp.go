@@ -1,6 +1,9 @@
 package ddp
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // LLP is what DDP stands on (RFC 5041 section 3): whole DDP segments over a
 // reliable lower layer. mpa.Conn, the SCTP adaptation and the in-memory twin
@@ -32,10 +35,19 @@ type LLP interface {
 	// unblocks it.
 	Flush() error
 
+	// Detach copies what the pending batch still references, after a TryFlush
+	// that was not done, so that payload memory may be released before the
+	// batch has gone.
+	Detach()
+
 	// Receive hands incoming segments to s until the stream ends and returns
 	// why: io.EOF for a graceful end between segments, otherwise an error (a
 	// *Error where the peer broke a rule of the LLP or s reported one).
 	Receive(s Sink) error
+
+	// Drain reads and discards what the peer still sends until it ends its
+	// direction or d has passed. It follows Receive.
+	Drain(d time.Duration)
 
 	// CloseWrite ends the sending direction gracefully, after a flush (TCP FIN,
 	// SCTP shutdown).
