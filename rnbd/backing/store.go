@@ -1,0 +1,276 @@
+package backing
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Errors of Open, to be matched with errors.Is. A missing file is
+// fs.ErrNotExist, an unreadable one fs.ErrPermission.
+var (
+	ErrNotStorage = errors.New("backing: neither a regular file nor a block device")
+	ErrInUse      = errors.New("backing: in use by another export or program")
+	ErrEmpty      = errors.New("backing: size is zero")
+	ErrReadOnly   = errors.New("backing: the storage cannot be written")
+)
+
+// OpenError is why Open failed.
+type OpenError struct {
+	Path   string
+	Reason string // what was found and what to do
+	Err    error
+}
+
+func (e *OpenError) Error() string {
+	return fmt.Sprintf("open %s as a disk: %s", e.Path, e.Reason)
+}
+
+// Unwrap returns the cause.
+func (e *OpenError) Unwrap() error { return e.Err }
+
+// Options of Open.
+type Options struct {
+	// ReadOnly opens the storage for reading only and shares it with other
+	// read-only exports; otherwise the Store excludes every other.
+	ReadOnly bool
+}
+
+// Store is an open disk. Its size is fixed when it is opened. All methods are
+// safe for concurrent use; after Close they return EBADF.
+type Store struct {
+	path     string
+	fd       uintptr
+	size     int64
+	logical  int // alignment in bytes of a device's discards
+	physical int
+	readOnly bool
+	device   bool
+	discard  bool
+	spinning bool
+	zeroes   []byte
+
+	mu     sync.RWMutex // read-locked by operations under way
+	closed bool
+
+	noWaitUnsupported atomic.Bool
+	flushFailed       atomic.Int32 // errno; what was lost cannot be told, so it stays
+	writes            streak
+}
+
+// Open opens the regular file or block device at path as a disk and locks it
+// (flock: exclusively, or shared when ReadOnly), so that nobody exports a disk
+// twice that somebody may write. The error is an *OpenError.
+func Open(path string, opt Options) (*Store, error) {
+	fail := func(err error) (*Store, error) {
+		return nil, &OpenError{Path: path, Reason: reason(err, opt), Err: err}
+	}
+	// Looked at before it is opened: opening a fifo or a tape has effects.
+	fi, err := os.Stat(path)
+	if err == nil {
+		err = checkKind(fi.Mode())
+	}
+	if err != nil {
+		return fail(err)
+	}
+	flags := unix.O_RDWR
+	if opt.ReadOnly {
+		flags = unix.O_RDONLY
+	}
+	fd, err := openFD(path, flags|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_LARGEFILE)
+	if err != nil {
+		return fail(err)
+	}
+	s, err := newStore(path, fd, opt)
+	if err != nil {
+		unix.Close(fd)
+		return fail(err)
+	}
+	return s, nil
+}
+
+func checkKind(m fs.FileMode) error {
+	switch {
+	case m.IsRegular(), m&fs.ModeDevice != 0 && m&fs.ModeCharDevice == 0:
+		return nil
+	case m.IsDir():
+		return fmt.Errorf("%w: it is a directory", ErrNotStorage)
+	case m&fs.ModeNamedPipe != 0:
+		return fmt.Errorf("%w: it is a fifo", ErrNotStorage)
+	case m&fs.ModeSocket != 0:
+		return fmt.Errorf("%w: it is a socket", ErrNotStorage)
+	case m&fs.ModeCharDevice != 0:
+		return fmt.Errorf("%w: it is a character device", ErrNotStorage)
+	}
+	return fmt.Errorf("%w: it is %v", ErrNotStorage, m.Type())
+}
+
+// reason says what to do about err.
+func reason(err error, opt Options) string {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "there is no such file; create it first (truncate -s SIZE FILE makes an empty disk)"
+	case errors.Is(err, unix.EROFS):
+		return "its file system is mounted read-only; export it read-only"
+	case errors.Is(err, fs.ErrPermission) && opt.ReadOnly:
+		return "permission denied; make it readable for the daemon's user"
+	case errors.Is(err, fs.ErrPermission):
+		return "permission denied; make it writable for the daemon's user, or export it read-only"
+	case errors.Is(err, ErrInUse) && opt.ReadOnly:
+		return "it is in use by another export or program that may write it (flock); end that first"
+	case errors.Is(err, ErrInUse):
+		return "it is in use by another export or program (flock); end that first, or export it read-only in both places"
+	case errors.Is(err, ErrEmpty):
+		return "its size is zero; give it a size first (truncate -s SIZE FILE)"
+	case errors.Is(err, ErrReadOnly):
+		return "the device is set read-only; export it read-only"
+	}
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	return err.Error()
+}
+
+func openFD(path string, flags int) (int, error) {
+	for {
+		fd, err := unix.Open(path, flags, 0)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+func newStore(path string, fd int, opt Options) (*Store, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if k := st.Mode & unix.S_IFMT; k != unix.S_IFREG && k != unix.S_IFBLK {
+		return nil, fmt.Errorf("%w: it was exchanged while it was being opened", ErrNotStorage)
+	}
+	s := &Store{
+		path: path, fd: uintptr(fd), size: st.Size, readOnly: opt.ReadOnly,
+		device: st.Mode&unix.S_IFMT == unix.S_IFBLK, logical: 1, physical: 4096,
+	}
+	s.writes.init()
+	how := unix.LOCK_EX
+	if opt.ReadOnly {
+		how = unix.LOCK_SH
+	}
+	switch err := unix.Flock(int(s.fd), how|unix.LOCK_NB); {
+	case err == unix.EWOULDBLOCK:
+		return nil, ErrInUse
+	case err != nil:
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	if s.device {
+		if err := s.probeDevice(uint64(st.Rdev)); err != nil {
+			return nil, err
+		}
+	} else if !opt.ReadOnly {
+		// Punching where the file has no data changes nothing and tells whether
+		// the file system can.
+		s.discard = unix.Fallocate(int(s.fd), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, s.size, 4096) == nil
+	}
+	if s.size <= 0 {
+		return nil, ErrEmpty
+	}
+	if !opt.ReadOnly {
+		s.zeroes = make([]byte, zeroChunk)
+	}
+	return s, nil
+}
+
+// probeDevice reads a block device's properties.
+func (s *Store) probeDevice(rdev uint64) error {
+	var bytes uint64
+	if errno := s.ioctl(unix.BLKGETSIZE64, unsafe.Pointer(&bytes)); errno != 0 {
+		return fmt.Errorf("ask for the device's size: %w", errno)
+	}
+	s.size = int64(bytes)
+	var n int32
+	s.logical = 512
+	if s.ioctl(unix.BLKSSZGET, unsafe.Pointer(&n)) == 0 && n > 0 {
+		s.logical = int(n)
+	}
+	if s.ioctl(unix.BLKPBSZGET, unsafe.Pointer(&n)) == 0 && n > 0 {
+		s.physical = int(n)
+	}
+	if !s.readOnly && s.ioctl(unix.BLKROGET, unsafe.Pointer(&n)) == 0 && n != 0 {
+		return ErrReadOnly
+	}
+	s.discard = !s.readOnly && queueFlag(rdev, "discard_max_bytes")
+	s.spinning = queueFlag(rdev, "rotational")
+	return nil
+}
+
+// queueFlag reports that a property of a block device's queue is not 0. A
+// partition's queue is its disk's.
+func queueFlag(rdev uint64, name string) bool {
+	dir := fmt.Sprintf("/sys/dev/block/%d:%d/", unix.Major(rdev), unix.Minor(rdev))
+	for _, q := range []string{"queue/", "../queue/"} {
+		if b, err := os.ReadFile(dir + q + name); err == nil {
+			return len(b) > 0 && b[0] != '0'
+		}
+	}
+	return false
+}
+
+func (s *Store) ioctl(req uint, arg unsafe.Pointer) syscall.Errno {
+	_, _, errno := syscall.Syscall(unix.SYS_IOCTL, s.fd, uintptr(req), uintptr(arg))
+	return errno
+}
+
+// Path returns the path that was opened.
+func (s *Store) Path() string { return s.path }
+
+// Size returns the disk's size in bytes when it was opened.
+func (s *Store) Size() int64 { return s.size }
+
+// ReadOnly reports whether writes fail with EPERM.
+func (s *Store) ReadOnly() bool { return s.readOnly }
+
+// BlockSize returns the alignment and size in bytes at which I/O is efficient,
+// a power of two of at least 512. I/O of any alignment works.
+func (s *Store) BlockSize() int { return max(s.physical, 512) }
+
+// IsDevice reports whether the storage is a block device.
+func (s *Store) IsDevice() bool { return s.device }
+
+// Rotational reports whether the storage is a block device that spins.
+func (s *Store) Rotational() bool { return s.spinning }
+
+// CanDiscard reports whether Discard has an effect.
+func (s *Store) CanDiscard() bool { return s.discard }
+
+// Close waits for operations under way and closes the storage, without a
+// flush. It is idempotent.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	return unix.Close(int(s.fd))
+}
+
+// enter keeps the descriptor open until leave.
+func (s *Store) enter() bool {
+	s.mu.RLock()
+	if s.closed {
+		s.mu.RUnlock()
+		return false
+	}
+	return true
+}
+
+func (s *Store) leave() { s.mu.RUnlock() }

@@ -1,0 +1,145 @@
+package backing
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Discard tells the storage that n bytes at off are no longer needed; they
+// read as anything afterwards, usually as zeroes. It is a hint: where the
+// storage cannot discard it succeeds without effect. With fua the effect is
+// durable on return. Errors as Write.
+func (s *Store) Discard(off, n int64, fua bool) error { return asError(s.doDiscard(off, n, fua)) }
+
+// WriteZeroes makes n bytes at off read as zeroes, durably with fua. With
+// noUnmap the range keeps its space, so that later writes cannot fail for want
+// of it. Zeroes are written where the storage has no quicker way. Errors as
+// Write.
+func (s *Store) WriteZeroes(off, n int64, fua, noUnmap bool) error {
+	return asError(s.writeZeroes(off, n, fua, noUnmap))
+}
+
+func (s *Store) doDiscard(off, n int64, fua bool) syscall.Errno {
+	if errno := s.writable(off, n); errno != 0 {
+		return errno
+	}
+	if !s.enter() {
+		return unix.EBADF
+	}
+	defer s.leave()
+	if errno := s.reaches(off + n); errno != 0 || n == 0 || !s.discard {
+		return errno
+	}
+	var errno syscall.Errno
+	if s.device {
+		// Devices discard whole blocks only; the rest keeps its content.
+		align := int64(s.logical)
+		first, end := (off+align-1)/align*align, (off+n)/align*align
+		if first >= end {
+			return 0
+		}
+		errno = s.rangeIoctl(unix.BLKDISCARD, first, end-first)
+	} else {
+		errno = s.fallocate(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+	}
+	switch {
+	case errno == unix.EOPNOTSUPP:
+		return 0
+	case errno == 0 && fua:
+		return s.fdatasync()
+	}
+	return errno
+}
+
+func (s *Store) writeZeroes(off, n int64, fua, noUnmap bool) syscall.Errno {
+	if errno := s.writable(off, n); errno != 0 {
+		return errno
+	}
+	if !s.enter() {
+		return unix.EBADF
+	}
+	defer s.leave()
+	if errno := s.reaches(off + n); errno != 0 || n == 0 {
+		return errno
+	}
+	errno := s.zeroRange(off, n, noUnmap)
+	if errno == unix.EOPNOTSUPP || errno == unix.EINVAL {
+		errno = s.writeZeroBytes(off, n)
+	}
+	if errno == 0 && fua {
+		return s.fdatasync()
+	}
+	return errno
+}
+
+// zeroRange has the storage zero a range. EOPNOTSUPP or EINVAL: it cannot.
+func (s *Store) zeroRange(off, n int64, noUnmap bool) syscall.Errno {
+	const (
+		punch = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
+		zero  = unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE
+	)
+	if !s.device {
+		if !noUnmap {
+			if errno := s.fallocate(punch, off, n); errno != unix.EOPNOTSUPP {
+				return errno
+			}
+		}
+		return s.fallocate(zero, off, n)
+	}
+	// On a device fallocate goes through the page cache's invalidation and
+	// wants whole blocks. A hole is punched only where it reads as zeroes.
+	align := int64(s.logical)
+	if off%align != 0 || n%align != 0 {
+		return unix.EINVAL
+	}
+	if !noUnmap {
+		if errno := s.fallocate(punch, off, n); errno != unix.EOPNOTSUPP {
+			return errno
+		}
+	}
+	return s.rangeIoctl(unix.BLKZEROOUT, off, n)
+}
+
+func (s *Store) writeZeroBytes(off, n int64) syscall.Errno {
+	for n > 0 {
+		k := min(n, int64(len(s.zeroes)))
+		if errno := s.pwrite(s.zeroes[:k], off, 0); errno != 0 {
+			return errno
+		}
+		off, n = off+k, n-k
+	}
+	return 0
+}
+
+func (s *Store) fallocate(mode uintptr, off, n int64) syscall.Errno {
+	for n > 0 {
+		k := min(n, zeroRangeMax)
+		_, _, errno := syscall.Syscall6(unix.SYS_FALLOCATE, s.fd, mode, uintptr(off), uintptr(k), 0, 0)
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 {
+			return errno
+		}
+		off, n = off+k, n-k
+	}
+	return 0
+}
+
+func (s *Store) rangeIoctl(req uint, off, n int64) syscall.Errno {
+	for n > 0 {
+		k := min(n, zeroRangeMax)
+		r := [2]uint64{uint64(off), uint64(k)}
+		errno := s.ioctl(req, unsafe.Pointer(&r))
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno != 0 {
+			return errno
+		}
+		off, n = off+k, n-k
+	}
+	return 0
+}
