@@ -181,35 +181,42 @@ func TestOpenRefuses(t *testing.T) {
 func TestUnreadableIsRefused(t *testing.T) {
 	path, _ := disk(t, 512)
 	os.Chmod(path, 0o400)
-	asNobody(t, path)
-	_, err := Open(path, Options{})
+	err := openAsNobody(t, path, Options{})
 	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "export it read-only") {
 		t.Errorf("write-protected: %v", err)
 	}
 	os.Chmod(path, 0)
-	if _, err = Open(path, Options{ReadOnly: true}); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "make it readable") {
+	err = openAsNobody(t, path, Options{ReadOnly: true})
+	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "make it readable") {
 		t.Errorf("unreadable: %v", err)
 	}
 }
 
-// asNobody gives the test's thread an ordinary user's rights, and path to that
-// user. The thread ends with the test.
-func asNobody(t *testing.T, path string) {
-	if os.Getuid() != 0 {
-		return
-	}
+// openAsNobody opens path with an ordinary user's rights.
+func openAsNobody(t *testing.T, path string, opt Options) error {
 	const nobody = 65534
-	if err := os.Chown(path, nobody, nobody); err != nil {
-		t.Fatal(err)
+	if os.Getuid() == 0 {
+		if err := os.Chown(path, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+		for dir := filepath.Dir(path); strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
+			os.Chmod(dir, 0o755)
+		}
 	}
-	for dir := filepath.Dir(path); strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
-		os.Chmod(dir, 0o755)
-	}
-	runtime.LockOSThread()
-	// For this thread only; the kernel takes the capabilities over files away, too.
-	if _, _, errno := syscall.RawSyscall(unix.SYS_SETFSUID, nobody, 0, 0); errno != 0 {
-		t.Fatal(errno)
-	}
+	errs := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		if os.Getuid() == 0 {
+			// For this thread only; the capabilities over files go with it.
+			syscall.RawSyscall(unix.SYS_SETFSUID, nobody, 0, 0)
+		}
+		s, err := Open(path, opt)
+		if err == nil {
+			s.Close()
+		}
+		errs <- err
+	}()
+	return <-errs
 }
 
 func TestReadOnlyExportsShareAndWritableOnesDoNot(t *testing.T) {
