@@ -1,0 +1,105 @@
+package rdmap
+
+import "github.com/ironwarp/ironwarp/ddp"
+
+// Direct implements ddp.Sink: Writes, Read Responses and Sends are read
+// straight into place when no CRC has to be verified first.
+func (k *sink) Direct(head []byte, total int) (hdrLen int, ok bool, err error) {
+	s := (*Stream)(k)
+	hdrLen = ddp.HeaderLen(head)
+	if hdrLen == 0 || total <= hdrLen {
+		return 0, false, nil
+	}
+	d := &s.rx.direct
+	n := uint32(total - hdrLen)
+	if ddp.IsTagged(head) {
+		t := ddp.Tagged(head)
+		op, err := checkTagged(t)
+		if err != nil {
+			return 0, false, err
+		}
+		if op == OpReadResponse {
+			if _, _, err := s.expectRead(t, int(n), total); err != nil {
+				return 0, false, err
+			}
+		} else {
+			_, pin, fault := s.up.Acquire(t.STag(), t.TO(), n, RemoteWrite)
+			if fault != FaultNone {
+				return 0, false, writeFault(fault, t, total)
+			}
+			pin.Unpin()
+		}
+		*d = direct{op: op, stag: t.STag(), to: t.TO(), left: n, n: n, last: t.Last()}
+	} else {
+		u := ddp.Untagged(head)
+		op, err := checkUntagged(u)
+		if err != nil {
+			return 0, false, err
+		}
+		if u.QN() != QNSend || op == OpImmediate || op == OpImmediateSE {
+			return 0, false, nil
+		}
+		first, err := s.rx.q[QNSend].Accept(u)
+		if err != nil {
+			return 0, false, err
+		}
+		if _, err := s.sendBuffer(u, first, int(n), total); err != nil {
+			return 0, false, err
+		}
+		*d = direct{op: op, to: uint64(u.MO()), left: n, n: n, last: u.Last()}
+	}
+	copy(d.seg[:], head[:hdrLen])
+	return hdrLen, true, nil
+}
+
+// DirectBuffer implements ddp.Sink. Access to tagged memory is checked anew for
+// each piece, since it may be revoked while the LLP waits for bytes.
+func (k *sink) DirectBuffer() ([]byte, error) {
+	s := (*Stream)(k)
+	d := &s.rx.direct
+	switch d.op {
+	case OpWrite:
+		buf, pin, fault := s.up.Acquire(d.stag, d.to, d.left, RemoteWrite)
+		if fault != FaultNone {
+			return nil, writeFault(fault, ddp.Tagged(d.seg[:ddp.TaggedHeaderLen]), ddp.TaggedHeaderLen+int(d.n))
+		}
+		d.pin = pin
+		return buf, nil
+	case OpReadResponse:
+		s.mu.Lock()
+		op := s.reads.front().op
+		s.mu.Unlock()
+		return span(op.SGL[:op.N], uint32(d.to), d.left), nil
+	}
+	r := s.rx.buf
+	return span(r.SGL[:r.N], uint32(d.to), d.left), nil
+}
+
+// DirectDone implements ddp.Sink.
+func (k *sink) DirectDone(n int) error {
+	s := (*Stream)(k)
+	d := &s.rx.direct
+	if d.pin != nil {
+		d.pin.Unpin()
+		d.pin = nil
+	}
+	d.to += uint64(n)
+	d.left -= uint32(n)
+	if d.left > 0 {
+		return nil
+	}
+	switch d.op {
+	case OpWrite:
+	case OpReadResponse:
+		s.readPlaced(d.n)
+		if d.last {
+			s.answered()
+		}
+	default:
+		s.rx.q[QNSend].Placed(int(d.n), d.last)
+		if d.last {
+			return s.deliver(ddp.Untagged(d.seg[:]), s.rx.buf, Message{Op: d.op, Len: uint32(d.to)})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package rdmap
+
+// Op is one element of the send queue. Kind is OpSend and its variants,
+// OpWrite, OpReadRequest, OpImmediate, OpImmediateSE or OpAtomicRequest.
+type Op struct {
+	Kind     Opcode
+	Signaled bool
+	Fence    bool // wait until all earlier Reads and Atomics are complete
+	ID       uint64
+	SGL      [MaxSGE][]byte // source, or sink of a Read
+	N        int            // pieces used
+	Len      uint32         // bytes in all
+	Ref      [MaxSGE]Pin    // released by the Upper when the operation is done
+
+	STag    uint32 // remote, or to be invalidated at the peer for the Send kinds
+	TO      uint64 // remote
+	Imm     uint64
+	Atomic  AtomicRequest // ID, STag and TO are filled in by the stream
+	Orig    uint64        // result of an atomic
+	private []byte        // storage of inline data, kept from one use of the slot to the next
+	done    bool          // a Read or Atomic has been answered
+	err     error
+}
+
+// reset readies a slot of the ring for its next use.
+func (o *Op) reset() { *o = Op{private: o.private[:0]} }
+
+// CopyInline replaces the operation's source by a copy of it, so that the
+// caller's memory is free when the post returns.
+func (o *Op) CopyInline() {
+	for i := range o.N {
+		o.private = append(o.private, o.SGL[i]...)
+		o.SGL[i] = nil
+	}
+	o.SGL[0], o.N = o.private, 1
+}
+
+// answered reports whether the operation needs a response and has none yet.
+func (o *Op) waits() bool { return (o.Kind == OpReadRequest || o.Kind == OpAtomicRequest) && !o.done }
+
+// sendRing is the send queue: operations between head and tail, of which those
+// before next have been handed to the sender.
+type sendRing struct {
+	slots            []*Op
+	max              int
+	head, next, tail uint64
+}
+
+func (r *sendRing) at(i uint64) *Op { return r.slots[i%uint64(len(r.slots))] }
+
+// reserve returns the slot at tail, growing the ring if need be; nil: full.
+func (r *sendRing) reserve() *Op {
+	used := int(r.tail - r.head)
+	if used >= r.max {
+		return nil
+	}
+	if used == len(r.slots) {
+		r.grow()
+	}
+	op := r.at(r.tail)
+	op.reset()
+	return op
+}
+
+func (r *sendRing) grow() {
+	old := r.slots
+	n := max(initialRing, 2*len(old))
+	if n > r.max {
+		n = r.max
+	}
+	r.slots = make([]*Op, n)
+	for i := r.head; i < r.tail; i++ {
+		r.slots[i%uint64(n)] = old[i%uint64(len(old))]
+	}
+	for i := range r.slots {
+		if r.slots[i] == nil {
+			r.slots[i] = new(Op)
+		}
+	}
+}

@@ -1,0 +1,392 @@
+package rdmap
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/ironwarp/ironwarp/ddp"
+)
+
+// receiver is the state of the receiving goroutine.
+type receiver struct {
+	q      [4]ddp.RecvQueue // by queue number
+	buf    *RecvBuffer      // of the Send message in progress
+	direct direct
+	kick   bool // the sender may have got work
+	sends  bool // operations of ours have been reported
+}
+
+// direct is the segment whose payload the LLP reads straight into place.
+type direct struct {
+	op   Opcode
+	stag uint32
+	to   uint64 // or message offset of a Send
+	left uint32
+	n    uint32 // payload bytes of the segment
+	last bool
+	pin  Pin
+	seg  [ddp.UntaggedHeaderLen]byte // its header
+}
+
+func (r *receiver) init() {
+	for i := range r.q {
+		r.q[i] = ddp.NewRecvQueue(uint32(i))
+	}
+}
+
+// sink is the Stream as its LLP sees it.
+type sink Stream
+
+var _ ddp.Sink = (*sink)(nil)
+
+// Segment implements ddp.Sink.
+func (k *sink) Segment(seg []byte) error {
+	s := (*Stream)(k)
+	if ddp.HeaderLen(seg) == 0 {
+		return ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeUnspecified, seg, "a DDP segment of %d bytes is too short for its header", len(seg))
+	}
+	if ddp.IsTagged(seg) {
+		t := ddp.Tagged(seg)
+		op, err := checkTagged(t)
+		if err != nil {
+			return err
+		}
+		p := t.Payload()
+		if op == OpReadResponse {
+			return s.readResponse(t, p)
+		}
+		if len(p) == 0 {
+			return nil // a zero-length Write touches no memory and needs no valid STag (RFC 5041 section 7.1)
+		}
+		buf, pin, fault := s.up.Acquire(t.STag(), t.TO(), uint32(len(p)), RemoteWrite)
+		if fault != FaultNone {
+			return writeFault(fault, t, len(seg))
+		}
+		copy(buf, p)
+		pin.Unpin()
+		return nil
+	}
+	return s.untagged(ddp.Untagged(seg))
+}
+
+// checkTagged validates version and opcode of a tagged segment (RFC 5041
+// section 7.1, RFC 5040 section 7.2).
+func checkTagged(t ddp.Tagged) (Opcode, error) {
+	if t.Version() != ddp.Version {
+		return 0, ddp.Faultf(ddp.LayerDDP, ddp.TypeTagged, ddp.CodeTaggedInvalidVersion, t, "DDP version %d", t.Version())
+	}
+	v, op := ParseControl(t.ULP())
+	if v != Version {
+		return 0, ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeInvalidVersion, t, "RDMAP version %d", v)
+	}
+	if op != OpWrite && op != OpReadResponse {
+		return 0, ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeUnexpectedOpcode, t, "%v in a tagged segment", op)
+	}
+	return op, nil
+}
+
+func writeFault(fault Fault, t ddp.Tagged, total int) error {
+	layer, typ, code := fault.tagged()
+	e := ddp.Faultf(layer, typ, code, t, "RDMA Write of %d bytes to STag %#08x at %d: %v", total-ddp.TaggedHeaderLen, t.STag(), t.TO(), fault)
+	e.SegLen = total
+	return e
+}
+
+// expectRead checks a Read Response segment of n payload bytes against the
+// oldest Read: only what we asked for, in order, to the byte.
+func (s *Stream) expectRead(t ddp.Tagged, n, total int) (op *Op, got uint32, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reads.n == 0 || s.reads.front().op.Kind != OpReadRequest || s.reads.front().stag != t.STag() {
+		e := ddp.Faultf(ddp.LayerDDP, ddp.TypeTagged, ddp.CodeTaggedInvalidSTag, t, "Read Response to STag %#08x that no RDMA Read awaits", t.STag())
+		e.SegLen = total
+		return nil, 0, e
+	}
+	r := s.reads.front()
+	if t.TO() != uint64(r.got) || uint32(n) > r.op.Len-r.got || t.Last() != (r.got+uint32(n) == r.op.Len) {
+		e := ddp.Faultf(ddp.LayerDDP, ddp.TypeTagged, ddp.CodeTaggedBounds, t,
+			"Read Response of %d bytes at %d (last %v), with %d of %d bytes received", n, t.TO(), t.Last(), r.got, r.op.Len)
+		e.SegLen = total
+		return nil, 0, e
+	}
+	return r.op, r.got, nil
+}
+
+// readPlaced records that n bytes of the oldest Read have arrived.
+func (s *Stream) readPlaced(n uint32) {
+	s.mu.Lock()
+	s.reads.front().got += n
+	s.mu.Unlock()
+}
+
+func (s *Stream) readResponse(t ddp.Tagged, p []byte) error {
+	op, off, err := s.expectRead(t, len(p), len(t))
+	if err != nil {
+		return err
+	}
+	s.readPlaced(uint32(len(p)))
+	for len(p) > 0 {
+		n := copy(span(op.SGL[:op.N], off, uint32(len(p))), p)
+		p = p[n:]
+		off += uint32(n)
+	}
+	if t.Last() {
+		s.answered()
+	}
+	return nil
+}
+
+// answered completes the oldest Read or Atomic.
+func (s *Stream) answered() {
+	s.mu.Lock()
+	r := s.reads.pop()
+	r.op.done = true
+	s.rx.sends = s.retireLocked() || s.rx.sends
+	s.mu.Unlock()
+	s.rx.kick = true
+}
+
+// untagged handles a segment of the queues 0 to 3.
+func (s *Stream) untagged(u ddp.Untagged) error {
+	op, err := checkUntagged(u)
+	if err != nil {
+		return err
+	}
+	q := &s.rx.q[u.QN()]
+	first, err := q.Accept(u)
+	if err != nil {
+		return err
+	}
+	p := u.Payload()
+	if u.QN() != QNSend {
+		if !u.Last() {
+			return ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, ddp.CodeUntaggedTooLong, u, "%v in more than one segment", op)
+		}
+		q.Placed(len(p), true)
+		switch op {
+		case OpReadRequest:
+			return s.readRequest(u, p)
+		case OpAtomicRequest:
+			return s.atomicRequest(u, p)
+		case OpAtomicResponse:
+			return s.atomicResponse(u, p)
+		}
+		return s.terminated(u, p)
+	}
+	r, err := s.sendBuffer(u, first, len(p), len(u))
+	if err != nil {
+		return err
+	}
+	m := Message{Op: op}
+	if op == OpImmediate || op == OpImmediateSE {
+		if len(p) != immediateLen || !u.Last() || u.MO() != 0 {
+			return ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeUnspecified, u, "Immediate Data of %d bytes", len(p))
+		}
+		m.Imm = binary.BigEndian.Uint64(p)
+		q.Placed(len(p), true)
+		return s.deliver(u, r, m)
+	}
+	r.place(u.MO(), p)
+	q.Placed(len(p), u.Last())
+	if u.Last() {
+		m.Len = u.MO() + uint32(len(p))
+		return s.deliver(u, r, m)
+	}
+	return nil
+}
+
+// checkUntagged validates version, opcode and queue of an untagged segment
+// (RFC 5041 section 7.1, RFC 5040 section 7.2).
+func checkUntagged(u ddp.Untagged) (Opcode, error) {
+	if u.Version() != ddp.Version {
+		return 0, ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, ddp.CodeUntaggedInvalidVersion, u, "DDP version %d", u.Version())
+	}
+	if u.QN() > QNAtomicResponse {
+		return 0, ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, ddp.CodeUntaggedInvalidQN, u, "queue number %d", u.QN())
+	}
+	v, op := ParseControl(u.ULP())
+	if v != Version {
+		return 0, ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeInvalidVersion, u, "RDMAP version %d", v)
+	}
+	if want, ok := queueOf(op); !ok || want != u.QN() {
+		return 0, ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeUnexpectedOpcode, u, "%v on queue %d", op, u.QN())
+	}
+	return op, nil
+}
+
+// queueOf is the queue that an untagged message belongs to (RFC 5040 section
+// 4.1, RFC 7306 section 4.1).
+func queueOf(op Opcode) (uint32, bool) {
+	switch op {
+	case OpSend, OpSendInvalidate, OpSendSE, OpSendSEInvalidate, OpImmediate, OpImmediateSE:
+		return QNSend, true
+	case OpReadRequest, OpAtomicRequest:
+		return QNReadRequest, true
+	case OpTerminate:
+		return QNTerminate, true
+	case OpAtomicResponse:
+		return QNAtomicResponse, true
+	}
+	return 0, false
+}
+
+// sendBuffer is the receive buffer for a segment of queue 0, with room for it.
+func (s *Stream) sendBuffer(u ddp.Untagged, first bool, n, total int) (*RecvBuffer, error) {
+	if first {
+		s.rx.buf = s.up.NextRecv()
+		if s.rx.buf == nil {
+			e := ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, ddp.CodeUntaggedNoBuffer, u, "no receive buffer is posted for message %d", u.MSN())
+			e.SegLen = total
+			return nil, e
+		}
+	}
+	_, op := ParseControl(u.ULP())
+	if op == OpImmediate || op == OpImmediateSE {
+		return s.rx.buf, nil
+	}
+	if uint64(u.MO())+uint64(n) > uint64(s.rx.buf.Len) {
+		e := ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, ddp.CodeUntaggedTooLong, u,
+			"message %d has at least %d bytes, the receive buffer %d", u.MSN(), uint64(u.MO())+uint64(n), s.rx.buf.Len)
+		e.SegLen = total
+		return nil, e
+	}
+	return s.rx.buf, nil
+}
+
+// deliver hands a complete message of queue 0 up.
+func (s *Stream) deliver(u ddp.Untagged, r *RecvBuffer, m Message) error {
+	if m.Op == OpSendInvalidate || m.Op == OpSendSEInvalidate {
+		m.Invalidated = u.ULPWord()
+		if fault := s.up.InvalidateRemote(m.Invalidated); fault != FaultNone {
+			layer, typ, code := fault.remote()
+			return ddp.Faultf(layer, typ, code, u, "Send with Invalidate of STag %#08x: %v", m.Invalidated, fault)
+		}
+	}
+	s.rx.buf = nil
+	s.up.Received(r, m)
+	return nil
+}
+
+// readRequest queues the peer's Read. Its memory is checked now, so that the
+// fault names the request, and again when it is sent.
+func (s *Stream) readRequest(u ddp.Untagged, p []byte) error {
+	r, ok := ParseReadRequest(p)
+	if !ok {
+		return ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeUnspecified, u, "Read Request header of %d bytes", len(p))
+	}
+	if r.Size > 0 { // RFC 5040 section 7.2: a zero-length Read needs no valid STag
+		_, pin, fault := s.up.Acquire(r.SourceSTag, r.SourceTO, r.Size, RemoteRead)
+		if fault != FaultNone {
+			return requestFault(fault, u, p, "RDMA Read", r.SourceSTag)
+		}
+		pin.Unpin()
+	}
+	return s.queueResponse(u, p, response{read: r})
+}
+
+func requestFault(fault Fault, u ddp.Untagged, header []byte, what string, stag uint32) error {
+	layer, typ, code := fault.remote()
+	return quote(ddp.Faultf(layer, typ, code, u, "%s of STag %#08x: %v", what, stag, fault), header)
+}
+
+// quote has the Terminate for e quote a Read Request header (RFC 5040 section
+// 7.1 rule 3).
+func quote(e *ddp.Error, header []byte) *ddp.Error {
+	if len(header) == ReadRequestLen {
+		e.Upper = append([]byte(nil), header...)
+	}
+	return e
+}
+
+// queueResponse enters what we owe the peer into the IRRQ, whose depth the peer
+// knows (RFC 5040 section 6.1).
+func (s *Stream) queueResponse(u ddp.Untagged, header []byte, r response) error {
+	s.mu.Lock()
+	if s.irrq.n >= s.ird {
+		s.mu.Unlock()
+		return quote(ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, ddp.CodeUntaggedNoBuffer, u, "more than %d RDMA Reads and Atomics at once", s.ird), header)
+	}
+	s.irrq.push(r)
+	s.mu.Unlock()
+	s.rx.kick = true
+	return nil
+}
+
+// atomicRequest carries out the peer's Atomic (RFC 7306 section 5). The memory
+// is changed by a compare-and-swap of the machine, so it is atomic towards
+// every stream and every local user of sync/atomic.
+func (s *Stream) atomicRequest(u ddp.Untagged, p []byte) error {
+	a, ok := ParseAtomicRequest(p)
+	if !ok || a.Op != AtomicFetchAdd && a.Op != AtomicCmpSwap {
+		return ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeUnexpectedOpcode, u, "Atomic Request of %d bytes, operation %d", len(p), a.Op)
+	}
+	s.mu.Lock()
+	full := s.irrq.n >= s.ird
+	s.mu.Unlock()
+	if full {
+		return s.queueResponse(u, nil, response{})
+	}
+	buf, pin, fault := s.up.Acquire(a.STag, a.TO, 8, RemoteAtomic)
+	if fault != FaultNone {
+		return requestFault(fault, u, nil, "Atomic", a.STag)
+	}
+	defer pin.Unpin()
+	addr := unsafe.Pointer(unsafe.SliceData(buf))
+	if uintptr(addr)%8 != 0 {
+		return ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeCatastrophicStream, u, "Atomic of STag %#08x at %d: not 64-bit aligned", a.STag, a.TO)
+	}
+	word := (*uint64)(addr)
+	for {
+		old := atomic.LoadUint64(word)
+		if atomic.CompareAndSwapUint64(word, old, a.Apply(old)) {
+			return s.queueResponse(u, nil, response{atomic: true, resp: AtomicResponse{ID: a.ID, Original: old}})
+		}
+	}
+}
+
+func (s *Stream) atomicResponse(u ddp.Untagged, p []byte) error {
+	a, ok := ParseAtomicResponse(p)
+	s.mu.Lock()
+	due := ok && s.reads.n > 0 && s.reads.front().op.Kind == OpAtomicRequest && s.reads.front().stag == a.ID
+	if due {
+		op := s.reads.front().op
+		op.Orig = a.Original
+		if op.N > 0 && len(op.SGL[0]) >= 8 {
+			binary.NativeEndian.PutUint64(op.SGL[0], a.Original)
+		}
+	}
+	s.mu.Unlock()
+	if !due {
+		return ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeUnexpectedOpcode, u, "Atomic Response %d that no Atomic awaits", a.ID)
+	}
+	s.answered()
+	return nil
+}
+
+// terminated takes the peer's Terminate, which is never answered by one.
+func (s *Stream) terminated(u ddp.Untagged, p []byte) error {
+	if len(p) > maxTerminateLen {
+		p = p[:maxTerminateLen]
+	}
+	t, ok := ParseTerminate(append([]byte(nil), p...))
+	if !ok {
+		t = Terminate{Layer: ddp.LayerRDMA, Type: TypeRemoteOperation, Code: CodeUnspecified}
+	}
+	return &TerminateError{Terminate: t}
+}
+
+// BatchEnd implements ddp.Sink.
+func (k *sink) BatchEnd() {
+	s := (*Stream)(k)
+	if s.rx.kick {
+		s.rx.kick = false
+		s.mu.Lock()
+		s.kickLocked(true)
+	}
+	if s.rx.sends {
+		s.rx.sends = false
+		s.up.Completions(true)
+	}
+	s.up.BatchEnd()
+}

@@ -1,0 +1,283 @@
+package rdmap
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/ironwarp/ironwarp/ddp"
+)
+
+// State is where a Stream is in its life.
+//
+//	Streaming ──Close──▶ Closing ──both FINs──▶ Closed
+//	    │                   │
+//	    └──fault, or the peer's Terminate──▶ Terminating ──▶ Closed
+//
+// An LLP failure leads from any state to Closed.
+type State uint8
+
+// The states.
+const (
+	Streaming   State = iota // messages flow
+	Closing                  // no more posts; what is queued is sent, then the LLP's graceful end
+	Terminating              // a Terminate has been sent or received (RFC 5040 section 6.2.1)
+	Closed
+)
+
+func (s State) String() string {
+	return [...]string{"streaming", "closing", "terminating", "closed"}[s]
+}
+
+// Config is what a Stream is made from.
+type Config struct {
+	LLP     ddp.LLP
+	Upper   Upper
+	MaxSend int // operations queued or outstanding at once
+	IRD     int // Reads and Atomics of the peer that we hold at once (RFC 5040 section 6.1)
+	ORD     int // Reads and Atomics that we may have outstanding at the peer
+}
+
+// Stream is an RDMAP Stream. Posting is safe from any goroutine; one goroutine
+// runs Run.
+type Stream struct {
+	llp      ddp.LLP
+	up       Upper
+	ird, ord int
+	driverFn func()
+
+	mu       sync.Mutex
+	idle     sync.Cond // busy has become false
+	state    State
+	err      error // why the stream ends, the first reason
+	sq       sendRing
+	flushed  uint64            // operations before it have left
+	reads    fifo[outstanding] // our Reads and Atomics at the peer, in order
+	sinkTag  uint32            // of the next Read
+	irrq     fifo[response]    // the peer's Reads and Atomics, in order
+	term     *Terminate        // to be sent before anything else
+	termSent bool              // handed to the sender
+	termOver bool              // termDone is closed
+	termDone chan struct{}     // closed when the Terminate has left or never will
+	busy     bool              // somebody sends; the fields of tx are that goroutine's
+	finSent  bool
+	killer   *time.Timer
+
+	tx sender
+	rx receiver
+}
+
+// outstanding is a Read or Atomic that waits for its response. A Read's sink
+// STag is made up for that one Read, so the response can reach nothing else.
+type outstanding struct {
+	op   *Op
+	stag uint32
+	got  uint32 // bytes of a Read Response placed
+}
+
+// response is what we owe the peer: a Read Response or an Atomic Response.
+type response struct {
+	atomic bool
+	read   ReadRequest
+	resp   AtomicResponse
+}
+
+// New makes a Stream in the state Streaming. Nothing is received until Run.
+func New(cfg Config) *Stream {
+	s := &Stream{llp: cfg.LLP, up: cfg.Upper, ird: cfg.IRD, ord: cfg.ORD, sinkTag: rand.Uint32(), termDone: make(chan struct{})}
+	s.sq.max = max(1, cfg.MaxSend)
+	s.idle.L = &s.mu
+	s.driverFn = s.driver
+	s.tx.init()
+	s.rx.init()
+	return s
+}
+
+// State is the stream's state.
+func (s *Stream) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+// ORD is how many Reads and Atomics may be outstanding at the peer.
+func (s *Stream) ORD() int { return s.ord }
+
+// Run receives until the stream ends, winds it up and reports it to the Upper.
+// It is called once and returns when nothing of the stream is left.
+func (s *Stream) Run() {
+	s.finish(s.llp.Receive((*sink)(s)))
+}
+
+// Reserve takes a free element of the send queue to be filled in; Commit must
+// follow without delay, the stream's lock is held in between.
+func (s *Stream) Reserve() (*Op, error) {
+	s.mu.Lock()
+	if s.state != Streaming {
+		err := s.err
+		s.mu.Unlock()
+		if err == nil {
+			err = ErrClosed
+		}
+		return nil, fmt.Errorf("rdmap: post on a stream that is no longer open: %w", err)
+	}
+	op := s.sq.reserve()
+	if op == nil {
+		s.mu.Unlock()
+		return nil, ErrQueueFull
+	}
+	return op, nil
+}
+
+// Cancel gives back what Reserve took.
+func (s *Stream) Cancel() { s.mu.Unlock() }
+
+// Commit queues the reserved operation. Unless more is set the stream starts
+// sending it, in the calling goroutine if nobody else sends; it never blocks
+// on the LLP.
+func (s *Stream) Commit(more bool) {
+	s.sq.tail++
+	if more {
+		s.mu.Unlock()
+		return
+	}
+	s.kickLocked(false)
+}
+
+// Flush starts sending operations that were committed with more.
+func (s *Stream) Flush() {
+	s.mu.Lock()
+	s.kickLocked(false)
+}
+
+// kickLocked starts the sender if it has work and nobody sends. It releases
+// the lock.
+func (s *Stream) kickLocked(engine bool) {
+	if s.busy || !s.workLocked() {
+		s.mu.Unlock()
+		return
+	}
+	s.busy = true
+	s.mu.Unlock()
+	s.drive(engine)
+}
+
+// Close ends the stream gracefully: no more posts, what is queued is sent, then
+// the LLP is ended. It does not wait; the Upper hears of the end. A peer that
+// does not follow within two seconds is cut off.
+func (s *Stream) Close() {
+	s.mu.Lock()
+	if s.state != Streaming {
+		s.mu.Unlock()
+		return
+	}
+	s.state = Closing
+	s.armKillerLocked()
+	s.kickLocked(false)
+}
+
+// Abort ends the stream at once, without a Terminate.
+func (s *Stream) Abort(err error) {
+	s.mu.Lock()
+	s.failLocked(err)
+	s.mu.Unlock()
+	s.llp.Close()
+}
+
+func (s *Stream) failLocked(err error) {
+	if s.err == nil {
+		s.err = err
+	}
+	if s.state < Terminating {
+		s.state = Terminating
+	}
+}
+
+// armKillerLocked bounds how long the end may take.
+func (s *Stream) armKillerLocked() {
+	if s.killer == nil {
+		s.killer = time.AfterFunc(teardownTime, func() { s.llp.Close() })
+	}
+}
+
+// Terminate ends the stream because the peer broke a rule, telling it which
+// (RFC 5040 section 6.2.1). Only the first fault counts (section 7.1 rule 4).
+func (s *Stream) Terminate(fault *ddp.Error) {
+	s.mu.Lock()
+	s.terminateLocked(fault)
+	s.kickLocked(true)
+}
+
+func (s *Stream) terminateLocked(fault *ddp.Error) {
+	if s.err == nil && s.state != Closed {
+		s.term = terminateFor(fault)
+		s.armKillerLocked()
+	}
+	s.failLocked(fault)
+}
+
+// finish winds the stream up after Receive has returned err.
+func (s *Stream) finish(err error) {
+	var fault *ddp.Error
+	var terminated *TerminateError
+	switch {
+	case errors.As(err, &fault):
+		s.Terminate(fault)
+	case errors.As(err, &terminated):
+		s.mu.Lock()
+		s.failLocked(err)
+		s.mu.Unlock()
+	}
+	s.mu.Lock()
+	s.armKillerLocked()
+	sending := s.term != nil
+	local := s.state == Closing && s.sq.head == s.sq.tail
+	s.mu.Unlock()
+	if sending {
+		// The peer must be able to read the Terminate: a close with unread data
+		// would reset the connection under it.
+		<-s.termDone
+		s.llp.CloseWrite()
+		s.llp.Drain(teardownTime)
+	}
+	if errors.Is(err, io.EOF) {
+		err = ErrPeerClosed
+		if local {
+			err = nil
+		}
+	}
+
+	s.mu.Lock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.state = Closed
+	s.mu.Unlock()
+	s.llp.CloseWrite()
+	s.llp.Close()
+
+	s.mu.Lock()
+	for s.busy {
+		s.idle.Wait()
+	}
+	s.killer.Stop()
+	reason := s.err
+	s.reads, s.irrq = fifo[outstanding]{}, fifo[response]{}
+	for ; s.sq.head < s.sq.tail; s.sq.head++ {
+		s.up.SendDone(s.sq.at(s.sq.head), flushError(reason))
+	}
+	s.mu.Unlock()
+	s.up.Completions(true)
+	s.up.Ended(reason)
+}
+
+// flushError is what an operation reports that the end of the stream caught.
+func flushError(reason error) error {
+	if reason == nil {
+		return ErrClosed
+	}
+	return reason
+}

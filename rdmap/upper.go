@@ -1,0 +1,151 @@
+package rdmap
+
+import (
+	"github.com/ironwarp/ironwarp/ddp"
+)
+
+// Access is a set of rights on tagged memory.
+type Access uint8
+
+// The rights a peer may have through an STag.
+const (
+	RemoteRead Access = 1 << iota
+	RemoteWrite
+	RemoteAtomic
+)
+
+// Fault says why an access by the peer was refused. The order of the checks
+// follows RFC 5040 section 7.2 and RFC 5041 section 7.1.
+type Fault uint8
+
+// The faults.
+const (
+	FaultNone Fault = iota
+	FaultInvalidSTag
+	FaultNotAssociated
+	FaultTOWrap
+	FaultBounds
+	FaultAccess
+	FaultCannotInvalidate
+)
+
+func (f Fault) String() string {
+	return [...]string{"none", "invalid STag", "STag not associated with the stream", "tagged offset wraps",
+		"base or bounds violation", "access rights violation", "STag cannot be invalidated"}[f]
+}
+
+// tagged is the Terminate code of a fault found while placing a tagged
+// segment: the DDP layer's (RFC 5041 section 7.2), but for access rights,
+// which only RDMAP knows (RFC 5040 section 4.8).
+func (f Fault) tagged() (ddp.Layer, uint8, uint8) {
+	switch f {
+	case FaultNotAssociated:
+		return ddp.LayerDDP, ddp.TypeTagged, ddp.CodeTaggedNotAssociated
+	case FaultTOWrap:
+		return ddp.LayerDDP, ddp.TypeTagged, ddp.CodeTaggedTOWrap
+	case FaultBounds:
+		return ddp.LayerDDP, ddp.TypeTagged, ddp.CodeTaggedBounds
+	case FaultAccess:
+		return ddp.LayerRDMA, TypeRemoteProtection, CodeAccess
+	}
+	return ddp.LayerDDP, ddp.TypeTagged, ddp.CodeTaggedInvalidSTag
+}
+
+// remote is the Terminate code of a fault found by RDMAP on a Read Request, an
+// Atomic Request or an Invalidate (RFC 5040 section 4.8).
+func (f Fault) remote() (ddp.Layer, uint8, uint8) {
+	code := CodeInvalidSTag
+	switch f {
+	case FaultNotAssociated:
+		code = CodeNotAssociated
+	case FaultTOWrap:
+		code = CodeTOWrap
+	case FaultBounds:
+		code = CodeBounds
+	case FaultAccess:
+		code = CodeAccess
+	case FaultCannotInvalidate:
+		code = CodeCannotInvalidate
+	}
+	return ddp.LayerRDMA, TypeRemoteProtection, code
+}
+
+// Pin holds tagged memory: a revocation waits until it is released.
+type Pin interface{ Unpin() }
+
+// RecvBuffer is a posted receive: up to MaxSGE pieces of local memory.
+type RecvBuffer struct {
+	ID  uint64
+	SGL [MaxSGE][]byte
+	N   int    // pieces used
+	Len uint32 // bytes in all
+	Ref [MaxSGE]Pin
+}
+
+// place copies p to offset off of the buffer, which has room for it.
+func (r *RecvBuffer) place(off uint32, p []byte) {
+	for i := 0; i < r.N && len(p) > 0; i++ {
+		b := r.SGL[i]
+		if off >= uint32(len(b)) {
+			off -= uint32(len(b))
+			continue
+		}
+		n := copy(b[off:], p)
+		p, off = p[n:], 0
+	}
+}
+
+// span is the contiguous memory at offset off, at most n bytes of it.
+func span(sgl [][]byte, off, n uint32) []byte {
+	for _, b := range sgl {
+		if off < uint32(len(b)) {
+			b = b[off:]
+			if uint32(len(b)) > n {
+				b = b[:n]
+			}
+			return b
+		}
+		off -= uint32(len(b))
+	}
+	return nil
+}
+
+// Message describes a delivered untagged message of queue 0.
+type Message struct {
+	Op          Opcode
+	Len         uint32 // bytes of payload placed
+	Imm         uint64 // OpImmediate, OpImmediateSE
+	Invalidated uint32 // OpSendInvalidate, OpSendSEInvalidate: the STag that is now invalid
+}
+
+// Solicited reports whether the message asks for an event at the receiver
+// (RFC 5040 section 4.3).
+func (m Message) Solicited() bool {
+	return m.Op == OpSendSE || m.Op == OpSendSEInvalidate || m.Op == OpImmediateSE
+}
+
+// Upper is what a Stream stands under: the owner of memory, receive queue and
+// completions. All its methods must be quick and must not call back into the
+// Stream, except Completions and BatchEnd, which may post.
+type Upper interface {
+	// Acquire checks an access by the peer to n bytes at tagged offset to of
+	// stag, to the byte, and pins the memory until Unpin. n is not 0.
+	Acquire(stag uint32, to uint64, n uint32, need Access) ([]byte, Pin, Fault)
+	// InvalidateRemote carries out a Send with Invalidate.
+	InvalidateRemote(stag uint32) Fault
+	// NextRecv takes the next posted receive buffer, nil if there is none.
+	NextRecv() *RecvBuffer
+	// Received delivers a message in r. Called by the receiving goroutine.
+	Received(r *RecvBuffer, m Message)
+	// SendDone reports an operation that has ended, in the order of posting.
+	// The stream's lock is held.
+	SendDone(op *Op, err error)
+	// Completions follows one or more SendDone without the lock. engine tells
+	// that the calling goroutine belongs to the stream, not to a poster.
+	Completions(engine bool)
+	// BatchEnd follows the last Received of one read of the LLP.
+	BatchEnd()
+	// Ended is the last call: the stream is over and every operation has been
+	// reported. err is nil after a graceful close by both sides.
+	Ended(err error)
+}
