@@ -1,0 +1,21 @@
+// Package lab makes hosts for tests and demonstrations: network namespaces on
+// one wire, each with a strongSwan of its own, and captures that count what
+// crossed that wire.
+//
+//	l := lab.Start(t, lab.Config{})       // hosts alpha and beta
+//	a, b := l.Host("alpha"), l.Host("beta")
+//	c, _ := b.Capture(ctx, lab.CaptureOptions{})
+//	out, err := a.Run(ctx, "ping", "-c1", b.Addr().String())
+//	counts, _ := c.Stop()
+//	if counts.Clear(7471) != 0 { ... }
+//
+// A host has a directory: run is its /run (with charon.vici and charon.pid in
+// it), strongswan.conf and charon.log stand beside it. What a lab makes has
+// names that begin with "iwlab-", the owner's process id and its start time, so
+// that several labs run side by side and a later one clears away what a killed
+// owner has left behind.
+//
+// A lab needs root, /dev/net/tun, ip, tcpdump and charon; Require says what is
+// missing. ESP is the kernel's where KernelESP finds it there, else that of
+// strongSwan's kernel-libipsec plugin.
+package lab

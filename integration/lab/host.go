@@ -1,0 +1,160 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/ironwarp/ironwarp/internal/nsdo"
+)
+
+// Host is one machine of a lab: a network namespace, a /run of its own and a
+// strongSwan.
+type Host struct {
+	lab         *Lab
+	name, ns    string
+	dir         string
+	addr, addr6 netip.Addr
+
+	mu       sync.Mutex
+	charon   *charon
+	captures []*Capture
+}
+
+func newHost(l *Lab, i int, name string) (*Host, error) {
+	h := &Host{lab: l, name: name, ns: l.prefix + "-" + name, dir: filepath.Join(l.dir, name),
+		addr: l.addr(i), addr6: l.addr6(i)}
+	if len(h.ViciSocket()) > maxSocketPath {
+		return nil, fmt.Errorf("make host %s: the path %s is too long for a Unix socket; choose a shorter directory", name, h.ViciSocket())
+	}
+	if err := os.MkdirAll(filepath.Join(h.dir, "run"), 0o755); err != nil {
+		return nil, fmt.Errorf("make host %s: %w", name, err)
+	}
+	return h, nil
+}
+
+// Name is the host's name in Config.Hosts.
+func (h *Host) Name() string { return h.name }
+
+// NetNS is the path of the host's network namespace.
+func (h *Host) NetNS() string { return filepath.Join("/run/netns", h.ns) }
+
+// Namespace is the name of the network namespace, as ip netns lists it.
+func (h *Host) Namespace() string { return h.ns }
+
+// Addr is the host's IPv4 address on the wire.
+func (h *Host) Addr() netip.Addr { return h.addr }
+
+// Addr6 is the host's IPv6 address on the wire.
+func (h *Host) Addr6() netip.Addr { return h.addr6 }
+
+// Dev is the name of the host's end of the wire.
+func (h *Host) Dev() string { return wireDev }
+
+// Dir is the host's directory; it goes away with the lab.
+func (h *Host) Dir() string { return h.dir }
+
+// RunDir is what processes of this host see as /run.
+func (h *Host) RunDir() string { return filepath.Join(h.dir, "run") }
+
+// ViciSocket is the path of strongSwan's control socket as seen from outside;
+// processes of the host find it at the usual /run/charon.vici.
+func (h *Host) ViciSocket() string { return filepath.Join(h.dir, "run", "charon.vici") }
+
+// Command returns a command that runs in the host: its network and its /run.
+// The process that is started is the command itself, so that signals reach it.
+func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	const script = `mount --bind "$1" /run && shift && exec "$@"`
+	argv := append([]string{"netns", "exec", h.ns, "sh", "-c", script, "sh", h.RunDir(), name}, args...)
+	return exec.CommandContext(ctx, "ip", argv...)
+}
+
+// Run runs a command in the host and returns what it wrote to both outputs.
+// The error has the command and its output.
+func (h *Host) Run(ctx context.Context, name string, args ...string) (string, error) {
+	var out bytes.Buffer
+	c := h.Command(ctx, name, args...)
+	c.Stdout, c.Stderr = &out, &out
+	if err := c.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s on %s: %w\n%s", strings.Join(append([]string{name}, args...), " "), h.name, err, strings.TrimSpace(out.String()))
+	}
+	return out.String(), nil
+}
+
+// Do runs f on a thread that is in the host's network namespace; sockets f
+// opens belong to it. See nsdo.Do.
+func (h *Host) Do(f func() error) error { return nsdo.Do(h.NetNS(), f) }
+
+// Dial opens a TCP connection from the host.
+func (h *Host) Dial(ctx context.Context, to netip.AddrPort) (c *net.TCPConn, err error) {
+	err = h.Do(func() error {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
+		if err == nil {
+			c = conn.(*net.TCPConn)
+		}
+		return err
+	})
+	return c, err
+}
+
+// Listen opens a TCP listener in the host.
+func (h *Host) Listen(ctx context.Context, at netip.AddrPort) (ln *net.TCPListener, err error) {
+	err = h.Do(func() error {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.String())
+		if err == nil {
+			ln = l.(*net.TCPListener)
+		}
+		return err
+	})
+	return ln, err
+}
+
+// Link sets the host's end of the wire up or down.
+func (h *Host) Link(ctx context.Context, up bool) error {
+	state := "down"
+	if up {
+		state = "up"
+	}
+	return ip(ctx, "-n", h.ns, "link", "set", wireDev, state)
+}
+
+func (h *Host) configure(ctx context.Context, mtu int) error {
+	for _, args := range [][]string{
+		{"link", "set", "lo", "up"},
+		{"link", "set", wireDev, "mtu", fmt.Sprint(mtu), "up"},
+		{"addr", "add", netip.PrefixFrom(h.addr, 24).String(), "dev", wireDev},
+		{"addr", "add", netip.PrefixFrom(h.addr6, 64).String(), "dev", wireDev, "nodad"},
+	} {
+		if err := ip(ctx, append([]string{"-n", h.ns}, args...)...); err != nil {
+			return err
+		}
+	}
+	// Strict reverse path filtering would drop the outer UDP of userland ESP: the
+	// way back to its source is the tun.
+	return h.Do(func() error {
+		var errs []error
+		for _, dev := range []string{"all", "default", wireDev} {
+			errs = append(errs, os.WriteFile("/proc/sys/net/ipv4/conf/"+dev+"/rp_filter", []byte("0"), 0))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+func ip(ctx context.Context, args ...string) error {
+	out, err := exec.CommandContext(ctx, "ip", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// maxSocketPath is sun_path of Linux, without its zero byte.
+const maxSocketPath = 107

@@ -1,0 +1,261 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// Config says what New makes. The zero value is two hosts, alpha and beta,
+// with a running strongSwan each.
+type Config struct {
+	Hosts     []string        // names of the hosts; default alpha, beta
+	DataPlane ipsec.DataPlane // default: the kernel's ESP where it has it, else userland
+	NoCharon  bool            // leave strongSwan stopped; Host.StartCharon starts it
+	MTU       int             // of the wire, bytes; default 1500
+	Dir       string          // parent of the lab's directory; default os.TempDir()
+	// Charon is appended to the charon section of every strongswan.conf.
+	Charon string
+	Logger *slog.Logger
+}
+
+// Lab is a set of hosts on one wire. Its methods may be called from several
+// goroutines.
+type Lab struct {
+	cfg    Config
+	prefix string
+	dir    string
+	plane  ipsec.DataPlane
+	hosts  []*Host
+	bridge string // namespace of the switch when there are more than two hosts
+
+	mu     sync.Mutex
+	closed bool
+	kept   bool
+}
+
+var labs atomic.Uint64
+
+// New makes the hosts and starts strongSwan on each. What a killed owner has
+// left of earlier labs is cleared away first. After an error nothing is left
+// behind.
+func New(ctx context.Context, cfg Config) (_ *Lab, err error) {
+	if err := Missing(); err != nil {
+		return nil, fmt.Errorf("make a lab: %w", err)
+	}
+	if len(cfg.Hosts) == 0 {
+		cfg.Hosts = []string{"alpha", "beta"}
+	}
+	if len(cfg.Hosts) < 2 || len(cfg.Hosts) > maxHosts {
+		return nil, fmt.Errorf("make a lab of %d hosts: 2 to %d are possible", len(cfg.Hosts), maxHosts)
+	}
+	if cfg.MTU == 0 {
+		cfg.MTU = 1500
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Dir == "" {
+		cfg.Dir = os.TempDir()
+	}
+	if err := Sweep(ctx, cfg.Dir); err != nil {
+		cfg.Logger.Warn("could not clear away an earlier lab", "err", err)
+	}
+	start, err := startTime(os.Getpid())
+	if err != nil {
+		return nil, fmt.Errorf("make a lab: %w", err)
+	}
+	l := &Lab{
+		cfg:    cfg,
+		prefix: fmt.Sprintf("%s%d.%d.%d", namePrefix, os.Getpid(), start, labs.Add(1)),
+		plane:  cfg.DataPlane,
+	}
+	l.dir = filepath.Join(cfg.Dir, l.prefix)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	if l.plane == ipsec.DataPlaneAuto {
+		l.plane = ipsec.DataPlaneKernel
+		if err := ipsec.KernelESP(); err != nil {
+			cfg.Logger.Info("userland ESP by strongSwan's kernel-libipsec", "because", err)
+			l.plane = ipsec.DataPlaneUserland
+		}
+	}
+	if err := os.Mkdir(l.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make a lab: %w", err)
+	}
+	for i, name := range cfg.Hosts {
+		h, err := newHost(l, i, name)
+		if err != nil {
+			return nil, err
+		}
+		l.hosts = append(l.hosts, h)
+	}
+	if err := l.wire(ctx); err != nil {
+		return nil, err
+	}
+	if cfg.NoCharon {
+		return l, nil
+	}
+	for _, h := range l.hosts {
+		if err := h.StartCharon(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// Start is New for a test: it skips where a lab cannot run, closes the lab at
+// the test's end, and prints the ends of the charon logs if the test failed.
+func Start(t testing.TB, cfg Config) *Lab {
+	t.Helper()
+	Require(t)
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	l, err := New(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, h := range l.hosts {
+				t.Logf("charon of %s:\n%s", h.name, h.logTail(6000))
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Errorf("close the lab: %v", err)
+		}
+	})
+	return l
+}
+
+// Hosts returns the hosts in the order of Config.Hosts.
+func (l *Lab) Hosts() []*Host { return append([]*Host(nil), l.hosts...) }
+
+// Host returns the host of that name; it panics if there is none.
+func (l *Lab) Host(name string) *Host {
+	for _, h := range l.hosts {
+		if h.name == name {
+			return h
+		}
+	}
+	panic("lab: there is no host " + name)
+}
+
+// DataPlane says who does ESP in this lab: the kernel or userland.
+func (l *Lab) DataPlane() ipsec.DataPlane { return l.plane }
+
+// Dir is the lab's directory; it goes away with the lab.
+func (l *Lab) Dir() string { return l.dir }
+
+// Name is the prefix of everything this lab has made.
+func (l *Lab) Name() string { return l.prefix }
+
+// Keep leaves the hosts up: Close then only ends captures, and a later Sweep
+// passes over them. Discard removes a kept lab.
+func (l *Lab) Keep() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := os.WriteFile(filepath.Join(l.dir, keepFile), nil, 0o600); err != nil {
+		return fmt.Errorf("keep the lab: %w", err)
+	}
+	l.kept = true
+	return nil
+}
+
+// Close ends every process in the hosts and removes all that the lab has made.
+// It is idempotent.
+func (l *Lab) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil
+	}
+	l.closed = true
+	for _, h := range l.hosts {
+		h.stopCaptures()
+	}
+	if l.kept {
+		return nil
+	}
+	for _, h := range l.hosts {
+		h.endCharon(false)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return discard(ctx, l.cfg.Dir, l.prefix)
+}
+
+func (l *Lab) addr(i int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 99, 0, byte(i + 1)})
+}
+
+func (l *Lab) addr6(i int) netip.Addr {
+	a := netip.MustParseAddr("fd99::").As16()
+	a[15] = byte(i + 1)
+	return netip.AddrFrom16(a)
+}
+
+// wire makes the namespaces and joins them: two hosts by a veth pair, more by
+// a bridge in a namespace of its own.
+func (l *Lab) wire(ctx context.Context) error {
+	for _, h := range l.hosts {
+		if err := ip(ctx, "netns", "add", h.ns); err != nil {
+			return err
+		}
+	}
+	if len(l.hosts) == 2 {
+		if err := ip(ctx, "link", "add", wireDev, "netns", l.hosts[0].ns, "type", "veth",
+			"peer", "name", wireDev, "netns", l.hosts[1].ns); err != nil {
+			return err
+		}
+	} else {
+		l.bridge = l.prefix + "-switch"
+		if err := ip(ctx, "netns", "add", l.bridge); err != nil {
+			return err
+		}
+		if err := ip(ctx, "-n", l.bridge, "link", "add", "br0", "mtu", fmt.Sprint(l.cfg.MTU), "type", "bridge"); err != nil {
+			return err
+		}
+		if err := ip(ctx, "-n", l.bridge, "link", "set", "br0", "up"); err != nil {
+			return err
+		}
+		for i, h := range l.hosts {
+			port := fmt.Sprintf("p%d", i)
+			if err := ip(ctx, "link", "add", wireDev, "netns", h.ns, "type", "veth",
+				"peer", "name", port, "netns", l.bridge); err != nil {
+				return err
+			}
+			if err := ip(ctx, "-n", l.bridge, "link", "set", port, "mtu", fmt.Sprint(l.cfg.MTU), "master", "br0", "up"); err != nil {
+				return err
+			}
+		}
+	}
+	for _, h := range l.hosts {
+		if err := h.configure(ctx, l.cfg.MTU); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	namePrefix   = "iwlab-"
+	keepFile     = "keep"
+	wireDev      = "wire0"
+	maxHosts     = 200 // the last byte of an address numbers the host
+	startTimeout = 60 * time.Second
+	closeTimeout = 20 * time.Second
+)

@@ -1,0 +1,163 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestLabHostsReachEachOtherAndCaptureCountsClearTraffic(t *testing.T) {
+	l := Start(t, Config{})
+	a, b := l.Host("alpha"), l.Host("beta")
+	if a.CharonPID() == 0 || b.CharonPID() == 0 {
+		t.Fatal("charon does not run")
+	}
+	c, err := b.Capture(t.Context(), CaptureOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, addr := range []netip.Addr{b.Addr(), b.Addr6()} {
+		echoOnce(t, a, b, netip.AddrPortFrom(addr, 7471))
+	}
+	counts, err := c.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if counts.Clear(7471) < 10 || counts.Clear(7472) != 0 || counts.ESP != 0 || counts.Dropped != 0 {
+		t.Errorf("after two clear connections on port 7471: %v", counts)
+	}
+}
+
+func echoOnce(t *testing.T, from, to *Host, at netip.AddrPort) {
+	t.Helper()
+	ln, err := to.Listen(t.Context(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	done := make(chan error, 1)
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			done <- err
+			return
+		}
+		defer c.Close()
+		_, err = io.Copy(c, c)
+		done <- err
+	}()
+	c, err := from.Dial(t.Context(), at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(c); err != nil || string(b) != "hello" {
+		t.Fatalf("echo: %q, %v", b, err)
+	}
+	c.Close()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHostCommandSeesItsOwnRun(t *testing.T) {
+	l := Start(t, Config{NoCharon: true})
+	out, err := l.Host("alpha").Run(t.Context(), "sh", "-c", "echo here > /run/mark; ip -br addr show dev wire0")
+	if err != nil || !strings.Contains(out, l.Host("alpha").Addr().String()) {
+		t.Fatalf("%v, output %q", err, out)
+	}
+	if b, err := os.ReadFile(l.Host("alpha").RunDir() + "/mark"); err != nil || string(b) != "here\n" {
+		t.Errorf("the host's /run has %q, %v", b, err)
+	}
+	if _, err := os.Stat("/run/mark"); err == nil {
+		t.Error("a file in the host's /run shows up in this machine's /run")
+	}
+	if _, err := l.Host("beta").Run(t.Context(), "false"); err == nil {
+		t.Error("a failing command gave no error")
+	}
+}
+
+func TestCharonRestartsAfterSIGKILLAndStops(t *testing.T) {
+	l := Start(t, Config{})
+	a := l.Host("alpha")
+	first := a.CharonPID()
+	if err := a.RestartCharon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if pid := a.CharonPID(); pid == 0 || pid == first {
+		t.Errorf("charon has pid %d, the killed one had %d", pid, first)
+	}
+	if err := a.StartCharon(t.Context()); err == nil {
+		t.Error("a second charon was started")
+	}
+	if err := a.StopCharon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if a.CharonPID() != 0 {
+		t.Error("charon still has a pid after StopCharon")
+	}
+}
+
+func TestThreeHostsShareASwitch(t *testing.T) {
+	l := Start(t, Config{Hosts: []string{"alpha", "beta", "mallory"}, NoCharon: true})
+	echoOnce(t, l.Host("mallory"), l.Host("beta"), netip.AddrPortFrom(l.Host("beta").Addr(), 7471))
+}
+
+func TestCloseLeavesNothingBehind(t *testing.T) {
+	Require(t)
+	l, err := New(t.Context(), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid := l.Host("alpha").CharonPID()
+	if _, err := l.Host("beta").Capture(t.Context(), CaptureOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	for _, ns := range namespaces() {
+		if strings.HasPrefix(ns, l.Name()) {
+			t.Errorf("namespace %s is left", ns)
+		}
+	}
+	if _, err := os.Stat(l.Dir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("directory is left: %v", err)
+	}
+	if !zombie(pid) {
+		t.Errorf("charon %d still runs", pid)
+	}
+}
+
+func TestFailedNewLeavesNothingBehind(t *testing.T) {
+	Require(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	dir := t.TempDir()
+	before := len(namespaces())
+	if _, err := New(ctx, Config{Dir: dir}); err == nil {
+		t.Fatal("New with a cancelled context gave no error")
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 0 {
+		t.Errorf("left: %v", entries)
+	}
+	if n := len(namespaces()); n > before {
+		t.Errorf("%d namespaces, %d before", n, before)
+	}
+}
