@@ -1,0 +1,118 @@
+package main
+
+import (
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/urfave/cli/v2"
+)
+
+func (w *ironwarp) attachCommand() *cli.Command {
+	return &cli.Command{
+		Name: "attach", Usage: "bring a peer's export up as a local NBD socket", ArgsUsage: "PEER/EXPORT",
+		Description: "The attachment stays until `ironwarp detach`, also over restarts of the daemon.",
+		Flags: remote(
+			&cli.DurationFlag{Name: "timeout", Value: 45 * time.Second, Usage: "give up after this `TIME`"},
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the socket's path only"},
+		),
+		Action:       w.attach,
+		BashComplete: w.completePeers,
+	}
+}
+
+func (w *ironwarp) attach(c *cli.Context) error {
+	a, err := args(c, "PEER/EXPORT")
+	if err != nil {
+		return err
+	}
+	peer, export, err := api.SplitDisk(a[0])
+	if err != nil {
+		return err
+	}
+	p := &progress{w: w}
+	req := api.AttachRequest{Peer: peer, Export: export, TimeoutSeconds: c.Duration("timeout").Seconds()}
+	at, err := w.client(c).Attach(c.Context, req, func(ev api.Event) {
+		if !asJSON(c) {
+			p.show(ev.Progress)
+		}
+	})
+	p.end()
+	if err != nil {
+		return err
+	}
+	if c.Bool("quiet") && !asJSON(c) {
+		w.printf("%s\n", at.Socket)
+		return nil
+	}
+	return w.print(c, at, func() { w.attached(at) })
+}
+
+func (w *ironwarp) attached(at api.Attachment) {
+	mode := "read and write"
+	if at.ReadOnly {
+		mode = "read only"
+	}
+	w.printf("%s attached: %s, %s\n", w.bold(at.Name()), bytesText(float64(at.Size)), mode)
+	w.printf("NBD socket: %s\n\n", at.Socket)
+	w.printf("copy it      nbdcopy '%s' %s.img\n", at.URI, at.Export)
+	w.printf("look at it   qemu-img info '%s'\n", at.URI)
+	w.printf("mount it     modprobe nbd && nbd-client -unix %s -name %s /dev/nbd0 && mount /dev/nbd0 /mnt\n", at.Socket, at.Export)
+	w.printf("let it go    ironwarp detach %s\n", at.Name())
+}
+
+func (w *ironwarp) detachCommand() *cli.Command {
+	return &cli.Command{
+		Name: "detach", Usage: "end an attachment", ArgsUsage: "PEER/EXPORT",
+		Flags:        remote(&cli.BoolFlag{Name: "force", Usage: "also when NBD clients are connected: their I/O fails"}),
+		Action:       w.detach,
+		BashComplete: w.completeAttachments,
+	}
+}
+
+func (w *ironwarp) detach(c *cli.Context) error {
+	a, err := args(c, "PEER/EXPORT")
+	if err != nil {
+		return err
+	}
+	peer, export, err := api.SplitDisk(a[0])
+	if err != nil {
+		return err
+	}
+	if err := w.client(c).Detach(c.Context, peer, export, c.Bool("force")); err != nil {
+		return err
+	}
+	return w.print(c, struct {
+		Detached string `json:"detached"`
+	}{a[0]}, func() { w.printf("%s detached\n", a[0]) })
+}
+
+func (w *ironwarp) lsCommand() *cli.Command {
+	return &cli.Command{Name: "ls", Usage: "list the attached disks", Flags: remote(), Action: func(c *cli.Context) error {
+		if _, err := args(c); err != nil {
+			return err
+		}
+		list, err := w.client(c).Attachments(c.Context)
+		if err != nil {
+			return err
+		}
+		return w.print(c, list, func() {
+			if len(list) == 0 {
+				w.printf("nothing is attached; attach a disk with `ironwarp attach PEER/EXPORT`\n")
+				return
+			}
+			w.attachmentTable(list)
+			for _, at := range list {
+				w.problem(at.Problem)
+			}
+		})
+	}}
+}
+
+func (w *ironwarp) attachmentTable(list []api.Attachment) {
+	t := w.sheet("disk", ">size", "mode", "state", ">age", ">clients", ">reads/s", ">read", ">writes/s", ">written", ">errors", "socket")
+	for _, at := range list {
+		t.row(at.Name(), bytesText(float64(at.Size)), modeText(at.ReadOnly), w.stateText(at.State), ageText(at.AgeSeconds), at.Clients,
+			countText(at.IO.ReadsPerSec), rateText(at.IO.ReadBytesSec), countText(at.IO.WritesPerSec), rateText(at.IO.WriteBytesSec), at.IO.Errors, at.Socket)
+	}
+	t.print()
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/urfave/cli/v2"
+)
+
+// usageError is wrong use of the command line: exit status 2.
+type usageError struct {
+	msg string
+	fix string
+}
+
+func (e *usageError) Error() string {
+	if e.fix == "" {
+		return e.msg
+	}
+	return e.msg + "\n" + e.fix
+}
+
+// silent ends the command with a status when everything has been said already.
+type silent int
+
+func (s silent) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// exitStatus is 2 where the user said something wrong, on the command line or
+// in a file, else 1.
+func exitStatus(err error) int {
+	var s silent
+	var u *usageError
+	var c config.Errors
+	var a *api.Error
+	switch {
+	case errors.As(err, &s):
+		return int(s)
+	case errors.As(err, &u), errors.As(err, &c), errors.As(err, &a) && a.Code == api.CodeInvalid:
+		return 2
+	}
+	return 1
+}
+
+// report prints an error to stderr.
+func (w *ironwarp) report(err error, asJSON bool) {
+	var s silent
+	if errors.As(err, &s) {
+		return
+	}
+	if errors.Is(err, context.Canceled) {
+		err = errors.New("interrupted")
+	}
+	if asJSON {
+		var a *api.Error
+		if !errors.As(err, &a) {
+			a = &api.Error{Code: api.CodeInternal, Message: err.Error()}
+			if exitStatus(err) == 2 {
+				a.Code = api.CodeInvalid
+			}
+		}
+		json.NewEncoder(w.stderr).Encode(map[string]*api.Error{"error": a})
+		return
+	}
+	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	fmt.Fprintf(w.stderr, "ironwarp: %s\n", lines[0])
+	for _, l := range lines[1:] {
+		fmt.Fprintf(w.stderr, "  %s\n", l)
+	}
+}
+
+// wantsJSON looks for --json where flags could not be parsed.
+func wantsJSON(args []string) bool {
+	return slices.Contains(args, "--json") || slices.Contains(args, "-json")
+}
+
+func usageErrorOf(c *cli.Context, err error, _ bool) error {
+	name := "ironwarp"
+	if c.Command != nil && c.Command.HelpName != "" {
+		name = c.Command.HelpName
+	}
+	return &usageError{msg: err.Error(), fix: "see `" + name + " --help`"}
+}
+
+// flagsFirst refuses a flag that stands after an argument, where it would be
+// taken for one.
+func flagsFirst(c *cli.Context) error {
+	args := c.Args().Slice()
+	i := slices.IndexFunc(args, func(a string) bool { return len(a) > 1 && a[0] == '-' })
+	if i < 0 {
+		return nil
+	}
+	fixed := append(append([]string{c.Command.HelpName}, args[i:]...), args[:i]...)
+	return &usageError{
+		msg: fmt.Sprintf("%s stands after %s, but flags must come before the arguments", args[i], strings.Join(args[:i], " ")),
+		fix: "write: " + strings.Join(fixed, " "),
+	}
+}
+
+// unknownCommand is the action of whatever has subcommands.
+func unknownCommand(commands []*cli.Command) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		if !c.Args().Present() {
+			return cli.ShowSubcommandHelp(c)
+		}
+		name := c.Args().First()
+		names := make([]string, 0, len(commands))
+		for _, cmd := range commands {
+			names = append(names, cmd.Name)
+		}
+		fix := "commands: " + strings.Join(names, ", ")
+		if near := cli.SuggestCommand(commands, name); near != "" {
+			fix = near + " " + fix
+		}
+		return &usageError{msg: fmt.Sprintf("unknown command %q", name), fix: fix}
+	}
+}
+
+// args checks the number of arguments and returns them. Names in brackets are
+// optional.
+func args(c *cli.Context, names ...string) ([]string, error) {
+	need := len(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n[0] == '[' }))
+	got := c.Args().Slice()
+	usage := "usage: " + strings.Join(append([]string{c.Command.HelpName, "[flags]"}, names...), " ")
+	switch {
+	case len(got) < need:
+		return nil, &usageError{msg: fmt.Sprintf("%s is missing", names[len(got)]), fix: usage}
+	case len(got) > len(names):
+		return nil, &usageError{msg: fmt.Sprintf("one argument too many: %q", got[len(names)]), fix: usage}
+	}
+	for len(got) < len(names) {
+		got = append(got, "")
+	}
+	return got, nil
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/daemon"
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/urfave/cli/v2"
+)
+
+func (w *ironwarp) exportCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "export",
+		Usage: "files and block devices that peers may attach",
+		Subcommands: []*cli.Command{
+			{
+				Name: "add", Usage: "offer a file or block device", ArgsUsage: "NAME PATH",
+				Flags: remote(configFlag(),
+					&cli.StringSliceFlag{Name: "allow", Usage: "`PEER` that may attach it; repeat for more"},
+					&cli.BoolFlag{Name: "read-only", Usage: "refuse writes"},
+				),
+				Action: w.exportAdd,
+			},
+			{Name: "rm", Usage: "stop offering it", ArgsUsage: "NAME", Flags: remote(configFlag()), Action: w.exportRemove, BashComplete: w.completeExports},
+			{Name: "ls", Usage: "list the exports", Flags: remote(), Action: w.exportList},
+		},
+	}
+}
+
+func (w *ironwarp) exportAdd(c *cli.Context) error {
+	a, err := args(c, "NAME", "PATH")
+	if err != nil {
+		return err
+	}
+	path, err := filepath.Abs(a[1])
+	if err != nil {
+		return err
+	}
+	spec := api.ExportSpec{Name: a[0], Path: path, ReadOnly: c.Bool("read-only"), Allow: c.StringSlice("allow")}
+	cl := w.client(c)
+	main, offline, err := w.whichConfig(c, cl)
+	if err != nil {
+		return err
+	}
+	var e api.Export
+	if offline {
+		e.ExportSpec = spec
+		e.Source, err = daemon.AddExport(main, spec)
+	} else {
+		e, err = cl.AddExport(c.Context, spec)
+	}
+	if err != nil {
+		return err
+	}
+	return w.print(c, e, func() {
+		w.printf("export %s added: %s\n", e.Name, e.Source)
+		switch {
+		case len(e.Allow) == 0:
+			w.printf("nobody may attach it yet: no --allow PEER was given\n")
+		case offline:
+			w.printf("the daemon is not running; the export is offered when it starts\n")
+		default:
+			w.printf("%s may attach it (%s)\n", strings.Join(e.Allow, ", "), bytesText(float64(e.Size)))
+		}
+		w.problem(e.Problem)
+	})
+}
+
+func (w *ironwarp) exportRemove(c *cli.Context) error {
+	a, err := args(c, "NAME")
+	if err != nil {
+		return err
+	}
+	cl := w.client(c)
+	main, offline, err := w.whichConfig(c, cl)
+	if err != nil {
+		return err
+	}
+	if offline {
+		err = config.RemoveExport(main, a[0])
+	} else {
+		err = cl.RemoveExport(c.Context, a[0])
+	}
+	if err != nil {
+		return err
+	}
+	return w.print(c, struct {
+		Removed string `json:"removed"`
+	}{a[0]}, func() { w.printf("export %s removed; its data was not touched\n", a[0]) })
+}
+
+func (w *ironwarp) exportList(c *cli.Context) error {
+	if _, err := args(c); err != nil {
+		return err
+	}
+	exports, err := w.client(c).Exports(c.Context)
+	if err != nil {
+		return err
+	}
+	return w.print(c, exports, func() {
+		if len(exports) == 0 {
+			w.printf("no exports; add one with `ironwarp export add --allow PEER NAME PATH`\n")
+			return
+		}
+		w.exportTable(exports)
+		for _, e := range exports {
+			w.problem(e.Problem)
+		}
+	})
+}
+
+func (w *ironwarp) exportTable(exports []api.Export) {
+	t := w.sheet("export", ">size", "mode", "state", "allowed", ">open", ">read", ">written", ">errors", "path")
+	for _, e := range exports {
+		t.row(e.Name, bytesText(float64(e.Size)), modeText(e.ReadOnly), w.stateText(e.State), orDash(strings.Join(e.Allow, " ")),
+			e.Opens, rateText(e.IO.ReadBytesSec), rateText(e.IO.WriteBytesSec), e.IO.Errors, e.Path)
+	}
+	t.print()
+}
+
+func modeText(readOnly bool) string {
+	if readOnly {
+		return "ro"
+	}
+	return "rw"
+}

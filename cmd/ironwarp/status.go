@@ -1,0 +1,198 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/urfave/cli/v2"
+)
+
+func (w *ironwarp) statusCommand() *cli.Command {
+	return &cli.Command{
+		Name: "status", Usage: "peers, SAs, streams, sessions, disks and their rates",
+		Flags: remote(
+			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "again and again until Ctrl-C"},
+			&cli.DurationFlag{Name: "interval", Value: 2 * time.Second, Usage: "`TIME` between two looks with --watch"},
+		),
+		Action: w.status,
+	}
+}
+
+func (w *ironwarp) status(c *cli.Context) error {
+	if _, err := args(c); err != nil {
+		return err
+	}
+	cl := w.client(c)
+	if !c.Bool("watch") {
+		st, err := cl.Status(c.Context)
+		if err != nil {
+			return err
+		}
+		return w.print(c, st, func() { w.statusPage(st) })
+	}
+	if c.Duration("interval") < 100*time.Millisecond {
+		return &usageError{msg: "--interval is too short", fix: "100ms is the least"}
+	}
+	tick := time.NewTicker(c.Duration("interval"))
+	defer tick.Stop()
+	for {
+		st, err := cl.Status(c.Context)
+		switch {
+		case c.Context.Err() != nil:
+			return nil
+		case err != nil && !api.NotRunning(err):
+			return err
+		case asJSON(c):
+			if err == nil {
+				err = json.NewEncoder(w.stdout).Encode(st)
+			}
+			if err != nil {
+				return err
+			}
+		default:
+			if w.terminal {
+				w.printf("\x1b[H\x1b[2J")
+			}
+			w.printf("%s\n", time.Now().Format("15:04:05"))
+			if err != nil {
+				w.printf("%s\n", err)
+			} else {
+				w.statusPage(st)
+			}
+		}
+		select {
+		case <-c.Context.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (w *ironwarp) statusPage(st api.Status) {
+	w.printf("ironwarp %s, process %d, up %s, configuration %s\n", st.Info.Version, st.Info.PID,
+		ageText(time.Since(st.Info.Started).Seconds()), st.Info.Config)
+	for _, l := range st.Listeners {
+		w.printf("%s %s\n", w.stateText(l.State), l.Address)
+		w.problem(l.Problem)
+	}
+	if st.IKE != nil {
+		w.printf("%s: %s %s\n", st.IKE.Name, w.stateText(st.IKE.State), st.IKE.Detail)
+		w.problem(st.IKE.Problem)
+	}
+	if st.Refused > 0 {
+		w.printf("refused connections: %d, the last: %s\n", st.Refused, st.LastRefused)
+	}
+	if len(st.Peers) == 0 {
+		w.printf("no peers; add one with `ironwarp peer add NAME ADDRESS`\n")
+	} else {
+		w.printf("\n")
+		w.peerTable(st.Peers)
+		for _, p := range st.Peers {
+			w.problem(p.Problem)
+		}
+	}
+	if len(st.SAs) > 0 {
+		w.printf("\n")
+		w.saTable(st.SAs)
+	}
+	if len(st.Streams) > 0 {
+		w.printf("\n")
+		w.streamTable(st.Streams)
+	}
+	if len(st.Sessions) > 0 {
+		w.printf("\n")
+		t := w.sheet("session", "role", "state", ">age", ">streams", ">in flight", ">reconnects")
+		for _, s := range st.Sessions {
+			t.row(s.Peer, s.Role, w.stateText(s.State), ageText(s.AgeSeconds), s.Streams, s.InFlight, s.Reconnects)
+		}
+		t.print()
+	}
+	if len(st.Attachments) > 0 {
+		w.printf("\n")
+		w.attachmentTable(st.Attachments)
+		for _, at := range st.Attachments {
+			w.problem(at.Problem)
+		}
+	}
+	if len(st.Exports) > 0 {
+		w.printf("\n")
+		w.exportTable(st.Exports)
+		for _, e := range st.Exports {
+			w.problem(e.Problem)
+		}
+	}
+}
+
+func (w *ironwarp) streamTable(streams []api.Stream) {
+	const most = 50
+	t := w.sheet("stream", "peer", "service", "flow", "protection", "state", ">age", ">in", ">out")
+	for _, s := range streams[:min(len(streams), most)] {
+		state := api.PeerUp
+		if s.Paused {
+			state = api.PeerPaused
+		}
+		t.row(s.ID, s.Peer, s.Service, s.Flow, s.Protection, w.stateText(state), ageText(s.AgeSeconds), bytesText(float64(s.BytesIn)), bytesText(float64(s.BytesOut)))
+	}
+	t.print()
+	if len(streams) > most {
+		w.printf("... and %d more; --json has them all\n", len(streams)-most)
+	}
+}
+
+func (w *ironwarp) saCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "sa",
+		Usage: "the IPsec security associations of the peers",
+		Subcommands: []*cli.Command{
+			{Name: "ls", Usage: "list the child SAs", Flags: remote(), Action: w.saList},
+			{
+				Name: "delete", Usage: "delete a peer's child SAs; streams pause until new ones are up", ArgsUsage: "PEER",
+				Flags:        remote(&cli.StringFlag{Name: "child", Usage: "only the child SAs of this `NAME`"}),
+				Action:       w.saDelete,
+				BashComplete: w.completePeers,
+			},
+		},
+	}
+}
+
+func (w *ironwarp) saList(c *cli.Context) error {
+	if _, err := args(c); err != nil {
+		return err
+	}
+	sas, err := w.client(c).SAs(c.Context)
+	if err != nil {
+		return err
+	}
+	return w.print(c, sas, func() {
+		if len(sas) == 0 {
+			w.printf("no SAs; they come up with the first stream to a peer\n")
+			return
+		}
+		w.saTable(sas)
+	})
+}
+
+func (w *ironwarp) saTable(sas []api.SA) {
+	t := w.sheet("peer", "child sa", "state", "algorithms", ">age", ">in", ">out", "spi in", "spi out", "covers")
+	for _, s := range sas {
+		t.row(s.Peer, s.Child, s.State, s.Algorithms, ageText(s.AgeSeconds), bytesText(float64(s.BytesIn)), bytesText(float64(s.BytesOut)),
+			s.SPIIn, s.SPIOut, fmt.Sprintf("%s = %s", s.LocalTS, s.RemoteTS))
+	}
+	t.print()
+}
+
+func (w *ironwarp) saDelete(c *cli.Context) error {
+	a, err := args(c, "PEER")
+	if err != nil {
+		return err
+	}
+	n, err := w.client(c).DeleteSAs(c.Context, a[0], c.String("child"))
+	if err != nil {
+		return err
+	}
+	return w.print(c, struct {
+		Deleted int `json:"deleted"`
+	}{n}, func() { w.printf("%d child SAs of %s deleted; traffic brings new ones up\n", n, a[0]) })
+}

@@ -1,0 +1,251 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"syscall"
+)
+
+// maxAnswer bounds one JSON answer, in bytes: a status with 10,000 streams fits.
+const maxAnswer = 64 << 20
+
+// Client talks to the daemon at one control socket. It is safe for concurrent
+// use.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+// NewClient returns a client for the daemon at a Unix socket. Nothing is
+// connected until the first call.
+func NewClient(socket string) *Client {
+	c := &Client{socket: socket}
+	c.http.Transport = &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+	}
+	return c
+}
+
+// Socket is the path that the client connects to.
+func (c *Client) Socket() string { return c.socket }
+
+// Close drops idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// NotRunning reports whether an error says that no daemon answers.
+func NotRunning(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// dialError is a failure to reach the daemon, and its cause.
+type dialError struct {
+	what  Error
+	cause error
+}
+
+func (e *dialError) Error() string   { return e.what.Error() }
+func (e *dialError) Unwrap() []error { return []error{&e.what, e.cause} }
+
+func (c *Client) explain(err error) error {
+	var oe *net.OpError
+	if !errors.As(err, &oe) || oe.Op != "dial" {
+		return err
+	}
+	e := &dialError{what: Error{Code: CodeUnavailable}, cause: err}
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		e.what.Code = CodeForbidden
+		e.what.Message = fmt.Sprintf("cannot open the control socket %s: permission denied", c.socket)
+		e.what.Fix = "the daemon answers root (and the user it runs as) only: run the command with sudo"
+	case errors.Is(err, fs.ErrNotExist):
+		e.what.Message = fmt.Sprintf("no daemon at %s: the socket does not exist", c.socket)
+		e.what.Fix = "start it with `systemctl start ironwarp` or `ironwarp daemon`, or name another socket with --socket or IRONWARP_SOCKET"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		e.what.Message = fmt.Sprintf("no daemon at %s: the socket is there but nobody listens, so the daemon has died", c.socket)
+		e.what.Fix = "start it again with `systemctl start ironwarp` or `ironwarp daemon`; its log says why it ended"
+	default:
+		e.what.Message = fmt.Sprintf("cannot reach the daemon at %s: %v", c.socket, oe.Err)
+	}
+	return e
+}
+
+func (c *Client) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
+	var body io.Reader
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://ironwarp"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var ue *url.Error
+		if errors.As(err, &ue) {
+			err = ue.Err
+		}
+		return nil, c.explain(err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	var e Error
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&e); err != nil || e.Message == "" {
+		return nil, &Error{Code: CodeInternal, Message: fmt.Sprintf("the daemon at %s answered %s to %s %s", c.socket, resp.Status, method, path), Fix: "is it an ironwarp daemon of this version? See `ironwarp version`"}
+	}
+	return nil, &e
+}
+
+func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	resp, err := c.send(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(out); err != nil {
+		return fmt.Errorf("read the daemon's answer to %s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// stream makes a call that answers with Events; on sees all but the last.
+func (c *Client) stream(ctx context.Context, path string, in, out any, on func(Event)) error {
+	resp, err := c.send(ctx, http.MethodPost, path, in)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	for dec := json.NewDecoder(resp.Body); ; {
+		var ev Event
+		if err := dec.Decode(&ev); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return &Error{Code: CodeUnavailable, Message: fmt.Sprintf("the daemon at %s ended in the middle of its answer (%v)", c.socket, err), Fix: "its log says why"}
+		}
+		switch {
+		case ev.Error != nil:
+			return ev.Error
+		case ev.Result != nil:
+			return json.Unmarshal(ev.Result, out)
+		case on != nil:
+			on(ev)
+		}
+	}
+}
+
+// Info asks who answers.
+func (c *Client) Info(ctx context.Context) (v Info, err error) {
+	return v, c.call(ctx, http.MethodGet, "/v1/info", nil, &v)
+}
+
+// Status asks for everything at once.
+func (c *Client) Status(ctx context.Context) (v Status, err error) {
+	return v, c.call(ctx, http.MethodGet, "/v1/status", nil, &v)
+}
+
+// Reload makes the daemon read its configuration again.
+func (c *Client) Reload(ctx context.Context) (v Reloaded, err error) {
+	return v, c.call(ctx, http.MethodPost, "/v1/reload", nil, &v)
+}
+
+// Peers lists the peers.
+func (c *Client) Peers(ctx context.Context) (v []Peer, err error) {
+	return v, c.call(ctx, http.MethodGet, "/v1/peers", nil, &v)
+}
+
+// Peer shows one peer.
+func (c *Client) Peer(ctx context.Context, name string) (v Peer, err error) {
+	return v, c.call(ctx, http.MethodGet, "/v1/peers/"+url.PathEscape(name), nil, &v)
+}
+
+// AddPeer declares a peer and applies it.
+func (c *Client) AddPeer(ctx context.Context, spec PeerSpec) (v Peer, err error) {
+	return v, c.call(ctx, http.MethodPost, "/v1/peers", spec, &v)
+}
+
+// RemovePeer removes a peer's declaration and everything that was set up for it.
+func (c *Client) RemovePeer(ctx context.Context, name string) error {
+	return c.call(ctx, http.MethodDelete, "/v1/peers/"+url.PathEscape(name), nil, nil)
+}
+
+// Exports lists the exports.
+func (c *Client) Exports(ctx context.Context) (v []Export, err error) {
+	return v, c.call(ctx, http.MethodGet, "/v1/exports", nil, &v)
+}
+
+// AddExport declares an export and opens it.
+func (c *Client) AddExport(ctx context.Context, spec ExportSpec) (v Export, err error) {
+	return v, c.call(ctx, http.MethodPost, "/v1/exports", spec, &v)
+}
+
+// RemoveExport removes an export; sessions that use it get errors from then on.
+func (c *Client) RemoveExport(ctx context.Context, name string) error {
+	return c.call(ctx, http.MethodDelete, "/v1/exports/"+url.PathEscape(name), nil, nil)
+}
+
+// Attachments lists the attached disks.
+func (c *Client) Attachments(ctx context.Context) (v []Attachment, err error) {
+	return v, c.call(ctx, http.MethodGet, "/v1/attachments", nil, &v)
+}
+
+// Attach brings a peer's export up as an NBD socket; on sees the progress.
+func (c *Client) Attach(ctx context.Context, req AttachRequest, on func(Event)) (v Attachment, err error) {
+	return v, c.stream(ctx, "/v1/attachments", req, &v, on)
+}
+
+// Detach ends an attachment.
+func (c *Client) Detach(ctx context.Context, peer, export string, force bool) error {
+	q := ""
+	if force {
+		q = "?force=1"
+	}
+	return c.call(ctx, http.MethodDelete, "/v1/attachments/"+url.PathEscape(peer)+"/"+url.PathEscape(export)+q, nil, nil)
+}
+
+// SAs lists the SAs of all peers.
+func (c *Client) SAs(ctx context.Context) (v []SA, err error) {
+	return v, c.call(ctx, http.MethodGet, "/v1/sas", nil, &v)
+}
+
+// DeleteSAs deletes the child SAs of a peer, all or those of one name, and says
+// how many there were.
+func (c *Client) DeleteSAs(ctx context.Context, peer, child string) (n int, err error) {
+	q := url.Values{"peer": {peer}}
+	if child != "" {
+		q.Set("child", child)
+	}
+	return n, c.call(ctx, http.MethodDelete, "/v1/sas?"+q.Encode(), nil, &n)
+}
+
+// Ping measures round trips; on sees each.
+func (c *Client) Ping(ctx context.Context, req PingRequest, on func(Event)) (v PingResult, err error) {
+	return v, c.stream(ctx, "/v1/ping", req, &v, on)
+}
+
+// Bench runs a short benchmark; on sees each row as it is measured.
+func (c *Client) Bench(ctx context.Context, req BenchRequest, on func(Event)) (v BenchResult, err error) {
+	return v, c.stream(ctx, "/v1/bench", req, &v, on)
+}

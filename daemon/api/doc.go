@@ -1,0 +1,21 @@
+// Package api is the daemon's control API: HTTP with JSON bodies on a Unix
+// socket, its types, and the client that the command line uses.
+//
+//	GET    /v1/info                          who answers
+//	GET    /v1/status                        everything at once
+//	POST   /v1/reload                        read the configuration again
+//	GET    /v1/peers           POST          list, add (PeerSpec)
+//	GET    /v1/peers/NAME      DELETE        show, remove
+//	GET    /v1/exports         POST          list, add (ExportSpec)
+//	DELETE /v1/exports/NAME                  remove
+//	GET    /v1/attachments     POST *        list, attach (AttachRequest)
+//	DELETE /v1/attachments/PEER/EXPORT       detach
+//	GET    /v1/sas             DELETE        list; delete those of ?peer= (&child=)
+//	POST   /v1/ping *                        RDMA round trips (PingRequest)
+//	POST   /v1/bench *                       a short benchmark (BenchRequest)
+//
+// The calls marked * answer with one JSON object per line: any number of
+// Events with progress, then one with a result or an error. Every other failure
+// is an Error with a fitting HTTP status. Secrets never pass this interface: a
+// PeerSpec names the file that holds one.
+package api

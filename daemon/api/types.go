@@ -1,0 +1,323 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Codes of an Error.
+const (
+	CodeInvalid     = "invalid"     // the request makes no sense
+	CodeNotFound    = "not_found"   // no such peer, export, attachment
+	CodeExists      = "exists"      // there already
+	CodeInUse       = "in_use"      // something else needs it
+	CodeForbidden   = "forbidden"   // the peer or the system says no
+	CodeUnavailable = "unavailable" // something that is needed does not answer
+	CodeTimeout     = "timeout"     // it took too long
+	CodeInternal    = "internal"
+)
+
+// Error says what was tried and found, and what to do about it.
+type Error struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Fix     string `json:"fix,omitempty"`
+}
+
+func (e *Error) Error() string {
+	if e.Fix == "" {
+		return e.Message
+	}
+	return e.Message + "\n" + e.Fix
+}
+
+// Is matches errors of the same code.
+func (e *Error) Is(target error) bool {
+	t, ok := target.(*Error)
+	return ok && t.Code == e.Code
+}
+
+// Event is one line of a streamed answer. Exactly one field is set.
+type Event struct {
+	Progress string          `json:"progress,omitempty"`
+	Reply    *PingReply      `json:"reply,omitempty"`
+	Row      *BenchRow       `json:"row,omitempty"`
+	Result   json.RawMessage `json:"result,omitempty"`
+	Error    *Error          `json:"error,omitempty"`
+}
+
+// Info says who answers at a control socket.
+type Info struct {
+	Version       string    `json:"version"`
+	PID           int       `json:"pid"`
+	Config        string    `json:"config"`
+	ControlSocket string    `json:"control_socket"`
+	StateDir      string    `json:"state_dir"`
+	Started       time.Time `json:"started"`
+}
+
+// States of a peer.
+const (
+	PeerUp      = "up"      // streams may run: an SA is installed, or none is needed
+	PeerIdle    = "idle"    // nothing is wrong, the SA comes with the first stream
+	PeerPaused  = "paused"  // streams wait for an SA
+	PeerProblem = "problem" // streams cannot run; Problem says why
+)
+
+// PeerSpec declares a peer.
+type PeerSpec struct {
+	Name              string `json:"name"`
+	Address           string `json:"address"`
+	LocalAddress      string `json:"local_address,omitempty"`
+	Port              uint16 `json:"port,omitempty"`
+	LocalID           string `json:"local_id,omitempty"`
+	RemoteID          string `json:"remote_id,omitempty"`
+	PSKFile           string `json:"psk_file,omitempty"`
+	Profile           string `json:"profile,omitempty"`
+	Protection        string `json:"protection,omitempty"`
+	InsecurePlaintext bool   `json:"insecure_plaintext,omitempty"`
+	CRC               string `json:"crc,omitempty"`
+	FPDU              string `json:"fpdu,omitempty"`
+	Connections       int    `json:"connections,omitempty"`
+}
+
+// Peer is a peer as the daemon sees it.
+type Peer struct {
+	PeerSpec
+	Source    string   `json:"source"` // where it is declared
+	State     string   `json:"state"`
+	DataPlane string   `json:"data_plane,omitempty"` // kernel or userland ESP
+	Problem   *Error   `json:"problem,omitempty"`
+	Streams   int      `json:"streams"`
+	Exports   []string `json:"exports"` // ours that it may attach
+}
+
+// States of an export.
+const (
+	ExportReady   = "ready"
+	ExportProblem = "problem"
+)
+
+// ExportSpec declares an export.
+type ExportSpec struct {
+	Name     string   `json:"name"`
+	Path     string   `json:"path"`
+	ReadOnly bool     `json:"read_only,omitempty"`
+	Allow    []string `json:"allow"`
+}
+
+// Export is an export as the daemon sees it.
+type Export struct {
+	ExportSpec
+	Source  string `json:"source"`
+	State   string `json:"state"`
+	Problem *Error `json:"problem,omitempty"`
+	Size    int64  `json:"size_bytes"`
+	Opens   int    `json:"opens"` // sessions that have it open
+	IO      IO     `json:"io"`
+}
+
+// States of an attachment.
+const (
+	AttachConnecting = "connecting" // no disk yet; the daemon keeps trying
+	AttachReady      = "ready"
+	AttachWaiting    = "waiting" // the path is away; I/O waits
+)
+
+// AttachRequest asks for a peer's export.
+type AttachRequest struct {
+	Peer           string  `json:"peer"`
+	Export         string  `json:"export"`
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
+}
+
+// Attachment is a remote disk and the NBD socket it is served on.
+type Attachment struct {
+	Peer       string  `json:"peer"`
+	Export     string  `json:"export"`
+	State      string  `json:"state"`
+	Problem    *Error  `json:"problem,omitempty"`
+	Socket     string  `json:"nbd_socket"`
+	URI        string  `json:"nbd_uri"`
+	Size       uint64  `json:"size_bytes"`
+	ReadOnly   bool    `json:"read_only"`
+	Clients    int     `json:"nbd_clients"`
+	AgeSeconds float64 `json:"age_seconds"`
+	IO         IO      `json:"io"`
+}
+
+// Name is PEER/EXPORT.
+func (a Attachment) Name() string { return a.Peer + "/" + a.Export }
+
+// IO counts block I/O, and its rates over the last seconds.
+type IO struct {
+	Reads         uint64  `json:"reads"`
+	Writes        uint64  `json:"writes"`
+	ReadBytes     uint64  `json:"read_bytes"`
+	WriteBytes    uint64  `json:"write_bytes"`
+	Errors        uint64  `json:"errors"`
+	ReadsPerSec   float64 `json:"reads_per_second"`
+	WritesPerSec  float64 `json:"writes_per_second"`
+	ReadBytesSec  float64 `json:"read_bytes_per_second"`
+	WriteBytesSec float64 `json:"write_bytes_per_second"`
+}
+
+// SA is one child SA of a peer.
+type SA struct {
+	Peer       string  `json:"peer"`
+	IKE        string  `json:"ike"`
+	IKEID      string  `json:"ike_unique_id"`
+	Child      string  `json:"child"`
+	ChildID    string  `json:"child_unique_id"`
+	State      string  `json:"state"`
+	Protocol   string  `json:"protocol"`
+	SPIIn      string  `json:"spi_in"`
+	SPIOut     string  `json:"spi_out"`
+	Algorithms string  `json:"algorithms"`
+	BytesIn    uint64  `json:"bytes_in"`
+	BytesOut   uint64  `json:"bytes_out"`
+	PacketsIn  uint64  `json:"packets_in"`
+	PacketsOut uint64  `json:"packets_out"`
+	AgeSeconds float64 `json:"age_seconds"`
+	LocalTS    string  `json:"local_ts"`
+	RemoteTS   string  `json:"remote_ts"`
+	LocalID    string  `json:"local_id"`
+	RemoteID   string  `json:"remote_id"`
+}
+
+// Stream is one RDMA stream.
+type Stream struct {
+	ID         string  `json:"id"`
+	Peer       string  `json:"peer"`
+	Identity   string  `json:"identity"` // what IKE authenticated
+	Service    string  `json:"service"`
+	Flow       string  `json:"flow"`
+	Protection string  `json:"protection"`
+	Paused     bool    `json:"paused"`
+	AgeSeconds float64 `json:"age_seconds"`
+	BytesIn    uint64  `json:"bytes_in"`
+	BytesOut   uint64  `json:"bytes_out"`
+}
+
+// Session is one block session and its paths.
+type Session struct {
+	Peer       string  `json:"peer"`
+	Role       string  `json:"role"` // client, server
+	State      string  `json:"state"`
+	Streams    int     `json:"streams"`
+	Reconnects uint64  `json:"reconnects"`
+	InFlight   int     `json:"in_flight"`
+	AgeSeconds float64 `json:"age_seconds"`
+}
+
+// Listener is an address at which peers are awaited.
+type Listener struct {
+	Address string `json:"address"`
+	State   string `json:"state"` // listening, problem
+	Problem *Error `json:"problem,omitempty"`
+}
+
+// Component is a part of the host that the daemon needs.
+type Component struct {
+	Name    string `json:"name"`
+	State   string `json:"state"`
+	Detail  string `json:"detail,omitempty"`
+	Problem *Error `json:"problem,omitempty"`
+}
+
+// Status is everything at once.
+type Status struct {
+	Info        Info         `json:"info"`
+	IKE         *Component   `json:"ike,omitempty"` // nil when no peer needs it
+	Listeners   []Listener   `json:"listeners"`
+	Peers       []Peer       `json:"peers"`
+	SAs         []SA         `json:"sas"`
+	Streams     []Stream     `json:"streams"`
+	Sessions    []Session    `json:"sessions"`
+	Exports     []Export     `json:"exports"`
+	Attachments []Attachment `json:"attachments"`
+	Refused     uint64       `json:"refused_connections"`
+	LastRefused string       `json:"last_refused,omitempty"`
+}
+
+// Reloaded says what a reload changed.
+type Reloaded struct {
+	Changed []string `json:"changed"` // one line each
+	Restart []string `json:"restart"` // settings that wait for a restart of the daemon
+}
+
+// Modes of a ping.
+const (
+	PingRead = "read" // RDMA Reads: the peer's RNIC answers
+	PingSend = "send" // Sends that the peer's ping service sends back
+)
+
+// PingRequest asks for round trips.
+type PingRequest struct {
+	Peer            string  `json:"peer"`
+	Mode            string  `json:"mode,omitempty"`
+	Count           int     `json:"count,omitempty"`
+	Size            int     `json:"size,omitempty"`
+	IntervalSeconds float64 `json:"interval_seconds,omitempty"`
+	TimeoutSeconds  float64 `json:"timeout_seconds,omitempty"`
+}
+
+// PingReply is one round trip.
+type PingReply struct {
+	Seq    int     `json:"seq"`
+	Micros float64 `json:"microseconds"`
+}
+
+// PingResult sums a ping up. Times are in microseconds.
+type PingResult struct {
+	Peer       string  `json:"peer"`
+	Identity   string  `json:"identity"`
+	Mode       string  `json:"mode"`
+	Size       int     `json:"size"`
+	Sent       int     `json:"sent"`
+	Received   int     `json:"received"`
+	Setup      float64 `json:"setup_microseconds"` // SA, TCP and MPA
+	Min        float64 `json:"min_microseconds"`
+	P50        float64 `json:"p50_microseconds"`
+	P99        float64 `json:"p99_microseconds"`
+	Max        float64 `json:"max_microseconds"`
+	Stream     string  `json:"stream"`
+	Protection string  `json:"protection"`
+}
+
+// BenchRequest asks for a short benchmark.
+type BenchRequest struct {
+	Peer           string  `json:"peer"`
+	Seconds        float64 `json:"seconds_per_row,omitempty"`
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
+}
+
+// BenchRow is one line of a benchmark.
+type BenchRow struct {
+	Op          string  `json:"op"`
+	Size        int     `json:"size"`
+	Depth       int     `json:"depth"`
+	Operations  uint64  `json:"operations"`
+	OpsPerSec   float64 `json:"ops_per_second"`
+	BytesPerSec float64 `json:"bytes_per_second"`
+	P50         float64 `json:"p50_microseconds"` // of one operation; 0: not measured
+	P99         float64 `json:"p99_microseconds"`
+}
+
+// BenchResult is a whole benchmark.
+type BenchResult struct {
+	Peer       string     `json:"peer"`
+	Protection string     `json:"protection"`
+	Rows       []BenchRow `json:"rows"`
+}
+
+// SplitDisk splits PEER/EXPORT.
+func SplitDisk(s string) (peer, export string, err error) {
+	peer, export, ok := strings.Cut(s, "/")
+	if !ok || peer == "" || export == "" || strings.Contains(export, "/") {
+		return "", "", &Error{Code: CodeInvalid, Message: fmt.Sprintf("%q does not name a disk", s), Fix: "write PEER/EXPORT, such as beta/docs"}
+	}
+	return peer, export, nil
+}
