@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// imageSize is the size in bytes of the file that all block servers serve.
+// It fits the page cache of every machine that can build the project.
+const imageSize = 512 << 20
+
+// openBlock starts the servers of the fio rows, all on one file.
+func openBlock(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
+	var open closers
+	fail := func(err error) ([]contender, io.Closer, error) {
+		return nil, nil, errors.Join(err, open.Close())
+	}
+	if _, err := exec.LookPath("fio"); err != nil {
+		return fail(fmt.Errorf("%w; as root, make bench installs it", err))
+	}
+	dir, err := os.MkdirTemp("", "ironwarp-bench-")
+	if err != nil {
+		return fail(err)
+	}
+	open = append(open, closeFunc(func() error { return os.RemoveAll(dir) }))
+	image := filepath.Join(dir, "disk.img")
+	if err := makeImage(image); err != nil {
+		return fail(err)
+	}
+	servers := map[string]*blockServer{}
+	var contenders []contender
+	for _, name := range names {
+		kind, job, _ := strings.Cut(name, "/")
+		if servers[kind] == nil {
+			s, err := blockServers[kind](ctx, b, dir, image)
+			if err != nil {
+				return fail(fmt.Errorf("%s: %w", kind, err))
+			}
+			servers[kind] = s
+			open = append(open, s.closer)
+		}
+		s := servers[kind]
+		for _, j := range fioJobs {
+			if j.name == job {
+				contenders = append(contenders, contender{name, func(ctx context.Context) (metrics, error) {
+					return j.run(ctx, s.uri, s.pids)
+				}})
+			}
+		}
+	}
+	// All servers run one job before any runs the next.
+	return byJob(contenders), open, nil
+}
+
+func byJob(cs []contender) []contender {
+	var sorted []contender
+	for _, j := range fioJobs {
+		for _, c := range cs {
+			if strings.HasSuffix(c.name, "/"+j.name) {
+				sorted = append(sorted, c)
+			}
+		}
+	}
+	return sorted
+}
+
+// makeImage writes random data, so that no server gains by holes or zeroes.
+func makeImage(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := io.CopyN(f, rand.NewChaCha8([32]byte{}), imageSize); err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// blockServer is a running server: what fio connects to, and the processes
+// whose CPU time counts.
+type blockServer struct {
+	uri    string
+	pids   []int
+	closer io.Closer
+}
+
+var blockServers = map[string]func(ctx context.Context, b *bench, dir, image string) (*blockServer, error){
+	"qemu-nbd": startQemuNBD,
+	"nbdkit":   startNBDKit,
+}
+
+func startQemuNBD(ctx context.Context, _ *bench, _, image string) (*blockServer, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	// Locking is off because other servers have the same file open.
+	return startTCPServer(ctx, port, "nbd://127.0.0.1:%d/disk", "qemu-nbd", "--persistent", "--shared=8", "--export-name=disk",
+		"--bind=127.0.0.1", "--port="+strconv.Itoa(port),
+		"--image-opts", "driver=raw,file.driver=file,file.locking=off,file.filename="+image)
+}
+
+func startNBDKit(ctx context.Context, _ *bench, _, image string) (*blockServer, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	return startTCPServer(ctx, port, "nbd://127.0.0.1:%d/", "nbdkit", "--foreground", "--ipaddr=127.0.0.1",
+		"--port="+strconv.Itoa(port), "file", image)
+}
+
+func startTCPServer(ctx context.Context, port int, uri, name string, args ...string) (*blockServer, error) {
+	p, err := startProcess(name, args...)
+	if err != nil {
+		return nil, fmt.Errorf("%w; as root, make bench installs it", err)
+	}
+	addr := fmt.Sprintf("127.0.0.1:%d", port)
+	if err := p.ready(ctx, func() error {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	}); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return &blockServer{uri: fmt.Sprintf(uri, port), pids: []int{p.pid()}, closer: p}, nil
+}
+
+// freePort asks the kernel for a TCP port that nobody uses.
+func freePort() (int, error) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer ln.Close()
+	return ln.Addr().(*net.TCPAddr).Port, nil
+}

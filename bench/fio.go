@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"time"
+)
+
+// fioJob is one kind of load. The same job runs against every server.
+type fioJob struct {
+	name  string
+	rw    string
+	block string
+	depth int
+}
+
+var fioJobs = []fioJob{
+	{"4 KiB random read, depth 1", "randread", "4k", 1},
+	{"4 KiB random read, depth 32", "randread", "4k", 32},
+	{"4 KiB random write, depth 1", "randwrite", "4k", 1},
+	{"4 KiB random write, depth 32", "randwrite", "4k", 32},
+	{"1 MiB sequential read, depth 4", "read", "1m", 4},
+	{"1 MiB sequential write, depth 4", "write", "1m", 4},
+}
+
+const fioSeconds = 2
+
+// run lets fio's nbd engine work on an NBD server and reports operations and
+// bytes per second and, with pids, CPU seconds per operation of those processes.
+func (j fioJob) run(ctx context.Context, uri string, pids []int) (metrics, error) {
+	cpu0, err := processCPU(pids)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, "fio", "--name=bench", "--ioengine=nbd", "--uri="+uri,
+		"--rw="+j.rw, "--bs="+j.block, "--iodepth="+strconv.Itoa(j.depth),
+		"--size="+strconv.Itoa(imageSize), "--norandommap", "--time_based", "--runtime="+strconv.Itoa(fioSeconds),
+		"--output-format=json")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("fio on %s: %w: %s%s", uri, err, stderr.Bytes(), lastLine(stdout.Bytes()))
+	}
+	cpu1, err := processCPU(pids)
+	if err != nil {
+		return nil, err
+	}
+	type direction struct {
+		IOPS  float64 `json:"iops"`
+		BW    float64 `json:"bw_bytes"`
+		Total float64 `json:"total_ios"`
+	}
+	var report struct {
+		Jobs []struct {
+			Error       int
+			Read, Write direction
+		}
+	}
+	// fio may print warnings before the JSON.
+	text := stdout.Bytes()
+	if i := bytes.IndexByte(text, '{'); i > 0 {
+		text = text[i:]
+	}
+	if err := json.Unmarshal(text, &report); err != nil || len(report.Jobs) != 1 {
+		return nil, fmt.Errorf("fio on %s: its report is not understood: %v", uri, err)
+	}
+	job := report.Jobs[0]
+	d := job.Read
+	if d.Total == 0 {
+		d = job.Write
+	}
+	if job.Error != 0 || d.Total == 0 {
+		return nil, fmt.Errorf("fio on %s: error %d after %.0f operations", uri, job.Error, d.Total)
+	}
+	return metrics{"ops": d.IOPS, "rate": d.BW, "cpu": (cpu1 - cpu0).Seconds() / d.Total}, nil
+}
+
+func lastLine(b []byte) []byte {
+	b = bytes.TrimSpace(b)
+	return b[bytes.LastIndexByte(b, '\n')+1:]
+}
+
+// fioRows are the lines of the table that fio measures.
+func fioRows() []row {
+	var rows []row
+	for _, j := range fioJobs {
+		metric, unit, scale := "ops", "IOPS", 1.0
+		if j.block == "1m" {
+			metric, unit, scale = "rate", "MB/s", 1e-6
+		}
+		ours := ref{"ironwarp/" + j.name, metric}
+		rows = append(rows,
+			row{name: "fio " + j.name + " / qemu-nbd", unit: unit, scale: scale, ours: ours,
+				rival: []ref{{"qemu-nbd/" + j.name, metric}}, aim: 1.0},
+			row{name: "fio " + j.name + " / nbdkit", unit: unit, scale: scale, ours: ours,
+				rival: []ref{{"nbdkit/" + j.name, metric}}, aim: 0.7})
+	}
+	for _, j := range fioJobs {
+		if j.depth == 32 {
+			rows = append(rows, row{name: "CPU per operation, " + j.name, unit: "us", scale: 1e6,
+				ours: ref{"ironwarp/" + j.name, "cpu"}, rival: []ref{{"nbdkit/" + j.name, "cpu"}}, less: true,
+				note: "ours: both daemons; nbdkit: its server; fio's own time is in neither"})
+		}
+	}
+	return rows
+}
+
+// waitFor polls until ok, for servers that announce readiness only by serving.
+func waitFor(ctx context.Context, what string, limit time.Duration, ok func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ok()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s was not ready within %v: %w", what, limit, err)
+		case <-tick.C:
+		}
+	}
+}

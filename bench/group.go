@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+)
+
+// metrics is what one run of a contender measured.
+type metrics map[string]float64
+
+// contender is one of the things measured side by side.
+type contender struct {
+	name string
+	run  func(ctx context.Context) (metrics, error)
+}
+
+// group is a set of contenders that take turns: every round runs each of them
+// once, in alternating order, so that a machine that gets slower or faster
+// hits all alike.
+type group struct {
+	name   string
+	rounds int
+	// open starts what the contenders need. It returns those of names.
+	open func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error)
+	rows []row
+}
+
+// ref names one metric of one contender.
+type ref struct{ contender, metric string }
+
+// row is one line of the table.
+type row struct {
+	name  string
+	unit  string
+	scale float64 // multiplies both figures for the table; 0 means 1
+	ours  ref
+	rival []ref // the best of them in each round; empty: no rival
+	less  bool  // less is better
+	aim   float64
+	// absolute: aim is a figure in unit and not a ratio.
+	absolute bool
+	note     string
+}
+
+// result is a measured row as bench/latest.json has it.
+type result struct {
+	Name  string   `json:"name"`
+	Ours  float64  `json:"ours"`
+	Rival *float64 `json:"rival"`
+	Unit  string   `json:"unit"`
+	Ratio *float64 `json:"ratio"`
+	Aim   *float64 `json:"aim"`
+	Met   *bool    `json:"met"`
+	Note  string   `json:"note"`
+
+	less, absolute bool
+}
+
+type bench struct {
+	ironwarp string
+	rounds   int
+	progress io.Writer // a terminal, or nil
+}
+
+// run measures the chosen rows of all groups. A group that fails is reported
+// in the error; the others are still measured.
+func (b *bench) run(ctx context.Context, groups []group, pattern *regexp.Regexp) ([]result, error) {
+	var results []result
+	var errs []error
+	for _, g := range groups {
+		var chosen []row
+		for _, r := range g.rows {
+			if pattern.MatchString(r.name) {
+				chosen = append(chosen, r)
+			}
+		}
+		if len(chosen) == 0 || ctx.Err() != nil {
+			continue
+		}
+		rs, err := b.group(ctx, g, chosen)
+		results = append(results, rs...)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", g.name, err))
+		}
+	}
+	if ctx.Err() != nil {
+		errs = append(errs, errors.New("interrupted"))
+	}
+	return results, errors.Join(errs...)
+}
+
+// say replaces the progress line of a terminal.
+func (b *bench) say(format string, args ...any) {
+	if b.progress != nil {
+		fmt.Fprintf(b.progress, "\r\033[K"+format, args...)
+	}
+}
+
+func (b *bench) group(ctx context.Context, g group, rows []row) ([]result, error) {
+	var names []string
+	for _, r := range rows {
+		for _, f := range append([]ref{r.ours}, r.rival...) {
+			if !slices.Contains(names, f.contender) {
+				names = append(names, f.contender)
+			}
+		}
+	}
+	contenders, closer, err := g.open(ctx, b, names)
+	if err != nil {
+		return nil, err
+	}
+	defer closer.Close()
+	rounds := g.rounds
+	if b.rounds > 0 {
+		rounds = b.rounds
+	}
+	// The first round warms caches and is not counted.
+	var measured []map[string]metrics
+	for i := range rounds + 1 {
+		b.say("%s: round %d of %d", g.name, i, rounds)
+		order := slices.Clone(contenders)
+		if i%2 == 1 {
+			slices.Reverse(order)
+		}
+		round := make(map[string]metrics)
+		for _, c := range order {
+			m, err := c.run(ctx)
+			if err != nil {
+				b.say("")
+				return nil, fmt.Errorf("%s: %w", c.name, err)
+			}
+			round[c.name] = m
+		}
+		if i > 0 {
+			measured = append(measured, round)
+		}
+	}
+	b.say("")
+	var results []result
+	for _, r := range rows {
+		results = append(results, r.result(measured))
+	}
+	return results, nil
+}
+
+// result reduces the rounds to medians. The ratio is the median of each
+// round's ratio, not the ratio of the medians.
+func (r row) result(rounds []map[string]metrics) result {
+	scale := r.scale
+	if scale == 0 {
+		scale = 1
+	}
+	var ours, rivals, ratios []float64
+	for _, m := range rounds {
+		o := m[r.ours.contender][r.ours.metric]
+		ours = append(ours, o*scale)
+		if len(r.rival) == 0 {
+			continue
+		}
+		best := 0.0
+		for i, f := range r.rival {
+			v := m[f.contender][f.metric]
+			if i == 0 || (v < best) == r.less {
+				best = v
+			}
+		}
+		rivals = append(rivals, best*scale)
+		ratios = append(ratios, o/best)
+	}
+	res := result{Name: r.name, Unit: r.unit, Note: r.note, Ours: median(ours), less: r.less, absolute: r.absolute}
+	judged := res.Ours
+	if len(rivals) > 0 {
+		rival, ratio := median(rivals), median(ratios)
+		res.Rival, res.Ratio = &rival, &ratio
+		if !r.absolute {
+			judged = ratio
+		}
+	}
+	if r.aim != 0 || r.absolute {
+		aim := r.aim
+		met := judged >= aim
+		if r.less {
+			met = judged <= aim
+		}
+		res.Aim, res.Met = &aim, &met
+	}
+	return res
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(v))
+	if n := len(s); n%2 == 0 {
+		return (s[n/2-1] + s[n/2]) / 2
+	}
+	return s[len(s)/2]
+}

@@ -1,0 +1,65 @@
+// Command bench measures IronWarp beside its rivals on this machine, in one
+// run, and prints a table of ratios. `make bench` runs it; README.md in this
+// directory says how each row is measured.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+)
+
+func main() {
+	rows := flag.String("rows", "", "measure only rows whose name matches this `regexp`")
+	out := flag.String("out", "bench/latest.json", "`file` for the results as JSON")
+	binary := flag.String("ironwarp", "bin/ironwarp", "the `program` whose daemons serve the fio rows")
+	rounds := flag.Int("rounds", 0, "rounds per row instead of each row's own `number`")
+	list := flag.Bool("list", false, "list the rows and exit")
+	role := flag.String("role", "", "serve as the other end of a row (used by this program itself)")
+	profile := flag.String("cpuprofile", "", "write a CPU profile of this end to `file`")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if *role != "" {
+		exitOn(serveRole(ctx, *role))
+		return
+	}
+	if *list {
+		for _, g := range groups() {
+			for _, r := range g.rows {
+				fmt.Println(r.name)
+			}
+		}
+		return
+	}
+	pattern, err := regexp.Compile(*rows)
+	exitOn(err)
+	stopProfile, err := startProfile(*profile)
+	exitOn(err)
+	start := time.Now()
+	b := &bench{ironwarp: *binary, rounds: *rounds}
+	if st, err := os.Stderr.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
+		b.progress = os.Stderr
+	}
+	results, err := b.run(ctx, groups(), pattern)
+	stopProfile()
+	if len(results) > 0 {
+		printTable(os.Stdout, results)
+		fmt.Printf("%d rows in %s\n", len(results), time.Since(start).Round(time.Second))
+		exitOn(writeJSON(*out, results))
+	}
+	exitOn(err)
+}
+
+func exitOn(err error) {
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime/pprof"
+	"syscall"
+	"time"
+)
+
+// peer is the other end of a row: this program again, in a process of its
+// own. It says where it listens on its first line and answers every further
+// line on its standard input with its CPU time so far; it ends with its input.
+type peer struct {
+	addr string
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *json.Decoder
+}
+
+// hello and usage are what a peer says.
+type hello struct{ Addr string }
+
+type usage struct{ CPU time.Duration }
+
+func startPeer(ctx context.Context, role string) (*peer, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &peer{cmd: exec.CommandContext(ctx, self, "-role", role)}
+	p.cmd.Stderr = os.Stderr
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	p.out = json.NewDecoder(out)
+	var h hello
+	if err := p.out.Decode(&h); err != nil {
+		p.Close()
+		return nil, fmt.Errorf("start the %s process: %w", role, err)
+	}
+	p.addr = h.Addr
+	return p, nil
+}
+
+// cpu returns the CPU time that the peer and this process have used.
+func (p *peer) cpu() (time.Duration, error) {
+	if _, err := io.WriteString(p.in, "\n"); err != nil {
+		return 0, err
+	}
+	var u usage
+	if err := p.out.Decode(&u); err != nil {
+		return 0, err
+	}
+	self, err := selfCPU()
+	return self + u.CPU, err
+}
+
+func (p *peer) Close() error {
+	p.in.Close()
+	return p.cmd.Wait()
+}
+
+func selfCPU() (time.Duration, error) {
+	var ru syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {
+		return 0, err
+	}
+	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano()), nil
+}
+
+// roles are the servers that startPeer can start. A server returns where it
+// listens and runs until its process ends.
+var roles = map[string]func(ctx context.Context) (addr string, err error){
+	"tcp": serveTCP,
+}
+
+// serveRole runs a peer's side until standard input ends.
+func serveRole(ctx context.Context, role string) error {
+	serve, ok := roles[role]
+	if !ok {
+		return fmt.Errorf("no role %q", role)
+	}
+	addr, err := serve(ctx)
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(os.Stdout)
+	if err := enc.Encode(hello{addr}); err != nil {
+		return err
+	}
+	for in := bufio.NewReader(os.Stdin); ; {
+		if _, err := in.ReadString('\n'); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		cpu, err := selfCPU()
+		if err != nil {
+			return err
+		}
+		if err := enc.Encode(usage{cpu}); err != nil {
+			return err
+		}
+	}
+}
+
+func startProfile(path string) (stop func(), err error) {
+	if path == "" {
+		return func() {}, nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		f.Close()
+	}, nil
+}
