@@ -101,7 +101,7 @@ func TestContendersTakeTurnsInAlternatingOrder(t *testing.T) {
 }
 
 func TestGroupThatFailsDoesNotHideTheOthers(t *testing.T) {
-	group := func(name string, err error) group {
+	makeGroup := func(name string, err error) group {
 		return group{name: name, rounds: 1, rows: []row{{name: name, ours: ref{"us", "v"}}},
 			open: func(context.Context, *bench, []string) ([]contender, io.Closer, error) {
 				run := func(context.Context) (metrics, error) { return metrics{"v": 1}, err }
@@ -109,7 +109,7 @@ func TestGroupThatFailsDoesNotHideTheOthers(t *testing.T) {
 			}}
 	}
 	boom := errors.New("boom")
-	rs, err := (&bench{}).run(t.Context(), []group{group("bad", boom), group("good", nil)}, regexp.MustCompile(""))
+	rs, err := (&bench{}).run(t.Context(), []group{makeGroup("bad", boom), makeGroup("good", nil)}, regexp.MustCompile(""))
 	if !errors.Is(err, boom) || len(rs) != 1 || rs[0].Name != "good" {
 		t.Errorf("results %v, error %v", rs, err)
 	}
