@@ -1,0 +1,233 @@
+package ipsec
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/mail"
+	"net/netip"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// DefaultSocket is where Debian's strongSwan has its control socket.
+const DefaultSocket = "/var/run/charon.vici"
+
+// Config is what New needs. The zero value is useful.
+type Config struct {
+	// Socket is the path of charon's VICI socket, with or without "unix://".
+	// Default: DefaultSocket.
+	Socket string
+	// DataPlane is who does ESP; auto asks charon which plugins it has.
+	DataPlane DataPlane
+	// NetNS is the path of the network namespace that the guard is for; "" is
+	// this process's own.
+	NetNS string
+	// Logger gets a line for each event in the life of an SA. Default: none.
+	Logger *slog.Logger
+	// CallTimeout bounds calls that charon answers at once; default 5 s.
+	CallTimeout time.Duration
+	// InitiateTimeout bounds an attempt to bring up a child SA; default 15 s.
+	InitiateTimeout time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.Socket == "" {
+		c.Socket = DefaultSocket
+	}
+	c.Socket = strings.TrimPrefix(c.Socket, "unix://")
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.CallTimeout <= 0 {
+		c.CallTimeout = callTimeout
+	}
+	if c.InitiateTimeout <= 0 {
+		c.InitiateTimeout = initiateTimeout
+	}
+	return c
+}
+
+// Peer is a host to have SAs with.
+type Peer struct {
+	// Name is unique on this host: letters, digits, dot, underscore and hyphen.
+	// It names the connection in charon, and its children NAME-out and NAME-in.
+	Name string
+	// Local and Remote are the hosts' addresses, of one family.
+	Local, Remote netip.Addr
+	// LocalID and RemoteID are IKE identities: an address, a fully qualified name
+	// or user@name (RFC 7146 3.1 e, f). Default: the addresses.
+	LocalID, RemoteID string
+	// Port is the link's TCP port, the same on both hosts.
+	Port uint16
+	// Profile is how; nil is DefaultProfile.
+	Profile *Profile
+	// PSK is the pre-shared key.
+	PSK Secret
+	// OnDemand leaves the SA down until a flow needs it. Otherwise one attempt to
+	// bring it up is made when the peer is added and when charon has restarted,
+	// which tells early what is wrong, and tells a peer that still believes in SAs
+	// of our former life.
+	OnDemand bool
+}
+
+var peerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+func (p Peer) withDefaults() (Peer, error) {
+	p.Local, p.Remote = p.Local.Unmap(), p.Remote.Unmap()
+	if p.LocalID == "" && p.Local.IsValid() {
+		p.LocalID = p.Local.String()
+	}
+	if p.RemoteID == "" && p.Remote.IsValid() {
+		p.RemoteID = p.Remote.String()
+	}
+	if p.Profile == nil {
+		p.Profile = DefaultProfile()
+	}
+	p.Profile = p.Profile.clone()
+	return p, p.validate()
+}
+
+func (p Peer) validate() error {
+	var faults []error
+	if !peerName.MatchString(p.Name) {
+		faults = append(faults, fmt.Errorf("name %q: 1 to 63 letters, digits, dots, underscores and hyphens are possible", p.Name))
+	}
+	for what, a := range map[string]netip.Addr{"local": p.Local, "remote": p.Remote} {
+		if !a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.Zone() != "" {
+			faults = append(faults, fmt.Errorf("%s address %q: one host's address without a zone is needed", what, a))
+		} else if a.IsLoopback() {
+			faults = append(faults, fmt.Errorf("%s address %v: the loopback needs no IPsec", what, a))
+		}
+	}
+	if p.Local.IsValid() && p.Remote.IsValid() && p.Local.BitLen() != p.Remote.BitLen() {
+		faults = append(faults, fmt.Errorf("local address %v and remote address %v are of different families", p.Local, p.Remote))
+	}
+	if p.Local == p.Remote && p.Local.IsValid() {
+		faults = append(faults, fmt.Errorf("local and remote address are both %v", p.Local))
+	}
+	if p.Port == 0 {
+		faults = append(faults, errors.New("the port is missing"))
+	}
+	for what, id := range map[string]string{"local": p.LocalID, "remote": p.RemoteID} {
+		if err := checkID(id); err != nil {
+			faults = append(faults, fmt.Errorf("%s identity %q: %w", what, id, err))
+		}
+	}
+	if p.LocalID == p.RemoteID && p.LocalID != "" {
+		faults = append(faults, fmt.Errorf("local and remote identity are both %q: each host needs its own", p.LocalID))
+	}
+	if p.PSK.IsZero() {
+		faults = append(faults, errors.New("the pre-shared key is missing"))
+	}
+	faults = append(faults, nonNil(p.Profile.Validate())...)
+	if len(faults) > 0 {
+		return fmt.Errorf("peer %q: %w", p.Name, errors.Join(faults...))
+	}
+	return nil
+}
+
+var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
+
+// checkID allows the identification types of RFC 7146 3.1: an address, ID_FQDN
+// and ID_RFC822_ADDR. ID_KEY_ID must not be used, distinguished names should
+// not, subnets and ranges are too broad.
+func checkID(id string) error {
+	switch {
+	case id == "":
+		return errors.New("it is empty")
+	case strings.HasPrefix(id, "@"):
+		return errors.New("a name goes without @; ID_KEY_ID must not be used (RFC 7146 3.1)")
+	case strings.Contains(id, "%"):
+		return errors.New("a wildcard is no identity")
+	case strings.Contains(id, "="):
+		return errors.New("distinguished names should not be used (RFC 7146 3.1)")
+	case strings.ContainsAny(id, "/: ,") && !isAddr(id):
+		return errors.New("an address, a host name or user@host is needed; subnets, ranges and key ids are not possible (RFC 7146 3.1)")
+	}
+	if strings.Contains(id, "@") {
+		if a, err := mail.ParseAddress(id); err != nil || a.Address != id {
+			return errors.New("not of the form user@host")
+		}
+		return nil
+	}
+	if !isAddr(id) && !hostName.MatchString(id) {
+		return errors.New("an address, a host name or user@host is needed")
+	}
+	return nil
+}
+
+func isAddr(s string) bool { a, err := netip.ParseAddr(s); return err == nil && a.Zone() == "" }
+
+func (p Peer) outName() string { return p.Name + "-out" }
+func (p Peer) inName() string  { return p.Name + "-in" }
+
+// State is that of a peer's SAs.
+type State string
+
+const (
+	StateDown       State = "down"       // no SA, and nobody needs one
+	StateConnecting State = "connecting" // an SA is being brought up for the first time
+	StateUp         State = "up"         // a child is installed
+	StatePaused     State = "paused"     // streams wait for a child to come back
+)
+
+// Counters of a peer since it was added.
+type Counters struct {
+	ChildDeletes  uint64        `json:"child_deletes"`     // children that went, whoever deleted them
+	Initiations   uint64        `json:"initiations"`       // attempts to bring a child up
+	Reinitiations uint64        `json:"reinitiations"`     // those that brought a lost child back
+	Failures      uint64        `json:"failures"`          // attempts that failed
+	Rekeys        uint64        `json:"rekeys"`            // of children
+	Refused       uint64        `json:"refused"`           // flows not admitted
+	Outages       uint64        `json:"outages"`           // times that admitted flows had no SA
+	LongestOutage time.Duration `json:"longest_outage_ns"` // of those that are over
+	Duplicates    uint64        `json:"duplicates"`        // superfluous children that were ended
+	GuardRepairs  uint64        `json:"guard_repairs"`     // times that somebody had removed the guard
+}
+
+// Status is the state of a peer.
+type Status struct {
+	Peer      string    `json:"peer"`
+	State     State     `json:"state"`
+	Since     time.Time `json:"since"`
+	DataPlane DataPlane `json:"data_plane"`
+	Flows     int       `json:"flows"`  // admitted and not released
+	Paused    int       `json:"paused"` // of them
+	Guarded   bool      `json:"guarded"`
+	// LastError is the last failure in plain words, "" after a success.
+	LastError   string    `json:"last_error,omitempty"`
+	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+	Counters    Counters  `json:"counters"`
+}
+
+// EventKind names what happened to an SA.
+type EventKind string
+
+const (
+	EventChildUp      EventKind = "child-up"
+	EventChildDown    EventKind = "child-down"
+	EventChildRekey   EventKind = "child-rekey"
+	EventIKEUp        EventKind = "ike-up"
+	EventIKEDown      EventKind = "ike-down"
+	EventIKERekey     EventKind = "ike-rekey"
+	EventCharonUp     EventKind = "charon-up"
+	EventCharonDown   EventKind = "charon-down"
+	EventFailed       EventKind = "failed" // an attempt to bring a child up failed
+	EventRestored     EventKind = "restored"
+	EventGuardRepair  EventKind = "guard-repaired"
+	EventFlowAdmitted EventKind = "flow-admitted"
+	EventFlowRefused  EventKind = "flow-refused"
+)
+
+// Event is something that happened. Events of a kind that follow each other fast
+// may be merged into one with a Count.
+type Event struct {
+	Time   time.Time `json:"time"`
+	Kind   EventKind `json:"kind"`
+	Peer   string    `json:"peer,omitempty"`
+	Child  string    `json:"child,omitempty"`
+	Detail string    `json:"detail,omitempty"`
+	Count  int       `json:"count"`
+}

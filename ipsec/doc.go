@@ -1,0 +1,22 @@
+// Package ipsec protects flows by IPsec ESP as RFC 5042 section 5.4.5 asks of
+// an RNIC: with the profile of RFC 3723 as RFC 7146 updates it, between exactly
+// these two hosts, failing closed.
+//
+// strongSwan (charon) speaks IKE; Manager drives it over VICI and implements
+// transport.Protector. Per peer and port three things are kept:
+//
+//   - the guard: XFRM policies in the kernel that block the port's clear
+//     traffic. It is installed before anything else, and stays when this
+//     process, charon or an SA goes away. Only RemovePeer takes it down.
+//   - two child SAs, NAME-out for flows this host dials (local any port, remote
+//     PORT) and NAME-in for flows the peer dials (local PORT, remote any port).
+//   - a keeper that brings a lost child back: at once when a flow has data
+//     waiting, on demand when all are idle. A lost child pauses the streams and
+//     never ends them (RFC 5042 5.4.5, RFC 7146 section 3).
+//
+// A flow is admitted only if an INSTALLED child of the peer covers its
+// addresses, ports and protocol, ends at the peer itself and not at a gateway,
+// and IKE has authenticated the peer as the identity that is configured.
+//
+// The guard works without a Manager: see GuardSpec, ListGuard and GuardHoles.
+package ipsec

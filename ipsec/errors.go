@@ -1,0 +1,145 @@
+package ipsec
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// What can be wrong between this host and charon. DaemonError wraps them.
+var (
+	ErrDaemonNotRunning = errors.New("strongSwan is not running")
+	ErrDaemonRefused    = errors.New("strongSwan's control socket refuses connections")
+	ErrDaemonPermission = errors.New("no permission for strongSwan's control socket")
+	ErrDaemonTooOld     = errors.New("strongSwan is too old")
+	ErrDaemonHangs      = errors.New("strongSwan does not answer")
+	ErrDaemonGone       = errors.New("the connection to strongSwan was lost")
+	ErrDaemonProtocol   = errors.New("strongSwan's answer was not understood")
+	// ErrNotConnected tells that the Manager has no connection to charon at the
+	// moment; it tries to get one.
+	ErrNotConnected = errors.New("not connected to strongSwan")
+)
+
+// What can be wrong between this host and the peer. NegotiationError wraps them.
+var (
+	ErrNoProposal       = errors.New("no proposal chosen")
+	ErrAuthFailed       = errors.New("authentication failed")
+	ErrTrafficSelectors = errors.New("traffic selectors not acceptable")
+	ErrUnreachable      = errors.New("the peer does not answer")
+	ErrNegotiation      = errors.New("negotiation failed")
+)
+
+var (
+	// ErrUnknownPeer tells that no peer of that name or address is configured.
+	ErrUnknownPeer = errors.New("unknown peer")
+	// ErrPeerExists tells that the name or the address pair and port is taken.
+	ErrPeerExists = errors.New("the peer exists already")
+	// ErrClosed tells that the Manager has been closed.
+	ErrClosed = errors.New("the IPsec manager is closed")
+	// ErrNotCovered tells that no installed SA covers a flow.
+	ErrNotCovered = errors.New("no installed SA covers the flow")
+	// ErrWrongIdentity tells that IKE authenticated somebody else than configured.
+	ErrWrongIdentity = errors.New("the SA belongs to another identity")
+	// ErrGateway tells that the SA ends at another host than the flow's peer
+	// (RFC 5042 section 5.4.5).
+	ErrGateway = errors.New("the SA ends at a gateway, not at the peer")
+	// ErrNotSupervised tells that the Manager does not run, so that nobody would
+	// bring a lost SA back.
+	ErrNotSupervised = errors.New("the IPsec manager does not run")
+)
+
+// DaemonError is a failure to talk to charon. errors.Is finds its Kind.
+type DaemonError struct {
+	Op     string // "connect", or the VICI command
+	Socket string
+	Kind   error // one of the ErrDaemon values
+	Err    error // the cause, or nil
+	Advice string
+}
+
+func (e *DaemonError) Error() string {
+	s := fmt.Sprintf("strongSwan at %s, %s: %v", e.Socket, e.Op, e.Kind)
+	if e.Err != nil {
+		s += fmt.Sprintf(" (%v)", e.Err)
+	}
+	if e.Advice != "" {
+		s += ": " + e.Advice
+	}
+	return s
+}
+
+func (e *DaemonError) Unwrap() []error { return nonNil(e.Kind, e.Err) }
+
+// Timeout reports whether charon failed to answer in time.
+func (e *DaemonError) Timeout() bool { return errors.Is(e.Kind, ErrDaemonHangs) }
+
+// CommandError is charon's refusal of a command.
+type CommandError struct {
+	Command string // the VICI command
+	Name    string // what it was about: a connection, a child, a secret
+	Reason  string // charon's words
+}
+
+func (e *CommandError) Error() string {
+	return fmt.Sprintf("strongSwan refused %s of %s: %s", e.Command, e.Name, e.Reason)
+}
+
+// NegotiationError is a failed attempt to bring up a child SA. errors.Is finds
+// its Kind.
+type NegotiationError struct {
+	Peer   string
+	Child  string
+	Kind   error    // one of the negotiation errors
+	Advice string   // what it usually means and what to do
+	Log    []string // charon's own words, last ones last
+}
+
+func (e *NegotiationError) Error() string {
+	s := fmt.Sprintf("no IPsec SA with peer %s: %v", e.Peer, e.Kind)
+	if e.Advice != "" {
+		s += ": " + e.Advice
+	}
+	if errors.Is(e.Kind, ErrNegotiation) && len(e.Log) > 0 {
+		s += ": strongSwan says: " + e.Log[len(e.Log)-1]
+	}
+	return s
+}
+
+func (e *NegotiationError) Unwrap() error { return e.Kind }
+
+// AdmitError tells why a flow was refused. errors.Is finds its Kind and
+// transport.ErrNotProtected.
+type AdmitError struct {
+	Flow   transport.Flow
+	Peer   string // the configured peer, or ""
+	Kind   error  // ErrUnknownPeer, ErrNotCovered, ErrWrongIdentity, ErrGateway, ErrNotConnected
+	Detail string
+}
+
+func (e *AdmitError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "flow %v refused", e.Flow)
+	if e.Peer != "" {
+		fmt.Fprintf(&b, " (peer %s)", e.Peer)
+	}
+	fmt.Fprintf(&b, ": %v", e.Kind)
+	if e.Detail != "" {
+		fmt.Fprintf(&b, ": %s", e.Detail)
+	}
+	return b.String()
+}
+
+// Unwrap returns the Kind and transport.ErrNotProtected.
+func (e *AdmitError) Unwrap() []error { return []error{e.Kind, transport.ErrNotProtected} }
+
+func nonNil(errs ...error) []error {
+	var out []error
+	for _, e := range errs {
+		if e != nil {
+			out = append(out, e)
+		}
+	}
+	return out
+}

@@ -1,0 +1,97 @@
+package ipsec
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// GuardSpec names what a guard protects: the clear traffic of one port with one
+// peer, both directions, both roles (local port and remote port).
+//
+// The block policies name no device and no local address, so that no change of
+// routing, device or address opens a way around them. What may pass is named
+// by policies of a better priority:
+//
+//   - kernel ESP: charon's own policies, which require ESP. Their priority is
+//     fixed by the child's configuration (childPriority), since the numbers that
+//     strongSwan computes are worse than the block's.
+//   - userland ESP: an allow policy bound to the tun of kernel-libipsec, towards
+//     which clear packets go to be encrypted; it names the device by its index,
+//     and so dies with that device.
+type GuardSpec struct {
+	NetNS     string             // path of a network namespace; "": our own
+	Remote    netip.Addr         // the peer
+	Port      uint16             // the link's port
+	Protocol  transport.Protocol // default: TCP
+	DataPlane DataPlane          // DataPlaneAuto: the block alone, nothing may pass yet
+}
+
+func (g GuardSpec) String() string {
+	return fmt.Sprintf("%v port %d with %v", g.protocol(), g.Port, g.Remote)
+}
+
+func (g GuardSpec) protocol() transport.Protocol {
+	if g.Protocol == 0 {
+		return transport.ProtoTCP
+	}
+	return g.Protocol
+}
+
+func (g GuardSpec) validate() error {
+	switch {
+	case !g.Remote.IsValid() || g.Remote.IsUnspecified() || g.Remote.Is4In6() || g.Remote.Zone() != "":
+		return fmt.Errorf("guard: %q is no address of a peer", g.Remote)
+	case g.Port == 0:
+		return errors.New("guard: the port is missing")
+	}
+	return nil
+}
+
+// XFRM priorities: the smaller number wins. Both are better than anything
+// strongSwan computes by itself (its best, a bypass policy with full selectors,
+// is above 60,000), so that no bypass policy of another connection opens a hole.
+const (
+	// childPriority is given to charon for our children (kernel ESP), and to the
+	// policies that let the tun of userland ESP pass.
+	childPriority = 1000
+	// blockPriority is that of the block policies.
+	blockPriority = 2000
+)
+
+// GuardPolicy is a policy of a guard that was found in the kernel.
+type GuardPolicy struct {
+	Direction string             `json:"direction"` // in, out
+	Action    string             `json:"action"`    // block, allow
+	Remote    netip.Addr         `json:"remote"`
+	Protocol  transport.Protocol `json:"protocol"`
+	LocalPort uint16             `json:"local_port,omitempty"`
+	PeerPort  uint16             `json:"peer_port,omitempty"`
+	Device    string             `json:"device,omitempty"`
+	Priority  int                `json:"priority"`
+}
+
+func (p GuardPolicy) String() string {
+	s := fmt.Sprintf("%-3s %-5s %v with %v", p.Direction, p.Action, p.Protocol, p.Remote)
+	if p.LocalPort != 0 {
+		s += fmt.Sprintf(", local port %d", p.LocalPort)
+	}
+	if p.PeerPort != 0 {
+		s += fmt.Sprintf(", remote port %d", p.PeerPort)
+	}
+	if p.Device != "" {
+		s += ", dev " + p.Device
+	}
+	return s
+}
+
+// Hole is a way around a guard.
+type Hole struct {
+	Spec GuardSpec `json:"-"`
+	What string    `json:"what"`
+	Fix  string    `json:"fix"`
+}
+
+func (h Hole) String() string { return h.What + "; " + h.Fix }

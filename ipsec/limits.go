@@ -1,0 +1,59 @@
+package ipsec
+
+import "time"
+
+const (
+	// MinSecretBytes is the least material of a pre-shared key: 96 bits, below
+	// which guessing offline against a recorded handshake comes into reach.
+	MinSecretBytes = 12
+	// generatedSecretBytes is what GenerateSecret draws.
+	generatedSecretBytes = 32
+	// maxSecretBytes keeps a wrong file (a disk image, /dev/zero) out of memory
+	// and a VICI value within its 16-bit length.
+	maxSecretBytes = 4096
+
+	// MaxPeers bounds the peers of one Manager: each has a goroutine and six
+	// kernel policies, which the kernel searches linearly.
+	MaxPeers = 1024
+
+	// callTimeout bounds a VICI call that charon answers from memory. A call
+	// without a deadline may wait for ever when charon hangs.
+	callTimeout = 5 * time.Second
+	// initiateTimeout bounds one attempt to bring up a child: IKE_SA_INIT,
+	// IKE_AUTH, CREATE_CHILD_SA with retransmissions on a lossy path.
+	initiateTimeout = 15 * time.Second
+	// maxInitiates is how many attempts wait in charon at the same time: each
+	// holds one of its 16 worker threads, which must not run out.
+	maxInitiates = 6
+
+	// A connection to charon that is lost is tried again after
+	// reconnectMin, doubling to reconnectMax.
+	reconnectMin = 20 * time.Millisecond
+	reconnectMax = time.Second
+	// versionPoll is how often a Manager asks charon for a sign of life.
+	versionPoll = 5 * time.Second
+
+	// A child that cannot be brought up is tried again after retryMin, doubling
+	// to retryMax, each time less a random half.
+	retryMin = 100 * time.Millisecond
+	retryMax = 10 * time.Second
+	// admitWait is how long Admit waits for a child to show up in the list: the
+	// dialling peer's first packet may overtake the end of the IKE exchange.
+	admitWait = 2 * time.Second
+	// idlePoll is how often the flows of a lost child are asked for waiting data.
+	idlePoll = 25 * time.Millisecond
+	// listenerGrace is how long the side that was dialled leaves it to the
+	// dialling side to bring a lost child back, so that not both do.
+	listenerGrace = 60 * time.Millisecond
+	// followerGrace is added on the side with the higher address when the IKE SA
+	// itself is gone, so that not both begin a new one.
+	followerGrace = 80 * time.Millisecond
+	// Duplicates of a child that live longer than this are ended: first by the
+	// side with the lower address, later by the other one.
+	leaderDedupe   = time.Second
+	followerDedupe = 4 * time.Second
+
+	// guardRecheck is how often the kernel is compared with the guard that should
+	// be there, beside the notifications of the kernel.
+	guardRecheck = 5 * time.Second
+)

@@ -1,0 +1,64 @@
+package ipsec
+
+import (
+	"net/netip"
+	"time"
+)
+
+// SA is an IKE SA and its children, as charon lists it.
+type SA struct {
+	Peer       string     `json:"peer"` // name of the connection, which is the peer's
+	UniqueID   uint32     `json:"unique_id"`
+	Version    int        `json:"version"` // of IKE
+	State      string     `json:"state"`   // ESTABLISHED, CONNECTING, ...
+	LocalHost  netip.Addr `json:"local_host"`
+	RemoteHost netip.Addr `json:"remote_host"`
+	LocalPort  uint16     `json:"local_port"`
+	RemotePort uint16     `json:"remote_port"`
+	// LocalID and RemoteID are what IKE has authenticated once State is
+	// ESTABLISHED.
+	LocalID     string    `json:"local_id"`
+	RemoteID    string    `json:"remote_id"`
+	Initiator   bool      `json:"initiator"` // this host began it
+	SPI         [2]string `json:"spi"`       // initiator's, responder's
+	Encryption  string    `json:"encryption"`
+	Integrity   string    `json:"integrity,omitempty"`
+	PRF         string    `json:"prf"`
+	DHGroup     string    `json:"dh_group"`
+	Established time.Time `json:"established"`
+	Children    []Child   `json:"children"`
+}
+
+// Child is a child SA (RFC 3723: IKE Phase 2 SA), a pair of ESP SAs.
+type Child struct {
+	Name       string     `json:"name"` // as configured, such as beta-out
+	UniqueID   uint32     `json:"unique_id"`
+	ReqID      uint32     `json:"reqid"`
+	State      string     `json:"state"` // only INSTALLED ones carry traffic
+	Mode       string     `json:"mode"`
+	Protocol   string     `json:"protocol"`
+	Encap      bool       `json:"encap"` // ESP in UDP
+	SPIIn      string     `json:"spi_in"`
+	SPIOut     string     `json:"spi_out"`
+	Encryption string     `json:"encryption"`
+	KeyBits    int        `json:"key_bits,omitempty"`
+	Integrity  string     `json:"integrity,omitempty"`
+	DHGroup    string     `json:"dh_group,omitempty"` // PFS group, if the child has had an exchange of its own
+	ESN        bool       `json:"esn"`
+	BytesIn    uint64     `json:"bytes_in"`
+	PacketsIn  uint64     `json:"packets_in"`
+	BytesOut   uint64     `json:"bytes_out"`
+	PacketsOut uint64     `json:"packets_out"`
+	Installed  time.Time  `json:"installed"`
+	Rekey      time.Time  `json:"rekey"` // when it will be rekeyed; zero: never
+	Expires    time.Time  `json:"expires"`
+	LocalTS    []Selector `json:"local_ts"`
+	RemoteTS   []Selector `json:"remote_ts"`
+}
+
+// StateInstalled is the state of a child that carries traffic. Old children stay
+// listed for a while after a rekey, in other states.
+const StateInstalled = "INSTALLED"
+
+// IsInstalled reports whether the child carries traffic.
+func (c *Child) IsInstalled() bool { return c.State == StateInstalled }

@@ -1,0 +1,131 @@
+package ipsec
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+)
+
+// ErrSecretFile tells that a file of a pre-shared key was refused.
+var ErrSecretFile = errors.New("secret file refused")
+
+// ErrSecretShort tells that a pre-shared key has too little material.
+var ErrSecretShort = errors.New("pre-shared key too short")
+
+// redacted is what every way of printing a Secret gives.
+const redacted = "[secret]"
+
+// Secret is a pre-shared key. No way of formatting, logging or encoding it
+// shows it.
+type Secret struct{ key []byte }
+
+// NewSecret takes key as it is, without a trailing line end. It refuses fewer
+// than MinSecretBytes bytes.
+func NewSecret(key []byte) (Secret, error) {
+	key = bytes.TrimRight(key, "\r\n")
+	if len(key) < MinSecretBytes {
+		return Secret{}, fmt.Errorf("%w: %d bytes, at least %d (96 bits) are needed; generate one of 32 random bytes: head -c 32 /dev/urandom | base64",
+			ErrSecretShort, len(key), MinSecretBytes)
+	}
+	if len(key) > maxSecretBytes {
+		return Secret{}, fmt.Errorf("%w: more than %d bytes", ErrSecretFile, maxSecretBytes)
+	}
+	if bytes.IndexByte(key, 0) >= 0 {
+		return Secret{}, fmt.Errorf("%w: it has a zero byte; keep the key as text, such as base64", ErrSecretFile)
+	}
+	return Secret{key: bytes.Clone(key)}, nil
+}
+
+// GenerateSecret draws 32 random bytes and returns them in base64, 44
+// characters.
+func GenerateSecret() Secret {
+	var b [generatedSecretBytes]byte
+	rand.Read(b[:])
+	return Secret{key: base64.StdEncoding.AppendEncode(nil, b[:])}
+}
+
+// ReadSecret reads a pre-shared key, for example from standard input.
+func ReadSecret(r io.Reader) (Secret, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxSecretBytes+2))
+	if err != nil {
+		return Secret{}, fmt.Errorf("read the pre-shared key: %w", err)
+	}
+	return NewSecret(b)
+}
+
+// LoadSecret reads a pre-shared key from a file of mode 0600 or less that
+// belongs to this user or root (RFC 3723 2.3.3: access to a locally stored
+// pre-shared key must be suitably restricted).
+func LoadSecret(path string) (Secret, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Secret{}, fmt.Errorf("read the pre-shared key: %w", err)
+	}
+	defer f.Close()
+	// Judged on the open file, so that it cannot be exchanged in between.
+	st, err := f.Stat()
+	if err != nil {
+		return Secret{}, fmt.Errorf("read the pre-shared key: %w", err)
+	}
+	if !st.Mode().IsRegular() {
+		return Secret{}, fmt.Errorf("%w: %s is not a regular file", ErrSecretFile, path)
+	}
+	if mode := st.Mode().Perm(); mode&0o077 != 0 {
+		return Secret{}, fmt.Errorf("%w: %s has mode %04o, others on this host may read it: chmod 0600 %s, and make a new key if somebody may have seen it",
+			ErrSecretFile, path, mode, path)
+	}
+	if uid, ok := ownerOf(st); ok && uid != 0 && uid != uint32(os.Geteuid()) {
+		return Secret{}, fmt.Errorf("%w: %s belongs to user %d: chown root %s", ErrSecretFile, path, uid, path)
+	}
+	s, err := ReadSecret(f)
+	if err != nil {
+		return Secret{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
+}
+
+// Save writes the key to a new file of mode 0600; it does not replace one.
+func (s Secret) Save(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("save the pre-shared key: %w", err)
+	}
+	_, err = f.Write(append(bytes.Clone(s.key), '\n'))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("save the pre-shared key: %w", errors.Join(err, os.Remove(path)))
+	}
+	return nil
+}
+
+// IsZero reports whether there is no key.
+func (s Secret) IsZero() bool { return len(s.key) == 0 }
+
+// Equal reports whether two keys are the same.
+func (s Secret) Equal(o Secret) bool { return bytes.Equal(s.key, o.key) }
+
+// Reveal returns the key, for handing it to the other host. It is the only way
+// to get at it.
+func (s Secret) Reveal() []byte { return bytes.Clone(s.key) }
+
+// String returns a placeholder.
+func (s Secret) String() string { return redacted }
+
+// GoString returns a placeholder.
+func (s Secret) GoString() string { return redacted }
+
+// Format writes a placeholder, whatever the verb.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
+
+// LogValue returns a placeholder.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// MarshalText returns a placeholder, for JSON, YAML and the like.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// MarshalJSON returns a placeholder.
+func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
