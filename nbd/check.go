@@ -1,0 +1,96 @@
+package nbd
+
+import "syscall"
+
+// normal fills in what a backend left open.
+func (g Geometry) normal() Geometry {
+	g.MinBlock = min(max(g.MinBlock, 1), 1<<16)
+	if g.PreferredBlock == 0 {
+		g.PreferredBlock = 4096
+	}
+	g.PreferredBlock = max(g.PreferredBlock, g.MinBlock, 512)
+	if g.MaxIO == 0 || g.MaxIO > maxPayload {
+		g.MaxIO = maxPayload
+	}
+	return g
+}
+
+// advertisedMax is the largest payload in bytes that clients are told to send.
+func (g *Geometry) advertisedMax() uint32 {
+	return max(g.MaxIO, minAdvertisedMax, g.PreferredBlock)
+}
+
+func (g *Geometry) transmissionFlags(structured bool) uint16 {
+	f := uint16(flagHasFlags)
+	set := func(on bool, flag uint16) {
+		if on {
+			f |= flag
+		}
+	}
+	set(g.ReadOnly, flagReadOnly)
+	set(g.CanFlush, flagSendFlush)
+	set(g.CanFUA, flagSendFUA)
+	set(g.Rotational, flagRotational)
+	set(g.MultiConn, flagCanMultiConn)
+	set(structured, flagSendDF)
+	set(!g.ReadOnly && g.CanTrim, flagSendTrim)
+	set(!g.ReadOnly && g.CanWriteZeroes, flagSendWriteZeroes)
+	set(!g.ReadOnly && g.CanWriteZeroes && g.CanFastZero, flagSendFastZero)
+	return f
+}
+
+// check translates a request for the backend, or says with which error it is
+// refused ("Command flags", "Request types", "Error values").
+func (g *Geometry) check(r *request, structured bool) (op Op, fl Flags, errno syscall.Errno) {
+	allowed := uint16(0)
+	if g.CanFUA {
+		allowed = cmdFlagFUA // valid for all commands, if negotiated
+	}
+	writes, outside := false, syscall.EINVAL
+	switch r.typ {
+	case cmdRead:
+		op = OpRead
+		if structured {
+			allowed |= cmdFlagDF
+		}
+	case cmdWrite:
+		op, writes, outside = OpWrite, true, syscall.ENOSPC
+	case cmdFlush:
+		if !g.CanFlush || r.offset != 0 || r.length != 0 || r.flags&^allowed != 0 {
+			return 0, 0, syscall.EINVAL
+		}
+		return OpFlush, 0, 0
+	case cmdTrim:
+		op, writes = OpTrim, true
+	case cmdWriteZeroes:
+		op, writes, outside = OpWriteZeroes, true, syscall.ENOSPC
+		allowed |= cmdFlagNoHole
+		if g.CanFastZero {
+			allowed |= cmdFlagFastZero
+		}
+	default:
+		return 0, 0, syscall.EINVAL
+	}
+	switch {
+	case writes && g.ReadOnly:
+		return 0, 0, syscall.EPERM
+	case op == OpTrim && !g.CanTrim, op == OpWriteZeroes && !g.CanWriteZeroes, r.flags&^allowed != 0:
+		return 0, 0, syscall.EINVAL
+	case (op == OpRead || op == OpWrite) && r.length > maxPayload:
+		return 0, 0, syscall.EINVAL
+	case r.offset > g.Size || uint64(r.length) > g.Size-r.offset:
+		return 0, 0, outside
+	case (r.offset|uint64(r.length))&uint64(g.MinBlock-1) != 0:
+		return 0, 0, syscall.EINVAL
+	}
+	if writes && r.flags&cmdFlagFUA != 0 {
+		fl |= FlagFUA
+	}
+	if r.flags&cmdFlagNoHole != 0 {
+		fl |= FlagNoHole
+	}
+	if r.flags&cmdFlagFastZero != 0 {
+		fl |= FlagFastZero
+	}
+	return op, fl, 0
+}

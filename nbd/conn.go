@@ -1,0 +1,261 @@
+package nbd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ironwarp/ironwarp/internal/sockio"
+)
+
+// conn is one client.
+//
+//	negotiate --> receive requests --> drain --> closed
+//	    |                ^   |           ^
+//	    |           Get, |   | DISC, end of stream, wrong magic,
+//	    |         Submit +---+ context ended
+//	    +--> closed
+//
+// A request's slot goes round:
+//
+//	free --> receiving goroutine --> at the backend --> ready --> at the socket --> free
+type conn struct {
+	srv *Server
+	nc  net.Conn
+	exp *export
+	geo Geometry
+
+	// The receiving goroutine's.
+	structured bool
+	noZeroes   bool
+	rd         *sockio.Reader
+	buf        []byte // buf[r:w] is received and not looked at yet
+	r, w       int
+	vec        [][]byte
+	free       *slot
+	freeCount  int
+	allocated  int
+
+	// Owned by whoever set flushing.
+	sock *sockio.Writer
+
+	dirty atomic.Bool // ready is not empty; lets a batch end pass by cheaply
+
+	mu        sync.Mutex
+	change    sync.Cond // a slot was freed, a waited-for I/O completed, flushing ended, cut was set
+	ready     slotList  // completed, to be sent
+	freed     *slot     // to be taken by the receiving goroutine
+	freedN    int
+	flushing  bool
+	dead      bool // nothing can be sent any more
+	cut       bool // nothing is waited for any more
+	ended     bool // the connection is over
+	timer     *time.Timer
+	sending   *slot  // what writeLoop starts with
+	writeLoop func() // c.write, made once
+}
+
+// slot is one request of a client from header to reply.
+type slot struct {
+	c      *conn
+	next   *slot
+	io     IO
+	op     Op
+	fl     Flags
+	waited bool // the receiving goroutine waits for it; it has no reply of its own
+	done   bool
+	left   bool // nobody waits any more
+	errno  uint32
+	req    request
+	large  []byte // a large read's data
+	hdr    []byte // the reply's header, in store
+	store  [chunkHeaderLen + 6 + 64]byte
+}
+
+type slotList struct{ head, tail *slot }
+
+func (l *slotList) push(s *slot) {
+	s.next = nil
+	if l.tail == nil {
+		l.head = s
+	} else {
+		l.tail.next = s
+	}
+	l.tail = s
+}
+
+func newConn(s *Server, nc net.Conn) *conn {
+	c := &conn{
+		srv: s, nc: nc,
+		rd: sockio.NewReader(nc), sock: sockio.NewWriter(nc),
+		buf: make([]byte, receiveBuffer),
+	}
+	c.change.L = &c.mu
+	c.writeLoop = c.write
+	return c
+}
+
+var (
+	errAborted    = errors.New("the client aborted the negotiation")
+	errDisconnect = errors.New("the client disconnected")
+	errCut        = errors.New("the server is closing")
+)
+
+// transmit serves the client's requests until it goes and all of them are
+// answered.
+func (c *conn) transmit(ctx context.Context) error {
+	c.exp.stats.clients.Add(1)
+	defer c.exp.stats.clients.Add(-1)
+	cancel := c.exp.backend.OnBatchEnd(c.batchEnd)
+	defer cancel()
+	err := c.receive(ctx)
+	c.drain()
+	c.nc.Close()
+	c.fail()
+	c.mu.Lock()
+	for c.flushing { // it meets the closed socket
+		c.change.Wait()
+	}
+	c.mu.Unlock()
+	if errors.Is(err, errDisconnect) || errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// hurry is called when the server's context ends: no more requests are read,
+// and after the drain timeout nothing is waited for any more.
+func (c *conn) hurry() {
+	c.nc.SetReadDeadline(time.Unix(1, 0))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ended {
+		return
+	}
+	c.timer = time.AfterFunc(c.srv.cfg.DrainTimeout, func() {
+		c.mu.Lock()
+		c.cut = true
+		c.change.Broadcast()
+		c.mu.Unlock()
+		c.nc.Close()
+	})
+}
+
+// drain waits until every request was answered, or cannot be.
+func (c *conn) drain() {
+	c.flush()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.freeCount+c.freedN < c.allocated && !c.cut {
+		c.change.Wait()
+	}
+}
+
+// end stops the clock that hurry has started.
+func (c *conn) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
+
+// fail marks the connection as one to which nothing can be sent, and lets go
+// of the replies that wait. I/Os that complete later are released at once.
+func (c *conn) fail() {
+	c.mu.Lock()
+	c.dead = true
+	l := c.ready
+	c.ready = slotList{}
+	c.dirty.Store(false)
+	c.mu.Unlock()
+	c.finish(l.head)
+}
+
+// take returns a free slot; it waits while the client has too many requests
+// under way.
+func (c *conn) take() (*slot, error) {
+	if c.free == nil {
+		if err := c.refill(); err != nil {
+			return nil, err
+		}
+	}
+	s := c.free
+	c.free = s.next
+	c.freeCount--
+	return s, nil
+}
+
+func (c *conn) refill() error {
+	c.mu.Lock()
+	for c.freed == nil && c.allocated == c.srv.cfg.MaxInFlight && !c.cut {
+		c.mu.Unlock()
+		c.flush() // the replies that hold the slots may wait for a batch end that is us
+		c.mu.Lock()
+		if c.freed == nil && !c.cut {
+			c.change.Wait()
+		}
+	}
+	c.free, c.freeCount = c.freed, c.freedN
+	c.freed, c.freedN = nil, 0
+	cut := c.cut
+	c.mu.Unlock()
+	switch {
+	case c.free != nil:
+		return nil
+	case cut:
+		return errCut
+	}
+	c.free, c.freeCount = &slot{c: c}, 1
+	c.allocated++
+	return nil
+}
+
+// giveBack returns a slot that was taken and not used.
+func (c *conn) giveBack(s *slot) {
+	s.io, s.waited = nil, false
+	s.next = c.free
+	c.free = s
+	c.freeCount++
+}
+
+// fill waits for at least n bytes in the receive buffer.
+func (c *conn) fill(n int) error {
+	if c.w-c.r >= n {
+		return nil
+	}
+	c.w = copy(c.buf, c.buf[c.r:c.w])
+	for c.r = 0; c.w < n; {
+		k, err := c.nc.Read(c.buf[c.w:])
+		c.w += k
+		if err != nil && c.w < n {
+			if err == io.EOF && c.w > 0 {
+				err = io.ErrUnexpectedEOF
+			}
+			return fmt.Errorf("read: %w", err)
+		}
+	}
+	return nil
+}
+
+// skip reads n bytes and throws them away.
+func (c *conn) skip(n int) error {
+	for n > 0 {
+		if c.r == c.w {
+			c.flush()
+			if err := c.fill(1); err != nil {
+				return err
+			}
+		}
+		k := min(n, c.w-c.r)
+		c.r += k
+		n -= k
+	}
+	return nil
+}

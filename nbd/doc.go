@@ -1,0 +1,14 @@
+// Package nbd is a server of the NBD protocol: it offers disks to the Linux
+// kernel's nbd driver, QEMU, libnbd, fio and other clients of this machine,
+// usually on a Unix socket (ListenUnix).
+//
+// A disk is anything that implements Backend. The server speaks the fixed
+// newstyle handshake and simple and structured replies; it has requests of a
+// client under way side by side and answers them in the order in which they
+// complete. An error of the backend is the result of one request and never ends
+// a connection. There is no TLS: on anything but a Unix socket or loopback the
+// caller has to protect the connection.
+//
+// The protocol is described in doc/proto.md of the NetworkBlockDevice project;
+// comments cite its sections by name.
+package nbd

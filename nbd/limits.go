@@ -1,0 +1,47 @@
+package nbd
+
+import "time"
+
+const (
+	// maxPayload is the longest read or write in bytes that is served: what the
+	// protocol lets a client assume that asked for no size constraints ("Size
+	// constraints"). Longer ones fail with EINVAL; a write's payload is skipped.
+	maxPayload = 32 << 20
+
+	// minAdvertisedMax is the smallest maximum payload in bytes that is
+	// advertised: the protocol says that it should be at least this. Requests
+	// above the backend's own maximum are taken apart.
+	minAdvertisedMax = 1 << 20
+
+	// maxLargeReads is how many reads above the backend's maximum are put
+	// together at a time, by all clients: each takes up to maxPayload of memory.
+	maxLargeReads = 4
+
+	// maxOptionData is the most data in bytes of an option that is looked at: an
+	// export name of maxName and a hundred information requests. More is skipped
+	// and refused as too big.
+	maxOptionData = 4 + maxName + 2 + 2*100
+
+	// maxName is the protocol's limit of a string in bytes.
+	maxName = 4096
+
+	// receiveBuffer is the size in bytes of a client's receive buffer. A write
+	// payload of 4 KiB costs little to copy out of it, so it takes a dozen
+	// pipelined small writes in one read; large payloads bypass it.
+	receiveBuffer = 64 << 10
+
+	// maxBatch is how many bytes of replies are handed to the socket together. It
+	// bounds how long an I/O that has left waits for others before it is released.
+	maxBatch = 512 << 10
+
+	// maxFlushRounds is how often a goroutine that completes I/Os sends what
+	// others have completed meanwhile, before a goroutine of the connection
+	// takes over.
+	maxFlushRounds = 4
+
+	// Defaults of Config.
+	defaultHandshakeTimeout = 30 * time.Second // long enough for a person with a debugger
+	defaultDrainTimeout     = 2 * time.Second  // a systemd stop stays prompt
+	defaultMaxClients       = 128
+	defaultMaxInFlight      = 256 // several times what kernels and QEMU send (128)
+)

@@ -1,0 +1,231 @@
+package nbdtest
+
+import (
+	"context"
+	"sync"
+	"syscall"
+
+	"github.com/ironwarp/ironwarp/nbd"
+)
+
+// Memory is an nbd.Backend in memory whose results and timing a test commands.
+// Its fields are set before it is used.
+type Memory struct {
+	Geo nbd.Geometry
+	// Depth is how many I/Os there are; 0 means no limit.
+	Depth int
+	// GetError, if set, is asked whether Get fails, and how.
+	GetError func(op nbd.Op, off uint64, n uint32) error
+	// Errno, if set, decides an operation's result; it is not done unless 0.
+	Errno func(op nbd.Op, off uint64, n uint32, fl nbd.Flags) syscall.Errno
+	// Hold, if set, decides which operations complete only at Let.
+	Hold func(op nbd.Op, off uint64) bool
+
+	mu     sync.Mutex
+	change *sync.Cond
+	data   []byte
+	live   int
+	held   []*memIO
+	log    []Call
+	hooks  hooks
+}
+
+// Call is an operation that was submitted.
+type Call struct {
+	Op     nbd.Op
+	Offset uint64
+	Length uint32
+	Flags  nbd.Flags
+}
+
+// NewMemory returns a disk of size bytes of zeroes that can do everything.
+func NewMemory(size int) *Memory {
+	m := &Memory{
+		Geo: nbd.Geometry{
+			Size: uint64(size), MaxIO: 1 << 20, CanFlush: true, CanFUA: true, CanTrim: true,
+			CanWriteZeroes: true, CanFastZero: true, MultiConn: true,
+		},
+		data: make([]byte, size),
+	}
+	m.change = sync.NewCond(&m.mu)
+	return m
+}
+
+// Data calls f with the disk's content.
+func (m *Memory) Data(f func(data []byte)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f(m.data)
+}
+
+// Calls returns the operations that were submitted so far.
+func (m *Memory) Calls() []Call {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]Call(nil), m.log...)
+}
+
+// WaitHeld waits until n operations are held.
+func (m *Memory) WaitHeld(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for len(m.held) < n {
+		m.change.Wait()
+	}
+}
+
+// WaitLive waits until exactly n I/Os are out.
+func (m *Memory) WaitLive(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for m.live != n {
+		m.change.Wait()
+	}
+}
+
+// Live is the number of I/Os between Get and Release.
+func (m *Memory) Live() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.live
+}
+
+// Let completes the held operation with index i, in the order in which they
+// were submitted, and ends the batch.
+func (m *Memory) Let(i int) {
+	m.mu.Lock()
+	io := m.held[i]
+	m.held = append(m.held[:i:i], m.held[i+1:]...)
+	m.mu.Unlock()
+	io.run()
+	m.hooks.run()
+}
+
+// LetAll completes all held operations as one batch.
+func (m *Memory) LetAll() {
+	m.mu.Lock()
+	held := m.held
+	m.held = nil
+	m.mu.Unlock()
+	for _, io := range held {
+		io.run()
+	}
+	m.hooks.run()
+}
+
+// Geometry implements nbd.Backend.
+func (m *Memory) Geometry() nbd.Geometry { return m.Geo }
+
+// OnBatchEnd implements nbd.Backend.
+func (m *Memory) OnBatchEnd(f func()) (cancel func()) { return m.hooks.add(f) }
+
+// Get implements nbd.Backend.
+func (m *Memory) Get(ctx context.Context, op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+	defer context.AfterFunc(ctx, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.change.Broadcast()
+	})()
+	m.mu.Lock()
+	for m.Depth > 0 && m.live >= m.Depth && ctx.Err() == nil {
+		m.change.Wait()
+	}
+	m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return m.TryGet(op, off, n, fl)
+}
+
+// TryGet implements nbd.Backend.
+func (m *Memory) TryGet(op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+	if m.GetError != nil {
+		if err := m.GetError(op, off, n); err != nil {
+			return nil, err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.Depth > 0 && m.live >= m.Depth {
+		return nil, nbd.ErrBusy
+	}
+	m.live++
+	m.change.Broadcast()
+	io := &memIO{m: m, call: Call{op, off, n, fl}}
+	if op == nbd.OpRead || op == nbd.OpWrite {
+		// In pieces of uneven size, so that a server has to mind them.
+		mem := make([]byte, n)
+		for k := 1000; len(mem) > k; k *= 3 {
+			io.bufs = append(io.bufs, mem[:k])
+			mem = mem[k:]
+		}
+		io.bufs = append(io.bufs, mem)
+	}
+	return io, nil
+}
+
+type memIO struct {
+	m        *Memory
+	call     Call
+	bufs     [][]byte
+	done     nbd.Completion
+	released bool
+}
+
+func (io *memIO) Buffers() [][]byte { return io.bufs }
+
+func (io *memIO) Submit(done nbd.Completion) {
+	m := io.m
+	io.done = done
+	m.mu.Lock()
+	m.log = append(m.log, io.call)
+	hold := m.Hold != nil && m.Hold(io.call.Op, io.call.Offset)
+	if hold {
+		m.held = append(m.held, io)
+		m.change.Broadcast()
+	}
+	m.mu.Unlock()
+	if !hold {
+		io.run()
+	}
+}
+
+func (io *memIO) run() {
+	m, c := io.m, io.call
+	if m.Errno != nil {
+		if errno := m.Errno(c.Op, c.Offset, c.Length, c.Flags); errno != 0 {
+			io.done.Complete(errno)
+			return
+		}
+	}
+	m.mu.Lock()
+	p := m.data[c.Offset : c.Offset+uint64(c.Length)]
+	for _, b := range io.bufs {
+		if c.Op == nbd.OpRead {
+			copy(b, p)
+		} else {
+			copy(p, b)
+		}
+		p = p[len(b):]
+	}
+	if c.Op == nbd.OpTrim || c.Op == nbd.OpWriteZeroes {
+		clear(p)
+	}
+	m.mu.Unlock()
+	io.done.Complete(0)
+}
+
+func (io *memIO) Release() {
+	m := io.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if io.released {
+		panic("nbdtest: an I/O was released twice")
+	}
+	io.released = true
+	for _, b := range io.bufs {
+		clear(b) // whoever still reads it gets caught
+	}
+	m.live--
+	m.change.Broadcast()
+}

@@ -1,0 +1,162 @@
+package nbd
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+)
+
+// negotiate shakes hands ("Fixed newstyle negotiation"). On success the client
+// has chosen an export and transmission begins.
+func (c *conn) negotiate(ctx context.Context) error {
+	deadline := time.Now().Add(c.srv.cfg.HandshakeTimeout)
+	c.nc.SetDeadline(deadline)
+	if ctx.Err() != nil {
+		return ctx.Err() // the deadline just set may have undone hurry's
+	}
+	b := binary.BigEndian.AppendUint64(nil, magicServer)
+	b = binary.BigEndian.AppendUint64(b, magicOption)
+	b = binary.BigEndian.AppendUint16(b, flagFixedNewstyle|flagNoZeroes)
+	if _, err := c.nc.Write(b); err != nil {
+		return err
+	}
+	if err := c.fill(4); err != nil {
+		return err
+	}
+	flags := binary.BigEndian.Uint32(c.buf[c.r:])
+	c.r += 4
+	if flags&^(flagFixedNewstyle|flagNoZeroes) != 0 {
+		return fmt.Errorf("unknown client flags %#x", flags)
+	}
+	c.noZeroes = flags&flagNoZeroes != 0
+	for c.exp == nil {
+		if err := c.option(); err != nil {
+			return err
+		}
+	}
+	c.nc.SetDeadline(time.Time{})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// option handles one option. It sets c.exp when the client has chosen.
+func (c *conn) option() error {
+	if err := c.fill(optionHeaderLen); err != nil {
+		return err
+	}
+	h, err := parseOptionHeader(c.buf[c.r:])
+	if err != nil {
+		return fmt.Errorf("option header: %w", err)
+	}
+	c.r += optionHeaderLen
+	if h.length > maxOptionData {
+		if err := c.skip(int(h.length)); err != nil {
+			return err
+		}
+		if h.option == optExportName {
+			return fmt.Errorf("export name of %d bytes", h.length)
+		}
+		return c.answer(h.option, repErrTooBig, "option data too long")
+	}
+	if err := c.fill(int(h.length)); err != nil {
+		return err
+	}
+	data := c.buf[c.r : c.r+int(h.length)]
+	c.r += int(h.length)
+	switch h.option {
+	case optExportName:
+		return c.exportName(string(data))
+	case optAbort:
+		c.answer(h.option, repAck, "")
+		return errAborted
+	case optList:
+		return c.list(data)
+	case optInfo, optGo:
+		return c.info(h.option, data)
+	case optStructuredReply:
+		if len(data) != 0 {
+			return c.answer(h.option, repErrInvalid, "this option has no data")
+		}
+		c.structured = true
+		return c.answer(h.option, repAck, "")
+	}
+	return c.answer(h.option, repErrUnsup, "unknown option")
+}
+
+// answer sends an option's only or last reply.
+func (c *conn) answer(option, typ uint32, words string) error {
+	_, err := c.nc.Write(appendOptionReply(nil, option, typ, []byte(words)))
+	return err
+}
+
+// exportName handles NBD_OPT_EXPORT_NAME, which has no way to report an error.
+func (c *conn) exportName(name string) error {
+	e := c.srv.lookup(name)
+	if e == nil {
+		return fmt.Errorf("there is no export %.80q", name)
+	}
+	g := e.backend.Geometry().normal()
+	b := binary.BigEndian.AppendUint64(nil, g.Size)
+	b = binary.BigEndian.AppendUint16(b, g.transmissionFlags(c.structured))
+	if !c.noZeroes {
+		b = append(b, make([]byte, 124)...)
+	}
+	if _, err := c.nc.Write(b); err != nil {
+		return err
+	}
+	c.exp, c.geo = e, g
+	return nil
+}
+
+func (c *conn) list(data []byte) error {
+	if len(data) != 0 {
+		return c.answer(optList, repErrInvalid, "this option has no data")
+	}
+	var b []byte
+	for _, e := range c.srv.list() {
+		n := binary.BigEndian.AppendUint32(nil, uint32(len(e.name)))
+		b = appendOptionReply(b, optList, repServer, n, []byte(e.name), []byte(e.description))
+	}
+	_, err := c.nc.Write(appendOptionReply(b, optList, repAck))
+	return err
+}
+
+// info handles NBD_OPT_INFO and NBD_OPT_GO.
+func (c *conn) info(option uint32, data []byte) error {
+	r, err := parseInfoRequest(data)
+	if err != nil {
+		return c.answer(option, repErrInvalid, err.Error())
+	}
+	e := c.srv.lookup(r.name)
+	if e == nil {
+		return c.answer(option, repErrUnknown, fmt.Sprintf("there is no export %.80q", r.name))
+	}
+	g := e.backend.Geometry().normal()
+	var b []byte
+	add := func(id uint16, payload []byte) {
+		b = appendOptionReply(b, option, repInfo, binary.BigEndian.AppendUint16(nil, id), payload)
+	}
+	p := binary.BigEndian.AppendUint64(nil, g.Size)
+	add(infoExport, binary.BigEndian.AppendUint16(p, g.transmissionFlags(c.structured)))
+	if r.wants(infoName) {
+		add(infoName, []byte(e.name))
+	}
+	if r.wants(infoDescription) && e.description != "" {
+		add(infoDescription, []byte(e.description))
+	}
+	// Sent unasked, too: the protocol allows it, and a client that knows about
+	// sizes does better for it.
+	p = binary.BigEndian.AppendUint32(nil, g.MinBlock)
+	p = binary.BigEndian.AppendUint32(p, g.PreferredBlock)
+	add(infoBlockSize, binary.BigEndian.AppendUint32(p, g.advertisedMax()))
+	if _, err := c.nc.Write(appendOptionReply(b, option, repAck)); err != nil {
+		return err
+	}
+	if option == optGo {
+		c.exp, c.geo = e, g
+	}
+	return nil
+}

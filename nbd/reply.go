@@ -1,0 +1,229 @@
+package nbd
+
+import "syscall"
+
+// Complete is the backend's: it queues the reply. A batch end sends it.
+func (s *slot) Complete(errno syscall.Errno) {
+	if !s.waited {
+		s.complete(errno)
+		return
+	}
+	c := s.c
+	c.mu.Lock()
+	s.errno, s.done = uint32(errno), true
+	left := s.left
+	c.change.Broadcast()
+	c.mu.Unlock()
+	if left {
+		c.finish(s)
+	}
+}
+
+// complete queues the reply to the request.
+func (s *slot) complete(errno syscall.Errno) {
+	c := s.c
+	code, words := wireErrno(errno)
+	if code == nbdENOTSUP && s.fl&FlagFastZero == 0 {
+		code = nbdEINVAL // only a fast zero may fail so ("Error values")
+	}
+	s.errno, s.next = code, nil
+	h, r := s.store[:0], &s.req
+	switch {
+	case !c.structured, code == 0 && r.typ != cmdRead:
+		h = appendSimpleReply(h, code, r.cookie)
+	case code != 0:
+		h = appendErrorChunk(h, code, r.cookie, words)
+	case r.length == 0:
+		h = appendChunkHeader(h, replyTypeNone, r.cookie, 0)
+	default:
+		h = appendDataChunk(h, r.cookie, r.offset, r.length)
+	}
+	s.hdr = h
+	s.count()
+	if s.io != nil && !s.hasData() {
+		s.io.Release()
+		s.io = nil
+	}
+	c.mu.Lock()
+	if c.dead {
+		c.mu.Unlock()
+		c.finish(s)
+		return
+	}
+	c.ready.push(s)
+	c.dirty.Store(true)
+	c.mu.Unlock()
+}
+
+// hasData reports that the reply carries the request's length of data.
+func (s *slot) hasData() bool { return s.req.typ == cmdRead && s.errno == 0 }
+
+func (s *slot) count() {
+	st := &s.c.exp.stats
+	switch {
+	case s.errno != 0:
+		st.errors.Add(1)
+		return
+	case s.op == OpRead:
+		st.readBytes.Add(uint64(s.req.length))
+	case s.op == OpWrite:
+		st.writtenBytes.Add(uint64(s.req.length))
+	}
+	st.ops[s.op].Add(1)
+}
+
+// batchEnd is called by the backend after a batch of completions.
+func (c *conn) batchEnd() {
+	if c.dirty.Load() {
+		c.flush()
+	}
+}
+
+// flush sends what is ready without blocking. One goroutine at a time does so,
+// for all; when the socket is full, one that may wait takes over.
+func (c *conn) flush() {
+	c.mu.Lock()
+	if c.flushing || c.ready.head == nil {
+		c.mu.Unlock()
+		return
+	}
+	c.flushing = true
+	for round := 0; ; round++ {
+		batch := c.takeBatch()
+		c.mu.Unlock()
+		c.load(batch)
+		done := false
+		if round < maxFlushRounds {
+			var err error
+			if done, err = c.sock.TryFlush(); err != nil {
+				c.broken(batch)
+				return
+			}
+		}
+		if !done {
+			c.sending = batch
+			go c.writeLoop()
+			return
+		}
+		if c.sent(batch) {
+			return
+		}
+	}
+}
+
+// write is the goroutine that waits for a full socket. It ends when nothing is
+// ready any more.
+func (c *conn) write() {
+	for batch := c.sending; ; {
+		if err := c.sock.Flush(); err != nil {
+			c.broken(batch)
+			return
+		}
+		if c.sent(batch) {
+			return
+		}
+		batch = c.takeBatch()
+		c.mu.Unlock()
+		c.load(batch)
+	}
+}
+
+// sent lets go of a batch. It returns true when no more is ready, and then
+// flushing has ended; otherwise with c.mu locked.
+func (c *conn) sent(batch *slot) bool {
+	tail, n := c.release(batch)
+	c.mu.Lock()
+	c.put(batch, tail, n)
+	if c.ready.head != nil {
+		return false
+	}
+	c.flushing = false
+	c.mu.Unlock()
+	return true
+}
+
+// broken ends the connection after a failed send.
+func (c *conn) broken(batch *slot) {
+	c.sock.Discard()
+	c.nc.Close() // ends the receiving goroutine
+	c.fail()
+	c.finish(batch)
+	c.mu.Lock()
+	c.flushing = false
+	c.change.Broadcast()
+	c.mu.Unlock()
+}
+
+// takeBatch takes ready requests for about maxBatch bytes. c.mu is locked.
+func (c *conn) takeBatch() *slot {
+	first := c.ready.head
+	last, bytes := first, 0
+	for {
+		if last.hasData() {
+			bytes += int(last.req.length)
+		}
+		if bytes >= maxBatch || last.next == nil {
+			break
+		}
+		last = last.next
+	}
+	c.ready.head = last.next
+	if last.next == nil {
+		c.ready.tail = nil
+		c.dirty.Store(false)
+	}
+	last.next = nil
+	return first
+}
+
+// load hands a batch to the socket's writer.
+func (c *conn) load(batch *slot) {
+	for s := batch; s != nil; s = s.next {
+		c.sock.Append(s.hdr)
+		switch {
+		case !s.hasData():
+		case s.large != nil:
+			c.sock.Append(s.large)
+		case s.io != nil:
+			for _, b := range s.io.Buffers() {
+				c.sock.Append(b)
+			}
+		}
+	}
+}
+
+// finish frees slots whose replies have left or never will.
+func (c *conn) finish(batch *slot) {
+	if batch == nil {
+		return
+	}
+	tail, n := c.release(batch)
+	c.mu.Lock()
+	c.put(batch, tail, n)
+	c.mu.Unlock()
+}
+
+// release lets go of what slots hold.
+func (c *conn) release(batch *slot) (tail *slot, n int) {
+	for s := batch; s != nil; s = s.next {
+		if s.io != nil {
+			s.io.Release()
+			s.io = nil
+		}
+		if s.large != nil {
+			c.dropLarge(s)
+		}
+		s.waited = false
+		tail = s
+		n++
+	}
+	return tail, n
+}
+
+// put makes slots free. c.mu is locked.
+func (c *conn) put(head, tail *slot, n int) {
+	tail.next = c.freed
+	c.freed = head
+	c.freedN += n
+	c.change.Broadcast()
+}

@@ -1,0 +1,240 @@
+package nbd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config configures a Server. Zero values mean the defaults.
+type Config struct {
+	// Logger gets connects, disconnects and refusals; nil: none.
+	Logger *slog.Logger
+	// HandshakeTimeout is how long a client may negotiate (30 s).
+	HandshakeTimeout time.Duration
+	// DrainTimeout is how long requests under way may take when Serve's context
+	// ends; then their clients are cut off (2 s).
+	DrainTimeout time.Duration
+	// MaxClients is how many connections there may be at once (128); one more is
+	// closed at once.
+	MaxClients int
+	// MaxInFlight bounds a client's requests under way (256). Further ones wait
+	// in the socket.
+	MaxInFlight int
+}
+
+// Errors of Export.
+var (
+	ErrExportExists = errors.New("nbd: there is an export of that name")
+	ErrExportName   = errors.New("nbd: an export's name is valid UTF-8 of at most 4096 bytes without NUL")
+)
+
+// Server offers exports to clients.
+type Server struct {
+	cfg   Config
+	log   *slog.Logger
+	large chan struct{} // a place for each large read that is put together
+
+	mu      sync.Mutex
+	exports map[string]*export
+	clients int
+}
+
+type export struct {
+	name, description string
+	backend           Backend
+	stats             counters
+}
+
+type counters struct {
+	clients                 atomic.Int64
+	ops                     [OpWriteZeroes + 1]atomic.Uint64
+	readBytes, writtenBytes atomic.Uint64
+	errors                  atomic.Uint64
+}
+
+// Stats are an export's figures since it was added.
+type Stats struct {
+	Clients                                  int    // connected now
+	Reads, Writes, Flushes, Trims, ZeroRange uint64 // requests that succeeded
+	ReadBytes, WrittenBytes                  uint64 // theirs
+	Errors                                   uint64 // requests that failed
+}
+
+// NewServer returns a server without exports.
+func NewServer(cfg Config) *Server {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&cfg.HandshakeTimeout, defaultHandshakeTimeout)
+	def(&cfg.DrainTimeout, defaultDrainTimeout)
+	if cfg.MaxClients <= 0 {
+		cfg.MaxClients = defaultMaxClients
+	}
+	if cfg.MaxInFlight <= 0 {
+		cfg.MaxInFlight = defaultMaxInFlight
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger, exports: make(map[string]*export), large: make(chan struct{}, maxLargeReads)}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	return s
+}
+
+// Export offers b under name. A client that names none gets the export named
+// "", or the only one there is. description, for human beings, may be empty.
+func (s *Server) Export(name string, b Backend, description string) error {
+	if len(name) > maxName || len(description) > maxName || strings.ToValidUTF8(name, "") != name || strings.ContainsRune(name, 0) {
+		return fmt.Errorf("export %.80q: %w", name, ErrExportName)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.exports[name]; ok {
+		return fmt.Errorf("export %q: %w", name, ErrExportExists)
+	}
+	s.exports[name] = &export{name: name, description: description, backend: b}
+	return nil
+}
+
+// Remove takes an export from what new clients get. Connected ones keep it:
+// end their Serve, or the backend, to end them.
+func (s *Server) Remove(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.exports, name)
+}
+
+// Stats returns the figures of an export, ok false if there is none.
+func (s *Server) Stats(name string) (st Stats, ok bool) {
+	s.mu.Lock()
+	e, ok := s.exports[name]
+	s.mu.Unlock()
+	if !ok {
+		return Stats{}, false
+	}
+	c := &e.stats
+	return Stats{
+		Clients: int(c.clients.Load()),
+		Reads:   c.ops[OpRead].Load(), Writes: c.ops[OpWrite].Load(), Flushes: c.ops[OpFlush].Load(),
+		Trims: c.ops[OpTrim].Load(), ZeroRange: c.ops[OpWriteZeroes].Load(),
+		ReadBytes: c.readBytes.Load(), WrittenBytes: c.writtenBytes.Load(), Errors: c.errors.Load(),
+	}, true
+}
+
+// lookup finds the export that a client names.
+func (s *Server) lookup(name string) *export {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.exports[name]; e != nil || name != "" || len(s.exports) != 1 {
+		return e
+	}
+	for _, e := range s.exports {
+		return e
+	}
+	return nil
+}
+
+// list returns the exports by name.
+func (s *Server) list() []*export {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*export, 0, len(s.exports))
+	for _, e := range s.exports {
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b *export) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+// Serve accepts clients from ln until ctx ends or ln fails, and closes ln.
+// When it returns no client is connected and no goroutine of it is left. When
+// ctx ends, requests under way get DrainTimeout to complete and be answered; I/Os
+// that are at the backend even then are released when it completes them.
+// The error is nil when ctx ended.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { ln.Close() })()
+	for delay := time.Duration(0); ; {
+		nc, err := ln.Accept()
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
+			return nil
+		case isTemporary(err):
+			// Out of descriptors or memory: others may give some back.
+			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
+			s.log.Warn("nbd: cannot accept a client; trying again", "error", err, "delay", delay)
+			select {
+			case <-time.After(delay):
+			case <-ctx.Done():
+			}
+			continue
+		default:
+			ln.Close()
+			return fmt.Errorf("nbd: accept on %v: %w", ln.Addr(), err)
+		}
+		delay = 0
+		if !s.admit() {
+			s.log.Warn("nbd: client refused: too many are connected", "clients", s.cfg.MaxClients)
+			nc.Close()
+			continue
+		}
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			defer s.dismiss()
+			s.serve(ctx, nc)
+		}()
+	}
+}
+
+func isTemporary(err error) bool {
+	var ne interface{ Temporary() bool }
+	return errors.As(err, &ne) && ne.Temporary()
+}
+
+func (s *Server) admit() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.clients >= s.cfg.MaxClients {
+		return false
+	}
+	s.clients++
+	return true
+}
+
+func (s *Server) dismiss() {
+	s.mu.Lock()
+	s.clients--
+	s.mu.Unlock()
+}
+
+// serve serves one client to its end.
+func (s *Server) serve(ctx context.Context, nc net.Conn) {
+	c := newConn(s, nc)
+	defer nc.Close()
+	defer c.end()
+	defer context.AfterFunc(ctx, c.hurry)()
+	if err := c.negotiate(ctx); err != nil {
+		if !errors.Is(err, errAborted) && ctx.Err() == nil {
+			s.log.Info("nbd: handshake failed", "client", nc.RemoteAddr().String(), "error", err)
+		}
+		return
+	}
+	log := s.log.With("export", c.exp.name)
+	log.Debug("nbd: client connected", "structured", c.structured)
+	err := c.transmit(ctx)
+	log.Debug("nbd: client gone", "error", err)
+}
