@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/integration/lab"
+)
+
+// shortSize is the demonstration in a minute: the same steps with less of
+// everything.
+var shortSize = sizes{files: 300, tree: 12 << 20, image: 24 << 20, scratch: 32 << 20, verified: 24 << 20, deletions: 4}
+
+func TestSecureBlockLinkFromEndToEnd(t *testing.T) {
+	lab.Require(t)
+	for _, program := range []string{"mke2fs", "e2fsck", "nbdcopy", "fio"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%v (packages e2fsprogs, libnbd-bin, fio)", err)
+		}
+	}
+	binary := filepath.Join(t.TempDir(), "ironwarp")
+	if out, err := exec.Command("go", "build", "-o", binary, "github.com/ironwarp/ironwarp/cmd/ironwarp").CombinedOutput(); err != nil {
+		t.Fatalf("build ironwarp: %v\n%s", err, out)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	s := newScene(binary, shortSize, newPrinter(os.Stdout))
+	if err := s.play(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.claims {
+		if !c.ok {
+			t.Errorf("%s: %s", c.text, c.detail)
+		}
+	}
+	if len(s.claims) < 9 {
+		t.Errorf("only %d claims were examined", len(s.claims))
+	}
+	if _, err := os.Stat(s.lab.Dir()); !os.IsNotExist(err) {
+		t.Errorf("the run left %s behind (%v)", s.lab.Dir(), err)
+	}
+}
+
+func TestStreamsAreTheSameOnlyWithIDAndAge(t *testing.T) {
+	at := func(id string, age float64) api.Stream { return api.Stream{ID: id, AgeSeconds: age} }
+	before := []api.Stream{at("a", 10), at("b", 10)}
+	cases := map[string]struct {
+		after []api.Stream
+		want  bool
+	}{
+		"both older":    {[]api.Stream{at("a", 40), at("b", 40.5)}, true},
+		"another id":    {[]api.Stream{at("a", 40), at("c", 40)}, false},
+		"one is gone":   {[]api.Stream{at("a", 40)}, false},
+		"one more":      {[]api.Stream{at("a", 40), at("b", 40), at("c", 1)}, false},
+		"one too young": {[]api.Stream{at("a", 40), at("b", 12)}, false},
+		"none":          {nil, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if same, text := compareStreams(before, c.after, 30*time.Second); same != c.want {
+				t.Errorf("same is %v: %s", same, text)
+			}
+		})
+	}
+	if same, _ := compareStreams(nil, nil, 0); same {
+		t.Error("no streams at all passed for the same streams")
+	}
+}
+
+func TestFioReportMustProveThatAllWasVerified(t *testing.T) {
+	cases := map[string]struct{ report, want string }{
+		"good":        {`{"jobs":[{"error":0,"read":{"io_bytes":100},"write":{"io_bytes":100}}]}`, ""},
+		"warning":     {"fio: note\n" + `{"jobs":[{"error":0,"read":{"io_bytes":100},"write":{"io_bytes":100}}]}`, ""},
+		"error":       {`{"jobs":[{"error":5,"read":{"io_bytes":100},"write":{"io_bytes":100}}]}`, "error 5"},
+		"not read":    {`{"jobs":[{"error":0,"read":{"io_bytes":40},"write":{"io_bytes":100}}]}`, "40 verified"},
+		"not written": {`{"jobs":[{"error":0,"read":{"io_bytes":0},"write":{"io_bytes":0}}]}`, "0 bytes written"},
+		"garbage":     {`no report`, "not understood"},
+		"no job":      {`{"jobs":[]}`, "not understood"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var sum fioTotals
+			err := sum.add([]byte(c.report))
+			switch {
+			case c.want == "" && (err != nil || sum != fioTotals{100, 100}):
+				t.Errorf("%v, totals %+v", err, sum)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("error %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestWireWithClearPacketsIsAFalseClaim(t *testing.T) {
+	judge := func(c lab.Counts) []claim {
+		s := newScene("", shortSize, nil)
+		s.judgeWire(c)
+		return s.claims
+	}
+	good := lab.Counts{Packets: 100_000, Bytes: 100 << 20, ESP: 99_000, IKE: 10}
+	for _, c := range judge(good) {
+		if !c.ok {
+			t.Errorf("%s: %s", c.text, c.detail)
+		}
+	}
+	bad := map[string]func(*lab.Counts){
+		"clear packet":     func(c *lab.Counts) { c.ClearTCP = map[uint16]int{linkPort: 1} },
+		"clear fragment":   func(c *lab.Counts) { c.Fragments = 1 },
+		"missed packet":    func(c *lab.Counts) { c.Dropped = 1 },
+		"no ESP":           func(c *lab.Counts) { c.ESP = 0 },
+		"too little of it": func(c *lab.Counts) { c.Bytes = 1 << 20 },
+	}
+	for name, spoil := range bad {
+		t.Run(name, func(t *testing.T) {
+			c := good
+			spoil(&c)
+			for _, cl := range judge(c) {
+				if !cl.ok {
+					return
+				}
+			}
+			t.Error("every claim held")
+		})
+	}
+}
+
+func TestSummaryCountsWhatDoesNotHold(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if n := newPrinter(f).summary([]claim{{true, "good", "x"}, {false, "bad", "because"}}); n != 1 {
+		t.Errorf("%d claims failed, want 1", n)
+	}
+	text, err := os.ReadFile(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), "FAIL  bad   because") || !strings.Contains(string(text), "ok    good  x") {
+		t.Errorf("summary:\n%s", text)
+	}
+}
+
+func TestDiskIsTheSameInEveryRunAndClean(t *testing.T) {
+	for _, program := range []string{"mke2fs", "e2fsck"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skipf("%v (package e2fsprogs)", err)
+		}
+	}
+	size := sizes{files: 200, tree: 1 << 20, image: 8 << 20, scratch: 1 << 20}
+	var trees []string
+	for range 2 {
+		dir := t.TempDir()
+		tree := filepath.Join(dir, "again")
+		if err := makeTree(t.Context(), tree, size.files, size.tree); err != nil {
+			t.Fatal(err)
+		}
+		sum, err := sha256File(filepath.Join(tree, "part-01", "document-0199"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		trees = append(trees, sum)
+		d, err := makeDisk(t.Context(), dir, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := fsck(t.Context(), d.docs); err != nil {
+			t.Error(err)
+		}
+		f, err := os.OpenFile(d.docs, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(make([]byte, 4096), 1024); err != nil { // the superblock
+			t.Fatal(err)
+		}
+		f.Close()
+		if err := fsck(t.Context(), d.docs); err == nil {
+			t.Error("e2fsck was content with a disk without a superblock")
+		}
+	}
+	if trees[0] != trees[1] {
+		t.Error("two runs made different files")
+	}
+}

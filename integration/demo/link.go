@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/config"
+)
+
+// link declares the hosts to each other, offers the disks and attaches them.
+func (s *scene) link(ctx context.Context) error {
+	s.out.step("peers")
+	if _, err := s.alpha.ironwarp(ctx, nil, "peer", "add", "--generate-psk", "beta", s.beta.host.Addr().String()); err != nil {
+		return err
+	}
+	// The secret travels as a person would carry it: from the file on alpha to
+	// standard input on beta.
+	secret, err := os.ReadFile(config.SecretPath(s.alpha.config, "beta"))
+	if err != nil {
+		return err
+	}
+	if _, err := s.beta.ironwarp(ctx, bytes.NewReader(secret), "peer", "add", "--psk-file", "-", "alpha", s.alpha.host.Addr().String()); err != nil {
+		return err
+	}
+	s.out.done("ironwarp peer add on both; a secret of 32 random bytes, generated on alpha")
+
+	s.out.step("exports")
+	if _, err := s.beta.ironwarp(ctx, nil, "export", "add", "--allow", "alpha", "--read-only", "docs", s.image.docs); err != nil {
+		return err
+	}
+	if _, err := s.beta.ironwarp(ctx, nil, "export", "add", "--allow", "alpha", "scratch", s.image.scratch); err != nil {
+		return err
+	}
+	if err := s.alpha.query(ctx, &s.docs, "attach", "beta/docs"); err != nil {
+		return err
+	}
+	if err := s.alpha.query(ctx, &s.scratch, "attach", "beta/scratch"); err != nil {
+		return err
+	}
+	s.out.done("beta offers docs and scratch; ironwarp attach on alpha gave %s", s.docs.Socket)
+	return nil
+}
+
+// copyOut copies the disk to alpha by nbdcopy and compares.
+func (s *scene) copyOut(ctx context.Context) error {
+	s.out.step("copy")
+	copied := filepath.Join(s.alpha.host.Dir(), "copy.img")
+	start := time.Now()
+	if err := s.nbdcopy(ctx, s.docs.URI, copied, start); err != nil {
+		return err
+	}
+	rate := float64(s.size.image) / 1e6 / time.Since(start).Seconds()
+	s.out.done("nbdcopy brought %s of docs to alpha at %.0f MB/s", mib(s.size.image), rate)
+
+	s.out.step("compare")
+	sum, err := sha256File(copied)
+	if err != nil {
+		return err
+	}
+	same := sum == s.image.sum
+	s.claim(same, "the copy's SHA-256 is the disk's", "%s", sum[:16])
+	fsckErr := fsck(ctx, copied)
+	s.claim(fsckErr == nil, "e2fsck finds the copy clean", "%s", errorText(fsckErr, fmt.Sprintf("%d files", s.size.files)))
+	s.out.done("SHA-256 and e2fsck -fn")
+	return os.Remove(copied)
+}
+
+func errorText(err error, otherwise string) string {
+	if err == nil {
+		return otherwise
+	}
+	return strings.ReplaceAll(err.Error(), "\n", " ")
+}
+
+// nbdcopy copies from an NBD server to a file and shows how far it is.
+func (s *scene) nbdcopy(ctx context.Context, uri, file string, start time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
+	defer cancel()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	cmd := s.alpha.host.Command(ctx, "nbdcopy", "--progress=3", uri, file)
+	cmd.ExtraFiles = []*os.File{w}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		return err
+	}
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		var percent int
+		if _, err := fmt.Sscanf(lines.Text(), "%d/100", &percent); err == nil {
+			at := float64(percent) / 100
+			s.out.progress(at, fmt.Sprintf("%d %%, %.0f MB/s", percent, at*float64(s.size.image)/1e6/time.Since(start).Seconds()))
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		if ctx.Err() != nil {
+			err = errors.Join(err, ctx.Err())
+		}
+		return fmt.Errorf("nbdcopy %s: %w: %s", uri, err, bytes.TrimSpace(out.Bytes()))
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+// Command demo shows IronWarp's main job on one machine: two hosts, alpha and
+// beta, in network namespaces, each with its own strongSwan and its own
+// `ironwarp daemon`. beta exports disks, alpha copies and writes them while SAs
+// are deleted and strongSwan is killed, and the wire between them is captured
+// throughout. `make demo` runs it, as root.
+//
+// It prints a table of claims and exits 1 if one of them does not hold.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
+)
+
+func main() {
+	keep := flag.Bool("keep", false, "leave the hosts up and say how to look around")
+	remove := flag.String("remove", "", "remove the hosts that an earlier run with --keep left up, by `name`")
+	binary := flag.String("ironwarp", "bin/ironwarp", "the `program` to show")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, *binary, *keep, *remove)
+	interrupted := ctx.Err() != nil
+	stop()
+	switch {
+	case interrupted:
+		fmt.Fprintln(os.Stderr, "demo: interrupted; everything it had made is gone")
+		os.Exit(130)
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, binary string, keep bool, remove string) error {
+	if os.Geteuid() != 0 {
+		return errors.New("it makes network namespaces, which takes root: run `sudo make demo`")
+	}
+	if remove != "" {
+		return lab.Discard(ctx, "", remove)
+	}
+	if err := lab.Missing(); err != nil {
+		return err
+	}
+	binary, err := filepath.Abs(binary)
+	if err != nil {
+		return err
+	}
+	s := newScene(binary, fullSize, newPrinter(os.Stdout))
+	s.keep = keep
+	return s.play(ctx)
+}
+
+// sizes says how much of everything a run makes.
+type sizes struct {
+	files     int   // in the tree that becomes the disk docs
+	tree      int64 // bytes of all files
+	image     int64 // bytes of the disk docs
+	scratch   int64 // bytes of the scratch disk
+	verified  int64 // bytes that one pass of fio writes and verifies
+	deletions int   // of child SAs, alternately from both ends
+}
+
+var fullSize = sizes{files: 4000, tree: 160 << 20, image: 256 << 20, scratch: 256 << 20, verified: 96 << 20, deletions: 10}
+
+// limits of single steps. Userland ESP carries some 25 MB/s on two cores; ten
+// times the expected time leaves room for a busy machine.
+const (
+	daemonTimeout = 30 * time.Second
+	cliTimeout    = 60 * time.Second
+	copyTimeout   = 4 * time.Minute
+	healTimeout   = 60 * time.Second
+	fioTimeout    = 5 * time.Minute
+)

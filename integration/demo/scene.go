@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// linkPort is the daemon's default port, at which both hosts listen.
+const linkPort = 7471
+
+// scene is one run: the hosts, and what has been claimed about them.
+type scene struct {
+	binary string
+	size   sizes
+	out    *printer
+	keep   bool // leave the hosts up at the end
+	kept   bool // they are left up
+
+	lab         *lab.Lab
+	alpha, beta *node
+	image       *diskImage
+	docs        attachment // on alpha
+	scratch     attachment
+	claims      []claim
+}
+
+// claim is a sentence that the run has shown to be true or false.
+type claim struct {
+	ok     bool
+	text   string
+	detail string
+}
+
+func newScene(binary string, size sizes, out *printer) *scene {
+	return &scene{binary: binary, size: size, out: out}
+}
+
+func (s *scene) claim(ok bool, text, detail string, args ...any) {
+	s.claims = append(s.claims, claim{ok, text, fmt.Sprintf(detail, args...)})
+}
+
+// play runs the whole demonstration. Whatever happens, nothing is left behind
+// unless keep was asked for and the run got to its end.
+func (s *scene) play(ctx context.Context) (err error) {
+	defer func() {
+		if s.lab != nil && !s.kept {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if err := s.setUp(ctx); err != nil {
+		return err
+	}
+	capture, err := s.alpha.host.Capture(ctx, lab.CaptureOptions{})
+	if err != nil {
+		return err
+	}
+	if err := s.link(ctx); err != nil {
+		return s.withLogs(err)
+	}
+	if err := s.copyOut(ctx); err != nil {
+		return s.withLogs(err)
+	}
+	if err := s.storm(ctx); err != nil {
+		return s.withLogs(err)
+	}
+	counts, err := capture.Stop()
+	if err != nil {
+		return err
+	}
+	s.judgeWire(counts)
+	if err := s.control(ctx); err != nil {
+		return s.withLogs(err)
+	}
+	failed := s.out.summary(s.claims)
+	if s.keep {
+		if err := s.lab.Keep(); err != nil {
+			return err
+		}
+		s.kept = true
+		if err := s.lab.Close(); err != nil {
+			return err
+		}
+		if err := s.lookAround(); err != nil {
+			return err
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d claims do not hold", failed, len(s.claims))
+	}
+	return nil
+}
+
+// setUp makes the hosts, beta's disks, and starts the daemons.
+func (s *scene) setUp(ctx context.Context) (err error) {
+	s.out.step("hosts")
+	if err := enoughSpace(os.TempDir(), 2*s.size.image+s.size.scratch+s.size.tree+64<<20); err != nil {
+		return err
+	}
+	if s.lab, err = lab.New(ctx, lab.Config{}); err != nil {
+		return err
+	}
+	s.alpha, s.beta = newNode(s.lab.Host("alpha"), s.binary), newNode(s.lab.Host("beta"), s.binary)
+	plane := "ESP by the kernel"
+	if s.lab.DataPlane() == ipsec.DataPlaneUserland {
+		plane = "ESP by strongSwan's userland plugin, as this kernel has none"
+	}
+	s.out.done("alpha %s and beta %s, strongSwan on each; %s", s.alpha.host.Addr(), s.beta.host.Addr(), plane)
+
+	s.out.step("disks")
+	if s.image, err = makeDisk(ctx, s.beta.host.Dir(), s.size); err != nil {
+		return err
+	}
+	s.out.done("docs: ext4 with %d files, %s; scratch: empty, %s", s.size.files, mib(s.size.image), mib(s.size.scratch))
+
+	s.out.step("daemons")
+	for _, n := range []*node{s.alpha, s.beta} {
+		if err := n.startDaemon(ctx); err != nil {
+			return err
+		}
+	}
+	s.out.done("ironwarp daemon on each host")
+	return nil
+}
+
+// close stops the daemons in good order, then removes the hosts.
+func (s *scene) close() error {
+	var errs []error
+	for _, n := range []*node{s.alpha, s.beta} {
+		if n != nil {
+			errs = append(errs, n.stopDaemon())
+		}
+	}
+	return errors.Join(append(errs, s.lab.Close())...)
+}
+
+// withLogs adds to a failure what the daemons last said.
+func (s *scene) withLogs(err error) error {
+	for _, n := range []*node{s.alpha, s.beta} {
+		err = fmt.Errorf("%w\n--- the end of %s's daemon log:\n%s", err, n.host.Name(), n.logTail(2000))
+	}
+	return err
+}
+
+func (s *scene) judgeWire(c lab.Counts) {
+	clear := c.Clear(linkPort)
+	s.claim(clear == 0 && c.Dropped == 0, fmt.Sprintf("no clear packet of TCP port %d on the wire", linkPort),
+		"%d clear; %d ESP, %d IKE, %d other; %d missed by the capture", clear, c.ESP, c.IKE, c.Other, c.Dropped)
+	carried := s.size.image + s.size.verified
+	s.claim(c.ESP > 0 && int64(c.Bytes) > carried, "the data did cross that wire", "%s captured, %s copied and written at the least", mib(int64(c.Bytes)), mib(carried))
+}
+
+// lookAround writes a script per host that runs a command in it, and says what
+// to try.
+func (s *scene) lookAround() error {
+	s.out.line("")
+	s.out.line("The hosts stay up. To look around:")
+	for _, n := range []*node{s.alpha, s.beta} {
+		script := filepath.Join(s.lab.Dir(), n.host.Name()+".sh")
+		text := fmt.Sprintf("#!/bin/sh\n# Runs a command on the host %s.\nPATH=%q:$PATH exec ip netns exec %q sh -c 'mount --bind \"$1\" /run && shift && exec \"$@\"' sh %q \"${@:-sh}\"\n",
+			n.host.Name(), filepath.Dir(s.binary), n.host.Namespace(), n.host.RunDir())
+		if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+			return err
+		}
+		s.out.line("  %s ironwarp status", script)
+	}
+	alpha := filepath.Join(s.lab.Dir(), "alpha.sh")
+	s.out.line("  %s ironwarp ping beta", alpha)
+	s.out.line("  %s nbdinfo '%s'", alpha, s.docs.URI)
+	s.out.line("  %s tcpdump -ni %s", alpha, s.alpha.host.Dev())
+	s.out.line("To remove them:")
+	s.out.line("  make demo ARGS='--remove %s'", s.lab.Name())
+	return nil
+}
+
+func enoughSpace(dir string, need int64) error {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("look for space in %s: %w", dir, err)
+	}
+	if free := int64(st.Bavail) * st.Bsize; free < need {
+		return fmt.Errorf("the disks need %s in %s, and %s are free: set TMPDIR to a larger place", mib(need), dir, mib(free))
+	}
+	return nil
+}
+
+func mib(n int64) string { return fmt.Sprintf("%d MiB", (n+1<<19)>>20) }
