@@ -45,5 +45,4 @@ var (
 	ErrExists   = errors.New("already configured")
 	ErrNotFound = errors.New("not configured")
 	ErrInUse    = errors.New("in use")
-	ErrSecret   = errors.New("secret file refused")
 )

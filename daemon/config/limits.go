@@ -20,17 +20,8 @@ const (
 	// MaxIdentity in bytes of an IKE identity; distinguished names fit.
 	MaxIdentity = 256
 
-	// maxFile is the size in bytes above which a configuration or secret file
-	// is refused unread: a mistake such as a device node or a disk image.
+	// maxFile is the size in bytes above which a configuration file is refused unread: a mistake such as a device node or a disk image.
 	maxFile = 1 << 20
-
-	// MinPSK in bytes: RFC 7296 section 2.15 wants the secret to hold as much
-	// randomness as the strongest key; eight bytes is where we refuse,
-	// WeakPSK where we warn.
-	MinPSK  = 8
-	WeakPSK = 20
-	// MaxPSK in bytes.
-	MaxPSK = 4096
 
 	// DefaultMemory is the registered memory in bytes over all peers.
 	DefaultMemory = 1 << 30

@@ -1,0 +1,191 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+)
+
+const (
+	// maxRequest in bytes; a PeerSpec has a few hundred.
+	maxRequest = 1 << 20
+	// maxControlClients at the same time: each has two goroutines.
+	maxControlClients = 64
+	// controlHeaderTime is for a client that connects and says nothing.
+	controlHeaderTime = 10 * time.Second
+)
+
+type connKey struct{}
+
+// control is the server of the control API on l.
+func (d *Daemon) control() *http.Server {
+	return &http.Server{
+		Handler:           d.authorized(d.routes()),
+		ReadHeaderTimeout: controlHeaderTime,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		BaseContext:       func(net.Listener) context.Context { return d.ctx },
+	}
+}
+
+// authorized lets root and the daemon's own user through. The socket's mode
+// says the same, unless somebody has changed it.
+func (d *Daemon) authorized(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, _ := r.Context().Value(connKey{}).(net.Conn)
+		uid, err := peerUID(c)
+		if err != nil || uid != 0 && int(uid) != os.Geteuid() {
+			answer(w, nil, &api.Error{
+				Code:    api.CodeForbidden,
+				Message: fmt.Sprintf("user id %d may not use the control socket of this daemon", uid),
+				Fix:     "it answers root (and the user it runs as) only: run the command with sudo",
+			})
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (d *Daemon) routes() http.Handler {
+	mux := http.NewServeMux()
+	get(mux, "GET /v1/info", func(*http.Request) (api.Info, error) { return d.Info(), nil })
+	get(mux, "GET /v1/status", func(r *http.Request) (api.Status, error) { return d.Status(r.Context()), nil })
+	get(mux, "POST /v1/reload", func(r *http.Request) (api.Reloaded, error) { return d.Reload(r.Context()) })
+	get(mux, "GET /v1/peers", func(r *http.Request) ([]api.Peer, error) { return d.Peers(r.Context()), nil })
+	get(mux, "GET /v1/peers/{name}", func(r *http.Request) (api.Peer, error) { return d.Peer(r.Context(), r.PathValue("name")) })
+	post(mux, "POST /v1/peers", func(r *http.Request, s api.PeerSpec) (api.Peer, error) { return d.AddPeer(r.Context(), s) })
+	get(mux, "DELETE /v1/peers/{name}", func(r *http.Request) (any, error) {
+		return struct{}{}, d.RemovePeer(r.Context(), r.PathValue("name"))
+	})
+	get(mux, "GET /v1/exports", func(*http.Request) ([]api.Export, error) { return d.Exports(), nil })
+	post(mux, "POST /v1/exports", func(r *http.Request, s api.ExportSpec) (api.Export, error) { return d.AddExport(r.Context(), s) })
+	get(mux, "DELETE /v1/exports/{name}", func(r *http.Request) (any, error) {
+		return struct{}{}, d.RemoveExport(r.Context(), r.PathValue("name"))
+	})
+	get(mux, "GET /v1/attachments", func(*http.Request) ([]api.Attachment, error) { return d.Attachments(), nil })
+	stream(mux, "POST /v1/attachments", d.Attach)
+	get(mux, "DELETE /v1/attachments/{peer}/{export}", func(r *http.Request) (any, error) {
+		return struct{}{}, d.Detach(disk{r.PathValue("peer"), r.PathValue("export")}, r.URL.Query().Get("force") != "")
+	})
+	get(mux, "GET /v1/sas", func(r *http.Request) ([]api.SA, error) { return d.SAs(r.Context()) })
+	get(mux, "DELETE /v1/sas", func(r *http.Request) (int, error) {
+		return d.DeleteSAs(r.Context(), r.URL.Query().Get("peer"), r.URL.Query().Get("child"))
+	})
+	stream(mux, "POST /v1/ping", d.Ping)
+	stream(mux, "POST /v1/bench", d.Bench)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, nil, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("the control API has no %s %s", r.Method, r.URL.Path),
+			Fix: "are the command and the daemon of the same version? See `ironwarp version`"})
+	})
+	return mux
+}
+
+// get serves a call without a body.
+func get[Out any](mux *http.ServeMux, pattern string, f func(*http.Request) (Out, error)) {
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		out, err := f(r)
+		answer(w, out, err)
+	})
+}
+
+// post serves a call with a JSON body.
+func post[In, Out any](mux *http.ServeMux, pattern string, f func(*http.Request, In) (Out, error)) {
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		in, err := body[In](w, r)
+		if err != nil {
+			answer(w, nil, err)
+			return
+		}
+		out, err := f(r, in)
+		answer(w, out, err)
+	})
+}
+
+// stream serves a call that reports events while it works. The call's context
+// ends when the client goes away.
+func stream[In, Out any](mux *http.ServeMux, pattern string, f func(context.Context, In, func(api.Event)) (Out, error)) {
+	mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		in, err := body[In](w, r)
+		if err != nil {
+			answer(w, nil, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		enc, flush := json.NewEncoder(w), http.NewResponseController(w)
+		emit := func(ev api.Event) {
+			// A client that has gone away ends the call by its context.
+			_ = enc.Encode(ev)
+			_ = flush.Flush()
+		}
+		out, err := f(r.Context(), in, emit)
+		last := api.Event{Error: apiError(err)}
+		if err == nil {
+			last.Result, err = json.Marshal(out)
+			last.Error = apiError(err)
+		}
+		emit(last)
+	})
+}
+
+func body[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&in); err != nil {
+		return in, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("the body of %s %s is not what is expected: %v", r.Method, r.URL.Path, err)}
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return in, &api.Error{Code: api.CodeInvalid, Message: "more than one JSON value in the body"}
+	}
+	return in, nil
+}
+
+func answer(w http.ResponseWriter, out any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		e := apiError(err)
+		w.WriteHeader(httpStatus(e.Code))
+		out = e
+	}
+	// The client may be gone; nobody else is to be told.
+	_ = json.NewEncoder(w).Encode(out)
+}
+
+func httpStatus(code string) int {
+	switch code {
+	case api.CodeInvalid:
+		return http.StatusBadRequest
+	case api.CodeNotFound:
+		return http.StatusNotFound
+	case api.CodeExists, api.CodeInUse:
+		return http.StatusConflict
+	case api.CodeForbidden:
+		return http.StatusForbidden
+	case api.CodeUnavailable:
+		return http.StatusServiceUnavailable
+	case api.CodeTimeout:
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusInternalServerError
+}
+
+// serveControl runs the control API until the daemon closes.
+func (d *Daemon) serveControl(l net.Listener) {
+	err := d.http.Serve(limitListener(l, maxControlClients))
+	if !errors.Is(err, http.ErrServerClosed) {
+		d.log.Error("the control socket has failed", "socket", l.Addr(), "error", err)
+	}
+}
+
+// limitListener lets n connections be open at a time.
+func limitListener(l net.Listener, n int) net.Listener {
+	return &limited{Listener: l, slots: make(chan struct{}, n), done: make(chan struct{})}
+}

@@ -1,0 +1,31 @@
+package probe
+
+import "time"
+
+const (
+	// RegionSize in bytes of what a client may read and write: the largest
+	// operation of the benchmark, 1 MiB.
+	RegionSize = 1 << 20
+	// MaxMessage in bytes of a Send: with the window 4 MiB of receives.
+	MaxMessage = 64 << 10
+	// window is how many messages may be under way; it covers the
+	// bandwidth-delay product of 10 Gbit/s and 3 ms with the largest messages.
+	window = 64
+	// ackEvery messages that are counted a count is sent.
+	ackEvery = window / 4
+	// depth of Reads outstanding at a time.
+	depth = 32
+
+	// MaxClients and MaxClientsPeer at the same time: each costs 5 MiB.
+	MaxClients     = 16
+	MaxClientsPeer = 4
+	// maxAge of a client's stream. A benchmark takes seconds.
+	maxAge = 10 * time.Minute
+	// answerTimeout bounds sending the MPA reply.
+	answerTimeout = 10 * time.Second
+
+	// MaxCount of round trips in one ping.
+	MaxCount = 10_000_000
+	// MaxInterval between two.
+	MaxInterval = time.Hour
+)

@@ -1,0 +1,181 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// host is a device with a listener whose requests all go to the service.
+type host struct {
+	dev    *verbs.Device
+	client *verbs.ULP
+	server *Server
+	addr   netip.AddrPort
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	dev, err := verbs.Open(verbs.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{dev: dev}
+	ulp, err := dev.NewULP("probe server", verbs.Quota{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h.client, err = dev.NewULP("probe client", verbs.Quota{}); err != nil {
+		t.Fatal(err)
+	}
+	h.server = NewServer(ulp, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	ln, err := dev.Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{Transport: &transport.Config{Protector: transport.LoopbackOnly()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.addr = ln.Addr()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			cr, err := ln.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			h.server.Handle(cr)
+		}
+	}()
+	t.Cleanup(func() {
+		ln.Close()
+		<-done
+		h.server.Close()
+		if err := dev.Close(); err != nil {
+			t.Error(err)
+		}
+		if u := dev.Usage(); u != (verbs.Limits{}) {
+			t.Errorf("left behind: %+v", u)
+		}
+	})
+	return h
+}
+
+func (h *host) dial(t *testing.T) (*Client, error) {
+	return Dial(t.Context(), h.client, verbs.DialConfig{Remote: h.addr, Transport: &transport.Config{Protector: transport.LoopbackOnly()}})
+}
+
+func TestPingCountsEveryRoundTrip(t *testing.T) {
+	h := newHost(t)
+	for _, p := range []Ping{{Size: 1, Count: 20}, {Size: RegionSize, Count: 3}, {Send: true, Size: 1, Count: 300}, {Send: true, Size: MaxMessage, Count: 100}} {
+		c, err := h.dial(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hist, n := NewHistogram(), 0
+		if err := c.Ping(t.Context(), p, time.Minute, hist, func(int, time.Duration) { n++ }); err != nil {
+			t.Errorf("%+v: %v", p, err)
+		}
+		if n != p.Count || hist.TotalCount() != int64(p.Count) || hist.Min() <= 0 {
+			t.Errorf("%+v: %d calls, %d recorded, min %d", p, n, hist.TotalCount(), hist.Min())
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestBenchMakesEveryRowOnOneStream(t *testing.T) {
+	h := newHost(t)
+	c, err := h.dial(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range Rows() {
+		if err := c.Bench(t.Context(), &r, 20*time.Millisecond, time.Minute); err != nil {
+			t.Fatalf("%s %d: %v", r.Op, r.Size, err)
+		}
+		if r.Operations == 0 || r.Elapsed <= 0 || r.Latency != nil && r.Latency.TotalCount() != int64(r.Operations) {
+			t.Errorf("%+v", r)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestOnePeerGetsABoundedNumberOfStreams(t *testing.T) {
+	h := newHost(t)
+	var clients []*Client
+	for range MaxClientsPeer {
+		c, err := h.dial(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, c)
+	}
+	if _, err := h.dial(t); err == nil || !strings.Contains(err.Error(), "as many clients as it allows") {
+		t.Errorf("one too many: %v", err)
+	}
+	for _, c := range clients {
+		if err := c.Ping(t.Context(), Ping{Size: 8, Count: 1}, time.Minute, NewHistogram(), nil); err != nil {
+			t.Errorf("an open stream suffered: %v", err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestPingEndsWhenThePeerGoes(t *testing.T) {
+	h := newHost(t)
+	c, err := h.dial(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.Ping(t.Context(), Ping{Size: 8, Count: MaxCount}, time.Minute, NewHistogram(), func(seq int, _ time.Duration) {
+		if seq == 5 {
+			h.server.Close()
+		}
+	})
+	if err == nil || errors.Is(err, ErrSilent) {
+		t.Errorf("got %v, want the end of the stream", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestParametersOutOfRange(t *testing.T) {
+	for _, p := range []Ping{{Size: 0, Count: 1}, {Size: RegionSize + 1, Count: 1}, {Send: true, Size: MaxMessage + 1, Count: 1}, {Size: 1}, {Size: 1, Count: MaxCount + 1}, {Size: 1, Count: 1, Interval: -1}} {
+		if p.Check() == nil {
+			t.Errorf("%+v passes", p)
+		}
+	}
+}
+
+func FuzzWire(f *testing.F) {
+	f.Add(offer{Window: 64, MaxMessage: 1, STag: 2, Length: 3}.Append(nil))
+	f.Add(appendRequest(nil))
+	f.Add(appendRefusal(nil, refusedBusy))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var o offer
+		if o.Parse(b) == nil && string(o.Append(nil)[6:]) != string(b[6:answerLen]) {
+			t.Errorf("%x reads back as %x", b, o.Append(nil))
+		}
+		IsRequest(b)
+		parseRequest(b)
+		refusalText(b)
+		parseAck(b)
+	})
+}

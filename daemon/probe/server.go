@@ -1,0 +1,189 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// Server is the service that peers measure against.
+type Server struct {
+	ulp *verbs.ULP
+	log *slog.Logger
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	clients map[transport.Identity]int
+	total   int
+	closed  bool
+}
+
+// NewServer returns a server whose streams are charged to ulp.
+func NewServer(ulp *verbs.ULP, log *slog.Logger) *Server {
+	s := &Server{ulp: ulp, log: log, clients: make(map[transport.Identity]int)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Close ends all streams.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	s.wg.Wait()
+	return nil
+}
+
+// Handle answers a request that IsRequest has recognised. It does not block.
+func (s *Server) Handle(cr *verbs.ConnRequest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reason := parseRequest(cr.PrivateData())
+	if reason == 0 && (s.closed || s.total >= MaxClients || s.clients[cr.Peer()] >= MaxClientsPeer) {
+		reason = refusedBusy
+	}
+	if s.closed {
+		// Nobody waits for this goroutine; Reject is bounded by itself.
+		go reject(context.Background(), cr, reason)
+		return
+	}
+	s.wg.Add(1)
+	if reason != 0 {
+		go func() {
+			defer s.wg.Done()
+			reject(s.ctx, cr, reason)
+		}()
+		return
+	}
+	s.total++
+	s.clients[cr.Peer()]++
+	go func() {
+		defer s.wg.Done()
+		defer s.leave(cr.Peer())
+		if err := s.serve(cr); err != nil {
+			s.log.Warn("ping service", "peer", cr.Peer(), "flow", cr.Flow().String(), "error", err)
+		}
+	}()
+}
+
+func reject(ctx context.Context, cr *verbs.ConnRequest, reason uint8) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	// The peer may be gone; there is nobody else to tell.
+	_ = cr.Reject(ctx, appendRefusal(nil, reason))
+}
+
+func (s *Server) leave(p transport.Identity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.total--
+	if s.clients[p]--; s.clients[p] == 0 {
+		delete(s.clients, p)
+	}
+}
+
+// serve runs one client's stream to its end.
+func (s *Server) serve(cr *verbs.ConnRequest) (err error) {
+	res, err := newResources(s.ulp, RegionSize, (window+1)*MaxMessage, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
+	if err != nil {
+		reject(s.ctx, cr, refusedBusy)
+		return err
+	}
+	defer func() { err = errors.Join(err, res.free()) }()
+	e := &echo{msgs: res.msgs}
+	cq, err := s.ulp.CreateCQ(4*window+8, e)
+	if err != nil {
+		reject(s.ctx, cr, refusedBusy)
+		return err
+	}
+	defer func() { err = errors.Join(err, cq.Destroy()) }()
+	ctx, cancel := context.WithTimeout(s.ctx, answerTimeout)
+	defer cancel()
+	o := offer{Window: window, MaxMessage: MaxMessage, STag: res.region.STag(), Length: RegionSize}
+	qp, err := cr.Accept(ctx, res.pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 2*window + 2, MaxRecv: window + 1, IRD: depth, ORD: depth},
+		o.Append(nil), func(qp *verbs.QP) error {
+			for slot := range window + 1 {
+				if err := e.post(qp, slot); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	if err != nil {
+		reject(s.ctx, cr, refusedBusy)
+		return fmt.Errorf("accept the stream: %w", err)
+	}
+	t := time.NewTimer(maxAge)
+	defer t.Stop()
+	select {
+	case <-qp.Done():
+	case <-s.ctx.Done():
+		qp.Abort(s.ctx.Err())
+	case <-t.C:
+		qp.Abort(fmt.Errorf("the stream was open for %v, which no measurement takes", maxAge))
+	}
+	<-qp.Done()
+	return nil
+}
+
+// echo answers messages on the engine's goroutine.
+type echo struct {
+	msgs    *verbs.MR
+	counted uint32
+	ack     [ackLen]byte
+}
+
+func (e *echo) post(qp *verbs.QP, slot int) error {
+	return qp.PostRecv(verbs.RecvWR{ID: uint64(slot), SGL: []verbs.SGE{{MR: e.msgs, Off: uint32(slot * MaxMessage), Len: MaxMessage}}})
+}
+
+// Completions implements verbs.CQHandler. An answer is posted before its
+// message's receive is given back, so one receive more than the window keeps the
+// client's promise sufficient.
+func (e *echo) Completions(_ *verbs.CQ, wcs []verbs.WC) {
+	for i := range wcs {
+		wc := &wcs[i]
+		if wc.Err != nil || wc.Op != verbs.WCRecv {
+			continue
+		}
+		if err := e.message(wc); err != nil {
+			wc.QP.Abort(err)
+			return
+		}
+	}
+	wcs[0].QP.Flush()
+}
+
+func (e *echo) message(wc *verbs.WC) error {
+	slot := int(wc.ID)
+	msg := e.msgs.Bytes()[slot*MaxMessage:][:wc.Len]
+	wr := verbs.SendWR{Op: verbs.OpSend, Flags: verbs.Inline | verbs.More}
+	switch {
+	case len(msg) > 0 && msg[0] == tagEcho:
+		wr.SGL = []verbs.SGE{{MR: e.msgs, Off: uint32(slot * MaxMessage), Len: wc.Len}}
+	default:
+		e.counted++
+		if e.counted%ackEvery == 0 {
+			// The message has been counted, so its memory can carry the answer.
+			ack := appendAck(e.ack[:0], e.counted)
+			copy(e.msgs.Bytes()[slot*MaxMessage:], ack)
+			wr.SGL = []verbs.SGE{{MR: e.msgs, Off: uint32(slot * MaxMessage), Len: ackLen}}
+		}
+	}
+	if wr.SGL != nil {
+		if err := wc.QP.PostSend(&wr); err != nil {
+			return fmt.Errorf("answer a message: %w", err)
+		}
+	}
+	return e.post(wc.QP, slot)
+}

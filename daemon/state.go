@@ -1,0 +1,58 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/ironwarp/ironwarp/daemon/config"
+)
+
+// disk names a peer's export.
+type disk struct {
+	Peer   string `json:"peer"`
+	Export string `json:"export"`
+}
+
+func (d disk) String() string { return d.Peer + "/" + d.Export }
+
+// state is what outlives the daemon: which disks are attached.
+type state struct {
+	Version     int    `json:"version"`
+	Attachments []disk `json:"attachments"`
+}
+
+const stateVersion = 1
+
+func stateFile(dir string) string { return filepath.Join(dir, "attachments.json") }
+
+// loadState reads the state; a directory without one is an empty state.
+func loadState(dir string) (state, error) {
+	var s state
+	data, err := os.ReadFile(stateFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &s)
+	}
+	if err == nil && s.Version != stateVersion {
+		err = fmt.Errorf("version %d, this daemon knows %d", s.Version, stateVersion)
+	}
+	if err != nil {
+		return state{}, fmt.Errorf("read which disks are attached from %s: %w; remove the file and attach them again", stateFile(dir), err)
+	}
+	return s, nil
+}
+
+func (s state) save(dir string) error {
+	s.Version = stateVersion
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	return config.WriteFile(stateFile(dir), append(data, '\n'))
+}
