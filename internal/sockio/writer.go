@@ -74,6 +74,19 @@ func (w *Writer) Slices() int { return len(w.iov) - w.head }
 // Discard forgets what is not written yet.
 func (w *Writer) Discard() { w.reset() }
 
+// Detach appends what is not written yet to dst, and from then on writes it
+// from there: the slices appended before are let go of. It returns dst, which
+// has to stay as it is until a flush reports that it is done.
+func (w *Writer) Detach(dst []byte) []byte {
+	from := len(dst)
+	for i := w.head; i < len(w.iov); i++ {
+		dst = append(dst, unsafe.Slice(w.iov[i].Base, int(w.iov[i].Len))...)
+	}
+	w.reset()
+	w.Append(dst[from:])
+	return dst
+}
+
 // TryFlush writes as much as the connection takes without blocking. done means
 // that nothing is left. It is false without an error when the socket's buffer
 // is full, and when there is something to write to a connection that has no

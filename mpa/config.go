@@ -1,0 +1,112 @@
+package mpa
+
+import "time"
+
+// CRCMode is a side's wish for CRCs. They are on if either side wants them
+// (RFC 5044 section 7.1.1).
+type CRCMode uint8
+
+const (
+	// CRCPrefer asks for CRCs, the default.
+	CRCPrefer CRCMode = iota
+	// CRCAvoid does not ask. Only an administrator may choose it, and only where
+	// something else protects the stream as well, such as ESP (RFC 5044
+	// section 4.4).
+	CRCAvoid
+)
+
+// Config says how a connection starts up. The zero value is useful. It is
+// read only and may be shared.
+type Config struct {
+	CRC CRCMode
+
+	// Markers asks the peer to send markers to us. Whether we send them is the
+	// peer's wish.
+	Markers bool
+
+	// IRD is how many RDMA Reads of the peer we accept at a time, ORD how many
+	// of ours we want outstanding (RFC 6581 section 9.1). 0 stands for
+	// DefaultDepth, DepthNone for 0, DepthULP leaves it to the ULP.
+	IRD, ORD uint16
+
+	// Revision is the MPA revision of a request, 0 for 2. A request of revision 1
+	// cannot negotiate IRD and ORD. The responder follows the request.
+	Revision uint8
+
+	// PeerToPeer, if not 0, makes a client ask for the peer-to-peer model with
+	// these RTR indications (RFC 6581 section 9.2), of which Conn.RTR then says
+	// which may be sent; the caller must send one first. For a server it is the
+	// indications that it takes, 0 for RTRWrite and RTRRead.
+	PeerToPeer RTR
+
+	// LargeFPDU, if not 0, offers ULPDUs of up to this many bytes, at most
+	// MaxLargeFPDU, to a peer that is an IronWarp, too. It prefixes the private
+	// data with 16 bytes, so a client sets it only where an IronWarp is
+	// expected.
+	LargeFPDU int
+
+	// PrivateData is the ULP's part of the start-up frame: at most 512 bytes,
+	// less 4 in revision 2 and less 16 with LargeFPDU.
+	PrivateData []byte
+
+	// StartupTimeout bounds the start-up, in addition to the context: on the
+	// server from Server to the request, and again for the reply. 0 stands for
+	// 10 seconds.
+	StartupTimeout time.Duration
+
+	// HoldTimeout bounds how long a responder's Flush waits for the initiator's
+	// first FPDU, 0 for a minute.
+	HoldTimeout time.Duration
+
+	// EMSS tells TCP's maximum segment size in bytes, 0 if unknown. It is called
+	// now and then by whoever flushes and must be quick. Nil asks the socket.
+	EMSS func() int
+
+	// Pool is where buffers come from and go back to when the connection waits.
+	// Nil: the connection keeps its own, some 280 KiB.
+	Pool *Pool
+}
+
+func (c *Config) revision() uint8 {
+	if c.Revision == 1 {
+		return 1
+	}
+	return 2
+}
+
+func (c *Config) startupTimeout() time.Duration {
+	if c.StartupTimeout > 0 {
+		return c.StartupTimeout
+	}
+	return defaultStartupTimeout
+}
+
+func (c *Config) holdTimeout() time.Duration {
+	if c.HoldTimeout > 0 {
+		return c.HoldTimeout
+	}
+	return defaultHoldTimeout
+}
+
+// largeFPDU is the offer, rounded so that payloads behind a DDP header of 14
+// or 18 bytes are multiples of 4 bytes and no FPDU needs padding.
+func (c *Config) largeFPDU() int {
+	if c.LargeFPDU <= 0 {
+		return 0
+	}
+	n := max(minMULPDU, min(c.LargeFPDU, MaxLargeFPDU))
+	return n - (n-2)&3
+}
+
+// depth turns a configured depth into what goes on the wire.
+func depth(d uint16) uint16 {
+	switch d {
+	case 0:
+		return DefaultDepth
+	case DepthNone:
+		return 0
+	case DepthULP:
+		return DepthULP
+	}
+	return min(d, MaxDepth)
+}

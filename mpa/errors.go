@@ -1,0 +1,109 @@
+package mpa
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ironwarp/ironwarp/ddp"
+)
+
+// Error type and codes of the LLP layer in a Terminate message (RFC 5044
+// section 8, RFC 6581 section 8).
+const (
+	TypeMPA uint8 = 0
+
+	CodeConnectionLost uint8 = 0x01 // closed, reset or timed out
+	CodeCRC            uint8 = 0x02 // received CRC differs from the calculated one
+	CodeMarker         uint8 = 0x03 // marker and ULPDU length disagree
+	CodeStartup        uint8 = 0x04 // invalid request or reply frame
+	CodeLocal          uint8 = 0x05 // local catastrophic
+	CodeIRD            uint8 = 0x06 // insufficient IRD resources
+	CodeRTR            uint8 = 0x07 // no matching RTR option
+)
+
+var (
+	// ErrCRC matches an FPDU whose CRC is wrong.
+	ErrCRC error = &ddp.Error{Layer: ddp.LayerLLP, Type: TypeMPA, Code: CodeCRC}
+
+	// ErrMarker matches a marker that does not point to its FPDU.
+	ErrMarker error = &ddp.Error{Layer: ddp.LayerLLP, Type: TypeMPA, Code: CodeMarker}
+
+	// ErrStartup matches an invalid request or reply frame.
+	ErrStartup error = &ddp.Error{Layer: ddp.LayerLLP, Type: TypeMPA, Code: CodeStartup}
+
+	// ErrNoFPDU is returned by a responder's Flush when the initiator has sent no
+	// FPDU within Config.HoldTimeout: before, a responder must not send
+	// (RFC 5044 section 7.1.2 rule 4).
+	ErrNoFPDU = errors.New("mpa: cannot send: the initiator, which has to send the first FPDU (RFC 5044 section 7.1.2), has sent none")
+
+	// ErrTooLong is returned for a segment that no FPDU can carry.
+	ErrTooLong = errors.New("mpa: segment exceeds 65535 bytes")
+
+	// ErrPrivateData is returned for private data that does not fit a start-up
+	// frame.
+	ErrPrivateData = errors.New("mpa: private data does not fit the start-up frame")
+)
+
+func fault(code uint8, format string, args ...any) *ddp.Error {
+	return &ddp.Error{Layer: ddp.LayerLLP, Type: TypeMPA, Code: code, Text: fmt.Sprintf(format, args...)}
+}
+
+// lost dresses the end of the connection at a point where it must not end. It
+// matches both the *ddp.Error with CodeConnectionLost and the cause.
+func lost(what string, cause error) error {
+	if cause == io.EOF {
+		cause = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("%w: %w", fault(CodeConnectionLost, "connection lost %s", what), cause)
+}
+
+// RejectedError is returned by Client when the responder's ULP refused
+// (RFC 5044 section 7.1.2 rule 3). The connection stays open for the caller
+// to use or close.
+type RejectedError struct {
+	PrivateData []byte // the peer's
+	Revision    uint8
+	IRD, ORD    uint16 // what the peer would have had, DepthULP if it did not say
+}
+
+func (e *RejectedError) Error() string {
+	return fmt.Sprintf("mpa: the peer rejected the connection (revision %d, %d bytes of private data)", e.Revision, len(e.PrivateData))
+}
+
+// NegotiationError is returned by Client when the responder accepted with
+// parameters that this side cannot meet (RFC 6581 sections 9.1 and 9.2). Err
+// says it for a Terminate message, which the caller has to send through Conn
+// before closing it.
+type NegotiationError struct {
+	Err  *ddp.Error
+	Conn *Conn
+}
+
+func (e *NegotiationError) Error() string { return "mpa: start-up: " + e.Err.Error() }
+
+// Unwrap returns the *ddp.Error.
+func (e *NegotiationError) Unwrap() error { return e.Err }
+
+// noReplyError says that the peer hung up on an enhanced request.
+type noReplyError struct{ err error }
+
+func (e *noReplyError) Error() string {
+	return "mpa: the peer closed the connection on the MPA request (a peer that knows only revision 1 does so; " +
+		"a new connection with Config.Revision 1 may succeed): " + e.err.Error()
+}
+
+func (e *noReplyError) Unwrap() error { return e.err }
+
+// RetryRevision1 tells whether err, from Client, looks like a responder that
+// knows only revision 1: it closed the connection on an enhanced request, or
+// rejected it with a frame of revision 1. The caller may then dial again with
+// Config.Revision 1 (RFC 6581 section 10).
+func RetryRevision1(err error) bool {
+	var n *noReplyError
+	if errors.As(err, &n) {
+		return true
+	}
+	var r *RejectedError
+	return errors.As(err, &r) && r.Revision == 1
+}

@@ -1,0 +1,166 @@
+package mpa
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironwarp/ironwarp/ddp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// netPair returns two ends of a connection: "tcp" over loopback or "pipe".
+func netPair(t testing.TB, kind string) (net.Conn, net.Conn) {
+	t.Helper()
+	if kind == "pipe" {
+		a, b := net.Pipe()
+		t.Cleanup(func() { a.Close(); b.Close() })
+		return a, b
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	a, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a, b
+}
+
+// connect starts MPA on a connection of the given kind.
+func connect(t testing.TB, kind string, ccfg, scfg *Config) (client, server *Conn) {
+	t.Helper()
+	a, b := netPair(t, kind)
+	type result struct {
+		c   *Conn
+		err error
+	}
+	res := make(chan result, 1)
+	go func() {
+		r, err := Server(context.Background(), b, scfg)
+		if err != nil {
+			res <- result{nil, err}
+			return
+		}
+		c, err := r.Accept(context.Background(), AcceptOptions{})
+		res <- result{c, err}
+	}()
+	client, err := Client(context.Background(), a, ccfg)
+	r := <-res
+	if err != nil || r.err != nil {
+		t.Fatalf("start-up: client %v, server %v", err, r.err)
+	}
+	t.Cleanup(func() { client.Close(); r.c.Close() })
+	return client, r.c
+}
+
+// collector is a Sink that keeps what it gets. With direct set it takes
+// segments directly, in pieces of at most that many bytes, after a header of
+// 14 bytes.
+type collector struct {
+	direct  int
+	segs    [][]byte
+	directs int
+	batches int
+	held    bool
+	cur     []byte
+	total   int
+	buf     []byte
+	onSeg   func(seg []byte) error
+}
+
+func (s *collector) Segment(seg []byte) error {
+	if s.held {
+		panic("Segment while a direct buffer is held")
+	}
+	s.segs = append(s.segs, append([]byte(nil), seg...))
+	if s.onSeg != nil {
+		return s.onSeg(seg)
+	}
+	return nil
+}
+
+func (s *collector) Direct(head []byte, total int) (int, bool, error) {
+	if len(head) < ddp.MaxHeaderLen && len(head) < total {
+		panic("Direct without the header")
+	}
+	if len(head) > total {
+		panic("Direct with more than the segment")
+	}
+	if s.direct == 0 || total <= 14 {
+		return 0, false, nil
+	}
+	s.cur, s.total = append([]byte(nil), head[:14]...), total
+	return 14, true, nil
+}
+
+func (s *collector) DirectBuffer() ([]byte, error) {
+	if s.held {
+		panic("two direct buffers at a time")
+	}
+	s.held = true
+	s.buf = make([]byte, min(s.direct, s.total-len(s.cur)))
+	return s.buf, nil
+}
+
+func (s *collector) DirectDone(n int) error {
+	if !s.held {
+		panic("DirectDone without DirectBuffer")
+	}
+	s.held = false
+	s.cur = append(s.cur, s.buf[:n]...)
+	if len(s.cur) == s.total {
+		s.directs++
+		s.segs = append(s.segs, s.cur)
+		if s.onSeg != nil {
+			return s.onSeg(s.cur)
+		}
+	}
+	return nil
+}
+
+func (s *collector) BatchEnd() {
+	if s.held {
+		panic("BatchEnd while a direct buffer is held")
+	}
+	s.batches++
+}
+
+var errEnough = io.ErrNoProgress // any error that no code under test makes
+
+// until returns a collector that ends Receive after n segments.
+func until(n, direct int) *collector {
+	s := &collector{direct: direct}
+	s.onSeg = func([]byte) error {
+		if len(s.segs) == n {
+			return errEnough
+		}
+		return nil
+	}
+	return s
+}
+
+// appendCRC completes an FPDU by a CRC computed bit by bit, independently of
+// the code under test.
+func appendCRC(b []byte) []byte {
+	crc := ^uint32(0)
+	for _, x := range b {
+		crc ^= uint32(x)
+		for range 8 {
+			crc = crc>>1 ^ 0x82f63b78*(crc&1)
+		}
+	}
+	crc = ^crc
+	return append(b, byte(crc), byte(crc>>8), byte(crc>>16), byte(crc>>24))
+}

@@ -1,0 +1,92 @@
+package mpa
+
+import "time"
+
+const (
+	// MaxPrivateData is the most private data of a start-up frame in bytes
+	// (RFC 5044 section 7.1.1). The enhanced connection data (4 bytes) and the
+	// IronWarp hello (16 bytes), when they are sent, count towards it.
+	MaxPrivateData = 512
+
+	// MaxULPDU is the longest ULPDU that the 16-bit length field can say.
+	MaxULPDU = 65535
+
+	// MaxLargeFPDU is the longest ULPDU that is offered between two IronWarps:
+	// the longest that fits the length field and needs no padding.
+	MaxLargeFPDU = 65534
+
+	// minMULPDU is the floor of MULPDU, whatever the EMSS (RFC 5044 section 4.5).
+	minMULPDU = 128
+
+	// defaultEMSS is used where the connection cannot tell: an Ethernet frame of
+	// 1500 bytes less IPv6, TCP and its timestamps.
+	defaultEMSS = 1428
+
+	// DefaultDepth is the IRD and ORD of a Config that says nothing. Each
+	// inbound read costs the receiver some 64 bytes of state; 32 keep a 64 KiB
+	// read pipeline full at 10 Gbit/s and 1 ms.
+	DefaultDepth = 32
+
+	// DepthULP as IRD or ORD says on the wire that the ULPs agree on the depth
+	// themselves (RFC 6581 section 9.1). Configured depths above are cut to
+	// MaxDepth.
+	DepthULP = 0x3fff
+	// MaxDepth is the largest depth that the 14-bit fields can negotiate.
+	MaxDepth = 0x3ffe
+	// DepthNone in a Config stands for a depth of 0, no RDMA Reads, since the
+	// zero value of the field stands for DefaultDepth.
+	DepthNone = 0xffff
+
+	// defaultStartupTimeout bounds the exchange of the start-up frames
+	// (RFC 5044 section 7.1.2 rule 10).
+	defaultStartupTimeout = 10 * time.Second
+
+	// defaultHoldTimeout is how long a responder with something to send waits
+	// for the initiator's first FPDU, without which it must not send (rule 4).
+	// Then it fails rather than wait for ever.
+	defaultHoldTimeout = 60 * time.Second
+
+	// batchFPDUs and batchBytes are where a batch is full. 64 FPDUs of 1464 bytes
+	// in one system call run seven times as fast as one in each; 512 KiB is what
+	// a socket takes at once on loopback.
+	batchFPDUs = 64
+	batchBytes = 512 << 10
+
+	// copyMax is the longest payload in bytes that is copied behind its header.
+	// Up to about this size an iovec of its own costs the kernel more.
+	copyMax = 256
+
+	// arenaSize holds the headers, trailers and short payloads of a full batch.
+	arenaSize = 20 << 10
+
+	// arenaSpare is what one FPDU may take of the arena: header, short payload,
+	// padding and CRC. A batch with less room left is full.
+	arenaSpare = 2 + maxHeader + copyMax + 3 + crcLen
+	// maxHeader is the longest header in bytes that is expected of DDP and RDMAP.
+	// A longer one works and costs an allocation.
+	maxHeader = 128
+
+	// readBuffer is the size in bytes of the buffer for one read. It has to hold
+	// the longest FPDU with markers (66,064 bytes).
+	readBuffer = 256 << 10
+
+	// stashMax is the longest part of an FPDU in bytes that a waiting connection
+	// keeps in a small buffer of its own, so as to give the big one back: an
+	// FPDU of an Ethernet frame.
+	stashMax = 1536
+
+	// detachSize is the size in bytes of the copy of a batch that the socket did
+	// not take: a full one with its headers and one large FPDU above the limit.
+	detachSize = batchBytes + 96<<10
+
+	// drainBuffer is the size in bytes of the buffer for what is thrown away.
+	drainBuffer = 32 << 10
+
+	// poolKeep is the number of free buffers of each kind that a Pool keeps, and
+	// poolKeepCopies that of detached batches, which are larger and rarer.
+	poolKeep       = 64
+	poolKeepCopies = 8
+
+	// refreshEvery is the number of batches between two looks at the EMSS.
+	refreshEvery = 64
+)

@@ -1,0 +1,197 @@
+package mpa
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/internal/sockio"
+)
+
+// receiver is the receiving half. buf[head:tail] is what was read and not
+// handed over. While the connection waits for more, buf goes back to the pool
+// and the beginning of an FPDU, if any, stays in stash.
+type receiver struct {
+	r          *sockio.Reader
+	buf        []byte
+	head, tail int
+	stash      []byte
+	bufs       [2][]byte // argument of readv, kept off the heap's churn
+
+	skip    int  // bytes of padding and CRC to drop, after a direct segment
+	refused bool // the sink does not want the FPDU at head directly
+	batch   bool // segments were handed over since the last BatchEnd
+
+	pos int // markers: offset of head in the stream, modulo markerSpacing
+
+	err error // sticky: after an error nothing more is delivered (RFC 5044 section 8)
+}
+
+// Receive hands segments to s until the stream ends; see ddp.LLP. Errors of
+// the connection match a *ddp.Error of CodeConnectionLost and their cause, a
+// wrong CRC matches ErrCRC. They do not close the connection, so that a
+// Terminate may still be sent.
+func (c *Conn) Receive(s ddp.Sink) error {
+	r := &c.rx
+	if r.err == nil {
+		r.err = c.receive(s)
+		if r.batch {
+			r.batch = false
+			s.BatchEnd()
+		}
+		c.giveBack()
+	}
+	return r.err
+}
+
+func (c *Conn) receive(s ddp.Sink) error {
+	parse := c.parse
+	if c.p.rxMarkers {
+		parse = c.parseMarked
+	}
+	for {
+		if err := parse(s); err != nil {
+			return err
+		}
+		if c.rx.batch {
+			c.rx.batch = false
+			s.BatchEnd()
+		}
+		if err := c.fill(); err != nil {
+			return err
+		}
+	}
+}
+
+// parse hands over what is complete in the buffer.
+func (c *Conn) parse(s ddp.Sink) error {
+	r := &c.rx
+	if r.skip > 0 {
+		n := min(r.skip, r.tail-r.head)
+		r.skip -= n
+		r.head += n
+		if r.skip > 0 {
+			return nil
+		}
+	}
+	for r.tail-r.head >= lengthLen {
+		fpdu := r.buf[r.head:r.tail]
+		n := int(binary.BigEndian.Uint16(fpdu))
+		size := fpduLen(n)
+		if len(fpdu) < size {
+			if c.p.crc || r.refused || len(fpdu) < lengthLen+ddp.MaxHeaderLen || len(fpdu) >= lengthLen+n {
+				return nil
+			}
+			return c.direct(s, fpdu[lengthLen:], n)
+		}
+		if c.p.crc && !checkCRC(fpdu[:size]) {
+			return fault(CodeCRC, "wrong CRC in an FPDU with a ULPDU of %d bytes", n)
+		}
+		if c.held.Load() {
+			c.release()
+		}
+		r.head += size
+		r.refused = false
+		r.batch = true
+		if err := s.Segment(fpdu[lengthLen : lengthLen+n : lengthLen+n]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill reads more behind tail, waiting if it must.
+func (c *Conn) fill() error {
+	r := &c.rx
+	for {
+		c.makeRoom()
+		r.bufs[0] = r.buf[r.tail:]
+		n, err := r.r.TryReadv(r.bufs[:1])
+		r.bufs[0] = nil
+		if err == nil {
+			r.tail += n
+			return nil
+		}
+		if err != sockio.ErrWouldBlock {
+			return c.readFailed(err, r.tail > r.head || r.skip > 0)
+		}
+		if err := c.wait(); err != nil {
+			return err
+		}
+	}
+}
+
+// makeRoom sees to it that there is a buffer, with room for the rest of the
+// FPDU at its head and for a good read.
+func (c *Conn) makeRoom() {
+	r := &c.rx
+	if r.buf == nil {
+		if c.cfg.Pool != nil {
+			r.buf = c.cfg.Pool.getRead()
+		} else {
+			r.buf = make([]byte, readBuffer)
+		}
+		r.head, r.tail = 0, copy(r.buf, r.stash)
+		r.stash = r.stash[:0]
+	}
+	switch have := r.tail - r.head; {
+	case have == 0:
+		r.head, r.tail = 0, 0
+	case r.head > 0 && (have <= stashMax || len(r.buf)-r.tail < readBuffer/2):
+		copy(r.buf, r.buf[r.head:r.tail])
+		r.head, r.tail = 0, have
+	}
+}
+
+// wait waits for the socket, if possible without holding a buffer.
+func (c *Conn) wait() error {
+	r := &c.rx
+	if have := r.tail - r.head; have <= stashMax && c.cfg.Pool != nil && r.buf != nil {
+		r.stash = append(r.stash[:0], r.buf[r.head:r.tail]...)
+		c.giveBack()
+	}
+	if err := r.r.WaitReadable(); err != nil {
+		return c.readFailed(err, true)
+	}
+	return nil
+}
+
+// Drain reads and discards what the peer still sends until it ends its
+// direction or d has passed; see ddp.LLP.
+func (c *Conn) Drain(d time.Duration) {
+	if c.nc.SetReadDeadline(time.Now().Add(d)) != nil {
+		return
+	}
+	buf := make([]byte, drainBuffer)
+	for {
+		if _, err := c.nc.Read(buf); err != nil {
+			return
+		}
+	}
+}
+
+// giveBack returns the read buffer.
+func (c *Conn) giveBack() {
+	r := &c.rx
+	if r.buf != nil && c.cfg.Pool != nil {
+		c.cfg.Pool.putRead(r.buf)
+	}
+	r.buf, r.head, r.tail = nil, 0, 0
+}
+
+// readFailed says what the end of the stream means. inside tells that it came
+// within an FPDU.
+func (c *Conn) readFailed(err error, inside bool) error {
+	if err == io.EOF && !inside {
+		return io.EOF
+	}
+	if err = c.wrapClosed(err); errors.Is(err, ddp.ErrClosed) {
+		return err
+	}
+	if inside && err == io.EOF {
+		return lost("inside an FPDU", err)
+	}
+	return lost("while receiving", err)
+}

@@ -1,0 +1,190 @@
+package mpa
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Client starts MPA on nc as initiator: it sends a request and reads the
+// reply, and not a byte more. The error is a *RejectedError, which leaves nc
+// open, a *NegotiationError, which hands the connection to the caller, or
+// another, after which nc is closed; see RetryRevision1.
+func Client(ctx context.Context, nc net.Conn, cfg *Config) (*Conn, error) {
+	if cfg == nil {
+		cfg = &Config{}
+	}
+	req := Frame{Markers: cfg.Markers, CRC: cfg.CRC == CRCPrefer, Revision: cfg.revision()}
+	if req.Revision >= 2 {
+		req.Enhanced = &Enhanced{IRD: depth(cfg.IRD), ORD: depth(cfg.ORD), PeerToPeer: cfg.PeerToPeer != 0, RTR: cfg.PeerToPeer}
+	}
+	large := cfg.largeFPDU()
+	if cfg.Markers {
+		large = 0
+	}
+	if large > 0 {
+		req.PrivateData = hello{maxULPDU: uint32(large)}.append(nil)
+	}
+	req.PrivateData = append(req.PrivateData, cfg.PrivateData...)
+
+	b := bound(ctx, nc, cfg.startupTimeout())
+	rep, err := exchange(nc, &req)
+	if err = b.end(err); err != nil {
+		nc.Close()
+		return nil, err
+	}
+	if rep.Reject {
+		e := &RejectedError{PrivateData: rep.PrivateData, Revision: rep.Revision, IRD: DepthULP, ORD: DepthULP}
+		if rep.Enhanced != nil {
+			e.IRD, e.ORD = rep.Enhanced.IRD, rep.Enhanced.ORD
+		}
+		return nil, e
+	}
+	p := params{
+		initiator: true,
+		revision:  rep.Revision,
+		crc:       req.CRC || rep.CRC,
+		txMarkers: rep.Markers,
+		rxMarkers: req.Markers,
+		ird:       depth(cfg.IRD),
+		ord:       depth(cfg.ORD),
+	}
+	if h, rest, ok := cutHello(rep.PrivateData); ok && large > 0 {
+		p.large = agreeLarge(large, h, rep.Markers)
+		rep.PrivateData = rest
+	}
+	p.privateData = rep.PrivateData
+	nerr := p.negotiated(&req, &rep)
+	c := newConn(nc, cfg, p)
+	if nerr != nil {
+		return nil, nerr(c)
+	}
+	return c, nil
+}
+
+// exchange sends a request and reads the reply.
+func exchange(nc net.Conn, req *Frame) (Frame, error) {
+	b, err := req.Append(nil)
+	if err != nil {
+		return Frame{}, err
+	}
+	if _, err := nc.Write(b); err != nil {
+		return Frame{}, fmt.Errorf("mpa: send the MPA request: %w", err)
+	}
+	rep, n, err := readFrame(nc, true)
+	if err == nil {
+		return rep, nil
+	}
+	if n == 0 && req.Enhanced != nil && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
+		return rep, &noReplyError{err: err}
+	}
+	return rep, fmt.Errorf("mpa: wait for the MPA reply: %w", err)
+}
+
+// readFrame reads exactly one start-up frame and tells how many bytes came. It
+// allocates for the private data only once its length is known to be within
+// the limit.
+func readFrame(r io.Reader, reply bool) (f Frame, n int, err error) {
+	var fixed [startupLen]byte
+	n, err = io.ReadFull(r, fixed[:])
+	if err != nil {
+		return f, n, err
+	}
+	f, enhanced, pdLen, err := parseStartup(fixed[:], reply)
+	if err != nil {
+		return f, n, err
+	}
+	pd := make([]byte, pdLen)
+	m, err := io.ReadFull(r, pd)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return f, n + m, err
+	}
+	f.setPrivateData(pd, enhanced)
+	return f, n + m, nil
+}
+
+// negotiated applies the reply's depths and RTR on the initiator's side
+// (RFC 6581 sections 9.1, 9.2). The result, if not nil, makes the error.
+func (p *params) negotiated(req, rep *Frame) func(*Conn) error {
+	if req.Enhanced == nil || rep.Enhanced == nil {
+		return nil
+	}
+	e := rep.Enhanced
+	p.peer = e
+	if e.IRD != DepthULP && p.ord != DepthULP {
+		p.ord = min(p.ord, e.IRD)
+	}
+	fail := func(code uint8, format string, args ...any) func(*Conn) error {
+		err := fault(code, format, args...)
+		return func(c *Conn) error { return &NegotiationError{Err: err, Conn: c} }
+	}
+	if e.ORD != DepthULP && p.ird != DepthULP && e.ORD > p.ird {
+		return fail(CodeIRD, "the peer wants %d outstanding reads and %d are accepted here", e.ORD, p.ird)
+	}
+	if req.Enhanced.PeerToPeer {
+		if p.rtr = req.Enhanced.RTR & e.RTR; p.rtr == 0 {
+			return fail(CodeRTR, "the peer takes none of the offered ready-to-receive indications")
+		}
+	}
+	return nil
+}
+
+// agreeLarge is the length of large ULPDUs between an offer of ours and the
+// peer's, 0 for none. Markers rule them out: a marker's pointer has 16 bits.
+func agreeLarge(ours int, theirs hello, markers bool) int {
+	if ours == 0 || markers || theirs.maxULPDU < minMULPDU {
+		return 0
+	}
+	n := int(min(uint32(ours), theirs.maxULPDU))
+	return n - (n-2)&3
+}
+
+// bounds ties a start-up to a context and a timeout by the connection's
+// deadlines, which it takes away at the end.
+type bounds struct {
+	ctx    context.Context
+	nc     net.Conn
+	fired  chan struct{}
+	stop   func() bool
+	byCtx  bool // the context's deadline is the nearer one
+	within time.Duration
+}
+
+func bound(ctx context.Context, nc net.Conn, timeout time.Duration) *bounds {
+	b := &bounds{ctx: ctx, nc: nc, fired: make(chan struct{}), within: timeout}
+	t := time.Now().Add(timeout)
+	if d, ok := ctx.Deadline(); ok && d.Before(t) {
+		t, b.byCtx = d, true
+	}
+	nc.SetDeadline(t) // an error shows in the next read or write
+	b.stop = context.AfterFunc(ctx, func() {
+		defer close(b.fired)
+		nc.SetDeadline(time.Unix(1, 0))
+	})
+	return b
+}
+
+// end turns the outcome of the bounded step into the one to report.
+func (b *bounds) end(err error) error {
+	if !b.stop() {
+		<-b.fired
+		return errors.Join(fmt.Errorf("mpa: start-up given up: %w", context.Cause(b.ctx)), err)
+	}
+	switch {
+	case err == nil:
+		return b.nc.SetDeadline(time.Time{})
+	case !errors.Is(err, os.ErrDeadlineExceeded):
+		return err
+	case b.byCtx:
+		return errors.Join(fmt.Errorf("mpa: start-up given up: %w", context.DeadlineExceeded), err)
+	}
+	return fmt.Errorf("mpa: the peer was silent for %v: %w", b.within, err)
+}
