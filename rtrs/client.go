@@ -1,0 +1,410 @@
+package rtrs
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// PathConfig is a way to the server.
+type PathConfig struct {
+	Remote    netip.AddrPort
+	Transport *transport.Config
+}
+
+// ClientConfig describes a session with a server.
+type ClientConfig struct {
+	ULP  *verbs.ULP
+	Name string // of the session, at most 254 bytes; unique among this host's sessions at the server
+
+	// Paths lead to the same server. One is in use at a time; when it is lost
+	// the next is tried.
+	Paths []PathConfig
+
+	Conns      int        // connections of the path; 0 means DefaultConns
+	QueueDepth int        // I/Os in flight at most; 0 means DefaultQueueDepth; the server may have fewer
+	MPA        mpa.Config // start-up of each connection; PrivateData is set by the client
+	Heartbeat  HeartbeatConfig
+
+	// OnConnect is called each time a path has come up, before any I/O waiting
+	// for it is sent again: open again what the server may have forgotten, with
+	// Client.Control. An error gives the path up. ctx ends when the path is
+	// lost.
+	OnConnect func(ctx context.Context, cl *Client) error
+	// OnResend is called for each I/O before it is sent again on a new path. It
+	// may change the permit's Header. Other than 0, its result ends the I/O.
+	OnResend func(p *Permit) syscall.Errno
+
+	Logger *slog.Logger
+}
+
+// State is where a client is in its life.
+//
+//	Connecting ──▶ Connected ◀──▶ Reconnecting ──Close──▶ Closed
+type State uint8
+
+// The states of a client.
+const (
+	Connecting State = iota
+	Connected
+	Reconnecting
+	Closed
+)
+
+func (s State) String() string {
+	return [...]string{"connecting", "connected", "reconnecting", "closed"}[s]
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Client is a session with a server. It connects again, for ever, when its path
+// is lost, until Close. All methods are safe for concurrent use.
+type Client struct {
+	cfg     ClientConfig
+	log     *slog.Logger
+	session [16]byte
+	pathID  [16]byte
+	pd      *verbs.PD
+
+	// Set by the first connection and constant thereafter.
+	depth   int // permits, without the control permit
+	maxIO   int
+	permits []*Permit // the last one is control
+	control *control
+	pool    permitPool
+	bufs    *arena
+	hdrs    *arena // user headers and messages; INFO_REQ and INFO_RSP at its end
+	hdrMR   *verbs.MR
+
+	path     atomic.Pointer[clientPath] // takes I/O
+	counters counters
+	batch    batchHooks
+
+	mu         sync.Mutex
+	state      State
+	since      time.Time
+	lastErr    error
+	ctlPath    *clientPath   // takes control requests; set before path
+	ctlUp      chan struct{} // closed when ctlPath is set or the client closes
+	current    *clientPath   // for Info
+	remote     netip.AddrPort
+	reconnects uint64
+	wasUp      bool
+	inc        uint64
+	parked     []*Permit
+	closing    bool
+
+	cancel      context.CancelFunc
+	done        chan struct{} // closed when run has ended
+	releaseOnce sync.Once
+}
+
+// Connect opens a session. It tries each path once, and again while the server
+// says that it is busy with the session's predecessor, until ctx ends. Once it
+// has returned the session reconnects by itself.
+func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	pd, err := cfg.ULP.AllocPD()
+	if err != nil {
+		return nil, fmt.Errorf("rtrs: open session %q: %w", cfg.Name, err)
+	}
+	cl := &Client{cfg: cfg, log: cfg.Logger, pd: pd, since: time.Now(), ctlUp: make(chan struct{}), done: make(chan struct{})}
+	rand.Read(cl.session[:])
+	rand.Read(cl.pathID[:])
+	path, err := cl.first(ctx)
+	if err != nil {
+		cl.releaseMemory()
+		return nil, fmt.Errorf("rtrs: open session %q: %w", cfg.Name, err)
+	}
+	runCtx, cancel := context.WithCancel(context.Background())
+	cl.cancel = cancel
+	go cl.run(runCtx, path)
+	return cl, nil
+}
+
+func (cfg *ClientConfig) check() error {
+	switch {
+	case cfg.ULP == nil:
+		return errors.New("rtrs: ClientConfig without a ULP")
+	case len(cfg.Paths) == 0:
+		return errors.New("rtrs: ClientConfig without a path")
+	case cfg.Name == "" || len(cfg.Name) >= nameMax:
+		return fmt.Errorf("rtrs: session name %q: 1 to %d bytes are possible", cfg.Name, nameMax-1)
+	case cfg.Conns < 0 || cfg.Conns > MaxConns:
+		return fmt.Errorf("rtrs: %d connections: 1 to %d are possible", cfg.Conns, MaxConns)
+	case cfg.QueueDepth < 0 || cfg.QueueDepth > MaxQueueDepth:
+		return fmt.Errorf("rtrs: queue depth %d: 1 to %d are possible", cfg.QueueDepth, MaxQueueDepth)
+	}
+	if cfg.Conns == 0 {
+		cfg.Conns = DefaultConns
+	}
+	if cfg.QueueDepth == 0 {
+		cfg.QueueDepth = DefaultQueueDepth
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	cfg.Heartbeat = cfg.Heartbeat.withDefaults()
+	return nil
+}
+
+// first makes the session's first path.
+func (cl *Client) first(ctx context.Context) (*clientPath, error) {
+	backoff := reconnectMin
+	for {
+		var errs []error
+		retry := false
+		for _, pc := range cl.cfg.Paths {
+			path, err := cl.establish(ctx, pc)
+			if err == nil {
+				return path, nil
+			}
+			errs = append(errs, err)
+			var refused *RefusedError
+			retry = retry || errors.As(err, &refused) && refused.Temporary()
+		}
+		err := errors.Join(errs...)
+		if !retry {
+			return nil, err
+		}
+		if !sleep(ctx, backoff) {
+			return nil, err
+		}
+		backoff = min(2*backoff, reconnectMax)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// run keeps a path up until the client is closed.
+func (cl *Client) run(ctx context.Context, path *clientPath) {
+	defer close(cl.done)
+	backoff := reconnectMin
+	for next := 0; ; {
+		if path != nil {
+			up := time.Now()
+			path.watch(ctx)
+			closed := ctx.Err() != nil
+			path.fail(ErrClosed)
+			path.shutdown(closed)
+			cl.collect(path)
+			if closed {
+				break
+			}
+			cl.log.Warn("path lost", "session", cl.cfg.Name, "remote", cl.remoteAddr(), "error", path.err)
+			if time.Since(up) > reconnectMax {
+				backoff = reconnectMin
+			}
+		}
+		if !sleep(ctx, backoff) {
+			break
+		}
+		backoff = min(2*backoff, reconnectMax)
+		var err error
+		path, err = cl.establish(ctx, cl.cfg.Paths[next%len(cl.cfg.Paths)])
+		if err != nil {
+			next++
+			cl.noteFailure(err)
+			continue
+		}
+		cl.log.Info("path up again", "session", cl.cfg.Name, "remote", cl.remoteAddr(), "incarnation", path.inc)
+	}
+	cl.finishParked()
+}
+
+// pathDown takes the path out of use. It is called once for each path.
+func (cl *Client) pathDown(t *clientPath, err error) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	cl.path.CompareAndSwap(t, nil)
+	if cl.ctlPath == t {
+		cl.ctlPath, cl.ctlUp = nil, make(chan struct{})
+	}
+	if cl.state == Connected && !cl.closing {
+		cl.state, cl.since = Reconnecting, time.Now()
+	}
+	if cl.current == t {
+		cl.lastErr = err
+	}
+}
+
+// collect parks what was in flight on t, of which nothing is left.
+func (cl *Client) collect(t *clientPath) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.current == t {
+		cl.current = nil
+	}
+	for _, p := range cl.permits {
+		was, now := p.state.Load(), uint64(permitParked)
+		if p.control {
+			now = permitIdle
+		}
+		if was&0xff != permitFlying || !p.state.CompareAndSwap(was, now) {
+			continue
+		}
+		p.closeWindow()
+		if p.control {
+			cl.control.Complete(p, syscall.ENOTCONN)
+			continue
+		}
+		cl.parked = append(cl.parked, p)
+	}
+}
+
+// resume sends what is parked and lets I/O flow on t.
+func (cl *Client) resume(t *clientPath) error {
+	for {
+		cl.mu.Lock()
+		if len(cl.parked) == 0 || cl.closing {
+			select {
+			case <-t.failed:
+				cl.mu.Unlock()
+				return t.err
+			default:
+			}
+			cl.path.Store(t)
+			cl.state, cl.since, cl.lastErr = Connected, time.Now(), nil
+			if cl.wasUp {
+				cl.reconnects++
+			}
+			cl.wasUp = true
+			cl.mu.Unlock()
+			t.flush()
+			return nil
+		}
+		p := cl.parked[len(cl.parked)-1]
+		cl.parked = cl.parked[:len(cl.parked)-1]
+		cl.mu.Unlock()
+		if cl.cfg.OnResend != nil {
+			if errno := cl.cfg.OnResend(p); errno != 0 {
+				p.state.Store(permitIdle)
+				p.finish(errno)
+				cl.batchEnd()
+				continue
+			}
+		}
+		if !t.post(p, true) {
+			cl.mu.Lock()
+			cl.parked = append(cl.parked, p)
+			cl.mu.Unlock()
+			<-t.failed
+			return t.err
+		}
+	}
+}
+
+// finishParked ends all I/O when the client is closed.
+func (cl *Client) finishParked() {
+	cl.mu.Lock()
+	ps := cl.parked
+	cl.parked = nil
+	cl.mu.Unlock()
+	for _, p := range ps {
+		p.state.Store(permitIdle)
+		p.finish(syscall.ESHUTDOWN)
+	}
+	cl.batchEnd()
+}
+
+func (cl *Client) noteFailure(err error) {
+	cl.mu.Lock()
+	changed := cl.lastErr == nil || cl.lastErr.Error() != err.Error()
+	cl.lastErr = err
+	cl.mu.Unlock()
+	if changed {
+		cl.log.Warn("cannot reach the server, trying again", "session", cl.cfg.Name, "error", err)
+	}
+}
+
+func (cl *Client) remoteAddr() netip.AddrPort {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.remote
+}
+
+// Close ends the session. What is in flight or waiting completes with
+// ESHUTDOWN. The permits' memory is freed when the last permit has been put
+// back. Close is idempotent and waits for the client's goroutines, so it must
+// not be called from a completion.
+func (cl *Client) Close() error {
+	cl.mu.Lock()
+	first := !cl.closing
+	if first {
+		cl.closing = true
+		if cl.ctlPath == nil {
+			close(cl.ctlUp)
+		}
+	}
+	cl.mu.Unlock()
+	if first {
+		cl.cancel()
+	}
+	<-cl.done
+	if !first {
+		return nil
+	}
+	cl.mu.Lock()
+	cl.state, cl.since = Closed, time.Now()
+	cl.mu.Unlock()
+	if cl.pool.close() {
+		cl.release()
+	}
+	return nil
+}
+
+// release frees the session's memory; all permits are in the pool.
+func (cl *Client) release() { cl.releaseOnce.Do(cl.releaseMemory) }
+
+func (cl *Client) releaseMemory() {
+	for _, p := range cl.permits {
+		if p.mr != nil {
+			p.mr.Deregister()
+		}
+	}
+	if cl.hdrMR != nil {
+		cl.hdrMR.Deregister()
+	}
+	cl.pd.Dealloc()
+	cl.bufs.free()
+	cl.hdrs.free()
+}
+
+// QueueDepth returns how many I/Os the session can have in flight.
+func (cl *Client) QueueDepth() int { return cl.depth }
+
+// MaxIO returns the largest I/O in bytes.
+func (cl *Client) MaxIO() int { return cl.maxIO }
+
+// Name returns the session's name.
+func (cl *Client) Name() string { return cl.cfg.Name }
+
+// Flush sends what was submitted with Permit.SubmitMore.
+func (cl *Client) Flush() {
+	if path := cl.path.Load(); path != nil {
+		path.flush()
+	}
+}

@@ -1,0 +1,229 @@
+package rtrs
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// clientPath is one incarnation of the path: from its first connection to the
+// end of its last.
+type clientPath struct {
+	cl    *Client
+	inc   uint64
+	conns []*clientConn
+	info  chan infoRsp // capacity 1
+
+	// What the server said on connection 0.
+	chunks   int
+	offBits  int
+	newSTags bool // each response brings the chunk's new STag
+
+	failOnce sync.Once
+	failed   chan struct{}
+	err      error // valid once failed is closed
+}
+
+// clientConn is one connection of it. Its completion queue is its own, so one
+// goroutine at a time runs Completions.
+type clientConn struct {
+	path  *clientPath
+	cid   int
+	qp    *verbs.QP
+	cq    *verbs.CQ
+	hb    heartbeat
+	dirty atomic.Bool // posted with More, not flushed
+
+	gate sync.RWMutex // read-locked while posting
+	shut bool         // no more posts; guarded by gate
+}
+
+func (t *clientPath) fail(err error) {
+	t.failOnce.Do(func() {
+		t.err = err
+		t.cl.pathDown(t, err)
+		close(t.failed)
+	})
+}
+
+func (t *clientPath) isDown() bool {
+	select {
+	case <-t.failed:
+		return true
+	default:
+		return false
+	}
+}
+
+// shutdown ends the connections and returns when nothing of them is left: no
+// post, no completion and no placement comes after it. graceful lets what is
+// posted leave first.
+func (t *clientPath) shutdown(graceful bool) {
+	for _, c := range t.conns {
+		c.gate.Lock()
+		c.shut = true
+		c.gate.Unlock()
+		switch {
+		case c.qp == nil:
+		case graceful:
+			c.qp.Close()
+		default:
+			c.qp.Abort(t.err)
+		}
+	}
+	for _, c := range t.conns {
+		if c.qp != nil {
+			<-c.qp.Done()
+		}
+		if c.cq != nil {
+			c.cq.Destroy()
+		}
+	}
+}
+
+// flush starts sending what was posted with More.
+func (t *clientPath) flush() {
+	for _, c := range t.conns {
+		if c.dirty.Load() && c.dirty.Swap(false) {
+			c.qp.Flush()
+		}
+	}
+}
+
+// Completions implements verbs.CQHandler.
+func (c *clientConn) Completions(_ *verbs.CQ, wcs []verbs.WC) {
+	var stats Stats
+	for i := range wcs {
+		wc := &wcs[i]
+		if wc.Err != nil {
+			if !c.path.isDown() {
+				c.path.fail(ended(c.cid, wc.Err))
+			}
+			continue
+		}
+		switch wc.Op {
+		case verbs.WCRecvImm:
+			c.hb.seen()
+			c.immediate(wc.Imm, &stats)
+		case verbs.WCRecv:
+			c.message(wc)
+		}
+	}
+	c.path.cl.counters.add(&stats)
+	c.path.flush()
+	c.path.cl.batchEnd()
+}
+
+func (c *clientConn) immediate(imm uint64, stats *Stats) {
+	if err := c.qp.PostRecv(verbs.RecvWR{}); err != nil {
+		c.path.fail(err)
+	}
+	switch immType(imm) {
+	case immIORsp:
+		c.response(imm, stats)
+	case immHB:
+		c.postImm(makeImm(immHBAck, 0), true)
+	case immHBAck:
+	default:
+		c.path.fail(violation("immediate %#x of an unknown type", imm))
+	}
+}
+
+// response ends the I/O that it belongs to.
+func (c *clientConn) response(imm uint64, stats *Stats) {
+	cl := c.path.cl
+	id, errno, stag := splitRsp(imm)
+	if int(id) >= len(cl.permits) {
+		c.path.fail(violation("response for chunk %d, the session has %d", id, len(cl.permits)))
+		return
+	}
+	p := cl.permits[id]
+	if !p.state.CompareAndSwap(c.flying(), permitIdle) {
+		c.path.fail(violation("response for chunk %d, which has no request in flight on connection %d", id, c.cid))
+		return
+	}
+	if c.path.newSTags {
+		p.stag = stag
+	}
+	if p.closeWindow() != nil && errno == 0 {
+		errno = syscall.EIO
+	}
+	stats.count(p.dir, p.n, errno)
+	p.finish(errno)
+}
+
+// closeWindow takes the server's access to a read's buffer away, before
+// anybody looks at what is in it (RFC 5042 section 6.2.2).
+func (p *Permit) closeWindow() error {
+	if p.dir != Read || p.n == 0 {
+		return nil
+	}
+	return p.mr.Invalidate()
+}
+
+// message takes the one Send that a server makes, INFO_RSP on connection 0.
+func (c *clientConn) message(wc *verbs.WC) {
+	c.hb.seen()
+	var rsp infoRsp
+	if err := rsp.Parse(c.path.cl.infoBuf()[:wc.Len]); err != nil {
+		c.path.fail(fmt.Errorf("%w: %w", ErrProtocol, err))
+		return
+	}
+	select {
+	case c.path.info <- rsp:
+	default:
+		c.path.fail(violation("a second INFO_RSP"))
+	}
+}
+
+// postImm sends a bare immediate. Called by the receiving goroutine with more,
+// which flushes at the end of its batch, and by the client's.
+func (c *clientConn) postImm(imm uint64, more bool) {
+	c.gate.RLock()
+	defer c.gate.RUnlock()
+	if c.shut {
+		return
+	}
+	wr := verbs.SendWR{Op: verbs.OpImmediate, Imm: imm}
+	if more {
+		wr.Flags = verbs.More
+		c.dirty.Store(true)
+	}
+	if err := c.qp.PostSend(&wr); err != nil {
+		c.path.fail(err)
+	}
+}
+
+// watch sends heartbeats until the path fails or ctx ends.
+func (t *clientPath) watch(ctx context.Context) {
+	hb := t.cl.cfg.Heartbeat
+	tick, stop := hb.ticker(hb.Interval)
+	defer stop()
+	for {
+		select {
+		case <-t.failed:
+			return
+		case <-ctx.Done():
+			return
+		case <-tick:
+		}
+		for _, c := range t.conns {
+			send, dead := c.hb.tick(c.qp.Paused(), hb.Missed)
+			if dead {
+				t.fail(silent(c.cid, hb))
+			}
+			if send {
+				c.postImm(makeImm(immHB, 0), false)
+			}
+		}
+	}
+}
+
+func silent(cid int, hb HeartbeatConfig) error {
+	return fmt.Errorf("%w: connection %d was silent for %v", ErrHeartbeat, cid, time.Duration(hb.Missed+1)*hb.Interval)
+}

@@ -1,0 +1,94 @@
+package rtrs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"syscall"
+
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// Errors to be matched with errors.Is.
+var (
+	// ErrClosed: the client or server has been closed.
+	ErrClosed = errors.New("rtrs: closed")
+	// ErrProtocol: the peer broke the protocol; its path was given up.
+	ErrProtocol = errors.New("rtrs: the peer broke the protocol")
+	// ErrHeartbeat: the peer has been silent for too long.
+	ErrHeartbeat = errors.New("rtrs: no heartbeat from the peer")
+	// ErrPeerClosed: the peer has closed the session or gone away in good order.
+	ErrPeerClosed = errors.New("rtrs: closed by the peer")
+	// ErrSuperseded: the peer has connected the path anew.
+	ErrSuperseded = errors.New("rtrs: the peer has opened the path again")
+	// ErrPathLost: the path went away while a control request was under way.
+	ErrPathLost = errors.New("rtrs: the path to the server was lost")
+)
+
+// RefusedError is a server's refusal of a path.
+type RefusedError struct {
+	Remote netip.AddrPort
+	Step   string // what was asked for
+	Errno  syscall.Errno
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("rtrs: %s refused %s: %s", e.Remote, e.Step, refusal(e.Errno))
+}
+
+// Unwrap returns the errno.
+func (e *RefusedError) Unwrap() error { return e.Errno }
+
+// Temporary reports that the same request may succeed a little later.
+func (e *RefusedError) Temporary() bool {
+	switch e.Errno {
+	case syscall.EBUSY, syscall.EEXIST, syscall.EAGAIN, syscall.ESTALE:
+		return true
+	}
+	return false
+}
+
+func refusal(e syscall.Errno) string {
+	switch e {
+	case syscall.EPROTONOSUPPORT:
+		return "it speaks another version of the protocol; install the same release on both hosts"
+	case syscall.EBUSY:
+		return "requests of the session's earlier connection are still being executed there"
+	case syscall.EEXIST:
+		return "another session of this name is open; end the other client, or wait until the server misses its heartbeats"
+	case syscall.EAGAIN:
+		return "it is handling too many connection requests"
+	case syscall.EUSERS:
+		return "this peer has as many sessions open as it may"
+	case syscall.ENOMEM:
+		return "it has no room for another session"
+	case syscall.ESTALE:
+		return "the session has been opened again since"
+	case syscall.EINVAL:
+		return "it found the request malformed"
+	}
+	return e.Error()
+}
+
+// shrunkError: the server came back with smaller limits than the session's.
+type shrunkError struct {
+	what      string
+	had, want uint32
+}
+
+func (e *shrunkError) Error() string {
+	return fmt.Sprintf("rtrs: the server's %s is now %d, below the %d of this session; restore the setting there or attach again", e.what, e.had, e.want)
+}
+
+func violation(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
+}
+
+// ended is why a path ends when a connection of it did.
+func ended(cid int, err error) error {
+	if errors.Is(err, verbs.ErrClosed) || errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w (connection %d)", ErrPeerClosed, cid)
+	}
+	return fmt.Errorf("rtrs: connection %d: %w", cid, err)
+}

@@ -1,0 +1,271 @@
+package rtrs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// establish makes a new incarnation of the path: all its connections, INFO, the
+// user's OnConnect, and the I/O that waits.
+func (cl *Client) establish(ctx context.Context, pc PathConfig) (*clientPath, error) {
+	cl.mu.Lock()
+	cl.inc++
+	t := &clientPath{cl: cl, inc: cl.inc, info: make(chan infoRsp, 1), failed: make(chan struct{})}
+	cl.remote = pc.Remote
+	cl.mu.Unlock()
+	err := cl.bringUp(ctx, t, pc)
+	if err == nil {
+		return t, nil
+	}
+	t.fail(err)
+	t.shutdown(false)
+	cl.collect(t)
+	return nil, t.explain(err)
+}
+
+// explain prefers the reason that the path itself found.
+func (t *clientPath) explain(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, ErrPathLost) {
+		return errors.Join(t.err, err)
+	}
+	return err
+}
+
+func (cl *Client) bringUp(ctx context.Context, t *clientPath, pc PathConfig) error {
+	for cid := range cl.cfg.Conns {
+		if err := cl.dial(ctx, t, pc, cid); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, setupTimeout)
+	defer cancel()
+	go func() {
+		select {
+		case <-t.failed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if err := cl.exchangeInfo(ctx, t, pc); err != nil {
+		return err
+	}
+	// A responder sends nothing on a connection on which nothing has come (RFC
+	// 5044 section 7.1.2 rule 4).
+	for _, c := range t.conns {
+		c.postImm(makeImm(immHB, 0), false)
+	}
+	cl.mu.Lock()
+	cl.current, cl.ctlPath = t, t
+	if !cl.closing {
+		close(cl.ctlUp)
+	}
+	cl.mu.Unlock()
+	if cl.cfg.OnConnect != nil {
+		if err := cl.cfg.OnConnect(ctx, cl); err != nil {
+			return err
+		}
+	}
+	return cl.resume(t)
+}
+
+func (cl *Client) qpConfig(cq *verbs.CQ) verbs.QPConfig {
+	slots := cl.cfg.QueueDepth + controlChunks
+	return verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: sendSlots(slots), MaxRecv: recvSlots(slots)}
+}
+
+// recvSlots is how many receives a connection needs for slots I/Os in flight:
+// one immediate each, and heartbeats.
+func recvSlots(slots int) int { return slots + hbSlack }
+
+// sendSlots is how many sends it needs: two for each I/O, and two more, since
+// the answer to an I/O may come, and its slot be used again, just before the
+// engine takes note that its bytes have left. The third use cannot begin before
+// that, since nothing of the second has left.
+func sendSlots(slots int) int { return 4*slots + hbSlack }
+
+// dial opens connection cid.
+func (cl *Client) dial(ctx context.Context, t *clientPath, pc PathConfig, cid int) error {
+	c := &clientConn{path: t, cid: cid}
+	slots := cl.cfg.QueueDepth + controlChunks
+	cq, err := cl.cfg.ULP.CreateCQ(recvSlots(slots)+sendSlots(slots), c)
+	if err != nil {
+		return err
+	}
+	c.cq = cq
+	t.conns = append(t.conns, c)
+	req := ConReq{Version: Version, CID: uint16(cid), CIDNum: uint16(cl.cfg.Conns), Incarnation: t.inc,
+		Path: cl.pathID, Session: cl.session, First: cid == 0 && t.inc == 1}
+	cfg := verbs.DialConfig{Remote: pc.Remote, Transport: pc.Transport, MPA: cl.cfg.MPA}
+	cfg.MPA.PrivateData = req.Append(nil)
+	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	qp, answer, err := cl.cfg.ULP.Dial(dctx, cl.pd, cl.qpConfig(cq), cfg, nil)
+	if err != nil {
+		return refusedBy(pc, cid, err)
+	}
+	c.qp = qp
+	var rsp ConRsp
+	if err := rsp.Parse(answer); err != nil {
+		return fmt.Errorf("rtrs: connection %d to %s: %w (is it an ironwarp daemon's port?)", cid, pc.Remote, err)
+	}
+	if rsp.Version != Version || rsp.Errno != 0 {
+		return &RefusedError{Remote: pc.Remote, Step: fmt.Sprintf("connection %d", cid), Errno: cmpErrno(rsp.Errno, syscall.EPROTONOSUPPORT)}
+	}
+	if cid == 0 {
+		if err := cl.adopt(t, &rsp); err != nil {
+			return err
+		}
+	}
+	return cl.postReceives(t, c)
+}
+
+func cmpErrno(e, def syscall.Errno) syscall.Errno {
+	if e != 0 {
+		return e
+	}
+	return def
+}
+
+// refusedBy finds the server's reason in an MPA rejection.
+func refusedBy(pc PathConfig, cid int, err error) error {
+	var rej *verbs.RejectedError
+	var rsp ConRsp
+	if errors.As(err, &rej) && rsp.Parse(rej.PrivateData) == nil {
+		return &RefusedError{Remote: pc.Remote, Step: fmt.Sprintf("connection %d", cid), Errno: cmpErrno(rsp.Errno, syscall.ECONNREFUSED)}
+	}
+	return err
+}
+
+// adopt takes over the server's limits: the first time for good.
+func (cl *Client) adopt(t *clientPath, rsp *ConRsp) error {
+	depth := min(int(rsp.QueueDepth)-controlChunks, cl.cfg.QueueDepth)
+	maxIO := int(min(rsp.MaxIO, MaxMaxIO))
+	switch {
+	case depth < 1 || int(rsp.QueueDepth) > MaxQueueDepth+controlChunks:
+		return violation("a queue depth of %d", rsp.QueueDepth)
+	case maxIO < MinMaxIO || rsp.MaxHeader < MaxHeader+readMsgLen:
+		return violation("chunks for %d bytes and %d of header", rsp.MaxIO, rsp.MaxHeader)
+	case maxIO+MaxHeader >= 1<<offsetBits(int(rsp.QueueDepth)):
+		return violation("chunks of %d bytes, which offsets in %d chunks cannot name", maxIO, rsp.QueueDepth)
+	}
+	if cl.permits == nil {
+		cl.depth, cl.maxIO = depth, maxIO
+		if err := cl.allocate(); err != nil {
+			return err
+		}
+	}
+	if depth < cl.depth {
+		return &shrunkError{"queue depth", uint32(depth), uint32(cl.depth)}
+	}
+	if maxIO < cl.maxIO {
+		return &shrunkError{"largest I/O", uint32(maxIO), uint32(cl.maxIO)}
+	}
+	t.chunks, t.offBits = int(rsp.QueueDepth), offsetBits(int(rsp.QueueDepth))
+	t.newSTags = rsp.Flags&flagNewRKey != 0
+	return nil
+}
+
+// hdrSlot is a permit's share of the header memory.
+const hdrSlot = MaxHeader + readMsgLen
+
+// allocate reserves and registers the permits' memory. None of it is reachable
+// by the server until a read is in flight.
+func (cl *Client) allocate() error {
+	slots := cl.depth + controlChunks
+	var err error
+	if cl.bufs, err = newArena(slots, cl.maxIO); err != nil {
+		return err
+	}
+	hdrBytes := slots * hdrSlot
+	if cl.hdrs, err = newArena(1, hdrBytes+infoReqLen+infoRspLen(MaxQueueDepth+controlChunks)); err != nil {
+		return err
+	}
+	if cl.hdrMR, err = cl.pd.RegisterMR(cl.hdrs.mem, verbs.LocalWrite); err != nil {
+		return err
+	}
+	permits := make([]*Permit, slots)
+	for i := range permits {
+		p := &Permit{cl: cl, id: i, control: i >= cl.depth, buf: cl.bufs.slot(i, cl.maxIO), hdrOff: uint32(i * hdrSlot)}
+		p.hdr = cl.hdrs.mem[i*hdrSlot : (i+1)*hdrSlot : (i+1)*hdrSlot]
+		permits[i] = p
+		if p.mr, err = cl.pd.RegisterMR(p.buf, verbs.LocalWrite); err == nil {
+			err = p.mr.Invalidate()
+		}
+		if err != nil {
+			cl.permits = permits[:i+1]
+			return fmt.Errorf("rtrs: register %d buffers of %d bytes: %w", slots, cl.maxIO, err)
+		}
+	}
+	cl.permits = permits
+	cl.control = newControl(permits[cl.depth])
+	cl.parked = make([]*Permit, 0, cl.depth)
+	cl.pool.total = cl.depth
+	for i := cl.depth - 1; i >= 0; i-- {
+		cl.pool.free = append(cl.pool.free, permits[i])
+	}
+	return nil
+}
+
+func (cl *Client) infoOff() int { return len(cl.permits) * hdrSlot }
+
+// infoBuf is where INFO_RSP is received.
+func (cl *Client) infoBuf() []byte { return cl.hdrs.mem[cl.infoOff()+infoReqLen:] }
+
+// postReceives fills the receive queue. The server sends nothing before it has
+// got INFO_REQ, and INFO_RSP first.
+func (cl *Client) postReceives(t *clientPath, c *clientConn) error {
+	n := recvSlots(cl.depth + controlChunks)
+	if c.cid == 0 {
+		n--
+		wr := verbs.RecvWR{SGL: []verbs.SGE{{MR: cl.hdrMR, Off: uint32(cl.infoOff() + infoReqLen), Len: uint32(infoRspLen(t.chunks))}}}
+		if err := c.qp.PostRecv(wr); err != nil {
+			return err
+		}
+	}
+	for range n {
+		if err := c.qp.PostRecv(verbs.RecvWR{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exchangeInfo tells the session's name and learns where the chunks are.
+func (cl *Client) exchangeInfo(ctx context.Context, t *clientPath, pc PathConfig) error {
+	off := cl.infoOff()
+	req := infoReq{Name: cl.cfg.Name}
+	req.Append(cl.hdrs.mem[off:off])
+	wr := verbs.SendWR{Op: verbs.OpSend, SGL: []verbs.SGE{{MR: cl.hdrMR, Off: uint32(off), Len: infoReqLen}}}
+	if err := t.conns[0].qp.PostSend(&wr); err != nil {
+		return err
+	}
+	var rsp infoRsp
+	select {
+	case rsp = <-t.info:
+	case <-t.failed:
+		return t.err
+	case <-ctx.Done():
+		if t.isDown() {
+			return t.err
+		}
+		return fmt.Errorf("rtrs: no answer of %s to INFO_REQ: %w", pc.Remote, ctx.Err())
+	}
+	if rsp.Errno != 0 {
+		return &RefusedError{Remote: pc.Remote, Step: fmt.Sprintf("the session %q", cl.cfg.Name), Errno: rsp.Errno}
+	}
+	if len(rsp.Desc) != t.chunks {
+		return violation("INFO_RSP describes %d chunks, %d were announced", len(rsp.Desc), t.chunks)
+	}
+	for i, p := range cl.permits {
+		d := rsp.Desc[i]
+		if d.TO != 0 || int(d.Len) < cl.maxIO+MaxHeader+readMsgLen {
+			return violation("chunk %d has %d bytes at %d", i, d.Len, d.TO)
+		}
+		p.stag = d.STag
+	}
+	return nil
+}

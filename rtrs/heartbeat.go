@@ -1,0 +1,70 @@
+package rtrs
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// heartbeat watches one connection. rx is set by the receiving goroutine;
+// everything else belongs to the goroutine that ticks.
+type heartbeat struct {
+	rx          atomic.Bool // something has arrived since the last tick
+	outstanding bool
+	missed      int
+}
+
+// seen notes that the peer is alive.
+func (h *heartbeat) seen() {
+	if !h.rx.Load() {
+		h.rx.Store(true)
+	}
+}
+
+// tick ends an interval. send: a heartbeat is due. dead: max intervals in a row
+// brought no answer to the last one. An interval at whose end the connection is
+// paused does not count, since nothing can arrive.
+func (h *heartbeat) tick(paused bool, max int) (send, dead bool) {
+	switch {
+	case h.rx.Swap(false):
+		h.outstanding, h.missed = false, 0
+	case paused:
+	case h.outstanding:
+		h.missed++
+		return false, h.missed >= max
+	default:
+		h.outstanding = true
+		return true, false
+	}
+	return false, false
+}
+
+// ticker is where the passing of heartbeat intervals comes from; tests put
+// their own in its place.
+type ticker func(time.Duration) (c <-chan time.Time, stop func())
+
+func realTicker(d time.Duration) (<-chan time.Time, func()) {
+	t := time.NewTicker(d)
+	return t.C, t.Stop
+}
+
+// HeartbeatConfig says how a silent peer is noticed. Zero fields mean
+// HeartbeatInterval and HeartbeatMissed.
+type HeartbeatConfig struct {
+	Interval time.Duration
+	Missed   int // unanswered intervals after which the peer is gone
+
+	ticker ticker
+}
+
+func (c HeartbeatConfig) withDefaults() HeartbeatConfig {
+	if c.Interval <= 0 {
+		c.Interval = HeartbeatInterval
+	}
+	if c.Missed <= 0 {
+		c.Missed = HeartbeatMissed
+	}
+	if c.ticker == nil {
+		c.ticker = realTicker
+	}
+	return c
+}

@@ -1,0 +1,232 @@
+package rtrs
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// Dir is which way an I/O's data goes.
+type Dir uint8
+
+// The directions.
+const (
+	Read  Dir = iota // from the server
+	Write            // to the server
+)
+
+func (d Dir) String() string {
+	if d == Read {
+		return "read"
+	}
+	return "write"
+}
+
+// Completion is told the end of an I/O. Complete is called once, on an engine
+// goroutine (or on the client's, when it closes), and does not block.
+type Completion interface {
+	Complete(p *Permit, errno syscall.Errno)
+}
+
+// States of a permit, the low byte of Permit.state. Above it, while it flies,
+// stand the connection (8 bits) and the path's incarnation, so that nothing late
+// is taken for its end.
+//
+//	idle ──Submit──▶ flying ──response──▶ idle
+//	  │                │ ▲
+//	  │          path lost│ path up
+//	  │                ▼ │
+//	  └──no path──▶ parked ──Close──▶ idle
+const (
+	permitIdle = iota
+	permitParked
+	permitFlying
+)
+
+func (c *clientConn) flying() uint64 {
+	return permitFlying | uint64(c.cid)<<8 | c.path.inc<<16
+}
+
+// Permit is the right to have one I/O in flight, and the memory for it. It is
+// used by one goroutine at a time: Get, fill Buffer, Submit, and after the
+// completion Put or another Submit.
+type Permit struct {
+	// User is for whoever uses the client; it keeps its value when the permit
+	// is put back.
+	User any
+
+	cl      *Client
+	id      int
+	control bool
+	buf     []byte // MaxIO bytes
+	mr      *verbs.MR
+	hdr     []byte // the user header and the message behind it
+	hdrOff  uint32 // of hdr in the header MR
+	state   atomic.Uint64
+	stag    uint32 // of the chunk
+
+	dir  Dir
+	n    uint32
+	hlen int
+	done Completion
+	sgl  [2]verbs.SGE
+}
+
+// Buffer returns the permit's memory, Client.MaxIO bytes, page-aligned. It is
+// the client's between Submit and the completion.
+func (p *Permit) Buffer() []byte { return p.buf }
+
+// Header returns the user header of the last Submit; OnResend may change it.
+func (p *Permit) Header() []byte { return p.hdr[:p.hlen] }
+
+// ID returns the permit's number, from 0 to Client.QueueDepth()-1.
+func (p *Permit) ID() int { return p.id }
+
+// Submit starts an I/O of the first n bytes of Buffer, with a user header of at
+// most MaxHeader bytes, which is copied. done is called exactly once. While
+// there is no path to the server the I/O waits for one.
+func (p *Permit) Submit(dir Dir, header []byte, n int, done Completion) {
+	p.submit(dir, header, n, done, false)
+}
+
+// SubmitMore is Submit when another follows at once: it need not be sent
+// before Client.Flush.
+func (p *Permit) SubmitMore(dir Dir, header []byte, n int, done Completion) {
+	p.submit(dir, header, n, done, true)
+}
+
+func (p *Permit) submit(dir Dir, header []byte, n int, done Completion, more bool) {
+	if n < 0 || n > len(p.buf) || len(header) > MaxHeader {
+		done.Complete(p, syscall.EINVAL)
+		return
+	}
+	p.dir, p.n, p.hlen, p.done = dir, uint32(n), copy(p.hdr[:MaxHeader], header), done
+	p.cl.start(p, more)
+}
+
+// finish reports the end of the I/O. The permit may be gone when it returns.
+func (p *Permit) finish(errno syscall.Errno) {
+	done := p.done
+	p.done = nil
+	done.Complete(p, errno)
+}
+
+// start sends p, or parks it until there is a path.
+func (cl *Client) start(p *Permit, more bool) {
+	for {
+		if path := cl.path.Load(); path != nil && path.post(p, more) {
+			return
+		}
+		if cl.park(p) {
+			return
+		}
+	}
+}
+
+// park queues p until there is a path. It reports false if there is one now.
+func (cl *Client) park(p *Permit) bool {
+	cl.mu.Lock()
+	if cl.closing {
+		cl.mu.Unlock()
+		p.finish(syscall.ESHUTDOWN)
+		return true
+	}
+	if cl.path.Load() != nil {
+		cl.mu.Unlock()
+		return false
+	}
+	p.state.Store(permitParked)
+	cl.parked = append(cl.parked, p)
+	cl.mu.Unlock()
+	return true
+}
+
+// post sends p on its connection. It reports false if the path has been given
+// up. What it has posted comes to its end by a response, or by the teardown of
+// the path, which waits for all posts.
+func (t *clientPath) post(p *Permit, more bool) bool {
+	c := t.conns[p.id%len(t.conns)]
+	c.gate.RLock()
+	defer c.gate.RUnlock()
+	if c.shut {
+		return false
+	}
+	msg := ioMsg{Type: msgWrite, UsrLen: uint16(p.hlen)}
+	wr := verbs.SendWR{Op: verbs.OpWrite, Flags: verbs.More, RemoteSTag: p.stag}
+	hdr := verbs.SGE{MR: t.cl.hdrMR, Off: p.hdrOff, Len: uint32(p.hlen)}
+	if p.dir == Read {
+		// The window is open from here to the response, and exactly as large as
+		// the answer (RFC 5042 sections 6.3.3 and 6.3.4).
+		msg.Type = msgRead
+		if p.n > 0 {
+			stag, err := p.mr.Reregister(0, int(p.n), verbs.RemoteWrite)
+			if err != nil {
+				t.fail(fmt.Errorf("rtrs: open the window of a read: %w", err))
+				return false
+			}
+			msg.Desc = sgDesc{STag: stag, Len: p.n}
+		}
+		wr.RemoteTO = uint64(p.n)
+	}
+	hdr.Len += uint32(len(msg.Append(p.hdr[:p.hlen])) - p.hlen)
+	if p.dir == Write && p.n > 0 {
+		p.sgl = [2]verbs.SGE{{MR: p.mr, Len: p.n}, hdr}
+		wr.SGL = p.sgl[:2]
+	} else {
+		p.sgl[0] = hdr
+		wr.SGL = p.sgl[:1]
+	}
+	off := p.n + uint32(p.hlen)
+	p.state.Store(c.flying())
+	if err := c.qp.PostSend(&wr); err != nil {
+		t.fail(err)
+		return true
+	}
+	imm := verbs.SendWR{Op: verbs.OpImmediate, Imm: reqImm(uint32(p.id), off, t.offBits)}
+	if more {
+		imm.Flags = verbs.More
+		c.dirty.Store(true)
+	}
+	if err := c.qp.PostSend(&imm); err != nil {
+		t.fail(err)
+	}
+	return true
+}
+
+// Get returns a permit, waiting until one is free, ctx ends (its error) or the
+// client is closed (ErrClosed).
+func (cl *Client) Get(ctx context.Context) (*Permit, error) {
+	var one [1]*Permit
+	if ok, err := cl.pool.try(one[:]); ok || err != nil {
+		return one[0], err
+	}
+	return cl.getSlow(ctx)
+}
+
+func (cl *Client) getSlow(ctx context.Context) (*Permit, error) {
+	ps := make([]*Permit, 1)
+	err := cl.GetN(ctx, ps)
+	return ps[0], err
+}
+
+// GetN fills ps with permits, all at once or none. Who asks first is served
+// first. More than QueueDepth permits is an error.
+func (cl *Client) GetN(ctx context.Context, ps []*Permit) error {
+	if len(ps) > cl.depth {
+		return fmt.Errorf("rtrs: %d permits asked for, the session has %d", len(ps), cl.depth)
+	}
+	return cl.pool.take(ctx, ps)
+}
+
+// TryGetN is GetN that does not wait: ok is false when it would.
+func (cl *Client) TryGetN(ps []*Permit) (ok bool, err error) { return cl.pool.try(ps) }
+
+// Put gives permits back, from any goroutine, also from within a completion.
+func (cl *Client) Put(ps ...*Permit) {
+	if cl.pool.put(ps...) {
+		cl.release()
+	}
+}

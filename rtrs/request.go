@@ -1,0 +1,217 @@
+package rtrs
+
+import (
+	"fmt"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// Request is a request of a client, and the chunk of memory that it is in. It
+// is the handler's from Serve to Complete.
+type Request struct {
+	// Dir is which way the data goes.
+	Dir Dir
+	// Header is the user's header. With ServerConfig.TrustClients the client can
+	// still change it.
+	Header []byte
+	// Data is the payload of a write; of a read the space for the result, all
+	// of which the handler fills unless it completes with an error.
+	Data []byte
+	// User is for the handler; it keeps its value from one request in this chunk
+	// to the next.
+	User any
+
+	id     uint32
+	sess   *session
+	conn   *serverConn
+	mem    []byte
+	mr     *verbs.MR
+	target sgDesc
+	state  atomic.Uint32
+}
+
+// States of a chunk.
+const (
+	chunkFree = iota // the client's
+	chunkBusy        // the server's
+)
+
+// Completions implements verbs.CQHandler.
+func (c *serverConn) Completions(_ *verbs.CQ, wcs []verbs.WC) {
+	s := c.sess
+	served := false
+	for i := range wcs {
+		wc := &wcs[i]
+		if wc.Err != nil {
+			if !s.isFailed() {
+				s.fail(ended(c.cid, wc.Err))
+			}
+			continue
+		}
+		switch wc.Op {
+		case verbs.WCRecvImm:
+			c.hb.seen()
+			served = c.immediate(wc.Imm) || served
+		case verbs.WCRecv:
+			c.message(wc)
+		}
+	}
+	if served && s.acquire() {
+		s.handler.BatchEnd()
+		s.release()
+	}
+	s.flush()
+}
+
+func (c *serverConn) immediate(imm uint64) (served bool) {
+	if err := c.qp.PostRecv(verbs.RecvWR{}); err != nil {
+		c.sess.fail(err)
+	}
+	switch immType(imm) {
+	case immIOReq:
+		return c.request(imm)
+	case immHB:
+		c.post(&verbs.SendWR{Op: verbs.OpImmediate, Flags: verbs.More, Imm: makeImm(immHBAck, 0)})
+	case immHBAck:
+	default:
+		c.sess.fail(violation("immediate %#x of an unknown type", imm))
+	}
+	return false
+}
+
+// message takes the one Send that a client makes, INFO_REQ on connection 0.
+func (c *serverConn) message(wc *verbs.WC) {
+	c.hb.seen()
+	var req infoReq
+	if err := req.Parse(c.sess.svcMR.Bytes()[:min(wc.Len, infoReqLen)]); err != nil {
+		c.sess.fail(fmt.Errorf("%w: %w", ErrProtocol, err))
+		return
+	}
+	select {
+	case c.sess.infoCh <- req:
+	default:
+		c.sess.fail(violation("a second INFO_REQ"))
+	}
+}
+
+// request hands the request that imm names to the handler.
+func (c *serverConn) request(imm uint64) bool {
+	s := c.sess
+	if !s.open.Load() {
+		s.fail(violation("a request before the session was open"))
+		return false
+	}
+	if !s.acquire() {
+		return false
+	}
+	r, err := c.takeRequest(imm)
+	if err != nil {
+		s.fail(err)
+		s.release()
+		return false
+	}
+	s.handler.Serve(r)
+	return true
+}
+
+// takeRequest makes the chunk that imm names the server's and reads the request
+// in it, not before its client can no longer change it (RFC 5042 section
+// 6.2.2).
+func (c *serverConn) takeRequest(imm uint64) (*Request, error) {
+	s := c.sess
+	id, off := splitReq(imm, s.offBits)
+	if int(id) >= len(s.chunks) {
+		return nil, violation("a request in chunk %d of %d", id, len(s.chunks))
+	}
+	r := &s.chunks[id]
+	if !r.state.CompareAndSwap(chunkFree, chunkBusy) {
+		return nil, violation("a request in chunk %d, whose last request has not been answered", id)
+	}
+	if !s.srv.cfg.TrustClients {
+		if err := r.mr.Invalidate(); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.read(off, uint32(s.srv.cfg.MaxIO)); err != nil {
+		return nil, err
+	}
+	r.conn = c
+	return r, nil
+}
+
+func (r *Request) read(off, maxIO uint32) error {
+	if int(off) > len(r.mem) {
+		return violation("a message at %d of a chunk of %d bytes", off, len(r.mem))
+	}
+	var msg ioMsg
+	if err := msg.Parse(r.mem[off:]); err != nil {
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
+	}
+	n := off - uint32(msg.UsrLen)
+	switch {
+	case msg.UsrLen > MaxHeader || uint32(msg.UsrLen) > off:
+		return violation("a user header of %d bytes in front of a message at %d", msg.UsrLen, off)
+	case n > maxIO:
+		return violation("a request of %d bytes, at most %d are possible", n, maxIO)
+	case msg.Type == msgRead && msg.Desc.Len != n:
+		return violation("a read of %d bytes into a window of %d", n, msg.Desc.Len)
+	}
+	r.Dir = Write
+	if msg.Type == msgRead {
+		r.Dir = Read
+	}
+	r.target = msg.Desc
+	r.Data, r.Header = r.mem[:n:n], r.mem[n:off:off]
+	return nil
+}
+
+// Complete ends the request with errno, 0 for success, and sends the response.
+func (r *Request) Complete(errno syscall.Errno) { r.complete(errno, 0) }
+
+// CompleteMore is Complete that leaves sending to SessionInfo.Flush, or, on the
+// goroutine of Serve or BatchEnd, to the end of the batch.
+func (r *Request) CompleteMore(errno syscall.Errno) { r.complete(errno, verbs.More) }
+
+func (r *Request) complete(errno syscall.Errno, more verbs.Flags) {
+	if r.state.Load() != chunkBusy {
+		panic("rtrs: request completed twice")
+	}
+	s, c, id, dir, n := r.sess, r.conn, r.id, r.Dir, uint32(len(r.Data))
+	defer s.release()
+	if s.closing.Load() {
+		r.state.Store(chunkFree)
+		return
+	}
+	if dir == Read && errno == 0 && n > 0 {
+		sgl := [1]verbs.SGE{{MR: r.mr, Len: n}}
+		c.post(&verbs.SendWR{Op: verbs.OpWrite, Flags: verbs.More, SGL: sgl[:], RemoteSTag: r.target.STag, RemoteTO: r.target.TO})
+	}
+	var stag uint32
+	if !s.srv.cfg.TrustClients {
+		var err error
+		if stag, err = r.mr.Reregister(0, len(r.mem), verbs.RemoteWrite); err != nil {
+			s.fail(err)
+		}
+	}
+	var stats Stats
+	stats.count(dir, n, errno)
+	s.counters.add(&stats)
+	// From here the chunk is the client's, and its next request may come before
+	// the response has left.
+	r.state.Store(chunkFree)
+	c.post(&verbs.SendWR{Op: verbs.OpImmediate, Flags: more, Imm: rspImm(id, errno, stag)})
+}
+
+// post sends wr. A connection that is full of what its peer does not take, or
+// gone, is the end of the session.
+func (c *serverConn) post(wr *verbs.SendWR) {
+	if err := c.qp.PostSend(wr); err != nil {
+		c.sess.fail(err)
+		return
+	}
+	if wr.Flags&verbs.More != 0 {
+		c.dirty.Store(true)
+	}
+}

@@ -1,0 +1,343 @@
+package rtrs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// SessionInfo tells a service who opened a session.
+type SessionInfo struct {
+	Peer        transport.Identity // authenticated
+	Name        string             // what the peer calls the session
+	Incarnation uint64
+	QueueDepth  int // requests that Serve may have at once
+	MaxIO       int
+	// Flush sends the responses that were made with Request.CompleteMore. From
+	// any goroutine, also after the session's end.
+	Flush func()
+}
+
+// ServerHandler serves one incarnation of a session.
+type ServerHandler interface {
+	// Serve carries out a request: quickly, or on another goroutine, since it
+	// holds up its connection. It is called on engine goroutines, one for each
+	// connection at once. Each request is ended by Complete or CompleteMore,
+	// exactly once, from any goroutine.
+	Serve(r *Request)
+	// BatchEnd follows the last Serve of a batch, on the same goroutine.
+	// Responses made with CompleteMore are sent after it.
+	BatchEnd()
+	// Closed is the last call: the path is gone and each request has ended.
+	Closed(err error)
+}
+
+// ServerConfig describes a server.
+type ServerConfig struct {
+	ULP        *verbs.ULP
+	QueueDepth int // I/Os a session may have in flight; 0 means DefaultQueueDepth
+	MaxIO      int // bytes of data in one; 0 means DefaultMaxIO
+	// TrustClients leaves a chunk open to its client while its request is
+	// carried out (always_invalidate=N): a client can then change a request
+	// that is being executed. Only its own.
+	TrustClients bool
+
+	MaxSessions        int // 0 means DefaultMaxSessions
+	MaxSessionsPerPeer int // 0 means DefaultMaxSessionsPerPeer
+	Heartbeat          HeartbeatConfig
+
+	// NewSession admits a session and returns its handler. A syscall.Errno in
+	// the chain of its error is told to the client, otherwise EACCES.
+	NewSession func(SessionInfo) (ServerHandler, error)
+	Logger     *slog.Logger
+
+	fenceWait time.Duration
+}
+
+// Server serves sessions. The owner of a listener hands it the connection
+// requests that IsRequest recognises.
+type Server struct {
+	cfg     ServerConfig
+	log     *slog.Logger
+	ctx     context.Context
+	cancel  context.CancelFunc
+	pending chan struct{}
+	wg      sync.WaitGroup // handlers of connection requests and sessions
+
+	mu       sync.Mutex
+	closed   bool
+	sessions map[sessionKey]*session
+	names    map[nameKey]*session
+	past     Stats // of sessions that have ended
+}
+
+type sessionKey struct {
+	peer transport.Identity
+	path uuid
+}
+
+type nameKey struct {
+	peer transport.Identity
+	name string
+}
+
+// NewServer makes a server.
+func NewServer(cfg ServerConfig) (*Server, error) {
+	def := func(p *int, v int) {
+		if *p == 0 {
+			*p = v
+		}
+	}
+	def(&cfg.QueueDepth, DefaultQueueDepth)
+	def(&cfg.MaxIO, DefaultMaxIO)
+	def(&cfg.MaxSessions, DefaultMaxSessions)
+	def(&cfg.MaxSessionsPerPeer, DefaultMaxSessionsPerPeer)
+	if cfg.fenceWait == 0 {
+		cfg.fenceWait = fenceWait
+	}
+	cfg.Heartbeat = cfg.Heartbeat.withDefaults()
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	switch {
+	case cfg.ULP == nil || cfg.NewSession == nil:
+		return nil, errors.New("rtrs: ServerConfig needs ULP and NewSession")
+	case cfg.QueueDepth < 1 || cfg.QueueDepth > MaxQueueDepth:
+		return nil, fmt.Errorf("rtrs: queue depth %d: 1 to %d are possible", cfg.QueueDepth, MaxQueueDepth)
+	case cfg.MaxIO < MinMaxIO || cfg.MaxIO > MaxMaxIO || cfg.MaxIO%MinMaxIO != 0:
+		return nil, fmt.Errorf("rtrs: largest I/O of %d bytes: multiples of %d from there to %d are possible", cfg.MaxIO, MinMaxIO, MaxMaxIO)
+	case cfg.MaxIO+chunkHeader > 1<<offsetBits(cfg.QueueDepth+controlChunks):
+		return nil, fmt.Errorf("rtrs: %d chunks for %d bytes each: an immediate has too few bits to name their offsets; reduce one of them", cfg.QueueDepth, cfg.MaxIO)
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger, pending: make(chan struct{}, maxPending),
+		sessions: make(map[sessionKey]*session), names: make(map[nameKey]*session)}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Handle answers a connection request. It does not block.
+func (s *Server) Handle(cr *verbs.ConnRequest) {
+	s.mu.Lock()
+	ok := !s.closed
+	if ok {
+		select {
+		case s.pending <- struct{}{}:
+			s.wg.Add(1)
+		default:
+			ok = false
+		}
+	}
+	s.mu.Unlock()
+	if !ok {
+		s.reject(s.ctx, cr, syscall.EAGAIN)
+		return
+	}
+	go func() {
+		defer s.wg.Done()
+		defer func() { <-s.pending }()
+		ctx, cancel := context.WithTimeout(s.ctx, setupTimeout)
+		defer cancel()
+		s.handle(ctx, cr)
+	}()
+}
+
+func (s *Server) reject(ctx context.Context, cr *verbs.ConnRequest, errno syscall.Errno) {
+	rsp := ConRsp{Version: Version, Errno: errno}
+	cr.Reject(ctx, rsp.Append(nil))
+}
+
+func (s *Server) handle(ctx context.Context, cr *verbs.ConnRequest) {
+	var req ConReq
+	err := req.Parse(cr.PrivateData())
+	var errno syscall.Errno
+	switch {
+	case err != nil && req.Version == Version:
+		errno = syscall.EINVAL
+	case req.Version != Version:
+		errno, err = syscall.EPROTONOSUPPORT, fmt.Errorf("rtrs: version %#x, this is %#x", req.Version, Version)
+	case req.CIDNum < 1 || req.CIDNum > MaxConns || req.CID >= req.CIDNum:
+		errno, err = syscall.EINVAL, fmt.Errorf("rtrs: connection %d of %d", req.CID, req.CIDNum)
+	}
+	var sess *session
+	if err == nil {
+		sess, errno, err = s.sessionFor(ctx, cr, &req)
+	}
+	if err == nil {
+		errno, err = sess.accept(ctx, cr, int(req.CID))
+		sess.joining.Done()
+	}
+	if err != nil {
+		s.log.Warn("connection refused", "peer", cr.Peer(), "flow", cr.Flow().String(), "error", err)
+		if errno != 0 {
+			s.reject(ctx, cr, errno)
+		}
+	}
+}
+
+// sessionFor finds or makes the session of a connection. An older incarnation
+// is ended first, and nothing of it is left when this returns without an error.
+// The session's joining count is held for the caller.
+func (s *Server) sessionFor(ctx context.Context, cr *verbs.ConnRequest, req *ConReq) (*session, syscall.Errno, error) {
+	key := sessionKey{cr.Peer(), uuid(req.Path)}
+	for {
+		s.mu.Lock()
+		old := s.sessions[key]
+		switch {
+		case s.closed:
+			s.mu.Unlock()
+			return nil, syscall.EAGAIN, ErrClosed
+		case old == nil && req.CID != 0:
+			s.mu.Unlock()
+			return nil, syscall.ESTALE, fmt.Errorf("rtrs: connection %d of a path that is not open", req.CID)
+		case old == nil:
+			sess, errno, err := s.newSessionLocked(key, req)
+			s.mu.Unlock()
+			return sess, errno, err
+		}
+		s.mu.Unlock()
+		if old.inc == req.Incarnation && old.join(req) {
+			return old, 0, nil
+		}
+		if old.inc >= req.Incarnation {
+			return nil, syscall.ESTALE, fmt.Errorf("rtrs: connection %d of incarnation %d, the path is at %d", req.CID, req.Incarnation, old.inc)
+		}
+		old.fail(ErrSuperseded)
+		if err := s.fence(ctx, old); err != nil {
+			return nil, syscall.EBUSY, err
+		}
+	}
+}
+
+// fence waits for the end of a session that is being closed.
+func (s *Server) fence(ctx context.Context, old *session) error {
+	t := time.NewTimer(s.cfg.fenceWait)
+	defer t.Stop()
+	select {
+	case <-old.closed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return fmt.Errorf("rtrs: %d requests of the session's incarnation %d are still being executed", old.executing(), old.inc)
+	}
+}
+
+func (s *Server) newSessionLocked(key sessionKey, req *ConReq) (*session, syscall.Errno, error) {
+	mine := 0
+	for k := range s.sessions {
+		if k.peer == key.peer {
+			mine++
+		}
+	}
+	switch {
+	case mine >= s.cfg.MaxSessionsPerPeer:
+		return nil, syscall.EUSERS, fmt.Errorf("rtrs: the peer has %d sessions open, the limit", mine)
+	case len(s.sessions) >= s.cfg.MaxSessions:
+		return nil, syscall.ENOMEM, fmt.Errorf("rtrs: %d sessions are open, the limit", len(s.sessions))
+	}
+	sess, err := newSession(s, key, req)
+	if err != nil {
+		return nil, syscall.ENOMEM, err
+	}
+	s.sessions[key] = sess
+	s.wg.Add(1)
+	sess.joining.Add(1)
+	go sess.run()
+	return sess, 0, nil
+}
+
+// claimName makes a session's name its own among its peer's sessions. One that
+// is on its way out is waited for: its requests may be of a client that has
+// been restarted and must not land after those of its successor.
+func (s *Server) claimName(ctx context.Context, sess *session, name string) error {
+	key := nameKey{sess.key.peer, name}
+	for {
+		s.mu.Lock()
+		other := s.names[key]
+		if other == nil {
+			s.names[key] = sess
+			s.mu.Unlock()
+			return nil
+		}
+		s.mu.Unlock()
+		if !other.isFailed() {
+			return fmt.Errorf("rtrs: the peer has another session %q open: %w", name, syscall.EEXIST)
+		}
+		if err := s.fence(ctx, other); err != nil {
+			return fmt.Errorf("%w: %w", err, syscall.EBUSY)
+		}
+	}
+}
+
+// remove forgets a session of which nothing is left.
+func (s *Server) remove(sess *session, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, sess.key)
+	if key := (nameKey{sess.key.peer, name}); s.names[key] == sess {
+		delete(s.names, key)
+	}
+	s.past.Add(sess.counters.snapshot())
+}
+
+// Close ends all sessions and waits, up to ten seconds, until their requests
+// have ended. It is idempotent. The error tells what still runs.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for _, sess := range s.sessions {
+		go sess.fail(ErrClosed)
+	}
+	s.mu.Unlock()
+	s.cancel()
+	done := make(chan struct{})
+	go func() {
+		s.wg.Wait()
+		close(done)
+	}()
+	t := time.NewTimer(closeWait)
+	defer t.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-t.C:
+	}
+	n := 0
+	for _, i := range s.Sessions() {
+		n += i.Executing
+	}
+	return fmt.Errorf("rtrs: close the server: %d requests have not ended after %v", n, closeWait)
+}
+
+// Stats returns the counts of all sessions since the server began.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := s.past
+	for _, sess := range s.sessions {
+		sum.Add(sess.counters.snapshot())
+	}
+	return sum
+}
+
+// Sessions describes the sessions that are open or not yet wholly closed.
+func (s *Server) Sessions() []ServerSessionInfo {
+	s.mu.Lock()
+	list := make([]*session, 0, len(s.sessions))
+	for _, sess := range s.sessions {
+		list = append(list, sess)
+	}
+	s.mu.Unlock()
+	infos := make([]ServerSessionInfo, 0, len(list))
+	for _, sess := range list {
+		infos = append(infos, sess.describe())
+	}
+	return infos
+}

@@ -1,0 +1,289 @@
+package rtrs
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+var le = binary.LittleEndian
+
+// Magic is at offset 2 of the private data of every RTRS connection.
+const Magic = 0x1BBD
+
+// Version is the protocol version spoken here: major 0x49, minor 1. (Linux'
+// RTRS, whose messages have the same layout but whose immediates have 32 bits,
+// is major 2.)
+const Version = 0x4901
+
+// Message types.
+const (
+	msgInfoReq  = 0
+	msgInfoRsp  = 1
+	msgWrite    = 2
+	msgRead     = 3
+	nameMax     = 255
+	uuidLen     = 16
+	sgDescLen   = 16
+	infoHdrLen  = 8
+	writeMsgLen = 4
+	readMsgLen  = 8 + sgDescLen
+)
+
+// Sizes in bytes of the fixed messages.
+const (
+	ConReqLen  = 56
+	ConRspLen  = 56
+	infoReqLen = 2 + nameMax + 15
+)
+
+// ErrWire is in the chain of every error of a malformed message.
+var ErrWire = errors.New("rtrs: malformed message")
+
+func wireErr(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrWire, fmt.Sprintf(format, args...))
+}
+
+// uuid names a session or a path.
+type uuid [uuidLen]byte
+
+func (u uuid) String() string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:])
+}
+
+// IsRequest reports whether private data is meant for this service.
+func IsRequest(pd []byte) bool {
+	return len(pd) >= 4 && pd[0] == 0 && pd[1] == 0 && le.Uint16(pd[2:]) == Magic
+}
+
+// ConReq is the private data with which a connection is asked for.
+type ConReq struct {
+	Version     uint16
+	CID         uint16 // this connection
+	CIDNum      uint16 // connections of the path
+	Incarnation uint64 // greater with each attempt to connect the path
+	Path        [16]byte
+	Session     [16]byte
+	First       bool // the session's first connection ever
+}
+
+// Append appends the message's 56 bytes to b.
+func (m *ConReq) Append(b []byte) []byte {
+	b = append(b, 0, 0)
+	b = le.AppendUint16(b, Magic)
+	b = le.AppendUint16(b, m.Version)
+	b = le.AppendUint16(b, m.CID)
+	b = le.AppendUint16(b, m.CIDNum)
+	b = le.AppendUint16(b, uint16(m.Incarnation))
+	b = append(b, m.Path[:]...)
+	b = append(b, m.Session[:]...)
+	var flags byte
+	if m.First {
+		flags = 1
+	}
+	b = append(b, flags, 0, 0, 0)
+	return le.AppendUint64(b, m.Incarnation)
+}
+
+// Parse reads the message from b. A foreign magic or version is left to the
+// caller to judge by the fields; only what cannot be read is an error.
+func (m *ConReq) Parse(b []byte) error {
+	if len(b) < ConReqLen {
+		return wireErr("connection request of %d bytes, want %d", len(b), ConReqLen)
+	}
+	if !IsRequest(b) {
+		return wireErr("connection request without the magic %#x", Magic)
+	}
+	m.Version = le.Uint16(b[4:])
+	m.CID = le.Uint16(b[6:])
+	m.CIDNum = le.Uint16(b[8:])
+	recon := le.Uint16(b[10:])
+	copy(m.Path[:], b[12:])
+	copy(m.Session[:], b[28:])
+	m.First = b[44]&1 != 0
+	m.Incarnation = le.Uint64(b[48:])
+	if m.Version == Version && uint16(m.Incarnation) != recon {
+		return wireErr("reconnect counter %d is not the low half of incarnation %#x", recon, m.Incarnation)
+	}
+	return nil
+}
+
+// flagNewRKey in ConRsp.Flags: each response carries the chunk's new STag.
+const flagNewRKey = 1 << 1
+
+// ConRsp is the private data with which a connection is accepted or rejected.
+type ConRsp struct {
+	Version    uint16
+	Errno      syscall.Errno // 0: accepted
+	QueueDepth uint16        // chunks
+	MaxIO      uint32        // bytes of data in one request
+	MaxHeader  uint32        // bytes of a chunk beyond MaxIO: user header and message
+	Flags      uint32
+}
+
+// Append appends the message's 56 bytes to b.
+func (m *ConRsp) Append(b []byte) []byte {
+	b = le.AppendUint16(b, Magic)
+	b = le.AppendUint16(b, m.Version)
+	b = le.AppendUint16(b, uint16(m.Errno))
+	b = le.AppendUint16(b, m.QueueDepth)
+	b = le.AppendUint32(b, m.MaxIO)
+	b = le.AppendUint32(b, m.MaxHeader)
+	b = le.AppendUint32(b, m.Flags)
+	return append(b, make([]byte, ConRspLen-20)...)
+}
+
+// Parse reads the message from b.
+func (m *ConRsp) Parse(b []byte) error {
+	if len(b) < ConRspLen {
+		return wireErr("connection response of %d bytes, want %d", len(b), ConRspLen)
+	}
+	if magic := le.Uint16(b); magic != Magic {
+		return wireErr("connection response with magic %#x, want %#x", magic, Magic)
+	}
+	m.Version = le.Uint16(b[2:])
+	m.Errno = syscall.Errno(le.Uint16(b[4:]))
+	m.QueueDepth = le.Uint16(b[6:])
+	m.MaxIO = le.Uint32(b[8:])
+	m.MaxHeader = le.Uint32(b[12:])
+	m.Flags = le.Uint32(b[16:])
+	return nil
+}
+
+// infoReq names the session.
+type infoReq struct{ Name string }
+
+func (m *infoReq) Append(b []byte) []byte {
+	start := len(b)
+	b = le.AppendUint16(b, msgInfoReq)
+	b = append(b, m.Name...)
+	return append(b, make([]byte, start+infoReqLen-len(b))...)
+}
+
+func (m *infoReq) Parse(b []byte) error {
+	if len(b) != infoReqLen {
+		return wireErr("INFO_REQ of %d bytes, want %d", len(b), infoReqLen)
+	}
+	if t := le.Uint16(b); t != msgInfoReq {
+		return wireErr("message type %d, want INFO_REQ (%d)", t, msgInfoReq)
+	}
+	name := b[2 : 2+nameMax]
+	end := bytes.IndexByte(name, 0)
+	if end <= 0 {
+		return wireErr("INFO_REQ with an empty or unterminated session name")
+	}
+	for _, c := range name[:end] {
+		if c < 0x20 || c == 0x7f {
+			return wireErr("INFO_REQ whose session name has control characters")
+		}
+	}
+	m.Name = string(name[:end])
+	return nil
+}
+
+// sgDesc is memory that a peer may write to.
+type sgDesc struct {
+	TO   uint64
+	STag uint32
+	Len  uint32
+}
+
+func (d sgDesc) append(b []byte) []byte {
+	b = le.AppendUint64(b, d.TO)
+	b = le.AppendUint32(b, d.STag)
+	return le.AppendUint32(b, d.Len)
+}
+
+func parseSG(b []byte) sgDesc {
+	return sgDesc{TO: le.Uint64(b), STag: le.Uint32(b[8:]), Len: le.Uint32(b[12:])}
+}
+
+// infoRsp tells where the chunks are.
+type infoRsp struct {
+	Errno syscall.Errno
+	Desc  []sgDesc
+}
+
+func infoRspLen(chunks int) int { return infoHdrLen + chunks*sgDescLen }
+
+func (m *infoRsp) Append(b []byte) []byte {
+	b = le.AppendUint16(b, msgInfoRsp)
+	b = le.AppendUint16(b, uint16(len(m.Desc)))
+	b = le.AppendUint16(b, uint16(m.Errno))
+	b = append(b, 0, 0)
+	for _, d := range m.Desc {
+		b = d.append(b)
+	}
+	return b
+}
+
+func (m *infoRsp) Parse(b []byte) error {
+	if len(b) < infoHdrLen {
+		return wireErr("INFO_RSP of %d bytes", len(b))
+	}
+	if t := le.Uint16(b); t != msgInfoRsp {
+		return wireErr("message type %d, want INFO_RSP (%d)", t, msgInfoRsp)
+	}
+	n := int(le.Uint16(b[2:]))
+	m.Errno = syscall.Errno(le.Uint16(b[4:]))
+	if len(b) != infoRspLen(n) {
+		return wireErr("INFO_RSP of %d bytes announces %d chunks (%d bytes)", len(b), n, infoRspLen(n))
+	}
+	m.Desc = make([]sgDesc, n)
+	for i := range m.Desc {
+		m.Desc[i] = parseSG(b[infoHdrLen+i*sgDescLen:])
+	}
+	return nil
+}
+
+// ioMsg is the message at the end of a request: WRITE or READ.
+type ioMsg struct {
+	Type   uint16
+	UsrLen uint16
+	Desc   sgDesc // READ: where the result goes
+}
+
+func (m *ioMsg) Append(b []byte) []byte {
+	b = le.AppendUint16(b, m.Type)
+	b = le.AppendUint16(b, m.UsrLen)
+	if m.Type == msgRead {
+		b = append(b, 0, 0, 1, 0)
+		b = m.Desc.append(b)
+	}
+	return b
+}
+
+// Errors of ioMsg.Parse are fixed values, since a request may fail on the data
+// path.
+var (
+	errMsgShort = fmt.Errorf("%w: a request's message reaches beyond its chunk", ErrWire)
+	errMsgType  = fmt.Errorf("%w: a request is neither WRITE nor READ", ErrWire)
+	errMsgSG    = fmt.Errorf("%w: a READ with other than one target, or with flags", ErrWire)
+)
+
+// Parse reads the message from b, which may be memory that the peer still
+// changes: each field is read once.
+func (m *ioMsg) Parse(b []byte) error {
+	if len(b) < writeMsgLen {
+		return errMsgShort
+	}
+	m.Type = le.Uint16(b)
+	m.UsrLen = le.Uint16(b[2:])
+	switch m.Type {
+	case msgWrite:
+		m.Desc = sgDesc{}
+		return nil
+	case msgRead:
+		if len(b) < readMsgLen {
+			return errMsgShort
+		}
+		if le.Uint16(b[4:]) != 0 || le.Uint16(b[6:]) != 1 {
+			return errMsgSG
+		}
+		m.Desc = parseSG(b[8:])
+		return nil
+	}
+	return errMsgType
+}
