@@ -102,6 +102,7 @@ func (r *Reader) receive(fd uintptr) {
 			r.msg.Iov = nil
 		}
 		if r.errno != unix.EINTR {
+			recvBarrier()
 			r.n = int(n)
 			return
 		}

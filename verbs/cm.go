@@ -1,0 +1,301 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"sync"
+
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// DialConfig says where and how Dial connects.
+type DialConfig struct {
+	Remote    netip.AddrPort
+	Transport *transport.Config
+	MPA       mpa.Config // its IRD, ORD and PeerToPeer come from the QPConfig
+}
+
+// RejectedError says that the peer refused the stream in MPA start-up (RFC 5044
+// section 7.1). PrivateData is what it said.
+type RejectedError struct {
+	Remote      netip.AddrPort
+	PrivateData []byte
+	Err         error
+}
+
+func (e *RejectedError) Error() string {
+	return fmt.Sprintf("verbs: connect to %v: the peer refused the stream: %v", e.Remote, e.Err)
+}
+
+func (e *RejectedError) Unwrap() error { return e.Err }
+
+// Dial connects to a listener and returns a queue pair of pd whose stream is
+// up, with the private data of the peer's answer. prepare, which may be nil, is
+// called with the queue pair before anything can arrive: the place to post
+// receives. Against a peer that knows only MPA revision 1 a second connection
+// is made with that (RFC 6581 section 10), and prepare is called again.
+func (u *ULP) Dial(ctx context.Context, pd *PD, cfg QPConfig, dial DialConfig, prepare func(*QP) error) (*QP, []byte, error) {
+	if pd.ulp != u {
+		return nil, nil, fmt.Errorf("verbs: dial as ULP %s with a protection domain of ULP %s", u.name, pd.ulp.name)
+	}
+	for rev := dial.MPA.Revision; ; rev = 1 {
+		dial.MPA.Revision = rev
+		qp, private, err := u.dial(ctx, pd, cfg, &dial, prepare)
+		if err == nil || rev == 1 || !mpa.RetryRevision1(err) {
+			return qp, private, err
+		}
+	}
+}
+
+// dial makes one attempt.
+func (u *ULP) dial(ctx context.Context, pd *PD, cfg QPConfig, dial *DialConfig, prepare func(*QP) error) (*QP, []byte, error) {
+	conn, err := transport.Dial(ctx, dial.Remote, dial.Transport)
+	if err != nil {
+		return nil, nil, err
+	}
+	qp, err := newQP(pd, cfg, conn.Protection().Peer())
+	if err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	fail := func(err error) (*QP, []byte, error) {
+		qp.discard()
+		conn.Close()
+		return nil, nil, err
+	}
+	qp.conn = conn
+	if prepare != nil {
+		if err := prepare(qp); err != nil {
+			return fail(err)
+		}
+	}
+	mc := dial.MPA
+	mc.IRD, mc.ORD = depth(cfg.IRD), depth(cfg.ORD)
+	if mc.Pool == nil {
+		mc.Pool = u.dev.pool
+	}
+	mc.EMSS = conn.RefreshEMSS
+	m, err := mpa.Client(ctx, conn, &mc)
+	if err != nil {
+		var rej *mpa.RejectedError
+		if errors.As(err, &rej) {
+			err = &RejectedError{Remote: dial.Remote, PrivateData: rej.PrivateData, Err: err}
+		} else {
+			err = fmt.Errorf("verbs: connect to %v: %w", dial.Remote, err)
+		}
+		return fail(err)
+	}
+	if err := qp.start(m, conn, int(m.IRD()), int(m.ORD())); err != nil {
+		m.Close()
+		return fail(err)
+	}
+	return qp, m.PrivateData(), nil
+}
+
+// depth is an IRD or ORD as mpa.Config wants it.
+func depth(n int) uint16 {
+	if n == 0 {
+		return mpa.DepthNone
+	}
+	return uint16(n)
+}
+
+// ListenConfig says how a Listener takes connections.
+type ListenConfig struct {
+	Transport *transport.Config
+	MPA       mpa.Config // its IRD and ORD come from the QPConfig given to Accept
+	Backlog   int        // requests that wait for Accept, 0 for 128
+	// OnFailed is told of connections that failed in MPA start-up. It must not
+	// block.
+	OnFailed func(transport.Flow, error)
+}
+
+// Listener takes streams. Slow or silent clients hold up nobody else.
+type Listener struct {
+	dev   *Device
+	ln    *transport.Listener
+	cfg   ListenConfig
+	ready chan *ConnRequest
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	slots  chan struct{} // one for each connection in start-up
+}
+
+// Listen listens on local for streams to any ULP of the device.
+func (d *Device) Listen(ctx context.Context, local netip.AddrPort, cfg ListenConfig) (*Listener, error) {
+	if cfg.Backlog <= 0 {
+		cfg.Backlog = defaultBacklog
+	}
+	if cfg.MPA.StartupTimeout <= 0 {
+		cfg.MPA.StartupTimeout = defaultStartup
+	}
+	if cfg.MPA.Pool == nil {
+		cfg.MPA.Pool = d.pool
+	}
+	ln, err := transport.Listen(ctx, local, cfg.Transport)
+	if err != nil {
+		return nil, err
+	}
+	l := &Listener{dev: d, ln: ln, cfg: cfg, ready: make(chan *ConnRequest, cfg.Backlog), slots: make(chan struct{}, maxStarting)}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		ln.Close()
+		return nil, ErrClosed
+	}
+	d.lns[l] = struct{}{}
+	d.mu.Unlock()
+	l.wg.Add(1)
+	go l.run()
+	return l, nil
+}
+
+// Addr is the address listened on.
+func (l *Listener) Addr() netip.AddrPort { return l.ln.Addr() }
+
+func (l *Listener) run() {
+	defer l.wg.Done()
+	for {
+		select {
+		case l.slots <- struct{}{}:
+		case <-l.ctx.Done():
+			return
+		}
+		conn, err := l.ln.Accept(l.ctx)
+		if err != nil {
+			return
+		}
+		l.wg.Add(1)
+		go l.startup(conn)
+	}
+}
+
+// startup reads one connection's MPA request.
+func (l *Listener) startup(conn *transport.Conn) {
+	defer l.wg.Done()
+	defer func() { <-l.slots }()
+	mc := l.cfg.MPA
+	mc.EMSS = conn.RefreshEMSS
+	req, err := mpa.Server(l.ctx, conn, &mc)
+	if err != nil {
+		conn.Close()
+		l.failed(conn.Flow(), err)
+		return
+	}
+	select {
+	case l.ready <- &ConnRequest{ln: l, conn: conn, req: req}:
+	default:
+		conn.Close()
+		l.failed(conn.Flow(), fmt.Errorf("verbs: %d streams wait to be accepted already", l.cfg.Backlog))
+	}
+}
+
+func (l *Listener) failed(f transport.Flow, err error) {
+	if l.cfg.OnFailed != nil && l.ctx.Err() == nil {
+		l.cfg.OnFailed(f, err)
+	}
+}
+
+// Accept waits for the next stream whose protection has been proved and whose
+// MPA request has been read. After Close it returns ErrClosed.
+func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
+	select {
+	case r := <-l.ready:
+		return r, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.ctx.Done():
+		return nil, ErrClosed
+	}
+}
+
+// Close stops listening and drops the connections that were not accepted. Live
+// streams stay. It is idempotent.
+func (l *Listener) Close() error {
+	l.cancel()
+	l.ln.Close()
+	l.wg.Wait()
+	l.dev.mu.Lock()
+	delete(l.dev.lns, l)
+	l.dev.mu.Unlock()
+	for {
+		select {
+		case r := <-l.ready:
+			r.conn.Close()
+		default:
+			return nil
+		}
+	}
+}
+
+// ConnRequest is a peer that wants a stream. It is answered by Accept or Reject.
+type ConnRequest struct {
+	ln   *Listener
+	conn *transport.Conn
+	req  *mpa.Request
+}
+
+// PrivateData is what the peer's ULP sent with its request.
+func (r *ConnRequest) PrivateData() []byte { return r.req.PrivateData }
+
+// Peer is the identity of the peer, as the Protector proved it.
+func (r *ConnRequest) Peer() transport.Identity { return r.conn.Protection().Peer() }
+
+// Flow is the connection's flow.
+func (r *ConnRequest) Flow() transport.Flow { return r.conn.Flow() }
+
+// Protection is what guards the connection.
+func (r *ConnRequest) Protection() transport.Protection { return r.conn.Protection() }
+
+// Accept answers with private data and returns a queue pair of pd whose stream
+// is up. prepare, which may be nil, is called with the queue pair before the
+// answer is sent: the place to post receives.
+func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg QPConfig, private []byte, prepare func(*QP) error) (*QP, error) {
+	qp, err := newQP(pd, cfg, r.Peer())
+	if err != nil {
+		var q *QuotaError
+		if errors.As(err, &q) {
+			r.ln.dev.events.emit(Event{Kind: EventQuotaExceeded, Peer: r.Peer(), Flow: r.Flow(), Err: err})
+		}
+		return nil, err
+	}
+	fail := func(err error) (*QP, error) {
+		qp.discard()
+		r.conn.Close()
+		return nil, err
+	}
+	qp.conn = r.conn
+	if prepare != nil {
+		if err := prepare(qp); err != nil {
+			qp.discard()
+			return nil, err
+		}
+	}
+	m, err := r.req.Accept(ctx, mpa.AcceptOptions{PrivateData: private, IRD: depth(cfg.IRD), ORD: depth(cfg.ORD)})
+	if err != nil {
+		return fail(err)
+	}
+	if err := qp.start(m, r.conn, int(m.IRD()), int(m.ORD())); err != nil {
+		m.Close()
+		return fail(err)
+	}
+	return qp, nil
+}
+
+// Reject refuses the stream, telling the peer private, and closes the
+// connection.
+func (r *ConnRequest) Reject(ctx context.Context, private []byte) error {
+	err := r.req.Reject(ctx, private)
+	r.conn.Close()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,194 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/iwarptest"
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeConn stands for a protected connection under an in-memory LLP.
+type fakeConn struct{ peer transport.Identity }
+
+func (f fakeConn) Flow() transport.Flow             { return transport.Flow{Protocol: transport.ProtoTCP} }
+func (f fakeConn) Protection() transport.Protection { return f }
+func (f fakeConn) Peer() transport.Identity         { return f.peer }
+func (f fakeConn) Paused() bool                     { return false }
+func (f fakeConn) Kind() string                     { return "memory" }
+func (f fakeConn) Release()                         {}
+
+// end is one side of a pair under test.
+type end struct {
+	t   *testing.T
+	dev *Device
+	ulp *ULP
+	pd  *PD
+	cq  *CQ
+	qp  *QP
+	cfg QPConfig
+}
+
+func newEnd(t *testing.T, cfg Config) *end {
+	t.Helper()
+	e := &end{t: t}
+	var err error
+	if e.dev, err = Open(cfg); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.dev.Close() })
+	if e.ulp, err = e.dev.NewULP("test", Quota{}); err != nil {
+		t.Fatal(err)
+	}
+	if e.pd, err = e.ulp.AllocPD(); err != nil {
+		t.Fatal(err)
+	}
+	if e.cq, err = e.ulp.CreateCQ(1024, nil); err != nil {
+		t.Fatal(err)
+	}
+	e.cfg = QPConfig{SendCQ: e.cq, RecvCQ: e.cq, MaxSend: 64, MaxRecv: 64, IRD: 4, ORD: 4}
+	return e
+}
+
+// startOn joins e to an LLP without a connection manager.
+func (e *end) startOn(l ddp.LLP) {
+	e.t.Helper()
+	qp, err := newQP(e.pd, e.cfg, "peer")
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	if err := qp.start(l, fakeConn{"peer"}, e.cfg.IRD, e.cfg.ORD); err != nil {
+		e.t.Fatal(err)
+	}
+	e.qp = qp
+}
+
+func (e *end) mr(n int, a Access) *MR {
+	e.t.Helper()
+	mr, err := e.pd.RegisterMR(make([]byte, n), a)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return mr
+}
+
+func (e *end) post(wr SendWR) {
+	e.t.Helper()
+	if err := e.qp.PostSend(&wr); err != nil {
+		e.t.Fatalf("post: %v", err)
+	}
+}
+
+func (e *end) recv(wr RecvWR) {
+	e.t.Helper()
+	if err := e.qp.PostRecv(wr); err != nil {
+		e.t.Fatalf("post a receive: %v", err)
+	}
+}
+
+// next waits for the next completion.
+func (e *end) next() WC {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var wcs [1]WC
+	for e.cq.Poll(wcs[:]) == 0 {
+		if err := e.cq.Wait(ctx); err != nil {
+			e.t.Fatalf("no completion: %v; stream: %v", err, e.qp.Err())
+		}
+	}
+	return wcs[0]
+}
+
+func (e *end) wantOK(op WCOp) WC {
+	e.t.Helper()
+	wc := e.next()
+	if wc.Op != op || wc.Err != nil {
+		e.t.Fatalf("completion %v, %v; want %v without error", wc.Op, wc.Err, op)
+	}
+	return wc
+}
+
+// wantEnd waits for the stream's end and returns its reason.
+func (e *end) wantEnd() error {
+	e.t.Helper()
+	select {
+	case <-e.qp.Done():
+		return e.qp.Err()
+	case <-time.After(20 * time.Second):
+		e.t.Fatal("the stream does not end")
+		return nil
+	}
+}
+
+func memPair(o iwarptest.Options) func(t *testing.T, a, b *end) {
+	return func(t *testing.T, a, b *end) {
+		la, lb := iwarptest.Pair(o)
+		a.startOn(la)
+		b.startOn(lb)
+	}
+}
+
+func tcpPair(client, server mpa.Config) func(t *testing.T, a, b *end) {
+	return func(t *testing.T, a, b *end) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		tc := &transport.Config{Protector: transport.LoopbackOnly()}
+		ln, err := b.dev.Listen(ctx, netip.MustParseAddrPort("127.0.0.1:0"), ListenConfig{Transport: tc, MPA: server})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		accepted := make(chan error, 1)
+		go func() {
+			cr, err := ln.Accept(ctx)
+			if err == nil {
+				b.qp, err = cr.Accept(ctx, b.pd, b.cfg, []byte("welcome"), nil)
+			}
+			accepted <- err
+		}()
+		client.PrivateData = []byte("hello")
+		qp, private, err := a.ulp.Dial(ctx, a.pd, a.cfg, DialConfig{Remote: ln.Addr(), Transport: tc, MPA: client}, nil)
+		if err := errors.Join(err, <-accepted); err != nil {
+			t.Fatal(err)
+		}
+		if string(private) != "welcome" {
+			t.Errorf("private data %q", private)
+		}
+		a.qp = qp
+	}
+}
+
+// llps are the lower layers that every conformance test runs over.
+var llps = []struct {
+	name string
+	pair func(t *testing.T, a, b *end)
+}{
+	{"memory", memPair(iwarptest.Options{})},
+	{"memory direct", memPair(iwarptest.Options{Direct: true, MULPDU: 128})},
+	{"MPA with CRC", tcpPair(mpa.Config{}, mpa.Config{})},
+	{"MPA without CRC", tcpPair(mpa.Config{CRC: mpa.CRCAvoid}, mpa.Config{CRC: mpa.CRCAvoid})},
+	{"MPA large FPDUs", tcpPair(mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}, mpa.Config{LargeFPDU: mpa.MaxLargeFPDU})},
+	{"MPA large FPDUs without CRC", tcpPair(mpa.Config{LargeFPDU: mpa.MaxLargeFPDU, CRC: mpa.CRCAvoid}, mpa.Config{LargeFPDU: mpa.MaxLargeFPDU, CRC: mpa.CRCAvoid})},
+}
+
+// overEachLLP runs f on a connected pair over each lower layer.
+func overEachLLP(t *testing.T, f func(t *testing.T, a, b *end)) {
+	for _, l := range llps {
+		t.Run(l.name, func(t *testing.T) {
+			a, b := newEnd(t, Config{}), newEnd(t, Config{})
+			l.pair(t, a, b)
+			f(t, a, b)
+		})
+	}
+}

@@ -1,0 +1,63 @@
+package verbs
+
+import (
+	"time"
+
+	"github.com/ironwarp/ironwarp/rdmap"
+)
+
+const (
+	// MaxSGE is the number of scatter/gather elements of a work request.
+	MaxSGE = rdmap.MaxSGE
+
+	// maxQueueDepth bounds one queue of a queue pair; a deeper one would only
+	// hide that the consumer does not keep up.
+	maxQueueDepth = 1 << 16
+
+	// maxCQDepth bounds a completion queue: every queue of 64 busy queue pairs.
+	maxCQDepth = 1 << 22
+
+	// maxMRLen bounds one memory region in bytes: RDMAP lengths are 32 bits
+	// wide (RFC 5040 section 4.4), so a larger one could not be read at once.
+	maxMRLen = 1<<32 - 1
+
+	// handlerBatch is how many completions a handler is given at once. It is
+	// what one 256 KiB read of 4 KiB messages can bring.
+	handlerBatch = 64
+
+	// initialCQ is the starting size of a completion queue's ring, which grows
+	// to its depth as needed.
+	initialCQ = 16
+
+	// initialRecv is the starting size of a receive queue's ring, likewise.
+	initialRecv = 4
+
+	// maxReadDepth bounds IRD and ORD: 14 bits carry them in MPA's start-up
+	// (RFC 6581 section 9), with one value reserved.
+	maxReadDepth = 1<<14 - 2
+
+	// eventDepth bounds the asynchronous event queue (RFC 5042 section 2.2.7).
+	eventDepth = 1024
+
+	// defaultStartup bounds MPA start-up, on either side.
+	defaultStartup = 10 * time.Second
+
+	// defaultBacklog bounds connections that are past MPA's request and wait
+	// for Accept.
+	defaultBacklog = 128
+
+	// maxStarting bounds connections of a listener in MPA start-up.
+	maxStarting = 256
+)
+
+// DefaultLimits are a Device's limits when Config leaves them at 0. They are
+// sized for a storage host: 10,000 streams, memory for their buffers.
+var defaultLimits = Limits{
+	Streams:      16384,
+	PDs:          1024,
+	MRs:          1 << 20,
+	Bytes:        64 << 30,
+	CQEntries:    1 << 24,
+	QueueEntries: 1 << 24,
+	IRRQEntries:  1 << 20,
+}

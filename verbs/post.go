@@ -1,0 +1,226 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ironwarp/ironwarp/rdmap"
+)
+
+// ErrQueueFull is returned by a post to a queue that is at its depth.
+var ErrQueueFull = errors.New("verbs: work queue full")
+
+// SGE is a piece of registered local memory: Len bytes at Off of the region's
+// memory (not of its current window).
+type SGE struct {
+	MR  *MR
+	Off uint32
+	Len uint32
+}
+
+// Opcode is the kind of a send work request.
+type Opcode uint8
+
+// The operations. OpSend with an InvalidateSTag is a Send with Invalidate.
+const (
+	OpSend Opcode = iota + 1
+	OpWrite
+	OpRead
+	OpImmediate // 8 bytes, consumes a receive of the peer (RFC 7306 section 6)
+	OpFetchAdd  // RFC 7306 section 5.1.1
+	OpCmpSwap   // RFC 7306 section 5.1.2
+)
+
+// Flags modify a send work request.
+type Flags uint8
+
+// The flags.
+const (
+	Signaled  Flags = 1 << iota // completes with a WC; errors always do
+	Solicited                   // the receiver's completion is marked (RFC 5040 section 4.3)
+	Fence                       // starts only when earlier Reads and Atomics are done
+	More                        // more posts follow at once: do not start sending yet
+	Inline                      // the source is copied at once and free when the post returns
+)
+
+// SendWR is a send work request. It is copied by the post.
+type SendWR struct {
+	ID             uint64
+	Op             Opcode
+	Flags          Flags
+	SGL            []SGE  // source of Sends and Writes, sink of a Read or (8 bytes, optional) of an Atomic
+	RemoteSTag     uint32 // of Writes, Reads, Atomics
+	RemoteTO       uint64
+	Invalidate     bool   // OpSend: invalidate InvalidateSTag at the peer
+	InvalidateSTag uint32 //
+	Imm            uint64 // OpImmediate
+	Add, AddMask   uint64 // OpFetchAdd; or what to swap in and its mask, OpCmpSwap
+	Compare        uint64 // OpCmpSwap
+	CompareMask    uint64
+}
+
+// RecvWR is a receive work request. It is copied by the post.
+type RecvWR struct {
+	ID  uint64
+	SGL []SGE // empty: takes Immediate Data and zero-length Sends
+}
+
+var errNotStarted = errors.New("verbs: post a send on a queue pair without a stream")
+
+// PostSend posts a send work request. It never blocks: what the connection does
+// not take at once is sent by the stream's own goroutine.
+func (qp *QP) PostSend(wr *SendWR) error {
+	if qp.stream == nil {
+		return errNotStarted
+	}
+	kind, err := qp.kindOf(wr)
+	if err != nil {
+		return err
+	}
+	total, err := qp.checkSGL(wr.SGL, wr.Op == OpRead || wr.Op == OpFetchAdd || wr.Op == OpCmpSwap)
+	if err != nil {
+		return err
+	}
+	op, err := qp.stream.Reserve()
+	if err != nil {
+		if errors.Is(err, rdmap.ErrQueueFull) {
+			return ErrQueueFull
+		}
+		return err
+	}
+	op.Kind, op.ID = kind, wr.ID
+	op.Signaled, op.Fence = wr.Flags&Signaled != 0, wr.Flags&Fence != 0
+	op.STag, op.TO, op.Imm, op.Len = wr.RemoteSTag, wr.RemoteTO, wr.Imm, total
+	switch wr.Op {
+	case OpSend:
+		op.STag = wr.InvalidateSTag
+	case OpFetchAdd:
+		op.Atomic = rdmap.AtomicRequest{Op: rdmap.AtomicFetchAdd, AddSwap: wr.Add, AddSwapMask: wr.AddMask, CompareMask: ^uint64(0)}
+	case OpCmpSwap:
+		op.Atomic = rdmap.AtomicRequest{Op: rdmap.AtomicCmpSwap, AddSwap: wr.Add, AddSwapMask: wr.AddMask, Compare: wr.Compare, CompareMask: wr.CompareMask}
+	}
+	for i, e := range wr.SGL {
+		op.SGL[i] = e.MR.buf[e.Off : e.Off+e.Len]
+	}
+	op.N = len(wr.SGL)
+	if wr.Flags&Inline != 0 && wr.Op != OpRead {
+		op.CopyInline()
+	} else {
+		for i, e := range wr.SGL {
+			e.MR.refs.Add(1)
+			op.Ref[i] = (*ref)(e.MR)
+		}
+	}
+	qp.stream.Commit(wr.Flags&More != 0)
+	return nil
+}
+
+// Flush starts sending what was posted with More.
+func (qp *QP) Flush() { qp.stream.Flush() }
+
+func (qp *QP) kindOf(wr *SendWR) (rdmap.Opcode, error) {
+	switch wr.Op {
+	case OpSend:
+		k := rdmap.OpSend
+		if wr.Invalidate {
+			k = rdmap.OpSendInvalidate
+		}
+		if wr.Flags&Solicited != 0 {
+			k += rdmap.OpSendSE - rdmap.OpSend
+		}
+		return k, nil
+	case OpWrite:
+		return rdmap.OpWrite, nil
+	case OpRead, OpFetchAdd, OpCmpSwap:
+		if qp.stream.ORD() == 0 {
+			return 0, errors.New("verbs: post a Read or Atomic: the negotiated ORD is 0, the peer accepts none")
+		}
+		if wr.Op == OpRead {
+			return rdmap.OpReadRequest, nil
+		}
+		return rdmap.OpAtomicRequest, nil
+	case OpImmediate:
+		if len(wr.SGL) > 0 {
+			return 0, errors.New("verbs: post Immediate Data: it carries Imm and no SGL")
+		}
+		if wr.Flags&Solicited != 0 {
+			return rdmap.OpImmediateSE, nil
+		}
+		return rdmap.OpImmediate, nil
+	}
+	return 0, fmt.Errorf("verbs: post a send work request: unknown operation %d", wr.Op)
+}
+
+// checkSGL checks local memory to the byte and returns its size. written: the
+// operation stores into it.
+func (qp *QP) checkSGL(sgl []SGE, written bool) (total uint32, err error) {
+	if len(sgl) > MaxSGE {
+		return 0, fmt.Errorf("verbs: post %d scatter/gather elements: %d are possible", len(sgl), MaxSGE)
+	}
+	var sum uint64
+	for i, e := range sgl {
+		switch {
+		case e.MR == nil:
+			return 0, fmt.Errorf("verbs: scatter/gather element %d names no memory region", i)
+		case e.MR.pd != qp.pd: // R31
+			return 0, fmt.Errorf("verbs: scatter/gather element %d: the memory region belongs to another protection domain", i)
+		case uint64(e.Off)+uint64(e.Len) > uint64(len(e.MR.buf)):
+			return 0, fmt.Errorf("verbs: scatter/gather element %d: %d bytes at %d of a region of %d", i, e.Len, e.Off, len(e.MR.buf))
+		case written && !e.MR.local:
+			return 0, fmt.Errorf("verbs: scatter/gather element %d: the memory region has no LocalWrite right", i)
+		}
+		sum += uint64(e.Len)
+	}
+	if sum > rdmap.MaxMessageLen {
+		return 0, fmt.Errorf("verbs: a message of %d bytes: %d are possible", sum, rdmap.MaxMessageLen)
+	}
+	return uint32(sum), nil
+}
+
+// PostRecv posts a receive. Receives may be posted before the stream is up.
+func (qp *QP) PostRecv(wr RecvWR) error {
+	total, err := qp.checkSGL(wr.SGL, true)
+	if err != nil {
+		return err
+	}
+	q := &qp.rq
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return fmt.Errorf("verbs: post a receive: %w", ErrClosed)
+	}
+	r := q.reserve()
+	if r == nil {
+		return ErrQueueFull
+	}
+	*r = rdmap.RecvBuffer{ID: wr.ID, N: len(wr.SGL), Len: total}
+	for i, e := range wr.SGL {
+		r.SGL[i] = e.MR.buf[e.Off : e.Off+e.Len]
+		e.MR.refs.Add(1)
+		r.Ref[i] = (*ref)(e.MR)
+	}
+	q.tail++
+	return nil
+}
+
+// reserve returns the slot at tail, growing the ring if need be; nil: full.
+func (q *recvQueue) reserve() *rdmap.RecvBuffer {
+	used := int(q.tail - q.head)
+	if used >= q.max {
+		return nil
+	}
+	if used == len(q.slots) {
+		n := min(q.max, max(initialRecv, 2*used))
+		slots := make([]*rdmap.RecvBuffer, n)
+		for i := q.head; i < q.tail; i++ {
+			slots[i%uint64(n)] = q.slots[i%uint64(used)]
+		}
+		for i := range slots {
+			if slots[i] == nil {
+				slots[i] = new(rdmap.RecvBuffer)
+			}
+		}
+		q.slots = slots
+	}
+	return q.slots[q.tail%uint64(len(q.slots))]
+}

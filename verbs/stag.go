@@ -1,0 +1,158 @@
+package verbs
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+)
+
+// stagTable maps STags to memory regions. Lookups take no lock: linear probing
+// over atomic slots. Writers hold mu and make the sequence odd while they move
+// entries, so that a lookup can tell whether to look again.
+type stagTable struct {
+	seq atomic.Uint64
+	tab atomic.Pointer[stagSlots]
+
+	mu   sync.Mutex
+	live int
+	rnd  []byte // random bytes not yet used
+	pool [4096]byte
+}
+
+type stagSlots struct {
+	mask  uint32
+	slots []stagSlot
+}
+
+type stagSlot struct {
+	key atomic.Uint32 // 0: free
+	mr  atomic.Pointer[MR]
+}
+
+const minSTagSlots = 64
+
+func newSTagSlots(n int) *stagSlots {
+	return &stagSlots{mask: uint32(n - 1), slots: make([]stagSlot, n)}
+}
+
+func (t *stagTable) init() { t.tab.Store(newSTagSlots(minSTagSlots)) }
+
+// find returns the region of stag, nil if there is none. The caller must check
+// under a pin that the region still has this STag.
+func (t *stagTable) find(stag uint32) *MR {
+	if stag == 0 {
+		return nil
+	}
+	for {
+		seq := t.seq.Load()
+		s := t.tab.Load()
+		var mr *MR
+		for i := stag & s.mask; ; i = (i + 1) & s.mask {
+			switch s.slots[i].key.Load() {
+			case stag:
+				mr = s.slots[i].mr.Load()
+			case 0:
+				mr = nil
+			default:
+				continue
+			}
+			break
+		}
+		if seq&1 == 0 && t.seq.Load() == seq {
+			return mr
+		}
+	}
+}
+
+// insert gives mr a fresh random STag (RFC 5042 section 6.1.1) that no region
+// has, enters it and returns it.
+func (t *stagTable) insert(mr *MR) uint32 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.tab.Load()
+	if 2*(t.live+1) > len(s.slots) {
+		s = t.grow(s)
+	}
+	for {
+		stag := t.random()
+		i := stag & s.mask
+		for {
+			k := s.slots[i].key.Load()
+			if k == 0 || k == stag {
+				break
+			}
+			i = (i + 1) & s.mask
+		}
+		if stag == 0 || s.slots[i].key.Load() == stag {
+			continue
+		}
+		s.slots[i].mr.Store(mr)
+		s.slots[i].key.Store(stag)
+		t.live++
+		return stag
+	}
+}
+
+func (t *stagTable) grow(old *stagSlots) *stagSlots {
+	s := newSTagSlots(2 * len(old.slots))
+	for j := range old.slots {
+		k := old.slots[j].key.Load()
+		if k == 0 {
+			continue
+		}
+		i := k & s.mask
+		for s.slots[i].key.Load() != 0 {
+			i = (i + 1) & s.mask
+		}
+		s.slots[i].mr.Store(old.slots[j].mr.Load())
+		s.slots[i].key.Store(k)
+	}
+	t.seq.Add(1)
+	t.tab.Store(s)
+	t.seq.Add(1)
+	return s
+}
+
+// remove takes stag out and closes the gap that it leaves in its run.
+func (t *stagTable) remove(stag uint32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.tab.Load()
+	i := stag & s.mask
+	for s.slots[i].key.Load() != stag {
+		if s.slots[i].key.Load() == 0 {
+			return
+		}
+		i = (i + 1) & s.mask
+	}
+	t.seq.Add(1)
+	for j := (i + 1) & s.mask; ; j = (j + 1) & s.mask {
+		k := s.slots[j].key.Load()
+		if k == 0 {
+			break
+		}
+		if home := k & s.mask; (j-home)&s.mask >= (j-i)&s.mask {
+			s.slots[i].key.Store(0)
+			s.slots[i].mr.Store(s.slots[j].mr.Load())
+			s.slots[i].key.Store(k)
+			i = j
+		}
+	}
+	s.slots[i].key.Store(0)
+	s.slots[i].mr.Store(nil)
+	t.live--
+	t.seq.Add(1)
+}
+
+// random draws 32 bits from the system's CSPRNG, 4 KiB at a time.
+func (t *stagTable) random() uint32 {
+	if len(t.rnd) < 4 {
+		rand.Read(t.pool[:])
+		t.rnd = t.pool[:]
+	}
+	v := binary.LittleEndian.Uint32(t.rnd)
+	clear(t.rnd[:4])
+	t.rnd = t.rnd[4:]
+	return v
+}
