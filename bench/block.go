@@ -95,6 +95,7 @@ type blockServer struct {
 }
 
 var blockServers = map[string]func(ctx context.Context, b *bench, dir, image string) (*blockServer, error){
+	"ironwarp": startDaemons,
 	"qemu-nbd": startQemuNBD,
 	"nbdkit":   startNBDKit,
 }

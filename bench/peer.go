@@ -82,15 +82,55 @@ func selfCPU() (time.Duration, error) {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano()), nil
 }
 
-// roles are the servers that startPeer can start. A server returns where it
-// listens and runs until its process ends.
-var roles = map[string]func(ctx context.Context) (addr string, err error){
-	"tcp": serveTCP,
+// servers are what startPeer can start. A server returns where it listens and
+// runs until its process ends.
+var servers = map[string]func(ctx context.Context) (addr string, err error){
+	"tcp":       serveTCP,
+	"rdma":      func(ctx context.Context) (string, error) { return serveRDMA(ctx, false) },
+	"rdma-1460": func(ctx context.Context) (string, error) { return serveRDMA(ctx, true) },
 }
 
-// serveRole runs a peer's side until standard input ends.
+func serveRDMA(ctx context.Context, clamp bool) (string, error) {
+	s, err := startRDMAServer(ctx, clamp)
+	if err != nil {
+		return "", err
+	}
+	return s.ln.Addr().String(), nil
+}
+
+// measurements are what measureApart can run: a process of its own measures
+// itself and prints metrics.
+var measurements = map[string]func(ctx context.Context) (metrics, error){
+	"idle":   measureIdle,
+	"allocs": measureAllocs,
+}
+
+// measureApart runs a measurement in a process of its own.
+func measureApart(ctx context.Context, role string) (metrics, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, "-role", role)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("the %s process: %w", role, err)
+	}
+	var m metrics
+	return m, json.Unmarshal(out, &m)
+}
+
+// serveRole runs a peer's side until standard input ends, or a measurement.
 func serveRole(ctx context.Context, role string) error {
-	serve, ok := roles[role]
+	if measure, ok := measurements[role]; ok {
+		m, err := measure(ctx)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(m)
+	}
+	serve, ok := servers[role]
 	if !ok {
 		return fmt.Errorf("no role %q", role)
 	}

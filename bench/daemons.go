@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// startDaemons starts two daemons that are loopback peers. One exports image,
+// the other attaches it and serves it to fio on an NBD socket.
+func startDaemons(ctx context.Context, b *bench, dir, image string) (*blockServer, error) {
+	if _, err := os.Stat(b.ironwarp); err != nil {
+		return nil, fmt.Errorf("%w; `make bench` builds it", err)
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	var open closers
+	fail := func(err error) (*blockServer, error) { return nil, errors.Join(err, open.Close()) }
+	server := &daemon{name: "server", binary: b.ironwarp, dir: filepath.Join(dir, "server")}
+	client := &daemon{name: "client", binary: b.ironwarp, dir: filepath.Join(dir, "client")}
+	const peer = "  - {name: %s, address: %s, local_address: %s, port: %d, protection: loopback}\n"
+	for d, config := range map[*daemon]string{
+		server: "listen: {port: %d, addresses: [127.0.0.1]}\npeers:\n" + fmt.Sprintf(peer, "client", "127.0.0.2", "127.0.0.1", port) +
+			fmt.Sprintf("exports:\n  - {name: disk, path: %q, allow: [client]}\n", image),
+		client: "listen: {port: %d, addresses: [127.0.0.2]}\npeers:\n" + fmt.Sprintf(peer, "server", "127.0.0.1", "127.0.0.2", port),
+	} {
+		p, err := d.start(ctx, fmt.Sprintf(config, port))
+		if err != nil {
+			return fail(err)
+		}
+		open = append(open, p)
+	}
+	var at struct {
+		URI string `json:"nbd_uri"`
+	}
+	out, err := client.cli(ctx, "--json", "attach", "server/disk")
+	if err == nil {
+		err = json.Unmarshal(out, &at)
+	}
+	if err != nil {
+		return fail(fmt.Errorf("attach server/disk: %w\n%s%s", err, server.process.out.String(), client.process.out.String()))
+	}
+	return &blockServer{uri: at.URI, pids: []int{server.process.pid(), client.process.pid()}, closer: open}, nil
+}
+
+// daemon is one `ironwarp daemon` with all its files in a directory.
+type daemon struct {
+	name, binary, dir string
+	process           *process
+}
+
+func (d *daemon) start(ctx context.Context, config string) (*process, error) {
+	if err := os.Mkdir(d.dir, 0o700); err != nil {
+		return nil, err
+	}
+	file := filepath.Join(d.dir, "ironwarp.yaml")
+	config += fmt.Sprintf("state_dir: %[1]q\nruntime_dir: %[1]q\n", d.dir)
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		return nil, err
+	}
+	p, err := startProcess(d.binary, "daemon", "--config", file)
+	if err != nil {
+		return nil, err
+	}
+	d.process = p
+	if err := p.ready(ctx, func() error {
+		_, err := d.cli(ctx, "status")
+		return err
+	}); err != nil {
+		p.Close()
+		return nil, fmt.Errorf("%s: %w", d.name, err)
+	}
+	return p, nil
+}
+
+// cli runs the command line against the daemon.
+func (d *daemon) cli(ctx context.Context, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, d.binary, append([]string{"--socket", filepath.Join(d.dir, "ironwarp.sock")}, args...)...)
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("%w: %s", err, exit.Stderr)
+	}
+	return out, err
+}

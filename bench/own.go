@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// idleStreams is how many streams stand open while their memory is measured.
+const idleStreams = 1000
+
+// measureIdle opens idleStreams streams, both ends in this process, lets each
+// carry a message both ways, and reports what one end of one stream costs.
+func measureIdle(ctx context.Context) (metrics, error) {
+	s, err := startRDMAServer(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	dev, err := verbs.Open(verbs.Config{})
+	if err != nil {
+		return nil, err
+	}
+	defer dev.Close()
+	clients := make([]*rdmaClient, 0, idleStreams)
+	open := func(n int) error {
+		for len(clients) < n {
+			c := &rdmaClient{dev: dev}
+			if err := c.dial(ctx, s.ln.Addr().String(), rdmaEcho, largeCRC, 4<<10, nil); err != nil {
+				return fmt.Errorf("open stream %d: %w", len(clients), err)
+			}
+			clients = append(clients, c)
+			var wcs [8]verbs.WC
+			if err := c.sync(ctx, wcs[:]); err != nil {
+				return fmt.Errorf("stream %d: %w", len(clients), err)
+			}
+		}
+		return nil
+	}
+	// The first streams bring buffers and tables that all of them share.
+	const first = 20
+	if err := open(first); err != nil {
+		return nil, err
+	}
+	before, err := residentMemory()
+	if err != nil {
+		return nil, err
+	}
+	if err := open(first + idleStreams); err != nil {
+		return nil, err
+	}
+	after, err := residentMemory()
+	if err != nil {
+		return nil, err
+	}
+	runtime.KeepAlive(clients)
+	return metrics{"resident": (after - before) / idleStreams / 2}, nil
+}
+
+// residentMemory is VmRSS in bytes after everything that is free was returned.
+func residentMemory() (float64, error) {
+	debug.FreeOSMemory()
+	debug.FreeOSMemory()
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 64)
+			return kib * 1024, err
+		}
+	}
+	return 0, errors.New("/proc/self/status has no VmRSS")
+}
+
+// measureAllocs counts the memory allocations of both ends per operation.
+func measureAllocs(ctx context.Context) (metrics, error) {
+	s, err := startRDMAServer(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	const warm, counted = 20_000, 50_000
+	m := metrics{}
+	// count tells, as operations are done, when to begin and to end counting.
+	count := func(name string) func(n int) bool {
+		var before, after runtime.MemStats
+		return func(n int) bool {
+			switch n {
+			case warm:
+				runtime.ReadMemStats(&before)
+			case warm + counted:
+				runtime.ReadMemStats(&after)
+				m[name] = math.Floor(100*float64(after.Mallocs-before.Mallocs)/counted) / 100
+				return false
+			}
+			return n < warm+counted
+		}
+	}
+	addr := s.ln.Addr().String()
+	w, err := dialRDMA(ctx, addr, rdmaTarget, largeCRC, 64<<10, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	if _, err := w.writes(ctx, 64<<10, count("Write 64 KiB")); err != nil {
+		return nil, err
+	}
+	p := &pinger{size: 64, more: count("Send 64 B")}
+	pc, err := p.dial(ctx, addr, largeCRC)
+	if err != nil {
+		return nil, err
+	}
+	defer pc.Close()
+	if err := p.run(ctx); err != nil {
+		return nil, err
+	}
+	r := &reader{size: 4 << 10, more: count("Read 4 KiB")}
+	rc, err := r.dial(ctx, addr, largeCRC, 32)
+	if err != nil {
+		return nil, err
+	}
+	defer rc.Close()
+	return m, r.run(ctx, 32)
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// pinger sends a message, waits for it to come back, and sends the next, all
+// from the engine's goroutine: the way in which rtrs and the daemon use verbs.
+type pinger struct {
+	c     *rdmaClient
+	size  uint32
+	more  func(n int) bool
+	n     int
+	took  []time.Duration // nil: not wanted
+	start time.Time
+	ended chan error
+}
+
+// rdmaPingPong measures round trips of Sends of size bytes.
+func rdmaPingPong(srv *peer, v variant, size int) func(context.Context) (metrics, error) {
+	return func(ctx context.Context) (metrics, error) {
+		end := time.Now().Add(runTime)
+		p := &pinger{size: uint32(size), took: make([]time.Duration, 0, 1<<17), more: func(int) bool { return time.Now().Before(end) }}
+		c, err := p.dial(ctx, srv.addr, v)
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		if err := p.run(ctx); err != nil {
+			return nil, err
+		}
+		slices.Sort(p.took)
+		if len(p.took) == 0 {
+			return nil, fmt.Errorf("no round trip within %v", runTime)
+		}
+		return metrics{"p50": p.took[len(p.took)/2].Seconds(), "p99": p.took[len(p.took)*99/100].Seconds()}, nil
+	}
+}
+
+func (p *pinger) dial(ctx context.Context, addr string, v variant) (*rdmaClient, error) {
+	p.ended = make(chan error, 1)
+	c, err := dialRDMA(ctx, addr, rdmaEcho, v, 4<<10, p)
+	p.c = c
+	return c, err
+}
+
+// run plays until more says no.
+func (p *pinger) run(ctx context.Context) error {
+	if err := p.ping(); err != nil {
+		return err
+	}
+	select {
+	case err := <-p.ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *pinger) ping() error {
+	c := p.c
+	c.sge[0] = verbs.SGE{MR: c.mr, Off: echoSlot, Len: p.size}
+	c.wr = verbs.SendWR{Op: verbs.OpSend, Flags: verbs.Inline, SGL: c.sge[:]}
+	p.start = time.Now()
+	return c.qp.PostSend(&c.wr)
+}
+
+func (p *pinger) Completions(_ *verbs.CQ, wcs []verbs.WC) {
+	for i := range wcs {
+		wc := &wcs[i]
+		err := wc.Err
+		if err == nil && wc.Op == verbs.WCRecv {
+			p.n++
+			if p.took != nil {
+				p.took = append(p.took, time.Since(p.start))
+			}
+			p.c.sge[0] = verbs.SGE{MR: p.c.mr, Len: echoSlot}
+			err = wc.QP.PostRecv(verbs.RecvWR{ID: wc.ID, SGL: p.c.sge[:]})
+			switch {
+			case err != nil:
+			case p.more(p.n):
+				err = p.ping()
+			default:
+				p.end(nil)
+			}
+		}
+		if err != nil {
+			p.end(err)
+		}
+	}
+}
+
+func (p *pinger) end(err error) {
+	select {
+	case p.ended <- err:
+	default:
+	}
+}
+
+// reader keeps Reads outstanding from the engine's goroutine.
+type reader struct {
+	c           *rdmaClient
+	size        int
+	more        func(n int) bool
+	done        int
+	outstanding int
+	ended       chan error
+}
+
+// rdmaReads keeps depth Reads of size bytes outstanding.
+func rdmaReads(srv *peer, v variant, size, depth int) func(context.Context) (metrics, error) {
+	return func(ctx context.Context) (metrics, error) {
+		start := time.Now()
+		end := start.Add(runTime)
+		r := &reader{size: size, more: func(int) bool { return time.Now().Before(end) }}
+		c, err := r.dial(ctx, srv.addr, v, depth)
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		start = time.Now()
+		if err := r.run(ctx, depth); err != nil {
+			return nil, err
+		}
+		return metrics{"ops": float64(r.done) / time.Since(start).Seconds()}, nil
+	}
+}
+
+func (r *reader) dial(ctx context.Context, addr string, v variant, depth int) (*rdmaClient, error) {
+	r.ended = make(chan error, 1)
+	c, err := dialRDMA(ctx, addr, rdmaTarget, v, max(depth*r.size, 4<<10), r)
+	r.c = c
+	return c, err
+}
+
+func (r *reader) run(ctx context.Context, depth int) error {
+	// The first completion may come while these are still being posted.
+	r.outstanding = depth
+	var sge [1]verbs.SGE
+	for i := range depth {
+		wr := r.request(&sge, uint64(i))
+		if i < depth-1 {
+			wr.Flags |= verbs.More
+		}
+		if err := r.c.qp.PostSend(&wr); err != nil {
+			return err
+		}
+	}
+	select {
+	case err := <-r.ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *reader) request(sge *[1]verbs.SGE, slot uint64) verbs.SendWR {
+	sge[0] = verbs.SGE{MR: r.c.mr, Off: uint32(slot) * uint32(r.size), Len: uint32(r.size)}
+	return verbs.SendWR{ID: slot, Op: verbs.OpRead, Flags: verbs.Signaled, SGL: sge[:],
+		RemoteSTag: r.c.stag, RemoteTO: slot * uint64(r.size) % targetSize}
+}
+
+func (r *reader) Completions(_ *verbs.CQ, wcs []verbs.WC) {
+	posted := false
+	for i := range wcs {
+		wc := &wcs[i]
+		if wc.Op != verbs.WCRead {
+			continue
+		}
+		err := wc.Err
+		if err == nil {
+			r.done++
+			if r.more(r.done) {
+				r.c.wr = r.request(&r.c.sge, wc.ID)
+				r.c.wr.Flags |= verbs.More
+				err = wc.QP.PostSend(&r.c.wr)
+				posted = true
+			} else {
+				r.outstanding--
+			}
+		}
+		if err != nil || r.outstanding == 0 {
+			select {
+			case r.ended <- err:
+			default:
+			}
+		}
+	}
+	if posted {
+		r.c.qp.Flush()
+	}
+}
+
+// tcpHeader is what the timestamp option takes from each segment.
+const tcpHeader = 12
+
+// clampMSS makes a listener of this process announce such a TCP segment size
+// that FPDUs which fit the segments (RFC 5044 section 5) are 1460 bytes long.
+// Loopback's own would be 64 KiB.
+func clampMSS(addr netip.AddrPort) error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || on == 0 {
+			continue
+		}
+		name, err := unix.Getsockname(fd)
+		if err != nil {
+			continue
+		}
+		if in, ok := name.(*unix.SockaddrInet4); ok && in.Port == int(addr.Port()) {
+			return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, 1460+tcpHeader)
+		}
+	}
+	return fmt.Errorf("the listening socket of %v was not found", addr)
+}
