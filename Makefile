@@ -3,6 +3,8 @@
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -X main.version=$(VERSION)
+# The version comes from LDFLAGS; Go's own stamping fails in clones that belong to another user.
+BUILD := $(GO) build -trimpath -buildvcs=false
 
 # One place to move the linter's version; `go run` fetches exactly this one.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
@@ -17,23 +19,26 @@ need-go:
 
 build: need-go ## build bin/ironwarp
 	@mkdir -p bin
-	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ironwarp ./cmd/ironwarp
+	$(BUILD) -ldflags '$(LDFLAGS)' -o bin/ironwarp ./cmd/ironwarp
 
 test: need-go ## all tests that can run here; as root it installs what they need
 	@$(GO) run ./internal/tools/deps -optional test
 	@mkdir -p .cache
-	@$(GO) build -o .cache/testreport ./internal/tools/testreport
+	@$(BUILD) -o .cache/testreport ./internal/tools/testreport
 	@.cache/testreport -summary .cache/test-summary $(PKG)
 
 demo: need-go ## the main job on two hosts in namespaces, as root (ARGS=--keep to look around)
+	@[ "$$(id -u)" = 0 ] || { echo "make demo makes network namespaces and two strongSwans in them, which takes root: sudo make demo" >&2; exit 1; }
+	@$(GO) run ./internal/tools/deps demo
+	@$(MAKE) --no-print-directory -s build
 	@mkdir -p .cache
-	@$(GO) build -o .cache/demo ./integration/demo
+	@$(BUILD) -o .cache/demo ./integration/demo
 	@.cache/demo $(ARGS)
 
-bench: need-go ## the speed table beside its rivals (ROWS=regexp to choose)
+bench: need-go build ## the speed table beside its rivals (ROWS=regexp to choose)
 	@$(GO) run ./internal/tools/deps -optional bench
 	@mkdir -p .cache
-	@$(GO) build -o .cache/bench ./bench
+	@$(BUILD) -o .cache/bench ./bench
 	@.cache/bench -rows '$(ROWS)' $(ARGS)
 
 lint: need-go build ## gofmt, vet, staticcheck and the project's own checks

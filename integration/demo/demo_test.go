@@ -25,7 +25,7 @@ func TestSecureBlockLinkFromEndToEnd(t *testing.T) {
 		}
 	}
 	binary := filepath.Join(t.TempDir(), "ironwarp")
-	if out, err := exec.Command("go", "build", "-o", binary, "github.com/ironwarp/ironwarp/cmd/ironwarp").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "github.com/ironwarp/ironwarp/cmd/ironwarp").CombinedOutput(); err != nil {
 		t.Fatalf("build ironwarp: %v\n%s", err, out)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
