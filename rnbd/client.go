@@ -1,0 +1,179 @@
+package rnbd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"syscall"
+
+	"github.com/ironwarp/ironwarp/rtrs"
+)
+
+// ClientConfig describes a session with a server of exports.
+type ClientConfig struct {
+	// RTRS is the session. Its OnConnect and OnResend are set by Connect.
+	RTRS   rtrs.ClientConfig
+	Logger *slog.Logger
+}
+
+// Client is a session with a server of exports, in which disks are opened. All
+// methods are safe for concurrent use.
+type Client struct {
+	rt  *rtrs.Client
+	log *slog.Logger
+
+	mu     sync.Mutex
+	disks  []*Disk
+	closed bool
+
+	free ioPool
+}
+
+// Connect opens a session, see rtrs.Connect.
+func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Client{log: cfg.Logger}
+	cfg.RTRS.OnConnect = c.onConnect
+	cfg.RTRS.OnResend = onResend
+	if cfg.RTRS.Logger == nil {
+		cfg.RTRS.Logger = cfg.Logger
+	}
+	rt, err := rtrs.Connect(ctx, cfg.RTRS)
+	if err != nil {
+		return nil, err
+	}
+	c.rt = rt
+	return c, nil
+}
+
+// onConnect makes the server know what it may have forgotten. What concerns a
+// single disk does not keep the session from coming up.
+func (c *Client) onConnect(ctx context.Context, rt *rtrs.Client) error {
+	req, answer := sessInfo{Version: ProtoVersion}, make([]byte, sessInfoLen)
+	if err := rt.Control(ctx, req.Append(nil, msgSessInfo), answer); err != nil {
+		if errors.Is(err, syscall.EPROTONOSUPPORT) {
+			err = ErrVersion
+		}
+		return fmt.Errorf("rnbd: introduce the session: %w", err)
+	}
+	var rsp sessInfo
+	if err := rsp.Parse(answer, msgSessInfoRsp); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	disks := slices.Clone(c.disks)
+	c.mu.Unlock()
+	for _, d := range disks {
+		if err := d.reopen(ctx, rt); err != nil && (errors.Is(err, rtrs.ErrPathLost) || ctx.Err() != nil) {
+			return err
+		}
+	}
+	return nil
+}
+
+// open asks the server for a device.
+func open(ctx context.Context, rt *rtrs.Client, name string, access uint8) (rsp openRsp, err error) {
+	req, answer := openMsg{Access: access, Name: name}, make([]byte, openRspLen)
+	if err := rt.Control(ctx, req.Append(nil), answer); err != nil {
+		return rsp, openError(name, err)
+	}
+	if err := rsp.Parse(answer); err != nil {
+		return rsp, &OpenError{Export: name, Err: err}
+	}
+	return rsp, nil
+}
+
+// OpenOptions say how a disk is opened.
+type OpenOptions struct {
+	ReadOnly bool // also if the export can be written
+}
+
+// Open opens an export as a disk. The error is an *OpenError: of ErrNotFound or
+// ErrForbidden if the server says so.
+func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk, error) {
+	if err := CheckName(name); err != nil {
+		return nil, &OpenError{Export: name, Err: err}
+	}
+	d := &Disk{c: c, name: name, access: accessRW}
+	if opt.ReadOnly {
+		d.access = accessRO
+	}
+	// The disk is in the list before it is opened, so that a path that is lost
+	// meanwhile opens it again.
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, &OpenError{Export: name, Err: ErrClosed}
+	}
+	c.disks = append(c.disks, d)
+	c.mu.Unlock()
+	for {
+		err := d.reopen(ctx, c.rt)
+		if err == nil {
+			return d, nil
+		}
+		if !errors.Is(err, rtrs.ErrPathLost) {
+			c.forget(d)
+			return nil, err
+		}
+	}
+}
+
+func (c *Client) forget(d *Disk) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.disks = slices.DeleteFunc(c.disks, func(x *Disk) bool { return x == d })
+}
+
+// List returns the exports that the server offers to this host.
+func (c *Client) List(ctx context.Context) ([]Listed, error) {
+	var list []Listed
+	answer := make([]byte, listAnswer)
+	for next := uint32(0); ; {
+		req := numMsg{N: next}
+		err := c.rt.Control(ctx, req.Append(nil, msgList), answer)
+		if errors.Is(err, rtrs.ErrPathLost) {
+			list, next = nil, 0
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("rnbd: list the exports of %s: %w", c.rt.Info().Remote, err)
+		}
+		var rsp listRsp
+		if err := rsp.Parse(answer); err != nil {
+			return nil, err
+		}
+		list = append(list, rsp.Entries...)
+		switch {
+		case rsp.Next == 0:
+			return list, nil
+		case rsp.Next <= next || len(rsp.Entries) == 0 || len(list) > maxListed:
+			return nil, wireErr("a list of exports that does not end")
+		}
+		next = rsp.Next
+	}
+}
+
+// Disks returns the disks that are open.
+func (c *Client) Disks() []*Disk {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.disks)
+}
+
+// Info returns the state of the session.
+func (c *Client) Info() rtrs.ClientInfo { return c.rt.Info() }
+
+// Close ends the session and with it all disks; I/O in flight fails with
+// ESHUTDOWN. It is idempotent.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	return c.rt.Close()
+}

@@ -1,0 +1,180 @@
+package rnbd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/ironwarp/ironwarp/nbd"
+	"github.com/ironwarp/ironwarp/rtrs"
+)
+
+// Disk is a remote disk, an nbd.Backend.
+type Disk struct {
+	c      *Client
+	name   string
+	access uint8
+
+	// Set by the first opening and constant thereafter.
+	opened   bool // guarded by mu
+	geometry nbd.Geometry
+
+	device   atomic.Uint32 // the server's id, of the current path
+	failed   atomic.Bool   // I/O fails with EIO
+	counters counters
+
+	mu      sync.Mutex // serialises openings
+	err     error      // why it has failed
+	since   time.Time  // in this state
+	tried   time.Time  // to open it again
+	closing bool
+}
+
+var _ nbd.Backend = (*Disk)(nil)
+
+// DiskInfo is a disk's state for people.
+type DiskInfo struct {
+	Export   string
+	Size     uint64 // bytes
+	ReadOnly bool
+	Err      error     // nil: it works, or waits for the path
+	Since    time.Time // in this state
+	Stats    Stats
+	Session  rtrs.ClientInfo
+}
+
+// Info returns the disk's state.
+func (d *Disk) Info() DiskInfo {
+	i := DiskInfo{Export: d.name, Size: d.geometry.Size, ReadOnly: d.geometry.ReadOnly, Stats: d.counters.snapshot(), Session: d.c.rt.Info()}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i.Err, i.Since = d.err, d.since
+	return i
+}
+
+// Export returns the name of the export.
+func (d *Disk) Export() string { return d.name }
+
+// Geometry implements nbd.Backend.
+func (d *Disk) Geometry() nbd.Geometry { return d.geometry }
+
+// reopen opens the disk at the server, the first time or again, and notes the
+// result.
+func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client) error {
+	rsp, err := open(ctx, rt, d.name, d.access)
+	if errors.Is(err, rtrs.ErrPathLost) || ctx.Err() != nil {
+		return err // nothing was learnt
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tried = time.Now()
+	if err == nil {
+		err = d.adoptLocked(rt, &rsp)
+	}
+	switch {
+	case err != nil && d.err == nil:
+		d.since = d.tried
+		d.c.log.Error("a remote disk is lost; its I/O fails until it can be opened again", "export", d.name, "error", err)
+	case err == nil && (d.err != nil || !d.opened):
+		d.since = d.tried
+		d.c.log.Info("remote disk open", "export", d.name, "bytes", d.geometry.Size, "read_only", d.geometry.ReadOnly)
+	}
+	d.opened = d.opened || err == nil
+	d.err = err
+	d.failed.Store(err != nil)
+	return err
+}
+
+// adoptLocked takes over what the server says of the device. Once clients have
+// seen a size it may not change under them.
+func (d *Disk) adoptLocked(rt *rtrs.Client, rsp *openRsp) error {
+	g := nbd.Geometry{
+		Size: rsp.Sectors * SectorSize, MinBlock: SectorSize, PreferredBlock: max(uint32(rsp.Physical), 4096),
+		MaxIO:    uint32(min(maxDiskIO, rt.QueueDepth()*rt.MaxIO())),
+		ReadOnly: rsp.Flags&flagReadOnly != 0 || d.access == accessRO, Rotational: rsp.Rotational,
+		CanFlush: true, CanFUA: rsp.CachePolicy&cacheFUA != 0, MultiConn: true,
+	}
+	g.MaxIO -= g.MaxIO % SectorSize
+	g.CanTrim = rsp.MaxDiscard > 0 && !g.ReadOnly
+	g.CanWriteZeroes = rsp.MaxZeroes > 0 && !g.ReadOnly
+	switch {
+	case !d.opened:
+		d.geometry = g
+	case g.Size != d.geometry.Size:
+		return &OpenError{Export: d.name, Err: fmt.Errorf("%w from %d to %d bytes since it was attached; attach it again", ErrSizeChanged, d.geometry.Size, g.Size)}
+	case g.ReadOnly && !d.geometry.ReadOnly:
+		return &OpenError{Export: d.name, Err: fmt.Errorf("%w since the server came back; attach it again", ErrReadOnly)}
+	}
+	d.device.Store(rsp.Device)
+	return nil
+}
+
+// revive tries to open a disk that has failed, now and then.
+func (d *Disk) revive(ctx context.Context) {
+	d.mu.Lock()
+	due := d.failed.Load() && !d.closing && time.Since(d.tried) >= reopenInterval
+	if due {
+		d.tried = time.Now()
+	}
+	d.mu.Unlock()
+	if due {
+		d.reopen(ctx, d.c.rt)
+	}
+}
+
+// lose notes that the server does not know the device any more: the export was
+// removed. errno of an I/O.
+func (d *Disk) lose() {
+	if d.failed.Load() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil {
+		d.err, d.since = &OpenError{Export: d.name, Err: ErrNotFound}, time.Now()
+		d.failed.Store(true)
+	}
+}
+
+// OnBatchEnd implements nbd.Backend.
+func (d *Disk) OnBatchEnd(f func()) (cancel func()) { return d.c.rt.OnBatchEnd(f) }
+
+// Close closes the disk at the server and forgets it. I/O must have ended. It is
+// idempotent.
+func (d *Disk) Close() error {
+	d.mu.Lock()
+	first := !d.closing
+	d.closing = true
+	d.mu.Unlock()
+	if !first {
+		return nil
+	}
+	d.c.forget(d)
+	d.failed.Store(true)
+	if d.c.rt.Info().State != rtrs.Connected {
+		return nil // the server forgets it with the path
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+	defer cancel()
+	req := numMsg{N: d.device.Load()}
+	err := d.c.rt.Control(ctx, req.Append(nil, msgClose), nil)
+	if errors.Is(err, rtrs.ErrPathLost) || errors.Is(err, rtrs.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// onResend implements rtrs.ClientConfig.OnResend: the device may have another id
+// now, or be gone.
+func onResend(p *rtrs.Permit) syscall.Errno {
+	d, _ := p.User.(*Disk)
+	if d == nil || d.failed.Load() {
+		return syscall.EIO
+	}
+	setDevice(p.Header(), d.device.Load())
+	return 0
+}

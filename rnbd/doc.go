@@ -1,0 +1,39 @@
+// Package rnbd exports block devices and attaches remote ones, over sessions of
+// package rtrs: the RDMA Network Block Device of Linux (RNBD), adapted.
+//
+// A Server has exports by name, each with a backing disk, a mode, and a list of
+// peers that may open it; peers are known by the identity that IKE
+// authenticated. A Client has one session with a server and opens Disks there,
+// each of which is an nbd.Backend. When the path to the server is lost, I/O
+// waits; when it is back the disks are opened again, and what was in flight is
+// sent again.
+//
+// # Wire format
+//
+// Messages are user headers of rtrs requests, little-endian, with the layouts of
+// Linux' RNBD 2.2; what differs is marked (*). Each starts with a u16 type and a
+// u16 0. Those with an answer are rtrs reads, and the answer is their data.
+//
+//	0 SESS_INFO  4 u8 version | 5 zero[31]           answer: type 1, the same
+//	2 OPEN       4 u8 access (0 ro, 1 rw) | 5 0 | 6 name[255] | 261 zero[3]
+//	3 its answer 4 u32 device | 8 u64 sectors | 16 u32 max I/O | 20 u32 max write
+//	             zeroes | 24 u32 max discard | 28 u32 discard granularity |
+//	             32 u32 discard alignment | 36 u16 physical, 38 u16 logical block |
+//	             40 u16 max segments | 42 u16 secure discard | 44 u8 rotational |
+//	             45 u8 cache policy (1 FUA, 2 write-back) | 46 u8 flags (*; 1:
+//	             read-only) | 47 zero[9]
+//	4 IO         4 u32 device | 8 u64 sector | 16 u32 operation and flags |
+//	             20 u32 bytes | 24 u16 priority 0 | 26 zero[6]
+//	5 CLOSE      4 u32 device
+//	6 LIST (*)   4 u32 index of the first export wanted
+//	7 its answer 4 u32 number of entries | 8 u32 index of the next, 0 at the end |
+//	             entries {u64 sectors, u8 flags, u8 length, name}
+//
+// Sectors have 512 bytes, limits are in sectors, block sizes in bytes.
+// Operations are 0 read, 1 write, 2 flush, 3 discard, 5 write zeroes; flags
+// bit 8 sync, 9 FUA, 11 no-unmap. A read of n bytes is an rtrs read of n bytes,
+// every other operation an rtrs write.
+//
+// OPEN fails with ENOENT for an export that does not exist and EACCES for one
+// that the peer may not open; LIST shows only what it may.
+package rnbd

@@ -1,0 +1,38 @@
+package rnbd
+
+import "time"
+
+const (
+	// SectorSize is the unit in bytes of addresses on the wire.
+	SectorSize = 512
+
+	// MaxName is the longest name of an export in bytes: it is terminated by a
+	// zero in a field of 255.
+	MaxName = 254
+
+	// maxDevices is how many devices one session may have open, each a few
+	// hundred bytes. A power of two, since ids are taken modulo it.
+	maxDevices = 256
+
+	// maxDiskIO is the largest read or write in bytes that a Disk takes; larger
+	// than what NBD clients send (32 MiB). It is split over several permits and
+	// cannot exceed what a session has in flight.
+	maxDiskIO = 32 << 20
+
+	// maxZeroes is the largest trim or write zeroes in bytes: a 32-bit count of
+	// whole sectors.
+	maxZeroes = 1<<32 - SectorSize
+
+	// listAnswer is the size in bytes of an answer to LIST. At most 264 bytes an
+	// entry, so at least 15 of them.
+	listAnswer = 4096
+	// maxListed bounds what a client takes from a server that never stops
+	// listing.
+	maxListed = 4096
+
+	// reopenInterval is how often a disk that the server did not let us open
+	// again is tried.
+	reopenInterval = 2 * time.Second
+	// controlTimeout bounds CLOSE.
+	controlTimeout = 5 * time.Second
+)

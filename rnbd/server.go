@@ -1,0 +1,153 @@
+package rnbd
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// ServerConfig describes a server.
+type ServerConfig struct {
+	Logger *slog.Logger
+}
+
+// Server has exports and serves the sessions of an rtrs.Server, whose
+// ServerConfig.NewSession is its NewSession. All methods are safe for
+// concurrent use.
+type Server struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	closed  bool
+	exports map[string]*export
+}
+
+// NewServer returns a server without exports.
+func NewServer(cfg ServerConfig) *Server {
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Server{log: cfg.Logger, exports: make(map[string]*export)}
+}
+
+// AddExport adds an export: ErrExists if there is one of its name. Bytes beyond
+// the last whole sector of the storage are not exported.
+func (s *Server) AddExport(cfg Export) error {
+	if err := CheckName(cfg.Name); err != nil {
+		return err
+	}
+	if cfg.Storage == nil {
+		return errors.New("rnbd: an export without storage")
+	}
+	if cfg.Storage.Size() < SectorSize {
+		return fmt.Errorf("rnbd: export %q: its storage has %d bytes, less than a sector of %d", cfg.Name, cfg.Storage.Size(), SectorSize)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return ErrClosed
+	case s.exports[cfg.Name] != nil:
+		return fmt.Errorf("%w: %q", ErrExists, cfg.Name)
+	}
+	if tail := cfg.Storage.Size() % SectorSize; tail != 0 {
+		s.log.Warn("the storage's last bytes are no whole sector and are not exported", "export", cfg.Name, "bytes", tail)
+	}
+	s.exports[cfg.Name] = newExport(cfg)
+	return nil
+}
+
+// RemoveExport removes an export. I/O of sessions that have it open fails from
+// now on; what has begun has ended when RemoveExport returns.
+func (s *Server) RemoveExport(name string) error {
+	s.mu.Lock()
+	e := s.exports[name]
+	delete(s.exports, name)
+	s.mu.Unlock()
+	if e == nil {
+		return fmt.Errorf("%w: %q", ErrNotFound, name)
+	}
+	e.removed.Store(true)
+	return e.queue.Close()
+}
+
+// SetAllow changes who may open an export. Sessions that have it open keep it.
+func (s *Server) SetAllow(name string, allow []transport.Identity, all bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.exports[name]
+	if e == nil {
+		return fmt.Errorf("%w: %q", ErrNotFound, name)
+	}
+	e.cfg.Allow, e.cfg.AllowAll = slices.Clone(allow), all
+	return nil
+}
+
+// Exports describes the exports, by name.
+func (s *Server) Exports() []ExportInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	infos := make([]ExportInfo, 0, len(s.exports))
+	for _, e := range s.exports {
+		infos = append(infos, e.describe())
+	}
+	slices.SortFunc(infos, func(a, b ExportInfo) int { return cmp.Compare(a.Name, b.Name) })
+	return infos
+}
+
+// offered lists what a peer may open.
+func (s *Server) offered(peer transport.Identity) []Listed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []Listed
+	for _, e := range s.exports {
+		if e.allows(peer) {
+			list = append(list, Listed{Name: e.cfg.Name, Size: e.sectors * SectorSize, ReadOnly: e.readOnly()})
+		}
+	}
+	slices.SortFunc(list, func(a, b Listed) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// lookUp finds an export that peer may open.
+func (s *Server) lookUp(name string, peer transport.Identity) (*export, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.exports[name]
+	switch {
+	case e == nil:
+		return nil, ErrNotFound
+	case !e.allows(peer):
+		return nil, ErrForbidden
+	}
+	return e, nil
+}
+
+// NewSession admits a session. It is for rtrs.ServerConfig.
+func (s *Server) NewSession(info rtrs.SessionInfo) (rtrs.ServerHandler, error) {
+	return &session{srv: s, info: info}, nil
+}
+
+// Close removes all exports. Close the rtrs.Server first. It is idempotent.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	var names []string
+	for name := range s.exports {
+		names = append(names, name)
+	}
+	s.mu.Unlock()
+	var errs []error
+	for _, name := range names {
+		if err := s.RemoveExport(name); err != nil && !errors.Is(err, ErrNotFound) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,267 @@
+package rnbd
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/ironwarp/ironwarp/rnbd/backing"
+	"github.com/ironwarp/ironwarp/rtrs"
+)
+
+// session serves one incarnation of a client's session. It implements
+// rtrs.ServerHandler.
+type session struct {
+	srv  *Server
+	info rtrs.SessionInfo
+
+	// devices by id modulo their number, so that an id of the past is not
+	// taken for another's.
+	devices [maxDevices]atomic.Pointer[device]
+
+	mu     sync.Mutex // opening and closing
+	nextID uint32
+}
+
+// device is an export that a session has open.
+type device struct {
+	id       uint32
+	exp      *export
+	sess     *session
+	readOnly bool
+	since    time.Time
+}
+
+func (s *session) device(id uint32) *device {
+	if d := s.devices[id%maxDevices].Load(); d != nil && d.id == id {
+		return d
+	}
+	return nil
+}
+
+// Serve implements rtrs.ServerHandler.
+func (s *session) Serve(r *rtrs.Request) {
+	var m ioMsg
+	if m.Parse(r.Header) {
+		s.io(r, &m)
+		return
+	}
+	r.CompleteMore(s.control(r))
+}
+
+// BatchEnd implements rtrs.ServerHandler.
+func (s *session) BatchEnd() {}
+
+// Closed implements rtrs.ServerHandler.
+func (s *session) Closed(error) {
+	for i := range s.devices {
+		if d := s.devices[i].Swap(nil); d != nil {
+			d.exp.detach(d)
+		}
+	}
+}
+
+// ioReq is an I/O at the storage. There is one for each chunk of the session.
+type ioReq struct {
+	r    *rtrs.Request
+	exp  *export
+	op   uint32
+	size uint32
+}
+
+// Complete implements backing.Completion.
+func (q *ioReq) Complete(errno syscall.Errno) {
+	switch errno {
+	case syscall.EBADF, syscall.ESHUTDOWN:
+		errno = syscall.ENODEV // the export was removed
+	}
+	q.exp.counters.count(q.op, uint64(q.size), errno)
+	q.r.CompleteMore(errno)
+}
+
+var backingOps = [...]backing.Op{opRead: backing.OpRead, opWrite: backing.OpWrite, opFlush: backing.OpFlush,
+	opDiscard: backing.OpDiscard, opWriteZeroes: backing.OpWriteZeroes}
+
+func (s *session) io(r *rtrs.Request, m *ioMsg) {
+	d := s.device(m.Device)
+	if d == nil || d.exp.removed.Load() {
+		r.CompleteMore(syscall.ENODEV)
+		return
+	}
+	if errno := d.check(r, m); errno != 0 {
+		d.exp.counters.count(m.RW&opMask, 0, errno)
+		r.CompleteMore(errno)
+		return
+	}
+	q, _ := r.User.(*ioReq)
+	if q == nil {
+		q = &ioReq{r: r}
+		r.User = q
+	}
+	op := m.RW & opMask
+	q.exp, q.op, q.size = d.exp, op, m.Size
+	var fl backing.Flags
+	if m.RW&fFUA != 0 {
+		fl |= backing.FUA
+	}
+	if m.RW&fNoUnmap != 0 {
+		fl |= backing.NoUnmap
+	}
+	d.exp.queue.Do(backingOps[op], r.Data, int64(m.Sector)*SectorSize, int64(m.Size), fl, q)
+}
+
+// check judges an I/O before the storage sees it.
+func (d *device) check(r *rtrs.Request, m *ioMsg) syscall.Errno {
+	op := m.RW & opMask
+	dir, data := rtrs.Write, 0
+	switch op {
+	case opRead:
+		dir, data = rtrs.Read, int(m.Size)
+	case opWrite:
+		data = int(m.Size)
+	case opFlush, opDiscard, opWriteZeroes:
+	default:
+		return syscall.EOPNOTSUPP
+	}
+	sectors := uint64(m.Size) / SectorSize
+	switch {
+	case m.RW&^uint32(opMask|fSync|fFUA|fNoUnmap) != 0:
+		return syscall.EOPNOTSUPP
+	case r.Dir != dir || len(r.Data) != data || m.Size%SectorSize != 0:
+		return syscall.EINVAL
+	case d.readOnly && op != opRead && op != opFlush:
+		return syscall.EPERM
+	case m.Sector > d.exp.sectors || sectors > d.exp.sectors-m.Sector:
+		return syscall.EINVAL
+	}
+	return 0
+}
+
+// control carries out everything but I/O. The answer is put in r.Data, the rest
+// of which becomes zero.
+func (s *session) control(r *rtrs.Request) syscall.Errno {
+	if r.Dir != rtrs.Read {
+		return syscall.EINVAL
+	}
+	var answer []byte
+	var err error
+	out := r.Data[:0]
+	switch msgType(r.Header) {
+	case msgSessInfo:
+		var m sessInfo
+		if err = m.Parse(r.Header, msgSessInfo); err == nil {
+			if m.Version != ProtoVersion {
+				err = syscall.EPROTONOSUPPORT
+			}
+			answer = (&sessInfo{Version: ProtoVersion}).Append(out, msgSessInfoRsp)
+		}
+	case msgOpen:
+		var m openMsg
+		if err = m.Parse(r.Header); err == nil {
+			var rsp openRsp
+			if rsp, err = s.open(&m); err == nil {
+				answer = rsp.Append(out)
+			}
+		}
+	case msgClose:
+		var m numMsg
+		if err = m.Parse(r.Header, msgClose); err == nil {
+			s.close(m.N)
+		}
+	case msgList:
+		var m numMsg
+		if err = m.Parse(r.Header, msgList); err == nil {
+			answer = s.list(m.N, out, len(r.Data))
+		}
+	default:
+		err = syscall.EOPNOTSUPP
+	}
+	if err != nil {
+		errno := syscall.EINVAL
+		errors.As(err, &errno)
+		return errno
+	}
+	if len(answer) > len(r.Data) {
+		return syscall.EINVAL
+	}
+	clear(r.Data[len(answer):])
+	return 0
+}
+
+func (s *session) open(m *openMsg) (openRsp, error) {
+	log := s.srv.log.With("peer", s.info.Peer, "session", s.info.Name, "export", m.Name)
+	exp, err := s.srv.lookUp(m.Name, s.info.Peer)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		log.Warn("a peer asked for an export that does not exist")
+		return openRsp{}, syscall.ENOENT
+	case err != nil:
+		log.Warn("a peer asked for an export that it may not open; add its identity to the export's allowed peers if it should")
+		return openRsp{}, syscall.EACCES
+	}
+	d := &device{exp: exp, sess: s, readOnly: m.Access == accessRO || exp.readOnly(), since: time.Now()}
+	if !s.enter(d) {
+		log.Warn("a peer has as many exports open in one session as it may", "limit", maxDevices)
+		return openRsp{}, syscall.EMFILE
+	}
+	exp.attach(d)
+	log.Info("export opened", "read_only", d.readOnly)
+	st := exp.cfg.Storage
+	rsp := openRsp{Device: d.id, Sectors: exp.sectors, MaxIO: uint32(s.info.MaxIO / SectorSize),
+		Physical: uint16(max(SectorSize, min(st.BlockSize(), 1<<15))), Logical: SectorSize,
+		Rotational: st.Rotational(), CachePolicy: cacheFUA | cacheWriteback}
+	if d.readOnly {
+		rsp.Flags |= flagReadOnly
+	} else {
+		rsp.MaxZeroes = maxZeroes / SectorSize
+		if st.CanDiscard() {
+			rsp.MaxDiscard, rsp.DiscardGran = maxZeroes/SectorSize, uint32(rsp.Physical)
+		}
+	}
+	return rsp, nil
+}
+
+// enter gives d an id and a place.
+func (s *session) enter(d *device) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range maxDevices {
+		s.nextID++
+		if s.nextID == 0 {
+			s.nextID++
+		}
+		if p := &s.devices[s.nextID%maxDevices]; p.Load() == nil {
+			d.id = s.nextID
+			p.Store(d)
+			return true
+		}
+	}
+	return false
+}
+
+func (s *session) close(id uint32) {
+	s.mu.Lock()
+	d := s.device(id)
+	if d != nil {
+		s.devices[id%maxDevices].Store(nil)
+	}
+	s.mu.Unlock()
+	if d != nil {
+		d.exp.detach(d)
+		s.srv.log.Info("export closed", "peer", s.info.Peer, "session", s.info.Name, "export", d.exp.cfg.Name)
+	}
+}
+
+func (s *session) list(first uint32, out []byte, size int) []byte {
+	all := s.srv.offered(s.info.Peer)
+	if int64(first) > int64(len(all)) {
+		first = uint32(len(all))
+	}
+	answer, n := (&listRsp{Entries: all[first:]}).Append(out, size)
+	if next := int(first) + n; n > 0 && next < len(all) {
+		le.PutUint32(answer[8:], uint32(next))
+	}
+	return answer
+}

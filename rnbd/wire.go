@@ -1,0 +1,320 @@
+package rnbd
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+var le = binary.LittleEndian
+
+// ProtoVersion is the major version of RNBD whose messages are spoken.
+const ProtoVersion = 2
+
+// Message types.
+const (
+	msgSessInfo    = 0
+	msgSessInfoRsp = 1
+	msgOpen        = 2
+	msgOpenRsp     = 3
+	msgIO          = 4
+	msgClose       = 5
+	msgList        = 6
+	msgListRsp     = 7
+)
+
+// Lengths in bytes of the messages.
+const (
+	sessInfoLen = 36
+	openLen     = 264
+	openRspLen  = 56
+	ioLen       = 32
+	closeLen    = 8
+	listLen     = 8
+	listRspHdr  = 12
+	nameField   = 255
+)
+
+// ErrWire is in the chain of every error of a malformed message.
+var ErrWire = errors.New("rnbd: malformed message")
+
+func wireErr(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrWire, fmt.Sprintf(format, args...))
+}
+
+// msgType is the type of a message, -1 if it has none.
+func msgType(b []byte) int {
+	if len(b) < 4 {
+		return -1
+	}
+	return int(le.Uint16(b))
+}
+
+func checkMsg(b []byte, typ, n int) error {
+	if len(b) < n || msgType(b) != typ {
+		return wireErr("%d bytes of type %d, want %d of type %d", len(b), msgType(b), n, typ)
+	}
+	return nil
+}
+
+func appendHdr(b []byte, typ uint16) []byte {
+	b = le.AppendUint16(b, typ)
+	return append(b, 0, 0)
+}
+
+// sessInfo tells the protocol's version; the answer has the same layout.
+type sessInfo struct{ Version uint8 }
+
+func (m *sessInfo) Append(b []byte, typ uint16) []byte {
+	b = append(appendHdr(b, typ), m.Version)
+	return append(b, make([]byte, sessInfoLen-5)...)
+}
+
+func (m *sessInfo) Parse(b []byte, typ int) error {
+	if err := checkMsg(b, typ, sessInfoLen); err != nil {
+		return err
+	}
+	m.Version = b[4]
+	return nil
+}
+
+// Access modes of OPEN.
+const (
+	accessRO = 0
+	accessRW = 1
+)
+
+// openMsg asks for a device.
+type openMsg struct {
+	Access uint8
+	Name   string
+}
+
+func (m *openMsg) Append(b []byte) []byte {
+	start := len(b)
+	b = append(appendHdr(b, msgOpen), m.Access, 0)
+	b = append(b, m.Name...)
+	return append(b, make([]byte, start+openLen-len(b))...)
+}
+
+func (m *openMsg) Parse(b []byte) error {
+	if err := checkMsg(b, msgOpen, openLen); err != nil {
+		return err
+	}
+	m.Access = b[4]
+	if m.Access > accessRW {
+		return wireErr("OPEN with access mode %d", m.Access)
+	}
+	name := b[6 : 6+nameField]
+	end := bytes.IndexByte(name, 0)
+	if end < 0 {
+		return wireErr("OPEN whose name is not terminated")
+	}
+	m.Name = string(name[:end])
+	return CheckName(m.Name)
+}
+
+// CheckName reports what is wrong with the name of an export: it has 1 to
+// MaxName bytes, none of them a control character.
+func CheckName(name string) error {
+	if name == "" || len(name) > MaxName {
+		return wireErr("an export's name of %d bytes, 1 to %d are possible", len(name), MaxName)
+	}
+	for _, c := range []byte(name) {
+		if c < 0x20 || c == 0x7f {
+			return wireErr("an export's name with the control character %#x", c)
+		}
+	}
+	return nil
+}
+
+// Bits of openRsp.CachePolicy and openRsp.Flags.
+const (
+	cacheFUA       = 1 << 0
+	cacheWriteback = 1 << 1
+	flagReadOnly   = 1 << 0
+)
+
+// openRsp describes an opened device.
+type openRsp struct {
+	Device       uint32
+	Sectors      uint64
+	MaxIO        uint32 // sectors
+	MaxZeroes    uint32 // sectors; 0: cannot
+	MaxDiscard   uint32 // sectors; 0: cannot
+	DiscardGran  uint32 // bytes
+	DiscardAlign uint32 // bytes
+	Physical     uint16 // bytes
+	Logical      uint16 // bytes
+	Rotational   bool
+	CachePolicy  uint8
+	Flags        uint8
+}
+
+func (m *openRsp) Append(b []byte) []byte {
+	b = appendHdr(b, msgOpenRsp)
+	b = le.AppendUint32(b, m.Device)
+	b = le.AppendUint64(b, m.Sectors)
+	b = le.AppendUint32(b, m.MaxIO)
+	b = le.AppendUint32(b, m.MaxZeroes)
+	b = le.AppendUint32(b, m.MaxDiscard)
+	b = le.AppendUint32(b, m.DiscardGran)
+	b = le.AppendUint32(b, m.DiscardAlign)
+	b = le.AppendUint16(b, m.Physical)
+	b = le.AppendUint16(b, m.Logical)
+	b = append(b, 1, 0, 0, 0) // one segment; no secure discard
+	var rot byte
+	if m.Rotational {
+		rot = 1
+	}
+	b = append(b, rot, m.CachePolicy, m.Flags)
+	return append(b, make([]byte, openRspLen-47)...)
+}
+
+func (m *openRsp) Parse(b []byte) error {
+	if err := checkMsg(b, msgOpenRsp, openRspLen); err != nil {
+		return err
+	}
+	m.Device = le.Uint32(b[4:])
+	m.Sectors = le.Uint64(b[8:])
+	m.MaxIO = le.Uint32(b[16:])
+	m.MaxZeroes = le.Uint32(b[20:])
+	m.MaxDiscard = le.Uint32(b[24:])
+	m.DiscardGran = le.Uint32(b[28:])
+	m.DiscardAlign = le.Uint32(b[32:])
+	m.Physical = le.Uint16(b[36:])
+	m.Logical = le.Uint16(b[38:])
+	m.Rotational = b[44] != 0
+	m.CachePolicy = b[45]
+	m.Flags = b[46]
+	switch {
+	case m.Sectors > 1<<63/SectorSize-1:
+		return wireErr("a device of %d sectors", m.Sectors)
+	case m.Logical != SectorSize:
+		return wireErr("a device with logical blocks of %d bytes, %d are possible", m.Logical, SectorSize)
+	case m.Physical < m.Logical || m.Physical&(m.Physical-1) != 0:
+		return wireErr("a device with physical blocks of %d bytes", m.Physical)
+	case m.MaxIO == 0:
+		return wireErr("a device without I/O")
+	}
+	return nil
+}
+
+// Operations and flags of ioMsg.RW.
+const (
+	opRead        = 0
+	opWrite       = 1
+	opFlush       = 2
+	opDiscard     = 3
+	opWriteZeroes = 5
+	opMask        = 0xff
+
+	fSync    = 1 << 8
+	fFUA     = 1 << 9
+	fNoUnmap = 1 << 11
+)
+
+// ioMsg is one I/O.
+type ioMsg struct {
+	Device uint32
+	Sector uint64
+	RW     uint32
+	Size   uint32 // bytes
+}
+
+// Put writes the message to b, which has ioLen bytes.
+func (m *ioMsg) Put(b *[ioLen]byte) {
+	*b = [ioLen]byte{msgIO}
+	le.PutUint32(b[4:], m.Device)
+	le.PutUint64(b[8:], m.Sector)
+	le.PutUint32(b[16:], m.RW)
+	le.PutUint32(b[20:], m.Size)
+}
+
+// setDevice changes the device of an I/O message.
+func setDevice(b []byte, id uint32) { le.PutUint32(b[4:], id) }
+
+// Parse reads the message, each field once. It reports whether b holds one.
+func (m *ioMsg) Parse(b []byte) bool {
+	if len(b) != ioLen || le.Uint16(b) != msgIO {
+		return false
+	}
+	m.Device = le.Uint32(b[4:])
+	m.Sector = le.Uint64(b[8:])
+	m.RW = le.Uint32(b[16:])
+	m.Size = le.Uint32(b[20:])
+	return true
+}
+
+// numMsg is CLOSE (a device) or LIST (an index).
+type numMsg struct{ N uint32 }
+
+func (m *numMsg) Append(b []byte, typ uint16) []byte { return le.AppendUint32(appendHdr(b, typ), m.N) }
+
+func (m *numMsg) Parse(b []byte, typ int) error {
+	if err := checkMsg(b, typ, closeLen); err != nil {
+		return err
+	}
+	m.N = le.Uint32(b[4:])
+	return nil
+}
+
+// Listed is an export as its server shows it to a peer.
+type Listed struct {
+	Name     string
+	Size     uint64 // bytes
+	ReadOnly bool
+}
+
+// listRsp is a part of the list of exports.
+type listRsp struct {
+	Entries []Listed
+	Next    uint32 // index of the first entry of the next part; 0: none
+}
+
+// Append appends the message with as many entries as fit size bytes, and
+// returns how many those are. Next is set by the caller afterwards.
+func (m *listRsp) Append(b []byte, size int) ([]byte, int) {
+	start := len(b)
+	b = appendHdr(b, msgListRsp)
+	b = append(b, make([]byte, listRspHdr-4)...)
+	n := 0
+	for _, e := range m.Entries {
+		if len(b)-start+10+len(e.Name) > size {
+			break
+		}
+		b = le.AppendUint64(b, e.Size/SectorSize)
+		var flags byte
+		if e.ReadOnly {
+			flags = flagReadOnly
+		}
+		b = append(b, flags, byte(len(e.Name)))
+		b = append(b, e.Name...)
+		n++
+	}
+	le.PutUint32(b[start+4:], uint32(n))
+	return b, n
+}
+
+func (m *listRsp) Parse(b []byte) error {
+	if err := checkMsg(b, msgListRsp, listRspHdr); err != nil {
+		return err
+	}
+	n := le.Uint32(b[4:])
+	m.Next = le.Uint32(b[8:])
+	m.Entries = m.Entries[:0]
+	b = b[listRspHdr:]
+	for range n {
+		if len(b) < 10 || len(b) < 10+int(b[9]) {
+			return wireErr("a list of %d exports that is cut off", n)
+		}
+		e := Listed{Size: le.Uint64(b) * SectorSize, ReadOnly: b[8]&flagReadOnly != 0, Name: string(b[10 : 10+int(b[9])])}
+		if err := CheckName(e.Name); err != nil {
+			return err
+		}
+		m.Entries = append(m.Entries, e)
+		b = b[10+len(e.Name):]
+	}
+	return nil
+}
