@@ -20,8 +20,8 @@ var layers = [][]string{
 	{"integration", "bench"},
 	{"cmd/ironwarp"},
 	{"daemon"},
-	{"nbd", "iser"},
-	{"rnbd"},
+	{"rnbd", "iser"},
+	{"nbd"}, // its Backend is a seam that rnbd implements
 	{"rtrs"},
 	{"."},
 	{"verbs"},

@@ -22,7 +22,7 @@ func TestImportsPointDownOnly(t *testing.T) {
 		"up":                      {p("ddp", "verbs"), "imports verbs"},
 		"beside":                  {p("mpa", "ddp/sctpadapt"), "imports ddp/sctpadapt"},
 		"within one entry":        {p("rnbd", "rnbd/backing"), ""},
-		"below an entry, up":      {p("rnbd/backing", "nbd"), "imports nbd"},
+		"below an entry, up":      {p("rnbd/backing", "daemon"), "imports daemon"},
 		"own entry under another": {p("ddp/sctpadapt", "ddp"), ""},
 		"tools are not imported":  {p("verbs", "internal/tools/lint"), ""},
 		"tools import nothing":    {p("internal/tools/lint", "internal/sockio"), "imports internal/sockio"},

@@ -40,12 +40,12 @@ func main() {
 	binary := flag.String("binary", "bin/ironwarp", "built `program` whose help the documents are checked against")
 	flag.Parse()
 	found, err := check(*binary)
+	for _, f := range found {
+		fmt.Println(f)
+	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "lint: %v\n", err)
 		os.Exit(2)
-	}
-	for _, f := range found {
-		fmt.Println(f)
 	}
 	if len(found) > 0 {
 		fmt.Printf("%d findings\n", len(found))
