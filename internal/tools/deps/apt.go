@@ -36,6 +36,7 @@ func install(ps []debPackage) error {
 		return err
 	}
 	defer restore()
+	fmt.Println("installing them with apt-get")
 	args := []string{"install", "-y", "--no-install-recommends"}
 	for _, p := range ps {
 		args = append(args, p.name)
