@@ -1,0 +1,129 @@
+package nbd_test
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/nbd"
+	"github.com/ironwarp/ironwarp/nbd/nbdtest"
+)
+
+// script is a client that says its piece and does not listen.
+type script struct {
+	net.Conn
+	said []byte
+	out  int
+}
+
+func (s *script) Read(p []byte) (int, error) {
+	if len(s.said) == 0 {
+		return 0, io.EOF
+	}
+	// Unevenly, so that messages are split everywhere.
+	n := copy(p, s.said[:min(len(s.said), 1+len(s.said)*7%1000)])
+	s.said = s.said[n:]
+	return n, nil
+}
+
+func (s *script) Write(p []byte) (int, error)      { s.out += len(p); return len(p), nil }
+func (s *script) Close() error                     { return nil }
+func (s *script) SetDeadline(time.Time) error      { return nil }
+func (s *script) SetReadDeadline(time.Time) error  { return nil }
+func (s *script) SetWriteDeadline(time.Time) error { return nil }
+func (s *script) LocalAddr() net.Addr              { return &net.UnixAddr{Net: "unix"} }
+func (s *script) RemoteAddr() net.Addr             { return &net.UnixAddr{Net: "unix"} }
+
+// play has the server serve the script to its end. It returns how much the
+// server said.
+func play(t *testing.T, said []byte) int {
+	m := nbdtest.NewMemory(100_000)
+	m.Geo.MaxIO = 30_000
+	m.Depth = 2
+	srv := nbd.NewServer(nbd.Config{MaxInFlight: 4})
+	if err := srv.Export("disk", m, ""); err != nil {
+		t.Fatal(err)
+	}
+	ln := newPipeListener()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	done := make(chan error)
+	go func() { done <- srv.Serve(ctx, ln) }()
+	c := &script{said: said}
+	ended := make(chan struct{})
+	ln.conns <- &endedConn{c, ended}
+	<-ended
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	m.WaitLive(0)
+	return c.out
+}
+
+// endedConn tells when the server has closed it for good.
+type endedConn struct {
+	*script
+	ended chan struct{}
+}
+
+func (c *endedConn) Close() error {
+	select {
+	case <-c.ended:
+	default:
+		close(c.ended)
+	}
+	return nil
+}
+
+func optionBytes(opt uint32, data []byte) []byte {
+	b := append([]byte(nil), "IHAVEOPT"...)
+	b = binary.BigEndian.AppendUint32(b, opt)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(data)))
+	return append(b, data...)
+}
+
+func FuzzNegotiation(f *testing.F) {
+	hello := []byte{0, 0, 0, 3}
+	join := func(bs ...[]byte) (all []byte) {
+		for _, b := range bs {
+			all = append(all, b...)
+		}
+		return all
+	}
+	f.Add(join(hello, optionBytes(list, nil), optionBytes(abort, nil)))
+	f.Add(join(hello, optionBytes(structuredReply, nil), optionBytes(info, nbdtest.InfoData("disk", 3)), optionBytes(goOption, nbdtest.InfoData("", 3))))
+	f.Add(join(hello, optionBytes(exportName, []byte("disk")), nbdtest.AppendRequest(nil, 0, cmdRead, 1, 0, 512, nil)))
+	f.Add(join(hello, optionBytes(info, make([]byte, 5000)), optionBytes(4711, []byte("x"))))
+	f.Add([]byte{0xff, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, said []byte) {
+		if out := play(t, said); out < 18 {
+			t.Errorf("the server said only %d bytes", out)
+		}
+	})
+}
+
+func FuzzTransmission(f *testing.F) {
+	reqs := func(all ...[]byte) (b []byte) {
+		for _, r := range all {
+			b = append(b, r...)
+		}
+		return b
+	}
+	w := nbdtest.AppendRequest(nil, fua, cmdWrite, 1, 512, 5000, make([]byte, 5000))
+	f.Add(reqs(w, nbdtest.AppendRequest(nil, 0, cmdRead, 2, 0, 99_999, nil), nbdtest.AppendRequest(nil, 0, cmdDisc, 3, 0, 0, nil)), true)
+	f.Add(reqs(nbdtest.AppendRequest(nil, 0, cmdWrite, 1, 0, 70_000, make([]byte, 70_000)), w, w[:100]), false)
+	f.Add(reqs(nbdtest.AppendRequest(nil, 0, cmdFlush, 1, 0, 0, nil), nbdtest.AppendRequest(nil, noHole, cmdWriteZeroes, 1, 0, 100_000, nil), nbdtest.AppendRequest(nil, 0, 99, 1, 0, 1, nil)), true)
+	f.Add(reqs(nbdtest.AppendRequest(nil, 0, cmdWrite, 1, 1<<63, 1<<32-1, w)), true)
+	f.Fuzz(func(t *testing.T, said []byte, structured bool) {
+		b := []byte{0, 0, 0, 3}
+		if structured {
+			b = append(b, optionBytes(structuredReply, nil)...)
+		}
+		b = append(b, optionBytes(goOption, nbdtest.InfoData("disk"))...)
+		play(t, append(b, said...))
+	})
+}

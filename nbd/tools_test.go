@@ -1,0 +1,5 @@
+package nbd_test
+
+const serveEnv = "NBD_TEST_SERVE"
+
+func serveDisk() {}
