@@ -29,7 +29,7 @@ func (f fakeConn) Release()                         {}
 
 // end is one side of a pair under test.
 type end struct {
-	t   *testing.T
+	t   testing.TB
 	dev *Device
 	ulp *ULP
 	pd  *PD
@@ -38,7 +38,7 @@ type end struct {
 	cfg QPConfig
 }
 
-func newEnd(t *testing.T, cfg Config) *end {
+func newEnd(t testing.TB, cfg Config) *end {
 	t.Helper()
 	e := &end{t: t}
 	var err error
@@ -130,16 +130,16 @@ func (e *end) wantEnd() error {
 	}
 }
 
-func memPair(o iwarptest.Options) func(t *testing.T, a, b *end) {
-	return func(t *testing.T, a, b *end) {
+func memPair(o iwarptest.Options) func(t testing.TB, a, b *end) {
+	return func(t testing.TB, a, b *end) {
 		la, lb := iwarptest.Pair(o)
 		a.startOn(la)
 		b.startOn(lb)
 	}
 }
 
-func tcpPair(client, server mpa.Config) func(t *testing.T, a, b *end) {
-	return func(t *testing.T, a, b *end) {
+func tcpPair(client, server mpa.Config) func(t testing.TB, a, b *end) {
+	return func(t testing.TB, a, b *end) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
@@ -172,7 +172,7 @@ func tcpPair(client, server mpa.Config) func(t *testing.T, a, b *end) {
 // llps are the lower layers that every conformance test runs over.
 var llps = []struct {
 	name string
-	pair func(t *testing.T, a, b *end)
+	pair func(t testing.TB, a, b *end)
 }{
 	{"memory", memPair(iwarptest.Options{})},
 	{"memory direct", memPair(iwarptest.Options{Direct: true, MULPDU: 128})},
