@@ -63,6 +63,7 @@ type result struct {
 type bench struct {
 	ironwarp string
 	rounds   int
+	profile  string    // where CPU profiles go, "" for none
 	progress io.Writer // a terminal, or nil
 }
 

@@ -21,15 +21,11 @@ func main() {
 	rounds := flag.Int("rounds", 0, "rounds per row instead of each row's own `number`")
 	list := flag.Bool("list", false, "list the rows and exit")
 	role := flag.String("role", "", "serve as the other end of a row (used by this program itself)")
-	profile := flag.String("cpuprofile", "", "write a CPU profile of this end to `file`")
+	profile := flag.String("cpuprofile", "", "write CPU profiles: of this end to `file`, of a server's to file.ROLE")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if *role != "" {
-		exitOn(serveRole(ctx, *role))
-		return
-	}
 	if *list {
 		for _, g := range groups() {
 			for _, r := range g.rows {
@@ -42,8 +38,14 @@ func main() {
 	exitOn(err)
 	stopProfile, err := startProfile(*profile)
 	exitOn(err)
+	if *role != "" {
+		err := serveRole(ctx, *role)
+		stopProfile()
+		exitOn(err)
+		return
+	}
 	start := time.Now()
-	b := &bench{ironwarp: *binary, rounds: *rounds}
+	b := &bench{ironwarp: *binary, rounds: *rounds, profile: *profile}
 	if st, err := os.Stderr.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
 		b.progress = os.Stderr
 	}

@@ -29,12 +29,16 @@ type hello struct{ Addr string }
 
 type usage struct{ CPU time.Duration }
 
-func startPeer(ctx context.Context, role string) (*peer, error) {
+func startPeer(ctx context.Context, b *bench, role string) (*peer, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	p := &peer{cmd: exec.CommandContext(ctx, self, "-role", role)}
+	args := []string{"-role", role}
+	if b.profile != "" {
+		args = append(args, "-cpuprofile", b.profile+"."+role)
+	}
+	p := &peer{cmd: exec.CommandContext(ctx, self, args...)}
 	p.cmd.Stderr = os.Stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
 		return nil, err

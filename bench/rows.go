@@ -51,11 +51,11 @@ func streamRows() []row {
 }
 
 // openStream starts the servers of the stream rows, each a process of its own.
-func openStream(ctx context.Context, _ *bench, names []string) ([]contender, io.Closer, error) {
+func openStream(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
 	var open closers
 	peers := make(map[string]*peer)
 	for _, role := range []string{"tcp", largeCRC.role, smallCRC.role} {
-		p, err := startPeer(ctx, role)
+		p, err := startPeer(ctx, b, role)
 		if err != nil {
 			return nil, nil, errors.Join(err, open.Close())
 		}
