@@ -76,6 +76,7 @@ func newConn(nc net.Conn, cfg *Config, p params) *Conn {
 	}
 	c.refreshMULPDU()
 	c.rx.r = sockio.NewReader(nc)
+	c.rx.idle = c.goIdle
 	return c
 }
 

@@ -16,33 +16,30 @@ var errNoDirectBuffer = errors.New("mpa: the sink gave an empty direct buffer")
 
 // direct reads the payload of the segment at the head of the buffer straight
 // into its place. seg is the part of its n bytes that is here. No CRC is in
-// use.
-func (c *Conn) direct(s ddp.Sink, seg []byte, n int) error {
+// use. placed tells that the sink wanted it so.
+func (c *Conn) direct(s ddp.Sink, seg []byte, n int) (placed bool, err error) {
 	r := &c.rx
 	hdrLen, ok, err := s.Direct(seg, n)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if !ok {
 		r.refused = true
-		return nil
-	}
-	if c.held.Load() {
-		c.release()
+		return false, nil
 	}
 	here := seg[hdrLen:]
 	rest := n - hdrLen
 	for len(here) > 0 {
 		b, err := s.DirectBuffer()
 		if err != nil {
-			return err
+			return false, err
 		}
 		m := copy(b, here)
 		if err := s.DirectDone(m); err != nil {
-			return err
+			return false, err
 		}
 		if m == 0 {
-			return errNoDirectBuffer
+			return false, errNoDirectBuffer
 		}
 		here = here[m:]
 		rest -= m
@@ -52,12 +49,12 @@ func (c *Conn) direct(s ddp.Sink, seg []byte, n int) error {
 	for rest > 0 {
 		m, err := c.readDirect(s, rest)
 		if err != nil {
-			return err
+			return false, err
 		}
 		rest -= m
 	}
 	r.batch = true
-	return c.parse(s)
+	return true, nil
 }
 
 // readDirect reads some of the rest bytes of a direct segment, and what
@@ -84,6 +81,9 @@ func (c *Conn) readDirect(s ddp.Sink, rest int) (int, error) {
 		clear(bufs)
 		placed := min(got, len(b))
 		r.tail = got - placed
+		if placed == rest && c.held.Load() {
+			c.release()
+		}
 		if err := s.DirectDone(placed); err != nil {
 			return 0, err
 		}
@@ -97,8 +97,9 @@ func (c *Conn) readDirect(s ddp.Sink, rest int) (int, error) {
 			r.batch = false
 			s.BatchEnd()
 		}
-		if err := c.wait(); err != nil {
-			return 0, err
+		c.goIdle()
+		if err := r.r.WaitReadable(); err != nil {
+			return 0, c.readFailed(err, true)
 		}
 	}
 }

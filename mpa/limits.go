@@ -47,17 +47,18 @@ const (
 	defaultHoldTimeout = 60 * time.Second
 
 	// batchFPDUs and batchBytes are where a batch is full. 64 FPDUs of 1464 bytes
-	// in one system call run seven times as fast as one in each; 512 KiB is what
-	// a socket takes at once on loopback.
-	batchFPDUs = 64
-	batchBytes = 512 << 10
+	// in one system call run seven times as fast as one in each, 256 some ten
+	// per cent faster still; their slices (two each) stay below the 1024 that one
+	// call takes. Batches of 1 MiB cost 5 to 10 per cent less CPU than half of it.
+	batchFPDUs = 256
+	batchBytes = 1 << 20
 
 	// copyMax is the longest payload in bytes that is copied behind its header.
 	// Up to about this size an iovec of its own costs the kernel more.
 	copyMax = 256
 
 	// arenaSize holds the headers, trailers and short payloads of a full batch.
-	arenaSize = 20 << 10
+	arenaSize = 24 << 10
 
 	// arenaSpare is what one FPDU may take of the arena: header, short payload,
 	// padding and CRC. A batch with less room left is full.

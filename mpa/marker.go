@@ -120,7 +120,7 @@ func (m *marking) copyAll(p []byte) {
 
 // parseMarked hands over what is complete in the buffer, after taking the
 // markers out.
-func (c *Conn) parseMarked(s ddp.Sink) error {
+func (c *Conn) parseMarked(s ddp.Sink) (again bool, err error) {
 	r := &c.rx
 	for {
 		fpdu := r.buf[r.head:r.tail]
@@ -129,20 +129,20 @@ func (c *Conn) parseMarked(s ddp.Sink) error {
 			lead = markerLen
 		}
 		if len(fpdu) < lead+lengthLen {
-			return nil
+			return false, nil
 		}
 		n := int(binary.BigEndian.Uint16(fpdu[lead:]))
 		wire := fpduLen(n) + markerLen*markersIn(r.pos, fpduLen(n))
 		if len(fpdu) < wire {
-			return nil
+			return false, nil
 		}
 		fpdu = fpdu[:wire]
 		if c.p.crc && !checkCRC(fpdu) {
-			return fault(CodeCRC, "wrong CRC in an FPDU with a ULPDU of %d bytes", n)
+			return false, fault(CodeCRC, "wrong CRC in an FPDU with a ULPDU of %d bytes", n)
 		}
 		body, err := stripMarkers(fpdu, r.pos)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if c.held.Load() {
 			c.release()
@@ -151,7 +151,7 @@ func (c *Conn) parseMarked(s ddp.Sink) error {
 		r.pos = (r.pos + wire) % markerSpacing
 		r.batch = true
 		if err := s.Segment(body[lengthLen : lengthLen+n : lengthLen+n]); err != nil {
-			return err
+			return false, err
 		}
 	}
 }

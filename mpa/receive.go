@@ -18,7 +18,8 @@ type receiver struct {
 	buf        []byte
 	head, tail int
 	stash      []byte
-	bufs       [2][]byte // argument of readv, kept off the heap's churn
+	bufs       [2][]byte // argument of readv
+	idle       func()    // Conn.goIdle
 
 	skip    int  // bytes of padding and CRC to drop, after a direct segment
 	refused bool // the sink does not want the FPDU at head directly
@@ -52,12 +53,16 @@ func (c *Conn) receive(s ddp.Sink) error {
 		parse = c.parseMarked
 	}
 	for {
-		if err := parse(s); err != nil {
+		again, err := parse(s)
+		if err != nil {
 			return err
 		}
 		if c.rx.batch {
 			c.rx.batch = false
 			s.BatchEnd()
+		}
+		if again {
+			continue
 		}
 		if err := c.fill(); err != nil {
 			return err
@@ -65,15 +70,16 @@ func (c *Conn) receive(s ddp.Sink) error {
 	}
 }
 
-// parse hands over what is complete in the buffer.
-func (c *Conn) parse(s ddp.Sink) error {
+// parse hands over what is complete in the buffer. again tells that it has
+// read, too, and that there may be more to parse.
+func (c *Conn) parse(s ddp.Sink) (again bool, err error) {
 	r := &c.rx
 	if r.skip > 0 {
 		n := min(r.skip, r.tail-r.head)
 		r.skip -= n
 		r.head += n
 		if r.skip > 0 {
-			return nil
+			return false, nil
 		}
 	}
 	for r.tail-r.head >= lengthLen {
@@ -82,12 +88,12 @@ func (c *Conn) parse(s ddp.Sink) error {
 		size := fpduLen(n)
 		if len(fpdu) < size {
 			if c.p.crc || r.refused || len(fpdu) < lengthLen+ddp.MaxHeaderLen || len(fpdu) >= lengthLen+n {
-				return nil
+				return false, nil
 			}
 			return c.direct(s, fpdu[lengthLen:], n)
 		}
 		if c.p.crc && !checkCRC(fpdu[:size]) {
-			return fault(CodeCRC, "wrong CRC in an FPDU with a ULPDU of %d bytes", n)
+			return false, fault(CodeCRC, "wrong CRC in an FPDU with a ULPDU of %d bytes", n)
 		}
 		if c.held.Load() {
 			c.release()
@@ -96,10 +102,10 @@ func (c *Conn) parse(s ddp.Sink) error {
 		r.refused = false
 		r.batch = true
 		if err := s.Segment(fpdu[lengthLen : lengthLen+n : lengthLen+n]); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // fill reads more behind tail, waiting if it must.
@@ -108,17 +114,14 @@ func (c *Conn) fill() error {
 	for {
 		c.makeRoom()
 		r.bufs[0] = r.buf[r.tail:]
-		n, err := r.r.TryReadv(r.bufs[:1])
+		n, err := r.r.ReadvOrWait(r.bufs[:1], r.idle)
 		r.bufs[0] = nil
 		if err == nil {
 			r.tail += n
 			return nil
 		}
 		if err != sockio.ErrWouldBlock {
-			return c.readFailed(err, r.tail > r.head || r.skip > 0)
-		}
-		if err := c.wait(); err != nil {
-			return err
+			return c.readFailed(err, r.tail-r.head+len(r.stash)+r.skip > 0)
 		}
 	}
 }
@@ -145,17 +148,15 @@ func (c *Conn) makeRoom() {
 	}
 }
 
-// wait waits for the socket, if possible without holding a buffer.
-func (c *Conn) wait() error {
+// goIdle gives the buffer back before the connection waits, unless it holds
+// much of an FPDU.
+func (c *Conn) goIdle() {
 	r := &c.rx
 	if have := r.tail - r.head; have <= stashMax && c.cfg.Pool != nil && r.buf != nil {
 		r.stash = append(r.stash[:0], r.buf[r.head:r.tail]...)
+		r.bufs[0] = nil
 		c.giveBack()
 	}
-	if err := r.r.WaitReadable(); err != nil {
-		return c.readFailed(err, true)
-	}
-	return nil
 }
 
 // Drain reads and discards what the peer still sends until it ends its

@@ -22,8 +22,10 @@ type Reader struct {
 	woken bool
 	peek  byte
 
-	try  func(fd uintptr)      // for RawConn.Control: one read, never waits
-	wait func(fd uintptr) bool // for RawConn.Read: waits for data
+	try    func(fd uintptr)      // for RawConn.Control: one read, never waits
+	wait   func(fd uintptr) bool // for RawConn.Read: waits for data
+	either func(fd uintptr) bool // for RawConn.Read: one read, or waits
+	idle   func()
 
 	// Without a file descriptor: what WaitReadable has read ahead.
 	ahead []byte
@@ -50,6 +52,18 @@ func NewReader(c net.Conn) *Reader {
 			}
 		}
 	}
+	r.either = func(fd uintptr) bool {
+		if r.woken {
+			return true
+		}
+		if r.receive(fd); r.errno != unix.EAGAIN {
+			return true
+		}
+		r.woken = true
+		clear(r.iov)
+		r.idle()
+		return false
+	}
 	return r
 }
 
@@ -62,6 +76,38 @@ func (r *Reader) TryReadv(bufs [][]byte) (n int, err error) {
 	if r.raw == nil {
 		return r.readAhead(bufs)
 	}
+	if !r.prepare(bufs) {
+		return 0, nil
+	}
+	return r.result(r.raw.Control(r.try))
+}
+
+// ReadvOrWait is TryReadv where there is something to read. Otherwise it calls
+// idle, when the caller may let go of bufs, waits as WaitReadable does, and
+// returns ErrWouldBlock: come again. It saves a system call against the two
+// one after the other.
+func (r *Reader) ReadvOrWait(bufs [][]byte, idle func()) (n int, err error) {
+	if r.raw == nil {
+		n, err = r.readAhead(bufs)
+		if err == ErrWouldBlock {
+			idle()
+			if werr := r.fill(); werr != nil {
+				err = werr
+			}
+		}
+		return n, err
+	}
+	if !r.prepare(bufs) {
+		return 0, nil
+	}
+	r.woken, r.idle = false, idle
+	err = r.raw.Read(r.either)
+	r.idle = nil
+	return r.result(err)
+}
+
+// prepare sets the iovecs. It is false when bufs hold nothing.
+func (r *Reader) prepare(bufs [][]byte) bool {
 	r.iov = r.iov[:0]
 	for _, b := range bufs {
 		if len(b) > 0 && len(r.iov) < maxIovecs {
@@ -70,10 +116,11 @@ func (r *Reader) TryReadv(bufs [][]byte) (n int, err error) {
 			r.iov = append(r.iov, v)
 		}
 	}
-	if len(r.iov) == 0 {
-		return 0, nil
-	}
-	err = r.raw.Control(r.try)
+	return len(r.iov) > 0
+}
+
+// result tells what a read came to.
+func (r *Reader) result(err error) (int, error) {
 	clear(r.iov)
 	switch {
 	case err != nil:
