@@ -69,6 +69,9 @@ func (c *Client) onConnect(ctx context.Context, rt *rtrs.Client) error {
 	disks := slices.Clone(c.disks)
 	c.mu.Unlock()
 	for _, d := range disks {
+		if d.isClosing() {
+			continue
+		}
 		if err := d.reopen(ctx, rt); err != nil && (errors.Is(err, rtrs.ErrPathLost) || ctx.Err() != nil) {
 			return err
 		}
@@ -77,13 +80,16 @@ func (c *Client) onConnect(ctx context.Context, rt *rtrs.Client) error {
 }
 
 // open asks the server for a device.
-func open(ctx context.Context, rt *rtrs.Client, name string, access uint8) (rsp openRsp, err error) {
-	req, answer := openMsg{Access: access, Name: name}, make([]byte, openRspLen)
+func open(ctx context.Context, rt *rtrs.Client, name string, access uint8, id uint16) (rsp openRsp, err error) {
+	req, answer := openMsg{Access: access, Name: name, Device: id}, make([]byte, openRspLen)
 	if err := rt.Control(ctx, req.Append(nil), answer); err != nil {
 		return rsp, openError(name, err)
 	}
 	if err := rsp.Parse(answer); err != nil {
 		return rsp, &OpenError{Export: name, Err: err}
+	}
+	if rsp.Device != uint32(id) {
+		return rsp, &OpenError{Export: name, Err: wireErr("device %d, asked for as %d", rsp.Device, id)}
 	}
 	return rsp, nil
 }
@@ -110,6 +116,10 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 		c.mu.Unlock()
 		return nil, &OpenError{Export: name, Err: ErrClosed}
 	}
+	if d.id = c.freeIDLocked(); d.id == 0 {
+		c.mu.Unlock()
+		return nil, &OpenError{Export: name, Err: ErrTooManyDisks}
+	}
 	c.disks = append(c.disks, d)
 	c.mu.Unlock()
 	for {
@@ -122,6 +132,15 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 			return nil, err
 		}
 	}
+}
+
+func (c *Client) freeIDLocked() uint16 {
+	for id := uint16(1); id <= maxDevices; id++ {
+		if !slices.ContainsFunc(c.disks, func(d *Disk) bool { return d.id == id }) {
+			return id
+		}
+	}
+	return 0
 }
 
 func (c *Client) forget(d *Disk) {

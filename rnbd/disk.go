@@ -18,13 +18,13 @@ type Disk struct {
 	c      *Client
 	name   string
 	access uint8
+	id     uint16 // at the server, the same on each path
 
 	// Set by the first opening and constant thereafter.
 	opened   bool // guarded by mu
 	geometry nbd.Geometry
 
-	device   atomic.Uint32 // the server's id, of the current path
-	failed   atomic.Bool   // I/O fails with EIO
+	failed   atomic.Bool // I/O fails with EIO
 	counters counters
 
 	mu      sync.Mutex // serialises openings
@@ -49,10 +49,10 @@ type DiskInfo struct {
 
 // Info returns the disk's state.
 func (d *Disk) Info() DiskInfo {
-	i := DiskInfo{Export: d.name, Size: d.geometry.Size, ReadOnly: d.geometry.ReadOnly, Stats: d.counters.snapshot(), Session: d.c.rt.Info()}
+	i := DiskInfo{Export: d.name, Stats: d.counters.snapshot(), Session: d.c.rt.Info()}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	i.Err, i.Since = d.err, d.since
+	i.Size, i.ReadOnly, i.Err, i.Since = d.geometry.Size, d.geometry.ReadOnly, d.err, d.since
 	return i
 }
 
@@ -65,16 +65,22 @@ func (d *Disk) Geometry() nbd.Geometry { return d.geometry }
 // reopen opens the disk at the server, the first time or again, and notes the
 // result.
 func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client) error {
-	rsp, err := open(ctx, rt, d.name, d.access)
+	rsp, err := open(ctx, rt, d.name, d.access, d.id)
 	if errors.Is(err, rtrs.ErrPathLost) || ctx.Err() != nil {
 		return err // nothing was learnt
+	}
+	if err == nil {
+		if err = d.adopt(rt, &rsp); err != nil {
+			// Nothing may be done to that other disk.
+			req := numMsg{N: uint32(d.id)}
+			if cerr := rt.Control(ctx, req.Append(nil, msgClose), nil); cerr != nil {
+				return cerr
+			}
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.tried = time.Now()
-	if err == nil {
-		err = d.adoptLocked(rt, &rsp)
-	}
 	switch {
 	case err != nil && d.err == nil:
 		d.since = d.tried
@@ -89,9 +95,11 @@ func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client) error {
 	return err
 }
 
-// adoptLocked takes over what the server says of the device. Once clients have
+// adopt takes over what the server says of the device. Once clients have
 // seen a size it may not change under them.
-func (d *Disk) adoptLocked(rt *rtrs.Client, rsp *openRsp) error {
+func (d *Disk) adopt(rt *rtrs.Client, rsp *openRsp) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	g := nbd.Geometry{
 		Size: rsp.Sectors * SectorSize, MinBlock: SectorSize, PreferredBlock: max(uint32(rsp.Physical), 4096),
 		MaxIO:    uint32(min(maxDiskIO, rt.QueueDepth()*rt.MaxIO())),
@@ -109,7 +117,6 @@ func (d *Disk) adoptLocked(rt *rtrs.Client, rsp *openRsp) error {
 	case g.ReadOnly && !d.geometry.ReadOnly:
 		return &OpenError{Export: d.name, Err: fmt.Errorf("%w since the server came back; attach it again", ErrReadOnly)}
 	}
-	d.device.Store(rsp.Device)
 	return nil
 }
 
@@ -143,6 +150,12 @@ func (d *Disk) lose() {
 // OnBatchEnd implements nbd.Backend.
 func (d *Disk) OnBatchEnd(f func()) (cancel func()) { return d.c.rt.OnBatchEnd(f) }
 
+func (d *Disk) isClosing() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closing
+}
+
 // Close closes the disk at the server and forgets it. I/O must have ended. It is
 // idempotent.
 func (d *Disk) Close() error {
@@ -153,14 +166,14 @@ func (d *Disk) Close() error {
 	if !first {
 		return nil
 	}
-	d.c.forget(d)
+	defer d.c.forget(d)
 	d.failed.Store(true)
 	if d.c.rt.Info().State != rtrs.Connected {
 		return nil // the server forgets it with the path
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
 	defer cancel()
-	req := numMsg{N: d.device.Load()}
+	req := numMsg{N: uint32(d.id)}
 	err := d.c.rt.Control(ctx, req.Append(nil, msgClose), nil)
 	if errors.Is(err, rtrs.ErrPathLost) || errors.Is(err, rtrs.ErrClosed) {
 		return nil
@@ -168,13 +181,10 @@ func (d *Disk) Close() error {
 	return err
 }
 
-// onResend implements rtrs.ClientConfig.OnResend: the device may have another id
-// now, or be gone.
+// onResend implements rtrs.ClientConfig.OnResend.
 func onResend(p *rtrs.Permit) syscall.Errno {
-	d, _ := p.User.(*Disk)
-	if d == nil || d.failed.Load() {
+	if d, _ := p.User.(*Disk); d == nil || d.failed.Load() {
 		return syscall.EIO
 	}
-	setDevice(p.Header(), d.device.Load())
 	return 0
 }

@@ -15,7 +15,8 @@
 // u16 0. Those with an answer are rtrs reads, and the answer is their data.
 //
 //	0 SESS_INFO  4 u8 version | 5 zero[31]           answer: type 1, the same
-//	2 OPEN       4 u8 access (0 ro, 1 rw) | 5 0 | 6 name[255] | 261 zero[3]
+//	2 OPEN       4 u8 access (0 ro, 1 rw) | 5 0 | 6 name[255] |
+//	             261 u16 device id wanted (*), 0: any | 263 0
 //	3 its answer 4 u32 device | 8 u64 sectors | 16 u32 max I/O | 20 u32 max write
 //	             zeroes | 24 u32 max discard | 28 u32 discard granularity |
 //	             32 u32 discard alignment | 36 u16 physical, 38 u16 logical block |
@@ -33,6 +34,10 @@
 // Operations are 0 read, 1 write, 2 flush, 3 discard, 5 write zeroes; flags
 // bit 8 sync, 9 FUA, 11 no-unmap. A read of n bytes is an rtrs read of n bytes,
 // every other operation an rtrs write.
+//
+// A client names the ids of its devices itself, so that I/O which is sent again
+// after the device has been, too, still names it. OPEN with the id of an open
+// device closes that first.
 //
 // OPEN fails with ENOENT for an export that does not exist and EACCES for one
 // that the peer may not open; LIST shows only what it may.

@@ -2,6 +2,7 @@ package rnbd
 
 import (
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -202,7 +203,7 @@ func (s *session) open(m *openMsg) (openRsp, error) {
 		return openRsp{}, syscall.EACCES
 	}
 	d := &device{exp: exp, sess: s, readOnly: m.Access == accessRO || exp.readOnly(), since: time.Now()}
-	if !s.enter(d) {
+	if !s.enter(d, uint32(m.Device)) {
 		log.Warn("a peer has as many exports open in one session as it may", "limit", maxDevices)
 		return openRsp{}, syscall.EMFILE
 	}
@@ -223,18 +224,20 @@ func (s *session) open(m *openMsg) (openRsp, error) {
 	return rsp, nil
 }
 
-// enter gives d an id and a place.
-func (s *session) enter(d *device) bool {
+// enter gives d a place and an id, that which the client wants or any.
+func (s *session) enter(d *device, want uint32) bool {
+	if want != 0 {
+		s.close(want)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for range maxDevices {
-		s.nextID++
-		if s.nextID == 0 {
-			s.nextID++
-		}
-		if p := &s.devices[s.nextID%maxDevices]; p.Load() == nil {
+		d.id = want
+		if want == 0 {
+			s.nextID = s.nextID%math.MaxUint16 + 1
 			d.id = s.nextID
-			p.Store(d)
+		}
+		if s.devices[d.id%maxDevices].CompareAndSwap(nil, d) {
 			return true
 		}
 	}

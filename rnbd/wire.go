@@ -89,13 +89,16 @@ const (
 type openMsg struct {
 	Access uint8
 	Name   string
+	Device uint16 // the id that the client wants it to have, 0: any
 }
 
 func (m *openMsg) Append(b []byte) []byte {
 	start := len(b)
 	b = append(appendHdr(b, msgOpen), m.Access, 0)
 	b = append(b, m.Name...)
-	return append(b, make([]byte, start+openLen-len(b))...)
+	b = append(b, make([]byte, start+openLen-3-len(b))...)
+	b = le.AppendUint16(b, m.Device)
+	return append(b, 0)
 }
 
 func (m *openMsg) Parse(b []byte) error {
@@ -111,7 +114,7 @@ func (m *openMsg) Parse(b []byte) error {
 	if end < 0 {
 		return wireErr("OPEN whose name is not terminated")
 	}
-	m.Name = string(name[:end])
+	m.Name, m.Device = string(name[:end]), le.Uint16(b[6+nameField:])
 	return CheckName(m.Name)
 }
 
@@ -231,9 +234,6 @@ func (m *ioMsg) Put(b *[ioLen]byte) {
 	le.PutUint32(b[16:], m.RW)
 	le.PutUint32(b[20:], m.Size)
 }
-
-// setDevice changes the device of an I/O message.
-func setDevice(b []byte, id uint32) { le.PutUint32(b[4:], id) }
 
 // Parse reads the message, each field once. It reports whether b holds one.
 func (m *ioMsg) Parse(b []byte) bool {

@@ -1,0 +1,314 @@
+package rnbd
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/nbd"
+	"github.com/ironwarp/ironwarp/rnbd/backing"
+	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const testTimeout = 30 * time.Second
+
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func testLogger() *slog.Logger {
+	if os.Getenv("RNBD_TEST_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}
+
+func loopback() *transport.Config { return &transport.Config{Protector: transport.LoopbackOnly()} }
+
+func newULP(t testing.TB) (*verbs.Device, *verbs.ULP) {
+	t.Helper()
+	dev, err := verbs.Open(verbs.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { dev.Close() })
+	ulp, err := dev.NewULP("rnbd", verbs.Quota{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev, ulp
+}
+
+// testServer is a Server behind an rtrs.Server behind a listener.
+type testServer struct {
+	*Server
+	rt   *rtrs.Server
+	dev  *verbs.Device
+	ln   *verbs.Listener
+	addr netip.AddrPort
+	wg   sync.WaitGroup
+	once sync.Once
+}
+
+func startServer(t testing.TB, exports ...Export) *testServer {
+	t.Helper()
+	return startServerAt(t, netip.MustParseAddrPort("127.0.0.1:0"), rtrs.ServerConfig{}, exports...)
+}
+
+func startServerAt(t testing.TB, addr netip.AddrPort, rc rtrs.ServerConfig, exports ...Export) *testServer {
+	t.Helper()
+	dev, ulp := newULP(t)
+	s := &testServer{Server: NewServer(ServerConfig{Logger: testLogger()}), dev: dev}
+	for _, e := range exports {
+		if err := s.AddExport(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rc.ULP, rc.NewSession, rc.Logger = ulp, s.NewSession, testLogger()
+	var err error
+	if s.rt, err = rtrs.NewServer(rc); err != nil {
+		t.Fatal(err)
+	}
+	s.ln, err = dev.Listen(context.Background(), addr, verbs.ListenConfig{Transport: loopback(), MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.addr = s.ln.Addr()
+	s.wg.Go(func() {
+		for {
+			cr, err := s.ln.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			s.rt.Handle(cr)
+		}
+	})
+	t.Cleanup(func() { s.stop(t) })
+	return s
+}
+
+func (s *testServer) stop(t testing.TB) {
+	s.once.Do(func() {
+		s.ln.Close()
+		s.wg.Wait()
+		if err := s.rt.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := s.Server.Close(); err != nil {
+			t.Error(err)
+		}
+		s.dev.Close()
+	})
+}
+
+func connect(t testing.TB, addr netip.AddrPort) *Client {
+	t.Helper()
+	_, ulp := newULP(t)
+	c, err := Connect(testContext(t), ClientConfig{Logger: testLogger(), RTRS: rtrs.ClientConfig{ULP: ulp, Name: t.Name(),
+		Paths: []rtrs.PathConfig{{Remote: addr, Transport: loopback()}}, MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func openDisk(t testing.TB, c *Client, name string) *Disk {
+	t.Helper()
+	d, err := c.Open(testContext(t), name, OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// fileExport is an export of a new file of n bytes.
+func fileExport(t testing.TB, name string, n int64) Export {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(n); err != nil {
+		t.Fatal(err)
+	}
+	st, err := backing.Open(path, backing.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { st.Close() })
+	return Export{Name: name, Storage: FromStore(st), AllowAll: true}
+}
+
+// ram is Storage in memory, whose operations tests can hold up and fail.
+type ram struct {
+	mu       sync.Mutex
+	data     []byte
+	size     int64
+	readOnly bool
+	flushed  []byte // what a crash would leave
+	// before, when set, is called on the operation's own goroutine before it
+	// is carried out; other than 0 is its result.
+	before func(op backing.Op, off, n int64) syscall.Errno
+}
+
+func newRAM(n int64) *ram { return &ram{data: make([]byte, n), size: n, flushed: make([]byte, n)} }
+
+func (r *ram) Size() int64      { return r.size }
+func (r *ram) BlockSize() int   { return 4096 }
+func (r *ram) ReadOnly() bool   { return r.readOnly }
+func (r *ram) Rotational() bool { return true }
+func (r *ram) CanDiscard() bool { return true }
+func (r *ram) NewQueue(afterBatch func()) Queue {
+	return &ramQueue{ram: r, afterBatch: afterBatch}
+}
+
+type ramQueue struct {
+	*ram
+	afterBatch func()
+	wg         sync.WaitGroup
+}
+
+func (q *ramQueue) Do(op backing.Op, buf []byte, off, n int64, fl backing.Flags, done backing.Completion) bool {
+	if q.before == nil {
+		done.Complete(q.run(op, buf, off, n, fl))
+		return true
+	}
+	q.wg.Go(func() {
+		errno := q.before(op, off, n)
+		if errno == 0 {
+			errno = q.run(op, buf, off, n, fl)
+		}
+		done.Complete(errno)
+		q.afterBatch()
+	})
+	return false
+}
+
+func (q *ramQueue) Close() error { q.wg.Wait(); return nil }
+
+func (r *ram) run(op backing.Op, buf []byte, off, n int64, fl backing.Flags) syscall.Errno {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch op {
+	case backing.OpRead:
+		copy(buf, r.data[off:])
+	case backing.OpWrite:
+		copy(r.data[off:], buf)
+		n = int64(len(buf))
+	case backing.OpFlush:
+		copy(r.flushed, r.data)
+	case backing.OpDiscard, backing.OpWriteZeroes:
+		clear(r.data[off : off+n])
+	}
+	if fl&backing.FUA != 0 {
+		copy(r.flushed[off:off+n], r.data[off:])
+	}
+	return 0
+}
+
+func ramExport(name string, r *ram) Export { return Export{Name: name, Storage: r, AllowAll: true} }
+
+// waiter is an nbd.Completion to wait for.
+type waiter struct{ ch chan syscall.Errno }
+
+func newWaiter() *waiter { return &waiter{make(chan syscall.Errno, 1)} }
+
+func (w *waiter) Complete(errno syscall.Errno) { w.ch <- errno }
+
+func (w *waiter) wait(t testing.TB) syscall.Errno {
+	t.Helper()
+	select {
+	case e := <-w.ch:
+		return e
+	case <-time.After(testTimeout):
+		t.Fatal("an I/O did not complete")
+		return 0
+	}
+}
+
+// do carries out one I/O; p is the data of a read or write.
+func do(t testing.TB, d nbd.Backend, op nbd.Op, p []byte, off uint64, n uint32, fl nbd.Flags) syscall.Errno {
+	t.Helper()
+	if p != nil {
+		n = uint32(len(p))
+	}
+	io, err := d.Get(testContext(t), op, off, n, fl)
+	if err != nil {
+		return errnoOf(t, err)
+	}
+	defer io.Release()
+	if op == nbd.OpWrite {
+		rest := p
+		for _, b := range io.Buffers() {
+			rest = rest[copy(b, rest):]
+		}
+	}
+	w := newWaiter()
+	io.Submit(w)
+	errno := w.wait(t)
+	if op == nbd.OpRead {
+		rest := p
+		for _, b := range io.Buffers() {
+			rest = rest[copy(rest, b):]
+		}
+	}
+	return errno
+}
+
+func write(t testing.TB, d nbd.Backend, p []byte, off uint64) {
+	t.Helper()
+	if e := do(t, d, nbd.OpWrite, p, off, 0, 0); e != 0 {
+		t.Fatalf("write %d bytes at %d: %v", len(p), off, e)
+	}
+}
+
+func read(t testing.TB, d nbd.Backend, n int, off uint64) []byte {
+	t.Helper()
+	p := make([]byte, n)
+	if e := do(t, d, nbd.OpRead, p, off, 0, 0); e != 0 {
+		t.Fatalf("read %d bytes at %d: %v", n, off, e)
+	}
+	return p
+}
+
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(testTimeout)
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("timed out: %s", what)
+		}
+	}
+}
+
+func errnoOf(t testing.TB, err error) syscall.Errno {
+	t.Helper()
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		t.Fatalf("an error without an errno: %v", err)
+	}
+	return errno
+}
