@@ -71,6 +71,7 @@ type CQ struct {
 
 	running atomic.Uint32 // dispatch: 0 idle, 1 running, 2 running and to be run again
 	batch   []WC          // the running dispatch's
+	runFn   func()        // run; a go statement with a method would allocate
 }
 
 // CreateCQ makes a completion queue for depth completions. Size it for all that
@@ -81,6 +82,7 @@ func (u *ULP) CreateCQ(depth int, handler CQHandler) (*CQ, error) {
 		return nil, fmt.Errorf("verbs: create a completion queue of depth %d: 1 to %d are possible", depth, maxCQDepth)
 	}
 	cq := &CQ{ulp: u, depth: depth, handler: handler, charge: charge{ulp: &u.acct}, ch: make(chan struct{}, 1)}
+	cq.runFn = cq.run
 	cq.charge.n[resCQEntries] = int64(depth)
 	if err := u.dev.prm.take(&cq.charge); err != nil {
 		return nil, err
@@ -193,7 +195,7 @@ func (cq *CQ) notify(engine bool) {
 			if engine {
 				cq.run()
 			} else {
-				go cq.run()
+				go cq.runFn()
 			}
 			return
 		case 1:

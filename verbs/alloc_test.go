@@ -1,0 +1,81 @@
+//go:build !race
+
+package verbs
+
+import (
+	"testing"
+
+	"github.com/ironwarp/ironwarp/mpa"
+)
+
+// echo posts back and keeps receives posted, from the engine's goroutine.
+type echo struct {
+	recv RecvWR
+	wr   SendWR
+	got  chan struct{}
+	back bool
+}
+
+func (h *echo) Completions(_ *CQ, wcs []WC) {
+	for _, wc := range wcs {
+		if wc.Err != nil {
+			return
+		}
+		if wc.Op != WCRecv && wc.Op != WCRecvImm {
+			h.got <- struct{}{}
+			continue
+		}
+		if wc.QP.PostRecv(h.recv) != nil {
+			return
+		}
+		if h.back {
+			wc.QP.PostSend(&h.wr)
+		} else {
+			h.got <- struct{}{}
+		}
+	}
+}
+
+// The data path allocates nothing in steady state: each operation, both ends.
+func TestOperationsAllocateNothing(t *testing.T) {
+	for _, cfg := range []mpa.Config{{}, {CRC: mpa.CRCAvoid, LargeFPDU: mpa.MaxLargeFPDU}} {
+		a, b := newEnd(t, Config{}), newEnd(t, Config{})
+		ha, hb := &echo{got: make(chan struct{}, 64)}, &echo{back: true}
+		for _, s := range []struct {
+			e *end
+			h *echo
+		}{{a, ha}, {b, hb}} {
+			cq, err := s.e.ulp.CreateCQ(1024, s.h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.e.cfg.SendCQ, s.e.cfg.RecvCQ = cq, cq
+		}
+		tcpPair(cfg, cfg)(t, a, b)
+		mra, mrb := a.mr(1<<16, LocalWrite), b.mr(1<<16, LocalWrite|RemoteRead|RemoteWrite|RemoteAtomic)
+		ha.recv, hb.recv = RecvWR{SGL: whole(mra, 64)}, RecvWR{SGL: whole(mrb, 64)}
+		hb.wr = SendWR{Op: OpSend, SGL: whole(mrb, 64)}
+		a.recv(ha.recv)
+		b.recv(hb.recv)
+		for name, wr := range map[string]SendWR{
+			"send and answer": {Op: OpSend, SGL: whole(mra, 64)},
+			"write":           {Op: OpWrite, Flags: Signaled, SGL: whole(mra, 1<<16), RemoteSTag: mrb.STag()},
+			"read":            {Op: OpRead, Flags: Signaled, SGL: whole(mra, 1<<16), RemoteSTag: mrb.STag()},
+			"inline write":    {Op: OpWrite, Flags: Signaled | Inline, SGL: whole(mra, 128), RemoteSTag: mrb.STag()},
+			"atomic":          {Op: OpFetchAdd, Flags: Signaled, Add: 1, RemoteSTag: mrb.STag()},
+		} {
+			run := func() {
+				if err := a.qp.PostSend(&wr); err != nil {
+					t.Fatal(err)
+				}
+				<-ha.got
+			}
+			for range 100 {
+				run()
+			}
+			if n := testing.AllocsPerRun(500, run); n >= 1 {
+				t.Errorf("%s: %v allocations per operation", name, n)
+			}
+		}
+	}
+}
