@@ -34,7 +34,7 @@ func measureIdle(ctx context.Context) (metrics, error) {
 	open := func(n int) error {
 		for len(clients) < n {
 			c := &rdmaClient{dev: dev}
-			if err := c.dial(ctx, s.ln.Addr().String(), rdmaEcho, largeCRC, 4<<10, nil); err != nil {
+			if err := c.dial(ctx, s.ln.Addr().String(), rdmaEcho, largeCRC, echoSlot, nil); err != nil {
 				return fmt.Errorf("open stream %d: %w", len(clients), err)
 			}
 			clients = append(clients, c)

@@ -24,7 +24,7 @@ const (
 	// TCP rival reads into again and again allows, so that the caches treat both
 	// alike.
 	targetSize = 1 << 20
-	echoDepth  = 16
+	echoDepth  = 4
 	largeFPDU  = 64 << 10
 )
 
@@ -106,13 +106,13 @@ func (s *rdmaServer) accept(ctx context.Context, r *verbs.ConnRequest) error {
 		return errors.New("private data of one byte is expected")
 	}
 	e := &echo{}
-	cq, err := s.pd.ULP().CreateCQ(4*echoDepth, e)
+	cq, err := s.pd.ULP().CreateCQ(128, e)
 	if err != nil {
 		return err
 	}
 	size := targetSize
 	if r.PrivateData()[0] == rdmaEcho {
-		size = 4 << 10
+		size = echoDepth * echoSlot
 	}
 	if e.mr, err = s.pd.RegisterMR(make([]byte, size), verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (s *rdmaServer) Close() error {
 }
 
 func qpConfig(cq *verbs.CQ) verbs.QPConfig {
-	return verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 64, MaxRecv: echoDepth, IRD: 64, ORD: 64}
+	return verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 64, MaxRecv: 16, IRD: 64, ORD: 64}
 }
 
 // echo sends back whatever arrives, from the engine's goroutine.

@@ -49,7 +49,7 @@ func rdmaPingPong(srv *peer, v variant, size int) func(context.Context) (metrics
 
 func (p *pinger) dial(ctx context.Context, addr string, v variant) (*rdmaClient, error) {
 	p.ended = make(chan error, 1)
-	c, err := dialRDMA(ctx, addr, rdmaEcho, v, 4<<10, p)
+	c, err := dialRDMA(ctx, addr, rdmaEcho, v, 2*echoSlot, p)
 	p.c = c
 	return c, err
 }
