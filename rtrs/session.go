@@ -56,6 +56,7 @@ type session struct {
 	pd     *verbs.PD
 	svcMR  *verbs.MR // INFO_REQ, INFO_RSP
 	infoCh chan infoReq
+	allUp  chan struct{} // closed when all connections are up
 
 	// Set before INFO_RSP is sent; read by engine goroutines once open is set.
 	handler  ServerHandler
@@ -98,7 +99,7 @@ type serverConn struct {
 }
 
 func newSession(s *Server, key sessionKey, req *ConReq) (*session, error) {
-	sess := &session{srv: s, key: key, inc: req.Incarnation, infoCh: make(chan infoReq, 1), since: time.Now(),
+	sess := &session{srv: s, key: key, inc: req.Incarnation, infoCh: make(chan infoReq, 1), allUp: make(chan struct{}), since: time.Now(),
 		idle: make(chan struct{}), failed: make(chan struct{}), closed: make(chan struct{}),
 		conns: make([]*serverConn, req.CIDNum)}
 	sess.refs.Store(1)
@@ -166,7 +167,9 @@ func (s *session) accept(ctx context.Context, cr *verbs.ConnRequest, cid int) (s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.up = true
-	s.count++
+	if s.count++; s.count == len(s.conns) {
+		close(s.allUp)
+	}
 	if s.err != nil {
 		qp.Abort(s.err)
 	}
@@ -236,10 +239,12 @@ func (s *session) setUp(ctx context.Context) error {
 	case <-t.C:
 		return fmt.Errorf("rtrs: the peer did not open the session within %v", setupTimeout)
 	}
-	s.mu.Lock()
-	complete := s.count == len(s.conns)
-	s.mu.Unlock()
-	if !complete {
+	// The client may have heard of the last connection before we have noted it.
+	select {
+	case <-s.allUp:
+	case <-s.failed:
+		return s.err
+	case <-t.C:
 		return violation("INFO_REQ before all connections were up")
 	}
 	err := s.admit(ctx, req.Name)

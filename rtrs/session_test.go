@@ -1,0 +1,43 @@
+package rtrs
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+)
+
+func TestReadsReturnWhatWasWritten(t *testing.T) {
+	for _, trust := range []bool{false, true} {
+		m := newMemory(4 << 20)
+		srv := startServer(t, ServerConfig{NewSession: m.session, TrustClients: trust})
+		h := newHost(t)
+		cl := connect(t, clientConfig(h, srv.addr, "a"))
+		for _, n := range []int{0, 1, 511, 4096, 4097, 65536, cl.MaxIO()} {
+			want := make([]byte, n)
+			for i := range want {
+				want[i] = byte(rand.Uint32())
+			}
+			off := rand.IntN(len(m.data) - n + 1)
+			if e := write(t, cl, off, want); e != 0 {
+				t.Fatalf("write %d: %v", n, e)
+			}
+			got := make([]byte, n)
+			if e := read(t, cl, off, got); e != 0 {
+				t.Fatalf("read %d: %v", n, e)
+			}
+			if !bytes.Equal(got, want) {
+				t.Fatalf("read of %d bytes differs from what was written", n)
+			}
+		}
+		if e := write(t, cl, len(m.data), []byte{1}); e != syscall.ENOSPC {
+			t.Errorf("write beyond the end: %v, want ENOSPC", e)
+		}
+		if s := cl.Stats(); s.WriteErrors != 1 || s.Writes != 8 || s.Reads != 7 {
+			t.Errorf("stats %+v", s)
+		}
+		cl.Close()
+		h.unused(t)
+		srv.stop(t)
+	}
+}
