@@ -221,13 +221,11 @@ const (
 	EventFlowRefused  EventKind = "flow-refused"
 )
 
-// Event is something that happened. Events of a kind that follow each other fast
-// may be merged into one with a Count.
+// Event is something that happened.
 type Event struct {
 	Time   time.Time `json:"time"`
 	Kind   EventKind `json:"kind"`
 	Peer   string    `json:"peer,omitempty"`
 	Child  string    `json:"child,omitempty"`
 	Detail string    `json:"detail,omitempty"`
-	Count  int       `json:"count"`
 }

@@ -1,7 +1,14 @@
 package ipsec
 
 import (
+	"bufio"
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -13,13 +20,97 @@ type DaemonStatus struct {
 	Daemon    string    `json:"daemon,omitempty"`  // charon or charon-systemd
 	Version   string    `json:"version,omitempty"` // such as 5.9.8
 	DataPlane DataPlane `json:"data_plane"`
+	Tun       string    `json:"tun,omitempty"` // device of userland ESP, where it can be told
 	Plugins   []string  `json:"plugins,omitempty"`
 	LastError string    `json:"last_error,omitempty"`
 	Restarts  uint64    `json:"restarts"` // connections lost since Run
 }
 
+// The oldest charon that has what is used here: child priorities, replay
+// windows and forced terminations over VICI.
+const (
+	oldestMajor = 5
+	oldestMinor = 9
+)
+
+const libipsec = "kernel-libipsec"
+
 // ProbeDaemon connects to charon once and tells what it is. The error is a
 // *DaemonError whose text says what to do.
 func ProbeDaemon(ctx context.Context, socket string) (DaemonStatus, error) {
-	return DaemonStatus{}, errUnwritten
+	cfg := Config{Socket: socket}.withDefaults()
+	ctx, cancel := context.WithTimeout(ctx, cfg.CallTimeout)
+	defer cancel()
+	c, err := dialVici(ctx, cfg.Socket)
+	if err != nil {
+		return DaemonStatus{Socket: cfg.Socket, LastError: err.Error()}, err
+	}
+	defer c.close()
+	return c.identify(ctx)
+}
+
+// identify asks charon for its version and plugins.
+func (c *viciConn) identify(ctx context.Context) (DaemonStatus, error) {
+	d := DaemonStatus{Socket: c.socket}
+	v, err := c.call(ctx, "version", "charon", nil, nil)
+	if err != nil {
+		d.LastError = err.Error()
+		return d, err
+	}
+	d.Daemon, d.Version = str(v, "daemon"), str(v, "version")
+	if tooOld(d.Version) {
+		err := &DaemonError{Op: "version", Socket: c.socket, Kind: ErrDaemonTooOld,
+			Err:    fmt.Errorf("it is %q", d.Version),
+			Advice: fmt.Sprintf("%d.%d or later is needed", oldestMajor, oldestMinor)}
+		d.LastError = err.Error()
+		return d, err
+	}
+	stats, err := c.call(ctx, "stats", "charon", nil, nil)
+	if err != nil {
+		d.LastError = err.Error()
+		return d, err
+	}
+	d.Connected, d.Since = true, time.Now()
+	d.Plugins = list(stats, "plugins")
+	d.DataPlane = DataPlaneKernel
+	if slices.Contains(d.Plugins, libipsec) {
+		d.DataPlane = DataPlaneUserland
+		d.Tun = tunOf(c.pid)
+	}
+	return d, nil
+}
+
+func tooOld(version string) bool {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return true
+	}
+	major, err1 := strconv.Atoi(parts[0])
+	minor, err2 := strconv.Atoi(strings.TrimRight(parts[1], "abcdefghijklmnopqrstuvwxyz"))
+	return err1 != nil || err2 != nil || major < oldestMajor || major == oldestMajor && minor < oldestMinor
+}
+
+// tunOf finds the tun device that a process holds open, "" if it cannot be told.
+func tunOf(pid int) string {
+	if pid <= 0 {
+		return ""
+	}
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	for _, path := range files {
+		f, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		name := ""
+		for s := bufio.NewScanner(f); s.Scan(); {
+			if v, ok := strings.CutPrefix(s.Text(), "iff:"); ok {
+				name = strings.TrimSpace(v)
+			}
+		}
+		f.Close()
+		if name != "" {
+			return name
+		}
+	}
+	return ""
 }

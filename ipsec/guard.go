@@ -27,7 +27,14 @@ type GuardSpec struct {
 	Port      uint16             // the link's port
 	Protocol  transport.Protocol // default: TCP
 	DataPlane DataPlane          // DataPlaneAuto: the block alone, nothing may pass yet
+	// Tun is the device of userland ESP; "" is every tun device named ipsecN.
+	Tun string
 }
+
+// ErrNoGuard6 tells that IPv6 cannot be guarded with userland ESP: an inbound
+// XFRM policy cannot tell the tun from the wire, and the exemption that IPv4 has
+// for devices (disable_policy) is one for addresses in IPv6.
+var ErrNoGuard6 = errors.New("IPv6 cannot be guarded with userland ESP; use IPv4, or a kernel with ESP (CONFIG_INET6_ESP)")
 
 func (g GuardSpec) String() string {
 	return fmt.Sprintf("%v port %d with %v", g.protocol(), g.Port, g.Remote)

@@ -1,22 +1,117 @@
 package ipsec
 
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/internal/nsdo"
+)
+
 // InstallGuard puts the guard in place, before the first packet. It may be
-// called again: policies that are there already stay as they are.
-func InstallGuard(g GuardSpec) error { return errUnwritten }
+// called again: what is there already stays as it is, what is missing is added.
+func InstallGuard(g GuardSpec) error {
+	results, err := reconcileGuards(g.NetNS, []GuardSpec{g})
+	if err != nil {
+		return err
+	}
+	return results[0].err
+}
 
 // RemoveGuard takes a guard down. From then on the port's traffic may flow in
 // clear. A guard that is not there is no error.
-func RemoveGuard(g GuardSpec) error { return errUnwritten }
+func RemoveGuard(g GuardSpec) error {
+	if err := g.validate(); err != nil {
+		return err
+	}
+	return inGuardNS(g.NetNS, func(k *kernel) error {
+		policies, err := k.policies()
+		if err != nil {
+			return err
+		}
+		var errs []error
+		for i := range policies {
+			if p := &policies[i]; isGuard(p) && concerns(p, g) {
+				errs = append(errs, k.delPolicy(p))
+			}
+		}
+		errs = append(errs, k.removeRules(g))
+		return errors.Join(errs...)
+	})
+}
 
 // ListGuard returns the guard policies of a network namespace ("": our own),
 // whoever installed them.
-func ListGuard(netns string) ([]GuardPolicy, error) { return nil, errUnwritten }
-
-// GuardHoles checks guards that should be in place, and returns what is missing
-// and what other settings of the host open a way around them.
-func GuardHoles(specs ...GuardSpec) ([]Hole, error) { return nil, errUnwritten }
+func ListGuard(netns string) ([]GuardPolicy, error) {
+	var out []GuardPolicy
+	err := inGuardNS(netns, func(k *kernel) error {
+		policies, err := k.policies()
+		if err != nil {
+			return err
+		}
+		for i := range policies {
+			if p := &policies[i]; isGuard(p) {
+				out = append(out, k.describe(p))
+			}
+		}
+		return nil
+	})
+	slices.SortFunc(out, func(a, b GuardPolicy) int {
+		return cmp.Or(a.Remote.Compare(b.Remote), cmp.Compare(a.PeerPort+a.LocalPort, b.PeerPort+b.LocalPort),
+			cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.LocalPort, b.LocalPort))
+	})
+	return out, err
+}
 
 // XfrmStats reads the kernel's counters of packets dropped for IPsec's sake
 // (/proc/net/xfrm_stat). XfrmOutPolBlock and XfrmInPolBlock count what the guard
 // has stopped.
-func XfrmStats(netns string) (map[string]uint64, error) { return nil, errUnwritten }
+func XfrmStats(netns string) (map[string]uint64, error) {
+	stats := map[string]uint64{}
+	err := nsdo.Do(netns, func() error {
+		b, err := os.ReadFile("/proc/thread-self/net/xfrm_stat")
+		if err != nil {
+			return fmt.Errorf("read the kernel's IPsec counters: %w", err)
+		}
+		for line := range strings.Lines(string(b)) {
+			if f := strings.Fields(line); len(f) == 2 {
+				stats[f[0]], _ = strconv.ParseUint(f[1], 10, 64)
+			}
+		}
+		return nil
+	})
+	return stats, err
+}
+
+// guardResult is what became of one guard.
+type guardResult struct {
+	blocks int // block policies that were missing
+	err    error
+}
+
+// reconcileGuards makes the kernel hold every policy and rule that the guards
+// need. Allow policies that no longer name the tun are removed.
+func reconcileGuards(netns string, specs []GuardSpec) ([]guardResult, error) {
+	results := make([]guardResult, len(specs))
+	err := inGuardNS(netns, func(k *kernel) error {
+		have, err := k.inventory()
+		if err != nil {
+			return err
+		}
+		for i, g := range specs {
+			r := &results[i]
+			if r.err = g.validate(); r.err == nil {
+				r.blocks, r.err = k.reconcile(g, have)
+			}
+			if r.err != nil {
+				r.err = fmt.Errorf("guard of %v: %w", g, explain(r.err))
+			}
+		}
+		return nil
+	})
+	return results, err
+}

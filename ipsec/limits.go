@@ -42,6 +42,11 @@ const (
 	admitWait = 2 * time.Second
 	// idlePoll is how often the flows of a lost child are asked for waiting data.
 	idlePoll = 25 * time.Millisecond
+	// linkWait is how long Prepare waits for charon to come back.
+	linkWait = 3 * time.Second
+	// greetDelay is how long the side with the higher address leaves it to the
+	// other one to bring up the first SA.
+	greetDelay = 300 * time.Millisecond
 	// listenerGrace is how long the side that was dialled leaves it to the
 	// dialling side to bring a lost child back, so that not both do.
 	listenerGrace = 60 * time.Millisecond

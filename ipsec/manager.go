@@ -1,8 +1,15 @@
 package ipsec
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/strongswan/govici/vici"
 
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -11,80 +18,328 @@ import (
 // transport.Protector of flows to them. Its methods may be called from several
 // goroutines.
 type Manager struct {
-	cfg Config
+	cfg    Config
+	board  board
+	lists  flights[[]SA]
+	slots  chan struct{} // attempts under way in charon
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	editing  sync.Mutex // serialises AddPeer, RemovePeer and the loading of peers
+	guarding sync.Mutex // serialises changes of the kernel's policies
+
+	mu      sync.Mutex
+	wg      sync.WaitGroup
+	closed  bool
+	running bool
+	peers   map[string]*peer
+	link    *link
+	linked  chan struct{} // closed and replaced when link changes
+	status  DaemonStatus
 }
 
 var _ transport.Protector = (*Manager)(nil)
 
-var errUnwritten = errors.New("not available yet")
-
-// New checks the configuration. Nothing is started or contacted: Run does that.
-func New(cfg Config) (*Manager, error) { return &Manager{cfg: cfg.withDefaults()}, nil }
+// New makes a Manager. Nothing is started or contacted: Run does that.
+func New(cfg Config) (*Manager, error) {
+	m := &Manager{cfg: cfg.withDefaults(), slots: make(chan struct{}, maxInitiates), peers: map[string]*peer{}, linked: make(chan struct{})}
+	if m.cfg.DataPlane > DataPlaneUserland {
+		return nil, fmt.Errorf("ipsec: unknown data plane %d", m.cfg.DataPlane)
+	}
+	m.status = DaemonStatus{Socket: m.cfg.Socket, DataPlane: m.cfg.DataPlane, Since: time.Now()}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	return m, nil
+}
 
 // Run talks to charon until ctx ends or Close is called: it connects, loads the
 // peers, follows events, and brings lost SAs back. It returns nil after Close
 // or ctx's end, and at once with an error if it runs already. A charon that is
 // not there is no error; it is tried again.
-func (m *Manager) Run(ctx context.Context) error { return errUnwritten }
+func (m *Manager) Run(ctx context.Context) error {
+	m.mu.Lock()
+	if m.closed || m.running {
+		defer m.mu.Unlock()
+		if m.closed {
+			return ErrClosed
+		}
+		return errors.New("ipsec: Run is called twice")
+	}
+	m.running = true
+	m.wg.Add(1)
+	m.mu.Unlock()
+	defer m.wg.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(m.ctx, cancel)()
+
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	watch.Go(func() { m.watchGuard(ctx) })
+
+	wait := backoff{min: reconnectMin, max: reconnectMax}
+	for ctx.Err() == nil {
+		err := m.attach(ctx, wait.reset)
+		if ctx.Err() != nil {
+			break
+		}
+		m.noteDaemon(err)
+		timer := time.NewTimer(wait.next())
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+	m.mu.Lock()
+	m.running = false
+	m.mu.Unlock()
+	return nil
+}
+
+// attach connects to charon and serves the link until it is down.
+func (m *Manager) attach(ctx context.Context, up func()) error {
+	l, err := connect(ctx, m.cfg)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	defer context.AfterFunc(ctx, l.close)()
+	up()
+	m.setLink(l)
+	defer m.detach(l)
+	m.cfg.Logger.Info("connected to strongSwan", "daemon", l.status.Daemon, "version", l.status.Version, "data plane", l.status.DataPlane)
+	m.board.post(Event{Kind: EventCharonUp, Detail: l.status.Daemon + " " + l.status.Version})
+	m.editing.Lock()
+	for _, p := range m.allPeers() {
+		if err := m.bringUp(ctx, l, p); err != nil && ctx.Err() == nil {
+			m.cfg.Logger.Error("could not hand the peer to strongSwan", "peer", p.name, "err", err)
+		}
+	}
+	m.editing.Unlock()
+	return l.follow(ctx, m.viciEvent, func() error {
+		for _, p := range m.allPeers() {
+			p.beginRefresh()
+		}
+		_, err := l.ask(ctx, "version", "charon", nil)
+		return err
+	})
+}
+
+func (m *Manager) setLink(l *link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.link = l
+	if l != nil {
+		restarts := m.status.Restarts
+		m.status = l.status
+		m.status.Restarts = restarts
+	}
+	close(m.linked)
+	m.linked = make(chan struct{})
+}
+
+// detach notes that charon is gone: every child with it.
+func (m *Manager) detach(l *link) {
+	m.setLink(nil)
+	m.mu.Lock()
+	m.status.Connected, m.status.Since = false, time.Now()
+	m.status.Restarts++
+	m.mu.Unlock()
+	for _, p := range m.allPeers() {
+		p.mu.Lock()
+		p.loaded = false
+		p.mu.Unlock()
+		p.applying.Lock()
+		p.apply(nil, true)
+		p.applying.Unlock()
+	}
+}
+
+func (m *Manager) noteDaemon(err error) {
+	m.mu.Lock()
+	was := m.status.LastError
+	m.status.LastError = err.Error()
+	m.mu.Unlock()
+	if was != err.Error() {
+		m.cfg.Logger.Warn("no connection to strongSwan, trying again", "err", err)
+		m.board.post(Event{Kind: EventCharonDown, Detail: err.Error()})
+	}
+}
+
+// bringUp hands a peer to charon: its guard, its key and connection, what it has
+// of SAs. m.editing is held.
+func (m *Manager) bringUp(ctx context.Context, l *link, p *peer) error {
+	err := m.ensureGuard(p)
+	p.mu.Lock()
+	cfg := p.cfg
+	p.mu.Unlock()
+	if err == nil {
+		err = l.load(ctx, &cfg)
+	}
+	if err != nil {
+		p.mu.Lock()
+		p.failed(err)
+		p.mu.Unlock()
+		return err
+	}
+	if err := p.refresh(ctx); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.loaded = true
+	p.lastErr = ""
+	if ln := p.lanes[dialler]; !cfg.OnDemand && !ln.up.Load() {
+		ln.want = true
+		if !p.leads() {
+			ln.notBefore = time.Now().Add(greetDelay)
+		}
+	}
+	p.mu.Unlock()
+	p.poke()
+	return nil
+}
 
 // Close ends Run and every waiting call. Guards, connections and SAs stay as
 // they are, so that streams of a restarted process find them. It is idempotent.
-func (m *Manager) Close() error { return nil }
-
-// AddPeer puts the guard in place, then hands the peer's key and connection to
-// charon. A peer that exists already with the same name is replaced; its SAs and
-// flows stay. An error of the configuration or the guard leaves nothing behind.
-// If charon is not there the peer is loaded when it comes, and the error is nil:
-// PeerStatus tells. If charon refuses the connection, the guard stays and the
-// error says why; RemovePeer removes it.
-func (m *Manager) AddPeer(ctx context.Context, p Peer) error { return errUnwritten }
-
-// RemovePeer ends the peer's SAs, unloads its connection and key, and then
-// removes its guard: from then on the port's traffic with the peer may flow in
-// clear.
-func (m *Manager) RemovePeer(ctx context.Context, name string) error { return errUnwritten }
-
-// RemoveGuard takes down the guard of a peer that stays, and keeps it down. It
-// exists for demonstrations of what the guard is good for.
-func (m *Manager) RemoveGuard(ctx context.Context, name string) error { return errUnwritten }
-
-// Prepare implements transport.Protector: the guard is checked, and an SA for
-// dialling f's remote address is brought up if there is none. Concurrent calls
-// share one attempt.
-func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error { return errUnwritten }
-
-// Admit implements transport.Protector: see AdmitError for what is refused.
-func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c transport.Monitored) (transport.Protection, error) {
-	return nil, errUnwritten
+func (m *Manager) Close() error {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.cancel()
+	m.wg.Wait()
+	m.board.close()
+	return nil
 }
 
-// SAs lists the SAs of the peers, as charon has them now.
-func (m *Manager) SAs(ctx context.Context) ([]SA, error) { return nil, errUnwritten }
-
-// DeleteChild ends the children of a peer; child is NAME-out, NAME-in or "" for
-// both. It returns how many there were. Streams are paused, and the children
-// come back as soon as one of them has data to send.
-func (m *Manager) DeleteChild(ctx context.Context, peer, child string) (int, error) {
-	return 0, errUnwritten
+// goWork runs f on a goroutine that Close waits for; false after Close.
+func (m *Manager) goWork(f func()) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	m.wg.Go(f)
+	return true
 }
 
-// DeleteIKE ends the peer's IKE SAs with their children.
-func (m *Manager) DeleteIKE(ctx context.Context, peer string) (int, error) { return 0, errUnwritten }
-
-// Rekey makes fresh keys for a peer's children (child as in DeleteChild).
-func (m *Manager) Rekey(ctx context.Context, peer, child string) (int, error) {
-	return 0, errUnwritten
+func (m *Manager) currentLink() *link {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.link
 }
 
-// PeerStatus returns the state of a peer, or ErrUnknownPeer.
-func (m *Manager) PeerStatus(name string) (Status, error) { return Status{}, errUnwritten }
+// awaitLink returns the link, waiting a little for charon to come back.
+func (m *Manager) awaitLink(ctx context.Context) (*link, error) {
+	timer := time.NewTimer(linkWait)
+	defer timer.Stop()
+	for {
+		m.mu.Lock()
+		l, changed, running := m.link, m.linked, m.running
+		m.mu.Unlock()
+		if l != nil {
+			return l, nil
+		}
+		if !running {
+			return nil, ErrNotSupervised
+		}
+		select {
+		case <-changed:
+		case <-timer.C:
+			return nil, m.notConnected()
+		case <-m.ctx.Done():
+			return nil, ErrClosed
+		case <-ctx.Done():
+			return nil, m.notConnected()
+		}
+	}
+}
 
-// Peers returns the states of all peers, by name.
-func (m *Manager) Peers() []Status { return nil }
+func (m *Manager) notConnected() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.status.LastError == "" {
+		return ErrNotConnected
+	}
+	return fmt.Errorf("%w: %s", ErrNotConnected, m.status.LastError)
+}
 
-// DaemonStatus tells how it stands with charon.
-func (m *Manager) DaemonStatus() DaemonStatus { return DaemonStatus{} }
+func (m *Manager) acquire(ctx context.Context) bool {
+	select {
+	case m.slots <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
 
-// Events returns a subscription. A subscriber that does not keep up loses the
-// oldest events. cancel ends it and closes the channel.
-func (m *Manager) Events() (events <-chan Event, cancel func()) { return nil, func() {} }
+func (m *Manager) release() { <-m.slots }
+
+func (m *Manager) allPeers() []*peer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]*peer, 0, len(m.peers))
+	for _, p := range m.peers {
+		all = append(all, p)
+	}
+	slices.SortFunc(all, func(a, b *peer) int { return cmp.Compare(a.name, b.name) })
+	return all
+}
+
+func (m *Manager) peer(name string) (*peer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.peers[name]; p != nil {
+		return p, nil
+	}
+	return nil, fmt.Errorf("%w: %q", ErrUnknownPeer, name)
+}
+
+// viciEvent takes one event of charon: it is told to subscribers, and the
+// peer's SAs are listed again.
+func (m *Manager) viciEvent(ev vici.Event) {
+	up := str(ev.Message, "up") == "yes"
+	kind := map[string]EventKind{"ike-rekey": EventIKERekey, "child-rekey": EventChildRekey}[ev.Name]
+	switch {
+	case ev.Name == "ike-updown" && up:
+		kind = EventIKEUp
+	case ev.Name == "ike-updown":
+		kind = EventIKEDown
+	case ev.Name == "child-updown" && up:
+		kind = EventChildUp
+	case ev.Name == "child-updown":
+		kind = EventChildDown
+	}
+	for _, name := range ev.Message.Keys() {
+		p, err := m.peer(name)
+		if err != nil {
+			continue
+		}
+		var children []string
+		if kind == EventChildUp || kind == EventChildDown || kind == EventChildRekey {
+			saw := sub(sub(ev.Message, name), "child-sas")
+			for _, key := range saw.Keys() {
+				child := str(sub(saw, key), "name")
+				if child == "" {
+					child = str(sub(sub(saw, key), "new"), "name")
+				}
+				children = append(children, child)
+			}
+		}
+		p.mu.Lock()
+		switch kind {
+		case EventChildDown:
+			p.counters.ChildDeletes += uint64(len(children))
+		case EventChildRekey:
+			p.counters.Rekeys += uint64(len(children))
+		}
+		p.mu.Unlock()
+		p.beginRefresh()
+		if len(children) == 0 {
+			children = []string{""}
+		}
+		for _, c := range children {
+			m.cfg.Logger.Info("IPsec event", "event", kind, "peer", name, "child", c)
+			m.board.post(Event{Time: ev.Timestamp, Kind: kind, Peer: name, Child: c})
+		}
+	}
+}

@@ -1,0 +1,343 @@
+package ipsectest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const port = 7471
+
+// host is a lab host with a Manager.
+type host struct {
+	*lab.Host
+	m    *ipsec.Manager
+	stop func()
+}
+
+// pair is two hosts that have each other as a peer.
+type pair struct {
+	lab         *lab.Lab
+	alpha, beta *host
+	key         ipsec.Secret
+}
+
+func newPair(t *testing.T, cfg lab.Config) *pair {
+	t.Helper()
+	l := lab.Start(t, cfg)
+	p := &pair{lab: l, alpha: newHost(t, l.Host("alpha")), beta: newHost(t, l.Host("beta")), key: ipsec.GenerateSecret()}
+	return p
+}
+
+func newHost(t *testing.T, lh *lab.Host) *host {
+	t.Helper()
+	h := &host{Host: lh}
+	h.start(t)
+	t.Cleanup(func() { h.stop() })
+	return h
+}
+
+// start runs a Manager; a host whose Manager was closed gets a new one.
+func (h *host) start(t *testing.T) {
+	t.Helper()
+	m, err := ipsec.New(ipsec.Config{Socket: h.ViciSocket(), NetNS: h.NetNS(), Logger: logger(t, h.Name())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(context.Background()) }()
+	h.m = m
+	h.stop = sync.OnceFunc(func() {
+		if err := m.Close(); err != nil {
+			t.Errorf("close the manager of %s: %v", h.Name(), err)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("the manager of %s: %v", h.Name(), err)
+		}
+	})
+}
+
+// peerOf is the setting of the other host on this one.
+func (p *pair) peerOf(h *host) ipsec.Peer {
+	o := p.other(h)
+	return ipsec.Peer{Name: o.Name(), Local: h.Addr(), Remote: o.Addr(), LocalID: h.Name(), RemoteID: o.Name(), Port: port, PSK: p.key, OnDemand: true}
+}
+
+func (p *pair) other(h *host) *host {
+	if h == p.alpha {
+		return p.beta
+	}
+	return p.alpha
+}
+
+func (p *pair) addPeers(t *testing.T) {
+	t.Helper()
+	for _, h := range []*host{p.alpha, p.beta} {
+		if err := h.m.AddPeer(t.Context(), p.peerOf(h)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.awaitCharon(t)
+}
+
+// awaitCharon waits until both Managers have handed their peers to charon.
+func (p *pair) awaitCharon(t *testing.T) {
+	t.Helper()
+	for _, h := range []*host{p.alpha, p.beta} {
+		eventually(t, h.Name()+" is connected to charon", func() bool { return h.m.DaemonStatus().Connected })
+	}
+}
+
+// echo serves echoes on a host's port, of connections that its Manager admits.
+func (h *host) echo(t *testing.T, refused func(error)) {
+	t.Helper()
+	var ln *transport.Listener
+	err := h.Do(func() (err error) {
+		ln, err = transport.Listen(t.Context(), netip.AddrPortFrom(h.Addr(), port), &transport.Config{Protector: h.m,
+			OnRefused: func(_ transport.Flow, err error) {
+				if refused != nil {
+					refused(err)
+				}
+			}})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var conns []*transport.Conn
+	wg.Go(func() {
+		for {
+			c, err := ln.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, c)
+			mu.Unlock()
+			wg.Go(func() { _, _ = io.Copy(c, c) })
+		}
+	})
+	t.Cleanup(func() {
+		ln.Close()
+		mu.Lock()
+		for _, c := range conns {
+			c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+}
+
+func (h *host) dial(t *testing.T, to *host) (*transport.Conn, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var c *transport.Conn
+	err := h.Do(func() (err error) {
+		c, err = transport.Dial(ctx, netip.AddrPortFrom(to.Addr(), port), &transport.Config{Protector: h.m, Local: h.Addr()})
+		return err
+	})
+	if err == nil {
+		t.Cleanup(func() { c.Close() })
+	}
+	return c, err
+}
+
+func (h *host) mustDial(t *testing.T, to *host) *transport.Conn {
+	t.Helper()
+	c, err := h.dial(t, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// ping sends a line over the connection and waits for its echo.
+func ping(c *transport.Conn, text string) error {
+	if err := c.SetDeadline(time.Now().Add(60 * time.Second)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(c, text); err != nil {
+		return err
+	}
+	b := make([]byte, len(text))
+	if _, err := io.ReadFull(c, b); err != nil {
+		return err
+	}
+	if string(b) != text {
+		return fmt.Errorf("sent %q, the echo is %q", text, b)
+	}
+	return nil
+}
+
+// talker sends echoes without pause until stopped.
+type talker struct {
+	stopped chan struct{}
+	done    chan struct{}
+	mu      sync.Mutex
+	pings   int
+	gap     time.Duration
+	err     error
+}
+
+func talk(c *transport.Conn) *talker {
+	k := &talker{stopped: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(k.done)
+		for {
+			select {
+			case <-k.stopped:
+				return
+			default:
+			}
+			t := time.Now()
+			err := ping(c, "CLEARTEXT-CANARY\n")
+			k.mu.Lock()
+			k.pings++
+			k.gap, k.err = max(k.gap, time.Since(t)), err
+			k.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return k
+}
+
+func (k *talker) count() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.pings
+}
+
+// longest returns the longest gap since the last call.
+func (k *talker) longest() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	g := k.gap
+	k.gap = 0
+	return g
+}
+
+// moves waits until n more echoes have come.
+func (k *talker) moves(t *testing.T, n int) {
+	t.Helper()
+	from := k.count()
+	eventually(t, "echoes go on", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.err != nil || k.pings >= from+n
+	})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err != nil {
+		t.Fatalf("the stream broke: %v", k.err)
+	}
+}
+
+func (k *talker) end(t *testing.T) {
+	t.Helper()
+	close(k.stopped)
+	<-k.done
+	if k.err != nil {
+		t.Errorf("the stream broke: %v", k.err)
+	}
+}
+
+func capture(t *testing.T, h *host) *lab.Capture {
+	t.Helper()
+	c, err := h.Capture(t.Context(), lab.CaptureOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func counted(t *testing.T, c *lab.Capture) lab.Counts {
+	t.Helper()
+	counts, err := c.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if counts.Dropped > 0 {
+		t.Errorf("the capture missed %d packets and proves nothing", counts.Dropped)
+	}
+	return counts
+}
+
+// eventually polls until a condition holds.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	deadline := time.After(60 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !f() {
+		select {
+		case <-deadline:
+			t.Fatalf("never happened: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func installed(t *testing.T, h *host, child string) int {
+	t.Helper()
+	sas, err := h.m.SAs(t.Context())
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, sa := range sas {
+		for _, c := range sa.Children {
+			if c.Name == child && c.IsInstalled() {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// logger writes to the test's log until the test is over.
+func logger(t *testing.T, name string) *slog.Logger {
+	w := &testWriter{t: t}
+	t.Cleanup(w.end)
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug})).With("host", name)
+}
+
+type testWriter struct {
+	mu    sync.Mutex
+	t     *testing.T
+	ended bool
+}
+
+func (w *testWriter) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.ended {
+		w.t.Log(strings.TrimSpace(string(b)))
+	}
+	return len(b), nil
+}
+
+func (w *testWriter) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+}
+

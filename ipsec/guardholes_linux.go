@@ -1,0 +1,134 @@
+package ipsec
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// GuardHoles checks guards that should be in place, and returns what is missing
+// and what other settings of the host open a way around them. The guards are of
+// one network namespace.
+func GuardHoles(specs ...GuardSpec) ([]Hole, error) {
+	if len(specs) == 0 {
+		return nil, nil
+	}
+	var holes []Hole
+	err := inGuardNS(specs[0].NetNS, func(k *kernel) error {
+		have, err := k.policies()
+		if err != nil {
+			return err
+		}
+		inv := inventoryOf(have)
+		for _, g := range specs {
+			if err := g.validate(); err != nil {
+				return err
+			}
+			holes = append(holes, k.missing(g, inv)...)
+			holes = append(holes, k.bypasses(g, have)...)
+		}
+		open, err := exemptDevices()
+		for _, h := range open {
+			h.Spec = specs[0]
+			holes = append(holes, h)
+		}
+		return err
+	})
+	return holes, err
+}
+
+func (k *kernel) missing(g GuardSpec, have inventory) []Hole {
+	var holes []Hole
+	for _, w := range g.blocks() {
+		if have[keyOf(w)] == nil {
+			holes = append(holes, Hole{Spec: g, What: fmt.Sprintf("the policy %q is missing", k.describe(w)),
+				Fix: "restart the daemon, and find out who removed it (ip xfrm policy flush, ipsec start)"})
+		}
+	}
+	return holes
+}
+
+// bypasses finds policies that let clear packets of the guard's port pass and
+// win over the block. Those that demand a transformation are no hole.
+func (k *kernel) bypasses(g GuardSpec, have []netlink.XfrmPolicy) []Hole {
+	var holes []Hole
+	for i := range have {
+		p := &have[i]
+		if p.Action != netlink.XFRM_POLICY_ALLOW || p.Priority > blockPriority || p.Dir > netlink.XFRM_DIR_OUT || !overlaps(p, g) {
+			continue
+		}
+		if slices.ContainsFunc(p.Tmpls, func(t netlink.XfrmPolicyTmpl) bool { return t.Optional == 0 }) {
+			continue
+		}
+		if isAllow(p) {
+			l, err := k.LinkByIndex(p.Ifindex)
+			if err != nil || l.Type() == "tuntap" && libipsecTun.MatchString(l.Attrs().Name) {
+				continue
+			}
+		}
+		holes = append(holes, Hole{Spec: g, What: fmt.Sprintf("an XFRM policy of priority %d lets clear packets of %v pass (%v)", p.Priority, g, p.Dir),
+			Fix: fmt.Sprintf("remove it: ip xfrm policy delete index %d %v", p.Index, p.Dir)})
+	}
+	return holes
+}
+
+func overlaps(p *netlink.XfrmPolicy, g GuardSpec) bool {
+	remote, local := prefixOf(p.Dst), prefixOf(p.Src)
+	if p.Dir == netlink.XFRM_DIR_IN {
+		remote, local = local, remote
+	}
+	if remote.IsValid() && remote.Bits() > 0 && !remote.Contains(g.Remote) {
+		return false
+	}
+	if local.IsValid() && local.Addr().BitLen() != g.Remote.BitLen() {
+		return false
+	}
+	if p.Proto != 0 && transport.Protocol(p.Proto) != g.protocol() {
+		return false
+	}
+	port := int(g.Port)
+	return p.SrcPort == 0 || p.DstPort == 0 || p.SrcPort == port || p.DstPort == port
+}
+
+// exemptDevices finds devices whose packets pass without a look at the policies.
+func exemptDevices() ([]Hole, error) {
+	var holes []Hole
+	for _, setting := range []string{"ipv4/conf/*/disable_policy", "ipv4/conf/*/disable_xfrm", "ipv6/conf/*/disable_policy"} {
+		paths, err := filepath.Glob("/proc/sys/net/" + setting)
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			dev, name := filepath.Base(filepath.Dir(path)), filepath.Base(path)
+			family := strings.Split(setting, "/")[0]
+			b, err := os.ReadFile(path)
+			if errors.Is(err, os.ErrNotExist) {
+				continue // the device went away
+			}
+			if err != nil {
+				return holes, fmt.Errorf("look for holes in the guard: %w", err)
+			}
+			tun := family == "ipv4" && name == "disable_policy" && libipsecTun.MatchString(dev)
+			if strings.TrimSpace(string(b)) == "0" || dev == "lo" || tun {
+				continue
+			}
+			what := "packets of device " + dev + " pass"
+			switch dev {
+			case "all":
+				what = "all packets pass"
+			case "default":
+				what = "packets of every new device pass"
+			}
+			holes = append(holes, Hole{What: fmt.Sprintf("net.%s.conf.%s.%s is on: %s without a look at the IPsec policies", family, dev, name, what),
+				Fix: fmt.Sprintf("sysctl net.%s.conf.%s.%s=0", family, dev, name)})
+		}
+	}
+	return holes, nil
+}

@@ -1,0 +1,289 @@
+package ipsec
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/nsdo"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// kernel is a netlink handle in the guard's network namespace.
+type kernel struct{ *netlink.Handle }
+
+func inGuardNS(netns string, f func(*kernel) error) error {
+	return nsdo.Do(netns, func() error {
+		h, err := netlink.NewHandle(unix.NETLINK_XFRM, unix.NETLINK_ROUTE)
+		if err != nil {
+			return explain(fmt.Errorf("guard: open netlink: %w", err))
+		}
+		defer h.Close()
+		return explain(f(&kernel{h}))
+	})
+}
+
+func explain(err error) error {
+	switch {
+	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%w: the guard needs CAP_NET_ADMIN; run as root", err)
+	case errors.Is(err, syscall.EPROTONOSUPPORT):
+		return fmt.Errorf("%w: this kernel has no XFRM, so nothing could keep clear traffic from leaving; modprobe xfrm_user (CONFIG_XFRM_USER)", err)
+	}
+	return err
+}
+
+// policies lists all XFRM policies, both families.
+func (k *kernel) policies() ([]netlink.XfrmPolicy, error) {
+	var all []netlink.XfrmPolicy
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		some, err := k.XfrmPolicyList(family)
+		for try := 0; errors.Is(err, netlink.ErrDumpInterrupted) && try < 10; try++ {
+			some, err = k.XfrmPolicyList(family) // the list changed while it was read
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list XFRM policies: %w", err)
+		}
+		all = append(all, some...)
+	}
+	return all, nil
+}
+
+// policyKey is what two policies have in common that are the same.
+type policyKey struct {
+	dir              netlink.Dir
+	action           netlink.PolicyAction
+	proto            netlink.Proto
+	priority         int
+	srcPort, dstPort int
+	ifindex          int
+	src, dst         netip.Prefix
+}
+
+func keyOf(p *netlink.XfrmPolicy) policyKey {
+	return policyKey{p.Dir, p.Action, p.Proto, p.Priority, p.SrcPort, p.DstPort, p.Ifindex, prefixOf(p.Src), prefixOf(p.Dst)}
+}
+
+// inventory is the guard policies that the kernel has.
+type inventory map[policyKey]*netlink.XfrmPolicy
+
+func (k *kernel) inventory() (inventory, error) {
+	all, err := k.policies()
+	if err != nil {
+		return nil, err
+	}
+	return inventoryOf(all), nil
+}
+
+func inventoryOf(all []netlink.XfrmPolicy) inventory {
+	inv := inventory{}
+	for i := range all {
+		if isGuard(&all[i]) {
+			inv[keyOf(&all[i])] = &all[i]
+		}
+	}
+	return inv
+}
+
+// reconcile adds what a guard lacks, and removes allow policies for devices that
+// are not the tun. A part that fails does not keep the others from being done.
+// It reports how many block policies were missing.
+func (k *kernel) reconcile(g GuardSpec, have inventory) (blocks int, err error) {
+	want := g.blocks()
+	var errs []error
+	userland := g.DataPlane == DataPlaneUserland
+	var tuns []netlink.Link
+	switch {
+	case userland && g.Remote.Is6():
+		errs = append(errs, ErrNoGuard6)
+		userland = false
+	case userland:
+		tuns, err = k.tuns(g.Tun)
+		errs = append(errs, err)
+	}
+	wanted := map[int]bool{}
+	for _, t := range tuns {
+		wanted[t.Attrs().Index] = true
+		want = append(want, g.allows(t.Attrs().Index)...)
+	}
+	for _, w := range want {
+		if have[keyOf(w)] != nil {
+			continue
+		}
+		if err := k.XfrmPolicyUpdate(w); err != nil {
+			errs = append(errs, fmt.Errorf("add an XFRM policy: %w", err))
+			continue
+		}
+		if isBlock(w) {
+			blocks++
+		}
+	}
+	if g.DataPlane != DataPlaneAuto {
+		for _, p := range have {
+			if isAllow(p) && concerns(p, g) && !wanted[p.Ifindex] {
+				errs = append(errs, k.delPolicy(p))
+			}
+		}
+	}
+	if userland {
+		for _, t := range tuns {
+			errs = append(errs, exemptInbound(t.Attrs().Name))
+		}
+		errs = append(errs, k.addRules(g))
+	}
+	return blocks, errors.Join(errs...)
+}
+
+func (k *kernel) delPolicy(p *netlink.XfrmPolicy) error {
+	if err := k.XfrmPolicyDel(p); err != nil && !errors.Is(err, syscall.ENOENT) {
+		return fmt.Errorf("delete an XFRM policy: %w", err)
+	}
+	return nil
+}
+
+// tuns returns the devices of userland ESP: the named one, or all tun devices
+// with the name that kernel-libipsec gives.
+func (k *kernel) tuns(name string) ([]netlink.Link, error) {
+	links, err := k.LinkList()
+	for try := 0; errors.Is(err, netlink.ErrDumpInterrupted) && try < 10; try++ {
+		links, err = k.LinkList()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list network devices: %w", err)
+	}
+	return slices.DeleteFunc(links, func(l netlink.Link) bool {
+		if name != "" && l.Attrs().Name != name {
+			return true
+		}
+		return l.Type() != "tuntap" && l.Type() != "tun" || !libipsecTun.MatchString(l.Attrs().Name)
+	}), nil
+}
+
+var libipsecTun = regexp.MustCompile(`^ipsec\d+$`)
+
+func (g GuardSpec) blocks() []*netlink.XfrmPolicy {
+	var out []*netlink.XfrmPolicy
+	for _, dir := range []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN} {
+		for _, local := range []bool{false, true} {
+			p := g.policy(dir, local)
+			p.Action, p.Priority = netlink.XFRM_POLICY_BLOCK, blockPriority
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (g GuardSpec) allows(tun int) []*netlink.XfrmPolicy {
+	var out []*netlink.XfrmPolicy
+	for _, local := range []bool{false, true} {
+		p := g.policy(netlink.XFRM_DIR_OUT, local)
+		p.Action, p.Priority, p.Ifindex = netlink.XFRM_POLICY_ALLOW, childPriority, tun
+		out = append(out, p)
+	}
+	return out
+}
+
+// policy is one for packets from or to any local address; local tells whose
+// port it is.
+func (g GuardSpec) policy(dir netlink.Dir, local bool) *netlink.XfrmPolicy {
+	p := &netlink.XfrmPolicy{Dir: dir, Proto: netlink.Proto(g.protocol())}
+	remote, all := hostNet(g.Remote), everything(g.Remote)
+	if dir == netlink.XFRM_DIR_OUT {
+		p.Src, p.Dst = all, remote
+	} else {
+		p.Src, p.Dst = remote, all
+	}
+	if local == (dir == netlink.XFRM_DIR_OUT) {
+		p.SrcPort = int(g.Port)
+	} else {
+		p.DstPort = int(g.Port)
+	}
+	return p
+}
+
+func hostNet(a netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
+}
+
+func everything(like netip.Addr) *net.IPNet {
+	if like.Is6() {
+		return &net.IPNet{IP: net.IPv6zero, Mask: net.CIDRMask(0, 128)}
+	}
+	return &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
+}
+
+func isBlock(p *netlink.XfrmPolicy) bool {
+	return p.Action == netlink.XFRM_POLICY_BLOCK && p.Priority == blockPriority && p.Ifindex == 0 && guardShape(p)
+}
+
+func isAllow(p *netlink.XfrmPolicy) bool {
+	return p.Action == netlink.XFRM_POLICY_ALLOW && p.Priority == childPriority && p.Ifindex != 0 &&
+		p.Dir == netlink.XFRM_DIR_OUT && guardShape(p)
+}
+
+func isGuard(p *netlink.XfrmPolicy) bool { return isBlock(p) || isAllow(p) }
+
+// guardShape is that of GuardSpec.policy: one host, everything, one port.
+func guardShape(p *netlink.XfrmPolicy) bool {
+	if p.Mark != nil || p.Ifid != 0 || len(p.Tmpls) > 0 || (p.SrcPort == 0) == (p.DstPort == 0) {
+		return false
+	}
+	remote, local := p.Dst, p.Src
+	if p.Dir == netlink.XFRM_DIR_IN {
+		remote, local = p.Src, p.Dst
+	}
+	r, l := prefixOf(remote), prefixOf(local)
+	return r.IsValid() && r.IsSingleIP() && l.IsValid() && l.Bits() == 0
+}
+
+func remoteOf(p *netlink.XfrmPolicy) netip.Addr {
+	if p.Dir == netlink.XFRM_DIR_IN {
+		return prefixOf(p.Src).Addr()
+	}
+	return prefixOf(p.Dst).Addr()
+}
+
+func concerns(p *netlink.XfrmPolicy, g GuardSpec) bool {
+	return remoteOf(p) == g.Remote && transport.Protocol(p.Proto) == g.protocol() && p.SrcPort+p.DstPort == int(g.Port)
+}
+
+func prefixOf(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	a, ok := netip.AddrFromSlice(n.IP)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ones, size := n.Mask.Size()
+	if size == 32 {
+		a = a.Unmap()
+	}
+	return netip.PrefixFrom(a, ones)
+}
+
+func (k *kernel) describe(p *netlink.XfrmPolicy) GuardPolicy {
+	d := GuardPolicy{Direction: "out", Action: "block", Remote: remoteOf(p), Protocol: transport.Protocol(p.Proto), Priority: p.Priority,
+		LocalPort: uint16(p.SrcPort), PeerPort: uint16(p.DstPort)}
+	if p.Dir == netlink.XFRM_DIR_IN {
+		d.Direction = "in"
+		d.LocalPort, d.PeerPort = d.PeerPort, d.LocalPort
+	}
+	if p.Action == netlink.XFRM_POLICY_ALLOW {
+		d.Action = "allow"
+	}
+	if p.Ifindex != 0 {
+		d.Device = fmt.Sprintf("(device %d, gone)", p.Ifindex)
+		if l, err := k.LinkByIndex(p.Ifindex); err == nil {
+			d.Device = l.Attrs().Name
+		}
+	}
+	return d
+}

@@ -1,0 +1,175 @@
+package ipsec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/nsdo"
+)
+
+// Multicast groups that tell of changes to policies, devices and rules.
+const (
+	groupXfrmPolicy = 1 << (4 - 1)  // XFRMNLGRP_POLICY
+	groupLink       = 1 << (1 - 1)  // RTNLGRP_LINK
+	groupRule4      = 1 << (8 - 1)  // RTNLGRP_IPV4_RULE
+	groupRule6      = 1 << (19 - 1) // RTNLGRP_IPV6_RULE
+)
+
+// watchGuard puts back at once what others take away from the guards, and lets
+// a new tun pass.
+func (m *Manager) watchGuard(ctx context.Context) {
+	changed := make(chan struct{}, 1)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	for _, w := range []struct {
+		family int
+		groups uint32
+	}{{unix.NETLINK_XFRM, groupXfrmPolicy}, {unix.NETLINK_ROUTE, groupLink | groupRule4 | groupRule6}} {
+		f, err := netlinkGroup(m.cfg.NetNS, w.family, w.groups)
+		if err != nil {
+			m.cfg.Logger.Warn("cannot follow changes of the guard; it is checked now and then", "err", err)
+			continue
+		}
+		stop := context.AfterFunc(ctx, func() { f.Close() })
+		readers.Go(func() {
+			defer stop()
+			notify(f, changed)
+		})
+	}
+	tick := time.NewTicker(guardRecheck)
+	defer tick.Stop()
+	for {
+		select {
+		case <-changed:
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		m.repairGuards()
+	}
+}
+
+// notify pokes changed for every message, until the socket is closed.
+func notify(f *os.File, changed chan<- struct{}) {
+	buf := make([]byte, 1<<16)
+	for {
+		// ENOBUFS says that messages were lost: there were changes.
+		if _, err := f.Read(buf); err != nil && !errors.Is(err, syscall.ENOBUFS) {
+			return
+		}
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func netlinkGroup(netns string, family int, groups uint32) (f *os.File, err error) {
+	err = nsdo.Do(netns, func() error {
+		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, family)
+		if err != nil {
+			return fmt.Errorf("open netlink: %w", err)
+		}
+		if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
+			unix.Close(fd)
+			return fmt.Errorf("listen to netlink: %w", err)
+		}
+		f = os.NewFile(uintptr(fd), "netlink")
+		return nil
+	})
+	return f, err
+}
+
+// ensureGuard puts a peer's guard in place.
+func (m *Manager) ensureGuard(p *peer) error {
+	m.guarding.Lock()
+	defer m.guarding.Unlock()
+	_, err := m.reconcile([]*peer{p})
+	return err
+}
+
+// reconcile compares the guards of peers with the kernel's policies, and adds
+// what is missing. m.guarding is held. The error is that of the first peer.
+func (m *Manager) reconcile(peers []*peer) (repaired int, first error) {
+	status := m.DaemonStatus()
+	var specs []GuardSpec
+	var of []*peer
+	for _, p := range peers {
+		p.mu.Lock()
+		if !p.noGuard {
+			specs, of = append(specs, p.guard(status.DataPlane, status.Tun)), append(of, p)
+		}
+		p.mu.Unlock()
+	}
+	if len(specs) == 0 {
+		return 0, nil
+	}
+	results, err := reconcileGuards(m.cfg.NetNS, specs)
+	for i, p := range of {
+		r := results[i]
+		if err != nil {
+			r.err = err
+		}
+		if r.err != nil && first == nil {
+			first = r.err
+		}
+		p.mu.Lock()
+		was := p.hadGuard
+		p.guarded, p.hadGuard = r.err == nil, true
+		if r.err != nil {
+			p.failed(r.err)
+		}
+		again := was && r.blocks > 0
+		if again {
+			p.counters.GuardRepairs++
+			repaired++
+		}
+		p.mu.Unlock()
+		if r.err != nil {
+			m.cfg.Logger.Error("the guard is not complete", "peer", p.name, "err", r.err)
+		}
+		if again {
+			m.cfg.Logger.Warn("somebody had removed the guard; it was put back", "peer", p.name, "policies", r.blocks)
+			m.board.post(Event{Kind: EventGuardRepair, Peer: p.name, Detail: fmt.Sprintf("%d policies", r.blocks)})
+		}
+	}
+	return repaired, first
+}
+
+// repairGuards looks after all guards.
+func (m *Manager) repairGuards() {
+	m.guarding.Lock()
+	defer m.guarding.Unlock()
+	_, _ = m.reconcile(m.allPeers())
+}
+
+// dropGuard takes a peer's guard down.
+func (m *Manager) dropGuard(p *peer) error {
+	m.guarding.Lock()
+	defer m.guarding.Unlock()
+	p.mu.Lock()
+	p.noGuard, p.guarded = true, false
+	spec := p.guard(DataPlaneAuto, "")
+	p.mu.Unlock()
+	return RemoveGuard(spec)
+}
+
+// RemoveGuard takes down the guard of a peer that stays, and keeps it down. It
+// exists for demonstrations of what the guard is good for.
+func (m *Manager) RemoveGuard(_ context.Context, name string) error {
+	m.editing.Lock()
+	defer m.editing.Unlock()
+	p, err := m.peer(name)
+	if err != nil {
+		return err
+	}
+	m.cfg.Logger.Warn("the guard is taken down: the link's port may be used in clear", "peer", name)
+	return m.dropGuard(p)
+}

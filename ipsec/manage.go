@@ -1,0 +1,243 @@
+package ipsec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// AddPeer puts the guard in place, then hands the peer's key and connection to
+// charon. A peer that exists already with the same name is replaced: if only
+// its profile or key differ its SAs and flows stay, else they end. An error of
+// the configuration or the guard leaves nothing behind. If charon is not there
+// the peer is loaded when it comes, and the error is nil: PeerStatus tells. If
+// charon refuses the connection, the guard stays and the error says why;
+// RemovePeer removes it.
+func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return err
+	}
+	m.editing.Lock()
+	defer m.editing.Unlock()
+	if old, err := m.peer(cfg.Name); err == nil {
+		if old.sameEnds(&cfg) {
+			return m.update(ctx, old, cfg)
+		}
+		if err := m.remove(ctx, old); err != nil {
+			return fmt.Errorf("replace peer %s: %w", cfg.Name, err)
+		}
+	}
+	for _, o := range m.allPeers() {
+		if o.cfg.Remote == cfg.Remote && o.cfg.Port == cfg.Port {
+			return fmt.Errorf("add peer %s: %w: %s has %v port %d", cfg.Name, ErrPeerExists, o.name, cfg.Remote, cfg.Port)
+		}
+	}
+	if len(m.allPeers()) >= MaxPeers {
+		return fmt.Errorf("add peer %s: there are %d peers, and no more are possible", cfg.Name, MaxPeers)
+	}
+	p := newPeer(m, cfg)
+	if err := m.ensureGuard(p); err != nil {
+		return fmt.Errorf("add peer %s: %w", cfg.Name, errors.Join(err, m.dropGuard(p)))
+	}
+	keeping, stop := context.WithCancel(m.ctx)
+	p.stop = stop
+	m.mu.Lock()
+	if m.closed {
+		m.mu.Unlock()
+		stop()
+		return ErrClosed
+	}
+	m.peers[cfg.Name] = p
+	l := m.link
+	m.wg.Go(func() { p.keep(keeping) })
+	m.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	return m.unlessGone(l, m.bringUp(ctx, l, p))
+}
+
+// unlessGone turns an error into nil if charon went away meanwhile: the peer is
+// loaded when it comes back.
+func (m *Manager) unlessGone(l *link, err error) error {
+	if err != nil && m.currentLink() != l {
+		return nil
+	}
+	return err
+}
+
+func (m *Manager) update(ctx context.Context, p *peer, cfg Peer) error {
+	p.mu.Lock()
+	p.cfg = cfg
+	p.mu.Unlock()
+	l := m.currentLink()
+	if l == nil {
+		return nil
+	}
+	return m.unlessGone(l, m.bringUp(ctx, l, p))
+}
+
+// sameEnds tells whether two configurations are of the same hosts and flows.
+func (p *peer) sameEnds(o *Peer) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := &p.cfg
+	return c.Local == o.Local && c.Remote == o.Remote && c.Port == o.Port && c.LocalID == o.LocalID && c.RemoteID == o.RemoteID
+}
+
+// RemovePeer ends the peer's SAs, unloads its connection and key, and then
+// removes its guard: from then on the port's traffic with the peer may flow in
+// clear.
+func (m *Manager) RemovePeer(ctx context.Context, name string) error {
+	m.editing.Lock()
+	defer m.editing.Unlock()
+	p, err := m.peer(name)
+	if err != nil {
+		return err
+	}
+	return m.remove(ctx, p)
+}
+
+func (m *Manager) remove(ctx context.Context, p *peer) error {
+	m.mu.Lock()
+	delete(m.peers, p.name)
+	l := m.link
+	m.mu.Unlock()
+	p.stop()
+	<-p.done
+	var errs []error
+	if l != nil {
+		if _, err := l.terminate(ctx, []any{"ike", p.name}, true); err != nil {
+			errs = append(errs, err)
+		}
+		errs = append(errs, l.unload(ctx, p.name))
+	}
+	p.applying.Lock()
+	p.apply(nil, false)
+	p.applying.Unlock()
+	p.mu.Lock()
+	for _, ln := range p.lanes {
+		for w := range ln.waiters {
+			w <- fmt.Errorf("%w: %q was removed", ErrUnknownPeer, p.name)
+			delete(ln.waiters, w)
+		}
+	}
+	p.mu.Unlock()
+	errs = append(errs, m.dropGuard(p))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove peer %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// SAs lists the SAs of the peers, as charon has them now.
+func (m *Manager) SAs(ctx context.Context) ([]SA, error) {
+	all, err := m.listAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var ours []SA
+	for _, sa := range all {
+		if _, err := m.peer(sa.Peer); err == nil {
+			ours = append(ours, sa)
+		}
+	}
+	return ours, nil
+}
+
+// DeleteChild ends the children of a peer; child is NAME-out, NAME-in or "" for
+// both. It returns how many there were. Streams are paused, and the children
+// come back as soon as one of them has data to send.
+func (m *Manager) DeleteChild(ctx context.Context, name, child string) (int, error) {
+	return m.eachChild(ctx, name, child, func(l *link, child string) (int, error) {
+		return l.terminate(ctx, []any{"ike", name, "child", child}, false)
+	})
+}
+
+// DeleteIKE ends the peer's IKE SAs with their children.
+func (m *Manager) DeleteIKE(ctx context.Context, name string) (int, error) {
+	p, l, err := m.peerAndLink(name)
+	if err != nil {
+		return 0, err
+	}
+	n, err := l.terminate(ctx, []any{"ike", name}, false)
+	return n, errors.Join(err, p.refresh(ctx))
+}
+
+// Rekey makes fresh keys for a peer's children (child as in DeleteChild).
+func (m *Manager) Rekey(ctx context.Context, name, child string) (int, error) {
+	return m.eachChild(ctx, name, child, func(l *link, child string) (int, error) {
+		answer, err := l.ask(ctx, "rekey", child, section("ike", name, "child", child))
+		if err != nil {
+			return 0, err
+		}
+		return int(num(answer, "matches")), nil
+	})
+}
+
+func (m *Manager) eachChild(ctx context.Context, name, child string, do func(*link, string) (int, error)) (int, error) {
+	p, l, err := m.peerAndLink(name)
+	if err != nil {
+		return 0, err
+	}
+	total := 0
+	var errs []error
+	found := child == ""
+	for _, ln := range p.lanes {
+		if child != "" && child != ln.child {
+			continue
+		}
+		found = true
+		n, err := do(l, ln.child)
+		total += n
+		errs = append(errs, err)
+	}
+	if !found {
+		return 0, fmt.Errorf("peer %s has no child %q: it has %s and %s", name, child, p.lanes[dialler].child, p.lanes[listener].child)
+	}
+	errs = append(errs, p.refresh(ctx))
+	return total, errors.Join(errs...)
+}
+
+func (m *Manager) peerAndLink(name string) (*peer, *link, error) {
+	p, err := m.peer(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := m.currentLink()
+	if l == nil {
+		return nil, nil, m.notConnected()
+	}
+	return p, l, nil
+}
+
+// PeerStatus returns the state of a peer, or ErrUnknownPeer.
+func (m *Manager) PeerStatus(name string) (Status, error) {
+	p, err := m.peer(name)
+	if err != nil {
+		return Status{}, err
+	}
+	return p.status(m.DaemonStatus().DataPlane), nil
+}
+
+// Peers returns the states of all peers, by name.
+func (m *Manager) Peers() []Status {
+	plane := m.DaemonStatus().DataPlane
+	var all []Status
+	for _, p := range m.allPeers() {
+		all = append(all, p.status(plane))
+	}
+	return all
+}
+
+// DaemonStatus tells how it stands with charon.
+func (m *Manager) DaemonStatus() DaemonStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.status
+}
+
+// Events returns a subscription. A subscriber that does not keep up loses the
+// oldest events. cancel ends it and closes the channel.
+func (m *Manager) Events() (events <-chan Event, cancel func()) { return m.board.subscribe() }

@@ -1,0 +1,105 @@
+package ipsec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// initiate asks charon to bring a child up, and explains a failure.
+func (l *link) initiate(ctx context.Context, p *Peer, child string, d time.Duration) error {
+	m := section("ike", p.Name, "child", child, "timeout", millis(d), "loglevel", "1")
+	_, log, err := l.control(ctx, d, "initiate", child, m)
+	var refused *CommandError
+	if err == nil || !errors.As(err, &refused) {
+		return err
+	}
+	return explainFailure(p, child, refused.Reason, log)
+}
+
+// terminate ends SAs: a child by its id, or an IKE SA. With force it does not
+// wait for the peer.
+func (l *link) terminate(ctx context.Context, kv []any, force bool) (int, error) {
+	d := l.cfg.CallTimeout
+	m := section(append(kv, "timeout", millis(d), "loglevel", "-1")...)
+	if force {
+		set(m, "force", "yes")
+	}
+	answer, _, err := l.control(ctx, d, "terminate", fmt.Sprint(kv...), m)
+	n := 0
+	if answer != nil {
+		n, _ = strconv.Atoi(str(answer, "terminated"))
+	}
+	var refused *CommandError
+	if errors.As(err, &refused) && strings.Contains(refused.Reason, "no matching") {
+		return 0, nil
+	}
+	return n, err
+}
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// explainFailure turns charon's words about a failed attempt into what they mean
+// here.
+func explainFailure(p *Peer, child, reason string, log []string) error {
+	e := &NegotiationError{Peer: p.Name, Child: child, Kind: ErrNegotiation, Log: append(log, reason)}
+	said := func(words ...string) bool {
+		for _, line := range e.Log {
+			for _, w := range words {
+				if strings.Contains(line, w) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	switch {
+	case said("AUTHENTICATION_FAILED", "AUTH_FAILED", "MAC mismatched", "no shared key found"):
+		e.Kind = ErrAuthFailed
+		e.Advice = fmt.Sprintf("the pre-shared keys differ, or the peer expects other identities (here it is %q, and the peer is expected to be %q); compare both hosts' peer settings", p.LocalID, p.RemoteID)
+	case said("TS_UNACCEPT"):
+		e.Kind = ErrTrafficSelectors
+		e.Advice = fmt.Sprintf("the peer does not have port %d between %v and %v as its link to this host; compare the ports and addresses on both hosts", p.Port, p.Remote, p.Local)
+	case said("NO_PROPOSAL_CHOSEN", "NO_PROP"):
+		e.Kind = ErrNoProposal
+		e.Advice = fmt.Sprintf("the peer takes none of the algorithms of profile %q, or does not know %v as a peer; compare the profiles, and add this host as a peer there", p.Profile.Name, p.Local)
+	case said("INVAL_SYN", "INVALID_SYNTAX", "decryption failed"):
+		e.Kind = ErrAuthFailed
+		e.Advice = "the peer's answer could not be decrypted: the pre-shared keys differ"
+	case said("unable to install", "unable to add", "received netlink error", "unsupported by the kernel"):
+		e.Advice = "this host could not install the SA; the data plane lacks an algorithm of the profile (ironwarp doctor tells)"
+	case said("giving up after", "not responding", "not established after", "network unreachable", "Network is unreachable", "error writing to socket"):
+		e.Kind = ErrUnreachable
+		e.Advice = fmt.Sprintf("no answer from %v on UDP ports 500 and 4500; is that host up, does strongSwan run there, does a firewall let IKE and ESP through?", p.Remote)
+	}
+	return e
+}
+
+// load hands a peer's key and connection to charon.
+func (l *link) load(ctx context.Context, p *Peer) error {
+	if _, err := l.ask(ctx, "load-shared", "the key of "+p.Name, sharedMessage(p)); err != nil {
+		return err
+	}
+	if _, err := l.ask(ctx, "load-conn", "connection "+p.Name, connMessage(p, l.status.DataPlane)); err != nil {
+		return err
+	}
+	return nil
+}
+
+// unload takes them away again. What is not there is no error.
+func (l *link) unload(ctx context.Context, name string) error {
+	_, err1 := l.ask(ctx, "unload-conn", "connection "+name, section("name", name))
+	_, err2 := l.ask(ctx, "unload-shared", "the key of "+name, section("id", secretName(name)))
+	return errors.Join(notFound(err1), notFound(err2))
+}
+
+func notFound(err error) error {
+	var refused *CommandError
+	if errors.As(err, &refused) && strings.Contains(refused.Reason, "not found") {
+		return nil
+	}
+	return err
+}

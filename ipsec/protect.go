@@ -1,0 +1,246 @@
+package ipsec
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// Prepare implements transport.Protector: the guard is checked, and an SA for
+// dialling f's remote address is brought up if there is none. Concurrent calls
+// share one attempt. The error tells what is wrong with the SA, see
+// NegotiationError and DaemonError.
+func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
+	f = unmapped(f)
+	p, ln := m.find(f, true)
+	if p == nil {
+		return &AdmitError{Flow: f, Kind: ErrUnknownPeer, Detail: m.knownPeers(f)}
+	}
+	if a := f.Local.Addr(); a.IsValid() && !a.IsUnspecified() && a != p.cfg.Local {
+		return &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, Detail: fmt.Sprintf("the peer's SA is for local address %v", p.cfg.Local)}
+	}
+	if err := m.ensureGuard(p); err != nil {
+		return err
+	}
+	if _, err := m.awaitLink(ctx); err != nil {
+		return err
+	}
+	if ln.up.Load() {
+		return nil
+	}
+	w := make(chan error, 1)
+	p.mu.Lock()
+	ln.waiters[w] = struct{}{}
+	p.restate(time.Now())
+	p.mu.Unlock()
+	// It may have come up before the waiter was in the list.
+	if ln.up.Load() {
+		p.forget(ln, w)
+		return nil
+	}
+	p.poke()
+	select {
+	case err := <-w:
+		return err
+	case <-ctx.Done():
+		p.forget(ln, w)
+		return fmt.Errorf("the IPsec SA with peer %s is not up yet: %w", p.name, ctx.Err())
+	case <-m.ctx.Done():
+		p.forget(ln, w)
+		return ErrClosed
+	}
+}
+
+func (p *peer) forget(ln *lane, w chan error) {
+	p.mu.Lock()
+	delete(ln.waiters, w)
+	p.restate(time.Now())
+	p.mu.Unlock()
+}
+
+// Admit implements transport.Protector. It proves by charon's list that an
+// INSTALLED child of the peer's connection covers the flow, that its ESP ends at
+// the flow's own two addresses, and that IKE authenticated the configured
+// identity; and that no child of another connection covers the flow as well. An
+// *AdmitError says what is missing.
+func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c transport.Monitored) (transport.Protection, error) {
+	f = unmapped(f)
+	p, ln := m.find(f, outgoing)
+	if p == nil {
+		return nil, m.refuse(nil, &AdmitError{Flow: f, Kind: ErrUnknownPeer, Detail: m.knownPeers(f)})
+	}
+	pr := &protection{p: p, l: ln, c: c}
+	p.enrol(ln, pr)
+	id, err := m.prove(ctx, p, ln, f)
+	if err != nil {
+		pr.Release()
+		return nil, m.refuse(p, err)
+	}
+	pr.id, pr.kind = id, fmt.Sprintf("ipsec (%v)", m.DaemonStatus().DataPlane)
+	return pr, nil
+}
+
+func (m *Manager) refuse(p *peer, err error) error {
+	e := Event{Kind: EventFlowRefused, Detail: err.Error()}
+	if p != nil {
+		e.Peer = p.name
+		p.mu.Lock()
+		p.counters.Refused++
+		p.mu.Unlock()
+	}
+	m.board.post(e)
+	return err
+}
+
+// prove waits up to admitWait for the list to show the flow covered: the first
+// packet of a flow may overtake the end of the key exchange that it rides on.
+func (m *Manager) prove(ctx context.Context, p *peer, ln *lane, f transport.Flow) (transport.Identity, error) {
+	timer := time.NewTimer(admitWait)
+	defer timer.Stop()
+	for {
+		p.mu.Lock()
+		changed, cfg := p.changed, p.cfg
+		p.mu.Unlock()
+		sas, err := m.listAll(ctx)
+		if err == nil {
+			err = judge(&cfg, ln.child, f, sas)
+			if err == nil {
+				return transport.Identity(cfg.RemoteID), nil
+			}
+			if kind := err.(*AdmitError).Kind; kind != ErrNotCovered {
+				return "", err
+			}
+		} else {
+			err = &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotConnected, Detail: err.Error()}
+		}
+		p.beginRefresh()
+		select {
+		case <-changed:
+		case <-timer.C:
+			return "", err
+		case <-ctx.Done():
+			return "", fmt.Errorf("%w (%w)", err, ctx.Err())
+		case <-m.ctx.Done():
+			return "", ErrClosed
+		}
+	}
+}
+
+// judge looks for the child that carries a flow in a list of all SAs.
+func judge(p *Peer, child string, f transport.Flow, sas []SA) error {
+	refuse := func(kind error, format string, args ...any) error {
+		return &AdmitError{Flow: f, Peer: p.Name, Kind: kind, Detail: fmt.Sprintf(format, args...)}
+	}
+	if f.Local.Addr() != p.Local {
+		return refuse(ErrNotCovered, "the peer's SA is for local address %v", p.Local)
+	}
+	found := false
+	for i := range sas {
+		sa := &sas[i]
+		for j := range sa.Children {
+			c := &sa.Children[j]
+			if !c.IsInstalled() || !covers(c.LocalTS, c.RemoteTS, f) {
+				continue
+			}
+			switch {
+			case sa.Peer != p.Name:
+				return refuse(ErrWrongIdentity, "child %s of connection %s, whose peer is %q, covers the flow as well; narrow its traffic selectors", c.Name, sa.Peer, sa.RemoteID)
+			case !sameID(sa.RemoteID, p.RemoteID):
+				return refuse(ErrWrongIdentity, "IKE authenticated %q, and %q is configured", sa.RemoteID, p.RemoteID)
+			case sa.RemoteHost != f.Remote.Addr():
+				return refuse(ErrGateway, "ESP ends at %v, and the peer is %v (RFC 5042 5.4.5)", sa.RemoteHost, f.Remote.Addr())
+			case sa.LocalHost != f.Local.Addr():
+				return refuse(ErrGateway, "ESP ends here at %v, and the flow at %v", sa.LocalHost, f.Local.Addr())
+			}
+			// Other children of the same peer may cover it, too; the lane's own one is
+			// what the keeper watches.
+			found = found || alive(sa) && c.Name == child
+		}
+	}
+	if !found {
+		return refuse(ErrNotCovered, "no child %s is INSTALLED that has it", child)
+	}
+	return nil
+}
+
+// sameID compares identities: addresses by value, names without case.
+func sameID(a, b string) bool {
+	x, err1 := netip.ParseAddr(a)
+	y, err2 := netip.ParseAddr(b)
+	if err1 == nil && err2 == nil {
+		return x.Unmap() == y.Unmap()
+	}
+	return err1 != nil && err2 != nil && strings.EqualFold(a, b)
+}
+
+// find returns the peer and the lane of a flow, or nil.
+func (m *Manager) find(f transport.Flow, outgoing bool) (*peer, *lane) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.peers {
+		if ln := p.laneOf(f, outgoing); ln != nil {
+			return p, ln
+		}
+	}
+	return nil, nil
+}
+
+// knownPeers helps with a flow of no peer: it names the peer with that address.
+func (m *Manager) knownPeers(f transport.Flow) string {
+	for _, p := range m.allPeers() {
+		if p.cfg.Remote == f.Remote.Addr() {
+			return fmt.Sprintf("%v is peer %s, whose link has %v port %d", p.cfg.Remote, p.name, transport.ProtoTCP, p.cfg.Port)
+		}
+	}
+	return fmt.Sprintf("no peer has the address %v; add it first", f.Remote.Addr())
+}
+
+func unmapped(f transport.Flow) transport.Flow {
+	f.Local = netip.AddrPortFrom(f.Local.Addr().Unmap(), f.Local.Port())
+	f.Remote = netip.AddrPortFrom(f.Remote.Addr().Unmap(), f.Remote.Port())
+	return f
+}
+
+// protection is what an admitted flow lives under.
+type protection struct {
+	p        *peer
+	l        *lane
+	c        transport.Monitored
+	id       transport.Identity
+	kind     string
+	released atomic.Bool
+}
+
+func (p *peer) enrol(ln *lane, pr *protection) {
+	p.mu.Lock()
+	ln.flows[pr] = struct{}{}
+	if !ln.up.Load() && ln.lost.IsZero() && ln.lostBefore {
+		ln.lost = time.Now()
+	}
+	p.restate(time.Now())
+	p.mu.Unlock()
+	p.poke()
+}
+
+func (pr *protection) Peer() transport.Identity { return pr.id }
+func (pr *protection) Paused() bool             { return !pr.l.up.Load() }
+func (pr *protection) Kind() string             { return pr.kind }
+
+func (pr *protection) Release() {
+	if pr.released.Swap(true) {
+		return
+	}
+	p := pr.p
+	p.mu.Lock()
+	delete(pr.l.flows, pr)
+	if len(pr.l.flows) == 0 {
+		pr.l.lost = time.Time{} // nobody waits any longer
+	}
+	p.restate(time.Now())
+	p.mu.Unlock()
+}

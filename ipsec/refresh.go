@@ -1,0 +1,110 @@
+package ipsec
+
+import (
+	"context"
+	"sync"
+)
+
+// flights shares calls: everyone who asks while one is under way gets the result
+// of the next one, which begins after they asked.
+type flights[T any] struct {
+	mu      sync.Mutex
+	running bool
+	next    *flight[T]
+}
+
+type flight[T any] struct {
+	done   chan struct{}
+	result T
+	err    error
+}
+
+// join returns the flight that will begin from now on; start tells that the
+// caller has to run the loop.
+func (f *flights[T]) join() (_ *flight[T], start bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.next == nil {
+		f.next = &flight[T]{done: make(chan struct{})}
+	}
+	start = !f.running
+	f.running = true
+	return f.next, start
+}
+
+// loop runs flights until nobody asks for more.
+func (f *flights[T]) loop(call func() (T, error)) {
+	for {
+		f.mu.Lock()
+		now := f.next
+		f.next = nil
+		if now == nil {
+			f.running = false
+			f.mu.Unlock()
+			return
+		}
+		f.mu.Unlock()
+		now.result, now.err = call()
+		close(now.done)
+	}
+}
+
+func (fl *flight[T]) wait(ctx context.Context) (T, error) {
+	select {
+	case <-fl.done:
+		return fl.result, fl.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+// refresh lists the peer's SAs and takes them over; it returns after a list that
+// began after the call.
+func (p *peer) refresh(ctx context.Context) error {
+	_, err := p.beginRefresh().wait(ctx)
+	return err
+}
+
+// beginRefresh does not wait. Calls that come faster than charon lists share.
+func (p *peer) beginRefresh() *flight[struct{}] {
+	fl, start := p.lists.join()
+	if start && !p.m.goWork(func() { p.lists.loop(p.readSAs) }) {
+		p.lists.loop(func() (struct{}, error) { return struct{}{}, ErrClosed })
+	}
+	return fl
+}
+
+func (p *peer) readSAs() (struct{}, error) {
+	l := p.m.currentLink()
+	if l == nil {
+		return struct{}{}, ErrNotConnected
+	}
+	sas, err := l.list(p.m.ctx, p.name)
+	if err != nil {
+		return struct{}{}, err
+	}
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	if p.m.currentLink() != l {
+		return struct{}{}, ErrNotConnected
+	}
+	p.apply(sas, false)
+	return struct{}{}, nil
+}
+
+// listAll returns all SAs that charon has, of other connections, too.
+func (m *Manager) listAll(ctx context.Context) ([]SA, error) {
+	fl, start := m.lists.join()
+	read := func() ([]SA, error) {
+		l := m.currentLink()
+		if l == nil {
+			return nil, m.notConnected()
+		}
+		return l.list(m.ctx, "")
+	}
+	if start && !m.goWork(func() { m.lists.loop(read) }) {
+		m.lists.loop(func() ([]SA, error) { return nil, ErrClosed })
+	}
+	return fl.wait(ctx)
+}

@@ -1,0 +1,290 @@
+package ipsec
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/strongswan/govici/vici"
+	"golang.org/x/sys/unix"
+)
+
+// viciConn is one connection to charon. At most one goroutine uses it, but any
+// may close it. Every call has a deadline; a call that runs out of it leaves the
+// connection closed, since its answer might still come.
+type viciConn struct {
+	socket string
+	s      *vici.Session
+	fc     *framedConn
+	events chan vici.Event
+	pid    int // of charon, 0 when it cannot be seen
+}
+
+// dialVici connects to charon.
+func dialVici(ctx context.Context, socket string) (*viciConn, error) {
+	fail := func(kind, err error, advice string) error {
+		return &DaemonError{Op: "connect", Socket: socket, Kind: kind, Err: err, Advice: advice}
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	switch {
+	case err == nil:
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fail(ErrDaemonNotRunning, nil, "there is no such socket; install it with apt install charon-systemd strongswan-swanctl, start it with systemctl start strongswan")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fail(ErrDaemonRefused, nil, "the socket is there but nobody listens, as after a crash; systemctl restart strongswan")
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fail(ErrDaemonPermission, nil, "run as root, or as a member of the socket's group")
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.EAGAIN):
+		return nil, fail(ErrDaemonHangs, err, "it does not accept connections; systemctl restart strongswan")
+	default:
+		return nil, fail(ErrDaemonGone, err, "")
+	}
+	c := &viciConn{socket: socket, fc: newFramedConn(conn), events: make(chan vici.Event, eventBuffer), pid: peerPID(conn)}
+	c.fc.room = func() bool { return len(c.events) < cap(c.events)/2 }
+	c.s, err = vici.NewSession(vici.WithDialContext(func(context.Context, string, string) (net.Conn, error) { return c.fc, nil }))
+	if err != nil {
+		conn.Close()
+		return nil, fail(ErrDaemonGone, err, "")
+	}
+	c.s.NotifyEvents(c.events)
+	return c, nil
+}
+
+func (c *viciConn) close() { c.fc.Close() }
+
+// call makes a request and returns the answer. Events that come before it go to
+// each, if that is not nil. What the request is about is named for errors.
+func (c *viciConn) call(ctx context.Context, cmd, about string, in *vici.Message, each func(vici.Event)) (*vici.Message, error) {
+	type answer struct {
+		m   *vici.Message
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		m, err := c.s.Call(ctx, cmd, in)
+		done <- answer{m, err}
+	}()
+	events := c.events
+	if each == nil {
+		events = nil
+	}
+	for {
+		select {
+		case ev, ok := <-events:
+			if !ok {
+				events = nil
+				continue
+			}
+			each(ev)
+		case a := <-done:
+			for each != nil && len(c.events) > 0 {
+				if ev, ok := <-c.events; ok {
+					each(ev)
+				} else {
+					break
+				}
+			}
+			return a.m, c.callError(ctx, cmd, about, a.m, a.err)
+		}
+	}
+}
+
+func (c *viciConn) callError(ctx context.Context, cmd, about string, m *vici.Message, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case m != nil:
+		reason := err.Error()
+		if s := str(m, "errmsg"); s != "" {
+			reason = s
+		}
+		return &CommandError{Command: cmd, Name: about, Reason: reason}
+	}
+	c.close()
+	e := &DaemonError{Op: cmd, Socket: c.socket, Kind: ErrDaemonGone, Err: err}
+	switch {
+	case ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled):
+		return ctx.Err()
+	case ctx.Err() != nil:
+		e.Kind, e.Err = ErrDaemonHangs, nil
+		e.Advice = "no answer in time; if that lasts: systemctl restart strongswan"
+	case c.fc.fault() != nil:
+		e.Kind, e.Err = ErrDaemonProtocol, c.fc.fault()
+	}
+	return e
+}
+
+// subscribe registers for events, one after the other. Events that arrive
+// before the confirmation are delivered after it: govici holds the lock that
+// delivery needs while it waits for the confirmation.
+func (c *viciConn) subscribe(ctx context.Context, names ...string) error {
+	stop := context.AfterFunc(ctx, c.close)
+	defer stop()
+	for _, name := range names {
+		c.fc.confirmFirst()
+		if err := c.s.Subscribe(name); err != nil {
+			return c.callError(ctx, "subscribe", name, nil, err)
+		}
+	}
+	return nil
+}
+
+func peerPID(c net.Conn) int {
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return 0
+	}
+	raw, err := u.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	_ = raw.Control(func(fd uintptr) {
+		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	})
+	return pid
+}
+
+const (
+	// eventBuffer holds events between charon and us. It never fills: framedConn
+	// stops reading when it is half full.
+	eventBuffer = 1024
+	// maxFrame is far above what charon sends (it limits itself to 512 KiB).
+	maxFrame = 4 << 20
+
+	viciEvent = 7 // packet type of the VICI protocol
+)
+
+// framedConn sits between govici and the socket and hands over whole packets.
+// It keeps govici from losing events, which it drops when a channel is full:
+// it reads no further while there is no room. And it refuses lengths that no
+// charon sends before memory is made for them.
+type framedConn struct {
+	net.Conn
+	room func() bool
+
+	mu      sync.Mutex
+	holding bool
+	closed  bool
+	err     error // what was wrong with the stream
+
+	buf  []byte   // what is left of the packet that is being handed over
+	held [][]byte // events that wait for a confirmation
+}
+
+func newFramedConn(c net.Conn) *framedConn { return &framedConn{Conn: c} }
+
+// confirmFirst lets the next packet that is no event overtake the events before
+// it.
+func (f *framedConn) confirmFirst() {
+	f.mu.Lock()
+	f.holding = true
+	f.mu.Unlock()
+}
+
+func (f *framedConn) fault() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
+// Close ends the connection.
+func (f *framedConn) Close() error {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	return f.Conn.Close()
+}
+
+// Read is called by govici's one reader.
+func (f *framedConn) Read(p []byte) (int, error) {
+	if len(f.buf) == 0 {
+		frame, err := f.next()
+		if err != nil {
+			return 0, err
+		}
+		f.buf = frame
+	}
+	n := copy(p, f.buf)
+	f.buf = f.buf[n:]
+	return n, nil
+}
+
+func (f *framedConn) next() ([]byte, error) {
+	for {
+		f.mu.Lock()
+		holding := f.holding
+		f.mu.Unlock()
+		if len(f.held) > 0 && !holding {
+			frame := f.held[0]
+			f.held = f.held[1:]
+			f.waitForRoom()
+			return frame, nil
+		}
+		frame, err := f.readFrame()
+		switch {
+		case err != nil:
+			return nil, err
+		case frame[4] != viciEvent:
+			f.mu.Lock()
+			f.holding = false
+			f.mu.Unlock()
+			return frame, nil
+		case holding:
+			f.held = append(f.held, frame)
+		default:
+			f.waitForRoom()
+			return frame, nil
+		}
+	}
+}
+
+func (f *framedConn) waitForRoom() {
+	for !f.room() {
+		f.mu.Lock()
+		closed := f.closed
+		f.mu.Unlock()
+		if closed {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (f *framedConn) readFrame() ([]byte, error) {
+	var head [4]byte
+	if err := f.readFull(head[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n == 0 || n > maxFrame {
+		err := fmt.Errorf("a packet of %d bytes, 1 to %d are possible", n, maxFrame)
+		f.mu.Lock()
+		f.err = err
+		f.mu.Unlock()
+		return nil, err
+	}
+	frame := make([]byte, 4+n)
+	copy(frame, head[:])
+	return frame, f.readFull(frame[4:])
+}
+
+func (f *framedConn) readFull(p []byte) error {
+	for len(p) > 0 {
+		n, err := f.Conn.Read(p)
+		p = p[n:]
+		if err != nil && len(p) > 0 {
+			return err
+		}
+	}
+	return nil
+}
