@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -121,7 +122,15 @@ func stream[In, Out any](mux *http.ServeMux, pattern string, f func(context.Cont
 		}
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		enc, flush := json.NewEncoder(w), http.NewResponseController(w)
+		var mu sync.Mutex
+		ended := false
 		emit := func(ev api.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if ended {
+				return
+			}
+			ended = ev.Result != nil || ev.Error != nil
 			// A client that has gone away ends the call by its context.
 			_ = enc.Encode(ev)
 			_ = flush.Flush()

@@ -121,6 +121,9 @@ func AddExport(mainFile string, s api.ExportSpec) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := usable(e); err != nil {
+		return "", err
+	}
 	path, err := config.AddExport(mainFile, e)
 	return path, configError(err)
 }

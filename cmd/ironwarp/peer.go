@@ -10,6 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/urfave/cli/v2"
 )
 
@@ -110,10 +111,10 @@ func (w *ironwarp) secretFor(c *cli.Context, main, peer string) (path, made stri
 	case file != "" && generate:
 		return "", "", &usageError{msg: "--psk-file and --generate-psk exclude each other", fix: "generate the secret on one host, copy the file to the other and name it there with --psk-file"}
 	case generate:
-		made, err = config.WriteSecret(main, peer, config.NewSecret())
+		made, err = config.WriteSecret(main, peer, ipsec.GenerateSecret())
 		return made, made, err
 	case file == "-":
-		s, err := config.ReadSecretFrom(w.stdin)
+		s, err := ipsec.ReadSecret(w.stdin)
 		if err != nil {
 			return "", "", fmt.Errorf("read the secret from standard input: %w", err)
 		}
@@ -123,10 +124,7 @@ func (w *ironwarp) secretFor(c *cli.Context, main, peer string) (path, made stri
 		if file, err = filepath.Abs(file); err != nil {
 			return "", "", err
 		}
-		s, err := config.ReadSecret(file)
-		if err == nil && s.Weak() {
-			fmt.Fprintf(w.stderr, "warning: the secret in %s has %d bytes only; `ironwarp peer add --generate-psk` makes a good one\n", file, len(s))
-		}
+		_, err := ipsec.LoadSecret(file)
 		return file, "", err
 	}
 	return "", "", nil

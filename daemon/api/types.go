@@ -124,6 +124,7 @@ const (
 	AttachConnecting = "connecting" // no disk yet; the daemon keeps trying
 	AttachReady      = "ready"
 	AttachWaiting    = "waiting" // the path is away; I/O waits
+	AttachFailed     = "failed"  // the peer does not let it be opened any more; I/O fails
 )
 
 // AttachRequest asks for a peer's export.

@@ -1,0 +1,431 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/nbd"
+	"github.com/ironwarp/ironwarp/rnbd"
+	"github.com/ironwarp/ironwarp/rtrs"
+)
+
+const (
+	defaultAttachTime = 45 * time.Second
+	maxAttachTime     = 10 * time.Minute
+	// restoreTime bounds one attempt to bring a remembered disk up.
+	restoreTime = time.Minute
+	// restoreMin and restoreMax are the pauses between attempts.
+	restoreMin = 500 * time.Millisecond
+	restoreMax = 10 * time.Second
+	// progressEvery is how often a waiting user hears why.
+	progressEvery = 500 * time.Millisecond
+)
+
+// attachment is a remote disk on an NBD socket.
+type attachment struct {
+	key    disk
+	socket string
+	meter  meter
+	cancel context.CancelFunc // ends the attempts to bring it up
+	ready  chan struct{}      // closed when it is up
+	gone   chan struct{}      // closed when it is detached
+
+	dropping sync.Once
+
+	mu      sync.Mutex
+	since   time.Time
+	problem *api.Error // why it is not up yet
+	disk    *rnbd.Disk // nil until it is up, like what follows
+	server  *nbd.Server
+	stop    context.CancelFunc
+	served  chan struct{} // closed when the server has ended
+}
+
+// Attach brings a peer's export up as an NBD socket and remembers it. A disk
+// that is attached already is returned as it is.
+func (d *Daemon) Attach(ctx context.Context, req api.AttachRequest, emit func(api.Event)) (api.Attachment, error) {
+	limit, err := seconds(req.TimeoutSeconds, defaultAttachTime, maxAttachTime)
+	if err != nil {
+		return api.Attachment{}, err
+	}
+	if err := config.CheckExportName(req.Export); err != nil {
+		return api.Attachment{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export name %q %s", req.Export, err)}
+	}
+	p, err := d.findPeer(req.Peer)
+	if err != nil {
+		return api.Attachment{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	defer context.AfterFunc(d.ctx, cancel)()
+	emit(api.Event{Progress: fmt.Sprintf("connecting to %s at %s", p.cfg.Name, p.cfg.AddrPort())})
+	at, created, err := d.claim(disk{req.Peer, req.Export}, cancel)
+	if err != nil {
+		return api.Attachment{}, err
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go d.narrate(p, emit, done)
+	if !created {
+		err = d.await(ctx, at)
+	} else if err = d.bring(ctx, at); err == nil {
+		err = d.remember()
+	}
+	if err != nil {
+		if created {
+			d.drop(at)
+		}
+		return api.Attachment{}, d.attachError(p, at.key, err, limit)
+	}
+	return at.describe(), nil
+}
+
+// narrate tells a waiting user what the peer's state is, whenever it changes.
+func (d *Daemon) narrate(p *peer, emit func(api.Event), done chan struct{}) {
+	t := time.NewTicker(progressEvery)
+	defer t.Stop()
+	last := ""
+	for {
+		select {
+		case <-done:
+			return
+		case <-t.C:
+		}
+		text := fmt.Sprintf("peer %s is %s", p.cfg.Name, api.PeerUp)
+		if v := d.describePeer(p, 0); v.Problem != nil {
+			text = v.Problem.Message
+		} else if v.State != api.PeerUp {
+			text = "waiting for an SA with " + p.cfg.Name
+		}
+		if text != last {
+			last = text
+			emit(api.Event{Progress: text})
+		}
+	}
+}
+
+// claim enters an attachment, or finds the one that is there.
+func (d *Daemon) claim(k disk, cancel context.CancelFunc) (at *attachment, created bool, err error) {
+	socket := filepath.Join(d.config().NBDDir(), k.Peer+"-"+k.Export+".sock")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, false, &api.Error{Code: api.CodeUnavailable, Message: "the daemon is ending"}
+	}
+	if at := d.disks[k]; at != nil {
+		return at, false, nil
+	}
+	for _, other := range d.disks {
+		if other.socket == socket {
+			return nil, false, &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("cannot attach %s: its socket %s is that of %s", k, socket, other.key), Fix: "detach the other one first, or rename the peer or the export"}
+		}
+	}
+	at = &attachment{key: k, socket: socket, cancel: cancel, since: time.Now(), ready: make(chan struct{}), gone: make(chan struct{})}
+	d.disks[k] = at
+	return at, true, nil
+}
+
+// await waits for an attachment that somebody else brings up.
+func (d *Daemon) await(ctx context.Context, at *attachment) error {
+	select {
+	case <-at.ready:
+		return nil
+	case <-at.gone:
+		return &api.Error{Code: api.CodeNotFound, Message: at.key.String() + " has been detached meanwhile"}
+	case <-ctx.Done():
+	}
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if at.problem != nil {
+		return at.problem
+	}
+	return ctx.Err()
+}
+
+// bring opens the remote disk and serves it.
+func (d *Daemon) bring(ctx context.Context, at *attachment) error {
+	p, err := d.findPeer(at.key.Peer)
+	if err != nil {
+		return err
+	}
+	cl, err := d.joinSession(ctx, p)
+	if err != nil {
+		return err
+	}
+	dk, err := cl.Open(ctx, at.key.Export, rnbd.OpenOptions{})
+	if err == nil {
+		if err = d.serve(ctx, at, dk); err != nil {
+			err = errors.Join(err, dk.Close())
+		}
+	}
+	if err != nil {
+		d.leaveSession(at.key.Peer)
+	}
+	return err
+}
+
+// serve offers an open disk on the attachment's socket.
+func (d *Daemon) serve(ctx context.Context, at *attachment, dk *rnbd.Disk) error {
+	ln, err := listenUnix(ctx, at.socket)
+	if err != nil {
+		return err
+	}
+	srv := nbd.NewServer(nbd.Config{Logger: d.log.With("disk", at.key.String())})
+	if err := srv.Export(at.key.Export, dk, "ironwarp "+at.key.String()); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	sctx, stop := context.WithCancel(context.Background())
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		if err := srv.Serve(sctx, ln); err != nil {
+			d.log.Error("the NBD server has failed", "disk", at.key.String(), "error", err)
+			at.mu.Lock()
+			at.problem = &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("the NBD socket of %s has failed: %v", at.key, err), Fix: "detach the disk and attach it again"}
+			at.mu.Unlock()
+		}
+	}()
+	at.mu.Lock()
+	at.disk, at.server, at.stop, at.served = dk, srv, stop, served
+	at.since, at.problem = time.Now(), nil
+	at.mu.Unlock()
+	close(at.ready)
+	d.log.Info("disk is attached", "disk", at.key.String(), "socket", at.socket, "bytes", dk.Geometry().Size)
+	return nil
+}
+
+// restore brings a remembered disk up in the background, however long it
+// takes.
+func (d *Daemon) restore(k disk) {
+	ctx, cancel := context.WithCancel(d.ctx)
+	at, created, err := d.claim(k, cancel)
+	if err != nil || !created {
+		cancel()
+		if err != nil {
+			d.log.Error("cannot bring a remembered disk up", "disk", k.String(), "error", err)
+		}
+		return
+	}
+	d.run(func(context.Context) {
+		defer cancel()
+		for pause := restoreMin; ; pause = min(2*pause, restoreMax) {
+			actx, acancel := context.WithTimeout(ctx, restoreTime)
+			err := d.bring(actx, at)
+			acancel()
+			if err == nil {
+				return
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			at.fail(d.restoreError(at.key, err))
+			d.log.Warn("a remembered disk does not come up yet", "disk", k.String(), "error", err, "next_try_in", pause)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+		}
+	})
+}
+
+func (at *attachment) fail(e *api.Error) {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	at.problem = e
+}
+
+func (d *Daemon) restoreError(k disk, err error) *api.Error {
+	p, perr := d.findPeer(k.Peer)
+	if perr != nil {
+		return apiError(perr)
+	}
+	e := d.attachError(p, k, err, restoreTime)
+	e.Fix += "\nThe daemon keeps trying; `ironwarp detach " + k.String() + "` ends that"
+	return e
+}
+
+// attachError says why a disk cannot be attached.
+func (d *Daemon) attachError(p *peer, k disk, err error, limit time.Duration) *api.Error {
+	var known *api.Error
+	if errors.As(err, &known) {
+		c := *known
+		c.Message = fmt.Sprintf("cannot attach %s: %s", k, known.Message)
+		return &c
+	}
+	e := apiError(err)
+	var refused *rtrs.RefusedError
+	switch {
+	case errors.Is(err, rnbd.ErrNotFound):
+		e.Message = fmt.Sprintf("cannot attach %s: peer %s has no export of that name", k, k.Peer)
+		e.Fix = fmt.Sprintf("`ironwarp ls %s` lists what it offers to this host", k.Peer)
+	case errors.Is(err, rnbd.ErrForbidden):
+		e.Message = fmt.Sprintf("cannot attach %s: peer %s does not allow it to this host", k, k.Peer)
+		e.Fix = "its administrator has to name this host: ironwarp export rm and add with --allow, or allow: in the export's file"
+	case errors.As(err, &refused):
+		e.Code, e.Message = api.CodeUnavailable, fmt.Sprintf("cannot attach %s: %v", k, refused)
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Message = fmt.Sprintf("cannot attach %s: peer %s at %s was not reached within %v", k, p.cfg.Name, p.cfg.AddrPort(), limit)
+		e.Fix = "is the daemon running there, and does `ironwarp peer ls` there show this host?"
+		if v := d.describePeer(p, 0); v.Problem != nil {
+			e.Message += "\n" + v.Problem.Message
+			e.Fix = cmp.Or(v.Problem.Fix, e.Fix)
+		}
+	default:
+		r := d.unreachable(p, err)
+		r.Message = fmt.Sprintf("cannot attach %s: %s", k, r.Message)
+		return r
+	}
+	return e
+}
+
+// Detach ends an attachment and forgets it. While NBD clients are connected it
+// takes force.
+func (d *Daemon) Detach(k disk, force bool) error {
+	d.mu.Lock()
+	at := d.disks[k]
+	d.mu.Unlock()
+	if at == nil {
+		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s is not attached", k), Fix: "`ironwarp ls` lists what is"}
+	}
+	if n := at.clients(); n > 0 && !force {
+		return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("%s is in use: %d NBD clients are connected to %s", k, n, at.socket),
+			Fix: "unmount it and end them first (nbd-client -d /dev/nbdX), or use --force: their I/O fails then"}
+	}
+	d.drop(at)
+	return d.remember()
+}
+
+// drop ends an attachment: NBD clients, the disk, the session if it was the
+// last one.
+func (d *Daemon) drop(at *attachment) {
+	d.mu.Lock()
+	if d.disks[at.key] == at {
+		delete(d.disks, at.key)
+	}
+	d.mu.Unlock()
+	d.end(at)
+}
+
+// end is drop without forgetting.
+func (d *Daemon) end(at *attachment) {
+	at.dropping.Do(func() {
+		at.cancel()
+		close(at.gone)
+		at.mu.Lock()
+		dk, stop, served := at.disk, at.stop, at.served
+		at.mu.Unlock()
+		if dk == nil {
+			return
+		}
+		stop()
+		<-served
+		if err := dk.Close(); err != nil {
+			d.log.Warn("closing a remote disk", "disk", at.key.String(), "error", err)
+		}
+		d.leaveSession(at.key.Peer)
+		d.log.Info("disk is detached", "disk", at.key.String())
+	})
+}
+
+// closeAttachments ends all at the daemon's end; they come back with the next
+// start.
+func (d *Daemon) closeAttachments() {
+	var wg sync.WaitGroup
+	for _, at := range d.attachmentList() {
+		wg.Go(func() { d.end(at) })
+	}
+	wg.Wait()
+}
+
+// remember writes down what is attached.
+func (d *Daemon) remember() error {
+	d.saving.Lock()
+	defer d.saving.Unlock()
+	var s state
+	for _, at := range d.attachmentList() {
+		s.Attachments = append(s.Attachments, at.key)
+	}
+	if err := s.save(d.config().StateDir); err != nil {
+		return fmt.Errorf("remember which disks are attached: %w", err)
+	}
+	return nil
+}
+
+func (d *Daemon) attachmentList() []*attachment {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]*attachment, 0, len(d.disks))
+	for _, at := range d.disks {
+		list = append(list, at)
+	}
+	slices.SortFunc(list, func(a, b *attachment) int { return cmp.Compare(a.key.String(), b.key.String()) })
+	return list
+}
+
+// Attachments describes all attached disks.
+func (d *Daemon) Attachments() []api.Attachment {
+	out := []api.Attachment{}
+	for _, at := range d.attachmentList() {
+		out = append(out, at.describe())
+	}
+	return out
+}
+
+func (at *attachment) clients() int {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if at.server == nil {
+		return 0
+	}
+	st, _ := at.server.Stats(at.key.Export)
+	return st.Clients
+}
+
+func (at *attachment) io() api.IO {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if at.server == nil {
+		return api.IO{}
+	}
+	st, _ := at.server.Stats(at.key.Export)
+	return ioOfNBD(st)
+}
+
+func (at *attachment) describe() api.Attachment {
+	v := api.Attachment{
+		Peer: at.key.Peer, Export: at.key.Export, State: api.AttachConnecting, Socket: at.socket, Clients: at.clients(), IO: at.io(),
+		URI: "nbd+unix:///" + url.PathEscape(at.key.Export) + "?socket=" + at.socket,
+	}
+	at.meter.rates(&v.IO)
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	v.Problem, v.AgeSeconds = at.problem, time.Since(at.since).Seconds()
+	if at.disk == nil {
+		return v
+	}
+	i := at.disk.Info()
+	v.Size, v.ReadOnly, v.State = i.Size, i.ReadOnly, api.AttachReady
+	switch {
+	case i.Err != nil:
+		v.State = api.AttachFailed
+		v.Problem = &api.Error{Code: apiError(i.Err).Code, Message: fmt.Sprintf("%s: %v", at.key, i.Err), Fix: "I/O fails until the peer lets it be opened again"}
+	case i.Session.State != rtrs.Connected:
+		v.State = api.AttachWaiting
+		if i.Session.LastError != nil {
+			v.Problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("%s waits for its peer: %v", at.key, i.Session.LastError), Fix: "I/O goes on when the peer is back"}
+		}
+	case slices.ContainsFunc(i.Session.Conns, func(c rtrs.ConnInfo) bool { return c.Paused }):
+		v.State = api.AttachWaiting
+	}
+	return v
+}

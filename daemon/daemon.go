@@ -1,0 +1,314 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/probe"
+	"github.com/ironwarp/ironwarp/rnbd"
+	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// Options say how a daemon starts.
+type Options struct {
+	Config  string // main configuration file
+	Named   bool   // it was named explicitly, so it has to exist
+	Version string
+	// Log makes the logger, once the configuration has said how. Nil: no log.
+	Log func(config.Log) *slog.Logger
+}
+
+// Daemon is a running IronWarp host.
+type Daemon struct {
+	opt     Options
+	log     *slog.Logger
+	started time.Time
+	ctx     context.Context // ends when Close begins
+	cancel  context.CancelFunc
+	wg      sync.WaitGroup
+
+	locks    []*lock
+	http     *http.Server
+	metrics  *http.Server
+	dev      *verbs.Device
+	ulps     ulps
+	exporter *rnbd.Server
+	blocks   *rtrs.Server
+	probes   *probe.Server
+	ike      ike
+	refused  refusals
+
+	changing sync.Mutex    // held while the configuration changes
+	saving   sync.Mutex    // held while the state is written
+	kick     chan struct{} // wakes the supervisor
+
+	mu        sync.Mutex // guards what follows
+	closed    bool
+	cfg       *config.Config
+	peers     map[string]*peer
+	exports   map[string]*export
+	disks     map[disk]*attachment
+	sessions  map[string]*session
+	listeners map[netip.AddrPort]*listener
+}
+
+// ulps are the daemon's consumers of the RNIC, each with its quota.
+type ulps struct {
+	server *verbs.ULP // exports
+	client *verbs.ULP // attachments
+	probe  *verbs.ULP // ping and bench, both sides
+}
+
+// Start reads the configuration and brings the daemon up. What only concerns a
+// peer, an export or a listener is no error: it shows in the status and is tried
+// again. Close ends the daemon.
+func Start(ctx context.Context, opt Options) (*Daemon, error) {
+	cfg, err := config.Load(opt.Config, opt.Named)
+	if err != nil {
+		return nil, err
+	}
+	d := &Daemon{
+		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler),
+		kick:  make(chan struct{}, 1),
+		peers: map[string]*peer{}, exports: map[string]*export{}, disks: map[disk]*attachment{}, sessions: map[string]*session{}, listeners: map[netip.AddrPort]*listener{},
+	}
+	if opt.Log != nil {
+		d.log = opt.Log(cfg.Log)
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	if err := d.open(ctx); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+func (d *Daemon) open(ctx context.Context) error {
+	if err := d.takeLocks(); err != nil {
+		return err
+	}
+	saved, err := loadState(d.cfg.StateDir)
+	if err != nil {
+		return err
+	}
+	control, err := d.openControl(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.openRNIC(); err != nil {
+		control.Close()
+		return err
+	}
+	d.http = d.control()
+	d.run(func(context.Context) { d.serveControl(control) })
+	if err := d.openMetrics(ctx); err != nil {
+		return err
+	}
+	d.changing.Lock()
+	d.apply(ctx, config.Default(d.cfg.Path), d.cfg)
+	d.changing.Unlock()
+	for _, k := range saved.Attachments {
+		d.restore(k)
+	}
+	d.run(d.supervise)
+	d.run(d.watchEvents)
+	d.run(d.measure)
+	d.run(d.watchdog)
+	d.log.Info("ironwarp daemon is ready", "version", d.opt.Version, "config", d.cfg.Path, "socket", d.cfg.ControlSocket, "peers", len(d.cfg.Peers), "exports", len(d.cfg.Exports))
+	d.notify(sd.SdNotifyReady)
+	return nil
+}
+
+// run starts a goroutine that Close waits for.
+func (d *Daemon) run(f func(context.Context)) {
+	d.wg.Add(1)
+	go func() {
+		defer d.wg.Done()
+		f(d.ctx)
+	}()
+}
+
+func (d *Daemon) takeLocks() error {
+	for _, dir := range []string{d.cfg.StateDir, d.cfg.RuntimeDir, d.cfg.NBDDir()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("cannot make the directory %s: %v", dir, err),
+				Fix: "run the daemon as root, or name directories of your own with state_dir and runtime_dir in the configuration"}
+		}
+	}
+	state, err := takeLock(filepath.Join(d.cfg.StateDir, "lock"), "state directory")
+	if err != nil {
+		return err
+	}
+	d.locks = append(d.locks, state)
+	runtime, err := takeLock(filepath.Join(d.cfg.RuntimeDir, "lock"), "runtime directory")
+	if err != nil {
+		return err
+	}
+	d.locks = append(d.locks, runtime)
+	return nil
+}
+
+// openControl takes the control socket from systemd or makes it.
+func (d *Daemon) openControl(ctx context.Context) (net.Listener, error) {
+	l, err := activated()
+	if err != nil {
+		return nil, fmt.Errorf("take the control socket from systemd: %w", err)
+	}
+	if l != nil {
+		return l, nil
+	}
+	return listenUnix(ctx, d.cfg.ControlSocket)
+}
+
+// Close shuts the daemon down: streams end, disks are detached from their
+// sockets but stay attached for the next start, and the kernel's guard stays.
+func (d *Daemon) Close() error {
+	d.mu.Lock()
+	first := !d.closed
+	d.closed = true
+	d.mu.Unlock()
+	if !first {
+		return nil
+	}
+	d.notify(sd.SdNotifyStopping)
+	d.cancel()
+	var err error
+	for _, s := range []*http.Server{d.http, d.metrics} {
+		if s != nil {
+			err = errors.Join(err, closeHTTP(s))
+		}
+	}
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	d.closeListeners()
+	d.closeAttachments()
+	if d.blocks != nil {
+		err = errors.Join(err, d.blocks.Close())
+	}
+	if d.probes != nil {
+		err = errors.Join(err, d.probes.Close())
+	}
+	d.closeExports()
+	d.wg.Wait()
+	if d.dev != nil {
+		err = errors.Join(err, d.dev.Close())
+	}
+	err = errors.Join(err, d.ike.close())
+	if names := d.guarded(); len(names) > 0 {
+		d.log.Info("the kernel's guard stays in place: streams to these peers cannot leave in clear while the daemon is away", "peers", names)
+	}
+	for _, l := range d.locks {
+		l.release()
+	}
+	d.log.Info("ironwarp daemon has ended")
+	return err
+}
+
+// closeTimeout bounds calls of the control API that are under way at the end.
+const closeTimeout = 2 * time.Second
+
+func closeHTTP(s *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		return s.Close()
+	}
+	return nil
+}
+
+// wake makes the supervisor look at once.
+func (d *Daemon) wake() {
+	select {
+	case d.kick <- struct{}{}:
+	default:
+	}
+}
+
+// retryEvery is how often what is broken is tried again.
+const retryEvery = 3 * time.Second
+
+// supervise tries again what did not work: peers that could not be set up,
+// addresses that could not be listened on, exports that could not be opened.
+func (d *Daemon) supervise(ctx context.Context) {
+	t := time.NewTicker(retryEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		case <-d.kick:
+		}
+		d.changing.Lock()
+		if ctx.Err() == nil {
+			d.repair(ctx)
+		}
+		d.changing.Unlock()
+	}
+}
+
+// repair tries everything that is broken once. changing is held.
+func (d *Daemon) repair(ctx context.Context) {
+	for _, p := range d.peerList() {
+		if !p.isReady() {
+			d.setUpPeer(ctx, p)
+		}
+	}
+	d.listen(ctx)
+	for _, e := range d.exportList() {
+		if !e.isReady() {
+			d.openExport(e)
+		}
+	}
+}
+
+// watchEvents logs what the RNIC reports. The queue is bounded, so nothing
+// waits for the log.
+func (d *Daemon) watchEvents(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case ev := <-d.dev.Events():
+			level := slog.LevelInfo
+			switch ev.Kind {
+			case verbs.EventPeerFault, verbs.EventTerminated, verbs.EventCQOverflow, verbs.EventQuotaExceeded:
+				level = slog.LevelWarn
+			}
+			attrs := []any{"stream", streamID(ev.QP), "peer", d.peerName(ev.Peer), "flow", ev.Flow.String()}
+			if ev.Err != nil {
+				attrs = append(attrs, "error", ev.Err)
+			}
+			d.log.Log(ctx, level, ev.Kind.String(), attrs...)
+		}
+	}
+}
+
+// Info says who this daemon is.
+func (d *Daemon) Info() api.Info {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return api.Info{
+		Version: d.opt.Version, PID: os.Getpid(), Config: d.cfg.Path, ControlSocket: d.cfg.ControlSocket,
+		StateDir: d.cfg.StateDir, Started: d.started,
+	}
+}
+
+func (d *Daemon) config() *config.Config {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cfg
+}

@@ -1,0 +1,117 @@
+// Package doctor finds out what a host has of what an IronWarp link needs, what
+// is missing, what works instead, and what to do.
+package doctor
+
+import (
+	"context"
+
+	"github.com/ironwarp/ironwarp/daemon/config"
+)
+
+// Levels of a Finding.
+const (
+	OK   = "ok"   // it is there
+	Note = "note" // it is not there, and nothing that is configured needs it
+	Warn = "warn" // it works, but not as it should
+	Fail = "fail" // something that is configured cannot work
+)
+
+// Finding is the result of one look.
+type Finding struct {
+	What    string   `json:"what"`
+	Level   string   `json:"level"`
+	Found   string   `json:"found"`
+	Instead string   `json:"instead,omitempty"` // what works without it
+	Do      []string `json:"do,omitempty"`      // commands or advice, in order
+}
+
+// Options say where to look. The zero value looks at the host as it is.
+type Options struct {
+	Config  string // main configuration file
+	Named   bool   // it was named explicitly
+	Socket  string // control socket; empty: what the configuration says
+	Version string
+}
+
+// examination is one run of all looks.
+type examination struct {
+	opt Options
+	cfg *config.Config // nil if it has faults
+	out []Finding
+}
+
+func (x *examination) find(f Finding) { x.out = append(x.out, f) }
+
+// needsIPsec reports whether a configured peer uses ESP.
+func (x *examination) needsIPsec() bool {
+	if x.cfg == nil {
+		return false
+	}
+	for _, p := range x.cfg.Peers {
+		if p.Protection == config.ProtectIPsec {
+			return true
+		}
+	}
+	return false
+}
+
+// missing is Fail for what a configured peer needs, else Note.
+func (x *examination) missing(needed bool) string {
+	if needed {
+		return Fail
+	}
+	return Note
+}
+
+// Run looks at everything. It changes nothing on the host.
+func Run(ctx context.Context, opt Options) []Finding {
+	x := &examination{opt: opt}
+	cfg, err := config.Load(opt.Config, opt.Named)
+	x.cfg = cfg
+	x.privileges()
+	x.configuration(err)
+	x.secrets()
+	x.daemon(ctx)
+	x.strongSwan(ctx)
+	x.esp()
+	x.tun()
+	x.guard()
+	x.descriptors()
+	x.nbdClients()
+	x.sctp()
+	return x.out
+}
+
+// Worst is the worst level of all findings.
+func Worst(fs []Finding) string {
+	worst := OK
+	rank := map[string]int{OK: 0, Note: 1, Warn: 2, Fail: 3}
+	for _, f := range fs {
+		if rank[f.Level] > rank[worst] {
+			worst = f.Level
+		}
+	}
+	return worst
+}
+
+// StrongSwanConf is a file for /etc/strongswan.d that makes strongSwan do ESP in
+// user space (plugin kernel-libipsec), for kernels without ESP. Without
+// allow_peer_ts the plugin refuses SAs between two hosts; the mark keeps IKE's
+// own packets out of the tun device.
+const StrongSwanConf = `# Userland ESP for IronWarp: for kernels that have no ESP of their own.
+# Put this into /etc/strongswan.d/ironwarp.conf and restart strongSwan.
+charon {
+  plugins {
+    kernel-libipsec {
+      load = yes
+      allow_peer_ts = yes
+    }
+    socket-default {
+      fwmark = 0x42
+    }
+    kernel-netlink {
+      fwmark = !0x42
+    }
+  }
+}
+`

@@ -1,0 +1,231 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ishidawataru/sctp"
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// askTime bounds one question to another process.
+const askTime = 3 * time.Second
+
+func (x *examination) privileges() {
+	f := Finding{What: "privileges", Level: OK, Found: "root"}
+	if os.Geteuid() != 0 {
+		f.Level, f.Found = Warn, fmt.Sprintf("user id %d; the daemon needs root for the kernel's guard, and its control socket answers root only", os.Geteuid())
+		f.Instead = "loopback peers, and a daemon with state_dir and runtime_dir of its own"
+		f.Do = []string{"sudo ironwarp doctor"}
+	}
+	x.find(f)
+}
+
+func (x *examination) configuration(err error) {
+	f := Finding{What: "configuration", Level: OK}
+	if err != nil {
+		f.Level, f.Found = Fail, err.Error()
+		f.Do = []string{"correct the file, then run `ironwarp reload`"}
+		x.find(f)
+		return
+	}
+	f.Found = fmt.Sprintf("%s: %d peers, %d exports", x.cfg.Path, len(x.cfg.Peers), len(x.cfg.Exports))
+	if len(x.cfg.Peers) == 0 {
+		f.Level = Note
+		f.Do = []string{"ironwarp peer add --generate-psk NAME ADDRESS"}
+	}
+	for _, p := range x.cfg.Peers {
+		if p.Protection == config.ProtectPlaintext {
+			f.Level = Warn
+			f.Found += fmt.Sprintf("; peer %s has insecure_plaintext: true, its streams travel in clear", p.Name)
+		}
+	}
+	x.find(f)
+}
+
+func (x *examination) secrets() {
+	if !x.needsIPsec() {
+		return
+	}
+	f := Finding{What: "secrets", Level: OK}
+	n := 0
+	for _, p := range x.cfg.Peers {
+		if p.Protection != config.ProtectIPsec {
+			continue
+		}
+		n++
+		if _, err := ipsec.LoadSecret(p.PSKFile); err != nil {
+			f.Level = Fail
+			f.Found = strings.TrimPrefix(f.Found+"; "+fmt.Sprintf("peer %s: %v", p.Name, err), "; ")
+			f.Do = []string{"both hosts need the same secret, in a file of mode 0600; then run `ironwarp reload`"}
+		}
+	}
+	if f.Level == OK {
+		f.Found = fmt.Sprintf("%d files, readable for their owner only", n)
+	}
+	x.find(f)
+}
+
+func (x *examination) daemon(ctx context.Context) {
+	socket := x.opt.Socket
+	if socket == "" {
+		socket = config.DefaultSocket
+		if x.cfg != nil {
+			socket = x.cfg.ControlSocket
+		}
+	}
+	f := Finding{What: "daemon", Level: OK}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	cl := api.NewClient(socket)
+	defer cl.Close()
+	st, err := cl.Status(ctx)
+	if err != nil {
+		f.Level = Warn
+		f.Found = err.Error()
+		var e *api.Error
+		if errors.As(err, &e) {
+			f.Found, f.Do = e.Message, []string{e.Fix}
+		}
+		x.find(f)
+		return
+	}
+	f.Found = fmt.Sprintf("version %s, process %d", st.Info.Version, st.Info.PID)
+	if x.opt.Version != "" && st.Info.Version != x.opt.Version {
+		f.Level = Warn
+		f.Found += fmt.Sprintf("; this command is version %s", x.opt.Version)
+		f.Do = []string{"systemctl restart ironwarp"}
+	}
+	if st, err := os.Stat(socket); err == nil && st.Mode().Perm()&0o077 != 0 {
+		f.Level = Warn
+		f.Found += fmt.Sprintf("; the control socket has mode %#o", st.Mode().Perm())
+		f.Do = append(f.Do, "chmod 600 "+socket)
+	}
+	x.find(f)
+	for _, p := range problems(&st) {
+		x.find(Finding{What: p.what, Level: Fail, Found: p.err.Message, Do: lines(p.err.Fix)})
+	}
+}
+
+type problem struct {
+	what string
+	err  *api.Error
+}
+
+// problems are all that a status shows, but the IKE daemon's: that one is looked
+// at by itself.
+func problems(st *api.Status) []problem {
+	var out []problem
+	add := func(what string, e *api.Error) {
+		if e != nil {
+			out = append(out, problem{what, e})
+		}
+	}
+	for _, l := range st.Listeners {
+		add("listener", l.Problem)
+	}
+	for _, p := range st.Peers {
+		add("peer "+p.Name, p.Problem)
+	}
+	for _, e := range st.Exports {
+		add("export "+e.Name, e.Problem)
+	}
+	for _, at := range st.Attachments {
+		add("disk "+at.Name(), at.Problem)
+	}
+	return out
+}
+
+func lines(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, "\n")
+}
+
+func (x *examination) tun() {
+	f := Finding{What: "TUN device", Level: OK, Found: "/dev/net/tun"}
+	fd, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	if err == nil {
+		fd.Close()
+		x.find(f)
+		return
+	}
+	f.Level, f.Found = Note, err.Error()
+	f.Instead = "kernel ESP does without it"
+	f.Do = []string{"modprobe tun", "in a container: pass /dev/net/tun through"}
+	if errors.Is(err, fs.ErrPermission) {
+		f.Do = []string{"run as root"}
+	}
+	x.find(f)
+}
+
+func (x *examination) descriptors() {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+		return
+	}
+	need := uint64(config.DefaultStreams)
+	if x.cfg != nil {
+		need = uint64(x.cfg.Limits.Streams)
+	}
+	need += 256
+	f := Finding{What: "file descriptors", Level: OK, Found: fmt.Sprintf("%d allowed here", r.Max)}
+	if r.Max < need {
+		f.Level, f.Found = Warn, fmt.Sprintf("%d allowed here, %d streams may need %d", r.Max, need-256, need)
+		f.Do = []string{"the systemd unit sets LimitNOFILE; by hand: ulimit -n " + fmt.Sprint(need)}
+	}
+	x.find(f)
+}
+
+func (x *examination) nbdClients() {
+	var have, lack []string
+	for _, c := range []struct{ program, pkg string }{{"nbd-client", "nbd-client"}, {"nbdcopy", "libnbd-bin"}, {"qemu-img", "qemu-utils"}} {
+		if _, err := exec.LookPath(c.program); err == nil {
+			have = append(have, c.program)
+		} else {
+			lack = append(lack, c.pkg)
+		}
+	}
+	f := Finding{What: "NBD clients", Level: OK, Found: strings.Join(have, ", ")}
+	if len(lack) > 0 {
+		f.Level = Note
+		f.Found = strings.TrimPrefix(f.Found+"; not installed: "+strings.Join(lack, ", "), "; ")
+		f.Do = []string{"apt-get install " + strings.Join(lack, " ")}
+	}
+	if _, err := os.Stat("/sys/module/nbd"); err != nil && slices.Contains(have, "nbd-client") {
+		f.Found += "; the kernel's nbd driver is not loaded"
+		f.Do = append(f.Do, "modprobe nbd")
+		f.Level = Note
+	}
+	x.find(f)
+}
+
+// sctp looks for the kernel's SCTP, which TCP replaces.
+func (x *examination) sctp() {
+	f := Finding{What: "kernel SCTP", Level: OK, Found: "available"}
+	a, err := sctp.ResolveSCTPAddr("sctp", "127.0.0.1:0")
+	var l *sctp.SCTPListener
+	if err == nil {
+		l, err = sctp.ListenSCTP("sctp", a)
+	}
+	if err != nil {
+		f.Level, f.Found = Note, err.Error()
+		f.Instead = "TCP, which is what links use"
+		f.Do = []string{"modprobe sctp"}
+	} else {
+		l.Close()
+	}
+	x.find(f)
+}

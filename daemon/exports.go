@@ -1,0 +1,291 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/rnbd"
+	"github.com/ironwarp/ironwarp/rnbd/backing"
+	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// export is a configured export and the storage below it.
+type export struct {
+	cfg   config.Export
+	meter meter
+
+	mu      sync.Mutex
+	store   *backing.Store // nil while it cannot be opened
+	problem *api.Error
+}
+
+func (e *export) isReady() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.store != nil
+}
+
+// openBlocks opens the server of block sessions.
+func (d *Daemon) openBlocks() error {
+	d.exporter = rnbd.NewServer(rnbd.ServerConfig{Logger: d.log})
+	var err error
+	d.blocks, err = rtrs.NewServer(rtrs.ServerConfig{
+		ULP: d.ulps.server, QueueDepth: d.cfg.Limits.QueueSize, MaxSessionsPerPeer: d.cfg.Limits.Sessions,
+		NewSession: d.exporter.NewSession, Logger: d.log,
+	})
+	return err
+}
+
+// addExport offers an export that is not there yet. changing is held.
+func (d *Daemon) addExport(c config.Export) (added bool) {
+	d.mu.Lock()
+	_, have := d.exports[c.Name]
+	e := &export{cfg: c}
+	if !have {
+		d.exports[c.Name] = e
+	}
+	d.mu.Unlock()
+	if !have {
+		d.openExport(e)
+	}
+	return !have
+}
+
+// openExport opens the storage and offers it. What fails is the export's
+// problem and is tried again. changing is held.
+func (d *Daemon) openExport(e *export) {
+	store, err := backing.Open(e.cfg.Path, backing.Options{ReadOnly: e.cfg.ReadOnly})
+	if err == nil {
+		err = d.exporter.AddExport(rnbd.Export{Name: e.cfg.Name, Storage: rnbd.FromStore(store), ReadOnly: e.cfg.ReadOnly, Allow: d.identities(e.cfg.Allow)})
+		if err != nil {
+			store.Close()
+			store = nil
+		}
+	}
+	problem := exportProblem(e.cfg.Name, err)
+	e.mu.Lock()
+	before := e.problem
+	e.store, e.problem = store, problem
+	e.mu.Unlock()
+	switch {
+	case problem == nil:
+		d.log.Info("export is offered", "export", e.cfg.Name, "path", e.cfg.Path, "bytes", store.Size(), "read_only", e.cfg.ReadOnly, "allowed", e.cfg.Allow)
+	case before == nil || before.Message != problem.Message:
+		d.log.Warn("export cannot be offered", "export", e.cfg.Name, "error", problem)
+	}
+}
+
+func exportProblem(name string, err error) *api.Error {
+	if err == nil {
+		return nil
+	}
+	e := &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot offer export %s: %v", name, err)}
+	if errors.Is(err, os.ErrNotExist) {
+		e.Code = api.CodeNotFound
+	}
+	return e
+}
+
+// identities are those of the named peers.
+func (d *Daemon) identities(names []string) []transport.Identity {
+	c := d.config()
+	var ids []transport.Identity
+	for _, n := range names {
+		if p, ok := c.Peer(n); ok {
+			ids = append(ids, newPeer(p).identity)
+		}
+	}
+	return ids
+}
+
+// dropExport stops offering an export. I/O of sessions that have it open fails
+// from then on. changing is held.
+func (d *Daemon) dropExport(e *export) {
+	d.mu.Lock()
+	delete(d.exports, e.cfg.Name)
+	d.mu.Unlock()
+	d.closeExport(e)
+}
+
+func (d *Daemon) closeExport(e *export) {
+	e.mu.Lock()
+	store := e.store
+	e.store = nil
+	e.mu.Unlock()
+	if store == nil {
+		return
+	}
+	if err := errors.Join(d.exporter.RemoveExport(e.cfg.Name), store.Close()); err != nil {
+		d.log.Warn("closing an export", "export", e.cfg.Name, "error", err)
+	}
+}
+
+func (d *Daemon) closeExports() {
+	for _, e := range d.exportList() {
+		d.closeExport(e)
+	}
+	if d.exporter != nil {
+		// It has no exports left that could fail to close.
+		_ = d.exporter.Close()
+	}
+}
+
+// changeExport applies a different declaration. Peers that may not attach it any
+// more lose their streams, so that they cannot go on with what they have open.
+func (d *Daemon) changeExport(e *export, n config.Export) {
+	if n.Path != e.cfg.Path || n.ReadOnly != e.cfg.ReadOnly {
+		d.dropExport(e)
+		d.addExport(n)
+		return
+	}
+	next := &export{cfg: n, store: e.store, problem: e.problem}
+	d.mu.Lock()
+	d.exports[n.Name] = next
+	d.mu.Unlock()
+	if next.store == nil {
+		return
+	}
+	allow := d.identities(n.Allow)
+	if err := d.exporter.SetAllow(n.Name, allow, false); err != nil {
+		d.log.Warn("cannot change who may attach an export", "export", n.Name, "error", err)
+	}
+	for _, id := range d.identities(e.cfg.Allow) {
+		if !slices.Contains(allow, id) {
+			d.abortStreams(id, fmt.Errorf("export %s is no longer allowed for this peer", n.Name))
+		}
+	}
+}
+
+// allowAgain tells the exports the identities of their peers, which a change of
+// the peers may have changed.
+func (d *Daemon) allowAgain() {
+	for _, e := range d.exportList() {
+		if !e.isReady() {
+			continue
+		}
+		if err := d.exporter.SetAllow(e.cfg.Name, d.identities(e.cfg.Allow), false); err != nil {
+			d.log.Warn("cannot change who may attach an export", "export", e.cfg.Name, "error", err)
+		}
+	}
+}
+
+func (d *Daemon) exportList() []*export {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]*export, 0, len(d.exports))
+	for _, e := range d.exports {
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b *export) int { return cmp.Compare(a.cfg.Name, b.cfg.Name) })
+	return list
+}
+
+// Exports describes all exports.
+func (d *Daemon) Exports() []api.Export {
+	info := map[string]rnbd.ExportInfo{}
+	for _, i := range d.exporter.Exports() {
+		info[i.Name] = i
+	}
+	out := []api.Export{}
+	for _, e := range d.exportList() {
+		out = append(out, e.describe(info[e.cfg.Name]))
+	}
+	return out
+}
+
+func (e *export) describe(i rnbd.ExportInfo) api.Export {
+	e.mu.Lock()
+	store, problem := e.store, e.problem
+	e.mu.Unlock()
+	v := api.Export{
+		ExportSpec: api.ExportSpec{Name: e.cfg.Name, Path: e.cfg.Path, ReadOnly: e.cfg.ReadOnly, Allow: append([]string{}, e.cfg.Allow...)},
+		Source:     e.cfg.Origin.String(), State: api.ExportReady, Problem: problem, Opens: len(i.Openers), Size: int64(i.Size),
+	}
+	v.IO = ioOf(i.Stats)
+	e.meter.rates(&v.IO)
+	switch {
+	case store == nil:
+		v.State = api.ExportProblem
+	case problem == nil:
+		v.Problem = shrunk(e.cfg, store.Size())
+		if v.Problem != nil {
+			v.State = api.ExportProblem
+		}
+	}
+	return v
+}
+
+// shrunk says whether the file has become shorter than it was when it was
+// opened, or is gone.
+func shrunk(c config.Export, opened int64) *api.Error {
+	st, err := os.Stat(c.Path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("export %s: %s has been removed; peers still have what was there", c.Name, c.Path),
+			Fix: "run `ironwarp export rm " + c.Name + "` if that was meant; the data is lost when the daemon ends"}
+	case err != nil || !st.Mode().IsRegular() || st.Size() >= opened:
+		return nil
+	}
+	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("export %s: %s has shrunk from %d to %d bytes; I/O beyond its end fails with EIO", c.Name, c.Path, opened, st.Size()),
+		Fix: "restore its size with `truncate -s " + fmt.Sprint(opened) + " " + c.Path + "`, or remove the export and add it again"}
+}
+
+// AddExport declares an export in a file of its own and offers it. A path that
+// cannot be opened is refused.
+func (d *Daemon) AddExport(ctx context.Context, s api.ExportSpec) (api.Export, error) {
+	c, err := exportOf(s)
+	if err != nil {
+		return api.Export{}, err
+	}
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	if _, dup := d.config().Export(c.Name); !dup {
+		if err := usable(c); err != nil {
+			return api.Export{}, err
+		}
+	}
+	if _, err := config.AddExport(d.config().Path, c); err != nil {
+		return api.Export{}, configError(err)
+	}
+	if _, err := d.reload(ctx); err != nil {
+		return api.Export{}, err
+	}
+	for _, e := range d.Exports() {
+		if e.Name == c.Name {
+			return e, nil
+		}
+	}
+	return api.Export{}, &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("export %s is not there after it was added", c.Name)}
+}
+
+// usable says why a file or device cannot be exported.
+func usable(c config.Export) error {
+	store, err := backing.Open(c.Path, backing.Options{ReadOnly: c.ReadOnly})
+	if err != nil {
+		e := exportProblem(c.Name, err)
+		if e.Code == api.CodeUnavailable {
+			e.Code = api.CodeInvalid
+		}
+		return e
+	}
+	return store.Close()
+}
+
+// RemoveExport removes an export's declaration and stops offering it.
+func (d *Daemon) RemoveExport(ctx context.Context, name string) error {
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	if err := config.RemoveExport(d.config().Path, name); err != nil {
+		return configError(err)
+	}
+	_, err := d.reload(ctx)
+	return err
+}

@@ -1,0 +1,174 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/probe"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+const (
+	defaultSilence = 30 * time.Second
+	maxSilence     = 10 * time.Minute
+	maxBenchRow    = time.Minute
+	// slowReply is the interval between replies from which each is reported.
+	slowReply = 10 * time.Millisecond
+)
+
+func seconds(s float64, def, limit time.Duration) (time.Duration, error) {
+	switch {
+	case s == 0:
+		return def, nil
+	case math.IsNaN(s) || s < 0 || s > limit.Seconds():
+		return 0, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("a time of %g s is out of range; allowed: up to %v", s, limit)}
+	}
+	return time.Duration(s * float64(time.Second)), nil
+}
+
+// probePeer opens a stream to a peer's ping service.
+func (d *Daemon) probePeer(ctx context.Context, name string, silence time.Duration, emit func(api.Event)) (*probe.Client, time.Duration, error) {
+	p, err := d.findPeer(name)
+	if err != nil {
+		return nil, 0, err
+	}
+	protector, local, problem := p.state()
+	if protector == nil {
+		if problem != nil {
+			return nil, 0, problem
+		}
+		return nil, 0, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s is not set up yet", name), Fix: "try again in a moment"}
+	}
+	emit(api.Event{Progress: "connecting to " + name})
+	dctx, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	begin := time.Now()
+	c, err := probe.Dial(dctx, d.ulps.probe, verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: p.dialTransport(local), MPA: dialMPA(p.cfg)})
+	if err != nil {
+		return nil, 0, d.unreachable(p, err)
+	}
+	return c, time.Since(begin), nil
+}
+
+// unreachable says why a peer was not reached.
+func (d *Daemon) unreachable(p *peer, err error) *api.Error {
+	cause := apiError(err)
+	e := &api.Error{Code: cause.Code, Message: fmt.Sprintf("cannot reach peer %s at %s: %s", p.cfg.Name, p.cfg.AddrPort(), cause.Message), Fix: cause.Fix}
+	if e.Code == api.CodeInternal {
+		e.Code = api.CodeUnavailable
+	}
+	if e.Fix == "" {
+		e.Fix = "is the daemon running there, and does `ironwarp peer ls` there show this host?"
+	}
+	return e
+}
+
+// Ping measures round trips to a peer.
+func (d *Daemon) Ping(ctx context.Context, req api.PingRequest, emit func(api.Event)) (res api.PingResult, err error) {
+	silence, err := seconds(req.TimeoutSeconds, defaultSilence, maxSilence)
+	if err != nil {
+		return res, err
+	}
+	interval, err := seconds(req.IntervalSeconds, 0, probe.MaxInterval)
+	if err != nil {
+		return res, err
+	}
+	p := probe.Ping{Send: req.Mode == api.PingSend, Size: orInt(req.Size, 64), Count: orInt(req.Count, 10), Interval: interval}
+	if req.Mode != "" && req.Mode != api.PingRead && req.Mode != api.PingSend {
+		return res, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("unknown mode %q; allowed: read, send", req.Mode)}
+	}
+	if err := p.Check(); err != nil {
+		return res, &api.Error{Code: api.CodeInvalid, Message: err.Error()}
+	}
+	c, setup, err := d.probePeer(ctx, req.Peer, silence, emit)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	res = api.PingResult{
+		Peer: req.Peer, Identity: string(c.QP.Peer()), Mode: api.PingRead, Size: p.Size, Setup: micros(int64(setup)),
+		Stream: streamID(c.QP.ID()), Protection: c.QP.Protection().Kind(),
+	}
+	if p.Send {
+		res.Mode = api.PingSend
+	}
+	hist := probe.NewHistogram()
+	err = c.Ping(ctx, p, silence, hist, func(seq int, trip time.Duration) {
+		if interval >= slowReply {
+			emit(api.Event{Reply: &api.PingReply{Seq: seq, Micros: micros(int64(trip))}})
+		}
+	})
+	res.Received = int(hist.TotalCount())
+	res.Sent = p.Count
+	if err != nil && (res.Received == 0 || !errors.Is(err, probe.ErrSilent)) {
+		return res, err
+	}
+	if err != nil {
+		res.Sent = res.Received + 1
+	}
+	res.Min, res.P50, res.P99, res.Max = micros(hist.Min()), micros(hist.ValueAtQuantile(50)), micros(hist.ValueAtQuantile(99)), micros(hist.Max())
+	return res, nil
+}
+
+// Bench measures the link to a peer.
+func (d *Daemon) Bench(ctx context.Context, req api.BenchRequest, emit func(api.Event)) (res api.BenchResult, err error) {
+	silence, err := seconds(req.TimeoutSeconds, defaultSilence, maxSilence)
+	if err != nil {
+		return res, err
+	}
+	each, err := seconds(req.Seconds, time.Second, maxBenchRow)
+	if err != nil {
+		return res, err
+	}
+	c, _, err := d.probePeer(ctx, req.Peer, silence, emit)
+	if err != nil {
+		return res, err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	res = api.BenchResult{Peer: req.Peer, Protection: c.QP.Protection().Kind(), Rows: []api.BenchRow{}}
+	rows := probe.Rows()
+	for i := range rows {
+		r := &rows[i]
+		emit(api.Event{Progress: fmt.Sprintf("%d of %d: %s of %d bytes", i+1, len(rows), r.Op, r.Size)})
+		if err := c.Bench(ctx, r, each, silence); err != nil {
+			return res, err
+		}
+		row := benchRow(r)
+		res.Rows = append(res.Rows, row)
+		emit(api.Event{Row: &row})
+	}
+	return res, nil
+}
+
+func benchRow(r *probe.Row) api.BenchRow {
+	s := r.Elapsed.Seconds()
+	row := api.BenchRow{Op: r.Op, Size: r.Size, Depth: r.Depth, Operations: r.Operations}
+	if s > 0 {
+		row.OpsPerSec = float64(r.Operations) / s
+		row.BytesPerSec = row.OpsPerSec * float64(r.Size)
+	}
+	row.P50, row.P99 = quantile(r.Latency, 50), quantile(r.Latency, 99)
+	return row
+}
+
+func quantile(h *hdrhistogram.Histogram, q float64) float64 {
+	if h == nil {
+		return 0
+	}
+	return micros(h.ValueAtQuantile(q))
+}
+
+func micros(ns int64) float64 { return float64(ns) / 1e3 }
+
+func orInt(v, def int) int {
+	if v == 0 {
+		return def
+	}
+	return v
+}

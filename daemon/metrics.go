@@ -1,0 +1,166 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// scrapeTime bounds one scrape.
+const scrapeTime = 5 * time.Second
+
+// openMetrics listens for Prometheus if the configuration says so.
+func (d *Daemon) openMetrics(ctx context.Context) error {
+	at := d.cfg.Metrics.Listen
+	if !at.IsValid() {
+		return nil
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", at.String())
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("cannot serve metrics at %s: another program has the port", at), Fix: fmt.Sprintf("find it with `ss -ltnp 'sport = :%d'`, or change metrics: {listen: ...} in %s", at.Port(), d.cfg.Path)}
+	}
+	if err != nil {
+		return fmt.Errorf("serve metrics at %s: %w", at, err)
+	}
+	if !at.Addr().IsLoopback() {
+		d.log.Warn("metrics are served without protection beyond this host", "address", at)
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collector{d}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Timeout: scrapeTime, MaxRequestsInFlight: 4}))
+	d.metrics = &http.Server{Handler: mux, ReadHeaderTimeout: controlHeaderTime, IdleTimeout: time.Minute}
+	d.run(func(context.Context) {
+		if err := d.metrics.Serve(limitListener(l, maxControlClients)); !errors.Is(err, http.ErrServerClosed) {
+			d.log.Error("the metrics listener has failed", "error", err)
+		}
+	})
+	return nil
+}
+
+// collector turns the status into metrics at each scrape.
+type collector struct{ d *Daemon }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("ironwarp_"+name, help, labels, nil)
+}
+
+// metrics that the daemon has.
+type metricSet struct {
+	up, peerUp, streams, streamAge, paused, refused, saBytes, saAge, ops, bytes, ioErrors, attached, exportReady, resources, dropped *prometheus.Desc
+}
+
+func newMetricSet() metricSet {
+	return metricSet{
+		up:          desc("info", "The daemon's version; always 1.", "version"),
+		peerUp:      desc("peer_usable", "1 if streams to the peer can run or be brought up.", "peer", "state"),
+		streams:     desc("streams", "RDMA streams.", "peer", "service"),
+		streamAge:   desc("stream_oldest_seconds", "Age of the oldest stream.", "peer"),
+		paused:      desc("streams_paused", "RDMA streams that wait for an SA.", "peer"),
+		refused:     desc("refused_connections_total", "Connections that were turned away."),
+		saBytes:     desc("sa_bytes", "Bytes through a child SA since it was installed.", "peer", "child", "direction"),
+		saAge:       desc("sa_age_seconds", "Age of a child SA.", "peer", "child"),
+		ops:         desc("io_operations_total", "Block I/O operations.", "role", "disk", "direction"),
+		bytes:       desc("io_bytes_total", "Block I/O bytes.", "role", "disk", "direction"),
+		ioErrors:    desc("io_errors_total", "Block I/O operations that failed.", "role", "disk"),
+		attached:    desc("attachment_ready", "1 if the attached disk can do I/O now.", "disk", "state"),
+		exportReady: desc("export_ready", "1 if the export is offered.", "disk"),
+		resources:   desc("rnic_resources", "What of the RNIC's resources is in use.", "resource"),
+		dropped:     desc("rnic_events_dropped_total", "RNIC events that found their queue full."),
+	}
+}
+
+// Describe implements prometheus.Collector: the set of metrics is not fixed.
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(c.d.ctx, scrapeTime)
+	defer cancel()
+	st, set := c.d.Status(ctx), newMetricSet()
+	gauge := func(m *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(m, prometheus.GaugeValue, v, labels...)
+	}
+	counter := func(m *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(m, prometheus.CounterValue, v, labels...)
+	}
+	gauge(set.up, 1, st.Info.Version)
+	counter(set.refused, float64(st.Refused))
+	counter(set.dropped, float64(c.d.dev.EventsDropped()))
+	for _, p := range st.Peers {
+		gauge(set.peerUp, truth(p.State == api.PeerUp || p.State == api.PeerIdle), p.Name, p.State)
+	}
+	collectStreams(st.Streams, set, gauge)
+	seen := map[[2]string]bool{}
+	for _, s := range st.SAs {
+		// Of several children of one name only the newest is shown.
+		if k := [2]string{s.Peer, s.Child}; !seen[k] {
+			seen[k] = true
+			gauge(set.saBytes, float64(s.BytesIn), s.Peer, s.Child, "in")
+			gauge(set.saBytes, float64(s.BytesOut), s.Peer, s.Child, "out")
+			gauge(set.saAge, s.AgeSeconds, s.Peer, s.Child)
+		}
+	}
+	io := func(role, disk string, io api.IO) {
+		counter(set.ops, float64(io.Reads), role, disk, "read")
+		counter(set.ops, float64(io.Writes), role, disk, "write")
+		counter(set.bytes, float64(io.ReadBytes), role, disk, "read")
+		counter(set.bytes, float64(io.WriteBytes), role, disk, "write")
+		counter(set.ioErrors, float64(io.Errors), role, disk)
+	}
+	for _, at := range st.Attachments {
+		gauge(set.attached, truth(at.State == api.AttachReady), at.Name(), at.State)
+		io("attachment", at.Name(), at.IO)
+	}
+	for _, e := range st.Exports {
+		gauge(set.exportReady, truth(e.State == api.ExportReady), e.Name)
+		io("export", e.Name, e.IO)
+	}
+	for name, n := range usage(c.d.dev.Usage()) {
+		gauge(set.resources, float64(n), name)
+	}
+}
+
+func collectStreams(streams []api.Stream, set metricSet, gauge func(*prometheus.Desc, float64, ...string)) {
+	n, oldest, paused := map[[2]string]int{}, map[string]float64{}, map[string]int{}
+	for _, s := range streams {
+		n[[2]string{s.Peer, s.Service}]++
+		oldest[s.Peer] = max(oldest[s.Peer], s.AgeSeconds)
+		if s.Paused {
+			paused[s.Peer]++
+		}
+	}
+	for k, v := range n {
+		gauge(set.streams, float64(v), k[0], k[1])
+	}
+	for k, v := range oldest {
+		gauge(set.streamAge, v, k)
+		gauge(set.paused, float64(paused[k]), k)
+	}
+}
+
+func usage(l verbs.Limits) map[string]int64 {
+	return map[string]int64{
+		"streams": l.Streams, "protection_domains": l.PDs, "memory_regions": l.MRs, "registered_bytes": l.Bytes,
+		"cq_entries": l.CQEntries, "queue_entries": l.QueueEntries, "inbound_reads": l.IRRQEntries,
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

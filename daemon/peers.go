@@ -1,0 +1,366 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// peer is a configured peer and what has been set up for it.
+type peer struct {
+	cfg      config.Peer
+	identity transport.Identity // whom its streams must be authenticated as
+
+	mu        sync.Mutex
+	protector transport.Protector // nil until the peer is set up
+	local     netip.Addr
+	problem   *api.Error
+}
+
+func newPeer(c config.Peer) *peer {
+	p := &peer{cfg: c, local: c.LocalAddress}
+	switch c.Protection {
+	case config.ProtectIPsec:
+		p.identity = transport.Identity(c.Identity())
+	default:
+		// No IKE identity can look like this: it has neither colon and name.
+		p.identity = transport.Identity(string(c.Protection) + ":" + c.Address.String())
+	}
+	return p
+}
+
+// isReady reports whether streams may be tried.
+func (p *peer) isReady() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.protector != nil
+}
+
+func (p *peer) state() (transport.Protector, netip.Addr, *api.Error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.protector, p.local, p.problem
+}
+
+// setUpPeer puts a peer's protection in place: the guard first, then the IKE
+// connection. What fails is the peer's problem and is tried again. changing is
+// held.
+func (d *Daemon) setUpPeer(ctx context.Context, p *peer) {
+	protector, err := d.protect(ctx, p)
+	p.mu.Lock()
+	before := p.problem
+	p.protector, p.problem = protector, nil
+	if err != nil {
+		p.problem = ikeProblem(p.cfg.Name, err)
+		var e *api.Error
+		if errors.As(err, &e) {
+			p.problem = e
+		}
+	}
+	after := p.problem
+	p.mu.Unlock()
+	switch {
+	case after != nil && (before == nil || before.Message != after.Message):
+		d.log.Warn("peer is not usable", "peer", p.cfg.Name, "error", after)
+	case after == nil && p.cfg.Protection == config.ProtectPlaintext:
+		d.log.Warn("INSECURE: streams of this peer travel in clear and it is not authenticated", "peer", p.cfg.Name, "address", p.cfg.Address)
+	case after == nil:
+		d.log.Info("peer is set up", "peer", p.cfg.Name, "address", p.cfg.Address, "protection", p.cfg.Protection)
+	}
+}
+
+func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, error) {
+	local := p.cfg.LocalAddress
+	if !local.IsValid() {
+		var err error
+		if local, err = localAddr(p.cfg.Address); err != nil {
+			return nil, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot reach peer %s: %v", p.cfg.Name, err),
+				Fix: "check `ip route get " + p.cfg.Address.String() + "`. The daemon keeps trying"}
+		}
+	}
+	p.mu.Lock()
+	p.local = local
+	p.mu.Unlock()
+	switch p.cfg.Protection {
+	case config.ProtectLoopback:
+		return named{transport.LoopbackOnly(), p.identity}, nil
+	case config.ProtectPlaintext:
+		return named{transport.Plaintext(d.log, p.cfg.Address), p.identity}, nil
+	}
+	if local == p.cfg.Address {
+		return nil, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s has the address %s, which is this host's own", p.cfg.Name, local),
+			Fix: "a peer is another host; correct its address with `ironwarp peer rm` and `ironwarp peer add`"}
+	}
+	secret, err := ipsec.LoadSecret(p.cfg.PSKFile)
+	if err != nil {
+		return nil, err
+	}
+	m, err := d.ikeManager(d.config().IPsec)
+	if err != nil {
+		return nil, err
+	}
+	err = m.AddPeer(ctx, ipsec.Peer{
+		Name: p.cfg.Name, Local: local, Remote: p.cfg.Address, LocalID: p.cfg.LocalID, RemoteID: p.cfg.RemoteID,
+		Port: p.cfg.Port, PSK: secret,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// named gives what another Protector admits an identity of its own: one for each
+// peer, where nothing authenticates them.
+type named struct {
+	transport.Protector
+	identity transport.Identity
+}
+
+func (n named) Admit(ctx context.Context, f transport.Flow, outgoing bool, c transport.Monitored) (transport.Protection, error) {
+	p, err := n.Protector.Admit(ctx, f, outgoing, c)
+	if err != nil {
+		return nil, err
+	}
+	return namedProtection{p, n.identity}, nil
+}
+
+type namedProtection struct {
+	transport.Protection
+	identity transport.Identity
+}
+
+func (n namedProtection) Peer() transport.Identity { return n.identity }
+
+// protectorFor chooses the Protector of flows with an address.
+func (d *Daemon) protectorFor(a netip.Addr) (transport.Protector, error) {
+	d.mu.Lock()
+	var p *peer
+	for _, q := range d.peers {
+		if q.cfg.Address == a {
+			p = q
+		}
+	}
+	d.mu.Unlock()
+	if p == nil {
+		return nil, fmt.Errorf("%w: %s is not the address of a configured peer", transport.ErrNotProtected, a)
+	}
+	protector, _, problem := p.state()
+	if protector == nil {
+		if problem != nil {
+			return nil, fmt.Errorf("%w: %s", transport.ErrNotProtected, problem.Message)
+		}
+		return nil, fmt.Errorf("%w: peer %s is not set up yet", transport.ErrNotProtected, p.cfg.Name)
+	}
+	return protector, nil
+}
+
+// peerFor finds the peer of a stream: both the authenticated identity and the
+// address have to be its.
+func (d *Daemon) peerFor(id transport.Identity, a netip.Addr) (*peer, bool) {
+	p, ok := d.peerByIdentity(id)
+	return p, ok && p.cfg.Address == a
+}
+
+func (d *Daemon) peerByIdentity(id transport.Identity) (*peer, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.peers {
+		if p.identity == id {
+			return p, true
+		}
+	}
+	return nil, false
+}
+
+// peerName is the peer's name, or its identity if it has none.
+func (d *Daemon) peerName(id transport.Identity) string {
+	if p, ok := d.peerByIdentity(id); ok {
+		return p.cfg.Name
+	}
+	return string(id)
+}
+
+func (d *Daemon) peerList() []*peer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]*peer, 0, len(d.peers))
+	for _, p := range d.peers {
+		list = append(list, p)
+	}
+	slices.SortFunc(list, func(a, b *peer) int { return cmp.Compare(a.cfg.Name, b.cfg.Name) })
+	return list
+}
+
+// findPeer finds a peer by name, for a request.
+func (d *Daemon) findPeer(name string) (*peer, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.peers[name]; p != nil {
+		return p, nil
+	}
+	e := &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("unknown peer %q", name), Fix: "no peer is configured: add it with `ironwarp peer add`"}
+	if names := d.cfg.PeerNames(); len(names) > 0 {
+		e.Fix = "configured peers: " + strings.Join(names, ", ") + "; add others with `ironwarp peer add`"
+	}
+	return nil, e
+}
+
+// guarded lists the peers with a guard in the kernel.
+func (d *Daemon) guarded() []string {
+	var names []string
+	for _, p := range d.peerList() {
+		if p.cfg.Protection == config.ProtectIPsec && p.isReady() {
+			names = append(names, p.cfg.Name)
+		}
+	}
+	return names
+}
+
+// dropPeer ends everything of a peer that is no longer configured: its disks,
+// its streams, its SAs and at last its guard. changing is held.
+func (d *Daemon) dropPeer(ctx context.Context, p *peer) {
+	for _, at := range d.attachmentList() {
+		if at.key.Peer == p.cfg.Name {
+			d.drop(at)
+		}
+	}
+	d.abortStreams(p.identity, fmt.Errorf("peer %s was removed from the configuration", p.cfg.Name))
+	if p.cfg.Protection != config.ProtectIPsec {
+		return
+	}
+	m := d.ike.current()
+	if m == nil {
+		return
+	}
+	if err := m.RemovePeer(ctx, p.cfg.Name); err != nil && !errors.Is(err, ipsec.ErrUnknownPeer) {
+		d.log.Error("cannot take down the protection of a removed peer; its guard may still be in the kernel: see `ironwarp doctor`", "peer", p.cfg.Name, "error", err)
+	}
+}
+
+func (d *Daemon) abortStreams(id transport.Identity, why error) {
+	for _, qp := range d.dev.QPs() {
+		if qp.Peer() == id {
+			qp.Abort(why)
+		}
+	}
+}
+
+// Peers describes all peers.
+func (d *Daemon) Peers(context.Context) []api.Peer {
+	streams := map[transport.Identity]int{}
+	for _, qp := range d.dev.QPs() {
+		streams[qp.Peer()]++
+	}
+	list := d.peerList()
+	out := make([]api.Peer, 0, len(list))
+	for _, p := range list {
+		out = append(out, d.describePeer(p, streams[p.identity]))
+	}
+	return out
+}
+
+// Peer describes one peer.
+func (d *Daemon) Peer(ctx context.Context, name string) (api.Peer, error) {
+	if _, err := d.findPeer(name); err != nil {
+		return api.Peer{}, err
+	}
+	for _, p := range d.Peers(ctx) {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return api.Peer{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("peer %s has just been removed", name)}
+}
+
+func (d *Daemon) describePeer(p *peer, streams int) api.Peer {
+	_, local, problem := p.state()
+	v := api.Peer{PeerSpec: specOf(p.cfg), Source: p.cfg.Origin.String(), State: api.PeerUp, Problem: problem, Streams: streams, Exports: []string{}}
+	if local.IsValid() {
+		v.LocalAddress = local.String()
+	}
+	for _, e := range d.config().Exports {
+		if e.Allows(p.cfg.Name) {
+			v.Exports = append(v.Exports, e.Name)
+		}
+	}
+	if problem != nil {
+		v.State = api.PeerProblem
+	}
+	if p.cfg.Protection != config.ProtectIPsec {
+		return v
+	}
+	v.LocalID, v.RemoteID = cmp.Or(p.cfg.LocalID, v.LocalAddress), p.cfg.Identity()
+	m := d.ike.current()
+	if m == nil || problem != nil {
+		return v
+	}
+	st, err := m.PeerStatus(p.cfg.Name)
+	if err != nil {
+		v.State, v.Problem = api.PeerProblem, ikeProblem(p.cfg.Name, err)
+		return v
+	}
+	v.DataPlane = st.DataPlane.String()
+	switch st.State {
+	case ipsec.StateUp:
+		v.State = api.PeerUp
+	case ipsec.StatePaused:
+		v.State = api.PeerPaused
+	default:
+		v.State = api.PeerIdle
+	}
+	if st.LastError != "" && st.State != ipsec.StateUp {
+		v.State = api.PeerProblem
+		if st.State == ipsec.StatePaused {
+			v.State = api.PeerPaused
+		}
+		v.Problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s: %s", p.cfg.Name, st.LastError), Fix: "the daemon keeps trying"}
+	}
+	return v
+}
+
+// AddPeer declares a peer in a file of its own and sets it up.
+func (d *Daemon) AddPeer(ctx context.Context, s api.PeerSpec) (api.Peer, error) {
+	c, err := peerOf(s)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	if _, err := config.AddPeer(d.config().Path, c); err != nil {
+		return api.Peer{}, configError(err)
+	}
+	if _, err := d.reload(ctx); err != nil {
+		return api.Peer{}, err
+	}
+	return d.Peer(ctx, s.Name)
+}
+
+// RemovePeer removes a peer's declaration and everything that was set up for
+// it. A peer with attached disks is refused.
+func (d *Daemon) RemovePeer(ctx context.Context, name string) error {
+	if _, err := d.findPeer(name); err != nil {
+		return err
+	}
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	for _, at := range d.attachmentList() {
+		if at.key.Peer == name {
+			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("peer %s is in use: %s is attached", name, at.key), Fix: "detach it first with `ironwarp detach " + at.key.String() + "`"}
+		}
+	}
+	if err := config.RemovePeer(d.config().Path, name); err != nil {
+		return configError(err)
+	}
+	_, err := d.reload(ctx)
+	return err
+}

@@ -1,0 +1,159 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+)
+
+// Reload reads the configuration again and applies what is different. With a
+// fault in it nothing changes.
+func (d *Daemon) Reload(ctx context.Context) (api.Reloaded, error) {
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	return d.reload(ctx)
+}
+
+// ReloadAndLog is Reload for a signal: what is wrong goes to the log.
+func (d *Daemon) ReloadAndLog(ctx context.Context) {
+	if _, err := d.Reload(ctx); err != nil {
+		d.log.Error("the configuration was not reloaded; the daemon goes on with the old one", "error", err)
+	}
+}
+
+// reload is Reload with changing held.
+func (d *Daemon) reload(ctx context.Context) (api.Reloaded, error) {
+	if d.ctx.Err() != nil {
+		return api.Reloaded{}, &api.Error{Code: api.CodeUnavailable, Message: "the daemon is ending"}
+	}
+	old := d.config()
+	next, err := config.Load(old.Path, d.opt.Named)
+	if err != nil {
+		return api.Reloaded{}, configError(err)
+	}
+	restart := d.keepUntilRestart(old, next)
+	d.mu.Lock()
+	d.cfg = next
+	d.mu.Unlock()
+	// Once it has begun it is carried through, also if the client goes away.
+	r := api.Reloaded{Changed: d.apply(context.WithoutCancel(ctx), old, next), Restart: restart}
+	for _, c := range r.Changed {
+		d.log.Info("configuration", "change", c)
+	}
+	return r, nil
+}
+
+// keepUntilRestart puts the settings that cannot change now back to what they
+// were, and names them.
+func (d *Daemon) keepUntilRestart(old, next *config.Config) []string {
+	restart := []string{}
+	keep := func(changed bool, name string, back func()) {
+		if changed {
+			restart = append(restart, name)
+			back()
+		}
+	}
+	keep(old.StateDir != next.StateDir, "state_dir", func() { next.StateDir = old.StateDir })
+	keep(old.RuntimeDir != next.RuntimeDir, "runtime_dir", func() { next.RuntimeDir = old.RuntimeDir })
+	keep(old.ControlSocket != next.ControlSocket, "control_socket", func() { next.ControlSocket = old.ControlSocket })
+	keep(old.Log != next.Log, "log", func() { next.Log = old.Log })
+	keep(old.Metrics != next.Metrics, "metrics", func() { next.Metrics = old.Metrics })
+	keep(old.IPsec != next.IPsec && d.ike.current() != nil, "ipsec", func() { next.IPsec = old.IPsec })
+	keep(old.Limits != next.Limits, "limits", func() { next.Limits = old.Limits })
+	return restart
+}
+
+// apply turns the daemon from old to next and says what it did. changing is
+// held.
+func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
+	changed := []string{}
+	say := func(format string, a ...any) { changed = append(changed, fmt.Sprintf(format, a...)) }
+	if old.ListenPort != next.ListenPort || !slices.Equal(old.ListenOn, next.ListenOn) {
+		say("listen addresses changed")
+	}
+	for _, e := range d.exportList() {
+		n, ok := next.Export(e.cfg.Name)
+		switch {
+		case !ok:
+			d.dropExport(e)
+			say("export %s removed", e.cfg.Name)
+		case !n.Equal(e.cfg):
+			d.changeExport(e, n)
+			say("export %s changed", n.Name)
+		}
+	}
+	for _, c := range next.Exports {
+		if d.addExport(c) {
+			say("export %s added", c.Name)
+		}
+	}
+	for _, p := range d.peerList() {
+		n, ok := next.Peer(p.cfg.Name)
+		switch {
+		case !ok:
+			d.forget(p)
+			d.dropPeer(ctx, p)
+			say("peer %s removed", p.cfg.Name)
+		case !n.Equal(p.cfg):
+			d.changePeer(ctx, p, n)
+			say("peer %s changed", n.Name)
+		}
+	}
+	for _, c := range next.Peers {
+		d.mu.Lock()
+		_, have := d.peers[c.Name]
+		d.mu.Unlock()
+		if have {
+			continue
+		}
+		d.introduce(ctx, c)
+		say("peer %s added", c.Name)
+	}
+	d.allowAgain()
+	d.listen(ctx)
+	return changed
+}
+
+func (d *Daemon) introduce(ctx context.Context, c config.Peer) *peer {
+	p := newPeer(c)
+	d.mu.Lock()
+	d.peers[c.Name] = p
+	d.mu.Unlock()
+	d.setUpPeer(ctx, p)
+	return p
+}
+
+func (d *Daemon) forget(p *peer) {
+	d.mu.Lock()
+	delete(d.peers, p.cfg.Name)
+	d.mu.Unlock()
+}
+
+// changePeer applies a different declaration of a peer. Its streams are only
+// touched if they would not be allowed any more: another address, identity or
+// protection. Its disks stay attached and connect anew then.
+func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
+	next := newPeer(n)
+	same := next.identity == p.identity && n.Address == p.cfg.Address && n.Protection == p.cfg.Protection && n.Port == p.cfg.Port
+	d.mu.Lock()
+	d.peers[n.Name] = next
+	d.mu.Unlock()
+	if !same {
+		var disks []disk
+		for _, at := range d.attachmentList() {
+			if at.key.Peer == n.Name {
+				disks = append(disks, at.key)
+			}
+		}
+		d.dropPeer(ctx, p)
+		d.setUpPeer(ctx, next)
+		for _, k := range disks {
+			d.restore(k)
+		}
+		return
+	}
+	d.setUpPeer(ctx, next)
+}

@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/rtrs"
+)
+
+// Status describes everything.
+func (d *Daemon) Status(ctx context.Context) api.Status {
+	st := api.Status{
+		Info: d.Info(), IKE: d.ike.component(), Listeners: d.listenerStates(), Peers: d.Peers(ctx),
+		Streams: d.streams(), Sessions: d.sessionStates(), Exports: d.Exports(), Attachments: d.Attachments(),
+	}
+	st.Refused, st.LastRefused = d.refused.count()
+	var err error
+	if st.SAs, err = d.SAs(ctx); err != nil {
+		st.SAs = []api.SA{}
+		if st.IKE != nil && st.IKE.Problem == nil {
+			st.IKE.State, st.IKE.Problem = api.PeerProblem, apiError(err)
+		}
+	}
+	return st
+}
+
+func (d *Daemon) listenerStates() []api.Listener {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := []api.Listener{}
+	for _, l := range d.listeners {
+		v := api.Listener{Address: l.addr.String(), State: "listening", Problem: l.problem}
+		if l.ln == nil {
+			v.State = api.PeerProblem
+		}
+		out = append(out, v)
+	}
+	slices.SortFunc(out, func(a, b api.Listener) int { return cmp.Compare(a.Address, b.Address) })
+	return out
+}
+
+func (d *Daemon) streams() []api.Stream {
+	now := time.Now()
+	out := []api.Stream{}
+	for _, qp := range d.dev.QPs() {
+		s := qp.Stats()
+		out = append(out, api.Stream{
+			ID: streamID(qp.ID()), Peer: d.peerName(qp.Peer()), Identity: string(qp.Peer()), Service: qp.PD().ULP().Name(),
+			Flow: qp.Flow().String(), Protection: qp.Protection().Kind(), Paused: qp.Paused(), AgeSeconds: now.Sub(qp.Established()).Seconds(),
+			BytesIn: s.RecvBytes, BytesOut: s.SendBytes,
+		})
+	}
+	slices.SortFunc(out, func(a, b api.Stream) int {
+		return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(b.AgeSeconds, a.AgeSeconds), cmp.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+// sessionStates lists the block sessions, ours first.
+func (d *Daemon) sessionStates() []api.Session {
+	now := time.Now()
+	out := []api.Session{}
+	for _, p := range d.peerList() {
+		cl := d.openSession(p.cfg.Name)
+		if cl == nil {
+			continue
+		}
+		i := cl.Info()
+		v := api.Session{Peer: p.cfg.Name, Role: "client", State: i.State.String(), Streams: len(i.Conns), Reconnects: i.Reconnects, InFlight: i.InFlight, AgeSeconds: now.Sub(i.Since).Seconds()}
+		if i.State == rtrs.Connected && slices.ContainsFunc(i.Conns, func(c rtrs.ConnInfo) bool { return c.Paused }) {
+			v.State = api.PeerPaused
+		}
+		out = append(out, v)
+	}
+	for _, s := range d.blocks.Sessions() {
+		v := api.Session{Peer: d.peerName(s.Peer), Role: "server", State: "connected", Streams: len(s.Conns), InFlight: s.Executing, AgeSeconds: now.Sub(s.Since).Seconds()}
+		if slices.ContainsFunc(s.Conns, func(c rtrs.ConnInfo) bool { return c.Paused }) {
+			v.State = api.PeerPaused
+		}
+		out = append(out, v)
+	}
+	return out
+}
