@@ -33,7 +33,12 @@ func (d *Daemon) control() *http.Server {
 		ReadHeaderTimeout: controlHeaderTime,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			if l, ok := c.(*limitedConn); ok {
+				c = l.Conn
+			}
+			return context.WithValue(ctx, connKey{}, c)
+		},
 		BaseContext:       func(net.Listener) context.Context { return d.ctx },
 	}
 }
@@ -44,12 +49,11 @@ func (d *Daemon) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, _ := r.Context().Value(connKey{}).(net.Conn)
 		uid, err := peerUID(c)
-		if err != nil || uid != 0 && int(uid) != os.Geteuid() {
-			answer(w, nil, &api.Error{
-				Code:    api.CodeForbidden,
-				Message: fmt.Sprintf("user id %d may not use the control socket of this daemon", uid),
-				Fix:     "it answers root (and the user it runs as) only: run the command with sudo",
-			})
+		if err == nil && uid != 0 && int(uid) != os.Geteuid() {
+			err = fmt.Errorf("user id %d may not use the control socket of this daemon", uid)
+		}
+		if err != nil {
+			answer(w, nil, &api.Error{Code: api.CodeForbidden, Message: err.Error(), Fix: "it answers root (and the user it runs as) only: run the command with sudo"})
 			return
 		}
 		next.ServeHTTP(w, r)

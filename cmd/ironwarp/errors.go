@@ -113,11 +113,7 @@ func unknownCommand(commands []*cli.Command) cli.ActionFunc {
 		for _, cmd := range commands {
 			names = append(names, cmd.Name)
 		}
-		fix := "commands: " + strings.Join(names, ", ")
-		if near := cli.SuggestCommand(commands, name); near != "" {
-			fix = near + " " + fix
-		}
-		return &usageError{msg: fmt.Sprintf("unknown command %q", name), fix: fix}
+		return &usageError{msg: fmt.Sprintf("unknown command %q", name), fix: "commands: " + strings.Join(names, ", ")}
 	}
 }
 
