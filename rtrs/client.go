@@ -215,7 +215,7 @@ func (cl *Client) run(ctx context.Context, path *clientPath) {
 				break
 			}
 			cl.log.Warn("path lost", "session", cl.cfg.Name, "remote", cl.remoteAddr(), "error", path.err)
-			if time.Since(up) > reconnectMax {
+			if path.useful.Load() || time.Since(up) > reconnectMax {
 				backoff = reconnectMin
 			}
 		}

@@ -24,6 +24,7 @@ type clientPath struct {
 	offBits  int
 	newSTags bool // each response brings the chunk's new STag
 
+	useful   atomic.Bool // an I/O has come to its end here
 	failOnce sync.Once
 	failed   chan struct{}
 	err      error // valid once failed is closed
@@ -114,7 +115,12 @@ func (c *clientConn) Completions(_ *verbs.CQ, wcs []verbs.WC) {
 			c.message(wc)
 		}
 	}
-	c.path.cl.counters.add(&stats)
+	if stats != (Stats{}) {
+		c.path.cl.counters.add(&stats)
+		if !c.path.useful.Load() {
+			c.path.useful.Store(true)
+		}
+	}
 	c.path.flush()
 	c.path.cl.batchEnd()
 }

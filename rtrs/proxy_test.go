@@ -1,0 +1,101 @@
+package rtrs
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+)
+
+// proxy forwards connections to a server and can cut them all, like a link that
+// goes down and comes back.
+type proxy struct {
+	ln     net.Listener
+	target netip.AddrPort
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{}
+	down  bool
+	total int
+}
+
+func startProxy(t testing.TB, target netip.AddrPort) *proxy {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{ln: ln, target: target, conns: make(map[net.Conn]struct{})}
+	p.wg.Go(p.run)
+	t.Cleanup(func() {
+		ln.Close()
+		p.cut()
+		p.wg.Wait()
+	})
+	return p
+}
+
+func (p *proxy) addr() netip.AddrPort { return p.ln.Addr().(*net.TCPAddr).AddrPort() }
+
+func (p *proxy) run() {
+	for {
+		c, err := p.ln.Accept()
+		if err != nil {
+			return
+		}
+		s, err := net.Dial("tcp", p.target.String())
+		if err != nil {
+			c.Close()
+			continue
+		}
+		if !p.enter(c, s) {
+			c.Close()
+			s.Close()
+			continue
+		}
+		p.wg.Go(func() { p.copy(c, s) })
+		p.wg.Go(func() { p.copy(s, c) })
+	}
+}
+
+func (p *proxy) enter(cs ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.down {
+		return false
+	}
+	p.total++
+	for _, c := range cs {
+		p.conns[c] = struct{}{}
+	}
+	return true
+}
+
+func (p *proxy) copy(dst, src net.Conn) {
+	io.Copy(dst, src)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range []net.Conn{dst, src} {
+		c.Close()
+		delete(p.conns, c)
+	}
+}
+
+// cut closes every connection, with a reset.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.(*net.TCPConn).SetLinger(0)
+		c.Close()
+	}
+}
+
+// setDown refuses connections from now on, or takes them again.
+func (p *proxy) setDown(down bool) {
+	p.mu.Lock()
+	p.down = down
+	p.mu.Unlock()
+}
