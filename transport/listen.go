@@ -59,6 +59,7 @@ func (l *Listener) Addr() netip.AddrPort { return addrPort(l.ln.Addr()) }
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	select {
 	case c := <-l.ready:
+		l.leave(c.flow.Remote.Addr())
 		return c, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -103,30 +104,33 @@ func (l *Listener) run() {
 			continue
 		}
 		l.wg.Go(func() {
-			defer l.leave(f.Remote.Addr())
-			l.offer(tcp, f)
+			if !l.offer(tcp, f) {
+				l.leave(f.Remote.Addr())
+			}
 		})
 	}
 }
 
-// offer has one connection admitted and hands it to Accept.
-func (l *Listener) offer(tcp *net.TCPConn, f Flow) {
+// offer has one connection admitted and hands it to Accept, if it can.
+func (l *Listener) offer(tcp *net.TCPConn, f Flow) bool {
 	c, err := newConn(tcp, l.cfg)
 	if err != nil {
 		tcp.Close()
 		l.refused(f, flowError("accept", f, err))
-		return
+		return false
 	}
 	if err := c.admit(l.ctx, l.cfg, false); err != nil {
 		if l.ctx.Err() == nil {
 			l.refused(f, err)
 		}
-		return
+		return false
 	}
 	select {
 	case l.ready <- c:
+		return true
 	case <-l.ctx.Done():
 		c.Close()
+		return false
 	}
 }
 
