@@ -184,6 +184,67 @@ func TestAppendJoinsOnlyNeighboursOfOneAllocation(t *testing.T) {
 	}
 }
 
+func TestDetachLetsGoOfTheSlices(t *testing.T) {
+	eachPair(t, func(t *testing.T, a, b net.Conn) {
+		w, r := NewWriter(a), NewReader(b)
+		p := []byte("hello ")
+		w.Append(p)
+		w.Append([]byte("wo"))
+		kept := w.Detach(make([]byte, 0, 20))
+		copy(p, "xxxxxx")
+		w.Append([]byte("rld"))
+		if string(kept) != "hello wo" || w.Pending() != 11 {
+			t.Fatalf("detached %q, %d pending", kept, w.Pending())
+		}
+		w.Detach(nil)
+		copy(kept, "yyyyyyyy")
+		flushed := make(chan error, 1)
+		go func() { flushed <- w.Flush() }()
+		got := make([]byte, 11)
+		if err := readFull(r, got); err != nil || string(got) != "hello world" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		if err := <-flushed; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestReadvOrWaitLetsGoOfBuffersBeforeItWaits(t *testing.T) {
+	eachPair(t, func(t *testing.T, a, b net.Conn) {
+		r := NewReader(b)
+		idle := make(chan struct{}, 1)
+		go func() {
+			<-idle
+			a.Write([]byte("data"))
+			a.Close()
+		}()
+		buf := make([]byte, 10)
+		let := func() { buf = nil; idle <- struct{}{} }
+		if n, err := r.ReadvOrWait([][]byte{buf}, let); n != 0 || err != ErrWouldBlock || buf != nil {
+			t.Fatalf("ReadvOrWait of nothing: %d, %v, buffer %v", n, err, buf)
+		}
+		never := func() { t.Error("idle called with data there") }
+		buf = make([]byte, 10)
+		if n, err := r.ReadvOrWait([][]byte{buf[:1], buf[1:]}, never); err != nil || string(buf[:n]) != "data" {
+			t.Fatalf("%q, %v", buf[:n], err)
+		}
+		for {
+			n, err := r.ReadvOrWait([][]byte{buf}, func() {})
+			if err == ErrWouldBlock {
+				continue
+			}
+			if n != 0 || err != io.EOF {
+				t.Fatalf("at the end: %d, %v", n, err)
+			}
+			break
+		}
+		if n, err := r.ReadvOrWait(nil, never); n != 0 || err != nil {
+			t.Fatalf("into nothing: %d, %v", n, err)
+		}
+	})
+}
+
 func TestReaderReportsEndAndEmptiness(t *testing.T) {
 	eachPair(t, func(t *testing.T, a, b net.Conn) {
 		r := NewReader(b)
