@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"strconv"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -35,6 +37,32 @@ func KernelESP() error {
 		})
 		if err != nil {
 			return fmt.Errorf("%w: adding an ESP state: %v", ErrNoKernelESP, err)
+		}
+		return nil
+	})
+}
+
+// kernelHas checks that the kernel holds both ESP states of a child, in the
+// network namespace of the guard: what charon lists must be what the kernel
+// does.
+func kernelHas(netns string, sa *SA, c *Child) error {
+	return nsdo.Do(netns, func() error {
+		h, err := netlink.NewHandle(syscall.NETLINK_XFRM)
+		if err != nil {
+			return fmt.Errorf("open netlink: %w", err)
+		}
+		defer h.Close()
+		for _, s := range []struct {
+			dst netip.Addr
+			spi string
+		}{{sa.LocalHost, c.SPIIn}, {sa.RemoteHost, c.SPIOut}} {
+			spi, err := strconv.ParseUint(s.spi, 16, 32)
+			if err != nil {
+				return fmt.Errorf("SPI %q: %w", s.spi, err)
+			}
+			if _, err := h.XfrmStateGet(&netlink.XfrmState{Dst: s.dst.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Spi: int(spi)}); err != nil {
+				return fmt.Errorf("the kernel has no ESP state to %v with SPI %s: %w", s.dst, s.spi, err)
+			}
 		}
 		return nil
 	})

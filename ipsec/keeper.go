@@ -133,6 +133,9 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	begin := time.Now()
 	err := l.initiate(ctx, &cfg, ln.child, patience)
 	_ = p.refresh(ctx)
+	// Charon's end is no failure of the attempt; there is another one when it is
+	// back.
+	gone := p.m.currentLink() != l
 	p.mu.Lock()
 	p.busy = false
 	up := ln.up.Load()
@@ -141,7 +144,7 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	} else if err == nil {
 		err = &NegotiationError{Peer: cfg.Name, Child: ln.child, Kind: ErrNegotiation, Advice: "the SA came up and went at once"}
 	}
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !gone {
 		p.counters.Failures++
 		p.failed(err)
 		ln.notBefore = time.Now().Add(ln.attempts.next())
@@ -158,7 +161,7 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	switch {
 	case err == nil:
 		p.m.cfg.Logger.Info("IPsec SA is up", "peer", cfg.Name, "child", ln.child, "took", time.Since(begin).Round(time.Millisecond), "again", again)
-	case ctx.Err() != nil:
+	case ctx.Err() != nil || gone:
 	default:
 		p.m.cfg.Logger.Warn("no IPsec SA", "peer", cfg.Name, "child", ln.child, "err", err)
 		p.m.board.post(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.child, Detail: err.Error()})

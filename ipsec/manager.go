@@ -57,11 +57,12 @@ func New(cfg Config) (*Manager, error) {
 // not there is no error; it is tried again.
 func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
-	if m.closed || m.running {
-		defer m.mu.Unlock()
-		if m.closed {
-			return ErrClosed
-		}
+	if m.closed {
+		m.mu.Unlock()
+		return nil
+	}
+	if m.running {
+		m.mu.Unlock()
 		return errors.New("ipsec: Run is called twice")
 	}
 	m.running = true
@@ -239,12 +240,12 @@ func (m *Manager) awaitLink(ctx context.Context) (*link, error) {
 		if l != nil {
 			return l, nil
 		}
-		if !running {
-			return nil, ErrNotSupervised
-		}
 		select {
 		case <-changed:
 		case <-timer.C:
+			if !running {
+				return nil, ErrNotSupervised
+			}
 			return nil, m.notConnected()
 		case <-m.ctx.Done():
 			return nil, ErrClosed

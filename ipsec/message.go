@@ -78,6 +78,7 @@ func connMessage(p *Peer, plane DataPlane) *vici.Message {
 		"rekey_time", seconds(p.Profile.IKERekey),
 		"keyingtries", "1", // the keeper tries again, with its own patience
 		"send_cert", "never",
+		"send_certreq", "no",
 		"local-1", section("auth", "psk", "id", p.LocalID),
 		"remote-1", section("auth", "psk", "id", p.RemoteID),
 		"children", section(

@@ -108,7 +108,14 @@ func (m *Manager) prove(ctx context.Context, p *peer, ln *lane, f transport.Flow
 		p.mu.Unlock()
 		sas, err := m.listAll(ctx)
 		if err == nil {
-			err = judge(&cfg, ln.child, f, sas)
+			var sa *SA
+			var child *Child
+			sa, child, err = judge(&cfg, ln.child, f, sas)
+			if err == nil && m.DaemonStatus().DataPlane == DataPlaneKernel {
+				if kerr := kernelHas(m.cfg.NetNS, sa, child); kerr != nil {
+					err = &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, Detail: kerr.Error()}
+				}
+			}
 			if err == nil {
 				return transport.Identity(cfg.RemoteID), nil
 			}
@@ -132,14 +139,15 @@ func (m *Manager) prove(ctx context.Context, p *peer, ln *lane, f transport.Flow
 }
 
 // judge looks for the child that carries a flow in a list of all SAs.
-func judge(p *Peer, child string, f transport.Flow, sas []SA) error {
-	refuse := func(kind error, format string, args ...any) error {
-		return &AdmitError{Flow: f, Peer: p.Name, Kind: kind, Detail: fmt.Sprintf(format, args...)}
+func judge(p *Peer, name string, f transport.Flow, sas []SA) (*SA, *Child, error) {
+	refuse := func(kind error, format string, args ...any) (*SA, *Child, error) {
+		return nil, nil, &AdmitError{Flow: f, Peer: p.Name, Kind: kind, Detail: fmt.Sprintf(format, args...)}
 	}
 	if f.Local.Addr() != p.Local {
 		return refuse(ErrNotCovered, "the peer's SA is for local address %v", p.Local)
 	}
-	found := false
+	var found *SA
+	var child *Child
 	for i := range sas {
 		sa := &sas[i]
 		for j := range sa.Children {
@@ -157,15 +165,16 @@ func judge(p *Peer, child string, f transport.Flow, sas []SA) error {
 			case sa.LocalHost != f.Local.Addr():
 				return refuse(ErrGateway, "ESP ends here at %v, and the flow at %v", sa.LocalHost, f.Local.Addr())
 			}
-			// Other children of the same peer may cover it, too; the lane's own one is
-			// what the keeper watches.
-			found = found || alive(sa) && c.Name == child
+			// The lane's own child is the one that the keeper watches.
+			if alive(sa) && c.Name == name {
+				found, child = sa, c
+			}
 		}
 	}
-	if !found {
-		return refuse(ErrNotCovered, "no child %s is INSTALLED that has it", child)
+	if found == nil {
+		return refuse(ErrNotCovered, "no child %s is INSTALLED that has it", name)
 	}
-	return nil
+	return found, child, nil
 }
 
 // sameID compares identities: addresses by value, names without case.

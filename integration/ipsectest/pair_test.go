@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +19,12 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(helperVar) != "" {
+		os.Exit(helper())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const port = 7471
 
@@ -340,4 +346,3 @@ func (w *testWriter) end() {
 	defer w.mu.Unlock()
 	w.ended = true
 }
-

@@ -4,8 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // CaptureOptions says what Capture records; the zero value is every packet on
@@ -55,7 +60,7 @@ func (h *Host) Capture(ctx context.Context, o CaptureOptions) (*Capture, error) 
 	argv := []string{"netns", "exec", h.ns, "tcpdump", "-i", wireDev, "-n", "-U", "--immediate-mode",
 		"-B", strconv.Itoa(captureBufferKiB), "-Z", "root", "-s", strconv.Itoa(o.SnapLen), "-w", o.File}
 	if o.Filter != "" {
-		argv = append(argv, o.Filter)
+		argv = append(argv, fmt.Sprintf("(%s) or ether proto %#x", o.Filter, markerType))
 	}
 	c := &Capture{host: h, path: o.File, cmd: exec.Command("ip", argv...), read: make(chan struct{})}
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -104,12 +109,69 @@ func (h *Host) Capture(ctx context.Context, o CaptureOptions) (*Capture, error) 
 // Path is the capture's file.
 func (c *Capture) Path() string { return c.path }
 
-// Count counts what has been captured so far; the capture goes on.
-func (c *Capture) Count() (Counts, error) { return CountFile(c.path) }
+// Count counts what has crossed the wire so far; the capture goes on.
+func (c *Capture) Count() (Counts, error) {
+	c.catchUp()
+	return CountFile(c.path)
+}
+
+// catchUp returns when the file has every packet that crossed the wire before:
+// a frame with a random mark is sent after them, and awaited in the file.
+// Without it tcpdump, once told to end, would drop what it has not read yet.
+func (c *Capture) catchUp() {
+	var mark [16]byte
+	rand.Read(mark[:])
+	f, err := os.Open(c.path)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	from := int64(0)
+	if st, err := f.Stat(); err == nil {
+		from = st.Size()
+	}
+	if err := c.host.sendMark(mark[:]); err != nil {
+		return // the wire is cut: nothing is on its way
+	}
+	deadline := time.Now().Add(captureTimeout)
+	for buf := []byte(nil); time.Now().Before(deadline); {
+		more, err := io.ReadAll(io.NewSectionReader(f, from, 1<<62))
+		if err != nil {
+			return
+		}
+		from += int64(len(more))
+		if buf = append(buf, more...); bytes.Contains(buf, mark[:]) {
+			return
+		}
+		buf = buf[max(0, len(buf)-len(mark)):]
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// sendMark puts a frame of an experimental type (IEEE 802, local use) on the
+// wire. Counts leave such frames out.
+func (h *Host) sendMark(mark []byte) error {
+	return h.Do(func() error {
+		dev, err := net.InterfaceByName(wireDev)
+		if err != nil {
+			return err
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		frame := append(append([]byte{}, dev.HardwareAddr...), dev.HardwareAddr...)
+		frame = append(frame, markerType>>8, markerType&0xff)
+		frame = append(frame, mark...)
+		return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: dev.Index, Halen: 6})
+	})
+}
 
 // Stop ends the capture and counts it. Later calls return the same.
 func (c *Capture) Stop() (Counts, error) {
 	c.once.Do(func() {
+		c.catchUp()
 		_ = c.cmd.Process.Signal(syscall.SIGTERM)
 		select {
 		case <-c.read:
@@ -165,4 +227,5 @@ func (c *Capture) Remove() error { return os.Remove(c.path) }
 const (
 	captureTimeout   = 15 * time.Second
 	captureBufferKiB = 32 << 10
+	markerType       = 0x88b5
 )

@@ -91,6 +91,9 @@ func (c *Counts) read(r io.Reader) error {
 		if _, err := io.ReadFull(r, frame[:captured]); err != nil {
 			return atEnd(err)
 		}
+		if captured >= 14 && binary.BigEndian.Uint16(frame[12:]) == markerType {
+			continue
+		}
 		c.Packets++
 		c.Bytes += int(onWire)
 		c.add(frame[:captured])
