@@ -333,7 +333,7 @@ func (d *Daemon) end(at *attachment) {
 			d.log.Warn("closing a remote disk", "disk", at.key.String(), "error", err)
 		}
 		d.leaveSession(at.key.Peer)
-		d.log.Info("disk is detached", "disk", at.key.String())
+		d.log.Info("the NBD socket of a disk is closed", "disk", at.key.String())
 	})
 }
 

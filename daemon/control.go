@@ -39,7 +39,7 @@ func (d *Daemon) control() *http.Server {
 			}
 			return context.WithValue(ctx, connKey{}, c)
 		},
-		BaseContext:       func(net.Listener) context.Context { return d.ctx },
+		BaseContext: func(net.Listener) context.Context { return d.ctx },
 	}
 }
 
@@ -71,6 +71,7 @@ func (d *Daemon) routes() http.Handler {
 	get(mux, "DELETE /v1/peers/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, d.RemovePeer(r.Context(), r.PathValue("name"))
 	})
+	get(mux, "GET /v1/peers/{name}/exports", func(r *http.Request) ([]api.Offer, error) { return d.Offers(r.Context(), r.PathValue("name")) })
 	get(mux, "GET /v1/exports", func(*http.Request) ([]api.Export, error) { return d.Exports(), nil })
 	post(mux, "POST /v1/exports", func(r *http.Request, s api.ExportSpec) (api.Export, error) { return d.AddExport(r.Context(), s) })
 	get(mux, "DELETE /v1/exports/{name}", func(r *http.Request) (any, error) {

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"syscall"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/probe"
+	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -58,7 +60,11 @@ func (d *Daemon) probePeer(ctx context.Context, name string, silence time.Durati
 
 // unreachable says why a peer was not reached.
 func (d *Daemon) unreachable(p *peer, err error) *api.Error {
-	cause := apiError(err)
+	cause := *apiError(err)
+	var flow *transport.FlowError
+	if errors.As(err, &flow) {
+		cause.Message, cause.Fix = plain(flow.Err), flow.Hint
+	}
 	e := &api.Error{Code: cause.Code, Message: fmt.Sprintf("cannot reach peer %s at %s: %s", p.cfg.Name, p.cfg.AddrPort(), cause.Message), Fix: cause.Fix}
 	if e.Code == api.CodeInternal {
 		e.Code = api.CodeUnavailable
@@ -67,6 +73,16 @@ func (d *Daemon) unreachable(p *peer, err error) *api.Error {
 		e.Fix = "is the daemon running there, and does `ironwarp peer ls` there show this host?"
 	}
 	return e
+}
+
+// plain is a system call's error without the layers around it, which repeat
+// addresses that the reader has seen.
+func plain(err error) string {
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		return errno.Error()
+	}
+	return err.Error()
 }
 
 // Ping measures round trips to a peer.

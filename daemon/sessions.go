@@ -86,6 +86,34 @@ func (d *Daemon) connect(ctx context.Context, p *peer) (*rnbd.Client, error) {
 	})
 }
 
+// Offers lists what a peer offers to this host.
+func (d *Daemon) Offers(ctx context.Context, peer string) ([]api.Offer, error) {
+	p, err := d.findPeer(peer)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, defaultAttachTime)
+	defer cancel()
+	defer context.AfterFunc(d.ctx, cancel)()
+	cl, err := d.joinSession(ctx, p)
+	if err != nil {
+		return nil, d.unreachable(p, err)
+	}
+	defer d.leaveSession(peer)
+	list, err := cl.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := []api.Offer{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range list {
+		_, attached := d.disks[disk{peer, l.Name}]
+		out = append(out, api.Offer{Name: l.Name, Size: l.Size, ReadOnly: l.ReadOnly, Attached: attached})
+	}
+	return out, nil
+}
+
 // sessionName is the same after a restart, so that the server lets the requests
 // of the life before end first.
 func (d *Daemon) sessionName() string {

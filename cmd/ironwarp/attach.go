@@ -87,9 +87,13 @@ func (w *ironwarp) detach(c *cli.Context) error {
 }
 
 func (w *ironwarp) lsCommand() *cli.Command {
-	return &cli.Command{Name: "ls", Usage: "list the attached disks", Flags: remote(), Action: func(c *cli.Context) error {
-		if _, err := args(c); err != nil {
+	return &cli.Command{Name: "ls", Usage: "list the attached disks, or what a peer offers", ArgsUsage: "[PEER]", Flags: remote(), BashComplete: w.completePeers, Action: func(c *cli.Context) error {
+		a, err := args(c, "[PEER]")
+		if err != nil {
 			return err
+		}
+		if a[0] != "" {
+			return w.offers(c, a[0])
 		}
 		list, err := w.client(c).Attachments(c.Context)
 		if err != nil {
@@ -106,6 +110,28 @@ func (w *ironwarp) lsCommand() *cli.Command {
 			}
 		})
 	}}
+}
+
+func (w *ironwarp) offers(c *cli.Context, peer string) error {
+	list, err := w.client(c).Offers(c.Context, peer)
+	if err != nil {
+		return err
+	}
+	return w.print(c, list, func() {
+		if len(list) == 0 {
+			w.printf("%s offers nothing to this host; its administrator does that with `ironwarp export add --allow THIS_HOST NAME PATH`\n", peer)
+			return
+		}
+		t := w.sheet("disk", ">size", "mode", "attached")
+		for _, o := range list {
+			attached := "no"
+			if o.Attached {
+				attached = "yes"
+			}
+			t.row(peer+"/"+o.Name, bytesText(float64(o.Size)), modeText(o.ReadOnly), attached)
+		}
+		t.print()
+	})
 }
 
 func (w *ironwarp) attachmentTable(list []api.Attachment) {

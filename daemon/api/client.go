@@ -191,6 +191,11 @@ func (c *Client) RemovePeer(ctx context.Context, name string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/peers/"+url.PathEscape(name), nil, nil)
 }
 
+// Offers lists what a peer offers to this host.
+func (c *Client) Offers(ctx context.Context, peer string) (v []Offer, err error) {
+	return v, c.call(ctx, http.MethodGet, "/v1/peers/"+url.PathEscape(peer)+"/exports", nil, &v)
+}
+
 // Exports lists the exports.
 func (c *Client) Exports(ctx context.Context) (v []Export, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/exports", nil, &v)

@@ -6,6 +6,7 @@
 //	POST   /v1/reload                        read the configuration again
 //	GET    /v1/peers           POST          list, add (PeerSpec)
 //	GET    /v1/peers/NAME      DELETE        show, remove
+//	GET    /v1/peers/NAME/exports            what the peer offers to this host
 //	GET    /v1/exports         POST          list, add (ExportSpec)
 //	DELETE /v1/exports/NAME                  remove
 //	GET    /v1/attachments     POST *        list, attach (AttachRequest)

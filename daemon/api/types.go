@@ -119,6 +119,14 @@ type Export struct {
 	IO      IO     `json:"io"`
 }
 
+// Offer is an export that a peer offers to this host.
+type Offer struct {
+	Name     string `json:"name"`
+	Size     uint64 `json:"size_bytes"`
+	ReadOnly bool   `json:"read_only"`
+	Attached bool   `json:"attached"`
+}
+
 // States of an attachment.
 const (
 	AttachConnecting = "connecting" // no disk yet; the daemon keeps trying

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"ironwarp": main})
+}
+
+// TestScripts runs the command line as a person would; each file in testdata is
+// one story. They need no root.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		Setup:               setUpHosts,
+		Condition: func(cond string) (bool, error) {
+			if cond == "root" {
+				return os.Geteuid() == 0, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "image": image},
+	})
+}
+
+// setUpHosts gives a script two hosts on loopback, alpha and beta: $ALPHA_PORT,
+// $ALPHA_SOCKET, alpha/ironwarp.yaml, and the same for beta.
+func setUpHosts(env *testscript.Env) error {
+	// The sockets' paths have to be short.
+	run, err := os.MkdirTemp("", "iw")
+	if err != nil {
+		return err
+	}
+	env.Defer(func() { os.RemoveAll(run) })
+	for _, h := range []string{"alpha", "beta"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		l.Close()
+		dir := filepath.Join(env.WorkDir, h)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		conf := fmt.Sprintf("listen: {port: %d}\nstate_dir: state\nruntime_dir: %s\nipsec: {vici: \"unix://%s/no-charon\"}\n", port, filepath.Join(run, h), run)
+		if err := os.WriteFile(filepath.Join(dir, "ironwarp.yaml"), []byte(conf), 0o600); err != nil {
+			return err
+		}
+		name := map[string]string{"alpha": "ALPHA", "beta": "BETA"}[h]
+		env.Setenv(name+"_PORT", fmt.Sprint(port))
+		env.Setenv(name+"_SOCKET", filepath.Join(run, h, "ironwarp.sock"))
+		env.Setenv(name+"_RUN", filepath.Join(run, h))
+	}
+	return nil
+}
+
+// awaitTime bounds waiting for a daemon; it is up within milliseconds.
+const awaitTime = 30 * time.Second
+
+// await SOCKET [DISK] waits until the daemon at a socket answers, and has a disk
+// attached and ready. With ! it waits until nobody answers.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: await SOCKET [DISK]")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), awaitTime)
+	defer cancel()
+	cl := api.NewClient(args[0])
+	defer cl.Close()
+	for {
+		list, err := cl.Attachments(ctx)
+		ok := err == nil
+		if len(args) == 2 {
+			ok = false
+			for _, at := range list {
+				ok = ok || at.Name() == args[1] && at.State == api.AttachReady
+			}
+		}
+		if ok != neg {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			ts.Fatalf("await %v: %v %+v", args, err, list)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// image FILE BYTES makes a disk image of so many bytes that are no zeroes.
+func image(ts *testscript.TestScript, _ bool, args []string) {
+	var n int
+	if len(args) != 2 {
+		ts.Fatalf("usage: image FILE BYTES")
+	}
+	if _, err := fmt.Sscan(args[1], &n); err != nil {
+		ts.Fatalf("image: %v", err)
+	}
+	data := make([]byte, n)
+	for i := range data {
+		data[i] = byte(i*7 + i>>9)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o600))
+}
