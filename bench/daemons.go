@@ -55,12 +55,14 @@ type daemon struct {
 	process           *process
 }
 
+func (d *daemon) run() string { return filepath.Join(d.dir, "run") }
+
 func (d *daemon) start(ctx context.Context, config string) (*process, error) {
 	if err := os.Mkdir(d.dir, 0o700); err != nil {
 		return nil, err
 	}
 	file := filepath.Join(d.dir, "ironwarp.yaml")
-	config += fmt.Sprintf("state_dir: %[1]q\nruntime_dir: %[1]q\n", d.dir)
+	config += "state_dir: state\nruntime_dir: " + d.run() + "\n"
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		return nil, err
 	}
@@ -81,7 +83,7 @@ func (d *daemon) start(ctx context.Context, config string) (*process, error) {
 
 // cli runs the command line against the daemon.
 func (d *daemon) cli(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, d.binary, append([]string{"--socket", filepath.Join(d.dir, "ironwarp.sock")}, args...)...)
+	cmd := exec.CommandContext(ctx, d.binary, append([]string{"--socket", filepath.Join(d.run(), "ironwarp.sock")}, args...)...)
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
