@@ -114,7 +114,7 @@ func TestTryFlushStopsAtAFullSocketAndFlushGoesOn(t *testing.T) {
 		t.Run(network, func(t *testing.T) {
 			p := pairs(t)[network]
 			w, r := NewWriter(p[0]), NewReader(p[1])
-			want := make([]byte, 64<<20)
+			want := make([]byte, 24<<20)
 			for i := range want {
 				want[i] = byte(i * 7 >> 3)
 			}
@@ -123,7 +123,7 @@ func TestTryFlushStopsAtAFullSocketAndFlushGoesOn(t *testing.T) {
 			}
 			done, err := w.TryFlush()
 			if err != nil || done {
-				t.Fatalf("TryFlush of 64 MiB that nobody reads: done=%v err=%v", done, err)
+				t.Fatalf("TryFlush of 24 MiB that nobody reads: done=%v err=%v", done, err)
 			}
 			if w.Pending() == 0 || w.Pending() == len(want) {
 				t.Fatalf("%d of %d bytes are pending: want a part", w.Pending(), len(want))
