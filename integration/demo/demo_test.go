@@ -100,7 +100,7 @@ func TestFioReportMustProveThatAllWasVerified(t *testing.T) {
 func TestWireWithClearPacketsIsAFalseClaim(t *testing.T) {
 	judge := func(c lab.Counts) []claim {
 		s := newScene("", shortSize, nil)
-		s.judgeWire(c)
+		s.judgeWire(c, 0)
 		return s.claims
 	}
 	good := lab.Counts{Packets: 100_000, Bytes: 100 << 20, ESP: 99_000, IKE: 10}

@@ -74,7 +74,11 @@ func (s *scene) play(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.judgeWire(counts)
+	stopped, err := s.guardStopped()
+	if err != nil {
+		return err
+	}
+	s.judgeWire(counts, stopped)
 	if err := s.control(ctx); err != nil {
 		return s.withLogs(err)
 	}
@@ -148,10 +152,22 @@ func (s *scene) withLogs(err error) error {
 	return err
 }
 
-func (s *scene) judgeWire(c lab.Counts) {
+// guardStopped is how many clear packets the guards have kept from leaving.
+func (s *scene) guardStopped() (n uint64, err error) {
+	for _, h := range s.lab.Hosts() {
+		stats, err := ipsec.XfrmStats(h.NetNS())
+		if err != nil {
+			return 0, err
+		}
+		n += stats["XfrmOutPolBlock"]
+	}
+	return n, nil
+}
+
+func (s *scene) judgeWire(c lab.Counts, stopped uint64) {
 	clear := c.Clear(linkPort)
 	s.claim(clear == 0 && c.Dropped == 0, fmt.Sprintf("no clear packet of TCP port %d on the wire", linkPort),
-		"%d clear; %d ESP, %d IKE, %d other; %d missed by the capture", clear, c.ESP, c.IKE, c.Other, c.Dropped)
+		"%d clear; %d ESP, %d IKE, %d other, %d missed; the guard stopped %d", clear, c.ESP, c.IKE, c.Other, c.Dropped, stopped)
 	carried := s.size.image + s.size.verified
 	s.claim(c.ESP > 0 && int64(c.Bytes) > carried, "the data did cross that wire", "%s captured, %s copied and written at the least", mib(int64(c.Bytes)), mib(carried))
 }
