@@ -305,6 +305,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	h.unused(t)
 	cl.Close()
 	close(release)
+	srv.stop(t)
 	m.wg.Wait()
 }
 

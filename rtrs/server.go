@@ -58,7 +58,7 @@ type ServerConfig struct {
 	NewSession func(SessionInfo) (ServerHandler, error)
 	Logger     *slog.Logger
 
-	fenceWait time.Duration
+	fenceWait, setupWait time.Duration
 }
 
 // Server serves sessions. The owner of a listener hands it the connection
@@ -101,6 +101,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	def(&cfg.MaxSessionsPerPeer, DefaultMaxSessionsPerPeer)
 	if cfg.fenceWait == 0 {
 		cfg.fenceWait = fenceWait
+	}
+	if cfg.setupWait == 0 {
+		cfg.setupWait = setupTimeout
 	}
 	cfg.Heartbeat = cfg.Heartbeat.withDefaults()
 	if cfg.Logger == nil {

@@ -229,7 +229,7 @@ func (s *session) run() {
 
 // setUp waits for INFO_REQ, and answers it.
 func (s *session) setUp(ctx context.Context) error {
-	t := time.NewTimer(setupTimeout)
+	t := time.NewTimer(s.srv.cfg.setupWait)
 	defer t.Stop()
 	var req infoReq
 	select {
@@ -237,7 +237,7 @@ func (s *session) setUp(ctx context.Context) error {
 	case <-s.failed:
 		return s.err
 	case <-t.C:
-		return fmt.Errorf("rtrs: the peer did not open the session within %v", setupTimeout)
+		return fmt.Errorf("rtrs: the peer did not open the session within %v", s.srv.cfg.setupWait)
 	}
 	// The client may have heard of the last connection before we have noted it.
 	select {

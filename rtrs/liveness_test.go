@@ -1,0 +1,136 @@
+package rtrs
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// manualTicker ticks when the test says so; each tick has been taken when it
+// returns.
+type manualTicker chan time.Time
+
+func (m manualTicker) ticker(time.Duration) (<-chan time.Time, func()) { return m, func() {} }
+
+func (m manualTicker) tick(t testing.TB, n int) {
+	t.Helper()
+	for range n {
+		select {
+		case m <- time.Time{}:
+		case <-time.After(testTimeout):
+			t.Fatal("nobody waits for a tick")
+		}
+	}
+}
+
+// pausable is a loopback Protector whose connections can be paused.
+type pausable struct {
+	transport.Protector
+	paused *atomic.Bool
+}
+
+func (p pausable) Admit(ctx context.Context, f transport.Flow, out bool, m transport.Monitored) (transport.Protection, error) {
+	prot, err := p.Protector.Admit(ctx, f, out, m)
+	return pausableProtection{prot, p.paused}, err
+}
+
+type pausableProtection struct {
+	transport.Protection
+	paused *atomic.Bool
+}
+
+func (p pausableProtection) Paused() bool { return p.paused.Load() }
+
+func TestClientGivesUpASilentServer(t *testing.T) {
+	beats := make(chan struct{}, 64)
+	addr := startRawServer(t, func(p *rawPeer, imm uint64) {
+		if immType(imm) == immHB {
+			beats <- struct{}{}
+		}
+	})
+	ticks := make(manualTicker)
+	var paused atomic.Bool
+	cfg := clientConfig(newHost(t), addr, "a")
+	cfg.MPA, cfg.Conns = mpa.Config{}, 1
+	cfg.Paths[0].Transport = &transport.Config{Protector: pausable{transport.LoopbackOnly(), &paused}}
+	cfg.Heartbeat = HeartbeatConfig{Interval: time.Second, Missed: 3, ticker: ticks.ticker}
+	cl := connect(t, cfg)
+	<-beats          // the one that opens the connection
+	ticks.tick(t, 2) // INFO_RSP has arrived; a heartbeat is due
+	<-beats
+	paused.Store(true)
+	ticks.tick(t, 20)
+	if i := cl.Info(); i.State != Connected || !i.Conns[0].Paused {
+		t.Fatalf("intervals without a security association were counted: %+v", i)
+	}
+	paused.Store(false)
+	ticks.tick(t, 2)
+	if i := cl.Info(); i.State != Connected {
+		t.Fatalf("given up after 2 of 3 missed heartbeats: %v", i.LastError)
+	}
+	if len(beats) != 0 {
+		t.Errorf("%d more heartbeats while one was unanswered", len(beats))
+	}
+	ticks.tick(t, 1)
+	eventually(t, "the path is given up", func() bool { return cl.Info().Incarnation > 1 })
+}
+
+func TestServerReapsASilentClient(t *testing.T) {
+	m := newMemory(4096)
+	ticks := make(manualTicker)
+	srv := startServer(t, ServerConfig{NewSession: m.session, Heartbeat: HeartbeatConfig{Missed: 2, ticker: ticks.ticker}})
+	p := rawConnect(t, newHost(t), srv.addr)
+	ticks.tick(t, 1+1+2) // INFO_REQ, a heartbeat, two unanswered
+	p.gone()
+	if err := <-m.closed; !errors.Is(err, ErrHeartbeat) {
+		t.Errorf("the handler was told %v", err)
+	}
+	eventually(t, "the session is gone", func() bool { return len(srv.Sessions()) == 0 })
+}
+
+func TestServerAnswersHeartbeats(t *testing.T) {
+	m := newMemory(4096)
+	srv := startServer(t, ServerConfig{NewSession: m.session})
+	p := rawConnect(t, newHost(t), srv.addr)
+	p.imm(makeImm(immHB, 0))
+	if wc := p.poll(); wc.Op == verbs.WCImmediate || wc.Err != nil || immType(wc.Imm) != immHBAck {
+		t.Errorf("answer %+v", wc)
+	}
+}
+
+func TestClientAnswersHeartbeats(t *testing.T) {
+	answered := make(chan struct{})
+	addr := startRawServer(t, func(p *rawPeer, imm uint64) {
+		switch immType(imm) {
+		case immHB:
+			p.imm(makeImm(immHB, 0))
+		case immHBAck:
+			close(answered)
+		}
+	})
+	cfg := clientConfig(newHost(t), addr, "a")
+	cfg.MPA, cfg.Conns = mpa.Config{}, 1
+	connect(t, cfg)
+	select {
+	case <-answered:
+	case <-time.After(testTimeout):
+		t.Error("no answer")
+	}
+}
+
+func TestSessionThatIsNeverOpenedIsDropped(t *testing.T) {
+	m := newMemory(4096)
+	srv := startServer(t, ServerConfig{NewSession: m.session, setupWait: 50 * time.Millisecond})
+	p, err := rawDial(t, newHost(t), srv.addr, pathReq(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.gone()
+	eventually(t, "the session is gone", func() bool { return len(srv.Sessions()) == 0 })
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package rtrs
+
+const raceEnabled = false
