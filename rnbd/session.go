@@ -160,7 +160,9 @@ func (s *session) control(r *rtrs.Request) syscall.Errno {
 		}
 	case msgOpen:
 		var m openMsg
-		if err = m.Parse(r.Header); err == nil {
+		if len(r.Data) < openRspLen {
+			err = syscall.EINVAL
+		} else if err = m.Parse(r.Header); err == nil {
 			var rsp openRsp
 			if rsp, err = s.open(&m); err == nil {
 				answer = rsp.Append(out)

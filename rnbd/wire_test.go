@@ -1,0 +1,162 @@
+package rnbd
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// The layouts are those of Linux' rnbd-proto.h; these bytes were put together
+// by hand from it.
+func TestIOMsgGolden(t *testing.T) {
+	var b [ioLen]byte
+	m := ioMsg{Device: 3, Sector: 0x123456789a, RW: opWrite | fFUA, Size: 4096}
+	m.Put(&b)
+	want := "0400" + "0000" + "03000000" + "9a78563412000000" + "01020000" + "00100000" + "0000" + "000000000000"
+	if got := hex.EncodeToString(b[:]); got != want {
+		t.Fatalf("got  %s\nwant %s", got, want)
+	}
+	var back ioMsg
+	if !back.Parse(b[:]) || back != m {
+		t.Fatalf("%+v", back)
+	}
+	if back.Parse(b[:31]) || back.Parse(nil) {
+		t.Error("a short message was accepted")
+	}
+}
+
+func TestOpenGolden(t *testing.T) {
+	m := openMsg{Access: accessRW, Name: "docs", Device: 0x0102}
+	want := "0200" + "0000" + "01" + "00" + "646f6373" + strings.Repeat("00", 251) + "0201" + "00"
+	b := m.Append(nil)
+	if got := hex.EncodeToString(b); got != want || len(b) != 264 {
+		t.Fatalf("%d bytes\ngot  %s\nwant %s", len(b), got, want)
+	}
+	var back openMsg
+	if err := back.Parse(b); err != nil || back != m {
+		t.Fatalf("%+v, %v", back, err)
+	}
+}
+
+func TestOpenRspGolden(t *testing.T) {
+	m := openRsp{Device: 1, Sectors: 2048, MaxIO: 512, MaxZeroes: 7, MaxDiscard: 8, DiscardGran: 4096, DiscardAlign: 0,
+		Physical: 4096, Logical: 512, Rotational: true, CachePolicy: cacheFUA | cacheWriteback, Flags: flagReadOnly}
+	want := "0300" + "0000" + "01000000" + "0008000000000000" + "00020000" + "07000000" + "08000000" + "00100000" + "00000000" +
+		"0010" + "0002" + "0100" + "0000" + "01" + "03" + "01" + strings.Repeat("00", 9)
+	b := m.Append(nil)
+	if got := hex.EncodeToString(b); got != want || len(b) != 56 {
+		t.Fatalf("%d bytes\ngot  %s\nwant %s", len(b), got, want)
+	}
+	var back openRsp
+	if err := back.Parse(b); err != nil || back != m {
+		t.Fatalf("%+v, %v", back, err)
+	}
+}
+
+func TestListIsPaged(t *testing.T) {
+	var all []Listed
+	for i := range 40 {
+		all = append(all, Listed{Name: fmt.Sprintf("%0200d", i), Size: uint64(i) * SectorSize, ReadOnly: i%2 == 1})
+	}
+	var got []Listed
+	for len(got) < len(all) {
+		b, n := (&listRsp{Entries: all[len(got):]}).Append(nil, 1000)
+		if n == 0 || len(b) > 1000 {
+			t.Fatalf("%d entries in %d bytes", n, len(b))
+		}
+		var part listRsp
+		if err := part.Parse(b); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, part.Entries...)
+	}
+	if !reflect.DeepEqual(got, all) {
+		t.Error("the list came back different")
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	open := (&openMsg{Name: "x"}).Append(nil)
+	full := (&openMsg{Name: strings.Repeat("x", 254)}).Append(nil)
+	full[260] = 'x'
+	rsp := func(f func(*openRsp)) []byte {
+		m := openRsp{Sectors: 1, MaxIO: 1, Physical: 512, Logical: 512}
+		f(&m)
+		return m.Append(nil)
+	}
+	list, _ := (&listRsp{Entries: []Listed{{Name: "abc"}}}).Append(nil, 100)
+	for name, err := range map[string]error{
+		"short OPEN":                new(openMsg).Parse(open[:263]),
+		"OPEN of another type":      new(openMsg).Parse(append([]byte{9}, open[1:]...)),
+		"OPEN without a name":       new(openMsg).Parse((&openMsg{}).Append(nil)),
+		"OPEN for migration":        new(openMsg).Parse((&openMsg{Access: 2, Name: "x"}).Append(nil)),
+		"unterminated name":         new(openMsg).Parse(full),
+		"too large":                 new(openRsp).Parse(rsp(func(m *openRsp) { m.Sectors = 1 << 60 })),
+		"4 KiB logical blocks":      new(openRsp).Parse(rsp(func(m *openRsp) { m.Logical = 4096 })),
+		"odd physical blocks":       new(openRsp).Parse(rsp(func(m *openRsp) { m.Physical = 513 })),
+		"no I/O":                    new(openRsp).Parse(rsp(func(m *openRsp) { m.MaxIO = 0 })),
+		"short answer":              new(openRsp).Parse(make([]byte, 10)),
+		"list that is cut off":      new(listRsp).Parse(list[:len(list)-1]),
+		"list with an unnamed disk": new(listRsp).Parse(append([]byte{7, 0, 0, 0, 1}, make([]byte, 30)...)),
+		"short LIST":                new(numMsg).Parse([]byte{6, 0, 0, 0}, msgList),
+		"short SESS_INFO":           new(sessInfo).Parse(make([]byte, 35), msgSessInfo),
+	} {
+		if !errors.Is(err, ErrWire) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	f.Add((&openMsg{Access: 1, Name: "docs", Device: 7}).Append(nil))
+	f.Add((&openRsp{Sectors: 1, MaxIO: 1, Physical: 512, Logical: 512}).Append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m, back openMsg
+		if m.Parse(b) == nil {
+			if err := back.Parse(m.Append(nil)); err != nil || back != m {
+				t.Fatalf("%+v became %+v: %v", m, back, err)
+			}
+		}
+		var r, rBack openRsp
+		if r.Parse(b) == nil {
+			if err := rBack.Parse(r.Append(nil)); err != nil || rBack != r {
+				t.Fatalf("%+v became %+v: %v", r, rBack, err)
+			}
+		}
+	})
+}
+
+func FuzzList(f *testing.F) {
+	b, _ := (&listRsp{Entries: []Listed{{"a", 512, true}, {"b", 1024, false}}}).Append(nil, 100)
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m, back listRsp
+		if m.Parse(b) != nil {
+			return
+		}
+		out, n := m.Append(nil, 1<<20)
+		if n != len(m.Entries) || back.Parse(out) != nil || len(back.Entries) != n {
+			t.Fatalf("%d of %d entries", n, len(m.Entries))
+		}
+	})
+}
+
+func FuzzIOMsg(f *testing.F) {
+	var b [ioLen]byte
+	(&ioMsg{Device: 1, Sector: 2, RW: 3, Size: 4}).Put(&b)
+	f.Add(b[:])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m, back ioMsg
+		if !m.Parse(b) {
+			return
+		}
+		var out [ioLen]byte
+		m.Put(&out)
+		if !back.Parse(out[:]) || back != m {
+			t.Fatalf("%+v became %+v", m, back)
+		}
+	})
+}
