@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 )
 
@@ -53,7 +53,7 @@ func (s *scene) copyOut(ctx context.Context) error {
 	s.out.step("copy")
 	copied := filepath.Join(s.alpha.host.Dir(), "copy.img")
 	start := time.Now()
-	if err := s.nbdcopy(ctx, s.docs.URI, copied, start); err != nil {
+	if err := s.nbdcopy(ctx, copied, start); err != nil {
 		return err
 	}
 	rate := float64(s.size.image) / 1e6 / time.Since(start).Seconds()
@@ -79,36 +79,47 @@ func errorText(err error, otherwise string) string {
 	return strings.ReplaceAll(err.Error(), "\n", " ")
 }
 
-// nbdcopy copies from an NBD server to a file and shows how far it is.
-func (s *scene) nbdcopy(ctx context.Context, uri, file string, start time.Time) error {
+// nbdcopy copies docs to a file and shows how far it is. nbdcopy's own progress
+// moves in steps of 128 MiB, so the daemon is asked how much has been read.
+func (s *scene) nbdcopy(ctx context.Context, file string, start time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 	defer cancel()
-	r, w, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	cmd := s.alpha.host.Command(ctx, "nbdcopy", "--progress=3", uri, file)
-	cmd.ExtraFiles = []*os.File{w}
+	cmd := s.alpha.host.Command(ctx, "nbdcopy", s.docs.URI, file)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	err = cmd.Start()
-	w.Close()
-	if err != nil {
+	if err := cmd.Start(); err != nil {
 		return err
 	}
-	for lines := bufio.NewScanner(r); lines.Scan(); {
-		var percent int
-		if _, err := fmt.Sscanf(lines.Text(), "%d/100", &percent); err == nil {
-			at := float64(percent) / 100
-			s.out.progress(at, fmt.Sprintf("%d %%, %.0f MB/s", percent, at*float64(s.size.image)/1e6/time.Since(start).Seconds()))
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				return fmt.Errorf("nbdcopy %s: %w: %s", s.docs.URI, errors.Join(err, ctx.Err()), bytes.TrimSpace(out.Bytes()))
+			}
+			return nil
+		case <-tick.C:
+		}
+		if io, err := s.diskIO(ctx, "docs"); err == nil {
+			read := float64(io.ReadBytes - s.docs.IO.ReadBytes)
+			s.out.progress(read/float64(s.size.image), fmt.Sprintf("%s, %.0f MB/s", mib(int64(read)), read/1e6/time.Since(start).Seconds()))
 		}
 	}
-	if err := cmd.Wait(); err != nil {
-		if ctx.Err() != nil {
-			err = errors.Join(err, ctx.Err())
-		}
-		return fmt.Errorf("nbdcopy %s: %w: %s", uri, err, bytes.TrimSpace(out.Bytes()))
+}
+
+// diskIO is what alpha's daemon has counted for an attached disk.
+func (s *scene) diskIO(ctx context.Context, export string) (api.IO, error) {
+	var list []api.Attachment
+	if err := s.alpha.query(ctx, &list, "ls"); err != nil {
+		return api.IO{}, err
 	}
-	return nil
+	for _, a := range list {
+		if a.Export == export {
+			return a.IO, nil
+		}
+	}
+	return api.IO{}, fmt.Errorf("%s is not attached any more", export)
 }

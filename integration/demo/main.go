@@ -26,12 +26,13 @@ func main() {
 	remove := flag.String("remove", "", "remove the hosts that an earlier run with --keep left up, by `name`")
 	binary := flag.String("ironwarp", "bin/ironwarp", "the `program` to show")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, *binary, *keep, *remove)
 	interrupted := ctx.Err() != nil
 	stop()
+	var left *leftover
 	switch {
-	case interrupted:
+	case interrupted && !errors.As(err, &left):
 		fmt.Fprintln(os.Stderr, "demo: interrupted; everything it had made is gone")
 		os.Exit(130)
 	case err != nil:

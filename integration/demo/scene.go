@@ -51,7 +51,9 @@ func (s *scene) claim(ok bool, text, detail string, args ...any) {
 func (s *scene) play(ctx context.Context) (err error) {
 	defer func() {
 		if s.lab != nil && !s.kept {
-			err = errors.Join(err, s.close())
+			if cerr := s.close(); cerr != nil {
+				err = errors.Join(err, &leftover{cerr})
+			}
 		}
 	}()
 	if err := s.setUp(ctx); err != nil {
@@ -132,6 +134,12 @@ func (s *scene) setUp(ctx context.Context) (err error) {
 	s.out.done("ironwarp daemon on each host")
 	return nil
 }
+
+// leftover says that not everything could be cleared away.
+type leftover struct{ err error }
+
+func (l *leftover) Error() string { return "clear away: " + l.err.Error() }
+func (l *leftover) Unwrap() error { return l.err }
 
 // close stops the daemons in good order, then removes the hosts.
 func (s *scene) close() error {

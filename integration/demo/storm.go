@@ -193,16 +193,8 @@ const flowed = 512 << 10
 // awaitFlow waits until scratch's I/O has moved on.
 func (s *scene) awaitFlow(ctx context.Context) error {
 	moved := func() (uint64, error) {
-		var list []api.Attachment
-		if err := s.alpha.query(ctx, &list, "ls"); err != nil {
-			return 0, err
-		}
-		for _, a := range list {
-			if a.Export == "scratch" {
-				return a.IO.ReadBytes + a.IO.WriteBytes, nil
-			}
-		}
-		return 0, errors.New("scratch is not attached any more")
+		io, err := s.diskIO(ctx, "scratch")
+		return io.ReadBytes + io.WriteBytes, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, healTimeout)
 	defer cancel()
