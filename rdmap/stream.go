@@ -219,6 +219,20 @@ func (s *Stream) terminateLocked(fault *ddp.Error) {
 	s.failLocked(fault)
 }
 
+// Refuse ends an LLP that never became a Stream with a Terminate that names
+// fault, for start-up that fails after the peer has entered full operation (RFC
+// 6581 section 9.1). It takes two seconds at most.
+func Refuse(llp ddp.LLP, fault *ddp.Error) {
+	killer := time.AfterFunc(teardownTime, func() { llp.Close() })
+	defer killer.Stop()
+	hdr := ddp.AppendUntagged(nil, true, Control(OpTerminate), 0, QNTerminate, 1, 0)
+	if llp.Append(terminateFor(fault).Append(hdr), nil) == nil && llp.Flush() == nil {
+		llp.CloseWrite()
+		llp.Drain(teardownTime)
+	}
+	llp.Close()
+}
+
 // finish winds the stream up after Receive has returned err.
 func (s *Stream) finish(err error) {
 	var fault *ddp.Error

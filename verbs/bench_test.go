@@ -45,3 +45,52 @@ func BenchmarkWrite(b *testing.B) {
 		}
 	}
 }
+
+// readLoop keeps Reads outstanding from the engine's goroutine.
+type readLoop struct {
+	wr   SendWR
+	left int
+	out  int
+	done chan struct{}
+}
+
+func (r *readLoop) Completions(_ *CQ, wcs []WC) {
+	for _, wc := range wcs {
+		r.out--
+		if r.left > 0 && wc.Err == nil {
+			r.left--
+			r.out++
+			wc.QP.PostSend(&r.wr)
+		}
+	}
+	wcs[0].QP.Flush()
+	if r.out == 0 {
+		close(r.done)
+	}
+}
+
+func BenchmarkRead4K(b *testing.B) {
+	for _, depth := range []int{1, 32} {
+		b.Run(fmt.Sprintf("depth %d", depth), func(b *testing.B) {
+			x, y := newEnd(b, Config{}), newEnd(b, Config{})
+			x.cfg.ORD, y.cfg.IRD = 64, 64
+			h := &readLoop{done: make(chan struct{}), left: max(0, b.N-depth), out: depth}
+			cq, err := x.ulp.CreateCQ(128, h)
+			if err != nil {
+				b.Fatal(err)
+			}
+			x.cfg.SendCQ = cq
+			cfg := mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}
+			tcpPair(cfg, cfg)(b, x, y)
+			src, dst := y.mr(4096, RemoteRead), x.mr(4096, LocalWrite)
+			h.wr = SendWR{Op: OpRead, Flags: Signaled | More, SGL: whole(dst, 4096), RemoteSTag: src.STag()}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range depth {
+				x.post(h.wr)
+			}
+			x.qp.Flush()
+			<-h.done
+		})
+	}
+}

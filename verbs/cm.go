@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -82,9 +83,14 @@ func (u *ULP) dial(ctx context.Context, pd *PD, cfg QPConfig, dial *DialConfig, 
 	m, err := mpa.Client(ctx, conn, &mc)
 	if err != nil {
 		var rej *mpa.RejectedError
-		if errors.As(err, &rej) {
+		var neg *mpa.NegotiationError
+		switch {
+		case errors.As(err, &rej):
 			err = &RejectedError{Remote: dial.Remote, PrivateData: rej.PrivateData, Err: err}
-		} else {
+		case errors.As(err, &neg):
+			rdmap.Refuse(neg.Conn, neg.Err)
+			fallthrough
+		default:
 			err = fmt.Errorf("verbs: connect to %v: %w", dial.Remote, err)
 		}
 		return fail(err)

@@ -1,0 +1,171 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/rdmap"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+func testContext(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func listen(t *testing.T, e *end, cfg ListenConfig) *Listener {
+	t.Helper()
+	cfg.Transport = &transport.Config{Protector: transport.LoopbackOnly()}
+	ln, err := e.dev.Listen(testContext(t), netip.MustParseAddrPort("127.0.0.1:0"), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return ln
+}
+
+func (e *end) dial(to netip.AddrPort) (*QP, []byte, error) {
+	return e.ulp.Dial(testContext(e.t), e.pd, e.cfg, DialConfig{Remote: to, Transport: &transport.Config{Protector: transport.LoopbackOnly()}}, nil)
+}
+
+func TestRejectReachesTheDialler(t *testing.T) {
+	a, b := newEnd(t, Config{}), newEnd(t, Config{})
+	ln := listen(t, b, ListenConfig{})
+	go func() {
+		if cr, err := ln.Accept(context.Background()); err == nil {
+			cr.Reject(context.Background(), []byte("not you"))
+		}
+	}()
+	_, _, err := a.dial(ln.Addr())
+	var rej *RejectedError
+	if !errors.As(err, &rej) || string(rej.PrivateData) != "not you" {
+		t.Errorf("dial: %v", err)
+	}
+	if u := a.dev.Usage(); u.Streams != 0 {
+		t.Errorf("%d streams are charged", u.Streams)
+	}
+}
+
+// A client that connects and says nothing, and one that sends garbage, are
+// reported, cut off and hold up nobody.
+func TestSilentAndGarbageClientsHoldUpNobody(t *testing.T) {
+	a, b := newEnd(t, Config{}), newEnd(t, Config{})
+	failed := make(chan error, 8)
+	ln := listen(t, b, ListenConfig{MPA: mpa.Config{StartupTimeout: 300 * time.Millisecond}, OnFailed: func(_ transport.Flow, err error) { failed <- err }})
+	for _, say := range []string{"", "GET / HTTP/1.1\r\nHost: storage\r\n\r\n"} {
+		c, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		io.WriteString(c, say)
+	}
+	go func() {
+		if cr, err := ln.Accept(context.Background()); err == nil {
+			cr.Accept(context.Background(), b.pd, b.cfg, nil, nil)
+		}
+	}()
+	qp, _, err := a.dial(ln.Addr())
+	if err != nil {
+		t.Fatalf("a good client is held up: %v", err)
+	}
+	qp.Close()
+	for range 2 {
+		select {
+		case err := <-failed:
+			if err == nil {
+				t.Error("a failure without an error")
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("a bad client is not reported")
+		}
+	}
+	<-qp.Done()
+}
+
+// A responder that demands more than we offered is told so in a Terminate (RFC
+// 6581 section 9.1).
+func TestImpossibleReplyIsAnsweredByATerminate(t *testing.T) {
+	a := newEnd(t, Config{})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	got := make(chan []byte, 1)
+	go func() {
+		defer close(got)
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		c.Read(make([]byte, 512))
+		rep, _ := (&mpa.Frame{Reply: true, Revision: 2, Enhanced: &mpa.Enhanced{IRD: 4, ORD: 1000}}).Append(nil)
+		c.Write(rep)
+		b, _ := io.ReadAll(c)
+		got <- b
+	}()
+	_, _, err = a.dial(netip.MustParseAddrPort(ln.Addr().String()))
+	var fault *ddp.Error
+	if !errors.As(err, &fault) || fault.Layer != ddp.LayerLLP {
+		t.Fatalf("dial: %v", err)
+	}
+	fpdu := <-got
+	if len(fpdu) < 2+ddp.UntaggedHeaderLen+4 {
+		t.Fatalf("the responder was sent %x", fpdu)
+	}
+	u := ddp.Untagged(fpdu[2:])
+	if _, op := rdmap.ParseControl(u.ULP()); op != rdmap.OpTerminate {
+		t.Fatalf("the responder was sent a %v", op)
+	}
+	if term, ok := rdmap.ParseTerminate(u.Payload()[:4]); !ok || term.Layer != fault.Layer || term.Code != fault.Code {
+		t.Errorf("Terminate %+v, want the codes of %v", term, fault)
+	}
+}
+
+func TestQuotaOfAPeerRefusesItsConnection(t *testing.T) {
+	a, b := newEnd(t, Config{}), newEnd(t, Config{Peer: Quota{Streams: 1}})
+	ln := listen(t, b, ListenConfig{})
+	go func() {
+		for {
+			cr, err := ln.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			if _, err := cr.Accept(context.Background(), b.pd, b.cfg, nil, nil); err != nil {
+				cr.Reject(context.Background(), []byte("full"))
+			}
+		}
+	}()
+	qp, _, err := a.dial(ln.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rej *RejectedError
+	if _, _, err := a.dial(ln.Addr()); !errors.As(err, &rej) {
+		t.Errorf("a second stream: %v", err)
+	}
+	wantEvent(t, b.dev, EventQuotaExceeded, 0)
+	qp.Close()
+	<-qp.Done()
+}
+
+func TestClosedDeviceRefusesEverything(t *testing.T) {
+	a := newEnd(t, Config{})
+	a.dev.Close()
+	if _, err := a.dev.NewULP("late", Quota{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("a new ULP: %v", err)
+	}
+	if _, err := a.dev.Listen(testContext(t), netip.MustParseAddrPort("127.0.0.1:0"), ListenConfig{Transport: &transport.Config{Protector: transport.LoopbackOnly()}}); !errors.Is(err, ErrClosed) {
+		t.Errorf("listen: %v", err)
+	}
+}
