@@ -223,7 +223,7 @@ func (s *scene) fio(ctx context.Context, stop <-chan struct{}, sum *fioTotals) e
 	for pass := 1; ; pass++ {
 		cmd := s.alpha.host.Command(ctx, "fio", "--name=scratch", "--ioengine=nbd", "--uri="+s.scratch.URI,
 			"--rw=randwrite", "--bs=64k", "--iodepth=8", "--size="+strconv.FormatInt(s.size.verified, 10),
-			"--randseed="+strconv.Itoa(pass), "--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--output-format=json")
+			"--randseed="+strconv.Itoa(pass), "--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--verify_state_save=0", "--output-format=json")
 		var stdout, stderr bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &stdout, &stderr
 		if err := cmd.Run(); err != nil {

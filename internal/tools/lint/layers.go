@@ -22,6 +22,7 @@ var layers = [][]string{
 	{"daemon"},
 	{"rnbd", "iser"},
 	{"nbd"}, // its Backend is a seam that rnbd implements
+	{"rnbd/backing"},
 	{"rtrs"},
 	{"."},
 	{"verbs"},
