@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // nullHandler completes everything at once.
@@ -67,6 +68,13 @@ func (p *pump) run(tb testing.TB, n int) {
 	}
 }
 
+// cpuTime is what the process has used, both ends being in it.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
 func BenchmarkIO(b *testing.B) {
 	for _, c := range []struct {
 		size, depth int
@@ -83,7 +91,9 @@ func BenchmarkIO(b *testing.B) {
 					b.SetBytes(int64(c.size))
 					b.ReportAllocs()
 					b.ResetTimer()
+					start := cpuTime()
 					p.run(b, b.N)
+					b.ReportMetric(float64((cpuTime()-start).Nanoseconds())/1000/float64(b.N), "cpu-us/op")
 					b.StopTimer()
 					cl.Close()
 					srv.stop(b)

@@ -195,13 +195,21 @@ func (c *clientConn) postImm(imm uint64, more bool) {
 	if c.shut {
 		return
 	}
-	wr := verbs.SendWR{Op: verbs.OpImmediate, Imm: imm}
+	c.post(verbs.SendWR{Op: verbs.OpImmediate, Imm: imm}, more)
+}
+
+// post posts wr; the gate is held. The connection is marked only afterwards, so
+// that somebody else's flush cannot take the mark and miss the post.
+func (c *clientConn) post(wr verbs.SendWR, more bool) {
 	if more {
-		wr.Flags = verbs.More
-		c.dirty.Store(true)
+		wr.Flags |= verbs.More
 	}
 	if err := c.qp.PostSend(&wr); err != nil {
 		c.path.fail(err)
+		return
+	}
+	if more {
+		c.dirty.Store(true)
 	}
 }
 

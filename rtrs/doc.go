@@ -63,7 +63,7 @@
 //   - The client opens a window to exactly the bytes of a read, while the read is
 //     in flight (RFC 5042 sections 6.3.3 and 6.3.4).
 //   - A peer that breaks the protocol loses the session's path, nothing else.
-//   - Either side sends a heartbeat on each connection that brought nothing for
+//   - Either side sends a heartbeat on each connection (*) that brought nothing for
 //     an interval, and gives the path up when several intervals brought no
 //     answer. Intervals in which the connection's security association was away
 //     do not count.

@@ -47,6 +47,10 @@ const (
 	// at most one of either outstanding.
 	hbSlack = 8
 
+	// sendAtOnce is from how many bytes on an I/O does not wait for others to be
+	// sent in one system call with it: its own outweighs the call.
+	sendAtOnce = 64 << 10
+
 	// setupTimeout bounds the time from a path's first connection to its
 	// INFO_REQ at the server, and each step of it at the client. A slow IKE
 	// negotiation comes before that and does not count.
@@ -72,4 +76,6 @@ const (
 	// maxPending bounds connection requests being handled at once, each of which
 	// has a goroutine.
 	maxPending = 64
+	// maxPendingPeer is the share of one peer, so that it cannot keep others out.
+	maxPendingPeer = maxPending / 2
 )

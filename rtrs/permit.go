@@ -185,14 +185,7 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 		t.fail(err)
 		return true
 	}
-	imm := verbs.SendWR{Op: verbs.OpImmediate, Imm: reqImm(uint32(p.id), off, t.offBits)}
-	if more {
-		imm.Flags = verbs.More
-		c.dirty.Store(true)
-	}
-	if err := c.qp.PostSend(&imm); err != nil {
-		t.fail(err)
-	}
+	c.post(verbs.SendWR{Op: verbs.OpImmediate, Imm: reqImm(uint32(p.id), off, t.offBits)}, more && p.n < sendAtOnce)
 	return true
 }
 

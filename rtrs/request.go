@@ -185,6 +185,9 @@ func (r *Request) complete(errno syscall.Errno, more verbs.Flags) {
 		return
 	}
 	if dir == Read && errno == 0 && n > 0 {
+		if n >= sendAtOnce {
+			more = 0
+		}
 		sgl := [1]verbs.SGE{{MR: r.mr, Len: n}}
 		c.post(&verbs.SendWR{Op: verbs.OpWrite, Flags: verbs.More, SGL: sgl[:], RemoteSTag: r.target.STag, RemoteTO: r.target.TO})
 	}

@@ -64,18 +64,19 @@ type ServerConfig struct {
 // Server serves sessions. The owner of a listener hands it the connection
 // requests that IsRequest recognises.
 type Server struct {
-	cfg     ServerConfig
-	log     *slog.Logger
-	ctx     context.Context
-	cancel  context.CancelFunc
-	pending chan struct{}
-	wg      sync.WaitGroup // handlers of connection requests and sessions
+	cfg    ServerConfig
+	log    *slog.Logger
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // handlers of connection requests and sessions
 
-	mu       sync.Mutex
-	closed   bool
-	sessions map[sessionKey]*session
-	names    map[nameKey]*session
-	past     Stats // of sessions that have ended
+	mu        sync.Mutex
+	closed    bool
+	pending   int // connection requests being handled
+	pendingBy map[transport.Identity]int
+	sessions  map[sessionKey]*session
+	names     map[nameKey]*session
+	past      Stats // of sessions that have ended
 }
 
 type sessionKey struct {
@@ -119,7 +120,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	case cfg.MaxIO+chunkHeader > 1<<offsetBits(cfg.QueueDepth+controlChunks):
 		return nil, fmt.Errorf("rtrs: %d chunks for %d bytes each: an immediate has too few bits to name their offsets; reduce one of them", cfg.QueueDepth, cfg.MaxIO)
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, pending: make(chan struct{}, maxPending),
+	s := &Server{cfg: cfg, log: cfg.Logger, pendingBy: make(map[transport.Identity]int),
 		sessions: make(map[sessionKey]*session), names: make(map[nameKey]*session)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
@@ -127,15 +128,13 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 
 // Handle answers a connection request. It does not block.
 func (s *Server) Handle(cr *verbs.ConnRequest) {
+	peer := cr.Peer()
 	s.mu.Lock()
-	ok := !s.closed
+	ok := !s.closed && s.pending < maxPending && s.pendingBy[peer] < maxPendingPeer
 	if ok {
-		select {
-		case s.pending <- struct{}{}:
-			s.wg.Add(1)
-		default:
-			ok = false
-		}
+		s.pending++
+		s.pendingBy[peer]++
+		s.wg.Add(1)
 	}
 	s.mu.Unlock()
 	if !ok {
@@ -144,11 +143,20 @@ func (s *Server) Handle(cr *verbs.ConnRequest) {
 	}
 	go func() {
 		defer s.wg.Done()
-		defer func() { <-s.pending }()
+		defer s.handled(peer)
 		ctx, cancel := context.WithTimeout(s.ctx, setupTimeout)
 		defer cancel()
 		s.handle(ctx, cr)
 	}()
+}
+
+func (s *Server) handled(peer transport.Identity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pending--
+	if s.pendingBy[peer]--; s.pendingBy[peer] == 0 {
+		delete(s.pendingBy, peer)
+	}
 }
 
 func (s *Server) reject(ctx context.Context, cr *verbs.ConnRequest, errno syscall.Errno) {
@@ -296,7 +304,7 @@ func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	for _, sess := range s.sessions {
-		go sess.fail(ErrClosed)
+		sess.fail(ErrClosed)
 	}
 	s.mu.Unlock()
 	s.cancel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -353,7 +354,11 @@ func (s *session) tearDown() {
 	s.svcMR.Deregister()
 	s.pd.Dealloc()
 	s.mem.free()
-	s.srv.log.Info("session closed", "peer", s.key.peer, "session", s.name, "incarnation", s.inc, "error", s.err)
+	level := slog.LevelWarn
+	if errors.Is(s.err, ErrPeerClosed) || errors.Is(s.err, ErrSuperseded) || errors.Is(s.err, ErrClosed) {
+		level = slog.LevelInfo
+	}
+	s.srv.log.Log(context.Background(), level, "session closed", "peer", s.key.peer, "session", s.name, "incarnation", s.inc, "error", s.err)
 	s.srv.remove(s, s.name)
 	close(s.closed)
 }
