@@ -111,7 +111,7 @@ func (m *Manager) reconcile(peers []*peer) (repaired int, first error) {
 	if len(specs) == 0 {
 		return 0, nil
 	}
-	results, err := reconcileGuards(m.cfg.NetNS, specs)
+	results, err := m.install(m.cfg.NetNS, specs)
 	for i, p := range of {
 		r := results[i]
 		if err != nil {
@@ -158,7 +158,7 @@ func (m *Manager) dropGuard(p *peer) error {
 	p.noGuard, p.guarded = true, false
 	spec := p.guard(DataPlaneAuto, "")
 	p.mu.Unlock()
-	return RemoveGuard(spec)
+	return m.uninstall(spec)
 }
 
 // RemoveGuard takes down the guard of a peer that stays, and keeps it down. It

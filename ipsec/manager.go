@@ -25,6 +25,10 @@ type Manager struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
+	// The kernel's side of the guard; tests without privileges have another one.
+	install   func(netns string, specs []GuardSpec) ([]guardResult, error)
+	uninstall func(GuardSpec) error
+
 	editing  sync.Mutex // serialises AddPeer, RemovePeer and the loading of peers
 	guarding sync.Mutex // serialises changes of the kernel's policies
 
@@ -42,7 +46,14 @@ var _ transport.Protector = (*Manager)(nil)
 
 // New makes a Manager. Nothing is started or contacted: Run does that.
 func New(cfg Config) (*Manager, error) {
-	m := &Manager{cfg: cfg.withDefaults(), slots: make(chan struct{}, maxInitiates), peers: map[string]*peer{}, linked: make(chan struct{})}
+	m := &Manager{
+		cfg:       cfg.withDefaults(),
+		slots:     make(chan struct{}, maxInitiates),
+		peers:     map[string]*peer{},
+		linked:    make(chan struct{}),
+		install:   reconcileGuards,
+		uninstall: RemoveGuard,
+	}
 	if m.cfg.DataPlane > DataPlaneUserland {
 		return nil, fmt.Errorf("ipsec: unknown data plane %d", m.cfg.DataPlane)
 	}

@@ -121,17 +121,23 @@ func (c *viciConn) callError(ctx context.Context, cmd, about string, m *vici.Mes
 	return e
 }
 
-// subscribe registers for events, one after the other. Events that arrive
-// before the confirmation are delivered after it: govici holds the lock that
-// delivery needs while it waits for the confirmation.
+// subscribe registers for events. Those that arrive meanwhile are held back
+// until all registrations are done: govici waits for a confirmation under the
+// lock that the delivery of an event takes, so that one event at the wrong moment
+// would block the connection for good.
 func (c *viciConn) subscribe(ctx context.Context, names ...string) error {
 	stop := context.AfterFunc(ctx, c.close)
 	defer stop()
+	c.fc.hold()
 	for _, name := range names {
-		c.fc.confirmFirst()
 		if err := c.s.Subscribe(name); err != nil {
 			return c.callError(ctx, "subscribe", name, nil, err)
 		}
+	}
+	if c.fc.unhold() {
+		// The reader sits in the socket; an answer makes it look at what it holds.
+		_, err := c.call(ctx, "version", "charon", nil, nil)
+		return err
 	}
 	return nil
 }
@@ -172,23 +178,31 @@ type framedConn struct {
 	net.Conn
 	room func() bool
 
+	buf []byte // what is left of the packet that is being handed over
+
 	mu      sync.Mutex
 	holding bool
+	held    [][]byte // events that wait
 	closed  bool
 	err     error // what was wrong with the stream
-
-	buf  []byte   // what is left of the packet that is being handed over
-	held [][]byte // events that wait for a confirmation
 }
 
 func newFramedConn(c net.Conn) *framedConn { return &framedConn{Conn: c} }
 
-// confirmFirst lets the next packet that is no event overtake the events before
-// it.
-func (f *framedConn) confirmFirst() {
+// hold keeps events back from now on.
+func (f *framedConn) hold() {
 	f.mu.Lock()
 	f.holding = true
 	f.mu.Unlock()
+}
+
+// unhold lets them pass again, and reports whether some are waiting. They are
+// handed over after the next packet that is read.
+func (f *framedConn) unhold() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.holding = false
+	return len(f.held) > 0
 }
 
 func (f *framedConn) fault() error {
@@ -221,31 +235,45 @@ func (f *framedConn) Read(p []byte) (int, error) {
 
 func (f *framedConn) next() ([]byte, error) {
 	for {
-		f.mu.Lock()
-		holding := f.holding
-		f.mu.Unlock()
-		if len(f.held) > 0 && !holding {
-			frame := f.held[0]
-			f.held = f.held[1:]
+		if frame := f.released(); frame != nil {
 			f.waitForRoom()
 			return frame, nil
 		}
 		frame, err := f.readFrame()
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case frame[4] != viciEvent:
-			f.mu.Lock()
-			f.holding = false
-			f.mu.Unlock()
+		}
+		if frame[4] != viciEvent {
 			return frame, nil
-		case holding:
-			f.held = append(f.held, frame)
-		default:
+		}
+		if !f.keep(frame) {
 			f.waitForRoom()
 			return frame, nil
 		}
 	}
+}
+
+// released takes the oldest event that was held back and may pass now.
+func (f *framedConn) released() []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.holding || len(f.held) == 0 {
+		return nil
+	}
+	frame := f.held[0]
+	f.held = f.held[1:]
+	return frame
+}
+
+// keep holds an event back if events have to wait.
+func (f *framedConn) keep(frame []byte) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.holding || len(f.held) > 0 {
+		f.held = append(f.held, frame)
+		return true
+	}
+	return false
 }
 
 func (f *framedConn) waitForRoom() {

@@ -1,0 +1,190 @@
+package ipsec
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// eventually polls until a condition holds.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !f() {
+		select {
+		case <-deadline:
+			t.Fatalf("never happened: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func TestProbeDaemonSaysWhatIsWrongAndWhatToDo(t *testing.T) {
+	good := newFakeCharon(t)
+	old := newFakeCharon(t)
+	old.version = "5.8.4"
+	odd := newFakeCharon(t)
+	odd.version = "dunno"
+	dead := newFakeCharon(t)
+	dead.stop()
+	hung := newFakeCharon(t)
+	hung.hang["version"] = true
+	dir := t.TempDir()
+	huge := filepath.Join(dir, "huge")
+	ln, err := net.Listen("unix", huge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = c.Write(binary.BigEndian.AppendUint32(nil, 1<<31))
+		_, _ = c.Read(make([]byte, 1000))
+		_, _ = c.Read(make([]byte, 1000))
+	}()
+	defer func() { ln.Close(); <-served }()
+
+	for _, tc := range []struct {
+		name, socket string
+		kind         error
+		words        string
+	}{
+		{"no socket", filepath.Join(dir, "none"), ErrDaemonNotRunning, "systemctl start strongswan"},
+		{"nobody listens", dead.socket, ErrDaemonRefused, "systemctl restart strongswan"},
+		{"no answer", hung.socket, ErrDaemonHangs, "no answer"},
+		{"too old", old.socket, ErrDaemonTooOld, "5.9 or later"},
+		{"odd version", odd.socket, ErrDaemonTooOld, "dunno"},
+		{"a length of 2 GiB", huge, ErrDaemonProtocol, "2147483648 bytes"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			_, err := ProbeDaemon(ctx, tc.socket)
+			var de *DaemonError
+			if !errors.Is(err, tc.kind) || !errors.As(err, &de) || !strings.Contains(err.Error(), tc.words) {
+				t.Errorf("error %v, want %v with %q", err, tc.kind, tc.words)
+			}
+		})
+	}
+	st, err := ProbeDaemon(t.Context(), "unix://"+good.socket)
+	if err != nil || !st.Connected || st.Version != "5.9.8" || st.DataPlane != DataPlaneUserland {
+		t.Errorf("a good daemon: %+v, %v", st, err)
+	}
+	good.set(func() { good.plugins = []string{"kernel-netlink"} })
+	if st, err := ProbeDaemon(t.Context(), good.socket); err != nil || st.DataPlane != DataPlaneKernel {
+		t.Errorf("without kernel-libipsec: %+v, %v", st, err)
+	}
+}
+
+func TestProbeDaemonWithoutPermission(t *testing.T) {
+	f := newFakeCharon(t)
+	if err := os.Chmod(f.socket, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := asNobody(func() error {
+		_, err := ProbeDaemon(t.Context(), f.socket)
+		if !errors.Is(err, ErrDaemonPermission) || !strings.Contains(err.Error(), "root") {
+			t.Errorf("error %v", err)
+		}
+		return nil
+	}); err != nil {
+		t.Skip("cannot become another user here: ", err)
+	}
+}
+
+func TestListOf500SAsIsCompleteEveryTime(t *testing.T) {
+	f := newFakeCharon(t)
+	for i := range 500 {
+		p := testPeer(fmt.Sprintf("peer%d", i), 1)
+		f.sas = append(f.sas, saOf(p, p.outName(), p.inName()))
+	}
+	l, err := connect(t.Context(), Config{Socket: f.socket}.withDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	for range 20 {
+		sas, err := l.list(t.Context(), "")
+		if err != nil || len(sas) != 500 {
+			t.Fatalf("%d SAs of 500, %v", len(sas), err)
+		}
+		for i, sa := range sas {
+			if sa.Peer != fmt.Sprintf("peer%d", i) || len(sa.Children) != 2 {
+				t.Fatalf("SA %d is %s with %d children", i, sa.Peer, len(sa.Children))
+			}
+		}
+	}
+}
+
+func TestEventBeforeTheConfirmationDoesNotBlockASubscription(t *testing.T) {
+	f := newFakeCharon(t)
+	f.early = "ike-updown"
+	c, err := dialVici(t.Context(), f.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := c.subscribe(ctx, watched...); err != nil {
+		t.Fatal(err)
+	}
+	for range len(watched) {
+		select {
+		case ev := <-c.events:
+			if ev.Name != "ike-updown" {
+				t.Errorf("event %s", ev.Name)
+			}
+		case <-ctx.Done():
+			t.Fatal("an event was lost")
+		}
+	}
+}
+
+func TestSubscriptionEndsWithItsContext(t *testing.T) {
+	dir := t.TempDir()
+	ln, err := net.Listen("unix", filepath.Join(dir, "mute"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	c, err := dialVici(t.Context(), ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := c.subscribe(ctx, "list-sa"); !errors.Is(err, ErrDaemonHangs) {
+		t.Errorf("error %v, want %v", err, ErrDaemonHangs)
+	}
+}
+
+func testPeer(name string, n byte) Peer {
+	p := Peer{Name: name, Local: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Remote: netip.AddrFrom4([4]byte{198, 51, 100, n}),
+		LocalID: "here", RemoteID: name, Port: 7471, PSK: GenerateSecret(), OnDemand: true}
+	p, err := p.withDefaults()
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
