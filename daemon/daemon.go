@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type Options struct {
 	Version string
 	// Log makes the logger, once the configuration has said how. Nil: no log.
 	Log func(config.Log) *slog.Logger
+
+	retry time.Duration // 0: retryEvery
 }
 
 // Daemon is a running IronWarp host.
@@ -52,9 +55,8 @@ type Daemon struct {
 	ike      ike
 	refused  refusals
 
-	changing sync.Mutex    // held while the configuration changes
-	saving   sync.Mutex    // held while the state is written
-	kick     chan struct{} // wakes the supervisor
+	changing sync.Mutex // held while the configuration changes
+	saving   sync.Mutex // held while the state is written
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
@@ -81,9 +83,9 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	opt.retry = cmp.Or(opt.retry, retryEvery)
 	d := &Daemon{
 		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler),
-		kick:  make(chan struct{}, 1),
 		peers: map[string]*peer{}, exports: map[string]*export{}, disks: map[disk]*attachment{}, sessions: map[string]*session{}, listeners: map[netip.AddrPort]*listener{},
 	}
 	if opt.Log != nil {
@@ -229,30 +231,24 @@ func closeHTTP(s *http.Server) error {
 	return nil
 }
 
-// wake makes the supervisor look at once.
-func (d *Daemon) wake() {
-	select {
-	case d.kick <- struct{}{}:
-	default:
-	}
-}
-
 // retryEvery is how often what is broken is tried again.
 const retryEvery = 3 * time.Second
 
 // supervise tries again what did not work: peers that could not be set up,
 // addresses that could not be listened on, exports that could not be opened.
 func (d *Daemon) supervise(ctx context.Context) {
-	t := time.NewTicker(retryEvery)
+	t := time.NewTicker(d.opt.retry)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-		case <-d.kick:
 		}
-		d.changing.Lock()
+		// Close waits for this goroutine with changing held.
+		if !d.changing.TryLock() {
+			continue
+		}
 		if ctx.Err() == nil {
 			d.repair(ctx)
 		}

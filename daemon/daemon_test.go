@@ -1,0 +1,264 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/nbd/nbdtest"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asUser) != "" {
+		os.Exit(askAsUser())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// testRetry is how often a test's daemon tries again what does not work.
+const testRetry = 20 * time.Millisecond
+
+// waitTime bounds waiting for what takes milliseconds.
+const waitTime = 30 * time.Second
+
+// host is a daemon of a test.
+type host struct {
+	t    *testing.T
+	dir  string
+	port uint16
+	conf string
+	log  *safeBuffer
+	d    *Daemon
+	api  *api.Client
+}
+
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// shortDir is a directory whose name is short enough for Unix sockets.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "iw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func freePort(t *testing.T) uint16 {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return uint16(l.Addr().(*net.TCPAddr).Port)
+}
+
+// newHost starts a daemon; more is added to its main file.
+func newHost(t *testing.T, more string) *host {
+	t.Helper()
+	h := &host{t: t, dir: shortDir(t), port: freePort(t), log: new(safeBuffer)}
+	h.conf = filepath.Join(h.dir, "ironwarp.yaml")
+	h.write("ironwarp.yaml", fmt.Sprintf("listen: {port: %d}\nstate_dir: state\nruntime_dir: run\n%s", h.port, more))
+	h.start()
+	t.Cleanup(h.stop)
+	return h
+}
+
+func (h *host) write(name, text string) {
+	h.t.Helper()
+	path := filepath.Join(h.dir, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *host) options() Options {
+	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, Log: func(config.Log) *slog.Logger {
+		return slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}}
+}
+
+func (h *host) start() {
+	h.t.Helper()
+	d, err := Start(h.t.Context(), h.options())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.d, h.api = d, api.NewClient(filepath.Join(h.dir, "run", "ironwarp.sock"))
+}
+
+func (h *host) stop() {
+	if h.d == nil {
+		return
+	}
+	h.api.Close()
+	if err := h.d.Close(); err != nil {
+		h.t.Errorf("close the daemon: %v", err)
+	}
+	if u := h.d.dev.Usage(); u.Streams != 0 || u.MRs != 0 || u.PDs != 0 {
+		h.t.Errorf("the RNIC is not empty after Close: %+v", u)
+	}
+	h.d = nil
+}
+
+// link declares two hosts to each other.
+func link(t *testing.T, a, b *host) {
+	t.Helper()
+	for _, x := range []struct {
+		on, other *host
+		name      string
+	}{{a, b, "beta"}, {b, a, "alpha"}} {
+		if _, err := x.on.api.AddPeer(t.Context(), api.PeerSpec{Name: x.name, Address: "127.0.0.1", Port: x.other.port, Protection: "loopback"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// pair is two linked hosts, of which beta exports a disk of size bytes to alpha.
+func pair(t *testing.T, size int) (alpha, beta *host, image string) {
+	t.Helper()
+	alpha, beta = newHost(t, ""), newHost(t, "")
+	link(t, alpha, beta)
+	image = beta.image("disk.img", size)
+	beta.export("disk", image, false)
+	return alpha, beta, image
+}
+
+func (h *host) image(name string, size int) string {
+	h.t.Helper()
+	h.write(name, "")
+	path := filepath.Join(h.dir, name)
+	if err := os.Truncate(path, int64(size)); err != nil {
+		h.t.Fatal(err)
+	}
+	return path
+}
+
+func (h *host) export(name, path string, readOnly bool) {
+	h.t.Helper()
+	if _, err := h.api.AddExport(h.t.Context(), api.ExportSpec{Name: name, Path: path, ReadOnly: readOnly, Allow: []string{"alpha"}}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// attach attaches a disk and connects an NBD client to it.
+func (h *host) attach(disk string) *nbdtest.Client {
+	h.t.Helper()
+	if _, err := h.api.Attach(h.t.Context(), api.AttachRequest{Peer: "beta", Export: disk}, nil); err != nil {
+		h.t.Fatal(err)
+	}
+	return h.nbd(disk)
+}
+
+func (h *host) nbd(disk string) *nbdtest.Client {
+	h.t.Helper()
+	c, err := net.Dial("unix", filepath.Join(h.dir, "run", "nbd", "beta-"+disk+".sock"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.t.Cleanup(func() { c.Close() })
+	cl, err := nbdtest.Connect(c, disk, false)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return cl
+}
+
+// NBD commands and errors, as the protocol document numbers them.
+const (
+	cmdRead, cmdWrite, cmdFlush, cmdTrim, cmdZeroes = 0, 1, 3, 4, 6
+	nbdEPERM, nbdEIO, nbdENOSPC                     = 1, 5, 28
+)
+
+// do makes one request and returns its error number and data.
+func do(t *testing.T, c *nbdtest.Client, cmd uint16, off uint64, n uint32, payload []byte) (uint32, []byte) {
+	t.Helper()
+	r, err := c.Do(0, cmd, off, n, payload)
+	if err != nil {
+		t.Fatalf("NBD command %d at %d: the connection broke: %v", cmd, off, err)
+	}
+	return r.Error, r.Data
+}
+
+func ok(t *testing.T, c *nbdtest.Client, cmd uint16, off uint64, n uint32, payload []byte) []byte {
+	t.Helper()
+	e, data := do(t, c, cmd, off, n, payload)
+	if e != 0 {
+		t.Fatalf("NBD command %d at %d: error %d", cmd, off, e)
+	}
+	return data
+}
+
+// eventually waits until f is true.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), waitTime)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !f() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("never happened: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+func (h *host) status() api.Status {
+	h.t.Helper()
+	st, err := h.api.Status(h.t.Context())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return st
+}
+
+// says checks an error's code and that it names what it should.
+func says(t *testing.T, err error, code string, words ...string) {
+	t.Helper()
+	e := apiError(err)
+	if e == nil {
+		t.Fatalf("no error, want %s", code)
+	}
+	if e.Code != code {
+		t.Errorf("code %s, want %s: %v", e.Code, code, err)
+	}
+	for _, w := range words {
+		if !strings.Contains(e.Error(), w) {
+			t.Errorf("%q does not say %q", e.Error(), w)
+		}
+	}
+}
