@@ -137,7 +137,7 @@ func (s *rdmaServer) Close() error {
 }
 
 func qpConfig(cq *verbs.CQ) verbs.QPConfig {
-	return verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 64, MaxRecv: 16, IRD: 64, ORD: 64}
+	return verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 72, MaxRecv: 16, IRD: 64, ORD: 64}
 }
 
 // echo sends back whatever arrives, from the engine's goroutine.
@@ -270,8 +270,9 @@ const window = 4 << 20
 
 // writes posts Writes while more(n) and waits until the server has them all.
 func (c *rdmaClient) writes(ctx context.Context, size int, more func(n int) bool) (n int, err error) {
-	depth := min(window/size, 48)
-	every := max(depth/4, 1) // of them is signaled
+	depth := window / size
+	// Work is posted in lists of every requests, the last of them signaled.
+	every := max(depth/4, 1)
 	var wcs [64]verbs.WC
 	credit := depth
 	for more(n) {
@@ -286,7 +287,7 @@ func (c *rdmaClient) writes(ctx context.Context, size int, more func(n int) bool
 		credit--
 		c.sge[0] = verbs.SGE{MR: c.mr, Len: uint32(size)}
 		c.wr = verbs.SendWR{Op: verbs.OpWrite, SGL: c.sge[:], RemoteSTag: c.stag, RemoteTO: uint64(n*size) % targetSize}
-		if n%every == 0 {
+		if c.wr.Flags = verbs.More; n%every == 0 {
 			c.wr.Flags = verbs.Signaled
 		}
 		if err := c.qp.PostSend(&c.wr); err != nil {
