@@ -2,8 +2,6 @@ package rtrs
 
 import (
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ironwarp/ironwarp/transport"
@@ -63,62 +61,60 @@ func (p *permitPool) inUse() int {
 	return p.total - len(p.free)
 }
 
-// batchHooks are called after each batch of completions.
-type batchHooks struct {
-	mu    sync.Mutex
-	hooks atomic.Pointer[[]*batchHook]
+// ServerSessionInfo is a session's state for people.
+type ServerSessionInfo struct {
+	Peer        transport.Identity
+	Name        string // "" while opening
+	State       SessionState
+	Since       time.Time
+	Incarnation uint64
+	Executing   int   // requests at the handler
+	Err         error // why it is being closed
+	Conns       []ConnInfo
+	Stats       Stats
 }
 
-type batchHook struct {
-	f       func()
-	running sync.RWMutex // read-locked during f
-	gone    bool
-}
-
-// OnBatchEnd registers f to be called after each batch of completions, on the
-// goroutine that made them. f does not block. After cancel has returned f is
-// not called any more; cancel must not be called from f.
-func (cl *Client) OnBatchEnd(f func()) (cancel func()) {
-	b := &cl.batch
-	h := &batchHook{f: f}
-	b.change(func(hs []*batchHook) []*batchHook { return append(hs, h) })
-	return func() {
-		b.change(func(hs []*batchHook) []*batchHook {
-			out := hs[:0]
-			for _, x := range hs {
-				if x != h {
-					out = append(out, x)
-				}
-			}
-			return out
-		})
-		h.running.Lock()
-		h.gone = true
-		h.running.Unlock()
+func (s *session) describe() ServerSessionInfo {
+	i := ServerSessionInfo{Peer: s.key.peer, Incarnation: s.inc, Executing: s.executing(), Stats: s.counters.snapshot()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.Name, i.Since, i.Err = s.name, s.since, s.err
+	switch {
+	case s.err != nil:
+		i.State = SessionFencing
+	case s.open.Load():
+		i.State = SessionOpen
 	}
-}
-
-func (b *batchHooks) change(f func([]*batchHook) []*batchHook) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var hs []*batchHook
-	if old := b.hooks.Load(); old != nil {
-		hs = append(hs, *old...)
-	}
-	hs = f(hs)
-	b.hooks.Store(&hs)
-}
-
-func (cl *Client) batchEnd() {
-	hs := cl.batch.hooks.Load()
-	if hs == nil {
-		return
-	}
-	for _, h := range *hs {
-		h.running.RLock()
-		if !h.gone {
-			h.f()
+	for _, c := range s.conns {
+		if c.up {
+			i.Conns = append(i.Conns, connInfo(c.qp))
 		}
-		h.running.RUnlock()
 	}
+	return i
+}
+
+// Stats returns the counts of all sessions since the server began.
+func (s *Server) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := s.past
+	for _, sess := range s.sessions {
+		sum.Add(sess.counters.snapshot())
+	}
+	return sum
+}
+
+// Sessions describes the sessions that are open or not yet wholly closed.
+func (s *Server) Sessions() []ServerSessionInfo {
+	s.mu.Lock()
+	list := make([]*session, 0, len(s.sessions))
+	for _, sess := range s.sessions {
+		list = append(list, sess)
+	}
+	s.mu.Unlock()
+	infos := make([]ServerSessionInfo, 0, len(list))
+	for _, sess := range list {
+		infos = append(infos, sess.describe())
+	}
+	return infos
 }

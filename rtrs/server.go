@@ -326,29 +326,3 @@ func (s *Server) Close() error {
 	}
 	return fmt.Errorf("rtrs: close the server: %d requests have not ended after %v", n, closeWait)
 }
-
-// Stats returns the counts of all sessions since the server began.
-func (s *Server) Stats() Stats {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sum := s.past
-	for _, sess := range s.sessions {
-		sum.Add(sess.counters.snapshot())
-	}
-	return sum
-}
-
-// Sessions describes the sessions that are open or not yet wholly closed.
-func (s *Server) Sessions() []ServerSessionInfo {
-	s.mu.Lock()
-	list := make([]*session, 0, len(s.sessions))
-	for _, sess := range s.sessions {
-		list = append(list, sess)
-	}
-	s.mu.Unlock()
-	infos := make([]ServerSessionInfo, 0, len(list))
-	for _, sess := range list {
-		infos = append(infos, sess.describe())
-	}
-	return infos
-}
