@@ -2,7 +2,8 @@ package mpa
 
 import (
 	"encoding/binary"
-	"hash/crc32"
+
+	"github.com/ironwarp/ironwarp/internal/crc32c"
 )
 
 // An FPDU, RFC 5044 section 4.1: ULPDU length (2 bytes), ULPDU, padding to a
@@ -11,9 +12,6 @@ const (
 	lengthLen = 2
 	crcLen    = 4
 )
-
-// castagnoli is read only.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 var padding [3]byte
 
@@ -38,5 +36,5 @@ func mulpdu(emss int, markers bool) int {
 // As in iSCSI the CRC goes least significant byte first (RFC 5044 section 4.4).
 func checkCRC(fpdu []byte) bool {
 	end := len(fpdu) - crcLen
-	return crc32.Checksum(fpdu[:end], castagnoli) == binary.LittleEndian.Uint32(fpdu[end:])
+	return crc32c.Checksum(fpdu[:end]) == binary.LittleEndian.Uint32(fpdu[end:])
 }

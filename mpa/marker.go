@@ -3,9 +3,9 @@ package mpa
 import (
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/internal/crc32c"
 )
 
 // Markers, RFC 5044 sections 4.2 and 4.3: every 512 bytes of the stream, from
@@ -95,7 +95,7 @@ func (m *marking) advance(n int) {
 
 func (m *marking) sum(p []byte) {
 	if m.c.p.crc {
-		m.crc = crc32.Update(m.crc, castagnoli, p)
+		m.crc = crc32c.Update(m.crc, p)
 	}
 }
 

@@ -2,11 +2,11 @@ package mpa
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 	"sync/atomic"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/internal/crc32c"
 	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
@@ -78,7 +78,7 @@ func (c *Conn) Append(hdr []byte, sgl [][]byte) error {
 		}
 		b = append(b, padding[:pad]...)
 		if c.p.crc {
-			crc = crc32.Checksum(b, castagnoli)
+			crc = crc32c.Checksum(b)
 		}
 		b = binary.LittleEndian.AppendUint32(b, crc)
 		t.w.Append(b)
@@ -89,12 +89,12 @@ func (c *Conn) Append(hdr []byte, sgl [][]byte) error {
 		}
 		tail := append(b[len(b):], padding[:pad]...)
 		if c.p.crc {
-			crc = crc32.Checksum(b, castagnoli)
+			crc = crc32c.Checksum(b)
 			for _, p := range sgl {
-				crc = crc32.Update(crc, castagnoli, p)
+				crc = crc32c.Update(crc, p)
 			}
 			if pad > 0 {
-				crc = crc32.Update(crc, castagnoli, tail)
+				crc = crc32c.Update(crc, tail)
 			}
 		}
 		tail = binary.LittleEndian.AppendUint32(tail, crc)
