@@ -129,6 +129,8 @@ func (p *peer) apply(sas []SA, lost bool) {
 			p.risen(l, now)
 		case was && !is:
 			p.fallen(l, now, lost, hadIKE && !p.hasIKE)
+		case lost && len(l.flows) > 0:
+			l.want = true
 		}
 		if len(l.installed) < 2 {
 			l.duplicates = time.Time{}
@@ -238,6 +240,9 @@ func (p *peer) laneOf(f transport.Flow, outgoing bool) *lane {
 // p.mu is held.
 func (l *lane) waiting() bool {
 	for f := range l.flows {
+		if !f.admitted.Load() {
+			continue
+		}
 		if n, err := f.c.Outq(); err == nil && n > 0 {
 			return true
 		}

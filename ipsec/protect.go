@@ -2,6 +2,7 @@ package ipsec
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -82,6 +83,8 @@ func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c 
 		return nil, m.refuse(p, err)
 	}
 	pr.id, pr.kind = id, fmt.Sprintf("ipsec (%v)", m.DaemonStatus().DataPlane)
+	pr.admitted.Store(true)
+	p.poke()
 	return pr, nil
 }
 
@@ -102,49 +105,60 @@ func (m *Manager) refuse(p *peer, err error) error {
 func (m *Manager) prove(ctx context.Context, p *peer, ln *lane, f transport.Flow) (transport.Identity, error) {
 	timer := time.NewTimer(admitWait)
 	defer timer.Stop()
+	var last error
 	for {
 		p.mu.Lock()
 		changed, cfg := p.changed, p.cfg
 		p.mu.Unlock()
-		sas, err := m.listAll(ctx)
+		if f.Local.Addr() != cfg.Local {
+			return "", &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, Detail: fmt.Sprintf("the peer's SA is for local address %v", cfg.Local)}
+		}
+		err := m.proof(ctx, &cfg, ln.child, f)
+		if err == nil && !ln.up.Load() {
+			err = p.refresh(ctx) // so that the flow does not start as a paused one
+		}
 		if err == nil {
-			var sa *SA
-			var child *Child
-			sa, child, err = judge(&cfg, ln.child, f, sas)
-			if err == nil && m.DaemonStatus().DataPlane == DataPlaneKernel {
-				if kerr := kernelHas(m.cfg.NetNS, sa, child); kerr != nil {
-					err = &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, Detail: kerr.Error()}
-				}
-			}
-			if err == nil {
-				return transport.Identity(cfg.RemoteID), nil
-			}
-			if kind := err.(*AdmitError).Kind; kind != ErrNotCovered {
-				return "", err
-			}
-		} else {
-			err = &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotConnected, Detail: err.Error()}
+			return transport.Identity(cfg.RemoteID), nil
+		}
+		if errors.Is(err, ErrWrongIdentity) || errors.Is(err, ErrGateway) {
+			return "", err
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
 		}
 		p.beginRefresh()
 		select {
 		case <-changed:
 		case <-timer.C:
-			return "", err
+			return "", last
 		case <-ctx.Done():
-			return "", fmt.Errorf("%w (%w)", err, ctx.Err())
+			return "", fmt.Errorf("%w (%w)", last, ctx.Err())
 		case <-m.ctx.Done():
 			return "", ErrClosed
 		}
 	}
 }
 
+// proof looks once whether a flow is covered.
+func (m *Manager) proof(ctx context.Context, cfg *Peer, name string, f transport.Flow) error {
+	sas, err := m.listAll(ctx)
+	if err != nil {
+		return &AdmitError{Flow: f, Peer: cfg.Name, Kind: ErrNotConnected, Detail: err.Error()}
+	}
+	sa, child, err := judge(cfg, name, f, sas)
+	if err != nil || m.DaemonStatus().DataPlane != DataPlaneKernel {
+		return err
+	}
+	if err := kernelHas(m.cfg.NetNS, sa, child); err != nil {
+		return &AdmitError{Flow: f, Peer: cfg.Name, Kind: ErrNotCovered, Detail: err.Error()}
+	}
+	return nil
+}
+
 // judge looks for the child that carries a flow in a list of all SAs.
 func judge(p *Peer, name string, f transport.Flow, sas []SA) (*SA, *Child, error) {
 	refuse := func(kind error, format string, args ...any) (*SA, *Child, error) {
 		return nil, nil, &AdmitError{Flow: f, Peer: p.Name, Kind: kind, Detail: fmt.Sprintf(format, args...)}
-	}
-	if f.Local.Addr() != p.Local {
-		return refuse(ErrNotCovered, "the peer's SA is for local address %v", p.Local)
 	}
 	var found *SA
 	var child *Child
@@ -222,6 +236,7 @@ type protection struct {
 	c        transport.Monitored
 	id       transport.Identity
 	kind     string
+	admitted atomic.Bool // until then its data is not waited for
 	released atomic.Bool
 }
 
@@ -233,7 +248,6 @@ func (p *peer) enrol(ln *lane, pr *protection) {
 	}
 	p.restate(time.Now())
 	p.mu.Unlock()
-	p.poke()
 }
 
 func (pr *protection) Peer() transport.Identity { return pr.id }

@@ -1,0 +1,412 @@
+package ipsec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// bench is a Manager over a fake charon and a fake kernel.
+type bench struct {
+	*Manager
+	f       *fakeCharon
+	guarded atomic.Int32
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{f: newFakeCharon(t)}
+	m, err := New(Config{Socket: b.f.socket, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Manager = m
+	m.install = func(_ string, specs []GuardSpec) ([]guardResult, error) {
+		b.guarded.Store(int32(len(specs)))
+		return make([]guardResult, len(specs)), nil
+	}
+	m.uninstall = func(GuardSpec) error { b.guarded.Store(0); return nil }
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(context.Background()) }()
+	t.Cleanup(func() {
+		m.Close()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	eventually(t, "connected", func() bool { return m.DaemonStatus().Connected })
+	return b
+}
+
+func (b *bench) add(t *testing.T, p Peer) {
+	t.Helper()
+	if err := b.AddPeer(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// up lets the fake charon have these children of a peer, and says so.
+func (f *fakeCharon) up(p Peer, children ...string) {
+	f.set(func() { f.sas = []tree{saOf(p, children...)} })
+	for _, c := range children {
+		f.raise("child-updown", tree{{"up", "yes"}, {p.Name, tree{{"child-sas", tree{{c + "-1", tree{{"name", c}}}}}}}})
+	}
+}
+
+// down takes them away.
+func (f *fakeCharon) down(p Peer, children ...string) {
+	f.set(func() { f.sas = nil })
+	for _, c := range children {
+		f.raise("child-updown", tree{{p.Name, tree{{"child-sas", tree{{c + "-1", tree{{"name", c}}}}}}}})
+	}
+}
+
+// answering makes an initiate bring the child up.
+func (f *fakeCharon) answering(p Peer) {
+	f.set(func() {
+		f.answer = func(cmd string, req tree) ([]string, tree) {
+			if cmd == "initiate" {
+				f.up(p, req.str("child"))
+			}
+			return nil, nil
+		}
+	})
+}
+
+type traffic struct{ n atomic.Int64 }
+
+func (c *traffic) Outq() (int, error) { return int(c.n.Load()), nil }
+
+func incoming(p Peer) transport.Flow {
+	return transport.Flow{Protocol: transport.ProtoTCP, Local: netip.AddrPortFrom(p.Local, p.Port), Remote: netip.AddrPortFrom(p.Remote, 50000)}
+}
+
+func TestConcurrentPreparesShareOneAttempt(t *testing.T) {
+	b := newBench(t)
+	p := testPeer("beta", 2)
+	release := make(chan struct{})
+	b.f.set(func() {
+		b.f.answer = func(cmd string, req tree) ([]string, tree) {
+			if cmd == "initiate" {
+				<-release
+				b.f.up(p, req.str("child"))
+			}
+			return nil, nil
+		}
+	})
+	b.add(t, p)
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			if err := b.Prepare(t.Context(), flowTo(p)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	eventually(t, "all wait", func() bool {
+		q, _ := b.peer("beta")
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return len(q.lanes[dialler].waiters) == 50
+	})
+	close(release)
+	wg.Wait()
+	if n := b.f.count("initiate beta-out"); n != 1 {
+		t.Errorf("%d attempts for 50 calls", n)
+	}
+	if err := b.Prepare(t.Context(), flowTo(p)); err != nil || b.f.count("initiate beta-out") != 1 {
+		t.Errorf("with the SA up: %v, %d attempts", err, b.f.count("initiate beta-out"))
+	}
+}
+
+func TestFailedAttemptsSayWhatTheyMean(t *testing.T) {
+	for _, tc := range []struct {
+		log, errmsg string
+		kind        error
+		words       string
+	}{
+		{"received AUTHENTICATION_FAILED notify error", "establishing CHILD_SA 'x' failed", ErrAuthFailed, "pre-shared keys differ"},
+		{"received NO_PROPOSAL_CHOSEN notify error", "establishing CHILD_SA 'x' failed", ErrNoProposal, "compare the profiles"},
+		{"received TS_UNACCEPTABLE notify, no CHILD_SA built", "establishing CHILD_SA 'x' failed", ErrTrafficSelectors, "compare the ports"},
+		{"giving up after 3 retransmits", "establishing CHILD_SA 'x' failed", ErrUnreachable, "UDP ports 500 and 4500"},
+		{"sending packet", "CHILD_SA 'x' not established after 10000ms", ErrUnreachable, "198.51.100.2"},
+		{"something new", "establishing CHILD_SA 'x' failed", ErrNegotiation, "establishing CHILD_SA 'x' failed"},
+		{"unable to install inbound and outbound IPsec SA (SAD) in kernel", "failed", ErrNegotiation, "data plane"},
+	} {
+		t.Run(tc.log, func(t *testing.T) {
+			b := newBench(t)
+			p := testPeer("beta", 2)
+			b.f.set(func() {
+				b.f.answer = func(cmd string, _ tree) ([]string, tree) {
+					if cmd == "initiate" {
+						return []string{"initiating IKE_SA", tc.log}, tree{{"success", "no"}, {"errmsg", tc.errmsg}}
+					}
+					return nil, nil
+				}
+			})
+			b.add(t, p)
+			err := b.Prepare(t.Context(), flowTo(p))
+			if !errors.Is(err, tc.kind) || !strings.Contains(err.Error(), tc.words) {
+				t.Errorf("error %v, want %v with %q", err, tc.kind, tc.words)
+			}
+			st, serr := b.PeerStatus("beta")
+			if serr != nil || !strings.Contains(st.LastError, tc.kind.Error()) || st.Counters.Failures != 1 || st.State != StateDown {
+				t.Errorf("status %+v, %v", st, serr)
+			}
+		})
+	}
+}
+
+func TestLostChildComesBackForTrafficAndOnlyThen(t *testing.T) {
+	b := newBench(t)
+	p := testPeer("beta", 2)
+	b.add(t, p)
+	b.f.answering(p)
+	if err := b.Prepare(t.Context(), flowTo(p)); err != nil {
+		t.Fatal(err)
+	}
+	c := &traffic{}
+	pr, err := b.Admit(t.Context(), flowTo(p), true, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pr.Release()
+	if pr.Peer() != "beta" || pr.Paused() || pr.Kind() != "ipsec (userland ESP)" {
+		t.Errorf("protection: %q, paused %v, %q", pr.Peer(), pr.Paused(), pr.Kind())
+	}
+	b.f.down(p, "beta-out")
+	eventually(t, "paused", pr.Paused)
+	// Some polls of the idle flow later there is still no attempt.
+	q, _ := b.peer("beta")
+	for range 3 {
+		if d := q.step(t.Context()); d != idlePoll {
+			t.Errorf("the keeper sleeps for %v beside an idle flow, want %v", d, idlePoll)
+		}
+	}
+	if n := b.f.count("initiate beta-out"); n != 1 {
+		t.Errorf("%d attempts while the flow is idle, 1 was made before", n)
+	}
+	c.n.Store(100)
+	eventually(t, "back", func() bool { return !pr.Paused() })
+	if n := b.f.count("initiate beta-out"); n != 2 {
+		t.Errorf("%d attempts, want 2", n)
+	}
+	eventually(t, "the outage is counted", func() bool {
+		st, _ := b.PeerStatus("beta")
+		k := st.Counters
+		return st.State == StateUp && k.ChildDeletes == 1 && k.Reinitiations == 1 && k.Outages == 1 && k.LongestOutage > 0
+	})
+	pr.Release()
+	pr.Release()
+	b.f.down(p, "beta-out")
+	eventually(t, "down without flows", func() bool { st, _ := b.PeerStatus("beta"); return st.State == StateDown })
+}
+
+func TestFailedReinitiationIsTriedAgainWhileTrafficWaits(t *testing.T) {
+	b := newBench(t)
+	p := testPeer("beta", 2)
+	b.add(t, p)
+	b.f.up(p, "beta-in")
+	c := &traffic{}
+	c.n.Store(1)
+	pr, err := b.Admit(t.Context(), incoming(p), false, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pr.Release()
+	var tries atomic.Int32
+	b.f.set(func() {
+		b.f.answer = func(cmd string, req tree) ([]string, tree) {
+			if cmd != "initiate" {
+				return nil, nil
+			}
+			if tries.Add(1) < 4 {
+				return []string{"received TEMPORARY_FAILURE notify error"}, tree{{"success", "no"}, {"errmsg", "failed"}}
+			}
+			b.f.up(p, req.str("child"))
+			return nil, nil
+		}
+	})
+	b.f.down(p, "beta-in")
+	eventually(t, "back after failures", func() bool { return tries.Load() == 4 && !pr.Paused() })
+	st, _ := b.PeerStatus("beta")
+	if st.Counters.Failures != 3 || st.LastError != "" {
+		t.Errorf("status %+v", st)
+	}
+}
+
+func TestRestartOfCharonReloadsRelistsAndRestores(t *testing.T) {
+	b := newBench(t)
+	p, idle := testPeer("beta", 2), testPeer("gamma", 3)
+	b.add(t, p)
+	b.add(t, idle)
+	b.f.up(p, "beta-in")
+	pr, err := b.Admit(t.Context(), incoming(p), false, &traffic{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pr.Release()
+	for round := range 3 {
+		b.f.stop()
+		eventually(t, "paused", pr.Paused)
+		if b.DaemonStatus().Connected {
+			t.Error("connected to a charon that is dead")
+		}
+		b.f.set(func() { b.f.sas = nil })
+		b.f.answering(p)
+		b.f.start()
+		// The peer's charon believes in its SA: it is restored although no data waits.
+		eventually(t, "restored", func() bool { return !pr.Paused() })
+		for _, cmd := range []string{"load-conn beta", "load-conn gamma", "load-shared ironwarp-beta", "load-shared ironwarp-gamma"} {
+			if n := b.f.count(cmd); n != 1 {
+				t.Errorf("round %d: %s was called %d times after the restart", round, cmd, n)
+			}
+		}
+		if b.f.count("initiate gamma-out")+b.f.count("initiate gamma-in") != 0 {
+			t.Errorf("round %d: a peer that nobody needs was initiated", round)
+		}
+	}
+	if n := b.DaemonStatus().Restarts; n != 3 {
+		t.Errorf("%d restarts counted", n)
+	}
+}
+
+func TestPeerAddedWithoutCharonIsGuardedAndLoadedLater(t *testing.T) {
+	b := newBench(t)
+	b.f.stop()
+	eventually(t, "disconnected", func() bool { return !b.DaemonStatus().Connected })
+	p := testPeer("beta", 2)
+	b.add(t, p)
+	if b.guarded.Load() != 1 {
+		t.Error("no guard before charon is there")
+	}
+	b.f.start()
+	eventually(t, "loaded", func() bool { return b.f.count("load-conn beta") == 1 })
+}
+
+func TestPeerWithoutGuardIsNotLoaded(t *testing.T) {
+	b := newBench(t)
+	broken := errors.New("the kernel said no")
+	b.install = func(string, []GuardSpec) ([]guardResult, error) { return make([]guardResult, 1), broken }
+	if err := b.AddPeer(t.Context(), testPeer("beta", 2)); !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+	if n := b.f.count("load-conn beta"); n != 0 {
+		t.Error("the connection was loaded without a guard")
+	}
+	if err := b.Prepare(t.Context(), flowTo(testPeer("beta", 2))); !errors.Is(err, ErrUnknownPeer) {
+		t.Errorf("prepare: %v", err)
+	}
+}
+
+func TestRefusalsOfFlowsThatNoPeerHas(t *testing.T) {
+	b := newBench(t)
+	p := testPeer("beta", 2)
+	b.add(t, p)
+	b.f.up(p, "beta-out", "beta-in")
+	stranger := flowTo(testPeer("x", 99))
+	if err := b.Prepare(t.Context(), stranger); !errors.Is(err, ErrUnknownPeer) || !errors.Is(err, transport.ErrNotProtected) {
+		t.Errorf("prepare for a stranger: %v", err)
+	}
+	if _, err := b.Admit(t.Context(), stranger, false, &traffic{}); !errors.Is(err, ErrUnknownPeer) {
+		t.Errorf("admit of a stranger: %v", err)
+	}
+	wrongPort := flowTo(p)
+	wrongPort.Remote = netip.AddrPortFrom(p.Remote, 80)
+	if err := b.Prepare(t.Context(), wrongPort); !errors.Is(err, ErrUnknownPeer) || !strings.Contains(err.Error(), "port 7471") {
+		t.Errorf("another port: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	elsewhere := flowTo(p)
+	elsewhere.Local = netip.MustParseAddrPort("192.0.2.77:40000")
+	if _, err := b.Admit(ctx, elsewhere, true, &traffic{}); !errors.Is(err, ErrNotCovered) {
+		t.Errorf("another local address: %v", err)
+	}
+	mapped := flowTo(p)
+	mapped.Remote = netip.AddrPortFrom(netip.AddrFrom16(p.Remote.As16()), p.Port)
+	pr, err := b.Admit(t.Context(), mapped, true, &traffic{})
+	if err != nil {
+		t.Fatalf("an address in IPv6 form: %v", err)
+	}
+	pr.Release()
+	if err := b.AddPeer(t.Context(), testPeer("again", 2)); !errors.Is(err, ErrPeerExists) {
+		t.Errorf("a second peer with the same address and port: %v", err)
+	}
+}
+
+func TestCallsReturnPromptlyWhenTheManagerCloses(t *testing.T) {
+	b := newBench(t)
+	p := testPeer("beta", 2)
+	b.f.set(func() { b.f.hang["initiate"] = true })
+	b.add(t, p)
+	got := make(chan error, 1)
+	go func() { got <- b.Prepare(context.Background(), flowTo(p)) }()
+	eventually(t, "initiating", func() bool { return b.f.count("initiate beta-out") == 1 })
+	events, _ := b.Events()
+	b.Close()
+	if err := <-got; !errors.Is(err, ErrClosed) {
+		t.Errorf("prepare: %v", err)
+	}
+	for range events {
+	}
+	if _, err := b.SAs(t.Context()); err == nil {
+		t.Error("SAs after Close gave no error")
+	}
+	if err := b.AddPeer(t.Context(), testPeer("gamma", 3)); !errors.Is(err, ErrClosed) {
+		t.Errorf("AddPeer after Close: %v", err)
+	}
+	if err := b.Run(t.Context()); err != nil {
+		t.Errorf("Run after Close: %v", err)
+	}
+}
+
+func TestDuplicateChildrenAreEndedButTheYoungest(t *testing.T) {
+	b := newBench(t)
+	p := testPeer("beta", 2)
+	b.add(t, p)
+	b.f.set(func() {
+		b.f.answer = func(cmd string, req tree) ([]string, tree) {
+			if cmd == "terminate" && req.str("child-id") == "1" {
+				b.f.set(func() {
+					sa := saOf(p, "beta-out")
+					sa[0].value.(tree).get("child-sas").(tree)[0].value.(tree)[1].value = "2"
+					b.f.sas = []tree{sa}
+				})
+				return nil, tree{{"success", "yes"}, {"terminated", "1"}}
+			}
+			return nil, nil
+		}
+	})
+	b.f.up(p, "beta-out", "beta-out")
+	eventually(t, "one is left", func() bool { st, _ := b.PeerStatus("beta"); return st.Counters.Duplicates == 1 })
+	sas, err := b.SAs(t.Context())
+	if err != nil || len(sas) != 1 || len(sas[0].Children) != 1 || sas[0].Children[0].UniqueID != 2 {
+		t.Errorf("left: %+v, %v", sas, err)
+	}
+}
+
+func TestStormOfEventsIsCoalescedIntoFewLists(t *testing.T) {
+	b := newBench(t)
+	p := testPeer("beta", 2)
+	b.add(t, p)
+	before := b.f.count("list-sas")
+	const storm = 2000
+	for i := range storm {
+		b.f.raise("child-updown", tree{{"up", "yes"}, {"beta", tree{{"child-sas", tree{{"c", tree{{"name", fmt.Sprint(i)}}}}}}}})
+	}
+	b.f.up(p, "beta-out")
+	eventually(t, "up", func() bool { st, _ := b.PeerStatus("beta"); return st.State == StateUp })
+	if n := b.f.count("list-sas") - before; n > storm/2 {
+		t.Errorf("%d lists for %d events", n, storm)
+	}
+}

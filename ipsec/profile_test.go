@@ -1,0 +1,122 @@
+package ipsec
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestDefaultProfileIsValidAndHasWhatTheRFCsDemand(t *testing.T) {
+	p := DefaultProfile()
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	userland := p.espFor(DataPlaneUserland)
+	// RFC 7146: AES-CBC with 128-bit keys MUST, HMAC-SHA1-96 MUST, AES-GCM SHOULD.
+	for _, want := range []string{"aes128gcm16-ecp256", "aes128-sha256-ecp256", "aes128-sha1-modp2048"} {
+		if !slices.Contains(userland, want) {
+			t.Errorf("%s is not offered: %v", want, userland)
+		}
+	}
+	for _, e := range p.espFor(DataPlaneKernel) {
+		if !strings.HasSuffix(e, "-esn-noesn") {
+			t.Errorf("the kernel's proposal %s has no extended sequence numbers", e)
+		}
+	}
+	p.PFS = false
+	if got := p.espFor(DataPlaneUserland); !slices.Contains(got, "aes128gcm16") || strings.Contains(strings.Join(got, " "), "ecp") {
+		t.Errorf("without PFS: %v", got)
+	}
+	p.Transport = true
+	if p.mode(DataPlaneUserland) != "tunnel" || p.mode(DataPlaneKernel) != "transport" {
+		t.Errorf("modes: userland %s, kernel %s", p.mode(DataPlaneUserland), p.mode(DataPlaneKernel))
+	}
+}
+
+func TestProfileRefusesWhatTheRFCsForbid(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*Profile)
+		words  string
+	}{
+		{"no integrity", func(p *Profile) { p.ESP = []string{"aes128-modp2048"} }, "RFC 3723 2.3.1"},
+		{"null without integrity", func(p *Profile) { p.ESP = []string{"null-modp2048"} }, "RFC 3723 2.3.1"},
+		{"integrity without a cipher", func(p *Profile) { p.ESP = []string{"sha256-modp2048"} }, "no cipher"},
+		{"no replay window", func(p *Profile) { p.ReplayWindow = 0 }, "RFC 3723 2.3.1"},
+		{"a negative replay window", func(p *Profile) { p.ReplayWindow = -1 }, "replay"},
+		{"a tiny replay window", func(p *Profile) { p.ReplayWindow = 8 }, "at least 32"},
+		{"a small DH group", func(p *Profile) { p.IKE = []string{"aes128-sha256-modp1024"} }, "RFC 7146 3.2"},
+		{"a small PFS group", func(p *Profile) { p.ESP = []string{"aes128-sha256-modp1536"} }, "RFC 7146 3.2"},
+		{"no DH group in IKE", func(p *Profile) { p.IKE = []string{"aes128-sha256"} }, "no DH group"},
+		{"no PFS group", func(p *Profile) { p.ESP = []string{"aes128gcm16"} }, "PFS"},
+		{"DES", func(p *Profile) { p.ESP = []string{"des-sha1-modp2048"} }, "RFC 3723 2.3.1"},
+		{"MD5", func(p *Profile) { p.ESP = []string{"aes128-md5-modp2048"} }, "RFC 3723 5.5"},
+		{"3DES for ever", func(p *Profile) { p.ESP = []string{"3des-sha1-modp2048"} }, "RFC 7146 2.2"},
+		{"3DES for 4 GiB", func(p *Profile) { p.ESP, p.RekeyBytes = []string{"3des-sha1-modp2048"}, 4<<30 }, "3 GiB"},
+		{"IKE in clear", func(p *Profile) { p.IKE = []string{"null-sha256-modp2048"} }, "does not encrypt"},
+		{"GMAC for IKE", func(p *Profile) { p.IKE = []string{"aes128gmac-prfsha256-modp2048"} }, "does not encrypt"},
+		{"IKE without integrity", func(p *Profile) { p.IKE = []string{"aes128-modp2048"} }, "no integrity"},
+		{"IKE with GCM but no prf", func(p *Profile) { p.IKE = []string{"aes128gcm16-modp2048"} }, "prf"},
+		{"no IKE proposal", func(p *Profile) { p.IKE = nil }, "no IKE proposal"},
+		{"no ESP proposal", func(p *Profile) { p.ESP = nil }, "no ESP proposal"},
+		{"an unknown word", func(p *Profile) { p.ESP = []string{"rot13-sha1-modp2048"} }, "rot13"},
+		{"null as an alternative", func(p *Profile) { p.ESP = []string{"aes128-null-sha1-modp2048"} }, "choice to the peer"},
+		{"GCM beside CBC", func(p *Profile) { p.ESP = []string{"aes128gcm16-aes128-sha1-modp2048"} }, "mixes"},
+		{"a prf for ESP", func(p *Profile) { p.ESP = []string{"aes128gcm16-prfsha256-modp2048"} }, "prf"},
+		{"esn for IKE", func(p *Profile) { p.IKE = []string{"aes128-sha256-modp2048-esn"} }, "esn"},
+		{"never rekeyed", func(p *Profile) { p.ChildRekey = 0 }, "RFC 3723 5.4"},
+		{"no DPD", func(p *Profile) { p.DPDDelay = 0 }, "DPD"},
+	} {
+		p := DefaultProfile()
+		tc.change(p)
+		if err := p.Validate(); !errors.Is(err, ErrProfile) || !strings.Contains(err.Error(), tc.words) {
+			t.Errorf("%s: error %v, want one with %q", tc.name, err, tc.words)
+		}
+	}
+}
+
+func TestProfileAllowsWhatTheRFCsLeaveOpen(t *testing.T) {
+	for _, esp := range []string{"null-sha1-modp2048", "aes128gmac-modp2048", "aes128ctr-aesxcbc-modp2048", "chacha20poly1305-curve25519", "aes256gcm16-ecp384-esn-noesn"} {
+		p := DefaultProfile()
+		p.ESP = []string{esp}
+		if err := p.Validate(); err != nil {
+			t.Errorf("%s: %v", esp, err)
+		}
+	}
+	p := DefaultProfile()
+	p.ESP, p.RekeyBytes, p.ChildRekey = []string{"3des-sha1-modp2048"}, 3<<30, time.Hour
+	if err := p.Validate(); err != nil {
+		t.Errorf("3DES with 3 GiB: %v", err)
+	}
+}
+
+func TestPeerRefusesIdentitiesThatTheRFCsForbid(t *testing.T) {
+	for id, words := range map[string]string{
+		"@#0a0b0c":        "ID_KEY_ID",
+		"@beta":           "without @",
+		"C=DE, CN=beta":   "distinguished",
+		"192.0.2.0/24":    "subnets",
+		"%any":            "wildcard",
+		"keyid:abc":       "key ids",
+		"user@":           "user@host",
+		"beta host":       "subnets",
+		"b_e-t.a.":        "host name",
+		"fe80::1%eth0":    "wildcard",
+		"user@host@there": "user@host",
+	} {
+		p := testPeer("beta", 2)
+		p.RemoteID = id
+		if _, err := p.withDefaults(); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("identity %q: %v, want %q", id, err, words)
+		}
+	}
+	for _, id := range []string{"beta", "beta.example.org", "admin@example.org", "192.0.2.7", "2001:db8::7"} {
+		p := testPeer("beta", 2)
+		p.RemoteID = id
+		if _, err := p.withDefaults(); err != nil {
+			t.Errorf("identity %q: %v", id, err)
+		}
+	}
+}
