@@ -20,7 +20,6 @@ type pump struct {
 	dir   Dir
 	size  int
 	hdr   []byte
-	left  int
 	depth int
 	tick  chan *Permit
 	errno syscall.Errno

@@ -43,9 +43,9 @@
 //	8 HB_MSG   heartbeat
 //	9 HB_ACK   its answer
 //
-// A request is one RDMA Write to the start of its chunk, or two if its parts
-// would leave a gap: the data (or, for a read, as many bytes left unwritten),
-// the user's header, and the message at the immediate's offset:
+// A request is one RDMA Write and its immediate. In the chunk stand the data (or,
+// for a read, as many bytes left unwritten), behind it the user's header, and
+// behind that, at the immediate's offset, the message:
 //
 //	WRITE: 0 u16 type 2 | 2 u16 usr_len
 //	READ:  0 u16 type 3 | 2 u16 usr_len | 4 u16 flags 0 | 6 u16 sg_cnt 1 |

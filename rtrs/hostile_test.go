@@ -342,13 +342,6 @@ func TestSetupRefusals(t *testing.T) {
 	p.gone()
 }
 
-// rawServer answers a client by hand.
-type rawServer struct {
-	*rawPeer
-	ln    *verbs.Listener
-	conns chan *verbs.QP
-}
-
 // startRawServer accepts every connection and answers INFO_REQ with depth
 // chunks that are all its one buffer. act is called with the peer for each
 // request's immediate.
