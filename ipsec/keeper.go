@@ -3,6 +3,7 @@ package ipsec
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -88,7 +89,7 @@ func (p *peer) due(l *lane) (act, time.Duration) {
 		}
 		return actDedupe, 0
 	}
-	need := len(l.waiters) > 0 || l.want
+	need := len(l.waiters) > 0 || l.want || now.Before(l.dialling)
 	if wait := l.notBefore.Sub(now); wait > 0 && len(l.waiters) == 0 {
 		if !need && len(l.flows) == 0 {
 			return actNothing, 0
@@ -138,10 +139,18 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	gone := p.m.currentLink() != l
 	p.mu.Lock()
 	p.busy = false
-	up := ln.up.Load()
-	if up {
+	switch {
+	case ln.up.Load():
 		err = nil
-	} else if err == nil {
+	case err == nil && ln.risenAt.After(begin): // up, and lost again meanwhile
+		p.restate(time.Now())
+		p.mu.Unlock()
+		return
+	case err == nil && len(ln.narrowed) > 0:
+		c := ln.narrowed[0]
+		err = &NegotiationError{Peer: cfg.Name, Child: ln.child, Kind: ErrTrafficSelectors,
+			Advice: fmt.Sprintf("the peer agrees to %v - %v only; it has another port than %d for this link, or other addresses: compare them on both hosts", c.LocalTS, c.RemoteTS, cfg.Port)}
+	case err == nil:
 		err = &NegotiationError{Peer: cfg.Name, Child: ln.child, Kind: ErrNegotiation, Advice: "the SA came up and went at once"}
 	}
 	if err != nil && ctx.Err() == nil && !gone {
@@ -156,8 +165,12 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 			}
 		}
 	}
+	narrowed := slices.Clone(ln.narrowed)
 	p.restate(time.Now())
 	p.mu.Unlock()
+	for _, c := range narrowed {
+		_, _ = l.terminate(ctx, c.Name, section("child-id", uintString(c.UniqueID)), true)
+	}
 	switch {
 	case err == nil:
 		p.m.cfg.Logger.Info("IPsec SA is up", "peer", cfg.Name, "child", ln.child, "took", time.Since(begin).Round(time.Millisecond), "again", again)
@@ -167,7 +180,7 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 		p.m.board.post(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.child, Detail: err.Error()})
 		if errors.Is(err, ErrUnreachable) {
 			// The half-open IKE SA would repeat its packets ever more rarely.
-			if _, err := l.terminate(ctx, []any{"ike", cfg.Name}, true); err != nil && ctx.Err() == nil {
+			if _, err := l.terminate(ctx, cfg.Name, section("ike", cfg.Name), true); err != nil && ctx.Err() == nil {
 				p.m.cfg.Logger.Debug("could not end an IKE SA without answer", "peer", cfg.Name, "err", err)
 			}
 		}
@@ -189,7 +202,7 @@ func (p *peer) dedupe(ctx context.Context, l *link, ln *lane) {
 	}
 	slices.SortFunc(all, func(a, b Child) int { return int(int64(a.UniqueID) - int64(b.UniqueID)) })
 	for _, c := range all[:len(all)-1] {
-		n, err := l.terminate(ctx, []any{"child-id", uintString(c.UniqueID)}, false)
+		n, err := l.terminate(ctx, c.Name, section("child-id", uintString(c.UniqueID)), false)
 		if err != nil {
 			p.m.cfg.Logger.Debug("could not end a superfluous child", "peer", p.cfg.Name, "child", c.Name, "err", err)
 		}

@@ -37,11 +37,17 @@ const (
 	// to retryMax, each time less a random half.
 	retryMin = 100 * time.Millisecond
 	retryMax = 10 * time.Second
+	// stableAfter is how long a child has to live so that its loss is answered at
+	// once, without a pause.
+	stableAfter = 100 * time.Millisecond
 	// admitWait is how long Admit waits for a child to show up in the list: the
 	// dialling peer's first packet may overtake the end of the IKE exchange.
 	admitWait = 2 * time.Second
 	// idlePoll is how often the flows of a lost child are asked for waiting data.
 	idlePoll = 25 * time.Millisecond
+	// dialWait is how long after Prepare an SA is kept up for a flow that is not
+	// admitted yet.
+	dialWait = 30 * time.Second
 	// linkWait is how long Prepare waits for charon to come back.
 	linkWait = 3 * time.Second
 	// greetDelay is how long the side with the higher address leaves it to the

@@ -108,7 +108,7 @@ func (m *Manager) remove(ctx context.Context, p *peer) error {
 	<-p.done
 	var errs []error
 	if l != nil {
-		if _, err := l.terminate(ctx, []any{"ike", p.name}, true); err != nil {
+		if _, err := l.terminate(ctx, p.name, section("ike", p.name), true); err != nil {
 			errs = append(errs, err)
 		}
 		errs = append(errs, l.unload(ctx, p.name))
@@ -151,7 +151,7 @@ func (m *Manager) SAs(ctx context.Context) ([]SA, error) {
 // come back as soon as one of them has data to send.
 func (m *Manager) DeleteChild(ctx context.Context, name, child string) (int, error) {
 	return m.eachChild(ctx, name, child, func(l *link, child string) (int, error) {
-		return l.terminate(ctx, []any{"ike", name, "child", child}, false)
+		return l.terminate(ctx, child, section("ike", name, "child", child), false)
 	})
 }
 
@@ -161,7 +161,7 @@ func (m *Manager) DeleteIKE(ctx context.Context, name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	n, err := l.terminate(ctx, []any{"ike", name}, false)
+	n, err := l.terminate(ctx, name, section("ike", name), false)
 	return n, errors.Join(err, p.refresh(ctx))
 }
 

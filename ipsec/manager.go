@@ -122,7 +122,10 @@ func (m *Manager) attach(ctx context.Context, up func()) error {
 	m.cfg.Logger.Info("connected to strongSwan", "daemon", l.status.Daemon, "version", l.status.Version, "data plane", l.status.DataPlane)
 	m.board.post(Event{Kind: EventCharonUp, Detail: l.status.Daemon + " " + l.status.Version})
 	m.editing.Lock()
-	for _, p := range m.allPeers() {
+	peers := m.allPeers()
+	// Those whose streams wait come first.
+	slices.SortStableFunc(peers, func(a, b *peer) int { return b.flowCount() - a.flowCount() })
+	for _, p := range peers {
 		if err := m.bringUp(ctx, l, p); err != nil && ctx.Err() == nil {
 			m.cfg.Logger.Error("could not hand the peer to strongSwan", "peer", p.name, "err", err)
 		}

@@ -188,8 +188,8 @@ func TestLostChildComesBackForTrafficAndOnlyThen(t *testing.T) {
 	// Some polls of the idle flow later there is still no attempt.
 	q, _ := b.peer("beta")
 	for range 3 {
-		if d := q.step(t.Context()); d != idlePoll {
-			t.Errorf("the keeper sleeps for %v beside an idle flow, want %v", d, idlePoll)
+		if d := q.step(t.Context()); d == 0 || d > max(idlePoll, retryMin) {
+			t.Errorf("the keeper sleeps for %v beside an idle flow", d)
 		}
 	}
 	if n := b.f.count("initiate beta-out"); n != 1 {
@@ -267,9 +267,7 @@ func TestRestartOfCharonReloadsRelistsAndRestores(t *testing.T) {
 		// The peer's charon believes in its SA: it is restored although no data waits.
 		eventually(t, "restored", func() bool { return !pr.Paused() })
 		for _, cmd := range []string{"load-conn beta", "load-conn gamma", "load-shared ironwarp-beta", "load-shared ironwarp-gamma"} {
-			if n := b.f.count(cmd); n != 1 {
-				t.Errorf("round %d: %s was called %d times after the restart", round, cmd, n)
-			}
+			eventually(t, cmd, func() bool { return b.f.count(cmd) == 1 })
 		}
 		if b.f.count("initiate gamma-out")+b.f.count("initiate gamma-in") != 0 {
 			t.Errorf("round %d: a peer that nobody needs was initiated", round)

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/strongswan/govici/vici"
-
-	"github.com/ironwarp/ironwarp/transport"
 )
 
 // section builds a VICI message from keys and values: strings, lists of strings
@@ -47,10 +45,11 @@ func connMessage(p *Peer, plane DataPlane) *vici.Message {
 		encap = "yes" // userland ESP speaks it in UDP only
 	}
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) + "s" }
-	child := func(local, remote uint16) *vici.Message {
+	child := func(r role) *vici.Message {
+		local, remote := p.selectors(r)
 		m := section(
-			"local_ts", []string{HostSelector(p.Local, transport.ProtoTCP, local).String()},
-			"remote_ts", []string{HostSelector(p.Remote, transport.ProtoTCP, remote).String()},
+			"local_ts", []string{local.String()},
+			"remote_ts", []string{remote.String()},
 			"esp_proposals", p.Profile.espFor(plane),
 			"mode", p.Profile.mode(plane),
 			"start_action", "none", // the keeper initiates, nobody else
@@ -82,8 +81,8 @@ func connMessage(p *Peer, plane DataPlane) *vici.Message {
 		"local-1", section("auth", "psk", "id", p.LocalID),
 		"remote-1", section("auth", "psk", "id", p.RemoteID),
 		"children", section(
-			p.outName(), child(0, p.Port),
-			p.inName(), child(p.Port, 0),
+			p.outName(), child(dialler),
+			p.inName(), child(listener),
 		),
 	)
 	return section(p.Name, conn)

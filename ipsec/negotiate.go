@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/strongswan/govici/vici"
 )
 
 // initiate asks charon to bring a child up, and explains a failure.
@@ -20,15 +22,16 @@ func (l *link) initiate(ctx context.Context, p *Peer, child string, d time.Durat
 	return explainFailure(p, child, refused.Reason, log)
 }
 
-// terminate ends SAs: a child by its id, or an IKE SA. With force it does not
-// wait for the peer.
-func (l *link) terminate(ctx context.Context, kv []any, force bool) (int, error) {
+// terminate ends the SAs that which selects, and tells how many. With force it
+// does not wait for the peer.
+func (l *link) terminate(ctx context.Context, about string, which *vici.Message, force bool) (int, error) {
 	d := l.cfg.CallTimeout
-	m := section(append(kv, "timeout", millis(d), "loglevel", "-1")...)
+	set(which, "timeout", millis(d))
+	set(which, "loglevel", "-1")
 	if force {
-		set(m, "force", "yes")
+		set(which, "force", "yes")
 	}
-	answer, _, err := l.control(ctx, d, "terminate", fmt.Sprint(kv...), m)
+	answer, _, err := l.control(ctx, d, "terminate", about, which)
 	n := 0
 	if answer != nil {
 		n, _ = strconv.Atoi(str(answer, "terminated"))

@@ -20,12 +20,17 @@ type lane struct {
 	child string // NAME-out or NAME-in
 	role  role
 
+	local, remote Selector // what the child has to cover
+
 	up        atomic.Bool // a child is installed; read by Protection.Paused
 	installed []Child     // by the last list
+	narrowed  []Child     // those that the peer has agreed to in part only
 	flows     map[*protection]struct{}
 	waiters   map[chan error]struct{} // calls of Prepare
 
 	want       bool      // bring it up although no flow has data waiting
+	risenAt    time.Time // when it last came up
+	dialling   time.Time // until then a flow may be on its way from Prepare to Admit
 	lost       time.Time // since when admitted flows are without it; zero: they are not
 	lostBefore bool      // it has been up since the peer was added
 	attempts   backoff
@@ -73,8 +78,10 @@ type peer struct {
 func newPeer(m *Manager, cfg Peer) *peer {
 	p := &peer{m: m, name: cfg.Name, cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), state: StateDown, since: time.Now(), changed: make(chan struct{})}
 	for r, name := range []string{dialler: cfg.outName(), listener: cfg.inName()} {
-		p.lanes[r] = &lane{child: name, role: role(r), flows: map[*protection]struct{}{}, waiters: map[chan error]struct{}{},
+		l := &lane{child: name, role: role(r), flows: map[*protection]struct{}{}, waiters: map[chan error]struct{}{},
 			attempts: backoff{min: retryMin, max: retryMax}}
+		l.local, l.remote = cfg.selectors(l.role)
+		p.lanes[r] = l
 	}
 	return p
 }
@@ -101,7 +108,7 @@ func (p *peer) apply(sas []SA, lost bool) {
 	p.mu.Lock()
 	hadIKE := p.hasIKE
 	p.hasIKE = false
-	var installed [2][]Child
+	var installed, narrowed [2][]Child
 	for i := range sas {
 		if !alive(&sas[i]) {
 			continue
@@ -109,8 +116,12 @@ func (p *peer) apply(sas []SA, lost bool) {
 		p.hasIKE = true
 		for _, c := range sas[i].Children {
 			for r, l := range p.lanes {
-				if c.Name == l.child && c.IsInstalled() {
+				switch {
+				case c.Name != l.child || !c.IsInstalled():
+				case anyContains(c.LocalTS, l.local) && anyContains(c.RemoteTS, l.remote):
 					installed[r] = append(installed[r], c)
+				default:
+					narrowed[r] = append(narrowed[r], c)
 				}
 			}
 		}
@@ -118,7 +129,7 @@ func (p *peer) apply(sas []SA, lost bool) {
 	var restored []*lane
 	for r, l := range p.lanes {
 		was := l.up.Load()
-		l.installed = installed[r]
+		l.installed, l.narrowed = installed[r], narrowed[r]
 		is := len(l.installed) > 0
 		l.up.Store(is)
 		switch {
@@ -157,8 +168,7 @@ func (p *peer) risen(l *lane, now time.Time) {
 		p.counters.LongestOutage = max(p.counters.LongestOutage, now.Sub(l.lost))
 		l.lost = time.Time{}
 	}
-	l.want, l.lostBefore = false, true
-	l.attempts.reset()
+	l.want, l.lostBefore, l.risenAt = false, true, now
 	l.notBefore = time.Time{}
 	p.lastErr = ""
 	for w := range l.waiters {
@@ -182,8 +192,14 @@ func (p *peer) fallen(l *lane, now time.Time, charonLost, ikeLost bool) {
 	if ikeLost && !p.leads() {
 		grace += followerGrace
 	}
-	if !charonLost {
+	switch {
+	case charonLost:
+		l.attempts.reset()
+	case now.Sub(l.risenAt) >= stableAfter:
+		l.attempts.reset()
 		l.notBefore = now.Add(grace)
+	default: // a child that is deleted as soon as it is there must not keep us busy
+		l.notBefore = now.Add(max(grace, l.attempts.next()))
 	}
 }
 
@@ -221,6 +237,12 @@ func (p *peer) status(plane DataPlane) Status {
 		}
 	}
 	return s
+}
+
+func (p *peer) flowCount() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.lanes[dialler].flows) + len(p.lanes[listener].flows)
 }
 
 // laneOf returns the lane of a flow, nil if the flow is not of this peer's port.

@@ -31,6 +31,17 @@ func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
 	if _, err := m.awaitLink(ctx); err != nil {
 		return err
 	}
+	// Until Admit the flow is nobody's: if the SA goes while it connects, it has to
+	// come back all the same.
+	until := time.Now().Add(dialWait)
+	if d, ok := ctx.Deadline(); ok && d.Before(until) {
+		until = d
+	}
+	p.mu.Lock()
+	if until.After(ln.dialling) {
+		ln.dialling = until
+	}
+	p.mu.Unlock()
 	if ln.up.Load() {
 		return nil
 	}
@@ -84,6 +95,11 @@ func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c 
 	}
 	pr.id, pr.kind = id, fmt.Sprintf("ipsec (%v)", m.DaemonStatus().DataPlane)
 	pr.admitted.Store(true)
+	if outgoing {
+		p.mu.Lock()
+		ln.dialling = time.Time{}
+		p.mu.Unlock()
+	}
 	p.poke()
 	return pr, nil
 }

@@ -38,6 +38,23 @@ func (s Selector) Covers(p transport.Protocol, at netip.AddrPort) bool {
 		s.PortFrom <= at.Port() && at.Port() <= s.PortTo
 }
 
+// Contains reports whether every packet of o falls into the selector.
+func (s Selector) Contains(o Selector) bool {
+	return s.From.IsValid() && o.From.IsValid() && s.From.BitLen() == o.From.BitLen() &&
+		s.From.Compare(o.From) <= 0 && o.To.Compare(s.To) <= 0 &&
+		(s.Protocol == 0 || s.Protocol == o.Protocol) &&
+		s.PortFrom <= o.PortFrom && o.PortTo <= s.PortTo
+}
+
+func anyContains(sels []Selector, o Selector) bool {
+	for _, s := range sels {
+		if s.Contains(o) {
+			return true
+		}
+	}
+	return false
+}
+
 // SingleHost reports whether the selector names one address (RFC 3723 2.3.3:
 // Phase 2 identities should carry a single address).
 func (s Selector) SingleHost() bool { return s.From == s.To }

@@ -2,11 +2,13 @@ package ipsectest
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 func TestFlowIsAdmittedUnderTheIdentityThatIKEAuthenticated(t *testing.T) {
@@ -92,4 +94,167 @@ func TestWrongKeySaysThatTheKeysDiffer(t *testing.T) {
 		t.Fatalf("dialling with another key than the peer's: %v", err)
 	}
 	t.Log(err)
+}
+
+func TestWrongIdentityAndWrongPortAreExplained(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	if err := p.beta.m.AddPeer(t.Context(), p.peerOf(p.beta)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*ipsec.Peer)
+		kind   error
+	}{
+		{"the peer is somebody else", func(c *ipsec.Peer) { c.RemoteID = "gamma" }, ipsec.ErrAuthFailed},
+		{"the peer expects somebody else", func(c *ipsec.Peer) { c.LocalID = "mallory" }, ipsec.ErrAuthFailed},
+		{"other algorithms", func(c *ipsec.Peer) {
+			c.Profile = ipsec.DefaultProfile()
+			c.Profile.IKE = []string{"aes256ctr-sha512-prfsha512-modp4096"}
+		}, ipsec.ErrNoProposal},
+		{"another port", func(c *ipsec.Peer) { c.Port = port + 1 }, ipsec.ErrTrafficSelectors},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := p.peerOf(p.alpha)
+			tc.change(&c)
+			if err := p.alpha.m.AddPeer(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			p.awaitCharon(t)
+			err := p.alpha.m.Prepare(t.Context(), transport.Flow{Protocol: transport.ProtoTCP, Remote: netip.AddrPortFrom(p.beta.Addr(), c.Port)})
+			if !errors.Is(err, tc.kind) {
+				t.Fatalf("error %v, want %v", err, tc.kind)
+			}
+			t.Log(err)
+			if err := p.alpha.m.RemovePeer(t.Context(), "beta"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestFlowWithoutAnSAIsRefused(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	p.addPeers(t)
+	if err := p.beta.m.RemoveGuard(t.Context(), "alpha"); err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan error, 1)
+	p.beta.echo(t, func(err error) { refused <- err })
+	if err := p.alpha.m.RemoveGuard(t.Context(), "beta"); err != nil {
+		t.Fatal(err)
+	}
+	// With both guards taken away a clear connection gets as far as TCP; the
+	// Protector still refuses it.
+	c, err := p.alpha.Dial(t.Context(), netip.AddrPortFrom(p.beta.Addr(), port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	select {
+	case err := <-refused:
+		if !errors.Is(err, ipsec.ErrNotCovered) || !errors.Is(err, transport.ErrNotProtected) {
+			t.Errorf("refused with %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("a clear flow was admitted")
+	}
+	if st, _ := p.beta.m.PeerStatus("alpha"); st.Counters.Refused != 1 || st.Flows != 0 {
+		t.Errorf("status %+v", st)
+	}
+}
+
+func TestPeerThatForgotEverythingIsReachedAtOnce(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	greet := func(h *host) {
+		t.Helper()
+		c := p.peerOf(h)
+		c.OnDemand = false
+		if err := h.m.AddPeer(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	greet(p.alpha)
+	greet(p.beta)
+	p.awaitCharon(t)
+	eventually(t, "the hosts find each other by themselves", func() bool {
+		return installed(t, p.alpha, "beta-out") == 1 && installed(t, p.beta, "alpha-in") == 1
+	})
+	// Beta loses its memory, as by a power cut; alpha's charon believes in its SA.
+	p.beta.KillCharon()
+	p.beta.stop()
+	if err := p.beta.StartCharon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.beta.start(t)
+	greet(p.beta)
+	p.awaitCharon(t)
+	p.beta.echo(t, nil)
+	begin := time.Now()
+	c := p.alpha.mustDial(t, p.beta)
+	if err := ping(c, "again"); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("dialled and answered in %v", time.Since(begin).Round(time.Millisecond))
+}
+
+func TestKeyIsRotatedUnderALiveStream(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	p.addPeers(t)
+	p.beta.echo(t, nil)
+	k := talk(p.alpha.mustDial(t, p.beta))
+	k.moves(t, 20)
+	p.key = ipsec.GenerateSecret()
+	p.addPeers(t)
+	k.moves(t, 20)
+	if _, err := p.alpha.m.DeleteIKE(t.Context(), "beta"); err != nil {
+		t.Fatal(err)
+	}
+	k.moves(t, 20)
+	k.end(t)
+	if st, _ := p.alpha.m.PeerStatus("beta"); st.Counters.Failures != 0 {
+		t.Errorf("status %+v", st)
+	}
+}
+
+func TestIPv6WithUserlandESPIsRefusedWhileItCannotBeGuarded(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	if p.lab.DataPlane() != ipsec.DataPlaneUserland {
+		t.Skip("the kernel has ESP, and guards IPv6 as it does IPv4")
+	}
+	p.awaitCharon(t)
+	c := p.peerOf(p.alpha)
+	c.Local, c.Remote = p.alpha.Addr6(), p.beta.Addr6()
+	if err := p.alpha.m.AddPeer(t.Context(), c); !errors.Is(err, ipsec.ErrNoGuard6) {
+		t.Errorf("error %v, want %v", err, ipsec.ErrNoGuard6)
+	}
+}
+
+func TestWireCutForAWhile(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	wire := capture(t, p.beta)
+	p.addPeers(t)
+	p.beta.echo(t, nil)
+	k := talk(p.alpha.mustDial(t, p.beta))
+	k.moves(t, 20)
+	if err := p.alpha.Link(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.alpha.m.DeleteIKE(t.Context(), "beta"); err != nil {
+		t.Log("delete over a cut wire:", err)
+	}
+	eventually(t, "an attempt over the cut wire", func() bool {
+		st, _ := p.alpha.m.PeerStatus("beta")
+		return st.Counters.Initiations >= 2
+	})
+	if err := p.alpha.Link(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	k.moves(t, 20)
+	t.Logf("the stream went on %v after the wire was whole again; its longest gap was %v", time.Since(begin).Round(time.Millisecond), k.longest().Round(time.Millisecond))
+	k.end(t)
+	if c := counted(t, wire); c.Clear(port) != 0 {
+		t.Errorf("on the wire: %v", c)
+	}
 }
