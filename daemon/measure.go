@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/probe"
+	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -64,6 +65,14 @@ func (d *Daemon) unreachable(p *peer, err error) *api.Error {
 	var flow *transport.FlowError
 	if errors.As(err, &flow) {
 		cause.Message, cause.Fix = plain(flow.Err), flow.Hint
+	}
+	var neg *ipsec.NegotiationError
+	var de *ipsec.DaemonError
+	switch {
+	case errors.As(err, &neg):
+		cause.Code, cause.Message, cause.Fix = api.CodeUnavailable, fmt.Sprintf("no IPsec SA: %v", neg.Kind), neg.Advice
+	case errors.As(err, &de):
+		cause.Code, cause.Message, cause.Fix = api.CodeUnavailable, de.Error(), "`ironwarp doctor` says what is missing on this host"
 	}
 	e := &api.Error{Code: cause.Code, Message: fmt.Sprintf("cannot reach peer %s at %s: %s", p.cfg.Name, p.cfg.AddrPort(), cause.Message), Fix: cause.Fix}
 	if e.Code == api.CodeInternal {

@@ -101,6 +101,10 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 		return nil, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s has the address %s, which is this host's own", p.cfg.Name, local),
 			Fix: "a peer is another host; correct its address with `ironwarp peer rm` and `ironwarp peer add`"}
 	}
+	// The guard comes first: whatever else is missing, nothing leaves in clear.
+	if err := ipsec.InstallGuard(guardOf(p.cfg)); err != nil {
+		return nil, err
+	}
 	secret, err := ipsec.LoadSecret(p.cfg.PSKFile)
 	if err != nil {
 		return nil, err
@@ -117,6 +121,10 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 		return nil, err
 	}
 	return m, nil
+}
+
+func guardOf(p config.Peer) ipsec.GuardSpec {
+	return ipsec.GuardSpec{Remote: p.Address, Port: p.Port}
 }
 
 // named gives what another Protector admits an identity of its own: one for each
@@ -238,11 +246,15 @@ func (d *Daemon) dropPeer(ctx context.Context, p *peer) {
 	if p.cfg.Protection != config.ProtectIPsec {
 		return
 	}
-	m := d.ike.current()
-	if m == nil {
-		return
+	err := ipsec.ErrUnknownPeer
+	if m := d.ike.current(); m != nil {
+		err = m.RemovePeer(ctx, p.cfg.Name)
 	}
-	if err := m.RemovePeer(ctx, p.cfg.Name); err != nil && !errors.Is(err, ipsec.ErrUnknownPeer) {
+	if errors.Is(err, ipsec.ErrUnknownPeer) {
+		// It never came further than the guard.
+		err = ipsec.RemoveGuard(guardOf(p.cfg))
+	}
+	if err != nil {
 		d.log.Error("cannot take down the protection of a removed peer; its guard may still be in the kernel: see `ironwarp doctor`", "peer", p.cfg.Name, "error", err)
 	}
 }
@@ -300,32 +312,41 @@ func (d *Daemon) describePeer(p *peer, streams int) api.Peer {
 		return v
 	}
 	v.LocalID, v.RemoteID = cmp.Or(p.cfg.LocalID, v.LocalAddress), p.cfg.Identity()
-	m := d.ike.current()
-	if m == nil || problem != nil {
-		return v
+	if m := d.ike.current(); m != nil && problem == nil {
+		describeIKE(&v, m)
 	}
-	st, err := m.PeerStatus(p.cfg.Name)
+	return v
+}
+
+// describeIKE fills in what the IPsec manager knows of a peer.
+func describeIKE(v *api.Peer, m *ipsec.Manager) {
+	st, err := m.PeerStatus(v.Name)
 	if err != nil {
-		v.State, v.Problem = api.PeerProblem, ikeProblem(p.cfg.Name, err)
-		return v
+		v.State, v.Problem = api.PeerProblem, ikeProblem(v.Name, err)
+		return
 	}
-	v.DataPlane = st.DataPlane.String()
+	if st.DataPlane != ipsec.DataPlaneAuto {
+		v.DataPlane = st.DataPlane.String()
+	}
 	switch st.State {
 	case ipsec.StateUp:
 		v.State = api.PeerUp
+		return
 	case ipsec.StatePaused:
 		v.State = api.PeerPaused
 	default:
 		v.State = api.PeerIdle
 	}
-	if st.LastError != "" && st.State != ipsec.StateUp {
+	if !m.DaemonStatus().Connected && v.State == api.PeerIdle {
+		// The status says once what is wrong with the IKE daemon.
 		v.State = api.PeerProblem
-		if st.State == ipsec.StatePaused {
-			v.State = api.PeerPaused
-		}
-		v.Problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s: %s", p.cfg.Name, st.LastError), Fix: "the daemon keeps trying"}
 	}
-	return v
+	if st.LastError != "" {
+		v.Problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s: %s", v.Name, st.LastError), Fix: "the daemon keeps trying"}
+		if v.State == api.PeerIdle {
+			v.State = api.PeerProblem
+		}
+	}
 }
 
 // AddPeer declares a peer in a file of its own and sets it up.

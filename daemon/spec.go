@@ -7,6 +7,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
 )
 
 // peerOf turns what was asked for into a declaration.
@@ -113,6 +114,23 @@ func AddPeer(mainFile string, s api.PeerSpec) (string, error) {
 	}
 	path, err := config.AddPeer(mainFile, p)
 	return path, configError(err)
+}
+
+// RemovePeer removes a peer from the configuration of a daemon that does not
+// run, and its guard from the kernel. The error of the latter is apart: the
+// peer is removed then.
+func RemovePeer(mainFile, name string) (guard, err error) {
+	c, err := config.Load(mainFile, false)
+	if err != nil {
+		return nil, configError(err)
+	}
+	if err := config.RemovePeer(mainFile, name); err != nil {
+		return nil, configError(err)
+	}
+	if p, ok := c.Peer(name); ok && p.Protection == config.ProtectIPsec {
+		guard = ipsec.RemoveGuard(guardOf(p))
+	}
+	return guard, nil
 }
 
 // AddExport declares an export like AddPeer.

@@ -170,8 +170,9 @@ func (w *ironwarp) peerRemove(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	var guard error
 	if offline {
-		err = config.RemovePeer(path, a[0])
+		guard, err = daemon.RemovePeer(path, a[0])
 	} else {
 		err = cl.RemovePeer(c.Context, a[0])
 	}
@@ -185,8 +186,8 @@ func (w *ironwarp) peerRemove(c *cli.Context) error {
 		if secret := config.SecretPath(path, a[0]); offline || fileExists(secret) {
 			w.printf("its secret stays in %s; remove the file if nothing else needs it\n", secret)
 		}
-		if offline {
-			w.printf("the daemon is not running; kernel guard policies of the peer stay until they are removed: see `ironwarp doctor`\n")
+		if guard != nil {
+			w.printf("%s\n", w.warn(fmt.Sprintf("its guard in the kernel could not be removed: %v; see `ironwarp doctor`", guard)))
 		}
 	})
 }
