@@ -30,7 +30,7 @@ type CaptureOptions struct {
 	SnapLen int    // bytes kept of each packet, default 192: enough to classify it
 }
 
-// Capture is a running tcpdump on a host's end of the wire.
+// Capture is a running tcpdump on the wire of a host, at the switch.
 type Capture struct {
 	host *Host
 	path string
@@ -44,8 +44,8 @@ type Capture struct {
 	err    error
 }
 
-// Capture starts tcpdump and returns when it listens: no later packet is
-// missed.
+// Capture starts tcpdump on the host's wire, both directions, and returns when it
+// listens: no later packet is missed.
 func (h *Host) Capture(ctx context.Context, o CaptureOptions) (*Capture, error) {
 	h.mu.Lock()
 	n := len(h.captures)
@@ -57,7 +57,7 @@ func (h *Host) Capture(ctx context.Context, o CaptureOptions) (*Capture, error) 
 		o.SnapLen = 192
 	}
 	// -Z root: tcpdump may not write into the lab's directory as another user.
-	argv := []string{"netns", "exec", h.ns, "tcpdump", "-i", wireDev, "-n", "-U", "--immediate-mode",
+	argv := []string{"netns", "exec", h.lab.bridge, "tcpdump", "-i", h.switchPort, "-n", "-U", "--immediate-mode",
 		"-B", strconv.Itoa(captureBufferKiB), "-Z", "root", "-s", strconv.Itoa(o.SnapLen), "-w", o.File}
 	if o.Filter != "" {
 		argv = append(argv, fmt.Sprintf("(%s) or ether proto %#x", o.Filter, markerType))

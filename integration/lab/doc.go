@@ -9,6 +9,8 @@
 //	counts, _ := c.Stop()
 //	if counts.Clear(7471) != 0 { ... }
 //
+// The hosts are joined by a switch, where captures are made.
+//
 // A host has a directory: run is its /run (with charon.vici and charon.pid in
 // it), strongswan.conf and charon.log stand beside it. What a lab makes has
 // names that begin with "iwlab-", the owner's process id and its start time, so

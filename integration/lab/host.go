@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 
@@ -23,6 +24,7 @@ type Host struct {
 	name, ns    string
 	dir         string
 	addr, addr6 netip.Addr
+	switchPort  string // the other end of the host's wire
 
 	mu       sync.Mutex
 	charon   *charon
@@ -31,7 +33,10 @@ type Host struct {
 
 func newHost(l *Lab, i int, name string) (*Host, error) {
 	h := &Host{lab: l, name: name, ns: l.prefix + "-" + name, dir: filepath.Join(l.dir, name),
-		addr: l.addr(i), addr6: l.addr6(i)}
+		addr: l.addr(i), addr6: l.addr6(i), switchPort: fmt.Sprintf("port%d", i)}
+	if !hostName.MatchString(name) || name == "switch" {
+		return nil, fmt.Errorf("make host %q: a name has small letters and digits, and begins with a letter", name)
+	}
 	if len(h.ViciSocket()) > maxSocketPath {
 		return nil, fmt.Errorf("make host %s: the path %s is too long for a Unix socket; choose a shorter directory", name, h.ViciSocket())
 	}
@@ -126,10 +131,10 @@ func (h *Host) Link(ctx context.Context, up bool) error {
 	return ip(ctx, "-n", h.ns, "link", "set", wireDev, state)
 }
 
-func (h *Host) configure(ctx context.Context, mtu int) error {
+func (h *Host) configure(ctx context.Context, mtu string) error {
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"},
-		{"link", "set", wireDev, "mtu", fmt.Sprint(mtu), "up"},
+		{"link", "set", wireDev, "mtu", mtu, "up"},
 		{"addr", "add", netip.PrefixFrom(h.addr, 24).String(), "dev", wireDev},
 		{"addr", "add", netip.PrefixFrom(h.addr6, 64).String(), "dev", wireDev, "nodad"},
 	} {
@@ -155,6 +160,8 @@ func ip(ctx context.Context, args ...string) error {
 	}
 	return nil
 }
+
+var hostName = regexp.MustCompile(`^[a-z][a-z0-9]{0,14}$`)
 
 // maxSocketPath is sun_path of Linux, without its zero byte.
 const maxSocketPath = 107

@@ -37,7 +37,7 @@ type Lab struct {
 	dir    string
 	plane  ipsec.DataPlane
 	hosts  []*Host
-	bridge string // namespace of the switch when there are more than two hosts
+	bridge string // namespace of the switch
 
 	mu     sync.Mutex
 	closed bool
@@ -81,6 +81,7 @@ func New(ctx context.Context, cfg Config) (_ *Lab, err error) {
 		plane:  cfg.DataPlane,
 	}
 	l.dir = filepath.Join(cfg.Dir, l.prefix)
+	l.bridge = l.prefix + "-switch"
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.Close())
@@ -208,43 +209,32 @@ func (l *Lab) addr6(i int) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// wire makes the namespaces and joins them: two hosts by a veth pair, more by
-// a bridge in a namespace of its own.
+// wire makes the namespaces and joins them by a switch in a namespace of its
+// own. Captures are made there, on the wire proper: on a host itself packets
+// that the kernel has just decrypted look as if they had come in clear.
 func (l *Lab) wire(ctx context.Context) error {
-	for _, h := range l.hosts {
-		if err := ip(ctx, "netns", "add", h.ns); err != nil {
+	mtu := fmt.Sprint(l.cfg.MTU)
+	for _, args := range [][]string{
+		{"netns", "add", l.bridge},
+		{"netns", "exec", l.bridge, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6"}, // no chatter of its own
+		{"-n", l.bridge, "link", "add", "br0", "mtu", mtu, "type", "bridge", "mcast_snooping", "0"},
+		{"-n", l.bridge, "link", "set", "br0", "up"},
+	} {
+		if err := ip(ctx, args...); err != nil {
 			return err
 		}
 	}
-	if len(l.hosts) == 2 {
-		if err := ip(ctx, "link", "add", wireDev, "netns", l.hosts[0].ns, "type", "veth",
-			"peer", "name", wireDev, "netns", l.hosts[1].ns); err != nil {
-			return err
-		}
-	} else {
-		l.bridge = l.prefix + "-switch"
-		if err := ip(ctx, "netns", "add", l.bridge); err != nil {
-			return err
-		}
-		if err := ip(ctx, "-n", l.bridge, "link", "add", "br0", "mtu", fmt.Sprint(l.cfg.MTU), "type", "bridge"); err != nil {
-			return err
-		}
-		if err := ip(ctx, "-n", l.bridge, "link", "set", "br0", "up"); err != nil {
-			return err
-		}
-		for i, h := range l.hosts {
-			port := fmt.Sprintf("p%d", i)
-			if err := ip(ctx, "link", "add", wireDev, "netns", h.ns, "type", "veth",
-				"peer", "name", port, "netns", l.bridge); err != nil {
-				return err
-			}
-			if err := ip(ctx, "-n", l.bridge, "link", "set", port, "mtu", fmt.Sprint(l.cfg.MTU), "master", "br0", "up"); err != nil {
-				return err
-			}
-		}
-	}
 	for _, h := range l.hosts {
-		if err := h.configure(ctx, l.cfg.MTU); err != nil {
+		for _, args := range [][]string{
+			{"netns", "add", h.ns},
+			{"link", "add", wireDev, "netns", h.ns, "type", "veth", "peer", "name", h.switchPort, "netns", l.bridge},
+			{"-n", l.bridge, "link", "set", h.switchPort, "mtu", mtu, "master", "br0", "up"},
+		} {
+			if err := ip(ctx, args...); err != nil {
+				return err
+			}
+		}
+		if err := h.configure(ctx, mtu); err != nil {
 			return err
 		}
 	}
