@@ -89,6 +89,9 @@ type Backend interface {
 	// tries this first, since replies that it has not sent yet hold I/Os.
 	TryGet(op Op, off uint64, n uint32, fl Flags) (IO, error)
 
+	// Kick starts what was submitted with more. It does not block.
+	Kick()
+
 	// OnBatchEnd registers f to be called after each batch of completions (a
 	// batch may be a single one), on the goroutine that made them: the server
 	// sends the batch's replies there in one system call. f does not block.
@@ -106,7 +109,9 @@ type IO interface {
 
 	// Submit starts the operation. done.Complete is called exactly once,
 	// whatever happens to the backend, on any goroutine, possibly inside Submit.
-	Submit(done Completion)
+	// more tells that another I/O follows at once: the backend may hold this one
+	// back until a Submit without more, or Backend.Kick.
+	Submit(done Completion, more bool)
 
 	// Release gives the I/O back. It is called once, after Complete (or without
 	// Submit, when the payload never came), from any goroutine, also from

@@ -37,6 +37,7 @@ type conn struct {
 	buf        []byte // buf[r:w] is received and not looked at yet
 	r, w       int
 	vec        [][]byte
+	held       bool // the backend may hold I/Os back until it is kicked
 	free       *slot
 	freeCount  int
 	allocated  int
@@ -114,6 +115,7 @@ func (c *conn) transmit(ctx context.Context) error {
 	cancel := c.exp.backend.OnBatchEnd(c.batchEnd)
 	defer cancel()
 	err := c.receive(ctx)
+	c.kick()
 	c.drain()
 	c.nc.Close()
 	c.fail()
@@ -196,6 +198,7 @@ func (c *conn) refill() error {
 	c.mu.Lock()
 	for c.freed == nil && c.allocated == c.srv.cfg.MaxInFlight && !c.cut {
 		c.mu.Unlock()
+		c.kick()
 		c.flush() // the replies that hold the slots may wait for a batch end that is us
 		c.mu.Lock()
 		if c.freed == nil && !c.cut {
@@ -248,6 +251,7 @@ func (c *conn) fill(n int) error {
 func (c *conn) skip(n int) error {
 	for n > 0 {
 		if c.r == c.w {
+			c.kick()
 			c.flush()
 			if err := c.fill(1); err != nil {
 				return err

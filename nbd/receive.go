@@ -24,8 +24,9 @@ func (c *conn) receive(ctx context.Context) error {
 				return err
 			}
 		}
-		// All that came in one read was submitted; what completed meanwhile on
-		// this goroutine is answered in one write.
+		// All that came in one read was submitted and leaves at once; what
+		// completed meanwhile on this goroutine is answered in one write.
+		c.kick()
 		if c.dirty.Load() {
 			c.flush()
 		}
@@ -79,8 +80,17 @@ func (c *conn) request(ctx context.Context, req *request) error {
 			return err
 		}
 	}
-	s.io.Submit(s)
+	c.held = c.w-c.r >= requestLen // the next request is here already
+	s.io.Submit(s, c.held)
 	return nil
+}
+
+// kick starts the I/Os that were submitted in expectation of more.
+func (c *conn) kick() {
+	if c.held {
+		c.held = false
+		c.exp.backend.Kick()
+	}
 }
 
 // get obtains the I/O of s. Only the context's end is an error.
@@ -88,6 +98,7 @@ func (c *conn) get(ctx context.Context, s *slot, off uint64, n uint32) (syscall.
 	b := c.exp.backend
 	io, err := b.TryGet(s.op, off, n, s.fl)
 	if err == ErrBusy {
+		c.kick()
 		c.flush() // our own unsent replies may hold what it waits for
 		io, err = b.Get(ctx, s.op, off, n, s.fl)
 	}
@@ -119,6 +130,7 @@ func (c *conn) payload(bufs [][]byte) error {
 		}
 	}
 	for i < len(bufs) {
+		c.kick()
 		c.r, c.w = 0, 0
 		c.vec = append(append(c.vec[:0], bufs[i][off:]), bufs[i+1:]...)
 		c.vec = append(c.vec, c.buf)
@@ -157,6 +169,7 @@ func (c *conn) payload(bufs [][]byte) error {
 func (c *conn) large(ctx context.Context, s *slot) error {
 	var failed syscall.Errno
 	if s.op == OpRead {
+		c.kick()
 		c.flush() // an earlier large read's reply may hold the place
 		select {
 		case c.srv.large <- struct{}{}:
@@ -216,7 +229,8 @@ func (c *conn) piece(ctx context.Context, parent *slot, off uint64, n, done uint
 			return 0, err
 		}
 	}
-	s.io.Submit(s)
+	s.io.Submit(s, false)
+	c.held = false
 	c.flush()
 	c.mu.Lock()
 	for !s.done && !c.cut {

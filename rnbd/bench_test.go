@@ -66,7 +66,7 @@ func (s *stream) run(tb testing.TB, n int) {
 			tb.Fatal(err)
 		}
 		sl.io = io
-		io.(interface{ SubmitMore(nbd.Completion) }).SubmitMore(sl)
+		io.Submit(sl, true)
 	}
 	s.d.Kick()
 	var all []*slot

@@ -176,17 +176,11 @@ func (io *diskIO) dress() {
 // Buffers implements nbd.IO.
 func (io *diskIO) Buffers() [][]byte { return io.bufs }
 
-// Submit implements nbd.IO.
-func (io *diskIO) Submit(done nbd.Completion) { io.submit(done, false) }
-
-// SubmitMore is Submit when another I/O of the session follows at once: it
-// need not be sent before Disk.Kick.
-func (io *diskIO) SubmitMore(done nbd.Completion) { io.submit(done, true) }
-
-// Kick sends what was submitted with SubmitMore.
+// Kick implements nbd.Backend.
 func (d *Disk) Kick() { d.c.rt.Flush() }
 
-func (io *diskIO) submit(done nbd.Completion, more bool) {
+// Submit implements nbd.IO.
+func (io *diskIO) Submit(done nbd.Completion, more bool) {
 	d := io.d
 	io.done = done
 	if d.failed.Load() {

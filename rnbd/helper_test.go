@@ -263,7 +263,7 @@ func do(t testing.TB, d nbd.Backend, op nbd.Op, p []byte, off uint64, n uint32, 
 		}
 	}
 	w := newWaiter()
-	io.Submit(w)
+	io.Submit(w, false)
 	errno := w.wait(t)
 	if op == nbd.OpRead {
 		rest := p

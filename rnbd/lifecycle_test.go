@@ -265,7 +265,7 @@ func TestClosedClientFailsIO(t *testing.T) {
 	}
 	c.Close()
 	w := newWaiter()
-	io.Submit(w)
+	io.Submit(w, false)
 	if e := w.wait(t); e != syscall.ESHUTDOWN {
 		t.Errorf("%v, want ESHUTDOWN", e)
 	}

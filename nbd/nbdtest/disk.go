@@ -48,6 +48,9 @@ func (d *Disk) Geometry() nbd.Geometry {
 	}
 }
 
+// Kick implements nbd.Backend; nothing is held back.
+func (d *Disk) Kick() {}
+
 // OnBatchEnd implements nbd.Backend.
 func (d *Disk) OnBatchEnd(f func()) (cancel func()) { return d.hooks.add(f) }
 
@@ -107,7 +110,7 @@ func (d *Disk) get(op nbd.Op, off uint64, n uint32, fl nbd.Flags) *diskIO {
 
 func (io *diskIO) Buffers() [][]byte { return io.bufs[:] }
 
-func (io *diskIO) Submit(done nbd.Completion) {
+func (io *diskIO) Submit(done nbd.Completion, _ bool) {
 	var op backing.Op
 	switch io.op {
 	case nbd.OpRead:

@@ -116,6 +116,9 @@ func (m *Memory) LetAll() {
 // Geometry implements nbd.Backend.
 func (m *Memory) Geometry() nbd.Geometry { return m.Geo }
 
+// Kick implements nbd.Backend; nothing is held back.
+func (m *Memory) Kick() {}
+
 // OnBatchEnd implements nbd.Backend.
 func (m *Memory) OnBatchEnd(f func()) (cancel func()) { return m.hooks.add(f) }
 
@@ -174,7 +177,7 @@ type memIO struct {
 
 func (io *memIO) Buffers() [][]byte { return io.bufs }
 
-func (io *memIO) Submit(done nbd.Completion) {
+func (io *memIO) Submit(done nbd.Completion, _ bool) {
 	m := io.m
 	io.done = done
 	m.mu.Lock()
