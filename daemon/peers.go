@@ -22,9 +22,10 @@ type peer struct {
 	identity transport.Identity // whom its streams must be authenticated as
 
 	mu        sync.Mutex
-	protector transport.Protector // nil until the peer is set up
+	protector transport.Protector // nil until the peer was set up once
+	secret    ipsec.Secret        // what the IKE daemon was given
 	local     netip.Addr
-	problem   *api.Error
+	problem   *api.Error // why the last attempt to set it up failed
 }
 
 func newPeer(c config.Peer) *peer {
@@ -39,11 +40,23 @@ func newPeer(c config.Peer) *peer {
 	return p
 }
 
-// isReady reports whether streams may be tried.
+// isReady reports whether the peer is set up as it is declared.
 func (p *peer) isReady() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.protector != nil
+	return p.protector != nil && p.problem == nil
+}
+
+// hasNewSecret reports whether the file of the secret holds another one than the
+// IKE daemon was given, or none that can be used.
+func (p *peer) hasNewSecret() bool {
+	if p.cfg.Protection != config.ProtectIPsec {
+		return false
+	}
+	s, err := ipsec.LoadSecret(p.cfg.PSKFile)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return err != nil || !s.Equal(p.secret)
 }
 
 func (p *peer) state() (transport.Protector, netip.Addr, *api.Error) {
@@ -53,14 +66,16 @@ func (p *peer) state() (transport.Protector, netip.Addr, *api.Error) {
 }
 
 // setUpPeer puts a peer's protection in place: the guard first, then the IKE
-// connection. What fails is the peer's problem and is tried again. changing is
-// held.
+// connection. What fails is the peer's problem and is tried again; what was in
+// place before stays. changing is held.
 func (d *Daemon) setUpPeer(ctx context.Context, p *peer) {
 	protector, err := d.protect(ctx, p)
 	p.mu.Lock()
 	before := p.problem
-	p.protector, p.problem = protector, nil
-	if err != nil {
+	p.problem = nil
+	if err == nil {
+		p.protector = protector
+	} else {
 		p.problem = ikeProblem(p.cfg.Name, err)
 		var e *api.Error
 		if errors.As(err, &e) {
@@ -120,6 +135,9 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 	if err != nil {
 		return nil, err
 	}
+	p.mu.Lock()
+	p.secret = secret
+	p.mu.Unlock()
 	return m, nil
 }
 
@@ -342,7 +360,7 @@ func describeIKE(v *api.Peer, m *ipsec.Manager) {
 		v.State = api.PeerProblem
 	}
 	if st.LastError != "" {
-		v.Problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s: %s", v.Name, st.LastError), Fix: "the daemon keeps trying"}
+		v.Problem = &api.Error{Code: api.CodeUnavailable, Message: st.LastError, Fix: "the daemon keeps trying"}
 		if v.State == api.PeerIdle {
 			v.State = api.PeerProblem
 		}

@@ -100,6 +100,9 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 		case !n.Equal(p.cfg):
 			d.changePeer(ctx, p, n)
 			say("peer %s changed", n.Name)
+		case p.hasNewSecret():
+			d.setUpPeer(ctx, p)
+			say("peer %s has a new secret", n.Name)
 		}
 	}
 	for _, c := range next.Peers {
@@ -138,6 +141,9 @@ func (d *Daemon) forget(p *peer) {
 func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 	next := newPeer(n)
 	same := next.identity == p.identity && n.Address == p.cfg.Address && n.Protection == p.cfg.Protection && n.Port == p.cfg.Port
+	if same {
+		next.protector, next.local, _ = p.state()
+	}
 	d.mu.Lock()
 	d.peers[n.Name] = next
 	d.mu.Unlock()

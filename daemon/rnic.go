@@ -49,6 +49,7 @@ func (d *Daemon) openRNIC() error {
 type listener struct {
 	addr    netip.AddrPort
 	ln      *verbs.Listener // nil while it cannot listen
+	crc     mpa.CRCMode     // that ln has
 	problem *api.Error
 }
 
@@ -74,18 +75,18 @@ func (d *Daemon) wanted() map[netip.AddrPort]bool {
 // listen opens the listeners that are wanted and closes those that are not.
 // changing is held.
 func (d *Daemon) listen(ctx context.Context) {
-	want := d.wanted()
+	want, crc := d.wanted(), d.listenMPA().CRC
 	d.mu.Lock()
 	var stale []*listener
 	for a, l := range d.listeners {
-		if !want[a] {
+		if !want[a] || l.ln != nil && l.crc != crc {
 			delete(d.listeners, a)
 			stale = append(stale, l)
 		}
 	}
 	d.mu.Unlock()
 	for _, l := range stale {
-		d.log.Info("no longer listening", "address", l.addr)
+		d.log.Debug("listener closed", "address", l.addr)
 		if l.ln != nil {
 			l.ln.Close()
 		}
@@ -106,18 +107,19 @@ func (d *Daemon) listen(ctx context.Context) {
 }
 
 func (d *Daemon) openListener(ctx context.Context, l *listener) {
+	start := d.listenMPA()
 	ln, err := d.dev.Listen(ctx, l.addr, verbs.ListenConfig{
 		Transport: &transport.Config{
 			Protector: transport.PerPeer(d.protectorFor),
 			OnRefused: func(f transport.Flow, err error) { d.refused.add(d.log, f, err) },
 		},
-		MPA:      d.listenMPA(),
+		MPA:      start,
 		OnFailed: func(f transport.Flow, err error) { d.refused.add(d.log, f, err) },
 	})
 	problem := listenProblem(l.addr, err)
 	d.mu.Lock()
 	changed := problem != nil && (l.problem == nil || l.problem.Message != problem.Message)
-	l.ln, l.problem = ln, problem
+	l.ln, l.crc, l.problem = ln, start.CRC, problem
 	d.mu.Unlock()
 	switch {
 	case changed:

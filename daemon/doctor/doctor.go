@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
 )
 
 // Levels of a Finding.
@@ -36,7 +37,8 @@ type Options struct {
 // examination is one run of all looks.
 type examination struct {
 	opt Options
-	cfg *config.Config // nil if it has faults
+	cfg *config.Config      // nil if it has faults
+	ike *ipsec.DaemonStatus // nil if strongSwan does not answer
 	out []Finding
 }
 

@@ -58,6 +58,7 @@ func (x *examination) strongSwan(ctx context.Context) {
 	defer cancel()
 	st, err := ipsec.ProbeDaemon(ctx, x.vici())
 	if err == nil {
+		x.ike = &st
 		f.Found = fmt.Sprintf("%s %s answers at %s, %s", st.Daemon, st.Version, st.Socket, st.DataPlane)
 		x.find(f)
 		return
@@ -84,9 +85,19 @@ func (x *examination) esp() {
 	f := Finding{What: "ESP", Level: OK}
 	err := ipsec.KernelESP()
 	userland := plugin("kernel-libipsec")
+	loaded := x.ike != nil && x.ike.DataPlane == ipsec.DataPlaneUserland
 	switch {
+	case err == nil && loaded:
+		f.Level, f.Found = Warn, "the kernel has it, but strongSwan does it in user space, which is slower"
+		f.Do = []string{"remove kernel-libipsec from strongSwan's configuration (/etc/strongswan.d/ironwarp.conf), then systemctl restart strongswan"}
 	case err == nil:
 		f.Found = "the kernel has it"
+	case loaded:
+		f.Found = "in user space, by strongSwan's plugin kernel-libipsec; the kernel has none"
+	case userland && x.ike != nil && errors.Is(err, ipsec.ErrNoKernelESP):
+		f.Level, f.Found = x.missing(x.needsIPsec()), "the kernel has none, and strongSwan has not loaded its plugin kernel-libipsec"
+		f.Instead = "loopback peers only"
+		f.Do = []string{"modprobe esp4 esp6 xfrm_user", "or, for userland ESP: " + printConf}
 	case !errors.Is(err, ipsec.ErrNoKernelESP):
 		f.Level, f.Found = Note, fmt.Sprintf("not known whether the kernel has it: %v", err)
 		f.Do = []string{"sudo ironwarp doctor"}
