@@ -89,13 +89,14 @@ type Backend interface {
 	// tries this first, since replies that it has not sent yet hold I/Os.
 	TryGet(op Op, off uint64, n uint32, fl Flags) (IO, error)
 
-	// Kick starts what was submitted with more. It does not block.
+	// Kick starts what was submitted with more. The server calls it before it
+	// waits for anything. It does not block.
 	Kick()
 
 	// OnBatchEnd registers f to be called after each batch of completions (a
 	// batch may be a single one), on the goroutine that made them: the server
 	// sends the batch's replies there in one system call. f does not block.
-	// Completions that were made inside Submit need no batch end. After cancel
+	// Completions that were made inside Submit or Kick need no batch end. After cancel
 	// has returned f is not called any more; cancel is not called from f.
 	OnBatchEnd(f func()) (cancel func())
 }
@@ -109,8 +110,8 @@ type IO interface {
 
 	// Submit starts the operation. done.Complete is called exactly once,
 	// whatever happens to the backend, on any goroutine, possibly inside Submit.
-	// more tells that another I/O follows at once: the backend may hold this one
-	// back until a Submit without more, or Backend.Kick.
+	// more tells that another request follows at once: the backend may hold this
+	// one back until Backend.Kick. A Submit without more starts at least its own.
 	Submit(done Completion, more bool)
 
 	// Release gives the I/O back. It is called once, after Complete (or without

@@ -40,8 +40,8 @@ func (s *script) RemoteAddr() net.Addr             { return &net.UnixAddr{Net: "
 // play has the server serve the script to its end. It returns how much the
 // server said.
 func play(t *testing.T, said []byte) int {
-	m := nbdtest.NewMemory(100_000)
-	m.Geo.MaxIO = 30_000
+	m := nbdtest.NewMemory(20_000)
+	m.Geo.MaxIO = 3000
 	m.Depth = 2
 	srv := nbd.NewServer(nbd.Config{MaxInFlight: 4})
 	if err := srv.Export("disk", m, ""); err != nil {
@@ -114,9 +114,9 @@ func FuzzTransmission(f *testing.F) {
 		return b
 	}
 	w := nbdtest.AppendRequest(nil, fua, cmdWrite, 1, 512, 5000, make([]byte, 5000))
-	f.Add(reqs(w, nbdtest.AppendRequest(nil, 0, cmdRead, 2, 0, 99_999, nil), nbdtest.AppendRequest(nil, 0, cmdDisc, 3, 0, 0, nil)), true)
-	f.Add(reqs(nbdtest.AppendRequest(nil, 0, cmdWrite, 1, 0, 70_000, make([]byte, 70_000)), w, w[:100]), false)
-	f.Add(reqs(nbdtest.AppendRequest(nil, 0, cmdFlush, 1, 0, 0, nil), nbdtest.AppendRequest(nil, noHole, cmdWriteZeroes, 1, 0, 100_000, nil), nbdtest.AppendRequest(nil, 0, 99, 1, 0, 1, nil)), true)
+	f.Add(reqs(w, nbdtest.AppendRequest(nil, 0, cmdRead, 2, 0, 19_999, nil), nbdtest.AppendRequest(nil, 0, cmdDisc, 3, 0, 0, nil)), true)
+	f.Add(reqs(nbdtest.AppendRequest(nil, 0, cmdWrite, 1, 0, 7000, make([]byte, 7000)), w, w[:100]), false)
+	f.Add(reqs(nbdtest.AppendRequest(nil, 0, cmdFlush, 1, 0, 0, nil), nbdtest.AppendRequest(nil, noHole, cmdWriteZeroes, 1, 0, 20_000, nil), nbdtest.AppendRequest(nil, 0, 99, 1, 0, 1, nil)), true)
 	f.Add(reqs(nbdtest.AppendRequest(nil, 0, cmdWrite, 1, 1<<63, 1<<32-1, w)), true)
 	f.Fuzz(func(t *testing.T, said []byte, structured bool) {
 		b := []byte{0, 0, 0, 3}

@@ -80,8 +80,9 @@ func (c *conn) request(ctx context.Context, req *request) error {
 			return err
 		}
 	}
-	c.held = c.w-c.r >= requestLen // the next request is here already
-	s.io.Submit(s, c.held)
+	more := c.w-c.r >= requestLen // the next request is here already
+	c.held = c.held || more
+	s.io.Submit(s, more)
 	return nil
 }
 
@@ -230,7 +231,7 @@ func (c *conn) piece(ctx context.Context, parent *slot, off uint64, n, done uint
 		}
 	}
 	s.io.Submit(s, false)
-	c.held = false
+	c.kick()
 	c.flush()
 	c.mu.Lock()
 	for !s.done && !c.cut {

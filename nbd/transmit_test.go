@@ -223,7 +223,7 @@ func TestRepliesComeInTheOrderOfCompletion(t *testing.T) {
 			})
 		}
 		for i := uint64(9); i > 5; i-- {
-			m.Let(int(i))
+			m.Let(i * 4096)
 			receive(i)
 		}
 		m.LetAll()

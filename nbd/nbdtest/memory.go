@@ -2,6 +2,7 @@ package nbdtest
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -21,13 +22,14 @@ type Memory struct {
 	// Hold, if set, decides which operations complete only at Let.
 	Hold func(op nbd.Op, off uint64) bool
 
-	mu     sync.Mutex
-	change *sync.Cond
-	data   []byte
-	live   int
-	held   []*memIO
-	log    []Call
-	hooks  hooks
+	mu      sync.Mutex
+	change  *sync.Cond
+	data    []byte
+	live    int
+	held    []*memIO
+	waiting []*memIO // for Kick
+	log     []Call
+	hooks   hooks
 }
 
 // Call is an operation that was submitted.
@@ -90,12 +92,17 @@ func (m *Memory) Live() int {
 	return m.live
 }
 
-// Let completes the held operation with index i, in the order in which they
-// were submitted, and ends the batch.
-func (m *Memory) Let(i int) {
+// Let completes the held operation at off that was submitted first, and ends
+// the batch.
+func (m *Memory) Let(off uint64) {
 	m.mu.Lock()
+	i := slices.IndexFunc(m.held, func(io *memIO) bool { return io.call.Offset == off })
+	if i < 0 {
+		m.mu.Unlock()
+		panic("nbdtest: no operation is held at this offset")
+	}
 	io := m.held[i]
-	m.held = append(m.held[:i:i], m.held[i+1:]...)
+	m.held = slices.Delete(m.held, i, i+1)
 	m.mu.Unlock()
 	io.run()
 	m.hooks.run()
@@ -116,8 +123,17 @@ func (m *Memory) LetAll() {
 // Geometry implements nbd.Backend.
 func (m *Memory) Geometry() nbd.Geometry { return m.Geo }
 
-// Kick implements nbd.Backend; nothing is held back.
-func (m *Memory) Kick() {}
+// Kick implements nbd.Backend. Everything that was submitted with more waits
+// for it.
+func (m *Memory) Kick() {
+	m.mu.Lock()
+	ios := m.waiting
+	m.waiting = nil
+	m.mu.Unlock()
+	for _, io := range ios {
+		io.start()
+	}
+}
 
 // OnBatchEnd implements nbd.Backend.
 func (m *Memory) OnBatchEnd(f func()) (cancel func()) { return m.hooks.add(f) }
@@ -177,9 +193,20 @@ type memIO struct {
 
 func (io *memIO) Buffers() [][]byte { return io.bufs }
 
-func (io *memIO) Submit(done nbd.Completion, _ bool) {
-	m := io.m
+func (io *memIO) Submit(done nbd.Completion, more bool) {
 	io.done = done
+	if !more {
+		io.start()
+		return
+	}
+	m := io.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.waiting = append(m.waiting, io)
+}
+
+func (io *memIO) start() {
+	m := io.m
 	m.mu.Lock()
 	m.log = append(m.log, io.call)
 	hold := m.Hold != nil && m.Hold(io.call.Op, io.call.Offset)
