@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -29,26 +27,6 @@ const (
 	// progressEvery is how often a waiting user hears why.
 	progressEvery = 500 * time.Millisecond
 )
-
-// attachment is a remote disk on an NBD socket.
-type attachment struct {
-	key    disk
-	socket string
-	meter  meter
-	cancel context.CancelFunc // ends the attempts to bring it up
-	ready  chan struct{}      // closed when it is up
-	gone   chan struct{}      // closed when it is detached
-
-	dropping sync.Once
-
-	mu      sync.Mutex
-	since   time.Time
-	problem *api.Error // why it is not up yet
-	disk    *rnbd.Disk // nil until it is up, like what follows
-	server  *nbd.Server
-	stop    context.CancelFunc
-	served  chan struct{} // closed when the server has ended
-}
 
 // Attach brings a peer's export up as an NBD socket and remembers it. A disk
 // that is attached already is returned as it is.
@@ -238,12 +216,6 @@ func (d *Daemon) restore(k disk) {
 	})
 }
 
-func (at *attachment) fail(e *api.Error) {
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	at.problem = e
-}
-
 func (d *Daemon) restoreError(k disk, err error) *api.Error {
 	p, perr := d.findPeer(k.Peer)
 	if perr != nil {
@@ -359,73 +331,4 @@ func (d *Daemon) remember() error {
 		return fmt.Errorf("remember which disks are attached: %w", err)
 	}
 	return nil
-}
-
-func (d *Daemon) attachmentList() []*attachment {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list := make([]*attachment, 0, len(d.disks))
-	for _, at := range d.disks {
-		list = append(list, at)
-	}
-	slices.SortFunc(list, func(a, b *attachment) int { return cmp.Compare(a.key.String(), b.key.String()) })
-	return list
-}
-
-// Attachments describes all attached disks.
-func (d *Daemon) Attachments() []api.Attachment {
-	out := []api.Attachment{}
-	for _, at := range d.attachmentList() {
-		out = append(out, at.describe())
-	}
-	return out
-}
-
-func (at *attachment) clients() int {
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	if at.server == nil {
-		return 0
-	}
-	st, _ := at.server.Stats(at.key.Export)
-	return st.Clients
-}
-
-func (at *attachment) io() api.IO {
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	if at.server == nil {
-		return api.IO{}
-	}
-	st, _ := at.server.Stats(at.key.Export)
-	return ioOfNBD(st)
-}
-
-func (at *attachment) describe() api.Attachment {
-	v := api.Attachment{
-		Peer: at.key.Peer, Export: at.key.Export, State: api.AttachConnecting, Socket: at.socket, Clients: at.clients(), IO: at.io(),
-		URI: "nbd+unix:///" + url.PathEscape(at.key.Export) + "?socket=" + at.socket,
-	}
-	at.meter.rates(&v.IO)
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	v.Problem, v.AgeSeconds = at.problem, time.Since(at.since).Seconds()
-	if at.disk == nil {
-		return v
-	}
-	i := at.disk.Info()
-	v.Size, v.ReadOnly, v.State = i.Size, i.ReadOnly, api.AttachReady
-	switch {
-	case i.Err != nil:
-		v.State = api.AttachFailed
-		v.Problem = &api.Error{Code: apiError(i.Err).Code, Message: fmt.Sprintf("%s: %v", at.key, i.Err), Fix: "I/O fails until the peer lets it be opened again"}
-	case i.Session.State != rtrs.Connected:
-		v.State = api.AttachWaiting
-		if i.Session.LastError != nil {
-			v.Problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("%s waits for its peer: %v", at.key, i.Session.LastError), Fix: "I/O goes on when the peer is back"}
-		}
-	case slices.ContainsFunc(i.Session.Conns, func(c rtrs.ConnInfo) bool { return c.Paused }):
-		v.State = api.AttachWaiting
-	}
-	return v
 }

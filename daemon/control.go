@@ -75,7 +75,7 @@ func (d *Daemon) routes() http.Handler {
 	get(mux, "GET /v1/exports", func(*http.Request) ([]api.Export, error) { return d.Exports(), nil })
 	post(mux, "POST /v1/exports", func(r *http.Request, s api.ExportSpec) (api.Export, error) { return d.AddExport(r.Context(), s) })
 	get(mux, "DELETE /v1/exports/{name}", func(r *http.Request) (any, error) {
-		return struct{}{}, d.RemoveExport(r.Context(), r.PathValue("name"))
+		return struct{}{}, d.RemoveExport(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") != "")
 	})
 	get(mux, "GET /v1/attachments", func(*http.Request) ([]api.Attachment, error) { return d.Attachments(), nil })
 	stream(mux, "POST /v1/attachments", d.Attach)

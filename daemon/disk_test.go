@@ -101,7 +101,9 @@ func TestRemovedExportFailsIOAndComesBack(t *testing.T) {
 	alpha, beta, image := pair(t, 1<<20)
 	beta.export("other", beta.image("other.img", 1<<20), false)
 	c, other := alpha.attach("disk"), alpha.attach("other")
-	if err := beta.api.RemoveExport(t.Context(), "disk"); err != nil {
+	says(t, beta.api.RemoveExport(t.Context(), "disk", false), api.CodeInUse, "peer alpha has it attached", "--force")
+	ok(t, c, cmdRead, 0, 512, nil)
+	if err := beta.api.RemoveExport(t.Context(), "disk", true); err != nil {
 		t.Fatal(err)
 	}
 	if e, _ := do(t, c, cmdRead, 0, 512, nil); e != nbdEIO {

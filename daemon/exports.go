@@ -279,10 +279,18 @@ func usable(c config.Export) error {
 	return store.Close()
 }
 
-// RemoveExport removes an export's declaration and stops offering it.
-func (d *Daemon) RemoveExport(ctx context.Context, name string) error {
+// RemoveExport removes an export's declaration and stops offering it. While
+// peers have it open it takes force.
+func (d *Daemon) RemoveExport(ctx context.Context, name string, force bool) error {
 	d.changing.Lock()
 	defer d.changing.Unlock()
+	for _, i := range d.exporter.Exports() {
+		if i.Name == name && len(i.Openers) > 0 && !force {
+			peer := d.peerName(i.Openers[0].Peer)
+			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("export %s is in use: peer %s has it attached", name, peer),
+				Fix: fmt.Sprintf("detach it there first, or use --force: I/O of %s fails then", peer)}
+		}
+	}
 	if err := config.RemoveExport(d.config().Path, name); err != nil {
 		return configError(err)
 	}

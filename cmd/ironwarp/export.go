@@ -23,7 +23,8 @@ func (w *ironwarp) exportCommand() *cli.Command {
 				),
 				Action: w.exportAdd,
 			},
-			{Name: "rm", Usage: "stop offering it", ArgsUsage: "NAME", Flags: remote(configFlag()), Action: w.exportRemove, BashComplete: w.completeExports},
+			{Name: "rm", Usage: "stop offering it", ArgsUsage: "NAME", Action: w.exportRemove, BashComplete: w.completeExports,
+				Flags: remote(configFlag(), &cli.BoolFlag{Name: "force", Usage: "also when peers have it attached: their I/O fails"})},
 			{Name: "ls", Usage: "list the exports", Flags: remote(), Action: w.exportList},
 		},
 	}
@@ -81,7 +82,7 @@ func (w *ironwarp) exportRemove(c *cli.Context) error {
 	if offline {
 		err = config.RemoveExport(main, a[0])
 	} else {
-		err = cl.RemoveExport(c.Context, a[0])
+		err = cl.RemoveExport(c.Context, a[0], c.Bool("force"))
 	}
 	if err != nil {
 		return err

@@ -4,7 +4,9 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"os"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -98,9 +100,13 @@ func (w *ironwarp) completionCommand() *cli.Command {
 	}
 }
 
-// complete prints candidates that the daemon knows, and nothing if it does not
-// answer at once.
+// complete prints the command's flags where one was begun, else candidates that
+// the daemon knows, and nothing if it does not answer at once.
 func (w *ironwarp) complete(c *cli.Context, list func(context.Context, *api.Client) []string) {
+	if n := len(os.Args); n > 2 && strings.HasPrefix(os.Args[n-2], "-") {
+		cli.DefaultCompleteWithFlags(c.Command)(c)
+		return
+	}
 	ctx, cancel := context.WithTimeout(c.Context, time.Second)
 	defer cancel()
 	for _, name := range list(ctx, w.client(c)) {

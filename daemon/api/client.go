@@ -206,9 +206,17 @@ func (c *Client) AddExport(ctx context.Context, spec ExportSpec) (v Export, err 
 	return v, c.call(ctx, http.MethodPost, "/v1/exports", spec, &v)
 }
 
-// RemoveExport removes an export; sessions that use it get errors from then on.
-func (c *Client) RemoveExport(ctx context.Context, name string) error {
-	return c.call(ctx, http.MethodDelete, "/v1/exports/"+url.PathEscape(name), nil, nil)
+// RemoveExport removes an export. While peers have it open it takes force, and
+// their I/O fails from then on.
+func (c *Client) RemoveExport(ctx context.Context, name string, force bool) error {
+	return c.call(ctx, http.MethodDelete, "/v1/exports/"+url.PathEscape(name)+forced(force), nil, nil)
+}
+
+func forced(force bool) string {
+	if force {
+		return "?force=1"
+	}
+	return ""
 }
 
 // Attachments lists the attached disks.
@@ -221,13 +229,10 @@ func (c *Client) Attach(ctx context.Context, req AttachRequest, on func(Event)) 
 	return v, c.stream(ctx, "/v1/attachments", req, &v, on)
 }
 
-// Detach ends an attachment.
+// Detach ends an attachment. While NBD clients are connected it takes force, and
+// their I/O fails from then on.
 func (c *Client) Detach(ctx context.Context, peer, export string, force bool) error {
-	q := ""
-	if force {
-		q = "?force=1"
-	}
-	return c.call(ctx, http.MethodDelete, "/v1/attachments/"+url.PathEscape(peer)+"/"+url.PathEscape(export)+q, nil, nil)
+	return c.call(ctx, http.MethodDelete, "/v1/attachments/"+url.PathEscape(peer)+"/"+url.PathEscape(export)+forced(force), nil, nil)
 }
 
 // SAs lists the SAs of all peers.

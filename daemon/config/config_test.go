@@ -51,7 +51,7 @@ exports:
 name: beta
 address: 192.0.2.2
 local_address: 192.0.2.1
-port: 7001
+port: 7000
 local_id: alpha.example
 remote_id: beta.example
 psk_file: secrets/beta.psk
@@ -71,7 +71,7 @@ connections: 4
 	}
 	beta, _ := c.Peer("beta")
 	want := Peer{
-		Name: "beta", Address: netip.MustParseAddr("192.0.2.2"), LocalAddress: netip.MustParseAddr("192.0.2.1"), Port: 7001,
+		Name: "beta", Address: netip.MustParseAddr("192.0.2.2"), LocalAddress: netip.MustParseAddr("192.0.2.1"), Port: 7000,
 		LocalID: "alpha.example", RemoteID: "beta.example", PSKFile: filepath.Join(dir, "secrets/beta.psk"),
 		Protection: ProtectIPsec, LargeFPDU: true, Connections: 4,
 	}
@@ -127,6 +127,8 @@ func TestFaultsNamePlaceAndWhatIsAllowed(t *testing.T) {
 		{name: "plaintext and ipsec", peer: "name: beta\naddress: 192.0.2.2\nprotection: ipsec\ninsecure_plaintext: true\n", want: "insecure_plaintext: true beside protection: ipsec"},
 		{name: "plaintext with psk", peer: good + "insecure_plaintext: true\n", want: "its protection is plaintext"},
 		{name: "crc off in clear", peer: "name: beta\naddress: 192.0.2.2\ninsecure_plaintext: true\ncrc: off\n", want: "crc: off without ESP"},
+		{name: "profile", peer: good + "profile: best\n", want: `profile is "best"; allowed: rfc7146`},
+		{name: "port", peer: good + "port: 9\n", want: "peer beta listens on port 9 and this host on 7471; the SAs of a link are for one port"},
 		{name: "families", peer: good + "local_address: \"::1\"\n", want: "mixes IPv4 and IPv6"},
 		{name: "boolean", export: "name: docs\npath: /x\nread_only: maybe\n", want: `x.yaml:3:12: read_only is "maybe"; allowed: true, false`},
 		{name: "no path", export: "name: docs\n", want: "export docs without path"},
@@ -181,7 +183,7 @@ func TestAddedDeclarationsReadBack(t *testing.T) {
 	main := write(t, dir, "ironwarp.yaml", "listen: {port: 9}\n")
 	p := defaultPeer()
 	p.Name, p.Address, p.PSKFile, p.CRC, p.LargeFPDU, p.Connections = "123", netip.MustParseAddr("2001:db8::7"), "/s: #x", false, false, 3
-	p.RemoteID, p.Port = "C=DE, CN=beta", 11
+	p.RemoteID, p.Port = "beta: #1", 9
 	path, err := AddPeer(main, p)
 	if err != nil {
 		t.Fatal(err)

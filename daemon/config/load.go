@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/ironwarp/ironwarp/ipsec"
 )
 
 // Load reads the main file and the peers.d and exports.d directories beside it.
@@ -187,7 +189,7 @@ func (d *decoder) peer(n ast.Node) Peer {
 		"local_id":           d.str("local_id", &p.LocalID, checkIdentity),
 		"remote_id":          d.str("remote_id", &p.RemoteID, checkIdentity),
 		"psk_file":           d.path("psk_file", &p.PSKFile),
-		"profile":            d.str("profile", &p.Profile, CheckPeerName),
+		"profile":            d.enum("profile", func(s string) { p.Profile = s }, ipsec.DefaultProfile().Name),
 		"protection":         d.enum("protection", func(s string) { protection = s }, "ipsec", "loopback"),
 		"insecure_plaintext": d.boolean("insecure_plaintext", &plaintext),
 		"crc":                d.enum("crc", func(s string) { p.CRC = s == "on" }, "on", "off"),
@@ -295,6 +297,9 @@ func check(c *Config) Errors {
 		addrs[p.Address] = *p
 		if p.Protection != ProtectIPsec {
 			continue
+		}
+		if p.Port != c.ListenPort {
+			fail(p.Origin, fmt.Sprintf("peer %s listens on port %d and this host on %d", p.Name, p.Port, c.ListenPort), "the SAs of a link are for one port: set listen: {port: ...} to the same on both hosts")
 		}
 		if q, dup := ids[p.Identity()]; dup {
 			fail(p.Origin, fmt.Sprintf("peers %s and %s have the same IKE identity %s", q.Name, p.Name, p.Identity()), "give each a remote_id of its own")

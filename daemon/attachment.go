@@ -1,0 +1,111 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/nbd"
+	"github.com/ironwarp/ironwarp/rnbd"
+	"github.com/ironwarp/ironwarp/rtrs"
+)
+
+// attachment is a remote disk on an NBD socket.
+type attachment struct {
+	key    disk
+	socket string
+	meter  meter
+	cancel context.CancelFunc // ends the attempts to bring it up
+	ready  chan struct{}      // closed when it is up
+	gone   chan struct{}      // closed when it is detached
+
+	dropping sync.Once
+
+	mu      sync.Mutex
+	since   time.Time
+	problem *api.Error // why it is not up yet
+	disk    *rnbd.Disk // nil until it is up, like what follows
+	server  *nbd.Server
+	stop    context.CancelFunc
+	served  chan struct{} // closed when the server has ended
+}
+
+func (at *attachment) fail(e *api.Error) {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	at.problem = e
+}
+
+func (d *Daemon) attachmentList() []*attachment {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	list := make([]*attachment, 0, len(d.disks))
+	for _, at := range d.disks {
+		list = append(list, at)
+	}
+	slices.SortFunc(list, func(a, b *attachment) int { return cmp.Compare(a.key.String(), b.key.String()) })
+	return list
+}
+
+// Attachments describes all attached disks.
+func (d *Daemon) Attachments() []api.Attachment {
+	out := []api.Attachment{}
+	for _, at := range d.attachmentList() {
+		out = append(out, at.describe())
+	}
+	return out
+}
+
+func (at *attachment) clients() int {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if at.server == nil {
+		return 0
+	}
+	st, _ := at.server.Stats(at.key.Export)
+	return st.Clients
+}
+
+func (at *attachment) io() api.IO {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if at.server == nil {
+		return api.IO{}
+	}
+	st, _ := at.server.Stats(at.key.Export)
+	return ioOfNBD(st)
+}
+
+func (at *attachment) describe() api.Attachment {
+	v := api.Attachment{
+		Peer: at.key.Peer, Export: at.key.Export, State: api.AttachConnecting, Socket: at.socket, Clients: at.clients(), IO: at.io(),
+		URI: "nbd+unix:///" + url.PathEscape(at.key.Export) + "?socket=" + at.socket,
+	}
+	at.meter.rates(&v.IO)
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	v.Problem, v.AgeSeconds = at.problem, time.Since(at.since).Seconds()
+	if at.disk == nil {
+		return v
+	}
+	i := at.disk.Info()
+	v.Size, v.ReadOnly, v.State = i.Size, i.ReadOnly, api.AttachReady
+	switch {
+	case i.Err != nil:
+		v.State = api.AttachFailed
+		v.Problem = &api.Error{Code: apiError(i.Err).Code, Message: fmt.Sprintf("%s: %v", at.key, i.Err), Fix: "I/O fails until the peer lets it be opened again"}
+	case i.Session.State != rtrs.Connected:
+		v.State = api.AttachWaiting
+		if i.Session.LastError != nil {
+			v.Problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("%s waits for its peer: %v", at.key, i.Session.LastError), Fix: "I/O goes on when the peer is back"}
+		}
+	case slices.ContainsFunc(i.Session.Conns, func(c rtrs.ConnInfo) bool { return c.Paused }):
+		v.State = api.AttachWaiting
+	}
+	return v
+}

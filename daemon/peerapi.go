@@ -1,0 +1,131 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// Peers describes all peers.
+func (d *Daemon) Peers(context.Context) []api.Peer {
+	streams := map[transport.Identity]int{}
+	for _, qp := range d.dev.QPs() {
+		streams[qp.Peer()]++
+	}
+	list := d.peerList()
+	out := make([]api.Peer, 0, len(list))
+	for _, p := range list {
+		out = append(out, d.describePeer(p, streams[p.identity]))
+	}
+	return out
+}
+
+// Peer describes one peer.
+func (d *Daemon) Peer(ctx context.Context, name string) (api.Peer, error) {
+	if _, err := d.findPeer(name); err != nil {
+		return api.Peer{}, err
+	}
+	for _, p := range d.Peers(ctx) {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return api.Peer{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("peer %s has just been removed", name)}
+}
+
+func (d *Daemon) describePeer(p *peer, streams int) api.Peer {
+	_, local, problem := p.state()
+	v := api.Peer{PeerSpec: specOf(p.cfg), Source: p.cfg.Origin.String(), State: api.PeerUp, Problem: problem, Streams: streams, Exports: []string{}}
+	if local.IsValid() {
+		v.LocalAddress = local.String()
+	}
+	for _, e := range d.config().Exports {
+		if e.Allows(p.cfg.Name) {
+			v.Exports = append(v.Exports, e.Name)
+		}
+	}
+	if problem != nil {
+		v.State = api.PeerProblem
+	}
+	if p.cfg.Protection != config.ProtectIPsec {
+		return v
+	}
+	v.LocalID, v.RemoteID = cmp.Or(p.cfg.LocalID, v.LocalAddress), p.cfg.Identity()
+	if m := d.ike.current(); m != nil && problem == nil {
+		describeIKE(&v, m)
+	}
+	return v
+}
+
+// describeIKE fills in what the IPsec manager knows of a peer.
+func describeIKE(v *api.Peer, m *ipsec.Manager) {
+	st, err := m.PeerStatus(v.Name)
+	if err != nil {
+		v.State, v.Problem = api.PeerProblem, ikeProblem(v.Name, err)
+		return
+	}
+	if st.DataPlane != ipsec.DataPlaneAuto {
+		v.DataPlane = st.DataPlane.String()
+	}
+	switch st.State {
+	case ipsec.StateUp:
+		v.State = api.PeerUp
+		return
+	case ipsec.StatePaused:
+		v.State = api.PeerPaused
+	default:
+		v.State = api.PeerIdle
+	}
+	if !m.DaemonStatus().Connected && v.State == api.PeerIdle {
+		// The status says once what is wrong with the IKE daemon.
+		v.State = api.PeerProblem
+	}
+	if st.LastError != "" {
+		v.Problem = &api.Error{Code: api.CodeUnavailable, Message: st.LastError, Fix: "the daemon keeps trying"}
+		if v.State == api.PeerIdle {
+			v.State = api.PeerProblem
+		}
+	}
+}
+
+// AddPeer declares a peer in a file of its own and sets it up.
+func (d *Daemon) AddPeer(ctx context.Context, s api.PeerSpec) (api.Peer, error) {
+	c, err := peerOf(s)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	if _, err := config.AddPeer(d.config().Path, c); err != nil {
+		return api.Peer{}, configError(err)
+	}
+	if _, err := d.reload(ctx); err != nil {
+		return api.Peer{}, err
+	}
+	return d.Peer(ctx, s.Name)
+}
+
+// RemovePeer removes a peer's declaration and everything that was set up for
+// it. A peer with attached disks is refused.
+func (d *Daemon) RemovePeer(ctx context.Context, name string) error {
+	if _, err := d.findPeer(name); err != nil {
+		return err
+	}
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	for _, at := range d.attachmentList() {
+		if at.key.Peer == name {
+			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("peer %s is in use: %s is attached", name, at.key), Fix: "detach it first with `ironwarp detach " + at.key.String() + "`"}
+		}
+	}
+	if err := config.RemovePeer(d.config().Path, name); err != nil {
+		return configError(err)
+	}
+	_, err := d.reload(ctx)
+	return err
+}
