@@ -38,10 +38,7 @@ func want(t *testing.T, c *nbdtest.Client, name string, flags, typ uint16, off u
 
 func randomBytes(n int) []byte {
 	b := make([]byte, n)
-	r := rand.New(rand.NewPCG(3, uint64(n)))
-	for i := range b {
-		b[i] = byte(r.Uint32())
-	}
+	rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16)}).Read(b)
 	return b
 }
 
@@ -434,19 +431,23 @@ func TestManyClientsAtOnce(t *testing.T) {
 	const clients, each = 4, 1 << 20
 	m := nbdtest.NewMemory(clients * each)
 	var n atomic.Int64
-	m.Hold = func(nbd.Op, uint64) bool { return n.Add(1)%3 == 0 }
+	held := make(chan struct{}, 1)
+	m.Hold = func(nbd.Op, uint64) bool {
+		if n.Add(1)%3 != 0 {
+			return false
+		}
+		select {
+		case held <- struct{}{}:
+		default:
+		}
+		return true
+	}
 	s := serve(t, m, nbd.Config{})
-	stop := make(chan struct{})
 	var letter, wg sync.WaitGroup
 	for range 2 {
 		letter.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-					m.LetAll()
-				}
+			for range held {
+				m.LetAll()
 			}
 		})
 	}
@@ -476,9 +477,8 @@ func TestManyClientsAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	close(stop)
+	m.Data(func([]byte) { close(held) }) // in order with Hold
 	letter.Wait()
-	m.LetAll()
 	m.WaitLive(0)
 }
 
