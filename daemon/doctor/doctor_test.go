@@ -1,0 +1,108 @@
+package doctor
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// examine writes a configuration and looks at the host with it.
+func examine(t *testing.T, files map[string]string) map[string]Finding {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "$DIR", dir)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := map[string]Finding{}
+	for _, f := range Run(t.Context(), Options{Config: filepath.Join(dir, "ironwarp.yaml"), Named: true, Version: "test"}) {
+		if f.Level != OK && f.Found == "" {
+			t.Errorf("%s: %s, but not what was found", f.What, f.Level)
+		}
+		if f.Level == Fail && len(f.Do) == 0 {
+			t.Errorf("%s fails, and nothing says what to do: %s", f.What, f.Found)
+		}
+		found[f.What] = f
+	}
+	return found
+}
+
+const base = "runtime_dir: $DIR/run\nipsec: {vici: \"unix://$DIR/no-charon\"}\n"
+
+func check(t *testing.T, found map[string]Finding, what, level string, words ...string) {
+	t.Helper()
+	f, ok := found[what]
+	if !ok {
+		t.Errorf("nothing about %s", what)
+		return
+	}
+	text := f.Found + " " + f.Instead + " " + strings.Join(f.Do, " ")
+	if f.Level != level {
+		t.Errorf("%s is %s, want %s: %s", what, f.Level, level, text)
+	}
+	for _, w := range words {
+		if !strings.Contains(text, w) {
+			t.Errorf("%s does not say %q: %s", what, w, text)
+		}
+	}
+}
+
+func TestHostWithoutPeersLacksNothing(t *testing.T) {
+	found := examine(t, map[string]string{"ironwarp.yaml": base})
+	check(t, found, "configuration", Note, "0 peers", "ironwarp peer add")
+	check(t, found, "daemon", Warn, "the socket does not exist", "systemctl start ironwarp")
+	check(t, found, "strongSwan", Note)
+	for _, f := range found {
+		if f.Level == Fail {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+func TestPeerMakesWhatItNeedsAFailure(t *testing.T) {
+	found := examine(t, map[string]string{
+		"ironwarp.yaml":     base,
+		"peers.d/beta.yaml": "name: beta\naddress: 192.0.2.2\npsk_file: beta.psk\n",
+		"beta.psk":          "0123456789abcdef",
+	})
+	check(t, found, "strongSwan", Fail, "strongSwan")
+	check(t, found, "secrets", Fail, "peer beta: secret file refused", "mode 0644", "ironwarp reload")
+	if strings.Contains(found["secrets"].Found, "0123456789abcdef") {
+		t.Error("the secret shows")
+	}
+}
+
+func TestPlaintextPeerIsAWarning(t *testing.T) {
+	found := examine(t, map[string]string{
+		"ironwarp.yaml":    base,
+		"peers.d/lab.yaml": "name: lab\naddress: 192.0.2.2\ninsecure_plaintext: true\n",
+	})
+	check(t, found, "configuration", Warn, "lab has insecure_plaintext: true")
+	check(t, found, "strongSwan", Note, "loopback peers only")
+}
+
+func TestFaultyConfigurationIsShown(t *testing.T) {
+	found := examine(t, map[string]string{"ironwarp.yaml": "nonsense: 1\n"})
+	check(t, found, "configuration", Fail, `ironwarp.yaml:1:1: unknown key "nonsense"`)
+}
+
+func TestWorst(t *testing.T) {
+	for _, tc := range []struct {
+		levels []string
+		want   string
+	}{{nil, OK}, {[]string{OK, Note}, Note}, {[]string{Fail, Warn, OK}, Fail}, {[]string{Note, Warn}, Warn}} {
+		var fs []Finding
+		for _, l := range tc.levels {
+			fs = append(fs, Finding{Level: l})
+		}
+		if got := Worst(fs); got != tc.want {
+			t.Errorf("%v: %s, want %s", tc.levels, got, tc.want)
+		}
+	}
+}
