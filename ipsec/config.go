@@ -207,6 +207,7 @@ type Status struct {
 	Flows     int       `json:"flows"`  // admitted and not released
 	Paused    int       `json:"paused"` // of them
 	Guarded   bool      `json:"guarded"`
+	Loaded    bool      `json:"loaded"` // charon has the peer's key and connection
 	// LastError is the last failure in plain words, "" after a success.
 	LastError   string    `json:"last_error,omitempty"`
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`

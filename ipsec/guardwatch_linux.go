@@ -52,7 +52,7 @@ func (m *Manager) watchGuard(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		m.repairGuards()
+		m.repairGuards(ctx)
 	}
 }
 
@@ -97,7 +97,7 @@ func (m *Manager) ensureGuard(p *peer) error {
 
 // reconcile compares the guards of peers with the kernel's policies, and adds
 // what is missing. m.guarding is held. The error is that of the first peer.
-func (m *Manager) reconcile(peers []*peer) (repaired int, first error) {
+func (m *Manager) reconcile(peers []*peer) (repaired []*peer, first error) {
 	status := m.DaemonStatus()
 	var specs []GuardSpec
 	var of []*peer
@@ -109,7 +109,7 @@ func (m *Manager) reconcile(peers []*peer) (repaired int, first error) {
 		p.mu.Unlock()
 	}
 	if len(specs) == 0 {
-		return 0, nil
+		return nil, nil
 	}
 	results, err := m.install(m.cfg.NetNS, specs)
 	for i, p := range of {
@@ -129,7 +129,7 @@ func (m *Manager) reconcile(peers []*peer) (repaired int, first error) {
 		again := was && r.blocks > 0
 		if again {
 			p.counters.GuardRepairs++
-			repaired++
+			repaired = append(repaired, p)
 		}
 		p.mu.Unlock()
 		if r.err != nil {
@@ -144,10 +144,20 @@ func (m *Manager) reconcile(peers []*peer) (repaired int, first error) {
 }
 
 // repairGuards looks after all guards.
-func (m *Manager) repairGuards() {
+func (m *Manager) repairGuards(ctx context.Context) {
 	m.guarding.Lock()
-	defer m.guarding.Unlock()
-	_, _ = m.reconcile(m.allPeers())
+	repaired, _ := m.reconcile(m.allPeers())
+	m.guarding.Unlock()
+	// Who took the guard's policies has taken charon's as well, and charon does
+	// not know: its children carry nothing any more.
+	if m.DaemonStatus().DataPlane != DataPlaneKernel {
+		return
+	}
+	for _, p := range repaired {
+		if _, err := m.DeleteChild(ctx, p.name, ""); err != nil {
+			m.cfg.Logger.Warn("could not renew the SAs after the kernel's policies were removed", "peer", p.name, "err", err)
+		}
+	}
 }
 
 // dropGuard takes a peer's guard down.

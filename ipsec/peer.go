@@ -1,6 +1,7 @@
 package ipsec
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,6 +69,7 @@ type peer struct {
 	noGuard   bool // taken down on request
 	loaded    bool // in the present life of charon
 	hasIKE    bool // an IKE SA is established
+	ikes      []uint32
 	busy      bool // an attempt is under way
 	lastErr   string
 	lastErrAt time.Time
@@ -106,14 +108,15 @@ func (p *peer) leads() bool { return p.cfg.Local.Less(p.cfg.Remote) }
 func (p *peer) apply(sas []SA, lost bool) {
 	now := time.Now()
 	p.mu.Lock()
-	hadIKE := p.hasIKE
-	p.hasIKE = false
+	hadIKE, before := p.hasIKE, p.ikes
+	p.hasIKE, p.ikes = false, nil
 	var installed, narrowed [2][]Child
 	for i := range sas {
 		if !alive(&sas[i]) {
 			continue
 		}
 		p.hasIKE = true
+		p.ikes = append(p.ikes, sas[i].UniqueID)
 		for _, c := range sas[i].Children {
 			for r, l := range p.lanes {
 				switch {
@@ -126,6 +129,9 @@ func (p *peer) apply(sas []SA, lost bool) {
 			}
 		}
 	}
+	// All IKE SAs gone and a new one there: the peer has started afresh and knows
+	// nothing of what it had agreed to.
+	afresh := len(before) > 0 && p.hasIKE && !slices.ContainsFunc(p.ikes, func(id uint32) bool { return slices.Contains(before, id) })
 	var restored []*lane
 	for r, l := range p.lanes {
 		was := l.up.Load()
@@ -140,7 +146,8 @@ func (p *peer) apply(sas []SA, lost bool) {
 			p.risen(l, now)
 		case was && !is:
 			p.fallen(l, now, lost, hadIKE && !p.hasIKE)
-		case lost && len(l.flows) > 0:
+			l.want = l.want || afresh && len(l.flows) > 0
+		case !is && (lost || afresh) && len(l.flows) > 0:
 			l.want = true
 		}
 		if len(l.installed) < 2 {
@@ -228,7 +235,7 @@ func (p *peer) failed(err error) {
 func (p *peer) status(plane DataPlane) Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := Status{Peer: p.cfg.Name, State: p.state, Since: p.since, DataPlane: plane, Guarded: p.guarded,
+	s := Status{Peer: p.cfg.Name, State: p.state, Since: p.since, DataPlane: plane, Guarded: p.guarded, Loaded: p.loaded,
 		LastError: p.lastErr, LastErrorAt: p.lastErrAt, Counters: p.counters}
 	for _, l := range p.lanes {
 		s.Flows += len(l.flows)

@@ -33,6 +33,15 @@ type host struct {
 	*lab.Host
 	m    *ipsec.Manager
 	stop func()
+	v6   bool // talk IPv6
+}
+
+// at is the host's address that the link uses.
+func (h *host) at() netip.Addr {
+	if h.v6 {
+		return h.Addr6()
+	}
+	return h.Addr()
 }
 
 // pair is two hosts that have each other as a peer.
@@ -80,7 +89,7 @@ func (h *host) start(t *testing.T) {
 // peerOf is the setting of the other host on this one.
 func (p *pair) peerOf(h *host) ipsec.Peer {
 	o := p.other(h)
-	return ipsec.Peer{Name: o.Name(), Local: h.Addr(), Remote: o.Addr(), LocalID: h.Name(), RemoteID: o.Name(), Port: port, PSK: p.key, OnDemand: true}
+	return ipsec.Peer{Name: o.Name(), Local: h.at(), Remote: o.at(), LocalID: h.Name(), RemoteID: o.Name(), Port: port, PSK: p.key, OnDemand: true}
 }
 
 func (p *pair) other(h *host) *host {
@@ -104,7 +113,14 @@ func (p *pair) addPeers(t *testing.T) {
 func (p *pair) awaitCharon(t *testing.T) {
 	t.Helper()
 	for _, h := range []*host{p.alpha, p.beta} {
-		eventually(t, h.Name()+" is connected to charon", func() bool { return h.m.DaemonStatus().Connected })
+		eventually(t, h.Name()+" has handed its peers to charon", func() bool {
+			for _, st := range h.m.Peers() {
+				if !st.Loaded {
+					return false
+				}
+			}
+			return h.m.DaemonStatus().Connected
+		})
 	}
 }
 
@@ -113,7 +129,7 @@ func (h *host) echo(t *testing.T, refused func(error)) {
 	t.Helper()
 	var ln *transport.Listener
 	err := h.Do(func() (err error) {
-		ln, err = transport.Listen(t.Context(), netip.AddrPortFrom(h.Addr(), port), &transport.Config{Protector: h.m,
+		ln, err = transport.Listen(t.Context(), netip.AddrPortFrom(h.at(), port), &transport.Config{Protector: h.m,
 			OnRefused: func(_ transport.Flow, err error) {
 				if refused != nil {
 					refused(err)
@@ -156,7 +172,7 @@ func (h *host) dial(t *testing.T, to *host) (*transport.Conn, error) {
 	defer cancel()
 	var c *transport.Conn
 	err := h.Do(func() (err error) {
-		c, err = transport.Dial(ctx, netip.AddrPortFrom(to.Addr(), port), &transport.Config{Protector: h.m, Local: h.Addr()})
+		c, err = transport.Dial(ctx, netip.AddrPortFrom(to.at(), port), &transport.Config{Protector: h.m, Local: h.at()})
 		return err
 	})
 	if err == nil {
@@ -175,8 +191,10 @@ func (h *host) mustDial(t *testing.T, to *host) *transport.Conn {
 }
 
 // ping sends a line over the connection and waits for its echo.
-func ping(c *transport.Conn, text string) error {
-	if err := c.SetDeadline(time.Now().Add(60 * time.Second)); err != nil {
+func ping(c *transport.Conn, text string) error { return pingWithin(c, text, time.Minute) }
+
+func pingWithin(c *transport.Conn, text string, d time.Duration) error {
+	if err := c.SetDeadline(time.Now().Add(d)); err != nil {
 		return err
 	}
 	if _, err := io.WriteString(c, text); err != nil {
