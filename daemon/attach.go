@@ -118,7 +118,7 @@ func (d *Daemon) await(ctx context.Context, at *attachment) error {
 	case <-at.ready:
 		return nil
 	case <-at.gone:
-		return &api.Error{Code: api.CodeNotFound, Message: at.key.String() + " has been detached meanwhile"}
+		return errDetached(at.key)
 	case <-ctx.Done():
 	}
 	at.mu.Lock()
@@ -163,22 +163,24 @@ func (d *Daemon) serve(ctx context.Context, at *attachment, dk *rnbd.Disk) error
 	}
 	sctx, stop := context.WithCancel(context.Background())
 	served := make(chan struct{})
+	if !at.up(dk, srv, stop, served) {
+		stop()
+		return errors.Join(errDetached(at.key), ln.Close())
+	}
 	go func() {
 		defer close(served)
 		if err := srv.Serve(sctx, ln); err != nil {
 			d.log.Error("the NBD server has failed", "disk", at.key.String(), "error", err)
-			at.mu.Lock()
-			at.problem = &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("the NBD socket of %s has failed: %v", at.key, err), Fix: "detach the disk and attach it again"}
-			at.mu.Unlock()
+			at.fail(&api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("the NBD socket of %s has failed: %v", at.key, err), Fix: "detach the disk and attach it again"})
 		}
 	}()
-	at.mu.Lock()
-	at.disk, at.server, at.stop, at.served = dk, srv, stop, served
-	at.since, at.problem = time.Now(), nil
-	at.mu.Unlock()
 	close(at.ready)
 	d.log.Info("disk is attached", "disk", at.key.String(), "socket", at.socket, "bytes", dk.Geometry().Size)
 	return nil
+}
+
+func errDetached(k disk) error {
+	return &api.Error{Code: api.CodeNotFound, Message: k.String() + " has been detached meanwhile"}
 }
 
 // restore brings a remembered disk up in the background, however long it

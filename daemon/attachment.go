@@ -35,6 +35,21 @@ type attachment struct {
 	served  chan struct{} // closed when the server has ended
 }
 
+// up notes that the disk is there and about to be served, unless it has been
+// detached meanwhile.
+func (at *attachment) up(dk *rnbd.Disk, srv *nbd.Server, stop context.CancelFunc, served chan struct{}) bool {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	select {
+	case <-at.gone:
+		return false
+	default:
+	}
+	at.disk, at.server, at.stop, at.served = dk, srv, stop, served
+	at.since, at.problem = time.Now(), nil
+	return true
+}
+
 func (at *attachment) fail(e *api.Error) {
 	at.mu.Lock()
 	defer at.mu.Unlock()

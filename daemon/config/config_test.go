@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -265,4 +267,37 @@ func FuzzLoad(f *testing.F) {
 			d.config(root, Default("/x.yaml"))
 		}
 	})
+}
+
+// TestSampleShowsTheDefaults holds packaging/ironwarp.yaml to the code: as it is
+// it says nothing, and with its settings switched on it says the defaults.
+func TestSampleShowsTheDefaults(t *testing.T) {
+	sample, err := os.ReadFile("../../packaging/ironwarp.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	main := write(t, dir, "ironwarp.yaml", string(sample))
+	quiet, err := Load(main, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	def := Default(main)
+	def.ControlSocket = DefaultSocket
+	if !reflect.DeepEqual(quiet, def) {
+		t.Errorf("as it is\n got %+v\nwant %+v", quiet, def)
+	}
+	on := regexp.MustCompile(`(?m)^#( {2,}|[a-z_]+:)`).ReplaceAllString(string(sample), "$1")
+	write(t, dir, "ironwarp.yaml", on)
+	loud, err := Load(main, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(loud.Peers) != 3 || len(loud.Exports) != 1 || !loud.Metrics.Listen.IsValid() {
+		t.Errorf("switched on: %+v", loud)
+	}
+	loud.Peers, loud.Exports, loud.Metrics = nil, nil, Metrics{}
+	if !reflect.DeepEqual(loud, def) {
+		t.Errorf("switched on\n got %+v\nwant %+v", loud, def)
+	}
 }
