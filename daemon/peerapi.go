@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
@@ -68,6 +69,12 @@ func describeIKE(v *api.Peer, m *ipsec.Manager) {
 	if err != nil {
 		v.State, v.Problem = api.PeerProblem, ikeProblem(v.Name, err)
 		return
+	}
+	c := st.Counters
+	v.IPsec = &api.IPsec{
+		Guarded: st.Guarded, StateSeconds: time.Since(st.Since).Seconds(), ChildDeletes: c.ChildDeletes, Initiations: c.Initiations,
+		Reinitiations: c.Reinitiations, Failures: c.Failures, Rekeys: c.Rekeys, Refused: c.Refused,
+		Outages: c.Outages, LongestOutageSeconds: c.LongestOutage.Seconds(), GuardRepairs: c.GuardRepairs,
 	}
 	if st.DataPlane != ipsec.DataPlaneAuto {
 		v.DataPlane = st.DataPlane.String()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ironwarp/ironwarp/daemon"
@@ -260,9 +261,16 @@ func (w *ironwarp) peerShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := w.client(c).Peer(c.Context, a[0])
+	cl := w.client(c)
+	p, err := cl.Peer(c.Context, a[0])
 	if err != nil {
 		return err
+	}
+	var sas []api.SA
+	if p.IPsec != nil && !asJSON(c) {
+		// What is wrong with strongSwan shows as the peer's problem.
+		sas, _ = cl.SAs(c.Context)
+		sas = slices.DeleteFunc(sas, func(s api.SA) bool { return s.Peer != p.Name })
 	}
 	return w.print(c, p, func() {
 		line := func(name string, v any) { w.printf("%-15s %v\n", name, v) }
@@ -284,6 +292,20 @@ func (w *ironwarp) peerShow(c *cli.Context) error {
 		line("streams now", p.Streams)
 		line("may attach", orDash(strings.Join(p.Exports, " ")))
 		line("declared at", p.Source)
+		if i := p.IPsec; i != nil {
+			guard := w.good("in place")
+			if !i.Guarded {
+				guard = w.bad("missing")
+			}
+			line("kernel guard", fmt.Sprintf("%s, repaired %d times, %d streams refused", guard, i.GuardRepairs, i.Refused))
+			line("SAs brought up", fmt.Sprintf("%d, of them %d that were lost; %d attempts failed", i.Initiations, i.Reinitiations, i.Failures))
+			line("SAs deleted", fmt.Sprintf("%d, rekeyed %d", i.ChildDeletes, i.Rekeys))
+			line("outages", fmt.Sprintf("%d, the longest %.2f s", i.Outages, i.LongestOutageSeconds))
+		}
 		w.problem(p.Problem)
+		if len(sas) > 0 {
+			w.printf("\n")
+			w.saTable(sas)
+		}
 	})
 }

@@ -92,6 +92,22 @@ type Peer struct {
 	Problem   *Error   `json:"problem,omitempty"`
 	Streams   int      `json:"streams"`
 	Exports   []string `json:"exports"` // ours that it may attach
+	IPsec     *IPsec   `json:"ipsec,omitempty"`
+}
+
+// IPsec is what has happened to a peer's SAs since the daemon knows it.
+type IPsec struct {
+	Guarded              bool    `json:"guarded"` // the kernel's guard is in place
+	StateSeconds         float64 `json:"state_seconds"`
+	ChildDeletes         uint64  `json:"child_deletes"`
+	Initiations          uint64  `json:"initiations"`
+	Reinitiations        uint64  `json:"reinitiations"` // that brought a lost SA back
+	Failures             uint64  `json:"failures"`
+	Rekeys               uint64  `json:"rekeys"`
+	Refused              uint64  `json:"refused_flows"`
+	Outages              uint64  `json:"outages"` // times that streams had no SA
+	LongestOutageSeconds float64 `json:"longest_outage_seconds"`
+	GuardRepairs         uint64  `json:"guard_repairs"`
 }
 
 // States of an export.
