@@ -79,7 +79,9 @@ func (u *ULP) dial(ctx context.Context, pd *PD, cfg QPConfig, dial *DialConfig, 
 	if mc.Pool == nil {
 		mc.Pool = u.dev.pool
 	}
-	mc.EMSS = conn.RefreshEMSS
+	if mc.EMSS == nil {
+		mc.EMSS = conn.RefreshEMSS
+	}
 	m, err := mpa.Client(ctx, conn, &mc)
 	if err != nil {
 		var rej *mpa.RejectedError
@@ -188,7 +190,9 @@ func (l *Listener) startup(conn *transport.Conn) {
 	defer l.wg.Done()
 	defer func() { <-l.slots }()
 	mc := l.cfg.MPA
-	mc.EMSS = conn.RefreshEMSS
+	if mc.EMSS == nil {
+		mc.EMSS = conn.RefreshEMSS
+	}
 	req, err := mpa.Server(l.ctx, conn, &mc)
 	if err != nil {
 		conn.Close()

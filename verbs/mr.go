@@ -34,8 +34,6 @@ func (a Access) remote() rdmap.Access {
 	return r
 }
 
-const accessRemote = RemoteRead | RemoteWrite | RemoteAtomic
-
 // MR is a memory region: local memory that work requests may name and, through
 // its STag, a window of it that peers on queue pairs of the same PD may reach.
 // Tagged offsets count from 0 at the window's start.
