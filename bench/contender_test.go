@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/ironwarp/ironwarp/transport"
 )
 
 // upTo is a limit for contenders that count operations.
@@ -15,7 +13,7 @@ func upTo(limit int) func(int) bool { return func(n int) bool { return n < limit
 func TestRDMAContendersDoWhatTheyMeasure(t *testing.T) {
 	for _, v := range []variant{largeCRC, largeNoCRC, smallCRC} {
 		t.Run(v.name, func(t *testing.T) {
-			s, err := startRDMAServer(t.Context(), v == smallCRC)
+			s, err := startRDMAServer(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,22 +52,6 @@ func TestRDMAContendersDoWhatTheyMeasure(t *testing.T) {
 				t.Errorf("%d reads, %d outstanding, %v", r.done, r.outstanding, err)
 			}
 		})
-	}
-}
-
-func TestClampedListenerAnnouncesSmallSegments(t *testing.T) {
-	s, err := startRDMAServer(t.Context(), true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	c, err := transport.Dial(t.Context(), s.ln.Addr(), loopback())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	if got := c.EMSS(); got != 1460 {
-		t.Errorf("EMSS %d, want 1460", got)
 	}
 }
 

@@ -89,13 +89,12 @@ func selfCPU() (time.Duration, error) {
 // servers are what startPeer can start. A server returns where it listens and
 // runs until its process ends.
 var servers = map[string]func(ctx context.Context) (addr string, err error){
-	"tcp":       serveTCP,
-	"rdma":      func(ctx context.Context) (string, error) { return serveRDMA(ctx, false) },
-	"rdma-1460": func(ctx context.Context) (string, error) { return serveRDMA(ctx, true) },
+	"tcp":  serveTCP,
+	"rdma": serveRDMA,
 }
 
-func serveRDMA(ctx context.Context, clamp bool) (string, error) {
-	s, err := startRDMAServer(ctx, clamp)
+func serveRDMA(ctx context.Context) (string, error) {
+	s, err := startRDMAServer(ctx)
 	if err != nil {
 		return "", err
 	}

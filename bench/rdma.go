@@ -32,14 +32,14 @@ const (
 type variant struct {
 	name  string
 	crc   mpa.CRCMode
-	large int    // LargeFPDU of the client
-	role  string // of the server process
+	large int // LargeFPDU of the client
+	emss  int // FPDUs of the client fit TCP segments of this size; 0: of the connection's own
 }
 
 var (
-	largeCRC   = variant{"large FPDUs, CRC on", mpa.CRCPrefer, largeFPDU, "rdma"}
-	largeNoCRC = variant{"large FPDUs, CRC off", mpa.CRCAvoid, largeFPDU, "rdma"}
-	smallCRC   = variant{"1460-byte FPDUs, CRC on", mpa.CRCPrefer, 0, "rdma-1460"}
+	largeCRC   = variant{"large FPDUs, CRC on", mpa.CRCPrefer, largeFPDU, 0}
+	largeNoCRC = variant{"large FPDUs, CRC off", mpa.CRCAvoid, largeFPDU, 0}
+	smallCRC   = variant{"1460-byte FPDUs, CRC on", mpa.CRCPrefer, 0, 1460}
 )
 
 func loopback() *transport.Config { return &transport.Config{Protector: transport.LoopbackOnly()} }
@@ -53,9 +53,8 @@ type rdmaServer struct {
 	done chan struct{}
 }
 
-// startRDMAServer listens on loopback. With clamp, FPDUs that fit TCP segments
-// have 1460 bytes.
-func startRDMAServer(ctx context.Context, clamp bool) (*rdmaServer, error) {
+// startRDMAServer listens on loopback.
+func startRDMAServer(ctx context.Context) (*rdmaServer, error) {
 	dev, err := verbs.Open(verbs.Config{})
 	if err != nil {
 		return nil, err
@@ -77,11 +76,6 @@ func startRDMAServer(ctx context.Context, clamp bool) (*rdmaServer, error) {
 		Transport: loopback(), MPA: mpa.Config{CRC: mpa.CRCAvoid, LargeFPDU: largeFPDU}, Backlog: 1024})
 	if err != nil {
 		return fail(err)
-	}
-	if clamp {
-		if err := clampMSS(s.ln.Addr()); err != nil {
-			return fail(err)
-		}
 	}
 	go s.serve()
 	return s, nil
@@ -226,9 +220,13 @@ func (c *rdmaClient) dial(ctx context.Context, addr string, kind byte, v variant
 	if c.mr, err = pd.RegisterMR(make([]byte, size), verbs.LocalWrite); err != nil {
 		return err
 	}
+	mc := mpa.Config{CRC: v.crc, LargeFPDU: v.large, PrivateData: []byte{kind}}
+	if v.emss > 0 {
+		mc.EMSS = func() int { return v.emss }
+	}
 	var private []byte
 	c.qp, private, err = ulp.Dial(ctx, pd, qpConfig(c.cq), verbs.DialConfig{Remote: remote, Transport: loopback(),
-		MPA: mpa.Config{CRC: v.crc, LargeFPDU: v.large, PrivateData: []byte{kind}}}, func(qp *verbs.QP) error {
+		MPA: mc}, func(qp *verbs.QP) error {
 		for i := range echoDepth {
 			c.sge[0] = verbs.SGE{MR: c.mr, Off: 0, Len: echoSlot}
 			if err := qp.PostRecv(verbs.RecvWR{ID: uint64(i), SGL: c.sge[:]}); err != nil {

@@ -3,13 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -199,34 +194,4 @@ func (r *reader) Completions(_ *verbs.CQ, wcs []verbs.WC) {
 	if posted {
 		r.c.qp.Flush()
 	}
-}
-
-// tcpHeader is what the timestamp option takes from each segment.
-const tcpHeader = 12
-
-// clampMSS makes a listener of this process announce such a TCP segment size
-// that FPDUs which fit the segments (RFC 5044 section 5) are 1460 bytes long.
-// Loopback's own would be 64 KiB.
-func clampMSS(addr netip.AddrPort) error {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		fd, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if on, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || on == 0 {
-			continue
-		}
-		name, err := unix.Getsockname(fd)
-		if err != nil {
-			continue
-		}
-		if in, ok := name.(*unix.SockaddrInet4); ok && in.Port == int(addr.Port()) {
-			return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_MAXSEG, 1460+tcpHeader)
-		}
-	}
-	return fmt.Errorf("the listening socket of %v was not found", addr)
 }

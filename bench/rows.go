@@ -54,7 +54,7 @@ func streamRows() []row {
 func openStream(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
 	var open closers
 	peers := make(map[string]*peer)
-	for _, role := range []string{"tcp", largeCRC.role, smallCRC.role} {
+	for _, role := range []string{"tcp", "rdma"} {
 		p, err := startPeer(ctx, b, role)
 		if err != nil {
 			return nil, nil, errors.Join(err, open.Close())
@@ -62,21 +62,21 @@ func openStream(ctx context.Context, b *bench, names []string) ([]contender, io.
 		peers[role] = p
 		open = append(open, p)
 	}
-	tcp := peers["tcp"]
+	tcp, rdma := peers["tcp"], peers["rdma"]
 	all := map[string]func(context.Context) (metrics, error){
 		"tcp 64 KiB":    tcpStream(tcp, 64<<10),
 		"tcp 1 MiB":     tcpStream(tcp, 1<<20),
 		"tcp ping-pong": tcpPingPong(tcp, 64),
-		"ping-pong":     rdmaPingPong(peers[largeCRC.role], largeCRC, 64),
+		"ping-pong":     rdmaPingPong(rdma, largeCRC, 64),
 	}
 	for _, v := range []variant{largeCRC, largeNoCRC, smallCRC} {
 		for _, size := range sizes {
-			all["Write "+size.name+", "+v.name] = rdmaStream(peers[v.role], v, size.bytes)
+			all["Write "+size.name+", "+v.name] = rdmaStream(rdma, v, size.bytes)
 		}
 	}
 	for _, depth := range depths {
 		all[fmt.Sprintf("tcp requests depth %d", depth)] = tcpRequests(tcp, 4<<10, depth)
-		all[fmt.Sprintf("read depth %d", depth)] = rdmaReads(peers[largeCRC.role], largeCRC, 4<<10, depth)
+		all[fmt.Sprintf("read depth %d", depth)] = rdmaReads(rdma, largeCRC, 4<<10, depth)
 	}
 	var cs []contender
 	for _, n := range names {

@@ -17,7 +17,7 @@ import (
 // Multicast groups that tell of changes to policies, devices and rules.
 const (
 	groupXfrmPolicy = 1 << (4 - 1)  // XFRMNLGRP_POLICY
-	groupLink       = 1 << (1 - 1)  // RTNLGRP_LINK
+	groupLink       = 1 << 0        // RTNLGRP_LINK
 	groupRule4      = 1 << (8 - 1)  // RTNLGRP_IPV4_RULE
 	groupRule6      = 1 << (19 - 1) // RTNLGRP_IPV6_RULE
 )
