@@ -77,6 +77,15 @@ func (p *peer) due(l *lane) (act, time.Duration) {
 		return actNothing, 0
 	}
 	if l.up.Load() {
+		if wait := l.kickAt.Sub(now); l.kicks > 0 && wait > 0 {
+			return actNothing, wait
+		}
+		if l.kicks > 0 {
+			l.kickWaiting()
+			l.kicks--
+			l.kickAt = now.Add(kickEvery)
+			return actNothing, kickEvery
+		}
 		if l.duplicates.IsZero() {
 			return actNothing, 0
 		}

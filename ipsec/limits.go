@@ -53,6 +53,10 @@ const (
 	// greetDelay is how long the side with the higher address leaves it to the
 	// other one to bring up the first SA.
 	greetDelay = 300 * time.Millisecond
+	// Flows that wait are kicked kickTimes when their child is back: the first
+	// probe may arrive before the peer has installed its half.
+	kickTimes = 3
+	kickEvery = 15 * time.Millisecond
 	// listenerGrace is how long the side that was dialled leaves it to the
 	// dialling side to bring a lost child back, so that not both do.
 	listenerGrace = 60 * time.Millisecond

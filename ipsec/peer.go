@@ -37,6 +37,8 @@ type lane struct {
 	attempts   backoff
 	notBefore  time.Time // of the next attempt
 	duplicates time.Time // since when there is more than one
+	kicks      int       // how often waiting flows are still to be kicked
+	kickAt     time.Time
 }
 
 // role tells who dials the flows of a lane.
@@ -135,6 +137,9 @@ func (p *peer) apply(sas []SA, lost bool) {
 	var restored []*lane
 	for r, l := range p.lanes {
 		was := l.up.Load()
+		replaced := was && !slices.ContainsFunc(installed[r], func(c Child) bool {
+			return slices.ContainsFunc(l.installed, func(o Child) bool { return o.UniqueID == c.UniqueID })
+		})
 		l.installed, l.narrowed = installed[r], narrowed[r]
 		is := len(l.installed) > 0
 		l.up.Store(is)
@@ -144,6 +149,8 @@ func (p *peer) apply(sas []SA, lost bool) {
 				restored = append(restored, l)
 			}
 			p.risen(l, now)
+		case is && replaced: // lost and restored by the peer between two lists, or rekeyed
+			l.kicks, l.kickAt = kickTimes, now
 		case was && !is:
 			p.fallen(l, now, lost, hadIKE && !p.hasIKE)
 			l.want = l.want || afresh && len(l.flows) > 0
@@ -174,6 +181,7 @@ func (p *peer) risen(l *lane, now time.Time) {
 	if !l.lost.IsZero() {
 		p.counters.LongestOutage = max(p.counters.LongestOutage, now.Sub(l.lost))
 		l.lost = time.Time{}
+		l.kicks, l.kickAt = kickTimes, now
 	}
 	l.want, l.lostBefore, l.risenAt = false, true, now
 	l.notBefore = time.Time{}
@@ -263,6 +271,15 @@ func (p *peer) laneOf(f transport.Flow, outgoing bool) *lane {
 		return p.lanes[listener]
 	}
 	return nil
+}
+
+// kickWaiting kicks the flows that have data waiting; p.mu is held.
+func (l *lane) kickWaiting() {
+	for f := range l.flows {
+		if n, err := f.c.Outq(); err == nil && n > 0 {
+			kick(f.c)
+		}
+	}
 }
 
 // waiting tells whether a flow of the lane has data that was not acknowledged;
