@@ -47,7 +47,6 @@ func (d *Daemon) openRNIC() error {
 type listener struct {
 	addr    netip.AddrPort
 	ln      *verbs.Listener // nil while it cannot listen
-	crc     mpa.CRCMode     // that ln has
 	problem *api.Error
 }
 
@@ -73,11 +72,11 @@ func (d *Daemon) wanted() map[netip.AddrPort]bool {
 // listen opens the listeners that are wanted and closes those that are not.
 // changing is held.
 func (d *Daemon) listen(ctx context.Context) {
-	want, crc := d.wanted(), d.listenMPA().CRC
+	want := d.wanted()
 	d.mu.Lock()
 	var stale []*listener
 	for a, l := range d.listeners {
-		if !want[a] || l.ln != nil && l.crc != crc {
+		if !want[a] {
 			delete(d.listeners, a)
 			stale = append(stale, l)
 		}
@@ -105,19 +104,18 @@ func (d *Daemon) listen(ctx context.Context) {
 }
 
 func (d *Daemon) openListener(ctx context.Context, l *listener) {
-	start := d.listenMPA()
 	ln, err := d.dev.Listen(ctx, l.addr, verbs.ListenConfig{
 		Transport: &transport.Config{
 			Protector: transport.PerPeer(d.protectorFor),
 			OnRefused: func(f transport.Flow, err error) { d.refused.add(d.log, f, err) },
 		},
-		MPA:      start,
+		PeerMPA:  d.listenMPA,
 		OnFailed: func(f transport.Flow, err error) { d.refused.add(d.log, f, err) },
 	})
 	problem := listenProblem(l.addr, err)
 	d.mu.Lock()
 	changed := problem != nil && (l.problem == nil || l.problem.Message != problem.Message)
-	l.ln, l.crc, l.problem = ln, start.CRC, problem
+	l.ln, l.problem = ln, problem
 	d.mu.Unlock()
 	switch {
 	case changed:
@@ -202,7 +200,7 @@ func (d *Daemon) refuse(cr *verbs.ConnRequest, private []byte, why error) {
 	})
 }
 
-// dialMPA is the start-up of streams to a peer.
+// dialMPA is the start-up of streams to and from a peer.
 func dialMPA(p config.Peer) mpa.Config {
 	var m mpa.Config
 	if !p.CRC {
@@ -214,18 +212,13 @@ func dialMPA(p config.Peer) mpa.Config {
 	return m
 }
 
-// listenMPA is the start-up of streams from peers. CRCs are on unless all peers
-// say off.
-func (d *Daemon) listenMPA() mpa.Config {
-	m := mpa.Config{LargeFPDU: mpa.MaxLargeFPDU, CRC: mpa.CRCAvoid}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, p := range d.peers {
-		if p.cfg.CRC {
-			m.CRC = mpa.CRCPrefer
-		}
+// listenMPA is the start-up of a stream from a peer. A stranger's goes as far
+// as its request, to be refused in words.
+func (d *Daemon) listenMPA(f transport.Flow, id transport.Identity) mpa.Config {
+	if p, ok := d.peerFor(id, f.Remote.Addr()); ok {
+		return dialMPA(p.cfg)
 	}
-	return m
+	return mpa.Config{}
 }
 
 // dialTransport is the transport of streams to a peer.

@@ -90,6 +90,7 @@ func (k *sink) DirectDone(n int) error {
 	}
 	switch d.op {
 	case OpWrite:
+		s.written.Add(uint64(d.n))
 	case OpReadResponse:
 		s.readPlaced(d.n)
 		if d.last {

@@ -65,6 +65,7 @@ func (k *sink) Segment(seg []byte) error {
 		}
 		copy(buf, p)
 		pin.Unpin()
+		s.written.Add(uint64(len(p)))
 		return nil
 	}
 	return s.untagged(ddp.Untagged(seg))

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
@@ -68,6 +69,9 @@ type Stream struct {
 
 	tx sender
 	rx receiver
+
+	written atomic.Uint64 // bytes of the peer's Writes placed
+	served  atomic.Uint64 // bytes of Read Responses sent
 }
 
 // outstanding is a Read or Atomic that waits for its response. A Read's sink
@@ -105,6 +109,10 @@ func (s *Stream) State() State {
 
 // ORD is how many Reads and Atomics may be outstanding at the peer.
 func (s *Stream) ORD() int { return s.ord }
+
+// Moved is how many bytes the peer has moved without work requests of ours: in
+// by its RDMA Writes, out by its RDMA Reads.
+func (s *Stream) Moved() (in, out uint64) { return s.written.Load(), s.served.Load() }
 
 // Run receives until the stream ends, winds it up and reports it to the Upper.
 // It is called once and returns when nothing of the stream is left.

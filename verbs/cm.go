@@ -116,7 +116,9 @@ func depth(n int) uint16 {
 type ListenConfig struct {
 	Transport *transport.Config
 	MPA       mpa.Config // its IRD and ORD come from the QPConfig given to Accept
-	Backlog   int        // requests that wait for Accept, 0 for 128
+	// PeerMPA, if not nil, says how to start up with one peer, in place of MPA.
+	PeerMPA func(transport.Flow, transport.Identity) mpa.Config
+	Backlog int // requests that wait for Accept, 0 for 128
 	// OnFailed is told of connections that failed in MPA start-up. It must not
 	// block.
 	OnFailed func(transport.Flow, error)
@@ -139,12 +141,6 @@ type Listener struct {
 func (d *Device) Listen(ctx context.Context, local netip.AddrPort, cfg ListenConfig) (*Listener, error) {
 	if cfg.Backlog <= 0 {
 		cfg.Backlog = defaultBacklog
-	}
-	if cfg.MPA.StartupTimeout <= 0 {
-		cfg.MPA.StartupTimeout = defaultStartup
-	}
-	if cfg.MPA.Pool == nil {
-		cfg.MPA.Pool = d.pool
 	}
 	ln, err := transport.Listen(ctx, local, cfg.Transport)
 	if err != nil {
@@ -190,6 +186,12 @@ func (l *Listener) startup(conn *transport.Conn) {
 	defer l.wg.Done()
 	defer func() { <-l.slots }()
 	mc := l.cfg.MPA
+	if l.cfg.PeerMPA != nil {
+		mc = l.cfg.PeerMPA(conn.Flow(), conn.Protection().Peer())
+	}
+	if mc.Pool == nil {
+		mc.Pool = l.dev.pool
+	}
 	if mc.EMSS == nil {
 		mc.EMSS = conn.RefreshEMSS
 	}

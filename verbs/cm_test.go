@@ -169,3 +169,27 @@ func TestClosedDeviceRefusesEverything(t *testing.T) {
 		t.Errorf("listen: %v", err)
 	}
 }
+
+// The start-up may differ by peer, whom the Protector has named by then.
+func TestStartUpMayDifferByPeer(t *testing.T) {
+	a, b := newEnd(t, Config{}), newEnd(t, Config{})
+	asked := make(chan transport.Identity, 1)
+	ln := listen(t, b, ListenConfig{PeerMPA: func(_ transport.Flow, id transport.Identity) mpa.Config {
+		asked <- id
+		return mpa.Config{PrivateData: []byte("yours")}
+	}})
+	go func() {
+		if cr, err := ln.Accept(context.Background()); err == nil {
+			cr.Accept(context.Background(), b.pd, b.cfg, nil, nil)
+		}
+	}()
+	qp, private, err := a.dial(ln.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id := <-asked; id != qp.Peer() || string(private) != "yours" {
+		t.Errorf("asked for %q, answered with %q", id, private)
+	}
+	qp.Close()
+	<-qp.Done()
+}

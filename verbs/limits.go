@@ -1,10 +1,6 @@
 package verbs
 
-import (
-	"time"
-
-	"github.com/ironwarp/ironwarp/rdmap"
-)
+import "github.com/ironwarp/ironwarp/rdmap"
 
 const (
 	// MaxSGE is the number of scatter/gather elements of a work request.
@@ -38,9 +34,6 @@ const (
 
 	// eventDepth bounds the asynchronous event queue (RFC 5042 section 2.2.7).
 	eventDepth = 1024
-
-	// defaultStartup bounds MPA start-up, on either side.
-	defaultStartup = 10 * time.Second
 
 	// defaultBacklog bounds connections that are past MPA's request and wait
 	// for Accept.

@@ -55,7 +55,7 @@ type Transport interface {
 // QPStats counts a queue pair's traffic since it was established.
 type QPStats struct {
 	SendOps, RecvOps     uint64 // work requests completed
-	SendBytes, RecvBytes uint64 // payload of Sends and Writes completed; of Sends received and Reads completed
+	SendBytes, RecvBytes uint64 // payload sent and received: by our Sends, Writes and Reads and by the peer's
 }
 
 type qpStats struct {
@@ -197,7 +197,8 @@ func (qp *QP) State() rdmap.State { return qp.stream.State() }
 // Stats are the traffic counters.
 func (qp *QP) Stats() QPStats {
 	s := &qp.stats
-	return QPStats{SendOps: s.sendOps.Load(), RecvOps: s.recvOps.Load(), SendBytes: s.sendBytes.Load(), RecvBytes: s.recvBytes.Load()}
+	in, out := qp.stream.Moved()
+	return QPStats{SendOps: s.sendOps.Load(), RecvOps: s.recvOps.Load(), SendBytes: s.sendBytes.Load() + out, RecvBytes: s.recvBytes.Load() + in}
 }
 
 // Done is closed when the stream is over and all completions are out.
