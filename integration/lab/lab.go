@@ -68,7 +68,10 @@ func New(ctx context.Context, cfg Config) (_ *Lab, err error) {
 	if cfg.Dir == "" {
 		cfg.Dir = os.TempDir()
 	}
-	if err := Sweep(ctx, cfg.Dir); err != nil {
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil {
+		return nil, fmt.Errorf("make a lab: %w", err)
+	}
+	if err := Sweep(ctx); err != nil {
 		cfg.Logger.Warn("could not clear away an earlier lab", "err", err)
 	}
 	start, err := startTime(os.Getpid())
@@ -93,6 +96,9 @@ func New(ctx context.Context, cfg Config) (_ *Lab, err error) {
 			cfg.Logger.Info("userland ESP by strongSwan's kernel-libipsec", "because", err)
 			l.plane = ipsec.DataPlaneUserland
 		}
+	}
+	if err := register(l.prefix, cfg.Dir); err != nil {
+		return nil, fmt.Errorf("make a lab: %w", err)
 	}
 	if err := os.Mkdir(l.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make a lab: %w", err)
@@ -169,7 +175,7 @@ func (l *Lab) Name() string { return l.prefix }
 func (l *Lab) Keep() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := os.WriteFile(filepath.Join(l.dir, keepFile), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(registry, l.prefix+".keep"), nil, 0o600); err != nil {
 		return fmt.Errorf("keep the lab: %w", err)
 	}
 	l.kept = true
@@ -243,7 +249,6 @@ func (l *Lab) wire(ctx context.Context) error {
 
 const (
 	namePrefix   = "iwlab-"
-	keepFile     = "keep"
 	wireDev      = "wire0"
 	maxHosts     = 200 // the last byte of an address numbers the host
 	startTimeout = 60 * time.Second

@@ -12,7 +12,12 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(ownerVar) != "" {
+		os.Exit(owner())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestLabHostsReachEachOtherAndCaptureCountsClearTraffic(t *testing.T) {
 	l := Start(t, Config{})

@@ -14,35 +14,50 @@ import (
 	"time"
 )
 
-// Sweep removes labs whose owner has died without closing them. Kept ones stay.
-// dir is the parent of the labs' directories; an empty one is os.TempDir().
-func Sweep(ctx context.Context, dir string) error {
-	if dir == "" {
-		dir = os.TempDir()
+// registry has a file for each lab of this machine, with the parent of its
+// directory in it; one of that name with .keep added says that it is kept.
+const registry = "/run/ironwarp-lab"
+
+func register(prefix, dir string) error {
+	if err := os.MkdirAll(registry, 0o700); err != nil {
+		return err
 	}
+	return os.WriteFile(filepath.Join(registry, prefix), []byte(dir), 0o600)
+}
+
+// Sweep removes labs whose owner has died without closing them. Kept ones stay.
+func Sweep(ctx context.Context) error {
 	var errs []error
-	for _, prefix := range prefixes(dir) {
+	for _, prefix := range prefixes() {
 		if ownerAlive(prefix) {
 			continue
 		}
-		if _, err := os.Stat(filepath.Join(dir, prefix, keepFile)); err == nil {
+		if _, err := os.Stat(filepath.Join(registry, prefix+".keep")); err == nil {
 			continue
 		}
-		errs = append(errs, discard(ctx, dir, prefix))
+		errs = append(errs, discard(ctx, parentOf(prefix), prefix))
 	}
 	return errors.Join(errs...)
 }
 
 // Discard removes the lab of that name (Lab.Name), kept or not, together with
-// every process in its hosts.
+// every process in its hosts. dir is its Config.Dir; it is known if the lab was
+// made on this machine since it started, and may be left empty then.
 func Discard(ctx context.Context, dir, name string) error {
-	if dir == "" {
-		dir = os.TempDir()
-	}
 	if _, _, ok := parsePrefix(name); !ok {
 		return fmt.Errorf("%q is not the name of a lab", name)
 	}
+	if dir == "" {
+		dir = parentOf(name)
+	}
 	return discard(ctx, dir, name)
+}
+
+func parentOf(prefix string) string {
+	if b, err := os.ReadFile(filepath.Join(registry, prefix)); err == nil && filepath.IsAbs(string(b)) {
+		return string(b)
+	}
+	return os.TempDir()
 }
 
 // discard kills what runs in the namespaces of a lab, removes them and the
@@ -61,7 +76,15 @@ func discard(ctx context.Context, dir, prefix string) error {
 		}
 	}
 	errs = append(errs, os.RemoveAll(filepath.Join(dir, prefix)))
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove the lab %s: %w", prefix, err)
+	}
+	for _, f := range []string{prefix, prefix + ".keep"} {
+		if err := os.Remove(filepath.Join(registry, f)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove the lab %s: %w", prefix, err)
+		}
+	}
+	return nil
 }
 
 // killAll ends the processes of one of our namespaces, and waits until it is
@@ -107,19 +130,17 @@ func namespaces() []string {
 	return names
 }
 
-// prefixes lists the labs that have a namespace or a directory.
-func prefixes(dir string) []string {
+// prefixes lists the labs that have a namespace or are registered.
+func prefixes() []string {
 	var all []string
 	for _, ns := range namespaces() {
 		if numbers, _, ok := strings.Cut(strings.TrimPrefix(ns, namePrefix), "-"); ok {
 			all = append(all, namePrefix+numbers)
 		}
 	}
-	entries, _ := os.ReadDir(dir)
+	entries, _ := os.ReadDir(registry)
 	for _, e := range entries {
-		if e.IsDir() && strings.HasPrefix(e.Name(), namePrefix) {
-			all = append(all, e.Name())
-		}
+		all = append(all, e.Name())
 	}
 	all = slices.DeleteFunc(all, func(p string) bool { _, _, ok := parsePrefix(p); return !ok })
 	slices.Sort(all)

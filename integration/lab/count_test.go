@@ -1,0 +1,145 @@
+package lab
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func ether(kind uint16, payload ...byte) []byte {
+	return append(binary.BigEndian.AppendUint16(make([]byte, 12), kind), payload...)
+}
+
+func ip4(proto byte, fragment uint16, payload ...byte) []byte {
+	h := make([]byte, 20)
+	h[0], h[9] = 0x45, proto
+	binary.BigEndian.PutUint16(h[6:], fragment)
+	return ether(0x0800, append(h, payload...)...)
+}
+
+func ip6(next byte, payload ...byte) []byte {
+	h := make([]byte, 40)
+	h[0], h[6] = 0x60, next
+	return ether(0x86dd, append(h, payload...)...)
+}
+
+func ports(src, dst uint16, rest ...byte) []byte {
+	return append(binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, src), dst), rest...)
+}
+
+func udp(src, dst uint16, body ...byte) []byte {
+	return append(ports(src, dst, 0, 0, 0, 0), body...)
+}
+
+func TestEveryKindOfPacketIsCountedAsWhatItIs(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		frame []byte
+		want  Counts
+		clear int // of port 7471
+	}{
+		{"ESP", ip4(50, 0, 1, 2, 3, 4), Counts{ESP: 1}, 0},
+		{"ESP over IPv6", ip6(50, 1, 2, 3, 4), Counts{ESP: 1}, 0},
+		{"ESP in UDP", ip4(17, 0, udp(4500, 4500, 0xc1, 2, 3, 4, 5)...), Counts{ESP: 1}, 0},
+		{"ESP in UDP from another port, as behind NAT", ip4(17, 0, udp(31000, 4500, 0xc1, 2, 3, 4, 5)...), Counts{ESP: 1}, 0},
+		{"IKE", ip4(17, 0, udp(500, 500, 1, 2, 3, 4)...), Counts{IKE: 1}, 0},
+		{"IKE on 4500", ip4(17, 0, udp(4500, 4500, 0, 0, 0, 0, 9)...), Counts{IKE: 1}, 0},
+		{"NAT keepalive", ip4(17, 0, udp(4500, 4500, 0xff)...), Counts{IKE: 1}, 0},
+		{"IKE over IPv6", ip6(17, udp(500, 500, 1)...), Counts{IKE: 1}, 0},
+		{"other UDP", ip4(17, 0, udp(53, 7471, 1)...), Counts{Other: 1}, 0},
+		{"clear TCP to the port", ip4(6, 0, ports(40000, 7471)...), Counts{Other: 1}, 1},
+		{"clear TCP from the port", ip4(6, 0, ports(7471, 40000)...), Counts{Other: 1}, 1},
+		{"clear TCP from port to port", ip4(6, 0, ports(7471, 7471)...), Counts{Other: 1}, 1},
+		{"clear TCP over IPv6", ip6(6, ports(7471, 40000)...), Counts{Other: 1}, 1},
+		{"clear TCP behind extension headers", ip6(0, append([]byte{60, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0}, ports(1, 7471)...)...), Counts{Other: 1}, 1},
+		{"clear TCP in a VLAN", ether(0x8100, append([]byte{0, 1}, ip4(6, 0, ports(1, 7471)...)[12:]...)...), Counts{Other: 1}, 1},
+		{"first fragment of clear TCP", ip4(6, 0x2000, ports(1, 7471)...), Counts{Other: 1}, 1},
+		{"later fragment of clear TCP", ip4(6, 100, 1, 2, 3, 4), Counts{Other: 1, Fragments: 1}, 1},
+		{"later fragment of clear TCP over IPv6", ip6(44, 6, 0, 1, 0, 0, 0, 0, 1, 9, 9, 9, 9), Counts{Other: 1, Fragments: 1}, 1},
+		{"clear TCP of another port", ip4(6, 0, ports(22, 40000)...), Counts{Other: 1}, 0},
+		{"ARP", ether(0x0806, 1, 2, 3), Counts{Other: 1}, 0},
+		{"half a header", ip4(6, 0)[:20], Counts{Other: 1}, 0},
+		{"nothing", nil, Counts{Other: 1}, 0},
+	} {
+		c := Counts{ClearTCP: map[uint16]int{}}
+		c.add(tc.frame)
+		if c.ESP != tc.want.ESP || c.IKE != tc.want.IKE || c.Other != tc.want.Other || c.Fragments != tc.want.Fragments || c.Clear(7471) != tc.clear {
+			t.Errorf("%s: %+v, clear %d", tc.name, c, c.Clear(7471))
+		}
+	}
+}
+
+func pcapFile(t *testing.T, order binary.AppendByteOrder, frames ...[]byte) string {
+	t.Helper()
+	b := order.AppendUint32(nil, pcapMicro)
+	b = append(b, make([]byte, 16)...)
+	b = order.AppendUint32(b, linkEthernet)
+	for _, f := range frames {
+		b = append(b, make([]byte, 8)...)
+		b = order.AppendUint32(b, uint32(len(f)))
+		b = order.AppendUint32(b, uint32(len(f)+1000)) // cut off by the snapshot length
+		b = append(b, f...)
+	}
+	path := filepath.Join(t.TempDir(), "x.pcap")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestCaptureFilesOfBothByteOrdersAndUnfinishedOnes(t *testing.T) {
+	frames := [][]byte{ip4(50, 0, 1, 2, 3, 4), ip4(6, 0, ports(7471, 1)...), ether(markerType, 1, 2, 3)}
+	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
+		path := pcapFile(t, order, frames...)
+		c, err := CountFile(path)
+		if err != nil || c.Packets != 2 || c.ESP != 1 || c.Clear(7471) != 1 || c.Bytes != len(frames[0])+len(frames[1])+2000 {
+			t.Errorf("%v: %+v, %v", order, c, err)
+		}
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, whole[:len(whole)-len(frames[2])-20], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := CountFile(path); err != nil || c.Packets != 1 {
+			t.Errorf("%v, cut within the second packet: %+v, %v", order, c, err)
+		}
+	}
+}
+
+func TestFilesThatAreNoCapturesAreRefused(t *testing.T) {
+	for _, content := range []string{"", "short", "not a capture file at all, but long enough"} {
+		path := filepath.Join(t.TempDir(), "x")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := CountFile(path); err == nil {
+			t.Errorf("%q is counted as %v", content, c)
+		}
+	}
+	if _, err := CountFile(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("a missing file is counted")
+	}
+	huge := pcapFile(t, binary.LittleEndian)
+	b, _ := os.ReadFile(huge)
+	b = append(b, bytes.Repeat([]byte{0xff}, 16)...)
+	if err := os.WriteFile(huge, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := CountFile(huge); err == nil {
+		t.Error("a packet of 4 GiB is believed")
+	}
+}
+
+func TestDroppedPacketsAreReadFromTcpdump(t *testing.T) {
+	n, ok := parseDropped("10 packets captured\n12 packets received by filter\n3 packets dropped by kernel\n2 packets dropped by interface\n")
+	if n != 5 || !ok {
+		t.Errorf("%d, %v", n, ok)
+	}
+	if _, ok := parseDropped("tcpdump: no suitable device found"); ok {
+		t.Error("a message without the line is believed")
+	}
+}
