@@ -26,17 +26,16 @@ const (
 	// and the caller had better go on receiving.
 	maxInlineIO = 128 << 10
 
-	// A write is slow when it took longer than slowWrite and slowWritePerKiB for
-	// each KiB together: then it did not just fill the page cache.
-	slowWrite       = 200 * time.Microsecond
-	slowWritePerKiB = 2 * time.Microsecond
-
-	// After a slow write minStreak writes in a row have to be quick before
-	// writes count as fast again; each further slow write doubles that, to
-	// maxStreak. forgiveStreak quick writes in a row forget the past.
-	minStreak     = 16
-	maxStreak     = 2048
-	forgiveStreak = 8192
+	// Writes are slow when they hold their caller up for slowWrite on average,
+	// beside writePerKiB for each KiB: then they do not just fill the page cache.
+	// paceWeight is the number of writes that the average looks back on, and one
+	// write counts as maxWriteTime at most: a single wait for the storage of that
+	// length makes writes slow at once, a time slice of 4 ms lost to another
+	// process does not, and 300 quick ones always make them fast again.
+	slowWrite    = 100 * time.Microsecond
+	writePerKiB  = 2 * time.Microsecond
+	maxWriteTime = 10 * time.Millisecond
+	paceWeight   = 64
 
 	// DefaultWorkers is the number of operations that a Queue has at the storage
 	// at once when QueueConfig.Workers is 0: enough to keep a fast disk busy,

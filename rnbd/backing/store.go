@@ -62,7 +62,7 @@ type Store struct {
 
 	noWaitUnsupported atomic.Bool
 	flushFailed       atomic.Int32 // errno; what was lost cannot be told, so it stays
-	writes            streak
+	writes            pace
 }
 
 // Open opens the regular file or block device at path as a disk and locks it
@@ -160,7 +160,6 @@ func newStore(path string, fd int, opt Options) (*Store, error) {
 		path: path, fd: uintptr(fd), size: st.Size, readOnly: opt.ReadOnly,
 		device: st.Mode&unix.S_IFMT == unix.S_IFBLK, logical: 1, physical: 4096,
 	}
-	s.writes.init()
 	how := unix.LOCK_EX
 	if opt.ReadOnly {
 		how = unix.LOCK_SH

@@ -452,45 +452,39 @@ func loopDevice(t *testing.T, path string) string {
 	return dev
 }
 
-func TestWritesCountAsFastUntilOneIsSlow(t *testing.T) {
-	var s streak
-	s.init()
+func TestWritesAreSlowWhenTheyWaitForStorage(t *testing.T) {
+	var s pace
 	if !s.fast() {
 		t.Fatal("not fast at first")
 	}
 	quick := func(n int) {
 		for range n {
-			s.observe(time.Microsecond, 4096)
+			s.observe(3*time.Microsecond, 4096)
 		}
+	}
+	for range 50 {
+		s.observe(4*time.Millisecond, 4096)
+		if !s.fast() {
+			t.Fatal("slow after a lost time slice now and then")
+		}
+		quick(500)
 	}
 	s.observe(time.Second, 4096)
 	if s.fast() {
-		t.Fatal("fast right after a slow write")
+		t.Fatal("fast right after a write that waited")
 	}
-	quick(2*minStreak - 1)
-	if s.fast() {
-		t.Fatal("fast too soon")
+	for range 1000 {
+		s.observe(time.Second, 4096)
 	}
-	quick(1)
+	quick(300)
 	if !s.fast() {
 		t.Fatal("not fast after enough quick writes")
 	}
-	for range 20 {
-		s.observe(time.Second, 4096)
-		quick(maxStreak)
-		if !s.fast() {
-			t.Fatal("the needed streak has no bound")
-		}
+	for range 1000 {
+		s.observe(1024*writePerKiB, 1<<20)
 	}
-	quick(forgiveStreak + 1)
-	s.observe(time.Second, 4096)
-	quick(2 * minStreak)
 	if !s.fast() {
-		t.Fatal("the past is never forgotten")
-	}
-	s.observe(slowWrite+1024*slowWritePerKiB, 1<<20)
-	if !s.fast() {
-		t.Fatal("a large write is measured as a small one")
+		t.Fatal("large writes are measured as small ones")
 	}
 }
 
