@@ -145,15 +145,20 @@ func (m *Memory) Get(ctx context.Context, op nbd.Op, off uint64, n uint32, fl nb
 		defer m.mu.Unlock()
 		m.change.Broadcast()
 	})()
-	m.mu.Lock()
-	for m.Depth > 0 && m.live >= m.Depth && ctx.Err() == nil {
-		m.change.Wait()
+	for {
+		io, err := m.TryGet(op, off, n, fl)
+		if err != nbd.ErrBusy {
+			return io, err
+		}
+		m.mu.Lock()
+		for m.live >= m.Depth && ctx.Err() == nil {
+			m.change.Wait()
+		}
+		m.mu.Unlock()
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 	}
-	m.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return m.TryGet(op, off, n, fl)
 }
 
 // TryGet implements nbd.Backend.
