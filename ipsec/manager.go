@@ -126,6 +126,9 @@ func (m *Manager) attach(ctx context.Context, up func()) error {
 	// Those whose streams wait come first.
 	slices.SortStableFunc(peers, func(a, b *peer) int { return b.flowCount() - a.flowCount() })
 	for _, p := range peers {
+		if p.isLoaded() { // added since the link is up
+			continue
+		}
 		if err := m.bringUp(ctx, l, p); err != nil && ctx.Err() == nil {
 			m.cfg.Logger.Error("could not hand the peer to strongSwan", "peer", p.name, "err", err)
 		}

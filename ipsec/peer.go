@@ -254,6 +254,12 @@ func (p *peer) status(plane DataPlane) Status {
 	return s
 }
 
+func (p *peer) isLoaded() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.loaded
+}
+
 func (p *peer) flowCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
