@@ -39,7 +39,7 @@ func (s *Stream) workLocked() bool {
 		return !s.termSent
 	case s.state == Terminating:
 		return false
-	case s.tx.active || s.irrq.n > 0:
+	case s.tx.active || s.readyDue || s.irrq.n > 0:
 		return true
 	case s.sq.next < s.sq.tail:
 		return !s.stalledLocked(s.sq.at(s.sq.next))
@@ -253,6 +253,11 @@ func (s *Stream) pickLocked() bool {
 	case s.state == Terminating:
 		return false
 	}
+	if s.readyDue {
+		s.readyDue = false
+		s.beginLocked(s.ready)
+		return true
+	}
 	ready := s.sq.next < s.sq.tail && !s.stalledLocked(s.sq.at(s.sq.next))
 	if s.irrq.n > 0 && (t.turn || !ready) {
 		t.op, t.resp = nil, *s.irrq.front()
@@ -268,6 +273,13 @@ func (s *Stream) pickLocked() bool {
 	}
 	op := s.sq.at(s.sq.next)
 	s.sq.next++
+	s.beginLocked(op)
+	return true
+}
+
+// beginLocked makes op the current message.
+func (s *Stream) beginLocked(op *Op) {
+	t := &s.tx
 	t.op, t.active, t.off, t.turn = op, true, 0, true
 	switch op.Kind {
 	case OpWrite:
@@ -281,7 +293,6 @@ func (s *Stream) pickLocked() bool {
 		t.msn = t.sqMSN
 		t.sqMSN++
 	}
-	return true
 }
 
 // segment appends the next segment of the current message to the batch.
@@ -323,7 +334,9 @@ func (s *Stream) segment() error {
 	t.off += n
 	if last {
 		t.active, t.op = false, nil
-		t.sent++
+		if op != s.ready {
+			t.sent++
+		}
 	}
 	return err
 }

@@ -40,6 +40,33 @@ type Config struct {
 	MaxSend int // operations queued or outstanding at once
 	IRD     int // Reads and Atomics of the peer that we hold at once (RFC 5040 section 6.1)
 	ORD     int // Reads and Atomics that we may have outstanding at the peer
+	Ready   Ready
+}
+
+// Ready is the zero-length message that an initiator sends before anything
+// else, so that the responder may send (RFC 6581 section 9.2). The consumer of
+// the stream does not see it.
+type Ready uint8
+
+// The ready-to-receive messages.
+const (
+	ReadyNone  Ready = iota
+	ReadyWrite       // an RDMA Write
+	ReadyRead        // an RDMA Read
+	ReadySend        // a Send, which takes a receive of the peer
+)
+
+// op is the message as an operation outside the send queue.
+func (r Ready) op() *Op {
+	switch r {
+	case ReadyWrite:
+		return &Op{Kind: OpWrite}
+	case ReadyRead:
+		return &Op{Kind: OpReadRequest}
+	case ReadySend:
+		return &Op{Kind: OpSend}
+	}
+	return nil
 }
 
 // Stream is an RDMAP Stream. Posting is safe from any goroutine; one goroutine
@@ -58,6 +85,8 @@ type Stream struct {
 	flushed  uint64            // operations before it have left
 	reads    fifo[outstanding] // our Reads and Atomics at the peer, in order
 	sinkTag  uint32            // of the next Read
+	ready    *Op               // the ready-to-receive message, nil: none
+	readyDue bool              // it has not been begun
 	irrq     fifo[response]    // the peer's Reads and Atomics, in order
 	term     *Terminate        // to be sent before anything else
 	termSent bool              // handed to the sender
@@ -93,6 +122,8 @@ type response struct {
 func New(cfg Config) *Stream {
 	s := &Stream{llp: cfg.LLP, up: cfg.Upper, ird: cfg.IRD, ord: cfg.ORD, sinkTag: rand.Uint32(), termDone: make(chan struct{})}
 	s.sq.max = max(1, cfg.MaxSend)
+	s.ready = cfg.Ready.op()
+	s.readyDue = s.ready != nil
 	s.idle.L = &s.mu
 	s.driverFn = s.driver
 	s.tx.init()
@@ -117,6 +148,9 @@ func (s *Stream) Moved() (in, out uint64) { return s.written.Load(), s.served.Lo
 // Run receives until the stream ends, winds it up and reports it to the Upper.
 // It is called once and returns when nothing of the stream is left.
 func (s *Stream) Run() {
+	if s.ready != nil {
+		s.Flush()
+	}
 	s.finish(s.llp.Receive((*sink)(s)))
 }
 

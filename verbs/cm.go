@@ -17,7 +17,7 @@ import (
 type DialConfig struct {
 	Remote    netip.AddrPort
 	Transport *transport.Config
-	MPA       mpa.Config // its IRD, ORD and PeerToPeer come from the QPConfig
+	MPA       mpa.Config // its IRD and ORD come from the QPConfig
 }
 
 // RejectedError says that the peer refused the stream in MPA start-up (RFC 5044
@@ -97,11 +97,26 @@ func (u *ULP) dial(ctx context.Context, pd *PD, cfg QPConfig, dial *DialConfig, 
 		}
 		return fail(err)
 	}
-	if err := qp.start(m, conn, int(m.IRD()), int(m.ORD())); err != nil {
+	if err := qp.start(m, conn, int(m.IRD()), int(m.ORD()), readyFor(m.RTR())); err != nil {
 		m.Close()
 		return fail(err)
 	}
 	return qp, m.PrivateData(), nil
+}
+
+// readyFor is the ready-to-receive message that an initiator sends where those
+// in rtr were agreed on (RFC 6581 section 9.2): the one that costs the peer
+// least.
+func readyFor(rtr mpa.RTR) rdmap.Ready {
+	switch {
+	case rtr&mpa.RTRWrite != 0:
+		return rdmap.ReadyWrite
+	case rtr&mpa.RTRRead != 0:
+		return rdmap.ReadyRead
+	case rtr&mpa.RTRSend != 0:
+		return rdmap.ReadySend
+	}
+	return rdmap.ReadyNone
 }
 
 // depth is an IRD or ORD as mpa.Config wants it.
@@ -294,7 +309,7 @@ func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg QPConfig, private 
 	if err != nil {
 		return fail(err)
 	}
-	if err := qp.start(m, r.conn, int(m.IRD()), int(m.ORD())); err != nil {
+	if err := qp.start(m, r.conn, int(m.IRD()), int(m.ORD()), rdmap.ReadyNone); err != nil {
 		m.Close()
 		return fail(err)
 	}

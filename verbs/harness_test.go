@@ -12,6 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -66,7 +67,7 @@ func (e *end) startOn(l ddp.LLP) {
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	if err := qp.start(l, fakeConn{"peer"}, e.cfg.IRD, e.cfg.ORD); err != nil {
+	if err := qp.start(l, fakeConn{"peer"}, e.cfg.IRD, e.cfg.ORD, rdmap.ReadyNone); err != nil {
 		e.t.Fatal(err)
 	}
 	e.qp = qp

@@ -135,9 +135,9 @@ func randomID() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// start joins the queue pair to a stream and begins to receive. ird and ord are
-// what was negotiated.
-func (qp *QP) start(llp ddp.LLP, conn Transport, ird, ord int) error {
+// start joins the queue pair to a stream and begins to receive. ird, ord and
+// ready are what was negotiated.
+func (qp *QP) start(llp ddp.LLP, conn Transport, ird, ord int, ready rdmap.Ready) error {
 	dev := qp.pd.ulp.dev
 	dev.mu.Lock()
 	if dev.closed {
@@ -145,7 +145,7 @@ func (qp *QP) start(llp ddp.LLP, conn Transport, ird, ord int) error {
 		return ErrClosed
 	}
 	qp.conn, qp.since = conn, time.Now()
-	qp.stream = rdmap.New(rdmap.Config{LLP: llp, Upper: (*upper)(qp), MaxSend: qp.cfg.MaxSend, IRD: ird, ORD: ord})
+	qp.stream = rdmap.New(rdmap.Config{LLP: llp, Upper: (*upper)(qp), MaxSend: qp.cfg.MaxSend, IRD: ird, ORD: ord, Ready: ready})
 	dev.qps[qp.id] = qp
 	dev.wg.Add(1)
 	dev.mu.Unlock()

@@ -1,0 +1,76 @@
+package verbs
+
+import (
+	"context"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// In the peer-to-peer model the responder sends first, although the initiator's
+// consumer posts nothing: the ready-to-receive message lets it (RFC 6581
+// section 9.2). Neither consumer sees that message.
+func TestPeerToPeerResponderMaySendFirst(t *testing.T) {
+	for _, rtr := range []struct {
+		name   string
+		ask    mpa.RTR
+		server mpa.RTR // 0 for what a listener takes by default
+	}{
+		{"write", mpa.RTRWrite, 0},
+		{"read", mpa.RTRRead, 0},
+		{"read or write", mpa.RTRRead | mpa.RTRWrite, 0},
+		{"send", mpa.RTRSend, mpa.RTRSend},
+	} {
+		t.Run(rtr.name, func(t *testing.T) {
+			a, b := newEnd(t, Config{}), newEnd(t, Config{})
+			a.cfg.ORD = 1 // the message must not take the only Read for good
+			ln := listen(t, b, ListenConfig{MPA: mpa.Config{PeerToPeer: rtr.server}})
+			accepted := make(chan error, 1)
+			msgs := b.mr(64, LocalWrite)
+			go func() {
+				cr, err := ln.Accept(context.Background())
+				if err == nil {
+					b.qp, err = cr.Accept(context.Background(), b.pd, b.cfg, nil, func(qp *QP) error {
+						return qp.PostRecv(RecvWR{ID: 1, SGL: whole(msgs, 64)})
+					})
+				}
+				accepted <- err
+			}()
+			dst := a.mr(64, LocalWrite)
+			qp, _, err := a.ulp.Dial(testContext(t), a.pd, a.cfg, DialConfig{
+				Remote: ln.Addr(), Transport: &transport.Config{Protector: transport.LoopbackOnly()}, MPA: mpa.Config{PeerToPeer: rtr.ask},
+			}, func(qp *QP) error { return qp.PostRecv(RecvWR{ID: 2, SGL: whole(dst, 64)}) })
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.qp = qp
+			if err := <-accepted; err != nil {
+				t.Fatal(err)
+			}
+			if rtr.ask == mpa.RTRSend {
+				if wc := b.wantOK(WCRecv); wc.ID != 1 || wc.Len != 0 {
+					t.Errorf("the Send that says ready arrived as %+v", wc)
+				}
+			}
+			copy(msgs.Bytes(), "first")
+			b.post(SendWR{Op: OpSend, Flags: Signaled, SGL: whole(msgs, 5)})
+			b.wantOK(WCSend)
+			if wc := a.wantOK(WCRecv); wc.ID != 2 || string(dst.Bytes()[:5]) != "first" {
+				t.Errorf("received %+v, %q", wc, dst.Bytes()[:5])
+			}
+			src := b.mr(64, RemoteRead)
+			copy(src.Bytes(), "read me")
+			a.post(SendWR{ID: 3, Op: OpRead, Flags: Signaled, SGL: whole(dst, 7), RemoteSTag: src.STag()})
+			if wc := a.wantOK(WCRead); wc.ID != 3 || string(dst.Bytes()[:7]) != "read me" {
+				t.Errorf("read %+v, %q", wc, dst.Bytes()[:7])
+			}
+			if st := a.qp.Stats(); st.SendOps != 1 {
+				t.Errorf("%d operations were completed, want the Read alone", st.SendOps)
+			}
+			a.qp.Close()
+			a.wantEnd()
+			b.wantEnd()
+		})
+	}
+}
