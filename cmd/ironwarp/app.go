@@ -62,6 +62,7 @@ func (w *ironwarp) app() *cli.App {
 			w.saCommand(),
 			w.pingCommand(),
 			w.benchCommand(),
+			w.rpingCommand(),
 			w.doctorCommand(),
 			w.reloadCommand(),
 			w.versionCommand(),

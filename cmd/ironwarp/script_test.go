@@ -30,7 +30,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "image": image},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "listening": listening, "image": image},
 	})
 }
 
@@ -94,6 +94,24 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		select {
 		case <-ctx.Done():
 			ts.Fatalf("await %v: %v %+v", args, err, list)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// listening ADDRESS waits until a server accepts connections.
+func listening(ts *testscript.TestScript, _ bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), awaitTime)
+	defer cancel()
+	for {
+		c, err := net.Dial("tcp", args[0])
+		if err == nil {
+			c.Close()
+			return
+		}
+		select {
+		case <-ctx.Done():
+			ts.Fatalf("listening %v: %v", args, err)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

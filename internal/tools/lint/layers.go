@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"rnbd", "iser"},
 	{"nbd"}, // its Backend is a seam that rnbd implements
 	{"rnbd/backing"},
-	{"rtrs"},
+	{"rtrs", "rping"},
 	{"."},
 	{"verbs"},
 	{"iwarptest"},

@@ -1,0 +1,183 @@
+package rping
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newULP(t *testing.T) (*verbs.Device, *verbs.ULP) {
+	t.Helper()
+	dev, err := verbs.Open(verbs.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if u := dev.Usage(); u != (verbs.Limits{}) {
+			t.Errorf("still in use at the end: %+v", u)
+		}
+		dev.Close()
+	})
+	ulp, err := dev.NewULP("rping", verbs.Quota{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dev, ulp
+}
+
+var loopback = &transport.Config{Protector: transport.LoopbackOnly()}
+
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+type served struct {
+	n   int
+	err error
+}
+
+// serveOne serves one client.
+func serveOne(t *testing.T, cfg Config, mc mpa.Config, addr string) (netip.AddrPort, <-chan served) {
+	t.Helper()
+	ctx := testContext(t)
+	dev, ulp := newULP(t)
+	ln, err := dev.Listen(ctx, netip.MustParseAddrPort(addr), verbs.ListenConfig{Transport: loopback, MPA: mc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	out := make(chan served, 1)
+	go func() {
+		var s served
+		req, err := ln.Accept(ctx)
+		if s.err = err; err == nil {
+			s.n, s.err = Serve(ctx, ulp, req, cfg)
+		}
+		out <- s
+	}()
+	return ln.Addr(), out
+}
+
+func TestPingsComeBackWhole(t *testing.T) {
+	for _, c := range []struct {
+		name, addr string
+		size       int
+		mpa        mpa.Config
+	}{
+		{"smallest", "127.0.0.1:0", MinSize, mpa.Config{}},
+		{"default size", "127.0.0.1:0", 0, mpa.Config{}},
+		{"largest", "127.0.0.1:0", MaxSize, mpa.Config{}},
+		{"IPv6", "[::1]:0", 5000, mpa.Config{}},
+		{"without CRC", "127.0.0.1:0", 5000, mpa.Config{CRC: mpa.CRCAvoid}},
+		{"MPA revision 1", "127.0.0.1:0", 100, mpa.Config{Revision: 1}},
+		{"peer to peer by Write", "127.0.0.1:0", 100, mpa.Config{PeerToPeer: mpa.RTRWrite}},
+		{"peer to peer by Read", "127.0.0.1:0", 100, mpa.Config{PeerToPeer: mpa.RTRRead}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var sent, seen []string
+			addr, out := serveOne(t, Config{Each: func(b []byte) { seen = append(seen, string(b)) }}, mpa.Config{CRC: c.mpa.CRC}, c.addr)
+			_, ulp := newULP(t)
+			n, err := Client(testContext(t), ulp, verbs.DialConfig{Remote: addr, Transport: loopback, MPA: c.mpa},
+				Config{Size: c.size, Count: 3, Validate: true, Each: func(b []byte) { sent = append(sent, string(b)) }})
+			if err != nil || n != 3 {
+				t.Fatalf("%d pings: %v", n, err)
+			}
+			s := <-out
+			if s.err != nil || s.n != 3 {
+				t.Errorf("served %d pings: %v", s.n, s.err)
+			}
+			if strings.Join(sent, "\n") != strings.Join(seen, "\n") || len(sent) != 3 {
+				t.Errorf("the client saw %q, the server %q", sent, seen)
+			}
+			if want := max(c.size, DefaultSize) - 1; c.size != MinSize && len(sent[2]) != want {
+				t.Errorf("a text of %d bytes, want %d", len(sent[2]), want)
+			}
+			if !strings.HasPrefix(sent[2], "rdma-ping-2: CDEF") {
+				t.Errorf("the third text is %.40q", sent[2])
+			}
+		})
+	}
+}
+
+func TestClientRefusesSizesThatRpingCannotHave(t *testing.T) {
+	_, ulp := newULP(t)
+	for _, n := range []int{1, MinSize - 1, MaxSize + 1, -1} {
+		if _, err := Client(testContext(t), ulp, verbs.DialConfig{}, Config{Size: n}); err == nil || !strings.Contains(err.Error(), "26 to 65536") {
+			t.Errorf("size %d: %v", n, err)
+		}
+	}
+}
+
+// A peer that says how large its buffer is must not make the server read more
+// than it has room for.
+func TestServerRefusesABufferThatIsTooLarge(t *testing.T) {
+	addr, out := serveOne(t, Config{}, mpa.Config{}, "127.0.0.1:0")
+	_, ulp := newULP(t)
+	s, err := newSide(ulp, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if s.qp, _, err = ulp.Dial(testContext(t), s.pd, s.config(), verbs.DialConfig{Remote: addr, Transport: loopback}, s.listen); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.say(info{STag: 1, Size: MaxSize + 1}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-out; got.err == nil || !strings.Contains(got.err.Error(), "at most 65536") {
+		t.Errorf("served: %v", got.err)
+	}
+}
+
+func TestClientEndsWithItsContext(t *testing.T) {
+	addr, out := serveOne(t, Config{}, mpa.Config{}, "127.0.0.1:0")
+	_, ulp := newULP(t)
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	pings := 0
+	_, err := Client(ctx, ulp, verbs.DialConfig{Remote: addr, Transport: loopback}, Config{Each: func([]byte) {
+		if pings++; pings == 2 {
+			cancel()
+		}
+	}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("client: %v", err)
+	}
+	<-out
+}
+
+func TestInfoIsBigEndian(t *testing.T) {
+	i := info{TO: 0x0102030405060708, STag: 0x090a0b0c, Size: 0x0d0e0f10}
+	want := []byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
+	if got := i.append(nil); !bytes.Equal(got, want) {
+		t.Errorf("%x, want %x", got, want)
+	}
+}
+
+func FuzzParseInfo(f *testing.F) {
+	f.Add(info{1, 2, 3}.append(nil))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		i, err := parseInfo(b)
+		if (err == nil) != (len(b) == infoLen) {
+			t.Fatalf("%d bytes: %v", len(b), err)
+		}
+		if err == nil && !bytes.Equal(i.append(nil), b) {
+			t.Errorf("%x becomes %+v and %x", b, i, i.append(nil))
+		}
+	})
+}
