@@ -148,6 +148,22 @@ func TestSecondDaemonIsRefusedAndTheFirstKeepsRunning(t *testing.T) {
 	h.status()
 }
 
+func TestStateAndRuntimeDirectoryMayBeOne(t *testing.T) {
+	h := newHost(t, "")
+	h.stop()
+	for _, dirs := range []string{"state_dir: run\nruntime_dir: run\n", "state_dir: link\nruntime_dir: run\n"} {
+		if err := os.Symlink("run", filepath.Join(h.dir, "link")); err != nil && !os.IsExist(err) {
+			t.Fatal(err)
+		}
+		h.write("ironwarp.yaml", fmt.Sprintf("listen: {port: %d}\n%s", h.port, dirs))
+		h.start()
+		_, err := Start(t.Context(), h.options())
+		says(t, err, api.CodeInUse, "another ironwarp daemon")
+		h.status()
+		h.stop()
+	}
+}
+
 func TestBrokenStateFileIsNamed(t *testing.T) {
 	h := newHost(t, "")
 	h.stop()

@@ -155,6 +155,10 @@ func (d *Daemon) takeLocks() error {
 		return err
 	}
 	d.locks = append(d.locks, state)
+	same, err := sameDir(d.cfg.StateDir, d.cfg.RuntimeDir)
+	if err != nil || same {
+		return err
+	}
 	runtime, err := takeLock(filepath.Join(d.cfg.RuntimeDir, "lock"), "runtime directory")
 	if err != nil {
 		return err

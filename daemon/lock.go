@@ -45,6 +45,20 @@ func takeLock(path, what string) (*lock, error) {
 	return &lock{f: f}, nil
 }
 
+// sameDir reports whether two paths are one directory, by whatever names: a
+// second lock in it would find the first one's.
+func sameDir(a, b string) (bool, error) {
+	fa, err := os.Stat(a)
+	if err != nil {
+		return false, err
+	}
+	fb, err := os.Stat(b)
+	if err != nil {
+		return false, err
+	}
+	return os.SameFile(fa, fb), nil
+}
+
 // holder says who wrote the lock file, if that can be read.
 func holder(f *os.File) string {
 	var b [20]byte
