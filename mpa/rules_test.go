@@ -106,6 +106,29 @@ func TestResponderHoldsUntilTheFirstFPDU(t *testing.T) {
 	}
 }
 
+// refuser is a Sink that takes no direct segment.
+type refuser struct{ collector }
+
+func (*refuser) Direct([]byte, int) (int, bool, error) { return 0, false, errEnough }
+
+// TestResponderMayRefuseTheFirstFPDU by a Terminate, also when it need not wait
+// for all of it.
+func TestResponderMayRefuseTheFirstFPDU(t *testing.T) {
+	client, server := connect(t, "tcp", &Config{CRC: CRCAvoid}, &Config{CRC: CRCAvoid})
+	if _, err := client.NetConn().Write(frame(string(make([]byte, 1000)), false)[:100]); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Receive(&refuser{}); err != errEnough {
+		t.Fatal(err)
+	}
+	if err := server.Append([]byte("no"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := server.TryFlush(); !done || err != nil {
+		t.Fatalf("TryFlush: %v %v", done, err)
+	}
+}
+
 func TestResponderMayAnswerFromWithinTheSink(t *testing.T) {
 	client, server := connect(t, "tcp", nil, nil)
 	s := &collector{}
