@@ -45,7 +45,7 @@ type MR struct {
 	buf    []byte
 	local  bool // LocalWrite
 	charge charge
-	refs   atomic.Int32 // work requests that name the region
+	refs   atomic.Int32 // work requests that name the region; negative: deregistered
 
 	pins atomic.Int64
 
@@ -66,6 +66,9 @@ const (
 )
 
 const shut = -1 << 40
+
+// gone is added to the refs of a region that is deregistered.
+const gone = -1 << 30
 
 // RegisterMR registers buf, all of which becomes the window. The region is
 // charged to the PD's ULP. Without a remote right the STag opens nothing.
@@ -172,8 +175,8 @@ func (mr *MR) Deregister() error {
 	if mr.state == mrGone {
 		return nil
 	}
-	if n := mr.refs.Load(); n > 0 {
-		return fmt.Errorf("verbs: deregister memory that %d posted work requests name: %w", n, ErrInUse)
+	if !mr.refs.CompareAndSwap(0, gone) {
+		return fmt.Errorf("verbs: deregister memory that %d posted work requests name: %w", mr.refs.Load(), ErrInUse)
 	}
 	mr.closeWindow()
 	mr.state = mrGone
@@ -215,6 +218,18 @@ type pin MR
 
 func (p *pin) Unpin() { p.pins.Add(-1) }
 
+// claim keeps the region for a work request that names it. It fails when the
+// region is deregistered.
+func (mr *MR) claim() (rdmap.Pin, error) {
+	if mr.refs.Add(1) <= 0 {
+		mr.refs.Add(-1)
+		return nil, errDeregistered
+	}
+	return (*ref)(mr), nil
+}
+
+var errDeregistered = fmt.Errorf("verbs: post a work request that names deregistered memory: %w", ErrClosed)
+
 // ref is a work request's claim on local memory.
 type ref MR
 
@@ -232,9 +247,7 @@ func (d *Device) invalidateRemote(pd *PD, stag uint32) rdmap.Fault {
 	switch {
 	case mr.state != mrOpen || mr.stag != stag:
 		return rdmap.FaultInvalidSTag
-	case mr.pd != pd:
-		return rdmap.FaultNotAssociated
-	case mr.rights == 0:
+	case mr.pd != pd, mr.rights == 0:
 		return rdmap.FaultCannotInvalidate
 	}
 	mr.closeWindow()

@@ -81,6 +81,10 @@ func (qp *QP) PostSend(wr *SendWR) error {
 	if err != nil {
 		return err
 	}
+	inline := wr.Flags&Inline != 0
+	if (wr.Op == OpFetchAdd || wr.Op == OpCmpSwap) && len(wr.SGL) > 0 && (len(wr.SGL) > 1 || total != 8 || inline) {
+		return errors.New("verbs: post an Atomic: its result goes to one element of 8 bytes, not inline, or to none")
+	}
 	op, err := qp.stream.Reserve()
 	if err != nil {
 		if errors.Is(err, rdmap.ErrQueueFull) {
@@ -103,15 +107,26 @@ func (qp *QP) PostSend(wr *SendWR) error {
 		op.SGL[i] = e.MR.buf[e.Off : e.Off+e.Len]
 	}
 	op.N = len(wr.SGL)
-	if wr.Flags&Inline != 0 && wr.Op != OpRead {
+	if err := claim(wr.SGL, &op.Ref); err != nil {
+		qp.stream.Cancel()
+		return err
+	}
+	if inline && wr.Op != OpRead {
 		op.CopyInline()
-	} else {
-		for i, e := range wr.SGL {
-			e.MR.refs.Add(1)
-			op.Ref[i] = (*ref)(e.MR)
-		}
+		release(op.Ref[:])
 	}
 	qp.stream.Commit(wr.Flags&More != 0)
+	return nil
+}
+
+// claim keeps the memory that sgl names for a work request.
+func claim(sgl []SGE, refs *[MaxSGE]rdmap.Pin) (err error) {
+	for i, e := range sgl {
+		if refs[i], err = e.MR.claim(); err != nil {
+			release(refs[:i])
+			return err
+		}
+	}
 	return nil
 }
 
@@ -196,8 +211,9 @@ func (qp *QP) PostRecv(wr RecvWR) error {
 	*r = rdmap.RecvBuffer{ID: wr.ID, N: len(wr.SGL), Len: total}
 	for i, e := range wr.SGL {
 		r.SGL[i] = e.MR.buf[e.Off : e.Off+e.Len]
-		e.MR.refs.Add(1)
-		r.Ref[i] = (*ref)(e.MR)
+	}
+	if err := claim(wr.SGL, &r.Ref); err != nil {
+		return err
 	}
 	q.tail++
 	return nil
