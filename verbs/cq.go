@@ -62,12 +62,15 @@ type CQ struct {
 	charge  charge
 	ch      chan struct{} // a completion may be there
 
-	mu       sync.Mutex
-	ring     []WC
-	head, n  int
-	overflow bool
-	users    int // queue pairs
-	closed   bool
+	mu      sync.Mutex
+	ring    []WC
+	head, n int
+	pushed  uint64    // completions entered so far
+	handled uint64    // those of them that the consumer has done with
+	settled sync.Cond // handled has grown; for waiters
+	waiters int
+	users   int // queue pairs
+	closed  bool
 
 	running atomic.Uint32 // dispatch: 0 idle, 1 running, 2 running and to be run again
 	batch   []WC          // the running dispatch's
@@ -82,7 +85,8 @@ func (u *ULP) CreateCQ(depth int, handler CQHandler) (*CQ, error) {
 		return nil, fmt.Errorf("verbs: create a completion queue of depth %d: 1 to %d are possible", depth, maxCQDepth)
 	}
 	cq := &CQ{ulp: u, depth: depth, handler: handler, charge: charge{ulp: &u.acct}, ch: make(chan struct{}, 1)}
-	cq.runFn = cq.run
+	cq.runFn = func() { cq.run(false) }
+	cq.settled.L = &cq.mu
 	cq.charge.n[resCQEntries] = int64(depth)
 	if err := u.dev.prm.take(&cq.charge); err != nil {
 		return nil, err
@@ -126,12 +130,8 @@ func (cq *CQ) push(wc WC) {
 	cq.mu.Lock()
 	if cq.n == len(cq.ring) {
 		if cq.n >= cq.depth {
-			first := !cq.overflow
-			cq.overflow = true
 			cq.mu.Unlock()
-			if first {
-				go wc.QP.overflowed()
-			}
+			wc.QP.overflowed()
 			return
 		}
 		ring := make([]WC, min(cq.depth, max(initialCQ, 2*len(cq.ring))))
@@ -145,12 +145,20 @@ func (cq *CQ) push(wc WC) {
 	}
 	cq.ring[i] = wc
 	cq.n++
+	cq.pushed++
 	cq.mu.Unlock()
 }
 
 // Poll takes up to len(wcs) completions without waiting and returns how many.
 func (cq *CQ) Poll(wcs []WC) int {
 	cq.mu.Lock()
+	n := cq.pollLocked(wcs)
+	cq.handledLocked(n)
+	cq.mu.Unlock()
+	return n
+}
+
+func (cq *CQ) pollLocked(wcs []WC) int {
 	n := min(len(wcs), cq.n)
 	for i := range n {
 		p := &cq.ring[cq.head]
@@ -161,8 +169,30 @@ func (cq *CQ) Poll(wcs []WC) int {
 		}
 	}
 	cq.n -= n
-	cq.mu.Unlock()
 	return n
+}
+
+// handledLocked records that the consumer has done with n completions.
+func (cq *CQ) handledLocked(n int) {
+	cq.handled += uint64(n)
+	if n > 0 && cq.waiters > 0 {
+		cq.settled.Broadcast()
+	}
+}
+
+// settle waits until the handler, if there is one, has returned from every
+// completion that has been pushed and announced.
+func (cq *CQ) settle() {
+	if cq.handler == nil {
+		return
+	}
+	cq.mu.Lock()
+	cq.waiters++
+	for pushed := cq.pushed; cq.handled < pushed; {
+		cq.settled.Wait()
+	}
+	cq.waiters--
+	cq.mu.Unlock()
 }
 
 // Wait blocks until a completion may be there or ctx ends. It is for one
@@ -193,7 +223,7 @@ func (cq *CQ) notify(engine bool) {
 				continue
 			}
 			if engine {
-				cq.run()
+				cq.run(true)
 			} else {
 				go cq.runFn()
 			}
@@ -208,23 +238,37 @@ func (cq *CQ) notify(engine bool) {
 	}
 }
 
-// run feeds the handler until the queue is empty.
-func (cq *CQ) run() {
+// run feeds the handler until the queue is empty. A borrowed goroutine has a
+// stream to serve: if it takes long, one of the queue's own goes on.
+func (cq *CQ) run(borrowed bool) {
 	if cq.batch == nil {
 		cq.batch = make([]WC, handlerBatch)
 	}
-	for {
-		for {
-			n := cq.Poll(cq.batch)
-			if n == 0 {
-				break
-			}
+	handled := 0 // completions of the last batch
+	for round := 0; ; round++ {
+		if borrowed && round == maxBorrowedRounds {
+			cq.next(nil, handled)
+			go cq.runFn()
+			return
+		}
+		n := cq.next(cq.batch, handled)
+		if handled = n; n > 0 {
 			cq.handler.Completions(cq, cq.batch[:n])
 			clear(cq.batch[:n])
+			continue
 		}
 		if cq.running.CompareAndSwap(1, 0) {
 			return
 		}
 		cq.running.Store(1)
 	}
+}
+
+// next records that the handler has returned from handled completions and takes
+// a batch of the following ones.
+func (cq *CQ) next(batch []WC, handled int) int {
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	cq.handledLocked(handled)
+	return cq.pollLocked(batch)
 }

@@ -21,6 +21,10 @@ const (
 	// what one 256 KiB read of 4 KiB messages can bring.
 	handlerBatch = 64
 
+	// maxBorrowedRounds bounds how many batches a goroutine of a stream gives to
+	// a handler before it goes back to its stream: some 1,000 completions.
+	maxBorrowedRounds = 16
+
 	// initialCQ is the starting size of a completion queue's ring, which grows
 	// to its depth as needed.
 	initialCQ = 16

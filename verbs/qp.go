@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -41,6 +42,7 @@ type QP struct {
 
 	rq recvQueue
 
+	overflow  atomic.Bool // a completion was lost
 	sendDirty atomic.Bool // completions were pushed and not yet announced
 	recvDirty bool        // the receiving goroutine's
 	stats     qpStats
@@ -201,7 +203,9 @@ func (qp *QP) Stats() QPStats {
 	return QPStats{SendOps: s.sendOps.Load(), RecvOps: s.recvOps.Load(), SendBytes: s.sendBytes.Load() + out, RecvBytes: s.recvBytes.Load() + in}
 }
 
-// Done is closed when the stream is over and all completions are out.
+// Done is closed when the stream is over and all completions are out: polled
+// queues hold them, handlers have returned from them. A handler must not wait
+// for it.
 func (qp *QP) Done() <-chan struct{} { return qp.done }
 
 // Err is why the stream ended, nil after a graceful close by both sides or
@@ -240,10 +244,19 @@ func (qp *QP) Abort(err error) { qp.stream.Abort(err) }
 var ErrCQOverflow = errors.New("verbs: completion queue overflow: poll faster or create a deeper one")
 
 // overflowed ends the stream whose completion found its queue full. Streams of
-// other queues feel nothing (RFC 5042 section 6.4.6).
+// other queues feel nothing (RFC 5042 section 6.4.6). The caller may hold the
+// stream's lock; the stream is not over.
 func (qp *QP) overflowed() {
-	qp.pd.ulp.dev.events.emit(qp.event(EventCQOverflow, ErrCQOverflow))
-	qp.Abort(ErrCQOverflow)
+	if !qp.overflow.CompareAndSwap(false, true) {
+		return
+	}
+	dev := qp.pd.ulp.dev
+	dev.wg.Add(1)
+	go func() {
+		defer dev.wg.Done()
+		dev.events.emit(qp.event(EventCQOverflow, ErrCQOverflow))
+		qp.Abort(ErrCQOverflow)
+	}()
 }
 
 // upper is the QP as its stream sees it.
@@ -361,10 +374,12 @@ func (u *upper) Ended(err error) {
 	dev := qp.pd.ulp.dev
 	qp.err = err
 	qp.flushRecvs(flushCause(err), true)
+	qp.cfg.SendCQ.settle()
+	qp.cfg.RecvCQ.settle()
 	var fault *ddp.Error
 	var term *rdmap.TerminateError
 	switch {
-	case errors.As(err, &fault):
+	case errors.As(err, &fault) && !(fault.Layer == ddp.LayerLLP && fault.Code == mpa.CodeConnectionLost):
 		dev.events.emit(qp.event(EventPeerFault, err))
 	case errors.As(err, &term):
 		dev.events.emit(qp.event(EventTerminated, err))
