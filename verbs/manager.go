@@ -106,6 +106,7 @@ func (m *manager) take(c *charge) error {
 				continue
 			}
 			if err := a.fits(r, c.n[r]); err != nil {
+				m.forget(c.peer)
 				return err
 			}
 		}
@@ -119,8 +120,13 @@ func (m *manager) give(c *charge) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.book(c, m.accounts(c), -1)
-	if p := m.peers[c.peer]; p != nil && p.used == [resCount]int64{} {
-		delete(m.peers, c.peer)
+	m.forget(c.peer)
+}
+
+// forget drops the account of a peer that uses nothing.
+func (m *manager) forget(peer transport.Identity) {
+	if p := m.peers[peer]; p != nil && p.used == [resCount]int64{} {
+		delete(m.peers, peer)
 	}
 }
 
