@@ -1,11 +1,32 @@
 package rdmap
 
-import "github.com/ironwarp/ironwarp/ddp"
+import (
+	"errors"
+
+	"github.com/ironwarp/ironwarp/ddp"
+)
 
 // Direct implements ddp.Sink: Writes, Read Responses and Sends are read
 // straight into place when no CRC has to be verified first.
 func (k *sink) Direct(head []byte, total int) (hdrLen int, ok bool, err error) {
-	s := (*Stream)(k)
+	hdrLen, ok, err = (*Stream)(k).direct(head, total)
+	return hdrLen, ok, ofSegment(err, total)
+}
+
+// ofSegment completes a fault that was found with only part of a segment of
+// total bytes at hand.
+func ofSegment(err error, total int) error {
+	if err == nil {
+		return nil
+	}
+	var fault *ddp.Error
+	if errors.As(err, &fault) {
+		fault.SegLen = total
+	}
+	return err
+}
+
+func (s *Stream) direct(head []byte, total int) (hdrLen int, ok bool, err error) {
 	hdrLen = ddp.HeaderLen(head)
 	if hdrLen == 0 || total <= hdrLen {
 		return 0, false, nil
@@ -99,7 +120,7 @@ func (k *sink) DirectDone(n int) error {
 	default:
 		s.rx.q[QNSend].Placed(int(d.n), d.last)
 		if d.last {
-			return s.deliver(ddp.Untagged(d.seg[:]), s.rx.buf, Message{Op: d.op, Len: uint32(d.to)})
+			return ofSegment(s.deliver(ddp.Untagged(d.seg[:]), s.rx.buf, Message{Op: d.op, Len: uint32(d.to)}), len(d.seg)+int(d.n))
 		}
 	}
 	return nil

@@ -17,6 +17,10 @@ const (
 	// pays for everybody's traffic.
 	maxInlineRounds = 2
 
+	// maxEngineRounds is the same for the receiving goroutine, which meanwhile
+	// receives nothing. It is more, since what it sends are mostly answers.
+	maxEngineRounds = 16
+
 	// maxTerminateLen bounds a received Terminate message in bytes: control,
 	// segment length, the longest DDP header and a Read Request header, with
 	// room for a peer that quotes more than it should.

@@ -37,7 +37,7 @@ func (s *Stream) workLocked() bool {
 		return false
 	case s.term != nil:
 		return !s.termSent
-	case s.state == Terminating:
+	case s.state == Terminating || s.finSent:
 		return false
 	case s.tx.active || s.readyDue || s.irrq.n > 0:
 		return true
@@ -57,9 +57,14 @@ func (s *Stream) finDueLocked() bool {
 	return s.state == Closing && !s.finSent && s.sq.head == s.sq.tail && s.irrq.n == 0
 }
 
-// drive sends until there is nothing left to do or the LLP would block; then
-// the driver goroutine goes on. The caller has set busy.
+// drive sends until there is nothing left to do, the LLP would block or it has
+// been enough for the calling goroutine; then the driver goroutine goes on. The
+// caller has set busy.
 func (s *Stream) drive(engine bool) {
+	rounds := maxInlineRounds
+	if engine {
+		rounds = maxEngineRounds
+	}
 	for round := 0; ; round++ {
 		pending, err := s.fill()
 		if err != nil {
@@ -83,7 +88,7 @@ func (s *Stream) drive(engine bool) {
 			return
 		}
 		s.batchGone(engine)
-		if !engine && round == maxInlineRounds {
+		if round == rounds {
 			go s.driverFn()
 			return
 		}
@@ -157,15 +162,23 @@ func (s *Stream) unpin() {
 	s.tx.pins = s.tx.pins[:0]
 }
 
-// sendFailed ends the sender's work for good.
+// sendFailed ends the sender's work for good. A peer that broke the connection
+// may have said why before: where it is the LLP's connection that failed, what
+// has arrived is still received.
 func (s *Stream) sendFailed(err error) {
 	s.unpin()
+	var fault *ddp.Error
+	broken := errors.As(err, &fault)
 	s.mu.Lock()
+	s.sendLost = s.sendLost || s.err == nil
 	s.failLocked(err)
 	s.termOverLocked()
+	s.armKillerLocked()
 	s.stopLocked()
 	s.mu.Unlock()
-	s.llp.Close()
+	if !broken {
+		s.llp.Close()
+	}
 }
 
 // stopLocked gives the sender's role back.
@@ -250,7 +263,7 @@ func (s *Stream) pickLocked() bool {
 		s.termSent = true
 		t.op, t.active, t.term = nil, true, true
 		return true
-	case s.state == Terminating:
+	case s.state == Terminating || s.finSent:
 		return false
 	}
 	if s.readyDue {

@@ -81,6 +81,7 @@ type Stream struct {
 	idle     sync.Cond // busy has become false
 	state    State
 	err      error // why the stream ends, the first reason
+	sendLost bool  // err is that sending failed
 	sq       sendRing
 	flushed  uint64            // operations before it have left
 	reads    fifo[outstanding] // our Reads and Atomics at the peer, in order
@@ -288,6 +289,9 @@ func (s *Stream) finish(err error) {
 		s.mu.Unlock()
 	}
 	s.mu.Lock()
+	if s.sendLost && (terminated != nil || errors.Is(err, io.EOF)) {
+		s.err = nil // the peer's last words say more
+	}
 	s.armKillerLocked()
 	sending := s.term != nil
 	local := s.state == Closing && s.sq.head == s.sq.tail
