@@ -66,33 +66,39 @@ func (s *Stream) drive(engine bool) {
 		rounds = maxEngineRounds
 	}
 	for round := 0; ; round++ {
-		pending, err := s.fill()
-		if err != nil {
-			s.sendFailed(err)
+		ok, done := s.sendBatch()
+		if !ok {
 			return
 		}
-		if !pending {
-			return
+		if done {
+			s.batchGone(engine)
 		}
-		done, err := s.llp.TryFlush()
-		if err != nil {
-			s.sendFailed(err)
-			return
-		}
-		if !done {
-			if len(s.tx.pins) > 0 {
-				s.llp.Detach()
-				s.unpin()
-			}
-			go s.driverFn()
-			return
-		}
-		s.batchGone(engine)
-		if round == rounds {
+		if !done || round == rounds {
 			go s.driverFn()
 			return
 		}
 	}
+}
+
+// sendBatch builds a batch and writes what of it the LLP takes without
+// blocking; done tells whether that was all. It is not ok when there is nothing
+// to send or no way to: then the sender's role has been given back.
+func (s *Stream) sendBatch() (ok, done bool) {
+	pending, err := s.fill()
+	if err == nil && pending {
+		done, err = s.llp.TryFlush()
+	}
+	switch {
+	case err != nil:
+		s.sendFailed(err)
+		return false, false
+	case !pending:
+		return false, false
+	case !done && len(s.tx.pins) > 0:
+		s.llp.Detach()
+		s.unpin()
+	}
+	return true, done
 }
 
 // driver is the stream's sending goroutine, there only while the LLP blocks or
@@ -104,22 +110,8 @@ func (s *Stream) driver() {
 			return
 		}
 		s.batchGone(true)
-		pending, err := s.fill()
-		if err != nil {
-			s.sendFailed(err)
+		if ok, _ := s.sendBatch(); !ok {
 			return
-		}
-		if !pending {
-			return
-		}
-		done, err := s.llp.TryFlush()
-		if err != nil {
-			s.sendFailed(err)
-			return
-		}
-		if !done && len(s.tx.pins) > 0 {
-			s.llp.Detach()
-			s.unpin()
 		}
 	}
 }
