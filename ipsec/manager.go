@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ type Manager struct {
 	// The kernel's side of the guard; tests without privileges have another one.
 	install   func(netns string, specs []GuardSpec) ([]guardResult, error)
 	uninstall func(GuardSpec) error
+	route     func(g GuardSpec, local netip.Addr, up bool) error
 
 	editing  sync.Mutex // serialises AddPeer, RemovePeer and the loading of peers
 	guarding sync.Mutex // serialises changes of the kernel's policies
@@ -53,6 +55,7 @@ func New(cfg Config) (*Manager, error) {
 		linked:    make(chan struct{}),
 		install:   reconcileGuards,
 		uninstall: RemoveGuard,
+		route:     keepRoute,
 	}
 	if m.cfg.DataPlane > DataPlaneUserland {
 		return nil, fmt.Errorf("ipsec: unknown data plane %d", m.cfg.DataPlane)

@@ -35,6 +35,7 @@ func newBench(t *testing.T) *bench {
 		return make([]guardResult, len(specs)), nil
 	}
 	m.uninstall = func(GuardSpec) error { b.guarded.Store(0); return nil }
+	m.route = func(GuardSpec, netip.Addr, bool) error { return nil }
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(context.Background()) }()
 	t.Cleanup(func() {

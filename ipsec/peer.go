@@ -60,6 +60,7 @@ type peer struct {
 
 	lists    flights[struct{}]
 	applying sync.Mutex // held while a list is compared with the link and applied
+	steered  bool       // there is a route for it; guarded by applying
 
 	mu        sync.Mutex
 	cfg       Peer
@@ -167,6 +168,7 @@ func (p *peer) apply(sas []SA, lost bool) {
 	close(p.changed)
 	p.changed = make(chan struct{})
 	p.mu.Unlock()
+	p.steer(len(installed[dialler])+len(installed[listener]) > 0)
 	for _, l := range restored {
 		p.m.board.post(Event{Kind: EventRestored, Peer: p.name, Child: l.child})
 	}

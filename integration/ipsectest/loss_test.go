@@ -149,3 +149,33 @@ func TestSimultaneousInitiationLeavesOneChildPerLane(t *testing.T) {
 	a.end(t)
 	b.end(t)
 }
+
+// TestStreamKeepsItsRouteWhenTheOtherLaneGoes deletes the child that came first,
+// while a stream runs over the other one.
+func TestStreamKeepsItsRouteWhenTheOtherLaneGoes(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	p.addPeers(t)
+	p.beta.echo(t, nil)
+	p.alpha.echo(t, nil)
+	for range 3 {
+		first := p.beta.mustDial(t, p.alpha)
+		if err := ping(first, "first"); err != nil {
+			t.Fatal(err)
+		}
+		k := talk(p.alpha.mustDial(t, p.beta))
+		k.moves(t, 20)
+		first.Close()
+		for _, h := range []*host{p.alpha, p.beta} {
+			child := "beta-in"
+			if h == p.beta {
+				child = "alpha-out"
+			}
+			if _, err := h.m.DeleteChild(t.Context(), p.other(h).Name(), child); err != nil {
+				t.Fatal(err)
+			}
+			k.moves(t, 50)
+		}
+		k.end(t)
+		deleteIKE(t, p.alpha, "beta")
+	}
+}
