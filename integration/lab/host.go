@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ironwarp/ironwarp/internal/nsdo"
 )
@@ -79,7 +80,11 @@ func (h *Host) ViciSocket() string { return filepath.Join(h.dir, "run", "charon.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	const script = `mount --bind "$1" /run && shift && exec "$@"`
 	argv := append([]string{"netns", "exec", h.ns, "sh", "-c", script, "sh", h.RunDir(), name}, args...)
-	return exec.CommandContext(ctx, "ip", argv...)
+	cmd := exec.CommandContext(ctx, "ip", argv...)
+	// A command that is killed may leave children behind, which hold its output
+	// open until the lab is closed.
+	cmd.WaitDelay = outputDelay
+	return cmd
 }
 
 // Run runs a command in the host and returns what it wrote to both outputs.
@@ -162,6 +167,9 @@ func ip(ctx context.Context, args ...string) error {
 }
 
 var hostName = regexp.MustCompile(`^[a-z][a-z0-9]{0,14}$`)
+
+// outputDelay is how long the output of a command that has ended is waited for.
+const outputDelay = 2 * time.Second
 
 // maxSocketPath is sun_path of Linux, without its zero byte.
 const maxSocketPath = 107
