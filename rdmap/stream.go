@@ -231,7 +231,7 @@ func (s *Stream) Abort(err error) {
 }
 
 func (s *Stream) failLocked(err error) {
-	if s.err == nil {
+	if s.err == nil && s.state != Closed {
 		s.err = err
 	}
 	if s.state < Terminating {

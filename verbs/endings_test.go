@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -326,5 +327,42 @@ func TestRefusedPeerLeavesNoAccount(t *testing.T) {
 	}
 	if n := len(e.dev.prm.peers); n != 0 {
 		t.Errorf("%d accounts are left", n)
+	}
+}
+
+// lateEnd is an LLP on which our end is overtaken by the peer's: the first
+// CloseWrite meets the Close.
+type lateEnd struct {
+	*iwarptest.LLP
+	ends    atomic.Int32
+	entered chan struct{}
+	closed  chan struct{}
+	once    sync.Once
+}
+
+func (l *lateEnd) CloseWrite() error {
+	if l.ends.Add(1) > 1 {
+		return nil
+	}
+	close(l.entered)
+	<-l.closed
+	return ddp.ErrClosed
+}
+
+func (l *lateEnd) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.LLP.Close()
+}
+
+func TestGracefulEndsMayCross(t *testing.T) {
+	e := newEnd(t, Config{})
+	raw, mem := iwarptest.Pair(iwarptest.Options{})
+	l := &lateEnd{LLP: mem, entered: make(chan struct{}), closed: make(chan struct{})}
+	e.startOn(l)
+	go e.qp.Close()
+	wantSignal(t, l.entered, "the stream is not ended")
+	raw.CloseWrite()
+	if err := e.wantEnd(); err != nil {
+		t.Errorf("ended with %v", err)
 	}
 }
