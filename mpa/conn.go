@@ -16,7 +16,7 @@ import (
 
 // Conn is an MPA connection in full operation. It implements ddp.LLP, whose
 // rules on concurrency it follows: one goroutine at a time sends (MULPDU,
-// Append, Full, TryFlush, Flush, CloseWrite), one receives, any may Close.
+// Append, Full, TryFlush, Flush), one receives, any may CloseWrite and Close.
 //
 // A responder's connection starts held: until the first FPDU has come in,
 // TryFlush reports that it is not done and Flush waits. The first FPDU is

@@ -122,8 +122,8 @@ func (c *Conn) room(need int) []byte {
 	return t.arena[t.used:t.used]
 }
 
-// Full reports that the batch should be flushed before the next Append: 64
-// FPDUs or 512 KiB are pending.
+// Full reports that the batch should be flushed before the next Append: 256
+// FPDUs or 1 MiB are pending, or the arena for their headers is used up.
 func (c *Conn) Full() bool {
 	t := &c.tx
 	return t.fpdus >= batchFPDUs || t.w.Pending() >= batchBytes ||

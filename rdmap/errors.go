@@ -37,7 +37,7 @@ var ErrClosed = errors.New("rdmap: stream closed")
 // ErrPeerClosed says that the peer ended the stream gracefully.
 var ErrPeerClosed = fmt.Errorf("rdmap: the peer closed the stream: %w", io.EOF)
 
-// ErrQueueFull is returned by Post when the send queue is at its maximum.
+// ErrQueueFull is returned by Reserve when the send queue is at its maximum.
 var ErrQueueFull = errors.New("rdmap: send queue full")
 
 // TerminateError says that the peer ended the stream with a Terminate message

@@ -35,7 +35,7 @@ func (o *Op) CopyInline() {
 	o.SGL[0], o.N = o.private, 1
 }
 
-// answered reports whether the operation needs a response and has none yet.
+// waits reports whether the operation needs a response and has none yet.
 func (o *Op) waits() bool { return (o.Kind == OpReadRequest || o.Kind == OpAtomicRequest) && !o.done }
 
 // sendRing is the send queue: operations between head and tail, of which those

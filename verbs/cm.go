@@ -283,7 +283,9 @@ func (r *ConnRequest) Protection() transport.Protection { return r.conn.Protecti
 
 // Accept answers with private data and returns a queue pair of pd whose stream
 // is up. prepare, which may be nil, is called with the queue pair before the
-// answer is sent: the place to post receives.
+// answer is sent: the place to post receives. When there is no room for the
+// queue pair or prepare fails the request may still be rejected; any other error
+// has closed the connection.
 func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg QPConfig, private []byte, prepare func(*QP) error) (*QP, error) {
 	qp, err := newQP(pd, cfg, r.Peer())
 	if err != nil {

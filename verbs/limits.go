@@ -10,7 +10,7 @@ const (
 	// hide that the consumer does not keep up.
 	maxQueueDepth = 1 << 16
 
-	// maxCQDepth bounds a completion queue: every queue of 64 busy queue pairs.
+	// maxCQDepth bounds a completion queue: both queues of 32 busy queue pairs.
 	maxCQDepth = 1 << 22
 
 	// maxMRLen bounds one memory region in bytes: RDMAP lengths are 32 bits
@@ -47,7 +47,7 @@ const (
 	maxStarting = 256
 )
 
-// DefaultLimits are a Device's limits when Config leaves them at 0. They are
+// defaultLimits are a Device's limits when Config leaves them at 0. They are
 // sized for a storage host: 10,000 streams, memory for their buffers.
 var defaultLimits = Limits{
 	Streams:      16384,
