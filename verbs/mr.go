@@ -40,7 +40,7 @@ func (a Access) remote() rdmap.Access {
 //
 // Memory that changes while it is being sent, be it by a Send, a Write or a
 // peer's Read, spoils the CRC of its FPDU, which ends the stream. Payloads of up
-// to 256 bytes are copied first and may change at any time.
+// to 256 bytes are copied first (not with markers) and may change at any time.
 //
 // pins counts accesses by peers that are being carried out; shut is added to it
 // while the window is closed, so a pin on a closed window turns out negative.
