@@ -60,6 +60,7 @@ type Daemon struct {
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
+	up        bool // it was ready once
 	cfg       *config.Config
 	peers     map[string]*peer
 	exports   map[string]*export
@@ -129,6 +130,9 @@ func (d *Daemon) open(ctx context.Context) error {
 	d.run(d.watchEvents)
 	d.run(d.measure)
 	d.run(d.watchdog)
+	d.mu.Lock()
+	d.up = true
+	d.mu.Unlock()
 	d.log.Info("ironwarp daemon is ready", "version", d.opt.Version, "config", d.cfg.Path, "socket", d.cfg.ControlSocket, "peers", len(d.cfg.Peers), "exports", len(d.cfg.Exports))
 	d.notify(sd.SdNotifyReady)
 	return nil
@@ -183,7 +187,7 @@ func (d *Daemon) openControl(ctx context.Context) (net.Listener, error) {
 // sockets but stay attached for the next start, and the kernel's guard stays.
 func (d *Daemon) Close() error {
 	d.mu.Lock()
-	first := !d.closed
+	first, up := !d.closed, d.up
 	d.closed = true
 	d.mu.Unlock()
 	if !first {
@@ -219,7 +223,9 @@ func (d *Daemon) Close() error {
 	for _, l := range d.locks {
 		l.release()
 	}
-	d.log.Info("ironwarp daemon has ended")
+	if up {
+		d.log.Info("ironwarp daemon has ended")
+	}
 	return err
 }
 

@@ -6,10 +6,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
@@ -275,5 +277,31 @@ func TestSpecsReadBack(t *testing.T) {
 		if got := specOf(p); got != s {
 			t.Errorf("\n got %+v\nwant %+v", got, s)
 		}
+	}
+}
+
+// TestStaleSocketOfStrongSwanIsExplained has the socket's file, as a killed
+// strongSwan leaves it, and nobody who listens.
+func TestStaleSocketOfStrongSwanIsExplained(t *testing.T) {
+	h := newHost(t, "")
+	socket := filepath.Join(h.dir, "charon.vici")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	if _, err := h.d.ikeManager(config.IPsec{VICI: "unix://" + socket, DataPlane: "auto"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the status says what is wrong", func() bool {
+		ike := h.status().IKE
+		return ike != nil && ike.Problem != nil && strings.Contains(ike.Problem.Message, "refuses connections")
+	})
+	says(t, h.status().IKE.Problem, api.CodeUnavailable, socket, "systemctl restart strongswan", "ironwarp doctor", "keeps trying")
+	other := newHost(t, "")
+	link(t, h, other)
+	if _, err := h.api.Ping(t.Context(), api.PingRequest{Peer: "beta", Count: 1}, nil); err != nil {
+		t.Errorf("a peer that needs no strongSwan: %v", err)
 	}
 }

@@ -102,7 +102,11 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 			say("peer %s changed", n.Name)
 		case p.hasNewSecret():
 			d.setUpPeer(ctx, p)
-			say("peer %s has a new secret", n.Name)
+			if _, _, problem := p.state(); problem != nil {
+				say("peer %s keeps the secret that it has: %s", n.Name, problem.Message)
+			} else {
+				say("peer %s has a new secret", n.Name)
+			}
 		}
 	}
 	for _, c := range next.Peers {
