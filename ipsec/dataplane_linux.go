@@ -42,6 +42,19 @@ func KernelESP() error {
 	})
 }
 
+// blameKernel replaces the explanation of a failed attempt where the true cause
+// is that nobody on this host does ESP: strongSwan only finds out when it has
+// negotiated, and then hears of the peer that there is no proposal left.
+func blameKernel(plane DataPlane, err error) error {
+	var n *NegotiationError
+	if plane != DataPlaneKernel || !errors.As(err, &n) || !errors.Is(n.Kind, ErrNoProposal) && !errors.Is(n.Kind, ErrNegotiation) ||
+		!errors.Is(KernelESP(), ErrNoKernelESP) {
+		return err
+	}
+	return &NegotiationError{Peer: n.Peer, Child: n.Child, Kind: ErrNoKernelESP, Log: n.Log,
+		Advice: "nor has strongSwan loaded its plugin kernel-libipsec, which does ESP in user space; load the kernel's (modprobe esp4 esp6 xfrm_user), or see `ironwarp doctor` for the plugin"}
+}
+
 // kernelHas checks that the kernel holds both ESP states of a child, in the
 // network namespace of the guard: what charon lists must be what the kernel
 // does.

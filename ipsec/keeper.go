@@ -141,7 +141,7 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 		patience = min(patience, staleTimeout)
 	}
 	begin := time.Now()
-	err := l.initiate(ctx, &cfg, ln.child, patience)
+	err := blameKernel(l.status.DataPlane, l.initiate(ctx, &cfg, ln.child, patience))
 	_ = p.refresh(ctx)
 	// Charon's end is no failure of the attempt; there is another one when it is
 	// back.

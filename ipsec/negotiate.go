@@ -68,12 +68,12 @@ func explainFailure(p *Peer, child, reason string, log []string) error {
 		e.Advice = fmt.Sprintf("the peer does not have port %d between %v and %v as its link to this host; compare the ports and addresses on both hosts", p.Port, p.Remote, p.Local)
 	case said("NO_PROPOSAL_CHOSEN", "NO_PROP"):
 		e.Kind = ErrNoProposal
-		e.Advice = fmt.Sprintf("the peer takes none of the algorithms of profile %q, or does not know %v as a peer; compare the profiles, and add this host as a peer there", p.Profile.Name, p.Local)
+		e.Advice = fmt.Sprintf("the peer takes none of the algorithms of profile %q, does not know %v as a peer, or has no ESP; compare the profiles, add this host as a peer there, and run `ironwarp doctor` there", p.Profile.Name, p.Local)
 	case said("INVAL_SYN", "INVALID_SYNTAX", "decryption failed"):
 		e.Kind = ErrAuthFailed
 		e.Advice = "the peer's answer could not be decrypted: the pre-shared keys differ"
 	case said("unable to install", "unable to add", "received netlink error", "unsupported by the kernel"):
-		e.Advice = "this host could not install the SA; the data plane lacks an algorithm of the profile (ironwarp doctor tells)"
+		e.Advice = "this host could not install the SA; the data plane lacks ESP or an algorithm of the profile; `ironwarp doctor` tells"
 	case said("giving up after", "not responding", "not established after", "network unreachable", "Network is unreachable", "error writing to socket"):
 		e.Kind = ErrUnreachable
 		e.Advice = fmt.Sprintf("no answer from %v on UDP ports 500 and 4500; is that host up, does strongSwan run there, does a firewall let IKE and ESP through?", p.Remote)

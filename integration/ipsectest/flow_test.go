@@ -3,6 +3,7 @@ package ipsectest
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -278,5 +279,30 @@ func TestWireCutForAWhile(t *testing.T) {
 	k.end(t)
 	if c := counted(t, wire); c.Clear(port) != 0 {
 		t.Errorf("on the wire: %v", c)
+	}
+}
+
+// TestNoESPAnywhereIsExplained runs strongSwan without its userland plugin on a
+// kernel that has no ESP.
+func TestNoESPAnywhereIsExplained(t *testing.T) {
+	lab.Require(t)
+	if err := ipsec.KernelESP(); !errors.Is(err, ipsec.ErrNoKernelESP) {
+		t.Skipf("this kernel has ESP, or it cannot be told: %v", err)
+	}
+	p := newPair(t, lab.Config{DataPlane: ipsec.DataPlaneKernel})
+	wire := capture(t, p.beta)
+	p.addPeers(t)
+	p.beta.echo(t, nil)
+	_, err := p.alpha.dial(t, p.beta)
+	t.Log(err)
+	var ne *ipsec.NegotiationError
+	if !errors.As(err, &ne) || !errors.Is(err, ipsec.ErrNoKernelESP) || !strings.Contains(ne.Advice, "kernel-libipsec") || !strings.Contains(ne.Advice, "ironwarp doctor") {
+		t.Errorf("dialling without ESP: %v", err)
+	}
+	if st, err := p.alpha.m.PeerStatus("beta"); err != nil || !st.Guarded || st.LastError == "" || st.Flows != 0 {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	if n := counted(t, wire).Clear(port); n != 0 {
+		t.Errorf("%d clear packets", n)
 	}
 }
