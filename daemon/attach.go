@@ -276,7 +276,13 @@ func (d *Daemon) Detach(k disk, force bool) error {
 			Fix: "unmount it and end them first (nbd-client -d /dev/nbdX), or use --force: their I/O fails then"}
 	}
 	d.drop(at)
-	return d.remember()
+	if err := d.remember(); err != nil {
+		e := *apiError(err)
+		e.Message = fmt.Sprintf("%s is detached, but would come back with the next start of the daemon: %s", k, e.Message)
+		e.Fix += "; the daemon keeps trying"
+		return &e
+	}
+	return nil
 }
 
 // drop ends an attachment: NBD clients, the disk, the session if it was the
@@ -321,7 +327,8 @@ func (d *Daemon) closeAttachments() {
 	wg.Wait()
 }
 
-// remember writes down what is attached.
+// remember writes down what is attached. What cannot be written is tried again
+// by supervise.
 func (d *Daemon) remember() error {
 	d.saving.Lock()
 	defer d.saving.Unlock()
@@ -329,8 +336,12 @@ func (d *Daemon) remember() error {
 	for _, at := range d.attachmentList() {
 		s.Attachments = append(s.Attachments, at.key)
 	}
-	if err := s.save(d.config().StateDir); err != nil {
-		return fmt.Errorf("remember which disks are attached: %w", err)
+	dir := d.config().StateDir
+	err := s.save(dir)
+	d.unsaved.Store(err != nil)
+	if err != nil {
+		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot write down which disks are attached: %v", err),
+			Fix: fmt.Sprintf("make room in %s, or repair what the error says", dir)}
 	}
 	return nil
 }

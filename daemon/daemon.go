@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -55,8 +56,9 @@ type Daemon struct {
 	ike      ike
 	refused  refusals
 
-	changing sync.Mutex // held while the configuration changes
-	saving   sync.Mutex // held while the state is written
+	changing sync.Mutex  // held while the configuration changes
+	saving   sync.Mutex  // held while the state is written
+	unsaved  atomic.Bool // the state could not be written
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
@@ -261,6 +263,9 @@ func (d *Daemon) supervise(ctx context.Context) {
 		}
 		if ctx.Err() == nil {
 			d.repair(ctx)
+		}
+		if d.unsaved.Load() && d.remember() == nil {
+			d.log.Info("which disks are attached could be written down at last")
 		}
 		d.changing.Unlock()
 	}

@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -269,4 +271,31 @@ func TestIOWaitsWhileTheOtherDaemonRestarts(t *testing.T) {
 	if n := alpha.status().Sessions[0].Reconnects; n != 1 {
 		t.Errorf("%d reconnects", n)
 	}
+}
+
+func TestStateThatCannotBeWrittenIsToldAndTriedAgain(t *testing.T) {
+	alpha, beta, _ := pair(t, 1<<20)
+	c := alpha.attach("disk")
+	beta.export("other", beta.image("other.img", 1<<20), false)
+	alpha.attach("other")
+	// A directory in the file's place is as good as a full disk.
+	file := filepath.Join(alpha.dir, "state", "attachments.json")
+	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "x"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	err := alpha.api.Detach(t.Context(), "beta", "other", true)
+	says(t, err, api.CodeUnavailable, "beta/other is detached, but would come back", "attachments.json", "make room in", "keeps trying")
+	_, err = alpha.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "other"}, nil)
+	says(t, err, api.CodeUnavailable, "cannot attach beta/other: cannot write down which disks are attached", "make room in")
+	if list := alpha.status().Attachments; len(list) != 1 || list[0].Export != "disk" {
+		t.Errorf("attached: %+v", list)
+	}
+	ok(t, c, cmdRead, 0, 512, nil)
+	if err := os.RemoveAll(file); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the state is written", func() bool {
+		b, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(b), `"disk"`) && !strings.Contains(string(b), `"other"`)
+	})
 }
