@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 )
 
 const ownerVar = "IRONWARP_LAB_OWNER"
@@ -96,8 +97,14 @@ func TestLabOfAKilledOwnerIsSweptAndALivingOnesIsNot(t *testing.T) {
 	if l := left(name, dir); len(l) > 0 {
 		t.Errorf("left after the sweep: %v", l)
 	}
-	if !zombie(charon) {
-		t.Errorf("charon %d runs on", charon)
+	// Another process that makes labs may be sweeping this one, too, and be a
+	// moment behind.
+	for end := time.After(closeTimeout); !zombie(charon); {
+		select {
+		case <-end:
+			t.Fatalf("charon %d runs on", charon)
+		case <-time.After(5 * time.Millisecond):
+		}
 	}
 	if l := left(mine.Name(), dir); len(l) != 4 {
 		t.Errorf("of a living owner's lab only %v is left", l)
