@@ -1,7 +1,7 @@
 // Command deps installs the Debian packages that a make target needs and that
 // this machine lacks.
 //
-//	go run ./internal/tools/deps [-optional] test|demo|bench
+//	go run ./internal/tools/deps [-optional] test|demo|bench|interop
 //
 // It says which packages are missing and why they are wanted, and installs
 // only those. That takes root. With -optional a package that cannot be had is

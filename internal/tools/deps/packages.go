@@ -12,7 +12,7 @@ type debPackage struct {
 const plugins = "/usr/lib/ipsec/plugins/libstrongswan-"
 
 var (
-	cc         = debPackage{"gcc", []string{"gcc"}, "the race detector needs a C compiler"}
+	cc         = debPackage{"gcc", []string{"gcc"}, "a C compiler, for the race detector and for soft-iWARP"}
 	libc       = debPackage{"libc6-dev", []string{"/usr/include/stdlib.h"}, "the race detector needs the C library's headers"}
 	iproute    = debPackage{"iproute2", []string{"ip"}, "network namespaces and veth pairs"}
 	charon     = debPackage{"strongswan-charon", []string{"/usr/lib/ipsec/charon"}, "the IKE daemon"}
@@ -26,12 +26,23 @@ var (
 	fio        = debPackage{"fio", []string{"fio"}, "load and verification over NBD"}
 	libnbd     = debPackage{"libnbd-bin", []string{"nbdcopy", "nbdinfo"}, "an independent NBD client"}
 	qemuUtils  = debPackage{"qemu-utils", []string{"qemu-img", "qemu-io", "qemu-nbd"}, "an independent NBD client and server"}
+	qemu       = debPackage{"qemu-system-x86", []string{"qemu-system-x86_64"}, "the virtual machine"}
+	busybox    = debPackage{"busybox-static", []string{"/usr/share/doc/busybox-static", "/bin/busybox"}, "the virtual machine's first steps"}
+	kmod       = debPackage{"kmod", []string{"modprobe", "depmod"}, "the virtual machine's kernel modules"}
+	cpio       = debPackage{"cpio", []string{"cpio"}, "packs the virtual machine's first file system"}
+	xz         = debPackage{"xz-utils", []string{"xz"}, "unpacks kernel and sources"}
+	gnuMake    = debPackage{"make", []string{"make"}, "builds soft-iWARP"}
+	headers    = debPackage{"linux-headers-amd64", []string{"/usr/src/linux-headers-6.1.*-amd64"}, "soft-iWARP is built against them"}
+	source     = debPackage{"linux-source-6.1", []string{"/usr/src/linux-source-6.1.tar.xz"}, "the source of soft-iWARP, which Debian's kernel lacks"}
+	rdmacm     = debPackage{"rdmacm-utils", []string{"rping"}, "the peer's rping"}
+	ibverbs    = debPackage{"ibverbs-providers", []string{"/usr/lib/*/libibverbs/libsiw-rdmav*.so"}, "soft-iWARP's part in user space"}
 	nbdkit     = debPackage{"nbdkit", []string{"nbdkit", "/usr/lib/*/nbdkit/plugins/nbdkit-file-plugin.so"}, "the rival of the fio rows"}
 )
 
 // sets names what each make target needs.
 var sets = map[string][]debPackage{
-	"test":  {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, libnbd, qemuUtils},
-	"demo":  {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, e2fsprogs, fio, libnbd},
-	"bench": {fio, qemuUtils, nbdkit},
+	"test":    {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, libnbd, qemuUtils},
+	"demo":    {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, e2fsprogs, fio, libnbd},
+	"bench":   {fio, qemuUtils, nbdkit},
+	"interop": {cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs},
 }

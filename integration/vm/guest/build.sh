@@ -1,0 +1,49 @@
+#!/bin/bash
+# Builds a virtual machine in the current directory from Debian packages:
+#   vmlinux, initrd.gz, modules/RELEASE (with updates/siw.ko)
+# usage: build.sh RELEASE SOURCE, as in 6.1.0-56-amd64 linux-source-6.1
+set -euo pipefail
+release=$1 source=$2
+guest=$(cd "$(dirname "$0")" && pwd)
+version=$(dpkg-query -W -f '${Version}' "linux-headers-$release")
+
+echo "the kernel, unpacked and not installed"
+download() { apt-get -q -o APT::Sandbox::User=root -o Acquire::Retries=2 download "linux-image-$release=$version"; }
+download || { apt-get -q update && download; }
+dpkg-deb -x linux-image-*.deb image
+# The ELF image inside the compressed one boots some seconds faster.
+offset=$(LC_ALL=C grep -obUaP '\xfd7zXZ\x00' "image/boot/vmlinuz-$release" | head -n 1 | cut -d: -f1)
+tail -c "+$((offset + 1))" "image/boot/vmlinuz-$release" | xz -dc >vmlinux 2>/dev/null || true
+[ "$(head -c 4 vmlinux | tail -c 3)" = ELF ] || { echo "there is no ELF image in vmlinuz-$release" >&2; exit 1; }
+mkdir modules
+mv "image/lib/modules/$release" modules/
+
+echo "siw, which Debian's kernel lacks; some of its constants become module parameters"
+tar -xJf "/usr/src/$source.tar.xz" "$source/drivers/infiniband/sw/siw"
+mv "$source/drivers/infiniband/sw/siw" siw
+flags='mpa_crc_required|mpa_crc_strict|peer_to_peer'
+sed -i -E "s/^extern const bool ($flags);/extern bool \\1;/" siw/siw.h
+sed -i -E "s/^const bool ($flags)( = true)?;/bool \\1\\2;\nmodule_param(\\1, bool, 0644);/; s/^u_char mpa_version = .*/&\nmodule_param(mpa_version, byte, 0644);/" siw/siw_main.c
+make -s -C "/usr/src/linux-headers-$release" M="$PWD/siw" CONFIG_RDMA_SIW=m modules -j"$(nproc)"
+strip --strip-debug siw/siw.ko
+mkdir "modules/$release/updates"
+mv siw/siw.ko "modules/$release/updates/"
+mkdir -p base/lib
+ln -s "$PWD/modules" base/lib/modules
+depmod -b base "$release"
+
+echo "an initial file system that can mount the host's"
+mkdir -p root/bin root/proc root/sys root/dev root/mod root/ro root/rw root/root
+cp /bin/busybox root/bin/
+cp "$guest/init.sh" root/init
+cp "$guest/stage2.sh" root/stage2
+for m in 9p virtio_pci 9pnet_virtio overlay; do
+	modprobe -d base -S "$release" --show-depends "$m"
+done | awk '$1 == "insmod" && !seen[$2]++ {print $2}' | while read -r file; do
+	name=$(basename "$file")
+	cp "$file" "root/mod/$name"
+	strip --strip-debug "root/mod/$name"
+	echo "$name" >>root/mod/order
+done
+(cd root && find . | cpio -o -H newc --quiet | gzip -1) >initrd.gz
+rm -rf image linux-image-*.deb siw "$source" base root

@@ -1,0 +1,114 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// OutDir is where the guest finds the directory that it shares with the host.
+const OutDir = "/mnt/out"
+
+// Options say how a script is run.
+type Options struct {
+	Timeout time.Duration // of all, boot included; 0 for five minutes
+	Console io.Writer     // gets the guest's console as it comes, if not nil
+	CPUs    int           // 0 for two
+	Memory  int           // MiB, 0 for 1536
+}
+
+// Result is what a script has left behind.
+type Result struct {
+	Status int    // exit status of the script
+	Output string // of the script: standard output and standard error
+}
+
+// ErrDied says that the guest ended before its script.
+var ErrDied = errors.New("the virtual machine ended before its script did")
+
+// Run boots the image, has its bash run script as root and shuts it down. The
+// directory out is the guest's OutDir, the only place where the guest can leave
+// files. An error means that the script did not run to its end; its exit status
+// is in the Result.
+func (im *Image) Run(ctx context.Context, out, script string, o Options) (Result, error) {
+	if o.Timeout <= 0 {
+		o.Timeout = 5 * time.Minute
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("the script took longer than %v", o.Timeout))
+	defer cancel()
+	out, err := filepath.Abs(out)
+	if err != nil {
+		return Result{}, err
+	}
+	status := filepath.Join(out, "status")
+	if err := errors.Join(os.RemoveAll(status), os.WriteFile(filepath.Join(out, "script"), []byte(script), 0o644)); err != nil {
+		return Result{}, fmt.Errorf("run a script in a virtual machine: %w", err)
+	}
+	var console bytes.Buffer
+	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", im.args(out, o)...)
+	cmd.Stdout = &console
+	if o.Console != nil {
+		cmd.Stdout = io.MultiWriter(&console, o.Console)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	cmd.WaitDelay = 5 * time.Second
+	endWithParent(cmd)
+	err = cmd.Run()
+	r := Result{Output: console.String()}
+	if ctx.Err() != nil {
+		return r, fmt.Errorf("run a script in a virtual machine: %w\n%s", context.Cause(ctx), tail(r.Output, 20))
+	}
+	if err != nil {
+		return r, fmt.Errorf("run a script in a virtual machine: qemu-system-x86_64: %w\n%s", err, tail(stderr.String()+r.Output, 20))
+	}
+	b, err := os.ReadFile(status)
+	if err == nil {
+		r.Status, err = strconv.Atoi(strings.TrimSpace(string(b)))
+	}
+	if err != nil {
+		return r, fmt.Errorf("run a script in a virtual machine: %w: %w\n%s", ErrDied, err, tail(r.Output, 20))
+	}
+	return r, nil
+}
+
+// args are QEMU's. The kernel is an ELF image, which it starts without a BIOS.
+func (im *Image) args(out string, o Options) []string {
+	cpus, memory := o.CPUs, o.Memory
+	if cpus <= 0 {
+		cpus = 2
+	}
+	if memory <= 0 {
+		memory = 1536
+	}
+	args := []string{
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio",
+		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", strconv.Itoa(cpus), "-m", strconv.Itoa(memory),
+		"-kernel", filepath.Join(im.dir, "vmlinux"), "-initrd", filepath.Join(im.dir, "initrd.gz"),
+		"-append", "console=ttyS0 quiet panic=-1",
+	}
+	share := func(tag, path, options string) {
+		args = append(args, "-fsdev", "local,id="+tag+",path="+strings.ReplaceAll(path, ",", ",,")+options,
+			"-device", "virtio-9p-pci,fsdev="+tag+",mount_tag="+tag)
+	}
+	share("hostroot", "/", ",security_model=passthrough,readonly=on,multidevs=remap")
+	share("modules", filepath.Join(im.dir, "modules"), ",security_model=passthrough,readonly=on")
+	share("out", out, ",security_model=none")
+	return args
+}
+
+// endWithParent has the command and its children die with this process or its
+// context.
+func endWithParent(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+}
