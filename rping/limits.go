@@ -1,10 +1,11 @@
 package rping
 
 // Limits of the payload in bytes, those of librdmacm's rping: its text begins
-// with a number of up to ten digits, and its buffers are of 64 KiB.
+// with a number of up to ten digits, and its buffers are of 64 KiB, of which it
+// leaves one byte.
 const (
-	MinSize     = 26
-	MaxSize     = 64 << 10
+	MinSize     = 23
+	MaxSize     = 64<<10 - 1
 	DefaultSize = 64
 )
 

@@ -116,7 +116,7 @@ func TestPingsComeBackWhole(t *testing.T) {
 func TestClientRefusesSizesThatRpingCannotHave(t *testing.T) {
 	_, ulp := newULP(t)
 	for _, n := range []int{1, MinSize - 1, MaxSize + 1, -1} {
-		if _, err := Client(testContext(t), ulp, verbs.DialConfig{}, Config{Size: n}); err == nil || !strings.Contains(err.Error(), "26 to 65536") {
+		if _, err := Client(testContext(t), ulp, verbs.DialConfig{}, Config{Size: n}); err == nil || !strings.Contains(err.Error(), "23 to 65535") {
 			t.Errorf("size %d: %v", n, err)
 		}
 	}
@@ -138,7 +138,7 @@ func TestServerRefusesABufferThatIsTooLarge(t *testing.T) {
 	if err := s.say(info{STag: 1, Size: MaxSize + 1}); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-out; got.err == nil || !strings.Contains(got.err.Error(), "at most 65536") {
+	if got := <-out; got.err == nil || !strings.Contains(got.err.Error(), "at most 65535") {
 		t.Errorf("served: %v", got.err)
 	}
 }
