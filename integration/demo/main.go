@@ -46,7 +46,11 @@ func run(ctx context.Context, binary string, keep bool, remove string) error {
 		return errors.New("it makes network namespaces, which takes root: run `sudo make demo`")
 	}
 	if remove != "" {
-		return lab.Discard(ctx, "", remove)
+		if err := lab.Discard(ctx, "", remove); err != nil {
+			return err
+		}
+		fmt.Printf("%s is gone\n", remove)
+		return nil
 	}
 	if err := lab.Missing(); err != nil {
 		return err
