@@ -9,7 +9,7 @@ BUILD := $(GO) build -trimpath -buildvcs=false
 # One place to move the linter's version; `go run` fetches exactly this one.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: help build install test demo bench lint fmt clean need-go
+.PHONY: help build install test demo bench interop lint fmt clean need-go
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,14 @@ bench: need-go build ## the speed table beside its rivals (ROWS=regexp to choose
 	@mkdir -p .cache
 	@$(BUILD) -o .cache/bench ./bench
 	@.cache/bench -rows '$(ROWS)' $(ARGS)
+
+interop: need-go ## prove the stack against Linux' soft-iWARP in a virtual machine, as root; writes docs/interop.md
+	@[ "$$(id -u)" = 0 ] || { echo "make interop shows this machine's files to a virtual machine, which takes root: sudo make interop" >&2; exit 1; }
+	@$(GO) run ./internal/tools/deps interop
+	@$(MAKE) --no-print-directory -s build
+	@mkdir -p .cache
+	@$(BUILD) -o .cache/interop ./integration/interop
+	@.cache/interop -document docs/interop.md $(ARGS)
 
 lint: need-go build ## gofmt, vet, staticcheck and the project's own checks
 	@bad=0; \
