@@ -112,20 +112,20 @@ func (s Secret) Equal(o Secret) bool { return bytes.Equal(s.key, o.key) }
 // to get at it.
 func (s Secret) Reveal() []byte { return bytes.Clone(s.key) }
 
-// String returns a placeholder.
+// String does not tell the key.
 func (s Secret) String() string { return redacted }
 
-// GoString returns a placeholder.
+// GoString does not tell the key.
 func (s Secret) GoString() string { return redacted }
 
-// Format writes a placeholder, whatever the verb.
+// Format does not write the key, whatever the verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 
-// LogValue returns a placeholder.
+// LogValue does not tell the key.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// MarshalText returns a placeholder, for JSON, YAML and the like.
+// MarshalText does not tell the key, to JSON, YAML and the like.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// MarshalJSON returns a placeholder.
+// MarshalJSON does not tell the key.
 func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
