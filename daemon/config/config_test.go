@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -299,5 +300,19 @@ func TestSampleShowsTheDefaults(t *testing.T) {
 	loud.Peers, loud.Exports, loud.Metrics = nil, nil, Metrics{}
 	if !reflect.DeepEqual(loud, def) {
 		t.Errorf("switched on\n got %+v\nwant %+v", loud, def)
+	}
+}
+
+func TestMissingFileThatWasNamedSaysWhatToDo(t *testing.T) {
+	_, err := Load(filepath.Join(t.TempDir(), "missing.yaml"), true)
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "--config") {
+		t.Errorf("error %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "empty.yaml")
+	if err := os.WriteFile(file, []byte("{}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(file, true); err != nil {
+		t.Errorf("an empty map: %v", err)
 	}
 }

@@ -29,6 +29,8 @@ func Load(path string, mustExist bool) (*Config, error) {
 	data, err := readFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !mustExist:
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("read configuration: %w\n  name another file with --config or IRONWARP_CONFIG, or create this one: an empty map, {}, takes every default", err)
 	case err != nil:
 		return nil, fmt.Errorf("read configuration: %w", err)
 	default:
