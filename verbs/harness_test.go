@@ -12,7 +12,6 @@ import (
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
-	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -63,11 +62,8 @@ func newEnd(t testing.TB, cfg Config) *end {
 // startOn joins e to an LLP without a connection manager.
 func (e *end) startOn(l ddp.LLP) {
 	e.t.Helper()
-	qp, err := newQP(e.pd, e.cfg, "peer")
+	qp, err := e.ulp.Adopt(e.pd, e.cfg, AdoptConfig{LLP: l, Conn: fakeConn{"peer"}, IRD: e.cfg.IRD, ORD: e.cfg.ORD}, nil)
 	if err != nil {
-		e.t.Fatal(err)
-	}
-	if err := qp.start(l, fakeConn{"peer"}, e.cfg.IRD, e.cfg.ORD, rdmap.ReadyNone); err != nil {
 		e.t.Fatal(err)
 	}
 	e.qp = qp
