@@ -40,6 +40,18 @@ var ErrPeerClosed = fmt.Errorf("rdmap: the peer closed the stream: %w", io.EOF)
 // ErrQueueFull is returned by Reserve when the send queue is at its maximum.
 var ErrQueueFull = errors.New("rdmap: send queue full")
 
+// LocalError says that the stream ended because an operation of our own send
+// queue failed. The peer is told a local catastrophic error (RFC 5040 section
+// 4.8).
+type LocalError struct{ Err error }
+
+func (e *LocalError) Error() string {
+	return "rdmap: a local operation in the send queue failed: " + e.Err.Error()
+}
+
+// Unwrap is the operation's error.
+func (e *LocalError) Unwrap() error { return e.Err }
+
 // TerminateError says that the peer ended the stream with a Terminate message
 // (RFC 5040 section 4.8).
 type TerminateError struct{ Terminate Terminate }

@@ -1,7 +1,13 @@
 package rdmap
 
+// OpLocal is the kind of an operation that is carried out in its turn in the
+// send queue and never goes on the wire, where opcodes have 4 bits: binding a
+// window, say, or invalidating an STag of one's own. See Upper.Local.
+const OpLocal Opcode = 0xf0
+
 // Op is one element of the send queue. Kind is OpSend and its variants,
-// OpWrite, OpReadRequest, OpImmediate, OpImmediateSE or OpAtomicRequest.
+// OpWrite, OpReadRequest, OpImmediate, OpImmediateSE, OpAtomicRequest or
+// OpLocal.
 type Op struct {
 	Kind     Opcode
 	Signaled bool
@@ -17,9 +23,10 @@ type Op struct {
 	Imm     uint64
 	Atomic  AtomicRequest // ID, STag and TO are filled in by the stream
 	Orig    uint64        // result of an atomic
+	Local   any           // OpLocal: the Upper's description; a pointer, so that posting allocates nothing
 	private []byte        // storage of inline data, kept from one use of the slot to the next
 	done    bool          // a Read or Atomic has been answered
-	err     error
+	err     error         // of an OpLocal that failed
 }
 
 // reset readies a slot of the ring for its next use.

@@ -41,8 +41,8 @@ func (s *Stream) workLocked() bool {
 		return false
 	case s.tx.active || s.readyDue || s.irrq.n > 0:
 		return true
-	case s.sq.next < s.sq.tail:
-		return !s.stalledLocked(s.sq.at(s.sq.next))
+	case s.readyLocked():
+		return true
 	}
 	return s.finDueLocked()
 }
@@ -194,7 +194,9 @@ func (s *Stream) fill() (pending bool, err error) {
 	for !s.llp.Full() {
 		if !t.active {
 			s.mu.Lock()
-			if !s.pickLocked() {
+			ok := s.pickLocked()
+			pending = pending || t.sent != s.flushed // local operations are to be reported
+			if !ok {
 				if pending {
 					s.mu.Unlock()
 					return true, nil
@@ -223,7 +225,7 @@ func (s *Stream) fill() (pending bool, err error) {
 			}
 			t.active = false
 			s.mu.Lock()
-			s.terminateLocked(fault)
+			s.terminateLocked(fault, fault)
 			s.mu.Unlock()
 			continue
 		}
@@ -263,7 +265,13 @@ func (s *Stream) pickLocked() bool {
 		s.beginLocked(s.ready)
 		return true
 	}
-	ready := s.sq.next < s.sq.tail && !s.stalledLocked(s.sq.at(s.sq.next))
+	ready := s.readyLocked()
+	for ready && s.sq.at(s.sq.next).Kind == OpLocal {
+		if !s.localLocked() {
+			return s.pickLocked()
+		}
+		ready = s.readyLocked()
+	}
 	if s.irrq.n > 0 && (t.turn || !ready) {
 		t.op, t.resp = nil, *s.irrq.front()
 		t.active, t.off, t.turn = true, 0, false
@@ -280,6 +288,26 @@ func (s *Stream) pickLocked() bool {
 	s.sq.next++
 	s.beginLocked(op)
 	return true
+}
+
+// readyLocked reports that there is an operation that may begin.
+func (s *Stream) readyLocked() bool {
+	return s.sq.next < s.sq.tail && !s.stalledLocked(s.sq.at(s.sq.next))
+}
+
+// localLocked carries out the operation at next, which is local. RFC 5040 has no
+// code for its failure: the peer is told a local catastrophic error (section
+// 4.8).
+func (s *Stream) localLocked() (ok bool) {
+	op := s.sq.at(s.sq.next)
+	s.sq.next++
+	s.tx.sent++
+	if op.err = s.up.Local(op); op.err == nil {
+		return true
+	}
+	fault := &ddp.Error{Layer: ddp.LayerRDMA, Type: TypeLocalCatastrophic, Text: op.err.Error()}
+	s.terminateLocked(fault, &LocalError{Err: op.err})
+	return false
 }
 
 // beginLocked makes op the current message.

@@ -250,16 +250,17 @@ func (s *Stream) armKillerLocked() {
 // (RFC 5040 section 6.2.1). Only the first fault counts (section 7.1 rule 4).
 func (s *Stream) Terminate(fault *ddp.Error) {
 	s.mu.Lock()
-	s.terminateLocked(fault)
+	s.terminateLocked(fault, fault)
 	s.kickLocked(true)
 }
 
-func (s *Stream) terminateLocked(fault *ddp.Error) {
+// terminateLocked ends the stream for reason; the peer is told fault.
+func (s *Stream) terminateLocked(fault *ddp.Error, reason error) {
 	if s.err == nil && s.state != Closed {
 		s.term = terminateFor(fault)
 		s.armKillerLocked()
 	}
-	s.failLocked(fault)
+	s.failLocked(reason)
 }
 
 // Refuse ends an LLP that never became a Stream with a Terminate that names
@@ -327,7 +328,12 @@ func (s *Stream) finish(err error) {
 	reason := s.err
 	s.reads, s.irrq = fifo[outstanding]{}, fifo[response]{}
 	for ; s.sq.head < s.sq.tail; s.sq.head++ {
-		s.up.SendDone(s.sq.at(s.sq.head), flushError(reason))
+		op := s.sq.at(s.sq.head)
+		err := op.err
+		if err == nil {
+			err = flushError(reason)
+		}
+		s.up.SendDone(op, err)
 	}
 	s.mu.Unlock()
 	s.up.Completions(true)

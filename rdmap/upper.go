@@ -127,17 +127,36 @@ func (m Message) Solicited() bool {
 // Upper is what a Stream stands under: the owner of memory, receive queue and
 // completions. All its methods must be quick and must not call back into the
 // Stream, except Completions and BatchEnd, which may post.
+//
+// Where the LLP delivers segments out of order, several receives are in
+// progress at once. They are taken in the order of the messages' sequence
+// numbers, a buffer for every message up to the one that has arrived, and
+// delivered in that order. The Upper keeps track of what it has handed out:
+// when the stream ends, in Ended, buffers that were taken and not delivered are
+// the Upper's again, some of them partly filled.
 type Upper interface {
 	// Acquire checks an access by the peer to n bytes at tagged offset to of
 	// stag, to the byte, and pins the memory until Unpin. n is not 0.
 	Acquire(stag uint32, to uint64, n uint32, need Access) ([]byte, Pin, Fault)
 	// InvalidateRemote carries out a Send with Invalidate.
 	InvalidateRemote(stag uint32) Fault
-	// NextRecv takes the next posted receive buffer, nil if there is none.
+	// NextRecv takes the next receive buffer, for the message after the one that
+	// the previous buffer was taken for; nil if there is none, which is the
+	// peer's fault and ends the stream. Called by the receiving goroutine.
 	NextRecv() *RecvBuffer
-	// Received delivers a message in r. Called by the receiving goroutine.
+	// Received delivers a message in r, which is the oldest buffer that was
+	// taken and not delivered. Called by the receiving goroutine.
 	Received(r *RecvBuffer, m Message)
-	// SendDone reports an operation that has ended, in the order of posting.
+	// Local carries out an OpLocal in its turn: every earlier operation has been
+	// handed to the LLP, at least in part of a pending batch, no later one has
+	// been begun, and Fence is respected. The operation is done when Local
+	// returns, and is reported by SendDone in the order of posting. An error is
+	// the operation's and ends the stream with a *LocalError; later operations
+	// are not carried out. Called by any goroutine, with the stream's lock held.
+	Local(op *Op) error
+	// SendDone reports an operation that has ended, in the order of posting. err
+	// is what Local said of this one operation, or why the stream ended before
+	// it could be reported as done: it may have been carried out all the same.
 	// The stream's lock is held.
 	SendDone(op *Op, err error)
 	// Completions follows one or more SendDone without the lock. engine tells

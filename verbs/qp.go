@@ -313,6 +313,11 @@ func release(refs []rdmap.Pin) {
 	}
 }
 
+// Local implements rdmap.Upper.
+func (u *upper) Local(op *rdmap.Op) error {
+	return fmt.Errorf("verbs: unknown local operation %v", op.Local)
+}
+
 // SendDone implements rdmap.Upper.
 func (u *upper) SendDone(op *rdmap.Op, err error) {
 	release(op.Ref[:op.N])
