@@ -25,6 +25,7 @@ var layers = [][]string{
 	{"rnbd/backing"},
 	{"rtrs", "rping"},
 	{"."},
+	{"iwarptest/conformance"}, // runs over verbs; iwarptest itself stands below it
 	{"verbs"},
 	{"iwarptest"},
 	{"rdmap"},

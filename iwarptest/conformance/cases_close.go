@@ -1,0 +1,3 @@
+package conformance
+
+func closeCases() []Case { return nil }

@@ -1,0 +1,144 @@
+package conformance
+
+import "fmt"
+
+// fault is an error that a provokes at b. RFC 5040 section 4.8 and RFC 5041
+// section 7.2 give the codes of the Terminate; where two checks of one segment
+// fail, either code is right.
+type fault struct {
+	name string
+	rfc  string
+	a, b Feature
+	// recvs is how many receives b has posted before.
+	recvs int
+	act   func(a, b *side) WR
+	codes []code
+}
+
+// code is what a Terminate says: layer, type, code.
+type code struct{ layer, typ, code uint8 }
+
+// The codes, by the name of the layer that finds the error.
+var (
+	ddpSTag      = code{1, 1, 0}
+	ddpBounds    = code{1, 1, 1}
+	ddpForeign   = code{1, 1, 2}
+	ddpWrap      = code{1, 1, 3}
+	ddpNoBuffer  = code{1, 2, 2}
+	ddpTooLong   = code{1, 2, 5}
+	rdmaSTag     = code{0, 1, 0}
+	rdmaBounds   = code{0, 1, 1}
+	rdmaAccess   = code{0, 1, 2}
+	rdmaForeign  = code{0, 1, 3}
+	rdmaWrap     = code{0, 1, 4}
+	rdmaNoInv    = code{0, 1, 9}
+	rdmaNoInvOp  = code{0, 2, 9}
+	rdmaStreamOp = code{0, 2, 7}
+)
+
+const (
+	write5041 = "RFC 5041 section 7.1"
+	read5040  = "RFC 5040 section 7.2"
+)
+
+// writable and readable are regions of b for a to miss.
+func writable(b *side) *buffer { return b.mem(4096, LocalWrite|RemoteWrite) }
+func readable(b *side) *buffer { return b.mem(4096, RemoteRead) }
+
+func writeTo(a *side, dst *buffer, off, n int) WR {
+	return dst.remote(WR{Op: OpWrite, SGL: []SGE{a.mem(max(n, 1), 0).at(0, n)}}, off)
+}
+
+func readFrom(a *side, src *buffer, off, n int) WR {
+	return src.remote(WR{Op: OpRead, SGL: []SGE{a.mem(max(n, 1), LocalWrite).at(0, n)}}, off)
+}
+
+var faults = []fault{
+	{name: "write to no STag", rfc: write5041, recvs: 3, codes: []code{ddpSTag}, act: func(a, b *side) WR {
+		wr := writeTo(a, writable(b), 0, 8)
+		wr.STag = noSTag(b)
+		return wr
+	}},
+	{name: "write past the end", rfc: write5041, recvs: 3, codes: []code{ddpBounds}, act: func(a, b *side) WR {
+		return writeTo(a, writable(b), 4095, 2)
+	}},
+	{name: "write behind the end", rfc: write5041, recvs: 3, codes: []code{ddpBounds}, act: func(a, b *side) WR {
+		return writeTo(a, writable(b), 4096, 1)
+	}},
+	{name: "write before the start", rfc: write5041, recvs: 3, codes: []code{ddpBounds, ddpWrap}, act: func(a, b *side) WR {
+		return writeTo(a, writable(b), -1, 2)
+	}},
+	{name: "write at an offset that wraps", rfc: write5041, recvs: 3, codes: []code{ddpWrap, ddpBounds}, act: func(a, b *side) WR {
+		wr := writeTo(a, writable(b), 0, 9)
+		wr.TO = ^uint64(0) - 3
+		return wr
+	}},
+	{name: "write without the right", rfc: read5040, recvs: 3, codes: []code{rdmaAccess}, act: func(a, b *side) WR {
+		return writeTo(a, b.mem(4096, LocalWrite|RemoteRead), 0, 8)
+	}},
+	{name: "write to another protection domain", rfc: write5041, b: ForeignPD, recvs: 3, codes: []code{ddpForeign}, act: func(a, b *side) WR {
+		return writeTo(a, b.mem(4096, LocalWrite|RemoteWrite|AccessForeign), 0, 8)
+	}},
+	{name: "read of no STag", rfc: read5040, recvs: 3, codes: []code{rdmaSTag}, act: func(a, b *side) WR {
+		wr := readFrom(a, readable(b), 0, 8)
+		wr.STag = noSTag(b)
+		return wr
+	}},
+	{name: "read past the end", rfc: read5040, recvs: 3, codes: []code{rdmaBounds}, act: func(a, b *side) WR {
+		return readFrom(a, readable(b), 4095, 2)
+	}},
+	{name: "send without a receive", rfc: write5041, codes: []code{ddpNoBuffer}, act: func(a, b *side) WR {
+		return WR{Op: OpSend, SGL: []SGE{a.mem(8, 0).at(0, 8)}}
+	}},
+}
+
+func faultCases() []Case {
+	var cases []Case
+	for _, f := range faults {
+		cases = append(cases, Case{Name: "fault/" + f.name, RFC: f.rfc, A: f.a, B: f.b, connect: f.run})
+	}
+	return cases
+}
+
+// run provokes the error with work outstanding on both ends, and holds the ends
+// to what they must tell. A second stream of the same RNICs goes on.
+func (f *fault) run(k *connector) {
+	a, b := k.pair()
+	a2, b2 := k.pair()
+	ping(a2, b2)
+	a.recvNothing(3)
+	b.recvNothing(f.recvs)
+	wr := f.act(a, b)
+	wr.Flags |= Signaled
+	id := a.post(wr)
+	for range 3 {
+		a.tryPost(WR{Op: OpRead, Flags: Signaled})
+	}
+	a.wantTerminate(GotTerminate, f.codes, b.Can(Terminates))
+	b.wantTerminate(SentTerminate, f.codes, b.Can(Terminates))
+	if wr.Op != OpWrite && wr.Op != OpSend && wr.Op != OpImmediate && a.status(id) == OK {
+		a.t.Errorf("end %s: the %v that was refused succeeds", a.name, wr.Op)
+	}
+	ping(a2, b2)
+	ping(b2, a2)
+}
+
+// wantTerminate waits for an end by a Terminate, with one of codes if exact.
+func (s *side) wantTerminate(how How, codes []code, exact bool) {
+	s.t.Helper()
+	got := s.ending()
+	if !s.Can(TellsEnd) {
+		return
+	}
+	if got.How == how && !exact {
+		return
+	}
+	for _, c := range codes {
+		if got == (End{How: how, Layer: c.layer, Type: c.typ, Code: c.code}) {
+			return
+		}
+	}
+	s.t.Errorf("end %s: the stream ended %v, want: %v, one of %v", s.name, got, how, codes)
+}
+
+func (c code) String() string { return fmt.Sprintf("%d/%d/%#02x", c.layer, c.typ, c.code) }

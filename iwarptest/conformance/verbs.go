@@ -1,0 +1,313 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/rdmap"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// Host is an RNIC of package verbs, whose queue pairs can be ends of the suite.
+type Host struct {
+	Device *verbs.Device
+	ULP    *verbs.ULP
+}
+
+// NewHost opens an RNIC. When the test ends it is closed, and must then have
+// nothing left in use.
+func NewHost(t testing.TB) *Host {
+	t.Helper()
+	h := &Host{}
+	var err error
+	if h.Device, err = verbs.Open(verbs.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if u := h.Device.Usage(); u != (verbs.Limits{}) {
+			t.Errorf("in use when all streams are over: %+v", u)
+		}
+		h.Device.Close()
+	})
+	if h.ULP, err = h.Device.NewULP("conformance", verbs.Quota{}); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// Start brings up a queue pair of pd by verbs.ULP.Adopt, verbs.ULP.Dial or
+// verbs.ConnRequest.Accept.
+type Start func(pd *verbs.PD, cfg verbs.QPConfig) (*verbs.QP, error)
+
+// depths of the queue pairs under test: small, so that they are reached.
+const (
+	queueDepth = 64
+	readDepth  = 4
+)
+
+// Endpoint makes an end of the suite on the host. mulpdu is what its lower layer
+// sends at most in a segment, 0 if that is not known. What it takes is given
+// back when the test ends.
+func (h *Host) Endpoint(t testing.TB, mulpdu int, start Start) (Endpoint, error) {
+	q := &queuePair{host: h, mulpdu: mulpdu}
+	t.Cleanup(func() {
+		if err := q.release(); err != nil {
+			t.Errorf("give a queue pair's objects back: %v", err)
+		}
+	})
+	var err error
+	if q.cq, err = h.ULP.CreateCQ(4*queueDepth, nil); err != nil {
+		return nil, err
+	}
+	for i := range q.pds {
+		if q.pds[i], err = h.ULP.AllocPD(); err != nil {
+			return nil, err
+		}
+	}
+	cfg := verbs.QPConfig{SendCQ: q.cq, RecvCQ: q.cq, MaxSend: queueDepth, MaxRecv: queueDepth, IRD: readDepth, ORD: readDepth}
+	if q.qp, err = start(q.pds[0], cfg); err != nil {
+		return nil, err
+	}
+	q.over, q.cancel = context.WithCancel(context.Background())
+	go func() {
+		<-q.qp.Done()
+		q.cancel()
+	}()
+	return q, nil
+}
+
+// queuePair is a verbs.QP as an Endpoint.
+type queuePair struct {
+	host    *Host
+	mulpdu  int
+	pds     [2]*verbs.PD // the stream's and a foreign one
+	cq      *verbs.CQ
+	qp      *verbs.QP
+	regions []region
+	over    context.Context // ends with the stream
+	cancel  func()
+}
+
+// region is a verbs.MR with the memory around it.
+type region struct {
+	mr  *verbs.MR
+	mem []byte // of the whole allocation
+}
+
+var (
+	_ Endpoint = (*queuePair)(nil)
+	_ Reopener = (*queuePair)(nil)
+)
+
+// Can implements Endpoint.
+func (q *queuePair) Can(Feature) bool { return true }
+
+// Limits implements Endpoint.
+func (q *queuePair) Limits() Limits {
+	return Limits{MaxSend: queueDepth, MaxRecv: queueDepth, ORD: q.qp.ORD(), SGEs: verbs.MaxSGE, Inline: 1 << 16, MULPDU: q.mulpdu}
+}
+
+// Region implements Endpoint.
+func (q *queuePair) Region(n int, access Access) (Region, error) {
+	mem := make([]byte, n+2*Guard)
+	pd := q.pds[0]
+	if access&AccessForeign != 0 {
+		pd = q.pds[1]
+	}
+	mr, err := pd.RegisterMR(mem[Guard:Guard+n], rights(access))
+	if err != nil {
+		return Region{}, err
+	}
+	q.regions = append(q.regions, region{mr: mr, mem: mem})
+	return Region{ID: len(q.regions) - 1, STag: mr.STag(), Len: n}, nil
+}
+
+func rights(a Access) (v verbs.Access) {
+	for _, r := range [...]struct {
+		is Access
+		v  verbs.Access
+	}{{LocalWrite, verbs.LocalWrite}, {RemoteRead, verbs.RemoteRead}, {RemoteWrite, verbs.RemoteWrite}, {RemoteAtomic, verbs.RemoteAtomic}} {
+		if a&r.is != 0 {
+			v |= r.v
+		}
+	}
+	return v
+}
+
+// Store implements Endpoint.
+func (q *queuePair) Store(r Region, off int, p []byte) error {
+	copy(q.regions[r.ID].mem[Guard+off:], p)
+	return nil
+}
+
+// Load implements Endpoint.
+func (q *queuePair) Load(r Region, off, n int) ([]byte, error) {
+	return append([]byte(nil), q.regions[r.ID].mem[Guard+off:Guard+off+n]...), nil
+}
+
+// Invalidate implements Endpoint.
+func (q *queuePair) Invalidate(r Region) error { return q.regions[r.ID].mr.Invalidate() }
+
+// Reopen implements Reopener.
+func (q *queuePair) Reopen(r Region, access Access) (Region, error) {
+	var err error
+	r.STag, err = q.regions[r.ID].mr.Reregister(0, r.Len, rights(access))
+	return r, err
+}
+
+func (q *queuePair) sgl(sgl []SGE) []verbs.SGE {
+	out := make([]verbs.SGE, len(sgl))
+	for i, e := range sgl {
+		out[i] = verbs.SGE{MR: q.regions[e.Region.ID].mr, Off: uint32(e.Off), Len: uint32(e.Len)}
+	}
+	return out
+}
+
+// PostRecv implements Endpoint.
+func (q *queuePair) PostRecv(id uint64, sgl []SGE) error {
+	return q.qp.PostRecv(verbs.RecvWR{ID: id, SGL: q.sgl(sgl)})
+}
+
+// PostSend implements Endpoint.
+func (q *queuePair) PostSend(wr WR) error {
+	v := verbs.SendWR{ID: wr.ID, SGL: q.sgl(wr.SGL), RemoteSTag: wr.STag, RemoteTO: wr.TO, Imm: wr.Imm,
+		Invalidate: wr.Flags&WithInvalidate != 0, InvalidateSTag: wr.Invalidate}
+	for _, f := range [...]struct {
+		is Flags
+		v  verbs.Flags
+	}{{Signaled, verbs.Signaled}, {Solicited, verbs.Solicited}, {Fenced, verbs.Fence}, {FromInline, verbs.Inline}, {More, verbs.More}} {
+		if wr.Flags&f.is != 0 {
+			v.Flags |= f.v
+		}
+	}
+	switch wr.Op {
+	case OpSend:
+		v.Op = verbs.OpSend
+	case OpWrite:
+		v.Op = verbs.OpWrite
+	case OpRead:
+		v.Op = verbs.OpRead
+	case OpImmediate:
+		v.Op = verbs.OpImmediate
+	case OpFetchAdd:
+		v.Op, v.Add, v.AddMask = verbs.OpFetchAdd, wr.Add, wr.AddMask
+	case OpCmpSwap:
+		v.Op, v.Add, v.AddMask, v.Compare, v.CompareMask = verbs.OpCmpSwap, wr.Swap, wr.SwapMask, wr.Compare, wr.CompareMask
+	}
+	return q.qp.PostSend(&v)
+}
+
+// Completion implements Endpoint.
+func (q *queuePair) Completion(ctx context.Context) (WC, error) {
+	wait, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(q.over, cancel)()
+	var wcs [1]verbs.WC
+	for {
+		over := q.over.Err() != nil // looked at before the queue
+		if q.cq.Poll(wcs[:]) == 1 {
+			return q.completion(wcs[0]), nil
+		}
+		switch {
+		case over:
+			return WC{}, io.EOF
+		case ctx.Err() != nil:
+			return WC{}, ctx.Err()
+		}
+		q.cq.Wait(wait)
+	}
+}
+
+// atomics have one kind of completion in package verbs.
+func (q *queuePair) completion(v verbs.WC) WC {
+	wc := WC{ID: v.ID, Len: int(v.Len), Solicited: v.Solicited, Invalidated: v.Invalidated, Imm: v.Imm}
+	switch v.Op {
+	case verbs.WCSend:
+		wc.Op = OpSend
+	case verbs.WCWrite:
+		wc.Op = OpWrite
+	case verbs.WCRead:
+		wc.Op = OpRead
+	case verbs.WCAtomic:
+		wc.Op = OpAtomic
+	case verbs.WCImmediate:
+		wc.Op = OpImmediate
+	case verbs.WCRecv:
+		wc.Op = OpRecv
+	case verbs.WCRecvImm:
+		wc.Op = OpRecvImmediate
+	}
+	switch {
+	case errors.Is(v.Err, verbs.ErrFlushed):
+		wc.Status = Flushed
+	case v.Err != nil:
+		wc.Status = Failed
+	}
+	return wc
+}
+
+// Close implements Endpoint.
+func (q *queuePair) Close() error {
+	q.qp.Close()
+	return nil
+}
+
+var errAbort = errors.New("aborted by the suite")
+
+// Abort implements Endpoint.
+func (q *queuePair) Abort() error {
+	q.qp.Abort(errAbort)
+	return nil
+}
+
+// End implements Endpoint.
+func (q *queuePair) End(ctx context.Context) (End, error) {
+	select {
+	case <-ctx.Done():
+		return End{}, fmt.Errorf("the stream, %v, does not end: %w", q.qp.State(), ctx.Err())
+	case <-q.qp.Done():
+	}
+	err := q.qp.Err()
+	var fault *ddp.Error
+	var term *rdmap.TerminateError
+	switch {
+	case err == nil:
+		return End{How: Graceful}, nil
+	case errors.Is(err, rdmap.ErrPeerClosed):
+		return End{How: PeerClosed}, nil
+	case errors.Is(err, errAbort):
+		return End{How: Aborted}, nil
+	case errors.As(err, &term):
+		t := term.Terminate
+		return End{How: GotTerminate, Layer: uint8(t.Layer), Type: t.Type, Code: t.Code}, nil
+	case errors.As(err, &fault) && !(fault.Layer == ddp.LayerLLP && fault.Code == mpa.CodeConnectionLost):
+		return End{How: SentTerminate, Layer: uint8(fault.Layer), Type: fault.Type, Code: fault.Code}, nil
+	}
+	return End{How: ConnectionLost}, nil
+}
+
+// release ends the stream and frees what belongs to it.
+func (q *queuePair) release() error {
+	if q.qp != nil {
+		q.qp.Abort(errAbort)
+		<-q.qp.Done()
+	}
+	var errs []error
+	for _, r := range q.regions {
+		errs = append(errs, r.mr.Deregister())
+	}
+	for _, pd := range q.pds {
+		if pd != nil {
+			errs = append(errs, pd.Dealloc())
+		}
+	}
+	if q.cq != nil {
+		errs = append(errs, q.cq.Destroy())
+	}
+	return errors.Join(errs...)
+}
