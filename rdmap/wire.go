@@ -3,6 +3,7 @@ package rdmap
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 
 	"github.com/ironwarp/ironwarp/ddp"
 )
@@ -201,12 +202,21 @@ type Terminate struct {
 	SegLen uint16 // valid when DDP is not nil: length in bytes of the DDP segment at fault
 	DDP    []byte // its DDP header, nil if not quoted
 	RDMAP  []byte // its Read Request header, nil if not quoted
+
+	// Swapped tells that the control word has its bit fields in the order in
+	// which Linux' siw lays them out, against RFC 5040 Figure 8: the error type
+	// before the layer, the header control bits from the other end. Layer, Type
+	// and what is quoted mean the same as ever.
+	Swapped bool
 }
 
 const (
 	hdrCtM = 0x80 // DDP Segment Length valid
 	hdrCtD = 0x40 // DDP header included
 	hdrCtR = 0x20 // RDMAP header included
+
+	hdrCtMask        = hdrCtM | hdrCtD | hdrCtR
+	swappedHdrCtMask = 0x07 // reserved bits, 0 in a control word of the RFC
 )
 
 // Append appends the header to b.
@@ -218,7 +228,11 @@ func (t Terminate) Append(b []byte) []byte {
 	if t.RDMAP != nil {
 		ct |= hdrCtR
 	}
-	b = append(b, byte(t.Layer)<<4|t.Type&0x0f, t.Code, ct, 0)
+	kind := byte(t.Layer)<<4 | t.Type&0x0f
+	if t.Swapped {
+		kind, ct = bits.RotateLeft8(kind, 4), bits.Reverse8(ct)
+	}
+	b = append(b, kind, t.Code, ct, 0)
 	if t.DDP != nil {
 		b = binary.BigEndian.AppendUint16(b, t.SegLen)
 		b = append(b, t.DDP...)
@@ -232,8 +246,11 @@ func ParseTerminate(b []byte) (t Terminate, ok bool) {
 	if len(b) < terminateControlLen {
 		return t, false
 	}
-	t.Layer, t.Type, t.Code = ddp.Layer(b[0]>>4), b[0]&0x0f, b[1]
-	ct, rest := b[2], b[terminateControlLen:]
+	kind, ct, rest := b[0], b[2], b[terminateControlLen:]
+	if t.Swapped = ct&hdrCtMask == 0 && ct&swappedHdrCtMask != 0; t.Swapped {
+		kind, ct = bits.RotateLeft8(kind, 4), bits.Reverse8(ct)
+	}
+	t.Layer, t.Type, t.Code = ddp.Layer(kind>>4), kind&0x0f, b[1]
 	if ct&(hdrCtM|hdrCtD) != 0 {
 		if len(rest) < 2 {
 			return t, false

@@ -34,6 +34,8 @@ func TestTerminateControlWordFollowsFigure8(t *testing.T) {
 		{"no receive buffer", Terminate{Layer: ddp.LayerDDP, Type: ddp.TypeUntagged, Code: ddp.CodeUntaggedNoBuffer, SegLen: 18, DDP: uhdr}, "1202c000"},
 		{"bad Write STag", Terminate{Layer: ddp.LayerDDP, Type: ddp.TypeTagged, Code: ddp.CodeTaggedInvalidSTag, SegLen: 14, DDP: hdr}, "1100c000"},
 		{"local catastrophe", Terminate{}, "00000000"},
+		{"bad Read STag, as siw says it", Terminate{Swapped: true, Layer: ddp.LayerRDMA, Type: TypeRemoteProtection, Code: CodeInvalidSTag, SegLen: 46, DDP: rhdr, RDMAP: req}, "10000700"},
+		{"no receive buffer, as siw says it", Terminate{Swapped: true, Layer: ddp.LayerDDP, Type: ddp.TypeUntagged, Code: ddp.CodeUntaggedNoBuffer, SegLen: 18, DDP: uhdr}, "21020300"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := tc.term.Append(nil)
