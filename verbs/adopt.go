@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -13,7 +14,7 @@ import (
 type AdoptConfig struct {
 	LLP      ddp.LLP
 	Conn     Transport   // what LLP runs on; its Protection is released when the stream ends
-	IRD, ORD int         // as negotiated; the queue pair's own must not be smaller
+	IRD, ORD int         // as negotiated. IRD is no more than the queue pair's, or 1 (RFC 6581 section 9.2)
 	Ready    rdmap.Ready // sent before anything else (RFC 6581 section 9.2)
 }
 
@@ -37,23 +38,20 @@ func (u *ULP) Adopt(pd *PD, cfg QPConfig, a AdoptConfig, prepare func(*QP) error
 		return nil, fmt.Errorf("verbs: adopt a stream as ULP %s with a protection domain of ULP %s", u.name, pd.ulp.name)
 	case a.LLP == nil || a.Conn == nil:
 		return nil, errors.New("verbs: adopt a stream: LLP and Conn are needed")
-	case a.IRD > cfg.IRD || a.ORD > maxReadDepth || a.IRD < 0 || a.ORD < 0:
+	case a.IRD > max(1, cfg.IRD) || a.ORD > maxReadDepth || a.IRD < 0 || a.ORD < 0:
 		return nil, fmt.Errorf("verbs: adopt a stream with IRD %d and ORD %d: the queue pair has IRD %d, and %d is the most", a.IRD, a.ORD, cfg.IRD, maxReadDepth)
 	}
-	qp, err := newQP(pd, cfg, a.Conn.Protection().Peer())
+	qp, err := newQP(pd, cfg, a.Conn)
 	if err != nil {
 		return nil, err
 	}
-	qp.conn = a.Conn
-	if prepare != nil {
-		if err := prepare(qp); err != nil {
-			qp.discard()
-			return nil, err
-		}
-	}
-	if err := qp.start(a.LLP, a.Conn, a.IRD, a.ORD, a.Ready); err != nil {
-		qp.discard()
+	_, stop, err := qp.prepare(context.Background(), prepare)
+	if err != nil {
 		return nil, err
+	}
+	defer stop()
+	if err := qp.start(a.LLP, a.IRD, a.ORD, a.Ready); err != nil {
+		return nil, qp.fail(err)
 	}
 	return qp, nil
 }

@@ -46,7 +46,8 @@ func (u *ULP) Dial(ctx context.Context, pd *PD, cfg QPConfig, dial DialConfig, p
 	for rev := dial.MPA.Revision; ; rev = 1 {
 		dial.MPA.Revision = rev
 		qp, private, err := u.dial(ctx, pd, cfg, &dial, prepare)
-		if err == nil || rev == 1 || !mpa.RetryRevision1(err) {
+		var ended *endedError
+		if err == nil || rev == 1 || errors.As(err, &ended) || !mpa.RetryRevision1(err) {
 			return qp, private, err
 		}
 	}
@@ -58,22 +59,21 @@ func (u *ULP) dial(ctx context.Context, pd *PD, cfg QPConfig, dial *DialConfig, 
 	if err != nil {
 		return nil, nil, err
 	}
-	qp, err := newQP(pd, cfg, conn.Protection().Peer())
+	qp, err := newQP(pd, cfg, conn)
 	if err != nil {
 		conn.Close()
 		return nil, nil, err
 	}
 	fail := func(err error) (*QP, []byte, error) {
-		qp.discard()
+		conn.Close()
+		return nil, nil, qp.fail(err)
+	}
+	ctx, stop, err := qp.prepare(ctx, prepare)
+	if err != nil {
 		conn.Close()
 		return nil, nil, err
 	}
-	qp.conn = conn
-	if prepare != nil {
-		if err := prepare(qp); err != nil {
-			return fail(err)
-		}
-	}
+	defer stop()
 	mc := dial.MPA
 	mc.IRD, mc.ORD = depth(cfg.IRD), depth(cfg.ORD)
 	if mc.Pool == nil {
@@ -97,7 +97,7 @@ func (u *ULP) dial(ctx context.Context, pd *PD, cfg QPConfig, dial *DialConfig, 
 		}
 		return fail(err)
 	}
-	if err := qp.start(m, conn, int(m.IRD()), int(m.ORD()), readyFor(m.RTR())); err != nil {
+	if err := qp.start(m, int(m.IRD()), int(m.ORD()), readyFor(m.RTR())); err != nil {
 		m.Close()
 		return fail(err)
 	}
@@ -287,7 +287,7 @@ func (r *ConnRequest) Protection() transport.Protection { return r.conn.Protecti
 // queue pair or prepare fails the request may still be rejected; any other error
 // has closed the connection.
 func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg QPConfig, private []byte, prepare func(*QP) error) (*QP, error) {
-	qp, err := newQP(pd, cfg, r.Peer())
+	qp, err := newQP(pd, cfg, r.conn)
 	if err != nil {
 		var q *QuotaError
 		if errors.As(err, &q) {
@@ -295,23 +295,20 @@ func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg QPConfig, private 
 		}
 		return nil, err
 	}
-	fail := func(err error) (*QP, error) {
-		qp.discard()
-		r.conn.Close()
+	ctx, stop, err := qp.prepare(ctx, prepare)
+	if err != nil {
 		return nil, err
 	}
-	qp.conn = r.conn
-	if prepare != nil {
-		if err := prepare(qp); err != nil {
-			qp.discard()
-			return nil, err
-		}
+	defer stop()
+	fail := func(err error) (*QP, error) {
+		r.conn.Close()
+		return nil, qp.fail(err)
 	}
 	m, err := r.req.Accept(ctx, mpa.AcceptOptions{PrivateData: private, IRD: depth(cfg.IRD), ORD: depth(cfg.ORD)})
 	if err != nil {
 		return fail(err)
 	}
-	if err := qp.start(m, r.conn, int(m.IRD()), int(m.ORD()), rdmap.ReadyNone); err != nil {
+	if err := qp.start(m, int(m.IRD()), int(m.ORD()), rdmap.ReadyNone); err != nil {
 		m.Close()
 		return fail(err)
 	}

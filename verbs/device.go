@@ -28,7 +28,7 @@ type Device struct {
 
 	mu     sync.Mutex
 	closed bool
-	qps    map[uint64]*QP
+	qps    map[uint64]*QP // idle ones too
 	lns    map[*Listener]struct{}
 	wg     sync.WaitGroup // streams' goroutines
 }
@@ -55,8 +55,8 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// Close aborts every stream and ends the device. It returns when no goroutine
-// of the device is left.
+// Close aborts every stream, those that are starting up included, and ends the
+// device. It returns when no goroutine of the device is left.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	d.closed = true
@@ -85,7 +85,9 @@ func (d *Device) QPs() []*QP {
 	defer d.mu.Unlock()
 	qps := make([]*QP, 0, len(d.qps))
 	for _, qp := range d.qps {
-		qps = append(qps, qp)
+		if qp.stream.Load() != nil {
+			qps = append(qps, qp)
+		}
 	}
 	return qps
 }

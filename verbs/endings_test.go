@@ -322,7 +322,7 @@ func TestReadRequestAfterOurEndIsLeftAlone(t *testing.T) {
 
 func TestRefusedPeerLeavesNoAccount(t *testing.T) {
 	e := newEnd(t, Config{Peer: Quota{QueueEntries: 1}})
-	if _, err := newQP(e.pd, e.cfg, "greedy"); err == nil {
+	if _, err := newQP(e.pd, e.cfg, fakeConn{"greedy"}); err == nil {
 		t.Fatal("a queue pair past the quota")
 	}
 	if n := len(e.dev.prm.peers); n != 0 {

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/iwarptest"
-	"github.com/ironwarp/ironwarp/transport"
 )
 
 // Each kind of resource is refused past each principal's limit, naming it, and
@@ -29,16 +28,16 @@ func TestQuotasHoldForEachPrincipal(t *testing.T) {
 			return func() { cq.Destroy() }, err
 		},
 		"streams": func(e *end) (func(), error) {
-			qp, err := newQP(e.pd, e.cfg, "greedy")
-			return func() { qp.discard() }, err
+			qp, err := newQP(e.pd, e.cfg, fakeConn{"greedy"})
+			return func() { qp.discard(nil) }, err
 		},
 		"work queue entries": func(e *end) (func(), error) {
-			qp, err := newQP(e.pd, QPConfig{SendCQ: e.cq, RecvCQ: e.cq, MaxSend: 3000, MaxRecv: 3000}, "greedy")
-			return func() { qp.discard() }, err
+			qp, err := newQP(e.pd, QPConfig{SendCQ: e.cq, RecvCQ: e.cq, MaxSend: 3000, MaxRecv: 3000}, fakeConn{"greedy"})
+			return func() { qp.discard(nil) }, err
 		},
 		"inbound read queue entries": func(e *end) (func(), error) {
-			qp, err := newQP(e.pd, QPConfig{SendCQ: e.cq, RecvCQ: e.cq, MaxSend: 1, MaxRecv: 1, IRD: 300}, "greedy")
-			return func() { qp.discard() }, err
+			qp, err := newQP(e.pd, QPConfig{SendCQ: e.cq, RecvCQ: e.cq, MaxSend: 1, MaxRecv: 1, IRD: 300}, fakeConn{"greedy"})
+			return func() { qp.discard(nil) }, err
 		},
 	}
 	limits := map[string]Limits{
@@ -106,14 +105,14 @@ func TestQuotasHoldForEachPrincipal(t *testing.T) {
 func TestOnePeersGreedLeavesAnotherItsShare(t *testing.T) {
 	e := newEnd(t, Config{Peer: Quota{Streams: 2}})
 	for range 2 {
-		if _, err := newQP(e.pd, e.cfg, "greedy"); err != nil {
+		if _, err := newQP(e.pd, e.cfg, fakeConn{"greedy"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := newQP(e.pd, e.cfg, "greedy"); err == nil {
+	if _, err := newQP(e.pd, e.cfg, fakeConn{"greedy"}); err == nil {
 		t.Error("a third stream of the same peer is given")
 	}
-	if _, err := newQP(e.pd, e.cfg, transport.Identity("modest")); err != nil {
+	if _, err := newQP(e.pd, e.cfg, fakeConn{"modest"}); err != nil {
 		t.Errorf("another peer is refused: %v", err)
 	}
 }
@@ -141,7 +140,7 @@ func TestForeignObjectsAreRefused(t *testing.T) {
 		{SendCQ: foreignCQ, RecvCQ: e.cq, MaxSend: 1, MaxRecv: 1},
 		{SendCQ: e.cq, RecvCQ: foreignCQ, MaxSend: 1, MaxRecv: 1},
 	} {
-		if _, err := newQP(e.pd, cfg, "p"); err == nil {
+		if _, err := newQP(e.pd, cfg, fakeConn{"p"}); err == nil {
 			t.Error("a completion queue of another ULP is attached")
 		}
 	}

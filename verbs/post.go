@@ -65,15 +65,16 @@ type RecvWR struct {
 	SGL []SGE // empty: takes Immediate Data and zero-length Sends
 }
 
-var errNotStarted = errors.New("verbs: post a send on a queue pair without a stream")
-
 // PostSend posts a send work request. It never blocks: what the connection does
-// not take at once is sent by the stream's own goroutine.
+// not take at once is sent by the stream's own goroutine. It fails with ErrIdle
+// before the stream is up, with ErrQueueFull when MaxSend work requests are
+// outstanding and with ErrClosed in its chain when the stream is ending.
 func (qp *QP) PostSend(wr *SendWR) error {
-	if qp.stream == nil {
-		return errNotStarted
+	stream := qp.stream.Load()
+	if stream == nil {
+		return qp.noStream()
 	}
-	kind, err := qp.kindOf(wr)
+	kind, err := kindOf(stream, wr)
 	if err != nil {
 		return err
 	}
@@ -85,12 +86,12 @@ func (qp *QP) PostSend(wr *SendWR) error {
 	if (wr.Op == OpFetchAdd || wr.Op == OpCmpSwap) && len(wr.SGL) > 0 && (len(wr.SGL) > 1 || total != 8 || inline) {
 		return errors.New("verbs: post an Atomic: its result goes to one element of 8 bytes, not inline, or to none")
 	}
-	op, err := qp.stream.Reserve()
+	op, err := stream.Reserve()
 	if err != nil {
 		if errors.Is(err, rdmap.ErrQueueFull) {
 			return ErrQueueFull
 		}
-		return err
+		return &closedError{err: err}
 	}
 	op.Kind, op.ID = kind, wr.ID
 	op.Signaled, op.Fence = wr.Flags&Signaled != 0, wr.Flags&Fence != 0
@@ -108,14 +109,14 @@ func (qp *QP) PostSend(wr *SendWR) error {
 	}
 	op.N = len(wr.SGL)
 	if err := claim(wr.SGL, &op.Ref); err != nil {
-		qp.stream.Cancel()
+		stream.Cancel()
 		return err
 	}
 	if inline && wr.Op != OpRead {
 		op.CopyInline()
 		release(op.Ref[:])
 	}
-	qp.stream.Commit(wr.Flags&More != 0)
+	stream.Commit(wr.Flags&More != 0)
 	return nil
 }
 
@@ -131,9 +132,28 @@ func claim(sgl []SGE, refs *[MaxSGE]rdmap.Pin) (err error) {
 }
 
 // Flush starts sending what was posted with More.
-func (qp *QP) Flush() { qp.stream.Flush() }
+func (qp *QP) Flush() {
+	if s := qp.stream.Load(); s != nil {
+		s.Flush()
+	}
+}
 
-func (qp *QP) kindOf(wr *SendWR) (rdmap.Opcode, error) {
+// noStream is why a send can't be posted on a queue pair without a stream.
+func (qp *QP) noStream() error {
+	if qp.State() == QPIdle {
+		return fmt.Errorf("verbs: post a send: %w; post from prepare is for receives", ErrIdle)
+	}
+	return fmt.Errorf("verbs: post a send: %w", ErrClosed)
+}
+
+// closedError is the error of a post to a stream that is no longer open.
+type closedError struct{ err error }
+
+func (e *closedError) Error() string        { return "verbs: post a send: " + e.err.Error() }
+func (e *closedError) Unwrap() error        { return e.err }
+func (e *closedError) Is(target error) bool { return target == ErrClosed }
+
+func kindOf(stream *rdmap.Stream, wr *SendWR) (rdmap.Opcode, error) {
 	switch wr.Op {
 	case OpSend:
 		k := rdmap.OpSend
@@ -147,7 +167,7 @@ func (qp *QP) kindOf(wr *SendWR) (rdmap.Opcode, error) {
 	case OpWrite:
 		return rdmap.OpWrite, nil
 	case OpRead, OpFetchAdd, OpCmpSwap:
-		if qp.stream.ORD() == 0 {
+		if stream.ORD() == 0 {
 			return 0, errors.New("verbs: post a Read or Atomic: the negotiated ORD is 0, the peer accepts none")
 		}
 		if wr.Op == OpRead {

@@ -1,0 +1,177 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/rdmap"
+)
+
+// upper is the QP as its stream sees it.
+type upper QP
+
+var _ rdmap.Upper = (*upper)(nil)
+
+// Acquire implements rdmap.Upper.
+func (u *upper) Acquire(stag uint32, to uint64, n uint32, need rdmap.Access) ([]byte, rdmap.Pin, rdmap.Fault) {
+	return u.pd.ulp.dev.acquire(u.pd, stag, to, n, need)
+}
+
+// InvalidateRemote implements rdmap.Upper.
+func (u *upper) InvalidateRemote(stag uint32) rdmap.Fault {
+	return u.pd.ulp.dev.invalidateRemote(u.pd, stag)
+}
+
+// NextRecv implements rdmap.Upper.
+func (u *upper) NextRecv() *rdmap.RecvBuffer {
+	q := &u.rq
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.next == q.tail {
+		return nil
+	}
+	r := q.slots[q.next%uint64(len(q.slots))]
+	q.next++
+	return r
+}
+
+// Received implements rdmap.Upper.
+func (u *upper) Received(r *rdmap.RecvBuffer, m rdmap.Message) {
+	wc := WC{ID: r.ID, QP: (*QP)(u), Op: WCRecv, Solicited: m.Solicited(), Len: m.Len, Invalidated: m.Invalidated, Imm: m.Imm}
+	if m.Op == rdmap.OpImmediate || m.Op == rdmap.OpImmediateSE {
+		wc.Op = WCRecvImm
+	}
+	release(r.Ref[:r.N])
+	q := &u.rq
+	q.mu.Lock()
+	q.head++
+	q.mu.Unlock()
+	u.stats.recvOps.Add(1)
+	u.stats.recvBytes.Add(uint64(m.Len))
+	u.cfg.RecvCQ.push(wc)
+	u.recvDirty = true
+}
+
+func release(refs []rdmap.Pin) {
+	for i, r := range refs {
+		if r != nil {
+			r.Unpin()
+			refs[i] = nil
+		}
+	}
+}
+
+// Local implements rdmap.Upper.
+func (u *upper) Local(op *rdmap.Op) error {
+	return fmt.Errorf("verbs: unknown local operation %v", op.Local)
+}
+
+// SendDone implements rdmap.Upper.
+func (u *upper) SendDone(op *rdmap.Op, err error) {
+	release(op.Ref[:op.N])
+	if err == nil {
+		u.stats.sendOps.Add(1)
+		if op.Kind == rdmap.OpReadRequest {
+			u.stats.recvBytes.Add(uint64(op.Len))
+		} else {
+			u.stats.sendBytes.Add(uint64(op.Len))
+		}
+		if !op.Signaled {
+			return
+		}
+	} else {
+		err = &flushError{cause: err}
+	}
+	wc := WC{ID: op.ID, QP: (*QP)(u), Err: err}
+	switch op.Kind {
+	case rdmap.OpWrite:
+		wc.Op = WCWrite
+	case rdmap.OpReadRequest:
+		wc.Op, wc.Len = WCRead, op.Len
+	case rdmap.OpAtomicRequest:
+		wc.Op, wc.Imm = WCAtomic, op.Orig
+	case rdmap.OpImmediate, rdmap.OpImmediateSE:
+		wc.Op = WCImmediate
+	default:
+		wc.Op = WCSend
+	}
+	u.cfg.SendCQ.push(wc)
+	u.sendDirty.Store(true)
+}
+
+// flushError is the error of a work request that the stream's end caught.
+type flushError struct{ cause error }
+
+func (e *flushError) Error() string        { return "verbs: flushed: " + e.cause.Error() }
+func (e *flushError) Unwrap() error        { return e.cause }
+func (e *flushError) Is(target error) bool { return target == ErrFlushed }
+
+// Completions implements rdmap.Upper.
+func (u *upper) Completions(engine bool) {
+	if u.sendDirty.Load() && u.sendDirty.Swap(false) {
+		u.cfg.SendCQ.notify(engine)
+	}
+}
+
+// BatchEnd implements rdmap.Upper.
+func (u *upper) BatchEnd() {
+	if u.recvDirty {
+		u.recvDirty = false
+		u.cfg.RecvCQ.notify(true)
+	}
+}
+
+// Ended implements rdmap.Upper.
+func (u *upper) Ended(err error) {
+	qp := (*QP)(u)
+	dev := qp.pd.ulp.dev
+	qp.err = err
+	qp.flushRecvs(flushCause(err), true)
+	qp.cfg.SendCQ.settle()
+	qp.cfg.RecvCQ.settle()
+	var fault *ddp.Error
+	var term *rdmap.TerminateError
+	switch {
+	case errors.As(err, &fault) && !(fault.Layer == ddp.LayerLLP && fault.Code == mpa.CodeConnectionLost):
+		dev.events.emit(qp.event(EventPeerFault, err))
+	case errors.As(err, &term):
+		dev.events.emit(qp.event(EventTerminated, err))
+	}
+	dev.events.emit(qp.event(EventStreamDown, err))
+	qp.conn.Protection().Release()
+	qp.free()
+	close(qp.done)
+}
+
+func flushCause(err error) error {
+	if err == nil {
+		return ErrClosed
+	}
+	return err
+}
+
+// flushRecvs ends every posted receive, with a completion if announce is set.
+func (qp *QP) flushRecvs(cause error, announce bool) {
+	q := &qp.rq
+	q.mu.Lock()
+	q.closed = true
+	var wcs []WC
+	for ; q.head < q.tail; q.head++ {
+		r := q.slots[q.head%uint64(len(q.slots))]
+		release(r.Ref[:r.N])
+		wcs = append(wcs, WC{ID: r.ID, QP: qp, Op: WCRecv, Err: &flushError{cause: cause}})
+	}
+	q.mu.Unlock()
+	if !announce {
+		return
+	}
+	for _, wc := range wcs {
+		qp.cfg.RecvCQ.push(wc)
+	}
+	qp.cfg.RecvCQ.notify(true)
+	if qp.cfg.SendCQ != qp.cfg.RecvCQ {
+		qp.cfg.SendCQ.notify(true)
+	}
+}
