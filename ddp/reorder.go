@@ -1,0 +1,175 @@
+package ddp
+
+import (
+	"fmt"
+	"io"
+)
+
+// Placer is a Sink that places payloads ahead of their turn, for an LLP that
+// delivers segments out of order (RFC 5041 sections 5.3 and 5.4). All calls come
+// from the goroutine that runs LLP.Receive.
+type Placer interface {
+	Sink
+	// Early takes a segment that is ahead of its turn by that many: 1 if it
+	// follows the one that is due. Its payload goes to its place; nothing is
+	// delivered, executed or completed. keep is
+	// how many bytes of its beginning, at most MaxKept, Turn needs. An error is
+	// the segment's fault, which is to end Receive when its turn has come:
+	// something before it may end the stream otherwise.
+	Early(seg []byte, ahead int) (keep int, err error)
+	// Turn says that everything before a segment that came early has been handed
+	// over. head is what was kept of it, total its whole length in bytes. An
+	// error ends Receive, as that of Segment does.
+	Turn(head []byte, total int) error
+}
+
+// Reorder hands the segments of an LLP that numbers them and may receive them
+// in any order to a Sink: at once if it is a Placer, which is told again when
+// their turn has come, else when their turn has come. The numbers are DDP-SSNs
+// (RFC 5043 section 5.2.1): 16 bits, wrapping.
+type Reorder struct {
+	sink   Sink
+	placer Placer // the sink, nil if it isn't one
+	window int
+	next   uint16 // the number that is due
+	held   int    // segments that are ahead
+	ending bool   // one of them is the end
+	end    uint16
+	ring   []early // by number, modulo its length, which is a power of two
+}
+
+// early is a segment that is here ahead of its turn.
+type early struct {
+	here  bool
+	total int
+	head  []byte
+	err   error
+}
+
+// NewReorder returns a Reorder towards s whose first number is first. A segment
+// may be at most window segments ahead of the one that is due, 1 to MaxReorder.
+func NewReorder(s Sink, first uint16, window int) *Reorder {
+	p, _ := s.(Placer)
+	return &Reorder{sink: s, placer: p, next: first, window: min(max(window, 1), MaxReorder)}
+}
+
+// SequenceError says that an LLP's segment number has been there before or is
+// too far ahead. RFC 5043 section 10 lets it end the stream; there is no
+// Terminate code for it.
+type SequenceError struct {
+	SSN, Due uint16
+	Window   int
+}
+
+func (e *SequenceError) Error() string {
+	return fmt.Sprintf("ddp: segment number %d where %d is due and up to %d more may be ahead: it is a duplicate or out of range", e.SSN, e.Due, e.Window)
+}
+
+// Held is the number of segments that wait for their turn.
+func (r *Reorder) Held() int { return r.held }
+
+// Segment takes the segment of number ssn, of which nothing is kept but what a
+// Placer asks for. Errors are those of the Sink, a *SequenceError, and io.EOF
+// when the end's turn has come.
+func (r *Reorder) Segment(ssn uint16, seg []byte) error {
+	ahead, err := r.check(ssn)
+	if err != nil {
+		return err
+	}
+	if ahead == 0 {
+		r.next++
+		if err := r.sink.Segment(seg); err != nil {
+			return err
+		}
+		return r.drain()
+	}
+	if ahead >= len(r.ring) {
+		r.grow(ahead)
+	}
+	e := r.at(ssn)
+	keep := len(seg)
+	e.err = nil
+	if r.placer != nil {
+		keep, e.err = r.placer.Early(seg, ahead)
+	}
+	e.here, e.total = true, len(seg)
+	e.head = append(e.head[:0], seg[:keep]...)
+	r.held++
+	return nil
+}
+
+// End takes number ssn as the end of what the peer sends (a DDP Stream Session
+// Terminate, RFC 5043 section 6.2). It returns io.EOF when its turn has come.
+func (r *Reorder) End(ssn uint16) error {
+	ahead, err := r.check(ssn)
+	if err != nil {
+		return err
+	}
+	before := 0
+	for i := 1; i < ahead && i < len(r.ring); i++ {
+		if r.at(r.next + uint16(i)).here {
+			before++
+		}
+	}
+	if r.ending || r.held > before { // two ends, or a segment behind the end
+		return &SequenceError{SSN: ssn, Due: r.next, Window: r.window}
+	}
+	r.ending, r.end = true, ssn
+	return r.drain()
+}
+
+// check tells how far ahead of its turn number ssn is.
+func (r *Reorder) check(ssn uint16) (ahead int, err error) {
+	ahead, last := int(ssn-r.next), r.window
+	if r.ending {
+		last = min(last, int(r.end-r.next)-1)
+	}
+	if ahead > last || ahead < len(r.ring) && r.at(ssn).here {
+		return 0, &SequenceError{SSN: ssn, Due: r.next, Window: r.window}
+	}
+	return ahead, nil
+}
+
+func (r *Reorder) at(ssn uint16) *early { return &r.ring[int(ssn)&(len(r.ring)-1)] }
+
+// grow makes room for a segment that is ahead by that many.
+func (r *Reorder) grow(ahead int) {
+	n := max(minReorder, len(r.ring))
+	for n <= ahead {
+		n *= 2
+	}
+	old := *r
+	r.ring = make([]early, n)
+	for i := range old.ring {
+		ssn := r.next + uint16(i)
+		*r.at(ssn) = *old.at(ssn)
+	}
+}
+
+// drain hands over what is due.
+func (r *Reorder) drain() error {
+	for r.held > 0 && r.at(r.next).here {
+		e := r.at(r.next)
+		e.here = false
+		r.held--
+		r.next++
+		err := e.err
+		switch {
+		case err != nil:
+		case r.placer != nil:
+			err = r.placer.Turn(e.head, e.total)
+		default:
+			err = r.sink.Segment(e.head)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if r.held == 0 && len(r.ring) > keptReorder {
+		r.ring = nil
+	}
+	if r.ending && r.next == r.end {
+		return io.EOF
+	}
+	return nil
+}
