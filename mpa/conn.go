@@ -3,6 +3,7 @@ package mpa
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -20,7 +21,8 @@ import (
 //
 // A responder's connection starts held: until the first FPDU has come in,
 // TryFlush reports that it is not done and Flush waits. The first FPDU is
-// known before the Sink sees it, so that the Sink may flush at once.
+// known before the Sink sees it, so that the Sink may flush at once. A fault in
+// the first FPDU ends the hold, too, so that the peer can be told.
 //
 //	             first FPDU in
 //	held ------------------------> open ---- Close, or an error ----> closed
@@ -31,7 +33,7 @@ type Conn struct {
 	p   params
 
 	held     atomic.Bool
-	released chan struct{} // closed when held ends
+	released chan struct{} // closed when held ends or never will
 	closed   chan struct{}
 
 	closeOnce sync.Once
@@ -126,7 +128,8 @@ func (c *Conn) MarkersSend() bool { return c.p.txMarkers }
 func (c *Conn) MarkersRecv() bool { return c.p.rxMarkers }
 
 // IRD is how many RDMA Reads of the peer we must accept at a time, DepthULP if
-// the ULPs agree on it themselves.
+// the ULPs agree on it themselves. It is 1 on a responder with an IRD of 0
+// whose peer can only say that it is ready by an RDMA Read.
 func (c *Conn) IRD() uint16 { return c.p.ird }
 
 // ORD is how many RDMA Reads we may have outstanding, DepthULP if the ULPs
@@ -153,6 +156,20 @@ func (c *Conn) NetConn() net.Conn { return c.nc }
 func (c *Conn) release() {
 	if c.held.CompareAndSwap(true, false) {
 		close(c.released)
+	}
+}
+
+// endHold ends the hold of a responder whose Receive is over with err. A peer
+// that has begun to send FPDUs, if only a bad one, is in full operation and may
+// get a Terminate. One that ended its direction before will never allow us to
+// send.
+func (c *Conn) endHold(err error) {
+	switch {
+	case !c.held.Load():
+	case err == io.EOF:
+		close(c.released)
+	default:
+		c.release()
 	}
 }
 

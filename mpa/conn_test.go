@@ -101,17 +101,17 @@ func exchangeSegments(t *testing.T, from, to *Conn, direct int) {
 
 func TestLengthLimit(t *testing.T) {
 	a, b := connect(t, "tcp", nil, nil)
-	if err := a.Append(make([]byte, 14), [][]byte{make([]byte, 65522)}); !errors.Is(err, ErrTooLong) {
-		t.Fatalf("Append of 65536 bytes: %v", err)
+	if err := a.Append(make([]byte, 14), [][]byte{make([]byte, 64755)}); !errors.Is(err, ErrTooLong) {
+		t.Fatalf("Append of 64769 bytes: %v", err)
 	}
-	if err := a.Append(make([]byte, 14), [][]byte{make([]byte, 65521)}); err != nil {
+	if err := a.Append(make([]byte, 14), [][]byte{make([]byte, 64754)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := a.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	s := until(1, 0)
-	if err := b.Receive(s); err != errEnough || len(s.segs[0]) != 65535 {
+	if err := b.Receive(s); err != errEnough || len(s.segs[0]) != MaxULPDU {
 		t.Fatalf("Receive: %v", err)
 	}
 }

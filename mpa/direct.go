@@ -19,13 +19,6 @@ var errNoDirectBuffer = errors.New("mpa: the sink gave an empty direct buffer")
 // use. placed tells that the sink wanted it so.
 func (c *Conn) direct(s ddp.Sink, seg []byte, n int) (placed bool, err error) {
 	r := &c.rx
-	defer func() {
-		// What the sink has against the peer's first FPDU must reach the peer,
-		// which is in full operation, as its FPDU shows.
-		if err != nil && c.held.Load() {
-			c.release()
-		}
-	}()
 	hdrLen, ok, err := s.Direct(seg, n)
 	if err != nil {
 		return false, err

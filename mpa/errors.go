@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"os"
 
 	"github.com/ironwarp/ironwarp/ddp"
 )
@@ -17,12 +19,16 @@ const (
 	CodeCRC            uint8 = 0x02 // received CRC differs from the calculated one
 	CodeMarker         uint8 = 0x03 // marker and ULPDU length disagree
 	CodeStartup        uint8 = 0x04 // invalid request or reply frame
-	CodeLocal          uint8 = 0x05 // local catastrophic
+	CodeLocal          uint8 = 0x05 // local catastrophic, see LocalFault
 	CodeIRD            uint8 = 0x06 // insufficient IRD resources
 	CodeRTR            uint8 = 0x07 // no matching RTR option
 )
 
 var (
+	// ErrConnectionLost matches an end of the connection where it must not end,
+	// by FIN, RST or timeout, in start-up as well.
+	ErrConnectionLost error = &ddp.Error{Layer: ddp.LayerLLP, Type: TypeMPA, Code: CodeConnectionLost}
+
 	// ErrCRC matches an FPDU whose CRC is wrong.
 	ErrCRC error = &ddp.Error{Layer: ddp.LayerLLP, Type: TypeMPA, Code: CodeCRC}
 
@@ -33,12 +39,13 @@ var (
 	ErrStartup error = &ddp.Error{Layer: ddp.LayerLLP, Type: TypeMPA, Code: CodeStartup}
 
 	// ErrNoFPDU is returned by a responder's Flush when the initiator has sent no
-	// FPDU within Config.HoldTimeout: before, a responder must not send
-	// (RFC 5044 section 7.1.2 rule 4).
+	// FPDU within Config.HoldTimeout, or has ended its direction without one:
+	// before, a responder must not send (RFC 5044 section 7.1.2 rule 4).
 	ErrNoFPDU = errors.New("mpa: cannot send: the initiator, which has to send the first FPDU (RFC 5044 section 7.1.2), has sent none")
 
-	// ErrTooLong is returned for a segment that no FPDU can carry.
-	ErrTooLong = errors.New("mpa: segment exceeds 65535 bytes")
+	// ErrTooLong is returned for a segment that no FPDU may carry (RFC 5044
+	// section 3).
+	ErrTooLong = errors.New("mpa: segment exceeds 64768 bytes: keep to MULPDU")
 
 	// ErrPrivateData is returned for private data that does not fit a start-up
 	// frame.
@@ -49,6 +56,13 @@ func fault(code uint8, format string, args ...any) *ddp.Error {
 	return &ddp.Error{Layer: ddp.LayerLLP, Type: TypeMPA, Code: code, Text: fmt.Sprintf(format, args...)}
 }
 
+// LocalFault is for the Terminate message of an end that meets an error of its
+// own right after start-up, for which there is no other code (RFC 6581 section
+// 9.3). The peer is not told err.
+func LocalFault(err error) *ddp.Error {
+	return fault(CodeLocal, "the stream cannot be set up: %v", err)
+}
+
 // lost dresses the end of the connection at a point where it must not end. It
 // matches both the *ddp.Error with CodeConnectionLost and the cause.
 func lost(what string, cause error) error {
@@ -56,6 +70,17 @@ func lost(what string, cause error) error {
 		cause = io.ErrUnexpectedEOF
 	}
 	return fmt.Errorf("%w: %w", fault(CodeConnectionLost, "connection lost %s", what), cause)
+}
+
+// startupFailed dresses what ended a step of the start-up. The end of the
+// connection becomes ErrConnectionLost; deadlines and a connection that was
+// closed here stay what they are.
+func startupFailed(step string, err error) error {
+	var f *ddp.Error
+	if errors.As(err, &f) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("mpa: %s: %w", step, err)
+	}
+	return fmt.Errorf("mpa: %s: %w", step, lost("in start-up", err))
 }
 
 // RejectedError is returned by Client when the responder's ULP refused

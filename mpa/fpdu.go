@@ -23,13 +23,14 @@ func padLen(n int) int { return -(n + lengthLen) & 3 }
 func fpduLen(n int) int { return lengthLen + n + padLen(n) + crcLen }
 
 // mulpdu is the longest ULPDU that fits one TCP segment (RFC 5044 section 4.5),
-// and at least 128.
+// within the bounds of
+// section 3.
 func mulpdu(emss int, markers bool) int {
 	n := emss - (lengthLen + crcLen + emss%4)
 	if markers {
 		n -= markerLen * ((emss + markerSpacing - 1) / markerSpacing)
 	}
-	return max(minMULPDU, min(n, MaxLargeFPDU))
+	return max(minMULPDU, min(n, MaxULPDU))
 }
 
 // checkCRC tells whether the last 4 bytes of an FPDU are the CRC of the rest.

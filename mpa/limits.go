@@ -8,12 +8,14 @@ const (
 	// IronWarp hello (16 bytes), when they are sent, count towards it.
 	MaxPrivateData = 512
 
-	// MaxULPDU is the longest ULPDU that the 16-bit length field can say.
-	MaxULPDU = 65535
+	// MaxULPDU is the longest ULPDU in bytes that is sent, and the largest MULPDU
+	// (RFC 5044 section 3). A received one may be as long as its 16-bit length
+	// field can say.
+	MaxULPDU = 64768
 
 	// MaxLargeFPDU is the longest ULPDU that is offered between two IronWarps:
-	// the longest that fits the length field and needs no padding.
-	MaxLargeFPDU = 65534
+	// the longest that needs no padding.
+	MaxLargeFPDU = 64766
 
 	// minMULPDU is the floor of MULPDU, whatever the EMSS (RFC 5044 section 4.5).
 	minMULPDU = 128

@@ -2,7 +2,6 @@ package mpa
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/internal/crc32c"
@@ -44,9 +43,6 @@ func (c *Conn) appendMarked(hdr []byte, sgl [][]byte, n int) error {
 	t := &c.tx
 	size := fpduLen(n)
 	markers := markersIn(t.pos, size)
-	if size+markers*markerLen > MaxULPDU {
-		return fmt.Errorf("%w: with %d markers it cannot be pointed to", ErrTooLong, markers)
-	}
 	pad := padLen(n)
 	need := lengthLen + len(hdr) + pad + crcLen + markers*markerLen
 	m := marking{c: c, b: c.room(need)}

@@ -38,6 +38,7 @@ func (c *Conn) Receive(s ddp.Sink) error {
 	r := &c.rx
 	if r.err == nil {
 		r.err = c.receive(s)
+		c.endHold(r.err)
 		if r.batch {
 			r.batch = false
 			s.BatchEnd()

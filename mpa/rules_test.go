@@ -28,8 +28,10 @@ func TestMULPDU(t *testing.T) {
 		{536, true, 522},
 		{100, false, 128},
 		{128, true, 128},
-		{65483, false, 65474},
-		{200000, false, 65534},
+		{64774, false, 64766},
+		{65483, false, 64768},
+		{65535, true, 64768},
+		{200000, false, 64768},
 	}
 	for _, tt := range tests {
 		if got := mulpdu(tt.emss, tt.markers); got != tt.want {
@@ -66,7 +68,7 @@ func TestMULPDUFollowsTheEMSS(t *testing.T) {
 		t.Fatalf("MULPDU %d after the EMSS shrank to 576", a.MULPDU())
 	}
 	c, _ := connect(t, "tcp", nil, nil)
-	if n := c.MULPDU(); n < 30000 || n > 65534 {
+	if n := c.MULPDU(); n < 30000 || n > 64768 {
 		t.Errorf("MULPDU %d on loopback, whose EMSS is about 64 KiB", n)
 	}
 	d, _ := connect(t, "pipe", nil, nil)
@@ -331,7 +333,7 @@ func TestCloseUnblocksEverything(t *testing.T) {
 	for _, kind := range []string{"tcp", "pipe"} {
 		client, _ := connect(t, kind, nil, nil)
 		for range 300 { // more than a socket takes
-			if err := client.Append(make([]byte, 18), [][]byte{make([]byte, 65000)}); err != nil {
+			if err := client.Append(make([]byte, 18), [][]byte{make([]byte, 64000)}); err != nil {
 				t.Fatal(err)
 			}
 		}

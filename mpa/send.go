@@ -155,8 +155,9 @@ func (c *Conn) TryFlush() (done bool, err error) {
 }
 
 // Flush writes the pending batch, however long it takes. A responder's waits
-// for the first FPDU before, at most Config.HoldTimeout; then it fails with
-// ErrNoFPDU, and the batch stays pending.
+// for the first FPDU before, at most Config.HoldTimeout and the end of the
+// initiator's direction; then it fails with ErrNoFPDU, and the batch stays
+// pending.
 func (c *Conn) Flush() error {
 	t := &c.tx
 	if t.err != nil {
@@ -183,6 +184,9 @@ func (c *Conn) waitReleased() error {
 	defer t.Stop()
 	select {
 	case <-c.released:
+		if c.held.Load() {
+			return ErrNoFPDU
+		}
 		return nil
 	case <-c.closed:
 		return ddp.ErrClosed

@@ -3,7 +3,6 @@ package mpa
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"sync/atomic"
 )
@@ -45,7 +44,7 @@ func Server(ctx context.Context, nc net.Conn, cfg *Config) (*Request, error) {
 	b := bound(ctx, nc, cfg.startupTimeout())
 	f, _, err := readFrame(nc, false)
 	if err != nil {
-		err = fmt.Errorf("mpa: wait for the MPA request: %w", err)
+		err = startupFailed("wait for the MPA request", err)
 	}
 	if err = b.end(err); err != nil {
 		nc.Close()
@@ -82,12 +81,28 @@ func (r *Request) Accept(ctx context.Context, o AcceptOptions) (*Conn, error) {
 }
 
 // Reject refuses the request with the ULP's private data. The underlying
-// connection stays open, unless there is an error.
+// connection stays open and has no byte of it read ahead, so the ULP may go on
+// with it; only an error closes it (RFC 5044 section 7.1.2 rule 2).
 func (r *Request) Reject(ctx context.Context, privateData []byte) error {
+	rep, _ := r.reply(AcceptOptions{})
+	return r.reject(ctx, rep, privateData)
+}
+
+// RejectDepths is Reject where the initiator offers too few RDMA Reads: the
+// reply says what would have done (RFC 6581 section 9.1). ird and ord are as in
+// Config.
+func (r *Request) RejectDepths(ctx context.Context, privateData []byte, ird, ord uint16) error {
+	rep, _ := r.reply(AcceptOptions{})
+	if rep.Enhanced != nil {
+		rep.Enhanced.IRD, rep.Enhanced.ORD = depth(ird), depth(ord)
+	}
+	return r.reject(ctx, rep, privateData)
+}
+
+func (r *Request) reject(ctx context.Context, rep Frame, privateData []byte) error {
 	if !r.answered.CompareAndSwap(false, true) {
 		return errAnswered
 	}
-	rep, _ := r.reply(AcceptOptions{})
 	rep.Reject, rep.PrivateData = true, privateData
 	err := r.send(ctx, &rep)
 	if err != nil {
@@ -103,7 +118,7 @@ func (r *Request) send(ctx context.Context, rep *Frame) error {
 	}
 	bo := bound(ctx, r.nc, r.cfg.startupTimeout())
 	if _, err = r.nc.Write(b); err != nil {
-		err = fmt.Errorf("mpa: send the MPA reply: %w", err)
+		err = startupFailed("send the MPA reply", err)
 	}
 	return bo.end(err)
 }
@@ -152,31 +167,42 @@ func (r *Request) reply(o AcceptOptions) (Frame, params) {
 	return rep, p
 }
 
+// takeRTR is the responder's choice among the ready-to-receive indications that
+// the initiator offers. A Read needs an IRD, so an end that takes no RDMA Reads
+// chooses it only if nothing else is offered. Where nothing fits, the answer is
+// what we support, and the initiator gives up.
+func (p *params) takeRTR(offered, supported RTR) RTR {
+	if supported == 0 {
+		supported = RTRWrite | RTRRead
+	}
+	common := offered & supported
+	if p.ird == 0 && common != RTRRead {
+		common &^= RTRRead
+	}
+	if common == 0 {
+		return supported
+	}
+	return common
+}
+
 // answer is the enhanced data of the reply to req (RFC 6581 sections 9.1, 9.2).
 func (p *params) answer(req *Enhanced, supported RTR) *Enhanced {
 	rep := &Enhanced{PeerToPeer: req.PeerToPeer}
+	var least uint16 // IRD
 	if req.PeerToPeer {
-		if supported == 0 {
-			supported = RTRWrite | RTRRead
+		p.rtr = p.takeRTR(req.RTR, supported)
+		rep.RTR = p.rtr
+		if p.rtr&req.RTR&RTRRead != 0 {
+			least = 1
 		}
-		if rep.RTR = supported & req.RTR; rep.RTR == 0 {
-			rep.RTR = supported
-		}
-		p.rtr = rep.RTR
 	}
-	if req.ORD == DepthULP {
+	p.ird = max(p.ird, least)
+	switch {
+	case req.ORD == DepthULP || p.ird == DepthULP:
 		rep.IRD = DepthULP
-	} else {
-		want := req.ORD
-		if rep.RTR&RTRRead != 0 {
-			want = max(want, 1)
-		}
-		if p.ird == DepthULP {
-			rep.IRD = DepthULP
-		} else {
-			p.ird = min(p.ird, want)
-			rep.IRD = p.ird
-		}
+	default:
+		p.ird = min(p.ird, max(req.ORD, least))
+		rep.IRD = p.ird
 	}
 	if req.IRD == DepthULP {
 		rep.ORD = DepthULP

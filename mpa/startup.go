@@ -47,7 +47,7 @@ func Client(ctx context.Context, nc net.Conn, cfg *Config) (*Conn, error) {
 	}
 	p := params{
 		initiator: true,
-		revision:  rep.Revision,
+		revision:  min(req.Revision, rep.Revision),
 		crc:       req.CRC || rep.CRC,
 		txMarkers: rep.Markers,
 		rxMarkers: req.Markers,
@@ -74,16 +74,20 @@ func exchange(nc net.Conn, req *Frame) (Frame, error) {
 		return Frame{}, err
 	}
 	if _, err := nc.Write(b); err != nil {
-		return Frame{}, fmt.Errorf("mpa: send the MPA request: %w", err)
+		return Frame{}, startupFailed("send the MPA request", err)
 	}
 	rep, n, err := readFrame(nc, true)
+	if err == nil && req.Enhanced == nil && rep.Enhanced != nil {
+		err = fault(CodeStartup, "an enhanced reply to a request without enhanced connection data (RFC 6581 section 10)")
+	}
 	if err == nil {
 		return rep, nil
 	}
+	failed := startupFailed("wait for the MPA reply", err)
 	if n == 0 && req.Enhanced != nil && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
-		return rep, &noReplyError{err: err}
+		return rep, &noReplyError{err: failed}
 	}
-	return rep, fmt.Errorf("mpa: wait for the MPA reply: %w", err)
+	return rep, failed
 }
 
 // readFrame reads exactly one start-up frame and tells how many bytes came. It
@@ -129,8 +133,15 @@ func (p *params) negotiated(req, rep *Frame) func(*Conn) error {
 	if e.ORD != DepthULP && p.ird != DepthULP && e.ORD > p.ird {
 		return fail(CodeIRD, "the peer wants %d outstanding reads and %d are accepted here", e.ORD, p.ird)
 	}
+	if e.PeerToPeer && !req.Enhanced.PeerToPeer {
+		return fail(CodeRTR, "the peer wants the peer-to-peer model, for which it was not asked")
+	}
 	if req.Enhanced.PeerToPeer {
-		if p.rtr = req.Enhanced.RTR & e.RTR; p.rtr == 0 {
+		p.rtr = req.Enhanced.RTR & e.RTR
+		if e.IRD == 0 { // no Read may go there
+			p.rtr &^= RTRRead
+		}
+		if p.rtr == 0 {
 			return fail(CodeRTR, "the peer takes none of the offered ready-to-receive indications")
 		}
 	}

@@ -48,7 +48,7 @@ func TestPrivateDataGoesBothWays(t *testing.T) {
 			toServer: "hi", toBack: "ho"},
 		{name: "large and markers", ccfg: Config{LargeFPDU: 40000}, scfg: Config{LargeFPDU: 40000, Markers: true}},
 		{name: "markers and large", ccfg: Config{LargeFPDU: 40000, Markers: true, PrivateData: []byte("hi")}, scfg: Config{LargeFPDU: 40000}, toServer: "hi"},
-		{name: "large and revision 1", ccfg: Config{LargeFPDU: 65534, Revision: 1}, scfg: Config{LargeFPDU: 65534}, large: 65534},
+		{name: "large and revision 1", ccfg: Config{LargeFPDU: 64766, Revision: 1}, scfg: Config{LargeFPDU: 64766}, large: 64766},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
