@@ -73,9 +73,11 @@ func (u *upper) SendDone(op *rdmap.Op, err error) {
 	release(op.Ref[:op.N])
 	if err == nil {
 		u.stats.sendOps.Add(1)
-		if op.Kind == rdmap.OpReadRequest {
+		switch op.Kind {
+		case rdmap.OpReadRequest:
 			u.stats.recvBytes.Add(uint64(op.Len))
-		} else {
+		case rdmap.OpAtomicRequest: // its operands are no payload
+		default:
 			u.stats.sendBytes.Add(uint64(op.Len))
 		}
 		if !op.Signaled {
