@@ -37,8 +37,9 @@ var (
 )
 
 const (
-	write5041 = "RFC 5041 section 7.1"
-	read5040  = "RFC 5040 section 7.2"
+	write5041    = "RFC 5041 section 7.1"
+	untagged5041 = "RFC 5041 section 7.1"
+	read5040     = "RFC 5040 section 7.2"
 )
 
 // writable and readable are regions of b for a to miss.
@@ -87,9 +88,118 @@ var faults = []fault{
 	{name: "read past the end", rfc: read5040, recvs: 3, codes: []code{rdmaBounds}, act: func(a, b *side) WR {
 		return readFrom(a, readable(b), 4095, 2)
 	}},
-	{name: "send without a receive", rfc: write5041, codes: []code{ddpNoBuffer}, act: func(a, b *side) WR {
+	{name: "read behind the end", rfc: read5040, recvs: 3, codes: []code{rdmaBounds}, act: func(a, b *side) WR {
+		return readFrom(a, readable(b), 4096, 1)
+	}},
+	{name: "read before the start", rfc: read5040, recvs: 3, codes: []code{rdmaBounds, rdmaWrap}, act: func(a, b *side) WR {
+		return readFrom(a, readable(b), -1, 2)
+	}},
+	{name: "read at an offset that wraps", rfc: read5040, recvs: 3, codes: []code{rdmaWrap, rdmaBounds}, act: func(a, b *side) WR {
+		wr := readFrom(a, readable(b), 0, 9)
+		wr.TO = ^uint64(0) - 3
+		return wr
+	}},
+	{name: "read without the right", rfc: "RFC 5040 section 4.8", recvs: 3, codes: []code{rdmaAccess}, act: func(a, b *side) WR {
+		return readFrom(a, writable(b), 0, 8)
+	}},
+	{name: "read from another protection domain", rfc: read5040, b: ForeignPD, recvs: 3, codes: []code{rdmaForeign}, act: func(a, b *side) WR {
+		return readFrom(a, b.mem(4096, RemoteRead|AccessForeign), 0, 8)
+	}},
+	{name: "write to revoked memory", rfc: write5041, recvs: 3, codes: []code{ddpSTag}, act: func(a, b *side) WR {
+		dst := writable(b)
+		a.post(writeTo(a, dst, 0, 0))
+		b.revoke(dst)
+		return writeTo(a, dst, 0, 8)
+	}},
+	{name: "read of revoked memory", rfc: read5040, recvs: 3, codes: []code{rdmaSTag}, act: func(a, b *side) WR {
+		src := readable(b)
+		b.revoke(src)
+		return readFrom(a, src, 0, 8)
+	}},
+	{name: "write to memory that a send invalidated", rfc: "RFC 5040 section 5.3", a: SendInvalidate, b: SendInvalidate, recvs: 3, codes: []code{ddpSTag},
+		act: func(a, b *side) WR {
+			dst := writable(b)
+			a.post(WR{Op: OpSend, Flags: WithInvalidate, Invalidate: dst.r.STag})
+			return writeTo(a, dst, 0, 8)
+		}},
+	{name: "read of memory that a send invalidated", rfc: "RFC 5040 section 5.3", a: SendInvalidate, b: SendInvalidate, recvs: 3, codes: []code{rdmaSTag},
+		act: func(a, b *side) WR {
+			src := readable(b)
+			a.post(WR{Op: OpSend, Flags: WithInvalidate, Invalidate: src.r.STag})
+			return readFrom(a, src, 0, 8)
+		}},
+	{name: "write to the STag before the last", rfc: write5041, b: Reopen, recvs: 3, codes: []code{ddpSTag}, act: func(a, b *side) WR {
+		dst := writable(b)
+		wr := writeTo(a, dst, 0, 8)
+		dst.reopen(LocalWrite | RemoteWrite)
+		return wr
+	}},
+	{name: "send without a receive", rfc: untagged5041, codes: []code{ddpNoBuffer}, act: func(a, b *side) WR {
 		return WR{Op: OpSend, SGL: []SGE{a.mem(8, 0).at(0, 8)}}
 	}},
+	{name: "send of nothing without a receive", rfc: untagged5041, codes: []code{ddpNoBuffer}, act: func(a, b *side) WR {
+		return WR{Op: OpSend}
+	}},
+	{name: "send behind the last receive", rfc: untagged5041, recvs: 2, codes: []code{ddpNoBuffer}, act: func(a, b *side) WR {
+		a.post(WR{Op: OpSend})
+		a.post(WR{Op: OpSend})
+		return WR{Op: OpSend}
+	}},
+	{name: "send longer than its receive", rfc: untagged5041, codes: []code{ddpTooLong}, act: func(a, b *side) WR {
+		return sendInto(a, b, 400, 401)
+	}},
+	{name: "send of several segments longer than its receive", rfc: untagged5041, codes: []code{ddpTooLong}, act: func(a, b *side) WR {
+		return sendInto(a, b, 100000, 100001)
+	}},
+	{name: "send longer than a receive of nothing", rfc: untagged5041, recvs: 3, codes: []code{ddpTooLong}, act: func(a, b *side) WR {
+		return WR{Op: OpSend, SGL: []SGE{a.mem(8, 0).at(0, 8)}}
+	}},
+	{name: "invalidate of no STag", rfc: read5040, a: SendInvalidate, b: SendInvalidate, recvs: 3, codes: []code{rdmaSTag}, act: func(a, b *side) WR {
+		return WR{Op: OpSend, Flags: WithInvalidate, Invalidate: noSTag(b)}
+	}},
+	{name: "invalidate twice", rfc: read5040, a: SendInvalidate, b: SendInvalidate, recvs: 3, codes: []code{rdmaSTag}, act: func(a, b *side) WR {
+		wr := WR{Op: OpSend, Flags: WithInvalidate, Invalidate: writable(b).r.STag}
+		a.post(wr)
+		return wr
+	}},
+	{name: "invalidate in another protection domain", rfc: read5040, a: SendInvalidate, b: SendInvalidate | ForeignPD, recvs: 3,
+		codes: []code{rdmaForeign, rdmaNoInv, rdmaNoInvOp}, act: func(a, b *side) WR {
+			return WR{Op: OpSend, Flags: WithInvalidate, Invalidate: b.mem(8, LocalWrite|RemoteWrite|AccessForeign).r.STag}
+		}},
+	{name: "immediate data without a receive", rfc: "RFC 7306 section 6.3", a: Immediate, b: Immediate, codes: []code{ddpNoBuffer}, act: func(a, b *side) WR {
+		return WR{Op: OpImmediate, Imm: 1}
+	}},
+	{name: "atomic of no STag", rfc: read5040, a: Atomics, b: Atomics, recvs: 3, codes: []code{rdmaSTag}, act: func(a, b *side) WR {
+		wr := fetchAdd(word(b), 0, 1)
+		wr.STag = noSTag(b)
+		return wr
+	}},
+	{name: "atomic past the end", rfc: read5040, a: Atomics, b: Atomics, recvs: 3, codes: []code{rdmaBounds}, act: func(a, b *side) WR {
+		return fetchAdd(word(b), 64, 1)
+	}},
+	{name: "atomic without the right", rfc: "RFC 5040 section 4.8", a: Atomics, b: Atomics, recvs: 3, codes: []code{rdmaAccess}, act: func(a, b *side) WR {
+		return fetchAdd(b.mem(64, LocalWrite|RemoteRead|RemoteWrite), 0, 1)
+	}},
+	{name: "atomic that is not aligned", rfc: "RFC 7306 section 8.2", a: Atomics, b: Atomics, recvs: 3, codes: []code{rdmaStreamOp}, act: func(a, b *side) WR {
+		return fetchAdd(word(b), 4, 1)
+	}},
+	{name: "compare and swap that is not aligned", rfc: "RFC 7306 section 8.2", a: Atomics, b: Atomics, recvs: 3, codes: []code{rdmaStreamOp}, act: func(a, b *side) WR {
+		return word(b).remote(WR{Op: OpCmpSwap, SwapMask: ^uint64(0)}, 1)
+	}},
+}
+
+// sendInto has b post a receive of room bytes, whose content is open from then
+// on (RFC 5040 section 5.5 rule 4), and a message of n bytes for it.
+func sendInto(a, b *side, room, n int) WR {
+	dst := b.mem(room, LocalWrite)
+	dst.open(0, room)
+	b.recv(dst.at(0, room))
+	return WR{Op: OpSend, SGL: []SGE{a.mem(n, 0).at(0, n)}}
+}
+
+func (s *side) revoke(b *buffer) {
+	s.t.Helper()
+	s.check("invalidate", s.Invalidate(b.r))
 }
 
 func faultCases() []Case {

@@ -26,6 +26,16 @@ func sendCases() []Case {
 			run: func(a, b *side) { sendSizes(a, b, WithInvalidate) }},
 		{Name: "send with solicited event and invalidate", RFC: "RFC 5040 section 5.3", A: SendInvalidate, B: SendInvalidate,
 			run: func(a, b *side) { sendSizes(a, b, Solicited|WithInvalidate) }},
+		{Name: "send from a list into a list", RFC: "RFC 5041 section 5.1", A: SGL, B: SGL, Core: true, run: sendLists},
+		{Name: "send into a longer receive", RFC: "RFC 5040 section 5.3", run: func(a, b *side) {
+			src, dst := a.mem(3000, 0), b.mem(5000, LocalWrite)
+			b.recv(dst.at(1000, 4000))
+			a.post(WR{Op: OpSend, SGL: []SGE{src.at(0, 3000)}})
+			dst.expect(1000, src.bytes(0, 3000))
+			b.message(3000)
+		}},
+		{Name: "inline", RFC: "RFC 5040 section 5.5 rule 8", A: Inline, run: inline},
+		{Name: "immediate data", RFC: "RFC 7306 section 6", A: Immediate, B: Immediate, Core: true, run: immediates},
 	}
 }
 
@@ -44,9 +54,105 @@ func sendSizes(a, b *side, kind Flags) {
 		dst.expect(margin, src.bytes(margin+i, n))
 		a.sent(OpSend)
 		wc := b.message(n)
-		if wc.Solicited != (kind&Solicited != 0) || wc.Invalidated != wr.Invalidate {
-			b.t.Errorf("%d bytes: completion %+v, want solicited %v, invalidated %#x", n, wc, kind&Solicited != 0, wr.Invalidate)
-		}
+		b.wantSolicited(wc, kind&Solicited != 0)
+		b.wantInvalidated(wc, wr.Invalidate)
 		dst.check()
+	}
+}
+
+// pieces cuts n bytes at off of a buffer into count pieces of unequal length
+// with gaps between them, the second of three or more empty, and returns them with what
+// the pieces must hold joined.
+func (b *buffer) pieces(off, n, count int) (sgl []SGE, joined []byte) {
+	for i := range count {
+		k := n / count
+		switch i {
+		case count - 1:
+			k = n
+		case 0:
+			k = min(n, 1)
+		case 1:
+			k = 0
+		}
+		sgl = append(sgl, b.at(off, k))
+		joined = append(joined, b.bytes(off, k)...)
+		off += k + 50
+		n -= k
+	}
+	return sgl, joined
+}
+
+// scatter says that p must stand in the elements of sgl, all of b.
+func (b *buffer) scatter(sgl []SGE, p []byte) {
+	for _, e := range sgl {
+		k := min(e.Len, len(p))
+		b.expect(e.Off, p[:k])
+		p = p[k:]
+	}
+}
+
+func sendLists(a, b *side) {
+	const n = 20000
+	src, dst := a.mem(n+1000, 0), b.mem(n+1000, LocalWrite)
+	for k := 2; k <= min(a.lim.SGEs, b.lim.SGEs); k++ {
+		from, data := src.pieces(k, n-k, k)
+		to, _ := dst.pieces(2*k, n-k, b.lim.SGEs)
+		b.recv(to...)
+		a.post(WR{Op: OpSend, SGL: from})
+		dst.scatter(to, data)
+		b.message(n - k)
+		dst.check()
+	}
+}
+
+// The source of an inline send may be changed as soon as it is posted.
+func inline(a, b *side) {
+	src, dst := a.mem(a.lim.Inline, LocalWrite), b.mem(2*a.lim.Inline, LocalWrite|RemoteWrite)
+	for _, n := range []int{1, a.lim.Inline / 2, a.lim.Inline} {
+		b.recv(dst.at(0, n))
+		b.recv()
+		dst.expect(0, src.bytes(0, n))
+		a.post(WR{Op: OpSend, Flags: FromInline | More, SGL: []SGE{src.at(0, n)}})
+		src.fill()
+		dst.expect(a.lim.Inline, src.bytes(0, n))
+		a.post(dst.remote(WR{Op: OpWrite, Flags: FromInline | More, SGL: []SGE{src.at(0, n)}}, a.lim.Inline))
+		src.fill()
+		a.post(WR{Op: OpSend, Flags: Signaled})
+		b.message(n)
+		b.message(0)
+		dst.check()
+		a.sent(OpSend)
+	}
+}
+
+// Immediate Data takes a receive each, in order with Sends, and marks it when
+// solicited; a Write before it is in place when it arrives.
+func immediates(a, b *side) {
+	const n = 5000
+	src, dst := a.mem(n, 0), b.mem(n, LocalWrite|RemoteWrite)
+	buf := b.mem(64, LocalWrite)
+	for i, flags := range []Flags{0, Solicited, 0, Solicited} {
+		src.fill()
+		imm := 0xfeedface00000000 | uint64(i)
+		b.recvNothing(2)
+		a.post(dst.remote(WR{Op: OpWrite, Flags: More, SGL: []SGE{src.at(0, n)}}, 0))
+		a.post(WR{Op: OpImmediate, Flags: Signaled | flags, Imm: imm})
+		a.post(WR{Op: OpSend, Flags: Signaled})
+		dst.expect(0, src.bytes(0, n))
+		wc := b.received(OpRecvImmediate)
+		if wc.Imm != imm {
+			b.t.Errorf("end %s: Immediate Data %#x, want %#x", b.name, wc.Imm, imm)
+		}
+		b.wantSolicited(wc, flags&Solicited != 0)
+		dst.check()
+		b.message(0)
+		a.sent(OpImmediate)
+		a.sent(OpSend)
+	}
+	buf.open(0, 8) // whether the 8 bytes are also placed is the end's affair
+	b.recv(buf.at(0, 64))
+	a.post(WR{Op: OpImmediate, Imm: 7})
+	if wc := b.received(OpRecvImmediate); wc.Imm != 7 {
+		b.t.Errorf("end %s: Immediate Data %#x, want 7", b.name, wc.Imm)
 	}
 }

@@ -11,8 +11,9 @@ import (
 // either may send: where the lower layer keeps the responder silent until the
 // initiator has spoken (RFC 5044 section 7.1.2 rule 4) Connect has seen to it,
 // say by an RDMA Write of no bytes. All streams of one Connect should join the
-// same two RNICs: then the suite also shows that the errors of a stream do not
-// touch another. Connect fails by t.Fatal; what it allocates is freed by
+// same two RNICs, all memory of an RNIC one protection domain: then the suite
+// also shows what streams share and that the errors of one do not touch another.
+// Connect fails by t.Fatal; what it allocates is freed by
 // t.Cleanup, before which the ends are still asked for their memory.
 type Connect func(t testing.TB) (a, b Endpoint)
 
@@ -91,6 +92,14 @@ const (
 	ForeignPD
 	// Reopen is Reopener.
 	Reopen
+	// InOrder is that operations complete in the order of posting, as RFC 5040
+	// section 5.5 rule 15 wants it. Without it Reads may complete after what was
+	// posted behind them.
+	InOrder
+	// TellsSolicited and TellsInvalidated are that receives fill in
+	// WC.Solicited and WC.Invalidated.
+	TellsSolicited
+	TellsInvalidated
 	// TellsEnd is that End knows how the stream ended.
 	TellsEnd
 	// Terminates is that the end says in a Terminate what RFC 5040 section 4.8
@@ -102,7 +111,8 @@ const (
 )
 
 var featureNames = []string{"Send with Invalidate", "scatter/gather lists", "scatter lists of Reads", "inline sends", "Fence", "Atomics",
-	"Immediate Data", "a second protection domain", "fast registration", "to tell how a stream ended", "Terminate codes of the RFCs"}
+	"Immediate Data", "a second protection domain", "fast registration", "completions in order", "to tell what is solicited",
+	"to tell what was invalidated", "to tell how a stream ended", "Terminate codes of the RFCs"}
 
 func (f Feature) String() string {
 	var names []string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"time"
 )
@@ -115,10 +116,10 @@ func (s *side) take() bool {
 	if len(s.recvs.waiting) > 0 && s.recvs.waiting[0].ID == wc.ID {
 		q = &s.recvs
 	}
-	if !q.accept(wc) {
+	if !q.accept(wc, s.Can(InOrder)) {
 		s.t.Fatalf("end %s: completion %+v out of turn; operations that wait: %v; receives: %v", s.name, wc, ids(s.sends.waiting), ids(s.recvs.waiting))
 	}
-	if q.failed && wc.Status == OK {
+	if q.failed && wc.Status == OK && s.Can(InOrder) {
 		s.t.Errorf("end %s: completion %+v succeeds behind one that failed", s.name, wc)
 	}
 	q.failed = q.failed || wc.Status != OK
@@ -126,23 +127,33 @@ func (s *side) take() bool {
 	return true
 }
 
-// accept takes what wc ends off the queue. Unsignaled operations that succeed
-// have no completion.
-func (p *posted) accept(wc WC) bool {
-	for i, wr := range p.waiting {
-		if wr.ID == wc.ID {
-			if wr.Op != OpRecv && wr.Flags&Signaled == 0 && wc.Status == OK {
-				return false
-			}
-			p.waiting = p.waiting[i+1:]
-			return true
-		}
-		if wr.Op == OpRecv || wr.Flags&Signaled != 0 {
+// accept takes what wc ends off the queue, with the unsignaled operations before
+// it: when they succeed they have no completion. Without inOrder, Reads and
+// Atomics are a sequence of their own.
+func (p *posted) accept(wc WC, inOrder bool) bool {
+	i := slices.IndexFunc(p.waiting, func(wr WR) bool { return wr.ID == wc.ID })
+	if i < 0 || p.waiting[i].silent() && wc.Status == OK {
+		return false
+	}
+	beside := func(wr WR) bool { return !inOrder && wr.answered() != p.waiting[i].answered() }
+	var keep []WR
+	for _, wr := range p.waiting[:i] {
+		switch {
+		case beside(wr):
+			keep = append(keep, wr)
+		case !wr.silent():
 			return false
 		}
 	}
-	return false
+	p.waiting = append(keep, p.waiting[i+1:]...)
+	return true
 }
+
+// silent tells that success has no completion.
+func (wr WR) silent() bool { return wr.Op != OpRecv && wr.Flags&Signaled == 0 }
+
+// answered tells that the peer answers the operation.
+func (wr WR) answered() bool { return wr.Op == OpRead || wr.Op == OpFetchAdd || wr.Op == OpCmpSwap }
 
 func ids(wrs []WR) []uint64 {
 	var out []uint64
@@ -152,23 +163,31 @@ func ids(wrs []WR) []uint64 {
 	return out
 }
 
-// next is the next completion of a queue, which must come.
-func (s *side) next(q *posted, what string) WC {
+// next is the next completion of a queue that is fit, which must come.
+func (s *side) next(q *posted, what string, fit func(WC) bool) WC {
 	s.t.Helper()
-	for len(q.done) == 0 {
+	for {
+		if i := slices.IndexFunc(q.done, fit); i >= 0 {
+			wc := q.done[i]
+			q.done = slices.Delete(q.done, i, i+1)
+			return wc
+		}
 		if !s.take() {
 			s.t.Fatalf("end %s: the stream is over, %s", s.name, what)
 		}
 	}
-	wc := q.done[0]
-	q.done = q.done[1:]
-	return wc
 }
+
+func anyWC(WC) bool { return true }
 
 // sent waits for the next completion of a posted operation, which must succeed.
 func (s *side) sent(op Op) WC {
 	s.t.Helper()
-	wc := s.next(&s.sends, "no "+op.String()+" has completed")
+	fit := anyWC
+	if !s.Can(InOrder) {
+		fit = func(wc WC) bool { return wc.Op == op || wc.Status != OK }
+	}
+	wc := s.next(&s.sends, "no "+op.String()+" has completed", fit)
 	if wc.Status != OK || wc.Op != op {
 		s.t.Fatalf("end %s: completion %v of operation %d, %v; want %v, success", s.name, wc.Op, wc.ID, wc.Status, op)
 	}
@@ -178,14 +197,14 @@ func (s *side) sent(op Op) WC {
 // received waits for the next receive, which must succeed.
 func (s *side) received(op Op) WC {
 	s.t.Helper()
-	wc := s.next(&s.recvs, "nothing was received")
+	wc := s.next(&s.recvs, "nothing was received", anyWC)
 	if wc.Status != OK || wc.Op != op {
 		s.t.Fatalf("end %s: completion %v of receive %d, %v; want %v, success", s.name, wc.Op, wc.ID, wc.Status, op)
 	}
 	return wc
 }
 
-// message waits for the next receive, which must be of n bytes.
+// message waits for the next receive, which must be of a Send of n bytes.
 func (s *side) message(n int) WC {
 	s.t.Helper()
 	wc := s.received(OpRecv)
@@ -193,6 +212,23 @@ func (s *side) message(n int) WC {
 		s.t.Fatalf("end %s: received %d bytes, want %d", s.name, wc.Len, n)
 	}
 	return wc
+}
+
+// wantSolicited holds a receive's mark against what was sent.
+func (s *side) wantSolicited(wc WC, want bool) {
+	s.t.Helper()
+	if s.Can(TellsSolicited) && wc.Solicited != want {
+		s.t.Errorf("end %s: receive %d is solicited: %v, want %v", s.name, wc.ID, wc.Solicited, want)
+	}
+}
+
+// wantInvalidated holds what a receive says to have invalidated against what
+// was sent.
+func (s *side) wantInvalidated(wc WC, stag uint32) {
+	s.t.Helper()
+	if s.Can(TellsInvalidated) && wc.Invalidated != stag {
+		s.t.Errorf("end %s: receive %d invalidated %#x, want %#x", s.name, wc.ID, wc.Invalidated, stag)
+	}
 }
 
 // ending waits for the end of the stream and takes all completions.
@@ -235,7 +271,7 @@ func (s *side) settled() {
 		s.t.Errorf("end %s: receive %d never completed", s.name, wr.ID)
 	}
 	for _, wr := range s.sends.waiting {
-		if wr.Flags&Signaled != 0 || s.sends.failed {
+		if !wr.silent() || s.sends.failed && s.Can(InOrder) {
 			s.t.Errorf("end %s: %v %d never completed", s.name, wr.Op, wr.ID)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 type Host struct {
 	Device *verbs.Device
 	ULP    *verbs.ULP
+	pds    [2]*verbs.PD // the streams' and a foreign one
 }
 
 // NewHost opens an RNIC. When the test ends it is closed, and must then have
@@ -29,6 +30,11 @@ func NewHost(t testing.TB) *Host {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		for _, pd := range h.pds {
+			if err := pd.Dealloc(); err != nil {
+				t.Errorf("when all streams are over: %v", err)
+			}
+		}
 		if u := h.Device.Usage(); u != (verbs.Limits{}) {
 			t.Errorf("in use when all streams are over: %+v", u)
 		}
@@ -36,6 +42,11 @@ func NewHost(t testing.TB) *Host {
 	})
 	if h.ULP, err = h.Device.NewULP("conformance", verbs.Quota{}); err != nil {
 		t.Fatal(err)
+	}
+	for i := range h.pds {
+		if h.pds[i], err = h.ULP.AllocPD(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return h
 }
@@ -64,13 +75,8 @@ func (h *Host) Endpoint(t testing.TB, mulpdu int, start Start) (Endpoint, error)
 	if q.cq, err = h.ULP.CreateCQ(4*queueDepth, nil); err != nil {
 		return nil, err
 	}
-	for i := range q.pds {
-		if q.pds[i], err = h.ULP.AllocPD(); err != nil {
-			return nil, err
-		}
-	}
 	cfg := verbs.QPConfig{SendCQ: q.cq, RecvCQ: q.cq, MaxSend: queueDepth, MaxRecv: queueDepth, IRD: readDepth, ORD: readDepth}
-	if q.qp, err = start(q.pds[0], cfg); err != nil {
+	if q.qp, err = start(h.pds[0], cfg); err != nil {
 		return nil, err
 	}
 	q.over, q.cancel = context.WithCancel(context.Background())
@@ -85,7 +91,6 @@ func (h *Host) Endpoint(t testing.TB, mulpdu int, start Start) (Endpoint, error)
 type queuePair struct {
 	host    *Host
 	mulpdu  int
-	pds     [2]*verbs.PD // the stream's and a foreign one
 	cq      *verbs.CQ
 	qp      *verbs.QP
 	regions []region
@@ -115,9 +120,9 @@ func (q *queuePair) Limits() Limits {
 // Region implements Endpoint.
 func (q *queuePair) Region(n int, access Access) (Region, error) {
 	mem := make([]byte, n+2*Guard)
-	pd := q.pds[0]
+	pd := q.host.pds[0]
 	if access&AccessForeign != 0 {
-		pd = q.pds[1]
+		pd = q.host.pds[1]
 	}
 	mr, err := pd.RegisterMR(mem[Guard:Guard+n], rights(access))
 	if err != nil {
@@ -300,11 +305,6 @@ func (q *queuePair) release() error {
 	var errs []error
 	for _, r := range q.regions {
 		errs = append(errs, r.mr.Deregister())
-	}
-	for _, pd := range q.pds {
-		if pd != nil {
-			errs = append(errs, pd.Dealloc())
-		}
 	}
 	if q.cq != nil {
 		errs = append(errs, q.cq.Destroy())
