@@ -1,7 +1,6 @@
 package verbs
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -34,7 +33,7 @@ type WC struct {
 	ID          uint64 // of the work request
 	QP          *QP
 	Op          WCOp
-	Solicited   bool
+	Solicited   bool   // WCRecv, WCRecvImm: the peer asked for an event (RFC 5040 section 4.3)
 	Len         uint32 // bytes received or read
 	Invalidated uint32 // STag that the peer's Send invalidated, 0: none
 	Imm         uint64 // WCRecvImm: the 8 bytes; WCAtomic: the original value
@@ -44,6 +43,10 @@ type WC struct {
 // ErrFlushed matches the error of a work request that the end of its stream
 // caught.
 var ErrFlushed = errors.New("verbs: flushed")
+
+// urgent reports that a consumer who waits for solicited completions only is to
+// be told.
+func (wc *WC) urgent() bool { return wc.Solicited || wc.Err != nil }
 
 // CQHandler takes completions as they come. It runs on goroutines of the
 // engine, never inside a Post call and never twice at once for one CQ. It may
@@ -59,12 +62,17 @@ type CQ struct {
 	ulp     *ULP
 	depth   int
 	handler CQHandler
+	events  bool // SolicitedOnly
 	charge  charge
-	ch      chan struct{} // a completion may be there
+	ch      chan struct{} // Wait should look again
+	wake    atomic.Bool   // completions were pushed that the consumer is to be told of
 
 	mu      sync.Mutex
 	ring    []WC
 	head, n int
+	urgent  int  // completions in the ring that are solicited or errors
+	lost    bool // a completion found no room, and nobody was told
+	armed   armed
 	pushed  uint64    // completions entered so far
 	handled uint64    // those of them that the consumer has done with
 	settled sync.Cond // handled has grown; for waiters
@@ -77,14 +85,31 @@ type CQ struct {
 	runFn   func()        // run; a go statement with a method would allocate
 }
 
-// CreateCQ makes a completion queue for depth completions. Size it for all that
-// its queue pairs can have outstanding and unpolled: an overflow ends them.
-// handler may be nil.
-func (u *ULP) CreateCQ(depth int, handler CQHandler) (*CQ, error) {
+// CQOption modifies a completion queue.
+type CQOption uint8
+
+// SolicitedOnly has the handler of a queue called only for completions that are
+// solicited (RFC 5040 section 4.3) or errors, and at the end of each stream of
+// the queue. It is then given all that came before them too.
+const SolicitedOnly CQOption = 1
+
+// CreateCQ makes a completion queue for depth completions, which is charged to
+// the ULP. Size it for all that its queue pairs can have outstanding and
+// unpolled: an overflow ends them with ErrCQOverflow. handler may be nil.
+func (u *ULP) CreateCQ(depth int, handler CQHandler, opts ...CQOption) (*CQ, error) {
 	if depth < 1 || depth > maxCQDepth {
 		return nil, fmt.Errorf("verbs: create a completion queue of depth %d: 1 to %d are possible", depth, maxCQDepth)
 	}
 	cq := &CQ{ulp: u, depth: depth, handler: handler, charge: charge{ulp: &u.acct}, ch: make(chan struct{}, 1)}
+	for _, o := range opts {
+		switch {
+		case o != SolicitedOnly:
+			return nil, fmt.Errorf("verbs: create a completion queue: unknown option %d", o)
+		case handler == nil:
+			return nil, errors.New("verbs: create a completion queue: SolicitedOnly is for a handler; a queue that is polled has Arm")
+		}
+		cq.events = true
+	}
 	cq.runFn = func() { cq.run(false) }
 	cq.settled.L = &cq.mu
 	cq.charge.n[resCQEntries] = int64(depth)
@@ -130,7 +155,9 @@ func (cq *CQ) push(wc WC) {
 	cq.mu.Lock()
 	if cq.n == len(cq.ring) {
 		if cq.n >= cq.depth {
+			cq.lost = true
 			cq.mu.Unlock()
+			cq.wake.Store(true)
 			wc.QP.overflowed()
 			return
 		}
@@ -146,6 +173,13 @@ func (cq *CQ) push(wc WC) {
 	cq.ring[i] = wc
 	cq.n++
 	cq.pushed++
+	tell := wc.urgent()
+	if tell {
+		cq.urgent++
+	}
+	if (tell || !cq.events && cq.armed != armedSolicited) && !cq.wake.Load() {
+		cq.wake.Store(true)
+	}
 	cq.mu.Unlock()
 }
 
@@ -163,6 +197,9 @@ func (cq *CQ) pollLocked(wcs []WC) int {
 	for i := range n {
 		p := &cq.ring[cq.head]
 		wcs[i] = *p
+		if p.urgent() {
+			cq.urgent--
+		}
 		p.QP, p.Err = nil, nil
 		if cq.head++; cq.head == len(cq.ring) {
 			cq.head = 0
@@ -178,97 +215,4 @@ func (cq *CQ) handledLocked(n int) {
 	if n > 0 && cq.waiters > 0 {
 		cq.settled.Broadcast()
 	}
-}
-
-// settle waits until the handler, if there is one, has returned from every
-// completion that has been pushed and announced.
-func (cq *CQ) settle() {
-	if cq.handler == nil {
-		return
-	}
-	cq.mu.Lock()
-	cq.waiters++
-	for pushed := cq.pushed; cq.handled < pushed; {
-		cq.settled.Wait()
-	}
-	cq.waiters--
-	cq.mu.Unlock()
-}
-
-// Wait blocks until a completion may be there or ctx ends. It is for one
-// consumer of a queue without a handler; poll after it, and before it too.
-func (cq *CQ) Wait(ctx context.Context) error {
-	select {
-	case <-cq.ch:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// notify tells the consumer of what was pushed. engine: the caller is a
-// goroutine of the engine that may run the handler.
-func (cq *CQ) notify(engine bool) {
-	if cq.handler == nil {
-		select {
-		case cq.ch <- struct{}{}:
-		default:
-		}
-		return
-	}
-	for {
-		switch r := cq.running.Load(); r {
-		case 0:
-			if !cq.running.CompareAndSwap(0, 1) {
-				continue
-			}
-			if engine {
-				cq.run(true)
-			} else {
-				go cq.runFn()
-			}
-			return
-		case 1:
-			if cq.running.CompareAndSwap(1, 2) {
-				return
-			}
-		default:
-			return
-		}
-	}
-}
-
-// run feeds the handler until the queue is empty. A borrowed goroutine has a
-// stream to serve: if it takes long, one of the queue's own goes on.
-func (cq *CQ) run(borrowed bool) {
-	if cq.batch == nil {
-		cq.batch = make([]WC, handlerBatch)
-	}
-	handled := 0 // completions of the last batch
-	for round := 0; ; round++ {
-		if borrowed && round == maxBorrowedRounds {
-			cq.next(nil, handled)
-			go cq.runFn()
-			return
-		}
-		n := cq.next(cq.batch, handled)
-		if handled = n; n > 0 {
-			cq.handler.Completions(cq, cq.batch[:n])
-			clear(cq.batch[:n])
-			continue
-		}
-		if cq.running.CompareAndSwap(1, 0) {
-			return
-		}
-		cq.running.Store(1)
-	}
-}
-
-// next records that the handler has returned from handled completions and takes
-// a batch of the following ones.
-func (cq *CQ) next(batch []WC, handled int) int {
-	cq.mu.Lock()
-	defer cq.mu.Unlock()
-	cq.handledLocked(handled)
-	return cq.pollLocked(batch)
 }

@@ -1,0 +1,73 @@
+package verbs
+
+import "context"
+
+// armed is what a polled queue's next Wait waits for.
+type armed uint8
+
+const (
+	armedNot       armed = iota // any completion, as armedNext
+	armedSolicited              // a solicited one or an error
+	armedNext                   // any
+)
+
+// Arm says what the next Wait waits for: any completion or, with solicitedOnly,
+// one that is solicited (RFC 5040 section 4.3) or an error. Completions of our
+// own sends are never solicited; errors and a completion that found the queue
+// full count as solicited. Arming twice before the Wait, the wider kind holds.
+// A queue that is not armed waits for any completion.
+//
+// What counts is what stands in the queue, not when it came: completions that
+// arrive before Arm, between Arm and Poll or between Poll and Wait are not
+// missed, and those that have been polled are not waited for. Completions that
+// are not solicited stay in the queue until they are polled, so it must have
+// room for them. A queue with a handler is not armed, see SolicitedOnly.
+func (cq *CQ) Arm(solicitedOnly bool) {
+	cq.mu.Lock()
+	switch {
+	case !solicitedOnly:
+		cq.armed = armedNext
+	case cq.armed == armedNot:
+		cq.armed = armedSolicited
+	}
+	due := cq.dueLocked()
+	cq.mu.Unlock()
+	if due {
+		cq.signal() // for a Wait that has begun under a narrower kind
+	}
+}
+
+// Wait blocks until the queue holds a completion of the kind that it is armed
+// for, or ctx ends. It uses up the arming and takes nothing: Poll follows. It is
+// for one consumer of a queue without a handler.
+func (cq *CQ) Wait(ctx context.Context) error {
+	for {
+		cq.mu.Lock()
+		due := cq.dueLocked()
+		if due {
+			cq.armed, cq.lost = armedNot, false
+		}
+		cq.mu.Unlock()
+		if due {
+			return nil
+		}
+		select {
+		case <-cq.ch:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// dueLocked reports that Wait is to return.
+func (cq *CQ) dueLocked() bool {
+	return cq.n > 0 && (cq.armed != armedSolicited || cq.urgent > 0) || cq.lost
+}
+
+// signal has Wait look again.
+func (cq *CQ) signal() {
+	select {
+	case cq.ch <- struct{}{}:
+	default:
+	}
+}
