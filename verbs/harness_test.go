@@ -3,6 +3,7 @@ package verbs
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/netip"
 	"testing"
 	"time"
@@ -92,6 +93,15 @@ func (e *end) recv(wr RecvWR) {
 	}
 }
 
+func fill(b []byte, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+}
+
+func whole(mr *MR, n int) []SGE { return []SGE{{MR: mr, Len: uint32(n)}} }
+
 // next waits for the next completion.
 func (e *end) next() WC {
 	e.t.Helper()
@@ -166,7 +176,8 @@ func tcpPair(client, server mpa.Config) func(t testing.TB, a, b *end) {
 	}
 }
 
-// llps are the lower layers that every conformance test runs over.
+// llps are the lower layers that overEachLLP chooses from; the conformance suite
+// runs over more of them.
 var llps = []struct {
 	name string
 	pair func(t testing.TB, a, b *end)
