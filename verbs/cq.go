@@ -38,6 +38,7 @@ type WC struct {
 	Invalidated uint32 // STag that the peer's Send invalidated, 0: none
 	Imm         uint64 // WCRecvImm: the 8 bytes; WCAtomic: the original value
 	Err         error  // nil: success. ErrFlushed in the chain: the stream ended first
+	shared      bool   // counts against the QP's share of its SRQ
 }
 
 // ErrFlushed matches the error of a work request that the end of its stream
@@ -158,7 +159,7 @@ func (cq *CQ) push(wc WC) {
 			cq.lost = true
 			cq.mu.Unlock()
 			cq.wake.Store(true)
-			wc.QP.overflowed()
+			wc.QP.overflowed(cq)
 			return
 		}
 		ring := make([]WC, min(cq.depth, max(initialCQ, 2*len(cq.ring))))
@@ -199,6 +200,10 @@ func (cq *CQ) pollLocked(wcs []WC) int {
 		wcs[i] = *p
 		if p.urgent() {
 			cq.urgent--
+		}
+		if p.shared {
+			p.QP.held.Add(-1)
+			wcs[i].shared = false
 		}
 		p.QP, p.Err = nil, nil
 		if cq.head++; cq.head == len(cq.ring) {

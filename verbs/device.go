@@ -129,7 +129,7 @@ type PD struct {
 	charge charge
 
 	mu     sync.Mutex
-	users  int // memory regions and queue pairs
+	users  int // memory regions, memory windows, queue pairs and shared receive queues
 	closed bool
 }
 
@@ -150,7 +150,7 @@ func (pd *PD) ULP() *ULP { return pd.ulp }
 var ErrInUse = errors.New("verbs: still in use")
 
 // Dealloc frees the protection domain. It fails with ErrInUse while memory
-// regions or queue pairs belong to it.
+// regions, memory windows, queue pairs or shared receive queues belong to it.
 func (pd *PD) Dealloc() error {
 	pd.mu.Lock()
 	defer pd.mu.Unlock()
@@ -158,7 +158,7 @@ func (pd *PD) Dealloc() error {
 	case pd.closed:
 		return nil
 	case pd.users > 0:
-		return fmt.Errorf("verbs: free a protection domain with %d memory regions and queue pairs: %w", pd.users, ErrInUse)
+		return fmt.Errorf("verbs: free a protection domain with %d memory regions, memory windows, queue pairs and shared receive queues: %w", pd.users, ErrInUse)
 	}
 	pd.closed = true
 	pd.ulp.dev.prm.give(&pd.charge)
@@ -192,13 +192,16 @@ const (
 	EventTerminated                         // the peer sent a Terminate
 	EventCQOverflow                         // a completion queue overflowed, its streams are aborted
 	EventQuotaExceeded                      // a peer's connection was refused for want of resources
+	EventSRQLimit                           // fewer receives are left in a shared receive queue than it was armed for
+	EventSRQHighWater                       // a queue pair holds HighWater receives of a shared receive queue
 )
 
 func (k EventKind) String() string {
-	if k < EventStreamUp || k > EventQuotaExceeded {
+	if k < EventStreamUp || k > EventSRQHighWater {
 		return fmt.Sprintf("event %d", uint8(k))
 	}
-	return [...]string{"stream up", "stream down", "peer fault", "terminated by peer", "CQ overflow", "quota exceeded"}[k-1]
+	return [...]string{"stream up", "stream down", "peer fault", "terminated by peer", "CQ overflow", "quota exceeded",
+		"SRQ limit", "SRQ high water"}[k-1]
 }
 
 // Event is an asynchronous event (RFC 5042 section 2.2.7).
@@ -206,6 +209,8 @@ type Event struct {
 	Time time.Time
 	Kind EventKind
 	QP   uint64 // 0: none
+	CQ   *CQ    // EventCQOverflow
+	SRQ  *SRQ   // EventSRQLimit, EventSRQHighWater
 	Peer transport.Identity
 	Flow transport.Flow
 	Err  error

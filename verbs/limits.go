@@ -53,8 +53,10 @@ var defaultLimits = Limits{
 	Streams:      16384,
 	PDs:          1024,
 	MRs:          1 << 20,
+	MWs:          1 << 20, // one for each region, say: a window is cheaper than one
 	Bytes:        64 << 30,
 	CQEntries:    1 << 24,
 	QueueEntries: 1 << 24,
+	SRQEntries:   1 << 20, // 64 for each stream; shared, so fewer than queues of their own take
 	IRRQEntries:  1 << 20,
 }

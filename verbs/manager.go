@@ -12,10 +12,12 @@ import (
 type Limits struct {
 	Streams      int64 // queue pairs
 	PDs          int64
-	MRs          int64 // memory regions, so STags
+	MRs          int64 // memory regions, each with one STag
+	MWs          int64 // memory windows, each with one STag
 	Bytes        int64 // registered memory
 	CQEntries    int64
 	QueueEntries int64 // send and receive work requests
+	SRQEntries   int64 // receives of shared receive queues
 	IRRQEntries  int64 // inbound Reads and Atomics (RFC 5042 section 6.4.3.3)
 }
 
@@ -28,23 +30,25 @@ const (
 	resStreams resource = iota
 	resPDs
 	resMRs
+	resMWs
 	resBytes
 	resCQEntries
 	resQueueEntries
+	resSRQEntries
 	resIRRQEntries
 	resCount
 )
 
-var resourceNames = [resCount]string{"streams", "protection domains", "memory regions", "registered bytes",
-	"completion queue entries", "work queue entries", "inbound read queue entries"}
+var resourceNames = [resCount]string{"streams", "protection domains", "memory regions", "memory windows", "registered bytes",
+	"completion queue entries", "work queue entries", "shared receive queue entries", "inbound read queue entries"}
 
 func (l Limits) array() [resCount]int64 {
-	return [resCount]int64{l.Streams, l.PDs, l.MRs, l.Bytes, l.CQEntries, l.QueueEntries, l.IRRQEntries}
+	return [resCount]int64{l.Streams, l.PDs, l.MRs, l.MWs, l.Bytes, l.CQEntries, l.QueueEntries, l.SRQEntries, l.IRRQEntries}
 }
 
 func limitsFrom(a [resCount]int64) Limits {
-	return Limits{Streams: a[resStreams], PDs: a[resPDs], MRs: a[resMRs], Bytes: a[resBytes],
-		CQEntries: a[resCQEntries], QueueEntries: a[resQueueEntries], IRRQEntries: a[resIRRQEntries]}
+	return Limits{Streams: a[resStreams], PDs: a[resPDs], MRs: a[resMRs], MWs: a[resMWs], Bytes: a[resBytes],
+		CQEntries: a[resCQEntries], QueueEntries: a[resQueueEntries], SRQEntries: a[resSRQEntries], IRRQEntries: a[resIRRQEntries]}
 }
 
 // QuotaError says that an allocation would exceed a limit.

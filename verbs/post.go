@@ -78,7 +78,7 @@ func (qp *QP) PostSend(wr *SendWR) error {
 	if err != nil {
 		return err
 	}
-	total, err := qp.checkSGL(wr.SGL, wr.Op == OpRead || wr.Op == OpFetchAdd || wr.Op == OpCmpSwap)
+	total, err := qp.pd.checkSGL(wr.SGL, wr.Op == OpRead || wr.Op == OpFetchAdd || wr.Op == OpCmpSwap)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func kindOf(stream *rdmap.Stream, wr *SendWR) (rdmap.Opcode, error) {
 
 // checkSGL checks local memory to the byte and returns its size. written: the
 // operation stores into it.
-func (qp *QP) checkSGL(sgl []SGE, written bool) (total uint32, err error) {
+func (pd *PD) checkSGL(sgl []SGE, written bool) (total uint32, err error) {
 	if len(sgl) > MaxSGE {
 		return 0, fmt.Errorf("verbs: post %d scatter/gather elements: %d are possible", len(sgl), MaxSGE)
 	}
@@ -197,7 +197,7 @@ func (qp *QP) checkSGL(sgl []SGE, written bool) (total uint32, err error) {
 		switch {
 		case e.MR == nil:
 			return 0, fmt.Errorf("verbs: scatter/gather element %d names no memory region", i)
-		case e.MR.pd != qp.pd: // R31
+		case e.MR.pd != pd: // R31
 			return 0, fmt.Errorf("verbs: scatter/gather element %d: the memory region belongs to another protection domain", i)
 		case uint64(e.Off)+uint64(e.Len) > uint64(len(e.MR.buf)):
 			return 0, fmt.Errorf("verbs: scatter/gather element %d: %d bytes at %d of a region of %d", i, e.Len, e.Off, len(e.MR.buf))
@@ -212,9 +212,14 @@ func (qp *QP) checkSGL(sgl []SGE, written bool) (total uint32, err error) {
 	return uint32(sum), nil
 }
 
-// PostRecv posts a receive. Receives may be posted before the stream is up.
+// PostRecv posts a receive. Receives may be posted before the stream is up. It
+// fails with ErrQueueFull when MaxRecv receives are posted and not yet delivered,
+// with ErrClosed when the stream is over.
 func (qp *QP) PostRecv(wr RecvWR) error {
-	total, err := qp.checkSGL(wr.SGL, true)
+	if qp.cfg.SRQ != nil {
+		return errors.New("verbs: post a receive on a queue pair with a shared receive queue: post it there")
+	}
+	total, err := qp.pd.checkSGL(wr.SGL, true)
 	if err != nil {
 		return err
 	}
@@ -228,15 +233,20 @@ func (qp *QP) PostRecv(wr RecvWR) error {
 	if r == nil {
 		return ErrQueueFull
 	}
-	*r = rdmap.RecvBuffer{ID: wr.ID, N: len(wr.SGL), Len: total}
-	for i, e := range wr.SGL {
-		r.SGL[i] = e.MR.buf[e.Off : e.Off+e.Len]
-	}
-	if err := claim(wr.SGL, &r.Ref); err != nil {
+	if err := fillRecv(r, &wr, total); err != nil {
 		return err
 	}
 	q.tail++
 	return nil
+}
+
+// fillRecv makes r the receive of wr and keeps its memory.
+func fillRecv(r *rdmap.RecvBuffer, wr *RecvWR, total uint32) error {
+	*r = rdmap.RecvBuffer{ID: wr.ID, N: len(wr.SGL), Len: total}
+	for i, e := range wr.SGL {
+		r.SGL[i] = e.MR.buf[e.Off : e.Off+e.Len]
+	}
+	return claim(wr.SGL, &r.Ref)
 }
 
 // reserve returns the slot at tail, growing the ring if need be; nil: full.

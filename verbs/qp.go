@@ -17,12 +17,13 @@ import (
 // QPConfig describes a queue pair.
 type QPConfig struct {
 	SendCQ  *CQ
-	RecvCQ  *CQ // may be the same
-	MaxSend int // work requests posted and not yet done
-	MaxRecv int
-	IRD     int // Reads and Atomics that we hold for the peer at once
-	ORD     int // ours at the peer
-	Context any // the consumer's own, see QP.Context
+	RecvCQ  *CQ  // may be the same
+	MaxSend int  // work requests posted and not yet done
+	MaxRecv int  // receives posted and not yet delivered; 0 with an SRQ
+	SRQ     *SRQ // where receives come from; nil: the queue pair's own queue
+	IRD     int  // Reads and Atomics that we hold for the peer at once
+	ORD     int  // ours at the peer
+	Context any  // the consumer's own, see QP.Context
 }
 
 // QP is a queue pair on one RDMAP Stream. It is made by Dial, by accepting a
@@ -43,7 +44,9 @@ type QP struct {
 	over   bool   // ended without ever having a stream
 	cancel func() // ends the start-up of the stream; nil: there is none
 
-	rq recvQueue
+	rq    recvQueue    // where there is no SRQ
+	share share        // of the SRQ
+	held  atomic.Int32 // receives of the SRQ, see RecvHeld
 
 	overflow  atomic.Bool // a completion was lost
 	sendDirty atomic.Bool // completions were pushed and not yet announced
@@ -91,8 +94,19 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 		name string
 		n    int
 	}{{"MaxSend", cfg.MaxSend}, {"MaxRecv", cfg.MaxRecv}} {
+		if q.name == "MaxRecv" && cfg.SRQ != nil {
+			continue
+		}
 		if q.n < 1 || q.n > maxQueueDepth {
 			return nil, fmt.Errorf("verbs: create a queue pair: %s %d, 1 to %d are possible", q.name, q.n, maxQueueDepth)
+		}
+	}
+	if cfg.SRQ != nil {
+		if cfg.SRQ.pd != pd { // R27, R31
+			return nil, errors.New("verbs: create a queue pair: the shared receive queue belongs to another protection domain")
+		}
+		if cfg.MaxRecv != 0 {
+			return nil, fmt.Errorf("verbs: create a queue pair with a shared receive queue: MaxRecv %d, it has no receives of its own", cfg.MaxRecv)
 		}
 	}
 	if cfg.IRD < 0 || cfg.IRD > maxReadDepth || cfg.ORD < 0 || cfg.ORD > maxReadDepth {
@@ -115,6 +129,14 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 		pd.leave()
 		return nil, err
 	}
+	if cfg.SRQ != nil {
+		if err := cfg.SRQ.enter(); err != nil {
+			cfg.RecvCQ.leave()
+			cfg.SendCQ.leave()
+			pd.leave()
+			return nil, err
+		}
+	}
 	dev := pd.ulp.dev
 	if err := dev.prm.take(&qp.charge); err != nil {
 		qp.detach()
@@ -135,6 +157,9 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 
 // detach lets go of the objects that the queue pair uses.
 func (qp *QP) detach() {
+	if qp.cfg.SRQ != nil {
+		qp.cfg.SRQ.leave()
+	}
 	qp.cfg.RecvCQ.leave()
 	qp.cfg.SendCQ.leave()
 	qp.pd.leave()
@@ -231,7 +256,7 @@ var ErrCQOverflow = errors.New("verbs: completion queue overflow: poll faster or
 // overflowed ends the stream whose completion found its queue full. Streams of
 // other queues feel nothing (RFC 5042 section 6.4.6). The caller may hold the
 // stream's lock; the stream is not over.
-func (qp *QP) overflowed() {
+func (qp *QP) overflowed(cq *CQ) {
 	if !qp.overflow.CompareAndSwap(false, true) {
 		return
 	}
@@ -239,7 +264,9 @@ func (qp *QP) overflowed() {
 	dev.wg.Add(1)
 	go func() {
 		defer dev.wg.Done()
-		dev.events.emit(qp.event(EventCQOverflow, ErrCQOverflow))
+		e := qp.event(EventCQOverflow, ErrCQOverflow)
+		e.CQ = cq
+		dev.events.emit(e)
 		qp.Abort(ErrCQOverflow)
 	}()
 }

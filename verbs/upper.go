@@ -26,6 +26,9 @@ func (u *upper) InvalidateRemote(stag uint32) rdmap.Fault {
 
 // NextRecv implements rdmap.Upper.
 func (u *upper) NextRecv() *rdmap.RecvBuffer {
+	if u.cfg.SRQ != nil {
+		return u.nextShared()
+	}
 	q := &u.rq
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -44,10 +47,15 @@ func (u *upper) Received(r *rdmap.RecvBuffer, m rdmap.Message) {
 		wc.Op = WCRecvImm
 	}
 	release(r.Ref[:r.N])
-	q := &u.rq
-	q.mu.Lock()
-	q.head++
-	q.mu.Unlock()
+	if u.cfg.SRQ != nil {
+		wc.shared = true
+		u.cfg.SRQ.used(u.share.taken.pop())
+	} else {
+		q := &u.rq
+		q.mu.Lock()
+		q.head++
+		q.mu.Unlock()
+	}
 	u.stats.recvOps.Add(1)
 	u.stats.recvBytes.Add(uint64(m.Len))
 	u.cfg.RecvCQ.push(wc)
@@ -129,7 +137,11 @@ func (u *upper) BatchEnd() {
 func (u *upper) Ended(err error) {
 	qp := (*QP)(u)
 	dev := qp.pd.ulp.dev
+	if u.share.fault != nil {
+		err = fmt.Errorf("%w: %w", u.share.fault, err)
+	}
 	qp.err = err
+	u.giveBack()
 	qp.flushRecvs(flushCause(err), true)
 	qp.cfg.SendCQ.settle()
 	qp.cfg.RecvCQ.settle()

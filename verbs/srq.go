@@ -1,0 +1,250 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ironwarp/ironwarp/rdmap"
+)
+
+// SRQConfig describes a shared receive queue.
+type SRQConfig struct {
+	// MaxRecv is how many receives may be posted and not yet delivered, those
+	// that streams have taken included: 1 to 65,536.
+	MaxRecv int
+	// MaxPerQP is how many receives one queue pair may hold, see QP.RecvHeld: 0
+	// for MaxRecv. A peer whose message finds the share used up has its stream
+	// ended (RFC 5042 section 6.4.3.1); the others go on.
+	MaxPerQP int
+	// HighWater, if not 0, is how many receives a queue pair holds when an
+	// EventSRQHighWater tells of it, again after it has fallen below half.
+	HighWater int
+}
+
+// SRQ is a shared receive queue: queue pairs of one protection domain, so of one
+// ULP, take their receives from it (RFC 5042 section 6.4.3.1). That a ULP names it
+// in the QPConfig of several streams is its word that they may share.
+//
+// With MaxRecv at least the number of streams times MaxPerQP, plus the receives
+// that the consumer has been given and not yet posted again, no stream finds the
+// queue empty because of what others take.
+type SRQ struct {
+	pd     *PD
+	cfg    SRQConfig
+	charge charge
+
+	mu     sync.Mutex
+	posted ring[*rdmap.RecvBuffer]
+	spare  []*rdmap.RecvBuffer
+	out    int // posted or taken
+	limit  int // of the next EventSRQLimit, 0: none
+	users  int // queue pairs
+	closed bool
+}
+
+// ErrSRQShare is in the reason of a stream whose peer sent when the stream held
+// its whole share of the shared receive queue.
+var ErrSRQShare = errors.New("verbs: the stream's share of the shared receive queue is used up")
+
+// ErrSRQEmpty is in the reason of a stream whose peer sent when the shared
+// receive queue was empty.
+var ErrSRQEmpty = errors.New("verbs: the shared receive queue is empty: post earlier or more")
+
+// CreateSRQ makes a shared receive queue, which is charged to the PD's ULP.
+func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
+	if cfg.MaxPerQP == 0 {
+		cfg.MaxPerQP = cfg.MaxRecv
+	}
+	switch {
+	case cfg.MaxRecv < 1 || cfg.MaxRecv > maxQueueDepth:
+		return nil, fmt.Errorf("verbs: create a shared receive queue: MaxRecv %d, 1 to %d are possible", cfg.MaxRecv, maxQueueDepth)
+	case cfg.MaxPerQP < 0 || cfg.MaxPerQP > cfg.MaxRecv || cfg.HighWater < 0 || cfg.HighWater > cfg.MaxPerQP:
+		return nil, fmt.Errorf("verbs: create a shared receive queue: MaxPerQP %d of %d, HighWater %d: each is no more than the one before", cfg.MaxPerQP, cfg.MaxRecv, cfg.HighWater)
+	}
+	if err := pd.enter(); err != nil {
+		return nil, err
+	}
+	s := &SRQ{pd: pd, cfg: cfg, charge: charge{ulp: &pd.ulp.acct}}
+	s.charge.n[resSRQEntries] = int64(cfg.MaxRecv)
+	if err := pd.ulp.dev.prm.take(&s.charge); err != nil {
+		pd.leave()
+		return nil, err
+	}
+	return s, nil
+}
+
+// PostRecv posts a receive. It fails with ErrQueueFull when MaxRecv receives are
+// posted and not yet delivered, with ErrClosed after Destroy.
+func (s *SRQ) PostRecv(wr RecvWR) error {
+	total, err := s.pd.checkSGL(wr.SGL, true)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return fmt.Errorf("verbs: post a receive to a destroyed queue: %w", ErrClosed)
+	case s.out >= s.cfg.MaxRecv:
+		return ErrQueueFull
+	}
+	var r *rdmap.RecvBuffer
+	if n := len(s.spare); n > 0 {
+		r = s.spare[n-1]
+	} else {
+		r = new(rdmap.RecvBuffer)
+		s.spare = append(s.spare, r)
+	}
+	if err := fillRecv(r, &wr, total); err != nil {
+		return err
+	}
+	s.spare = s.spare[:len(s.spare)-1]
+	s.posted.push(r)
+	s.out++
+	return nil
+}
+
+// Len is how many receives are posted and not yet taken by a stream.
+func (s *SRQ) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.posted.n
+}
+
+// Arm asks for one EventSRQLimit, the low-water notification of RFC 5042 section
+// 6.4.3.1: when fewer than limit receives are left, at once if that is so
+// already. 0 takes the wish back.
+func (s *SRQ) Arm(limit int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return fmt.Errorf("verbs: arm a destroyed shared receive queue: %w", ErrClosed)
+	case limit < 0 || limit > s.cfg.MaxRecv:
+		return fmt.Errorf("verbs: arm a shared receive queue of %d for a limit of %d", s.cfg.MaxRecv, limit)
+	}
+	s.limit = limit
+	s.checkLimitLocked()
+	return nil
+}
+
+func (s *SRQ) checkLimitLocked() {
+	if s.posted.n < s.limit {
+		s.limit = 0
+		s.pd.ulp.dev.events.emit(Event{Kind: EventSRQLimit, SRQ: s})
+	}
+}
+
+// Destroy frees the queue with the receives that are still posted, which end
+// without completions. It fails with ErrInUse while queue pairs use it.
+func (s *SRQ) Destroy() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil
+	case s.users > 0:
+		return fmt.Errorf("verbs: destroy a shared receive queue that %d queue pairs use: %w", s.users, ErrInUse)
+	}
+	s.closed = true
+	for s.posted.n > 0 {
+		r := s.posted.pop()
+		release(r.Ref[:r.N])
+	}
+	s.spare = nil
+	s.pd.ulp.dev.prm.give(&s.charge)
+	s.pd.leave()
+	return nil
+}
+
+func (s *SRQ) enter() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("verbs: use a destroyed shared receive queue: %w", ErrClosed)
+	}
+	s.users++
+	return nil
+}
+
+func (s *SRQ) leave() {
+	s.mu.Lock()
+	s.users--
+	s.mu.Unlock()
+}
+
+// take hands out the oldest receive, nil if there is none.
+func (s *SRQ) take() *rdmap.RecvBuffer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.posted.n == 0 {
+		return nil
+	}
+	r := s.posted.pop()
+	s.checkLimitLocked()
+	return r
+}
+
+// used takes back a receive that has been delivered.
+func (s *SRQ) used(r *rdmap.RecvBuffer) {
+	s.mu.Lock()
+	s.spare = append(s.spare, r)
+	s.out--
+	s.mu.Unlock()
+}
+
+// untake posts a receive again that a stream took and did not deliver.
+func (s *SRQ) untake(r *rdmap.RecvBuffer) {
+	s.mu.Lock()
+	s.posted.push(r)
+	s.mu.Unlock()
+}
+
+// share is a queue pair's part in a shared receive queue; held apart, it is the
+// receiving goroutine's.
+type share struct {
+	taken ring[*rdmap.RecvBuffer] // not delivered, in the order of taking
+	high  bool                    // EventSRQHighWater has been raised
+	fault error                   // why there was no receive
+}
+
+// RecvHeld is how many receives of the shared queue count against the queue
+// pair's share: taken for a message, until the consumer has been given the
+// completion.
+func (qp *QP) RecvHeld() int { return int(qp.held.Load()) }
+
+// nextShared takes a receive of the shared queue.
+func (u *upper) nextShared() *rdmap.RecvBuffer {
+	srq, sh := u.cfg.SRQ, &u.share
+	held := int(u.held.Load())
+	if held >= srq.cfg.MaxPerQP {
+		sh.fault = ErrSRQShare
+		return nil
+	}
+	r := srq.take()
+	if r == nil {
+		sh.fault = ErrSRQEmpty
+		return nil
+	}
+	sh.taken.push(r)
+	u.held.Add(1)
+	switch high := srq.cfg.HighWater; {
+	case high == 0:
+	case held+1 >= high && !sh.high:
+		sh.high = true
+		e := (*QP)(u).event(EventSRQHighWater, nil)
+		e.SRQ = srq
+		u.pd.ulp.dev.events.emit(e)
+	case 2*(held+1) < high:
+		sh.high = false
+	}
+	return r
+}
+
+// giveBack returns what the ended stream took and did not deliver.
+func (u *upper) giveBack() {
+	for u.share.taken.n > 0 {
+		u.cfg.SRQ.untake(u.share.taken.pop())
+	}
+}
