@@ -4,27 +4,46 @@ package iwarptest
 
 import (
 	"io"
+	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
 )
 
-// LLP is one end of an in-memory ddp.LLP. Segments arrive whole, in order and
-// unaltered. It can be told to stop taking bytes, as a full socket does.
+// LLP is one end of an in-memory ddp.LLP. Segments arrive whole and unaltered,
+// in order unless Options say otherwise. It can be told to stop taking bytes, as
+// a full socket does.
 type LLP struct {
-	mulpdu int
-	direct bool
-	out    *queue // to the peer
-	in     *queue
+	Options
+	out *queue // to the peer
+	in  *queue
 
-	batch [][]byte
+	batch []segment
+	next  uint16 // number of the next segment
+	rnd   *rand.Rand
+}
+
+// segment is a DDP segment with its number, which tells the sender's order.
+type segment struct {
+	n    uint16
+	data []byte
 }
 
 // Options of a Pair.
 type Options struct {
 	MULPDU int  // 0: 1,444 bytes
 	Direct bool // offer payloads through ddp.Sink.Direct, as an LLP without CRC does
+
+	// Window, if not 0, makes the LLP deliver out of order, as SCTP does: the
+	// receiver places each segment when it comes (ddp.Reorder), at most Window
+	// segments ahead of its turn. With Shuffle the segments of a flush come in
+	// random order within Window; the same Seed gives the same order. Direct has
+	// no effect.
+	Window  int
+	Shuffle bool
+	Seed    uint64
 }
 
 // Pair returns two connected ends.
@@ -33,13 +52,17 @@ func Pair(o Options) (a, b *LLP) {
 		o.MULPDU = 1444
 	}
 	ab, ba := newQueue(), newQueue()
-	return &LLP{mulpdu: o.MULPDU, direct: o.Direct, out: ab, in: ba}, &LLP{mulpdu: o.MULPDU, direct: o.Direct, out: ba, in: ab}
+	return newLLP(o, 1, ab, ba), newLLP(o, 2, ba, ab)
+}
+
+func newLLP(o Options, stream uint64, out, in *queue) *LLP {
+	return &LLP{Options: o, out: out, in: in, rnd: rand.New(rand.NewPCG(o.Seed, stream))}
 }
 
 var _ ddp.LLP = (*LLP)(nil)
 
 // MULPDU implements ddp.LLP.
-func (l *LLP) MULPDU() int { return l.mulpdu }
+func (l *LLP) MULPDU() int { return l.Options.MULPDU }
 
 // Append implements ddp.LLP.
 func (l *LLP) Append(hdr []byte, sgl [][]byte) error {
@@ -47,15 +70,21 @@ func (l *LLP) Append(hdr []byte, sgl [][]byte) error {
 	for _, p := range sgl {
 		seg = append(seg, p...)
 	}
-	l.batch = append(l.batch, seg)
+	l.batch = append(l.batch, segment{l.number(), seg})
 	return nil
 }
 
+func (l *LLP) number() uint16 {
+	l.next++
+	return l.next - 1
+}
+
 // Full implements ddp.LLP.
-func (l *LLP) Full() bool { return len(l.batch) >= 16 }
+func (l *LLP) Full() bool { return len(l.batch) >= max(16, l.Window) }
 
 // TryFlush implements ddp.LLP.
 func (l *LLP) TryFlush() (bool, error) {
+	l.shuffle()
 	ok, err := l.out.put(l.batch, false)
 	if ok {
 		l.batch = l.batch[:0]
@@ -65,9 +94,22 @@ func (l *LLP) TryFlush() (bool, error) {
 
 // Flush implements ddp.LLP.
 func (l *LLP) Flush() error {
+	l.shuffle()
 	_, err := l.out.put(l.batch, true)
 	l.batch = l.batch[:0]
 	return err
+}
+
+// shuffle brings the batch into a random order in which nothing is more than
+// Window ahead of its turn.
+func (l *LLP) shuffle() {
+	if !l.Shuffle || l.Window == 0 {
+		return
+	}
+	for b := l.batch; len(b) > 0; b = b[min(len(b), l.Window):] {
+		n := min(len(b), l.Window)
+		l.rnd.Shuffle(n, func(i, j int) { b[i], b[j] = b[j], b[i] })
+	}
 }
 
 // Detach implements ddp.LLP; Append has copied everything.
@@ -75,13 +117,25 @@ func (l *LLP) Detach() {}
 
 // Receive implements ddp.LLP.
 func (l *LLP) Receive(s ddp.Sink) error {
+	var order *ddp.Reorder
+	if l.Window > 0 {
+		order = ddp.NewReorder(s, 0, l.Window)
+	}
 	for {
 		segs, err := l.in.take()
+		if err == io.EOF && order != nil && order.Held() > 0 {
+			err = io.ErrUnexpectedEOF // something is missing that would have gone before
+		}
 		if err != nil {
 			return err
 		}
 		for _, seg := range segs {
-			if err := l.deliver(s, seg); err != nil {
+			if order != nil {
+				err = order.Segment(seg.n, seg.data)
+			} else {
+				err = l.deliver(s, seg.data)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -90,7 +144,7 @@ func (l *LLP) Receive(s ddp.Sink) error {
 }
 
 func (l *LLP) deliver(s ddp.Sink, seg []byte) error {
-	if !l.direct {
+	if !l.Direct {
 		return s.Segment(seg)
 	}
 	n, ok, err := s.Direct(seg[:min(len(seg), ddp.MaxHeaderLen)], len(seg))
@@ -144,18 +198,39 @@ func (l *LLP) Stall(on bool) { l.in.stall(on) }
 
 // Send sends raw segments to the peer, whatever they are.
 func (l *LLP) Send(segs ...[]byte) error {
-	_, err := l.out.put(segs, true)
+	batch := make([]segment, len(segs))
+	for i, seg := range segs {
+		batch[i] = segment{l.number(), seg}
+	}
+	_, err := l.out.put(batch, true)
 	return err
 }
 
-// Recv takes the next segments that the peer has sent, io.EOF at its end.
-func (l *LLP) Recv() ([][]byte, error) { return l.in.take() }
+// SendNumbered sends a raw segment under number n, whatever has been sent
+// before: the first in the sender's order has number 0. It is for an LLP with a
+// Window, and does not go together with Send.
+func (l *LLP) SendNumbered(n uint16, seg []byte) error {
+	_, err := l.out.put([]segment{{n, seg}}, true)
+	return err
+}
+
+// Recv takes the next segments that the peer has sent, io.EOF at its end. What
+// was shuffled comes in the sender's order.
+func (l *LLP) Recv() ([][]byte, error) {
+	batch, err := l.in.take()
+	slices.SortStableFunc(batch, func(a, b segment) int { return int(int16(a.n - b.n)) })
+	segs := make([][]byte, len(batch))
+	for i, seg := range batch {
+		segs[i] = seg.data
+	}
+	return segs, err
+}
 
 // queue is one direction.
 type queue struct {
 	mu      sync.Mutex
 	cond    sync.Cond
-	segs    [][]byte
+	segs    []segment
 	stalled bool
 	ended   bool // by the sender, gracefully
 	closed  bool
@@ -167,7 +242,7 @@ func newQueue() *queue {
 	return q
 }
 
-func (q *queue) put(segs [][]byte, wait bool) (bool, error) {
+func (q *queue) put(segs []segment, wait bool) (bool, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for q.stalled && wait && !q.closed {
@@ -184,7 +259,7 @@ func (q *queue) put(segs [][]byte, wait bool) (bool, error) {
 	return true, nil
 }
 
-func (q *queue) take() ([][]byte, error) {
+func (q *queue) take() ([]segment, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(q.segs) == 0 && !q.ended && !q.closed {

@@ -27,6 +27,9 @@ func ofSegment(err error, total int) error {
 }
 
 func (s *Stream) direct(head []byte, total int) (hdrLen int, ok bool, err error) {
+	if s.stop.Load() {
+		return 0, false, errStopped
+	}
 	hdrLen = ddp.HeaderLen(head)
 	if hdrLen == 0 || total <= hdrLen {
 		return 0, false, nil
@@ -60,11 +63,10 @@ func (s *Stream) direct(head []byte, total int) (hdrLen int, ok bool, err error)
 		if u.QN() != QNSend || op == OpImmediate || op == OpImmediateSE {
 			return 0, false, nil
 		}
-		first, err := s.rx.q[QNSend].Accept(u)
-		if err != nil {
+		if err := s.rx.q[QNSend].Accept(u); err != nil {
 			return 0, false, err
 		}
-		if _, err := s.sendBuffer(u, first, int(n), total); err != nil {
+		if _, err := s.sendBuffer(u, int(n), total); err != nil {
 			return 0, false, err
 		}
 		*d = direct{op: op, to: uint64(u.MO()), left: n, n: n, last: u.Last()}

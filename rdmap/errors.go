@@ -52,12 +52,40 @@ func (e *LocalError) Error() string {
 // Unwrap is the operation's error.
 func (e *LocalError) Unwrap() error { return e.Err }
 
+// ErrUnsupportedByPeer is matched by a *TerminateError by which the peer says
+// that it does not know Atomics or Immediate Data (RFC 7306), which nothing in
+// the start-up of a stream tells in advance.
+var ErrUnsupportedByPeer = errors.New("rdmap: the peer does not support Atomics or Immediate Data (RFC 7306)")
+
 // TerminateError says that the peer ended the stream with a Terminate message
 // (RFC 5040 section 4.8).
-type TerminateError struct{ Terminate Terminate }
+type TerminateError struct {
+	Terminate   Terminate
+	Fault       *ddp.Error // what is wrong with the message itself, nil: nothing
+	Unsupported bool       // the peer lacks an operation of RFC 7306 that we used
+}
+
+// Unwrap is Fault.
+func (e *TerminateError) Unwrap() error {
+	if e.Fault == nil {
+		return nil
+	}
+	return e.Fault
+}
+
+// Is matches ErrUnsupportedByPeer.
+func (e *TerminateError) Is(target error) bool {
+	return target == ErrUnsupportedByPeer && e.Unsupported
+}
 
 func (e *TerminateError) Error() string {
 	t := e.Terminate
+	switch {
+	case e.Fault != nil:
+		return fmt.Sprintf("rdmap: peer terminated the stream with a message that is at fault: %v", e.Fault)
+	case e.Unsupported:
+		return fmt.Sprintf("rdmap: peer terminated the stream: unexpected opcode: %v", ErrUnsupportedByPeer)
+	}
 	return fmt.Sprintf("rdmap: peer terminated the stream: %s error %d.%#02x (%s)", t.Layer, t.Type, t.Code, describe(t))
 }
 

@@ -22,6 +22,9 @@ func (f *fifo[T]) push(v T) {
 // front is the oldest element; the queue must not be empty.
 func (f *fifo[T]) front() *T { return &f.buf[f.head] }
 
+// at is the element behind i others.
+func (f *fifo[T]) at(i int) *T { return &f.buf[(f.head+i)%len(f.buf)] }
+
 func (f *fifo[T]) pop() T {
 	var zero T
 	v := f.buf[f.head]

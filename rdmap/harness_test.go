@@ -17,6 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // region is tagged memory of a fake upper.
 type region struct {
+	stag   uint32
 	buf    []byte
 	rights rdmap.Access
 	pins   int
@@ -50,7 +51,13 @@ func (p pin) Unpin() {
 	p.u.mu.Lock()
 	p.r.pins--
 	p.u.mu.Unlock()
+	if p.r.stag == probeSTag {
+		p.u.note("probe")
+	}
 }
+
+// probeSTag names a region of one byte; each access to it is news.
+const probeSTag = 0x9999
 
 func (u *upper) Acquire(stag uint32, to uint64, n uint32, need rdmap.Access) ([]byte, rdmap.Pin, rdmap.Fault) {
 	u.mu.Lock()
@@ -223,7 +230,7 @@ func (p *peer) receive(id uint64, n int) []byte {
 
 // region gives the peer rights to n bytes.
 func (p *peer) region(stag uint32, n int, rights rdmap.Access) []byte {
-	r := &region{buf: make([]byte, n), rights: rights}
+	r := &region{stag: stag, buf: make([]byte, n), rights: rights}
 	p.mu.Lock()
 	p.regions[stag] = r
 	p.mu.Unlock()

@@ -31,6 +31,18 @@ const (
 	// and to close its side.
 	teardownTime = 2 * time.Second
 
+	// termBehind is how much of a Send, in bytes, a Terminate lets go first: a
+	// second or so of a slow link. A longer rest is left out, and so is that of a
+	// Write or Read Response, since nothing but the Terminate matters any more.
+	// For a Send it is worth a little: soft-iWARP takes an untagged message within
+	// another one for a fault and does not read what it says.
+	termBehind = 64 << 10
+
+	// maxInlineKept is how much storage for inline data a slot of the send queue
+	// keeps between uses, in bytes. Inline data are meant to be small; a long one
+	// must not stay with the queue.
+	maxInlineKept = 4 << 10
+
 	// initialRing is the starting size of the send ring; it doubles up to the
 	// configured maximum, so that an idle stream stays small.
 	initialRing = 8

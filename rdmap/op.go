@@ -30,7 +30,13 @@ type Op struct {
 }
 
 // reset readies a slot of the ring for its next use.
-func (o *Op) reset() { *o = Op{private: o.private[:0]} }
+func (o *Op) reset() {
+	private := o.private[:0]
+	if cap(private) > maxInlineKept {
+		private = nil
+	}
+	*o = Op{private: private}
+}
 
 // CopyInline replaces the operation's source by a copy of it, so that the
 // caller's memory is free when the post returns.

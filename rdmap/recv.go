@@ -2,6 +2,7 @@ package rdmap
 
 import (
 	"encoding/binary"
+	"errors"
 	"sync/atomic"
 	"unsafe"
 
@@ -10,8 +11,9 @@ import (
 
 // receiver is the state of the receiving goroutine.
 type receiver struct {
-	q      [4]ddp.RecvQueue // by queue number
-	buf    *RecvBuffer      // of the Send message in progress
+	q      [4]ddp.RecvQueue  // by queue number
+	buf    *RecvBuffer       // of the message of queue 0 that is next or in progress, nil: not taken
+	ahead  fifo[*RecvBuffer] // of the messages after it, taken because they came early
 	direct direct
 	kick   bool // the sender may have got work
 	sends  bool // operations of ours have been reported
@@ -43,8 +45,11 @@ var _ ddp.Sink = (*sink)(nil)
 // Segment implements ddp.Sink.
 func (k *sink) Segment(seg []byte) error {
 	s := (*Stream)(k)
+	if s.stop.Load() {
+		return errStopped
+	}
 	if ddp.HeaderLen(seg) == 0 {
-		return ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeUnspecified, seg, "a DDP segment of %d bytes is too short for its header", len(seg))
+		return tooShort(seg)
 	}
 	if ddp.IsTagged(seg) {
 		t := ddp.Tagged(seg)
@@ -52,23 +57,37 @@ func (k *sink) Segment(seg []byte) error {
 		if err != nil {
 			return err
 		}
-		p := t.Payload()
 		if op == OpReadResponse {
-			return s.readResponse(t, p)
+			return s.readResponse(t, t.Payload())
 		}
-		if len(p) == 0 {
-			return nil // a zero-length Write touches no memory and needs no valid STag (RFC 5041 section 7.1)
-		}
-		buf, pin, fault := s.up.Acquire(t.STag(), t.TO(), uint32(len(p)), RemoteWrite)
-		if fault != FaultNone {
-			return writeFault(fault, t, len(seg))
-		}
-		copy(buf, p)
-		pin.Unpin()
-		s.written.Add(uint64(len(p)))
-		return nil
+		return s.write(t)
 	}
 	return s.untagged(ddp.Untagged(seg))
+}
+
+// errStopped ends Receive when a fault has been found elsewhere: what comes
+// behind it is dropped (RFC 5041 section 7.1).
+var errStopped = errors.New("rdmap: the stream has ended")
+
+func tooShort(seg []byte) error {
+	return ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeUnspecified, seg, "a DDP segment of %d bytes is too short for its header", len(seg))
+}
+
+// write places a segment of an RDMA Write. One without payload touches no
+// memory and needs no valid STag (RFC 5041 section 5.2).
+func (s *Stream) write(t ddp.Tagged) error {
+	p := t.Payload()
+	if len(p) == 0 {
+		return nil
+	}
+	buf, pin, fault := s.up.Acquire(t.STag(), t.TO(), uint32(len(p)), RemoteWrite)
+	if fault != FaultNone {
+		return writeFault(fault, t, len(t))
+	}
+	copy(buf, p)
+	pin.Unpin()
+	s.written.Add(uint64(len(p)))
+	return nil
 }
 
 // checkTagged validates version and opcode of a tagged segment (RFC 5041
@@ -100,9 +119,7 @@ func (s *Stream) expectRead(t ddp.Tagged, n, total int) (op *Op, got uint32, err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reads.n == 0 || s.reads.front().op.Kind != OpReadRequest || s.reads.front().stag != t.STag() {
-		e := ddp.Faultf(ddp.LayerDDP, ddp.TypeTagged, ddp.CodeTaggedInvalidSTag, t, "Read Response to STag %#08x that no RDMA Read awaits", t.STag())
-		e.SegLen = total
-		return nil, 0, e
+		return nil, 0, unexpectedRead(t, total)
 	}
 	r := s.reads.front()
 	if t.TO() != uint64(r.got) || uint32(n) > r.op.Len-r.got || t.Last() != (r.got+uint32(n) == r.op.Len) {
@@ -112,6 +129,12 @@ func (s *Stream) expectRead(t ddp.Tagged, n, total int) (op *Op, got uint32, err
 		return nil, 0, e
 	}
 	return r.op, r.got, nil
+}
+
+func unexpectedRead(t ddp.Tagged, total int) error {
+	e := ddp.Faultf(ddp.LayerDDP, ddp.TypeTagged, ddp.CodeTaggedInvalidSTag, t, "Read Response to STag %#08x that no RDMA Read awaits", t.STag())
+	e.SegLen = total
+	return e
 }
 
 // readPlaced records that n bytes of the oldest Read have arrived.
@@ -127,11 +150,7 @@ func (s *Stream) readResponse(t ddp.Tagged, p []byte) error {
 		return err
 	}
 	s.readPlaced(uint32(len(p)))
-	for len(p) > 0 {
-		n := copy(span(op.SGL[:op.N], off, uint32(len(p))), p)
-		p = p[n:]
-		off += uint32(n)
-	}
+	place(op.SGL[:op.N], off, p)
 	if t.Last() {
 		s.answered()
 	}
@@ -154,9 +173,11 @@ func (s *Stream) untagged(u ddp.Untagged) error {
 	if err != nil {
 		return err
 	}
+	if op == OpTerminate {
+		return s.terminated(u)
+	}
 	q := &s.rx.q[u.QN()]
-	first, err := q.Accept(u)
-	if err != nil {
+	if err := q.Accept(u); err != nil {
 		return err
 	}
 	p := u.Payload()
@@ -170,12 +191,10 @@ func (s *Stream) untagged(u ddp.Untagged) error {
 			return s.readRequest(u, p)
 		case OpAtomicRequest:
 			return s.atomicRequest(u, p)
-		case OpAtomicResponse:
-			return s.atomicResponse(u, p)
 		}
-		return s.terminated(u, p)
+		return s.atomicResponse(u, p)
 	}
-	r, err := s.sendBuffer(u, first, len(p), len(u))
+	r, err := s.sendBuffer(u, len(p), len(u))
 	if err != nil {
 		return err
 	}
@@ -188,7 +207,7 @@ func (s *Stream) untagged(u ddp.Untagged) error {
 		q.Placed(len(p), true)
 		return s.deliver(u, r, m)
 	}
-	r.place(u.MO(), p)
+	place(r.SGL[:r.N], u.MO(), p)
 	q.Placed(len(p), u.Last())
 	if u.Last() {
 		m.Len = u.MO() + uint32(len(p))
@@ -232,27 +251,43 @@ func queueOf(op Opcode) (uint32, bool) {
 	return 0, false
 }
 
-// sendBuffer is the receive buffer for a segment of queue 0, with room for it.
-func (s *Stream) sendBuffer(u ddp.Untagged, first bool, n, total int) (*RecvBuffer, error) {
-	if first {
-		s.rx.buf = s.up.NextRecv()
-		if s.rx.buf == nil {
-			e := ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, ddp.CodeUntaggedNoBuffer, u, "no receive buffer is posted for message %d", u.MSN())
-			e.SegLen = total
-			return nil, e
+// sendBuffer is the receive buffer for a segment of queue 0 whose turn it is,
+// with room for it.
+func (s *Stream) sendBuffer(u ddp.Untagged, n, total int) (*RecvBuffer, error) {
+	if s.rx.buf == nil {
+		if s.rx.ahead.n > 0 {
+			s.rx.buf = s.rx.ahead.pop()
+		} else if s.rx.buf = s.up.NextRecv(); s.rx.buf == nil {
+			return nil, noBuffer(u, total)
 		}
 	}
 	_, op := ParseControl(u.ULP())
 	if op == OpImmediate || op == OpImmediateSE {
 		return s.rx.buf, nil
 	}
-	if uint64(u.MO())+uint64(n) > uint64(s.rx.buf.Len) {
-		e := ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, ddp.CodeUntaggedTooLong, u,
-			"message %d has at least %d bytes, the receive buffer %d", u.MSN(), uint64(u.MO())+uint64(n), s.rx.buf.Len)
-		e.SegLen = total
-		return nil, e
+	return s.rx.buf, fits(s.rx.buf, u, n, total)
+}
+
+func noBuffer(u ddp.Untagged, total int) error {
+	e := ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, ddp.CodeUntaggedNoBuffer, u, "no receive buffer is posted for message %d", u.MSN())
+	e.SegLen = total
+	return e
+}
+
+// fits checks that n bytes of payload have their place in r (RFC 5041 section
+// 7.1, untagged rules 3 and 4).
+func fits(r *RecvBuffer, u ddp.Untagged, n, total int) error {
+	end := uint64(u.MO()) + uint64(n)
+	if end <= uint64(r.Len) {
+		return nil
 	}
-	return s.rx.buf, nil
+	code := ddp.CodeUntaggedTooLong
+	if u.MO() > r.Len {
+		code = ddp.CodeUntaggedInvalidMO
+	}
+	e := ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, code, u, "message %d has at least %d bytes, the receive buffer %d", u.MSN(), end, r.Len)
+	e.SegLen = total
+	return e
 }
 
 // deliver hands a complete message of queue 0 up.
@@ -283,7 +318,9 @@ func (s *Stream) readRequest(u ddp.Untagged, p []byte) error {
 		}
 		pin.Unpin()
 	}
-	return s.queueResponse(u, p, response{read: r})
+	resp := response{read: r}
+	copy(resp.header[:], u)
+	return s.queueResponse(u, resp)
 }
 
 func requestFault(fault Fault, u ddp.Untagged, header []byte, what string, stag uint32) error {
@@ -292,7 +329,9 @@ func requestFault(fault Fault, u ddp.Untagged, header []byte, what string, stag 
 }
 
 // quote has the Terminate for e quote a Read Request header (RFC 5040 section
-// 7.1 rule 3).
+// 7.1 rule 3). Figure 10 narrows that to Remote Protection Errors. It asks for
+// the header of a Send with Invalidate, too, but section 4.8 has room for none
+// but a Read Request's, and section 7.1 rule 2 forbids another.
 func quote(e *ddp.Error, header []byte) *ddp.Error {
 	if len(header) == ReadRequestLen {
 		e.Upper = append([]byte(nil), header...)
@@ -301,17 +340,25 @@ func quote(e *ddp.Error, header []byte) *ddp.Error {
 }
 
 // queueResponse enters what we owe the peer into the IRRQ, whose depth the peer
-// knows (RFC 5040 section 6.1).
-func (s *Stream) queueResponse(u ddp.Untagged, header []byte, r response) error {
+// knows (RFC 5040 section 6.1). A request past it finds no buffer on queue 1: it
+// is DDP that refuses it, before it is delivered to RDMAP, so that the Terminate
+// quotes no RDMAP header (RFC 5040 section 7.1 rule 3 and Figure 10).
+func (s *Stream) queueResponse(u ddp.Untagged, r response) error {
 	s.mu.Lock()
-	if s.irrq.n >= s.ird {
-		s.mu.Unlock()
-		return quote(ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, ddp.CodeUntaggedNoBuffer, u, "more than %d RDMA Reads and Atomics at once", s.ird), header)
+	full := s.irrq.n >= s.ird
+	if !full {
+		s.irrq.push(r)
 	}
-	s.irrq.push(r)
 	s.mu.Unlock()
+	if full {
+		return s.irrqFull(u)
+	}
 	s.rx.kick = true
 	return nil
+}
+
+func (s *Stream) irrqFull(u ddp.Untagged) error {
+	return ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, ddp.CodeUntaggedNoBuffer, u, "more than %d RDMA Reads and Atomics at once", s.ird)
 }
 
 // atomicRequest carries out the peer's Atomic (RFC 7306 section 5). The memory
@@ -326,22 +373,23 @@ func (s *Stream) atomicRequest(u ddp.Untagged, p []byte) error {
 	full := s.irrq.n >= s.ird
 	s.mu.Unlock()
 	if full {
-		return s.queueResponse(u, nil, response{})
+		return s.irrqFull(u)
 	}
 	buf, pin, fault := s.up.Acquire(a.STag, a.TO, 8, RemoteAtomic)
 	if fault != FaultNone {
 		return requestFault(fault, u, nil, "Atomic", a.STag)
 	}
-	defer pin.Unpin()
 	addr := unsafe.Pointer(unsafe.SliceData(buf))
 	if uintptr(addr)%8 != 0 {
+		pin.Unpin()
 		return ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeCatastrophicStream, u, "Atomic of STag %#08x at %d: not 64-bit aligned", a.STag, a.TO)
 	}
 	word := (*uint64)(addr)
 	for {
 		old := atomic.LoadUint64(word)
 		if atomic.CompareAndSwapUint64(word, old, a.Apply(old)) {
-			return s.queueResponse(u, nil, response{atomic: true, resp: AtomicResponse{ID: a.ID, Original: old}})
+			pin.Unpin()
+			return s.queueResponse(u, response{atomic: true, resp: AtomicResponse{ID: a.ID, Original: old}})
 		}
 	}
 }
@@ -365,16 +413,40 @@ func (s *Stream) atomicResponse(u ddp.Untagged, p []byte) error {
 	return nil
 }
 
-// terminated takes the peer's Terminate, which is never answered by one.
-func (s *Stream) terminated(u ddp.Untagged, p []byte) error {
-	if len(p) > maxTerminateLen {
-		p = p[:maxTerminateLen]
+// terminated takes the peer's Terminate, which is never answered by one: what
+// is wrong with it is only surfaced here (RFC 5040 sections 5.4 and 7.1).
+func (s *Stream) terminated(u ddp.Untagged) error {
+	p := u.Payload()
+	e := &TerminateError{}
+	err := s.rx.q[QNTerminate].Accept(u)
+	switch {
+	case errors.As(err, &e.Fault):
+	case !u.Last():
+		e.Fault = ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, ddp.CodeUntaggedTooLong, u, "a Terminate in more than one segment")
+	case len(p) < terminateControlLen:
+		e.Fault = ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeUnspecified, u, "a Terminate of %d bytes", len(p))
 	}
-	t, ok := ParseTerminate(append([]byte(nil), p...))
-	if !ok {
-		t = Terminate{Layer: ddp.LayerRDMA, Type: TypeRemoteOperation, Code: CodeUnspecified}
+	// Where it announces more than it quotes, as siw's do for a Send with
+	// Invalidate, its code is still good.
+	e.Terminate, _ = ParseTerminate(append([]byte(nil), p[:min(len(p), maxTerminateLen)]...))
+	e.Unsupported = s.lacksExtensions(e.Terminate)
+	return e
+}
+
+// lacksExtensions reports that t says that the peer does not know an operation
+// of RFC 7306 that we have sent: an unexpected opcode, in a header that it
+// quotes or, if it quotes none, by all appearances. siw, which writes the two
+// halves of the first octet in the wrong order, quotes none.
+func (s *Stream) lacksExtensions(t Terminate) bool {
+	opcode := t.Layer == ddp.LayerRDMA && t.Type == TypeRemoteOperation && t.Code == CodeUnexpectedOpcode
+	swapped := uint8(t.Layer) == TypeRemoteOperation && t.Type == uint8(ddp.LayerRDMA) && t.Code == CodeUnexpectedOpcode
+	if t.DDP != nil {
+		_, op := ParseControl(t.DDP[1])
+		return opcode && !ddp.IsTagged(t.DDP) && op.extension()
 	}
-	return &TerminateError{Terminate: t}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.extended && (opcode || swapped)
 }
 
 // BatchEnd implements ddp.Sink.

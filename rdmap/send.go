@@ -121,11 +121,15 @@ func (s *Stream) batchGone(engine bool) {
 	s.unpin()
 	s.mu.Lock()
 	s.flushed = s.tx.sent
-	if s.termSent {
+	last := s.termSent && !s.termOver
+	if last {
 		s.termOverLocked()
 	}
 	any := s.retireLocked()
 	s.mu.Unlock()
+	if last {
+		s.llp.CloseWrite() // so that the Terminate is delivered (RFC 5040 section 6.2.1)
+	}
 	if any {
 		s.up.Completions(engine)
 	}
@@ -192,11 +196,12 @@ func (s *Stream) termOverLocked() {
 func (s *Stream) fill() (pending bool, err error) {
 	t := &s.tx
 	for !s.llp.Full() {
+		if s.cutShort() {
+			t.active, t.op = false, nil
+		}
 		if !t.active {
 			s.mu.Lock()
-			ok := s.pickLocked()
-			pending = pending || t.sent != s.flushed // local operations are to be reported
-			if !ok {
+			if !s.pickLocked() {
 				if pending {
 					s.mu.Unlock()
 					return true, nil
@@ -217,6 +222,14 @@ func (s *Stream) fill() (pending bool, err error) {
 				continue
 			}
 			s.mu.Unlock()
+		}
+		if t.op != nil && t.op.Kind == OpLocal {
+			if len(t.pins) > 0 {
+				return true, nil // it may have to wait for what we hold
+			}
+			s.local()
+			pending = true // there is at least its end to report
+			continue
 		}
 		if err := s.segment(); err != nil {
 			var fault *ddp.Error
@@ -266,12 +279,6 @@ func (s *Stream) pickLocked() bool {
 		return true
 	}
 	ready := s.readyLocked()
-	for ready && s.sq.at(s.sq.next).Kind == OpLocal {
-		if !s.localLocked() {
-			return s.pickLocked()
-		}
-		ready = s.readyLocked()
-	}
 	if s.irrq.n > 0 && (t.turn || !ready) {
 		t.op, t.resp = nil, *s.irrq.front()
 		t.active, t.off, t.turn = true, 0, false
@@ -295,27 +302,39 @@ func (s *Stream) readyLocked() bool {
 	return s.sq.next < s.sq.tail && !s.stalledLocked(s.sq.at(s.sq.next))
 }
 
-// localLocked carries out the operation at next, which is local. RFC 5040 has no
-// code for its failure: the peer is told a local catastrophic error (section
-// 4.8).
-func (s *Stream) localLocked() (ok bool) {
-	op := s.sq.at(s.sq.next)
-	s.sq.next++
-	s.tx.sent++
+// local carries out the current message, which is a local operation. RFC 5040
+// has no code for its failure: the peer is told a local catastrophic error
+// (section 4.8).
+func (s *Stream) local() {
+	t := &s.tx
+	op := t.op
+	t.active, t.op = false, nil
+	t.sent++
 	if op.err = s.up.Local(op); op.err == nil {
-		return true
+		return
 	}
-	fault := &ddp.Error{Layer: ddp.LayerRDMA, Type: TypeLocalCatastrophic, Text: op.err.Error()}
-	s.terminateLocked(fault, &LocalError{Err: op.err})
-	return false
+	s.mu.Lock()
+	s.terminateLocked(&ddp.Error{Layer: ddp.LayerRDMA, Type: TypeLocalCatastrophic, Text: op.err.Error()}, &LocalError{Err: op.err})
+	s.mu.Unlock()
+}
+
+// cutShort reports that the message in progress is left unfinished because the
+// stream is at its end and the Terminate is more important.
+func (s *Stream) cutShort() bool {
+	t := &s.tx
+	if !t.active || t.term || !s.stop.Load() {
+		return false
+	}
+	return t.op == nil || t.op.Kind == OpWrite || t.op.Len-t.off > termBehind
 }
 
 // beginLocked makes op the current message.
 func (s *Stream) beginLocked(op *Op) {
 	t := &s.tx
 	t.op, t.active, t.off, t.turn = op, true, 0, true
+	s.extended = s.extended || op.Kind.extension()
 	switch op.Kind {
-	case OpWrite:
+	case OpWrite, OpLocal:
 	case OpReadRequest, OpAtomicRequest:
 		t.msn = t.rrMSN
 		t.rrMSN++
@@ -425,8 +444,8 @@ func (s *Stream) segmentResponse() error {
 			left.SinkTO += uint64(t.off)
 			left.SourceTO += uint64(t.off)
 			left.Size -= t.off
-			e := ddp.Faultf(layer, typ, code, nil, "RDMA Read of STag %#08x: %v while the response was under way", r.SourceSTag, fault)
-			e.Upper = left.Append(nil)
+			e := ddp.Faultf(layer, typ, code, t.resp.header[:], "RDMA Read of STag %#08x: %v while the response was under way", r.SourceSTag, fault)
+			e.SegLen, e.Upper = ddp.UntaggedHeaderLen+ReadRequestLen, left.Append(nil)
 			return e
 		}
 		t.pins = append(t.pins, pin)

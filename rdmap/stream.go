@@ -95,7 +95,11 @@ type Stream struct {
 	termDone chan struct{}     // closed when the Terminate has left or never will
 	busy     bool              // somebody sends; the fields of tx are that goroutine's
 	finSent  bool
+	peerFin  bool // the peer ended the stream gracefully before we did
+	extended bool // we have sent an operation of RFC 7306
 	killer   *time.Timer
+
+	stop atomic.Bool // a fault has been found: nothing is received or sent any more but the Terminate
 
 	tx sender
 	rx receiver
@@ -117,6 +121,7 @@ type response struct {
 	atomic bool
 	read   ReadRequest
 	resp   AtomicResponse
+	header [ddp.UntaggedHeaderLen]byte // of the Read Request, for a Terminate to quote
 }
 
 // New makes a Stream in the state Streaming. Nothing is received until Run.
@@ -258,6 +263,7 @@ func (s *Stream) Terminate(fault *ddp.Error) {
 func (s *Stream) terminateLocked(fault *ddp.Error, reason error) {
 	if s.err == nil && s.state != Closed {
 		s.term = terminateFor(fault)
+		s.stop.Store(true)
 		s.armKillerLocked()
 	}
 	s.failLocked(reason)
@@ -277,17 +283,45 @@ func Refuse(llp ddp.LLP, fault *ddp.Error) {
 	llp.Close()
 }
 
+// peerEnded follows the peer's graceful end. What is queued still goes, as far
+// as it needs no answer, and then our own end (RFC 5041 section 6.2.1).
+func (s *Stream) peerEnded() {
+	s.mu.Lock()
+	if s.state == Streaming {
+		s.state, s.peerFin = Closing, true
+	}
+	s.armKillerLocked()
+	for s.err == nil && !s.finSent {
+		if s.busy {
+			s.idle.Wait()
+			continue
+		}
+		if !s.workLocked() {
+			break
+		}
+		s.kickLocked(true)
+		s.mu.Lock()
+	}
+	s.mu.Unlock()
+}
+
 // finish winds the stream up after Receive has returned err.
 func (s *Stream) finish(err error) {
 	var fault *ddp.Error
 	var terminated *TerminateError
 	switch {
-	case errors.As(err, &fault):
-		s.Terminate(fault)
 	case errors.As(err, &terminated):
 		s.mu.Lock()
 		s.failLocked(err)
+		if s.term != nil && !s.termSent {
+			s.term = nil // the peer knows that it is over
+			s.termOverLocked()
+		}
 		s.mu.Unlock()
+	case errors.As(err, &fault):
+		s.Terminate(fault)
+	case errors.Is(err, io.EOF):
+		s.peerEnded()
 	}
 	s.mu.Lock()
 	if s.sendLost && (terminated != nil || errors.Is(err, io.EOF)) {
@@ -295,7 +329,7 @@ func (s *Stream) finish(err error) {
 	}
 	s.armKillerLocked()
 	sending := s.term != nil
-	local := s.state == Closing && s.sq.head == s.sq.tail
+	local := s.state == Closing && !s.peerFin && s.sq.head == s.sq.tail
 	s.mu.Unlock()
 	if sending {
 		// The peer must be able to read the Terminate: a close with unread data

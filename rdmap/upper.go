@@ -82,10 +82,12 @@ type RecvBuffer struct {
 	Ref [MaxSGE]Pin
 }
 
-// place copies p to offset off of the buffer, which has room for it.
-func (r *RecvBuffer) place(off uint32, p []byte) {
-	for i := 0; i < r.N && len(p) > 0; i++ {
-		b := r.SGL[i]
+// place copies p to offset off of sgl, which has room for it.
+func place(sgl [][]byte, off uint32, p []byte) {
+	for _, b := range sgl {
+		if len(p) == 0 {
+			return
+		}
 		if off >= uint32(len(b)) {
 			off -= uint32(len(b))
 			continue
@@ -152,7 +154,9 @@ type Upper interface {
 	// been begun, and Fence is respected. The operation is done when Local
 	// returns, and is reported by SendDone in the order of posting. An error is
 	// the operation's and ends the stream with a *LocalError; later operations
-	// are not carried out. Called by any goroutine, with the stream's lock held.
+	// are not carried out. Called by whichever goroutine sends, without the
+	// stream's lock and with no memory pinned, so that it may end an access to
+	// memory and wait for what is pinned elsewhere.
 	Local(op *Op) error
 	// SendDone reports an operation that has ended, in the order of posting. err
 	// is what Local said of this one operation, or why the stream ended before

@@ -45,6 +45,9 @@ func (o Opcode) String() string {
 	return fmt.Sprintf("opcode %#x", uint8(o))
 }
 
+// extension reports that RFC 7306 has added the operation.
+func (o Opcode) extension() bool { return o >= OpImmediate && o <= OpAtomicResponse }
+
 // Control makes the RDMAP control octet for an opcode (RFC 5040 section 4.1):
 // RV(2) reserved(2) opcode(4).
 func Control(op Opcode) uint8 { return Version<<versionShift | uint8(op) }
