@@ -22,7 +22,7 @@ func fetchAdd(b *buffer, off int, add uint64) WR {
 	return b.remote(WR{Op: OpFetchAdd, Flags: Signaled, Add: add}, off)
 }
 
-// uint64s stand in memory as the machine has them.
+// Words stand in memory as the machine has them.
 func (b *buffer) word(off int) uint64 { return binary.NativeEndian.Uint64(b.bytes(off, 8)) }
 func (b *buffer) expectWord(off int, v uint64) {
 	b.expect(off, binary.NativeEndian.AppendUint64(nil, v))
@@ -86,12 +86,12 @@ func (a *side) original(wr WR, old uint64) {
 
 func cmpSwaps(a, b *side) {
 	mem := word(b)
-	for i, n := range numbers() {
+	for _, n := range numbers() {
 		old, swap, mask := n[0], n[1], n[2]
-		for _, cmp := range []struct{ v, mask uint64 }{
+		for i, cmp := range []struct{ v, mask uint64 }{
 			{old, ^uint64(0)}, {old ^ 1, ^uint64(0)}, {old ^ 1, ^uint64(1)}, {swap, 0}, {old ^ 1<<63, 1 << 63}, {old, mask}, {swap, mask},
 		} {
-			off := i % 8 * 8
+			off := 8 * i
 			mem.putWord(off, old)
 			if (cmp.v^old)&cmp.mask == 0 {
 				mem.expectWord(off, old&^mask|swap&mask)

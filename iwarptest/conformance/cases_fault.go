@@ -119,13 +119,13 @@ var faults = []fault{
 	{name: "write to memory that a send invalidated", rfc: "RFC 5040 section 5.3", a: SendInvalidate, b: SendInvalidate, recvs: 3, codes: []code{ddpSTag},
 		act: func(a, b *side) WR {
 			dst := writable(b)
-			a.post(WR{Op: OpSend, Flags: WithInvalidate, Invalidate: dst.r.STag})
+			invalidate(a, b, dst)
 			return writeTo(a, dst, 0, 8)
 		}},
 	{name: "read of memory that a send invalidated", rfc: "RFC 5040 section 5.3", a: SendInvalidate, b: SendInvalidate, recvs: 3, codes: []code{rdmaSTag},
 		act: func(a, b *side) WR {
 			src := readable(b)
-			a.post(WR{Op: OpSend, Flags: WithInvalidate, Invalidate: src.r.STag})
+			invalidate(a, b, src)
 			return readFrom(a, src, 0, 8)
 		}},
 	{name: "write to the STag before the last", rfc: write5041, b: Reopen, recvs: 3, codes: []code{ddpSTag}, act: func(a, b *side) WR {
@@ -195,6 +195,14 @@ func sendInto(a, b *side, room, n int) WR {
 	dst.open(0, room)
 	b.recv(dst.at(0, room))
 	return WR{Op: OpSend, SGL: []SGE{a.mem(n, 0).at(0, n)}}
+}
+
+// invalidate has a invalidate the STag of m and waits until that is done: before
+// that, a Write behind the Send may be placed ahead of it (RFC 5040 section 5.5
+// rule 3).
+func invalidate(a, b *side, m *buffer) {
+	a.post(WR{Op: OpSend, Flags: WithInvalidate, Invalidate: m.r.STag})
+	b.message(0)
 }
 
 func (s *side) revoke(b *buffer) {

@@ -1,7 +1,11 @@
 package conformance_test
 
 import (
-	"net/netip"
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -9,18 +13,217 @@ import (
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
-	"github.com/ironwarp/ironwarp/mpa"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestMemory(t *testing.T) {
-	conformance.Run(t, conformance.OverLLP(t, func(testing.TB) (a, b ddp.LLP) {
-		a, b = iwarptest.Pair(iwarptest.Options{})
-		return a, b
-	}), conformance.Cases())
+func memory(testing.TB) (a, b ddp.LLP) {
+	a, b = iwarptest.Pair(iwarptest.Options{})
+	return a, b
 }
 
-func TestMPA(t *testing.T) {
-	conformance.Run(t, conformance.OverMPA(t, netip.MustParseAddr("127.0.0.1"), mpa.Config{}, mpa.Config{}), conformance.Cases())
+func TestCasesAreNamedAndSayWhatTheyProve(t *testing.T) {
+	seen := make(map[string]bool)
+	core := 0
+	for _, c := range conformance.Cases() {
+		if c.Name == "" || seen[c.Name] || !strings.HasPrefix(c.RFC, "RFC ") {
+			t.Errorf("case %q, of %q: want a name of its own and a section of an RFC", c.Name, c.RFC)
+		}
+		seen[c.Name] = true
+		if c.Core {
+			core++
+		}
+	}
+	if n := len(conformance.Core()); n != core || n == 0 || n == len(seen) {
+		t.Errorf("%d of %d cases are core, Core returns %d", core, len(seen), n)
+	}
+}
+
+// liar is an end that does or tells one thing wrong.
+type liar struct {
+	conformance.Endpoint
+	lie   lie
+	queue []conformance.WC
+}
+
+type lie struct {
+	post func(*conformance.WR)
+	wc   func(*conformance.WC)
+	wcs  func([]conformance.WC) []conformance.WC // of those that are there at once
+	load func(r conformance.Region, off int, p []byte)
+	end  func(*conformance.End)
+	can  conformance.Feature // features that it denies
+}
+
+func (l *liar) Can(f conformance.Feature) bool { return l.lie.can&f == 0 && l.Endpoint.Can(f) }
+
+func (l *liar) Reopen(r conformance.Region, a conformance.Access) (conformance.Region, error) {
+	return l.Endpoint.(conformance.Reopener).Reopen(r, a)
+}
+
+func (l *liar) PostSend(wr conformance.WR) error {
+	if l.lie.post != nil {
+		l.lie.post(&wr)
+	}
+	return l.Endpoint.PostSend(wr)
+}
+
+func (l *liar) Completion(ctx context.Context) (conformance.WC, error) {
+	if l.lie.wcs != nil && len(l.queue) == 0 {
+		for len(l.queue) < 2 {
+			wc, err := l.Endpoint.Completion(ctx)
+			if err != nil {
+				break
+			}
+			l.queue = append(l.queue, wc)
+		}
+		l.queue = l.lie.wcs(l.queue)
+	}
+	if len(l.queue) > 0 {
+		wc := l.queue[0]
+		l.queue = l.queue[1:]
+		return wc, nil
+	}
+	wc, err := l.Endpoint.Completion(ctx)
+	if err == nil && l.lie.wc != nil {
+		l.lie.wc(&wc)
+	}
+	return wc, err
+}
+
+func (l *liar) Load(r conformance.Region, off, n int) ([]byte, error) {
+	p, err := l.Endpoint.Load(r, off, n)
+	if l.lie.load != nil {
+		l.lie.load(r, off, p)
+	}
+	return p, err
+}
+
+func (l *liar) End(ctx context.Context) (conformance.End, error) {
+	e, err := l.Endpoint.End(ctx)
+	if l.lie.end != nil {
+		l.lie.end(&e)
+	}
+	return e, err
+}
+
+// verdict stands for the testing.T of a case and keeps what it says.
+type verdict struct {
+	testing.TB
+	mu      sync.Mutex
+	failed  []string
+	skipped string
+}
+
+func (v *verdict) Errorf(format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.failed = append(v.failed, fmt.Sprintf(format, args...))
+}
+
+func (v *verdict) Fatalf(format string, args ...any) {
+	v.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+func (v *verdict) Skipf(format string, args ...any) {
+	v.skipped = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// try runs a case with a liar as one of its ends.
+func try(t *testing.T, name string, l lie, liarActs bool) *verdict {
+	t.Helper()
+	honest := conformance.OverLLP(t, memory)
+	for _, c := range conformance.Cases() {
+		if c.Name != name {
+			continue
+		}
+		v := &verdict{TB: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			c.Run(v, func(testing.TB) (a, b conformance.Endpoint) {
+				a, b = honest(t)
+				if liarActs {
+					return &liar{Endpoint: a, lie: l}, b
+				}
+				return a, &liar{Endpoint: b, lie: l}
+			}, false)
+		}()
+		<-done
+		return v
+	}
+	t.Fatalf("there is no case %q", name)
+	return nil
+}
+
+// A suite is worth what it finds: an end that does one thing wrong fails.
+func TestWrongEndsFail(t *testing.T) {
+	type wc = conformance.WC
+	for _, tc := range []struct {
+		name   string
+		inCase string
+		acts   bool // the end that is wrong
+		lie    lie
+		want   string
+	}{
+		{"honest", "send", true, lie{}, ""},
+		{"honest target", "fault/write past the end", false, lie{}, ""},
+		{"byte before the region changed", "write", false, lie{load: func(_ conformance.Region, off int, p []byte) { p[-off-1]++ }}, "the first at -1"},
+		{"byte behind the region changed", "read", true, lie{load: func(r conformance.Region, off int, p []byte) { p[r.Len-off]++ }}, "differ"},
+		{"last byte not written", "send", false, lie{load: func(r conformance.Region, off int, p []byte) { p[r.Len-off-101]++ }}, "differ"},
+		{"completions swapped", "more reads than ORD", true, lie{wcs: func(w []wc) []wc {
+			if len(w) == 2 {
+				w[0], w[1] = w[1], w[0]
+			}
+			return w
+		}}, "out of turn"},
+		{"completion missing at the end", "abort/flushes in order", true, lie{wcs: func(w []wc) []wc { return w[:min(1, len(w))] }}, "turn"},
+		{"completion of an unsignaled operation", "unsignaled operations are silent", true,
+			lie{post: func(wr *conformance.WR) { wr.Flags |= conformance.Signaled }}, "out of turn"},
+		{"success after the stream failed", "fault/read of no STag", true, lie{wc: func(w *wc) { w.Status = conformance.OK }}, "succeeds"},
+		{"wrong length", "send into a longer receive", false, lie{wc: func(w *wc) { w.Len++ }}, "received 3001 bytes"},
+		{"solicited bit lost", "send with solicited event", true, lie{post: func(wr *conformance.WR) { wr.Flags &^= conformance.Solicited }}, "solicited"},
+		{"invalidation not told", "send with invalidate", false, lie{wc: func(w *wc) { w.Invalidated = 0 }}, "invalidated"},
+		{"inline source not copied", "inline", true, lie{post: func(wr *conformance.WR) { wr.Flags &^= conformance.FromInline }}, "differ"},
+		{"Immediate Data cut to 32 bits", "immediate data", false, lie{wc: func(w *wc) { w.Imm &= 1<<32 - 1 }}, "Immediate Data"},
+		{"add mask ignored", "fetch and add", true, lie{post: func(wr *conformance.WR) { wr.AddMask = 0 }}, "differ"},
+		{"compare mask ignored", "compare and swap", true, lie{post: func(wr *conformance.WR) { wr.CompareMask = ^uint64(0) }}, "differ"},
+		{"wrong code in the Terminate", "fault/read past the end", true, lie{end: func(e *conformance.End) { e.Code ^= 3 }}, "want: with a Terminate received"},
+		{"end without a reason", "fault/write to no STag", false, lie{end: func(e *conformance.End) { e.How = conformance.ConnectionLost }}, "connection lost"},
+		{"graceful end told as a loss", "close/ends a quiet stream", true, lie{end: func(e *conformance.End) { e.How = conformance.ConnectionLost }}, "connection lost"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			v := try(t, tc.inCase, tc.lie, tc.acts)
+			said := strings.Join(v.failed, "\n")
+			if (tc.want == "") != (said == "") || !strings.Contains(said, tc.want) {
+				t.Errorf("the case %q says: %q, want: %q", tc.inCase, said, tc.want)
+			}
+		})
+	}
+}
+
+func TestMissingFeaturesSkip(t *testing.T) {
+	v := try(t, "fetch and add", lie{can: conformance.Atomics}, false)
+	if v.skipped != "end b lacks: Atomics" || len(v.failed) > 0 {
+		t.Errorf("skipped: %q, failed: %q", v.skipped, v.failed)
+	}
+}
+
+// An end that completes Reads apart from the rest, or does not know codes, is
+// held to what it can do.
+func TestLesserEndsPass(t *testing.T) {
+	l := lie{
+		can: conformance.InOrder | conformance.TellsEnd | conformance.TellsSolicited | conformance.TellsInvalidated,
+		end: func(e *conformance.End) { *e = conformance.End{} },
+		wc:  func(w *conformance.WC) { w.Solicited, w.Invalidated = false, 0 },
+	}
+	for _, name := range []string{"mixed operations complete in order", "send with solicited event and invalidate", "fault/read of no STag", "abort/flushes in order"} {
+		for _, acts := range []bool{true, false} {
+			if v := try(t, name, l, acts); len(v.failed) > 0 || v.skipped != "" {
+				t.Errorf("%s: failed %q, skipped %q", name, v.failed, v.skipped)
+			}
+		}
+	}
 }
