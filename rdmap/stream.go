@@ -251,38 +251,6 @@ func (s *Stream) armKillerLocked() {
 	}
 }
 
-// Terminate ends the stream because the peer broke a rule, telling it which
-// (RFC 5040 section 6.2.1). Only the first fault counts (section 7.1 rule 4).
-func (s *Stream) Terminate(fault *ddp.Error) {
-	s.mu.Lock()
-	s.terminateLocked(fault, fault)
-	s.kickLocked(true)
-}
-
-// terminateLocked ends the stream for reason; the peer is told fault.
-func (s *Stream) terminateLocked(fault *ddp.Error, reason error) {
-	if s.err == nil && s.state != Closed {
-		s.term = terminateFor(fault)
-		s.stop.Store(true)
-		s.armKillerLocked()
-	}
-	s.failLocked(reason)
-}
-
-// Refuse ends an LLP that never became a Stream with a Terminate that names
-// fault, for start-up that fails after the peer has entered full operation (RFC
-// 6581 section 9.1). It takes two seconds at most.
-func Refuse(llp ddp.LLP, fault *ddp.Error) {
-	killer := time.AfterFunc(teardownTime, func() { llp.Close() })
-	defer killer.Stop()
-	hdr := ddp.AppendUntagged(nil, true, Control(OpTerminate), 0, QNTerminate, 1, 0)
-	if llp.Append(terminateFor(fault).Append(hdr), nil) == nil && llp.Flush() == nil {
-		llp.CloseWrite()
-		llp.Drain(teardownTime)
-	}
-	llp.Close()
-}
-
 // peerEnded follows the peer's graceful end. What is queued still goes, as far
 // as it needs no answer, and then our own end (RFC 5041 section 6.2.1).
 func (s *Stream) peerEnded() {
