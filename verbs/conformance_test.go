@@ -38,6 +38,8 @@ func TestConformance(t *testing.T) {
 	}{
 		{"memory", conformance.Cases(), memory(iwarptest.Options{})},
 		{"memory direct", conformance.Cases(), memory(iwarptest.Options{Direct: true, MULPDU: 128})},
+		{"memory shuffled", conformance.Cases(), memory(iwarptest.Options{MULPDU: 128, Window: 16, Shuffle: true, Seed: 1})},
+		{"memory shuffled far", conformance.Core(), memory(iwarptest.Options{Window: 64, Shuffle: true, Seed: 2})},
 		{"MPA", conformance.Cases(), both(mpa.Config{})},
 		{"MPA without CRC", conformance.Cases(), both(mpa.Config{CRC: mpa.CRCAvoid})},
 		{"MPA IPv6", conformance.Core(), over(v6, mpa.Config{}, mpa.Config{})},
