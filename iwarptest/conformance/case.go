@@ -21,12 +21,18 @@ type Case struct {
 
 // Cases are all cases.
 func Cases() []Case {
-	return slices.Concat(sendCases(), taggedCases(), orderCases(), atomicCases(), faultCases(), closeCases())
+	return slices.Concat(sendCases(), taggedCases(), orderCases(), atomicCases(), notifyCases(), faultCases(), closeCases())
 }
 
 // Core are the cases that are marked so.
 func Core() []Case {
 	return slices.DeleteFunc(Cases(), func(c Case) bool { return !c.Core })
+}
+
+// Without leaves out the cases that need any of these features of either end, for
+// ends that are known to lack them: they are not even skipped.
+func Without(cases []Case, f Feature) []Case {
+	return slices.DeleteFunc(slices.Clone(cases), func(c Case) bool { return (c.A|c.B)&f != 0 })
 }
 
 // Run runs cases, each on a stream of its own and in both directions: once with

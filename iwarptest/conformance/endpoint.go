@@ -92,6 +92,15 @@ const (
 	ForeignPD
 	// Reopen is Reopener.
 	Reopen
+	// FlushesReceives is that the receives posted on an end are its own: the end
+	// of the stream flushes those that are left. A shared receive queue keeps
+	// them.
+	FlushesReceives
+	// SharedReceives is that PostRecv serves all ends of the RNIC, and ends with
+	// a completion where the message arrived.
+	SharedReceives
+	// Arming is Armer.
+	Arming
 	// InOrder is that operations complete in the order of posting, as RFC 5040
 	// section 5.5 rule 15 wants it. Without it Reads may complete after what was
 	// posted behind them.
@@ -111,7 +120,7 @@ const (
 )
 
 var featureNames = []string{"Send with Invalidate", "scatter/gather lists", "scatter lists of Reads", "inline sends", "Fence", "Atomics",
-	"Immediate Data", "a second protection domain", "fast registration", "completions in order", "to tell what is solicited",
+	"Immediate Data", "a second protection domain", "fast registration", "receives of its own", "receives for all streams", "armed completion queues", "completions in order", "to tell what is solicited",
 	"to tell what was invalidated", "to tell how a stream ended", "Terminate codes of the RFCs"}
 
 func (f Feature) String() string {
@@ -128,6 +137,16 @@ func (f Feature) String() string {
 type Reopener interface {
 	// Reopen gives the memory of a region a new STag; the old one is unusable.
 	Reopen(r Region, access Access) (Region, error)
+}
+
+// Armer is an Endpoint with the feature Arming: the wait for completions that
+// are worth waking up for.
+type Armer interface {
+	// Arm says what the next Wait waits for: any completion, or one that is
+	// solicited or in error.
+	Arm(solicitedOnly bool) error
+	// Wait waits for that, and takes no completion.
+	Wait(ctx context.Context) error
 }
 
 // Limits are sizes of an end.

@@ -14,8 +14,8 @@ import (
 
 // OverLLP connects queue pairs of two hosts of package verbs over lower layers
 // that pair makes. Either end must be able to send first.
-func OverLLP(t testing.TB, pair func(t testing.TB) (a, b ddp.LLP)) Connect {
-	ha, hb := NewHost(t), NewHost(t)
+func OverLLP(t testing.TB, pair func(t testing.TB) (a, b ddp.LLP), options ...Option) Connect {
+	ha, hb := NewHost(t, options...), NewHost(t, options...)
 	return func(t testing.TB) (a, b Endpoint) {
 		t.Helper()
 		la, lb := pair(t)
@@ -44,9 +44,9 @@ func (unprotected) Release()                           {}
 
 // OverMPA connects queue pairs of two hosts of package verbs by MPA on TCP over
 // the loopback address local.
-func OverMPA(t testing.TB, local netip.Addr, client, server mpa.Config) Connect {
+func OverMPA(t testing.TB, local netip.Addr, client, server mpa.Config, options ...Option) Connect {
 	t.Helper()
-	ha, hb := NewHost(t), NewHost(t)
+	ha, hb := NewHost(t, options...), NewHost(t, options...)
 	tc := &transport.Config{Protector: transport.LoopbackOnly()}
 	ln, err := transport.Listen(context.Background(), netip.AddrPortFrom(local, 0), tc)
 	if err != nil {

@@ -18,18 +18,48 @@ type Host struct {
 	Device *verbs.Device
 	ULP    *verbs.ULP
 	pds    [2]*verbs.PD // the streams' and a foreign one
+	shared sharing
+	srq    *verbs.SRQ // of all streams
 }
+
+// Option changes what the queue pairs of a Host are like.
+type Option func(*Host)
+
+// sharing is whether queue pairs take receives from a shared receive queue.
+type sharing uint8
+
+const (
+	ownQueue sharing = iota
+	ownSRQ
+	hostSRQ
+)
+
+// WithSRQ gives each queue pair a shared receive queue that no other uses, in
+// place of a receive queue.
+func WithSRQ(h *Host) { h.shared = ownSRQ }
+
+// WithOneSRQ gives all queue pairs of a host one shared receive queue. It is for
+// the cases that need SharedReceives; others would take each other's receives.
+func WithOneSRQ(h *Host) { h.shared = hostSRQ }
 
 // NewHost opens an RNIC. When the test ends it is closed, and must then have
 // nothing left in use.
-func NewHost(t testing.TB) *Host {
+func NewHost(t testing.TB, options ...Option) *Host {
 	t.Helper()
 	h := &Host{}
+	for _, o := range options {
+		o(h)
+	}
 	var err error
 	if h.Device, err = verbs.Open(verbs.Config{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if h.srq != nil {
+			if err := h.srq.Destroy(); err != nil {
+				t.Errorf("when all streams are over: %v", err)
+			}
+		}
 		for _, pd := range h.pds {
 			if err := pd.Dealloc(); err != nil {
 				t.Errorf("when all streams are over: %v", err)
@@ -45,6 +75,11 @@ func NewHost(t testing.TB) *Host {
 	}
 	for i := range h.pds {
 		if h.pds[i], err = h.ULP.AllocPD(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if h.shared == hostSRQ {
+		if h.srq, err = h.pds[0].CreateSRQ(verbs.SRQConfig{MaxRecv: queueDepth}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,6 +111,15 @@ func (h *Host) Endpoint(t testing.TB, mulpdu int, start Start) (Endpoint, error)
 		return nil, err
 	}
 	cfg := verbs.QPConfig{SendCQ: q.cq, RecvCQ: q.cq, MaxSend: queueDepth, MaxRecv: queueDepth, IRD: readDepth, ORD: readDepth}
+	switch h.shared {
+	case ownSRQ:
+		if q.srq, err = h.pds[0].CreateSRQ(verbs.SRQConfig{MaxRecv: queueDepth}); err != nil {
+			return nil, err
+		}
+		cfg.SRQ, cfg.MaxRecv = q.srq, 0
+	case hostSRQ:
+		cfg.SRQ, cfg.MaxRecv = h.srq, 0
+	}
 	if q.qp, err = start(h.pds[0], cfg); err != nil {
 		return nil, err
 	}
@@ -92,6 +136,7 @@ type queuePair struct {
 	host    *Host
 	mulpdu  int
 	cq      *verbs.CQ
+	srq     *verbs.SRQ // nil: none of its own
 	qp      *verbs.QP
 	regions []region
 	over    context.Context // ends with the stream
@@ -107,10 +152,19 @@ type region struct {
 var (
 	_ Endpoint = (*queuePair)(nil)
 	_ Reopener = (*queuePair)(nil)
+	_ Armer    = (*queuePair)(nil)
 )
 
 // Can implements Endpoint.
-func (q *queuePair) Can(Feature) bool { return true }
+func (q *queuePair) Can(f Feature) bool {
+	switch f {
+	case FlushesReceives:
+		return q.host.shared == ownQueue
+	case SharedReceives:
+		return q.host.shared == hostSRQ
+	}
+	return true
+}
 
 // Limits implements Endpoint.
 func (q *queuePair) Limits() Limits {
@@ -175,7 +229,14 @@ func (q *queuePair) sgl(sgl []SGE) []verbs.SGE {
 
 // PostRecv implements Endpoint.
 func (q *queuePair) PostRecv(id uint64, sgl []SGE) error {
-	return q.qp.PostRecv(verbs.RecvWR{ID: id, SGL: q.sgl(sgl)})
+	wr := verbs.RecvWR{ID: id, SGL: q.sgl(sgl)}
+	switch q.host.shared {
+	case ownSRQ:
+		return q.srq.PostRecv(wr)
+	case hostSRQ:
+		return q.host.srq.PostRecv(wr)
+	}
+	return q.qp.PostRecv(wr)
 }
 
 // PostSend implements Endpoint.
@@ -262,6 +323,15 @@ func (q *queuePair) Close() error {
 	return nil
 }
 
+// Arm implements Armer.
+func (q *queuePair) Arm(solicitedOnly bool) error {
+	q.cq.Arm(solicitedOnly)
+	return nil
+}
+
+// Wait implements Armer.
+func (q *queuePair) Wait(ctx context.Context) error { return q.cq.Wait(ctx) }
+
 var errAbort = errors.New("aborted by the suite")
 
 // Abort implements Endpoint.
@@ -303,6 +373,9 @@ func (q *queuePair) release() error {
 		<-q.qp.Done()
 	}
 	var errs []error
+	if q.srq != nil {
+		errs = append(errs, q.srq.Destroy()) // with what is posted there
+	}
 	for _, r := range q.regions {
 		errs = append(errs, r.mr.Deregister())
 	}
