@@ -8,9 +8,13 @@ type RecvQueue struct {
 	mo  uint32 // bytes of it placed so far
 }
 
-// NewRecvQueue returns the state of queue qn of a fresh stream, whose first
-// message has MSN 1 (RFC 5041 section 4.3).
-func NewRecvQueue(qn uint32) RecvQueue { return RecvQueue{qn: qn, msn: 1} }
+// FirstMSN is the message sequence number of the first message of each queue
+// (RFC 5041 section 4.3). The one after 0xffffffff is 0.
+const FirstMSN = 1
+
+// NewRecvQueue returns the state of queue qn before the message of number msn,
+// FirstMSN on a fresh stream.
+func NewRecvQueue(qn, msn uint32) RecvQueue { return RecvQueue{qn: qn, msn: msn} }
 
 // Accept checks the sequence fields of a segment whose turn it is. One that
 // repeats or skips is the peer's fault.

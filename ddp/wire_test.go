@@ -51,7 +51,7 @@ func FuzzHeaders(f *testing.F) {
 }
 
 func TestQueueAcceptsOnlyTheNextSegment(t *testing.T) {
-	q := NewRecvQueue(0)
+	q := NewRecvQueue(0, FirstMSN)
 	seg := func(msn, mo uint32, last bool) Untagged {
 		return AppendUntagged(nil, last, 0x43, 0, 0, msn, mo)
 	}

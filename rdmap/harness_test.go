@@ -2,6 +2,8 @@ package rdmap_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -165,19 +167,19 @@ type peer struct {
 	got [][]byte // received by raw and not looked at
 }
 
-// open starts a stream; wrap, if not nil, stands between it and the LLP.
-func open(t testing.TB, cfg rdmap.Config, o iwarptest.Options, wrap func(*iwarptest.LLP) ddp.LLP) *peer {
+// open makes a stream and starts it after prepare, which may be nil.
+func open(t testing.TB, cfg rdmap.Config, o iwarptest.Options, prepare func(p *peer)) *peer {
 	t.Helper()
 	raw, l := iwarptest.Pair(o)
 	p := &peer{upper: newUpper(), t: t, raw: raw}
 	cfg.LLP, cfg.Upper = l, p.upper
-	if wrap != nil {
-		cfg.LLP = wrap(l)
-	}
 	if cfg.MaxSend == 0 {
 		cfg.MaxSend, cfg.IRD, cfg.ORD = 16, 4, 4
 	}
 	p.s = rdmap.New(cfg)
+	if prepare != nil {
+		prepare(p)
+	}
 	go p.s.Run()
 	t.Cleanup(func() {
 		p.raw.Close()
@@ -241,32 +243,48 @@ func (p *peer) region(stag uint32, n int, rights rdmap.Access) []byte {
 // compares.
 func (p *peer) want(news ...string) {
 	p.t.Helper()
-	for {
+	p.wantNews(len(news), func(got []string) bool { return slices.Equal(got, news) }, news)
+}
+
+func (p *peer) wantNews(n int, ok func(got []string) bool, want []string) {
+	p.t.Helper()
+	for over := false; ; {
 		p.mu.Lock()
-		got := append([]string(nil), p.news...)
-		p.mu.Unlock()
-		if len(got) >= len(news) {
-			if fmt.Sprint(got) != fmt.Sprint(news) {
-				p.t.Fatalf("the upper has heard %q, want %q", got, news)
-			}
-			p.mu.Lock()
+		got := slices.Clone(p.news)
+		if len(got) >= n {
 			p.news = nil
-			p.mu.Unlock()
+		}
+		p.mu.Unlock()
+		switch {
+		case len(got) >= n && ok(got):
 			return
+		case len(got) >= n || over:
+			p.t.Fatalf("the upper has heard %q, want %q; stream: %v", got, want, p.s.State())
 		}
 		select {
 		case <-p.change:
 		case <-p.over:
-			p.mu.Lock()
-			more := len(p.news) > len(got)
-			p.mu.Unlock()
-			if !more {
-				p.t.Fatalf("the stream ended (%v) when the upper had heard %q, want %q", p.err, got, news)
-			}
+			over = true
 		case <-time.After(20 * time.Second):
-			p.t.Fatalf("the upper has heard %q, want %q", got, news)
+			p.t.Fatalf("the upper has heard %q, want %q; stream: %v", got, want, p.s.State())
 		}
 	}
+}
+
+// wantOnce waits for as many news as words are given, which are their first
+// words in any order.
+func (p *peer) wantOnce(words ...string) {
+	p.t.Helper()
+	p.wantNews(len(words), func(got []string) bool {
+		var first []string
+		for _, s := range got {
+			word, _, _ := strings.Cut(s, " ")
+			first = append(first, word)
+		}
+		slices.Sort(first)
+		slices.Sort(words)
+		return slices.Equal(first, words)
+	}, words)
 }
 
 // wantEnd waits for the stream's end and returns its reason.

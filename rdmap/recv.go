@@ -31,7 +31,7 @@ type direct struct {
 
 func (r *receiver) init() {
 	for i := range r.q {
-		r.q[i] = ddp.NewRecvQueue(uint32(i))
+		r.q[i] = ddp.NewRecvQueue(uint32(i), ddp.FirstMSN)
 	}
 }
 

@@ -25,7 +25,7 @@ type sender struct {
 }
 
 func (t *sender) init() {
-	t.sqMSN, t.rrMSN, t.arMSN = 1, 1, 1
+	t.sqMSN, t.rrMSN, t.arMSN = ddp.FirstMSN, ddp.FirstMSN, ddp.FirstMSN
 	t.hdr = make([]byte, 0, ddp.UntaggedHeaderLen+maxTerminateLen)
 }
 
