@@ -1,5 +1,7 @@
-// Package iwarptest is what tests of the stack share: an in-memory LLP, so that
-// DDP and RDMAP run without sockets, and a peer that can send anything.
+// Package iwarptest is what tests of the stack and of its users share: an
+// in-memory LLP, so that DDP and RDMAP run without sockets, and a Peer that can
+// send anything. Package conformance below it is the suite of cases for two
+// conforming ends.
 package iwarptest
 
 import (
