@@ -1,0 +1,142 @@
+package oracle
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// requireTshark skips the test where tshark is missing.
+func requireTshark(t testing.TB) {
+	t.Helper()
+	if _, err := exec.LookPath("tshark"); err != nil {
+		t.Skip("tshark, the oracle, is missing: apt install tshark")
+	}
+}
+
+// fpdu is an FPDU, or a start-up frame, as tshark decodes it.
+type fpdu struct {
+	port    int // the client's
+	from    int
+	fields  map[string]string // name to value
+	crc     string            // what is said of the CRC, "" if nothing
+	markers []marker
+	payload []byte
+}
+
+// marker is where in its FPDU a marker stands and how far back it points, both
+// in bytes.
+type marker struct{ at, pointer int }
+
+// finding is all that tshark has to say of a capture.
+type finding struct {
+	frames   []fpdu
+	problems []string // malformed packets, and complaints that are more than notes
+}
+
+// ask has tshark decode a capture whose server's port is given. Heuristics that
+// take the payload of our Sends for protocols on top of RDMA are off.
+func ask(t testing.TB, path string, serverPort int) finding {
+	t.Helper()
+	argv := []string{"-n", "-r", path, "-T", "pdml", "-o", "iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE", "-Y", fmt.Sprintf("tcp.port == %d", serverPort)}
+	for _, p := range []string{"rpcordma", "smb_direct", "nvme-tcp", "nvme-rdma", "iser"} {
+		argv = append(argv, "--disable-protocol", p)
+	}
+	cmd := exec.Command("tshark", argv...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("tshark -r %s: %v: %s", path, err, &stderr)
+	}
+	f, err := parsePDML(bytes.NewReader(out), serverPort)
+	if err != nil {
+		t.Fatalf("tshark's answer: %v", err)
+	}
+	return f
+}
+
+// severity at which tshark's experts complain: PI_WARN. Below are its remarks on
+// the life of a TCP connection.
+const severityWarn = 0x600000
+
+// parsePDML reads tshark's XML: a packet has protocols in their order, those of
+// several FPDUs one after the other.
+func parsePDML(r io.Reader, serverPort int) (f finding, err error) {
+	packet, message := 0, ""
+	var ports [2]int // source and destination
+	begin := 0       // of the FPDU in its packet
+	var cur *fpdu
+	for d := xml.NewDecoder(r); ; {
+		tok, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return f, nil
+		}
+		if err != nil {
+			return f, err
+		}
+		e, ok := tok.(xml.StartElement)
+		if !ok {
+			continue
+		}
+		a := map[string]string{}
+		for _, attr := range e.Attr {
+			a[attr.Name.Local] = attr.Value
+		}
+		name := a["name"]
+		switch {
+		case e.Name.Local == "packet":
+			packet++
+			cur = nil
+		case e.Name.Local == "proto" && name == "iwarp_mpa":
+			frame := fpdu{from: client, port: ports[0], fields: map[string]string{}}
+			if ports[0] == serverPort {
+				frame.from, frame.port = server, ports[1]
+			}
+			f.frames = append(f.frames, frame)
+			cur = &f.frames[len(f.frames)-1]
+			begin, _ = strconv.Atoi(a["pos"])
+		case name == "tcp.srcport":
+			ports[0], _ = strconv.Atoi(a["show"])
+		case name == "tcp.dstport":
+			ports[1], _ = strconv.Atoi(a["show"])
+		case strings.HasPrefix(name, "_ws.malformed"), strings.HasPrefix(name, "_ws.short"):
+			f.problems = append(f.problems, fmt.Sprintf("packet %d of %v: %s", packet, ports, a["showname"]))
+		case name == "_ws.expert.message":
+			message = a["show"]
+		case name == "_ws.expert.severity":
+			if s, _ := strconv.Atoi(a["show"]); s >= severityWarn {
+				f.problems = append(f.problems, fmt.Sprintf("packet %d of %v: %s", packet, ports, message))
+			}
+		case cur == nil:
+		case name == "iwarp_mpa.crc_check":
+			if _, cur.crc, ok = strings.Cut(a["showname"], "("); ok {
+				cur.crc = strings.TrimSuffix(cur.crc, ")")
+			}
+		case name == "iwarp_mpa.marker_fpduptr":
+			// The pointer stands behind two reserved bytes.
+			pos, _ := strconv.Atoi(a["pos"])
+			pointer, _ := strconv.Atoi(a["show"])
+			cur.markers = append(cur.markers, marker{pos - 2 - begin, pointer})
+		case name == "data.data":
+			if cur.payload, err = hex.DecodeString(strings.ReplaceAll(a["show"], ":", "")); err != nil {
+				return f, err
+			}
+		case name == "iwarp_rdma.opcode":
+			cur.fields[name] = a["show"]
+			_, cur.fields["opcode name"], _ = strings.Cut(a["showname"], "OpCode: ")
+			cur.fields["opcode name"], _, _ = strings.Cut(cur.fields["opcode name"], " (")
+		case strings.HasPrefix(name, "iwarp_"):
+			if _, ok := cur.fields[name]; !ok {
+				cur.fields[name] = a["show"]
+			}
+		}
+	}
+}
