@@ -26,8 +26,16 @@ type group struct {
 	rounds int
 	// open starts what the contenders need. It returns those of names.
 	open func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error)
-	rows []row
+	// elsewhere, if not nil, measures the rounds in place of open: where this
+	// program can't run the contenders itself. It may return a leftOut.
+	elsewhere func(ctx context.Context, b *bench, names []string, rounds int) ([]map[string]metrics, error)
+	rows      []row
 }
+
+// leftOut is why a group can't be measured on this machine.
+type leftOut string
+
+func (l leftOut) Error() string { return string(l) }
 
 // ref names one metric of one contender.
 type ref struct{ contender, metric string }
@@ -65,6 +73,8 @@ type bench struct {
 	rounds   int
 	profile  string    // where CPU profiles go, "" for none
 	progress io.Writer // a terminal, or nil
+	cache    string    // directory of virtual machines
+	leftOut  []string  // what was not measured, and why
 }
 
 // run measures the chosen rows of all groups. A group that fails is reported
@@ -84,7 +94,10 @@ func (b *bench) run(ctx context.Context, groups []group, pattern *regexp.Regexp)
 		}
 		rs, err := b.group(ctx, g, chosen)
 		results = append(results, rs...)
-		if err != nil {
+		var out leftOut
+		if errors.As(err, &out) {
+			b.leftOut = append(b.leftOut, fmt.Sprintf("%d rows of %s are left out: %s", len(chosen), g.name, out))
+		} else if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", g.name, err))
 		}
 	}
@@ -110,19 +123,44 @@ func (b *bench) group(ctx context.Context, g group, rows []row) ([]result, error
 			}
 		}
 	}
+	rounds := g.rounds
+	if b.rounds > 0 {
+		rounds = b.rounds
+	}
+	var measured []map[string]metrics
+	var err error
+	if g.elsewhere != nil {
+		measured, err = g.elsewhere(ctx, b, names, rounds)
+	} else {
+		measured, err = b.takeTurns(ctx, g, names, rounds)
+	}
+	b.say("")
+	if err != nil {
+		return nil, err
+	}
+	var results []result
+	for _, r := range rows {
+		results = append(results, r.result(measured))
+	}
+	return results, nil
+}
+
+// takeTurns opens a group's contenders and runs the rounds.
+func (b *bench) takeTurns(ctx context.Context, g group, names []string, rounds int) ([]map[string]metrics, error) {
 	contenders, closer, err := g.open(ctx, b, names)
 	if err != nil {
 		return nil, err
 	}
 	defer closer.Close()
-	rounds := g.rounds
-	if b.rounds > 0 {
-		rounds = b.rounds
-	}
-	// The first round warms caches and is not counted.
+	return turns(ctx, contenders, rounds, func(i int) { b.say("%s: round %d of %d", g.name, i, rounds) })
+}
+
+// turns runs the contenders rounds times and once more before, which warms
+// caches and is not counted.
+func turns(ctx context.Context, contenders []contender, rounds int, say func(round int)) ([]map[string]metrics, error) {
 	var measured []map[string]metrics
 	for i := range rounds + 1 {
-		b.say("%s: round %d of %d", g.name, i, rounds)
+		say(i)
 		order := slices.Clone(contenders)
 		if i%2 == 1 {
 			slices.Reverse(order)
@@ -131,7 +169,6 @@ func (b *bench) group(ctx context.Context, g group, rows []row) ([]result, error
 		for _, c := range order {
 			m, err := c.run(ctx)
 			if err != nil {
-				b.say("")
 				return nil, fmt.Errorf("%s: %w", c.name, err)
 			}
 			round[c.name] = m
@@ -140,12 +177,7 @@ func (b *bench) group(ctx context.Context, g group, rows []row) ([]result, error
 			measured = append(measured, round)
 		}
 	}
-	b.say("")
-	var results []result
-	for _, r := range rows {
-		results = append(results, r.result(measured))
-	}
-	return results, nil
+	return measured, nil
 }
 
 // result reduces the rounds to medians. The ratio is the median of each

@@ -18,9 +18,11 @@ func main() {
 	rows := flag.String("rows", "", "measure only rows whose name matches this `regexp`")
 	out := flag.String("out", "bench/latest.json", "`file` for the results as JSON")
 	binary := flag.String("ironwarp", "bin/ironwarp", "the `program` whose daemons serve the fio rows")
+	cache := flag.String("cache", ".cache/vm", "`directory` of built virtual machines, for the rows beside siw")
 	rounds := flag.Int("rounds", 0, "rounds per row instead of each row's own `number`")
 	list := flag.Bool("list", false, "list the rows and exit")
 	role := flag.String("role", "", "serve as the other end of a row (used by this program itself)")
+	listen := flag.String("listen", anyLoopback, "the `address` of a role's server")
 	profile := flag.String("cpuprofile", "", "write CPU profiles: of this end to `file`, of a server's to file.ROLE")
 	flag.Parse()
 
@@ -38,19 +40,26 @@ func main() {
 	exitOn(err)
 	stopProfile, err := startProfile(*profile)
 	exitOn(err)
+	if *role == roleGuest {
+		exitOn(measureInGuest(ctx, flag.Args(), *rounds, *out))
+		return
+	}
 	if *role != "" {
-		err := serveRole(ctx, *role)
+		err := serveRole(ctx, *role, *listen)
 		stopProfile()
 		exitOn(err)
 		return
 	}
 	start := time.Now()
-	b := &bench{ironwarp: *binary, rounds: *rounds, profile: *profile}
+	b := &bench{ironwarp: *binary, rounds: *rounds, cache: *cache, profile: *profile}
 	if st, err := os.Stderr.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
 		b.progress = os.Stderr
 	}
 	results, err := b.run(ctx, groups(), pattern)
 	stopProfile()
+	for _, why := range b.leftOut {
+		fmt.Fprintln(os.Stderr, "bench: "+why)
+	}
 	if len(results) > 0 {
 		printTable(os.Stdout, results)
 		fmt.Printf("%d rows in %s\n", len(results), time.Since(start).Round(time.Second))

@@ -20,7 +20,7 @@ const idleStreams = 1000
 // measureIdle opens idleStreams streams, both ends in this process, lets each
 // carry a message both ways, and reports what one end of one stream costs.
 func measureIdle(ctx context.Context) (metrics, error) {
-	s, err := startRDMAServer(ctx)
+	s, err := startRDMAServer(ctx, anyLoopback, false)
 	if err != nil {
 		return nil, err
 	}
@@ -33,13 +33,12 @@ func measureIdle(ctx context.Context) (metrics, error) {
 	clients := make([]*rdmaClient, 0, idleStreams)
 	open := func(n int) error {
 		for len(clients) < n {
-			c := &rdmaClient{dev: dev}
+			c := &rdmaClient{dev: dev, span: targetSize}
 			if err := c.dial(ctx, s.ln.Addr().String(), rdmaEcho, largeCRC, echoSlot, nil); err != nil {
 				return fmt.Errorf("open stream %d: %w", len(clients), err)
 			}
 			clients = append(clients, c)
-			var wcs [8]verbs.WC
-			if err := c.sync(ctx, wcs[:]); err != nil {
+			if err := c.sync(ctx); err != nil {
 				return fmt.Errorf("stream %d: %w", len(clients), err)
 			}
 		}
@@ -84,7 +83,7 @@ func residentMemory() (float64, error) {
 
 // measureAllocs counts the memory allocations of both ends per operation.
 func measureAllocs(ctx context.Context) (metrics, error) {
-	s, err := startRDMAServer(ctx)
+	s, err := startRDMAServer(ctx, anyLoopback, false)
 	if err != nil {
 		return nil, err
 	}

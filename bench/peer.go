@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime/pprof"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -18,6 +19,10 @@ import (
 // own. It says where it listens on its first line and answers every further
 // line on its standard input with its CPU time so far; it ends with its input.
 type peer struct {
+	role, listen string
+	prefix       []string
+	time         time.Duration // how long one run of a contender lasts
+
 	addr string
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -29,35 +34,42 @@ type hello struct{ Addr string }
 
 type usage struct{ CPU time.Duration }
 
-func startPeer(ctx context.Context, b *bench, role string) (*peer, error) {
+// newPeer describes a server for runs of d, which start starts. Before its own
+// command line come the words of prefix, if any.
+func newPeer(role, listen string, d time.Duration, prefix ...string) *peer {
+	return &peer{role: role, listen: listen, time: d, prefix: prefix}
+}
+
+func (p *peer) start(ctx context.Context, b *bench) error {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	args := []string{"-role", role}
+	args := append(slices.Clone(p.prefix), self, "-role", p.role, "-listen", p.listen)
 	if b.profile != "" {
-		args = append(args, "-cpuprofile", b.profile+"."+role)
+		args = append(args, "-cpuprofile", b.profile+"."+p.role)
 	}
-	p := &peer{cmd: exec.CommandContext(ctx, self, args...)}
-	p.cmd.Stderr = os.Stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Stderr = os.Stderr
+	if p.in, err = cmd.StdinPipe(); err != nil {
+		return err
 	}
-	out, err := p.cmd.StdoutPipe()
+	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := p.cmd.Start(); err != nil {
-		return nil, err
+	if err := cmd.Start(); err != nil {
+		return err
 	}
+	p.cmd = cmd
 	p.out = json.NewDecoder(out)
 	var h hello
 	if err := p.out.Decode(&h); err != nil {
 		p.Close()
-		return nil, fmt.Errorf("start the %s process: %w", role, err)
+		return fmt.Errorf("start the %s process: %w", p.role, err)
 	}
 	p.addr = h.Addr
-	return p, nil
+	return nil
 }
 
 // cpu returns the CPU time that the peer and this process have used.
@@ -86,15 +98,23 @@ func selfCPU() (time.Duration, error) {
 	return time.Duration(ru.Utime.Nano() + ru.Stime.Nano()), nil
 }
 
-// servers are what startPeer can start. A server returns where it listens and
-// runs until its process ends.
-var servers = map[string]func(ctx context.Context) (addr string, err error){
-	"tcp":  serveTCP,
-	"rdma": serveRDMA,
+// The roles that startPeer can start.
+const (
+	roleTCP     = "tcp"
+	roleRDMA    = "rdma"
+	roleMarkers = "rdma-markers" // asks for markers
+)
+
+// servers are the roles. A server returns where it listens and runs until its
+// process ends.
+var servers = map[string]func(ctx context.Context, listen string) (addr string, err error){
+	roleTCP:     serveTCP,
+	roleRDMA:    func(ctx context.Context, listen string) (string, error) { return serveRDMA(ctx, listen, false) },
+	roleMarkers: func(ctx context.Context, listen string) (string, error) { return serveRDMA(ctx, listen, true) },
 }
 
-func serveRDMA(ctx context.Context) (string, error) {
-	s, err := startRDMAServer(ctx)
+func serveRDMA(ctx context.Context, listen string, markers bool) (string, error) {
+	s, err := startRDMAServer(ctx, listen, markers)
 	if err != nil {
 		return "", err
 	}
@@ -125,7 +145,7 @@ func measureApart(ctx context.Context, role string) (metrics, error) {
 }
 
 // serveRole runs a peer's side until standard input ends, or a measurement.
-func serveRole(ctx context.Context, role string) error {
+func serveRole(ctx context.Context, role, listen string) error {
 	if measure, ok := measurements[role]; ok {
 		m, err := measure(ctx)
 		if err != nil {
@@ -137,7 +157,7 @@ func serveRole(ctx context.Context, role string) error {
 	if !ok {
 		return fmt.Errorf("no role %q", role)
 	}
-	addr, err := serve(ctx)
+	addr, err := serve(ctx, listen)
 	if err != nil {
 		return err
 	}

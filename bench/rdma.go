@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"time"
 
@@ -17,7 +18,12 @@ import (
 const (
 	rdmaTarget = 't' // memory to write to and read from; a Send is answered when it arrives
 	rdmaEcho   = 'e' // every Send comes back
+	rdmaMutual = 'm' // the server writes as well, see mutual.go
+	rdmaNotice = 'n' // the server answers a Write with a Write, see notice.go
 )
+
+// anyLoopback is where a server listens unless it is told otherwise.
+const anyLoopback = "127.0.0.1:0"
 
 const (
 	// targetSize is the server's memory region: as small as the buffer that the
@@ -34,15 +40,24 @@ type variant struct {
 	crc   mpa.CRCMode
 	large int // LargeFPDU of the client
 	emss  int // FPDUs of the client fit TCP segments of this size; 0: of the connection's own
+	// markers: the client asks the server for markers.
+	markers bool
 }
 
 var (
-	largeCRC   = variant{"large FPDUs, CRC on", mpa.CRCPrefer, largeFPDU, 0}
-	largeNoCRC = variant{"large FPDUs, CRC off", mpa.CRCAvoid, largeFPDU, 0}
-	smallCRC   = variant{"1460-byte FPDUs, CRC on", mpa.CRCPrefer, 0, 1460}
+	largeCRC   = variant{name: "large FPDUs, CRC on", crc: mpa.CRCPrefer, large: largeFPDU}
+	largeNoCRC = variant{name: "large FPDUs, CRC off", crc: mpa.CRCAvoid, large: largeFPDU}
+	smallCRC   = variant{name: "1460-byte FPDUs, CRC on", crc: mpa.CRCPrefer, emss: 1460}
 )
 
-func loopback() *transport.Config { return &transport.Config{Protector: transport.LoopbackOnly()} }
+// transportFor admits peers of this host on loopback, and on another address,
+// which only the namespaces of a virtual machine have here, whatever is in peers.
+func transportFor(addr netip.Addr, peers ...netip.Addr) *transport.Config {
+	if addr.IsLoopback() {
+		return &transport.Config{Protector: transport.LoopbackOnly()}
+	}
+	return &transport.Config{Protector: transport.Plaintext(slog.New(slog.DiscardHandler), peers...)}
+}
 
 // rdmaServer accepts streams. It runs in a process of its own, or beside the
 // client where allocations or memory are counted.
@@ -53,8 +68,12 @@ type rdmaServer struct {
 	done chan struct{}
 }
 
-// startRDMAServer listens on loopback.
-func startRDMAServer(ctx context.Context) (*rdmaServer, error) {
+// startRDMAServer listens; markers: it asks its peers for markers.
+func startRDMAServer(ctx context.Context, listen string, markers bool) (*rdmaServer, error) {
+	addr, err := netip.ParseAddrPort(listen)
+	if err != nil {
+		return nil, err
+	}
 	dev, err := verbs.Open(verbs.Config{})
 	if err != nil {
 		return nil, err
@@ -72,8 +91,8 @@ func startRDMAServer(ctx context.Context) (*rdmaServer, error) {
 		return fail(err)
 	}
 	// The client decides: CRCs are on if it asks for them, FPDUs large if it offers.
-	s.ln, err = dev.Listen(ctx, netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{
-		Transport: loopback(), MPA: mpa.Config{CRC: mpa.CRCAvoid, LargeFPDU: largeFPDU}, Backlog: 1024})
+	s.ln, err = dev.Listen(ctx, addr, verbs.ListenConfig{Transport: transportFor(addr.Addr(), guestClient),
+		MPA: mpa.Config{CRC: mpa.CRCAvoid, LargeFPDU: largeFPDU, Markers: markers}, Backlog: 1024})
 	if err != nil {
 		return fail(err)
 	}
@@ -96,8 +115,14 @@ func (s *rdmaServer) serve() {
 }
 
 func (s *rdmaServer) accept(ctx context.Context, r *verbs.ConnRequest) error {
-	if len(r.PrivateData()) != 1 {
-		return errors.New("private data of one byte is expected")
+	want, ok := parseWish(r.PrivateData())
+	switch {
+	case !ok:
+		return errors.New("private data of five bytes is expected")
+	case want.kind == rdmaMutual:
+		return s.acceptMutual(ctx, r, want.stag)
+	case want.kind == rdmaNotice:
+		return s.acceptNotice(ctx, r, want.stag)
 	}
 	e := &echo{}
 	cq, err := s.pd.ULP().CreateCQ(128, e)
@@ -105,7 +130,7 @@ func (s *rdmaServer) accept(ctx context.Context, r *verbs.ConnRequest) error {
 		return err
 	}
 	size := targetSize
-	if r.PrivateData()[0] == rdmaEcho {
+	if want.kind == rdmaEcho {
 		size = echoDepth * echoSlot
 	}
 	if e.mr, err = s.pd.RegisterMR(make([]byte, size), verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
@@ -122,6 +147,22 @@ func (s *rdmaServer) accept(ctx context.Context, r *verbs.ConnRequest) error {
 		cq.Destroy()
 	}()
 	return nil
+}
+
+// wish is the client's private data: what it wants, and memory of its own that
+// the server may write to.
+type wish struct {
+	kind byte
+	stag uint32
+}
+
+func (w wish) bytes() []byte { return binary.BigEndian.AppendUint32([]byte{w.kind}, w.stag) }
+
+func parseWish(b []byte) (wish, bool) {
+	if len(b) != 5 {
+		return wish{}, false
+	}
+	return wish{b[0], binary.BigEndian.Uint32(b[1:])}, true
 }
 
 func (s *rdmaServer) Close() error {
@@ -182,7 +223,9 @@ type rdmaClient struct {
 	cq   *verbs.CQ
 	qp   *verbs.QP
 	mr   *verbs.MR // own memory: source of Writes and Sends, sink of Reads
+	sink *verbs.MR // own memory that the server writes to, if it does
 	stag uint32    // the server's memory
+	span int       // bytes of it that a stream of Writes goes round
 	sge  [1]verbs.SGE
 	wr   verbs.SendWR
 }
@@ -193,7 +236,7 @@ func dialRDMA(ctx context.Context, addr string, kind byte, v variant, size int, 
 	if err != nil {
 		return nil, err
 	}
-	c := &rdmaClient{dev: dev}
+	c := &rdmaClient{dev: dev, span: targetSize}
 	if err := c.dial(ctx, addr, kind, v, size, handler); err != nil {
 		dev.Close()
 		return nil, err
@@ -220,13 +263,20 @@ func (c *rdmaClient) dial(ctx context.Context, addr string, kind byte, v variant
 	if c.mr, err = pd.RegisterMR(make([]byte, size), verbs.LocalWrite); err != nil {
 		return err
 	}
-	mc := mpa.Config{CRC: v.crc, LargeFPDU: v.large, PrivateData: []byte{kind}}
+	w := wish{kind: kind}
+	if kind == rdmaMutual || kind == rdmaNotice {
+		if c.sink, err = pd.RegisterMR(make([]byte, targetSize), verbs.LocalWrite|verbs.RemoteWrite); err != nil {
+			return err
+		}
+		w.stag = c.sink.STag()
+	}
+	mc := mpa.Config{CRC: v.crc, LargeFPDU: v.large, Markers: v.markers, PrivateData: w.bytes()}
 	if v.emss > 0 {
 		mc.EMSS = func() int { return v.emss }
 	}
 	var private []byte
-	c.qp, private, err = ulp.Dial(ctx, pd, qpConfig(c.cq), verbs.DialConfig{Remote: remote, Transport: loopback(),
-		MPA: mc}, func(qp *verbs.QP) error {
+	c.qp, private, err = ulp.Dial(ctx, pd, qpConfig(c.cq), verbs.DialConfig{Remote: remote,
+		Transport: transportFor(remote.Addr(), remote.Addr()), MPA: mc}, func(qp *verbs.QP) error {
 		for i := range echoDepth {
 			c.sge[0] = verbs.SGE{MR: c.mr, Off: 0, Len: echoSlot}
 			if err := qp.PostRecv(verbs.RecvWR{ID: uint64(i), SGL: c.sge[:]}); err != nil {
@@ -247,9 +297,38 @@ func (c *rdmaClient) dial(ctx context.Context, addr string, kind byte, v variant
 
 func (c *rdmaClient) Close() error { return c.dev.Close() }
 
-// rdmaStream writes for a while in Writes of size bytes, then sends a message
-// that the server answers: it has got everything then.
-func rdmaStream(p *peer, v variant, size int) func(context.Context) (metrics, error) {
+// rdmaStreams writes on n streams for a while in Writes of size bytes, each
+// followed by a message that the server answers: it has got everything then.
+// Each stream goes round span bytes of the server's memory.
+func rdmaStreams(p *peer, v variant, n, size, span int) func(context.Context) (metrics, error) {
+	return func(ctx context.Context) (metrics, error) {
+		dev, err := verbs.Open(verbs.Config{})
+		if err != nil {
+			return nil, err
+		}
+		defer dev.Close()
+		streams := make([]*rdmaClient, n)
+		for i := range streams {
+			streams[i] = &rdmaClient{dev: dev, span: span}
+			if err := streams[i].dial(ctx, p.addr, rdmaTarget, v, size, nil); err != nil {
+				return nil, err
+			}
+		}
+		return measureStream(p, func(until time.Time) (float64, error) {
+			return atOnce(streams, func(c *rdmaClient) (float64, error) {
+				n, err := c.writes(ctx, size, func(int) bool { return time.Now().Before(until) })
+				if err == nil {
+					err = c.sync(ctx)
+				}
+				return float64(n) * float64(size), err
+			})
+		})
+	}
+}
+
+// rdmaSingly is a stream as perftest's: each Write is posted on its own and
+// signaled.
+func rdmaSingly(p *peer, v variant, size int) func(context.Context) (metrics, error) {
 	return func(ctx context.Context) (metrics, error) {
 		c, err := dialRDMA(ctx, p.addr, rdmaTarget, v, size, nil)
 		if err != nil {
@@ -257,7 +336,10 @@ func rdmaStream(p *peer, v variant, size int) func(context.Context) (metrics, er
 		}
 		defer c.Close()
 		return measureStream(p, func(until time.Time) (float64, error) {
-			n, err := c.writes(ctx, size, func(int) bool { return time.Now().Before(until) })
+			n, err := c.writesListed(ctx, size, 1, func(int) bool { return time.Now().Before(until) })
+			if err == nil {
+				err = c.sync(ctx)
+			}
 			return float64(n) * float64(size), err
 		})
 	}
@@ -266,11 +348,15 @@ func rdmaStream(p *peer, v variant, size int) func(context.Context) (metrics, er
 // window is how many bytes of Writes are posted and not yet done.
 const window = 4 << 20
 
-// writes posts Writes while more(n) and waits until the server has them all.
+// writes posts Writes while more(n), in lists of a quarter of the window.
 func (c *rdmaClient) writes(ctx context.Context, size int, more func(n int) bool) (n int, err error) {
+	return c.writesListed(ctx, size, max(window/size/4, 1), more)
+}
+
+// writesListed posts Writes while more(n), in lists of every requests, the last
+// of them signaled.
+func (c *rdmaClient) writesListed(ctx context.Context, size, every int, more func(n int) bool) (n int, err error) {
 	depth := window / size
-	// Work is posted in lists of every requests, the last of them signaled.
-	every := max(depth/4, 1)
 	var wcs [64]verbs.WC
 	credit := depth
 	for more(n) {
@@ -284,7 +370,7 @@ func (c *rdmaClient) writes(ctx context.Context, size int, more func(n int) bool
 		n++
 		credit--
 		c.sge[0] = verbs.SGE{MR: c.mr, Len: uint32(size)}
-		c.wr = verbs.SendWR{Op: verbs.OpWrite, SGL: c.sge[:], RemoteSTag: c.stag, RemoteTO: uint64(n*size) % targetSize}
+		c.wr = verbs.SendWR{Op: verbs.OpWrite, SGL: c.sge[:], RemoteSTag: c.stag, RemoteTO: uint64(n*size) % uint64(c.span)}
 		if c.wr.Flags = verbs.More; n%every == 0 {
 			c.wr.Flags = verbs.Signaled
 		}
@@ -292,18 +378,19 @@ func (c *rdmaClient) writes(ctx context.Context, size int, more func(n int) bool
 			return n, err
 		}
 	}
-	return n, c.sync(ctx, wcs[:])
+	return n, nil
 }
 
-// sync sends a message and waits for the answer.
-func (c *rdmaClient) sync(ctx context.Context, wcs []verbs.WC) error {
+// sync sends a message and waits for the answer: the server has got all then.
+func (c *rdmaClient) sync(ctx context.Context) error {
+	var wcs [64]verbs.WC
 	c.sge[0] = verbs.SGE{MR: c.mr, Len: echoSlot}
 	c.wr = verbs.SendWR{Op: verbs.OpSend, Flags: verbs.Inline, SGL: c.sge[:]}
 	if err := c.qp.PostSend(&c.wr); err != nil {
 		return err
 	}
 	for {
-		if k, err := c.reap(ctx, wcs, verbs.WCRecv); k > 0 || err != nil {
+		if k, err := c.reap(ctx, wcs[:], verbs.WCRecv); k > 0 || err != nil {
 			return err
 		}
 	}

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"time"
 
 	"github.com/ironwarp/ironwarp/verbs"
@@ -24,21 +22,18 @@ type pinger struct {
 // rdmaPingPong measures round trips of Sends of size bytes.
 func rdmaPingPong(srv *peer, v variant, size int) func(context.Context) (metrics, error) {
 	return func(ctx context.Context) (metrics, error) {
-		end := time.Now().Add(runTime)
-		p := &pinger{size: uint32(size), took: make([]time.Duration, 0, 1<<17), more: func(int) bool { return time.Now().Before(end) }}
+		p := &pinger{size: uint32(size), took: make([]time.Duration, 0, 1<<17)}
 		c, err := p.dial(ctx, srv.addr, v)
 		if err != nil {
 			return nil, err
 		}
 		defer c.Close()
+		end := time.Now().Add(srv.time)
+		p.more = func(int) bool { return time.Now().Before(end) }
 		if err := p.run(ctx); err != nil {
 			return nil, err
 		}
-		slices.Sort(p.took)
-		if len(p.took) == 0 {
-			return nil, fmt.Errorf("no round trip within %v", runTime)
-		}
-		return metrics{"p50": p.took[len(p.took)/2].Seconds(), "p99": p.took[len(p.took)*99/100].Seconds()}, nil
+		return percentiles(p.took)
 	}
 }
 
@@ -115,15 +110,14 @@ type reader struct {
 // rdmaReads keeps depth Reads of size bytes outstanding.
 func rdmaReads(srv *peer, v variant, size, depth int) func(context.Context) (metrics, error) {
 	return func(ctx context.Context) (metrics, error) {
-		start := time.Now()
-		end := start.Add(runTime)
-		r := &reader{size: size, more: func(int) bool { return time.Now().Before(end) }}
+		r := &reader{size: size}
 		c, err := r.dial(ctx, srv.addr, v, depth)
 		if err != nil {
 			return nil, err
 		}
 		defer c.Close()
-		start = time.Now()
+		start := time.Now()
+		r.more = func(int) bool { return time.Since(start) < srv.time }
 		if err := r.run(ctx, depth); err != nil {
 			return nil, err
 		}

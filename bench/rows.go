@@ -1,17 +1,20 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
+	"time"
+
+	"github.com/ironwarp/ironwarp/mpa"
 )
 
 func groups() []group {
 	return []group{
-		{name: "streams", rounds: 5, open: openStream, rows: streamRows()},
+		{name: "streams", rounds: 5, open: openStreams(700 * time.Millisecond), rows: streamRows()},
+		{name: "framing", rounds: 5, open: openStreams(350 * time.Millisecond), rows: framingRows()},
+		{name: "many streams", rounds: 5, open: openStreams(450 * time.Millisecond), rows: manyRows()},
 		{name: "memory and allocations", rounds: 1, open: openOwn, rows: ownRows()},
 		{name: "fio", rounds: 3, open: openBlock, rows: fioRows()},
+		{name: "soft-iWARP", rounds: 5, elsewhere: inGuest, rows: siwRows()},
 	}
 }
 
@@ -20,12 +23,13 @@ var (
 		name  string
 		bytes int
 	}{{"64 KiB", 64 << 10}, {"1 MiB", 1 << 20}}
-	depths = []int{1, 32}
+	depths  = []int{1, 32}
+	fpdus   = []int{1460, 4096, 8192, 16384, 32768, 65536}
+	streams = []int{1, 4, 16, 64}
 )
 
 // streamRows are the lines of the table that one stream over loopback gives.
 func streamRows() []row {
-	tcp := []ref{{"tcp 64 KiB", "rate"}, {"tcp 1 MiB", "rate"}}
 	tcpCPU := []ref{{"tcp 64 KiB", "cpu"}, {"tcp 1 MiB", "cpu"}}
 	var rows []row
 	for _, v := range []struct {
@@ -34,7 +38,7 @@ func streamRows() []row {
 	}{{largeCRC, 0.9}, {largeNoCRC, 1.0}, {smallCRC, 0.7}} {
 		for _, size := range sizes {
 			name := "Write " + size.name + ", " + v.name
-			rows = append(rows, row{name: name, unit: "GB/s", scale: 1e-9, ours: ref{name, "rate"}, rival: tcp, aim: v.aim})
+			rows = append(rows, row{name: name, unit: "GB/s", scale: 1e-9, ours: ref{name, "rate"}, rival: tcpRate, aim: v.aim})
 		}
 	}
 	for _, size := range sizes {
@@ -50,43 +54,75 @@ func streamRows() []row {
 	return rows
 }
 
-// openStream starts the servers of the stream rows, each a process of its own.
-func openStream(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
-	var open closers
-	peers := make(map[string]*peer)
-	for _, role := range []string{"tcp", "rdma"} {
-		p, err := startPeer(ctx, b, role)
-		if err != nil {
-			return nil, nil, errors.Join(err, open.Close())
+// tcpRate is the rival of Writes on one stream.
+var tcpRate = []ref{{"tcp 64 KiB", "rate"}, {"tcp 1 MiB", "rate"}}
+
+// fpduVariants are the framings of the FPDU rows, those without CRC last.
+func fpduVariants() []variant {
+	var vs []variant
+	for _, crc := range []struct {
+		name string
+		mode mpa.CRCMode
+	}{{"CRC on", mpa.CRCPrefer}, {"CRC off", mpa.CRCAvoid}} {
+		for _, size := range fpdus {
+			vs = append(vs, variant{name: fmt.Sprintf("FPDU %d, %s", size, crc.name), crc: crc.mode, emss: size})
 		}
-		peers[role] = p
-		open = append(open, p)
 	}
-	tcp, rdma := peers["tcp"], peers["rdma"]
-	all := map[string]func(context.Context) (metrics, error){
-		"tcp 64 KiB":    tcpStream(tcp, 64<<10),
-		"tcp 1 MiB":     tcpStream(tcp, 1<<20),
-		"tcp ping-pong": tcpPingPong(tcp, 64),
-		"ping-pong":     rdmaPingPong(rdma, largeCRC, 64),
+	return vs
+}
+
+// markerVariants are those of the rows with markers. Nothing longer than 64 KiB
+// with its markers can be pointed to.
+func markerVariants() []variant {
+	var vs []variant
+	for _, size := range []int{1460, 65480} {
+		vs = append(vs,
+			variant{name: fmt.Sprintf("FPDU %d, CRC on", size), crc: mpa.CRCPrefer, emss: size},
+			variant{name: fmt.Sprintf("FPDU %d, CRC off", size), crc: mpa.CRCAvoid, emss: size})
+	}
+	return vs
+}
+
+// markedReads has markers from the server to the client, in FPDUs of what
+// loopback takes.
+var markedReads = variant{name: "loopback's segments, CRC on", crc: mpa.CRCPrefer, markers: true}
+
+const (
+	markedReadDepth = 16
+	markedReadsName = "Read 64 KiB with markers"
+)
+
+// framingRows are one stream of Writes in FPDUs of several sizes, and markers.
+func framingRows() []row {
+	var rows []row
+	for _, v := range fpduVariants() {
+		name := "Write 64 KiB, " + v.name
+		rows = append(rows, row{name: name, unit: "GB/s", scale: 1e-9, ours: ref{name, "rate"}, rival: tcpRate})
+	}
+	for _, v := range markerVariants() {
+		name := "Write 64 KiB with markers, " + v.name
+		rows = append(rows, row{name: name, unit: "GB/s", scale: 1e-9, ours: ref{name, "rate"}, rival: tcpRate})
+	}
+	return append(rows, row{name: fmt.Sprintf("%s, depth %d", markedReadsName, markedReadDepth), unit: "GB/s", scale: 65536e-9, ours: ref{markedReadsName, "ops"},
+		rival: []ref{{"tcp requests 64 KiB", "ops"}}})
+}
+
+// manyRows are several streams at once, and one that both ends write on.
+func manyRows() []row {
+	var rows []row
+	for _, n := range streams {
+		name := fmt.Sprintf("Write 64 KiB, %d streams", n)
+		if n == 1 {
+			name = "Write 64 KiB, 1 stream"
+		}
+		rows = append(rows, row{name: name, unit: "GB/s", scale: 1e-9, aim: 0.9, ours: ref{fmt.Sprintf("%d streams", n), "rate"},
+			rival: []ref{{fmt.Sprintf("%d tcp 64 KiB", n), "rate"}, {fmt.Sprintf("%d tcp 1 MiB", n), "rate"}}})
 	}
 	for _, v := range []variant{largeCRC, largeNoCRC, smallCRC} {
-		for _, size := range sizes {
-			all["Write "+size.name+", "+v.name] = rdmaStream(rdma, v, size.bytes)
-		}
+		rows = append(rows, row{name: "Write 64 KiB both ways, " + v.name, unit: "GB/s", scale: 1e-9, ours: ref{"both ways, " + v.name, "rate"},
+			rival: []ref{{"tcp both ways 64 KiB", "rate"}, {"tcp both ways 1 MiB", "rate"}}})
 	}
-	for _, depth := range depths {
-		all[fmt.Sprintf("tcp requests depth %d", depth)] = tcpRequests(tcp, 4<<10, depth)
-		all[fmt.Sprintf("read depth %d", depth)] = rdmaReads(rdma, largeCRC, 4<<10, depth)
-	}
-	var cs []contender
-	for _, n := range names {
-		run, ok := all[n]
-		if !ok {
-			return nil, nil, errors.Join(fmt.Errorf("no contender %q", n), open.Close())
-		}
-		cs = append(cs, contender{n, run})
-	}
-	return cs, open, nil
+	return rows
 }
 
 // ownRows are the lines without a rival.
@@ -98,12 +134,4 @@ func ownRows() []row {
 			note: "both ends; fewer than one in 100 operations are shown as 0"})
 	}
 	return rows
-}
-
-func openOwn(_ context.Context, _ *bench, names []string) ([]contender, io.Closer, error) {
-	var cs []contender
-	for _, n := range names {
-		cs = append(cs, contender{n, func(ctx context.Context) (metrics, error) { return measureApart(ctx, n) }})
-	}
-	return cs, closers{}, nil
 }

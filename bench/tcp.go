@@ -4,7 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
-	"fmt"
+	"errors"
 	"io"
 	"net"
 	"slices"
@@ -17,16 +17,14 @@ const (
 	tcpSink     = 'w' // reads until EOF, then answers one byte
 	tcpEcho     = 'p' // answers every size bytes with size bytes
 	tcpResponse = 'r' // answers every request with size bytes
+	tcpMutual   = 'm' // writes as well, size bytes at a time
 
 	readSize    = 256 << 10
 	requestSize = 16
-
-	// runTime is how long one run of a contender lasts.
-	runTime = 700 * time.Millisecond
 )
 
-func serveTCP(ctx context.Context) (string, error) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+func serveTCP(ctx context.Context, listen string) (string, error) {
+	ln, err := net.Listen("tcp", listen)
 	if err != nil {
 		return "", err
 	}
@@ -59,6 +57,8 @@ func serveTCPConn(c net.Conn) {
 				return
 			}
 		}
+	case tcpMutual:
+		serveTCPMutual(c, size)
 	case tcpEcho:
 		buf := make([]byte, size)
 		for {
@@ -99,30 +99,62 @@ func dialTCP(ctx context.Context, addr string, mode byte, size int) (net.Conn, e
 	return c, nil
 }
 
-// tcpStream writes for a while in pieces of size bytes and counts until the
-// reader has had the last of them.
-func tcpStream(p *peer, size int) func(context.Context) (metrics, error) {
+// tcpStreams writes on n connections for a while, in pieces of size bytes, and
+// counts until the readers have had the last of them.
+func tcpStreams(p *peer, n, size int) func(context.Context) (metrics, error) {
 	return func(ctx context.Context) (metrics, error) {
-		c, err := dialTCP(ctx, p.addr, tcpSink, size)
-		if err != nil {
-			return nil, err
+		conns := make([]net.Conn, n)
+		for i := range conns {
+			c, err := dialTCP(ctx, p.addr, tcpSink, size)
+			if err != nil {
+				return nil, err
+			}
+			defer c.Close()
+			conns[i] = c
 		}
-		defer c.Close()
-		buf := make([]byte, size)
-		return measureStream(p, func(until time.Time) (bytes float64, err error) {
-			for time.Now().Before(until) {
-				if _, err := c.Write(buf); err != nil {
-					return 0, err
-				}
-				bytes += float64(size)
-			}
-			if err := c.(*net.TCPConn).CloseWrite(); err != nil {
-				return 0, err
-			}
-			_, err = io.ReadFull(c, buf[:1])
-			return bytes, err
+		return measureStream(p, func(until time.Time) (float64, error) {
+			return atOnce(conns, func(c net.Conn) (float64, error) { return tcpWrites(c, size, until) })
 		})
 	}
+}
+
+// tcpWrites writes until then and waits for the reader.
+func tcpWrites(c net.Conn, size int, until time.Time) (bytes float64, err error) {
+	buf := make([]byte, size)
+	for time.Now().Before(until) {
+		if _, err := c.Write(buf); err != nil {
+			return 0, err
+		}
+		bytes += float64(size)
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		return 0, err
+	}
+	_, err = io.ReadFull(c, buf[:1])
+	return bytes, err
+}
+
+// atOnce runs transfer on all streams at the same time and adds the bytes up.
+func atOnce[S any](streams []S, transfer func(S) (bytes float64, err error)) (float64, error) {
+	type outcome struct {
+		bytes float64
+		err   error
+	}
+	out := make(chan outcome)
+	for _, s := range streams {
+		go func() {
+			b, err := transfer(s)
+			out <- outcome{b, err}
+		}()
+	}
+	var sum float64
+	var errs []error
+	for range streams {
+		o := <-out
+		sum += o.bytes
+		errs = append(errs, o.err)
+	}
+	return sum, errors.Join(errs...)
 }
 
 // measureStream turns a transfer into bytes per second and CPU seconds (both
@@ -133,7 +165,7 @@ func measureStream(p *peer, transfer func(until time.Time) (bytes float64, err e
 		return nil, err
 	}
 	start := time.Now()
-	bytes, err := transfer(start.Add(runTime))
+	bytes, err := transfer(start.Add(p.time))
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +189,7 @@ func tcpPingPong(p *peer, size int) func(context.Context) (metrics, error) {
 		}
 		defer c.Close()
 		buf := make([]byte, size)
-		return measureRoundTrips(func() error {
+		return measureRoundTrips(p.time, func() error {
 			if _, err := c.Write(buf); err != nil {
 				return err
 			}
@@ -167,9 +199,9 @@ func tcpPingPong(p *peer, size int) func(context.Context) (metrics, error) {
 	}
 }
 
-func measureRoundTrips(once func() error) (metrics, error) {
+func measureRoundTrips(d time.Duration, once func() error) (metrics, error) {
 	var took []time.Duration
-	for end := time.Now().Add(runTime); ; {
+	for end := time.Now().Add(d); ; {
 		start := time.Now()
 		if start.After(end) {
 			break
@@ -179,8 +211,14 @@ func measureRoundTrips(once func() error) (metrics, error) {
 		}
 		took = append(took, time.Since(start))
 	}
+	return percentiles(took)
+}
+
+// percentiles are the median and the 99th percentile of round trips, in
+// seconds.
+func percentiles(took []time.Duration) (metrics, error) {
 	if len(took) == 0 {
-		return nil, fmt.Errorf("no round trip within %v", runTime)
+		return nil, errors.New("no round trip came to its end")
 	}
 	slices.Sort(took)
 	return metrics{"p50": took[len(took)/2].Seconds(), "p99": took[len(took)*99/100].Seconds()}, nil
@@ -199,7 +237,7 @@ func tcpRequests(p *peer, size, depth int) func(context.Context) (metrics, error
 		requests := make([]byte, depth*requestSize)
 		buf := make([]byte, depth*size)
 		start := time.Now()
-		end := start.Add(runTime)
+		end := start.Add(p.time)
 		if _, err := c.Write(requests); err != nil {
 			return nil, err
 		}

@@ -36,6 +36,7 @@ var (
 	source     = debPackage{"linux-source-6.1", []string{"/usr/src/linux-source-6.1.tar.xz"}, "the source of soft-iWARP, which Debian's kernel lacks"}
 	rdmacm     = debPackage{"rdmacm-utils", []string{"rping"}, "the peer's rping"}
 	ibverbs    = debPackage{"ibverbs-providers", []string{"/usr/lib/*/libibverbs/libsiw-rdmav*.so"}, "soft-iWARP's part in user space"}
+	perftest   = debPackage{"perftest", []string{"ib_write_bw", "ib_write_lat"}, "measures soft-iWARP, the rival in the virtual machine"}
 	nbdkit     = debPackage{"nbdkit", []string{"nbdkit", "/usr/lib/*/nbdkit/plugins/nbdkit-file-plugin.so"}, "the rival of the fio rows"}
 )
 
@@ -43,6 +44,6 @@ var (
 var sets = map[string][]debPackage{
 	"test":    {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, libnbd, qemuUtils},
 	"demo":    {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, e2fsprogs, fio, libnbd},
-	"bench":   {fio, qemuUtils, nbdkit},
+	"bench":   {fio, qemuUtils, nbdkit, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest},
 	"interop": {cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs},
 }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ironwarp/ironwarp/mpa"
+)
+
+// Linux' soft-iWARP (siw) as the rival: what runs inside the virtual machine,
+// in namespace B.
+
+const (
+	roleGuest   = "guest"       // measures rounds and leaves them in a file
+	guestRounds = "rounds.json" // the file
+	guestServer = "10.9.0.1"    // in namespace A
+	siwCRC      = "/sys/module/siw/parameters/mpa_crc_required"
+)
+
+// guestClient is the address in namespace B.
+var guestClient = netip.MustParseAddr("10.9.0.2")
+
+// measureInGuest runs the rounds of the named contenders and writes them to
+// path.
+func measureInGuest(ctx context.Context, names []string, rounds int, path string) error {
+	b := &bench{}
+	server := newPeer(roleRDMA, guestServer+":0", time.Second, "ip", "netns", "exec", "A")
+	if err := server.start(ctx, b); err != nil {
+		return err
+	}
+	defer server.Close()
+	all := guestContenders(server)
+	var cs []contender
+	for _, n := range names {
+		run, ok := all[n]
+		if !ok {
+			return fmt.Errorf("no contender %q", n)
+		}
+		cs = append(cs, contender{n, run})
+	}
+	measured, err := turns(ctx, cs, rounds, func(int) {})
+	if err != nil {
+		return err
+	}
+	j, err := json.Marshal(measured)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, j, 0o644)
+}
+
+// guestContenders are all contenders of the siw rows.
+func guestContenders(server *peer) map[string]func(context.Context) (metrics, error) {
+	all := make(map[string]func(context.Context) (metrics, error))
+	for _, crc := range []struct {
+		name string
+		siw  string
+		mode mpa.CRCMode
+	}{{"CRC on", "1", mpa.CRCPrefer}, {"CRC off", "0", mpa.CRCAvoid}} {
+		fitting, large := variant{crc: crc.mode}, variant{crc: crc.mode, large: largeFPDU}
+		all["bandwidth, FPDUs that fit the EMSS, "+crc.name] = rdmaSingly(server, fitting, 64<<10)
+		all["bandwidth, large FPDUs, "+crc.name] = rdmaSingly(server, large, 64<<10)
+		all["latency, "+crc.name] = rdmaNotices(server, fitting)
+		all["siw bandwidth, "+crc.name] = func(ctx context.Context) (metrics, error) {
+			mib, err := perftest(ctx, crc.siw, 3, "ib_write_bw", "-n", "400", "-s", "65536", "-t", strconv.Itoa(window/(64<<10)))
+			return metrics{"rate": mib * (1 << 20)}, err // perftest's MB are MiB
+		}
+		all["siw latency, "+crc.name] = func(ctx context.Context) (metrics, error) {
+			typical, err := perftest(ctx, crc.siw, 4, "ib_write_lat", "-n", "4000", "-s", strconv.Itoa(noticeSize))
+			return metrics{"p50": typical * 1e-6}, err
+		}
+	}
+	return all
+}
+
+// perftestTries is how often one of perftest's programs is run at most: on a
+// busy machine it may fail to find out how fast the processor's clock is, and
+// then all it reports is infinite.
+const perftestTries = 5
+
+// perftest runs one of perftest's programs and returns a column of its report.
+func perftest(ctx context.Context, crc string, column int, program string, args ...string) (v float64, err error) {
+	if err := os.WriteFile(siwCRC, []byte(crc), 0o644); err != nil {
+		return 0, err
+	}
+	for range perftestTries {
+		out, err := perftestOnce(ctx, program, append([]string{"-R"}, args...))
+		if err != nil {
+			return 0, err
+		}
+		if v, err = reported(out, column); err != nil {
+			return 0, err
+		}
+		if v > 0 && !math.IsInf(v, 0) {
+			return v, nil
+		}
+	}
+	return 0, fmt.Errorf("%s reports %v, %d times", program, v, perftestTries)
+}
+
+// perftestOnce runs a program as server in A and as client here and returns
+// what the client prints. A port of its own keeps it apart from what an earlier
+// server's siw has not closed yet.
+func perftestOnce(ctx context.Context, program string, args []string) (string, error) {
+	port := 20000 + rand.IntN(10000)
+	args = append(args, "-p", strconv.Itoa(port))
+	server, err := startProcess("ip", append([]string{"netns", "exec", "A", program, "-d", "siwa"}, args...)...)
+	if err != nil {
+		return "", err
+	}
+	defer server.Close()
+	if err := server.ready(ctx, func() error { return listening(server.pid(), port) }); err != nil {
+		return "", fmt.Errorf("%s: %w", program, err)
+	}
+	out, err := exec.CommandContext(ctx, program, append(append([]string{"-d", "siwb"}, args...), guestServer)...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", program, err, out)
+	}
+	return string(out), nil
+}
+
+// listening tells whether something listens on a TCP port in the namespace of
+// process pid.
+func listening(pid, port int) error {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", pid))
+	if err != nil {
+		return err
+	}
+	if !regexp.MustCompile(fmt.Sprintf(`:%04X [0-9A-F:]+ 0A `, port)).Match(b) {
+		return fmt.Errorf("nothing listens on port %d", port)
+	}
+	return nil
+}
+
+// reported is the number in a column of perftest's report: of the last line
+// that begins with two whole numbers, the size and the iterations.
+func reported(out string, column int) (float64, error) {
+	var last []string
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) > column && isWhole(f[0]) && isWhole(f[1]) {
+			last = f
+		}
+	}
+	if last == nil {
+		return 0, errors.New("perftest's report is not understood: " + out)
+	}
+	return strconv.ParseFloat(last[column], 64)
+}
+
+func isWhole(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 64)
+	return err == nil
+}
