@@ -19,13 +19,17 @@ const (
 	WCImmediate // an Immediate Data that we sent
 	WCRecv
 	WCRecvImm // a receive consumed by Immediate Data (RFC 7306 section 6)
+	WCBind
+	WCRegister
+	WCInvalidate // of an OpInvalidateLocal
 )
 
 func (o WCOp) String() string {
-	if o < WCSend || o > WCRecvImm {
+	if o < WCSend || o > WCInvalidate {
 		return fmt.Sprintf("WCOp(%d)", uint8(o))
 	}
-	return [...]string{"send", "write", "read", "atomic", "immediate", "receive", "receive immediate"}[o-1]
+	return [...]string{"send", "write", "read", "atomic", "immediate", "receive", "receive immediate",
+		"bind", "register", "local invalidate"}[o-1]
 }
 
 // WC is a work completion.
@@ -37,7 +41,7 @@ type WC struct {
 	Len         uint32 // bytes received or read
 	Invalidated uint32 // STag that the peer's Send invalidated, 0: none
 	Imm         uint64 // WCRecvImm: the 8 bytes; WCAtomic: the original value
-	Err         error  // nil: success. ErrFlushed in the chain: the stream ended first
+	Err         error  // nil: success. ErrFlushed in the chain: the stream ended first, the operation may have been carried out all the same
 	shared      bool   // counts against the QP's share of its SRQ
 }
 

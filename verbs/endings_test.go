@@ -209,7 +209,7 @@ func TestInvalidateOfAnotherPDIsRefused(t *testing.T) {
 	}
 	raw.Close()
 	e.wantEnd()
-	if _, pin, fault := e.dev.acquire(pd, other.STag(), 0, 8, rdmap.RemoteWrite); fault != rdmap.FaultNone {
+	if _, pin, fault := e.dev.acquire(pd, nil, other.STag(), 0, 8, rdmap.RemoteWrite); fault != rdmap.FaultNone {
 		t.Errorf("the other protection domain lost its STag: %v", fault)
 	} else {
 		pin.Unpin()

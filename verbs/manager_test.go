@@ -27,6 +27,14 @@ func TestQuotasHoldForEachPrincipal(t *testing.T) {
 			cq, err := e.ulp.CreateCQ(600, nil)
 			return func() { cq.Destroy() }, err
 		},
+		"memory windows": func(e *end) (func(), error) {
+			mw, err := e.pd.AllocMW()
+			return func() { mw.Dealloc() }, err
+		},
+		"shared receive queue entries": func(e *end) (func(), error) {
+			srq, err := e.pd.CreateSRQ(SRQConfig{MaxRecv: 100})
+			return func() { srq.Destroy() }, err
+		},
 		"streams": func(e *end) (func(), error) {
 			qp, err := newQP(e.pd, e.cfg, fakeConn{"greedy"})
 			return func() { qp.discard(nil) }, err
@@ -41,13 +49,15 @@ func TestQuotasHoldForEachPrincipal(t *testing.T) {
 		},
 	}
 	limits := map[string]Limits{
-		"protection domains":         {PDs: 3},
-		"memory regions":             {MRs: 2},
-		"registered bytes":           {Bytes: 2500},
-		"completion queue entries":   {CQEntries: 2700},
-		"streams":                    {Streams: 2},
-		"work queue entries":         {QueueEntries: 15000},
-		"inbound read queue entries": {IRRQEntries: 700},
+		"protection domains":           {PDs: 3},
+		"memory regions":               {MRs: 2},
+		"memory windows":               {MWs: 2},
+		"registered bytes":             {Bytes: 2500},
+		"completion queue entries":     {CQEntries: 2700},
+		"streams":                      {Streams: 2},
+		"work queue entries":           {QueueEntries: 15000},
+		"shared receive queue entries": {SRQEntries: 250},
+		"inbound read queue entries":   {IRRQEntries: 700},
 	}
 	for name, grab := range take {
 		for _, who := range []string{"device", "ULP", "peer"} {

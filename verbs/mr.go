@@ -2,8 +2,6 @@ package verbs
 
 import (
 	"fmt"
-	"runtime"
-	"sync"
 	"sync/atomic"
 
 	"github.com/ironwarp/ironwarp/rdmap"
@@ -18,6 +16,7 @@ const (
 	RemoteRead
 	RemoteWrite
 	RemoteAtomic
+	WindowBind // memory windows may be bound to the region
 )
 
 func (a Access) remote() rdmap.Access {
@@ -42,34 +41,18 @@ func (a Access) remote() rdmap.Access {
 // peer's Read, spoils the CRC of its FPDU, which ends the stream. Payloads of up
 // to 256 bytes are copied first (not with markers) and may change at any time.
 //
-// pins counts accesses by peers that are being carried out; shut is added to it
-// while the window is closed, so a pin on a closed window turns out negative.
+// Peers' Atomics are atomic towards each other on whatever stream and STag of
+// the device (RFC 7306 section 5.3), and towards local use of the same 8 aligned
+// bytes through sync/atomic; plain local access is a data race. The value is a
+// uint64 of the host's byte order.
 type MR struct {
-	pd     *PD
-	buf    []byte
-	local  bool // LocalWrite
-	charge charge
-	refs   atomic.Int32 // work requests that name the region; negative: deregistered
-
-	pins atomic.Int64
-
-	mu    sync.Mutex // serialises changes of the window
-	state mrState
-	// The window; changed only while it is closed and nobody pins it.
-	stag   uint32
-	window []byte
-	rights rdmap.Access
+	win      window
+	buf      []byte
+	local    bool // LocalWrite
+	bindable bool // WindowBind
+	charge   charge
+	refs     atomic.Int32 // work requests and memory windows that use the region; negative: deregistered
 }
-
-type mrState uint8
-
-const (
-	mrOpen mrState = iota
-	mrInvalid
-	mrGone
-)
-
-const shut = -1 << 40
 
 // gone is added to the refs of a region that is deregistered.
 const gone = -1 << 30
@@ -86,16 +69,17 @@ func (pd *PD) RegisterMR(buf []byte, access Access) (*MR, error) {
 	if err := pd.enter(); err != nil {
 		return nil, err
 	}
-	mr := &MR{pd: pd, buf: buf[:len(buf):len(buf)], local: access&LocalWrite != 0, charge: charge{ulp: &pd.ulp.acct}}
+	mr := &MR{buf: buf[:len(buf):len(buf)], local: access&LocalWrite != 0, bindable: access&WindowBind != 0, charge: charge{ulp: &pd.ulp.acct}}
 	mr.charge.n[resMRs], mr.charge.n[resBytes] = 1, int64(len(buf))
 	if err := pd.ulp.dev.prm.take(&mr.charge); err != nil {
 		pd.leave()
 		return nil, err
 	}
-	mr.window, mr.rights = mr.buf, access.remote()
-	mr.pins.Store(shut)
-	mr.stag = pd.ulp.dev.stags.insert(mr)
-	mr.pins.Add(-shut)
+	w := &mr.win
+	w.init(pd, false)
+	w.mu.Lock()
+	w.openLocked(binding{stag: w.stags().insert(w), mem: mr.buf, rights: access.remote()}, nil)
+	w.mu.Unlock()
 	return mr, nil
 }
 
@@ -108,12 +92,9 @@ func checkAccess(a Access, localWrite bool) error {
 	return nil
 }
 
-// STag is the region's current steering tag.
-func (mr *MR) STag() uint32 {
-	mr.mu.Lock()
-	defer mr.mu.Unlock()
-	return mr.stag
-}
+// STag is the region's current steering tag, or that of an OpRegister that is
+// posted and not yet reached in its send queue.
+func (mr *MR) STag() uint32 { return mr.win.tag() }
 
 // Bytes is the registered memory.
 func (mr *MR) Bytes() []byte { return mr.buf }
@@ -121,36 +102,15 @@ func (mr *MR) Bytes() []byte { return mr.buf }
 // Len is the size of the registered memory in bytes.
 func (mr *MR) Len() int { return len(mr.buf) }
 
-// closeWindow ends remote access; when it returns nothing in flight reads or
-// writes the memory through the old STag (RFC 5042 section 6.2.2). Pins are
-// never held across a wait, so spinning is short.
-func (mr *MR) closeWindow() {
-	if mr.state != mrOpen {
-		return
-	}
-	mr.pins.Add(shut)
-	for mr.pins.Load() != shut {
-		runtime.Gosched()
-	}
-	mr.pd.ulp.dev.stags.remove(mr.stag)
-	mr.state = mrInvalid
-}
-
-// Invalidate ends remote access to the region. When it returns, no peer's
-// operation reads or changes the memory any more. Local use goes on.
-func (mr *MR) Invalidate() error {
-	mr.mu.Lock()
-	defer mr.mu.Unlock()
-	if mr.state == mrGone {
-		return ErrClosed
-	}
-	mr.closeWindow()
-	return nil
-}
+// Invalidate ends remote access through the region's STag. When it returns, no
+// peer's operation reads or changes the memory through it any more. Local use
+// and memory windows go on.
+func (mr *MR) Invalidate() error { return mr.win.invalidate() }
 
 // Reregister is fast registration: it ends access through the old STag, as
 // Invalidate does, and opens the window of n bytes at off of the registered
-// memory under a new, random STag. It allocates nothing.
+// memory under a new, random STag. It allocates nothing. It fails with ErrInUse
+// while an OpRegister of the region is posted and not yet reached.
 func (mr *MR) Reregister(off, n int, access Access) (stag uint32, err error) {
 	if off < 0 || n <= 0 || off > len(mr.buf) || n > len(mr.buf)-off {
 		return 0, fmt.Errorf("verbs: register a window of %d bytes at %d in a region of %d", n, off, len(mr.buf))
@@ -158,69 +118,38 @@ func (mr *MR) Reregister(off, n int, access Access) (stag uint32, err error) {
 	if err := checkAccess(access, mr.local); err != nil {
 		return 0, err
 	}
-	mr.mu.Lock()
-	defer mr.mu.Unlock()
-	if mr.state == mrGone {
+	w := &mr.win
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.state == windowGone:
 		return 0, ErrClosed
+	case w.next.stag != 0:
+		return 0, fmt.Errorf("verbs: register memory whose registration is posted: %w", ErrInUse)
 	}
-	mr.closeWindow()
-	mr.window, mr.rights = mr.buf[off:off+n], access.remote()
-	mr.stag = mr.pd.ulp.dev.stags.insert(mr)
-	mr.state = mrOpen
-	mr.pins.Add(-shut)
-	return mr.stag, nil
+	w.closeLocked()
+	w.openLocked(binding{stag: w.stags().insert(w), mem: mr.buf[off : off+n], rights: access.remote()}, nil)
+	return w.stag, nil
 }
 
 // Deregister ends the registration. It fails with ErrInUse while posted work
-// requests name the region.
+// requests name the region or memory windows are bound to it.
 func (mr *MR) Deregister() error {
-	mr.mu.Lock()
-	defer mr.mu.Unlock()
-	if mr.state == mrGone {
+	w := &mr.win
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.state == windowGone {
 		return nil
 	}
 	if !mr.refs.CompareAndSwap(0, gone) {
-		return fmt.Errorf("verbs: deregister memory that %d posted work requests name: %w", mr.refs.Load(), ErrInUse)
+		return fmt.Errorf("verbs: deregister memory that %d posted work requests and memory windows use: %w", mr.refs.Load(), ErrInUse)
 	}
-	mr.closeWindow()
-	mr.state = mrGone
-	mr.pd.ulp.dev.prm.give(&mr.charge)
-	mr.pd.leave()
+	w.closeLocked()
+	w.state = windowGone
+	w.pd.ulp.dev.prm.give(&mr.charge)
+	w.pd.leave()
 	return nil
 }
-
-// acquire is the one place where a peer's access to memory is decided (RFC
-// 5042 sections 6.1.1 and 6.2.1, RFC 5040 section 7.2). n is not 0.
-func (d *Device) acquire(pd *PD, stag uint32, to uint64, n uint32, need rdmap.Access) ([]byte, rdmap.Pin, rdmap.Fault) {
-	mr := d.stags.find(stag)
-	if mr == nil {
-		return nil, nil, rdmap.FaultInvalidSTag
-	}
-	if mr.pins.Add(1) <= 0 || mr.stag != stag {
-		mr.pins.Add(-1)
-		return nil, nil, rdmap.FaultInvalidSTag
-	}
-	fault := rdmap.FaultNone
-	switch end := to + uint64(n); {
-	case mr.pd != pd:
-		fault = rdmap.FaultNotAssociated
-	case end < to:
-		fault = rdmap.FaultTOWrap
-	case end > uint64(len(mr.window)):
-		fault = rdmap.FaultBounds
-	case mr.rights&need != need:
-		fault = rdmap.FaultAccess
-	default:
-		return mr.window[to:end:end], (*pin)(mr), rdmap.FaultNone
-	}
-	mr.pins.Add(-1)
-	return nil, nil, fault
-}
-
-// pin is a held access; it hides Unpin from the MR's own methods.
-type pin MR
-
-func (p *pin) Unpin() { p.pins.Add(-1) }
 
 // claim keeps the region for a work request that names it. It fails when the
 // region is deregistered.
@@ -238,22 +167,3 @@ var errDeregistered = fmt.Errorf("verbs: post a work request that names deregist
 type ref MR
 
 func (r *ref) Unpin() { r.refs.Add(-1) }
-
-// invalidateRemote carries out a peer's Send with Invalidate on a queue pair of
-// pd (RFC 5040 section 5.3).
-func (d *Device) invalidateRemote(pd *PD, stag uint32) rdmap.Fault {
-	mr := d.stags.find(stag)
-	if mr == nil {
-		return rdmap.FaultInvalidSTag
-	}
-	mr.mu.Lock()
-	defer mr.mu.Unlock()
-	switch {
-	case mr.state != mrOpen || mr.stag != stag:
-		return rdmap.FaultInvalidSTag
-	case mr.pd != pd, mr.rights == 0:
-		return rdmap.FaultCannotInvalidate
-	}
-	mr.closeWindow()
-	return rdmap.FaultNone
-}

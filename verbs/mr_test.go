@@ -24,7 +24,7 @@ func TestWindowIsExactToTheByte(t *testing.T) {
 		size := uint64(win[1])
 		for _, to := range []uint64{0, 1, size - 1, size, size + 1, 1 << 32, ^uint64(0) - 1, ^uint64(0)} {
 			for n := uint32(1); n < 40; n++ {
-				buf, pin, fault := e.dev.acquire(e.pd, stag, to, n, rdmap.RemoteWrite)
+				buf, pin, fault := e.dev.acquire(e.pd, nil, stag, to, n, rdmap.RemoteWrite)
 				end := to + uint64(n)
 				want := rdmap.FaultNone
 				switch {
@@ -46,10 +46,10 @@ func TestWindowIsExactToTheByte(t *testing.T) {
 			}
 		}
 	}
-	if _, _, fault := e.dev.acquire(e.pd, mr.STag(), 0, 1, rdmap.RemoteAtomic); fault != rdmap.FaultAccess {
+	if _, _, fault := e.dev.acquire(e.pd, nil, mr.STag(), 0, 1, rdmap.RemoteAtomic); fault != rdmap.FaultAccess {
 		t.Errorf("a right that was not granted: %v", fault)
 	}
-	if n := mr.pins.Load(); n != 0 {
+	if n := mr.win.pins.Load(); n != 0 {
 		t.Errorf("%d pins are left", n)
 	}
 }
@@ -84,7 +84,7 @@ func TestRevocationIsFinal(t *testing.T) {
 		go func() {
 			defer wg.Done()
 			for !stop.Load() {
-				buf, pin, fault := e.dev.acquire(e.pd, stag.Load(), uint64(w*16), 16, rdmap.RemoteWrite)
+				buf, pin, fault := e.dev.acquire(e.pd, nil, stag.Load(), uint64(w*16), 16, rdmap.RemoteWrite)
 				if fault != rdmap.FaultNone {
 					runtime.Gosched()
 					continue
@@ -138,7 +138,7 @@ func TestDeregisterWaitsForPostedWork(t *testing.T) {
 func TestSTagTableFindsExactlyWhatIsLive(t *testing.T) {
 	var tab stagTable
 	tab.init()
-	live := make(map[uint32]*MR)
+	live := make(map[uint32]*window)
 	var order []uint32
 	for i := range 20000 {
 		if i%3 == 2 {
@@ -151,7 +151,7 @@ func TestSTagTableFindsExactlyWhatIsLive(t *testing.T) {
 			}
 			continue
 		}
-		mr := new(MR)
+		mr := new(window)
 		k := tab.insert(mr)
 		if k == 0 || live[k] != nil {
 			t.Fatalf("STag %#x given twice", k)
@@ -173,7 +173,7 @@ func TestSTagTableFindsExactlyWhatIsLive(t *testing.T) {
 func TestSTagLookupIsSteadyUnderChurn(t *testing.T) {
 	var tab stagTable
 	tab.init()
-	mr := new(MR)
+	mr := new(window)
 	stag := tab.insert(mr)
 	var stop atomic.Bool
 	var wg sync.WaitGroup
@@ -183,7 +183,7 @@ func TestSTagLookupIsSteadyUnderChurn(t *testing.T) {
 		for !stop.Load() {
 			var keys [40]uint32
 			for i := range keys {
-				keys[i] = tab.insert(new(MR))
+				keys[i] = tab.insert(new(window))
 			}
 			for _, k := range keys {
 				tab.remove(k)
@@ -238,7 +238,7 @@ func BenchmarkLookup(b *testing.B) {
 	mr := e.mr(16, LocalWrite)
 	stag := mr.STag()
 	for range b.N {
-		if e.dev.stags.find(stag) != mr {
+		if e.dev.stags.find(stag) != &mr.win {
 			b.Fatal("lost")
 		}
 	}

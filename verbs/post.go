@@ -29,6 +29,15 @@ const (
 	OpImmediate // 8 bytes, consumes a receive of the peer (RFC 7306 section 6)
 	OpFetchAdd  // RFC 7306 section 5.1.1
 	OpCmpSwap   // RFC 7306 section 5.1.2
+
+	// The following are carried out in their turn of the send queue and send
+	// nothing: after every earlier operation has begun, with Fence after earlier
+	// Reads and Atomics are done, and before any later one begins. One that fails
+	// ends the stream.
+
+	OpBind            // open memory window MW for Access to the one element of SGL, see MW
+	OpRegister        // MR.Reregister of the one element of SGL for Access
+	OpInvalidateLocal // end access through InvalidateSTag, of this queue pair's windows or a region of its PD
 )
 
 // Flags modify a send work request.
@@ -52,7 +61,9 @@ type SendWR struct {
 	RemoteSTag     uint32 // of Writes, Reads, Atomics
 	RemoteTO       uint64
 	Invalidate     bool   // OpSend: invalidate InvalidateSTag at the peer
-	InvalidateSTag uint32 //
+	InvalidateSTag uint32 // OpSend with Invalidate: at the peer. OpInvalidateLocal: our own
+	MW             *MW    // OpBind
+	Access         Access // OpBind, OpRegister: the remote rights
 	Imm            uint64 // OpImmediate
 	Add, AddMask   uint64 // OpFetchAdd; or what to swap in and its mask, OpCmpSwap
 	Compare        uint64 // OpCmpSwap
@@ -68,11 +79,16 @@ type RecvWR struct {
 // PostSend posts a send work request. It never blocks: what the connection does
 // not take at once is sent by the stream's own goroutine. It fails with ErrIdle
 // before the stream is up, with ErrQueueFull when MaxSend work requests are
-// outstanding and with ErrClosed in its chain when the stream is ending.
+// outstanding and with ErrClosed in its chain when the stream is ending or memory
+// that it names is deregistered. An OpBind or OpRegister gives the new STag at
+// once, see MW.STag and MR.STag: a later Send may tell the peer.
 func (qp *QP) PostSend(wr *SendWR) error {
 	stream := qp.stream.Load()
 	if stream == nil {
 		return qp.noStream()
+	}
+	if wr.Op >= OpBind && wr.Op <= OpInvalidateLocal {
+		return qp.postLocal(stream, wr)
 	}
 	kind, err := kindOf(stream, wr)
 	if err != nil {
@@ -86,12 +102,9 @@ func (qp *QP) PostSend(wr *SendWR) error {
 	if (wr.Op == OpFetchAdd || wr.Op == OpCmpSwap) && len(wr.SGL) > 0 && (len(wr.SGL) > 1 || total != 8 || inline) {
 		return errors.New("verbs: post an Atomic: its result goes to one element of 8 bytes, not inline, or to none")
 	}
-	op, err := stream.Reserve()
+	op, err := reserve(stream)
 	if err != nil {
-		if errors.Is(err, rdmap.ErrQueueFull) {
-			return ErrQueueFull
-		}
-		return &closedError{err: err}
+		return err
 	}
 	op.Kind, op.ID = kind, wr.ID
 	op.Signaled, op.Fence = wr.Flags&Signaled != 0, wr.Flags&Fence != 0
@@ -118,6 +131,18 @@ func (qp *QP) PostSend(wr *SendWR) error {
 	}
 	stream.Commit(wr.Flags&More != 0)
 	return nil
+}
+
+// reserve takes an element of the send queue, see rdmap.Stream.Reserve.
+func reserve(stream *rdmap.Stream) (*rdmap.Op, error) {
+	op, err := stream.Reserve()
+	switch {
+	case err == nil:
+		return op, nil
+	case errors.Is(err, rdmap.ErrQueueFull):
+		return nil, ErrQueueFull
+	}
+	return nil, &closedError{err: err}
 }
 
 // claim keeps the memory that sgl names for a work request.
@@ -197,7 +222,7 @@ func (pd *PD) checkSGL(sgl []SGE, written bool) (total uint32, err error) {
 		switch {
 		case e.MR == nil:
 			return 0, fmt.Errorf("verbs: scatter/gather element %d names no memory region", i)
-		case e.MR.pd != pd: // R31
+		case e.MR.win.pd != pd: // R31
 			return 0, fmt.Errorf("verbs: scatter/gather element %d: the memory region belongs to another protection domain", i)
 		case uint64(e.Off)+uint64(e.Len) > uint64(len(e.MR.buf)):
 			return 0, fmt.Errorf("verbs: scatter/gather element %d: %d bytes at %d of a region of %d", i, e.Len, e.Off, len(e.MR.buf))

@@ -47,6 +47,7 @@ type QP struct {
 	rq    recvQueue    // where there is no SRQ
 	share share        // of the SRQ
 	held  atomic.Int32 // receives of the SRQ, see RecvHeld
+	bound boundList    // memory windows
 
 	overflow  atomic.Bool // a completion was lost
 	sendDirty atomic.Bool // completions were pushed and not yet announced

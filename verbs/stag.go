@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// stagTable maps STags to memory regions. Lookups take no lock: linear probing
+// stagTable maps STags to windows. Lookups take no lock: linear probing
 // over atomic slots. Writers hold mu and make the sequence odd while they move
 // entries, so that a lookup can tell whether to look again.
 type stagTable struct {
@@ -27,7 +27,7 @@ type stagSlots struct {
 
 type stagSlot struct {
 	key atomic.Uint32 // 0: free
-	mr  atomic.Pointer[MR]
+	win atomic.Pointer[window]
 }
 
 const minSTagSlots = 64
@@ -38,36 +38,36 @@ func newSTagSlots(n int) *stagSlots {
 
 func (t *stagTable) init() { t.tab.Store(newSTagSlots(minSTagSlots)) }
 
-// find returns the region of stag, nil if there is none. The caller must check
-// under a pin that the region still has this STag.
-func (t *stagTable) find(stag uint32) *MR {
+// find returns the window of stag, nil if there is none. The caller must check
+// under a pin that the window has this STag now.
+func (t *stagTable) find(stag uint32) *window {
 	if stag == 0 {
 		return nil
 	}
 	for {
 		seq := t.seq.Load()
 		s := t.tab.Load()
-		var mr *MR
+		var w *window
 		for i := stag & s.mask; ; i = (i + 1) & s.mask {
 			switch s.slots[i].key.Load() {
 			case stag:
-				mr = s.slots[i].mr.Load()
+				w = s.slots[i].win.Load()
 			case 0:
-				mr = nil
+				w = nil
 			default:
 				continue
 			}
 			break
 		}
 		if seq&1 == 0 && t.seq.Load() == seq {
-			return mr
+			return w
 		}
 	}
 }
 
-// insert gives mr a fresh random STag (RFC 5042 section 6.1.1) that no region
+// insert gives w a fresh random STag (RFC 5042 section 6.1.1) that no window
 // has, enters it and returns it.
-func (t *stagTable) insert(mr *MR) uint32 {
+func (t *stagTable) insert(w *window) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.tab.Load()
@@ -87,7 +87,7 @@ func (t *stagTable) insert(mr *MR) uint32 {
 		if stag == 0 || s.slots[i].key.Load() == stag {
 			continue
 		}
-		s.slots[i].mr.Store(mr)
+		s.slots[i].win.Store(w)
 		s.slots[i].key.Store(stag)
 		t.live++
 		return stag
@@ -105,7 +105,7 @@ func (t *stagTable) grow(old *stagSlots) *stagSlots {
 		for s.slots[i].key.Load() != 0 {
 			i = (i + 1) & s.mask
 		}
-		s.slots[i].mr.Store(old.slots[j].mr.Load())
+		s.slots[i].win.Store(old.slots[j].win.Load())
 		s.slots[i].key.Store(k)
 	}
 	t.seq.Add(1)
@@ -134,13 +134,13 @@ func (t *stagTable) remove(stag uint32) {
 		}
 		if home := k & s.mask; (j-home)&s.mask >= (j-i)&s.mask {
 			s.slots[i].key.Store(0)
-			s.slots[i].mr.Store(s.slots[j].mr.Load())
+			s.slots[i].win.Store(s.slots[j].win.Load())
 			s.slots[i].key.Store(k)
 			i = j
 		}
 	}
 	s.slots[i].key.Store(0)
-	s.slots[i].mr.Store(nil)
+	s.slots[i].win.Store(nil)
 	t.live--
 	t.seq.Add(1)
 }

@@ -16,12 +16,12 @@ var _ rdmap.Upper = (*upper)(nil)
 
 // Acquire implements rdmap.Upper.
 func (u *upper) Acquire(stag uint32, to uint64, n uint32, need rdmap.Access) ([]byte, rdmap.Pin, rdmap.Fault) {
-	return u.pd.ulp.dev.acquire(u.pd, stag, to, n, need)
+	return u.pd.ulp.dev.acquire(u.pd, (*QP)(u), stag, to, n, need)
 }
 
 // InvalidateRemote implements rdmap.Upper.
 func (u *upper) InvalidateRemote(stag uint32) rdmap.Fault {
-	return u.pd.ulp.dev.invalidateRemote(u.pd, stag)
+	return (*QP)(u).invalidateRemote(stag)
 }
 
 // NextRecv implements rdmap.Upper.
@@ -73,11 +73,33 @@ func release(refs []rdmap.Pin) {
 
 // Local implements rdmap.Upper.
 func (u *upper) Local(op *rdmap.Op) error {
-	return fmt.Errorf("verbs: unknown local operation %v", op.Local)
+	if w := op.Local.(*window); w != nil {
+		return w.reached((*QP)(u))
+	}
+	return (*QP)(u).invalidateLocal(op.STag)
+}
+
+// localDone is the kind of completion of an OpLocal that ended with err.
+func localDone(op *rdmap.Op, err error) WCOp {
+	w := op.Local.(*window)
+	if w == nil {
+		return WCInvalidate
+	}
+	if err != nil {
+		w.unreserve(op.STag)
+	}
+	if w.mw {
+		return WCBind
+	}
+	return WCRegister
 }
 
 // SendDone implements rdmap.Upper.
 func (u *upper) SendDone(op *rdmap.Op, err error) {
+	wc := WC{ID: op.ID, QP: (*QP)(u)}
+	if op.Kind == rdmap.OpLocal {
+		wc.Op = localDone(op, err)
+	}
 	release(op.Ref[:op.N])
 	if err == nil {
 		u.stats.sendOps.Add(1)
@@ -91,11 +113,13 @@ func (u *upper) SendDone(op *rdmap.Op, err error) {
 		if !op.Signaled {
 			return
 		}
+	} else if own, ok := err.(*opError); ok {
+		wc.Err = own
 	} else {
-		err = &flushError{cause: err}
+		wc.Err = &flushError{cause: err}
 	}
-	wc := WC{ID: op.ID, QP: (*QP)(u), Err: err}
 	switch op.Kind {
+	case rdmap.OpLocal:
 	case rdmap.OpWrite:
 		wc.Op = WCWrite
 	case rdmap.OpReadRequest:
@@ -142,6 +166,7 @@ func (u *upper) Ended(err error) {
 	}
 	qp.err = err
 	u.giveBack()
+	qp.unbind()
 	qp.flushRecvs(flushCause(err), true)
 	qp.cfg.SendCQ.settle()
 	qp.cfg.RecvCQ.settle()

@@ -1,0 +1,163 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ironwarp/ironwarp/rdmap"
+)
+
+// ErrInvalidSTag says that an operation of the send queue named an STag that it
+// can't name.
+var ErrInvalidSTag = errors.New("verbs: invalid STag")
+
+// opError is the error of an operation in the send queue that failed when it was
+// reached.
+type opError struct {
+	what string
+	stag uint32
+	err  error
+}
+
+func (e *opError) Error() string {
+	return fmt.Sprintf("verbs: %s: STag %#08x: %v", e.what, e.stag, e.err)
+}
+
+func (e *opError) Unwrap() error { return e.err }
+
+// MW is a memory window of type 2: remote access to a part of a memory region
+// that OpBind opens in its turn of a send queue, for the peer of that queue pair
+// alone (the single stream scope of RFC 5042 section 2.2.5). Tagged offsets count
+// from 0 at the window's start.
+//
+// The access ends with Invalidate, with an OpInvalidateLocal or the peer's Send
+// with Invalidate on that queue pair, and with its stream. When it has ended,
+// nothing in flight reads or changes the memory through the STag.
+type MW struct {
+	win    window
+	charge charge
+}
+
+// AllocMW allocates a memory window of pd, bound to nothing. It is charged to
+// the PD's ULP.
+func (pd *PD) AllocMW() (*MW, error) {
+	if err := pd.enter(); err != nil {
+		return nil, err
+	}
+	mw := &MW{charge: charge{ulp: &pd.ulp.acct}}
+	mw.charge.n[resMWs] = 1
+	if err := pd.ulp.dev.prm.take(&mw.charge); err != nil {
+		pd.leave()
+		return nil, err
+	}
+	mw.win.init(pd, true)
+	return mw, nil
+}
+
+// STag is the steering tag that the last posted OpBind gave the window, 0 before
+// the first. It opens memory from when the bind is reached in its send queue.
+func (mw *MW) STag() uint32 { return mw.win.tag() }
+
+// Invalidate ends remote access through the window, on whatever queue pair. When
+// it returns, no peer's operation reads or changes the memory any more. A bind
+// that is posted and not yet reached still follows.
+func (mw *MW) Invalidate() error { return mw.win.invalidate() }
+
+// Dealloc invalidates and frees the window. It fails with ErrInUse while a bind
+// is posted and not yet reached.
+func (mw *MW) Dealloc() error {
+	w := &mw.win
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.state == windowGone:
+		return nil
+	case w.next.stag != 0:
+		return fmt.Errorf("verbs: free a memory window while a bind is posted: %w", ErrInUse)
+	}
+	w.closeLocked()
+	w.state = windowGone
+	w.pd.ulp.dev.prm.give(&mw.charge)
+	w.pd.leave()
+	return nil
+}
+
+// postLocal posts an operation that is carried out in the send queue and never
+// sent.
+func (qp *QP) postLocal(stream *rdmap.Stream, wr *SendWR) error {
+	var w *window
+	stag := wr.InvalidateSTag
+	if wr.Flags&Inline != 0 {
+		return errors.New("verbs: post a bind, registration or invalidation: Inline is for data that is sent")
+	}
+	if wr.Op == OpInvalidateLocal {
+		if len(wr.SGL) > 0 {
+			return errors.New("verbs: post a local invalidate: it names an STag and no memory")
+		}
+	} else {
+		b, err := qp.bindingFor(wr, &w)
+		if err != nil {
+			return err
+		}
+		if stag, err = w.reserve(b); err != nil {
+			return err
+		}
+	}
+	err := qp.commitLocal(stream, wr, w, stag)
+	if err != nil && w != nil {
+		w.unreserve(stag)
+	}
+	return err
+}
+
+func (qp *QP) commitLocal(stream *rdmap.Stream, wr *SendWR, w *window, stag uint32) error {
+	op, err := reserve(stream)
+	if err != nil {
+		return err
+	}
+	op.Kind, op.ID, op.STag = rdmap.OpLocal, wr.ID, stag
+	op.Signaled, op.Fence = wr.Flags&Signaled != 0, wr.Flags&Fence != 0
+	op.Local = w
+	if op.N = len(wr.SGL); claim(wr.SGL, &op.Ref) != nil {
+		stream.Cancel()
+		return errDeregistered
+	}
+	stream.Commit(wr.Flags&More != 0)
+	return nil
+}
+
+// bindingFor checks an OpBind or OpRegister and returns what it will open, and
+// of which window.
+func (qp *QP) bindingFor(wr *SendWR, w **window) (b binding, err error) {
+	if len(wr.SGL) != 1 {
+		return b, fmt.Errorf("verbs: post a bind or registration with %d scatter/gather elements: it takes the one piece of memory to open", len(wr.SGL))
+	}
+	if _, err := qp.pd.checkSGL(wr.SGL, false); err != nil {
+		return b, err
+	}
+	e := wr.SGL[0]
+	if e.Len == 0 {
+		return b, errors.New("verbs: post a bind or registration of 0 bytes")
+	}
+	if err := checkAccess(wr.Access, e.MR.local); err != nil {
+		return b, err
+	}
+	b.mem, b.rights = e.MR.buf[e.Off:e.Off+e.Len], wr.Access.remote()
+	if wr.Op == OpRegister {
+		*w = &e.MR.win
+		return b, nil
+	}
+	switch {
+	case wr.MW == nil:
+		return b, errors.New("verbs: post a bind: MW names no memory window")
+	case wr.MW.win.pd != qp.pd: // R31
+		return b, errors.New("verbs: post a bind: the memory window belongs to another protection domain")
+	case !e.MR.bindable:
+		return b, errors.New("verbs: post a bind: the memory region has no WindowBind right")
+	case b.rights == 0:
+		return b, errors.New("verbs: post a bind: Access has no remote right")
+	}
+	b.mr = e.MR
+	*w = &wr.MW.win
+	return b, nil
+}

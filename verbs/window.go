@@ -1,0 +1,291 @@
+package verbs
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ironwarp/ironwarp/rdmap"
+)
+
+// window is memory that peers reach through one STag: that of a memory region
+// or of a memory window.
+//
+//	closed ──open──▶ open ──close──▶ closed ──▶ gone
+//
+// pins counts accesses by peers that are being carried out; shut is added to it
+// while the window is not open, so a pin on such a window turns out negative.
+type window struct {
+	pd   *PD
+	mw   bool // of a memory window
+	pins atomic.Int64
+
+	mu    sync.Mutex // serialises changes; never taken by who holds a pin
+	state windowState
+	next  binding // posted and not yet reached in the send queue
+
+	// Changed only while the window is not open and nobody pins it.
+	binding
+	qp         *QP // the only queue pair that may use it; nil: all of pd
+	prev, then *window
+}
+
+// binding is what a window opens.
+type binding struct {
+	stag   uint32 // 0: none
+	mem    []byte
+	rights rdmap.Access
+	mr     *MR // of a memory window: the region that it keeps
+}
+
+type windowState uint8
+
+const (
+	windowClosed windowState = iota
+	windowOpen
+	windowGone
+)
+
+const shut = -1 << 40
+
+func (w *window) init(pd *PD, mw bool) {
+	w.pd, w.mw = pd, mw
+	w.pins.Store(shut)
+}
+
+func (w *window) stags() *stagTable { return &w.pd.ulp.dev.stags }
+
+// tag is the STag that the last bind or registration gave, be it reached in its
+// queue or not.
+func (w *window) tag() uint32 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.next.stag != 0 {
+		return w.next.stag
+	}
+	return w.stag
+}
+
+// openLocked opens the closed window for b, whose STag is in the table.
+func (w *window) openLocked(b binding, qp *QP) {
+	w.binding, w.qp = b, qp
+	if b.mr != nil {
+		b.mr.refs.Add(1) // who opens holds a claim, so it is not deregistered
+	}
+	if qp != nil {
+		qp.bound.add(w)
+	}
+	w.state = windowOpen
+	w.pins.Add(-shut)
+}
+
+// closeLocked ends remote access; when it returns nothing in flight reads or
+// writes the memory through the old STag (RFC 5042 section 6.2.2). Pins are
+// never held across a wait, so spinning is short.
+func (w *window) closeLocked() {
+	if w.state != windowOpen {
+		return
+	}
+	w.pins.Add(shut)
+	for w.pins.Load() != shut {
+		runtime.Gosched()
+	}
+	w.stags().remove(w.stag)
+	w.state = windowClosed
+	w.mem = nil
+	if w.qp != nil {
+		w.qp.bound.remove(w)
+		w.qp = nil
+	}
+	if w.mr != nil {
+		w.mr.refs.Add(-1)
+		w.mr = nil
+	}
+}
+
+// invalidate closes the window.
+func (w *window) invalidate() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.state == windowGone {
+		return ErrClosed
+	}
+	w.closeLocked()
+	return nil
+}
+
+// reserve gives b a fresh STag, which opens nothing before the operation that is
+// about to be posted is reached in its queue.
+func (w *window) reserve(b binding) (stag uint32, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.state == windowGone:
+		return 0, errDeregistered
+	case w.next.stag != 0:
+		return 0, fmt.Errorf("verbs: post a bind or registration while another of the same memory is posted: %w", ErrInUse)
+	}
+	b.stag = w.stags().insert(w)
+	w.next = b
+	return b.stag, nil
+}
+
+// unreserve undoes reserve, if the operation has not been reached.
+func (w *window) unreserve(stag uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.next.stag == stag {
+		w.stags().remove(stag)
+		w.next = binding{}
+	}
+}
+
+// reached opens what was reserved: a memory window for qp alone, a region's for
+// its PD.
+func (w *window) reached(qp *QP) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	b := w.next
+	if w.state == windowOpen && w.mw {
+		w.stags().remove(b.stag)
+		w.next = binding{}
+		return &opError{what: "bind a memory window that is bound, its STag has to be invalidated first", stag: w.stag, err: ErrInUse}
+	}
+	w.closeLocked()
+	w.next = binding{}
+	if !w.mw {
+		qp = nil
+	}
+	w.openLocked(b, qp)
+	return nil
+}
+
+// boundList holds the windows that are bound to a queue pair.
+type boundList struct {
+	mu   sync.Mutex // innermost
+	head *window
+}
+
+func (l *boundList) add(w *window) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.then = l.head; w.then != nil {
+		w.then.prev = w
+	}
+	l.head = w
+}
+
+func (l *boundList) remove(w *window) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.prev != nil {
+		w.prev.then = w.then
+	} else {
+		l.head = w.then
+	}
+	if w.then != nil {
+		w.then.prev = w.prev
+	}
+	w.prev, w.then = nil, nil
+}
+
+func (l *boundList) first() *window {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.head
+}
+
+// unbind ends what is bound to the queue pair, whose stream is over.
+func (qp *QP) unbind() {
+	for w := qp.bound.first(); w != nil; w = qp.bound.first() {
+		w.mu.Lock()
+		if w.state == windowOpen && w.qp == qp {
+			w.closeLocked()
+		}
+		w.mu.Unlock()
+	}
+}
+
+// acquire is the one place where a peer's access to memory is decided (RFC
+// 5042 sections 6.1.1 and 6.2.1, RFC 5040 section 7.2): an access by qp, whose
+// PD is pd, to n bytes at tagged offset to of stag. n is not 0.
+func (d *Device) acquire(pd *PD, qp *QP, stag uint32, to uint64, n uint32, need rdmap.Access) ([]byte, rdmap.Pin, rdmap.Fault) {
+	w := d.stags.find(stag)
+	if w == nil {
+		return nil, nil, rdmap.FaultInvalidSTag
+	}
+	if w.pins.Add(1) <= 0 || w.stag != stag {
+		w.pins.Add(-1)
+		return nil, nil, rdmap.FaultInvalidSTag
+	}
+	fault := rdmap.FaultNone
+	switch end := to + uint64(n); {
+	case !w.allows(pd, qp):
+		fault = rdmap.FaultNotAssociated
+	case end < to:
+		fault = rdmap.FaultTOWrap
+	case end > uint64(len(w.mem)):
+		fault = rdmap.FaultBounds
+	case w.rights&need != need:
+		fault = rdmap.FaultAccess
+	default:
+		return w.mem[to:end:end], (*pin)(w), rdmap.FaultNone
+	}
+	w.pins.Add(-1)
+	return nil, nil, fault
+}
+
+// allows reports whether the open window's STag is associated with the stream of
+// qp: its scope is a protection domain or one stream (RFC 5042 section 2.2.5).
+func (w *window) allows(pd *PD, qp *QP) bool {
+	return w.pd == pd && (w.qp == nil || w.qp == qp)
+}
+
+// pin is a held access.
+type pin window
+
+func (p *pin) Unpin() { p.pins.Add(-1) }
+
+// lockOpen finds the open window of stag and locks it; nil: there is none.
+func (d *Device) lockOpen(stag uint32) *window {
+	w := d.stags.find(stag)
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	if w.state != windowOpen || w.stag != stag {
+		w.mu.Unlock()
+		return nil
+	}
+	return w
+}
+
+// invalidateRemote carries out a Send with Invalidate of the peer of qp (RFC
+// 5040 section 5.3).
+func (qp *QP) invalidateRemote(stag uint32) rdmap.Fault {
+	w := qp.pd.ulp.dev.lockOpen(stag)
+	if w == nil {
+		return rdmap.FaultInvalidSTag
+	}
+	defer w.mu.Unlock()
+	if !w.allows(qp.pd, qp) || w.rights == 0 {
+		return rdmap.FaultCannotInvalidate
+	}
+	w.closeLocked()
+	return rdmap.FaultNone
+}
+
+// invalidateLocal carries out an OpInvalidateLocal.
+func (qp *QP) invalidateLocal(stag uint32) error {
+	w := qp.pd.ulp.dev.lockOpen(stag)
+	if w == nil {
+		return &opError{what: "invalidate an STag that opens nothing", stag: stag, err: ErrInvalidSTag}
+	}
+	defer w.mu.Unlock()
+	if !w.allows(qp.pd, qp) {
+		return &opError{what: "invalidate an STag of another queue pair or protection domain", stag: stag, err: ErrInvalidSTag}
+	}
+	w.closeLocked()
+	return nil
+}
