@@ -2,6 +2,7 @@ package rdmap_test
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -171,6 +172,12 @@ type peer struct {
 func open(t testing.TB, cfg rdmap.Config, o iwarptest.Options, prepare func(p *peer)) *peer {
 	t.Helper()
 	raw, l := iwarptest.Pair(o)
+	return openOn(t, cfg, raw, l, prepare)
+}
+
+// openOn is open on an LLP of the test's.
+func openOn(t testing.TB, cfg rdmap.Config, raw *iwarptest.LLP, l ddp.LLP, prepare func(p *peer)) *peer {
+	t.Helper()
 	p := &peer{upper: newUpper(), t: t, raw: raw}
 	cfg.LLP, cfg.Upper = l, p.upper
 	if cfg.MaxSend == 0 {
@@ -285,6 +292,16 @@ func (p *peer) wantOnce(words ...string) {
 		slices.Sort(words)
 		return slices.Equal(first, words)
 	}, words)
+}
+
+// wantState waits until the stream is in state.
+func (p *peer) wantState(state rdmap.State) {
+	p.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); p.s.State() != state; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("the stream is %v, want %v", p.s.State(), state)
+		}
+	}
 }
 
 // wantEnd waits for the stream's end and returns its reason.

@@ -281,10 +281,6 @@ func (s *Stream) finish(err error) {
 	case errors.As(err, &terminated):
 		s.mu.Lock()
 		s.failLocked(err)
-		if s.term != nil && !s.termSent {
-			s.term = nil // the peer knows that it is over
-			s.termOverLocked()
-		}
 		s.mu.Unlock()
 	case errors.As(err, &fault):
 		s.Terminate(fault)
