@@ -21,7 +21,7 @@ type Case struct {
 
 // Cases are all cases.
 func Cases() []Case {
-	return slices.Concat(sendCases(), taggedCases(), orderCases(), atomicCases(), notifyCases(), faultCases(), closeCases())
+	return slices.Concat(sendCases(), taggedCases(), orderCases(), atomicCases(), notifyCases(), localCases(), faultCases(), closeCases())
 }
 
 // Core are the cases that are marked so.

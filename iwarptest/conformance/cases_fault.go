@@ -1,6 +1,9 @@
 package conformance
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // fault is an error that a provokes at b. RFC 5040 section 4.8 and RFC 5041
 // section 7.2 give the codes of the Terminate; where two checks of one segment
@@ -212,7 +215,7 @@ func (s *side) revoke(b *buffer) {
 
 func faultCases() []Case {
 	var cases []Case
-	for _, f := range faults {
+	for _, f := range slices.Concat(faults, windowFaults) {
 		cases = append(cases, Case{Name: "fault/" + f.name, RFC: f.rfc, A: f.a, B: f.b, connect: f.run})
 	}
 	return cases

@@ -101,6 +101,10 @@ const (
 	SharedReceives
 	// Arming is Armer.
 	Arming
+	// Windows is Binder, with memory windows of type 2.
+	Windows
+	// LocalOps is Binder, with registration and invalidation in the send queue.
+	LocalOps
 	// InOrder is that operations complete in the order of posting, as RFC 5040
 	// section 5.5 rule 15 wants it. Without it Reads may complete after what was
 	// posted behind them.
@@ -120,7 +124,7 @@ const (
 )
 
 var featureNames = []string{"Send with Invalidate", "scatter/gather lists", "scatter lists of Reads", "inline sends", "Fence", "Atomics",
-	"Immediate Data", "a second protection domain", "fast registration", "receives of its own", "receives for all streams", "armed completion queues", "completions in order", "to tell what is solicited",
+	"Immediate Data", "a second protection domain", "fast registration", "receives of its own", "receives for all streams", "armed completion queues", "memory windows", "registration in the send queue", "completions in order", "to tell what is solicited",
 	"to tell what was invalidated", "to tell how a stream ended", "Terminate codes of the RFCs"}
 
 func (f Feature) String() string {
@@ -149,6 +153,22 @@ type Armer interface {
 	Wait(ctx context.Context) error
 }
 
+// Binder is an Endpoint with the feature Windows, LocalOps or both: operations
+// that are carried out in their turn of the send queue and send nothing. The STag
+// that they open memory under is known when they are posted, so that a Send
+// behind them can tell the peer.
+type Binder interface {
+	// Window allocates a memory window, to be named in PostBind.
+	Window() (int, error)
+	// PostBind posts an OpBind: window is to open the memory for access, for this
+	// stream's peer alone. The region must have been made with AccessBind. It
+	// returns what the peer is to name.
+	PostBind(wr WR, window int, memory SGE, access Access) (Region, error)
+	// PostRegister posts an OpRegister: the region gets a new STag, for that part
+	// of it. It returns what the peer is to name.
+	PostRegister(wr WR, memory SGE, access Access) (Region, error)
+}
+
 // Limits are sizes of an end.
 type Limits struct {
 	MaxSend, MaxRecv int // operations posted and not completed
@@ -169,6 +189,8 @@ const (
 	RemoteAtomic
 	// AccessForeign registers in another protection domain (feature ForeignPD).
 	AccessForeign
+	// AccessBind lets windows be bound to the region (feature Windows).
+	AccessBind
 )
 
 // Region is registered memory.
@@ -197,6 +219,9 @@ const (
 	OpImmediate
 	OpFetchAdd
 	OpCmpSwap
+	OpBind          // by Binder.PostBind
+	OpRegister      // by Binder.PostRegister
+	OpInvalidate    // of this end's own WR.Invalidate (feature LocalOps)
 	OpAtomic        // FetchAdd or CmpSwap
 	OpRecv          // a receive that a Send took
 	OpRecvImmediate // a receive that Immediate Data took
@@ -206,7 +231,7 @@ func (o Op) String() string {
 	if o < OpSend || o > OpRecvImmediate {
 		return fmt.Sprintf("Op(%d)", uint8(o))
 	}
-	return [...]string{"Send", "Write", "Read", "Immediate Data", "FetchAdd", "CmpSwap", "Atomic", "receive", "receive of Immediate Data"}[o-1]
+	return [...]string{"Send", "Write", "Read", "Immediate Data", "FetchAdd", "CmpSwap", "bind", "registration", "local invalidate", "Atomic", "receive", "receive of Immediate Data"}[o-1]
 }
 
 // Flags modify an operation.
@@ -232,7 +257,7 @@ type WR struct {
 	STag uint32 // at the peer: Write, Read, Atomics
 	TO   uint64
 
-	Invalidate uint32 // the peer's STag, with WithInvalidate
+	Invalidate uint32 // the peer's STag, with WithInvalidate; this end's, OpInvalidate
 	Imm        uint64 // OpImmediate
 
 	Add, AddMask         uint64 // OpFetchAdd (RFC 7306 section 5.1.1)
@@ -274,11 +299,12 @@ const (
 	SentTerminate             // this end found a fault of the peer
 	GotTerminate              // the peer found a fault of this end
 	Aborted                   // by this end's Abort
+	LocalFault                // an operation of this end's own send queue failed
 	ConnectionLost            // the lower layer failed, or the peer went without a word
 )
 
 func (h How) String() string {
-	return [...]string{"in a way it can't tell", "gracefully", "by the peer's graceful close", "with a Terminate sent", "with a Terminate received", "by its own abort", "with its connection lost"}[h]
+	return [...]string{"in a way it can't tell", "gracefully", "by the peer's graceful close", "with a Terminate sent", "with a Terminate received", "by its own abort", "by an operation of its own that failed", "with its connection lost"}[h]
 }
 
 // End is the end of a stream as one of its ends saw it.

@@ -5,131 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/verbs"
 )
-
-// Host is an RNIC of package verbs, whose queue pairs can be ends of the suite.
-type Host struct {
-	Device *verbs.Device
-	ULP    *verbs.ULP
-	pds    [2]*verbs.PD // the streams' and a foreign one
-	shared sharing
-	srq    *verbs.SRQ // of all streams
-}
-
-// Option changes what the queue pairs of a Host are like.
-type Option func(*Host)
-
-// sharing is whether queue pairs take receives from a shared receive queue.
-type sharing uint8
-
-const (
-	ownQueue sharing = iota
-	ownSRQ
-	hostSRQ
-)
-
-// WithSRQ gives each queue pair a shared receive queue that no other uses, in
-// place of a receive queue.
-func WithSRQ(h *Host) { h.shared = ownSRQ }
-
-// WithOneSRQ gives all queue pairs of a host one shared receive queue. It is for
-// the cases that need SharedReceives; others would take each other's receives.
-func WithOneSRQ(h *Host) { h.shared = hostSRQ }
-
-// NewHost opens an RNIC. When the test ends it is closed, and must then have
-// nothing left in use.
-func NewHost(t testing.TB, options ...Option) *Host {
-	t.Helper()
-	h := &Host{}
-	for _, o := range options {
-		o(h)
-	}
-	var err error
-	if h.Device, err = verbs.Open(verbs.Config{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if h.srq != nil {
-			if err := h.srq.Destroy(); err != nil {
-				t.Errorf("when all streams are over: %v", err)
-			}
-		}
-		for _, pd := range h.pds {
-			if err := pd.Dealloc(); err != nil {
-				t.Errorf("when all streams are over: %v", err)
-			}
-		}
-		if u := h.Device.Usage(); u != (verbs.Limits{}) {
-			t.Errorf("in use when all streams are over: %+v", u)
-		}
-		h.Device.Close()
-	})
-	if h.ULP, err = h.Device.NewULP("conformance", verbs.Quota{}); err != nil {
-		t.Fatal(err)
-	}
-	for i := range h.pds {
-		if h.pds[i], err = h.ULP.AllocPD(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if h.shared == hostSRQ {
-		if h.srq, err = h.pds[0].CreateSRQ(verbs.SRQConfig{MaxRecv: queueDepth}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return h
-}
-
-// Start brings up a queue pair of pd by verbs.ULP.Adopt, verbs.ULP.Dial or
-// verbs.ConnRequest.Accept.
-type Start func(pd *verbs.PD, cfg verbs.QPConfig) (*verbs.QP, error)
-
-// depths of the queue pairs under test: small, so that they are reached.
-const (
-	queueDepth = 64
-	readDepth  = 4
-)
-
-// Endpoint makes an end of the suite on the host. mulpdu is what its lower layer
-// sends at most in a segment, 0 if that is not known. What it takes is given
-// back when the test ends.
-func (h *Host) Endpoint(t testing.TB, mulpdu int, start Start) (Endpoint, error) {
-	q := &queuePair{host: h, mulpdu: mulpdu}
-	t.Cleanup(func() {
-		if err := q.release(); err != nil {
-			t.Errorf("give a queue pair's objects back: %v", err)
-		}
-	})
-	var err error
-	if q.cq, err = h.ULP.CreateCQ(4*queueDepth, nil); err != nil {
-		return nil, err
-	}
-	cfg := verbs.QPConfig{SendCQ: q.cq, RecvCQ: q.cq, MaxSend: queueDepth, MaxRecv: queueDepth, IRD: readDepth, ORD: readDepth}
-	switch h.shared {
-	case ownSRQ:
-		if q.srq, err = h.pds[0].CreateSRQ(verbs.SRQConfig{MaxRecv: queueDepth}); err != nil {
-			return nil, err
-		}
-		cfg.SRQ, cfg.MaxRecv = q.srq, 0
-	case hostSRQ:
-		cfg.SRQ, cfg.MaxRecv = h.srq, 0
-	}
-	if q.qp, err = start(h.pds[0], cfg); err != nil {
-		return nil, err
-	}
-	q.over, q.cancel = context.WithCancel(context.Background())
-	go func() {
-		<-q.qp.Done()
-		q.cancel()
-	}()
-	return q, nil
-}
 
 // queuePair is a verbs.QP as an Endpoint.
 type queuePair struct {
@@ -139,6 +20,7 @@ type queuePair struct {
 	srq     *verbs.SRQ // nil: none of its own
 	qp      *verbs.QP
 	regions []region
+	windows []*verbs.MW
 	over    context.Context // ends with the stream
 	cancel  func()
 }
@@ -153,6 +35,7 @@ var (
 	_ Endpoint = (*queuePair)(nil)
 	_ Reopener = (*queuePair)(nil)
 	_ Armer    = (*queuePair)(nil)
+	_ Binder   = (*queuePair)(nil)
 )
 
 // Can implements Endpoint.
@@ -190,7 +73,7 @@ func rights(a Access) (v verbs.Access) {
 	for _, r := range [...]struct {
 		is Access
 		v  verbs.Access
-	}{{LocalWrite, verbs.LocalWrite}, {RemoteRead, verbs.RemoteRead}, {RemoteWrite, verbs.RemoteWrite}, {RemoteAtomic, verbs.RemoteAtomic}} {
+	}{{LocalWrite, verbs.LocalWrite}, {RemoteRead, verbs.RemoteRead}, {RemoteWrite, verbs.RemoteWrite}, {RemoteAtomic, verbs.RemoteAtomic}, {AccessBind, verbs.WindowBind}} {
 		if a&r.is != 0 {
 			v |= r.v
 		}
@@ -241,6 +124,11 @@ func (q *queuePair) PostRecv(id uint64, sgl []SGE) error {
 
 // PostSend implements Endpoint.
 func (q *queuePair) PostSend(wr WR) error {
+	v := q.sendWR(wr)
+	return q.qp.PostSend(&v)
+}
+
+func (q *queuePair) sendWR(wr WR) verbs.SendWR {
 	v := verbs.SendWR{ID: wr.ID, SGL: q.sgl(wr.SGL), RemoteSTag: wr.STag, RemoteTO: wr.TO, Imm: wr.Imm,
 		Invalidate: wr.Flags&WithInvalidate != 0, InvalidateSTag: wr.Invalidate}
 	for _, f := range [...]struct {
@@ -264,7 +152,38 @@ func (q *queuePair) PostSend(wr WR) error {
 		v.Op, v.Add, v.AddMask = verbs.OpFetchAdd, wr.Add, wr.AddMask
 	case OpCmpSwap:
 		v.Op, v.Add, v.AddMask, v.Compare, v.CompareMask = verbs.OpCmpSwap, wr.Swap, wr.SwapMask, wr.Compare, wr.CompareMask
+	case OpInvalidate:
+		v.Op = verbs.OpInvalidateLocal
 	}
+	return v
+}
+
+// Window implements Binder.
+func (q *queuePair) Window() (int, error) {
+	mw, err := q.host.pds[0].AllocMW()
+	if err != nil {
+		return 0, err
+	}
+	q.windows = append(q.windows, mw)
+	return len(q.windows) - 1, nil
+}
+
+// PostBind implements Binder.
+func (q *queuePair) PostBind(wr WR, window int, memory SGE, access Access) (Region, error) {
+	mw := q.windows[window]
+	err := q.postLocal(wr, verbs.OpBind, mw, memory, access)
+	return Region{ID: memory.Region.ID, STag: mw.STag(), Len: memory.Len}, err
+}
+
+// PostRegister implements Binder.
+func (q *queuePair) PostRegister(wr WR, memory SGE, access Access) (Region, error) {
+	err := q.postLocal(wr, verbs.OpRegister, nil, memory, access)
+	return Region{ID: memory.Region.ID, STag: q.regions[memory.Region.ID].mr.STag(), Len: memory.Len}, err
+}
+
+func (q *queuePair) postLocal(wr WR, op verbs.Opcode, mw *verbs.MW, memory SGE, access Access) error {
+	v := q.sendWR(wr)
+	v.Op, v.MW, v.SGL, v.Access = op, mw, q.sgl([]SGE{memory}), rights(access)
 	return q.qp.PostSend(&v)
 }
 
@@ -303,6 +222,12 @@ func (q *queuePair) completion(v verbs.WC) WC {
 		wc.Op = OpAtomic
 	case verbs.WCImmediate:
 		wc.Op = OpImmediate
+	case verbs.WCBind:
+		wc.Op = OpBind
+	case verbs.WCRegister:
+		wc.Op = OpRegister
+	case verbs.WCInvalidate:
+		wc.Op = OpInvalidate
 	case verbs.WCRecv:
 		wc.Op = OpRecv
 	case verbs.WCRecvImm:
@@ -350,6 +275,7 @@ func (q *queuePair) End(ctx context.Context) (End, error) {
 	err := q.qp.Err()
 	var fault *ddp.Error
 	var term *rdmap.TerminateError
+	var local *rdmap.LocalError
 	switch {
 	case err == nil:
 		return End{How: Graceful}, nil
@@ -360,6 +286,8 @@ func (q *queuePair) End(ctx context.Context) (End, error) {
 	case errors.As(err, &term):
 		t := term.Terminate
 		return End{How: GotTerminate, Layer: uint8(t.Layer), Type: t.Type, Code: t.Code}, nil
+	case errors.As(err, &local):
+		return End{How: LocalFault}, nil
 	case errors.As(err, &fault) && !(fault.Layer == ddp.LayerLLP && fault.Code == mpa.CodeConnectionLost):
 		return End{How: SentTerminate, Layer: uint8(fault.Layer), Type: fault.Type, Code: fault.Code}, nil
 	}
@@ -375,6 +303,9 @@ func (q *queuePair) release() error {
 	var errs []error
 	if q.srq != nil {
 		errs = append(errs, q.srq.Destroy()) // with what is posted there
+	}
+	for _, mw := range q.windows {
+		errs = append(errs, mw.Dealloc())
 	}
 	for _, r := range q.regions {
 		errs = append(errs, r.mr.Deregister())

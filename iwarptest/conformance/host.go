@@ -1,0 +1,127 @@
+package conformance
+
+import (
+	"context"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// Host is an RNIC of package verbs, whose queue pairs can be ends of the suite.
+type Host struct {
+	Device *verbs.Device
+	ULP    *verbs.ULP
+	pds    [2]*verbs.PD // the streams' and a foreign one
+	shared sharing
+	srq    *verbs.SRQ // of all streams
+}
+
+// Option changes what the queue pairs of a Host are like.
+type Option func(*Host)
+
+// sharing is whether queue pairs take receives from a shared receive queue.
+type sharing uint8
+
+const (
+	ownQueue sharing = iota
+	ownSRQ
+	hostSRQ
+)
+
+// WithSRQ gives each queue pair a shared receive queue that no other uses, in
+// place of a receive queue.
+func WithSRQ(h *Host) { h.shared = ownSRQ }
+
+// WithOneSRQ gives all queue pairs of a host one shared receive queue. It is for
+// the cases that need SharedReceives; others would take each other's receives.
+func WithOneSRQ(h *Host) { h.shared = hostSRQ }
+
+// NewHost opens an RNIC. When the test ends it is closed, and must then have
+// nothing left in use.
+func NewHost(t testing.TB, options ...Option) *Host {
+	t.Helper()
+	h := &Host{}
+	for _, o := range options {
+		o(h)
+	}
+	var err error
+	if h.Device, err = verbs.Open(verbs.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if h.srq != nil {
+			if err := h.srq.Destroy(); err != nil {
+				t.Errorf("when all streams are over: %v", err)
+			}
+		}
+		for _, pd := range h.pds {
+			if err := pd.Dealloc(); err != nil {
+				t.Errorf("when all streams are over: %v", err)
+			}
+		}
+		if u := h.Device.Usage(); u != (verbs.Limits{}) {
+			t.Errorf("in use when all streams are over: %+v", u)
+		}
+		h.Device.Close()
+	})
+	if h.ULP, err = h.Device.NewULP("conformance", verbs.Quota{}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range h.pds {
+		if h.pds[i], err = h.ULP.AllocPD(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if h.shared == hostSRQ {
+		if h.srq, err = h.pds[0].CreateSRQ(verbs.SRQConfig{MaxRecv: queueDepth}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return h
+}
+
+// Start brings up a queue pair of pd by verbs.ULP.Adopt, verbs.ULP.Dial or
+// verbs.ConnRequest.Accept.
+type Start func(pd *verbs.PD, cfg verbs.QPConfig) (*verbs.QP, error)
+
+// depths of the queue pairs under test: small, so that they are reached.
+const (
+	queueDepth = 64
+	readDepth  = 4
+)
+
+// Endpoint makes an end of the suite on the host. mulpdu is what its lower layer
+// sends at most in a segment, 0 if that is not known. What it takes is given
+// back when the test ends.
+func (h *Host) Endpoint(t testing.TB, mulpdu int, start Start) (Endpoint, error) {
+	q := &queuePair{host: h, mulpdu: mulpdu}
+	t.Cleanup(func() {
+		if err := q.release(); err != nil {
+			t.Errorf("give a queue pair's objects back: %v", err)
+		}
+	})
+	var err error
+	if q.cq, err = h.ULP.CreateCQ(4*queueDepth, nil); err != nil {
+		return nil, err
+	}
+	cfg := verbs.QPConfig{SendCQ: q.cq, RecvCQ: q.cq, MaxSend: queueDepth, MaxRecv: queueDepth, IRD: readDepth, ORD: readDepth}
+	switch h.shared {
+	case ownSRQ:
+		if q.srq, err = h.pds[0].CreateSRQ(verbs.SRQConfig{MaxRecv: queueDepth}); err != nil {
+			return nil, err
+		}
+		cfg.SRQ, cfg.MaxRecv = q.srq, 0
+	case hostSRQ:
+		cfg.SRQ, cfg.MaxRecv = h.srq, 0
+	}
+	if q.qp, err = start(h.pds[0], cfg); err != nil {
+		return nil, err
+	}
+	q.over, q.cancel = context.WithCancel(context.Background())
+	go func() {
+		<-q.qp.Done()
+		q.cancel()
+	}()
+	return q, nil
+}
+
