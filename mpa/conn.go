@@ -72,6 +72,7 @@ func newConn(nc net.Conn, cfg *Config, p params) *Conn {
 		c.held.Store(true)
 	}
 	c.tx.w = sockio.NewWriter(nc)
+	c.tx.limit = firstBatchBytes
 	c.tx.emss = cfg.EMSS
 	if c.tx.emss == nil {
 		c.tx.emss = socketEMSS(nc)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp"
@@ -113,6 +114,56 @@ func TestLengthLimit(t *testing.T) {
 	s := until(1, 0)
 	if err := b.Receive(s); err != errEnough || len(s.segs[0]) != MaxULPDU {
 		t.Fatalf("Receive: %v", err)
+	}
+}
+
+// TestFirstBatchAfterAPauseIsSmall so that the peer has something to do early;
+// while there is more the batches are large.
+func TestFirstBatchAfterAPauseIsSmall(t *testing.T) {
+	client, server := connect(t, "tcp", &Config{LargeFPDU: MaxLargeFPDU}, &Config{LargeFPDU: MaxLargeFPDU})
+	go server.Receive(&counter{mem: make([]byte, 1<<16), hdr: 14, want: 1 << 40})
+	payload := [][]byte{make([]byte, 8<<10)}
+	fill := func() (bytes int) {
+		for !client.Full() {
+			if err := client.Append(make([]byte, 14), payload); err != nil {
+				t.Fatal(err)
+			}
+			bytes += 8 << 10
+		}
+		return bytes
+	}
+	flush := func() {
+		t.Helper()
+		if done, err := client.TryFlush(); err != nil {
+			t.Fatal(err)
+		} else if !done {
+			if err := client.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for range 3 {
+		if n := fill(); n < 32<<10 || n > 40<<10 {
+			t.Errorf("the first batch has %d bytes, want 32 KiB", n)
+		}
+		for range 3 {
+			flush()
+			if n := fill(); n < 1<<20-16<<10 || n > 1<<20+8<<10 {
+				t.Errorf("a batch that follows a full one has %d bytes, want 1 MiB", n)
+			}
+		}
+		flush()
+		// The queue has run dry. What is short goes at once.
+		if err := client.Append(make([]byte, 14), nil); err != nil {
+			t.Fatal(err)
+		}
+		for done := false; !done; {
+			var err error
+			if done, err = client.TryFlush(); err != nil {
+				t.Fatal(err)
+			}
+			runtime.Gosched()
+		}
 	}
 }
 

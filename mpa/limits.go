@@ -55,6 +55,12 @@ const (
 	batchFPDUs = 256
 	batchBytes = 1 << 20
 
+	// firstBatchBytes is where the first batch after a pause is full: the peer has
+	// it, checks and places it, and may already answer, while we frame the rest.
+	// 4 KiB RDMA Reads at depth 32 gain a third between two processes; 20 to 48
+	// KiB do alike.
+	firstBatchBytes = 32 << 10
+
 	// copyMax is the longest payload in bytes that is copied behind its header.
 	// Up to about this size an iovec of its own costs the kernel more.
 	copyMax = 256

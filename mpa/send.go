@@ -18,6 +18,7 @@ type sender struct {
 	arena  []byte // borrowed while a batch is pending
 	used   int
 	fpdus  int
+	limit  int    // bytes at which the batch is full
 	copied []byte // a detached batch
 	err    error  // sticky
 
@@ -123,10 +124,11 @@ func (c *Conn) room(need int) []byte {
 }
 
 // Full reports that the batch should be flushed before the next Append: 256
-// FPDUs or 1 MiB are pending, or the arena for their headers is used up.
+// FPDUs or enough bytes are pending, or the arena for their headers is used up.
+// Enough are 32 KiB after a pause and 1 MiB while there is more.
 func (c *Conn) Full() bool {
 	t := &c.tx
-	return t.fpdus >= batchFPDUs || t.w.Pending() >= batchBytes ||
+	return t.fpdus >= batchFPDUs || t.w.Pending() >= t.limit ||
 		t.arena != nil && len(t.arena)-t.used < arenaSpare
 }
 
@@ -144,12 +146,13 @@ func (c *Conn) TryFlush() (done bool, err error) {
 	if c.held.Load() {
 		return false, nil
 	}
+	more := t.w.Pending() >= t.limit
 	done, err = t.w.TryFlush()
 	if err != nil {
 		return false, c.sendFailed(err)
 	}
 	if done {
-		c.batchDone()
+		c.batchDone(more)
 	}
 	return done, nil
 }
@@ -174,7 +177,7 @@ func (c *Conn) Flush() error {
 	if err := t.w.Flush(); err != nil {
 		return c.sendFailed(err)
 	}
-	c.batchDone()
+	c.batchDone(true)
 	return nil
 }
 
@@ -233,10 +236,15 @@ func (c *Conn) freeArena() {
 	}
 }
 
-// batchDone gives the batch's memory back.
-func (c *Conn) batchDone() {
+// batchDone gives the batch's memory back. more tells that the stream does not
+// pause after it: it was full, or the socket was.
+func (c *Conn) batchDone(more bool) {
 	t := &c.tx
 	t.fpdus = 0
+	t.limit = firstBatchBytes
+	if more {
+		t.limit = batchBytes
+	}
 	c.freeArena()
 	if t.copied != nil {
 		c.freeCopy()
