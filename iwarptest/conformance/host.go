@@ -124,4 +124,3 @@ func (h *Host) Endpoint(t testing.TB, mulpdu int, start Start) (Endpoint, error)
 	}()
 	return q, nil
 }
-
