@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/ironwarp/ironwarp/rdmap"
 )
 
 // WCOp tells what a completion ends.
@@ -48,6 +50,15 @@ type WC struct {
 // ErrFlushed matches the error of a work request that the end of its stream
 // caught.
 var ErrFlushed = errors.New("verbs: flushed")
+
+// ErrUnsupportedByPeer matches the reason of a stream that the peer terminated
+// because it does not know Atomics or Immediate Data (RFC 7306), and so the error
+// of each work request that this caught. Nothing in a stream's start-up tells
+// beforehand; RFC 7306 section 1 has a ULP agree on it with its peer or try: a
+// FetchAdd of 0 changes nothing. An Immediate Data that had left when the peer
+// refused it may have completed without error, so QP.Err or EventTerminated has
+// the last word.
+var ErrUnsupportedByPeer = rdmap.ErrUnsupportedByPeer
 
 // urgent reports that a consumer who waits for solicited completions only is to
 // be told.
