@@ -151,16 +151,25 @@ func until(n, direct int) *collector {
 	return s
 }
 
-// appendCRC completes an FPDU by a CRC computed bit by bit, independently of
-// the code under test.
+// appendCRC completes an FPDU by a CRC computed octet by octet, independently
+// of the code under test.
 func appendCRC(b []byte) []byte {
 	crc := ^uint32(0)
 	for _, x := range b {
-		crc ^= uint32(x)
-		for range 8 {
-			crc = crc>>1 ^ 0x82f63b78*(crc&1)
-		}
+		crc = crc>>8 ^ crcTable[byte(crc)^x]
 	}
 	crc = ^crc
 	return append(b, byte(crc), byte(crc>>8), byte(crc>>16), byte(crc>>24))
 }
+
+// crcTable is CRC32c of each octet, bit by bit.
+var crcTable = func() (t [256]uint32) {
+	for i := range t {
+		crc := uint32(i)
+		for range 8 {
+			crc = crc>>1 ^ 0x82f63b78*(crc&1)
+		}
+		t[i] = crc
+	}
+	return t
+}()
