@@ -34,6 +34,7 @@ func TestConformance(t *testing.T) {
 	whole := conformance.Without(conformance.Cases(), conformance.SharedReceives)
 	core := conformance.Core()
 	oneSRQ := slices.DeleteFunc(conformance.Cases(), func(c conformance.Case) bool { return c.B&conformance.SharedReceives == 0 })
+	withHandler := conformance.Without(whole, conformance.Arming)
 	withSRQ := conformance.Without(whole, conformance.FlushesReceives)
 
 	for _, l := range []struct {
@@ -42,6 +43,8 @@ func TestConformance(t *testing.T) {
 		connect func(testing.TB) conformance.Connect
 	}{
 		{"memory", whole, memory(iwarptest.Options{})},
+		{"memory with handlers", withHandler, memory(iwarptest.Options{}, conformance.WithHandler)},
+		{"memory with one Read at a time", core, memory(iwarptest.Options{}, conformance.WithReadDepth(1))},
 		{"memory direct", whole, memory(iwarptest.Options{Direct: true, MULPDU: 128})},
 		{"memory shuffled", whole, memory(iwarptest.Options{MULPDU: 128, Window: 16, Shuffle: true, Seed: 1})},
 		{"memory shuffled far", core, memory(iwarptest.Options{Window: 64, Shuffle: true, Seed: 2})},

@@ -39,6 +39,10 @@ var (
 	rdmaStreamOp = code{0, 2, 7}
 )
 
+// notInvalidated says that a Send with Invalidate names memory of others: RFC
+// 5040 has three codes that fit.
+var notInvalidated = []code{rdmaForeign, rdmaNoInv, rdmaNoInvOp}
+
 const (
 	write5041    = "RFC 5041 section 7.1"
 	untagged5041 = "RFC 5041 section 7.1"
@@ -166,7 +170,7 @@ var faults = []fault{
 		return wr
 	}},
 	{name: "invalidate in another protection domain", rfc: read5040, a: SendInvalidate, b: SendInvalidate | ForeignPD, recvs: 3,
-		codes: []code{rdmaForeign, rdmaNoInv, rdmaNoInvOp}, act: func(a, b *side) WR {
+		codes: notInvalidated, act: func(a, b *side) WR {
 			return WR{Op: OpSend, Flags: WithInvalidate, Invalidate: b.mem(8, LocalWrite|RemoteWrite|AccessForeign).r.STag}
 		}},
 	{name: "immediate data without a receive", rfc: "RFC 7306 section 6.3", a: Immediate, b: Immediate, codes: []code{ddpNoBuffer}, act: func(a, b *side) WR {

@@ -21,6 +21,8 @@ func localCases() []Case {
 		{Name: "registration in its turn", RFC: "RFC 5042 section 6.1.1", B: local, Core: true, run: registerInTurn},
 		{Name: "local invalidate in its turn", RFC: "RFC 5042 section 6.2.2", B: local | Fence, run: invalidateInTurn},
 		{Name: "local operation that fails", RFC: "RFC 5040 section 7.1 rule 1", B: local, run: localFails},
+		{Name: "bind of a window that is bound", RFC: "RFC 5042 section 6.1.1", B: windows, run: bindBound},
+		{Name: "window is not another stream's to invalidate", RFC: "RFC 5042 section 6.1.1", A: SendInvalidate, B: windows | SendInvalidate, connect: windowOfOtherInvalidated},
 		{Name: "window is for one stream", RFC: "RFC 5042 section 6.1.1", B: windows, connect: windowOfOther},
 		{Name: "window ends with its stream", RFC: "RFC 5042 section 6.2.2", B: windows, connect: windowOfEnded},
 	}
@@ -219,6 +221,40 @@ func localFails(a, b *side) {
 	}
 }
 
+// A window has to be invalidated before it is bound again.
+func bindBound(a, b *side) {
+	m := bindable(b)
+	window := b.window()
+	b.postBind(m, window, 0, 100, RemoteWrite)
+	b.sent(OpBind)
+	bad := b.local(OpBind)
+	if _, err := b.Endpoint.(Binder).PostBind(bad, window, m.at(100, 100), RemoteWrite); err != nil {
+		b.sends.waiting = nil // refused at once, as well
+		return
+	}
+	b.wantEnd(LocalFault)
+	if s := b.status(bad.ID); s != Failed {
+		b.t.Errorf("end %s: the bind of a bound window ended with %v, want %v", b.name, s, Failed)
+	}
+	a.wantEnd(GotTerminate)
+}
+
+// The peer of another stream can't end a window's life.
+func windowOfOtherInvalidated(k *connector) {
+	a, b := k.pair()
+	a2, b2 := k.pair()
+	m := bindable(b)
+	w := b.bind(m, 0, 1000, RemoteRead|RemoteWrite)
+	b2.recv()
+	a2.post(WR{Op: OpSend, Flags: WithInvalidate, Invalidate: w.r.STag})
+	b2.wantTerminate(SentTerminate, notInvalidated, b2.Can(Terminates))
+	a2.wantTerminate(GotTerminate, notInvalidated, b2.Can(Terminates))
+	src := a.mem(8, 0)
+	a.post(w.remote(WR{Op: OpWrite, SGL: []SGE{src.at(0, 8)}}, 4))
+	m.expect(4, src.bytes(0, 8))
+	ping(a, b)
+}
+
 // A window is of no use to the peer of another stream, of the same protection
 // domain though it is.
 func windowOfOther(k *connector) {
@@ -227,8 +263,8 @@ func windowOfOther(k *connector) {
 	m := bindable(b)
 	w := b.bind(m, 0, 1000, RemoteRead|RemoteWrite)
 	a2.post(writeTo(a2, w, 0, 8))
-	b2.wantTerminate(SentTerminate, []code{ddpForeign}, true)
-	a2.wantTerminate(GotTerminate, []code{ddpForeign}, true)
+	b2.wantTerminate(SentTerminate, []code{ddpForeign}, b2.Can(Terminates))
+	a2.wantTerminate(GotTerminate, []code{ddpForeign}, b2.Can(Terminates))
 	src := a.mem(8, 0)
 	a.post(w.remote(WR{Op: OpWrite, SGL: []SGE{src.at(0, 8)}}, 4))
 	m.expect(4, src.bytes(0, 8))
@@ -242,6 +278,6 @@ func windowOfEnded(k *connector) {
 	a.close()
 	b.ending()
 	a2.post(writeTo(a2, w, 0, 8))
-	b2.wantTerminate(SentTerminate, []code{ddpSTag}, true)
-	a2.wantTerminate(GotTerminate, []code{ddpSTag}, true)
+	b2.wantTerminate(SentTerminate, []code{ddpSTag}, b2.Can(Terminates))
+	a2.wantTerminate(GotTerminate, []code{ddpSTag}, b2.Can(Terminates))
 }

@@ -14,6 +14,8 @@ type Host struct {
 	pds    [2]*verbs.PD // the streams' and a foreign one
 	shared sharing
 	srq    *verbs.SRQ // of all streams
+	called bool       // completions are handed to a handler
+	depth  int        // Reads outstanding
 }
 
 // Option changes what the queue pairs of a Host are like.
@@ -36,11 +38,18 @@ func WithSRQ(h *Host) { h.shared = ownSRQ }
 // the cases that need SharedReceives; others would take each other's receives.
 func WithOneSRQ(h *Host) { h.shared = hostSRQ }
 
+// WithHandler has completions delivered to a handler, in place of being polled.
+func WithHandler(h *Host) { h.called = true }
+
+// WithReadDepth lets at most n Reads and Atomics of a queue pair be outstanding,
+// in place of 4.
+func WithReadDepth(n int) Option { return func(h *Host) { h.depth = n } }
+
 // NewHost opens an RNIC. When the test ends it is closed, and must then have
 // nothing left in use.
 func NewHost(t testing.TB, options ...Option) *Host {
 	t.Helper()
-	h := &Host{}
+	h := &Host{depth: readDepth}
 	for _, o := range options {
 		o(h)
 	}
@@ -101,10 +110,18 @@ func (h *Host) Endpoint(t testing.TB, mulpdu int, start Start) (Endpoint, error)
 		}
 	})
 	var err error
-	if q.cq, err = h.ULP.CreateCQ(4*queueDepth, nil); err != nil {
+	if h.called {
+		in := &inbox{ch: make(chan struct{}, 1)}
+		q.cq, err = h.ULP.CreateCQ(4*queueDepth, in)
+		q.completions = in
+	} else {
+		q.cq, err = h.ULP.CreateCQ(4*queueDepth, nil)
+		q.completions = q.cq
+	}
+	if err != nil {
 		return nil, err
 	}
-	cfg := verbs.QPConfig{SendCQ: q.cq, RecvCQ: q.cq, MaxSend: queueDepth, MaxRecv: queueDepth, IRD: readDepth, ORD: readDepth}
+	cfg := verbs.QPConfig{SendCQ: q.cq, RecvCQ: q.cq, MaxSend: queueDepth, MaxRecv: queueDepth, IRD: h.depth, ORD: h.depth}
 	switch h.shared {
 	case ownSRQ:
 		if q.srq, err = h.pds[0].CreateSRQ(verbs.SRQConfig{MaxRecv: queueDepth}); err != nil {

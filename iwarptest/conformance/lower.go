@@ -53,7 +53,7 @@ func OverMPA(t testing.TB, local netip.Addr, client, server mpa.Config, options 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ln.Close() })
-	client.IRD, client.ORD, server.IRD, server.ORD = readDepth, readDepth, readDepth, readDepth
+	client.IRD, client.ORD, server.IRD, server.ORD = uint16(ha.depth), uint16(ha.depth), uint16(hb.depth), uint16(hb.depth)
 	return func(t testing.TB) (a, b Endpoint) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -14,9 +14,13 @@ import (
 
 // queuePair is a verbs.QP as an Endpoint.
 type queuePair struct {
-	host    *Host
-	mulpdu  int
-	cq      *verbs.CQ
+	host        *Host
+	mulpdu      int
+	cq          *verbs.CQ
+	completions interface { // of cq
+		Poll([]verbs.WC) int
+		Wait(context.Context) error
+	}
 	srq     *verbs.SRQ // nil: none of its own
 	qp      *verbs.QP
 	regions []region
@@ -45,6 +49,8 @@ func (q *queuePair) Can(f Feature) bool {
 		return q.host.shared == ownQueue
 	case SharedReceives:
 		return q.host.shared == hostSRQ
+	case Arming:
+		return !q.host.called
 	}
 	return true
 }
@@ -195,7 +201,7 @@ func (q *queuePair) Completion(ctx context.Context) (WC, error) {
 	var wcs [1]verbs.WC
 	for {
 		over := q.over.Err() != nil // looked at before the queue
-		if q.cq.Poll(wcs[:]) == 1 {
+		if q.completions.Poll(wcs[:]) == 1 {
 			return q.completion(wcs[0]), nil
 		}
 		switch {
@@ -204,7 +210,7 @@ func (q *queuePair) Completion(ctx context.Context) (WC, error) {
 		case ctx.Err() != nil:
 			return WC{}, ctx.Err()
 		}
-		q.cq.Wait(wait)
+		q.completions.Wait(wait)
 	}
 }
 

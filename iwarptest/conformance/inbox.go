@@ -1,0 +1,45 @@
+package conformance
+
+import (
+	"context"
+	"sync"
+
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// inbox keeps what a completion queue's handler is given.
+type inbox struct {
+	mu  sync.Mutex
+	wcs []verbs.WC
+	ch  chan struct{}
+}
+
+// Completions implements verbs.CQHandler.
+func (i *inbox) Completions(_ *verbs.CQ, wcs []verbs.WC) {
+	i.mu.Lock()
+	i.wcs = append(i.wcs, wcs...)
+	i.mu.Unlock()
+	select {
+	case i.ch <- struct{}{}:
+	default:
+	}
+}
+
+// Poll takes completions as verbs.CQ.Poll does.
+func (i *inbox) Poll(wcs []verbs.WC) int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n := copy(wcs, i.wcs)
+	i.wcs = i.wcs[n:]
+	return n
+}
+
+// Wait waits until a completion may be there.
+func (i *inbox) Wait(ctx context.Context) error {
+	select {
+	case <-i.ch:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
