@@ -3,6 +3,8 @@ package rdmap_test
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp"
@@ -285,5 +287,90 @@ func TestEndWithASegmentMissing(t *testing.T) {
 	p.raw.CloseWrite()
 	if err := p.wantEnd(); err == nil || errors.Is(err, rdmap.ErrPeerClosed) {
 		t.Errorf("ended with %v", err)
+	}
+}
+
+// Random messages in a random order leave what they leave in order: the same
+// deliveries and completions in the same order, the same memory, the same
+// answers.
+func TestAnyOrderEndsTheSame(t *testing.T) {
+	for seed := range uint64(40) {
+		var results [2]string
+		for i, shuffled := range []bool{false, true} {
+			r := rand.New(rand.NewPCG(seed, 1))
+			p := open(t, rdmap.Config{MaxSend: 16, IRD: 64, ORD: 16}, iwarptest.Options{Window: 200}, nil)
+			mem := p.region(7, 256, rdmap.RemoteWrite|rdmap.RemoteRead|rdmap.RemoteAtomic)
+			var bufs [][]byte
+			var sinks [][]byte
+			var answers [][]byte // to our Reads
+			for id := range uint64(8) {
+				sink := make([]byte, r.IntN(40))
+				p.post(sgl(rdmap.Op{Kind: rdmap.OpReadRequest, ID: 100 + id}, sink))
+				req, _ := rdmap.ParseReadRequest(p.wantOps(rdmap.OpReadRequest)[0][ddp.UntaggedHeaderLen:])
+				sinks = append(sinks, sink)
+				answers = append(answers, cut(r, len(sink), func(last bool, off int, b []byte) []byte {
+					return tagged(last, rdmap.OpReadResponse, req.SinkSTag, uint64(off), b...)
+				})...)
+			}
+			var segs [][]byte
+			q0, q1 := uint32(1), uint32(1)
+			for range 40 {
+				switch r.IntN(5) {
+				case 0:
+					bufs = append(bufs, p.receive(uint64(q0), 64))
+					segs = append(segs, cut(r, r.IntN(65), func(last bool, off int, b []byte) []byte {
+						return untagged(last, rdmap.OpSend, 0, q0, uint32(off), b...)
+					})...)
+					q0++
+				case 1:
+					p.receive(uint64(q0), 0)
+					segs = append(segs, untagged(true, rdmap.OpImmediate, 0, q0, 0, 0, 0, 0, 0, 0, 0, 0, byte(r.IntN(255)+1)))
+					q0++
+				case 2: // each Write has its place: what overlaps is indeterminate (rule 3)
+					at := uint64(len(segs) % 120)
+					segs = append(segs, tagged(true, rdmap.OpWrite, 7, 2*at+8, byte(at)))
+				case 3:
+					segs = append(segs, untagged(true, rdmap.OpAtomicRequest, 1, q1, 0, rdmap.AtomicRequest{ID: q1, STag: 7, AddSwap: r.Uint64()}.Append(nil)...))
+					q1++
+				default:
+					if len(answers) > 0 {
+						segs, answers = append(segs, answers[0]), answers[1:]
+					}
+				}
+			}
+			segs = append(segs, answers...)
+			order := make([]int, len(segs))
+			for i := range order {
+				order[i] = i
+			}
+			if shuffled {
+				r.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+			}
+			for _, n := range order {
+				p.sendAt(n, segs[n])
+			}
+			for range q1 - 1 {
+				results[i] += fmt.Sprintf("%x ", p.wantOps(rdmap.OpAtomicResponse)[0])
+			}
+			p.raw.CloseWrite()
+			results[i] += fmt.Sprintf("%v %q %x %x %x", p.wantEnd(), p.news, mem, bufs, sinks)
+		}
+		if results[0] != results[1] {
+			t.Fatalf("seed %d: in order\n%s, shuffled\n%s", seed, results[0], results[1])
+		}
+	}
+}
+
+// cut makes the segments of a message of n random bytes.
+func cut(r *rand.Rand, n int, seg func(last bool, off int, b []byte) []byte) (segs [][]byte) {
+	for off := 0; ; {
+		b := make([]byte, min(n-off, 1+r.IntN(20)))
+		for i := range b {
+			b[i] = byte(r.Uint32())
+		}
+		segs = append(segs, seg(off+len(b) == n, off, b))
+		if off += len(b); off == n {
+			return segs
+		}
 	}
 }
