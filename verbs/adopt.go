@@ -14,7 +14,7 @@ import (
 type AdoptConfig struct {
 	LLP      ddp.LLP
 	Conn     Transport   // what LLP runs on; its Protection is released when the stream ends
-	IRD, ORD int         // as negotiated. IRD is no more than the queue pair's, or 1 (RFC 6581 section 9.2)
+	IRD, ORD int         // as negotiated, -1: as the QPConfig says. IRD is no more than the queue pair's, or 1 (RFC 6581 section 9.2)
 	Ready    rdmap.Ready // sent before anything else (RFC 6581 section 9.2)
 }
 
@@ -22,7 +22,8 @@ type AdoptConfig struct {
 // Request.Accept on conn, be it at once or after a phase in which the ULP used
 // it as a stream of bytes (RFC 5044 section 7.1.3). initiator: by mpa.Client.
 func AdoptMPA(m *mpa.Conn, conn Transport, initiator bool) AdoptConfig {
-	a := AdoptConfig{LLP: m, Conn: conn, IRD: int(m.IRD()), ORD: int(m.ORD())}
+	d := depthsOf(m.IRD(), m.ORD())
+	a := AdoptConfig{LLP: m, Conn: conn, IRD: d.IRD, ORD: d.ORD}
 	if initiator {
 		a.Ready = readyFor(m.RTR())
 	}
@@ -33,6 +34,12 @@ func AdoptMPA(m *mpa.Conn, conn Transport, initiator bool) AdoptConfig {
 // which may be nil, is called before anything is received: the place to post
 // receives. After an error the LLP is still the caller's.
 func (u *ULP) Adopt(pd *PD, cfg QPConfig, a AdoptConfig, prepare func(*QP) error) (*QP, error) {
+	if a.IRD == -1 {
+		a.IRD = cfg.IRD
+	}
+	if a.ORD == -1 {
+		a.ORD = cfg.ORD
+	}
 	switch {
 	case pd.ulp != u:
 		return nil, fmt.Errorf("verbs: adopt a stream as ULP %s with a protection domain of ULP %s", u.name, pd.ulp.name)

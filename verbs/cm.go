@@ -25,7 +25,30 @@ type DialConfig struct {
 type RejectedError struct {
 	Remote      netip.AddrPort
 	PrivateData []byte
+	Depths      Depths // what would have done (RFC 6581 section 9.1)
 	Err         error
+}
+
+// Depths are what a peer says in MPA start-up of the RDMA Reads and Atomics that
+// it takes (IRD) and makes (ORD) at a time; -1: it does not say and leaves them to
+// the ULPs (RFC 6581 section 9.1).
+type Depths struct{ IRD, ORD int }
+
+func depthsOf(ird, ord uint16) Depths {
+	said := func(n uint16) int {
+		if n == mpa.DepthULP {
+			return -1
+		}
+		return int(n)
+	}
+	return Depths{IRD: said(ird), ORD: said(ord)}
+}
+
+func enhancedDepths(e *mpa.Enhanced) Depths {
+	if e == nil {
+		return Depths{IRD: -1, ORD: -1}
+	}
+	return depthsOf(e.IRD, e.ORD)
 }
 
 func (e *RejectedError) Error() string {
@@ -88,7 +111,7 @@ func (u *ULP) dial(ctx context.Context, pd *PD, cfg QPConfig, dial *DialConfig, 
 		var neg *mpa.NegotiationError
 		switch {
 		case errors.As(err, &rej):
-			err = &RejectedError{Remote: dial.Remote, PrivateData: rej.PrivateData, Err: err}
+			err = &RejectedError{Remote: dial.Remote, PrivateData: rej.PrivateData, Depths: depthsOf(rej.IRD, rej.ORD), Err: err}
 		case errors.As(err, &neg):
 			rdmap.Refuse(neg.Conn, neg.Err)
 			fallthrough
@@ -98,7 +121,7 @@ func (u *ULP) dial(ctx context.Context, pd *PD, cfg QPConfig, dial *DialConfig, 
 		return fail(err)
 	}
 	if err := qp.start(m, int(m.IRD()), int(m.ORD()), readyFor(m.RTR())); err != nil {
-		m.Close()
+		rdmap.Refuse(m, mpa.LocalFault(err)) // RFC 6581 section 9.3
 		return fail(err)
 	}
 	return qp, m.PrivateData(), nil
@@ -272,6 +295,9 @@ type ConnRequest struct {
 // PrivateData is what the peer's ULP sent with its request.
 func (r *ConnRequest) PrivateData() []byte { return r.req.PrivateData }
 
+// Depths are the depths that the peer offers.
+func (r *ConnRequest) Depths() Depths { return enhancedDepths(r.req.Enhanced) }
+
 // Peer is the identity of the peer, as the Protector proved it.
 func (r *ConnRequest) Peer() transport.Identity { return r.conn.Protection().Peer() }
 
@@ -318,7 +344,20 @@ func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg QPConfig, private 
 // Reject refuses the stream, telling the peer private, and closes the
 // connection.
 func (r *ConnRequest) Reject(ctx context.Context, private []byte) error {
-	err := r.req.Reject(ctx, private)
+	return r.rejected(r.req.Reject(ctx, private))
+}
+
+// RejectDepths is Reject for a peer whose depths won't do: it is told which IRD
+// and ORD of ours, 0 to 16,382 each, it would have to meet (RFC 6581 section
+// 9.1).
+func (r *ConnRequest) RejectDepths(ctx context.Context, private []byte, ird, ord int) error {
+	if ird < 0 || ird > maxReadDepth || ord < 0 || ord > maxReadDepth {
+		return fmt.Errorf("verbs: reject a stream with IRD %d, ORD %d: 0 to %d are possible", ird, ord, maxReadDepth)
+	}
+	return r.rejected(r.req.RejectDepths(ctx, private, depth(ird), depth(ord)))
+}
+
+func (r *ConnRequest) rejected(err error) error {
 	r.conn.Close()
 	if errors.Is(err, io.EOF) {
 		return nil

@@ -193,3 +193,135 @@ func TestStartUpMayDifferByPeer(t *testing.T) {
 	qp.Close()
 	<-qp.Done()
 }
+
+// Both consumers see the depths that the other side offers, on a rejection too
+// (RFC 6581 section 9.1).
+func TestDepthsReachTheConsumers(t *testing.T) {
+	a, b := newEnd(t, Config{}), newEnd(t, Config{})
+	a.cfg.IRD, a.cfg.ORD = 3, 5
+	ln := listen(t, b, ListenConfig{})
+	offered := make(chan Depths, 1)
+	go func() {
+		cr, err := ln.Accept(context.Background())
+		if err != nil {
+			return
+		}
+		offered <- cr.Depths()
+		if err := cr.RejectDepths(context.Background(), nil, -1, 1<<14-1); err == nil {
+			t.Error("impossible depths are taken")
+		}
+		cr.RejectDepths(context.Background(), []byte("more"), 0, 17)
+	}()
+	_, _, err := a.dial(ln.Addr())
+	var rej *RejectedError
+	if !errors.As(err, &rej) || rej.Depths != (Depths{IRD: 0, ORD: 17}) || string(rej.PrivateData) != "more" {
+		t.Errorf("dial: %v, %+v", err, rej)
+	}
+	if d := <-offered; d != (Depths{IRD: 3, ORD: 5}) {
+		t.Errorf("the listener is offered %+v", d)
+	}
+
+	ln = listen(t, b, ListenConfig{})
+	go func() {
+		if cr, err := ln.Accept(context.Background()); err == nil {
+			offered <- cr.Depths()
+			cr.Reject(context.Background(), nil)
+		}
+	}()
+	_, _, err = a.ulp.Dial(testContext(t), a.pd, a.cfg, DialConfig{
+		Remote: ln.Addr(), Transport: &transport.Config{Protector: transport.LoopbackOnly()}, MPA: mpa.Config{Revision: 1},
+	}, nil)
+	if !errors.As(err, &rej) || rej.Depths != (Depths{IRD: -1, ORD: -1}) {
+		t.Errorf("dial with revision 1: %v, %+v", err, rej)
+	}
+	if d := <-offered; d != (Depths{IRD: -1, ORD: -1}) {
+		t.Errorf("revision 1 offers %+v", d)
+	}
+}
+
+// An LLP whose ends left the depths to their ULPs is adopted with the queue
+// pair's.
+func TestAdoptedDepthsMayBeTheULPs(t *testing.T) {
+	a, b := newEnd(t, Config{}), newEnd(t, Config{})
+	a.cfg.ORD, b.cfg.IRD = 2, 2
+	cfg := mpa.Config{IRD: mpa.DepthULP, ORD: mpa.DepthULP}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	accepted := make(chan error, 1)
+	go func() {
+		c, err := ln.Accept()
+		if err == nil {
+			var req *mpa.Request
+			if req, err = mpa.Server(context.Background(), c, &cfg); err == nil {
+				var m *mpa.Conn
+				if m, err = req.Accept(context.Background(), mpa.AcceptOptions{}); err == nil {
+					b.qp, err = b.ulp.Adopt(b.pd, b.cfg, AdoptMPA(m, fakeConn{"a"}, false), nil)
+				}
+			}
+		}
+		accepted <- err
+	}()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := mpa.Client(testContext(t), c, &cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.qp, err = a.ulp.Adopt(a.pd, a.cfg, AdoptMPA(m, fakeConn{"b"}, true), nil)
+	if err := errors.Join(err, <-accepted); err != nil {
+		t.Fatal(err)
+	}
+	if a.qp.ORD() != 2 {
+		t.Errorf("ORD %d, want the queue pair's 2", a.qp.ORD())
+	}
+	src := b.mr(8, RemoteRead)
+	a.post(SendWR{Op: OpRead, Flags: Signaled, SGL: whole(a.mr(8, LocalWrite), 8), RemoteSTag: src.STag()})
+	a.wantOK(WCRead)
+	a.qp.Close()
+	a.wantEnd()
+	b.wantEnd()
+}
+
+// An initiator that can't set the stream up after the reply says so (RFC 6581
+// section 9.3).
+func TestLocalFaultAfterTheReplyIsTold(t *testing.T) {
+	a, b := newEnd(t, Config{}), newEnd(t, Config{})
+	ln := listen(t, b, ListenConfig{})
+	ended := make(chan error, 1)
+	go func() {
+		cr, err := ln.Accept(context.Background())
+		if err == nil {
+			var qp *QP
+			qp, err = cr.Accept(context.Background(), b.pd, b.cfg, nil, nil)
+			if err == nil {
+				<-qp.Done()
+				err = qp.Err()
+			}
+		}
+		ended <- err
+	}()
+	reason := errors.New("changed my mind")
+	var qp *QP
+	_, _, err := a.ulp.Dial(testContext(t), a.pd, a.cfg, DialConfig{
+		Remote: ln.Addr(), Transport: &transport.Config{Protector: transport.LoopbackOnly()},
+		MPA: mpa.Config{EMSS: func() int { // asked when the reply has been read
+			qp.Abort(reason)
+			return 1460
+		}},
+	}, func(q *QP) error {
+		qp = q
+		return nil
+	})
+	if !errors.Is(err, reason) {
+		t.Errorf("dial: %v", err)
+	}
+	var te *rdmap.TerminateError
+	if err := <-ended; !errors.As(err, &te) || te.Terminate.Layer != ddp.LayerLLP || te.Terminate.Type != 0 || te.Terminate.Code != mpa.CodeLocal {
+		t.Errorf("the responder's stream ended with %v", err)
+	}
+}
