@@ -109,6 +109,9 @@ const (
 	// section 5.5 rule 15 wants it. Without it Reads may complete after what was
 	// posted behind them.
 	InOrder
+	// EmptyReads is that a Read of no bytes is answered by no bytes, also when it
+	// waits behind another.
+	EmptyReads
 	// TellsSolicited and TellsInvalidated are that receives fill in
 	// WC.Solicited and WC.Invalidated.
 	TellsSolicited
@@ -124,7 +127,7 @@ const (
 )
 
 var featureNames = []string{"Send with Invalidate", "scatter/gather lists", "scatter lists of Reads", "inline sends", "Fence", "Atomics",
-	"Immediate Data", "a second protection domain", "fast registration", "receives of its own", "receives for all streams", "armed completion queues", "memory windows", "registration in the send queue", "completions in order", "to tell what is solicited",
+	"Immediate Data", "a second protection domain", "fast registration", "receives of its own", "receives for all streams", "armed completion queues", "memory windows", "registration in the send queue", "completions in order", "an answer to Reads of no bytes behind others", "to tell what is solicited",
 	"to tell what was invalidated", "to tell how a stream ended", "Terminate codes of the RFCs"}
 
 func (f Feature) String() string {
