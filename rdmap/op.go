@@ -30,12 +30,16 @@ type Op struct {
 }
 
 // reset readies a slot of the ring for its next use.
-func (o *Op) reset() {
-	private := o.private[:0]
-	if cap(private) > maxInlineKept {
-		private = nil
+func (o *Op) reset() { *o = Op{private: o.private[:0]} }
+
+// forget lets go of memory when the operation has been reported: the slot may
+// not be used again for long.
+func (o *Op) forget() {
+	clear(o.SGL[:o.N])
+	o.N = 0
+	if cap(o.private) > maxInlineKept {
+		o.private = nil
 	}
-	*o = Op{private: private}
 }
 
 // CopyInline replaces the operation's source by a copy of it, so that the

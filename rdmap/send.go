@@ -143,6 +143,7 @@ func (s *Stream) retireLocked() (any bool) {
 			break
 		}
 		s.up.SendDone(op, op.err)
+		op.forget()
 		s.sq.head++
 		any = true
 	}

@@ -332,6 +332,7 @@ func (s *Stream) finish(err error) {
 			err = flushError(reason)
 		}
 		s.up.SendDone(op, err)
+		op.forget()
 	}
 	s.mu.Unlock()
 	s.up.Completions(true)

@@ -3,6 +3,7 @@ package verbs
 import (
 	"bytes"
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/iwarptest"
@@ -109,6 +110,31 @@ func TestLongInlineMessages(t *testing.T) {
 		if wc := b.wantOK(WCRecv); int(wc.Len) != n || !bytes.Equal(dst.Bytes()[:n], want) {
 			t.Fatalf("%d inline bytes arrive changed", n)
 		}
+	}
+}
+
+// A queue pair that is idle again keeps nothing of long inline messages.
+func TestIdleQueuePairForgetsInlineData(t *testing.T) {
+	const n = 1 << 20
+	e := newEnd(t, Config{})
+	raw, l := iwarptest.Pair(iwarptest.Options{MULPDU: 64 << 10})
+	defer raw.Close()
+	e.startOn(l)
+	mr := e.mr(n, 0)
+	round := func(size int) uint64 {
+		for range 16 {
+			e.post(SendWR{Op: OpWrite, Flags: Inline | Signaled, SGL: whole(mr, size)})
+			e.wantOK(WCWrite)
+			raw.Recv()
+		}
+		runtime.GC()
+		var s runtime.MemStats
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc
+	}
+	before := round(1)
+	if after := round(n); after > before+2*n {
+		t.Errorf("%d MiB are kept after inline messages of %d bytes", (after-before)>>20, n)
 	}
 }
 
