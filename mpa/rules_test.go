@@ -51,21 +51,30 @@ func TestMULPDU(t *testing.T) {
 	}
 }
 
+// TestMULPDUFollowsTheEMSS down, below what a DDP header needs, and up again,
+// on a stream that is in use (RFC 5044 section 4.5).
 func TestMULPDUFollowsTheEMSS(t *testing.T) {
-	emss := 1460
-	a, b := connect(t, "tcp", &Config{EMSS: func() int { return emss }}, nil)
-	go b.Receive(&collector{})
-	if a.MULPDU() != 1454 {
-		t.Fatalf("MULPDU %d", a.MULPDU())
-	}
-	emss = 576
-	for range refreshEvery {
-		if err := errors.Join(a.Append([]byte("x"), nil), a.Flush()); err != nil {
-			t.Fatal(err)
+	for _, markers := range []bool{false, true} {
+		emss := 1460
+		a, b := connect(t, "tcp", &Config{EMSS: func() int { return emss }}, &Config{Markers: markers})
+		go b.Receive(&collector{})
+		for _, step := range []struct{ emss, want, marked int }{
+			{1460, 1454, 1442}, {576, 570, 562}, {575, 566, 558}, {100, 128, 128}, {536, 530, 522}, {8948, 8942, 8870}, {65495, 64768, 64768}, {0, 1422, 1410},
+		} {
+			emss = step.emss
+			for range refreshEvery {
+				if err := errors.Join(a.Append(make([]byte, a.MULPDU()), nil), a.Flush()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := step.want
+			if markers {
+				want = step.marked
+			}
+			if a.MULPDU() != want {
+				t.Errorf("EMSS %d, markers %v: MULPDU %d, want %d", emss, markers, a.MULPDU(), want)
+			}
 		}
-	}
-	if a.MULPDU() != 570 {
-		t.Fatalf("MULPDU %d after the EMSS shrank to 576", a.MULPDU())
 	}
 	c, _ := connect(t, "tcp", nil, nil)
 	if n := c.MULPDU(); n < 30000 || n > 64768 {
