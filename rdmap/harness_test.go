@@ -2,6 +2,7 @@ package rdmap_test
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 	"strings"
@@ -329,6 +330,18 @@ func (p *peer) next() []byte {
 	seg := p.got[0]
 	p.got = p.got[1:]
 	return seg
+}
+
+// wantFin checks that the stream sends nothing more and ends its direction
+// gracefully.
+func (p *peer) wantFin() {
+	p.t.Helper()
+	if len(p.got) > 0 {
+		p.t.Fatalf("sent %x", p.got)
+	}
+	if segs, err := p.raw.Recv(); err != io.EOF {
+		p.t.Fatalf("sent %x, %v; want a graceful end", segs, err)
+	}
 }
 
 // wantOps takes as many segments as ops are named and checks their opcodes.

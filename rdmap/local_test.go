@@ -74,6 +74,7 @@ func TestFailedLocalOperationEndsTheStream(t *testing.T) {
 	if term := p.wantTerminate(); term.Layer != ddp.LayerRDMA || term.Type != rdmap.TypeLocalCatastrophic || term.Code != 0 || term.DDP != nil {
 		t.Errorf("Terminate %+v", term)
 	}
+	p.wantFin()
 	p.raw.CloseWrite()
 	var local *rdmap.LocalError
 	if err := p.wantEnd(); !errors.As(err, &local) || !errors.Is(err, failure) {
@@ -113,4 +114,27 @@ func TestCloseWaitsForLocalOperations(t *testing.T) {
 		t.Errorf("ended with %v", err)
 	}
 	p.want("local 1", "done 1")
+}
+
+// A local operation may wait for memory that others use. The stream's own use,
+// for a Read Response in the same batch, is over before.
+func TestLocalOperationFindsNothingPinned(t *testing.T) {
+	for _, stalled := range []bool{false, true} {
+		p := start(t)
+		p.region(7, 1<<12, rdmap.RemoteRead)
+		p.local = func(op *rdmap.Op) error {
+			p.mu.Lock()
+			pins := p.regions[7].pins
+			p.mu.Unlock()
+			p.note(fmt.Sprintf("local %d, %d pinned", op.ID, pins))
+			return nil
+		}
+		p.postMore(rdmap.Op{Kind: rdmap.OpSend, ID: 1}, true)
+		p.postMore(rdmap.Op{Kind: rdmap.OpLocal, ID: 2}, true)
+		p.raw.Stall(stalled)
+		p.raw.Send(untagged(true, rdmap.OpReadRequest, 1, 1, 0, rdmap.ReadRequest{Size: 1 << 12, SourceSTag: 7}.Append(nil)...))
+		p.raw.Stall(false)
+		p.wantOps(rdmap.OpSend, rdmap.OpReadResponse)
+		p.want("done 1", "local 2, 0 pinned", "done 2")
+	}
 }

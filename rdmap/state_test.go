@@ -111,6 +111,15 @@ func TestPeerCloses(t *testing.T) {
 	}
 }
 
+func TestPeerClosesAnIdleStream(t *testing.T) {
+	p := start(t)
+	p.raw.CloseWrite()
+	p.wantFin()
+	if err := p.wantEnd(); !errors.Is(err, rdmap.ErrPeerClosed) {
+		t.Errorf("ended with %v", err)
+	}
+}
+
 // Both ends close at once, each with messages under way.
 func TestSimultaneousClose(t *testing.T) {
 	for _, o := range []iwarptest.Options{{MULPDU: 128}, {MULPDU: 128, Window: 16, Shuffle: true}} {
@@ -228,15 +237,61 @@ func TestTerminatesCross(t *testing.T) {
 
 // After a fault of ours, what the peer still sends is dropped.
 func TestNothingIsDeliveredAfterALocalFault(t *testing.T) {
-	p := start(t)
-	p.locals(1)
-	p.receive(1, 0)
-	p.post(rdmap.Op{Kind: rdmap.OpLocal, ID: 1})
-	p.wantTerminate()
-	p.raw.Send(untagged(true, rdmap.OpSend, 0, 1, 0))
-	p.raw.CloseWrite()
-	p.wantEnd()
-	p.want("local 1", "failed 1")
+	for _, o := range []iwarptest.Options{{}, {Direct: true}, {Window: 10}} {
+		for _, n := range []uint16{0, 1} { // in order, early
+			p := open(t, rdmap.Config{}, o, nil)
+			p.locals(1)
+			b, mem := p.receive(1, 1), p.region(7, 1, rdmap.RemoteWrite)
+			p.post(rdmap.Op{Kind: rdmap.OpLocal, ID: 1})
+			p.wantTerminate()
+			p.raw.SendNumbered(n, untagged(true, rdmap.OpSend, 0, 1, 0, 1))
+			p.raw.SendNumbered(n+1, tagged(true, rdmap.OpWrite, 7, 0, 1))
+			p.raw.CloseWrite()
+			p.wantEnd()
+			p.want("local 1", "failed 1")
+			if b[0] != 0 || mem[0] != 0 {
+				t.Errorf("%+v: received %x, written %x", o, b, mem)
+			}
+		}
+	}
+}
+
+// firstEnd is an LLP that tells which end was put to it first.
+type firstEnd struct {
+	*iwarptest.LLP
+	once sync.Once
+	how  chan string
+}
+
+func (l *firstEnd) CloseWrite() error {
+	l.once.Do(func() { l.how <- "gracefully" })
+	return l.LLP.CloseWrite()
+}
+
+func (l *firstEnd) Close() error {
+	l.once.Do(func() { l.how <- "at once" })
+	return l.LLP.Close()
+}
+
+// Section 6.2.1: the LLP is ended gracefully behind a Terminate, so that it
+// arrives; the peer need not end its direction for that.
+func TestGracefulEndBehindATerminate(t *testing.T) {
+	for name, fault := range map[string]func(p *peer){
+		"of the peer": func(p *peer) { p.raw.Send(tagged(true, rdmap.OpWrite, 0xdead, 0, 1)) },
+		"of our own":  func(p *peer) { p.locals(1); p.post(rdmap.Op{Kind: rdmap.OpLocal, ID: 1}) },
+	} {
+		raw, l := iwarptest.Pair(iwarptest.Options{})
+		end := &firstEnd{LLP: l, how: make(chan string, 1)}
+		p := openOn(t, rdmap.Config{}, raw, end, nil)
+		fault(p)
+		p.wantTerminate()
+		p.wantFin()
+		if how := <-end.how; how != "gracefully" {
+			t.Errorf("after a fault %s the LLP is ended %s", name, how)
+		}
+		p.raw.CloseWrite()
+		p.wantEnd()
+	}
 }
 
 // broken is an LLP whose connection is lost rather than closed.
