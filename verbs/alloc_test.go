@@ -14,6 +14,7 @@ type echo struct {
 	wr   SendWR
 	got  chan struct{}
 	back bool
+	srq  *SRQ // of the receives; nil: the queue pair's
 }
 
 func (h *echo) Completions(_ *CQ, wcs []WC) {
@@ -25,7 +26,11 @@ func (h *echo) Completions(_ *CQ, wcs []WC) {
 			h.got <- struct{}{}
 			continue
 		}
-		if wc.QP.PostRecv(h.recv) != nil {
+		post := wc.QP.PostRecv
+		if h.srq != nil {
+			post = h.srq.PostRecv
+		}
+		if post(h.recv) != nil {
 			return
 		}
 		if h.back {
@@ -36,9 +41,10 @@ func (h *echo) Completions(_ *CQ, wcs []WC) {
 	}
 }
 
-// The data path allocates nothing in steady state: each operation, both ends.
+// The data path allocates nothing in steady state: each operation, both ends,
+// with receives of its own or shared ones.
 func TestOperationsAllocateNothing(t *testing.T) {
-	for _, cfg := range []mpa.Config{{}, {CRC: mpa.CRCAvoid, LargeFPDU: mpa.MaxLargeFPDU}} {
+	for i, cfg := range []mpa.Config{{}, {CRC: mpa.CRCAvoid, LargeFPDU: mpa.MaxLargeFPDU}, {}} {
 		a, b := newEnd(t, Config{}), newEnd(t, Config{})
 		ha, hb := &echo{got: make(chan struct{}, 64)}, &echo{back: true}
 		for _, s := range []struct {
@@ -51,20 +57,31 @@ func TestOperationsAllocateNothing(t *testing.T) {
 			}
 			s.e.cfg.SendCQ, s.e.cfg.RecvCQ = cq, cq
 		}
+		if i == 2 {
+			hb.srq = b.srq(SRQConfig{MaxRecv: 4, MaxPerQP: 2, HighWater: 2})
+		}
 		tcpPair(cfg, cfg)(t, a, b)
-		mra, mrb := a.mr(1<<16, LocalWrite), b.mr(1<<16, LocalWrite|RemoteRead|RemoteWrite|RemoteAtomic)
+		mra, mrb := a.mr(1<<16, LocalWrite|WindowBind), b.mr(1<<16, LocalWrite|RemoteRead|RemoteWrite|RemoteAtomic)
 		ha.recv, hb.recv = RecvWR{SGL: whole(mra, 64)}, RecvWR{SGL: whole(mrb, 64)}
 		hb.wr = SendWR{Op: OpSend, SGL: whole(mrb, 64)}
 		a.recv(ha.recv)
-		b.recv(hb.recv)
+		if hb.srq == nil {
+			b.recv(hb.recv)
+		} else if err := hb.srq.PostRecv(hb.recv); err != nil {
+			t.Fatal(err)
+		}
+		mw := a.mw()
 		for name, wr := range map[string]SendWR{
 			"send and answer": {Op: OpSend, SGL: whole(mra, 64)},
 			"write":           {Op: OpWrite, Flags: Signaled, SGL: whole(mra, 1<<16), RemoteSTag: mrb.STag()},
 			"read":            {Op: OpRead, Flags: Signaled, SGL: whole(mra, 1<<16), RemoteSTag: mrb.STag()},
 			"inline write":    {Op: OpWrite, Flags: Signaled | Inline, SGL: whole(mra, 128), RemoteSTag: mrb.STag()},
-			"atomic":          {Op: OpFetchAdd, Flags: Signaled, Add: 1, RemoteSTag: mrb.STag()},
+			"fetch and add":   {Op: OpFetchAdd, Flags: Signaled, Add: 1, RemoteSTag: mrb.STag()},
+			"bind":            {Op: OpBind, Flags: Signaled, MW: mw, SGL: whole(mra, 64), Access: RemoteRead},
+			"register":        {Op: OpRegister, Flags: Signaled, SGL: whole(mra, 64), Access: RemoteRead},
 		} {
 			run := func() {
+				mw.Invalidate()
 				if err := a.qp.PostSend(&wr); err != nil {
 					t.Fatal(err)
 				}

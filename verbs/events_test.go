@@ -1,28 +1,180 @@
 package verbs
 
-import "testing"
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
 
-// wantEvents takes the events of a stream so far, up to its end, and compares.
-func wantEvents(t *testing.T, d *Device, qp uint64, kinds ...EventKind) {
-	t.Helper()
-	var got []EventKind
-	for len(got) < len(kinds) {
+	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/iwarptest"
+	"github.com/ironwarp/ironwarp/rdmap"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// eventsSoFar takes what the event queue holds.
+func eventsSoFar(d *Device) (evs []Event) {
+	for {
 		select {
 		case ev := <-d.Events():
-			if ev.QP == qp {
-				got = append(got, ev.Kind)
-			}
-			continue
+			evs = append(evs, ev)
 		default:
+			return evs
 		}
-		break
 	}
-	if len(got) != len(kinds) {
+}
+
+// wantEvents takes the events so far and compares those of one stream.
+func wantEvents(t *testing.T, d *Device, qp uint64, kinds ...EventKind) (got []Event) {
+	t.Helper()
+	for _, ev := range eventsSoFar(d) {
+		if ev.QP == qp {
+			got = append(got, ev)
+		}
+	}
+	same := len(got) == len(kinds)
+	for i := 0; same && i < len(kinds); i++ {
+		same = got[i].Kind == kinds[i]
+	}
+	if !same {
 		t.Fatalf("events %v, want %v", got, kinds)
 	}
-	for i := range kinds {
-		if got[i] != kinds[i] {
-			t.Fatalf("events %v, want %v", got, kinds)
+	return got
+}
+
+// What happens to a stream is told in order, with the stream, its peer and why.
+func TestEventsOfAStream(t *testing.T) {
+	gone := errors.New("not wanted any more")
+	for name, tc := range map[string]struct {
+		act  func(e *end, raw *iwarptest.LLP)
+		want []EventKind // between up and down
+		err  func(error) bool
+	}{
+		"graceful end": {func(e *end, raw *iwarptest.LLP) {
+			e.qp.Close()
+			raw.CloseWrite()
+		}, nil, func(err error) bool { return err == nil }},
+		"end by the peer": {func(e *end, raw *iwarptest.LLP) { raw.CloseWrite() }, nil,
+			func(err error) bool { return errors.Is(err, rdmap.ErrPeerClosed) }},
+		"abort": {func(e *end, raw *iwarptest.LLP) { e.qp.Abort(gone) }, nil,
+			func(err error) bool { return errors.Is(err, gone) }},
+		"fault of the peer": {func(e *end, raw *iwarptest.LLP) {
+			raw.Send(untagged(true, rdmap.OpSend, 9, 1, 0))
+			raw.CloseWrite()
+		}, []EventKind{EventPeerFault}, func(err error) bool {
+			return errors.Is(err, &ddp.Error{Layer: ddp.LayerDDP, Type: ddp.TypeUntagged, Code: ddp.CodeUntaggedInvalidQN})
+		}},
+		"terminated by the peer": {func(e *end, raw *iwarptest.LLP) {
+			term := rdmap.Terminate{Layer: ddp.LayerDDP, Type: 1, Code: 1}
+			raw.Send(untagged(true, rdmap.OpTerminate, rdmap.QNTerminate, 1, 0, term.Append(nil)...))
+		}, []EventKind{EventTerminated}, func(err error) bool {
+			var te *rdmap.TerminateError
+			return errors.As(err, &te)
+		}},
+		"local operation that fails": {func(e *end, raw *iwarptest.LLP) {
+			e.post(SendWR{Op: OpInvalidateLocal, InvalidateSTag: 5})
+			raw.CloseWrite()
+		}, nil, func(err error) bool { return errors.Is(err, ErrInvalidSTag) }}, // no fault of the peer
+	} {
+		e := newEnd(t, Config{})
+		raw, l := iwarptest.Pair(iwarptest.Options{})
+		e.startOn(l)
+		tc.act(e, raw)
+		if err := e.wantEnd(); !tc.err(err) {
+			t.Errorf("%s: ended with %v", name, err)
+		}
+		kinds := append(append([]EventKind{EventStreamUp}, tc.want...), EventStreamDown)
+		for i, ev := range wantEvents(t, e.dev, e.qp.ID(), kinds...) {
+			if ev.Time.IsZero() || ev.Peer != "peer" || ev.Flow.Protocol != transport.ProtoTCP {
+				t.Errorf("%s: event %+v", name, ev)
+			}
+			if i == 0 && ev.Err != nil || i > 0 && !tc.err(ev.Err) {
+				t.Errorf("%s: %v says %v", name, ev.Kind, ev.Err)
+			}
+		}
+	}
+}
+
+func TestEventOfACQOverflow(t *testing.T) {
+	e := newEnd(t, Config{})
+	small, err := e.ulp.CreateCQ(1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.cfg.SendCQ = small
+	e.rawStream()
+	e.post(SendWR{Op: OpWrite, Flags: Signaled})
+	e.post(SendWR{Op: OpWrite, Flags: Signaled})
+	e.wantEnd()
+	evs := wantEvents(t, e.dev, e.qp.ID(), EventStreamUp, EventCQOverflow, EventStreamDown)
+	if evs[1].CQ != small || !errors.Is(evs[1].Err, ErrCQOverflow) || !errors.Is(evs[2].Err, ErrCQOverflow) {
+		t.Errorf("events %+v", evs)
+	}
+}
+
+// A connection refused for want of resources is an event that names the peer and
+// the resource.
+func TestEventOfAnExceededQuota(t *testing.T) {
+	a, b := newEnd(t, Config{}), newEnd(t, Config{Limits: Limits{QueueEntries: 100}})
+	ln := listen(t, b, ListenConfig{})
+	refused := make(chan transport.Flow, 1)
+	go func() {
+		cr, err := ln.Accept(context.Background())
+		if err != nil {
+			return
+		}
+		if _, err := cr.Accept(context.Background(), b.pd, b.cfg, nil, nil); err == nil {
+			t.Error("a queue pair past the limit")
+		}
+		cr.Reject(context.Background(), nil)
+		refused <- cr.Flow()
+	}()
+	if _, _, err := a.dial(ln.Addr()); err == nil {
+		t.Error("dialled past the limit")
+	}
+	flow := <-refused
+	ev := wantEvents(t, b.dev, 0, EventQuotaExceeded)[0]
+	var q *QuotaError
+	if !errors.As(ev.Err, &q) || q.Resource != "work queue entries" || q.Principal != "the device" || ev.Flow != flow || ev.Peer == "" {
+		t.Errorf("event %+v", ev)
+	}
+	if ev.Flow.Remote == (netip.AddrPort{}) {
+		t.Error("the event does not say who")
+	}
+}
+
+// A storm of events fills the queue, is counted, and blocks nobody (R30).
+func TestEventStormIsCounted(t *testing.T) {
+	e := newEnd(t, Config{})
+	const extra = 50
+	for range (eventDepth + extra) / 2 {
+		raw, l := iwarptest.Pair(iwarptest.Options{})
+		e.startOn(l)
+		raw.Close()
+		e.wantEnd()
+	}
+	if n := e.dev.EventsDropped(); n != extra {
+		t.Errorf("%d events dropped, want %d", n, extra)
+	}
+	if n := len(eventsSoFar(e.dev)); n != eventDepth {
+		t.Errorf("%d events in the queue, want %d", n, eventDepth)
+	}
+	e.rawStream()
+	wantEvents(t, e.dev, e.qp.ID(), EventStreamUp)
+}
+
+func TestEventKindsHaveNames(t *testing.T) {
+	seen := make(map[string]bool)
+	for k := EventStreamUp; k <= EventSRQHighWater; k++ {
+		if s := k.String(); s == "" || seen[s] {
+			t.Errorf("event %d is called %q", k, s)
+		} else {
+			seen[s] = true
+		}
+	}
+	for _, k := range []EventKind{0, EventSRQHighWater + 1} {
+		if s := k.String(); seen[s] {
+			t.Errorf("event %d is called %q", k, s)
 		}
 	}
 }

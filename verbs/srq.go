@@ -150,7 +150,7 @@ func (s *SRQ) Destroy() error {
 	s.closed = true
 	for s.posted.n > 0 {
 		r := s.posted.pop()
-		release(r.Ref[:r.N])
+		forget(r)
 	}
 	s.spare = nil
 	s.pd.ulp.dev.prm.give(&s.charge)

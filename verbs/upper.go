@@ -46,7 +46,7 @@ func (u *upper) Received(r *rdmap.RecvBuffer, m rdmap.Message) {
 	if m.Op == rdmap.OpImmediate || m.Op == rdmap.OpImmediateSE {
 		wc.Op = WCRecvImm
 	}
-	release(r.Ref[:r.N])
+	forget(r)
 	if u.cfg.SRQ != nil {
 		wc.shared = true
 		u.cfg.SRQ.used(u.share.taken.pop())
@@ -69,6 +69,13 @@ func release(refs []rdmap.Pin) {
 			refs[i] = nil
 		}
 	}
+}
+
+// forget lets go of the memory of a receive that is over: its slot may not be
+// used again for long.
+func forget(r *rdmap.RecvBuffer) {
+	release(r.Ref[:r.N])
+	clear(r.SGL[:r.N])
 }
 
 // Local implements rdmap.Upper.
@@ -199,7 +206,7 @@ func (qp *QP) flushRecvs(cause error, announce bool) {
 	var wcs []WC
 	for ; q.head < q.tail; q.head++ {
 		r := q.slots[q.head%uint64(len(q.slots))]
-		release(r.Ref[:r.N])
+		forget(r)
 		wcs = append(wcs, WC{ID: r.ID, QP: qp, Op: WCRecv, Err: &flushError{cause: cause}})
 	}
 	q.mu.Unlock()
