@@ -60,6 +60,9 @@ func (p pin) Unpin() {
 	}
 }
 
+// Volatile implements rdmap.VolatilePin.
+func (p pin) Volatile() bool { return p.r.rights&(rdmap.RemoteWrite|rdmap.RemoteAtomic) != 0 }
+
 // probeSTag names a region of one byte; each access to it is news.
 const probeSTag = 0x9999
 

@@ -38,6 +38,14 @@ const (
 	// another one for a fault and does not read what it says.
 	termBehind = 64 << 10
 
+	// stageLen is the size in bytes of a buffer for payloads that may change while
+	// they are sent: the payload of the longest segment.
+	stageLen = 64 << 10
+
+	// maxStage bounds those buffers of a stream's batch, give or take one; 512
+	// KiB are half of what MPA writes at once.
+	maxStage = 8
+
 	// maxInlineKept is how much storage for inline data a slot of the send queue
 	// keeps between uses, in bytes. Inline data are meant to be small; a long one
 	// must not stay with the queue.

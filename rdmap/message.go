@@ -180,7 +180,12 @@ func (s *Stream) segmentResponse() error {
 			e.SegLen, e.Upper = ddp.UntaggedHeaderLen+ReadRequestLen, left.Append(nil)
 			return e
 		}
-		t.pins = append(t.pins, pin)
+		if v, ok := pin.(VolatilePin); ok && t.stage.on && v.Volatile() {
+			buf = t.stage.copy(buf)
+			pin.Unpin()
+		} else {
+			t.pins = append(t.pins, pin)
+		}
 		sgl = append(sgl, buf)
 	}
 	hdr := ddp.AppendTagged(t.hdr[:0], last, Control(OpReadResponse), r.SinkSTag, r.SinkTO+uint64(t.off))

@@ -22,6 +22,7 @@ type sender struct {
 	hdr    []byte
 	sgl    [MaxSGE][]byte
 	pins   []Pin // memory of Read Responses in the batch
+	stage  stage // or copies of it
 }
 
 func (t *sender) init() {
@@ -156,6 +157,7 @@ func (s *Stream) unpin() {
 		s.tx.pins[i] = nil
 	}
 	s.tx.pins = s.tx.pins[:0]
+	s.tx.stage.release()
 }
 
 // sendFailed ends the sender's work for good. A peer that broke the connection
@@ -187,7 +189,7 @@ func (s *Stream) stopLocked() {
 // back and reports false.
 func (s *Stream) fill() (pending bool, err error) {
 	t := &s.tx
-	for !s.llp.Full() {
+	for !s.llp.Full() && !t.stage.full() {
 		if s.cutShort() {
 			t.active, t.op = false, nil
 		}

@@ -41,6 +41,7 @@ type Config struct {
 	IRD     int // Reads and Atomics of the peer that we hold at once (RFC 5040 section 6.1)
 	ORD     int // Reads and Atomics that we may have outstanding at the peer
 	Ready   Ready
+	Stage   *StagePool // nil: the stream allocates what it needs
 }
 
 // Ready is the zero-length message that an initiator sends before anything
@@ -133,6 +134,8 @@ func New(cfg Config) *Stream {
 	s.idle.L = &s.mu
 	s.driverFn = s.driver
 	s.tx.init()
+	c, ok := cfg.LLP.(interface{ CRC() bool })
+	s.tx.stage = stage{pool: cfg.Stage, on: ok && c.CRC()}
 	s.rx.init()
 	return s
 }

@@ -73,6 +73,15 @@ func (f Fault) remote() (ddp.Layer, uint8, uint8) {
 // Pin holds tagged memory: a revocation waits until it is released.
 type Pin interface{ Unpin() }
 
+// VolatilePin is a Pin that knows whether the memory may be changed by peers
+// while it is held. A Read Response from such memory is copied if the LLP sums
+// it before it is sent: a peer may well write to what another one, or itself, is
+// reading (RFC 5040 section 5.5 rules 3 and 12), which must spoil no checksum.
+type VolatilePin interface {
+	Pin
+	Volatile() bool
+}
+
 // RecvBuffer is a posted receive: up to MaxSGE pieces of local memory.
 type RecvBuffer struct {
 	ID  uint64

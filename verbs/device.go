@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -24,6 +25,7 @@ type Device struct {
 	prm    manager
 	stags  stagTable
 	pool   *mpa.Pool // buffers of all streams
+	stage  rdmap.StagePool
 	events eventQueue
 
 	mu     sync.Mutex

@@ -37,9 +37,11 @@ func (a Access) remote() rdmap.Access {
 // its STag, a window of it that peers on queue pairs of the same PD may reach.
 // Tagged offsets count from 0 at the window's start.
 //
-// Memory that changes while it is being sent, be it by a Send, a Write or a
-// peer's Read, spoils the CRC of its FPDU, which ends the stream. Payloads of up
-// to 256 bytes are copied first (not with markers) and may change at any time.
+// Memory that changes while it is being sent spoils the CRC of its FPDU, which
+// ends the stream. Payloads of up to 256 bytes are copied first (not with
+// markers) and may change at any time. So may what a peer reads from a region
+// with LocalWrite, since peers may change it. The source of a Send or Write, and
+// a region without LocalWrite while peers read it, must stay as it is.
 //
 // Peers' Atomics are atomic towards each other on whatever stream and STag of
 // the device (RFC 7306 section 5.3), and towards local use of the same 8 aligned
@@ -77,6 +79,7 @@ func (pd *PD) RegisterMR(buf []byte, access Access) (*MR, error) {
 	}
 	w := &mr.win
 	w.init(pd, false)
+	w.local = mr.local
 	w.mu.Lock()
 	w.openLocked(binding{stag: w.stags().insert(w), mem: mr.buf, rights: access.remote()}, nil)
 	w.mu.Unlock()

@@ -216,7 +216,7 @@ func (qp *QP) join(llp ddp.LLP, ird, ord int, ready rdmap.Ready) error {
 		qp.charge.n[resIRRQEntries] += int64(extra)
 	}
 	qp.since = time.Now()
-	qp.stream.Store(rdmap.New(rdmap.Config{LLP: llp, Upper: (*upper)(qp), MaxSend: qp.cfg.MaxSend, IRD: ird, ORD: ord, Ready: ready}))
+	qp.stream.Store(rdmap.New(rdmap.Config{LLP: llp, Upper: (*upper)(qp), MaxSend: qp.cfg.MaxSend, IRD: ird, ORD: ord, Ready: ready, Stage: &qp.pd.ulp.dev.stage}))
 	return nil
 }
 

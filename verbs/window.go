@@ -17,9 +17,10 @@ import (
 // pins counts accesses by peers that are being carried out; shut is added to it
 // while the window is not open, so a pin on such a window turns out negative.
 type window struct {
-	pd   *PD
-	mw   bool // of a memory window
-	pins atomic.Int64
+	pd    *PD
+	mw    bool // of a memory window
+	local bool // of a memory region with LocalWrite
+	pins  atomic.Int64
 
 	mu    sync.Mutex // serialises changes; never taken by who holds a pin
 	state windowState
@@ -246,6 +247,10 @@ func (w *window) allows(pd *PD, qp *QP) bool {
 type pin window
 
 func (p *pin) Unpin() { p.pins.Add(-1) }
+
+// Volatile implements rdmap.VolatilePin: the region has LocalWrite, so peers may
+// change it by Writes, Atomics or Sends, be it through another STag.
+func (p *pin) Volatile() bool { return p.local || p.mr != nil && p.mr.local }
 
 // lockOpen finds the open window of stag and locks it; nil: there is none.
 func (d *Device) lockOpen(stag uint32) *window {

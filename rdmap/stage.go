@@ -1,0 +1,50 @@
+package rdmap
+
+import "sync"
+
+// StagePool shares among Streams the buffers in which payloads are copied that
+// may change while they are being sent. The zero value is ready to use.
+type StagePool struct{ pool sync.Pool }
+
+type stageChunk [stageLen]byte
+
+func (p *StagePool) get() *stageChunk {
+	if p != nil {
+		if c, ok := p.pool.Get().(*stageChunk); ok {
+			return c
+		}
+	}
+	return new(stageChunk)
+}
+
+// stage holds the copies of one batch.
+type stage struct {
+	pool   *StagePool
+	on     bool // the LLP sums what it is given before it is written
+	chunks []*stageChunk
+	used   int // bytes of the last one
+}
+
+// full reports that the batch should go before more is copied.
+func (g *stage) full() bool { return len(g.chunks) >= maxStage }
+
+// copy returns a copy of p that stays until release.
+func (g *stage) copy(p []byte) []byte {
+	if len(g.chunks) == 0 || g.used+len(p) > stageLen {
+		g.chunks, g.used = append(g.chunks, g.pool.get()), 0
+	}
+	c := g.chunks[len(g.chunks)-1][g.used:]
+	g.used += len(p)
+	return c[:copy(c, p):len(p)]
+}
+
+// release gives the buffers back.
+func (g *stage) release() {
+	for i, c := range g.chunks {
+		if g.pool != nil {
+			g.pool.pool.Put(c)
+		}
+		g.chunks[i] = nil
+	}
+	g.chunks, g.used = g.chunks[:0], 0
+}
