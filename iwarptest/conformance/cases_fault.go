@@ -248,14 +248,15 @@ func (f *fault) run(k *connector) {
 	ping(b2, a2)
 }
 
-// wantTerminate waits for an end by a Terminate, with one of codes if exact.
+// wantTerminate waits for an end by a Terminate with one of codes, or if not exact
+// for any that is no graceful one.
 func (s *side) wantTerminate(how How, codes []code, exact bool) {
 	s.t.Helper()
 	got := s.ending()
 	if !s.Can(TellsEnd) {
 		return
 	}
-	if got.How == how && !exact {
+	if !exact && got.How != Graceful {
 		return
 	}
 	for _, c := range codes {

@@ -119,7 +119,8 @@ const (
 	// TellsEnd is that End knows how the stream ended.
 	TellsEnd
 	// Terminates is that the end says in a Terminate what RFC 5040 section 4.8
-	// and RFC 5041 section 7.2 ask for. One without it may say anything.
+	// and RFC 5041 section 7.2 ask for. One without it may say anything, or
+	// nothing.
 	Terminates
 
 	// All is every feature.
