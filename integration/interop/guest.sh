@@ -4,6 +4,8 @@ cd /
 out=/mnt/out
 fail() { echo "$*"; dmesg | tail -n 20; exit 1; }
 
+# A kernel that has hurt itself is of no more use.
+echo 1 >/proc/sys/kernel/panic_on_oops
 modprobe -a veth siw rdma_ucm ib_uverbs || fail "the modules do not load"
 ip netns add A && ip netns add B
 ip link add va type veth peer name vb
@@ -69,6 +71,14 @@ run_case() {
 }
 we_serve() { server=("${ours[@]}") client=("${siw[@]}"); run_case B A "$@"; }
 siw_serves() { server=("${siw[@]}") client=("${ours[@]}"); run_case A B "$@"; }
+
+# suite SECONDS COMMAND...
+suite() {
+	local seconds=$1
+	shift
+	ip netns exec B timeout -k 5 "$seconds" "$@" >$out/suite.log 2>&1 </dev/null
+	echo $? >$out/suite.status
+}
 
 finish() {
 	kill $tcpdump

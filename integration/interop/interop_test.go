@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/integration/siw"
 	"github.com/ironwarp/ironwarp/integration/vm"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
@@ -25,7 +26,8 @@ func TestCasesHaveNamesOfTheirOwn(t *testing.T) {
 
 func TestScriptIsShell(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "script")
-	if err := os.WriteFile(file, []byte(script("/a dir/it's/ironwarp", cases())), 0o600); err != nil {
+	l := &lab{binary: "/a dir/it's/ironwarp", self: "/a dir/interop", agent: "/b dir/agent"}
+	if err := os.WriteFile(file, []byte(l.script(plan{cases: cases(), suite: "^a$/it's"})), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := exec.Command("bash", "-n", file).CombinedOutput(); err != nil {
@@ -107,15 +109,29 @@ func TestOnlyWholePingsCount(t *testing.T) {
 	}
 }
 
-func TestDocumentHasARowForEachCase(t *testing.T) {
-	var vs []Verdict
+func TestDocumentHasARowForEachCaseAndVariant(t *testing.T) {
+	var o outcome
 	for _, c := range cases() {
-		vs = append(vs, Verdict{Case: c, Worked: true})
+		o.rping = append(o.rping, Verdict{Case: c, Worked: true, Tries: 1})
 	}
+	for _, v := range siw.Variants() {
+		o.suite = append(o.suite, SuiteVerdict{Result: siw.Result{Variant: v.Name(), Case: "fault/write to no STag", RFC: "RFC 5041 section 7.1, rule 1"}, Tries: 1,
+			Terminates: [][]byte{{0x11, 0x00, 0x03, 0x00}}})
+	}
+	r := newReport(&lab{image: &vm.Image{Kernel: "6.1.0-9-amd64", Version: "6.1.99-1"}}, o)
 	var b strings.Builder
-	writeDocument(&b, &vm.Image{Kernel: "6.1.0-9-amd64", Version: "6.1.99-1"}, vs)
-	if n := strings.Count(b.String(), "| ok"); n != len(vs) || !strings.Contains(b.String(), "6.1.99-1") {
-		t.Errorf("%d rows of %d:\n%s", n, len(vs), b.String())
+	r.document(&b)
+	if n := strings.Count(b.String(), "| ok"); n != len(o.rping) {
+		t.Errorf("%d rows of rping, want %d", n, len(o.rping))
+	}
+	if n := strings.Count(b.String(), "| 1 of 1 |\n"); n != len(o.suite) {
+		t.Errorf("%d rows of variants, want %d", n, len(o.suite))
+	}
+	for _, want := range []string{"6.1.0-9-amd64", "6.1.99-1", "| write to no STag | `11 00 03 00` | DDP, type 1, code 0x00 |",
+		"| RFC 5041 section 7.1 | "} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, b.String())
+		}
 	}
 }
 

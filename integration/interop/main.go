@@ -1,9 +1,16 @@
 // Command interop proves IronWarp against other RDMA stacks: it boots a virtual
 // machine with Linux' soft-iWARP (siw), runs our program and theirs against
-// each other in both roles, and prints a table of what worked. make interop
-// runs it.
+// each other in both roles, and prints what worked. make interop runs it.
 //
-//	interop [-binary bin/ironwarp] [-cache .cache/vm] [-document docs/interop.md] [-run regexp] [-keep] [-v]
+//	interop [-binary bin/ironwarp] [-cache .cache/vm] [-document docs/interop.md]
+//	        [-run regexp] [-logs directory] [-summary file] [-v]
+//
+// Two things are run: rping of librdmacm against ironwarp rping, and the
+// conformance suite (package iwarptest/conformance) with package verbs at one
+// end and siw at the other. In the virtual machine the suite is this program,
+// too:
+//
+//	interop suite -agent PROGRAM [-results file] [flags of go test]
 //
 // The exit status is 1 when a result is not the expected one.
 package main
@@ -21,14 +28,15 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ironwarp/ironwarp/integration/siw"
 	"github.com/ironwarp/ironwarp/integration/vm"
 )
 
-// runTime bounds the run in the virtual machine. It takes a minute on two idle
-// processors, six on busy ones.
-const runTime = 15 * time.Minute
-
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "suite" {
+		os.Args = append(os.Args[:1], os.Args[2:]...)
+		siw.Main()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ok, err := run(ctx)
@@ -44,74 +52,87 @@ func main() {
 func run(ctx context.Context) (ok bool, err error) {
 	binary := flag.String("binary", "bin/ironwarp", "the program under test")
 	cache := flag.String("cache", ".cache/vm", "directory of built virtual machines")
-	document := flag.String("document", "", "write the table to this Markdown `file`, after a complete run")
-	only := flag.String("run", "", "run only the cases whose names match this `regexp`")
-	keep := flag.Bool("keep", false, "keep the logs of all cases and say where they are")
+	agents := flag.String("agents", ".cache/siw", "directory of built programs for siw's end")
+	document := flag.String("document", "", "write the results to this Markdown `file`, after a complete run that went as expected")
+	only := flag.String("run", "", "run only what matches this `regexp`: names of rping's cases, and of the suite's tests as in Siw/we-dial-ipv4-crc/send")
+	logs := flag.String("logs", "", "keep the logs and captures in this `directory`; without it those of a failed run are kept in one of their own")
+	summary := flag.String("summary", "", "write \"N passed, N failed, N skipped\" to this `file`")
 	verbose := flag.Bool("v", false, "show the virtual machine's console")
 	flag.Parse()
 	match, err := regexp.Compile(*only)
 	if err != nil {
 		return false, fmt.Errorf("-run: %w", err)
 	}
-	if *binary, err = filepath.Abs(*binary); err != nil {
-		return false, err
-	}
-	if _, err := os.Stat(*binary); err != nil {
-		return false, fmt.Errorf("%w; make build makes it", err)
-	}
 	begin := time.Now()
-	im, err := vm.Build(ctx, *cache, os.Stdout)
+	l, err := prepare(ctx, *binary, *cache, *agents)
 	if err != nil {
 		return false, err
 	}
-	var chosen []Case
+	if *verbose {
+		l.options.Console = os.Stdout
+	}
+	p := plan{suite: *only}
+	if *only == "" {
+		p.suite = "."
+	}
 	for _, c := range cases() {
 		if match.MatchString(c.Name()) {
-			chosen = append(chosen, c)
+			p.cases = append(p.cases, c)
 		}
 	}
-	out, err := os.MkdirTemp("", "ironwarp-interop-")
-	if err != nil {
+	out := *logs
+	if out == "" {
+		if out, err = os.MkdirTemp("", "ironwarp-interop-"); err != nil {
+			return false, err
+		}
+	} else if err := os.MkdirAll(out, 0o755); err != nil {
 		return false, err
 	}
 	defer func() {
-		if *keep || !ok && err == nil {
-			fmt.Printf("the logs are in %s\n", out)
+		if *logs != "" || !ok || err != nil {
+			fmt.Printf("the logs and captures are in %s\n", out)
 			return
 		}
 		err = errors.Join(err, os.RemoveAll(out))
 	}()
-	fmt.Printf("%d cases against siw on Linux %s, in a virtual machine\n", len(chosen), im.Kernel)
-	o := vm.Options{Timeout: runTime}
-	if *verbose {
-		o.Console = os.Stdout
-	}
-	res, err := im.Run(ctx, out, script(*binary, chosen), o)
+	fmt.Printf("rping and the conformance suite against siw on Linux %s, in a virtual machine\n", l.image.Kernel)
+	o, err := l.all(ctx, p, out, func(s string) { fmt.Println(s) })
 	if err != nil {
 		return false, err
 	}
-	if res.Status != 0 {
-		return false, fmt.Errorf("the script in the virtual machine ended with exit status %d:\n%s", res.Status, res.Output)
+	r := newReport(l, o)
+	r.print(os.Stdout, out)
+	fmt.Printf("%s in %.0f s\n", r.summary(), time.Since(begin).Seconds())
+	ok = r.failed() == 0
+	if *summary != "" {
+		line := fmt.Sprintf("%d passed, %d failed, 0 skipped\n", r.passed(), r.failed())
+		if err := os.WriteFile(*summary, []byte(line), 0o644); err != nil {
+			return false, err
+		}
 	}
-	wire, err := readStartups(filepath.Join(out, "wire.pcap"), firstPort, firstPort+len(chosen))
-	if err != nil {
-		return false, err
-	}
-	ok = true
-	var verdicts []Verdict
-	for i, c := range chosen {
-		e := readEvidence(out, c)
-		e.Startup = wire[firstPort+i]
-		v := judge(c, e)
-		ok = ok && v.Expected()
-		verdicts = append(verdicts, v)
-	}
-	printTable(os.Stdout, verdicts)
-	fmt.Printf("%s in %.0f s\n", summary(verdicts), time.Since(begin).Seconds())
-	if *document == "" || *only != "" {
+	if *document == "" || *only != "" || !ok {
 		return ok, nil
 	}
-	return ok, writeFile(*document, func(w io.Writer) { writeDocument(w, im, verdicts) })
+	return ok, writeFile(*document, r.document)
+}
+
+// prepare finds or builds what a run needs.
+func prepare(ctx context.Context, binary, cache, agents string) (l *lab, err error) {
+	l = &lab{options: vm.Options{Timeout: runTime}}
+	if l.binary, err = filepath.Abs(binary); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(l.binary); err != nil {
+		return nil, fmt.Errorf("%w; make build makes it", err)
+	}
+	if l.self, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	if l.agent, err = siw.Build(ctx, agents); err != nil {
+		return nil, err
+	}
+	l.image, err = vm.Build(ctx, cache, os.Stdout)
+	return l, err
 }
 
 func writeFile(path string, write func(io.Writer)) error {

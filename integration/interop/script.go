@@ -13,12 +13,19 @@ var guestScript string
 // meets what an earlier one has left.
 const firstPort = 7200
 
-// script runs the cases in the guest.
-func script(binary string, cs []Case) string {
+// suitePort is the first port of the suite.
+const suitePort = 7400
+
+// script carries a plan out in the guest.
+func (l *lab) script(p plan) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "capture_length=%d\n%s", captureLength, guestScript)
-	for i, c := range cs {
-		fmt.Fprintln(&b, command(binary, c, firstPort+i))
+	for i, c := range p.cases {
+		fmt.Fprintln(&b, command(l.binary, c, firstPort+i))
+	}
+	if p.suite != "" {
+		fmt.Fprintf(&b, "suite %d %s suite -agent %s -port %d -results $out/suite.results -test.v -test.run %s\n",
+			int(suiteTime.Seconds()), quote(l.self), quote(l.agent), suitePort, quote(p.suite))
 	}
 	b.WriteString("finish\n")
 	return b.String()

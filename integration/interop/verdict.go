@@ -14,6 +14,7 @@ type Evidence struct {
 	ClientOut, ServerOut       string
 	ClientErr, ServerErr       string
 	Startup                    Startup // on the wire
+	Faults                     []Fault // of what was on the wire
 }
 
 func readEvidence(dir string, c Case) Evidence {
@@ -40,11 +41,14 @@ type Verdict struct {
 	Case
 	Worked bool
 	Why    string // it did not work
+	Blame  Blame  // by what was on the wire
+	Wire   string // what was wrong there
+	Tries  int    // how often the case was run
 }
 
 // Expected reports whether the case went as it should: one that the peer can't
 // do has to fail, so that the table is not out of date when it can.
-func (v Verdict) Expected() bool { return v.Worked == (v.Lacking == "") }
+func (v Verdict) Expected() bool { return v.Worked == (v.Lacking == "") && v.Blame != Us }
 
 // Result is the verdict in a few words.
 func (v Verdict) Result() string {
@@ -66,10 +70,14 @@ func (v Verdict) Result() string {
 // takes the end of its client for an error, so siw's status says nothing. And
 // the start-up on the wire has to be the one that the case is about.
 func judge(c Case, e Evidence) Verdict {
-	v := Verdict{Case: c}
+	v := Verdict{Case: c, Tries: 1}
 	v.Why = c.misled(e.Startup)
 	if v.Why == "" {
 		v.Why = c.failure(e)
+	}
+	v.Blame, v.Wire = judgeWire(e.Faults, v.Why == "")
+	if v.Blame == Us || v.Wire != "" && v.Why != "" {
+		v.Why = strings.TrimPrefix(v.Why+"; "+v.Wire, "; ")
 	}
 	v.Worked = v.Why == ""
 	return v

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"encoding/binary"
 	"fmt"
-	"io"
-	"os"
+	"net/netip"
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/mpa"
@@ -38,119 +36,100 @@ func (s Startup) Ready() bool {
 	return op == rdmap.OpReadRequest && ok && r.Size == 0 && e.RTR&mpa.RTRRead != 0
 }
 
-// readStartups reads the start-ups of all connections in a capture, by the
-// listening port, which has to be lo or higher and lower than hi.
-func readStartups(path string, lo, hi int) (map[int]Startup, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the capture: %w", err)
-	}
-	defer f.Close()
-	found := make(map[int]Startup)
-	err = readPackets(f, func(src, dst int, payload []byte) error {
-		port, up := dst, true
-		if src >= lo && src < hi {
-			port, up = src, false
-		}
-		if port < lo || port >= hi || len(payload) == 0 {
-			return nil
-		}
-		s := found[port]
-		switch {
-		case up && s.Request == nil:
-			fr, err := mpa.ParseFrame(payload, false)
-			if err != nil {
-				return fmt.Errorf("request to port %d: %w", port, err)
-			}
-			s.Request = &fr
-		case !up && s.Reply == nil:
-			fr, err := mpa.ParseFrame(payload, true)
-			if err != nil {
-				return fmt.Errorf("reply from port %d: %w", port, err)
-			}
-			s.Reply = &fr
-		case up && s.First == nil && s.Reply != nil && len(payload) > 2:
-			n := int(binary.BigEndian.Uint16(payload))
-			s.First = append([]byte(nil), payload[2:min(len(payload), 2+n)]...)
-		}
-		found[port] = s
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the capture %s: %w", path, err)
-	}
-	return found, nil
+// Fault is what is wrong with what one end has put on the wire.
+type Fault struct {
+	Siw  bool // it was siw's end
+	What string
 }
 
-// Of the file that tcpdump writes on a little-endian machine.
-const (
-	pcapMagic     = 0xa1b2c3d4
-	pcapHeader    = 24
-	maxPacket     = 1 << 18
-	etherLen      = 14
-	etherIPv4     = 0x0800
-	etherIPv6     = 0x86dd
-	protoTCP      = 6
-	minTCP        = 20
-	captureLength = 65535 // bytes of each packet: all, so that a failure can be looked into
-)
-
-// readPackets calls f for each TCP packet of a capture, of whose payload the
-// capture may have the beginning only.
-func readPackets(r io.Reader, f func(src, dst int, payload []byte) error) error {
-	var head [pcapHeader]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return err
-	}
-	if m := binary.LittleEndian.Uint32(head[:]); m != pcapMagic {
-		return fmt.Errorf("it begins with %#08x, want %#08x", m, uint32(pcapMagic))
-	}
-	for {
-		var rec [16]byte
-		if _, err := io.ReadFull(r, rec[:]); err == io.EOF {
-			return nil
-		} else if err != nil {
-			return err
+// faults are those of a connection: FPDUs whose CRC is wrong, where there are
+// CRCs, and what is no FPDU at all. A direction of which the capture has lost a
+// part shows only what was before.
+func (c *connection) faults() []Fault {
+	var fs []Fault
+	for _, d := range []struct {
+		from netip.Addr
+		d    *direction
+	}{{c.client.Addr(), &c.wire.up}, {c.server.Addr(), &c.wire.down}} {
+		siw := isSiw(d.from)
+		for _, w := range d.d.wrong {
+			fs = append(fs, Fault{siw, w.String()})
 		}
-		n := binary.LittleEndian.Uint32(rec[8:])
-		if n > maxPacket {
-			return fmt.Errorf("a packet of %d bytes", n)
-		}
-		frame := make([]byte, n)
-		if _, err := io.ReadFull(r, frame); err != nil {
-			return err
-		}
-		if tcp := tcpSegment(frame); len(tcp) >= minTCP {
-			data := int(tcp[12]>>4) * 4
-			if data > len(tcp) {
-				continue
-			}
-			if err := f(int(binary.BigEndian.Uint16(tcp)), int(binary.BigEndian.Uint16(tcp[2:])), tcp[data:]); err != nil {
-				return err
-			}
+		if d.d.garbage != "" {
+			fs = append(fs, Fault{siw, d.d.garbage})
 		}
 	}
+	return fs
 }
 
-// tcpSegment is the TCP header and payload of an Ethernet frame, nil if it has
-// none.
-func tcpSegment(frame []byte) []byte {
-	if len(frame) < etherLen+40 {
-		return nil
+// isSiw tells siw's addresses on the virtual wire from ours.
+func isSiw(a netip.Addr) bool { return a.AsSlice()[len(a.AsSlice())-1] == 1 }
+
+// Evidence of a capture, by the server's port and by the two ends of a
+// connection, our end first.
+type capture struct {
+	all    []*connection
+	byPort map[uint16][]*connection
+	byFlow map[string]*connection
+}
+
+func readCapture(path string) (*capture, error) {
+	all, err := readConnections(path)
+	if err != nil {
+		return nil, err
 	}
-	p := frame[etherLen:]
-	switch binary.BigEndian.Uint16(frame[12:]) {
-	case etherIPv4:
-		head, total := int(p[0]&15)*4, int(binary.BigEndian.Uint16(p[2:]))
-		if p[9] != protoTCP || head < 20 || total < head {
-			return nil
+	c := &capture{all: all, byPort: make(map[uint16][]*connection), byFlow: make(map[string]*connection)}
+	for _, one := range all {
+		c.byPort[one.server.Port()] = append(c.byPort[one.server.Port()], one)
+		ours, siw := one.client, one.server
+		if isSiw(ours.Addr()) {
+			ours, siw = siw, ours
 		}
-		return p[head:max(head, min(total, len(p)))]
-	case etherIPv6:
-		if p[6] != protoTCP {
-			return nil
-		}
-		return p[40:min(len(p), 40+int(binary.BigEndian.Uint16(p[4:])))]
+		c.byFlow[fmt.Sprintf("%v-%v", ours, siw)] = one
 	}
-	return nil
+	return c, nil
+}
+
+// startup is the start-up of the first connection to a port that got as far as
+// a reply, or of the last.
+func (c *capture) startup(port int) (s Startup) {
+	for _, one := range c.byPort[uint16(port)] {
+		s = one.wire.Startup
+		if s.Reply != nil {
+			break
+		}
+	}
+	return s
+}
+
+// ofPort are the faults on all connections to a port.
+func (c *capture) ofPort(port int) (fs []Fault) {
+	for _, one := range c.byPort[uint16(port)] {
+		fs = append(fs, one.faults()...)
+	}
+	return fs
+}
+
+// ofFlows are the faults on the connections between these ends.
+func (c *capture) ofFlows(flows []string) (fs []Fault) {
+	for _, f := range flows {
+		if one := c.byFlow[f]; one != nil {
+			fs = append(fs, one.faults()...)
+		}
+	}
+	return fs
+}
+
+// terminates are the Terminates that siw sent between these ends.
+func (c *capture) terminates(flows []string) (ts [][]byte) {
+	for _, f := range flows {
+		if one := c.byFlow[f]; one != nil {
+			if isSiw(one.client.Addr()) {
+				ts = append(ts, one.wire.up.terminates...)
+			} else {
+				ts = append(ts, one.wire.down.terminates...)
+			}
+		}
+	}
+	return ts
 }

@@ -85,6 +85,16 @@ func Build(ctx context.Context, cache string, log io.Writer) (*Image, error) {
 	return im, nil
 }
 
+// Cached tells whether Build would find its image in the cache directory.
+func Cached(ctx context.Context, cache string) (bool, error) {
+	_, key, err := identify(ctx)
+	if err != nil {
+		return false, err
+	}
+	_, err = os.Stat(filepath.Join(cache, key))
+	return err == nil, err
+}
+
 // identify finds the kernel and the cache key, which covers every input.
 func identify(ctx context.Context) (*Image, string, error) {
 	dirs, _ := filepath.Glob(headersGlob)

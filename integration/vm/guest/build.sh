@@ -24,6 +24,7 @@ mv "$source/drivers/infiniband/sw/siw" siw
 flags='mpa_crc_required|mpa_crc_strict|peer_to_peer'
 sed -i -E "s/^extern const bool ($flags);/extern bool \\1;/" siw/siw.h
 sed -i -E "s/^const bool ($flags)( = true)?;/bool \\1\\2;\nmodule_param(\\1, bool, 0644);/; s/^u_char mpa_version = .*/&\nmodule_param(mpa_version, byte, 0644);/" siw/siw_main.c
+sed -i -E "s/^static __be16 rtr_type = .*/static unsigned short rtr_bits = 0xc000;\nmodule_param_named(rtr_type, rtr_bits, ushort, 0644);\n#define rtr_type cpu_to_be16(rtr_bits)/" siw/siw_cm.c
 make -s -C "/usr/src/linux-headers-$release" M="$PWD/siw" CONFIG_RDMA_SIW=m modules -j"$(nproc)"
 strip --strip-debug siw/siw.ko
 mkdir "modules/$release/updates"

@@ -37,6 +37,8 @@ var (
 	rdmacm     = debPackage{"rdmacm-utils", []string{"rping"}, "the peer's rping"}
 	ibverbs    = debPackage{"ibverbs-providers", []string{"/usr/lib/*/libibverbs/libsiw-rdmav*.so"}, "soft-iWARP's part in user space"}
 	perftest   = debPackage{"perftest", []string{"ib_write_bw", "ib_write_lat"}, "measures soft-iWARP, the rival in the virtual machine"}
+	ibverbsDev = debPackage{"libibverbs-dev", []string{"/usr/include/infiniband/verbs.h"}, "the program at the peer's end of the conformance suite"}
+	rdmacmDev  = debPackage{"librdmacm-dev", []string{"/usr/include/rdma/rdma_cma.h"}, "the program at the peer's end of the conformance suite"}
 	nbdkit     = debPackage{"nbdkit", []string{"nbdkit", "/usr/lib/*/nbdkit/plugins/nbdkit-file-plugin.so"}, "the rival of the fio rows"}
 )
 
@@ -45,5 +47,5 @@ var sets = map[string][]debPackage{
 	"test":    {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, libnbd, qemuUtils},
 	"demo":    {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, e2fsprogs, fio, libnbd},
 	"bench":   {fio, qemuUtils, nbdkit, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest},
-	"interop": {cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs},
+	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev},
 }

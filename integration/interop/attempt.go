@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ironwarp/ironwarp/integration/siw"
+	"github.com/ironwarp/ironwarp/integration/vm"
+)
+
+// Limits of the time in the virtual machine. All of it takes some three minutes
+// on two idle processors, and several times that on busy ones.
+const (
+	runTime   = 25 * time.Minute
+	suiteTime = 18 * time.Minute
+)
+
+// lab is where everything is.
+type lab struct {
+	image   *vm.Image
+	binary  string // ironwarp
+	self    string // this program, which is also the suite
+	agent   string
+	options vm.Options
+}
+
+// plan is what one virtual machine is to do.
+type plan struct {
+	cases []Case
+	suite string // regexp for the names of the suite's tests; empty: none
+}
+
+// outcome is what came of a plan.
+type outcome struct {
+	rping  []Verdict
+	suite  []SuiteVerdict
+	broken string // why the suite did not come to its end
+}
+
+// crashed recognises a crash of the guest's kernel in siw.
+var crashed = regexp.MustCompile(`RIP: 0010:\S+ \[siw\]`)
+
+// errSiwCrashed says that siw took the guest's kernel with it.
+var errSiwCrashed = errors.New("siw crashed the kernel of the virtual machine")
+
+// attempt boots a virtual machine and carries a plan out; what it leaves is in
+// the directory out.
+func (l *lab) attempt(ctx context.Context, p plan, out string) (o outcome, err error) {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return o, err
+	}
+	res, err := l.image.Run(ctx, out, l.script(p), l.options)
+	if errors.Is(err, vm.ErrDied) && crashed.MatchString(res.Output) {
+		return o, fmt.Errorf("%w\n%w", errSiwCrashed, err)
+	}
+	if err != nil {
+		return o, err
+	}
+	if res.Status != 0 {
+		return o, fmt.Errorf("the script in the virtual machine ended with exit status %d:\n%s", res.Status, res.Output)
+	}
+	wire, err := readCapture(filepath.Join(out, "wire.pcap"))
+	if err != nil {
+		return o, err
+	}
+	for i, c := range p.cases {
+		e := readEvidence(out, c)
+		e.Startup, e.Faults = wire.startup(firstPort+i), wire.ofPort(firstPort+i)
+		o.rping = append(o.rping, judge(c, e))
+	}
+	if p.suite == "" {
+		return o, nil
+	}
+	f, err := os.Open(filepath.Join(out, "suite.results"))
+	if err != nil {
+		return o, err
+	}
+	defer f.Close()
+	results, complete, err := siw.ReadResults(f)
+	if err != nil {
+		return o, err
+	}
+	log, err := os.ReadFile(filepath.Join(out, "suite.log"))
+	if err != nil {
+		return o, err
+	}
+	if !complete {
+		o.broken = "the suite ended early: " + lastLine(string(log))
+	}
+	for _, r := range results {
+		o.suite = append(o.suite, judgeSuite(r, wire))
+	}
+	return o, nil
+}
+
+// maxTries is how often a case is run whose failure siw is to blame for.
+const maxTries = 3
+
+// all carries a plan out, again and again for what siw is to blame for.
+func (l *lab) all(ctx context.Context, p plan, out string, progress func(string)) (o outcome, err error) {
+	for try := 1; ; try++ {
+		dir := filepath.Join(out, fmt.Sprintf("try%d", try))
+		next, err := l.attempt(ctx, p, dir)
+		if errors.Is(err, errSiwCrashed) && try < maxTries {
+			progress(fmt.Sprintf("%v; once more", err))
+			continue
+		}
+		if err != nil {
+			return o, err
+		}
+		o.merge(next, try)
+		p = o.again()
+		if len(p.cases) == 0 && p.suite == "" || try == maxTries {
+			return o, nil
+		}
+		progress(fmt.Sprintf("siw sent what is wrong on the wire; once more: %d runs of rping, %s of the suite", len(p.cases), p.suite))
+	}
+}
+
+// merge puts newer verdicts in place of older ones.
+func (o *outcome) merge(next outcome, try int) {
+	o.broken = next.broken
+	for _, v := range next.rping {
+		v.Tries = try
+		if i := slices.IndexFunc(o.rping, func(old Verdict) bool { return old.Name() == v.Name() }); i >= 0 {
+			o.rping[i] = v
+		} else {
+			o.rping = append(o.rping, v)
+		}
+	}
+	for _, v := range next.suite {
+		v.Tries = try
+		if i := slices.IndexFunc(o.suite, func(old SuiteVerdict) bool { return old.same(v) }); i >= 0 {
+			o.suite[i] = v
+		} else {
+			o.suite = append(o.suite, v)
+		}
+	}
+}
+
+// again is the plan for what siw is to blame for.
+func (o *outcome) again() (p plan) {
+	for _, v := range o.rping {
+		if !v.Expected() && v.Blame == Peer {
+			p.cases = append(p.cases, v.Case)
+		}
+	}
+	var names []string
+	for _, v := range o.suite {
+		if !v.Expected() && v.Blame == Peer {
+			names = append(names, "^"+strings.ReplaceAll(regexp.QuoteMeta(v.TestName()), "/", "$/^")+"$")
+		}
+	}
+	if len(names) > 0 {
+		p.suite = strings.Join(names, "|")
+	}
+	return p
+}

@@ -1,0 +1,94 @@
+package siw
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+//go:embed agent/*.c agent/*.h
+var sources embed.FS
+
+// Packages are the Debian packages that the agent is built from.
+var Packages = []string{"gcc", "libibverbs-dev", "librdmacm-dev"}
+
+// Build returns the path of the agent, compiled for the Debian packages that
+// are installed, from the cache directory if it is there. Those of other
+// versions are removed.
+func Build(ctx context.Context, cache string) (path string, err error) {
+	versions, err := exec.CommandContext(ctx, "dpkg-query", append([]string{"-W", "-f", "${Package} ${Version}\n"}, Packages...)...).Output()
+	if err != nil {
+		return "", fmt.Errorf("build the agent: ask dpkg for the versions of %s: %w", strings.Join(Packages, ", "), err)
+	}
+	files, err := sources.ReadDir("agent")
+	if err != nil {
+		return "", err
+	}
+	work, err := os.MkdirTemp("", "ironwarp-agent-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(work)
+	h := sha256.New()
+	h.Write(versions)
+	args := []string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-o", "agent"}
+	for _, f := range files {
+		b, err := sources.ReadFile("agent/" + f.Name())
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "%s %d\n", f.Name(), len(b))
+		h.Write(b)
+		if err := os.WriteFile(filepath.Join(work, f.Name()), b, 0o644); err != nil {
+			return "", err
+		}
+		if strings.HasSuffix(f.Name(), ".c") {
+			args = append(args, f.Name())
+		}
+	}
+	if cache, err = filepath.Abs(cache); err != nil {
+		return "", err
+	}
+	path = filepath.Join(cache, "agent-"+hex.EncodeToString(h.Sum(nil))[:12])
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	cmd := exec.CommandContext(ctx, "gcc", append(args, "-lrdmacm", "-libverbs")...)
+	cmd.Dir = work
+	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the agent with gcc: %w\n%s", err, bytes.TrimSpace(out))
+	}
+	return path, install(filepath.Join(work, "agent"), path)
+}
+
+// install moves a program into the cache in place of its predecessors.
+func install(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	old, err := filepath.Glob(filepath.Join(filepath.Dir(to), "agent-*"))
+	if err != nil {
+		return err
+	}
+	for _, f := range old {
+		if err := os.Remove(f); err != nil {
+			return err
+		}
+	}
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(to+".new", b, 0o755); err != nil {
+		return err
+	}
+	return os.Rename(to+".new", to)
+}

@@ -1,0 +1,135 @@
+package siw
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/iwarptest/conformance"
+)
+
+// Result is what became of one case.
+type Result struct {
+	Variant string
+	Case    string
+	RFC     string // what it proves
+	SiwActs bool   // siw is the end that acts, we are the other
+	Failed  bool
+	Seconds float64
+	Flows   []string `json:",omitempty"` // of its streams, our end first
+	End     bool     `json:",omitempty"` // nothing else: the suite has come to its end
+}
+
+// Main runs the suite in the virtual machine and never returns. It takes the
+// flags of go test, too; with -test.run the suite can be cut down.
+func Main() {
+	testing.Init()
+	var l Lab
+	flag.StringVar(&l.Agent, "agent", "", "path of the agent")
+	flag.StringVar(&l.Namespace, "namespace", "A", "siw's network namespace")
+	flag.StringVar(&l.Device, "device", "siwa", "siw's device")
+	results := flag.String("results", "/dev/stdout", "`file` for the results, a line of JSON each")
+	port := flag.Uint("port", 7300, "first TCP port")
+	flag.Parse()
+	f, err := os.Create(*results)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	out := json.NewEncoder(f)
+	tests := []testing.InternalTest{{Name: "Siw", F: func(t *testing.T) { l.suite(t, uint16(*port), out) }}}
+	testing.Main(func(pat, s string) (bool, error) { return regexp.MatchString(pat, s) }, tests, nil, nil)
+}
+
+// suite runs all cases that siw can do over all variants.
+func (l Lab) suite(t *testing.T, port uint16, out *json.Encoder) {
+	for i, v := range Variants() {
+		t.Run(v.Name(), func(t *testing.T) {
+			p := l.open(t, v, port+uint16(i))
+			for _, c := range conformance.Cases() {
+				for _, siwActs := range []bool{false, true} {
+					if why := Lacking(c, siwActs); why == 0 && v.Runs(c) {
+						p.one(t, c, siwActs, out)
+					}
+				}
+			}
+		})
+	}
+	if err := out.Encode(Result{End: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// one runs a case in one direction and notes what became of it.
+func (p *pairs) one(t *testing.T, c conformance.Case, siwActs bool, out *json.Encoder) {
+	r := Result{Variant: p.v.Name(), Case: c.Name, RFC: c.RFC, SiwActs: siwActs}
+	t.Run(CaseTest(c.Name, siwActs), func(t *testing.T) {
+		begin := time.Now()
+		p.flows = nil
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("the last lines to and from siw's end:\n%s", p.agent.Lines())
+			}
+			r.Failed, r.Seconds, r.Flows = t.Failed(), time.Since(begin).Seconds(), p.flows
+			if err := out.Encode(r); err != nil {
+				t.Error(err)
+			}
+		})
+		c.Run(t, p.connect, siwActs)
+	})
+}
+
+// CaseTest is the name of a case's test in one direction.
+func CaseTest(name string, siwActs bool) string {
+	who := "we-act"
+	if siwActs {
+		who = "siw-acts"
+	}
+	return strings.ReplaceAll(name, " ", "-") + "/" + who
+}
+
+// Lacking is what siw would have to have for a case, 0 for nothing.
+func Lacking(c conformance.Case, siwActs bool) conformance.Feature {
+	if siwActs {
+		return c.A &^ Features
+	}
+	return c.B &^ Features
+}
+
+// Runs tells whether a case is run over the variant: those that depend on how
+// segments travel are run over all, the others over one of each direction.
+func (v Variant) Runs(c conformance.Case) bool {
+	return c.Core || v.CRC && !v.IPv6 && v.RTR == 0 && !v.MPA1
+}
+
+// ReadResults reads what the suite has noted; complete tells whether it came to
+// its end.
+func ReadResults(r io.Reader) (rs []Result, complete bool, err error) {
+	for d := json.NewDecoder(r); ; {
+		var one Result
+		if err := d.Decode(&one); err == io.EOF {
+			return rs, complete, nil
+		} else if err != nil {
+			return rs, false, fmt.Errorf("siw: the results of the suite: %w", err)
+		}
+		if one.End {
+			complete = true
+			continue
+		}
+		rs = append(rs, one)
+	}
+}
+
+// Deviation is why the case has to fail: what siw does otherwise than it should.
+func (r Result) Deviation() string {
+	if r.Case == "fault/read without the right" && !r.SiwActs {
+		return "siw answers Reads of memory that it has not given the right for"
+	}
+	return ""
+}
