@@ -9,7 +9,7 @@ BUILD := $(GO) build -trimpath -buildvcs=false
 # One place to move the linter's version; `go run` fetches exactly this one.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: help build install test demo bench interop lint fmt clean need-go
+.PHONY: help build install test fuzz demo bench interop lint fmt clean need-go
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -36,6 +36,9 @@ test: need-go ## all tests that can run here; as root it installs what they need
 	@mkdir -p .cache
 	@$(BUILD) -o .cache/testreport ./internal/tools/testreport
 	@.cache/testreport -summary .cache/test-summary $(PKG)
+
+fuzz: need-go ## run every fuzz target for a while (TIME=2m each, PKG=./verbs, RUN=name)
+	@$(GO) run ./internal/tools/fuzz -time '$(or $(TIME),2m)' -run '$(RUN)' $(PKG)
 
 demo: need-go ## the main job on two hosts in namespaces, as root (ARGS=--keep to look around)
 	@[ "$$(id -u)" = 0 ] || { echo "make demo makes network namespaces and two strongSwans in them, which takes root: sudo make demo" >&2; exit 1; }
