@@ -112,6 +112,8 @@ const (
 	// EmptyReads is that a Read of no bytes is answered by no bytes, also when it
 	// waits behind another.
 	EmptyReads
+	// ReadRights is that Reads of memory without RemoteRead are refused.
+	ReadRights
 	// TellsSolicited and TellsInvalidated are that receives fill in
 	// WC.Solicited and WC.Invalidated.
 	TellsSolicited
@@ -128,7 +130,7 @@ const (
 )
 
 var featureNames = []string{"Send with Invalidate", "scatter/gather lists", "scatter lists of Reads", "inline sends", "Fence", "Atomics",
-	"Immediate Data", "a second protection domain", "fast registration", "receives of its own", "receives for all streams", "armed completion queues", "memory windows", "registration in the send queue", "completions in order", "an answer to Reads of no bytes behind others", "to tell what is solicited",
+	"Immediate Data", "a second protection domain", "fast registration", "receives of its own", "receives for all streams", "armed completion queues", "memory windows", "registration in the send queue", "completions in order", "an answer to Reads of no bytes behind others", "a check of the right to read", "to tell what is solicited",
 	"to tell what was invalidated", "to tell how a stream ended", "Terminate codes of the RFCs"}
 
 func (f Feature) String() string {
