@@ -11,7 +11,6 @@ import (
 // direction over one variant.
 type SuiteVerdict struct {
 	siw.Result
-	Deviation  string // why it has to fail: what siw does otherwise than the RFC
 	Blame      Blame
 	Wire       string
 	Tries      int
@@ -19,16 +18,13 @@ type SuiteVerdict struct {
 }
 
 func judgeSuite(r siw.Result, wire *capture) SuiteVerdict {
-	v := SuiteVerdict{Result: r, Tries: 1, Deviation: r.Deviation(), Terminates: wire.terminates(r.Flows)}
+	v := SuiteVerdict{Result: r, Tries: 1, Terminates: wire.terminates(r.Flows)}
 	v.Blame, v.Wire = judgeWire(wire.ofFlows(r.Flows), !r.Failed)
 	return v
 }
 
-// Expected reports whether the case went as it should. One that siw is known to
-// fail has to fail.
-func (v SuiteVerdict) Expected() bool {
-	return v.Failed == (v.Deviation != "") && v.Blame != Us
-}
+// Expected reports whether the case went as it should.
+func (v SuiteVerdict) Expected() bool { return !v.Failed && v.Blame != Us }
 
 // TestName is the name of the test in the virtual machine.
 func (v SuiteVerdict) TestName() string {
@@ -40,12 +36,7 @@ func (v SuiteVerdict) same(o SuiteVerdict) bool { return v.TestName() == o.TestN
 // String is the verdict in a line.
 func (v SuiteVerdict) String() string {
 	what := "ok"
-	switch {
-	case v.Failed && v.Deviation != "":
-		what = "fails: " + v.Deviation
-	case v.Deviation != "":
-		what = "ok, unexpected: " + v.Deviation
-	case v.Failed:
+	if v.Failed {
 		what = "FAILED"
 	}
 	if v.Wire != "" {

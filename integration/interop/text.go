@@ -37,10 +37,12 @@ What the cases are about, by the section of the RFC. "siw can't" names what siw 
 - Lacks: Atomics and Immediate Data (RFC 7306); markers, and it refuses a peer that asks for them; memory windows; Reads into a list; the
   peer-to-peer model with a zero-length Send as first message.
 - It answers a Read of no bytes that waits behind another Read with bytes of that other Read's source. IronWarp ends such a stream.
+- It answers Reads of memory that it has not given the right for.
 - A work request whose list has an empty element before the last makes its kernel follow a null pointer. The suite leaves such elements
   out at siw's end.
 - Reads do not complete in the order of posting: what is posted behind a Read completes when TCP has taken it (RFC 5040 section 5.5 rule 15).
 - As an MPA responder it does not ask for the CRC that it was told to require; without MPA revision 2 it has no ORD, so it can't read.
+- Work that is posted when the stream has just ended may be refused and complete all the same, complete twice, or never.
 - Its transmitter is not serialized: while one CPU is sending a work request, an acknowledgement that makes room in the socket lets siw's
   own thread go on with the same work request on another (siw_qp_llp_write_space, siw_sq_resume; both hold the queue pair's lock for
   reading only). Under heavy load that has put FPDUs with a wrong CRC on the wire.

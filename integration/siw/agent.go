@@ -167,7 +167,7 @@ func (a *Agent) do(line string, payload []byte, returns bool) answer {
 
 // stream registers the stream that the agent calls conn.
 func (a *Agent) stream(conn int) *stream {
-	s := &stream{changed: make(chan struct{}, 1), ignored: make(map[uint64]bool)}
+	s := &stream{changed: make(chan struct{}, 1), silent: make(map[uint64]bool)}
 	a.mu.Lock()
 	a.streams[conn] = s
 	a.mu.Unlock()

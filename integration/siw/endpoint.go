@@ -120,10 +120,8 @@ func (e *endpoint) PostSend(wr conformance.WR) error {
 	return e.post(wr.ID, wr.Flags&conformance.Signaled != 0, fmt.Sprintf("send %d %d %s %s %d %d%s", e.conn, wr.ID, op, flags, stag, wr.TO, elements(wr.SGL)))
 }
 
-func (e *endpoint) post(id uint64, completes bool, command string) error {
-	if completes {
-		e.s.posted(id)
-	}
+func (e *endpoint) post(id uint64, signaled bool, command string) error {
+	e.s.posted(id, signaled)
 	_, err := e.a.Do("%s", command)
 	if err != nil {
 		e.s.refused(id)

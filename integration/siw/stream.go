@@ -58,16 +58,17 @@ func parseEvent(words []string) (e event, conn int, err error) {
 	return e, int(n[0]), nil
 }
 
-// stream is what has happened on one of the agent's streams. siw does not flush
-// what was posted when the stream had just ended, and may complete what it has
-// refused: the former is reported as flushed here, the latter not at all.
+// stream is what has happened on one of the agent's streams. When the
+// stream ends siw may lose what was posted last, complete it twice, or complete
+// what it has refused. Here everything that was taken completes once: what is
+// lost counts as flushed.
 type stream struct {
 	changed chan struct{} // has an element when something has happened since
 
 	mu      sync.Mutex
 	wcs     []conformance.WC
 	waiting []uint64        // posted receives and signaled sends
-	ignored map[uint64]bool // what was refused
+	silent  map[uint64]bool // posted, not signaled
 	over    bool
 	dead    bool // the agent
 }
@@ -94,30 +95,37 @@ func (s *stream) happens(e event) {
 	}
 }
 
-// posted notes what is going to complete; refused, that it is not.
-func (s *stream) posted(id uint64) {
+// posted notes an operation, which completes in any case if it is signaled and
+// else only when it fails.
+func (s *stream) posted(id uint64, signaled bool) {
 	s.mu.Lock()
-	s.waiting = append(s.waiting, id)
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	if signaled {
+		s.waiting = append(s.waiting, id)
+	} else {
+		s.silent[id] = true
+	}
 }
 
+// refused forgets an operation and what has become of it.
 func (s *stream) refused(id uint64) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.waiting = slices.DeleteFunc(s.waiting, func(w uint64) bool { return w == id })
-	s.ignored[id] = true
-	s.mu.Unlock()
+	s.wcs = slices.DeleteFunc(s.wcs, func(wc conformance.WC) bool { return wc.ID == id })
+	delete(s.silent, id)
 }
 
-// complete takes a completion of what has been posted; s is locked. What is not
-// signaled completes only when it fails.
+// complete takes a completion; s is locked.
 func (s *stream) complete(wc conformance.WC) {
-	i := slices.Index(s.waiting, wc.ID)
-	if i >= 0 {
+	if i := slices.Index(s.waiting, wc.ID); i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
+	} else if s.silent[wc.ID] && wc.Status != conformance.OK {
+		delete(s.silent, wc.ID)
+	} else {
+		return
 	}
-	if i >= 0 || wc.Status != conformance.OK && !s.ignored[wc.ID] {
-		s.wcs = append(s.wcs, wc)
-	}
+	s.wcs = append(s.wcs, wc)
 }
 
 // wait waits until f, which is called with the stream locked, is content.

@@ -125,11 +125,3 @@ func ReadResults(r io.Reader) (rs []Result, complete bool, err error) {
 		rs = append(rs, one)
 	}
 }
-
-// Deviation is why the case has to fail: what siw does otherwise than it should.
-func (r Result) Deviation() string {
-	if r.Case == "fault/read without the right" && !r.SiwActs {
-		return "siw answers Reads of memory that it has not given the right for"
-	}
-	return ""
-}
