@@ -41,7 +41,7 @@ type Image struct {
 // Build returns the image for the Debian packages that are installed, from the
 // cache directory if it is there. Building takes a minute, fetches the kernel's
 // package by apt-get and tells its steps to log. Images of other versions are
-// removed.
+// removed, unless they are running.
 func Build(ctx context.Context, cache string, log io.Writer) (*Image, error) {
 	im, key, err := identify(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func Build(ctx context.Context, cache string, log io.Writer) (*Image, error) {
 	if _, err := os.Stat(im.dir); err == nil {
 		return im, nil
 	}
-	if err := removeAllBut(cache, "lock"); err != nil {
+	if err := removeOld(cache); err != nil {
 		return nil, err
 	}
 	work := im.dir + ".new"
@@ -158,14 +158,37 @@ func writeGuest(dir string) error {
 	return nil
 }
 
-func removeAllBut(dir, keep string) error {
-	es, err := os.ReadDir(dir)
+// removeOld removes all images of a cache that are not running.
+func removeOld(cache string) error {
+	es, err := os.ReadDir(cache)
 	for _, e := range es {
-		if e.Name() != keep {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		dir := filepath.Join(cache, e.Name())
+		if !e.IsDir() {
+			continue
+		}
+		release, ferr := hold(dir, syscall.LOCK_EX|syscall.LOCK_NB)
+		if errors.Is(ferr, syscall.EWOULDBLOCK) {
+			continue
+		}
+		err = errors.Join(err, ferr, os.RemoveAll(dir))
+		if ferr == nil {
+			release()
 		}
 	}
 	return err
+}
+
+// hold locks a directory: shared while its image runs, exclusively to remove it.
+func hold(dir string, how int) (release func(), err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), how); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return func() { f.Close() }, nil
 }
 
 // lock holds a file lock; it waits for another process that builds.

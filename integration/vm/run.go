@@ -53,6 +53,11 @@ func (im *Image) Run(ctx context.Context, out, script string, o Options) (Result
 	if err := errors.Join(os.RemoveAll(status), os.WriteFile(filepath.Join(out, "script"), []byte(script), 0o644)); err != nil {
 		return Result{}, fmt.Errorf("run a script in a virtual machine: %w", err)
 	}
+	release, err := hold(im.dir, syscall.LOCK_SH)
+	if err != nil {
+		return Result{}, fmt.Errorf("run a script in a virtual machine: %w", err)
+	}
+	defer release()
 	var console bytes.Buffer
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", im.args(out, o)...)
 	cmd.Stdout = &console
@@ -94,7 +99,7 @@ func (im *Image) args(out string, o Options) []string {
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", strconv.Itoa(cpus), "-m", strconv.Itoa(memory),
 		"-kernel", filepath.Join(im.dir, "vmlinux"), "-initrd", filepath.Join(im.dir, "initrd.gz"),
-		"-append", "console=ttyS0 quiet panic=-1",
+		"-append", "console=ttyS0 quiet panic=-1 tsc=reliable",
 	}
 	share := func(tag, path, options string) {
 		args = append(args, "-fsdev", "local,id="+tag+",path="+strings.ReplaceAll(path, ",", ",,")+options,

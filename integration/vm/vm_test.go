@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -39,23 +40,38 @@ func TestPathsWithCommasReachQEMUWhole(t *testing.T) {
 	}
 }
 
-func TestOldImagesGoAndTheLockStays(t *testing.T) {
+func TestOldImagesGoUnlessTheyRun(t *testing.T) {
 	dir := t.TempDir()
 	unlock, err := lock(filepath.Join(dir, "lock"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unlock()
-	for _, d := range []string{"6.1.0-1-amd64-0123", "6.1.0-2-amd64-4567.new"} {
+	const running = "6.1.0-1-amd64-89ab"
+	for _, d := range []string{"6.1.0-1-amd64-0123", "6.1.0-2-amd64-4567.new", running} {
 		if err := os.MkdirAll(filepath.Join(dir, d, "modules"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := removeAllBut(dir, "lock"); err != nil {
+	release, err := hold(filepath.Join(dir, running), syscall.LOCK_SH)
+	if err != nil {
 		t.Fatal(err)
 	}
-	es, _ := os.ReadDir(dir)
-	if len(es) != 1 || es[0].Name() != "lock" {
-		t.Errorf("left: %v", es)
+	left := func(want ...string) {
+		t.Helper()
+		if err := removeOld(dir); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		es, _ := os.ReadDir(dir)
+		for _, e := range es {
+			got = append(got, e.Name())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("left: %v, want %v", got, want)
+		}
 	}
+	left(running, "lock")
+	release()
+	left("lock")
 }
