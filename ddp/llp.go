@@ -42,7 +42,9 @@ type LLP interface {
 
 	// Receive hands incoming segments to s until the stream ends and returns
 	// why: io.EOF for a graceful end between segments, otherwise an error (a
-	// *Error where the peer broke a rule of the LLP or s reported one).
+	// *Error where the peer broke a rule of the LLP or s reported one). Segments
+	// are handed over in the order in which the peer sent them; an LLP that gets
+	// them in another order uses a Reorder.
 	Receive(s Sink) error
 
 	// Drain reads and discards what the peer still sends until it ends its
@@ -66,8 +68,8 @@ type Sink interface {
 
 	// Direct asks, for a segment of total bytes of which only the first are
 	// here, where its payload goes, so that it can be read straight into
-	// place. The LLP calls it only when no CRC has to be verified first, and
-	// with at least the first MaxHeaderLen bytes or the whole segment. ok false:
+	// place. The LLP calls it only when it has verified the segment or need not,
+	// and with at least the first MaxHeaderLen bytes or the whole segment. ok false:
 	// the LLP collects the whole segment and calls Segment. ok true: hdrLen
 	// bytes of head were consumed; the remaining total-hdrLen bytes are
 	// delivered through DirectBuffer and DirectDone.

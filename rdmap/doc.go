@@ -5,4 +5,7 @@
 // A Stream is one direction pair of RDMAP on one ddp.LLP. It owns no memory
 // and no queues of receive buffers: it asks its Upper, which package verbs
 // implements, where a payload may go and tells it what has completed.
+//
+// Payloads are placed as they come, also ahead of their turn if the LLP delivers
+// out of order; messages are delivered, executed and completed in order.
 package rdmap

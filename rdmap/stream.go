@@ -14,18 +14,19 @@ import (
 
 // State is where a Stream is in its life.
 //
-//	Streaming ──Close──▶ Closing ──both FINs──▶ Closed
-//	    │                   │
-//	    └──fault, or the peer's Terminate──▶ Terminating ──▶ Closed
+//	Streaming ──Close, or the peer's FIN──▶ Closing ──both FINs──▶ Closed
+//	    │                                      │
+//	    └──fault, the peer's Terminate, Abort──┴──▶ Terminating ──▶ Closed
 //
-// An LLP failure leads from any state to Closed.
+// An LLP failure leads from any state to Closed. A fault in Closing behind our
+// FIN can't be told to the peer any more.
 type State uint8
 
 // The states.
 const (
 	Streaming   State = iota // messages flow
-	Closing                  // no more posts; what is queued is sent, then the LLP's graceful end
-	Terminating              // a Terminate has been sent or received (RFC 5040 section 6.2.1)
+	Closing                  // no more posts; what is queued is sent, then the LLP's graceful end (RFC 5041 section 6.2.1)
+	Terminating              // a Terminate is due, sent or received (RFC 5040 section 6.2.1)
 	Closed
 )
 
