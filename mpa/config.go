@@ -62,6 +62,13 @@ type Config struct {
 	// now and then by whoever flushes and must be quick. Nil asks the socket.
 	EMSS func() int
 
+	// Spin is how long a receiver that finds nothing to read looks again before
+	// it sleeps. That saves the wake-up, which is most of a small message's
+	// latency, and keeps a processor busy meanwhile. It is for a process with
+	// GOMAXPROCS=1 and a processor of its own, and makes others slower. 0: not at
+	// all.
+	Spin time.Duration
+
 	// Pool is where buffers come from and go back to when the connection waits.
 	// Nil: the connection keeps its own, some 280 KiB.
 	Pool *Pool

@@ -114,9 +114,15 @@ func (c *Conn) fill() error {
 	r := &c.rx
 	for {
 		c.makeRoom()
-		r.bufs[0] = r.buf[r.tail:]
-		n, err := r.r.ReadvOrWait(r.bufs[:1], r.idle)
-		r.bufs[0] = nil
+		n, err := 0, sockio.ErrWouldBlock
+		if c.cfg.Spin > 0 {
+			n, err = r.r.ReadOrSpin(r.buf[r.tail:], c.cfg.Spin)
+		}
+		if err == sockio.ErrWouldBlock {
+			r.bufs[0] = r.buf[r.tail:]
+			n, err = r.r.ReadvOrWait(r.bufs[:1], r.idle)
+			r.bufs[0] = nil
+		}
 		if err == nil {
 			r.tail += n
 			return nil

@@ -5,6 +5,10 @@ const (
 	// more fails with EMSGSIZE.
 	maxIovecs = 1024
 
+	// spinTries is how often a spinning Reader looks before it looks at the clock
+	// and sees whether the connection was closed: some ten microseconds.
+	spinTries = 16
+
 	// waitBuffer is the size in bytes of the buffer in which a Reader waits on
 	// a connection that has no file descriptor: such a connection can only be
 	// waited for by reading from it. Large enough for a few network packets per

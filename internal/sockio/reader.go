@@ -3,7 +3,9 @@ package sockio
 import (
 	"io"
 	"net"
+	"runtime"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -23,6 +25,7 @@ type Reader struct {
 	peek  byte
 
 	try    func(fd uintptr)      // for RawConn.Control: one read, never waits
+	spin   func(fd uintptr)      // for RawConn.Control: some reads, never waits
 	wait   func(fd uintptr) bool // for RawConn.Read: waits for data
 	either func(fd uintptr) bool // for RawConn.Read: one read, or waits
 	idle   func()
@@ -37,6 +40,7 @@ type Reader struct {
 func NewReader(c net.Conn) *Reader {
 	r := &Reader{conn: c, raw: rawConn(c)}
 	r.try = r.receive
+	r.spin = r.spinning
 	r.wait = func(fd uintptr) bool {
 		// The first call looks whether there is data already: what arrived before
 		// RawConn.Read began would not wake it. Later calls are wake-ups.
@@ -104,6 +108,45 @@ func (r *Reader) ReadvOrWait(bufs [][]byte, idle func()) (n int, err error) {
 	err = r.raw.Read(r.either)
 	r.idle = nil
 	return r.result(err)
+}
+
+// ReadOrSpin reads into p what can be had, looking again and again for up to d,
+// and returns ErrWouldBlock when that was in vain. Other goroutines, and other
+// threads of the machine, run in between. A connection without a file descriptor
+// is looked at once. It ends early when the connection is closed; deadlines do
+// not matter to it.
+func (r *Reader) ReadOrSpin(p []byte, d time.Duration) (n int, err error) {
+	bufs := [1][]byte{p}
+	if r.raw == nil {
+		return r.readAhead(bufs[:])
+	}
+	for end := time.Now().Add(d); ; {
+		if !r.prepare(bufs[:]) {
+			return 0, nil
+		}
+		n, err = r.result(r.raw.Control(r.spin))
+		if err != ErrWouldBlock || time.Now().After(end) {
+			return n, err
+		}
+	}
+}
+
+// spinning makes some system calls that do not wait, until one brings
+// something. The first is after others have had their turn, who may be waiting
+// for what was read before.
+func (r *Reader) spinning(fd uintptr) {
+	for range spinTries {
+		runtime.Gosched()
+		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(r.iov[0].Base)), uintptr(r.iov[0].Len),
+			unix.MSG_DONTWAIT, 0, 0)
+		if r.errno = errno; errno != unix.EAGAIN && errno != unix.EINTR {
+			recvBarrier()
+			r.n = int(n)
+			return
+		}
+		syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+	}
+	r.errno = unix.EAGAIN
 }
 
 // prepare sets the iovecs. It is false when bufs hold nothing.
