@@ -16,9 +16,9 @@ import (
 func upTo(limit int) func(int) bool { return func(n int) bool { return n < limit } }
 
 // server is an RDMA server in this process.
-func server(t *testing.T, markers bool) *rdmaServer {
+func server(t *testing.T, v variant) *rdmaServer {
 	t.Helper()
-	s, err := startRDMAServer(t.Context(), anyLoopback, markers)
+	s, err := startRDMAServer(t.Context(), anyLoopback, v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,11 +40,11 @@ func client(t *testing.T, s *rdmaServer, kind byte, v variant, size int) *rdmaCl
 func TestRDMAContendersDoWhatTheyMeasure(t *testing.T) {
 	marked := markedReads
 	marked.name = "markers to the client"
-	for _, v := range []variant{largeCRC, largeNoCRC, smallCRC, marked} {
-		t.Run(v.name, func(t *testing.T) { exerciseContenders(t, server(t, false), v) })
+	for _, v := range []variant{largeCRC, largeNoCRC, smallCRC, spinning, marked} {
+		t.Run(v.name, func(t *testing.T) { exerciseContenders(t, server(t, variant{spin: v.spin}), v) })
 	}
 	for _, v := range markerVariants() {
-		t.Run("markers to the server, "+v.name, func(t *testing.T) { exerciseContenders(t, server(t, true), v) })
+		t.Run("markers to the server, "+v.name, func(t *testing.T) { exerciseContenders(t, server(t, variant{markers: true}), v) })
 	}
 }
 
@@ -89,7 +89,7 @@ func exerciseContenders(t *testing.T, s *rdmaServer, v variant) {
 }
 
 func TestBothEndsWrite(t *testing.T) {
-	c := client(t, server(t, false), rdmaMutual, largeCRC, mutualSize)
+	c := client(t, server(t, variant{}), rdmaMutual, largeCRC, mutualSize)
 	var theirs int
 	// The server is sure to have written once its bytes are here.
 	ours, theirs, err := c.mutual(t.Context(), func(n int) bool { return n < 100 || c.qp.Stats().RecvBytes < 10*mutualSize })
@@ -127,7 +127,7 @@ func TestBothEndsOfTCPWrite(t *testing.T) {
 }
 
 func TestWriteIsAnsweredByAWrite(t *testing.T) {
-	c := client(t, server(t, false), rdmaNotice, variant{crc: mpa.CRCPrefer}, noticeSize)
+	c := client(t, server(t, variant{}), rdmaNotice, variant{crc: mpa.CRCPrefer}, noticeSize)
 	const rounds = 600 // the number in the last byte wraps
 	took, err := c.notices(upTo(rounds))
 	if err != nil || len(took) != rounds {
@@ -139,7 +139,7 @@ func TestWriteIsAnsweredByAWrite(t *testing.T) {
 }
 
 func TestWaitForAWriteEndsWithTheStream(t *testing.T) {
-	s := server(t, false)
+	s := server(t, variant{})
 	c := client(t, s, rdmaNotice, variant{}, noticeSize)
 	s.Close()
 	n := notice{rdmaClient: c, size: noticeSize}

@@ -19,7 +19,8 @@ type streamContender struct {
 // One run lasts d.
 func streamContenders(d time.Duration) map[string]streamContender {
 	all := make(map[string]streamContender)
-	tcp, rdma, marked := newPeer(roleTCP, anyLoopback, d), newPeer(roleRDMA, anyLoopback, d), newPeer(roleMarkers, anyLoopback, d)
+	tcp, rdma := newPeer(roleTCP, anyLoopback, d), newPeer(roleRDMA, anyLoopback, d)
+	marked, spins := newPeer(roleMarkers, anyLoopback, d), newPeer(roleSpin, anyLoopback, d)
 	add := func(server *peer, name string, run func(context.Context) (metrics, error)) {
 		all[name] = streamContender{server, run}
 	}
@@ -35,6 +36,7 @@ func streamContenders(d time.Duration) map[string]streamContender {
 	}
 	add(tcp, "tcp ping-pong", tcpPingPong(tcp, 64))
 	add(rdma, "ping-pong", rdmaPingPong(rdma, largeCRC, 64))
+	add(spins, "ping-pong, spinning", onOneProcessor(rdmaPingPong(spins, spinning, 64)))
 	for _, depth := range depths {
 		add(tcp, fmt.Sprintf("tcp requests depth %d", depth), tcpRequests(tcp, 4<<10, depth))
 		add(rdma, fmt.Sprintf("read depth %d", depth), rdmaReads(rdma, largeCRC, 4<<10, depth))

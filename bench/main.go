@@ -41,7 +41,9 @@ func main() {
 	stopProfile, err := startProfile(*profile)
 	exitOn(err)
 	if *role == roleGuest {
-		exitOn(measureInGuest(ctx, flag.Args(), *rounds, *out))
+		err := measureInGuest(ctx, flag.Args(), *rounds, *out)
+		stopProfile()
+		exitOn(err)
 		return
 	}
 	if *role != "" {

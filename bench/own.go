@@ -20,7 +20,7 @@ const idleStreams = 1000
 // measureIdle opens idleStreams streams, both ends in this process, lets each
 // carry a message both ways, and reports what one end of one stream costs.
 func measureIdle(ctx context.Context) (metrics, error) {
-	s, err := startRDMAServer(ctx, anyLoopback, false)
+	s, err := startRDMAServer(ctx, anyLoopback, variant{})
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func residentMemory() (float64, error) {
 
 // measureAllocs counts the memory allocations of both ends per operation.
 func measureAllocs(ctx context.Context) (metrics, error) {
-	s, err := startRDMAServer(ctx, anyLoopback, false)
+	s, err := startRDMAServer(ctx, anyLoopback, variant{})
 	if err != nil {
 		return nil, err
 	}

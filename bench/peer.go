@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"runtime/pprof"
 	"slices"
 	"syscall"
@@ -103,22 +104,29 @@ const (
 	roleTCP     = "tcp"
 	roleRDMA    = "rdma"
 	roleMarkers = "rdma-markers" // asks for markers
+	roleSpin    = "rdma-spin"    // spins on one processor
 )
 
 // servers are the roles. A server returns where it listens and runs until its
 // process ends.
 var servers = map[string]func(ctx context.Context, listen string) (addr string, err error){
 	roleTCP:     serveTCP,
-	roleRDMA:    func(ctx context.Context, listen string) (string, error) { return serveRDMA(ctx, listen, false) },
-	roleMarkers: func(ctx context.Context, listen string) (string, error) { return serveRDMA(ctx, listen, true) },
+	roleRDMA:    serveRDMA(variant{}),
+	roleMarkers: serveRDMA(variant{markers: true}),
+	roleSpin: func(ctx context.Context, listen string) (string, error) {
+		runtime.GOMAXPROCS(1)
+		return serveRDMA(variant{spin: spinTime})(ctx, listen)
+	},
 }
 
-func serveRDMA(ctx context.Context, listen string, markers bool) (string, error) {
-	s, err := startRDMAServer(ctx, listen, markers)
-	if err != nil {
-		return "", err
+func serveRDMA(v variant) func(ctx context.Context, listen string) (string, error) {
+	return func(ctx context.Context, listen string) (string, error) {
+		s, err := startRDMAServer(ctx, listen, v)
+		if err != nil {
+			return "", err
+		}
+		return s.ln.Addr().String(), nil
 	}
-	return s.ln.Addr().String(), nil
 }
 
 // measurements are what measureApart can run: a process of its own measures

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"runtime"
 	"time"
 
 	"github.com/ironwarp/ironwarp/mpa"
@@ -40,13 +41,29 @@ type variant struct {
 	crc   mpa.CRCMode
 	large int // LargeFPDU of the client
 	emss  int // FPDUs of the client fit TCP segments of this size; 0: of the connection's own
-	// markers: the client asks the server for markers.
+	// markers: this end asks the other for markers.
 	markers bool
+	// spin: this end looks for so long before it sleeps.
+	spin time.Duration
+}
+
+// spinTime is longer than any pause in a row that spins. Those rows give each
+// end one processor: a second one would do nothing but to wake up with each
+// message and find that it was taken.
+const spinTime = 50 * time.Millisecond
+
+// onOneProcessor runs a contender that spins.
+func onOneProcessor(run func(context.Context) (metrics, error)) func(context.Context) (metrics, error) {
+	return func(ctx context.Context) (metrics, error) {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+		return run(ctx)
+	}
 }
 
 var (
 	largeCRC   = variant{name: "large FPDUs, CRC on", crc: mpa.CRCPrefer, large: largeFPDU}
 	largeNoCRC = variant{name: "large FPDUs, CRC off", crc: mpa.CRCAvoid, large: largeFPDU}
+	spinning   = variant{name: "spinning, CRC on", crc: mpa.CRCPrefer, spin: spinTime}
 	smallCRC   = variant{name: "1460-byte FPDUs, CRC on", crc: mpa.CRCPrefer, emss: 1460}
 )
 
@@ -68,8 +85,9 @@ type rdmaServer struct {
 	done chan struct{}
 }
 
-// startRDMAServer listens; markers: it asks its peers for markers.
-func startRDMAServer(ctx context.Context, listen string, markers bool) (*rdmaServer, error) {
+// startRDMAServer listens. Of v only what concerns a server counts: markers and
+// spin.
+func startRDMAServer(ctx context.Context, listen string, v variant) (*rdmaServer, error) {
 	addr, err := netip.ParseAddrPort(listen)
 	if err != nil {
 		return nil, err
@@ -92,7 +110,7 @@ func startRDMAServer(ctx context.Context, listen string, markers bool) (*rdmaSer
 	}
 	// The client decides: CRCs are on if it asks for them, FPDUs large if it offers.
 	s.ln, err = dev.Listen(ctx, addr, verbs.ListenConfig{Transport: transportFor(addr.Addr(), guestClient),
-		MPA: mpa.Config{CRC: mpa.CRCAvoid, LargeFPDU: largeFPDU, Markers: markers}, Backlog: 1024})
+		MPA: mpa.Config{CRC: mpa.CRCAvoid, LargeFPDU: largeFPDU, Markers: v.markers, Spin: v.spin}, Backlog: 1024})
 	if err != nil {
 		return fail(err)
 	}
@@ -270,7 +288,7 @@ func (c *rdmaClient) dial(ctx context.Context, addr string, kind byte, v variant
 		}
 		w.stag = c.sink.STag()
 	}
-	mc := mpa.Config{CRC: v.crc, LargeFPDU: v.large, Markers: v.markers, PrivateData: w.bytes()}
+	mc := mpa.Config{CRC: v.crc, LargeFPDU: v.large, Markers: v.markers, Spin: v.spin, PrivateData: w.bytes()}
 	if v.emss > 0 {
 		mc.EMSS = func() int { return v.emss }
 	}

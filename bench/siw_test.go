@@ -34,7 +34,7 @@ func TestPerftestReportIsRead(t *testing.T) {
 }
 
 func TestEverySiwRowHasItsContenders(t *testing.T) {
-	all := guestContenders(newPeer(roleRDMA, anyLoopback, time.Second))
+	all := guestContenders(guestPeer(roleRDMA), guestPeer(roleSpin))
 	for _, r := range siwRows() {
 		for _, f := range append([]ref{r.ours}, r.rival...) {
 			if all[f.contender] == nil {

@@ -99,6 +99,8 @@ func (im *Image) args(out string, o Options) []string {
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", strconv.Itoa(cpus), "-m", strconv.Itoa(memory),
 		"-kernel", filepath.Join(im.dir, "vmlinux"), "-initrd", filepath.Join(im.dir, "initrd.gz"),
+		// Without tsc=reliable the guest's clock is the HPET, whose every reading
+		// costs microseconds.
 		"-append", "console=ttyS0 quiet panic=-1 tsc=reliable",
 	}
 	share := func(tag, path, options string) {
