@@ -23,6 +23,7 @@ type Case struct {
 	Size    int    // bytes of a ping
 	P2P     bool   // the client asks for MPA's peer-to-peer model (RFC 6581)
 	MPA1    bool   // the client begins with MPA revision 1
+	Round   int    // of those that are repeated, from 1
 	Lacking string // why it can't work, if it can't; the peer's fault
 	Quirk   string // what the peer does otherwise than it should, and it works all the same
 }
@@ -57,6 +58,9 @@ func (c Case) Name() string {
 	}
 	if c.MPA1 {
 		parts = append(parts, "mpa1")
+	}
+	if c.Round > 0 {
+		parts = append(parts, fmt.Sprintf("round%d", c.Round))
 	}
 	return strings.Join(parts, "-")
 }

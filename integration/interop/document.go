@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/ironwarp/ironwarp/integration/siw"
-	"github.com/ironwarp/ironwarp/iwarptest/conformance"
 )
 
 func newGroup(variant string) *group {
@@ -69,7 +68,7 @@ type sectionResult struct {
 func (r *report) sections() []*sectionResult {
 	var all []*sectionResult
 	byName := make(map[string]*sectionResult)
-	for _, c := range conformance.Cases() {
+	for _, c := range siw.Cases() {
 		name := section(c.RFC)
 		s := byName[name]
 		if s == nil {

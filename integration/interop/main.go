@@ -3,7 +3,7 @@
 // each other in both roles, and prints what worked. make interop runs it.
 //
 //	interop [-binary bin/ironwarp] [-cache .cache/vm] [-document docs/interop.md]
-//	        [-run regexp] [-logs directory] [-summary file] [-v]
+//	        [-run regexp] [-repeat n] [-logs directory] [-summary file] [-v]
 //
 // Two things are run: rping of librdmacm against ironwarp rping, and the
 // conformance suite (package iwarptest/conformance) with package verbs at one
@@ -55,6 +55,7 @@ func run(ctx context.Context) (ok bool, err error) {
 	agents := flag.String("agents", ".cache/siw", "directory of built programs for siw's end")
 	document := flag.String("document", "", "write the results to this Markdown `file`, after a complete run that went as expected")
 	only := flag.String("run", "", "run only what matches this `regexp`: names of rping's cases, and of the suite's tests as in Siw/we-dial-ipv4-crc/send")
+	repeat := flag.Int("repeat", 1, "run each of rping's cases so many times and the suite not at all, to look for what is rare")
 	logs := flag.String("logs", "", "keep the logs and captures in this `directory`; without it those of a failed run are kept in one of their own")
 	summary := flag.String("summary", "", "write \"N passed, N failed, N skipped\" to this `file`")
 	verbose := flag.Bool("v", false, "show the virtual machine's console")
@@ -76,7 +77,15 @@ func run(ctx context.Context) (ok bool, err error) {
 		p.suite = "."
 	}
 	for _, c := range cases() {
-		if match.MatchString(c.Name()) {
+		if !match.MatchString(c.Name()) {
+			continue
+		}
+		if *repeat == 1 {
+			p.cases = append(p.cases, c)
+			continue
+		}
+		p.suite = ""
+		for c.Round = 1; c.Round <= *repeat; c.Round++ {
 			p.cases = append(p.cases, c)
 		}
 	}
@@ -110,7 +119,7 @@ func run(ctx context.Context) (ok bool, err error) {
 			return false, err
 		}
 	}
-	if *document == "" || *only != "" || !ok {
+	if *document == "" || *only != "" || *repeat != 1 || !ok {
 		return ok, nil
 	}
 	return ok, writeFile(*document, r.document)
@@ -118,6 +127,8 @@ func run(ctx context.Context) (ok bool, err error) {
 
 // prepare finds or builds what a run needs.
 func prepare(ctx context.Context, binary, cache, agents string) (l *lab, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, buildTime, fmt.Errorf("it took longer than %v", buildTime))
+	defer cancel()
 	l = &lab{options: vm.Options{Timeout: runTime}}
 	if l.binary, err = filepath.Abs(binary); err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -24,8 +25,8 @@ type Agent struct {
 	in     io.WriteCloser
 	stderr bytes.Buffer
 
-	command sync.Mutex // held from a command to its answer
-	payload bool       // the answer has bytes behind it
+	command sync.Mutex  // held from a command to its answer
+	payload atomic.Bool // the answer has bytes behind it
 	answers chan answer
 	dead    chan struct{} // closed when the agent has ended
 
@@ -61,8 +62,11 @@ type answer struct {
 
 // Start runs an agent on an RDMA device of a network namespace.
 func Start(path, namespace, device string) (*Agent, error) {
-	a := &Agent{answers: make(chan answer, 1), dead: make(chan struct{}), streams: make(map[int]*stream)}
-	a.cmd = exec.Command("ip", "netns", "exec", namespace, path, device)
+	return start(exec.Command("ip", "netns", "exec", namespace, path, device))
+}
+
+func start(cmd *exec.Cmd) (*Agent, error) {
+	a := &Agent{cmd: cmd, answers: make(chan answer, 1), dead: make(chan struct{}), streams: make(map[int]*stream)}
 	a.cmd.Stderr = &a.stderr
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	in, err := a.cmd.StdinPipe()
@@ -115,7 +119,7 @@ func (a *Agent) read(r *bufio.Reader) {
 			a.happened(words)
 		case words[0] == "no":
 			a.answers <- answer{err: errors.New(strings.TrimSpace(line[2:]))}
-		case a.payload:
+		case a.payload.Load():
 			var n int
 			fmt.Sscan(words[1], &n)
 			b := make([]byte, n)
@@ -148,7 +152,7 @@ func (a *Agent) Do(format string, args ...any) ([]string, error) {
 func (a *Agent) do(line string, payload []byte, returns bool) answer {
 	a.command.Lock()
 	defer a.command.Unlock()
-	a.payload = returns
+	a.payload.Store(returns)
 	t := time.AfterFunc(answerTime, func() { a.cmd.Process.Kill() })
 	defer t.Stop()
 	a.note("> " + line)

@@ -139,7 +139,7 @@ func TestVariantsSayWhatTheyAre(t *testing.T) {
 
 // Every case must be run somewhere or be named as one that siw can't do.
 func TestNoCaseIsForgotten(t *testing.T) {
-	for _, c := range conformance.Cases() {
+	for _, c := range Cases() {
 		runs := slices.ContainsFunc(Variants(), func(v Variant) bool { return v.Dial && v.Runs(c) }) &&
 			slices.ContainsFunc(Variants(), func(v Variant) bool { return !v.Dial && v.Runs(c) })
 		if !runs {
