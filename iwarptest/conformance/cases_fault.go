@@ -106,7 +106,7 @@ var faults = []fault{
 		wr.TO = ^uint64(0) - 3
 		return wr
 	}},
-	{name: "read without the right", rfc: "RFC 5040 section 4.8", recvs: 3, codes: []code{rdmaAccess}, act: func(a, b *side) WR {
+	{name: "read without the right", rfc: "RFC 5040 section 4.8", b: ReadRights, recvs: 3, codes: []code{rdmaAccess}, act: func(a, b *side) WR {
 		return readFrom(a, writable(b), 0, 8)
 	}},
 	{name: "read from another protection domain", rfc: read5040, b: ForeignPD, recvs: 3, codes: []code{rdmaForeign}, act: func(a, b *side) WR {
