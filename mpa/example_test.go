@@ -29,12 +29,10 @@ func Example_delayedStartup() {
 		if err != nil {
 			return err
 		}
-		conn, err := req.Accept(context.Background(), mpa.AcceptOptions{})
-		if err != nil {
-			return err
-		}
-		return conn.Close()
+		_, err = req.Accept(context.Background(), mpa.AcceptOptions{})
+		return err
 	}
+	defer b.Close()
 	ended := make(chan error, 1)
 	go func() { ended <- responder() }()
 

@@ -136,48 +136,125 @@ func (c *Conn) parseMarked(s ddp.Sink) (again bool, err error) {
 		if c.p.crc && !checkCRC(fpdu) {
 			return false, fault(CodeCRC, "wrong CRC in an FPDU with a ULPDU of %d bytes", n)
 		}
-		body, err := stripMarkers(fpdu, r.pos)
-		if err != nil {
+		if err := checkMarkers(fpdu, r.pos); err != nil {
 			return false, err
 		}
 		if c.held.Load() {
 			c.release()
 		}
+		u := unmarked{b: fpdu, next: firstMarker(r.pos)}
 		r.head += wire
 		r.pos = (r.pos + wire) % markerSpacing
 		r.batch = true
+		if n > markerSpacing {
+			placed, err := c.placeMarked(s, u, n)
+			if err != nil {
+				return false, err
+			}
+			if placed {
+				continue
+			}
+		}
+		body := u.strip()
 		if err := s.Segment(body[lengthLen : lengthLen+n : lengthLen+n]); err != nil {
 			return false, err
 		}
 	}
 }
 
-// stripMarkers takes the markers out of an FPDU that begins at offset pos of
-// the grid, in place, and checks each.
-func stripMarkers(fpdu []byte, pos int) ([]byte, error) {
+// placeMarked hands over a verified segment of n bytes piece by piece, so that
+// its payload is copied once and without the markers. placed tells that the
+// sink wanted it so.
+func (c *Conn) placeMarked(s ddp.Sink, u unmarked, n int) (placed bool, err error) {
+	r := &c.rx
+	for at, h := 0, u; at < len(r.first); {
+		at += copy(r.first[at:], h.piece())
+	}
+	hdrLen, ok, err := s.Direct(r.first[lengthLen:], n)
+	if err != nil || !ok {
+		return false, err
+	}
+	u.skip(lengthLen + hdrLen)
+	for left := n - hdrLen; left > 0; {
+		b, err := s.DirectBuffer()
+		if err != nil {
+			return false, err
+		}
+		k := u.read(b[:min(len(b), left)])
+		if err := s.DirectDone(k); err != nil {
+			return false, err
+		}
+		if k == 0 {
+			return false, errNoDirectBuffer
+		}
+		left -= k
+	}
+	return true, nil
+}
+
+// firstMarker is where the first marker of an FPDU stands that begins at offset
+// pos of the grid.
+func firstMarker(pos int) int { return (markerSpacing - pos) % markerSpacing }
+
+// checkMarkers checks each marker of an FPDU that begins at offset pos of the
+// grid.
+func checkMarkers(fpdu []byte, pos int) error {
 	start := 0 // of the length field
 	if pos == 0 {
 		start = markerLen
 	}
-	out := fpdu[start:start]
-	next := 0 // of the next marker
-	if pos > 0 {
-		next = markerSpacing - pos
-	}
-	for at := 0; at < len(fpdu); {
-		if at == next {
-			// The lowest two bits are treated as zero (RFC 5044 section 4.2).
-			ptr, want := int(binary.BigEndian.Uint16(fpdu[at+2:]))&^3, max(0, at-start)
-			if ptr != want {
-				return nil, fault(CodeMarker, "marker points %d bytes back and the FPDU begins %d bytes back", ptr, want)
-			}
-			at += markerLen
-			next += markerSpacing
-			continue
+	for at := firstMarker(pos); at < len(fpdu); at += markerSpacing {
+		// The lowest two bits are treated as zero (RFC 5044 section 4.2).
+		ptr, want := int(binary.BigEndian.Uint16(fpdu[at+2:]))&^3, max(0, at-start)
+		if ptr != want {
+			return fault(CodeMarker, "marker points %d bytes back and the FPDU begins %d bytes back", ptr, want)
 		}
-		end := min(next, len(fpdu))
-		out = append(out, fpdu[at:end]...)
-		at = end
 	}
-	return out, nil
+	return nil
+}
+
+// unmarked walks through what of an FPDU is not markers.
+type unmarked struct {
+	b        []byte
+	at, next int // offsets of where the walk is and of the next marker
+}
+
+// piece takes the bytes up to the next marker.
+func (u *unmarked) piece() []byte {
+	if u.at == u.next {
+		u.at += markerLen
+		u.next += markerSpacing
+	}
+	p := u.b[u.at:min(u.next, len(u.b))]
+	u.at += len(p)
+	return p
+}
+
+// skip passes over n bytes.
+func (u *unmarked) skip(n int) {
+	for n > 0 {
+		p := u.piece()
+		u.at -= max(0, len(p)-n)
+		n -= len(p)
+	}
+}
+
+// read fills p.
+func (u *unmarked) read(p []byte) (n int) {
+	for n < len(p) {
+		q := u.piece()
+		k := copy(p[n:], q)
+		u.at -= len(q) - k
+		n += k
+	}
+	return n
+}
+
+// strip moves the bytes together, in place.
+func (u *unmarked) strip() []byte {
+	p := u.piece()
+	for u.at < len(u.b) {
+		p = append(p, u.piece()...)
+	}
+	return p
 }

@@ -173,6 +173,35 @@ func TestMarkersDoNotCopyPayloads(t *testing.T) {
 	}
 }
 
+// TestMarkedPayloadsArePlacedOnceVerified: the payload of a large FPDU goes to
+// its place in pieces without markers, but not a byte of it before CRC and
+// markers are known to be right.
+func TestMarkedPayloadsArePlacedOnceVerified(t *testing.T) {
+	for _, crc := range []bool{true, false} {
+		ref := refSender{crc: crc, markers: true, pos: 500}
+		want := pattern(5000, 9)
+		ref.fpdu(want)
+		for _, piece := range []int{1, 3, 700, 1 << 20} {
+			rx := connAt(&memConn{in: chunks{bytes.NewReader(ref.out), 999}}, crc, true, 500)
+			s := &collector{direct: piece}
+			if code := received(t, rx, s); code != 0 || s.directs != 1 {
+				t.Fatalf("code %d, %d segments placed directly, want 1", code, s.directs)
+			}
+			sameSegments(t, s.segs, [][]byte{want})
+		}
+		bad := bytes.Clone(ref.out)
+		bad[12+9*markerSpacing+3] ^= 8 // the last marker
+		wantCode := CodeMarker
+		if crc {
+			wantCode = CodeCRC
+		}
+		s := &collector{direct: 100}
+		if code := received(t, connAt(&memConn{in: bytes.NewReader(bad)}, crc, true, 500), s); code != wantCode || s.cur != nil {
+			t.Errorf("CRC %v: code %d, want %d; %d bytes were placed", crc, code, wantCode, len(s.cur))
+		}
+	}
+}
+
 // TestRandomStreamsAgreeWithTheReference sends and receives random sizes in
 // random pieces, by the code and by the reference.
 func TestRandomStreamsAgreeWithTheReference(t *testing.T) {

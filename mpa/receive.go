@@ -25,7 +25,8 @@ type receiver struct {
 	refused bool // the sink does not want the FPDU at head directly
 	batch   bool // segments were handed over since the last BatchEnd
 
-	pos int // markers: offset of head in the stream, modulo markerSpacing
+	pos   int                                // markers: offset of head in the stream, modulo markerSpacing
+	first [lengthLen + ddp.MaxHeaderLen]byte // markers: the beginning of an FPDU, without them
 
 	err error // sticky: after an error nothing more is delivered (RFC 5044 section 8)
 }
