@@ -161,15 +161,15 @@ var faults = []fault{
 	{name: "send longer than a receive of nothing", rfc: untagged5041, recvs: 3, codes: []code{ddpTooLong}, act: func(a, b *side) WR {
 		return WR{Op: OpSend, SGL: []SGE{a.mem(8, 0).at(0, 8)}}
 	}},
-	{name: "invalidate of no STag", rfc: read5040, a: SendInvalidate, b: SendInvalidate, recvs: 3, codes: []code{rdmaSTag}, act: func(a, b *side) WR {
+	{name: "invalidate of no STag", rfc: read5040, a: SendInvalidate, b: SendInvalidate | InvalidateChecks, recvs: 3, codes: []code{rdmaSTag}, act: func(a, b *side) WR {
 		return WR{Op: OpSend, Flags: WithInvalidate, Invalidate: noSTag(b)}
 	}},
-	{name: "invalidate twice", rfc: read5040, a: SendInvalidate, b: SendInvalidate, recvs: 3, codes: []code{rdmaSTag}, act: func(a, b *side) WR {
+	{name: "invalidate twice", rfc: read5040, a: SendInvalidate, b: SendInvalidate | InvalidateChecks, recvs: 3, codes: []code{rdmaSTag}, act: func(a, b *side) WR {
 		wr := WR{Op: OpSend, Flags: WithInvalidate, Invalidate: writable(b).r.STag}
 		a.post(wr)
 		return wr
 	}},
-	{name: "invalidate in another protection domain", rfc: read5040, a: SendInvalidate, b: SendInvalidate | ForeignPD, recvs: 3,
+	{name: "invalidate in another protection domain", rfc: read5040, a: SendInvalidate, b: SendInvalidate | ForeignPD | InvalidateChecks, recvs: 3,
 		codes: notInvalidated, act: func(a, b *side) WR {
 			return WR{Op: OpSend, Flags: WithInvalidate, Invalidate: b.mem(8, LocalWrite|RemoteWrite|AccessForeign).r.STag}
 		}},

@@ -114,6 +114,9 @@ const (
 	EmptyReads
 	// ReadRights is that Reads of memory without RemoteRead are refused.
 	ReadRights
+	// InvalidateChecks is that a Send with Invalidate of what it can't invalidate
+	// ends the stream.
+	InvalidateChecks
 	// TellsSolicited and TellsInvalidated are that receives fill in
 	// WC.Solicited and WC.Invalidated.
 	TellsSolicited
@@ -130,7 +133,7 @@ const (
 )
 
 var featureNames = []string{"Send with Invalidate", "scatter/gather lists", "scatter lists of Reads", "inline sends", "Fence", "Atomics",
-	"Immediate Data", "a second protection domain", "fast registration", "receives of its own", "receives for all streams", "armed completion queues", "memory windows", "registration in the send queue", "completions in order", "an answer to Reads of no bytes behind others", "a check of the right to read", "to tell what is solicited",
+	"Immediate Data", "a second protection domain", "fast registration", "receives of its own", "receives for all streams", "armed completion queues", "memory windows", "registration in the send queue", "completions in order", "an answer to Reads of no bytes behind others", "a check of the right to read", "an end to streams that invalidate what they can't", "to tell what is solicited",
 	"to tell what was invalidated", "to tell how a stream ended", "Terminate codes of the RFCs"}
 
 func (f Feature) String() string {
