@@ -23,6 +23,9 @@ const (
 	suiteTime = 18 * time.Minute
 )
 
+// guestMemory is in MiB; half of it has to hold the capture.
+const guestMemory = 2048
+
 // lab is where everything is.
 type lab struct {
 	image   *vm.Image

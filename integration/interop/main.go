@@ -129,7 +129,7 @@ func run(ctx context.Context) (ok bool, err error) {
 func prepare(ctx context.Context, binary, cache, agents string) (l *lab, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, buildTime, fmt.Errorf("it took longer than %v", buildTime))
 	defer cancel()
-	l = &lab{options: vm.Options{Timeout: runTime}}
+	l = &lab{options: vm.Options{Timeout: runTime, Memory: guestMemory}}
 	if l.binary, err = filepath.Abs(binary); err != nil {
 		return nil, err
 	}

@@ -38,6 +38,8 @@ What the cases are about, by the section of the RFC. "siw can't" names what siw 
   peer-to-peer model with a zero-length Send as first message.
 - It answers a Read of no bytes that waits behind another Read with bytes of that other Read's source. IronWarp ends such a stream.
 - It answers Reads of memory that it has not given the right for.
+- A Send with Invalidate of what it can't invalidate completes its receive with an error, and the stream goes on; an STag may be
+  invalidated twice.
 - A work request whose list has an empty element before the last makes its kernel follow a null pointer. The suite leaves such elements
   out at siw's end.
 - Reads do not complete in the order of posting: what is posted behind a Read completes when TCP has taken it (RFC 5040 section 5.5 rule 15).
