@@ -34,22 +34,27 @@ func configOf(bits uint64) *Config {
 	}
 }
 
-// FuzzRequest is a responder that is sent anything. It answers a request with
-// one good reply, or closes.
-func FuzzRequest(f *testing.F) {
-	for _, fr := range []Frame{
-		{Revision: 1, CRC: true},
-		{Revision: 2, Markers: true, Enhanced: &Enhanced{PeerToPeer: true, RTR: RTRRead, IRD: DepthULP, ORD: 9}, PrivateData: []byte("private")},
-		{Revision: 2, PrivateData: hello{maxULPDU: 1 << 31}.append(nil)},
-	} {
+// seedFrames adds each frame with an FPDU behind it, alone, and cut short.
+func seedFrames(f *testing.F, bits uint64, frames []Frame) {
+	for _, fr := range frames {
 		b, err := fr.Append(nil)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(append(b, 0, 2, 1, 2, 0, 0, 0, 0), uint64(0), uint16(3))
-		f.Add(b, uint64(0x1df0), uint16(1000))
+		f.Add(b, bits, uint16(1000))
 		f.Add(b[:len(b)-1], uint64(3), uint16(20))
 	}
+}
+
+// FuzzRequest is a responder that is sent anything. It answers a request with
+// one good reply, or closes.
+func FuzzRequest(f *testing.F) {
+	seedFrames(f, 0x1df0, []Frame{
+		{Revision: 1, CRC: true},
+		{Revision: 2, Markers: true, Enhanced: &Enhanced{PeerToPeer: true, RTR: RTRRead, IRD: DepthULP, ORD: 9}, PrivateData: []byte("private")},
+		{Revision: 2, PrivateData: hello{maxULPDU: 1 << 31}.append(nil)},
+	})
 	f.Fuzz(func(t *testing.T, b []byte, bits uint64, chunk uint16) {
 		in := bytes.NewReader(b)
 		nc := &closing{memConn: memConn{in: chunks{in, int(chunk) + 1}}}
@@ -117,19 +122,11 @@ func checkDepths(t *testing.T, c *Conn, req, rep *Enhanced) {
 // request, reads no byte too many, and closes unless it is told to keep the
 // connection.
 func FuzzReply(f *testing.F) {
-	for _, fr := range []Frame{
+	seedFrames(f, 0x2770, []Frame{
 		{Reply: true, Revision: 1, CRC: true},
 		{Reply: true, Revision: 2, Reject: true, Enhanced: &Enhanced{IRD: 3}, PrivateData: []byte("no")},
 		{Reply: true, Revision: 2, Markers: true, Enhanced: &Enhanced{PeerToPeer: true, RTR: RTRRead, IRD: 1, ORD: 0x3000}, PrivateData: hello{maxULPDU: 300}.append(nil)},
-	} {
-		b, err := fr.Append(nil)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(append(b, 0, 2, 1, 2, 0, 0, 0, 0), uint64(0), uint16(3))
-		f.Add(b, uint64(0x2770), uint16(1000))
-		f.Add(b[:len(b)-1], uint64(4), uint16(20))
-	}
+	})
 	f.Fuzz(func(t *testing.T, b []byte, bits uint64, chunk uint16) {
 		in := bytes.NewReader(b)
 		nc := &closing{memConn: memConn{in: chunks{in, int(chunk) + 1}}}
@@ -243,7 +240,7 @@ func FuzzStartupOfTwo(f *testing.F) {
 
 // FuzzDeframe compares Receive with the reference on any stream.
 func FuzzDeframe(f *testing.F) {
-	for mode := range byte(4) {
+	for mode := range byte(8) {
 		ref := refSender{crc: mode&1 == 0, markers: mode&2 != 0, pos: uint64(mode) * 100}
 		for _, n := range []int{1, 18, 0, 480, 507, 1300} {
 			ref.fpdu(pattern(n, n))
@@ -256,6 +253,9 @@ func FuzzDeframe(f *testing.F) {
 		want, wantCode := refReceive(stream, crc, markers, at)
 		rx := connAt(&memConn{in: chunks{bytes.NewReader(stream), int(chunk) + 1}}, crc, markers, at)
 		s := &collector{}
+		if markers && mode&4 != 0 { // then whole FPDUs are verified before they are placed
+			s.direct = int(chunk)%700 + 1
+		}
 		if code := received(t, rx, s); code != wantCode {
 			t.Fatalf("code %d, want %d", code, wantCode)
 		}

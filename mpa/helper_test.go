@@ -38,26 +38,35 @@ func netPair(t testing.TB, kind string) (net.Conn, net.Conn) {
 	return a, b
 }
 
+// accepted is the outcome of a start-up that went on elsewhere.
+type accepted struct {
+	c   *Conn
+	err error
+}
+
+// serve runs Server and Accept on b.
+func serve(t testing.TB, b net.Conn, cfg *Config) chan accepted {
+	done := make(chan accepted, 1)
+	go func() {
+		r, err := Server(context.Background(), b, cfg)
+		if err != nil {
+			done <- accepted{nil, err}
+			return
+		}
+		c, err := r.Accept(context.Background(), AcceptOptions{})
+		done <- accepted{c, err}
+	}()
+	t.Cleanup(func() { b.Close() })
+	return done
+}
+
 // connect starts MPA on a connection of the given kind.
 func connect(t testing.TB, kind string, ccfg, scfg *Config) (client, server *Conn) {
 	t.Helper()
 	a, b := netPair(t, kind)
-	type result struct {
-		c   *Conn
-		err error
-	}
-	res := make(chan result, 1)
-	go func() {
-		r, err := Server(context.Background(), b, scfg)
-		if err != nil {
-			res <- result{nil, err}
-			return
-		}
-		c, err := r.Accept(context.Background(), AcceptOptions{})
-		res <- result{c, err}
-	}()
+	done := serve(t, b, scfg)
 	client, err := Client(context.Background(), a, ccfg)
-	r := <-res
+	r := <-done
 	if err != nil || r.err != nil {
 		t.Fatalf("start-up: client %v, server %v", err, r.err)
 	}
