@@ -77,11 +77,11 @@ type modelRun struct {
 }
 
 // write is a Write or Atomic of a lane that changes a target.
-func (r *modelRun) write(m *modelMem, off int, p []byte, keep bool, reads []*modelReading) {
+func (r *modelRun) write(m *modelMem, o *modelOp, off int, p []byte, keep bool, reads []*modelReading) {
 	for k, b := range p {
 		i := off + k
 		switch {
-		case r.plan.net.window == 0 || !m.written[i]:
+		case r.plan.net.window == 0 || !m.written[i] || o.kind != OpWrite:
 			m.put(i, p[k:k+1], keep)
 		case keep: // shuffled delivery places Writes in any order (rule 3)
 			m.may(i, b)
@@ -151,8 +151,15 @@ func (r *modelRun) completions(s int, over bool) error {
 			case !rec.done && (flushed || o.flags&Signaled != 0):
 				return fmt.Errorf("%s has no completion", what)
 			case !rec.done:
-			case rec.wc.Op != [...]WCOp{0, WCSend, WCWrite, WCRead, WCImmediate, WCAtomic, WCAtomic}[o.kind]:
+			case rec.wc.Op != [...]WCOp{0, WCSend, WCWrite, WCRead, WCImmediate, WCAtomic, WCAtomic, WCBind, WCRegister, WCInvalidate}[o.kind]:
 				return fmt.Errorf("%s completes as %v", what, rec.wc.Op)
+			case rec.wc.Err != nil && over && o.local():
+				// It may be the one that ends the stream.
+				caught := errors.Is(rec.wc.Err, ErrFlushed)
+				if caught && o.fault != nil && r.plan.end.how != 'F' || !caught && (o.fault == nil || !errors.Is(rec.wc.Err, ErrInvalidSTag)) {
+					return fmt.Errorf("%s: %w", what, rec.wc.Err)
+				}
+				flushed = true
 			case rec.wc.Err != nil && (!over || !errors.Is(rec.wc.Err, ErrFlushed)):
 				return fmt.Errorf("%s: %w", what, rec.wc.Err)
 			case rec.wc.Err != nil:
@@ -166,13 +173,22 @@ func (r *modelRun) completions(s int, over bool) error {
 			}
 		}
 	}
+	left := 0
 	for i, g := range e.got {
+		if !g.done {
+			left++
+		}
 		switch {
-		case over && !g.done:
+		case e.srq != nil && g.done && g.wc.Err != nil:
+			return fmt.Errorf("side %d: receive %d of the shared queue is not given back: %w", s, i, g.wc.Err)
+		case over && !g.done && e.srq == nil:
 			return fmt.Errorf("side %d: receive %d has no completion", s, i)
 		case g.done && g.wc.Err != nil && (!over || !errors.Is(g.wc.Err, ErrFlushed)):
 			return fmt.Errorf("side %d: receive %d: %w", s, i, g.wc.Err)
 		}
+	}
+	if over && e.srq != nil && e.srq.Len() != left {
+		return fmt.Errorf("side %d: the shared queue has %d receives left, %d were not delivered", s, e.srq.Len(), left)
 	}
 	var next [modelLanes + 1]int
 	var flushed [2]bool
@@ -202,8 +218,7 @@ func (r *modelRun) done(s int, rec *modelSent) bool {
 		g := r.ends[1-s].got[rec.op.msg]
 		return g.done && g.wc.Err == nil
 	}
-	needs := rec.op.kind == OpRead || rec.op.kind == OpFetchAdd || rec.op.kind == OpCmpSwap
-	return needs && rec.done && rec.wc.Err == nil
+	return rec.op.needs() && rec.done && rec.wc.Err == nil
 }
 
 // replay carries out what a lane of side s has posted. All before sure has been
@@ -218,8 +233,7 @@ func (r *modelRun) replay(s, lane, sure int) error {
 			continue
 		}
 		what := fmt.Sprintf("side %d, work request %d.%d (%v)", s, lane, i, o)
-		needs := o.kind == OpRead || o.kind == OpFetchAdd || o.kind == OpCmpSwap
-		if (faulted || o.fault != nil) && needs && (!rec.done || rec.wc.Err == nil) {
+		if (faulted || o.fault != nil) && (o.needs() || o.local()) && (!rec.done || rec.wc.Err == nil) {
 			return fmt.Errorf("%s was not to be answered and completes", what)
 		}
 		if faulted && r.plan.net.window == 0 {
@@ -244,13 +258,14 @@ func (r *modelRun) replay(s, lane, sure int) error {
 					return err
 				}
 			}
+		case o.local():
 		case o.kind == OpSend || o.kind == OpImmediate:
 			if err := r.message(what, e, peer, o, r.content(e, lane, o), !maybe); err != nil {
 				return err
 			}
-		case len(o.sgl) == 0 && !needs || m == nil:
+		case len(o.sgl) == 0 && !o.needs() || m == nil:
 		case o.kind == OpWrite:
-			r.write(m, at, r.content(e, lane, o), maybe, reads)
+			r.write(m, o, at, r.content(e, lane, o), maybe, reads)
 		case o.kind == OpRead:
 			rd := &modelReading{mem: m, off: at, rec: rec}
 			for k := range pieceLen(o.sgl) {
@@ -262,7 +277,7 @@ func (r *modelRun) replay(s, lane, sure int) error {
 			if rec.done && rec.wc.Err == nil && rec.wc.Imm != old {
 				return fmt.Errorf("%s found %#x, want %#x", what, rec.wc.Imm, old)
 			}
-			r.write(m, at, binary.NativeEndian.AppendUint64(nil, o.apply(old)), maybe, reads)
+			r.write(m, o, at, binary.NativeEndian.AppendUint64(nil, o.apply(old)), maybe, reads)
 			if len(o.sgl) > 0 {
 				p := binary.NativeEndian.AppendUint64(nil, old)
 				if rec.snap != nil && !bytes.Equal(rec.snap, p) {
@@ -288,7 +303,7 @@ func (r *modelRun) partly(m *modelMem, o *modelOp, p []byte, reads []*modelReadi
 	}
 	for k := range p {
 		if to := o.to + uint64(k); to < uint64(o.win.n) {
-			r.write(m, o.win.off+int(to), p[k:k+1], true, reads)
+			r.write(m, o, o.win.off+int(to), p[k:k+1], true, reads)
 		}
 	}
 }
@@ -336,7 +351,7 @@ func (r *modelRun) message(what string, e, peer *modelEnd, o *modelOp, p []byte,
 	if !delivered {
 		return nil
 	}
-	wc := WC{ID: g.wc.ID, QP: peer.qp, Op: WCRecv, Len: uint32(len(p)), Imm: o.imm, Solicited: o.flags&Solicited != 0, Invalidated: e.tag(peer, 0, o.inv)}
+	wc := WC{ID: g.wc.ID, QP: peer.qp, Op: WCRecv, Len: uint32(len(p)), Imm: o.imm, Solicited: o.flags&Solicited != 0, Invalidated: e.tag(peer, 0, o.inv, o.via)}
 	if o.kind == OpImmediate {
 		wc.Op = WCRecvImm
 	}
@@ -448,8 +463,14 @@ func (r *modelRun) ending() error {
 		switch end.how {
 		case 'f':
 			ok = found && s != end.side || told && s == end.side
+			if f := fault[end.side]; f == errModelLocal {
+				_, told = is(err, f)
+				ok = told && s != end.side || errors.Is(err, ErrInvalidSTag) && s == end.side
+			}
 		case 'F':
-			ok = found || told
+			ok = found || told || errors.Is(err, ErrInvalidSTag) && fault[s] == errModelLocal
+			_, told = is(err, fault[1-s])
+			ok = ok || told && fault[1-s] == errModelLocal
 		case 'a':
 			ok = errors.Is(err, errModelAbort) && s == end.side || err != nil && s != end.side
 		case 'c':

@@ -18,6 +18,7 @@ func drawModel(t *rapid.T, net modelNet) *modelPlan {
 		p.queue[s] = g.pick(1, 2, 8, 64)
 		p.ord[s] = g.pick(0, 1, 2, 4, 4)
 		p.cqs[s] = g.n(0, 2)
+		p.srq[s] = g.chance(30)
 		for l := range modelLanes {
 			for k := range modelTgts {
 				g.tgts[s][l][k] = modelTarget{open: true, win: modelPiece{0, modelArea}, access: LocalWrite | RemoteRead | RemoteWrite | RemoteAtomic}
@@ -58,12 +59,14 @@ func drawModel(t *rapid.T, net modelNet) *modelPlan {
 // begin starts a phase with what the sides do on their own.
 func (g *modelGen) begin() *modelPhase {
 	ph := &modelPhase{}
+	g.used = [2][modelLanes][modelTgts]bool{}
 	clear(g.read[0][:])
 	clear(g.read[1][:])
 	for s := range g.tgts {
 		for l := range g.tgts[s] {
 			for k := range g.tgts[s][l] {
-				g.tgts[s][l][k].fresh = false
+				t := &g.tgts[s][l][k]
+				t.fresh, t.busy = false, false
 			}
 		}
 	}
@@ -156,7 +159,9 @@ func (g *modelGen) fault(s int, ph *modelPhase) {
 		ph.ops[s] = make([][]modelOp, g.plan.lanes[s])
 	}
 	o := modelOp{flags: g.flags(), tgt: modelNoTag, inv: modelNoTag, msg: -1, seed: g.next()}
-	switch kind := g.pick('w', 'w', 'w', 'r', 'r', 'r', 'a', 'a', 'm', 'v', 'l', 'n'); {
+	switch kind := g.pick('w', 'w', 'w', 'r', 'r', 'r', 'a', 'a', 'm', 'v', 'l', 'n', 'i'); {
+	case kind == 'i':
+		o.kind, o.inv, o.fault = OpInvalidateLocal, modelDeadTag, errModelLocal
 	case kind == 'l':
 		g.tooLong(s, ph, &o)
 	case kind == 'n':
@@ -190,6 +195,10 @@ func (g *modelGen) fault(s int, ph *modelPhase) {
 	}
 }
 
+// errModelLocal is what the peer is told of a fault of our own (RFC 5040 section
+// 4.8).
+var errModelLocal = modelFault(ddp.LayerRDMA, rdmap.TypeLocalCatastrophic, 0)
+
 func modelFault(layer ddp.Layer, typ, code uint8) *ddp.Error {
 	return &ddp.Error{Layer: layer, Type: typ, Code: code}
 }
@@ -211,13 +220,16 @@ func (g *modelGen) badTagged(s int, o *modelOp, need Access) {
 	why := g.n(0, 4)
 	o.tgt = -1
 	for k, t := range g.tgts[1-s][0] {
+		if t.busy {
+			continue
+		}
 		if why == 0 && !t.open && (!t.fresh || g.plan.net.window == 0) {
-			o.tgt, o.to = k, uint64(g.n(0, 50)) // it has been invalidated
+			o.tgt, o.via, o.to = k, t.via, uint64(g.n(0, 50)) // it has been invalidated
 			o.fault = modelFault(layer, typ, code[0])
 			return
 		}
 		if t.open && (why != 4 || t.access&need == 0 && t.win.n >= n) {
-			o.tgt, o.win = k, t.win
+			o.tgt, o.via, o.win = k, t.via, t.win
 		}
 	}
 	switch {
@@ -244,8 +256,8 @@ func (g *modelGen) badTagged(s int, o *modelOp, need Access) {
 // section 8.2).
 func (g *modelGen) misaligned(s int, o *modelOp) {
 	for k, t := range g.tgts[1-s][0] {
-		if t.open && t.access&RemoteAtomic != 0 && t.win.n >= 24 {
-			o.tgt, o.win = k, t.win
+		if t.open && !t.busy && t.access&RemoteAtomic != 0 && t.win.n >= 24 {
+			o.tgt, o.via, o.win = k, t.via, t.win
 			o.to = uint64((16-t.win.off%8)%8 + g.n(1, 7))
 			o.fault = modelFault(ddp.LayerRDMA, rdmap.TypeRemoteOperation, rdmap.CodeCatastrophicStream)
 			return
@@ -288,7 +300,7 @@ func (g *modelGen) badInvalidate(s int, ph *modelPhase, o *modelOp) {
 	case 1:
 		o.inv, code = modelAlienTag, rdmap.CodeCannotInvalidate
 	case 2:
-		if tgt.open && tgt.access == LocalWrite { // nothing was advertised
+		if tgt.open && !tgt.busy && !tgt.via && tgt.access == LocalWrite { // nothing was advertised
 			o.inv, code = 0, rdmap.CodeCannotInvalidate
 		}
 	}

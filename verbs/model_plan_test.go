@@ -34,6 +34,7 @@ type modelPlan struct {
 	queue  [2]int // MaxSend
 	ord    [2]int
 	cqs    [2]int // see modelEnd.open
+	srq    [2]bool
 	phases []modelPhase
 	end    modelEnding
 }
@@ -74,10 +75,14 @@ type modelOp struct {
 	sgl   []modelPiece // of the source or sink
 	tgt   int          // the peer's target, or one of the following
 	to    uint64
-	inv   int // target that a Send invalidates, or one of the following; modelNoTag: none
+	inv   int  // target that a Send invalidates, or one of the following; modelNoTag: none
+	via   bool // the STag is that of the target's memory window
 	win   modelPiece
-	msg   int    // number on queue 0, -1: none
-	seed  uint64 // of inline data
+	own   modelSeal // what is bound, registered or invalidated, by lane
+	lane  int       // of own
+	grant Access    // of own
+	msg   int       // number on queue 0, -1: none
+	seed  uint64    // of inline data
 	imm   uint64
 	a     rdmap.AtomicRequest
 	bad   int // not 0: rejected by PostSend, in which way
@@ -91,6 +96,14 @@ const (
 	modelAlienTag // an STag of another protection domain
 )
 
+// needs tells that the work request waits for an answer.
+func (o *modelOp) needs() bool {
+	return o.kind == OpRead || o.kind == OpFetchAdd || o.kind == OpCmpSwap
+}
+
+// local tells that the work request changes the side's own targets.
+func (o *modelOp) local() bool { return o.kind >= OpBind }
+
 // modelSeal is memory of a target that has been written before a Send and that
 // nothing changes until the end of the phase, so it can be looked at when the
 // Send is delivered (RFC 5040 section 5.5 rule 10).
@@ -101,7 +114,7 @@ type modelSeal struct {
 
 // modelLocal is what a side does with its own memory while all is quiet.
 type modelLocal struct {
-	what      byte // 's' new source, 't' new contents of a target, 'r' Reregister, 'i' Invalidate, 'R' and 'I': the same by the send queue
+	what      byte // 's' new source, 't' new contents of a target, 'r' Reregister, 'i' Invalidate
 	lane, tgt int
 	seed      uint64
 	win       modelPiece
@@ -117,14 +130,16 @@ type modelEnding struct {
 
 func (o *modelOp) String() string {
 	var b strings.Builder
-	names := [...]string{"?", "send", "write", "read", "immediate", "fetchadd", "cmpswap"}
+	names := [...]string{"?", "send", "write", "read", "immediate", "fetchadd", "cmpswap", "bind", "register", "invalidate"}
 	fmt.Fprintf(&b, "%s %v", names[int(o.kind)%len(names)], o.sgl)
 	for i, n := range [...]string{"signaled", "solicited", "fence", "more", "inline"} {
 		if o.flags&(1<<i) != 0 {
 			b.WriteString(" " + n)
 		}
 	}
-	if o.kind != OpSend && o.kind != OpImmediate {
+	if o.local() {
+		fmt.Fprintf(&b, " own %d.%v for %x, window %v", o.lane, o.own, o.grant, o.via)
+	} else if o.kind != OpSend && o.kind != OpImmediate {
 		fmt.Fprintf(&b, " target %d+%d", o.tgt, o.to)
 	}
 	if o.inv != modelNoTag {
@@ -141,7 +156,7 @@ func (o *modelOp) String() string {
 
 func (p *modelPlan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "net %+v, MaxSend %v, ORD %v, CQs %v, end %c by %d at %v\n", p.net, p.queue, p.ord, p.cqs, p.end.how, p.end.side, p.end.at)
+	fmt.Fprintf(&b, "net %+v, MaxSend %v, ORD %v, CQs %v, SRQ %v, end %c by %d at %v\n", p.net, p.queue, p.ord, p.cqs, p.srq, p.end.how, p.end.side, p.end.at)
 	for i := range p.phases {
 		ph := &p.phases[i]
 		for s := range 2 {
@@ -160,6 +175,8 @@ func (p *modelPlan) String() string {
 type modelTarget struct {
 	open   bool
 	fresh  bool // it has been closed in this phase
+	busy   bool // the owner changes it in this phase
+	via    bool // open by a memory window
 	win    modelPiece
 	access Access
 }
@@ -175,6 +192,7 @@ type modelGen struct {
 	msgs [2]int                                // messages that the side has sent
 	read [2][modelLanes][]modelSeal            // by the side's Reads since the last Fence or phase
 	seed uint64
+	used [2][modelLanes][modelTgts]bool // by the peer in this phase
 }
 
 func (g *modelGen) n(lo, hi int) int {
@@ -278,10 +296,11 @@ func (g *modelGen) target(s, l, n int, need Access, o *modelOp) (length int, ok 
 		k := (first + i) % modelTgts
 		t := tgts[k]
 		// Shuffled delivery gives Writes no order towards Atomics.
-		if !t.open || t.access&need == 0 || g.plan.net.window > 0 && (need == RemoteWrite && k == modelTgts-1 || need == RemoteAtomic && k < modelTgts-1) {
+		if !t.open || t.busy || t.access&need == 0 || g.plan.net.window > 0 && (need == RemoteWrite && k == modelTgts-1 || need == RemoteAtomic && k < modelTgts-1) {
 			continue
 		}
-		o.tgt, o.win = k, t.win
+		o.tgt, o.win, o.via = k, t.win, t.via
+		g.used[1-s][l][k] = true
 		if need == RemoteAtomic {
 			slots := (t.win.off+t.win.n)/8 - (t.win.off+7)/8
 			if slots <= 0 {
@@ -301,9 +320,12 @@ func (g *modelGen) target(s, l, n int, need Access, o *modelOp) (length int, ok 
 // op draws a legal work request, or one that PostSend rejects.
 func (g *modelGen) op(s, l int, ph *modelPhase, tagged bool) modelOp {
 	o := modelOp{flags: g.flags(), tgt: modelNoTag, inv: modelNoTag, msg: -1, seed: g.next()}
-	kinds := []int{'s', 's', 's', 's', 'i', 'v', 'w', 'w', 'w', 'w', 'r', 'r', 'r', 'a', 'c', 'x'}
-	if l > 0 || tagged {
+	kinds := []int{'s', 's', 's', 's', 'i', 'v', 'w', 'w', 'w', 'w', 'r', 'r', 'r', 'a', 'c', 'x', 'b', 'b', 'R', 'I'}
+	switch {
+	case tagged:
 		kinds = kinds[6:15]
+	case l > 0:
+		kinds = kinds[6:]
 	}
 	kind := g.pick(kinds...)
 	if g.plan.ord[s] == 0 && (kind == 'r' || kind == 'a' || kind == 'c') {
@@ -317,9 +339,10 @@ func (g *modelGen) op(s, l int, ph *modelPhase, tagged bool) modelOp {
 		o.sgl = g.cut(n, modelArea)
 		if kind == 'v' {
 			k := g.n(0, modelTgts-1)
-			if t := &g.tgts[1-s][l][k]; t.open && t.access&(RemoteRead|RemoteWrite|RemoteAtomic) != 0 {
+			if t := &g.tgts[1-s][l][k]; t.open && !t.busy && t.access&(RemoteRead|RemoteWrite|RemoteAtomic) != 0 {
 				// An earlier Read may not have been answered yet.
-				o.inv, t.open, t.fresh = k, false, true
+				o.inv, o.via, t.open, t.fresh = k, t.via, false, true
+				g.used[1-s][l][k] = true
 				o.flags |= Fence
 			}
 		}
@@ -345,6 +368,8 @@ func (g *modelGen) op(s, l int, ph *modelPhase, tagged bool) modelOp {
 			break
 		}
 		g.atomic(s, l, &o)
+	case 'b', 'R', 'I':
+		g.own(s, kind, &o)
 	case 'x':
 		o.kind, o.bad = OpSend, g.n(1, 6)
 	}
@@ -355,9 +380,9 @@ func (g *modelGen) op(s, l int, ph *modelPhase, tagged bool) modelOp {
 	return o
 }
 
-// fence keeps apart what the implementation wants kept apart: memory that
-// changes while it is sent spoils the CRC, see MR. Elsewhere a Write may
-// overtake the Read of the same memory, and the Read bring either.
+// fence notes what Reads read. A Write may overtake the Read of the same memory,
+// and the Read bring either (RFC 5040 section 5.5 rule 12); the race detector
+// can't know that this is allowed.
 func (g *modelGen) fence(s, l int, o *modelOp) {
 	n := pieceLen(o.sgl)
 	if o.kind == OpFetchAdd || o.kind == OpCmpSwap {
@@ -365,7 +390,7 @@ func (g *modelGen) fence(s, l int, o *modelOp) {
 	}
 	mine := modelSeal{o.tgt, modelPiece{o.win.off + int(o.to), n}}
 	reads := &g.read[s][l]
-	if o.kind != OpRead && o.tgt >= 0 && (raceEnabled || g.plan.net.mpa && g.plan.net.crc) {
+	if o.kind != OpRead && o.tgt >= 0 && raceEnabled {
 		for _, r := range *reads {
 			if r.tgt == mine.tgt && r.off < mine.off+mine.n && mine.off < r.off+r.n {
 				o.flags |= Fence
@@ -394,12 +419,41 @@ func (g *modelGen) atomic(s, l int, o *modelOp) {
 	}
 }
 
+// own draws a change of a target of the side itself, by its send queue. The peer
+// leaves the target alone in this phase.
+func (g *modelGen) own(s, kind int, o *modelOp) {
+	o.kind = OpWrite // of nothing, if there is no such target
+	l, k := g.n(0, g.plan.lanes[1-s]-1), g.n(0, modelTgts-1)
+	t := &g.tgts[s][l][k]
+	bound := t.open && t.via
+	if g.used[s][l][k] || t.busy || kind != 'I' && bound || kind == 'I' && !t.open {
+		o.tgt = modelDeadTag
+		return
+	}
+	o.lane, o.own.tgt, o.via = l, k, kind == 'b' || kind == 'I' && t.via
+	t.busy = true
+	if kind == 'I' {
+		o.kind, t.open = OpInvalidateLocal, false
+		return
+	}
+	o.kind, o.own.modelPiece = OpRegister, g.window()
+	o.grant = g.access()
+	if kind == 'b' {
+		o.kind, o.grant = OpBind, o.grant|RemoteWrite
+	}
+	*t = modelTarget{open: true, busy: true, via: o.via, win: o.own.modelPiece, access: o.grant}
+}
+
 func (g *modelGen) local(s int) modelLocal {
 	c := modelLocal{what: byte(g.pick('s', 't', 'r', 'i')), lane: g.n(0, g.plan.lanes[1-s]-1), tgt: g.n(0, modelTgts-1), seed: g.next()}
 	switch t := &g.tgts[s][c.lane][c.tgt]; c.what {
 	case 's':
 		c.lane = g.n(0, g.plan.lanes[s]-1)
 	case 'r':
+		if t.via && t.open {
+			c.what, t.open = 'i', false
+			break
+		}
 		c.win, c.access = g.window(), g.access()
 		*t = modelTarget{open: true, win: c.win, access: c.access}
 	case 'i':

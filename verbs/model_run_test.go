@@ -51,6 +51,7 @@ type modelGot struct {
 type modelLane struct {
 	src, inl, sink *MR // inl: of inline data, overwritten after the post
 	tgt            [modelTgts]*MR
+	mw             [modelTgts]*MW
 }
 
 // modelEnd is one side of a run.
@@ -63,6 +64,7 @@ type modelEnd struct {
 	cqs  []*CQ
 	cfg  QPConfig
 	qp   *QP
+	srq  *SRQ // nil: the queue pair's own receive queue
 
 	alien, dead *MR
 	lanes       [modelLanes]modelLane
@@ -125,7 +127,9 @@ func (e *modelEnd) open(p *modelPlan, s int) (err error) {
 		}
 		for k := range ln.tgt {
 			if l < p.lanes[1-s] {
-				ln.tgt[k] = reg(e.pds[0], modelArea, 7, all)
+				ln.tgt[k] = reg(e.pds[0], modelArea, 7, all|WindowBind)
+				ln.mw[k], err = e.pds[0].AllocMW()
+				must(err)
 			}
 		}
 	}
@@ -140,6 +144,11 @@ func (e *modelEnd) open(p *modelPlan, s int) (err error) {
 	}
 	ird := p.ord[1-s]
 	e.cfg = QPConfig{SendCQ: e.cqs[0], RecvCQ: e.cqs[len(e.cqs)-1], MaxSend: p.queue[s], MaxRecv: 256, IRD: ird, ORD: p.ord[s]}
+	if p.srq[s] {
+		e.srq, err = e.pds[0].CreateSRQ(SRQConfig{MaxRecv: 256})
+		must(err)
+		e.cfg.SRQ, e.cfg.MaxRecv = e.srq, 0
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	e.stop = stop
 	if handler == nil {
@@ -156,12 +165,14 @@ func (h modelHandler) Completions(_ *CQ, wcs []WC) { h.e.take(wcs) }
 
 func (e *modelEnd) poll(ctx context.Context, cq *CQ) {
 	var wcs [5]WC
-	for {
+	for over := false; ; {
 		n := cq.Poll(wcs[:])
 		e.take(wcs[:n])
-		if n == 0 && cq.Wait(ctx) != nil {
-			e.take(wcs[:cq.Poll(wcs[:])])
+		switch {
+		case n == 0 && over:
 			return
+		case n == 0:
+			over = cq.Wait(ctx) != nil
 		}
 	}
 }
@@ -196,7 +207,7 @@ func (e *modelEnd) take(wcs []WC) {
 			if r.done {
 				e.failf("work request %d.%d completes twice", lane, i)
 			}
-			if r.wc, r.done = wc, true; wc.Err == nil && r.op.kind >= OpRead && r.op.kind != OpImmediate {
+			if r.wc, r.done = wc, true; wc.Err == nil && r.op.needs() {
 				r.snap = modelGather(e.lanes[lane].sink, r.op.sgl)
 			}
 		default:
@@ -256,7 +267,11 @@ func (e *modelEnd) receive(rs []modelRecv) {
 		i := len(e.got)
 		e.got = append(e.got, &modelGot{recv: r})
 		e.mu.Unlock()
-		if err := e.qp.PostRecv(RecvWR{ID: modelID(-1, i), SGL: modelSGL(e.recvMR, r.sgl)}); err != nil {
+		post := e.qp.PostRecv
+		if e.srq != nil {
+			post = e.srq.PostRecv
+		}
+		if err := post(RecvWR{ID: modelID(-1, i), SGL: modelSGL(e.recvMR, r.sgl)}); err != nil {
 			e.mu.Lock()
 			e.failf("receive %d is refused: %v", i, err)
 			e.mu.Unlock()
@@ -264,7 +279,8 @@ func (e *modelEnd) receive(rs []modelRecv) {
 	}
 }
 
-func (e *modelEnd) tag(peer *modelEnd, lane, tgt int) uint32 {
+// tag is the STag of a target of the peer, via its memory window or not.
+func (e *modelEnd) tag(peer *modelEnd, lane, tgt int, via bool) uint32 {
 	switch tgt {
 	case modelNoTag:
 		return 0
@@ -272,6 +288,9 @@ func (e *modelEnd) tag(peer *modelEnd, lane, tgt int) uint32 {
 		return peer.dead.STag()
 	case modelAlienTag:
 		return peer.alien.STag()
+	}
+	if via {
+		return peer.lanes[lane].mw[tgt].STag()
 	}
 	return peer.lanes[lane].tgt[tgt].STag()
 }
@@ -286,15 +305,18 @@ func (e *modelEnd) run(peer *modelEnd, lane, first int, ops []modelOp, end *mode
 		}
 		mr := ln.src
 		switch {
-		case o.kind == OpRead || o.kind == OpFetchAdd || o.kind == OpCmpSwap:
+		case o.needs():
 			mr = ln.sink
 		case o.flags&Inline != 0:
 			mr = ln.inl
 			modelFill(mr.Bytes(), o.seed)
 		}
-		wr := SendWR{ID: modelID(lane, i), Op: o.kind, Flags: o.flags, SGL: modelSGL(mr, o.sgl), RemoteSTag: e.tag(peer, lane, o.tgt), RemoteTO: o.to,
-			Invalidate: o.inv != modelNoTag, InvalidateSTag: e.tag(peer, lane, o.inv), Imm: o.imm,
+		wr := SendWR{ID: modelID(lane, i), Op: o.kind, Flags: o.flags, SGL: modelSGL(mr, o.sgl), RemoteSTag: e.tag(peer, lane, o.tgt, o.via), RemoteTO: o.to,
+			Invalidate: o.inv != modelNoTag, InvalidateSTag: e.tag(peer, lane, o.inv, o.via), Imm: o.imm,
 			Add: o.a.AddSwap, AddMask: o.a.AddSwapMask, Compare: o.a.Compare, CompareMask: o.a.CompareMask}
+		if o.local() {
+			e.change(&wr, o)
+		}
 		e.spoil(&wr, o.bad, ln.src)
 		e.mu.Lock()
 		r := &modelSent{op: o}
@@ -359,8 +381,21 @@ func (e *modelEnd) finish(end *modelEnding) {
 	}
 }
 
-// change does what a side does with its own memory.
-func (e *modelEnd) change(c modelLocal) error {
+// change makes wr what o does with the side's own targets.
+func (e *modelEnd) change(wr *SendWR, o *modelOp) {
+	ln := &e.lanes[o.lane]
+	switch {
+	case o.kind != OpInvalidateLocal:
+		wr.SGL, wr.MW, wr.Access = modelSGL(ln.tgt[o.own.tgt], []modelPiece{o.own.modelPiece}), ln.mw[o.own.tgt], o.grant
+	case o.fault != nil:
+		wr.InvalidateSTag = e.dead.STag()
+	default:
+		wr.InvalidateSTag = e.tag(e, o.lane, o.own.tgt, o.via)
+	}
+}
+
+// quietly does what a side does with its own memory.
+func (e *modelEnd) quietly(c modelLocal) error {
 	ln := &e.lanes[c.lane]
 	switch c.what {
 	case 's':
@@ -371,7 +406,7 @@ func (e *modelEnd) change(c modelLocal) error {
 		_, err := ln.tgt[c.tgt].Reregister(c.win.off, c.win.n, c.access)
 		return err
 	case 'i':
-		return ln.tgt[c.tgt].Invalidate()
+		return errors.Join(ln.tgt[c.tgt].Invalidate(), ln.mw[c.tgt].Invalidate())
 	}
 	return nil
 }

@@ -140,7 +140,7 @@ func (r *modelRun) phase(n int) error {
 // begin readies the records for a phase and makes its local changes.
 func (e *modelEnd) begin(ph *modelPhase, r *modelRun) error {
 	for _, c := range ph.local[e.s] {
-		if err := e.change(c); err != nil {
+		if err := e.quietly(c); err != nil {
 			return err
 		}
 		switch c.what {
@@ -237,6 +237,16 @@ func (e *modelEnd) close(well bool) error {
 		return nil
 	}
 	var err error
+	if e.srq != nil {
+		err = errors.Join(err, e.srq.Destroy())
+	}
+	for l := range e.lanes {
+		for _, mw := range e.lanes[l].mw {
+			if mw != nil {
+				err = errors.Join(err, mw.Dealloc())
+			}
+		}
+	}
 	for _, mr := range e.mrs {
 		err = errors.Join(err, mr.Deregister())
 	}
