@@ -71,10 +71,11 @@ type result struct {
 type bench struct {
 	ironwarp string
 	rounds   int
-	profile  string    // where CPU profiles go, "" for none
-	progress io.Writer // a terminal, or nil
-	cache    string    // directory of virtual machines
-	leftOut  []string  // what was not measured, and why
+	profile  string         // where CPU profiles go, "" for none
+	only     *regexp.Regexp // contenders that are run; nil: all
+	progress io.Writer      // a terminal, or nil
+	cache    string         // directory of virtual machines
+	leftOut  []string       // what was not measured, and why
 }
 
 // run measures the chosen rows of all groups. A group that fails is reported
@@ -118,7 +119,7 @@ func (b *bench) group(ctx context.Context, g group, rows []row) ([]result, error
 	var names []string
 	for _, r := range rows {
 		for _, f := range append([]ref{r.ours}, r.rival...) {
-			if !slices.Contains(names, f.contender) {
+			if !slices.Contains(names, f.contender) && (b.only == nil || b.only.MatchString(f.contender)) {
 				names = append(names, f.contender)
 			}
 		}
@@ -126,6 +127,9 @@ func (b *bench) group(ctx context.Context, g group, rows []row) ([]result, error
 	rounds := g.rounds
 	if b.rounds > 0 {
 		rounds = b.rounds
+	}
+	if len(names) == 0 {
+		return nil, nil
 	}
 	var measured []map[string]metrics
 	var err error
@@ -140,7 +144,10 @@ func (b *bench) group(ctx context.Context, g group, rows []row) ([]result, error
 	}
 	var results []result
 	for _, r := range rows {
-		results = append(results, r.result(measured))
+		if slices.Contains(names, r.ours.contender) {
+			r.rival = slices.DeleteFunc(slices.Clone(r.rival), func(f ref) bool { return !slices.Contains(names, f.contender) })
+			results = append(results, r.result(measured))
+		}
 	}
 	return results, nil
 }

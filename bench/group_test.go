@@ -100,6 +100,32 @@ func TestContendersTakeTurnsInAlternatingOrder(t *testing.T) {
 	}
 }
 
+func TestOnlyRunsTheContendersAskedFor(t *testing.T) {
+	var ran []string
+	g := group{name: "g", rounds: 1, rows: []row{{name: "r", ours: ref{"us", "v"}, rival: []ref{{"them", "v"}}}, {name: "s", ours: ref{"other", "v"}}},
+		open: func(_ context.Context, _ *bench, names []string) ([]contender, io.Closer, error) {
+			var cs []contender
+			for _, n := range names {
+				cs = append(cs, contender{n, func(context.Context) (metrics, error) {
+					ran = append(ran, n)
+					return metrics{"v": 1}, nil
+				}})
+			}
+			return cs, closers{}, nil
+		}}
+	rs, err := (&bench{only: regexp.MustCompile("^us$")}).run(t.Context(), []group{g}, regexp.MustCompile(""))
+	if err != nil || len(rs) != 1 || rs[0].Ratio != nil {
+		t.Errorf("results %v, error %v", rs, err)
+	}
+	if !slices.Equal(ran, []string{"us", "us"}) {
+		t.Errorf("ran %q", ran)
+	}
+	ran = nil
+	if rs, err := (&bench{only: regexp.MustCompile("^nobody$")}).run(t.Context(), []group{g}, regexp.MustCompile("")); err != nil || rs != nil || ran != nil {
+		t.Errorf("of nobody: %v, %v, ran %q", rs, err, ran)
+	}
+}
+
 func TestGroupThatFailsDoesNotHideTheOthers(t *testing.T) {
 	makeGroup := func(name string, err error) group {
 		return group{name: name, rounds: 1, rows: []row{{name: name, ours: ref{"us", "v"}}},
