@@ -5,6 +5,7 @@ package verbs
 import (
 	"testing"
 
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
 )
 
@@ -94,5 +95,26 @@ func TestOperationsAllocateNothing(t *testing.T) {
 				t.Errorf("%s: %v allocations per operation", name, n)
 			}
 		}
+	}
+}
+
+// A work request and its list may live on the poster's stack.
+func TestPostedListsStayOnTheStack(t *testing.T) {
+	e := newEnd(t, Config{})
+	raw, l := iwarptest.Pair(iwarptest.Options{})
+	defer raw.Close()
+	e.startOn(l)
+	mr := e.mr(64, LocalWrite)
+	e.qp.Close() // posts are refused
+	if n := testing.AllocsPerRun(100, func() {
+		e.qp.PostRecv(RecvWR{SGL: []SGE{{mr, 0, 8}, {mr, 8, 8}}})
+	}); n >= 1 {
+		t.Errorf("%v allocations for a receive", n)
+	}
+	refused := testing.AllocsPerRun(100, func() { e.qp.PostSend(&SendWR{Op: OpWrite}) })
+	if n := testing.AllocsPerRun(100, func() {
+		e.qp.PostSend(&SendWR{Op: OpWrite, SGL: []SGE{{mr, 0, 8}, {mr, 8, 8}}})
+	}); n > refused {
+		t.Errorf("%v allocations for a send with a list, %v for one without", n, refused)
 	}
 }

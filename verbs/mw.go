@@ -34,7 +34,7 @@ func (e *opError) Unwrap() error { return e.err }
 // with Invalidate on that queue pair, and with its stream. When it has ended,
 // nothing in flight reads or changes the memory through the STag.
 type MW struct {
-	win    window
+	win    *window // apart: so a work request's SGL may stay on the stack though the window is kept
 	charge charge
 }
 
@@ -44,7 +44,7 @@ func (pd *PD) AllocMW() (*MW, error) {
 	if err := pd.enter(); err != nil {
 		return nil, err
 	}
-	mw := &MW{charge: charge{ulp: &pd.ulp.acct}}
+	mw := &MW{win: new(window), charge: charge{ulp: &pd.ulp.acct}}
 	mw.charge.n[resMWs] = 1
 	if err := pd.ulp.dev.prm.take(&mw.charge); err != nil {
 		pd.leave()
@@ -66,7 +66,7 @@ func (mw *MW) Invalidate() error { return mw.win.invalidate() }
 // Dealloc invalidates and frees the window. It fails with ErrInUse while a bind
 // is posted and not yet reached.
 func (mw *MW) Dealloc() error {
-	w := &mw.win
+	w := mw.win
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -158,6 +158,6 @@ func (qp *QP) bindingFor(wr *SendWR, w **window) (b binding, err error) {
 		return b, errors.New("verbs: post a bind: Access has no remote right")
 	}
 	b.mr = e.MR
-	*w = &wr.MW.win
+	*w = wr.MW.win
 	return b, nil
 }
