@@ -16,12 +16,14 @@ import (
 // upper is a stream's owner without memory or receives.
 type upper struct {
 	rdmap.Upper
-	ended chan error
+	ended  chan error
+	failed chan error // what operations ended with
 }
 
-func (u *upper) Completions(bool) {}
-func (u *upper) BatchEnd()        {}
-func (u *upper) Ended(err error)  { u.ended <- err }
+func (u *upper) SendDone(_ *rdmap.Op, err error) { u.failed <- err }
+func (u *upper) Completions(bool)                {}
+func (u *upper) BatchEnd()                       {}
+func (u *upper) Ended(err error)                 { u.ended <- err }
 
 // pair returns the two ends of a TCP connection on loopback.
 func pair(t *testing.T) (a, b net.Conn) {
@@ -129,5 +131,89 @@ func TestFaultsOfTheLLPGoOutInATerminate(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestFaultsOfNegotiationGoOutInATerminate is what an initiator that cannot go
+// on after the reply tells the responder (RFC 6581 sections 8, 9.1 to 9.3).
+func TestFaultsOfNegotiationGoOutInATerminate(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		cfg  mpa.Config
+		rep  mpa.Enhanced
+		code uint8
+	}{
+		{"local", mpa.Config{}, mpa.Enhanced{IRD: 1, ORD: 1}, mpa.CodeLocal},
+		{"IRD", mpa.Config{IRD: 1}, mpa.Enhanced{IRD: 1, ORD: 2}, mpa.CodeIRD},
+		{"RTR", mpa.Config{PeerToPeer: mpa.RTRSend}, mpa.Enhanced{PeerToPeer: true, RTR: mpa.RTRRead, IRD: 1, ORD: 1}, mpa.CodeRTR},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, b := pair(t)
+			refused := make(chan error, 1)
+			go func() {
+				c, err := mpa.Client(context.Background(), a, &tt.cfg)
+				fault := mpa.LocalFault(errors.New("out of memory"))
+				var ne *mpa.NegotiationError
+				if errors.As(err, &ne) {
+					c, fault, err = ne.Conn, ne.Err, nil
+				}
+				if err == nil {
+					rdmap.Refuse(c, fault)
+				}
+				refused <- err
+			}()
+			rep, err := (&mpa.Frame{Reply: true, CRC: true, Revision: 2, Enhanced: &tt.rep}).Append(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(b, make([]byte, 24)); err != nil { // the request
+				t.Fatal(err)
+			}
+			if _, err := b.Write(rep); err != nil {
+				t.Fatal(err)
+			}
+			terminate(t, b, tt.code)
+			b.Close()
+			if err := <-refused; err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestInitiatorThatWaitsForTheResponder is a program that expects the first
+// message of a responder, which may not send it: the stream ends rather than
+// wait for ever (RFC 5044 section 7.1.2 rule 4).
+func TestInitiatorThatWaitsForTheResponder(t *testing.T) {
+	a, b := pair(t)
+	started := make(chan *mpa.Conn, 1)
+	go func() {
+		defer close(started)
+		if r, err := mpa.Server(context.Background(), b, &mpa.Config{HoldTimeout: 1}); err == nil {
+			if c, err := r.Accept(context.Background(), mpa.AcceptOptions{}); err == nil {
+				started <- c
+			}
+		}
+	}()
+	if _, err := mpa.Client(context.Background(), a, nil); err != nil {
+		t.Fatal(err)
+	}
+	up := &upper{ended: make(chan error, 1), failed: make(chan error, 1)}
+	s := rdmap.New(rdmap.Config{LLP: <-started, Upper: up, MaxSend: 1})
+	go s.Run()
+	op, err := s.Reserve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	op.Kind = rdmap.OpWrite
+	s.Commit(false)
+	if b, err := io.ReadAll(a); err != nil || len(b) > 0 {
+		t.Errorf("%d bytes came before the first FPDU, %v", len(b), err)
+	}
+	if err := <-up.ended; !errors.Is(err, mpa.ErrNoFPDU) {
+		t.Errorf("the stream ended with %v, want ErrNoFPDU", err)
+	}
+	if err := <-up.failed; !errors.Is(err, mpa.ErrNoFPDU) {
+		t.Errorf("the Write ended with %v, want ErrNoFPDU", err)
 	}
 }
