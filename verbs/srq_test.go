@@ -175,8 +175,12 @@ func TestPollingGivesTheShareBack(t *testing.T) {
 	qp, raw := e.rawStream()
 	msn := uint32(1)
 	for range 3 {
+		before := qp.Stats().RecvOps
 		raw.Send(sends(msn, 4)...)
 		msn += 4
+		for qp.Stats().RecvOps < before+4 {
+			runtime.Gosched()
+		}
 		for range 4 {
 			wc := e.wantOK(WCRecv)
 			if err := s.PostRecv(RecvWR{ID: wc.ID, SGL: slot(mr, wc.ID)}); err != nil {
