@@ -47,6 +47,10 @@ var (
 	seedAbort     = []byte{0x1d}
 	seedYield     = []byte{0xfe}
 	seedHalf      = []byte{0x20, 4 << 2, 1, 2, 3, 4}
+	seedBind      = []byte{10, 6, byte(Signaled), 0xff}
+	seedRegister  = []byte{10, 7, byte(Signaled), 0xff}
+	seedLocalInv  = []byte{10, 8, byte(Signaled), 0}
+	seedWriteMW   = []byte{2, 0x80, 3, 5, 1, 2, 3, 4, 5}
 	seedRereg     = []byte{0x1b}
 )
 
@@ -58,6 +62,7 @@ func addScripts(f *testing.F, pad []byte, heads ...[]byte) {
 		{seedPostRead, seedYield, seedAnswer, seedPostAdd, seedYield, seedAnswerAdd, seedPostSend},
 		{seedWrite, seedRead, seedAdd, seedYield, seedWrite, seedRereg, seedWrite},
 		{seedRecv, seedInv, seedWrite},
+		{seedBind, seedWriteMW, seedLocalInv, seedRegister, seedWrite, seedBind, seedWriteMW, seedBind},
 		{seedStall, seedRead, seedRead, seedRead, seedFree},
 		{seedPostSend, seedPostRead, seedTerm},
 		{seedRecv, seedPostSend, seedPostRead, seedClose, seedSend},

@@ -58,6 +58,7 @@ type prey struct {
 	local *MR // receives at [8:24), results at [32:56)
 	src   *MR // no rights
 	alien *MR // of another protection domain
+	mw    *MW // over the window of open
 	old   uint32
 
 	line   line
@@ -107,9 +108,11 @@ func newPrey(shared bool) (*prey, error) {
 		return mr
 	}
 	all := LocalWrite | RemoteRead | RemoteWrite | RemoteAtomic
-	p.open, p.ro, p.local = reg(p.pds[0], 96, LocalWrite), reg(p.pds[0], 32, RemoteRead), reg(p.pds[0], 64, LocalWrite)
+	p.open, p.ro, p.local = reg(p.pds[0], 96, LocalWrite|WindowBind), reg(p.pds[0], 32, RemoteRead), reg(p.pds[0], 64, LocalWrite)
 	p.src, p.alien = reg(p.pds[0], 2048, 0), reg(p.pds[1], 32, all)
 	_, err = p.open.Reregister(32, 32, all)
+	must(err)
+	p.mw, err = p.pds[0].AllocMW()
 	must(err)
 	p.cfg = QPConfig{SendCQ: p.cq, RecvCQ: p.cq, MaxSend: 8, MaxRecv: 8, IRD: 2, ORD: 2}
 	if shared {
@@ -142,7 +145,7 @@ func (p *prey) recv(s *script) {
 
 func (p *prey) post(s *script) {
 	b := s.byte()
-	wr := SendWR{ID: uint64(len(p.posted)), Op: Opcode(b%6) + OpSend, Flags: Flags(s.byte()), RemoteSTag: 0x1234, RemoteTO: 8}
+	wr := SendWR{ID: uint64(len(p.posted)), Op: Opcode(b%9) + OpSend, Flags: Flags(s.byte()), RemoteSTag: 0x1234, RemoteTO: 8}
 	switch n := uint32(s.byte()); wr.Op {
 	case OpSend, OpWrite:
 		wr.SGL = []SGE{{p.src, 3, n * 7}, {p.src, 2000, n % 9}}
@@ -151,6 +154,12 @@ func (p *prey) post(s *script) {
 		wr.SGL = []SGE{{p.local, 32, n % 9}, {p.local, 48, n % 3}}
 	case OpFetchAdd, OpCmpSwap:
 		wr.SGL = []SGE{{p.local, 40, 8}}
+	case OpBind, OpRegister:
+		wr.MW, wr.SGL = p.mw, []SGE{{p.open, 32, 32}}
+		wr.Access = Access(n)&(RemoteRead|RemoteAtomic) | RemoteWrite
+		p.old = p.open.STag()
+	case OpInvalidateLocal:
+		wr.InvalidateSTag = [...]uint32{p.mw.STag(), p.open.STag(), p.alien.STag(), p.old}[n%4]
 	}
 	p.posted = append(p.posted, preyWR{signaled: wr.Flags&Signaled != 0})
 	if p.qp.PostSend(&wr) != nil {
@@ -161,8 +170,10 @@ func (p *prey) post(s *script) {
 // stag draws an STag that the peer might try.
 func (p *prey) stag(s *script) uint32 {
 	switch b := s.byte(); {
-	case b < 0xa0:
+	case b < 0x80:
 		return p.open.STag()
+	case b < 0xa0:
+		return p.mw.STag()
 	case b < 0xb0:
 		return p.ro.STag()
 	case b < 0xb8:
@@ -293,6 +304,7 @@ func (p *prey) step(s *script) {
 		switch flags & 3 {
 		case 0:
 			p.open.Invalidate()
+			p.mw.Invalidate()
 		case 1:
 			p.old = p.open.STag()
 			p.open.Reregister(32, 32, LocalWrite|RemoteRead|RemoteWrite|RemoteAtomic)
@@ -351,6 +363,7 @@ func (p *prey) poll() (err error) {
 				err = fmt.Errorf("work request %d completes as %v", wc.ID, wc.Op)
 			case wc.Err == nil && !w.recv && !w.signaled:
 				err = fmt.Errorf("work request %d is not signaled and completes", wc.ID)
+			case wc.Err != nil && wc.Op >= WCBind && wc.Op <= WCInvalidate: // refused where it was reached, or flushed
 			case wc.Err != nil && !errors.Is(wc.Err, ErrFlushed):
 				err = fmt.Errorf("work request %d: %w", wc.ID, wc.Err)
 			}
@@ -420,7 +433,7 @@ func (p *prey) reason() error {
 	var order *ddp.SequenceError
 	switch {
 	case reason == nil, errors.Is(reason, io.EOF), errors.Is(reason, io.ErrUnexpectedEOF), errors.Is(reason, errPrey), errors.Is(reason, ddp.ErrClosed), errors.Is(reason, ErrClosed), errors.Is(reason, rdmap.ErrClosed), errors.Is(reason, mpa.ErrNoFPDU):
-	case errors.As(reason, &term), errors.As(reason, &order):
+	case errors.As(reason, &term), errors.As(reason, &order), errors.Is(reason, ErrInvalidSTag), errors.Is(reason, ErrInUse):
 	case errors.As(reason, &fault):
 		if p.abuse || fault.Layer == ddp.LayerLLP {
 			break
@@ -445,6 +458,7 @@ func (p *prey) reason() error {
 // free gives everything back and finds nothing in use.
 func (p *prey) free() (err error) {
 	p.line.close()
+	err = p.mw.Dealloc()
 	for _, mr := range p.mrs {
 		if p.srq != nil && mr == p.local {
 			continue // receives that nobody took name it
