@@ -48,8 +48,9 @@ type outcome struct {
 	broken string // why the suite did not come to its end
 }
 
-// crashed recognises a crash of the guest's kernel in siw.
-var crashed = regexp.MustCompile(`RIP: 0010:\S+ \[siw\]`)
+// crashed recognises a crash of the guest's kernel in siw, or in what stands
+// between siw and its consumer.
+var crashed = regexp.MustCompile(`RIP: 0010:\S+ \[(siw|iw_cm|rdma_cm|rdma_ucm|ib_uverbs|ib_core)\]`)
 
 // errSiwCrashed says that siw took the guest's kernel with it.
 var errSiwCrashed = errors.New("siw crashed the kernel of the virtual machine")
@@ -61,6 +62,9 @@ func (l *lab) attempt(ctx context.Context, p plan, out string) (o outcome, err e
 		return o, err
 	}
 	res, err := l.image.Run(ctx, out, l.script(p), l.options)
+	if err := os.WriteFile(filepath.Join(out, "console"), []byte(res.Output), 0o644); err != nil {
+		return o, err
+	}
 	if errors.Is(err, vm.ErrDied) && crashed.MatchString(res.Output) {
 		return o, fmt.Errorf("%w\n%w", errSiwCrashed, err)
 	}
