@@ -20,8 +20,8 @@ func FuzzStream(f *testing.F) {
 		}
 		f.Add(in)
 	}
-	for _, h := range hostile {
-		add(h.segs...)
+	for _, segs := range hostileSeeds() {
+		add(segs...)
 	}
 	add(untagged(true, rdmap.OpSend, 0, 1, 0, 1, 2, 3), untagged(true, rdmap.OpImmediate, 0, 2, 0, make([]byte, 8)...))
 	add(append(ddp.AppendUntagged(nil, true, rdmap.Control(rdmap.OpReadRequest), 0, 1, 1, 0), rdmap.ReadRequest{Size: 0}.Append(nil)...))
