@@ -168,7 +168,7 @@ func (u *upper) BatchEnd() {
 func (u *upper) Ended(err error) {
 	qp := (*QP)(u)
 	dev := qp.pd.ulp.dev
-	if u.share.fault != nil {
+	if u.share.fault != nil && errors.Is(err, &ddp.Error{Layer: ddp.LayerDDP, Type: ddp.TypeUntagged, Code: ddp.CodeUntaggedNoBuffer}) {
 		err = fmt.Errorf("%w: %w", u.share.fault, err)
 	}
 	qp.err = err
