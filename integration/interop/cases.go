@@ -30,7 +30,7 @@ type Case struct {
 
 // What siw can't do, or does in its own way.
 const (
-	noORD   = "rping on siw can't post its RDMA Read, siw has no ORD without MPA revision 2"
+	noORD   = "rping can't post its RDMA Read: it accepts with the ORD that the request offers, and MPA revision 1 offers none"
 	crcLost = "siw as a responder does not ask for the CRC that it was told to require, so there is none"
 )
 

@@ -43,11 +43,11 @@ What the cases are about, by the section of the RFC. "siw can't" names what siw 
 - A work request whose list has an empty element before the last makes its kernel follow a null pointer. The suite leaves such elements
   out at siw's end.
 - Reads do not complete in the order of posting: what is posted behind a Read completes when TCP has taken it (RFC 5040 section 5.5 rule 15).
-- As an MPA responder it does not ask for the CRC that it was told to require; without MPA revision 2 it has no ORD, so it can't read.
+- As an MPA responder it does not ask for the CRC that it was told to require.
 - Work that is posted when the stream has just ended may be refused and complete all the same, complete twice, or never.
 - Its transmitter is not serialized: while one CPU is sending a work request, an acknowledgement that makes room in the socket lets siw's
   own thread go on with the same work request on another (siw_qp_llp_write_space, siw_sq_resume; both hold the queue pair's lock for
-  reading only). Under heavy load that has put FPDUs with a wrong CRC on the wire.
+  reading only). The CRC is summed up in state that they share.
 - A completion queue that is armed for solicited completions only is not woken by a Send with Solicited Event.
 - Padding of FPDUs is not always zero (RFC 5044 section 4.1): bytes of the socket's buffer leak.
 - libsiw sends the remote key of a Write as the STag of a Send with Invalidate, and refuses a receive without an element; completions
