@@ -36,7 +36,7 @@ func streamContenders(d time.Duration) map[string]streamContender {
 	}
 	add(tcp, "tcp ping-pong", tcpPingPong(tcp, 64))
 	add(rdma, "ping-pong", rdmaPingPong(rdma, largeCRC, 64))
-	add(spins, "ping-pong, spinning", onOneProcessor(rdmaPingPong(spins, spinning, 64)))
+	add(spins, "spinning ping-pong", onOneProcessor(rdmaPingPong(spins, spinning, 64)))
 	for _, depth := range depths {
 		add(tcp, fmt.Sprintf("tcp requests depth %d", depth), tcpRequests(tcp, 4<<10, depth))
 		add(rdma, fmt.Sprintf("read depth %d", depth), rdmaReads(rdma, largeCRC, 4<<10, depth))

@@ -145,7 +145,9 @@ func (b *bench) group(ctx context.Context, g group, rows []row) ([]result, error
 	var results []result
 	for _, r := range rows {
 		if slices.Contains(names, r.ours.contender) {
-			r.rival = slices.DeleteFunc(slices.Clone(r.rival), func(f ref) bool { return !slices.Contains(names, f.contender) })
+			if b.only != nil && len(r.rival) > 0 && !slices.Contains(names, r.rival[0].contender) {
+				r.rival, r.aim = nil, 0
+			}
 			results = append(results, r.result(measured))
 		}
 	}

@@ -102,7 +102,7 @@ func TestContendersTakeTurnsInAlternatingOrder(t *testing.T) {
 
 func TestOnlyRunsTheContendersAskedFor(t *testing.T) {
 	var ran []string
-	g := group{name: "g", rounds: 1, rows: []row{{name: "r", ours: ref{"us", "v"}, rival: []ref{{"them", "v"}}}, {name: "s", ours: ref{"other", "v"}}},
+	g := group{name: "g", rounds: 1, rows: []row{{name: "r", aim: 2, ours: ref{"us", "v"}, rival: []ref{{"them", "v"}}}, {name: "s", ours: ref{"other", "v"}}},
 		open: func(_ context.Context, _ *bench, names []string) ([]contender, io.Closer, error) {
 			var cs []contender
 			for _, n := range names {
@@ -114,7 +114,7 @@ func TestOnlyRunsTheContendersAskedFor(t *testing.T) {
 			return cs, closers{}, nil
 		}}
 	rs, err := (&bench{only: regexp.MustCompile("^us$")}).run(t.Context(), []group{g}, regexp.MustCompile(""))
-	if err != nil || len(rs) != 1 || rs[0].Ratio != nil {
+	if err != nil || len(rs) != 1 || rs[0].Ratio != nil || rs[0].Met != nil {
 		t.Errorf("results %v, error %v", rs, err)
 	}
 	if !slices.Equal(ran, []string{"us", "us"}) {

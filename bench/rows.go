@@ -47,8 +47,8 @@ func streamRows() []row {
 	}
 	rows = append(rows, row{name: "Send ping-pong 64 B, median", unit: "us", scale: 1e6, less: true, aim: 1.4,
 		ours: ref{"ping-pong", "p50"}, rival: []ref{{"tcp ping-pong", "p50"}}},
-		row{name: "Send ping-pong 64 B, median, spinning", unit: "us", scale: 1e6, less: true,
-			ours: ref{"ping-pong, spinning", "p50"}, rival: []ref{{"tcp ping-pong", "p50"}}, note: "the rival sleeps"})
+		row{name: "Send ping-pong 64 B, spinning, median", unit: "us", scale: 1e6, less: true,
+			ours: ref{"spinning ping-pong", "p50"}, rival: []ref{{"tcp ping-pong", "p50"}}, note: "the rival sleeps"})
 	for _, depth := range depths {
 		rows = append(rows, row{name: fmt.Sprintf("Read 4 KiB, depth %d", depth), unit: "op/s", aim: 0.8,
 			ours: ref{fmt.Sprintf("read depth %d", depth), "ops"}, rival: []ref{{fmt.Sprintf("tcp requests depth %d", depth), "ops"}}})
@@ -113,11 +113,13 @@ func framingRows() []row {
 func manyRows() []row {
 	var rows []row
 	for _, n := range streams {
-		name := fmt.Sprintf("Write 64 KiB, %d streams", n)
+		// Several streams keep both processors busy, so the ratio is that of
+		// processor time, in which 1.3 times TCP's is the aim.
+		name, aim := fmt.Sprintf("Write 64 KiB, %d streams", n), 1/1.3
 		if n == 1 {
-			name = "Write 64 KiB, 1 stream"
+			name, aim = "Write 64 KiB, 1 stream", 0.9
 		}
-		rows = append(rows, row{name: name, unit: "GB/s", scale: 1e-9, aim: 0.9, ours: ref{fmt.Sprintf("%d streams", n), "rate"},
+		rows = append(rows, row{name: name, unit: "GB/s", scale: 1e-9, aim: aim, ours: ref{fmt.Sprintf("%d streams", n), "rate"},
 			rival: []ref{{fmt.Sprintf("%d tcp 64 KiB", n), "rate"}, {fmt.Sprintf("%d tcp 1 MiB", n), "rate"}}})
 	}
 	for _, v := range []variant{largeCRC, largeNoCRC, smallCRC} {

@@ -4,8 +4,8 @@
 #	make bench ROWS='^Read 4 KiB, depth 32' ARGS='-cpuprofile /tmp/p'
 #	bench/shares.sh /tmp/p /tmp/p.rdma      # both ends of ours
 #
-# The profile of the measuring end holds whatever the rows chosen measured; run
-# a contender alone (ARGS=-only) to look at one.
+# The profile of the measuring end holds whatever it measured; -only among the
+# ARGS has it run one contender alone.
 [ $# -gt 0 ] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 for f; do go tool pprof -traces "$f" || exit 1; done 2>/dev/null | awk '
 function done() {
