@@ -294,10 +294,10 @@ func TestLocalFaultAfterTheReplyIsTold(t *testing.T) {
 	ln := listen(t, b, ListenConfig{})
 	ended := make(chan error, 1)
 	go func() {
-		cr, err := ln.Accept(context.Background())
+		cr, err := ln.Accept(testContext(t))
 		if err == nil {
 			var qp *QP
-			qp, err = cr.Accept(context.Background(), b.pd, b.cfg, nil, nil)
+			qp, err = cr.Accept(testContext(t), b.pd, b.cfg, nil, nil)
 			if err == nil {
 				<-qp.Done()
 				err = qp.Err()
