@@ -228,7 +228,9 @@ func (g *modelGen) badTagged(s int, o *modelOp, need Access) {
 			o.fault = modelFault(layer, typ, code[0])
 			return
 		}
-		if t.open && (why != 4 || t.access&need == 0 && t.win.n >= n) {
+		// Beyond the bounds the right must be there: an earlier segment would be
+		// refused for want of it.
+		if t.open && (why != 4 || t.access&need == 0 && t.win.n >= n) && (why != 2 || t.access&need != 0) {
 			o.tgt, o.via, o.win = k, t.via, t.win
 		}
 	}
