@@ -77,14 +77,16 @@ func exerciseContenders(t *testing.T, s *rdmaServer, v variant) {
 		t.Errorf("%d round trips, %v", p.n, err)
 	}
 
-	r := &reader{size: 4 << 10, more: upTo(200)}
-	rc, err := r.dial(t.Context(), s.ln.Addr().String(), v, 32)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rc.Close()
-	if err := r.run(t.Context(), 32); err != nil || r.done < 200 || r.outstanding != 0 {
-		t.Errorf("%d reads, %d outstanding, %v", r.done, r.outstanding, err)
+	for _, kind := range []byte{rdmaTarget, rdmaSource} {
+		r := &reader{size: 4 << 10, more: upTo(200)}
+		rc, err := r.dial(t.Context(), s.ln.Addr().String(), kind, v, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer rc.Close()
+		if err := r.run(t.Context(), 32); err != nil || r.done < 200 || r.outstanding != 0 {
+			t.Errorf("kind %c: %d reads, %d outstanding, %v", kind, r.done, r.outstanding, err)
+		}
 	}
 }
 

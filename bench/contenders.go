@@ -39,8 +39,9 @@ func streamContenders(d time.Duration) map[string]streamContender {
 	add(spins, "spinning ping-pong", onOneProcessor(rdmaPingPong(spins, spinning, 64)))
 	for _, depth := range depths {
 		add(tcp, fmt.Sprintf("tcp requests depth %d", depth), tcpRequests(tcp, 4<<10, depth))
-		add(rdma, fmt.Sprintf("read depth %d", depth), rdmaReads(rdma, largeCRC, 4<<10, depth))
+		add(rdma, fmt.Sprintf("read depth %d", depth), rdmaReads(rdma, rdmaSource, largeCRC, 4<<10, depth))
 	}
+	add(rdma, "writable read depth 32", rdmaReads(rdma, rdmaTarget, largeCRC, 4<<10, 32))
 	for _, v := range fpduVariants() {
 		add(rdma, "Write 64 KiB, "+v.name, rdmaStreams(rdma, v, 1, 64<<10, targetSize))
 	}
@@ -48,7 +49,7 @@ func streamContenders(d time.Duration) map[string]streamContender {
 		add(marked, "Write 64 KiB with markers, "+v.name, rdmaStreams(marked, v, 1, 64<<10, targetSize))
 	}
 	add(tcp, "tcp requests 64 KiB", tcpRequests(tcp, 64<<10, markedReadDepth))
-	add(rdma, markedReadsName, rdmaReads(rdma, markedReads, 64<<10, markedReadDepth))
+	add(rdma, markedReadsName, rdmaReads(rdma, rdmaSource, markedReads, 64<<10, markedReadDepth))
 	for _, n := range streams {
 		// Each goes round as much memory as a TCP reader's buffer has.
 		add(rdma, fmt.Sprintf("%d streams", n), rdmaStreams(rdma, largeCRC, n, 64<<10, readSize))

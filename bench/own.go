@@ -124,7 +124,7 @@ func measureAllocs(ctx context.Context) (metrics, error) {
 		return nil, err
 	}
 	r := &reader{size: 4 << 10, more: count("Read 4 KiB")}
-	rc, err := r.dial(ctx, addr, largeCRC, 32)
+	rc, err := r.dial(ctx, addr, rdmaSource, largeCRC, 32)
 	if err != nil {
 		return nil, err
 	}

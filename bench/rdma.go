@@ -18,6 +18,7 @@ import (
 // What the client of a stream asks the server for, in its private data.
 const (
 	rdmaTarget = 't' // memory to write to and read from; a Send is answered when it arrives
+	rdmaSource = 's' // memory to read from that the server does not write to
 	rdmaEcho   = 'e' // every Send comes back
 	rdmaMutual = 'm' // the server writes as well, see mutual.go
 	rdmaNotice = 'n' // the server answers a Write with a Write, see notice.go
@@ -148,13 +149,19 @@ func (s *rdmaServer) accept(ctx context.Context, r *verbs.ConnRequest) error {
 		return err
 	}
 	size := targetSize
-	if want.kind == rdmaEcho {
+	if want.kind != rdmaTarget {
 		size = echoDepth * echoSlot
 	}
 	if e.mr, err = s.pd.RegisterMR(make([]byte, size), verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite); err != nil {
 		return err
 	}
-	private := binary.BigEndian.AppendUint32(nil, e.mr.STag())
+	source := e.mr
+	if want.kind == rdmaSource {
+		if source, err = s.pd.RegisterMR(make([]byte, targetSize), verbs.RemoteRead); err != nil {
+			return err
+		}
+	}
+	private := binary.BigEndian.AppendUint32(nil, source.STag())
 	qp, err := r.Accept(ctx, s.pd, qpConfig(cq), private, e.prepare)
 	if err != nil {
 		return err
@@ -162,6 +169,7 @@ func (s *rdmaServer) accept(ctx context.Context, r *verbs.ConnRequest) error {
 	go func() {
 		<-qp.Done()
 		e.mr.Deregister()
+		source.Deregister()
 		cq.Destroy()
 	}()
 	return nil

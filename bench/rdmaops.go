@@ -107,11 +107,11 @@ type reader struct {
 	ended       chan error
 }
 
-// rdmaReads keeps depth Reads of size bytes outstanding.
-func rdmaReads(srv *peer, v variant, size, depth int) func(context.Context) (metrics, error) {
+// rdmaReads keeps depth Reads of size bytes outstanding, of memory of a kind.
+func rdmaReads(srv *peer, kind byte, v variant, size, depth int) func(context.Context) (metrics, error) {
 	return func(ctx context.Context) (metrics, error) {
 		r := &reader{size: size}
-		c, err := r.dial(ctx, srv.addr, v, depth)
+		c, err := r.dial(ctx, srv.addr, kind, v, depth)
 		if err != nil {
 			return nil, err
 		}
@@ -132,9 +132,9 @@ func rdmaReads(srv *peer, v variant, size, depth int) func(context.Context) (met
 	}
 }
 
-func (r *reader) dial(ctx context.Context, addr string, v variant, depth int) (*rdmaClient, error) {
+func (r *reader) dial(ctx context.Context, addr string, kind byte, v variant, depth int) (*rdmaClient, error) {
 	r.ended = make(chan error, 1)
-	c, err := dialRDMA(ctx, addr, rdmaTarget, v, max(depth*r.size, 4<<10), r)
+	c, err := dialRDMA(ctx, addr, kind, v, max(depth*r.size, 4<<10), r)
 	r.c = c
 	return c, err
 }

@@ -53,7 +53,8 @@ func streamRows() []row {
 		rows = append(rows, row{name: fmt.Sprintf("Read 4 KiB, depth %d", depth), unit: "op/s", aim: 0.8,
 			ours: ref{fmt.Sprintf("read depth %d", depth), "ops"}, rival: []ref{{fmt.Sprintf("tcp requests depth %d", depth), "ops"}}})
 	}
-	return rows
+	return append(rows, row{name: "Read 4 KiB of writable memory, depth 32", unit: "op/s",
+		ours: ref{"writable read depth 32", "ops"}, rival: []ref{{"tcp requests depth 32", "ops"}}})
 }
 
 // tcpRate is the rival of Writes on one stream.
