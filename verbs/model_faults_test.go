@@ -155,7 +155,7 @@ func (g *modelGen) seal(ph *modelPhase) {
 // fault appends a work request that breaks a rule at the peer, and perhaps some
 // that follow it.
 func (g *modelGen) fault(s int, ph *modelPhase) {
-	for ph.ops[s] == nil || len(ph.ops[s]) == 0 {
+	if len(ph.ops[s]) == 0 {
 		ph.ops[s] = make([][]modelOp, g.plan.lanes[s])
 	}
 	o := modelOp{flags: g.flags(), tgt: modelNoTag, inv: modelNoTag, msg: -1, seed: g.next()}
