@@ -66,7 +66,7 @@ func (s *Stream) irrqFull(u ddp.Untagged) error {
 }
 
 // atomicRequest carries out the peer's Atomic (RFC 7306 section 5). The memory
-// is changed by a compare-and-swap of the machine, so it is atomic towards
+// is changed by the machine's own atomic instructions, so it is atomic towards
 // every stream and every local user of sync/atomic.
 func (s *Stream) atomicRequest(u ddp.Untagged, p []byte) error {
 	a, ok := ParseAtomicRequest(p)
@@ -88,12 +88,22 @@ func (s *Stream) atomicRequest(u ddp.Untagged, p []byte) error {
 		pin.Unpin()
 		return ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeCatastrophicStream, u, "Atomic of STag %#08x at %d: not 64-bit aligned", a.STag, a.TO)
 	}
-	word := (*uint64)(addr)
+	old := a.carryOut((*uint64)(addr))
+	pin.Unpin()
+	return s.queueResponse(u, response{atomic: true, resp: AtomicResponse{ID: a.ID, Original: old}})
+}
+
+// carryOut applies the operation to word and returns what stood there. A plain
+// addition, and what changes nothing, never has to be tried again, however busy
+// others are with the word.
+func (a AtomicRequest) carryOut(word *uint64) (old uint64) {
+	if a.Op == AtomicFetchAdd && a.AddSwapMask&^(1<<63) == 0 {
+		return atomic.AddUint64(word, a.AddSwap) - a.AddSwap
+	}
 	for {
-		old := atomic.LoadUint64(word)
-		if atomic.CompareAndSwapUint64(word, old, a.Apply(old)) {
-			pin.Unpin()
-			return s.queueResponse(u, response{atomic: true, resp: AtomicResponse{ID: a.ID, Original: old}})
+		old = atomic.LoadUint64(word)
+		if next := a.Apply(old); next == old || atomic.CompareAndSwapUint64(word, old, next) {
+			return old
 		}
 	}
 }

@@ -3,6 +3,7 @@ package verbs
 import (
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/rdmap"
 )
 
 // word is 8 aligned bytes of registered memory for local use beside Atomics.
@@ -159,6 +161,32 @@ func TestCmpSwapLocksAcrossStreams(t *testing.T) {
 				t.Errorf("the lock's word is %#x", got)
 			}
 		})
+	}
+}
+
+// Each way to carry an Atomic out does what RFC 7306 section 5.1 defines.
+func TestAtomicsFollowTheirDefinition(t *testing.T) {
+	a, b := newEnd(t, Config{}), newEnd(t, Config{})
+	memPair(iwarptest.Options{})(t, a, b)
+	mr := b.mr(8, LocalWrite|RemoteAtomic)
+	s := &atomicStream{end: a, stag: mr.STag(), old: a.mr(8, LocalWrite)}
+	r := rand.New(rand.NewPCG(7, 7))
+	for i := range 2000 {
+		old := r.Uint64()
+		atomic.StoreUint64(word(mr, 0), old)
+		mask := []uint64{0, 1 << 63, 1 << 31, ^uint64(0), r.Uint64()}[i%5]
+		wr := SendWR{Op: OpFetchAdd, Add: r.Uint64(), AddMask: mask}
+		req := rdmap.AtomicRequest{Op: rdmap.AtomicFetchAdd, AddSwap: wr.Add, AddSwapMask: mask}
+		if i%2 == 1 {
+			wr = SendWR{Op: OpCmpSwap, Add: r.Uint64(), AddMask: mask, Compare: old ^ uint64(i%3), CompareMask: ^uint64(i % 4)}
+			req = rdmap.AtomicRequest{Op: rdmap.AtomicCmpSwap, AddSwap: wr.Add, AddSwapMask: mask, Compare: wr.Compare, CompareMask: wr.CompareMask}
+		}
+		if got := s.do(wr); got != old {
+			t.Fatalf("%+v brings %#x of %#x", req, got, old)
+		}
+		if got := atomic.LoadUint64(word(mr, 0)); got != req.Apply(old) {
+			t.Fatalf("%+v makes %#x of %#x, want %#x", req, got, old, req.Apply(old))
+		}
 	}
 }
 
