@@ -50,7 +50,7 @@ func (r *report) document(w io.Writer) {
 	if t := r.terminates(); t != "" {
 		fmt.Fprintf(w, terminateHead, t)
 	}
-	fmt.Fprintf(w, "\n%s.\n", r.summary())
+	fmt.Fprintf(w, "%s\n%s.\n", open, r.summary())
 }
 
 func row(w io.Writer, cells ...string) { fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")) }
