@@ -156,7 +156,7 @@ func (r *modelRun) completions(s int, over bool) error {
 			case rec.wc.Err != nil && over && o.local():
 				// It may be the one that ends the stream.
 				caught := errors.Is(rec.wc.Err, ErrFlushed)
-				if caught && o.fault != nil && r.plan.end.how != 'F' || !caught && (o.fault == nil || !errors.Is(rec.wc.Err, ErrInvalidSTag)) {
+				if caught && o.fault != nil && r.plan.end.how != 'F' && r.plan.end.how != 'l' || !caught && (o.fault == nil || !errors.Is(rec.wc.Err, ErrInvalidSTag)) {
 					return fmt.Errorf("%s: %w", what, rec.wc.Err)
 				}
 				flushed = true
@@ -459,7 +459,7 @@ func (r *modelRun) ending() error {
 		err := r.ends[s].qp.Err()
 		found, _ := is(err, fault[1-s])
 		_, told := is(err, fault[s])
-		ok := false
+		ok := end.how == 'l'
 		switch end.how {
 		case 'f':
 			ok = found && s != end.side || told && s == end.side

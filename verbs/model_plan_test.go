@@ -123,7 +123,7 @@ type modelLocal struct {
 
 // modelEnding says how the stream ends.
 type modelEnding struct {
-	how  byte // 'c' Close, 'C' by both, 'a' Abort, 'f' a fault of side, 'F' of both
+	how  byte // 'c' Close, 'C' by both, 'a' Abort, 'f' a fault of side, 'F' of both, 'l' too late to tell
 	side int
 	at   [2]int // before which work request of the first lane
 }

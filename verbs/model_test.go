@@ -95,6 +95,7 @@ func (r *modelRun) phase(n int) error {
 		}
 	}
 	var wg sync.WaitGroup
+	began := time.Now()
 	for s := range r.ends {
 		e, peer := &r.ends[s], &r.ends[1-s]
 		wg.Go(func() { e.lanesRun(peer, ph.ops[s], end) })
@@ -107,6 +108,9 @@ func (r *modelRun) phase(n int) error {
 		if err := r.await(s, ph, end); err != nil {
 			return err
 		}
+	}
+	if end != nil && time.Since(began) > modelTeardown {
+		end.how = 'l'
 	}
 	for s := range r.ends {
 		e := &r.ends[s]
@@ -240,15 +244,15 @@ func (e *modelEnd) close(well bool) error {
 	if e.srq != nil {
 		err = errors.Join(err, e.srq.Destroy())
 	}
+	for _, mr := range e.mrs { // no window is bound to it any more
+		err = errors.Join(err, mr.Deregister())
+	}
 	for l := range e.lanes {
 		for _, mw := range e.lanes[l].mw {
 			if mw != nil {
 				err = errors.Join(err, mw.Dealloc())
 			}
 		}
-	}
-	for _, mr := range e.mrs {
-		err = errors.Join(err, mr.Deregister())
 	}
 	for _, cq := range e.cqs {
 		err = errors.Join(err, cq.Destroy())
