@@ -71,6 +71,12 @@ func TestEventsOfAStream(t *testing.T) {
 			var te *rdmap.TerminateError
 			return errors.As(err, &te)
 		}},
+		"terminated by half a message": {func(e *end, raw *iwarptest.LLP) {
+			raw.Send(untagged(true, rdmap.OpTerminate, rdmap.QNTerminate, 1, 0, 0x12))
+		}, []EventKind{EventTerminated}, func(err error) bool { // nobody was sent a Terminate
+			var te *rdmap.TerminateError
+			return errors.As(err, &te) && te.Fault != nil
+		}},
 		"local operation that fails": {func(e *end, raw *iwarptest.LLP) {
 			e.post(SendWR{Op: OpInvalidateLocal, InvalidateSTag: 5})
 			raw.CloseWrite()

@@ -180,10 +180,10 @@ func (u *upper) Ended(err error) {
 	var fault *ddp.Error
 	var term *rdmap.TerminateError
 	switch {
+	case errors.As(err, &term): // first: what is wrong with a Terminate is a fault of the peer's, but no Terminate answers it
+		dev.events.emit(qp.event(EventTerminated, err))
 	case errors.As(err, &fault) && !(fault.Layer == ddp.LayerLLP && fault.Code == mpa.CodeConnectionLost):
 		dev.events.emit(qp.event(EventPeerFault, err))
-	case errors.As(err, &term):
-		dev.events.emit(qp.event(EventTerminated, err))
 	}
 	dev.events.emit(qp.event(EventStreamDown, err))
 	qp.conn.Protection().Release()
