@@ -245,12 +245,12 @@ func TestReadyReadIsChargedWithoutIRD(t *testing.T) {
 
 	poor := newEnd(t, Config{Limits: Limits{IRRQEntries: 1}})
 	poor.cfg.IRD = 1
-	if _, err := poor.ulp.Adopt(poor.pd, poor.cfg, AdoptConfig{LLP: raw, Conn: fakeConn{"peer"}, IRD: 1}, nil); err != nil {
-		t.Fatal(err)
-	}
+	poor.rawStream()
 	poor.cfg.IRD = 0
+	other, l := iwarptest.Pair(iwarptest.Options{})
+	defer other.Close()
 	var q *QuotaError
-	if _, err := poor.ulp.Adopt(poor.pd, poor.cfg, AdoptConfig{LLP: raw, Conn: fakeConn{"peer"}, IRD: 1}, nil); !errors.As(err, &q) {
+	if _, err := poor.ulp.Adopt(poor.pd, poor.cfg, AdoptConfig{LLP: l, Conn: fakeConn{"peer"}, IRD: 1}, nil); !errors.As(err, &q) {
 		t.Errorf("an entry past the limit: %v", err)
 	}
 }
