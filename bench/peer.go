@@ -115,6 +115,9 @@ var servers = map[string]func(ctx context.Context, listen string) (addr string, 
 	roleMarkers: serveRDMA(variant{markers: true}),
 	roleSpin: func(ctx context.Context, listen string) (string, error) {
 		runtime.GOMAXPROCS(1)
+		if _, err := pin(func(cpu, n int) bool { return cpu > 0 || n == 1 }); err != nil {
+			return "", err
+		}
 		return serveRDMA(variant{spin: spinTime})(ctx, listen)
 	},
 }

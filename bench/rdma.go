@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"runtime"
+	"strconv"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
@@ -52,12 +56,51 @@ type variant struct {
 // message and find that it was taken.
 const spinTime = 50 * time.Millisecond
 
-// onOneProcessor runs a contender that spins.
+// onOneProcessor runs a contender that spins on the first processor, and leaves
+// the others to its server: two that spin on one hold each other up for the
+// scheduler's granularity.
 func onOneProcessor(run func(context.Context) (metrics, error)) func(context.Context) (metrics, error) {
 	return func(ctx context.Context) (metrics, error) {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+		free, err := pin(func(cpu, n int) bool { return cpu == 0 || n == 1 })
+		if err != nil {
+			return nil, err
+		}
+		defer free()
 		return run(ctx)
 	}
+}
+
+// pin keeps all threads of this process on some of its processors, the i-th of n
+// being cpu i, until free is called.
+func pin(on func(cpu, n int) bool) (free func(), err error) {
+	var all, some unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return nil, err
+	}
+	for i, cpu := 0, 0; i < all.Count(); cpu++ {
+		if all.IsSet(cpu) {
+			if on(i, all.Count()) {
+				some.Set(cpu)
+			}
+			i++
+		}
+	}
+	return func() { setAffinity(&all) }, setAffinity(&some)
+}
+
+func setAffinity(set *unix.CPUSet) error {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, t := range threads {
+		id, _ := strconv.Atoi(t.Name())
+		if err := unix.SchedSetaffinity(id, set); err != nil && err != unix.ESRCH {
+			return err
+		}
+	}
+	return nil
 }
 
 var (

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const perftestReport = `
@@ -110,5 +112,27 @@ func TestListenerIsSeen(t *testing.T) {
 	ln.Close()
 	if err := listening(os.Getpid(), port); err == nil {
 		t.Errorf("something still listens on port %d", port)
+	}
+}
+
+func TestPinnedThreadsAreFreedAgain(t *testing.T) {
+	processors := func() int {
+		var set unix.CPUSet
+		if err := unix.SchedGetaffinity(0, &set); err != nil {
+			t.Fatal(err)
+		}
+		return set.Count()
+	}
+	before := processors()
+	free, err := pin(func(cpu, _ int) bool { return cpu == 0 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := processors(); got != 1 {
+		t.Errorf("pinned to %d processors", got)
+	}
+	free()
+	if got := processors(); got != before {
+		t.Errorf("%d processors afterwards, %d before", got, before)
 	}
 }
