@@ -21,6 +21,7 @@ const OutDir = "/mnt/out"
 // Options say how a script is run.
 type Options struct {
 	Timeout time.Duration // of all, boot included; 0 for five minutes
+	Boot    time.Duration // of a boot alone, after which another is tried; 0 for two minutes
 	Console io.Writer     // gets the guest's console as it comes, if not nil
 	CPUs    int           // 0 for two
 	Memory  int           // MiB, 0 for 1536
@@ -35,22 +36,30 @@ type Result struct {
 // ErrDied says that the guest ended before its script.
 var ErrDied = errors.New("the virtual machine ended before its script did")
 
+// errNoBoot says that a guest did not get as far as its script.
+var errNoBoot = errors.New("the virtual machine does not boot")
+
+// boots is how often a machine is started that gets stuck before its script. An
+// emulated one on a busy host does so now and then.
+const boots = 3
+
 // Run boots the image, has its bash run script as root and shuts it down. The
 // directory out is the guest's OutDir, the only place where the guest can leave
 // files. An error means that the script did not run to its end; its exit status
 // is in the Result.
-func (im *Image) Run(ctx context.Context, out, script string, o Options) (Result, error) {
+func (im *Image) Run(ctx context.Context, out, script string, o Options) (r Result, err error) {
 	if o.Timeout <= 0 {
 		o.Timeout = 5 * time.Minute
 	}
+	if o.Boot <= 0 {
+		o.Boot = 2 * time.Minute
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("the script took longer than %v", o.Timeout))
 	defer cancel()
-	out, err := filepath.Abs(out)
-	if err != nil {
-		return Result{}, err
+	if out, err = filepath.Abs(out); err == nil {
+		err = os.WriteFile(filepath.Join(out, "script"), []byte("touch "+OutDir+"/"+booted+"\n"+script), 0o644)
 	}
-	status := filepath.Join(out, "status")
-	if err := errors.Join(os.RemoveAll(status), os.WriteFile(filepath.Join(out, "script"), []byte(script), 0o644)); err != nil {
+	if err != nil {
 		return Result{}, fmt.Errorf("run a script in a virtual machine: %w", err)
 	}
 	release, err := hold(im.dir, syscall.LOCK_SH)
@@ -58,30 +67,56 @@ func (im *Image) Run(ctx context.Context, out, script string, o Options) (Result
 		return Result{}, fmt.Errorf("run a script in a virtual machine: %w", err)
 	}
 	defer release()
-	var console bytes.Buffer
+	for range boots {
+		if r, err = im.boot(ctx, out, o); !errors.Is(err, errNoBoot) {
+			break
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("run a script in a virtual machine: %w\n%s", err, tail(r.Output, 20))
+	}
+	return r, err
+}
+
+// booted is the file by which the guest tells that its script has begun.
+const booted = "booted"
+
+// boot starts the machine once.
+func (im *Image) boot(ctx context.Context, out string, o Options) (r Result, err error) {
+	status, begun := filepath.Join(out, "status"), filepath.Join(out, booted)
+	if err := errors.Join(os.RemoveAll(status), os.RemoveAll(begun)); err != nil {
+		return r, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(o.Boot, func() {
+		if _, err := os.Stat(begun); err != nil {
+			cancel(fmt.Errorf("%w within %v", errNoBoot, o.Boot))
+		}
+	})
+	defer late.Stop()
+	var console, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", im.args(out, o)...)
-	cmd.Stdout = &console
+	cmd.Stdout, cmd.Stderr = &console, &stderr
 	if o.Console != nil {
 		cmd.Stdout = io.MultiWriter(&console, o.Console)
 	}
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
 	cmd.WaitDelay = 5 * time.Second
 	endWithParent(cmd)
 	err = cmd.Run()
-	r := Result{Output: console.String()}
+	r.Output = console.String()
 	if ctx.Err() != nil {
-		return r, fmt.Errorf("run a script in a virtual machine: %w\n%s", context.Cause(ctx), tail(r.Output, 20))
+		return r, context.Cause(ctx)
 	}
 	if err != nil {
-		return r, fmt.Errorf("run a script in a virtual machine: qemu-system-x86_64: %w\n%s", err, tail(stderr.String()+r.Output, 20))
+		return r, fmt.Errorf("qemu-system-x86_64: %w\n%s", err, tail(stderr.String(), 20))
 	}
 	b, err := os.ReadFile(status)
 	if err == nil {
 		r.Status, err = strconv.Atoi(strings.TrimSpace(string(b)))
 	}
 	if err != nil {
-		return r, fmt.Errorf("run a script in a virtual machine: %w: %w\n%s", ErrDied, err, tail(r.Output, 20))
+		return r, fmt.Errorf("%w: %w", ErrDied, err)
 	}
 	return r, nil
 }

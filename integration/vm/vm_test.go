@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestReleasesAreOrderedByNumber(t *testing.T) {
@@ -74,4 +76,28 @@ func TestOldImagesGoUnlessTheyRun(t *testing.T) {
 	left(running, "lock")
 	release()
 	left("lock")
+}
+
+// fakeQEMU stands for a QEMU in PATH that gets stuck the first times.
+const fakeQEMU = `#!/bin/bash
+for a; do case $a in local,id=out,path=*) a=${a#*path=}; out=${a%%,*} ;; esac; done
+echo x >>$out/tries
+[ "$(wc -l <$out/tries)" -gt STUCK ] || exec sleep 1000
+touch $out/booted
+echo 7 >$out/status
+`
+
+func TestMachineThatGetsStuckInBootIsStartedAgain(t *testing.T) {
+	for stuck, works := range map[string]bool{"0": true, "2": true, "3": false} {
+		bin, out := t.TempDir(), t.TempDir()
+		if err := os.WriteFile(filepath.Join(bin, "qemu-system-x86_64"), []byte(strings.ReplaceAll(fakeQEMU, "STUCK", stuck)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+		boot := map[string]time.Duration{"0": time.Minute, "2": 2 * time.Second, "3": 100 * time.Millisecond}[stuck]
+		r, err := (&Image{dir: t.TempDir()}).Run(t.Context(), out, "", Options{Boot: boot, Timeout: time.Minute})
+		if works && (err != nil || r.Status != 7) || !works && !errors.Is(err, errNoBoot) {
+			t.Errorf("stuck %s times: status %d, %v", stuck, r.Status, err)
+		}
+	}
 }
