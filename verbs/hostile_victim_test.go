@@ -212,6 +212,9 @@ func (v *victim) arm(t *testing.T, open func(t *testing.T) (rawPeer, ddp.LLP)) {
 	}
 	raw, l := open(t)
 	v.raw = raw
+	// Whoever waits for a Terminate that does not come is told so.
+	watchdog := time.AfterFunc(10*time.Second, func() { raw.Close() })
+	t.Cleanup(func() { watchdog.Stop() })
 	v.startOn(l)
 	v.recv(RecvWR{ID: 1, SGL: whole(v.mem["recv"].mr, regionLen)})
 	v.recv(RecvWR{ID: 2})
