@@ -241,30 +241,30 @@ func bindBound(a, b *side) {
 
 // The peer of another stream can't end a window's life.
 func windowOfOtherInvalidated(k *connector) {
-	a, b := k.pair()
-	a2, b2 := k.pair()
-	m := bindable(b)
-	w := b.bind(m, 0, 1000, RemoteRead|RemoteWrite)
-	b2.recv()
-	a2.post(WR{Op: OpSend, Flags: WithInvalidate, Invalidate: w.r.STag})
-	b2.wantTerminate(SentTerminate, notInvalidated, b2.Can(Terminates))
-	a2.wantTerminate(GotTerminate, notInvalidated, b2.Can(Terminates))
-	src := a.mem(8, 0)
-	a.post(w.remote(WR{Op: OpWrite, SGL: []SGE{src.at(0, 8)}}, 4))
-	m.expect(4, src.bytes(0, 8))
-	ping(a, b)
+	windowStands(k, notInvalidated, func(a2, b2 *side, w *buffer) {
+		b2.recv()
+		a2.post(WR{Op: OpSend, Flags: WithInvalidate, Invalidate: w.r.STag})
+	})
 }
 
 // A window is of no use to the peer of another stream, of the same protection
 // domain though it is.
 func windowOfOther(k *connector) {
+	windowStands(k, []code{ddpForeign}, func(a2, b2 *side, w *buffer) {
+		a2.post(writeTo(a2, w, 0, 8))
+	})
+}
+
+// windowStands has another stream misuse a window, which ends that stream; the
+// window is still good for its own.
+func windowStands(k *connector, codes []code, misuse func(a2, b2 *side, w *buffer)) {
 	a, b := k.pair()
 	a2, b2 := k.pair()
 	m := bindable(b)
 	w := b.bind(m, 0, 1000, RemoteRead|RemoteWrite)
-	a2.post(writeTo(a2, w, 0, 8))
-	b2.wantTerminate(SentTerminate, []code{ddpForeign}, b2.Can(Terminates))
-	a2.wantTerminate(GotTerminate, []code{ddpForeign}, b2.Can(Terminates))
+	misuse(a2, b2, w)
+	b2.wantTerminate(SentTerminate, codes, b2.Can(Terminates))
+	a2.wantTerminate(GotTerminate, codes, b2.Can(Terminates))
 	src := a.mem(8, 0)
 	a.post(w.remote(WR{Op: OpWrite, SGL: []SGE{src.at(0, 8)}}, 4))
 	m.expect(4, src.bytes(0, 8))

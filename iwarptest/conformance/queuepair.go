@@ -145,21 +145,12 @@ func (q *queuePair) sendWR(wr WR) verbs.SendWR {
 			v.Flags |= f.v
 		}
 	}
+	v.Op = opcodes[wr.Op]
 	switch wr.Op {
-	case OpSend:
-		v.Op = verbs.OpSend
-	case OpWrite:
-		v.Op = verbs.OpWrite
-	case OpRead:
-		v.Op = verbs.OpRead
-	case OpImmediate:
-		v.Op = verbs.OpImmediate
 	case OpFetchAdd:
-		v.Op, v.Add, v.AddMask = verbs.OpFetchAdd, wr.Add, wr.AddMask
+		v.Add, v.AddMask = wr.Add, wr.AddMask
 	case OpCmpSwap:
-		v.Op, v.Add, v.AddMask, v.Compare, v.CompareMask = verbs.OpCmpSwap, wr.Swap, wr.SwapMask, wr.Compare, wr.CompareMask
-	case OpInvalidate:
-		v.Op = verbs.OpInvalidateLocal
+		v.Add, v.AddMask, v.Compare, v.CompareMask = wr.Swap, wr.SwapMask, wr.Compare, wr.CompareMask
 	}
 	return v
 }
@@ -177,19 +168,19 @@ func (q *queuePair) Window() (int, error) {
 // PostBind implements Binder.
 func (q *queuePair) PostBind(wr WR, window int, memory SGE, access Access) (Region, error) {
 	mw := q.windows[window]
-	err := q.postLocal(wr, verbs.OpBind, mw, memory, access)
+	err := q.postLocal(wr, mw, memory, access)
 	return Region{ID: memory.Region.ID, STag: mw.STag(), Len: memory.Len}, err
 }
 
 // PostRegister implements Binder.
 func (q *queuePair) PostRegister(wr WR, memory SGE, access Access) (Region, error) {
-	err := q.postLocal(wr, verbs.OpRegister, nil, memory, access)
+	err := q.postLocal(wr, nil, memory, access)
 	return Region{ID: memory.Region.ID, STag: q.regions[memory.Region.ID].mr.STag(), Len: memory.Len}, err
 }
 
-func (q *queuePair) postLocal(wr WR, op verbs.Opcode, mw *verbs.MW, memory SGE, access Access) error {
+func (q *queuePair) postLocal(wr WR, mw *verbs.MW, memory SGE, access Access) error {
 	v := q.sendWR(wr)
-	v.Op, v.MW, v.SGL, v.Access = op, mw, q.sgl([]SGE{memory}), rights(access)
+	v.MW, v.SGL, v.Access = mw, q.sgl([]SGE{memory}), rights(access)
 	return q.qp.PostSend(&v)
 }
 
@@ -214,31 +205,17 @@ func (q *queuePair) Completion(ctx context.Context) (WC, error) {
 	}
 }
 
-// atomics have one kind of completion in package verbs.
+// opcodes are the operations in terms of package verbs, kinds its completions in
+// terms of the suite.
+var (
+	opcodes = [...]verbs.Opcode{OpSend: verbs.OpSend, OpWrite: verbs.OpWrite, OpRead: verbs.OpRead, OpImmediate: verbs.OpImmediate,
+		OpFetchAdd: verbs.OpFetchAdd, OpCmpSwap: verbs.OpCmpSwap, OpBind: verbs.OpBind, OpRegister: verbs.OpRegister, OpInvalidate: verbs.OpInvalidateLocal}
+	kinds = [...]Op{verbs.WCSend: OpSend, verbs.WCWrite: OpWrite, verbs.WCRead: OpRead, verbs.WCAtomic: OpAtomic, verbs.WCImmediate: OpImmediate,
+		verbs.WCRecv: OpRecv, verbs.WCRecvImm: OpRecvImmediate, verbs.WCBind: OpBind, verbs.WCRegister: OpRegister, verbs.WCInvalidate: OpInvalidate}
+)
+
 func (q *queuePair) completion(v verbs.WC) WC {
-	wc := WC{ID: v.ID, Len: int(v.Len), Solicited: v.Solicited, Invalidated: v.Invalidated, Imm: v.Imm}
-	switch v.Op {
-	case verbs.WCSend:
-		wc.Op = OpSend
-	case verbs.WCWrite:
-		wc.Op = OpWrite
-	case verbs.WCRead:
-		wc.Op = OpRead
-	case verbs.WCAtomic:
-		wc.Op = OpAtomic
-	case verbs.WCImmediate:
-		wc.Op = OpImmediate
-	case verbs.WCBind:
-		wc.Op = OpBind
-	case verbs.WCRegister:
-		wc.Op = OpRegister
-	case verbs.WCInvalidate:
-		wc.Op = OpInvalidate
-	case verbs.WCRecv:
-		wc.Op = OpRecv
-	case verbs.WCRecvImm:
-		wc.Op = OpRecvImmediate
-	}
+	wc := WC{ID: v.ID, Op: kinds[v.Op], Len: int(v.Len), Solicited: v.Solicited, Invalidated: v.Invalidated, Imm: v.Imm}
 	switch {
 	case errors.Is(v.Err, verbs.ErrFlushed):
 		wc.Status = Flushed
