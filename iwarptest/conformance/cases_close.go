@@ -63,20 +63,20 @@ func (s *side) abort() {
 
 // What was posted before a graceful close arrives.
 func closeDelivers(a, b *side) {
-	const n = 5
-	src, dst := a.mem(1<<18, 0), b.mem(n<<18, LocalWrite)
-	written := b.mem(1<<18, LocalWrite|RemoteWrite)
+	const n, part = 5, 50000
+	src, dst := a.mem(part, 0), b.mem(n*part, LocalWrite)
+	written := b.mem(part, LocalWrite|RemoteWrite)
 	for i := range n {
-		b.recv(dst.at(i<<18, 1<<18))
-		a.post(WR{Op: OpSend, Flags: Signaled, SGL: []SGE{src.at(0, 1<<18-i)}})
-		dst.expect(i<<18, src.bytes(0, 1<<18-i))
+		b.recv(dst.at(i*part, part))
+		a.post(WR{Op: OpSend, Flags: Signaled, SGL: []SGE{src.at(0, part-i)}})
+		dst.expect(i*part, src.bytes(0, part-i))
 	}
-	a.post(written.remote(WR{Op: OpWrite, Flags: Signaled, SGL: []SGE{src.at(0, 1<<18)}}, 0))
-	written.expect(0, src.bytes(0, 1<<18))
+	a.post(written.remote(WR{Op: OpWrite, Flags: Signaled, SGL: []SGE{src.at(0, part)}}, 0))
+	written.expect(0, src.bytes(0, part))
 	a.close()
 	for i := range n {
 		a.sent(OpSend)
-		b.message(1<<18 - i)
+		b.message(part - i)
 	}
 	a.sent(OpWrite)
 	b.wantEnd(PeerClosed, Graceful)

@@ -43,8 +43,9 @@ func sendCases() []Case {
 func sendSizes(a, b *side, kind Flags) {
 	sizes := a.sizes(untaggedHeader)
 	most := sizes[len(sizes)-1]
-	src, dst := a.mem(most+2*margin, LocalWrite), b.mem(most+2*margin, LocalWrite)
+	src := a.mem(most+2*margin, LocalWrite)
 	for i, n := range sizes {
+		dst := b.mem(n+2*margin, LocalWrite)
 		wr := WR{Op: OpSend, Flags: Signaled | kind, SGL: []SGE{src.at(margin+i, n)}}
 		if kind&WithInvalidate != 0 {
 			wr.Invalidate = b.mem(8, LocalWrite|RemoteWrite).r.STag

@@ -59,8 +59,9 @@ func ping(a, b *side) {
 func writeSizes(a, b *side) {
 	sizes := a.sizes(taggedHeader)
 	most := sizes[len(sizes)-1]
-	src, dst := a.mem(most+2*margin, 0), b.mem(most+2*margin, LocalWrite|RemoteWrite)
+	src := a.mem(most+2*margin, 0)
 	for i, n := range sizes {
+		dst := b.mem(n+2*margin, LocalWrite|RemoteWrite)
 		a.post(dst.remote(WR{Op: OpWrite, Flags: Signaled, SGL: []SGE{src.at(margin+i, n)}}, margin))
 		dst.expect(margin, src.bytes(margin+i, n))
 		a.sent(OpWrite)
@@ -84,8 +85,9 @@ func writeLists(a, b *side) {
 func readSizes(a, b *side) {
 	sizes := b.sizes(taggedHeader)
 	most := sizes[len(sizes)-1]
-	sink, src := a.mem(most+2*margin, LocalWrite), b.mem(most+2*margin, RemoteRead)
+	src := b.mem(most+2*margin, RemoteRead)
 	for i, n := range sizes {
+		sink := a.mem(n+2*margin, LocalWrite)
 		a.post(src.remote(WR{Op: OpRead, Flags: Signaled, SGL: []SGE{sink.at(margin, n)}}, margin+i))
 		sink.expect(margin, src.bytes(margin+i, n))
 		if wc := a.sent(OpRead); wc.Len != n {
