@@ -27,8 +27,8 @@ const (
 	maxTerminateLen = 128
 
 	// teardownTime bounds how long an ended stream waits for the peer to take
-	// our last bytes (a Terminate, or what a graceful close still had to send)
-	// and to close its side.
+	// our last bytes (a Terminate, or what a graceful close still had to send, of
+	// which it must take some in that time) and to close its side.
 	teardownTime = 2 * time.Second
 
 	// termBehind is how much of a Send, in bytes, a Terminate lets go first: a

@@ -160,7 +160,10 @@ func (s *Stream) answered() {
 	s.mu.Lock()
 	r := s.reads.pop()
 	r.op.done = true
-	s.rx.sends = s.retireLocked() || s.rx.sends
+	if s.retireLocked() {
+		s.rx.sends = true
+		s.progressLocked()
+	}
 	s.mu.Unlock()
 	s.rx.kick = true
 }

@@ -126,6 +126,9 @@ func (s *Stream) batchGone(engine bool) {
 		s.termOverLocked()
 	}
 	any := s.retireLocked()
+	if any || s.tx.op != nil && !s.tx.term {
+		s.progressLocked()
+	}
 	s.mu.Unlock()
 	if last {
 		s.llp.CloseWrite() // so that the Terminate is delivered (RFC 5040 section 6.2.1)

@@ -219,7 +219,8 @@ func (s *Stream) kickLocked(engine bool) {
 
 // Close ends the stream gracefully: no more posts, what is queued is sent, then
 // the LLP is ended. It does not wait; the Upper hears of the end. A peer that
-// does not follow within two seconds is cut off.
+// takes nothing of what is queued, or does not follow, for two seconds is cut
+// off.
 func (s *Stream) Close() {
 	s.mu.Lock()
 	if s.state != Streaming {
@@ -252,6 +253,14 @@ func (s *Stream) failLocked(err error) {
 func (s *Stream) armKillerLocked() {
 	if s.killer == nil {
 		s.killer = time.AfterFunc(teardownTime, func() { s.llp.Close() })
+	}
+}
+
+// progressLocked gives a graceful close new time: some of what we had queued has
+// gone, of which there is no more to come. What the peer asks for does not count.
+func (s *Stream) progressLocked() {
+	if s.state == Closing && !s.finSent && s.killer != nil {
+		s.killer.Reset(teardownTime)
 	}
 }
 

@@ -105,8 +105,8 @@ func (qp *QP) Err() error {
 }
 
 // Close ends the stream gracefully: what is posted is sent, then the stream is
-// closed; a peer that does not follow within two seconds is cut off. It does
-// not wait, see Done. In QPIdle it is Abort with ErrClosed.
+// closed; a peer that for two seconds takes nothing or does not follow is cut
+// off. It does not wait, see Done. In QPIdle it is Abort with ErrClosed.
 func (qp *QP) Close() {
 	if qp.discard(ErrClosed) {
 		return
