@@ -17,7 +17,8 @@ const module = "github.com/ironwarp/ironwarp"
 // below it unless they have an entry of their own; packages under one entry
 // may import each other.
 var layers = [][]string{
-	{"integration", "bench"},
+	{"bench"},
+	{"integration"},
 	{"cmd/ironwarp"},
 	{"daemon"},
 	{"rnbd", "iser"},
