@@ -66,6 +66,9 @@ func run(ctx context.Context) (ok bool, err error) {
 	}
 	begin := time.Now()
 	l, err := prepare(ctx, *binary, *cache, *agents)
+	if errors.Is(err, vm.ErrNoPackage) && *summary != "" {
+		err = errors.Join(err, writeSummary(*summary, 0, 0, 1))
+	}
 	if err != nil {
 		return false, err
 	}
@@ -114,8 +117,7 @@ func run(ctx context.Context) (ok bool, err error) {
 	fmt.Printf("%s in %.0f s\n", r.summary(), time.Since(begin).Seconds())
 	ok = r.failed() == 0
 	if *summary != "" {
-		line := fmt.Sprintf("%d passed, %d failed, 0 skipped\n", r.passed(), r.failed())
-		if err := os.WriteFile(*summary, []byte(line), 0o644); err != nil {
+		if err := writeSummary(*summary, r.passed(), r.failed(), 0); err != nil {
 			return false, err
 		}
 	}
@@ -123,6 +125,11 @@ func run(ctx context.Context) (ok bool, err error) {
 		return ok, nil
 	}
 	return ok, writeFile(*document, r.document)
+}
+
+func writeSummary(path string, passed, failed, skipped int) error {
+	line := fmt.Sprintf("%d passed, %d failed, %d skipped\n", passed, failed, skipped)
+	return os.WriteFile(path, []byte(line), 0o644)
 }
 
 // prepare finds or builds what a run needs.

@@ -38,6 +38,13 @@ type Image struct {
 	Version string // of the Debian packages that kernel and siw come from
 }
 
+// ErrNoPackage says that the kernel's package could not be fetched: nothing is
+// wrong but the way to the package mirror.
+var ErrNoPackage = errors.New("the kernel's package can't be fetched")
+
+// exitNoPackage is how build.sh ends then.
+const exitNoPackage = 75
+
 // Build returns the image for the Debian packages that are installed, from the
 // cache directory if it is there. Building takes a minute, fetches the kernel's
 // package by apt-get and tells its steps to log. Images of other versions are
@@ -77,6 +84,10 @@ func Build(ctx context.Context, cache string, log io.Writer) (*Image, error) {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	endWithParent(cmd)
 	if err := cmd.Run(); err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && exit.ExitCode() == exitNoPackage {
+			err = ErrNoPackage
+		}
 		return nil, errors.Join(fmt.Errorf("build a virtual machine: %w\n%s", errors.Join(err, context.Cause(ctx)), tail(out.String(), 15)), os.RemoveAll(work))
 	}
 	if err := os.Rename(work, im.dir); err != nil {

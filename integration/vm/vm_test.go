@@ -2,6 +2,7 @@ package vm
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -99,5 +100,21 @@ func TestMachineThatGetsStuckInBootIsStartedAgain(t *testing.T) {
 		if works && (err != nil || r.Status != 7) || !works && !errors.Is(err, errNoBoot) {
 			t.Errorf("stuck %s times: status %d, %v", stuck, r.Status, err)
 		}
+	}
+}
+
+// Continuous integration tells a mirror that is away from a broken build by it.
+func TestKernelThatCannotBeFetchedIsNamed(t *testing.T) {
+	if _, _, err := identify(t.Context()); err != nil {
+		t.Skipf("it takes the packages of make interop: %v", err)
+	}
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "apt-get"), []byte("#!/bin/sh\nexit 100\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	_, err := Build(t.Context(), t.TempDir(), io.Discard)
+	if !errors.Is(err, ErrNoPackage) || !strings.Contains(err.Error(), "package mirror") {
+		t.Errorf("error %v, want %v and what to do", err, ErrNoPackage)
 	}
 }

@@ -11,7 +11,7 @@ echo "the kernel, unpacked and not installed"
 download() { apt-get -q -o APT::Sandbox::User=root -o Acquire::Retries=2 download "linux-image-$release=$version"; }
 download || { apt-get -q update && download; } || {
 	echo "linux-image-$release $version can't be fetched. Is there a network, and a package mirror in /etc/apt? If the mirror has a newer kernel only: apt-get install linux-headers-amd64" >&2
-	exit 1
+	exit 75 # EX_TEMPFAIL: vm.ErrNoPackage
 }
 dpkg-deb -x linux-image-*.deb image
 # The ELF image inside the compressed one boots some seconds faster.
