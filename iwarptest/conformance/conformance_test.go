@@ -195,6 +195,9 @@ func TestWrongEndsFail(t *testing.T) {
 		{"graceful end told as a loss", "close/ends a quiet stream", true, lie{end: func(e *conformance.End) { e.How = conformance.ConnectionLost }}, "connection lost"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			if raceDetector && tc.inCase == "inline" {
+				t.Skip("a source that is sent after the post has returned is a data race by nature")
+			}
 			v := try(t, tc.inCase, tc.lie, tc.acts)
 			said := strings.Join(v.failed, "\n")
 			if (tc.want == "") != (said == "") || !strings.Contains(said, tc.want) {
