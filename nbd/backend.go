@@ -96,8 +96,9 @@ type Backend interface {
 	// OnBatchEnd registers f to be called after each batch of completions (a
 	// batch may be a single one), on the goroutine that made them: the server
 	// sends the batch's replies there in one system call. f does not block.
-	// Completions that were made inside Submit or Kick need no batch end. After cancel
-	// has returned f is not called any more; cancel is not called from f.
+	// A completion made inside Submit needs no batch end; neither does one made
+	// inside Kick, unless its I/O is another client's: Kick may start those of all.
+	// After cancel has returned f is not called any more; cancel is not called from f.
 	OnBatchEnd(f func()) (cancel func())
 }
 

@@ -124,7 +124,8 @@ func (m *Memory) LetAll() {
 func (m *Memory) Geometry() nbd.Geometry { return m.Geo }
 
 // Kick implements nbd.Backend. Everything that was submitted with more waits
-// for it.
+// for it. It is a batch: what completes may be another connection's, which
+// hears of it only by the batch's end.
 func (m *Memory) Kick() {
 	m.mu.Lock()
 	ios := m.waiting
@@ -133,6 +134,7 @@ func (m *Memory) Kick() {
 	for _, io := range ios {
 		io.start()
 	}
+	m.hooks.run()
 }
 
 // OnBatchEnd implements nbd.Backend.
