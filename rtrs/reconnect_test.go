@@ -158,7 +158,7 @@ func TestRestartedClientIsFenced(t *testing.T) {
 	px.setDown(true) // the first client is dead: its connections are gone and it never comes back
 	px.cut()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	_, err := Connect(ctx, clientConfig(newHost(t), srv.addr, "host"))
 	var refused *RefusedError
@@ -179,7 +179,7 @@ func TestNameIsUniqueAmongAPeersSessions(t *testing.T) {
 	m := newMemory(4096)
 	srv := startServer(t, ServerConfig{NewSession: m.session})
 	connect(t, clientConfig(newHost(t), srv.addr, "a"))
-	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	_, err := Connect(ctx, clientConfig(newHost(t), srv.addr, "a"))
 	var refused *RefusedError
