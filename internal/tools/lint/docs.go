@@ -5,14 +5,16 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
-// docChecker checks the commands, make targets and links that a Markdown
+// docChecker checks the commands, make targets, tests and links that a Markdown
 // document names.
 type docChecker struct {
 	commands *commandTree
 	targets  map[string]bool
+	tests    map[string][]string // the directories that have a test of that name
 	exists   func(path string) bool
 }
 
@@ -23,6 +25,7 @@ var (
 	separator  = regexp.MustCompile(`\s*(?:\|\||&&|[|;]\s|;$|>)\s*`)
 	comment    = regexp.MustCompile(`\s#\s.*`)
 	assignment = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*=`)
+	testName   = regexp.MustCompile(`^(?:([a-z][a-z0-9_/]*)\.)?((?:Test|Fuzz|Benchmark)[A-Z0-9]\w*)$`)
 )
 
 func makeTargets(makefile []byte) map[string]bool {
@@ -68,6 +71,7 @@ func (d *docChecker) check(file string, src []byte) []finding {
 		}
 		for _, m := range codeSpan.FindAllStringSubmatch(line, -1) {
 			add(no, d.shellLine(m[1]))
+			add(no, d.test(m[1]))
 		}
 		for _, m := range link.FindAllStringSubmatch(line, -1) {
 			if target := m[1]; !strings.Contains(target, ":") && !d.exists(path.Join(path.Dir(file), target)) {
@@ -98,6 +102,22 @@ func (d *docChecker) shellLine(line string) []string {
 		}
 	}
 	return found
+}
+
+// test checks a name such as TestX, or ipsec.TestX for one of a certain
+// directory.
+func (d *docChecker) test(span string) []string {
+	m := testName.FindStringSubmatch(span)
+	if m == nil {
+		return nil
+	}
+	dir, name := m[1], m[2]
+	if slices.ContainsFunc(d.tests[name], func(has string) bool {
+		return dir == "" || has == dir || strings.HasSuffix(has, "/"+dir)
+	}) {
+		return nil
+	}
+	return []string{fmt.Sprintf("names the test %s, which does not exist", span)}
 }
 
 // stripPrefix drops a prompt, variable assignments and programs that run

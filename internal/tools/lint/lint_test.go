@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -117,6 +118,7 @@ func testDocs() *docChecker {
 			return "", errors.New("no such command")
 		}),
 		targets: makeTargets([]byte("GO ?= go\n.PHONY: x\nbuild: need-go ## b\n\tgo build\ntest:\n")),
+		tests:   map[string][]string{"TestPlacement": {"ddp"}, "FuzzParse": {"ipsec", "integration/oracle"}},
 		exists:  func(p string) bool { return p == "docs/a.md" },
 	}
 }
@@ -144,12 +146,24 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 		"make target":           {"`make build test`", ""},
 		"make variable":         {"`make test PKG=./ddp`", ""},
 		"unknown make target":   {"`make coffee`", "'make coffee'"},
+		"test":                  {"`TestPlacement`", ""},
+		"test of a package":     {"`ddp.TestPlacement`, `oracle.FuzzParse`", ""},
+		"unknown test":          {"`TestEverything`", "TestEverything"},
+		"test elsewhere":        {"`mpa.TestPlacement`", "mpa.TestPlacement"},
+		"part of a name":        {"`erator.FuzzParse`", "erator.FuzzParse"},
 		"link":                  {"[a](docs/a.md#part)", ""},
 		"broken link":           {"[b](docs/b.md)", "docs/b.md"},
 		"web link":              {"[b](https://example.org/x)", ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) { expect(t, testDocs().check("README.md", []byte(c.doc)), c.want) })
+	}
+}
+
+func TestTestsAreFound(t *testing.T) {
+	src := "package p\n\nfunc TestA(t *testing.T) {}\nfunc (x T) TestB() {}\n// func TestC(\nfunc FuzzD(f *testing.F) {}\nfunc Testing() {}\n"
+	if got := testNames([]byte(src)); !slices.Equal(got, []string{"TestA", "FuzzD"}) {
+		t.Errorf("found %v", got)
 	}
 }
 

@@ -4,8 +4,8 @@
 //   - imports point down the list of layers (layers.go);
 //   - no Go file is longer than 800 lines;
 //   - a test that skips says why, and no test sleeps;
-//   - the documents name only commands, flags, make targets and files that
-//     exist.
+//   - the documents name only commands, flags, make targets, tests and files
+//     that exist.
 //
 // Usage, from the top of the repository:
 //
@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"slices"
 	"strings"
 )
@@ -63,6 +64,7 @@ func check(binary string) ([]finding, error) {
 		return nil, err
 	}
 	found := checkImports(pkgs)
+	tests := make(map[string][]string)
 	for _, f := range files {
 		if !strings.HasSuffix(f, ".go") {
 			continue
@@ -74,13 +76,16 @@ func check(binary string) ([]finding, error) {
 		found = append(found, checkLength(f, src)...)
 		if strings.HasSuffix(f, "_test.go") {
 			found = append(found, checkTest(f, src)...)
+			for _, name := range testNames(src) {
+				tests[name] = append(tests[name], path.Dir(f))
+			}
 		}
 	}
 	makefile, err := os.ReadFile("Makefile")
 	if err != nil {
 		return nil, err
 	}
-	docs := &docChecker{commands: askHelp(runHelp(binary)), targets: makeTargets(makefile), exists: exists}
+	docs := &docChecker{commands: askHelp(runHelp(binary)), targets: makeTargets(makefile), tests: tests, exists: exists}
 	for _, f := range files {
 		if !strings.HasSuffix(f, ".md") {
 			continue

@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"regexp"
 )
 
 const maxLines = 800
@@ -50,6 +51,17 @@ func checkTest(file string, src []byte) []finding {
 		return true
 	})
 	return found
+}
+
+var testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)[A-Z0-9]\w*)\(`)
+
+// testNames lists the tests that a file has.
+func testNames(src []byte) []string {
+	var names []string
+	for _, m := range testFunc.FindAllSubmatch(src, -1) {
+		names = append(names, string(m[1]))
+	}
+	return names
 }
 
 func isTestHandle(name string) bool { return name == "t" || name == "b" || name == "f" || name == "tb" }
