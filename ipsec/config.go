@@ -65,8 +65,26 @@ type Peer struct {
 	Port uint16
 	// Profile is how; nil is DefaultProfile.
 	Profile *Profile
-	// PSK is the pre-shared key.
+	// PSK is the pre-shared key; the zero Secret means certificates. It and Cert
+	// exclude each other.
 	PSK Secret
+	// Cert is this host's certificate and private key; nil means a PSK.
+	Cert *Credential
+	// CAs may have issued the peer's certificate; at least one is needed with Cert.
+	CAs []Authority
+	// Revocation is how certain it has to be that the peer's certificate was not
+	// revoked. Default: RevocationIfURI.
+	Revocation Revocation
+	// Gateway is an address other than Remote at which the ESP of this peer's flows
+	// may end (RFC 5042 5.4.5: end-to-end is what protects; this is the exception
+	// that somebody has to ask for). The zero Addr: no such exception.
+	Gateway netip.Addr
+	// Children is how many child SAs there are per direction, a power of two from 1
+	// to MaxChildren, so that kernels spread them over CPUs. Default: 1.
+	Children int
+	// IdleReap ends children that had no traffic for that long while their streams
+	// are idle; traffic brings them back. 0: never.
+	IdleReap time.Duration
 	// OnDemand leaves the SA down until a flow needs it. Otherwise one attempt to
 	// bring it up is made when the peer is added and when charon has restarted,
 	// which tells early what is wrong, and tells a peer that still believes in SAs
@@ -88,6 +106,13 @@ func (p Peer) withDefaults() (Peer, error) {
 		p.Profile = DefaultProfile()
 	}
 	p.Profile = p.Profile.clone()
+	if p.Revocation == "" {
+		p.Revocation = RevocationIfURI
+	}
+	p.Gateway = p.Gateway.Unmap()
+	if p.Children == 0 {
+		p.Children = 1
+	}
 	return p, p.validate()
 }
 

@@ -15,6 +15,8 @@ const (
 	// MaxPeers bounds the peers of one Manager: each has a goroutine and six
 	// kernel policies, which the kernel searches linearly.
 	MaxPeers = 1024
+	// MaxChildren bounds the child SAs of a peer per direction.
+	MaxChildren = 16
 
 	// callTimeout bounds a VICI call that charon answers from memory. A call
 	// without a deadline may wait for ever when charon hangs.

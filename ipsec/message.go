@@ -51,7 +51,7 @@ func connMessage(p *Peer, plane DataPlane) *vici.Message {
 			"local_ts", []string{local.String()},
 			"remote_ts", []string{remote.String()},
 			"esp_proposals", p.Profile.espFor(plane),
-			"mode", p.Profile.mode(plane),
+			"mode", p.Profile.Mode.String(),
 			"start_action", "none", // the keeper initiates, nobody else
 			"close_action", "none",
 			"dpd_action", "clear",
@@ -67,7 +67,7 @@ func connMessage(p *Peer, plane DataPlane) *vici.Message {
 		return m
 	}
 	conn := section(
-		"version", "2",
+		"version", strconv.Itoa(p.Profile.Version),
 		"local_addrs", []string{p.Local.String()},
 		"remote_addrs", []string{p.Remote.String()},
 		"proposals", p.Profile.IKE,
@@ -85,6 +85,9 @@ func connMessage(p *Peer, plane DataPlane) *vici.Message {
 			p.inName(), child(listener),
 		),
 	)
+	if p.Profile.Aggressive {
+		set(conn, "aggressive", "yes")
+	}
 	return section(p.Name, conn)
 }
 

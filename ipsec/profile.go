@@ -18,6 +18,14 @@ type Profile struct {
 	// Name is for people.
 	Name string `json:"name" yaml:"name"`
 
+	// Version of IKE: 1 (RFC 2409) or 2 (RFC 7296, recommended by RFC 7146 3).
+	Version int `json:"ike_version" yaml:"ike_version"`
+
+	// Aggressive is IKEv1's aggressive mode: names instead of addresses identify
+	// the hosts, and an eavesdropper can guess at the pre-shared key offline. Only
+	// with FQDN and USER_FQDN identities (RFC 3723 2.3.3).
+	Aggressive bool `json:"aggressive,omitempty" yaml:"aggressive"`
+
 	// IKE proposals in strongSwan's notation, best first. All of them carry a DH
 	// group of 2048 bits or a curve of 256 bits at least (RFC 7146 3.2).
 	IKE []string `json:"ike" yaml:"ike"`
@@ -40,10 +48,9 @@ type Profile struct {
 	// ReplayWindow is in packets (RFC 3723 2.3.1: replay protection MUST be used).
 	ReplayWindow int `json:"replay_window" yaml:"replay_window"`
 
-	// Transport asks for transport mode, which an implementation MAY have; tunnel
-	// mode MUST be there and is what is used otherwise (RFC 3723 2.3.2). Userland
-	// ESP has tunnel mode only.
-	Transport bool `json:"transport" yaml:"transport"`
+	// Mode is tunnel, which MUST be there, or transport, which MAY (RFC 3723
+	// 2.3.2). Userland ESP has tunnel mode only.
+	Mode Mode `json:"mode" yaml:"mode"`
 
 	// IKERekey and ChildRekey are when fresh keys are made; the old ones end a
 	// tenth later.
@@ -63,7 +70,8 @@ type Profile struct {
 // here (section 3: MUST NOT be used).
 func DefaultProfile() *Profile {
 	return &Profile{
-		Name: "rfc7146",
+		Name:    "rfc7146",
+		Version: 2,
 		IKE: []string{
 			// AES-GCM protects IKEv2 itself as well: RFC 7146 2.2, RFC 5282.
 			"aes128gcm16-prfsha256-ecp256",
@@ -198,13 +206,6 @@ func (p *Profile) espFor(d DataPlane) []string {
 		}
 	}
 	return slices.Compact(out)
-}
-
-func (p *Profile) mode(d DataPlane) string {
-	if p.Transport && d == DataPlaneKernel {
-		return "transport"
-	}
-	return "tunnel"
 }
 
 // maxSmallBlockBytes is a tenth of the birthday bound of 64-bit blocks: RFC 7146

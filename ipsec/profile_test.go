@@ -29,10 +29,6 @@ func TestDefaultProfileIsValidAndHasWhatTheRFCsDemand(t *testing.T) {
 	if got := p.espFor(DataPlaneUserland); !slices.Contains(got, "aes128gcm16") || strings.Contains(strings.Join(got, " "), "ecp") {
 		t.Errorf("without PFS: %v", got)
 	}
-	p.Transport = true
-	if p.mode(DataPlaneUserland) != "tunnel" || p.mode(DataPlaneKernel) != "transport" {
-		t.Errorf("modes: userland %s, kernel %s", p.mode(DataPlaneUserland), p.mode(DataPlaneKernel))
-	}
 }
 
 func TestProfileRefusesWhatTheRFCsForbid(t *testing.T) {
