@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/integration/node"
 )
 
 // shortSize is the demonstration in a minute: the same steps with less of
@@ -24,9 +24,9 @@ func TestSecureBlockLinkFromEndToEnd(t *testing.T) {
 			t.Skipf("%v (packages e2fsprogs, libnbd-bin, fio)", err)
 		}
 	}
-	binary := filepath.Join(t.TempDir(), "ironwarp")
-	if out, err := exec.Command("go", "build", "-buildvcs=false", "-o", binary, "github.com/ironwarp/ironwarp/cmd/ironwarp").CombinedOutput(); err != nil {
-		t.Fatalf("build ironwarp: %v\n%s", err, out)
+	binary, err := node.Build(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -44,56 +44,6 @@ func TestSecureBlockLinkFromEndToEnd(t *testing.T) {
 	}
 	if _, err := os.Stat(s.lab.Dir()); !os.IsNotExist(err) {
 		t.Errorf("the run left %s behind (%v)", s.lab.Dir(), err)
-	}
-}
-
-func TestStreamsAreTheSameOnlyWithIDAndAge(t *testing.T) {
-	at := func(id string, age float64) api.Stream { return api.Stream{ID: id, AgeSeconds: age} }
-	before := []api.Stream{at("a", 10), at("b", 10)}
-	cases := map[string]struct {
-		after []api.Stream
-		want  bool
-	}{
-		"both older":    {[]api.Stream{at("a", 40), at("b", 40.5)}, true},
-		"another id":    {[]api.Stream{at("a", 40), at("c", 40)}, false},
-		"one is gone":   {[]api.Stream{at("a", 40)}, false},
-		"one more":      {[]api.Stream{at("a", 40), at("b", 40), at("c", 1)}, false},
-		"one too young": {[]api.Stream{at("a", 40), at("b", 12)}, false},
-		"none":          {nil, false},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			if same, text := compareStreams(before, c.after, 30*time.Second); same != c.want {
-				t.Errorf("same is %v: %s", same, text)
-			}
-		})
-	}
-	if same, _ := compareStreams(nil, nil, 0); same {
-		t.Error("no streams at all passed for the same streams")
-	}
-}
-
-func TestFioReportMustProveThatAllWasVerified(t *testing.T) {
-	cases := map[string]struct{ report, want string }{
-		"good":        {`{"jobs":[{"error":0,"read":{"io_bytes":100},"write":{"io_bytes":100}}]}`, ""},
-		"warning":     {"fio: note\n" + `{"jobs":[{"error":0,"read":{"io_bytes":100},"write":{"io_bytes":100}}]}`, ""},
-		"error":       {`{"jobs":[{"error":5,"read":{"io_bytes":100},"write":{"io_bytes":100}}]}`, "error 5"},
-		"not read":    {`{"jobs":[{"error":0,"read":{"io_bytes":40},"write":{"io_bytes":100}}]}`, "40 verified"},
-		"not written": {`{"jobs":[{"error":0,"read":{"io_bytes":0},"write":{"io_bytes":0}}]}`, "0 bytes written"},
-		"garbage":     {`no report`, "not understood"},
-		"no job":      {`{"jobs":[]}`, "not understood"},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			var sum fioTotals
-			err := sum.add([]byte(c.report))
-			switch {
-			case c.want == "" && (err != nil || sum != fioTotals{100, 100}):
-				t.Errorf("%v, totals %+v", err, sum)
-			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-				t.Errorf("error %v, want one with %q", err, c.want)
-			}
-		})
 	}
 }
 

@@ -10,38 +10,28 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ironwarp/ironwarp/daemon/api"
-	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/integration/node"
 )
 
 // link declares the hosts to each other, offers the disks and attaches them.
 func (s *scene) link(ctx context.Context) error {
 	s.out.step("peers")
-	if _, err := s.alpha.ironwarp(ctx, nil, "peer", "add", "--generate-psk", "beta", s.beta.host.Addr().String()); err != nil {
-		return err
-	}
-	// The secret travels as a person would carry it: from the file on alpha to
-	// standard input on beta.
-	secret, err := os.ReadFile(config.SecretPath(s.alpha.config, "beta"))
-	if err != nil {
-		return err
-	}
-	if _, err := s.beta.ironwarp(ctx, bytes.NewReader(secret), "peer", "add", "--psk-file", "-", "alpha", s.alpha.host.Addr().String()); err != nil {
+	if err := node.Join(ctx, s.alpha, s.beta); err != nil {
 		return err
 	}
 	s.out.done("ironwarp peer add on both; a secret of 32 random bytes, generated on alpha")
 
 	s.out.step("exports")
-	if _, err := s.beta.ironwarp(ctx, nil, "export", "add", "--allow", "alpha", "--read-only", "docs", s.image.docs); err != nil {
+	if _, err := s.beta.Ironwarp(ctx, nil, "export", "add", "--allow", "alpha", "--read-only", "docs", s.image.docs); err != nil {
 		return err
 	}
-	if _, err := s.beta.ironwarp(ctx, nil, "export", "add", "--allow", "alpha", "scratch", s.image.scratch); err != nil {
+	if _, err := s.beta.Ironwarp(ctx, nil, "export", "add", "--allow", "alpha", "scratch", s.image.scratch); err != nil {
 		return err
 	}
-	if err := s.alpha.query(ctx, &s.docs, "attach", "beta/docs"); err != nil {
+	if err := s.alpha.Query(ctx, &s.docs, "attach", "beta/docs"); err != nil {
 		return err
 	}
-	if err := s.alpha.query(ctx, &s.scratch, "attach", "beta/scratch"); err != nil {
+	if err := s.alpha.Query(ctx, &s.scratch, "attach", "beta/scratch"); err != nil {
 		return err
 	}
 	s.out.done("beta offers docs and scratch; ironwarp attach on alpha gave %s", s.docs.Socket)
@@ -51,7 +41,7 @@ func (s *scene) link(ctx context.Context) error {
 // copyOut copies the disk to alpha by nbdcopy and compares.
 func (s *scene) copyOut(ctx context.Context) error {
 	s.out.step("copy")
-	copied := filepath.Join(s.alpha.host.Dir(), "copy.img")
+	copied := filepath.Join(s.alpha.Dir(), "copy.img")
 	start := time.Now()
 	if err := s.nbdcopy(ctx, copied, start); err != nil {
 		return err
@@ -84,7 +74,7 @@ func errorText(err error, otherwise string) string {
 func (s *scene) nbdcopy(ctx context.Context, file string, start time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
 	defer cancel()
-	cmd := s.alpha.host.Command(ctx, "nbdcopy", s.docs.URI, file)
+	cmd := s.alpha.Command(ctx, "nbdcopy", s.docs.URI, file)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
@@ -103,23 +93,9 @@ func (s *scene) nbdcopy(ctx context.Context, file string, start time.Time) error
 			return nil
 		case <-tick.C:
 		}
-		if io, err := s.diskIO(ctx, "docs"); err == nil {
+		if io, err := s.alpha.DiskIO(ctx, "docs"); err == nil {
 			read := float64(io.ReadBytes - s.docs.IO.ReadBytes)
 			s.out.progress(read/float64(s.size.image), fmt.Sprintf("%s, %.0f MB/s", mib(int64(read)), read/1e6/time.Since(start).Seconds()))
 		}
 	}
-}
-
-// diskIO is what alpha's daemon has counted for an attached disk.
-func (s *scene) diskIO(ctx context.Context, export string) (api.IO, error) {
-	var list []api.Attachment
-	if err := s.alpha.query(ctx, &list, "ls"); err != nil {
-		return api.IO{}, err
-	}
-	for _, a := range list {
-		if a.Export == export {
-			return a.IO, nil
-		}
-	}
-	return api.IO{}, fmt.Errorf("%s is not attached any more", export)
 }

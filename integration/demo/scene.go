@@ -8,7 +8,9 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/integration/node"
 	"github.com/ironwarp/ironwarp/ipsec"
 )
 
@@ -24,10 +26,10 @@ type scene struct {
 	kept   bool // they are left up
 
 	lab         *lab.Lab
-	alpha, beta *node
+	alpha, beta *node.Node
 	image       *diskImage
-	docs        attachment // on alpha
-	scratch     attachment
+	docs        api.Attachment // on alpha
+	scratch     api.Attachment
 	claims      []claim
 }
 
@@ -59,7 +61,7 @@ func (s *scene) play(ctx context.Context) (err error) {
 	if err := s.setUp(ctx); err != nil {
 		return err
 	}
-	capture, err := s.alpha.host.Capture(ctx, lab.CaptureOptions{})
+	capture, err := s.alpha.Capture(ctx, lab.CaptureOptions{})
 	if err != nil {
 		return err
 	}
@@ -112,22 +114,22 @@ func (s *scene) setUp(ctx context.Context) (err error) {
 	if s.lab, err = lab.New(ctx, lab.Config{}); err != nil {
 		return err
 	}
-	s.alpha, s.beta = newNode(s.lab.Host("alpha"), s.binary), newNode(s.lab.Host("beta"), s.binary)
+	s.alpha, s.beta = node.New(s.lab.Host("alpha"), s.binary), node.New(s.lab.Host("beta"), s.binary)
 	plane := "ESP by the kernel"
 	if s.lab.DataPlane() == ipsec.DataPlaneUserland {
 		plane = "ESP by strongSwan's userland plugin, as this kernel has none"
 	}
-	s.out.done("alpha %s and beta %s, strongSwan on each; %s", s.alpha.host.Addr(), s.beta.host.Addr(), plane)
+	s.out.done("alpha %s and beta %s, strongSwan on each; %s", s.alpha.Addr(), s.beta.Addr(), plane)
 
 	s.out.step("disks")
-	if s.image, err = makeDisk(ctx, s.beta.host.Dir(), s.size); err != nil {
+	if s.image, err = makeDisk(ctx, s.beta.Dir(), s.size); err != nil {
 		return err
 	}
 	s.out.done("docs: ext4 with %d files, %s; scratch: empty, %s", s.size.files, mib(s.size.image), mib(s.size.scratch))
 
 	s.out.step("daemons")
-	for _, n := range []*node{s.alpha, s.beta} {
-		if err := n.startDaemon(ctx); err != nil {
+	for _, n := range []*node.Node{s.alpha, s.beta} {
+		if err := n.Start(ctx); err != nil {
 			return err
 		}
 	}
@@ -144,9 +146,9 @@ func (l *leftover) Unwrap() error { return l.err }
 // close stops the daemons in good order, then removes the hosts.
 func (s *scene) close() error {
 	var errs []error
-	for _, n := range []*node{s.alpha, s.beta} {
+	for _, n := range []*node.Node{s.alpha, s.beta} {
 		if n != nil {
-			errs = append(errs, n.stopDaemon())
+			errs = append(errs, n.Stop())
 		}
 	}
 	return errors.Join(append(errs, s.lab.Close())...)
@@ -154,8 +156,8 @@ func (s *scene) close() error {
 
 // withLogs adds to a failure what the daemons last said.
 func (s *scene) withLogs(err error) error {
-	for _, n := range []*node{s.alpha, s.beta} {
-		err = fmt.Errorf("%w\n--- the end of %s's daemon log:\n%s", err, n.host.Name(), n.logTail(2000))
+	for _, n := range []*node.Node{s.alpha, s.beta} {
+		err = fmt.Errorf("%w\n--- the end of %s's daemon log:\n%s", err, n.Name(), n.LogTail(2000))
 	}
 	return err
 }
@@ -185,10 +187,10 @@ func (s *scene) judgeWire(c lab.Counts, stopped uint64) {
 func (s *scene) lookAround() error {
 	s.out.line("")
 	s.out.line("The hosts stay up. To look around:")
-	for _, n := range []*node{s.alpha, s.beta} {
-		script := filepath.Join(s.lab.Dir(), n.host.Name()+".sh")
+	for _, n := range []*node.Node{s.alpha, s.beta} {
+		script := filepath.Join(s.lab.Dir(), n.Name()+".sh")
 		text := fmt.Sprintf("#!/bin/sh\n# Runs a command on the host %s.\nPATH=%q:$PATH exec ip netns exec %q sh -c 'mount --bind \"$1\" /run && shift && exec \"$@\"' sh %q \"${@:-sh}\"\n",
-			n.host.Name(), filepath.Dir(s.binary), n.host.Namespace(), n.host.RunDir())
+			n.Name(), filepath.Dir(s.binary), n.Namespace(), n.RunDir())
 		if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
 			return err
 		}
@@ -197,7 +199,7 @@ func (s *scene) lookAround() error {
 	alpha := filepath.Join(s.lab.Dir(), "alpha.sh")
 	s.out.line("  %s ironwarp ping beta", alpha)
 	s.out.line("  %s nbdinfo '%s'", alpha, s.docs.URI)
-	s.out.line("  %s tcpdump -ni %s", alpha, s.alpha.host.Dev())
+	s.out.line("  %s tcpdump -ni %s", alpha, s.alpha.Dev())
 	s.out.line("To remove them:")
 	s.out.line("  make demo ARGS='--remove %s'", s.lab.Name())
 	return nil
