@@ -43,11 +43,10 @@ func connMessage(p *Peer, plane DataPlane) *vici.Message {
 		encap = "yes" // userland ESP speaks it in UDP only
 	}
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) + "s" }
-	child := func(r role) *vici.Message {
-		local, remote := p.selectors(r)
+	child := func(spec laneSpec) *vici.Message {
 		m := section(
-			"local_ts", []string{local.String()},
-			"remote_ts", []string{remote.String()},
+			"local_ts", []string{spec.local.String()},
+			"remote_ts", []string{spec.remote.String()},
 			"esp_proposals", p.Profile.espFor(plane),
 			"mode", p.Profile.Mode.String(),
 			"start_action", "none", // the keeper initiates, nobody else
@@ -64,6 +63,10 @@ func connMessage(p *Peer, plane DataPlane) *vici.Message {
 		}
 		return m
 	}
+	children := section()
+	for _, spec := range p.laneSpecs() {
+		set(children, spec.child, child(spec))
+	}
 	conn := section(
 		"version", strconv.Itoa(p.Profile.Version),
 		"local_addrs", []string{p.Local.String()},
@@ -78,10 +81,7 @@ func connMessage(p *Peer, plane DataPlane) *vici.Message {
 		"send_certreq", "no",
 		"local-1", section("auth", "psk", "id", p.LocalID),
 		"remote-1", section("auth", "psk", "id", p.RemoteID),
-		"children", section(
-			p.outName(), child(dialler),
-			p.inName(), child(listener),
-		),
+		"children", children,
 	)
 	if p.Profile.Aggressive {
 		set(conn, "aggressive", "yes")

@@ -85,7 +85,7 @@ func newPeer(m *Manager, cfg Peer) *peer {
 	for r, name := range []string{dialler: cfg.outName(), listener: cfg.inName()} {
 		l := &lane{child: name, role: role(r), flows: map[*protection]struct{}{}, waiters: map[chan error]struct{}{},
 			attempts: backoff{min: retryMin, max: retryMax}}
-		l.local, l.remote = cfg.selectors(l.role)
+		l.local, l.remote = cfg.selectors(l.role, 0)
 		p.lanes[r] = l
 	}
 	return p
