@@ -1,9 +1,12 @@
 package ipsec
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 )
 
 // AddPeer puts the guard in place, then hands the peer's key and connection to
@@ -131,7 +134,7 @@ func (m *Manager) remove(ctx context.Context, p *peer) error {
 	return nil
 }
 
-// SAs lists the SAs of the peers, as charon has them now.
+// SAs lists the SAs of the peers, as charon has them now, by peer.
 func (m *Manager) SAs(ctx context.Context) ([]SA, error) {
 	all, err := m.listAll(ctx)
 	if err != nil {
@@ -139,11 +142,29 @@ func (m *Manager) SAs(ctx context.Context) ([]SA, error) {
 	}
 	var ours []SA
 	for _, sa := range all {
-		if _, err := m.peer(sa.Peer); err == nil {
-			ours = append(ours, sa)
+		if p, err := m.peer(sa.Peer); err == nil {
+			ours = append(ours, p.dress(sa))
 		}
 	}
+	slices.SortStableFunc(ours, func(a, b SA) int { return cmp.Compare(a.Peer, b.Peer) })
 	return ours, nil
+}
+
+// dress adds to a listed SA what only this package knows.
+func (p *peer) dress(sa SA) SA {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sa.Gateway = sa.RemoteHost != p.cfg.Remote
+	sa.Children = slices.Clone(sa.Children) // the list is shared
+	for i := range sa.Children {
+		c := &sa.Children[i]
+		for _, l := range p.lanes {
+			if c.Name == l.child && c.IsInstalled() {
+				c.Flows = len(l.flows)
+			}
+		}
+	}
+	return sa
 }
 
 // DeleteChild ends the children of a peer; child is NAME-out, NAME-in or "" for
@@ -165,15 +186,38 @@ func (m *Manager) DeleteIKE(ctx context.Context, name string) (int, error) {
 	return n, errors.Join(err, p.refresh(ctx))
 }
 
+// RekeyIKE makes fresh keys for the peer's IKE SAs; with IKEv1 the peers
+// authenticate anew. It returns how many there were.
+func (m *Manager) RekeyIKE(ctx context.Context, name string) (int, error) {
+	p, l, err := m.peerAndLink(name)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := l.ask(ctx, "rekey", name, section("ike", name))
+	if err != nil {
+		return 0, notMatching(err)
+	}
+	return int(num(answer, "matches")), p.refresh(ctx)
+}
+
 // Rekey makes fresh keys for a peer's children (child as in DeleteChild).
 func (m *Manager) Rekey(ctx context.Context, name, child string) (int, error) {
 	return m.eachChild(ctx, name, child, func(l *link, child string) (int, error) {
 		answer, err := l.ask(ctx, "rekey", child, section("ike", name, "child", child))
 		if err != nil {
-			return 0, err
+			return 0, notMatching(err)
 		}
 		return int(num(answer, "matches")), nil
 	})
+}
+
+// notMatching turns the refusal of a command that found no SA into nil.
+func notMatching(err error) error {
+	var refused *CommandError
+	if errors.As(err, &refused) && strings.Contains(refused.Reason, "no matching") {
+		return nil
+	}
+	return err
 }
 
 func (m *Manager) eachChild(ctx context.Context, name, child string, do func(*link, string) (int, error)) (int, error) {

@@ -2,6 +2,8 @@ package ipsec
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -26,7 +28,21 @@ type SA struct {
 	PRF         string    `json:"prf"`
 	DHGroup     string    `json:"dh_group"`
 	Established time.Time `json:"established"`
+	Rekey       time.Time `json:"rekey,omitzero"`  // when it will be rekeyed; zero: never
+	Reauth      time.Time `json:"reauth,omitzero"` // when its peers will authenticate again; zero: never
+	Gateway     bool      `json:"gateway"`         // ESP ends elsewhere than at the peer's own address
 	Children    []Child   `json:"children"`
+}
+
+// Algorithms are those of IKE in one word, such as
+// "AES_GCM_16-128/PRF_HMAC_SHA2_256/ECP_256".
+func (s *SA) Algorithms() string { return joinNames(s.Encryption, s.Integrity, s.PRF, s.DHGroup) }
+
+// Algorithms are those of ESP in one word, such as "AES_CBC-128/HMAC_SHA2_256_128".
+func (c *Child) Algorithms() string { return joinNames(c.Encryption, c.Integrity, c.DHGroup) }
+
+func joinNames(names ...string) string {
+	return strings.Join(slices.DeleteFunc(names, func(s string) bool { return s == "" }), "/")
 }
 
 // Child is a child SA (RFC 3723: IKE Phase 2 SA), a pair of ESP SAs.
@@ -54,6 +70,7 @@ type Child struct {
 	Expires    time.Time  `json:"expires"`
 	LocalTS    []Selector `json:"local_ts"`
 	RemoteTS   []Selector `json:"remote_ts"`
+	Flows      int        `json:"flows"` // streams of this process that it carries
 }
 
 // StateInstalled is the state of a child that carries traffic. Old children stay

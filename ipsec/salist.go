@@ -38,6 +38,12 @@ func parseSAs(m *vici.Message, now time.Time) []SA {
 		if str(ike, "established") != "" {
 			sa.Established = now.Add(-seconds(ike, "established"))
 		}
+		if str(ike, "rekey-time") != "" {
+			sa.Rekey = now.Add(seconds(ike, "rekey-time"))
+		}
+		if str(ike, "reauth-time") != "" {
+			sa.Reauth = now.Add(seconds(ike, "reauth-time"))
+		}
 		children := sub(ike, "child-sas")
 		for _, key := range children.Keys() {
 			sa.Children = append(sa.Children, parseChild(sub(children, key), key, now))
