@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"syscall"
 )
 
 // Dial connects to remote over TCP. The Protector prepares the flow before its
@@ -21,13 +22,21 @@ func Dial(ctx context.Context, remote netip.AddrPort, cfg *Config) (*Conn, error
 	if !f.Remote.IsValid() || f.Remote.Port() == 0 {
 		return nil, flowError("dial", f, errors.New("the remote address or port is missing"))
 	}
+	f, lo, hi, err := choosePorts(ctx, cfg.Protector, f)
+	if err != nil {
+		return nil, flowError("prepare", f, err)
+	}
 	if err := cfg.Protector.Prepare(ctx, f); err != nil {
 		return nil, flowError("prepare", f, err)
 	}
 	d := net.Dialer{Control: cfg.control, KeepAlive: -1}
 	// A multipath connection would grow subflows that no one admitted.
 	d.SetMultipathTCP(false)
-	if f.Local.IsValid() {
+	if hi != 0 {
+		d.Control = func(network, address string, rc syscall.RawConn) error {
+			return errors.Join(cfg.control(network, address, rc), bindRaw(rc, f, lo, hi))
+		}
+	} else if f.Local.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(f.Local)
 	}
 	nc, err := d.DialContext(ctx, "tcp", f.Remote.String())
@@ -46,6 +55,14 @@ func Dial(ctx context.Context, remote netip.AddrPort, cfg *Config) (*Conn, error
 		return nil, err
 	}
 	return c, nil
+}
+
+func bindRaw(rc syscall.RawConn, f Flow, lo, hi uint16) error {
+	var err error
+	if cerr := rc.Control(func(fd uintptr) { err = bindWithin(int(fd), f.Local.Addr(), f.Remote.Addr().Is6(), lo, hi) }); cerr != nil {
+		return cerr
+	}
+	return err
 }
 
 // admit asks the Protector about a connected flow, and closes the connection

@@ -39,3 +39,13 @@ type Protection interface {
 	// calls it.
 	Release()
 }
+
+// PortChooser is a Protector that wants outgoing flows to have certain local
+// ports, as one does that has several SAs per peer and spreads the flows over
+// them. Dial asks it, before Prepare.
+type PortChooser interface {
+	// LocalPorts returns the range, both ends included, to one of whose ports the
+	// flow has to be bound; 0 and 0: any port will do. The flow's local port is 0
+	// and its local address may be invalid. It does not block.
+	LocalPorts(ctx context.Context, f Flow) (lo, hi uint16, err error)
+}

@@ -99,6 +99,17 @@ func (p perPeer) Prepare(ctx context.Context, f Flow) error {
 	return q.Prepare(ctx, f)
 }
 
+func (p perPeer) LocalPorts(ctx context.Context, f Flow) (lo, hi uint16, err error) {
+	q, err := p.choose(f)
+	if err != nil {
+		return 0, 0, err
+	}
+	if c, ok := q.(PortChooser); ok {
+		return c.LocalPorts(ctx, f)
+	}
+	return 0, 0, nil
+}
+
 func (p perPeer) Admit(ctx context.Context, f Flow, outgoing bool, c Monitored) (Protection, error) {
 	q, err := p.choose(f)
 	if err != nil {
