@@ -24,6 +24,7 @@ type DaemonStatus struct {
 	Plugins   []string  `json:"plugins,omitempty"`
 	LastError string    `json:"last_error,omitempty"`
 	Restarts  uint64    `json:"restarts"` // connections lost since Run
+	Refused   uint64    `json:"refused"`  // flows not admitted that are no peer's
 }
 
 // The oldest charon that has what is used here: child priorities, replay

@@ -55,6 +55,15 @@ func (p *peer) step(ctx context.Context) time.Duration {
 		case actDedupe:
 			p.dedupe(ctx, l, ln)
 			later(leaderDedupe)
+		case actReap:
+			p.reap(ctx, l, ln)
+			later(time.Millisecond)
+		case actEvict:
+			p.evict(ctx, l, ln)
+			later(time.Millisecond)
+		case actReject:
+			p.reject(ctx, l, ln)
+			later(retryMin)
 		}
 	}
 	return next
@@ -63,9 +72,12 @@ func (p *peer) step(ctx context.Context) time.Duration {
 type act uint8
 
 const (
-	actNothing act = iota
-	actInitiate
-	actDedupe
+	actNothing  act = iota
+	actInitiate     // bring the child up
+	actDedupe       // end all but the youngest
+	actReap         // end it, since its streams are idle
+	actEvict        // end those of others
+	actReject       // end those that the peer asked for with other ports
 )
 
 // due decides what a lane needs now, and when to ask again.
@@ -73,30 +85,22 @@ func (p *peer) due(l *lane) (act, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if !p.loaded {
+	switch {
+	case !p.loaded:
 		return actNothing, 0
-	}
-	if l.up.Load() {
-		if wait := l.kickAt.Sub(now); l.kicks > 0 && wait > 0 {
-			return actNothing, wait
-		}
-		if l.kicks > 0 {
-			l.kickWaiting()
-			l.kicks--
-			l.kickAt = now.Add(kickEvery)
-			return actNothing, kickEvery
-		}
-		if l.duplicates.IsZero() {
+	case len(l.foreign) > 0:
+		p.blameStrangers(l)
+		if !p.mustEvict(l) {
 			return actNothing, 0
 		}
-		limit := leaderDedupe
-		if !p.leads() {
-			limit = followerDedupe
+		if wait := l.evictAt.Sub(now); wait > 0 {
+			return actNothing, wait
 		}
-		if left := limit - now.Sub(l.duplicates); left > 0 {
-			return actNothing, left
-		}
-		return actDedupe, 0
+		return actEvict, 0
+	case l.role == listener && splitAnew(l, p.cfg.Children) != 0:
+		return actReject, 0
+	case l.up.Load():
+		return p.dueUp(l, now)
 	}
 	need := len(l.waiters) > 0 || l.want || now.Before(l.dialling)
 	if wait := l.notBefore.Sub(now); wait > 0 && len(l.waiters) == 0 {
@@ -105,13 +109,53 @@ func (p *peer) due(l *lane) (act, time.Duration) {
 		}
 		return actNothing, wait
 	}
-	if need || l.waiting() {
+	switch {
+	case need:
+		if !l.want {
+			l.why = ReasonFlow
+		}
 		return actInitiate, 0
+	case len(l.flows) == 0:
+		return actNothing, 0
+	case l.waiting():
+		l.why = ReasonTraffic
+		return actInitiate, 0
+	case !now.Before(l.lookAt):
+		l.lookAt = now.Add(fadeCheck)
+		if l.fading() {
+			l.why = ReasonKeepAlive
+			return actInitiate, 0
+		}
 	}
-	if len(l.flows) > 0 {
-		return actNothing, idlePoll
+	return actNothing, idlePoll * time.Duration(1+len(l.flows)/maxPollFlows)
+}
+
+// dueUp is due for a lane that is up; p.mu is held.
+func (p *peer) dueUp(l *lane, now time.Time) (act, time.Duration) {
+	if wait := l.kickAt.Sub(now); l.kicks > 0 && wait > 0 {
+		return actNothing, wait
 	}
-	return actNothing, 0
+	if l.kicks > 0 {
+		l.kickWaiting()
+		l.kicks--
+		l.kickAt = now.Add(kickEvery)
+		return actNothing, kickEvery
+	}
+	reap, again := p.idle(l, now)
+	if reap {
+		return actReap, 0
+	}
+	if l.duplicates.IsZero() {
+		return actNothing, again
+	}
+	limit := leaderDedupe
+	if !p.leads() {
+		limit = followerDedupe
+	}
+	if left := limit - now.Sub(l.duplicates); left > 0 {
+		return actNothing, left
+	}
+	return actDedupe, 0
 }
 
 // initiate makes one attempt to bring a lane's child up.
@@ -122,7 +166,15 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	defer p.m.release()
 	p.mu.Lock()
 	cfg, again, hadIKE := p.cfg, ln.lostBefore, p.hasIKE
-	p.busy = true
+	p.mu.Unlock()
+	if cfg.Profile.Version == 1 {
+		// IKEv1 takes an initiate of what is up for a rekey, and there would be two.
+		if err := p.refresh(ctx); err != nil || ln.up.Load() {
+			return
+		}
+	}
+	p.mu.Lock()
+	p.busy, ln.trying = true, true
 	p.counters.Initiations++
 	if again {
 		p.counters.Reinitiations++
@@ -147,7 +199,7 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	// back.
 	gone := p.m.currentLink() != l
 	p.mu.Lock()
-	p.busy = false
+	p.busy, ln.trying = false, false
 	switch {
 	case ln.up.Load():
 		err = nil
@@ -156,11 +208,10 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 		p.mu.Unlock()
 		return
 	case err == nil && len(ln.narrowed) > 0:
-		c := ln.narrowed[0]
-		err = &NegotiationError{Peer: cfg.Name, Child: ln.child, Kind: ErrTrafficSelectors,
-			Advice: fmt.Sprintf("the peer agrees to %v - %v only; it has another port than %d for this link, or other addresses: compare them on both hosts", c.LocalTS, c.RemoteTS, cfg.Port)}
+		err = narrowedError(&cfg, ln)
 	case err == nil:
-		err = &NegotiationError{Peer: cfg.Name, Child: ln.child, Kind: ErrNegotiation, Advice: "the SA came up and went at once"}
+		err = &NegotiationError{Peer: cfg.Name, Child: ln.child, Kind: ErrNegotiation,
+			Advice: "the SA came up and went at once; the peer's log says why. Are the port and child_sas the same on both hosts?"}
 	}
 	if err != nil && ctx.Err() == nil && !gone {
 		p.counters.Failures++
@@ -178,22 +229,82 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	p.restate(time.Now())
 	p.mu.Unlock()
 	for _, c := range narrowed {
-		_, _ = l.terminate(ctx, c.Name, section("child-id", uintString(c.UniqueID)), true)
+		p.endChild(ctx, l, c, ReasonMismatch, true)
 	}
-	switch {
-	case err == nil:
-		p.m.cfg.Logger.Info("IPsec SA is up", "peer", cfg.Name, "child", ln.child, "took", time.Since(begin).Round(time.Millisecond), "again", again)
-	case ctx.Err() != nil || gone:
-	default:
-		p.m.cfg.Logger.Warn("no IPsec SA", "peer", cfg.Name, "child", ln.child, "err", err)
-		p.m.board.post(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.child, Detail: err.Error()})
-		if errors.Is(err, ErrUnreachable) {
-			// The half-open IKE SA would repeat its packets ever more rarely.
-			if _, err := l.terminate(ctx, cfg.Name, section("ike", cfg.Name), true); err != nil && ctx.Err() == nil {
-				p.m.cfg.Logger.Debug("could not end an IKE SA without answer", "peer", cfg.Name, "err", err)
+	if err == nil || ctx.Err() != nil || gone {
+		return
+	}
+	p.m.note(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.child, Reason: ln.why, Detail: err.Error()})
+	if errors.Is(err, ErrUnreachable) {
+		// The half-open IKE SA would repeat its packets ever more rarely.
+		p.doomIKE(ReasonStale)
+		if _, err := l.terminate(ctx, cfg.Name, section("ike", cfg.Name), true); err != nil && ctx.Err() == nil {
+			p.m.cfg.Logger.Debug("could not end an IKE SA without answer", "peer", cfg.Name, "err", err)
+		}
+	}
+}
+
+// narrowedError tells why the peer has agreed to a part of a lane only; p.mu is
+// held.
+func narrowedError(cfg *Peer, ln *lane) error {
+	c := ln.narrowed[0]
+	e := &NegotiationError{Peer: cfg.Name, Child: ln.child, Kind: ErrTrafficSelectors,
+		Advice: fmt.Sprintf("the peer agrees to %v - %v only; it has another port than %d for this link, or other addresses: compare them on both hosts", c.LocalTS, c.RemoteTS, cfg.Port)}
+	if n := splitAnew(ln, cfg.Children); n != 0 {
+		e.Advice = splitAdvice(n, cfg.Children)
+	}
+	return e
+}
+
+func splitAdvice(peer, own int) string {
+	return fmt.Sprintf("the peer splits its link into %d child SAs per direction, and this host into %d: set child_sas to the same number on both", peer, own)
+}
+
+// splitAnew tells into how many blocks the peer splits its link, if a lane's
+// narrowed children show that it is another number than ours; else 0.
+func splitAnew(l *lane, n int) int {
+	for _, c := range l.narrowed {
+		ports := c.LocalTS // of the host that dials
+		if l.role == listener {
+			ports = c.RemoteTS
+		}
+		for _, s := range ports {
+			if m := splitOf(s); m > 1 && m != n {
+				return m
 			}
 		}
 	}
+	return 0
+}
+
+// reject ends children that the peer has asked for with other blocks of ports.
+func (p *peer) reject(ctx context.Context, l *link, ln *lane) {
+	p.mu.Lock()
+	cfg, narrowed := p.cfg, slices.Clone(ln.narrowed)
+	n := splitAnew(ln, cfg.Children)
+	if n == 0 {
+		p.mu.Unlock()
+		return
+	}
+	err := &NegotiationError{Peer: cfg.Name, Child: ln.child, Kind: ErrTrafficSelectors, Advice: splitAdvice(n, cfg.Children)}
+	p.counters.Failures++
+	p.failed(err)
+	p.mu.Unlock()
+	p.m.note(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.child, Reason: ReasonMismatch, Detail: err.Error()})
+	for _, c := range narrowed {
+		p.endChild(ctx, l, c, ReasonMismatch, false)
+	}
+	_ = p.refresh(ctx)
+}
+
+// endChild ends one child, and tells whether charon had it.
+func (p *peer) endChild(ctx context.Context, l *link, c Child, why Reason, force bool) bool {
+	p.doom(why, func(_ uint32, k Child) bool { return k.UniqueID == c.UniqueID })
+	n, err := l.terminate(ctx, c.Name, section("child-id", uintString(c.UniqueID)), force)
+	if err != nil && ctx.Err() == nil {
+		p.m.cfg.Logger.Debug("could not end a child SA", "peer", p.name, "child", c.Name, "reason", why, "err", err)
+	}
+	return n > 0
 }
 
 // staleTimeout is the patience with an IKE SA that may be stale: TCP-like, a few
@@ -211,13 +322,11 @@ func (p *peer) dedupe(ctx context.Context, l *link, ln *lane) {
 	}
 	slices.SortFunc(all, func(a, b Child) int { return int(int64(a.UniqueID) - int64(b.UniqueID)) })
 	for _, c := range all[:len(all)-1] {
-		n, err := l.terminate(ctx, c.Name, section("child-id", uintString(c.UniqueID)), false)
-		if err != nil {
-			p.m.cfg.Logger.Debug("could not end a superfluous child", "peer", p.cfg.Name, "child", c.Name, "err", err)
+		if p.endChild(ctx, l, c, ReasonDuplicate, false) {
+			p.mu.Lock()
+			p.counters.Duplicates++
+			p.mu.Unlock()
 		}
-		p.mu.Lock()
-		p.counters.Duplicates += uint64(n)
-		p.mu.Unlock()
 	}
 	_ = p.refresh(ctx)
 }

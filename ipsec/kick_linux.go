@@ -1,10 +1,6 @@
 package ipsec
 
-import (
-	"syscall"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // kick makes TCP ask its peer at once what has arrived, instead of when its
 // retransmission timer is due, which is 0.2 s at least and has doubled with every
@@ -12,22 +8,13 @@ import (
 // sends a window probe and does nothing else but clear SO_REUSEADDR, which is
 // set again. It needs CAP_NET_ADMIN; without it TCP's own timer does the work.
 func kick(c any) {
-	sc, ok := c.(syscall.Conn)
-	if !ok {
-		return
-	}
-	raw, err := sc.SyscallConn()
-	if err != nil {
-		return
-	}
-	_ = raw.Control(func(fd uintptr) {
-		s := int(fd)
-		reuse, err := unix.GetsockoptInt(s, unix.SOL_SOCKET, unix.SO_REUSEADDR)
+	control(c, func(fd int) {
+		reuse, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR)
 		if err != nil {
 			return
 		}
-		if unix.SetsockoptInt(s, unix.IPPROTO_TCP, unix.TCP_REPAIR, 0) == nil {
-			_ = unix.SetsockoptInt(s, unix.SOL_SOCKET, unix.SO_REUSEADDR, reuse)
+		if unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_REPAIR, 0) == nil {
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, reuse)
 		}
 	})
 }

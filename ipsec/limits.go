@@ -70,6 +70,20 @@ const (
 	leaderDedupe   = time.Second
 	followerDedupe = 4 * time.Second
 
+	// Lists of a peer's SAs: paceBurst at once, then one per paceEvery.
+	paceBurst = 16
+	paceEvery = 20 * time.Millisecond
+
+	// fadeCheck is how often idle streams without an SA are asked how long their
+	// peers have been silent.
+	fadeCheck = time.Second
+	// evictEvery is how often children of another identity are ended as long as they
+	// are there.
+	evictEvery = 250 * time.Millisecond
+	// maxPollFlows is how many idle flows are asked for waiting data every idlePoll;
+	// more are asked less often.
+	maxPollFlows = 500
+
 	// guardRecheck is how often the kernel is compared with the guard that should
 	// be there, beside the notifications of the kernel.
 	guardRecheck = 5 * time.Second

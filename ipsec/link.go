@@ -11,7 +11,8 @@ import (
 )
 
 // watched are the events that make the list of SAs worth reading again.
-var watched = []string{"ike-updown", "ike-rekey", "child-updown", "child-rekey"}
+// The log tells who ended them.
+var watched = []string{"ike-updown", "ike-rekey", "child-updown", "child-rekey", "log"}
 
 // link is one life of the connection to charon: one socket for events, one for
 // short questions. Commands that take long have a socket of their own each.

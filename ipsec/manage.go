@@ -86,7 +86,8 @@ func (p *peer) sameEnds(o *Peer) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := &p.cfg
-	return c.Local == o.Local && c.Remote == o.Remote && c.Port == o.Port && c.LocalID == o.LocalID && c.RemoteID == o.RemoteID
+	return c.Local == o.Local && c.Remote == o.Remote && c.Port == o.Port && c.LocalID == o.LocalID && c.RemoteID == o.RemoteID &&
+		c.Gateway == o.Gateway && max(c.Children, 1) == max(o.Children, 1)
 }
 
 // RemovePeer ends the peer's SAs, unloads its connection and key, and then
@@ -110,6 +111,7 @@ func (m *Manager) remove(ctx context.Context, p *peer) error {
 	p.stop()
 	<-p.done
 	var errs []error
+	p.doomIKE(ReasonRemoved)
 	if l != nil {
 		if _, err := l.terminate(ctx, p.name, section("ike", p.name), true); err != nil {
 			errs = append(errs, err)
@@ -167,11 +169,12 @@ func (p *peer) dress(sa SA) SA {
 	return sa
 }
 
-// DeleteChild ends the children of a peer; child is NAME-out, NAME-in or "" for
-// both. It returns how many there were. Streams are paused, and the children
+// DeleteChild ends the children of a peer; child is a name such as NAME-out or
+// NAME-in, or "" for all of them. It returns how many there were. Streams are paused, and the children
 // come back as soon as one of them has data to send.
 func (m *Manager) DeleteChild(ctx context.Context, name, child string) (int, error) {
-	return m.eachChild(ctx, name, child, func(l *link, child string) (int, error) {
+	return m.eachChild(ctx, name, child, func(p *peer, l *link, child string) (int, error) {
+		p.doom(ReasonHere, func(_ uint32, c Child) bool { return c.Name == child })
 		return l.terminate(ctx, child, section("ike", name, "child", child), false)
 	})
 }
@@ -182,6 +185,7 @@ func (m *Manager) DeleteIKE(ctx context.Context, name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	p.doomIKE(ReasonHere)
 	n, err := l.terminate(ctx, name, section("ike", name), false)
 	return n, errors.Join(err, p.refresh(ctx))
 }
@@ -202,7 +206,7 @@ func (m *Manager) RekeyIKE(ctx context.Context, name string) (int, error) {
 
 // Rekey makes fresh keys for a peer's children (child as in DeleteChild).
 func (m *Manager) Rekey(ctx context.Context, name, child string) (int, error) {
-	return m.eachChild(ctx, name, child, func(l *link, child string) (int, error) {
+	return m.eachChild(ctx, name, child, func(_ *peer, l *link, child string) (int, error) {
 		answer, err := l.ask(ctx, "rekey", child, section("ike", name, "child", child))
 		if err != nil {
 			return 0, notMatching(err)
@@ -220,7 +224,7 @@ func notMatching(err error) error {
 	return err
 }
 
-func (m *Manager) eachChild(ctx context.Context, name, child string, do func(*link, string) (int, error)) (int, error) {
+func (m *Manager) eachChild(ctx context.Context, name, child string, do func(*peer, *link, string) (int, error)) (int, error) {
 	p, l, err := m.peerAndLink(name)
 	if err != nil {
 		return 0, err
@@ -233,12 +237,16 @@ func (m *Manager) eachChild(ctx context.Context, name, child string, do func(*li
 			continue
 		}
 		found = true
-		n, err := do(l, ln.child)
+		n, err := do(p, l, ln.child)
 		total += n
 		errs = append(errs, err)
 	}
 	if !found {
-		return 0, fmt.Errorf("peer %s has no child %q: it has %s and %s", name, child, p.lanes[dialler].child, p.lanes[listener].child)
+		var names []string
+		for _, ln := range p.lanes {
+			names = append(names, ln.child)
+		}
+		return 0, fmt.Errorf("peer %s has no child %q: it has %s", name, child, strings.Join(names, ", "))
 	}
 	errs = append(errs, p.refresh(ctx))
 	return total, errors.Join(errs...)
@@ -279,7 +287,9 @@ func (m *Manager) Peers() []Status {
 func (m *Manager) DaemonStatus() DaemonStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.status
+	st := m.status
+	st.Refused = m.refused
+	return st
 }
 
 // Events returns a subscription. A subscriber that does not keep up loses the

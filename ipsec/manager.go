@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/strongswan/govici/vici"
-
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -31,6 +29,8 @@ type Manager struct {
 	uninstall func(GuardSpec) error
 	route     func(g GuardSpec, local netip.Addr, up bool) error
 
+	strangers flights[struct{}] // comparisons of all SAs with the peers' links
+
 	editing  sync.Mutex // serialises AddPeer, RemovePeer and the loading of peers
 	guarding sync.Mutex // serialises changes of the kernel's policies
 
@@ -42,6 +42,7 @@ type Manager struct {
 	link    *link
 	linked  chan struct{} // closed and replaced when link changes
 	status  DaemonStatus
+	refused uint64 // flows of no peer
 }
 
 var _ transport.Protector = (*Manager)(nil)
@@ -62,6 +63,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m.status = DaemonStatus{Socket: m.cfg.Socket, DataPlane: m.cfg.DataPlane, Since: time.Now()}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.strangers.pace = newPace(m.ctx)
 	return m, nil
 }
 
@@ -122,8 +124,7 @@ func (m *Manager) attach(ctx context.Context, up func()) error {
 	up()
 	m.setLink(l)
 	defer m.detach(l)
-	m.cfg.Logger.Info("connected to strongSwan", "daemon", l.status.Daemon, "version", l.status.Version, "data plane", l.status.DataPlane)
-	m.board.post(Event{Kind: EventCharonUp, Detail: l.status.Daemon + " " + l.status.Version})
+	m.note(Event{Kind: EventCharonUp, Detail: fmt.Sprintf("%s %s, %v", l.status.Daemon, l.status.Version, l.status.DataPlane)})
 	m.editing.Lock()
 	peers := m.allPeers()
 	// Those whose streams wait come first.
@@ -137,10 +138,9 @@ func (m *Manager) attach(ctx context.Context, up func()) error {
 		}
 	}
 	m.editing.Unlock()
+	m.seekStrangers()
 	return l.follow(ctx, m.viciEvent, func() error {
-		for _, p := range m.allPeers() {
-			p.beginRefresh()
-		}
+		m.seekStrangers() // which refreshes peers whose SAs are not what is believed
 		_, err := l.ask(ctx, "version", "charon", nil)
 		return err
 	})
@@ -168,8 +168,9 @@ func (m *Manager) detach(l *link) {
 	m.mu.Unlock()
 	for _, p := range m.allPeers() {
 		p.mu.Lock()
-		p.loaded = false
+		p.loaded, p.strangers = false, nil
 		p.mu.Unlock()
+		p.allDown(ReasonCharon)
 		p.applying.Lock()
 		p.apply(nil, true)
 		p.applying.Unlock()
@@ -182,8 +183,7 @@ func (m *Manager) noteDaemon(err error) {
 	m.status.LastError = err.Error()
 	m.mu.Unlock()
 	if was != err.Error() {
-		m.cfg.Logger.Warn("no connection to strongSwan, trying again", "err", err)
-		m.board.post(Event{Kind: EventCharonDown, Detail: err.Error()})
+		m.note(Event{Kind: EventCharonDown, Detail: "no connection to strongSwan, trying again: " + err.Error()})
 	}
 }
 
@@ -209,8 +209,11 @@ func (m *Manager) bringUp(ctx context.Context, l *link, p *peer) error {
 	p.mu.Lock()
 	p.loaded = true
 	p.lastErr = ""
-	if ln := p.lanes[dialler]; !cfg.OnDemand && !ln.up.Load() {
-		ln.want = true
+	for _, ln := range p.lanes {
+		if ln.role != dialler || cfg.OnDemand || ln.up.Load() {
+			continue
+		}
+		ln.wanted(ReasonGreeting)
 		if !p.leads() {
 			ln.notBefore = time.Now().Add(greetDelay)
 		}
@@ -313,54 +316,4 @@ func (m *Manager) peer(name string) (*peer, error) {
 		return p, nil
 	}
 	return nil, fmt.Errorf("%w: %q", ErrUnknownPeer, name)
-}
-
-// viciEvent takes one event of charon: it is told to subscribers, and the
-// peer's SAs are listed again.
-func (m *Manager) viciEvent(ev vici.Event) {
-	up := str(ev.Message, "up") == "yes"
-	kind := map[string]EventKind{"ike-rekey": EventIKERekey, "child-rekey": EventChildRekey}[ev.Name]
-	switch {
-	case ev.Name == "ike-updown" && up:
-		kind = EventIKEUp
-	case ev.Name == "ike-updown":
-		kind = EventIKEDown
-	case ev.Name == "child-updown" && up:
-		kind = EventChildUp
-	case ev.Name == "child-updown":
-		kind = EventChildDown
-	}
-	for _, name := range ev.Message.Keys() {
-		p, err := m.peer(name)
-		if err != nil {
-			continue
-		}
-		var children []string
-		if kind == EventChildUp || kind == EventChildDown || kind == EventChildRekey {
-			saw := sub(sub(ev.Message, name), "child-sas")
-			for _, key := range saw.Keys() {
-				child := str(sub(saw, key), "name")
-				if child == "" {
-					child = str(sub(sub(saw, key), "new"), "name")
-				}
-				children = append(children, child)
-			}
-		}
-		p.mu.Lock()
-		switch kind {
-		case EventChildDown:
-			p.counters.ChildDeletes += uint64(len(children))
-		case EventChildRekey:
-			p.counters.Rekeys += uint64(len(children))
-		}
-		p.mu.Unlock()
-		p.beginRefresh()
-		if len(children) == 0 {
-			children = []string{""}
-		}
-		for _, c := range children {
-			m.cfg.Logger.Info("IPsec event", "event", kind, "peer", name, "child", c)
-			m.board.post(Event{Time: ev.Timestamp, Kind: kind, Peer: name, Child: c})
-		}
-	}
 }

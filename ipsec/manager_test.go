@@ -117,7 +117,7 @@ func TestConcurrentPreparesShareOneAttempt(t *testing.T) {
 		q, _ := b.peer("beta")
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		return len(q.lanes[dialler].waiters) == 50
+		return len(q.lanes[0].waiters) == 50
 	})
 	close(release)
 	wg.Wait()

@@ -9,36 +9,47 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// lane is one of the two children of a peer, and the flows that it carries. The
+// lane is one of the children of a peer, and the flows that it carries. The
 // peer's mutex guards it.
 //
 //	        flow needs it              child INSTALLED
 //	down ------------------> connecting --------------> up
-//	                              ^                      | child gone
-//	                              | data waits, or a     v
+//	                              ^                      | child gone,
+//	                              | data waits, or a     v or not the peer's
 //	                              +--- flow is opened- paused/down
 type lane struct {
-	child string // NAME-out or NAME-in
+	child string // NAME-out or NAME-in, with a number where there are several
 	role  role
 
 	local, remote Selector // what the child has to cover
 
-	up        atomic.Bool // a child is installed; read by Protection.Paused
+	up        atomic.Bool // the peer's own child is installed, and nobody else's; read by Protection.Paused
 	installed []Child     // by the last list
 	narrowed  []Child     // those that the peer has agreed to in part only
+	foreign   []foreign   // children of others that would carry the lane's flows
 	flows     map[*protection]struct{}
 	waiters   map[chan error]struct{} // calls of Prepare
 
 	want       bool      // bring it up although no flow has data waiting
+	why        Reason    // it is wanted, or was brought up
+	trying     bool      // an attempt of ours is under way
+	gone       Reason    // it went last
+	atRest     bool      // it was deleted while its flows were idle, here or by the peer
+	reaped     bool      // it was deleted here since its flows were idle
 	risenAt    time.Time // when it last came up
 	dialling   time.Time // until then a flow may be on its way from Prepare to Admit
+	picks      []time.Time
+	picked     time.Time // when a flow to dial was last given to it
 	lost       time.Time // since when admitted flows are without it; zero: they are not
 	lostBefore bool      // it has been up since the peer was added
 	attempts   backoff
 	notBefore  time.Time // of the next attempt
 	duplicates time.Time // since when there is more than one
+	evictAt    time.Time // when foreign children are ended (again)
 	kicks      int       // how often waiting flows are still to be kicked
 	kickAt     time.Time
+	lookAt     time.Time // when idle flows are looked at for signs of fading
+	quiet      time.Time // since when it is up without a flow
 }
 
 // role tells who dials the flows of a lane.
@@ -62,31 +73,34 @@ type peer struct {
 	applying sync.Mutex // held while a list is compared with the link and applied
 	steered  bool       // there is a route for it; guarded by applying
 
-	mu        sync.Mutex
-	cfg       Peer
-	lanes     [2]*lane
-	state     State
-	since     time.Time
-	guarded   bool
-	hadGuard  bool
-	noGuard   bool // taken down on request
-	loaded    bool // in the present life of charon
-	hasIKE    bool // an IKE SA is established
-	ikes      []uint32
-	busy      bool // an attempt is under way
-	lastErr   string
-	lastErrAt time.Time
-	counters  Counters
-	changed   chan struct{} // closed and replaced when the lanes change
+	mu          sync.Mutex
+	cfg         Peer
+	lanes       []*lane // those for flows that this host dials first
+	state       State
+	since       time.Time
+	guarded     bool
+	hadGuard    bool
+	noGuard     bool // taken down on request
+	loaded      bool // in the present life of charon
+	hasIKE      bool // an IKE SA is established
+	ikes        []uint32
+	live        []SA // by the last list
+	endings     endings
+	strangers   []foreign // children of other connections that overlap with this peer's
+	busy        bool      // an attempt is under way
+	lastErr     string
+	lastFailure error // what lastErr is the text of
+	lastErrAt   time.Time
+	counters    Counters
+	changed     chan struct{} // closed and replaced when the lanes change
 }
 
 func newPeer(m *Manager, cfg Peer) *peer {
-	p := &peer{m: m, name: cfg.Name, cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), state: StateDown, since: time.Now(), changed: make(chan struct{})}
-	for r, name := range []string{dialler: cfg.outName(), listener: cfg.inName()} {
-		l := &lane{child: name, role: role(r), flows: map[*protection]struct{}{}, waiters: map[chan error]struct{}{},
-			attempts: backoff{min: retryMin, max: retryMax}}
-		l.local, l.remote = cfg.selectors(l.role, 0)
-		p.lanes[r] = l
+	p := &peer{m: m, name: cfg.Name, cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), state: StateDown, since: time.Now(), changed: make(chan struct{}),
+		lists: flights[struct{}]{pace: newPace(m.ctx)}}
+	for _, s := range cfg.laneSpecs() {
+		p.lanes = append(p.lanes, &lane{child: s.child, role: s.role, local: s.local, remote: s.remote,
+			flows: map[*protection]struct{}{}, waiters: map[chan error]struct{}{}, attempts: backoff{min: retryMin, max: retryMax}})
 	}
 	return p
 }
@@ -106,57 +120,58 @@ func (p *peer) guard(plane DataPlane, tun string) GuardSpec {
 // might: the one with the lower address.
 func (p *peer) leads() bool { return p.cfg.Local.Less(p.cfg.Remote) }
 
+// laneNamed returns the lane of a child, or nil; p.mu need not be held.
+func (p *peer) laneNamed(child string) *lane {
+	for _, l := range p.lanes {
+		if l.child == child {
+			return l
+		}
+	}
+	return nil
+}
+
 // apply takes over what charon lists of this peer; lost tells that charon itself
 // has gone.
 func (p *peer) apply(sas []SA, lost bool) {
 	now := time.Now()
+	var events []Event
 	p.mu.Lock()
 	hadIKE, before := p.hasIKE, p.ikes
-	p.hasIKE, p.ikes = false, nil
-	var installed, narrowed [2][]Child
-	for i := range sas {
-		if !alive(&sas[i]) {
-			continue
-		}
-		p.hasIKE = true
-		p.ikes = append(p.ikes, sas[i].UniqueID)
-		for _, c := range sas[i].Children {
-			for r, l := range p.lanes {
-				switch {
-				case c.Name != l.child || !c.IsInstalled():
-				case anyContains(c.LocalTS, l.local) && anyContains(c.RemoteTS, l.remote):
-					installed[r] = append(installed[r], c)
-				default:
-					narrowed[r] = append(narrowed[r], c)
-				}
-			}
-		}
-	}
+	p.hasIKE, p.ikes, p.live = false, nil, nil
+	found := p.sort(sas)
 	// All IKE SAs gone and a new one there: the peer has started afresh and knows
 	// nothing of what it had agreed to.
 	afresh := len(before) > 0 && p.hasIKE && !slices.ContainsFunc(p.ikes, func(id uint32) bool { return slices.Contains(before, id) })
-	var restored []*lane
-	for r, l := range p.lanes {
+	carried := false
+	for i, l := range p.lanes {
 		was := l.up.Load()
-		replaced := was && !slices.ContainsFunc(installed[r], func(c Child) bool {
+		replaced := was && !slices.ContainsFunc(found[i].installed, func(c Child) bool {
 			return slices.ContainsFunc(l.installed, func(o Child) bool { return o.UniqueID == c.UniqueID })
 		})
-		l.installed, l.narrowed = installed[r], narrowed[r]
-		is := len(l.installed) > 0
+		events = append(events, p.fresh(l, found[i].foreign)...)
+		l.installed, l.narrowed, l.foreign = found[i].installed, found[i].narrowed, found[i].foreign
+		is := len(l.installed) > 0 && len(l.foreign) == 0
+		carried = carried || len(l.installed) > 0
 		l.up.Store(is)
 		switch {
 		case is && !was:
 			if !l.lost.IsZero() {
-				restored = append(restored, l)
+				events = append(events, Event{Kind: EventRestored, Peer: p.name, Child: l.child, Reason: l.why,
+					Detail: "streams go on after " + now.Sub(l.lost).Round(time.Millisecond).String()})
 			}
 			p.risen(l, now)
 		case is && replaced: // lost and restored by the peer between two lists, or rekeyed
 			l.kicks, l.kickAt = kickTimes, now
 		case was && !is:
 			p.fallen(l, now, lost, hadIKE && !p.hasIKE)
-			l.want = l.want || afresh && len(l.flows) > 0
-		case !is && (lost || afresh) && len(l.flows) > 0:
-			l.want = true
+			if afresh && len(l.flows) > 0 {
+				l.wanted(ReasonRestart)
+			}
+			if len(l.flows) > 0 {
+				events = append(events, Event{Kind: EventPaused, Peer: p.name, Child: l.child, Reason: l.gone, Detail: plural(len(l.flows), "stream") + " without an SA"})
+			}
+		case !is && (lost || afresh) && len(l.flows) > 0 && !l.atRest:
+			l.wanted(ReasonRestart)
 		}
 		if len(l.installed) < 2 {
 			l.duplicates = time.Time{}
@@ -168,24 +183,79 @@ func (p *peer) apply(sas []SA, lost bool) {
 	close(p.changed)
 	p.changed = make(chan struct{})
 	p.mu.Unlock()
-	p.steer(len(installed[dialler])+len(installed[listener]) > 0)
-	for _, l := range restored {
-		p.m.board.post(Event{Kind: EventRestored, Peer: p.name, Child: l.child})
+	p.steer(carried)
+	for _, e := range events {
+		p.m.note(e)
 	}
 	p.poke()
+}
+
+// findings are what a list has of a lane.
+type findings struct {
+	installed, narrowed []Child
+	foreign             []foreign
+}
+
+// sort looks up what a list has of each lane; p.mu is held.
+func (p *peer) sort(sas []SA) []findings {
+	found := make([]findings, len(p.lanes))
+	for i := range sas {
+		sa := &sas[i]
+		if !alive(sa) {
+			continue
+		}
+		own := p.cfg.owns(sa) == nil
+		if own {
+			p.hasIKE = true
+			p.ikes = append(p.ikes, sa.UniqueID)
+			p.live = append(p.live, *sa)
+		}
+		for _, c := range sa.Children {
+			p.endings.saw(sa.UniqueID, c)
+			for j, l := range p.lanes {
+				switch {
+				case !c.IsInstalled():
+				case !own && (c.Name == l.child || overlap(c.LocalTS, l.local) && overlap(c.RemoteTS, l.remote)):
+					found[j].foreign = append(found[j].foreign, newForeign(sa, c))
+				case c.Name != l.child || !own:
+				case anyContains(c.LocalTS, l.local) && anyContains(c.RemoteTS, l.remote):
+					found[j].installed = append(found[j].installed, c)
+				default:
+					found[j].narrowed = append(found[j].narrowed, c)
+				}
+			}
+		}
+	}
+	for _, f := range p.strangers {
+		for j, l := range p.lanes {
+			if f.covers(l) {
+				found[j].foreign = append(found[j].foreign, f)
+			}
+		}
+	}
+	return found
 }
 
 // alive tells that an IKE SA has authenticated its peer and is not on its way
 // out.
 func alive(sa *SA) bool { return sa.State == "ESTABLISHED" || sa.State == "REKEYING" }
 
+func (l *lane) wanted(why Reason) {
+	if !l.want {
+		l.want, l.why = true, why
+	}
+}
+
 func (p *peer) risen(l *lane, now time.Time) {
 	if !l.lost.IsZero() {
+		p.counters.Outage += now.Sub(l.lost)
 		p.counters.LongestOutage = max(p.counters.LongestOutage, now.Sub(l.lost))
 		l.lost = time.Time{}
 		l.kicks, l.kickAt = kickTimes, now
 	}
 	l.want, l.lostBefore, l.risenAt = false, true, now
+	l.atRest, l.reaped = false, false
+	l.quiet = now
 	l.notBefore = time.Time{}
 	p.lastErr = ""
 	for w := range l.waiters {
@@ -199,9 +269,15 @@ func (p *peer) fallen(l *lane, now time.Time, charonLost, ikeLost bool) {
 		l.lost = now
 		p.counters.Outages++
 	}
-	// The peer's charon knows of a delete, but nothing of the death of ours: it
-	// goes on sending into the void until it is told by a new SA.
-	l.want = l.want || charonLost
+	l.gone = p.endings.last(l.child)
+	if charonLost {
+		// The peer's charon knows of a delete, but nothing of the death of ours: it
+		// goes on sending into the void until it is told by a new SA.
+		l.gone = ReasonCharon
+		l.wanted(ReasonRestart)
+	}
+	l.reaped = l.gone == ReasonIdle
+	l.atRest = !charonLost && !l.waiting()
 	var grace time.Duration
 	if l.role == listener {
 		grace += listenerGrace
@@ -224,13 +300,9 @@ func (p *peer) fallen(l *lane, now time.Time, charonLost, ikeLost bool) {
 func (p *peer) restate(now time.Time) {
 	s := StateDown
 	for _, l := range p.lanes {
-		switch {
-		case !l.up.Load() && len(l.flows) > 0:
-			s = StatePaused
-		case l.up.Load() && s != StatePaused:
-			s = StateUp
-		case s == StateDown && (len(l.waiters) > 0 || l.want && p.busy):
-			s = StateConnecting
+		switch t := l.state(p.busy); {
+		case t == StatePaused, t == StateUp && s != StatePaused, t == StateConnecting && s == StateDown:
+			s = t
 		}
 	}
 	if s != p.state {
@@ -238,22 +310,20 @@ func (p *peer) restate(now time.Time) {
 	}
 }
 
-func (p *peer) failed(err error) {
-	p.lastErr, p.lastErrAt = err.Error(), time.Now()
+func (l *lane) state(busy bool) State {
+	switch {
+	case !l.up.Load() && len(l.flows) > 0:
+		return StatePaused
+	case l.up.Load():
+		return StateUp
+	case len(l.waiters) > 0 || l.want && busy:
+		return StateConnecting
+	}
+	return StateDown
 }
 
-func (p *peer) status(plane DataPlane) Status {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s := Status{Peer: p.cfg.Name, State: p.state, Since: p.since, DataPlane: plane, Guarded: p.guarded, Loaded: p.loaded,
-		LastError: p.lastErr, LastErrorAt: p.lastErrAt, Counters: p.counters}
-	for _, l := range p.lanes {
-		s.Flows += len(l.flows)
-		if !l.up.Load() {
-			s.Paused += len(l.flows)
-		}
-	}
-	return s
+func (p *peer) failed(err error) {
+	p.lastErr, p.lastErrAt, p.lastFailure = err.Error(), time.Now(), err
 }
 
 func (p *peer) isLoaded() bool {
@@ -265,20 +335,36 @@ func (p *peer) isLoaded() bool {
 func (p *peer) flowCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.lanes[dialler].flows) + len(p.lanes[listener].flows)
+	n := 0
+	for _, l := range p.lanes {
+		n += len(l.flows)
+	}
+	return n
 }
 
-// laneOf returns the lane of a flow, nil if the flow is not of this peer's port.
+// laneOf returns the lane of a flow, nil if the flow is not of this peer's port
+// or of none of its blocks.
 func (p *peer) laneOf(f transport.Flow, outgoing bool) *lane {
-	switch {
-	case f.Protocol != transport.ProtoTCP || f.Remote.Addr() != p.cfg.Remote:
+	if !p.links(f, outgoing) {
 		return nil
-	case outgoing && f.Remote.Port() == p.cfg.Port:
-		return p.lanes[dialler]
-	case !outgoing && f.Local.Port() == p.cfg.Port:
-		return p.lanes[listener]
+	}
+	if outgoing && f.Local.Port() == 0 {
+		return p.leastLoaded()
+	}
+	for _, l := range p.lanes {
+		switch {
+		case outgoing && l.role == dialler && l.local.hasPort(f.Local.Port()),
+			!outgoing && l.role == listener && l.remote.hasPort(f.Remote.Port()):
+			return l
+		}
 	}
 	return nil
+}
+
+// links tells whether a flow is one of the peer's link.
+func (p *peer) links(f transport.Flow, outgoing bool) bool {
+	return f.Protocol == transport.ProtoTCP && f.Remote.Addr() == p.cfg.Remote &&
+		(outgoing && f.Remote.Port() == p.cfg.Port || !outgoing && f.Local.Port() == p.cfg.Port)
 }
 
 // kickWaiting kicks the flows that have data waiting; p.mu is held.
@@ -288,6 +374,17 @@ func (l *lane) kickWaiting() {
 			kick(f.c)
 		}
 	}
+}
+
+// admitted is how many flows of the lane live under it; p.mu is held.
+func (l *lane) admitted() int {
+	n := 0
+	for f := range l.flows {
+		if f.admitted.Load() {
+			n++
+		}
+	}
+	return n
 }
 
 // waiting tells whether a flow of the lane has data that was not acknowledged;

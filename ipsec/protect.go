@@ -75,6 +75,25 @@ func (p *peer) forget(ln *lane, w chan error) {
 	p.mu.Unlock()
 }
 
+// LocalPorts implements transport.PortChooser: it gives a flow that is about to
+// be dialled to the child SA with the fewest flows, and returns the local ports
+// that this one covers. Any port will do, 0 and 0, where a peer has one child
+// SA, and for a flow of no peer, which Prepare refuses.
+func (m *Manager) LocalPorts(_ context.Context, f transport.Flow) (lo, hi uint16, err error) {
+	f = unmapped(f)
+	p, ln := m.find(f, true)
+	if p == nil || ln.local.anyPort() {
+		return 0, 0, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ln.picked = time.Now()
+	ln.picks = append(ln.picks, ln.picked)
+	return ln.local.PortFrom, ln.local.PortTo, nil
+}
+
+var _ transport.PortChooser = (*Manager)(nil)
+
 // Admit implements transport.Protector. It proves by charon's list that an
 // INSTALLED child of the peer's connection covers the flow, that its ESP ends at
 // the flow's own two addresses, and that IKE authenticated the configured
@@ -95,25 +114,49 @@ func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c 
 	}
 	pr.id, pr.kind = id, fmt.Sprintf("ipsec (%v)", m.DaemonStatus().DataPlane)
 	pr.admitted.Store(true)
+	p.mu.Lock()
 	if outgoing {
-		p.mu.Lock()
 		ln.dialling = time.Time{}
-		p.mu.Unlock()
+		if len(ln.picks) > 0 {
+			ln.picks = ln.picks[1:]
+		}
 	}
+	p.mu.Unlock()
 	p.poke()
+	m.note(Event{Kind: EventFlowAdmitted, Peer: p.name, Child: ln.child, Detail: f.String()})
 	return pr, nil
 }
 
 func (m *Manager) refuse(p *peer, err error) error {
 	e := Event{Kind: EventFlowRefused, Detail: err.Error()}
-	if p != nil {
+	if p == nil {
+		m.mu.Lock()
+		m.refused++
+		m.mu.Unlock()
+	} else {
 		e.Peer = p.name
 		p.mu.Lock()
 		p.counters.Refused++
+		p.counters.Refusals.add(err)
 		p.mu.Unlock()
 	}
-	m.board.post(e)
+	m.note(e)
 	return err
+}
+
+func (r *Refusals) add(err error) {
+	switch kindOf(err, ErrWrongIdentity, ErrGateway, ErrNotConnected, ErrNotCovered) {
+	case ErrWrongIdentity:
+		r.WrongIdentity++
+	case ErrGateway:
+		r.Gateway++
+	case ErrNotConnected:
+		r.NotConnected++
+	case ErrNotCovered:
+		r.NotCovered++
+	default:
+		r.Other++
+	}
 }
 
 // prove waits up to admitWait for the list to show the flow covered: the first
@@ -185,15 +228,12 @@ func judge(p *Peer, name string, f transport.Flow, sas []SA) (*SA, *Child, error
 			if !c.IsInstalled() || !covers(c.LocalTS, c.RemoteTS, f) {
 				continue
 			}
-			switch {
-			case sa.Peer != p.Name:
+			if sa.Peer != p.Name {
 				return refuse(ErrWrongIdentity, "child %s of connection %s, whose peer is %q, covers the flow as well; narrow its traffic selectors", c.Name, sa.Peer, sa.RemoteID)
-			case !sameID(sa.RemoteID, p.RemoteID):
-				return refuse(ErrWrongIdentity, "IKE authenticated %q, and %q is configured", sa.RemoteID, p.RemoteID)
-			case sa.RemoteHost != f.Remote.Addr():
-				return refuse(ErrGateway, "ESP ends at %v, and the peer is %v (RFC 5042 5.4.5)", sa.RemoteHost, f.Remote.Addr())
-			case sa.LocalHost != f.Local.Addr():
-				return refuse(ErrGateway, "ESP ends here at %v, and the flow at %v", sa.LocalHost, f.Local.Addr())
+			}
+			if err := p.owns(sa); err != nil {
+				kind := kindOf(err, ErrWrongIdentity, ErrGateway)
+				return refuse(kind, "%s", strings.TrimPrefix(err.Error(), kind.Error()+": "))
 			}
 			// The lane's own child is the one that the keeper watches.
 			if alive(sa) && c.Name == name {
@@ -207,21 +247,9 @@ func judge(p *Peer, name string, f transport.Flow, sas []SA) (*SA, *Child, error
 	return found, child, nil
 }
 
-// sameID compares identities: addresses by value, names without case.
-func sameID(a, b string) bool {
-	x, err1 := netip.ParseAddr(a)
-	y, err2 := netip.ParseAddr(b)
-	if err1 == nil && err2 == nil {
-		return x.Unmap() == y.Unmap()
-	}
-	return err1 != nil && err2 != nil && strings.EqualFold(a, b)
-}
-
 // find returns the peer and the lane of a flow, or nil.
 func (m *Manager) find(f transport.Flow, outgoing bool) (*peer, *lane) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, p := range m.peers {
+	for _, p := range m.allPeers() {
 		if ln := p.laneOf(f, outgoing); ln != nil {
 			return p, ln
 		}
@@ -232,6 +260,9 @@ func (m *Manager) find(f transport.Flow, outgoing bool) (*peer, *lane) {
 // knownPeers helps with a flow of no peer: it names the peer with that address.
 func (m *Manager) knownPeers(f transport.Flow) string {
 	for _, p := range m.allPeers() {
+		if p.links(f, true) || p.links(f, false) {
+			return fmt.Sprintf("peer %s has %d child SAs per direction, for ports %d to 65535 of the host that dials; is child_sas the same on both hosts?", p.name, p.cfg.Children, firstLanePort)
+		}
 		if p.cfg.Remote == f.Remote.Addr() {
 			return fmt.Sprintf("%v is peer %s, whose link has %v port %d", p.cfg.Remote, p.name, transport.ProtoTCP, p.cfg.Port)
 		}
@@ -279,7 +310,12 @@ func (pr *protection) Release() {
 	delete(pr.l.flows, pr)
 	if len(pr.l.flows) == 0 {
 		pr.l.lost = time.Time{} // nobody waits any longer
+		pr.l.quiet = time.Now()
 	}
+	reap := p.cfg.IdleReap > 0
 	p.restate(time.Now())
 	p.mu.Unlock()
+	if reap {
+		p.poke()
+	}
 }

@@ -3,11 +3,14 @@ package ipsec
 import (
 	"context"
 	"sync"
+	"time"
 )
 
 // flights shares calls: everyone who asks while one is under way gets the result
 // of the next one, which begins after they asked.
 type flights[T any] struct {
+	pace *pace // nil: as fast as they end
+
 	mu      sync.Mutex
 	running bool
 	next    *flight[T]
@@ -37,15 +40,46 @@ func (f *flights[T]) loop(call func() (T, error)) {
 	for {
 		f.mu.Lock()
 		now := f.next
-		f.next = nil
 		if now == nil {
 			f.running = false
 			f.mu.Unlock()
 			return
 		}
 		f.mu.Unlock()
+		f.pace.wait() // who asks meanwhile shares the flight
+		f.mu.Lock()
+		f.next = nil
+		f.mu.Unlock()
 		now.result, now.err = call()
 		close(now.done)
+	}
+}
+
+// pace lets paceBurst calls through at once and then one per paceEvery, so that a
+// storm of events costs a bounded number of lists.
+type pace struct {
+	ctx context.Context
+	due time.Time // of the next call if there were no burst; its user serialises
+}
+
+func newPace(ctx context.Context) *pace { return &pace{ctx: ctx} }
+
+func (p *pace) wait() {
+	if p == nil {
+		return
+	}
+	now := time.Now()
+	if least := now.Add(-paceBurst * paceEvery); p.due.Before(least) {
+		p.due = least
+	}
+	p.due = p.due.Add(paceEvery)
+	if d := p.due.Sub(now); d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-p.ctx.Done():
+		}
 	}
 }
 

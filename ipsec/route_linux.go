@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -72,5 +73,5 @@ func (p *peer) steer(up bool) {
 func (p *peer) reaches(a netip.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.cfg.Remote == a && (p.lanes[dialler].up.Load() || p.lanes[listener].up.Load())
+	return p.cfg.Remote == a && slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.up.Load() })
 }

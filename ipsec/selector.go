@@ -55,6 +55,21 @@ func anyContains(sels []Selector, o Selector) bool {
 	return false
 }
 
+// overlap reports whether some packet falls into one of the selectors and into o.
+func overlap(sels []Selector, o Selector) bool {
+	for _, s := range sels {
+		if s.From.IsValid() && o.From.IsValid() && s.From.BitLen() == o.From.BitLen() &&
+			s.From.Compare(o.To) <= 0 && o.From.Compare(s.To) <= 0 &&
+			(s.Protocol == 0 || o.Protocol == 0 || s.Protocol == o.Protocol) &&
+			s.PortFrom <= o.PortTo && o.PortFrom <= s.PortTo {
+			return true
+		}
+	}
+	return false
+}
+
+func (s Selector) hasPort(port uint16) bool { return s.PortFrom <= port && port <= s.PortTo }
+
 // SingleHost reports whether the selector names one address (RFC 3723 2.3.3:
 // Phase 2 identities should carry a single address).
 func (s Selector) SingleHost() bool { return s.From == s.To }

@@ -64,6 +64,7 @@ type Status struct {
 	// LastError is the last failure in plain words, "" after a success.
 	LastError   string    `json:"last_error,omitempty"`
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
+	Err         error     `json:"-"` // that failure itself, for errors.Is and errors.As
 	Counters    Counters  `json:"counters"`
 }
 

@@ -246,6 +246,9 @@ func (f *framedConn) next() ([]byte, error) {
 		if frame[4] != viciEvent {
 			return frame, nil
 		}
+		if !worthHearing(frame) {
+			continue
+		}
 		if !f.keep(frame) {
 			f.waitForRoom()
 			return frame, nil

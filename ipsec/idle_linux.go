@@ -1,0 +1,56 @@
+package ipsec
+
+import (
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// idleFor tells for how long a flow has had no data in either direction.
+func idleFor(c any) (time.Duration, bool) {
+	if i, ok := c.(idler); ok {
+		return i.Idle()
+	}
+	info := tcpInfo(c)
+	if info == nil {
+		return 0, false
+	}
+	return time.Duration(min(info.Last_data_sent, info.Last_data_recv)) * time.Millisecond, true
+}
+
+// isFading tells that the peer has been silent for half as long as TCP tolerates
+// (TCP_USER_TIMEOUT, which keep-alive obeys as well). While the guard holds the
+// probes back, an idle stream has to get its SA back before that.
+func isFading(c any) bool {
+	if i, ok := c.(idler); ok {
+		return i.Fading()
+	}
+	info := tcpInfo(c)
+	if info == nil {
+		return false
+	}
+	var patience int
+	control(c, func(fd int) { patience, _ = unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT) })
+	return patience > 0 && int64(info.Last_ack_recv) > int64(patience)/2
+}
+
+func tcpInfo(c any) (info *unix.TCPInfo) {
+	control(c, func(fd int) {
+		if i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			info = i
+		}
+	})
+	return info
+}
+
+// control runs f on the socket of a flow, if it has one.
+func control(c any, f func(fd int)) {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return
+	}
+	if raw, err := sc.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { f(int(fd)) })
+	}
+}

@@ -1,0 +1,196 @@
+package ipsec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// foreign is an installed child that covers flows of a peer and is not the
+// peer's: IKE has authenticated somebody else, or its ESP ends elsewhere (RFC
+// 5042 5.4.5). A stream does not go on under it: it is paused, the child is
+// ended, and the peer has to come back as itself.
+type foreign struct {
+	conn     string // its connection in charon
+	ike      uint32
+	host     netip.Addr // where its ESP ends
+	remoteID string
+	child    Child
+}
+
+func newForeign(sa *SA, c Child) foreign {
+	return foreign{conn: sa.Peer, ike: sa.UniqueID, host: sa.RemoteHost, remoteID: sa.RemoteID, child: c}
+}
+
+func (f foreign) covers(l *lane) bool {
+	return overlap(f.child.LocalTS, l.local) && overlap(f.child.RemoteTS, l.remote)
+}
+
+func (f foreign) String() string {
+	return fmt.Sprintf("child %s of connection %s, whose peer at %v is %q", f.child.Name, f.conn, f.host, f.remoteID)
+}
+
+// owns tells whether an IKE SA of the peer's connection is the peer's; the error
+// says why not and wraps ErrWrongIdentity or ErrGateway.
+func (p *Peer) owns(sa *SA) error {
+	switch {
+	case !sameID(sa.RemoteID, p.RemoteID):
+		return fmt.Errorf("%w: IKE authenticated %q, and %q is configured", ErrWrongIdentity, sa.RemoteID, p.RemoteID)
+	case sa.RemoteHost != p.Remote && (!p.Gateway.IsValid() || sa.RemoteHost != p.Gateway):
+		return fmt.Errorf("%w: ESP ends at %v, and the peer is %v (RFC 5042 5.4.5)", ErrGateway, sa.RemoteHost, p.Remote)
+	case sa.LocalHost != p.Local:
+		return fmt.Errorf("%w: ESP ends here at %v, and the peer's link at %v", ErrGateway, sa.LocalHost, p.Local)
+	}
+	return nil
+}
+
+// sameID compares identities: addresses by value, names without case.
+func sameID(a, b string) bool {
+	x, err1 := netip.ParseAddr(a)
+	y, err2 := netip.ParseAddr(b)
+	if err1 == nil && err2 == nil {
+		return x.Unmap() == y.Unmap()
+	}
+	return err1 != nil && err2 != nil && strings.EqualFold(a, b)
+}
+
+// seekStrangers has all SAs listed and compared with the peers' links. Calls that
+// come faster share.
+func (m *Manager) seekStrangers() {
+	if _, start := m.strangers.join(); start && !m.goWork(func() { m.strangers.loop(m.readStrangers) }) {
+		m.strangers.loop(func() (struct{}, error) { return struct{}{}, ErrClosed })
+	}
+}
+
+func (m *Manager) readStrangers() (struct{}, error) {
+	all, err := m.listAll(m.ctx)
+	if err != nil {
+		return struct{}{}, err
+	}
+	plane := m.DaemonStatus().DataPlane
+	for _, p := range m.allPeers() {
+		p.compare(all, plane)
+	}
+	return struct{}{}, nil
+}
+
+// compare takes over from a list of all SAs what concerns the peer.
+func (p *peer) compare(all []SA, plane DataPlane) {
+	var found []foreign
+	var own []uint32
+	p.mu.Lock()
+	for i := range all {
+		sa := &all[i]
+		for _, c := range sa.Children {
+			switch {
+			case !c.IsInstalled():
+			case sa.Peer == p.name:
+				own = append(own, c.UniqueID)
+			case plane == DataPlaneKernel && sa.RemoteHost != p.cfg.Remote:
+				// The guard's policies come before those of a tunnel to elsewhere.
+			default:
+				f := newForeign(sa, c)
+				if slices.ContainsFunc(p.lanes, f.covers) {
+					found = append(found, f)
+				}
+			}
+		}
+	}
+	stale := !sameStrangers(found, p.strangers)
+	p.strangers = found
+	var have []uint32
+	for _, sa := range p.live {
+		for _, c := range sa.Children {
+			if c.IsInstalled() {
+				have = append(have, c.UniqueID)
+			}
+		}
+	}
+	p.mu.Unlock()
+	slices.Sort(own)
+	slices.Sort(have)
+	if stale || !slices.Equal(own, have) {
+		p.beginRefresh()
+	}
+}
+
+func sameStrangers(a, b []foreign) bool {
+	return slices.EqualFunc(a, b, func(x, y foreign) bool { return x.ike == y.ike && x.child.UniqueID == y.child.UniqueID })
+}
+
+// fresh returns an event for each foreign child that the lane had not before;
+// p.mu is held.
+func (p *peer) fresh(l *lane, now []foreign) (events []Event) {
+	for _, f := range now {
+		if !slices.ContainsFunc(l.foreign, func(o foreign) bool { return o.child.UniqueID == f.child.UniqueID }) {
+			events = append(events, Event{Kind: EventImpostor, Peer: p.name, Child: l.child, Reason: ReasonIdentity, UniqueID: f.child.UniqueID,
+				SPIIn: f.child.SPIIn, SPIOut: f.child.SPIOut, Detail: f.String() + " covers the peer's streams; the peer is " + p.cfg.RemoteID})
+		}
+	}
+	return events
+}
+
+// mustEvict tells whether foreign children are to be ended: those which would
+// carry a live stream, and whatever has the peer's own name; p.mu is held.
+func (p *peer) mustEvict(l *lane) bool {
+	return l.admitted() > 0 || slices.ContainsFunc(l.foreign, func(f foreign) bool { return f.conn == p.name })
+}
+
+// evict ends the foreign children of a lane. At the peer's own address the whole
+// IKE SA goes, without waiting for an answer that an impostor need not give.
+func (p *peer) evict(ctx context.Context, l *link, ln *lane) {
+	p.mu.Lock()
+	all, cfg := slices.Clone(ln.foreign), p.cfg
+	ln.evictAt = time.Now().Add(evictEvery)
+	p.counters.Impostors += uint64(len(all))
+	p.mu.Unlock()
+	for _, f := range all {
+		which, force := section("child-id", uintString(f.child.UniqueID)), false
+		if f.host == cfg.Remote || f.conn == cfg.Name {
+			which, force = section("ike-id", uintString(f.ike)), true
+		}
+		p.doom(ReasonIdentity, func(_ uint32, c Child) bool { return c.UniqueID == f.child.UniqueID })
+		_, err := l.terminate(ctx, f.conn, which, force)
+		if f.conn == cfg.Name && err == nil {
+			err = l.load(ctx, &cfg) // somebody has changed the connection
+		}
+		if err != nil && ctx.Err() == nil {
+			p.m.note(Event{Kind: EventFailed, Peer: p.name, Child: ln.child, Reason: ReasonIdentity, Detail: "could not end " + f.String() + ": " + err.Error()})
+		}
+	}
+	p.m.seekStrangers()
+	_ = p.refresh(ctx)
+}
+
+// blameStrangers answers those who wait for a lane that foreign children cover;
+// p.mu is held.
+func (p *peer) blameStrangers(l *lane) {
+	if len(l.foreign) == 0 || len(l.waiters) == 0 {
+		return
+	}
+	kind := ErrWrongIdentity
+	f := l.foreign[0]
+	if sameID(f.remoteID, p.cfg.RemoteID) {
+		kind = ErrGateway
+	}
+	err := fmt.Errorf("the IPsec SA with peer %s: %w: %v covers its flows; narrow its traffic selectors, or end it", p.name, kind, f)
+	p.failed(err)
+	for w := range l.waiters {
+		w <- err
+		delete(l.waiters, w)
+	}
+}
+
+// kindOf tells which of these errors err wraps.
+func kindOf(err error, kinds ...error) error {
+	for _, k := range kinds {
+		if errors.Is(err, k) {
+			return k
+		}
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package ipsec
+
+import (
+	"context"
+	"time"
+)
+
+// RFC 5042 5.4.5 lets an RNIC send Phase 2 deletes for idle SAs, so that hardware
+// has to hold few. A stream whose child was reaped is paused, and its first
+// byte brings the child back. The other host sees the delete while its side of
+// the stream is idle as well, and leaves it at that.
+
+// idler is a flow that tells for how long it has had no data in either
+// direction, and for how long its peer has been silent. Keep-alive probes are no
+// data.
+type idler interface {
+	// Idle returns the time since data last went or came.
+	Idle() (d time.Duration, known bool)
+	// Fading tells that the peer has been silent for half as long as the flow
+	// tolerates.
+	Fading() bool
+}
+
+// idle tells whether a lane that is up is to be reaped, and if not when to look
+// again, 0: never; p.mu is held.
+func (p *peer) idle(l *lane, now time.Time) (bool, time.Duration) {
+	limit := p.cfg.IdleReap
+	if limit <= 0 || len(l.waiters) > 0 || l.want || now.Before(l.dialling) {
+		return false, 0
+	}
+	// What the flows tell counts from when the child came up at the earliest, so
+	// that one brought back for a sign of life is not gone at once.
+	quiet := now.Sub(l.risenAt)
+	if len(l.flows) == 0 {
+		quiet = now.Sub(l.quiet)
+	}
+	for f := range l.flows {
+		if n, err := f.c.Outq(); err != nil || n > 0 || !f.admitted.Load() {
+			return false, limit / 4
+		}
+		if d, known := idleFor(f.c); known {
+			quiet = min(quiet, d)
+		}
+	}
+	if quiet < limit {
+		return false, max(limit-quiet, time.Millisecond)
+	}
+	return true, 0
+}
+
+// reap ends the children of an idle lane.
+func (p *peer) reap(ctx context.Context, l *link, ln *lane) {
+	p.mu.Lock()
+	all := append([]Child(nil), ln.installed...)
+	p.mu.Unlock()
+	ended := false
+	for _, c := range all {
+		ended = p.endChild(ctx, l, c, ReasonIdle, false) || ended
+	}
+	if !ended {
+		p.mu.Lock()
+		ln.risenAt = time.Now() // not again at once
+		ln.quiet = ln.risenAt
+		p.mu.Unlock()
+	}
+	_ = p.refresh(ctx)
+}
+
+// fading tells whether a flow of a lane that is down would soon be given up by
+// TCP for its peer's silence: an idle stream has to outlive its SA; p.mu is held.
+func (l *lane) fading() bool {
+	for f := range l.flows {
+		if f.admitted.Load() && isFading(f.c) {
+			return true
+		}
+	}
+	return false
+}
