@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/mail"
 	"net/netip"
 	"regexp"
 	"strings"
@@ -135,17 +134,9 @@ func (p Peer) validate() error {
 	if p.Port == 0 {
 		faults = append(faults, errors.New("the port is missing"))
 	}
-	for what, id := range map[string]string{"local": p.LocalID, "remote": p.RemoteID} {
-		if err := checkID(id); err != nil {
-			faults = append(faults, fmt.Errorf("%s identity %q: %w", what, id, err))
-		}
-	}
-	if p.LocalID == p.RemoteID && p.LocalID != "" {
-		faults = append(faults, fmt.Errorf("local and remote identity are both %q: each host needs its own", p.LocalID))
-	}
-	if p.PSK.IsZero() {
-		faults = append(faults, errors.New("the pre-shared key is missing"))
-	}
+	faults = append(faults, p.checkIdentities()...)
+	faults = append(faults, p.checkAuth()...)
+	faults = append(faults, p.checkExtras()...)
 	faults = append(faults, nonNil(p.Profile.Validate())...)
 	if len(faults) > 0 {
 		return fmt.Errorf("peer %q: %w", p.Name, errors.Join(faults...))
@@ -153,34 +144,29 @@ func (p Peer) validate() error {
 	return nil
 }
 
-var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
-
-// checkID allows the identification types of RFC 7146 3.1: an address, ID_FQDN
-// and ID_RFC822_ADDR. ID_KEY_ID must not be used, distinguished names should
-// not, subnets and ranges are too broad.
-func checkID(id string) error {
-	switch {
-	case id == "":
-		return errors.New("it is empty")
-	case strings.HasPrefix(id, "@"):
-		return errors.New("a name goes without @; ID_KEY_ID must not be used (RFC 7146 3.1)")
-	case strings.Contains(id, "%"):
-		return errors.New("a wildcard is no identity")
-	case strings.Contains(id, "="):
-		return errors.New("distinguished names should not be used (RFC 7146 3.1)")
-	case strings.ContainsAny(id, "/: ,") && !isAddr(id):
-		return errors.New("an address, a host name or user@host is needed; subnets, ranges and key ids are not possible (RFC 7146 3.1)")
+// checkExtras checks what is zero with most peers.
+func (p *Peer) checkExtras() []error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	switch n := p.Children; {
+	case n < 1 || n > MaxChildren || n&(n-1) != 0:
+		fault("%d child SAs per direction: a power of two from 1 to %d is possible", n, MaxChildren)
+	case n > 1 && p.Profile.Version == 1:
+		fault("%d child SAs per direction with IKEv1: it has one, since IKEv1's selectors have no port ranges (RFC 2407 4.6.2): use IKEv2", n)
 	}
-	if strings.Contains(id, "@") {
-		if a, err := mail.ParseAddress(id); err != nil || a.Address != id {
-			return errors.New("not of the form user@host")
-		}
-		return nil
+	if p.IdleReap != 0 && p.IdleReap < time.Second {
+		fault("idle children end after %v: at least a second, or 0 for never", p.IdleReap)
 	}
-	if !isAddr(id) && !hostName.MatchString(id) {
-		return errors.New("an address, a host name or user@host is needed")
+	switch g := p.Gateway; {
+	case g == netip.Addr{}:
+	case g.IsUnspecified() || g.IsMulticast() || g.IsLoopback() || g.Zone() != "":
+		fault("gateway %v: one host's address is needed", g)
+	case p.Remote.IsValid() && g.BitLen() != p.Remote.BitLen():
+		fault("gateway %v and remote address %v are of different families", g, p.Remote)
+	case g == p.Local || g == p.Remote:
+		fault("gateway %v is one of the two hosts: leave it out", g)
+	case p.Profile.Mode == ModeTransport:
+		fault("gateway %v: transport mode ends at the peer itself; tunnel mode is needed (RFC 4301 4.1)", g)
 	}
-	return nil
+	return faults
 }
-
-func isAddr(s string) bool { a, err := netip.ParseAddr(s); return err == nil && a.Zone() == "" }

@@ -1,12 +1,21 @@
 package ipsec
 
 import (
+	"bytes"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/rsa"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
 )
 
 // ErrCredential tells that a certificate, private key or authority was refused.
@@ -27,6 +36,18 @@ const (
 	RevocationRelaxed Revocation = "relaxed"
 )
 
+// ParseRevocation reads "strict", "ifuri" or "relaxed"; an empty string is
+// ifuri.
+func ParseRevocation(s string) (Revocation, error) {
+	switch r := Revocation(s); r {
+	case "":
+		return RevocationIfURI, nil
+	case RevocationStrict, RevocationIfURI, RevocationRelaxed:
+		return r, nil
+	}
+	return "", fmt.Errorf("revocation %q: want strict, ifuri or relaxed", s)
+}
+
 // Credential is a host's certificate, with those of intermediate authorities,
 // and the private key. No way of formatting, logging or encoding it shows the
 // key.
@@ -35,23 +56,74 @@ type Credential struct {
 	key   crypto.Signer
 }
 
-// Authority is who may have issued the peer's certificate, and where to ask
-// whether it was revoked.
-type Authority struct {
-	// CRLURIs are where the authority's revocation list is: http, https or file
-	// URIs.
-	CRLURIs []string
-	// OCSPURIs are those of OCSP responders.
-	OCSPURIs []string
+// NewCredential takes a certificate (PEM; those of intermediate authorities may
+// follow it) and its private key (PEM, not encrypted: PKCS #8, PKCS #1 or SEC 1).
+// Keys are ECDSA on P-256, P-384 or P-521, or RSA with 2048 bits or more. The
+// error wraps ErrCredential.
+func NewCredential(certPEM, keyPEM []byte) (*Credential, error) {
+	chain, err := parseCertificates(certPEM)
+	if err != nil {
+		return nil, err
+	}
+	key, err := parseKey(keyPEM)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkKey(key.Public()); err != nil {
+		return nil, err
+	}
+	if chain[0].IsCA {
+		return nil, fmt.Errorf("%w: the first certificate, of %v, is an authority's; the host's own comes first", ErrCredential, chain[0].Subject)
+	}
+	if pub, ok := chain[0].PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || !pub.Equal(key.Public()) {
+		return nil, fmt.Errorf("%w: the private key is not that of the certificate of %v", ErrCredential, chain[0].Subject)
+	}
+	for i, c := range chain[1:] {
+		if err := chain[i].CheckSignatureFrom(c); err != nil {
+			return nil, fmt.Errorf("%w: the certificate of %v is not followed by its issuer's: %w", ErrCredential, chain[i].Subject, err)
+		}
+	}
+	return &Credential{chain: chain, key: key}, nil
+}
 
-	cert *x509.Certificate
+// LoadCredential is NewCredential with files. That of the key has mode 0600 or
+// less and belongs to this user or root (RFC 3723 2.3.3: access to a private key
+// must be suitably restricted), else the error wraps ErrSecretFile.
+func LoadCredential(certFile, keyFile string) (*Credential, error) {
+	cert, err := readLimited(certFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate: %w", err)
+	}
+	f, err := openPrivate(keyFile, "private key")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	key, err := io.ReadAll(io.LimitReader(f, maxPEMBytes))
+	if err != nil {
+		return nil, fmt.Errorf("read the private key: %w", err)
+	}
+	defer clear(key)
+	c, err := NewCredential(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("%s, %s: %w", certFile, keyFile, err)
+	}
+	return c, nil
 }
 
 // Certificate is the host's own.
 func (c *Credential) Certificate() *x509.Certificate { return c.chain[0] }
 
-// Certificate is the authority's.
-func (a Authority) Certificate() *x509.Certificate { return a.cert }
+// Identities lists the IKE identities that the certificate is good for.
+func (c *Credential) Identities() []string { return identities(c.chain[0]) }
+
+// Equal reports whether two credentials are the same.
+func (c *Credential) Equal(o *Credential) bool {
+	if c == nil || o == nil {
+		return c == o
+	}
+	return slices.EqualFunc(c.chain, o.chain, (*x509.Certificate).Equal)
+}
 
 // String tells whose certificate it is.
 func (c *Credential) String() string {
@@ -73,15 +145,152 @@ func (c *Credential) LogValue() slog.Value { return slog.StringValue(c.String())
 // MarshalText does not tell the key.
 func (c *Credential) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// LoadCredential reads a certificate (PEM; those of intermediate authorities may
-// follow it) and its private key (PEM, PKCS #8, PKCS #1 or SEC 1, not encrypted)
-// from a file of mode 0600 or less. The error wraps ErrCredential.
-func LoadCredential(certFile, keyFile string) (*Credential, error) {
-	return nil, fmt.Errorf("%w: %s, %s", ErrCredential, certFile, keyFile)
+// Authority is who may have issued the peer's certificate, and where to ask
+// whether it was revoked.
+type Authority struct {
+	// CRLURIs are where the authority's revocation list is: http, https or file
+	// URIs. strongSwan reads them, not this process.
+	CRLURIs []string
+	// OCSPURIs are those of OCSP responders, http or https.
+	OCSPURIs []string
+
+	cert *x509.Certificate
 }
 
-// LoadAuthority reads an authority's certificate (PEM). Its URIs are the
-// caller's to set.
+// NewAuthority takes an authority's certificate (PEM). Its URIs are the caller's
+// to set. The error wraps ErrCredential.
+func NewAuthority(caPEM []byte) (Authority, error) {
+	certs, err := parseCertificates(caPEM)
+	switch {
+	case err != nil:
+		return Authority{}, err
+	case len(certs) > 1:
+		return Authority{}, fmt.Errorf("%w: %d certificates: one file has one authority", ErrCredential, len(certs))
+	case !certs[0].IsCA:
+		return Authority{}, fmt.Errorf("%w: the certificate of %v is not an authority's", ErrCredential, certs[0].Subject)
+	}
+	if err := checkKey(certs[0].PublicKey); err != nil {
+		return Authority{}, err
+	}
+	return Authority{cert: certs[0]}, nil
+}
+
+// LoadAuthority is NewAuthority with a file.
 func LoadAuthority(caFile string) (Authority, error) {
-	return Authority{}, fmt.Errorf("%w: %s", ErrCredential, caFile)
+	b, err := readLimited(caFile)
+	if err != nil {
+		return Authority{}, fmt.Errorf("read the authority's certificate: %w", err)
+	}
+	a, err := NewAuthority(b)
+	if err != nil {
+		return Authority{}, fmt.Errorf("%s: %w", caFile, err)
+	}
+	return a, nil
+}
+
+// Certificate is the authority's; nil of the zero Authority.
+func (a Authority) Certificate() *x509.Certificate { return a.cert }
+
+func (a Authority) validate() error {
+	if a.cert == nil {
+		return fmt.Errorf("%w: an authority without a certificate", ErrCredential)
+	}
+	for _, list := range []struct {
+		what    string
+		uris    []string
+		schemes []string
+	}{{"CRL", a.CRLURIs, []string{"http", "https", "file"}}, {"OCSP", a.OCSPURIs, []string{"http", "https"}}} {
+		for _, text := range list.uris {
+			u, err := url.Parse(text)
+			if err != nil || !slices.Contains(list.schemes, u.Scheme) || u.Scheme != "file" && u.Host == "" || strings.ContainsAny(text, " \t\r\n") {
+				return fmt.Errorf("%w: %s URI %q: want one of %s", ErrCredential, list.what, text, strings.Join(list.schemes, ", "))
+			}
+		}
+	}
+	return nil
+}
+
+// identities lists the subject alternative names that can be IKE identities.
+func identities(c *x509.Certificate) []string {
+	out := slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		if a, ok := netip.AddrFromSlice(ip); ok {
+			out = append(out, a.Unmap().String())
+		}
+	}
+	return append(out, c.EmailAddresses...)
+}
+
+// maxPEMBytes keeps a wrong file out of memory.
+const maxPEMBytes = 1 << 20
+
+func readLimited(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxPEMBytes))
+}
+
+func parseCertificates(b []byte) ([]*x509.Certificate, error) {
+	var out []*x509.Certificate
+	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrCredential, err)
+		}
+		out = append(out, c)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%w: there is no certificate (PEM, CERTIFICATE) in it", ErrCredential)
+	}
+	return out, nil
+}
+
+// parseKey never passes on a parser's words, which may quote what it has read.
+func parseKey(b []byte) (crypto.Signer, error) {
+	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
+		var key any
+		var err error
+		switch block.Type {
+		case "PRIVATE KEY":
+			key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+		case "EC PRIVATE KEY":
+			key, err = x509.ParseECPrivateKey(block.Bytes)
+		case "RSA PRIVATE KEY":
+			key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+		case "ENCRYPTED PRIVATE KEY":
+			return nil, fmt.Errorf("%w: the private key is encrypted, and nobody is there to type a password: openssl pkcs8 -in OLD -out NEW -nodes", ErrCredential)
+		default:
+			continue
+		}
+		signer, ok := key.(crypto.Signer)
+		if err != nil || !ok || bytes.Contains(b, []byte("Proc-Type: 4,ENCRYPTED")) {
+			return nil, fmt.Errorf("%w: the private key (PEM, %s) cannot be read: it is damaged or encrypted", ErrCredential, block.Type)
+		}
+		return signer, nil
+	}
+	return nil, fmt.Errorf("%w: there is no private key (PEM, PRIVATE KEY) in it", ErrCredential)
+}
+
+// checkKey allows what strongSwan can use with IKEv1 and IKEv2, and what is as
+// strong as the smallest DH group (RFC 7146 4).
+func checkKey(k crypto.PublicKey) error {
+	switch k := k.(type) {
+	case *ecdsa.PublicKey:
+		if k.Curve.Params().BitSize >= 256 {
+			return nil
+		}
+		return fmt.Errorf("%w: an ECDSA key on %s: P-256, P-384 and P-521 are possible", ErrCredential, k.Curve.Params().Name)
+	case *rsa.PublicKey:
+		if k.N.BitLen() >= 2048 {
+			return nil
+		}
+		return fmt.Errorf("%w: an RSA key of %d bits: at least 2048 are needed (RFC 7146 4)", ErrCredential, k.N.BitLen())
+	}
+	return fmt.Errorf("%w: a key of type %T: ECDSA and RSA are possible", ErrCredential, k)
 }

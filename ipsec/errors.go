@@ -29,6 +29,26 @@ var (
 	ErrTrafficSelectors = errors.New("traffic selectors not acceptable")
 	ErrUnreachable      = errors.New("the peer does not answer")
 	ErrNegotiation      = errors.New("negotiation failed")
+	// ErrAggressiveRefused tells that the peer does not do aggressive mode.
+	ErrAggressiveRefused = errors.New("aggressive mode refused")
+	// ErrDataPlane tells that the data plane lacks a mode or an algorithm.
+	ErrDataPlane = errors.New("the data plane cannot do it")
+	// ErrPluginMissing tells that strongSwan lacks a plugin.
+	ErrPluginMissing = errors.New("strongSwan lacks a plugin")
+)
+
+// What can be wrong with a certificate. NegotiationError wraps them; they are
+// ErrAuthFailed as well.
+var (
+	ErrCertExpired   = errors.New("the certificate has expired")
+	ErrCertNotYet    = errors.New("the certificate is not valid yet")
+	ErrCertRevoked   = errors.New("the certificate was revoked")
+	ErrCertUntrusted = errors.New("the certificate is of another authority")
+	ErrCertIdentity  = errors.New("the certificate is not of the expected identity")
+	ErrCertStatus    = errors.New("whether the certificate was revoked is not known")
+	// ErrClock tells that a clock is wrong: this host's, the peer's or the
+	// authority's.
+	ErrClock = errors.New("a clock may be wrong")
 )
 
 var (

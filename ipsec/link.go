@@ -27,6 +27,11 @@ type link struct {
 
 	mu    sync.Mutex // serialises questions
 	query *viciConn
+
+	certs struct {
+		sync.Mutex
+		of map[string]usedCert // by peer
+	}
 }
 
 // connect opens a link.
@@ -42,9 +47,6 @@ func connect(ctx context.Context, cfg Config) (*link, error) {
 		l.query.close()
 		return nil, err
 	}
-	if cfg.DataPlane != DataPlaneAuto {
-		l.status.DataPlane = cfg.DataPlane
-	}
 	if err = l.query.subscribe(ctx, "list-sa"); err != nil {
 		l.query.close()
 		return nil, err
@@ -57,6 +59,7 @@ func connect(ctx context.Context, cfg Config) (*link, error) {
 		l.close()
 		return nil, err
 	}
+	l.status.choose(cfg.DataPlane)
 	return l, nil
 }
 

@@ -29,18 +29,20 @@ func section(kv ...any) *vici.Message {
 	return m
 }
 
-func secretName(peer string) string { return "ironwarp-" + peer }
-
-// sharedMessage is load-shared: the key for exactly these two identities.
-func sharedMessage(p *Peer) *vici.Message {
-	return section("id", secretName(p.Name), "type", "IKE", "data", string(p.PSK.key), "owners", []string{p.RemoteID, p.LocalID})
-}
-
 // connMessage is load-conn.
 func connMessage(p *Peer, plane DataPlane) *vici.Message {
 	encap := "no"
-	if plane != DataPlaneKernel {
+	if plane.offers().udp {
 		encap = "yes" // userland ESP speaks it in UDP only
+	}
+	end := p.Remote
+	if p.Gateway.IsValid() {
+		end = p.Gateway
+	}
+	local, remote := authSections(p)
+	sendCert, sendCertReq := "never", "no"
+	if p.Cert != nil {
+		sendCert, sendCertReq = "always", "yes" // certificate requests: RFC 7146 3.1 b
 	}
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) + "s" }
 	child := func(spec laneSpec) *vici.Message {
@@ -57,9 +59,10 @@ func connMessage(p *Peer, plane DataPlane) *vici.Message {
 		)
 		if p.Profile.RekeyBytes > 0 {
 			set(m, "rekey_bytes", strconv.FormatUint(p.Profile.RekeyBytes, 10))
+			set(m, "life_bytes", strconv.FormatUint(p.Profile.lifeBytes(), 10))
 		}
-		if plane == DataPlaneKernel {
-			set(m, "priority", strconv.Itoa(childPriority))
+		if n := plane.offers().priority; n > 0 {
+			set(m, "priority", strconv.Itoa(n))
 		}
 		return m
 	}
@@ -70,17 +73,17 @@ func connMessage(p *Peer, plane DataPlane) *vici.Message {
 	conn := section(
 		"version", strconv.Itoa(p.Profile.Version),
 		"local_addrs", []string{p.Local.String()},
-		"remote_addrs", []string{p.Remote.String()},
+		"remote_addrs", []string{end.String()},
 		"proposals", p.Profile.IKE,
 		"encap", encap,
 		"mobike", "no",
 		"dpd_delay", seconds(p.Profile.DPDDelay),
 		"rekey_time", seconds(p.Profile.IKERekey),
 		"keyingtries", "1", // the keeper tries again, with its own patience
-		"send_cert", "never",
-		"send_certreq", "no",
-		"local-1", section("auth", "psk", "id", p.LocalID),
-		"remote-1", section("auth", "psk", "id", p.RemoteID),
+		"send_cert", sendCert,
+		"send_certreq", sendCertReq,
+		"local-1", local,
+		"remote-1", remote,
 		"children", children,
 	)
 	if p.Profile.Aggressive {

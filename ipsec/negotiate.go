@@ -80,29 +80,3 @@ func explainFailure(p *Peer, child, reason string, log []string) error {
 	}
 	return e
 }
-
-// load hands a peer's key and connection to charon.
-func (l *link) load(ctx context.Context, p *Peer) error {
-	if _, err := l.ask(ctx, "load-shared", "the key of "+p.Name, sharedMessage(p)); err != nil {
-		return err
-	}
-	if _, err := l.ask(ctx, "load-conn", "connection "+p.Name, connMessage(p, l.status.DataPlane)); err != nil {
-		return err
-	}
-	return nil
-}
-
-// unload takes them away again. What is not there is no error.
-func (l *link) unload(ctx context.Context, name string) error {
-	_, err1 := l.ask(ctx, "unload-conn", "connection "+name, section("name", name))
-	_, err2 := l.ask(ctx, "unload-shared", "the key of "+name, section("id", secretName(name)))
-	return errors.Join(notFound(err1), notFound(err2))
-}
-
-func notFound(err error) error {
-	var refused *CommandError
-	if errors.As(err, &refused) && strings.Contains(refused.Reason, "not found") {
-		return nil
-	}
-	return err
-}

@@ -11,9 +11,9 @@ import (
 // ErrProfile tells that a Profile was refused.
 var ErrProfile = errors.New("IPsec profile refused")
 
-// Profile is how IKE and ESP are done with a peer: data that DefaultProfile
-// fills in as RFC 7146 wants it, and Validate checks against what RFC 3723 and
-// RFC 7146 forbid.
+// Profile is how IKE and ESP are done with a peer: data that ProfileByName fills
+// in as the RFCs want it, and Validate checks against what RFC 3723 and RFC 7146
+// forbid.
 type Profile struct {
 	// Name is for people.
 	Name string `json:"name" yaml:"name"`
@@ -57,63 +57,41 @@ type Profile struct {
 	IKERekey   time.Duration `json:"ike_rekey" yaml:"ike_rekey"`
 	ChildRekey time.Duration `json:"child_rekey" yaml:"child_rekey"`
 
-	// RekeyBytes makes fresh keys after that many bytes, 0 for no such limit.
-	// Ciphers of 64-bit blocks must have one (RFC 7146 2.2: 3 GiB for 3DES).
+	// RekeyBytes makes fresh keys after that many bytes, 0 for no such limit; the
+	// old ones end a tenth later. Ciphers of 64-bit blocks must have one that ends
+	// them before MaxSmallBlockBytes.
 	RekeyBytes uint64 `json:"rekey_bytes" yaml:"rekey_bytes"`
 
 	// DPDDelay is after how much silence an IKE SA asks for a sign of life.
 	DPDDelay time.Duration `json:"dpd_delay" yaml:"dpd_delay"`
 }
 
-// DefaultProfile is the profile of RFC 7146 with IKEv2. IKEv2 is what its
-// section 3 recommends where both ends have it; manual keying does not exist
-// here (section 3: MUST NOT be used).
-func DefaultProfile() *Profile {
-	return &Profile{
-		Name:    "rfc7146",
-		Version: 2,
-		IKE: []string{
-			// AES-GCM protects IKEv2 itself as well: RFC 7146 2.2, RFC 5282.
-			"aes128gcm16-prfsha256-ecp256",
-			"aes256gcm16-prfsha384-ecp384",
-			"aes128gcm16-prfsha256-modp2048", // at least 2048 bits SHOULD be offered: RFC 7146 3.2
-			"aes256gcm16-prfsha384-modp3072",
-			"aes128-sha256-ecp256", // AES-CBC MUST: RFC 7146 2.2
-			"aes128-sha256-modp2048",
-			"aes256-sha384-modp3072",
-		},
-		ESP: []string{
-			"aes128gcm16-ecp256", // AES-GCM with 128-bit keys SHOULD: RFC 7146 2.2
-			"aes256gcm16-ecp384",
-			"aes128gcm16-modp2048",
-			"aes256gcm16-modp3072",
-			"aes128-sha256-ecp256", // AES-CBC with 128-bit keys MUST: RFC 7146 2.2
-			"aes128-sha256-modp2048",
-			"aes256-sha384-modp3072",
-			"aes128-sha1-modp2048", // HMAC-SHA1-96 MUST: RFC 7146 2.1
-		},
-		PFS:          true,
-		ESN:          true,
-		ReplayWindow: 1024,
-		IKERekey:     4 * time.Hour,
-		ChildRekey:   time.Hour,
-		DPDDelay:     10 * time.Second,
-	}
-}
+// MaxSmallBlockBytes is how much a key for 64-bit blocks (3DES) may encrypt: 3
+// GiB, a tenth of the birthday bound (RFC 7146 2.2).
+const MaxSmallBlockBytes = 3 << 30
 
 // Validate checks the profile against the RFCs. The error wraps ErrProfile and
 // names every fault, with the clause.
 func (p *Profile) Validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	if len(p.IKE) == 0 {
-		fault("no IKE proposal")
+	switch {
+	case p.Version != 1 && p.Version != 2:
+		fault("IKE version %d: it is 1 or 2; without IKE keys would be manual, which must not be (RFC 7146 3)", p.Version)
+	case len(p.IKE) == 0:
+		fault("no IKE proposal: without IKE keys would be manual, which must not be (RFC 7146 3)")
+	}
+	if p.Aggressive && p.Version != 1 {
+		fault("aggressive mode with IKEv%d: only IKEv1 has modes (RFC 7146 3)", p.Version)
+	}
+	if p.Mode > ModeTransport {
+		fault("%v: ESP has tunnel and transport mode (RFC 3723 2.3.2)", p.Mode)
 	}
 	if len(p.ESP) == 0 {
 		fault("no ESP proposal")
 	}
 	for _, text := range p.IKE {
-		if err := checkIKE(text); err != nil {
+		if err := p.checkIKE(text); err != nil {
 			fault("IKE proposal %s: %w", text, err)
 		}
 	}
@@ -121,6 +99,12 @@ func (p *Profile) Validate() error {
 		if err := p.checkESP(text); err != nil {
 			fault("ESP proposal %s: %w", text, err)
 		}
+	}
+	if g := groups(p.IKE); p.Aggressive && len(g) > 1 {
+		fault("IKE proposals with %s: aggressive mode sends its key exchange with the offer, so that all of them have one DH group (RFC 2409 5)", strings.Join(g, " and "))
+	}
+	if g := groups(p.ESP); p.Version == 1 && p.PFS && len(g) > 1 {
+		fault("ESP proposals with %s: quick mode sends its key exchange with the offer, so that all of them have one DH group (RFC 2409 5.5)", strings.Join(g, " and "))
 	}
 	switch {
 	case p.ReplayWindow <= 0:
@@ -140,19 +124,42 @@ func (p *Profile) Validate() error {
 	return nil
 }
 
+// Warnings tells what the RFCs allow and a reader should know all the same; none
+// for most profiles.
+func (p *Profile) Warnings() []string {
+	var out []string
+	if p.Aggressive {
+		out = append(out, "AGGRESSIVE MODE: the identities go in clear, and whoever records one handshake can guess at the pre-shared key offline, for ever. "+
+			"Use IKEv2 or main mode; if you cannot, use certificates or a generated key of 32 random bytes (RFC 3723 5.8.2)")
+	}
+	for _, text := range p.ESP {
+		if prop, err := parseProposal(text); err == nil && prop.null {
+			out = append(out, "NO CONFIDENTIALITY: ESP proposal "+text+" protects against change, not against reading along (RFC 7146 2.2)")
+			break
+		}
+	}
+	return out
+}
+
 func (p *Profile) clone() *Profile {
 	c := *p
 	c.IKE, c.ESP = slices.Clone(p.IKE), slices.Clone(p.ESP)
 	return &c
 }
 
-func checkIKE(text string) error {
+func (p *Profile) checkIKE(text string) error {
 	prop, err := parseProposal(text)
 	switch {
 	case err != nil:
 		return err
 	case prop.null || !prop.has(kindCipher) && !prop.has(kindAEAD):
 		return errors.New("it does not encrypt: IKE must")
+	case p.Version == 1 && prop.has(kindAEAD):
+		return errors.New("IKEv1 has no combined modes for itself (RFC 5282 1)")
+	case p.Version == 1 && prop.has(kindPRF):
+		return errors.New("IKEv1 negotiates no prf: it follows from the hash (RFC 2409 4)")
+	case p.Version == 1 && prop.only2 != "":
+		return fmt.Errorf("%s is for IKEv2 only", prop.only2)
 	case !prop.has(kindAEAD) && !prop.has(kindIntegrity):
 		return errors.New("it has no integrity")
 	case prop.has(kindAEAD) && !prop.has(kindPRF):
@@ -178,36 +185,68 @@ func (p *Profile) checkESP(text string) error {
 		return errors.New("it mixes a combined mode with a cipher or an integrity algorithm")
 	case prop.has(kindPRF):
 		return errors.New("a prf belongs in an IKE proposal")
+	case p.Version == 1 && prop.only2 != "":
+		return fmt.Errorf("%s is for IKEv2 only", prop.only2)
 	case p.PFS && !prop.has(kindDH):
 		return errors.New("it has no DH group, and PFS is on (RFC 7146 3.2)")
-	case prop.smallBlock && (p.RekeyBytes == 0 || p.RekeyBytes > maxSmallBlockBytes):
-		return fmt.Errorf("its cipher has 64-bit blocks: rekey_bytes of at most %d (3 GiB) is needed (RFC 7146 2.2)", uint64(maxSmallBlockBytes))
+	case prop.smallBlock && (p.RekeyBytes == 0 || p.lifeBytes() > MaxSmallBlockBytes):
+		return fmt.Errorf("its cipher has 64-bit blocks: rekey_bytes of at most %d is needed, so that the key ends a tenth later before 3 GiB (RFC 7146 2.2)",
+			uint64(MaxSmallBlockBytes)*10/11)
 	}
 	return nil
 }
+
+// lifeBytes is when the old key ends, 0 for never.
+func (p *Profile) lifeBytes() uint64 { return p.RekeyBytes + p.RekeyBytes/10 }
 
 // espFor returns the ESP proposals as a data plane takes them.
 func (p *Profile) espFor(d DataPlane) []string {
 	var out []string
 	for _, text := range p.ESP {
 		var tokens []string
+		usable := true
 		for _, t := range strings.Split(text, "-") {
 			a := algorithms[t]
 			if a.kind == kindDH && !p.PFS || a.kind == kindESN {
 				continue
 			}
+			usable = usable && (d.offers().kernel || !a.kernel)
 			tokens = append(tokens, t)
 		}
 		base := strings.Join(tokens, "-")
-		if p.ESN && d == DataPlaneKernel {
-			out = append(out, base+"-esn-noesn")
-		} else {
+		switch {
+		case !usable:
+		case !p.ESN || !d.offers().esn:
 			out = append(out, base)
+		case p.Version == 1: // an IKEv1 transform says one or the other (RFC 4304)
+			out = append(out, base+"-esn", base)
+		default:
+			out = append(out, base+"-esn-noesn")
 		}
 	}
 	return slices.Compact(out)
 }
 
-// maxSmallBlockBytes is a tenth of the birthday bound of 64-bit blocks: RFC 7146
-// 2.2.
-const maxSmallBlockBytes = 3 << 30
+// fits tells whether a data plane can do what the profile wants.
+func (p *Profile) fits(d DataPlane) error {
+	switch {
+	case p.Mode == ModeTransport && !d.offers().transport:
+		return fmt.Errorf("%w: profile %q wants transport mode, and %v has tunnel mode only: set the mode to tunnel on both hosts, or use the kernel's ESP", ErrDataPlane, p.Name, d)
+	case len(p.espFor(d)) == 0:
+		return fmt.Errorf("%w: profile %q offers %s, and %v has none of it: choose another profile, or use the kernel's ESP", ErrDataPlane, p.Name, strings.Join(p.ESP, ", "), d)
+	}
+	return nil
+}
+
+// groups lists the different DH groups of proposals.
+func groups(proposals []string) []string {
+	var out []string
+	for _, text := range proposals {
+		for _, t := range strings.Split(text, "-") {
+			if algorithms[t].kind == kindDH && !slices.Contains(out, t) {
+				out = append(out, t)
+			}
+		}
+	}
+	return out
+}

@@ -51,6 +51,11 @@ func TestProfileRefusesWhatTheRFCsForbid(t *testing.T) {
 		{"MD5", func(p *Profile) { p.ESP = []string{"aes128-md5-modp2048"} }, "RFC 3723 5.5"},
 		{"3DES for ever", func(p *Profile) { p.ESP = []string{"3des-sha1-modp2048"} }, "RFC 7146 2.2"},
 		{"3DES for 4 GiB", func(p *Profile) { p.ESP, p.RekeyBytes = []string{"3des-sha1-modp2048"}, 4<<30 }, "3 GiB"},
+		{"3DES that ends after 3.3 GiB", func(p *Profile) { p.ESP, p.RekeyBytes = []string{"3des-sha1-modp2048"}, 3<<30 }, "3 GiB"},
+		{"manual keys", func(p *Profile) { p.Version = 0 }, "manual, which must not be (RFC 7146 3)"},
+		{"IKEv3", func(p *Profile) { p.Version = 3 }, "it is 1 or 2"},
+		{"an unknown mode", func(p *Profile) { p.Mode = 7 }, "tunnel and transport"},
+		{"aggressive IKEv2", func(p *Profile) { p.Aggressive = true }, "only IKEv1 has modes"},
 		{"IKE in clear", func(p *Profile) { p.IKE = []string{"null-sha256-modp2048"} }, "does not encrypt"},
 		{"GMAC for IKE", func(p *Profile) { p.IKE = []string{"aes128gmac-prfsha256-modp2048"} }, "does not encrypt"},
 		{"IKE without integrity", func(p *Profile) { p.IKE = []string{"aes128-modp2048"} }, "no integrity"},
@@ -73,6 +78,38 @@ func TestProfileRefusesWhatTheRFCsForbid(t *testing.T) {
 	}
 }
 
+func TestIKEv1ProfileRefusesWhatIKEv1DoesNotHave(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*Profile)
+		words  string
+	}{
+		{"AES-GCM for IKE itself", func(p *Profile) { p.IKE = []string{"aes128gcm16-prfsha256-modp2048"} }, "RFC 5282"},
+		{"a prf", func(p *Profile) { p.IKE = []string{"aes128-sha256-prfsha256-modp2048"} }, "no prf"},
+		{"curve25519", func(p *Profile) { p.IKE = []string{"aes128-sha256-curve25519"} }, "IKEv2 only"},
+		{"ChaCha20", func(p *Profile) { p.ESP = []string{"chacha20poly1305-modp2048"} }, "IKEv2 only"},
+		{"two PFS groups", func(p *Profile) { p.ESP = []string{"aes128-sha1-modp2048", "aes128-sha1-modp3072"} }, "quick mode"},
+		{"two groups in aggressive mode", func(p *Profile) {
+			p.Aggressive, p.IKE = true, []string{"aes128-sha1-modp2048", "aes128-sha1-modp3072"}
+		}, "aggressive mode sends"},
+		{"a 1024-bit group", func(p *Profile) { p.IKE = []string{"3des-sha1-modp1024"} }, "RFC 7146 3.2"},
+		{"3DES without a limit", func(p *Profile) { p.RekeyBytes = 0 }, "RFC 7146 2.2"},
+	} {
+		p := mustProfile(t, "rfc3723")
+		tc.change(p)
+		if err := p.Validate(); !errors.Is(err, ErrProfile) || !strings.Contains(err.Error(), tc.words) {
+			t.Errorf("%s: error %v, want one with %q", tc.name, err, tc.words)
+		}
+	}
+	// In main mode the groups of phase 1 may differ: the responder chooses before
+	// the key exchange.
+	p := mustProfile(t, "rfc3723")
+	p.IKE = []string{"aes128-sha1-modp2048", "aes128-sha1-modp3072"}
+	if err := p.Validate(); err != nil {
+		t.Errorf("two groups in main mode: %v", err)
+	}
+}
+
 func TestProfileAllowsWhatTheRFCsLeaveOpen(t *testing.T) {
 	for _, esp := range []string{"null-sha1-modp2048", "aes128gmac-modp2048", "aes128ctr-aesxcbc-modp2048", "chacha20poly1305-curve25519", "aes256gcm16-ecp384-esn-noesn"} {
 		p := DefaultProfile()
@@ -82,9 +119,9 @@ func TestProfileAllowsWhatTheRFCsLeaveOpen(t *testing.T) {
 		}
 	}
 	p := DefaultProfile()
-	p.ESP, p.RekeyBytes, p.ChildRekey = []string{"3des-sha1-modp2048"}, 3<<30, time.Hour
+	p.ESP, p.RekeyBytes, p.ChildRekey = []string{"3des-sha1-modp2048"}, 5<<29, time.Hour
 	if err := p.Validate(); err != nil {
-		t.Errorf("3DES with 3 GiB: %v", err)
+		t.Errorf("3DES with 2.5 GiB: %v", err)
 	}
 }
 

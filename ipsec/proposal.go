@@ -23,6 +23,8 @@ type algorithm struct {
 	kind      algorithmKind
 	null      bool   // encrypts nothing
 	small     bool   // 64-bit blocks
+	only2     bool   // has no number in IKEv1
+	kernel    bool   // userland ESP has it not
 	forbidden string // why it is refused; "" if it is not
 }
 
@@ -48,10 +50,10 @@ var algorithms = map[string]algorithm{
 	"aes128gcm16":      {kind: kindAEAD}, // AES-GCM SHOULD: RFC 7146 2.2
 	"aes192gcm16":      {kind: kindAEAD},
 	"aes256gcm16":      {kind: kindAEAD},
-	"chacha20poly1305": {kind: kindAEAD},             // other transforms MAY: RFC 7146 2.2
-	"aes128gmac":       {kind: kindAEAD, null: true}, // AES-GMAC SHOULD: RFC 7146 2.1
-	"aes192gmac":       {kind: kindAEAD, null: true},
-	"aes256gmac":       {kind: kindAEAD, null: true},
+	"chacha20poly1305": {kind: kindAEAD, only2: true},              // other transforms MAY: RFC 7146 2.2
+	"aes128gmac":       {kind: kindAEAD, null: true, kernel: true}, // AES-GMAC SHOULD: RFC 7146 2.1
+	"aes192gmac":       {kind: kindAEAD, null: true, kernel: true},
+	"aes256gmac":       {kind: kindAEAD, null: true, kernel: true},
 
 	"sha1":    {kind: kindIntegrity}, // HMAC-SHA1-96 MUST: RFC 7146 2.1
 	"aesxcbc": {kind: kindIntegrity}, // AES-XCBC SHOULD: RFC 7146 2.1
@@ -80,8 +82,8 @@ var algorithms = map[string]algorithm{
 	"ecp256":     {kind: kindDH},
 	"ecp384":     {kind: kindDH},
 	"ecp521":     {kind: kindDH},
-	"curve25519": {kind: kindDH},
-	"curve448":   {kind: kindDH},
+	"curve25519": {kind: kindDH, only2: true},
+	"curve448":   {kind: kindDH, only2: true},
 
 	"esn":   {kind: kindESN},
 	"noesn": {kind: kindESN},
@@ -91,6 +93,7 @@ type proposal struct {
 	kinds      [kindESN + 1]int
 	null       bool
 	smallBlock bool
+	only2      string // an algorithm that IKEv1 does not have
 }
 
 func (p *proposal) has(k algorithmKind) bool { return p.kinds[k] > 0 }
@@ -109,6 +112,9 @@ func parseProposal(text string) (*proposal, error) {
 		p.kinds[a.kind]++
 		p.null = p.null || a.null
 		p.smallBlock = p.smallBlock || a.small
+		if a.only2 {
+			p.only2 = t
+		}
 	}
 	if p.null && (p.kinds[kindCipher] > 1 || p.kinds[kindAEAD] > 1) {
 		return nil, errors.New("null beside a cipher leaves the choice to the peer; make two proposals")

@@ -11,7 +11,7 @@ import (
 	"os"
 )
 
-// ErrSecretFile tells that a file of a pre-shared key was refused.
+// ErrSecretFile tells that a file of a pre-shared or private key was refused.
 var ErrSecretFile = errors.New("secret file refused")
 
 // ErrSecretShort tells that a pre-shared key has too little material.
@@ -21,8 +21,22 @@ var ErrSecretShort = errors.New("pre-shared key too short")
 const redacted = "[secret]"
 
 // Secret is a pre-shared key. No way of formatting, logging or encoding it
-// shows it.
-type Secret struct{ key []byte }
+// shows it. Compare with Equal.
+type Secret struct {
+	_ [0]func() // keeps == from comparing pointers
+	// A pointer, since package fmt passes over the methods below where a Secret is
+	// in an unexported field, and then writes what it finds.
+	p *[]byte
+}
+
+func secretOf(key []byte) Secret { return Secret{p: &key} }
+
+func (s Secret) bytes() []byte {
+	if s.p == nil {
+		return nil
+	}
+	return *s.p
+}
 
 // NewSecret takes key as it is, without a trailing line end. It refuses fewer
 // than MinSecretBytes bytes.
@@ -38,7 +52,7 @@ func NewSecret(key []byte) (Secret, error) {
 	if bytes.IndexByte(key, 0) >= 0 {
 		return Secret{}, fmt.Errorf("%w: it has a zero byte; keep the key as text, such as base64", ErrSecretFile)
 	}
-	return Secret{key: bytes.Clone(key)}, nil
+	return secretOf(bytes.Clone(key)), nil
 }
 
 // GenerateSecret draws 32 random bytes and returns them in base64, 44
@@ -46,7 +60,7 @@ func NewSecret(key []byte) (Secret, error) {
 func GenerateSecret() Secret {
 	var b [generatedSecretBytes]byte
 	rand.Read(b[:])
-	return Secret{key: base64.StdEncoding.AppendEncode(nil, b[:])}
+	return secretOf(base64.StdEncoding.AppendEncode(nil, b[:]))
 }
 
 // ReadSecret reads a pre-shared key, for example from standard input.
@@ -62,31 +76,45 @@ func ReadSecret(r io.Reader) (Secret, error) {
 // belongs to this user or root (RFC 3723 2.3.3: access to a locally stored
 // pre-shared key must be suitably restricted).
 func LoadSecret(path string) (Secret, error) {
-	f, err := os.Open(path)
+	f, err := openPrivate(path, "pre-shared key")
 	if err != nil {
-		return Secret{}, fmt.Errorf("read the pre-shared key: %w", err)
+		return Secret{}, err
 	}
 	defer f.Close()
-	// Judged on the open file, so that it cannot be exchanged in between.
-	st, err := f.Stat()
-	if err != nil {
-		return Secret{}, fmt.Errorf("read the pre-shared key: %w", err)
-	}
-	if !st.Mode().IsRegular() {
-		return Secret{}, fmt.Errorf("%w: %s is not a regular file", ErrSecretFile, path)
-	}
-	if mode := st.Mode().Perm(); mode&0o077 != 0 {
-		return Secret{}, fmt.Errorf("%w: %s has mode %04o, others on this host may read it: chmod 0600 %s, and make a new key if somebody may have seen it",
-			ErrSecretFile, path, mode, path)
-	}
-	if uid, ok := ownerOf(st); ok && uid != 0 && uid != uint32(os.Geteuid()) {
-		return Secret{}, fmt.Errorf("%w: %s belongs to user %d: chown root %s", ErrSecretFile, path, uid, path)
-	}
 	s, err := ReadSecret(f)
 	if err != nil {
 		return Secret{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
+}
+
+// openPrivate opens a file that nobody else can read, and refuses others.
+func openPrivate(path, what string) (_ *os.File, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the %s: %w", what, err)
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	// Judged on the open file, so that it cannot be exchanged in between.
+	st, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read the %s: %w", what, err)
+	}
+	if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%w: %s is not a regular file", ErrSecretFile, path)
+	}
+	if mode := st.Mode().Perm(); mode&0o077 != 0 {
+		return nil, fmt.Errorf("%w: %s has mode %04o, others on this host may read it: chmod 0600 %s, and make a new key if somebody may have seen it",
+			ErrSecretFile, path, mode, path)
+	}
+	if uid, ok := ownerOf(st); ok && uid != 0 && uid != uint32(os.Geteuid()) {
+		return nil, fmt.Errorf("%w: %s belongs to user %d: chown root %s", ErrSecretFile, path, uid, path)
+	}
+	return f, nil
 }
 
 // Save writes the key to a new file of mode 0600; it does not replace one.
@@ -95,7 +123,7 @@ func (s Secret) Save(path string) error {
 	if err != nil {
 		return fmt.Errorf("save the pre-shared key: %w", err)
 	}
-	_, err = f.Write(append(bytes.Clone(s.key), '\n'))
+	_, err = f.Write(append(bytes.Clone(s.bytes()), '\n'))
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("save the pre-shared key: %w", errors.Join(err, os.Remove(path)))
 	}
@@ -103,14 +131,14 @@ func (s Secret) Save(path string) error {
 }
 
 // IsZero reports whether there is no key.
-func (s Secret) IsZero() bool { return len(s.key) == 0 }
+func (s Secret) IsZero() bool { return len(s.bytes()) == 0 }
 
 // Equal reports whether two keys are the same.
-func (s Secret) Equal(o Secret) bool { return bytes.Equal(s.key, o.key) }
+func (s Secret) Equal(o Secret) bool { return bytes.Equal(s.bytes(), o.bytes()) }
 
 // Reveal returns the key, for handing it to the other host. It is the only way
 // to get at it.
-func (s Secret) Reveal() []byte { return bytes.Clone(s.key) }
+func (s Secret) Reveal() []byte { return bytes.Clone(s.bytes()) }
 
 // String does not tell the key.
 func (s Secret) String() string { return redacted }

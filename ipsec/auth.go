@@ -1,0 +1,238 @@
+package ipsec
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/strongswan/govici/vici"
+)
+
+// What charon is told of the authentication of a peer: a pre-shared key, or
+// certificates. Names in charon begin with "ironwarp-" and the peer's name.
+
+func secretName(peer string) string { return "ironwarp-" + peer }
+
+func authorityName(peer string, i int) string { return authorityPrefix(peer) + strconv.Itoa(i+1) }
+
+// authorityPrefix has a character that no peer's name has.
+func authorityPrefix(peer string) string { return "ironwarp-" + peer + "/" }
+
+// sharedMessage is load-shared: the key for exactly these two identities.
+func sharedMessage(p *Peer) *vici.Message {
+	return section("id", secretName(p.Name), "type", "IKE", "data", string(p.PSK.bytes()), "owners", []string{p.RemoteID, p.LocalID})
+}
+
+// keyMessage is load-key. The encodings are those that need the fewest plugins.
+func keyMessage(c *Credential) (*vici.Message, error) {
+	switch k := c.key.(type) {
+	case *ecdsa.PrivateKey:
+		der, err := x509.MarshalECPrivateKey(k)
+		if err != nil {
+			return nil, fmt.Errorf("%w: the private key cannot be encoded", ErrCredential)
+		}
+		return section("type", "ecdsa", "data", string(der)), nil
+	case *rsa.PrivateKey:
+		return section("type", "rsa", "data", string(x509.MarshalPKCS1PrivateKey(k))), nil
+	}
+	return nil, checkKey(c.key.Public())
+}
+
+// authorityMessage is load-authority.
+func authorityMessage(peer string, i int, a *Authority) *vici.Message {
+	return section(authorityName(peer, i), section("cacert", string(a.cert.Raw), "crl_uris", a.CRLURIs, "ocsp_uris", a.OCSPURIs))
+}
+
+// authSections are how this host and the peer authenticate, in load-conn. The
+// peer's certificate has to come from one of the peer's own authorities, not
+// from any that charon trusts, and has to be for the peer's identity.
+func authSections(p *Peer) (local, remote *vici.Message) {
+	if p.Cert == nil {
+		return section("auth", "psk", "id", p.LocalID), section("auth", "psk", "id", p.RemoteID)
+	}
+	var cas []string
+	for _, a := range p.CAs {
+		cas = append(cas, string(a.cert.Raw))
+	}
+	return section("auth", "pubkey", "id", p.LocalID, "certs", []string{string(p.Cert.Certificate().Raw)}),
+		section("auth", "pubkey", "id", p.RemoteID, "cacerts", cas, "revocation", string(p.Revocation))
+}
+
+// load hands a peer's credentials and connection to charon.
+func (l *link) load(ctx context.Context, p *Peer) error {
+	if err := p.Profile.fits(l.status.DataPlane); err != nil {
+		return fmt.Errorf("peer %s: %w", p.Name, err)
+	}
+	if err := l.hasPlugins(p); err != nil {
+		return err
+	}
+	if err := l.loadAuth(ctx, p); err != nil {
+		return err
+	}
+	_, err := l.ask(ctx, "load-conn", "connection "+p.Name, connMessage(p, l.status.DataPlane))
+	return err
+}
+
+func (l *link) loadAuth(ctx context.Context, p *Peer) error {
+	if p.Cert == nil {
+		_, err := l.ask(ctx, "load-shared", "the key of "+p.Name, sharedMessage(p))
+		return errors.Join(err, l.dropCert(ctx, p.Name, nil))
+	}
+	m, err := keyMessage(p.Cert)
+	if err != nil {
+		return err
+	}
+	answer, err := l.ask(ctx, "load-key", "the private key for "+p.Name, m)
+	if err != nil {
+		return err
+	}
+	for _, c := range p.Cert.chain[1:] {
+		if _, err := l.ask(ctx, "load-cert", "the intermediate authority's certificate for "+p.Name, section("type", "X509", "flag", "CA", "data", string(c.Raw))); err != nil {
+			return err
+		}
+	}
+	for i := range p.CAs {
+		if _, err := l.ask(ctx, "load-authority", "the authority of "+p.Name, authorityMessage(p.Name, i, &p.CAs[i])); err != nil {
+			return err
+		}
+	}
+	// Revocation lists and answers are read afresh now, not when they get stale.
+	if _, err := l.ask(ctx, "flush-certs", "cached revocation lists", section()); err != nil {
+		return err
+	}
+	if err := l.dropShared(ctx, p.Name); err != nil {
+		return err
+	}
+	return l.dropCert(ctx, p.Name, &usedCert{key: str(answer, "id"), authorities: len(p.CAs)})
+}
+
+// usedCert is what a peer with certificates has in charon.
+type usedCert struct {
+	key         string // charon's id of the private key
+	authorities int
+}
+
+// dropCert takes away what a peer had in charon by certificates and no longer
+// has. The private key goes when no other peer has it.
+func (l *link) dropCert(ctx context.Context, name string, now *usedCert) error {
+	l.certs.Lock()
+	defer l.certs.Unlock()
+	before, had := l.certs.of[name]
+	keep := usedCert{}
+	if now != nil {
+		keep = *now
+		if l.certs.of == nil {
+			l.certs.of = map[string]usedCert{}
+		}
+		l.certs.of[name] = keep
+	} else {
+		delete(l.certs.of, name)
+	}
+	if !had && now == nil {
+		return nil
+	}
+	var errs []error
+	answer, err := l.ask(ctx, "get-authorities", "authorities", section())
+	if err != nil {
+		return err
+	}
+	var wanted []string
+	for i := range keep.authorities {
+		wanted = append(wanted, authorityName(name, i))
+	}
+	for _, a := range list(answer, "authorities") {
+		if strings.HasPrefix(a, authorityPrefix(name)) && !slices.Contains(wanted, a) {
+			_, err := l.ask(ctx, "unload-authority", "the authority of "+name, section("name", a))
+			errs = append(errs, notFound(err))
+		}
+	}
+	inUse := false
+	for _, u := range l.certs.of {
+		inUse = inUse || u.key == before.key
+	}
+	if before.key != "" && !inUse {
+		_, err := l.ask(ctx, "unload-key", "the private key for "+name, section("id", before.key))
+		errs = append(errs, notFound(err))
+	}
+	return errors.Join(errs...)
+}
+
+func (l *link) dropShared(ctx context.Context, name string) error {
+	_, err := l.ask(ctx, "unload-shared", "the key of "+name, section("id", secretName(name)))
+	return notFound(err)
+}
+
+// unload takes a peer's connection and credentials away again. What is not there
+// is no error.
+func (l *link) unload(ctx context.Context, name string) error {
+	_, err := l.ask(ctx, "unload-conn", "connection "+name, section("name", name))
+	l.certs.Lock()
+	_, had := l.certs.of[name]
+	l.certs.Unlock()
+	err = errors.Join(notFound(err), l.dropShared(ctx, name), l.dropCert(ctx, name, nil))
+	if had {
+		err = errors.Join(err, l.clearCerts(ctx))
+	}
+	return err
+}
+
+// clearCerts removes certificates from charon, which cannot be removed one by
+// one: only when charon has no connection and no credential left that might need
+// them, whoever loaded it.
+func (l *link) clearCerts(ctx context.Context) error {
+	for _, q := range []struct{ cmd, key string }{{"get-conns", "conns"}, {"get-shared", "keys"}, {"get-keys", "keys"}, {"get-authorities", "authorities"}} {
+		answer, err := l.ask(ctx, q.cmd, "what is left", section())
+		if err != nil || len(list(answer, q.key)) > 0 {
+			return err
+		}
+	}
+	_, err := l.ask(ctx, "clear-creds", "certificates", section())
+	return err
+}
+
+func notFound(err error) error {
+	var refused *CommandError
+	if errors.As(err, &refused) && strings.Contains(refused.Reason, "not found") {
+		return nil
+	}
+	return err
+}
+
+// hasPlugins tells whether charon has what certificates need. Without the
+// revocation plugin it would accept revoked ones and say nothing.
+func (l *link) hasPlugins(p *Peer) error {
+	if p.Cert == nil || len(l.status.Plugins) == 0 {
+		return nil
+	}
+	need := []string{"x509", "pubkey", "pem", "constraints"}
+	why := map[string]string{"curl": "libcurl fetches revocation lists and asks OCSP responders"}
+	if p.Revocation != RevocationRelaxed || p.asksForStatus() {
+		need = append(need, "revocation")
+	}
+	if p.asksForStatus() {
+		need = append(need, "curl")
+	}
+	for _, n := range need {
+		if !slices.Contains(l.status.Plugins, n) {
+			reason := why[n]
+			if reason == "" {
+				reason = "certificates need it"
+			}
+			return fmt.Errorf("peer %s: %w: %s (%s): install libstrongswan-standard-plugins and libstrongswan-extra-plugins, look for a `load =` line in strongswan.conf that leaves it out, and restart strongSwan",
+				p.Name, ErrPluginMissing, n, reason)
+		}
+	}
+	return nil
+}
+
+// asksForStatus tells whether a place is known where certificates' status can be
+// asked for.
+func (p *Peer) asksForStatus() bool {
+	return slices.ContainsFunc(p.CAs, func(a Authority) bool { return len(a.CRLURIs)+len(a.OCSPURIs) > 0 })
+}
