@@ -86,6 +86,11 @@ func (d *Daemon) routes() http.Handler {
 	get(mux, "DELETE /v1/sas", func(r *http.Request) (int, error) {
 		return d.DeleteSAs(r.Context(), r.URL.Query().Get("peer"), r.URL.Query().Get("child"))
 	})
+	get(mux, "GET /v1/ike", func(r *http.Request) ([]api.IKESA, error) { return d.IKESAs(r.Context(), r.URL.Query().Get("peer")) })
+	get(mux, "DELETE /v1/ike", func(r *http.Request) (int, error) { return d.DeleteIKE(r.Context(), r.URL.Query().Get("peer")) })
+	post(mux, "POST /v1/sas/rekey", func(r *http.Request, s api.SARequest) (int, error) { return d.RekeySAs(r.Context(), s.Peer, s.Child) })
+	post(mux, "POST /v1/ike/rekey", func(r *http.Request, s api.SARequest) (int, error) { return d.RekeyIKE(r.Context(), s.Peer) })
+	stream(mux, "POST /v1/sas/watch", d.WatchSAs)
 	stream(mux, "POST /v1/ping", d.Ping)
 	stream(mux, "POST /v1/bench", d.Bench)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

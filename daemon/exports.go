@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -94,12 +95,18 @@ func exportProblem(name string, err error) *api.Error {
 	return e
 }
 
-// identities are those of the named peers.
-func (d *Daemon) identities(names []string) []transport.Identity {
+// identities are those that IKE, or what stands in for it, has to have told of
+// whoever an export allows. An identity that is named itself counts only where
+// IKE is what tells.
+func (d *Daemon) identities(allow []string) []transport.Identity {
 	c := d.config()
 	var ids []transport.Identity
-	for _, n := range names {
-		if p, ok := c.Peer(n); ok {
+	for _, a := range allow {
+		if id, ok := strings.CutPrefix(a, config.AllowIdentity); ok {
+			if slices.ContainsFunc(c.Peers, func(p config.Peer) bool { return p.Protection == config.ProtectIPsec && p.Identity() == id }) {
+				ids = append(ids, transport.Identity(id))
+			}
+		} else if p, ok := c.Peer(a); ok {
 			ids = append(ids, newPeer(p).identity)
 		}
 	}

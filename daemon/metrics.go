@@ -59,7 +59,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // metrics that the daemon has.
 type metricSet struct {
-	up, peerUp, streams, streamAge, paused, refused, saBytes, saAge, ops, bytes, ioErrors, attached, exportReady, resources, dropped *prometheus.Desc
+	up, peerUp, streams, streamAge, paused, refused, ops, bytes, ioErrors, attached, exportReady, resources, dropped *prometheus.Desc
 }
 
 func newMetricSet() metricSet {
@@ -70,8 +70,6 @@ func newMetricSet() metricSet {
 		streamAge:   desc("stream_oldest_seconds", "Age of the oldest stream.", "peer"),
 		paused:      desc("streams_paused", "RDMA streams that wait for an SA.", "peer"),
 		refused:     desc("refused_connections_total", "Connections that were turned away."),
-		saBytes:     desc("sa_bytes", "Bytes through a child SA since it was installed.", "peer", "child", "direction"),
-		saAge:       desc("sa_age_seconds", "Age of a child SA.", "peer", "child"),
 		ops:         desc("io_operations_total", "Block I/O operations.", "role", "disk", "direction"),
 		bytes:       desc("io_bytes_total", "Block I/O bytes.", "role", "disk", "direction"),
 		ioErrors:    desc("io_errors_total", "Block I/O operations that failed.", "role", "disk"),
@@ -103,16 +101,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(set.peerUp, truth(p.State == api.PeerUp || p.State == api.PeerIdle), p.Name, p.State)
 	}
 	collectStreams(st.Streams, set, gauge)
-	seen := map[[2]string]bool{}
-	for _, s := range st.SAs {
-		// Of several children of one name only the newest is shown.
-		if k := [2]string{s.Peer, s.Child}; !seen[k] {
-			seen[k] = true
-			gauge(set.saBytes, float64(s.BytesIn), s.Peer, s.Child, "in")
-			gauge(set.saBytes, float64(s.BytesOut), s.Peer, s.Child, "out")
-			gauge(set.saAge, s.AgeSeconds, s.Peer, s.Child)
-		}
-	}
+	collectIPsec(st, gauge, counter)
 	io := func(role, disk string, io api.IO) {
 		counter(set.ops, float64(io.Reads), role, disk, "read")
 		counter(set.ops, float64(io.Writes), role, disk, "write")
@@ -133,7 +122,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func collectStreams(streams []api.Stream, set metricSet, gauge func(*prometheus.Desc, float64, ...string)) {
+func collectStreams(streams []api.Stream, set metricSet, gauge emitter) {
 	n, oldest, paused := map[[2]string]int{}, map[string]float64{}, map[string]int{}
 	for _, s := range streams {
 		n[[2]string{s.Peer, s.Service}]++

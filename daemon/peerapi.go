@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -41,12 +42,12 @@ func (d *Daemon) Peer(ctx context.Context, name string) (api.Peer, error) {
 
 func (d *Daemon) describePeer(p *peer, streams int) api.Peer {
 	_, local, problem := p.state()
-	v := api.Peer{PeerSpec: specOf(p.cfg), Source: p.cfg.Origin.String(), State: api.PeerUp, Problem: problem, Streams: streams, Exports: []string{}}
+	v := api.Peer{PeerSpec: specOf(p.cfg), Source: p.cfg.Origin.String(), State: api.PeerUp, Problem: problem, Streams: streams, Exports: []string{}, Insecure: p.cfg.Insecure()}
 	if local.IsValid() {
 		v.LocalAddress = local.String()
 	}
 	for _, e := range d.config().Exports {
-		if e.Allows(p.cfg.Name) {
+		if e.Allows(p.cfg) {
 			v.Exports = append(v.Exports, e.Name)
 		}
 	}
@@ -57,25 +58,21 @@ func (d *Daemon) describePeer(p *peer, streams int) api.Peer {
 		return v
 	}
 	v.LocalID, v.RemoteID = cmp.Or(p.cfg.LocalID, v.LocalAddress), p.cfg.Identity()
+	v.Profile, v.Mode, v.Revocation = p.cfg.Resolved.Name, p.cfg.Resolved.Mode.String(), string(revocation(p.cfg))
 	if m := d.ike.current(); m != nil && problem == nil {
-		describeIKE(&v, m)
+		describeIKE(&v, m, p.keysChanged())
 	}
 	return v
 }
 
 // describeIKE fills in what the IPsec manager knows of a peer.
-func describeIKE(v *api.Peer, m *ipsec.Manager) {
+func describeIKE(v *api.Peer, m *ipsec.Manager, newKeys time.Time) {
 	st, err := m.PeerStatus(v.Name)
 	if err != nil {
 		v.State, v.Problem = api.PeerProblem, ikeProblem(v.Name, err)
 		return
 	}
-	c := st.Counters
-	v.IPsec = &api.IPsec{
-		Guarded: st.Guarded, StateSeconds: time.Since(st.Since).Seconds(), ChildDeletes: c.ChildDeletes, Initiations: c.Initiations,
-		Reinitiations: c.Reinitiations, Failures: c.Failures, Rekeys: c.Rekeys, Refused: c.Refused,
-		Outages: c.Outages, LongestOutageSeconds: c.LongestOutage.Seconds(), GuardRepairs: c.GuardRepairs,
-	}
+	v.IPsec = ipsecState(st)
 	if st.DataPlane != ipsec.DataPlaneAuto {
 		v.DataPlane = st.DataPlane.String()
 	}
@@ -93,11 +90,51 @@ func describeIKE(v *api.Peer, m *ipsec.Manager) {
 		v.State = api.PeerProblem
 	}
 	if st.LastError != "" {
-		v.Problem = &api.Error{Code: api.CodeUnavailable, Message: st.LastError, Fix: "the daemon keeps trying"}
+		v.Problem = lastProblem(v.PeerSpec, st, newKeys)
 		if v.State == api.PeerIdle {
 			v.State = api.PeerProblem
 		}
 	}
+}
+
+// lastProblem is why the last attempt to bring an SA up failed. Where this host
+// has just got another secret or certificate, that is probably why.
+func lastProblem(s api.PeerSpec, st ipsec.Status, newKeys time.Time) *api.Error {
+	e := &api.Error{Code: api.CodeUnavailable, Message: st.LastError, Fix: "the daemon keeps trying"}
+	if st.Err != nil {
+		e = ikeProblem(s.Name, st.Err)
+	}
+	if e.Reason == api.ReasonAuthFailed && !newKeys.IsZero() && s.Auth == string(config.AuthPSK) {
+		e.Fix = fmt.Sprintf("this host has had another secret since %s: bring %s to %s as well and run `ironwarp reload` there. %s",
+			newKeys.Format("15:04:05"), s.PSKFile, s.Name, e.Fix)
+	}
+	return e
+}
+
+// revocation is what a peer's declaration means, "" with a secret.
+func revocation(c config.Peer) ipsec.Revocation {
+	if c.Auth != config.AuthCert {
+		return ""
+	}
+	return cmp.Or(c.Revocation, ipsec.RevocationIfURI)
+}
+
+func ipsecState(st ipsec.Status) *api.IPsec {
+	c, now := st.Counters, time.Now()
+	v := &api.IPsec{
+		Guarded: st.Guarded, StateSeconds: now.Sub(st.Since).Seconds(), ChildDeletes: c.ChildDeletes, DeletedByPeer: c.DeletedByPeer,
+		DeletedHere: c.DeletedHere, Expired: c.Expired, IdleReaps: c.IdleReaps, LostByStrongSwan: c.LostByCharon, Initiations: c.Initiations,
+		Reinitiations: c.Reinitiations, Failures: c.Failures, Rekeys: c.Rekeys, IKERekeys: c.IKERekeys, Refused: c.Refused,
+		Refusals: api.Refused(c.Refusals), Impostors: c.Impostors, Outages: c.Outages, OutageSeconds: c.Outage.Seconds(),
+		LongestOutageSeconds: c.LongestOutage.Seconds(), GuardRepairs: c.GuardRepairs,
+	}
+	if l := st.Live; l != nil {
+		v.Live = &api.LiveSA{
+			IKEVersion: l.IKEVersion, LocalID: l.LocalID, RemoteID: l.RemoteID, Gateway: l.Gateway, IKE: l.IKE, ESP: l.ESP,
+			Mode: strings.ToLower(l.Mode), ESN: l.ESN, Encap: l.Encap, AgeSeconds: now.Sub(l.Established).Seconds(),
+		}
+	}
+	return v
 }
 
 // AddPeer declares a peer in a file of its own and sets it up.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
@@ -23,7 +24,8 @@ type peer struct {
 
 	mu        sync.Mutex
 	protector transport.Protector // nil until the peer was set up once
-	secret    ipsec.Secret        // what the IKE daemon was given
+	keys      credentials         // what the IKE daemon was given
+	newKeys   time.Time           // when they last replaced others
 	local     netip.Addr
 	problem   *api.Error // why the last attempt to set it up failed
 }
@@ -47,16 +49,32 @@ func (p *peer) isReady() bool {
 	return p.protector != nil && p.problem == nil
 }
 
-// hasNewSecret reports whether the file of the secret holds another one than the
-// IKE daemon was given, or none that can be used.
-func (p *peer) hasNewSecret() bool {
+// hasNewKeys reports whether the files of the secret or the certificates hold
+// others than the IKE daemon was given, or none that can be used.
+func (p *peer) hasNewKeys() bool {
 	if p.cfg.Protection != config.ProtectIPsec {
 		return false
 	}
-	s, err := ipsec.LoadSecret(p.cfg.PSKFile)
+	k, err := loadCredentials(p.cfg)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return err != nil || !s.Equal(p.secret)
+	return err != nil || !k.equal(&p.keys)
+}
+
+// keysChanged is when the peer's secret or certificates last replaced others,
+// zero if never.
+func (p *peer) keysChanged() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.newKeys
+}
+
+// follow makes p the successor of a declaration of the same ends: what was set up
+// stays.
+func (p *peer) follow(old *peer) {
+	old.mu.Lock()
+	defer old.mu.Unlock()
+	p.protector, p.local, p.keys, p.newKeys = old.protector, old.local, old.keys, old.newKeys
 }
 
 func (p *peer) state() (transport.Protector, netip.Addr, *api.Error) {
@@ -87,10 +105,16 @@ func (d *Daemon) setUpPeer(ctx context.Context, p *peer) {
 	switch {
 	case after != nil && (before == nil || before.Message != after.Message):
 		d.log.Warn("peer is not usable", "peer", p.cfg.Name, "error", after)
-	case after == nil && p.cfg.Protection == config.ProtectPlaintext:
-		d.log.Warn("INSECURE: streams of this peer travel in clear and it is not authenticated", "peer", p.cfg.Name, "address", p.cfg.Address)
+	case after == nil && p.cfg.Protection == config.ProtectIPsec:
+		d.log.Info("peer is set up", "peer", p.cfg.Name, "address", p.cfg.Address, "protection", p.cfg.Protection,
+			"profile", p.cfg.Resolved.Name, "mode", p.cfg.Resolved.Mode, "auth", p.cfg.Auth, "identity", p.cfg.Identity())
 	case after == nil:
 		d.log.Info("peer is set up", "peer", p.cfg.Name, "address", p.cfg.Address, "protection", p.cfg.Protection)
+	}
+	if after == nil {
+		for _, why := range p.cfg.Insecure() {
+			d.log.Warn("INSECURE: "+why, "peer", p.cfg.Name, "address", p.cfg.Address)
+		}
 	}
 }
 
@@ -120,7 +144,7 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 	if err := ipsec.InstallGuard(guardOf(p.cfg)); err != nil {
 		return nil, err
 	}
-	secret, err := ipsec.LoadSecret(p.cfg.PSKFile)
+	keys, err := loadCredentials(p.cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -129,14 +153,18 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 		return nil, err
 	}
 	err = m.AddPeer(ctx, ipsec.Peer{
-		Name: p.cfg.Name, Local: local, Remote: p.cfg.Address, LocalID: p.cfg.LocalID, RemoteID: p.cfg.RemoteID,
-		Port: p.cfg.Port, PSK: secret,
+		Name: p.cfg.Name, Local: local, Remote: p.cfg.Address, LocalID: p.cfg.LocalID, RemoteID: p.cfg.RemoteID, Port: p.cfg.Port,
+		Profile: p.cfg.Resolved, PSK: keys.psk, Cert: keys.cert, CAs: keys.cas, Revocation: p.cfg.Revocation,
+		Gateway: p.cfg.Gateway, Children: p.cfg.ChildSAs, IdleReap: p.cfg.IdleReap,
 	})
 	if err != nil {
 		return nil, err
 	}
 	p.mu.Lock()
-	p.secret = secret
+	if !p.keys.empty() && !p.keys.equal(&keys) {
+		p.newKeys = time.Now()
+	}
+	p.keys = keys
 	p.mu.Unlock()
 	return m, nil
 }

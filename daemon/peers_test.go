@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -266,7 +267,14 @@ func TestPeerThatMovesKeepsItsDisks(t *testing.T) {
 
 func TestSpecsReadBack(t *testing.T) {
 	for _, s := range []api.PeerSpec{
-		{Name: "a", Address: "192.0.2.1", Port: 5, PSKFile: "/x", Protection: "ipsec", CRC: "off", FPDU: "emss", Connections: 3, LocalAddress: "192.0.2.2", RemoteID: "b", LocalID: "c"},
+		{
+			Name: "a", Address: "192.0.2.1", Port: 5, Auth: "psk", PSKFile: "/x", Protection: "ipsec", CRC: "off", FPDU: "emss", Connections: 3,
+			LocalAddress: "192.0.2.2", RemoteID: "b", LocalID: "c", Profile: "p", Mode: "transport", Gateway: "192.0.2.3", ChildSAs: 4, IdleReap: "1h30m",
+		},
+		{
+			Name: "a", Address: "192.0.2.1", Auth: "cert", CertFile: "/c", KeyFile: "/k", CAFiles: []string{"/a", "/b"}, CRLURIs: []string{"file:///l"},
+			OCSPURIs: []string{"http://192.0.2.9/"}, Revocation: "strict", Protection: "ipsec", CRC: "on", FPDU: "large", Connections: 2, ChildSAs: 1,
+		},
 		{Name: "a", Address: "::1", Protection: "loopback", CRC: "on", FPDU: "large", Connections: 2},
 		{Name: "a", Address: "192.0.2.1", InsecurePlaintext: true, CRC: "on", FPDU: "large", Connections: 2},
 	} {
@@ -274,7 +282,7 @@ func TestSpecsReadBack(t *testing.T) {
 		if err != nil {
 			t.Errorf("%+v: %v", s, err)
 		}
-		if got := specOf(p); got != s {
+		if got := specOf(p); !reflect.DeepEqual(got, s) {
 			t.Errorf("\n got %+v\nwant %+v", got, s)
 		}
 	}

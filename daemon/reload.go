@@ -61,7 +61,8 @@ func (d *Daemon) keepUntilRestart(old, next *config.Config) []string {
 	keep(old.ControlSocket != next.ControlSocket, "control_socket", func() { next.ControlSocket = old.ControlSocket })
 	keep(old.Log != next.Log, "log", func() { next.Log = old.Log })
 	keep(old.Metrics != next.Metrics, "metrics", func() { next.Metrics = old.Metrics })
-	keep(old.IPsec != next.IPsec && d.ike.current() != nil, "ipsec", func() { next.IPsec = old.IPsec })
+	differs := old.IPsec.VICI != next.IPsec.VICI || old.IPsec.DataPlane != next.IPsec.DataPlane
+	keep(differs && d.ike.current() != nil, "ipsec", func() { next.IPsec.VICI, next.IPsec.DataPlane = old.IPsec.VICI, old.IPsec.DataPlane })
 	keep(old.Limits != next.Limits, "limits", func() { next.Limits = old.Limits })
 	return restart
 }
@@ -100,12 +101,13 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 		case !n.Equal(p.cfg):
 			d.changePeer(ctx, p, n)
 			say("peer %s changed", n.Name)
-		case p.hasNewSecret():
+		case p.hasNewKeys():
+			what := map[config.Auth]string{config.AuthCert: "certificates", config.AuthPSK: "secret"}[n.Auth]
 			d.setUpPeer(ctx, p)
 			if _, _, problem := p.state(); problem != nil {
-				say("peer %s keeps the secret that it has: %s", n.Name, problem.Message)
+				say("peer %s keeps the %s that it has: %s", n.Name, what, problem.Message)
 			} else {
-				say("peer %s has a new secret", n.Name)
+				say("peer %s has a new %s; SAs that are up stay, the next authentication uses it", n.Name, what)
 			}
 		}
 	}
@@ -144,26 +146,26 @@ func (d *Daemon) forget(p *peer) {
 // protection. Its disks stay attached and connect anew then.
 func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 	next := newPeer(n)
-	same := next.identity == p.identity && n.Address == p.cfg.Address && n.Protection == p.cfg.Protection && n.Port == p.cfg.Port
+	same := n.SameEnds(p.cfg)
 	if same {
-		next.protector, next.local, _ = p.state()
+		next.follow(p)
 	}
 	d.mu.Lock()
 	d.peers[n.Name] = next
 	d.mu.Unlock()
-	if !same {
-		var disks []disk
-		for _, at := range d.attachmentList() {
-			if at.key.Peer == n.Name {
-				disks = append(disks, at.key)
-			}
-		}
-		d.dropPeer(ctx, p)
+	if same {
 		d.setUpPeer(ctx, next)
-		for _, k := range disks {
-			d.restore(k)
-		}
 		return
 	}
+	var disks []disk
+	for _, at := range d.attachmentList() {
+		if at.key.Peer == n.Name {
+			disks = append(disks, at.key)
+		}
+	}
+	d.dropPeer(ctx, p)
 	d.setUpPeer(ctx, next)
+	for _, k := range disks {
+		d.restore(k)
+	}
 }

@@ -3,18 +3,23 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
 )
 
-// peerOf turns what was asked for into a declaration.
+// peerOf turns what was asked for into a declaration. What is wrong with it as a
+// whole, package config finds when it is written.
 func peerOf(s api.PeerSpec) (config.Peer, error) {
 	p := config.Peer{
-		Name: s.Name, Port: s.Port, LocalID: s.LocalID, RemoteID: s.RemoteID, PSKFile: s.PSKFile, Profile: s.Profile,
-		Protection: config.ProtectIPsec, CRC: true, LargeFPDU: true, Connections: config.DefaultConnections,
+		Name: s.Name, Port: s.Port, LocalID: s.LocalID, RemoteID: s.RemoteID, Profile: s.Profile, Mode: s.Mode,
+		Auth: config.Auth(s.Auth), PSKFile: s.PSKFile, CertFile: s.CertFile, KeyFile: s.KeyFile, CAFiles: s.CAFiles,
+		CRLURIs: s.CRLURIs, OCSPURIs: s.OCSPURIs, Revocation: ipsec.Revocation(s.Revocation),
+		Protection: config.ProtectIPsec, CRC: true, LargeFPDU: true, Connections: config.DefaultConnections, ChildSAs: max(s.ChildSAs, 1),
 	}
 	bad := func(format string, a ...any) (config.Peer, error) {
 		return config.Peer{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf(format, a...)}
@@ -22,13 +27,16 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 	if err := config.CheckPeerName(s.Name); err != nil {
 		return bad("peer name %q %s", s.Name, err)
 	}
-	var err error
-	if p.Address, err = config.ParseAddr(s.Address); err != nil {
-		return bad("the address of peer %s: %s; host names are not looked up", s.Name, err)
-	}
-	if s.LocalAddress != "" {
-		if p.LocalAddress, err = config.ParseAddr(s.LocalAddress); err != nil {
-			return bad("the local address for peer %s: %s", s.Name, err)
+	for _, a := range []struct {
+		what, text string
+		to         *netip.Addr
+	}{{"address of", s.Address, &p.Address}, {"local address for", s.LocalAddress, &p.LocalAddress}, {"gateway of", s.Gateway, &p.Gateway}} {
+		if a.text == "" && a.to != &p.Address {
+			continue
+		}
+		var err error
+		if *a.to, err = config.ParseAddr(a.text); err != nil {
+			return bad("the %s peer %s: %s; host names are not looked up", a.what, s.Name, err)
 		}
 	}
 	if s.Connections < 0 || s.Connections > config.MaxConnections {
@@ -37,16 +45,17 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 	if s.Connections > 0 {
 		p.Connections = s.Connections
 	}
-	switch {
-	case s.InsecurePlaintext && s.Protection != "":
-		return bad("insecure plaintext and protection %s exclude each other", s.Protection)
-	case s.InsecurePlaintext:
-		p.Protection = config.ProtectPlaintext
-	case s.Protection == "" || s.Protection == string(config.ProtectIPsec):
-	case s.Protection == string(config.ProtectLoopback):
-		p.Protection = config.ProtectLoopback
-	default:
-		return bad("unknown protection %q; allowed: ipsec, loopback", s.Protection)
+	if s.ChildSAs < 0 || s.ChildSAs > ipsec.MaxChildren {
+		return bad("%d child SAs; allowed: powers of two up to %d", s.ChildSAs, ipsec.MaxChildren)
+	}
+	var err error
+	if s.IdleReap != "" {
+		if p.IdleReap, err = time.ParseDuration(s.IdleReap); err != nil || p.IdleReap < config.MinIdleReap || p.IdleReap > config.MaxIdleReap {
+			return bad("idle reap %q; allowed: %s to %s", s.IdleReap, config.FormatDuration(config.MinIdleReap), config.FormatDuration(config.MaxIdleReap))
+		}
+	}
+	if p.Protection, err = protectionOf(s); err != nil {
+		return config.Peer{}, err
 	}
 	if p.CRC, err = oneOf("crc", s.CRC, "on", "off"); err != nil {
 		return config.Peer{}, err
@@ -54,11 +63,25 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 	if p.LargeFPDU, err = oneOf("fpdu", s.FPDU, "large", "emss"); err != nil {
 		return config.Peer{}, err
 	}
-	if p.Protection == config.ProtectIPsec && p.PSKFile == "" && !p.Address.IsLoopback() {
-		return config.Peer{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s needs a secret that both hosts share", s.Name),
-			Fix: "make one here with --generate-psk, or name the file that has it with --psk-file (- reads it from standard input)"}
+	if cert := s.Auth == string(config.AuthCert) || s.CertFile != ""; p.Protection == config.ProtectIPsec && p.PSKFile == "" && !cert && !p.Address.IsLoopback() {
+		return config.Peer{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s needs a secret that both hosts share, or certificates", s.Name),
+			Fix: "make a secret here with --generate-psk, or name the file that has it with --psk-file (- reads it from standard input); for certificates give --cert-file, --key-file and --ca-file"}
 	}
 	return p, nil
+}
+
+func protectionOf(s api.PeerSpec) (config.Protection, error) {
+	switch {
+	case s.InsecurePlaintext && s.Protection != "":
+		return "", &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("insecure plaintext and protection %s exclude each other", s.Protection)}
+	case s.InsecurePlaintext:
+		return config.ProtectPlaintext, nil
+	case s.Protection == "" || s.Protection == string(config.ProtectIPsec):
+		return config.ProtectIPsec, nil
+	case s.Protection == string(config.ProtectLoopback):
+		return config.ProtectLoopback, nil
+	}
+	return "", &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("unknown protection %q; allowed: ipsec, loopback", s.Protection)}
 }
 
 // oneOf reports whether s is the first of two words; empty means the first.
@@ -75,11 +98,17 @@ func oneOf(what, s, yes, no string) (bool, error) {
 // specOf is the reverse of peerOf.
 func specOf(p config.Peer) api.PeerSpec {
 	s := api.PeerSpec{
-		Name: p.Name, Address: p.Address.String(), Port: p.Port, LocalID: p.LocalID, RemoteID: p.RemoteID, PSKFile: p.PSKFile,
-		Profile: p.Profile, Protection: string(p.Protection), CRC: "on", FPDU: "large", Connections: p.Connections,
+		Name: p.Name, Address: p.Address.String(), LocalAddress: addrText(p.LocalAddress), Port: p.Port,
+		Protection: string(p.Protection), CRC: "on", FPDU: "large", Connections: p.Connections,
 	}
-	if p.LocalAddress.IsValid() {
-		s.LocalAddress = p.LocalAddress.String()
+	if p.Protection == config.ProtectIPsec {
+		s.LocalID, s.RemoteID, s.Profile, s.Mode = p.LocalID, p.RemoteID, p.Profile, p.Mode
+		s.Auth, s.PSKFile, s.CertFile, s.KeyFile, s.CAFiles = string(p.Auth), p.PSKFile, p.CertFile, p.KeyFile, p.CAFiles
+		s.CRLURIs, s.OCSPURIs, s.Revocation = p.CRLURIs, p.OCSPURIs, string(p.Revocation)
+		s.Gateway, s.ChildSAs = addrText(p.Gateway), p.ChildSAs
+		if p.IdleReap > 0 {
+			s.IdleReap = config.FormatDuration(p.IdleReap)
+		}
 	}
 	if p.Protection == config.ProtectPlaintext {
 		s.Protection, s.InsecurePlaintext = "", true
@@ -91,6 +120,13 @@ func specOf(p config.Peer) api.PeerSpec {
 		s.FPDU = "emss"
 	}
 	return s
+}
+
+func addrText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
 }
 
 func exportOf(s api.ExportSpec) (config.Export, error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
@@ -17,6 +18,7 @@ func (d *Daemon) Status(ctx context.Context) api.Status {
 		Streams: d.streams(), Sessions: d.sessionStates(), Exports: d.Exports(), Attachments: d.Attachments(),
 	}
 	st.Refused, st.LastRefused = d.refused.count()
+	st.Guard = d.guardState()
 	var err error
 	if st.SAs, err = d.SAs(ctx); err != nil {
 		st.SAs = []api.SA{}
@@ -25,6 +27,19 @@ func (d *Daemon) Status(ctx context.Context) api.Status {
 		}
 	}
 	return st
+}
+
+// guardState is what the kernel has blocked, nil where it has nothing to block
+// or does not tell.
+func (d *Daemon) guardState() *api.Guard {
+	if d.ike.current() == nil {
+		return nil
+	}
+	x, err := ipsec.XfrmStats("")
+	if err != nil {
+		return nil
+	}
+	return &api.Guard{BlockedIn: x["XfrmInPolBlock"], BlockedOut: x["XfrmOutPolBlock"]}
 }
 
 func (d *Daemon) listenerStates() []api.Listener {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/ironwarp/ironwarp/daemon"
@@ -23,7 +22,8 @@ func (w *ironwarp) peerCommand() *cli.Command {
 			{
 				Name: "add", Usage: "declare a peer and set its protection up", ArgsUsage: "NAME ADDRESS",
 				Description: "The secret comes from --psk-file (- reads it from standard input) or is made by --generate-psk.\n" +
-					"It never stands on the command line. Both hosts need the same one.",
+					"It never stands on the command line. Both hosts need the same one.\n" +
+					"With certificates in its place: --cert-file, --key-file and --ca-file. For a lab, `ironwarp pki` makes them.",
 				Flags: remote(configFlag(),
 					&cli.StringFlag{Name: "psk-file", Usage: "`FILE` with the secret, mode 0600; - for standard input"},
 					&cli.BoolFlag{Name: "generate-psk", Usage: "make a secret of 32 random bytes and write it to a file"},
@@ -31,7 +31,18 @@ func (w *ironwarp) peerCommand() *cli.Command {
 					&cli.UintFlag{Name: "port", Usage: "TCP `PORT` the peer listens on (default: the same as ours)"},
 					&cli.StringFlag{Name: "local-id", Usage: "IKE `IDENTITY` of this host (default: its address)"},
 					&cli.StringFlag{Name: "remote-id", Usage: "IKE `IDENTITY` of the peer (default: its address)"},
-					&cli.StringFlag{Name: "profile", Usage: "IPsec `PROFILE`"},
+					&cli.StringFlag{Name: "auth", Usage: "psk or cert (default: what the files say)"},
+					&cli.StringFlag{Name: "cert-file", Usage: "`FILE` with this host's certificate (PEM)"},
+					&cli.StringFlag{Name: "key-file", Usage: "`FILE` with its private key (PEM), mode 0600"},
+					&cli.StringSliceFlag{Name: "ca-file", Usage: "`FILE` with the certificate of an authority that may have issued the peer's (PEM); repeat for more"},
+					&cli.StringSliceFlag{Name: "crl-uri", Usage: "`URI` of the authority's revocation list; repeat for more"},
+					&cli.StringSliceFlag{Name: "ocsp-uri", Usage: "`URI` of the authority's OCSP responder; repeat for more"},
+					&cli.StringFlag{Name: "revocation", Usage: "strict, ifuri (default) or relaxed: how certain it has to be that the peer's certificate was not revoked"},
+					&cli.StringFlag{Name: "profile", Usage: "IPsec `PROFILE`: " + strings.Join(ipsec.ProfileNames(), ", ") + ", or one of the configuration"},
+					&cli.StringFlag{Name: "mode", Usage: "tunnel, or transport with kernel ESP (default: the profile's)"},
+					&cli.StringFlag{Name: "gateway", Usage: "`ADDRESS` of a gateway at which the peer's ESP may end: nothing protects what is behind it"},
+					&cli.IntFlag{Name: "child-sas", Usage: "child SAs per direction, a power of two up to " + fmt.Sprint(ipsec.MaxChildren) + ", so that kernels spread them over CPUs"},
+					&cli.DurationFlag{Name: "idle-reap", Usage: "delete child SAs whose streams were idle for this `TIME` (default: never)"},
 					&cli.StringFlag{Name: "protection", Usage: "ipsec, or loopback for a daemon on this host"},
 					&cli.BoolFlag{Name: "insecure-plaintext", Usage: "no protection at all: for labs only"},
 					&cli.StringFlag{Name: "crc", Usage: "on, or off where ESP guards integrity"},
@@ -43,6 +54,7 @@ func (w *ironwarp) peerCommand() *cli.Command {
 			{Name: "rm", Usage: "remove a peer and its protection", ArgsUsage: "NAME", Flags: remote(configFlag()), Action: w.peerRemove, BashComplete: w.completePeers},
 			{Name: "ls", Usage: "list the peers", Flags: remote(), Action: w.peerList},
 			{Name: "show", Usage: "show everything about a peer", ArgsUsage: "NAME", Flags: remote(), Action: w.peerShow, BashComplete: w.completePeers},
+			w.rotateCommand(),
 		},
 	}
 }
@@ -54,7 +66,9 @@ func (w *ironwarp) peerAdd(c *cli.Context) error {
 	}
 	spec := api.PeerSpec{
 		Name: a[0], Address: a[1], LocalAddress: c.String("local-address"), Port: uint16(c.Uint("port")),
-		LocalID: c.String("local-id"), RemoteID: c.String("remote-id"), Profile: c.String("profile"),
+		LocalID: c.String("local-id"), RemoteID: c.String("remote-id"), Profile: c.String("profile"), Mode: c.String("mode"),
+		Auth: c.String("auth"), CRLURIs: c.StringSlice("crl-uri"), OCSPURIs: c.StringSlice("ocsp-uri"), Revocation: c.String("revocation"),
+		Gateway: c.String("gateway"), ChildSAs: c.Int("child-sas"), IdleReap: durationText(c, "idle-reap"),
 		Protection: c.String("protection"), InsecurePlaintext: c.Bool("insecure-plaintext"),
 		CRC: c.String("crc"), FPDU: c.String("fpdu"), Connections: c.Int("connections"),
 	}
@@ -63,6 +77,9 @@ func (w *ironwarp) peerAdd(c *cli.Context) error {
 	}
 	if err := config.CheckPeerName(spec.Name); err != nil {
 		return &usageError{msg: fmt.Sprintf("peer name %q %s", spec.Name, err)}
+	}
+	if err := certificates(c, &spec); err != nil {
+		return err
 	}
 	cl := w.client(c)
 	path, offline, err := w.whichConfig(c, cl)
@@ -87,6 +104,53 @@ func (w *ironwarp) peerAdd(c *cli.Context) error {
 		return err
 	}
 	return w.print(c, peer, func() { w.peerAdded(peer, made, c.Bool("generate-psk"), offline) })
+}
+
+func durationText(c *cli.Context, flag string) string {
+	if !c.IsSet(flag) {
+		return ""
+	}
+	return c.Duration(flag).String()
+}
+
+// certificates finds the files with certificates, and reads them once, so that
+// what cannot be used is refused here.
+func certificates(c *cli.Context, spec *api.PeerSpec) error {
+	var err error
+	abs := func(name string) string {
+		path, aerr := filepath.Abs(name)
+		err = errors.Join(err, aerr)
+		return path
+	}
+	for flag, to := range map[string]*string{"cert-file": &spec.CertFile, "key-file": &spec.KeyFile} {
+		if name := c.String(flag); name != "" {
+			*to = abs(name)
+		}
+	}
+	for _, name := range c.StringSlice("ca-file") {
+		spec.CAFiles = append(spec.CAFiles, abs(name))
+	}
+	secret := c.String("psk-file") != "" || c.Bool("generate-psk")
+	some, all := spec.CertFile != "" || spec.KeyFile != "" || len(spec.CAFiles) > 0, spec.CertFile != "" && spec.KeyFile != "" && len(spec.CAFiles) > 0
+	switch {
+	case err != nil:
+		return err
+	case secret && (some || spec.Auth == string(config.AuthCert)):
+		return &usageError{msg: "a secret and certificates exclude each other", fix: "give --psk-file or --generate-psk, or --cert-file, --key-file and --ca-file"}
+	case !some && spec.Auth != string(config.AuthCert):
+		return nil
+	case !all:
+		return &usageError{msg: "certificates need three files", fix: "give --cert-file and --key-file of this host, and --ca-file of the authority that issued the peer's certificate"}
+	}
+	if _, err := ipsec.LoadCredential(spec.CertFile, spec.KeyFile); err != nil {
+		return err
+	}
+	for _, name := range spec.CAFiles {
+		if _, err := ipsec.LoadAuthority(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // whichConfig is the daemon's main file, or, with no daemon running, the one
@@ -141,13 +205,21 @@ func (w *ironwarp) peerAdded(p api.Peer, secret string, generated, offline bool)
 		w.printf("  scp -p %s root@%s:/root/ironwarp.psk\n", secret, p.Address)
 		w.printf("  ironwarp peer add --psk-file /root/ironwarp.psk THIS_HOST ITS_ADDRESS     (on %s)\n", p.Address)
 	}
-	if p.InsecurePlaintext {
-		w.printf("%s\n", w.bad("warning: streams to "+p.Address+" have no protection at all; use this in labs only"))
+	if p.InsecurePlaintext && offline {
+		w.printf("%s\n", w.bad("INSECURE: streams to "+p.Address+" have no protection at all; use this in labs only"))
 	}
+	w.insecure(p)
 	if offline {
 		w.printf("the daemon is not running; the peer is set up when it starts\n")
 	}
 	w.problem(p.Problem)
+}
+
+// insecure prints what weakens a peer's protection.
+func (w *ironwarp) insecure(p api.Peer) {
+	for _, why := range p.Insecure {
+		w.printf("%s\n", w.bad("INSECURE: peer "+p.Name+": "+why))
+	}
 }
 
 // problem prints what is wrong with something, and what to do.
@@ -196,116 +268,4 @@ func (w *ironwarp) peerRemove(c *cli.Context) error {
 func fileExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
-}
-
-func (w *ironwarp) peerList(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
-	peers, err := w.client(c).Peers(c.Context)
-	if err != nil {
-		return err
-	}
-	return w.print(c, peers, func() {
-		if len(peers) == 0 {
-			w.printf("no peers; add one with `ironwarp peer add NAME ADDRESS`\n")
-			return
-		}
-		w.peerTable(peers)
-		for _, p := range peers {
-			w.problem(p.Problem)
-		}
-	})
-}
-
-func (w *ironwarp) peerTable(peers []api.Peer) {
-	t := w.sheet("peer", "address", ">port", "protection", "state", ">streams", "may attach")
-	for _, p := range peers {
-		t.row(p.Name, p.Address, p.Port, protectionText(p), w.stateText(p.State), p.Streams, orDash(strings.Join(p.Exports, " ")))
-	}
-	t.print()
-}
-
-func protectionText(p api.Peer) string {
-	switch {
-	case p.InsecurePlaintext:
-		return "NONE (plaintext)"
-	case p.DataPlane != "":
-		return p.Protection + " (" + p.DataPlane + ")"
-	}
-	return p.Protection
-}
-
-// stateText colours a state.
-func (w *ironwarp) stateText(s string) string {
-	switch s {
-	case api.PeerUp, api.ExportReady, "listening", "connected":
-		return w.good(s)
-	case api.PeerProblem:
-		return w.bad(s)
-	case api.PeerPaused, api.AttachWaiting, api.AttachConnecting:
-		return w.warn(s)
-	}
-	return s
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-func (w *ironwarp) peerShow(c *cli.Context) error {
-	a, err := args(c, "NAME")
-	if err != nil {
-		return err
-	}
-	cl := w.client(c)
-	p, err := cl.Peer(c.Context, a[0])
-	if err != nil {
-		return err
-	}
-	var sas []api.SA
-	if p.IPsec != nil && !asJSON(c) {
-		// What is wrong with strongSwan shows as the peer's problem.
-		sas, _ = cl.SAs(c.Context)
-		sas = slices.DeleteFunc(sas, func(s api.SA) bool { return s.Peer != p.Name })
-	}
-	return w.print(c, p, func() {
-		line := func(name string, v any) { w.printf("%-15s %v\n", name, v) }
-		line("name", w.bold(p.Name))
-		line("state", w.stateText(p.State))
-		line("address", p.Address)
-		line("local address", orDash(p.LocalAddress))
-		line("port", p.Port)
-		line("protection", protectionText(p))
-		if p.Protection == string(config.ProtectIPsec) {
-			line("local id", orDash(p.LocalID))
-			line("remote id", orDash(p.RemoteID))
-			line("secret file", p.PSKFile)
-			line("profile", orDash(p.Profile))
-		}
-		line("crc", p.CRC)
-		line("fpdu", p.FPDU)
-		line("connections", p.Connections)
-		line("streams now", p.Streams)
-		line("may attach", orDash(strings.Join(p.Exports, " ")))
-		line("declared at", p.Source)
-		if i := p.IPsec; i != nil {
-			guard := w.good("in place")
-			if !i.Guarded {
-				guard = w.bad("missing")
-			}
-			line("kernel guard", fmt.Sprintf("%s, repaired %d times, %d streams refused", guard, i.GuardRepairs, i.Refused))
-			line("SAs brought up", fmt.Sprintf("%d, of them %d that were lost; %d attempts failed", i.Initiations, i.Reinitiations, i.Failures))
-			line("SAs deleted", fmt.Sprintf("%d, rekeyed %d", i.ChildDeletes, i.Rekeys))
-			line("outages", fmt.Sprintf("%d, the longest %.2f s", i.Outages, i.LongestOutageSeconds))
-		}
-		w.problem(p.Problem)
-		if len(sas) > 0 {
-			w.printf("\n")
-			w.saTable(sas)
-		}
-	})
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -84,12 +83,16 @@ func (w *ironwarp) statusPage(st api.Status) {
 	if st.Refused > 0 {
 		w.printf("refused connections: %d, the last: %s\n", st.Refused, st.LastRefused)
 	}
+	if g := st.Guard; g != nil && g.BlockedIn+g.BlockedOut > 0 {
+		w.printf("blocked by the kernel's guard: %d packets in, %d out\n", g.BlockedIn, g.BlockedOut)
+	}
 	if len(st.Peers) == 0 {
 		w.printf("no peers; add one with `ironwarp peer add NAME ADDRESS`\n")
 	} else {
 		w.printf("\n")
 		w.peerTable(st.Peers)
 		for _, p := range st.Peers {
+			w.insecure(p)
 			w.problem(p.Problem)
 		}
 	}
@@ -139,60 +142,4 @@ func (w *ironwarp) streamTable(streams []api.Stream) {
 	if len(streams) > most {
 		w.printf("... and %d more; --json has them all\n", len(streams)-most)
 	}
-}
-
-func (w *ironwarp) saCommand() *cli.Command {
-	return &cli.Command{
-		Name:  "sa",
-		Usage: "the IPsec security associations of the peers",
-		Subcommands: []*cli.Command{
-			{Name: "ls", Usage: "list the child SAs", Flags: remote(), Action: w.saList},
-			{
-				Name: "delete", Usage: "delete a peer's child SAs; streams pause until new ones are up", ArgsUsage: "PEER",
-				Flags:        remote(&cli.StringFlag{Name: "child", Usage: "only the child SAs of this `NAME`"}),
-				Action:       w.saDelete,
-				BashComplete: w.completePeers,
-			},
-		},
-	}
-}
-
-func (w *ironwarp) saList(c *cli.Context) error {
-	if _, err := args(c); err != nil {
-		return err
-	}
-	sas, err := w.client(c).SAs(c.Context)
-	if err != nil {
-		return err
-	}
-	return w.print(c, sas, func() {
-		if len(sas) == 0 {
-			w.printf("no SAs; they come up with the first stream to a peer\n")
-			return
-		}
-		w.saTable(sas)
-	})
-}
-
-func (w *ironwarp) saTable(sas []api.SA) {
-	t := w.sheet("peer", "child sa", "state", "algorithms", ">age", ">in", ">out", "spi in", "spi out", "covers")
-	for _, s := range sas {
-		t.row(s.Peer, s.Child, s.State, s.Algorithms, ageText(s.AgeSeconds), bytesText(float64(s.BytesIn)), bytesText(float64(s.BytesOut)),
-			s.SPIIn, s.SPIOut, fmt.Sprintf("%s = %s", s.LocalTS, s.RemoteTS))
-	}
-	t.print()
-}
-
-func (w *ironwarp) saDelete(c *cli.Context) error {
-	a, err := args(c, "PEER")
-	if err != nil {
-		return err
-	}
-	n, err := w.client(c).DeleteSAs(c.Context, a[0], c.String("child"))
-	if err != nil {
-		return err
-	}
-	return w.print(c, struct {
-		Deleted int `json:"deleted"`
-	}{n}, func() { w.printf("%d child SAs of %s deleted; traffic brings new ones up\n", n, a[0]) })
 }

@@ -240,6 +240,12 @@ func (c *Client) SAs(ctx context.Context) (v []SA, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/sas", nil, &v)
 }
 
+// IKESAs lists the IKE SAs of a peer with their children, of all peers if its
+// name is empty.
+func (c *Client) IKESAs(ctx context.Context, peer string) (v []IKESA, err error) {
+	return v, c.call(ctx, http.MethodGet, "/v1/ike?"+url.Values{"peer": {peer}}.Encode(), nil, &v)
+}
+
 // DeleteSAs deletes the child SAs of a peer, all or those of one name, and says
 // how many there were.
 func (c *Client) DeleteSAs(ctx context.Context, peer, child string) (n int, err error) {
@@ -248,6 +254,33 @@ func (c *Client) DeleteSAs(ctx context.Context, peer, child string) (n int, err 
 		q.Set("child", child)
 	}
 	return n, c.call(ctx, http.MethodDelete, "/v1/sas?"+q.Encode(), nil, &n)
+}
+
+// DeleteIKE deletes the IKE SAs of a peer with their children, and says how many
+// there were.
+func (c *Client) DeleteIKE(ctx context.Context, peer string) (n int, err error) {
+	return n, c.call(ctx, http.MethodDelete, "/v1/ike?"+url.Values{"peer": {peer}}.Encode(), nil, &n)
+}
+
+// RekeySAs makes new keys for the child SAs of a peer, all or those of one name,
+// and says for how many.
+func (c *Client) RekeySAs(ctx context.Context, peer, child string) (n int, err error) {
+	return n, c.call(ctx, http.MethodPost, "/v1/sas/rekey", SARequest{Peer: peer, Child: child}, &n)
+}
+
+// RekeyIKE makes new keys for the IKE SAs of a peer, and says for how many.
+func (c *Client) RekeyIKE(ctx context.Context, peer string) (n int, err error) {
+	return n, c.call(ctx, http.MethodPost, "/v1/ike/rekey", SARequest{Peer: peer}, &n)
+}
+
+// WatchSAs reports what happens to the SAs of a peer, of all peers if its name is
+// empty, until ctx ends.
+func (c *Client) WatchSAs(ctx context.Context, peer string, on func(SAEvent)) error {
+	return c.stream(ctx, "/v1/sas/watch", SARequest{Peer: peer}, nil, func(ev Event) {
+		if ev.SA != nil {
+			on(*ev.SA)
+		}
+	})
 }
 
 // Ping measures round trips; on sees each.

@@ -11,7 +11,11 @@
 //	DELETE /v1/exports/NAME                  remove
 //	GET    /v1/attachments     POST *        list, attach (AttachRequest)
 //	DELETE /v1/attachments/PEER/EXPORT       detach
-//	GET    /v1/sas             DELETE        list; delete those of ?peer= (&child=)
+//	GET    /v1/sas             DELETE        child SAs; delete those of ?peer= (&child=)
+//	GET    /v1/ike             DELETE        IKE SAs with their children (of ?peer=); delete those of ?peer=
+//	POST   /v1/sas/rekey                     make new keys (SARequest)
+//	POST   /v1/ike/rekey                     make new keys (SARequest)
+//	POST   /v1/sas/watch *                   what happens to SAs, until the caller goes
 //	POST   /v1/ping *                        RDMA round trips (PingRequest)
 //	POST   /v1/bench *                       a short benchmark (BenchRequest)
 //

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // CheckPeerName says why a name cannot be a peer's, nil if it can.
@@ -31,6 +34,32 @@ func checkName(s string, limit int) error {
 		if !alnum && (i == 0 || c != '.' && c != '-' && c != '_') {
 			return errors.New("is not a valid name; allowed: " + rule)
 		}
+	}
+	return nil
+}
+
+// CheckAllowed says why an entry cannot stand in an export's allow, nil if it
+// can: the name of a peer, or an IKE identity behind AllowIdentity.
+func CheckAllowed(s string) error {
+	if id, ok := strings.CutPrefix(s, AllowIdentity); ok {
+		return checkIdentity(id)
+	}
+	if err := CheckPeerName(s); err != nil {
+		return fmt.Errorf("%w; an IKE identity is written with %s before it", err, AllowIdentity)
+	}
+	return nil
+}
+
+// CheckCRLURI says why a text cannot name a certificate revocation list.
+func CheckCRLURI(s string) error { return checkURI(s, "http", "https", "file") }
+
+// CheckOCSPURI says why a text cannot name an OCSP responder.
+func CheckOCSPURI(s string) error { return checkURI(s, "http", "https") }
+
+func checkURI(s string, schemes ...string) error {
+	u, err := url.Parse(s)
+	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" && !strings.HasPrefix(u.Path, "/") || u.User != nil {
+		return fmt.Errorf("is not a URI that can be used; write %s:// and where it is", strings.Join(schemes, ":// or "))
 	}
 	return nil
 }
@@ -106,4 +135,16 @@ func FormatSize(v int64) string {
 		}
 	}
 	return strconv.FormatInt(v, 10)
+}
+
+// FormatDuration is the shortest text that time.ParseDuration reads back.
+func FormatDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }

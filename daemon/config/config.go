@@ -43,10 +43,12 @@ type Metrics struct {
 	Listen netip.AddrPort
 }
 
-// IPsec says how to reach the IKE daemon and which data plane to use.
+// IPsec says how to reach the IKE daemon, which data plane to use, and what
+// profiles there are besides the built-in ones.
 type IPsec struct {
 	VICI      string // VICI socket as a URL: unix:///var/run/charon.vici
 	DataPlane string // auto, kernel, userland
+	Profiles  []Profile
 }
 
 // Limits bounds what the daemon spends on its peers.
@@ -57,56 +59,12 @@ type Limits struct {
 	QueueSize int   // I/O requests in flight per session
 }
 
-// Protection is what guards a peer's streams.
-type Protection string
-
-// The kinds of Protection.
-const (
-	ProtectIPsec     Protection = "ipsec"     // ESP, proved for every stream
-	ProtectLoopback  Protection = "loopback"  // 127.0.0.0/8 and ::1 only
-	ProtectPlaintext Protection = "plaintext" // nothing: insecure_plaintext: true
-)
-
-// Peer is another host of the link.
-type Peer struct {
-	Name         string
-	Address      netip.Addr
-	LocalAddress netip.Addr // zero: the address the route to Address uses
-	Port         uint16     // the port the peer listens on
-	LocalID      string     // IKE identity of this host; empty: its address
-	RemoteID     string     // IKE identity of the peer; empty: its address
-	PSKFile      string
-	Profile      string // name of an IPsec profile; empty: the default one
-	Protection   Protection
-	CRC          bool // ask for MPA CRCs
-	LargeFPDU    bool // agree on FPDUs larger than a TCP segment
-	Connections  int  // RDMA streams per session
-	Origin       Pos
-}
-
-// Equal reports whether two declarations say the same, wherever they stand.
-func (p Peer) Equal(q Peer) bool {
-	p.Origin, q.Origin = Pos{}, Pos{}
-	return p == q
-}
-
-// AddrPort is where the peer listens.
-func (p Peer) AddrPort() netip.AddrPort { return netip.AddrPortFrom(p.Address, p.Port) }
-
-// Identity is what IKE must have authenticated for a stream to be this peer's.
-func (p Peer) Identity() string {
-	if p.RemoteID != "" {
-		return p.RemoteID
-	}
-	return p.Address.String()
-}
-
 // Export is a file or block device that named peers may attach.
 type Export struct {
 	Name     string
 	Path     string
 	ReadOnly bool
-	Allow    []string // peer names, sorted
+	Allow    []string // peer names, and IKE identities behind AllowIdentity; sorted
 	Origin   Pos
 }
 
@@ -115,8 +73,15 @@ func (e Export) Equal(f Export) bool {
 	return e.Name == f.Name && e.Path == f.Path && e.ReadOnly == f.ReadOnly && slices.Equal(e.Allow, f.Allow)
 }
 
-// Allows reports whether the peer may attach the export.
-func (e Export) Allows(peer string) bool { return slices.Contains(e.Allow, peer) }
+// AllowIdentity begins an entry of Export.Allow that names an IKE identity in
+// place of a peer. No peer's name has a colon.
+const AllowIdentity = "id:"
+
+// Allows reports whether the peer may attach the export: by its name, or by the
+// identity that IKE has to authenticate for it.
+func (e Export) Allows(p Peer) bool {
+	return slices.Contains(e.Allow, p.Name) || p.Protection == ProtectIPsec && slices.Contains(e.Allow, AllowIdentity+p.Identity())
+}
 
 // Peer finds a peer by name.
 func (c *Config) Peer(name string) (Peer, bool) {
@@ -167,12 +132,6 @@ func Default(path string) *Config {
 			QueueSize: DefaultQueueSize,
 		},
 	}
-}
-
-// defaultPeer has the settings of a peer that says nothing but its name and
-// address.
-func defaultPeer() Peer {
-	return Peer{Protection: ProtectIPsec, CRC: true, LargeFPDU: true, Connections: DefaultConnections}
 }
 
 // Pos is a place in a file.

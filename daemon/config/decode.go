@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
@@ -77,6 +78,42 @@ func (d *decoder) fail(n ast.Node, msg, fix string) {
 
 // mapping reads a mapping whose keys are those of f; what names it in messages.
 func (d *decoder) mapping(n ast.Node, what string, f fields) {
+	allowed := slices.Sorted(maps.Keys(f))
+	d.keys(n, what, list(allowed), func(key *ast.StringNode, v ast.Node) {
+		if read, ok := f[key.Value]; ok {
+			read(v)
+			return
+		}
+		fix := "allowed here: " + list(allowed)
+		if near := nearest(key.Value, allowed); near != "" {
+			fix = fmt.Sprintf("did you mean %q? %s", near, fix)
+		}
+		d.fail(key, fmt.Sprintf("unknown key %q in %s", key.Value, what), fix)
+	})
+}
+
+// entries reads a mapping whose keys are names of the writer's choice.
+func (d *decoder) entries(n ast.Node, what string, entry func(name *ast.StringNode, v ast.Node)) {
+	d.keys(n, what, "a name and what it stands for", entry)
+}
+
+// onlyKey reads one key of a mapping and passes over all else, faults included.
+func (d *decoder) onlyKey(n ast.Node, key string, read func(ast.Node)) {
+	faults := len(d.errs)
+	var found ast.Node
+	d.keys(n, "", "", func(k *ast.StringNode, v ast.Node) {
+		if k.Value == key {
+			found = v
+		}
+	})
+	d.errs = d.errs[:faults]
+	if found != nil {
+		read(found)
+	}
+}
+
+// keys reads each key of a mapping.
+func (d *decoder) keys(n ast.Node, what, allowed string, entry func(key *ast.StringNode, v ast.Node)) {
 	var values []*ast.MappingValueNode
 	switch m := n.(type) {
 	case *ast.MappingNode:
@@ -86,25 +123,16 @@ func (d *decoder) mapping(n ast.Node, what string, f fields) {
 	case *ast.NullNode:
 		return
 	default:
-		d.fail(n, fmt.Sprintf("%s is %s", what, kind(n)), "write it as a mapping of "+list(slices.Sorted(maps.Keys(f))))
+		d.fail(n, fmt.Sprintf("%s is %s", what, kind(n)), "write it as a mapping of "+allowed)
 		return
 	}
 	for _, v := range values {
 		key, ok := v.Key.(*ast.StringNode)
 		if !ok {
-			d.fail(v.Key, fmt.Sprintf("key %s of %s is not a plain name", v.Key.GetToken().Value, what), "allowed here: "+list(slices.Sorted(maps.Keys(f))))
+			d.fail(v.Key, fmt.Sprintf("key %s of %s is not a plain name", v.Key.GetToken().Value, what), "allowed here: "+allowed)
 			continue
 		}
-		read, ok := f[key.Value]
-		if !ok {
-			fix := "allowed here: " + list(slices.Sorted(maps.Keys(f)))
-			if near := nearest(key.Value, slices.Sorted(maps.Keys(f))); near != "" {
-				fix = fmt.Sprintf("did you mean %q? %s", near, fix)
-			}
-			d.fail(key, fmt.Sprintf("unknown key %q in %s", key.Value, what), fix)
-			continue
-		}
-		read(v.Value)
+		entry(key, v.Value)
 	}
 }
 
@@ -217,6 +245,71 @@ func (d *decoder) addr(what string, set func(netip.Addr)) func(ast.Node) {
 			return
 		}
 		set(a)
+	}
+}
+
+// duration reads a time span such as 90s or 1h30m.
+func (d *decoder) duration(what string, lo, hi time.Duration, set func(time.Duration)) func(ast.Node) {
+	return func(n ast.Node) {
+		s, ok := n.(*ast.StringNode)
+		var v time.Duration
+		var err error
+		if ok {
+			v, err = time.ParseDuration(s.Value)
+		}
+		if !ok || err != nil || v < lo || v > hi {
+			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), fmt.Sprintf("allowed: %s to %s, such as 90s, 10m or 1h30m", FormatDuration(lo), FormatDuration(hi)))
+			return
+		}
+		set(v)
+	}
+}
+
+// strings reads a list of strings, which replaces what dst has.
+func (d *decoder) strings(what string, dst *[]string) func(ast.Node) {
+	return func(n ast.Node) {
+		out := []string{}
+		d.sequence(n, what, func(n ast.Node) {
+			var s string
+			if d.str(what, &s, nil)(n); s != "" {
+				out = append(out, s)
+			}
+		})
+		*dst = out
+	}
+}
+
+// paths reads a list of file names; one alone may stand without brackets.
+func (d *decoder) paths(what string, dst *[]string) func(ast.Node) {
+	return func(n ast.Node) {
+		read := func(n ast.Node) {
+			var s string
+			if d.path(what, &s)(n); s != "" {
+				*dst = append(*dst, s)
+			}
+		}
+		if _, one := n.(*ast.StringNode); one {
+			read(n)
+			return
+		}
+		d.sequence(n, what, read)
+	}
+}
+
+// uris reads a list of URIs; one alone may stand without brackets.
+func (d *decoder) uris(what string, dst *[]string, check func(string) error) func(ast.Node) {
+	return func(n ast.Node) {
+		read := func(n ast.Node) {
+			var s string
+			if d.str(what, &s, check)(n); s != "" {
+				*dst = append(*dst, s)
+			}
+		}
+		if _, one := n.(*ast.StringNode); one {
+			read(n)
+			return
+		}
+		d.sequence(n, what, read)
 	}
 }
 

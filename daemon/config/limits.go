@@ -1,5 +1,7 @@
 package config
 
+import "time"
+
 const (
 	// DefaultPort is the link's TCP port. NVMe over TCP has 4420; this one is
 	// outside the ranges that Linux gives to outgoing connections.
@@ -16,6 +18,18 @@ const (
 	// address, and leave room for both in RTRS' messages.
 	MaxPeerName   = 32
 	MaxExportName = 48
+
+	// MaxProfileName in bytes of an IPsec profile; it stands in tables.
+	MaxProfileName = 32
+
+	// MinIdleReap and MaxIdleReap bound how long an idle child SA is kept: below,
+	// an SA would go between two looks of a file system at its disk.
+	MinIdleReap = 10 * time.Second
+	MaxIdleReap = 24 * time.Hour
+
+	// MaxRekey is the longest life of keys that makes sense: RFC 4301 4.4.2.1 wants
+	// lifetimes at all, and RFC 3723 5.4 counts in hours.
+	MaxRekey = 7 * 24 * time.Hour
 
 	// MaxIdentity in bytes of an IKE identity; distinguished names fit.
 	MaxIdentity = 256

@@ -12,8 +12,6 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
-
-	"github.com/ironwarp/ironwarp/ipsec"
 )
 
 // Load reads the main file and the peers.d and exports.d directories beside it.
@@ -144,6 +142,7 @@ func (d *decoder) config(n ast.Node, c *Config) {
 			d.mapping(n, "ipsec", fields{
 				"vici":       d.str("vici", &c.IPsec.VICI, checkVICI),
 				"data_plane": d.enum("data_plane", func(s string) { c.IPsec.DataPlane = s }, "auto", "kernel", "userland"),
+				"profiles":   func(n ast.Node) { c.IPsec.Profiles = d.profiles(n) },
 			})
 		},
 		"limits": func(n ast.Node) {
@@ -177,67 +176,6 @@ func (d *decoder) metricsListen(n ast.Node, c *Config) {
 	c.Metrics.Listen = ap
 }
 
-func (d *decoder) peer(n ast.Node) Peer {
-	p := defaultPeer()
-	p.Origin = d.pos(n)
-	var protection string
-	var plaintext bool
-	faults := len(d.errs)
-	d.mapping(n, "a peer", fields{
-		"name":               d.str("peer name", &p.Name, CheckPeerName),
-		"address":            d.addr("address", func(a netip.Addr) { p.Address = a }),
-		"local_address":      d.addr("local_address", func(a netip.Addr) { p.LocalAddress = a }),
-		"port":               d.integer("port", 1, 65535, func(v uint64) { p.Port = uint16(v) }),
-		"local_id":           d.str("local_id", &p.LocalID, checkIdentity),
-		"remote_id":          d.str("remote_id", &p.RemoteID, checkIdentity),
-		"psk_file":           d.path("psk_file", &p.PSKFile),
-		"profile":            d.enum("profile", func(s string) { p.Profile = s }, ipsec.DefaultProfile().Name),
-		"protection":         d.enum("protection", func(s string) { protection = s }, "ipsec", "loopback"),
-		"insecure_plaintext": d.boolean("insecure_plaintext", &plaintext),
-		"crc":                d.enum("crc", func(s string) { p.CRC = s == "on" }, "on", "off"),
-		"fpdu":               d.enum("fpdu", func(s string) { p.LargeFPDU = s == "large" }, "large", "emss"),
-		"connections":        d.integer("connections", 1, MaxConnections, func(v uint64) { p.Connections = int(v) }),
-	})
-	if protection != "" {
-		p.Protection = Protection(protection)
-	}
-	if plaintext {
-		if protection != "" {
-			d.fail(n, "insecure_plaintext: true beside protection: "+protection, "keep one of the two")
-		}
-		p.Protection = ProtectPlaintext
-	}
-	if len(d.errs) == faults {
-		if msg, fix := p.fault(); msg != "" {
-			d.fail(n, msg, fix)
-		}
-	}
-	return p
-}
-
-// fault says what is wrong with a peer as a whole, and what to do.
-func (p *Peer) fault() (msg, fix string) {
-	switch {
-	case p.Name == "":
-		return "a peer without name", "add name: and a short name of your choice"
-	case !p.Address.IsValid():
-		return fmt.Sprintf("peer %s without address", p.Name), "add address: and the peer's IP address"
-	case p.LocalAddress.IsValid() && p.LocalAddress.Is4() != p.Address.Is4():
-		return fmt.Sprintf("peer %s mixes IPv4 and IPv6: address %s, local_address %s", p.Name, p.Address, p.LocalAddress), "use two addresses of one family"
-	case p.Protection == ProtectIPsec && p.Address.IsLoopback():
-		return fmt.Sprintf("peer %s at %s cannot have protection: ipsec", p.Name, p.Address), "use protection: loopback for a daemon on this host"
-	case p.Protection == ProtectIPsec && p.PSKFile == "":
-		return fmt.Sprintf("peer %s without psk_file", p.Name), "add psk_file: and the file that holds the secret both hosts share"
-	case p.Protection == ProtectLoopback && !p.Address.IsLoopback():
-		return fmt.Sprintf("peer %s has protection: loopback but %s is not on this host", p.Name, p.Address), "use protection: ipsec"
-	case p.Protection != ProtectIPsec && (p.PSKFile != "" || p.LocalID != "" || p.RemoteID != "" || p.Profile != ""):
-		return fmt.Sprintf("peer %s has IPsec settings (psk_file, local_id, remote_id, profile) but its protection is %s", p.Name, p.Protection), "remove them or use protection: ipsec"
-	case !p.CRC && p.Protection != ProtectIPsec:
-		return fmt.Sprintf("peer %s has crc: off without ESP", p.Name), "crc: off is allowed with protection: ipsec only, where ESP guards integrity (RFC 5044 section 4.4)"
-	}
-	return "", ""
-}
-
 func (d *decoder) export(n ast.Node) Export {
 	e := Export{Origin: d.pos(n)}
 	faults := len(d.errs)
@@ -248,8 +186,8 @@ func (d *decoder) export(n ast.Node) Export {
 		"allow": func(n ast.Node) {
 			d.sequence(n, "allow", func(n ast.Node) {
 				var s string
-				d.str("allowed peer", &s, CheckPeerName)(n)
-				if s != "" && !e.Allows(s) {
+				d.str("allowed peer", &s, CheckAllowed)(n)
+				if s != "" && !slices.Contains(e.Allow, s) {
 					e.Allow = append(e.Allow, s)
 				}
 			})
@@ -272,56 +210,4 @@ func (e *Export) fault() (msg, fix string) {
 		return fmt.Sprintf("export %s without path", e.Name), "add path: and the file or block device"
 	}
 	return "", ""
-}
-
-// check finds what is wrong between declarations.
-func check(c *Config) Errors {
-	var errs Errors
-	fail := func(at Pos, msg, fix string) { errs = append(errs, &Error{Pos: at, Msg: msg, Fix: fix}) }
-	names, addrs, ids := map[string]Pos{}, map[netip.Addr]Peer{}, map[string]Peer{}
-	for i := range c.Peers {
-		p := &c.Peers[i]
-		if p.Port == 0 {
-			p.Port = c.ListenPort
-		}
-		if p.Name == "" || !p.Address.IsValid() {
-			continue
-		}
-		if at, dup := names[p.Name]; dup {
-			fail(p.Origin, fmt.Sprintf("peer %s is already declared at %s", p.Name, at), "give each peer its own name")
-			continue
-		}
-		names[p.Name] = p.Origin
-		if q, dup := addrs[p.Address]; dup {
-			fail(p.Origin, fmt.Sprintf("peers %s and %s have the same address %s", q.Name, p.Name, p.Address), "a peer is told by its address: give each host its own (on loopback any of 127.0.0.0/8)")
-			continue
-		}
-		addrs[p.Address] = *p
-		if p.Protection != ProtectIPsec {
-			continue
-		}
-		if p.Port != c.ListenPort {
-			fail(p.Origin, fmt.Sprintf("peer %s listens on port %d and this host on %d", p.Name, p.Port, c.ListenPort), "the SAs of a link are for one port: set listen: {port: ...} to the same on both hosts")
-		}
-		if q, dup := ids[p.Identity()]; dup {
-			fail(p.Origin, fmt.Sprintf("peers %s and %s have the same IKE identity %s", q.Name, p.Name, p.Identity()), "give each a remote_id of its own")
-		}
-		ids[p.Identity()] = *p
-	}
-	seen := map[string]Pos{}
-	for _, e := range c.Exports {
-		if e.Name == "" {
-			continue
-		}
-		if at, dup := seen[e.Name]; dup {
-			fail(e.Origin, fmt.Sprintf("export %s is already declared at %s", e.Name, at), "give each export its own name")
-		}
-		seen[e.Name] = e.Origin
-		for _, a := range e.Allow {
-			if _, ok := names[a]; !ok {
-				fail(e.Origin, fmt.Sprintf("export %s allows peer %s, which is not configured", e.Name, a), "add it with `ironwarp peer add`, or remove it from allow")
-			}
-		}
-	}
-	return errs
 }

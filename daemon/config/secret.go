@@ -28,3 +28,12 @@ func WriteSecret(main, peer string, s ipsec.Secret) (string, error) {
 	}
 	return path, err
 }
+
+// ReplaceSecret writes another secret to a peer's file in one step, mode 0600: a
+// reader finds the old one or the new.
+func ReplaceSecret(path string, s ipsec.Secret) error {
+	if err := WriteFile(path, append(s.Reveal(), '\n')); err != nil {
+		return fmt.Errorf("replace the secret: %w", err)
+	}
+	return nil
+}

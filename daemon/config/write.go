@@ -12,19 +12,30 @@ import (
 
 // peerFile is a peer as peers.d holds it: only what differs from the default.
 type peerFile struct {
-	Name         string `yaml:"name"`
-	Address      string `yaml:"address"`
-	LocalAddress string `yaml:"local_address,omitempty"`
-	Port         uint16 `yaml:"port,omitempty"`
-	LocalID      string `yaml:"local_id,omitempty"`
-	RemoteID     string `yaml:"remote_id,omitempty"`
-	PSKFile      string `yaml:"psk_file,omitempty"`
-	Profile      string `yaml:"profile,omitempty"`
-	Protection   string `yaml:"protection,omitempty"`
-	Plaintext    bool   `yaml:"insecure_plaintext,omitempty"`
-	CRC          string `yaml:"crc,omitempty"`
-	FPDU         string `yaml:"fpdu,omitempty"`
-	Connections  int    `yaml:"connections,omitempty"`
+	Name         string   `yaml:"name"`
+	Address      string   `yaml:"address"`
+	LocalAddress string   `yaml:"local_address,omitempty"`
+	Port         uint16   `yaml:"port,omitempty"`
+	LocalID      string   `yaml:"local_id,omitempty"`
+	RemoteID     string   `yaml:"remote_id,omitempty"`
+	Auth         string   `yaml:"auth,omitempty"`
+	PSKFile      string   `yaml:"psk_file,omitempty"`
+	CertFile     string   `yaml:"cert_file,omitempty"`
+	KeyFile      string   `yaml:"key_file,omitempty"`
+	CAFiles      []string `yaml:"ca_files,omitempty"`
+	CRLURIs      []string `yaml:"crl_uris,omitempty"`
+	OCSPURIs     []string `yaml:"ocsp_uris,omitempty"`
+	Revocation   string   `yaml:"revocation,omitempty"`
+	Profile      string   `yaml:"profile,omitempty"`
+	Mode         string   `yaml:"mode,omitempty"`
+	Gateway      string   `yaml:"gateway,omitempty"`
+	ChildSAs     int      `yaml:"child_sas,omitempty"`
+	IdleReap     string   `yaml:"idle_reap,omitempty"`
+	Protection   string   `yaml:"protection,omitempty"`
+	Plaintext    bool     `yaml:"insecure_plaintext,omitempty"`
+	CRC          string   `yaml:"crc,omitempty"`
+	FPDU         string   `yaml:"fpdu,omitempty"`
+	Connections  int      `yaml:"connections,omitempty"`
 }
 
 type exportFile struct {
@@ -44,7 +55,20 @@ func AddPeer(main string, p Peer) (string, error) {
 	}
 	out := peerFile{
 		Name: p.Name, Port: p.Port, LocalID: p.LocalID, RemoteID: p.RemoteID,
-		PSKFile: p.PSKFile, Profile: p.Profile,
+		PSKFile: p.PSKFile, CertFile: p.CertFile, KeyFile: p.KeyFile, CAFiles: p.CAFiles, CRLURIs: p.CRLURIs, OCSPURIs: p.OCSPURIs,
+		Revocation: string(p.Revocation), Profile: p.Profile, Mode: p.Mode,
+	}
+	if p.Auth == AuthCert {
+		out.Auth = string(AuthCert)
+	}
+	if p.Gateway.IsValid() {
+		out.Gateway = p.Gateway.String()
+	}
+	if p.ChildSAs > 1 {
+		out.ChildSAs = p.ChildSAs
+	}
+	if p.IdleReap > 0 {
+		out.IdleReap = FormatDuration(p.IdleReap)
 	}
 	if p.Address.IsValid() {
 		out.Address = p.Address.String()

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/urfave/cli/v2"
+)
+
+func (w *ironwarp) peerList(c *cli.Context) error {
+	if _, err := args(c); err != nil {
+		return err
+	}
+	peers, err := w.client(c).Peers(c.Context)
+	if err != nil {
+		return err
+	}
+	return w.print(c, peers, func() {
+		if len(peers) == 0 {
+			w.printf("no peers; add one with `ironwarp peer add NAME ADDRESS`\n")
+			return
+		}
+		w.peerTable(peers)
+		for _, p := range peers {
+			w.insecure(p)
+			w.problem(p.Problem)
+		}
+	})
+}
+
+func (w *ironwarp) peerTable(peers []api.Peer) {
+	t := w.sheet("peer", "address", ">port", "protection", "state", ">streams", "may attach")
+	for _, p := range peers {
+		t.row(p.Name, p.Address, p.Port, protectionText(p), w.stateText(p.State), p.Streams, orDash(strings.Join(p.Exports, " ")))
+	}
+	t.print()
+}
+
+func protectionText(p api.Peer) string {
+	switch {
+	case p.InsecurePlaintext:
+		return "NONE (plaintext)"
+	case p.DataPlane != "":
+		return p.Protection + " (" + p.DataPlane + ")"
+	}
+	return p.Protection
+}
+
+// stateText colours a state.
+func (w *ironwarp) stateText(s string) string {
+	switch s {
+	case api.PeerUp, api.ExportReady, "listening", "connected":
+		return w.good(s)
+	case api.PeerProblem:
+		return w.bad(s)
+	case api.PeerPaused, api.AttachWaiting, api.AttachConnecting:
+		return w.warn(s)
+	}
+	return s
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func (w *ironwarp) peerShow(c *cli.Context) error {
+	a, err := args(c, "NAME")
+	if err != nil {
+		return err
+	}
+	cl := w.client(c)
+	p, err := cl.Peer(c.Context, a[0])
+	if err != nil {
+		return err
+	}
+	var sas []api.SA
+	if p.IPsec != nil && !asJSON(c) {
+		// What is wrong with strongSwan shows as the peer's problem.
+		sas, _ = cl.SAs(c.Context)
+		sas = slices.DeleteFunc(sas, func(s api.SA) bool { return s.Peer != p.Name })
+	}
+	return w.print(c, p, func() {
+		line := func(name string, v any) { w.printf("%-15s %v\n", name, v) }
+		line("name", w.bold(p.Name))
+		line("state", w.stateText(p.State))
+		line("address", p.Address)
+		line("local address", orDash(p.LocalAddress))
+		line("port", p.Port)
+		line("protection", protectionText(p))
+		if p.Protection == string(config.ProtectIPsec) {
+			line("local id", orDash(p.LocalID))
+			line("remote id", orDash(p.RemoteID))
+			line("profile", p.Profile+", "+p.Mode+" mode")
+			w.showAuth(p, line)
+			line("child SAs", fmt.Sprintf("%d per direction%s", max(p.ChildSAs, 1), reapText(p.IdleReap)))
+			if p.Gateway != "" {
+				line("gateway", w.bad(p.Gateway))
+			}
+		}
+		line("crc", p.CRC)
+		line("fpdu", p.FPDU)
+		line("connections", p.Connections)
+		line("streams now", p.Streams)
+		line("may attach", orDash(strings.Join(p.Exports, " ")))
+		line("declared at", p.Source)
+		if i := p.IPsec; i != nil {
+			w.showIPsec(i, line)
+		}
+		w.insecure(p)
+		w.problem(p.Problem)
+		if len(sas) > 0 {
+			w.printf("\n")
+			w.saTable(sas)
+		}
+	})
+}
+
+func (w *ironwarp) showAuth(p api.Peer, line func(string, any)) {
+	if p.Auth != string(config.AuthCert) {
+		line("secret file", p.PSKFile)
+		return
+	}
+	line("certificate", p.CertFile)
+	line("private key", p.KeyFile)
+	line("authorities", strings.Join(p.CAFiles, " "))
+	line("revocation", strings.Join(append([]string{p.Revocation}, append(p.CRLURIs, p.OCSPURIs...)...), " "))
+}
+
+func reapText(idle string) string {
+	if idle == "" {
+		return ""
+	}
+	return ", deleted when idle for " + idle
+}
+
+func (w *ironwarp) showIPsec(i *api.IPsec, line func(string, any)) {
+	if l := i.Live; l != nil {
+		line("authenticated", fmt.Sprintf("%s, %s ago by IKEv%d, %s", l.RemoteID, ageText(l.AgeSeconds), l.IKEVersion, l.IKE))
+		if l.Gateway != "" {
+			line("ESP ends at", w.bad(l.Gateway))
+		}
+	}
+	guard := w.good("in place")
+	if !i.Guarded {
+		guard = w.bad("missing")
+	}
+	line("kernel guard", fmt.Sprintf("%s, repaired %d times, %d streams refused", guard, i.GuardRepairs, i.Refused))
+	line("SAs brought up", fmt.Sprintf("%d, of them %d that were lost; %d attempts failed", i.Initiations, i.Reinitiations, i.Failures))
+	line("SAs deleted", fmt.Sprintf("%d: %d by the peer, %d on request, %d expired, %d idle; rekeyed %d", i.ChildDeletes, i.DeletedByPeer, i.DeletedHere, i.Expired, i.IdleReaps, i.Rekeys))
+	line("outages", fmt.Sprintf("%d, the longest %.2f s", i.Outages, i.LongestOutageSeconds))
+	if i.Impostors > 0 {
+		line("impostors", w.bad(fmt.Sprintf("%d SAs of another identity were ended", i.Impostors)))
+	}
+}

@@ -1,0 +1,120 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// Protection is what guards a peer's streams.
+type Protection string
+
+// The kinds of Protection.
+const (
+	ProtectIPsec     Protection = "ipsec"     // ESP, proved for every stream
+	ProtectLoopback  Protection = "loopback"  // 127.0.0.0/8 and ::1 only
+	ProtectPlaintext Protection = "plaintext" // nothing: insecure_plaintext: true
+)
+
+// Auth is how the hosts prove to each other who they are.
+type Auth string
+
+// The kinds of Auth.
+const (
+	AuthPSK  Auth = "psk"  // a secret that both have
+	AuthCert Auth = "cert" // X.509 certificates
+)
+
+// Peer is another host of the link.
+type Peer struct {
+	Name         string
+	Address      netip.Addr
+	LocalAddress netip.Addr // zero: the address the route to Address uses
+	Port         uint16     // the port the peer listens on
+	Protection   Protection
+	CRC          bool // ask for MPA CRCs
+	LargeFPDU    bool // agree on FPDUs larger than a TCP segment
+	Connections  int  // RDMA streams per session
+	Origin       Pos
+
+	// Of IPsec alone.
+	LocalID    string // IKE identity of this host; empty: its address
+	RemoteID   string // IKE identity of the peer; empty: its address
+	Auth       Auth
+	PSKFile    string
+	CertFile   string           // this host's certificate, then those of intermediate authorities
+	KeyFile    string           // its private key
+	CAFiles    []string         // authorities that may have issued the peer's certificate
+	CRLURIs    []string         // where their revocation lists are
+	OCSPURIs   []string         // where their OCSP responders are
+	Revocation ipsec.Revocation // empty: ipsec.RevocationIfURI
+	Gateway    netip.Addr       // where else the peer's ESP may end; zero: nowhere
+	ChildSAs   int              // per direction
+	IdleReap   time.Duration    // 0: never
+	Profile    string           // name of an IPsec profile; empty: the default one
+	Mode       string           // tunnel, transport; empty: the profile's
+
+	// Resolved is what Profile and Mode mean. Load fills it in.
+	Resolved *ipsec.Profile
+
+	profileAt Pos // of Profile
+}
+
+// defaultPeer has the settings of a peer that says nothing but its name and
+// address.
+func defaultPeer() Peer {
+	return Peer{Protection: ProtectIPsec, CRC: true, LargeFPDU: true, Connections: DefaultConnections, ChildSAs: 1}
+}
+
+// Equal reports whether two declarations say the same, wherever they stand.
+func (p Peer) Equal(q Peer) bool {
+	p.Origin, q.Origin, p.profileAt, q.profileAt = Pos{}, Pos{}, Pos{}, Pos{}
+	return reflect.DeepEqual(p, q)
+}
+
+// SameEnds reports whether two declarations are of the same hosts and flows, so
+// that streams of the one may go on under the other.
+func (p Peer) SameEnds(q Peer) bool {
+	return p.Address == q.Address && p.LocalAddress == q.LocalAddress && p.Port == q.Port && p.Protection == q.Protection &&
+		p.LocalID == q.LocalID && p.Identity() == q.Identity()
+}
+
+// AddrPort is where the peer listens.
+func (p Peer) AddrPort() netip.AddrPort { return netip.AddrPortFrom(p.Address, p.Port) }
+
+// Identity is what IKE must have authenticated for a stream to be this peer's.
+func (p Peer) Identity() string {
+	return cmp.Or(p.RemoteID, p.Address.String())
+}
+
+// Insecure lists what weakens the peer's protection by somebody's choice, in
+// words for logs and people.
+func (p Peer) Insecure() []string {
+	if p.Protection == ProtectPlaintext {
+		return []string{"its streams travel in clear and it is not authenticated"}
+	}
+	if p.Protection != ProtectIPsec {
+		return nil
+	}
+	var out []string
+	if p.Gateway.IsValid() {
+		out = append(out, fmt.Sprintf("its ESP may end at the gateway %s; between there and %s nothing protects it (RFC 5042 5.4.5)", p.Gateway, p.Address))
+	}
+	r := p.Resolved
+	if r == nil {
+		return out
+	}
+	if r.Aggressive {
+		out = append(out, fmt.Sprintf("profile %s has IKEv1's aggressive mode: who records one handshake can guess at the secret offline, and identities show in clear (RFC 3723 2.3.3)", r.Name))
+	}
+	if slices.ContainsFunc(r.ESP, func(s string) bool { return strings.HasPrefix(s, "null") }) {
+		out = append(out, fmt.Sprintf("profile %s allows NULL encryption: ESP authenticates the data, and everybody on the way can read it (RFC 7146 2.2)", r.Name))
+	}
+	return out
+}

@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// ikeReasons are what can be wrong with IPsec, the most special first, and what
+// to do where the error itself does not say.
+var ikeReasons = []struct {
+	kind   error
+	reason string
+	fix    string
+}{
+	{ipsec.ErrWrongIdentity, api.ReasonIdentity, "compare the remote_id here with the local_id there; whoever has the address but not the identity gets nothing"},
+	{ipsec.ErrGateway, api.ReasonGateway, "ESP has to end at the peer itself (RFC 5042 5.4.5); if this gateway is meant to be trusted, say so with gateway: in the peer's file"},
+	{ipsec.ErrNotCovered, api.ReasonNotCovered, "an SA is brought up by the stream that needs it; `ironwarp sa ls` shows what there is"},
+	{ipsec.ErrNoProposal, api.ReasonNoProposal, "compare profile and mode of the peer on both hosts"},
+	{ipsec.ErrAuthFailed, api.ReasonAuthFailed, "compare the secrets or certificates and the identities on both hosts"},
+	{ipsec.ErrTrafficSelectors, api.ReasonSelectors, "compare addresses, ports and child_sas of the peer on both hosts"},
+	{ipsec.ErrUnreachable, api.ReasonUnreachable, "is the host up, does strongSwan run there, and do firewalls let UDP 500 and 4500 through?"},
+	{ipsec.ErrNegotiation, api.ReasonNegotiation, "strongSwan's log on both hosts says more"},
+	{ipsec.ErrSecretFile, api.ReasonSecret, "both hosts need the same secret, in a file of mode 0600; then run `ironwarp reload`"},
+	{ipsec.ErrSecretShort, api.ReasonSecret, "make a longer one with `ironwarp peer rotate-secret --generate-psk`, on one host, and bring it to the other"},
+	{ipsec.ErrCredential, api.ReasonCredential, "correct the files (cert_file, key_file of mode 0600, ca_files), then run `ironwarp reload`"},
+	{ipsec.ErrProfile, api.ReasonProfile, "choose another profile, or correct it under ipsec: profiles:, then run `ironwarp reload`"},
+	{ipsec.ErrNoGuard6, api.ReasonGuard, "use IPv4 addresses for this peer, or a kernel with ESP"},
+	{ipsec.ErrNoKernelESP, api.ReasonDataPlane, "`ironwarp doctor` says how to have userland ESP"},
+	{ipsec.ErrNotConnected, api.ReasonStrongSwan, "`ironwarp doctor` says what is missing"},
+	{ipsec.ErrNotSupervised, api.ReasonStrongSwan, "start the daemon again; its log says why the IPsec manager has ended"},
+}
+
+// ikeProblem turns an error of the IPsec manager into one with advice.
+func ikeProblem(peer string, err error) *api.Error {
+	e := &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("the protection of peer %s is not in place: %v", peer, err), Fix: "`ironwarp doctor` says what is missing"}
+	for _, r := range ikeReasons {
+		if errors.Is(err, r.kind) {
+			e.Reason, e.Fix = r.reason, r.fix
+			break
+		}
+	}
+	switch e.Reason {
+	case api.ReasonSecret, api.ReasonCredential, api.ReasonProfile:
+		e.Code = api.CodeInvalid
+		e.Message = fmt.Sprintf("peer %s: %v", peer, err)
+	}
+	var neg *ipsec.NegotiationError
+	var de *ipsec.DaemonError
+	switch {
+	case errors.As(err, &neg):
+		e.Message = fmt.Sprintf("no IPsec SA with peer %s: %v", peer, neg.Kind)
+		if e.Reason == "" {
+			e.Reason = api.ReasonNegotiation
+		}
+		if neg.Advice != "" {
+			e.Fix = neg.Advice
+		}
+		if errors.Is(neg.Kind, ipsec.ErrNegotiation) && len(neg.Log) > 0 {
+			e.Message += "; strongSwan says: " + neg.Log[len(neg.Log)-1]
+		}
+	case errors.As(err, &de):
+		e.Reason = api.ReasonStrongSwan
+		e.Message = daemonErrorText(de)
+		if de.Advice != "" {
+			e.Fix = de.Advice + "; `ironwarp doctor` says what is missing"
+		}
+	}
+	if e.Code == api.CodeUnavailable {
+		e.Fix += ". Streams to it wait; the daemon keeps trying"
+	}
+	return e
+}
+
+// daemonErrorText is a DaemonError without its advice.
+func daemonErrorText(de *ipsec.DaemonError) string {
+	bare := *de
+	bare.Advice = ""
+	return bare.Error()
+}
