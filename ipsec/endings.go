@@ -16,6 +16,7 @@ type endings struct {
 	told      map[string]Reason // children, by their outgoing SPI
 	toldIKE   map[uint32]Reason
 	latest    map[string]Reason // of the children's names
+	open      []ending          // whose reason may still come
 	reported  map[uint32]bool
 }
 
@@ -24,6 +25,18 @@ type knownChild struct {
 	child Child
 	seen  time.Time
 }
+
+// ending is the end of a child, or of an IKE SA if it has none.
+type ending struct {
+	at    time.Time
+	ike   uint32
+	child Child
+	isIKE bool
+}
+
+// reasonWait is how long the end of an SA waits for charon's log to tell the
+// reason: charon sends the lines of its log from another thread than its events.
+const reasonWait = 100 * time.Millisecond
 
 // maxEndings bounds each map of endings, some of which the peer can fill. What
 // does not fit is forgotten, and only costs a reason.
@@ -74,10 +87,6 @@ func (e *endings) why(ike uint32, c Child) Reason {
 	if r := e.whyIKE(ike); r != ReasonElsewhere {
 		return r
 	}
-	k, known := e.known[c.UniqueID]
-	if known && c.Expires.IsZero() {
-		c.Expires = k.child.Expires
-	}
 	if !c.Expires.IsZero() && time.Until(c.Expires) < time.Second {
 		return ReasonExpired
 	}
@@ -94,28 +103,62 @@ func (e *endings) whyIKE(id uint32) Reason {
 	return ReasonElsewhere
 }
 
-// last tells why the child of a name went last, or is about to go.
+// last tells why the child of a name went last, or is about to go; "": not known
+// yet.
 func (e *endings) last(name string) Reason {
-	if r := e.latest[name]; r != "" {
-		return r
-	}
+	r := e.latest[name]
 	for _, k := range e.known {
 		if k.child.Name == name {
-			return e.why(k.ike, k.child)
+			r = e.why(k.ike, k.child)
 		}
 	}
-	return ReasonElsewhere
+	for _, x := range e.open {
+		if x.child.Name == name && !x.isIKE {
+			r = e.why(x.ike, x.child)
+		}
+	}
+	if r == ReasonElsewhere {
+		return ""
+	}
+	return r
 }
 
-// ended notes the end of a child; false: it was reported before.
-func (e *endings) ended(ike uint32, c Child) (Reason, bool) {
-	if e.reported[c.UniqueID] && c.UniqueID != 0 {
-		return "", false
+// ended notes the end of a child, unless it is known.
+func (e *endings) ended(at time.Time, ike uint32, c Child) {
+	if c.UniqueID != 0 && e.reported[c.UniqueID] {
+		return
 	}
-	why := e.why(ike, c)
-	e.drop(c)
-	put(&e.latest, c.Name, why)
-	return why, true
+	if k, known := e.known[c.UniqueID]; known && c.Expires.IsZero() {
+		c.Expires = k.child.Expires
+	}
+	delete(e.known, c.UniqueID)
+	if c.UniqueID != 0 {
+		put(&e.reported, c.UniqueID, true)
+	}
+	e.open = append(e.open, ending{at: at, ike: ike, child: c})
+}
+
+// settle takes out the endings whose reason is known, and those that have waited
+// long enough for it.
+func (e *endings) settle(now time.Time) (out []ending, why []Reason) {
+	rest := e.open[:0]
+	for _, x := range e.open {
+		r := e.whyIKE(x.ike)
+		if !x.isIKE {
+			r = e.why(x.ike, x.child)
+		}
+		if r == ReasonElsewhere && now.Sub(x.at) < reasonWait && len(e.open) < maxEndings {
+			rest = append(rest, x)
+			continue
+		}
+		if !x.isIKE {
+			put(&e.latest, x.child.Name, r)
+			e.drop(x.child)
+		}
+		out, why = append(out, x), append(why, r)
+	}
+	e.open = rest
+	return out, why
 }
 
 // drop forgets a child that a younger one has replaced.

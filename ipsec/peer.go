@@ -86,6 +86,7 @@ type peer struct {
 	ikes        []uint32
 	live        []SA // by the last list
 	endings     endings
+	settling    bool      // a goroutine waits for reasons
 	strangers   []foreign // children of other connections that overlap with this peer's
 	busy        bool      // an attempt is under way
 	lastErr     string

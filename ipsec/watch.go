@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/strongswan/govici/vici"
 )
@@ -54,10 +55,7 @@ func (m *Manager) viciEvent(ev vici.Event) {
 			}
 			continue
 		}
-		for _, e := range p.heard(ev, up, ike) {
-			e.Peer, e.Time = name, ev.Timestamp
-			m.note(e)
-		}
+		p.tell(p.heard(ev, up, ike))
 		p.beginRefresh()
 	}
 }
@@ -95,11 +93,11 @@ func (p *peer) heard(ev vici.Event, up bool, ike *vici.Message) (out []Event) {
 		if up {
 			return []Event{{Kind: EventIKEUp, UniqueID: id, Detail: "authenticated as " + strconv.Quote(str(ike, "remote-id"))}}
 		}
-		why := p.endings.whyIKE(id)
 		for _, k := range p.endings.of(func(k knownChild) bool { return k.ike == id }) {
-			out = p.childDown(out, k.ike, k.child)
+			p.endings.ended(ev.Timestamp, k.ike, k.child)
 		}
-		return append(out, Event{Kind: EventIKEDown, UniqueID: id, Reason: why})
+		p.endings.open = append(p.endings.open, ending{at: ev.Timestamp, ike: id, isIKE: true})
+		return p.settled(ev.Timestamp)
 	}
 	for _, key := range children.Keys() {
 		section := sub(children, key)
@@ -121,32 +119,66 @@ func (p *peer) heard(ev vici.Event, up bool, ike *vici.Message) (out []Event) {
 			e.Detail = c.Algorithms()
 			out = append(out, e)
 		default:
-			out = p.childDown(out, id, parseChild(section, key, ev.Timestamp))
+			p.endings.ended(ev.Timestamp, id, parseChild(section, key, ev.Timestamp))
 		}
+	}
+	return append(out, p.settled(ev.Timestamp)...)
+}
+
+// settled counts and reports ends of SAs whose reason is known by now, and sees
+// to the others later; p.mu is held.
+func (p *peer) settled(now time.Time) (out []Event) {
+	ended, why := p.endings.settle(now)
+	for i, x := range ended {
+		if x.isIKE {
+			out = append(out, Event{Kind: EventIKEDown, Time: x.at, UniqueID: x.ike, Reason: why[i]})
+			continue
+		}
+		k := &p.counters
+		k.ChildDeletes++
+		switch why[i] {
+		case ReasonPeer:
+			k.DeletedByPeer++
+		case ReasonHere, ReasonRemoved:
+			k.DeletedHere++
+		case ReasonExpired:
+			k.Expired++
+		case ReasonIdle:
+			k.IdleReaps++
+		}
+		e := childEvent(EventChildDown, why[i], x.child)
+		e.Time = x.at
+		out = append(out, e)
+	}
+	if len(p.endings.open) > 0 && !p.settling {
+		p.settling = p.m.goWork(p.settleLater)
 	}
 	return out
 }
 
-// childDown counts and appends the end of a child, unless it is known; p.mu is
-// held.
-func (p *peer) childDown(out []Event, ike uint32, c Child) []Event {
-	why, news := p.endings.ended(ike, c)
-	if !news {
-		return out
+// settleLater reports the ends whose reason does not come.
+func (p *peer) settleLater() {
+	timer := time.NewTimer(reasonWait)
+	defer timer.Stop()
+	for more := true; more; timer.Reset(reasonWait) {
+		select {
+		case <-timer.C:
+		case <-p.m.ctx.Done():
+		}
+		p.mu.Lock()
+		events := p.settled(time.Now())
+		more = len(p.endings.open) > 0 && p.m.ctx.Err() == nil
+		p.settling = more
+		p.mu.Unlock()
+		p.tell(events)
 	}
-	k := &p.counters
-	k.ChildDeletes++
-	switch why {
-	case ReasonPeer:
-		k.DeletedByPeer++
-	case ReasonHere, ReasonRemoved:
-		k.DeletedHere++
-	case ReasonExpired:
-		k.Expired++
-	case ReasonIdle:
-		k.IdleReaps++
+}
+
+func (p *peer) tell(events []Event) {
+	for _, e := range events {
+		e.Peer = p.name
+		p.m.note(e)
 	}
-	return append(out, childEvent(EventChildDown, why, c))
 }
 
 func childEvent(kind EventKind, why Reason, c Child) Event {
@@ -163,16 +195,13 @@ func (p *peer) allDown(why Reason) {
 		if why == ReasonCharon {
 			p.counters.LostByCharon++
 		}
-		e := childEvent(EventChildDown, why, k.child)
-		e.Peer = p.name
-		out = append(out, e)
+		out = append(out, childEvent(EventChildDown, why, k.child))
 	}
 	// A new charon numbers its SAs from 1 again.
+	out = append(p.settled(time.Now().Add(reasonWait)), out...)
 	p.endings = endings{latest: p.endings.latest}
 	p.mu.Unlock()
-	for _, e := range out {
-		p.m.note(e)
-	}
+	p.tell(out)
 }
 
 // doom notes why children are about to be ended here.
@@ -212,12 +241,18 @@ func (m *Manager) charonSaid(conn, line string) {
 		return
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	e := &p.endings
+	p.endings.said(line, p.ikes)
+	events := p.settled(time.Now())
+	p.mu.Unlock()
+	p.tell(events)
+}
+
+// said takes a line of charon's log about a connection that has these IKE SAs.
+func (e *endings) said(line string, ikes []uint32) {
 	switch rest, told := strings.CutPrefix(line, string(saidChildDelete)); {
 	case !told:
 		if strings.HasPrefix(line, string(saidGivingUp)) {
-			for _, id := range p.ikes {
+			for _, id := range ikes {
 				put(&e.toldIKE, id, ReasonStale)
 			}
 		}
