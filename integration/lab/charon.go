@@ -27,6 +27,9 @@ type charon struct {
 // sockets set the mark, and its routing rule passes over marked packets.
 const espMark = "0x42"
 
+// writeConf writes the host's strongswan.conf. Userland ESP shares its UDP
+// socket with IKE, whose packets are lost when ESP fills it: so they are repeated
+// soon, and given up after ten seconds.
 func (h *Host) writeConf() error {
 	plugins := ""
 	load := ""
@@ -39,8 +42,8 @@ func (h *Host) writeConf() error {
 	}
 	conf := fmt.Sprintf(`charon {
   load = random nonce aes sha1 sha2 md5 hmac kdf xcbc gmp openssl curve25519 gcm pem pkcs1 x509 revocation constraints pubkey %skernel-netlink socket-default vici
-  retransmit_tries = 3
-  retransmit_timeout = 1.0
+  retransmit_tries = 5
+  retransmit_timeout = 0.25
   plugins {
     vici { socket = unix:///run/charon.vici }%s
   }

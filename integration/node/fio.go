@@ -153,6 +153,7 @@ func readEnds(path string) (ends []End, err error) {
 
 // Stall is a time in which I/O was wanted and none ended.
 type Stall struct {
+	Mark int // which of the marks it follows
 	From time.Time
 	For  time.Duration
 }
@@ -182,7 +183,7 @@ func (d *Done) Stalls(marks []time.Time) []Stall {
 			}
 			seen[owner] = true
 			if gap := to.Sub(from); gap > longest[owner].For {
-				longest[owner] = Stall{from, gap}
+				longest[owner] = Stall{owner, from, gap}
 			}
 		}
 	}

@@ -1,0 +1,333 @@
+package chaos
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/integration/node"
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "chaos")
+	if err != nil {
+		panic(err)
+	}
+	program.dir = dir
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// program is `ironwarp`, built once for all tests.
+var program struct {
+	dir   string
+	build sync.Once
+	path  string
+	err   error
+}
+
+const (
+	linkPort = 7471     // the daemon's default
+	diskSize = 64 << 20 // bytes
+	// flowed is how much has to move to count as flowing, in bytes.
+	flowed = 256 << 10
+	// healTimeout bounds the wait for a state that has to come. It is much longer
+	// than any of them takes, so that a busy machine is no failure.
+	healTimeout = 90 * time.Second
+)
+
+// scene is alpha with beta's disk attached, and a capture of the wire.
+type scene struct {
+	lab         *lab.Lab
+	alpha, beta *node.Node
+	disk        api.Attachment // on alpha
+	wire        *lab.Capture
+	options     []string // of peer add
+}
+
+// require skips the test, saying why, where it cannot run.
+func require(t *testing.T) {
+	t.Helper()
+	lab.Require(t)
+	if _, err := exec.LookPath("fio"); err != nil {
+		t.Skipf("%v: apt install fio", err)
+	}
+}
+
+// newScene sets everything up; options are those of `peer add`.
+func newScene(t *testing.T, options ...string) *scene {
+	t.Helper()
+	s := newHosts(t, options...)
+	s.join(t)
+	s.attach(t)
+	return s
+}
+
+// newHosts starts two hosts with a daemon each, which do not know each other, and
+// the capture.
+func newHosts(t *testing.T, options ...string) *scene {
+	t.Helper()
+	require(t)
+	program.build.Do(func() { program.path, program.err = node.Build(context.Background(), program.dir) })
+	if program.err != nil {
+		t.Fatal(program.err)
+	}
+	l := lab.Start(t, lab.Config{})
+	s := &scene{lab: l, alpha: node.New(l.Host("alpha"), program.path), beta: node.New(l.Host("beta"), program.path), options: options}
+	t.Cleanup(func() {
+		for _, n := range s.nodes() {
+			if err := n.Stop(); err != nil {
+				t.Error(err)
+			}
+			if t.Failed() {
+				t.Logf("the daemon of %s:\n%s", n.Name(), n.LogTail(8000))
+			}
+		}
+	})
+	for _, n := range s.nodes() {
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.capture(t)
+	return s
+}
+
+func (s *scene) nodes() []*node.Node { return []*node.Node{s.alpha, s.beta} }
+
+func (s *scene) other(n *node.Node) *node.Node {
+	if n == s.alpha {
+		return s.beta
+	}
+	return s.alpha
+}
+
+func (s *scene) join(t *testing.T) {
+	t.Helper()
+	if err := node.Join(t.Context(), s.alpha, s.beta, s.options...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *scene) attach(t *testing.T) {
+	t.Helper()
+	path := filepath.Join(s.beta.Dir(), "disk.img")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(diskSize); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.beta.Ironwarp(t.Context(), nil, "export", "add", "--allow", "alpha", "disk", path); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.alpha.Query(t.Context(), &s.disk, "attach", "beta/disk"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// capture starts a capture of all that crosses the wire. Addresses and ports are
+// all it needs of a packet.
+func (s *scene) capture(t *testing.T) {
+	t.Helper()
+	wire, err := s.alpha.Capture(t.Context(), lab.CaptureOptions{SnapLen: 96})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.wire = wire
+}
+
+// load is verified I/O on the disk until it is ended.
+type load struct {
+	stop    func()
+	ended   chan struct{}
+	done    node.Done
+	err     error
+	began   time.Time
+	streams []api.Stream // at the beginning
+}
+
+// begin starts the load and waits until data flows.
+func (s *scene) begin(t *testing.T, how node.Load) *load {
+	t.Helper()
+	how.URI = s.disk.URI
+	if how.Size == 0 {
+		how.Size = 16 << 20
+	}
+	if how.Timeout == 0 {
+		how.Timeout = loadTimeout
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	stop := make(chan struct{})
+	l := &load{stop: sync.OnceFunc(func() { close(stop) }), ended: make(chan struct{}), began: time.Now()}
+	l.streams = s.streams(t)
+	go func() {
+		defer close(l.ended)
+		l.done, l.err = how.Run(ctx, s.alpha, stop)
+	}()
+	t.Cleanup(func() { cancel(); <-l.ended })
+	s.flows(t, l)
+	return l
+}
+
+// loadTimeout bounds a load whose test has no idea how long it takes.
+const loadTimeout = 4 * time.Minute
+
+func (s *scene) streams(t *testing.T) []api.Stream {
+	t.Helper()
+	list, err := s.alpha.Streams(t.Context(), "beta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// end finishes the pass that runs, and fails the test if an I/O did.
+func (l *load) end(t *testing.T) node.Done {
+	t.Helper()
+	l.stop()
+	<-l.ended
+	if l.err != nil {
+		t.Fatalf("verified I/O: %v", l.err)
+	}
+	t.Logf("fio: %d passes, %d MiB written, %d MiB read back and verified, no error", l.done.Passes, l.done.Written>>20, l.done.Read>>20)
+	return l.done
+}
+
+// flows waits until I/O has moved on from now.
+func (s *scene) flows(t *testing.T, l *load) {
+	t.Helper()
+	if err := s.awaitFlow(t.Context(), l); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *scene) awaitFlow(ctx context.Context, l *load) error {
+	var base uint64
+	known := false
+	return s.await(ctx, "verified I/O goes on", l, func(ctx context.Context) bool {
+		io, err := s.alpha.DiskIO(ctx, "disk")
+		moved := io.ReadBytes + io.WriteBytes
+		switch {
+		case err != nil:
+			return false // the daemon may be away for the moment
+		case !known || moved < base: // a new life counts from zero
+			base, known = moved, true
+		}
+		return moved >= base+flowed
+	})
+}
+
+// await waits for a state. A load that fails ends the wait.
+func (s *scene) await(ctx context.Context, what string, l *load, ask func(context.Context) bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, healTimeout, &never{what})
+	defer cancel()
+	return node.Until(ctx, func() (bool, error) {
+		if l != nil {
+			select {
+			case <-l.ended:
+				return false, l.err
+			default:
+			}
+		}
+		return ask(ctx), nil
+	})
+}
+
+type never struct{ what string }
+
+func (n *never) Error() string { return "never happened: " + n.what }
+
+// eventually is await for a test's own goroutine.
+func (s *scene) eventually(t *testing.T, what string, l *load, ask func(context.Context) bool) {
+	t.Helper()
+	if err := s.await(t.Context(), what, l, ask); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// same fails the test unless the streams are those with which the load began.
+func (s *scene) same(t *testing.T, l *load) {
+	t.Helper()
+	same, text := node.SameStreams(l.streams, s.streams(t), time.Since(l.began))
+	if !same {
+		t.Errorf("the streams are not the same: %s", text)
+		return
+	}
+	t.Logf("the same streams: %s", text)
+}
+
+// judge ends the capture: not one packet of the link may have crossed the wire in
+// clear, and the data must have crossed it. Then the control run shows that this
+// check can fail.
+func (s *scene) judge(t *testing.T, carried int64) {
+	t.Helper()
+	counts, err := s.wire.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("on the wire: %v", counts)
+	for _, fault := range faults(counts, carried) {
+		t.Error(fault)
+	}
+	if err := s.wire.Remove(); err != nil {
+		t.Error(err)
+	}
+	s.control(t)
+}
+
+// faults says what is wrong with a capture of the wire.
+func faults(c lab.Counts, carried int64) (all []string) {
+	if n := c.Clear(linkPort); n != 0 {
+		all = append(all, "packets of the link crossed the wire in clear: "+c.String())
+	}
+	if c.Dropped != 0 {
+		all = append(all, "the capture has missed packets and proves nothing: "+c.String())
+	}
+	if c.ESP == 0 || int64(c.Bytes) < carried {
+		all = append(all, "the data did not cross this wire: "+c.String())
+	}
+	return all
+}
+
+// control overrides the guard and kills both strongSwans: now the same I/O has to
+// show up in clear. Nothing can be done with the scene afterwards.
+func (s *scene) control(t *testing.T) {
+	t.Helper()
+	s.capture(t)
+	a, b := s.alpha.Host, s.beta.Host
+	for _, err := range []error{a.OverrideGuard(b, linkPort), b.OverrideGuard(a, linkPort)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.KillCharon()
+	b.KillCharon()
+	ctx, cancel := context.WithCancel(t.Context())
+	var fio sync.WaitGroup
+	fio.Go(func() { _, _ = node.Load{URI: s.disk.URI, Size: 1 << 20, Timeout: healTimeout}.Run(ctx, s.alpha, nil) })
+	found := s.await(ctx, "clear packets without a guard", nil, func(context.Context) bool {
+		c, err := s.wire.Count()
+		return err == nil && strings.Contains(strings.Join(faults(c, 0), "\n"), "in clear")
+	})
+	cancel()
+	fio.Wait()
+	counts, err := s.wire.Stop()
+	if err != nil || found != nil {
+		t.Fatalf("the check of the wire finds nothing even without a guard: %v, %v; %v", found, err, counts)
+	}
+	t.Logf("control, guard overridden and strongSwan dead: %v", counts)
+}
