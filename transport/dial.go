@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
+	"time"
 )
 
 // Dial connects to remote over TCP. The Protector prepares the flow before its
@@ -26,9 +27,6 @@ func Dial(ctx context.Context, remote netip.AddrPort, cfg *Config) (*Conn, error
 	if err != nil {
 		return nil, flowError("prepare", f, err)
 	}
-	if err := cfg.Protector.Prepare(ctx, f); err != nil {
-		return nil, flowError("prepare", f, err)
-	}
 	d := net.Dialer{Control: cfg.control, KeepAlive: -1}
 	// A multipath connection would grow subflows that no one admitted.
 	d.SetMultipathTCP(false)
@@ -39,12 +37,9 @@ func Dial(ctx context.Context, remote netip.AddrPort, cfg *Config) (*Conn, error
 	} else if f.Local.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(f.Local)
 	}
-	nc, err := d.DialContext(ctx, "tcp", f.Remote.String())
+	nc, err := connect(ctx, &d, f, cfg.Protector)
 	if err != nil {
-		if cerr := ctx.Err(); cerr != nil && !errors.Is(err, cerr) {
-			err = errors.Join(cerr, err)
-		}
-		return nil, flowError("dial", f, err)
+		return nil, err
 	}
 	c, err := newConn(nc.(*net.TCPConn), cfg)
 	if err != nil {
@@ -55,6 +50,36 @@ func Dial(ctx context.Context, remote netip.AddrPort, cfg *Config) (*Conn, error
 		return nil, err
 	}
 	return c, nil
+}
+
+// connect prepares the flow and connects. An SA that goes between the two (RFC
+// 5042 5.4.5: a delete is no reason to give a stream up) makes the guard refuse
+// the first packet, and is prepared again.
+func connect(ctx context.Context, d *net.Dialer, f Flow, p Protector) (net.Conn, error) {
+	pause := prepareAgainMin
+	for {
+		if err := p.Prepare(ctx, f); err != nil {
+			return nil, flowError("prepare", f, err)
+		}
+		nc, err := d.DialContext(ctx, "tcp", f.Remote.String())
+		if err == nil {
+			return nc, nil
+		}
+		if cerr := ctx.Err(); cerr != nil && !errors.Is(err, cerr) {
+			err = errors.Join(cerr, err)
+		}
+		if !errors.Is(err, syscall.EPERM) || pause > prepareAgainMax {
+			return nil, flowError("dial", f, err)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, flowError("dial", f, errors.Join(ctx.Err(), err))
+		}
+		pause *= 2
+	}
 }
 
 func bindRaw(rc syscall.RawConn, f Flow, lo, hi uint16) error {

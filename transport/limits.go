@@ -31,6 +31,11 @@ const (
 	// RDMA.
 	maxRTO = 3 * time.Second
 
+	// A connect that the guard refuses, since the SA went after Prepare, is tried
+	// again after prepareAgainMin, doubling up to prepareAgainMax: 0.6 s in all.
+	prepareAgainMin = 5 * time.Millisecond
+	prepareAgainMax = 320 * time.Millisecond
+
 	// acceptBackoff is the pause after an accept that failed for want of file
 	// descriptors or memory.
 	acceptBackoff = 50 * time.Millisecond

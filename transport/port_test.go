@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -107,5 +108,41 @@ func TestDialFailsWhereTheProtectorNamesNoPorts(t *testing.T) {
 		if c.err != nil && !errors.Is(err, broken) {
 			t.Errorf("error %v", err)
 		}
+	}
+}
+
+func TestDialPreparesAgainWhenTheSAWentBeforeTheFirstPacket(t *testing.T) {
+	l := listen(t, &Config{Protector: LoopbackOnly()})
+	for _, tc := range []struct {
+		name  string
+		after int // how many times Prepare is asked until the guard lets packets pass
+		err   error
+	}{
+		{"it comes back", 4, nil},
+		{"it never does", 1 << 30, syscall.EPERM},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			prepared := 0
+			c := &chooser{lo: 52000, hi: 52999}
+			c.prepare = func(context.Context, Flow) error { prepared++; return nil }
+			d := net.Dialer{Control: func(string, string, syscall.RawConn) error {
+				if prepared < tc.after {
+					return os.NewSyscallError("connect", syscall.EPERM)
+				}
+				return nil
+			}}
+			nc, err := connect(t.Context(), &d, Flow{Protocol: ProtoTCP, Remote: l.Addr()}, c)
+			if !errors.Is(err, tc.err) {
+				t.Fatalf("error %v, want %v", err, tc.err)
+			}
+			if err == nil {
+				nc.Close()
+			} else if !strings.Contains(err.Error(), "guard") {
+				t.Errorf("the error does not say who refused: %v", err)
+			}
+			if prepared < min(tc.after, 5) {
+				t.Errorf("Prepare was asked %d times", prepared)
+			}
+		})
 	}
 }
