@@ -60,6 +60,7 @@ func (w *ironwarp) app() *cli.App {
 			w.lsCommand(),
 			w.statusCommand(),
 			w.saCommand(),
+			w.profileCommand(),
 			w.pkiCommand(),
 			w.pingCommand(),
 			w.benchCommand(),

@@ -12,6 +12,8 @@ const (
 	ReasonCertExpired   = "cert_expired"
 	ReasonCertRevoked   = "cert_revoked"
 	ReasonCertUntrusted = "cert_untrusted"
+	ReasonCertNotYet    = "cert_not_yet_valid"
+	ReasonCertIdentity  = "cert_identity"
 	ReasonCertStatus    = "cert_status_unknown"
 	ReasonClock         = "clock"
 	ReasonSecret        = "secret_file"

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec"
 )
 
 // CheckPeerName says why a name cannot be a peer's, nil if it can.
@@ -64,15 +66,10 @@ func checkURI(s string, schemes ...string) error {
 	return nil
 }
 
-// checkIdentity keeps IKE identities printable, as they end up in tables.
+// checkIdentity keeps IKE identities to those of RFC 7146 3.1.
 func checkIdentity(s string) error {
-	if s == "" || len(s) > MaxIdentity {
-		return fmt.Errorf("is not an IKE identity; it has 1 to %d bytes", MaxIdentity)
-	}
-	for _, c := range s {
-		if c < 0x20 || c > 0x7e {
-			return errors.New("is not an IKE identity; use printable ASCII, such as an address, a host name or a distinguished name")
-		}
+	if err := ipsec.CheckIdentity(s); err != nil {
+		return fmt.Errorf("cannot be an IKE identity: %w", err)
 	}
 	return nil
 }

@@ -187,7 +187,7 @@ func TestAddedDeclarationsReadBack(t *testing.T) {
 	main := write(t, dir, "ironwarp.yaml", "listen: {port: 9}\n")
 	p := defaultPeer()
 	p.Name, p.Address, p.PSKFile, p.CRC, p.LargeFPDU, p.Connections = "123", netip.MustParseAddr("2001:db8::7"), "/s: #x", false, false, 3
-	p.RemoteID, p.Port, p.Auth = "beta: #1", 9, AuthPSK
+	p.RemoteID, p.Port, p.Auth = "null", 9, AuthPSK
 	path, err := AddPeer(main, p)
 	if err != nil {
 		t.Fatal(err)

@@ -31,9 +31,6 @@ const (
 	// lifetimes at all, and RFC 3723 5.4 counts in hours.
 	MaxRekey = 7 * 24 * time.Hour
 
-	// MaxIdentity in bytes of an IKE identity; distinguished names fit.
-	MaxIdentity = 256
-
 	// maxFile is the size in bytes above which a configuration file is refused unread: a mistake such as a device node or a disk image.
 	maxFile = 1 << 20
 

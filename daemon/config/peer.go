@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec"
@@ -106,15 +104,10 @@ func (p Peer) Insecure() []string {
 	if p.Gateway.IsValid() {
 		out = append(out, fmt.Sprintf("its ESP may end at the gateway %s; between there and %s nothing protects it (RFC 5042 5.4.5)", p.Gateway, p.Address))
 	}
-	r := p.Resolved
-	if r == nil {
-		return out
-	}
-	if r.Aggressive {
-		out = append(out, fmt.Sprintf("profile %s has IKEv1's aggressive mode: who records one handshake can guess at the secret offline, and identities show in clear (RFC 3723 2.3.3)", r.Name))
-	}
-	if slices.ContainsFunc(r.ESP, func(s string) bool { return strings.HasPrefix(s, "null") }) {
-		out = append(out, fmt.Sprintf("profile %s allows NULL encryption: ESP authenticates the data, and everybody on the way can read it (RFC 7146 2.2)", r.Name))
+	if p.Resolved != nil {
+		for _, w := range p.Resolved.Warnings() {
+			out = append(out, "profile "+p.Resolved.Name+": "+w)
+		}
 	}
 	return out
 }
