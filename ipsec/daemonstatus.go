@@ -20,7 +20,8 @@ type DaemonStatus struct {
 	Daemon    string    `json:"daemon,omitempty"`  // charon or charon-systemd
 	Version   string    `json:"version,omitempty"` // such as 5.9.8
 	DataPlane DataPlane `json:"data_plane"`
-	Tun       string    `json:"tun,omitempty"` // device of userland ESP, where it can be told
+	Reason    string    `json:"data_plane_reason,omitempty"` // why it is that one
+	Tun       string    `json:"tun,omitempty"`               // device of userland ESP, where it can be told
 	Plugins   []string  `json:"plugins,omitempty"`
 	LastError string    `json:"last_error,omitempty"`
 	Restarts  uint64    `json:"restarts"` // connections lost since Run
@@ -47,7 +48,11 @@ func ProbeDaemon(ctx context.Context, socket string) (DaemonStatus, error) {
 		return DaemonStatus{Socket: cfg.Socket, LastError: err.Error()}, err
 	}
 	defer c.close()
-	return c.identify(ctx)
+	st, err := c.identify(ctx)
+	if err == nil {
+		st.choose(DataPlaneAuto)
+	}
+	return st, err
 }
 
 // identify asks charon for its version and plugins.
@@ -73,9 +78,7 @@ func (c *viciConn) identify(ctx context.Context) (DaemonStatus, error) {
 	}
 	d.Connected, d.Since = true, time.Now()
 	d.Plugins = list(stats, "plugins")
-	d.DataPlane = DataPlaneKernel
 	if slices.Contains(d.Plugins, libipsec) {
-		d.DataPlane = DataPlaneUserland
 		d.Tun = tunOf(c.pid)
 	}
 	return d, nil

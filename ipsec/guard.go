@@ -20,7 +20,11 @@ import (
 //     strongSwan computes are worse than the block's.
 //   - userland ESP: an allow policy bound to the tun of kernel-libipsec, towards
 //     which clear packets go to be encrypted; it names the device by its index,
-//     and so dies with that device.
+//     and so dies with that device. In IPv6, where outbound policies cannot be
+//     bound to a device, routing rules stand in their place: the port's packets
+//     have a way into the tun, or none.
+//
+// All of it lives in the kernel, and stays when this process or charon is killed.
 type GuardSpec struct {
 	NetNS     string             // path of a network namespace; "": our own
 	Remote    netip.Addr         // the peer
@@ -31,13 +35,35 @@ type GuardSpec struct {
 	Tun string
 }
 
-// ErrNoGuard6 tells that IPv6 cannot be guarded with userland ESP: an inbound
-// XFRM policy cannot tell the tun from the wire, and the exemption that IPv4 has
-// for devices (disable_policy) is one for addresses in IPv6.
-var ErrNoGuard6 = errors.New("IPv6 cannot be guarded with userland ESP; use IPv4, or a kernel with ESP (CONFIG_INET6_ESP)")
+// ErrNoGuard6 tells that this kernel lacks what a guard needs to tell the tun of
+// userland ESP from the wire in IPv6.
+var ErrNoGuard6 = errors.New("IPv6 cannot be guarded with userland ESP on this kernel, which lacks the ingress filter (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF); use IPv4, or a kernel with ESP (CONFIG_INET6_ESP)")
 
 func (g GuardSpec) String() string {
 	return fmt.Sprintf("%v port %d with %v", g.protocol(), g.Port, g.Remote)
+}
+
+// wellKnownNAT64 begins the addresses that IPv6 has for IPv4 hosts (RFC 6052
+// section 2.1).
+var wellKnownNAT64 = netip.MustParsePrefix("64:ff9b::/96")
+
+// Addresses are those by which the peer's address is known in packets, itself
+// first: an IPv4 host is reached over IPv6 by a translator (RFC 6052). Sockets that
+// have its IPv4-mapped address (RFC 4291 section 2.5.5.2) send IPv4. Other
+// addresses of the same machine are no addresses of the peer: nothing is dialled
+// there, and a flow from there is of an unknown peer.
+func (g GuardSpec) Addresses() []netip.Addr {
+	if !g.Remote.Is4() {
+		if wellKnownNAT64.Contains(g.Remote) {
+			b := g.Remote.As16()
+			return []netip.Addr{g.Remote, netip.AddrFrom4([4]byte(b[12:]))}
+		}
+		return []netip.Addr{g.Remote}
+	}
+	b := wellKnownNAT64.Addr().As16()
+	v4 := g.Remote.As4()
+	copy(b[12:], v4[:])
+	return []netip.Addr{g.Remote, netip.AddrFrom16(b)}
 }
 
 func (g GuardSpec) protocol() transport.Protocol {
@@ -70,13 +96,14 @@ const (
 
 // GuardPolicy is a policy of a guard that was found in the kernel.
 type GuardPolicy struct {
-	Direction string             `json:"direction"` // in, out
+	Direction string             `json:"direction"` // in, out, fwd
 	Action    string             `json:"action"`    // block, allow
 	Remote    netip.Addr         `json:"remote"`
 	Protocol  transport.Protocol `json:"protocol"`
 	LocalPort uint16             `json:"local_port,omitempty"`
 	PeerPort  uint16             `json:"peer_port,omitempty"`
 	Device    string             `json:"device,omitempty"`
+	Mark      uint32             `json:"mark,omitempty"`
 	Priority  int                `json:"priority"`
 }
 
@@ -91,14 +118,20 @@ func (p GuardPolicy) String() string {
 	if p.Device != "" {
 		s += ", dev " + p.Device
 	}
+	if p.Mark != 0 {
+		s += fmt.Sprintf(", mark %#x", p.Mark)
+	}
 	return s
 }
 
-// Hole is a way around a guard.
+// Hole is a way around a guard, or a fault of it.
 type Hole struct {
 	Spec GuardSpec `json:"-"`
 	What string    `json:"what"`
 	Fix  string    `json:"fix"`
+	// Shut tells that nothing gets out by it: the link's own packets are stopped,
+	// or led astray.
+	Shut bool `json:"shut,omitempty"`
 }
 
 func (h Hole) String() string { return h.What + "; " + h.Fix }

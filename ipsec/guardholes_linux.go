@@ -3,6 +3,7 @@ package ipsec
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,7 +32,11 @@ func GuardHoles(specs ...GuardSpec) ([]Hole, error) {
 			if err := g.validate(); err != nil {
 				return err
 			}
-			holes = append(holes, k.missing(g, inv)...)
+			faults, err := k.faults(g, inv)
+			if err != nil {
+				return err
+			}
+			holes = append(holes, faults...)
 			holes = append(holes, k.bypasses(g, have)...)
 		}
 		open, err := exemptDevices()
@@ -44,15 +49,33 @@ func GuardHoles(specs ...GuardSpec) ([]Hole, error) {
 	return holes, err
 }
 
-func (k *kernel) missing(g GuardSpec, have inventory) []Hole {
+// faults compares what the kernel has with the plan.
+func (k *kernel) faults(g GuardSpec, have inventory) ([]Hole, error) {
 	var holes []Hole
-	for _, w := range g.blocks() {
-		if have[keyOf(w)] == nil {
-			holes = append(holes, Hole{Spec: g, What: fmt.Sprintf("the policy %q is missing", k.describe(w)),
-				Fix: "restart the daemon, and find out who removed it (ip xfrm policy flush, ipsec start)"})
-		}
+	plan, err := g.DataPlane.plane().plan(k, g)
+	if err != nil {
+		return nil, err
 	}
-	return holes
+	for _, w := range plan.policies {
+		if have[keyOf(w)] != nil {
+			continue
+		}
+		h := Hole{Spec: g, What: fmt.Sprintf("the policy %q is missing", k.describe(w)),
+			Fix: "restart the daemon, and find out who removed it (ip xfrm policy flush, ipsec start)"}
+		if isAllow(w) {
+			h.Shut = true
+			h.What += ": the link's own packets are blocked"
+		}
+		holes = append(holes, h)
+	}
+	for _, s := range plan.steps {
+		some, err := s.check()
+		if err != nil {
+			return holes, err
+		}
+		holes = append(holes, some...)
+	}
+	return holes, nil
 }
 
 // bypasses finds policies that let clear packets of the guard's port pass and
@@ -61,11 +84,14 @@ func (k *kernel) bypasses(g GuardSpec, have []netlink.XfrmPolicy) []Hole {
 	var holes []Hole
 	for i := range have {
 		p := &have[i]
-		if p.Action != netlink.XFRM_POLICY_ALLOW || p.Priority > blockPriority || p.Dir > netlink.XFRM_DIR_OUT || !overlaps(p, g) {
+		if p.Action != netlink.XFRM_POLICY_ALLOW || p.Priority > blockPriority || p.Dir > netlink.XFRM_DIR_FWD || !overlaps(p, g) {
 			continue
 		}
 		if slices.ContainsFunc(p.Tmpls, func(t netlink.XfrmPolicyTmpl) bool { return t.Optional == 0 }) {
 			continue
+		}
+		if isAllow(p) && p.Mark != nil {
+			continue // the mark is that of the tun
 		}
 		if isAllow(p) {
 			l, err := k.LinkByIndex(p.Ifindex)
@@ -81,13 +107,13 @@ func (k *kernel) bypasses(g GuardSpec, have []netlink.XfrmPolicy) []Hole {
 
 func overlaps(p *netlink.XfrmPolicy, g GuardSpec) bool {
 	remote, local := prefixOf(p.Dst), prefixOf(p.Src)
-	if p.Dir == netlink.XFRM_DIR_IN {
+	if p.Dir != netlink.XFRM_DIR_OUT {
 		remote, local = local, remote
 	}
-	if remote.IsValid() && remote.Bits() > 0 && !remote.Contains(g.Remote) {
-		return false
+	mine := func(a netip.Addr) bool {
+		return (!remote.IsValid() || remote.Addr().BitLen() == a.BitLen() && remote.Contains(a)) && (!local.IsValid() || local.Addr().BitLen() == a.BitLen())
 	}
-	if local.IsValid() && local.Addr().BitLen() != g.Remote.BitLen() {
+	if !slices.ContainsFunc(g.Addresses(), mine) {
 		return false
 	}
 	if p.Proto != 0 && transport.Protocol(p.Proto) != g.protocol() {

@@ -64,11 +64,16 @@ type policyKey struct {
 	priority         int
 	srcPort, dstPort int
 	ifindex          int
+	mark             netlink.XfrmMark
 	src, dst         netip.Prefix
 }
 
 func keyOf(p *netlink.XfrmPolicy) policyKey {
-	return policyKey{p.Dir, p.Action, p.Proto, p.Priority, p.SrcPort, p.DstPort, p.Ifindex, prefixOf(p.Src), prefixOf(p.Dst)}
+	k := policyKey{p.Dir, p.Action, p.Proto, p.Priority, p.SrcPort, p.DstPort, p.Ifindex, netlink.XfrmMark{}, prefixOf(p.Src), prefixOf(p.Dst)}
+	if p.Mark != nil {
+		k.mark = *p.Mark
+	}
+	return k
 }
 
 // inventory is the guard policies that the kernel has.
@@ -92,28 +97,15 @@ func inventoryOf(all []netlink.XfrmPolicy) inventory {
 	return inv
 }
 
-// reconcile adds what a guard lacks, and removes allow policies for devices that
-// are not the tun. A part that fails does not keep the others from being done.
-// It reports how many block policies were missing.
+// reconcile adds what a guard lacks, and then removes its policies that are not
+// in the plan. A part that fails does not keep the others from being done, but
+// nothing is removed then. It reports how many block policies were missing.
 func (k *kernel) reconcile(g GuardSpec, have inventory) (blocks int, err error) {
-	want := g.blocks()
-	var errs []error
-	userland := g.DataPlane == DataPlaneUserland
-	var tuns []netlink.Link
-	switch {
-	case userland && g.Remote.Is6():
-		errs = append(errs, ErrNoGuard6)
-		userland = false
-	case userland:
-		tuns, err = k.tuns(g.Tun)
-		errs = append(errs, err)
-	}
-	wanted := map[int]bool{}
-	for _, t := range tuns {
-		wanted[t.Attrs().Index] = true
-		want = append(want, g.allows(t.Attrs().Index)...)
-	}
-	for _, w := range want {
+	plan, err := g.DataPlane.plane().plan(k, g)
+	errs := nonNil(err)
+	wanted := map[policyKey]bool{}
+	for _, w := range plan.policies {
+		wanted[keyOf(w)] = true
 		if have[keyOf(w)] != nil {
 			continue
 		}
@@ -125,18 +117,16 @@ func (k *kernel) reconcile(g GuardSpec, have inventory) (blocks int, err error) 
 			blocks++
 		}
 	}
-	if g.DataPlane != DataPlaneAuto {
-		for _, p := range have {
-			if isAllow(p) && concerns(p, g) && !wanted[p.Ifindex] {
-				errs = append(errs, k.delPolicy(p))
-			}
-		}
+	for _, s := range plan.steps {
+		errs = append(errs, nonNil(s.do())...)
 	}
-	if userland {
-		for _, t := range tuns {
-			errs = append(errs, exemptInbound(t.Attrs().Name))
+	if len(errs) > 0 || plan.keep {
+		return blocks, errors.Join(errs...)
+	}
+	for key, p := range have {
+		if concerns(p, g) && !wanted[key] {
+			errs = append(errs, k.delPolicy(p))
 		}
-		errs = append(errs, k.addRules(g))
 	}
 	return blocks, errors.Join(errs...)
 }
@@ -168,23 +158,53 @@ func (k *kernel) tuns(name string) ([]netlink.Link, error) {
 
 var libipsecTun = regexp.MustCompile(`^ipsec\d+$`)
 
+// blocks are the policies that stop clear packets: what this host sends, what
+// it receives, and what it forwards from the peer. What it forwards to the peer
+// meets those of the outbound direction. The peer's address in the form of the
+// other family (GuardSpec.Addresses) is blocked as well; no ESP has that one.
 func (g GuardSpec) blocks() []*netlink.XfrmPolicy {
 	var out []*netlink.XfrmPolicy
-	for _, dir := range []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN} {
-		for _, local := range []bool{false, true} {
-			p := g.policy(dir, local)
-			p.Action, p.Priority = netlink.XFRM_POLICY_BLOCK, blockPriority
-			out = append(out, p)
+	for i, a := range g.Addresses() {
+		dirs := []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN, netlink.XFRM_DIR_FWD}
+		if i > 0 {
+			dirs = dirs[:2]
+		}
+		h := g
+		h.Remote = a
+		for _, dir := range dirs {
+			for _, local := range []bool{false, true} {
+				p := h.policy(dir, local)
+				p.Action, p.Priority = netlink.XFRM_POLICY_BLOCK, blockPriority
+				out = append(out, p)
+			}
 		}
 	}
 	return out
 }
 
+// isOutbound tells whether a policy is one for packets to the peer's own
+// address.
+func (g GuardSpec) isOutbound(p *netlink.XfrmPolicy) bool {
+	return p.Dir == netlink.XFRM_DIR_OUT && remoteOf(p) == g.Remote
+}
+
+// allows are the policies that let clear packets go into a tun.
 func (g GuardSpec) allows(tun int) []*netlink.XfrmPolicy {
 	var out []*netlink.XfrmPolicy
 	for _, local := range []bool{false, true} {
 		p := g.policy(netlink.XFRM_DIR_OUT, local)
 		p.Action, p.Priority, p.Ifindex = netlink.XFRM_POLICY_ALLOW, childPriority, tun
+		out = append(out, p)
+	}
+	return out
+}
+
+// allowMarked are the policies that let packets with the tun's mark come in.
+func (g GuardSpec) allowMarked() []*netlink.XfrmPolicy {
+	var out []*netlink.XfrmPolicy
+	for _, local := range []bool{false, true} {
+		p := g.policy(netlink.XFRM_DIR_IN, local)
+		p.Action, p.Priority, p.Mark = netlink.XFRM_POLICY_ALLOW, childPriority, &netlink.XfrmMark{Value: tunMark, Mask: 0xffffffff}
 		out = append(out, p)
 	}
 	return out
@@ -220,23 +240,29 @@ func everything(like netip.Addr) *net.IPNet {
 }
 
 func isBlock(p *netlink.XfrmPolicy) bool {
-	return p.Action == netlink.XFRM_POLICY_BLOCK && p.Priority == blockPriority && p.Ifindex == 0 && guardShape(p)
+	return p.Action == netlink.XFRM_POLICY_BLOCK && p.Priority == blockPriority && p.Ifindex == 0 && p.Mark == nil && guardShape(p)
 }
 
+// isAllow tells that a policy is one of those that let ESP's clear side pass.
 func isAllow(p *netlink.XfrmPolicy) bool {
-	return p.Action == netlink.XFRM_POLICY_ALLOW && p.Priority == childPriority && p.Ifindex != 0 &&
-		p.Dir == netlink.XFRM_DIR_OUT && guardShape(p)
+	if p.Action != netlink.XFRM_POLICY_ALLOW || p.Priority != childPriority || !guardShape(p) {
+		return false
+	}
+	if p.Dir == netlink.XFRM_DIR_IN {
+		return p.Ifindex == 0 && p.Mark != nil && *p.Mark == netlink.XfrmMark{Value: tunMark, Mask: 0xffffffff}
+	}
+	return p.Dir == netlink.XFRM_DIR_OUT && p.Ifindex != 0 && p.Mark == nil
 }
 
 func isGuard(p *netlink.XfrmPolicy) bool { return isBlock(p) || isAllow(p) }
 
 // guardShape is that of GuardSpec.policy: one host, everything, one port.
 func guardShape(p *netlink.XfrmPolicy) bool {
-	if p.Mark != nil || p.Ifid != 0 || len(p.Tmpls) > 0 || (p.SrcPort == 0) == (p.DstPort == 0) {
+	if p.Ifid != 0 || len(p.Tmpls) > 0 || (p.SrcPort == 0) == (p.DstPort == 0) {
 		return false
 	}
 	remote, local := p.Dst, p.Src
-	if p.Dir == netlink.XFRM_DIR_IN {
+	if p.Dir != netlink.XFRM_DIR_OUT {
 		remote, local = p.Src, p.Dst
 	}
 	r, l := prefixOf(remote), prefixOf(local)
@@ -244,14 +270,14 @@ func guardShape(p *netlink.XfrmPolicy) bool {
 }
 
 func remoteOf(p *netlink.XfrmPolicy) netip.Addr {
-	if p.Dir == netlink.XFRM_DIR_IN {
+	if p.Dir != netlink.XFRM_DIR_OUT {
 		return prefixOf(p.Src).Addr()
 	}
 	return prefixOf(p.Dst).Addr()
 }
 
 func concerns(p *netlink.XfrmPolicy, g GuardSpec) bool {
-	return remoteOf(p) == g.Remote && transport.Protocol(p.Proto) == g.protocol() && p.SrcPort+p.DstPort == int(g.Port)
+	return slices.Contains(g.Addresses(), remoteOf(p)) && transport.Protocol(p.Proto) == g.protocol() && p.SrcPort+p.DstPort == int(g.Port)
 }
 
 func prefixOf(n *net.IPNet) netip.Prefix {
@@ -269,12 +295,24 @@ func prefixOf(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(a, ones)
 }
 
+func directionName(d netlink.Dir) string {
+	switch d {
+	case netlink.XFRM_DIR_IN:
+		return "in"
+	case netlink.XFRM_DIR_FWD:
+		return "fwd"
+	}
+	return "out"
+}
+
 func (k *kernel) describe(p *netlink.XfrmPolicy) GuardPolicy {
-	d := GuardPolicy{Direction: "out", Action: "block", Remote: remoteOf(p), Protocol: transport.Protocol(p.Proto), Priority: p.Priority,
+	d := GuardPolicy{Direction: directionName(p.Dir), Action: "block", Remote: remoteOf(p), Protocol: transport.Protocol(p.Proto), Priority: p.Priority,
 		LocalPort: uint16(p.SrcPort), PeerPort: uint16(p.DstPort)}
-	if p.Dir == netlink.XFRM_DIR_IN {
-		d.Direction = "in"
+	if p.Dir != netlink.XFRM_DIR_OUT {
 		d.LocalPort, d.PeerPort = d.PeerPort, d.LocalPort
+	}
+	if p.Mark != nil {
+		d.Mark = p.Mark.Value
 	}
 	if p.Action == netlink.XFRM_POLICY_ALLOW {
 		d.Action = "allow"

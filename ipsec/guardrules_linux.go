@@ -4,31 +4,53 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"strings"
+	"slices"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // Userland ESP routes by host: its rule 220 sends every packet to a peer with an
-// SA into the tun, where those that no SA covers vanish. Two rules before it
-// confine that to the port: the port's packets look into charon's table, all
-// others to that peer are routed as ever. Without an SA charon's table is empty,
-// and the packets meet the guard on their usual way.
+// SA into the tun, where those that no SA covers vanish. Rules before it confine
+// that to the port: the port's packets look into charon's table, all others to
+// that peer are routed as ever. Without an SA charon's table is empty, and the
+// packets go on: in IPv4 to the guard on their usual way, in IPv6 to a rule that
+// has no way for them.
 const (
-	rulePort     = 218
-	ruleElse     = 219
-	charonTable  = 220 // charon.routing_table
-	mainTable    = unix.RT_TABLE_MAIN
-	sysctlAccept = "1"
+	rulePort    = 217
+	ruleShut    = 218 // IPv6 only
+	ruleElse    = 219
+	charonTable = 220 // charon.routing_table
+	mainTable   = unix.RT_TABLE_MAIN
 )
 
-func (k *kernel) portRules(g GuardSpec) []*netlink.Rule {
+// rules are those of a guard under userland ESP, in the order in which they
+// have to be added, so that none opens a way.
+func (g GuardSpec) rules() []*netlink.Rule {
+	var rules []*netlink.Rule
+	if g.Remote.Is6() {
+		for _, r := range g.portRules(ruleShut) {
+			r.Type = unix.RTN_PROHIBIT
+			rules = append(rules, r)
+		}
+	}
+	for _, r := range g.portRules(rulePort) {
+		r.Table = charonTable
+		rules = append(rules, r)
+	}
+	rest := g.rule(ruleElse)
+	rest.Table = mainTable
+	return append(rules, rest)
+}
+
+// portRules are rules for the port's packets, as that of either host.
+func (g GuardSpec) portRules(pref int) []*netlink.Rule {
 	var rules []*netlink.Rule
 	for _, local := range []bool{false, true} {
-		r := k.rule(g, rulePort, charonTable)
+		r := g.rule(pref)
 		r.IPProto = int(g.protocol())
 		if local {
 			r.Sport = netlink.NewRulePortRange(g.Port, g.Port)
@@ -40,11 +62,11 @@ func (k *kernel) portRules(g GuardSpec) []*netlink.Rule {
 	return rules
 }
 
-func (k *kernel) rule(g GuardSpec, pref, table int) *netlink.Rule {
+func (g GuardSpec) rule(pref int) *netlink.Rule {
 	r := netlink.NewRule()
 	r.Family = familyOf(g.Remote)
 	r.Dst = hostNet(g.Remote)
-	r.Priority, r.Table = pref, table
+	r.Priority = pref
 	return r
 }
 
@@ -55,51 +77,139 @@ func familyOf(a netip.Addr) int {
 	return netlink.FAMILY_V4
 }
 
-func (k *kernel) addRules(g GuardSpec) error {
-	var errs []error
-	for _, r := range append(k.portRules(g), k.rule(g, ruleElse, mainTable)) {
-		if err := k.RuleAdd(r); err != nil && !errors.Is(err, syscall.EEXIST) {
-			errs = append(errs, fmt.Errorf("add routing rule %d: %w", r.Priority, err))
+func rulesStep(k *kernel, g GuardSpec) step {
+	return step{
+		do: func() error {
+			var errs []error
+			for _, r := range g.rules() {
+				if err := k.RuleAdd(r); err != nil && !errors.Is(err, syscall.EEXIST) {
+					errs = append(errs, fmt.Errorf("add routing rule %d: %w", r.Priority, err))
+				}
+			}
+			return errors.Join(errs...)
+		},
+		check: func() ([]Hole, error) {
+			have, err := k.ruleList(g)
+			if err != nil {
+				return nil, err
+			}
+			return g.ruleFaults(have), nil
+		},
+	}
+}
+
+func (k *kernel) ruleList(g GuardSpec) ([]netlink.Rule, error) {
+	have, err := k.RuleList(familyOf(g.Remote))
+	for try := 0; errors.Is(err, netlink.ErrDumpInterrupted) && try < 10; try++ {
+		have, err = k.RuleList(familyOf(g.Remote))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list routing rules: %w", err)
+	}
+	return have, nil
+}
+
+// rulesHold tells whether the rules that stand for the outbound policies of IPv6
+// are all there.
+func (k *kernel) rulesHold(g GuardSpec) (bool, error) {
+	have, err := k.ruleList(g)
+	if err != nil {
+		return false, err
+	}
+	for _, r := range g.rules() {
+		if r.Priority == ruleShut && !slices.ContainsFunc(have, func(h netlink.Rule) bool { return sameRule(&h, r) }) {
+			return false, nil
 		}
 	}
-	return errors.Join(errs...)
+	return true, nil
+}
+
+func sameRule(a, b *netlink.Rule) bool {
+	kind := func(r *netlink.Rule) uint8 {
+		if r.Type == unix.RTN_PROHIBIT {
+			return r.Type
+		}
+		return unix.RTN_UNICAST
+	}
+	return a.Priority == b.Priority && kind(a) == kind(b) && (kind(a) == unix.RTN_PROHIBIT || a.Table == b.Table) &&
+		prefixOf(a.Dst) == prefixOf(b.Dst) && a.IPProto == b.IPProto && samePorts(a.Sport, b.Sport) && samePorts(a.Dport, b.Dport) &&
+		a.Mark == 0 && a.Src == nil && a.IifName == "" && a.OifName == "" && !a.Invert
+}
+
+func samePorts(a, b *netlink.RulePortRange) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
+
+// ruleFaults compares a guard's rules with those that the host has.
+func (g GuardSpec) ruleFaults(have []netlink.Rule) []Hole {
+	var holes []Hole
+	for _, r := range g.rules() {
+		if slices.ContainsFunc(have, func(h netlink.Rule) bool { return sameRule(&h, r) }) {
+			continue
+		}
+		h := Hole{Spec: g, Shut: true, What: fmt.Sprintf("routing rule %d for %v is missing: the link's packets, or others to %v, go astray", r.Priority, g, g.Remote),
+			Fix: "restart the daemon, and find out who removed it (ip rule flush, systemd-networkd with ManageForeignRoutingPolicyRules)"}
+		if r.Priority == ruleShut {
+			h.Shut = false
+			h.What = fmt.Sprintf("routing rule %d, which keeps clear packets of %v from leaving, is missing", r.Priority, g)
+		}
+		holes = append(holes, h)
+	}
+	for i := range have {
+		r := &have[i]
+		if r.Priority == 0 || r.Priority >= rulePort || !g.precedes(r) {
+			continue
+		}
+		// In IPv4 the packets meet the policies, whatever their way.
+		holes = append(holes, Hole{Spec: g, Shut: !g.Remote.Is6(),
+			What: fmt.Sprintf("routing rule %d has its say about packets of %v before rule %d", r.Priority, g, rulePort),
+			Fix:  fmt.Sprintf("give it a preference after %d, or let it spare the port: ip %srule", ruleElse, map[bool]string{true: "-6 "}[g.Remote.Is6()])})
+	}
+	return holes
+}
+
+// precedes tells whether a rule may take packets of the guard's port.
+func (g GuardSpec) precedes(r *netlink.Rule) bool {
+	switch {
+	case r.Table == unix.RT_TABLE_LOCAL, r.Mark != 0, r.Type != 0 && r.Type != unix.RTN_UNICAST && r.Goto < 0:
+		return false
+	case r.IPProto != 0 && transport.Protocol(r.IPProto) != g.protocol():
+		return false
+	case r.Dst != nil && !prefixOf(r.Dst).Contains(g.Remote) && !r.Invert:
+		return false
+	}
+	covers := func(p *netlink.RulePortRange) bool { return p == nil || p.Start <= g.Port && g.Port <= p.End }
+	return covers(r.Dport) || covers(r.Sport)
 }
 
 // removeRules removes the rules of a guard; the one that other ports of the peer
-// share goes with the last of them.
+// share goes with the last of them. Rules that are not there are no error.
 func (k *kernel) removeRules(g GuardSpec) error {
-	var errs []error
-	del := func(r *netlink.Rule) {
-		if err := k.RuleDel(r); err != nil && !errors.Is(err, syscall.ENOENT) {
-			errs = append(errs, fmt.Errorf("delete routing rule %d: %w", r.Priority, err))
-		}
-	}
-	for _, r := range k.portRules(g) {
-		del(r)
-	}
-	left, err := k.RuleList(familyOf(g.Remote))
+	have, err := k.ruleList(g)
 	if err != nil {
-		return errors.Join(append(errs, fmt.Errorf("list routing rules: %w", err))...)
+		return err
 	}
-	for _, r := range left {
-		if r.Priority == rulePort && r.Dst != nil && prefixOf(r.Dst).Addr() == g.Remote {
-			return errors.Join(errs...)
-		}
+	var errs []error
+	gone := func(wanted []*netlink.Rule) {
+		have = slices.DeleteFunc(have, func(h netlink.Rule) bool {
+			i := slices.IndexFunc(wanted, func(r *netlink.Rule) bool { return sameRule(&h, r) })
+			if i < 0 {
+				return false
+			}
+			if err := k.RuleDel(wanted[i]); err != nil && !errors.Is(err, syscall.ENOENT) {
+				errs = append(errs, fmt.Errorf("delete routing rule %d: %w", h.Priority, err))
+			}
+			return true
+		})
 	}
-	del(k.rule(g, ruleElse, mainTable))
+	rules := g.rules()
+	slices.Reverse(rules) // the one that shuts goes last
+	gone(slices.DeleteFunc(slices.Clone(rules), func(r *netlink.Rule) bool { return r.Priority == ruleElse }))
+	shared := slices.ContainsFunc(have, func(h netlink.Rule) bool {
+		return h.Priority == rulePort && h.Dst != nil && prefixOf(h.Dst).Addr() == g.Remote
+	})
+	if !shared {
+		gone(rules[:1])
+	}
 	return errors.Join(errs...)
-}
-
-// exemptInbound lets decrypted packets that charon writes to its tun pass the
-// inbound block. It is set on that device alone: a new device starts without
-// it, so that nothing else is ever exempt.
-func exemptInbound(dev string) error {
-	path := "/proc/sys/net/ipv4/conf/" + dev + "/disable_policy"
-	if b, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(b)) == sysctlAccept {
-		return nil
-	}
-	if err := os.WriteFile(path, []byte(sysctlAccept), 0); err != nil {
-		return fmt.Errorf("let %s pass the inbound guard: %w", dev, err)
-	}
-	return nil
 }

@@ -117,12 +117,15 @@ func (m *Manager) reconcile(peers []*peer) (repaired []*peer, first error) {
 		if err != nil {
 			r.err = err
 		}
+		if r.err == nil {
+			r.err = m.tryGuard(p, specs[i])
+		}
 		if r.err != nil && first == nil {
 			first = r.err
 		}
 		p.mu.Lock()
 		was := p.hadGuard
-		p.guarded, p.hadGuard = r.err == nil, true
+		p.guarded, p.hadGuard = r.err == nil && p.tested, true
 		if r.err != nil {
 			p.failed(r.err)
 		}
@@ -150,7 +153,7 @@ func (m *Manager) repairGuards(ctx context.Context) {
 	m.guarding.Unlock()
 	// Who took the guard's policies has taken charon's as well, and charon does
 	// not know: its children carry nothing any more.
-	if m.DaemonStatus().DataPlane != DataPlaneKernel {
+	if !m.DaemonStatus().DataPlane.plane().holdsSAs() {
 		return
 	}
 	for _, p := range repaired {

@@ -27,7 +27,9 @@ type Manager struct {
 	// The kernel's side of the guard; tests without privileges have another one.
 	install   func(netns string, specs []GuardSpec) ([]guardResult, error)
 	uninstall func(GuardSpec) error
+	probe     func(GuardSpec) error // the self-test
 	route     func(g GuardSpec, local netip.Addr, up bool) error
+	confirm   func(g GuardSpec, sa *SA, c *Child) error // that a listed child is in place
 
 	strangers flights[struct{}] // comparisons of all SAs with the peers' links
 
@@ -56,7 +58,9 @@ func New(cfg Config) (*Manager, error) {
 		linked:    make(chan struct{}),
 		install:   reconcileGuards,
 		uninstall: RemoveGuard,
-		route:     keepRoute,
+		probe:     ProbeGuard,
+		route:     func(g GuardSpec, local netip.Addr, up bool) error { return g.DataPlane.plane().route(g, local, up) },
+		confirm:   func(g GuardSpec, sa *SA, c *Child) error { return g.DataPlane.plane().installed(g, sa, c) },
 	}
 	if m.cfg.DataPlane > DataPlaneUserland {
 		return nil, fmt.Errorf("ipsec: unknown data plane %d", m.cfg.DataPlane)

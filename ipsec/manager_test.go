@@ -36,6 +36,8 @@ func newBench(t *testing.T) *bench {
 	}
 	m.uninstall = func(GuardSpec) error { b.guarded.Store(0); return nil }
 	m.route = func(GuardSpec, netip.Addr, bool) error { return nil }
+	m.probe = func(GuardSpec) error { return nil }
+	m.confirm = func(GuardSpec, *SA, *Child) error { return nil }
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(context.Background()) }()
 	t.Cleanup(func() {

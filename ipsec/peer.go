@@ -81,6 +81,7 @@ type peer struct {
 	guarded     bool
 	hadGuard    bool
 	noGuard     bool // taken down on request
+	tested      bool // the guard has stopped a probe
 	loaded      bool // in the present life of charon
 	hasIKE      bool // an IKE SA is established
 	ikes        []uint32

@@ -25,7 +25,7 @@ func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
 	if a := f.Local.Addr(); a.IsValid() && !a.IsUnspecified() && a != p.cfg.Local {
 		return &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, Detail: fmt.Sprintf("the peer's SA is for local address %v", p.cfg.Local)}
 	}
-	if err := m.ensureGuard(p); err != nil {
+	if err := m.ensureTested(p); err != nil {
 		return err
 	}
 	if _, err := m.awaitLink(ctx); err != nil {
@@ -107,7 +107,14 @@ func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c 
 	}
 	pr := &protection{p: p, l: ln, c: c}
 	p.enrol(ln, pr)
-	id, err := m.prove(ctx, p, ln, f)
+	var id transport.Identity
+	var err error
+	if !p.isTested() {
+		err = m.ensureTested(p)
+	}
+	if err == nil {
+		id, err = m.prove(ctx, p, ln, f)
+	}
 	if err != nil {
 		pr.Release()
 		return nil, m.refuse(p, err)
@@ -205,10 +212,12 @@ func (m *Manager) proof(ctx context.Context, cfg *Peer, name string, f transport
 		return &AdmitError{Flow: f, Peer: cfg.Name, Kind: ErrNotConnected, Detail: err.Error()}
 	}
 	sa, child, err := judge(cfg, name, f, sas)
-	if err != nil || m.DaemonStatus().DataPlane != DataPlaneKernel {
+	if err != nil {
 		return err
 	}
-	if err := kernelHas(m.cfg.NetNS, sa, child); err != nil {
+	st := m.DaemonStatus()
+	g := GuardSpec{NetNS: m.cfg.NetNS, Remote: cfg.Remote, Port: cfg.Port, DataPlane: st.DataPlane, Tun: st.Tun}
+	if err := m.confirm(g, sa, child); err != nil {
 		return &AdmitError{Flow: f, Peer: cfg.Name, Kind: ErrNotCovered, Detail: err.Error()}
 	}
 	return nil

@@ -226,16 +226,10 @@ func TestKeyIsRotatedUnderALiveStream(t *testing.T) {
 	}
 }
 
-func TestIPv6IsGuardedByKernelESPAndRefusedWithUserlandESP(t *testing.T) {
+func TestIPv6IsGuardedAndSurvivesDeletes(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	p.alpha.v6, p.beta.v6 = true, true
 	p.awaitCharon(t)
-	if p.lab.DataPlane() == ipsec.DataPlaneUserland {
-		if err := p.alpha.m.AddPeer(t.Context(), p.peerOf(p.alpha)); !errors.Is(err, ipsec.ErrNoGuard6) {
-			t.Errorf("error %v, want %v", err, ipsec.ErrNoGuard6)
-		}
-		return
-	}
 	wire := capture(t, p.beta)
 	p.addPeers(t)
 	p.beta.echo(t, nil)

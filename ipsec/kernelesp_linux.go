@@ -13,6 +13,46 @@ import (
 	"github.com/ironwarp/ironwarp/internal/nsdo"
 )
 
+// kernelESP is the kernel's ESP. What may pass is said by charon's own
+// policies, which require ESP: their priority is better than the block's.
+type kernelESP struct{}
+
+func (kernelESP) offers() offer {
+	return offer{transport: true, esn: true, kernel: true, priority: childPriority}
+}
+
+// plan is the blocks. Rules of userland ESP, from a time before, would lead the
+// port's packets astray.
+func (kernelESP) plan(k *kernel, g GuardSpec) (plan, error) {
+	return plan{policies: g.blocks(), steps: []step{{
+		do:    func() error { return k.removeRules(g) },
+		check: func() ([]Hole, error) { return nil, nil },
+	}}}, nil
+}
+
+// installed checks that the kernel holds both ESP states of a child: what charon
+// lists must be what the kernel does.
+func (kernelESP) installed(g GuardSpec, sa *SA, c *Child) error {
+	return inGuardNS(g.NetNS, func(k *kernel) error {
+		for _, s := range []struct {
+			dst netip.Addr
+			spi string
+		}{{sa.LocalHost, c.SPIIn}, {sa.RemoteHost, c.SPIOut}} {
+			spi, err := strconv.ParseUint(s.spi, 16, 32)
+			if err != nil {
+				return fmt.Errorf("SPI %q: %w", s.spi, err)
+			}
+			if _, err := k.XfrmStateGet(&netlink.XfrmState{Dst: s.dst.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Spi: int(spi)}); err != nil {
+				return fmt.Errorf("the kernel has no ESP state to %v with SPI %s: %w", s.dst, s.spi, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (kernelESP) route(GuardSpec, netip.Addr, bool) error { return nil }
+func (kernelESP) holdsSAs() bool                          { return true }
+
 // ErrNoKernelESP tells that this kernel cannot hold ESP states.
 var ErrNoKernelESP = errors.New("this kernel has no ESP")
 
@@ -53,30 +93,4 @@ func blameKernel(plane DataPlane, err error) error {
 	}
 	return &NegotiationError{Peer: n.Peer, Child: n.Child, Kind: ErrNoKernelESP, Log: n.Log,
 		Advice: "nor has strongSwan loaded its plugin kernel-libipsec, which does ESP in user space; load the kernel's (modprobe esp4 esp6 xfrm_user), or see `ironwarp doctor` for the plugin"}
-}
-
-// kernelHas checks that the kernel holds both ESP states of a child, in the
-// network namespace of the guard: what charon lists must be what the kernel
-// does.
-func kernelHas(netns string, sa *SA, c *Child) error {
-	return nsdo.Do(netns, func() error {
-		h, err := netlink.NewHandle(syscall.NETLINK_XFRM)
-		if err != nil {
-			return fmt.Errorf("open netlink: %w", err)
-		}
-		defer h.Close()
-		for _, s := range []struct {
-			dst netip.Addr
-			spi string
-		}{{sa.LocalHost, c.SPIIn}, {sa.RemoteHost, c.SPIOut}} {
-			spi, err := strconv.ParseUint(s.spi, 16, 32)
-			if err != nil {
-				return fmt.Errorf("SPI %q: %w", s.spi, err)
-			}
-			if _, err := h.XfrmStateGet(&netlink.XfrmState{Dst: s.dst.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Spi: int(spi)}); err != nil {
-				return fmt.Errorf("the kernel has no ESP state to %v with SPI %s: %w", s.dst, s.spi, err)
-			}
-		}
-		return nil
-	})
 }

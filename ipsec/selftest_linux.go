@@ -1,0 +1,224 @@
+package ipsec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	// ErrGuardLeaks tells that a clear packet of a guarded port was not stopped.
+	ErrGuardLeaks = errors.New("the guard does not stop clear packets")
+	// ErrGuardUntested tells that no packet to the peer could be tried: there is
+	// no way to it, so that nothing can leave either.
+	ErrGuardUntested = errors.New("the guard could not be tested")
+)
+
+// The sender's address of a probe (RFC 5737, RFC 3849). It is no SA's, and
+// nobody's: if a probe gets out, nothing comes of it.
+var (
+	probeFrom4 = netip.MustParseAddr("192.0.2.1")
+	probeFrom6 = netip.MustParseAddr("2001:db8::1")
+)
+
+// discardPort is where a probe goes that has the link's port as its own.
+const discardPort = 9
+
+// ProbeGuard proves that a guard works by what it is for: it has the kernel send
+// a clear TCP packet of the guarded port to the peer, as the host that dials and
+// as the one that is dialled, on the device that leads there, and expects it to
+// be stopped and counted. The error wraps ErrGuardLeaks when it was sent, and
+// ErrGuardUntested when there is no way to the peer. It needs CAP_NET_ADMIN.
+func ProbeGuard(g GuardSpec) error {
+	if err := g.validate(); err != nil {
+		return err
+	}
+	err := inGuardNS(g.NetNS, func(k *kernel) error {
+		dev, err := k.wayTo(g.Remote)
+		if err != nil {
+			return err
+		}
+		from := probeFrom4
+		if g.Remote.Is6() {
+			from = probeFrom6
+		}
+		for _, pr := range []probe{
+			{dev: dev, from: netip.AddrPortFrom(from, 0), to: netip.AddrPortFrom(g.Remote, g.Port)},
+			{dev: dev, from: netip.AddrPortFrom(from, g.Port), to: netip.AddrPortFrom(g.Remote, discardPort)},
+		} {
+			if err := pr.run(g); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("self-test of the guard of %v: %w", g, err)
+	}
+	return nil
+}
+
+// wayTo returns the device that leads to an address in clear.
+func (k *kernel) wayTo(a netip.Addr) (string, error) {
+	routes, err := k.RouteGet(a.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return "", fmt.Errorf("%w: no route to %v (%v)", ErrGuardUntested, a, err)
+	}
+	l, err := k.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return "", fmt.Errorf("%w: the device to %v: %v", ErrGuardUntested, a, err)
+	}
+	return l.Attrs().Name, nil
+}
+
+type probe struct {
+	dev      string
+	from, to netip.AddrPort
+}
+
+func (p probe) run(g GuardSpec) error {
+	before, counted := blockedOut()
+	err := p.send()
+	after, _ := blockedOut()
+	switch {
+	case errors.Is(err, syscall.EPERM) && (!counted || after > before):
+		return nil
+	case errors.Is(err, syscall.EACCES) && g.Remote.Is6() && g.DataPlane != DataPlaneKernel:
+		return nil // the rules that stand for the outbound policies
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil // a listener of all addresses; the probe as the host that dials is enough
+	case err == nil, errors.Is(err, syscall.EINPROGRESS):
+		return fmt.Errorf("%w: a probe from %v to %v was sent on %s; the kernel's IPsec policies or routing rules were removed or overridden: `ironwarp doctor` lists the holes", ErrGuardLeaks, p.from, p.to, p.dev)
+	case errors.Is(err, syscall.EPERM):
+		return fmt.Errorf("%w: something else than the guard refuses a probe to %v (%v): IPAddressDeny= of a systemd unit, or another filter of sockets", ErrGuardUntested, p.to, err)
+	}
+	return fmt.Errorf("%w: a probe to %v on %s: %v", ErrGuardUntested, p.to, p.dev, err)
+}
+
+// send begins a TCP connection. The socket is bound to the device, so that it
+// is not led into a tun, and to an address that is not the host's.
+func (p probe) send() error {
+	family, level, transparent := unix.AF_INET, unix.SOL_IP, unix.IP_TRANSPARENT
+	if p.to.Addr().Is6() {
+		family, level, transparent = unix.AF_INET6, unix.SOL_IPV6, unix.IPV6_TRANSPARENT
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.SetsockoptInt(fd, level, transparent, 1); err != nil {
+		return os.NewSyscallError("set IP_TRANSPARENT", err)
+	}
+	if err := unix.BindToDevice(fd, p.dev); err != nil {
+		return os.NewSyscallError("bind to the device", err)
+	}
+	if err := unix.Bind(fd, sockaddr(p.from)); err != nil {
+		return os.NewSyscallError("bind", err)
+	}
+	return unix.Connect(fd, sockaddr(p.to))
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is6() {
+		return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+	}
+	return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
+}
+
+// blockedOut reads how many packets policies have stopped on their way out, in
+// the network namespace of the thread.
+func blockedOut() (n uint64, known bool) {
+	s, err := XfrmStats("")
+	n, known = s["XfrmOutPolBlock"]
+	return n, known && err == nil
+}
+
+// Blocked counts the clear packets that the kernel has stopped since it was
+// started, of all guards of a network namespace. Out are those that this host
+// was to send, In those that it received from the wire: clear packets of a
+// guarded port from a peer's address.
+type Blocked struct {
+	Out uint64 `json:"out"`
+	In  uint64 `json:"in"`
+}
+
+// Blocked tells what the guards have stopped.
+func (m *Manager) Blocked() (Blocked, error) {
+	s, err := XfrmStats(m.cfg.NetNS)
+	// A packet that meets an SA's own policy instead of the block lacks what that
+	// one demands.
+	return Blocked{Out: s["XfrmOutPolBlock"], In: s["XfrmInPolBlock"] + s["XfrmInTmplMismatch"]}, err
+}
+
+// SelfTest tries every guard by ProbeGuard. It is done by itself before a peer
+// is used for the first time.
+func (m *Manager) SelfTest(ctx context.Context) error {
+	st := m.DaemonStatus()
+	var errs []error
+	for _, p := range m.allPeers() {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		p.mu.Lock()
+		g, off := p.guard(st.DataPlane, st.Tun), p.noGuard
+		p.mu.Unlock()
+		if off {
+			continue
+		}
+		if err := m.probe(g); err != nil {
+			errs = append(errs, fmt.Errorf("peer %s: %w", p.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isTested tells whether a guard's self-test has succeeded.
+func (p *peer) isTested() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tested
+}
+
+// ensureTested puts a peer's guard in place and sees to it that it has been
+// tested, before packets of a stream may flow.
+func (m *Manager) ensureTested(p *peer) error {
+	if err := m.ensureGuard(p); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.tested && !p.noGuard {
+		return fmt.Errorf("peer %s is not used yet: %w", p.name, ErrGuardUntested)
+	}
+	return nil
+}
+
+// tryGuard tests a guard that is in place. That there is no way to the peer yet
+// is no error.
+func (m *Manager) tryGuard(p *peer, g GuardSpec) error {
+	if p.isTested() {
+		return nil
+	}
+	err := m.probe(g)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil {
+		p.tested = true
+		if strings.Contains(p.lastErr, ErrGuardUntested.Error()) {
+			p.lastErr = ""
+		}
+		return nil
+	}
+	if errors.Is(err, ErrGuardUntested) {
+		p.failed(err)
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,118 @@
+package ipsec
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// tunMark is on packets that came out of the tun of userland ESP, all 32 bits
+// of it. It is set on every packet of that device as it comes in, and the
+// filter goes with the device; packets of other devices come in with none.
+const tunMark = 0x49575031
+
+// markFilter is the name of the filter that sets it.
+const markFilter = "ironwarp-decrypted"
+
+// markProgram is an eBPF program (RFC 9669 section 4) of type SCHED_CLS:
+//
+//	r2 = tunMark
+//	*(u32 *)(r1 + 8) = r2     // __sk_buff.mark
+//	r0 = -1                   // TC_ACT_UNSPEC: go on
+//	exit
+var markProgram = [...][8]byte{
+	instruction(0xb7, 0x02, 0, tunMark),
+	instruction(0x63, 0x21, 8, 0),
+	instruction(0xb7, 0x00, 0, 0xffffffff),
+	instruction(0x95, 0x00, 0, 0),
+}
+
+func instruction(code, regs byte, offset uint16, imm uint32) (b [8]byte) {
+	b[0], b[1] = code, regs
+	binary.NativeEndian.PutUint16(b[2:], offset)
+	binary.NativeEndian.PutUint32(b[4:], imm)
+	return b
+}
+
+// loadMarkProgram returns a file descriptor of the program.
+func loadMarkProgram() (int, error) {
+	license := [...]byte{'A', 'p', 'a', 'c', 'h', 'e', 0}
+	attr := struct { // union bpf_attr of BPF_PROG_LOAD, its first members
+		kind, count    uint32
+		code, license  uint64
+		level, size    uint32
+		log            uint64
+		version, flags uint32
+	}{
+		kind: unix.BPF_PROG_TYPE_SCHED_CLS, count: uint32(len(markProgram)),
+		code: uint64(uintptr(unsafe.Pointer(&markProgram))), license: uint64(uintptr(unsafe.Pointer(&license))),
+	}
+	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_LOAD, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
+	runtime.KeepAlive(&license)
+	if errno != 0 {
+		return -1, fmt.Errorf("load an eBPF program: %w", errno)
+	}
+	return int(fd), nil
+}
+
+// markStep marks what comes out of a tun.
+func markStep(k *kernel, g GuardSpec, tun netlink.Link) step {
+	dev := tun.Attrs()
+	isSet := func() (bool, error) {
+		filters, err := k.FilterList(tun, netlink.HANDLE_MIN_INGRESS)
+		if errors.Is(err, syscall.ENODEV) || errors.Is(err, os.ErrNotExist) {
+			return false, nil
+		}
+		for _, f := range filters {
+			if b, ok := f.(*netlink.BpfFilter); ok && b.Name == markFilter {
+				return true, nil
+			}
+		}
+		return false, err
+	}
+	return step{
+		do: func() error {
+			if set, err := isSet(); set || err != nil {
+				return err
+			}
+			if err := k.mark(dev.Index); err != nil && !errors.Is(err, syscall.ENODEV) {
+				return fmt.Errorf("%w: mark what comes out of %s: %w", ErrNoGuard6, dev.Name, err)
+			}
+			return nil
+		},
+		check: func() ([]Hole, error) {
+			if set, err := isSet(); set || err != nil {
+				return nil, err
+			}
+			return []Hole{{Spec: g, Shut: true, What: fmt.Sprintf("the filter %s at the ingress of %s is missing: what ESP has decrypted is blocked", markFilter, dev.Name),
+				Fix: "restart the daemon, which adds it"}}, nil
+		},
+	}
+}
+
+func (k *kernel) mark(dev int) error {
+	fd, err := loadMarkProgram()
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	err = k.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: dev, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}})
+	if err != nil && !errors.Is(err, syscall.EEXIST) {
+		return fmt.Errorf("add a queueing discipline clsact: %w", err)
+	}
+	f := &netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: dev, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: 1},
+		Fd:          fd, Name: markFilter, DirectAction: true,
+	}
+	if err := k.FilterReplace(f); err != nil {
+		return fmt.Errorf("add a filter: %w", err)
+	}
+	return nil
+}
