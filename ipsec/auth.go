@@ -61,7 +61,17 @@ func authSections(p *Peer) (local, remote *vici.Message) {
 		cas = append(cas, string(a.cert.Raw))
 	}
 	return section("auth", "pubkey", "id", p.LocalID, "certs", []string{string(p.Cert.Certificate().Raw)}),
-		section("auth", "pubkey", "id", p.RemoteID, "cacerts", cas, "revocation", string(p.Revocation))
+		section("auth", "pubkey", "id", p.RemoteID, "cacerts", cas, "revocation", string(p.revocation()))
+}
+
+// revocation is what charon is asked for. Where every authority has a place to
+// ask, "ifuri" is "strict": charon's own "ifuri" accepts a certificate if it
+// finds none, for whatever reason.
+func (p *Peer) revocation() Revocation {
+	if p.Revocation == RevocationIfURI && !slices.ContainsFunc(p.CAs, func(a Authority) bool { return len(a.CRLURIs)+len(a.OCSPURIs) == 0 }) {
+		return RevocationStrict
+	}
+	return p.Revocation
 }
 
 // load hands a peer's credentials and connection to charon.

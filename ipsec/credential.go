@@ -5,7 +5,10 @@ import (
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/rsa"
+	"crypto/sha1"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -195,6 +198,9 @@ func (a Authority) validate() error {
 	if a.cert == nil {
 		return fmt.Errorf("%w: an authority without a certificate", ErrCredential)
 	}
+	if len(a.CRLURIs) > 0 && !a.findable() {
+		return fmt.Errorf("%w: strongSwan would never read the CRL URIs of authority %v, since its certificate's subject key id is not the SHA-1 of its key: have the URI put into the hosts' certificates, or use OCSP", ErrCredential, a.cert.Subject)
+	}
 	for _, list := range []struct {
 		what    string
 		uris    []string
@@ -208,6 +214,22 @@ func (a Authority) validate() error {
 		}
 	}
 	return nil
+}
+
+// findable tells whether strongSwan applies CRLURIs to the authority. It looks
+// for them by the certificate's key id, and compares that with the SHA-1 of the
+// key (RFC 5280 4.2.1.2 method 1); with another id it passes over the list and
+// says nothing.
+func (a Authority) findable() bool {
+	var info struct {
+		Algorithm pkix.AlgorithmIdentifier
+		Key       asn1.BitString
+	}
+	if _, err := asn1.Unmarshal(a.cert.RawSubjectPublicKeyInfo, &info); err != nil {
+		return false
+	}
+	id := sha1.Sum(info.Key.RightAlign())
+	return bytes.Equal(id[:], a.cert.SubjectKeyId)
 }
 
 // identities lists the subject alternative names that can be IKE identities.

@@ -89,6 +89,11 @@ func Init(dir string, o Options) (*CA, error) {
 		IsCA:                  true,
 		MaxPathLenZero:        true,
 	}
+	// By SHA-1 (RFC 5280 4.2.1.2 method 1), which is no matter of security here:
+	// strongSwan finds the revocation list of an authority by such an id only.
+	if template.SubjectKeyId, err = keyID(key.Public()); err != nil {
+		return nil, fmt.Errorf("make an authority in %s: %w", dir, err)
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		return nil, fmt.Errorf("make an authority in %s: %w", dir, err)

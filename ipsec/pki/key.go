@@ -7,7 +7,10 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha1"
 	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -103,6 +106,22 @@ func loadCerts(path string) ([]*x509.Certificate, error) {
 		return nil, fmt.Errorf("%s has no certificate", path)
 	}
 	return certs, nil
+}
+
+func keyID(k crypto.PublicKey) ([]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(k)
+	if err != nil {
+		return nil, fmt.Errorf("encode a public key: %w", err)
+	}
+	var info struct {
+		Algorithm pkix.AlgorithmIdentifier
+		Key       asn1.BitString
+	}
+	if _, err := asn1.Unmarshal(der, &info); err != nil {
+		return nil, fmt.Errorf("encode a public key: %w", err)
+	}
+	id := sha1.Sum(info.Key.RightAlign())
+	return id[:], nil
 }
 
 func samePublicKey(a, b crypto.PublicKey) bool {
