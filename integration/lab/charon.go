@@ -41,7 +41,7 @@ func (h *Host) writeConf() error {
     kernel-netlink { fwmark = !` + espMark + ` }`
 	}
 	conf := fmt.Sprintf(`charon {
-  load = random nonce aes sha1 sha2 md5 hmac kdf xcbc gmp openssl curve25519 gcm pem pkcs1 x509 revocation constraints pubkey %skernel-netlink socket-default vici
+  load = random nonce aes sha1 sha2 md5 hmac kdf xcbc gmp openssl curve25519 gcm pem pkcs1 x509 revocation constraints pubkey curl %skernel-netlink socket-default vici
   retransmit_tries = 5
   retransmit_timeout = 0.25
   plugins {
