@@ -90,7 +90,7 @@ func (p *peer) compare(all []SA, plane DataPlane) {
 			case !c.IsInstalled():
 			case sa.Peer == p.name:
 				own = append(own, c.UniqueID)
-			case plane == DataPlaneKernel && sa.RemoteHost != p.cfg.Remote:
+			case plane.plane().holdsSAs() && sa.RemoteHost != p.cfg.Remote:
 				// The guard's policies come before those of a tunnel to elsewhere.
 			default:
 				f := newForeign(sa, c)

@@ -61,6 +61,9 @@ func (p *peer) step(ctx context.Context) time.Duration {
 		case actEvict:
 			p.evict(ctx, l, ln)
 			later(time.Millisecond)
+		case actRevive:
+			p.revive(ctx, l, ln)
+			later(time.Millisecond)
 		case actReject:
 			p.reject(ctx, l, ln)
 			later(retryMin)
@@ -78,6 +81,7 @@ const (
 	actReap         // end it, since its streams are idle
 	actEvict        // end those of others
 	actReject       // end those that the peer asked for with other ports
+	actRevive       // make it anew, since it leads nowhere
 )
 
 // due decides what a lane needs now, and when to ask again.
@@ -102,7 +106,7 @@ func (p *peer) due(l *lane) (act, time.Duration) {
 	case l.up.Load():
 		return p.dueUp(l, now)
 	}
-	need := len(l.waiters) > 0 || l.want || now.Before(l.dialling)
+	need := len(l.waiters) > 0 || l.want || now.Before(l.dialling) || l.pending(now)
 	if wait := l.notBefore.Sub(now); wait > 0 && len(l.waiters) == 0 {
 		if !need && len(l.flows) == 0 {
 			return actNothing, 0
@@ -144,6 +148,13 @@ func (p *peer) dueUp(l *lane, now time.Time) (act, time.Duration) {
 	reap, again := p.idle(l, now)
 	if reap {
 		return actReap, 0
+	}
+	stalled, look := p.stalled(l, now)
+	if stalled {
+		return actRevive, 0
+	}
+	if look > 0 && (again == 0 || look < again) {
+		again = look
 	}
 	if l.duplicates.IsZero() {
 		return actNothing, again

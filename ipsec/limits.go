@@ -77,6 +77,16 @@ const (
 	// fadeCheck is how often idle streams without an SA are asked how long their
 	// peers have been silent.
 	fadeCheck = time.Second
+	// Streams that have heard nothing for stallAfter, while they send again and
+	// again, make their child suspect. It is looked for every stallCheck.
+	stallAfter = 1500 * time.Millisecond
+	stallCheck = 500 * time.Millisecond
+	// reviveWait is the patience with the answer to the delete of such a child.
+	reviveWait = 1500 * time.Millisecond
+	// reviveMin is the least time between two revivals of a lane, doubling to
+	// reviveMax.
+	reviveMin = 10 * time.Second
+	reviveMax = 2 * time.Minute
 	// evictEvery is how often children of another identity are ended as long as they
 	// are there.
 	evictEvery = 250 * time.Millisecond

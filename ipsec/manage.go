@@ -170,13 +170,36 @@ func (p *peer) dress(sa SA) SA {
 }
 
 // DeleteChild ends the children of a peer; child is a name such as NAME-out or
-// NAME-in, or "" for all of them. It returns how many there were. Streams are paused, and the children
-// come back as soon as one of them has data to send.
+// NAME-in, or "" for all of them. It returns how many there were. Streams are
+// paused, and the children come back as soon as one of them has data to send.
 func (m *Manager) DeleteChild(ctx context.Context, name, child string) (int, error) {
 	return m.eachChild(ctx, name, child, func(p *peer, l *link, child string) (int, error) {
+		ids := p.installedIDs(child)
 		p.doom(ReasonHere, func(_ uint32, c Child) bool { return c.Name == child })
-		return l.terminate(ctx, child, section("ike", name, "child", child), false)
+		n, err := l.terminate(ctx, child, section("ike", name, "child", child), false)
+		var refused *CommandError
+		if !errors.As(err, &refused) || p.refresh(ctx) != nil {
+			return n, err
+		}
+		// The peer may have deleted it at the same time, or rekeyed it: what counts is
+		// that it is gone.
+		if left := p.installedIDs(child); !slices.ContainsFunc(left, func(id uint32) bool { return slices.Contains(ids, id) }) {
+			return max(n, len(ids)), nil
+		}
+		return n, err
 	})
+}
+
+// installedIDs are those of the installed children of a name.
+func (p *peer) installedIDs(child string) (ids []uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.laneNamed(child); l != nil {
+		for _, c := range l.installed {
+			ids = append(ids, c.UniqueID)
+		}
+	}
+	return ids
 }
 
 // DeleteIKE ends the peer's IKE SAs with their children.

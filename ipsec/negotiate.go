@@ -25,7 +25,10 @@ func (l *link) initiate(ctx context.Context, p *Peer, child string, d time.Durat
 // terminate ends the SAs that which selects, and tells how many. With force it
 // does not wait for the peer.
 func (l *link) terminate(ctx context.Context, about string, which *vici.Message, force bool) (int, error) {
-	d := l.cfg.CallTimeout
+	return l.terminateWithin(ctx, l.cfg.CallTimeout, about, which, force)
+}
+
+func (l *link) terminateWithin(ctx context.Context, d time.Duration, about string, which *vici.Message, force bool) (int, error) {
 	set(which, "timeout", millis(d))
 	set(which, "loglevel", "-1")
 	if force {

@@ -50,6 +50,12 @@ type lane struct {
 	kickAt     time.Time
 	lookAt     time.Time // when idle flows are looked at for signs of fading
 	quiet      time.Time // since when it is up without a flow
+	fellAt     time.Time // when it last went
+	dialledAt  time.Time // since when a flow is on its way from Prepare to Admit, while the lane is up
+	dialledIn  uint64    // packetsIn at that time
+	stallAt    time.Time // when it is looked at for stalled flows
+	reviveAt   time.Time // not made anew before
+	revivals   backoff
 }
 
 // role tells who dials the flows of a lane.
@@ -102,7 +108,7 @@ func newPeer(m *Manager, cfg Peer) *peer {
 		lists: flights[struct{}]{pace: newPace(m.ctx)}}
 	for _, s := range cfg.laneSpecs() {
 		p.lanes = append(p.lanes, &lane{child: s.child, role: s.role, local: s.local, remote: s.remote,
-			flows: map[*protection]struct{}{}, waiters: map[chan error]struct{}{}, attempts: backoff{min: retryMin, max: retryMax}})
+			flows: map[*protection]struct{}{}, waiters: map[chan error]struct{}{}, attempts: backoff{min: retryMin, max: retryMax}, revivals: backoff{min: reviveMin, max: reviveMax}})
 	}
 	return p
 }
@@ -271,6 +277,7 @@ func (p *peer) fallen(l *lane, now time.Time, charonLost, ikeLost bool) {
 		l.lost = now
 		p.counters.Outages++
 	}
+	l.fellAt, l.dialledAt = now, time.Time{}
 	l.gone = p.endings.last(l.child)
 	if charonLost {
 		// The peer's charon knows of a delete, but nothing of the death of ours: it
@@ -387,6 +394,13 @@ func (l *lane) admitted() int {
 		}
 	}
 	return n
+}
+
+// pending tells whether a flow of a lane that went a moment ago waits to be
+// admitted: it came in while the SA was up. One that comes when there was none
+// is not worth an SA; p.mu is held.
+func (l *lane) pending(now time.Time) bool {
+	return l.lostBefore && len(l.flows) > l.admitted() && now.Sub(l.fellAt) < 2*admitWait
 }
 
 // waiting tells whether a flow of the lane has data that was not acknowledged;

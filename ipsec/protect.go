@@ -41,7 +41,11 @@ func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
 	if until.After(ln.dialling) {
 		ln.dialling = until
 	}
+	if ln.dialledAt.IsZero() {
+		ln.dialledAt, ln.dialledIn = time.Now(), ln.packetsIn()
+	}
 	p.mu.Unlock()
+	p.poke()
 	if ln.up.Load() {
 		return nil
 	}
@@ -123,7 +127,7 @@ func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c 
 	pr.admitted.Store(true)
 	p.mu.Lock()
 	if outgoing {
-		ln.dialling = time.Time{}
+		ln.dialling, ln.dialledAt = time.Time{}, time.Time{}
 		if len(ln.picks) > 0 {
 			ln.picks = ln.picks[1:]
 		}

@@ -31,6 +31,7 @@ type Counters struct {
 	Outage        time.Duration `json:"outage_ns"`         // all of those that are over, in sum
 	LongestOutage time.Duration `json:"longest_outage_ns"` // of those that are over
 	Duplicates    uint64        `json:"duplicates"`        // superfluous children that were ended
+	Stale         uint64        `json:"stale"`             // children made anew since nothing came back on them
 	Impostors     uint64        `json:"impostors"`         // children of another identity that would have carried the peer's streams, and were ended
 	GuardRepairs  uint64        `json:"guard_repairs"`     // times that somebody had removed the guard
 }

@@ -1,0 +1,95 @@
+package ipsec
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// An SA may be up on this host alone: the peer has rebooted, or a collision of
+// IKE exchanges has left the two with different SAs. What is sent into it is
+// lost, and IKE finds out after minutes if at all. TCP knows sooner: data is sent
+// again and again, and nothing comes back on any stream of the lane.
+
+// staller is a flow that tells whether it has sent data repeatedly in vain; alive
+// tells that its peer was heard of lately.
+type staller interface {
+	Stalled() (stalled, alive bool)
+}
+
+// stalled tells whether a lane that is up seems to lead nowhere; p.mu is held.
+func (p *peer) stalled(l *lane, now time.Time) (bool, time.Duration) {
+	if len(l.flows) == 0 && l.dialledAt.IsZero() {
+		return false, 0
+	}
+	if wait := l.stallAt.Sub(now); wait > 0 {
+		return false, wait
+	}
+	every := stallCheck * time.Duration(1+len(l.flows)/maxPollFlows)
+	l.stallAt = now.Add(every)
+	suspect := !l.dialledAt.IsZero() && now.Sub(l.dialledAt) > stallAfter
+	if suspect && now.Sub(l.dialledAt) > dialWait {
+		l.dialledAt, suspect = time.Time{}, false
+	}
+	for f := range l.flows {
+		if !f.admitted.Load() {
+			continue
+		}
+		stalled, alive := hasStalled(f.c)
+		if alive {
+			return false, every
+		}
+		suspect = suspect || stalled
+	}
+	if !suspect || now.Sub(l.risenAt) < stallAfter || now.Before(l.reviveAt) {
+		return false, every
+	}
+	return true, every
+}
+
+// revive ends a lane's children, unless packets have come in on them, so that
+// the keeper brings up a new one. A peer that does not answer the delete has
+// forgotten the IKE SA as well, which then goes without its consent.
+func (p *peer) revive(ctx context.Context, l *link, ln *lane) {
+	if p.refresh(ctx) != nil {
+		return
+	}
+	p.mu.Lock()
+	now := time.Now()
+	if now.Sub(ln.reviveAt) > reviveMax {
+		ln.revivals.reset()
+	}
+	ln.reviveAt = now.Add(ln.revivals.next())
+	all := slices.Clone(ln.installed)
+	healthy := !ln.dialledAt.IsZero() && ln.packetsIn() != ln.dialledIn
+	ln.dialledAt = time.Time{}
+	p.mu.Unlock()
+	if healthy {
+		return // it is not the SA that the dialling suffers from
+	}
+	p.m.cfg.Logger.Warn("an IPsec SA seems to lead nowhere, and is made anew", "peer", p.name, "child", ln.child)
+	p.mu.Lock()
+	p.counters.Stale++
+	ln.wanted(ReasonStale)
+	p.mu.Unlock()
+	for _, c := range all {
+		p.doom(ReasonStale, func(_ uint32, k Child) bool { return k.UniqueID == c.UniqueID })
+		if _, err := l.terminateWithin(ctx, reviveWait, c.Name, section("child-id", uintString(c.UniqueID)), false); err == nil || ctx.Err() != nil {
+			continue
+		}
+		p.doomIKE(ReasonStale)
+		if _, err := l.terminate(ctx, p.name, section("ike", p.name), true); err != nil && ctx.Err() == nil {
+			p.m.cfg.Logger.Debug("could not end an IKE SA without answer", "peer", p.name, "err", err)
+		}
+		break
+	}
+	_ = p.refresh(ctx)
+}
+
+// packetsIn is what has come in on a lane's children by the last list.
+func (l *lane) packetsIn() (n uint64) {
+	for _, c := range l.installed {
+		n += c.PacketsIn
+	}
+	return n
+}
