@@ -1,10 +1,11 @@
 package daemon
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
-	"os"
+	"fmt"
+	"slices"
+	"time"
 
+	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
 )
@@ -15,7 +16,6 @@ type credentials struct {
 	psk  ipsec.Secret
 	cert *ipsec.Credential
 	cas  []ipsec.Authority
-	sum  [sha256.Size]byte // of the files of certificates
 }
 
 // loadCredentials reads the files that a peer's declaration names.
@@ -35,25 +35,34 @@ func loadCredentials(c config.Peer) (k credentials, err error) {
 		ca.CRLURIs, ca.OCSPURIs = c.CRLURIs, c.OCSPURIs
 		k.cas = append(k.cas, ca)
 	}
-	k.sum, err = sumFiles(append([]string{c.CertFile, c.KeyFile}, c.CAFiles...))
-	return k, err
+	return k, nil
 }
 
-// sumFiles tells whether files have changed.
-func sumFiles(names []string) (sum [sha256.Size]byte, err error) {
-	h := sha256.New()
-	for _, name := range names {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			return sum, err
-		}
-		h.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(data))))
-		h.Write(data)
+// certProblem says whether this host's own certificate can be used at a time: an
+// SA may be up still, but nobody will accept the certificate for the next one.
+func (k *credentials) certProblem(peer string, now time.Time) *api.Error {
+	if k.cert == nil {
+		return nil
 	}
-	return [sha256.Size]byte(h.Sum(nil)), nil
+	c := k.cert.Certificate()
+	e := &api.Error{Code: api.CodeUnavailable, Fix: "SAs that are up stay until they end; no new ones come. Issue a new certificate, replace the file, and run `ironwarp reload`"}
+	switch {
+	case now.After(c.NotAfter):
+		e.Reason, e.Message = api.ReasonCertExpired, fmt.Sprintf("peer %s: this host's certificate (%s) has expired on %s", peer, c.Subject, c.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(c.NotBefore):
+		e.Reason, e.Message = api.ReasonCertNotYet, fmt.Sprintf("peer %s: this host's certificate (%s) is not valid before %s, and this host's clock says %s", peer, c.Subject, c.NotBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+		e.Fix = "set the clock, by NTP best, or wait"
+	default:
+		return nil
+	}
+	return e
 }
 
 // empty reports whether nothing was ever loaded.
 func (k *credentials) empty() bool { return k.psk.IsZero() && k.cert == nil }
 
-func (k *credentials) equal(o *credentials) bool { return k.psk.Equal(o.psk) && k.sum == o.sum }
+func (k *credentials) equal(o *credentials) bool {
+	return k.psk.Equal(o.psk) && k.cert.Equal(o.cert) && slices.EqualFunc(k.cas, o.cas, func(a, b ipsec.Authority) bool {
+		return a.Certificate().Equal(b.Certificate())
+	})
+}

@@ -3,8 +3,10 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
 )
 
@@ -37,10 +39,29 @@ var ikeReasons = []struct {
 	{ipsec.ErrSecretShort, api.ReasonSecret, "make a longer one with `ironwarp peer rotate-secret --generate-psk`, on one host, and bring it to the other"},
 	{ipsec.ErrCredential, api.ReasonCredential, "correct the files (cert_file, key_file of mode 0600, ca_files), then run `ironwarp reload`"},
 	{ipsec.ErrProfile, api.ReasonProfile, "choose another profile, or correct it under ipsec: profiles:, then run `ironwarp reload`"},
+	{ipsec.ErrGuardLeaks, api.ReasonGuard, "`ironwarp doctor` lists the holes in the guard; until they are closed nothing is sent to this peer"},
+	{ipsec.ErrGuardUntested, api.ReasonGuard, "is there a route to the peer? See `ip route get` with its address; the test is made as soon as there is one"},
 	{ipsec.ErrNoGuard6, api.ReasonGuard, "use IPv4 addresses for this peer, or a kernel with ESP"},
 	{ipsec.ErrNoKernelESP, api.ReasonDataPlane, "`ironwarp doctor` says how to have userland ESP"},
+	{fs.ErrNotExist, api.ReasonCredential, "psk_file, cert_file, key_file and ca_files have to name files that exist; then run `ironwarp reload`"},
+	{fs.ErrPermission, api.ReasonCredential, "the daemon has to be allowed to read psk_file, cert_file, key_file and ca_files; it runs as root best"},
 	{ipsec.ErrNotConnected, api.ReasonStrongSwan, "`ironwarp doctor` says what is missing"},
 	{ipsec.ErrNotSupervised, api.ReasonStrongSwan, "start the daemon again; its log says why the IPsec manager has ended"},
+}
+
+// ikeProblem is ikeProblem for what a peer's SAs failed with. Where this host has
+// just got another secret or certificate, that is probably why.
+func (p *peer) ikeProblem(err error) *api.Error {
+	e := ikeProblem(p.cfg.Name, err)
+	since := p.keysChanged()
+	if e.Reason != api.ReasonAuthFailed || since.IsZero() {
+		return e
+	}
+	if p.cfg.Auth == config.AuthPSK {
+		e.Fix = fmt.Sprintf("this host has had another secret since %s, and %s seems not to have it yet: bring %s there and run `ironwarp peer rotate-secret --psk-file FILE` with it. If it has: %s",
+			since.Format("15:04:05"), p.cfg.Name, p.cfg.PSKFile, e.Fix)
+	}
+	return e
 }
 
 // ikeProblem turns an error of the IPsec manager into one with advice.

@@ -68,13 +68,12 @@ func (d *Daemon) unreachable(p *peer, err error) *api.Error {
 	}
 	var neg *ipsec.NegotiationError
 	var de *ipsec.DaemonError
+	var admit *ipsec.AdmitError
 	switch {
-	case errors.As(err, &neg):
-		cause.Code, cause.Message, cause.Fix = api.CodeUnavailable, fmt.Sprintf("no IPsec SA: %v", neg.Kind), neg.Advice
-	case errors.As(err, &de):
-		cause.Code, cause.Message, cause.Fix = api.CodeUnavailable, de.Error(), "`ironwarp doctor` says what is missing on this host"
+	case errors.As(err, &neg), errors.As(err, &de), errors.As(err, &admit), errors.Is(err, ipsec.ErrNotConnected):
+		cause = *p.ikeProblem(err)
 	}
-	e := &api.Error{Code: cause.Code, Message: fmt.Sprintf("cannot reach peer %s at %s: %s", p.cfg.Name, p.cfg.AddrPort(), cause.Message), Fix: cause.Fix}
+	e := &api.Error{Code: cause.Code, Message: fmt.Sprintf("cannot reach peer %s at %s: %s", p.cfg.Name, p.cfg.AddrPort(), cause.Message), Fix: cause.Fix, Reason: cause.Reason}
 	if e.Code == api.CodeInternal {
 		e.Code = api.CodeUnavailable
 	}

@@ -18,7 +18,7 @@ type emitter func(m *prometheus.Desc, v float64, labels ...string)
 type ipsecMetrics struct {
 	saBytes, saPackets, saAge, saExpires, saInfo, ikeAge, ikeInfo                            *prometheus.Desc
 	deleted, lost, initiations, reinitiations, failures, rekeys, refused, impostors, guarded *prometheus.Desc
-	outages, outageSeconds, longest, repairs, insecure, blocked, strongSwan                  *prometheus.Desc
+	outages, outageSeconds, longest, repairs, insecure, blocked, strongSwan, certExpires     *prometheus.Desc
 }
 
 func newIPsecMetrics() ipsecMetrics {
@@ -44,6 +44,7 @@ func newIPsecMetrics() ipsecMetrics {
 		longest:       desc("sa_outage_longest_seconds", "The longest time that streams had no SA.", "peer"),
 		repairs:       desc("guard_repairs_total", "Times that somebody had removed the guard.", "peer"),
 		insecure:      desc("peer_insecure", "How many choices weaken the peer's protection: plaintext, NULL encryption, aggressive mode, a gateway.", "peer"),
+		certExpires:   desc("certificate_expiry_timestamp_seconds", "When this host's certificate for a peer expires.", "peer"),
 		blocked:       desc("guard_blocked_packets_total", "Packets that IPsec policies of this host have blocked, the guard's and others'.", "direction"),
 		strongSwan:    desc("strongswan_connected", "1 if strongSwan answers."),
 	}
@@ -60,6 +61,9 @@ func collectIPsec(st api.Status, gauge, counter emitter) {
 	}
 	for _, p := range st.Peers {
 		gauge(m.insecure, float64(len(p.Insecure)), p.Name)
+		if !p.CertExpires.IsZero() {
+			gauge(m.certExpires, float64(p.CertExpires.Unix()), p.Name)
+		}
 		if p.IPsec != nil {
 			m.peer(p.Name, p.IPsec, gauge, counter)
 		}

@@ -60,13 +60,23 @@ func (d *Daemon) describePeer(p *peer, streams int) api.Peer {
 	v.LocalID, v.RemoteID = cmp.Or(p.cfg.LocalID, v.LocalAddress), p.cfg.Identity()
 	v.Profile, v.Mode, v.Revocation = p.cfg.Resolved.Name, p.cfg.Resolved.Mode.String(), string(revocation(p.cfg))
 	if m := d.ike.current(); m != nil && problem == nil {
-		describeIKE(&v, m, p.keysChanged())
+		p.describeIKE(&v, m)
+	}
+	p.mu.Lock()
+	keys := p.keys
+	p.mu.Unlock()
+	if keys.cert != nil {
+		v.CertExpires = keys.cert.Certificate().NotAfter
+		if own := keys.certProblem(p.cfg.Name, time.Now()); own != nil && (v.Problem == nil || v.Problem.Reason == api.ReasonAuthFailed) {
+			// Here is the cause; the peer only says that it refuses.
+			v.Problem = own
+		}
 	}
 	return v
 }
 
 // describeIKE fills in what the IPsec manager knows of a peer.
-func describeIKE(v *api.Peer, m *ipsec.Manager, newKeys time.Time) {
+func (p *peer) describeIKE(v *api.Peer, m *ipsec.Manager) {
 	st, err := m.PeerStatus(v.Name)
 	if err != nil {
 		v.State, v.Problem = api.PeerProblem, ikeProblem(v.Name, err)
@@ -90,25 +100,14 @@ func describeIKE(v *api.Peer, m *ipsec.Manager, newKeys time.Time) {
 		v.State = api.PeerProblem
 	}
 	if st.LastError != "" {
-		v.Problem = lastProblem(v.PeerSpec, st, newKeys)
+		v.Problem = &api.Error{Code: api.CodeUnavailable, Message: st.LastError, Fix: "the daemon keeps trying"}
+		if st.Err != nil {
+			v.Problem = p.ikeProblem(st.Err)
+		}
 		if v.State == api.PeerIdle {
 			v.State = api.PeerProblem
 		}
 	}
-}
-
-// lastProblem is why the last attempt to bring an SA up failed. Where this host
-// has just got another secret or certificate, that is probably why.
-func lastProblem(s api.PeerSpec, st ipsec.Status, newKeys time.Time) *api.Error {
-	e := &api.Error{Code: api.CodeUnavailable, Message: st.LastError, Fix: "the daemon keeps trying"}
-	if st.Err != nil {
-		e = ikeProblem(s.Name, st.Err)
-	}
-	if e.Reason == api.ReasonAuthFailed && !newKeys.IsZero() && s.Auth == string(config.AuthPSK) {
-		e.Fix = fmt.Sprintf("this host has had another secret since %s: bring %s to %s as well and run `ironwarp reload` there. %s",
-			newKeys.Format("15:04:05"), s.PSKFile, s.Name, e.Fix)
-	}
-	return e
 }
 
 // revocation is what a peer's declaration means, "" with a secret.

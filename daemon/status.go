@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
@@ -32,14 +31,15 @@ func (d *Daemon) Status(ctx context.Context) api.Status {
 // guardState is what the kernel has blocked, nil where it has nothing to block
 // or does not tell.
 func (d *Daemon) guardState() *api.Guard {
-	if d.ike.current() == nil {
+	m := d.ike.current()
+	if m == nil {
 		return nil
 	}
-	x, err := ipsec.XfrmStats("")
+	b, err := m.Blocked()
 	if err != nil {
 		return nil
 	}
-	return &api.Guard{BlockedIn: x["XfrmInPolBlock"], BlockedOut: x["XfrmOutPolBlock"]}
+	return &api.Guard{BlockedIn: b.In, BlockedOut: b.Out}
 }
 
 func (d *Daemon) listenerStates() []api.Listener {

@@ -243,6 +243,12 @@ func (w *ironwarp) peerRemove(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	var file string // of a secret that ironwarp has written
+	if cfg, err := config.Load(path, false); err == nil {
+		if p, ok := cfg.Peer(a[0]); ok && p.PSKFile == config.SecretPath(path, a[0]) {
+			file = p.PSKFile
+		}
+	}
 	var guard error
 	if offline {
 		guard, err = daemon.RemovePeer(path, a[0])
@@ -256,16 +262,11 @@ func (w *ironwarp) peerRemove(c *cli.Context) error {
 		Removed string `json:"removed"`
 	}{a[0]}, func() {
 		w.printf("peer %s removed\n", a[0])
-		if secret := config.SecretPath(path, a[0]); offline || fileExists(secret) {
-			w.printf("its secret stays in %s; remove the file if nothing else needs it\n", secret)
+		if file != "" {
+			w.printf("its secret stays in %s; remove the file if nothing else needs it\n", file)
 		}
 		if guard != nil {
 			w.printf("%s\n", w.warn(fmt.Sprintf("its guard in the kernel could not be removed: %v; see `ironwarp doctor`", guard)))
 		}
 	})
-}
-
-func fileExists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }

@@ -126,7 +126,11 @@ func (w *ironwarp) showAuth(p api.Peer, line func(string, any)) {
 		line("secret file", p.PSKFile)
 		return
 	}
-	line("certificate", p.CertFile)
+	expires := ""
+	if !p.CertExpires.IsZero() {
+		expires = ", valid until " + p.CertExpires.Local().Format("2006-01-02 15:04")
+	}
+	line("certificate", p.CertFile+expires)
 	line("private key", p.KeyFile)
 	line("authorities", strings.Join(p.CAFiles, " "))
 	line("revocation", strings.Join(append([]string{p.Revocation}, append(p.CRLURIs, p.OCSPURIs...)...), " "))

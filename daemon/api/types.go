@@ -107,6 +107,8 @@ type Peer struct {
 	Exports   []string `json:"exports"` // ours that it may attach
 	IPsec     *IPsec   `json:"ipsec,omitempty"`
 	Insecure  []string `json:"insecure,omitempty"` // what weakens its protection by choice
+	// CertExpires is when this host's certificate for the peer expires.
+	CertExpires time.Time `json:"cert_expires,omitzero"`
 }
 
 // IPsec is what has happened to a peer's SAs since the daemon knows it, and how
