@@ -23,6 +23,7 @@ import (
 type Node struct {
 	*lab.Host
 	Config string // path of the daemon's main file
+	More   string // settings that Start adds to it
 
 	binary string
 	log    string
@@ -42,12 +43,12 @@ func New(h *lab.Host, binary string) *Node {
 func (n *Node) Client() *api.Client { return n.client }
 
 // Start starts the daemon with a main file that leaves all settings but the
-// state directory at their defaults, and waits until it answers.
+// state directory and More at their defaults, and waits until it answers.
 func (n *Node) Start(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(n.Config), 0o700); err != nil {
 		return err
 	}
-	main := fmt.Sprintf("state_dir: %s\n", filepath.Join(n.Dir(), "state"))
+	main := fmt.Sprintf("state_dir: %s\n%s", filepath.Join(n.Dir(), "state"), n.More)
 	if err := os.WriteFile(n.Config, []byte(main), 0o600); err != nil {
 		return err
 	}
