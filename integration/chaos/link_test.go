@@ -1,0 +1,36 @@
+package chaos
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/integration/node"
+)
+
+// linkDown is how long the link is cut: longer than several of TCP's and IKE's
+// timeouts, shorter than the sessions' patience with a silent peer.
+const linkDown = 20 * time.Second
+
+func TestLinkIsCutForTwentySecondsUnderVerifiedIO(t *testing.T) {
+	s := newScene(t)
+	l := s.begin(t, node.Load{})
+	if err := s.beta.Link(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	cut := time.NewTimer(linkDown)
+	defer cut.Stop()
+	select {
+	case <-cut.C:
+	case <-l.ended:
+		t.Fatalf("the I/O has not waited: %v", l.err)
+	}
+	if err := s.beta.Link(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	up := time.Now()
+	s.flows(t, l)
+	t.Logf("data flowed %v after the link was back", time.Since(up).Round(time.Millisecond))
+	s.same(t, l)
+	done := l.end(t)
+	s.judge(t, done.Written+done.Read)
+}
