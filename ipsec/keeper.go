@@ -140,10 +140,15 @@ func (p *peer) dueUp(l *lane, now time.Time) (act, time.Duration) {
 		return actNothing, wait
 	}
 	if l.kicks > 0 {
-		l.kickWaiting()
-		l.kicks--
-		l.kickAt = now.Add(kickEvery)
-		return actNothing, kickEvery
+		every, stuck := kickEvery, l.kickWaiting()
+		if l.kicks--; l.kicks == 0 && stuck && now.Before(l.kickUntil) {
+			l.kicks, every = 1, kickSlowly
+		}
+		if l.kicks == 0 {
+			l.calm()
+		}
+		l.kickAt = now.Add(every)
+		return actNothing, every
 	}
 	reap, again := p.idle(l, now)
 	if reap {

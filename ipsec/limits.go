@@ -59,6 +59,14 @@ const (
 	// probe may arrive before the peer has installed its half.
 	kickTimes = 3
 	kickEvery = 15 * time.Millisecond
+	// Linux answers such a probe twice a second at most, so one that comes soon
+	// after another may be in vain: flows whose data TCP has repeated without an
+	// answer are kicked on every kickSlowly, but not longer than kickFor.
+	kickSlowly = 75 * time.Millisecond
+	kickFor    = 2 * time.Second
+	// hurryMS is the longest retransmission timeout of a flow without an SA, in
+	// milliseconds: the least that Linux takes.
+	hurryMS = 1000
 	// listenerGrace is how long the side that was dialled leaves it to the
 	// dialling side to bring a lost child back, so that not both do.
 	listenerGrace = 60 * time.Millisecond

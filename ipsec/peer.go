@@ -48,6 +48,7 @@ type lane struct {
 	evictAt    time.Time // when foreign children are ended (again)
 	kicks      int       // how often waiting flows are still to be kicked
 	kickAt     time.Time
+	kickUntil  time.Time
 	lookAt     time.Time // when idle flows are looked at for signs of fading
 	quiet      time.Time // since when it is up without a flow
 	fellAt     time.Time // when it last went
@@ -169,7 +170,7 @@ func (p *peer) apply(sas []SA, lost bool) {
 			}
 			p.risen(l, now)
 		case is && replaced: // lost and restored by the peer between two lists, or rekeyed
-			l.kicks, l.kickAt = kickTimes, now
+			l.kickFrom(now)
 		case was && !is:
 			p.fallen(l, now, lost, hadIKE && !p.hasIKE)
 			if afresh && len(l.flows) > 0 {
@@ -259,7 +260,7 @@ func (p *peer) risen(l *lane, now time.Time) {
 		p.counters.Outage += now.Sub(l.lost)
 		p.counters.LongestOutage = max(p.counters.LongestOutage, now.Sub(l.lost))
 		l.lost = time.Time{}
-		l.kicks, l.kickAt = kickTimes, now
+		l.kickFrom(now)
 	}
 	l.want, l.lostBefore, l.risenAt = false, true, now
 	l.atRest, l.reaped = false, false
@@ -274,6 +275,7 @@ func (p *peer) risen(l *lane, now time.Time) {
 
 func (p *peer) fallen(l *lane, now time.Time, charonLost, ikeLost bool) {
 	if len(l.flows) > 0 {
+		l.hurry()
 		l.lost = now
 		p.counters.Outages++
 	}
@@ -376,11 +378,37 @@ func (p *peer) links(f transport.Flow, outgoing bool) bool {
 		(outgoing && f.Remote.Port() == p.cfg.Port || !outgoing && f.Local.Port() == p.cfg.Port)
 }
 
-// kickWaiting kicks the flows that have data waiting; p.mu is held.
-func (l *lane) kickWaiting() {
+// kickFrom has the flows that wait kicked from now on; p.mu is held.
+func (l *lane) kickFrom(now time.Time) {
+	l.kicks, l.kickAt, l.kickUntil = kickTimes, now, now.Add(kickFor)
+}
+
+// kickWaiting kicks the flows that have data waiting, and tells whether TCP has
+// repeated data of one of them in vain so far; p.mu is held.
+func (l *lane) kickWaiting() (stuck bool) {
 	for f := range l.flows {
 		if n, err := f.c.Outq(); err == nil && n > 0 {
-			kick(f.c)
+			stuck = kick(f.c) || stuck
+		}
+	}
+	return stuck
+}
+
+// hurry is for the flows of a lane that has lost its child, calm for those that
+// have it again; p.mu is held.
+func (l *lane) hurry() {
+	for f := range l.flows {
+		if f.patience == 0 {
+			f.patience = hurry(f.c)
+		}
+	}
+}
+
+func (l *lane) calm() {
+	for f := range l.flows {
+		if f.patience > 0 {
+			calm(f.c, f.patience)
+			f.patience = 0
 		}
 	}
 }

@@ -298,6 +298,7 @@ type protection struct {
 	kind     string
 	admitted atomic.Bool // until then its data is not waited for
 	released atomic.Bool
+	patience int // of its TCP while it has an SA, see hurry; 0: as now. The peer's mutex guards it
 }
 
 func (p *peer) enrol(ln *lane, pr *protection) {
