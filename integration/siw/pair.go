@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/internal/nsdo"
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -26,11 +26,17 @@ type Lab struct {
 	Agent     string // its path
 	Namespace string // siw's network namespace
 	Device    string // siw's name of its device
+
+	// Where the streams are protected; without Protector they are not.
+	Protector transport.Protector
+	Siw, Ours netip.Addr // the addresses
+	NetNS     string     // path of our network namespace; "": this process's own
 }
 
-// pairs makes streams of one variant.
-type pairs struct {
+// Pairs makes streams of one variant.
+type Pairs struct {
 	v     Variant
+	netns string
 	agent *Agent
 	host  *conformance.Host
 	ln    *verbs.Listener // we listen
@@ -39,8 +45,9 @@ type pairs struct {
 	flows []string       // of the streams since the last look
 }
 
-// open starts what the streams of a variant need. port is for either listener.
-func (l Lab) open(t testing.TB, v Variant, port uint16) *pairs {
+// Open starts what the streams of a variant need, until the test ends. port is
+// for either listener.
+func (l Lab) Open(t testing.TB, v Variant, port uint16) *Pairs {
 	t.Helper()
 	for name, value := range v.parameters() {
 		if err := os.WriteFile(filepath.Join("/sys/module/siw/parameters", name), []byte(value), 0); err != nil {
@@ -56,9 +63,13 @@ func (l Lab) open(t testing.TB, v Variant, port uint16) *pairs {
 			t.Error(err)
 		}
 	})
-	siw, ours := v.addresses()
-	p := &pairs{v: v, agent: agent, host: conformance.NewHost(t), siw: netip.AddrPortFrom(siw, port)}
-	p.tc = &transport.Config{Protector: transport.Plaintext(slog.New(slog.NewTextHandler(io.Discard, nil)), siw)}
+	siw, ours := l.Siw, l.Ours
+	if l.Protector == nil {
+		siw, ours = v.addresses()
+		l.Protector = transport.Plaintext(slog.New(slog.DiscardHandler), siw)
+	}
+	p := &Pairs{v: v, netns: l.NetNS, agent: agent, host: conformance.NewHost(t), siw: netip.AddrPortFrom(siw, port)}
+	p.tc = &transport.Config{Protector: l.Protector, Local: ours}
 	if v.Dial {
 		if _, err := agent.Do("listen %v %d", siw, port); err != nil {
 			t.Fatal(err)
@@ -67,15 +78,19 @@ func (l Lab) open(t testing.TB, v Variant, port uint16) *pairs {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
-	if p.ln, err = p.host.Device.Listen(ctx, netip.AddrPortFrom(ours, port), verbs.ListenConfig{Transport: p.tc, MPA: v.mpa()}); err != nil {
+	err = nsdo.Do(l.NetNS, func() (err error) {
+		p.ln, err = p.host.Device.Listen(ctx, netip.AddrPortFrom(ours, port), verbs.ListenConfig{Transport: p.tc, MPA: v.mpa()})
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.ln.Close() })
 	return p
 }
 
-// connect is a conformance.Connect: a stream whose first end is ours.
-func (p *pairs) connect(t testing.TB) (a, b conformance.Endpoint) {
+// Connect is a conformance.Connect: a stream whose first end is ours.
+func (p *Pairs) Connect(t testing.TB) (a, b conformance.Endpoint) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
@@ -90,7 +105,10 @@ func (p *pairs) connect(t testing.TB) (a, b conformance.Endpoint) {
 	}()
 	our, err := p.host.Endpoint(t, 0, func(pd *verbs.PD, cfg verbs.QPConfig) (qp *verbs.QP, err error) {
 		if p.v.Dial {
-			qp, _, err = p.host.ULP.Dial(ctx, pd, cfg, verbs.DialConfig{Remote: p.siw, Transport: p.tc, MPA: p.v.mpa()}, nil)
+			err = nsdo.Do(p.netns, func() (err error) {
+				qp, _, err = p.host.ULP.Dial(ctx, pd, cfg, verbs.DialConfig{Remote: p.siw, Transport: p.tc, MPA: p.v.mpa()}, nil)
+				return err
+			})
 		} else {
 			var req *verbs.ConnRequest
 			if req, err = p.ln.Accept(ctx); err == nil {
@@ -120,7 +138,7 @@ func (p *pairs) connect(t testing.TB) (a, b conformance.Endpoint) {
 }
 
 // siwEnd brings up siw's end.
-func (p *pairs) siwEnd() (*endpoint, error) {
+func (p *Pairs) siwEnd() (*endpoint, error) {
 	var words []string
 	var err error
 	if p.v.Dial {

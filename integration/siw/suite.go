@@ -52,11 +52,15 @@ func Main() {
 func (l Lab) suite(t *testing.T, port uint16, out *json.Encoder) {
 	for i, v := range Variants() {
 		t.Run(v.Name(), func(t *testing.T) {
-			p := l.open(t, v, port+uint16(i))
+			p := l.Open(t, v, port+uint16(i))
 			for _, c := range Cases() {
 				for _, siwActs := range []bool{false, true} {
 					if why := Lacking(c, siwActs); why == 0 && v.Runs(c) {
-						p.one(t, c, siwActs, out)
+						p.Run(t, c, siwActs, func(r Result) {
+							if err := out.Encode(r); err != nil {
+								t.Error(err)
+							}
+						})
 					}
 				}
 			}
@@ -72,8 +76,9 @@ func Cases() []conformance.Case {
 	return conformance.Without(conformance.Cases(), conformance.SharedReceives)
 }
 
-// one runs a case in one direction and notes what became of it.
-func (p *pairs) one(t *testing.T, c conformance.Case, siwActs bool, out *json.Encoder) {
+// Run runs a case in one direction, as a test of its own, and hands on what
+// became of it.
+func (p *Pairs) Run(t *testing.T, c conformance.Case, siwActs bool, note func(Result)) {
 	r := Result{Variant: p.v.Name(), Case: c.Name, RFC: c.RFC, SiwActs: siwActs}
 	t.Run(CaseTest(c.Name, siwActs), func(t *testing.T) {
 		begin := time.Now()
@@ -86,11 +91,9 @@ func (p *pairs) one(t *testing.T, c conformance.Case, siwActs bool, out *json.En
 				t.Error("it was skipped, and should not have been chosen")
 			}
 			r.Failed, r.Seconds, r.Flows = t.Failed(), time.Since(begin).Seconds(), p.flows
-			if err := out.Encode(r); err != nil {
-				t.Error(err)
-			}
+			note(r)
 		})
-		c.Run(t, p.connect, siwActs)
+		c.Run(t, p.Connect, siwActs)
 	})
 }
 

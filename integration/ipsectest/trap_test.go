@@ -1,0 +1,153 @@
+package ipsectest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// trapHosts are two hosts without a Manager: strongSwan configured by hand, and
+// the guard of the port on both, as a crash of this program would leave it.
+// priority is that of strongSwan's policies.
+func trapHosts(t *testing.T, mode ipsec.Mode, start string, priority int) (alpha, beta *lab.Host) {
+	t.Helper()
+	requireKernelESP(t)
+	l := lab.Start(t, lab.Config{DataPlane: ipsec.DataPlaneKernel})
+	alpha, beta = l.Host("alpha"), l.Host("beta")
+	key := ipsec.GenerateSecret()
+	for _, h := range []*lab.Host{alpha, beta} {
+		o := alpha
+		if h == alpha {
+			o = beta
+		}
+		if err := ipsec.InstallGuard(ipsec.GuardSpec{NetNS: h.NetNS(), Remote: o.Addr(), Port: port, DataPlane: ipsec.DataPlaneKernel}); err != nil {
+			t.Fatal(err)
+		}
+		foreign{local: h.Addr(), remote: o.Addr(), localID: h.Name(), remoteID: o.Name(), mode: mode, start: start, priority: priority, key: key}.load(t, h)
+	}
+	return alpha, beta
+}
+
+// echoServer answers plain TCP connections to the guarded port.
+func echoServer(t *testing.T, h *lab.Host) netip.AddrPort {
+	t.Helper()
+	at := netip.AddrPortFrom(h.Addr(), port)
+	ln := clearListener(t, h, at)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
+	t.Cleanup(func() {
+		ln.Close()
+		<-done
+	})
+	return at
+}
+
+func plainPing(c net.Conn) error {
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return err
+	}
+	b := []byte("CLEARTEXT-CANARY")
+	if _, err := c.Write(b); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(c, b)
+	return err
+}
+
+// trapPriority puts strongSwan's policies before the guard's.
+const trapPriority = 1000
+
+func TestTrapAcquiresBesideTheGuard(t *testing.T) {
+	for _, mode := range []ipsec.Mode{ipsec.ModeTunnel, ipsec.ModeTransport} {
+		t.Run(mode.String(), func(t *testing.T) {
+			row(t, "trap policies of strongSwan beside the guard, "+mode.String()+" mode: the first packet acquires the SA, and so does the first after a delete")
+			alpha, beta := trapHosts(t, mode, "trap", trapPriority)
+			wire, err := beta.Capture(t.Context(), lab.CaptureOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := echoServer(t, beta)
+			if s := espStates(t, alpha); len(s) != 0 {
+				t.Fatalf("there is an SA before there is traffic: %v", s)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			begin := time.Now()
+			c, err := alpha.Dial(ctx, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if err := plainPing(c); err != nil {
+				t.Fatal(err)
+			}
+			first, again := time.Since(begin), time.Duration(0)
+			for _, h := range []*lab.Host{alpha, beta} {
+				if out, err := swanctl(t, h, "--terminate", "--child", foreignChild); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				eventually(t, "the SA is gone", func() bool { return len(espStates(t, alpha)) == 0 })
+				begin = time.Now()
+				if err := plainPing(c); err != nil {
+					t.Fatal(err)
+				}
+				again = max(again, time.Since(begin))
+			}
+			counts := counted(t, wire)
+			detail(t, "%d ms to the first answer, %d ms after a delete; on the wire %d packets in ESP, %d in clear",
+				first.Milliseconds(), again.Milliseconds(), counts.ESP, counts.Clear(port))
+			if counts.Clear(port) != 0 || counts.ESP == 0 {
+				t.Errorf("on the wire: %v", counts)
+			}
+		})
+	}
+}
+
+func TestWithoutTrapsOrBehindTheGuardNothingIsAcquired(t *testing.T) {
+	for _, tc := range []struct {
+		what, start string
+		priority    int
+	}{
+		{"without traps", "none", trapPriority},
+		{"with traps of the priority that strongSwan computes", "trap", 0},
+	} {
+		t.Run(tc.what, func(t *testing.T) {
+			row(t, "control: "+tc.what+" the guard stops the packet and nothing is acquired")
+			alpha, beta := trapHosts(t, ipsec.ModeTunnel, tc.start, tc.priority)
+			wire, err := beta.Capture(t.Context(), lab.CaptureOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := echoServer(t, beta)
+			if err := knock(t, alpha, at, 10*time.Second); !errors.Is(err, syscall.EPERM) {
+				t.Errorf("a connection: %v, want %v", err, syscall.EPERM)
+			}
+			if s := espStates(t, alpha); len(s) != 0 {
+				t.Errorf("an SA was acquired: %v", s)
+			}
+			if counts := counted(t, wire); counts.Clear(port) != 0 || counts.ESP != 0 || counts.IKE != 0 {
+				t.Errorf("on the wire: %v", counts)
+			}
+		})
+	}
+}
