@@ -1,0 +1,64 @@
+package ikematrix
+
+import (
+	"fmt"
+	"path/filepath"
+
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/pki"
+)
+
+// credentials are the hosts' certificates, one of each kind: it has all the
+// names that a host goes by. Every kind has an authority of its own, and is made
+// when it is needed first.
+type credentials struct {
+	dir  string
+	made map[string]*credential
+}
+
+type credential struct {
+	authority   ipsec.Authority
+	alpha, beta *ipsec.Credential
+}
+
+func (c *credentials) of(kind string, alpha, beta *host) (*credential, error) {
+	if made := c.made[kind]; made != nil {
+		return made, nil
+	}
+	key := map[string]pki.KeyType{rsa: pki.RSA, ecdsa: pki.ECDSA}[kind]
+	ca, err := pki.Init(filepath.Join(c.dir, kind), pki.Options{Name: kind + " authority", Key: key})
+	if err != nil {
+		return nil, err
+	}
+	made := &credential{}
+	if made.authority, err = ipsec.LoadAuthority(ca.CertFile()); err != nil {
+		return nil, err
+	}
+	for h, to := range map[*host]**ipsec.Credential{alpha: &made.alpha, beta: &made.beta} {
+		is, err := ca.Issue(pki.Request{Name: h.Name(), SANs: sans(h), Key: key})
+		if err != nil {
+			return nil, err
+		}
+		if *to, err = ipsec.LoadCredential(is.CertFile, is.KeyFile); err != nil {
+			return nil, err
+		}
+	}
+	c.made[kind] = made
+	return made, nil
+}
+
+// sans are the names of a host: those that Case.identities gives it.
+func sans(h *host) []string {
+	return []string{h.Name() + domain, h.Name() + mailDomain, h.Addr().String(), h.Addr6().String()}
+}
+
+// give puts certificates of a kind into the hosts' settings for each other.
+func (m *matrix) give(kind string, a, b *ipsec.Peer) error {
+	made, err := m.creds.of(kind, m.alpha, m.beta)
+	if err != nil {
+		return fmt.Errorf("make %s certificates: %w", kind, err)
+	}
+	a.Cert, b.Cert = made.alpha, made.beta
+	a.CAs, b.CAs = []ipsec.Authority{made.authority}, []ipsec.Authority{made.authority}
+	return nil
+}

@@ -1,0 +1,142 @@
+package ikematrix
+
+// factor is one setting of a case, with the values that it takes.
+type factor struct {
+	name   string
+	values []string
+	get    func(*Case) *string
+}
+
+// tuple is a choice of values for some factors, by their indexes; -1: open.
+type tuple []int
+
+// cover returns cases that have every pair of values of every two factors in
+// some case, and every combination of values of the factors in strong. Whatever
+// conflict says of a case, which may have settings open, is left out; what could
+// not be covered for that reason is returned as well. It is greedy, and the same
+// for the same input.
+func cover(factors []factor, strong []int, conflict func(*Case) bool) (cases []Case, left []Case) {
+	g := &generator{factors: factors, conflict: conflict, used: make([][]int, len(factors)), seen: map[[4]int]bool{}}
+	for i, f := range factors {
+		g.used[i] = make([]int, len(f.values))
+	}
+	for _, t := range g.products(strong) {
+		g.row(t)
+	}
+	for a := range factors {
+		for b := a + 1; b < len(factors); b++ {
+			for _, t := range g.products([]int{a, b}) {
+				if !g.seen[pairOf(a, t[a], b, t[b])] {
+					g.row(t)
+				}
+			}
+		}
+	}
+	return g.cases, g.left
+}
+
+type generator struct {
+	factors  []factor
+	conflict func(*Case) bool
+	used     [][]int // how often a value is in a case
+	seen     map[[4]int]bool
+	cases    []Case
+	left     []Case
+}
+
+func pairOf(a, x, b, y int) [4]int {
+	if a > b {
+		a, x, b, y = b, y, a, x
+	}
+	return [4]int{a, x, b, y}
+}
+
+// products are all choices of values for these factors.
+func (g *generator) products(of []int) []tuple {
+	open := make(tuple, len(g.factors))
+	for i := range open {
+		open[i] = -1
+	}
+	all := []tuple{open}
+	for _, f := range of {
+		var next []tuple
+		for _, t := range all {
+			for v := range g.factors[f].values {
+				n := append(tuple(nil), t...)
+				n[f] = v
+				next = append(next, n)
+			}
+		}
+		all = next
+	}
+	return all
+}
+
+// row completes a tuple to a case, with the values that cover most.
+func (g *generator) row(t tuple) {
+	if g.conflict(g.caseOf(t)) {
+		g.left = append(g.left, *g.caseOf(t))
+		return
+	}
+	if !g.complete(t) {
+		g.left = append(g.left, *g.caseOf(t))
+		return
+	}
+	for a, x := range t {
+		g.used[a][x]++
+		for b := a + 1; b < len(t); b++ {
+			g.seen[pairOf(a, x, b, t[b])] = true
+		}
+	}
+	g.cases = append(g.cases, *g.caseOf(t))
+}
+
+// complete fills the open factors of t in their order, and goes back where a
+// choice leaves nothing for a later one.
+func (g *generator) complete(t tuple) bool {
+	open := -1
+	for i, v := range t {
+		if v < 0 {
+			open = i
+			break
+		}
+	}
+	if open < 0 {
+		return true
+	}
+	tried := make([]bool, len(g.factors[open].values))
+	for range tried {
+		best, gain := -1, -1
+		for v := range tried {
+			if tried[v] {
+				continue
+			}
+			n := 0
+			for i, x := range t {
+				if x >= 0 && !g.seen[pairOf(i, x, open, v)] {
+					n++
+				}
+			}
+			if n > gain || n == gain && g.used[open][v] < g.used[open][best] {
+				best, gain = v, n
+			}
+		}
+		tried[best] = true
+		t[open] = best
+		if !g.conflict(g.caseOf(t)) && g.complete(t) {
+			return true
+		}
+		t[open] = -1
+	}
+	return false
+}
+
+func (g *generator) caseOf(t tuple) *Case {
+	c := &Case{}
+	for i, v := range t {
+		if v >= 0 {
+			*g.factors[i].get(c) = g.factors[i].values[v]
+		}
+	}
+	return c
+}

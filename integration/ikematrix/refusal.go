@@ -1,0 +1,102 @@
+package ikematrix
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// Refusal is something that does not work on a data plane, and has to be refused.
+type Refusal struct {
+	Why string // for people
+	By  string // who refuses
+	// Words are in what the one who refuses says.
+	Words string
+	// Kind is the error of package ipsec; nil: a failed negotiation.
+	Kind error
+	// Holds tells whether it concerns a case; what is open in the case concerns
+	// nothing.
+	Holds func(*Case) bool
+	// Examples are cases, the rest of which is as usual, to be tried in any case.
+	Examples []Case
+}
+
+func find(all []*Refusal, c *Case) *Refusal {
+	for _, r := range all {
+		if r.Holds(c) {
+			return r
+		}
+	}
+	return nil
+}
+
+func refusalsOf(plane ipsec.DataPlane) []*Refusal {
+	all := []*Refusal{
+		{Why: "aggressive mode is for hosts that have names and no fixed addresses; with addresses main mode does the same (RFC 3723 2.3.3)", By: byUs,
+			Words:    "aggressive mode",
+			Holds:    func(c *Case) bool { return c.Exchange == aggressive && c.Identity == address },
+			Examples: []Case{{Exchange: aggressive, Auth: rsa, Identity: address}}},
+		{Why: "in aggressive mode a hash of the PSK goes out in clear, and strongSwan has to be told not to care", By: byStrongSwan,
+			Words:    "Aggressive Mode PSK disabled for security reasons",
+			Holds:    func(c *Case) bool { return c.Exchange == aggressive && c.Auth == psk && c.Charon == strict },
+			Examples: []Case{{Exchange: aggressive, Auth: psk, Charon: strict}}},
+		{Why: "IKEv1 has no number for AES-GCM in phase 1 (RFC 5282 is for IKEv2)", By: byUs, Words: "IKEv1 has no combined modes for itself", Kind: ipsec.ErrProfile,
+			Holds:    func(c *Case) bool { return v1(c) && strings.Contains(c.Suite, "gcm") },
+			Examples: []Case{{Exchange: main1, Suite: "aes128gcm16-prfsha256"}, {Exchange: aggressive, Auth: rsa, Suite: "aes256gcm16-prfsha384"}}},
+		{Why: "IKEv1 has no number for ChaCha20-Poly1305 (RFC 7634 is for IKEv2)", By: byUs, Words: "chacha20poly1305 is for IKEv2 only", Kind: ipsec.ErrProfile,
+			Holds:    func(c *Case) bool { return v1(c) && c.ESP == "chacha20poly1305" },
+			Examples: []Case{{Exchange: main1, ESP: "chacha20poly1305"}}},
+		{Why: "IKEv1 has no number for these curves (RFC 8031 is for IKEv2), though two strongSwans agree on them", By: byUs, Words: "is for IKEv2 only", Kind: ipsec.ErrProfile,
+			Holds:    func(c *Case) bool { return v1(c) && strings.HasPrefix(c.Group, "curve") },
+			Examples: []Case{{Exchange: main1, Group: "curve25519"}, {Exchange: main1, Group: "curve448"}}},
+		forbidden("DH groups below 2048 bits are not offered (RFC 7146 3.2)", "a DH group below 2048 bits", Case{Group: "modp1024"}),
+		forbidden("MD5 is not used (RFC 3723 5.5)", "MD5 is not used", Case{ESP: "aes128-md5"}),
+		forbidden("DES should not be used (RFC 3723 2.3.1)", "DES should not be used", Case{ESP: "des-sha1"}),
+		forbidden("ESP has integrity, always (RFC 3723 2.3.1)", "it has no integrity", Case{ESP: "aes128ctr"}),
+		forbidden("ID_KEY_ID must not be used (RFC 7146 3.1)", "ID_KEY_ID must not be used", Case{Identity: keyID}),
+		forbidden("subnets are no identities (RFC 7146 3.1)", "subnets, ranges and key ids are not possible", Case{Identity: subnet}),
+	}
+	if plane == ipsec.DataPlaneUserland {
+		all = append(all,
+			&Refusal{Why: "userland ESP has tunnel mode only", By: byUs, Words: "has tunnel mode only", Kind: ipsec.ErrDataPlane,
+				Holds:    func(c *Case) bool { return c.Mode == modeTransport },
+				Examples: []Case{{Mode: modeTransport}, {Mode: modeTransport, Exchange: main1}, {Mode: modeTransport, Exchange: aggressive, Auth: rsa}}},
+			&Refusal{Why: "userland ESP has no AES-GMAC", By: byUs, Words: "userland ESP has none of it", Kind: ipsec.ErrDataPlane,
+				Holds: func(c *Case) bool { return c.ESP == "aes128gmac" }},
+		)
+	}
+	return all
+}
+
+// forbidden is a refusal of what the RFCs forbid: of that one setting which the
+// example has.
+func forbidden(why, words string, example Case) *Refusal {
+	return &Refusal{Why: why, By: byUs, Words: words, Examples: []Case{example}, Holds: func(c *Case) bool {
+		return example.Group != "" && c.Group == example.Group || example.ESP != "" && c.ESP == example.ESP || example.Identity != "" && c.Identity == example.Identity
+	}}
+}
+
+// Who refuses.
+const (
+	byUs         = "IronWarp"
+	byStrongSwan = "strongSwan"
+)
+
+func v1(c *Case) bool { return c.Exchange == main1 || c.Exchange == aggressive }
+
+// check compares a refusal that came to the expected one. heard is what
+// strongSwan has written to its logs.
+func (r *Refusal) check(err error, heard []string) string {
+	var failed *ipsec.NegotiationError
+	if r.By == byStrongSwan && !errors.As(err, &failed) || r.Kind != nil && !errors.Is(err, r.Kind) {
+		return fmt.Sprintf("refused, but not for the reason expected (%s): %v", r.Why, err)
+	}
+	for _, line := range append(heard, err.Error()) {
+		if strings.Contains(line, r.Words) {
+			return ""
+		}
+	}
+	return fmt.Sprintf("refused without the words %q: %v", r.Words, err)
+}
