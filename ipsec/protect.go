@@ -45,8 +45,8 @@ func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
 		ln.dialledAt, ln.dialledIn = time.Now(), ln.packetsIn()
 	}
 	p.mu.Unlock()
-	p.poke()
 	if ln.up.Load() {
+		p.poke() // which sees to it that the SA leads somewhere
 		return nil
 	}
 	w := make(chan error, 1)
