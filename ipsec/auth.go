@@ -83,10 +83,10 @@ func (l *link) load(ctx context.Context, p *Peer) error {
 		return err
 	}
 	if err := l.loadAuth(ctx, p); err != nil {
-		return err
+		return explainRefusal(p, err)
 	}
 	_, err := l.ask(ctx, "load-conn", "connection "+p.Name, connMessage(p, l.status.DataPlane))
-	return err
+	return explainRefusal(p, err)
 }
 
 func (l *link) loadAuth(ctx context.Context, p *Peer) error {
@@ -207,8 +207,7 @@ func (l *link) clearCerts(ctx context.Context) error {
 }
 
 func notFound(err error) error {
-	var refused *CommandError
-	if errors.As(err, &refused) && strings.Contains(refused.Reason, "not found") {
+	if refused, ok := asCommandError(err); ok && strings.Contains(refused.Reason, "not found") {
 		return nil
 	}
 	return err

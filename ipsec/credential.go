@@ -19,6 +19,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 )
 
 // ErrCredential tells that a certificate, private key or authority was refused.
@@ -79,7 +80,7 @@ func NewCredential(certPEM, keyPEM []byte) (*Credential, error) {
 		return nil, fmt.Errorf("%w: the first certificate, of %v, is an authority's; the host's own comes first", ErrCredential, chain[0].Subject)
 	}
 	if pub, ok := chain[0].PublicKey.(interface{ Equal(crypto.PublicKey) bool }); !ok || !pub.Equal(key.Public()) {
-		return nil, fmt.Errorf("%w: the private key is not that of the certificate of %v", ErrCredential, chain[0].Subject)
+		return nil, fmt.Errorf("%w: %w of %v", ErrCredential, ErrKeyMismatch, chain[0].Subject)
 	}
 	for i, c := range chain[1:] {
 		if err := chain[i].CheckSignatureFrom(c); err != nil {
@@ -116,6 +117,21 @@ func LoadCredential(certFile, keyFile string) (*Credential, error) {
 
 // Certificate is the host's own.
 func (c *Credential) Certificate() *x509.Certificate { return c.chain[0] }
+
+// CheckTime tells whether the certificates are valid at a time: the error wraps
+// ErrCertExpired or ErrCertNotYet. LoadCredential does not look at it, so that a
+// peer is guarded even if nothing can be said to it any longer.
+func (c *Credential) CheckTime(at time.Time) error {
+	for _, cert := range c.chain {
+		switch {
+		case at.After(cert.NotAfter):
+			return fmt.Errorf("%w: that of %v was valid until %s, and the clock says %s: issue another one", ErrCertExpired, cert.Subject, cert.NotAfter.Format(time.RFC3339), at.Format(time.RFC3339))
+		case at.Before(cert.NotBefore):
+			return fmt.Errorf("%w: that of %v becomes valid on %s, and the clock says %s: set the clock that is wrong, here or at the authority", ErrCertNotYet, cert.Subject, cert.NotBefore.Format(time.RFC3339), at.Format(time.RFC3339))
+		}
+	}
+	return nil
+}
 
 // Identities lists the IKE identities that the certificate is good for.
 func (c *Credential) Identities() []string { return identities(c.chain[0]) }
@@ -170,7 +186,7 @@ func NewAuthority(caPEM []byte) (Authority, error) {
 	case len(certs) > 1:
 		return Authority{}, fmt.Errorf("%w: %d certificates: one file has one authority", ErrCredential, len(certs))
 	case !certs[0].IsCA:
-		return Authority{}, fmt.Errorf("%w: the certificate of %v is not an authority's", ErrCredential, certs[0].Subject)
+		return Authority{}, fmt.Errorf("%w: %w, but of %v; the file of the authority that issued it is needed", ErrCredential, ErrNotAuthority, certs[0].Subject)
 	}
 	if err := checkKey(certs[0].PublicKey); err != nil {
 		return Authority{}, err

@@ -37,7 +37,7 @@ var (
 	ErrPluginMissing = errors.New("strongSwan lacks a plugin")
 )
 
-// What can be wrong with a certificate. NegotiationError wraps them; they are
+// What can be wrong with a certificate. A NegotiationError with one of them is
 // ErrAuthFailed as well.
 var (
 	ErrCertExpired   = errors.New("the certificate has expired")
@@ -46,9 +46,13 @@ var (
 	ErrCertUntrusted = errors.New("the certificate is of another authority")
 	ErrCertIdentity  = errors.New("the certificate is not of the expected identity")
 	ErrCertStatus    = errors.New("whether the certificate was revoked is not known")
-	// ErrClock tells that a clock is wrong: this host's, the peer's or the
+	// ErrClock tells that a clock may be wrong: this host's, the peer's or the
 	// authority's.
 	ErrClock = errors.New("a clock may be wrong")
+	// ErrKeyMismatch tells that a private key is not that of the certificate.
+	ErrKeyMismatch = errors.New("the private key is not that of the certificate")
+	// ErrNotAuthority tells that a certificate is not an authority's.
+	ErrNotAuthority = errors.New("the certificate is not an authority's")
 )
 
 var (
@@ -127,7 +131,19 @@ func (e *NegotiationError) Error() string {
 	return s
 }
 
-func (e *NegotiationError) Unwrap() error { return e.Kind }
+// Unwrap returns the Kind, and what it is a case of: ErrAuthFailed for
+// everything about certificates and aggressive mode, ErrClock where a clock may
+// be to blame.
+func (e *NegotiationError) Unwrap() []error {
+	switch {
+	case errors.Is(e.Kind, ErrCertNotYet):
+		return []error{e.Kind, ErrAuthFailed, ErrClock}
+	case errors.Is(e.Kind, ErrCertExpired), errors.Is(e.Kind, ErrCertRevoked), errors.Is(e.Kind, ErrCertUntrusted),
+		errors.Is(e.Kind, ErrCertIdentity), errors.Is(e.Kind, ErrCertStatus), errors.Is(e.Kind, ErrAggressiveRefused):
+		return []error{e.Kind, ErrAuthFailed}
+	}
+	return []error{e.Kind}
+}
 
 // AdmitError tells why a flow was refused. errors.Is finds its Kind and
 // transport.ErrNotProtected.

@@ -87,7 +87,7 @@ func KernelESP() error {
 // negotiated, and then hears of the peer that there is no proposal left.
 func blameKernel(plane DataPlane, err error) error {
 	var n *NegotiationError
-	if plane != DataPlaneKernel || !errors.As(err, &n) || !errors.Is(n.Kind, ErrNoProposal) && !errors.Is(n.Kind, ErrNegotiation) ||
+	if plane != DataPlaneKernel || !errors.As(err, &n) || !errors.Is(n.Kind, ErrNoProposal) && !errors.Is(n.Kind, ErrDataPlane) && !errors.Is(n.Kind, ErrNegotiation) ||
 		!errors.Is(KernelESP(), ErrNoKernelESP) {
 		return err
 	}

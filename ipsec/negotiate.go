@@ -3,7 +3,6 @@ package ipsec
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -48,38 +47,8 @@ func (l *link) terminateWithin(ctx context.Context, d time.Duration, about strin
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// explainFailure turns charon's words about a failed attempt into what they mean
-// here.
-func explainFailure(p *Peer, child, reason string, log []string) error {
-	e := &NegotiationError{Peer: p.Name, Child: child, Kind: ErrNegotiation, Log: append(log, reason)}
-	said := func(words ...string) bool {
-		for _, line := range e.Log {
-			for _, w := range words {
-				if strings.Contains(line, w) {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	switch {
-	case said("AUTHENTICATION_FAILED", "AUTH_FAILED", "MAC mismatched", "no shared key found"):
-		e.Kind = ErrAuthFailed
-		e.Advice = fmt.Sprintf("the pre-shared keys differ, or the peer expects other identities (here it is %q, and the peer is expected to be %q); compare both hosts' peer settings", p.LocalID, p.RemoteID)
-	case said("TS_UNACCEPT"):
-		e.Kind = ErrTrafficSelectors
-		e.Advice = fmt.Sprintf("the peer does not have port %d between %v and %v as its link to this host; compare the ports and addresses on both hosts", p.Port, p.Remote, p.Local)
-	case said("NO_PROPOSAL_CHOSEN", "NO_PROP"):
-		e.Kind = ErrNoProposal
-		e.Advice = fmt.Sprintf("the peer takes none of the algorithms of profile %q, does not know %v as a peer, or has no ESP; compare the profiles, add this host as a peer there, and run `ironwarp doctor` there", p.Profile.Name, p.Local)
-	case said("INVAL_SYN", "INVALID_SYNTAX", "decryption failed"):
-		e.Kind = ErrAuthFailed
-		e.Advice = "the peer's answer could not be decrypted: the pre-shared keys differ"
-	case said("unable to install", "unable to add", "received netlink error", "unsupported by the kernel"):
-		e.Advice = "this host could not install the SA; the data plane lacks ESP or an algorithm of the profile; `ironwarp doctor` tells"
-	case said("giving up after", "not responding", "not established after", "network unreachable", "Network is unreachable", "error writing to socket"):
-		e.Kind = ErrUnreachable
-		e.Advice = fmt.Sprintf("no answer from %v on UDP ports 500 and 4500; is that host up, does strongSwan run there, does a firewall let IKE and ESP through?", p.Remote)
-	}
-	return e
+func asCommandError(err error) (*CommandError, bool) {
+	var refused *CommandError
+	ok := errors.As(err, &refused)
+	return refused, ok
 }

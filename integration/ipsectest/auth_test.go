@@ -1,0 +1,341 @@
+package ipsectest
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/pki"
+)
+
+// allowAggressive is what strongSwan wants of whoever answers in aggressive mode
+// with pre-shared keys.
+const allowAggressive = "i_dont_care_about_security_and_use_aggressive_mode_psk = yes"
+
+// noCurves is a strongSwan without its plugin openssl: no elliptic curves.
+const noCurves = "load = random nonce aes sha1 sha2 hmac kdf gmp pem pkcs1 x509 constraints pubkey kernel-libipsec kernel-netlink socket-default vici"
+
+// authority is an authority of a test.
+type authority struct {
+	t    *testing.T
+	dir  string
+	name string
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	a := &authority{t: t, dir: filepath.Join(t.TempDir(), "pki"), name: name}
+	if _, err := pki.Init(a.dir, pki.Options{Name: name}); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// issue makes a certificate; without names it is for the request's name.
+func (a *authority) issue(r pki.Request) *ipsec.Credential {
+	a.t.Helper()
+	got, err := pki.Issue(a.dir, r)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	c, err := ipsec.LoadCredential(got.CertFile, got.KeyFile)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return c
+}
+
+func (a *authority) trusted() ipsec.Authority {
+	a.t.Helper()
+	got, err := ipsec.LoadAuthority(filepath.Join(a.dir, "ca.pem"))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return got
+}
+
+func (a *authority) crl() string { return filepath.Join(a.dir, "ca.crl") }
+
+// withCertificates makes a peer's setting one with certificates.
+func (a *authority) withCertificates(h *host, c *ipsec.Peer) {
+	a.t.Helper()
+	c.PSK = ipsec.Secret{}
+	c.Cert = a.issue(pki.Request{Name: h.Name()})
+	c.CAs = []ipsec.Authority{a.trusted()}
+}
+
+func TestCertificatesAuthenticateBothHosts(t *testing.T) {
+	for _, tc := range []struct {
+		name, profile string
+		key           pki.KeyType
+		ids           func(h *host) string
+	}{
+		{"IKEv2 with names", "rfc7146", pki.ECDSA, func(h *host) string { return h.Name() + ".example.org" }},
+		{"IKEv2 with addresses", "rfc7146", pki.ECDSA, func(h *host) string { return h.at().String() }},
+		{"IKEv2 with user names and RSA", "rfc7146", pki.RSA, func(h *host) string { return h.Name() + "@example.org" }},
+		{"IKEv1 with names", "rfc3723", pki.ECDSA, func(h *host) string { return h.Name() }},
+		{"IKEv1 with user names and RSA", "rfc3723", pki.RSA, func(h *host) string { return h.Name() + "@example.org" }},
+		{"aggressive IKEv1", "rfc3723-aggressive", pki.ECDSA, func(h *host) string { return h.Name() }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := newPair(t, lab.Config{})
+			ca := newAuthority(t, "lab")
+			p.changed(t, func(h *host, c *ipsec.Peer) {
+				c.Profile = mustProfile(t, tc.profile)
+				c.LocalID, c.RemoteID = tc.ids(h), tc.ids(p.other(h))
+				ca.withCertificates(h, c)
+				c.Cert = ca.issue(pki.Request{Name: h.Name() + "-x", SANs: []string{c.LocalID}, Key: tc.key})
+			})
+			p.beta.echo(t, nil)
+			wire := capture(t, p.beta)
+			k := talk(p.alpha.mustDial(t, p.beta))
+			k.moves(t, 20)
+			k.end(t)
+			if c := counted(t, wire); c.Clear(port) != 0 || c.ESP < 20 {
+				t.Errorf("on the wire: %v", c)
+			}
+			if sa, _ := live(t, p.alpha); sa.RemoteID != tc.ids(p.beta) || sa.LocalID != tc.ids(p.alpha) {
+				t.Errorf("IKE authenticated %q and %q", sa.LocalID, sa.RemoteID)
+			}
+		})
+	}
+}
+
+// attempt is a pair whose beta cannot be reached, and why.
+type attempt struct {
+	name    string
+	change  func(t *testing.T, p *pair, h *host, c *ipsec.Peer)
+	charon  string // of both hosts' strongswan.conf
+	after   func(p *pair)
+	kinds   []error
+	notKind error
+	advice  []string
+}
+
+func (a *attempt) run(t *testing.T, profile string) {
+	t.Helper()
+	p := newPair(t, lab.Config{Charon: a.charon})
+	p.changed(t, func(h *host, c *ipsec.Peer) {
+		c.Profile = mustProfile(t, profile)
+		if a.change != nil {
+			a.change(t, p, h, c)
+		}
+	})
+	if a.after != nil {
+		a.after(p)
+	}
+	p.beta.echo(t, nil)
+	wire := capture(t, p.beta)
+	_, err := p.alpha.dial(t, p.beta)
+	var n *ipsec.NegotiationError
+	if !errors.As(err, &n) {
+		t.Fatalf("dialling: %v, want a NegotiationError", err)
+	}
+	for _, kind := range a.kinds {
+		if !errors.Is(err, kind) {
+			t.Errorf("%v\nis not %q; strongSwan said:\n%s", err, kind, strings.Join(n.Log, "\n"))
+		}
+	}
+	for _, words := range a.advice {
+		if !strings.Contains(n.Advice, words) {
+			t.Errorf("%v\nhas no %q", err, words)
+		}
+	}
+	if c := counted(t, wire); c.Clear(port) != 0 {
+		t.Errorf("clear packets on the wire: %v", c)
+	}
+	if strings.Contains(err.Error(), string(p.key.Reveal())) {
+		t.Error("the error has the key")
+	}
+}
+
+func onBeta(f func(c *ipsec.Peer)) func(*testing.T, *pair, *host, *ipsec.Peer) {
+	return func(_ *testing.T, p *pair, h *host, c *ipsec.Peer) {
+		if h == p.beta {
+			f(c)
+		}
+	}
+}
+
+func onAlpha(f func(c *ipsec.Peer)) func(*testing.T, *pair, *host, *ipsec.Peer) {
+	return func(_ *testing.T, p *pair, h *host, c *ipsec.Peer) {
+		if h == p.alpha {
+			f(c)
+		}
+	}
+}
+
+func TestFailedIKEIsExplained(t *testing.T) {
+	stranger := netip.MustParseAddr("10.99.0.77")
+	for profile, attempts := range map[string][]attempt{
+		"rfc7146": {
+			{name: "keys differ", change: onBeta(func(c *ipsec.Peer) { c.PSK = ipsec.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys differ", `"alpha"`, `"beta"`}},
+			{name: "the peer expects somebody else", change: onBeta(func(c *ipsec.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"other identities"}},
+			{name: "no common IKE proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.IKE = []string{"aes256-sha512-modp4096"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE proposals"}},
+			{name: "no common ESP proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.ESP = []string{"aes256-sha512-modp2048"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE is fine", "ESP proposals"}},
+			{name: "the peer has another port", change: onBeta(func(c *ipsec.Peer) { c.Port++ }), kinds: []error{ipsec.ErrTrafficSelectors}, advice: []string{"another port than 7471"}},
+			{name: "the peer does not know us", change: onBeta(func(c *ipsec.Peer) { c.Remote = stranger }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not know 10.99.0.1"}},
+			{name: "the peer speaks IKEv1", change: onBeta(func(c *ipsec.Peer) { c.Profile, _ = ipsec.ProfileByName("rfc3723") }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not speak IKEv2"}},
+			{name: "the peer is down", after: func(p *pair) { p.beta.KillCharon() }, kinds: []error{ipsec.ErrUnreachable}, advice: []string{"UDP ports 500 and 4500", "10.99.0.2"}},
+			{name: "an algorithm without a plugin", charon: noCurves, change: onAlpha(func(c *ipsec.Peer) { c.Profile.IKE = []string{"aes128-sha256-ecp256"} }), kinds: []error{ipsec.ErrPluginMissing}, advice: []string{"libstrongswan-extra-plugins"}},
+		},
+		"rfc3723": {
+			{name: "keys differ", change: onBeta(func(c *ipsec.Peer) { c.PSK = ipsec.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys differ"}},
+			{name: "the peer expects somebody else", change: onBeta(func(c *ipsec.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys are the same", `remote_id has to be "alpha"`}},
+			{name: "the peer is somebody else", change: onAlpha(func(c *ipsec.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{`says that it is "beta"`, `expected to be "gamma"`}},
+			{name: "no common IKE proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.IKE = []string{"aes256-sha512-modp4096"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE proposals"}},
+			{name: "no common ESP proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.ESP = []string{"aes256-sha512-modp2048"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE is fine", "ESP proposals"}},
+			{name: "the peer has another port", change: onBeta(func(c *ipsec.Peer) { c.Port++ }), kinds: []error{ipsec.ErrTrafficSelectors}, advice: []string{"another port than 7471"}},
+			{name: "the peer speaks IKEv2", change: onBeta(func(c *ipsec.Peer) { c.Profile, _ = ipsec.ProfileByName("rfc7146") }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not speak IKEv1"}},
+		},
+		"rfc3723-aggressive": {
+			{name: "keys differ", charon: allowAggressive, change: onBeta(func(c *ipsec.Peer) { c.PSK = ipsec.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, notKind: ipsec.ErrAggressiveRefused, advice: []string{"keys differ"}},
+			{name: "the peer expects somebody else", charon: allowAggressive, change: onBeta(func(c *ipsec.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAggressiveRefused}, advice: []string{`remote_id has to be "alpha"`}},
+			{name: "the peer's strongSwan allows none", kinds: []error{ipsec.ErrAggressiveRefused, ipsec.ErrAuthFailed}, advice: []string{"i_dont_care_about_security_and_use_aggressive_mode_psk"}},
+			{name: "the peer has main mode", charon: allowAggressive, change: onBeta(func(c *ipsec.Peer) { c.Profile.Aggressive = false }), kinds: []error{ipsec.ErrAggressiveRefused}, advice: []string{"not configured for aggressive mode"}},
+		},
+	} {
+		for _, a := range attempts {
+			t.Run(profile+": "+a.name, func(t *testing.T) { a.run(t, profile) })
+		}
+	}
+}
+
+func TestFailedCertificatesAreExplained(t *testing.T) {
+	for _, profile := range []string{"rfc7146", "rfc3723"} {
+		ca, other := newAuthority(t, "lab"), newAuthority(t, "somebody's")
+		for i, c := range []struct {
+			name   string
+			change func(h *host, c *ipsec.Peer)
+			beta   func(h *host, c *ipsec.Peer)
+			alpha  func(h *host, c *ipsec.Peer)
+			kinds  []error
+			advice []string
+		}{
+			{name: "the peer's has expired", beta: func(_ *host, c *ipsec.Peer) { c.Cert = ca.issue(pki.Request{Name: c.LocalID, Life: -time.Hour}) },
+				kinds: []error{ipsec.ErrCertExpired, ipsec.ErrAuthFailed}, advice: []string{"was valid until", "clock says"}},
+			{name: "the peer's is not valid yet", beta: func(_ *host, c *ipsec.Peer) {
+				c.Cert = ca.issue(pki.Request{Name: c.LocalID, NotBefore: time.Now().Add(time.Hour)})
+			}, kinds: []error{ipsec.ErrCertNotYet, ipsec.ErrClock}, advice: []string{"becomes valid only on", "clock says"}},
+			{name: "our own has expired", alpha: func(_ *host, c *ipsec.Peer) { c.Cert = ca.issue(pki.Request{Name: c.LocalID, Life: -time.Hour}) },
+				kinds: []error{ipsec.ErrCertExpired, ipsec.ErrAuthFailed}, advice: []string{"this host's own certificate", "issue another one"}},
+			{name: "the peer's is of another authority", beta: func(_ *host, c *ipsec.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
+				kinds: []error{ipsec.ErrCertUntrusted}, advice: []string{"somebody's", `"CN=lab"`}},
+			{name: "the peer's is of the authority of a third host", beta: func(_ *host, c *ipsec.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
+				alpha: func(h *host, c *ipsec.Peer) {
+					c.Cert = ca.issue(pki.Request{Name: c.LocalID})
+					third := *c
+					third.Name, third.RemoteID, third.Remote, third.CAs = "third", "third", netip.MustParseAddr("10.99.0.77"), []ipsec.Authority{other.trusted()}
+					if err := h.m.AddPeer(t.Context(), third); err != nil {
+						t.Fatal(err)
+					}
+				}, kinds: []error{ipsec.ErrCertUntrusted}, advice: []string{"for another peer", `"CN=lab"`}},
+			{name: "our own is of another authority", alpha: func(_ *host, c *ipsec.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
+				kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"trusts another authority than", "somebody's"}},
+			{name: "the peer's was revoked", beta: func(_ *host, c *ipsec.Peer) {
+				c.Cert = ca.issue(pki.Request{Name: "revoked", SANs: []string{c.LocalID}})
+				if _, err := pki.Revoke(ca.dir, "revoked"); err != nil {
+					t.Fatal(err)
+				}
+			}, change: func(_ *host, c *ipsec.Peer) { c.CAs[0].CRLURIs = []string{"file://" + ca.crl()} },
+				kinds: []error{ipsec.ErrCertRevoked, ipsec.ErrAuthFailed}, advice: []string{"was revoked"}},
+			{name: "the list cannot be had", alpha: func(_ *host, c *ipsec.Peer) { c.CAs[0].CRLURIs = []string{"file://" + ca.crl() + ".none"} },
+				kinds: []error{ipsec.ErrCertStatus}, advice: []string{"could not reach", "ca.crl.none"}},
+			{name: "nobody to ask", alpha: func(_ *host, c *ipsec.Peer) { c.Revocation = ipsec.RevocationStrict },
+				kinds: []error{ipsec.ErrCertStatus}, advice: []string{"names a CRL or an OCSP responder"}},
+			{name: "the peer is somebody else", beta: func(_ *host, c *ipsec.Peer) { c.LocalID = "gamma"; c.Cert = ca.issue(pki.Request{Name: "gamma"}) },
+				kinds: []error{ipsec.ErrAuthFailed}},
+			{name: "the peer has a key", beta: func(_ *host, c *ipsec.Peer) { c.Cert, c.CAs, c.PSK = nil, nil, ipsec.GenerateSecret() },
+				kinds: []error{ipsec.ErrAuthFailed}},
+			{name: "we have a key", alpha: func(_ *host, c *ipsec.Peer) { c.Cert, c.CAs, c.PSK = nil, nil, ipsec.GenerateSecret() },
+				kinds: []error{ipsec.ErrAuthFailed}},
+		} {
+			_ = i
+			a := attempt{kinds: c.kinds, advice: c.advice, change: func(t *testing.T, p *pair, h *host, peer *ipsec.Peer) {
+				ca.t, other.t = t, t
+				peer.PSK = ipsec.Secret{}
+				ca.fresh()
+				other.fresh()
+				peer.CAs = []ipsec.Authority{ca.trusted()}
+				peer.Cert = nil
+				switch {
+				case h == p.alpha && c.alpha != nil:
+					c.alpha(h, peer)
+				case h == p.beta && c.beta != nil:
+					c.beta(h, peer)
+				}
+				if peer.Cert == nil && peer.PSK.IsZero() {
+					peer.Cert = ca.issue(pki.Request{Name: h.Name()})
+				}
+				if c.change != nil {
+					c.change(h, peer)
+				}
+			}}
+			t.Run(profile+": "+c.name, func(t *testing.T) { a.run(t, profile) })
+		}
+	}
+}
+
+// fresh removes the hosts' files, so that names can be used again.
+func (a *authority) fresh() {
+	a.t.Helper()
+	files, err := filepath.Glob(filepath.Join(a.dir, "*.*"))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for _, f := range files {
+		if !strings.HasPrefix(filepath.Base(f), "ca.") {
+			if err := os.Remove(f); err != nil {
+				a.t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestCRLOverHTTPIsReadAgainOnReload(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	ca := newAuthority(t, "lab")
+	var ln net.Listener
+	if err := p.alpha.Do(func() (err error) {
+		ln, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.FileServer(http.Dir(ca.dir))}
+	done := make(chan struct{})
+	go func() { _ = srv.Serve(ln); close(done) }()
+	t.Cleanup(func() { srv.Close(); <-done })
+	var alpha ipsec.Peer
+	p.changed(t, func(h *host, c *ipsec.Peer) {
+		ca.withCertificates(h, c)
+		if h == p.alpha {
+			c.CAs[0].CRLURIs = []string{"http://" + ln.Addr().String() + "/ca.crl"}
+			alpha = *c
+		}
+	})
+	p.beta.echo(t, nil)
+	if err := ping(p.alpha.mustDial(t, p.beta), "not revoked\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pki.Revoke(ca.dir, "beta"); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.alpha.m.AddPeer(t.Context(), alpha); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.alpha.m.DeleteIKE(t.Context(), "beta"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.alpha.dial(t, p.beta); !errors.Is(err, ipsec.ErrCertRevoked) {
+		t.Errorf("dialling a revoked peer: %v", err)
+	}
+}

@@ -1,0 +1,248 @@
+package ipsec
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// explainFailure turns charon's words about a failed attempt into what they mean
+// here and what to do. An IKE peer that refuses says as little as possible; what
+// charon has found itself is told first, since it is exact.
+func explainFailure(p *Peer, child, reason string, log []string) error {
+	e := &NegotiationError{Peer: p.Name, Child: child, Kind: ErrNegotiation, Log: append(log, reason)}
+	w := words(e.Log)
+	for _, explain := range []func(*Peer, words) (error, string){ownSide, peersCertificate, peersIdentity, peersRefusal, noAnswer} {
+		if kind, advice := explain(p, w); kind != nil {
+			e.Kind, e.Advice = kind, advice
+			break
+		}
+	}
+	return e
+}
+
+// words are lines that charon has logged of an attempt.
+type words []string
+
+func (w words) said(any ...string) bool { return w.line(any...) != "" }
+
+// line returns the first line that has one of the texts.
+func (w words) line(any ...string) string {
+	for _, l := range w {
+		for _, text := range any {
+			if strings.Contains(l, text) {
+				return l
+			}
+		}
+	}
+	return ""
+}
+
+// quoted returns what a line with the text has in quotes, or "".
+func (w words) quoted(text string) string {
+	if m := inQuotes.FindStringSubmatch(w.line(text)); m != nil {
+		return cmp.Or(m[1], m[2])
+	}
+	return ""
+}
+
+var (
+	inQuotes = regexp.MustCompile(`"([^"]*)"|'([^']*)'`)
+	// unsupported is what charon says of algorithms that no plugin of its own has.
+	unsupported = regexp.MustCompile(`(?m)^.*(not supported!|DH group \S+ not supported|_\S+ unsupported).*$`)
+	validity    = regexp.MustCompile(`valid from (.+) to (.+)\)`)
+)
+
+// charonTime is how charon writes a time, in local time.
+const charonTime = "Jan 02 15:04:05 2006"
+
+func now() string { return time.Now().Format(time.RFC3339) }
+
+// ownSide is what this host lacks.
+func ownSide(p *Peer, w words) (error, string) {
+	switch {
+	case w.said("unable to install", "unable to add SAD", "unable to add policy", "received netlink error", "unsupported by the kernel"):
+		return ErrDataPlane, "this host could not install the SA: its data plane lacks ESP, an algorithm of the profile or the mode; `ironwarp doctor` tells, and charon's log has the kernel's words"
+	case unsupported.MatchString(strings.Join(w, "\n")):
+		return ErrPluginMissing, fmt.Sprintf("strongSwan has no plugin for an algorithm of profile %q (%s): install libstrongswan-standard-plugins and libstrongswan-extra-plugins, or choose other algorithms",
+			p.Profile.Name, unsupported.FindString(strings.Join(w, "\n")))
+	case w.said("no private key found"):
+		return ErrAuthFailed, "strongSwan does not have this host's private key any longer, perhaps by `swanctl --load-creds --clear`: `ironwarp reload` hands it over again"
+	case p.Cert != nil && w.refused():
+		// The peer does not say why; what is wrong with our own certificate can be
+		// seen from here.
+		if err := p.Cert.CheckTime(time.Now()); err != nil {
+			kind := ErrCertExpired
+			if errors.Is(err, ErrCertNotYet) {
+				kind = ErrCertNotYet
+			}
+			return kind, fmt.Sprintf("the peer refused this host's own certificate: %v", err)
+		}
+	}
+	return nil, ""
+}
+
+// refused tells whether the peer has said that authentication failed.
+func (w words) refused() bool { return w.said("received AUTHENTICATION_FAILED") }
+
+// peersCertificate is what charon has found wrong with the peer's certificate.
+func peersCertificate(p *Peer, w words) (error, string) {
+	if p.Cert == nil {
+		return nil, ""
+	}
+	whose := fmt.Sprintf("the certificate of peer %s (%s)", p.Name, cmp.Or(w.quoted("received end entity cert"), p.RemoteID))
+	switch {
+	case w.said("certificate was revoked on"):
+		return ErrCertRevoked, fmt.Sprintf("%s was revoked; the authority says: %s. Issue another one there, with a new key", whose, w.line("certificate was revoked on"))
+	case w.said("certificate invalid (valid from"):
+		return outOfTime(whose, w.line("certificate invalid (valid from"))
+	case w.said("peer not authenticated by CA"):
+		return ErrCertUntrusted, fmt.Sprintf("%s was issued by %s, which strongSwan trusts for another peer, and this peer has to have one of %s", whose, orUnknown(w.quoted("trusted ca certificate")), p.authorities())
+	case w.said("no issuer certificate found", "is not trusted", "reached end of incomplete trust chain"):
+		return ErrCertUntrusted, fmt.Sprintf("%s was issued by %s, and here the peer has to have one of %s: add that authority to the peer's, if it is the right one, or issue the certificate there anew", whose, orUnknown(w.quoted("issuer is")), p.authorities())
+	case w.said("RULE_CRL_VALIDATION is", "RULE_OCSP_VALIDATION is", "certificate status is unknown"):
+		return noStatus(p, whose, w)
+	case w.said("invalid signature", "signature verification failed", "signature validation failed"):
+		return ErrAuthFailed, fmt.Sprintf("the peer has shown %s, and not proved to have its private key; look at the certificate and key files there", whose)
+	}
+	return nil, ""
+}
+
+// outOfTime explains charon's line about a certificate that is not valid now.
+func outOfTime(whose, line string) (error, string) {
+	kind := ErrCertExpired
+	m := validity.FindStringSubmatch(line)
+	if m == nil {
+		return kind, whose + " is not valid now: " + line
+	}
+	if from, err := time.ParseInLocation(charonTime, m[1], time.Local); err == nil && from.After(time.Now()) {
+		return ErrCertNotYet, fmt.Sprintf("%s becomes valid only on %s, and this host's clock says %s: set the clock that is wrong, here or at the authority (timedatectl, chronyc tracking)", whose, m[1], now())
+	}
+	return kind, fmt.Sprintf("%s (or its authority's) was valid until %s, and this host's clock says %s: issue another one there; if the clock is wrong, set it (timedatectl, chronyc tracking)", whose, m[2], now())
+}
+
+func noStatus(p *Peer, whose string, w words) (error, string) {
+	var why string
+	switch {
+	case w.said("crl is stale", "ocsp response is stale"):
+		why = "the authority's list or answer has run out (" + strings.TrimSpace(w.line("is stale")) + "; this host's clock says " + now() + "): have it renewed there (`ironwarp pki revoke` and the authority's own tools write it anew), or set the clock"
+	case w.said("crl is not valid"):
+		why = "the authority's list is not valid yet (" + strings.TrimSpace(w.line("crl is not valid")) + "; this host's clock says " + now() + "): set the clock that is wrong"
+	case w.said("crl fetching failed", "ocsp request to"):
+		why = "strongSwan could not reach " + orUnknown(cmp.Or(w.quoted("fetching crl from"), w.quoted("requesting ocsp status from"))) + ": is it up, can this host reach it outside IPsec, may charon read it (AppArmor), is the plugin curl loaded?"
+	case w.said("crl response verification failed", "ocsp response verification failed", "parsing failed"):
+		why = "what was fetched is not signed by the authority, or is no list in DER"
+	case !p.asksForStatus():
+		why = "neither the peer's authority nor its certificate names a CRL or an OCSP responder: set crl_uris or ocsp_uris, or choose another revocation policy"
+	default:
+		why = "neither list nor responder knows it"
+	}
+	return ErrCertStatus, fmt.Sprintf("the policy is %q, and whether %s was revoked is not known: %s", p.Revocation, whose, why)
+}
+
+// peersIdentity is what charon has found wrong with the identity or the key that
+// the peer has used.
+func peersIdentity(p *Peer, w words) (error, string) {
+	switch {
+	case w.said("does not match to"):
+		return ErrAuthFailed, fmt.Sprintf("the peer says that it is %q, and here it is expected to be %q: compare local_id there with remote_id here", w.quoted("does not match to"), p.RemoteID)
+	case w.said("constraint check failed: identity", "constraint check failed: EAP identity"):
+		if p.Cert != nil {
+			return ErrCertIdentity, fmt.Sprintf("the peer's certificate is not for identity %q, so that the peer has used another one: issue one there with that name or address as subject alternative name", p.RemoteID)
+		}
+		return ErrAuthFailed, fmt.Sprintf("the peer has another identity than %q: compare local_id there with remote_id here", p.RemoteID)
+	case w.said("no trusted") && w.said("public key found for"):
+		return ErrCertIdentity, fmt.Sprintf("the peer has no certificate for identity %q of %s: issue one there with that name or address as subject alternative name", orUnknown(w.quoted("public key found for")), p.authorities())
+	case w.said("no shared key found"):
+		return ErrAuthFailed, "strongSwan does not have the pre-shared key any longer, perhaps by `swanctl --load-creds --clear`: `ironwarp reload` hands it over again"
+	case w.said("MAC mismatched", "calculated HASH does not match", "decryption failed", "could not decrypt payloads"):
+		return ErrAuthFailed, fmt.Sprintf("the pre-shared keys differ: what the peer answers does not fit the key that this host has for %s; copy the key of one host to the other and run `ironwarp reload`", p.Name)
+	case w.said("constraint requires", "peer config") && w.said("unacceptable", "constraint requires"):
+		return ErrAuthFailed, "the peer authenticates in another way: " + p.otherMethod()
+	}
+	return nil, ""
+}
+
+// peersRefusal is what the peer has said.
+func peersRefusal(p *Peer, w words) (error, string) {
+	phase2 := w.said("established between", "QUICK_MODE", "CREATE_CHILD_SA", "parsed IKE_AUTH response")
+	ids := fmt.Sprintf("there remote_id has to be %q and local_id %q", p.LocalID, p.RemoteID)
+	switch {
+	case w.refused() && p.Profile.Aggressive && !w.said("parsed AGGRESSIVE response"):
+		return ErrAggressiveRefused, fmt.Sprintf("the peer is not configured for aggressive mode with this host's identity (%s), or its strongSwan allows none with pre-shared keys: "+
+			"it needs i_dont_care_about_security_and_use_aggressive_mode_psk = yes in the charon section of strongswan.conf. IKEv2 (profile %s) needs nothing of that kind", ids, DefaultProfile().Name)
+	case w.refused() && p.Cert != nil:
+		return ErrAuthFailed, fmt.Sprintf("the peer refused this host's certificate: it trusts another authority than %q, could not learn whether the certificate was revoked, its clock is wrong, or it has a pre-shared key or other identities for this host (%s). Its own log says which: journalctl -u strongswan there",
+			p.Cert.Certificate().Issuer, ids)
+	case w.refused() && p.Profile.Version == 1:
+		return ErrAuthFailed, fmt.Sprintf("the pre-shared keys are the same, but the peer does not know this host by its identity in main mode: %s, and the profile the same", ids)
+	case w.refused():
+		return ErrAuthFailed, fmt.Sprintf("the pre-shared keys differ, the peer expects other identities (%s), or it has certificates for this host; compare both hosts' peer settings. Its own log says which: journalctl -u strongswan there", ids)
+	case w.said("INVALID_KE_PAYLOAD error notify", "INVALID_KEY_INFORMATION") && p.Profile.Version == 1:
+		return ErrAuthFailed, "the peer could not make keys for this host: it has no pre-shared key for these addresses and identities (" + ids + "), or " + p.otherMethod()
+	case w.said("TS_UNACCEPT", "INVALID_ID_INFORMATION", "N(INVAL_ID)"):
+		return ErrTrafficSelectors, fmt.Sprintf("the peer does not have port %d between %v and %v as its link to this host; compare the ports and addresses on both hosts", p.Port, p.Remote, p.Local)
+	case w.said("NO_PROPOSAL_CHOSEN", "NO_PROP") && phase2:
+		return ErrNoProposal, fmt.Sprintf("IKE is fine, but the peer takes none of the ESP proposals of profile %q (%s), wants another mode than %v, PFS with another group, or has no ESP at all; compare the profiles, and run `ironwarp doctor` there",
+			p.Profile.Name, strings.Join(p.Profile.ESP, ", "), p.Profile.Mode)
+	case w.said("NO_PROPOSAL_CHOSEN", "NO_PROP", "INVALID_KE_PAYLOAD", "INVALID_MAJOR_VERSION"):
+		return ErrNoProposal, fmt.Sprintf("the peer takes none of the IKE proposals of profile %q, does not speak IKEv%d with this host, or does not know %v as a peer; compare the profiles, and add this host as a peer there",
+			p.Profile.Name, p.Profile.Version, p.Local)
+	case w.said("INVAL_SYN", "INVALID_SYNTAX", "PAYLOAD_MALFORMED"):
+		return ErrAuthFailed, "the peer could not decrypt what this host has sent: the pre-shared keys differ"
+	}
+	return nil, ""
+}
+
+// noAnswer is silence.
+func noAnswer(p *Peer, w words) (error, string) {
+	end := p.Remote
+	if p.Gateway.IsValid() {
+		end = p.Gateway
+	}
+	switch {
+	case !w.said("giving up after", "not responding", "not established after", "etwork is unreachable", "network unreachable", "error writing to socket", "retransmit"):
+		return nil, ""
+	case w.said("etwork is unreachable", "network unreachable", "No route to host"):
+		return ErrUnreachable, fmt.Sprintf("this host has no route to %v; look at its addresses and routes", end)
+	case w.said("parsed IKE_SA_INIT response", "parsed ID_PROT response"):
+		return ErrUnreachable, fmt.Sprintf("%v answers on UDP port 500, but not to what came after; does a firewall on the way drop UDP port 4500, or fragments (large certificates)?", end)
+	}
+	return ErrUnreachable, fmt.Sprintf("no answer from %v on UDP ports 500 and 4500; is that host up, does strongSwan run there, does a firewall let IKE and ESP through?", end)
+}
+
+func (p *Peer) otherMethod() string {
+	if p.Cert != nil {
+		return "it has a pre-shared key for this host, and this host has a certificate for it: choose one on both"
+	}
+	return "it has certificates for this host, and this host has a pre-shared key for it: choose one on both"
+}
+
+// authorities names those of the peer.
+func (p *Peer) authorities() string {
+	var out []string
+	for _, a := range p.CAs {
+		out = append(out, fmt.Sprintf("%q", a.cert.Subject))
+	}
+	return strings.Join(out, ", ")
+}
+
+func orUnknown(s string) string { return cmp.Or(s, "somebody unknown") }
+
+// explainRefusal adds to charon's refusal of a command what it means.
+func explainRefusal(p *Peer, err error) error {
+	refused, ok := asCommandError(err)
+	if !ok {
+		return err
+	}
+	switch r := refused.Reason; {
+	case strings.Contains(r, "invalid value for: proposals"), strings.Contains(r, "invalid value for: esp_proposals"):
+		return fmt.Errorf("peer %s: %w: it does not know an algorithm of profile %q: %w", p.Name, ErrPluginMissing, p.Profile.Name, err)
+	case strings.HasPrefix(r, "parsing") && strings.HasSuffix(r, "failed"):
+		return fmt.Errorf("peer %s: %w: one for such keys and certificates (openssl, pem, pkcs1, x509): %w", p.Name, ErrPluginMissing, err)
+	}
+	return err
+}
