@@ -42,6 +42,8 @@ const (
 	// stableAfter is how long a child has to live so that its loss is answered at
 	// once, without a pause.
 	stableAfter = 100 * time.Millisecond
+	// retryShortLived bounds the pause after one that lived shorter.
+	retryShortLived = 200 * time.Millisecond
 	// admitWait is how long Admit waits for a child to show up in the list: the
 	// dialling peer's first packet may overtake the end of the IKE exchange.
 	admitWait = 2 * time.Second

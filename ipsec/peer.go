@@ -303,7 +303,7 @@ func (p *peer) fallen(l *lane, now time.Time, charonLost, ikeLost bool) {
 		l.attempts.reset()
 		l.notBefore = now.Add(grace)
 	default: // a child that is deleted as soon as it is there must not keep us busy
-		l.notBefore = now.Add(max(grace, l.attempts.next()))
+		l.notBefore = now.Add(max(grace, min(l.attempts.next(), retryShortLived)))
 	}
 }
 

@@ -124,6 +124,9 @@ const (
 func (userlandESP) route(g GuardSpec, local netip.Addr, up bool) error {
 	return inGuardNS(g.NetNS, func(k *kernel) error {
 		r := &netlink.Route{Dst: hostNet(g.Remote), Table: charonTable, Protocol: routeProtocol, Priority: routeMetric}
+		if !g.Remote.Is6() {
+			r.Scope = unix.RT_SCOPE_LINK // without it the kernel does not find it again
+		}
 		if !up {
 			if err := k.RouteDel(r); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return fmt.Errorf("remove the route to %v: %w", g.Remote, err)
@@ -135,9 +138,6 @@ func (userlandESP) route(g GuardSpec, local netip.Addr, up bool) error {
 			return err
 		}
 		r.LinkIndex, r.Src = tuns[0].Attrs().Index, local.AsSlice()
-		if !g.Remote.Is6() {
-			r.Scope = unix.RT_SCOPE_LINK
-		}
 		if err := k.RouteReplace(r); err != nil {
 			return fmt.Errorf("add a route to %v by %s: %w", g.Remote, tuns[0].Attrs().Name, err)
 		}
