@@ -44,17 +44,13 @@ func (k *credentials) certProblem(peer string, now time.Time) *api.Error {
 	if k.cert == nil {
 		return nil
 	}
-	c := k.cert.Certificate()
-	e := &api.Error{Code: api.CodeUnavailable, Fix: "SAs that are up stay until they end; no new ones come. Issue a new certificate, replace the file, and run `ironwarp reload`"}
-	switch {
-	case now.After(c.NotAfter):
-		e.Reason, e.Message = api.ReasonCertExpired, fmt.Sprintf("peer %s: this host's certificate (%s) has expired on %s", peer, c.Subject, c.NotAfter.UTC().Format(time.RFC3339))
-	case now.Before(c.NotBefore):
-		e.Reason, e.Message = api.ReasonCertNotYet, fmt.Sprintf("peer %s: this host's certificate (%s) is not valid before %s, and this host's clock says %s", peer, c.Subject, c.NotBefore.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
-		e.Fix = "set the clock, by NTP best, or wait"
-	default:
+	err := k.cert.CheckTime(now)
+	if err == nil {
 		return nil
 	}
+	e := ikeProblem(peer, err)
+	e.Message = fmt.Sprintf("peer %s: this host's certificate: %v", peer, err)
+	e.Fix += ". SAs that are up stay until they end"
 	return e
 }
 

@@ -37,6 +37,8 @@ var ikeReasons = []struct {
 	{ipsec.ErrNegotiation, api.ReasonNegotiation, "strongSwan's log on both hosts says more"},
 	{ipsec.ErrSecretFile, api.ReasonSecret, "both hosts need the same secret, in a file of mode 0600; then run `ironwarp reload`"},
 	{ipsec.ErrSecretShort, api.ReasonSecret, "make a longer one with `ironwarp peer rotate-secret --generate-psk`, on one host, and bring it to the other"},
+	{ipsec.ErrKeyMismatch, api.ReasonCredential, "cert_file and key_file have to belong together; then run `ironwarp reload`"},
+	{ipsec.ErrNotAuthority, api.ReasonCredential, "ca_files have to name the authority that issued the peer's certificate; then run `ironwarp reload`"},
 	{ipsec.ErrCredential, api.ReasonCredential, "correct the files (cert_file, key_file of mode 0600, ca_files), then run `ironwarp reload`"},
 	{ipsec.ErrProfile, api.ReasonProfile, "choose another profile, or correct it under ipsec: profiles:, then run `ironwarp reload`"},
 	{ipsec.ErrGuardLeaks, api.ReasonGuard, "`ironwarp doctor` lists the holes in the guard; until they are closed nothing is sent to this peer"},

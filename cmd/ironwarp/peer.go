@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/ironwarp/ironwarp/daemon"
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -142,7 +143,11 @@ func certificates(c *cli.Context, spec *api.PeerSpec) error {
 	case !all:
 		return &usageError{msg: "certificates need three files", fix: "give --cert-file and --key-file of this host, and --ca-file of the authority that issued the peer's certificate"}
 	}
-	if _, err := ipsec.LoadCredential(spec.CertFile, spec.KeyFile); err != nil {
+	own, err := ipsec.LoadCredential(spec.CertFile, spec.KeyFile)
+	if err == nil {
+		err = own.CheckTime(time.Now())
+	}
+	if err != nil {
 		return err
 	}
 	for _, name := range spec.CAFiles {

@@ -296,10 +296,10 @@ func TestSampleShowsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(loud.Peers) != 3 || len(loud.Exports) != 1 || !loud.Metrics.Listen.IsValid() {
+	if len(loud.Peers) != 4 || len(loud.Exports) != 1 || !loud.Metrics.Listen.IsValid() || len(loud.IPsec.Profiles) != 1 {
 		t.Errorf("switched on: %+v", loud)
 	}
-	loud.Peers, loud.Exports, loud.Metrics = nil, nil, Metrics{}
+	loud.Peers, loud.Exports, loud.Metrics, loud.IPsec.Profiles = nil, nil, Metrics{}, nil
 	if !reflect.DeepEqual(loud, def) {
 		t.Errorf("switched on\n got %+v\nwant %+v", loud, def)
 	}
