@@ -125,16 +125,14 @@ func (k *kernel) rulesHold(g GuardSpec) (bool, error) {
 }
 
 func sameRule(a, b *netlink.Rule) bool {
-	kind := func(r *netlink.Rule) uint8 {
-		if r.Type == unix.RTN_PROHIBIT {
-			return r.Type
-		}
-		return unix.RTN_UNICAST
-	}
-	return a.Priority == b.Priority && kind(a) == kind(b) && (kind(a) == unix.RTN_PROHIBIT || a.Table == b.Table) &&
+	return a.Priority == b.Priority && shuts(a) == shuts(b) && a.Table == b.Table &&
 		prefixOf(a.Dst) == prefixOf(b.Dst) && a.IPProto == b.IPProto && samePorts(a.Sport, b.Sport) && samePorts(a.Dport, b.Dport) &&
 		a.Mark == 0 && a.Src == nil && a.IifName == "" && a.OifName == "" && !a.Invert
 }
+
+// shuts tells whether a rule has no way for packets. A list of rules does not
+// say what each does, but all others name a table or another rule.
+func shuts(r *netlink.Rule) bool { return r.Table == 0 && r.Goto < 0 }
 
 func samePorts(a, b *netlink.RulePortRange) bool {
 	return a == b || a != nil && b != nil && *a == *b
@@ -171,7 +169,7 @@ func (g GuardSpec) ruleFaults(have []netlink.Rule) []Hole {
 // precedes tells whether a rule may take packets of the guard's port.
 func (g GuardSpec) precedes(r *netlink.Rule) bool {
 	switch {
-	case r.Table == unix.RT_TABLE_LOCAL, r.Mark != 0, r.Type != 0 && r.Type != unix.RTN_UNICAST && r.Goto < 0:
+	case r.Table == unix.RT_TABLE_LOCAL, r.Mark != 0, shuts(r):
 		return false
 	case r.IPProto != 0 && transport.Protocol(r.IPProto) != g.protocol():
 		return false

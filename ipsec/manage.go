@@ -12,10 +12,11 @@ import (
 // AddPeer puts the guard in place, then hands the peer's key and connection to
 // charon. A peer that exists already with the same name is replaced: if only
 // its profile or key differ its SAs and flows stay, else they end. An error of
-// the configuration or the guard leaves nothing behind. If charon is not there
-// the peer is loaded when it comes, and the error is nil: PeerStatus tells. If
-// charon refuses the connection, the guard stays and the error says why;
-// RemovePeer removes it.
+// the configuration leaves nothing behind; one of the guard, or of its self-test,
+// leaves what could be blocked: RemoveGuard (the function) takes it down. If
+// charon is not there the peer is loaded when it comes, and the error is nil:
+// PeerStatus tells. If charon refuses the connection, the guard stays and the
+// error says why; RemovePeer removes it.
 func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -41,7 +42,7 @@ func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
 	}
 	p := newPeer(m, cfg)
 	if err := m.ensureGuard(p); err != nil {
-		return fmt.Errorf("add peer %s: %w", cfg.Name, errors.Join(err, m.dropGuard(p)))
+		return fmt.Errorf("add peer %s: %w", cfg.Name, err)
 	}
 	keeping, stop := context.WithCancel(m.ctx)
 	p.stop = stop

@@ -1,0 +1,199 @@
+package ipsectest
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// sh runs a shell line on a host.
+func sh(t *testing.T, h *lab.Host, line string) {
+	t.Helper()
+	if _, err := h.Run(t.Context(), "sh", "-c", line); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// breaches are ways to make a guard useless, each with the way to mend it.
+var breaches = []struct{ what, open, shut string }{
+	{"a policy that allows the peer wins", "ip xfrm policy add src $ANY dst $PEER dir out action allow priority 10", "ip xfrm policy delete src $ANY dst $PEER dir out"},
+	{"the wire is exempt", "sysctl -qw net.ipv4.conf.wire0.disable_xfrm=1", "sysctl -qw net.ipv4.conf.wire0.disable_xfrm=0"},
+	{"the policies are gone", "ip xfrm policy flush", ""},
+}
+
+func TestSelfTestFindsWhatMakesTheGuardUseless(t *testing.T) {
+	p := newPair(t, lab.Config{NoCharon: true})
+	spec := p.alpha.spec(p.beta, ipsec.DataPlaneAuto)
+	if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) {
+		t.Errorf("without a guard: %v", err)
+	}
+	if err := ipsec.InstallGuard(spec); err != nil {
+		t.Fatal(err)
+	}
+	fill := strings.NewReplacer("$ANY", "0.0.0.0/0", "$PEER", p.beta.Addr().String()+"/32")
+	for _, b := range breaches {
+		wire := capture(t, p.beta)
+		if err := ipsec.ProbeGuard(spec); err != nil {
+			t.Errorf("before %s: %v", b.what, err)
+		}
+		if c := counted(t, wire); c.Clear(port) != 0 {
+			t.Errorf("a probe of a whole guard is on the wire: %v", c)
+		}
+		sh(t, p.alpha.Host, fill.Replace(b.open))
+		if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) || !strings.Contains(err.Error(), "doctor") {
+			t.Errorf("%s: the self-test says %v", b.what, err)
+		}
+		if b.shut != "" {
+			sh(t, p.alpha.Host, fill.Replace(b.shut))
+		}
+	}
+}
+
+func TestSelfTestOfIPv6WithRulesInsteadOfPolicies(t *testing.T) {
+	p := newPair(t, lab.Config{NoCharon: true})
+	spec := ipsec.GuardSpec{NetNS: p.alpha.NetNS(), Remote: p.beta.Addr6(), Port: port, DataPlane: ipsec.DataPlaneUserland}
+	if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) {
+		t.Errorf("without a guard: %v", err)
+	}
+	// As a daemon does it: the blocks first, before it knows who does ESP.
+	early := spec
+	early.DataPlane = ipsec.DataPlaneAuto
+	for _, s := range []ipsec.GuardSpec{early, spec, early} {
+		if err := ipsec.InstallGuard(s); err != nil {
+			t.Fatal(err)
+		}
+		if err := ipsec.ProbeGuard(s); err != nil {
+			t.Errorf("guard of %v: %v", s.DataPlane, err)
+		}
+	}
+	if h, err := ipsec.GuardHoles(spec); err != nil || len(h) != 0 {
+		t.Errorf("a whole guard has holes: %v, %v", h, err)
+	}
+	for _, b := range []struct{ what, open, shut string }{
+		{"the rules are gone", "ip -6 rule del pref 218; ip -6 rule del pref 218", ""},
+		{"another rule comes first", "ip -6 rule add pref 100 to " + p.beta.Addr6().String() + " lookup main", "ip -6 rule del pref 100"},
+	} {
+		sh(t, p.alpha.Host, b.open)
+		if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) {
+			t.Errorf("%s: the self-test says %v", b.what, err)
+		}
+		h, err := ipsec.GuardHoles(spec)
+		if err != nil || len(h) == 0 || h[0].Shut {
+			t.Errorf("%s: holes %v, %v", b.what, h, err)
+		}
+		if b.shut != "" {
+			sh(t, p.alpha.Host, b.shut)
+		}
+		if err := ipsec.InstallGuard(spec); err != nil {
+			t.Fatal(err)
+		}
+		if err := ipsec.ProbeGuard(spec); err != nil {
+			t.Errorf("after %s was mended: %v", b.what, err)
+		}
+	}
+	if err := ipsec.RemoveGuard(spec); err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.alpha.Run(t.Context(), "sh", "-c", "ip -6 rule; ip xfrm policy")
+	if err != nil || strings.Contains(out, p.beta.Addr6().String()) {
+		t.Errorf("left of the guard: %v\n%s", err, out)
+	}
+}
+
+func TestSelfTestWithoutAWayToThePeerTellsSo(t *testing.T) {
+	p := newPair(t, lab.Config{NoCharon: true})
+	spec := ipsec.GuardSpec{NetNS: p.alpha.NetNS(), Remote: netip.MustParseAddr("198.51.100.7"), Port: port}
+	if err := ipsec.InstallGuard(spec); err != nil {
+		t.Fatal(err)
+	}
+	if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardUntested) || errors.Is(err, ipsec.ErrGuardLeaks) {
+		t.Errorf("without a route: %v", err)
+	}
+}
+
+// TestPeerWhoseGuardLeaksIsNotUsed has a policy of somebody else that wins over
+// the guard when the peer is added, and goes later.
+func TestPeerWhoseGuardLeaksIsNotUsed(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	bypass := fmt.Sprintf("ip xfrm policy %%s src 0.0.0.0/0 dst %v/32 dir out", p.beta.Addr())
+	sh(t, p.alpha.Host, fmt.Sprintf(bypass, "add")+" action allow priority 10")
+	err := p.alpha.m.AddPeer(t.Context(), p.peerOf(p.alpha))
+	if !errors.Is(err, ipsec.ErrGuardLeaks) {
+		t.Fatalf("adding a peer whose guard leaks: %v", err)
+	}
+	t.Log(err)
+	if _, err := p.alpha.m.PeerStatus("beta"); !errors.Is(err, ipsec.ErrUnknownPeer) {
+		t.Errorf("its status: %v", err)
+	}
+	// What can be blocked is.
+	checkBlocks(t, p.alpha, p.beta.Addr())
+	sh(t, p.alpha.Host, fmt.Sprintf(bypass, "delete"))
+	p.addPeers(t)
+	p.beta.echo(t, nil)
+	if err := ping(p.alpha.mustDial(t, p.beta), "mended"); err != nil {
+		t.Error(err)
+	}
+	if err := p.alpha.m.SelfTest(t.Context()); err != nil {
+		t.Errorf("the self-test while a stream runs: %v", err)
+	}
+	if st, err := p.alpha.m.PeerStatus("beta"); err != nil || !st.Guarded {
+		t.Errorf("status %+v, %v", st, err)
+	}
+}
+
+// TestGuardedHostDoesNotForwardThePortInClear has a router between two hosts
+// that know nothing of IPsec; the router has one of them as its peer.
+func TestGuardedHostDoesNotForwardThePortInClear(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		t.Run(map[bool]string{false: "IPv4", true: "IPv6"}[v6], func(t *testing.T) {
+			l := lab.Start(t, lab.Config{Hosts: []string{"left", "router", "right"}, NoCharon: true})
+			left, router, right := l.Host("left"), l.Host("router"), l.Host("right")
+			at := func(h *lab.Host) netip.Addr {
+				if v6 {
+					return h.Addr6()
+				}
+				return h.Addr()
+			}
+			sh(t, router, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.send_redirects=0 net.ipv4.conf.wire0.send_redirects=0")
+			for _, h := range []*lab.Host{left, right} {
+				o := left
+				if h == left {
+					o = right
+				}
+				sh(t, h, "sysctl -qw net.ipv4.conf.all.accept_redirects=0 net.ipv4.conf.wire0.accept_redirects=0 net.ipv6.conf.wire0.accept_redirects=0")
+				sh(t, h, fmt.Sprintf("ip route add %v via %v", netip.PrefixFrom(at(o), at(o).BitLen()), at(router)))
+				clearListener(t, h, netip.AddrPortFrom(at(h), port))
+			}
+			both := func(want bool) {
+				t.Helper()
+				for _, h := range []*lab.Host{left, right} {
+					o := left
+					if h == left {
+						o = right
+					}
+					d := 5 * time.Second
+					if !want {
+						d = 300 * time.Millisecond
+					}
+					if err := knock(t, h, netip.AddrPortFrom(at(o), port), d); (err == nil) != want {
+						t.Errorf("%s to %s by way of the router: %v", h.Name(), o.Name(), err)
+					}
+				}
+			}
+			both(true) // without a guard the router forwards it
+			for _, plane := range []ipsec.DataPlane{ipsec.DataPlaneAuto, ipsec.DataPlaneUserland} {
+				spec := ipsec.GuardSpec{NetNS: router.NetNS(), Remote: at(right), Port: port, DataPlane: plane}
+				if err := ipsec.InstallGuard(spec); err != nil {
+					t.Fatal(err)
+				}
+				both(false)
+			}
+		})
+	}
+}
