@@ -127,6 +127,12 @@ func (p *pair) awaitCharon(t *testing.T) {
 // echo serves echoes on a host's port, of connections that its Manager admits.
 func (h *host) echo(t *testing.T, refused func(error)) {
 	t.Helper()
+	t.Cleanup(h.serve(t, refused))
+}
+
+// serve is echo until the function that it returns is called.
+func (h *host) serve(t *testing.T, refused func(error)) (end func()) {
+	t.Helper()
 	var ln *transport.Listener
 	err := h.Do(func() (err error) {
 		ln, err = transport.Listen(t.Context(), netip.AddrPortFrom(h.at(), port), &transport.Config{Protector: h.m,
@@ -155,7 +161,7 @@ func (h *host) echo(t *testing.T, refused func(error)) {
 			wg.Go(func() { _, _ = io.Copy(c, c) })
 		}
 	})
-	t.Cleanup(func() {
+	return sync.OnceFunc(func() {
 		ln.Close()
 		mu.Lock()
 		for _, c := range conns {
@@ -168,11 +174,26 @@ func (h *host) echo(t *testing.T, refused func(error)) {
 
 func (h *host) dial(t *testing.T, to *host) (*transport.Conn, error) {
 	t.Helper()
+	return h.dialWith(t, to, transport.Config{})
+}
+
+func (h *host) mustDialWith(t *testing.T, to *host, cfg transport.Config) *transport.Conn {
+	t.Helper()
+	c, err := h.dialWith(t, to, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (h *host) dialWith(t *testing.T, to *host, cfg transport.Config) (*transport.Conn, error) {
+	t.Helper()
+	cfg.Protector, cfg.Local = h.m, h.at()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	var c *transport.Conn
 	err := h.Do(func() (err error) {
-		c, err = transport.Dial(ctx, netip.AddrPortFrom(to.at(), port), &transport.Config{Protector: h.m, Local: h.at()})
+		c, err = transport.Dial(ctx, netip.AddrPortFrom(to.at(), port), &cfg)
 		return err
 	})
 	if err == nil {
@@ -183,11 +204,7 @@ func (h *host) dial(t *testing.T, to *host) (*transport.Conn, error) {
 
 func (h *host) mustDial(t *testing.T, to *host) *transport.Conn {
 	t.Helper()
-	c, err := h.dial(t, to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return h.mustDialWith(t, to, transport.Config{})
 }
 
 // ping sends a line over the connection and waits for its echo.
