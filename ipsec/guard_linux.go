@@ -23,8 +23,14 @@ func InstallGuard(g GuardSpec) error {
 }
 
 // RemoveGuard takes a guard down. From then on the port's traffic may flow in
-// clear. A guard that is not there is no error.
+// clear. A guard that is not there is no error. What a charon that was killed has
+// left of the peer's SAs goes as well: its policies would go on demanding ESP.
 func RemoveGuard(g GuardSpec) error {
+	return errors.Join(removeBlocks(g), removeChildren(g))
+}
+
+// removeBlocks removes a guard itself.
+func removeBlocks(g GuardSpec) error {
 	if err := g.validate(); err != nil {
 		return err
 	}

@@ -151,6 +151,7 @@ func (m *Manager) repairGuards(ctx context.Context) {
 	m.guarding.Lock()
 	repaired, _ := m.reconcile(m.allPeers())
 	m.guarding.Unlock()
+	m.sweepOrphans(ctx)
 	// Who took the guard's policies has taken charon's as well, and charon does
 	// not know: its children carry nothing any more.
 	if !m.DaemonStatus().DataPlane.plane().holdsSAs() {

@@ -131,6 +131,9 @@ func (m *Manager) remove(ctx context.Context, p *peer) error {
 	}
 	p.mu.Unlock()
 	errs = append(errs, m.dropGuard(p))
+	if st := m.DaemonStatus(); st.DataPlane.plane().holdsSAs() {
+		errs = append(errs, removeChildren(p.guard(st.DataPlane, "")))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove peer %s: %w", p.name, err)
 	}

@@ -57,7 +57,7 @@ func New(cfg Config) (*Manager, error) {
 		peers:     map[string]*peer{},
 		linked:    make(chan struct{}),
 		install:   reconcileGuards,
-		uninstall: RemoveGuard,
+		uninstall: removeBlocks,
 		probe:     ProbeGuard,
 		route:     func(g GuardSpec, local netip.Addr, up bool) error { return g.DataPlane.plane().route(g, local, up) },
 		confirm:   func(g GuardSpec, sa *SA, c *Child) error { return g.DataPlane.plane().installed(g, sa, c) },
@@ -198,6 +198,7 @@ func (m *Manager) bringUp(ctx context.Context, l *link, p *peer) error {
 	p.mu.Lock()
 	cfg := p.cfg
 	p.mu.Unlock()
+	m.noteOrphans(ctx, p)
 	if err == nil {
 		err = l.load(ctx, &cfg)
 	}

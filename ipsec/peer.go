@@ -87,10 +87,11 @@ type peer struct {
 	since       time.Time
 	guarded     bool
 	hadGuard    bool
-	noGuard     bool // taken down on request
-	tested      bool // the guard has stopped a probe
-	loaded      bool // in the present life of charon
-	hasIKE      bool // an IKE SA is established
+	noGuard     bool     // taken down on request
+	tested      bool     // the guard has stopped a probe
+	orphans     []orphan // of the kernel, left by an earlier charon
+	loaded      bool     // in the present life of charon
+	hasIKE      bool     // an IKE SA is established
 	ikes        []uint32
 	live        []SA // by the last list
 	endings     endings

@@ -197,3 +197,35 @@ func TestGuardedHostDoesNotForwardThePortInClear(t *testing.T) {
 		})
 	}
 }
+
+// TestLeftoversOfACharonGoWithTheGuard has the policies that a charon leaves
+// that was killed, as ip-xfrm(8) makes them; other policies stay.
+func TestLeftoversOfACharonGoWithTheGuard(t *testing.T) {
+	p := newPair(t, lab.Config{NoCharon: true})
+	spec := p.alpha.spec(p.beta, ipsec.DataPlaneKernel)
+	if err := ipsec.InstallGuard(spec); err != nil {
+		t.Fatal(err)
+	}
+	a, b := p.alpha.Addr(), p.beta.Addr()
+	tunnel := fmt.Sprintf("tmpl src %v dst %v proto esp reqid 1 mode tunnel", a, b)
+	sh(t, p.alpha.Host, fmt.Sprintf("ip xfrm policy add src %v/32 dst %v/32 proto tcp dport %d dir out priority 1000 %s", a, b, port, tunnel))
+	sh(t, p.alpha.Host, fmt.Sprintf("ip xfrm policy add src %v/32 dst %v/32 proto tcp sport %d dir in priority 1000 tmpl src %v dst %v proto esp reqid 1 mode tunnel", b, a, port, b, a))
+	others := []string{
+		fmt.Sprintf("src %v/32 dst %v/32 proto tcp dport %d dir out priority 1000 %s", a, b, port+1, tunnel),
+		fmt.Sprintf("src %v/32 dst %v/32 proto udp dport %d dir out priority 1000 %s", a, b, port, tunnel),
+		fmt.Sprintf("src %v/32 dst %v/32 proto tcp sport %d dir out priority 500 %s", a, b, port, tunnel),
+	}
+	for _, o := range others {
+		sh(t, p.alpha.Host, "ip xfrm policy add "+o)
+	}
+	if h, err := ipsec.GuardHoles(spec); err != nil || len(h) != 0 {
+		t.Errorf("policies that demand ESP are called holes: %v, %v", h, err)
+	}
+	if err := ipsec.RemoveGuard(spec); err != nil {
+		t.Fatal(err)
+	}
+	out, err := p.alpha.Run(t.Context(), "ip", "xfrm", "policy")
+	if err != nil || strings.Count(out, "tmpl") != len(others) || strings.Contains(out, "block") {
+		t.Errorf("left are, of %d of others: %v\n%s", len(others), err, out)
+	}
+}
