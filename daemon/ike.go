@@ -79,6 +79,9 @@ func (k *ike) component() *api.Component {
 	c := &api.Component{Name: "strongSwan", State: "connected"}
 	if st.Connected {
 		c.Detail = strings.TrimSpace(fmt.Sprintf("%s %s, %s", st.Daemon, st.Version, st.DataPlane))
+		if st.Reason != "" {
+			c.Detail += " (" + st.Reason + ")"
+		}
 		return c
 	}
 	c.State, c.Detail = api.PeerProblem, st.Socket

@@ -283,12 +283,7 @@ func (d *Daemon) guarded() []string {
 // dropPeer ends everything of a peer that is no longer configured: its disks,
 // its streams, its SAs and at last its guard. changing is held.
 func (d *Daemon) dropPeer(ctx context.Context, p *peer) {
-	for _, at := range d.attachmentList() {
-		if at.key.Peer == p.cfg.Name {
-			d.drop(at)
-		}
-	}
-	d.abortStreams(p.identity, fmt.Errorf("peer %s was removed from the configuration", p.cfg.Name))
+	d.endPeer(p, fmt.Errorf("peer %s was removed from the configuration", p.cfg.Name))
 	if p.cfg.Protection != config.ProtectIPsec {
 		return
 	}
@@ -303,6 +298,16 @@ func (d *Daemon) dropPeer(ctx context.Context, p *peer) {
 	if err != nil {
 		d.log.Error("cannot take down the protection of a removed peer; its guard may still be in the kernel: see `ironwarp doctor`", "peer", p.cfg.Name, "error", err)
 	}
+}
+
+// endPeer ends a peer's disks and streams. changing is held.
+func (d *Daemon) endPeer(p *peer, why error) {
+	for _, at := range d.attachmentList() {
+		if at.key.Peer == p.cfg.Name {
+			d.drop(at)
+		}
+	}
+	d.abortStreams(p.identity, why)
 }
 
 func (d *Daemon) abortStreams(id transport.Identity, why error) {

@@ -163,7 +163,13 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 			disks = append(disks, at.key)
 		}
 	}
-	d.dropPeer(ctx, p)
+	if n.Protection == config.ProtectIPsec && p.cfg.Protection == n.Protection && n.Address == p.cfg.Address && n.Port == p.cfg.Port {
+		// The guard is for the same traffic: it stays while the rest is replaced, so
+		// that what the old streams still have to send cannot leave in clear.
+		d.endPeer(p, fmt.Errorf("peer %s has changed", n.Name))
+	} else {
+		d.dropPeer(ctx, p)
+	}
 	d.setUpPeer(ctx, next)
 	for _, k := range disks {
 		d.restore(k)

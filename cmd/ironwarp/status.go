@@ -84,7 +84,7 @@ func (w *ironwarp) statusPage(st api.Status) {
 		w.printf("refused connections: %d, the last: %s\n", st.Refused, st.LastRefused)
 	}
 	if g := st.Guard; g != nil && g.BlockedIn+g.BlockedOut > 0 {
-		w.printf("blocked by the kernel's guard: %d packets in, %d out\n", g.BlockedIn, g.BlockedOut)
+		w.printf("clear packets stopped by the guard: %d in, %d out\n", g.BlockedIn, g.BlockedOut)
 	}
 	if len(st.Peers) == 0 {
 		w.printf("no peers; add one with `ironwarp peer add NAME ADDRESS`\n")
