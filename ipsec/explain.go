@@ -52,7 +52,7 @@ func (w words) quoted(text string) string {
 var (
 	inQuotes = regexp.MustCompile(`"([^"]*)"|'([^']*)'`)
 	// unsupported is what charon says of algorithms that no plugin of its own has.
-	unsupported = regexp.MustCompile(`(?m)^.*(not supported!|DH group \S+ not supported|_\S+ unsupported).*$`)
+	unsupported = regexp.MustCompile(`(?m)^.*(not supported!|DH group \S+ not supported|unsupported (encryption|integrity|AEAD) algorithm).*$`)
 	validity    = regexp.MustCompile(`valid from (.+) to (.+)\)`)
 )
 

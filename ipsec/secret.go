@@ -24,18 +24,22 @@ const redacted = "[secret]"
 // shows it. Compare with Equal.
 type Secret struct {
 	_ [0]func() // keeps == from comparing pointers
-	// A pointer, since package fmt passes over the methods below where a Secret is
-	// in an unexported field, and then writes what it finds.
-	p *[]byte
+	// Where a Secret is in an unexported field, package fmt passes over the methods
+	// below and writes what it finds, behind one pointer as well, but not behind
+	// two.
+	p **[]byte
 }
 
-func secretOf(key []byte) Secret { return Secret{p: &key} }
+func secretOf(key []byte) Secret {
+	p := &key
+	return Secret{p: &p}
+}
 
 func (s Secret) bytes() []byte {
 	if s.p == nil {
 		return nil
 	}
-	return *s.p
+	return **s.p
 }
 
 // NewSecret takes key as it is, without a trailing line end. It refuses fewer

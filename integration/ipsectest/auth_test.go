@@ -23,6 +23,9 @@ const allowAggressive = "i_dont_care_about_security_and_use_aggressive_mode_psk 
 // noCurves is a strongSwan without its plugin openssl: no elliptic curves.
 const noCurves = "load = random nonce aes sha1 sha2 hmac kdf gmp pem pkcs1 x509 constraints pubkey kernel-libipsec kernel-netlink socket-default vici"
 
+// impatient repeats a packet once only.
+const impatient = "retransmit_tries = 1\nretransmit_timeout = 0.3"
+
 // authority is an authority of a test.
 type authority struct {
 	t    *testing.T
@@ -184,11 +187,11 @@ func TestFailedIKEIsExplained(t *testing.T) {
 			{name: "the peer has another port", change: onBeta(func(c *ipsec.Peer) { c.Port++ }), kinds: []error{ipsec.ErrTrafficSelectors}, advice: []string{"another port than 7471"}},
 			{name: "the peer does not know us", change: onBeta(func(c *ipsec.Peer) { c.Remote = stranger }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not know 10.99.0.1"}},
 			{name: "the peer speaks IKEv1", change: onBeta(func(c *ipsec.Peer) { c.Profile, _ = ipsec.ProfileByName("rfc3723") }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not speak IKEv2"}},
-			{name: "the peer is down", after: func(p *pair) { p.beta.KillCharon() }, kinds: []error{ipsec.ErrUnreachable}, advice: []string{"UDP ports 500 and 4500", "10.99.0.2"}},
+			{name: "the peer is down", charon: impatient, after: func(p *pair) { p.beta.KillCharon() }, kinds: []error{ipsec.ErrUnreachable}, advice: []string{"UDP ports 500 and 4500", "10.99.0.2"}},
 			{name: "an algorithm without a plugin", charon: noCurves, change: onAlpha(func(c *ipsec.Peer) { c.Profile.IKE = []string{"aes128-sha256-ecp256"} }), kinds: []error{ipsec.ErrPluginMissing}, advice: []string{"libstrongswan-extra-plugins"}},
 		},
 		"rfc3723": {
-			{name: "keys differ", change: onBeta(func(c *ipsec.Peer) { c.PSK = ipsec.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys differ"}},
+			{name: "keys differ", charon: impatient, change: onBeta(func(c *ipsec.Peer) { c.PSK = ipsec.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys differ"}},
 			{name: "the peer expects somebody else", change: onBeta(func(c *ipsec.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys are the same", `remote_id has to be "alpha"`}},
 			{name: "the peer is somebody else", change: onAlpha(func(c *ipsec.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{`says that it is "beta"`, `expected to be "gamma"`}},
 			{name: "no common IKE proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.IKE = []string{"aes256-sha512-modp4096"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE proposals"}},

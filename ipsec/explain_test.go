@@ -1,0 +1,91 @@
+package ipsec
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The words are those of charon 5.9.8; integration/ipsectest provokes most of
+// them.
+func TestCharonsWordsAreExplained(t *testing.T) {
+	dir := labAuthority(t, "here")
+	cert := func(p *Peer) {
+		p.PSK, p.Cert, p.CAs = Secret{}, labCredential(t, dir, "here"), []Authority{labTrust(t, dir)}
+	}
+	profile := func(name string) func(*Peer) {
+		return func(p *Peer) { p.Profile = mustProfile(t, name) }
+	}
+	stamp := func(d time.Duration) string { return time.Now().Add(d).Format(charonTime) }
+	const established = "IKE_SA beta[1] established between 192.0.2.1[here]...198.51.100.2[beta]"
+	for _, tc := range []struct {
+		name   string
+		change func(*Peer)
+		log    string
+		kinds  []error
+		words  string
+	}{
+		{"main mode, another key", profile("rfc3723"), "invalid HASH_V1 payload length, decryption failed?\ncould not decrypt payloads\ngiving up after 5 retransmits", []error{ErrAuthFailed}, "keys differ"},
+		{"main mode, another identity", profile("rfc3723"), "parsed ID_PROT response 0 [ KE No NAT-D NAT-D ]\nreceived AUTHENTICATION_FAILED error notify", []error{ErrAuthFailed}, "keys are the same"},
+		{"aggressive mode, another key", profile("rfc3723-aggressive"), "parsed AGGRESSIVE response 0 [ SA KE No ID ]\ncalculated HASH does not match HASH payload", []error{ErrAuthFailed}, "keys differ"},
+		{"aggressive mode, refused", profile("rfc3723-aggressive"), "generating AGGRESSIVE request 0 [ SA KE No ID ]\nreceived AUTHENTICATION_FAILED error notify", []error{ErrAggressiveRefused, ErrAuthFailed}, "strongswan.conf"},
+		{"a certificate there, a key here, IKEv1", profile("rfc3723"), "received INVALID_KE_PAYLOAD error notify", []error{ErrAuthFailed}, "it has certificates"},
+		{"quick mode, another port", profile("rfc3723"), established + "\nreceived INVALID_ID_INFORMATION error notify", []error{ErrTrafficSelectors}, "7471"},
+		{"IKEv2, another port", nil, established + "\nreceived TS_UNACCEPTABLE notify, no CHILD_SA built", []error{ErrTrafficSelectors}, "7471"},
+		{"no IKE proposal", nil, "received NO_PROPOSAL_CHOSEN notify error", []error{ErrNoProposal}, "IKE proposals"},
+		{"no ESP proposal", nil, established + "\nreceived NO_PROPOSAL_CHOSEN notify, no CHILD_SA built", []error{ErrNoProposal}, "ESP proposals"},
+		{"another child, no ESP proposal", nil, "generating CREATE_CHILD_SA request 2 [ SA No KE TSi TSr ]\nreceived NO_PROPOSAL_CHOSEN notify, no CHILD_SA built", []error{ErrNoProposal}, "ESP proposals"},
+		{"silence", nil, "retransmit 5 of request with message ID 0\ngiving up after 5 retransmits", []error{ErrUnreachable}, "500 and 4500"},
+		{"silence on port 4500", nil, "parsed IKE_SA_INIT response 0 [ SA KE No ]\ngiving up after 5 retransmits", []error{ErrUnreachable}, "drop UDP port 4500"},
+		{"no route", nil, "error writing to socket: Network is unreachable", []error{ErrUnreachable}, "no route"},
+		{"no plugin for a DH group", nil, "configured DH group ECP_256 not supported", []error{ErrPluginMissing}, "ECP_256"},
+		{"no plugin for a cipher", nil, "ENCRYPTION_ALGORITHM 3DES_CBC (key size 0) not supported!\nkey derivation failed", []error{ErrPluginMissing}, "3DES_CBC"},
+		{"no plugin for ESP", nil, established + "\nfailed to create ESP context: unsupported encryption algorithm AES_CTR", []error{ErrPluginMissing}, "AES_CTR"},
+		{"the kernel refuses", nil, established + "\nunable to install inbound and outbound IPsec SA (SAD) in kernel", []error{ErrDataPlane}, "doctor"},
+		{"the key was cleared", nil, "no shared key found for 'here' - 'beta'", []error{ErrAuthFailed}, "ironwarp reload"},
+		{"the private key was cleared", cert, "no private key found for 'here'", []error{ErrAuthFailed}, "ironwarp reload"},
+		{"another identity in the peer's answer", nil, "constraint check failed: identity 'beta' required \nselected peer config 'beta' unacceptable: constraint checking failed", []error{ErrAuthFailed}, "local_id there"},
+		{"a certificate without the name", cert, "received end entity cert \"CN=gamma\"\nconstraint check failed: identity 'beta' required ", []error{ErrCertIdentity, ErrAuthFailed}, "subject alternative name"},
+		{"no certificate for the name", cert, "received end entity cert \"CN=gamma\"\nno trusted ECDSA public key found for 'beta'", []error{ErrCertIdentity}, `"beta"`},
+		{"expired", cert, "subject certificate invalid (valid from " + stamp(-2*time.Hour) + " to " + stamp(-time.Hour) + ")\nno trusted ECDSA public key found for 'beta'", []error{ErrCertExpired, ErrAuthFailed}, "issue another one"},
+		{"not valid yet", cert, "subject certificate invalid (valid from " + stamp(time.Hour) + " to " + stamp(2*time.Hour) + ")\nno trusted ECDSA public key found for 'beta'", []error{ErrCertNotYet, ErrClock, ErrAuthFailed}, "clock"},
+		{"revoked", cert, "certificate was revoked on Nov 21 08:06:52 UTC 2026, reason: unspecified\nno trusted ECDSA public key found for 'beta'", []error{ErrCertRevoked, ErrAuthFailed}, "08:06:52"},
+		{"another authority", cert, "no issuer certificate found for \"CN=x\"\n  issuer is \"CN=CA 002\"\nno trusted ECDSA public key found for 'beta'", []error{ErrCertUntrusted}, "CN=CA 002"},
+		{"another peer's authority", cert, "  using trusted ca certificate \"CN=CA 002\"\nconstraint check failed: peer not authenticated by CA 'CN=CA 001'", []error{ErrCertUntrusted}, "CN=CA 002"},
+		{"a list that has run out", cert, "  fetching crl from 'http://192.0.2.9/ca.crl' ...\n  crl is stale: since Nov 20 00:00:00 2026\nconstraint check failed: RULE_CRL_VALIDATION is STALE, but requires at least GOOD", []error{ErrCertStatus}, "run out"},
+		{"a list that cannot be had", cert, "  fetching crl from 'http://192.0.2.9/ca.crl' ...\ncrl fetching failed\nconstraint check failed: RULE_CRL_VALIDATION is FAILED, but requires at least GOOD", []error{ErrCertStatus}, "http://192.0.2.9/ca.crl"},
+		{"a responder that is silent", cert, "  requesting ocsp status from 'http://192.0.2.9/' ...\nocsp request to http://192.0.2.9/ failed\nconstraint check failed: RULE_CRL_VALIDATION is FAILED, but requires at least GOOD", []error{ErrCertStatus}, "http://192.0.2.9/"},
+		{"our certificate is refused", cert, "received AUTHENTICATION_FAILED notify error", []error{ErrAuthFailed}, "its clock is wrong"},
+		{"nothing known", nil, "something new", []error{ErrNegotiation}, ""},
+	} {
+		p := testPeer("beta", 2)
+		if tc.change != nil {
+			tc.change(&p)
+		}
+		err := explainFailure(&p, "beta-out", "establishing CHILD_SA 'beta-out' failed", strings.Split(tc.log, "\n"))
+		var n *NegotiationError
+		if !errors.As(err, &n) || n.Peer != "beta" {
+			t.Fatalf("%s: %v", tc.name, err)
+		}
+		for _, kind := range tc.kinds {
+			if !errors.Is(err, kind) {
+				t.Errorf("%s: %v\nis not %q", tc.name, err, kind)
+			}
+		}
+		if !strings.Contains(n.Advice, tc.words) || n.Advice == "" && tc.words != "" {
+			t.Errorf("%s: %v\nhas no %q", tc.name, err, tc.words)
+		}
+	}
+}
+
+func TestOwnExpiredCertificateIsNamedWhenThePeerRefuses(t *testing.T) {
+	dir := labAuthority(t, "here")
+	p := testPeer("beta", 2)
+	p.PSK, p.Cert, p.CAs = Secret{}, labCredential(t, dir, "here"), []Authority{labTrust(t, dir)}
+	p.Cert.chain[0].NotAfter = time.Now().Add(-time.Hour)
+	err := explainFailure(&p, "beta-out", "failed", []string{"received AUTHENTICATION_FAILED notify error"})
+	if !errors.Is(err, ErrCertExpired) || !strings.Contains(err.Error(), "this host's own certificate") {
+		t.Errorf("%v", err)
+	}
+}
