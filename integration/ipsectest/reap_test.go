@@ -1,0 +1,73 @@
+package ipsectest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// TestIdleChildIsReapedAndComesBackWithTheFirstByte is RFC 5042 5.4.5: Phase 2
+// deletes may be sent for idle SAs. One side reaps, and neither brings the SA
+// back until there is data.
+func TestIdleChildIsReapedAndComesBackWithTheFirstByte(t *testing.T) {
+	for _, v := range versions {
+		t.Run(v.name, func(t *testing.T) {
+			p := newPair(t, lab.Config{})
+			p.addWith(t, func(h *host, c *ipsec.Peer) {
+				c.Profile = v.profile()
+				if h == p.alpha {
+					c.IdleReap = time.Second
+				}
+			})
+			p.beta.echo(t, nil)
+			c := p.alpha.mustDialWith(t, p.beta, transport.Config{DeadAfter: time.Minute})
+			for round := range uint64(3) {
+				// Traffic more often than that keeps the SA.
+				for range 8 {
+					if err := ping(c, "hello"); err != nil {
+						t.Fatal(err)
+					}
+					pause(t, 200*time.Millisecond)
+				}
+				if st, _ := p.alpha.m.PeerStatus("beta"); st.Counters.IdleReaps != round || st.State != ipsec.StateUp {
+					t.Errorf("reaped under traffic: %+v", st)
+				}
+				eventually(t, "reaped", func() bool {
+					st, _ := p.alpha.m.PeerStatus("beta")
+					return st.Counters.IdleReaps == round+1 && st.State == ipsec.StatePaused && st.Lanes[0].Reaped
+				})
+				eventually(t, "the other side has taken note", func() bool {
+					st, _ := p.beta.m.PeerStatus("alpha")
+					return st.State == ipsec.StatePaused && st.Counters.DeletedByPeer == round+1
+				})
+				before := initiations(t, p)
+				pause(t, 1500*time.Millisecond)
+				if n := initiations(t, p); n != before {
+					t.Errorf("%d attempts while both sides are idle", n-before)
+				}
+				if len(childrenOf(t, p.alpha))+len(childrenOf(t, p.beta)) != 0 {
+					t.Error("there are children although all is idle")
+				}
+			}
+			begin := time.Now()
+			if err := ping(c, "the first byte"); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("the first byte was answered after %v", time.Since(begin).Round(time.Millisecond))
+		})
+	}
+}
+
+// pause lets time go by where that nothing happens is what is tested.
+func pause(t *testing.T, d time.Duration) {
+	t.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.Context().Done():
+	}
+}
