@@ -169,20 +169,25 @@ func (p *peer) evict(ctx context.Context, l *link, ln *lane) {
 // blameStrangers answers those who wait for a lane that foreign children cover;
 // p.mu is held.
 func (p *peer) blameStrangers(l *lane) {
-	if len(l.foreign) == 0 || len(l.waiters) == 0 {
+	if len(l.waiters) == 0 {
 		return
 	}
-	kind := ErrWrongIdentity
-	f := l.foreign[0]
-	if sameID(f.remoteID, p.cfg.RemoteID) {
-		kind = ErrGateway
-	}
-	err := fmt.Errorf("the IPsec SA with peer %s: %w: %v covers its flows; narrow its traffic selectors, or end it", p.name, kind, f)
+	err := p.foreignError(l)
 	p.failed(err)
 	for w := range l.waiters {
 		w <- err
 		delete(l.waiters, w)
 	}
+}
+
+// foreignError tells which foreign child stands in a lane's way; p.mu is held.
+func (p *peer) foreignError(l *lane) error {
+	kind := ErrWrongIdentity
+	f := l.foreign[0]
+	if sameID(f.remoteID, p.cfg.RemoteID) {
+		kind = ErrGateway
+	}
+	return fmt.Errorf("the IPsec SA with peer %s: %w: %v covers its flows; narrow its traffic selectors, or end it", p.name, kind, f)
 }
 
 // kindOf tells which of these errors err wraps.

@@ -219,6 +219,8 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	switch {
 	case ln.up.Load():
 		err = nil
+	case len(ln.foreign) > 0:
+		err = p.foreignError(ln)
 	case err == nil && ln.risenAt.After(begin): // up, and lost again meanwhile
 		p.restate(time.Now())
 		p.mu.Unlock()
