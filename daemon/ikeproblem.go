@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
@@ -68,7 +69,8 @@ func (p *peer) ikeProblem(err error) *api.Error {
 
 // ikeProblem turns an error of the IPsec manager into one with advice.
 func ikeProblem(peer string, err error) *api.Error {
-	e := &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("the protection of peer %s is not in place: %v", peer, err), Fix: "`ironwarp doctor` says what is missing"}
+	what := strings.TrimPrefix(err.Error(), fmt.Sprintf("peer %q: ", peer))
+	e := &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("the protection of peer %s is not in place: %s", peer, what), Fix: "`ironwarp doctor` says what is missing"}
 	for _, r := range ikeReasons {
 		if errors.Is(err, r.kind) {
 			e.Reason, e.Fix = r.reason, r.fix
@@ -78,7 +80,7 @@ func ikeProblem(peer string, err error) *api.Error {
 	switch e.Reason {
 	case api.ReasonSecret, api.ReasonCredential, api.ReasonProfile:
 		e.Code = api.CodeInvalid
-		e.Message = fmt.Sprintf("peer %s: %v", peer, err)
+		e.Message = fmt.Sprintf("peer %s: %s", peer, what)
 	}
 	var neg *ipsec.NegotiationError
 	var de *ipsec.DaemonError

@@ -109,6 +109,11 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 			} else {
 				say("peer %s has a new %s; SAs that are up stay, the next authentication uses it", n.Name, what)
 			}
+		case n.Auth == config.AuthCert:
+			// Lists of revoked certificates may have changed, which strongSwan keeps
+			// until they run out: with the peer they are loaded afresh.
+			d.setUpPeer(ctx, p)
+			say("peer %s: whether its certificate was revoked is asked for afresh at the next authentication", n.Name)
 		}
 	}
 	for _, c := range next.Peers {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -133,14 +134,18 @@ func (d *Daemon) ikeAction(ctx context.Context, name string, do func(context.Con
 	ctx, cancel := context.WithTimeout(ctx, ikeTime)
 	defer cancel()
 	n, err := do(ctx, m)
-	if err != nil {
-		return n, d.orderFailed(name, err)
+	if err == nil {
+		return n, nil
 	}
-	return n, nil
+	if _, _, problem := p.state(); problem != nil && errors.Is(err, ipsec.ErrUnknownPeer) {
+		// The manager does not have it since it could not be set up.
+		return n, problem
+	}
+	return n, orderFailed(name, err)
 }
 
 // orderFailed explains an order that strongSwan or the manager refused.
-func (d *Daemon) orderFailed(name string, err error) error {
+func orderFailed(name string, err error) error {
 	e := ikeProblem(name, err)
 	if e.Reason == "" {
 		e.Code, e.Message, e.Fix = api.CodeInvalid, err.Error(), "`ironwarp sa show "+name+"` shows what there is"
