@@ -154,6 +154,9 @@ func (h *Host) configure(ctx context.Context, mtu string) error {
 		for _, dev := range []string{"all", "default", wireDev} {
 			errs = append(errs, os.WriteFile("/proc/sys/net/ipv4/conf/"+dev+"/rp_filter", []byte("0"), 0))
 		}
+		// What every kernel allows here, whatever this machine prefers: BBR, for one,
+		// takes what was lost with an SA for a path that has become slow.
+		errs = append(errs, os.WriteFile("/proc/sys/net/ipv4/tcp_congestion_control", []byte("reno"), 0))
 		return errors.Join(errs...)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/ipsec"
 )
 
 // Node is a host with its daemon.
@@ -157,8 +159,8 @@ func (n *Node) LogTail(max int) string {
 }
 
 // Join declares a and b to each other, with the same options of `peer add` on
-// both. The secret is generated on a and travels as a person would carry it:
-// from the file there to standard input on b.
+// both, and waits for their first SA. The secret is generated on a and travels as
+// a person would carry it: from the file there to standard input on b.
 func Join(ctx context.Context, a, b *Node, options ...string) error {
 	add := func(n, peer *Node, stdin io.Reader, secret ...string) error {
 		args := append([]string{"peer", "add"}, secret...)
@@ -173,7 +175,23 @@ func Join(ctx context.Context, a, b *Node, options ...string) error {
 	if err != nil {
 		return err
 	}
-	return add(b, a, bytes.NewReader(secret), "--psk-file", "-")
+	if err := add(b, a, bytes.NewReader(secret), "--psk-file", "-"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
+	defer cancel()
+	for _, n := range []*Node{a, b} {
+		var last error
+		err := Until(ctx, func() (bool, error) {
+			var list []api.SA
+			list, last = n.client.SAs(ctx)
+			return last == nil && slices.ContainsFunc(list, func(sa api.SA) bool { return sa.State == ipsec.StateInstalled }), nil
+		})
+		if err != nil {
+			return fmt.Errorf("no SA on %s: %w", n.Name(), errors.Join(err, last))
+		}
+	}
+	return nil
 }
 
 // DiskIO is what the daemon has counted for an attached disk.
@@ -219,5 +237,6 @@ func Until(ctx context.Context, ask func() (ok bool, err error)) error {
 const (
 	daemonTimeout = 30 * time.Second
 	cliTimeout    = 60 * time.Second
+	joinTimeout   = 30 * time.Second
 	pollEvery     = 10 * time.Millisecond
 )
