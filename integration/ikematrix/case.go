@@ -57,6 +57,8 @@ const (
 	careless = "aggressive PSK allowed"
 	// strict is strongSwan as it is, where the plan would else be careless.
 	strict = "aggressive PSK not allowed"
+	// noOpenSSL is without the plugin openssl, which has most of the algorithms.
+	noOpenSSL = "without plugin openssl"
 )
 
 // Profile is the name of the built-in profile that the case is made of.

@@ -207,7 +207,7 @@ func (r *Report) asked() string {
 
 func (r *Report) rows() string {
 	var b strings.Builder
-	head := []string{"profile", "IKE", "authentication", "identity", "IKE proposal", "ESP proposal", "PFS", "ESN", "mode", "network", "result"}
+	head := []string{"profile", "IKE", "authentication", "identity", "IKE proposal", "ESP proposal", "PFS", "ESN", "mode", "network", "strongSwan", "result"}
 	row(&b, head...)
 	row(&b, slices.Repeat([]string{"---"}, len(head))...)
 	n := r.numbers()
@@ -224,7 +224,7 @@ func (c *Case) cells() []string {
 	if c.Whole != "" {
 		ike, esp = "the profile's", "the profile's"
 	}
-	return []string{c.ProfileName(), c.Exchange, c.Auth, c.Identity, ike, esp, c.PFS, c.ESN, c.Mode, c.Network}
+	return []string{c.ProfileName(), c.Exchange, c.Auth, c.Identity, ike, esp, c.PFS, c.ESN, c.Mode, c.Network, c.Charon}
 }
 
 func (res *Result) text(numbers map[string]int) string {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -171,8 +172,10 @@ func (l *logLines) take() []string {
 	return lines
 }
 
+// tell logs the last lines of somebody's, without strongSwan's lists of settings.
 func tell(t testing.TB, who string, lines []string) {
-	const most = 60
+	const most = 40
+	lines = slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return strings.Contains(l, "[CFG]  ") || strings.Contains(l, "[CFG] vici client") })
 	if len(lines) > most {
 		lines = lines[len(lines)-most:]
 	}

@@ -100,6 +100,7 @@ func Plan(plane ipsec.DataPlane) []Row {
 		for _, g := range []string{"ecp224", "modp6144", "modp8192"} {
 			add(Case{Group: g, PFS: off})
 		}
+		add(Case{Group: "modp2048", Charon: noOpenSSL})
 	}
 	for _, r := range refusals {
 		for _, c := range r.Examples {

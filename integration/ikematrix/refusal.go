@@ -3,6 +3,7 @@ package ikematrix
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ironwarp/ironwarp/ipsec"
@@ -14,7 +15,8 @@ type Refusal struct {
 	By  string // who refuses
 	// Words are in what the one who refuses says.
 	Words string
-	// Kind is the error of package ipsec; nil: a failed negotiation.
+	// Kind is the error of package ipsec; nil: any that says that strongSwan
+	// refused, if it was strongSwan.
 	Kind error
 	// Holds tells whether it concerns a case; what is open in the case concerns
 	// nothing.
@@ -65,9 +67,28 @@ func refusalsOf(plane ipsec.DataPlane) []*Refusal {
 				Examples: []Case{{Mode: modeTransport}, {Mode: modeTransport, Exchange: main1}, {Mode: modeTransport, Exchange: aggressive, Auth: rsa}}},
 			&Refusal{Why: "userland ESP has no AES-GMAC", By: byUs, Words: "userland ESP has none of it", Kind: ipsec.ErrDataPlane,
 				Holds: func(c *Case) bool { return c.ESP == "aes128gmac" }},
+			missing("configured DH group ECP_256 not supported", Case{Group: "ecp256"}),
+			missing("ENCRYPTION_ALGORITHM 3DES_CBC (key size 0) not supported", Case{Suite: "3des-sha1"}),
+			missing("unsupported encryption algorithm AES_CTR", Case{ESP: "aes128ctr-aesxcbc"}),
+			missing("unsupported AEAD algorithm CHACHA20_POLY1305", Case{ESP: "chacha20poly1305"}),
+			missing("parsing ECDSA private key failed", Case{Auth: ecdsa}),
 		)
 	}
 	return all
+}
+
+// missing is a refusal of a strongSwan without the plugin openssl: of that one
+// setting which the example has.
+func missing(words string, example Case) *Refusal {
+	value := example.Group + example.Suite + example.ESP + example.Auth
+	example.Charon = noOpenSSL
+	if example.Group == "" {
+		example.Group = "modp2048"
+	}
+	return &Refusal{Why: "strongSwan's plugin openssl, which has " + value + ", is missing", By: byStrongSwan, Words: words, Examples: []Case{example},
+		Holds: func(c *Case) bool {
+			return c.Charon == noOpenSSL && slices.Contains([]string{c.Group, c.Suite, c.ESP, c.Auth}, value)
+		}}
 }
 
 // forbidden is a refusal of what the RFCs forbid: of that one setting which the
@@ -90,7 +111,9 @@ func v1(c *Case) bool { return c.Exchange == main1 || c.Exchange == aggressive }
 // strongSwan has written to its logs.
 func (r *Refusal) check(err error, heard []string) string {
 	var failed *ipsec.NegotiationError
-	if r.By == byStrongSwan && !errors.As(err, &failed) || r.Kind != nil && !errors.Is(err, r.Kind) {
+	var refused *ipsec.CommandError
+	theirs := errors.As(err, &failed) || errors.As(err, &refused) || errors.Is(err, ipsec.ErrPluginMissing)
+	if r.By == byStrongSwan && !theirs || r.Kind != nil && !errors.Is(err, r.Kind) {
 		return fmt.Sprintf("refused, but not for the reason expected (%s): %v", r.Why, err)
 	}
 	for _, line := range append(heard, err.Error()) {

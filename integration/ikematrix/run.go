@@ -115,9 +115,13 @@ func newMatrix(t *testing.T, plane ipsec.DataPlane, charon string, creds *creden
 	return m, err
 }
 
+// charonSetting is the part of strongswan.conf that a case wants.
 func charonSetting(name string) string {
-	if name == careless {
+	switch name {
+	case careless:
 		return "  i_dont_care_about_security_and_use_aggressive_mode_psk = yes"
+	case noOpenSSL: // only with userland ESP
+		return "  load = random nonce aes sha1 sha2 md5 hmac kdf xcbc gmp gcm pem pkcs1 x509 revocation constraints pubkey kernel-libipsec kernel-netlink socket-default vici"
 	}
 	return ""
 }
@@ -133,9 +137,9 @@ func (m *matrix) row(t *testing.T, row Row, port uint16) Result {
 	err = errors.Join(err, lookErr)
 	res.Clear = s.Clear[port] + s.Fragments
 	wireErr := s.check(port)
-	var heard []string
+	heard := map[string][]string{}
 	for _, w := range words {
-		heard = append(heard, w.lines()...)
+		heard[w.h.Name()] = w.lines()
 	}
 	var never *setupError
 	if errors.Is(err, ipsec.ErrNoGuard6) {
@@ -153,15 +157,16 @@ func (m *matrix) row(t *testing.T, row Row, port uint16) Result {
 		res.Surprise = err.Error()
 	default:
 		res.Why, res.By, res.Words = row.Refusal.Why, row.Refusal.By, row.Refusal.Words
-		res.Surprise = row.Refusal.check(err, heard)
+		res.Surprise = row.Refusal.check(err, slices.Concat(heard["alpha"], heard["beta"]))
 	}
 	if err := errors.Join(m.forget(t.Context()), m.wire.row(t.Context())); err != nil {
 		res.Surprise = strings.TrimSpace(res.Surprise + " " + err.Error())
 	}
 	if res.Surprise != "" {
-		tell(t, "strongSwan", heard)
-		tell(t, "alpha", m.alpha.log.take())
-		tell(t, "beta", m.beta.log.take())
+		for _, h := range []*host{m.alpha, m.beta} {
+			tell(t, "strongSwan of "+h.Name(), heard[h.Name()])
+			tell(t, h.Name(), h.log.take())
+		}
 	}
 	return res
 }
