@@ -54,6 +54,9 @@ const (
 	dialWait = 30 * time.Second
 	// linkWait is how long Prepare waits for charon to come back.
 	linkWait = 3 * time.Second
+	// quickModeSettle is how long Prepare leaves to an IKEv1 peer to install its half
+	// of an SA.
+	quickModeSettle = 25 * time.Millisecond
 	// greetDelay is how long the side with the higher address leaves it to the
 	// other one to bring up the first SA.
 	greetDelay = 300 * time.Millisecond

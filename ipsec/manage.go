@@ -28,7 +28,9 @@ func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
 		if old.sameEnds(&cfg) {
 			return m.update(ctx, old, cfg)
 		}
-		if err := m.remove(ctx, old); err != nil {
+		// Between the old and the new one the port stays closed, if it is the same.
+		keep := old.cfg.Remote == cfg.Remote && old.cfg.Port == cfg.Port
+		if err := m.retire(ctx, old, keep); err != nil {
 			return fmt.Errorf("replace peer %s: %w", cfg.Name, err)
 		}
 	}
@@ -101,10 +103,11 @@ func (m *Manager) RemovePeer(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return m.remove(ctx, p)
+	return m.retire(ctx, p, false)
 }
 
-func (m *Manager) remove(ctx context.Context, p *peer) error {
+// retire ends a peer; its guard stays if keepGuard says so.
+func (m *Manager) retire(ctx context.Context, p *peer, keepGuard bool) error {
 	m.mu.Lock()
 	delete(m.peers, p.name)
 	l := m.link
@@ -130,7 +133,9 @@ func (m *Manager) remove(ctx context.Context, p *peer) error {
 		}
 	}
 	p.mu.Unlock()
-	errs = append(errs, m.dropGuard(p))
+	if !keepGuard {
+		errs = append(errs, m.dropGuard(p))
+	}
 	if st := m.DaemonStatus(); st.DataPlane.plane().holdsSAs() {
 		errs = append(errs, removeChildren(p.guard(st.DataPlane, "")))
 	}

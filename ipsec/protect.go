@@ -62,13 +62,39 @@ func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
 	p.poke()
 	select {
 	case err := <-w:
-		return err
+		if err != nil {
+			return err
+		}
+		return p.settle(ctx)
 	case <-ctx.Done():
 		p.forget(ln, w)
 		return fmt.Errorf("the IPsec SA with peer %s is not up yet: %w", p.name, ctx.Err())
 	case <-m.ctx.Done():
 		p.forget(ln, w)
 		return ErrClosed
+	}
+}
+
+// settle gives an IKEv1 peer the time to install its half: the responder does so
+// at the third message of quick mode, and charon tells us that the SA is up when
+// that is sent. A SYN that overtakes it would be lost, and TCP repeats it after
+// a second.
+func (p *peer) settle(ctx context.Context) error {
+	p.mu.Lock()
+	version := p.cfg.Profile.Version
+	p.mu.Unlock()
+	if version != 1 {
+		return nil
+	}
+	timer := time.NewTimer(quickModeSettle)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-p.m.ctx.Done():
+		return ErrClosed
+	case <-ctx.Done():
+		return fmt.Errorf("the IPsec SA with peer %s has only just come up: %w", p.name, ctx.Err())
 	}
 }
 

@@ -1,0 +1,56 @@
+package ipsec
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestReplacedPeerKeepsItsGuard: between the old settings and the new ones the
+// port must not be open.
+func TestReplacedPeerKeepsItsGuard(t *testing.T) {
+	b := newBench(t)
+	removed := 0
+	b.uninstall = func(GuardSpec) error { removed++; return nil }
+	p := testPeer("beta", 2)
+	b.add(t, p)
+	p.RemoteID = "beta.example"
+	b.add(t, p)
+	if removed != 0 {
+		t.Errorf("the guard was removed %d times when the identity changed", removed)
+	}
+	if st, err := b.PeerStatus("beta"); err != nil || st.RemoteID != "beta.example" || !st.Guarded {
+		t.Errorf("status %+v, %v", st, err)
+	}
+	p.Port++
+	b.add(t, p)
+	if removed != 1 {
+		t.Errorf("the guard of the old port was removed %d times when the port changed, want once", removed)
+	}
+	if err := b.RemovePeer(t.Context(), "beta"); err != nil || removed != 2 {
+		t.Errorf("after RemovePeer: removed %d times, %v", removed, err)
+	}
+}
+
+// TestIKEv1PeerGetsTimeToInstallItsHalf counts on nothing but the order of things:
+// Prepare returns after the pause, however long that takes.
+func TestIKEv1PeerGetsTimeToInstallItsHalf(t *testing.T) {
+	b := newBench(t)
+	p := testPeer("beta", 2)
+	p.Profile = p.Profile.clone()
+	p.Profile.Version = 1
+	p.Profile.IKE, p.Profile.ESP = []string{"aes128-sha256-modp2048"}, []string{"aes128gcm16-modp2048"}
+	b.add(t, p)
+	b.f.answering(p)
+	begin := time.Now()
+	if err := b.Prepare(t.Context(), flowTo(p)); err != nil {
+		t.Fatal(err)
+	}
+	if d := time.Since(begin); d < quickModeSettle {
+		t.Errorf("Prepare returned after %v", d)
+	}
+	b.Close()
+	if err := b.Prepare(t.Context(), flowTo(p)); err != nil && !errors.Is(err, ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
