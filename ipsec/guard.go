@@ -104,7 +104,8 @@ type GuardPolicy struct {
 	PeerPort  uint16             `json:"peer_port,omitempty"`
 	Device    string             `json:"device,omitempty"`
 	Mark      uint32             `json:"mark,omitempty"`
-	Priority  int                `json:"priority"`
+	Priority  int                `json:"priority,omitempty"`
+	Rule      int                `json:"rule,omitempty"` // preference of the routing rule that it is
 }
 
 func (p GuardPolicy) String() string {
@@ -117,6 +118,9 @@ func (p GuardPolicy) String() string {
 	}
 	if p.Device != "" {
 		s += ", dev " + p.Device
+	}
+	if p.Rule != 0 {
+		s += fmt.Sprintf(", routing rule %d", p.Rule)
 	}
 	if p.Mark != 0 {
 		s += fmt.Sprintf(", mark %#x", p.Mark)

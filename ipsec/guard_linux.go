@@ -50,8 +50,8 @@ func removeBlocks(g GuardSpec) error {
 	})
 }
 
-// ListGuard returns the guard policies of a network namespace ("": our own),
-// whoever installed them.
+// ListGuard returns the guard policies of a network namespace ("": our own), and
+// the routing rules that stand for some of them, whoever installed them.
 func ListGuard(netns string) ([]GuardPolicy, error) {
 	var out []GuardPolicy
 	err := inGuardNS(netns, func(k *kernel) error {
@@ -64,7 +64,9 @@ func ListGuard(netns string) ([]GuardPolicy, error) {
 				out = append(out, k.describe(p))
 			}
 		}
-		return nil
+		rules, err := k.shutRules()
+		out = append(out, rules...)
+		return err
 	})
 	slices.SortFunc(out, func(a, b GuardPolicy) int {
 		return cmp.Or(a.Remote.Compare(b.Remote), cmp.Compare(a.PeerPort+a.LocalPort, b.PeerPort+b.LocalPort),

@@ -180,6 +180,29 @@ func (g GuardSpec) precedes(r *netlink.Rule) bool {
 	return covers(r.Dport) || covers(r.Sport)
 }
 
+// shutRules lists the rules that stand for outbound block policies.
+func (k *kernel) shutRules() ([]GuardPolicy, error) {
+	have, err := k.RuleList(netlink.FAMILY_V6)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("list routing rules: %w", err)
+	}
+	var out []GuardPolicy
+	for i := range have {
+		r := &have[i]
+		if r.Priority != ruleShut || !shuts(r) || r.Dst == nil || !prefixOf(r.Dst).IsSingleIP() || (r.Sport == nil) == (r.Dport == nil) {
+			continue
+		}
+		p := GuardPolicy{Direction: "out", Action: "block", Remote: prefixOf(r.Dst).Addr(), Protocol: transport.Protocol(r.IPProto), Rule: r.Priority}
+		if r.Sport != nil {
+			p.LocalPort = r.Sport.Start
+		} else {
+			p.PeerPort = r.Dport.Start
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
 // removeRules removes the rules of a guard; the one that other ports of the peer
 // share goes with the last of them. Rules that are not there are no error.
 func (k *kernel) removeRules(g GuardSpec) error {

@@ -24,6 +24,7 @@ type Finding struct {
 	Found   string   `json:"found"`
 	Instead string   `json:"instead,omitempty"` // what works without it
 	Do      []string `json:"do,omitempty"`      // commands or advice, in order
+	Guard   *Guard   `json:"guard,omitempty"`   // of a peer, in a finding about it
 }
 
 // Options say where to look. The zero value looks at the host as it is.
@@ -46,15 +47,7 @@ func (x *examination) find(f Finding) { x.out = append(x.out, f) }
 
 // needsIPsec reports whether a configured peer uses ESP.
 func (x *examination) needsIPsec() bool {
-	if x.cfg == nil {
-		return false
-	}
-	for _, p := range x.cfg.Peers {
-		if p.Protection == config.ProtectIPsec {
-			return true
-		}
-	}
-	return false
+	return len(x.ipsecPeers()) > 0
 }
 
 // missing is Fail for what a configured peer needs, else Note.
@@ -65,7 +58,8 @@ func (x *examination) missing(needed bool) string {
 	return Note
 }
 
-// Run looks at everything. It changes nothing on the host.
+// Run looks at everything. It changes nothing on the host. Of each guarded peer
+// it tries whether a clear packet is stopped.
 func Run(ctx context.Context, opt Options) []Finding {
 	x := &examination{opt: opt}
 	cfg, err := config.Load(opt.Config, opt.Named)
@@ -77,7 +71,9 @@ func Run(ctx context.Context, opt Options) []Finding {
 	x.strongSwan(ctx)
 	x.esp()
 	x.tun()
-	x.guard()
+	x.revocation()
+	x.clock()
+	x.guards()
 	x.descriptors()
 	x.nbdClients()
 	x.sctp()
@@ -87,13 +83,18 @@ func Run(ctx context.Context, opt Options) []Finding {
 // Worst is the worst level of all findings.
 func Worst(fs []Finding) string {
 	worst := OK
-	rank := map[string]int{OK: 0, Note: 1, Warn: 2, Fail: 3}
 	for _, f := range fs {
-		if rank[f.Level] > rank[worst] {
-			worst = f.Level
-		}
+		worst = worse(worst, f.Level)
 	}
 	return worst
+}
+
+func worse(a, b string) string {
+	rank := map[string]int{OK: 0, Note: 1, Warn: 2, Fail: 3}
+	if rank[b] > rank[a] {
+		return b
+	}
+	return a
 }
 
 // StrongSwanConf is a file for /etc/strongswan.d that makes strongSwan do ESP in

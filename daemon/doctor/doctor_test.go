@@ -3,8 +3,12 @@ package doctor
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
 )
 
 // examine writes a configuration and looks at the host with it.
@@ -85,6 +89,42 @@ func TestPlaintextPeerIsAWarning(t *testing.T) {
 	})
 	check(t, found, "configuration", Warn, "lab has insecure_plaintext: true")
 	check(t, found, "strongSwan", Note, "loopback peers only")
+}
+
+func TestPluginsForCertificates(t *testing.T) {
+	whole := []string{"x509", "pem", "pubkey", "constraints", "revocation", "curl"}
+	cert := config.Peer{Name: "beta", Protection: config.ProtectIPsec, Auth: config.AuthCert, CRLURIs: []string{"http://ca.example/list.crl"}}
+	file := cert
+	file.CRLURIs = []string{"file:///etc/list.crl"}
+	for _, tc := range []struct {
+		name    string
+		peers   []config.Peer
+		without string
+		level   string
+		words   []string
+	}{
+		{"all there", []config.Peer{cert}, "", OK, nil},
+		{"nobody needs them", nil, "revocation", Note, []string{"revocation"}},
+		{"needed to check", []config.Peer{cert}, "revocation", Fail, []string{"revocation", "libstrongswan-standard-plugins", "pre-shared keys"}},
+		{"needed to fetch", []config.Peer{cert}, "curl", Fail, []string{"curl", "libstrongswan-extra-plugins", "file:"}},
+		{"nothing to fetch", []config.Peer{file}, "curl", Note, []string{"curl"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			plugins := slices.DeleteFunc(slices.Clone(whole), func(p string) bool { return p == tc.without })
+			x := &examination{cfg: &config.Config{Peers: tc.peers}, ike: &ipsec.DaemonStatus{Plugins: plugins}}
+			x.revocation()
+			check(t, map[string]Finding{"certificates": x.out[0]}, "certificates", tc.level, tc.words...)
+		})
+	}
+}
+
+func TestDataPlaneIsShownWithItsReason(t *testing.T) {
+	x := &examination{cfg: &config.Config{}, ike: &ipsec.DaemonStatus{DataPlane: ipsec.DataPlaneUserland, Reason: "the kernel has no ESP: protocol not supported"}}
+	x.dataPlane()
+	check(t, map[string]Finding{"data plane": x.out[0]}, "data plane", OK, "userland ESP: the kernel has no ESP", "tunnel mode")
+	x = &examination{cfg: &config.Config{IPsec: config.IPsec{DataPlane: "kernel"}}, ike: x.ike}
+	x.dataPlane()
+	check(t, map[string]Finding{"data plane": x.out[0]}, "data plane", Warn, "kernel ESP: the configuration says so", "by itself it would be userland ESP", "data_plane: auto")
 }
 
 func TestFaultyConfigurationIsShown(t *testing.T) {

@@ -16,7 +16,6 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
 )
 
 // askTime bounds one question to another process.
@@ -49,30 +48,12 @@ func (x *examination) configuration(err error) {
 		if p.Protection == config.ProtectPlaintext {
 			f.Level = Warn
 			f.Found += fmt.Sprintf("; peer %s has insecure_plaintext: true, its streams travel in clear", p.Name)
-		}
-	}
-	x.find(f)
-}
-
-func (x *examination) secrets() {
-	if !x.needsIPsec() {
-		return
-	}
-	f := Finding{What: "secrets", Level: OK}
-	n := 0
-	for _, p := range x.cfg.Peers {
-		if p.Protection != config.ProtectIPsec {
 			continue
 		}
-		n++
-		if _, err := ipsec.LoadSecret(p.PSKFile); err != nil {
-			f.Level = Fail
-			f.Found = strings.TrimPrefix(f.Found+"; "+fmt.Sprintf("peer %s: %v", p.Name, err), "; ")
-			f.Do = []string{"both hosts need the same secret, in a file of mode 0600; then run `ironwarp reload`"}
+		for _, w := range p.Insecure() {
+			f.Level = Warn
+			f.Found += fmt.Sprintf("; peer %s: %s", p.Name, w)
 		}
-	}
-	if f.Level == OK {
-		f.Found = fmt.Sprintf("%d files, readable for their owner only", n)
 	}
 	x.find(f)
 }

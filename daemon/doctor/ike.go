@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,8 +59,10 @@ func (x *examination) strongSwan(ctx context.Context) {
 	st, err := ipsec.ProbeDaemon(ctx, x.vici())
 	if err == nil {
 		x.ike = &st
-		f.Found = fmt.Sprintf("%s %s answers at %s, %s", st.Daemon, st.Version, st.Socket, st.DataPlane)
+		f.Found = fmt.Sprintf("%s %s answers at %s", st.Daemon, st.Version, st.Socket)
 		x.find(f)
+		x.dataPlane()
+		x.algorithms(ctx)
 		return
 	}
 	f.Level = x.missing(x.needsIPsec())
@@ -80,6 +82,64 @@ func (x *examination) strongSwan(ctx context.Context) {
 	}
 	x.find(f)
 }
+
+// dataPlane says who does ESP, and why.
+func (x *examination) dataPlane() {
+	plane, reason := x.ike.DataPlane, x.ike.Reason
+	f := Finding{What: "data plane", Level: OK}
+	if x.cfg != nil {
+		want, err := ipsec.ParseDataPlane(x.cfg.IPsec.DataPlane)
+		if err == nil && want != ipsec.DataPlaneAuto && want != plane {
+			f.Level = Warn
+			f.Do = []string{"set ipsec: {data_plane: auto} in the configuration, unless strongSwan is about to be changed"}
+			plane, reason = want, fmt.Sprintf("the configuration says so; by itself it would be %v: %s", plane, reason)
+		}
+	}
+	f.Found = fmt.Sprintf("%v: %s", plane, reason)
+	if plane == ipsec.DataPlaneUserland {
+		f.Found += "; tunnel mode, ESP in UDP, no extended sequence numbers"
+	}
+	x.find(f)
+}
+
+// algorithms looks what strongSwan lacks of the profiles.
+func (x *examination) algorithms(ctx context.Context) {
+	f := Finding{What: "algorithms", Level: OK}
+	have, err := ipsec.ProbeAlgorithms(ctx, x.vici())
+	if err != nil {
+		f.Level, f.Found = Note, err.Error()
+		x.find(f)
+		return
+	}
+	profiles, used := map[string]*ipsec.Profile{}, map[string]bool{}
+	for _, name := range ipsec.ProfileNames() {
+		if p, err := ipsec.ProfileByName(name); err == nil {
+			profiles[name] = p
+		}
+	}
+	for _, p := range x.ipsecPeers() {
+		if p.Resolved != nil {
+			profiles[p.Resolved.Name], used[p.Resolved.Name] = p.Resolved, true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(profiles)) {
+		lacks, usable := have.Lacks(profiles[name], x.ike.DataPlane)
+		switch what := fmt.Sprintf("of profile %s strongSwan lacks %s", name, strings.Join(lacks, ", ")); {
+		case !usable && used[name]:
+			f.fault(Fail, what+", and without them no proposal is left", loadPlugins)
+		case !usable:
+			f.fault(Note, what+", and without them it cannot be used", loadPlugins)
+		case len(lacks) > 0:
+			f.fault(Note, what+"; its other proposals do", loadPlugins)
+		}
+	}
+	if f.Level == OK {
+		f.Found = fmt.Sprintf("strongSwan has all of the profiles %s", strings.Join(slices.Sorted(maps.Keys(profiles)), ", "))
+	}
+	x.find(f)
+}
+
+const loadPlugins = "apt-get install libstrongswan-standard-plugins libstrongswan-extra-plugins; if strongswan.conf has a list load =, add the plugin there (openssl, gcm, xcbc, gmp, curve25519)"
 
 func (x *examination) esp() {
 	f := Finding{What: "ESP", Level: OK}
@@ -111,69 +171,4 @@ func (x *examination) esp() {
 		f.Do = []string{"modprobe esp4 esp6 xfrm_user", "or, for userland ESP: apt-get install libcharon-extra-plugins, then " + printConf}
 	}
 	x.find(f)
-}
-
-// guard looks at the kernel's guard policies: those that should be there, ways
-// around them, and those of peers that are not configured any more.
-func (x *examination) guard() {
-	f := Finding{What: "kernel guard", Level: OK}
-	have, err := ipsec.ListGuard("")
-	if err != nil {
-		f.Level, f.Found = Note, fmt.Sprintf("cannot be read: %v", err)
-		f.Do = []string{"sudo ironwarp doctor"}
-		x.find(f)
-		return
-	}
-	var specs []ipsec.GuardSpec
-	configured := map[netip.Addr]bool{}
-	if x.cfg != nil {
-		for _, p := range x.cfg.Peers {
-			if p.Protection == config.ProtectIPsec {
-				specs = append(specs, ipsec.GuardSpec{Remote: p.Address, Port: p.Port})
-				configured[p.Address] = true
-			}
-		}
-	}
-	f.Found = fmt.Sprintf("%d policies, no peer needs one", len(have))
-	if len(specs) > 0 {
-		f.Found = fmt.Sprintf("%d policies for %d peers, no way around them", len(have), len(specs))
-	}
-	holes, err := ipsec.GuardHoles(specs...)
-	if err != nil {
-		holes = append(holes, ipsec.Hole{What: err.Error(), Fix: "run as root"})
-	}
-	if len(holes) > 0 {
-		f.Level, f.Found = Fail, ""
-	}
-	for _, h := range holes {
-		f.Found = strings.TrimPrefix(f.Found+"; "+h.What, "; ")
-		if !slices.Contains(f.Do, h.Fix) {
-			f.Do = append(f.Do, h.Fix)
-		}
-	}
-	x.find(f)
-	x.leftOver(have, configured)
-}
-
-func (x *examination) leftOver(have []ipsec.GuardPolicy, configured map[netip.Addr]bool) {
-	if x.cfg == nil {
-		return
-	}
-	var lost []netip.Addr
-	var texts []string
-	for _, p := range have {
-		if !configured[p.Remote] {
-			texts = append(texts, p.String())
-			if !slices.Contains(lost, p.Remote) {
-				lost = append(lost, p.Remote)
-			}
-		}
-	}
-	if len(lost) == 0 {
-		return
-	}
-	x.find(Finding{
-		What: "left over guard", Level: Warn, Found: "policies of hosts that are no configured peers block their clear traffic: " + strings.Join(texts, "; "),
-		Do: []string{"look at them: ip xfrm policy", fmt.Sprintf("add the peer and remove it again, which takes them down: %v", lost)},
-	})
 }

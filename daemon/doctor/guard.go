@@ -1,0 +1,133 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// Guard is what was found of one peer's guard.
+type Guard struct {
+	Peer     string              `json:"peer"`
+	Policies []ipsec.GuardPolicy `json:"policies"`
+	Holes    []ipsec.Hole        `json:"holes"`
+	// SelfTest is "passed", or why a clear packet to the peer was not stopped, or
+	// could not be tried.
+	SelfTest string `json:"self_test"`
+	Passed   bool   `json:"self_test_passed"`
+}
+
+const passed = "passed"
+
+// guards looks at the kernel's guard of each peer: the policies that should be
+// there, ways around them, and whether a clear packet is stopped.
+func (x *examination) guards() {
+	have, err := ipsec.ListGuard("")
+	if err != nil {
+		f := Finding{What: "kernel guard", Level: x.missing(x.needsIPsec()), Found: fmt.Sprintf("cannot be read: %v", err), Do: []string{"sudo ironwarp doctor"}}
+		x.find(f)
+		return
+	}
+	known := map[netip.Addr]bool{}
+	n := 0
+	for _, p := range x.ipsecPeers() {
+		g := ipsec.GuardSpec{Remote: p.Address, Port: p.Port}
+		if x.ike != nil {
+			g.DataPlane, g.Tun = x.ike.DataPlane, x.ike.Tun
+		}
+		for _, a := range g.Addresses() {
+			known[a] = true
+		}
+		n++
+		x.guard(p, g, have)
+	}
+	f := Finding{What: "kernel guard", Level: OK, Found: fmt.Sprintf("%d policies, no peer needs one", len(have))}
+	if n > 0 {
+		f.Found = fmt.Sprintf("%d policies for %d peers", len(have), n)
+	}
+	if s, err := ipsec.XfrmStats(""); err == nil {
+		f.Found += fmt.Sprintf("; clear packets stopped since the host was started: %d on their way in, %d on their way out",
+			s["XfrmInPolBlock"]+s["XfrmInTmplMismatch"], s["XfrmOutPolBlock"])
+	}
+	x.find(f)
+	x.leftOver(have, known)
+}
+
+func (x *examination) guard(p config.Peer, g ipsec.GuardSpec, have []ipsec.GuardPolicy) {
+	f := Finding{What: "guard of " + p.Name, Level: OK, Guard: &Guard{Peer: p.Name, SelfTest: passed, Passed: true}}
+	for _, q := range have {
+		if slices.Contains(g.Addresses(), q.Remote) && (q.LocalPort == g.Port || q.PeerPort == g.Port) {
+			f.Guard.Policies = append(f.Guard.Policies, q)
+		}
+	}
+	blocks := 0
+	for _, q := range f.Guard.Policies {
+		if q.Action == "block" {
+			blocks++
+		}
+	}
+	f.Found = fmt.Sprintf("%d policies block the clear packets of port %d with %v", blocks, p.Port, p.Address)
+	if allows := len(f.Guard.Policies) - blocks; allows > 0 {
+		f.Found += fmt.Sprintf(", %d let the clear side of ESP pass", allows)
+	}
+	holes, err := ipsec.GuardHoles(g)
+	if err != nil {
+		holes = append(holes, ipsec.Hole{What: err.Error(), Fix: "run as root"})
+	}
+	f.Guard.Holes = holes
+	for _, h := range holes {
+		f.Level = Fail
+		f.Found += "; " + h.What
+		if !slices.Contains(f.Do, h.Fix) {
+			f.Do = append(f.Do, h.Fix)
+		}
+	}
+	switch err := ipsec.ProbeGuard(g); {
+	case err == nil:
+		f.Found += "; self-test: a clear packet is stopped"
+	case errors.Is(err, ipsec.ErrGuardLeaks):
+		f.Level = Fail
+		f.Guard.SelfTest, f.Guard.Passed = err.Error(), false
+		f.Found += "; " + err.Error()
+		if len(f.Do) == 0 {
+			f.Do = []string{"restart the daemon, which puts the guard in place: systemctl restart ironwarp"}
+		}
+	default:
+		f.Guard.SelfTest, f.Guard.Passed = err.Error(), false
+		f.Found += "; " + err.Error()
+		if f.Level == OK {
+			f.Level = Warn
+			f.Do = []string{fmt.Sprintf("see to a route to %v", p.Address)}
+		}
+	}
+	x.find(f)
+}
+
+// leftOver finds policies of hosts that are no configured peers.
+func (x *examination) leftOver(have []ipsec.GuardPolicy, known map[netip.Addr]bool) {
+	if x.cfg == nil {
+		return
+	}
+	var lost []netip.Addr
+	var texts []string
+	for _, p := range have {
+		if !known[p.Remote] {
+			texts = append(texts, p.String())
+			if !slices.Contains(lost, p.Remote) {
+				lost = append(lost, p.Remote)
+			}
+		}
+	}
+	if len(lost) == 0 {
+		return
+	}
+	x.find(Finding{
+		What: "left over guard", Level: Warn, Found: "policies of hosts that are no configured peers block their clear traffic: " + strings.Join(texts, "; "),
+		Do: []string{"look at them: ip xfrm policy", fmt.Sprintf("add the peer and remove it again, which takes them down: %v", lost)},
+	})
+}
