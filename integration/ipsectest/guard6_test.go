@@ -1,0 +1,97 @@
+package ipsectest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+func newPair6(t *testing.T) *pair {
+	t.Helper()
+	p := newPair(t, lab.Config{})
+	p.alpha.v6, p.beta.v6 = true, true
+	return p
+}
+
+func TestIPv6StreamSurvivesLossesAndNothingLeavesInClear(t *testing.T) {
+	p := newPair6(t)
+	wire := capture(t, p.beta)
+	p.addPeers(t)
+	p.beta.echo(t, nil)
+	k := talk(p.alpha.mustDial(t, p.beta))
+	for _, tc := range []struct {
+		what string
+		lose func()
+	}{
+		{"child deleted", func() { deleteChild(t, p.beta, "alpha") }},
+		{"IKE SA deleted", func() { deleteIKE(t, p.alpha, "beta") }},
+		{"charon killed", func() { restart(t, p.alpha) }},
+		{"charon of the peer killed", func() { restart(t, p.beta) }},
+		{"policies flushed", func() { sh(t, p.alpha.Host, "ip xfrm policy flush") }},
+	} {
+		k.moves(t, 20)
+		tc.lose()
+		k.moves(t, 50)
+		if p.lab.DataPlane() == ipsec.DataPlaneKernel {
+			continue // the states of a charon that was killed may be in use
+		}
+		eventually(t, tc.what+": the guard is whole", func() bool {
+			st := p.alpha.m.DaemonStatus()
+			h, err := ipsec.GuardHoles(ipsec.GuardSpec{NetNS: p.alpha.NetNS(), Remote: p.beta.Addr6(), Port: port, DataPlane: st.DataPlane, Tun: st.Tun})
+			return err == nil && len(h) == 0
+		})
+	}
+	k.end(t)
+	if c := counted(t, wire); c.Clear(port) != 0 || c.ESP == 0 {
+		t.Errorf("on the wire: %v", c)
+	}
+}
+
+func TestControlIPv6WithoutTheGuardLeaks(t *testing.T) {
+	p := newPair6(t)
+	p.addPeers(t)
+	p.beta.echo(t, nil)
+	c := p.alpha.mustDial(t, p.beta)
+	for _, h := range []*host{p.alpha, p.beta} {
+		if err := h.m.RemoveGuard(t.Context(), p.other(h).Name()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wire := capture(t, p.beta)
+	k := talk(c)
+	k.moves(t, 10)
+	for _, h := range []*host{p.alpha, p.beta} {
+		if err := h.StopCharon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k.moves(t, 50)
+	k.end(t)
+	if counts := counted(t, wire); counts.Clear(port) == 0 {
+		t.Errorf("no clear packet without guard and SA: the check cannot fail: %v", counts)
+	}
+}
+
+// TestIPv6RulesArePutBackUnderAStream has somebody flush the routing rules that
+// lead into the tun of userland ESP, all but those that shut the other ways.
+func TestIPv6RulesArePutBackUnderAStream(t *testing.T) {
+	p := newPair6(t)
+	if p.lab.DataPlane() != ipsec.DataPlaneUserland {
+		t.Skip("kernel ESP has no routing rules")
+	}
+	wire := capture(t, p.beta)
+	p.addPeers(t)
+	p.beta.echo(t, nil)
+	k := talk(p.alpha.mustDial(t, p.beta))
+	k.moves(t, 20)
+	for _, pref := range []int{217, 219} {
+		sh(t, p.alpha.Host, fmt.Sprintf("while ip -6 rule del pref %d; do :; done 2>/dev/null; true", pref))
+		k.moves(t, 50)
+	}
+	k.end(t)
+	if c := counted(t, wire); c.Clear(port) != 0 || c.ESP == 0 {
+		t.Errorf("on the wire: %v", c)
+	}
+}
