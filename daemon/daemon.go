@@ -40,6 +40,7 @@ type Options struct {
 type Daemon struct {
 	opt     Options
 	log     *slog.Logger
+	events  *eventLog // log for the IPsec manager
 	started time.Time
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc
@@ -94,6 +95,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	if opt.Log != nil {
 		d.log = opt.Log(cfg.Log)
 	}
+	d.events = newEventLog(d.log.Handler())
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	if err := d.open(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -257,6 +259,7 @@ func (d *Daemon) supervise(ctx context.Context) {
 			return
 		case <-t.C:
 		}
+		d.events.report(d.log)
 		// Close waits for this goroutine with changing held.
 		if !d.changing.TryLock() {
 			continue

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -35,7 +36,7 @@ func (d *Daemon) ikeManager(c config.IPsec) (*ipsec.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := ipsec.New(ipsec.Config{Socket: c.VICI, DataPlane: plane, Logger: d.log})
+	m, err := ipsec.New(ipsec.Config{Socket: c.VICI, DataPlane: plane, Logger: slog.New(d.events)})
 	if err != nil {
 		return nil, err
 	}
