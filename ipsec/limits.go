@@ -18,6 +18,10 @@ const (
 	// MaxChildren bounds the child SAs of a peer per direction.
 	MaxChildren = 16
 
+	// maxListed bounds the SAs, children included, of one list: 1024 peers with 32
+	// children each, and as many of other programs.
+	maxListed = 1 << 16
+
 	// callTimeout bounds a VICI call that charon answers from memory. A call
 	// without a deadline may wait for ever when charon hangs.
 	callTimeout = 5 * time.Second

@@ -137,7 +137,7 @@ func (l *link) follow(ctx context.Context, event func(vici.Event), alive func() 
 		select {
 		case ev, ok := <-l.events.events:
 			if !ok {
-				return &DaemonError{Op: "follow events", Socket: l.cfg.Socket, Kind: ErrDaemonGone, Err: errLinkClosed}
+				return l.events.ended()
 			}
 			event(ev)
 		case <-tick.C:

@@ -2,6 +2,7 @@ package ipsec
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"strconv"
 	"time"
@@ -121,10 +122,18 @@ func algorithmName(m *vici.Message, alg, size string) string {
 func listSAs(ctx context.Context, c *viciConn, conn string) ([]SA, error) {
 	var sas []SA
 	now := time.Now()
+	children := 0
 	_, err := c.call(ctx, "list-sas", conn, section("ike", conn), func(ev vici.Event) {
-		if ev.Name == "list-sa" {
-			sas = append(sas, parseSAs(ev.Message, now)...)
+		if ev.Name != "list-sa" || len(sas)+children > maxListed {
+			return
+		}
+		for _, sa := range parseSAs(ev.Message, now) {
+			sas = append(sas, sa)
+			children += len(sa.Children)
 		}
 	})
+	if err == nil && len(sas)+children > maxListed {
+		err = &DaemonError{Op: "list-sas", Socket: c.socket, Kind: ErrDaemonProtocol, Err: fmt.Errorf("more than %d SAs", maxListed)}
+	}
 	return sas, err
 }

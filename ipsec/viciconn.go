@@ -46,12 +46,18 @@ func dialVici(ctx context.Context, socket string) (*viciConn, error) {
 	default:
 		return nil, fail(ErrDaemonGone, err, "")
 	}
+	return newViciConn(conn, socket)
+}
+
+// newViciConn speaks VICI on a connection.
+func newViciConn(conn net.Conn, socket string) (*viciConn, error) {
 	c := &viciConn{socket: socket, fc: newFramedConn(conn), events: make(chan vici.Event, eventBuffer), pid: peerPID(conn)}
+	var err error
 	c.fc.room = func() bool { return len(c.events) < cap(c.events)/2 }
 	c.s, err = vici.NewSession(vici.WithDialContext(func(context.Context, string, string) (net.Conn, error) { return c.fc, nil }))
 	if err != nil {
 		conn.Close()
-		return nil, fail(ErrDaemonGone, err, "")
+		return nil, &DaemonError{Op: "connect", Socket: socket, Kind: ErrDaemonGone, Err: err}
 	}
 	c.s.NotifyEvents(c.events)
 	return c, nil
@@ -107,6 +113,7 @@ func (c *viciConn) callError(ctx context.Context, cmd, about string, m *vici.Mes
 		}
 		return &CommandError{Command: cmd, Name: about, Reason: reason}
 	}
+	lost := c.fc.isLost()
 	c.close()
 	e := &DaemonError{Op: cmd, Socket: c.socket, Kind: ErrDaemonGone, Err: err}
 	switch {
@@ -117,6 +124,19 @@ func (c *viciConn) callError(ctx context.Context, cmd, about string, m *vici.Mes
 		e.Advice = "no answer in time; if that lasts: systemctl restart strongswan"
 	case c.fc.fault() != nil:
 		e.Kind, e.Err = ErrDaemonProtocol, c.fc.fault()
+	case !lost:
+		e.Kind = ErrDaemonProtocol // it was not decoded, though the socket is well
+	}
+	return e
+}
+
+// ended tells why the connection for events is no more.
+func (c *viciConn) ended() error {
+	e := &DaemonError{Op: "follow events", Socket: c.socket, Kind: ErrDaemonGone, Err: errLinkClosed}
+	if err := c.fc.fault(); err != nil {
+		e.Kind, e.Err = ErrDaemonProtocol, err
+	} else if !c.fc.isLost() {
+		e.Kind, e.Err = ErrDaemonProtocol, errors.New("an event that could not be decoded")
 	}
 	return e
 }
@@ -164,10 +184,10 @@ const (
 	// eventBuffer holds events between charon and us. It never fills: framedConn
 	// stops reading when it is half full.
 	eventBuffer = 1024
-	// maxFrame is far above what charon sends (it limits itself to 512 KiB).
-	maxFrame = 4 << 20
-
-	viciEvent = 7 // packet type of the VICI protocol
+	// maxFrame is above what charon sends (it limits itself to 512 KiB).
+	maxFrame = 1 << 20
+	// maxHeld bounds the events that wait for the end of a registration.
+	maxHeld = 4096
 )
 
 // framedConn sits between govici and the socket and hands over whole packets.
@@ -184,6 +204,7 @@ type framedConn struct {
 	holding bool
 	held    [][]byte // events that wait
 	closed  bool
+	lost    bool  // the socket was closed by either side
 	err     error // what was wrong with the stream
 }
 
@@ -209,6 +230,33 @@ func (f *framedConn) fault() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.err
+}
+
+func (f *framedConn) isLost() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lost || f.closed
+}
+
+// bad notes what is wrong with the stream.
+func (f *framedConn) bad(err error) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		f.err = err
+	}
+	return err
+}
+
+// Write writes to the connection.
+func (f *framedConn) Write(b []byte) (int, error) {
+	n, err := f.Conn.Write(b)
+	if err != nil {
+		f.mu.Lock()
+		f.lost = true
+		f.mu.Unlock()
+	}
+	return n, err
 }
 
 // Close ends the connection.
@@ -243,13 +291,20 @@ func (f *framedConn) next() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := checkFrame(frame); err != nil {
+			return nil, f.bad(err)
+		}
 		if frame[4] != viciEvent {
 			return frame, nil
 		}
 		if !worthHearing(frame) {
 			continue
 		}
-		if !f.keep(frame) {
+		kept, err := f.keep(frame)
+		if err != nil {
+			return nil, f.bad(err)
+		}
+		if !kept {
 			f.waitForRoom()
 			return frame, nil
 		}
@@ -269,14 +324,17 @@ func (f *framedConn) released() []byte {
 }
 
 // keep holds an event back if events have to wait.
-func (f *framedConn) keep(frame []byte) bool {
+func (f *framedConn) keep(frame []byte) (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.holding || len(f.held) > 0 {
-		f.held = append(f.held, frame)
-		return true
+	if !f.holding && len(f.held) == 0 {
+		return false, nil
 	}
-	return false
+	if len(f.held) >= maxHeld {
+		return false, fmt.Errorf("%d events before the answer to a registration", len(f.held))
+	}
+	f.held = append(f.held, frame)
+	return true, nil
 }
 
 func (f *framedConn) waitForRoom() {
@@ -298,11 +356,7 @@ func (f *framedConn) readFrame() ([]byte, error) {
 	}
 	n := binary.BigEndian.Uint32(head[:])
 	if n == 0 || n > maxFrame {
-		err := fmt.Errorf("a packet of %d bytes, 1 to %d are possible", n, maxFrame)
-		f.mu.Lock()
-		f.err = err
-		f.mu.Unlock()
-		return nil, err
+		return nil, f.bad(fmt.Errorf("a packet of %d bytes, 1 to %d are possible", n, maxFrame))
 	}
 	frame := make([]byte, 4+n)
 	copy(frame, head[:])
@@ -314,6 +368,9 @@ func (f *framedConn) readFull(p []byte) error {
 		n, err := f.Conn.Read(p)
 		p = p[n:]
 		if err != nil && len(p) > 0 {
+			f.mu.Lock()
+			f.lost = true
+			f.mu.Unlock()
 			return err
 		}
 	}
