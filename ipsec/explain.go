@@ -49,6 +49,30 @@ func (w words) quoted(text string) string {
 	return ""
 }
 
+// aboutReceived leaves out what is about other certificates than the one that
+// the peer has sent: charon goes on to those that it knows by the same name.
+func (w words) aboutReceived() words {
+	const using = "using certificate "
+	sent := w.quoted("received end entity cert")
+	if sent == "" {
+		return w
+	}
+	var out words
+	other := false
+	for _, l := range w {
+		switch {
+		case strings.Contains(l, using):
+			other = !strings.Contains(l, `"`+sent+`"`)
+		case strings.Contains(l, "constraint check failed"), strings.Contains(l, "no trusted"), strings.Contains(l, "authentication of"):
+			other = false
+		}
+		if !other {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
 var (
 	inQuotes = regexp.MustCompile(`"([^"]*)"|'([^']*)'`)
 	// unsupported is what charon says of algorithms that no plugin of its own has.
@@ -93,6 +117,7 @@ func peersCertificate(p *Peer, w words) (error, string) {
 	if p.Cert == nil {
 		return nil, ""
 	}
+	w = w.aboutReceived()
 	whose := fmt.Sprintf("the certificate of peer %s (%s)", p.Name, cmp.Or(w.quoted("received end entity cert"), p.RemoteID))
 	switch {
 	case w.said("certificate was revoked on"):

@@ -1,8 +1,11 @@
 package ipsectest
 
 import (
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
-	"net"
+	"io"
 	"net/http"
 	"net/netip"
 	"os"
@@ -10,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/crypto/ocsp"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
@@ -306,22 +311,12 @@ func (a *authority) fresh() {
 func TestCRLOverHTTPIsReadAgainOnReload(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	ca := newAuthority(t, "lab")
-	var ln net.Listener
-	if err := p.alpha.Do(func() (err error) {
-		ln, err = net.Listen("tcp", "127.0.0.1:0")
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	srv := &http.Server{Handler: http.FileServer(http.Dir(ca.dir))}
-	done := make(chan struct{})
-	go func() { _ = srv.Serve(ln); close(done) }()
-	t.Cleanup(func() { srv.Close(); <-done })
+	uri := ca.serve(p.alpha, http.FileServer(http.Dir(ca.dir)))
 	var alpha ipsec.Peer
 	p.changed(t, func(h *host, c *ipsec.Peer) {
 		ca.withCertificates(h, c)
 		if h == p.alpha {
-			c.CAs[0].CRLURIs = []string{"http://" + ln.Addr().String() + "/ca.crl"}
+			c.CAs[0].CRLURIs = []string{uri + "/ca.crl"}
 			alpha = *c
 		}
 	})
@@ -340,5 +335,92 @@ func TestCRLOverHTTPIsReadAgainOnReload(t *testing.T) {
 	}
 	if _, err := p.alpha.dial(t, p.beta); !errors.Is(err, ipsec.ErrCertRevoked) {
 		t.Errorf("dialling a revoked peer: %v", err)
+	}
+}
+
+// responder answers OCSP requests on a host, for one certificate with a status
+// of package ocsp, and returns its URI.
+func (a *authority) responder(h *host, c *ipsec.Credential, status int) string {
+	a.t.Helper()
+	block, _ := pem.Decode(a.file("ca.key"))
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		a.t.Fatal("the authority's key cannot be read")
+	}
+	ca := a.trusted().Certificate()
+	return a.serve(h, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		req, err := ocsp.ParseRequest(body)
+		if err != nil {
+			http.Error(w, "no OCSP request", http.StatusBadRequest)
+			return
+		}
+		answer := ocsp.Response{Status: ocsp.Unknown, SerialNumber: req.SerialNumber, ThisUpdate: time.Now().Add(-time.Minute), NextUpdate: time.Now().Add(time.Hour), IssuerHash: req.HashAlgorithm}
+		if req.SerialNumber.Cmp(c.Certificate().SerialNumber) == 0 {
+			answer.Status, answer.RevokedAt = status, time.Now().Add(-time.Minute)
+		}
+		der, err := ocsp.CreateResponse(ca, ca, answer, key.(crypto.Signer))
+		if err != nil {
+			http.Error(w, "no OCSP response", http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/ocsp-response")
+		_, _ = w.Write(der)
+	}))
+}
+
+func (a *authority) file(name string) []byte {
+	a.t.Helper()
+	b, err := os.ReadFile(filepath.Join(a.dir, name))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return b
+}
+
+// serve serves HTTP on a host until the test is over, and returns the URI.
+func (a *authority) serve(h *host, handler http.Handler) string {
+	a.t.Helper()
+	ln, err := h.Listen(a.t.Context(), netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	srv := &http.Server{Handler: handler}
+	done := make(chan struct{})
+	go func() { _ = srv.Serve(ln); close(done) }()
+	a.t.Cleanup(func() { srv.Close(); <-done })
+	return "http://" + ln.Addr().String()
+}
+
+func TestOCSPResponderDecides(t *testing.T) {
+	for _, profile := range []string{"rfc7146", "rfc3723"} {
+		for name, status := range map[string]int{"good": ocsp.Good, "revoked": ocsp.Revoked, "unknown": ocsp.Unknown} {
+			t.Run(profile+" "+name, func(t *testing.T) {
+				p := newPair(t, lab.Config{})
+				ca := newAuthority(t, "lab")
+				beta := ca.issue(pki.Request{Name: "beta"})
+				uri := ca.responder(p.alpha, beta, status)
+				p.changed(t, func(h *host, c *ipsec.Peer) {
+					c.Profile, c.PSK, c.CAs = mustProfile(t, profile), ipsec.Secret{}, []ipsec.Authority{ca.trusted()}
+					c.Cert = beta
+					if h == p.alpha {
+						c.Cert = ca.issue(pki.Request{Name: "alpha"})
+						c.CAs[0].OCSPURIs = []string{uri}
+					}
+				})
+				p.beta.echo(t, nil)
+				c, err := p.alpha.dial(t, p.beta)
+				switch {
+				case status == ocsp.Revoked && !errors.Is(err, ipsec.ErrCertRevoked),
+					status == ocsp.Unknown && !errors.Is(err, ipsec.ErrCertStatus),
+					status == ocsp.Good && err != nil:
+					t.Errorf("dialling: %v", err)
+				case err == nil:
+					if err := ping(c, "good\n"); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
 	}
 }

@@ -1,8 +1,13 @@
 package ipsectest
 
 import (
+	"context"
+	"errors"
+	"net"
 	"strings"
 	"testing"
+
+	"github.com/strongswan/govici/vici"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
@@ -97,4 +102,116 @@ func TestProfilesCarryTrafficInESPOnly(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestTransportModeNeedsADataPlaneThatHasIt(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	c := p.peerOf(p.alpha)
+	c.Profile = mustProfile(t, "rfc7146")
+	c.Profile.Mode = ipsec.ModeTransport
+	p.awaitCharon(t)
+	err := p.alpha.m.AddPeer(t.Context(), c)
+	if p.alpha.m.DaemonStatus().DataPlane != ipsec.DataPlaneUserland {
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Skip("this host's kernel has ESP: TestMatrix in integration/ikematrix has transport mode")
+	}
+	if !errors.Is(err, ipsec.ErrDataPlane) || !strings.Contains(err.Error(), "tunnel") {
+		t.Errorf("transport mode over userland ESP: %v", err)
+	}
+	// The peer is refused, and guarded all the same.
+	if st, err := p.alpha.m.PeerStatus("beta"); err != nil || !st.Guarded || st.Loaded {
+		t.Errorf("status %+v, %v", st, err)
+	}
+}
+
+func TestTripleDESGetsFreshKeysBeforeItsLimitAndTheStreamStays(t *testing.T) {
+	for _, name := range []string{"rfc3723", "rfc7146"} {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, lab.Config{})
+			const limit = 300_000
+			p.changed(t, func(_ *host, c *ipsec.Peer) {
+				c.Profile = mustProfile(t, name, "3des-sha1-modp2048")
+				c.Profile.RekeyBytes = limit
+			})
+			p.beta.echo(t, nil)
+			conn := p.alpha.mustDial(t, p.beta)
+			line := strings.Repeat("x", 1000) + "\n"
+			before, first := live(t, p.alpha)
+			if before.Encryption == "" || first.Encryption != "3DES_CBC" {
+				t.Fatalf("the child has %s", first.Encryption)
+			}
+			// As much as two keys may encrypt, in one direction.
+			for range 2 * limit / len(line) {
+				if err := ping(conn, line); err != nil {
+					t.Fatal(err)
+				}
+			}
+			eventually(t, "fresh keys are counted", func() bool {
+				st, err := p.alpha.m.PeerStatus("beta")
+				return err == nil && st.Counters.Rekeys > 0
+			})
+			_, now := live(t, p.alpha)
+			if now.SPIOut == first.SPIOut || now.Encryption != "3DES_CBC" {
+				t.Errorf("after %d bytes: SPI %s, before %s; %s", 2*limit, now.SPIOut, first.SPIOut, now.Encryption)
+			}
+			if now.BytesOut > limit*11/10 {
+				t.Errorf("a key was used for %d bytes, the limit is %d", now.BytesOut, limit)
+			}
+		})
+	}
+}
+
+func TestIKEv1AuthenticatesAnewUnderALiveStream(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	p.changed(t, func(_ *host, c *ipsec.Peer) { c.Profile = mustProfile(t, "rfc3723") })
+	p.beta.echo(t, nil)
+	wire := capture(t, p.beta)
+	k := talk(p.alpha.mustDial(t, p.beta))
+	k.moves(t, 20)
+	before, _ := live(t, p.alpha)
+	charonCall(t, p.alpha, "rekey", "ike", "beta") // with IKEv1 that is an authentication
+	eventually(t, "there is another IKE SA, and one only", func() bool {
+		sas, err := p.alpha.m.SAs(t.Context())
+		return err == nil && len(sas) == 1 && sas[0].UniqueID != before.UniqueID && sas[0].State == "ESTABLISHED"
+	})
+	k.moves(t, 50)
+	k.end(t)
+	if sa, child := live(t, p.alpha); sa.RemoteID != "beta" || !child.IsInstalled() {
+		t.Errorf("afterwards: %+v", sa)
+	}
+	if c := counted(t, wire); c.Clear(port) != 0 {
+		t.Errorf("clear packets on the wire: %v", c)
+	}
+}
+
+// charonCall makes a call to a host's strongSwan that ironwarp has no command
+// for. Values are strings.
+func charonCall(t *testing.T, h *host, cmd string, kv ...string) *vici.Message {
+	t.Helper()
+	s := charonSession(t, h)
+	defer s.Close()
+	m := vici.NewMessage()
+	for i := 0; i+1 < len(kv); i += 2 {
+		if err := m.Set(kv[i], kv[i+1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	answer, err := s.Call(t.Context(), cmd, m)
+	if err != nil {
+		t.Fatalf("strongSwan on %s: %s: %v", h.Name(), cmd, err)
+	}
+	return answer
+}
+
+func charonSession(t *testing.T, h *host) *vici.Session {
+	t.Helper()
+	s, err := vici.NewSession(vici.WithDialContext(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", h.ViciSocket())
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }

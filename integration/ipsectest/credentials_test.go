@@ -1,0 +1,128 @@
+package ipsectest
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// loaded counts what a host's strongSwan has been given over its socket.
+func loaded(t *testing.T, h *host) map[string]int {
+	t.Helper()
+	n := map[string]int{}
+	for cmd, key := range map[string]string{"get-conns": "conns", "get-shared": "keys", "get-keys": "keys", "get-authorities": "authorities"} {
+		if all, ok := charonCall(t, h, cmd).Get(key).([]string); ok && len(all) > 0 {
+			n[cmd] = len(all)
+		}
+	}
+	if c := charonCerts(t, h); c > 0 {
+		n["certificates"] = c
+	}
+	return n
+}
+
+func charonCerts(t *testing.T, h *host) int {
+	t.Helper()
+	s := charonSession(t, h)
+	defer s.Close()
+	n := 0
+	for _, err := range s.CallStreaming(t.Context(), "list-certs", "list-cert", nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	return n
+}
+
+func TestCredentialsGoWithTheirPeer(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	ca := newAuthority(t, "lab")
+	m := p.alpha.m
+	var first ipsec.Peer
+	p.changed(t, func(h *host, c *ipsec.Peer) {
+		ca.withCertificates(h, c)
+		if h == p.alpha {
+			first = *c
+		}
+	})
+	third := first // with the same certificate, as is usual
+	third.Name, third.RemoteID, third.Remote = "third", "third", netip.MustParseAddr("10.99.0.77")
+	if err := m.AddPeer(t.Context(), third); err != nil {
+		t.Fatal(err)
+	}
+	want := func(what string, want map[string]int) {
+		t.Helper()
+		if got := loaded(t, p.alpha); !maps.Equal(got, want) {
+			t.Errorf("%s strongSwan has %v, want %v", what, got, want)
+		}
+	}
+	want("with two peers", map[string]int{"get-conns": 2, "get-keys": 1, "get-authorities": 2, "certificates": 2})
+	if err := m.RemovePeer(t.Context(), "third"); err != nil {
+		t.Fatal(err)
+	}
+	want("with one", map[string]int{"get-conns": 1, "get-keys": 1, "get-authorities": 1, "certificates": 2})
+	p.beta.echo(t, nil)
+	if err := ping(p.alpha.mustDial(t, p.beta), "still there\n"); err != nil {
+		t.Error(err)
+	}
+	withKey := first
+	withKey.Cert, withKey.CAs, withKey.PSK = nil, nil, p.key
+	if err := m.AddPeer(t.Context(), withKey); err != nil {
+		t.Fatal(err)
+	}
+	got := loaded(t, p.alpha)
+	if got["get-keys"] != 0 || got["get-authorities"] != 0 || got["get-shared"] != 1 {
+		t.Errorf("with a pre-shared key instead strongSwan has %v", got)
+	}
+	if err := m.AddPeer(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	want("back with certificates", map[string]int{"get-conns": 1, "get-keys": 1, "get-authorities": 1, "certificates": 2})
+	if err := m.RemovePeer(t.Context(), "beta"); err != nil {
+		t.Fatal(err)
+	}
+	want("without peers", map[string]int{})
+}
+
+func TestCredentialsOfOthersStay(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	ca := newAuthority(t, "lab")
+	charonCall(t, p.alpha, "load-shared", "id", "somebody-else", "type", "IKE", "data", "0123456789abcdef")
+	p.changed(t, func(h *host, c *ipsec.Peer) { ca.withCertificates(h, c) })
+	if err := p.alpha.m.RemovePeer(t.Context(), "beta"); err != nil {
+		t.Fatal(err)
+	}
+	if got := loaded(t, p.alpha); got["get-shared"] != 1 || got["get-keys"] != 0 || got["get-conns"] != 0 {
+		t.Errorf("strongSwan has %v, want somebody else's key and none of ours", got)
+	}
+}
+
+func TestMissingPluginsAreNamedBeforeAnythingIsAccepted(t *testing.T) {
+	for plugin, load := range map[string]string{
+		"revocation": "random nonce aes sha1 sha2 hmac kdf gmp openssl pem pkcs1 x509 constraints pubkey curl",
+		"x509":       "random nonce aes sha1 sha2 hmac kdf gmp openssl pem pkcs1 revocation constraints pubkey curl",
+		"curl":       "random nonce aes sha1 sha2 hmac kdf gmp openssl pem pkcs1 x509 revocation constraints pubkey",
+	} {
+		t.Run(plugin, func(t *testing.T) {
+			p := newPair(t, lab.Config{Charon: "load = " + load + " kernel-libipsec kernel-netlink socket-default vici"})
+			p.awaitCharon(t)
+			ca := newAuthority(t, "lab")
+			c := p.peerOf(p.alpha)
+			ca.withCertificates(p.alpha, &c)
+			c.CAs[0].CRLURIs = []string{"file://" + ca.crl()}
+			err := p.alpha.m.AddPeer(t.Context(), c)
+			if !errors.Is(err, ipsec.ErrPluginMissing) || !strings.Contains(err.Error(), plugin) || !strings.Contains(err.Error(), "install") {
+				t.Errorf("without plugin %s: %v", plugin, err)
+			}
+			if st, err := p.alpha.m.PeerStatus("beta"); err != nil || !st.Guarded || st.Loaded {
+				t.Errorf("status %+v, %v", st, err)
+			}
+		})
+	}
+}
