@@ -76,8 +76,12 @@ func (c *viciConn) identify(ctx context.Context) (DaemonStatus, error) {
 		d.LastError = err.Error()
 		return d, err
 	}
-	d.Connected, d.Since = true, time.Now()
 	d.Plugins = list(stats, "plugins")
+	if err := checkPlugins(c.socket, d.Plugins); err != nil {
+		d.LastError = err.Error()
+		return d, err
+	}
+	d.Connected, d.Since = true, time.Now()
 	if slices.Contains(d.Plugins, libipsec) {
 		d.Tun = tunOf(c.pid)
 	}

@@ -116,7 +116,7 @@ func newFakeCharon(t *testing.T) *fakeCharon {
 		t.Fatal(err)
 	}
 	f := &fakeCharon{t: t, socket: filepath.Join(dir, "vici"), version: "5.9.8",
-		plugins: []string{"charon", "kernel-libipsec", "vici"}, hang: map[string]bool{}}
+		plugins: []string{"charon", "openssl", "kernel-libipsec", "kernel-netlink", "socket-default", "vici"}, hang: map[string]bool{}}
 	f.start()
 	t.Cleanup(func() { f.stop(); os.RemoveAll(dir) })
 	return f

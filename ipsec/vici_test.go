@@ -41,6 +41,12 @@ func TestProbeDaemonSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	odd.version = "dunno"
 	dead := newFakeCharon(t)
 	dead.stop()
+	bare := newFakeCharon(t)
+	bare.plugins = []string{"charon", "openssl", "kernel-netlink", "vici"}
+	noESP := newFakeCharon(t)
+	noESP.plugins = []string{"charon", "openssl", "kernel-pfroute", "socket-default", "vici"}
+	noCrypto := newFakeCharon(t)
+	noCrypto.plugins = []string{"charon", "kernel-netlink", "socket-default", "vici"}
 	hung := newFakeCharon(t)
 	hung.hang["version"] = true
 	dir := t.TempDir()
@@ -73,6 +79,9 @@ func TestProbeDaemonSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"no answer", hung.socket, ErrDaemonHangs, "no answer"},
 		{"too old", old.socket, ErrDaemonTooOld, "5.9 or later"},
 		{"odd version", odd.socket, ErrDaemonTooOld, "dunno"},
+		{"no plugin for IKE's packets", bare.socket, ErrPluginMissing, "load socket-default"},
+		{"no plugin for ESP", noESP.socket, ErrPluginMissing, "else kernel-libipsec"},
+		{"no plugin for ciphers", noCrypto.socket, ErrPluginMissing, "does AES"},
 		{"a length of 2 GiB", huge, ErrDaemonProtocol, "2147483648 bytes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -89,7 +98,7 @@ func TestProbeDaemonSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	if err != nil || !st.Connected || st.Version != "5.9.8" || st.DataPlane != DataPlaneUserland {
 		t.Errorf("a good daemon: %+v, %v", st, err)
 	}
-	good.set(func() { good.plugins = []string{"kernel-netlink"} })
+	good.set(func() { good.plugins = []string{"openssl", "kernel-netlink", "socket-default"} })
 	if st, err := ProbeDaemon(t.Context(), good.socket); err != nil || st.DataPlane != DataPlaneKernel {
 		t.Errorf("without kernel-libipsec: %+v, %v", st, err)
 	}
