@@ -77,10 +77,12 @@ func (p Peer) Equal(q Peer) bool {
 }
 
 // SameEnds reports whether two declarations are of the same hosts and flows, so
-// that streams of the one may go on under the other.
+// that streams of the one may go on under the other. Another number of child SAs
+// divides the ports otherwise, and old streams have ports of none of them.
 func (p Peer) SameEnds(q Peer) bool {
 	return p.Address == q.Address && p.LocalAddress == q.LocalAddress && p.Port == q.Port && p.Protection == q.Protection &&
-		p.LocalID == q.LocalID && p.Identity() == q.Identity()
+		p.LocalID == q.LocalID && p.Identity() == q.Identity() &&
+		p.ChildSAs == q.ChildSAs && p.Gateway == q.Gateway
 }
 
 // AddrPort is where the peer listens.

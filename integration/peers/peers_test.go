@@ -1,0 +1,257 @@
+package peers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/integration/node"
+)
+
+// TestReloadOfIPsecSettingsLeavesStreamsAlone changes what can change under a
+// stream: it goes on, and the next authentication is by the new settings. The end
+// is the control: another identity is another peer, and its streams end.
+func TestReloadOfIPsecSettingsLeavesStreamsAlone(t *testing.T) {
+	s := newScene(t)
+	if err := node.Join(t.Context(), s.alpha, s.beta); err != nil {
+		t.Fatal(err)
+	}
+	s.attach()
+	before := s.streams()
+	if ike := s.peer(s.alpha, "beta").IPsec.Live.IKE; !strings.Contains(ike, "AES_GCM_16-128") {
+		t.Fatalf("IKE is %s", ike)
+	}
+	for _, n := range []*node.Node{s.alpha, s.beta} {
+		peer := map[*node.Node]string{s.alpha: "beta", s.beta: "alpha"}[n]
+		main, err := os.ReadFile(n.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more := "ipsec:\n  profiles:\n    ours: {ike: [aes256-sha384-modp3072], esp: [aes256gcm16-modp3072], child_rekey: 30m}\n"
+		if err := os.WriteFile(n.Config, append(main, more...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.edit(n, peer, "profile: ours\nidle_reap: 10m\n")
+		if out := s.must(n, "reload"); !strings.Contains(out, "peer "+peer+" changed") {
+			t.Errorf("reload on %s: %s", n.Name(), out)
+		}
+	}
+	s.ping()
+	if after := s.streams(); !slices.Equal(before, after) {
+		t.Errorf("streams %v, after the reload %v", before, after)
+	}
+	s.must(s.alpha, "sa", "delete", "--ike", "beta")
+	s.ping()
+	p := s.peer(s.alpha, "beta")
+	if l := p.IPsec.Live; l == nil || !strings.Contains(l.IKE, "AES_CBC-256") || !strings.Contains(l.ESP, "AES_GCM_16-256") || p.Profile != "ours" {
+		t.Errorf("after a new authentication: %+v", p)
+	}
+	if after := s.streams(); !slices.Equal(before, after) {
+		t.Errorf("streams %v, after the new authentication %v", before, after)
+	}
+
+	s.edit(s.alpha, "beta", "local_id: alpha.example\n")
+	s.edit(s.beta, "alpha", "remote_id: alpha.example\n")
+	// Its exports name the old identity, which nobody has any more.
+	if out, err := s.beta.Ironwarp(t.Context(), nil, "reload"); err == nil || !strings.Contains(err.Error(), "which no configured peer has") {
+		t.Errorf("reload with an export to an identity of nobody: %s, %v", out, err)
+	}
+	export := filepath.Join(filepath.Dir(s.beta.Config), "exports.d", "disk.yaml")
+	data, err := os.ReadFile(export)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data = []byte(strings.ReplaceAll(string(data), "id:"+s.alpha.Addr().String(), "id:alpha.example"))
+	if err := os.WriteFile(export, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.must(s.beta, "reload")
+	s.must(s.alpha, "reload")
+	s.until("the disk is back under the new identity", func() bool {
+		list, err := s.alpha.Client().Attachments(t.Context())
+		return err == nil && len(list) == 1 && list[0].State == api.AttachReady
+	})
+	for _, id := range s.streams() {
+		if slices.Contains(before, id) {
+			t.Errorf("stream %s of the old identity goes on", id)
+		}
+	}
+	if l := s.peer(s.beta, "alpha").IPsec.Live; l == nil || l.RemoteID != "alpha.example" {
+		t.Errorf("beta has authenticated %+v", l)
+	}
+}
+
+// TestRevokedCertificateIsRefusedAfterReload: strongSwan keeps a revocation list
+// until it runs out, which a reload does not wait for. That the certificate is
+// accepted before is the control.
+func TestRevokedCertificateIsRefusedAfterReload(t *testing.T) {
+	s := newScene(t)
+	s.certificates(func(pki string) []string {
+		return []string{"--crl-uri", "file://" + filepath.Join(pki, "ca.crl"), "--revocation", "strict"}
+	})
+	s.attach()
+	before := s.streams()
+	s.must(s.alpha, "pki", "revoke", "--dir", s.pki, "beta")
+	s.must(s.alpha, "reload")
+	if after := s.streams(); !slices.Equal(before, after) {
+		t.Errorf("streams %v, after the reload %v", before, after)
+	}
+	s.must(s.alpha, "sa", "delete", "--ike", "beta")
+	s.refused(api.ReasonCertRevoked, "the certificate was revoked")
+
+	// A new certificate, and the streams that waited go on.
+	s.issue(s.beta, "beta-2")
+	s.edit(s.beta, "alpha", "", "beta.pem", "beta-2.pem", "beta.key", "beta-2.key")
+	s.must(s.beta, "reload")
+	s.ping()
+	if after := s.streams(); !slices.Equal(before, after) {
+		t.Errorf("streams %v, with the new certificate %v", before, after)
+	}
+}
+
+// refused waits until alpha cannot reach beta for that reason.
+func (s *scene) refused(reason, words string) {
+	s.t.Helper()
+	_, err := s.alpha.Ironwarp(s.t.Context(), nil, "ping", "--timeout", "10s", "--count", "1", "beta")
+	if err == nil || !strings.Contains(err.Error(), words) {
+		s.t.Errorf("ping: %v, want %q", err, words)
+	}
+	var p *api.Error
+	s.until(fmt.Sprintf("the status says %s", reason), func() bool {
+		p = s.peer(s.alpha, "beta").Problem
+		return p != nil && p.Reason == reason
+	})
+	if !strings.Contains(p.Message, words) || p.Fix == "" {
+		s.t.Errorf("the status says %+v, want %q", p, words)
+	}
+}
+
+// watch writes what a command prints to out until the test ends.
+func (s *scene) watch(out *lines, args ...string) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	cmd := s.alpha.Command(ctx, program.path, args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		cancel()
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait() // it is killed
+	})
+}
+
+// TestOrdersAboutSAsAndWhatIsSeenOfThem goes through the commands of `sa`.
+func TestOrdersAboutSAsAndWhatIsSeenOfThem(t *testing.T) {
+	s := newScene(t)
+	if err := node.Join(t.Context(), s.alpha, s.beta); err != nil {
+		t.Fatal(err)
+	}
+	var people, programs lines
+	s.watch(&people, "sa", "watch")
+	s.watch(&programs, "sa", "watch", "--json", "beta")
+	seen := func(kind, reason string) {
+		t.Helper()
+		s.until("an event "+kind+", "+reason, func() bool {
+			return people.has(kind, reason) && programs.has(`"kind":"`+kind+`"`, reason) || people.has(kind) && reason == "" && programs.has(kind)
+		})
+	}
+	s.attach()
+	// The watchers have begun once they show something.
+	s.until("watchers", func() bool {
+		s.must(s.alpha, "sa", "rekey", "beta")
+		return people.has("child-rekey") && programs.has("child-rekey")
+	})
+	before := s.streams()
+	var list []api.IKESA
+	if err := s.alpha.Query(t.Context(), &list, "sa", "show", "beta"); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(list, func(x api.IKESA) bool { return x.State == "ESTABLISHED" })
+	if i < 0 {
+		t.Fatalf("%+v", list)
+	}
+	ike := list[i]
+	if ike.RemoteID != s.beta.Addr().String() || ike.LocalID != s.alpha.Addr().String() || ike.Version != 2 || ike.RekeyInSeconds <= 0 || ike.Algorithms == "" || len(ike.Children) == 0 {
+		t.Errorf("%+v", ike)
+	}
+	for _, c := range ike.Children {
+		if c.State == "INSTALLED" && (c.Mode != "tunnel" || c.ExpiresInSeconds <= c.RekeyInSeconds || c.RekeyInSeconds <= 0 || c.Encryption == "" || c.SPIIn == c.SPIOut) {
+			t.Errorf("%+v", c)
+		}
+	}
+	if out := s.must(s.alpha, "sa", "show", "beta"); !strings.Contains(out, s.beta.Addr().String()+" (authenticated peer)") {
+		t.Errorf("sa show:\n%s", out)
+	}
+	s.must(s.alpha, "sa", "rekey", "--ike", "beta")
+	seen("ike-rekey", "fresh keys")
+	s.must(s.alpha, "sa", "delete", "--child", "beta-out", "beta")
+	seen("child-down", "deleted on request")
+	s.ping()
+	s.must(s.beta, "sa", "delete", "alpha")
+	seen("child-down", "deleted by the peer")
+	s.ping()
+	s.must(s.alpha, "sa", "delete", "--ike", "beta")
+	seen("ike-down", "deleted on request")
+	s.ping()
+	seen("restored", "")
+	for _, event := range []string{"event=child-rekey", "event=ike-rekey", "event=child-down", "event=ike-down", "event=child-up", "reason=\"deleted by the peer\""} {
+		if log := s.alpha.LogTail(1 << 20); !strings.Contains(log, event) {
+			t.Errorf("the log has no %s", event)
+		}
+	}
+	if after := s.streams(); !slices.Equal(before, after) {
+		t.Errorf("streams %v, in the end %v", before, after)
+	}
+	p := s.peer(s.alpha, "beta")
+	if i := p.IPsec; i.DeletedByPeer == 0 || i.DeletedHere == 0 || i.Rekeys == 0 || i.IKERekeys == 0 || i.ChildDeletes < i.DeletedByPeer+i.DeletedHere {
+		t.Errorf("counters %+v", i)
+	}
+	for _, tc := range []struct {
+		want string
+		args []string
+	}{
+		{"has no child", []string{"sa", "rekey", "--child", "nonsense", "beta"}},
+		{"unknown peer", []string{"sa", "delete", "gamma"}},
+		{"exclude each other", []string{"sa", "delete", "--ike", "--child", "beta-out", "beta"}},
+	} {
+		if _, err := s.alpha.Ironwarp(t.Context(), nil, tc.args...); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("ironwarp %s: %v", strings.Join(tc.args, " "), err)
+		}
+	}
+	s.must(s.alpha, "detach", "beta/disk")
+	s.until("there is nothing to delete", func() bool {
+		s.must(s.alpha, "sa", "ls")
+		_, err := s.alpha.Ironwarp(t.Context(), nil, "sa", "delete", "--ike", "beta")
+		return err != nil && strings.Contains(err.Error(), "has no IKE SA now")
+	})
+}
+
+// TestCertificateOfAnotherAuthorityIsRefused has each side not trust the other's.
+func TestCertificateOfAnotherAuthorityIsRefused(t *testing.T) {
+	s := newScene(t)
+	s.certificates(func(string) []string { return nil })
+	s.ping() // the control
+	ours := s.pki
+	s.pki = filepath.Join(s.beta.Dir(), "other")
+	s.must(s.beta, "pki", "init", "--dir", s.pki)
+	s.must(s.beta, "pki", "issue", "--dir", s.pki, "--san", s.beta.Addr().String(), "beta")
+	s.edit(s.beta, "alpha", "", filepath.Join(ours, "beta."), filepath.Join(s.pki, "beta."))
+	s.must(s.beta, "reload")
+	s.must(s.alpha, "sa", "delete", "--ike", "beta")
+	_, err := s.alpha.Ironwarp(t.Context(), nil, "ping", "--timeout", "10s", "--count", "1", "beta")
+	if err == nil || !strings.Contains(err.Error(), "no IPsec SA with peer beta") {
+		t.Errorf("ping: %v", err)
+	}
+	p := s.peer(s.alpha, "beta")
+	if p.Problem == nil || !strings.Contains(p.Problem.Reason, "cert") && p.Problem.Reason != api.ReasonAuthFailed {
+		t.Errorf("the status says %+v", p.Problem)
+	}
+	t.Log(p.Problem)
+}

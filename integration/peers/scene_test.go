@@ -1,0 +1,212 @@
+package peers
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/integration/node"
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "peers")
+	if err != nil {
+		panic(err)
+	}
+	program.dir = dir
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// program is `ironwarp`, built once for all tests.
+var program struct {
+	dir   string
+	build sync.Once
+	path  string
+	err   error
+}
+
+// healTime bounds the wait for what takes a second; a busy machine is no failure.
+const healTime = 60 * time.Second
+
+// scene is two hosts whose daemons do not know each other.
+type scene struct {
+	t           *testing.T
+	alpha, beta *node.Node
+	pki         string
+}
+
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	lab.Require(t)
+	program.build.Do(func() { program.path, program.err = node.Build(t.Context(), program.dir) })
+	if program.err != nil {
+		t.Fatal(program.err)
+	}
+	l := lab.Start(t, lab.Config{})
+	s := &scene{t: t, alpha: node.New(l.Host("alpha"), program.path), beta: node.New(l.Host("beta"), program.path)}
+	for _, n := range []*node.Node{s.alpha, s.beta} {
+		if err := n.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("daemon of %s:\n%s", n.Name(), n.LogTail(4000))
+			}
+			if err := n.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	return s
+}
+
+// certificates makes a lab's authority and adds the hosts to each other with
+// certificates of it. more are further flags of alpha's.
+func (s *scene) certificates(more func(pki string) []string) {
+	s.t.Helper()
+	s.pki = filepath.Join(s.alpha.Dir(), "pki")
+	s.must(s.alpha, "pki", "init", "--dir", s.pki)
+	for _, n := range []*node.Node{s.alpha, s.beta} {
+		s.issue(n, n.Name())
+	}
+	s.add(s.alpha, s.beta, "alpha", more(s.pki)...)
+	s.add(s.beta, s.alpha, "beta")
+}
+
+func (s *scene) issue(n *node.Node, name string) {
+	s.t.Helper()
+	s.must(s.alpha, "pki", "issue", "--dir", s.pki, "--san", n.Addr().String(), name)
+}
+
+// add adds a peer to a host with the certificate of that name.
+func (s *scene) add(n, peer *node.Node, cert string, more ...string) {
+	s.t.Helper()
+	args := append([]string{"peer", "add", "--cert-file", filepath.Join(s.pki, cert+".pem"), "--key-file", filepath.Join(s.pki, cert+".key"), "--ca-file", filepath.Join(s.pki, "ca.pem")}, more...)
+	s.must(n, append(args, peer.Name(), peer.Addr().String())...)
+}
+
+// attach lets alpha attach a disk of beta's.
+func (s *scene) attach() {
+	s.t.Helper()
+	image := filepath.Join(s.beta.Dir(), "disk.img")
+	f, err := os.Create(image)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(1 << 20); err != nil {
+		s.t.Fatal(err)
+	}
+	s.must(s.beta, "export", "add", "--allow", "id:"+s.alpha.Addr().String(), "disk", image)
+	s.must(s.alpha, "attach", "beta/disk")
+}
+
+func (s *scene) must(n *node.Node, args ...string) string {
+	s.t.Helper()
+	out, err := n.Ironwarp(s.t.Context(), nil, args...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(out)
+}
+
+// ping waits until a ping gets through: an attempt that began before a change may
+// still fail after it.
+func (s *scene) ping() {
+	s.t.Helper()
+	s.until("a ping gets through", func() bool {
+		_, err := s.alpha.Ironwarp(s.t.Context(), nil, "ping", "--timeout", "10s", "--count", "1", "beta")
+		return err == nil
+	})
+}
+
+// streams are the ids of alpha's streams to beta, those of pings left out.
+func (s *scene) streams() []string {
+	s.t.Helper()
+	list, err := s.alpha.Streams(s.t.Context(), "beta")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var ids []string
+	for _, x := range list {
+		if x.Service == "attachments" {
+			ids = append(ids, x.ID)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (s *scene) until(what string, ok func() bool) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), healTime)
+	defer cancel()
+	if err := node.Until(ctx, func() (bool, error) { return ok(), nil }); err != nil {
+		s.t.Fatalf("never happened: %s: %v", what, err)
+	}
+}
+
+// edit replaces a text in the file of a host's peer, and adds lines to it.
+func (s *scene) edit(n *node.Node, peer string, add string, replace ...string) {
+	s.t.Helper()
+	file := filepath.Join(filepath.Dir(n.Config), "peers.d", peer+".yaml")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	text := strings.NewReplacer(replace...).Replace(string(data)) + add
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *scene) peer(n *node.Node, name string) api.Peer {
+	s.t.Helper()
+	p, err := n.Client().Peer(s.t.Context(), name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return p
+}
+
+// lines collects the lines that somebody writes.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) has(parts ...string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range strings.Split(l.b.String(), "\n") {
+		if !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(line, p) }) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
