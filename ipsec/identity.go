@@ -98,6 +98,23 @@ func orNone(list []string) string {
 	return strings.Join(list, ", ")
 }
 
+// warn logs what is allowed and dangerous all the same. Keys that strongSwan
+// would confuse are no reason to refuse a peer, which would leave it without a
+// guard, and a rotation passes through that state.
+func (m *Manager) warn(p *Peer) {
+	for _, w := range p.Profile.Warnings() {
+		m.cfg.Logger.Warn(w, "peer", p.Name, "profile", p.Profile.Name)
+	}
+	for _, o := range m.allPeers() {
+		o.mu.Lock()
+		cfg := o.cfg
+		o.mu.Unlock()
+		if err := p.keyClash(&cfg); err != nil {
+			m.cfg.Logger.Warn("one of two peers cannot authenticate", "peer", p.Name, "err", err)
+		}
+	}
+}
+
 // keyClash tells whether strongSwan would confuse the pre-shared keys of two
 // peers: it looks them up by the identities of both hosts, and in IKEv1's main
 // mode, where these come too late, by the addresses (RFC 2409 5.4).

@@ -24,6 +24,7 @@ func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
 	}
 	m.editing.Lock()
 	defer m.editing.Unlock()
+	m.warn(&cfg)
 	if old, err := m.peer(cfg.Name); err == nil {
 		if old.sameEnds(&cfg) {
 			return m.update(ctx, old, cfg)

@@ -1,7 +1,9 @@
 package ipsec
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"strings"
@@ -178,5 +180,34 @@ func TestKeysThatStrongSwanWouldConfuseAreFound(t *testing.T) {
 	b.PSK = a.PSK
 	if err := a.keyClash(b); err != nil {
 		t.Errorf("the same key: %v", err)
+	}
+}
+
+func TestDangerousSettingsAreLoggedLoudly(t *testing.T) {
+	var log bytes.Buffer
+	m, err := New(Config{Socket: "/nonexistent", Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	quiet := testPeer("beta", 2)
+	m.warn(&quiet)
+	if log.Len() != 0 {
+		t.Errorf("the default profile warns: %s", log.String())
+	}
+	loud := testPeer("gamma", 3)
+	loud.Profile = mustProfile(t, "rfc3723-aggressive")
+	m.warn(&loud)
+	if s := log.String(); !strings.Contains(s, "level=WARN") || !strings.Contains(s, "AGGRESSIVE MODE") || !strings.Contains(s, "peer=gamma") {
+		t.Errorf("aggressive mode: %s", s)
+	}
+	m.peers["beta"] = newPeer(m, quiet)
+	defer delete(m.peers, "beta")
+	log.Reset()
+	again := testPeer("beta2", 2)
+	again.RemoteID, again.PSK = quiet.RemoteID, GenerateSecret()
+	m.warn(&again)
+	if s := log.String(); !strings.Contains(s, "same identities") || strings.Contains(s, string(again.PSK.Reveal())) {
+		t.Errorf("two keys for one identity: %s", s)
 	}
 }
