@@ -51,7 +51,7 @@ func (x *examination) secrets() {
 		}
 	}
 	if f.Level == OK {
-		f.Found = fmt.Sprintf("those of %d peers, readable for their owner only", len(peers))
+		f.Found = fmt.Sprintf("those of %s, readable for their owner only", count(len(peers), "peer"))
 	}
 	x.find(f)
 }
@@ -119,12 +119,12 @@ func (x *examination) revocation() {
 }
 
 // clock looks whether certificates and lifetimes can be judged.
-func (x *examination) clock() {
-	f := Finding{What: "clock", Level: OK, Found: time.Now().UTC().Format("2006-01-02 15:04 UTC")}
+func (x *examination) clock(now time.Time) {
+	f := Finding{What: "clock", Level: OK, Found: now.UTC().Format("2006-01-02 15:04 UTC")}
 	var t unix.Timex
 	_, err := unix.Adjtimex(&t)
 	switch {
-	case time.Now().Year() < firstYear:
+	case now.Year() < firstYear:
 		f.Level = x.missing(x.needsIPsec())
 		f.Found += ", which cannot be: certificates would be refused as not valid yet"
 		f.Do = []string{"timedatectl set-ntp true"}

@@ -4,6 +4,8 @@ package doctor
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
@@ -72,7 +74,7 @@ func Run(ctx context.Context, opt Options) []Finding {
 	x.esp()
 	x.tun()
 	x.revocation()
-	x.clock()
+	x.clock(time.Now())
 	x.guards()
 	x.descriptors()
 	x.nbdClients()
@@ -87,6 +89,13 @@ func Worst(fs []Finding) string {
 		worst = worse(worst, f.Level)
 	}
 	return worst
+}
+
+func count(n int, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	return fmt.Sprintf("%d %ss", n, of)
 }
 
 func worse(a, b string) string {

@@ -48,7 +48,7 @@ func (x *examination) guards() {
 	}
 	f := Finding{What: "kernel guard", Level: OK, Found: fmt.Sprintf("%d policies, no peer needs one", len(have))}
 	if n > 0 {
-		f.Found = fmt.Sprintf("%d policies for %d peers", len(have), n)
+		f.Found = fmt.Sprintf("%d policies for %s", len(have), count(n, "peer"))
 	}
 	if s, err := ipsec.XfrmStats(""); err == nil {
 		f.Found += fmt.Sprintf("; clear packets stopped since the host was started: %d on their way in, %d on their way out",
