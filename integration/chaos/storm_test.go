@@ -38,6 +38,12 @@ func TestStormOfDeletesUnderVerifiedIO(t *testing.T) {
 	storm(t, s, n)
 }
 
+// TestStormOfDeletesOverIKEv1 is the same with IKEv1, whose quick modes and
+// deletes nobody acknowledges (RFC 2408 3.15).
+func TestStormOfDeletesOverIKEv1(t *testing.T) {
+	storm(t, newScene(t, "--profile", "rfc3723"), stormSize(t, 500)/10)
+}
+
 func storm(t *testing.T, s *scene, deletes int) {
 	l := s.begin(t, node.Load{Latency: true, Timeout: time.Duration(deletes)*time.Second + loadTimeout})
 	var marks []time.Time

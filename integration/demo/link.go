@@ -16,10 +16,15 @@ import (
 // link declares the hosts to each other, offers the disks and attaches them.
 func (s *scene) link(ctx context.Context) error {
 	s.out.step("peers")
-	if err := node.Join(ctx, s.alpha, s.beta); err != nil {
+	var options []string
+	profile := "the default profile"
+	if s.profile != "" {
+		options, profile = []string{"--profile", s.profile}, "profile "+s.profile
+	}
+	if err := node.Join(ctx, s.alpha, s.beta, options...); err != nil {
 		return err
 	}
-	s.out.done("ironwarp peer add on both; a secret of 32 random bytes, generated on alpha")
+	s.out.done("ironwarp peer add on both, %s; a secret of 32 random bytes, generated on alpha", profile)
 
 	s.out.step("exports")
 	if _, err := s.beta.Ironwarp(ctx, nil, "export", "add", "--allow", "alpha", "--read-only", "docs", s.image.docs); err != nil {

@@ -25,9 +25,10 @@ func main() {
 	keep := flag.Bool("keep", false, "leave the hosts up and say how to look around")
 	remove := flag.String("remove", "", "remove the hosts that an earlier run with --keep left up, by `name`")
 	binary := flag.String("ironwarp", "bin/ironwarp", "the `program` to show")
+	profile := flag.String("profile", "", "the IPsec `profile` of the link, such as rfc3723 (default: the program's)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, *binary, *keep, *remove)
+	err := run(ctx, *binary, *profile, *keep, *remove)
 	interrupted := ctx.Err() != nil
 	stop()
 	var left *leftover
@@ -41,7 +42,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, binary string, keep bool, remove string) error {
+func run(ctx context.Context, binary, profile string, keep bool, remove string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("it makes network namespaces, which takes root: run `sudo make demo`")
 	}
@@ -60,7 +61,7 @@ func run(ctx context.Context, binary string, keep bool, remove string) error {
 		return err
 	}
 	s := newScene(binary, fullSize, newPrinter(os.Stdout))
-	s.keep = keep
+	s.keep, s.profile = keep, profile
 	return s.play(ctx)
 }
 

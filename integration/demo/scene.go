@@ -19,11 +19,12 @@ const linkPort = 7471
 
 // scene is one run: the hosts, and what has been claimed about them.
 type scene struct {
-	binary string
-	size   sizes
-	out    *printer
-	keep   bool // leave the hosts up at the end
-	kept   bool // they are left up
+	binary  string
+	profile string // of IPsec; "" is the program's default
+	size    sizes
+	out     *printer
+	keep    bool // leave the hosts up at the end
+	kept    bool // they are left up
 
 	lab         *lab.Lab
 	alpha, beta *node.Node

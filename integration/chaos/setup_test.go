@@ -1,0 +1,137 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/nbd/nbdtest"
+)
+
+// steps are the moments between "no such peer" and the first byte of its disk,
+// in order, and what the daemon's log says of each. Those without a pattern are
+// seen here.
+var steps = []struct {
+	name    string
+	pattern *regexp.Regexp
+}{
+	{"peer add: guard, self-test, strongSwan has key and connection", nil},
+	{"IKE_SA_INIT and IKE_AUTH", regexp.MustCompile(`event=ike-up `)},
+	{"child SA is installed", regexp.MustCompile(`event=child-up `)},
+	{"first stream: proof of its SA, TCP, MPA", regexp.MustCompile(`msg="stream up"`)},
+	{"RTRS session with all its streams, disk open", regexp.MustCompile(`msg="remote disk open"`)},
+	{"attach returns", nil},
+	{"first byte over NBD", nil},
+}
+
+// TestTimeFromPeerAddToFirstByte measures it, with nothing there but two
+// daemons: the median of some rounds is printed, in parts.
+func TestTimeFromPeerAddToFirstByte(t *testing.T) {
+	s := newScene(t)
+	// The daemon takes its own file away with the peer.
+	secret := filepath.Join(t.TempDir(), "psk")
+	if b, err := os.ReadFile(config.SecretPath(s.alpha.Config, "beta")); err != nil {
+		t.Fatal(err)
+	} else if err := os.WriteFile(secret, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec := api.PeerSpec{Name: "beta", Address: s.beta.Addr().String(), PSKFile: secret}
+	const rounds = 5
+	took := make([][]time.Duration, len(steps))
+	for range rounds {
+		s.forget(t)
+		from := len(s.alpha.LogTail(1 << 30))
+		begin := time.Now()
+		at := make([]time.Time, len(steps))
+		if _, err := s.alpha.Client().AddPeer(t.Context(), spec); err != nil {
+			t.Fatal(err)
+		}
+		at[0] = time.Now()
+		disk, err := s.alpha.Client().Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at[5] = time.Now()
+		s.firstByte(t, disk.Socket)
+		at[6] = time.Now()
+		log := s.alpha.LogTail(1 << 30)[from:]
+		for i, st := range steps {
+			if st.pattern != nil {
+				at[i] = logged(t, log, st.pattern)
+			}
+		}
+		for i := range at {
+			took[i] = append(took[i], at[i].Sub(begin))
+		}
+	}
+	var text strings.Builder
+	for i, st := range steps {
+		slices.Sort(took[i])
+		fmt.Fprintf(&text, "%8.1f ms  %s\n", float64(took[i][rounds/2].Microseconds())/1000, st.name)
+	}
+	t.Logf("from `peer add` to the first byte, median of %d rounds, each step's end counted from the beginning:\n%s", rounds, text.String())
+	s.judge(t, 0)
+}
+
+// forget takes alpha's attachment and peer away, and waits until beta has no SA
+// left either.
+func (s *scene) forget(t *testing.T) {
+	t.Helper()
+	if err := s.alpha.Client().Detach(t.Context(), "beta", "disk", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.alpha.Client().RemovePeer(t.Context(), "beta"); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, "beta has no SA left", nil, func(ctx context.Context) bool {
+		list, err := s.beta.Client().SAs(ctx)
+		return err == nil && len(list) == 0
+	})
+}
+
+// firstByte reads a block of the disk.
+func (s *scene) firstByte(t *testing.T, socket string) {
+	t.Helper()
+	c, err := net.Dial("unix", filepath.Join(s.alpha.RunDir(), strings.TrimPrefix(socket, "/run/")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	client, err := nbdtest.Connect(c, "disk", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const read = 0 // NBD_CMD_READ
+	r, err := client.Do(0, read, 0, 4096, nil)
+	if err != nil || r.Error != 0 || !bytes.Equal(r.Data, make([]byte, 4096)) {
+		t.Fatalf("read the first block: %v, error %d", err, r.Error)
+	}
+}
+
+// logged is when a line of the log was written.
+func logged(t *testing.T, log string, pattern *regexp.Regexp) time.Time {
+	t.Helper()
+	for line := range strings.Lines(log) {
+		if !pattern.MatchString(line) {
+			continue
+		}
+		stamp, _, _ := strings.Cut(strings.TrimPrefix(line, "time="), " ")
+		at, err := time.Parse(time.RFC3339Nano, stamp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	t.Fatalf("the daemon's log has no line with %s", pattern)
+	return time.Time{}
+}
