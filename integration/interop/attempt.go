@@ -28,11 +28,13 @@ const guestMemory = 2048
 
 // lab is where everything is.
 type lab struct {
-	image   *vm.Image
-	binary  string // ironwarp
-	self    string // this program, which is also the suite
-	agent   string
-	options vm.Options
+	image  *vm.Image
+	binary string // ironwarp
+	self   string // this program, which is also the suite
+	agent  string
+	// ipsectest is the test program of integration/ipsectest.
+	ipsectest string
+	options   vm.Options
 }
 
 // plan is what one virtual machine is to do.

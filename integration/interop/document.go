@@ -46,6 +46,9 @@ func (r *report) document(w io.Writer) {
 	for _, s := range r.sections() {
 		row(w, s.name, s.cases(), s.count(false), s.count(true), s.lacks())
 	}
+	if r.esp != nil {
+		r.esp.document(w)
+	}
 	fmt.Fprint(w, quirks)
 	if t := r.terminates(); t != "" {
 		fmt.Fprintf(w, terminateHead, t)

@@ -2,15 +2,17 @@
 // machine with Linux' soft-iWARP (siw), runs our program and theirs against
 // each other in both roles, and prints what worked. make interop runs it.
 //
-//	interop [-binary bin/ironwarp] [-cache .cache/vm] [-document docs/interop.md]
-//	        [-run regexp] [-repeat n] [-logs directory] [-summary file] [-v]
+//	interop [-binary bin/ironwarp] [-cache .cache/vm] [-document docs/interop.md] [-matrix docs/ipsec-matrix.md]
+//	        [-part siw|esp] [-run regexp] [-repeat n] [-logs directory] [-summary file] [-v]
 //
-// Two things are run: rping of librdmacm against ironwarp rping, and the
-// conformance suite (package iwarptest/conformance) with package verbs at one
-// end and siw at the other. In the virtual machine the suite is this program,
-// too:
+// One machine runs rping of librdmacm against ironwarp rping, and the conformance
+// suite (package iwarptest/conformance) with package verbs at one end and siw at
+// the other. Another one has the kernel's ESP: there run the tests of
+// integration/ipsectest, which have siw inside of ESP, too, and the matrix of
+// integration/ikematrix. In the machines suite and matrix are this program:
 //
 //	interop suite -agent PROGRAM [-results file] [flags of go test]
+//	interop ikematrix [-results file] [-kernel] [flags of go test]
 //
 // The exit status is 1 when a result is not the expected one.
 package main
@@ -28,14 +30,17 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ironwarp/ironwarp/integration/ikematrix"
 	"github.com/ironwarp/ironwarp/integration/siw"
 	"github.com/ironwarp/ironwarp/integration/vm"
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "suite" {
+	programs := map[string]func(){"suite": siw.Main, "ikematrix": ikematrix.Main}
+	if len(os.Args) > 1 && programs[os.Args[1]] != nil {
+		program := programs[os.Args[1]]
 		os.Args = append(os.Args[:1], os.Args[2:]...)
-		siw.Main()
+		program()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -49,50 +54,93 @@ func main() {
 	}
 }
 
-func run(ctx context.Context) (ok bool, err error) {
-	binary := flag.String("binary", "bin/ironwarp", "the program under test")
-	cache := flag.String("cache", ".cache/vm", "directory of built virtual machines")
-	agents := flag.String("agents", ".cache/siw", "directory of built programs for siw's end")
-	document := flag.String("document", "", "write the results to this Markdown `file`, after a complete run that went as expected")
-	only := flag.String("run", "", "run only what matches this `regexp`: names of rping's cases, and of the suite's tests as in Siw/we-dial-ipv4-crc/send")
-	repeat := flag.Int("repeat", 1, "run each of rping's cases so many times and the suite not at all, to look for what is rare")
-	logs := flag.String("logs", "", "keep the logs and captures in this `directory`; without it those of a failed run are kept in one of their own")
-	summary := flag.String("summary", "", "write \"N passed, N failed, N skipped\" to this `file`")
-	verbose := flag.Bool("v", false, "show the virtual machine's console")
+// arguments are those of the command line.
+type arguments struct {
+	binary, ipsectest, cache, agents string
+	document, matrix                 string
+	part, only                       string
+	repeat                           int
+	logs, summary                    string
+	verbose                          bool
+}
+
+func parse() (a arguments, err error) {
+	flag.StringVar(&a.binary, "binary", "bin/ironwarp", "the program under test")
+	flag.StringVar(&a.ipsectest, "ipsectest", ".cache/ipsectest", "the test program of integration/ipsectest")
+	flag.StringVar(&a.cache, "cache", ".cache/vm", "directory of built virtual machines")
+	flag.StringVar(&a.agents, "agents", ".cache/siw", "directory of built programs for siw's end")
+	flag.StringVar(&a.document, "document", "", "write the results to this Markdown `file`, after a complete run that went as expected")
+	flag.StringVar(&a.matrix, "matrix", "", "and those of the matrix to this one")
+	flag.StringVar(&a.part, "part", "", "run only `siw` (rping and the suite) or esp (what has the kernel's ESP)")
+	flag.StringVar(&a.only, "run", "", "run only what matches this `regexp`: names of rping's cases, of the suite's tests as in Siw/we-dial-ipv4-crc/send, and of those of integration/ipsectest")
+	flag.IntVar(&a.repeat, "repeat", 1, "run each of rping's cases so many times and nothing else, to look for what is rare")
+	flag.StringVar(&a.logs, "logs", "", "keep the logs and captures in this `directory`; without it those of a failed run are kept in one of their own")
+	flag.StringVar(&a.summary, "summary", "", "write \"N passed, N failed, N skipped\" to this `file`")
+	flag.BoolVar(&a.verbose, "v", false, "show the virtual machine's console")
 	flag.Parse()
-	match, err := regexp.Compile(*only)
+	if a.repeat > 1 {
+		a.part = partSiw
+	}
+	switch a.part {
+	case "", partSiw, partESP:
+	default:
+		return a, fmt.Errorf("-part %s: there are %s and %s", a.part, partSiw, partESP)
+	}
+	_, err = regexp.Compile(a.only)
 	if err != nil {
-		return false, fmt.Errorf("-run: %w", err)
+		err = fmt.Errorf("-run: %w", err)
 	}
-	begin := time.Now()
-	l, err := prepare(ctx, *binary, *cache, *agents)
-	if errors.Is(err, vm.ErrNoPackage) && *summary != "" {
-		err = errors.Join(err, writeSummary(*summary, 0, 0, 1))
+	return a, err
+}
+
+// The parts of a run, each in a machine of its own.
+const (
+	partSiw = "siw"
+	partESP = "esp"
+)
+
+// whole tells that nothing is left out.
+func (a arguments) whole() bool { return a.part == "" && a.only == "" && a.repeat == 1 }
+
+// plan is what the machine with siw is to do.
+func (a arguments) plan() (p plan) {
+	if a.part == partESP {
+		return p
 	}
-	if err != nil {
-		return false, err
-	}
-	if *verbose {
-		l.options.Console = os.Stdout
-	}
-	p := plan{suite: *only}
-	if *only == "" {
+	if p.suite = a.only; p.suite == "" {
 		p.suite = "."
 	}
+	match := regexp.MustCompile(a.only)
 	for _, c := range cases() {
 		if !match.MatchString(c.Name()) {
 			continue
 		}
-		if *repeat == 1 {
+		if a.repeat == 1 {
 			p.cases = append(p.cases, c)
 			continue
 		}
 		p.suite = ""
-		for c.Round = 1; c.Round <= *repeat; c.Round++ {
+		for c.Round = 1; c.Round <= a.repeat; c.Round++ {
 			p.cases = append(p.cases, c)
 		}
 	}
-	out := *logs
+	return p
+}
+
+func run(ctx context.Context) (ok bool, err error) {
+	a, err := parse()
+	if err != nil {
+		return false, err
+	}
+	begin := time.Now()
+	l, err := prepare(ctx, a)
+	if errors.Is(err, vm.ErrNoPackage) && a.summary != "" {
+		err = errors.Join(err, writeSummary(a.summary, 0, 0, 1))
+	}
+	if err != nil {
+		return false, err
+	}
+	out := a.logs
 	if out == "" {
 		if out, err = os.MkdirTemp("", "ironwarp-interop-"); err != nil {
 			return false, err
@@ -101,30 +149,57 @@ func run(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	defer func() {
-		if *logs != "" || !ok || err != nil {
+		if a.logs != "" || !ok || err != nil {
 			fmt.Printf("the logs and captures are in %s\n", out)
 			return
 		}
 		err = errors.Join(err, os.RemoveAll(out))
 	}()
-	fmt.Printf("rping and the conformance suite against siw on Linux %s, in a virtual machine\n", l.image.Kernel)
-	o, err := l.all(ctx, p, out, func(s string) { fmt.Println(s) })
+	r, err := l.report(ctx, a, out)
 	if err != nil {
 		return false, err
 	}
-	r := newReport(l, o)
 	r.print(os.Stdout, out)
 	fmt.Printf("%s in %.0f s\n", r.summary(), time.Since(begin).Seconds())
 	ok = r.failed() == 0
-	if *summary != "" {
-		if err := writeSummary(*summary, r.passed(), r.failed(), 0); err != nil {
+	if a.summary != "" {
+		if err := writeSummary(a.summary, r.passed(), r.failed(), 0); err != nil {
 			return false, err
 		}
 	}
-	if *document == "" || *only != "" || *repeat != 1 || !ok {
+	if !ok || !a.whole() {
 		return ok, nil
 	}
-	return ok, writeFile(*document, r.document)
+	if a.document != "" {
+		err = writeFile(a.document, r.document)
+	}
+	if a.matrix != "" && r.esp.matrix != nil {
+		err = errors.Join(err, ikematrix.WriteDocument(a.matrix, r.esp.matrix))
+	}
+	return ok, err
+}
+
+// report runs what the arguments ask for.
+func (l *lab) report(ctx context.Context, a arguments, out string) (*report, error) {
+	var o outcome
+	var esp *espOutcome
+	progress := func(s string) { fmt.Println(s) }
+	if a.part != partESP {
+		fmt.Printf("rping and the conformance suite against siw on Linux %s, in a virtual machine\n", l.image.Kernel)
+		var err error
+		if o, err = l.all(ctx, a.plan(), out, progress); err != nil {
+			return nil, err
+		}
+	}
+	if a.part != partSiw {
+		fmt.Printf("hosts with the ESP of Linux %s between them, in a virtual machine\n", l.image.Kernel)
+		e, err := l.espAgain(ctx, a.only, out, progress)
+		if err != nil {
+			return nil, err
+		}
+		esp = &e
+	}
+	return newReport(l, o, esp), nil
 }
 
 func writeSummary(path string, passed, failed, skipped int) error {
@@ -133,23 +208,28 @@ func writeSummary(path string, passed, failed, skipped int) error {
 }
 
 // prepare finds or builds what a run needs.
-func prepare(ctx context.Context, binary, cache, agents string) (l *lab, err error) {
+func prepare(ctx context.Context, a arguments) (l *lab, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, buildTime, fmt.Errorf("it took longer than %v", buildTime))
 	defer cancel()
 	l = &lab{options: vm.Options{Timeout: runTime, Memory: guestMemory}}
-	if l.binary, err = filepath.Abs(binary); err != nil {
-		return nil, err
+	if a.verbose {
+		l.options.Console = os.Stdout
 	}
-	if _, err := os.Stat(l.binary); err != nil {
-		return nil, fmt.Errorf("%w; make build makes it", err)
+	for path, to := range map[string]*string{a.binary: &l.binary, a.ipsectest: &l.ipsectest} {
+		if *to, err = filepath.Abs(path); err != nil {
+			return nil, err
+		}
+		if _, err := os.Stat(*to); err != nil {
+			return nil, fmt.Errorf("%w; make interop makes it", err)
+		}
 	}
 	if l.self, err = os.Executable(); err != nil {
 		return nil, err
 	}
-	if l.agent, err = siw.Build(ctx, agents); err != nil {
+	if l.agent, err = siw.Build(ctx, a.agents); err != nil {
 		return nil, err
 	}
-	l.image, err = vm.Build(ctx, cache, os.Stdout)
+	l.image, err = vm.Build(ctx, a.cache, os.Stdout)
 	return l, err
 }
 

@@ -14,14 +14,32 @@ import (
 type report struct {
 	kernel, version string
 	outcome
+	esp *espOutcome // nil: it was not run
 }
 
-func newReport(l *lab, o outcome) *report {
-	return &report{kernel: l.image.Kernel, version: l.image.Version, outcome: o}
+func newReport(l *lab, o outcome, esp *espOutcome) *report {
+	return &report{kernel: l.image.Kernel, version: l.image.Version, outcome: o, esp: esp}
 }
 
 // passed is how many results are as expected.
-func (r *report) passed() (n int) {
+func (r *report) passed() int {
+	n := r.siwPassed()
+	if r.esp != nil {
+		n += r.esp.passed()
+	}
+	return n
+}
+
+func (r *report) failed() int {
+	n := r.siwFailed()
+	if r.esp != nil {
+		n += r.esp.failed()
+	}
+	return n
+}
+
+// siwPassed is how many runs of rping and of the suite are as expected.
+func (r *report) siwPassed() (n int) {
 	for _, v := range r.rping {
 		if v.Expected() {
 			n++
@@ -35,9 +53,10 @@ func (r *report) passed() (n int) {
 	return n
 }
 
-// failed is how many are not; a suite that has not come to its end is one more.
-func (r *report) failed() int {
-	n := len(r.rping) + len(r.suite) - r.passed()
+// siwFailed is how many are not; a suite that has not come to its end is one
+// more.
+func (r *report) siwFailed() int {
+	n := len(r.rping) + len(r.suite) - r.siwPassed()
 	if r.broken != "" {
 		n++
 	}
@@ -51,8 +70,12 @@ func (r *report) summary() string {
 			lacking++
 		}
 	}
-	return fmt.Sprintf("%d runs of rping and %d of the suite: %d as expected, %d of these because siw can't; %d unexpected",
-		len(r.rping), len(r.suite), r.passed(), lacking, r.failed())
+	s := fmt.Sprintf("%d runs of rping and %d of the suite: %d as expected, %d of these because siw can't; %d unexpected",
+		len(r.rping), len(r.suite), r.siwPassed(), lacking, r.siwFailed())
+	if r.esp != nil {
+		s += fmt.Sprintf(". Kernel ESP: %d as expected, %d unexpected", r.esp.passed(), r.esp.failed())
+	}
+	return s
 }
 
 // rpingRow is a verdict's row.
@@ -78,6 +101,15 @@ func tries(n int) string {
 // print tells the results in short and failures in full: with the log of the
 // suite, which is under dir.
 func (r *report) print(w io.Writer, dir string) {
+	if len(r.rping)+len(r.suite) > 0 {
+		r.printSiw(w, dir)
+	}
+	if r.esp != nil {
+		r.esp.print(w, dir)
+	}
+}
+
+func (r *report) printSiw(w io.Writer, dir string) {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "peer\tnetwork\tfeature\tresult")
 	for _, v := range r.rping {

@@ -5,7 +5,7 @@ const (
 	documentHead = `# Interoperation
 
 ` + "`make interop`" + ` wrote this. It boots a virtual machine and runs IronWarp against Linux' soft-iWARP (siw), both on its two ends of a virtual
-wire. Linux %s; kernel and siw from Debian's packages %s.
+wire, and two IronWarps with the kernel's ESP between them. Linux %s; kernel and siw from Debian's packages %s.
 
 A capture of the wire is a witness beside the two ends. Outside of the virtual machine it is put together again and the CRC of every
 FPDU is computed afresh. What we sent has to be right; a stream that brought a wrong CRC must have been ended; and where a case failed
@@ -46,6 +46,8 @@ What the cases are about, by the section of the RFC. "siw can't" names what siw 
 - As an MPA responder it does not ask for the CRC that it was told to require.
 - Work that is posted when the stream has just ended may be refused and complete all the same, complete twice, or never.
 - A completion queue that is armed for solicited completions only is not woken by a Send with Solicited Event.
+- It finds a wrong CRC in an FPDU whose padding and CRC come in two TCP segments, and ends the stream (siw_get_trailer puts the second part
+  where the first was). The streams inside ESP go without CRC.
 - Padding of FPDUs is not always zero (RFC 5044 section 4.1): bytes of the socket's buffer leak.
 - libsiw sends the remote key of a Write as the STag of a Send with Invalidate, and refuses a receive without an element; completions
   say neither that they are solicited nor which STag was invalidated, and nothing tells how a stream ended.

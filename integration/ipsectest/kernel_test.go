@@ -97,7 +97,7 @@ func parseStates(out string) []state {
 	return all
 }
 
-func TestStatesOfTheKernelAreRead(t *testing.T) {
+func TestKernelStatesAreRead(t *testing.T) {
 	const out = "src 10.99.0.1 dst 10.99.0.2\n\tproto esp spi 0xcc3a6b48 reqid 1 mode transport\n\treplay-window 0 flag af-unspec esn\n" +
 		"\taead rfc4106(gcm(aes)) 0x00 128\n\tanti-replay esn context:\n\t seq-hi 0x0, seq 0x0, oseq-hi 0x0, oseq 0x2\n" +
 		"src fd99::2 dst fd99::1\n\tproto esp spi 0xc1000000 reqid 2 mode tunnel\n\treplay-window 0 flag af-unspec\n" +

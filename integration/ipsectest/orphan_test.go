@@ -37,10 +37,10 @@ func kernelSPIs(t *testing.T, h *host) []string {
 	return all
 }
 
-// TestKernelCarriesOnWithoutCharonAndKeepsNoOrphans kills charon under a stream:
+// TestKernelESPCarriesOnWithoutCharonAndKeepsNoOrphans kills charon under a stream:
 // the kernel has its states and goes on. A new charon knows nothing of them;
 // what it does not know must not stay.
-func TestKernelCarriesOnWithoutCharonAndKeepsNoOrphans(t *testing.T) {
+func TestKernelESPCarriesOnWithoutCharonAndKeepsNoOrphans(t *testing.T) {
 	for _, mode := range []ipsec.Mode{ipsec.ModeTunnel, ipsec.ModeTransport} {
 		t.Run(mode.String(), func(t *testing.T) {
 			row(t, fmt.Sprintf("SIGKILL of charon on both hosts, %v mode: the kernel carries on without, and no orphaned SA is left when charon is back", mode))

@@ -97,7 +97,7 @@ func startSiw(t *testing.T, h *lab.Host) string {
 	return device
 }
 
-func TestSiwInsideTheSameESP(t *testing.T) {
+func TestKernelESPWithSiwInside(t *testing.T) {
 	agent := siwAgent(t)
 	for _, tc := range siwCases() {
 		t.Run(tc.name, func(t *testing.T) {

@@ -77,7 +77,7 @@ func plainPing(c net.Conn) error {
 // trapPriority puts strongSwan's policies before the guard's.
 const trapPriority = 1000
 
-func TestTrapAcquiresBesideTheGuard(t *testing.T) {
+func TestKernelESPIsAcquiredByTrapsBesideTheGuard(t *testing.T) {
 	for _, mode := range []ipsec.Mode{ipsec.ModeTunnel, ipsec.ModeTransport} {
 		t.Run(mode.String(), func(t *testing.T) {
 			row(t, "trap policies of strongSwan beside the guard, "+mode.String()+" mode: the first packet acquires the SA, and so does the first after a delete")
@@ -123,7 +123,7 @@ func TestTrapAcquiresBesideTheGuard(t *testing.T) {
 	}
 }
 
-func TestWithoutTrapsOrBehindTheGuardNothingIsAcquired(t *testing.T) {
+func TestKernelESPIsNotAcquiredWithoutTrapsOrBehindTheGuard(t *testing.T) {
 	for _, tc := range []struct {
 		what, start string
 		priority    int

@@ -16,7 +16,7 @@ var (
 	libc       = debPackage{"libc6-dev", []string{"/usr/include/stdlib.h"}, "the race detector needs the C library's headers"}
 	iproute    = debPackage{"iproute2", []string{"ip"}, "network namespaces and veth pairs"}
 	charon     = debPackage{"strongswan-charon", []string{"/usr/lib/ipsec/charon"}, "the IKE daemon"}
-	swanctl    = debPackage{"strongswan-swanctl", []string{plugins + "vici.so"}, "strongSwan's control interface (VICI)"}
+	swanctl    = debPackage{"strongswan-swanctl", []string{plugins + "vici.so", "swanctl"}, "strongSwan's control interface (VICI)"}
 	swanStd    = debPackage{"libstrongswan-standard-plugins", []string{plugins + "gcm.so", plugins + "openssl.so"}, "AES-GCM and ECP groups for IKE"}
 	swanExtra  = debPackage{"libstrongswan-extra-plugins", []string{plugins + "curve25519.so", plugins + "ctr.so"}, "more IKE and ESP algorithms"}
 	charonPlug = debPackage{"libcharon-extra-plugins", []string{plugins + "kernel-libipsec.so"}, "ESP in user space, where the kernel has none"}
@@ -44,8 +44,9 @@ var (
 
 // sets names what each make target needs.
 var sets = map[string][]debPackage{
-	"test":    {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, libnbd, qemuUtils},
-	"demo":    {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, e2fsprogs, fio, libnbd},
-	"bench":   {fio, qemuUtils, nbdkit, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest},
-	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev},
+	"test":  {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, libnbd, qemuUtils},
+	"demo":  {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, e2fsprogs, fio, libnbd},
+	"bench": {fio, qemuUtils, nbdkit, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest},
+	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev,
+		charon, swanctl, swanStd, swanExtra},
 }

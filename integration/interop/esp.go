@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ironwarp/ironwarp/integration/ikematrix"
+	"github.com/ironwarp/ironwarp/integration/vm"
+)
+
+//go:embed esp.sh
+var espScript string
+
+// Limits of the time in the machine whose kernel does ESP. On two idle
+// processors its runs take some four minutes.
+const (
+	espTime    = 15 * time.Minute // of each program
+	matrixTime = 12 * time.Minute
+	machineESP = 30 * time.Minute // of all
+)
+
+// kernelTests are the tests of package ipsectest that need the kernel's ESP. They
+// measure, and so have the machine for themselves; the others and the matrix run
+// side by side.
+const kernelTests = "^TestKernelESP"
+
+// The programs that run there, by the names of their logs.
+const (
+	logKernel = "kernel"
+	logOthers = "ipsectest"
+	logMatrix = "ikematrix"
+)
+
+// espOutcome is what came of the machine whose kernel does ESP.
+type espOutcome struct {
+	kernel, others []Test            // by test
+	matrix         *ikematrix.Report // nil: it was not run
+	broken         []string          // programs that did not come to their end, and why
+}
+
+// espScriptFor carries out the tests that match only ("": all, and the matrix) in
+// the guest.
+func (l *lab) espScriptFor(only string) string {
+	var b strings.Builder
+	seconds := func(d time.Duration) int { return int(d.Seconds()) }
+	fmt.Fprintf(&b, "%s\nexport IRONWARP_SIW_AGENT=%s\n", espScript, quote(l.agent))
+	run, all := quote(only), only == ""
+	if all {
+		run = quote(kernelTests)
+	}
+	fmt.Fprintf(&b, "run %s %d %s -test.v -test.run %s\n", logKernel, seconds(espTime), quote(l.ipsectest), run)
+	if all {
+		fmt.Fprintf(&b, "run %s %d %s -test.v -test.skip %s &\n", logOthers, seconds(espTime), quote(l.ipsectest), quote(kernelTests))
+		fmt.Fprintf(&b, "run %s %d %s ikematrix -kernel -results $out/ikematrix.json -test.v &\n", logMatrix, seconds(matrixTime), quote(l.self))
+	}
+	b.WriteString("finish\n")
+	return b.String()
+}
+
+// esp boots the machine and carries the tests out.
+func (l *lab) esp(ctx context.Context, only, out string) (o espOutcome, err error) {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return o, err
+	}
+	options := l.options
+	options.Timeout = machineESP
+	res, err := l.image.Run(ctx, out, l.espScriptFor(only), options)
+	if werr := os.WriteFile(filepath.Join(out, "console"), []byte(res.Output), 0o644); werr != nil {
+		return o, werr
+	}
+	if errors.Is(err, vm.ErrDied) && crashed.MatchString(res.Output) {
+		return o, fmt.Errorf("%w\n%w", errSiwCrashed, err)
+	}
+	if err != nil {
+		return o, err
+	}
+	if res.Status != 0 {
+		return o, fmt.Errorf("the script in the virtual machine ended with exit status %d:\n%s", res.Status, res.Output)
+	}
+	return readESP(out)
+}
+
+// espAgain is esp, again if siw has crashed the machine.
+func (l *lab) espAgain(ctx context.Context, only, out string, progress func(string)) (o espOutcome, err error) {
+	for try := 1; ; try++ {
+		o, err = l.esp(ctx, only, filepath.Join(out, fmt.Sprintf("esp%d", try)))
+		if !errors.Is(err, errSiwCrashed) || try == maxTries {
+			return o, err
+		}
+		progress(fmt.Sprintf("%v; once more", err))
+	}
+}
+
+// readESP reads what the programs have left in a directory.
+func readESP(dir string) (o espOutcome, err error) {
+	for name, into := range map[string]*[]Test{logKernel: &o.kernel, logOthers: &o.others} {
+		log, err := os.ReadFile(filepath.Join(dir, name+".log"))
+		if errors.Is(err, fs.ErrNotExist) && name != logKernel {
+			continue
+		}
+		if err != nil {
+			return o, err
+		}
+		*into = readTests(string(log))
+		o.ended(dir, name, string(log), *into)
+	}
+	r, err := ikematrix.ReadReport(filepath.Join(dir, "ikematrix.json"))
+	if err == nil {
+		o.matrix = r
+	}
+	if log, lerr := os.ReadFile(filepath.Join(dir, logMatrix+".log")); lerr == nil && (err != nil || !r.Complete) {
+		o.broken = append(o.broken, fmt.Sprintf("%s did not come to its end: %s", logMatrix, lastLine(string(log))))
+	}
+	return o, nil
+}
+
+// ended notes a program that failed by something else than its tests: a limit of
+// the time, a panic, a goroutine that was left behind.
+func (o *espOutcome) ended(dir, name, log string, tests []Test) {
+	b, _ := os.ReadFile(filepath.Join(dir, name+".status"))
+	status := strings.TrimSpace(string(b))
+	for _, t := range tests {
+		if t.Result == resultFail && status == "1" {
+			return // told with the test
+		}
+	}
+	if status != "0" {
+		o.broken = append(o.broken, fmt.Sprintf("%s ended with exit status %q: %s", name, status, lastLine(log)))
+	}
+}

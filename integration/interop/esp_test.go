@@ -1,0 +1,127 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/integration/ikematrix"
+	"github.com/ironwarp/ironwarp/integration/vm"
+)
+
+const testLogText = `=== RUN   TestPlain
+--- PASS: TestPlain (1.00s)
+=== RUN   TestSkipped
+    lab.go:3: the kernel has ESP
+--- SKIP: TestSkipped (0.00s)
+=== RUN   TestRows
+=== RUN   TestRows/one
+=== ATTR  TestRows/one row tunnel mode
+=== ATTR  TestRows/one detail 5 packets
+=== RUN   TestRows/two
+=== ATTR  TestRows/two row transport mode
+    two.go:7: it leaks
+    two.go:8: time=now level=INFO msg=x
+        08:35:57 11[NET] received packet
+=== RUN   TestRows/three
+--- FAIL: TestRows (9.00s)
+    --- PASS: TestRows/one (1.00s)
+    --- FAIL: TestRows/two (1.00s)
+    --- PASS: TestRows/three (1.00s)
+=== RUN   TestBrokenOff
+`
+
+func TestLogsOfTestsAreRead(t *testing.T) {
+	got := readTests(testLogText)
+	want := []Test{
+		{Name: "TestPlain", Result: resultPass},
+		{Name: "TestSkipped", Result: resultSkip, Why: "the kernel has ESP"},
+		{Name: "TestRows/one", Result: resultPass, Row: "tunnel mode", Detail: "5 packets"},
+		{Name: "TestRows/two", Result: resultFail, Row: "transport mode"},
+		{Name: "TestBrokenOff", Result: resultFail},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if p, f, s := countTests(got); p != 2 || f != 2 || s != 1 {
+		t.Errorf("%d passed, %d failed, %d skipped", p, f, s)
+	}
+	if c := complaints(testLogText, "TestRows/two"); c != "    two.go:7: it leaks" {
+		t.Errorf("complaints: %q", c)
+	}
+}
+
+// A test whose rows are well can fail for itself.
+func TestParentThatFailsAloneIsTold(t *testing.T) {
+	got := readTests("=== RUN   TestX\n=== RUN   TestX/a\n=== ATTR  TestX/a row what\n--- FAIL: TestX (1.00s)\n    --- PASS: TestX/a (0.50s)\n")
+	if len(got) != 2 || got[0].Name != "TestX" || got[0].Result != resultFail {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestScriptOfESPIsShell(t *testing.T) {
+	l := &lab{agent: "/b dir/agent", self: "/a dir/it's", ipsectest: "/a dir/ipsectest"}
+	for only, programs := range map[string]int{"": 3, "TestKernelESP/it's": 1} {
+		file := filepath.Join(t.TempDir(), "script")
+		script := l.espScriptFor(only)
+		if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command("bash", "-n", file).CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		if n := strings.Count(script, "\nrun "); n != programs {
+			t.Errorf("%q: %d programs are run, want %d", only, n, programs)
+		}
+	}
+}
+
+// leave writes what programs leave in the guest's directory.
+func leave(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestProgramThatBreaksOffIsAFailure(t *testing.T) {
+	const pass = "=== RUN   TestA\n--- PASS: TestA (0.00s)\nPASS\n"
+	for name, c := range map[string]struct {
+		files  map[string]string
+		failed int
+	}{
+		"all is well":        {map[string]string{"kernel.log": pass, "kernel.status": "0\n"}, 0},
+		"a failed test":      {map[string]string{"kernel.log": testLogText, "kernel.status": "1\n"}, 2},
+		"a leaked goroutine": {map[string]string{"kernel.log": pass, "kernel.status": "1\n"}, 1},
+		"a limit":            {map[string]string{"kernel.log": "=== RUN   TestA\n", "kernel.status": "124\n"}, 2},
+		"no status":          {map[string]string{"kernel.log": pass}, 1},
+		"no matrix":          {map[string]string{"kernel.log": pass, "kernel.status": "0\n", "ikematrix.log": "panic: x\n"}, 1},
+	} {
+		o, err := readESP(leave(t, c.files))
+		if err != nil || o.failed() != c.failed {
+			t.Errorf("%s: %d failures of %+v, %v; want %d", name, o.failed(), o, err, c.failed)
+		}
+	}
+	if _, err := readESP(t.TempDir()); err == nil {
+		t.Error("a run that has left nothing is taken")
+	}
+}
+
+func TestDocumentHasARowForEachTestOfKernelESP(t *testing.T) {
+	esp := &espOutcome{kernel: readTests(testLogText), matrix: &ikematrix.Report{Complete: true}}
+	r := newReport(&lab{image: &vm.Image{}}, outcome{}, esp)
+	var b strings.Builder
+	r.document(&b)
+	for _, want := range []string{"## Kernel ESP", "| tunnel mode | ok; 5 packets |", "| transport mode | FAILED |", "ipsec-matrix.md"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, b.String())
+		}
+	}
+}

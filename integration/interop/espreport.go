@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"text/tabwriter"
+)
+
+func (o *espOutcome) passed() int {
+	k, _, _ := countTests(o.kernel)
+	others, _, _ := countTests(o.others)
+	return k + others + o.matrixRows()
+}
+
+// failed counts what is not as expected; a program that did not come to its end
+// is one more.
+func (o *espOutcome) failed() int {
+	_, k, _ := countTests(o.kernel)
+	_, others, _ := countTests(o.others)
+	n := k + others + len(o.broken)
+	if o.matrix != nil {
+		n += len(o.matrix.Failed())
+	}
+	return n
+}
+
+// matrixRows is how many rows of the matrix are as expected.
+func (o *espOutcome) matrixRows() int {
+	if o.matrix == nil {
+		return 0
+	}
+	work, refused, _ := o.matrix.Count()
+	return work + refused
+}
+
+func (t Test) result() string {
+	s := "ok"
+	switch {
+	case t.Result == resultSkip:
+		s = "skipped: " + t.Why
+	case t.Result != resultPass:
+		s = "FAILED"
+	}
+	if t.Detail != "" {
+		s += "; " + t.Detail
+	}
+	return s
+}
+
+// othersLine sums up the tests that also run without the kernel's ESP.
+func (o *espOutcome) othersLine() string {
+	passed, failed, skipped := countTests(o.others)
+	s := fmt.Sprintf("%d other tests of integration/ipsectest passed", passed)
+	if failed > 0 {
+		s += fmt.Sprintf(", %d FAILED", failed)
+	}
+	if skipped > 0 {
+		s += fmt.Sprintf(", %d are about something else than the kernel's ESP", skipped)
+	}
+	return s
+}
+
+// print tells the results in short and failures in full, with the logs in dir.
+func (o *espOutcome) print(w io.Writer, dir string) {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "\nthe kernel's ESP\tresult")
+	for _, r := range o.kernel {
+		what := r.Row
+		if what == "" {
+			what = r.Name
+		}
+		fmt.Fprintf(t, "%s\t%s\n", what, r.result())
+	}
+	t.Flush()
+	if len(o.others) > 0 {
+		fmt.Fprintln(w, o.othersLine())
+	}
+	if o.matrix != nil {
+		fmt.Fprintln(w, o.matrix.Summary())
+		for _, f := range o.matrix.Failed() {
+			fmt.Fprintln(w, "FAILED:", f)
+		}
+	}
+	for _, b := range o.broken {
+		fmt.Fprintln(w, b)
+	}
+	for name, ts := range map[string][]Test{logKernel: o.kernel, logOthers: o.others} {
+		log, _ := filepath.Glob(filepath.Join(dir, "esp*", name+".log"))
+		if len(log) == 0 {
+			continue
+		}
+		b, _ := os.ReadFile(log[len(log)-1])
+		for _, t := range ts {
+			if t.Result == resultFail {
+				fmt.Fprintf(w, "\n%s: FAILED\n%s\n", t.Name, complaints(string(b), t.Name))
+			}
+		}
+	}
+}
+
+// complaints are what a log says of a test and of those below it, without the
+// log lines of the program under test and of strongSwan.
+func complaints(log, name string) string {
+	var b strings.Builder
+	ours := false
+	for line := range strings.Lines(log) {
+		if m := testRun.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
+			ours = m[1] == name || strings.HasPrefix(m[1], name+"/")
+			continue
+		}
+		if ours && !strings.Contains(line, " level=") && !strings.HasPrefix(line, "===") && !charonLine.MatchString(line) {
+			b.WriteString(line)
+		}
+	}
+	return strings.TrimRight(tailLines(b.String(), 60), "\n")
+}
+
+// charonLine is one of strongSwan's log, of which a failed test shows the end.
+var charonLine = regexp.MustCompile(`^\s+[0-9][0-9]:[0-9][0-9]:[0-9][0-9] [0-9][0-9]\[`)
+
+func tailLines(s string, n int) string {
+	lines := strings.SplitAfter(s, "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "")
+}
+
+// document is the part of docs/interop.md about the kernel's ESP.
+func (o *espOutcome) document(w io.Writer) {
+	fmt.Fprint(w, espHead)
+	row(w, "between two hosts", "result")
+	row(w, "---", "---")
+	for _, t := range o.kernel {
+		if t.Row != "" {
+			row(w, t.Row, t.result())
+		}
+	}
+	fmt.Fprintf(w, "\n%s.", o.othersLine())
+	if o.matrix != nil {
+		fmt.Fprintf(w, " The matrix of algorithms, modes and ways to authenticate is in [ipsec-matrix.md](ipsec-matrix.md): %s.", strings.TrimRight(o.matrix.Summary(), "."))
+	}
+	fmt.Fprintln(w)
+}
+
+const espHead = `
+## Kernel ESP
+
+Another virtual machine has two hosts with a strongSwan each and the kernel's ESP between them, the guard of package ipsec on both. Both
+modes, both families; the SA is deleted under load, charon is killed; siw is one end of the stream, inside the same SA, its host guarded by
+IronWarp or with a strongSwan that was configured by hand. A capture of the wire decides whether a packet left in clear. Rows that begin
+with "control" take the protection away and have to see it.
+
+`

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+)
+
+// Test is a test in the virtual machine, by the log of go test.
+type Test struct {
+	Name   string
+	Result string // PASS, FAIL or SKIP
+	Why    string // it was skipped
+	// Row is what it proves, in words, if it is worth a row of its own; Detail is
+	// what it measured.
+	Row, Detail string
+}
+
+// The results.
+const (
+	resultPass = "PASS"
+	resultFail = "FAIL"
+	resultSkip = "SKIP"
+)
+
+var (
+	testEnd  = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+) \([0-9.]+s\)$`)
+	testAttr = regexp.MustCompile(`^=== ATTR  (\S+) (row|detail) (.*)$`)
+	testRun  = regexp.MustCompile(`^=== (?:RUN|NAME|CONT)\s+(\S+)$`)
+	testSkip = regexp.MustCompile(`^    \S+\.go:\d+: (.*)$`)
+)
+
+// readTests reads the log of a test program that ran with -test.v: its top-level
+// tests, and those below them that have a row. A test that has begun and not
+// ended has failed.
+func readTests(log string) []Test {
+	var order []string
+	all := make(map[string]*Test)
+	of := func(name string) *Test {
+		if all[name] == nil {
+			all[name] = &Test{Name: name, Result: resultFail}
+			order = append(order, name)
+		}
+		return all[name]
+	}
+	said := "" // by the test that is running
+	for line := range strings.Lines(log) {
+		line = strings.TrimRight(line, "\n")
+		if m := testRun.FindStringSubmatch(line); m != nil {
+			of(m[1])
+			said = ""
+		} else if m := testAttr.FindStringSubmatch(line); m != nil {
+			t := of(m[1])
+			if m[2] == "row" {
+				t.Row = m[3]
+			} else {
+				t.Detail = m[3]
+			}
+		} else if m := testEnd.FindStringSubmatch(line); m != nil {
+			t := of(m[2])
+			t.Result = m[1]
+			if t.Result == resultSkip {
+				t.Why = said
+			}
+		} else if m := testSkip.FindStringSubmatch(line); m != nil {
+			said = m[1]
+		}
+	}
+	var out []Test
+	for _, name := range order {
+		if t := all[name]; t.Row != "" || !strings.Contains(name, "/") {
+			out = append(out, *t)
+		}
+	}
+	return parents(out)
+}
+
+// parents leaves out the passed tests whose parts have rows: these tell all. One
+// that failed stays if none of its rows did.
+func parents(ts []Test) []Test {
+	var out []Test
+	for _, t := range ts {
+		rows, failed := 0, 0
+		for _, o := range ts {
+			if strings.HasPrefix(o.Name, t.Name+"/") {
+				rows++
+				if o.Result == resultFail {
+					failed++
+				}
+			}
+		}
+		if rows == 0 || t.Result == resultFail && failed == 0 {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// countTests counts results; what was skipped is none.
+func countTests(ts []Test) (passed, failed, skipped int) {
+	for _, t := range ts {
+		switch t.Result {
+		case resultPass:
+			passed++
+		case resultSkip:
+			skipped++
+		default:
+			failed++
+		}
+	}
+	return passed, failed, skipped
+}
