@@ -98,7 +98,7 @@ func TestProgramThatBreaksOffIsAFailure(t *testing.T) {
 		failed int
 	}{
 		"all is well":        {map[string]string{"kernel.log": pass, "kernel.status": "0\n"}, 0},
-		"a failed test":      {map[string]string{"kernel.log": testLogText, "kernel.status": "1\n"}, 2},
+		"a failed test":      {map[string]string{"kernel.log": testLogText, "kernel.status": "1\n"}, 3},
 		"a leaked goroutine": {map[string]string{"kernel.log": pass, "kernel.status": "1\n"}, 1},
 		"a limit":            {map[string]string{"kernel.log": "=== RUN   TestA\n", "kernel.status": "124\n"}, 2},
 		"no status":          {map[string]string{"kernel.log": pass}, 1},
