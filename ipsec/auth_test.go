@@ -85,7 +85,11 @@ func TestPrivateKeyGoesToCharonOnlyInItsOwnMessage(t *testing.T) {
 	dir := labAuthority(t, "here")
 	p := testPeer("beta", 2)
 	p.PSK, p.Cert, p.CAs = Secret{}, labCredential(t, dir, "here"), []Authority{labTrust(t, dir)}
-	d := string(p.Cert.key.(*ecdsa.PrivateKey).D.Bytes())
+	raw, err := p.Cert.key.(*ecdsa.PrivateKey).Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := string(raw)
 	m, err := keyMessage(p.Cert)
 	if err != nil || !strings.Contains(str(m, "data"), d) {
 		t.Errorf("load-key has no key: %v", err)

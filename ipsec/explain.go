@@ -15,8 +15,8 @@ import (
 func explainFailure(p *Peer, child, reason string, log []string) error {
 	e := &NegotiationError{Peer: p.Name, Child: child, Kind: ErrNegotiation, Log: append(log, reason)}
 	w := words(e.Log)
-	for _, explain := range []func(*Peer, words) (error, string){ownSide, peersCertificate, peersIdentity, peersRefusal, noAnswer} {
-		if kind, advice := explain(p, w); kind != nil {
+	for _, explain := range []func(*Peer, words) (string, error){ownSide, peersCertificate, peersIdentity, peersRefusal, noAnswer} {
+		if advice, kind := explain(p, w); kind != nil {
 			e.Kind, e.Advice = kind, advice
 			break
 		}
@@ -86,15 +86,15 @@ const charonTime = "Jan 02 15:04:05 2006"
 func now() string { return time.Now().Format(time.RFC3339) }
 
 // ownSide is what this host lacks.
-func ownSide(p *Peer, w words) (error, string) {
+func ownSide(p *Peer, w words) (string, error) {
 	switch {
 	case w.said("unable to install", "unable to add SAD", "unable to add policy", "received netlink error", "unsupported by the kernel"):
-		return ErrDataPlane, "this host could not install the SA: its data plane lacks ESP, an algorithm of the profile or the mode; `ironwarp doctor` tells, and charon's log has the kernel's words"
+		return "this host could not install the SA: its data plane lacks ESP, an algorithm of the profile or the mode; `ironwarp doctor` tells, and charon's log has the kernel's words", ErrDataPlane
 	case unsupported.MatchString(strings.Join(w, "\n")):
-		return ErrPluginMissing, fmt.Sprintf("strongSwan has no plugin for an algorithm of profile %q (%s): install libstrongswan-standard-plugins and libstrongswan-extra-plugins, or choose other algorithms",
-			p.Profile.Name, unsupported.FindString(strings.Join(w, "\n")))
+		return fmt.Sprintf("strongSwan has no plugin for an algorithm of profile %q (%s): install libstrongswan-standard-plugins and libstrongswan-extra-plugins, or choose other algorithms",
+			p.Profile.Name, unsupported.FindString(strings.Join(w, "\n"))), ErrPluginMissing
 	case w.said("no private key found"):
-		return ErrAuthFailed, "strongSwan does not have this host's private key any longer, perhaps by `swanctl --load-creds --clear`: `ironwarp reload` hands it over again"
+		return "strongSwan does not have this host's private key any longer, perhaps by `swanctl --load-creds --clear`: `ironwarp reload` hands it over again", ErrAuthFailed
 	case p.Cert != nil && w.refused():
 		// The peer does not say why; what is wrong with our own certificate can be
 		// seen from here.
@@ -103,53 +103,53 @@ func ownSide(p *Peer, w words) (error, string) {
 			if errors.Is(err, ErrCertNotYet) {
 				kind = ErrCertNotYet
 			}
-			return kind, fmt.Sprintf("the peer refused this host's own certificate: %v", err)
+			return fmt.Sprintf("the peer refused this host's own certificate: %v", err), kind
 		}
 	}
-	return nil, ""
+	return "", nil
 }
 
 // refused tells whether the peer has said that authentication failed.
 func (w words) refused() bool { return w.said("received AUTHENTICATION_FAILED") }
 
 // peersCertificate is what charon has found wrong with the peer's certificate.
-func peersCertificate(p *Peer, w words) (error, string) {
+func peersCertificate(p *Peer, w words) (string, error) {
 	if p.Cert == nil {
-		return nil, ""
+		return "", nil
 	}
 	w = w.aboutReceived()
 	whose := fmt.Sprintf("the certificate of peer %s (%s)", p.Name, cmp.Or(w.quoted("received end entity cert"), p.RemoteID))
 	switch {
 	case w.said("certificate was revoked on"):
-		return ErrCertRevoked, fmt.Sprintf("%s was revoked; the authority says: %s. Issue another one there, with a new key", whose, w.line("certificate was revoked on"))
+		return fmt.Sprintf("%s was revoked; the authority says: %s. Issue another one there, with a new key", whose, w.line("certificate was revoked on")), ErrCertRevoked
 	case w.said("certificate invalid (valid from"):
 		return outOfTime(whose, w.line("certificate invalid (valid from"))
 	case w.said("peer not authenticated by CA"):
-		return ErrCertUntrusted, fmt.Sprintf("%s was issued by %s, which strongSwan trusts for another peer, and this peer has to have one of %s", whose, orUnknown(w.quoted("trusted ca certificate")), p.authorities())
+		return fmt.Sprintf("%s was issued by %s, which strongSwan trusts for another peer, and this peer has to have one of %s", whose, orUnknown(w.quoted("trusted ca certificate")), p.authorities()), ErrCertUntrusted
 	case w.said("no issuer certificate found", "is not trusted", "reached end of incomplete trust chain"):
-		return ErrCertUntrusted, fmt.Sprintf("%s was issued by %s, and here the peer has to have one of %s: add that authority to the peer's, if it is the right one, or issue the certificate there anew", whose, orUnknown(w.quoted("issuer is")), p.authorities())
+		return fmt.Sprintf("%s was issued by %s, and here the peer has to have one of %s: add that authority to the peer's, if it is the right one, or issue the certificate there anew", whose, orUnknown(w.quoted("issuer is")), p.authorities()), ErrCertUntrusted
 	case w.said("RULE_CRL_VALIDATION is", "RULE_OCSP_VALIDATION is", "certificate status is unknown"):
 		return noStatus(p, whose, w)
 	case w.said("invalid signature", "signature verification failed", "signature validation failed"):
-		return ErrAuthFailed, fmt.Sprintf("the peer has shown %s, and not proved to have its private key; look at the certificate and key files there", whose)
+		return fmt.Sprintf("the peer has shown %s, and not proved to have its private key; look at the certificate and key files there", whose), ErrAuthFailed
 	}
-	return nil, ""
+	return "", nil
 }
 
 // outOfTime explains charon's line about a certificate that is not valid now.
-func outOfTime(whose, line string) (error, string) {
+func outOfTime(whose, line string) (string, error) {
 	kind := ErrCertExpired
 	m := validity.FindStringSubmatch(line)
 	if m == nil {
-		return kind, whose + " is not valid now: " + line
+		return whose + " is not valid now: " + line, kind
 	}
 	if from, err := time.ParseInLocation(charonTime, m[1], time.Local); err == nil && from.After(time.Now()) {
-		return ErrCertNotYet, fmt.Sprintf("%s becomes valid only on %s, and this host's clock says %s: set the clock that is wrong, here or at the authority (timedatectl, chronyc tracking)", whose, m[1], now())
+		return fmt.Sprintf("%s becomes valid only on %s, and this host's clock says %s: set the clock that is wrong, here or at the authority (timedatectl, chronyc tracking)", whose, m[1], now()), ErrCertNotYet
 	}
-	return kind, fmt.Sprintf("%s (or its authority's) was valid until %s, and this host's clock says %s: issue another one there; if the clock is wrong, set it (timedatectl, chronyc tracking)", whose, m[2], now())
+	return fmt.Sprintf("%s (or its authority's) was valid until %s, and this host's clock says %s: issue another one there; if the clock is wrong, set it (timedatectl, chronyc tracking)", whose, m[2], now()), kind
 }
 
-func noStatus(p *Peer, whose string, w words) (error, string) {
+func noStatus(p *Peer, whose string, w words) (string, error) {
 	var why string
 	switch {
 	case w.said("crl is stale", "ocsp response is stale"):
@@ -165,78 +165,78 @@ func noStatus(p *Peer, whose string, w words) (error, string) {
 	default:
 		why = "neither list nor responder knows it"
 	}
-	return ErrCertStatus, fmt.Sprintf("the policy is %q, and whether %s was revoked is not known: %s", p.Revocation, whose, why)
+	return fmt.Sprintf("the policy is %q, and whether %s was revoked is not known: %s", p.Revocation, whose, why), ErrCertStatus
 }
 
 // peersIdentity is what charon has found wrong with the identity or the key that
 // the peer has used.
-func peersIdentity(p *Peer, w words) (error, string) {
+func peersIdentity(p *Peer, w words) (string, error) {
 	switch {
 	case w.said("does not match to"):
-		return ErrAuthFailed, fmt.Sprintf("the peer says that it is %q, and here it is expected to be %q: compare local_id there with remote_id here", w.quoted("does not match to"), p.RemoteID)
+		return fmt.Sprintf("the peer says that it is %q, and here it is expected to be %q: compare local_id there with remote_id here", w.quoted("does not match to"), p.RemoteID), ErrAuthFailed
 	case w.said("constraint check failed: identity", "constraint check failed: EAP identity"):
 		if p.Cert != nil {
-			return ErrCertIdentity, fmt.Sprintf("the peer's certificate is not for identity %q, so that the peer has used another one: issue one there with that name or address as subject alternative name", p.RemoteID)
+			return fmt.Sprintf("the peer's certificate is not for identity %q, so that the peer has used another one: issue one there with that name or address as subject alternative name", p.RemoteID), ErrCertIdentity
 		}
-		return ErrAuthFailed, fmt.Sprintf("the peer has another identity than %q: compare local_id there with remote_id here", p.RemoteID)
+		return fmt.Sprintf("the peer has another identity than %q: compare local_id there with remote_id here", p.RemoteID), ErrAuthFailed
 	case w.said("no trusted") && w.said("public key found for"):
-		return ErrCertIdentity, fmt.Sprintf("the peer has no certificate for identity %q of %s: issue one there with that name or address as subject alternative name", orUnknown(w.quoted("public key found for")), p.authorities())
+		return fmt.Sprintf("the peer has no certificate for identity %q of %s: issue one there with that name or address as subject alternative name", orUnknown(w.quoted("public key found for")), p.authorities()), ErrCertIdentity
 	case w.said("no shared key found"):
-		return ErrAuthFailed, "strongSwan does not have the pre-shared key any longer, perhaps by `swanctl --load-creds --clear`: `ironwarp reload` hands it over again"
+		return "strongSwan does not have the pre-shared key any longer, perhaps by `swanctl --load-creds --clear`: `ironwarp reload` hands it over again", ErrAuthFailed
 	case w.said("MAC mismatched", "calculated HASH does not match", "decryption failed", "could not decrypt payloads"):
-		return ErrAuthFailed, fmt.Sprintf("the pre-shared keys differ: what the peer answers does not fit the key that this host has for %s; copy the key of one host to the other and run `ironwarp reload`", p.Name)
+		return fmt.Sprintf("the pre-shared keys differ: what the peer answers does not fit the key that this host has for %s; copy the key of one host to the other and run `ironwarp reload`", p.Name), ErrAuthFailed
 	case w.said("constraint requires", "peer config") && w.said("unacceptable", "constraint requires"):
-		return ErrAuthFailed, "the peer authenticates in another way: " + p.otherMethod()
+		return "the peer authenticates in another way: " + p.otherMethod(), ErrAuthFailed
 	}
-	return nil, ""
+	return "", nil
 }
 
 // peersRefusal is what the peer has said.
-func peersRefusal(p *Peer, w words) (error, string) {
+func peersRefusal(p *Peer, w words) (string, error) {
 	phase2 := w.said("established between", "QUICK_MODE", "CREATE_CHILD_SA", "parsed IKE_AUTH response")
 	ids := fmt.Sprintf("there remote_id has to be %q and local_id %q", p.LocalID, p.RemoteID)
 	switch {
 	case w.refused() && p.Profile.Aggressive && !w.said("parsed AGGRESSIVE response"):
-		return ErrAggressiveRefused, fmt.Sprintf("the peer is not configured for aggressive mode with this host's identity (%s), or its strongSwan allows none with pre-shared keys: "+
-			"it needs i_dont_care_about_security_and_use_aggressive_mode_psk = yes in the charon section of strongswan.conf. IKEv2 (profile %s) needs nothing of that kind", ids, DefaultProfile().Name)
+		return fmt.Sprintf("the peer is not configured for aggressive mode with this host's identity (%s), or its strongSwan allows none with pre-shared keys: "+
+			"it needs i_dont_care_about_security_and_use_aggressive_mode_psk = yes in the charon section of strongswan.conf. IKEv2 (profile %s) needs nothing of that kind", ids, DefaultProfile().Name), ErrAggressiveRefused
 	case w.refused() && p.Cert != nil:
-		return ErrAuthFailed, fmt.Sprintf("the peer refused this host's certificate: it trusts another authority than %q, could not learn whether the certificate was revoked, its clock is wrong, or it has a pre-shared key or other identities for this host (%s). Its own log says which: journalctl -u strongswan there",
-			p.Cert.Certificate().Issuer, ids)
+		return fmt.Sprintf("the peer refused this host's certificate: it trusts another authority than %q, could not learn whether the certificate was revoked, its clock is wrong, or it has a pre-shared key or other identities for this host (%s). Its own log says which: journalctl -u strongswan there",
+			p.Cert.Certificate().Issuer, ids), ErrAuthFailed
 	case w.refused() && p.Profile.Version == 1:
-		return ErrAuthFailed, fmt.Sprintf("the pre-shared keys are the same, but the peer does not know this host by its identity in main mode: %s, and the profile the same", ids)
+		return fmt.Sprintf("the pre-shared keys are the same, but the peer does not know this host by its identity in main mode: %s, and the profile the same", ids), ErrAuthFailed
 	case w.refused():
-		return ErrAuthFailed, fmt.Sprintf("the pre-shared keys differ, the peer expects other identities (%s), or it has certificates for this host; compare both hosts' peer settings. Its own log says which: journalctl -u strongswan there", ids)
+		return fmt.Sprintf("the pre-shared keys differ, the peer expects other identities (%s), or it has certificates for this host; compare both hosts' peer settings. Its own log says which: journalctl -u strongswan there", ids), ErrAuthFailed
 	case w.said("INVALID_KE_PAYLOAD error notify", "INVALID_KEY_INFORMATION") && p.Profile.Version == 1:
-		return ErrAuthFailed, "the peer could not make keys for this host: it has no pre-shared key for these addresses and identities (" + ids + "), or " + p.otherMethod()
+		return "the peer could not make keys for this host: it has no pre-shared key for these addresses and identities (" + ids + "), or " + p.otherMethod(), ErrAuthFailed
 	case w.said("TS_UNACCEPT", "INVALID_ID_INFORMATION", "N(INVAL_ID)"):
-		return ErrTrafficSelectors, fmt.Sprintf("the peer does not have port %d between %v and %v as its link to this host; compare the ports and addresses on both hosts", p.Port, p.Remote, p.Local)
+		return fmt.Sprintf("the peer does not have port %d between %v and %v as its link to this host; compare the ports and addresses on both hosts", p.Port, p.Remote, p.Local), ErrTrafficSelectors
 	case w.said("NO_PROPOSAL_CHOSEN", "NO_PROP") && phase2:
-		return ErrNoProposal, fmt.Sprintf("IKE is fine, but the peer takes none of the ESP proposals of profile %q (%s), wants another mode than %v, PFS with another group, or has no ESP at all; compare the profiles, and run `ironwarp doctor` there",
-			p.Profile.Name, strings.Join(p.Profile.ESP, ", "), p.Profile.Mode)
+		return fmt.Sprintf("IKE is fine, but the peer takes none of the ESP proposals of profile %q (%s), wants another mode than %v, PFS with another group, or has no ESP at all; compare the profiles, and run `ironwarp doctor` there",
+			p.Profile.Name, strings.Join(p.Profile.ESP, ", "), p.Profile.Mode), ErrNoProposal
 	case w.said("NO_PROPOSAL_CHOSEN", "NO_PROP", "INVALID_KE_PAYLOAD", "INVALID_MAJOR_VERSION"):
-		return ErrNoProposal, fmt.Sprintf("the peer takes none of the IKE proposals of profile %q, does not speak IKEv%d with this host, or does not know %v as a peer; compare the profiles, and add this host as a peer there",
-			p.Profile.Name, p.Profile.Version, p.Local)
+		return fmt.Sprintf("the peer takes none of the IKE proposals of profile %q, does not speak IKEv%d with this host, or does not know %v as a peer; compare the profiles, and add this host as a peer there",
+			p.Profile.Name, p.Profile.Version, p.Local), ErrNoProposal
 	case w.said("INVAL_SYN", "INVALID_SYNTAX", "PAYLOAD_MALFORMED"):
-		return ErrAuthFailed, "the peer could not decrypt what this host has sent: the pre-shared keys differ"
+		return "the peer could not decrypt what this host has sent: the pre-shared keys differ", ErrAuthFailed
 	}
-	return nil, ""
+	return "", nil
 }
 
 // noAnswer is silence.
-func noAnswer(p *Peer, w words) (error, string) {
+func noAnswer(p *Peer, w words) (string, error) {
 	end := p.Remote
 	if p.Gateway.IsValid() {
 		end = p.Gateway
 	}
 	switch {
 	case !w.said("giving up after", "not responding", "not established after", "etwork is unreachable", "network unreachable", "error writing to socket", "retransmit"):
-		return nil, ""
+		return "", nil
 	case w.said("etwork is unreachable", "network unreachable", "No route to host"):
-		return ErrUnreachable, fmt.Sprintf("this host has no route to %v; look at its addresses and routes", end)
+		return fmt.Sprintf("this host has no route to %v; look at its addresses and routes", end), ErrUnreachable
 	case w.said("parsed IKE_SA_INIT response", "parsed ID_PROT response"):
-		return ErrUnreachable, fmt.Sprintf("%v answers on UDP port 500, but not to what came after; does a firewall on the way drop UDP port 4500, or fragments (large certificates)?", end)
+		return fmt.Sprintf("%v answers on UDP port 500, but not to what came after; does a firewall on the way drop UDP port 4500, or fragments (large certificates)?", end), ErrUnreachable
 	}
-	return ErrUnreachable, fmt.Sprintf("no answer from %v on UDP ports 500 and 4500; is that host up, does strongSwan run there, does a firewall let IKE and ESP through?", end)
+	return fmt.Sprintf("no answer from %v on UDP ports 500 and 4500; is that host up, does strongSwan run there, does a firewall let IKE and ESP through?", end), ErrUnreachable
 }
 
 func (p *Peer) otherMethod() string {
