@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -51,9 +52,14 @@ func (t Test) result() string {
 	return s
 }
 
-// othersLine sums up the tests that also run without the kernel's ESP.
+// rows are the tests that have a row of their own.
+func (o *espOutcome) rows() []Test {
+	return slices.DeleteFunc(slices.Concat(o.kernel, o.others), func(t Test) bool { return t.Row == "" })
+}
+
+// othersLine sums up the tests that have no row.
 func (o *espOutcome) othersLine() string {
-	passed, failed, skipped := countTests(o.others)
+	passed, failed, skipped := countTests(slices.DeleteFunc(slices.Clone(o.others), func(t Test) bool { return t.Row != "" }))
 	s := fmt.Sprintf("%d other tests of integration/ipsectest passed", passed)
 	if failed > 0 {
 		s += fmt.Sprintf(", %d FAILED", failed)
@@ -68,12 +74,8 @@ func (o *espOutcome) othersLine() string {
 func (o *espOutcome) print(w io.Writer, dir string) {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "\nthe kernel's ESP\tresult")
-	for _, r := range o.kernel {
-		what := r.Row
-		if what == "" {
-			what = r.Name
-		}
-		fmt.Fprintf(t, "%s\t%s\n", what, r.result())
+	for _, r := range o.rows() {
+		fmt.Fprintf(t, "%s\t%s\n", r.Row, r.result())
 	}
 	t.Flush()
 	if len(o.others) > 0 {
@@ -132,10 +134,8 @@ func (o *espOutcome) document(w io.Writer) {
 	fmt.Fprint(w, espHead)
 	row(w, "between two hosts", "result")
 	row(w, "---", "---")
-	for _, t := range o.kernel {
-		if t.Row != "" {
-			row(w, t.Row, t.result())
-		}
+	for _, t := range o.rows() {
+		row(w, t.Row, t.result())
 	}
 	fmt.Fprintf(w, "\n%s.", o.othersLine())
 	if o.matrix != nil {

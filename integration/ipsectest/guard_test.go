@@ -63,6 +63,7 @@ func clearListener(t *testing.T, h *lab.Host, at netip.AddrPort) *net.TCPListene
 }
 
 func TestGuardStopsClearTrafficBeforeThereIsACharon(t *testing.T) {
+	row(t, "the guard before there is a charon: EPERM, nothing on the wire")
 	p := newPair(t, lab.Config{NoCharon: true})
 	for _, h := range []*host{p.alpha, p.beta} {
 		if err := h.m.AddPeer(t.Context(), p.peerOf(h)); err != nil {
@@ -112,6 +113,7 @@ func TestGuardHoldsWhateverTheRouteAndDevice(t *testing.T) {
 }
 
 func TestInboundClearTrafficIsNeverAccepted(t *testing.T) {
+	row(t, "clear TCP from a neighbour with the peer's address, while the SA is up: never accepted, counted by the kernel")
 	l := lab.Config{Hosts: []string{"alpha", "beta", "mallory"}}
 	p := newPair(t, l)
 	p.addPeers(t)
@@ -154,6 +156,7 @@ func TestInboundClearTrafficIsNeverAccepted(t *testing.T) {
 }
 
 func TestWithoutTheGuardTheSameCheckFindsClearPackets(t *testing.T) {
+	row(t, "control: without the guard and the SA the capture finds clear packets")
 	p := newPair(t, lab.Config{})
 	p.addPeers(t)
 	p.beta.echo(t, nil)
@@ -385,6 +388,7 @@ func helper() int {
 }
 
 func TestGuardStaysWhenManagerAndCharonAreKilled(t *testing.T) {
+	row(t, "SIGKILL of this program and of charon: the guard stays, nothing gets through")
 	p := newPair(t, lab.Config{})
 	p.alpha.stop()
 	if err := p.beta.m.AddPeer(t.Context(), p.peerOf(p.beta)); err != nil {

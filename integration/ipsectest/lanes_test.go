@@ -30,6 +30,7 @@ func childrenOf(t *testing.T, h *host) map[string]ipsec.Child {
 }
 
 func TestFlowsSpreadOverSeveralChildSAs(t *testing.T) {
+	row(t, "streams spread over several child SAs of a peer")
 	const n = 4
 	p := newPair(t, lab.Config{})
 	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Children = n })

@@ -68,6 +68,7 @@ func restart(t *testing.T, h *host) {
 }
 
 func TestStreamSurvivesEveryLossAndNothingLeavesInClear(t *testing.T) {
+	row(t, "echoes while the IKE SA or the child is deleted by either side or both at once, rekeyed, charon stopped or killed")
 	p := newPair(t, lab.Config{})
 	p.addPeers(t)
 	p.beta.echo(t, nil)
