@@ -91,6 +91,9 @@ const (
 	paceBurst = 16
 	paceEvery = 20 * time.Millisecond
 
+	// linesPerSecond bounds the log of one kind of event of one peer.
+	linesPerSecond = 5
+
 	// fadeCheck is how often idle streams without an SA are asked how long their
 	// peers have been silent.
 	fadeCheck = time.Second

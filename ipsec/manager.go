@@ -31,6 +31,7 @@ type Manager struct {
 	route     func(g GuardSpec, local netip.Addr, up bool) error
 	confirm   func(g GuardSpec, sa *SA, c *Child) error // that a listed child is in place
 
+	lines     lifeLog
 	strangers flights[struct{}] // comparisons of all SAs with the peers' links
 
 	editing  sync.Mutex // serialises AddPeer, RemovePeer and the loading of peers
@@ -144,6 +145,7 @@ func (m *Manager) attach(ctx context.Context, up func()) error {
 	m.editing.Unlock()
 	m.seekStrangers()
 	return l.follow(ctx, m.viciEvent, func() error {
+		m.flushLog()
 		m.seekStrangers() // which refreshes peers whose SAs are not what is believed
 		_, err := l.ask(ctx, "version", "charon", nil)
 		return err

@@ -2,38 +2,12 @@ package ipsec
 
 import (
 	"bytes"
-	"log/slog"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/strongswan/govici/vici"
 )
-
-// note tells subscribers and the log of an event.
-func (m *Manager) note(e Event) {
-	m.board.post(e)
-	level := slog.LevelInfo
-	switch e.Kind {
-	case EventFailed, EventImpostor, EventFlowRefused, EventCharonDown, EventGuardRepair:
-		level = slog.LevelWarn
-	case EventFlowAdmitted:
-		level = slog.LevelDebug
-	}
-	attrs := []any{"event", e.Kind}
-	for _, a := range []struct{ key, value string }{{"peer", e.Peer}, {"child", e.Child}, {"reason", string(e.Reason)}, {"spi_in", e.SPIIn}, {"spi_out", e.SPIOut}, {"detail", e.Detail}} {
-		if a.value != "" {
-			attrs = append(attrs, a.key, a.value)
-		}
-	}
-	if e.UniqueID != 0 {
-		attrs = append(attrs, "id", e.UniqueID)
-	}
-	if e.Kind == EventChildDown {
-		attrs = append(attrs, "bytes_in", e.BytesIn, "bytes_out", e.BytesOut)
-	}
-	m.cfg.Logger.Log(m.ctx, level, "IPsec", attrs...)
-}
 
 // viciEvent takes one event of charon: it is told to subscribers, and the
 // peer's SAs are listed again.
