@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -115,11 +116,9 @@ func TestControlWithoutTheGuardTheSamePacketsGetIn(t *testing.T) {
 	p, mallory := hostile(t, lab.Config{})
 	p.addPeers(t)
 	p.beta.echo(t, nil)
-	for i, a := range attacks {
+	for _, a := range attacks {
 		l := newPrey(t, p)
-		if i == 0 {
-			p.unguard(t, p.beta)
-		}
+		p.unguard(t, p.beta)
 		s := sniff(t, p.beta)
 		g := a.packet(l)
 		mallory.send(g.packet())
@@ -263,8 +262,15 @@ func TestFloodsOfANeighbourDoNotHarmALiveStream(t *testing.T) {
 			t.Logf("longest gap %v", k.longest().Round(time.Millisecond))
 		})
 	}
-	// What both hosts have agreed on goes on working.
+	// strongSwan has worked on it, until it asked for cookies (RFC 7296 2.6).
+	log, err := os.ReadFile(p.beta.CharonLog())
+	if err != nil || !bytes.Contains(log, []byte("N(COOKIE)")) {
+		t.Errorf("the flood of IKE_SA_INIT did not get as far as strongSwan: %v", err)
+	}
+	// The genuine alpha is still heard.
 	deleteChild(t, p.alpha, "beta")
+	k.moves(t, 50)
+	deleteIKE(t, p.alpha, "beta")
 	k.moves(t, 50)
 	k.end(t)
 	if c := counted(t, wire); c.Clear(port) != 0 {
@@ -296,6 +302,43 @@ func childOf(t *testing.T, h *host, name string) (c ipsec.Child) {
 		return err == nil && c.Name == name
 	})
 	return c
+}
+
+// TestReplayedESPIsDropped sends packets of a stream a second time.
+func TestReplayedESPIsDropped(t *testing.T) {
+	p, mallory := hostile(t, lab.Config{})
+	p.addPeers(t)
+	p.beta.echo(t, nil)
+	c := p.alpha.mustDial(t, p.beta)
+	seen := sniffESP(t, p.beta, p.alpha.Addr())
+	const n = 50
+	for range n {
+		if err := ping(c, "again"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var packets [][]byte
+	eventually(t, "ESP of the stream was seen", func() bool {
+		packets = seen()
+		return len(packets) >= n
+	})
+	in := func() uint64 { return childOf(t, p.beta, "alpha-in").PacketsIn }
+	before := in()
+	if before < n {
+		t.Fatalf("the SA counts %d packets, %d were sent: the check cannot fail", before, n)
+	}
+	counted := func() uint64 { return received(t, p.beta) + stat(t, p.beta, "XfrmInStateSeqError") }
+	from := counted()
+	for _, b := range packets {
+		mallory.send(b)
+	}
+	eventually(t, "the replayed packets arrived", func() bool { return counted() >= from+uint64(len(packets))/2 })
+	if err := ping(c, "after"); err != nil {
+		t.Error(err)
+	}
+	if after := in(); after > before+n/2 {
+		t.Errorf("the SA counted %d packets before %d were replayed, and %d after", before, len(packets), after)
+	}
 }
 
 // TestPeersOtherFamilyIsShut has a listener of all addresses, which IronWarp's

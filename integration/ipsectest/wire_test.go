@@ -197,6 +197,47 @@ type sniffer struct {
 
 func sniff(t *testing.T, h *host) *sniffer {
 	t.Helper()
+	s := &sniffer{}
+	packets(t, h, func(b []byte) {
+		if seg, ok := parse(b); ok && (seg.from.Port() == port || seg.to.Port() == port) {
+			seg.data = append([]byte{}, seg.data...)
+			s.mu.Lock()
+			s.seen = append(s.seen, seg)
+			s.mu.Unlock()
+		}
+	})
+	return s
+}
+
+// sniffESP returns a function that returns the ESP packets that a host has
+// received from an IPv4 address, in UDP or not.
+func sniffESP(t *testing.T, h *host, from netip.Addr) func() [][]byte {
+	t.Helper()
+	var mu sync.Mutex
+	var seen [][]byte
+	packets(t, h, func(b []byte) {
+		if len(b) < 36 || b[0] != 0x45 || netip.AddrFrom4([4]byte(b[12:16])) != from {
+			return
+		}
+		be := binary.BigEndian
+		b = b[:min(len(b), int(be.Uint16(b[2:])))]
+		inUDP := b[9] == unix.IPPROTO_UDP && be.Uint16(b[22:]) == 4500 && be.Uint32(b[28:]) != 0
+		if b[9] == unix.IPPROTO_ESP || inUDP {
+			mu.Lock()
+			seen = append(seen, append([]byte{}, b...))
+			mu.Unlock()
+		}
+	})
+	return func() [][]byte {
+		mu.Lock()
+		defer mu.Unlock()
+		return seen
+	}
+}
+
+// packets hands over the IP packets of a host's devices until the test is over.
+func packets(t *testing.T, h *host, take func([]byte)) {
+	t.Helper()
 	var f *os.File
 	err := h.Do(func() error {
 		const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network byte order
@@ -209,7 +250,6 @@ func sniff(t *testing.T, h *host) *sniffer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &sniffer{}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -219,16 +259,10 @@ func sniff(t *testing.T, h *host) *sniffer {
 			if err != nil {
 				return
 			}
-			if seg, ok := parse(b[:n]); ok && (seg.from.Port() == port || seg.to.Port() == port) {
-				seg.data = append([]byte{}, seg.data...)
-				s.mu.Lock()
-				s.seen = append(s.seen, seg)
-				s.mu.Unlock()
-			}
+			take(b[:n])
 		}
 	}()
 	t.Cleanup(func() { f.Close(); <-done })
-	return s
 }
 
 func (s *sniffer) has(f func(segment) bool) bool {
