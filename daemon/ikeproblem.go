@@ -104,7 +104,10 @@ func ikeProblem(peer string, err error) *api.Error {
 		}
 	}
 	if e.Code == api.CodeUnavailable {
-		e.Fix += ". Streams to it wait; the daemon keeps trying"
+		if !strings.HasSuffix(e.Fix, "?") && !strings.HasSuffix(e.Fix, ".") {
+			e.Fix += "."
+		}
+		e.Fix += " Streams to it wait; the daemon keeps trying"
 	}
 	return e
 }

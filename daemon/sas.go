@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -83,6 +85,9 @@ func ikeSA(s ipsec.SA, now time.Time) api.IKESA {
 			LocalTS: selectors(c.LocalTS), RemoteTS: selectors(c.RemoteTS), LocalID: s.LocalID, RemoteID: s.RemoteID, Streams: c.Flows,
 		})
 	}
+	slices.SortFunc(v.Children, func(a, b api.SA) int {
+		return cmp.Or(cmp.Compare(a.Child, b.Child), cmp.Compare(b.AgeSeconds, a.AgeSeconds), cmp.Compare(a.ChildID, b.ChildID))
+	})
 	return v
 }
 

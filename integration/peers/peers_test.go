@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -90,11 +92,15 @@ func TestReloadOfIPsecSettingsLeavesStreamsAlone(t *testing.T) {
 // until it runs out, which a reload does not wait for. That the certificate is
 // accepted before is the control.
 func TestRevokedCertificateIsRefusedAfterReload(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skipf("%v: apt install curl", err)
+	}
 	s := newScene(t)
 	s.certificates(func(pki string) []string {
 		return []string{"--crl-uri", "file://" + filepath.Join(pki, "ca.crl"), "--revocation", "strict"}
 	})
 	s.attach()
+	s.documentedMetrics()
 	before := s.streams()
 	s.must(s.alpha, "pki", "revoke", "--dir", s.pki, "beta")
 	s.must(s.alpha, "reload")
@@ -112,6 +118,51 @@ func TestRevokedCertificateIsRefusedAfterReload(t *testing.T) {
 	if after := s.streams(); !slices.Equal(before, after) {
 		t.Errorf("streams %v, with the new certificate %v", before, after)
 	}
+}
+
+// documentedMetrics compares what is served with the operations document.
+func (s *scene) documentedMetrics() {
+	s.t.Helper()
+	doc, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	served, err := s.alpha.Run(s.t.Context(), "curl", "-sS", "http://127.0.0.1:"+metricsPort+"/metrics")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	names := slices.Compact(slices.Sorted(slices.Values(regexp.MustCompile(`ironwarp_[a-z_]+`).FindAllString(string(doc), -1))))
+	if len(names) < 15 {
+		s.t.Errorf("the document names %v", names)
+	}
+	for _, name := range names {
+		if !strings.Contains(served, "\n"+name+"{") && !strings.Contains(served, "\n"+name+" ") {
+			s.t.Errorf("%s is not served", name)
+		}
+	}
+	if !strings.Contains(served, `ironwarp_ike_sa_info{algorithms="`) || !strings.Contains(served, `identity="`+s.beta.Addr().String()+`"`) {
+		s.t.Error("the identity that IKE has authenticated is not served")
+	}
+	// No label may grow without bound: SPIs and stream ids do.
+	for _, c := range s.children() {
+		if strings.Contains(served, c.SPIIn) || strings.Contains(served, c.SPIOut) {
+			s.t.Errorf("an SPI of %s is in the metrics", c.Child)
+		}
+	}
+	for _, id := range s.streams() {
+		if strings.Contains(served, id) {
+			s.t.Errorf("the id of stream %s is in the metrics", id)
+		}
+	}
+}
+
+func (s *scene) children() []api.SA {
+	s.t.Helper()
+	list, err := s.alpha.Client().SAs(s.t.Context())
+	if err != nil || len(list) == 0 {
+		s.t.Fatalf("%v, %v", list, err)
+	}
+	return list
 }
 
 // refused waits until alpha cannot reach beta for that reason.
@@ -135,7 +186,7 @@ func (s *scene) refused(reason, words string) {
 func (s *scene) watch(out *lines, args ...string) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
-	cmd := s.alpha.Command(ctx, program.path, args...)
+	cmd := s.alpha.Command(ctx, program.Path(s.t), args...)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		cancel()

@@ -3,6 +3,7 @@ package peers
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,28 +19,22 @@ import (
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
+// program is shared by all tests.
+var program node.Program
+
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "peers")
-	if err != nil {
-		panic(err)
-	}
-	program.dir = dir
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		os.RemoveAll(dir)
+		if err := program.Remove(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
 		os.Exit(code)
 	}))
 }
 
-// program is `ironwarp`, built once for all tests.
-var program struct {
-	dir   string
-	build sync.Once
-	path  string
-	err   error
-}
-
 // healTime bounds the wait for what takes a second; a busy machine is no failure.
 const healTime = 60 * time.Second
+
+const metricsPort = "9471"
 
 // scene is two hosts whose daemons do not know each other.
 type scene struct {
@@ -51,13 +46,11 @@ type scene struct {
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	lab.Require(t)
-	program.build.Do(func() { program.path, program.err = node.Build(t.Context(), program.dir) })
-	if program.err != nil {
-		t.Fatal(program.err)
-	}
+	binary := program.Path(t)
 	l := lab.Start(t, lab.Config{})
-	s := &scene{t: t, alpha: node.New(l.Host("alpha"), program.path), beta: node.New(l.Host("beta"), program.path)}
+	s := &scene{t: t, alpha: node.New(l.Host("alpha"), binary), beta: node.New(l.Host("beta"), binary)}
 	for _, n := range []*node.Node{s.alpha, s.beta} {
+		n.More = "metrics: {listen: \"127.0.0.1:" + metricsPort + "\"}\n"
 		if err := n.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -129,6 +122,9 @@ func (s *scene) ping() {
 	s.t.Helper()
 	s.until("a ping gets through", func() bool {
 		_, err := s.alpha.Ironwarp(s.t.Context(), nil, "ping", "--timeout", "10s", "--count", "1", "beta")
+		if err != nil {
+			s.t.Logf("not yet: %v", err)
+		}
 		return err == nil
 	})
 }

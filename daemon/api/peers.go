@@ -1,0 +1,103 @@
+package api
+
+import "time"
+
+// States of a peer.
+const (
+	PeerUp      = "up"      // streams may run: an SA is installed, or none is needed
+	PeerIdle    = "idle"    // nothing is wrong, the SA comes with the first stream
+	PeerPaused  = "paused"  // streams wait for an SA
+	PeerProblem = "problem" // streams cannot run; Problem says why
+)
+
+// PeerSpec declares a peer.
+type PeerSpec struct {
+	Name              string   `json:"name"`
+	Address           string   `json:"address"`
+	LocalAddress      string   `json:"local_address,omitempty"`
+	Port              uint16   `json:"port,omitempty"`
+	LocalID           string   `json:"local_id,omitempty"`
+	RemoteID          string   `json:"remote_id,omitempty"`
+	Auth              string   `json:"auth,omitempty"` // psk, cert
+	PSKFile           string   `json:"psk_file,omitempty"`
+	CertFile          string   `json:"cert_file,omitempty"`
+	KeyFile           string   `json:"key_file,omitempty"`
+	CAFiles           []string `json:"ca_files,omitempty"`
+	CRLURIs           []string `json:"crl_uris,omitempty"`
+	OCSPURIs          []string `json:"ocsp_uris,omitempty"`
+	Revocation        string   `json:"revocation,omitempty"` // strict, ifuri, relaxed
+	Profile           string   `json:"profile,omitempty"`
+	Mode              string   `json:"mode,omitempty"` // tunnel, transport
+	Gateway           string   `json:"gateway,omitempty"`
+	ChildSAs          int      `json:"child_sas,omitempty"`
+	IdleReap          string   `json:"idle_reap,omitempty"` // such as 10m
+	Protection        string   `json:"protection,omitempty"`
+	InsecurePlaintext bool     `json:"insecure_plaintext,omitempty"`
+	CRC               string   `json:"crc,omitempty"`
+	FPDU              string   `json:"fpdu,omitempty"`
+	Connections       int      `json:"connections,omitempty"`
+}
+
+// Peer is a peer as the daemon sees it.
+type Peer struct {
+	PeerSpec
+	Source    string   `json:"source"` // where it is declared
+	State     string   `json:"state"`
+	DataPlane string   `json:"data_plane,omitempty"` // kernel or userland ESP
+	Problem   *Error   `json:"problem,omitempty"`
+	Streams   int      `json:"streams"`
+	Exports   []string `json:"exports"` // ours that it may attach
+	IPsec     *IPsec   `json:"ipsec,omitempty"`
+	Insecure  []string `json:"insecure,omitempty"` // what weakens its protection by choice
+	// CertExpires is when this host's certificate for the peer expires.
+	CertExpires time.Time `json:"cert_expires,omitzero"`
+}
+
+// IPsec is what has happened to a peer's SAs since the daemon knows it, and how
+// it stands with them.
+type IPsec struct {
+	Guarded              bool    `json:"guarded"` // the kernel's guard is in place
+	StateSeconds         float64 `json:"state_seconds"`
+	ChildDeletes         uint64  `json:"child_deletes"`
+	DeletedByPeer        uint64  `json:"deleted_by_peer"` // of them
+	DeletedHere          uint64  `json:"deleted_here"`
+	Expired              uint64  `json:"expired"`
+	IdleReaps            uint64  `json:"idle_reaps"`
+	LostByStrongSwan     uint64  `json:"lost_by_strongswan"` // they went with it
+	Initiations          uint64  `json:"initiations"`
+	Reinitiations        uint64  `json:"reinitiations"` // that brought a lost SA back
+	Failures             uint64  `json:"failures"`
+	Rekeys               uint64  `json:"rekeys"`
+	IKERekeys            uint64  `json:"ike_rekeys"`
+	Refused              uint64  `json:"refused_flows"`
+	Refusals             Refused `json:"refused_flows_by_reason"`
+	Impostors            uint64  `json:"impostors"` // SAs of another identity that would have carried its streams
+	Outages              uint64  `json:"outages"`   // times that streams had no SA
+	OutageSeconds        float64 `json:"outage_seconds"`
+	LongestOutageSeconds float64 `json:"longest_outage_seconds"`
+	GuardRepairs         uint64  `json:"guard_repairs"`
+	Live                 *LiveSA `json:"live,omitempty"` // nil: no IKE SA now
+}
+
+// Refused counts a peer's flows that were not admitted, by reason.
+type Refused struct {
+	NotCovered    uint64 `json:"not_covered"`
+	WrongIdentity uint64 `json:"wrong_identity"`
+	Gateway       uint64 `json:"gateway"`
+	NotConnected  uint64 `json:"not_connected"`
+	Other         uint64 `json:"other"`
+}
+
+// LiveSA is the youngest IKE SA with a peer and what it has agreed on.
+type LiveSA struct {
+	IKEVersion int     `json:"ike_version"`
+	LocalID    string  `json:"local_id"`
+	RemoteID   string  `json:"remote_id"` // whom IKE has authenticated
+	Gateway    string  `json:"gateway,omitempty"`
+	IKE        string  `json:"ike"`           // algorithms
+	ESP        string  `json:"esp,omitempty"` // those of its youngest child
+	Mode       string  `json:"mode,omitempty"`
+	ESN        bool    `json:"esn"`
+	Encap      bool    `json:"udp_encapsulation"`
+	AgeSeconds float64 `json:"age_seconds"`
+}

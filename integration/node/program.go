@@ -1,0 +1,38 @@
+package node
+
+import (
+	"os"
+	"sync"
+	"testing"
+)
+
+// Program is `ironwarp`, built when a test first needs it, for all tests of a
+// package.
+type Program struct {
+	once sync.Once
+	dir  string
+	path string
+	err  error
+}
+
+// Path is where the program is.
+func (p *Program) Path(t testing.TB) string {
+	t.Helper()
+	p.once.Do(func() {
+		if p.dir, p.err = os.MkdirTemp("", "ironwarp"); p.err == nil {
+			p.path, p.err = Build(t.Context(), p.dir)
+		}
+	})
+	if p.err != nil {
+		t.Fatal(p.err)
+	}
+	return p.path
+}
+
+// Remove removes it, in TestMain.
+func (p *Program) Remove() error {
+	if p.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(p.dir)
+}
