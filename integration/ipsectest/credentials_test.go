@@ -1,11 +1,19 @@
 package ipsectest
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"maps"
+	"math/big"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
@@ -125,4 +133,62 @@ func TestMissingPluginsAreNamedBeforeAnythingIsAccepted(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestCertificateOfAnIntermediateAuthorityIsTrustedThroughItsRoot(t *testing.T) {
+	for _, profile := range []string{"rfc7146", "rfc3723"} {
+		t.Run(profile, func(t *testing.T) {
+			p := newPair(t, lab.Config{})
+			root := issue(t, nil, x509.Certificate{Subject: pkix.Name{CommonName: "root"}, IsCA: true, KeyUsage: x509.KeyUsageCertSign})
+			trusted, err := ipsec.NewAuthority(root.pem)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.changed(t, func(h *host, c *ipsec.Peer) {
+				c.Profile, c.PSK, c.CAs = mustProfile(t, profile), ipsec.Secret{}, []ipsec.Authority{trusted}
+				middle := issue(t, root, x509.Certificate{Subject: pkix.Name{CommonName: "between " + h.Name()}, IsCA: true, KeyUsage: x509.KeyUsageCertSign})
+				leaf := issue(t, middle, x509.Certificate{Subject: pkix.Name{CommonName: h.Name()}, DNSNames: []string{h.Name()}, KeyUsage: x509.KeyUsageDigitalSignature})
+				key, err := x509.MarshalPKCS8PrivateKey(leaf.key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if c.Cert, err = ipsec.NewCredential(append(leaf.pem, middle.pem...), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})); err != nil {
+					t.Fatal(err)
+				}
+			})
+			p.beta.echo(t, nil)
+			if err := ping(p.alpha.mustDial(t, p.beta), "through another\n"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// issued is a certificate with its key.
+type issued struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+// issue makes a certificate; without an issuer it signs itself.
+func issue(t *testing.T, by *issued, c x509.Certificate) *issued {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if by == nil {
+		by = &issued{cert: &c, key: key}
+	}
+	c.SerialNumber, c.NotBefore, c.NotAfter, c.BasicConstraintsValid = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Minute), time.Now().Add(time.Hour), true
+	der, err := x509.CreateCertificate(rand.Reader, &c, by.cert, key.Public(), by.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &issued{cert: cert, key: key, pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }

@@ -215,3 +215,24 @@ func charonSession(t *testing.T, h *host) *vici.Session {
 	}
 	return s
 }
+
+// With IKEv1 strongSwan makes another child, and says nothing, where IKEv2
+// refuses a second one.
+func TestIKEv1ChildrenThatAreTooManyEndAndTheStreamStays(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	p.changed(t, func(_ *host, c *ipsec.Peer) { c.Profile = mustProfile(t, "rfc3723") })
+	p.beta.echo(t, nil)
+	k := talk(p.alpha.mustDial(t, p.beta))
+	k.moves(t, 20)
+	_, first := live(t, p.alpha)
+	charonCall(t, p.alpha, "initiate", "ike", "beta", "child", "beta-out", "timeout", "10000")
+	eventually(t, "another child is there, and one only", func() bool {
+		if installed(t, p.alpha, "beta-out") != 1 {
+			return false
+		}
+		_, now := live(t, p.alpha)
+		return now.UniqueID != first.UniqueID
+	})
+	k.moves(t, 50)
+	k.end(t)
+}
