@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"text/template"
+
+	"github.com/ironwarp/ironwarp/ipsec"
 )
 
 // ErrDocument tells that a document is not one that WriteDocument could change.
@@ -139,7 +141,7 @@ func (r *Report) cross() string {
 		cells := []string{esp}
 		for _, x := range f[1].values {
 			for _, a := range f[2].values {
-				cells = append(cells, r.cell(found[cell{esp, x, a}]))
+				cells = append(cells, r.cell(found[cell{esp, x, a}], Case{ESP: esp, Exchange: x, Auth: a}))
 			}
 		}
 		row(&b, cells...)
@@ -147,16 +149,25 @@ func (r *Report) cross() string {
 	return b.String()
 }
 
-func (r *Report) cell(of []Result) string {
-	switch {
-	case len(of) == 0:
-		return ""
+// cell is what became of the rows with these three settings; "" where there are
+// none, or only some that are refused for another setting.
+func (r *Report) cell(of []Result, c Case) string {
+	switch f := find(r.reasons(), &c); {
 	case slices.ContainsFunc(of, func(res Result) bool { return res.Surprise != "" }):
 		return "**surprise**"
 	case slices.ContainsFunc(of, func(res Result) bool { return res.Works }):
 		return "works"
+	case len(of) > 0 && f != nil:
+		return fmt.Sprintf("no: %d", r.numbers()[f.Why])
 	}
-	return fmt.Sprintf("no: %d", r.numbers()[of[0].Why])
+	return ""
+}
+
+func (r *Report) reasons() []*Refusal {
+	if plane, err := ipsec.ParseDataPlane(r.Plane); err == nil {
+		return refusalsOf(plane)
+	}
+	return nil
 }
 
 // numbers are those of the reasons for refusals, in the order of the rows.

@@ -56,6 +56,9 @@ func TestDocumentHasTheRowsOfThePlanAndTheirOutcomes(t *testing.T) {
 		_, table, _ := strings.Cut(part, "All rows")
 		rows := Plan(plane)
 		for _, r := range rows {
+			if t.Failed() {
+				break // the others are wrong in the same way
+			}
 			want := "| " + strings.Join(r.cells(), " | ") + " | "
 			_, result, ok := strings.Cut(table, want)
 			switch {

@@ -16,17 +16,14 @@ type tuple []int
 // not be covered for that reason is returned as well. It is greedy, and the same
 // for the same input.
 func cover(factors []factor, strong []int, conflict func(*Case) bool) (cases []Case, left []Case) {
-	g := &generator{factors: factors, conflict: conflict, used: make([][]int, len(factors)), seen: map[[4]int]bool{}}
-	for i, f := range factors {
-		g.used[i] = make([]int, len(f.values))
-	}
+	g := &generator{factors: factors, conflict: conflict, seen: map[[4]int]int{}}
 	for _, t := range g.products(strong) {
 		g.row(t)
 	}
 	for a := range factors {
 		for b := a + 1; b < len(factors); b++ {
 			for _, t := range g.products([]int{a, b}) {
-				if !g.seen[pairOf(a, t[a], b, t[b])] {
+				if g.seen[pairOf(a, t[a], b, t[b])] == 0 {
 					g.row(t)
 				}
 			}
@@ -38,8 +35,7 @@ func cover(factors []factor, strong []int, conflict func(*Case) bool) (cases []C
 type generator struct {
 	factors  []factor
 	conflict func(*Case) bool
-	used     [][]int // how often a value is in a case
-	seen     map[[4]int]bool
+	seen     map[[4]int]int // how often a pair is in a case
 	cases    []Case
 	left     []Case
 }
@@ -83,16 +79,16 @@ func (g *generator) row(t tuple) {
 		return
 	}
 	for a, x := range t {
-		g.used[a][x]++
 		for b := a + 1; b < len(t); b++ {
-			g.seen[pairOf(a, x, b, t[b])] = true
+			g.seen[pairOf(a, x, b, t[b])]++
 		}
 	}
 	g.cases = append(g.cases, *g.caseOf(t))
 }
 
-// complete fills the open factors of t in their order, and goes back where a
-// choice leaves nothing for a later one.
+// complete fills the open factors of t in their order with the values that make
+// most new pairs, or else the rarest ones. It goes back where a choice leaves
+// nothing for a later one.
 func (g *generator) complete(t tuple) bool {
 	open := -1
 	for i, v := range t {
@@ -106,19 +102,23 @@ func (g *generator) complete(t tuple) bool {
 	}
 	tried := make([]bool, len(g.factors[open].values))
 	for range tried {
-		best, gain := -1, -1
+		best, gain, stale := -1, 0, 0
 		for v := range tried {
 			if tried[v] {
 				continue
 			}
-			n := 0
+			fresh, seen := 0, 0
 			for i, x := range t {
-				if x >= 0 && !g.seen[pairOf(i, x, open, v)] {
-					n++
+				if x < 0 {
+					continue
+				}
+				n := g.seen[pairOf(i, x, open, v)]
+				if seen += n; n == 0 {
+					fresh++
 				}
 			}
-			if n > gain || n == gain && g.used[open][v] < g.used[open][best] {
-				best, gain = v, n
+			if best < 0 || fresh > gain || fresh == gain && seen < stale {
+				best, gain, stale = v, fresh, seen
 			}
 		}
 		tried[best] = true
