@@ -89,7 +89,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	}
 	opt.retry = cmp.Or(opt.retry, retryEvery)
 	d := &Daemon{
-		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler),
+		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ike: newIKE(),
 		peers: map[string]*peer{}, exports: map[string]*export{}, disks: map[disk]*attachment{}, sessions: map[string]*session{}, listeners: map[netip.AddrPort]*listener{},
 	}
 	if opt.Log != nil {

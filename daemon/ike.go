@@ -19,11 +19,15 @@ const ikeTime = 3 * time.Second
 
 // ike is the IPsec manager, which exists from the first peer that needs it.
 type ike struct {
+	made chan struct{} // closed when the manager exists
+
 	mu     sync.Mutex
 	m      *ipsec.Manager
 	cancel context.CancelFunc
 	done   chan struct{}
 }
+
+func newIKE() ike { return ike{made: make(chan struct{})} }
 
 // manager returns the manager, and starts it if need be.
 func (d *Daemon) ikeManager(c config.IPsec) (*ipsec.Manager, error) {
@@ -42,6 +46,7 @@ func (d *Daemon) ikeManager(c config.IPsec) (*ipsec.Manager, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.ike.m, d.ike.cancel, d.ike.done = m, cancel, make(chan struct{})
+	close(d.ike.made)
 	go func() {
 		defer close(d.ike.done)
 		if err := m.Run(ctx); err != nil {

@@ -188,16 +188,16 @@ func (d *Daemon) WatchSAs(ctx context.Context, req api.SARequest, emit func(api.
 			return struct{}{}, err
 		}
 	}
+	emit(api.Event{Progress: "watching"})
 	// The manager exists from the first peer that needs it; a watcher may come
 	// before.
-	m, err := d.ikeManager(d.config().IPsec)
-	if err != nil {
-		return struct{}{}, err
+	select {
+	case <-d.ike.made:
+	case <-ctx.Done():
+		return struct{}{}, ctx.Err()
 	}
-	events, stop := m.Events()
+	events, stop := d.ike.current().Events()
 	defer stop()
-	// The caller knows now that nothing is missed from here on.
-	emit(api.Event{Progress: "watching"})
 	for {
 		select {
 		case <-ctx.Done():

@@ -277,7 +277,7 @@ func (c *Client) RekeyIKE(ctx context.Context, peer string) (n int, err error) {
 // empty, until ctx ends.
 func (c *Client) WatchSAs(ctx context.Context, peer string, on func(SAEvent)) error {
 	return c.stream(ctx, "/v1/sas/watch", SARequest{Peer: peer}, nil, func(ev Event) {
-		if ev.SA != nil {
+		if ev.SA != nil && on != nil {
 			on(*ev.SA)
 		}
 	})

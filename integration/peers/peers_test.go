@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -86,6 +87,48 @@ func TestReloadOfIPsecSettingsLeavesStreamsAlone(t *testing.T) {
 	if l := s.peer(s.beta, "alpha").IPsec.Live; l == nil || l.RemoteID != "alpha.example" {
 		t.Errorf("beta has authenticated %+v", l)
 	}
+}
+
+// TestRotationOfASecretByCommandKeepsTheStreams goes through the time in which
+// only one host has the new secret, with the IKE SA lost in it.
+func TestRotationOfASecretByCommandKeepsTheStreams(t *testing.T) {
+	s := newScene(t)
+	if err := node.Join(t.Context(), s.alpha, s.beta); err != nil {
+		t.Fatal(err)
+	}
+	s.attach()
+	before := s.streams()
+	same := func(when string) {
+		t.Helper()
+		if after := s.streams(); !slices.Equal(before, after) {
+			t.Errorf("streams %v, %s %v", before, when, after)
+		}
+	}
+	if out := s.must(s.alpha, "peer", "rotate-secret", "--generate-psk", "beta"); !strings.Contains(out, "peer beta has a new secret; SAs that are up stay") {
+		t.Errorf("rotate-secret: %s", out)
+	}
+	s.ping() // the SA that is up serves new streams, too
+	same("with the new secret on one host")
+	s.must(s.alpha, "sa", "delete", "--ike", "beta")
+	s.refused(api.ReasonAuthFailed, "authentication failed")
+	p := s.peer(s.alpha, "beta")
+	if p.State != api.PeerPaused || !strings.Contains(p.Problem.Fix, "another secret since") || !strings.Contains(p.Problem.Fix, p.PSKFile) {
+		t.Errorf("state %s, %+v", p.State, p.Problem)
+	}
+	same("with the IKE SA lost")
+	secret, err := os.ReadFile(p.PSKFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.beta.Ironwarp(t.Context(), bytes.NewReader(secret), "peer", "rotate-secret", "--psk-file", "-", "alpha"); err != nil {
+		t.Fatal(err)
+	}
+	s.ping()
+	same("with the new secret on both hosts")
+	s.until("the problem is over", func() bool {
+		p = s.peer(s.alpha, "beta")
+		return p.Problem == nil && p.State == api.PeerUp
+	})
 }
 
 // TestRevokedCertificateIsRefusedAfterReload: strongSwan keeps a revocation list

@@ -60,10 +60,13 @@ func TestNoSecretShowsAnywhere(t *testing.T) {
 		t.Skipf("%v: apt install curl", err)
 	}
 	dir := t.TempDir()
-	binary, err := node.Build(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var program node.Program
+	binary := program.Path(t)
+	t.Cleanup(func() {
+		if err := program.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
 	l := lab.Start(t, lab.Config{})
 	s := &story{t: t, hay: newHaystack(), dir: dir, calls: endpoints(t)}
 	ctx, cancel := context.WithCancel(t.Context())
