@@ -111,6 +111,7 @@ const (
 // process ends.
 var servers = map[string]func(ctx context.Context, listen string) (addr string, err error){
 	roleTCP:     serveTCP,
+	roleESP:     serveESP,
 	roleRDMA:    serveRDMA(variant{}),
 	roleMarkers: serveRDMA(variant{markers: true}),
 	roleSpin: func(ctx context.Context, listen string) (string, error) {

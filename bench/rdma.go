@@ -49,6 +49,15 @@ type variant struct {
 	markers bool
 	// spin: this end looks for so long before it sleeps.
 	spin time.Duration
+	// protector: nil is whatever transportFor admits.
+	protector transport.Protector
+}
+
+func (v variant) transport(addr netip.Addr, peers ...netip.Addr) *transport.Config {
+	if v.protector != nil {
+		return &transport.Config{Protector: v.protector}
+	}
+	return transportFor(addr, peers...)
 }
 
 // spinTime is longer than any pause in a row that spins. Those rows give each
@@ -178,7 +187,7 @@ func (c *rdmaClient) dial(ctx context.Context, addr string, kind byte, v variant
 	}
 	var private []byte
 	c.qp, private, err = ulp.Dial(ctx, pd, qpConfig(c.cq), verbs.DialConfig{Remote: remote,
-		Transport: transportFor(remote.Addr(), remote.Addr()), MPA: mc}, func(qp *verbs.QP) error {
+		Transport: v.transport(remote.Addr(), remote.Addr()), MPA: mc}, func(qp *verbs.QP) error {
 		for i := range echoDepth {
 			c.sge[0] = verbs.SGE{MR: c.mr, Off: 0, Len: echoSlot}
 			if err := qp.PostRecv(verbs.RecvWR{ID: uint64(i), SGL: c.sge[:]}); err != nil {

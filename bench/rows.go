@@ -14,6 +14,7 @@ func groups() []group {
 		{name: "many streams", rounds: 5, open: openStreams(450 * time.Millisecond), rows: manyRows()},
 		{name: "memory and allocations", rounds: 1, open: openOwn, rows: ownRows()},
 		{name: "fio", rounds: 3, open: openBlock, rows: fioRows()},
+		{name: "ESP", rounds: 4, open: openESP, rows: espRows()},
 		{name: "soft-iWARP", rounds: 5, elsewhere: inGuest, rows: siwRows()},
 	}
 }
