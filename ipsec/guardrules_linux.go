@@ -24,7 +24,13 @@ const (
 	ruleShut    = 218 // IPv6 only
 	ruleElse    = 219
 	charonTable = 220 // charon.routing_table
-	mainTable   = unix.RT_TABLE_MAIN
+
+	// Devices are in group 0 unless somebody puts them into another one. Routes by
+	// such a device, as strongSwan's bypass-lan or a child that passes makes them,
+	// are no way for the port.
+	defaultGroup = 0
+	tunGroup     = 74
+	mainTable    = unix.RT_TABLE_MAIN
 )
 
 // rules are those of a guard under userland ESP, in the order in which they
@@ -39,6 +45,9 @@ func (g GuardSpec) rules() []*netlink.Rule {
 	}
 	for _, r := range g.portRules(rulePort) {
 		r.Table = charonTable
+		if g.Remote.Is6() { // only a host's route into a tun will do
+			r.SuppressPrefixlen, r.SuppressIfgroup = 127, defaultGroup
+		}
 		rules = append(rules, r)
 	}
 	rest := g.rule(ruleElse)
@@ -126,6 +135,7 @@ func (k *kernel) rulesHold(g GuardSpec) (bool, error) {
 
 func sameRule(a, b *netlink.Rule) bool {
 	return a.Priority == b.Priority && shuts(a) == shuts(b) && a.Table == b.Table &&
+		a.SuppressIfgroup == b.SuppressIfgroup && a.SuppressPrefixlen == b.SuppressPrefixlen &&
 		prefixOf(a.Dst) == prefixOf(b.Dst) && a.IPProto == b.IPProto && samePorts(a.Sport, b.Sport) && samePorts(a.Dport, b.Dport) &&
 		a.Mark == 0 && a.Src == nil && a.IifName == "" && a.OifName == "" && !a.Invert
 }
@@ -155,12 +165,13 @@ func (g GuardSpec) ruleFaults(have []netlink.Rule) []Hole {
 	}
 	for i := range have {
 		r := &have[i]
-		if r.Priority == 0 || r.Priority >= rulePort || !g.precedes(r) {
+		own := slices.ContainsFunc(g.rules(), func(w *netlink.Rule) bool { return sameRule(r, w) })
+		if r.Priority > ruleShut || own || !g.precedes(r) {
 			continue
 		}
 		// In IPv4 the packets meet the policies, whatever their way.
 		holes = append(holes, Hole{Spec: g, Shut: !g.Remote.Is6(),
-			What: fmt.Sprintf("routing rule %d has its say about packets of %v before rule %d", r.Priority, g, rulePort),
+			What: fmt.Sprintf("routing rule %d has its say about packets of %v before those of the guard", r.Priority, g),
 			Fix:  fmt.Sprintf("give it a preference after %d, or let it spare the port: ip %srule", ruleElse, map[bool]string{true: "-6 "}[g.Remote.Is6()])})
 	}
 	return holes

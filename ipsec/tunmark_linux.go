@@ -62,10 +62,14 @@ func loadMarkProgram() (int, error) {
 	return int(fd), nil
 }
 
-// markStep marks what comes out of a tun.
-func markStep(k *kernel, g GuardSpec, tun netlink.Link) step {
+// adoptStep marks what comes out of a tun, and puts it into the group of devices
+// that the port's packets may be routed to.
+func adoptStep(k *kernel, g GuardSpec, tun netlink.Link) step {
 	dev := tun.Attrs()
 	isSet := func() (bool, error) {
+		if dev.Group != tunGroup {
+			return false, nil
+		}
 		filters, err := k.FilterList(tun, netlink.HANDLE_MIN_INGRESS)
 		if errors.Is(err, syscall.ENODEV) || errors.Is(err, os.ErrNotExist) {
 			return false, nil
@@ -82,7 +86,11 @@ func markStep(k *kernel, g GuardSpec, tun netlink.Link) step {
 			if set, err := isSet(); set || err != nil {
 				return err
 			}
-			if err := k.mark(dev.Index); err != nil && !errors.Is(err, syscall.ENODEV) {
+			err := k.mark(dev.Index)
+			if err == nil {
+				err = k.LinkSetGroup(tun, tunGroup)
+			}
+			if err != nil && !errors.Is(err, syscall.ENODEV) {
 				return fmt.Errorf("%w: mark what comes out of %s: %w", ErrNoGuard6, dev.Name, err)
 			}
 			return nil
@@ -91,7 +99,7 @@ func markStep(k *kernel, g GuardSpec, tun netlink.Link) step {
 			if set, err := isSet(); set || err != nil {
 				return nil, err
 			}
-			return []Hole{{Spec: g, Shut: true, What: fmt.Sprintf("the filter %s at the ingress of %s is missing: what ESP has decrypted is blocked", markFilter, dev.Name),
+			return []Hole{{Spec: g, Shut: true, What: fmt.Sprintf("%s is not in device group %d, or the filter %s at its ingress is missing: the link's own packets are blocked", dev.Name, tunGroup, markFilter),
 				Fix: "restart the daemon, which adds it"}}, nil
 		},
 	}

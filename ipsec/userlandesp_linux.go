@@ -20,8 +20,8 @@ import (
 //	         out                                  in
 //	IPv4     policies that allow the device       disable_policy of the device
 //	IPv6     routing rules instead of policies:   a mark that the device's ingress
-//	         the port has a way into the device   sets, and policies that allow the
-//	         and no other                         marked
+//	         the port has a way into devices of   sets, and policies that allow the
+//	         the tun's group and no other         marked
 //
 // In IPv6 a route lookup tells no policy which device it has found, and
 // disable_policy is one of addresses.
@@ -42,7 +42,7 @@ func (u userlandESP) plan(k *kernel, g GuardSpec) (plan, error) {
 	p.steps = append(p.steps, rulesStep(k, g))
 	for _, t := range tuns {
 		if g.Remote.Is6() {
-			p.steps = append(p.steps, markStep(k, g, t))
+			p.steps = append(p.steps, adoptStep(k, g, t))
 			continue
 		}
 		p.policies = append(p.policies, g.allows(t.Attrs().Index)...)

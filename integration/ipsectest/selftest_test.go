@@ -75,8 +75,17 @@ func TestSelfTestOfIPv6WithRulesInsteadOfPolicies(t *testing.T) {
 	if h, err := ipsec.GuardHoles(spec); err != nil || len(h) != 0 {
 		t.Errorf("a whole guard has holes: %v, %v", h, err)
 	}
+	// Routes of charon's table that do not lead into a tun, as bypass-lan makes them.
+	peer, net := p.beta.Addr6().String(), "fd99::/64"
+	for _, dst := range []string{peer, net} {
+		sh(t, p.alpha.Host, "ip -6 route add "+dst+" dev wire0 table 220")
+	}
+	if err := ipsec.ProbeGuard(spec); err != nil {
+		t.Errorf("with clear routes in charon's table: %v", err)
+	}
 	for _, b := range []struct{ what, open, shut string }{
 		{"the rules are gone", "ip -6 rule del pref 218; ip -6 rule del pref 218", ""},
+		{"a rule leads to clear routes of charon's table", "ip -6 rule add pref 216 to " + peer + " ipproto tcp dport 7471 lookup 220", "ip -6 rule del pref 216"},
 		{"another rule comes first", "ip -6 rule add pref 100 to " + p.beta.Addr6().String() + " lookup main", "ip -6 rule del pref 100"},
 	} {
 		sh(t, p.alpha.Host, b.open)
