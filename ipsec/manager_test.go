@@ -3,7 +3,7 @@ package ipsec
 import (
 	"context"
 	"errors"
-	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -24,8 +24,26 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
+	return newBenchWith(t, t.Output())
+}
+
+// lineCounter keeps the lines of a log.
+type lineCounter struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (c *lineCounter) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lines = append(c.lines, string(b))
+	return len(b), nil
+}
+
+func newBenchWith(t *testing.T, log io.Writer) *bench {
+	t.Helper()
 	b := &bench{f: newFakeCharon(t)}
-	m, err := New(Config{Socket: b.f.socket, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	m, err := New(Config{Socket: b.f.socket, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -393,21 +411,5 @@ func TestDuplicateChildrenAreEndedButTheYoungest(t *testing.T) {
 	sas, err := b.SAs(t.Context())
 	if err != nil || len(sas) != 1 || len(sas[0].Children) != 1 || sas[0].Children[0].UniqueID != 2 {
 		t.Errorf("left: %+v, %v", sas, err)
-	}
-}
-
-func TestStormOfEventsIsCoalescedIntoFewLists(t *testing.T) {
-	b := newBench(t)
-	p := testPeer("beta", 2)
-	b.add(t, p)
-	before := b.f.count("list-sas")
-	const storm = 2000
-	for i := range storm {
-		b.f.raise("child-updown", tree{{"up", "yes"}, {"beta", tree{{"child-sas", tree{{"c", tree{{"name", fmt.Sprint(i)}}}}}}}})
-	}
-	b.f.up(p, "beta-out")
-	eventually(t, "up", func() bool { st, _ := b.PeerStatus("beta"); return st.State == StateUp })
-	if n := b.f.count("list-sas") - before; n > storm/2 {
-		t.Errorf("%d lists for %d events", n, storm)
 	}
 }

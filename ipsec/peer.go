@@ -266,6 +266,9 @@ func (p *peer) risen(l *lane, now time.Time) {
 	l.want, l.lostBefore, l.risenAt = false, true, now
 	l.atRest, l.reaped = false, false
 	l.quiet = now
+	if !l.dialledAt.IsZero() { // what comes in counts from here
+		l.dialledAt, l.dialledIn = now, l.packetsIn()
+	}
 	l.notBefore = time.Time{}
 	p.lastErr = ""
 	for w := range l.waiters {
