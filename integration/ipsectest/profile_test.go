@@ -130,7 +130,7 @@ func TestTripleDESGetsFreshKeysBeforeItsLimitAndTheStreamStays(t *testing.T) {
 	for _, name := range []string{"rfc3723", "rfc7146"} {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, lab.Config{})
-			const limit = 300_000
+			const limit = 100_000
 			p.changed(t, func(_ *host, c *ipsec.Peer) {
 				c.Profile = mustProfile(t, name, "3des-sha1-modp2048")
 				c.Profile.RekeyBytes = limit
@@ -142,25 +142,51 @@ func TestTripleDESGetsFreshKeysBeforeItsLimitAndTheStreamStays(t *testing.T) {
 			if before.Encryption == "" || first.Encryption != "3DES_CBC" {
 				t.Fatalf("the child has %s", first.Encryption)
 			}
-			// As much as two keys may encrypt, in one direction.
-			for range 2 * limit / len(line) {
-				if err := ping(conn, line); err != nil {
-					t.Fatal(err)
+			// Up to the limit, and then not a byte until the keys are fresh: the old one
+			// ends a tenth later.
+			for carriesMore(t, p.alpha, first, limit) {
+				for range 3 {
+					if err := ping(conn, line); err != nil {
+						t.Fatal(err)
+					}
 				}
 			}
 			eventually(t, "fresh keys are counted", func() bool {
 				st, err := p.alpha.m.PeerStatus("beta")
-				return err == nil && st.Counters.Rekeys > 0
+				return err == nil && st.Counters.Rekeys > 0 && st.Counters.Outages == 0
 			})
+			for range 20 {
+				if err := ping(conn, line); err != nil {
+					t.Fatal(err)
+				}
+			}
 			_, now := live(t, p.alpha)
 			if now.SPIOut == first.SPIOut || now.Encryption != "3DES_CBC" {
-				t.Errorf("after %d bytes: SPI %s, before %s; %s", 2*limit, now.SPIOut, first.SPIOut, now.Encryption)
+				t.Errorf("after %d bytes: SPI %s, before %s; %s", limit, now.SPIOut, first.SPIOut, now.Encryption)
 			}
 			if now.BytesOut > limit*11/10 {
 				t.Errorf("a key was used for %d bytes, the limit is %d", now.BytesOut, limit)
 			}
 		})
 	}
+}
+
+// carriesMore tells whether a child has the keys that it had, none fresher are on
+// their way, and fewer bytes than a limit went out.
+func carriesMore(t *testing.T, h *host, first ipsec.Child, limit uint64) bool {
+	t.Helper()
+	sas, err := h.m.SAs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sa := range sas {
+		for _, c := range sa.Children {
+			if c.UniqueID == first.UniqueID && c.IsInstalled() {
+				return c.BytesOut < limit
+			}
+		}
+	}
+	return false
 }
 
 func TestIKEv1AuthenticatesAnewUnderALiveStream(t *testing.T) {
@@ -235,4 +261,22 @@ func TestIKEv1ChildrenThatAreTooManyEndAndTheStreamStays(t *testing.T) {
 	})
 	k.moves(t, 50)
 	k.end(t)
+}
+
+// The control of TestTripleDESGetsFreshKeysBeforeItsLimitAndTheStreamStays: without a limit the keys stay.
+func TestControlWithoutALimitOfBytesTheKeysStay(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	p.changed(t, func(_ *host, c *ipsec.Peer) { c.Profile = mustProfile(t, "rfc3723", "aes128-sha1-modp2048") })
+	p.beta.echo(t, nil)
+	conn := p.alpha.mustDial(t, p.beta)
+	line := strings.Repeat("x", 1000) + "\n"
+	_, first := live(t, p.alpha)
+	for carriesMore(t, p.alpha, first, 150_000) {
+		if err := ping(conn, line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, now := live(t, p.alpha); now.SPIOut != first.SPIOut || now.BytesOut < 150_000 {
+		t.Errorf("after %d bytes: SPI %s, before %s", now.BytesOut, now.SPIOut, first.SPIOut)
+	}
 }
