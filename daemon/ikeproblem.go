@@ -112,6 +112,16 @@ func ikeProblem(peer string, err error) *api.Error {
 	return e
 }
 
+// adviceOf is what to do about an error of the IPsec manager, "" if it is none.
+func adviceOf(err error) string {
+	for _, r := range ikeReasons {
+		if errors.Is(err, r.kind) {
+			return r.fix
+		}
+	}
+	return ""
+}
+
 // daemonErrorText is a DaemonError without its advice.
 func daemonErrorText(de *ipsec.DaemonError) string {
 	bare := *de

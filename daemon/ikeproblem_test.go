@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +18,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // kindsOf are the error values that package ipsec exports, by name, with their
@@ -102,6 +105,20 @@ func TestSpecialReasonsComeFirst(t *testing.T) {
 	e = ikeProblem("beta", &ipsec.NegotiationError{Peer: "beta", Kind: ipsec.ErrNegotiation, Log: []string{"one", "what charon said"}})
 	if e.Reason != api.ReasonNegotiation || !strings.Contains(e.Message, "strongSwan says: what charon said") {
 		t.Errorf("%+v", e)
+	}
+}
+
+func TestRefusalsOfFlowsComeWithAdvice(t *testing.T) {
+	var out bytes.Buffer
+	var r refusals
+	r.add(slog.New(slog.NewTextHandler(&out, nil)), transport.Flow{}, &ipsec.AdmitError{Peer: "beta", Kind: ipsec.ErrWrongIdentity, Detail: "mallory.example"})
+	n, last, fix := r.count()
+	if n != 1 || !strings.Contains(last, "mallory.example") || !strings.Contains(fix, "remote_id") || !strings.Contains(out.String(), "advice=") {
+		t.Errorf("%d, %q, %q, %s", n, last, fix, out.String())
+	}
+	r.add(slog.New(slog.DiscardHandler), transport.Flow{}, errors.New("something else"))
+	if _, _, fix := r.count(); fix != "" {
+		t.Errorf("advice for something else: %q", fix)
 	}
 }
 

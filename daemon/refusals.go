@@ -15,6 +15,7 @@ type refusals struct {
 	mu        sync.Mutex
 	n         uint64
 	last      string
+	fix       string // what to do about the last, if it is known
 	logged    time.Time
 	rejecting int
 }
@@ -25,7 +26,8 @@ const maxRejecting = 32
 func (r *refusals) add(log *slog.Logger, f transport.Flow, err error) {
 	r.mu.Lock()
 	r.n++
-	r.last = fmt.Sprintf("%s: %v", f.Remote, err)
+	r.last, r.fix = fmt.Sprintf("%s: %v", f.Remote, err), adviceOf(err)
+	fix := r.fix
 	now := time.Now()
 	show := now.Sub(r.logged) >= time.Second
 	if show {
@@ -34,7 +36,11 @@ func (r *refusals) add(log *slog.Logger, f transport.Flow, err error) {
 	n := r.n
 	r.mu.Unlock()
 	if show {
-		log.Warn("connection refused", "flow", f.String(), "error", err, "refused_so_far", n)
+		attrs := []any{"flow", f.String(), "error", err, "refused_so_far", n}
+		if fix != "" {
+			attrs = append(attrs, "advice", fix)
+		}
+		log.Warn("connection refused", attrs...)
 	}
 }
 
@@ -54,8 +60,8 @@ func (r *refusals) leave() {
 	r.mu.Unlock()
 }
 
-func (r *refusals) count() (n uint64, last string) {
+func (r *refusals) count() (n uint64, last, fix string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.n, r.last
+	return r.n, r.last, r.fix
 }

@@ -16,7 +16,7 @@ func (d *Daemon) Status(ctx context.Context) api.Status {
 		Info: d.Info(), IKE: d.ike.component(), Listeners: d.listenerStates(), Peers: d.Peers(ctx),
 		Streams: d.streams(), Sessions: d.sessionStates(), Exports: d.Exports(), Attachments: d.Attachments(),
 	}
-	st.Refused, st.LastRefused = d.refused.count()
+	st.Refused, st.LastRefused, st.LastRefusedFix = d.refused.count()
 	st.Guard = d.guardState()
 	var err error
 	if st.SAs, err = d.SAs(ctx); err != nil {

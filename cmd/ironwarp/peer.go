@@ -95,6 +95,10 @@ func (w *ironwarp) peerAdd(c *cli.Context) error {
 	if offline {
 		peer.PeerSpec = spec
 		peer.Source, err = daemon.AddPeer(path, spec)
+		if cfg, lerr := config.Load(path, false); err == nil && lerr == nil {
+			added, _ := cfg.Peer(spec.Name)
+			peer.Insecure = added.Insecure()
+		}
 	} else {
 		peer, err = cl.AddPeer(c.Context, spec)
 	}
@@ -209,9 +213,6 @@ func (w *ironwarp) peerAdded(p api.Peer, secret string, generated, offline bool)
 		w.printf("\nThe other host needs the same secret. Copy the file over a channel you trust, then add this host there:\n")
 		w.printf("  scp -p %s root@%s:/root/ironwarp.psk\n", secret, p.Address)
 		w.printf("  ironwarp peer add --psk-file /root/ironwarp.psk THIS_HOST ITS_ADDRESS     (on %s)\n", p.Address)
-	}
-	if p.InsecurePlaintext && offline {
-		w.printf("%s\n", w.bad("INSECURE: streams to "+p.Address+" have no protection at all; use this in labs only"))
 	}
 	w.insecure(p)
 	if offline {

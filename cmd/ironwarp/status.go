@@ -82,6 +82,9 @@ func (w *ironwarp) statusPage(st api.Status) {
 	}
 	if st.Refused > 0 {
 		w.printf("refused connections: %d, the last: %s\n", st.Refused, st.LastRefused)
+		if st.LastRefusedFix != "" {
+			w.printf("  %s\n", st.LastRefusedFix)
+		}
 	}
 	if g := st.Guard; g != nil && g.BlockedIn+g.BlockedOut > 0 {
 		w.printf("clear packets stopped by the guard: %d in, %d out\n", g.BlockedIn, g.BlockedOut)

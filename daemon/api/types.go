@@ -181,18 +181,19 @@ type Component struct {
 
 // Status is everything at once.
 type Status struct {
-	Info        Info         `json:"info"`
-	IKE         *Component   `json:"ike,omitempty"` // nil when no peer needs it
-	Listeners   []Listener   `json:"listeners"`
-	Peers       []Peer       `json:"peers"`
-	SAs         []SA         `json:"sas"`
-	Streams     []Stream     `json:"streams"`
-	Sessions    []Session    `json:"sessions"`
-	Exports     []Export     `json:"exports"`
-	Attachments []Attachment `json:"attachments"`
-	Refused     uint64       `json:"refused_connections"`
-	LastRefused string       `json:"last_refused,omitempty"`
-	Guard       *Guard       `json:"guard,omitempty"` // nil when no peer needs it
+	Info           Info         `json:"info"`
+	IKE            *Component   `json:"ike,omitempty"` // nil when no peer needs it
+	Listeners      []Listener   `json:"listeners"`
+	Peers          []Peer       `json:"peers"`
+	SAs            []SA         `json:"sas"`
+	Streams        []Stream     `json:"streams"`
+	Sessions       []Session    `json:"sessions"`
+	Exports        []Export     `json:"exports"`
+	Attachments    []Attachment `json:"attachments"`
+	Refused        uint64       `json:"refused_connections"`
+	LastRefused    string       `json:"last_refused,omitempty"`
+	LastRefusedFix string       `json:"last_refused_fix,omitempty"`
+	Guard          *Guard       `json:"guard,omitempty"` // nil when no peer needs it
 }
 
 // Reloaded says what a reload changed.
