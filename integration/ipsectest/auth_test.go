@@ -424,3 +424,18 @@ func TestOCSPResponderDecides(t *testing.T) {
 		}
 	}
 }
+
+// The control of the tests of revocation: with no place to ask, a revoked
+// certificate is as good as any.
+func TestControlARevokedPeerIsAcceptedWhereNobodyIsAsked(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	ca := newAuthority(t, "lab")
+	p.changed(t, func(h *host, c *ipsec.Peer) { ca.withCertificates(h, c) })
+	if _, err := pki.Revoke(ca.dir, "beta"); err != nil {
+		t.Fatal(err)
+	}
+	p.beta.echo(t, nil)
+	if err := ping(p.alpha.mustDial(t, p.beta), "revoked\n"); err != nil {
+		t.Error(err)
+	}
+}
