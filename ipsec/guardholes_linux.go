@@ -57,7 +57,7 @@ func (k *kernel) faults(g GuardSpec, have inventory) ([]Hole, error) {
 		return nil, err
 	}
 	for _, w := range plan.policies {
-		if have[keyOf(w)] != nil {
+		if have.all[keyOf(w)] != nil {
 			continue
 		}
 		h := Hole{Spec: g, What: fmt.Sprintf("the policy %q is missing", k.describe(w)),

@@ -77,21 +77,25 @@ func keyOf(p *netlink.XfrmPolicy) policyKey {
 }
 
 // inventory is the guard policies that the kernel has.
-type inventory map[policyKey]*netlink.XfrmPolicy
+type inventory struct {
+	all map[policyKey]*netlink.XfrmPolicy
+	of  map[netip.Addr][]*netlink.XfrmPolicy // by the peer's address
+}
 
 func (k *kernel) inventory() (inventory, error) {
 	all, err := k.policies()
 	if err != nil {
-		return nil, err
+		return inventory{}, err
 	}
 	return inventoryOf(all), nil
 }
 
 func inventoryOf(all []netlink.XfrmPolicy) inventory {
-	inv := inventory{}
+	inv := inventory{map[policyKey]*netlink.XfrmPolicy{}, map[netip.Addr][]*netlink.XfrmPolicy{}}
 	for i := range all {
-		if isGuard(&all[i]) {
-			inv[keyOf(&all[i])] = &all[i]
+		if p := &all[i]; isGuard(p) {
+			inv.all[keyOf(p)] = p
+			inv.of[remoteOf(p)] = append(inv.of[remoteOf(p)], p)
 		}
 	}
 	return inv
@@ -106,7 +110,7 @@ func (k *kernel) reconcile(g GuardSpec, have inventory) (blocks int, err error) 
 	wanted := map[policyKey]bool{}
 	for _, w := range plan.policies {
 		wanted[keyOf(w)] = true
-		if have[keyOf(w)] != nil {
+		if have.all[keyOf(w)] != nil {
 			continue
 		}
 		if err := k.XfrmPolicyUpdate(w); err != nil {
@@ -123,9 +127,11 @@ func (k *kernel) reconcile(g GuardSpec, have inventory) (blocks int, err error) 
 	if len(errs) > 0 || plan.keep {
 		return blocks, errors.Join(errs...)
 	}
-	for key, p := range have {
-		if concerns(p, g) && !wanted[key] {
-			errs = append(errs, k.delPolicy(p))
+	for _, a := range g.Addresses() {
+		for _, p := range have.of[a] {
+			if concerns(p, g) && !wanted[keyOf(p)] {
+				errs = append(errs, k.delPolicy(p))
+			}
 		}
 	}
 	return blocks, errors.Join(errs...)

@@ -12,8 +12,8 @@ const (
 	// and a VICI value within its 16-bit length.
 	maxSecretBytes = 4096
 
-	// MaxPeers bounds the peers of one Manager: each has a goroutine and six
-	// kernel policies, which the kernel searches linearly.
+	// MaxPeers bounds the peers of one Manager: each has a goroutine and ten
+	// kernel policies or more, which the kernel searches.
 	MaxPeers = 1024
 	// MaxChildren bounds the child SAs of a peer per direction.
 	MaxChildren = 16
@@ -90,6 +90,12 @@ const (
 	// Lists of a peer's SAs: paceBurst at once, then one per paceEvery.
 	paceBurst = 16
 	paceEvery = 20 * time.Millisecond
+
+	// A flow that carries no more than heartbeatBytes and heartbeatRate bytes a second
+	// within Peer.IdleReap is idle: an RTRS connection's heartbeats are 72 bytes every
+	// 10 s.
+	heartbeatBytes = 128
+	heartbeatRate  = 16
 
 	// linesPerSecond bounds the log of one kind of event of one peer.
 	linesPerSecond = 5
