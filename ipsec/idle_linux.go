@@ -19,6 +19,19 @@ func idleFor(c any) (time.Duration, bool) {
 	return time.Duration(min(info.Last_data_sent, info.Last_data_recv)) * time.Millisecond, true
 }
 
+// bytesOf is what a flow has carried in both directions, keep-alive probes not
+// counted.
+func bytesOf(c any) (uint64, bool) {
+	if i, ok := c.(interface{ Bytes() uint64 }); ok {
+		return i.Bytes(), true
+	}
+	info := tcpInfo(c)
+	if info == nil {
+		return 0, false
+	}
+	return info.Bytes_acked + info.Bytes_received, true
+}
+
 // isFading tells that the peer has been silent for half as long as TCP tolerates
 // (TCP_USER_TIMEOUT, which keep-alive obeys as well). While the guard holds the
 // probes back, an idle stream has to get its SA back before that.

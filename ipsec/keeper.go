@@ -333,7 +333,7 @@ const staleTimeout = 5 * time.Second
 func (p *peer) dedupe(ctx context.Context, l *link, ln *lane) {
 	_ = p.refresh(ctx)
 	p.mu.Lock()
-	all := slices.Clone(ln.installed)
+	all := slices.DeleteFunc(slices.Clone(ln.installed), func(c Child) bool { return c.State != StateInstalled })
 	p.mu.Unlock()
 	if len(all) < 2 {
 		return

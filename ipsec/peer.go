@@ -183,7 +183,7 @@ func (p *peer) apply(sas []SA, lost bool) {
 		case !is && (lost || afresh) && len(l.flows) > 0 && !l.atRest:
 			l.wanted(ReasonRestart)
 		}
-		if len(l.installed) < 2 {
+		if settledChildren(l.installed) < 2 {
 			l.duplicates = time.Time{}
 		} else if l.duplicates.IsZero() {
 			l.duplicates = now
@@ -198,6 +198,17 @@ func (p *peer) apply(sas []SA, lost bool) {
 		p.m.note(e)
 	}
 	p.poke()
+}
+
+// settledChildren is how many children there are beside those that are being
+// rekeyed.
+func settledChildren(all []Child) (n int) {
+	for _, c := range all {
+		if c.State == StateInstalled {
+			n++
+		}
+	}
+	return n
 }
 
 // findings are what a list has of a lane.

@@ -325,6 +325,11 @@ type protection struct {
 	admitted atomic.Bool // until then its data is not waited for
 	released atomic.Bool
 	patience int // of its TCP while it has an SA, see hurry; 0: as now. The peer's mutex guards it
+
+	// What the idle reaper has seen of it; the peer's mutex guards them.
+	since   uint64 // bytes at sinceAt
+	sinceAt time.Time
+	used    time.Time // when it last carried more than heartbeats
 }
 
 func (p *peer) enrol(ln *lane, pr *protection) {

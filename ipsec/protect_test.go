@@ -46,6 +46,7 @@ func TestFlowIsJudgedByTheSAThatCoversIt(t *testing.T) {
 			LocalTS: mustSelectors("10.0.0.0/8"), RemoteTS: mustSelectors("10.0.0.0/8")}}}}, nil},
 		{"child not installed yet", func(s *SA, _ *transport.Flow) { s.Children[0].State = "CREATED" }, nil, ErrNotCovered},
 		{"child being deleted", func(s *SA, _ *transport.Flow) { s.Children[0].State = "DELETING" }, nil, ErrNotCovered},
+		{"while the child is rekeyed", func(s *SA, _ *transport.Flow) { s.Children[0].State = "REKEYING" }, nil, nil},
 		{"child of a rekeyed past", func(s *SA, _ *transport.Flow) { s.Children[0].State = "REKEYED" }, nil, ErrNotCovered},
 		{"no child", func(s *SA, _ *transport.Flow) { s.Children = nil }, nil, ErrNotCovered},
 		{"IKE SA not authenticated", func(s *SA, _ *transport.Flow) { s.State = "CONNECTING" }, nil, ErrNotCovered},

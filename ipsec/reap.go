@@ -38,14 +38,37 @@ func (p *peer) idle(l *lane, now time.Time) (bool, time.Duration) {
 		if n, err := f.c.Outq(); err != nil || n > 0 || !f.admitted.Load() {
 			return false, limit / 4
 		}
-		if d, known := idleFor(f.c); known {
-			quiet = min(quiet, d)
-		}
+		quiet = min(quiet, f.unused(now, limit))
 	}
 	if quiet < limit {
-		return false, max(limit-quiet, time.Millisecond)
+		return false, max(min(limit-quiet, limit/4), time.Millisecond)
 	}
 	return true, 0
+}
+
+// unused tells for how long a flow has carried nothing that is worth an SA.
+// Heartbeats of what runs on the stream are not: they are few bytes, and stop
+// when the stream is paused. The peer's mutex guards it.
+func (pr *protection) unused(now time.Time, limit time.Duration) time.Duration {
+	silent, known := idleFor(pr.c)
+	if !known {
+		return limit // nothing tells
+	}
+	total, counted := bytesOf(pr.c)
+	if !counted {
+		return silent
+	}
+	if pr.sinceAt.IsZero() {
+		pr.since, pr.sinceAt, pr.used = total, now, now
+	}
+	period := now.Sub(pr.sinceAt)
+	if total-pr.since > heartbeatBytes+uint64(period/time.Second)*heartbeatRate {
+		pr.used = now
+	}
+	if pr.used.Equal(now) || period >= limit {
+		pr.since, pr.sinceAt = total, now
+	}
+	return max(silent, now.Sub(pr.used))
 }
 
 // reap ends the children of an idle lane.

@@ -50,7 +50,7 @@ type Child struct {
 	Name       string     `json:"name"` // as configured, such as beta-out
 	UniqueID   uint32     `json:"unique_id"`
 	ReqID      uint32     `json:"reqid"`
-	State      string     `json:"state"` // only INSTALLED ones carry traffic
+	State      string     `json:"state"` // INSTALLED and REKEYING ones carry traffic
 	Mode       string     `json:"mode"`
 	Protocol   string     `json:"protocol"`
 	Encap      bool       `json:"encap"` // ESP in UDP
@@ -73,9 +73,12 @@ type Child struct {
 	Flows      int        `json:"flows"` // streams of this process that it carries
 }
 
-// StateInstalled is the state of a child that carries traffic. Old children stay
-// listed for a while after a rekey, in other states.
-const StateInstalled = "INSTALLED"
+// StateInstalled and StateRekeying are the states of a child that carries
+// traffic. After a rekey the old child stays listed for a while, in other states.
+const (
+	StateInstalled = "INSTALLED"
+	StateRekeying  = "REKEYING"
+)
 
 // IsInstalled reports whether the child carries traffic.
-func (c *Child) IsInstalled() bool { return c.State == StateInstalled }
+func (c *Child) IsInstalled() bool { return c.State == StateInstalled || c.State == StateRekeying }

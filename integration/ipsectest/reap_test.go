@@ -1,6 +1,7 @@
 package ipsectest
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func TestIdleChildIsReapedAndComesBackWithTheFirstByte(t *testing.T) {
 			for round := range uint64(3) {
 				// Traffic more often than that keeps the SA.
 				for range 8 {
-					if err := ping(c, "hello"); err != nil {
+					if err := ping(c, strings.Repeat("hello", 100)); err != nil {
 						t.Fatal(err)
 					}
 					pause(t, 200*time.Millisecond)
