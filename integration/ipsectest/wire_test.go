@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
@@ -188,8 +189,8 @@ func (n *neighbour) send(packet []byte) {
 	}
 }
 
-// sniffer sees the TCP segments of a host after ESP has decrypted, and before it
-// has encrypted them.
+// sniffer sees the TCP segments of a host after ESP has decrypted them, clear ones
+// as well, and with userland ESP those that are to be encrypted.
 type sniffer struct {
 	mu   sync.Mutex
 	seen []segment
@@ -268,6 +269,16 @@ func packets(t *testing.T, h *host, take func([]byte)) {
 func (s *sniffer) has(f func(segment) bool) bool {
 	_, ok := s.last(f)
 	return ok
+}
+
+// first returns the first segment of a kind.
+func (s *sniffer) first(f func(segment) bool) (segment, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.IndexFunc(s.seen, f); i >= 0 {
+		return s.seen[i], true
+	}
+	return segment{}, false
 }
 
 // last returns the last segment of a kind.
