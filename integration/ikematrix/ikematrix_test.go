@@ -46,6 +46,10 @@ func TestDocumentHasTheRowsOfThePlanAndTheirOutcomes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	head, _, _ := strings.Cut(documentHead, "<!--")
+	if !strings.HasPrefix(string(b), head) {
+		t.Errorf("%s does not begin as a new one would", document)
+	}
 	for _, plane := range planes {
 		begin, end := marks(plane.String())
 		_, rest, _ := strings.Cut(string(b), begin)

@@ -116,7 +116,11 @@ func (r *Refusal) check(err error, heard []string) string {
 	if r.By == byStrongSwan && !theirs || r.Kind != nil && !errors.Is(err, r.Kind) {
 		return fmt.Sprintf("refused, but not for the reason expected (%s): %v", r.Why, err)
 	}
-	for _, line := range append(heard, err.Error()) {
+	said := []string{err.Error()}
+	if r.By == byStrongSwan {
+		said = append(said, heard...)
+	}
+	for _, line := range said {
 		if strings.Contains(line, r.Words) {
 			return ""
 		}

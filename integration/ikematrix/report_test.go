@@ -2,6 +2,7 @@ package ikematrix
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,6 +40,12 @@ func TestRefusalsHaveToBeTheExpectedOnes(t *testing.T) {
 		t.Errorf("another error: %q", s)
 	}
 	r = &Refusal{Why: "x", By: byUs, Words: "the words", Kind: ipsec.ErrProfile}
+	if s := r.check(fmt.Errorf("%w: something else", ipsec.ErrProfile), []string{"the words"}); s == "" {
+		t.Error("words of strongSwan's pass as our own")
+	}
+	if s := r.check(fmt.Errorf("%w: with the words", ipsec.ErrProfile), nil); s != "" {
+		t.Errorf("our own refusal: %s", s)
+	}
 	if s := r.check(negotiation, []string{"the words"}); s == "" {
 		t.Error("a failed negotiation passes as our own refusal")
 	}
