@@ -24,9 +24,11 @@ func authorityName(peer string, i int) string { return authorityPrefix(peer) + s
 // authorityPrefix has a character that no peer's name has.
 func authorityPrefix(peer string) string { return "ironwarp-" + peer + "/" }
 
-// sharedMessage is load-shared: the key for exactly these two identities.
+// sharedMessage is load-shared. The peer alone owns the key: charon's IKEv2 tries
+// every key that belongs to either of the two identities, so that one which
+// belonged to this host's as well would let its peer pass for any other.
 func sharedMessage(p *Peer) *vici.Message {
-	return section("id", secretName(p.Name), "type", "IKE", "data", string(p.PSK.bytes()), "owners", []string{p.RemoteID, p.LocalID})
+	return section("id", secretName(p.Name), "type", "IKE", "data", string(p.PSK.bytes()), "owners", []string{p.RemoteID})
 }
 
 // keyMessage is load-key. The encodings are those that need the fewest plugins.

@@ -41,6 +41,13 @@ func TestConnectionSaysWhatTheProfileSays(t *testing.T) {
 	}
 }
 
+func TestKeyBelongsToThePeerAlone(t *testing.T) {
+	p := testPeer("beta", 2)
+	if owners := list(sharedMessage(&p), "owners"); !slices.Equal(owners, []string{"beta"}) {
+		t.Errorf("the key of beta has the owners %v: strongSwan takes it for everybody that one of them talks to", owners)
+	}
+}
+
 func TestConnectionEndsAtTheGatewayThatWasAskedFor(t *testing.T) {
 	p := testPeer("beta", 2)
 	ends := func() []string {

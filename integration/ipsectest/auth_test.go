@@ -439,3 +439,44 @@ func TestControlARevokedPeerIsAcceptedWhereNobodyIsAsked(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// strongSwan tries every key that either of the two identities owns: a key of
+// ours that named this host too would authenticate any peer as any other.
+func TestThePeerOfOneKeyCannotAuthenticateAsAnother(t *testing.T) {
+	for _, profile := range []string{"rfc7146", "rfc3723", "rfc3723-aggressive"} {
+		t.Run(profile, func(t *testing.T) {
+			p := newPair(t, lab.Config{Charon: allowAggressive + "\n" + impatient})
+			mallory := ipsec.GenerateSecret()
+			p.changed(t, func(h *host, c *ipsec.Peer) {
+				c.Profile = mustProfile(t, profile)
+				if h == p.beta { // it has mallory's key, and says that it is beta
+					c.PSK = mallory
+					return
+				}
+				other := *c
+				other.Name, other.RemoteID, other.PSK, other.Remote = "mallory", "mallory", mallory, netip.MustParseAddr("10.99.0.77")
+				if err := h.m.AddPeer(t.Context(), other); err != nil {
+					t.Fatal(err)
+				}
+			})
+			p.alpha.echo(t, nil)
+			if c, err := p.beta.dial(t, p.alpha); !errors.Is(err, ipsec.ErrAuthFailed) {
+				t.Errorf("dialling as beta with mallory's key: %v, %v", c, err)
+			}
+			// An honest strongSwan goes no further, since the answer is not by its own
+			// key; mallory's would. What counts is what alpha has believed.
+			if log := string(p.alpha.charonLog(t)); strings.Contains(log, "authentication of 'beta' with pre-shared key successful") || strings.Contains(log, "[beta]") && strings.Contains(log, "established between") {
+				t.Errorf("alpha believes that mallory is beta:\n%s", log)
+			}
+		})
+	}
+}
+
+func (h *host) charonLog(t *testing.T) []byte {
+	t.Helper()
+	b, err := os.ReadFile(h.CharonLog())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
