@@ -54,6 +54,7 @@ type scene struct {
 	disk        api.Attachment // on alpha
 	wire        *lab.Capture
 	options     []string // of peer add
+	charonEnv   []string
 }
 
 // require skips the test, saying why, where it cannot run.
@@ -68,23 +69,29 @@ func require(t *testing.T) {
 // newScene sets everything up; options are those of `peer add`.
 func newScene(t *testing.T, options ...string) *scene {
 	t.Helper()
-	s := newHosts(t, options...)
-	s.join(t)
-	s.attach(t)
+	s := &scene{options: options}
+	s.start(t)
 	return s
 }
 
-// newHosts starts two hosts with a daemon each, which do not know each other, and
+func (s *scene) start(t *testing.T) {
+	t.Helper()
+	s.hosts(t)
+	s.join(t)
+	s.attach(t)
+}
+
+// hosts starts two hosts with a daemon each, which do not know each other, and
 // the capture.
-func newHosts(t *testing.T, options ...string) *scene {
+func (s *scene) hosts(t *testing.T) {
 	t.Helper()
 	require(t)
 	program.build.Do(func() { program.path, program.err = node.Build(context.Background(), program.dir) })
 	if program.err != nil {
 		t.Fatal(program.err)
 	}
-	l := lab.Start(t, lab.Config{})
-	s := &scene{lab: l, alpha: node.New(l.Host("alpha"), program.path), beta: node.New(l.Host("beta"), program.path), options: options}
+	s.lab = lab.Start(t, lab.Config{CharonEnv: s.charonEnv})
+	s.alpha, s.beta = node.New(s.lab.Host("alpha"), program.path), node.New(s.lab.Host("beta"), program.path)
 	t.Cleanup(func() {
 		for _, n := range s.nodes() {
 			if err := n.Stop(); err != nil {
@@ -101,7 +108,6 @@ func newHosts(t *testing.T, options ...string) *scene {
 		}
 	}
 	s.capture(t)
-	return s
 }
 
 func (s *scene) nodes() []*node.Node { return []*node.Node{s.alpha, s.beta} }

@@ -87,7 +87,7 @@ func (h *Host) StartCharon(ctx context.Context) error {
 	}
 	defer out.Close()
 	cmd := h.Command(context.Background(), CharonPath)
-	cmd.Env = append(os.Environ(), "STRONGSWAN_CONF="+h.confPath())
+	cmd.Env = append(append(os.Environ(), "STRONGSWAN_CONF="+h.confPath()), h.lab.cfg.CharonEnv...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the owner, who ends us in order
 	if err := cmd.Start(); err != nil {

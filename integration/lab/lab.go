@@ -26,7 +26,9 @@ type Config struct {
 	Dir       string          // parent of the lab's directory; default os.TempDir()
 	// Charon is appended to the charon section of every strongswan.conf.
 	Charon string
-	Logger *slog.Logger
+	// CharonEnv is added to the environment of every strongSwan, as NAME=VALUE.
+	CharonEnv []string
+	Logger    *slog.Logger
 }
 
 // Lab is a set of hosts on one wire. Its methods may be called from several

@@ -24,6 +24,7 @@ var (
 	tshark     = debPackage{"tshark", []string{"tshark"}, "an independent dissector of what is on the wire"}
 	e2fsprogs  = debPackage{"e2fsprogs", []string{"mke2fs", "e2fsck"}, "makes and checks ext4 images"}
 	fio        = debPackage{"fio", []string{"fio"}, "load and verification over NBD"}
+	faketime   = debPackage{"faketime", []string{"/usr/lib/*/faketime/libfaketimeMT.so.1"}, "a clock for strongSwan that tests can move"}
 	libnbd     = debPackage{"libnbd-bin", []string{"nbdcopy", "nbdinfo"}, "an independent NBD client"}
 	qemuUtils  = debPackage{"qemu-utils", []string{"qemu-img", "qemu-io", "qemu-nbd"}, "an independent NBD client and server"}
 	qemu       = debPackage{"qemu-system-x86", []string{"qemu-system-x86_64"}, "the virtual machine"}
@@ -44,7 +45,7 @@ var (
 
 // sets names what each make target needs.
 var sets = map[string][]debPackage{
-	"test":  {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, libnbd, qemuUtils},
+	"test":  {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, qemuUtils},
 	"demo":  {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, e2fsprogs, fio, libnbd},
 	"bench": {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, nbdkit, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest},
 	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev,
