@@ -18,5 +18,11 @@
 // addresses, ports and protocol, ends at the peer itself and not at a gateway,
 // and IKE has authenticated the peer as the identity that is configured.
 //
+// A Profile says how IKE and ESP are done; ProfileByName has those of the RFCs,
+// and Clauses tells what these say of each line. Hosts authenticate each other
+// by a pre-shared Secret, or by a Credential and the Authorities behind it;
+// package pki makes both for a lab. A NegotiationError says what a failed attempt
+// means and what to do.
+//
 // The guard works without a Manager: see GuardSpec, ListGuard and GuardHoles.
 package ipsec
