@@ -36,9 +36,9 @@ func (x *examination) guards() {
 	known := map[netip.Addr]bool{}
 	n := 0
 	for _, p := range x.ipsecPeers() {
-		g := ipsec.GuardSpec{Remote: p.Address, Port: p.Port}
+		g := ipsec.GuardSpec{Remote: p.Address, Port: p.Port, DataPlane: x.plane()}
 		if x.ike != nil {
-			g.DataPlane, g.Tun = x.ike.DataPlane, x.ike.Tun
+			g.Tun = x.ike.Tun
 		}
 		for _, a := range g.Addresses() {
 			known[a] = true

@@ -83,17 +83,28 @@ func (x *examination) strongSwan(ctx context.Context) {
 	x.find(f)
 }
 
+// plane is who does ESP: the configuration has the last word.
+func (x *examination) plane() ipsec.DataPlane {
+	plane := ipsec.DataPlaneAuto
+	if x.ike != nil {
+		plane = x.ike.DataPlane
+	}
+	if x.cfg != nil {
+		if want, err := ipsec.ParseDataPlane(x.cfg.IPsec.DataPlane); err == nil && want != ipsec.DataPlaneAuto {
+			plane = want
+		}
+	}
+	return plane
+}
+
 // dataPlane says who does ESP, and why.
 func (x *examination) dataPlane() {
-	plane, reason := x.ike.DataPlane, x.ike.Reason
+	plane, reason := x.plane(), x.ike.Reason
 	f := Finding{What: "data plane", Level: OK}
-	if x.cfg != nil {
-		want, err := ipsec.ParseDataPlane(x.cfg.IPsec.DataPlane)
-		if err == nil && want != ipsec.DataPlaneAuto && want != plane {
-			f.Level = Warn
-			f.Do = []string{"set ipsec: {data_plane: auto} in the configuration, unless strongSwan is about to be changed"}
-			plane, reason = want, fmt.Sprintf("the configuration says so; by itself it would be %v: %s", plane, reason)
-		}
+	if plane != x.ike.DataPlane {
+		f.Level = Warn
+		f.Do = []string{"set ipsec: {data_plane: auto} in the configuration, unless strongSwan is about to be changed"}
+		reason = fmt.Sprintf("the configuration says so; by itself it would be %v: %s", x.ike.DataPlane, reason)
 	}
 	f.Found = fmt.Sprintf("%v: %s", plane, reason)
 	if plane == ipsec.DataPlaneUserland {
@@ -123,7 +134,7 @@ func (x *examination) algorithms(ctx context.Context) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(profiles)) {
-		lacks, usable := have.Lacks(profiles[name], x.ike.DataPlane)
+		lacks, usable := have.Lacks(profiles[name], x.plane())
 		switch what := fmt.Sprintf("of profile %s strongSwan lacks %s", name, strings.Join(lacks, ", ")); {
 		case !usable && used[name]:
 			f.fault(Fail, what+", and without them no proposal is left", loadPlugins)
