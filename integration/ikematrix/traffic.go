@@ -64,6 +64,8 @@ type echoServer struct {
 	ln      *transport.Listener
 	wg      sync.WaitGroup
 	mu      sync.Mutex
+	conns   []*transport.Conn
+	closed  bool
 	refused []error
 }
 
@@ -82,6 +84,12 @@ func (h *host) serveEcho(ctx context.Context, at netip.AddrPort) (*echoServer, e
 			if err != nil {
 				return
 			}
+			s.mu.Lock()
+			if s.closed {
+				c.Close()
+			}
+			s.conns = append(s.conns, c)
+			s.mu.Unlock()
 			s.wg.Go(func() {
 				_, _ = io.Copy(c, c)
 				c.Close()
@@ -103,9 +111,15 @@ func (s *echoServer) refusal() error {
 	return errors.Join(s.refused...)
 }
 
-// close waits for the connections to end, which is the clients' to do.
+// close ends the connections that their clients have not ended.
 func (s *echoServer) close() {
 	s.ln.Close()
+	s.mu.Lock()
+	s.closed = true
+	for _, c := range s.conns {
+		c.Close()
+	}
+	s.mu.Unlock()
 	s.wg.Wait()
 }
 

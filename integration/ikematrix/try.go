@@ -1,0 +1,199 @@
+package ikematrix
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// setupError is a failure before the first byte: a refusal, perhaps.
+type setupError struct{ err error }
+
+func (e *setupError) Error() string { return e.err.Error() }
+func (e *setupError) Unwrap() error { return e.err }
+
+// peers are the hosts' settings for each other.
+func (m *matrix) peers(c *Case, port uint16) (a, b ipsec.Peer, err error) {
+	p, err := c.profile()
+	if err != nil {
+		return a, b, err
+	}
+	here, there := m.alpha.at(c), m.beta.at(c)
+	idA, idB := c.identities(here.String(), there.String())
+	a = ipsec.Peer{Name: "beta", Local: here, Remote: there, LocalID: idA, RemoteID: idB, Port: port, Profile: p, OnDemand: true}
+	b = ipsec.Peer{Name: "alpha", Local: there, Remote: here, LocalID: idB, RemoteID: idA, Port: port, Profile: p, OnDemand: true}
+	if c.Auth == psk {
+		a.PSK = ipsec.GenerateSecret()
+		b.PSK = a.PSK
+		return a, b, nil
+	}
+	return a, b, m.give(c.Auth, &a, &b)
+}
+
+// try brings a stream up, has traffic go through, deletes the child and has
+// traffic go through again.
+func (m *matrix) try(ctx context.Context, row *Row, port uint16) (*Agreed, error) {
+	c := &row.Case
+	a, b, err := m.peers(c, port)
+	if err != nil {
+		return nil, err
+	}
+	to := netip.AddrPortFrom(b.Local, port)
+	srv, conn, err := m.connect(ctx, &a, &b, to)
+	if srv != nil {
+		defer srv.close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	m.rows++
+	if err := echo(conn, 2*m.rows); err != nil {
+		return nil, err
+	}
+	agreed, err := m.returns(ctx, c, conn, &a, &b)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.hangUp(conn, port); err != nil {
+		return nil, err
+	}
+	srv.close()
+	if row.Stream {
+		if err := stream(ctx, m.alpha, m.beta, a.Local, to); err != nil {
+			return nil, err
+		}
+		err = m.drained(port)
+	}
+	return agreed, err
+}
+
+// connect gives the hosts each other as peers and makes a connection. A failure
+// is a setupError, unless what must not be went through all the same.
+func (m *matrix) connect(ctx context.Context, a, b *ipsec.Peer, to netip.AddrPort) (srv *echoServer, conn *transport.Conn, err error) {
+	errA, errB := m.alpha.m.AddPeer(ctx, *a), m.beta.m.AddPeer(ctx, *b)
+	if srv, err = m.beta.serveEcho(ctx, to); err != nil {
+		return nil, nil, err
+	}
+	if err = errors.Join(errA, errB); err == nil {
+		ctx, cancel := context.WithTimeout(ctx, 2*patience)
+		defer cancel()
+		if conn, err = m.alpha.dial(ctx, a.Local, to); err == nil {
+			return srv, conn, nil
+		}
+	}
+	err = errors.Join(err, srv.refusal())
+	// A peer that was not even taken has no guard.
+	if len(m.alpha.m.Peers()) > 0 {
+		if open := m.blocked(ctx, to); open != nil {
+			return srv, nil, errors.Join(err, open)
+		}
+	}
+	return srv, nil, &setupError{err}
+}
+
+// returns checks the SAs at both ends, deletes the child at one of them and
+// checks that the same stream goes on over another child.
+func (m *matrix) returns(ctx context.Context, c *Case, conn *transport.Conn, a, b *ipsec.Peer) (*Agreed, error) {
+	var last *Agreed
+	deleted := map[string]bool{} // children, by their SPI
+	look := func(returned bool) error {
+		for _, e := range []struct {
+			h     *host
+			peer  *ipsec.Peer
+			child string
+		}{{m.alpha, a, "beta-out"}, {m.beta, b, "alpha-in"}} {
+			all, err := e.h.children(ctx, e.child)
+			if err != nil {
+				return err
+			}
+			var in, out uint64
+			for i := range all {
+				sa, child := &all[i].sa, &all[i].child
+				spi := e.h.Name() + child.SPIIn
+				switch {
+				case deleted[spi] && child.IsInstalled():
+					return fmt.Errorf("%s still has the child with SPI %s, which was deleted", e.h.Name(), child.SPIIn)
+				case deleted[spi]:
+					continue
+				case !returned:
+					deleted[spi] = true
+				}
+				last = agreed(sa, child)
+				if err := errors.Join(last.check(c, m.plane, returned), checkIdentities(sa, e.peer.LocalID, e.peer.RemoteID)); err != nil {
+					return fmt.Errorf("%s: %w", e.h.Name(), err)
+				}
+				in, out = in+child.BytesIn, out+child.BytesOut
+			}
+			if in < payloadSize || out < payloadSize {
+				return fmt.Errorf("%s's child has carried %d bytes in and %d out, less than what came through", e.h.Name(), in, out)
+			}
+		}
+		return nil
+	}
+	if err := look(false); err != nil {
+		return nil, err
+	}
+	h, peer := m.alpha, "beta"
+	if m.rows%2 == 0 {
+		h, peer = m.beta, "alpha"
+	}
+	if n, err := h.m.DeleteChild(ctx, peer, ""); err != nil || n == 0 {
+		return nil, fmt.Errorf("delete on %s: %d children, %w", h.Name(), n, err)
+	}
+	if err := echo(conn, 2*m.rows+1); err != nil {
+		return nil, fmt.Errorf("after the child was deleted: %w", err)
+	}
+	return last, look(true)
+}
+
+// hangUp ends a connection in good order, and waits until nothing of it can be
+// sent any more: when the peer is removed its guard goes, too.
+func (m *matrix) hangUp(conn *transport.Conn, port uint16) error {
+	return errors.Join(conn.Close(), m.drained(port))
+}
+
+func (m *matrix) drained(port uint16) error {
+	for _, h := range []*host{m.alpha, m.beta} {
+		err := until("the sockets of "+h.Name()+" are done", func() bool {
+			n, err := h.sockets(port)
+			return err == nil && n == 0
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// knock is how long a connection is tried that must not come about: most are
+// refused by the kernel at once, and some go into a void.
+const knock = 300 * time.Millisecond
+
+// blocked checks that without an SA a connection does not even begin.
+func (m *matrix) blocked(ctx context.Context, to netip.AddrPort) error {
+	ctx, cancel := context.WithTimeout(ctx, knock)
+	defer cancel()
+	c, err := m.alpha.Dial(ctx, to)
+	if err != nil {
+		return nil
+	}
+	c.Close()
+	return errors.New("a clear connection to the peer was made while there was no SA")
+}
+
+// forget removes the peers.
+func (m *matrix) forget(ctx context.Context) error {
+	var errs []error
+	for _, h := range []*host{m.alpha, m.beta} {
+		for _, p := range h.m.Peers() {
+			errs = append(errs, h.m.RemovePeer(ctx, p.Peer))
+		}
+	}
+	return errors.Join(errs...)
+}
