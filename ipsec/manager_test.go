@@ -42,8 +42,14 @@ func (c *lineCounter) Write(b []byte) (int, error) {
 
 func newBenchWith(t *testing.T, log io.Writer) *bench {
 	t.Helper()
+	return newBenchOf(t, Config{Logger: slog.New(slog.NewTextHandler(log, nil))})
+}
+
+func newBenchOf(t *testing.T, cfg Config) *bench {
+	t.Helper()
 	b := &bench{f: newFakeCharon(t)}
-	m, err := New(Config{Socket: b.f.socket, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	cfg.Socket = b.f.socket
+	m, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

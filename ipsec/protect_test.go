@@ -23,6 +23,29 @@ func mustSelectors(texts ...string) (out []Selector) {
 	return out
 }
 
+// TestGatewayIsAcceptedWhereItIsConfigured: RFC 5042 5.4.5 warns of ESP that ends
+// before the peer; only who asks for one gateway gets that one.
+func TestGatewayIsAcceptedWhereItIsConfigured(t *testing.T) {
+	p := testPeer("beta", 2)
+	p.Gateway = netip.MustParseAddr("203.0.113.1")
+	for _, tc := range []struct {
+		host string
+		want error
+	}{{"203.0.113.1", nil}, {p.Remote.String(), nil}, {"203.0.113.2", ErrGateway}} {
+		sa := SA{Peer: "beta", State: "ESTABLISHED", LocalHost: p.Local, RemoteHost: netip.MustParseAddr(tc.host), LocalID: "here", RemoteID: "beta",
+			Children: []Child{{Name: "beta-out", State: "INSTALLED",
+				LocalTS: mustSelectors("192.0.2.1/32[tcp]"), RemoteTS: mustSelectors("198.51.100.2/32[tcp/7471]")}}}
+		if _, _, err := judge(&p, "beta-out", flowTo(p), []SA{sa}); !errors.Is(err, tc.want) {
+			t.Errorf("ESP that ends at %s: %v, want %v", tc.host, err, tc.want)
+		}
+		p2 := p
+		p2.Gateway = netip.Addr{}
+		if _, _, err := judge(&p2, "beta-out", flowTo(p), []SA{sa}); (err == nil) != (tc.host == p.Remote.String()) {
+			t.Errorf("ESP that ends at %s, without a gateway: %v", tc.host, err)
+		}
+	}
+}
+
 func TestFlowIsJudgedByTheSAThatCoversIt(t *testing.T) {
 	p := testPeer("beta", 2)
 	good := func() SA {
