@@ -172,6 +172,8 @@ func noStatus(p *Peer, whose string, w words) (string, error) {
 // the peer has used.
 func peersIdentity(p *Peer, w words) (string, error) {
 	switch {
+	case p.Cert != nil && strings.Contains(w.quoted("does not match to"), "="):
+		return fmt.Sprintf("the peer calls itself %q, which is its certificate's subject and no identity here: issue one there with %q as subject alternative name, and set that as local_id", w.quoted("does not match to"), p.RemoteID), ErrCertIdentity
 	case w.said("does not match to"):
 		return fmt.Sprintf("the peer says that it is %q, and here it is expected to be %q: compare local_id there with remote_id here", w.quoted("does not match to"), p.RemoteID), ErrAuthFailed
 	case w.said("constraint check failed: identity", "constraint check failed: EAP identity"):
@@ -200,7 +202,7 @@ func peersRefusal(p *Peer, w words) (string, error) {
 		return fmt.Sprintf("the peer is not configured for aggressive mode with this host's identity (%s), or its strongSwan allows none with pre-shared keys: "+
 			"it needs i_dont_care_about_security_and_use_aggressive_mode_psk = yes in the charon section of strongswan.conf. IKEv2 (profile %s) needs nothing of that kind", ids, DefaultProfile().Name), ErrAggressiveRefused
 	case w.refused() && p.Cert != nil:
-		return fmt.Sprintf("the peer refused this host's certificate: it trusts another authority than %q, could not learn whether the certificate was revoked, its clock is wrong, or it has a pre-shared key or other identities for this host (%s). Its own log says which: journalctl -u strongswan there",
+		return fmt.Sprintf("the peer refused this host's certificate: it trusts another authority than %q, could not learn whether the certificate was revoked, its clock is wrong, its own certificate is not for its identity, or it has a pre-shared key or other identities for this host (%s). Its own log says which: journalctl -u strongswan there",
 			p.Cert.Certificate().Issuer, ids), ErrAuthFailed
 	case w.refused() && p.Profile.Version == 1:
 		return fmt.Sprintf("the pre-shared keys are the same, but the peer does not know this host by its identity in main mode: %s, and the profile the same", ids), ErrAuthFailed

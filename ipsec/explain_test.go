@@ -47,6 +47,7 @@ func TestCharonsWordsAreExplained(t *testing.T) {
 		{"the private key was cleared", cert, "no private key found for 'here'", []error{ErrAuthFailed}, "ironwarp reload"},
 		{"another identity in the peer's answer", nil, "constraint check failed: identity 'beta' required \nselected peer config 'beta' unacceptable: constraint checking failed", []error{ErrAuthFailed}, "local_id there"},
 		{"a certificate without the name", cert, "received end entity cert \"CN=gamma\"\nconstraint check failed: identity 'beta' required ", []error{ErrCertIdentity, ErrAuthFailed}, "subject alternative name"},
+		{"a certificate without the name, IKEv1", cert, "IDir 'CN=gamma' does not match to 'beta'", []error{ErrCertIdentity, ErrAuthFailed}, "CN=gamma"},
 		{"no certificate for the name", cert, "received end entity cert \"CN=gamma\"\nno trusted ECDSA public key found for 'beta'", []error{ErrCertIdentity}, `"beta"`},
 		{"expired", cert, "subject certificate invalid (valid from " + stamp(-2*time.Hour) + " to " + stamp(-time.Hour) + ")\nno trusted ECDSA public key found for 'beta'", []error{ErrCertExpired, ErrAuthFailed}, "issue another one"},
 		{"not valid yet", cert, "subject certificate invalid (valid from " + stamp(time.Hour) + " to " + stamp(2*time.Hour) + ")\nno trusted ECDSA public key found for 'beta'", []error{ErrCertNotYet, ErrClock, ErrAuthFailed}, "clock"},

@@ -15,8 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/strongswan/govici/vici"
+
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/pki"
 )
 
 // loaded counts what a host's strongSwan has been given over its socket.
@@ -159,6 +162,52 @@ func TestCertificateOfAnIntermediateAuthorityIsTrustedThroughItsRoot(t *testing.
 			p.beta.echo(t, nil)
 			if err := ping(p.alpha.mustDial(t, p.beta), "through another\n"); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// With ironwarp on both hosts this is refused when the peer is added; by hand it
+// can be done.
+func TestCertificateThatIsNotForThePeersIdentityIsExplained(t *testing.T) {
+	for profile, want := range map[string]struct {
+		kind  error
+		words string
+	}{
+		"rfc7146": {ipsec.ErrCertIdentity, `no certificate for identity "beta"`},
+		"rfc3723": {ipsec.ErrAuthFailed, "its own certificate is not for its identity"}, // beta itself gives up
+	} {
+		t.Run(profile, func(t *testing.T) {
+			p := newPair(t, lab.Config{})
+			ca := newAuthority(t, "lab")
+			version, ike, esp := "2", "aes128-sha256-ecp256", "aes128gcm16-ecp256"
+			if profile == "rfc3723" {
+				version, ike, esp = "1", "aes128-sha256-modp2048", "aes128-sha1-modp2048"
+			}
+			c := p.peerOf(p.alpha)
+			c.Profile = mustProfile(t, profile)
+			ca.withCertificates(p.alpha, &c)
+			if err := p.alpha.m.AddPeer(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+			p.awaitCharon(t)
+			gamma := ca.issue(pki.Request{Name: "gamma"})
+			child := message(t, "local_ts", []string{p.beta.Addr().String() + "/32[tcp/7471]"}, "remote_ts", []string{p.alpha.Addr().String() + "/32[tcp]"}, "esp_proposals", []string{esp})
+			conn := message(t, "version", version, "local_addrs", []string{p.beta.Addr().String()}, "remote_addrs", []string{p.alpha.Addr().String()},
+				"proposals", []string{ike}, "send_cert", "always",
+				"local-1", message(t, "auth", "pubkey", "id", "beta", "certs", []string{string(gamma.Certificate().Raw)}),
+				"remote-1", message(t, "auth", "pubkey", "id", "alpha"), "children", message(t, "alpha-in", child))
+			for cmd, m := range map[string]*vici.Message{
+				"load-key":       message(t, "type", "any", "data", string(ca.file("gamma.key"))),
+				"load-authority": message(t, "lab", message(t, "cacert", string(ca.file("ca.pem")))),
+				"load-conn":      message(t, "alpha", conn),
+			} {
+				if err := tell(t, p.beta, cmd, m); err != nil {
+					t.Fatalf("%s: %v", cmd, err)
+				}
+			}
+			if _, err := p.alpha.dial(t, p.beta); !errors.Is(err, want.kind) || !strings.Contains(err.Error(), want.words) {
+				t.Errorf("dialling: %v, want %v with %q", err, want.kind, want.words)
 			}
 		})
 	}
