@@ -38,8 +38,8 @@ func TestStormOfDeletesUnderVerifiedIO(t *testing.T) {
 	storm(t, s, n)
 }
 
-// TestStormOfDeletesOverIKEv1 is the same with IKEv1, whose quick modes and
-// deletes nobody acknowledges (RFC 2408 3.15).
+// TestStormOfDeletesOverIKEv1 is the same with IKEv1, whose deletes nobody
+// acknowledges (RFC 2408 3.15).
 func TestStormOfDeletesOverIKEv1(t *testing.T) {
 	storm(t, newScene(t, "--profile", "rfc3723"), stormSize(t, 500)/10)
 }
@@ -123,8 +123,8 @@ func (s *scene) deleteAtOnce(t *testing.T, who []*node.Node) map[string]int {
 	return ended
 }
 
-// reportStalls prints the distribution of the stalls, and fails the test if one
-// was longer than a peer that answers may take.
+// reportStalls prints the distribution of the stalls and what came before the
+// longest.
 func reportStalls(t *testing.T, all []node.Stall, what []string) {
 	t.Helper()
 	if len(all) == 0 {
