@@ -223,6 +223,13 @@ func (p *peer) sort(sas []SA) []findings {
 	for i := range sas {
 		sa := &sas[i]
 		if !alive(sa) {
+			for _, c := range sa.Children {
+				for j, l := range p.lanes {
+					if l.inherited(sa, c) {
+						found[j].installed = append(found[j].installed, c)
+					}
+				}
+			}
 			continue
 		}
 		own := p.cfg.owns(sa) == nil
@@ -260,6 +267,14 @@ func (p *peer) sort(sas []SA) []findings {
 // alive tells that an IKE SA has authenticated its peer and is not on its way
 // out.
 func alive(sa *SA) bool { return sa.State == "ESTABLISHED" || sa.State == "REKEYING" }
+
+// inherited tells that a child is one that the lane has had already, and waits
+// with an IKEv1 SA whose hosts authenticate anew: charon hands the children over
+// before that. Their keys are those that the old SA has authenticated.
+func (l *lane) inherited(sa *SA, c Child) bool {
+	return sa.Version == 1 && sa.State == "CONNECTING" && c.Name == l.child && c.IsInstalled() &&
+		slices.ContainsFunc(l.installed, func(o Child) bool { return o.UniqueID == c.UniqueID })
+}
 
 func (l *lane) wanted(why Reason) {
 	if !l.want {
