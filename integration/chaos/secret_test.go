@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -106,7 +105,7 @@ func (s *scene) setSecret(t *testing.T, n *node.Node, secret string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("reload on %s: %s", n.Name(), strings.TrimSpace(fmt.Sprintf("%s", out)))
+	t.Logf("reload on %s: %s", n.Name(), strings.TrimSpace(string(out)))
 }
 
 // loseIKE makes the host forget its IKE SA without telling the peer: what follows

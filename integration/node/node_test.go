@@ -80,7 +80,7 @@ func TestStallIsTheLongestGapAfterItsMark(t *testing.T) {
 		"counted from the mark":         {[]int{120}, []int{290}},
 		"the longest of two":            {[]int{101}, []int{300}},
 		"next mark ends the first":      {[]int{120, 6010}, []int{290, 70}},
-		"two marks in one gap":          {[]int{120, 300}, []int{290}},
+		"two marks in one gap":          {[]int{120, 300}, []int{290, 70}},
 		"between passes nothing counts": {[]int{430, 6005}, []int{70}},
 		"after the last I/O":            {[]int{7000}, nil},
 	}
