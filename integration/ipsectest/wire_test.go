@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -299,6 +300,11 @@ func (p *pair) unguard(t *testing.T, h *host) {
 	t.Helper()
 	if p.lab.DataPlane() == ipsec.DataPlaneKernel { // the SA's policies demand ESP
 		deleteIKE(t, h, p.other(h).Name())
+		// strongSwan tells of the end of an SA before it has cleared up.
+		eventually(t, "the SA's policies are gone", func() bool {
+			out, err := h.Run(t.Context(), "ip", "xfrm", "policy")
+			return err == nil && !strings.Contains(out, "tmpl")
+		})
 	}
 	if err := h.m.RemoveGuard(t.Context(), p.other(h).Name()); err != nil {
 		t.Fatal(err)
