@@ -58,31 +58,6 @@ func TestIPv6StreamSurvivesLossesAndNothingLeavesInClear(t *testing.T) {
 	}
 }
 
-func TestControlIPv6WithoutTheGuardLeaks(t *testing.T) {
-	p := newPair6(t)
-	p.addPeers(t)
-	p.beta.echo(t, nil)
-	c := p.alpha.mustDial(t, p.beta)
-	for _, h := range []*host{p.alpha, p.beta} {
-		if err := h.m.RemoveGuard(t.Context(), p.other(h).Name()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wire := capture(t, p.beta)
-	k := talk(c)
-	k.moves(t, 10)
-	for _, h := range []*host{p.alpha, p.beta} {
-		if err := h.StopCharon(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	k.moves(t, 50)
-	k.end(t)
-	if counts := counted(t, wire); counts.Clear(port) == 0 {
-		t.Errorf("no clear packet without guard and SA: the check cannot fail: %v", counts)
-	}
-}
-
 // TestIPv6RulesArePutBackUnderAStream has somebody flush the routing rules that
 // lead into the tun of userland ESP, all but those that shut the other ways.
 func TestIPv6RulesArePutBackUnderAStream(t *testing.T) {

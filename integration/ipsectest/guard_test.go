@@ -156,31 +156,35 @@ func TestInboundClearTrafficIsNeverAccepted(t *testing.T) {
 }
 
 func TestWithoutTheGuardTheSameCheckFindsClearPackets(t *testing.T) {
-	row(t, "control: without the guard and the SA the capture finds clear packets")
-	p := newPair(t, lab.Config{})
-	p.addPeers(t)
-	p.beta.echo(t, nil)
-	c := p.alpha.mustDial(t, p.beta)
-	for _, h := range []*host{p.alpha, p.beta} {
-		if err := h.m.RemoveGuard(t.Context(), p.other(h).Name()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wire := capture(t, p.beta)
-	k := talk(c)
-	k.moves(t, 10)
-	// In good order: after SIGKILL the kernel would go on with the SAs it has.
-	for _, h := range []*host{p.alpha, p.beta} {
-		if err := h.StopCharon(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	k.moves(t, 50)
-	k.end(t)
-	counts := counted(t, wire)
-	t.Log(counts)
-	if counts.Clear(port) == 0 {
-		t.Errorf("no clear packet without guard and SA: the check cannot fail: %v", counts)
+	for _, v6 := range []bool{false, true} {
+		t.Run(map[bool]string{false: "IPv4", true: "IPv6"}[v6], func(t *testing.T) {
+			p := newPair(t, lab.Config{})
+			p.alpha.v6, p.beta.v6 = v6, v6
+			p.addPeers(t)
+			p.beta.echo(t, nil)
+			c := p.alpha.mustDial(t, p.beta)
+			for _, h := range []*host{p.alpha, p.beta} {
+				if err := h.m.RemoveGuard(t.Context(), p.other(h).Name()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wire := capture(t, p.beta)
+			k := talk(c)
+			k.moves(t, 10)
+			// In good order: after SIGKILL the kernel would go on with the SAs it has.
+			for _, h := range []*host{p.alpha, p.beta} {
+				if err := h.StopCharon(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			k.moves(t, 50)
+			k.end(t)
+			counts := counted(t, wire)
+			t.Log(counts)
+			if counts.Clear(port) == 0 {
+				t.Errorf("no clear packet without guard and SA: the check cannot fail: %v", counts)
+			}
+		})
 	}
 }
 
