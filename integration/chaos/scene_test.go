@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,24 +19,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "chaos")
-	if err != nil {
-		panic(err)
-	}
-	program.dir = dir
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		os.RemoveAll(dir)
+		if err := program.Remove(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
 		os.Exit(code)
 	}))
 }
 
-// program is `ironwarp`, built once for all tests.
-var program struct {
-	dir   string
-	build sync.Once
-	path  string
-	err   error
-}
+var program node.Program
 
 const (
 	linkPort = 7471     // the daemon's default
@@ -54,7 +46,7 @@ type scene struct {
 	disk        api.Attachment // on alpha
 	wire        *lab.Capture
 	options     []string // of peer add
-	charonEnv   []string
+	charonEnv   []string // of both strongSwans
 }
 
 // require skips the test, saying why, where it cannot run.
@@ -86,12 +78,9 @@ func (s *scene) start(t *testing.T) {
 func (s *scene) hosts(t *testing.T) {
 	t.Helper()
 	require(t)
-	program.build.Do(func() { program.path, program.err = node.Build(context.Background(), program.dir) })
-	if program.err != nil {
-		t.Fatal(program.err)
-	}
+	binary := program.Path(t)
 	s.lab = lab.Start(t, lab.Config{CharonEnv: s.charonEnv})
-	s.alpha, s.beta = node.New(s.lab.Host("alpha"), program.path), node.New(s.lab.Host("beta"), program.path)
+	s.alpha, s.beta = node.New(s.lab.Host("alpha"), binary), node.New(s.lab.Host("beta"), binary)
 	t.Cleanup(func() {
 		for _, n := range s.nodes() {
 			if err := n.Stop(); err != nil {
