@@ -42,10 +42,6 @@ const reasonWait = 100 * time.Millisecond
 // does not fit is forgotten, and only costs a reason.
 const maxEndings = 1024
 
-// forgetAfter is how long after it was last listed a child is taken for gone of
-// which no event told.
-const forgetAfter = 2 * versionPoll
-
 func put[K comparable, V any](m *map[K]V, k K, v V) {
 	if *m == nil || len(*m) >= maxEndings {
 		*m = map[K]V{}

@@ -372,13 +372,13 @@ func TestFreshIKEKeysLeaveStreamsAlone(t *testing.T) {
 				t.Logf("longest gap %v", k.longest().Round(time.Millisecond))
 			}
 			k.end(t)
+			if v.name == "IKEv1" {
+				return
+			}
 			for _, h := range []*host{p.alpha, p.beta} {
 				if st, _ := h.m.PeerStatus(p.other(h).Name()); st.Counters.Outages != 0 {
 					t.Errorf("%s took fresh keys for an outage: %+v", h.Name(), st.Counters)
 				}
-			}
-			if v.name == "IKEv1" {
-				return
 			}
 			acknowledged(t)
 			eventually(t, "the idle child is deleted", func() bool {
