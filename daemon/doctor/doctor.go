@@ -109,10 +109,14 @@ func worse(a, b string) string {
 // StrongSwanConf is a file for /etc/strongswan.d that makes strongSwan do ESP in
 // user space (plugin kernel-libipsec), for kernels without ESP. Without
 // allow_peer_ts the plugin refuses SAs between two hosts; the mark keeps IKE's
-// own packets out of the tun device.
+// own packets out of the tun device. IKE shares its UDP socket with ESP, which
+// fills it under load: a packet that is lost then would be repeated after four
+// seconds, in which streams stall.
 const StrongSwanConf = `# Userland ESP for IronWarp: for kernels that have no ESP of their own.
 # Put this into /etc/strongswan.d/ironwarp.conf and restart strongSwan.
 charon {
+  retransmit_timeout = 0.25
+  retransmit_tries = 5
   plugins {
     kernel-libipsec {
       load = yes
