@@ -25,7 +25,7 @@ import (
 
 func main() {
 	summary := flag.String("summary", "", "also write the closing line to this `file`")
-	timeout := flag.Duration("timeout", 6*time.Minute, "limit for the tests of one package")
+	timeout := flag.Duration("timeout", 12*time.Minute, "limit for the tests of one package")
 	flag.Parse()
 	patterns := flag.Args()
 	if len(patterns) == 0 {
