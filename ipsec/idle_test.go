@@ -187,6 +187,9 @@ func TestDialThatGetsNoFurtherDoesNotCostTheSA(t *testing.T) {
 				t.Fatal(err)
 			}
 			q, _ := b.peer("beta")
+			q.mu.Lock()
+			q.lanes[0].dialledAt = time.Now().Add(-2 * stallAfter)
+			q.mu.Unlock()
 			if heard {
 				b.f.set(func() {
 					child := b.f.sas[0][0].value.(tree).get("child-sas").(tree)[0].value.(tree)
@@ -201,6 +204,15 @@ func TestDialThatGetsNoFurtherDoesNotCostTheSA(t *testing.T) {
 			st, _ := b.PeerStatus("beta")
 			if ended := st.Counters.Stale == 1; ended == heard {
 				t.Errorf("made anew: %v", ended)
+			}
+			// Admitted between the suspicion and the deed.
+			eventually(t, "up", func() bool { st, _ := b.PeerStatus("beta"); return st.State == StateUp })
+			q.mu.Lock()
+			q.lanes[0].dialledAt = time.Time{}
+			q.mu.Unlock()
+			q.revive(t.Context(), b.currentLink(), q.lanes[0])
+			if again, _ := b.PeerStatus("beta"); again.Counters.Stale != st.Counters.Stale {
+				t.Error("made anew although the flow was admitted")
 			}
 		})
 	}

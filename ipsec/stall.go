@@ -27,24 +27,30 @@ func (p *peer) stalled(l *lane, now time.Time) (bool, time.Duration) {
 	}
 	every := stallCheck * time.Duration(1+len(l.flows)/maxPollFlows)
 	l.stallAt = now.Add(every)
-	suspect := !l.dialledAt.IsZero() && now.Sub(l.dialledAt) > stallAfter
-	if suspect && now.Sub(l.dialledAt) > dialWait {
-		l.dialledAt, suspect = time.Time{}, false
+	if !l.dialledAt.IsZero() && now.Sub(l.dialledAt) > dialWait {
+		l.dialledAt = time.Time{}
 	}
+	if !l.suspect(now) || now.Sub(l.risenAt) < stallAfter || now.Before(l.reviveAt) {
+		return false, every
+	}
+	return true, every
+}
+
+// suspect tells whether a flow is stuck on its way to Admit, or has sent data in
+// vain, while nothing was heard on any other; the peer's mutex is held.
+func (l *lane) suspect(now time.Time) bool {
+	suspect := !l.dialledAt.IsZero() && now.Sub(l.dialledAt) > stallAfter
 	for f := range l.flows {
 		if !f.admitted.Load() {
 			continue
 		}
 		stalled, alive := hasStalled(f.c)
 		if alive {
-			return false, every
+			return false
 		}
 		suspect = suspect || stalled
 	}
-	if !suspect || now.Sub(l.risenAt) < stallAfter || now.Before(l.reviveAt) {
-		return false, every
-	}
-	return true, every
+	return suspect
 }
 
 // revive ends a lane's children, unless packets have come in on them, so that
@@ -56,6 +62,10 @@ func (p *peer) revive(ctx context.Context, l *link, ln *lane) {
 	}
 	p.mu.Lock()
 	now := time.Now()
+	if !ln.suspect(now) { // a flow was admitted meanwhile
+		p.mu.Unlock()
+		return
+	}
 	if now.Sub(ln.reviveAt) > reviveMax {
 		ln.revivals.reset()
 	}
