@@ -9,14 +9,16 @@
 //     traffic. It is installed before anything else, and stays when this
 //     process, charon or an SA goes away. Only RemovePeer takes it down.
 //   - two child SAs, NAME-out for flows this host dials (local any port, remote
-//     PORT) and NAME-in for flows the peer dials (local PORT, remote any port).
+//     PORT) and NAME-in for flows the peer dials (local PORT, remote any port),
+//     or Peer.Children of each, with a block of ports each.
 //   - a keeper that brings a lost child back: at once when a flow has data
 //     waiting, on demand when all are idle. A lost child pauses the streams and
 //     never ends them (RFC 5042 5.4.5, RFC 7146 section 3).
 //
 // A flow is admitted only if an INSTALLED child of the peer covers its
-// addresses, ports and protocol, ends at the peer itself and not at a gateway,
-// and IKE has authenticated the peer as the identity that is configured.
+// addresses, ports and protocol, ends at the peer itself and not at a gateway
+// (unless Peer.Gateway names it), and IKE has authenticated the peer as the
+// identity that is configured.
 //
 // A Profile says how IKE and ESP are done; ProfileByName has those of the RFCs,
 // and Clauses tells what these say of each line. Hosts authenticate each other

@@ -96,7 +96,7 @@ func TestCertificatesAuthenticateBothHosts(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPair(t, lab.Config{})
 			ca := newAuthority(t, "lab")
-			p.changed(t, func(h *host, c *ipsec.Peer) {
+			p.addWith(t, func(h *host, c *ipsec.Peer) {
 				c.Profile = mustProfile(t, tc.profile)
 				c.LocalID, c.RemoteID = tc.ids(h), tc.ids(p.other(h))
 				ca.withCertificates(h, c)
@@ -131,7 +131,7 @@ type attempt struct {
 func (a *attempt) run(t *testing.T, profile string) {
 	t.Helper()
 	p := newPair(t, lab.Config{Charon: a.charon})
-	p.changed(t, func(h *host, c *ipsec.Peer) {
+	p.addWith(t, func(h *host, c *ipsec.Peer) {
 		c.Profile = mustProfile(t, profile)
 		if a.change != nil {
 			a.change(t, p, h, c)
@@ -313,7 +313,7 @@ func TestCRLOverHTTPIsReadAgainOnReload(t *testing.T) {
 	ca := newAuthority(t, "lab")
 	uri := ca.serve(p.alpha, http.FileServer(http.Dir(ca.dir)))
 	var alpha ipsec.Peer
-	p.changed(t, func(h *host, c *ipsec.Peer) {
+	p.addWith(t, func(h *host, c *ipsec.Peer) {
 		ca.withCertificates(h, c)
 		if h == p.alpha {
 			c.CAs[0].CRLURIs = []string{uri + "/ca.crl"}
@@ -400,7 +400,7 @@ func TestOCSPResponderDecides(t *testing.T) {
 				ca := newAuthority(t, "lab")
 				beta := ca.issue(pki.Request{Name: "beta"})
 				uri := ca.responder(p.alpha, beta, status)
-				p.changed(t, func(h *host, c *ipsec.Peer) {
+				p.addWith(t, func(h *host, c *ipsec.Peer) {
 					c.Profile, c.PSK, c.CAs = mustProfile(t, profile), ipsec.Secret{}, []ipsec.Authority{ca.trusted()}
 					c.Cert = beta
 					if h == p.alpha {
@@ -430,7 +430,7 @@ func TestOCSPResponderDecides(t *testing.T) {
 func TestControlARevokedPeerIsAcceptedWhereNobodyIsAsked(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	ca := newAuthority(t, "lab")
-	p.changed(t, func(h *host, c *ipsec.Peer) { ca.withCertificates(h, c) })
+	p.addWith(t, func(h *host, c *ipsec.Peer) { ca.withCertificates(h, c) })
 	if _, err := pki.Revoke(ca.dir, "beta"); err != nil {
 		t.Fatal(err)
 	}
@@ -447,7 +447,7 @@ func TestThePeerOfOneKeyCannotAuthenticateAsAnother(t *testing.T) {
 		t.Run(profile, func(t *testing.T) {
 			p := newPair(t, lab.Config{Charon: allowAggressive + "\n" + impatient})
 			mallory := ipsec.GenerateSecret()
-			p.changed(t, func(h *host, c *ipsec.Peer) {
+			p.addWith(t, func(h *host, c *ipsec.Peer) {
 				c.Profile = mustProfile(t, profile)
 				if h == p.beta { // it has mallory's key, and says that it is beta
 					c.PSK = mallory

@@ -56,7 +56,7 @@ func TestCredentialsGoWithTheirPeer(t *testing.T) {
 	ca := newAuthority(t, "lab")
 	m := p.alpha.m
 	var first ipsec.Peer
-	p.changed(t, func(h *host, c *ipsec.Peer) {
+	p.addWith(t, func(h *host, c *ipsec.Peer) {
 		ca.withCertificates(h, c)
 		if h == p.alpha {
 			first = *c
@@ -105,7 +105,7 @@ func TestCredentialsOfOthersStay(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	ca := newAuthority(t, "lab")
 	charonCall(t, p.alpha, "load-shared", "id", "somebody-else", "type", "IKE", "data", "0123456789abcdef")
-	p.changed(t, func(h *host, c *ipsec.Peer) { ca.withCertificates(h, c) })
+	p.addWith(t, func(h *host, c *ipsec.Peer) { ca.withCertificates(h, c) })
 	if err := p.alpha.m.RemovePeer(t.Context(), "beta"); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestCertificateOfAnIntermediateAuthorityIsTrustedThroughItsRoot(t *testing.
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.changed(t, func(h *host, c *ipsec.Peer) {
+			p.addWith(t, func(h *host, c *ipsec.Peer) {
 				c.Profile, c.PSK, c.CAs = mustProfile(t, profile), ipsec.Secret{}, []ipsec.Authority{trusted}
 				middle := issue(t, root, x509.Certificate{Subject: pkix.Name{CommonName: "between " + h.Name()}, IsCA: true, KeyUsage: x509.KeyUsageCertSign})
 				leaf := issue(t, middle, x509.Certificate{Subject: pkix.Name{CommonName: h.Name()}, DNSNames: []string{h.Name()}, KeyUsage: x509.KeyUsageDigitalSignature})

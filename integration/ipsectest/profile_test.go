@@ -26,19 +26,6 @@ func mustProfile(t *testing.T, name string, esp ...string) *ipsec.Profile {
 	return p
 }
 
-// changed adds the peers with a change on each host.
-func (p *pair) changed(t *testing.T, change func(h *host, c *ipsec.Peer)) {
-	t.Helper()
-	for _, h := range []*host{p.alpha, p.beta} {
-		c := p.peerOf(h)
-		change(h, &c)
-		if err := h.m.AddPeer(t.Context(), c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	p.awaitCharon(t)
-}
-
 // live returns the peer's IKE SA and its first installed child.
 func live(t *testing.T, h *host) (ipsec.SA, ipsec.Child) {
 	t.Helper()
@@ -82,7 +69,7 @@ func TestProfilesCarryTrafficInESPOnly(t *testing.T) {
 	} {
 		t.Run(tc.profile+" "+tc.esp, func(t *testing.T) {
 			p := newPair(t, lab.Config{Charon: "i_dont_care_about_security_and_use_aggressive_mode_psk = yes"})
-			p.changed(t, func(_ *host, c *ipsec.Peer) {
+			p.addWith(t, func(_ *host, c *ipsec.Peer) {
 				c.Profile = mustProfile(t, tc.profile, strings.Fields(tc.esp)...)
 			})
 			p.beta.echo(t, nil)
@@ -131,7 +118,7 @@ func TestTripleDESGetsFreshKeysBeforeItsLimitAndTheStreamStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, lab.Config{})
 			const limit = 100_000
-			p.changed(t, func(_ *host, c *ipsec.Peer) {
+			p.addWith(t, func(_ *host, c *ipsec.Peer) {
 				c.Profile = mustProfile(t, name, "3des-sha1-modp2048")
 				c.Profile.RekeyBytes = limit
 			})
@@ -191,7 +178,7 @@ func carriesMore(t *testing.T, h *host, first ipsec.Child, limit uint64) bool {
 
 func TestIKEv1AuthenticatesAnewUnderALiveStream(t *testing.T) {
 	p := newPair(t, lab.Config{})
-	p.changed(t, func(_ *host, c *ipsec.Peer) { c.Profile = mustProfile(t, "rfc3723") })
+	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = mustProfile(t, "rfc3723") })
 	p.beta.echo(t, nil)
 	wire := capture(t, p.beta)
 	k := talk(p.alpha.mustDial(t, p.beta))
@@ -246,7 +233,7 @@ func charonSession(t *testing.T, h *host) *vici.Session {
 // refuses a second one.
 func TestIKEv1ChildrenThatAreTooManyEndAndTheStreamStays(t *testing.T) {
 	p := newPair(t, lab.Config{})
-	p.changed(t, func(_ *host, c *ipsec.Peer) { c.Profile = mustProfile(t, "rfc3723") })
+	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = mustProfile(t, "rfc3723") })
 	p.beta.echo(t, nil)
 	k := talk(p.alpha.mustDial(t, p.beta))
 	k.moves(t, 20)
@@ -266,7 +253,7 @@ func TestIKEv1ChildrenThatAreTooManyEndAndTheStreamStays(t *testing.T) {
 // The control of TestTripleDESGetsFreshKeysBeforeItsLimitAndTheStreamStays: without a limit the keys stay.
 func TestControlWithoutALimitOfBytesTheKeysStay(t *testing.T) {
 	p := newPair(t, lab.Config{})
-	p.changed(t, func(_ *host, c *ipsec.Peer) { c.Profile = mustProfile(t, "rfc3723", "aes128-sha1-modp2048") })
+	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = mustProfile(t, "rfc3723", "aes128-sha1-modp2048") })
 	p.beta.echo(t, nil)
 	conn := p.alpha.mustDial(t, p.beta)
 	line := strings.Repeat("x", 1000) + "\n"
