@@ -31,10 +31,10 @@ const (
 // side by side.
 const kernelTests = "^TestKernelESP"
 
-// planeless are tests to which it is all the same who does ESP, of certificates
-// and of what strongSwan says when it fails; and those of which the matrix has
-// more. make test runs them.
-const planeless = "Certificates|Credentials|CRL|OCSP|Explained|MissingPlugins|ProfilesCarry|TripleDES"
+// planeless are tests to which it is all the same who does ESP: of certificates,
+// of IKE's own keys and of what strongSwan says when it fails; and those of which
+// the matrix has more. make test runs them.
+const planeless = "Certificate|Credentials|CRL|OCSP|Revoked|CannotAuthenticate|FreshIKEKeys|AuthenticatesAnew|Explained|MissingPlugins|ProfilesCarry|TripleDES"
 
 // The programs that run there, by the names of their logs.
 const (
