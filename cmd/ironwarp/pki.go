@@ -32,7 +32,7 @@ func (w *ironwarp) pkiCommand() *cli.Command {
 				Flags: []cli.Flag{
 					dir(), key(), jsonFlag(),
 					&cli.StringFlag{Name: "name", Usage: "`NAME` that stands in its certificate"},
-					&cli.DurationFlag{Name: "life", Usage: "how long its certificate is valid (default: 10 years)"},
+					&cli.DurationFlag{Name: "life", Usage: "how long its certificate is valid", DefaultText: "10 years"},
 				},
 				Action: w.pkiInit,
 			},
@@ -43,7 +43,7 @@ func (w *ironwarp) pkiCommand() *cli.Command {
 				Flags: []cli.Flag{
 					dir(), key(), jsonFlag(),
 					&cli.StringSliceFlag{Name: "san", Usage: "`IDENTITY` of the host, such as its address; repeat for more (default: HOST)"},
-					&cli.DurationFlag{Name: "life", Usage: "how long the certificate is valid (default: 90 days)"},
+					&cli.DurationFlag{Name: "life", Usage: "how long the certificate is valid", DefaultText: "90 days"},
 					&cli.StringSliceFlag{Name: "crl-uri", Usage: "`URI` of the revocation list, for the certificate"},
 					&cli.StringSliceFlag{Name: "ocsp-uri", Usage: "`URI` of an OCSP responder, for the certificate"},
 				},

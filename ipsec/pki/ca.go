@@ -115,7 +115,7 @@ func Init(dir string, o Options) (*CA, error) {
 func Open(dir string) (*CA, error) {
 	certs, err := loadCerts(filepath.Join(dir, caFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("open the authority in %s: %w; make one first: ironwarp pki init", dir, err)
+		return nil, fmt.Errorf("open the authority in %s: %w", dir, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open the authority in %s: %w", dir, err)
