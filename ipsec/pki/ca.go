@@ -7,7 +7,6 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -111,12 +110,10 @@ func Init(dir string, o Options) (*CA, error) {
 	return ca, ca.writeCRL(nil, big.NewInt(1))
 }
 
-// Open reads an authority that Init made.
+// Open reads an authority that Init made; the error is fs.ErrNotExist where there
+// is none.
 func Open(dir string) (*CA, error) {
 	certs, err := loadCerts(filepath.Join(dir, caFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("open the authority in %s: %w", dir, err)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("open the authority in %s: %w", dir, err)
 	}

@@ -205,7 +205,7 @@ func TestKeyTypes(t *testing.T) {
 }
 
 func TestDamagedAuthoritiesAreNotOpened(t *testing.T) {
-	if _, err := Open(t.TempDir()); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "pki init") {
+	if _, err := Open(t.TempDir()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no authority: %v", err)
 	}
 	for what, damage := range map[string]func(dir string) error{
