@@ -35,6 +35,7 @@ type verdict struct {
 	outcome outcome
 	output  []string // of the pass that decided
 	pass    string
+	died    bool // its package ended before it did
 }
 
 // results collects the verdicts of several `go test` passes.
@@ -62,7 +63,7 @@ func (r *results) read(in io.Reader, pass string, done func(packageDone)) error 
 	current := make(map[key]outcome)
 	finish := func(k key, o outcome) {
 		current[k] = o
-		r.record(k, verdict{o, output[k], pass})
+		r.record(k, verdict{outcome: o, output: output[k], pass: pass})
 	}
 	dec := json.NewDecoder(in)
 	for {
@@ -115,6 +116,7 @@ func (r *results) closePackage(e event, output map[testKey][]string, current map
 		}
 		if o == running && e.Action == "fail" {
 			finish(k, failed)
+			r.tests[k].died = true
 			o = failed
 		}
 		own[k] = o
@@ -198,6 +200,30 @@ func (r *results) leaves(want outcome) []testKey {
 		return strings.Compare(a.test, b.test)
 	})
 	return keys
+}
+
+// withdraw takes the failures of a package's tests back, so that these can be
+// run again, and returns their names and what there was. A package that has died
+// or failed as a whole keeps its failures: others of its tests have not run.
+func (r *results) withdraw(pkg string) (names []string, taken map[testKey]*verdict) {
+	taken = make(map[testKey]*verdict)
+	for k, v := range r.tests {
+		if k.pkg != pkg || v.outcome != failed {
+			continue
+		}
+		if k.test == "" || v.died {
+			return nil, nil
+		}
+		taken[k] = v
+		if top, _, _ := strings.Cut(k.test, "/"); !slices.Contains(names, top) {
+			names = append(names, top)
+		}
+	}
+	for k := range taken {
+		delete(r.tests, k)
+	}
+	slices.Sort(names)
+	return names, taken
 }
 
 // skipReason is the message of a skipped test: what t.Skip printed, without
