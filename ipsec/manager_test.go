@@ -419,3 +419,36 @@ func TestDuplicateChildrenAreEndedButTheYoungest(t *testing.T) {
 		t.Errorf("left: %+v, %v", sas, err)
 	}
 }
+
+// Both hosts remove each other at the same moment: charon calls it a failure that
+// the peer's delete was there first, and finds nothing when it is asked again.
+func TestPeerIsRemovedAlthoughItsSAsGoMeanwhile(t *testing.T) {
+	for name, tc := range map[string]struct {
+		again string // charon's words at the second attempt
+		ok    bool
+	}{
+		"gone":        {"no matching SAs to terminate found", true},
+		"still there": {"terminating SA failed", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			p := testPeer("beta", 2)
+			b.add(t, p)
+			tries := 0
+			b.f.set(func() {
+				b.f.answer = func(cmd string, _ tree) ([]string, tree) {
+					if cmd != "terminate" {
+						return nil, nil
+					}
+					if tries++; tries == 1 {
+						return nil, tree{{"success", "no"}, {"errmsg", "terminating SA failed"}}
+					}
+					return nil, tree{{"success", "no"}, {"errmsg", tc.again}}
+				}
+			})
+			if err := b.RemovePeer(t.Context(), "beta"); (err == nil) != tc.ok {
+				t.Errorf("RemovePeer: %v", err)
+			}
+		})
+	}
+}

@@ -33,16 +33,21 @@ func (l *link) terminateWithin(ctx context.Context, d time.Duration, about strin
 	if force {
 		set(which, "force", "yes")
 	}
-	answer, _, err := l.control(ctx, d, "terminate", about, which)
-	n := 0
-	if answer != nil {
-		n, _ = strconv.Atoi(str(answer, "terminated"))
+	for again := force; ; again = false {
+		answer, _, err := l.control(ctx, d, "terminate", about, which)
+		n := 0
+		if answer != nil {
+			n, _ = strconv.Atoi(str(answer, "terminated"))
+		}
+		refused, isRefusal := asCommandError(err)
+		switch {
+		case isRefusal && strings.Contains(refused.Reason, "no matching"):
+			return 0, nil
+		case isRefusal && again && strings.Contains(refused.Reason, "terminating SA failed"):
+			continue // so charon says when the peer has ended it at the same moment
+		}
+		return n, err
 	}
-	var refused *CommandError
-	if errors.As(err, &refused) && strings.Contains(refused.Reason, "no matching") {
-		return 0, nil
-	}
-	return n, err
 }
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
