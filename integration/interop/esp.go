@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +49,7 @@ type espOutcome struct {
 	kernel, others []Test            // by test
 	matrix         *ikematrix.Report // nil: it was not run
 	broken         []string          // programs that did not come to their end, and why
+	shaky          []string          // what has failed, and passed when it was run again
 }
 
 // espScriptFor carries out the tests that match only ("": all, and the matrix) in
@@ -63,7 +65,11 @@ func (l *lab) espScriptFor(only string) string {
 	fmt.Fprintf(&b, "run %s %d %s -test.v -test.run %s\n", logKernel, seconds(espTime), quote(l.ipsectest), run)
 	if all {
 		fmt.Fprintf(&b, "run %s %d %s -test.v -test.skip %s &\n", logOthers, seconds(espTime), quote(l.ipsectest), quote(kernelTests+"|"+planeless))
-		fmt.Fprintf(&b, "run %s %d %s ikematrix -kernel -results $out/ikematrix.json -test.v &\n", logMatrix, seconds(matrixTime), quote(l.self))
+		fmt.Fprintf(&b, "run %s %d %s ikematrix -kernel -results $out/ikematrix.json -test.v &\nwait\n", logMatrix, seconds(matrixTime), quote(l.self))
+		for _, name := range []string{logKernel, logOthers} {
+			fmt.Fprintf(&b, "again %s %d %s -test.v\n", name, seconds(espTime), quote(l.ipsectest))
+		}
+		fmt.Fprintf(&b, "again %s %d %s ikematrix -kernel -results $out/ikematrix-again.json -test.v\n", logMatrix, seconds(matrixTime), quote(l.self))
 	}
 	b.WriteString("finish\n")
 	return b.String()
@@ -114,16 +120,50 @@ func readESP(dir string) (o espOutcome, err error) {
 			return o, err
 		}
 		*into = readTests(string(log))
+		if again, err := os.ReadFile(filepath.Join(dir, name+secondTry+".log")); err == nil {
+			*into = o.secondTry(*into, string(log), readTests(string(again)))
+			name, log = name+secondTry, again
+		}
 		o.ended(dir, name, string(log), *into)
 	}
-	r, err := ikematrix.ReadReport(filepath.Join(dir, "ikematrix.json"))
+	o.readMatrix(dir)
+	return o, nil
+}
+
+// secondTry marks what a second try leaves.
+const secondTry = "-again"
+
+// secondTry puts what came of tests that were run again in the place of what they
+// had come to before.
+func (o *espOutcome) secondTry(first []Test, log string, second []Test) []Test {
+	top := func(t Test) string { name, _, _ := strings.Cut(t.Name, "/"); return name }
+	isAgain := func(t Test) bool { return slices.ContainsFunc(second, func(s Test) bool { return top(s) == top(t) }) }
+	for _, t := range first {
+		if t.Result != resultFail || !isAgain(t) {
+			continue
+		}
+		if !slices.ContainsFunc(second, func(s Test) bool { return top(s) == top(t) && s.Result == resultFail }) {
+			o.shaky = append(o.shaky, fmt.Sprintf("%s\n%s", t.Name, complaints(log, t.Name)))
+		}
+	}
+	return append(slices.DeleteFunc(slices.Clone(first), isAgain), second...)
+}
+
+func (o *espOutcome) readMatrix(dir string) {
+	name := logMatrix
+	r, err := ikematrix.ReadReport(filepath.Join(dir, name+".json"))
+	if again, aerr := ikematrix.ReadReport(filepath.Join(dir, name+secondTry+".json")); aerr == nil && err == nil && again.Complete {
+		if len(again.Failed()) == 0 {
+			o.shaky = append(o.shaky, r.Failed()...)
+		}
+		name, r = name+secondTry, again
+	}
 	if err == nil {
 		o.matrix = r
 	}
-	if log, lerr := os.ReadFile(filepath.Join(dir, logMatrix+".log")); lerr == nil && (err != nil || !r.Complete) {
-		o.broken = append(o.broken, fmt.Sprintf("%s did not come to its end: %s", logMatrix, lastLine(string(log))))
+	if log, lerr := os.ReadFile(filepath.Join(dir, name+".log")); lerr == nil && (err != nil || !r.Complete) {
+		o.broken = append(o.broken, fmt.Sprintf("%s did not come to its end: %s", name, lastLine(string(log))))
 	}
-	return o, nil
 }
 
 // ended notes a program that failed by something else than its tests: a limit of

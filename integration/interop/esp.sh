@@ -25,6 +25,17 @@ run() {
 	echo "$name $(cut -d' ' -f1 /proc/uptime)"
 }
 
+# again NAME SECONDS COMMAND... gives up to three tests of a program that have
+# failed a second try, with the machine for themselves.
+again() {
+	local name=$1 seconds=$2 failed
+	shift 2
+	[ "$(cat $out/$name.status)" = 1 ] || return 0
+	failed=$(grep -oE '^--- FAIL: [A-Za-z0-9_]+' $out/$name.log | cut -d' ' -f3 | sort -u)
+	[ -n "$failed" ] && [ "$(echo "$failed" | wc -l)" -le 3 ] || return 0
+	run $name-again "$seconds" "$@" -test.run "^($(echo "$failed" | paste -sd'|'))\$"
+}
+
 finish() {
 	wait
 	dmesg >$out/dmesg

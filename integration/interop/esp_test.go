@@ -130,3 +130,52 @@ func TestDocumentHasARowForEachTestOfKernelESP(t *testing.T) {
 		t.Errorf("%q is not in:\n%s", want, b.String())
 	}
 }
+
+func TestSecondTryReplacesTheFirst(t *testing.T) {
+	const first = "=== RUN   TestA\n    a.go:1: too late\n--- FAIL: TestA (1.00s)\n=== RUN   TestB\n--- PASS: TestB (0.00s)\n"
+	for name, c := range map[string]struct {
+		again, status string
+		failed, shaky int
+	}{
+		"passes":      {"=== RUN   TestA\n--- PASS: TestA (1.00s)\nPASS\n", "0\n", 0, 1},
+		"fails again": {"=== RUN   TestA\n--- FAIL: TestA (1.00s)\nFAIL\n", "1\n", 1, 0},
+		"breaks off":  {"=== RUN   TestA\n", "124\n", 2, 0},
+	} {
+		o, err := readESP(leave(t, map[string]string{"kernel.log": first, "kernel.status": "1\n", "kernel-again.log": c.again, "kernel-again.status": c.status}))
+		if err != nil || o.failed() != c.failed || len(o.shaky) != c.shaky || len(o.kernel) != 2 {
+			t.Errorf("%s: %d failures of %+v, %v; want %d", name, o.failed(), o, err, c.failed)
+		}
+		if c.shaky > 0 && !strings.Contains(o.shaky[0], "too late") {
+			t.Errorf("%s: %q", name, o.shaky)
+		}
+	}
+}
+
+// TestGuestRunsAgainWhatHasFailed lets the guest's script run a program that
+// fails the first time.
+func TestGuestRunsAgainWhatHasFailed(t *testing.T) {
+	_, functions, found := strings.Cut(espScript, "# run NAME")
+	if !found {
+		t.Fatal("the script has no functions")
+	}
+	for name, c := range map[string]struct {
+		log, status string
+		args        string // of the second try; "": there is none
+	}{
+		"two failed":   {"--- FAIL: TestA (1s)\n    --- FAIL: TestA/x (1s)\n--- FAIL: TestB (1s)\n", "1", "-test.v -test.run ^(TestA|TestB)$"},
+		"all is well":  {"--- PASS: TestA (1s)\n", "0", ""},
+		"a limit":      {"--- FAIL: TestA (1s)\n", "124", ""},
+		"four failed":  {"--- FAIL: TestA (1s)\n--- FAIL: TestB (1s)\n--- FAIL: TestC (1s)\n--- FAIL: TestD (1s)\n", "1", ""},
+		"none is told": {"panic: x\n", "1", ""},
+	} {
+		dir := leave(t, map[string]string{"p.log": c.log, "p.status": c.status + "\n"})
+		out, err := exec.Command("bash", "-c", "set -u\nout="+dir+"\n#"+functions+"\nagain p 10 echo -test.v\n").CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+		got, _ := os.ReadFile(filepath.Join(dir, "p-again.log"))
+		if strings.TrimSpace(string(got)) != c.args {
+			t.Errorf("%s: the second try was %q, want %q", name, got, c.args)
+		}
+	}
+}

@@ -86,6 +86,9 @@ func (o *espOutcome) print(w io.Writer, dir string) {
 	for _, b := range o.broken {
 		fmt.Fprintln(w, b)
 	}
+	for _, s := range o.shaky {
+		fmt.Fprintln(w, "FAILED ONCE, and passed when run again:", s)
+	}
 	for name, ts := range map[string][]Test{logKernel: o.kernel, logOthers: o.others} {
 		log, _ := filepath.Glob(filepath.Join(dir, "esp*", name+".log"))
 		if len(log) == 0 {
