@@ -227,11 +227,17 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 		return
 	case err == nil && len(ln.narrowed) > 0:
 		err = narrowedError(&cfg, ln)
+	case err == nil && ln.vanished < maxVanished: // a delete has crossed the exchange
+		ln.vanished++
+		p.restate(time.Now())
+		p.mu.Unlock()
+		return
 	case err == nil:
 		err = &NegotiationError{Peer: cfg.Name, Child: ln.child, Kind: ErrNegotiation,
 			Advice: "the SA came up and went at once; the peer's log says why. Are the port and child_sas the same on both hosts?"}
 	}
 	if err != nil && ctx.Err() == nil && !gone {
+		ln.vanished = 0
 		p.counters.Failures++
 		p.failed(err)
 		ln.notBefore = time.Now().Add(ln.attempts.next())

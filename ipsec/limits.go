@@ -39,6 +39,10 @@ const (
 	// versionPoll is how often a Manager asks charon for a sign of life.
 	versionPoll = 5 * time.Second
 
+	// maxVanished is how many children in a row may be deleted as they come up
+	// before that is called a failure: both hosts' deletes may cross the exchange,
+	// and again; a peer that does not want the child deletes every one.
+	maxVanished = 3
 	// A child that cannot be brought up is tried again after retryMin, doubling
 	// to retryMax, each time less a random half.
 	retryMin = 100 * time.Millisecond

@@ -452,3 +452,36 @@ func TestPeerIsRemovedAlthoughItsSAsGoMeanwhile(t *testing.T) {
 		})
 	}
 }
+
+// A delete may cross the exchange that brings a child up: charon says that it is
+// up, and it is in no list. Who waits for it is not told of a failure at once.
+func TestChildThatIsDeletedAsItComesUpIsTriedAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		deleted int // how many are deleted
+		ok      bool
+	}{"twice": {2, true}, "always": {1000, false}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			p := testPeer("beta", 2)
+			b.add(t, p)
+			tries := 0
+			b.f.set(func() {
+				b.f.answer = func(cmd string, req tree) ([]string, tree) {
+					if cmd == "initiate" {
+						if tries++; tries > tc.deleted {
+							b.f.up(p, req.str("child"))
+						}
+					}
+					return nil, nil
+				}
+			})
+			err := b.Prepare(t.Context(), flowTo(p))
+			if (err == nil) != tc.ok {
+				t.Errorf("Prepare: %v", err)
+			}
+			if !tc.ok && (!errors.Is(err, ErrNegotiation) || b.f.count("initiate beta-out") > 10) {
+				t.Errorf("%v after %d attempts", err, b.f.count("initiate beta-out"))
+			}
+		})
+	}
+}

@@ -44,6 +44,7 @@ type lane struct {
 	lostBefore bool      // it has been up since the peer was added
 	attempts   backoff
 	notBefore  time.Time // of the next attempt
+	vanished   int       // attempts in a row whose child went before it was listed
 	duplicates time.Time // since when there is more than one
 	evictAt    time.Time // when foreign children are ended (again)
 	kicks      int       // how often waiting flows are still to be kicked
@@ -289,7 +290,7 @@ func (p *peer) risen(l *lane, now time.Time) {
 		l.lost = time.Time{}
 		l.kickFrom(now)
 	}
-	l.want, l.lostBefore, l.risenAt = false, true, now
+	l.want, l.lostBefore, l.risenAt, l.vanished = false, true, now, 0
 	l.atRest, l.reaped = false, false
 	l.quiet = now
 	if !l.dialledAt.IsZero() { // what comes in counts from here
