@@ -63,7 +63,7 @@ func storm(t *testing.T, s *scene, deletes int) {
 	}
 	took := time.Since(marks[0])
 	done := l.end(t)
-	t.Logf("%d child SAs deleted by alpha, %d by beta, in %d steps and %.0f s", by["alpha"], by["beta"], len(marks), took.Seconds())
+	t.Attr("measured", fmt.Sprintf("%d child SAs deleted by alpha, %d by beta, in %d steps and %.0f s", by["alpha"], by["beta"], len(marks), took.Seconds()))
 	s.same(t, l)
 	reportStalls(t, done.Stalls(marks), what)
 	if got := len(done.Stalls(marks)); got < len(marks)/2 {
@@ -131,7 +131,7 @@ func reportStalls(t *testing.T, all []node.Stall, what []string) {
 	}
 	slices.SortFunc(all, func(a, b node.Stall) int { return int(a.For - b.For) })
 	at := func(q float64) time.Duration { return all[int(q*float64(len(all)-1))].For.Round(time.Millisecond) }
-	t.Logf("stalls of I/O after %d steps: p50 %v, p90 %v, p99 %v, longest %v", len(all), at(0.5), at(0.9), at(0.99), at(1))
+	t.Attr("measured", fmt.Sprintf("stalls of I/O after %d steps: p50 %v, p90 %v, p99 %v, longest %v", len(all), at(0.5), at(0.9), at(0.99), at(1)))
 	for _, st := range all[max(0, len(all)-5):] {
 		t.Logf("  %v from %s, %s", st.For.Round(time.Millisecond), st.From.Format("15:04:05.000"), what[st.Mark])
 	}

@@ -14,6 +14,7 @@ type event struct {
 	ImportPath  string // build-output and build-fail events
 	Test        string
 	Output      string
+	Key, Value  string // attr events
 	Elapsed     float64
 	FailedBuild string
 }
@@ -40,7 +41,15 @@ type verdict struct {
 
 // results collects the verdicts of several `go test` passes.
 type results struct {
-	tests map[testKey]*verdict
+	tests    map[testKey]*verdict
+	measured []measurement
+}
+
+// measurement is what a test has measured, t.Attr("measured", ...): figures that
+// it does not judge.
+type measurement struct {
+	key  testKey
+	text string
 }
 
 func newResults() *results { return &results{tests: make(map[testKey]*verdict)} }
@@ -79,6 +88,10 @@ func (r *results) read(in io.Reader, pass string, done func(packageDone)) error 
 			builds[e.ImportPath] = append(builds[e.ImportPath], e.Output)
 		case "output":
 			output[k] = append(output[k], e.Output)
+		case "attr":
+			if e.Key == "measured" {
+				r.measured = append(r.measured, measurement{k, e.Value})
+			}
 		case "run":
 			current[k] = running
 		case "pass", "fail", "skip":

@@ -137,6 +137,23 @@ func TestPackageThatDiedGetsNoSecondTry(t *testing.T) {
 	}
 }
 
+func TestMeasurementsAreReported(t *testing.T) {
+	r := newResults()
+	in := `{"Action":"run","Package":"m/a/b/net","Test":"TestT"}
+{"Action":"attr","Package":"m/a/b/net","Test":"TestT","Key":"measured","Value":"longest 7 ms"}
+{"Action":"attr","Package":"m/a/b/net","Test":"TestT","Key":"row","Value":"other"}
+{"Action":"pass","Package":"m/a/b/net","Test":"TestT"}
+`
+	if err := r.read(strings.NewReader(in), "hosts", func(packageDone) {}); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	(&runner{out: &out, results: r}).report()
+	if got := out.String(); !strings.Contains(got, "net TestT: longest 7 ms") || strings.Contains(got, "other") {
+		t.Errorf("the report:\n%s", got)
+	}
+}
+
 func TestPassedAtTheSecondTryIsReportedAsSuch(t *testing.T) {
 	var out bytes.Buffer
 	run := &runner{out: &out, results: newResults(), shaky: []shakyTest{{testKey{"m/a/b/net", "TestT"}, []string{"lab_test.go:1: too late\n"}}}}

@@ -225,6 +225,12 @@ func (r *runner) report() bool {
 			fmt.Fprint(r.out, "    ", line)
 		}
 	}
+	if len(r.results.measured) > 0 {
+		fmt.Fprintln(r.out, "\nmeasured:")
+	}
+	for _, m := range r.results.measured {
+		fmt.Fprintf(r.out, "  %s %s: %s\n", shorten(m.key.pkg), m.key.test, m.text)
+	}
 	if skips := r.results.leaves(skipped); len(skips) > 0 {
 		fmt.Fprintf(r.out, "\nskipped, and why:\n")
 		for _, g := range groupSkips(r.results, skips) {
