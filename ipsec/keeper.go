@@ -227,7 +227,7 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 		return
 	case err == nil && len(ln.narrowed) > 0:
 		err = narrowedError(&cfg, ln)
-	case err == nil && ln.vanished < maxVanished: // a delete has crossed the exchange
+	case (err == nil || crossed(err, hadIKE)) && ln.vanished < maxVanished: // by a delete
 		ln.vanished++
 		p.restate(time.Now())
 		p.mu.Unlock()
@@ -266,6 +266,13 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 			p.m.cfg.Logger.Debug("could not end an IKE SA without answer", "peer", cfg.Name, "err", err)
 		}
 	}
+}
+
+// crossed tells that an exchange on an IKE SA that was up may have failed since a
+// delete has crossed it: strongSwan gives no reason then.
+func crossed(err error, hadIKE bool) bool {
+	var n *NegotiationError
+	return hadIKE && errors.As(err, &n) && n.Kind == ErrNegotiation && n.Advice == ""
 }
 
 // narrowedError tells why the peer has agreed to a part of a lane only; p.mu is

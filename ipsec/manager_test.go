@@ -485,3 +485,27 @@ func TestChildThatIsDeletedAsItComesUpIsTriedAgain(t *testing.T) {
 		})
 	}
 }
+
+func TestExchangeThatADeleteHasCrossedIsTriedAgain(t *testing.T) {
+	b := newBench(t)
+	p := testPeer("beta", 2)
+	b.add(t, p)
+	b.f.up(p, "beta-in")
+	eventually(t, "the peer's child is up", func() bool { st, _ := b.PeerStatus("beta"); return st.State == StateUp })
+	tries := 0
+	b.f.set(func() {
+		b.f.answer = func(cmd string, req tree) ([]string, tree) {
+			if cmd != "initiate" {
+				return nil, nil
+			}
+			if tries++; tries == 1 {
+				return nil, tree{{"success", "no"}, {"errmsg", "establishing CHILD_SA 'beta-out' failed"}}
+			}
+			b.f.up(p, "beta-in", req.str("child"))
+			return nil, nil
+		}
+	})
+	if err := b.Prepare(t.Context(), flowTo(p)); err != nil {
+		t.Errorf("Prepare: %v", err)
+	}
+}
