@@ -20,6 +20,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/pki"
 )
 
 // ErrCredential tells that a certificate, private key or authority was refused.
@@ -272,21 +274,11 @@ func readLimited(path string) ([]byte, error) {
 }
 
 func parseCertificates(b []byte) ([]*x509.Certificate, error) {
-	var out []*x509.Certificate
-	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrCredential, err)
-		}
-		out = append(out, c)
+	certs, err := pki.ParseCertificates(b)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCredential, err)
 	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("%w: there is no certificate (PEM, CERTIFICATE) in it", ErrCredential)
-	}
-	return out, nil
+	return certs, nil
 }
 
 // parseKey never passes on a parser's words, which may quote what it has read.

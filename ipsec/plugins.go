@@ -23,14 +23,14 @@ var needed = []struct {
 // checkPlugins says plainly what charon cannot do here with the plugins that it
 // has loaded; nil: all that is needed is there.
 func checkPlugins(socket string, loaded []string) error {
-	var lacks, todo []string
+	var lacks, fixes []string
 	for _, n := range needed {
 		if slices.ContainsFunc(n.anyOf, func(p string) bool { return slices.Contains(loaded, p) }) {
 			continue
 		}
 		lacks = append(lacks, fmt.Sprintf("none that %s (%s)", n.role, strings.Join(n.anyOf, ", ")))
-		if !slices.Contains(todo, n.advice) {
-			todo = append(todo, n.advice)
+		if !slices.Contains(fixes, n.advice) {
+			fixes = append(fixes, n.advice)
 		}
 	}
 	if len(lacks) == 0 {
@@ -38,5 +38,5 @@ func checkPlugins(socket string, loaded []string) error {
 	}
 	return &DaemonError{Op: "plugins", Socket: socket, Kind: ErrPluginMissing,
 		Err:    fmt.Errorf("it has loaded %s", strings.Join(lacks, "; ")),
-		Advice: strings.Join(todo, "; ") + "; see charon.load in strongswan.conf, and systemctl restart strongswan"}
+		Advice: strings.Join(fixes, "; ") + "; see charon.load in strongswan.conf, and systemctl restart strongswan"}
 }

@@ -91,6 +91,17 @@ func loadCerts(path string) ([]*x509.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
+	certs, err := ParseCertificates(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return certs, nil
+}
+
+// ParseCertificates reads the certificates of a PEM text, in their order; what
+// else is in it is passed over. It is an error if there is none, or one that is
+// malformed.
+func ParseCertificates(b []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
 	for block, rest := pem.Decode(b); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
@@ -98,12 +109,12 @@ func loadCerts(path string) ([]*x509.Certificate, error) {
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+			return nil, err
 		}
 		certs = append(certs, c)
 	}
 	if len(certs) == 0 {
-		return nil, fmt.Errorf("%s has no certificate", path)
+		return nil, errors.New("there is no certificate (PEM, CERTIFICATE) in it")
 	}
 	return certs, nil
 }
