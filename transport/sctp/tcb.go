@@ -123,6 +123,7 @@ type tcb struct {
 	shutdownErr error         // the reason of the end once the shutdown is complete
 	hbSent      time.Duration // of the HEARTBEAT that is not acknowledged
 	hbNonce     uint64
+	hbJitter    uint32 // as a fraction of 1<<32
 
 	// Deadlines, 0 when they are not set: T1-init and T1-cookie, T2-shutdown,
 	// T3-rtx, SACK.Delay, heartbeat, T5-shutdown-guard.
@@ -140,6 +141,7 @@ func (t *tcb) init(s settings) {
 	t.tx.init(s.localTSN, s.blocks)
 	t.path.reset(s.size-headerLen, s.v6, s.rtoInitial)
 	t.lastWindow = s.window
+	t.hbJitter = s.jitter()
 }
 
 // associate begins the handshake (RFC 9260 section 5.1 A).
@@ -192,8 +194,7 @@ func (t *tcb) touch(now time.Duration) {
 	}
 	// HB.interval plus the RTO with a jitter of half of it.
 	rto := t.path.rto
-	jitter := time.Duration(uint64(rto) * uint64(t.jitter()) >> 32)
-	t.tHB = now + t.heartbeat + rto/2 + jitter
+	t.tHB = now + t.heartbeat + rto/2 + time.Duration(uint64(rto)*uint64(t.hbJitter)>>32)
 }
 
 // close ends the association for good.

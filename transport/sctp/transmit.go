@@ -141,7 +141,7 @@ const heartbeatLen = paramHeaderLen + 16
 func (t *tcb) transmitHeartbeat(now time.Duration, b *batch) {
 	var info [16]byte
 	t.hbNonce = uint64(t.jitter())<<32 | uint64(t.jitter())
-	t.hbSent = now
+	t.hbSent, t.hbJitter = now, t.jitter()
 	binary.BigEndian.PutUint64(info[:], uint64(now))
 	binary.BigEndian.PutUint64(info[8:], t.hbNonce)
 	at := len(b.buf)

@@ -3,7 +3,8 @@ package sctp
 import (
 	"encoding/binary"
 	"errors"
-	"hash/crc32"
+
+	"github.com/ironwarp/ironwarp/internal/crc32c"
 )
 
 // Sizes in bytes (RFC 9260 section 3).
@@ -62,13 +63,14 @@ func (p packet) tag() uint32     { return binary.BigEndian.Uint32(p[4:]) }
 func (p packet) chunks() []byte  { return p[headerLen:] }
 
 // checksum is the CRC32c of the packet with its checksum field taken as 0
-// (RFC 9260 section 6.8).
+// (RFC 9260 section 6.8). It sets the field to 0 and back.
 func (p packet) checksum() uint32 {
-	t := crc32.MakeTable(crc32.Castagnoli)
-	var zero [4]byte
-	crc := crc32.Update(0, t, p[:8])
-	crc = crc32.Update(crc, t, zero[:])
-	return crc32.Update(crc, t, p[headerLen:])
+	field := p[8:headerLen]
+	old := [4]byte(field)
+	clear(field)
+	crc := crc32c.Checksum(p)
+	copy(field, old[:])
+	return crc
 }
 
 // intact tells whether p is long enough to be a packet and has the right
