@@ -62,6 +62,12 @@ func (a *Assoc) leave(reader bool) {
 		a.end()
 	}
 	a.handOver(reader) // first, so that a SACK has the window as it is then
+	a.leaveSender()
+}
+
+// leaveSender is leave for those who only send: nothing can have happened that
+// the Receiver has to be told, and they may hold locks that it takes.
+func (a *Assoc) leaveSender() {
 	a.flush()
 	a.arm()
 	if a.waiting > 0 && (a.t.state == stateClosed || a.t.tx.bytes <= a.t.sendBuffer/2) {
@@ -261,7 +267,7 @@ func (a *Assoc) Stats() Stats {
 func (a *Assoc) TrySend(ms []Outgoing) (n int, err error) {
 	a.mu.Lock()
 	n, err = a.queue(ms)
-	a.leave(false)
+	a.leaveSender()
 	return n, a.wrap("send", err)
 }
 
@@ -279,36 +285,66 @@ func (a *Assoc) queue(ms []Outgoing) (n int, err error) {
 	return len(ms), nil
 }
 
-// Send queues messages as TrySend does, and waits for room until all are
-// queued, ctx is over or the association.
-func (a *Assoc) Send(ctx context.Context, ms []Outgoing) (n int, err error) {
-	n, err = a.TrySend(ms)
-	if n == len(ms) || err != nil {
-		return n, err
+// SendNow queues one message even if there is no room, up to 1 MiB beyond: for
+// the few that must not wait.
+func (a *Assoc) SendNow(m Outgoing) error {
+	a.mu.Lock()
+	size, err := a.t.sendable(&m)
+	if err == nil && !a.t.tx.room(size, a.t.sendBuffer+reserve) {
+		err = ErrNoRoom
 	}
+	if err == nil {
+		a.t.tx.push(&m, size)
+	}
+	a.leaveSender()
+	return a.wrap("send", err)
+}
+
+// Wait waits until there is room for a message, ctx is over or the association.
+func (a *Assoc) Wait(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		a.mu.Lock()
 		a.room.Broadcast()
 		a.mu.Unlock()
 	})
 	defer stop()
+	a.mu.Lock()
+	for ctx.Err() == nil && !a.ended && !a.t.tx.room(a.t.maxMessage(), a.t.sendBuffer) {
+		a.waiting++
+		a.room.Wait()
+		a.waiting--
+	}
+	a.mu.Unlock()
+	return a.wrap("send", ctx.Err())
+}
+
+// Send queues messages as TrySend does, and waits for room until all are
+// queued, ctx is over or the association.
+func (a *Assoc) Send(ctx context.Context, ms []Outgoing) (n int, err error) {
 	for {
-		a.mu.Lock()
-		k, err := a.queue(ms[n:])
+		k, err := a.TrySend(ms[n:])
 		n += k
-		for err == nil && k == 0 && ctx.Err() == nil && !a.ended && !a.t.tx.room(a.t.maxMessage(), a.t.sendBuffer) {
-			a.waiting++
-			a.room.Wait()
-			a.waiting--
-		}
-		a.leave(false)
-		if err == nil && n < len(ms) {
-			err = ctx.Err()
-		}
 		if n == len(ms) || err != nil {
-			return n, a.wrap("send", err)
+			return n, err
+		}
+		if err := a.Wait(ctx); err != nil {
+			return n, err
 		}
 	}
+}
+
+// Outstanding is the number of messages on a stream that are queued or that the
+// peer has not acknowledged cumulatively.
+func (a *Assoc) Outstanding(stream uint16) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := 0
+	for q, tsn := &a.t.tx, a.t.tx.acked+1; tsn != q.next; tsn++ {
+		if dataChunk(q.at(tsn).data).stream() == stream {
+			n++
+		}
+	}
+	return n
 }
 
 // Release gives n bytes back to the receive window that Receiver.Message has
@@ -317,7 +353,7 @@ func (a *Assoc) Release(n int) {
 	a.mu.Lock()
 	a.t.release(n)
 	if a.t.want != 0 {
-		a.leave(false)
+		a.leaveSender()
 		return
 	}
 	a.mu.Unlock()

@@ -44,7 +44,7 @@ func BenchmarkSend(b *testing.B) {
 				s := &sink{want: int64(b.N), done: make(chan struct{})}
 				eb := listen(b, "127.0.0.1", Config{Accept: func(*Assoc) Receiver { return s }, NoOffload: plain})
 				ea := listen(b, "127.0.0.1", Config{NoOffload: plain})
-				a, err := ea.Dial(patient(b), eb.Addr(), DialConfig{Receiver: &sink{}})
+				a, err := ea.Dial(patient(b), eb.Addr(), DialConfig{Receiver: func(*Assoc) Receiver { return &sink{} }})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -82,7 +82,7 @@ func BenchmarkPingPong(b *testing.B) {
 	rb := &bouncer{}
 	eb := listen(b, "127.0.0.1", Config{Accept: func(a *Assoc) Receiver { rb.a = a; return rb }})
 	ea := listen(b, "127.0.0.1", Config{})
-	a, err := ea.Dial(patient(b), eb.Addr(), DialConfig{Receiver: ra})
+	a, err := ea.Dial(patient(b), eb.Addr(), DialConfig{Receiver: func(*Assoc) Receiver { return ra }})
 	if err != nil {
 		b.Fatal(err)
 	}

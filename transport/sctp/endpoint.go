@@ -146,7 +146,8 @@ func (e *Endpoint) admit(remote netip.AddrPort, outgoing bool) error {
 
 // DialConfig says how Dial makes an association.
 type DialConfig struct {
-	Receiver Receiver // takes what comes
+	// Receiver makes the Receiver of the association, as Config.Accept does.
+	Receiver func(*Assoc) Receiver
 
 	RemotePort uint16 // the peer's SCTP port, 0 for 9899
 	LocalPort  uint16 // ours, 0 for a free one
@@ -174,7 +175,11 @@ func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig
 	if err != nil {
 		return fail(err)
 	}
-	a.recv = d.Receiver
+	a.delivering = true // not before there is a Receiver
+	a.mu.Unlock()
+	recv := d.Receiver(a)
+	a.mu.Lock()
+	a.recv, a.delivering = recv, false
 	a.t.associate(e.now())
 	a.leave(false)
 	select {

@@ -37,6 +37,9 @@ var (
 	// ErrStream is returned for a stream that was not negotiated.
 	ErrStream = errors.New("there is no such stream: keep to Streams")
 
+	// ErrNoRoom is returned by SendNow when too much is queued already.
+	ErrNoRoom = errors.New("too much is queued")
+
 	// ErrNotAdmitted is wrapped around what Config.Admit says.
 	ErrNotAdmitted = errors.New("the address is not admitted")
 )

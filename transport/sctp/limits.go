@@ -52,6 +52,10 @@ const (
 	// bandwidth-delay product of 10 Gbit/s and 3 ms.
 	DefaultSendBuffer = 4 << 20
 
+	// reserve is how much beyond Config.SendBuffer SendNow may queue, in bytes:
+	// some 10,000 short messages.
+	reserve = 1 << 20
+
 	// minWindow and maxWindow bound the receive window in bytes that is chosen when
 	// Config.RecvWindow is 0: the least that RFC 9260 section 3.3.2 allows would be
 	// 1500; the most is that of a send buffer. Between them it is as large as

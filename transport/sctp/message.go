@@ -39,6 +39,10 @@ type Outgoing struct {
 	Stream uint16
 	PPID   uint32
 	Bufs   [][]byte
+
+	// Barrier holds the message, and those behind it, back until all before it are
+	// acknowledged, so that it cannot arrive before them.
+	Barrier bool
 }
 
 // Receiver takes what an association receives. All calls come from the goroutine

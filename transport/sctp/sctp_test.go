@@ -120,7 +120,7 @@ func connect(t testing.TB, addr string, ca, cb Config) *ends {
 	cb.Accept = func(*Assoc) Receiver { return x.rb }
 	x.ea, x.eb = listen(t, addr, ca), listen(t, addr, cb)
 	var err error
-	if x.a, err = x.ea.Dial(patient(t), x.eb.Addr(), DialConfig{Receiver: x.ra}); err != nil {
+	if x.a, err = x.ea.Dial(patient(t), x.eb.Addr(), DialConfig{Receiver: func(*Assoc) Receiver { return x.ra }}); err != nil {
 		t.Fatal(err)
 	}
 	if x.b, err = x.eb.Accept(patient(t)); err != nil {

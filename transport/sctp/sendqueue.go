@@ -38,6 +38,7 @@ type txChunk struct {
 	miss   uint8 // miss indications
 	sent   uint8 // how many times
 	fastly bool  // has been fast retransmitted
+	last   bool  // Outgoing.Barrier
 }
 
 // sendQueue holds the DATA chunks from the Cumulative TSN Ack Point on. TSNs are
@@ -103,7 +104,7 @@ func (q *sendQueue) push(m *Outgoing, n int) {
 	b = pad(b, len(b))
 	u.last = q.next
 	q.used += need
-	*q.at(q.next) = txChunk{data: b, size: uint16(n)}
+	*q.at(q.next) = txChunk{data: b, size: uint16(n), last: m.Barrier}
 	q.bytes += n + messageOverhead
 	q.next++
 }

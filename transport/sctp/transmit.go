@@ -216,7 +216,7 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 	for q.unsent != q.next && p.flight < p.cwnd && t.windowOpen() {
 		tsn := q.unsent
 		c := q.at(tsn)
-		if !t.fits(b, c) {
+		if !t.fits(b, c) || c.last && q.outstanding() {
 			break
 		}
 		if !added {
