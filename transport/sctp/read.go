@@ -99,6 +99,7 @@ func (r *reader) recvmmsg(fd uintptr) bool {
 		switch errno {
 		case 0:
 			r.n = int(n)
+			recvBarrier()
 			return true
 		case unix.EINTR:
 			continue

@@ -215,6 +215,7 @@ func (s *sender) add(i int, segment bool, nameLen int) {
 // sendmmsg is called by the poller; it is false when the socket's buffer is
 // full.
 func (s *sender) sendmmsg(fd uintptr) bool {
+	sendBarrier()
 	for s.sent < s.n {
 		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&s.msgs[s.sent])), uintptr(s.n-s.sent), unix.MSG_DONTWAIT, 0, 0)
 		switch errno {
