@@ -28,7 +28,7 @@ type cookie struct {
 }
 
 const (
-	cookieBodyLen = 16 + 32 + 8 + 4 + 1 + 16 // as append writes it
+	cookieBodyLen = 16 + 32 + 8 + 4 + 16 + 4 // as append writes it, a multiple of 4
 	cookieMACLen  = sha256.Size
 	cookieLen     = cookieBodyLen + cookieMACLen
 )
@@ -52,7 +52,7 @@ func (c *cookie) append(b []byte) []byte {
 		family = 6
 	}
 	a := c.addr.As16()
-	return append(append(b, family), a[:]...)
+	return append(append(b, a[:]...), family, 0, 0, 0)
 }
 
 func parseCookie(b []byte) (c cookie) {
@@ -65,8 +65,8 @@ func parseCookie(b []byte) (c cookie) {
 		*v = binary.BigEndian.Uint16(b[48+2*i:])
 	}
 	c.hasAdaptation = b[59]&1 != 0
-	c.addr = netip.AddrFrom16([16]byte(b[61:77]))
-	if b[60] == 4 {
+	c.addr = netip.AddrFrom16([16]byte(b[60:76]))
+	if b[76] == 4 {
 		c.addr = c.addr.Unmap()
 	}
 	return c

@@ -239,10 +239,6 @@ func (e *Endpoint) init(now time.Duration, from netip.AddrPort, p packet, c chun
 	k.localTag, k.localTSN = s.localTag, s.localTSN
 	e.counts.inits.Add(1)
 	ack := s.initChunk()
-	ack.params = appendParam(nil, paramCookie, e.signer.sign(now, &k))
-	if s.wantAdaptation {
-		ack.params = appendAdaptation(ack.params, s.adaptation)
-	}
 	for rest := params.unrecognized; len(rest) > 0; {
 		var q param
 		if q, rest, err = cutParam(rest); err != nil {
@@ -250,6 +246,12 @@ func (e *Endpoint) init(now time.Duration, from netip.AddrPort, p packet, c chun
 		}
 		ack.params = appendParam(ack.params, paramUnrecognized, q)
 	}
+	if s.wantAdaptation {
+		ack.params = appendAdaptation(ack.params, s.adaptation)
+	}
+	// The last, since its length is a multiple of 4: padding of the last parameter
+	// would not count towards the chunk (RFC 9260 section 3.2).
+	ack.params = appendParam(ack.params, paramCookie, e.signer.sign(now, &k))
 	e.answer(from, p, i.tag, func(b []byte) []byte { return ack.append(b, typeInitAck) })
 }
 

@@ -16,7 +16,7 @@ import (
 // Endpoint is an SCTP endpoint on a UDP socket, with any number of associations.
 type Endpoint struct {
 	cfg     Config
-	sock    *socket
+	sock    carrier
 	start   time.Time
 	window  int
 	blocks  blockPool
@@ -73,6 +73,21 @@ func Listen(conn *net.UDPConn, cfg Config) (*Endpoint, error) {
 		conn.Close()
 		return nil, fmt.Errorf("sctp: prepare the UDP socket %v: %w", conn.LocalAddr(), err)
 	}
+	return newEndpoint(sock, cfg), nil
+}
+
+// carrier is what carries packets: a UDP socket, in tests a network in memory.
+type carrier interface {
+	// send sends the packets of s.batch to one address.
+	send(to netip.AddrPort, s *sender) error
+	// read reads until close, and hands packets to r.
+	read(r *run) error
+	local() netip.AddrPort
+	recvBuffer() int // in bytes
+	close()
+}
+
+func newEndpoint(sock carrier, cfg Config) *Endpoint {
 	e := &Endpoint{
 		cfg:      cfg,
 		sock:     sock,
@@ -88,8 +103,12 @@ func Listen(conn *net.UDPConn, cfg Config) (*Endpoint, error) {
 	}
 	e.stray.init()
 	e.signer.random = randomBytes
-	e.wg.Go(e.read)
-	return e, nil
+	e.wg.Go(func() {
+		if err := sock.read(&run{e: e}); err != nil {
+			e.broken(err)
+		}
+	})
+	return e
 }
 
 func randomBytes(b []byte) {

@@ -78,7 +78,7 @@ const (
 	maxControl = 2048
 	// maxUnrecognized bounds in bytes what is quoted of unknown parameters and
 	// chunks: an INIT ACK has to fit a packet.
-	maxUnrecognized = 256
+	maxUnrecognized = 128
 	// maxCauseInfo bounds in bytes the information of an error cause, sent or kept.
 	maxCauseInfo = 256
 	// maxCookie is the longest State Cookie of a peer that is echoed, in bytes: it

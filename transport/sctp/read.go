@@ -22,24 +22,22 @@ type reader struct {
 	errno syscall.Errno
 }
 
-// read is the goroutine that reads the socket.
-func (e *Endpoint) read() {
+// read hands over what comes until the socket is closed, or fails.
+func (k *socket) read(p *run) error {
 	r := new(reader)
 	recv := r.recvmmsg
-	p := run{e: e}
 	for {
 		r.errno = 0
-		if err := e.sock.raw.Read(recv); err != nil {
-			return // closed
+		if k.raw.Read(recv) != nil {
+			return nil // closed
 		}
 		if r.errno != 0 {
 			if !passing(r.errno) {
-				e.broken(os.NewSyscallError("recvmmsg", r.errno))
-				return
+				return os.NewSyscallError("recvmmsg", r.errno)
 			}
 			continue
 		}
-		p.now = e.now()
+		p.now = p.e.now()
 		for i := range r.n {
 			from, seg, data := r.message(i)
 			if seg == 0 {

@@ -35,10 +35,12 @@ type inbox struct {
 	hold   bool
 	total  int
 	quiet  bool // count only
+
+	patience time.Duration
 }
 
 func newInbox() *inbox {
-	b := &inbox{}
+	b := &inbox{patience: patience}
 	b.more.L = &b.mu
 	return b
 }
@@ -71,7 +73,8 @@ func (b *inbox) BatchEnd() {
 // wait waits until ok, which is called with the lock held.
 func (b *inbox) wait(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	ctx := patient(t)
+	ctx, cancel := context.WithTimeout(context.Background(), b.patience)
+	defer cancel()
 	stop := context.AfterFunc(ctx, func() { b.BatchEnd() })
 	defer stop()
 	b.mu.Lock()
@@ -159,4 +162,11 @@ func TestMessagesOverLoopback(t *testing.T) {
 		}
 		t.Logf("%+v", x.a.Stats())
 	}
+}
+
+// messages are those that have come.
+func (b *inbox) messages() []Message {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.got
 }

@@ -108,8 +108,8 @@ func parseInit(c chunk) (i initChunk, err error) {
 	}, nil
 }
 
-// append appends i as a chunk of type t. Padding of the last parameter counts
-// towards the chunk as little as it does in one that was received.
+// append appends i as a chunk of type t. Its last parameter has to have no
+// padding: that would not count towards the chunk (RFC 9260 section 3.2).
 func (i *initChunk) append(b []byte, t chunkType) []byte {
 	at := len(b)
 	b = beginChunk(b, t, 0)
