@@ -207,6 +207,7 @@ func (t *tcb) close(err error) {
 	t.want &= sendAbort | sendShutdownComplete
 	t.control = nil
 	t.tx.discard()
+	t.path.flight = 0
 	t.rx.ring = nil
 }
 
