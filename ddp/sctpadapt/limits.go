@@ -54,7 +54,7 @@ const (
 
 	// keepBuffer is the size in bytes of the largest receive buffer that is kept for
 	// use by other streams.
-	keepBuffer = 1 << 20
+	keepBuffer = 8 << 20
 
 	// defaultTimeout bounds how long an Initiate waits for its answer.
 	defaultTimeout = 30 * time.Second

@@ -75,7 +75,6 @@ type Mux struct {
 	over     chan struct{} // closed when it is over
 
 	mu      sync.Mutex
-	isUp    bool
 	ended   error // why the association is over
 	streams map[uint16]*Stream
 	used    map[uint16]bool // streams that have had a session

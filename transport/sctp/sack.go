@@ -91,7 +91,7 @@ func (t *tcb) arrived(now time.Duration, tsn uint32, c *txChunk) {
 // order and within what was sent. ok false: they are not.
 func (t *tcb) gaps(now time.Duration, s sackChunk) (newly int, htna, top uint32, ok bool) {
 	q := &t.tx
-	htna, top = q.acked, q.acked
+	htna = q.acked
 	tsn := q.acked + 1
 	last := uint32(0)
 	for i := range s.gaps() {

@@ -106,9 +106,6 @@ func (t *tcb) transmitControl(now time.Duration, b *batch) {
 	}
 }
 
-// sackDue tells whether a SACK should go along with DATA (RFC 9260 section 6.1).
-func (t *tcb) sackDue() bool { return t.tSack != 0 || t.want&sendSack != 0 }
-
 // transmitSack appends a SACK (RFC 9260 section 3.3.4).
 func (t *tcb) transmitSack(b *batch) {
 	gaps := t.gapBuf[:0]
