@@ -50,6 +50,7 @@ func TestConformanceOverABadNetwork(t *testing.T) {
 		"all":         {Loss: 0.01, Reorder: 0.05, Duplicate: 0.05, Corrupt: 0.01, Latency: 200 * time.Microsecond},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of the time is spent waiting for retransmissions
 			x := connect(t, sctpadapt.Config{}, sctpadapt.Config{}, relayed(f))
 			connect := conformance.OverLLP(t, func(t testing.TB) (a, b ddp.LLP) { return x.session(t) })
 			conformance.Run(t, connect, conformance.Core())

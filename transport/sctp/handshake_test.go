@@ -414,7 +414,7 @@ func TestShutdown(t *testing.T) {
 			w := newWires(seed)
 			w.loss = int(seed) % 3 * 10
 			in, out := bubbleInbox(), bubbleInbox()
-			cfg := Config{AssocMaxRetrans: 100, MaxInitRetrans: 50, RTOMax: 5 * time.Second}
+			cfg := Config{AssocMaxRetrans: 100, MaxInitRetrans: 50}
 			a := w.endpoint(addrA, cfg)
 			cfg.Accept = to(in)
 			b := w.endpoint(addrB, cfg)

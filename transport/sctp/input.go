@@ -73,7 +73,7 @@ func (t *tcb) chunk(now time.Duration, c chunk) bool {
 	case typeHeartbeatAck:
 		t.heartbeatAck(now, c)
 	case typeAbort:
-		t.aborted(firstCause(c))
+		t.aborted(firstCause(c), c.flags()&flagT != 0)
 		return false
 	case typeError:
 		t.errorChunk(now, c)
@@ -182,6 +182,9 @@ func (t *tcb) data(now time.Duration, c chunk) bool {
 // packetDone decides about the SACK for a packet with DATA (RFC 9260 section
 // 6.2).
 func (t *tcb) packetDone(now time.Duration) {
+	if t.state == stateShutdownAckSent {
+		return // the peer has had everything acknowledged, and may be gone
+	}
 	if t.state == stateShutdownSent {
 		// Each such packet is answered by a SHUTDOWN, with a SACK where that cannot
 		// say it all (RFC 9260 section 9.2).
@@ -276,8 +279,15 @@ func (t *tcb) errorChunk(now time.Duration, c chunk) {
 	}
 }
 
-// aborted ends the association on the peer's ABORT (RFC 9260 section 9.1).
-func (t *tcb) aborted(cause Cause) {
+// aborted ends the association on the peer's ABORT (RFC 9260 section 9.1). With a
+// reflected tag it says that the peer has no such association: after all has been
+// acknowledged, at the end of a shutdown, that is as good as its SHUTDOWN
+// COMPLETE, which was lost or overtaken.
+func (t *tcb) aborted(cause Cause, reflected bool) {
 	t.want = 0
+	if reflected && t.state == stateShutdownAckSent {
+		t.close(t.shutdownErr)
+		return
+	}
 	t.close(&AbortError{Cause: cause})
 }

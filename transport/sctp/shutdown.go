@@ -19,7 +19,7 @@ func (t *tcb) startT2(now time.Duration) {
 	t.inits = 0
 	t.t2 = now + t.path.rto
 	t.tHB, t.hbSent = 0, 0
-	t.tSack = 0
+	t.tSack, t.sackNow = 0, false
 }
 
 func (t *tcb) expireT2(now time.Duration) {
