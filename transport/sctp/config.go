@@ -118,5 +118,8 @@ func (c *Config) check() error {
 	if c.RecvWindow != 0 && c.RecvWindow < or(c.MTU, DefaultMTU) {
 		return fmt.Errorf("sctp: RecvWindow %d is less than a packet", c.RecvWindow)
 	}
+	if c.RecvWindow > maxRecvWindow {
+		return fmt.Errorf("sctp: RecvWindow %d: at most %d", c.RecvWindow, maxRecvWindow)
+	}
 	return nil
 }

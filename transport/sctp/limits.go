@@ -64,6 +64,10 @@ const (
 	minWindow = 64 << 10
 	maxWindow = 4 << 20
 
+	// maxRecvWindow is the largest Config.RecvWindow in bytes: a_rwnd has 32 bits, and
+	// sums of it have to fit.
+	maxRecvWindow = 1 << 30
+
 	// blockSize is the size in bytes of the pieces in which memory for queued
 	// messages is taken: the longest chunk fits.
 	blockSize = 64 << 10

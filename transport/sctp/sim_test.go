@@ -22,7 +22,7 @@ type sim struct {
 	rnd     *rand.Rand
 	net     netConfig
 	ends    [2]*simEnd
-	onWire  func(from int, p packet)
+	drop    func(from int, p packet) bool
 }
 
 // netConfig is what the network does to packets. Probabilities are in percent.
@@ -123,8 +123,8 @@ func (s *sim) flush(side int) {
 
 // carry brings a packet to the other end, or not.
 func (s *sim) carry(from int, p packet) {
-	if s.onWire != nil {
-		s.onWire(from, p)
+	if s.drop != nil && s.drop(from, p) {
+		return
 	}
 	good := s.net.lossless != 0 && s.now >= s.net.lossless
 	chance := func(percent int) bool { return s.rnd.IntN(100) < percent && !good }

@@ -144,8 +144,8 @@ func (k *socket) send(to netip.AddrPort, s *sender) error {
 		if s.errno == 0 {
 			continue
 		}
-		if s.sizes[s.sent] > 1 {
-			// The kernel or the device cannot: from now on one by one.
+		if s.sizes[s.sent] > 1 && cannotSegment(s.errno) {
+			// From now on one by one.
 			k.segment.Store(false)
 			s.rebuild(nameLen)
 			continue
@@ -157,6 +157,16 @@ func (k *socket) send(to netip.AddrPort, s *sender) error {
 	}
 	runtime.KeepAlive(s)
 	return first
+}
+
+// cannotSegment tells errors by which a kernel or a device refuses UDP_SEGMENT from
+// those that would befall single packets, too.
+func cannotSegment(errno syscall.Errno) bool {
+	switch errno {
+	case unix.EIO, unix.EINVAL, unix.EOPNOTSUPP, unix.ENOPROTOOPT, unix.EMSGSIZE:
+		return true
+	}
+	return false
 }
 
 // build makes messages of the packets: with segment set, one of each run of
