@@ -8,6 +8,7 @@ import (
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
+	"github.com/ironwarp/ironwarp/transport/sctp"
 	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 )
 
@@ -20,6 +21,25 @@ func TestConformance(t *testing.T) {
 	conformance.Run(t, connect, conformance.Cases())
 	if n, k := x.a.Streams(), x.b.Streams(); n != 0 || k != 0 {
 		t.Errorf("%d and %d sessions are left", n, k)
+	}
+}
+
+// The least MTU, jumbo frames, and sockets without UDP_SEGMENT and UDP_GRO.
+func TestConformanceOfVariants(t *testing.T) {
+	for name, change := range map[string]func(*sctp.Config){
+		"mtu 640":     func(c *sctp.Config) { c.MTU = 640 },
+		"mtu 9000":    func(c *sctp.Config) { c.MTU = 9000 },
+		"mtu 65535":   func(c *sctp.Config) { c.MTU = 65535 },
+		"no offload":  func(c *sctp.Config) { c.NoOffload = true },
+		"tiny window": func(c *sctp.Config) { c.RecvWindow = 4000 },
+		"tiny queue":  func(c *sctp.Config) { c.SendBuffer = 4000 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := connectWith(t, change, sctpadapt.Config{}, sctpadapt.Config{}, nil)
+			connect := conformance.OverLLP(t, func(t testing.TB) (a, b ddp.LLP) { return x.session(t) })
+			conformance.Run(t, connect, conformance.Core())
+		})
 	}
 }
 

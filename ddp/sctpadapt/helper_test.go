@@ -56,14 +56,21 @@ type muxes struct {
 // or directly if that is invalid.
 func connect(t testing.TB, ca, cb sctpadapt.Config, via func(t testing.TB, to netip.AddrPort) netip.AddrPort) *muxes {
 	t.Helper()
+	return connectWith(t, func(*sctp.Config) {}, ca, cb, via)
+}
+
+// connectWith is connect with something else in the endpoints' Config.
+func connectWith(t testing.TB, change func(*sctp.Config), ca, cb sctpadapt.Config, via func(t testing.TB, to netip.AddrPort) netip.AddrPort) *muxes {
+	t.Helper()
 	x := &muxes{}
 	cfg := config()
+	change(&cfg)
+	ea := listen(t, cfg)
 	cfg.Accept = func(a *sctp.Assoc) sctp.Receiver {
 		x.b = sctpadapt.New(a, cb, false)
 		return x.b
 	}
 	eb := listen(t, cfg)
-	ea := listen(t, config())
 	to := eb.Addr()
 	if via != nil {
 		to = via(t, to)
