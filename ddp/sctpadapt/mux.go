@@ -84,6 +84,7 @@ type Mux struct {
 
 	touched []*Stream // by the current batch; of the receiving goroutine
 	bufs    sync.Pool // *[]byte, receive buffers
+	batches sync.Pool // *batch
 }
 
 var _ sctp.Receiver = (*Mux)(nil)

@@ -12,15 +12,21 @@ import (
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
-// sending is the sending half of a session. The batch is of whoever sends; what
-// is below mu is shared with those who end the session.
-type sending struct {
-	batch []sctp.Outgoing
-	sent  int      // of batch
-	bufs  [][]byte // of batch, in a row
+// batch is what is appended and not flushed.
+type batch struct {
+	msgs  []sctp.Outgoing
+	sent  int      // of msgs
+	bufs  [][]byte // of msgs, in a row
 	arena []byte   // numbers and headers
 	bytes int
 	copy  []byte // of a detached batch
+}
+
+// sending is the sending half of a session. The batch is of whoever sends, nil
+// when nothing is pending; what is below mu is shared with those who end the
+// session.
+type sending struct {
+	*batch
 
 	mu    sync.Mutex
 	ssn   uint16 // of the next chunk
@@ -65,6 +71,9 @@ func (s *Stream) Append(hdr []byte, sgl [][]byte) error {
 	if n-ssnLen > s.MULPDU() {
 		return fmt.Errorf("%w: %d bytes, MULPDU is %d", ErrTooLong, n-ssnLen, s.MULPDU())
 	}
+	if t.batch == nil {
+		t.batch = s.mux.getBatch()
+	}
 	if len(t.arena)+ssnLen+len(hdr) > cap(t.arena) {
 		t.arena = make([]byte, 0, max(arenaSize, ssnLen+len(hdr))) // the batch keeps the one before alive
 	}
@@ -72,7 +81,7 @@ func (s *Stream) Append(hdr []byte, sgl [][]byte) error {
 	t.arena = append(append(t.arena, 0, 0), hdr...)
 	from := len(t.bufs)
 	t.bufs = append(append(t.bufs, t.arena[at:len(t.arena):len(t.arena)]), sgl...)
-	t.batch = append(t.batch, sctp.Outgoing{Stream: s.id, PPID: PPIDSegment, Bufs: t.bufs[from:len(t.bufs):len(t.bufs)]})
+	t.msgs = append(t.msgs, sctp.Outgoing{Stream: s.id, PPID: PPIDSegment, Bufs: t.bufs[from:len(t.bufs):len(t.bufs)]})
 	t.bytes += n
 	return nil
 }
@@ -81,14 +90,14 @@ func (s *Stream) Append(hdr []byte, sgl [][]byte) error {
 // 128 segments or 128 KiB.
 func (s *Stream) Full() bool {
 	t := &s.tx
-	return len(t.batch) >= batchSegments || t.bytes >= batchBytes || len(t.arena)+ssnLen+ddp.MaxHeaderLen > arenaSize
+	return t.batch != nil && (len(t.msgs) >= batchSegments || t.bytes >= batchBytes || len(t.arena)+ssnLen+ddp.MaxHeaderLen > arenaSize)
 }
 
 // TryFlush queues what the association has room for; see ddp.LLP. SCTP copies
 // it.
 func (s *Stream) TryFlush() (done bool, err error) {
 	t := &s.tx
-	if len(t.batch) == 0 {
+	if t.batch == nil {
 		t.mu.Lock()
 		err = t.err
 		t.mu.Unlock()
@@ -103,33 +112,42 @@ func (s *Stream) TryFlush() (done bool, err error) {
 		err = fmt.Errorf("sctpadapt: stream %d: a segment after the Terminate: %w", s.id, ddp.ErrClosed)
 	default:
 		// Numbers are given when chunks go, so that a Terminate can come between.
-		for i := t.sent; i < len(t.batch); i++ {
-			binary.BigEndian.PutUint16(t.batch[i].Bufs[0], t.ssn+uint16(i-t.sent))
+		for i := t.sent; i < len(t.msgs); i++ {
+			binary.BigEndian.PutUint16(t.msgs[i].Bufs[0], t.ssn+uint16(i-t.sent))
 		}
 		var n int
-		n, err = s.mux.assoc.TrySend(t.batch[t.sent:])
+		n, err = s.mux.assoc.TrySend(t.msgs[t.sent:])
 		t.sent += n
 		t.ssn += uint16(n)
 	}
 	if err != nil {
 		err = s.sendError(err)
 		t.err = err
-		t.drop()
+		s.mux.putBatch(t.batch)
+		t.batch = nil
 		return false, err
 	}
-	if t.sent < len(t.batch) {
+	if t.sent < len(t.msgs) {
 		return false, nil
 	}
-	t.drop()
+	s.mux.putBatch(t.batch)
+	t.batch = nil
 	return true, nil
 }
 
-// drop empties the batch.
-func (t *sending) drop() {
-	clear(t.batch)
-	clear(t.bufs)
-	t.batch, t.bufs, t.arena = t.batch[:0], t.bufs[:0], t.arena[:0]
-	t.sent, t.bytes, t.copy = 0, 0, nil
+// getBatch and putBatch keep batches while streams do not need them.
+func (m *Mux) getBatch() *batch {
+	if b, ok := m.batches.Get().(*batch); ok {
+		return b
+	}
+	return new(batch)
+}
+
+func (m *Mux) putBatch(b *batch) {
+	clear(b.msgs)
+	clear(b.bufs)
+	*b = batch{msgs: b.msgs[:0], bufs: b.bufs[:0], arena: b.arena[:0]}
+	m.batches.Put(b)
 }
 
 // Flush is TryFlush that waits for room.
@@ -148,18 +166,18 @@ func (s *Stream) Flush() error {
 // Detach copies what is pending, so that the payloads' memory may be reused.
 func (s *Stream) Detach() {
 	t := &s.tx
-	if t.copy != nil || len(t.batch) == 0 {
+	if t.batch == nil || t.copy != nil {
 		return
 	}
 	n := 0
-	for _, m := range t.batch[t.sent:] {
+	for _, m := range t.msgs[t.sent:] {
 		for _, p := range m.Bufs {
 			n += len(p)
 		}
 	}
 	t.copy = make([]byte, 0, n)
-	for i := range t.batch[t.sent:] {
-		m := &t.batch[t.sent+i]
+	for i := range t.msgs[t.sent:] {
+		m := &t.msgs[t.sent+i]
 		at := len(t.copy)
 		for j, p := range m.Bufs {
 			t.copy = append(t.copy, p...)
