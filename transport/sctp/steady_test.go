@@ -96,6 +96,32 @@ func TestOneLossIsRepairedByFastRetransmit(t *testing.T) {
 	}
 }
 
+// RFC 9260 section 7.2.4 rule 6: Fast Recovery ends, and a later loss is repaired
+// and halves the window again.
+func TestLaterLossIsRepairedAgain(t *testing.T) {
+	s := newSim(1, netConfig{delay: time.Millisecond}, func(_ int, s *settings) { s.window = 1 << 20 })
+	all := func() bool { return s.ends[0].t.tx.len() == 0 }
+	for round := range uint64(4) {
+		s.drop = nil
+		s.send(0, 200, 1200)
+		s.run(time.Minute, all)
+		p := &s.ends[0].t.path
+		window, lost, dropped := p.cwnd, s.ends[0].t.tx.next, false
+		s.drop = func(from int, q packet) bool {
+			if from == 1 || dropped || chunkType(q[headerLen]) != typeData || dataChunk(q.chunks()).tsn() != lost {
+				return false
+			}
+			dropped = true
+			return true
+		}
+		s.send(0, 20, 1200)
+		s.run(time.Minute, all)
+		if st := s.ends[0].t.stats; st.FastRetransmits != round+1 || st.Timeouts != 0 || p.recovering || p.ssthresh != max(window/2, 4*p.pmdcs) {
+			t.Errorf("loss %d: %+v, recovering %v, threshold %d of %d", round, st, p.recovering, p.ssthresh, window)
+		}
+	}
+}
+
 // RFC 9260 section 7.2.4: the third miss indication makes a Fast Retransmit, the
 // second does not.
 func TestThirdMissIndicationCounts(t *testing.T) {
