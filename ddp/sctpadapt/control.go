@@ -1,0 +1,165 @@
+package sctpadapt
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ironwarp/ironwarp/transport/sctp"
+)
+
+// control takes a DDP Stream Session Control message (RFC 5043 section 6). s is
+// the stream's session, nil for none.
+func (m *Mux) control(s *Stream, msg *sctp.Message) (held bool) {
+	c, err := ParseControl(msg.Payload)
+	if err != nil {
+		return m.illegal(s, msg, err.Error())
+	}
+	switch c.Function {
+	case FunctionInitiate, FunctionEnhancedInitiate:
+		m.initiated(s, msg, &c)
+	case FunctionAccept, FunctionReject, FunctionEnhancedAccept, FunctionEnhancedReject:
+		if s == nil {
+			return m.illegal(s, msg, fmt.Sprintf("an unexpected %v", c.Function))
+		}
+		s.answer(msg, &c)
+	case FunctionTerminate:
+		if s != nil { // an answer to one would never end
+			return s.terminated(msg, c.SSN)
+		}
+	}
+	return false
+}
+
+// initiated takes an Initiate.
+func (m *Mux) initiated(s *Stream, msg *sctp.Message, c *Control) {
+	if s != nil && !s.closedHere() {
+		m.illegal(s, msg, fmt.Sprintf("an %v within a session", c.Function))
+		return
+	}
+	if c.SSN != 0 { // section 6.1
+		m.illegal(nil, msg, "an Initiate with a number other than 0")
+		return
+	}
+	m.mu.Lock()
+	if s != nil { // the peer has ended it, too, and may use the streams again
+		m.remove(s)
+	}
+	if m.ended != nil || m.pending >= m.cfg.MaxPending || int(msg.Stream) >= m.pairs() {
+		m.mu.Unlock()
+		m.terminate(msg.Stream, 0) // section 6.4
+		return
+	}
+	m.pending++
+	s = m.add(msg.Stream, statePending)
+	m.mu.Unlock()
+	s.asked = c.Enhanced
+	r := &Request{PrivateData: slices.Clone(c.PrivateData), Enhanced: c.Enhanced, s: s}
+	m.requests <- r // has room for MaxPending
+}
+
+// Request is a session that the peer wants to start. It is answered by Accept,
+// Reject or Close; until then the peer waits.
+type Request struct {
+	PrivateData []byte    // the peer's
+	Enhanced    *Enhanced // its IRD, ORD and RTR, nil if it sent none
+
+	s *Stream
+}
+
+// Stream is the number of the SCTP streams.
+func (r *Request) Stream() uint16 { return r.s.id }
+
+// AcceptOptions are what the ULP decides about one request.
+type AcceptOptions struct {
+	PrivateData []byte
+	IRD, ORD    uint16 // as in Config, 0: that of the Config
+}
+
+// take makes sure that there is one answer.
+func (r *Request) take() error {
+	if !r.s.taken.CompareAndSwap(false, true) {
+		return fmt.Errorf("sctpadapt: stream %d: %w", r.s.id, errAnswered)
+	}
+	m := r.s.mux
+	m.mu.Lock()
+	m.pending--
+	m.mu.Unlock()
+	return nil
+}
+
+// Accept starts the session (RFC 5043 section 6.2). If it fails because the
+// private data is too long, the request may be answered otherwise.
+func (r *Request) Accept(o AcceptOptions) (*Stream, error) {
+	s := r.s
+	ird, ord := s.mux.cfg.IRD, s.mux.cfg.ORD
+	if o.IRD != 0 {
+		ird = o.IRD
+	}
+	if o.ORD != 0 {
+		ord = o.ORD
+	}
+	n := negotiated{ird: depth(ird), ord: depth(ord)}
+	c := Control{Function: FunctionAccept, PrivateData: o.PrivateData}
+	if s.asked != nil {
+		c.Function = FunctionEnhancedAccept
+		c.Enhanced = n.reply(s.asked, s.mux.cfg.PeerToPeer)
+	}
+	b, err := c.Append(nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.take(); err != nil {
+		return nil, err
+	}
+	s.agreed, s.privateData = n, r.PrivateData
+	if err := s.sendFirst(b); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("sctpadapt: accept the session on stream %d: %w", s.id, err)
+	}
+	return s, nil
+}
+
+// Reject refuses the session with the ULP's private data (RFC 5043 section
+// 6.3).
+func (r *Request) Reject(privateData []byte) error { return r.reject(privateData, nil) }
+
+// RejectDepths is Reject where the peer offers too few RDMA Reads: the answer
+// says what would have done (RFC 6581 section 9.1). ird and ord are as in
+// Config.
+func (r *Request) RejectDepths(privateData []byte, ird, ord uint16) error {
+	return r.reject(privateData, &Enhanced{IRD: depth(ird), ORD: depth(ord)})
+}
+
+func (r *Request) reject(privateData []byte, e *Enhanced) error {
+	s := r.s
+	c := Control{Function: FunctionReject, PrivateData: privateData}
+	if s.asked != nil {
+		c.Function, c.Enhanced = FunctionEnhancedReject, e
+		if e == nil {
+			n := negotiated{ird: depth(s.mux.cfg.IRD), ord: depth(s.mux.cfg.ORD)}
+			c.Enhanced = n.reply(s.asked, s.mux.cfg.PeerToPeer)
+		}
+	}
+	b, err := c.Append(nil)
+	if err != nil {
+		return err
+	}
+	if err := r.take(); err != nil {
+		return err
+	}
+	if err = s.sendFirst(b); err != nil {
+		err = fmt.Errorf("sctpadapt: reject the session on stream %d: %w", s.id, err)
+	}
+	s.forget()
+	return err
+}
+
+// Close answers with a Terminate: the request could not be put to the ULP
+// (RFC 5043 section 6.4). It is idempotent and does nothing to a request that
+// was answered.
+func (r *Request) Close() error {
+	if r.take() != nil {
+		return nil
+	}
+	return r.s.Close()
+}

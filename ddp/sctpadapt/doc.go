@@ -1,0 +1,10 @@
+// Package sctpadapt adapts DDP to SCTP (RFC 5043, with the enhanced
+// establishment of RFC 6581): each pair of SCTP streams with one number carries
+// a DDP stream, whose segments travel as unordered DATA chunks with a number of
+// their own and may be placed in whatever order they come.
+//
+// A Mux serves one association: it starts DDP Stream Sessions (Initiate), offers
+// those that the peer wants to start (Accept) and hands chunks to their streams.
+// A Stream is a ddp.LLP. What is below is an Association: *sctp.Assoc, or
+// an SCTP socket of the kernel behind the same few methods.
+package sctpadapt

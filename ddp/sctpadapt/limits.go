@@ -1,0 +1,61 @@
+package sctpadapt
+
+import "time"
+
+const (
+	// MaxPrivateData is the most private data of a session control message in bytes
+	// (RFC 5043 section 5.2.3); the 4 bytes of IRD and ORD count towards it
+	// (RFC 6581 section 7).
+	MaxPrivateData = 512
+
+	// sackRoom is what is left free in a packet with the longest segment, so that a
+	// SACK may go along (RFC 5043 section 9), in bytes.
+	sackRoom = 16
+
+	// minMULPDU is the least size of a segment that an association has to carry, in
+	// bytes (RFC 5043 section 9).
+	minMULPDU = 516
+
+	// window is how far the number of a chunk may be ahead of the one that is due:
+	// numbers have 16 bits (RFC 5043 section 10).
+	window = 1<<15 - 1
+
+	// DefaultPending bounds the Initiates of a peer that wait for Mux.Accept or for
+	// an answer (RFC 5043 section 6.4). Each costs its private data.
+	DefaultPending = 64
+
+	// DefaultDepth is the IRD and ORD of a Config that says nothing: as that of
+	// package mpa, 32 keep a pipeline of 64 KiB reads full at 10 Gbit/s and 1 ms.
+	DefaultDepth = 32
+	// DepthULP as IRD or ORD says on the wire that the ULPs agree on the depth
+	// themselves (RFC 6581 section 9.1).
+	DepthULP = 0x3fff
+	// MaxDepth is the largest depth that the 14-bit fields can negotiate.
+	MaxDepth = 0x3ffe
+	// DepthNone in a Config stands for a depth of 0, since 0 stands for
+	// DefaultDepth.
+	DepthNone = 0xffff
+
+	// batchSegments and batchBytes are where a batch is full: what two UDP_SEGMENT
+	// sends carry.
+	batchSegments = 128
+	batchBytes    = 128 << 10
+
+	// arenaSize holds the headers of a full batch, in bytes.
+	arenaSize = 8 << 10
+
+	// share is how much of the receive window one stream of several may keep, in
+	// bytes, when its user does not take what comes. What it gets beyond is held
+	// without being charged, so that the other streams go on.
+	share = 64 << 10
+	// maxExcess bounds in bytes what all streams of an association hold beyond their
+	// shares. The stream that passes it is terminated.
+	maxExcess = 8 << 20
+
+	// keepBuffer is the size in bytes of the largest receive buffer that is kept for
+	// use by other streams.
+	keepBuffer = 8 << 20
+
+	// defaultTimeout bounds how long an Initiate waits for its answer.
+	defaultTimeout = 30 * time.Second
+)

@@ -1,0 +1,317 @@
+package sctpadapt
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/ironwarp/ironwarp/transport/sctp"
+)
+
+// Association is what DDP streams stand on: an established SCTP association whose
+// peer has given DDP's Adaptation Layer Indication (RFC 5043 section 11.1). All
+// methods may be called from several goroutines; only Wait blocks.
+// *sctp.Assoc implements it.
+type Association interface {
+	// TrySend queues messages in this order, unordered and of one chunk each, as
+	// long as there is room, and copies them. It accepts no more than 32,767 that
+	// the peer has not acknowledged (RFC 5043 section 10).
+	TrySend(ms []sctp.Outgoing) (n int, err error)
+	// SendNow queues one message whether there is room or not, within reason.
+	SendNow(m sctp.Outgoing) error
+	// Wait waits until there is room.
+	Wait(ctx context.Context) error
+	// Release gives bytes of held messages back to the receive window.
+	Release(n int)
+	// MaxMessage is the longest message in bytes that needs no fragmentation.
+	MaxMessage() int
+	// Streams is how many streams there are in each direction.
+	Streams() (out, in int)
+	// Outstanding is how many messages of a stream are not acknowledged.
+	Outstanding(stream uint16) int
+	// Abort ends the association at once.
+	Abort(reason string)
+	// Err is why the association is over, if it is.
+	Err() error
+}
+
+var _ Association = (*sctp.Assoc)(nil)
+
+// Config says how the sessions of a Mux are set up. The zero value is useful. It
+// is read only.
+type Config struct {
+	// IRD is how many RDMA Reads of the peer a stream accepts at a time, ORD how many
+	// of ours it wants outstanding (RFC 6581 section 9.1). 0 stands for
+	// DefaultDepth, DepthNone for 0, DepthULP leaves it to the ULP.
+	IRD, ORD uint16
+
+	// Plain sends the Initiate of RFC 5043, without IRD and ORD.
+	Plain bool
+
+	// PeerToPeer, if not 0, asks for the peer-to-peer model with these RTR
+	// indications, and is what an Accept takes of those that are offered, 0 for
+	// RTRWrite and RTRRead (RFC 6581 section 9.2).
+	PeerToPeer RTR
+
+	// MaxPending bounds the peer's Initiates that are not answered, 0 for 64.
+	MaxPending int
+
+	// Timeout bounds how long Initiate waits for the answer, in addition to its
+	// context, 0 for 30 seconds.
+	Timeout time.Duration
+}
+
+// Mux carries the DDP streams of one association. It is the association's
+// sctp.Receiver.
+type Mux struct {
+	assoc Association
+	cfg   Config
+	odd   uint16 // 1: this end numbers its sessions 1, 3, ..., else 0, 2, ...
+
+	requests chan *Request
+	up       chan struct{} // closed when the association is established
+	over     chan struct{} // closed when it is over
+
+	mu      sync.Mutex
+	ended   error // why the association is over
+	streams map[uint16]*Stream
+	used    map[uint16]bool // streams that have had a session
+	last    uint16          // the stream of the last Initiate of ours
+	pending int
+	excess  int // bytes held beyond the streams' shares
+
+	touched []*Stream // by the current batch; of the receiving goroutine
+	bufs    sync.Pool // *[]byte, receive buffers
+	batches sync.Pool // *batch
+}
+
+var _ sctp.Receiver = (*Mux)(nil)
+
+// New returns the Mux of an association. It is to be made, as the association's
+// Receiver, before the association gets its first message. dialled tells that
+// this end set it up: it then starts sessions on streams of even numbers, the
+// other end on those of odd ones, so that both may start one at the same time.
+func New(assoc Association, cfg Config, dialled bool) *Mux {
+	m := &Mux{
+		assoc:   assoc,
+		cfg:     cfg,
+		up:      make(chan struct{}),
+		over:    make(chan struct{}),
+		streams: make(map[uint16]*Stream),
+		used:    make(map[uint16]bool),
+	}
+	if !dialled {
+		m.odd = 1
+	}
+	m.last = m.odd
+	if m.cfg.MaxPending <= 0 {
+		m.cfg.MaxPending = DefaultPending
+	}
+	m.requests = make(chan *Request, m.cfg.MaxPending)
+	return m
+}
+
+// pairs is how many pairs of streams there are (RFC 5043 section 8).
+func (m *Mux) pairs() int {
+	out, in := m.assoc.Streams()
+	return min(out, in)
+}
+
+// Done is closed when the association is over.
+func (m *Mux) Done() <-chan struct{} { return m.over }
+
+// Streams is how many sessions there are.
+func (m *Mux) Streams() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.streams)
+}
+
+// Accept waits for the next session that the peer wants to start. After the end
+// of the association the error matches ErrMuxClosed and net.ErrClosed.
+func (m *Mux) Accept(ctx context.Context) (*Request, error) {
+	select {
+	case r := <-m.requests:
+		return r, nil
+	default:
+	}
+	select {
+	case r := <-m.requests:
+		return r, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-m.over:
+		return nil, fmt.Errorf("sctpadapt: accept: %w: %w", ErrMuxClosed, net.ErrClosed)
+	}
+}
+
+// Initiate starts a session on a free pair of streams and waits for the answer
+// (RFC 5043 section 6.2). The error is a *RejectedError, a *NegotiationError, or
+// wraps ErrTerminated, ErrNoStream, ErrMuxClosed or the context's.
+func (m *Mux) Initiate(ctx context.Context, privateData []byte) (*Stream, error) {
+	timeout := m.cfg.Timeout
+	if timeout <= 0 {
+		timeout = defaultTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	fail := func(err error) (*Stream, error) { return nil, fmt.Errorf("sctpadapt: initiate a session: %w", err) }
+	select {
+	case <-m.up:
+	case <-m.over:
+		return fail(ErrMuxClosed)
+	case <-ctx.Done():
+		return fail(ctx.Err())
+	}
+	c := Control{Function: FunctionInitiate, PrivateData: privateData}
+	if !m.cfg.Plain {
+		c.Function = FunctionEnhancedInitiate
+		c.Enhanced = &Enhanced{IRD: depth(m.cfg.IRD), ORD: depth(m.cfg.ORD), PeerToPeer: m.cfg.PeerToPeer != 0, RTR: m.cfg.PeerToPeer}
+	}
+	b, err := c.Append(nil)
+	if err != nil {
+		return fail(err)
+	}
+	s, err := m.open()
+	if err != nil {
+		return fail(err)
+	}
+	s.asked = c.Enhanced
+	if err := s.sendFirst(b); err != nil {
+		s.Close()
+		return fail(err)
+	}
+	select {
+	case <-s.answered:
+	case <-m.over:
+		return fail(fmt.Errorf("%w: %w", ErrMuxClosed, lost(m.assoc.Err())))
+	case <-ctx.Done():
+		s.Close()
+		return fail(ctx.Err())
+	}
+	return s.outcome()
+}
+
+// open finds a pair of streams for a session of ours.
+func (m *Mux) open() (*Stream, error) {
+	n := m.pairs()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ended != nil {
+		return nil, ErrMuxClosed
+	}
+	for range (n + 1) / 2 {
+		id := m.last
+		if m.last += 2; int(m.last) >= n {
+			m.last = m.odd
+		}
+		if int(id) >= n || m.streams[id] != nil || m.used[id] && m.assoc.Outstanding(id) > 0 {
+			continue
+		}
+		s := m.add(id, stateInitiated)
+		return s, nil
+	}
+	return nil, ErrNoStream
+}
+
+// add makes a session; the Mux is locked.
+func (m *Mux) add(id uint16, st state) *Stream {
+	s := newStream(m, id, st)
+	m.streams[id] = s
+	m.used[id] = true
+	return s
+}
+
+// remove forgets a session that is over on both sides, or that the peer has no
+// business with any more; the Mux is locked.
+func (m *Mux) remove(s *Stream) {
+	if m.streams[s.id] == s {
+		delete(m.streams, s.id)
+	}
+}
+
+// Event implements sctp.Receiver.
+func (m *Mux) Event(e sctp.Event) {
+	switch e.Kind {
+	case sctp.EventUp:
+		close(m.up)
+	case sctp.EventDown:
+		err := e.Err
+		if err == nil {
+			err = sctp.ErrShutdown
+		}
+		m.mu.Lock()
+		m.ended = err
+		all := make([]*Stream, 0, len(m.streams))
+		for _, s := range m.streams {
+			all = append(all, s)
+		}
+		clear(m.streams)
+		m.mu.Unlock()
+		for _, s := range all {
+			s.end(lost(err))
+		}
+		close(m.over)
+	}
+}
+
+// BatchEnd implements sctp.Receiver.
+func (m *Mux) BatchEnd() {
+	for i, s := range m.touched {
+		s.touched = false
+		s.wake()
+		m.touched[i] = nil
+	}
+	m.touched = m.touched[:0]
+}
+
+// Message implements sctp.Receiver.
+func (m *Mux) Message(msg *sctp.Message) (held bool) {
+	m.mu.Lock()
+	s := m.streams[msg.Stream]
+	m.mu.Unlock()
+	switch {
+	case msg.Flags&sctp.Unordered == 0: // RFC 5043 section 10
+		return m.illegal(s, msg, "an ordered chunk")
+	case !msg.Flags.Whole(): // RFC 5043 section 9
+		return m.illegal(s, msg, "a fragment")
+	case msg.PPID == PPIDControl:
+		return m.control(s, msg)
+	case msg.PPID != PPIDSegment: // RFC 5043 section 5.1
+		return m.illegal(s, msg, fmt.Sprintf("a chunk with payload protocol identifier %d", msg.PPID))
+	case len(msg.Payload) < ssnLen:
+		return m.illegal(s, msg, "a chunk too short for its number")
+	case s == nil:
+		return m.illegal(s, msg, "a segment outside of a session")
+	}
+	return s.segment(msg)
+}
+
+// illegal ends what a chunk that conforms to no legal sequence belongs to
+// (RFC 5043 section 6.1), and nothing more.
+func (m *Mux) illegal(s *Stream, msg *sctp.Message, what string) (held bool) {
+	if s == nil {
+		// There is no session to be terminated here. The peer is told that, if it
+		// believes in one.
+		m.terminate(msg.Stream, 0)
+		return false
+	}
+	s.fail(&SessionError{Stream: s.id, Text: "the peer has sent " + what})
+	return false
+}
+
+// terminate sends a Terminate. Where not even that can be queued, the peer takes
+// nothing and asks for more: the association ends.
+func (m *Mux) terminate(stream, ssn uint16) {
+	out, _ := m.assoc.Streams()
+	if int(stream) >= out { // the peer has more streams than we may send on
+		return
+	}
+	c := Control{SSN: ssn, Function: FunctionTerminate}
+	b, _ := c.Append(nil)
+	if err := m.assoc.SendNow(sctp.Outgoing{Stream: stream, PPID: PPIDControl, Bufs: [][]byte{b}}); err != nil {
+		m.assoc.Abort("a DDP Stream Session Terminate could not be sent")
+	}
+}

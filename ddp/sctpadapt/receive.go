@@ -1,0 +1,208 @@
+package sctpadapt
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/ironwarp/ironwarp/ddp"
+)
+
+// Records in the queue: length of the chunk(4), flags(4), the chunk.
+const (
+	recordLen     = 8
+	recordEnd     = 1 // a Terminate
+	recordCharged = 2 // to the receive window
+)
+
+// put queues a chunk; s is locked.
+func (s *Stream) put(chunk []byte, flags uint32) (charged bool) {
+	if s.queue == nil {
+		s.queue = s.mux.getBuffer()
+	}
+	charged = s.held+len(chunk) <= share || !s.mux.crowded()
+	if charged {
+		flags |= recordCharged
+		s.held += len(chunk)
+	} else {
+		s.excess += len(chunk)
+		s.mux.addExcess(len(chunk))
+	}
+	b := binary.BigEndian.AppendUint32(*s.queue, uint32(len(chunk)))
+	b = binary.BigEndian.AppendUint32(b, flags)
+	*s.queue = append(b, chunk...)
+	if !s.touched {
+		s.touched = true
+		s.mux.touched = append(s.mux.touched, s)
+	}
+	return charged
+}
+
+// uncharge gives back what chunks have taken.
+func (s *Stream) uncharge(charged, excess int) {
+	s.mu.Lock()
+	s.held -= charged
+	s.excess -= excess
+	s.mu.Unlock()
+	s.mux.addExcess(-excess)
+	if charged > 0 {
+		s.mux.assoc.Release(charged)
+	}
+}
+
+// take waits for something in the queue. An error is the end.
+func (s *Stream) take() (*[]byte, error) {
+	for {
+		s.mu.Lock()
+		q, err := s.queue, s.err
+		s.queue = nil
+		s.mu.Unlock()
+		if q != nil && err != ddp.ErrClosed {
+			return q, nil
+		}
+		if q != nil {
+			s.forfeit(q)
+		}
+		if err != nil {
+			return nil, err
+		}
+		<-s.signal
+	}
+}
+
+// forfeit throws a buffer of records away.
+func (s *Stream) forfeit(q *[]byte) {
+	charged, excess := 0, 0
+	for b := *q; len(b) > 0; {
+		var r record
+		r, b = cutRecord(b)
+		if r.flags&recordCharged != 0 {
+			charged += len(r.chunk)
+		} else {
+			excess += len(r.chunk)
+		}
+	}
+	s.uncharge(charged, excess)
+	s.mux.putBuffer(q)
+}
+
+// drop throws away what is in the queue.
+func (s *Stream) drop() {
+	s.mu.Lock()
+	q := s.queue
+	s.queue = nil
+	s.mu.Unlock()
+	if q != nil {
+		s.forfeit(q)
+	}
+}
+
+type record struct {
+	flags uint32
+	chunk []byte
+}
+
+// cutRecord takes the first record off b, which put has made.
+func cutRecord(b []byte) (r record, rest []byte) {
+	n := recordLen + int(binary.BigEndian.Uint32(b))
+	return record{binary.BigEndian.Uint32(b[4:]), b[recordLen:n]}, b[n:]
+}
+
+// Receive hands segments to sink until the session ends; see ddp.LLP. A
+// ddp.Placer gets them as they come, others in their order (RFC 5043 section
+// 10). It returns io.EOF after the peer's Terminate, a *SessionError after a
+// chunk that conforms to no legal sequence, an error that matches
+// ErrConnectionLost when the association ends.
+func (s *Stream) Receive(sink ddp.Sink) error {
+	if s.over == nil {
+		s.order = ddp.NewReorder(sink, 1, window) // 0 was the session's first message
+		s.over = s.receive(sink, func(r record) error {
+			ssn := binary.BigEndian.Uint16(r.chunk)
+			if r.flags&recordEnd != 0 {
+				return s.order.End(ssn)
+			}
+			return s.order.Segment(ssn, r.chunk[ssnLen:])
+		})
+		s.order = nil
+	}
+	return s.over
+}
+
+// releaseEvery is how many bytes are handed over before the receive window gets
+// them back.
+const releaseEvery = 32 << 10
+
+func (s *Stream) receive(sink ddp.Sink, each func(record) error) error {
+	for {
+		q, err := s.take()
+		if err != nil {
+			return err
+		}
+		charged, excess := 0, 0
+		for b := *q; len(b) > 0; {
+			var r record
+			r, b = cutRecord(b)
+			if err == nil {
+				err = each(r)
+			}
+			if r.flags&recordCharged != 0 {
+				charged += len(r.chunk)
+			} else {
+				excess += len(r.chunk)
+			}
+			if charged+excess >= releaseEvery {
+				s.uncharge(charged, excess)
+				charged, excess = 0, 0
+			}
+		}
+		s.uncharge(charged, excess)
+		s.mux.putBuffer(q)
+		if sink != nil {
+			sink.BatchEnd()
+		}
+		if err == nil {
+			continue
+		}
+		var out *ddp.SequenceError
+		if errors.As(err, &out) {
+			err = &SessionError{Stream: s.id, Text: "a number is out of the window", Err: err}
+			s.fail(err)
+		}
+		return err
+	}
+}
+
+// getBuffer and putBuffer keep receive buffers while streams do not need them.
+func (m *Mux) getBuffer() *[]byte {
+	if b, ok := m.bufs.Get().(*[]byte); ok {
+		return b
+	}
+	return new([]byte)
+}
+
+func (m *Mux) putBuffer(b *[]byte) {
+	if cap(*b) <= keepBuffer {
+		*b = (*b)[:0]
+		m.bufs.Put(b)
+	}
+}
+
+// crowded tells whether there are several sessions.
+func (m *Mux) crowded() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.streams) > 1
+}
+
+func (m *Mux) addExcess(n int) {
+	if n != 0 {
+		m.mu.Lock()
+		m.excess += n
+		m.mu.Unlock()
+	}
+}
+
+func (m *Mux) tooMuch() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.excess > maxExcess
+}

@@ -1,0 +1,383 @@
+package sctpadapt_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
+	"github.com/ironwarp/ironwarp/transport/sctp"
+)
+
+// RFC 5043 section 6.2, active side: Initiate, Accept, segments, Terminates.
+func TestActiveSequence(t *testing.T) {
+	f := newFake(t, plain, true)
+	s := f.open()
+	if err := s.Append([]byte("hdr"), [][]byte{[]byte("pay"), []byte("load")}); err != nil {
+		t.Fatal(err)
+	}
+	if done, err := s.TryFlush(); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	if m := f.next(); m.PPID != sctpadapt.PPIDSegment || string(m.Bufs[0]) != "\x00\x01hdrpayload" {
+		t.Errorf("%+v", m)
+	}
+	in := newTexts()
+	f.segment(0, 3, "three")
+	f.control(0, 4, sctpadapt.FunctionTerminate, "")
+	f.segment(0, 1, "one")
+	f.segment(0, 2, "two")
+	if err := s.Receive(in); err != io.EOF {
+		t.Error(err)
+	}
+	if want := []string{"one", "two", "three"}; !slices.Equal(in.got, want) {
+		t.Errorf("%q", in.got)
+	}
+	if err := s.CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	f.want(0, 2, sctpadapt.FunctionTerminate, "")
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	f.none()
+	if f.mux.Streams() != 0 || f.held != 0 {
+		t.Errorf("%d sessions are left, %d bytes held", f.mux.Streams(), f.held)
+	}
+}
+
+// RFC 5043 sections 6.3 and 6.4: Reject with the ULP's data, Terminate without.
+func TestRefusals(t *testing.T) {
+	f := newFake(t, plain, true)
+	got := make(chan error)
+	initiate := func() { _, err := f.mux.Initiate(patient(t), []byte("please")); got <- err }
+	go initiate()
+	f.want(0, 0, sctpadapt.FunctionInitiate, "please")
+	f.control(0, 0, sctpadapt.FunctionReject, "no")
+	var r *sctpadapt.RejectedError
+	if err := <-got; !errors.As(err, &r) || string(r.PrivateData) != "no" {
+		t.Error(err)
+	}
+	go initiate()
+	f.want(2, 0, sctpadapt.FunctionInitiate, "please")
+	f.control(2, 0, sctpadapt.FunctionTerminate, "")
+	if err := <-got; !errors.Is(err, sctpadapt.ErrTerminated) {
+		t.Error(err)
+	}
+	f.none()
+
+	p := newFake(t, plain, false)
+	p.control(6, 0, sctpadapt.FunctionInitiate, "please")
+	q, err := p.mux.Accept(patient(t))
+	if err != nil || string(q.PrivateData) != "please" || q.Stream() != 6 {
+		t.Fatal(err)
+	}
+	if err := q.Reject(make([]byte, 513)); !errors.Is(err, sctpadapt.ErrPrivateData) {
+		t.Error(err)
+	}
+	if err := q.Reject([]byte("no")); err != nil {
+		t.Error(err)
+	}
+	p.want(6, 0, sctpadapt.FunctionReject, "no")
+	if _, err := q.Accept(sctpadapt.AcceptOptions{}); err == nil {
+		t.Error("a second answer")
+	}
+	p.control(6, 0, sctpadapt.FunctionInitiate, "again")
+	if q, err = p.mux.Accept(patient(t)); err != nil {
+		t.Fatal(err)
+	}
+	q.Close()
+	p.want(6, 0, sctpadapt.FunctionTerminate, "")
+	p.none()
+	if f.mux.Streams() != 0 {
+		t.Errorf("%d sessions", f.mux.Streams())
+	}
+}
+
+// RFC 5043 section 6.4: there is a finite limit on Initiates that wait; beyond,
+// the answer is a Terminate.
+func TestInitiateFlood(t *testing.T) {
+	f := newFake(t, sctpadapt.Config{MaxPending: 3, Plain: true}, false)
+	for i := range uint16(8) {
+		f.control(i, 0, sctpadapt.FunctionInitiate, "")
+	}
+	for i := uint16(3); i < 8; i++ {
+		f.want(i, 0, sctpadapt.FunctionTerminate, "")
+	}
+	f.none()
+	if f.mux.Streams() != 3 || f.aborted != "" {
+		t.Errorf("%d sessions, abort %q", f.mux.Streams(), f.aborted)
+	}
+	for range 3 {
+		r, err := f.mux.Accept(patient(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+	}
+	f.read = len(f.sent)
+	f.control(7, 0, sctpadapt.FunctionInitiate, "")
+	f.none() // room again
+}
+
+// RFC 5043 sections 5, 6, 9 and 10: each chunk that conforms to no legal sequence
+// terminates its session, says why, and leaves the association and other
+// sessions alone.
+func TestIllegalSequences(t *testing.T) {
+	chunk := func(flags sctp.Flags, ppid uint32, b string) func(*fake) {
+		return func(f *fake) {
+			f.chunk(&sctp.Message{Stream: 1, PPID: ppid, Flags: flags, Payload: []byte(b)})
+		}
+	}
+	const whole = sctp.Begin | sctp.End | sctp.Unordered
+	say := func(ssn uint16, fn sctpadapt.Function, private string) func(*fake) {
+		return func(f *fake) { f.control(1, ssn, fn, private) }
+	}
+	for name, do := range map[string]func(*fake){
+		"ordered chunk":               chunk(sctp.Begin|sctp.End, 16, "\x00\x01x"),
+		"first fragment":              chunk(sctp.Begin|sctp.Unordered, 16, "\x00\x01x"),
+		"middle fragment":             chunk(sctp.Unordered, 16, "\x00\x01x"),
+		"last fragment":               chunk(sctp.End|sctp.Unordered, 16, "\x00\x01x"),
+		"wrong protocol":              chunk(whole, 18, "\x00\x01x"),
+		"protocol 0":                  chunk(whole, 0, "\x00\x01x"),
+		"half a number":               chunk(whole, 16, "\x00"),
+		"control of 3 bytes":          chunk(whole, 17, "\x00\x01\x00"),
+		"unknown function":            say(1, 8, ""),
+		"function 0":                  say(1, 0, ""),
+		"Terminate with private data": say(1, sctpadapt.FunctionTerminate, "x"),
+		"Initiate within the session": say(1, sctpadapt.FunctionInitiate, ""),
+		"Accept without an Initiate":  say(1, sctpadapt.FunctionAccept, ""),
+		"Reject within the session":   say(1, sctpadapt.FunctionReject, ""),
+		"513 bytes of private data":   say(0, sctpadapt.FunctionInitiate, string(make([]byte, 513))),
+		"Enhanced Initiate, no data":  say(0, sctpadapt.FunctionEnhancedInitiate, "x"),
+		"number of the past":          func(f *fake) { f.segment(1, 0, "x") },
+		"number beyond the window":    func(f *fake) { f.segment(1, 1+1<<15, "x") },
+		"the same number twice":       func(f *fake) { f.segment(1, 5, "x"); f.segment(1, 5, "x") },
+		"segment behind the end":      func(f *fake) { f.control(1, 3, sctpadapt.FunctionTerminate, ""); f.segment(1, 4, "x") },
+		"two ends": func(f *fake) {
+			f.control(1, 3, sctpadapt.FunctionTerminate, "")
+			f.control(1, 4, sctpadapt.FunctionTerminate, "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake(t, plain, false)
+			s, other := f.accept(1), f.accept(3)
+			do(f)
+			err := s.Receive(newTexts())
+			var se *sctpadapt.SessionError
+			if !errors.As(err, &se) || se.Stream != 1 {
+				t.Errorf("Receive: %v", err)
+			}
+			f.want(1, 1, sctpadapt.FunctionTerminate, "")
+			s.Append(nil, [][]byte{{1}})
+			if _, err := s.TryFlush(); err == nil {
+				t.Error("a segment behind the Terminate")
+			}
+			s.Close()
+			in := newTexts()
+			over := make(chan error)
+			go func() { over <- other.Receive(in) }()
+			f.segment(3, 1, "still alive")
+			in.wait(1)
+			other.Close()
+			f.want(3, 1, sctpadapt.FunctionTerminate, "")
+			if err := <-over; err != ddp.ErrClosed {
+				t.Error(err)
+			}
+			f.none()
+			if f.aborted != "" || f.held != 0 {
+				t.Errorf("aborted: %q, %d bytes held", f.aborted, f.held)
+			}
+		})
+	}
+}
+
+// The same where no session is open: the active side before the answer, the
+// passive side before its own, and a stream that has none.
+func TestIllegalBeforeTheSession(t *testing.T) {
+	t.Run("segment without a session", func(t *testing.T) {
+		f := newFake(t, plain, false)
+		f.segment(2, 1, "x")
+		f.want(2, 0, sctpadapt.FunctionTerminate, "")
+		f.control(2, 0, sctpadapt.FunctionTerminate, "") // which is not answered in turn
+		f.control(2, 3, sctpadapt.FunctionInitiate, "")  // nor has an Initiate another number than 0
+		f.want(2, 0, sctpadapt.FunctionTerminate, "")
+		f.none()
+	})
+	t.Run("segment before the Accept", func(t *testing.T) {
+		f := newFake(t, plain, false)
+		f.control(2, 0, sctpadapt.FunctionInitiate, "")
+		f.segment(2, 1, "x")
+		f.want(2, 0, sctpadapt.FunctionTerminate, "")
+		r, err := f.mux.Accept(patient(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Accept(sctpadapt.AcceptOptions{}); err == nil {
+			t.Error("a terminated session is accepted")
+		}
+		f.none()
+	})
+	t.Run("Initiate as the answer", func(t *testing.T) {
+		f := newFake(t, plain, true)
+		got := make(chan error)
+		go func() { _, err := f.mux.Initiate(patient(t), nil); got <- err }()
+		f.want(0, 0, sctpadapt.FunctionInitiate, "")
+		f.control(0, 0, sctpadapt.FunctionInitiate, "")
+		f.want(0, 1, sctpadapt.FunctionTerminate, "")
+		var se *sctpadapt.SessionError
+		if err := <-got; !errors.As(err, &se) {
+			t.Error(err)
+		}
+	})
+	t.Run("Enhanced Accept of a plain Initiate", func(t *testing.T) {
+		f := newFake(t, plain, true)
+		got := make(chan error)
+		go func() { _, err := f.mux.Initiate(patient(t), nil); got <- err }()
+		f.want(0, 0, sctpadapt.FunctionInitiate, "")
+		f.control(0, 0, sctpadapt.FunctionEnhancedAccept, "\x00\x01\x00\x01")
+		f.want(0, 1, sctpadapt.FunctionTerminate, "")
+		var se *sctpadapt.SessionError
+		if err := <-got; !errors.As(err, &se) {
+			t.Error(err)
+		}
+	})
+	t.Run("segments before the Accept arrive early", func(t *testing.T) {
+		f := newFake(t, plain, true) // legal: the passive side has sent its Accept before
+		got := make(chan *sctpadapt.Stream)
+		go func() { s, _ := f.mux.Initiate(patient(t), nil); got <- s }()
+		f.want(0, 0, sctpadapt.FunctionInitiate, "")
+		f.segment(0, 1, "early")
+		f.control(0, 0, sctpadapt.FunctionAccept, "")
+		s := <-got
+		f.control(0, 2, sctpadapt.FunctionTerminate, "")
+		in := newTexts()
+		if err := s.Receive(in); err != io.EOF || len(in.got) != 1 {
+			t.Errorf("%v, %q", err, in.got)
+		}
+		s.Close()
+	})
+}
+
+// RFC 5043 section 6.6: streams are used again when nothing of the session before
+// is on its way.
+func TestStreamsAreUsedAgain(t *testing.T) {
+	f := newFake(t, plain, true)
+	f.streams = 4
+	a, b := f.open(), f.open()
+	if a.ID() != 0 || b.ID() != 2 {
+		t.Errorf("streams %d and %d", a.ID(), b.ID())
+	}
+	if _, err := f.mux.Initiate(patient(t), nil); !errors.Is(err, sctpadapt.ErrNoStream) {
+		t.Error(err)
+	}
+	a.Close()
+	f.want(0, 1, sctpadapt.FunctionTerminate, "")
+	if _, err := f.mux.Initiate(patient(t), nil); !errors.Is(err, sctpadapt.ErrNoStream) {
+		t.Errorf("while the peer may still send: %v", err)
+	}
+	f.control(0, 2, sctpadapt.FunctionTerminate, "")
+	if _, err := f.mux.Initiate(patient(t), nil); !errors.Is(err, sctpadapt.ErrNoStream) {
+		t.Errorf("while a segment of the peer is missing: %v", err)
+	}
+	f.segment(0, 1, "late")
+	f.flying = 1
+	if _, err := f.mux.Initiate(patient(t), nil); !errors.Is(err, sctpadapt.ErrNoStream) {
+		t.Errorf("while a chunk of ours is not acknowledged: %v", err)
+	}
+	f.flying = 0
+	if c := f.open(); c.ID() != 0 {
+		t.Errorf("stream %d", c.ID())
+	}
+	// Close before the answer: the Terminate waits for the Initiate's acknowledgement.
+	a = f.accept(1)
+	a.Close()
+	if m := f.next(); !m.Barrier {
+		t.Error("a Terminate may arrive before the Accept")
+	}
+}
+
+// RFC 6581 section 9.1: depths, as both sides compute them.
+func TestDepths(t *testing.T) {
+	const none, ulp = sctpadapt.DepthNone, sctpadapt.DepthULP
+	for _, tc := range []struct {
+		ird, ord   uint16 // of the initiator
+		rird, rord uint16 // of the responder
+		want       [4]uint16
+		code       uint8
+	}{
+		{8, 4, 16, 16, [4]uint16{8, 4, 4, 8}, 0},
+		{8, 20, 16, 2, [4]uint16{8, 16, 16, 2}, 0},
+		{none, none, 16, 16, [4]uint16{0, 0, 0, 0}, 0},
+		{ulp, ulp, 5, 6, [4]uint16{ulp, ulp, 5, 6}, 0},
+		{5, 6, ulp, ulp, [4]uint16{5, 6, ulp, 5}, 0},
+		{0, 0, 0, 0, [4]uint16{32, 32, 32, 32}, 0},
+	} {
+		x := connect(t, sctpadapt.Config{IRD: tc.ird, ORD: tc.ord}, sctpadapt.Config{IRD: tc.rird, ORD: tc.rord}, nil)
+		a, b := x.session(t)
+		if got := [4]uint16{a.IRD(), a.ORD(), b.IRD(), b.ORD()}; got != tc.want {
+			t.Errorf("%+v: %v", tc, got)
+		}
+		if string(a.PrivateData()) != "welcome" || string(b.PrivateData()) != "hello" || b.PeerEnhanced() == nil {
+			t.Errorf("private data %q, %q", a.PrivateData(), b.PrivateData())
+		}
+		a.Close()
+		b.Close()
+	}
+	// A responder that wants more than it was offered is told so.
+	f := newFake(t, sctpadapt.Config{IRD: 3, ORD: 3}, true)
+	got := make(chan error)
+	go func() { _, err := f.mux.Initiate(patient(t), nil); got <- err }()
+	f.want(0, 0, sctpadapt.FunctionEnhancedInitiate, "\x00\x03\x00\x03")
+	f.control(0, 0, sctpadapt.FunctionEnhancedAccept, "\x00\x03\x00\x04")
+	var n *sctpadapt.NegotiationError
+	if err := <-got; !errors.As(err, &n) || n.Err.Code != 6 || n.Stream == nil {
+		t.Error(err)
+	} else {
+		n.Stream.Close()
+	}
+}
+
+// The end of the association ends every session, and is told from a graceful
+// end.
+func TestLostAssociation(t *testing.T) {
+	f := newFake(t, plain, true)
+	s := f.open()
+	over := make(chan error)
+	go func() { over <- s.Receive(newTexts()) }()
+	why := fmt.Errorf("gone")
+	f.mux.Event(sctp.Event{Kind: sctp.EventDown, Err: why})
+	if err := <-over; !errors.Is(err, sctpadapt.ErrConnectionLost) || !errors.Is(err, why) {
+		t.Error(err)
+	}
+	if _, err := f.mux.Initiate(patient(t), nil); !errors.Is(err, sctpadapt.ErrMuxClosed) {
+		t.Error(err)
+	}
+	if _, err := f.mux.Accept(patient(t)); !errors.Is(err, sctpadapt.ErrMuxClosed) {
+		t.Error(err)
+	}
+	s.Append(nil, [][]byte{{1}})
+	if err := s.Flush(); !errors.Is(err, sctpadapt.ErrConnectionLost) {
+		t.Error(err)
+	}
+	s.Close()
+}
+
+// RFC 5043 section 9: what does not fit is refused.
+func TestTooLongSegments(t *testing.T) {
+	f := newFake(t, plain, true)
+	s := f.open()
+	if n := s.MULPDU(); n != 1424 {
+		t.Errorf("MULPDU %d", n)
+	}
+	if err := s.Append(make([]byte, 14), [][]byte{make([]byte, 1411)}); !errors.Is(err, sctpadapt.ErrTooLong) {
+		t.Error(err)
+	}
+	if err := s.Append(make([]byte, 14), [][]byte{make([]byte, 1410)}); err != nil {
+		t.Error(err)
+	}
+	s.Close()
+}

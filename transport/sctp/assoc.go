@@ -1,0 +1,407 @@
+package sctp
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Assoc is an association. Its methods may be called from several goroutines.
+type Assoc struct {
+	ep   *Endpoint
+	key  addrKey // in ep.byAddr, guarded by ep.mu
+	recv Receiver
+
+	mu       sync.Mutex
+	t        tcb
+	remote   netip.AddrPort // the peer's UDP address
+	sendErr  error          // of the socket, when it last refused a packet
+	flushing bool           // a goroutine is sending what there is
+	again    bool           // ... and has to look once more
+	ended    bool           // out of the endpoint's maps
+
+	delivering bool // a goroutine is calling recv
+	heldBack   int  // bytes that recv does not hold, to be released
+	settled    sync.Cond
+
+	waiting int // goroutines that wait for room
+	room    sync.Cond
+
+	timer *time.Timer
+	armed time.Duration // when timer fires, 0: it does not
+
+	up   chan struct{} // closed when established
+	done chan struct{} // closed when over
+	err  error         // why, before done is closed
+}
+
+func newAssoc(e *Endpoint, remote netip.AddrPort, s settings) *Assoc {
+	a := &Assoc{ep: e, remote: remote, up: make(chan struct{}), done: make(chan struct{})}
+	a.key = addrKey{remote, s.localPort, s.peerPort}
+	a.settled.L, a.room.L = &a.mu, &a.mu
+	a.t.init(s)
+	a.timer = time.AfterFunc(time.Hour, a.expire)
+	a.timer.Stop()
+	return a
+}
+
+// expire is the timer's function.
+func (a *Assoc) expire() {
+	a.mu.Lock()
+	a.armed = 0
+	a.t.expire(a.ep.now())
+	a.leave(false)
+}
+
+// leave sends, arms and delivers what has become due, and unlocks. reader tells
+// that it is called by the goroutine that reads the socket, whose buffer the
+// received messages stand in.
+func (a *Assoc) leave(reader bool) {
+	if a.t.state == stateClosed && !a.ended {
+		a.end()
+	}
+	a.handOver(reader) // first, so that a SACK has the window as it is then
+	a.leaveSender()
+}
+
+// leaveSender is leave for those who only send: nothing can have happened that
+// the Receiver has to be told, and they may hold locks that it takes.
+func (a *Assoc) leaveSender() {
+	a.flush()
+	a.arm()
+	if a.waiting > 0 && (a.t.state == stateClosed || a.t.tx.bytes <= a.t.sendBuffer/2) {
+		a.room.Broadcast()
+	}
+	a.mu.Unlock()
+}
+
+// flush sends what may leave. One goroutine does so at a time, so that packets
+// leave in order.
+func (a *Assoc) flush() {
+	a.again = true
+	if a.flushing {
+		return
+	}
+	a.flushing = true
+	var s *sender
+	for more := false; more || a.again; {
+		a.again = false
+		if s == nil {
+			s = a.ep.senders.get()
+		}
+		more = a.t.transmit(a.ep.now(), &s.batch)
+		if s.batch.empty() {
+			break
+		}
+		to := a.remote
+		a.mu.Unlock()
+		err := a.ep.sock.send(to, s)
+		s.batch.reset()
+		a.mu.Lock()
+		if err != nil {
+			a.sendErr = err
+		}
+	}
+	a.flushing = false
+	if s != nil {
+		a.ep.senders.put(s)
+	}
+}
+
+// arm sets the timer. It may fire too early, never too late.
+func (a *Assoc) arm() {
+	d := a.t.deadline()
+	switch {
+	case a.ended:
+		a.timer.Stop()
+	case d != 0 && (a.armed == 0 || d < a.armed):
+		a.armed = d
+		a.timer.Reset(max(0, d-a.ep.now()))
+	}
+}
+
+// end takes the association out of the endpoint.
+func (a *Assoc) end() {
+	a.ended = true
+	a.err = a.t.err
+	if a.err == ErrPeerUnreachable && a.sendErr != nil {
+		a.err = &unreachableError{a.sendErr}
+	}
+	a.ep.remove(a)
+	a.t.events = append(a.t.events, Event{Kind: EventDown, Err: a.err})
+}
+
+// handOver calls the Receiver, without the lock, one goroutine at a time.
+func (a *Assoc) handOver(reader bool) {
+	for a.delivering {
+		if !reader || len(a.t.deliver) == 0 {
+			return // whoever delivers looks again
+		}
+		a.settled.Wait()
+	}
+	for len(a.t.deliver) > 0 || len(a.t.events) > 0 {
+		a.delivering = true
+		messages, events := a.t.deliver, a.t.events
+		a.t.deliver, a.t.events = nil, nil
+		a.mu.Unlock()
+		over := a.call(messages, events)
+		a.mu.Lock()
+		a.delivering = false
+		if a.t.deliver == nil {
+			a.t.deliver = messages[:0] // used again
+		}
+		if a.t.events == nil {
+			a.t.events = events[:0]
+		}
+		if over {
+			close(a.done)
+		}
+		if a.heldBack > 0 {
+			a.t.release(a.heldBack)
+			a.heldBack = 0
+		}
+		a.settled.Broadcast()
+	}
+}
+
+// call is one round of handOver. The first event comes before the first
+// message, the others after it. It tells whether the association is over.
+func (a *Assoc) call(messages []Message, events []Event) (over bool) {
+	for i := range events {
+		if events[i].Kind == EventUp {
+			close(a.up)
+			a.recv.Event(events[i])
+		}
+	}
+	for i := range messages {
+		m := &messages[i]
+		if n := len(m.Payload); !a.recv.Message(m) {
+			a.heldBack += n
+		}
+		m.Payload = nil
+	}
+	if len(messages) > 0 {
+		a.recv.BatchEnd()
+	}
+	for i := range events {
+		switch events[i].Kind {
+		case EventUp:
+			continue
+		case EventDown:
+			over = true
+		}
+		a.recv.Event(events[i])
+	}
+	return over
+}
+
+// Remote is the peer's UDP address, whose port may change (RFC 6951 section
+// 5.4).
+func (a *Assoc) Remote() netip.AddrPort {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.remote
+}
+
+// Ports are the SCTP ports of both ends.
+func (a *Assoc) Ports() (local, remote uint16) { return a.t.localPort, a.t.peerPort }
+
+// Streams is how many streams may be sent on and how many the peer may send on,
+// after negotiation (RFC 9260 section 5.1.1). Both are 0 before the handshake.
+func (a *Assoc) Streams() (out, in int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return int(a.t.out), int(a.t.in)
+}
+
+// PeerAdaptation is the peer's Adaptation Layer Indication (RFC 5061 section
+// 4.2.6), if it gave one.
+func (a *Assoc) PeerAdaptation() (indication uint32, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.t.peerAdaptation, a.t.hasAdaptation
+}
+
+// MaxMessage is the size in bytes of the longest message that may be sent.
+func (a *Assoc) MaxMessage() int { return a.t.maxMessage() }
+
+// Done is closed when the association is over; Err then says why.
+func (a *Assoc) Done() <-chan struct{} { return a.done }
+
+// Err is why the association ended: nil while it lives and after a shutdown that
+// this end began, ErrShutdown after one that the peer began, an *AbortError,
+// ErrPeerUnreachable, ErrRestarted.
+func (a *Assoc) Err() error {
+	select {
+	case <-a.done:
+		return a.err
+	default:
+		return nil
+	}
+}
+
+// State is the state by its name in RFC 9260 section 4, such as "ESTABLISHED".
+func (a *Assoc) State() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.t.state.String()
+}
+
+// Stats returns the counts as of now.
+func (a *Assoc) Stats() Stats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s, p := a.t.stats, &a.t.path
+	s.RTT, s.RTO = p.srtt, p.rto
+	s.Window, s.Threshold, s.InFlight = p.cwnd, p.ssthresh, p.flight
+	s.Queued, s.PeerWindow, s.HeldHere = a.t.tx.bytes, max(0, a.t.peerRwnd), a.t.held
+	return s
+}
+
+// TrySend queues messages, in this order, as long as there is room, and returns
+// how many. Their bytes are copied: the memory may be used again. The error is
+// about the first message that was not queued, nil if there was only no room for
+// it: ErrTooLong, ErrEmpty, ErrStream, ErrShutdown, or why the association
+// is over.
+func (a *Assoc) TrySend(ms []Outgoing) (n int, err error) {
+	a.mu.Lock()
+	n, err = a.queue(ms)
+	a.leaveSender()
+	return n, a.wrap("send", err)
+}
+
+func (a *Assoc) queue(ms []Outgoing) (n int, err error) {
+	for n = range ms {
+		size, err := a.t.sendable(&ms[n])
+		if err != nil {
+			return n, err
+		}
+		if !a.t.tx.room(size, a.t.sendBuffer) {
+			return n, nil
+		}
+		a.t.tx.push(&ms[n], size)
+	}
+	return len(ms), nil
+}
+
+// SendNow queues one message even if there is no room, up to 1 MiB beyond: for
+// the few that must not wait.
+func (a *Assoc) SendNow(m Outgoing) error {
+	a.mu.Lock()
+	size, err := a.t.sendable(&m)
+	if err == nil && !a.t.tx.room(size, a.t.sendBuffer+reserve) {
+		err = ErrNoRoom
+	}
+	if err == nil {
+		a.t.tx.push(&m, size)
+	}
+	a.leaveSender()
+	return a.wrap("send", err)
+}
+
+// Wait waits until there is room for a message, ctx is over or the association.
+func (a *Assoc) Wait(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		a.mu.Lock()
+		a.room.Broadcast()
+		a.mu.Unlock()
+	})
+	defer stop()
+	a.mu.Lock()
+	for ctx.Err() == nil && !a.ended && !a.t.tx.room(a.t.maxMessage(), a.t.sendBuffer) {
+		a.waiting++
+		a.room.Wait()
+		a.waiting--
+	}
+	a.mu.Unlock()
+	return a.wrap("send", ctx.Err())
+}
+
+// Send queues messages as TrySend does, and waits for room until all are
+// queued, ctx is over or the association.
+func (a *Assoc) Send(ctx context.Context, ms []Outgoing) (n int, err error) {
+	for {
+		k, err := a.TrySend(ms[n:])
+		n += k
+		if n == len(ms) || err != nil {
+			return n, err
+		}
+		if err := a.Wait(ctx); err != nil {
+			return n, err
+		}
+	}
+}
+
+// Outstanding is the number of messages on a stream that are queued or that the
+// peer has not acknowledged cumulatively.
+func (a *Assoc) Outstanding(stream uint16) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := 0
+	for q, tsn := &a.t.tx, a.t.tx.acked+1; tsn != q.next; tsn++ {
+		if dataChunk(q.at(tsn).data).stream() == stream {
+			n++
+		}
+	}
+	return n
+}
+
+// Release gives n bytes back to the receive window that Receiver.Message has
+// said to hold.
+func (a *Assoc) Release(n int) {
+	a.mu.Lock()
+	a.t.release(n)
+	if a.t.want != 0 {
+		a.leaveSender()
+		return
+	}
+	a.mu.Unlock()
+}
+
+// Shutdown ends the association in order: what was queued is delivered, then both
+// ends close (RFC 9260 section 9.2). It waits for that until ctx is over; then
+// the association is aborted.
+func (a *Assoc) Shutdown(ctx context.Context) error {
+	a.mu.Lock()
+	a.t.shutdown(a.ep.now())
+	a.leave(false)
+	select {
+	case <-a.done:
+		return a.wrap("shut down", a.err)
+	case <-ctx.Done():
+		a.Abort("the shutdown took too long")
+		return a.wrap("shut down", ctx.Err())
+	}
+}
+
+// Abort ends the association at once and tells the peer why: the Upper Layer
+// Abort Reason of RFC 9260 section 3.3.10.12, of which 256 bytes are sent.
+// It does nothing if it is over.
+func (a *Assoc) Abort(reason string) {
+	a.mu.Lock()
+	a.t.fail(Cause{Code: CauseUserAbort, Info: []byte(reason)})
+	a.leave(false)
+}
+
+// Close is Abort without a reason. It is idempotent and waits for nothing.
+func (a *Assoc) Close() error {
+	a.Abort("")
+	return nil
+}
+
+func (a *Assoc) wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &AssocError{Op: op, Remote: a.Remote(), Err: err}
+}
+
+// unreachableError is ErrPeerUnreachable where the socket has refused packets.
+type unreachableError struct{ err error }
+
+func (e *unreachableError) Error() string {
+	return ErrPeerUnreachable.Error() + "; the last packet could not be sent: " + e.err.Error()
+}
+
+func (e *unreachableError) Unwrap() []error { return []error{ErrPeerUnreachable, e.err} }

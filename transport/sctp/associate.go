@@ -1,0 +1,72 @@
+package sctp
+
+import "time"
+
+// initAck takes an INIT ACK (RFC 9260 section 5.1 C).
+func (t *tcb) initAck(now time.Duration, c chunk) {
+	if t.state != stateCookieWait {
+		return // section 5.2.3
+	}
+	i, err := parseInit(c)
+	if err != nil {
+		return
+	}
+	if i.tag == 0 { // section 3.3.3
+		t.close(&AbortError{Local: true, Cause: Cause{Code: CauseInvalidParameter, Info: []byte("Initiate Tag 0 in INIT ACK")}})
+		return
+	}
+	p, err := parseParams(i.params)
+	refuse := func(cause Cause, err error) {
+		t.peerTag = i.tag
+		t.abort = cause
+		t.want = sendAbort
+		t.close(err)
+	}
+	cause := Cause{}
+	switch {
+	case err != nil:
+		return
+	case i.out == 0 || i.in == 0:
+		cause = Cause{Code: CauseInvalidParameter, Info: []byte("0 streams in INIT ACK")}
+	case len(p.cookie) == 0:
+		cause = Cause{Code: CauseMissingParameter, Info: []byte{0, 0, 0, 1, 0, byte(paramCookie)}}
+	case len(p.hostName) > 0:
+		cause = Cause{Code: CauseUnresolvableAddress, Info: p.hostName}
+	case len(p.cookie) > maxCookie || len(p.cookie)+chunkHeaderLen+headerLen > t.size:
+		cause = Cause{Code: CauseOutOfResource}
+	}
+	if cause.Code != 0 {
+		refuse(cause, &AbortError{Local: true, Cause: cause})
+		return
+	}
+	t.peerAdaptation, t.hasAdaptation = p.adaptation, p.hasAdaptation
+	if err := t.checkAdaptation(p); err != nil {
+		refuse(adaptationCause(), err)
+		return
+	}
+	t.peerTag = i.tag
+	t.out, t.in = min(t.streams, i.in), min(t.streams, i.out)
+	t.peerRwnd = int(min(i.rwnd, 1<<30))
+	t.rx.cum, t.rx.high = i.tsn-1, i.tsn-1
+	t.cookie = append([]byte(nil), p.cookie...)
+	t.reportParams = p.unrecognized
+	if t.inits == 0 { // not retransmitted: the RTT is known (section 6.3.1 C5)
+		t.path.rtt(now-t.initSent, t.rtoMin, t.rtoMax)
+	}
+	t.state = stateCookieEchoed
+	t.want |= sendCookieEcho
+	t.t1 = now + t.path.rto
+}
+
+// checkAdaptation compares what the peer indicates with what is demanded here
+// (RFC 5043 section 11.1).
+func (s *settings) checkAdaptation(p initParams) error {
+	if s.wantAdaptation && (!p.hasAdaptation || p.adaptation != s.adaptation) {
+		return &AdaptationError{Want: s.adaptation, Peer: p.adaptation, None: !p.hasAdaptation}
+	}
+	return nil
+}
+
+func adaptationCause() Cause {
+	return Cause{Code: CauseUserAbort, Info: []byte("another Adaptation Layer Indication is demanded here")}
+}

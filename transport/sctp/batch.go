@@ -1,0 +1,50 @@
+package sctp
+
+// batch collects packets to one peer, one after the other.
+type batch struct {
+	buf  []byte
+	ends []int // where each packet ends
+	at   int   // where the current one begins
+}
+
+func newBatch() *batch {
+	return &batch{buf: make([]byte, 0, batchBytes), ends: make([]int, 0, batchPackets)}
+}
+
+// full tells that a packet of size bytes has no room.
+func (b *batch) full(size int) bool {
+	return len(b.buf) > 0 && len(b.buf)+size > batchBytes || len(b.ends) >= batchPackets
+}
+
+// begin begins a packet.
+func (b *batch) begin(src, dst uint16, tag uint32) {
+	b.at = len(b.buf)
+	b.buf = appendHeader(b.buf, src, dst, tag)
+}
+
+// len is the length of the current packet in bytes.
+func (b *batch) len() int { return len(b.buf) - b.at }
+
+// end seals the current packet. One without a chunk is dropped.
+func (b *batch) end() bool {
+	if b.len() == headerLen {
+		b.buf = b.buf[:b.at]
+		return false
+	}
+	packet(b.buf[b.at:]).seal()
+	b.ends = append(b.ends, len(b.buf))
+	return true
+}
+
+func (b *batch) reset() { b.buf, b.ends, b.at = b.buf[:0], b.ends[:0], 0 }
+
+func (b *batch) empty() bool { return len(b.ends) == 0 }
+
+// packet is the i-th packet.
+func (b *batch) packet(i int) []byte {
+	start := 0
+	if i > 0 {
+		start = b.ends[i-1]
+	}
+	return b.buf[start:b.ends[i]]
+}

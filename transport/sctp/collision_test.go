@@ -1,0 +1,61 @@
+package sctp
+
+import (
+	"net"
+	"testing"
+)
+
+// RFC 9260 section 5.2.4 B: the peer never answers our INIT but sends its own;
+// its COOKIE ECHO establishes the association that we are dialling.
+func TestPeersInitServesOurDial(t *testing.T) {
+	in := newInbox()
+	e := listen(t, "127.0.0.1", Config{}) // which accepts nobody
+	r := &rawPeer{t: t, src: 7777, dst: 8888, tag: 0x11223344, tsn: 1000}
+	var err error
+	if r.c, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	addr := r.addr()
+	r.c.Close()
+	if r.c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(addr), net.UDPAddrFromAddrPort(e.Addr())); err != nil {
+		t.Fatal(err)
+	}
+	defer r.c.Close()
+	dialled := make(chan *Assoc)
+	go func() {
+		a, err := e.Dial(patient(t), addr, DialConfig{LocalPort: 8888, RemotePort: 7777, Receiver: to(in)})
+		if err != nil {
+			t.Error(err)
+		}
+		dialled <- a
+	}()
+	c, p := r.want(typeInit)
+	ours, err := parseInit(c)
+	if err != nil || p.tag() != 0 {
+		t.Fatalf("%+v, tag %x, %v", ours, p.tag(), err)
+	}
+	r.send(0, r.init())
+	c, p = r.want(typeInitAck)
+	ack, err := parseInit(c)
+	if err != nil || p.tag() != r.tag {
+		t.Fatalf("tag %x, %v", p.tag(), err)
+	}
+	if ack.tag != ours.tag || ack.tsn != ours.tsn { // section 5.2.1: unchanged
+		t.Errorf("the INIT ACK has tag %x and TSN %d, the INIT had %x and %d", ack.tag, ack.tsn, ours.tag, ours.tsn)
+	}
+	params, err := parseParams(ack.params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.peerTag = ack.tag
+	r.send(r.peerTag, appendChunk(nil, typeCookieEcho, 0, params.cookie), r.data(3, "with the cookie"))
+	r.want(typeCookieAck)
+	a := <-dialled
+	in.waitFor(t, 1)
+	if out, in := a.Streams(); a.State() != "ESTABLISHED" || out != 10 || in != 10 {
+		t.Errorf("%s, %d and %d streams", a.State(), out, in)
+	}
+	if s := e.Stats(); s.Assocs != 1 {
+		t.Errorf("%+v", s)
+	}
+}

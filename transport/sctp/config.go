@@ -1,0 +1,125 @@
+package sctp
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Config says how an Endpoint's associations are. The zero value is useful, but
+// admits and accepts nobody. It is read only.
+type Config struct {
+	// Admit says with which UDP addresses packets are exchanged: before the first
+	// packet of an outgoing association, and before anything from an address that
+	// has no association is looked at. An error keeps it out, silently if it came
+	// from outside. It is called by the goroutine that reads the socket and must
+	// not block. Nil admits nobody.
+	Admit func(remote netip.AddrPort, outgoing bool) error
+
+	// Accept makes the Receiver of an association that a peer sets up, called by
+	// the goroutine that reads the socket; it must not block. Afterwards the
+	// association comes from Endpoint.Accept. Nil: peers may set up none.
+	Accept func(*Assoc) Receiver
+
+	// Port is the SCTP port that peers set up associations with, 0 for 9899. It is
+	// not the UDP port.
+	Port uint16
+
+	// Adaptation is the Adaptation Layer Indication that is sent and demanded of the
+	// peer (RFC 5061 section 4.2.6; 0x00000001 is DDP's, RFC 5043), 0 for none.
+	Adaptation uint32
+
+	// Streams is how many streams are asked for and allowed, in each direction,
+	// 0 for 1,024 (RFC 5043 section 8).
+	Streams uint16
+
+	// MTU is that of the path in bytes, IP header included, 640 to 65,535, 0 for
+	// 1,500. Packets are no longer, and are not fragmented by IP.
+	MTU int
+
+	// RecvWindow is the receive window of each association in bytes: how much the
+	// peer may send before the Receiver has released it. 0 fits it to the
+	// socket's buffer.
+	RecvWindow int
+
+	// SendBuffer bounds what is queued and in flight, in bytes, for each
+	// association, 0 for 4 MiB.
+	SendBuffer int
+
+	// Backlog bounds the associations that wait for Accept, 0 for 128.
+	Backlog int
+
+	// RTOInitial, RTOMin and RTOMax bound the retransmission timeout (RFC 9260
+	// section 6.3.1), 0 for 1 s, 250 ms and 60 s.
+	RTOInitial, RTOMin, RTOMax time.Duration
+
+	// Heartbeat is HB.interval, 0 for 30 s, negative for none (RFC 9260 section
+	// 8.3).
+	Heartbeat time.Duration
+
+	// AssocMaxRetrans is how many retransmissions in a row go unanswered before the
+	// association is given up, 0 for 10; PathMaxRetrans how many before
+	// EventPathDown, 0 for 5 (RFC 9260 sections 8.1 and 8.2); MaxInitRetrans bounds
+	// those of the handshake, 0 for 8.
+	AssocMaxRetrans, PathMaxRetrans, MaxInitRetrans int
+
+	// NoOffload leaves UDP_SEGMENT and UDP_GRO alone even if the kernel has them.
+	NoOffload bool
+}
+
+func (c *Config) port() uint16 {
+	if c.Port != 0 {
+		return c.Port
+	}
+	return DefaultPort
+}
+
+func or[T int | uint16 | time.Duration](v, otherwise T) T {
+	if v > 0 {
+		return v
+	}
+	return otherwise
+}
+
+// settings are those of an association with remote, but its tags and ports.
+func (c *Config) settings(remote netip.Addr, window int) settings {
+	s := settings{
+		rtoInitial:      or(c.RTOInitial, defaultRTOInitial),
+		rtoMin:          or(c.RTOMin, defaultRTOMin),
+		rtoMax:          or(c.RTOMax, defaultRTOMax),
+		heartbeat:       or(c.Heartbeat, defaultHeartbeat),
+		assocMaxRetrans: or(c.AssocMaxRetrans, defaultAssocMaxRetrans),
+		pathMaxRetrans:  or(c.PathMaxRetrans, defaultPathMaxRetrans),
+		maxInitRetrans:  or(c.MaxInitRetrans, defaultMaxInitRetrans),
+		streams:         or(c.Streams, DefaultStreams),
+		window:          window,
+		sendBuffer:      or(c.SendBuffer, DefaultSendBuffer),
+		v6:              remote.Is6() && !remote.Is4In6(),
+		adaptation:      c.Adaptation,
+		wantAdaptation:  c.Adaptation != 0,
+	}
+	if c.Heartbeat < 0 {
+		s.heartbeat = 0
+	}
+	s.rtoInitial = max(s.rtoInitial, s.rtoMin)
+	s.rtoMax = max(s.rtoMax, s.rtoInitial)
+	s.size = or(c.MTU, DefaultMTU) - udpHeaderLen - ipv4HeaderLen
+	if s.v6 {
+		s.size -= ipv6HeaderLen - ipv4HeaderLen
+	}
+	s.size &^= 3
+	return s
+}
+
+func (c *Config) check() error {
+	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > maxMTU) {
+		return fmt.Errorf("sctp: MTU %d: want %d to %d", c.MTU, minMTU, maxMTU)
+	}
+	if c.RecvWindow != 0 && c.RecvWindow < or(c.MTU, DefaultMTU) {
+		return fmt.Errorf("sctp: RecvWindow %d is less than a packet", c.RecvWindow)
+	}
+	if c.RecvWindow > maxRecvWindow {
+		return fmt.Errorf("sctp: RecvWindow %d: at most %d", c.RecvWindow, maxRecvWindow)
+	}
+	return nil
+}

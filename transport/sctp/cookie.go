@@ -1,0 +1,120 @@
+package sctp
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/binary"
+	"net/netip"
+	"time"
+)
+
+// cookie is a State Cookie (RFC 9260 section 5.1.3): all that is needed to make
+// an association, so that an INIT leaves no state behind. Behind it stands its
+// HMAC, so that what comes back is what was sent.
+type cookie struct {
+	created time.Duration // on the endpoint's clock
+	life    time.Duration
+
+	localTag, peerTag   uint32
+	localTSN, peerTSN   uint32 // the initial ones
+	localTie, peerTie   uint32 // RFC 9260 section 5.2.2
+	peerRwnd            uint32
+	out, in             uint16 // streams after negotiation
+	localPort, peerPort uint16
+	adaptation          uint32
+	hasAdaptation       bool
+	addr                netip.Addr // where the INIT came from
+}
+
+const (
+	cookieBodyLen = 16 + 32 + 8 + 4 + 16 + 4 // as append writes it, a multiple of 4
+	cookieMACLen  = sha256.Size
+	cookieLen     = cookieBodyLen + cookieMACLen
+)
+
+func (c *cookie) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint64(b, uint64(c.created))
+	b = binary.BigEndian.AppendUint64(b, uint64(c.life))
+	for _, v := range [...]uint32{c.localTag, c.peerTag, c.localTSN, c.peerTSN, c.localTie, c.peerTie, c.peerRwnd, c.adaptation} {
+		b = binary.BigEndian.AppendUint32(b, v)
+	}
+	for _, v := range [...]uint16{c.out, c.in, c.localPort, c.peerPort} {
+		b = binary.BigEndian.AppendUint16(b, v)
+	}
+	var flags uint32
+	if c.hasAdaptation {
+		flags |= 1
+	}
+	b = binary.BigEndian.AppendUint32(b, flags)
+	family := byte(4)
+	if c.addr.Is6() {
+		family = 6
+	}
+	a := c.addr.As16()
+	return append(append(b, a[:]...), family, 0, 0, 0)
+}
+
+func parseCookie(b []byte) (c cookie) {
+	c.created = time.Duration(binary.BigEndian.Uint64(b))
+	c.life = time.Duration(binary.BigEndian.Uint64(b[8:]))
+	for i, v := range [...]*uint32{&c.localTag, &c.peerTag, &c.localTSN, &c.peerTSN, &c.localTie, &c.peerTie, &c.peerRwnd, &c.adaptation} {
+		*v = binary.BigEndian.Uint32(b[16+4*i:])
+	}
+	for i, v := range [...]*uint16{&c.out, &c.in, &c.localPort, &c.peerPort} {
+		*v = binary.BigEndian.Uint16(b[48+2*i:])
+	}
+	c.hasAdaptation = b[59]&1 != 0
+	c.addr = netip.AddrFrom16([16]byte(b[60:76]))
+	if b[76] == 4 {
+		c.addr = c.addr.Unmap()
+	}
+	return c
+}
+
+// signer makes State Cookies and knows them again. Its key changes now and then
+// (RFC 9260 section 5.1.3: "the secret key ... SHOULD be changed reasonably
+// frequently"); cookies of the key before are still known.
+type signer struct {
+	random  func([]byte)
+	key     [2][32]byte // the current one and the one before
+	changed time.Duration
+	ready   bool
+}
+
+func (s *signer) rotate(now time.Duration) {
+	if s.ready && now-s.changed < cookieKeyLife {
+		return
+	}
+	s.key[1] = s.key[0]
+	s.random(s.key[0][:])
+	if !s.ready {
+		s.random(s.key[1][:])
+	}
+	s.ready, s.changed = true, now
+}
+
+func (s *signer) sign(now time.Duration, c *cookie) []byte {
+	s.rotate(now)
+	b := c.append(make([]byte, 0, cookieLen))
+	m := hmac.New(sha256.New, s.key[0][:])
+	m.Write(b)
+	return m.Sum(b)
+}
+
+// open returns the cookie in b if it was signed here.
+func (s *signer) open(now time.Duration, b []byte) (c cookie, ok bool) {
+	if len(b) != cookieLen {
+		return c, false
+	}
+	s.rotate(now)
+	for i := range s.key {
+		m := hmac.New(sha256.New, s.key[i][:])
+		m.Write(b[:cookieBodyLen])
+		var sum [cookieMACLen]byte
+		if subtle.ConstantTimeCompare(m.Sum(sum[:0]), b[cookieBodyLen:]) == 1 {
+			return parseCookie(b), true
+		}
+	}
+	return c, false
+}

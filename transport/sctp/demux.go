@@ -1,0 +1,396 @@
+package sctp
+
+import (
+	"net/netip"
+	"time"
+)
+
+// run is the goroutine that reads the socket. What comes for one association in
+// a row is handed over together.
+type run struct {
+	e   *Endpoint
+	now time.Duration
+	cur *Assoc // locked
+}
+
+// packet takes one packet.
+func (r *run) packet(from netip.AddrPort, p packet) {
+	e := r.e
+	if !p.intact() {
+		e.counts.bad.Add(1)
+		return
+	}
+	a := r.cur
+	if a == nil || a.t.localTag != p.tag() || !a.ours(from, p) {
+		r.finish()
+		e.mu.RLock()
+		a = e.byTag[p.tag()]
+		e.mu.RUnlock()
+		if a != nil && (p.tag() == 0 || !r.enter(a, from, p)) {
+			a = nil
+		}
+	}
+	if a != nil {
+		switch typ := chunkType(p[headerLen]); {
+		case typ == typeCookieEcho:
+			a = nil
+		case typ == typeShutdownAck && a.t.state < stateCookieEchoed+1 && a.t.state != stateClosed:
+			a = nil // out of the blue (RFC 9260 section 8.5.1 E)
+		}
+	}
+	if a == nil {
+		r.finish()
+		e.strayPacket(r.now, from, p)
+		return
+	}
+	if a.remote.Port() != from.Port() {
+		r.moved(a, from)
+	}
+	a.t.between(&e.stray.batch)
+	a.t.input(r.now, p.chunks(), false)
+	if !e.stray.batch.empty() {
+		e.sendStray(a.remote)
+	}
+}
+
+// ours tells whether the packet comes from the association's peer, as far as its
+// addresses tell.
+func (a *Assoc) ours(from netip.AddrPort, p packet) bool {
+	return a.remote.Addr() == from.Addr() && a.t.localPort == p.dstPort() && a.t.peerPort == p.srcPort()
+}
+
+// enter makes a the current association, if the packet is for it.
+func (r *run) enter(a *Assoc, from netip.AddrPort, p packet) bool {
+	a.mu.Lock()
+	if !a.ours(from, p) {
+		a.mu.Unlock()
+		return false
+	}
+	r.cur = a
+	return true
+}
+
+// finish hands over what has come for the current association.
+func (r *run) finish() {
+	if a := r.cur; a != nil {
+		r.cur = nil
+		a.t.readDone()
+		a.leave(true)
+	}
+}
+
+// moved notes the peer's new UDP port (RFC 6951 section 5.4). The packet has the
+// right Verification Tag.
+func (r *run) moved(a *Assoc, from netip.AddrPort) {
+	e := r.e
+	e.mu.Lock()
+	if e.byAddr[a.key] == a {
+		delete(e.byAddr, a.key)
+	}
+	a.key.remote = from
+	if e.byAddr[a.key] == nil {
+		e.byAddr[a.key] = a
+	}
+	e.mu.Unlock()
+	a.remote = from
+	a.t.event(Event{Kind: EventMoved})
+}
+
+// sendStray sends what the reader has put together itself. An error is as good
+// as a lost packet.
+func (e *Endpoint) sendStray(to netip.AddrPort) {
+	_ = e.sock.send(to, &e.stray)
+	e.stray.batch.reset()
+}
+
+// kinds is a set of chunk types below 32.
+type kinds uint32
+
+func (k kinds) has(t chunkType) bool { return k>>t&1 != 0 }
+
+// survey walks over the chunks of a packet. ok is false where they are
+// malformed.
+func survey(p packet) (k kinds, n int, ok bool) {
+	for rest := p.chunks(); len(rest) > 0; n++ {
+		c, next, err := cutChunk(rest)
+		if err != nil {
+			return k, n, false
+		}
+		if c.typ() < 32 {
+			k |= 1 << c.typ()
+		}
+		rest = next
+	}
+	return k, n, true
+}
+
+// strayPacket treats a packet whose Verification Tag is of no association: that
+// begins or ends one, reflects the peer's tag, or is out of the blue (RFC 9260
+// sections 5.1, 8.4 and 8.5.1).
+func (e *Endpoint) strayPacket(now time.Duration, from netip.AddrPort, p packet) {
+	e.counts.strays.Add(1)
+	if !from.Addr().IsValid() || from.Addr().IsMulticast() || from.Addr().IsUnspecified() || from.Port() == 0 {
+		return
+	}
+	if e.admit(from, false) != nil {
+		e.counts.notAdmitted.Add(1)
+		return
+	}
+	k, n, ok := survey(p)
+	if !ok {
+		return
+	}
+	first, _, _ := cutChunk(p.chunks())
+	switch {
+	case first.typ() == typeInit:
+		// Alone and with tag 0; bundled or tagged it is dropped.
+		if n == 1 && p.tag() == 0 {
+			e.init(now, from, p, first)
+		}
+	case p.tag() == 0:
+	case (first.typ() == typeAbort || first.typ() == typeShutdownComplete) && first.flags()&flagT != 0:
+		e.reflected(now, from, p)
+	case k.has(typeAbort) || k.has(typeInit):
+	case first.typ() == typeCookieEcho:
+		e.cookieEcho(now, from, p, first)
+	case k.has(typeShutdownAck):
+		e.answer(from, p, p.tag(), func(b []byte) []byte { return appendChunk(b, typeShutdownComplete, flagT, nil) })
+	case k.has(typeShutdownComplete), k.has(typeCookieAck):
+	case k.has(typeError) && firstCause(first).Code == CauseStaleCookie:
+	default:
+		e.answer(from, p, p.tag(), func(b []byte) []byte { return appendAbort(b, flagT, Cause{}) })
+	}
+}
+
+// answer sends one packet back to where p came from.
+func (e *Endpoint) answer(to netip.AddrPort, p packet, tag uint32, chunks func([]byte) []byte) {
+	b := &e.stray.batch
+	b.begin(p.dstPort(), p.srcPort(), tag)
+	b.buf = chunks(b.buf)
+	b.end()
+	e.sendStray(to)
+}
+
+// reflected takes an ABORT or SHUTDOWN COMPLETE with the T bit, which has the
+// peer's own tag (RFC 9260 section 8.5.1 B and C).
+func (e *Endpoint) reflected(now time.Duration, from netip.AddrPort, p packet) {
+	e.mu.RLock()
+	a := e.byAddr[addrKey{from, p.dstPort(), p.srcPort()}]
+	e.mu.RUnlock()
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	if a.t.peerTag != 0 && a.t.peerTag == p.tag() {
+		a.t.input(now, p.chunks(), true)
+	}
+	a.leave(true)
+}
+
+// init answers an INIT (RFC 9260 sections 5.1 B, 5.2.1 and 5.2.2) and keeps
+// nothing.
+func (e *Endpoint) init(now time.Duration, from netip.AddrPort, p packet, c chunk) {
+	i, err := parseInit(c)
+	if err != nil || i.tag == 0 {
+		return
+	}
+	abort := func(cause Cause) {
+		e.answer(from, p, i.tag, func(b []byte) []byte { return appendAbort(b, 0, cause) })
+	}
+	params, err := parseParams(i.params)
+	s := e.settings(from.Addr())
+	s.localPort, s.peerPort = p.dstPort(), p.srcPort()
+	switch {
+	case err != nil:
+		abort(Cause{Code: CauseProtocolViolation, Info: []byte("a parameter of the INIT is longer than the chunk")})
+		return
+	case i.out == 0 || i.in == 0:
+		abort(Cause{Code: CauseInvalidParameter, Info: []byte("0 streams in INIT")})
+		return
+	case i.rwnd < 1500: // section 3.3.2
+		abort(Cause{Code: CauseProtocolViolation, Info: []byte("a_rwnd of the INIT is less than 1500")})
+		return
+	case len(params.hostName) > 0:
+		abort(Cause{Code: CauseUnresolvableAddress, Info: params.hostName})
+		return
+	}
+	e.mu.RLock()
+	a := e.byAddr[addrKey{from, p.dstPort(), p.srcPort()}]
+	e.mu.RUnlock()
+	if a == nil && (e.cfg.Accept == nil || p.dstPort() != e.cfg.port()) {
+		abort(Cause{})
+		return
+	}
+	if s.checkAdaptation(params) != nil {
+		abort(adaptationCause())
+		return
+	}
+	k := cookie{
+		created: now, life: cookieLife,
+		peerTag: i.tag, peerTSN: i.tsn, peerRwnd: i.rwnd,
+		localPort: s.localPort, peerPort: s.peerPort,
+		out: min(s.streams, i.in), in: min(s.streams, i.out),
+		adaptation: params.adaptation, hasAdaptation: params.hasAdaptation,
+		addr: from.Addr(),
+	}
+	if a != nil && !a.tie(&s, &k) {
+		return
+	}
+	k.localTag, k.localTSN = s.localTag, s.localTSN
+	e.counts.inits.Add(1)
+	ack := s.initChunk()
+	for rest := params.unrecognized; len(rest) > 0; {
+		var q param
+		if q, rest, err = cutParam(rest); err != nil {
+			break
+		}
+		ack.params = appendParam(ack.params, paramUnrecognized, q)
+	}
+	if s.wantAdaptation {
+		ack.params = appendAdaptation(ack.params, s.adaptation)
+	}
+	// The last, since its length is a multiple of 4: padding of the last parameter
+	// would not count towards the chunk (RFC 9260 section 3.2).
+	ack.params = appendParam(ack.params, paramCookie, e.signer.sign(now, &k))
+	e.answer(from, p, i.tag, func(b []byte) []byte { return ack.append(b, typeInitAck) })
+}
+
+// tie makes the cookie fit an association that exists already. It is false where
+// the INIT is to be dropped.
+func (a *Assoc) tie(s *settings, k *cookie) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch a.t.state {
+	case stateClosed:
+	case stateCookieWait: // section 5.2.1: what our own INIT said
+		s.localTag, s.localTSN = a.t.localTag, a.t.localTSN
+	case stateCookieEchoed:
+		s.localTag, s.localTSN = a.t.localTag, a.t.localTSN
+		k.localTie, k.peerTie = a.t.localTie, a.t.peerTie
+	case stateShutdownAckSent: // section 9.2
+		a.t.want |= sendShutdownAck
+		a.flush()
+		return false
+	default: // section 5.2.2: a new tag
+		k.localTie, k.peerTie = a.t.localTie, a.t.peerTie
+	}
+	return true
+}
+
+// cookieEcho takes a COOKIE ECHO (RFC 9260 sections 5.1.5 and 5.2.4).
+func (e *Endpoint) cookieEcho(now time.Duration, from netip.AddrPort, p packet, c chunk) {
+	k, ok := e.signer.open(now, c.value())
+	if !ok || k.localTag != p.tag() || k.localPort != p.dstPort() || k.peerPort != p.srcPort() || k.addr != from.Addr() {
+		e.counts.badCookies.Add(1)
+		return
+	}
+	e.mu.RLock()
+	a := e.byTag[k.localTag]
+	if a == nil || a.key.remote.Addr() != from.Addr() || a.key.local != k.localPort || a.key.peer != k.peerPort {
+		a = e.byAddr[addrKey{from, p.dstPort(), p.srcPort()}]
+	}
+	e.mu.RUnlock()
+	rest := p.chunks()[min(padded(len(c)), len(p)-headerLen):]
+	if a != nil {
+		a.mu.Lock()
+		if a.t.state != stateClosed {
+			restarted := a.cookieEcho(now, from, &k, rest)
+			a.leave(true)
+			if !restarted {
+				return
+			}
+		} else {
+			a.leave(true)
+		}
+	} else if now > k.created+k.life {
+		e.counts.badCookies.Add(1)
+		e.answer(from, p, k.peerTag, func(b []byte) []byte { return staleCookie(b, now, &k) })
+		return
+	}
+	e.establish(now, from, p, &k, rest)
+}
+
+// staleCookie appends an ERROR that says by how many microseconds a cookie is
+// too old (RFC 9260 section 3.3.10.3).
+func staleCookie(b []byte, now time.Duration, k *cookie) []byte {
+	late := (now - k.created - k.life) / time.Microsecond
+	return appendError(b, CauseStaleCookie, uint32Info(uint32(min(late, 1<<32-1))))
+}
+
+// establish makes an association from a cookie.
+func (e *Endpoint) establish(now time.Duration, from netip.AddrPort, p packet, k *cookie, rest []byte) {
+	refuse := func() {
+		e.counts.noRoom.Add(1)
+		e.answer(from, p, k.peerTag, func(b []byte) []byte { return appendAbort(b, 0, Cause{Code: CauseOutOfResource}) })
+	}
+	if e.cfg.Accept == nil || len(e.accepted) == cap(e.accepted) {
+		refuse()
+		return
+	}
+	s := e.settings(from.Addr())
+	s.localPort, s.peerPort = k.localPort, k.peerPort
+	s.localTag, s.localTSN = k.localTag, k.localTSN
+	a, err := e.add(from, s, false)
+	if err != nil {
+		refuse()
+		return
+	}
+	a.t.establish(now, k)
+	a.delivering = true // not before there is a Receiver
+	a.mu.Unlock()
+	recv := e.cfg.Accept(a)
+	a.mu.Lock()
+	a.recv, a.delivering = recv, false
+	a.t.input(now, rest, false)
+	a.t.readDone()
+	a.leave(true)
+	e.accepted <- a // this goroutine is the only one that fills it
+}
+
+// cookieEcho treats a COOKIE ECHO for an association that exists (RFC 9260
+// section 5.2.4, Table 12). It tells whether the peer has restarted: then this
+// association is over, and a new one is due.
+func (a *Assoc) cookieEcho(now time.Duration, from netip.AddrPort, k *cookie, rest []byte) (restarted bool) {
+	t := &a.t
+	local, peer := k.localTag == t.localTag, k.peerTag == t.peerTag
+	if now > k.created+k.life && !(local && peer) {
+		t.reply(typeError, appendCause(nil, CauseStaleCookie, uint32Info(uint32(min((now-k.created-k.life)/time.Microsecond, 1<<32-1)))))
+		return false
+	}
+	tied := k.localTie == t.localTie && k.peerTie == t.peerTie
+	switch {
+	case !local && !peer && tied: // A
+		if t.state == stateShutdownAckSent {
+			t.want |= sendShutdownAck
+			t.reply(typeError, appendCause(nil, CauseCookieWhileShutdown, nil))
+			return false
+		}
+		t.close(ErrRestarted)
+		return true
+	case local && !peer: // B
+		if t.state == stateCookieWait || t.state == stateCookieEchoed {
+			t.adopt(k)
+			t.up(now)
+			t.heard()
+		} else {
+			t.peerTag = k.peerTag
+		}
+		t.want |= sendCookieAck
+	case local && peer: // D
+		if t.state == stateCookieEchoed {
+			t.up(now)
+			t.heard()
+		}
+		if t.state >= stateEstablished {
+			t.want |= sendCookieAck
+		}
+	default: // C, and what the table does not have
+		return false
+	}
+	if a.remote != from { // the port: the address is in the cookie
+		(&run{e: a.ep}).moved(a, from)
+	}
+	t.input(now, rest, false)
+	t.readDone()
+	return false
+}

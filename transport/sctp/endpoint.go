@@ -1,0 +1,311 @@
+package sctp
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Endpoint is an SCTP endpoint on a UDP socket, with any number of associations.
+type Endpoint struct {
+	cfg     Config
+	sock    carrier
+	start   time.Time
+	window  int
+	blocks  blockPool
+	senders senderPool
+
+	accepted chan *Assoc
+	closed   chan struct{}
+	stop     sync.Once
+	wg       sync.WaitGroup
+	stray    sender // of the reader, for packets outside associations
+
+	mu     sync.RWMutex
+	over   bool
+	byTag  map[uint32]*Assoc
+	byAddr map[addrKey]*Assoc
+	signer signer // used by the reader only
+
+	counts counters
+}
+
+// addrKey names an association by addresses. RFC 6951 section 5.4 finds it
+// without the UDP port; here that is part of it, so that peers behind one
+// NAT, with the same SCTP port, are told apart. A peer whose UDP port changes
+// is found by its Verification Tag.
+type addrKey struct {
+	remote      netip.AddrPort
+	local, peer uint16 // SCTP ports
+}
+
+// EndpointStats are counts of an endpoint since it began.
+type EndpointStats struct {
+	BadPackets  uint64 // too short, or with a wrong checksum
+	Strays      uint64 // of no association (RFC 9260 section 8.4)
+	NotAdmitted uint64 // from addresses that Config.Admit keeps out
+	Inits       uint64 // INITs answered
+	BadCookies  uint64 // COOKIE ECHOs with a cookie that is not ours, or is too old
+	NoRoom      uint64 // associations refused because too many others wait for Accept or exist
+	Assocs      int    // associations as of now
+}
+
+type counters struct {
+	bad, strays, notAdmitted, inits, badCookies, noRoom atomic.Uint64
+}
+
+// Listen makes an Endpoint on conn, which it owns from then on, also after an
+// error.
+func Listen(conn *net.UDPConn, cfg Config) (*Endpoint, error) {
+	if err := cfg.check(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	sock, err := newSocket(conn, cfg.NoOffload)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("sctp: prepare the UDP socket %v: %w", conn.LocalAddr(), err)
+	}
+	return newEndpoint(sock, cfg), nil
+}
+
+// carrier is what carries packets: a UDP socket, in tests a network in memory.
+type carrier interface {
+	// send sends the packets of s.batch to one address.
+	send(to netip.AddrPort, s *sender) error
+	// read reads until close, and hands packets to r.
+	read(r *run) error
+	local() netip.AddrPort
+	recvBuffer() int // in bytes
+	close()
+}
+
+func newEndpoint(sock carrier, cfg Config) *Endpoint {
+	e := &Endpoint{
+		cfg:      cfg,
+		sock:     sock,
+		start:    time.Now(),
+		window:   cfg.RecvWindow,
+		accepted: make(chan *Assoc, or(cfg.Backlog, DefaultBacklog)),
+		closed:   make(chan struct{}),
+		byTag:    make(map[uint32]*Assoc),
+		byAddr:   make(map[addrKey]*Assoc),
+	}
+	if e.window == 0 {
+		e.window = min(max(sock.recvBuffer()/2, minWindow), maxWindow)
+	}
+	e.stray.init()
+	e.signer.random = randomBytes
+	e.wg.Go(func() {
+		if err := sock.read(&run{e: e}); err != nil {
+			e.broken(err)
+		}
+	})
+	return e
+}
+
+func randomBytes(b []byte) {
+	rand.Read(b) // never fails
+}
+
+func random32() uint32 {
+	var b [4]byte
+	randomBytes(b[:])
+	return binary.NativeEndian.Uint32(b[:])
+}
+
+// randomTag is a Verification Tag (RFC 9260 section 5.3.1).
+func randomTag() uint32 {
+	for {
+		if t := random32(); t != 0 {
+			return t
+		}
+	}
+}
+
+// now is the endpoint's clock, which starts above 0.
+func (e *Endpoint) now() time.Duration { return time.Since(e.start) + 1 }
+
+// Addr is the UDP address of the endpoint.
+func (e *Endpoint) Addr() netip.AddrPort { return e.sock.local() }
+
+// Stats returns the counts as of now.
+func (e *Endpoint) Stats() EndpointStats {
+	e.mu.RLock()
+	n := len(e.byTag)
+	e.mu.RUnlock()
+	c := &e.counts
+	return EndpointStats{
+		BadPackets:  c.bad.Load(),
+		Strays:      c.strays.Load(),
+		NotAdmitted: c.notAdmitted.Load(),
+		Inits:       c.inits.Load(),
+		BadCookies:  c.badCookies.Load(),
+		NoRoom:      c.noRoom.Load(),
+		Assocs:      n,
+	}
+}
+
+func (e *Endpoint) admit(remote netip.AddrPort, outgoing bool) error {
+	if e.cfg.Admit == nil {
+		return fmt.Errorf("%w: Config.Admit is not set", ErrNotAdmitted)
+	}
+	if err := e.cfg.Admit(remote, outgoing); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotAdmitted, err)
+	}
+	return nil
+}
+
+// DialConfig says how Dial makes an association.
+type DialConfig struct {
+	// Receiver makes the Receiver of the association, as Config.Accept does.
+	Receiver func(*Assoc) Receiver
+
+	RemotePort uint16 // the peer's SCTP port, 0 for 9899
+	LocalPort  uint16 // ours, 0 for a free one
+}
+
+// Dial makes an association with the endpoint at the UDP address remote and
+// waits until it is established (RFC 9260 section 5.1). Errors are *AssocError.
+func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig) (*Assoc, error) {
+	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
+	fail := func(err error) (*Assoc, error) {
+		return nil, &AssocError{Op: "dial", Remote: remote, Err: err}
+	}
+	if d.Receiver == nil {
+		return fail(errors.New("DialConfig.Receiver is not set"))
+	}
+	if !remote.IsValid() || remote.Port() == 0 {
+		return fail(errors.New("the UDP address or port is missing"))
+	}
+	if err := e.admit(remote, true); err != nil {
+		return fail(err)
+	}
+	s := e.settings(remote.Addr())
+	s.peerPort, s.localPort = or(d.RemotePort, DefaultPort), d.LocalPort
+	a, err := e.add(remote, s, d.LocalPort == 0)
+	if err != nil {
+		return fail(err)
+	}
+	a.delivering = true // not before there is a Receiver
+	a.mu.Unlock()
+	recv := d.Receiver(a)
+	a.mu.Lock()
+	a.recv, a.delivering = recv, false
+	a.t.associate(e.now())
+	a.leave(false)
+	select {
+	case <-a.up:
+		return a, nil
+	case <-a.done:
+		// A handshake may be over so fast that both channels are closed.
+		select {
+		case <-a.up:
+			return a, nil
+		default:
+		}
+		return fail(a.err)
+	case <-ctx.Done():
+		a.Abort("the dialer has given up")
+		return fail(ctx.Err())
+	}
+}
+
+// settings are those of a new association, with random tags.
+func (e *Endpoint) settings(remote netip.Addr) settings {
+	s := e.cfg.settings(remote, e.window)
+	s.localTag, s.localTSN = randomTag(), random32()
+	s.localTie, s.peerTie = randomTag(), randomTag()
+	s.jitter = random32
+	s.blocks = &e.blocks
+	return s
+}
+
+// add puts a new association into the maps. With anyPort it chooses a local port
+// that is free. The association is locked.
+func (e *Endpoint) add(remote netip.AddrPort, s settings, anyPort bool) (*Assoc, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over {
+		return nil, net.ErrClosed
+	}
+	if len(e.byTag) >= maxAssocs {
+		return nil, errors.New("this endpoint has too many associations")
+	}
+	for try := 0; ; try++ {
+		if anyPort {
+			s.localPort = 49152 + uint16(random32()%(1<<14))
+		}
+		if e.byAddr[addrKey{remote, s.localPort, s.peerPort}] == nil {
+			break
+		}
+		if !anyPort || try == 1<<10 {
+			return nil, fmt.Errorf("there is an association from SCTP port %d to port %d already", s.localPort, s.peerPort)
+		}
+	}
+	if e.byTag[s.localTag] != nil {
+		return nil, errors.New("two associations have drawn the same tag: try again")
+	}
+	a := newAssoc(e, remote, s)
+	a.mu.Lock()
+	e.byTag[s.localTag] = a
+	e.byAddr[a.key] = a
+	return a, nil
+}
+
+// remove takes an association out of the maps.
+func (e *Endpoint) remove(a *Assoc) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.byTag[a.t.localTag] == a {
+		delete(e.byTag, a.t.localTag)
+	}
+	if e.byAddr[a.key] == a {
+		delete(e.byAddr, a.key)
+	}
+}
+
+// Accept waits for the next association that a peer has set up. After Close it
+// returns net.ErrClosed.
+func (e *Endpoint) Accept(ctx context.Context) (*Assoc, error) {
+	select {
+	case a := <-e.accepted:
+		return a, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-e.closed:
+		return nil, fmt.Errorf("sctp: accept on %v: %w", e.Addr(), net.ErrClosed)
+	}
+}
+
+// Close aborts all associations, closes the socket and waits until nothing of
+// the endpoint runs any more. It is idempotent. It must not be called by a
+// Receiver.
+func (e *Endpoint) Close() error {
+	e.stop.Do(func() {
+		e.mu.Lock()
+		e.over = true
+		all := make([]*Assoc, 0, len(e.byTag))
+		for _, a := range e.byTag {
+			all = append(all, a)
+		}
+		e.mu.Unlock()
+		for _, a := range all {
+			a.Abort("the endpoint is closed")
+		}
+		close(e.closed)
+		e.sock.close()
+		for _, a := range all {
+			<-a.done
+		}
+	})
+	e.wg.Wait()
+	return nil
+}

@@ -1,0 +1,97 @@
+package sctp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+var (
+	// ErrPeerUnreachable says that the peer has not answered for
+	// Association.Max.Retrans retransmissions (RFC 9260 section 8.1), or
+	// Max.Init.Retransmits during the handshake.
+	ErrPeerUnreachable = errors.New("the peer does not answer")
+
+	// ErrRestarted says that the peer has set the association up anew, as it does
+	// after a crash (RFC 9260 section 5.2.4.1). What was on its way is lost. The
+	// new association comes from Accept.
+	ErrRestarted = errors.New("the peer has restarted the association")
+
+	// ErrShutdown says that one end has begun to shut the association down, and
+	// no message may be sent any more (RFC 9260 section 9.2). It is also the end
+	// of an association that the peer has shut down in order.
+	ErrShutdown = errors.New("the association is shut down")
+
+	// ErrAdaptation says that the peer gives another Adaptation Layer Indication
+	// than Config.Adaptation, or none (RFC 5061 section 4.2.6).
+	ErrAdaptation = errors.New("the peer does not offer the adaptation layer that is demanded")
+
+	// ErrTooLong is returned for a message that does not fit a packet. Nothing is
+	// fragmented here: keep to MaxMessage.
+	ErrTooLong = errors.New("the message does not fit a packet: keep to MaxMessage")
+
+	// ErrEmpty is returned for a message without a byte, which SCTP cannot carry
+	// (RFC 9260 section 6.2).
+	ErrEmpty = errors.New("a message needs at least one byte")
+
+	// ErrStream is returned for a stream that was not negotiated.
+	ErrStream = errors.New("there is no such stream: keep to Streams")
+
+	// ErrNoRoom is returned by SendNow when too much is queued already.
+	ErrNoRoom = errors.New("too much is queued")
+
+	// ErrNotAdmitted is wrapped around what Config.Admit says.
+	ErrNotAdmitted = errors.New("the address is not admitted")
+)
+
+// AdaptationError is ErrAdaptation with what was found.
+type AdaptationError struct {
+	Want, Peer uint32
+	None       bool // the peer gives no indication at all
+}
+
+func (e *AdaptationError) Error() string {
+	if e.None {
+		return fmt.Sprintf("%v: it gives no Adaptation Layer Indication, %#08x is demanded", ErrAdaptation, e.Want)
+	}
+	return fmt.Sprintf("%v: it indicates %#08x, %#08x is demanded", ErrAdaptation, e.Peer, e.Want)
+}
+
+// Unwrap returns ErrAdaptation.
+func (e *AdaptationError) Unwrap() error { return ErrAdaptation }
+
+// AssocError says which step failed for which association.
+type AssocError struct {
+	Op     string         // "dial", "send", "accept", ...
+	Remote netip.AddrPort // the peer's UDP address
+	Err    error
+}
+
+func (e *AssocError) Error() string { return fmt.Sprintf("sctp: %s %s: %v", e.Op, e.Remote, e.Err) }
+
+// Unwrap returns the cause.
+func (e *AssocError) Unwrap() error { return e.Err }
+
+// AbortError is the end of an association by an ABORT (RFC 9260 section 9.1).
+type AbortError struct {
+	Local bool // sent by this end
+	Cause Cause
+}
+
+func (e *AbortError) Error() string {
+	who := "the peer"
+	if e.Local {
+		who = "this end"
+	}
+	if e.Cause.Code == 0 {
+		return who + " has aborted the association, without a cause"
+	}
+	return fmt.Sprintf("%s has aborted the association: %v", who, e.Cause)
+}
+
+// Is matches an AbortError of the same origin and cause code, of any cause if
+// the target has code 0.
+func (e *AbortError) Is(target error) bool {
+	t, ok := target.(*AbortError)
+	return ok && t.Local == e.Local && (t.Cause.Code == 0 || t.Cause.Code == e.Cause.Code)
+}

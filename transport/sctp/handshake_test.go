@@ -1,0 +1,463 @@
+package sctp
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// wires are a network in memory between endpoints, for tests in a bubble of
+// synctest, whose clock runs when all wait.
+type wires struct {
+	mu    sync.Mutex
+	ends  map[netip.AddrPort]*wire
+	rnd   *rand.Rand
+	loss  int // percent
+	delay time.Duration
+	drop  func(from, to netip.AddrPort, p packet) bool
+	alter func(from netip.AddrPort) netip.AddrPort // as a NAT does
+}
+
+type wire struct {
+	w    *wires
+	addr netip.AddrPort
+	in   chan letter
+	done chan struct{}
+	once sync.Once
+}
+
+type letter struct {
+	from netip.AddrPort
+	p    packet
+}
+
+func newWires(seed uint64) *wires {
+	return &wires{ends: make(map[netip.AddrPort]*wire), rnd: rand.New(rand.NewPCG(seed, 0)), delay: time.Millisecond}
+}
+
+// endpoint makes an endpoint on the network.
+func (w *wires) endpoint(addr string, cfg Config) *Endpoint {
+	k := &wire{w: w, addr: netip.MustParseAddrPort(addr), in: make(chan letter, 10000), done: make(chan struct{})}
+	w.mu.Lock()
+	w.ends[k.addr] = k
+	w.mu.Unlock()
+	if cfg.Admit == nil {
+		cfg.Admit = anyone
+	}
+	return newEndpoint(k, cfg)
+}
+
+func (k *wire) send(to netip.AddrPort, s *sender) error {
+	w := k.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range s.batch.ends {
+		p := append(packet(nil), s.batch.packet(i)...)
+		if w.rnd.IntN(100) < w.loss || w.drop != nil && w.drop(k.addr, to, p) {
+			continue
+		}
+		from := k.addr
+		if w.alter != nil {
+			from = w.alter(from)
+		}
+		time.AfterFunc(w.delay, func() {
+			w.mu.Lock()
+			other := w.ends[to]
+			w.mu.Unlock()
+			if other != nil {
+				select {
+				case other.in <- letter{from, p}:
+				case <-other.done:
+				}
+			}
+		})
+	}
+	return nil
+}
+
+func (k *wire) read(r *run) error {
+	for {
+		select {
+		case l := <-k.in:
+			r.now = r.e.now()
+			r.packet(l.from, l.p)
+			r.finish()
+		case <-k.done:
+			return nil
+		}
+	}
+}
+
+func (k *wire) local() netip.AddrPort { return k.addr }
+func (k *wire) recvBuffer() int       { return 1 << 20 }
+func (k *wire) close() {
+	k.once.Do(func() { close(k.done) })
+	k.w.mu.Lock()
+	if k.w.ends[k.addr] == k {
+		delete(k.w.ends, k.addr)
+	}
+	k.w.mu.Unlock()
+}
+
+const (
+	addrA = "192.0.2.1:9899"
+	addrB = "192.0.2.2:9899"
+)
+
+// bubbleInbox is an inbox on the clock of a bubble.
+func bubbleInbox() *inbox {
+	b := newInbox()
+	b.patience = time.Hour
+	return b
+}
+
+// pass lets time pass in a bubble.
+func pass(d time.Duration) { <-time.After(d) }
+
+func to(b *inbox) func(*Assoc) Receiver { return func(*Assoc) Receiver { return b } }
+
+// RFC 9260 section 5.1: the handshake gets through a network that loses a third
+// of the packets, and the association then works.
+func TestHandshakeOverALossyNetwork(t *testing.T) {
+	for seed := range uint64(50) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWires(seed)
+			w.loss = 33
+			in, out := bubbleInbox(), bubbleInbox()
+			a := w.endpoint(addrA, Config{MaxInitRetrans: 50, AssocMaxRetrans: 100})
+			b := w.endpoint(addrB, Config{Accept: to(in), AssocMaxRetrans: 100})
+			defer b.Close()
+			defer a.Close()
+			x, err := a.Dial(t.Context(), netip.MustParseAddrPort(addrB), DialConfig{Receiver: to(out)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := x.TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
+				t.Fatal(err)
+			}
+			in.wait(t, "the message", func() bool { return in.total == 1 })
+			if _, err := b.Accept(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if s := b.Stats(); s.Assocs != 1 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// RFC 9260 section 5.2.1: both ends dial at the same time, with the same ports,
+// and get one association, whatever gets lost.
+func TestCollision(t *testing.T) {
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWires(seed)
+			if seed > 0 {
+				w.loss = 20
+			}
+			in := [2]*inbox{bubbleInbox(), bubbleInbox()}
+			cfg := Config{MaxInitRetrans: 50, AssocMaxRetrans: 100}
+			e := [2]*Endpoint{w.endpoint(addrA, cfg), w.endpoint(addrB, cfg)}
+			defer e[0].Close()
+			defer e[1].Close()
+			var wg sync.WaitGroup
+			var x [2]*Assoc
+			for i := range e {
+				wg.Go(func() {
+					pass(time.Duration(int(seed)%4*i) * 300 * time.Microsecond)
+					var err error
+					x[i], err = e[i].Dial(t.Context(), e[1-i].Addr(), DialConfig{Receiver: to(in[i]), LocalPort: 7, RemotePort: 7})
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			if wg.Wait(); t.Failed() {
+				return
+			}
+			for i := range e {
+				if _, err := x[i].TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
+					t.Fatal(err)
+				}
+				in[1-i].wait(t, "the message", func() bool { return in[1-i].total == 1 })
+			}
+			for i := range e {
+				if s := e[i].Stats(); s.Assocs != 1 || x[i].State() != "ESTABLISHED" {
+					t.Errorf("end %d: %+v, %s", i, s, x[i].State())
+				}
+			}
+		})
+	}
+}
+
+// RFC 9260 section 5.2.4 A: a peer that has forgotten everything restarts the
+// association; the old one ends and says so.
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWires(1)
+		in := bubbleInbox()
+		b := w.endpoint(addrB, Config{Accept: to(in)})
+		defer b.Close()
+		dial := func(e *Endpoint) *Assoc {
+			x, err := e.Dial(t.Context(), b.Addr(), DialConfig{Receiver: to(bubbleInbox()), LocalPort: 7})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return x
+		}
+		a := w.endpoint(addrA, Config{})
+		dial(a)
+		old, err := b.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.mu.Lock()
+		w.loss = 100 // the host dies: nobody is told
+		w.mu.Unlock()
+		a.Close()
+		w.mu.Lock()
+		w.loss = 0
+		w.mu.Unlock()
+		a = w.endpoint(addrA, Config{})
+		defer a.Close()
+		x := dial(a)
+		again, err := b.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-old.Done()
+		if !errors.Is(old.Err(), ErrRestarted) {
+			t.Errorf("the old association: %v", old.Err())
+		}
+		if _, err := x.TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
+			t.Fatal(err)
+		}
+		in.wait(t, "the message", func() bool { return in.total == 1 })
+		if s := b.Stats(); s.Assocs != 1 || again.State() != "ESTABLISHED" {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// RFC 6951 section 5.4: a NAT gives the peer another port, and it goes on.
+func TestPeerMovesToAnotherPort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWires(1)
+		in, out := bubbleInbox(), bubbleInbox()
+		a := w.endpoint(addrA, Config{})
+		b := w.endpoint(addrB, Config{Accept: to(in)})
+		defer b.Close()
+		defer a.Close()
+		x, err := a.Dial(t.Context(), b.Addr(), DialConfig{Receiver: to(out)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		y, err := b.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved := netip.MustParseAddrPort("192.0.2.1:1234")
+		w.mu.Lock()
+		w.ends[moved] = w.ends[a.Addr()]
+		w.alter = func(from netip.AddrPort) netip.AddrPort {
+			if from == a.Addr() {
+				return moved
+			}
+			return from
+		}
+		w.mu.Unlock()
+		for i, s := range []*Assoc{x, y} {
+			if _, err := s.TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
+				t.Fatal(err)
+			}
+			box := []*inbox{in, out}[i]
+			box.wait(t, "the message", func() bool { return box.total == 1 })
+		}
+		if y.Remote() != moved {
+			t.Errorf("the peer is at %v", y.Remote())
+		}
+		w.mu.Lock()
+		delete(w.ends, moved)
+		w.mu.Unlock()
+	})
+}
+
+// RFC 9260 sections 8.1 and 8.2: a silent peer is noticed, first as a path that
+// is down, then for good, without DATA by heartbeats and with it.
+func TestSilentPeer(t *testing.T) {
+	for _, sends := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWires(1)
+			in, out := bubbleInbox(), bubbleInbox()
+			a := w.endpoint(addrA, Config{})
+			b := w.endpoint(addrB, Config{Accept: to(in)})
+			defer b.Close()
+			defer a.Close()
+			x, err := a.Dial(t.Context(), b.Addr(), DialConfig{Receiver: to(out)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pass(10 * time.Minute) // idle, with heartbeats
+			if x.State() != "ESTABLISHED" || x.Stats().PacketsOut < 15 {
+				t.Fatalf("after 10 idle minutes: %s, %+v", x.State(), x.Stats())
+			}
+			w.mu.Lock()
+			w.loss = 100
+			w.mu.Unlock()
+			if sends {
+				if _, err := x.TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			<-x.Done()
+			if !errors.Is(x.Err(), ErrPeerUnreachable) {
+				t.Error(x.Err())
+			}
+			out.mu.Lock()
+			defer out.mu.Unlock()
+			if k := out.events; len(k) != 3 || k[1].Kind != EventPathDown || k[2].Kind != EventDown || !errors.Is(k[2].Err, ErrPeerUnreachable) {
+				t.Errorf("events %v", k)
+			}
+		})
+	}
+}
+
+// A path that comes back is reported, and what waited gets through.
+func TestPathComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWires(1)
+		in, out := bubbleInbox(), bubbleInbox()
+		cfg := Config{AssocMaxRetrans: 100, RTOMax: 3 * time.Second}
+		a := w.endpoint(addrA, cfg)
+		cfg.Accept = to(in)
+		b := w.endpoint(addrB, cfg)
+		defer b.Close()
+		defer a.Close()
+		x, err := a.Dial(t.Context(), b.Addr(), DialConfig{Receiver: to(out)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		setLoss := func(n int) {
+			w.mu.Lock()
+			w.loss = n
+			w.mu.Unlock()
+		}
+		setLoss(100)
+		x.TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}})
+		pass(time.Minute)
+		setLoss(0)
+		in.wait(t, "the message", func() bool { return in.total == 1 })
+		out.wait(t, "the path", func() bool { return len(out.events) == 3 && out.events[2].Kind == EventPathUp })
+	})
+}
+
+// Dial fails in finite time, for the reason that there is.
+func TestDialFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWires(1)
+		a := w.endpoint(addrA, Config{Adaptation: 1})
+		defer a.Close()
+		dial := func(ctx context.Context) error {
+			_, err := a.Dial(ctx, netip.MustParseAddrPort(addrB), DialConfig{Receiver: to(bubbleInbox())})
+			var ae *AssocError
+			if !errors.As(err, &ae) || ae.Op != "dial" || ae.Remote != netip.MustParseAddrPort(addrB) {
+				t.Errorf("%v", err)
+			}
+			return err
+		}
+		if err := dial(t.Context()); !errors.Is(err, ErrPeerUnreachable) {
+			t.Errorf("nobody there: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if err := dial(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("out of time: %v", err)
+		}
+		cancel()
+		b := w.endpoint(addrB, Config{})
+		if err := dial(t.Context()); !errors.Is(err, &AbortError{}) {
+			t.Errorf("nobody listens: %v", err)
+		}
+		b.Close()
+		// RFC 5043 section 7.1: another indication, or none.
+		for _, other := range []uint32{0, 2} {
+			b = w.endpoint(addrB, Config{Adaptation: other, Accept: to(bubbleInbox())})
+			err := dial(t.Context())
+			switch {
+			case other == 0 && !errors.Is(err, ErrAdaptation): // the peer minds nothing: we do
+				t.Errorf("no indication: %v", err)
+			case other != 0 && !errors.Is(err, &AbortError{Cause: Cause{Code: CauseUserAbort}}):
+				t.Errorf("another indication: %v", err)
+			}
+			synctest.Wait()
+			pass(time.Second)
+			if s := b.Stats(); s.Assocs != 0 {
+				t.Errorf("indication %d: %+v", other, s)
+			}
+			b.Close()
+		}
+		if s := a.Stats(); s.Assocs != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// RFC 9260 section 9.2: what was queued arrives before the end, whichever end
+// begins, or both; nothing more may be sent.
+func TestShutdown(t *testing.T) {
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWires(seed)
+			w.loss = int(seed) % 3 * 10
+			in, out := bubbleInbox(), bubbleInbox()
+			cfg := Config{AssocMaxRetrans: 100, MaxInitRetrans: 50}
+			a := w.endpoint(addrA, cfg)
+			cfg.Accept = to(in)
+			b := w.endpoint(addrB, cfg)
+			defer b.Close()
+			defer a.Close()
+			x, err := a.Dial(t.Context(), b.Addr(), DialConfig{Receiver: to(out)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			y, err := b.Accept(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ms := make([]Outgoing, 200)
+			for i := range ms {
+				ms[i].Bufs = [][]byte{make([]byte, 1000)}
+			}
+			for _, s := range []*Assoc{x, y} {
+				if n, err := s.TrySend(ms); n != len(ms) || err != nil {
+					t.Fatal(n, err)
+				}
+			}
+			both := seed%2 == 0
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if err := x.Shutdown(t.Context()); err != nil && !errors.Is(err, ErrShutdown) && !(w.loss > 0 && errors.Is(err, ErrPeerUnreachable)) {
+					t.Error(err)
+				}
+			})
+			if both {
+				wg.Go(func() { y.Shutdown(t.Context()) })
+			}
+			wg.Wait()
+			<-y.Done()
+			if in.total != 200 || both && out.total != 200 {
+				t.Errorf("%d and %d messages came", in.total, out.total)
+			}
+			if _, err := x.TrySend(ms[:1]); !errors.Is(err, ErrShutdown) && !errors.Is(err, ErrPeerUnreachable) {
+				t.Errorf("a message after the shutdown: %v", err)
+			}
+			if n := a.Stats().Assocs + b.Stats().Assocs; n != 0 {
+				t.Errorf("%d associations are left", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,293 @@
+package sctp
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// input takes the chunks of a packet with a right checksum that belongs to this
+// association: its ports are right, and its Verification Tag is ours (RFC 9260
+// section 8.5), or the peer's if reflected, which only ABORT and SHUTDOWN
+// COMPLETE may be (section 8.5.1). What is received is in deliver afterwards and
+// points into chunks. INIT and COOKIE ECHO are not for it: the endpoint treats
+// them.
+func (t *tcb) input(now time.Duration, chunks []byte, reflected bool) {
+	t.now = now
+	t.stats.PacketsIn++
+	t.dataIn, t.newIn = false, false
+	for rest := chunks; len(rest) > 0 && t.state != stateClosed; {
+		c, next, err := cutChunk(rest)
+		if err != nil {
+			// What came before it was well formed and is done; the peer is told of the
+			// rest where it can be expected to listen.
+			if t.state >= stateEstablished {
+				t.violation("a chunk is longer than its packet or shorter than its header")
+			}
+			break
+		}
+		rest = next
+		switch typ := c.typ(); {
+		case typ == typeAbort || typ == typeShutdownComplete:
+			if c.flags()&flagT != 0 != reflected {
+				return
+			}
+		case reflected:
+			return
+		}
+		if !t.chunk(now, c) {
+			break
+		}
+	}
+	if t.dataIn && t.state != stateClosed {
+		t.packetDone(now)
+	}
+}
+
+// chunk takes one chunk. It is false when the rest of the packet is to be
+// dropped.
+func (t *tcb) chunk(now time.Duration, c chunk) bool {
+	switch c.typ() {
+	case typeData:
+		return t.data(now, c)
+	case typeSack:
+		s, err := parseSack(c)
+		if err != nil {
+			t.violation("a SACK is shorter than it says")
+			return false
+		}
+		t.sack(now, s)
+	case typeInitAck:
+		t.initAck(now, c)
+		return false // it is alone in its packet
+	case typeCookieAck:
+		if t.state == stateCookieEchoed {
+			t.up(now)
+			t.heard()
+		}
+	case typeHeartbeat:
+		// From COOKIE-ECHOED or ESTABLISHED on until the shutdown is under way
+		// (RFC 9260 section 8.3).
+		if t.state >= stateCookieEchoed && t.state <= stateShutdownReceived {
+			t.reply(typeHeartbeatAck, c.value())
+		}
+	case typeHeartbeatAck:
+		t.heartbeatAck(now, c)
+	case typeAbort:
+		t.aborted(firstCause(c), c.flags()&flagT != 0)
+		return false
+	case typeError:
+		t.errorChunk(now, c)
+	case typeShutdown:
+		t.shutdownChunk(now, c)
+	case typeShutdownAck:
+		if t.state == stateShutdownSent || t.state == stateShutdownAckSent {
+			t.want |= sendShutdownComplete
+			t.close(t.shutdownErr)
+		}
+	case typeShutdownComplete:
+		if t.state == stateShutdownAckSent {
+			t.close(t.shutdownErr)
+		}
+	case typeInit, typeCookieEcho:
+		// INIT is alone and without a tag, COOKIE ECHO the first in its packet: here
+		// they are out of place.
+		return false
+	case typeECNE, typeCWR, typePad:
+	default:
+		return t.unknown(c)
+	}
+	return true
+}
+
+// unknown treats a chunk of unknown type by the high bits of it (RFC 9260
+// section 3.2).
+func (t *tcb) unknown(c chunk) bool {
+	if c.typ().report() && t.state >= stateEstablished {
+		t.reply(typeError, appendCause(nil, CauseUnrecognizedChunk, c[:min(len(c), maxUnrecognized)]))
+	}
+	return c.typ().skip()
+}
+
+// reply puts a chunk into the line of those to be sent, unless it is long
+// already or the chunk does not fit a packet.
+func (t *tcb) reply(typ chunkType, value []byte) {
+	n := padded(chunkHeaderLen + len(value))
+	if n > t.size-headerLen || len(t.control)+n > max(maxControl, t.size) {
+		return
+	}
+	t.control = appendChunk(t.control, typ, 0, value)
+}
+
+// data takes a DATA chunk (RFC 9260 sections 6.2 and 6.5).
+func (t *tcb) data(now time.Duration, c chunk) bool {
+	if len(c) < dataHeaderLen {
+		t.violation("a DATA chunk is shorter than its header")
+		return false
+	}
+	d := dataChunk(c)
+	if len(c) == dataHeaderLen {
+		t.fail(Cause{Code: CauseNoUserData, Info: uint32Info(d.tsn())})
+		return false
+	}
+	switch t.state {
+	case stateEstablished, stateShutdownPending, stateShutdownSent:
+	default:
+		return false // before, the peer sends it again; afterwards it has said that it has no more
+	}
+	t.dataIn = true
+	if c.flags()&flagI != 0 {
+		t.sackNow = true
+	}
+	switch t.rx.judge(d.tsn()) {
+	case duplicate:
+		t.rx.again(d.tsn())
+		t.stats.Duplicates++
+		return true
+	case tooFar:
+		t.sackNow = true
+		t.stats.Dropped++
+		return true
+	}
+	n := len(d.payload())
+	// Beyond the window only what fills a gap is taken, and not without end
+	// (RFC 9260 section 6.2). One message always fits.
+	if limit := t.window; t.held > 0 && t.held+n > limit {
+		if before(t.rx.high, d.tsn()) || t.held+n > 2*limit {
+			t.sackNow = true
+			t.stats.Dropped++
+			return true
+		}
+	}
+	t.rx.add(d.tsn())
+	t.newIn = true
+	t.stats.MessagesIn++
+	t.stats.BytesIn += uint64(n)
+	if d.stream() >= t.in {
+		// Acknowledged, reported, not delivered (RFC 9260 section 6.5).
+		t.reply(typeError, appendCause(nil, CauseInvalidStream, uint32Info(uint32(d.stream())<<16)))
+		return true
+	}
+	t.held += n
+	t.deliver = append(t.deliver, Message{
+		Stream:  d.stream(),
+		PPID:    d.ppid(),
+		Flags:   Flags(c.flags()),
+		SSN:     d.ssn(),
+		TSN:     d.tsn(),
+		Payload: d.payload(),
+	})
+	return true
+}
+
+// packetDone decides about the SACK for a packet with DATA (RFC 9260 section
+// 6.2).
+func (t *tcb) packetDone(now time.Duration) {
+	if t.state == stateShutdownAckSent {
+		return // the peer has had everything acknowledged, and may be gone
+	}
+	if t.state == stateShutdownSent {
+		// Each such packet is answered by a SHUTDOWN, with a SACK where that cannot
+		// say it all (RFC 9260 section 9.2).
+		t.want |= sendShutdown
+		t.t2 = now + t.path.rto
+		t.inits = 0
+		if t.rx.missing() || len(t.rx.dups) > 0 {
+			t.want |= sendSack
+		}
+		t.tSack = 0
+		return
+	}
+	t.packetsIn++
+	if t.rx.missing() || len(t.rx.dups) > 0 || !t.newIn {
+		// At once, so that the peer learns of the gap.
+		t.sackNow = true
+	}
+	if t.packetsIn >= 2 {
+		t.sackNow = true
+	}
+	if t.tSack == 0 {
+		t.tSack = now + sackDelay
+	}
+}
+
+// between is called between the packets of one read: where TSNs are missing,
+// each packet has its own SACK, up to a few, so that the peer can count them
+// (RFC 9260 section 7.2.4).
+func (t *tcb) between(b *batch) {
+	if !t.sackNow || !t.rx.missing() || t.sacksOut >= sacksPerRead-1 || t.state < stateEstablished || b.full(t.size) {
+		return
+	}
+	t.sacksOut++
+	b.begin(t.localPort, t.peerPort, t.peerTag)
+	t.transmitSack(b)
+	b.end()
+	t.stats.PacketsOut++
+}
+
+// readDone ends what one read has brought.
+func (t *tcb) readDone() {
+	t.sacksOut = 0
+	if t.sackNow && t.state != stateClosed {
+		t.want |= sendSack
+	}
+}
+
+// release gives n bytes of the receive window back. When it has grown by a
+// quarter, the peer is told (RFC 9260 section 6.2).
+func (t *tcb) release(n int) {
+	t.held = max(0, t.held-n)
+	if t.state >= stateEstablished && t.state < stateShutdownReceived && t.rwnd()-t.lastWindow >= t.window/4 {
+		t.want |= sendSack
+	}
+}
+
+// heartbeatAck takes a HEARTBEAT ACK, if it is the answer to the last HEARTBEAT
+// (RFC 9260 section 8.3).
+func (t *tcb) heartbeatAck(now time.Duration, c chunk) {
+	p, _, err := cutParam(c.value())
+	if err != nil || len(p) != heartbeatLen || p.typ() != paramHeartbeatInfo || t.hbSent == 0 {
+		return
+	}
+	sent := time.Duration(binary.BigEndian.Uint64(p.value()))
+	if sent != t.hbSent || binary.BigEndian.Uint64(p.value()[8:]) != t.hbNonce {
+		return
+	}
+	t.hbSent = 0
+	t.path.rtt(now-sent, t.rtoMin, t.rtoMax)
+	t.heard()
+}
+
+// errorChunk takes an ERROR. Only a Stale Cookie changes anything (RFC 9260
+// section 5.2.6): the handshake begins again.
+func (t *tcb) errorChunk(now time.Duration, c chunk) {
+	cause := firstCause(c)
+	if cause.Code == CauseStaleCookie && t.state == stateCookieEchoed {
+		t.inits++
+		if t.inits > t.maxInitRetrans {
+			t.close(ErrPeerUnreachable)
+			return
+		}
+		t.state = stateCookieWait
+		t.cookie, t.reportParams = nil, nil
+		t.peerTag = 0
+		t.want = sendInit
+		t.t1 = now + t.path.rto
+		return
+	}
+	if t.state >= stateEstablished {
+		t.event(Event{Kind: EventPeerError, Cause: cause})
+	}
+}
+
+// aborted ends the association on the peer's ABORT (RFC 9260 section 9.1). With a
+// reflected tag it says that the peer has no such association: after all has been
+// acknowledged, at the end of a shutdown, that is as good as its SHUTDOWN
+// COMPLETE, which was lost or overtaken.
+func (t *tcb) aborted(cause Cause, reflected bool) {
+	t.want = 0
+	if reflected && t.state == stateShutdownAckSent {
+		t.close(t.shutdownErr)
+		return
+	}
+	t.close(&AbortError{Cause: cause})
+}

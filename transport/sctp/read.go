@@ -1,0 +1,135 @@
+package sctp
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"os"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// reader is what reading the socket needs: buffers for several datagrams, each
+// of which may be many packets of one sender (UDP_GRO).
+type reader struct {
+	bufs  [readBuffers][readBufferSize]byte
+	msgs  [readBuffers]mmsghdr
+	iovs  [readBuffers]unix.Iovec
+	names [readBuffers][unix.SizeofSockaddrInet6]byte
+	ctl   [readBuffers][64]byte
+	n     int
+	errno syscall.Errno
+}
+
+// read hands over what comes until the socket is closed, or fails.
+func (k *socket) read(p *run) error {
+	r := new(reader)
+	recv := r.recvmmsg
+	for {
+		r.errno = 0
+		if k.raw.Read(recv) != nil {
+			return nil // closed
+		}
+		if r.errno != 0 {
+			if !passing(r.errno) {
+				return os.NewSyscallError("recvmmsg", r.errno)
+			}
+			continue
+		}
+		p.now = p.e.now()
+		for i := range r.n {
+			from, seg, data := r.message(i)
+			if seg == 0 {
+				seg = len(data)
+			}
+			for len(data) > 0 {
+				n := min(seg, len(data))
+				p.packet(from, packet(data[:n]))
+				data = data[n:]
+			}
+		}
+		p.finish()
+	}
+}
+
+// passing tells errors that a UDP socket reports once, about packets sent before
+// or a lack that may pass.
+func passing(errno syscall.Errno) bool {
+	switch errno {
+	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ECONNRESET, unix.EMSGSIZE, unix.ENOBUFS, unix.ENOMEM, unix.EPERM, unix.EACCES, unix.ENETDOWN, unix.EHOSTDOWN:
+		return true
+	}
+	return false
+}
+
+// broken ends all associations of a socket that cannot be read any more.
+func (e *Endpoint) broken(err error) {
+	e.mu.Lock()
+	e.over = true
+	all := make([]*Assoc, 0, len(e.byTag))
+	for _, a := range e.byTag {
+		all = append(all, a)
+	}
+	e.mu.Unlock()
+	for _, a := range all {
+		a.mu.Lock()
+		a.t.close(err)
+		a.leave(false)
+	}
+}
+
+// recvmmsg is called by the poller; it is false when there is nothing to read.
+func (r *reader) recvmmsg(fd uintptr) bool {
+	for i := range r.msgs {
+		r.iovs[i].Base = &r.bufs[i][0]
+		r.iovs[i].SetLen(readBufferSize)
+		h := &r.msgs[i].hdr
+		h.Name, h.Namelen = &r.names[i][0], uint32(len(r.names[i]))
+		h.Iov = &r.iovs[i]
+		h.SetIovlen(1)
+		h.Control = &r.ctl[i][0]
+		h.SetControllen(len(r.ctl[i]))
+		h.Flags = 0
+	}
+	for {
+		n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&r.msgs[0])), readBuffers, unix.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case 0:
+			r.n = int(n)
+			recvBarrier()
+			return true
+		case unix.EINTR:
+			continue
+		case unix.EAGAIN:
+			return false
+		default:
+			r.errno = errno
+			return true
+		}
+	}
+}
+
+// message is the i-th datagram: its sender, the size in bytes of the packets
+// that the kernel joined, 0 if it did not, and the bytes. A datagram that was cut
+// off is none.
+func (r *reader) message(i int) (from netip.AddrPort, seg int, data []byte) {
+	m := &r.msgs[i]
+	if m.hdr.Flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+		return from, 0, nil
+	}
+	from = getName(r.names[i][:], m.hdr.Namelen)
+	data = r.bufs[i][:min(int(m.n), readBufferSize)]
+	for c := r.ctl[i][:min(int(m.hdr.Controllen), len(r.ctl[i]))]; len(c) >= unix.SizeofCmsghdr; {
+		h := (*unix.Cmsghdr)(unsafe.Pointer(&c[0]))
+		n := int(h.Len)
+		if n < unix.SizeofCmsghdr || n > len(c) {
+			break
+		}
+		if h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO && n >= unix.CmsgLen(4) {
+			seg = int(int32(binary.NativeEndian.Uint32(c[unix.CmsgLen(0):])))
+		}
+		c = c[min(unix.CmsgSpace(n-unix.CmsgLen(0)), len(c)):]
+	}
+	return from, max(seg, 0), data
+}

@@ -1,0 +1,126 @@
+package sctp
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// INITs that cannot be are refused with an ABORT that has their tag and says why,
+// or not answered at all (RFC 9260 sections 3.3.2, 5.1 and 8.4).
+func TestInitsThatAreRefused(t *testing.T) {
+	good := initChunk{tag: 77, rwnd: 1 << 16, out: 4, in: 4, tsn: 1, params: appendAdaptation(nil, 1)}
+	for name, tc := range map[string]struct {
+		change func(i *initChunk)
+		want   CauseCode
+	}{
+		"no outbound streams": {func(i *initChunk) { i.out = 0 }, CauseInvalidParameter},
+		"no inbound streams":  {func(i *initChunk) { i.in = 0 }, CauseInvalidParameter},
+		"small window":        {func(i *initChunk) { i.rwnd = 1499 }, CauseProtocolViolation},
+		"host name":           {func(i *initChunk) { i.params = appendParam(i.params, paramHostName, []byte("host")) }, CauseUnresolvableAddress},
+		"parameter too long":  {func(i *initChunk) { i.params = append(i.params, 0xc0, 6, 0xff, 0xff) }, CauseProtocolViolation},
+		"no indication":       {func(i *initChunk) { i.params = nil }, CauseUserAbort},
+		"other indication":    {func(i *initChunk) { i.params = appendAdaptation(nil, 2) }, CauseUserAbort},
+		"tag 0":               {func(i *initChunk) { i.tag = 0 }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := listen(t, "127.0.0.1", Config{Adaptation: 1, Accept: to(newInbox())})
+			r := newRawPeer(t, e)
+			i := good
+			tc.change(&i)
+			r.send(0, i.append(nil, typeInit))
+			if tc.want == 0 { // silence: the next INIT is answered first
+				r.send(0, good.append(nil, typeInit))
+				if c, p := r.recv().chunks(), 0; chunkType(c[0]) != typeInitAck {
+					t.Errorf("%x %d", c, p)
+				}
+				return
+			}
+			if c, p := r.want(typeAbort); p.tag() != 77 || c.flags() != 0 || firstCause(c).Code != tc.want {
+				t.Errorf("tag %d, flags %x, %v", p.tag(), c.flags(), firstCause(c))
+			}
+			if s := e.Stats(); s.Inits != 0 || s.Assocs != 0 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// INIT ACKs that cannot be end Dial, for the reason that there is (RFC 9260
+// section 3.3.3).
+func TestInitAcksThatAreRefused(t *testing.T) {
+	withCookie := appendParam(nil, paramCookie, []byte("cookie!!"))
+	good := initChunk{tag: 77, rwnd: 1 << 16, out: 4, in: 4, tsn: 1, params: withCookie}
+	for name, tc := range map[string]struct {
+		change func(i *initChunk)
+		want   CauseCode
+	}{
+		"no outbound streams": {func(i *initChunk) { i.out = 0 }, CauseInvalidParameter},
+		"no inbound streams":  {func(i *initChunk) { i.in = 0 }, CauseInvalidParameter},
+		"no cookie":           {func(i *initChunk) { i.params = nil }, CauseMissingParameter},
+		"host name": {func(i *initChunk) {
+			i.params = appendParam(i.params[:len(i.params):len(i.params)], paramHostName, []byte("host"))
+		}, CauseUnresolvableAddress},
+		"cookie too long": {func(i *initChunk) { i.params = appendParam(nil, paramCookie, make([]byte, 1200)) }, CauseOutOfResource},
+		"tag 0":           {func(i *initChunk) { i.tag = 0 }, CauseInvalidParameter},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := listen(t, "127.0.0.1", Config{})
+			c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			failed := make(chan error)
+			go func() {
+				_, err := e.Dial(patient(t), c.LocalAddr().(*net.UDPAddr).AddrPort(), DialConfig{Receiver: to(newInbox())})
+				failed <- err
+			}()
+			b := make([]byte, 2000)
+			n, from, err := c.ReadFromUDPAddrPort(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := packet(b[:n])
+			first, _, _ := cutChunk(p.chunks())
+			theirs, err := parseInit(first)
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := good
+			tc.change(&i)
+			ack := packet(i.append(appendHeader(nil, p.dstPort(), p.srcPort(), theirs.tag), typeInitAck))
+			ack.seal()
+			c.WriteToUDPAddrPort(ack, from)
+			if err := <-failed; !errors.Is(err, &AbortError{Local: true, Cause: Cause{Code: tc.want}}) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// RFC 9260 sections 5.2.4 and 5.2.6: a State Cookie that comes after its life is
+// stale; the peer begins again and gets another.
+func TestStaleCookie(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWires(1)
+		start := time.Now()
+		w.drop = func(_, _ netip.AddrPort, p packet) bool {
+			return chunkType(p[headerLen]) == typeCookieEcho && time.Since(start) < 2*cookieLife
+		}
+		a := w.endpoint(addrA, Config{MaxInitRetrans: 50, RTOMax: 5 * time.Second})
+		b := w.endpoint(addrB, Config{Accept: to(bubbleInbox())})
+		defer b.Close()
+		defer a.Close()
+		x, err := a.Dial(t.Context(), b.Addr(), DialConfig{Receiver: to(bubbleInbox())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := b.Stats(); x.State() != "ESTABLISHED" || s.BadCookies != 1 || s.Assocs != 1 || s.Inits != 2 {
+			t.Errorf("%s, %+v", x.State(), s)
+		}
+	})
+}

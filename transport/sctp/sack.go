@@ -1,0 +1,180 @@
+package sctp
+
+import "time"
+
+// sack takes a SACK (RFC 9260 section 6.2.1).
+func (t *tcb) sack(now time.Duration, s sackChunk) {
+	if t.state < stateEstablished {
+		return
+	}
+	q, p := &t.tx, &t.path
+	t.stats.SacksIn++
+	if before(s.cum(), q.acked) {
+		return // D i: older than one that was here
+	}
+	if !before(s.cum(), q.unsent) {
+		t.violation("a SACK acknowledges a TSN that was never sent")
+		return
+	}
+	t.probeHeard = true
+	flight := p.flight
+	advanced := s.cum() != q.acked
+	newly := 0
+	for q.acked != s.cum() {
+		c := q.at(q.acked + 1)
+		if c.state != chunkAcked {
+			newly += len(c.data)
+			t.arrived(now, q.acked+1, c)
+		}
+		q.pop()
+	}
+	htna := q.acked // Highest TSN Newly Acknowledged
+	top := q.acked
+	if s.gaps() > 0 || q.gapped > 0 {
+		n, ok := 0, true
+		n, htna, top, ok = t.gaps(now, s)
+		if !ok {
+			t.violation("a Gap Ack Block is out of order or beyond what was sent")
+			return
+		}
+		newly += n
+	}
+	if newly > 0 {
+		t.heard()
+		t.solo = false
+	}
+	if p.recovering && !before(s.cum(), p.exit) {
+		p.recovering = false
+	}
+	p.acked(newly, flight)
+	if top != q.acked {
+		if p.recovering && advanced {
+			htna = top
+		}
+		t.missed(htna)
+	}
+	t.peerRwnd = int(min(s.rwnd(), 1<<30)) - p.flight
+	if t.probing && advanced {
+		t.probing = false
+	}
+	if t.probing && q.outstanding() && int(s.rwnd()) >= int(q.at(q.acked+1).size) {
+		// The window has opened, and the probe had been dropped.
+		if c := q.at(q.acked + 1); c.state == chunkFlying {
+			t.lose(c)
+			t.probing = false
+		}
+	}
+	q.scan = q.acked + 1
+	switch {
+	case !q.outstanding():
+		t.t3 = 0 // R2
+	case advanced, t.t3 == 0:
+		t.armT3(now) // R3, R4
+	}
+	q.release()
+	t.drained(now)
+}
+
+// arrived notes that the peer has a chunk that it did not have before.
+func (t *tcb) arrived(now time.Duration, tsn uint32, c *txChunk) {
+	if c.state == chunkFlying {
+		t.path.flight -= len(c.data)
+	}
+	if t.timing && t.timed == tsn {
+		t.timing = false
+		t.path.rtt(now-t.timedAt, t.rtoMin, t.rtoMax)
+	}
+}
+
+// gaps takes the Gap Ack Blocks: bytes that are newly acknowledged, the Highest
+// TSN Newly Acknowledged and the highest acknowledged. Blocks have to be in
+// order and within what was sent. ok false: they are not.
+func (t *tcb) gaps(now time.Duration, s sackChunk) (newly int, htna, top uint32, ok bool) {
+	q := &t.tx
+	htna = q.acked
+	tsn := q.acked + 1
+	last := uint32(0)
+	for i := range s.gaps() {
+		g := s.gap(i)
+		if uint32(g.first) <= last || g.last < g.first || !before(q.acked+uint32(g.last), q.unsent) {
+			return 0, 0, 0, false
+		}
+		last = uint32(g.last)
+		for ; tsn != q.acked+uint32(g.first); tsn++ {
+			t.renege(q.at(tsn))
+		}
+		for end := q.acked + uint32(g.last) + 1; tsn != end; tsn++ {
+			c := q.at(tsn)
+			if c.state == chunkAcked {
+				continue
+			}
+			newly += len(c.data)
+			t.arrived(now, tsn, c)
+			if c.state == chunkLost {
+				q.lost--
+				t.peerRwnd -= int(c.size)
+			}
+			c.state = chunkAcked
+			q.gapped++
+			htna = tsn
+		}
+	}
+	top = tsn - 1
+	for ; q.gapped > 0 && tsn != q.unsent; tsn++ {
+		t.renege(q.at(tsn))
+	}
+	return newly, htna, top, true
+}
+
+// renege takes back the acknowledgement of a chunk that the peer has dropped
+// (RFC 9260 section 6.2.1 D iii).
+func (t *tcb) renege(c *txChunk) {
+	if c.state != chunkAcked {
+		return
+	}
+	t.tx.gapped--
+	c.state = chunkFlying
+	c.miss, c.fastly = 0, false
+	t.path.flight += len(c.data)
+}
+
+// missed counts miss indications for what is missing before htna. Three make a
+// Fast Retransmit (RFC 9260 section 7.2.4).
+func (t *tcb) missed(htna uint32) {
+	q := &t.tx
+	for tsn := q.acked + 1; before(tsn, htna); tsn++ {
+		c := q.at(tsn)
+		if c.state != chunkFlying || c.fastly {
+			continue
+		}
+		if c.miss++; c.miss < 3 {
+			continue
+		}
+		c.fastly = true
+		if !t.path.recovering {
+			t.rtxOnce = true
+			t.stats.FastRetransmits++
+		}
+		t.path.fastRetransmit(q.unsent - 1)
+		t.lose(c)
+	}
+}
+
+// drained goes on with a shutdown once everything is acknowledged (RFC 9260
+// section 9.2).
+func (t *tcb) drained(now time.Duration) {
+	if t.tx.len() > 0 {
+		return
+	}
+	switch t.state {
+	case stateShutdownPending:
+		t.state = stateShutdownSent
+		t.want |= sendShutdown
+		t.startT2(now)
+		t.t5 = now + 5*t.rtoMax
+	case stateShutdownReceived:
+		t.state = stateShutdownAckSent
+		t.want = t.want&^sendShutdown | sendShutdownAck
+		t.startT2(now)
+	}
+}

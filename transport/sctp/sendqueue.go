@@ -1,0 +1,229 @@
+package sctp
+
+import (
+	"sync"
+	"time"
+)
+
+// blockPool is where memory for queued messages comes from, in blocks of
+// blockSize bytes.
+type blockPool struct{ p sync.Pool }
+
+type block [blockSize]byte
+
+func (p *blockPool) get() *block {
+	if b, ok := p.p.Get().(*block); ok {
+		return b
+	}
+	return new(block)
+}
+
+func (p *blockPool) put(b *block) { p.p.Put(b) }
+
+// chunkState is where a queued DATA chunk is.
+type chunkState uint8
+
+const (
+	chunkQueued chunkState = iota // not sent yet
+	chunkFlying                   // sent
+	chunkLost                     // to be sent again
+	chunkAcked                    // in a Gap Ack Block of the last SACK
+)
+
+// txChunk is a queued DATA chunk. Its TSN follows from its place.
+type txChunk struct {
+	data   []byte // the chunk with its padding, in a block
+	size   uint16 // of its user data
+	state  chunkState
+	miss   uint8 // miss indications
+	sent   uint8 // how many times
+	fastly bool  // has been fast retransmitted
+	last   bool  // Outgoing.Barrier
+}
+
+// sendQueue holds the DATA chunks from the Cumulative TSN Ack Point on. TSNs are
+// given when messages are queued, and they leave in that order.
+//
+//	acked | flying, lost, acked in gaps ... | unsent ... | next
+type sendQueue struct {
+	acked  uint32 // Cumulative TSN Ack Point
+	unsent uint32 // the first that was never sent
+	next   uint32 // the next message's
+
+	ring   []txChunk // TSN modulo its length, a power of two
+	bytes  int       // queued and in flight, with their overhead
+	lost   int       // chunks to be sent again
+	scan   uint32    // there are none of them before this TSN
+	gapped int       // chunks that are acknowledged by gap blocks only
+
+	pool   *blockPool
+	blocks []usedBlock
+	used   int // bytes of the last block
+}
+
+// usedBlock is a block and the TSN of the last chunk in it.
+type usedBlock struct {
+	mem  *block
+	last uint32
+}
+
+func (q *sendQueue) init(tsn uint32, pool *blockPool) {
+	*q = sendQueue{acked: tsn - 1, unsent: tsn, next: tsn, scan: tsn, pool: pool}
+}
+
+func (q *sendQueue) at(tsn uint32) *txChunk { return &q.ring[int(tsn)&(len(q.ring)-1)] }
+
+// len is the number of chunks.
+func (q *sendQueue) len() int { return int(q.next - q.acked - 1) }
+
+// outstanding tells whether something was sent and is not acknowledged.
+func (q *sendQueue) outstanding() bool { return q.unsent != q.acked+1 }
+
+// room tells whether a message of n bytes may be queued within limit bytes. One
+// always may.
+func (q *sendQueue) room(n, limit int) bool {
+	return q.len() == 0 || q.len() < maxQueued && q.bytes+n+messageOverhead <= limit
+}
+
+// push queues a message of n bytes, which it copies.
+func (q *sendQueue) push(m *Outgoing, n int) {
+	if q.len() == len(q.ring) {
+		q.grow()
+	}
+	need := padded(dataHeaderLen + n)
+	if len(q.blocks) == 0 || q.used+need > blockSize {
+		q.blocks = append(q.blocks, usedBlock{mem: q.pool.get()})
+		q.used = 0
+	}
+	u := &q.blocks[len(q.blocks)-1]
+	b := u.mem[q.used : q.used : q.used+need]
+	b = appendDataHeader(b, flagB|flagE|flagU, q.next, m.Stream, 0, m.PPID, n)
+	for _, p := range m.Bufs {
+		b = append(b, p...)
+	}
+	b = pad(b, len(b))
+	u.last = q.next
+	q.used += need
+	*q.at(q.next) = txChunk{data: b, size: uint16(n), last: m.Barrier}
+	q.bytes += n + messageOverhead
+	q.next++
+}
+
+func (q *sendQueue) grow() {
+	old := *q
+	q.ring = make([]txChunk, max(16, 2*len(q.ring)))
+	for tsn := q.acked + 1; tsn != q.next; tsn++ {
+		*q.at(tsn) = *old.at(tsn)
+	}
+}
+
+// pop takes off the first chunk, which the peer has.
+func (q *sendQueue) pop() {
+	q.acked++
+	c := q.at(q.acked)
+	q.bytes -= int(c.size) + messageOverhead
+	switch c.state {
+	case chunkLost:
+		q.lost--
+	case chunkAcked:
+		q.gapped--
+	}
+	*c = txChunk{}
+}
+
+// release gives memory back after chunks were popped.
+func (q *sendQueue) release() {
+	n := 0
+	for n < len(q.blocks) && !before(q.acked, q.blocks[n].last) {
+		q.pool.put(q.blocks[n].mem)
+		n++
+	}
+	if n > 0 {
+		q.blocks = q.blocks[:copy(q.blocks, q.blocks[n:])]
+	}
+}
+
+// idle gives the ring back when nothing is queued.
+func (q *sendQueue) idle() {
+	if q.len() == 0 {
+		q.ring = nil
+		if cap(q.blocks) > 16 {
+			q.blocks = nil
+		}
+	}
+}
+
+// discard drops everything.
+func (q *sendQueue) discard() {
+	for _, u := range q.blocks {
+		q.pool.put(u.mem)
+	}
+	*q = sendQueue{acked: q.next - 1, unsent: q.next, next: q.next, scan: q.next, pool: q.pool}
+}
+
+// sendable tells whether a message may be queued in this state (RFC 9260 section
+// 9.2), and how long it is.
+func (t *tcb) sendable(m *Outgoing) (n int, err error) {
+	for _, p := range m.Bufs {
+		n += len(p)
+	}
+	switch {
+	case t.state == stateClosed && t.err != nil:
+		return n, t.err
+	case t.state == stateClosed || t.state >= stateShutdownPending:
+		return n, ErrShutdown
+	case n == 0:
+		return n, ErrEmpty
+	case n > t.maxMessage():
+		return n, ErrTooLong
+	case m.Stream >= t.out:
+		return n, ErrStream
+	}
+	return n, nil
+}
+
+// maxMessage is the longest message in bytes.
+func (t *tcb) maxMessage() int { return (t.size - headerLen - dataHeaderLen) &^ 3 }
+
+// armT3 starts T3-rtx (RFC 9260 section 6.3.2).
+func (t *tcb) armT3(now time.Duration) { t.t3 = now + t.path.rto }
+
+// expireT3 is RFC 9260 section 6.3.3.
+func (t *tcb) expireT3(now time.Duration) {
+	q := &t.tx
+	if !q.outstanding() {
+		// The peer's window is closed: probe it (RFC 9260 section 6.1 A).
+		t.probe = q.unsent != q.next
+		t.path.backOff(t.rtoMax)
+		return
+	}
+	if t.probing && t.probeHeard {
+		t.probeHeard = false
+	} else if !t.stroke() {
+		return
+	}
+	t.stats.Timeouts++
+	if !t.probing {
+		t.path.timedOut()
+	}
+	t.path.backOff(t.rtoMax)
+	t.timing = false
+	t.solo = true
+	for tsn := q.acked + 1; tsn != q.unsent; tsn++ {
+		c := q.at(tsn)
+		if c.state == chunkFlying {
+			t.lose(c)
+		}
+		c.fastly, c.miss = false, 0
+	}
+	q.scan = q.acked + 1
+	t.armT3(now)
+}
+
+// lose marks a chunk for retransmission (RFC 9260 section 6.2.1 C).
+func (t *tcb) lose(c *txChunk) {
+	c.state = chunkLost
+	t.tx.lost++
+	t.path.flight -= len(c.data)
+	t.peerRwnd += int(c.size)
+}

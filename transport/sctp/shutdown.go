@@ -1,0 +1,100 @@
+package sctp
+
+import "time"
+
+// shutdown is the primitive of RFC 9260 section 11.1.3: no more messages are
+// taken, those that were are delivered, then the association ends.
+func (t *tcb) shutdown(now time.Duration) {
+	switch t.state {
+	case stateCookieWait, stateCookieEchoed:
+		t.fail(Cause{Code: CauseUserAbort})
+	case stateEstablished:
+		t.state = stateShutdownPending
+		t.drained(now)
+	}
+}
+
+// startT2 starts T2-shutdown. Heartbeats are over (RFC 9260 section 8.3).
+func (t *tcb) startT2(now time.Duration) {
+	t.inits = 0
+	t.t2 = now + t.path.rto
+	t.tHB, t.hbSent = 0, 0
+	t.tSack, t.sackNow = 0, false
+}
+
+func (t *tcb) expireT2(now time.Duration) {
+	t.inits++
+	if t.inits > t.assocMaxRetrans {
+		t.close(ErrPeerUnreachable)
+		return
+	}
+	t.path.backOff(t.rtoMax)
+	t.t2 = now + t.path.rto
+	if t.state == stateShutdownSent {
+		t.want |= sendShutdown
+	} else {
+		t.want |= sendShutdownAck
+	}
+}
+
+// shutdownChunk takes a SHUTDOWN (RFC 9260 section 9.2).
+func (t *tcb) shutdownChunk(now time.Duration, c chunk) {
+	cum, err := shutdownCum(c)
+	if err != nil {
+		t.violation("a SHUTDOWN has a wrong length")
+		return
+	}
+	switch t.state {
+	case stateEstablished, stateShutdownPending, stateShutdownReceived:
+	case stateShutdownSent:
+		// Both ends shut down at the same time.
+		t.state = stateShutdownAckSent
+		t.want = t.want&^sendShutdown | sendShutdownAck
+		t.startT2(now)
+		return
+	case stateShutdownAckSent:
+		t.want |= sendShutdownAck
+		return
+	default:
+		return
+	}
+	if t.state == stateEstablished {
+		t.shutdownErr = ErrShutdown
+		t.event(Event{Kind: EventShutdown})
+	}
+	t.state = stateShutdownReceived
+	// The Cumulative TSN Ack counts as that of a SACK without gaps; the window stays.
+	t.ackedTo(now, cum)
+	t.drained(now)
+}
+
+// ackedTo takes an acknowledgement that has no Gap Ack Blocks of its own.
+func (t *tcb) ackedTo(now time.Duration, cum uint32) {
+	q := &t.tx
+	if before(cum, q.acked) {
+		return
+	}
+	if !before(cum, q.unsent) {
+		t.violation("a SHUTDOWN acknowledges a TSN that was never sent")
+		return
+	}
+	advanced := cum != q.acked
+	for q.acked != cum {
+		if c := q.at(q.acked + 1); c.state != chunkAcked {
+			t.arrived(now, q.acked+1, c)
+		}
+		q.pop()
+	}
+	if advanced {
+		t.heard()
+		t.solo = false
+		q.scan = q.acked + 1
+	}
+	switch {
+	case !q.outstanding():
+		t.t3 = 0
+	case advanced:
+		t.armT3(now)
+	}
+	q.release()
+}

@@ -1,0 +1,296 @@
+package sctp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mmsghdr is struct mmsghdr of Linux, for sendmmsg and recvmmsg.
+type mmsghdr struct {
+	hdr unix.Msghdr
+	n   uint32
+}
+
+// socket is a UDP socket with what the kernel has for many packets at once.
+type socket struct {
+	conn *net.UDPConn
+	raw  syscall.RawConn
+	v6   bool // AF_INET6, IPv4 addresses are mapped
+
+	segment atomic.Bool // UDP_SEGMENT works
+	gro     bool        // UDP_GRO is on
+}
+
+func newSocket(conn *net.UDPConn, plain bool) (*socket, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{conn: conn, raw: raw}
+	cerr := raw.Control(func(fd uintptr) {
+		var family int
+		if family, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil {
+			return
+		}
+		s.v6 = family == unix.AF_INET6
+		s.tune(int(fd))
+		if !plain {
+			// A kernel that knows the options has the offloads.
+			_, e := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT)
+			s.segment.Store(e == nil)
+			s.gro = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1) == nil
+		}
+	})
+	return s, errors.Join(cerr, err)
+}
+
+// tune asks for large buffers and for the Don't Fragment bit (RFC 6951 section
+// 5.6). It is no error if the kernel gives less.
+func (s *socket) tune(fd int) {
+	for _, o := range [...][2]int{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[0], socketBuffer) != nil {
+			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[1], socketBuffer)
+		}
+	}
+	if s.v6 {
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
+	}
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
+}
+
+// recvBuffer is the size of the socket's receive buffer in bytes, as the kernel
+// counts, with its own overhead.
+func (s *socket) recvBuffer() (n int) {
+	_ = s.raw.Control(func(fd uintptr) {
+		n, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF)
+	})
+	return n
+}
+
+func (s *socket) local() netip.AddrPort {
+	a, _ := s.conn.LocalAddr().(*net.UDPAddr)
+	ap := a.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+}
+
+func (s *socket) close() { s.conn.Close() }
+
+// sender is what one call of socket.send needs.
+type sender struct {
+	batch batch
+
+	msgs  [batchPackets]mmsghdr
+	iovs  [batchPackets]unix.Iovec
+	ctl   [batchPackets][segmentLen]byte
+	sizes [batchPackets]int // packets in each message
+	name  [unix.SizeofSockaddrInet6]byte
+	n     int // messages
+	sent  int
+	errno syscall.Errno
+	write func(fd uintptr) bool
+}
+
+// segmentLen is the size in bytes of a control message with UDP_SEGMENT.
+const segmentLen = 24 // CMSG_SPACE(2)
+
+func (s *sender) init() {
+	s.batch = *newBatch()
+	s.write = s.sendmmsg
+}
+
+// senderPool keeps senders.
+type senderPool struct{ p sync.Pool }
+
+func (p *senderPool) get() *sender {
+	if s, ok := p.p.Get().(*sender); ok {
+		return s
+	}
+	s := new(sender)
+	s.init()
+	return s
+}
+
+func (p *senderPool) put(s *sender) {
+	s.batch.reset()
+	p.p.Put(s)
+}
+
+// send sends the packets of s.batch to one address. The first error is returned,
+// after the rest was tried: a packet that was not sent is as good as lost.
+func (k *socket) send(to netip.AddrPort, s *sender) error {
+	nameLen, err := k.putName(s.name[:], to)
+	if err != nil {
+		return err
+	}
+	s.build(k.segment.Load(), nameLen)
+	var first error
+	for s.sent < s.n {
+		s.errno = 0
+		if err := k.raw.Write(s.write); err != nil {
+			return err // the socket is closed
+		}
+		if s.errno == 0 {
+			continue
+		}
+		if s.sizes[s.sent] > 1 && cannotSegment(s.errno) {
+			// From now on one by one.
+			k.segment.Store(false)
+			s.rebuild(nameLen)
+			continue
+		}
+		if first == nil {
+			first = os.NewSyscallError("sendmmsg", s.errno)
+		}
+		s.sent++
+	}
+	runtime.KeepAlive(s)
+	return first
+}
+
+// cannotSegment tells errors by which a kernel or a device refuses UDP_SEGMENT from
+// those that would befall single packets, too.
+func cannotSegment(errno syscall.Errno) bool {
+	switch errno {
+	case unix.EIO, unix.EINVAL, unix.EOPNOTSUPP, unix.ENOPROTOOPT, unix.EMSGSIZE:
+		return true
+	}
+	return false
+}
+
+// build makes messages of the packets: with segment set, one of each run of
+// packets of one size, of which the last may be shorter.
+func (s *sender) build(segment bool, nameLen int) {
+	s.n, s.sent = 0, 0
+	s.add(0, segment, nameLen)
+}
+
+// rebuild makes single messages of what is left.
+func (s *sender) rebuild(nameLen int) {
+	first := 0
+	for _, k := range s.sizes[:s.sent] {
+		first += k
+	}
+	s.n, s.sent = 0, 0
+	s.add(first, false, nameLen)
+}
+
+func (s *sender) add(i int, segment bool, nameLen int) {
+	b := &s.batch
+	for i < len(b.ends) {
+		p := b.packet(i)
+		start, size, k := b.ends[i]-len(p), len(p), 1
+		for segment && i+k < len(b.ends) {
+			q := len(b.packet(i + k))
+			if q > size {
+				break
+			}
+			k++
+			if q < size {
+				break
+			}
+		}
+		m := &s.msgs[s.n]
+		iov := &s.iovs[s.n]
+		iov.Base = &b.buf[start]
+		iov.SetLen(b.ends[i+k-1] - start)
+		m.hdr = unix.Msghdr{Name: &s.name[0], Namelen: uint32(nameLen), Iov: iov}
+		m.hdr.SetIovlen(1)
+		if k > 1 {
+			c := s.ctl[s.n][:]
+			h := (*unix.Cmsghdr)(unsafe.Pointer(&c[0]))
+			h.Level, h.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
+			h.SetLen(unix.CmsgLen(2))
+			binary.NativeEndian.PutUint16(c[unix.CmsgLen(0):], uint16(size))
+			m.hdr.Control = &c[0]
+			m.hdr.SetControllen(unix.CmsgSpace(2))
+		}
+		s.sizes[s.n] = k
+		s.n++
+		i += k
+	}
+}
+
+// sendmmsg is called by the poller; it is false when the socket's buffer is
+// full.
+func (s *sender) sendmmsg(fd uintptr) bool {
+	sendBarrier()
+	for s.sent < s.n {
+		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&s.msgs[s.sent])), uintptr(s.n-s.sent), unix.MSG_DONTWAIT, 0, 0)
+		switch errno {
+		case 0:
+			s.sent += int(n)
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return false
+		default:
+			s.errno = errno
+			return true
+		}
+	}
+	return true
+}
+
+// putName writes the address in the kernel's form.
+func (k *socket) putName(b []byte, to netip.AddrPort) (int, error) {
+	a := to.Addr()
+	if !k.v6 {
+		if !a.Is4() {
+			return 0, fmt.Errorf("send to %v: the socket is of IPv4", to)
+		}
+		v := a.As4()
+		binary.NativeEndian.PutUint16(b, unix.AF_INET)
+		binary.BigEndian.PutUint16(b[2:], to.Port())
+		copy(b[4:], v[:])
+		clear(b[8:unix.SizeofSockaddrInet4])
+		return unix.SizeofSockaddrInet4, nil
+	}
+	v := a.As16()
+	binary.NativeEndian.PutUint16(b, unix.AF_INET6)
+	binary.BigEndian.PutUint16(b[2:], to.Port())
+	binary.NativeEndian.PutUint32(b[4:], 0)
+	copy(b[8:], v[:])
+	scope, err := scopeID(a.Zone())
+	binary.NativeEndian.PutUint32(b[24:], scope)
+	return unix.SizeofSockaddrInet6, err
+}
+
+func scopeID(zone string) (uint32, error) {
+	if zone == "" {
+		return 0, nil
+	}
+	if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
+		return uint32(n), nil
+	}
+	i, err := net.InterfaceByName(zone)
+	if err != nil {
+		return 0, err
+	}
+	return uint32(i.Index), nil
+}
+
+// getName reads an address in the kernel's form.
+func getName(b []byte, n uint32) netip.AddrPort {
+	switch {
+	case n >= unix.SizeofSockaddrInet4 && binary.NativeEndian.Uint16(b) == unix.AF_INET:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), binary.BigEndian.Uint16(b[2:]))
+	case n >= unix.SizeofSockaddrInet6 && binary.NativeEndian.Uint16(b) == unix.AF_INET6:
+		a := netip.AddrFrom16([16]byte(b[8:24])).Unmap()
+		if scope := binary.NativeEndian.Uint32(b[24:]); scope != 0 && a.Is6() {
+			a = a.WithZone(strconv.FormatUint(uint64(scope), 10))
+		}
+		return netip.AddrPortFrom(a, binary.BigEndian.Uint16(b[2:]))
+	}
+	return netip.AddrPort{}
+}

@@ -1,0 +1,246 @@
+package sctp
+
+import (
+	"testing"
+	"time"
+)
+
+// In steady state nothing is allocated for packets, chunks or SACKs, also where
+// some are lost.
+func TestSteadyStateAllocatesNothing(t *testing.T) {
+	s := newSim(1, netConfig{}, nil)
+	b := newBatch()
+	payload := make([]byte, 1200)
+	m := Outgoing{Bufs: [][]byte{payload}}
+	a, z := &s.ends[0].t, &s.ends[1].t
+	now, n := time.Second, 0
+	step := func() {
+		for range 8 {
+			if a.tx.room(len(payload), a.sendBuffer) {
+				a.tx.push(&m, len(payload))
+			}
+		}
+		for _, x := range [][2]*tcb{{a, z}, {z, a}} {
+			b.reset()
+			x[0].transmit(now, b)
+			for i := range b.ends {
+				if n++; n%50 == 7 && x[0] == a {
+					continue // lost
+				}
+				x[1].input(now, packet(b.packet(i)).chunks(), false)
+			}
+			for i := range x[1].deliver {
+				x[1].release(len(x[1].deliver[i].Payload))
+			}
+			x[1].deliver = x[1].deliver[:0]
+			x[1].events = x[1].events[:0]
+			x[1].readDone()
+		}
+		now += time.Millisecond
+		a.expire(now)
+		z.expire(now)
+	}
+	for range 5000 {
+		step()
+	}
+	if k := testing.AllocsPerRun(2000, step); k != 0 {
+		t.Errorf("%v allocations for some 8 messages", k)
+	}
+	if a.stats.Retransmits < 100 || z.stats.MessagesIn < 10000 || a.state != stateEstablished {
+		t.Errorf("%v: %+v", a.state, a.stats)
+	}
+}
+
+// RFC 9260 section 7: one lost packet among many is repaired by a Fast
+// Retransmit, once, without a timeout, and halves the window, once.
+func TestOneLossIsRepairedByFastRetransmit(t *testing.T) {
+	s := newSim(1, netConfig{delay: time.Millisecond}, func(_ int, s *settings) { s.window = 1 << 20 })
+	done := func() bool { return len(s.ends[1].got) == int(s.ends[0].sent) && s.ends[0].t.tx.len() == 0 }
+	s.send(0, 200, 1200)
+	if !s.run(time.Minute, done) {
+		t.Fatal("the first messages do not come")
+	}
+	p := &s.ends[0].t.path
+	window := p.cwnd
+	lost := s.ends[0].t.tx.next + 3
+	n := 0
+	s.net.loss = 0
+	s.drop = func(from int, q packet) bool {
+		if from == 0 && chunkType(q[headerLen]) == typeData && dataChunk(q.chunks()).tsn() == lost {
+			n++
+			return n == 1
+		}
+		return false
+	}
+	s.send(0, 40, 1200)
+	if !s.run(time.Minute, done) {
+		t.Fatal("they do not come")
+	}
+	if st := s.ends[0].t.stats; st.Retransmits != 1 || st.FastRetransmits != 1 || st.Timeouts != 0 {
+		t.Errorf("%+v", st)
+	}
+	if want := max(window/2, 4*p.pmdcs); p.ssthresh != want || p.cwnd < want || p.cwnd > want+2*p.pmdcs {
+		t.Errorf("a window of %d became %d, threshold %d; want %d", window, p.cwnd, p.ssthresh, want)
+	}
+	// The message that was lost came after those behind it, which did not wait.
+	at := func(k uint32) int {
+		for i, x := range s.ends[1].order {
+			if x == k {
+				return i
+			}
+		}
+		return -1
+	}
+	if at(203) < at(204) || at(203) < at(210) {
+		t.Errorf("order of arrival: %v", s.ends[1].order[200:])
+	}
+}
+
+// RFC 9260 section 7.2.4 rule 6: Fast Recovery ends, and a later loss is repaired
+// and halves the window again.
+func TestLaterLossIsRepairedAgain(t *testing.T) {
+	s := newSim(1, netConfig{delay: time.Millisecond}, func(_ int, s *settings) { s.window = 1 << 20 })
+	all := func() bool { return s.ends[0].t.tx.len() == 0 }
+	for round := range uint64(4) {
+		s.drop = nil
+		s.send(0, 200, 1200)
+		s.run(time.Minute, all)
+		p := &s.ends[0].t.path
+		window, lost, dropped := p.cwnd, s.ends[0].t.tx.next, false
+		s.drop = func(from int, q packet) bool {
+			if from == 1 || dropped || chunkType(q[headerLen]) != typeData || dataChunk(q.chunks()).tsn() != lost {
+				return false
+			}
+			dropped = true
+			return true
+		}
+		s.send(0, 20, 1200)
+		s.run(time.Minute, all)
+		if st := s.ends[0].t.stats; st.FastRetransmits != round+1 || st.Timeouts != 0 || p.recovering || p.ssthresh != max(window/2, 4*p.pmdcs) {
+			t.Errorf("loss %d: %+v, recovering %v, threshold %d of %d", round, st, p.recovering, p.ssthresh, window)
+		}
+	}
+}
+
+// RFC 9260 section 7.2.4: the third miss indication makes a Fast Retransmit, the
+// second does not.
+func TestThirdMissIndicationCounts(t *testing.T) {
+	for behind, want := range map[int]Stats{
+		2: {Timeouts: 1},
+		3: {FastRetransmits: 1},
+	} {
+		s := newSim(1, netConfig{delay: time.Millisecond}, nil)
+		all := func() bool { return s.ends[0].t.tx.len() == 0 }
+		s.send(0, 40, 1200)
+		s.run(time.Minute, all)
+		lost, n := s.ends[0].t.tx.next, 0
+		s.drop = func(from int, q packet) bool {
+			if from == 0 && chunkType(q[headerLen]) == typeData && dataChunk(q.chunks()).tsn() == lost {
+				n++
+			}
+			return from == 0 && n == 1 && dataChunk(q.chunks()).tsn() == lost
+		}
+		s.send(0, 1+behind, 1200)
+		if !s.run(time.Minute, all) {
+			t.Fatal("they do not come")
+		}
+		if st := s.ends[0].t.stats; st.FastRetransmits != want.FastRetransmits || st.Timeouts != want.Timeouts {
+			t.Errorf("%d packets behind the lost one: %+v", behind, st)
+		}
+	}
+}
+
+// RFC 9260 sections 6.3.3 and 7.2.3: a timeout leaves one packet in flight, and the
+// RTO doubles.
+func TestTimeout(t *testing.T) {
+	s := newSim(1, netConfig{delay: time.Millisecond}, nil)
+	s.send(0, 3, 1200)
+	s.run(time.Second, func() bool { return s.ends[0].t.tx.len() == 0 })
+	s.net.loss = 100
+	s.send(0, 3, 1200)
+	tx := &s.ends[0].t
+	rto := tx.path.rto
+	if rto != tx.rtoMin {
+		t.Errorf("RTO %v after a round trip of 2 ms, want the least: %v", rto, tx.rtoMin)
+	}
+	sent := 0
+	s.drop = func(from int, q packet) bool {
+		if chunkType(q[headerLen]) == typeData {
+			sent++
+		}
+		return true
+	}
+	s.run(rto+time.Millisecond, func() bool { return false })
+	if tx.path.cwnd != tx.path.pmdcs || sent != 1 || tx.path.rto != 2*rto || tx.stats.Timeouts != 1 {
+		t.Errorf("window %d, %d packets, RTO %v, %d timeouts", tx.path.cwnd, sent, tx.path.rto, tx.stats.Timeouts)
+	}
+	s.run(2*rto, func() bool { return false })
+	if sent != 2 || tx.path.rto != 4*rto {
+		t.Errorf("%d packets, RTO %v", sent, tx.path.rto)
+	}
+}
+
+// RFC 9260 section 6.1 A: a closed window is probed, for as long as it takes, and
+// its opening is noticed.
+func TestClosedWindowIsProbed(t *testing.T) {
+	s := newSim(1, netConfig{delay: time.Millisecond}, nil)
+	s.ends[1].hold = true
+	for range 20 {
+		s.send(0, 10, 1200)
+		s.run(100*time.Millisecond, func() bool { return false })
+	}
+	before := s.ends[0].t.stats.PacketsOut
+	s.run(time.Hour, func() bool { return false })
+	if tx := &s.ends[0].t; tx.state != stateEstablished || tx.stats.PacketsOut-before < 30 || tx.errors > 1 {
+		t.Errorf("after an hour: %v, %v, %d packets, %d errors", tx.state, tx.err, tx.stats.PacketsOut-before, tx.errors)
+	}
+	if n := len(s.ends[1].got); n >= 200 || n < 40 {
+		t.Errorf("%d messages are held", n)
+	}
+	// The window update gets lost: only a probe finds the window open.
+	s.drop = func(from int, _ packet) bool { return from == 1 }
+	s.ends[1].hold = false
+	s.release(1)
+	s.drop = nil
+	if !s.run(2*time.Minute, func() bool { return len(s.ends[1].got) >= 100 }) {
+		t.Fatalf("the window is open, and %d messages came", len(s.ends[1].got))
+	}
+	if !s.run(time.Second, func() bool { return len(s.ends[1].got) == 200 }) {
+		t.Errorf("%d messages came within a second of the first", len(s.ends[1].got))
+	}
+}
+
+// RFC 9260 section 6.2: every second packet is acknowledged at once, a single one
+// within SACK.Delay.
+func TestDelayedSack(t *testing.T) {
+	s := newSim(1, netConfig{delay: time.Millisecond}, nil)
+	sacks := 0
+	s.drop = func(from int, q packet) bool {
+		if from == 1 && chunkType(q[headerLen]) == typeSack {
+			sacks++
+		}
+		return false
+	}
+	s.send(0, 1, 100)
+	s.run(sackDelay-time.Millisecond, func() bool { return false })
+	if sacks != 0 {
+		t.Errorf("%d SACKs before the delay is over", sacks)
+	}
+	s.run(5*time.Millisecond, func() bool { return false })
+	if sacks != 1 {
+		t.Errorf("%d SACKs after it", sacks)
+	}
+	s.send(0, 2, 1200) // two packets
+	s.run(5*time.Millisecond, func() bool { return false })
+	if sacks != 2 {
+		t.Errorf("%d SACKs after two packets", sacks)
+	}
+	// With DATA of its own the SACK goes along (section 6.1).
+	s.send(0, 1, 100)
+	s.run(2*time.Millisecond, func() bool { return false })
+	s.send(1, 1, 100)
+	s.run(time.Second, func() bool { return false })
+	if sacks != 3 || s.ends[0].t.tx.len() != 0 {
+		t.Errorf("%d packets that begin with a SACK", sacks)
+	}
+}

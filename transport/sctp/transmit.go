@@ -1,0 +1,280 @@
+package sctp
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// transmit makes the packets that may leave now. more tells that the batch is
+// full and something is left.
+func (t *tcb) transmit(now time.Duration, b *batch) (more bool) {
+	t.now = now
+	burst := maxBurst
+	for {
+		if b.full(t.size) {
+			return true
+		}
+		if t.want&sendInit != 0 {
+			t.transmitInit(b)
+			continue
+		}
+		b.begin(t.localPort, t.peerPort, t.peerTag)
+		t.transmitControl(now, b)
+		if t.state >= stateEstablished && t.transmitData(now, b, &burst) {
+			t.touch(now)
+		}
+		if !b.end() {
+			return false
+		}
+		t.stats.PacketsOut++
+	}
+}
+
+// transmitInit sends an INIT, alone and with Verification Tag 0 (RFC 9260
+// sections 5.1 A and 8.5.1 A).
+func (t *tcb) transmitInit(b *batch) {
+	t.want &^= sendInit
+	b.begin(t.localPort, t.peerPort, 0)
+	i := t.initChunk()
+	if t.wantAdaptation {
+		i.params = appendAdaptation(i.params, t.adaptation)
+	}
+	b.buf = i.append(b.buf, typeInit)
+	b.end()
+	t.stats.PacketsOut++
+}
+
+// initChunk is what this end says of itself in INIT and INIT ACK.
+func (s *settings) initChunk() initChunk {
+	return initChunk{tag: s.localTag, rwnd: uint32(s.window), out: s.streams, in: s.streams, tsn: s.localTSN}
+}
+
+// transmitControl puts the chunks that are due into the packet.
+func (t *tcb) transmitControl(now time.Duration, b *batch) {
+	if t.want == 0 && len(t.control) == 0 {
+		return
+	}
+	take := func(p pending) bool {
+		if t.want&p == 0 {
+			return false
+		}
+		t.want &^= p
+		return true
+	}
+	if take(sendAbort) { // no DATA in the same packet (RFC 9260 section 9.1)
+		b.buf = appendAbort(b.buf, 0, t.abort)
+		return
+	}
+	if take(sendCookieEcho) { // the first chunk of its packet (RFC 9260 section 5.1 C)
+		b.buf = appendChunk(b.buf, typeCookieEcho, 0, t.cookie)
+		if len(t.reportParams) > 0 && b.len()+2*chunkHeaderLen+len(t.reportParams) <= t.size {
+			b.buf = appendError(b.buf, CauseUnrecognizedParameters, t.reportParams)
+		}
+		return
+	}
+	if take(sendCookieAck) { // likewise
+		b.buf = appendChunk(b.buf, typeCookieAck, 0, nil)
+	}
+	if take(sendShutdownComplete) {
+		b.buf = appendChunk(b.buf, typeShutdownComplete, 0, nil)
+		return
+	}
+	if take(sendSack) {
+		t.transmitSack(b)
+	}
+	if take(sendShutdownAck) {
+		b.buf = appendChunk(b.buf, typeShutdownAck, 0, nil)
+	}
+	if take(sendShutdown) {
+		b.buf = appendShutdown(b.buf, t.rx.cum)
+	}
+	if take(sendHeartbeat) {
+		t.transmitHeartbeat(now, b)
+	}
+	for len(t.control) > 0 {
+		c, rest, err := cutChunk(t.control)
+		if err != nil { // cannot be: they were made here
+			t.control = nil
+			return
+		}
+		n := len(t.control) - len(rest)
+		if b.len()+n > t.size && b.len() > headerLen {
+			return
+		}
+		b.buf = pad(append(b.buf, c...), len(c))
+		t.control = t.control[:copy(t.control, rest)]
+	}
+}
+
+// transmitSack appends a SACK (RFC 9260 section 3.3.4).
+func (t *tcb) transmitSack(b *batch) {
+	gaps := t.gapBuf[:0]
+	if t.rx.missing() {
+		gaps = t.rx.gaps(gaps)
+	}
+	w := t.rwnd()
+	t.lastWindow = w
+	b.buf = appendSack(b.buf, t.rx.cum, uint32(w), gaps, t.rx.dups)
+	t.rx.dups = t.rx.dups[:0]
+	t.want &^= sendSack
+	t.sackNow, t.packetsIn, t.tSack = false, 0, 0
+	t.stats.SacksOut++
+}
+
+// rwnd is the window to be advertised (RFC 9260 section 6.2). One of less than a
+// packet would be a silly one.
+func (t *tcb) rwnd() int {
+	if w := t.window - t.held; w >= min(t.path.pmdcs, t.window/4) {
+		return w
+	}
+	return 0
+}
+
+// heartbeatLen is the length in bytes of a Heartbeat Info parameter: the time
+// and a random number that stands for the rest of the destination's identity
+// (RFC 9260 section 8.3).
+const heartbeatLen = paramHeaderLen + 16
+
+func (t *tcb) transmitHeartbeat(now time.Duration, b *batch) {
+	var info [16]byte
+	t.hbNonce = uint64(t.jitter())<<32 | uint64(t.jitter())
+	t.hbSent, t.hbJitter = now, t.jitter()
+	binary.BigEndian.PutUint64(info[:], uint64(now))
+	binary.BigEndian.PutUint64(info[8:], t.hbNonce)
+	at := len(b.buf)
+	b.buf = appendParam(beginChunk(b.buf, typeHeartbeat, 0), paramHeartbeatInfo, info[:])
+	b.buf = endChunk(b.buf, at)
+	t.touch(now)
+}
+
+// expireHeartbeat sends a HEARTBEAT to an idle peer (RFC 9260 section 8.3). One
+// that was not answered until now counts as an error.
+func (t *tcb) expireHeartbeat(now time.Duration) {
+	if t.hbSent != 0 {
+		t.path.backOff(t.rtoMax)
+		if !t.stroke() {
+			return
+		}
+	}
+	if !t.tx.outstanding() {
+		t.path.idle()
+	}
+	t.tx.idle()
+	t.rx.idle()
+	t.want |= sendHeartbeat
+	t.touch(now)
+}
+
+// transmitData adds DATA chunks to the packet: first those to be sent again,
+// then new ones (RFC 9260 section 6.1). It tells whether it added a chunk of a
+// new TSN.
+func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool) {
+	q := &t.tx
+	p := &t.path
+	if q.lost == 0 && q.unsent == q.next || t.solo && p.flight > 0 && b.len() == headerLen {
+		return false
+	}
+	if q.lost > 0 {
+		// The packet of a Fast Retransmit goes whatever the window (RFC 9260
+		// section 7.2.4 rule 3), as does the first one after a timeout.
+		once := t.rtxOnce
+		for ; q.lost > 0 && q.scan != q.unsent; q.scan++ {
+			tsn := q.scan
+			c := q.at(tsn)
+			if c.state != chunkLost {
+				continue
+			}
+			if !once && p.flight >= p.cwnd {
+				return false
+			}
+			if !t.fits(b, c) {
+				return false
+			}
+			t.rtxOnce = false
+			q.lost--
+			if t.timing && t.timed == tsn { // Karn's rule (section 6.3.1 C5)
+				t.timing = false
+			}
+			t.send(now, b, c, tsn, tsn == q.acked+1)
+			t.stats.Retransmits++
+		}
+	}
+	// Marked chunks that wait for the window hold new ones back (rule C).
+	if q.lost > 0 || *burst == 0 || p.flight >= p.cwnd {
+		return added
+	}
+	if q.unsent == q.next || !t.windowOpen() {
+		return added
+	}
+	// A SACK that is due goes along where there is room (RFC 9260 section 6.1).
+	if b.len() == headerLen && t.tSack != 0 && headerLen+sackLen+4*maxDups+len(q.at(q.unsent).data) <= t.size && !t.rx.missing() {
+		t.transmitSack(b)
+	}
+	for q.unsent != q.next && p.flight < p.cwnd && t.windowOpen() {
+		tsn := q.unsent
+		c := q.at(tsn)
+		if !t.fits(b, c) || c.last && q.outstanding() {
+			break
+		}
+		if !added {
+			added = true
+			*burst--
+		}
+		q.unsent++
+		if !t.timing {
+			t.timing, t.timed, t.timedAt = true, tsn, now
+		}
+		t.send(now, b, c, tsn, false)
+		t.stats.MessagesOut++
+		t.stats.BytesOut += uint64(c.size)
+	}
+	return added
+}
+
+// fits tells whether a chunk has room in the packet.
+func (t *tcb) fits(b *batch, c *txChunk) bool {
+	return b.len() == headerLen || b.len()+len(c.data) <= t.size
+}
+
+// windowOpen tells whether the next new chunk fits the peer's window (RFC 9260
+// section 6.1 A). With nothing in flight one may probe it.
+func (t *tcb) windowOpen() bool {
+	if int(t.tx.at(t.tx.unsent).size) <= t.peerRwnd {
+		t.probing = false
+		return true
+	}
+	if t.tx.outstanding() {
+		return false
+	}
+	if t.probing { // allowed, and not sent yet
+		return true
+	}
+	if !t.probe { // the first probe comes after an RTO
+		if t.t3 == 0 {
+			t.armT3(t.now)
+		}
+		return false
+	}
+	t.probe, t.probing, t.probeHeard = false, true, true
+	return true
+}
+
+// send puts a chunk into the packet.
+func (t *tcb) send(now time.Duration, b *batch, c *txChunk, tsn uint32, first bool) {
+	at := len(b.buf)
+	b.buf = append(b.buf, c.data...)
+	c.state = chunkFlying
+	if c.sent < 255 {
+		c.sent++
+	}
+	t.path.flight += len(c.data)
+	t.peerRwnd -= int(c.size)
+	// The peer's answer is waited for where this is the last chunk that may leave,
+	// or one that was lost (RFC 9260 section 6.1, the I bit).
+	if c.sent > 1 || t.path.flight >= t.path.cwnd || t.state != stateEstablished || t.peerRwnd <= 0 {
+		b.buf[at+1] |= flagI
+	}
+	if t.t3 == 0 || first {
+		t.armT3(now)
+	}
+}
