@@ -16,8 +16,21 @@ type Config struct {
 	// Protector vouches for every flow. Nil is an error.
 	Protector Protector
 
+	// Kind is what carries the streams. Dial and Listen are for TCP, DialSCTP and
+	// ListenSCTP for the others.
+	Kind Kind
+
 	// Local is the address that Dial binds to; invalid: the kernel chooses.
 	Local netip.Addr
+
+	// UDPPort is, for SCTPUDP, the UDP port that peers are reached at and that a
+	// listener has, 0 for 9899 (RFC 6951 section 6.2). The dialler's own is any.
+	UDPPort uint16
+
+	// MoreLocal and MoreRemote are, for SCTP, further addresses of this host and of
+	// the peer that an association uses when a path fails (RFC 9260 section 6.4). Each of
+	// them is protected like the first, or the association is refused.
+	MoreLocal, MoreRemote []netip.Addr
 
 	// SendBuffer and RecvBuffer set the kernel's buffers, in bytes
 	// (SO_SNDBUF, SO_RCVBUF). 0 leaves them to TCP's own tuning, which is better
