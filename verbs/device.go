@@ -37,21 +37,16 @@ type Device struct {
 
 // Open makes a Device.
 func Open(cfg Config) (*Device, error) {
-	limit := cfg.Limits.array()
-	for i, def := range defaultLimits.array() {
-		if limit[i] < 0 {
-			return nil, fmt.Errorf("verbs: open a device: the limit of %s is %d, it can't be negative", resourceNames[i], limit[i])
-		}
-		if limit[i] == 0 {
-			limit[i] = def
-		}
+	limit, err := cfg.Limits.check(defaultLimits.array())
+	if err != nil {
+		return nil, fmt.Errorf("verbs: open a device: %w", err)
+	}
+	quota, err := cfg.Peer.check(amounts{})
+	if err != nil {
+		return nil, fmt.Errorf("verbs: open a device: the quota of peers: %w", err)
 	}
 	d := &Device{pool: new(mpa.Pool), qps: make(map[uint64]*QP), lns: make(map[*Listener]struct{})}
-	d.prm = manager{
-		device: account{name: "the device", limit: limit},
-		peers:  make(map[transport.Identity]*account),
-		quota:  cfg.Peer.array(),
-	}
+	d.prm.init(limit, quota)
 	d.stags.init()
 	d.events.init()
 	return d, nil
@@ -93,36 +88,6 @@ func (d *Device) QPs() []*QP {
 	}
 	return qps
 }
-
-// Usage is what of the device's resources is in use.
-func (d *Device) Usage() Limits { return d.prm.usage(&d.prm.device) }
-
-// ULP is a local consumer of the device, a principal with a quota (RFC 5042
-// section 2.2). What one ULP has allocated, another can't use.
-type ULP struct {
-	dev  *Device
-	name string
-	acct account
-}
-
-// NewULP registers a consumer.
-func (d *Device) NewULP(name string, quota Quota) (*ULP, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, ErrClosed
-	}
-	return &ULP{dev: d, name: name, acct: account{name: "ULP " + name, limit: quota.array()}}, nil
-}
-
-// Name is the name given to NewULP.
-func (u *ULP) Name() string { return u.name }
-
-// Device is the device that the ULP uses.
-func (u *ULP) Device() *Device { return u.dev }
-
-// Usage is what the ULP has allocated.
-func (u *ULP) Usage() Limits { return u.dev.prm.usage(&u.acct) }
 
 // PD is a protection domain: queue pairs reach only memory regions of their own
 // PD (RFC 5042 section 2.2.3).

@@ -325,7 +325,7 @@ func TestRefusedPeerLeavesNoAccount(t *testing.T) {
 	if _, err := newQP(e.pd, e.cfg, fakeConn{"greedy"}); err == nil {
 		t.Fatal("a queue pair past the quota")
 	}
-	if n := len(e.dev.prm.peers); n != 0 {
+	if n := len(e.dev.prm.known); n != 0 {
 		t.Errorf("%d accounts are left", n)
 	}
 }

@@ -43,6 +43,11 @@ const (
 	// for Accept.
 	defaultBacklog = 128
 
+	// guaranteedPart is the part of each resource that is divided evenly among
+	// principals and kept for them: one half. The other half is there for those who
+	// need more than others, so that a device with few busy principals is of use.
+	guaranteedPart = 2
+
 	// maxStarting bounds connections of a listener in MPA start-up.
 	maxStarting = 256
 )
@@ -51,6 +56,7 @@ const (
 // sized for a storage host: 10,000 streams, memory for their buffers.
 var defaultLimits = Limits{
 	Streams:      16384,
+	HalfOpen:     1024, // each costs a socket, a goroutine and some KiB for seconds
 	PDs:          1024,
 	MRs:          1 << 20,
 	MWs:          1 << 20, // one for each region, say: a window is cheaper than one

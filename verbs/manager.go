@@ -11,6 +11,7 @@ import (
 // in a device's Limits, and no limit of its own in a Quota.
 type Limits struct {
 	Streams      int64 // queue pairs
+	HalfOpen     int64 // connections in start-up, which are no stream yet
 	PDs          int64
 	MRs          int64 // memory regions, each with one STag
 	MWs          int64 // memory windows, each with one STag
@@ -28,6 +29,7 @@ type resource uint8
 
 const (
 	resStreams resource = iota
+	resHalfOpen
 	resPDs
 	resMRs
 	resMWs
@@ -39,16 +41,32 @@ const (
 	resCount
 )
 
-var resourceNames = [resCount]string{"streams", "protection domains", "memory regions", "memory windows", "registered bytes",
+var resourceNames = [resCount]string{"streams", "half-open streams", "protection domains", "memory regions", "memory windows", "registered bytes",
 	"completion queue entries", "work queue entries", "shared receive queue entries", "inbound read queue entries"}
 
-func (l Limits) array() [resCount]int64 {
-	return [resCount]int64{l.Streams, l.PDs, l.MRs, l.MWs, l.Bytes, l.CQEntries, l.QueueEntries, l.SRQEntries, l.IRRQEntries}
+type amounts [resCount]int64
+
+func (l Limits) array() amounts {
+	return amounts{l.Streams, l.HalfOpen, l.PDs, l.MRs, l.MWs, l.Bytes, l.CQEntries, l.QueueEntries, l.SRQEntries, l.IRRQEntries}
 }
 
-func limitsFrom(a [resCount]int64) Limits {
-	return Limits{Streams: a[resStreams], PDs: a[resPDs], MRs: a[resMRs], MWs: a[resMWs], Bytes: a[resBytes],
+func limitsFrom(a amounts) Limits {
+	return Limits{Streams: a[resStreams], HalfOpen: a[resHalfOpen], PDs: a[resPDs], MRs: a[resMRs], MWs: a[resMWs], Bytes: a[resBytes],
 		CQEntries: a[resCQEntries], QueueEntries: a[resQueueEntries], SRQEntries: a[resSRQEntries], IRRQEntries: a[resIRRQEntries]}
+}
+
+// check refuses limits below 0, and fills those that are 0 from def.
+func (l Limits) check(def amounts) (amounts, error) {
+	a := l.array()
+	for r, n := range a {
+		if n < 0 {
+			return a, fmt.Errorf("the limit of %s is %d, it can't be negative", resourceNames[r], n)
+		}
+		if n == 0 {
+			a[r] = def[r]
+		}
+	}
+	return a, nil
 }
 
 // QuotaError says that an allocation would exceed a limit.
@@ -58,18 +76,25 @@ type QuotaError struct {
 	Want      int64
 	Used      int64
 	Limit     int64
+	Kept      int64 // of the limit, kept for principals that have less than their share
 }
 
 func (e *QuotaError) Error() string {
-	return fmt.Sprintf("verbs: %d more %s for %s: %d of %d are in use; close what is not needed or raise the limit",
-		e.Want, e.Resource, e.Principal, e.Used, e.Limit)
+	s := fmt.Sprintf("verbs: %d more %s for %s: %d of %d are in use", e.Want, e.Resource, e.Principal, e.Used, e.Limit)
+	if e.Kept > 0 {
+		s += fmt.Sprintf(" and %d are kept for others", e.Kept)
+	}
+	return s + "; close what is not needed or raise the limit"
 }
 
 // account is one principal's use of each resource against its limits.
 type account struct {
 	name  string
-	used  [resCount]int64
-	limit [resCount]int64 // 0: no limit of its own
+	used  amounts
+	limit amounts // 0: no limit of its own
+	group *group  // nil: the device
+	fixed bool    // of a peer: kept while it uses nothing
+	over  bool    // of a ULP: closed
 }
 
 func (a *account) fits(r resource, n int64) error {
@@ -85,15 +110,34 @@ func (a *account) fits(r resource, n int64) error {
 type manager struct {
 	mu     sync.Mutex
 	device account
-	peers  map[transport.Identity]*account
-	quota  [resCount]int64 // of each peer
+	ulps   group
+	peers  group
+	known  map[transport.Identity]*account
+	quota  amounts // of each peer that has none of its own
+}
+
+func (m *manager) init(limit, quota amounts) {
+	m.device = account{name: "the device", limit: limit}
+	m.known = make(map[transport.Identity]*account)
+	m.quota = quota
+	m.ulps = group{device: &m.device, members: make(map[*account]struct{})}
+	for r := range resCount {
+		m.ulps.divides[r] = r != resHalfOpen // whose ULP nobody knows yet
+	}
+	// What is not charged to a peer each time can't be divided among peers.
+	m.peers = group{device: &m.device, members: make(map[*account]struct{})}
+	for _, r := range []resource{resStreams, resHalfOpen, resQueueEntries, resIRRQEntries} {
+		m.peers.divides[r] = true
+	}
+	m.ulps.divide()
+	m.peers.divide()
 }
 
 // charge is one use of resources, to be released as a whole.
 type charge struct {
-	ulp  *account
+	ulp  *account           // nil: none yet
 	peer transport.Identity // "": none
-	n    [resCount]int64
+	n    amounts
 }
 
 // take books c, all of it or nothing.
@@ -101,21 +145,43 @@ func (m *manager) take(c *charge) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	accounts := m.accounts(c)
+	if c.ulp != nil && c.ulp.over {
+		m.forget(c.peer)
+		return ErrClosed
+	}
 	for r := range resCount {
 		if c.n[r] == 0 {
 			continue
 		}
-		for _, a := range accounts {
-			if a == nil {
-				continue
-			}
-			if err := a.fits(r, c.n[r]); err != nil {
-				m.forget(c.peer)
-				return err
-			}
+		if err := fits(accounts, r, c.n[r]); err != nil {
+			m.forget(c.peer)
+			return err
 		}
 	}
-	m.book(c, accounts, 1)
+	book(c, accounts, 1)
+	return nil
+}
+
+// fits tells whether every principal may have n more. A peer within its share is
+// not refused because of what its ULP has taken for other peers.
+func fits(accounts [3]*account, r resource, n int64) error {
+	for _, a := range accounts {
+		if a == nil {
+			continue
+		}
+		if err := a.fits(r, n); err != nil {
+			return err
+		}
+	}
+	ulp, peer := accounts[1], accounts[2]
+	if peer != nil {
+		if err := peer.group.fits(peer, r, n); err != nil || peer.group.entitles(peer, r, n) {
+			return err
+		}
+	}
+	if ulp != nil {
+		return ulp.group.fits(ulp, r, n)
+	}
 	return nil
 }
 
@@ -123,43 +189,53 @@ func (m *manager) take(c *charge) error {
 func (m *manager) give(c *charge) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.book(c, m.accounts(c), -1)
+	book(c, m.accounts(c), -1)
 	m.forget(c.peer)
 }
 
-// forget drops the account of a peer that uses nothing.
+// forget drops the account of a peer that uses nothing, unless its share is kept.
 func (m *manager) forget(peer transport.Identity) {
-	if p := m.peers[peer]; p != nil && p.used == [resCount]int64{} {
-		delete(m.peers, peer)
+	if p := m.known[peer]; p != nil && !p.fixed && p.used == (amounts{}) {
+		delete(m.known, peer)
+		m.peers.leave(p)
 	}
 }
 
 func (m *manager) accounts(c *charge) [3]*account {
 	a := [3]*account{&m.device, c.ulp, nil}
 	if c.peer != "" {
-		p := m.peers[c.peer]
-		if p == nil {
-			p = &account{name: "peer " + string(c.peer), limit: m.quota}
-			m.peers[c.peer] = p
-		}
-		a[2] = p
+		a[2] = m.peer(c.peer)
 	}
 	return a
 }
 
-func (m *manager) book(c *charge, accounts [3]*account, sign int64) {
+// peer returns the account of a peer, a new one if it has none.
+func (m *manager) peer(id transport.Identity) *account {
+	p := m.known[id]
+	if p == nil {
+		p = &account{name: "peer " + string(id), limit: m.quota}
+		m.known[id] = p
+		m.peers.join(p)
+	}
+	return p
+}
+
+func book(c *charge, accounts [3]*account, sign int64) {
 	for _, a := range accounts {
 		if a == nil {
 			continue
 		}
 		for r := range resCount {
+			if c.n[r] == 0 {
+				continue
+			}
+			if a.group != nil {
+				a.group.unmet[r] -= a.group.lack(a, r)
+			}
 			a.used[r] += sign * c.n[r]
+			if a.group != nil {
+				a.group.unmet[r] += a.group.lack(a, r)
+			}
 		}
 	}
-}
-
-func (m *manager) usage(a *account) Limits {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return limitsFrom(a.used)
 }

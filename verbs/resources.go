@@ -1,0 +1,120 @@
+package verbs
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// Usage is what one principal has of the device.
+type Usage struct {
+	Principal string // "the device", "ULP NAME" or "peer IDENTITY"
+	Used      Limits
+	Limit     Limits // its own; 0: only the device's
+	Share     Limits // never refused on account of others; 0: not divided
+}
+
+// Resources is who has what of a device.
+type Resources struct {
+	Device      Usage
+	ULPs, Peers []Usage // by name; of the peers those that use something or have a share of their own
+}
+
+// Resources returns who has what as of now.
+func (d *Device) Resources() Resources {
+	m := &d.prm
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := func(g *group) []Usage {
+		all := make([]Usage, 0, len(g.members))
+		for a := range g.members {
+			all = append(all, a.usage())
+		}
+		slices.SortFunc(all, func(a, b Usage) int { return cmp.Compare(a.Principal, b.Principal) })
+		return all
+	}
+	return Resources{Device: m.device.usage(), ULPs: list(&m.ulps), Peers: list(&m.peers)}
+}
+
+func (a *account) usage() Usage {
+	u := Usage{Principal: a.name, Used: limitsFrom(a.used), Limit: limitsFrom(a.limit)}
+	if a.group != nil {
+		var share amounts
+		for r := range resCount {
+			share[r] = a.group.shareOf(a, r)
+		}
+		u.Share = limitsFrom(share)
+	}
+	return u
+}
+
+func (m *manager) usageOf(a *account) Usage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return a.usage()
+}
+
+// Usage is what of the device's resources is in use.
+func (d *Device) Usage() Limits { return d.prm.usageOf(&d.prm.device).Used }
+
+// SetLimits changes the device's limits; 0 fields take defaults. Where more is in
+// use than a new limit allows, nothing is taken away and nothing more is given.
+func (d *Device) SetLimits(l Limits) error {
+	limit, err := l.check(defaultLimits.array())
+	if err != nil {
+		return fmt.Errorf("verbs: change the device's limits: %w", err)
+	}
+	m := &d.prm
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.device.limit = limit
+	m.ulps.divide()
+	m.peers.divide()
+	return nil
+}
+
+// SetQuota changes the quota of a ULP, as SetLimits does.
+func (d *Device) SetQuota(u *ULP, q Quota) error {
+	limit, err := q.check(amounts{})
+	if err != nil {
+		return fmt.Errorf("verbs: change the quota of ULP %s: %w", u.name, err)
+	}
+	m := &d.prm
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u.acct.limit = limit
+	m.ulps.divide()
+	return nil
+}
+
+// SetPeers names the peers whose shares are kept also while they use nothing, each
+// with its quota, in place of those named before. Config.Peer's quota is that of
+// other peers.
+func (d *Device) SetPeers(peers map[transport.Identity]Quota) error {
+	limits := make(map[transport.Identity]amounts, len(peers))
+	for id, q := range peers {
+		limit, err := q.check(d.prm.quota)
+		if err != nil {
+			return fmt.Errorf("verbs: set the quota of peer %s: %w", id, err)
+		}
+		limits[id] = limit
+	}
+	m := &d.prm
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, p := range m.known {
+		if _, ok := limits[id]; ok || !p.fixed {
+			continue
+		}
+		p.fixed, p.limit = false, m.quota
+		m.forget(id)
+	}
+	for id, limit := range limits {
+		p := m.peer(id)
+		p.fixed, p.limit = true, limit
+	}
+	m.peers.divide()
+	return nil
+}

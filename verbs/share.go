@@ -1,0 +1,73 @@
+package verbs
+
+// group is the principals of one kind, ULPs or peers, among whom the device is
+// divided fairly: a part of each resource (guaranteedPart) is divided evenly among
+// the members and one newcomer, and what of its share a member does not use is kept
+// for it. The rest goes to who asks first. So a member within its share is never
+// refused because another one has asked for too much.
+//
+// Shares shrink when members join. Nothing is taken away from those who have more
+// then; what they release is kept for the others.
+type group struct {
+	device  *account
+	divides [resCount]bool // resources of which every use is charged to a member
+	members map[*account]struct{}
+	share   amounts // of each member
+	unmet   amounts // what members and one newcomer lack to their shares
+}
+
+func (g *group) join(a *account) {
+	a.group = g
+	g.members[a] = struct{}{}
+	g.divide()
+}
+
+func (g *group) leave(a *account) {
+	delete(g.members, a)
+	g.divide()
+}
+
+// divide works the shares out anew.
+func (g *group) divide() {
+	for r := range resCount {
+		if !g.divides[r] {
+			continue
+		}
+		g.share[r] = g.device.limit[r] / (guaranteedPart * int64(len(g.members)+1))
+		g.unmet[r] = g.share[r] // the newcomer's
+		for a := range g.members {
+			g.unmet[r] += g.lack(a, r)
+		}
+	}
+}
+
+// lack is what of its share a member does not use.
+func (g *group) lack(a *account, r resource) int64 {
+	return max(0, g.shareOf(a, r)-a.used[r])
+}
+
+// shareOf is a member's share, which is no more than its own limit.
+func (g *group) shareOf(a *account, r resource) int64 {
+	if l := a.limit[r]; l > 0 {
+		return min(l, g.share[r])
+	}
+	return g.share[r]
+}
+
+// entitles tells whether n more are within the member's share.
+func (g *group) entitles(a *account, r resource, n int64) bool {
+	return g.divides[r] && a.used[r]+n <= g.shareOf(a, r)
+}
+
+// fits refuses n more to a member beyond its share where the others' shares would
+// suffer.
+func (g *group) fits(a *account, r resource, n int64) error {
+	if !g.divides[r] || g.entitles(a, r, n) {
+		return nil
+	}
+	kept := g.unmet[r] - g.lack(a, r)
+	if d := g.device; d.used[r]+kept+n > d.limit[r] {
+		return &QuotaError{Resource: resourceNames[r], Principal: a.name, Want: n, Used: d.used[r], Limit: d.limit[r], Kept: kept}
+	}
+	return nil
+}

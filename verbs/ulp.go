@@ -1,0 +1,61 @@
+package verbs
+
+import "fmt"
+
+// ULP is a local consumer of the device, a principal with a quota (RFC 5042
+// section 2.1.3). What one ULP has allocated, another can't use. Its methods allocate
+// on its own account; limits, other ULPs and their streams are the Device's, which
+// a consumer is not given.
+type ULP struct {
+	dev  *Device
+	name string
+	acct account
+
+	closed bool // guarded by dev.mu
+}
+
+// NewULP registers a consumer, which gets a share of the device.
+func (d *Device) NewULP(name string, quota Quota) (*ULP, error) {
+	limit, err := quota.check(amounts{})
+	if err != nil {
+		return nil, fmt.Errorf("verbs: register ULP %s: %w", name, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, ErrClosed
+	}
+	u := &ULP{dev: d, name: name, acct: account{name: "ULP " + name, limit: limit}}
+	d.prm.mu.Lock()
+	d.prm.ulps.join(&u.acct)
+	d.prm.mu.Unlock()
+	return u, nil
+}
+
+// Name is the name given to NewULP.
+func (u *ULP) Name() string { return u.name }
+
+// Usage is what the ULP has allocated.
+func (u *ULP) Usage() Limits { return u.dev.prm.usageOf(&u.acct).Used }
+
+// Close gives the ULP's share back. It fails with ErrInUse while the ULP has
+// something allocated, and is idempotent.
+func (u *ULP) Close() error {
+	u.dev.mu.Lock()
+	defer u.dev.mu.Unlock()
+	if u.closed {
+		return nil
+	}
+	m := &u.dev.prm
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for r, n := range u.acct.used {
+		if n > 0 {
+			return fmt.Errorf("verbs: close ULP %s, which has %d %s: %w", u.name, n, resourceNames[r], ErrInUse)
+		}
+	}
+	u.closed = true
+	u.acct.over = true
+	m.ulps.leave(&u.acct)
+	return nil
+}
