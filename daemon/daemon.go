@@ -293,21 +293,23 @@ func (d *Daemon) repair(ctx context.Context) {
 // waits for the log.
 func (d *Daemon) watchEvents(ctx context.Context) {
 	for {
-		select {
-		case <-ctx.Done():
+		ev, err := d.dev.Event(ctx)
+		if err != nil {
 			return
-		case ev := <-d.dev.Events():
-			level := slog.LevelInfo
-			switch ev.Kind {
-			case verbs.EventPeerFault, verbs.EventTerminated, verbs.EventCQOverflow, verbs.EventQuotaExceeded:
-				level = slog.LevelWarn
-			}
-			attrs := []any{"stream", streamID(ev.QP), "peer", d.peerName(ev.Peer), "flow", ev.Flow.String()}
-			if ev.Err != nil {
-				attrs = append(attrs, "error", ev.Err)
-			}
-			d.log.Log(ctx, level, ev.Kind.String(), attrs...)
 		}
+		level := slog.LevelInfo
+		switch ev.Kind {
+		case verbs.EventPeerFault, verbs.EventTerminated, verbs.EventCQOverflow, verbs.EventQuotaExceeded:
+			level = slog.LevelWarn
+		}
+		attrs := []any{"stream", streamID(ev.QP), "peer", d.peerName(ev.Peer), "flow", ev.Flow.String()}
+		if ev.Count > 1 {
+			attrs = append(attrs, "like_this", ev.Count)
+		}
+		if ev.Err != nil {
+			attrs = append(attrs, "error", ev.Err)
+		}
+		d.log.Log(ctx, level, ev.Kind.String(), attrs...)
 	}
 }
 

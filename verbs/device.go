@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
-	"github.com/ironwarp/ironwarp/transport"
 )
 
 // ErrClosed is returned by operations on a closed device or object.
@@ -146,71 +144,4 @@ func (pd *PD) leave() {
 	pd.mu.Lock()
 	pd.users--
 	pd.mu.Unlock()
-}
-
-// EventKind classifies an asynchronous event.
-type EventKind uint8
-
-// The kinds of events.
-const (
-	EventStreamUp      EventKind = iota + 1 // a stream was established
-	EventStreamDown                         // a stream ended; Err says why, nil is graceful
-	EventPeerFault                          // the peer broke a rule and was sent a Terminate
-	EventTerminated                         // the peer sent a Terminate
-	EventCQOverflow                         // a completion queue overflowed, its streams are aborted
-	EventQuotaExceeded                      // a peer's connection was refused for want of resources
-	EventSRQLimit                           // fewer receives are left in a shared receive queue than it was armed for
-	EventSRQHighWater                       // a queue pair holds HighWater receives of a shared receive queue
-)
-
-func (k EventKind) String() string {
-	if k < EventStreamUp || k > EventSRQHighWater {
-		return fmt.Sprintf("event %d", uint8(k))
-	}
-	return [...]string{"stream up", "stream down", "peer fault", "terminated by peer", "CQ overflow", "quota exceeded",
-		"SRQ limit", "SRQ high water"}[k-1]
-}
-
-// Event is an asynchronous event (RFC 5042 section 2.2.7).
-type Event struct {
-	Time time.Time
-	Kind EventKind
-	QP   uint64 // 0: none
-	CQ   *CQ    // EventCQOverflow
-	SRQ  *SRQ   // EventSRQLimit, EventSRQHighWater
-	Peer transport.Identity
-	Flow transport.Flow
-	Err  error
-}
-
-// eventQueue is bounded and never blocks the data path; what does not fit is
-// counted.
-type eventQueue struct {
-	mu      sync.Mutex
-	ch      chan Event
-	dropped uint64
-}
-
-func (q *eventQueue) init() { q.ch = make(chan Event, eventDepth) }
-
-func (q *eventQueue) emit(e Event) {
-	e.Time = time.Now()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	select {
-	case q.ch <- e:
-	default:
-		q.dropped++
-	}
-}
-
-// Events is the device's asynchronous event queue. It holds 1,024 events; more
-// are dropped and counted.
-func (d *Device) Events() <-chan Event { return d.events.ch }
-
-// EventsDropped is the number of events that found the queue full.
-func (d *Device) EventsDropped() uint64 {
-	d.events.mu.Lock()
-	defer d.events.mu.Unlock()
-	return d.events.dropped
 }

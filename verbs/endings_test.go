@@ -294,7 +294,7 @@ func TestLostConnectionIsNoFaultOfThePeer(t *testing.T) {
 	raw.Close()
 	e.wantEnd()
 	for down := false; !down; {
-		ev := <-e.dev.Events()
+		ev := nextEvent(t, e.dev)
 		if ev.Kind == EventPeerFault {
 			t.Error("a lost connection is reported as the peer's fault")
 		}

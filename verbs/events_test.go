@@ -3,6 +3,7 @@ package verbs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -15,13 +16,21 @@ import (
 // eventsSoFar takes what the event queue holds.
 func eventsSoFar(d *Device) (evs []Event) {
 	for {
-		select {
-		case ev := <-d.Events():
-			evs = append(evs, ev)
-		default:
+		ev, ok := d.TryEvent()
+		if !ok {
 			return evs
 		}
+		evs = append(evs, ev)
 	}
+}
+
+func nextEvent(t *testing.T, d *Device) Event {
+	t.Helper()
+	ev, err := d.Event(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ev
 }
 
 // wantEvents takes the events so far and compares those of one stream.
@@ -149,24 +158,101 @@ func TestEventOfAnExceededQuota(t *testing.T) {
 	}
 }
 
-// A storm of events fills the queue, is counted, and blocks nobody (R30).
-func TestEventStormIsCounted(t *testing.T) {
+// A storm of one peer's events takes its own entries, blocks nobody, loses none of
+// the counts, and leaves the events of others in place (R30).
+func TestEventStormOfOnePeerIsCounted(t *testing.T) {
 	e := newEnd(t, Config{})
-	const extra = 50
-	for range (eventDepth + extra) / 2 {
-		raw, l := iwarptest.Pair(iwarptest.Options{})
-		e.startOn(l)
-		raw.Close()
-		e.wantEnd()
+	const storm = 5 * eventDepth
+	other := Event{Kind: EventPeerFault, Peer: "other", QP: 7}
+	for i := range storm {
+		e.dev.events.emit(Event{Kind: EventStreamUp, Peer: "hostile", QP: uint64(i)})
+		e.dev.events.emit(Event{Kind: EventStreamDown, Peer: "hostile", QP: uint64(i)})
+		if i == storm/2 {
+			e.dev.events.emit(other)
+		}
 	}
-	if n := e.dev.EventsDropped(); n != extra {
-		t.Errorf("%d events dropped, want %d", n, extra)
+	count := make(map[EventKind]int)
+	n, found := 0, false
+	for _, ev := range eventsSoFar(e.dev) {
+		if ev.Peer == "other" {
+			found = ev.Kind == other.Kind && ev.QP == 7 && ev.Count == 1
+			continue
+		}
+		count[ev.Kind] += ev.Count
+		n++
 	}
-	if n := len(eventsSoFar(e.dev)); n != eventDepth {
-		t.Errorf("%d events in the queue, want %d", n, eventDepth)
+	if !found {
+		t.Error("the other peer's event is lost")
 	}
-	e.rawStream()
-	wantEvents(t, e.dev, e.qp.ID(), EventStreamUp)
+	if n > eventsPerPeer+int(eventKinds) {
+		t.Errorf("the storm has %d entries", n)
+	}
+	if count[EventStreamUp] != storm || count[EventStreamDown] != storm || e.dev.EventsDropped() != 0 {
+		t.Errorf("%v of %d each are counted, %d dropped", count, storm, e.dev.EventsDropped())
+	}
+}
+
+// Where many peers together fill the queue, those with most give way to one with
+// less, and what is dropped is counted.
+func TestEventsOfManyPeersAreDividedAmongThem(t *testing.T) {
+	e := newEnd(t, Config{})
+	const peers = eventDepth/eventsPerPeer + 4
+	sent := 0
+	for range 2 * eventsPerPeer {
+		for p := range peers {
+			e.dev.events.emit(Event{Kind: EventStreamUp, Peer: transport.Identity(fmt.Sprint("hostile ", p))})
+			sent++
+		}
+	}
+	e.dev.events.emit(Event{Kind: EventPeerFault, Peer: "late"})
+	sent++
+	evs := eventsSoFar(e.dev)
+	if len(evs) != eventDepth {
+		t.Errorf("%d events in the queue, want %d", len(evs), eventDepth)
+	}
+	if last := evs[len(evs)-1]; last.Peer != "late" {
+		t.Errorf("the last event is %+v", last)
+	}
+	counted := int(e.dev.EventsDropped())
+	for _, ev := range evs {
+		counted += ev.Count
+	}
+	if counted != sent {
+		t.Errorf("%d of %d events are accounted for", counted, sent)
+	}
+	if n := len(e.dev.events.peers); n != 0 {
+		t.Errorf("%d peers are left in an empty queue", n)
+	}
+}
+
+// Each stream's events stay in order and whole while somebody takes them.
+func TestEventsAreTakenInOrderByWhoWaits(t *testing.T) {
+	e := newEnd(t, Config{})
+	const n = 20 * eventDepth
+	done := make(chan int)
+	go func() {
+		last, sum := -1, 0
+		for sum < n {
+			ev, err := e.dev.Event(t.Context())
+			if err != nil || int(ev.QP) <= last {
+				break
+			}
+			last = int(ev.QP)
+			sum += ev.Count
+		}
+		done <- sum
+	}()
+	for i := range n {
+		e.dev.events.emit(Event{Kind: EventStreamUp, Peer: "p", QP: uint64(i)})
+	}
+	if sum := <-done; sum != n {
+		t.Errorf("%d of %d events came, in order", sum, n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := e.dev.Event(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting in vain ended with %v", err)
+	}
 }
 
 func TestEventKindsHaveNames(t *testing.T) {

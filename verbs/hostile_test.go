@@ -38,13 +38,12 @@ func readTerminate(t *testing.T, raw interface{ Recv() ([][]byte, error) }) rdma
 func wantEvent(t *testing.T, d *Device, k EventKind, qp uint64) {
 	t.Helper()
 	for {
-		select {
-		case ev := <-d.Events():
-			if ev.Kind == k && ev.QP == qp {
-				return
-			}
-		default:
+		ev, ok := d.TryEvent()
+		if !ok {
 			t.Errorf("no event %v", k)
+			return
+		}
+		if ev.Kind == k && ev.QP == qp {
 			return
 		}
 	}

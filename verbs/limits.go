@@ -38,6 +38,9 @@ const (
 
 	// eventDepth bounds the asynchronous event queue (RFC 5042 section 2.2.7).
 	eventDepth = 1024
+	// eventsPerPeer is how many of them one peer has before its events of one kind
+	// are counted in one: a peer's 16 streams may come and go twice.
+	eventsPerPeer = 64
 
 	// defaultBacklog bounds connections that are past MPA's request and wait
 	// for Accept.

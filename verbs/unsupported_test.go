@@ -63,7 +63,7 @@ func TestPeerWithoutExtensions(t *testing.T) {
 			t.Errorf("%s: completion %+v of what followed", name, wc)
 		}
 		for down := false; !down; {
-			ev := <-e.dev.Events()
+			ev := nextEvent(t, e.dev)
 			if ev.Kind == EventTerminated && errors.Is(ev.Err, ErrUnsupportedByPeer) != tc.want {
 				t.Errorf("%s: event %v", name, ev.Err)
 			}

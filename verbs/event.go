@@ -1,0 +1,205 @@
+package verbs
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// EventKind classifies an asynchronous event.
+type EventKind uint8
+
+// The kinds of events.
+const (
+	EventStreamUp      EventKind = iota + 1 // a stream was established
+	EventStreamDown                         // a stream ended; Err says why, nil is graceful
+	EventPeerFault                          // the peer broke a rule and was sent a Terminate
+	EventTerminated                         // the peer sent a Terminate
+	EventCQOverflow                         // a completion queue overflowed, its streams are aborted
+	EventQuotaExceeded                      // a peer's connection was refused for want of resources
+	EventSRQLimit                           // fewer receives are left in a shared receive queue than it was armed for
+	EventSRQHighWater                       // a queue pair holds HighWater receives of a shared receive queue
+
+	eventKinds // how many there are, and one
+)
+
+func (k EventKind) String() string {
+	if k < EventStreamUp || k > EventSRQHighWater {
+		return fmt.Sprintf("event %d", uint8(k))
+	}
+	return [...]string{"stream up", "stream down", "peer fault", "terminated by peer", "CQ overflow", "quota exceeded",
+		"SRQ limit", "SRQ high water"}[k-1]
+}
+
+// Event is an asynchronous event (RFC 5042 section 2.2.7).
+type Event struct {
+	Time time.Time
+	Kind EventKind
+	// Count is how many events of this kind and peer it stands for: 1, or more where
+	// they came faster than they were taken. It is the last of them then.
+	Count int
+	QP    uint64 // 0: none
+	CQ    *CQ    // EventCQOverflow
+	SRQ   *SRQ   // EventSRQLimit, EventSRQHighWater
+	Peer  transport.Identity
+	Flow  transport.Flow
+	Err   error
+}
+
+// eventQueue is bounded, whatever peers do, and never blocks the data path (RFC
+// 5042 section 2.2.7). A peer has eventsPerPeer entries to itself; what comes beyond
+// that is counted in its last entry of that kind. In a full queue it is the peer with
+// the most entries that gives way.
+type eventQueue struct {
+	mu      sync.Mutex
+	signal  chan struct{} // one slot: there is something
+	head    *eventEntry   // oldest
+	tail    *eventEntry
+	n       int
+	peers   map[transport.Identity]*eventPeer // those that have entries
+	dropped uint64
+}
+
+type eventEntry struct {
+	Event
+	prev, next *eventEntry
+}
+
+type eventPeer struct {
+	n    int
+	last [eventKinds]*eventEntry // of each kind
+}
+
+func (q *eventQueue) init() {
+	q.signal = make(chan struct{}, 1)
+	q.peers = make(map[transport.Identity]*eventPeer)
+}
+
+func (q *eventQueue) emit(e Event) {
+	e.Time = time.Now()
+	e.Count = 1
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.peers[e.Peer]
+	if p == nil {
+		p = new(eventPeer)
+		q.peers[e.Peer] = p
+	}
+	if last := p.last[e.Kind]; last != nil && p.n >= eventsPerPeer {
+		e.Count += last.Count
+		last.Event = e
+		return
+	}
+	if q.n == eventDepth && !q.makeRoom(p.n) {
+		q.dropped++
+		if p.n == 0 {
+			delete(q.peers, e.Peer)
+		}
+		return
+	}
+	n := &eventEntry{Event: e, prev: q.tail}
+	if q.tail != nil {
+		q.tail.next = n
+	} else {
+		q.head = n
+	}
+	q.tail = n
+	q.n++
+	p.n++
+	p.last[e.Kind] = n
+	select {
+	case q.signal <- struct{}{}:
+	default:
+	}
+}
+
+// makeRoom drops the oldest entry of the peer that has most, if that is more than
+// n, the newcomer's.
+func (q *eventQueue) makeRoom(n int) bool {
+	most := n
+	var from transport.Identity
+	for id, p := range q.peers {
+		if p.n > most {
+			most, from = p.n, id
+		}
+	}
+	if most == n {
+		return false
+	}
+	for e := q.head; e != nil; e = e.next {
+		if e.Peer == from {
+			q.dropped += uint64(e.Count)
+			q.remove(e)
+			break
+		}
+	}
+	return true
+}
+
+func (q *eventQueue) remove(e *eventEntry) {
+	if e.prev != nil {
+		e.prev.next = e.next
+	} else {
+		q.head = e.next
+	}
+	if e.next != nil {
+		e.next.prev = e.prev
+	} else {
+		q.tail = e.prev
+	}
+	q.n--
+	p := q.peers[e.Peer]
+	if p.n--; p.n == 0 {
+		delete(q.peers, e.Peer)
+	} else if p.last[e.Kind] == e {
+		p.last[e.Kind] = nil
+	}
+}
+
+func (q *eventQueue) take() (e Event, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.head == nil {
+		return e, false
+	}
+	e = q.head.Event
+	q.remove(q.head)
+	if q.head != nil {
+		select {
+		case q.signal <- struct{}{}:
+		default:
+		}
+	}
+	return e, true
+}
+
+// TryEvent takes the oldest asynchronous event, if there is one. Events that are
+// not taken are bounded in number: beyond some of each peer they are counted in one
+// (Event.Count), and what does not fit at all is dropped and counted
+// (EventsDropped).
+func (d *Device) TryEvent() (e Event, ok bool) { return d.events.take() }
+
+// Event takes the oldest asynchronous event and waits for it, if need be. The error
+// is the context's.
+func (d *Device) Event(ctx context.Context) (Event, error) {
+	for {
+		if e, ok := d.events.take(); ok {
+			return e, nil
+		}
+		select {
+		case <-d.events.signal:
+		case <-ctx.Done():
+			return Event{}, ctx.Err()
+		}
+	}
+}
+
+// EventsDropped is the number of events that found no room in the queue.
+func (d *Device) EventsDropped() uint64 {
+	d.events.mu.Lock()
+	defer d.events.mu.Unlock()
+	return d.events.dropped
+}
