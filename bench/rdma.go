@@ -160,7 +160,7 @@ func (c *rdmaClient) dial(ctx context.Context, addr string, kind byte, v variant
 	if err != nil {
 		return err
 	}
-	ulp, err := c.dev.NewULP("bench", verbs.Quota{})
+	ulp, err := c.dev.NewULP("bench", verbs.ULPConfig{Trust: verbs.SLT})
 	if err != nil {
 		return err
 	}

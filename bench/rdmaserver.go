@@ -35,7 +35,7 @@ func startRDMAServer(ctx context.Context, listen string, v variant) (*rdmaServer
 		dev.Close()
 		return nil, err
 	}
-	ulp, err := dev.NewULP("bench", verbs.Quota{})
+	ulp, err := dev.NewULP("bench", verbs.ULPConfig{Trust: verbs.SLT})
 	if err != nil {
 		return fail(err)
 	}

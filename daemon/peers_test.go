@@ -135,7 +135,7 @@ func dialRaw(t *testing.T, port uint16, private []byte) (*verbs.Device, *verbs.Q
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	u, err := dev.NewULP("raw", verbs.Quota{})
+	u, err := dev.NewULP("raw", verbs.ULPConfig{Trust: verbs.SLT})
 	if err != nil {
 		t.Fatal(err)
 	}

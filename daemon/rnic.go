@@ -35,7 +35,7 @@ func (d *Daemon) openRNIC() error {
 		name  string
 		quota verbs.Quota
 	}{{&d.ulps.server, "exports", verbs.Quota{}}, {&d.ulps.client, "attachments", verbs.Quota{}}, {&d.ulps.probe, "ping", probeQuota}} {
-		if *u.ulp, err = d.dev.NewULP(u.name, u.quota); err != nil {
+		if *u.ulp, err = d.dev.NewULP(u.name, verbs.ULPConfig{Quota: u.quota, Trust: verbs.SLT}); err != nil {
 			return err
 		}
 	}

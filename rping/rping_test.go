@@ -30,7 +30,7 @@ func newULP(t *testing.T) (*verbs.Device, *verbs.ULP) {
 		}
 		dev.Close()
 	})
-	ulp, err := dev.NewULP("rping", verbs.Quota{})
+	ulp, err := dev.NewULP("rping", verbs.ULPConfig{Trust: verbs.SLT})
 	if err != nil {
 		t.Fatal(err)
 	}

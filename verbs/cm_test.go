@@ -162,7 +162,7 @@ func TestQuotaOfAPeerRefusesItsConnection(t *testing.T) {
 func TestClosedDeviceRefusesEverything(t *testing.T) {
 	a := newEnd(t, Config{})
 	a.dev.Close()
-	if _, err := a.dev.NewULP("late", Quota{}); !errors.Is(err, ErrClosed) {
+	if _, err := a.dev.NewULP("late", ULPConfig{Trust: ST}); !errors.Is(err, ErrClosed) {
 		t.Errorf("a new ULP: %v", err)
 	}
 	if _, err := a.dev.Listen(testContext(t), netip.MustParseAddrPort("127.0.0.1:0"), ListenConfig{Transport: &transport.Config{Protector: transport.LoopbackOnly()}}); !errors.Is(err, ErrClosed) {

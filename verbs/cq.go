@@ -93,7 +93,7 @@ type CQ struct {
 	handled uint64    // those of them that the consumer has done with
 	settled sync.Cond // handled has grown; for waiters
 	waiters int
-	users   int // queue pairs
+	users   map[*QP]cqUse
 	closed  bool
 
 	running atomic.Uint32 // dispatch: 0 idle, 1 running, 2 running and to be run again
@@ -116,7 +116,7 @@ func (u *ULP) CreateCQ(depth int, handler CQHandler, opts ...CQOption) (*CQ, err
 	if depth < 1 || depth > maxCQDepth {
 		return nil, fmt.Errorf("verbs: create a completion queue of depth %d: 1 to %d are possible", depth, maxCQDepth)
 	}
-	cq := &CQ{ulp: u, depth: depth, handler: handler, charge: charge{ulp: &u.acct}, ch: make(chan struct{}, 1)}
+	cq := &CQ{ulp: u, depth: depth, handler: handler, charge: charge{ulp: &u.acct}, ch: make(chan struct{}, 1), users: make(map[*QP]cqUse)}
 	for _, o := range opts {
 		switch {
 		case o != SolicitedOnly:
@@ -142,28 +142,12 @@ func (cq *CQ) Destroy() error {
 	switch {
 	case cq.closed:
 		return nil
-	case cq.users > 0:
-		return fmt.Errorf("verbs: destroy a completion queue that %d queue pairs use: %w", cq.users, ErrInUse)
+	case len(cq.users) > 0:
+		return fmt.Errorf("verbs: destroy a completion queue that %d queue pairs use: %w", len(cq.users), ErrInUse)
 	}
 	cq.closed = true
 	cq.ulp.dev.prm.give(&cq.charge)
 	return nil
-}
-
-func (cq *CQ) enter() error {
-	cq.mu.Lock()
-	defer cq.mu.Unlock()
-	if cq.closed {
-		return fmt.Errorf("verbs: use a destroyed completion queue: %w", ErrClosed)
-	}
-	cq.users++
-	return nil
-}
-
-func (cq *CQ) leave() {
-	cq.mu.Lock()
-	cq.users--
-	cq.mu.Unlock()
 }
 
 // push enters a completion without telling anybody yet.

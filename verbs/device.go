@@ -91,16 +91,27 @@ func (d *Device) QPs() []*QP {
 // PD (RFC 5042 section 2.2.3).
 type PD struct {
 	ulp    *ULP
+	model  TrustModel
+	trust  Trust
 	charge charge
 
-	mu     sync.Mutex
-	users  int // memory regions, memory windows, queue pairs and shared receive queues
-	closed bool
+	mu      sync.Mutex
+	users   int // memory regions, memory windows, queue pairs and shared receive queues
+	streams int // queue pairs
+	closed  bool
 }
 
-// AllocPD allocates a protection domain.
-func (u *ULP) AllocPD() (*PD, error) {
-	pd := &PD{ulp: u, charge: charge{ulp: &u.acct}}
+// AllocPD allocates a protection domain of the ULP's trust model.
+func (u *ULP) AllocPD() (*PD, error) { return u.AllocPDAs(u.trust) }
+
+// AllocPDAs allocates a protection domain of a trust model that is as strict as the
+// ULP's, or stricter. It is the ULP's word that the streams of the domain may be
+// trusted that much (RFC 5042 section 3); another one fails with ErrTrust.
+func (u *ULP) AllocPDAs(m TrustModel) (*PD, error) {
+	if !u.trust.permits(m) {
+		return nil, trustError(u.trust, "3", fmt.Sprintf("allocate a protection domain of model %v for ULP %s", m, u.name))
+	}
+	pd := &PD{ulp: u, model: m, trust: m.Trust(), charge: charge{ulp: &u.acct}}
 	pd.charge.n[resPDs] = 1
 	if err := u.dev.prm.take(&pd.charge); err != nil {
 		return nil, err
@@ -145,3 +156,28 @@ func (pd *PD) leave() {
 	pd.users--
 	pd.mu.Unlock()
 }
+
+// enterStream is enter for a queue pair.
+func (pd *PD) enterStream() error {
+	pd.mu.Lock()
+	defer pd.mu.Unlock()
+	switch {
+	case pd.closed:
+		return fmt.Errorf("verbs: use a freed protection domain: %w", ErrClosed)
+	case pd.streams > 0 && !pd.trust.ShareStreams: // R3
+		return trustError(pd.model, "3", "create a second queue pair in a protection domain for one stream: allocate another, or one of a model that shares")
+	}
+	pd.users++
+	pd.streams++
+	return nil
+}
+
+func (pd *PD) leaveStream() {
+	pd.mu.Lock()
+	pd.users--
+	pd.streams--
+	pd.mu.Unlock()
+}
+
+// Trust is the protection domain's trust model.
+func (pd *PD) Trust() TrustModel { return pd.model }

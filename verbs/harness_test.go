@@ -47,7 +47,7 @@ func newEnd(t testing.TB, cfg Config) *end {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.dev.Close() })
-	if e.ulp, err = e.dev.NewULP("test", Quota{}); err != nil {
+	if e.ulp, err = e.dev.NewULP("test", ULPConfig{Trust: ST}); err != nil {
 		t.Fatal(err)
 	}
 	if e.pd, err = e.ulp.AllocPD(); err != nil {

@@ -74,7 +74,7 @@ func TestQuotasHoldForEachPrincipal(t *testing.T) {
 				}
 				e := newEnd(t, cfg)
 				if who == "ULP" {
-					ulp, err := e.dev.NewULP("small", limits[name])
+					ulp, err := e.dev.NewULP("small", ULPConfig{Quota: limits[name], Trust: ST})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -130,7 +130,7 @@ func TestOnePeersGreedLeavesAnotherItsShare(t *testing.T) {
 // Objects of another ULP or PD are refused wherever a verb takes them (R27, R31).
 func TestForeignObjectsAreRefused(t *testing.T) {
 	e := newEnd(t, Config{})
-	other, err := e.dev.NewULP("other", Quota{})
+	other, err := e.dev.NewULP("other", ULPConfig{Trust: ST})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func (e *modelEnd) open(p *modelPlan, s int) (err error) {
 	if err != nil {
 		return err
 	}
-	e.ulp, err = e.dev.NewULP("model", Quota{})
+	e.ulp, err = e.dev.NewULP("model", ULPConfig{Trust: ST})
 	must(err)
 	for i := range e.pds {
 		e.pds[i], err = e.ulp.AllocPD()

@@ -68,6 +68,9 @@ func (pd *PD) RegisterMR(buf []byte, access Access) (*MR, error) {
 	if err := checkAccess(access, access&LocalWrite != 0); err != nil {
 		return nil, err
 	}
+	if err := pd.checkRemote(access); err != nil {
+		return nil, err
+	}
 	if err := pd.enter(); err != nil {
 		return nil, err
 	}
@@ -91,6 +94,16 @@ func (pd *PD) RegisterMR(buf []byte, access Access) (*MR, error) {
 func checkAccess(a Access, localWrite bool) error {
 	if a&(RemoteWrite|RemoteAtomic) != 0 && !localWrite {
 		return fmt.Errorf("verbs: register memory with access %#x: RemoteWrite and RemoteAtomic need LocalWrite", uint8(a))
+	}
+	return nil
+}
+
+// checkRemote enforces that the STag of a region, which is that of every stream of
+// the protection domain, opens nothing where the streams don't trust each other (RFC
+// 5042 sections 6.1.1 and 6.4.5; R9, R25).
+func (pd *PD) checkRemote(a Access) error {
+	if a.remote() != 0 && !pd.trust.ShareSTags {
+		return trustError(pd.model, "6.1.1", "give remote rights to the STag of a memory region, which several streams may use: bind a memory window for one stream")
 	}
 	return nil
 }
@@ -122,6 +135,9 @@ func (mr *MR) Reregister(off, n int, access Access) (stag uint32, err error) {
 		return 0, err
 	}
 	w := &mr.win
+	if err := w.pd.checkRemote(access); err != nil {
+		return 0, err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

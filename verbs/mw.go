@@ -144,6 +144,9 @@ func (qp *QP) bindingFor(wr *SendWR, w **window) (b binding, err error) {
 	}
 	b.mem, b.rights = e.MR.buf[e.Off:e.Off+e.Len], wr.Access.remote()
 	if wr.Op == OpRegister {
+		if err := qp.pd.checkRemote(wr.Access); err != nil {
+			return b, err
+		}
 		*w = &e.MR.win
 		return b, nil
 	}

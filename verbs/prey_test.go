@@ -93,7 +93,7 @@ func newPrey(shared bool) (*prey, error) {
 	var err error
 	p.dev, err = Open(Config{})
 	must(err)
-	p.ulp, err = p.dev.NewULP("prey", Quota{})
+	p.ulp, err = p.dev.NewULP("prey", ULPConfig{Trust: ST})
 	must(err)
 	for i := range p.pds {
 		p.pds[i], err = p.ulp.AllocPD()

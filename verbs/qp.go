@@ -118,25 +118,8 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 	qp.charge.n[resStreams] = 1
 	qp.charge.n[resQueueEntries] = int64(cfg.MaxSend + cfg.MaxRecv)
 	qp.charge.n[resIRRQEntries] = int64(cfg.IRD)
-	if err := pd.enter(); err != nil {
+	if err := qp.attach(); err != nil {
 		return nil, err
-	}
-	if err := cfg.SendCQ.enter(); err != nil {
-		pd.leave()
-		return nil, err
-	}
-	if err := cfg.RecvCQ.enter(); err != nil {
-		cfg.SendCQ.leave()
-		pd.leave()
-		return nil, err
-	}
-	if cfg.SRQ != nil {
-		if err := cfg.SRQ.enter(); err != nil {
-			cfg.RecvCQ.leave()
-			cfg.SendCQ.leave()
-			pd.leave()
-			return nil, err
-		}
 	}
 	dev := pd.ulp.dev
 	if err := dev.prm.take(&qp.charge); err != nil {
@@ -156,14 +139,39 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 	return qp, nil
 }
 
-// detach lets go of the objects that the queue pair uses.
+// attach claims the objects that the queue pair uses, all or none.
+func (qp *QP) attach() error {
+	if err := qp.pd.enterStream(); err != nil {
+		return err
+	}
+	if err := qp.cfg.SendCQ.enter(qp); err != nil {
+		qp.pd.leaveStream()
+		return err
+	}
+	if err := qp.cfg.RecvCQ.enter(qp); err != nil {
+		qp.cfg.SendCQ.leave(qp)
+		qp.pd.leaveStream()
+		return err
+	}
+	if qp.cfg.SRQ != nil {
+		if err := qp.cfg.SRQ.enter(); err != nil {
+			qp.cfg.RecvCQ.leave(qp)
+			qp.cfg.SendCQ.leave(qp)
+			qp.pd.leaveStream()
+			return err
+		}
+	}
+	return nil
+}
+
+// detach lets go of them.
 func (qp *QP) detach() {
 	if qp.cfg.SRQ != nil {
 		qp.cfg.SRQ.leave()
 	}
-	qp.cfg.RecvCQ.leave()
-	qp.cfg.SendCQ.leave()
-	qp.pd.leave()
+	qp.cfg.RecvCQ.leave(qp)
+	qp.cfg.SendCQ.leave(qp)
+	qp.pd.leaveStream()
 }
 
 // free gives back all that the queue pair holds of the device.

@@ -24,7 +24,7 @@ func TestSharesAreKeptWhateverOthersAskFor(t *testing.T) {
 		}
 		var ulps []*ULP
 		for i := range 2 {
-			u, err := d.NewULP(fmt.Sprint(i), Quota{})
+			u, err := d.NewULP(fmt.Sprint(i), ULPConfig{Trust: ST})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,7 +149,7 @@ func TestLimitsChangeAtRunTime(t *testing.T) {
 // something can't be closed.
 func TestClosedULPGivesItsShareBack(t *testing.T) {
 	e := newEnd(t, Config{})
-	u, err := e.dev.NewULP("guest", Quota{})
+	u, err := e.dev.NewULP("guest", ULPConfig{Trust: ST})
 	if err != nil {
 		t.Fatal(err)
 	}

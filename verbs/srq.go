@@ -62,6 +62,9 @@ func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
 	case cfg.MaxPerQP < 0 || cfg.MaxPerQP > cfg.MaxRecv || cfg.HighWater < 0 || cfg.HighWater > cfg.MaxPerQP:
 		return nil, fmt.Errorf("verbs: create a shared receive queue: MaxPerQP %d of %d, HighWater %d: each is no more than the one before", cfg.MaxPerQP, cfg.MaxRecv, cfg.HighWater)
 	}
+	if cfg.MaxPerQP == cfg.MaxRecv && pd.trust.ShareStreams && !pd.trust.UnlimitedSRQ { // R21
+		return nil, trustError(pd.model, "6.4.3.1", fmt.Sprintf("create a shared receive queue of which one stream may take all %d receives: set a MaxPerQP below MaxRecv", cfg.MaxRecv))
+	}
 	if err := pd.enter(); err != nil {
 		return nil, err
 	}

@@ -7,16 +7,25 @@ import "fmt"
 // on its own account; limits, other ULPs and their streams are the Device's, which
 // a consumer is not given.
 type ULP struct {
-	dev  *Device
-	name string
-	acct account
+	dev   *Device
+	name  string
+	trust TrustModel
+	acct  account
 
 	closed bool // guarded by dev.mu
 }
 
+// ULPConfig describes a local consumer. The zero value is the safest.
+type ULPConfig struct {
+	Quota Quota // 0 fields: no limit but the device's
+	// Trust is the trust model of the ULP's protection domains, and the most that
+	// AllocPDAs permits.
+	Trust TrustModel
+}
+
 // NewULP registers a consumer, which gets a share of the device.
-func (d *Device) NewULP(name string, quota Quota) (*ULP, error) {
-	limit, err := quota.check(amounts{})
+func (d *Device) NewULP(name string, cfg ULPConfig) (*ULP, error) {
+	limit, err := cfg.Quota.check(amounts{})
 	if err != nil {
 		return nil, fmt.Errorf("verbs: register ULP %s: %w", name, err)
 	}
@@ -25,12 +34,15 @@ func (d *Device) NewULP(name string, quota Quota) (*ULP, error) {
 	if d.closed {
 		return nil, ErrClosed
 	}
-	u := &ULP{dev: d, name: name, acct: account{name: "ULP " + name, limit: limit}}
+	u := &ULP{dev: d, name: name, trust: cfg.Trust, acct: account{name: "ULP " + name, limit: limit}}
 	d.prm.mu.Lock()
 	d.prm.ulps.join(&u.acct)
 	d.prm.mu.Unlock()
 	return u, nil
 }
+
+// Trust is the ULP's trust model.
+func (u *ULP) Trust() TrustModel { return u.trust }
 
 // Name is the name given to NewULP.
 func (u *ULP) Name() string { return u.name }

@@ -71,7 +71,7 @@ func (w *ironwarp) rping(c *cli.Context) error {
 		return err
 	}
 	defer dev.Close()
-	ulp, err := dev.NewULP("rping", verbs.Quota{})
+	ulp, err := dev.NewULP("rping", verbs.ULPConfig{Trust: verbs.SLT})
 	if err != nil {
 		return err
 	}

@@ -33,11 +33,11 @@ func newHost(t *testing.T) *host {
 		t.Fatal(err)
 	}
 	h := &host{dev: dev}
-	ulp, err := dev.NewULP("probe server", verbs.Quota{})
+	ulp, err := dev.NewULP("probe server", verbs.ULPConfig{Trust: verbs.SLT})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.client, err = dev.NewULP("probe client", verbs.Quota{}); err != nil {
+	if h.client, err = dev.NewULP("probe client", verbs.ULPConfig{Trust: verbs.SLT}); err != nil {
 		t.Fatal(err)
 	}
 	h.server = NewServer(ulp, slog.New(slog.NewTextHandler(io.Discard, nil)))

@@ -186,7 +186,7 @@ func device() (*verbs.Device, *verbs.ULP, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	u, err := d.NewULP("rping", verbs.Quota{})
+	u, err := d.NewULP("rping", verbs.ULPConfig{Trust: verbs.SLT})
 	if err != nil {
 		d.Close()
 		return nil, nil, err

@@ -59,7 +59,7 @@ func newEnd(t testing.TB, from int) *end {
 	}
 	t.Cleanup(func() { dev.Close() })
 	e := &end{t: t, from: from}
-	if e.ulp, err = dev.NewULP("oracle", verbs.Quota{}); err == nil {
+	if e.ulp, err = dev.NewULP("oracle", verbs.ULPConfig{Trust: verbs.SLT}); err == nil {
 		if e.pd, err = e.ulp.AllocPD(); err == nil {
 			e.cq, err = e.ulp.CreateCQ(256, nil)
 		}

@@ -73,7 +73,7 @@ func NewHost(t testing.TB, options ...Option) *Host {
 		}
 		h.Device.Close()
 	})
-	if h.ULP, err = h.Device.NewULP("conformance", verbs.Quota{}); err != nil {
+	if h.ULP, err = h.Device.NewULP("conformance", verbs.ULPConfig{Trust: verbs.ST}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range h.pds {

@@ -1,0 +1,74 @@
+package verbs
+
+import "fmt"
+
+// cqUse is a queue pair's part in a completion queue.
+type cqUse struct {
+	queues int // of its two queues, those that end here
+	need   int // what they may have posted
+}
+
+// enter attaches one of the queues of qp, as far as the trust models permit: a
+// completion queue is shared only among streams whose models share (R27), and has
+// room for all that they may post unless each model permits less (R22).
+func (cq *CQ) enter(qp *QP) error {
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	if cq.closed {
+		return fmt.Errorf("verbs: use a destroyed completion queue: %w", ErrClosed)
+	}
+	use := cq.users[qp]
+	if use.queues == 0 {
+		if err := cq.admit(qp, &use); err != nil {
+			return err
+		}
+	}
+	use.queues++
+	cq.users[qp] = use
+	return nil
+}
+
+func (cq *CQ) admit(qp *QP, use *cqUse) error {
+	if qp.cfg.SendCQ == cq {
+		use.need += qp.cfg.MaxSend
+	}
+	srq := qp.cfg.SRQ
+	if qp.cfg.RecvCQ == cq && srq == nil {
+		use.need += qp.cfg.MaxRecv
+	}
+	need, strict := use.need, !qp.pd.trust.Overcommit
+	srqs := make(map[*SRQ]bool)
+	if qp.cfg.RecvCQ == cq && srq != nil {
+		srqs[srq] = true
+	}
+	for other, u := range cq.users {
+		for _, pd := range []*PD{other.pd, qp.pd} {
+			if !pd.trust.ShareStreams {
+				return trustError(pd.model, "7.1", "create a queue pair whose completion queue another one uses: create one of its own, or use a model that shares")
+			}
+		}
+		need += u.need
+		strict = strict || !other.pd.trust.Overcommit
+		if other.cfg.RecvCQ == cq && other.cfg.SRQ != nil {
+			srqs[other.cfg.SRQ] = true
+		}
+	}
+	for s := range srqs {
+		need += s.cfg.MaxRecv
+	}
+	if strict && need > cq.depth {
+		return trustError(SNT, "6.4.3.2", fmt.Sprintf("create a queue pair on a completion queue of depth %d, whose users may have %d work requests posted then: create a deeper one", cq.depth, need))
+	}
+	return nil
+}
+
+func (cq *CQ) leave(qp *QP) {
+	cq.mu.Lock()
+	defer cq.mu.Unlock()
+	use := cq.users[qp]
+	if use.queues--; use.queues == 0 {
+		delete(cq.users, qp)
+		return
+	}
+	cq.users[qp] = use
+}
