@@ -22,6 +22,7 @@ type Config struct {
 type Device struct {
 	prm    manager
 	stags  stagTable
+	memory memoryMap
 	pool   *mpa.Pool // buffers of all streams
 	stage  rdmap.StagePool
 	events eventQueue

@@ -53,6 +53,7 @@ type MR struct {
 	local    bool // LocalWrite
 	bindable bool // WindowBind
 	charge   charge
+	extent   extent
 	refs     atomic.Int32 // work requests and memory windows that use the region; negative: deregistered
 }
 
@@ -61,6 +62,10 @@ const gone = -1 << 30
 
 // RegisterMR registers buf, all of which becomes the window. The region is
 // charged to the PD's ULP. Without a remote right the STag opens nothing.
+//
+// Memory of another ULP's is refused with ErrForeignMemory, and with ErrTrust memory
+// of another protection domain's that peers might write to, unless both trust models
+// permit that.
 func (pd *PD) RegisterMR(buf []byte, access Access) (*MR, error) {
 	if len(buf) == 0 || len(buf) > maxMRLen {
 		return nil, fmt.Errorf("verbs: register a memory region of %d bytes: 1 to %d are possible", len(buf), maxMRLen)
@@ -83,6 +88,11 @@ func (pd *PD) RegisterMR(buf []byte, access Access) (*MR, error) {
 	w := &mr.win
 	w.init(pd, false)
 	w.local = mr.local
+	if err := pd.ulp.dev.memory.enter(mr); err != nil {
+		pd.ulp.dev.prm.give(&mr.charge)
+		pd.leave()
+		return nil, err
+	}
 	w.mu.Lock()
 	w.openLocked(binding{stag: w.stags().insert(w), mem: mr.buf, rights: access.remote()}, nil)
 	w.mu.Unlock()
@@ -165,6 +175,7 @@ func (mr *MR) Deregister() error {
 	}
 	w.closeLocked()
 	w.state = windowGone
+	w.pd.ulp.dev.memory.leave(mr)
 	w.pd.ulp.dev.prm.give(&mr.charge)
 	w.pd.leave()
 	return nil

@@ -152,6 +152,7 @@ func TestWindowsReplaceSharedSTags(t *testing.T) {
 	first := e.qp
 	_, other := e.rawStream()
 	other.Send(append(tagged(true, rdmap.OpWrite, mw.STag(), 0, 0), "data"...))
+	other.CloseWrite()
 	if err := e.wantEnd(); err == nil {
 		t.Error("another stream writes through the window")
 	}

@@ -1,0 +1,176 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"unsafe"
+)
+
+// ErrForeignMemory is in the error of a registration of memory that another ULP has
+// registered.
+var ErrForeignMemory = errors.New("another ULP has registered it")
+
+// memoryMap knows which memory is registered, and by whom, so that no two principals
+// that don't trust each other are given the same bytes (RFC 5042 sections 6.3.6 and
+// 7.3). It is an interval tree: a treap by address, in which each node knows how far
+// its subtree reaches.
+type memoryMap struct {
+	mu   sync.Mutex
+	root *extent
+	seed uint32
+}
+
+// extent is the memory of a region.
+type extent struct {
+	from, to    uintptr // to is behind the last byte
+	reach       uintptr // the highest to of the subtree
+	prio        uint32
+	left, right *extent
+	mr          *MR
+}
+
+// extentOf is where b stands. Go's collector moves no memory that is reachable from
+// the heap, which a region's is.
+func extentOf(b []byte) (from, to uintptr) {
+	from = uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	return from, from + uintptr(len(b))
+}
+
+// enter records the memory of mr, unless it overlaps with that of a region whose
+// streams may not have it in common with those of mr.
+func (m *memoryMap) enter(mr *MR) error {
+	e := &mr.extent
+	e.mr = mr
+	e.from, e.to = extentOf(mr.buf)
+	e.reach = e.to
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.root.conflict(e); err != nil {
+		return err
+	}
+	m.seed = m.seed*1664525 + 1013904223
+	e.prio = m.seed
+	m.root = m.root.insert(e)
+	return nil
+}
+
+func (m *memoryMap) leave(mr *MR) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.root = m.root.remove(&mr.extent)
+	mr.extent = extent{}
+}
+
+// conflict looks for a region that e may not overlap with.
+func (t *extent) conflict(e *extent) error {
+	if t == nil || t.reach <= e.from {
+		return nil
+	}
+	if err := t.left.conflict(e); err != nil {
+		return err
+	}
+	if t.from >= e.to {
+		return nil
+	}
+	if t.to > e.from {
+		if err := mayAlias(t.mr, e.mr); err != nil {
+			return err
+		}
+	}
+	return t.right.conflict(e)
+}
+
+// mayAlias decides whether two regions may have memory in common: never those of
+// different ULPs (R29); those of different protection domains only as long as no
+// peer can be given the right to write, or where both models trust the peers (R18).
+func mayAlias(a, b *MR) error {
+	pa, pb := a.win.pd, b.win.pd
+	switch {
+	case pa.ulp != pb.ulp:
+		return fmt.Errorf("verbs: register memory: %w", ErrForeignMemory)
+	case pa == pb || !a.local && !b.local:
+		return nil
+	}
+	for _, pd := range []*PD{pa, pb} {
+		if !pd.trust.Alias {
+			return trustError(pd.model, "6.3.6", "register memory that is registered in another protection domain, one of the two with LocalWrite")
+		}
+	}
+	return nil
+}
+
+// before orders extents by address, and those that begin at the same one by their
+// own.
+func (t *extent) before(e *extent) bool {
+	if t.from != e.from {
+		return t.from < e.from
+	}
+	return uintptr(unsafe.Pointer(t)) < uintptr(unsafe.Pointer(e))
+}
+
+func (t *extent) update() *extent {
+	t.reach = t.to
+	if t.left != nil {
+		t.reach = max(t.reach, t.left.reach)
+	}
+	if t.right != nil {
+		t.reach = max(t.reach, t.right.reach)
+	}
+	return t
+}
+
+// split divides t into what stands before e and the rest.
+func (t *extent) split(e *extent) (before, after *extent) {
+	if t == nil {
+		return nil, nil
+	}
+	if t.before(e) {
+		t.right, after = t.right.split(e)
+		return t.update(), after
+	}
+	before, t.left = t.left.split(e)
+	return before, t.update()
+}
+
+func (t *extent) insert(e *extent) *extent {
+	switch {
+	case t == nil:
+		return e
+	case e.prio > t.prio:
+		e.left, e.right = t.split(e)
+		return e.update()
+	case t.before(e):
+		t.right = t.right.insert(e)
+	default:
+		t.left = t.left.insert(e)
+	}
+	return t.update()
+}
+
+func (t *extent) remove(e *extent) *extent {
+	switch {
+	case t == e:
+		return merge(t.left, t.right)
+	case t.before(e):
+		t.right = t.right.remove(e)
+	default:
+		t.left = t.left.remove(e)
+	}
+	return t.update()
+}
+
+// merge joins two trees, all of a before all of b.
+func merge(a, b *extent) *extent {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	case a.prio > b.prio:
+		a.right = merge(a.right, b)
+		return a.update()
+	}
+	b.left = merge(a, b.left)
+	return b.update()
+}
