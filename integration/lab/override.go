@@ -54,14 +54,20 @@ func (h *Host) EndOverrideOf(proto transport.Protocol, peer *Host, port uint16) 
 }
 
 // overrides are policies that win against the guard's: for the port between two
-// hosts, either way and on either side, everything may pass.
-func overrides(h, peer *Host, proto transport.Protocol, port uint16) []*netlink.XfrmPolicy {
+// hosts, either way and on either side of each wire, everything may pass.
+func overrides(h, peer *Host, proto transport.Protocol, port uint16) (all []*netlink.XfrmPolicy) {
+	for wire := range h.lab.cfg.Wires {
+		all = append(all, overridesOn(wire, h, peer, proto, port)...)
+	}
+	return all
+}
+
+func overridesOn(wire int, h, peer *Host, proto transport.Protocol, port uint16) (all []*netlink.XfrmPolicy) {
 	// The smaller number wins; the guard's are 1000 and above.
 	const priority = 1
 	one := func(host *Host) *net.IPNet {
-		return &net.IPNet{IP: host.addr.AsSlice(), Mask: net.CIDRMask(32, 32)}
+		return &net.IPNet{IP: host.AddrOn(wire).AsSlice(), Mask: net.CIDRMask(32, 32)}
 	}
-	var all []*netlink.XfrmPolicy
 	for _, dir := range []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN} {
 		src, dst := h, peer
 		if dir == netlink.XFRM_DIR_IN {
