@@ -121,4 +121,8 @@ type Stats struct {
 	Window, Threshold    int // cwnd and ssthresh
 	InFlight, Queued     int // DATA chunks; messages with their overhead
 	PeerWindow, HeldHere int
+
+	Unanswered int           // retransmissions and heartbeats in a row without an answer
+	Silent     time.Duration // since a packet of the peer came
+	Idle       time.Duration // since a message came, was queued or was acknowledged
 }
