@@ -2,6 +2,7 @@ package sctp
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 )
 
@@ -100,8 +101,9 @@ func (k EventKind) String() string {
 // Event is something that happened to an association.
 type Event struct {
 	Kind  EventKind
-	Err   error // of EventDown: nil after a shutdown that this end began
-	Cause Cause // of EventPeerError
+	Err   error          // of EventDown: nil after a shutdown that this end began
+	Cause Cause          // of EventPeerError
+	Path  netip.AddrPort // of EventPathDown and EventPathUp: the peer's address, if it has several
 }
 
 // Stats are counts of one association since it began.
