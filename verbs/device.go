@@ -27,6 +27,7 @@ type Device struct {
 	pool   *mpa.Pool // buffers of all streams
 	stage  rdmap.StagePool
 	events eventQueue
+	assocs associations
 
 	mu     sync.Mutex
 	closed bool
@@ -54,6 +55,7 @@ func Open(cfg Config) (*Device, error) {
 	}
 	d.stags.init()
 	d.events.init()
+	d.assocs.init()
 	return d, nil
 }
 
@@ -77,6 +79,7 @@ func (d *Device) Close() error {
 	for _, qp := range qps {
 		qp.Abort(ErrClosed)
 	}
+	d.assocs.close()
 	d.wg.Wait()
 	return nil
 }
@@ -190,7 +193,7 @@ type EventKind uint8
 const (
 	EventStreamUp      EventKind = iota + 1 // a stream was established
 	EventStreamDown                         // a stream ended; Err says why, nil is graceful
-	EventPeerFault                          // the peer broke a rule and was sent a Terminate
+	EventPeerFault                          // the peer broke a rule and was sent a Terminate, RDMAP's or that of the SCTP session
 	EventTerminated                         // the peer sent a Terminate
 	EventCQOverflow                         // a completion queue overflowed, its streams are aborted
 	EventQuotaExceeded                      // a peer's connection was refused for want of resources
