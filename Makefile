@@ -52,6 +52,7 @@ bench: need-go build ## the speed table beside its rivals (ROWS=regexp to choose
 	@$(GO) run ./internal/tools/deps -optional bench
 	@mkdir -p .cache
 	@$(BUILD) -o .cache/bench ./bench
+	@rm -f .cache/pion; cd transport/sctp/piontest && $(BUILD) -o $(CURDIR)/.cache/pion ./bench || true
 	@.cache/bench -rows '$(ROWS)' $(ARGS)
 
 interop: need-go ## prove the stack against Linux' soft-iWARP and over its ESP in virtual machines, as root; writes docs/interop.md

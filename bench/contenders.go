@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -64,24 +63,7 @@ func streamContenders(d time.Duration) map[string]streamContender {
 // its own.
 func openStreams(d time.Duration) func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
 	return func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
-		var open closers
-		fail := func(err error) ([]contender, io.Closer, error) { return nil, nil, errors.Join(err, open.Close()) }
-		all := streamContenders(d)
-		var cs []contender
-		for _, n := range names {
-			c, ok := all[n]
-			if !ok {
-				return fail(fmt.Errorf("no contender %q", n))
-			}
-			if c.server.cmd == nil {
-				if err := c.server.start(ctx, b); err != nil {
-					return fail(err)
-				}
-				open = append(open, c.server)
-			}
-			cs = append(cs, contender{n, c.run})
-		}
-		return cs, open, nil
+		return startThem(ctx, b, streamContenders(d), names)
 	}
 }
 

@@ -52,6 +52,7 @@ type row struct {
 	// absolute: aim is a figure in unit and not a ratio.
 	absolute bool
 	note     string
+	pion     bool // the rival is pion
 }
 
 // result is a measured row as bench/latest.json has it.
@@ -75,6 +76,7 @@ type bench struct {
 	only     *regexp.Regexp // contenders that are run; nil: all
 	progress io.Writer      // a terminal, or nil
 	cache    string         // directory of virtual machines
+	pion     string         // the program that plays pion's part
 	leftOut  []string       // what was not measured, and why
 }
 
@@ -84,12 +86,7 @@ func (b *bench) run(ctx context.Context, groups []group, pattern *regexp.Regexp)
 	var results []result
 	var errs []error
 	for _, g := range groups {
-		var chosen []row
-		for _, r := range g.rows {
-			if pattern.MatchString(r.name) {
-				chosen = append(chosen, r)
-			}
-		}
+		chosen := b.choose(g, pattern)
 		if len(chosen) == 0 || ctx.Err() != nil {
 			continue
 		}
@@ -106,6 +103,24 @@ func (b *bench) run(ctx context.Context, groups []group, pattern *regexp.Regexp)
 		errs = append(errs, errors.New("interrupted"))
 	}
 	return results, errors.Join(errs...)
+}
+
+// choose returns the rows that are to be measured, and can be.
+func (b *bench) choose(g group, pattern *regexp.Regexp) (chosen []row) {
+	without := 0
+	for _, r := range g.rows {
+		switch {
+		case !pattern.MatchString(r.name):
+		case r.pion && b.noPion() != "":
+			without++
+		default:
+			chosen = append(chosen, r)
+		}
+	}
+	if without > 0 {
+		b.leftOut = append(b.leftOut, fmt.Sprintf("%d rows of %s are left out: %s", without, g.name, b.noPion()))
+	}
+	return chosen
 }
 
 // say replaces the progress line of a terminal.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"os/exec"
 	"regexp"
@@ -27,9 +26,6 @@ const (
 	guestServer = "10.9.0.1"    // in namespace A
 	siwCRC      = "/sys/module/siw/parameters/mpa_crc_required"
 )
-
-// guestClient is the address in namespace B.
-var guestClient = netip.MustParseAddr("10.9.0.2")
 
 // measureInGuest runs the rounds of the named contenders and writes them to
 // path.

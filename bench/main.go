@@ -19,6 +19,7 @@ func main() {
 	out := flag.String("out", "bench/latest.json", "`file` for the results as JSON")
 	binary := flag.String("ironwarp", "bin/ironwarp", "the `program` whose daemons serve the fio rows")
 	cache := flag.String("cache", ".cache/vm", "`directory` of built virtual machines, for the rows beside siw")
+	pion := flag.String("pion", ".cache/pion", "the `program` that plays pion's part, for the rows beside it")
 	only := flag.String("only", "", "of the chosen rows run only contenders that match this `regexp`, for profiles: there are no ratios")
 	rounds := flag.Int("rounds", 0, "rounds per row instead of each row's own `number`")
 	list := flag.Bool("list", false, "list the rows and exit")
@@ -56,7 +57,7 @@ func main() {
 	start := time.Now()
 	contenders, err := regexp.Compile(*only)
 	exitOn(err)
-	b := &bench{only: contenders, ironwarp: *binary, rounds: *rounds, cache: *cache, profile: *profile}
+	b := &bench{only: contenders, ironwarp: *binary, rounds: *rounds, cache: *cache, profile: *profile, pion: *pion}
 	if st, err := os.Stderr.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
 		b.progress = os.Stderr
 	}

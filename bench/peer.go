@@ -22,6 +22,7 @@ import (
 type peer struct {
 	role, listen string
 	prefix       []string
+	command      []string      // in place of this program
 	time         time.Duration // how long one run of a contender lasts
 
 	addr string
@@ -42,19 +43,25 @@ func newPeer(role, listen string, d time.Duration, prefix ...string) *peer {
 }
 
 func (p *peer) start(ctx context.Context, b *bench) error {
-	self, err := os.Executable()
+	command := p.command
+	if command == nil {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		command = []string{self, "-role", p.role, "-listen", p.listen}
+		if b.profile != "" {
+			command = append(command, "-cpuprofile", b.profile+"."+p.role)
+		}
+	}
+	args := slices.Concat(p.prefix, command)
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
-	args := append(slices.Clone(p.prefix), self, "-role", p.role, "-listen", p.listen)
-	if b.profile != "" {
-		args = append(args, "-cpuprofile", b.profile+"."+p.role)
-	}
-	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Stderr = os.Stderr
-	if p.in, err = cmd.StdinPipe(); err != nil {
-		return err
-	}
+	p.in = in
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -73,17 +80,24 @@ func (p *peer) start(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// cpu returns the CPU time that the peer and this process have used.
-func (p *peer) cpu() (time.Duration, error) {
+// used returns the CPU time that the peer has used.
+func (p *peer) used() (time.Duration, error) {
 	if _, err := io.WriteString(p.in, "\n"); err != nil {
 		return 0, err
 	}
 	var u usage
-	if err := p.out.Decode(&u); err != nil {
+	err := p.out.Decode(&u)
+	return u.CPU, err
+}
+
+// cpu returns the CPU time that the peer and this process have used.
+func (p *peer) cpu() (time.Duration, error) {
+	theirs, err := p.used()
+	if err != nil {
 		return 0, err
 	}
 	self, err := selfCPU()
-	return self + u.CPU, err
+	return self + theirs, err
 }
 
 func (p *peer) Close() error {
@@ -110,10 +124,12 @@ const (
 // servers are the roles. A server returns where it listens and runs until its
 // process ends.
 var servers = map[string]func(ctx context.Context, listen string) (addr string, err error){
-	roleTCP:     serveTCP,
-	roleESP:     serveESP,
-	roleRDMA:    serveRDMA(variant{}),
-	roleMarkers: serveRDMA(variant{markers: true}),
+	roleTCP:      serveTCP,
+	roleESP:      serveESP,
+	roleSCTP:     serveSCTP,
+	roleRDMA:     serveRDMA(variant{}),
+	roleRDMASCTP: serveRDMA(overSCTP),
+	roleMarkers:  serveRDMA(variant{markers: true}),
 	roleSpin: func(ctx context.Context, listen string) (string, error) {
 		runtime.GOMAXPROCS(1)
 		if _, err := pin(func(cpu, n int) bool { return cpu > 0 || n == 1 }); err != nil {

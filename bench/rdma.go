@@ -44,6 +44,8 @@ type variant struct {
 	name  string
 	crc   mpa.CRCMode
 	large int // LargeFPDU of the client
+	kind  transport.Kind
+	mtu   int // of packets over SCTP in UDP; 0: as found
 	emss  int // FPDUs of the client fit TCP segments of this size; 0: of the connection's own
 	// markers: this end asks the other for markers.
 	markers bool
@@ -54,10 +56,12 @@ type variant struct {
 }
 
 func (v variant) transport(addr netip.Addr, peers ...netip.Addr) *transport.Config {
-	if v.protector != nil {
-		return &transport.Config{Protector: v.protector}
+	cfg := &transport.Config{Protector: v.protector}
+	if v.protector == nil {
+		cfg = transportFor(addr, peers...)
 	}
-	return transportFor(addr, peers...)
+	cfg.Kind, cfg.MTU = v.kind, v.mtu
+	return cfg
 }
 
 // spinTime is longer than any pause in a row that spins. Those rows give each
@@ -126,6 +130,19 @@ func transportFor(addr netip.Addr, peers ...netip.Addr) *transport.Config {
 		return &transport.Config{Protector: transport.LoopbackOnly()}
 	}
 	return &transport.Config{Protector: transport.Plaintext(slog.New(slog.DiscardHandler), peers...)}
+}
+
+// neighbours are the addresses of the /24 network of an IPv4 address: the client's
+// is among them where a server is not on loopback.
+func neighbours(a netip.Addr) (all []netip.Addr) {
+	p, err := a.Prefix(24)
+	if err != nil {
+		return nil
+	}
+	for n := p.Addr(); p.Contains(n); n = n.Next() {
+		all = append(all, n)
+	}
+	return all
 }
 
 // rdmaClient is the measuring end of one stream.

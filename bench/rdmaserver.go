@@ -43,7 +43,7 @@ func startRDMAServer(ctx context.Context, listen string, v variant) (*rdmaServer
 		return fail(err)
 	}
 	// The client decides: CRCs are on if it asks for them, FPDUs large if it offers.
-	s.ln, err = dev.Listen(ctx, addr, verbs.ListenConfig{Transport: v.transport(addr.Addr(), guestClient),
+	s.ln, err = dev.Listen(ctx, addr, verbs.ListenConfig{Transport: v.transport(addr.Addr(), neighbours(addr.Addr())...),
 		MPA: mpa.Config{CRC: mpa.CRCAvoid, LargeFPDU: largeFPDU, Markers: v.markers, Spin: v.spin}, Backlog: 1024})
 	if err != nil {
 		return fail(err)

@@ -8,7 +8,7 @@ import (
 )
 
 func groups() []group {
-	return []group{
+	gs := []group{
 		{name: "streams", rounds: 5, open: openStreams(700 * time.Millisecond), rows: streamRows()},
 		{name: "framing", rounds: 4, open: openStreams(350 * time.Millisecond), rows: framingRows()},
 		{name: "many streams", rounds: 5, open: openStreams(450 * time.Millisecond), rows: manyRows()},
@@ -17,6 +17,7 @@ func groups() []group {
 		{name: "ESP", rounds: 4, open: openESP, rows: espRows()},
 		{name: "soft-iWARP", rounds: 5, elsewhere: inGuest, rows: siwRows()},
 	}
+	return append(gs, sctpGroups()...)
 }
 
 var (

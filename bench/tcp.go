@@ -100,8 +100,9 @@ func dialTCP(ctx context.Context, addr string, mode byte, size int) (net.Conn, e
 }
 
 // tcpStreams writes on n connections for a while, in pieces of size bytes, and
-// counts until the readers have had the last of them.
-func tcpStreams(p *peer, n, size int) func(context.Context) (metrics, error) {
+// counts until the readers have had the last of them. prepare is done to each
+// connection first.
+func tcpStreams(p *peer, n, size int, prepare ...func(net.Conn) error) func(context.Context) (metrics, error) {
 	return func(ctx context.Context) (metrics, error) {
 		conns := make([]net.Conn, n)
 		for i := range conns {
@@ -110,6 +111,11 @@ func tcpStreams(p *peer, n, size int) func(context.Context) (metrics, error) {
 				return nil, err
 			}
 			defer c.Close()
+			for _, f := range prepare {
+				if err := f(c); err != nil {
+					return nil, err
+				}
+			}
 			conns[i] = c
 		}
 		return measureStream(p, func(until time.Time) (float64, error) {

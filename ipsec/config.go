@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -51,15 +52,20 @@ func (c Config) withDefaults() Config {
 // Peer is a host to have SAs with.
 type Peer struct {
 	// Name is unique on this host: letters, digits, dot, underscore and hyphen.
-	// It names the connection in charon, and its children NAME-out and NAME-in.
+	// It names the connection in charon, and its children NAME-out and NAME-in, with
+	// the protocol behind it if that is not TCP: NAME-out-udp.
 	Name string
 	// Local and Remote are the hosts' addresses, of one family.
 	Local, Remote netip.Addr
 	// LocalID and RemoteID are IKE identities: an address, a fully qualified name
 	// or user@name (RFC 7146 3.1 e, f). Default: the addresses.
 	LocalID, RemoteID string
-	// Port is the link's TCP port, the same on both hosts.
+	// Port is the link's TCP port, the same on both hosts, if Links is nil.
 	Port uint16
+	// Links are the ports that carry streams, one of each protocol at most. The
+	// SAs of the first come up before they are needed, unless OnDemand says
+	// otherwise, those of the others when a flow needs them. Nil: TCP with Port.
+	Links []Link
 	// Profile is how; nil is DefaultProfile.
 	Profile *Profile
 	// PSK is the pre-shared key; the zero Secret means certificates. It and Cert
@@ -103,6 +109,7 @@ func (p Peer) withDefaults() (Peer, error) {
 		p.Profile = DefaultProfile()
 	}
 	p.Profile = p.Profile.clone()
+	p.Links = slices.Clone(p.Links)
 	if p.Revocation == "" {
 		p.Revocation = RevocationIfURI
 	}
@@ -131,9 +138,7 @@ func (p Peer) validate() error {
 	if p.Local == p.Remote && p.Local.IsValid() {
 		faults = append(faults, fmt.Errorf("local and remote address are both %v", p.Local))
 	}
-	if p.Port == 0 {
-		faults = append(faults, errors.New("the port is missing"))
-	}
+	faults = append(faults, p.checkLinks()...)
 	faults = append(faults, p.checkIdentities()...)
 	faults = append(faults, p.checkAuth()...)
 	faults = append(faults, p.checkExtras()...)

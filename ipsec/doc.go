@@ -3,14 +3,16 @@
 // these two hosts, failing closed.
 //
 // strongSwan (charon) speaks IKE; Manager drives it over VICI and implements
-// transport.Protector. Per peer and port three things are kept:
+// transport.Protector. Per peer and Link, a
+// port of TCP, of SCTP or of UDP with SCTP in it, three things are kept:
 //
 //   - the guard: XFRM policies in the kernel that block the port's clear
 //     traffic. It is installed before anything else, and stays when this
 //     process, charon or an SA goes away. Only RemovePeer takes it down.
 //   - two child SAs, NAME-out for flows this host dials (local any port, remote
 //     PORT) and NAME-in for flows the peer dials (local PORT, remote any port),
-//     or Peer.Children of each, with a block of ports each.
+//     or Peer.Children of each, with a block of ports each. Those of SCTP and UDP
+//     are NAME-out-sctp, NAME-in-udp and so on.
 //   - a keeper that brings a lost child back: at once when a flow has data
 //     waiting, on demand when all are idle. A lost child pauses the streams and
 //     never ends them (RFC 5042 5.4.5, RFC 7146 section 3).

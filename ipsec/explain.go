@@ -14,6 +14,7 @@ import (
 // charon has found itself is told first, since it is exact.
 func explainFailure(p *Peer, child, reason string, log []string) error {
 	e := &NegotiationError{Peer: p.Name, Child: child, Kind: ErrNegotiation, Log: append(log, reason)}
+	p = p.only(child)
 	w := words(e.Log)
 	for _, explain := range []func(*Peer, words) (string, error){ownSide, peersCertificate, peersIdentity, peersRefusal, noAnswer} {
 		if advice, kind := explain(p, w); kind != nil {
@@ -211,7 +212,7 @@ func peersRefusal(p *Peer, w words) (string, error) {
 	case w.said("INVALID_KE_PAYLOAD error notify", "INVALID_KEY_INFORMATION") && p.Profile.Version == 1:
 		return "the peer could not make keys for this host: it has no pre-shared key for these addresses and identities (" + ids + "), or " + p.otherMethod(), ErrAuthFailed
 	case w.said("TS_UNACCEPT", "INVALID_ID_INFORMATION", "N(INVAL_ID)"):
-		return fmt.Sprintf("the peer does not have port %d between %v and %v as its link to this host; compare the ports and addresses on both hosts", p.Port, p.Remote, p.Local), ErrTrafficSelectors
+		return fmt.Sprintf("the peer does not have %s between %v and %v as its link to this host; compare the ports, transports and addresses on both hosts", p.links()[0].words(), p.Remote, p.Local), ErrTrafficSelectors
 	case w.said("NO_PROPOSAL_CHOSEN", "NO_PROP") && phase2:
 		return fmt.Sprintf("IKE is fine, but the peer takes none of the ESP proposals of profile %q (%s), wants another mode than %v, PFS with another group, or has no ESP at all; compare the profiles, and run `ironwarp doctor` there",
 			p.Profile.Name, strings.Join(p.Profile.ESP, ", "), p.Profile.Mode), ErrNoProposal

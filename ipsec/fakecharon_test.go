@@ -297,8 +297,10 @@ func saOf(p Peer, children ...string) tree {
 	kids := tree{}
 	for i, name := range children {
 		local, remote := p.Local.String()+"/32[tcp]", fmt.Sprintf("%v/32[tcp/%d]", p.Remote, p.Port)
-		if name == p.inName() {
-			local, remote = fmt.Sprintf("%v/32[tcp/%d]", p.Local, p.Port), p.Remote.String()+"/32[tcp]"
+		for _, s := range p.laneSpecs() {
+			if s.child == name {
+				local, remote = s.local.String(), s.remote.String()
+			}
 		}
 		kids = append(kids, pair{fmt.Sprintf("%s-%d", name, i+1), tree{
 			{"name", name}, {"uniqueid", fmt.Sprint(i + 1)}, {"reqid", "1"}, {"state", "INSTALLED"}, {"mode", "TUNNEL"}, {"protocol", "ESP"},

@@ -42,7 +42,7 @@ func GuardHoles(specs ...GuardSpec) ([]Hole, error) {
 		open, err := exemptDevices()
 		for _, h := range open {
 			h.Spec = specs[0]
-			holes = append(holes, h)
+			holes = append(holes, h.Hole)
 		}
 		return err
 	})
@@ -123,9 +123,16 @@ func overlaps(p *netlink.XfrmPolicy, g GuardSpec) bool {
 	return p.SrcPort == 0 || p.DstPort == 0 || p.SrcPort == port || p.DstPort == port
 }
 
-// exemptDevices finds devices whose packets pass without a look at the policies.
-func exemptDevices() ([]Hole, error) {
-	var holes []Hole
+// exemption is a device whose packets pass without a look at the policies.
+type exemption struct {
+	Hole
+	dev string // "all" and "default" as well
+	out bool   // those that it sends
+}
+
+// exemptDevices finds such devices.
+func exemptDevices() ([]exemption, error) {
+	var holes []exemption
 	for _, setting := range []string{"ipv4/conf/*/disable_policy", "ipv4/conf/*/disable_xfrm", "ipv6/conf/*/disable_policy"} {
 		paths, err := filepath.Glob("/proc/sys/net/" + setting)
 		if err != nil {
@@ -152,8 +159,9 @@ func exemptDevices() ([]Hole, error) {
 			case "default":
 				what = "packets of every new device pass"
 			}
-			holes = append(holes, Hole{What: fmt.Sprintf("net.%s.conf.%s.%s is on: %s without a look at the IPsec policies", family, dev, name, what),
-				Fix: fmt.Sprintf("sysctl net.%s.conf.%s.%s=0", family, dev, name)})
+			holes = append(holes, exemption{dev: dev, out: name == "disable_xfrm", Hole: Hole{
+				What: fmt.Sprintf("net.%s.conf.%s.%s is on: %s without a look at the IPsec policies", family, dev, name, what),
+				Fix:  fmt.Sprintf("sysctl net.%s.conf.%s.%s=0", family, dev, name)}})
 		}
 	}
 	return holes, nil

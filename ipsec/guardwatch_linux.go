@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -101,10 +102,12 @@ func (m *Manager) reconcile(peers []*peer) (repaired []*peer, first error) {
 	status := m.DaemonStatus()
 	var specs []GuardSpec
 	var of []*peer
+	var count []int // of specs of each
 	for _, p := range peers {
 		p.mu.Lock()
 		if !p.noGuard {
-			specs, of = append(specs, p.guard(status.DataPlane, status.Tun)), append(of, p)
+			own := p.guards(status.DataPlane, status.Tun)
+			specs, of, count = append(specs, own...), append(of, p), append(count, len(own))
 		}
 		p.mu.Unlock()
 	}
@@ -113,12 +116,14 @@ func (m *Manager) reconcile(peers []*peer) (repaired []*peer, first error) {
 	}
 	results, err := m.install(m.cfg.NetNS, specs)
 	for i, p := range of {
-		r := results[i]
+		own := specs[:count[i]]
+		r := summed(results[:count[i]])
+		specs, results = specs[count[i]:], results[count[i]:]
 		if err != nil {
 			r.err = err
 		}
 		if r.err == nil {
-			r.err = m.tryGuard(p, specs[i])
+			r.err = m.tryGuards(p, own)
 		}
 		if r.err != nil && first == nil {
 			first = r.err
@@ -126,6 +131,7 @@ func (m *Manager) reconcile(peers []*peer) (repaired []*peer, first error) {
 		p.mu.Lock()
 		was := p.hadGuard
 		p.guarded, p.hadGuard = r.err == nil && p.tested, true
+		p.ready.Store(p.guarded)
 		if r.err != nil {
 			p.failed(r.err)
 		}
@@ -164,15 +170,36 @@ func (m *Manager) repairGuards(ctx context.Context) {
 	}
 }
 
-// dropGuard takes a peer's guard down.
-func (m *Manager) dropGuard(p *peer) error {
+// summed is what became of the guards of one peer.
+func summed(results []guardResult) (sum guardResult) {
+	var errs []error
+	for _, r := range results {
+		sum.blocks += r.blocks
+		errs = append(errs, nonNil(r.err)...)
+	}
+	if len(errs) == 1 {
+		sum.err = errs[0]
+	} else {
+		sum.err = errors.Join(errs...)
+	}
+	return sum
+}
+
+// dropGuard takes a peer's guard down, but that of the links in keep.
+func (m *Manager) dropGuard(p *peer, keep ...Link) error {
 	m.guarding.Lock()
 	defer m.guarding.Unlock()
 	p.mu.Lock()
 	p.noGuard, p.guarded = true, false
-	spec := p.guard(DataPlaneAuto, "")
+	p.ready.Store(true)
 	p.mu.Unlock()
-	return m.uninstall(spec)
+	var errs []error
+	for _, k := range p.links {
+		if !slices.Contains(keep, k) {
+			errs = append(errs, m.uninstall(p.guardOf(k, DataPlaneAuto, "")))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // RemoveGuard takes down the guard of a peer that stays, and keeps it down. It

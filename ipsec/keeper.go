@@ -126,7 +126,7 @@ func (p *peer) due(l *lane) (act, time.Duration) {
 		return actInitiate, 0
 	case !now.Before(l.lookAt):
 		l.lookAt = now.Add(fadeCheck)
-		if l.fading() {
+		if l.fading(now) {
 			l.why = ReasonKeepAlive
 			return actInitiate, 0
 		}
@@ -280,7 +280,7 @@ func crossed(err error, hadIKE bool) bool {
 func narrowedError(cfg *Peer, ln *lane) error {
 	c := ln.narrowed[0]
 	e := &NegotiationError{Peer: cfg.Name, Child: ln.child, Kind: ErrTrafficSelectors,
-		Advice: fmt.Sprintf("the peer agrees to %v - %v only; it has another port than %d for this link, or other addresses: compare them on both hosts", c.LocalTS, c.RemoteTS, cfg.Port)}
+		Advice: fmt.Sprintf("the peer agrees to %v - %v only; it has another port than %d for this link, or other addresses: compare them on both hosts", c.LocalTS, c.RemoteTS, ln.link.Port)}
 	if n := splitAnew(ln, cfg.Children); n != 0 {
 		e.Advice = splitAdvice(n, cfg.Children)
 	}

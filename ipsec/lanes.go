@@ -1,10 +1,6 @@
 package ipsec
 
-import (
-	"fmt"
-
-	"github.com/ironwarp/ironwarp/transport"
-)
+import "fmt"
 
 // A peer with N child SAs per direction splits the dynamic ports (RFC 6335
 // section 6) of the host that dials into N blocks. Each block is a power of two
@@ -43,26 +39,30 @@ func splitOf(s Selector) int {
 // laneSpec is one child SA as it is configured.
 type laneSpec struct {
 	child         string
+	link          Link
 	role          role
 	local, remote Selector
 }
 
-// laneSpecs are the children of a peer, those for flows that this host dials
-// first.
+// laneSpecs are the children of a peer link by link, those for flows that this
+// host dials first.
 func (p Peer) laneSpecs() []laneSpec {
 	var specs []laneSpec
 	n := max(p.Children, 1)
-	for _, r := range []role{dialler, listener} {
-		for k := range n {
-			name := p.outName()
-			if r == listener {
-				name = p.inName()
+	for _, link := range p.links() {
+		for _, r := range []role{dialler, listener} {
+			for k := range n {
+				name := p.outName()
+				if r == listener {
+					name = p.inName()
+				}
+				name += link.suffix()
+				if n > 1 {
+					name = fmt.Sprintf("%s-%d", name, k)
+				}
+				local, remote := p.selectors(link, r, k)
+				specs = append(specs, laneSpec{child: name, link: link, role: r, local: local, remote: remote})
 			}
-			if n > 1 {
-				name = fmt.Sprintf("%s-%d", name, k)
-			}
-			local, remote := p.selectors(r, k)
-			specs = append(specs, laneSpec{child: name, role: r, local: local, remote: remote})
 		}
 	}
 	return specs
@@ -70,13 +70,13 @@ func (p Peer) laneSpecs() []laneSpec {
 
 // selectors are those of a child: a block of ports of the host that dials, the
 // link's port of the one that is dialled.
-func (p Peer) selectors(r role, k int) (local, remote Selector) {
+func (p Peer) selectors(link Link, r role, k int) (local, remote Selector) {
 	lo, hi := portBlock(k, p.Children)
 	from := func(s Selector) Selector { s.PortFrom, s.PortTo = lo, hi; return s }
 	if r == dialler {
-		return from(HostSelector(p.Local, transport.ProtoTCP, 0)), HostSelector(p.Remote, transport.ProtoTCP, p.Port)
+		return from(HostSelector(p.Local, link.Protocol, 0)), HostSelector(p.Remote, link.Protocol, link.Port)
 	}
-	return HostSelector(p.Local, transport.ProtoTCP, p.Port), from(HostSelector(p.Remote, transport.ProtoTCP, 0))
+	return HostSelector(p.Local, link.Protocol, link.Port), from(HostSelector(p.Remote, link.Protocol, 0))
 }
 
 func (p Peer) outName() string { return p.Name + "-out" }

@@ -22,6 +22,11 @@ const (
 	// children each, and as many of other programs.
 	maxListed = 1 << 16
 
+	// ikePort and natPort are the UDP ports of IKE and of ESP in UDP (RFC 7296 2,
+	// RFC 3948 2.1), which no link may have.
+	ikePort = 500
+	natPort = 4500
+
 	// callTimeout bounds a VICI call that charon answers from memory. A call
 	// without a deadline may wait for ever when charon hangs.
 	callTimeout = 5 * time.Second

@@ -29,15 +29,18 @@ func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
 		if old.sameEnds(&cfg) {
 			return m.update(ctx, old, cfg)
 		}
-		// Between the old and the new one the port stays closed, if it is the same.
-		keep := old.cfg.Remote == cfg.Remote && old.cfg.Port == cfg.Port
+		// Between the old and the new one the ports that both have stay closed.
+		var keep []Link
+		if old.cfg.Remote == cfg.Remote {
+			keep = cfg.links()
+		}
 		if err := m.retire(ctx, old, keep); err != nil {
 			return fmt.Errorf("replace peer %s: %w", cfg.Name, err)
 		}
 	}
 	for _, o := range m.allPeers() {
-		if o.cfg.Remote == cfg.Remote && o.cfg.Port == cfg.Port {
-			return fmt.Errorf("add peer %s: %w: %s has %v port %d", cfg.Name, ErrPeerExists, o.name, cfg.Remote, cfg.Port)
+		if k, both := o.cfg.sharedLink(&cfg); both {
+			return fmt.Errorf("add peer %s: %w: %s has %v %v", cfg.Name, ErrPeerExists, o.name, cfg.Remote, k)
 		}
 	}
 	if len(m.allPeers()) >= MaxPeers {
@@ -56,6 +59,7 @@ func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
 		return ErrClosed
 	}
 	m.peers[cfg.Name] = p
+	m.index(p, true)
 	l := m.link
 	m.wg.Go(func() { p.keep(keeping) })
 	m.mu.Unlock()
@@ -90,7 +94,7 @@ func (p *peer) sameEnds(o *Peer) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := &p.cfg
-	return c.Local == o.Local && c.Remote == o.Remote && c.Port == o.Port && c.LocalID == o.LocalID && c.RemoteID == o.RemoteID &&
+	return c.Local == o.Local && c.Remote == o.Remote && slices.Equal(c.links(), o.links()) && c.LocalID == o.LocalID && c.RemoteID == o.RemoteID &&
 		c.Gateway == o.Gateway && max(c.Children, 1) == max(o.Children, 1)
 }
 
@@ -104,13 +108,14 @@ func (m *Manager) RemovePeer(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return m.retire(ctx, p, false)
+	return m.retire(ctx, p, nil)
 }
 
-// retire ends a peer; its guard stays if keepGuard says so.
-func (m *Manager) retire(ctx context.Context, p *peer, keepGuard bool) error {
+// retire ends a peer; the guard of the links in keep stays.
+func (m *Manager) retire(ctx context.Context, p *peer, keep []Link) error {
 	m.mu.Lock()
 	delete(m.peers, p.name)
+	m.index(p, false)
 	l := m.link
 	m.mu.Unlock()
 	p.stop()
@@ -134,11 +139,11 @@ func (m *Manager) retire(ctx context.Context, p *peer, keepGuard bool) error {
 		}
 	}
 	p.mu.Unlock()
-	if !keepGuard {
-		errs = append(errs, m.dropGuard(p))
-	}
+	errs = append(errs, m.dropGuard(p, keep...))
 	if st := m.DaemonStatus(); st.DataPlane.plane().holdsSAs() {
-		errs = append(errs, removeChildren(p.guard(st.DataPlane, "")))
+		for _, g := range p.guards(st.DataPlane, "") {
+			errs = append(errs, removeChildren(g))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove peer %s: %w", p.name, err)

@@ -42,6 +42,7 @@ type Manager struct {
 	closed  bool
 	running bool
 	peers   map[string]*peer
+	byAddr  map[netip.Addr][]*peer // the same; its slices are never changed
 	link    *link
 	linked  chan struct{} // closed and replaced when link changes
 	status  DaemonStatus
@@ -56,6 +57,7 @@ func New(cfg Config) (*Manager, error) {
 		cfg:       cfg.withDefaults(),
 		slots:     make(chan struct{}, maxInitiates),
 		peers:     map[string]*peer{},
+		byAddr:    map[netip.Addr][]*peer{},
 		linked:    make(chan struct{}),
 		install:   reconcileGuards,
 		uninstall: removeBlocks,
@@ -217,7 +219,7 @@ func (m *Manager) bringUp(ctx context.Context, l *link, p *peer) error {
 	p.loaded = true
 	p.lastErr = ""
 	for _, ln := range p.lanes {
-		if ln.role != dialler || cfg.OnDemand || ln.up.Load() {
+		if ln.role != dialler || ln.link != p.links[0] || cfg.OnDemand || ln.up.Load() {
 			continue
 		}
 		ln.wanted(ReasonGreeting)

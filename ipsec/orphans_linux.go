@@ -147,14 +147,18 @@ func (m *Manager) noteOrphans(ctx context.Context, p *peer) {
 	if !st.DataPlane.plane().holdsSAs() {
 		return
 	}
-	p.mu.Lock()
-	g, local := p.guard(st.DataPlane, st.Tun), p.cfg.Local
-	p.mu.Unlock()
+	specs := p.guards(st.DataPlane, st.Tun)
 	var states []orphan
 	// The states come first: what charon makes meanwhile is in its list only.
-	err := inGuardNS(g.NetNS, func(k *kernel) (err error) {
-		states, err = k.states(g, local)
-		return err
+	err := inGuardNS(m.cfg.NetNS, func(k *kernel) error {
+		for _, g := range specs {
+			some, err := k.states(g, p.local)
+			if err != nil {
+				return err
+			}
+			states = append(states, some...)
+		}
+		return nil
 	})
 	if err == nil && len(states) > 0 {
 		var sas []SA

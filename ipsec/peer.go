@@ -1,6 +1,7 @@
 package ipsec
 
 import (
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 //	                              +--- flow is opened- paused/down
 type lane struct {
 	child string // NAME-out or NAME-in, with a number where there are several
+	link  Link
 	role  role
 
 	local, remote Selector // what the child has to cover
@@ -71,11 +73,17 @@ const (
 // peer is a configured peer. Its keeper goroutine (keeper.go) brings lost
 // children back.
 type peer struct {
-	m    *Manager
-	name string
+	m     *Manager
+	name  string
+	links []Link
+
+	local, remote netip.Addr
+
 	wake chan struct{} // one slot
 	stop func()        // ends the keeper
 	done chan struct{} // closed when it has ended
+
+	ready atomic.Bool // its guard is in place and tested, or was taken down on request
 
 	lists    flights[struct{}]
 	applying sync.Mutex // held while a list is compared with the link and applied
@@ -107,10 +115,10 @@ type peer struct {
 }
 
 func newPeer(m *Manager, cfg Peer) *peer {
-	p := &peer{m: m, name: cfg.Name, cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), state: StateDown, since: time.Now(), changed: make(chan struct{}),
+	p := &peer{m: m, name: cfg.Name, links: cfg.links(), local: cfg.Local, remote: cfg.Remote, cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), state: StateDown, since: time.Now(), changed: make(chan struct{}),
 		lists: flights[struct{}]{pace: newPace(m.ctx)}}
 	for _, s := range cfg.laneSpecs() {
-		p.lanes = append(p.lanes, &lane{child: s.child, role: s.role, local: s.local, remote: s.remote,
+		p.lanes = append(p.lanes, &lane{child: s.child, link: s.link, role: s.role, local: s.local, remote: s.remote,
 			flows: map[*protection]struct{}{}, waiters: map[chan error]struct{}{}, attempts: backoff{min: retryMin, max: retryMax}, revivals: backoff{min: reviveMin, max: reviveMax}})
 	}
 	return p
@@ -123,13 +131,9 @@ func (p *peer) poke() {
 	}
 }
 
-func (p *peer) guard(plane DataPlane, tun string) GuardSpec {
-	return GuardSpec{NetNS: p.m.cfg.NetNS, Remote: p.cfg.Remote, Port: p.cfg.Port, DataPlane: plane, Tun: tun}
-}
-
 // leads tells whether this host is the one of the two that acts first where both
 // might: the one with the lower address.
-func (p *peer) leads() bool { return p.cfg.Local.Less(p.cfg.Remote) }
+func (p *peer) leads() bool { return p.local.Less(p.remote) }
 
 // laneNamed returns the lane of a child, or nil; p.mu need not be held.
 func (p *peer) laneNamed(child string) *lane {
@@ -384,17 +388,18 @@ func (p *peer) flowCount() int {
 	return n
 }
 
-// laneOf returns the lane of a flow, nil if the flow is not of this peer's port
-// or of none of its blocks.
+// laneOf returns the lane of a flow, nil if the flow is of none of this peer's
+// links or of none of its blocks.
 func (p *peer) laneOf(f transport.Flow, outgoing bool) *lane {
-	if !p.links(f, outgoing) {
+	if f.Remote.Addr() != p.remote {
 		return nil
 	}
 	if outgoing && f.Local.Port() == 0 {
-		return p.leastLoaded()
+		return p.leastLoaded(f)
 	}
 	for _, l := range p.lanes {
 		switch {
+		case !l.link.carries(f, outgoing):
 		case outgoing && l.role == dialler && l.local.hasPort(f.Local.Port()),
 			!outgoing && l.role == listener && l.remote.hasPort(f.Remote.Port()):
 			return l
@@ -403,10 +408,9 @@ func (p *peer) laneOf(f transport.Flow, outgoing bool) *lane {
 	return nil
 }
 
-// links tells whether a flow is one of the peer's link.
-func (p *peer) links(f transport.Flow, outgoing bool) bool {
-	return f.Protocol == transport.ProtoTCP && f.Remote.Addr() == p.cfg.Remote &&
-		(outgoing && f.Remote.Port() == p.cfg.Port || !outgoing && f.Local.Port() == p.cfg.Port)
+// hasLink tells whether a flow is one of the peer's links.
+func (p *peer) hasLink(f transport.Flow, outgoing bool) bool {
+	return f.Remote.Addr() == p.remote && slices.ContainsFunc(p.links, func(k Link) bool { return k.carries(f, outgoing) })
 }
 
 // kickFrom has the flows that wait kicked from now on; p.mu is held.

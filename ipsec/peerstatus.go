@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 func (p *peer) status(plane DataPlane) Status {
@@ -74,15 +76,16 @@ func plural(n int, what string) string {
 
 // leastLoaded picks the lane for a flow that this host is about to dial: the one
 // with the fewest flows, those that are on their way included; among equals the
-// one that was picked longest ago. p.mu need not be held.
-func (p *peer) leastLoaded() *lane {
+// one that was picked longest ago; nil if the flow is of none of the peer's
+// links. p.mu need not be held.
+func (p *peer) leastLoaded(f transport.Flow) *lane {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
 	var best *lane
 	load := 0
 	for _, l := range p.lanes {
-		if l.role != dialler {
+		if l.role != dialler || !l.link.carries(f, true) {
 			continue
 		}
 		l.picks = slices.DeleteFunc(l.picks, func(t time.Time) bool { return now.Sub(t) > dialWait })

@@ -22,8 +22,8 @@ func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
 	if p == nil {
 		return &AdmitError{Flow: f, Kind: ErrUnknownPeer, Detail: m.knownPeers(f)}
 	}
-	if a := f.Local.Addr(); a.IsValid() && !a.IsUnspecified() && a != p.cfg.Local {
-		return &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, Detail: fmt.Sprintf("the peer's SA is for local address %v", p.cfg.Local)}
+	if a := f.Local.Addr(); a.IsValid() && !a.IsUnspecified() && a != p.local {
+		return &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, Detail: fmt.Sprintf("the peer's SA is for local address %v", p.local)}
 	}
 	if err := m.ensureTested(p); err != nil {
 		return err
@@ -209,7 +209,7 @@ func (m *Manager) prove(ctx context.Context, p *peer, ln *lane, f transport.Flow
 		if f.Local.Addr() != cfg.Local {
 			return "", &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, Detail: fmt.Sprintf("the peer's SA is for local address %v", cfg.Local)}
 		}
-		err := m.proof(ctx, &cfg, ln.child, f)
+		err := m.proof(ctx, p, &cfg, ln.child, f)
 		if err == nil && !ln.up.Load() {
 			err = p.refresh(ctx) // so that the flow does not start as a paused one
 		}
@@ -236,7 +236,7 @@ func (m *Manager) prove(ctx context.Context, p *peer, ln *lane, f transport.Flow
 }
 
 // proof looks once whether a flow is covered.
-func (m *Manager) proof(ctx context.Context, cfg *Peer, name string, f transport.Flow) error {
+func (m *Manager) proof(ctx context.Context, p *peer, cfg *Peer, name string, f transport.Flow) error {
 	sas, err := m.listAll(ctx)
 	if err != nil {
 		return &AdmitError{Flow: f, Peer: cfg.Name, Kind: ErrNotConnected, Detail: err.Error()}
@@ -246,8 +246,7 @@ func (m *Manager) proof(ctx context.Context, cfg *Peer, name string, f transport
 		return err
 	}
 	st := m.DaemonStatus()
-	g := GuardSpec{NetNS: m.cfg.NetNS, Remote: cfg.Remote, Port: cfg.Port, DataPlane: st.DataPlane, Tun: st.Tun}
-	if err := m.confirm(g, sa, child); err != nil {
+	if err := m.confirm(p.host(st.DataPlane, st.Tun), sa, child); err != nil {
 		return &AdmitError{Flow: f, Peer: cfg.Name, Kind: ErrNotCovered, Detail: err.Error()}
 	}
 	return nil
@@ -299,11 +298,12 @@ func (m *Manager) find(f transport.Flow, outgoing bool) (*peer, *lane) {
 // knownPeers helps with a flow of no peer: it names the peer with that address.
 func (m *Manager) knownPeers(f transport.Flow) string {
 	for _, p := range m.allPeers() {
-		if p.links(f, true) || p.links(f, false) {
-			return fmt.Sprintf("peer %s has %d child SAs per direction, for ports %d to 65535 of the host that dials; is child_sas the same on both hosts?", p.name, p.cfg.Children, firstLanePort)
+		if p.hasLink(f, true) || p.hasLink(f, false) {
+			n := len(p.lanes) / len(p.links) / 2
+			return fmt.Sprintf("peer %s has %d child SAs per direction, for ports %d to 65535 of the host that dials; is child_sas the same on both hosts?", p.name, n, firstLanePort)
 		}
-		if p.cfg.Remote == f.Remote.Addr() {
-			return fmt.Sprintf("%v is peer %s, whose link has %v port %d", p.cfg.Remote, p.name, transport.ProtoTCP, p.cfg.Port)
+		if p.remote == f.Remote.Addr() {
+			return fmt.Sprintf("%v is peer %s, whose link has %s", p.remote, p.name, linkWords(p.links))
 		}
 	}
 	return fmt.Sprintf("no peer has the address %v; add it first", f.Remote.Addr())
@@ -324,7 +324,8 @@ type protection struct {
 	kind     string
 	admitted atomic.Bool // until then its data is not waited for
 	released atomic.Bool
-	patience int // of its TCP while it has an SA, see hurry; 0: as now. The peer's mutex guards it
+	patience int     // of its TCP while it has an SA, see hurry; 0: as now. The peer's mutex guards it
+	heard    hearing // if it is an association; the peer's mutex guards it
 
 	// What the idle reaper has seen of it; the peer's mutex guards them.
 	since   uint64 // bytes at sinceAt

@@ -51,11 +51,11 @@ func (p *peer) idle(l *lane, now time.Time) (bool, time.Duration) {
 // when the stream is paused. The peer's mutex guards it.
 func (pr *protection) unused(now time.Time, limit time.Duration) time.Duration {
 	silent, known := idleFor(pr.c)
-	if !known {
-		return limit // nothing tells
-	}
 	total, counted := bytesOf(pr.c)
-	if !counted {
+	switch {
+	case !known && !counted:
+		return limit // nothing tells
+	case !counted:
 		return silent
 	}
 	if pr.sinceAt.IsZero() {
@@ -89,11 +89,11 @@ func (p *peer) reap(ctx context.Context, l *link, ln *lane) {
 	_ = p.refresh(ctx)
 }
 
-// fading tells whether a flow of a lane that is down would soon be given up by
-// TCP for its peer's silence: an idle stream has to outlive its SA; p.mu is held.
-func (l *lane) fading() bool {
+// fading tells whether a flow of a lane that is down would soon be given up for
+// its peer's silence: an idle stream has to outlive its SA; p.mu is held.
+func (l *lane) fading(now time.Time) bool {
 	for f := range l.flows {
-		if f.admitted.Load() && isFading(f.c) {
+		if f.admitted.Load() && f.fading(now) {
 			return true
 		}
 	}

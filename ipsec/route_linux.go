@@ -11,9 +11,7 @@ func (p *peer) steer(up bool) {
 		return
 	}
 	st := p.m.DaemonStatus()
-	p.mu.Lock()
-	g, local := p.guard(st.DataPlane, st.Tun), p.cfg.Local
-	p.mu.Unlock()
+	g := p.host(st.DataPlane, st.Tun)
 	if !up {
 		for _, o := range p.m.allPeers() {
 			if o != p && o.reaches(g.Remote) {
@@ -22,14 +20,12 @@ func (p *peer) steer(up bool) {
 		}
 	}
 	p.steered = up
-	if err := p.m.route(g, local, up); err != nil {
+	if err := p.m.route(g, p.local, up); err != nil {
 		p.m.cfg.Logger.Warn("the peer's packets are not led to ESP as they should be", "peer", p.name, "err", err)
 	}
 }
 
 // reaches tells whether the peer has that address and a child that is up.
 func (p *peer) reaches(a netip.Addr) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.cfg.Remote == a && slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.up.Load() })
+	return p.remote == a && slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.up.Load() })
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 var (
@@ -31,10 +33,12 @@ var (
 const discardPort = 9
 
 // ProbeGuard proves that a guard works by what it is for: it has the kernel send
-// a clear TCP packet of the guarded port to the peer, as the host that dials and
-// as the one that is dialled, on the device that leads there, and expects it to
-// be stopped and counted. The error wraps ErrGuardLeaks when it was sent, and
-// ErrGuardUntested when there is no way to the peer. It needs CAP_NET_ADMIN.
+// a clear packet of the guarded port to the peer, as the host that dials and as
+// the one that is dialled, on the device that leads there, and expects it to be
+// stopped and counted. For SCTP, of which the kernel sends no such packet, the
+// guard is compared with what it has to be. The error wraps ErrGuardLeaks when a
+// packet was sent or would be, and ErrGuardUntested when there is no way to the
+// peer. It needs CAP_NET_ADMIN.
 func ProbeGuard(g GuardSpec) error {
 	if err := g.validate(); err != nil {
 		return err
@@ -44,13 +48,16 @@ func ProbeGuard(g GuardSpec) error {
 		if err != nil {
 			return err
 		}
+		if g.protocol() == transport.ProtoSCTP {
+			return k.examine(g, dev)
+		}
 		from := probeFrom4
 		if g.Remote.Is6() {
 			from = probeFrom6
 		}
 		for _, pr := range []probe{
-			{dev: dev, from: netip.AddrPortFrom(from, 0), to: netip.AddrPortFrom(g.Remote, g.Port)},
-			{dev: dev, from: netip.AddrPortFrom(from, g.Port), to: netip.AddrPortFrom(g.Remote, discardPort)},
+			{proto: g.protocol(), dev: dev, from: netip.AddrPortFrom(from, 0), to: netip.AddrPortFrom(g.Remote, g.Port)},
+			{proto: g.protocol(), dev: dev, from: netip.AddrPortFrom(from, g.Port), to: netip.AddrPortFrom(g.Remote, discardPort)},
 		} {
 			if err := pr.run(g); err != nil {
 				return err
@@ -78,8 +85,41 @@ func (k *kernel) wayTo(a netip.Addr) (string, error) {
 }
 
 type probe struct {
+	proto    transport.Protocol
 	dev      string
 	from, to netip.AddrPort
+}
+
+// examine looks for holes in a guard by what the kernel has. An SCTP socket of
+// Linux sends from addresses of its host alone, from which an SA that is up would
+// take a probe; and a kernel without SCTP has no such socket.
+func (k *kernel) examine(g GuardSpec, dev string) error {
+	have, err := k.policies()
+	if err != nil {
+		return err
+	}
+	holes, err := k.faults(g, inventoryOf(have))
+	if err != nil {
+		return err
+	}
+	holes = append(holes, k.bypasses(g, have)...)
+	if !g.Remote.Is6() {
+		exempt, err := exemptDevices()
+		if err != nil {
+			return err
+		}
+		for _, h := range exempt {
+			if h.out && (h.dev == "all" || h.dev == dev) {
+				holes = append(holes, h.Hole)
+			}
+		}
+	}
+	for _, h := range holes {
+		if !h.Shut {
+			return fmt.Errorf("%w: %v; `ironwarp doctor` lists all of them", ErrGuardLeaks, h)
+		}
+	}
+	return nil
 }
 
 func (p probe) run(g GuardSpec) error {
@@ -101,14 +141,19 @@ func (p probe) run(g GuardSpec) error {
 	return fmt.Errorf("%w: a probe to %v on %s: %v", ErrGuardUntested, p.to, p.dev, err)
 }
 
-// send begins a TCP connection. The socket is bound to the device, so that it
-// is not led into a tun, and to an address that is not the host's.
+// send begins a TCP connection, or sends an empty UDP datagram. The socket is
+// bound to the device, so that it is not led into a tun, and to an address that
+// is not the host's.
 func (p probe) send() error {
 	family, level, transparent := unix.AF_INET, unix.SOL_IP, unix.IP_TRANSPARENT
 	if p.to.Addr().Is6() {
 		family, level, transparent = unix.AF_INET6, unix.SOL_IPV6, unix.IPV6_TRANSPARENT
 	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_TCP)
+	kind := unix.SOCK_STREAM
+	if p.proto == transport.ProtoUDP {
+		kind = unix.SOCK_DGRAM
+	}
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(p.proto))
 	if err != nil {
 		return os.NewSyscallError("socket", err)
 	}
@@ -122,7 +167,11 @@ func (p probe) send() error {
 	if err := unix.Bind(fd, sockaddr(p.from)); err != nil {
 		return os.NewSyscallError("bind", err)
 	}
-	return unix.Connect(fd, sockaddr(p.to))
+	if err := unix.Connect(fd, sockaddr(p.to)); err != nil || kind == unix.SOCK_STREAM {
+		return err
+	}
+	_, err = unix.Write(fd, nil)
+	return err
 }
 
 func sockaddr(a netip.AddrPort) unix.Sockaddr {
@@ -167,13 +216,15 @@ func (m *Manager) SelfTest(ctx context.Context) error {
 			return ctx.Err()
 		}
 		p.mu.Lock()
-		g, off := p.guard(st.DataPlane, st.Tun), p.noGuard
+		specs, off := p.guards(st.DataPlane, st.Tun), p.noGuard
 		p.mu.Unlock()
 		if off {
 			continue
 		}
-		if err := m.probe(g); err != nil {
-			errs = append(errs, fmt.Errorf("peer %s: %w", p.name, err))
+		for _, g := range specs {
+			if err := m.probe(g); err != nil {
+				errs = append(errs, fmt.Errorf("peer %s: %w", p.name, err))
+			}
 		}
 	}
 	return errors.Join(errs...)
@@ -200,13 +251,18 @@ func (m *Manager) ensureTested(p *peer) error {
 	return nil
 }
 
-// tryGuard tests a guard that is in place. That there is no way to the peer yet
-// is no error.
-func (m *Manager) tryGuard(p *peer, g GuardSpec) error {
+// tryGuards tests the guards of a peer, which are in place. That there is no way
+// to the peer yet is no error.
+func (m *Manager) tryGuards(p *peer, specs []GuardSpec) error {
 	if p.isTested() {
 		return nil
 	}
-	err := m.probe(g)
+	var err error
+	for _, g := range specs {
+		if err = m.probe(g); err != nil {
+			break
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err == nil {

@@ -44,7 +44,7 @@ func (l *lane) suspect(now time.Time) bool {
 		if !f.admitted.Load() {
 			continue
 		}
-		stalled, alive := hasStalled(f.c)
+		stalled, alive := f.stalled(now)
 		if alive {
 			return false
 		}

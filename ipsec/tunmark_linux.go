@@ -1,16 +1,15 @@
 package ipsec
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"syscall"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/ebpf"
 )
 
 // tunMark is on packets that came out of the tun of userland ESP, all 32 bits
@@ -27,39 +26,11 @@ const markFilter = "ironwarp-decrypted"
 //	*(u32 *)(r1 + 8) = r2     // __sk_buff.mark
 //	r0 = -1                   // TC_ACT_UNSPEC: go on
 //	exit
-var markProgram = [...][8]byte{
-	instruction(0xb7, 0x02, 0, tunMark),
-	instruction(0x63, 0x21, 8, 0),
-	instruction(0xb7, 0x00, 0, 0xffffffff),
-	instruction(0x95, 0x00, 0, 0),
-}
-
-func instruction(code, regs byte, offset uint16, imm uint32) (b [8]byte) {
-	b[0], b[1] = code, regs
-	binary.NativeEndian.PutUint16(b[2:], offset)
-	binary.NativeEndian.PutUint32(b[4:], imm)
-	return b
-}
-
-// loadMarkProgram returns a file descriptor of the program.
-func loadMarkProgram() (int, error) {
-	license := [...]byte{'A', 'p', 'a', 'c', 'h', 'e', 0}
-	attr := struct { // union bpf_attr of BPF_PROG_LOAD, its first members
-		kind, count    uint32
-		code, license  uint64
-		level, size    uint32
-		log            uint64
-		version, flags uint32
-	}{
-		kind: unix.BPF_PROG_TYPE_SCHED_CLS, count: uint32(len(markProgram)),
-		code: uint64(uintptr(unsafe.Pointer(&markProgram))), license: uint64(uintptr(unsafe.Pointer(&license))),
-	}
-	fd, _, errno := unix.Syscall(unix.SYS_BPF, unix.BPF_PROG_LOAD, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr))
-	runtime.KeepAlive(&license)
-	if errno != 0 {
-		return -1, fmt.Errorf("load an eBPF program: %w", errno)
-	}
-	return int(fd), nil
+var markProgram = []ebpf.Instruction{
+	ebpf.New(0xb7, 0x02, 0, tunMark),
+	ebpf.New(0x63, 0x21, 8, 0),
+	ebpf.New(0xb7, 0x00, 0, 0xffffffff),
+	ebpf.New(0x95, 0x00, 0, 0),
 }
 
 // adoptStep marks what comes out of a tun, and puts it into the group of devices
@@ -106,7 +77,7 @@ func adoptStep(k *kernel, g GuardSpec, tun netlink.Link) step {
 }
 
 func (k *kernel) mark(dev int) error {
-	fd, err := loadMarkProgram()
+	fd, err := ebpf.Load(unix.BPF_PROG_TYPE_SCHED_CLS, markProgram)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,9 @@ import (
 type PathConfig struct {
 	Remote    netip.AddrPort
 	Transport *transport.Config
+	// Choose, if it is set, is asked for the Transport each time before the path is
+	// brought up; tried is told how that went.
+	Choose func(ctx context.Context) (t *transport.Config, tried func(error), err error)
 }
 
 // ClientConfig describes a session with a server.

@@ -17,7 +17,15 @@ func (cl *Client) establish(ctx context.Context, pc PathConfig) (*clientPath, er
 	t := &clientPath{cl: cl, inc: cl.inc, info: make(chan infoRsp, 1), failed: make(chan struct{})}
 	cl.remote = pc.Remote
 	cl.mu.Unlock()
-	err := cl.bringUp(ctx, t, pc)
+	tried := func(error) {}
+	var err error
+	if pc.Choose != nil {
+		pc.Transport, tried, err = pc.Choose(ctx)
+	}
+	if err == nil {
+		err = cl.bringUp(ctx, t, pc)
+		tried(err)
+	}
 	if err == nil {
 		return t, nil
 	}

@@ -1,14 +1,17 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
-// NewReceiver makes what takes the messages of an association. It must not block.
+// NewReceiver makes what takes the messages of an association that was admitted,
+// those included which came meanwhile. It must not block.
 type NewReceiver func(a sctp.Association) sctp.Receiver
 
 // Assoc is an admitted SCTP association, of the kernel or in UDP. Its Protection
@@ -18,12 +21,13 @@ type Assoc struct {
 	flows []Flow
 	prot  Protection
 	recv  sctp.Receiver
+	below func() // closes what carries it; may be called again, and waits
 }
 
 // Flow is the association's flow, or the first of several paths.
 func (a *Assoc) Flow() Flow { return a.flows[0] }
 
-// Flows has one flow for each pair of addresses that the association uses.
+// Flows has one flow for each path that the association may use.
 func (a *Assoc) Flows() []Flow { return a.flows }
 
 // Protection is what the association lives under.
@@ -32,32 +36,127 @@ func (a *Assoc) Protection() Protection { return a.prot }
 // Receiver is what NewReceiver made for the association.
 func (a *Assoc) Receiver() sctp.Receiver { return a.recv }
 
+// Shutdown ends the association gracefully (RFC 9260 section 9.2) and waits for
+// that until ctx is over; then it is aborted.
+func (a *Assoc) Shutdown(ctx context.Context) error {
+	err := a.Association.Shutdown(ctx)
+	a.Close()
+	return err
+}
+
+// Close aborts the association if it is not over, and waits until nothing of it
+// is left. It is idempotent. It must not be called by the Receiver, whose way is
+// Abort.
+func (a *Assoc) Close() error {
+	a.Association.Abort("")
+	<-a.Done()
+	a.below()
+	return nil
+}
+
 // DialSCTP sets up an association with remote, the address and SCTP port of the
 // peer, by the carrier cfg.Kind. The Protector prepares its flows before the first
 // packet and admits them before DialSCTP returns. Errors are *FlowError, except
 // ErrNoProtector.
 func DialSCTP(ctx context.Context, remote netip.AddrPort, cfg *Config, recv NewReceiver) (*Assoc, error) {
-	return nil, errors.ErrUnsupported
+	if cfg == nil || cfg.Protector == nil {
+		return nil, ErrNoProtector
+	}
+	remote = unmap(remote)
+	f := Flow{Protocol: cfg.Kind.Protocol(), Remote: remote}
+	if cfg.Local.IsValid() {
+		f.Local = netip.AddrPortFrom(cfg.Local.Unmap(), 0)
+	}
+	if !remote.IsValid() || remote.Port() == 0 {
+		return nil, flowError("dial", f, errors.New("the remote address or port is missing"))
+	}
+	switch cfg.Kind {
+	case SCTPUDP:
+		return dialUDP(ctx, remote, f, cfg, recv)
+	case SCTP:
+		return dialKernel(ctx, remote, f, cfg, recv)
+	}
+	return nil, flowError("dial", f, errNotSCTP)
 }
 
-// SCTPListener accepts associations which the Protector has admitted.
-type SCTPListener struct{}
+var errNotSCTP = errors.New("Config.Kind says tcp: that is for Dial and Listen")
 
-// ListenSCTP awaits associations at local, an address and an SCTP port, by the
-// carrier cfg.Kind.
-func ListenSCTP(ctx context.Context, local netip.AddrPort, cfg *Config, recv NewReceiver) (*SCTPListener, error) {
-	return nil, errors.ErrUnsupported
+// admit asks the Protector about a flow.
+func (c *Config) admit(ctx context.Context, f Flow, outgoing bool, m Monitored) (Protection, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.admitTimeout())
+	defer cancel()
+	p, err := c.Protector.Admit(ctx, f, outgoing, m)
+	if err == nil && p == nil {
+		err = ErrNotProtected
+	}
+	return p, err
 }
 
-// Addr is the address and SCTP port that the listener has.
-func (l *SCTPListener) Addr() netip.AddrPort { return netip.AddrPort{} }
-
-// Accept waits for the next admitted association. After Close it returns
-// net.ErrClosed.
-func (l *SCTPListener) Accept(ctx context.Context) (*Assoc, error) {
-	return nil, errors.ErrUnsupported
+// within returns a context that also ends with the association of g.
+func (g *gate) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(g.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
-// Close stops listening and waits until all is over. Associations that were
-// accepted stay. It is idempotent.
-func (l *SCTPListener) Close() error { return nil }
+// admitted has the one flow of an association admitted and opens its gate. below
+// closes what carries the association. After an error the association is
+// aborted, and what carries it is not closed.
+func (g *gate) admitted(ctx context.Context, f Flow, outgoing bool, cfg *Config, newRecv NewReceiver, below func()) (*Assoc, error) {
+	fail := func(op string, err error) (*Assoc, error) {
+		wasOver := g.ctx.Err() != nil
+		g.assoc.Abort("not admitted")
+		<-g.assoc.Done()
+		if wasOver {
+			err = fmt.Errorf("the association ended meanwhile: %w", cmp.Or(g.assoc.Err(), sctp.ErrShutdown))
+		}
+		return nil, flowError(op, f, err)
+	}
+	wctx, cancel := g.within(ctx)
+	defer cancel()
+	p, err := cfg.admit(wctx, f, outgoing, g.assoc)
+	if err != nil {
+		return fail("admit", err)
+	}
+	a := &Assoc{Association: g.assoc, flows: []Flow{f}, prot: p, recv: newRecv(g.assoc), below: below}
+	if !g.open(a.recv, func() { p.Release(); go below() }) {
+		p.Release()
+		return fail("admit", nil)
+	}
+	return a, nil
+}
+
+// bare takes off what FlowError says itself.
+func bare(err error) error {
+	if ae, ok := err.(*sctp.AssocError); ok {
+		return ae.Err
+	}
+	return err
+}
+
+// sctpConfig are the settings of associations (RFC 9260 section 16).
+func (c *Config) sctpConfig() sctp.Config {
+	s := sctp.Config{
+		Adaptation:      adaptationDDP,
+		MTU:             c.MTU,
+		SendBuffer:      c.SendBuffer,
+		RTOInitial:      assocRTOInitial,
+		RTOMax:          maxRTO,
+		Heartbeat:       assocHeartbeat,
+		AssocMaxRetrans: int(max(1, c.deadAfter()/maxRTO)),
+		PathMaxRetrans:  pathTries - 1,
+		Backlog:         c.maxPending(),
+	}
+	if c.RecvBuffer > 0 {
+		s.RecvWindow = max(c.RecvBuffer, minRecvWindow)
+	}
+	return s
+}
+
+// udpPort is the UDP port of listeners (RFC 6951 section 6.2).
+func (c *Config) udpPort() uint16 {
+	if c.UDPPort != 0 {
+		return c.UDPPort
+	}
+	return sctp.DefaultPort
+}

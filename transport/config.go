@@ -27,14 +27,18 @@ type Config struct {
 	// listener has, 0 for 9899 (RFC 6951 section 6.2). The dialler's own is any.
 	UDPPort uint16
 
+	// MTU is, for SCTPUDP, that of the path in bytes, IP header included, 640 to
+	// 65,535: packets are no longer. 0 finds it out.
+	MTU int
+
 	// MoreLocal and MoreRemote are, for SCTP, further addresses of this host and of
 	// the peer that an association uses when a path fails (RFC 9260 section 6.4). Each of
 	// them is protected like the first, or the association is refused.
 	MoreLocal, MoreRemote []netip.Addr
 
 	// SendBuffer and RecvBuffer set the kernel's buffers, in bytes
-	// (SO_SNDBUF, SO_RCVBUF). 0 leaves them to TCP's own tuning, which is better
-	// unless memory is short.
+	// (SO_SNDBUF, SO_RCVBUF); with SCTPUDP those of each association. 0 leaves them
+	// to TCP's own tuning, which is better unless memory is short.
 	SendBuffer, RecvBuffer int
 
 	// DeadAfter is how long the peer may be silent before the connection is
@@ -49,7 +53,12 @@ type Config struct {
 	// or accepted, 0 for 128. One remote address may hold half of them.
 	MaxPending int
 
-	// OnRefused is told of each connection that a Listener turned away and why.
+	// OnPath is told when a path of an SCTP association does not answer any more and
+	// when it does again; the flow is that path's. It must not block.
+	OnPath func(f Flow, up bool)
+
+	// OnRefused is told of each connection that a Listener turned away and why, and
+	// about once a second of a stranger whose packets get no answer.
 	// It is called from several goroutines, must not block, and must not call
 	// the Listener's Close.
 	OnRefused func(Flow, error)

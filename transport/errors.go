@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
 var (
@@ -49,11 +51,11 @@ func (e *FlowError) Timeout() bool {
 }
 
 func flowError(op string, f Flow, err error) *FlowError {
-	return &FlowError{Op: op, Flow: f, Err: err, Hint: hint(op, err)}
+	return &FlowError{Op: op, Flow: f, Err: err, Hint: hint(op, f.Protocol, err)}
 }
 
 // hint says what an operator can do about err.
-func hint(op string, err error) string {
+func hint(op string, proto Protocol, err error) string {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		switch errno {
@@ -68,15 +70,29 @@ func hint(op string, err error) string {
 		case syscall.ENETUNREACH, syscall.EHOSTUNREACH:
 			return "there is no route to the peer: check its address and `ip route get`"
 		case syscall.EADDRINUSE:
-			return "another process has this port: find it with `ss -ltnp`"
+			return "another process has this port: find it with `" + listing(proto) + "`"
 		case syscall.EADDRNOTAVAIL:
 			return "no interface of this host has the local address"
 		case syscall.EMFILE, syscall.ENFILE:
 			return "out of file descriptors: raise the limit (LimitNOFILE)"
 		}
 	}
-	if op == "dial" && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ETIMEDOUT)) {
+	if errors.Is(err, sctp.ErrAdaptation) {
+		return "the peer's SCTP port serves something else than RDMA"
+	}
+	if op == "dial" && (errors.Is(err, sctp.ErrPeerUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ETIMEDOUT)) {
 		return "no answer: the peer is down, or packets are dropped on the way (its guard drops what does not come through ESP)"
 	}
 	return ""
+}
+
+// listing is the command that shows who has a protocol's ports.
+func listing(p Protocol) string {
+	switch p {
+	case ProtoUDP:
+		return "ss -lunp"
+	case ProtoSCTP:
+		return "ss -lnSp"
+	}
+	return "ss -ltnp"
 }

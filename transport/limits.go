@@ -39,4 +39,40 @@ const (
 	// acceptBackoff is the pause after an accept that failed for want of file
 	// descriptors or memory.
 	acceptBackoff = 50 * time.Millisecond
+
+	// assocRTOInitial is the retransmission timeout before the round trip is known.
+	// RFC 9260 section 16 suggests a second; the first packet after an SA has come
+	// up is the likeliest to be lost, and the paths are short.
+	assocRTOInitial = 500 * time.Millisecond
+
+	// assocHeartbeat is HB.interval: a peer that went away without data on the way
+	// is noticed after pathTries of them.
+	assocHeartbeat = 10 * time.Second
+
+	// pathTries is how many packets in a row go unanswered before a path counts as
+	// down and the next one is used: about 2 s with data on the way.
+	pathTries = 3
+
+	// dialAttempts is how often an association is tried whose packets the guard
+	// refuses, since the SA went after Prepare. Each takes as long as the
+	// retransmissions of the INIT do, unless the context ends before.
+	dialAttempts = 3
+
+	// maxEarly is how many bytes, and maxEarlyMessages how many messages, of an
+	// association are kept for the time after its admission. A peer may send as
+	// soon as its end is established, which before the answer to its first session
+	// is no more than the session's set-up.
+	maxEarly         = 256 << 10
+	maxEarlyMessages = 1024
+
+	// minRecvWindow is the least receive window of an association in bytes: one
+	// batch of packets.
+	minRecvWindow = 64 << 10
+
+	// adaptationDDP is DDP's Adaptation Layer Indication (RFC 5043 section 11.1).
+	adaptationDDP = 1
+
+	// strangerPause is the time between two reports of packets that a Screener has
+	// kept out.
+	strangerPause = time.Second
 )

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"sync"
@@ -22,9 +21,7 @@ type Listener struct {
 	closeOnce sync.Once
 	closeErr  error
 
-	mu      sync.Mutex
-	pending int
-	perAddr map[netip.Addr]int
+	pending *pending
 }
 
 // Listen listens on local, whose port 0 stands for a free one. ctx bounds only
@@ -44,7 +41,7 @@ func Listen(ctx context.Context, local netip.AddrPort, cfg *Config) (*Listener, 
 		ln:      nl.(*net.TCPListener),
 		cfg:     cfg,
 		ready:   make(chan *Conn),
-		perAddr: make(map[netip.Addr]int),
+		pending: newPending(cfg.maxPending()),
 	}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	l.wg.Go(l.run)
@@ -59,7 +56,7 @@ func (l *Listener) Addr() netip.AddrPort { return addrPort(l.ln.Addr()) }
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	select {
 	case c := <-l.ready:
-		l.leave(c.flow.Remote.Addr())
+		l.pending.leave(c.flow.Remote.Addr())
 		return c, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -90,22 +87,22 @@ func (l *Listener) run() {
 			return
 		}
 		if err != nil {
-			l.refused(Flow{Protocol: ProtoTCP, Local: l.Addr()}, flowError("accept", Flow{Protocol: ProtoTCP, Local: l.Addr()}, err))
+			l.cfg.refused(Flow{Protocol: ProtoTCP, Local: l.Addr()}, flowError("accept", Flow{Protocol: ProtoTCP, Local: l.Addr()}, err))
 			if !l.pause() {
 				return
 			}
 			continue
 		}
 		f := tcpFlow(tcp.LocalAddr(), tcp.RemoteAddr())
-		if !l.enter(f.Remote.Addr()) {
+		if !l.pending.enter(f.Remote.Addr()) {
 			tcp.SetLinger(0) // nothing was exchanged: a reset leaves no state behind
 			tcp.Close()
-			l.refused(f, flowError("accept", f, ErrBusy))
+			l.cfg.refused(f, flowError("accept", f, ErrBusy))
 			continue
 		}
 		l.wg.Go(func() {
 			if !l.offer(tcp, f) {
-				l.leave(f.Remote.Addr())
+				l.pending.leave(f.Remote.Addr())
 			}
 		})
 	}
@@ -116,12 +113,12 @@ func (l *Listener) offer(tcp *net.TCPConn, f Flow) bool {
 	c, err := newConn(tcp, l.cfg)
 	if err != nil {
 		tcp.Close()
-		l.refused(f, flowError("accept", f, err))
+		l.cfg.refused(f, flowError("accept", f, err))
 		return false
 	}
 	if err := c.admit(l.ctx, l.cfg, false); err != nil {
 		if l.ctx.Err() == nil {
-			l.refused(f, err)
+			l.cfg.refused(f, err)
 		}
 		return false
 	}
@@ -131,34 +128,6 @@ func (l *Listener) offer(tcp *net.TCPConn, f Flow) bool {
 	case <-l.ctx.Done():
 		c.Close()
 		return false
-	}
-}
-
-// enter counts a connection as pending, if there is room for one of addr.
-func (l *Listener) enter(addr netip.Addr) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	limit := l.cfg.maxPending()
-	if l.pending >= limit || l.perAddr[addr] >= max(1, limit/pendingShare) {
-		return false
-	}
-	l.pending++
-	l.perAddr[addr]++
-	return true
-}
-
-func (l *Listener) leave(addr netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.pending--
-	if l.perAddr[addr]--; l.perAddr[addr] == 0 {
-		delete(l.perAddr, addr)
-	}
-}
-
-func (l *Listener) refused(f Flow, err error) {
-	if l.cfg.OnRefused != nil && !errors.Is(err, net.ErrClosed) {
-		l.cfg.OnRefused(f, err)
 	}
 }
 

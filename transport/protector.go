@@ -49,3 +49,22 @@ type PortChooser interface {
 	// and its local address may be invalid. It does not block.
 	LocalPorts(ctx context.Context, f Flow) (lo, hi uint16, err error)
 }
+
+// Screener is a Protector that can tell at once which flows it will never admit,
+// so that a packet of a stranger gets no answer. Where the kernel has no say in
+// the matter, as with SCTP in UDP, a listener asks it about each packet that
+// belongs to no association.
+type Screener interface {
+	// Screen returns an error for a flow that is none of a peer's, or for which no
+	// guard is in place. The flow is complete, and incoming. It does not block, and
+	// no error means nothing more than that Admit is worth asking.
+	Screen(f Flow) error
+}
+
+// screen asks a Protector that is a Screener.
+func screen(p Protector, f Flow) error {
+	if s, ok := p.(Screener); ok {
+		return s.Screen(f)
+	}
+	return nil
+}

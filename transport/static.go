@@ -24,6 +24,8 @@ func (loopback) check(f Flow, complete bool) error {
 
 func (l loopback) Prepare(_ context.Context, f Flow) error { return l.check(f, f.Local.IsValid()) }
 
+func (l loopback) Screen(f Flow) error { return l.check(f, true) }
+
 func (l loopback) Admit(_ context.Context, f Flow, _ bool, _ Monitored) (Protection, error) {
 	if err := l.check(f, true); err != nil {
 		return nil, err
@@ -50,7 +52,9 @@ type plaintext struct {
 	allowed []netip.Addr
 }
 
-func (p *plaintext) Prepare(_ context.Context, f Flow) error {
+func (p *plaintext) Prepare(_ context.Context, f Flow) error { return p.Screen(f) }
+
+func (p *plaintext) Screen(f Flow) error {
 	if !slices.Contains(p.allowed, f.Remote.Addr().Unmap()) {
 		return fmt.Errorf("%w: plaintext is not allowed with %s", ErrNotProtected, f.Remote.Addr())
 	}
@@ -78,7 +82,8 @@ func (f fixed) Kind() string   { return f.kind }
 func (f fixed) Release()       {}
 
 // PerPeer returns a Protector that asks sel, by the peer's address, for the
-// Protector of each flow. sel may be called from several goroutines.
+// Protector of each flow. sel may be called from several goroutines and must not
+// block.
 func PerPeer(sel func(netip.Addr) (Protector, error)) Protector { return perPeer(sel) }
 
 type perPeer func(netip.Addr) (Protector, error)
@@ -97,6 +102,14 @@ func (p perPeer) Prepare(ctx context.Context, f Flow) error {
 		return err
 	}
 	return q.Prepare(ctx, f)
+}
+
+func (p perPeer) Screen(f Flow) error {
+	q, err := p.choose(f)
+	if err != nil {
+		return err
+	}
+	return screen(q, f)
 }
 
 func (p perPeer) LocalPorts(ctx context.Context, f Flow) (lo, hi uint16, err error) {

@@ -57,7 +57,7 @@ func (u *ULP) Adopt(pd *PD, cfg QPConfig, a AdoptConfig, prepare func(*QP) error
 		return nil, err
 	}
 	defer stop()
-	if err := qp.start(a.LLP, a.IRD, a.ORD, a.Ready); err != nil {
+	if err := qp.start(&started{llp: a.LLP, ird: a.IRD, ord: a.ORD, ready: a.Ready}); err != nil {
 		return nil, qp.fail(err)
 	}
 	return qp, nil

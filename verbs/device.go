@@ -26,6 +26,7 @@ type Device struct {
 	pool   *mpa.Pool // buffers of all streams
 	stage  rdmap.StagePool
 	events eventQueue
+	assocs associations
 
 	mu     sync.Mutex
 	closed bool
@@ -48,6 +49,7 @@ func Open(cfg Config) (*Device, error) {
 	d.prm.init(limit, quota)
 	d.stags.init()
 	d.events.init()
+	d.assocs.init()
 	return d, nil
 }
 
@@ -71,6 +73,7 @@ func (d *Device) Close() error {
 	for _, qp := range qps {
 		qp.Abort(ErrClosed)
 	}
+	d.assocs.close()
 	d.wg.Wait()
 	return nil
 }

@@ -16,7 +16,7 @@ type EventKind uint8
 const (
 	EventStreamUp      EventKind = iota + 1 // a stream was established
 	EventStreamDown                         // a stream ended; Err says why, nil is graceful
-	EventPeerFault                          // the peer broke a rule and was sent a Terminate
+	EventPeerFault                          // the peer broke a rule and was sent a Terminate, RDMAP's or that of the SCTP session
 	EventTerminated                         // the peer sent a Terminate
 	EventCQOverflow                         // a completion queue overflowed, its streams are aborted
 	EventQuotaExceeded                      // a peer's connection was refused for want of resources

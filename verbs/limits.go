@@ -1,6 +1,10 @@
 package verbs
 
-import "github.com/ironwarp/ironwarp/rdmap"
+import (
+	"time"
+
+	"github.com/ironwarp/ironwarp/rdmap"
+)
 
 const (
 	// MaxSGE is the number of scatter/gather elements of a work request.
@@ -53,6 +57,19 @@ const (
 
 	// maxStarting bounds connections of a listener in MPA start-up.
 	maxStarting = 256
+
+	// maxInitiates bounds the sessions of ours on one SCTP association that wait for
+	// the peer's answer, since peers have a limit (RFC 5043 section 6.4).
+	maxInitiates = 32
+
+	// lingerTime bounds how long an SCTP association without streams lives on: until
+	// the peer has ended its sessions, and then for the shutdown. RDMAP gives a peer
+	// as much to end a stream.
+	lingerTime = 2 * time.Second
+
+	// idleAssociation is how long a peer may keep an SCTP association on which it
+	// starts no session, half of the time.
+	idleAssociation = 30 * time.Second
 )
 
 // defaultLimits are a Device's limits when Config leaves them at 0. They are

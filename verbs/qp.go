@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -190,12 +189,12 @@ func randomID() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// start joins the queue pair to a stream and begins to receive. ird, ord and
-// ready are what was negotiated.
-func (qp *QP) start(llp ddp.LLP, ird, ord int, ready rdmap.Ready) error {
+// start joins the queue pair to a stream that is through start-up and begins to
+// receive.
+func (qp *QP) start(st *started) error {
 	dev := qp.pd.ulp.dev
 	dev.mu.Lock()
-	if err := qp.join(llp, ird, ord, ready); err != nil {
+	if err := qp.join(st); err != nil {
 		dev.mu.Unlock()
 		return err
 	}
@@ -209,13 +208,13 @@ func (qp *QP) start(llp ddp.LLP, ird, ord int, ready rdmap.Ready) error {
 // join gives the queue pair its stream, unless it is over. The negotiated IRD
 // exceeds the configured one by the entry that a ready-to-receive Read takes, if
 // at all (RFC 6581 section 9.2); it is charged like the others.
-func (qp *QP) join(llp ddp.LLP, ird, ord int, ready rdmap.Ready) error {
+func (qp *QP) join(st *started) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
 	if qp.over {
 		return ErrClosed
 	}
-	if extra := ird - qp.cfg.IRD; extra > 0 {
+	if extra := st.ird - qp.cfg.IRD; extra > 0 {
 		more := charge{ulp: qp.charge.ulp, peer: qp.charge.peer}
 		more.n[resIRRQEntries] = int64(extra)
 		if err := qp.pd.ulp.dev.prm.take(&more); err != nil {
@@ -224,7 +223,7 @@ func (qp *QP) join(llp ddp.LLP, ird, ord int, ready rdmap.Ready) error {
 		qp.charge.n[resIRRQEntries] += int64(extra)
 	}
 	qp.since = time.Now()
-	qp.stream.Store(rdmap.New(rdmap.Config{LLP: llp, Upper: (*upper)(qp), MaxSend: qp.cfg.MaxSend, IRD: ird, ORD: ord, Ready: ready, Stage: &qp.pd.ulp.dev.stage}))
+	qp.stream.Store(rdmap.New(rdmap.Config{LLP: st.llp, Upper: (*upper)(qp), MaxSend: qp.cfg.MaxSend, IRD: st.ird, ORD: st.ord, Ready: st.ready, Stage: &qp.pd.ulp.dev.stage}))
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
@@ -179,14 +180,19 @@ func (u *upper) Ended(err error) {
 	qp.cfg.RecvCQ.settle()
 	var fault *ddp.Error
 	var term *rdmap.TerminateError
+	var illegal *sctpadapt.SessionError
 	switch {
 	case errors.As(err, &term): // first: what is wrong with a Terminate is a fault of the peer's, but no Terminate answers it
 		dev.events.emit(qp.event(EventTerminated, err))
-	case errors.As(err, &fault) && !(fault.Layer == ddp.LayerLLP && fault.Code == mpa.CodeConnectionLost):
+	case errors.As(err, &illegal), errors.As(err, &fault) && !(fault.Layer == ddp.LayerLLP && fault.Code == mpa.CodeConnectionLost):
 		dev.events.emit(qp.event(EventPeerFault, err))
 	}
 	dev.events.emit(qp.event(EventStreamDown, err))
-	qp.conn.Protection().Release()
+	if s, ok := qp.conn.(*session); ok {
+		s.leave() // the Protection is the association's
+	} else {
+		qp.conn.Protection().Release()
+	}
 	qp.free()
 	close(qp.done)
 }

@@ -16,6 +16,9 @@ type PeerSpec struct {
 	Address           string   `json:"address"`
 	LocalAddress      string   `json:"local_address,omitempty"`
 	Port              uint16   `json:"port,omitempty"`
+	Transport         string   `json:"transport,omitempty"` // tcp, sctp, sctp-udp, auto
+	UDPPort           uint16   `json:"udp_port,omitempty"`  // of SCTP in UDP
+	Paths             []Path   `json:"paths,omitempty"`     // further addresses, with transport sctp
 	LocalID           string   `json:"local_id,omitempty"`
 	RemoteID          string   `json:"remote_id,omitempty"`
 	Auth              string   `json:"auth,omitempty"` // psk, cert
@@ -38,17 +41,61 @@ type PeerSpec struct {
 	Connections       int      `json:"connections,omitempty"`
 }
 
+// Path is a further pair of addresses by which a peer is reached.
+type Path struct {
+	Address      string `json:"address"`
+	LocalAddress string `json:"local_address"`
+}
+
+// PathState is a pair of addresses by which a peer is reached, the first one
+// included, and how it stands with it.
+type PathState struct {
+	Path
+	Protection string `json:"protection"` // of its SAs, a state of a peer
+	// Reachable tells whether SCTP gets answers there: yes, no, or "" while no
+	// association uses it.
+	Reachable    string  `json:"reachable,omitempty"`
+	SinceSeconds float64 `json:"since_seconds,omitempty"` // of Reachable
+	Failures     uint64  `json:"failures"`                // times that it became unreachable
+}
+
+// Words of PathState.Reachable.
+const (
+	PathReachable   = "yes"
+	PathUnreachable = "no"
+)
+
+// Carrier is what carries the streams that this host opens to a peer.
+type Carrier struct {
+	// Transport is tcp, sctp or sctp-udp; "" before the first stream with transport
+	// auto.
+	Transport string `json:"transport,omitempty"`
+	Why       string `json:"why"` // in words
+	// Tried are those that were given up, of late, and why, with transport auto.
+	Tried     []Tried `json:"tried,omitempty"`
+	Fallbacks uint64  `json:"fallbacks"` // times that one was given up for the next best
+}
+
+// Tried is a transport that did not work.
+type Tried struct {
+	Transport    string  `json:"transport"`
+	Error        string  `json:"error"`
+	AgainSeconds float64 `json:"again_in_seconds"` // until it is tried again
+}
+
 // Peer is a peer as the daemon sees it.
 type Peer struct {
 	PeerSpec
-	Source    string   `json:"source"` // where it is declared
-	State     string   `json:"state"`
-	DataPlane string   `json:"data_plane,omitempty"` // kernel or userland ESP
-	Problem   *Error   `json:"problem,omitempty"`
-	Streams   int      `json:"streams"`
-	Exports   []string `json:"exports"` // ours that it may attach
-	IPsec     *IPsec   `json:"ipsec,omitempty"`
-	Insecure  []string `json:"insecure,omitempty"` // what weakens its protection by choice
+	Source     string      `json:"source"` // where it is declared
+	State      string      `json:"state"`
+	Carrier    Carrier     `json:"carrier"`
+	PathStates []PathState `json:"path_states,omitempty"` // of a peer with several addresses
+	DataPlane  string      `json:"data_plane,omitempty"`  // kernel or userland ESP
+	Problem    *Error      `json:"problem,omitempty"`
+	Streams    int         `json:"streams"`
+	Exports    []string    `json:"exports"` // ours that it may attach
+	IPsec      *IPsec      `json:"ipsec,omitempty"`
+	Insecure   []string    `json:"insecure,omitempty"` // what weakens its protection by choice
 	// CertExpires is when this host's certificate for the peer expires.
 	CertExpires time.Time `json:"cert_expires,omitzero"`
 }

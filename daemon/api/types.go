@@ -145,6 +145,7 @@ type Stream struct {
 	Peer       string  `json:"peer"`
 	Identity   string  `json:"identity"` // what IKE authenticated
 	Service    string  `json:"service"`
+	Transport  string  `json:"transport"` // tcp, sctp, sctp-udp
 	Flow       string  `json:"flow"`
 	Protection string  `json:"protection"`
 	Paused     bool    `json:"paused"`
@@ -166,9 +167,12 @@ type Session struct {
 
 // Listener is an address at which peers are awaited.
 type Listener struct {
-	Address string `json:"address"`
-	State   string `json:"state"` // listening, problem
-	Problem *Error `json:"problem,omitempty"`
+	Address   string   `json:"address"`
+	Transport string   `json:"transport"`                // tcp, sctp, sctp-udp
+	UDPPort   uint16   `json:"udp_port,omitempty"`       // of sctp-udp
+	More      []string `json:"more_addresses,omitempty"` // of sctp
+	State     string   `json:"state"`                    // listening, problem
+	Problem   *Error   `json:"problem,omitempty"`
 }
 
 // Component is a part of the host that the daemon needs.
@@ -212,6 +216,7 @@ const (
 type PingRequest struct {
 	Peer            string  `json:"peer"`
 	Mode            string  `json:"mode,omitempty"`
+	Transport       string  `json:"transport,omitempty"` // one of those that the peer may have; "": as other streams
 	Count           int     `json:"count,omitempty"`
 	Size            int     `json:"size,omitempty"`
 	IntervalSeconds float64 `json:"interval_seconds,omitempty"`
@@ -232,18 +237,20 @@ type PingResult struct {
 	Size       int     `json:"size"`
 	Sent       int     `json:"sent"`
 	Received   int     `json:"received"`
-	Setup      float64 `json:"setup_microseconds"` // SA, TCP and MPA
+	Setup      float64 `json:"setup_microseconds"` // SA, association or connection, and stream
 	Min        float64 `json:"min_microseconds"`
 	P50        float64 `json:"p50_microseconds"`
 	P99        float64 `json:"p99_microseconds"`
 	Max        float64 `json:"max_microseconds"`
 	Stream     string  `json:"stream"`
+	Transport  string  `json:"transport"`
 	Protection string  `json:"protection"`
 }
 
 // BenchRequest asks for a short benchmark.
 type BenchRequest struct {
 	Peer           string  `json:"peer"`
+	Transport      string  `json:"transport,omitempty"` // as in PingRequest
 	Seconds        float64 `json:"seconds_per_row,omitempty"`
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 }
@@ -263,6 +270,7 @@ type BenchRow struct {
 // BenchResult is a whole benchmark.
 type BenchResult struct {
 	Peer       string     `json:"peer"`
+	Transport  string     `json:"transport"`
 	Protection string     `json:"protection"`
 	Rows       []BenchRow `json:"rows"`
 }

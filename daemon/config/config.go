@@ -17,8 +17,9 @@ const DefaultSocket = "/run/ironwarp/ironwarp.sock"
 // Config is everything an administrator said, checked and with defaults
 // filled in.
 type Config struct {
-	Path          string // the main file
-	ListenPort    uint16
+	Path          string       // the main file
+	ListenPort    uint16       // of TCP, and of SCTP
+	ListenUDPPort uint16       // of SCTP in UDP
 	ListenOn      []netip.Addr // empty: the local address of each peer
 	StateDir      string       // what survives a restart: attachments
 	RuntimeDir    string       // sockets
@@ -120,7 +121,7 @@ func (c *Config) NBDDir() string { return filepath.Join(c.RuntimeDir, "nbd") }
 func Default(path string) *Config {
 	return &Config{
 		Path:       path,
-		ListenPort: DefaultPort,
+		ListenPort: DefaultPort, ListenUDPPort: DefaultUDPPort,
 		StateDir:   "/var/lib/ironwarp",
 		RuntimeDir: "/run/ironwarp",
 		Log:        Log{Level: "info", Format: "text"},

@@ -75,7 +75,7 @@ connections: 4
 	beta, _ := c.Peer("beta")
 	want := Peer{
 		Name: "beta", Address: netip.MustParseAddr("192.0.2.2"), LocalAddress: netip.MustParseAddr("192.0.2.1"), Port: 7000,
-		LocalID: "alpha.example", RemoteID: "beta.example", PSKFile: filepath.Join(dir, "secrets/beta.psk"),
+		Transport: TransportTCP, LocalID: "alpha.example", RemoteID: "beta.example", PSKFile: filepath.Join(dir, "secrets/beta.psk"),
 		Protection: ProtectIPsec, LargeFPDU: true, Connections: 4, Auth: AuthPSK, ChildSAs: 1,
 	}
 	beta.Resolved = nil // TestProfiles is about it
@@ -101,13 +101,13 @@ connections: 4
 func TestFaultsNamePlaceAndWhatIsAllowed(t *testing.T) {
 	const good = "name: beta\naddress: 192.0.2.2\npsk_file: /x\n"
 	for _, tc := range []struct{ name, main, peer, export, want string }{
-		{name: "unknown key", main: "listen:\n  prot: 7471\n", want: `ironwarp.yaml:2:3: unknown key "prot" in listen; did you mean "port"? allowed here: addresses, port`},
+		{name: "unknown key", main: "listen:\n  prot: 7471\n", want: `ironwarp.yaml:2:3: unknown key "prot" in listen; did you mean "port"? allowed here: addresses, port, udp_port`},
 		{name: "unknown key of a peer", peer: good + "adress: 1\n", want: `peers.d/p.yaml:4:1: unknown key "adress" in a peer; did you mean "address"?`},
 		{name: "number for a string", peer: "name: 7\naddress: 192.0.2.2\npsk_file: /x\n", want: `p.yaml:1:7: peer name is a number; put it in quotes: "7"`},
 		{name: "string for a number", main: "listen: {port: many}\n", want: `:1:16: port is "many"; allowed: 1 to 65535`},
 		{name: "port out of range", main: "listen:\n  port: 70000\n", want: `:2:9: port is 70000; allowed: 1 to 65535`},
 		{name: "negative", main: "listen:\n  port: -1\n", want: `:2:9: port is -1; allowed`},
-		{name: "list for a mapping", main: "listen: [1]\n", want: `:1:9: listen is a list; write it as a mapping of addresses, port`},
+		{name: "list for a mapping", main: "listen: [1]\n", want: `:1:9: listen is a list; write it as a mapping of addresses, port, udp_port`},
 		{name: "scalar document", main: "hello\n", want: `:1:1: the configuration is a string; write it as a mapping of`},
 		{name: "mapping for a list", main: "peers: {a: 1}\n", want: `:1:8: peers is a mapping; write it as a list`},
 		{name: "bad yaml", main: "listen:\n  port: [1\n", want: "ironwarp.yaml:2:9: not YAML:"},
@@ -296,7 +296,7 @@ func TestSampleShowsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(loud.Peers) != 4 || len(loud.Exports) != 1 || !loud.Metrics.Listen.IsValid() || len(loud.IPsec.Profiles) != 1 {
+	if len(loud.Peers) != 5 || len(loud.Exports) != 1 || !loud.Metrics.Listen.IsValid() || len(loud.IPsec.Profiles) != 1 {
 		t.Errorf("switched on: %+v", loud)
 	}
 	loud.Peers, loud.Exports, loud.Metrics, loud.IPsec.Profiles = nil, nil, Metrics{}, nil

@@ -3,9 +3,15 @@ package config
 import "time"
 
 const (
-	// DefaultPort is the link's TCP port. NVMe over TCP has 4420; this one is
+	// DefaultPort is the link's port of TCP and SCTP. NVMe over TCP has 4420; this one is
 	// outside the ranges that Linux gives to outgoing connections.
 	DefaultPort = 7471
+	// DefaultUDPPort is where SCTP in UDP is awaited (RFC 6951 section 6.2).
+	DefaultUDPPort = 9899
+
+	// MaxPaths is how many further pairs of addresses a peer may have: each costs
+	// an IKE SA, and SCTP probes each.
+	MaxPaths = 7
 
 	// DefaultConnections per session: two streams keep both directions of a
 	// two-core host busy; more cost memory for chunks and win only on fast links.

@@ -120,7 +120,8 @@ func (d *decoder) config(n ast.Node, c *Config) {
 	d.mapping(n, "the configuration", fields{
 		"listen": func(n ast.Node) {
 			d.mapping(n, "listen", fields{
-				"port": d.integer("port", 1, 65535, func(v uint64) { c.ListenPort = uint16(v) }),
+				"port":     d.integer("port", 1, 65535, func(v uint64) { c.ListenPort = uint16(v) }),
+				"udp_port": d.udpPort(func(v uint64) { c.ListenUDPPort = uint16(v) }),
 				"addresses": func(n ast.Node) {
 					d.sequence(n, "addresses", d.addr("listen address", func(a netip.Addr) { c.ListenOn = append(c.ListenOn, a) }))
 				},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec"
@@ -34,7 +35,10 @@ type Peer struct {
 	Name         string
 	Address      netip.Addr
 	LocalAddress netip.Addr // zero: the address the route to Address uses
-	Port         uint16     // the port the peer listens on
+	Port         uint16     // the port of TCP and SCTP that the peer listens on
+	Transport    Transport
+	UDPPort      uint16 // where the peer awaits SCTP in UDP; 0 where none is used
+	Paths        []Path // further addresses, for TransportSCTP
 	Protection   Protection
 	CRC          bool // ask for MPA CRCs
 	LargeFPDU    bool // agree on FPDUs larger than a TCP segment
@@ -67,7 +71,7 @@ type Peer struct {
 // defaultPeer has the settings of a peer that says nothing but its name and
 // address.
 func defaultPeer() Peer {
-	return Peer{Protection: ProtectIPsec, CRC: true, LargeFPDU: true, Connections: DefaultConnections, ChildSAs: 1}
+	return Peer{Transport: TransportTCP, Protection: ProtectIPsec, CRC: true, LargeFPDU: true, Connections: DefaultConnections, ChildSAs: 1}
 }
 
 // Equal reports whether two declarations say the same, wherever they stand.
@@ -81,6 +85,7 @@ func (p Peer) Equal(q Peer) bool {
 // divides the ports otherwise, and old streams have ports of none of them.
 func (p Peer) SameEnds(q Peer) bool {
 	return p.Address == q.Address && p.LocalAddress == q.LocalAddress && p.Port == q.Port && p.Protection == q.Protection &&
+		p.Transport == q.Transport && p.UDPPort == q.UDPPort && slices.Equal(p.Paths, q.Paths) &&
 		p.LocalID == q.LocalID && p.Identity() == q.Identity() &&
 		p.ChildSAs == q.ChildSAs && p.Gateway == q.Gateway
 }

@@ -23,6 +23,9 @@ func (d *decoder) peer(n ast.Node) Peer {
 		"address":            d.addr("address", func(a netip.Addr) { p.Address = a }),
 		"local_address":      d.addr("local_address", func(a netip.Addr) { p.LocalAddress = a }),
 		"port":               d.integer("port", 1, 65535, func(v uint64) { p.Port = uint16(v) }),
+		"transport":          d.enum("transport", func(s string) { p.Transport = Transport(s) }, Transports()...),
+		"udp_port":           d.udpPort(func(v uint64) { p.UDPPort = uint16(v) }),
+		"paths":              d.peerPaths(&p.Paths),
 		"protection":         d.enum("protection", func(s string) { protection = s }, "ipsec", "loopback"),
 		"insecure_plaintext": d.boolean("insecure_plaintext", &plaintext),
 		"crc":                d.enum("crc", func(s string) { p.CRC = s == "on" }, "on", "off"),
@@ -103,7 +106,11 @@ func (p *Peer) fault(said []string) (msg, fix string) {
 		return fmt.Sprintf("peer %s has IPsec settings (%s) but its protection is %s", p.Name, strings.Join(said, ", "), p.Protection), "remove them or use protection: ipsec"
 	case !p.CRC && p.Protection != ProtectIPsec:
 		return fmt.Sprintf("peer %s has crc: off without ESP", p.Name), "crc: off is allowed with protection: ipsec only, where ESP guards integrity (RFC 5044 section 4.4)"
-	case p.Protection == ProtectIPsec:
+	}
+	if msg, fix := p.transportFault(); msg != "" {
+		return msg, fix
+	}
+	if p.Protection == ProtectIPsec {
 		return p.ipsecFault()
 	}
 	return "", ""

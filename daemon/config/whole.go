@@ -3,7 +3,10 @@ package config
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
+
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // check finds what is wrong between declarations.
@@ -16,6 +19,9 @@ func check(c *Config) Errors {
 		if p.Port == 0 {
 			p.Port = c.ListenPort
 		}
+		if p.UDPPort == 0 && p.Transport.Has(transport.SCTPUDP) {
+			p.UDPPort = c.ListenUDPPort
+		}
 		if p.Name == "" || !p.Address.IsValid() {
 			continue
 		}
@@ -24,16 +30,27 @@ func check(c *Config) Errors {
 			continue
 		}
 		names[p.Name] = p.Origin
-		if q, dup := addrs[p.Address]; dup {
-			fail(p.Origin, fmt.Sprintf("peers %s and %s have the same address %s", q.Name, p.Name, p.Address), "a peer is told by its address: give each host its own (on loopback any of 127.0.0.0/8)")
+		clash := false
+		for _, a := range p.Addresses() {
+			if q, dup := addrs[a]; dup {
+				fail(p.Origin, fmt.Sprintf("peers %s and %s have the same address %s", q.Name, p.Name, a), "a peer is told by its address: give each host its own (on loopback any of 127.0.0.0/8)")
+				clash = true
+			}
+		}
+		if clash {
 			continue
 		}
-		addrs[p.Address] = *p
+		for _, a := range p.Addresses() {
+			addrs[a] = *p
+		}
 		if p.Protection != ProtectIPsec {
 			continue
 		}
 		if p.Port != c.ListenPort {
 			fail(p.Origin, fmt.Sprintf("peer %s listens on port %d and this host on %d", p.Name, p.Port, c.ListenPort), "the SAs of a link are for one port: set listen: {port: ...} to the same on both hosts")
+		}
+		if p.Transport.Has(transport.SCTPUDP) && p.UDPPort != c.ListenUDPPort {
+			fail(p.Origin, fmt.Sprintf("peer %s has UDP port %d and this host %d", p.Name, p.UDPPort, c.ListenUDPPort), "the SAs of a link are for one port: set listen: {udp_port: ...} to the same on both hosts")
 		}
 		if q, dup := ids[p.Identity()]; dup {
 			fail(p.Origin, fmt.Sprintf("peers %s and %s have the same IKE identity %s", q.Name, p.Name, p.Identity()), "give each a remote_id of its own")
@@ -43,6 +60,7 @@ func check(c *Config) Errors {
 			fail(at, msg, fix)
 		}
 	}
+	errs = append(errs, checkPaths(c, names)...)
 	seen := map[string]Pos{}
 	for _, e := range c.Exports {
 		if e.Name == "" {
@@ -59,6 +77,31 @@ func check(c *Config) Errors {
 				}
 			} else if _, ok := names[a]; !ok {
 				fail(e.Origin, fmt.Sprintf("export %s allows peer %s, which is not configured", e.Name, a), "add it with `ironwarp peer add`, or remove it from allow")
+			}
+		}
+	}
+	return errs
+}
+
+// checkPaths finds what is wrong between peers with several addresses.
+func checkPaths(c *Config, names map[string]Pos) Errors {
+	var errs Errors
+	fail := func(at Pos, msg, fix string) { errs = append(errs, &Error{Pos: at, Msg: msg, Fix: fix}) }
+	for i, p := range c.Peers {
+		for n := range p.Paths {
+			if at, dup := names[p.PathName(n+1)]; dup {
+				fail(at, fmt.Sprintf("peer %s has the name of path %d of peer %s", p.PathName(n+1), n+2, p.Name), "give one of them another name")
+			}
+		}
+		for _, q := range c.Peers[:i] {
+			if p.Transport != TransportSCTP || q.Transport != TransportSCTP {
+				continue
+			}
+			mine, theirs := p.Locals(), q.Locals()
+			shared := slices.ContainsFunc(mine, func(a netip.Addr) bool { return slices.Contains(theirs, a) })
+			if shared && (len(mine) != len(theirs) || slices.ContainsFunc(mine, func(a netip.Addr) bool { return !slices.Contains(theirs, a) })) {
+				fail(p.Origin, fmt.Sprintf("peers %s and %s reach this host at some of the same addresses, but not at all of them", q.Name, p.Name),
+					"the kernel's SCTP listens at one set of addresses, which each peer is told: give both peers the same local addresses, or addresses that they do not share")
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 
@@ -12,30 +13,38 @@ import (
 
 // peerFile is a peer as peers.d holds it: only what differs from the default.
 type peerFile struct {
-	Name         string   `yaml:"name"`
-	Address      string   `yaml:"address"`
-	LocalAddress string   `yaml:"local_address,omitempty"`
-	Port         uint16   `yaml:"port,omitempty"`
-	LocalID      string   `yaml:"local_id,omitempty"`
-	RemoteID     string   `yaml:"remote_id,omitempty"`
-	Auth         string   `yaml:"auth,omitempty"`
-	PSKFile      string   `yaml:"psk_file,omitempty"`
-	CertFile     string   `yaml:"cert_file,omitempty"`
-	KeyFile      string   `yaml:"key_file,omitempty"`
-	CAFiles      []string `yaml:"ca_files,omitempty"`
-	CRLURIs      []string `yaml:"crl_uris,omitempty"`
-	OCSPURIs     []string `yaml:"ocsp_uris,omitempty"`
-	Revocation   string   `yaml:"revocation,omitempty"`
-	Profile      string   `yaml:"profile,omitempty"`
-	Mode         string   `yaml:"mode,omitempty"`
-	Gateway      string   `yaml:"gateway,omitempty"`
-	ChildSAs     int      `yaml:"child_sas,omitempty"`
-	IdleReap     string   `yaml:"idle_reap,omitempty"`
-	Protection   string   `yaml:"protection,omitempty"`
-	Plaintext    bool     `yaml:"insecure_plaintext,omitempty"`
-	CRC          string   `yaml:"crc,omitempty"`
-	FPDU         string   `yaml:"fpdu,omitempty"`
-	Connections  int      `yaml:"connections,omitempty"`
+	Name         string     `yaml:"name"`
+	Address      string     `yaml:"address"`
+	LocalAddress string     `yaml:"local_address,omitempty"`
+	Port         uint16     `yaml:"port,omitempty"`
+	Transport    string     `yaml:"transport,omitempty"`
+	UDPPort      uint16     `yaml:"udp_port,omitempty"`
+	Paths        []pathFile `yaml:"paths,omitempty"`
+	LocalID      string     `yaml:"local_id,omitempty"`
+	RemoteID     string     `yaml:"remote_id,omitempty"`
+	Auth         string     `yaml:"auth,omitempty"`
+	PSKFile      string     `yaml:"psk_file,omitempty"`
+	CertFile     string     `yaml:"cert_file,omitempty"`
+	KeyFile      string     `yaml:"key_file,omitempty"`
+	CAFiles      []string   `yaml:"ca_files,omitempty"`
+	CRLURIs      []string   `yaml:"crl_uris,omitempty"`
+	OCSPURIs     []string   `yaml:"ocsp_uris,omitempty"`
+	Revocation   string     `yaml:"revocation,omitempty"`
+	Profile      string     `yaml:"profile,omitempty"`
+	Mode         string     `yaml:"mode,omitempty"`
+	Gateway      string     `yaml:"gateway,omitempty"`
+	ChildSAs     int        `yaml:"child_sas,omitempty"`
+	IdleReap     string     `yaml:"idle_reap,omitempty"`
+	Protection   string     `yaml:"protection,omitempty"`
+	Plaintext    bool       `yaml:"insecure_plaintext,omitempty"`
+	CRC          string     `yaml:"crc,omitempty"`
+	FPDU         string     `yaml:"fpdu,omitempty"`
+	Connections  int        `yaml:"connections,omitempty"`
+}
+
+type pathFile struct {
+	Address      string `yaml:"address"`
+	LocalAddress string `yaml:"local_address"`
 }
 
 type exportFile struct {
@@ -54,27 +63,25 @@ func AddPeer(main string, p Peer) (string, error) {
 		return "", fmt.Errorf("peer name %q %w", p.Name, err)
 	}
 	out := peerFile{
-		Name: p.Name, Port: p.Port, LocalID: p.LocalID, RemoteID: p.RemoteID,
+		Name: p.Name, Port: p.Port, UDPPort: p.UDPPort, LocalID: p.LocalID, RemoteID: p.RemoteID,
 		PSKFile: p.PSKFile, CertFile: p.CertFile, KeyFile: p.KeyFile, CAFiles: p.CAFiles, CRLURIs: p.CRLURIs, OCSPURIs: p.OCSPURIs,
 		Revocation: string(p.Revocation), Profile: p.Profile, Mode: p.Mode,
+	}
+	if p.Transport != TransportTCP {
+		out.Transport = string(p.Transport)
+	}
+	for _, q := range p.Paths {
+		out.Paths = append(out.Paths, pathFile{Address: addrOf(q.Address), LocalAddress: addrOf(q.LocalAddress)})
 	}
 	if p.Auth == AuthCert {
 		out.Auth = string(AuthCert)
 	}
-	if p.Gateway.IsValid() {
-		out.Gateway = p.Gateway.String()
-	}
+	out.Gateway, out.Address, out.LocalAddress = addrOf(p.Gateway), addrOf(p.Address), addrOf(p.LocalAddress)
 	if p.ChildSAs > 1 {
 		out.ChildSAs = p.ChildSAs
 	}
 	if p.IdleReap > 0 {
 		out.IdleReap = FormatDuration(p.IdleReap)
-	}
-	if p.Address.IsValid() {
-		out.Address = p.Address.String()
-	}
-	if p.LocalAddress.IsValid() {
-		out.LocalAddress = p.LocalAddress.String()
 	}
 	switch p.Protection {
 	case ProtectLoopback:
@@ -92,6 +99,14 @@ func AddPeer(main string, p Peer) (string, error) {
 		out.Connections = p.Connections
 	}
 	return add(main, "peers.d", p.Name, out)
+}
+
+// addrOf is the text of an address, "" if there is none.
+func addrOf(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
 }
 
 // AddExport writes exports.d/NAME.yaml like AddPeer does.

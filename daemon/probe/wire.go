@@ -16,6 +16,9 @@ const (
 	refusalLen = 8
 	ackLen     = 5
 
+	// askHello stands in a request that only asks for the carriers.
+	askHello = 1
+
 	tagEcho = 'E'
 	tagSink = 'S'
 	tagAck  = 'A'
@@ -26,6 +29,8 @@ const (
 	refusedBusy    = 1
 	refusedVersion = 2
 	refusedUnknown = 3
+	// saidHello is no refusal: the answer to a hello.
+	saidHello = 4
 )
 
 var errMalformed = errors.New("malformed private data")

@@ -44,17 +44,16 @@ func (m *Mux) initiated(s *Stream, msg *sctp.Message, c *Control) {
 	if s != nil { // the peer has ended it, too, and may use the streams again
 		m.remove(s)
 	}
-	if m.ended != nil || m.pending >= m.cfg.MaxPending || int(msg.Stream) >= m.pairs() {
+	if m.ended != nil || m.pending >= m.maxPending || int(msg.Stream) >= m.pairs() {
 		m.mu.Unlock()
 		m.terminate(msg.Stream, 0) // section 6.4
 		return
 	}
 	m.pending++
 	s = m.add(msg.Stream, statePending)
-	m.mu.Unlock()
 	s.asked = c.Enhanced
-	r := &Request{PrivateData: slices.Clone(c.PrivateData), Enhanced: c.Enhanced, s: s}
-	m.requests <- r // has room for MaxPending
+	m.requests <- &Request{PrivateData: slices.Clone(c.PrivateData), Enhanced: c.Enhanced, s: s} // has room for maxPending
+	m.mu.Unlock()
 }
 
 // Request is a session that the peer wants to start. It is answered by Accept,
@@ -68,12 +67,6 @@ type Request struct {
 
 // Stream is the number of the SCTP streams.
 func (r *Request) Stream() uint16 { return r.s.id }
-
-// AcceptOptions are what the ULP decides about one request.
-type AcceptOptions struct {
-	PrivateData []byte
-	IRD, ORD    uint16 // as in Config, 0: that of the Config
-}
 
 // take makes sure that there is one answer.
 func (r *Request) take() error {
@@ -89,20 +82,13 @@ func (r *Request) take() error {
 
 // Accept starts the session (RFC 5043 section 6.2). If it fails because the
 // private data is too long, the request may be answered otherwise.
-func (r *Request) Accept(o AcceptOptions) (*Stream, error) {
+func (r *Request) Accept(o Session) (*Stream, error) {
 	s := r.s
-	ird, ord := s.mux.cfg.IRD, s.mux.cfg.ORD
-	if o.IRD != 0 {
-		ird = o.IRD
-	}
-	if o.ORD != 0 {
-		ord = o.ORD
-	}
-	n := negotiated{ird: depth(ird), ord: depth(ord)}
+	n := o.depths()
 	c := Control{Function: FunctionAccept, PrivateData: o.PrivateData}
 	if s.asked != nil {
 		c.Function = FunctionEnhancedAccept
-		c.Enhanced = n.reply(s.asked, s.mux.cfg.PeerToPeer)
+		c.Enhanced = n.reply(s.asked, o.PeerToPeer)
 	}
 	b, err := c.Append(nil)
 	if err != nil {
@@ -125,7 +111,7 @@ func (r *Request) Reject(privateData []byte) error { return r.reject(privateData
 
 // RejectDepths is Reject where the peer offers too few RDMA Reads: the answer
 // says what would have done (RFC 6581 section 9.1). ird and ord are as in
-// Config.
+// Session.
 func (r *Request) RejectDepths(privateData []byte, ird, ord uint16) error {
 	return r.reject(privateData, &Enhanced{IRD: depth(ird), ORD: depth(ord)})
 }
@@ -136,8 +122,8 @@ func (r *Request) reject(privateData []byte, e *Enhanced) error {
 	if s.asked != nil {
 		c.Function, c.Enhanced = FunctionEnhancedReject, e
 		if e == nil {
-			n := negotiated{ird: depth(s.mux.cfg.IRD), ord: depth(s.mux.cfg.ORD)}
-			c.Enhanced = n.reply(s.asked, s.mux.cfg.PeerToPeer)
+			n := new(Session).depths()
+			c.Enhanced = n.reply(s.asked, 0)
 		}
 	}
 	b, err := c.Append(nil)

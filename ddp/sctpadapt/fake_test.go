@@ -141,7 +141,7 @@ func (f *fake) open() *sctpadapt.Stream {
 	f.t.Helper()
 	got := make(chan *sctpadapt.Stream)
 	go func() {
-		s, err := f.mux.Initiate(patient(f.t), nil)
+		s, err := f.mux.Initiate(patient(f.t), plain)
 		if err != nil {
 			f.t.Error(err)
 		}
@@ -163,7 +163,7 @@ func (f *fake) accept(stream uint16) *sctpadapt.Stream {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	s, err := r.Accept(sctpadapt.AcceptOptions{})
+	s, err := r.Accept(sctpadapt.Session{})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -210,4 +210,4 @@ func (*texts) DirectBuffer() ([]byte, error)         { return nil, io.ErrShortBu
 func (*texts) DirectDone(int) error                  { return nil }
 func (*texts) BatchEnd()                             {}
 
-var plain = sctpadapt.Config{Plain: true}
+var plain = sctpadapt.Session{Plain: true}

@@ -33,7 +33,7 @@ func FuzzMux(f *testing.F) {
 	f.Add([]byte{0, 4, 0, 0, 0, 1, 0, 1, 2, 0, 2, 3})
 	f.Add([]byte("\x00\x06\x11\x00\x00\x00\x01\x20\x01\x06\x10\x00\x01ab\x21\x22\x23\x00\x04\x11\x00\x02\x00\x04"))
 	f.Fuzz(func(t *testing.T, script []byte) {
-		fk := newFake(t, sctpadapt.Config{Plain: true, MaxPending: 2}, false)
+		fk := newFake(t, sctpadapt.Config{MaxPending: 2}, false)
 		streams := map[uint16]*sctpadapt.Stream{1: fk.accept(1)}
 		over := make(map[uint16]chan error)
 		var requests []*sctpadapt.Request
@@ -72,7 +72,7 @@ func FuzzMux(f *testing.F) {
 				case 1:
 					r.Close()
 				default:
-					if s, err := r.Accept(sctpadapt.AcceptOptions{}); err == nil {
+					if s, err := r.Accept(sctpadapt.Session{}); err == nil {
 						if old := streams[s.ID()]; old != nil {
 							old.Close()
 							if c := over[s.ID()]; c != nil {

@@ -91,15 +91,22 @@ func connectWith(t testing.TB, change func(*sctp.Config), ca, cb sctpadapt.Confi
 // session starts a session from a to b.
 func (x *muxes) session(t testing.TB) (a, b *sctpadapt.Stream) {
 	t.Helper()
+	return x.sessionWith(t, sctpadapt.Session{}, sctpadapt.Session{})
+}
+
+// sessionWith is session with something else in what each end wants.
+func (x *muxes) sessionWith(t testing.TB, sa, sb sctpadapt.Session) (a, b *sctpadapt.Stream) {
+	t.Helper()
+	sa.PrivateData, sb.PrivateData = []byte("hello"), []byte("welcome")
 	accepted := make(chan error, 1)
 	go func() {
 		r, err := x.b.Accept(patient(t))
 		if err == nil {
-			b, err = r.Accept(sctpadapt.AcceptOptions{PrivateData: []byte("welcome")})
+			b, err = r.Accept(sb)
 		}
 		accepted <- err
 	}()
-	a, err := x.a.Initiate(patient(t), []byte("hello"))
+	a, err := x.a.Initiate(patient(t), sa)
 	if err != nil {
 		t.Fatal(err)
 	}

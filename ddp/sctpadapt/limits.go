@@ -24,7 +24,7 @@ const (
 	// an answer (RFC 5043 section 6.4). Each costs its private data.
 	DefaultPending = 64
 
-	// DefaultDepth is the IRD and ORD of a Config that says nothing: as that of
+	// DefaultDepth is the IRD and ORD of a Session that says nothing: as that of
 	// package mpa, 32 keep a pipeline of 64 KiB reads full at 10 Gbit/s and 1 ms.
 	DefaultDepth = 32
 	// DepthULP as IRD or ORD says on the wire that the ULPs agree on the depth
@@ -32,7 +32,7 @@ const (
 	DepthULP = 0x3fff
 	// MaxDepth is the largest depth that the 14-bit fields can negotiate.
 	MaxDepth = 0x3ffe
-	// DepthNone in a Config stands for a depth of 0, since 0 stands for
+	// DepthNone in a Session stands for a depth of 0, since 0 stands for
 	// DefaultDepth.
 	DepthNone = 0xffff
 

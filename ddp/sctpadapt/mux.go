@@ -39,48 +39,57 @@ type Association interface {
 
 var _ Association = (*sctp.Assoc)(nil)
 
-// Config says how the sessions of a Mux are set up. The zero value is useful. It
-// is read only.
+// Config says how a Mux is. The zero value is useful. It is read only.
 type Config struct {
-	// IRD is how many RDMA Reads of the peer a stream accepts at a time, ORD how many
+	// MaxPending bounds the peer's Initiates that are not answered, 0 for 64,
+	// negative: the peer may start no sessions (RFC 5043 section 6.4).
+	MaxPending int
+}
+
+// Session says what an end wants of one session. The zero value is useful.
+type Session struct {
+	PrivateData []byte // up to 512 bytes, 508 with IRD and ORD
+
+	// IRD is how many RDMA Reads of the peer the stream accepts at a time, ORD how many
 	// of ours it wants outstanding (RFC 6581 section 9.1). 0 stands for
 	// DefaultDepth, DepthNone for 0, DepthULP leaves it to the ULP.
 	IRD, ORD uint16
-
-	// Plain sends the Initiate of RFC 5043, without IRD and ORD.
-	Plain bool
 
 	// PeerToPeer, if not 0, asks for the peer-to-peer model with these RTR
 	// indications, and is what an Accept takes of those that are offered, 0 for
 	// RTRWrite and RTRRead (RFC 6581 section 9.2).
 	PeerToPeer RTR
 
-	// MaxPending bounds the peer's Initiates that are not answered, 0 for 64.
-	MaxPending int
+	// Plain sends the Initiate of RFC 5043, without IRD and ORD. An Accept is as the
+	// Initiate was.
+	Plain bool
 
 	// Timeout bounds how long Initiate waits for the answer, in addition to its
 	// context, 0 for 30 seconds.
 	Timeout time.Duration
 }
 
+func (o *Session) depths() negotiated { return negotiated{ird: depth(o.IRD), ord: depth(o.ORD)} }
+
 // Mux carries the DDP streams of one association. It is the association's
 // sctp.Receiver.
 type Mux struct {
 	assoc Association
-	cfg   Config
 	odd   uint16 // 1: this end numbers its sessions 1, 3, ..., else 0, 2, ...
 
 	requests chan *Request
 	up       chan struct{} // closed when the association is established
 	over     chan struct{} // closed when it is over
+	emptied  chan struct{} // the last session has gone
 
-	mu      sync.Mutex
-	ended   error // why the association is over
-	streams map[uint16]*Stream
-	used    map[uint16]bool // streams that have had a session
-	last    uint16          // the stream of the last Initiate of ours
-	pending int
-	excess  int // bytes held beyond the streams' shares
+	mu         sync.Mutex
+	ended      error // why the association is over
+	streams    map[uint16]*Stream
+	used       map[uint16]bool // streams that have had a session
+	last       uint16          // the stream of the last Initiate of ours
+	pending    int
+	maxPending int
+	excess     int // bytes held beyond the streams' shares
 
 	touched []*Stream // by the current batch; of the receiving goroutine
 	bufs    sync.Pool // *[]byte, receive buffers
@@ -96,9 +105,9 @@ var _ sctp.Receiver = (*Mux)(nil)
 func New(assoc Association, cfg Config, dialled bool) *Mux {
 	m := &Mux{
 		assoc:   assoc,
-		cfg:     cfg,
 		up:      make(chan struct{}),
 		over:    make(chan struct{}),
+		emptied: make(chan struct{}, 1),
 		streams: make(map[uint16]*Stream),
 		used:    make(map[uint16]bool),
 	}
@@ -106,10 +115,11 @@ func New(assoc Association, cfg Config, dialled bool) *Mux {
 		m.odd = 1
 	}
 	m.last = m.odd
-	if m.cfg.MaxPending <= 0 {
-		m.cfg.MaxPending = DefaultPending
+	m.maxPending = cfg.MaxPending
+	if m.maxPending == 0 {
+		m.maxPending = DefaultPending
 	}
-	m.requests = make(chan *Request, m.cfg.MaxPending)
+	m.requests = make(chan *Request, max(0, m.maxPending))
 	return m
 }
 
@@ -150,8 +160,8 @@ func (m *Mux) Accept(ctx context.Context) (*Request, error) {
 // Initiate starts a session on a free pair of streams and waits for the answer
 // (RFC 5043 section 6.2). The error is a *RejectedError, a *NegotiationError, or
 // wraps ErrTerminated, ErrNoStream, ErrMuxClosed or the context's.
-func (m *Mux) Initiate(ctx context.Context, privateData []byte) (*Stream, error) {
-	timeout := m.cfg.Timeout
+func (m *Mux) Initiate(ctx context.Context, o Session) (*Stream, error) {
+	timeout := o.Timeout
 	if timeout <= 0 {
 		timeout = defaultTimeout
 	}
@@ -165,10 +175,11 @@ func (m *Mux) Initiate(ctx context.Context, privateData []byte) (*Stream, error)
 	case <-ctx.Done():
 		return fail(ctx.Err())
 	}
-	c := Control{Function: FunctionInitiate, PrivateData: privateData}
-	if !m.cfg.Plain {
+	c := Control{Function: FunctionInitiate, PrivateData: o.PrivateData}
+	agreed := o.depths()
+	if !o.Plain {
 		c.Function = FunctionEnhancedInitiate
-		c.Enhanced = &Enhanced{IRD: depth(m.cfg.IRD), ORD: depth(m.cfg.ORD), PeerToPeer: m.cfg.PeerToPeer != 0, RTR: m.cfg.PeerToPeer}
+		c.Enhanced = &Enhanced{IRD: agreed.ird, ORD: agreed.ord, PeerToPeer: o.PeerToPeer != 0, RTR: o.PeerToPeer}
 	}
 	b, err := c.Append(nil)
 	if err != nil {
@@ -178,7 +189,7 @@ func (m *Mux) Initiate(ctx context.Context, privateData []byte) (*Stream, error)
 	if err != nil {
 		return fail(err)
 	}
-	s.asked = c.Enhanced
+	s.asked, s.agreed = c.Enhanced, agreed
 	if err := s.sendFirst(b); err != nil {
 		s.Close()
 		return fail(err)
@@ -227,9 +238,47 @@ func (m *Mux) add(id uint16, st state) *Stream {
 // remove forgets a session that is over on both sides, or that the peer has no
 // business with any more; the Mux is locked.
 func (m *Mux) remove(s *Stream) {
-	if m.streams[s.id] == s {
-		delete(m.streams, s.id)
+	if m.streams[s.id] != s {
+		return
 	}
+	delete(m.streams, s.id)
+	if len(m.streams) == 0 {
+		select {
+		case m.emptied <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Refuse lets the peer start no more sessions; its Initiates, those that wait
+// included, are answered by a Terminate (RFC 5043 section 6.4).
+func (m *Mux) Refuse() {
+	m.mu.Lock()
+	m.maxPending = -1
+	m.mu.Unlock()
+	for {
+		select {
+		case r := <-m.requests:
+			r.Close()
+		default:
+			return
+		}
+	}
+}
+
+// Quiet waits until there is no session left whose chunks are still exchanged.
+// One goroutine at a time may wait.
+func (m *Mux) Quiet(ctx context.Context) error {
+	for m.Streams() > 0 {
+		select {
+		case <-m.emptied:
+		case <-m.over:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // Event implements sctp.Receiver.

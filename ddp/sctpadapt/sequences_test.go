@@ -14,7 +14,7 @@ import (
 
 // RFC 5043 section 6.2, active side: Initiate, Accept, segments, Terminates.
 func TestActiveSequence(t *testing.T) {
-	f := newFake(t, plain, true)
+	f := newFake(t, sctpadapt.Config{}, true)
 	s := f.open()
 	if err := s.Append([]byte("hdr"), [][]byte{[]byte("pay"), []byte("load")}); err != nil {
 		t.Fatal(err)
@@ -51,9 +51,12 @@ func TestActiveSequence(t *testing.T) {
 
 // RFC 5043 sections 6.3 and 6.4: Reject with the ULP's data, Terminate without.
 func TestRefusals(t *testing.T) {
-	f := newFake(t, plain, true)
+	f := newFake(t, sctpadapt.Config{}, true)
 	got := make(chan error)
-	initiate := func() { _, err := f.mux.Initiate(patient(t), []byte("please")); got <- err }
+	initiate := func() {
+		_, err := f.mux.Initiate(patient(t), sctpadapt.Session{PrivateData: []byte("please"), Plain: true})
+		got <- err
+	}
 	go initiate()
 	f.want(0, 0, sctpadapt.FunctionInitiate, "please")
 	f.control(0, 0, sctpadapt.FunctionReject, "no")
@@ -69,7 +72,7 @@ func TestRefusals(t *testing.T) {
 	}
 	f.none()
 
-	p := newFake(t, plain, false)
+	p := newFake(t, sctpadapt.Config{}, false)
 	p.control(6, 0, sctpadapt.FunctionInitiate, "please")
 	q, err := p.mux.Accept(patient(t))
 	if err != nil || string(q.PrivateData) != "please" || q.Stream() != 6 {
@@ -82,7 +85,7 @@ func TestRefusals(t *testing.T) {
 		t.Error(err)
 	}
 	p.want(6, 0, sctpadapt.FunctionReject, "no")
-	if _, err := q.Accept(sctpadapt.AcceptOptions{}); err == nil {
+	if _, err := q.Accept(sctpadapt.Session{}); err == nil {
 		t.Error("a second answer")
 	}
 	p.control(6, 0, sctpadapt.FunctionInitiate, "again")
@@ -100,7 +103,7 @@ func TestRefusals(t *testing.T) {
 // RFC 5043 section 6.4: there is a finite limit on Initiates that wait; beyond,
 // the answer is a Terminate.
 func TestInitiateFlood(t *testing.T) {
-	f := newFake(t, sctpadapt.Config{MaxPending: 3, Plain: true}, false)
+	f := newFake(t, sctpadapt.Config{MaxPending: 3}, false)
 	for i := range uint16(8) {
 		f.control(i, 0, sctpadapt.FunctionInitiate, "")
 	}
@@ -163,7 +166,7 @@ func TestIllegalSequences(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFake(t, plain, false)
+			f := newFake(t, sctpadapt.Config{}, false)
 			s, other := f.accept(1), f.accept(3)
 			do(f)
 			err := s.Receive(newTexts())
@@ -199,7 +202,7 @@ func TestIllegalSequences(t *testing.T) {
 // passive side before its own, and a stream that has none.
 func TestIllegalBeforeTheSession(t *testing.T) {
 	t.Run("segment without a session", func(t *testing.T) {
-		f := newFake(t, plain, false)
+		f := newFake(t, sctpadapt.Config{}, false)
 		f.segment(2, 1, "x")
 		f.want(2, 0, sctpadapt.FunctionTerminate, "")
 		f.control(2, 0, sctpadapt.FunctionTerminate, "") // which is not answered in turn
@@ -208,7 +211,7 @@ func TestIllegalBeforeTheSession(t *testing.T) {
 		f.none()
 	})
 	t.Run("segment before the Accept", func(t *testing.T) {
-		f := newFake(t, plain, false)
+		f := newFake(t, sctpadapt.Config{}, false)
 		f.control(2, 0, sctpadapt.FunctionInitiate, "")
 		f.segment(2, 1, "x")
 		f.want(2, 0, sctpadapt.FunctionTerminate, "")
@@ -216,15 +219,15 @@ func TestIllegalBeforeTheSession(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Accept(sctpadapt.AcceptOptions{}); err == nil {
+		if _, err := r.Accept(sctpadapt.Session{}); err == nil {
 			t.Error("a terminated session is accepted")
 		}
 		f.none()
 	})
 	t.Run("Initiate as the answer", func(t *testing.T) {
-		f := newFake(t, plain, true)
+		f := newFake(t, sctpadapt.Config{}, true)
 		got := make(chan error)
-		go func() { _, err := f.mux.Initiate(patient(t), nil); got <- err }()
+		go func() { _, err := f.mux.Initiate(patient(t), plain); got <- err }()
 		f.want(0, 0, sctpadapt.FunctionInitiate, "")
 		f.control(0, 0, sctpadapt.FunctionInitiate, "")
 		f.want(0, 1, sctpadapt.FunctionTerminate, "")
@@ -234,9 +237,9 @@ func TestIllegalBeforeTheSession(t *testing.T) {
 		}
 	})
 	t.Run("Enhanced Accept of a plain Initiate", func(t *testing.T) {
-		f := newFake(t, plain, true)
+		f := newFake(t, sctpadapt.Config{}, true)
 		got := make(chan error)
-		go func() { _, err := f.mux.Initiate(patient(t), nil); got <- err }()
+		go func() { _, err := f.mux.Initiate(patient(t), plain); got <- err }()
 		f.want(0, 0, sctpadapt.FunctionInitiate, "")
 		f.control(0, 0, sctpadapt.FunctionEnhancedAccept, "\x00\x01\x00\x01")
 		f.want(0, 1, sctpadapt.FunctionTerminate, "")
@@ -246,9 +249,9 @@ func TestIllegalBeforeTheSession(t *testing.T) {
 		}
 	})
 	t.Run("segments before the Accept arrive early", func(t *testing.T) {
-		f := newFake(t, plain, true) // legal: the passive side has sent its Accept before
+		f := newFake(t, sctpadapt.Config{}, true) // legal: the passive side has sent its Accept before
 		got := make(chan *sctpadapt.Stream)
-		go func() { s, _ := f.mux.Initiate(patient(t), nil); got <- s }()
+		go func() { s, _ := f.mux.Initiate(patient(t), plain); got <- s }()
 		f.want(0, 0, sctpadapt.FunctionInitiate, "")
 		f.segment(0, 1, "early")
 		f.control(0, 0, sctpadapt.FunctionAccept, "")
@@ -265,27 +268,27 @@ func TestIllegalBeforeTheSession(t *testing.T) {
 // RFC 5043 section 6.6: streams are used again when nothing of the session before
 // is on its way.
 func TestStreamsAreUsedAgain(t *testing.T) {
-	f := newFake(t, plain, true)
+	f := newFake(t, sctpadapt.Config{}, true)
 	f.streams = 4
 	a, b := f.open(), f.open()
 	if a.ID() != 0 || b.ID() != 2 {
 		t.Errorf("streams %d and %d", a.ID(), b.ID())
 	}
-	if _, err := f.mux.Initiate(patient(t), nil); !errors.Is(err, sctpadapt.ErrNoStream) {
+	if _, err := f.mux.Initiate(patient(t), plain); !errors.Is(err, sctpadapt.ErrNoStream) {
 		t.Error(err)
 	}
 	a.Close()
 	f.want(0, 1, sctpadapt.FunctionTerminate, "")
-	if _, err := f.mux.Initiate(patient(t), nil); !errors.Is(err, sctpadapt.ErrNoStream) {
+	if _, err := f.mux.Initiate(patient(t), plain); !errors.Is(err, sctpadapt.ErrNoStream) {
 		t.Errorf("while the peer may still send: %v", err)
 	}
 	f.control(0, 2, sctpadapt.FunctionTerminate, "")
-	if _, err := f.mux.Initiate(patient(t), nil); !errors.Is(err, sctpadapt.ErrNoStream) {
+	if _, err := f.mux.Initiate(patient(t), plain); !errors.Is(err, sctpadapt.ErrNoStream) {
 		t.Errorf("while a segment of the peer is missing: %v", err)
 	}
 	f.segment(0, 1, "late")
 	f.flying = 1
-	if _, err := f.mux.Initiate(patient(t), nil); !errors.Is(err, sctpadapt.ErrNoStream) {
+	if _, err := f.mux.Initiate(patient(t), plain); !errors.Is(err, sctpadapt.ErrNoStream) {
 		t.Errorf("while a chunk of ours is not acknowledged: %v", err)
 	}
 	f.flying = 0
@@ -316,8 +319,8 @@ func TestDepths(t *testing.T) {
 		{5, 6, ulp, ulp, [4]uint16{5, 6, ulp, 5}, 0},
 		{0, 0, 0, 0, [4]uint16{32, 32, 32, 32}, 0},
 	} {
-		x := connect(t, sctpadapt.Config{IRD: tc.ird, ORD: tc.ord}, sctpadapt.Config{IRD: tc.rird, ORD: tc.rord}, nil)
-		a, b := x.session(t)
+		x := connect(t, sctpadapt.Config{}, sctpadapt.Config{}, nil)
+		a, b := x.sessionWith(t, sctpadapt.Session{IRD: tc.ird, ORD: tc.ord}, sctpadapt.Session{IRD: tc.rird, ORD: tc.rord})
 		if got := [4]uint16{a.IRD(), a.ORD(), b.IRD(), b.ORD()}; got != tc.want {
 			t.Errorf("%+v: %v", tc, got)
 		}
@@ -328,9 +331,9 @@ func TestDepths(t *testing.T) {
 		b.Close()
 	}
 	// A responder that wants more than it was offered is told so.
-	f := newFake(t, sctpadapt.Config{IRD: 3, ORD: 3}, true)
+	f := newFake(t, sctpadapt.Config{}, true)
 	got := make(chan error)
-	go func() { _, err := f.mux.Initiate(patient(t), nil); got <- err }()
+	go func() { _, err := f.mux.Initiate(patient(t), sctpadapt.Session{IRD: 3, ORD: 3}); got <- err }()
 	f.want(0, 0, sctpadapt.FunctionEnhancedInitiate, "\x00\x03\x00\x03")
 	f.control(0, 0, sctpadapt.FunctionEnhancedAccept, "\x00\x03\x00\x04")
 	var n *sctpadapt.NegotiationError
@@ -344,7 +347,7 @@ func TestDepths(t *testing.T) {
 // The end of the association ends every session, and is told from a graceful
 // end.
 func TestLostAssociation(t *testing.T) {
-	f := newFake(t, plain, true)
+	f := newFake(t, sctpadapt.Config{}, true)
 	s := f.open()
 	over := make(chan error)
 	go func() { over <- s.Receive(newTexts()) }()
@@ -353,7 +356,7 @@ func TestLostAssociation(t *testing.T) {
 	if err := <-over; !errors.Is(err, sctpadapt.ErrConnectionLost) || !errors.Is(err, why) {
 		t.Error(err)
 	}
-	if _, err := f.mux.Initiate(patient(t), nil); !errors.Is(err, sctpadapt.ErrMuxClosed) {
+	if _, err := f.mux.Initiate(patient(t), plain); !errors.Is(err, sctpadapt.ErrMuxClosed) {
 		t.Error(err)
 	}
 	if _, err := f.mux.Accept(patient(t)); !errors.Is(err, sctpadapt.ErrMuxClosed) {
@@ -368,7 +371,7 @@ func TestLostAssociation(t *testing.T) {
 
 // RFC 5043 section 9: what does not fit is refused.
 func TestTooLongSegments(t *testing.T) {
-	f := newFake(t, plain, true)
+	f := newFake(t, sctpadapt.Config{}, true)
 	s := f.open()
 	if n := s.MULPDU(); n != 1424 {
 		t.Errorf("MULPDU %d", n)

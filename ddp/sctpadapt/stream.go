@@ -39,7 +39,7 @@ type Stream struct {
 	id    uint16
 	asked *Enhanced // of the Initiate, nil without
 
-	// Set before answered is closed, or by Request.Accept.
+	// Set by Initiate and before answered is closed, or by Request.Accept.
 	agreed      negotiated
 	peer        *Enhanced // of the Accept
 	privateData []byte
@@ -138,7 +138,6 @@ func (s *Stream) answer(msg *sctp.Message, c *Control) {
 		s.refusal = &RejectedError{PrivateData: s.privateData, Enhanced: c.Enhanced}
 		s.forget()
 	} else {
-		s.agreed = negotiated{ird: depth(s.mux.cfg.IRD), ord: depth(s.mux.cfg.ORD)}
 		if s.asked != nil {
 			if f := s.agreed.take(s.asked, c.Enhanced); f != nil {
 				s.refusal = &NegotiationError{Err: f, Stream: s}

@@ -150,7 +150,7 @@ func TestStalledStreamDoesNotStallOthers(t *testing.T) {
 // What one stream may hold beyond its share is bounded: then its session ends,
 // and no other.
 func TestHoardingStreamIsTerminated(t *testing.T) {
-	f := newFake(t, plain, false)
+	f := newFake(t, sctpadapt.Config{}, false)
 	s, other := f.accept(1), f.accept(3)
 	big := string(make([]byte, 1400))
 	for i := uint16(1); f.mux.Streams() == 2 && i < 10000; i++ {
@@ -248,7 +248,7 @@ func TestManySessionsFromBothEnds(t *testing.T) {
 				if err != nil {
 					return
 				}
-				s, err := r.Accept(sctpadapt.AcceptOptions{})
+				s, err := r.Accept(sctpadapt.Session{})
 				if err != nil {
 					t.Error(err)
 					return
@@ -264,8 +264,8 @@ func TestManySessionsFromBothEnds(t *testing.T) {
 		})
 		clients.Go(func() {
 			for range 60 {
-				s, err := m.Initiate(patient(t), nil)
-				for ; err != nil; s, err = m.Initiate(patient(t), nil) {
+				s, err := m.Initiate(patient(t), sctpadapt.Session{})
+				for ; err != nil; s, err = m.Initiate(patient(t), sctpadapt.Session{}) {
 					// The streams of the last sessions are not quiet yet.
 					if ctx := patient(t); ctx.Err() != nil || !errors.Is(err, sctpadapt.ErrNoStream) {
 						t.Error(err)

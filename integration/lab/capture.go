@@ -28,11 +28,13 @@ type CaptureOptions struct {
 	File    string // default: a file in the host's directory
 	Filter  string // a tcpdump expression
 	SnapLen int    // bytes kept of each packet, default 192: enough to classify it
+	Wire    int    // which of the host's wires, from 0
 }
 
 // Capture is a running tcpdump on the wire of a host, at the switch.
 type Capture struct {
 	host *Host
+	wire int
 	path string
 	cmd  *exec.Cmd
 
@@ -57,12 +59,12 @@ func (h *Host) Capture(ctx context.Context, o CaptureOptions) (*Capture, error) 
 		o.SnapLen = 192
 	}
 	// -Z root: tcpdump may not write into the lab's directory as another user.
-	argv := []string{"netns", "exec", h.lab.bridge, "tcpdump", "-i", h.switchPort, "-n", "-U", "--immediate-mode",
+	argv := []string{"netns", "exec", h.lab.bridge, "tcpdump", "-i", h.switchPort(o.Wire), "-n", "-U", "--immediate-mode",
 		"-B", strconv.Itoa(captureBufferKiB), "-Z", "root", "-s", strconv.Itoa(o.SnapLen), "-w", o.File}
 	if o.Filter != "" {
 		argv = append(argv, fmt.Sprintf("(%s) or ether proto %#x", o.Filter, markerType))
 	}
-	c := &Capture{host: h, path: o.File, cmd: exec.Command("ip", argv...), read: make(chan struct{})}
+	c := &Capture{host: h, wire: o.Wire, path: o.File, cmd: exec.Command("ip", argv...), read: make(chan struct{})}
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	pipe, err := c.cmd.StderrPipe()
 	if err != nil {
@@ -130,7 +132,7 @@ func (c *Capture) catchUp() {
 	if st, err := f.Stat(); err == nil {
 		from = st.Size()
 	}
-	if err := c.host.sendMark(mark[:]); err != nil {
+	if err := c.host.sendMark(c.wire, mark[:]); err != nil {
 		return // the wire is cut: nothing is on its way
 	}
 	deadline := time.Now().Add(captureTimeout)
@@ -150,9 +152,9 @@ func (c *Capture) catchUp() {
 
 // sendMark puts a frame of an experimental type (IEEE 802, local use) on the
 // wire. Counts leave such frames out.
-func (h *Host) sendMark(mark []byte) error {
+func (h *Host) sendMark(wire int, mark []byte) error {
 	return h.Do(func() error {
-		dev, err := net.InterfaceByName(wireDev)
+		dev, err := net.InterfaceByName(wireDev(wire))
 		if err != nil {
 			return err
 		}

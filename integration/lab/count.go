@@ -11,6 +11,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // Counts says what kinds of packets a capture holds.
@@ -25,21 +27,44 @@ type Counts struct {
 	Fragments int
 	// ClearTCP is the number of TCP packets outside ESP, by each of their ports.
 	ClearTCP map[uint16]int
+	// Of UDP beside IKE and ESP, and of SCTP, the same: what SCTP links would leave.
+	FragmentsUDP, FragmentsSCTP int
+	ClearUDP, ClearSCTP         map[uint16]int
+
+	// guarded are the datagrams, by their identification, whose first fragment was
+	// IKE or ESP in UDP.
+	guarded map[uint32]bool
 }
 
 // Clear is the number of packets of a TCP port that crossed the wire outside
 // ESP.
-func (c Counts) Clear(port uint16) int { return c.ClearTCP[port] + c.Fragments }
+func (c Counts) Clear(port uint16) int { return c.ClearOf(transport.ProtoTCP, port) }
+
+// ClearOf is Clear for a port of TCP, UDP or SCTP.
+func (c Counts) ClearOf(p transport.Protocol, port uint16) int {
+	switch p {
+	case transport.ProtoUDP:
+		return c.ClearUDP[port] + c.FragmentsUDP
+	case transport.ProtoSCTP:
+		return c.ClearSCTP[port] + c.FragmentsSCTP
+	}
+	return c.ClearTCP[port] + c.Fragments
+}
 
 // String is a line for people.
 func (c Counts) String() string {
-	var clear []string
-	for _, p := range slices.Sorted(maps.Keys(c.ClearTCP)) {
-		clear = append(clear, fmt.Sprintf("%d:%d", p, c.ClearTCP[p]))
-	}
 	s := fmt.Sprintf("%d packets: %d ESP, %d IKE, %d other", c.Packets, c.ESP, c.IKE, c.Other)
-	if len(clear) > 0 {
-		s += "; clear TCP by port: " + strings.Join(clear, " ")
+	for _, of := range []struct {
+		name  string
+		ports map[uint16]int
+	}{{"TCP", c.ClearTCP}, {"UDP", c.ClearUDP}, {"SCTP", c.ClearSCTP}} {
+		var clear []string
+		for _, p := range slices.Sorted(maps.Keys(of.ports)) {
+			clear = append(clear, fmt.Sprintf("%d:%d", p, of.ports[p]))
+		}
+		if len(clear) > 0 {
+			s += fmt.Sprintf("; clear %s by port: %s", of.name, strings.Join(clear, " "))
+		}
 	}
 	if c.Dropped > 0 {
 		s += fmt.Sprintf("; %d missed", c.Dropped)
@@ -50,7 +75,7 @@ func (c Counts) String() string {
 // CountFile counts the packets of a pcap file of Ethernet frames. A last packet
 // that is not complete yet, as in a running capture, is left out.
 func CountFile(path string) (Counts, error) {
-	c := Counts{ClearTCP: map[uint16]int{}}
+	c := newCounts()
 	f, err := os.Open(path)
 	if err != nil {
 		return c, fmt.Errorf("count packets: %w", err)
@@ -60,6 +85,10 @@ func CountFile(path string) (Counts, error) {
 		return c, fmt.Errorf("count packets of %s: %w", path, err)
 	}
 	return c, nil
+}
+
+func newCounts() Counts {
+	return Counts{ClearTCP: map[uint16]int{}, ClearUDP: map[uint16]int{}, ClearSCTP: map[uint16]int{}, guarded: map[uint32]bool{}}
 }
 
 func (c *Counts) read(r io.Reader) error {
@@ -108,43 +137,79 @@ func atEnd(err error) error {
 }
 
 func (c *Counts) add(frame []byte) {
-	proto, later, p := ipPayload(frame)
-	switch {
-	case proto == protoESP:
+	p := parseIP(frame)
+	whole := !p.later && len(p.payload) >= 4 // it has its ports
+	switch p.proto {
+	case protoESP:
 		c.ESP++
 		return
-	case proto == protoUDP && !later && len(p) >= 8:
-		src, dst, body := binary.BigEndian.Uint16(p), binary.BigEndian.Uint16(p[2:]), p[8:]
-		switch {
-		case src == 500 || dst == 500:
-			c.IKE++
-			return
-		case src != 4500 && dst != 4500:
-		case len(body) < 4 || binary.BigEndian.Uint32(body) == 0:
-			c.IKE++
-			return
-		default:
-			c.ESP++
+	case protoUDP:
+		if c.addGuarded(p) {
 			return
 		}
-	case proto == protoTCP && (later || len(p) < 4):
-		c.Fragments++
-	case proto == protoTCP:
-		src, dst := binary.BigEndian.Uint16(p), binary.BigEndian.Uint16(p[2:])
-		c.ClearTCP[src]++
-		if dst != src {
-			c.ClearTCP[dst]++
-		}
+		count(c.ClearUDP, &c.FragmentsUDP, p.payload, whole)
+	case protoTCP:
+		count(c.ClearTCP, &c.Fragments, p.payload, whole)
+	case protoSCTP:
+		count(c.ClearSCTP, &c.FragmentsSCTP, p.payload, whole)
 	}
 	c.Other++
 }
 
-// ipPayload returns the transport protocol of a frame and what follows the IP
-// header and its extensions; later tells that it is not the first fragment. The
-// protocol is 0 for frames that are not IP.
-func ipPayload(f []byte) (proto uint8, later bool, payload []byte) {
+// addGuarded counts a UDP packet if it is IKE or ESP, whole or in part.
+func (c *Counts) addGuarded(p ipPacket) bool {
+	if p.later {
+		if c.guarded[p.id] {
+			c.IKE++ // IKE with certificates; ESP in UDP is cut before it is encrypted
+		}
+		return c.guarded[p.id]
+	}
+	if len(p.payload) < 8 {
+		return false
+	}
+	src, dst, body := binary.BigEndian.Uint16(p.payload), binary.BigEndian.Uint16(p.payload[2:]), p.payload[8:]
+	switch {
+	case src == 500 || dst == 500:
+		c.IKE++
+	case src != 4500 && dst != 4500:
+		return false
+	case len(body) < 4 || binary.BigEndian.Uint32(body) == 0:
+		c.IKE++
+	default:
+		c.ESP++
+	}
+	if p.first {
+		c.guarded[p.id] = true
+	}
+	return true
+}
+
+// count counts a packet at both of its ports, or as a fragment if it has none.
+func count(ports map[uint16]int, fragments *int, p []byte, whole bool) {
+	if !whole {
+		*fragments++
+		return
+	}
+	src, dst := binary.BigEndian.Uint16(p), binary.BigEndian.Uint16(p[2:])
+	ports[src]++
+	if dst != src {
+		ports[dst]++
+	}
+}
+
+// ipPacket is what an IP packet says of itself. Its protocol is 0 for frames that
+// are not IP.
+type ipPacket struct {
+	proto   uint8
+	first   bool   // the first of several fragments
+	later   bool   // a fragment that is not the first
+	id      uint32 // of the datagram, if it is in fragments
+	payload []byte // behind the IP header and its extensions
+}
+
+func parseIP(f []byte) ipPacket {
 	if len(f) < 14 {
-		return 0, false, nil
+		return ipPacket{}
 	}
 	kind, p := binary.BigEndian.Uint16(f[12:]), f[14:]
 	for kind == 0x8100 && len(p) >= 4 { // VLAN tags
@@ -154,34 +219,42 @@ func ipPayload(f []byte) (proto uint8, later bool, payload []byte) {
 	case kind == 0x0800 && len(p) >= 20:
 		n := int(p[0]&15) * 4
 		if n < 20 || n > len(p) {
-			return 0, false, nil
+			return ipPacket{}
 		}
-		return p[9], binary.BigEndian.Uint16(p[6:])&0x1fff != 0, p[n:]
+		cut := binary.BigEndian.Uint16(p[6:])
+		later := cut&0x1fff != 0
+		return ipPacket{proto: p[9], later: later, first: !later && cut&0x2000 != 0, id: uint32(binary.BigEndian.Uint16(p[4:])), payload: p[n:]}
 	case kind == 0x86dd && len(p) >= 40:
-		return ip6Payload(p[6], p[40:])
+		return parseIP6(p[6], p[40:])
 	}
-	return 0, false, nil
+	return ipPacket{}
 }
 
-func ip6Payload(next uint8, p []byte) (proto uint8, later bool, payload []byte) {
+func parseIP6(next uint8, p []byte) ipPacket {
+	pkt := ipPacket{}
 	for {
 		switch next {
 		case 0, 43, 60: // hop-by-hop, routing, destination options
 			if len(p) < 8 || len(p) < int(p[1])*8+8 {
-				return 0, false, nil
+				return ipPacket{}
 			}
 			next, p = p[0], p[int(p[1])*8+8:]
 		case 44: // fragment
 			if len(p) < 8 {
-				return 0, false, nil
+				return ipPacket{}
 			}
-			later = later || binary.BigEndian.Uint16(p[2:])&0xfff8 != 0
+			cut := binary.BigEndian.Uint16(p[2:])
+			pkt.later = pkt.later || cut&0xfff8 != 0
+			pkt.first = !pkt.later && cut&1 != 0
+			pkt.id = binary.BigEndian.Uint32(p[4:])
 			next, p = p[0], p[8:]
-			if later {
-				return next, true, p
+			if pkt.later {
+				pkt.proto, pkt.payload = next, p
+				return pkt
 			}
 		default:
-			return next, later, p
+			pkt.proto, pkt.payload = next, p
+			return pkt
 		}
 	}
 }
@@ -190,6 +263,8 @@ const (
 	protoTCP = 6
 	protoUDP = 17
 	protoESP = 50
+	// protoSCTP is that of the kernel's; in UDP it is UDP.
+	protoSCTP = 132
 
 	pcapMicro    = 0xa1b2c3d4
 	pcapNano     = 0xa1b23c4d

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 func ether(kind uint16, payload ...byte) []byte {
@@ -63,10 +65,40 @@ func TestEveryKindOfPacketIsCountedAsWhatItIs(t *testing.T) {
 		{"half a header", ip4(6, 0)[:20], Counts{Other: 1}, 0},
 		{"nothing", nil, Counts{Other: 1}, 0},
 	} {
-		c := Counts{ClearTCP: map[uint16]int{}}
+		c := newCounts()
 		c.add(tc.frame)
 		if c.ESP != tc.want.ESP || c.IKE != tc.want.IKE || c.Other != tc.want.Other || c.Fragments != tc.want.Fragments || c.Clear(7471) != tc.clear {
 			t.Errorf("%s: %+v, clear %d", tc.name, c, c.Clear(7471))
+		}
+	}
+}
+
+func TestClearPacketsOfSCTPLinksAreCounted(t *testing.T) {
+	later := func(b []byte, id byte) []byte { b[14+5] = id; return b }
+	for _, tc := range []struct {
+		name      string
+		frames    [][]byte
+		udp, sctp int // of ports 9899 and 7471
+		ike, esp  int
+	}{
+		{"SCTP in UDP, both ways", [][]byte{ip4(17, 0, udp(40000, 9899, 1)...), ip6(17, udp(9899, 40000, 1)...)}, 2, 0, 0, 0},
+		{"SCTP of the kernel", [][]byte{ip4(132, 0, ports(40000, 7471)...), ip6(132, ports(7471, 7471)...)}, 0, 2, 0, 0},
+		{"other ports", [][]byte{ip4(17, 0, udp(53, 7471, 1)...), ip4(132, 0, ports(9899, 1)...)}, 0, 0, 0, 0},
+		{"ESP and IKE in UDP", [][]byte{ip4(17, 0, udp(4500, 4500, 1, 2, 3, 4)...), ip4(17, 0, udp(500, 500, 1)...)}, 0, 0, 1, 1},
+		{"a datagram in fragments", [][]byte{later(ip4(17, 0x2000, udp(1, 9899, 1)...), 7), later(ip4(17, 100, 1, 2, 3, 4), 7)}, 2, 0, 0, 0},
+		{"fragments of IKE", [][]byte{later(ip4(17, 0x2000, udp(500, 500, 1)...), 7), later(ip4(17, 100, 1, 2, 3, 4), 7)}, 0, 0, 2, 0},
+		{"a fragment of another datagram", [][]byte{later(ip4(17, 0x2000, udp(500, 500, 1)...), 7), later(ip4(17, 100, 1, 2, 3, 4), 8)}, 1, 0, 1, 0},
+		{"fragments of IKE over IPv6", [][]byte{ip6(44, append([]byte{17, 0, 0, 1, 0, 0, 0, 5}, udp(500, 500, 1)...)...), ip6(44, 17, 0, 1, 0, 0, 0, 0, 5, 9, 9)}, 0, 0, 2, 0},
+		{"a fragment of SCTP", [][]byte{ip4(132, 100, 1, 2, 3, 4)}, 0, 1, 0, 0},
+		{"half a header", [][]byte{ip4(17, 0, 1, 2), ip4(132, 0, 1, 2)}, 1, 1, 0, 0},
+	} {
+		c := newCounts()
+		for _, f := range tc.frames {
+			c.add(f)
+		}
+		udp, sctp := c.ClearOf(transport.ProtoUDP, 9899), c.ClearOf(transport.ProtoSCTP, 7471)
+		if udp != tc.udp || sctp != tc.sctp || c.IKE != tc.ike || c.ESP != tc.esp || c.Clear(7471) != 0 {
+			t.Errorf("%s: %d UDP, %d SCTP; %v", tc.name, udp, sctp, c)
 		}
 	}
 }

@@ -9,7 +9,9 @@
 //	counts, _ := c.Stop()
 //	if counts.Clear(7471) != 0 { ... }
 //
-// The hosts are joined by a switch, where captures are made.
+// The hosts are joined by a switch, where captures are made. With Config.Wires
+// there are several, each with addresses of its own on every host, as a
+// multihomed host has them.
 //
 // A host has a directory: run is its /run (with charon.vici and charon.pid in
 // it), strongswan.conf and charon.log stand beside it. What a lab makes has

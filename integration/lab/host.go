@@ -21,11 +21,10 @@ import (
 // Host is one machine of a lab: a network namespace, a /run of its own and a
 // strongSwan.
 type Host struct {
-	lab         *Lab
-	name, ns    string
-	dir         string
-	addr, addr6 netip.Addr
-	switchPort  string // the other end of the host's wire
+	lab      *Lab
+	name, ns string
+	dir      string
+	i        int // it numbers the host
 
 	mu       sync.Mutex
 	charon   *charon
@@ -33,8 +32,7 @@ type Host struct {
 }
 
 func newHost(l *Lab, i int, name string) (*Host, error) {
-	h := &Host{lab: l, name: name, ns: l.prefix + "-" + name, dir: filepath.Join(l.dir, name),
-		addr: l.addr(i), addr6: l.addr6(i), switchPort: fmt.Sprintf("port%d", i)}
+	h := &Host{lab: l, name: name, ns: l.prefix + "-" + name, dir: filepath.Join(l.dir, name), i: i}
 	if !hostName.MatchString(name) || name == "switch" {
 		return nil, fmt.Errorf("make host %q: a name has small letters and digits, and begins with a letter", name)
 	}
@@ -56,14 +54,34 @@ func (h *Host) NetNS() string { return filepath.Join("/run/netns", h.ns) }
 // Namespace is the name of the network namespace, as ip netns lists it.
 func (h *Host) Namespace() string { return h.ns }
 
-// Addr is the host's IPv4 address on the wire.
-func (h *Host) Addr() netip.Addr { return h.addr }
+// Addr is the host's IPv4 address on the first wire.
+func (h *Host) Addr() netip.Addr { return h.AddrOn(0) }
 
-// Addr6 is the host's IPv6 address on the wire.
-func (h *Host) Addr6() netip.Addr { return h.addr6 }
+// Addr6 is the host's IPv6 address on the first wire.
+func (h *Host) Addr6() netip.Addr { return h.AddrOn6(0) }
 
-// Dev is the name of the host's end of the wire.
-func (h *Host) Dev() string { return wireDev }
+// AddrOn is the host's IPv4 address on a wire.
+func (h *Host) AddrOn(wire int) netip.Addr {
+	return netip.AddrFrom4([4]byte{10, 99, byte(wire), byte(h.i + 1)})
+}
+
+// AddrOn6 is the host's IPv6 address on a wire.
+func (h *Host) AddrOn6(wire int) netip.Addr {
+	a := netip.MustParseAddr("fd99::").As16()
+	a[7], a[15] = byte(wire), byte(h.i+1)
+	return netip.AddrFrom16(a)
+}
+
+// Dev is the name of the host's end of the first wire.
+func (h *Host) Dev() string { return wireDev(0) }
+
+// switchPort is the other end of a wire.
+func (h *Host) switchPort(wire int) string {
+	if wire == 0 {
+		return fmt.Sprintf("port%d", h.i)
+	}
+	return fmt.Sprintf("port%d.%d", h.i, wire)
+}
 
 // Dir is the host's directory; it goes away with the lab.
 func (h *Host) Dir() string { return h.dir }
@@ -127,22 +145,53 @@ func (h *Host) Listen(ctx context.Context, at netip.AddrPort) (ln *net.TCPListen
 	return ln, err
 }
 
-// Link sets the host's end of the wire up or down.
-func (h *Host) Link(ctx context.Context, up bool) error {
+// Link sets the host's end of the first wire up or down.
+func (h *Host) Link(ctx context.Context, up bool) error { return h.LinkOn(ctx, 0, up) }
+
+// LinkOn sets the host's end of a wire up or down.
+func (h *Host) LinkOn(ctx context.Context, wire int, up bool) error {
 	state := "down"
 	if up {
 		state = "up"
 	}
-	return ip(ctx, "-n", h.ns, "link", "set", wireDev, state)
+	return ip(ctx, "-n", h.ns, "link", "set", wireDev(wire), state)
+}
+
+// Sever has a wire lose every packet to and from the host, which sees nothing of
+// it but that no answer comes; or joins it again.
+func (h *Host) Sever(ctx context.Context, wire int, cut bool) error {
+	args := []string{"-n", h.lab.bridge, "link", "set", h.switchPort(wire)}
+	if cut {
+		return ip(ctx, append(args, "nomaster")...)
+	}
+	return ip(ctx, append(args, "master", bridgeDev(wire))...)
+}
+
+// Impair has a wire treat every packet from and to the host as the queueing
+// discipline netem is told: "loss", "2%", "delay", "1ms" and so on. It takes a
+// kernel that has netem.
+func (h *Host) Impair(ctx context.Context, wire int, netem ...string) error {
+	for _, at := range [][2]string{{h.lab.bridge, h.switchPort(wire)}, {h.ns, wireDev(wire)}} {
+		args := append([]string{"-n", at[0], "qdisc", "replace", "dev", at[1], "root", "netem"}, netem...)
+		if out, err := exec.CommandContext(ctx, "tc", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("tc %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
+		}
+	}
+	return nil
 }
 
 func (h *Host) configure(ctx context.Context, mtu string) error {
-	for _, args := range [][]string{
-		{"link", "set", "lo", "up"},
-		{"link", "set", wireDev, "mtu", mtu, "up"},
-		{"addr", "add", netip.PrefixFrom(h.addr, 24).String(), "dev", wireDev},
-		{"addr", "add", netip.PrefixFrom(h.addr6, 64).String(), "dev", wireDev, "nodad"},
-	} {
+	commands := [][]string{{"link", "set", "lo", "up"}}
+	devs := []string{"all", "default"}
+	for w := range h.lab.cfg.Wires {
+		dev := wireDev(w)
+		devs = append(devs, dev)
+		commands = append(commands,
+			[]string{"link", "set", dev, "mtu", mtu, "up"},
+			[]string{"addr", "add", netip.PrefixFrom(h.AddrOn(w), 24).String(), "dev", dev},
+			[]string{"addr", "add", netip.PrefixFrom(h.AddrOn6(w), 64).String(), "dev", dev, "nodad"})
+	}
+	for _, args := range commands {
 		if err := ip(ctx, append([]string{"-n", h.ns}, args...)...); err != nil {
 			return err
 		}
@@ -151,7 +200,7 @@ func (h *Host) configure(ctx context.Context, mtu string) error {
 	// way back to its source is the tun.
 	return h.Do(func() error {
 		var errs []error
-		for _, dev := range []string{"all", "default", wireDev} {
+		for _, dev := range devs {
 			errs = append(errs, os.WriteFile("/proc/sys/net/ipv4/conf/"+dev+"/rp_filter", []byte("0"), 0))
 		}
 		// What every kernel allows here, whatever this machine prefers: BBR, for one,

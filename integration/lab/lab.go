@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -22,7 +21,8 @@ type Config struct {
 	Hosts     []string        // names of the hosts; default alpha, beta
 	DataPlane ipsec.DataPlane // default: the kernel's ESP where it has it, else userland
 	NoCharon  bool            // leave strongSwan stopped; Host.StartCharon starts it
-	MTU       int             // of the wire, bytes; default 1500
+	MTU       int             // of the wires, bytes; default 1500
+	Wires     int             // that join the hosts, each with addresses of its own; default 1
 	Dir       string          // parent of the lab's directory; default os.TempDir()
 	// Charon is appended to the charon section of every strongswan.conf.
 	Charon string
@@ -64,6 +64,7 @@ func New(ctx context.Context, cfg Config) (_ *Lab, err error) {
 	if cfg.MTU == 0 {
 		cfg.MTU = 1500
 	}
+	cfg.Wires = max(cfg.Wires, 1)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -207,16 +208,6 @@ func (l *Lab) Close() error {
 	return discard(ctx, l.cfg.Dir, l.prefix)
 }
 
-func (l *Lab) addr(i int) netip.Addr {
-	return netip.AddrFrom4([4]byte{10, 99, 0, byte(i + 1)})
-}
-
-func (l *Lab) addr6(i int) netip.Addr {
-	a := netip.MustParseAddr("fd99::").As16()
-	a[15] = byte(i + 1)
-	return netip.AddrFrom16(a)
-}
-
 // wire makes the namespaces and joins them by a switch in a namespace of its
 // own. Captures are made there, on the wire proper: on a host itself packets
 // that the kernel has just decrypted look as if they had come in clear.
@@ -225,20 +216,29 @@ func (l *Lab) wire(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"netns", "add", l.bridge},
 		{"netns", "exec", l.bridge, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6"}, // no chatter of its own
-		{"-n", l.bridge, "link", "add", "br0", "mtu", mtu, "type", "bridge", "mcast_snooping", "0"},
-		{"-n", l.bridge, "link", "set", "br0", "up"},
 	} {
 		if err := ip(ctx, args...); err != nil {
 			return err
 		}
 	}
+	for w := range l.cfg.Wires {
+		if err := ip(ctx, "-n", l.bridge, "link", "add", bridgeDev(w), "mtu", mtu, "type", "bridge", "mcast_snooping", "0"); err != nil {
+			return err
+		}
+		if err := ip(ctx, "-n", l.bridge, "link", "set", bridgeDev(w), "up"); err != nil {
+			return err
+		}
+	}
 	for _, h := range l.hosts {
-		for _, args := range [][]string{
-			{"netns", "add", h.ns},
-			{"link", "add", wireDev, "netns", h.ns, "type", "veth", "peer", "name", h.switchPort, "netns", l.bridge},
-			{"-n", l.bridge, "link", "set", h.switchPort, "mtu", mtu, "master", "br0", "up"},
-		} {
-			if err := ip(ctx, args...); err != nil {
+		if err := ip(ctx, "netns", "add", h.ns); err != nil {
+			return err
+		}
+		for w := range l.cfg.Wires {
+			port := h.switchPort(w)
+			if err := ip(ctx, "link", "add", wireDev(w), "netns", h.ns, "type", "veth", "peer", "name", port, "netns", l.bridge); err != nil {
+				return err
+			}
+			if err := ip(ctx, "-n", l.bridge, "link", "set", port, "mtu", mtu, "master", bridgeDev(w), "up"); err != nil {
 				return err
 			}
 		}
@@ -249,9 +249,14 @@ func (l *Lab) wire(ctx context.Context) error {
 	return nil
 }
 
+// wireDev is the name of a host's end of a wire.
+func wireDev(wire int) string { return fmt.Sprintf("wire%d", wire) }
+
+// bridgeDev is the name of the switch that a wire is.
+func bridgeDev(wire int) string { return fmt.Sprintf("br%d", wire) }
+
 const (
 	namePrefix   = "iwlab-"
-	wireDev      = "wire0"
 	maxHosts     = 200 // the last byte of an address numbers the host
 	startTimeout = 60 * time.Second
 	closeTimeout = 20 * time.Second

@@ -121,6 +121,44 @@ func TestThreeHostsShareASwitch(t *testing.T) {
 	echoOnce(t, l.Host("mallory"), l.Host("beta"), netip.AddrPortFrom(l.Host("beta").Addr(), 7471))
 }
 
+// Two wires are two paths: each has its own addresses and captures, and one goes
+// on when the other is severed.
+func TestHostsOnTwoWires(t *testing.T) {
+	l := Start(t, Config{Wires: 2, NoCharon: true})
+	a, b := l.Host("alpha"), l.Host("beta")
+	var wires [2]*Capture
+	for w := range wires {
+		var err error
+		if wires[w], err = b.Capture(t.Context(), CaptureOptions{Wire: w}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	echoOnce(t, a, b, netip.AddrPortFrom(b.AddrOn(1), 7471))
+	if err := b.Sever(t.Context(), 0, true); err != nil {
+		t.Fatal(err)
+	}
+	echoOnce(t, a, b, netip.AddrPortFrom(b.AddrOn6(1), 7471))
+	if out, err := a.Run(t.Context(), "ping", "-c", "1", "-W", "1", b.Addr().String()); err == nil {
+		t.Errorf("a wire that is severed carries a ping:\n%s", out)
+	}
+	if err := b.Sever(t.Context(), 0, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.LinkOn(t.Context(), 1, false); err != nil {
+		t.Fatal(err)
+	}
+	echoOnce(t, a, b, netip.AddrPortFrom(b.Addr(), 7472))
+	for w, want := range [2][2]bool{{false, true}, {true, false}} { // has packets of ports 7471, 7472
+		c, err := wires[w].Stop()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]bool{c.Clear(7471) > 0, c.Clear(7472) > 0}; got != want {
+			t.Errorf("wire %d: %v", w, c)
+		}
+	}
+}
+
 func TestCloseLeavesNothingBehind(t *testing.T) {
 	Require(t)
 	l, err := New(t.Context(), Config{})

@@ -6,14 +6,26 @@ import (
 	"net"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // OverrideGuard lets everything of a TCP port between the host and its peer pass
 // in clear, whatever the guard says: what a control run needs that shows that a
 // check finds clear packets.
 func (h *Host) OverrideGuard(peer *Host, port uint16) error {
+	return h.OverrideGuardOf(transport.ProtoTCP, peer, port)
+}
+
+// EndOverride takes back OverrideGuard.
+func (h *Host) EndOverride(peer *Host, port uint16) error {
+	return h.EndOverrideOf(transport.ProtoTCP, peer, port)
+}
+
+// OverrideGuardOf is OverrideGuard for a port of TCP, UDP or SCTP.
+func (h *Host) OverrideGuardOf(proto transport.Protocol, peer *Host, port uint16) error {
 	err := h.Do(func() error {
-		for _, p := range overrides(h, peer, port) {
+		for _, p := range overrides(h, peer, proto, port) {
 			if err := netlink.XfrmPolicyAdd(p); err != nil {
 				return err
 			}
@@ -26,11 +38,11 @@ func (h *Host) OverrideGuard(peer *Host, port uint16) error {
 	return nil
 }
 
-// EndOverride takes back OverrideGuard.
-func (h *Host) EndOverride(peer *Host, port uint16) error {
+// EndOverrideOf takes back OverrideGuardOf.
+func (h *Host) EndOverrideOf(proto transport.Protocol, peer *Host, port uint16) error {
 	err := h.Do(func() error {
 		var errs []error
-		for _, p := range overrides(h, peer, port) {
+		for _, p := range overrides(h, peer, proto, port) {
 			errs = append(errs, netlink.XfrmPolicyDel(p))
 		}
 		return errors.Join(errs...)
@@ -42,21 +54,27 @@ func (h *Host) EndOverride(peer *Host, port uint16) error {
 }
 
 // overrides are policies that win against the guard's: for the port between two
-// hosts, either way and on either side, everything may pass.
-func overrides(h, peer *Host, port uint16) []*netlink.XfrmPolicy {
+// hosts, either way and on either side of each wire, everything may pass.
+func overrides(h, peer *Host, proto transport.Protocol, port uint16) (all []*netlink.XfrmPolicy) {
+	for wire := range h.lab.cfg.Wires {
+		all = append(all, overridesOn(wire, h, peer, proto, port)...)
+	}
+	return all
+}
+
+func overridesOn(wire int, h, peer *Host, proto transport.Protocol, port uint16) (all []*netlink.XfrmPolicy) {
 	// The smaller number wins; the guard's are 1000 and above.
 	const priority = 1
 	one := func(host *Host) *net.IPNet {
-		return &net.IPNet{IP: host.addr.AsSlice(), Mask: net.CIDRMask(32, 32)}
+		return &net.IPNet{IP: host.AddrOn(wire).AsSlice(), Mask: net.CIDRMask(32, 32)}
 	}
-	var all []*netlink.XfrmPolicy
 	for _, dir := range []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN} {
 		src, dst := h, peer
 		if dir == netlink.XFRM_DIR_IN {
 			src, dst = peer, h
 		}
 		for _, atSource := range []bool{true, false} {
-			p := &netlink.XfrmPolicy{Src: one(src), Dst: one(dst), Proto: netlink.Proto(6), Dir: dir,
+			p := &netlink.XfrmPolicy{Src: one(src), Dst: one(dst), Proto: netlink.Proto(proto), Dir: dir,
 				Action: netlink.XFRM_POLICY_ALLOW, Priority: priority}
 			if atSource {
 				p.SrcPort = int(port)

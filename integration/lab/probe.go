@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ironwarp/ironwarp/ipsec"
 )
 
@@ -39,6 +41,25 @@ func Missing() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// KernelSCTP says why the kernel has no SCTP, or nil if it has.
+func KernelSCTP() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+	if err != nil {
+		return fmt.Errorf("the kernel has no SCTP: %w", err)
+	}
+	return unix.Close(fd)
+}
+
+// RequireKernelSCTP skips the test where a lab cannot run or the kernel has no
+// SCTP.
+func RequireKernelSCTP(t testing.TB) {
+	t.Helper()
+	Require(t)
+	if err := KernelSCTP(); err != nil {
+		t.Skipf("make interop runs it in its virtual machine, whose kernel has SCTP; here: %v", err)
+	}
 }
 
 // Require skips the test, saying why, where a lab cannot run.

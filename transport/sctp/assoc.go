@@ -2,10 +2,13 @@ package sctp
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
 )
+
+var _ Association = (*Assoc)(nil)
 
 // Assoc is an association. Its methods may be called from several goroutines.
 type Assoc struct {
@@ -256,7 +259,47 @@ func (a *Assoc) Stats() Stats {
 	s.RTT, s.RTO = p.srtt, p.rto
 	s.Window, s.Threshold, s.InFlight = p.cwnd, p.ssthresh, p.flight
 	s.Queued, s.PeerWindow, s.HeldHere = a.t.tx.bytes, max(0, a.t.peerRwnd), a.t.held
+	now := a.ep.now()
+	s.Unanswered = max(a.t.errors, a.t.inits)
+	s.Silent, s.Idle = now-a.t.heardAt, now-a.t.usedAt
 	return s
+}
+
+// Outq is the number of bytes of messages which the peer has not acknowledged,
+// sent or queued. Once the association is over it is an error.
+func (a *Assoc) Outq() (int, error) {
+	a.mu.Lock()
+	n, over := a.t.tx.user(), a.ended
+	a.mu.Unlock()
+	if over {
+		return 0, a.wrap("count what is queued", net.ErrClosed)
+	}
+	return n, nil
+}
+
+// Bytes is how many bytes of messages have come or were acknowledged so far.
+func (a *Assoc) Bytes() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.t.stats.BytesIn + a.t.ackedBytes
+}
+
+// Kick sends at once what waits for a retransmission timer or an answer: the path
+// is known to be back. The congestion window stays as it is. It tells whether
+// some of it was sent in vain before, by a timer or by Kick.
+func (a *Assoc) Kick() (stuck bool) {
+	a.mu.Lock()
+	stuck = a.t.kick(a.ep.now())
+	a.leaveSender()
+	return stuck
+}
+
+// Hurry bounds the retransmission timeout as long as the path is known to be
+// away: silence is no sign of congestion then. 0 ends that.
+func (a *Assoc) Hurry(rtoMax time.Duration) {
+	a.mu.Lock()
+	a.t.hurry(a.ep.now(), rtoMax)
+	a.leaveSender()
 }
 
 // TrySend queues messages, in this order, as long as there is room, and returns

@@ -50,8 +50,8 @@ func (t *tcb) initAck(now time.Duration, c chunk) {
 	t.rx.cum, t.rx.high = i.tsn-1, i.tsn-1
 	t.cookie = append([]byte(nil), p.cookie...)
 	t.reportParams = p.unrecognized
-	if t.inits == 0 { // not retransmitted: the RTT is known (section 6.3.1 C5)
-		t.path.rtt(now-t.initSent, t.rtoMin, t.rtoMax)
+	if t.inits == 0 && t.initSent != 0 { // not retransmitted: the RTT is known (section 6.3.1 C5)
+		t.path.rtt(now-t.initSent, t.rtoMin, t.mostRTO())
 	}
 	t.state = stateCookieEchoed
 	t.want |= sendCookieEcho

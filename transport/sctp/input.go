@@ -12,7 +12,7 @@ import (
 // points into chunks. INIT and COOKIE ECHO are not for it: the endpoint treats
 // them.
 func (t *tcb) input(now time.Duration, chunks []byte, reflected bool) {
-	t.now = now
+	t.now, t.heardAt = now, now
 	t.stats.PacketsIn++
 	t.dataIn, t.newIn = false, false
 	for rest := chunks; len(rest) > 0 && t.state != stateClosed; {
@@ -160,6 +160,7 @@ func (t *tcb) data(now time.Duration, c chunk) bool {
 	}
 	t.rx.add(d.tsn())
 	t.newIn = true
+	t.usedAt = now
 	t.stats.MessagesIn++
 	t.stats.BytesIn += uint64(n)
 	if d.stream() >= t.in {
@@ -241,19 +242,25 @@ func (t *tcb) release(n int) {
 	}
 }
 
-// heartbeatAck takes a HEARTBEAT ACK, if it is the answer to the last HEARTBEAT
-// (RFC 9260 section 8.3).
+// heartbeatAck takes a HEARTBEAT ACK, if it is the answer to a HEARTBEAT that
+// waits for one (RFC 9260 section 8.3).
 func (t *tcb) heartbeatAck(now time.Duration, c chunk) {
 	p, _, err := cutParam(c.value())
-	if err != nil || len(p) != heartbeatLen || p.typ() != paramHeartbeatInfo || t.hbSent == 0 {
+	if err != nil || len(p) != heartbeatLen || p.typ() != paramHeartbeatInfo {
 		return
 	}
-	sent := time.Duration(binary.BigEndian.Uint64(p.value()))
-	if sent != t.hbSent || binary.BigEndian.Uint64(p.value()[8:]) != t.hbNonce {
+	sent, nonce := time.Duration(binary.BigEndian.Uint64(p.value())), binary.BigEndian.Uint64(p.value()[8:])
+	switch {
+	case sent == 0:
+		return
+	case sent == t.hbSent && nonce == t.hbNonce:
+		t.hbSent = 0
+	case sent == t.kickAt && nonce == t.kickNonce && !t.kickDue:
+		t.kickAnswered()
+	default:
 		return
 	}
-	t.hbSent = 0
-	t.path.rtt(now-sent, t.rtoMin, t.rtoMax)
+	t.path.rtt(now-sent, t.rtoMin, t.mostRTO())
 	t.heard()
 }
 

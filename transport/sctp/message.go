@@ -2,6 +2,7 @@ package sctp
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 )
 
@@ -100,8 +101,9 @@ func (k EventKind) String() string {
 // Event is something that happened to an association.
 type Event struct {
 	Kind  EventKind
-	Err   error // of EventDown: nil after a shutdown that this end began
-	Cause Cause // of EventPeerError
+	Err   error          // of EventDown: nil after a shutdown that this end began
+	Cause Cause          // of EventPeerError
+	Path  netip.AddrPort // of EventPathDown and EventPathUp: the peer's address, if it has several
 }
 
 // Stats are counts of one association since it began.
@@ -121,4 +123,8 @@ type Stats struct {
 	Window, Threshold    int // cwnd and ssthresh
 	InFlight, Queued     int // DATA chunks; messages with their overhead
 	PeerWindow, HeldHere int
+
+	Unanswered int           // retransmissions and heartbeats in a row without an answer
+	Silent     time.Duration // since a packet of the peer came
+	Idle       time.Duration // since a message came, was queued or was acknowledged
 }

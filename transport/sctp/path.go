@@ -48,7 +48,14 @@ func (p *path) rtt(r time.Duration, least, most time.Duration) {
 		p.rttvar = (3*p.rttvar + d) / 4
 		p.srtt = (7*p.srtt + r) / 8
 	}
-	p.rto = min(max(p.srtt+4*max(p.rttvar, clockGranularity), least), most)
+	p.calm(least, most)
+}
+
+// calm sets the RTO to what was measured (C3).
+func (p *path) calm(least, most time.Duration) {
+	if p.measured {
+		p.rto = min(max(p.srtt+4*max(p.rttvar, clockGranularity), least), most)
+	}
 }
 
 // backOff doubles the RTO (E2).

@@ -80,9 +80,11 @@ func (t *tcb) arrived(now time.Duration, tsn uint32, c *txChunk) {
 	if c.state == chunkFlying {
 		t.path.flight -= len(c.data)
 	}
+	t.ackedBytes += uint64(c.size)
+	t.usedAt = now
 	if t.timing && t.timed == tsn {
 		t.timing = false
-		t.path.rtt(now-t.timedAt, t.rtoMin, t.rtoMax)
+		t.path.rtt(now-t.timedAt, t.rtoMin, t.mostRTO())
 	}
 }
 
@@ -133,6 +135,7 @@ func (t *tcb) renege(c *txChunk) {
 		return
 	}
 	t.tx.gapped--
+	t.ackedBytes -= uint64(c.size)
 	c.state = chunkFlying
 	c.miss, c.fastly = 0, false
 	t.path.flight += len(c.data)

@@ -76,6 +76,9 @@ func (q *sendQueue) at(tsn uint32) *txChunk { return &q.ring[int(tsn)&(len(q.rin
 // len is the number of chunks.
 func (q *sendQueue) len() int { return int(q.next - q.acked - 1) }
 
+// user is the number of bytes of messages queued and in flight.
+func (q *sendQueue) user() int { return q.bytes - q.len()*messageOverhead }
+
 // outstanding tells whether something was sent and is not acknowledged.
 func (q *sendQueue) outstanding() bool { return q.unsent != q.acked+1 }
 
@@ -194,7 +197,7 @@ func (t *tcb) expireT3(now time.Duration) {
 	if !q.outstanding() {
 		// The peer's window is closed: probe it (RFC 9260 section 6.1 A).
 		t.probe = q.unsent != q.next
-		t.path.backOff(t.rtoMax)
+		t.path.backOff(t.mostRTO())
 		return
 	}
 	if t.probing && t.probeHeard {
@@ -206,9 +209,17 @@ func (t *tcb) expireT3(now time.Duration) {
 	if !t.probing {
 		t.path.timedOut()
 	}
-	t.path.backOff(t.rtoMax)
+	t.path.backOff(t.mostRTO())
+	t.again()
+	t.armT3(now)
+}
+
+// again marks all that is in flight to be sent again, one packet at first.
+func (t *tcb) again() {
+	q := &t.tx
 	t.timing = false
 	t.solo = true
+	t.kickAt = 0
 	for tsn := q.acked + 1; tsn != q.unsent; tsn++ {
 		c := q.at(tsn)
 		if c.state == chunkFlying {
@@ -217,7 +228,6 @@ func (t *tcb) expireT3(now time.Duration) {
 		c.fastly, c.miss = false, 0
 	}
 	q.scan = q.acked + 1
-	t.armT3(now)
 }
 
 // lose marks a chunk for retransmission (RFC 9260 section 6.2.1 C).

@@ -28,7 +28,7 @@ func (t *tcb) expireT2(now time.Duration) {
 		t.close(ErrPeerUnreachable)
 		return
 	}
-	t.path.backOff(t.rtoMax)
+	t.path.backOff(t.mostRTO())
 	t.t2 = now + t.path.rto
 	if t.state == stateShutdownSent {
 		t.want |= sendShutdown

@@ -123,7 +123,15 @@ type tcb struct {
 	shutdownErr error         // the reason of the end once the shutdown is complete
 	hbSent      time.Duration // of the HEARTBEAT that is not acknowledged
 	hbNonce     uint64
-	hbJitter    uint32 // as a fraction of 1<<32
+	hbJitter    uint32        // as a fraction of 1<<32
+	hurried     time.Duration // the longest RTO for the time being, 0: rtoMax
+	kickAt      time.Duration // of a kick without an answer, 0: none
+	kickNonce   uint64        // of its HEARTBEAT
+	kickDue     bool          // that was not sent yet
+	kickEnd     uint32        // the first TSN that was not sent then
+	heardAt     time.Duration // when a packet of the peer came
+	usedAt      time.Duration // when a message came, was sent or was acknowledged
+	ackedBytes  uint64        // of messages that the peer has
 
 	// Deadlines, 0 when they are not set: T1-init and T1-cookie, T2-shutdown,
 	// T3-rtx, SACK.Delay, heartbeat, T5-shutdown-guard.
@@ -174,6 +182,7 @@ func (t *tcb) adopt(c *cookie) {
 func (t *tcb) up(now time.Duration) {
 	t.state = stateEstablished
 	t.t1 = 0
+	t.heardAt, t.usedAt = now, now
 	t.cookie, t.reportParams = nil, nil
 	if !t.path.measured { // retransmissions of the INIT do not count
 		t.path.rto = t.rtoInitial
@@ -206,6 +215,7 @@ func (t *tcb) close(err error) {
 	t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5 = 0, 0, 0, 0, 0, 0
 	t.want &= sendAbort | sendShutdownComplete
 	t.control = nil
+	t.kickAt, t.kickDue = 0, false
 	t.tx.discard()
 	t.path.flight = 0
 	t.rx.ring = nil
@@ -281,7 +291,7 @@ func (t *tcb) expireT1(now time.Duration) {
 		t.close(ErrPeerUnreachable)
 		return
 	}
-	t.path.backOff(t.rtoMax)
+	t.path.backOff(t.mostRTO())
 	t.t1 = now + t.path.rto
 	if t.state == stateCookieWait {
 		t.want |= sendInit

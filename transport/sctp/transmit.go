@@ -22,9 +22,16 @@ func (t *tcb) transmit(now time.Duration, b *batch) (more bool) {
 		t.transmitControl(now, b)
 		if t.state >= stateEstablished && t.transmitData(now, b, &burst) {
 			t.touch(now)
+			t.usedAt = now
 		}
 		if !b.end() {
-			return false
+			if !t.kickDue {
+				return false
+			}
+			t.kickDue = false
+			b.begin(t.localPort, t.peerPort, t.peerTag)
+			b.buf = appendHeartbeat(b.buf, t.kickAt, t.kickNonce)
+			b.end()
 		}
 		t.stats.PacketsOut++
 	}
@@ -136,22 +143,26 @@ func (t *tcb) rwnd() int {
 const heartbeatLen = paramHeaderLen + 16
 
 func (t *tcb) transmitHeartbeat(now time.Duration, b *batch) {
-	var info [16]byte
-	t.hbNonce = uint64(t.jitter())<<32 | uint64(t.jitter())
-	t.hbSent, t.hbJitter = now, t.jitter()
-	binary.BigEndian.PutUint64(info[:], uint64(now))
-	binary.BigEndian.PutUint64(info[8:], t.hbNonce)
-	at := len(b.buf)
-	b.buf = appendParam(beginChunk(b.buf, typeHeartbeat, 0), paramHeartbeatInfo, info[:])
-	b.buf = endChunk(b.buf, at)
+	t.hbNonce, t.hbSent, t.hbJitter = t.nonce(), now, t.jitter()
+	b.buf = appendHeartbeat(b.buf, t.hbSent, t.hbNonce)
 	t.touch(now)
+}
+
+func (t *tcb) nonce() uint64 { return uint64(t.jitter())<<32 | uint64(t.jitter()) }
+
+func appendHeartbeat(b []byte, sent time.Duration, nonce uint64) []byte {
+	var info [16]byte
+	binary.BigEndian.PutUint64(info[:], uint64(sent))
+	binary.BigEndian.PutUint64(info[8:], nonce)
+	at := len(b)
+	return endChunk(appendParam(beginChunk(b, typeHeartbeat, 0), paramHeartbeatInfo, info[:]), at)
 }
 
 // expireHeartbeat sends a HEARTBEAT to an idle peer (RFC 9260 section 8.3). One
 // that was not answered until now counts as an error.
 func (t *tcb) expireHeartbeat(now time.Duration) {
 	if t.hbSent != 0 {
-		t.path.backOff(t.rtoMax)
+		t.path.backOff(t.mostRTO())
 		if !t.stroke() {
 			return
 		}

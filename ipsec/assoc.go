@@ -1,0 +1,75 @@
+package ipsec
+
+import (
+	"time"
+
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/transport/sctp"
+)
+
+// association is a flow that is an SCTP association, of the kernel or in UDP. The
+// kernel tells of TCP what is counted here of an association: it has no notion of
+// when its peer was last heard of.
+type association interface {
+	transport.Monitored
+	Kick() (stuck bool)
+	Hurry(rtoMax time.Duration)
+	Stats() sctp.Stats
+}
+
+var _ association = sctp.Association(nil)
+
+// defaultTolerance is how long an association that does not tell bears its peer's
+// silence.
+const defaultTolerance = 20 * time.Minute
+
+// tolerant is a flow that tells how long it bears its peer's silence before it is
+// given up.
+type tolerant interface {
+	DeadAfter() time.Duration
+}
+
+// hearing is what was seen of an association when its peer was last heard of.
+type hearing struct {
+	at      time.Time
+	packets uint64 // received
+	again   uint64 // chunks and timers that were sent, and expired, again
+}
+
+// listen takes down what has changed since the last look; the peer's mutex is
+// held.
+func (pr *protection) listen(a association, now time.Time) (silent time.Duration, again uint64) {
+	s := a.Stats()
+	again = max(s.Retransmits, s.Timeouts)
+	if pr.heard.at.IsZero() || s.PacketsIn != pr.heard.packets {
+		pr.heard = hearing{at: now, packets: s.PacketsIn, again: again}
+	}
+	return now.Sub(pr.heard.at), again - pr.heard.again
+}
+
+// stalled tells that a flow has sent data at least three times in vain, and
+// whether the peer was heard of lately; the peer's mutex is held.
+func (pr *protection) stalled(now time.Time) (stalled, alive bool) {
+	a, ok := pr.c.(association)
+	if !ok {
+		return hasStalled(pr.c)
+	}
+	silent, again := pr.listen(a, now)
+	n, err := a.Outq()
+	return err == nil && n > 0 && again >= 3 && silent >= stallAfter, silent < stallAfter
+}
+
+// fading tells that the peer has been silent for half as long as the flow
+// tolerates; the peer's mutex is held.
+func (pr *protection) fading(now time.Time) bool {
+	a, ok := pr.c.(association)
+	if !ok {
+		return isFading(pr.c)
+	}
+	limit := defaultTolerance
+	if t, ok := pr.c.(tolerant); ok {
+		limit = t.DeadAfter()
+	}
+	silent, _ := pr.listen(a, now)
+	return silent > limit/2
+}

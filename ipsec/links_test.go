@@ -1,0 +1,375 @@
+package ipsec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/transport/sctp"
+)
+
+var (
+	tcpLink  = Link{transport.ProtoTCP, 7471}
+	udpLink  = Link{transport.ProtoUDP, 9899}
+	sctpLink = Link{transport.ProtoSCTP, 7471}
+)
+
+func linkPeer(links ...Link) Peer {
+	p := testPeer("beta", 2)
+	p.Links = links
+	return p
+}
+
+func flowOn(p Peer, k Link, outgoing bool) transport.Flow {
+	f := transport.Flow{Protocol: k.Protocol, Local: netip.AddrPortFrom(p.Local, 50000), Remote: netip.AddrPortFrom(p.Remote, k.Port)}
+	if !outgoing {
+		f.Local, f.Remote = netip.AddrPortFrom(p.Local, k.Port), netip.AddrPortFrom(p.Remote, 50000)
+	}
+	return f
+}
+
+func TestEachLinkHasChildrenOfItsOwn(t *testing.T) {
+	p := linkPeer(tcpLink, udpLink, sctpLink)
+	var got []string
+	for _, s := range p.laneSpecs() {
+		got = append(got, fmt.Sprintf("%s %v %v", s.child, s.local, s.remote))
+	}
+	want := []string{
+		"beta-out 192.0.2.1/32[tcp] 198.51.100.2/32[tcp/7471]",
+		"beta-in 192.0.2.1/32[tcp/7471] 198.51.100.2/32[tcp]",
+		"beta-out-udp 192.0.2.1/32[udp] 198.51.100.2/32[udp/9899]",
+		"beta-in-udp 192.0.2.1/32[udp/9899] 198.51.100.2/32[udp]",
+		"beta-out-sctp 192.0.2.1/32[sctp] 198.51.100.2/32[sctp/7471]",
+		"beta-in-sctp 192.0.2.1/32[sctp/7471] 198.51.100.2/32[sctp]",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("children %q, want %q", got, want)
+	}
+	p = linkPeer(udpLink)
+	p.Children = 2
+	if s := p.laneSpecs(); len(s) != 4 || s[1].child != "beta-out-udp-1" || s[3].child != "beta-in-udp-1" || s[1].local.PortFrom != firstLanePort+lanePorts/2 {
+		t.Errorf("two children of a link: %+v", s)
+	}
+}
+
+func TestLinksAreChecked(t *testing.T) {
+	for _, tc := range []struct {
+		links []Link
+		words string // "": they are fine
+	}{
+		{nil, ""},
+		{[]Link{tcpLink, udpLink, sctpLink}, ""},
+		{[]Link{{transport.ProtoUDP, 7471}, {transport.ProtoTCP, 7471}}, ""},
+		{[]Link{{transport.ProtoTCP, 500}, {transport.ProtoSCTP, 4500}}, ""},
+		{[]Link{{transport.ProtoUDP, 0}}, "port is missing"},
+		{[]Link{{transport.ProtoUDP, 500}}, "IKE and ESP"},
+		{[]Link{{transport.ProtoUDP, 4500}}, "IKE and ESP"},
+		{[]Link{{50, 7471}}, "tcp, udp and sctp are possible"},
+		{[]Link{udpLink, {transport.ProtoUDP, 9900}}, "another one of that protocol"},
+	} {
+		_, err := linkPeer(tc.links...).withDefaults()
+		if (err == nil) != (tc.words == "") || err != nil && !strings.Contains(err.Error(), tc.words) {
+			t.Errorf("links %v: error %v, want one with %q", tc.links, err, tc.words)
+		}
+	}
+	p := linkPeer()
+	p.Port = 0
+	if _, err := p.withDefaults(); err == nil {
+		t.Error("a peer without any port is accepted")
+	}
+}
+
+func TestFlowsOfALinkUseItsChildren(t *testing.T) {
+	b := newBench(t)
+	p := linkPeer(tcpLink, udpLink, sctpLink)
+	b.add(t, p)
+	if n := b.guarded.Load(); n != 3 {
+		t.Errorf("%d guards of 3 links", n)
+	}
+	for _, k := range p.Links {
+		for _, outgoing := range []bool{true, false} {
+			_, ln := b.find(flowOn(p, k, outgoing), outgoing)
+			if ln == nil || ln.link != k || (ln.role == dialler) != outgoing {
+				t.Errorf("%v, outgoing %v: lane %+v", k, outgoing, ln)
+			}
+		}
+		f := flowOn(p, k, true)
+		f.Local = netip.AddrPortFrom(f.Local.Addr(), 0)
+		if _, ln := b.find(f, true); ln == nil || ln.link != k {
+			t.Errorf("%v, a flow without a port: lane %+v", k, ln)
+		}
+	}
+	// The UDP port of one link is no port of another protocol's.
+	for _, f := range []transport.Flow{flowOn(p, Link{transport.ProtoTCP, 9899}, true), flowOn(p, Link{transport.ProtoUDP, 7471}, true)} {
+		_, err := b.Admit(t.Context(), f, true, &traffic{})
+		if !errors.Is(err, ErrUnknownPeer) || !strings.Contains(err.Error(), "tcp port 7471, udp port 9899, sctp port 7471") {
+			t.Errorf("%v: %v", f, err)
+		}
+	}
+	b.f.up(p, "beta-out-udp")
+	eventually(t, "the child is up", func() bool {
+		_, ln := b.find(flowOn(p, udpLink, true), true)
+		return ln.up.Load()
+	})
+	pr, err := b.Admit(t.Context(), flowOn(p, udpLink, true), true, &traffic{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pr.Release()
+	if pr.Paused() || pr.Peer() != "beta" {
+		t.Errorf("protection of %q, paused %v", pr.Peer(), pr.Paused())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := b.Admit(ctx, flowOn(p, tcpLink, true), true, &traffic{}); !errors.Is(err, ErrNotCovered) {
+		t.Errorf("a TCP flow beside a child for UDP: %v", err)
+	}
+}
+
+// TestOnlyTheFirstLinkIsGreeted: the others wait for a flow.
+func TestOnlyTheFirstLinkIsGreeted(t *testing.T) {
+	b := newBench(t)
+	p := linkPeer(udpLink, tcpLink)
+	p.OnDemand = false
+	b.f.answering(p)
+	b.add(t, p)
+	eventually(t, "the first link's child is up", func() bool { return b.f.count("initiate beta-out-udp") == 1 })
+	f := flowOn(p, tcpLink, true)
+	if err := b.Prepare(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.f.count("initiate beta-out"); n != 1 {
+		t.Errorf("%d attempts for the second link, want the flow's", n)
+	}
+}
+
+func TestTwoPeersMayHaveDifferentLinksOfAnAddress(t *testing.T) {
+	b := newBench(t)
+	b.add(t, linkPeer(tcpLink, udpLink))
+	other := linkPeer(sctpLink)
+	other.Name = "gamma"
+	b.add(t, other)
+	other.Name, other.Links = "delta", []Link{{transport.ProtoTCP, 7472}, udpLink}
+	if err := b.AddPeer(t.Context(), other); !errors.Is(err, ErrPeerExists) || !strings.Contains(err.Error(), "beta has 198.51.100.2 udp port 9899") {
+		t.Errorf("a link that another peer has: %v", err)
+	}
+}
+
+// TestGuardOfALinkThatStaysIsNotTakenDown replaces a peer by one with other
+// links.
+func TestGuardOfALinkThatStaysIsNotTakenDown(t *testing.T) {
+	b := newBench(t)
+	var mu sync.Mutex
+	var dropped []string
+	b.uninstall = func(g GuardSpec) error {
+		mu.Lock()
+		defer mu.Unlock()
+		dropped = append(dropped, g.String())
+		return nil
+	}
+	b.add(t, linkPeer(tcpLink, udpLink))
+	b.add(t, linkPeer(tcpLink, sctpLink))
+	mu.Lock()
+	if len(dropped) != 1 || dropped[0] != "udp port 9899 with 198.51.100.2" {
+		t.Errorf("taken down: %q", dropped)
+	}
+	dropped = nil
+	mu.Unlock()
+	if err := b.RemovePeer(t.Context(), "beta"); err != nil {
+		t.Fatal(err)
+	}
+	if len(dropped) != 2 {
+		t.Errorf("taken down with the peer: %q", dropped)
+	}
+}
+
+func TestPeerIsReadyWhenEveryLinkIsTested(t *testing.T) {
+	b := newBench(t)
+	var mu sync.Mutex
+	open := true
+	b.probe = func(g GuardSpec) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if open && g.Protocol == transport.ProtoUDP {
+			return fmt.Errorf("%w: no route", ErrGuardUntested)
+		}
+		return nil
+	}
+	p := linkPeer(tcpLink, udpLink)
+	b.add(t, p)
+	for _, k := range p.Links {
+		if err := b.Screen(flowOn(p, k, false)); !errors.Is(err, ErrGuardUntested) {
+			t.Errorf("%v before the guard is tested: %v", k, err)
+		}
+	}
+	mu.Lock()
+	open = false
+	mu.Unlock()
+	b.repairGuards(t.Context())
+	for _, k := range p.Links {
+		if err := b.Screen(flowOn(p, k, false)); err != nil {
+			t.Errorf("%v: %v", k, err)
+		}
+	}
+	if st, _ := b.PeerStatus("beta"); !st.Guarded {
+		t.Errorf("status %+v", st)
+	}
+}
+
+func TestStrangersAreScreenedOut(t *testing.T) {
+	b := newBench(t)
+	p := linkPeer(tcpLink, udpLink)
+	p.Children = 4
+	b.add(t, p)
+	good := flowOn(p, udpLink, false)
+	if err := b.Screen(good); err != nil {
+		t.Errorf("a peer's flow: %v", err)
+	}
+	mapped := good
+	mapped.Remote = netip.AddrPortFrom(netip.AddrFrom16(p.Remote.As16()), good.Remote.Port())
+	if err := b.Screen(mapped); err != nil {
+		t.Errorf("with its address mapped into IPv6: %v", err)
+	}
+	for name, change := range map[string]func(*transport.Flow){
+		"a stranger":            func(f *transport.Flow) { f.Remote = netip.AddrPortFrom(netip.MustParseAddr("198.51.100.3"), 50000) },
+		"another port":          func(f *transport.Flow) { f.Local = netip.AddrPortFrom(p.Local, 9898) },
+		"another protocol":      func(f *transport.Flow) { f.Protocol = transport.ProtoSCTP },
+		"another local address": func(f *transport.Flow) { f.Local = netip.AddrPortFrom(netip.MustParseAddr("192.0.2.9"), 9899) },
+		"a port of no block":    func(f *transport.Flow) { f.Remote = netip.AddrPortFrom(p.Remote, 1024) },
+		"no address at all":     func(f *transport.Flow) { *f = transport.Flow{Protocol: transport.ProtoUDP} },
+	} {
+		f := good
+		change(&f)
+		if err := b.Screen(f); !errors.Is(err, ErrUnknownPeer) || !errors.Is(err, transport.ErrNotProtected) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := b.RemoveGuard(t.Context(), "beta"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Screen(good); err != nil {
+		t.Errorf("a peer whose guard was taken down on request: %v", err)
+	}
+	if err := b.RemovePeer(t.Context(), "beta"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Screen(good); !errors.Is(err, ErrUnknownPeer) {
+		t.Errorf("a peer that was removed: %v", err)
+	}
+	if len(b.byAddr) != 0 {
+		t.Errorf("left of it: %v", b.byAddr)
+	}
+}
+
+// assoc is an association whose troubles the test decides.
+type assoc struct {
+	sctp.Association // nil: what is not here is not asked
+	mu               sync.Mutex
+	outq             int
+	bytes            uint64
+	stats            sctp.Stats
+	dead             time.Duration
+	kicks            int
+	stuck            bool
+	rtoMax           []time.Duration
+}
+
+func (a *assoc) set(change func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change()
+}
+
+func (a *assoc) Outq() (int, error) { a.mu.Lock(); defer a.mu.Unlock(); return a.outq, nil }
+func (a *assoc) Bytes() uint64      { a.mu.Lock(); defer a.mu.Unlock(); return a.bytes }
+func (a *assoc) Stats() sctp.Stats  { a.mu.Lock(); defer a.mu.Unlock(); return a.stats }
+func (a *assoc) Kick() bool         { a.mu.Lock(); defer a.mu.Unlock(); a.kicks++; return a.stuck }
+func (a *assoc) Hurry(d time.Duration) {
+	a.set(func() { a.rtoMax = append(a.rtoMax, d) })
+}
+func (a *assoc) DeadAfter() time.Duration { return a.dead }
+
+func TestAssociationThatIsPausedIsHurriedAndKicked(t *testing.T) {
+	b := newBench(t)
+	p := linkPeer(udpLink)
+	b.f.answering(p)
+	b.add(t, p)
+	if err := b.Prepare(t.Context(), flowOn(p, udpLink, true)); err != nil {
+		t.Fatal(err)
+	}
+	a := &assoc{dead: time.Hour}
+	pr, err := b.Admit(t.Context(), flowOn(p, udpLink, true), true, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pr.Release()
+	a.set(func() { a.outq, a.stuck = 1, true })
+	b.f.down(p, "beta-out-udp")
+	eventually(t, "the SA is back, and the association was kicked", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return !pr.Paused() && a.kicks >= kickTimes
+	})
+	a.set(func() { a.outq, a.stuck = 0, false })
+	eventually(t, "it is calm again", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return slices.Equal(a.rtoMax, []time.Duration{hurryMS * time.Millisecond, 0})
+	})
+}
+
+func TestAssociationTellsOfStallsAndSilence(t *testing.T) {
+	a := &assoc{dead: 20 * time.Second}
+	pr := &protection{c: a}
+	now := time.Now()
+	check := func(at time.Duration, stalled, alive, fading bool) {
+		t.Helper()
+		s, l := pr.stalled(now.Add(at))
+		if f := pr.fading(now.Add(at)); s != stalled || l != alive || f != fading {
+			t.Errorf("after %v: stalled %v, alive %v, fading %v", at, s, l, f)
+		}
+	}
+	check(0, false, true, false)
+	a.set(func() { a.outq, a.stats.Timeouts = 1, 2 })
+	check(2*time.Second, false, false, false) // not in vain often enough
+	a.set(func() { a.stats.Timeouts = 3 })
+	check(2*time.Second, true, false, false)
+	a.set(func() { a.outq = 0 })
+	check(2*time.Second, false, false, false) // nothing waits
+	a.set(func() { a.outq, a.stats.PacketsIn = 1, 1 })
+	check(3*time.Second, false, true, false) // heard of
+	check(12*time.Second, false, false, false)
+	check(14*time.Second, false, false, true)
+	a.set(func() { a.stats.Retransmits = 9 }) // as the kernel tells
+	check(14*time.Second, true, false, true)
+
+	silent := &protection{c: &struct{ *assoc }{a}}
+	if silent.fading(now) || silent.fading(now.Add(9*time.Second)) || !silent.fading(now.Add(11*time.Second)) {
+		t.Error("the tolerance of an association is not taken into account")
+	}
+}
+
+func TestIdleAssociationIsReaped(t *testing.T) {
+	a := &assoc{}
+	pr := &protection{c: a}
+	now := time.Now()
+	if q := pr.unused(now, time.Minute); q > 0 {
+		t.Errorf("idle for %v at first", q)
+	}
+	now = now.Add(30 * time.Second)
+	a.set(func() { a.bytes = 10_000 })
+	if q := pr.unused(now, time.Minute); q > 0 {
+		t.Errorf("idle for %v after traffic", q)
+	}
+	now = now.Add(time.Minute)
+	if q := pr.unused(now, time.Minute); q < time.Minute {
+		t.Errorf("idle for %v after a minute without traffic", q)
+	}
+}

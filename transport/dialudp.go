@@ -1,0 +1,116 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/ironwarp/ironwarp/transport/sctp"
+)
+
+var errOneAddress = errors.New("SCTP in UDP has one address on each host: further ones need the kernel's SCTP")
+
+// dialUDP sets up an association in UDP, which has a socket of its own. f is its
+// flow as far as it is known.
+func dialUDP(ctx context.Context, remote netip.AddrPort, f Flow, cfg *Config, recv NewReceiver) (*Assoc, error) {
+	f.Remote = netip.AddrPortFrom(remote.Addr(), cfg.udpPort())
+	if len(cfg.MoreLocal)+len(cfg.MoreRemote) > 0 {
+		return nil, flowError("dial", f, errOneAddress)
+	}
+	f, lo, hi, err := choosePorts(ctx, cfg.Protector, f)
+	if err != nil {
+		return nil, flowError("prepare", f, err)
+	}
+	for attempt := 1; ; attempt++ {
+		if err := cfg.Protector.Prepare(ctx, f); err != nil {
+			return nil, flowError("prepare", f, err)
+		}
+		g, f, below, err := associateUDP(ctx, remote.Port(), f, lo, hi, cfg)
+		if err == nil {
+			a, err := g.admitted(ctx, f, true, cfg, recv, below)
+			if err != nil {
+				below()
+			}
+			return a, err
+		}
+		// An SA that goes after Prepare makes the guard refuse every packet.
+		if !errors.Is(err, syscall.EPERM) || attempt == dialAttempts || ctx.Err() != nil {
+			return nil, flowError("dial", f, bare(err))
+		}
+	}
+}
+
+// associateUDP sets up an association on a new socket, which below closes. The
+// flow returned is complete.
+func associateUDP(ctx context.Context, port uint16, f Flow, lo, hi uint16, cfg *Config) (g *gate, _ Flow, below func(), err error) {
+	conn, err := bindUDP(f, lo, hi)
+	if err != nil {
+		return nil, f, nil, err
+	}
+	f.Local = unmap(conn.LocalAddr().(*net.UDPAddr).AddrPort())
+	sc := cfg.sctpConfig()
+	sc.Admit = func(from netip.AddrPort, _ bool) error {
+		if from != f.Remote {
+			return fmt.Errorf("%w: this association is with %v", ErrNotProtected, f.Remote)
+		}
+		return nil
+	}
+	ep, err := sctp.Listen(conn, sc)
+	if err != nil {
+		return nil, f, nil, err
+	}
+	_, err = ep.Dial(ctx, f.Remote, sctp.DialConfig{RemotePort: port, Receiver: func(a *sctp.Assoc) sctp.Receiver {
+		g = newGate(a)
+		g.watch(cfg, f)
+		return g
+	}})
+	if err != nil {
+		ep.Close()
+		return nil, f, nil, err
+	}
+	return g, f, func() { ep.Close() }, nil
+}
+
+// watch tells of the only path of an association.
+func (g *gate) watch(cfg *Config, f Flow) {
+	if cfg.OnPath != nil {
+		g.path = func(e sctp.Event) { cfg.OnPath(f, e.Kind == sctp.EventPathUp) }
+	}
+}
+
+// bindUDP returns a socket with the flow's local address, or the one from which
+// the kernel reaches the remote one, and a port of the range, or any.
+func bindUDP(f Flow, lo, hi uint16) (*net.UDPConn, error) {
+	local := f.Local.Addr()
+	if !local.IsValid() {
+		var err error
+		if local, err = sourceOf(f.Remote); err != nil {
+			return nil, err
+		}
+	}
+	n := int(hi) - int(lo) + 1
+	first := rand.IntN(n)
+	for i := range n {
+		port := lo + uint16((first+i)%n)
+		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, port)))
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return c, err
+		}
+	}
+	return nil, fmt.Errorf("local ports %d to %d: %w", lo, hi, syscall.EADDRINUSE)
+}
+
+// sourceOf is the address from which the kernel sends to a remote one. No packet
+// is sent.
+func sourceOf(remote netip.AddrPort) (netip.Addr, error) {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(remote))
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}

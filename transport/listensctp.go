@@ -1,0 +1,267 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ironwarp/ironwarp/transport/sctp"
+)
+
+// SCTPListener accepts associations which the Protector has admitted.
+type SCTPListener struct {
+	cfg     *Config
+	newRecv NewReceiver
+	flow    Flow // without a remote address
+	addr    netip.AddrPort
+	below   listensBelow
+	ready   chan *Assoc // unbuffered: an association counts as pending until it is accepted
+	pending *pending
+
+	ctx  context.Context // ends with Close
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu     sync.Mutex
+	live   int  // associations that are not over
+	closed bool // the listener goes with the last of them
+
+	strange atomic.Int64 // when a stranger was last reported, in ns since start
+	start   time.Time
+}
+
+// listensBelow is what a listener has below itself.
+type listensBelow interface {
+	// stop refuses new associations from now on.
+	stop()
+	// close closes the socket, and waits.
+	close()
+}
+
+// ListenSCTP awaits associations at local, an address and an SCTP port, by the
+// carrier cfg.Kind. With SCTPUDP that is one UDP socket with the port
+// cfg.UDPPort; the SCTP port 0 stands for 9899 there. ctx bounds only the call
+// itself.
+func ListenSCTP(ctx context.Context, local netip.AddrPort, cfg *Config, recv NewReceiver) (*SCTPListener, error) {
+	if cfg == nil || cfg.Protector == nil {
+		return nil, ErrNoProtector
+	}
+	l := &SCTPListener{
+		cfg:     cfg,
+		newRecv: recv,
+		addr:    unmap(local),
+		flow:    Flow{Protocol: cfg.Kind.Protocol(), Local: unmap(local)},
+		ready:   make(chan *Assoc),
+		pending: newPending(cfg.maxPending()),
+		start:   time.Now(),
+	}
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	err := errNotSCTP
+	switch cfg.Kind {
+	case SCTPUDP:
+		err = l.listenUDP(ctx)
+	case SCTP:
+		err = l.listenKernel(ctx)
+	}
+	if err != nil {
+		l.stop()
+		return nil, flowError("listen", l.flow, err)
+	}
+	return l, nil
+}
+
+// Addr is the address and SCTP port that the listener has.
+func (l *SCTPListener) Addr() netip.AddrPort { return l.addr }
+
+// Accept waits for the next admitted association. After Close it returns
+// net.ErrClosed.
+func (l *SCTPListener) Accept(ctx context.Context) (*Assoc, error) {
+	select {
+	case a := <-l.ready:
+		return a, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.ctx.Done():
+		return nil, flowError("accept", l.flow, net.ErrClosed)
+	}
+}
+
+// Close stops listening and waits until that is over. Associations that were
+// accepted stay, and with SCTPUDP keep the socket until the last of them ends.
+// It is idempotent.
+func (l *SCTPListener) Close() error {
+	l.mu.Lock()
+	l.stop()
+	l.mu.Unlock()
+	l.below.stop()
+	l.wg.Wait()
+	l.mu.Lock()
+	l.closed = true
+	idle := l.live == 0
+	l.mu.Unlock()
+	if idle {
+		l.below.close()
+	}
+	return nil
+}
+
+// begin counts an association that a peer has set up. The error says why there
+// is no room for it; it was reported.
+func (l *SCTPListener) begin(f Flow) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx.Err() != nil {
+		return net.ErrClosed
+	}
+	if !l.pending.enter(f.Remote.Addr()) {
+		l.cfg.refused(f, flowError("accept", f, ErrBusy))
+		return ErrBusy
+	}
+	l.live++
+	l.wg.Add(1)
+	return nil
+}
+
+// end returns what is to be called once an association is over, and may be called
+// again. The last one takes a closed listener with it.
+func (l *SCTPListener) end() func() {
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		l.live--
+		last := l.closed && l.live == 0
+		l.mu.Unlock()
+		if last {
+			l.below.close()
+		}
+	})
+}
+
+// offer has one association admitted and hands it to Accept, if it can. It is to
+// be called after begin.
+func (l *SCTPListener) offer(f Flow, admitted func(ctx context.Context, over func()) (*Assoc, error)) {
+	defer l.wg.Done()
+	defer l.pending.leave(f.Remote.Addr())
+	over := l.end()
+	a, err := admitted(l.ctx, over)
+	if err != nil {
+		if l.ctx.Err() == nil {
+			l.cfg.refused(f, err)
+		}
+		over()
+		return
+	}
+	select {
+	case l.ready <- a:
+	case <-a.Done():
+	case <-l.ctx.Done():
+		a.Close()
+	}
+}
+
+// stranger reports a flow whose packets get no answer, now and then.
+func (l *SCTPListener) stranger(f Flow, err error) {
+	now, last := int64(time.Since(l.start))+1, l.strange.Load()
+	if last == 0 || now-last >= int64(strangerPause) {
+		if l.strange.CompareAndSwap(last, now) {
+			l.cfg.refused(f, flowError("accept", f, err))
+		}
+	}
+}
+
+// listenUDP opens the UDP socket of a listener.
+func (l *SCTPListener) listenUDP(ctx context.Context) error {
+	if len(l.cfg.MoreLocal) > 0 {
+		return errOneAddress
+	}
+	if l.addr.Port() == 0 {
+		l.addr = netip.AddrPortFrom(l.addr.Addr(), sctp.DefaultPort)
+	}
+	l.flow.Local = netip.AddrPortFrom(l.addr.Addr(), l.cfg.udpPort())
+	pc, err := (&net.ListenConfig{}).ListenPacket(ctx, "udp", l.flow.Local.String())
+	if err != nil {
+		return err
+	}
+	conn := pc.(*net.UDPConn)
+	sc := l.cfg.sctpConfig()
+	sc.Port = l.addr.Port()
+	sc.Admit = func(from netip.AddrPort, outgoing bool) error {
+		f := l.flowOf(from)
+		err := screen(l.cfg.Protector, f)
+		if err != nil {
+			l.stranger(f, err)
+		}
+		return err
+	}
+	sc.Accept = l.arrived
+	ep, err := sctp.Listen(conn, sc)
+	if err != nil {
+		return err
+	}
+	l.below = &udpBelow{ep: ep}
+	l.below.(*udpBelow).drained.Go(func() {
+		for {
+			// They are taken as they arrive.
+			if _, err := ep.Accept(context.Background()); errors.Is(err, net.ErrClosed) {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// flowOf is the flow of packets from an address.
+func (l *SCTPListener) flowOf(from netip.AddrPort) Flow {
+	f := l.flow
+	f.Remote = unmap(from)
+	if f.Local.Addr().IsUnspecified() {
+		if a, err := sourceOf(f.Remote); err == nil {
+			f.Local = netip.AddrPortFrom(a, f.Local.Port())
+		}
+	}
+	return f
+}
+
+// arrived takes an association that a peer has set up. The goroutine that reads
+// the socket calls it.
+func (l *SCTPListener) arrived(a *sctp.Assoc) sctp.Receiver {
+	f := l.flowOf(a.Remote())
+	if err := l.begin(f); err != nil {
+		a.Abort(err.Error())
+		return refusedReceiver{}
+	}
+	g := newGate(a)
+	g.watch(l.cfg, f)
+	g.moved = func() {
+		if screen(l.cfg.Protector, l.flowOf(a.Remote())) != nil {
+			a.Abort("the peer's address has changed to one that is not admitted")
+		}
+	}
+	go l.offer(f, func(ctx context.Context, over func()) (*Assoc, error) {
+		return g.admitted(ctx, f, false, l.cfg, l.newRecv, over)
+	})
+	return g
+}
+
+// refusedReceiver is that of an association which is over already.
+type refusedReceiver struct{}
+
+func (refusedReceiver) Message(*sctp.Message) bool { return false }
+func (refusedReceiver) Event(sctp.Event)           {}
+func (refusedReceiver) BatchEnd()                  {}
+
+// udpBelow is the endpoint of a listener in UDP.
+type udpBelow struct {
+	ep      *sctp.Endpoint
+	drained sync.WaitGroup
+}
+
+func (*udpBelow) stop() {}
+
+func (b *udpBelow) close() {
+	b.ep.Close()
+	b.drained.Wait()
+}

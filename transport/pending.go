@@ -1,0 +1,47 @@
+package transport
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// pending counts the connections of a listener that are not accepted yet.
+type pending struct {
+	mu      sync.Mutex
+	limit   int
+	n       int
+	perAddr map[netip.Addr]int
+}
+
+func newPending(limit int) *pending {
+	return &pending{limit: limit, perAddr: make(map[netip.Addr]int)}
+}
+
+// enter counts a connection, if there is room for one of addr.
+func (p *pending) enter(addr netip.Addr) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n >= p.limit || p.perAddr[addr] >= max(1, p.limit/pendingShare) {
+		return false
+	}
+	p.n++
+	p.perAddr[addr]++
+	return true
+}
+
+func (p *pending) leave(addr netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.n--
+	if p.perAddr[addr]--; p.perAddr[addr] == 0 {
+		delete(p.perAddr, addr)
+	}
+}
+
+func (c *Config) refused(f Flow, err error) {
+	if c.OnRefused != nil && !errors.Is(err, net.ErrClosed) {
+		c.OnRefused(f, err)
+	}
+}

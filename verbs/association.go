@@ -1,0 +1,254 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+
+	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/transport/sctp"
+)
+
+// association is an SCTP association with the streams on it.
+//
+//	dialled:  dialling ──▶ in use ──last user leaves──▶ lingering ──sessions over──▶ shut down
+//	                          ▲──────────new user───────────┘
+//	accepted: in use ──no session for idleAssociation, or none left behind a closed listener──▶ shut down
+type association struct {
+	dev   *Device
+	key   assocKey      // of a dialled one
+	ready chan struct{} // closed when dialled, or err says why it can't be
+	err   error
+
+	assoc *transport.Assoc
+	mux   *sctpadapt.Mux
+
+	starting chan struct{} // one for each session of ours in start-up
+
+	// Guarded by the associations' mutex.
+	users     int // streams and those that start up, of a dialled one
+	lingering bool
+}
+
+// assocKey tells which streams share an association: what they say of
+// themselves to the Protector, and where they go.
+type assocKey struct {
+	ulp    *ULP
+	cfg    *transport.Config
+	remote netip.AddrPort
+}
+
+// associations are those of a device.
+type associations struct {
+	mu      sync.Mutex
+	closed  bool
+	dialled map[assocKey]*association // where new streams go
+	all     map[*association]struct{}
+}
+
+func (as *associations) init() {
+	as.dialled = make(map[assocKey]*association)
+	as.all = make(map[*association]struct{})
+}
+
+// take returns a user of the association of k, which it sets up if there is none.
+func (as *associations) take(ctx context.Context, k assocKey) (*session, error) {
+	for {
+		as.mu.Lock()
+		if as.closed {
+			as.mu.Unlock()
+			return nil, ErrClosed
+		}
+		a := as.dialled[k]
+		mine := a == nil
+		if mine {
+			a = &association{dev: k.ulp.dev, key: k, ready: make(chan struct{}), starting: make(chan struct{}, maxInitiates)}
+			as.dialled[k] = a
+		}
+		a.users++
+		as.mu.Unlock()
+		s := &session{a: a, fresh: mine}
+		if mine {
+			a.dial(ctx)
+		} else {
+			select {
+			case <-a.ready:
+			case <-ctx.Done():
+				s.leave()
+				return nil, ctx.Err()
+			}
+		}
+		if a.err == nil {
+			return s, nil
+		}
+		s.leave()
+		// Who waited for somebody else that gave up tries again.
+		if mine || !errors.Is(a.err, context.Canceled) && !errors.Is(a.err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return nil, a.err
+		}
+	}
+}
+
+// dial sets a up.
+func (a *association) dial(ctx context.Context) {
+	as := &a.dev.assocs
+	a.assoc, a.err = transport.DialSCTP(ctx, a.key.remote, a.key.cfg, func(b sctp.Association) sctp.Receiver {
+		return sctpadapt.New(b, sctpadapt.Config{MaxPending: -1}, true) // streams come to listeners only
+	})
+	if a.err == nil {
+		a.mux = a.assoc.Receiver().(*sctpadapt.Mux)
+	}
+	as.mu.Lock()
+	if a.err == nil && as.closed {
+		a.err = ErrClosed
+	}
+	if a.err == nil {
+		as.all[a] = struct{}{}
+	} else {
+		as.retireLocked(a)
+	}
+	as.mu.Unlock()
+	if a.err != nil && a.assoc != nil {
+		a.shutdown()
+	}
+	close(a.ready)
+}
+
+// retire sends new streams elsewhere.
+func (as *associations) retire(a *association) {
+	as.mu.Lock()
+	as.retireLocked(a)
+	as.mu.Unlock()
+}
+
+func (as *associations) retireLocked(a *association) {
+	if as.dialled[a.key] == a {
+		delete(as.dialled, a.key)
+	}
+}
+
+// add takes an accepted association in, unless the device is closed. A goroutine
+// of the device is counted for it.
+func (as *associations) add(a *association) bool {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if as.closed {
+		return false
+	}
+	as.all[a] = struct{}{}
+	a.dev.wg.Add(1)
+	return true
+}
+
+// close shuts all associations down. It is called when no stream is left on them.
+func (as *associations) close() {
+	as.mu.Lock()
+	as.closed = true
+	var wg sync.WaitGroup
+	for a := range as.all {
+		wg.Go(a.shutdown)
+	}
+	as.mu.Unlock()
+	wg.Wait()
+}
+
+// leave gives up one use of a.
+func (a *association) leave() {
+	as := &a.dev.assocs
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if a.users--; a.users > 0 || a.lingering || as.closed || a.err != nil {
+		return
+	}
+	a.lingering = true
+	a.dev.wg.Go(a.linger)
+}
+
+// linger ends the association when its sessions are over, unless somebody wants
+// a new one.
+func (a *association) linger() {
+	ctx, cancel := context.WithTimeout(context.Background(), lingerTime)
+	defer cancel()
+	_ = a.mux.Quiet(ctx) // a peer that does not follow is cut off
+	as := &a.dev.assocs
+	as.mu.Lock()
+	a.lingering = false
+	used := a.users > 0
+	if !used {
+		as.retireLocked(a)
+	}
+	as.mu.Unlock()
+	if !used {
+		a.finish()
+	}
+}
+
+// finish shuts the association down and forgets it.
+func (a *association) finish() {
+	a.shutdown()
+	as := &a.dev.assocs
+	as.mu.Lock()
+	delete(as.all, a)
+	as.mu.Unlock()
+}
+
+// shutdown ends the association gracefully, a peer that does not follow
+// otherwise.
+func (a *association) shutdown() {
+	ctx, cancel := context.WithTimeout(context.Background(), lingerTime)
+	defer cancel()
+	_ = a.assoc.Shutdown(ctx) // it may be over already
+}
+
+// runSCTP accepts associations.
+func (l *Listener) runSCTP(ln *transport.SCTPListener) {
+	for {
+		assoc, err := ln.Accept(l.ctx)
+		if err != nil {
+			return
+		}
+		a := &association{dev: l.dev, assoc: assoc, mux: assoc.Receiver().(*sctpadapt.Mux)}
+		if !l.dev.assocs.add(a) {
+			a.shutdown()
+			return
+		}
+		go a.serve(l)
+	}
+}
+
+// receiver makes the Mux of an association that a peer sets up.
+func (l *Listener) receiver(a sctp.Association) sctp.Receiver {
+	return sctpadapt.New(a, sctpadapt.Config{MaxPending: l.cfg.Backlog}, false)
+}
+
+// serve takes the sessions that the peer wants to start. The association outlives
+// the listener: it is over when it has no use any more.
+func (a *association) serve(l *Listener) {
+	defer a.dev.wg.Done()
+	defer a.finish()
+	for quiet := false; l.ctx.Err() == nil; {
+		ctx, cancel := context.WithTimeout(l.ctx, idleAssociation)
+		req, err := a.mux.Accept(ctx)
+		cancel()
+		switch {
+		case err == nil:
+			quiet = false
+			s := &session{a: a, req: req}
+			mc := l.mpa(s)
+			s.reply, s.rtr = mc.PrivateData, sctpadapt.RTR(mc.PeerToPeer)
+			l.offer(s)
+		case errors.Is(err, sctpadapt.ErrMuxClosed):
+			return
+		case a.mux.Streams() > 0:
+			quiet = false
+		case quiet:
+			return
+		default:
+			quiet = true
+		}
+	}
+	a.mux.Refuse()
+	_ = a.mux.Quiet(context.Background())
+}

@@ -1,0 +1,136 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/rdmap"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// mpaDial is a TCP connection before and in MPA start-up (RFC 5044 section 7.1).
+type mpaDial struct {
+	*transport.Conn
+	dev *Device
+}
+
+func (c *mpaDial) drop() { c.Close() }
+
+func (c *mpaDial) start(ctx context.Context, cfg *QPConfig, dial *DialConfig) (*started, error) {
+	mc := c.dev.mpaConfig(dial.MPA, c.Conn)
+	mc.PrivateData, mc.IRD, mc.ORD = dial.PrivateData, depth(cfg.IRD), depth(cfg.ORD)
+	m, err := mpa.Client(ctx, c.Conn, &mc)
+	if err != nil {
+		var rej *mpa.RejectedError
+		var neg *mpa.NegotiationError
+		switch {
+		case errors.As(err, &rej):
+			err = &RejectedError{Remote: dial.Remote, PrivateData: rej.PrivateData, Depths: depthsOf(rej.IRD, rej.ORD), Err: err}
+		case errors.As(err, &neg):
+			rdmap.Refuse(neg.Conn, neg.Err)
+		}
+		return nil, err
+	}
+	return &started{llp: m, ird: int(m.IRD()), ord: int(m.ORD()), ready: readyFor(m.RTR()), private: m.PrivateData()}, nil
+}
+
+// mpaConfig is c for a connection of the device.
+func (d *Device) mpaConfig(c mpa.Config, conn *transport.Conn) mpa.Config {
+	if c.Pool == nil {
+		c.Pool = d.pool
+	}
+	if c.EMSS == nil {
+		c.EMSS = conn.RefreshEMSS
+	}
+	return c
+}
+
+// readyFor is the ready-to-receive message that an initiator sends where those
+// in rtr were agreed on (RFC 6581 section 9.2): the one that costs the peer
+// least.
+func readyFor(rtr mpa.RTR) rdmap.Ready {
+	switch {
+	case rtr&mpa.RTRWrite != 0:
+		return rdmap.ReadyWrite
+	case rtr&mpa.RTRRead != 0:
+		return rdmap.ReadyRead
+	case rtr&mpa.RTRSend != 0:
+		return rdmap.ReadySend
+	}
+	return rdmap.ReadyNone
+}
+
+// depth is an IRD or ORD as mpa.Config wants it.
+func depth(n int) uint16 {
+	if n == 0 {
+		return mpa.DepthNone
+	}
+	return uint16(n)
+}
+
+// runTCP accepts connections.
+func (l *Listener) runTCP(ln *transport.Listener) {
+	slots := make(chan struct{}, maxStarting) // one for each connection in start-up
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-l.ctx.Done():
+			return
+		}
+		conn, err := ln.Accept(l.ctx)
+		if err != nil {
+			return
+		}
+		l.wg.Go(func() {
+			l.startup(conn)
+			<-slots
+		})
+	}
+}
+
+// startup reads one connection's MPA request.
+func (l *Listener) startup(conn *transport.Conn) {
+	mc := l.dev.mpaConfig(l.mpa(conn), conn)
+	req, err := mpa.Server(l.ctx, conn, &mc)
+	if err != nil {
+		conn.Close()
+		l.failed(conn.Flow(), err)
+		return
+	}
+	l.offer(&mpaRequest{Conn: conn, req: req})
+}
+
+// mpaRequest is a connection whose MPA request has been read.
+type mpaRequest struct {
+	*transport.Conn
+	req *mpa.Request
+}
+
+func (r *mpaRequest) drop() { r.Close() }
+
+func (r *mpaRequest) privateData() []byte { return r.req.PrivateData }
+
+func (r *mpaRequest) depths() Depths {
+	e := r.req.Enhanced
+	if e == nil {
+		return Depths{IRD: -1, ORD: -1}
+	}
+	return depthsOf(e.IRD, e.ORD)
+}
+
+func (r *mpaRequest) accept(ctx context.Context, private []byte, ird, ord uint16) (*started, error) {
+	m, err := r.req.Accept(ctx, mpa.AcceptOptions{PrivateData: private, IRD: ird, ORD: ord})
+	if err != nil {
+		return nil, err
+	}
+	return &started{llp: m, ird: int(m.IRD()), ord: int(m.ORD())}, nil
+}
+
+func (r *mpaRequest) reject(ctx context.Context, private []byte) error {
+	return r.req.Reject(ctx, private)
+}
+
+func (r *mpaRequest) rejectDepths(ctx context.Context, private []byte, ird, ord uint16) error {
+	return r.req.RejectDepths(ctx, private, ird, ord)
+}

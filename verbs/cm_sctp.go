@@ -1,0 +1,120 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/rdmap"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// session is one stream's use of an association, from before its DDP Stream
+// Session starts (RFC 5043 section 6) until the stream is over.
+type session struct {
+	a     *association
+	fresh bool // the association was set up for it
+	left  atomic.Bool
+
+	// Of a session that the peer wants to start.
+	req   *sctpadapt.Request
+	reply []byte // private data of an Accept that has none
+	rtr   sctpadapt.RTR
+}
+
+// Flow implements Transport.
+func (s *session) Flow() transport.Flow { return s.a.assoc.Flow() }
+
+// Protection implements Transport.
+func (s *session) Protection() transport.Protection { return s.a.assoc.Protection() }
+
+// leave ends the use of the association, which other streams may share. It is
+// idempotent.
+func (s *session) leave() {
+	if s.req == nil && !s.left.Swap(true) {
+		s.a.leave()
+	}
+}
+
+// drop ends what there is of the session: the peer that waits for an answer gets
+// a Terminate.
+func (s *session) drop() {
+	if s.req != nil {
+		s.req.Close()
+	}
+	s.leave()
+}
+
+// staleError says that an association could not take one more session, and that
+// the next attempt finds another.
+type staleError struct{ error }
+
+func (e staleError) Unwrap() error { return e.error }
+
+// start starts the session as the active side.
+func (s *session) start(ctx context.Context, cfg *QPConfig, dial *DialConfig) (*started, error) {
+	a := s.a
+	select {
+	case a.starting <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	st, err := a.mux.Initiate(ctx, sctpadapt.Session{
+		PrivateData: dial.PrivateData, IRD: depth(cfg.IRD), ORD: depth(cfg.ORD),
+		PeerToPeer: sctpadapt.RTR(dial.MPA.PeerToPeer), Plain: dial.MPA.Revision == 1, Timeout: dial.MPA.StartupTimeout,
+	})
+	<-a.starting
+	var rej *sctpadapt.RejectedError
+	var neg *sctpadapt.NegotiationError
+	switch {
+	case err == nil:
+		return &started{llp: st, ird: int(st.IRD()), ord: int(st.ORD()), ready: readyFor(mpa.RTR(st.RTR())), private: st.PrivateData()}, nil
+	case errors.As(err, &rej):
+		err = &RejectedError{Remote: dial.Remote, PrivateData: rej.PrivateData, Depths: offered(rej.Enhanced), Err: err}
+	case errors.As(err, &neg):
+		rdmap.Refuse(neg.Stream, neg.Err)
+	case errors.Is(err, sctpadapt.ErrNoStream), errors.Is(err, sctpadapt.ErrMuxClosed):
+		a.dev.assocs.retire(a)
+		if !s.fresh {
+			err = staleError{err}
+		}
+	case errors.Is(err, context.DeadlineExceeded):
+		// The peer may have gone and come back without a word: let the next stream
+		// find out.
+		a.dev.assocs.retire(a)
+	}
+	return nil, err
+}
+
+func offered(e *sctpadapt.Enhanced) Depths {
+	if e == nil {
+		return Depths{IRD: -1, ORD: -1}
+	}
+	return depthsOf(e.IRD, e.ORD)
+}
+
+func (s *session) privateData() []byte { return s.req.PrivateData }
+
+func (s *session) depths() Depths { return offered(s.req.Enhanced) }
+
+func (s *session) accept(_ context.Context, private []byte, ird, ord uint16) (*started, error) {
+	if private == nil {
+		private = s.reply
+	}
+	st, err := s.req.Accept(sctpadapt.Session{PrivateData: private, IRD: ird, ORD: ord, PeerToPeer: s.rtr})
+	if err != nil {
+		return nil, err
+	}
+	return &started{llp: st, ird: int(st.IRD()), ord: int(st.ORD())}, nil
+}
+
+func (s *session) reject(_ context.Context, private []byte) error { return s.req.Reject(private) }
+
+func (s *session) rejectDepths(_ context.Context, private []byte, ird, ord uint16) error {
+	return s.req.RejectDepths(private, ird, ord)
+}
+
+// The ready-to-receive indications of MPA and SCTP have the same values.
+var _ = [1]struct{}{}[mpa.RTRSend-mpa.RTR(sctpadapt.RTRSend)|mpa.RTRWrite-mpa.RTR(sctpadapt.RTRWrite)|mpa.RTRRead-mpa.RTR(sctpadapt.RTRRead)]

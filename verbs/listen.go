@@ -1,0 +1,231 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"sync"
+
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// ListenConfig says how a Listener takes streams.
+type ListenConfig struct {
+	Transport *transport.Config
+	MPA       mpa.Config // as in DialConfig. Its PrivateData is that of an Accept that has none
+	// PeerMPA, if not nil, says how to start up with one peer, in place of MPA.
+	PeerMPA func(transport.Flow, transport.Identity) mpa.Config
+	Backlog int // requests that wait for Accept, 0 for 128
+	// OnFailed is told of streams that failed in start-up. It must not block.
+	OnFailed func(transport.Flow, error)
+}
+
+// Listener takes streams. Slow or silent clients hold up nobody else.
+type Listener struct {
+	dev   *Device
+	ln    carrier
+	cfg   ListenConfig
+	ready chan *ConnRequest
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+// carrier is what a Listener listens with.
+type carrier interface {
+	Addr() netip.AddrPort
+	Close() error
+}
+
+// Listen listens on local for streams to any ULP of the device, by the carrier
+// cfg.Transport.Kind. Over SCTP local's port is SCTP's, also in UDP.
+func (d *Device) Listen(ctx context.Context, local netip.AddrPort, cfg ListenConfig) (*Listener, error) {
+	if cfg.Backlog <= 0 {
+		cfg.Backlog = defaultBacklog
+	}
+	l := &Listener{dev: d, cfg: cfg, ready: make(chan *ConnRequest, cfg.Backlog)}
+	run, err := l.listen(ctx, local)
+	if err != nil {
+		return nil, err
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		l.cancel()
+		l.ln.Close()
+		return nil, ErrClosed
+	}
+	d.lns[l] = struct{}{}
+	d.mu.Unlock()
+	l.wg.Go(run)
+	return l, nil
+}
+
+// listen begins to listen. run accepts what comes.
+func (l *Listener) listen(ctx context.Context, local netip.AddrPort) (run func(), err error) {
+	if tc := l.cfg.Transport; tc != nil && tc.Kind != transport.TCP {
+		ln, err := transport.ListenSCTP(ctx, local, tc, l.receiver)
+		if err != nil {
+			return nil, err
+		}
+		l.ln = ln
+		return func() { l.runSCTP(ln) }, nil
+	}
+	ln, err := transport.Listen(ctx, local, l.cfg.Transport)
+	if err != nil {
+		return nil, err
+	}
+	l.ln = ln
+	return func() { l.runTCP(ln) }, nil
+}
+
+// Addr is the address listened on; over SCTP its port is SCTP's, also in UDP.
+func (l *Listener) Addr() netip.AddrPort { return l.ln.Addr() }
+
+// mpa is how to start up a stream on conn.
+func (l *Listener) mpa(conn Transport) mpa.Config {
+	if l.cfg.PeerMPA != nil {
+		return l.cfg.PeerMPA(conn.Flow(), conn.Protection().Peer())
+	}
+	return l.cfg.MPA
+}
+
+// offer hands a request to Accept, if there is room.
+func (l *Listener) offer(in incoming) {
+	select {
+	case l.ready <- &ConnRequest{ln: l, in: in}:
+	default:
+		in.drop()
+		l.failed(in.Flow(), fmt.Errorf("verbs: %d streams wait to be accepted already", l.cfg.Backlog))
+	}
+}
+
+func (l *Listener) failed(f transport.Flow, err error) {
+	if l.cfg.OnFailed != nil && l.ctx.Err() == nil {
+		l.cfg.OnFailed(f, err)
+	}
+}
+
+// Accept waits for the next stream whose protection has been proved and whose
+// request has been read. After Close it returns ErrClosed.
+func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
+	select {
+	case r := <-l.ready:
+		return r, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-l.ctx.Done():
+		return nil, ErrClosed
+	}
+}
+
+// Close stops listening and drops the streams that were not accepted. Live
+// streams stay. It is idempotent.
+func (l *Listener) Close() error {
+	l.cancel()
+	l.ln.Close()
+	l.wg.Wait()
+	l.dev.mu.Lock()
+	delete(l.dev.lns, l)
+	l.dev.mu.Unlock()
+	for {
+		select {
+		case r := <-l.ready:
+			r.in.drop()
+		default:
+			return nil
+		}
+	}
+}
+
+// incoming is a stream whose request has been read.
+type incoming interface {
+	Transport
+	privateData() []byte
+	depths() Depths
+	accept(ctx context.Context, private []byte, ird, ord uint16) (*started, error)
+	reject(ctx context.Context, private []byte) error
+	rejectDepths(ctx context.Context, private []byte, ird, ord uint16) error
+	drop()
+}
+
+// ConnRequest is a peer that wants a stream. It is answered by Accept or Reject.
+type ConnRequest struct {
+	ln *Listener
+	in incoming
+}
+
+// PrivateData is what the peer's ULP sent with its request.
+func (r *ConnRequest) PrivateData() []byte { return r.in.privateData() }
+
+// Depths are the depths that the peer offers.
+func (r *ConnRequest) Depths() Depths { return r.in.depths() }
+
+// Peer is the identity of the peer, as the Protector proved it.
+func (r *ConnRequest) Peer() transport.Identity { return r.in.Protection().Peer() }
+
+// Flow is the stream's flow.
+func (r *ConnRequest) Flow() transport.Flow { return r.in.Flow() }
+
+// Protection is what guards the stream.
+func (r *ConnRequest) Protection() transport.Protection { return r.in.Protection() }
+
+// Accept answers with private data and returns a queue pair of pd whose stream
+// is up. prepare, which may be nil, is called with the queue pair before the
+// answer is sent: the place to post receives. When there is no room for the
+// queue pair or prepare fails the request may still be rejected; any other error
+// has ended the stream.
+func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg QPConfig, private []byte, prepare func(*QP) error) (*QP, error) {
+	qp, err := newQP(pd, cfg, r.in)
+	if err != nil {
+		var q *QuotaError
+		if errors.As(err, &q) {
+			r.ln.dev.events.emit(Event{Kind: EventQuotaExceeded, Peer: r.Peer(), Flow: r.Flow(), Err: err})
+		}
+		return nil, err
+	}
+	ctx, stop, err := qp.prepare(ctx, prepare)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	s, err := r.in.accept(ctx, private, depth(cfg.IRD), depth(cfg.ORD))
+	if err != nil {
+		r.in.drop()
+		return nil, qp.fail(err)
+	}
+	if err := qp.start(s); err != nil {
+		s.llp.Close()
+		r.in.drop()
+		return nil, qp.fail(err)
+	}
+	return qp, nil
+}
+
+// Reject refuses the stream, telling the peer private.
+func (r *ConnRequest) Reject(ctx context.Context, private []byte) error {
+	return r.rejected(r.in.reject(ctx, private))
+}
+
+// RejectDepths is Reject for a peer whose depths won't do: it is told which IRD
+// and ORD of ours, 0 to 16,382 each, it would have to meet (RFC 6581 section
+// 9.1).
+func (r *ConnRequest) RejectDepths(ctx context.Context, private []byte, ird, ord int) error {
+	if ird < 0 || ird > maxReadDepth || ord < 0 || ord > maxReadDepth {
+		return fmt.Errorf("verbs: reject a stream with IRD %d, ORD %d: 0 to %d are possible", ird, ord, maxReadDepth)
+	}
+	return r.rejected(r.in.rejectDepths(ctx, private, depth(ird), depth(ord)))
+}
+
+func (r *ConnRequest) rejected(err error) error {
+	r.in.drop()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
