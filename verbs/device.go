@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -16,6 +17,7 @@ var ErrClosed = errors.New("verbs: closed")
 type Config struct {
 	Limits Limits // of the device; 0 fields take defaults
 	Peer   Quota  // of each authenticated peer; 0 fields: no limit but the device's
+	Idle   IdlePolicy
 }
 
 // Device is a userspace RNIC. All methods are safe for concurrent use.
@@ -26,6 +28,7 @@ type Device struct {
 	pool   *mpa.Pool // buffers of all streams
 	stage  rdmap.StagePool
 	events eventQueue
+	reaper reaper
 	assocs associations
 
 	mu     sync.Mutex
@@ -48,14 +51,20 @@ func Open(cfg Config) (*Device, error) {
 	d := &Device{pool: new(mpa.Pool), qps: make(map[uint64]*QP), lns: make(map[*Listener]struct{})}
 	d.prm.init(limit, quota)
 	d.stags.init()
+	d.reaper.wake = make(chan struct{}, 1)
 	d.events.init()
 	d.assocs.init()
+	d.SetIdlePolicy(cfg.Idle)
+	ctx, stop := context.WithCancel(context.Background())
+	d.reaper.stop = stop
+	d.wg.Go(func() { d.reap(ctx) })
 	return d, nil
 }
 
 // Close aborts every stream, those that are starting up included, and ends the
 // device. It returns when no goroutine of the device is left.
 func (d *Device) Close() error {
+	d.reaper.stop()
 	d.mu.Lock()
 	d.closed = true
 	qps := make([]*QP, 0, len(d.qps))

@@ -55,6 +55,16 @@ const (
 	// need more than others, so that a device with few busy principals is of use.
 	guaranteedPart = 2
 
+	// defaultIdleBytes is more than heartbeats take within any sensible time, and
+	// less than a stream that is used.
+	defaultIdleBytes = 4 << 10
+	// defaultIdleMark leaves a tenth for newcomers while idle streams go.
+	defaultIdleMark = 90
+	minIdleAfter    = time.Second
+	// reapPause is what there is at least between two looks at all streams, which
+	// take some 100 ns each.
+	reapPause = 100 * time.Millisecond
+
 	// maxStarting bounds connections of a listener in MPA start-up.
 	maxStarting = 256
 

@@ -39,14 +39,16 @@ type QP struct {
 
 	mu     sync.Mutex // guards what follows
 	charge charge
-	since  time.Time
-	over   bool   // ended without ever having a stream
-	cancel func() // ends the start-up of the stream; nil: there is none
+	since  time.Time // set before stream
+	over   bool      // ended without ever having a stream
+	cancel func()    // ends the start-up of the stream; nil: there is none
 
 	rq    recvQueue    // where there is no SRQ
 	share share        // of the SRQ
 	held  atomic.Int32 // receives of the SRQ, see RecvHeld
 	bound boundList    // memory windows
+
+	idleness idleness
 
 	overflow  atomic.Bool // a completion was lost
 	sendDirty atomic.Bool // completions were pushed and not yet announced
@@ -125,6 +127,7 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 		qp.detach()
 		return nil, err
 	}
+	dev.reaper.poke()
 	dev.mu.Lock()
 	closed := dev.closed
 	if !closed {

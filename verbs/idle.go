@@ -1,0 +1,157 @@
+package verbs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// IdlePolicy says which idle streams are ended when the device runs short of
+// streams (RFC 5042 section 6.4.2). Streams whose trust model waives that stay.
+type IdlePolicy struct {
+	// After is how long a stream must have been idle, 0: none is ended. It is at
+	// least a second.
+	After time.Duration
+	// Bytes is how much a stream may move in each direction together within After
+	// and still counts as idle, 0 for 4 KiB: heartbeats.
+	Bytes uint64
+	// Mark is the part of the device's streams, work queue entries or inbound read
+	// queue entries, in percent, from which on it runs short, 0 for 90.
+	Mark int
+}
+
+// ErrReaped is the reason of streams that were ended since they were idle when the
+// device ran short of streams.
+var ErrReaped = errors.New("verbs: the stream was idle when streams ran short")
+
+// reaper ends idle streams.
+type reaper struct {
+	wake   chan struct{} // one slot: look again
+	stop   context.CancelFunc
+	policy IdlePolicy // guarded by the device's mutex
+}
+
+// idleness is what the reaper has seen of a stream; the device's mutex guards it.
+type idleness struct {
+	moved uint64    // bytes, when it last was not idle
+	since time.Time // when that was
+}
+
+// SetIdlePolicy changes which idle streams are ended under pressure. The zero
+// policy ends none.
+func (d *Device) SetIdlePolicy(p IdlePolicy) {
+	if p.After != 0 {
+		p.After = max(p.After, minIdleAfter)
+	}
+	p.Bytes = cmp.Or(p.Bytes, defaultIdleBytes)
+	p.Mark = min(cmp.Or(p.Mark, defaultIdleMark), 100)
+	d.mu.Lock()
+	d.reaper.policy = p
+	d.mu.Unlock()
+	d.reaper.poke()
+}
+
+func (r *reaper) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// reap looks after idle streams until ctx ends: at each change of the policy and
+// as streams become scarce, and while they are, several times within After.
+func (d *Device) reap(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		again := d.reapIdle(time.Now())
+		// However many newcomers there are, it is done a bounded number of times.
+		if !sleep(ctx, timer, reapPause, nil) || !sleep(ctx, timer, cmp.Or(again, time.Hour), d.reaper.wake) {
+			return
+		}
+	}
+}
+
+// sleep waits for d or until it is woken; false: ctx is over.
+func sleep(ctx context.Context, timer *time.Timer, d time.Duration, wake <-chan struct{}) bool {
+	timer.Reset(d)
+	select {
+	case <-wake:
+	case <-timer.C:
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// reapIdle takes note of which streams are idle and ends as many as are too many.
+// It returns when it has to be called again, 0: when it is poked.
+func (d *Device) reapIdle(now time.Time) time.Duration {
+	d.mu.Lock()
+	policy := d.reaper.policy
+	d.mu.Unlock()
+	if policy.After == 0 {
+		return 0
+	}
+	short, scarce := d.prm.shortage(policy.Mark)
+	if !scarce {
+		return 0
+	}
+	if idle := d.idle(now, policy); short > 0 {
+		for _, qp := range idle[:min(len(idle), short)] {
+			qp.Abort(ErrReaped)
+		}
+	}
+	return policy.After / 4
+}
+
+// idle lists the streams that may be ended: first those of the peers with most,
+// of each the longest idle first.
+func (d *Device) idle(now time.Time, policy IdlePolicy) []*QP {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var all []*QP
+	streams := make(map[transport.Identity]int)
+	for _, qp := range d.qps {
+		if qp.stream.Load() == nil {
+			continue
+		}
+		streams[qp.Peer()]++
+		s, i := qp.Stats(), &qp.idleness
+		if moved := s.SendBytes + s.RecvBytes; i.since.IsZero() && moved <= policy.Bytes {
+			i.since = qp.since
+		} else if i.since.IsZero() || moved-i.moved > policy.Bytes {
+			i.moved, i.since = moved, now
+		}
+		if now.Sub(i.since) >= policy.After && !qp.pd.trust.KeepIdle {
+			all = append(all, qp)
+		}
+	}
+	slices.SortFunc(all, func(a, b *QP) int {
+		return cmp.Or(streams[b.Peer()]-streams[a.Peer()], a.idleness.since.Compare(b.idleness.since))
+	})
+	return all
+}
+
+// shortage tells by how many streams the device is beyond the mark of its streams
+// or their queues, and whether it is so near that idle streams should be watched.
+// What is kept for shares counts as used: nobody beyond his share gets it.
+func (m *manager) shortage(mark int) (streams int, scarce bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := &m.device
+	for _, r := range []resource{resStreams, resQueueEntries, resIRRQEntries} {
+		at := d.limit[r] * int64(mark) / 100
+		taken := d.used[r] + max(m.ulps.unmet[r], m.peers.unmet[r])
+		if over := taken - at; over > 0 && d.used[r] > 0 {
+			// A stream is worth its part of what is in use.
+			streams = max(streams, int((over*d.used[resStreams]+d.used[r]-1)/d.used[r]))
+		}
+		scarce = scarce || taken >= at/4*3
+	}
+	return streams, scarce
+}
