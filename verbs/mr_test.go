@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"runtime"
 	"sync"
@@ -216,6 +217,29 @@ func TestSTagsLookRandom(t *testing.T) {
 		if c < n/2-n/64 || c > n/2+n/64 { // 8 standard deviations
 			t.Errorf("bit %d is set in %d of %d STags", b, c, n)
 		}
+	}
+}
+
+// An STag that has just gone is not given again, even when chance draws it, before
+// many others have gone (R7).
+func TestSTagIsNotGivenAgainSoon(t *testing.T) {
+	var tab stagTable
+	tab.init()
+	draw := func(first uint32) uint32 {
+		tab.rnd = binary.LittleEndian.AppendUint32(nil, first)
+		return tab.insert(new(window))
+	}
+	gone := tab.insert(new(window))
+	tab.remove(gone)
+	for i := range retiredSTags {
+		got := draw(gone)
+		if got == gone {
+			t.Fatalf("it is given again after %d others", i)
+		}
+		tab.remove(got)
+	}
+	if got := draw(gone); got != gone {
+		t.Error("it is never given again")
 	}
 }
 

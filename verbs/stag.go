@@ -15,9 +15,15 @@ type stagTable struct {
 	tab atomic.Pointer[stagSlots]
 
 	mu   sync.Mutex
-	live int
+	live int    // STags that open something or will
+	keys int    // in the table
 	rnd  []byte // random bytes not yet used
 	pool [4096]byte
+
+	// The STags that went last stay in the table, without a window, so that none of
+	// them is given again soon.
+	retired [retiredSTags]uint32
+	next    int // where the next one goes; the one there is the oldest
 }
 
 type stagSlots struct {
@@ -30,7 +36,10 @@ type stagSlot struct {
 	win atomic.Pointer[window]
 }
 
-const minSTagSlots = 64
+const (
+	minSTagSlots = 64
+	retiredSTags = 1024
+)
 
 func newSTagSlots(n int) *stagSlots {
 	return &stagSlots{mask: uint32(n - 1), slots: make([]stagSlot, n)}
@@ -71,7 +80,7 @@ func (t *stagTable) insert(w *window) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.tab.Load()
-	if 2*(t.live+1) > len(s.slots) {
+	if 2*(t.keys+1) > len(s.slots) {
 		s = t.grow(s)
 	}
 	for {
@@ -90,6 +99,7 @@ func (t *stagTable) insert(w *window) uint32 {
 		s.slots[i].win.Store(w)
 		s.slots[i].key.Store(stag)
 		t.live++
+		t.keys++
 		return stag
 	}
 }
@@ -114,10 +124,29 @@ func (t *stagTable) grow(old *stagSlots) *stagSlots {
 	return s
 }
 
-// remove takes stag out and closes the gap that it leaves in its run.
+// remove ends the use of stag, which is not given again before many others are.
 func (t *stagTable) remove(stag uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	s := t.tab.Load()
+	for i := stag & s.mask; ; i = (i + 1) & s.mask {
+		if k := s.slots[i].key.Load(); k == stag {
+			s.slots[i].win.Store(nil)
+			t.live--
+			break
+		} else if k == 0 {
+			return
+		}
+	}
+	if oldest := t.retired[t.next]; oldest != 0 {
+		t.drop(oldest)
+	}
+	t.retired[t.next] = stag
+	t.next = (t.next + 1) % len(t.retired)
+}
+
+// drop takes stag out of the table and closes the gap that it leaves in its run.
+func (t *stagTable) drop(stag uint32) {
 	s := t.tab.Load()
 	i := stag & s.mask
 	for s.slots[i].key.Load() != stag {
@@ -141,7 +170,7 @@ func (t *stagTable) remove(stag uint32) {
 	}
 	s.slots[i].key.Store(0)
 	s.slots[i].win.Store(nil)
-	t.live--
+	t.keys--
 	t.seq.Add(1)
 }
 
