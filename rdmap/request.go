@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // readRequest queues the peer's Read. Its memory is checked now, so that the
@@ -49,7 +50,7 @@ func quote(e *ddp.Error, header []byte) *ddp.Error {
 // quotes no RDMAP header (RFC 5040 section 7.1 rule 3 and Figure 10).
 func (s *Stream) queueResponse(u ddp.Untagged, r response) error {
 	s.mu.Lock()
-	full := s.irrq.n >= s.ird
+	full := s.irrq.n >= s.ird && checks.On(checks.IRRQDepth)
 	if !full {
 		s.irrq.push(r)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // sender is the state of whoever sends (Stream.busy).
@@ -50,7 +51,7 @@ func (s *Stream) workLocked() bool {
 // stalledLocked reports that op has to wait for the response to an earlier
 // Read or Atomic: the peer's depth is never exceeded (RFC 5040 section 6.1).
 func (s *Stream) stalledLocked(op *Op) bool {
-	return s.reads.n > 0 && (op.Fence || op.waits() && s.reads.n >= s.ord)
+	return s.reads.n > 0 && (op.Fence || op.waits() && s.reads.n >= s.ord && checks.On(checks.ORDDepth))
 }
 
 func (s *Stream) finDueLocked() bool {

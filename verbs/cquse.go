@@ -1,6 +1,10 @@
 package verbs
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+)
 
 // cqUse is a queue pair's part in a completion queue.
 type cqUse struct {
@@ -43,7 +47,7 @@ func (cq *CQ) admit(qp *QP, use *cqUse) error {
 	}
 	for other, u := range cq.users {
 		for _, pd := range []*PD{other.pd, qp.pd} {
-			if !pd.trust.ShareStreams {
+			if !pd.trust.ShareStreams && checks.On(checks.StreamTrust) {
 				return trustError(pd.model, "7.1", "create a queue pair whose completion queue another one uses: create one of its own, or use a model that shares")
 			}
 		}
@@ -56,7 +60,7 @@ func (cq *CQ) admit(qp *QP, use *cqUse) error {
 	for s := range srqs {
 		need += s.cfg.MaxRecv
 	}
-	if strict && need > cq.depth {
+	if strict && need > cq.depth && checks.On(checks.CQReservation) {
 		return trustError(SNT, "6.4.3.2", fmt.Sprintf("create a queue pair on a completion queue of depth %d, whose users may have %d work requests posted then: create a deeper one", cq.depth, need))
 	}
 	return nil

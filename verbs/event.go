@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -88,12 +89,12 @@ func (q *eventQueue) emit(e Event) {
 		p = new(eventPeer)
 		q.peers[e.Peer] = p
 	}
-	if last := p.last[e.Kind]; last != nil && p.n >= eventsPerPeer {
+	if last := p.last[e.Kind]; last != nil && p.n >= eventsPerPeer && checks.On(checks.EventShare) {
 		e.Count += last.Count
 		last.Event = e
 		return
 	}
-	if q.n == eventDepth && !q.makeRoom(p.n) {
+	if q.n == eventDepth && !(checks.On(checks.EventShare) && q.makeRoom(p.n)) {
 		q.dropped++
 		if p.n == 0 {
 			delete(q.peers, e.Peer)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -94,7 +95,7 @@ func (d *Device) reapIdle(now time.Time) time.Duration {
 	d.mu.Lock()
 	policy := d.reaper.policy
 	d.mu.Unlock()
-	if policy.After == 0 {
+	if policy.After == 0 || !checks.On(checks.Reaping) {
 		return 0
 	}
 	short, scarce := d.prm.shortage(policy.Mark)

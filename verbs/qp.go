@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -89,7 +90,7 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 		return nil, errors.New("verbs: create a queue pair: SendCQ and RecvCQ are needed")
 	}
 	// R27, R31: objects of another ULP can't be attached.
-	if cfg.SendCQ.ulp != pd.ulp || cfg.RecvCQ.ulp != pd.ulp {
+	if (cfg.SendCQ.ulp != pd.ulp || cfg.RecvCQ.ulp != pd.ulp) && checks.On(checks.ForeignCQ) {
 		return nil, fmt.Errorf("verbs: create a queue pair of ULP %s: a completion queue belongs to another ULP", pd.ulp.name)
 	}
 	for _, q := range [...]struct {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
@@ -221,7 +222,7 @@ func (qp *QP) RecvHeld() int { return int(qp.held.Load()) }
 func (u *upper) nextShared() *rdmap.RecvBuffer {
 	srq, sh := u.cfg.SRQ, &u.share
 	held := int(u.held.Load())
-	if held >= srq.cfg.MaxPerQP {
+	if held >= srq.cfg.MaxPerQP && checks.On(checks.SRQShare) {
 		sh.fault = ErrSRQShare
 		return nil
 	}

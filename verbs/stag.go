@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"sync"
 	"sync/atomic"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // stagTable maps STags to windows. Lookups take no lock: linear probing
@@ -137,6 +139,10 @@ func (t *stagTable) remove(stag uint32) {
 		} else if k == 0 {
 			return
 		}
+	}
+	if !checks.On(checks.FreshSTag) {
+		t.drop(stag)
+		return
 	}
 	if oldest := t.retired[t.next]; oldest != 0 {
 		t.drop(oldest)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
@@ -89,7 +90,7 @@ func (w *window) closeLocked() {
 		return
 	}
 	w.pins.Add(shut)
-	for w.pins.Load() != shut {
+	for w.pins.Load() != shut && checks.On(checks.Revocation) {
 		runtime.Gosched()
 	}
 	w.stags().remove(w.stag)
@@ -112,7 +113,9 @@ func (w *window) invalidate() error {
 	if w.state == windowGone {
 		return ErrClosed
 	}
-	w.closeLocked()
+	if checks.On(checks.LiveSTag) {
+		w.closeLocked()
+	}
 	return nil
 }
 
@@ -224,11 +227,11 @@ func (d *Device) acquire(pd *PD, qp *QP, stag uint32, to uint64, n uint32, need 
 	switch end := to + uint64(n); {
 	case !w.allows(pd, qp):
 		fault = rdmap.FaultNotAssociated
-	case end < to:
+	case end < to && checks.On(checks.TOWrap):
 		fault = rdmap.FaultTOWrap
-	case end > uint64(len(w.mem)):
+	case end > uint64(len(w.mem)) && checks.On(checks.Bounds):
 		fault = rdmap.FaultBounds
-	case w.rights&need != need:
+	case w.rights&need != need && checks.On(checks.Rights):
 		fault = rdmap.FaultAccess
 	default:
 		return w.mem[to:end:end], (*pin)(w), rdmap.FaultNone
@@ -240,7 +243,7 @@ func (d *Device) acquire(pd *PD, qp *QP, stag uint32, to uint64, n uint32, need 
 // allows reports whether the open window's STag is associated with the stream of
 // qp: its scope is a protection domain or one stream (RFC 5042 section 2.2.5).
 func (w *window) allows(pd *PD, qp *QP) bool {
-	return w.pd == pd && (w.qp == nil || w.qp == qp)
+	return (w.pd == pd || !checks.On(checks.PDOfSTag)) && (w.qp == nil || w.qp == qp || !checks.On(checks.StreamOfSTag))
 }
 
 // pin is a held access.
