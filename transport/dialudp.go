@@ -31,7 +31,7 @@ func dialUDP(ctx context.Context, remote netip.AddrPort, f Flow, cfg *Config, re
 		}
 		g, f, below, err := associateUDP(ctx, remote.Port(), f, lo, hi, cfg)
 		if err == nil {
-			a, err := g.admitted(ctx, f, true, cfg, recv, below)
+			a, err := g.admitted(ctx, true, recv, below)
 			if err != nil {
 				below()
 			}
@@ -64,8 +64,7 @@ func associateUDP(ctx context.Context, port uint16, f Flow, lo, hi uint16, cfg *
 		return nil, f, nil, err
 	}
 	_, err = ep.Dial(ctx, f.Remote, sctp.DialConfig{RemotePort: port, Receiver: func(a *sctp.Assoc) sctp.Receiver {
-		g = newGate(a)
-		g.watch(cfg, f)
+		g = newGate(a, []Flow{f}, cfg)
 		return g
 	}})
 	if err != nil {
@@ -73,13 +72,6 @@ func associateUDP(ctx context.Context, port uint16, f Flow, lo, hi uint16, cfg *
 		return nil, f, nil, err
 	}
 	return g, f, func() { ep.Close() }, nil
-}
-
-// watch tells of the only path of an association.
-func (g *gate) watch(cfg *Config, f Flow) {
-	if cfg.OnPath != nil {
-		g.path = func(e sctp.Event) { cfg.OnPath(f, e.Kind == sctp.EventPathUp) }
-	}
 }
 
 // bindUDP returns a socket with the flow's local address, or the one from which

@@ -233,15 +233,9 @@ func (l *SCTPListener) arrived(a *sctp.Assoc) sctp.Receiver {
 		a.Abort(err.Error())
 		return refusedReceiver{}
 	}
-	g := newGate(a)
-	g.watch(l.cfg, f)
-	g.moved = func() {
-		if screen(l.cfg.Protector, l.flowOf(a.Remote())) != nil {
-			a.Abort("the peer's address has changed to one that is not admitted")
-		}
-	}
+	g := newGate(a, []Flow{f}, l.cfg)
 	go l.offer(f, func(ctx context.Context, over func()) (*Assoc, error) {
-		return g.admitted(ctx, f, false, l.cfg, l.newRecv, over)
+		return g.admitted(ctx, false, l.newRecv, over)
 	})
 	return g
 }
