@@ -63,7 +63,7 @@ func TestParentThatFailsAloneIsTold(t *testing.T) {
 }
 
 func TestScriptOfESPIsShell(t *testing.T) {
-	l := &lab{agent: "/b dir/agent", self: "/a dir/it's", ipsectest: "/a dir/ipsectest"}
+	l := &lab{agent: "/b dir/agent", self: "/a dir/it's", built: "/a dir"}
 	for only, programs := range map[string]int{"": 3, "TestKernelESP/it's": 1} {
 		file := filepath.Join(t.TempDir(), "script")
 		script := l.espScriptFor(only)
@@ -116,7 +116,7 @@ func TestProgramThatBreaksOffIsAFailure(t *testing.T) {
 
 func TestDocumentHasARowForEachTestOfKernelESP(t *testing.T) {
 	esp := &espOutcome{kernel: readTests(testLogText), matrix: &ikematrix.Report{Complete: true}}
-	r := newReport(&lab{image: &vm.Image{}}, outcome{}, esp)
+	r := newReport(&lab{image: &vm.Image{}}, outcome{}, esp, nil)
 	var b strings.Builder
 	r.document(&b)
 	for _, want := range []string{"## Kernel ESP", "| tunnel mode | ok |", "| transport mode | FAILED |", "ipsec-matrix.md"} {
@@ -154,7 +154,7 @@ func TestSecondTryReplacesTheFirst(t *testing.T) {
 // TestGuestRunsAgainWhatHasFailed lets the guest's script run a program that
 // fails the first time.
 func TestGuestRunsAgainWhatHasFailed(t *testing.T) {
-	_, functions, found := strings.Cut(espScript, "# run NAME")
+	_, functions, found := strings.Cut(programsScript, "# run NAME")
 	if !found {
 		t.Fatal("the script has no functions")
 	}

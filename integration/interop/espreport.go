@@ -83,12 +83,7 @@ func (o *espOutcome) print(w io.Writer, dir string) {
 			fmt.Fprintln(w, "FAILED:", f)
 		}
 	}
-	for _, b := range o.broken {
-		fmt.Fprintln(w, b)
-	}
-	for _, s := range o.shaky {
-		fmt.Fprintln(w, "FAILED ONCE, and passed when run again:", s)
-	}
+	o.trouble.print(w)
 	for name, ts := range map[string][]Test{logKernel: o.kernel, logOthers: o.others} {
 		log, _ := filepath.Glob(filepath.Join(dir, "esp*", name+".log"))
 		if len(log) == 0 {
