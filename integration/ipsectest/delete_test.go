@@ -97,37 +97,42 @@ func initiations(t *testing.T, p *pair) uint64 {
 func TestPhase2DeleteLeavesTheStreamUp(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v.name, func(t *testing.T) {
-			p := newPair(t, lab.Config{})
-			p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = v.profile() })
-			p.beta.echo(t, nil)
-			wire := capture(t, p.beta)
-			for _, d := range deleters {
-				t.Run(d.name+", busy", func(t *testing.T) { deletedBusy(t, p, d.by(p)) })
-				t.Run(d.name+", idle", func(t *testing.T) { deletedIdle(t, p, d.by(p)) })
-				t.Run(d.name+", during a rekey", func(t *testing.T) { deletedInRekey(t, p, d.by(p)) })
-				t.Run(d.name+", during stream set-up", func(t *testing.T) { deletedInSetUp(t, p, d.by(p)) })
-			}
-			counts := counted(t, wire)
-			t.Log(counts)
-			if counts.Clear(port) != 0 || counts.ESP == 0 {
-				t.Errorf("on the wire: %v", counts)
-			}
-			for _, h := range []*host{p.alpha, p.beta} {
-				st, _ := h.m.PeerStatus(p.other(h).Name())
-				t.Logf("%s: %+v", h.Name(), st.Counters)
-				if st.Live == nil || fmt.Sprintf("IKEv%d", st.Live.IKEVersion) != v.name {
-					t.Errorf("%s lives under %+v, want %s", h.Name(), st.Live, v.name)
-				}
-				if st.Counters.DeletedByPeer == 0 || st.Counters.DeletedHere == 0 {
-					t.Errorf("%s does not know who deleted: %+v", h.Name(), st.Counters)
-				}
-			}
+			deleteMatrix(t, newPair(t, lab.Config{}), v.name, v.profile())
 		})
 	}
 }
 
+// deleteMatrix deletes the Phase 2 SA by each side, and both, in each phase of a
+// stream's life.
+func deleteMatrix(t *testing.T, p *pair, version string, profile *ipsec.Profile) {
+	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = profile })
+	p.echo(t, p.beta, nil)
+	wire := capture(t, p.beta)
+	for _, d := range deleters {
+		t.Run(d.name+", busy", func(t *testing.T) { deletedBusy(t, p, d.by(p)) })
+		t.Run(d.name+", idle", func(t *testing.T) { deletedIdle(t, p, d.by(p)) })
+		t.Run(d.name+", during a rekey", func(t *testing.T) { deletedInRekey(t, p, d.by(p)) })
+		t.Run(d.name+", during stream set-up", func(t *testing.T) { deletedInSetUp(t, p, d.by(p)) })
+	}
+	counts := counted(t, wire)
+	t.Log(counts)
+	if p.clear(counts) != 0 || counts.ESP == 0 {
+		t.Errorf("on the wire: %v", counts)
+	}
+	for _, h := range []*host{p.alpha, p.beta} {
+		st, _ := h.m.PeerStatus(p.other(h).Name())
+		t.Logf("%s: %+v", h.Name(), st.Counters)
+		if st.Live == nil || fmt.Sprintf("IKEv%d", st.Live.IKEVersion) != version {
+			t.Errorf("%s lives under %+v, want %s", h.Name(), st.Live, version)
+		}
+		if st.Counters.DeletedByPeer == 0 || st.Counters.DeletedHere == 0 {
+			t.Errorf("%s does not know who deleted: %+v", h.Name(), st.Counters)
+		}
+	}
+}
+
 func deletedBusy(t *testing.T, p *pair, by []*host) {
-	k := talk(p.alpha.mustDial(t, p.beta))
+	k := talk(p.mustOpen(t, p.alpha))
 	k.moves(t, 20)
 	k.longest()
 	for range 3 {
@@ -139,7 +144,7 @@ func deletedBusy(t *testing.T, p *pair, by []*host) {
 }
 
 func deletedIdle(t *testing.T, p *pair, by []*host) {
-	c := p.alpha.mustDial(t, p.beta)
+	c := p.mustOpen(t, p.alpha)
 	defer c.Close()
 	if err := ping(c, "before"); err != nil {
 		t.Fatal(err)
@@ -171,7 +176,7 @@ func deletedIdle(t *testing.T, p *pair, by []*host) {
 func acknowledged(t *testing.T) { pause(t, 200*time.Millisecond) }
 
 func deletedInRekey(t *testing.T, p *pair, by []*host) {
-	k := talk(p.alpha.mustDial(t, p.beta))
+	k := talk(p.mustOpen(t, p.alpha))
 	k.moves(t, 20)
 	k.longest()
 	for i := range 4 {
@@ -203,7 +208,7 @@ func deletedInSetUp(t *testing.T, p *pair, by []*host) {
 			}
 			deletes <- n
 		}()
-		c := p.alpha.mustDial(t, p.beta)
+		c := p.mustOpen(t, p.alpha)
 		err := ping(c, "set up")
 		stop()
 		<-deletes
