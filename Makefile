@@ -55,13 +55,15 @@ bench: need-go build ## the speed table beside its rivals (ROWS=regexp to choose
 	@rm -f .cache/pion; cd transport/sctp/piontest && $(BUILD) -o $(CURDIR)/.cache/pion ./bench || true
 	@.cache/bench -rows '$(ROWS)' $(ARGS)
 
-interop: need-go ## prove the stack against Linux' soft-iWARP and over its ESP in virtual machines, as root; writes docs/interop.md
+interop: need-go ## prove the stack against Linux' soft-iWARP, over its ESP and its SCTP in virtual machines, as root; writes docs/interop.md
 	@[ "$$(id -u)" = 0 ] || { echo "make interop shows this machine's files to a virtual machine, which takes root: sudo make interop" >&2; exit 1; }
 	@$(GO) run ./internal/tools/deps interop
 	@$(MAKE) --no-print-directory -s build
 	@mkdir -p .cache
 	@$(BUILD) -o .cache/interop ./integration/interop
-	@$(GO) test -c -trimpath -buildvcs=false -o .cache/ipsectest ./integration/ipsectest
+	@for p in integration/ipsectest integration/oversctp integration/chaos transport/ksctp; do \
+		$(GO) test -c -trimpath -buildvcs=false -o .cache/$${p##*/} ./$$p || exit; done
+	@$(BUILD) -o .cache/demo ./integration/demo
 	@.cache/interop -document docs/interop.md -matrix docs/ipsec-matrix.md $(ARGS)
 
 lint: need-go build ## gofmt, vet, staticcheck and the project's own checks
