@@ -110,6 +110,9 @@ func (g *gate) admitted(ctx context.Context, outgoing bool, newRecv NewReceiver,
 		a.prot, a.recv = p, newRecv(g.assoc)
 		a.below = func() { p.wg.Wait(); below() }
 		if g.open(a.recv, p, func() { p.Release(); go a.below() }) {
+			if g.start != nil {
+				g.start()
+			}
 			return a, nil
 		}
 	}

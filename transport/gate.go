@@ -21,6 +21,7 @@ type gate struct {
 	assoc sctp.Association
 	flows []Flow
 	cfg   *Config
+	start func() // makes the association read, nil: it does already
 
 	opened  atomic.Bool
 	recv    sctp.Receiver // this and the next two are set before opened
