@@ -111,14 +111,17 @@ func (s *Stream) TryFlush() (done bool, err error) {
 	case t.ended:
 		err = fmt.Errorf("sctpadapt: stream %d: a segment after the Terminate: %w", s.id, ddp.ErrClosed)
 	default:
-		// Numbers are given when chunks go, so that a Terminate can come between.
-		for i := t.sent; i < len(t.msgs); i++ {
-			binary.BigEndian.PutUint16(t.msgs[i].Bufs[0], t.ssn+uint16(i-t.sent))
+		for again := true; again; {
+			// Numbers are given when chunks go, so that a Terminate can come between.
+			for i := t.sent; i < len(t.msgs); i++ {
+				binary.BigEndian.PutUint16(t.msgs[i].Bufs[0], t.ssn+uint16(i-t.sent))
+			}
+			var n int
+			n, err = s.mux.assoc.TrySend(t.msgs[t.sent:])
+			t.sent += n
+			t.ssn += uint16(n)
+			again = errors.Is(err, sctp.ErrTooLong) && s.resegment()
 		}
-		var n int
-		n, err = s.mux.assoc.TrySend(t.msgs[t.sent:])
-		t.sent += n
-		t.ssn += uint16(n)
 	}
 	if err != nil {
 		err = s.sendError(err)
