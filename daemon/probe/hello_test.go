@@ -78,7 +78,7 @@ func TestHelloTellsWhichTransportsThePeerHas(t *testing.T) {
 
 func TestHelloToOneThatKnowsNone(t *testing.T) {
 	h := newHost(t) // its service takes any request for a measurement
-	if _, err := hello(t, h.client, h.addr); !errors.Is(err, errNoHello) {
+	if _, err := hello(t, h.client, h.addr); !errors.Is(err, ErrNoHello) {
 		t.Errorf("error %v", err)
 	}
 	for name, tc := range map[string]struct {
