@@ -12,6 +12,10 @@ func idleFor(c any) (time.Duration, bool) {
 	if i, ok := c.(idler); ok {
 		return i.Idle()
 	}
+	if a, ok := c.(association); ok {
+		d := a.Stats().Idle
+		return d, d > 0
+	}
 	info := tcpInfo(c)
 	if info == nil {
 		return 0, false
