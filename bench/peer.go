@@ -145,16 +145,20 @@ func serveRDMA(v variant) func(ctx context.Context, listen string) (string, erro
 		if err != nil {
 			return "", err
 		}
-		return s.ln.Addr().String(), nil
+		return s.addr, nil
 	}
 }
 
 // measurements are what measureApart can run: a process of its own measures
 // itself and prints metrics.
-var measurements = map[string]func(ctx context.Context) (metrics, error){
-	"idle":   measureIdle,
-	"allocs": measureAllocs,
+var measurements = map[string]measurement{
+	"idle":            measureIdle(largeCRC),
+	"allocs":          measureAllocs(largeCRC),
+	"idle sctp-udp":   measureIdle(overSCTP),
+	"allocs sctp-udp": measureAllocs(overSCTP),
 }
+
+type measurement = func(ctx context.Context) (metrics, error)
 
 // measureApart runs a measurement in a process of its own.
 func measureApart(ctx context.Context, role string) (metrics, error) {

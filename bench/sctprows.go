@@ -30,12 +30,78 @@ var losses = []struct {
 
 func sctpGroups() []group {
 	gs := []group{
+		{name: "streams over sctp-udp", rounds: 5, open: openOverSCTP(600 * time.Millisecond), rows: overSCTPRows()},
+		{name: "memory and allocations over sctp-udp", rounds: 1, open: openOwn, rows: ownSCTPRows()},
 		{name: "SCTP in UDP beside pion", rounds: 5, open: openPion(600 * time.Millisecond), rows: pionRows()},
 	}
 	for _, l := range losses {
 		gs = append(gs, group{name: l.name + " loss", rounds: 5, open: openLoss(l.p), rows: lossRows(l.name)})
 	}
 	return gs
+}
+
+// overSCTPRows are the lines of one and of several streams, beside those of our
+// own streams over TCP whose FPDUs are as long as the packets of SCTP.
+func overSCTPRows() []row {
+	rows := []row{}
+	beside := func(name, unit string, scale, aim float64, less bool, contender, metric string) {
+		rows = append(rows, row{name: name + " over sctp-udp, beside our TCP", unit: unit, scale: scale, aim: aim, less: less,
+			ours: ref{"sctp-udp " + contender, metric}, rival: []ref{{"tcp " + contender, metric}}})
+	}
+	for _, size := range sizes {
+		beside("Write "+size.name, "GB/s", 1e-9, 0.5, false, "Write "+size.name, "rate")
+	}
+	beside("CPU per GB, Write 64 KiB", "s/GB", 1, 0, true, "Write 64 KiB", "cpu")
+	beside("Send ping-pong 64 B, median", "us", 1e6, 0, true, "ping-pong", "p50")
+	for _, depth := range depths {
+		name := fmt.Sprintf("Read 4 KiB, depth %d", depth)
+		beside(name, "op/s", 1, 0, false, name, "ops")
+	}
+	for _, n := range streams[1:] {
+		name := fmt.Sprintf("Write 64 KiB, %d streams", n)
+		beside(name, "GB/s", 1e-9, 0.5, false, name, "rate")
+	}
+	beside("Write 64 KiB both ways", "GB/s", 1e-9, 0.5, false, "both ways", "rate")
+	return rows
+}
+
+// openOverSCTP runs the same over both carriers.
+func openOverSCTP(d time.Duration) func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
+	return func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
+		all := make(map[string]streamContender)
+		for _, carrier := range []struct {
+			name, role string
+			v          variant
+		}{{"tcp", roleRDMA, smallCRC}, {"sctp-udp", roleRDMASCTP, overSCTP}} {
+			p := newPeer(carrier.role, anyLoopback, d)
+			add := func(name string, run func(context.Context) (metrics, error)) {
+				all[carrier.name+" "+name] = streamContender{p, run}
+			}
+			for _, size := range sizes {
+				add("Write "+size.name, rdmaStreams(p, carrier.v, 1, size.bytes, targetSize))
+			}
+			for _, n := range streams[1:] {
+				add(fmt.Sprintf("Write 64 KiB, %d streams", n), rdmaStreams(p, carrier.v, n, 64<<10, readSize))
+			}
+			add("ping-pong", rdmaPingPong(p, carrier.v, 64))
+			for _, depth := range depths {
+				add(fmt.Sprintf("Read 4 KiB, depth %d", depth), rdmaReads(p, rdmaSource, carrier.v, 4<<10, depth))
+			}
+			add("both ways", rdmaMutualStream(p, carrier.v))
+		}
+		return startThem(ctx, b, all, names)
+	}
+}
+
+// ownSCTPRows are ownRows over SCTP in UDP.
+func ownSCTPRows() []row {
+	rows := ownRows()
+	for i := range rows {
+		rows[i].name += ", over sctp-udp"
+		rows[i].ours.contender += " sctp-udp"
+	}
+	rows[0].note += "; all streams share an association"
+	return rows
 }
 
 // pionRows are messages of the same sizes beside pion.
