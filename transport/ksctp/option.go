@@ -1,0 +1,197 @@
+package ksctp
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+	"unsafe"
+
+	lksctp "github.com/ishidawataru/sctp"
+	"golang.org/x/sys/unix"
+)
+
+// Socket options of linux/sctp.h that the library does not name.
+const (
+	optPartialDeliveryPoint = 19
+	optRecvRcvinfo          = 32
+	optConnectx             = lksctp.SCTP_SOCKOPT_CONNECTX
+	optAssocStats           = 112
+	optEvent                = 127
+	optASCONF               = 128
+	optEncapsPort           = 132
+)
+
+var native = binary.NativeEndian
+
+// setOption is setsockopt(2). The library's connectx by getsockopt hides a
+// pointer from the garbage collector; all options go this way instead.
+func setOption(fd int, opt uintptr, b []byte) error {
+	_, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.IPPROTO_SCTP, opt, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0)
+	if e != 0 {
+		return e
+	}
+	return nil
+}
+
+func getOption(fd int, level, opt uintptr, b []byte) (n int, err error) {
+	l := uint32(len(b))
+	_, _, e := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), level, opt, uintptr(unsafe.Pointer(&b[0])), uintptr(unsafe.Pointer(&l)), 0)
+	if e != 0 {
+		return 0, e
+	}
+	return int(l), nil
+}
+
+func setInt(fd int, opt uintptr, v uint32) error {
+	return setOption(fd, opt, native.AppendUint32(nil, v))
+}
+
+func ms(d time.Duration) uint32 { return uint32(max(d/time.Millisecond, 1)) }
+
+// prepare sets all that has to be set before the handshake.
+func prepare(fd int, c *Config) error {
+	send, recv := or(c.SendBuffer, defaultBuffer), or(c.RecvBuffer, defaultBuffer)
+	streams := or(c.Streams, DefaultStreams)
+	rtoMin := or(c.RTOMin, defaultRTOMin)
+	rtoInitial := max(or(c.RTOInitial, defaultRTOInitial), rtoMin)
+	rtoMax := max(or(c.RTOMax, defaultRTOMax), rtoInitial)
+
+	init := native.AppendUint16(nil, streams)
+	init = native.AppendUint16(init, streams)
+	init = native.AppendUint16(init, uint16(min(or(c.MaxInitRetrans, defaultMaxInitRetrans), 1<<16-1)))
+	init = native.AppendUint16(init, uint16(min(ms(rtoMax), 1<<16-1)))
+
+	assoc := make([]byte, 20) // struct sctp_assocparams
+	native.PutUint16(assoc[4:], uint16(c.assocMaxRetrans()))
+
+	events := []byte{
+		0: 0, // data: SCTP_RECVRCVINFO gives more
+		1: 1, // association
+		2: 1, // address
+		4: 1, // peer error
+		5: 1, // shutdown
+		6: 1, // partial delivery
+		7: 1, // adaptation layer
+	}
+	events = append(events, make([]byte, 14-len(events))...)
+
+	for _, o := range []struct {
+		name string
+		opt  uintptr
+		b    []byte
+		may  bool // the kernel need not have it
+	}{
+		{"SCTP_INITMSG", lksctp.SCTP_INITMSG, init, false},
+		{"SCTP_RTOINFO", lksctp.SCTP_RTOINFO, rtoInfo(rtoInitial, rtoMin, rtoMax), false},
+		{"SCTP_ASSOCINFO", lksctp.SCTP_ASSOCINFO, assoc, false},
+		{"SCTP_PEER_ADDR_PARAMS", lksctp.SCTP_PEER_ADDR_PARAMS, pathParams(c), false},
+		{"SCTP_ADAPTATION_LAYER", lksctp.SCTP_ADAPTATION_LAYER, native.AppendUint32(nil, c.Adaptation), false},
+		{"SCTP_NODELAY", lksctp.SCTP_NODELAY, native.AppendUint32(nil, 1), false},
+		{"SCTP_DISABLE_FRAGMENTS", lksctp.SCTP_DISABLE_FRAGMENTS, native.AppendUint32(nil, 1), false},
+		{"SCTP_EVENTS", lksctp.SCTP_EVENTS, events, false},
+		{"SCTP_RECVRCVINFO", optRecvRcvinfo, native.AppendUint32(nil, 1), false},
+		// The first fragment of a message shows as soon as another is missing.
+		{"SCTP_PARTIAL_DELIVERY_POINT", optPartialDeliveryPoint, native.AppendUint32(nil, 1), false},
+		// Addresses do not change after the handshake: they were judged.
+		{"SCTP_ASCONF_SUPPORTED", optASCONF, append(make([]byte, 4), 0, 0, 0, 0), true},
+	} {
+		if err := setOption(fd, o.opt, o.b); err != nil && !(o.may && err == unix.ENOPROTOOPT) {
+			return fmt.Errorf("set %s: %w", o.name, err)
+		}
+	}
+	if c.EncapPort != 0 {
+		b := make([]byte, 144) // struct sctp_udpencaps
+		binary.BigEndian.PutUint16(b[136:], c.EncapPort)
+		if err := setOption(fd, optEncapsPort, b); err != nil {
+			return fmt.Errorf("set SCTP_REMOTE_UDP_ENCAPS_PORT: %w", err)
+		}
+	}
+	for _, b := range []struct{ force, plain, size int }{
+		{unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, send},
+		{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, recv},
+	} {
+		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, b.force, b.size) == nil {
+			continue
+		}
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, b.plain, b.size); err != nil {
+			return fmt.Errorf("set the socket's buffers: %w", err)
+		}
+	}
+	return nil
+}
+
+// rtoInfo is struct sctp_rtoinfo. 0 leaves a value as it is.
+func rtoInfo(initial, least, most time.Duration) []byte {
+	b := make([]byte, 4)
+	for _, d := range []time.Duration{initial, most, least} {
+		v := uint32(0)
+		if d > 0 {
+			v = ms(d)
+		}
+		b = native.AppendUint32(b, v)
+	}
+	return b
+}
+
+// Flags of struct sctp_paddrparams.
+const (
+	sppHeartbeat     = 1 << 0
+	sppNoHeartbeat   = 1 << 1
+	sppDemand        = 1 << 2 // a heartbeat at once
+	sppDiscovery     = 1 << 3 // of the path's MTU
+	sppNoDiscovery   = 1 << 4
+	sppSackDelay     = 1 << 5
+	paddrparamsLen   = 156
+	sockaddrStorage  = 128
+	paddrparamsAfter = 4 + sockaddrStorage
+)
+
+// pathParams is struct sctp_paddrparams, which is packed, for all paths.
+func pathParams(c *Config) []byte {
+	b := make([]byte, paddrparamsLen)
+	v := b[paddrparamsAfter:]
+	flags := uint32(sppHeartbeat | sppDiscovery | sppSackDelay)
+	if c.Heartbeat < 0 {
+		flags = flags&^sppHeartbeat | sppNoHeartbeat
+	} else {
+		native.PutUint32(v, ms(or(c.Heartbeat, defaultHeartbeat)))
+	}
+	native.PutUint16(v[4:], uint16(min(or(c.PathMaxRetrans, defaultPathMaxRetrans), 1<<16-1)))
+	native.PutUint32(v[10:], ms(sackDelay))
+	native.PutUint32(v[14:], flags)
+	return b
+}
+
+// pathFlags is struct sctp_paddrparams with nothing but flags and an MTU.
+func pathFlags(flags uint32, mtu int) []byte {
+	b := make([]byte, paddrparamsLen)
+	native.PutUint32(b[paddrparamsAfter+6:], uint32(mtu))
+	native.PutUint32(b[paddrparamsAfter+14:], flags)
+	return b
+}
+
+// sockaddrs are addresses as bindx and connectx take them.
+func sockaddrs(as []netip.Addr, port uint16) *lksctp.SCTPAddr {
+	a := &lksctp.SCTPAddr{Port: int(port)}
+	for _, ip := range as {
+		a.IPAddrs = append(a.IPAddrs, net.IPAddr{IP: ip.AsSlice(), Zone: ip.Zone()})
+	}
+	return a
+}
+
+// addrPorts are addresses as the library gives them.
+func addrPorts(a *lksctp.SCTPAddr) []netip.AddrPort {
+	out := make([]netip.AddrPort, 0, len(a.IPAddrs))
+	for _, ip := range a.IPAddrs {
+		if n, ok := netip.AddrFromSlice(ip.IP); ok {
+			n = n.Unmap()
+			if n.Is6() && n.IsLinkLocalUnicast() {
+				n = n.WithZone(ip.Zone)
+			}
+			out = append(out, netip.AddrPortFrom(n, uint16(a.Port)))
+		}
+	}
+	return out
+}
