@@ -7,6 +7,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -49,12 +50,18 @@ type Path struct {
 	LocalAddress netip.Addr // of this host
 }
 
-// LinkPort is the port that packets of a carrier have on the wire.
-func (p Peer) LinkPort(k transport.Kind) uint16 {
-	if k == transport.SCTPUDP {
-		return p.UDPPort
+// Links are the ports that packets of the peer's streams have on the wire, one for
+// each of its carriers.
+func (p Peer) Links() []ipsec.Link {
+	var links []ipsec.Link
+	for _, k := range p.Transport.Kinds() {
+		port := p.Port
+		if k == transport.SCTPUDP {
+			port = p.UDPPort
+		}
+		links = append(links, ipsec.Link{Protocol: k.Protocol(), Port: port})
 	}
-	return p.Port
+	return links
 }
 
 // Addresses are all of the peer's, the first one first.
