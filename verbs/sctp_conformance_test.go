@@ -1,11 +1,11 @@
 package verbs_test
 
 import (
-	"net"
 	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
@@ -13,17 +13,6 @@ import (
 
 // sctpLocal is where listeners over SCTP in UDP are.
 var sctpLocal = netip.MustParseAddrPort("127.0.0.1:7471")
-
-// sctpUDP is a Config with a UDP port that is free at addr.
-func sctpUDP(t testing.TB, addr netip.Addr) *transport.Config {
-	t.Helper()
-	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	return &transport.Config{Protector: transport.LoopbackOnly(), Kind: transport.SCTPUDP, UDPPort: c.LocalAddr().(*net.UDPAddr).AddrPort().Port()}
-}
 
 // relayed is a Config of a dialler which goes through a relay with these faults.
 func relayed(t testing.TB, server *transport.Config, f sctptest.Faults) *transport.Config {
@@ -45,20 +34,20 @@ func relayed(t testing.TB, server *transport.Config, f sctptest.Faults) *transpo
 // and with shared receive queues its core.
 func TestConformanceOverSCTP(t *testing.T) {
 	t.Run("whole", func(t *testing.T) {
-		cfg := sctpUDP(t, sctpLocal.Addr())
+		cfg := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
 		conformance.Run(t, conformance.OverCarrier(t, sctpLocal, cfg, cfg), conformance.Without(conformance.Cases(), conformance.SharedReceives))
 	})
 	t.Run("IPv6", func(t *testing.T) {
 		at := netip.AddrPortFrom(netip.IPv6Loopback(), sctpLocal.Port())
-		cfg := sctpUDP(t, at.Addr())
+		cfg := iwarptest.SCTPInUDP(t, at.Addr())
 		conformance.Run(t, conformance.OverCarrier(t, at, cfg, cfg), conformance.Core())
 	})
 	t.Run("shared receive queues", func(t *testing.T) {
-		cfg := sctpUDP(t, sctpLocal.Addr())
+		cfg := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
 		conformance.Run(t, conformance.OverCarrier(t, sctpLocal, cfg, cfg, conformance.WithSRQ), conformance.Core())
 	})
 	t.Run("handlers", func(t *testing.T) {
-		cfg := sctpUDP(t, sctpLocal.Addr())
+		cfg := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
 		conformance.Run(t, conformance.OverCarrier(t, sctpLocal, cfg, cfg, conformance.WithHandler), conformance.Without(conformance.Core(), conformance.Arming))
 	})
 }
@@ -75,7 +64,7 @@ func TestConformanceOverSCTPInABadNetwork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of the time is spent waiting for retransmissions
-			cfg := sctpUDP(t, sctpLocal.Addr())
+			cfg := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
 			conformance.Run(t, conformance.OverCarrier(t, sctpLocal, relayed(t, cfg, f), cfg), conformance.Core())
 		})
 	}
