@@ -37,11 +37,36 @@ type end struct {
 	cq  *CQ
 	qp  *QP
 	cfg QPConfig
+	tc  *transport.Config // of listen and dial
+}
+
+// tcp is the carrier where a test does not say.
+var tcp = &transport.Config{Protector: transport.LoopbackOnly()}
+
+// carriers are what a listener may be on.
+var carriers = []struct {
+	name   string
+	config func(t testing.TB) *transport.Config
+}{
+	{"TCP", func(testing.TB) *transport.Config { return tcp }},
+	{"SCTP in UDP", func(t testing.TB) *transport.Config { return iwarptest.SCTPInUDP(t, sctpLocal.Addr()) }},
+}
+
+// overEachCarrier runs f with two ends that may listen and dial, on each carrier.
+func overEachCarrier(t *testing.T, cfgA, cfgB Config, f func(t *testing.T, a, b *end)) {
+	for _, c := range carriers {
+		t.Run(c.name, func(t *testing.T) {
+			a, b := newEnd(t, cfgA), newEnd(t, cfgB)
+			a.tc = c.config(t)
+			b.tc = a.tc
+			f(t, a, b)
+		})
+	}
 }
 
 func newEnd(t testing.TB, cfg Config) *end {
 	t.Helper()
-	e := &end{t: t}
+	e := &end{t: t, tc: tcp}
 	var err error
 	if e.dev, err = Open(cfg); err != nil {
 		t.Fatal(err)
