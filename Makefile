@@ -40,13 +40,13 @@ test: need-go ## all tests that can run here; as root it installs what they need
 fuzz: need-go ## run every fuzz target for a while (TIME=2m each, PKG=./verbs, RUN=name)
 	@$(GO) run ./internal/tools/fuzz -time '$(or $(TIME),2m)' -run '$(RUN)' $(PKG)
 
-demo: need-go ## the main job on two hosts in namespaces, as root (ARGS=--keep to look around, PROFILE=rfc3723)
+demo: need-go ## the main job on two hosts in namespaces, as root (ARGS=--keep to look around, PROFILE=rfc3723, TRANSPORT=sctp-udp)
 	@[ "$$(id -u)" = 0 ] || { echo "make demo makes network namespaces and two strongSwans in them, which takes root: sudo make demo" >&2; exit 1; }
 	@$(GO) run ./internal/tools/deps demo
 	@$(MAKE) --no-print-directory -s build
 	@mkdir -p .cache
 	@$(BUILD) -o .cache/demo ./integration/demo
-	@.cache/demo -profile '$(PROFILE)' $(ARGS)
+	@.cache/demo -profile '$(PROFILE)' -transport '$(TRANSPORT)' $(ARGS)
 
 bench: need-go build ## the speed table beside its rivals (ROWS=regexp to choose)
 	@$(GO) run ./internal/tools/deps -optional bench

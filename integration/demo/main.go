@@ -8,6 +8,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/transport/ksctp"
 )
 
 func main() {
@@ -26,9 +28,10 @@ func main() {
 	remove := flag.String("remove", "", "remove the hosts that an earlier run with --keep left up, by `name`")
 	binary := flag.String("ironwarp", "bin/ironwarp", "the `program` to show")
 	profile := flag.String("profile", "", "the IPsec `profile` of the link, such as rfc3723 (default: the program's)")
+	carrier := flag.String("transport", "tcp", "the `transport` of the link: tcp, sctp, sctp-udp or auto")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, *binary, *profile, *keep, *remove)
+	err := run(ctx, *binary, options{profile: *profile, transport: cmp.Or(*carrier, "tcp"), keep: *keep}, *remove)
 	interrupted := ctx.Err() != nil
 	stop()
 	var left *leftover
@@ -42,7 +45,14 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, binary, profile string, keep bool, remove string) error {
+// options are the choices of who runs it.
+type options struct {
+	profile   string // of IPsec; "" is the program's default
+	transport string // as in a peer's file
+	keep      bool   // leave the hosts up at the end
+}
+
+func run(ctx context.Context, binary string, opt options, remove string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("it makes network namespaces, which takes root: run `sudo make demo`")
 	}
@@ -53,7 +63,13 @@ func run(ctx context.Context, binary, profile string, keep bool, remove string) 
 		fmt.Printf("%s is gone\n", remove)
 		return nil
 	}
+	if _, ok := wires[opt.transport]; !ok {
+		return fmt.Errorf("-transport %q: there are tcp, sctp, sctp-udp and auto", opt.transport)
+	}
 	if err := lab.Missing(); err != nil {
+		return err
+	}
+	if err := ksctp.Available(); opt.transport == "sctp" && err != nil {
 		return err
 	}
 	binary, err := filepath.Abs(binary)
@@ -61,7 +77,7 @@ func run(ctx context.Context, binary, profile string, keep bool, remove string) 
 		return err
 	}
 	s := newScene(binary, fullSize, newPrinter(os.Stdout))
-	s.keep, s.profile = keep, profile
+	s.options = opt
 	return s.play(ctx)
 }
 
