@@ -176,6 +176,12 @@ func (d *Daemon) openListener(ctx context.Context, l *listener) {
 	}
 }
 
+// What is said of a kernel without SCTP.
+const (
+	noKernelSCTP  = "this host's kernel has no SCTP"
+	getKernelSCTP = "load it with `modprobe sctp`, or say transport: sctp-udp or auto for the peer on both hosts"
+)
+
 func listenProblem(at listenAt, err error) *api.Error {
 	if err == nil {
 		return nil
@@ -190,8 +196,8 @@ func listenProblem(at listenAt, err error) *api.Error {
 	}
 	switch {
 	case errors.Is(err, ksctp.ErrUnavailable):
-		e.Message = fmt.Sprintf("cannot listen at %s: this host's kernel has no SCTP", at)
-		e.Fix = "load it with `modprobe sctp`, or say transport: sctp-udp or auto for the peer on both hosts. The daemon keeps trying"
+		e.Message = fmt.Sprintf("cannot listen at %s: %s", at, noKernelSCTP)
+		e.Fix = getKernelSCTP + ". The daemon keeps trying"
 	case errors.Is(err, syscall.EADDRINUSE):
 		e.Code = api.CodeInUse
 		e.Message = fmt.Sprintf("cannot listen at %s: another program has %s %d", at, what, port)

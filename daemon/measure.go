@@ -14,6 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -75,6 +76,9 @@ func (d *Daemon) unreachable(p *peer, err error) *api.Error {
 	var flow *transport.FlowError
 	if errors.As(err, &flow) {
 		cause.Message, cause.Fix = plain(flow.Err), flow.Hint
+	}
+	if errors.Is(err, ksctp.ErrUnavailable) {
+		cause.Message, cause.Fix = noKernelSCTP, getKernelSCTP
 	}
 	var neg *ipsec.NegotiationError
 	var de *ipsec.DaemonError

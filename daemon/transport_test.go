@@ -255,7 +255,7 @@ func TestKernelWithoutSCTPIsSaid(t *testing.T) {
 	}
 	says(t, l[0].Problem, api.CodeUnavailable, "this host's kernel has no SCTP", "modprobe sctp", "sctp-udp")
 	_, err := alpha.api.Ping(t.Context(), api.PingRequest{Peer: "beta"}, nil)
-	says(t, err, api.CodeUnavailable, "the kernel has no SCTP")
+	says(t, err, api.CodeUnavailable, "this host's kernel has no SCTP", "modprobe sctp")
 }
 
 func TestPathsThatFailAreShown(t *testing.T) {
