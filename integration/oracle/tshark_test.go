@@ -45,22 +45,29 @@ type finding struct {
 // take the payload of our Sends for protocols on top of RDMA are off.
 func ask(t testing.TB, path string, serverPort int) finding {
 	t.Helper()
-	argv := []string{"-n", "-r", path, "-T", "pdml", "-o", "iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE", "-Y", fmt.Sprintf("tcp.port == %d", serverPort)}
+	out := tshark(t, path, "-Y", fmt.Sprintf("tcp.port == %d", serverPort))
+	f, err := parsePDML(bytes.NewReader(out), "iwarp_mpa", serverPort)
+	if err != nil {
+		t.Fatalf("tshark's answer: %v", err)
+	}
+	return f
+}
+
+// tshark returns its XML of a capture.
+func tshark(t testing.TB, path string, args ...string) []byte {
+	t.Helper()
+	argv := []string{"-n", "-r", path, "-T", "pdml", "-o", "iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE"}
 	for _, p := range []string{"rpcordma", "smb_direct", "nvme-tcp", "nvme-rdma", "iser"} {
 		argv = append(argv, "--disable-protocol", p)
 	}
-	cmd := exec.Command("tshark", argv...)
+	cmd := exec.Command("tshark", append(argv, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("tshark -r %s: %v: %s", path, err, &stderr)
 	}
-	f, err := parsePDML(bytes.NewReader(out), serverPort)
-	if err != nil {
-		t.Fatalf("tshark's answer: %v", err)
-	}
-	return f
+	return out
 }
 
 // severity at which tshark's experts complain: PI_WARN. Below are its remarks on
@@ -68,8 +75,9 @@ func ask(t testing.TB, path string, serverPort int) finding {
 const severityWarn = 0x600000
 
 // parsePDML reads tshark's XML: a packet has protocols in their order, those of
-// several FPDUs one after the other.
-func parsePDML(r io.Reader, serverPort int) (f finding, err error) {
+// several FPDUs one after the other. unit is the protocol that each of them begins
+// with.
+func parsePDML(r io.Reader, unit string, serverPort int) (f finding, err error) {
 	packet, message := 0, ""
 	var ports [2]int // source and destination
 	begin := 0       // of the FPDU in its packet
@@ -95,7 +103,7 @@ func parsePDML(r io.Reader, serverPort int) (f finding, err error) {
 		case e.Name.Local == "packet":
 			packet++
 			cur = nil
-		case e.Name.Local == "proto" && name == "iwarp_mpa":
+		case e.Name.Local == "proto" && name == unit:
 			frame := fpdu{from: client, port: ports[0], fields: map[string]string{}}
 			if ports[0] == serverPort {
 				frame.from, frame.port = server, ports[1]
