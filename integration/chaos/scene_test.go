@@ -16,6 +16,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/node"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 func TestMain(m *testing.M) {
@@ -30,7 +31,8 @@ func TestMain(m *testing.M) {
 var program node.Program
 
 const (
-	linkPort = 7471     // the daemon's default
+	linkPort = 7471     // the daemon's default, for TCP and SCTP
+	udpPort  = 9899     // its default for SCTP in UDP
 	diskSize = 64 << 20 // bytes
 	// flowed is how much has to move to count as flowing, in bytes.
 	flowed = 256 << 10
@@ -45,8 +47,9 @@ type scene struct {
 	alpha, beta *node.Node
 	disk        api.Attachment // on alpha
 	wire        *lab.Capture
-	options     []string // of peer add
-	charonEnv   []string // of both strongSwans
+	kind        transport.Kind // what carries the streams
+	options     []string       // of peer add
+	charonEnv   []string       // of both strongSwans
 }
 
 // require skips the test, saying why, where it cannot run.
@@ -61,9 +64,26 @@ func require(t *testing.T) {
 // newScene sets everything up; options are those of `peer add`.
 func newScene(t *testing.T, options ...string) *scene {
 	t.Helper()
-	s := &scene{options: options}
+	return newSceneOver(t, transport.TCP, options...)
+}
+
+// newSceneOver is newScene with streams of another kind.
+func newSceneOver(t *testing.T, kind transport.Kind, options ...string) *scene {
+	t.Helper()
+	s := &scene{kind: kind, options: options}
+	if kind != transport.TCP {
+		s.options = append(s.options, "--transport", kind.String())
+	}
 	s.start(t)
 	return s
+}
+
+// port is the one that the link is known by on the wire.
+func (s *scene) port() uint16 {
+	if s.kind == transport.SCTPUDP {
+		return udpPort
+	}
+	return linkPort
 }
 
 func (s *scene) start(t *testing.T) {
@@ -275,7 +295,7 @@ func (s *scene) judge(t *testing.T, carried int64) {
 		t.Fatal(err)
 	}
 	t.Logf("on the wire: %v", counts)
-	for _, fault := range faults(counts, carried) {
+	for _, fault := range s.faults(counts, carried) {
 		t.Error(fault)
 	}
 	if err := s.wire.Remove(); err != nil {
@@ -285,8 +305,8 @@ func (s *scene) judge(t *testing.T, carried int64) {
 }
 
 // faults says what is wrong with a capture of the wire.
-func faults(c lab.Counts, carried int64) (all []string) {
-	if n := c.Clear(linkPort); n != 0 {
+func (s *scene) faults(c lab.Counts, carried int64) (all []string) {
+	if n := c.ClearOf(s.kind.Protocol(), s.port()); n != 0 {
 		all = append(all, "packets of the link crossed the wire in clear: "+c.String())
 	}
 	if c.Dropped != 0 {
@@ -304,7 +324,7 @@ func (s *scene) control(t *testing.T) {
 	t.Helper()
 	s.capture(t)
 	a, b := s.alpha.Host, s.beta.Host
-	for _, err := range []error{a.OverrideGuard(b, linkPort), b.OverrideGuard(a, linkPort)} {
+	for _, err := range []error{a.OverrideGuardOf(s.kind.Protocol(), b, s.port()), b.OverrideGuardOf(s.kind.Protocol(), a, s.port())} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +336,7 @@ func (s *scene) control(t *testing.T) {
 	fio.Go(func() { _, _ = node.Load{URI: s.disk.URI, Size: 1 << 20, Timeout: healTimeout}.Run(ctx, s.alpha, nil) })
 	found := s.await(ctx, "clear packets without a guard", nil, func(context.Context) bool {
 		c, err := s.wire.Count()
-		return err == nil && strings.Contains(strings.Join(faults(c, 0), "\n"), "in clear")
+		return err == nil && strings.Contains(strings.Join(s.faults(c, 0), "\n"), "in clear")
 	})
 	cancel()
 	fio.Wait()

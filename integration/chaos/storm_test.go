@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/node"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // stormVar sets how many child SAs the storm deletes.
@@ -42,6 +43,12 @@ func TestStormOfDeletesUnderVerifiedIO(t *testing.T) {
 // acknowledges (RFC 2408 3.15).
 func TestStormOfDeletesOverIKEv1(t *testing.T) {
 	storm(t, newScene(t, "--profile", "rfc3723"), stormSize(t, 500)/10)
+}
+
+// TestStormOfDeletesOverSCTPInUDP is the same with SCTP in UDP, whose streams
+// share one association.
+func TestStormOfDeletesOverSCTPInUDP(t *testing.T) {
+	storm(t, newSceneOver(t, transport.SCTPUDP), stormSize(t, 1000)/10)
 }
 
 func storm(t *testing.T, s *scene, deletes int) {
