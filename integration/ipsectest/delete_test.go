@@ -228,47 +228,57 @@ func deletedInSetUp(t *testing.T, p *pair, by []*host) {
 func TestControlALostSAWithoutTheGuardLeaks(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v.name, func(t *testing.T) {
-			p := newPair(t, lab.Config{})
-			p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = v.profile() })
-			p.beta.echo(t, nil)
-			c := p.alpha.mustDial(t, p.beta)
-			for _, h := range []*host{p.alpha, p.beta} {
-				if err := h.m.RemoveGuard(t.Context(), p.other(h).Name()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			wire := capture(t, p.beta)
-			k := talk(c)
-			k.moves(t, 20)
-			p.alpha.KillCharon()
-			p.beta.KillCharon()
-			for _, h := range []*host{p.alpha, p.beta} {
-				flushESP(t, h)
-				// Those that charon has left in a kernel with ESP demand it.
-				if _, err := h.Run(t.Context(), "ip", "xfrm", "policy", "flush"); err != nil {
-					t.Fatal(err)
-				}
-			}
-			eventually(t, "clear packets on the wire", func() bool {
-				counts, err := wire.Count()
-				return err == nil && counts.Clear(port) > 0
-			})
-			k.end(t)
-			t.Log(counted(t, wire))
+			leak(t, newPair(t, lab.Config{}), v.profile())
 		})
 	}
+}
+
+func leak(t *testing.T, p *pair, profile *ipsec.Profile) {
+	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = profile })
+	p.echo(t, p.beta, nil)
+	c := p.mustOpen(t, p.alpha)
+	for _, h := range []*host{p.alpha, p.beta} {
+		if err := h.m.RemoveGuard(t.Context(), p.other(h).Name()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wire := capture(t, p.beta)
+	k := talk(c)
+	k.moves(t, 20)
+	p.alpha.KillCharon()
+	p.beta.KillCharon()
+	for _, h := range []*host{p.alpha, p.beta} {
+		flushESP(t, h)
+		// Those that charon has left in a kernel with ESP demand it.
+		if _, err := h.Run(t.Context(), "ip", "xfrm", "policy", "flush"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "clear packets on the wire", func() bool {
+		counts, err := wire.Count()
+		return err == nil && p.clear(counts) > 0
+	})
+	k.end(t)
+	t.Log(counted(t, wire))
 }
 
 // TestIdleStreamOutlivesItsSA has a short patience with a silent peer: without
 // its SA the probes of an idle stream meet the guard, and TCP would give it up.
 func TestIdleStreamOutlivesItsSA(t *testing.T) {
-	p := newPair(t, lab.Config{})
+	outlive(t, newPair(t, lab.Config{}))
+}
+
+func outlive(t *testing.T, p *pair) {
 	p.addPeers(t)
-	p.beta.echo(t, nil)
-	c := p.alpha.mustDialWith(t, p.beta, transport.Config{DeadAfter: 4 * time.Second})
+	p.echo(t, p.beta, nil)
+	c, err := p.open(t, p.alpha, transport.Config{DeadAfter: 4 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := ping(c, "before"); err != nil {
 		t.Fatal(err)
 	}
+	acknowledged(t)
 	if n := p.deleteBy(t, []*host{p.beta}); n != 1 {
 		t.Fatalf("%d children deleted", n)
 	}
