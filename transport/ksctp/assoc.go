@@ -44,10 +44,11 @@ type Assoc struct {
 	waiting int // goroutines in Wait
 
 	started  bool
-	ending   bool  // Abort, the kernel or the clock has ended it
-	err      error // why; final when done is closed
-	shutting bool  // Shutdown was called
-	peerShut bool  // the peer shuts it down
+	ending   bool       // Abort, the kernel or the clock has ended it
+	err      error      // why; final when done is closed
+	shutting bool       // Shutdown was called
+	peerShut bool       // the peer shuts it down
+	errno    unix.Errno // of the socket, when the association has failed
 	down     map[netip.AddrPort]bool
 	death    *time.Timer // of Config.DeadAfter
 
@@ -88,16 +89,22 @@ func (a *Assoc) LocalAddrs() []netip.AddrPort { return slices.Clone(a.local) }
 // PeerAddrs are all addresses of the peer, the primary path's first.
 func (a *Assoc) PeerAddrs() []netip.AddrPort { return slices.Clone(a.peer) }
 
-// Start has everything handed to r from here on, the first of it EventUp. It is
-// to be called once.
+// Start has everything handed to r from here on, the first of it EventUp, the last
+// EventDown, also if the association is over already. It is to be called once.
 func (a *Assoc) Start(r sctp.Receiver) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	if a.started {
 		panic("ksctp: an association is started twice")
 	}
-	a.started = true
 	a.rx.recv = r
+	a.started = !a.ending
+	aborted, err := a.ending, a.err
+	a.mu.Unlock()
+	if aborted {
+		r.Event(sctp.Event{Kind: sctp.EventUp})
+		r.Event(sctp.Event{Kind: sctp.EventDown, Err: err})
+		return
+	}
 	go a.read()
 }
 
@@ -147,13 +154,14 @@ func (a *Assoc) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Abort ends the association at once and tells the peer why: the Upper Layer
-// Abort Reason of RFC 9260 section 3.3.10.12, of which 256 bytes are sent.
-// It does nothing if it is over.
+// Abort ends the association at once (RFC 9260 section 9.1). The peer gets an ABORT
+// with the cause User-Initiated Abort, but not the reason, which the kernel takes
+// on one-to-many sockets only: it is for Err at this end. It does nothing if the
+// association is over.
 func (a *Assoc) Abort(reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.abort(reason, &sctp.AbortError{Local: true, Cause: sctp.Cause{Code: sctp.CauseUserAbort, Info: []byte(cut(reason))}})
+	a.fail(&sctp.AbortError{Local: true, Cause: sctp.Cause{Code: sctp.CauseUserAbort, Info: []byte(reason)}})
 }
 
 // Close is Abort without a reason. It is idempotent and waits for nothing.
@@ -162,14 +170,13 @@ func (a *Assoc) Close() error {
 	return nil
 }
 
-// abort is Abort with what Err will say; a.mu is held.
-func (a *Assoc) abort(reason string, err error) {
+// fail is Abort with what Err will say; a.mu is held.
+func (a *Assoc) fail(err error) {
 	if a.ending {
 		return
 	}
-	_ = a.rc.Control(func(fd uintptr) { sendAbort(int(fd), reason) })
 	a.end(err)
-	a.conn.Close() // the reader, if there is one, ends and does the rest
+	abort(a.conn) // the reader, if there is one, ends and does the rest
 	if !a.started {
 		close(a.done)
 	}
@@ -211,18 +218,6 @@ func (a *Assoc) wrap(op string, err error) error {
 	}
 	return &sctp.AssocError{Op: op, Remote: a.peer[0], Err: err}
 }
-
-// sendAbort sends an ABORT by SCTP_ABORT (RFC 6458 section 5.3.4), which needs no
-// room in the send buffer.
-func sendAbort(fd int, reason string) {
-	var info [sndinfoLen]byte
-	native.PutUint16(info[2:], flagAbort)
-	oob := make([]byte, unix.CmsgSpace(sndinfoLen))
-	putCmsg(oob, cmsgSndinfo, info[:])
-	_, _ = unix.SendmsgN(fd, []byte(cut(reason)), oob, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-}
-
-func cut(reason string) string { return reason[:min(len(reason), maxReason)] }
 
 // errClosed is what is left to say about an association that is over.
 func (a *Assoc) errClosed() error {

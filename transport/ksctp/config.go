@@ -14,8 +14,10 @@ type Config struct {
 	// peer. An unspecified address would stand for all the host has: it is refused.
 	Local []netip.Addr
 
-	// Port is the SCTP port of this end, 0 for any.
-	Port uint16
+	// Port is the SCTP port of this end, 0 for any. PortFrom and PortTo, if not 0,
+	// have Dial take a free one of this range, both ends included.
+	Port             uint16
+	PortFrom, PortTo uint16
 
 	// Adaptation is the Adaptation Layer Indication that is sent and demanded of the
 	// peer (RFC 5061 section 4.2.6; 0x00000001 is DDP's, RFC 5043), 0 for none.

@@ -24,7 +24,8 @@
 //
 // It joins fragments itself, so that a peer that breaks RFC 5043 section 9 shows
 // only when a fragment is late. It gives no sign of life to ask for, so
-// Stats.Silent is that of messages and path events. It resends by its timers
+// Stats.Silent is that of messages and path events. It sends an ABORT without the
+// user's reason, as it takes none on one-to-one sockets. It resends by its timers
 // alone: Kick makes it probe the paths, and Hurry is what keeps those timers short.
 // After a restart by the peer (RFC 9260 section 5.2) it does not say what the
 // peer now indicates: the association ends and the peer is to dial again.

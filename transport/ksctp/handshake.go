@@ -1,10 +1,12 @@
 package ksctp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -52,10 +54,7 @@ func open(c *Config, local []netip.Addr, remote ...netip.Addr) (conn *socket.Con
 		err = prepare(fd, c)
 	}
 	if err == nil {
-		a := sockaddrs(local, c.Port)
-		if err = lksctp.SCTPBind(fd, a, lksctp.SCTP_BINDX_ADD_ADDR); err != nil {
-			err = fmt.Errorf("bind to %v: %w", a, err)
-		}
+		err = bind(fd, local, c)
 	}
 	if err == nil {
 		conn, err = socket.New(fd, "sctp")
@@ -65,6 +64,30 @@ func open(c *Config, local []netip.Addr, remote ...netip.Addr) (conn *socket.Con
 		return nil, false, err
 	}
 	return conn, v6, nil
+}
+
+// bind binds to the port, or to a free one of the range.
+func bind(fd int, local []netip.Addr, c *Config) error {
+	try := func(port uint16) error {
+		a := sockaddrs(local, port)
+		if err := lksctp.SCTPBind(fd, a, lksctp.SCTP_BINDX_ADD_ADDR); err != nil {
+			return fmt.Errorf("bind to %v: %w", a, err)
+		}
+		return nil
+	}
+	if c.PortFrom == 0 || c.PortTo < c.PortFrom {
+		return try(c.Port)
+	}
+	n := int(c.PortTo) - int(c.PortFrom) + 1
+	at := rand.IntN(n)
+	for range n {
+		err := try(c.PortFrom + uint16(at))
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return err
+		}
+		at = (at + 1) % n
+	}
+	return fmt.Errorf("bind to %v: the ports %d to %d are all in use: %w", local, c.PortFrom, c.PortTo, unix.EADDRINUSE)
 }
 
 // control runs f on the socket.
@@ -165,7 +188,7 @@ func establish(conn *socket.Conn, c *Config, v6 bool, recv func() (notification,
 	var out, in uint16
 	defer func() {
 		if err != nil {
-			refuse(conn, "the handshake has failed")
+			abort(conn)
 		}
 	}()
 	for up := false; !up; {
@@ -192,10 +215,12 @@ func establish(conn *socket.Conn, c *Config, v6 bool, recv func() (notification,
 	}
 	early, err := demand(conn, c.Adaptation)
 	if err != nil {
-		refuse(conn, "another Adaptation Layer Indication is demanded here")
 		return nil, err
 	}
-	return newAssoc(conn, c, v6, out, in, early)
+	if a, err = newAssoc(conn, c, v6, out, in, early); err != nil {
+		return nil, cmp.Or(ended(conn), err)
+	}
+	return a, nil
 }
 
 // recvWait waits for a message or notification.
@@ -281,12 +306,28 @@ func refusedBy(conn *socket.Conn, ch assocChange) error {
 	return &sctp.AbortError{Cause: cause}
 }
 
-// refuse aborts what there is of an association and closes its socket.
-func refuse(conn *socket.Conn, reason string) {
+// abort closes a socket. One that lingers for no time sends an ABORT.
+func abort(conn *socket.Conn) {
 	_ = control(conn, func(fd int) error {
-		sendAbort(fd, reason)
-		// Closing a socket that lingers for no time aborts as well.
 		return unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
 	})
 	conn.Close()
+}
+
+// ended is why an association is over that was up a moment ago, nil if nothing
+// tells.
+func ended(conn *socket.Conn) error {
+	for {
+		n, flags, err := recvNow(conn, 0)
+		if err != nil {
+			return nil
+		}
+		if flags&msgNotification == 0 || n.kind() != noteAssocChange {
+			continue
+		}
+		if ch, err := n.assocChange(); err == nil && ch.state == commLost {
+			errno, _ := conn.GetsockoptInt(unix.SOL_SOCKET, unix.SO_ERROR)
+			return lost(ch, unix.Errno(errno))
+		}
+	}
 }

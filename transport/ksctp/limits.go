@@ -49,7 +49,7 @@ const (
 	// sackDelay is SACK.Delay.
 	sackDelay = 100 * time.Millisecond
 
-	// maxReason is how many bytes of a reason an ABORT carries.
+	// maxReason is how many bytes of an error cause's information are kept.
 	maxReason = 256
 
 	// refreshEvery is how old the message size may be that is known of the path.
@@ -63,10 +63,6 @@ const (
 
 	// memoryPause is how long nothing is sent after the kernel had no memory.
 	memoryPause = 10 * time.Millisecond
-
-	// pathOverhead is the least that IP, UDP and SCTP headers add to a message in
-	// bytes, on IPv6.
-	pathOverhead = 40 + 8 + 12 + 16
 
 	// acceptBackoff is the pause after an accept that failed for want of file
 	// descriptors or memory.

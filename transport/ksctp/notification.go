@@ -85,6 +85,7 @@ func (c assocChange) abortCause() sctp.Cause {
 const (
 	pathAvailable   = 0
 	pathUnreachable = 1
+	pathAdded       = 3
 	pathConfirmed   = 5
 )
 

@@ -141,7 +141,6 @@ const (
 	sppNoHeartbeat   = 1 << 1
 	sppDemand        = 1 << 2 // a heartbeat at once
 	sppDiscovery     = 1 << 3 // of the path's MTU
-	sppNoDiscovery   = 1 << 4
 	sppSackDelay     = 1 << 5
 	paddrparamsLen   = 156
 	sockaddrStorage  = 128
@@ -161,14 +160,6 @@ func pathParams(c *Config) []byte {
 	native.PutUint16(v[4:], uint16(min(or(c.PathMaxRetrans, defaultPathMaxRetrans), 1<<16-1)))
 	native.PutUint32(v[10:], ms(sackDelay))
 	native.PutUint32(v[14:], flags)
-	return b
-}
-
-// pathFlags is struct sctp_paddrparams with nothing but flags and an MTU.
-func pathFlags(flags uint32, mtu int) []byte {
-	b := make([]byte, paddrparamsLen)
-	native.PutUint32(b[paddrparamsAfter+6:], uint32(mtu))
-	native.PutUint32(b[paddrparamsAfter+14:], flags)
 	return b
 }
 

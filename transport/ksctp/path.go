@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	lksctp "github.com/ishidawataru/sctp"
@@ -35,10 +36,8 @@ func (a *Assoc) refresh() error {
 	if err != nil {
 		return fmt.Errorf("ask for the association's status: %w", err)
 	}
-	n := int(native.Uint32(b[20:]))
-	a.max.Store(int64(n))
+	a.max.Store(int64(native.Uint32(b[20:])))
 	a.asked.Store(time.Now().UnixNano())
-	a.tx.most = max(a.tx.most, n)
 	return nil
 }
 
@@ -163,6 +162,10 @@ func (a *Assoc) pathChanged(path netip.AddrPort, state uint32) {
 		if len(a.down) >= len(a.peer) && a.c.DeadAfter > 0 && a.death == nil && !a.ending {
 			a.death = time.AfterFunc(a.c.DeadAfter, a.die)
 		}
+	case pathAdded:
+		if !slices.ContainsFunc(a.peer, func(p netip.AddrPort) bool { return p.Addr() == path.Addr() }) {
+			a.fail(fmt.Errorf("the peer has added the address %v to the association", path.Addr()))
+		}
 	case pathAvailable, pathConfirmed:
 		kind = sctp.EventPathUp
 		delete(a.down, path)
@@ -182,7 +185,7 @@ func (a *Assoc) die() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.death != nil {
-		a.abort("no path has worked for too long", fmt.Errorf("%w for %v", sctp.ErrPeerUnreachable, a.c.DeadAfter))
+		a.fail(fmt.Errorf("%w for %v", sctp.ErrPeerUnreachable, a.c.DeadAfter))
 	}
 }
 
@@ -193,7 +196,8 @@ func (a *Assoc) die() {
 func (a *Assoc) Kick() (stuck bool) {
 	_ = control(a.conn, func(fd int) error {
 		for _, r := range a.peer {
-			b := pathFlags(sppDemand, 0)
+			b := make([]byte, paddrparamsLen)
+			native.PutUint32(b[paddrparamsAfter+14:], sppDemand)
 			putSockaddr(b[4:], r, a.v6)
 			_ = setOption(fd, optPathParams, b)
 		}

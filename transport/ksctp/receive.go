@@ -150,6 +150,11 @@ func (a *Assoc) handOver() (end error) {
 	if r.err != nil {
 		r.batch = nil
 		r.batches.Put(b)
+		// recvmmsg reports an error before what came before it.
+		var errno unix.Errno
+		if errors.As(r.err, &errno) && a.reported(errno) {
+			return nil
+		}
 		return r.err
 	}
 	now := time.Now().UnixNano()
@@ -271,14 +276,29 @@ func (a *Assoc) changed(ch assocChange) (over error) {
 		return sctp.ErrShutdown
 	case restart:
 		a.mu.Lock()
-		a.abort("restarted: what the peer now indicates is not known here, dial again", sctp.ErrRestarted)
+		a.fail(sctp.ErrRestarted)
 		a.mu.Unlock()
 		return sctp.ErrRestarted
 	case commLost, cannotStart:
-		errno, _ := a.conn.GetsockoptInt(unix.SOL_SOCKET, unix.SO_ERROR)
-		return lost(ch, unix.Errno(errno))
+		n, _ := a.conn.GetsockoptInt(unix.SOL_SOCKET, unix.SO_ERROR)
+		a.reported(unix.Errno(n))
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return lost(ch, a.errno)
 	}
 	return nil
+}
+
+// reported notes what the socket says of the association's end, which it says
+// once, to whoever asks first. It is false if that is known.
+func (a *Assoc) reported(errno unix.Errno) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.errno != 0 || errno == 0 {
+		return false
+	}
+	a.errno = errno
+	return true
 }
 
 // errOrderly is the end of a shutdown that this end has begun.
@@ -302,14 +322,13 @@ func lost(ch assocChange, errno unix.Errno) error {
 func (a *Assoc) reason(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var errno unix.Errno
 	switch {
 	case err == errOrderly, errors.Is(err, io.EOF) && a.shutting:
 		return nil
+	case a.errno != 0 && (errors.Is(err, io.EOF) || errors.Is(err, a.errno)):
+		return lost(assocChange{}, a.errno)
 	case errors.Is(err, io.EOF):
 		return sctp.ErrShutdown
-	case errors.As(err, &errno):
-		return lost(assocChange{}, errno)
 	}
 	return err
 }

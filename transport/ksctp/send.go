@@ -2,6 +2,7 @@ package ksctp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -25,7 +26,7 @@ func (a *Assoc) sendable(m *sctp.Outgoing) (size int, err error) {
 	switch {
 	case size == 0:
 		return 0, sctp.ErrEmpty
-	case size > a.tx.most:
+	case size > int(a.max.Load()):
 		return 0, sctp.ErrTooLong
 	}
 	return size, nil
@@ -41,8 +42,8 @@ func sizeOf(m *sctp.Outgoing) (size int) {
 // TrySend queues messages, in this order, as long as the kernel has room, and
 // returns how many. Their bytes are copied: the memory may be used again. The
 // error is about the first message that was not queued, nil if there was only no
-// room for it: sctp.ErrTooLong, ErrEmpty, ErrStream, ErrShutdown, or why the
-// association is over.
+// room for it: sctp.ErrTooLong, after which MaxMessage says what is not too long,
+// ErrEmpty, ErrStream, ErrShutdown, or why the association is over.
 func (a *Assoc) TrySend(ms []sctp.Outgoing) (n int, err error) {
 	if len(ms) == 0 {
 		return 0, nil
@@ -119,8 +120,11 @@ func (a *Assoc) flush() {
 			t.keptBytes -= sizeOf(&t.kept[i]) + messageOverhead
 		}
 		t.kept = append(t.kept[:0], t.kept[n:]...)
-		if err != nil { // the association goes down; the reader hears why
+		if err != nil {
 			t.kept, t.keptBytes = nil, 0
+			if errors.Is(err, sctp.ErrTooLong) { // what was taken cannot be delivered
+				a.fail(err)
+			} // else the association is going down, and the reader hears why
 		}
 	}
 	if len(t.kept) == 0 && a.shutting && !t.shut && !a.ending {
@@ -173,11 +177,14 @@ func (a *Assoc) giveBatch(ms []sctp.Outgoing) (n int, err error) {
 		a.fill(0)
 	case unix.ENOBUFS, unix.ENOMEM:
 		a.fill(memoryPause)
-	case unix.EMSGSIZE:
-		if err = a.giveLong(&ms[n]); err == nil {
-			n++
+	case unix.EMSGSIZE: // the path's MTU has shrunk
+		if err = a.refresh(); err == nil {
+			err = sctp.ErrTooLong
 		}
 	default:
+		if errno, ok := t.sendErr.(unix.Errno); ok && errno != unix.EPIPE && a.errno == 0 {
+			a.errno = errno
+		}
 		a.rx.hasten()
 		err = fmt.Errorf("%w: %w", sctp.ErrShutdown, t.sendErr)
 	}
@@ -188,38 +195,6 @@ func (a *Assoc) giveBatch(ms []sctp.Outgoing) (n int, err error) {
 		t.bytes += uint64(size)
 	}
 	return n, err
-}
-
-// giveLong sends a message that was of the right length when the path's MTU was
-// larger. It may not become several chunks (RFC 5043 section 9), so IP has to
-// fragment it (RFC 9260 section 7.3): for a moment the kernel is told that the
-// path is as before, and is not to discover otherwise; a.mu is held.
-func (a *Assoc) giveLong(m *sctp.Outgoing) error {
-	t := &a.tx
-	was := a.max.Load()
-	if err := a.refresh(); err != nil {
-		return err
-	}
-	b := t.getBatch()
-	b.add(m)
-	t.batch = b
-	err := control(a.conn, func(fd int) error {
-		mtu := (t.most + pathOverhead + 3) &^ 3
-		if err := setOption(fd, optPathParams, pathFlags(sppNoDiscovery, mtu)); err != nil {
-			return err
-		}
-		t.send(uintptr(fd))
-		return setOption(fd, optPathParams, pathFlags(sppDiscovery, 0))
-	})
-	t.batch = nil
-	t.putBatch(b)
-	if err == nil {
-		err = t.sendErr
-	}
-	if err != nil {
-		return fmt.Errorf("send a message for a path with an MTU for %d bytes where there is one for %d: %w", was, a.max.Load(), err)
-	}
-	return a.refresh()
 }
 
 // settled tells whether all that was sent is acknowledged; a.mu is held.

@@ -15,7 +15,6 @@ const (
 	cmsgSndinfo   = 2
 	sndinfoLen    = 16
 	flagUnordered = 1 << 0
-	flagAbort     = 1 << 2
 )
 
 // sending is the sending half. The kernel's send buffer is the queue. What it
@@ -30,7 +29,6 @@ type sending struct {
 
 	log    sentLog
 	sndbuf int // what the kernel charges against, in bytes
-	most   int // the largest that MaxMessage was
 
 	messages, bytes uint64 // that the kernel has taken
 
