@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,6 +70,9 @@ func (d *Daemon) describePeer(p *peer, streams streamCount) api.Peer {
 	v.Profile, v.Mode, v.Revocation = p.cfg.Resolved.Name, p.cfg.Resolved.Mode.String(), string(revocation(p.cfg))
 	if m := d.ike.current(); m != nil && problem == nil {
 		p.describeIKE(&v, m)
+		if slices.ContainsFunc(v.PathStates, func(s api.PathState) bool { return s.Protection == api.PeerUp }) {
+			v.State = api.PeerUp // by one path at least
+		}
 	}
 	p.mu.Lock()
 	keys := p.keys

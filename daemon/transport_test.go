@@ -305,6 +305,11 @@ func TestEachAddressOfAPeerIsGuardedAndAuthenticatedAlike(t *testing.T) {
 	if two.Name != "beta.path2" || two.Local != addr("198.51.100.1") || two.Remote != addr("198.51.100.2") || two.LocalID != "192.0.2.1" || two.RemoteID != "192.0.2.2" {
 		t.Errorf("the second path: %+v", two)
 	}
+	for child, want := range map[string]string{"": "[beta beta.path2]", "beta-out-sctp": "[beta]", "beta.path2-in-sctp": "[beta.path2]", "nonsense": "[beta]"} {
+		if got := fmt.Sprint(connectionsOf(c, child)); got != want {
+			t.Errorf("child %q is looked for in %s, want %s", child, got, want)
+		}
+	}
 	guard := func(a string, p transport.Protocol, port uint16) ipsec.GuardSpec {
 		return ipsec.GuardSpec{Remote: addr(a), Protocol: p, Port: port}
 	}

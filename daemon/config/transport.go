@@ -81,6 +81,15 @@ func (p Peer) PathName(i int) string {
 	return fmt.Sprintf("%s.path%d", p.Name, i+1)
 }
 
+// PathNames are those of all paths.
+func (p Peer) PathNames() []string {
+	var names []string
+	for i := range p.Addresses() {
+		names = append(names, p.PathName(i))
+	}
+	return names
+}
+
 // udpPort reads a UDP port for SCTP.
 func (d *decoder) udpPort(set func(uint64)) func(ast.Node) {
 	return func(n ast.Node) {
