@@ -90,6 +90,10 @@ func (a *Assoc) flush() {
 	var s *sender
 	for more := false; more || a.again; {
 		a.again = false
+		if a.t.askRoute {
+			a.t.askRoute = false
+			a.t.setRoute(a.ep.now(), a.ep.sock.mtu(a.remote))
+		}
 		if s == nil {
 			s = a.ep.senders.get()
 		}
@@ -102,6 +106,10 @@ func (a *Assoc) flush() {
 		err := a.ep.sock.send(to, s)
 		s.batch.reset()
 		a.mu.Lock()
+		if s.refused > 0 {
+			a.t.refused(a.ep.now(), s.refused)
+			a.again = true
+		}
 		if err != nil {
 			a.sendErr = err
 		}
@@ -226,8 +234,9 @@ func (a *Assoc) PeerAdaptation() (indication uint32, ok bool) {
 	return a.t.peerAdaptation, a.t.hasAdaptation
 }
 
-// MaxMessage is the size in bytes of the longest message that may be sent.
-func (a *Assoc) MaxMessage() int { return a.t.maxMessage() }
+// MaxMessage is the size in bytes of the longest message that may be sent, as of
+// now: it follows the path's MTU (RFC 8899), and EventMTU tells of a change.
+func (a *Assoc) MaxMessage() int { return int(a.t.longest.Load()) }
 
 // Done is closed when the association is over; Err then says why.
 func (a *Assoc) Done() <-chan struct{} { return a.done }
@@ -260,6 +269,7 @@ func (a *Assoc) Stats() Stats {
 	s.Window, s.Threshold, s.InFlight = p.cwnd, p.ssthresh, p.flight
 	s.Queued, s.PeerWindow, s.HeldHere = a.t.tx.bytes, max(0, a.t.peerRwnd), a.t.held
 	now := a.ep.now()
+	s.PathMTU = a.t.size + a.t.overhead
 	s.Unanswered = max(a.t.errors, a.t.inits)
 	s.Silent, s.Idle = now-a.t.heardAt, now-a.t.usedAt
 	return s

@@ -33,8 +33,9 @@ type Config struct {
 	// 0 for 1,024 (RFC 5043 section 8).
 	Streams uint16
 
-	// MTU is that of the path in bytes, IP header included, 640 to 65,535, 0 for
-	// 1,500. Packets are no longer, and are not fragmented by IP.
+	// MTU is the longest IP packet in bytes that is tried, 640 to 65,535, 0 for that
+	// of the route, up to 9,000. What the path carries is found out (RFC 8899),
+	// beginning with 1,500 at most; MaxMessage follows.
 	MTU int
 
 	// RecvWindow is the receive window of each association in bytes: how much the
@@ -81,8 +82,9 @@ func or[T int | uint16 | time.Duration](v, otherwise T) T {
 	return otherwise
 }
 
-// settings are those of an association with remote, but its tags and ports.
-func (c *Config) settings(remote netip.Addr, window int) settings {
+// settings are those of an association with remote, but its tags and ports. route
+// is the MTU of the route, 0 if it is not known.
+func (c *Config) settings(remote netip.Addr, window, route int) settings {
 	s := settings{
 		rtoInitial:      or(c.RTOInitial, defaultRTOInitial),
 		rtoMin:          or(c.RTOMin, defaultRTOMin),
@@ -103,13 +105,21 @@ func (c *Config) settings(remote netip.Addr, window int) settings {
 	}
 	s.rtoInitial = max(s.rtoInitial, s.rtoMin)
 	s.rtoMax = max(s.rtoMax, s.rtoInitial)
-	s.size = or(c.MTU, DefaultMTU) - udpHeaderLen - ipv4HeaderLen
+	s.overhead = udpHeaderLen + ipv4HeaderLen
 	if s.v6 {
-		s.size -= ipv6HeaderLen - ipv4HeaderLen
+		s.overhead = udpHeaderLen + ipv6HeaderLen
 	}
-	s.size &^= 3
+	mtu := min(or(c.MTU, longestMTU), max(or(route, DefaultMTU), minMTU))
+	s.mostSize = s.packetSize(or(c.MTU, longestMTU))
+	s.maxSize = s.packetSize(mtu)
+	s.size = s.packetSize(min(mtu, DefaultMTU))
+	s.safeSize = min(s.packetSize(safeMTU), s.size)
+	s.minSize = s.packetSize(minMTU)
 	return s
 }
+
+// packetSize is the longest SCTP packet in an IP packet of mtu bytes.
+func (s *settings) packetSize(mtu int) int { return (mtu - s.overhead) &^ 3 }
 
 func (c *Config) check() error {
 	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > maxMTU) {

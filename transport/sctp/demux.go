@@ -198,7 +198,7 @@ func (e *Endpoint) init(now time.Duration, from netip.AddrPort, p packet, c chun
 		e.answer(from, p, i.tag, func(b []byte) []byte { return appendAbort(b, 0, cause) })
 	}
 	params, err := parseParams(i.params)
-	s := e.settings(from.Addr())
+	s := e.settings(from.Addr(), 0)
 	s.localPort, s.peerPort = p.dstPort(), p.srcPort()
 	switch {
 	case err != nil:
@@ -327,7 +327,7 @@ func (e *Endpoint) establish(now time.Duration, from netip.AddrPort, p packet, k
 		refuse()
 		return
 	}
-	s := e.settings(from.Addr())
+	s := e.settings(from.Addr(), e.sock.mtu(from))
 	s.localPort, s.peerPort = k.localPort, k.peerPort
 	s.localTag, s.localTSN = k.localTag, k.localTSN
 	a, err := e.add(from, s, false)

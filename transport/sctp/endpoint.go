@@ -83,7 +83,8 @@ type carrier interface {
 	// read reads until close, and hands packets to r.
 	read(r *run) error
 	local() netip.AddrPort
-	recvBuffer() int // in bytes
+	recvBuffer() int               // in bytes
+	mtu(remote netip.AddrPort) int // of the route in bytes, 0: not known
 	close()
 }
 
@@ -188,7 +189,7 @@ func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig
 	if err := e.admit(remote, true); err != nil {
 		return fail(err)
 	}
-	s := e.settings(remote.Addr())
+	s := e.settings(remote.Addr(), e.sock.mtu(remote))
 	s.peerPort, s.localPort = or(d.RemotePort, DefaultPort), d.LocalPort
 	a, err := e.add(remote, s, d.LocalPort == 0)
 	if err != nil {
@@ -219,8 +220,8 @@ func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig
 }
 
 // settings are those of a new association, with random tags.
-func (e *Endpoint) settings(remote netip.Addr) settings {
-	s := e.cfg.settings(remote, e.window)
+func (e *Endpoint) settings(remote netip.Addr, route int) settings {
+	s := e.cfg.settings(remote, e.window, route)
 	s.localTag, s.localTSN = randomTag(), random32()
 	s.localTie, s.peerTie = randomTag(), randomTag()
 	s.jitter = random32

@@ -48,8 +48,19 @@ func (r *rawPeer) send(tag uint32, chunks ...[]byte) {
 	}
 }
 
-// recv is the next packet.
+// recv is the next packet, but those that try the path's MTU.
 func (r *rawPeer) recv() packet {
+	r.t.Helper()
+	for {
+		p := r.recvAny()
+		c, rest, err := cutChunk(p.chunks())
+		if err != nil || c.typ() != typeHeartbeat || len(rest) == 0 || chunkType(rest[0]) != typePad {
+			return p
+		}
+	}
+}
+
+func (r *rawPeer) recvAny() packet {
 	r.t.Helper()
 	b := make([]byte, 1<<16)
 	r.c.SetReadDeadline(time.Now().Add(patience))

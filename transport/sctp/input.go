@@ -257,6 +257,9 @@ func (t *tcb) heartbeatAck(now time.Duration, c chunk) {
 		t.hbSent = 0
 	case sent == t.kickAt && nonce == t.kickNonce && !t.kickDue:
 		t.kickAnswered()
+	case t.probeAck(now, sent, nonce):
+		t.heard() // a long packet's round trip is not that of others
+		return
 	default:
 		return
 	}

@@ -7,9 +7,15 @@ const (
 	// (RFC 6951 section 5.1).
 	DefaultPort = 9899
 
-	// DefaultMTU is the IP packet size in bytes that is assumed of a path: that of
-	// Ethernet. Packets have the Don't Fragment bit.
+	// DefaultMTU is the IP packet size in bytes that is assumed of a path at first:
+	// that of Ethernet. Packets have the Don't Fragment bit.
 	DefaultMTU = 1500
+	// longestMTU is the longest IP packet in bytes that is tried where Config.MTU is
+	// 0: a jumbo frame.
+	longestMTU = 9000
+	// safeMTU is BASE_PLPMTU (RFC 8899 section 5.1.2): what IPv6 demands of any
+	// path.
+	safeMTU = 1280
 	// minMTU is the least MTU that may be configured: with it a DDP Stream Session
 	// Control message with all its private data still fits (RFC 5043 section 9),
 	// behind a SACK, too, on IPv6.

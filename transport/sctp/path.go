@@ -24,16 +24,20 @@ type path struct {
 // reset brings the path into the state of a new association (RFC 9260 section
 // 7.2.1).
 func (p *path) reset(pmdcs int, v6 bool, rto time.Duration) {
+	*p = path{
+		pmdcs:    pmdcs,
+		rto:      rto,
+		cwnd:     initialWindow(pmdcs, v6),
+		ssthresh: 1 << 30,
+	}
+}
+
+func initialWindow(pmdcs int, v6 bool) int {
 	least := 4404
 	if v6 {
 		least = 4344
 	}
-	*p = path{
-		pmdcs:    pmdcs,
-		rto:      rto,
-		cwnd:     min(4*pmdcs, max(2*pmdcs, least)),
-		ssthresh: 1 << 30,
-	}
+	return min(4*pmdcs, max(2*pmdcs, least))
 }
 
 // rtt takes a measurement (RFC 9260 section 6.3.1, C2 to C7).

@@ -42,6 +42,7 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 	if newly > 0 {
 		t.heard()
 		t.solo = false
+		t.timeouts = 0
 	}
 	if p.recovering && !before(s.cum(), p.exit) {
 		p.recovering = false

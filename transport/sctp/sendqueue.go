@@ -212,6 +212,8 @@ func (t *tcb) expireT3(now time.Duration) {
 	t.path.backOff(t.mostRTO())
 	t.again()
 	t.armT3(now)
+	t.timeouts++
+	t.suspect(now)
 }
 
 // again marks all that is in flight to be sent again, one packet at first.

@@ -19,6 +19,8 @@ func (t *tcb) startT2(now time.Duration) {
 	t.inits = 0
 	t.t2 = now + t.path.rto
 	t.tHB, t.hbSent = 0, 0
+	t.pm.timer = 0
+	t.want &^= sendProbe
 	t.tSack, t.sackNow = 0, false
 }
 
@@ -88,6 +90,7 @@ func (t *tcb) ackedTo(now time.Duration, cum uint32) {
 	if advanced {
 		t.heard()
 		t.solo = false
+		t.timeouts = 0
 		q.scan = q.acked + 1
 	}
 	switch {

@@ -1,6 +1,7 @@
 package sctp
 
 import (
+	"sync/atomic"
 	"time"
 )
 
@@ -35,16 +36,22 @@ type settings struct {
 	streams                    uint16
 	window                     int // receive window in bytes
 	sendBuffer                 int
-	size                       int // of the longest packet in bytes, IP and UDP headers not counted
-	v6                         bool
-	adaptation                 uint32
-	wantAdaptation             bool
-	localPort, peerPort        uint16
-	localTag                   uint32
-	localTSN                   uint32 // initial
-	localTie, peerTie          uint32 // Tie-Tags, never 0 (RFC 9260 section 5.2.2)
-	jitter                     func() uint32
-	blocks                     *blockPool
+	// Lengths of packets in bytes, IP and UDP headers not counted.
+	size                int // the longest that are sent; changes
+	maxSize             int // the longest that are tried at first
+	mostSize            int // the longest that are ever tried
+	safeSize            int // what nearly all paths carry
+	minSize             int // the shortest size in use
+	overhead            int // of IP and UDP headers
+	v6                  bool
+	adaptation          uint32
+	wantAdaptation      bool
+	localPort, peerPort uint16
+	localTag            uint32
+	localTSN            uint32 // initial
+	localTie, peerTie   uint32 // Tie-Tags, never 0 (RFC 9260 section 5.2.2)
+	jitter              func() uint32
+	blocks              *blockPool
 }
 
 // pending says which chunks are due. Each of them is made when it is sent, with
@@ -61,6 +68,7 @@ const (
 	sendShutdownAck
 	sendShutdownComplete
 	sendAbort
+	sendProbe
 )
 
 // tcb is a Transmission Control Block (RFC 9260 section 14.2): the state machine
@@ -96,6 +104,7 @@ type tcb struct {
 	abort   Cause
 
 	path   path
+	pm     pmtu
 	errors int // association's error counter (RFC 9260 section 8.1)
 	inits  int // INITs or COOKIE ECHOs sent again
 
@@ -141,6 +150,10 @@ type tcb struct {
 	events  []Event
 	gapBuf  [maxGapBlocks]gapBlock
 	stats   Stats
+
+	longest  atomic.Int32 // maxMessage
+	askRoute bool         // setRoute is to be called
+	timeouts int          // of T3-rtx since something was acknowledged
 }
 
 // init brings the fields into their first state.
@@ -149,6 +162,7 @@ func (t *tcb) init(s settings) {
 	t.tx.init(s.localTSN, s.blocks)
 	t.path.reset(s.size-headerLen, s.v6, s.rtoInitial)
 	t.lastWindow = s.window
+	t.longest.Store(int32(t.maxMessage()))
 	t.hbJitter = s.jitter()
 }
 
@@ -192,6 +206,7 @@ func (t *tcb) up(now time.Duration) {
 	t.want &^= sendInit | sendCookieEcho
 	t.touch(now)
 	t.event(Event{Kind: EventUp})
+	t.startProbing(now)
 }
 
 // touch notes that the path is in use, which puts the next heartbeat off
@@ -212,7 +227,7 @@ func (t *tcb) close(err error) {
 		return
 	}
 	t.state, t.err = stateClosed, err
-	t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5 = 0, 0, 0, 0, 0, 0
+	t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5, t.pm.timer = 0, 0, 0, 0, 0, 0, 0
 	t.want &= sendAbort | sendShutdownComplete
 	t.control = nil
 	t.kickAt, t.kickDue = 0, false
@@ -247,7 +262,7 @@ func (t *tcb) event(e Event) {
 // deadline is when expire is due next, 0 for never.
 func (t *tcb) deadline() time.Duration {
 	var d time.Duration
-	for _, x := range [...]time.Duration{t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5} {
+	for _, x := range [...]time.Duration{t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5, t.pm.timer} {
 		if x != 0 && (d == 0 || x < d) {
 			d = x
 		}
@@ -278,6 +293,9 @@ func (t *tcb) expire(now time.Duration) {
 	}
 	if due(&t.tSack) {
 		t.want |= sendSack
+	}
+	if due(&t.pm.timer) {
+		t.expireProbe(now)
 	}
 	if due(&t.tHB) {
 		t.expireHeartbeat(now)

@@ -25,6 +25,9 @@ func (t *tcb) transmit(now time.Duration, b *batch) (more bool) {
 			t.usedAt = now
 		}
 		if !b.end() {
+			if t.want&sendProbe != 0 && t.state != stateClosed && !t.transmitProbe(now, b) {
+				return true
+			}
 			if !t.kickDue {
 				return false
 			}
@@ -273,6 +276,9 @@ func (t *tcb) windowOpen() bool {
 // send puts a chunk into the packet.
 func (t *tcb) send(now time.Duration, b *batch, c *txChunk, tsn uint32, first bool) {
 	at := len(b.buf)
+	if at-b.at+len(c.data) > t.size {
+		b.kind = packetLoose
+	}
 	b.buf = append(b.buf, c.data...)
 	c.state = chunkFlying
 	if c.sent < 255 {
