@@ -36,7 +36,7 @@ func listenSCTP(at netip.AddrPort, accept func(*sctp.Assoc) sctp.Receiver) (*sct
 		return nil, err
 	}
 	return sctp.Listen(c, sctp.Config{MTU: wireMTU, Accept: accept, Backlog: 1024,
-		Admit: func(netip.AddrPort, bool) error { return nil }})
+		Admit: func(_, _ netip.AddrPort, _ bool) error { return nil }})
 }
 
 func serveSCTP(ctx context.Context, listen string) (string, error) {

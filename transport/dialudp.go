@@ -66,7 +66,7 @@ func associateUDP(ctx context.Context, port uint16, f Flow, lo, hi uint16, cfg *
 	}
 	f.Local = unmap(conn.LocalAddr().(*net.UDPAddr).AddrPort())
 	sc := cfg.sctpConfig()
-	sc.Admit = func(from netip.AddrPort, _ bool) error {
+	sc.Admit = func(_, from netip.AddrPort, _ bool) error {
 		if from != f.Remote {
 			return fmt.Errorf("%w: this association is with %v", ErrNotProtected, f.Remote)
 		}

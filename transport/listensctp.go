@@ -188,7 +188,7 @@ func (l *SCTPListener) listenUDP(ctx context.Context) error {
 	conn := pc.(*net.UDPConn)
 	sc := l.cfg.sctpConfig()
 	sc.Port = l.addr.Port()
-	sc.Admit = func(from netip.AddrPort, outgoing bool) error {
+	sc.Admit = func(_, from netip.AddrPort, outgoing bool) error {
 		f := l.flowOf(from)
 		err := screen(l.cfg.Protector, f)
 		if err != nil {

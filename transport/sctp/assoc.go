@@ -19,6 +19,7 @@ type Assoc struct {
 	mu       sync.Mutex
 	t        tcb
 	remote   netip.AddrPort // the peer's UDP address
+	local    netip.Addr     // ours, once it is known and the socket has several
 	sendErr  error          // of the socket, when it last refused a packet
 	flushing bool           // a goroutine is sending what there is
 	again    bool           // ... and has to look once more
@@ -39,8 +40,8 @@ type Assoc struct {
 	err  error         // why, before done is closed
 }
 
-func newAssoc(e *Endpoint, remote netip.AddrPort, s settings) *Assoc {
-	a := &Assoc{ep: e, remote: remote, up: make(chan struct{}), done: make(chan struct{})}
+func newAssoc(e *Endpoint, local netip.Addr, remote netip.AddrPort, s settings) *Assoc {
+	a := &Assoc{ep: e, local: local, remote: remote, up: make(chan struct{}), done: make(chan struct{})}
 	a.key = addrKey{remote, s.localPort, s.peerPort}
 	a.settled.L, a.room.L = &a.mu, &a.mu
 	a.t.init(s)
@@ -92,7 +93,7 @@ func (a *Assoc) flush() {
 		a.again = false
 		if a.t.askRoute {
 			a.t.askRoute = false
-			a.t.setRoute(a.ep.now(), a.ep.sock.mtu(a.remote))
+			a.t.setRoute(a.ep.now(), a.ep.sock.mtu(a.local, a.remote))
 		}
 		if s == nil {
 			s = a.ep.senders.get()
@@ -102,6 +103,7 @@ func (a *Assoc) flush() {
 			break
 		}
 		to := a.remote
+		s.from = a.local
 		a.mu.Unlock()
 		err := a.ep.sock.send(to, s)
 		s.batch.reset()
@@ -213,6 +215,14 @@ func (a *Assoc) Remote() netip.AddrPort {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.remote
+}
+
+// Local is this end's UDP address. Its IP address is unspecified on a socket of all
+// addresses until a packet of the peer has come.
+func (a *Assoc) Local() netip.AddrPort {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ep.localAddr(a.local)
 }
 
 // Ports are the SCTP ports of both ends.

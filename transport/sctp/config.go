@@ -9,12 +9,13 @@ import (
 // Config says how an Endpoint's associations are. The zero value is useful, but
 // admits and accepts nobody. It is read only.
 type Config struct {
-	// Admit says with which UDP addresses packets are exchanged: before the first
+	// Admit says between which UDP addresses packets are exchanged: before the first
 	// packet of an outgoing association, and before anything from an address that
-	// has no association is looked at. An error keeps it out, silently if it came
-	// from outside. It is called by the goroutine that reads the socket and must
-	// not block. Nil admits nobody.
-	Admit func(remote netip.AddrPort, outgoing bool) error
+	// has no association is looked at. local is the address that the packet came
+	// to; if outgoing it is the socket's, which may be unspecified. An error keeps
+	// the packet out, silently if it came from outside. Admit is called by the
+	// goroutine that reads the socket and must not block. Nil admits nobody.
+	Admit func(local, remote netip.AddrPort, outgoing bool) error
 
 	// Accept makes the Receiver of an association that a peer sets up, called by
 	// the goroutine that reads the socket; it must not block. Afterwards the
@@ -58,6 +59,11 @@ type Config struct {
 	// 8.3).
 	Heartbeat time.Duration
 
+	// DeadAfter is how long nothing of what is sent is answered before the
+	// association is given up, whatever the count of retransmissions, 0: the count
+	// decides. Where a shutdown is not answered, the count decides in any case.
+	DeadAfter time.Duration
+
 	// AssocMaxRetrans is how many retransmissions in a row go unanswered before the
 	// association is given up, 0 for 10; PathMaxRetrans how many before
 	// EventPathDown, 0 for 5 (RFC 9260 sections 8.1 and 8.2); MaxInitRetrans bounds
@@ -90,6 +96,7 @@ func (c *Config) settings(remote netip.Addr, window, route int) settings {
 		rtoMin:          or(c.RTOMin, defaultRTOMin),
 		rtoMax:          or(c.RTOMax, defaultRTOMax),
 		heartbeat:       or(c.Heartbeat, defaultHeartbeat),
+		deadAfter:       c.DeadAfter,
 		assocMaxRetrans: or(c.AssocMaxRetrans, defaultAssocMaxRetrans),
 		pathMaxRetrans:  or(c.PathMaxRetrans, defaultPathMaxRetrans),
 		maxInitRetrans:  or(c.MaxInitRetrans, defaultMaxInitRetrans),

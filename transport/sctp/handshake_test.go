@@ -93,9 +93,9 @@ func (k *wire) read(r *run) error {
 	}
 }
 
-func (k *wire) local() netip.AddrPort  { return k.addr }
-func (k *wire) recvBuffer() int        { return 1 << 20 }
-func (k *wire) mtu(netip.AddrPort) int { return 0 }
+func (k *wire) local() netip.AddrPort              { return k.addr }
+func (k *wire) recvBuffer() int                    { return 1 << 20 }
+func (k *wire) mtu(netip.Addr, netip.AddrPort) int { return 0 }
 func (k *wire) close() {
 	k.once.Do(func() { close(k.done) })
 	k.w.mu.Lock()

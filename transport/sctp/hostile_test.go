@@ -260,7 +260,7 @@ func TestAdmission(t *testing.T) {
 	no := errors.New("not him")
 	e := listen(t, "127.0.0.1", Config{
 		Accept: func(*Assoc) Receiver { return newInbox() },
-		Admit: func(a netip.AddrPort, out bool) error {
+		Admit: func(_, a netip.AddrPort, out bool) error {
 			if a.Port()%2 == 0 || out {
 				return no
 			}

@@ -3,7 +3,6 @@ package sctp
 import (
 	"net/netip"
 	"os"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,7 +10,7 @@ import (
 // mtu asks the kernel for the MTU of the route to remote, in bytes, 0 if it does
 // not tell: with what routers have reported and with the overhead of IPsec where
 // its policies are the kernel's. Nothing is sent.
-func (k *socket) mtu(remote netip.AddrPort) int {
+func (k *socket) mtu(local netip.Addr, remote netip.AddrPort) int {
 	family, level, opt := unix.AF_INET, unix.IPPROTO_IP, unix.IP_MTU
 	if remote.Addr().Is6() {
 		family, level, opt = unix.AF_INET6, unix.IPPROTO_IPV6, unix.IPV6_MTU
@@ -21,7 +20,10 @@ func (k *socket) mtu(remote netip.AddrPort) int {
 		return 0
 	}
 	defer unix.Close(fd)
-	if local := k.local().Addr(); local.IsValid() && !local.IsUnspecified() {
+	if !local.IsValid() {
+		local = k.local().Addr()
+	}
+	if local.IsValid() && !local.IsUnspecified() {
 		if sa, err := sockaddr(netip.AddrPortFrom(local, 0)); err != nil || unix.Bind(fd, sa) != nil {
 			return 0
 		}
@@ -78,17 +80,4 @@ func (k *socket) dontFragment(on bool) (err error) {
 		return cerr
 	}
 	return err
-}
-
-// segmentLen is the size in bytes of a control message with UDP_SEGMENT.
-const segmentLen = 24 // CMSG_SPACE(2)
-
-// segmented says by a control message that m consists of packets of this size.
-func segmented(m *unix.Msghdr, c []byte, size int) {
-	h := (*unix.Cmsghdr)(unsafe.Pointer(&c[0]))
-	h.Level, h.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
-	h.SetLen(unix.CmsgLen(2))
-	*(*uint16)(unsafe.Pointer(&c[unix.CmsgLen(0)])) = uint16(size)
-	m.Control = &c[0]
-	m.SetControllen(unix.CmsgSpace(2))
 }

@@ -1,7 +1,6 @@
 package sctp
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"os"
 	"syscall"
@@ -17,7 +16,7 @@ type reader struct {
 	msgs  [readBuffers]mmsghdr
 	iovs  [readBuffers]unix.Iovec
 	names [readBuffers][unix.SizeofSockaddrInet6]byte
-	ctl   [readBuffers][64]byte
+	ctl   [readBuffers][controlLen]byte
 	n     int
 	errno syscall.Errno
 }
@@ -39,7 +38,11 @@ func (k *socket) read(p *run) error {
 		}
 		p.now = p.e.now()
 		for i := range r.n {
-			from, seg, data := r.message(i)
+			from, to, seg, data := r.message(i)
+			if to != p.to {
+				p.finish()
+				p.to = to
+			}
 			if seg == 0 {
 				seg = len(data)
 			}
@@ -110,26 +113,14 @@ func (r *reader) recvmmsg(fd uintptr) bool {
 	}
 }
 
-// message is the i-th datagram: its sender, the size in bytes of the packets
-// that the kernel joined, 0 if it did not, and the bytes. A datagram that was cut
-// off is none.
-func (r *reader) message(i int) (from netip.AddrPort, seg int, data []byte) {
+// message is the i-th datagram: its sender, the address it came to if the socket
+// has several, the size in bytes of the packets that the kernel joined, 0 if it did
+// not, and the bytes. A datagram that was cut off is none.
+func (r *reader) message(i int) (from netip.AddrPort, to netip.Addr, seg int, data []byte) {
 	m := &r.msgs[i]
 	if m.hdr.Flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		return from, 0, nil
+		return from, to, 0, nil
 	}
-	from = getName(r.names[i][:], m.hdr.Namelen)
-	data = r.bufs[i][:min(int(m.n), readBufferSize)]
-	for c := r.ctl[i][:min(int(m.hdr.Controllen), len(r.ctl[i]))]; len(c) >= unix.SizeofCmsghdr; {
-		h := (*unix.Cmsghdr)(unsafe.Pointer(&c[0]))
-		n := int(h.Len)
-		if n < unix.SizeofCmsghdr || n > len(c) {
-			break
-		}
-		if h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO && n >= unix.CmsgLen(4) {
-			seg = int(int32(binary.NativeEndian.Uint32(c[unix.CmsgLen(0):])))
-		}
-		c = c[min(unix.CmsgSpace(n-unix.CmsgLen(0)), len(c)):]
-	}
-	return from, max(seg, 0), data
+	seg, to = control(r.ctl[i][:min(int(m.hdr.Controllen), len(r.ctl[i]))])
+	return getName(r.names[i][:], m.hdr.Namelen), to, seg, r.bufs[i][:min(int(m.n), readBufferSize)]
 }

@@ -28,6 +28,7 @@ type socket struct {
 	conn *net.UDPConn
 	raw  syscall.RawConn
 	v6   bool // AF_INET6, IPv4 addresses are mapped
+	wild bool // bound to all addresses: which one is used goes along with each packet
 
 	segment atomic.Bool // UDP_SEGMENT works
 	gro     bool        // UDP_GRO is on
@@ -48,6 +49,16 @@ func newSocket(conn *net.UDPConn, plain bool) (*socket, error) {
 		}
 		s.v6 = family == unix.AF_INET6
 		s.tune(int(fd))
+		if s.wild = s.local().Addr().IsUnspecified(); s.wild {
+			if s.v6 {
+				err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1))
+			} else {
+				err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1))
+			}
+			if err != nil {
+				return
+			}
+		}
 		if !plain {
 			// A kernel that knows the options has the offloads.
 			_, e := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT)
@@ -88,11 +99,12 @@ func (s *socket) close() { s.conn.Close() }
 // sender is what one call of socket.send needs.
 type sender struct {
 	batch   batch
-	refused int // length of the shortest packet that was refused as too long, 0: none
+	from    netip.Addr // the local address, where the socket has several
+	refused int        // length of the shortest packet that was refused as too long, 0: none
 
 	msgs  [batchPackets]mmsghdr
 	iovs  [batchPackets]unix.Iovec
-	ctl   [batchPackets][segmentLen]byte
+	ctl   [batchPackets][controlLen]byte
 	first [batchPackets]int // index of the first packet in each message
 	sizes [batchPackets]int // packets in each message
 	name  [unix.SizeofSockaddrInet6]byte
@@ -153,13 +165,13 @@ func (k *socket) sendSpecial(s *sender, nameLen int) error {
 // sendAll sends the packets of one kind.
 func (k *socket) sendAll(s *sender, nameLen int, kind packetKind) error {
 	s.n, s.sent = 0, 0
-	s.add(0, len(s.batch.ends), kind == packetPlain && k.segment.Load(), nameLen, kind)
+	k.add(s, 0, kind == packetPlain && k.segment.Load(), nameLen, kind)
 	err := k.pass(s)
 	if err == errSegment {
 		// What is left goes one by one, from now on if that helps.
 		from := s.first[s.sent]
 		s.n, s.sent = 0, 0
-		s.add(from, len(s.batch.ends), false, nameLen, kind)
+		k.add(s, from, false, nameLen, kind)
 		if err = k.pass(s); err == nil {
 			k.segment.Store(false)
 		}
@@ -215,7 +227,8 @@ func cannotSegment(errno syscall.Errno) bool {
 
 // add makes messages of the packets of a kind: with segment set, one of each run
 // of packets of one size, of which the last may be shorter.
-func (s *sender) add(i, end int, segment bool, nameLen int, kind packetKind) {
+func (k *socket) add(s *sender, i int, segment bool, nameLen int, kind packetKind) {
+	end := len(s.batch.ends)
 	b := &s.batch
 	for i < end {
 		if b.kinds[i] != kind {
@@ -223,13 +236,13 @@ func (s *sender) add(i, end int, segment bool, nameLen int, kind packetKind) {
 			continue
 		}
 		p := b.packet(i)
-		start, size, k := b.ends[i]-len(p), len(p), 1
-		for segment && i+k < end && b.kinds[i+k] == kind {
-			q := len(b.packet(i + k))
+		start, size, n := b.ends[i]-len(p), len(p), 1
+		for segment && i+n < end && b.kinds[i+n] == kind {
+			q := len(b.packet(i + n))
 			if q > size {
 				break
 			}
-			k++
+			n++
 			if q < size {
 				break
 			}
@@ -237,15 +250,18 @@ func (s *sender) add(i, end int, segment bool, nameLen int, kind packetKind) {
 		m := &s.msgs[s.n]
 		iov := &s.iovs[s.n]
 		iov.Base = &b.buf[start]
-		iov.SetLen(b.ends[i+k-1] - start)
+		iov.SetLen(b.ends[i+n-1] - start)
 		m.hdr = unix.Msghdr{Name: &s.name[0], Namelen: uint32(nameLen), Iov: iov}
 		m.hdr.SetIovlen(1)
-		if k > 1 {
+		if n > 1 {
 			segmented(&m.hdr, s.ctl[s.n][:], size)
 		}
-		s.first[s.n], s.sizes[s.n] = i, k
+		if k.wild && s.from.IsValid() {
+			k.sentFrom(&m.hdr, s.ctl[s.n][:], s.from)
+		}
+		s.first[s.n], s.sizes[s.n] = i, n
 		s.n++
-		i += k
+		i += n
 	}
 }
 

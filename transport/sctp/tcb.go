@@ -31,6 +31,7 @@ type settings struct {
 	rtoInitial, rtoMin, rtoMax time.Duration
 	heartbeat                  time.Duration // HB.interval, 0: none
 	assocMaxRetrans            int
+	deadAfter                  time.Duration // 0: assocMaxRetrans decides
 	pathMaxRetrans             int
 	maxInitRetrans             int
 	streams                    uint16
@@ -105,8 +106,9 @@ type tcb struct {
 
 	path   path
 	pm     pmtu
-	errors int // association's error counter (RFC 9260 section 8.1)
-	inits  int // INITs or COOKIE ECHOs sent again
+	errors int           // association's error counter (RFC 9260 section 8.1)
+	silent time.Duration // when the first of these errors was counted
+	inits  int           // INITs or COOKIE ECHOs sent again
 
 	tx sendQueue
 	rx received
@@ -272,6 +274,7 @@ func (t *tcb) deadline() time.Duration {
 
 // expire does what the deadlines up to now ask for.
 func (t *tcb) expire(now time.Duration) {
+	t.now = now
 	due := func(d *time.Duration) bool {
 		if *d == 0 || *d > now {
 			return false
@@ -328,7 +331,10 @@ func (t *tcb) stroke() bool {
 			t.event(Event{Kind: EventPathDown})
 		}
 	}
-	if t.errors > t.assocMaxRetrans {
+	if t.errors == 1 {
+		t.silent = t.now
+	}
+	if t.deadAfter > 0 && t.now-t.silent >= t.deadAfter || t.deadAfter == 0 && t.errors > t.assocMaxRetrans {
 		// The peer may be there and not get through; it is told for that case.
 		t.abort = Cause{Code: CauseUserAbort, Info: []byte("too many retransmissions")}
 		t.want |= sendAbort
