@@ -81,8 +81,9 @@ func (p *pair) open(t *testing.T, from *host, cfg transport.Config) (stream, err
 	if err != nil {
 		return nil, err
 	}
-	t.Cleanup(func() { a.Close() })
-	return &association{Assoc: a, in: a.Receiver().(*inbox).in}, nil
+	c := &association{Assoc: a, in: a.Receiver().(*inbox).in}
+	t.Cleanup(func() { c.Close() })
+	return c, nil
 }
 
 func (p *pair) mustOpen(t *testing.T, from *host) stream {
@@ -177,6 +178,13 @@ type association struct {
 func (a *association) SetDeadline(t time.Time) error {
 	a.deadline = t
 	return nil
+}
+
+// Close ends the association gracefully, as TCP's does, if there is still a peer.
+func (a *association) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	return a.Shutdown(ctx)
 }
 
 func (a *association) Write(b []byte) (int, error) {
