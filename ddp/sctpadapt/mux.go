@@ -90,6 +90,8 @@ type Mux struct {
 	pending    int
 	maxPending int
 	excess     int // bytes held beyond the streams' shares
+	watching   bool
+	watcher    *time.Timer // calls look
 
 	touched []*Stream // by the current batch; of the receiving goroutine
 	bufs    sync.Pool // *[]byte, receive buffers
@@ -120,6 +122,7 @@ func New(assoc Association, cfg Config, dialled bool) *Mux {
 		m.maxPending = DefaultPending
 	}
 	m.requests = make(chan *Request, max(0, m.maxPending))
+	m.watcher = time.AfterFunc(stallTick, m.look) // finds nothing to look at
 	return m
 }
 
@@ -298,6 +301,7 @@ func (m *Mux) Event(e sctp.Event) {
 			all = append(all, s)
 		}
 		clear(m.streams)
+		m.watcher.Stop()
 		m.mu.Unlock()
 		for _, s := range all {
 			s.end(lost(err))
