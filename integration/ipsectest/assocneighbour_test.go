@@ -216,9 +216,9 @@ func TestControlWithoutTheGuardAnAssociationIsHarmed(t *testing.T) {
 	})
 }
 
-// TestStrangersGetNoAnswer has a host that is nobody's peer send an INIT: without
+// TestStrangersGetNoAssociation has a host that is nobody's peer send an INIT: without
 // a guard for it, the Protector is asked before the first answer.
-func TestStrangersGetNoAnswer(t *testing.T) {
+func TestStrangersGetNoAssociation(t *testing.T) {
 	p := newPairOf(t, transport.SCTPUDP, lab.Config{Hosts: []string{"alpha", "beta", "mallory"}})
 	p.addPeers(t)
 	refused, note := refusals()
