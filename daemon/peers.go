@@ -133,9 +133,9 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 	p.mu.Unlock()
 	switch p.cfg.Protection {
 	case config.ProtectLoopback:
-		return named{transport.LoopbackOnly(), p.identity}, nil
+		return p.named(transport.LoopbackOnly()), nil
 	case config.ProtectPlaintext:
-		return named{transport.Plaintext(d.log, p.cfg.Addresses()...), p.identity}, nil
+		return p.named(transport.Plaintext(d.log, p.cfg.Addresses()...)), nil
 	}
 	if local == p.cfg.Address {
 		return nil, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s has the address %s, which is this host's own", p.cfg.Name, local),
@@ -199,9 +199,19 @@ func guardsOf(p config.Peer) []ipsec.GuardSpec {
 type named struct {
 	transport.Protector
 	identity transport.Identity
+	carriers config.Transport
 }
 
+func (p *peer) named(by transport.Protector) named {
+	return named{by, p.identity, p.cfg.Transport}
+}
+
+// Screen refuses flows over what the peer's declaration does not name, as the IPsec
+// manager does of its own.
 func (n named) Screen(f transport.Flow) error {
+	if k := kindOf(f); !n.carriers.Has(k) {
+		return fmt.Errorf("%w: %s is no transport of this peer", transport.ErrNotProtected, k)
+	}
 	if s, ok := n.Protector.(transport.Screener); ok {
 		return s.Screen(f)
 	}
@@ -209,6 +219,9 @@ func (n named) Screen(f transport.Flow) error {
 }
 
 func (n named) Admit(ctx context.Context, f transport.Flow, outgoing bool, c transport.Monitored) (transport.Protection, error) {
+	if err := n.Screen(f); err != nil {
+		return nil, err
+	}
 	p, err := n.Protector.Admit(ctx, f, outgoing, c)
 	if err != nil {
 		return nil, err

@@ -352,3 +352,29 @@ func TestAddressesThatShareASocketOfTheKernelsSCTP(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatThePeersFileDoesNotNameIsRefused: the listener of another peer's
+// transport is no way in.
+func TestWhatThePeersFileDoesNotNameIsRefused(t *testing.T) {
+	at := netip.MustParseAddrPort("127.0.0.1:1")
+	for carrier, want := range map[config.Transport]string{config.TransportTCP: "[tcp]", config.TransportSCTPUDP: "[udp]", config.TransportSCTP: "[sctp]", config.TransportAuto: "[tcp udp sctp]"} {
+		p := newPeer(config.Peer{Name: "beta", Address: at.Addr(), Protection: config.ProtectLoopback, Transport: carrier})
+		n := p.named(transport.LoopbackOnly())
+		var admitted []string
+		for _, proto := range []transport.Protocol{transport.ProtoTCP, transport.ProtoUDP, transport.ProtoSCTP} {
+			f := transport.Flow{Protocol: proto, Local: at, Remote: at}
+			_, err := n.Admit(t.Context(), f, false, nil)
+			if serr := n.Screen(f); (serr == nil) != (err == nil) {
+				t.Errorf("%s over %s: Admit says %v, Screen %v", carrier, proto, err, serr)
+			}
+			if err == nil {
+				admitted = append(admitted, proto.String())
+			} else if !errors.Is(err, transport.ErrNotProtected) {
+				t.Errorf("%s over %s: %v", carrier, proto, err)
+			}
+		}
+		if fmt.Sprint(admitted) != want {
+			t.Errorf("%s admits %v, want %s", carrier, admitted, want)
+		}
+	}
+}
