@@ -64,6 +64,7 @@ func (a *Assoc) expire() {
 func (a *Assoc) leave(reader bool) {
 	if a.t.state == stateClosed && !a.ended {
 		a.end()
+		a.flush() // the last packet leaves before anybody hears of the end
 	}
 	a.handOver(reader) // first, so that a SACK has the window as it is then
 	a.leaveSender()
@@ -117,6 +118,9 @@ func (a *Assoc) flush() {
 		}
 	}
 	a.flushing = false
+	if a.ended {
+		a.settled.Broadcast()
+	}
 	if s != nil {
 		a.ep.senders.put(s)
 	}
@@ -168,6 +172,9 @@ func (a *Assoc) handOver(reader bool) {
 			a.t.events = events[:0]
 		}
 		if over {
+			for a.flushing { // another goroutine sends the last packet
+				a.settled.Wait()
+			}
 			close(a.done)
 		}
 		if a.heldBack > 0 {

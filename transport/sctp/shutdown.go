@@ -26,7 +26,11 @@ func (t *tcb) startT2(now time.Duration) {
 
 func (t *tcb) expireT2(now time.Duration) {
 	t.inits++
-	if t.inits > t.assocMaxRetrans {
+	most := t.assocMaxRetrans
+	if t.state == stateShutdownAckSent { // both ends have everything, and the peer may be gone
+		most = min(most, defaultAssocMaxRetrans)
+	}
+	if t.inits > most {
 		t.close(ErrPeerUnreachable)
 		return
 	}
