@@ -138,15 +138,15 @@ func bare(err error) error {
 // sctpConfig are the settings of associations (RFC 9260 section 16).
 func (c *Config) sctpConfig() sctp.Config {
 	s := sctp.Config{
-		Adaptation:      adaptationDDP,
-		MTU:             c.MTU,
-		SendBuffer:      c.SendBuffer,
-		RTOInitial:      assocRTOInitial,
-		RTOMax:          maxRTO,
-		Heartbeat:       assocHeartbeat,
-		AssocMaxRetrans: int(max(1, c.deadAfter()/maxRTO)),
-		PathMaxRetrans:  pathTries - 1,
-		Backlog:         c.maxPending(),
+		Adaptation:     adaptationDDP,
+		MTU:            c.MTU,
+		SendBuffer:     c.SendBuffer,
+		RTOInitial:     assocRTOInitial,
+		RTOMax:         maxRTO,
+		Heartbeat:      assocHeartbeat,
+		DeadAfter:      c.deadAfter(),
+		PathMaxRetrans: pathTries - 1,
+		Backlog:        c.maxPending(),
 	}
 	if c.RecvBuffer > 0 {
 		s.RecvWindow = max(c.RecvBuffer, minRecvWindow)

@@ -18,7 +18,7 @@ func (c *Config) kernelConfig() ksctp.Config {
 		RTOMax:         s.RTOMax,
 		Heartbeat:      s.Heartbeat,
 		PathMaxRetrans: s.PathMaxRetrans,
-		DeadAfter:      c.deadAfter(),
+		DeadAfter:      s.DeadAfter,
 		Backlog:        s.Backlog,
 	}
 }

@@ -188,8 +188,8 @@ func (l *SCTPListener) listenUDP(ctx context.Context) error {
 	conn := pc.(*net.UDPConn)
 	sc := l.cfg.sctpConfig()
 	sc.Port = l.addr.Port()
-	sc.Admit = func(_, from netip.AddrPort, outgoing bool) error {
-		f := l.flowOf(from)
+	sc.Admit = func(at, from netip.AddrPort, _ bool) error {
+		f := Flow{Protocol: ProtoUDP, Local: unmap(at), Remote: unmap(from)}
 		err := screen(l.cfg.Protector, f)
 		if err != nil {
 			l.stranger(f, err)
@@ -213,22 +213,10 @@ func (l *SCTPListener) listenUDP(ctx context.Context) error {
 	return nil
 }
 
-// flowOf is the flow of packets from an address.
-func (l *SCTPListener) flowOf(from netip.AddrPort) Flow {
-	f := l.flow
-	f.Remote = unmap(from)
-	if f.Local.Addr().IsUnspecified() {
-		if a, err := sourceOf(f.Remote); err == nil {
-			f.Local = netip.AddrPortFrom(a, f.Local.Port())
-		}
-	}
-	return f
-}
-
 // arrived takes an association that a peer has set up. The goroutine that reads
 // the socket calls it.
 func (l *SCTPListener) arrived(a *sctp.Assoc) sctp.Receiver {
-	f := l.flowOf(a.Remote())
+	f := Flow{Protocol: ProtoUDP, Local: unmap(a.Local()), Remote: unmap(a.Remote())}
 	if err := l.begin(f); err != nil {
 		a.Abort(err.Error())
 		return refusedReceiver{}
