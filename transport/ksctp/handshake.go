@@ -70,7 +70,7 @@ func open(c *Config, local []netip.Addr, remote ...netip.Addr) (conn *socket.Con
 func bind(fd int, local []netip.Addr, c *Config) error {
 	try := func(port uint16) error {
 		a := sockaddrs(local, port)
-		if err := lksctp.SCTPBind(fd, a, lksctp.SCTP_BINDX_ADD_ADDR); err != nil {
+		if err := setOption(fd, lksctp.SCTP_SOCKOPT_BINDX_ADD, a.ToRawSockAddrBuf()); err != nil {
 			return fmt.Errorf("bind to %v: %w", a, err)
 		}
 		return nil
@@ -104,18 +104,13 @@ func control(conn *socket.Conn, f func(fd int) error) error {
 
 // addrsOf are the addresses of an association, or of a listening socket.
 func addrsOf(conn *socket.Conn) (local, peer []netip.AddrPort, err error) {
-	err = control(conn, func(fd int) error {
-		c := lksctp.NewSCTPConn(fd, nil)
-		l, err := c.SCTPLocalAddr(0)
-		if err != nil {
+	err = control(conn, func(fd int) (err error) {
+		if local, err = getAddrs(fd, lksctp.SCTP_GET_LOCAL_ADDRS); err != nil {
 			return fmt.Errorf("ask for the local addresses: %w", err)
 		}
-		local = addrPorts(l)
-		p, err := c.SCTPRemoteAddr(0)
-		if err != nil {
+		if peer, err = getAddrs(fd, lksctp.SCTP_GET_PEER_ADDRS); err != nil {
 			return fmt.Errorf("ask for the peer's addresses: %w", err)
 		}
-		peer = addrPorts(p)
 		return nil
 	})
 	return local, peer, err
@@ -163,7 +158,7 @@ func dial(ctx context.Context, c Config, remotes []netip.AddrPort) (*Assoc, erro
 		return nil, err
 	}
 	err = control(conn, func(fd int) error {
-		return setOption(fd, optConnectx, sockaddrs(to, remotes[0].Port()).ToRawSockAddrBuf())
+		return setOption(fd, lksctp.SCTP_SOCKOPT_CONNECTX, sockaddrs(to, remotes[0].Port()).ToRawSockAddrBuf())
 	})
 	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		conn.Close()

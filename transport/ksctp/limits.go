@@ -33,6 +33,10 @@ const (
 	readBatch = 16
 	readSize  = 64 << 10
 
+	// maxAddrs is how many addresses either end of an association may have. The
+	// kernel gives no list that is longer than asked for.
+	maxAddrs = 128
+
 	// DefaultBacklog bounds the associations that wait for Accept.
 	DefaultBacklog = 128
 

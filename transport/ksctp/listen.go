@@ -165,16 +165,16 @@ func (l *Listener) Close() error {
 
 // boundTo are the addresses of a socket without an association.
 func boundTo(conn *socket.Conn) (addrs []netip.AddrPort, err error) {
-	err = control(conn, func(fd int) error {
-		a, err := lksctp.NewSCTPConn(fd, nil).SCTPLocalAddr(0)
-		if err != nil {
-			return fmt.Errorf("ask for the local addresses: %w", err)
-		}
-		if addrs = addrPorts(a); len(addrs) == 0 {
-			return errors.New("the socket has no address")
-		}
-		return nil
+	err = control(conn, func(fd int) (err error) {
+		addrs, err = getAddrs(fd, lksctp.SCTP_GET_LOCAL_ADDRS)
+		return err
 	})
+	if err == nil && len(addrs) == 0 {
+		err = errors.New("the kernel has bound it to no address")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask for the local addresses: %w", err)
+	}
 	return addrs, err
 }
 

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 
 	lksctp "github.com/ishidawataru/sctp"
-	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
@@ -96,32 +95,6 @@ func (n notification) pathChange() (addr netip.AddrPort, state uint32, err error
 	}
 	addr, err = sockaddr(n[8 : 8+sockaddrStorage])
 	return addr, native.Uint32(n[136:]), err
-}
-
-// sockaddr reads a struct sockaddr_storage.
-func sockaddr(b []byte) (netip.AddrPort, error) {
-	port := binary.BigEndian.Uint16(b[2:])
-	switch family := native.Uint16(b); family {
-	case unix.AF_INET:
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), port), nil
-	case unix.AF_INET6:
-		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(b[8:24])).Unmap(), port), nil
-	default:
-		return netip.AddrPort{}, fmt.Errorf("an address of family %d", family)
-	}
-}
-
-// putSockaddr writes a struct sockaddr_storage for a socket of either family.
-func putSockaddr(b []byte, a netip.AddrPort, v6 bool) {
-	binary.BigEndian.PutUint16(b[2:], a.Port())
-	if ip := a.Addr(); ip.Is4() && !v6 {
-		native.PutUint16(b, unix.AF_INET)
-		copy(b[4:], ip.AsSlice())
-	} else {
-		native.PutUint16(b, unix.AF_INET6)
-		ip16 := ip.As16()
-		copy(b[8:], ip16[:])
-	}
 }
 
 // remoteError is struct sctp_remote_error: the cause of an ERROR chunk.

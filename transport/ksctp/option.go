@@ -2,6 +2,7 @@ package ksctp
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -16,7 +17,6 @@ import (
 const (
 	optPartialDeliveryPoint = 19
 	optRecvRcvinfo          = 32
-	optConnectx             = lksctp.SCTP_SOCKOPT_CONNECTX
 	optAssocStats           = 112
 	optEvent                = 127
 	optASCONF               = 128
@@ -25,8 +25,9 @@ const (
 
 var native = binary.NativeEndian
 
-// setOption is setsockopt(2). The library's connectx by getsockopt hides a
-// pointer from the garbage collector; all options go this way instead.
+// setOption is setsockopt(2). The library's own calls are not used: they hand the
+// kernel memory of whose use the Go runtime knows nothing, on a stack that may have
+// moved.
 func setOption(fd int, opt uintptr, b []byte) error {
 	_, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.IPPROTO_SCTP, opt, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0)
 	if e != 0 {
@@ -172,17 +173,68 @@ func sockaddrs(as []netip.Addr, port uint16) *lksctp.SCTPAddr {
 	return a
 }
 
-// addrPorts are addresses as the library gives them.
-func addrPorts(a *lksctp.SCTPAddr) []netip.AddrPort {
-	out := make([]netip.AddrPort, 0, len(a.IPAddrs))
-	for _, ip := range a.IPAddrs {
-		if n, ok := netip.AddrFromSlice(ip.IP); ok {
-			n = n.Unmap()
-			if n.Is6() && n.IsLinkLocalUnicast() {
-				n = n.WithZone(ip.Zone)
+// getAddrs asks for the addresses of an association or an unconnected socket: opt
+// is SCTP_GET_LOCAL_ADDRS or SCTP_GET_PEER_ADDRS.
+func getAddrs(fd int, opt uintptr) ([]netip.AddrPort, error) {
+	const head = 8 // of struct sctp_getaddrs: association, number of addresses
+	b := make([]byte, head+maxAddrs*unix.SizeofSockaddrInet6)
+	if _, err := getOption(fd, unix.IPPROTO_SCTP, opt, b); err != nil {
+		return nil, err
+	}
+	var out []netip.AddrPort
+	n, b := int(native.Uint32(b[4:])), b[head:]
+	for range n {
+		size := unix.SizeofSockaddrInet4
+		if len(b) > size && native.Uint16(b) == unix.AF_INET6 {
+			size = unix.SizeofSockaddrInet6
+		}
+		if len(b) < size {
+			return nil, errors.New("the kernel's list of addresses is cut off")
+		}
+		a, err := sockaddr(b[:size])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, a)
+		b = b[size:]
+	}
+	return out, nil
+}
+
+// sockaddr reads a struct sockaddr_in or sockaddr_in6, or a struct
+// sockaddr_storage with one of them.
+func sockaddr(b []byte) (a netip.AddrPort, err error) {
+	if len(b) < 2 {
+		return a, errors.New("the kernel gives an empty address")
+	}
+	switch family := native.Uint16(b); {
+	case family == unix.AF_INET && len(b) >= unix.SizeofSockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(b[4:8])), binary.BigEndian.Uint16(b[2:])), nil
+	case family == unix.AF_INET6 && len(b) >= unix.SizeofSockaddrInet6:
+		ip := netip.AddrFrom16([16]byte(b[8:24])).Unmap()
+		if ip.Is6() && ip.IsLinkLocalUnicast() {
+			if i, err := net.InterfaceByIndex(int(native.Uint32(b[24:]))); err == nil {
+				ip = ip.WithZone(i.Name)
 			}
-			out = append(out, netip.AddrPortFrom(n, uint16(a.Port)))
+		}
+		return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(b[2:])), nil
+	default:
+		return a, fmt.Errorf("the kernel gives an address of family %d", family)
+	}
+}
+
+// putSockaddr writes a struct sockaddr_storage for a socket of either family.
+func putSockaddr(b []byte, a netip.AddrPort, v6 bool) {
+	binary.BigEndian.PutUint16(b[2:], a.Port())
+	if ip := a.Addr(); ip.Is4() && !v6 {
+		native.PutUint16(b, unix.AF_INET)
+		copy(b[4:], ip.AsSlice())
+	} else {
+		native.PutUint16(b, unix.AF_INET6)
+		ip16 := ip.As16()
+		copy(b[8:], ip16[:])
+		if i, err := net.InterfaceByName(ip.Zone()); err == nil {
+			native.PutUint32(b[24:], uint32(i.Index))
 		}
 	}
-	return out
 }
