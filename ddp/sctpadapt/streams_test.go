@@ -38,7 +38,8 @@ func TestLostChunkDoesNotHoldBackPlacement(t *testing.T) {
 	drop := func(fromClient bool, p []byte) bool {
 		return fromClient && !release.Load() && bytes.Contains(p[:min(len(p), 40)], []byte("0000"))
 	}
-	x := connect(t, sctpadapt.Config{}, sctpadapt.Config{}, relayed(sctptest.Faults{Drop: drop}))
+	mtu := func(c *sctp.Config) { c.MTU = 1500 } // each segment in a packet of its own
+	x := connectWith(t, mtu, sctpadapt.Config{}, sctpadapt.Config{}, relayed(sctptest.Faults{Drop: drop}))
 	a, b := x.session(t)
 	in := newTexts()
 	over := make(chan error)
