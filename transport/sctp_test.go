@@ -229,6 +229,13 @@ func TestProtectorsSeeMoreOfAnAssociationThanItsQueue(t *testing.T) {
 	})
 }
 
+func TestAFlowWithoutARemoteAddressSaysNothingOfIt(t *testing.T) {
+	f := Flow{Protocol: ProtoUDP, Local: netip.MustParseAddrPort("192.0.2.1:9899")}
+	if got := f.String(); got != "udp 192.0.2.1:9899" {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestAnAssociationOverIPv6(t *testing.T) {
 	eachKind(t, func(t *testing.T, cfg *Config) {
 		l, err := ListenSCTP(t.Context(), netip.AddrPortFrom(netip.IPv6Loopback(), linkPort), cfg, inboxes)

@@ -167,6 +167,7 @@ func TestARefusedDialEndsTheAssociation(t *testing.T) {
 					if len(b.box().messages(0)) != 0 {
 						t.Errorf("it got %q", b.box().got)
 					}
+					b.Close()
 				}
 			})
 		}
