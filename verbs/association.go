@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/transport"
@@ -42,6 +43,8 @@ type assocKey struct {
 
 // associations are those of a device.
 type associations struct {
+	idle time.Duration // see idleAssociation
+
 	mu      sync.Mutex
 	closed  bool
 	dialled map[assocKey]*association // where new streams go
@@ -51,6 +54,7 @@ type associations struct {
 func (as *associations) init() {
 	as.dialled = make(map[assocKey]*association)
 	as.all = make(map[*association]struct{})
+	as.idle = idleAssociation
 }
 
 // take returns a user of the association of k, which it sets up if there is none.
@@ -229,7 +233,7 @@ func (a *association) serve(l *Listener) {
 	defer a.dev.wg.Done()
 	defer a.finish()
 	for quiet := false; l.ctx.Err() == nil; {
-		ctx, cancel := context.WithTimeout(l.ctx, idleAssociation)
+		ctx, cancel := context.WithTimeout(l.ctx, a.dev.assocs.idle)
 		req, err := a.mux.Accept(ctx)
 		cancel()
 		switch {
