@@ -344,7 +344,8 @@ func (d *Daemon) dropPeer(ctx context.Context, p *peer) {
 	}
 }
 
-// endPeer ends a peer's disks and streams. changing is held.
+// endPeer ends a peer's disks and streams, and what carries these. changing is
+// held.
 func (d *Daemon) endPeer(p *peer, why error) {
 	for _, at := range d.attachmentList() {
 		if at.key.Peer == p.cfg.Name {
@@ -352,6 +353,7 @@ func (d *Daemon) endPeer(p *peer, why error) {
 		}
 	}
 	d.abortStreams(p.identity, why)
+	d.dev.EndAssociations(p.identity, why.Error())
 }
 
 func (d *Daemon) abortStreams(id transport.Identity, why error) {

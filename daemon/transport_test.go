@@ -233,6 +233,25 @@ func TestAnotherTransportEndsTheStreamsAndTheDiskComesBack(t *testing.T) {
 	ok(t, alpha.nbd("disk"), cmdRead, 0, 512, nil)
 }
 
+// TestNothingOfAPeerOutlivesItsProtection: an SCTP association lives on for a while
+// without streams, but not beyond its peer's guard. That its socket is gone shows
+// in that the UDP port is free for the next listener.
+func TestNothingOfAPeerOutlivesItsProtection(t *testing.T) {
+	alpha, beta := pairOver(t, "sctp-udp", "sctp-udp")
+	ok(t, alpha.attach("disk"), cmdRead, 0, 512, nil)
+	beta.declare("alpha", alpha, over("tcp", alpha))
+	u, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.1:%d", beta.udp))
+	if err != nil {
+		t.Fatalf("an association still has the port: %v", err)
+	}
+	u.Close()
+	beta.declare("alpha", alpha, over("sctp-udp", alpha))
+	if l := beta.status().Listeners; len(l) != 1 || l[0].State != "listening" {
+		t.Errorf("listeners %+v", l)
+	}
+	eventually(t, "the disk is back", func() bool { return fmt.Sprint(alpha.streamsOver()) == "[sctp-udp sctp-udp]" })
+}
+
 // TestTransportsThatDoNotMeet shows what is said when the hosts have none in common.
 func TestTransportsThatDoNotMeet(t *testing.T) {
 	alpha, beta := pairOver(t, "tcp", "sctp-udp")
