@@ -51,16 +51,12 @@ func (pr *protection) listen(a association, now time.Time) (silent time.Duration
 	return now.Sub(pr.heard.at), again - pr.heard.again
 }
 
-// stalled tells that a flow has sent data at least three times in vain, and
-// whether the peer was heard of lately; the peer's mutex is held.
-func (pr *protection) stalled(now time.Time) (stalled, alive bool) {
-	a, ok := pr.c.(association)
-	if !ok {
-		return hasStalled(pr.c)
-	}
+// askAssociation is askTCP for an association; the peer's mutex is held.
+func (pr *protection) askAssociation(a association, now time.Time) condition {
 	silent, again := pr.listen(a, now)
 	n, err := a.Outq()
-	return err == nil && n > 0 && again >= 3 && silent >= stallAfter, silent < stallAfter
+	waits := err == nil && n > 0
+	return condition{silent: silent, inVain: waits && again > 0, stalled: waits && again >= 3 && silent >= stallAfter}
 }
 
 // fading tells that the peer has been silent for half as long as the flow

@@ -72,9 +72,9 @@ func TestAssociationTellsOfStallsAndSilence(t *testing.T) {
 	now := time.Now()
 	check := func(at time.Duration, stalled, alive, fading bool) {
 		t.Helper()
-		s, l := pr.stalled(now.Add(at))
-		if f := pr.fading(now.Add(at)); s != stalled || l != alive || f != fading {
-			t.Errorf("after %v: stalled %v, alive %v, fading %v", at, s, l, f)
+		c, _ := pr.ask(now.Add(at))
+		if f := pr.fading(now.Add(at)); c.stalled != stalled || c.silent < stallAfter != alive || f != fading {
+			t.Errorf("after %v: %+v, fading %v", at, c, f)
 		}
 	}
 	check(0, false, true, false)
@@ -113,4 +113,36 @@ func TestIdleAssociationIsReaped(t *testing.T) {
 	if q := pr.unused(now, time.Minute); q < time.Minute {
 		t.Errorf("idle for %v after a minute without traffic", q)
 	}
+}
+
+// TestSAIsNotToBlameForOnePeerThatDied has a flow whose peer is gone for good,
+// beside one that is heard of now and then: the SA is fine. When nothing more is
+// heard of that one either, it is not.
+func TestSAIsNotToBlameForOnePeerThatDied(t *testing.T) {
+	l := &lane{flows: map[*protection]struct{}{}}
+	dead, quiet := &assoc{outq: 1}, &assoc{}
+	for _, a := range []*assoc{dead, quiet} {
+		pr := &protection{c: a}
+		pr.admitted.Store(true)
+		l.flows[pr] = struct{}{}
+	}
+	now := time.Now()
+	check := func(at time.Duration, silentDead, silentQuiet time.Duration, again int, want bool) {
+		t.Helper()
+		dead.set(func() { dead.stats.Silent, dead.stats.Unanswered = silentDead, again })
+		quiet.set(func() { quiet.stats.Silent = silentQuiet })
+		if got := l.suspect(now.Add(at)); got != want {
+			t.Errorf("after %v: suspect %v", at, got)
+		}
+	}
+	second := time.Second
+	check(1*second, 1*second, 1*second, 0, false)
+	check(2*second, 2*second, 2*second, 1, false) // in vain from here
+	check(4*second, 4*second, 4*second, 4, true)  // nobody was heard since
+	check(8*second, 8*second, 4*second, 6, false) // the other was heard at 4 s
+	check(60*second, 60*second, 56*second, 30, false)
+	quiet.set(func() { quiet.outq, quiet.stats.Unanswered = 1, 1 })
+	check(61*second, 61*second, 57*second, 30, false)
+	quiet.set(func() { quiet.stats.Unanswered = 5 })
+	check(64*second, 64*second, 60*second, 31, true)
 }

@@ -335,8 +335,9 @@ type protection struct {
 	kind     string
 	admitted atomic.Bool // until then its data is not waited for
 	released atomic.Bool
-	patience int     // of its TCP while it has an SA, see hurry; 0: as now. The peer's mutex guards it
-	heard    hearing // if it is an association; the peer's mutex guards it
+	patience int       // of its TCP while it has an SA, see hurry; 0: as now. The peer's mutex guards it
+	heard    hearing   // if it is an association; the peer's mutex guards it
+	vainAt   time.Time // since when it is seen to send in vain; the same guards it
 
 	// What the idle reaper has seen of it; the peer's mutex guards them.
 	since   uint64 // bytes at sinceAt

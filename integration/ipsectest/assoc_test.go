@@ -2,11 +2,14 @@ package ipsectest
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -141,12 +144,19 @@ func (p *pair) echo(t *testing.T, h *host, refused func(error)) {
 	t.Cleanup(p.serve(t, h, refused))
 }
 
-// echoer sends messages back.
+// echoer sends messages back; of long ones, which need not fit the other
+// direction's path, their first 4 bytes and the checksum of the others.
 type echoer struct{ a sctp.Association }
 
+const longMessage = 512
+
 func (e echoer) Message(m *sctp.Message) bool {
+	answer := m.Payload
+	if len(answer) > longMessage {
+		answer = binary.BigEndian.AppendUint32(slices.Clone(answer[:4]), crc32.ChecksumIEEE(answer[4:]))
+	}
 	// An association that is over needs no echo.
-	_ = e.a.SendNow(sctp.Outgoing{Stream: m.Stream, PPID: m.PPID, Bufs: [][]byte{m.Payload}})
+	_ = e.a.SendNow(sctp.Outgoing{Stream: m.Stream, PPID: m.PPID, Bufs: [][]byte{answer}})
 	return false
 }
 func (e echoer) Event(sctp.Event) {}
@@ -155,7 +165,7 @@ func (e echoer) BatchEnd()        {}
 // inbox keeps messages until they are read. Those that nobody awaits are dropped.
 type inbox struct{ in chan []byte }
 
-func newInbox(sctp.Association) sctp.Receiver { return &inbox{make(chan []byte, 64)} }
+func newInbox(sctp.Association) sctp.Receiver { return &inbox{make(chan []byte, 512)} }
 
 func (b *inbox) Message(m *sctp.Message) bool {
 	select {

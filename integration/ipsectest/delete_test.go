@@ -299,53 +299,56 @@ func outlive(t *testing.T, p *pair) {
 func TestPeerThatRebooted(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v.name, func(t *testing.T) {
-			p := newPair(t, lab.Config{})
-			add := func(h *host) {
-				t.Helper()
-				c := p.peerOf(h)
-				c.Profile, c.OnDemand = v.profile(), false
-				if err := h.m.AddPeer(t.Context(), c); err != nil {
-					t.Fatal(err)
-				}
-			}
-			add(p.alpha)
-			add(p.beta)
-			p.awaitCharon(t)
-			served := p.beta.serve(t, nil)
-			wire := capture(t, p.beta)
-			old := p.alpha.mustDial(t, p.beta)
-			if err := ping(old, "before"); err != nil {
-				t.Fatal(err)
-			}
-
-			p.beta.KillCharon()
-			p.beta.stop()
-			flushESP(t, p.beta)
-			served() // the resets of its sockets meet the guard, as if there were none
-			if err := p.beta.StartCharon(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			p.beta.start(t)
-			add(p.beta)
-			p.beta.echo(t, nil)
-
-			begin := time.Now()
-			err := pingWithin(old, "is anybody there?", 50*time.Second)
-			var ne net.Error
-			if err == nil || errors.As(err, &ne) && ne.Timeout() || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) && !strings.Contains(err.Error(), "EOF") {
-				t.Errorf("the old stream: %v after %v, want a reset", err, time.Since(begin))
-			}
-			t.Logf("the old stream ended after %v: %v", time.Since(begin).Round(time.Millisecond), err)
-			begin = time.Now()
-			c := p.alpha.mustDial(t, p.beta)
-			if err := pingWithin(c, "again", 10*time.Second); err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("a new one answered after %v", time.Since(begin).Round(time.Millisecond))
-			if counts := counted(t, wire); counts.Clear(port) != 0 {
-				t.Errorf("on the wire: %v", counts)
-			}
+			rebooted(t, newPair(t, lab.Config{}), v.profile())
 		})
+	}
+}
+
+func rebooted(t *testing.T, p *pair, profile *ipsec.Profile) {
+	add := func(h *host) {
+		t.Helper()
+		c := p.peerOf(h)
+		c.Profile, c.OnDemand = profile, false
+		if err := h.m.AddPeer(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(p.alpha)
+	add(p.beta)
+	p.awaitCharon(t)
+	served := p.serve(t, p.beta, nil)
+	wire := capture(t, p.beta)
+	old := p.mustOpen(t, p.alpha)
+	if err := ping(old, "before"); err != nil {
+		t.Fatal(err)
+	}
+
+	p.beta.KillCharon()
+	p.beta.stop()
+	flushESP(t, p.beta)
+	served() // the resets of its sockets meet the guard, as if there were none
+	if err := p.beta.StartCharon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.beta.start(t)
+	add(p.beta)
+	p.echo(t, p.beta, nil)
+
+	begin := time.Now()
+	err := pingWithin(old, "is anybody there?", 50*time.Second)
+	var ne net.Error
+	if err == nil || errors.As(err, &ne) && ne.Timeout() || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) && !strings.Contains(err.Error(), "EOF") {
+		t.Errorf("the old stream: %v after %v, want a reset", err, time.Since(begin))
+	}
+	t.Logf("the old stream ended after %v: %v", time.Since(begin).Round(time.Millisecond), err)
+	begin = time.Now()
+	c := p.mustOpen(t, p.alpha)
+	if err := pingWithin(c, "again", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("a new one answered after %v", time.Since(begin).Round(time.Millisecond))
+	if counts := counted(t, wire); p.clear(counts) != 0 {
+		t.Errorf("on the wire: %v", counts)
 	}
 }
 

@@ -1,10 +1,15 @@
 package ipsectest
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
@@ -75,6 +80,63 @@ func TestSimultaneousInitiationForAssociations(t *testing.T) {
 
 func TestIdleAssociationOutlivesItsSA(t *testing.T) {
 	overEach(t, "an idle association outlives its SA, whose guard holds the heartbeats back", lab.Config{}, outlive)
+}
+
+func TestPeerOfAnAssociationThatRebooted(t *testing.T) {
+	overEach(t, "the peer loses its SAs and associations without a word: the old association ends, a new one comes up", lab.Config{},
+		func(t *testing.T, p *pair) { rebooted(t, p, ipsec.DefaultProfile()) })
+}
+
+// TestBulkOverAnAssociation fills the path, whose MTU ESP makes smaller: messages
+// as long as the association takes arrive whole, and nothing is left of offloads
+// that ESP knows nothing of.
+func TestBulkOverAnAssociation(t *testing.T) {
+	overEach(t, "8 MB of messages as long as the path takes arrive as they were", lab.Config{}, func(t *testing.T, p *pair) {
+		wire := capture(t, p.beta)
+		p.addPeers(t)
+		p.echo(t, p.beta, nil)
+		c := p.mustOpen(t, p.alpha).(*association)
+		if err := c.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		ahead := make(chan struct{}, 256) // messages without an answer
+		sent := make(chan int, 1)
+		go func() {
+			defer close(sent)
+			r := rand.New(rand.NewPCG(1, 2))
+			for n := 0; n < 8<<20; {
+				b := make([]byte, c.MaxMessage())
+				for i := 4; i+8 <= len(b); i += 8 {
+					binary.LittleEndian.PutUint64(b[i:], r.Uint64())
+				}
+				binary.BigEndian.PutUint32(b, crc32.ChecksumIEEE(b[4:]))
+				ahead <- struct{}{}
+				if _, err := c.Write(b); err != nil {
+					t.Error(err)
+					return
+				}
+				n += len(b)
+				sent <- len(b)
+			}
+		}()
+		n, longest := 0, 0
+		for size := range sent {
+			n, longest = n+size, max(longest, size)
+			var answer [8]byte
+			if _, err := io.ReadFull(c, answer[:]); err != nil {
+				t.Fatalf("after %d bytes: %v", n, err)
+			}
+			if !bytes.Equal(answer[:4], answer[4:]) {
+				t.Fatal("a message has arrived in another form")
+			}
+			<-ahead
+		}
+		detail(t, "%.1f MB/s; the longest message had %d bytes", float64(n)/time.Since(begin).Seconds()/1e6, longest)
+		if counts := counted(t, wire); p.clear(counts) != 0 || counts.ESP == 0 {
+			t.Errorf("on the wire: %v", counts)
+		}
+	})
 }
 
 func TestIdleAssociationsSAIsReaped(t *testing.T) {
