@@ -24,36 +24,50 @@ type reader struct {
 // read hands over what comes until the socket is closed, or fails.
 func (k *socket) read(p *run) error {
 	r := new(reader)
-	recv := r.recvmmsg
+	// While readable returns false the poller waits for what comes after it was
+	// called, so that no call of recvmmsg is needed to find nothing.
+	readable := func(fd uintptr) bool {
+		for r.recvmmsg(fd) {
+			if r.errno != 0 {
+				return true
+			}
+			r.hand(p)
+			if r.n < readBuffers {
+				return false
+			}
+		}
+		return false
+	}
 	for {
 		r.errno = 0
-		if k.raw.Read(recv) != nil {
+		if k.raw.Read(readable) != nil {
 			return nil // closed
 		}
-		if r.errno != 0 {
-			if !passing(r.errno) {
-				return os.NewSyscallError("recvmmsg", r.errno)
-			}
-			continue
+		if !passing(r.errno) {
+			return os.NewSyscallError("recvmmsg", r.errno)
 		}
-		p.now = p.e.now()
-		for i := range r.n {
-			from, to, seg, data := r.message(i)
-			if to != p.to {
-				p.finish()
-				p.to = to
-			}
-			if seg == 0 {
-				seg = len(data)
-			}
-			for len(data) > 0 {
-				n := min(seg, len(data))
-				p.packet(from, packet(data[:n]))
-				data = data[n:]
-			}
-		}
-		p.finish()
 	}
+}
+
+// hand hands over what one call has brought.
+func (r *reader) hand(p *run) {
+	p.now = p.e.now()
+	for i := range r.n {
+		from, to, seg, data := r.message(i)
+		if to != p.to {
+			p.finish()
+			p.to = to
+		}
+		if seg == 0 {
+			seg = len(data)
+		}
+		for len(data) > 0 {
+			n := min(seg, len(data))
+			p.packet(from, packet(data[:n]))
+			data = data[n:]
+		}
+	}
+	p.finish()
 }
 
 // passing tells errors that a UDP socket reports once, about packets sent before
@@ -82,7 +96,7 @@ func (e *Endpoint) broken(err error) {
 	}
 }
 
-// recvmmsg is called by the poller; it is false when there is nothing to read.
+// recvmmsg reads what there is; it is false when that is nothing.
 func (r *reader) recvmmsg(fd uintptr) bool {
 	for i := range r.msgs {
 		r.iovs[i].Base = &r.bufs[i][0]
