@@ -108,7 +108,11 @@ func (g *gate) admitted(ctx context.Context, outgoing bool, newRecv NewReceiver,
 	f, err := p.admit(ctx)
 	if err == nil {
 		a.prot, a.recv = p, newRecv(g.assoc)
-		a.below = func() { p.wg.Wait(); below() }
+		a.below = func() {
+			<-g.assoc.Done() // its last packet has left
+			p.wg.Wait()
+			below()
+		}
 		if g.open(a.recv, p, func() { p.Release(); go a.below() }) {
 			if g.start != nil {
 				g.start()
