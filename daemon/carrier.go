@@ -212,16 +212,23 @@ func (d *Daemon) tried(p *peer, k transport.Kind, err error) {
 	}
 }
 
-// again reports whether another attempt would have another carrier than the one
-// that has just failed.
-func (p *peer) again(ctx context.Context) bool {
-	if p.cfg.Transport != config.TransportAuto || ctx.Err() != nil {
-		return false
+// eachCarrier makes an attempt that chooses a carrier, and another one while it is
+// auto's choice that fails, so that the next best has its turn.
+func (p *peer) eachCarrier(ctx context.Context, attempt func() error) (err error) {
+	for range preferred {
+		before := p.carrier.failures()
+		if err = attempt(); err == nil || ctx.Err() != nil || p.carrier.failures() == before {
+			break
+		}
 	}
-	c := p.carrier
+	return err
+}
+
+// failures is how many attempts have failed by their carrier.
+func (c *carrier) failures() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.why != "" && c.tried[c.picked].fresh()
+	return c.fallbacks
 }
 
 // kindFor is the carrier that a request asks for, or what the peer's streams have.

@@ -46,18 +46,19 @@ func (d *Daemon) probePeer(ctx context.Context, name, carrier string, silence ti
 	dctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
 	begin := time.Now()
-	for {
-		c, err := d.probeOnce(dctx, p, carrier)
-		var known *api.Error
-		switch {
-		case err == nil:
-			return c, time.Since(begin), nil
-		case errors.As(err, &known):
-			return nil, 0, known
-		case carrier != "" || !p.again(dctx):
-			return nil, 0, d.unreachable(p, err)
-		}
+	var c *probe.Client
+	err = p.eachCarrier(dctx, func() (err error) {
+		c, err = d.probeOnce(dctx, p, carrier)
+		return err
+	})
+	var known *api.Error
+	switch {
+	case err == nil:
+		return c, time.Since(begin), nil
+	case errors.As(err, &known):
+		return nil, 0, known
 	}
+	return nil, 0, d.unreachable(p, err)
 }
 
 func (d *Daemon) probeOnce(ctx context.Context, p *peer, carrier string) (*probe.Client, error) {

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -114,7 +113,7 @@ func (d *Daemon) peerAt(a netip.Addr) *peer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, p := range d.peers {
-		if slices.Contains(p.cfg.Addresses(), a) {
+		if p.cfg.HasAddress(a) {
 			return p
 		}
 	}

@@ -256,7 +256,7 @@ func (d *Daemon) protectorFor(a netip.Addr) (transport.Protector, error) {
 // address have to be its.
 func (d *Daemon) peerFor(id transport.Identity, a netip.Addr) (*peer, bool) {
 	p, ok := d.peerByIdentity(id)
-	return p, ok && slices.Contains(p.cfg.Addresses(), a)
+	return p, ok && p.cfg.HasAddress(a)
 }
 
 func (d *Daemon) peerByIdentity(id transport.Identity) (*peer, bool) {

@@ -79,12 +79,12 @@ func (d *Daemon) connect(ctx context.Context, p *peer) (*rnbd.Client, error) {
 		}
 		return d.choose(ctx, p)
 	}
-	for {
-		cl, err := d.connectOnce(ctx, p, choose)
-		if err == nil || !p.again(ctx) {
-			return cl, err
-		}
-	}
+	var cl *rnbd.Client
+	err := p.eachCarrier(ctx, func() (err error) {
+		cl, err = d.connectOnce(ctx, p, choose)
+		return err
+	})
+	return cl, err
 }
 
 func (d *Daemon) connectOnce(ctx context.Context, p *peer, choose func(context.Context) (*transport.Config, func(error), error)) (*rnbd.Client, error) {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 )
@@ -395,5 +397,38 @@ func TestWhatThePeersFileDoesNotNameIsRefused(t *testing.T) {
 		if fmt.Sprint(admitted) != want {
 			t.Errorf("%s admits %v, want %s", carrier, admitted, want)
 		}
+	}
+}
+
+// TestNextBestCarrierHasItsTurnInTheSameAttempt, when one fails that the peer has
+// answered on; other failures are nobody's reason to go on.
+func TestNextBestCarrierHasItsTurnInTheSameAttempt(t *testing.T) {
+	h := newHost(t, "")
+	p := newPeer(config.Peer{Name: "beta", Transport: config.TransportAuto})
+	broken := errors.New("broken")
+	byCarrier := func() error { h.d.tried(p, transport.SCTPUDP, broken); return broken }
+	for name, tc := range map[string]struct {
+		attempts []func() error
+		n        int
+		err      error
+	}{
+		"works":                  {[]func() error{func() error { return nil }}, 1, nil},
+		"the second works":       {[]func() error{byCarrier, func() error { return nil }}, 2, nil},
+		"not the carrier's":      {[]func() error{func() error { return broken }}, 1, broken},
+		"refused in words":       {[]func() error{func() error { h.d.tried(p, transport.SCTPUDP, &rtrs.RefusedError{}); return broken }}, 1, broken},
+		"every one of them":      {[]func() error{byCarrier, byCarrier, byCarrier, byCarrier}, 3, broken},
+		"the second for another": {[]func() error{byCarrier, func() error { return broken }}, 2, broken},
+	} {
+		n := 0
+		err := p.eachCarrier(t.Context(), func() error { n++; return tc.attempts[n-1]() })
+		if n != tc.n || !errors.Is(err, tc.err) {
+			t.Errorf("%s: %d attempts, %v; want %d, %v", name, n, err, tc.n, tc.err)
+		}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	n := 0
+	if err := p.eachCarrier(over, func() error { n++; return byCarrier() }); n != 1 || !errors.Is(err, broken) {
+		t.Errorf("with nobody who waits: %d attempts, %v", n, err)
 	}
 }

@@ -73,6 +73,11 @@ func (p Peer) Addresses() []netip.Addr {
 	return out
 }
 
+// HasAddress reports whether an address is one of the peer's.
+func (p Peer) HasAddress(a netip.Addr) bool {
+	return p.Address == a || slices.ContainsFunc(p.Paths, func(q Path) bool { return q.Address == a })
+}
+
 // PathName is what the IKE connection of one of Addresses is called.
 func (p Peer) PathName(i int) string {
 	if i == 0 {
