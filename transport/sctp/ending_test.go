@@ -1,6 +1,7 @@
 package sctp
 
 import (
+	"net"
 	"net/netip"
 	"sync"
 	"testing"
@@ -35,14 +36,29 @@ func (s *slow) send(to netip.AddrPort, x *sender) error {
 // kernel before anybody hears of the end: then they may close the socket.
 func TestTheLastPacketLeavesBeforeTheEndIsTold(t *testing.T) {
 	for _, abort := range []bool{false, true} {
-		x := connect(t, "127.0.0.1", Config{}, Config{})
-		s := &slow{carrier: x.ea.sock, began: make(chan struct{}), let: make(chan struct{})}
-		x.a.mu.Lock()
-		x.ea.sock = s
-		x.a.mu.Unlock()
+		conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sock, err := newSocket(conn, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &slow{carrier: sock, began: make(chan struct{}), let: make(chan struct{})}
+		e := newEndpoint(s, Config{Admit: anyone})
+		defer e.Close()
+		peer := listen(t, "127.0.0.1", Config{Accept: to(newInbox())})
+		a, err := e.Dial(patient(t), peer.Addr(), DialConfig{Receiver: to(newInbox())})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := peer.Accept(patient(t))
+		if err != nil {
+			t.Fatal(err)
+		}
 		told := make(chan bool, 1)
 		go func() {
-			<-x.a.Done()
+			<-a.Done()
 			s.mu.Lock()
 			told <- s.sent
 			s.mu.Unlock()
@@ -50,16 +66,16 @@ func TestTheLastPacketLeavesBeforeTheEndIsTold(t *testing.T) {
 		over := make(chan error, 1)
 		go func() {
 			if abort {
-				x.a.Abort("enough")
+				a.Abort("enough")
 				over <- nil
 				return
 			}
-			over <- x.a.Shutdown(patient(t))
+			over <- a.Shutdown(patient(t))
 		}()
 		<-s.began
-		x.a.Kick() // others use it meanwhile
+		a.Kick() // others use it meanwhile
 		select {
-		case <-x.a.Done():
+		case <-a.Done():
 			t.Error("the end is told, and its packet has not left")
 		default:
 		}
@@ -70,6 +86,6 @@ func TestTheLastPacketLeavesBeforeTheEndIsTold(t *testing.T) {
 		if !<-told {
 			t.Error("the end is told before its packet has left")
 		}
-		<-x.b.Done()
+		<-b.Done()
 	}
 }

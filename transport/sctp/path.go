@@ -10,6 +10,7 @@ type path struct {
 
 	srtt, rttvar, rto time.Duration
 	measured          bool
+	least             time.Duration // of all measurements
 
 	cwnd, ssthresh int
 	flight         int // bytes outstanding
@@ -43,7 +44,7 @@ func initialWindow(pmdcs int, v6 bool) int {
 // rtt takes a measurement (RFC 9260 section 6.3.1, C2 to C7).
 func (p *path) rtt(r time.Duration, least, most time.Duration) {
 	if !p.measured {
-		p.srtt, p.rttvar, p.measured = r, r/2, true
+		p.srtt, p.rttvar, p.measured, p.least = r, r/2, true, r
 	} else {
 		d := p.srtt - r
 		if d < 0 {
@@ -51,6 +52,7 @@ func (p *path) rtt(r time.Duration, least, most time.Duration) {
 		}
 		p.rttvar = (3*p.rttvar + d) / 4
 		p.srtt = (7*p.srtt + r) / 8
+		p.least = min(p.least, r)
 	}
 	p.calm(least, most)
 }

@@ -35,10 +35,10 @@ type txChunk struct {
 	data   []byte // the chunk with its padding, in a block
 	size   uint16 // of its user data
 	state  chunkState
-	miss   uint8 // miss indications
-	sent   uint8 // how many times
-	fastly bool  // has been fast retransmitted
-	last   bool  // Outgoing.Barrier
+	sent   uint8  // how many times
+	last   bool   // Outgoing.Barrier
+	packet uint32 // number of the packet that carried it last
+	sentAt uint32 // when, in microseconds
 }
 
 // sendQueue holds the DATA chunks from the Cumulative TSN Ack Point on. TSNs are
@@ -227,7 +227,6 @@ func (t *tcb) again() {
 		if c.state == chunkFlying {
 			t.lose(c)
 		}
-		c.fastly, c.miss = false, 0
 	}
 	q.scan = q.acked + 1
 }

@@ -96,6 +96,75 @@ func TestOneLossIsRepairedByFastRetransmit(t *testing.T) {
 	}
 }
 
+// What was sent again and gets lost again, several times, is found without a
+// timeout as long as there is other data, and the window is halved once.
+func TestLostRetransmissionNeedsNoTimeout(t *testing.T) {
+	for times := range 5 {
+		s := established(t, netConfig{delay: time.Millisecond}, func(_ int, s *settings) { s.window = 1 << 20 })
+		tx := &s.ends[0].t
+		s.send(0, 300, 1200)
+		s.run(time.Minute, s.all(0))
+		lost, window, n := tx.tx.next+3, tx.path.cwnd, 0
+		s.drop = func(from int, q packet) bool {
+			if from == 0 && chunkType(q[headerLen]) == typeData && dataChunk(q.chunks()).tsn() == lost {
+				n++
+				return n <= times
+			}
+			return false
+		}
+		s.send(0, 400, 1200)
+		if !s.run(time.Minute, s.all(0)) {
+			t.Fatal("they do not come")
+		}
+		if tx.stats.Timeouts != 0 || tx.stats.Retransmits != uint64(times) || n != times+1 {
+			t.Errorf("lost %d times: it was sent %d times, %+v", times, n, tx.stats)
+		}
+		if times > 0 && tx.path.ssthresh != max(window/2, 4*tx.path.pmdcs) {
+			t.Errorf("lost %d times: the threshold is %d after a window of %d", times, tx.path.ssthresh, window)
+		}
+	}
+}
+
+// An original that arrives after its retransmission has left is not taken for the
+// answer to that: nothing else is sent again for it.
+func TestLateOriginalIsNoSignOfLoss(t *testing.T) {
+	s := established(t, netConfig{delay: 5 * time.Millisecond}, func(_ int, s *settings) { s.window = 1 << 20 })
+	tx := &s.ends[0].t
+	s.send(0, 300, 1200)
+	s.run(time.Minute, s.all(0))
+	late, again, gone := tx.tx.next+100, 0, 0
+	s.drop = func(from int, q packet) bool {
+		if from != 0 || chunkType(q[headerLen]) != typeData {
+			return false
+		}
+		switch dataChunk(q.chunks()).tsn() {
+		case late + 1: // so that there is a gap all the time
+			gone++
+			return gone <= 2
+		case late:
+			again++
+		default:
+			return false
+		}
+		if again == 1 {
+			late := append(packet(nil), q...)
+			s.at(13*time.Millisecond, func() { s.arrive(1, late) }) // a little after the retransmission has left
+			return true
+		}
+		return false
+	}
+	for range 200 {
+		s.send(0, 4, 1200)
+		s.run(500*time.Microsecond, never)
+	}
+	if !s.run(time.Minute, s.all(0)) || again != 2 {
+		t.Fatal("they do not come, or none was late")
+	}
+	if tx.stats.Retransmits != 3 || tx.stats.Timeouts != 0 {
+		t.Errorf("one packet was late, another lost twice: %+v", tx.stats)
+	}
+}
+
 // RFC 9260 section 7.2.4 rule 6: Fast Recovery ends, and a later loss is repaired
 // and halves the window again.
 func TestLaterLossIsRepairedAgain(t *testing.T) {

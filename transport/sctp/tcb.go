@@ -115,6 +115,8 @@ type tcb struct {
 
 	held        int           // bytes of received messages that the user has not released
 	peerRwnd    int           // of the peer, less what is in flight
+	packets     uint32        // number of the last packet that was begun
+	arrivedTop  uint32        // the highest number of a packet that has arrived, as far as known
 	packetsIn   int           // packets with DATA since the last SACK
 	sackNow     bool          // the next opportunity sends a SACK
 	dataIn      bool          // this packet had a DATA chunk

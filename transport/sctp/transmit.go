@@ -19,6 +19,7 @@ func (t *tcb) transmit(now time.Duration, b *batch) (more bool) {
 			continue
 		}
 		b.begin(t.localPort, t.peerPort, t.peerTag)
+		t.packets++
 		t.transmitControl(now, b)
 		if t.state >= stateEstablished && t.transmitData(now, b, &burst) {
 			t.touch(now)
@@ -280,7 +281,7 @@ func (t *tcb) send(now time.Duration, b *batch, c *txChunk, tsn uint32, first bo
 		b.kind = packetLoose
 	}
 	b.buf = append(b.buf, c.data...)
-	c.state = chunkFlying
+	c.state, c.packet, c.sentAt = chunkFlying, t.packets, micros(now)
 	if c.sent < 255 {
 		c.sent++
 	}
