@@ -61,6 +61,10 @@ func (s *Stream) MULPDU() int {
 	return max((s.mux.assoc.MaxMessage()-sackRoom-ssnLen)&^3, minMULPDU)
 }
 
+// EvenSegments implements ddp.EvenSegments: packets of one length leave in one
+// system call.
+func (s *Stream) EvenSegments() {}
+
 // Append adds a segment to the pending batch; see ddp.LLP.
 func (s *Stream) Append(hdr []byte, sgl [][]byte) error {
 	t := &s.tx
