@@ -3,7 +3,9 @@ package verbs
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/transport"
@@ -53,4 +55,16 @@ func (x *rawAssoc) session(t *testing.T) (client, server *sctpadapt.Stream) {
 		t.Fatal(err)
 	}
 	return client, server
+}
+
+func anyone(_, _ netip.AddrPort, _ bool) error { return nil }
+
+// addrOf is the UDP address of a listener at sctpLocal.
+func addrOf(tc *transport.Config) netip.AddrPort {
+	return netip.AddrPortFrom(sctpLocal.Addr(), tc.UDPPort)
+}
+
+func deadline(t testing.TB) time.Time {
+	d, _ := testContext(t).Deadline()
+	return d
 }
