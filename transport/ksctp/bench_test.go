@@ -116,3 +116,23 @@ func BenchmarkPlainSocket(b *testing.B) {
 		check(err)
 	}
 }
+
+// A message costs no memory from sending to handing over once all is set up.
+func TestNothingIsAllocatedPerMessage(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	r := &counter{all: make(chan struct{}, 1)}
+	x, _ := pair(t, r)
+	ms := repeat(one(0, make([]byte, benchSize)), 32)
+	per := testing.AllocsPerRun(500, func() {
+		r.want.Store(r.n.Load() + 32)
+		if n, err := x.TrySend(ms); n != 32 || err != nil {
+			t.Fatal(n, err)
+		}
+		<-r.all
+	})
+	if per >= 1 {
+		t.Errorf("%v allocations for 32 messages", per)
+	}
+}

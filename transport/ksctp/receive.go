@@ -35,6 +35,7 @@ type receiving struct {
 
 	batches sync.Pool // *recvBatch
 	batch   *recvBatch
+	msg     sctp.Message // that is handed over
 	n       int
 	err     error
 	take    func(fd uintptr) bool // reads a batch; made once
@@ -191,7 +192,8 @@ func (a *Assoc) handOver() (end error) {
 // message hands one message, or a part of one, to the Receiver.
 func (a *Assoc) message(p, ctl []byte, flags int32) {
 	r := &a.rx
-	m := sctp.Message{Payload: p, Flags: sctp.Begin | sctp.End}
+	m := &r.msg
+	*m = sctp.Message{Payload: p, Flags: sctp.Begin | sctp.End}
 	if info, ok := rcvinfo(ctl); ok {
 		m.Stream = native.Uint16(info)
 		m.SSN = native.Uint16(info[2:])
@@ -207,9 +209,10 @@ func (a *Assoc) message(p, ctl []byte, flags int32) {
 	if r.partial = flags&unix.MSG_EOR == 0; r.partial {
 		m.Flags &^= sctp.End
 	}
-	if r.recv.Message(&m) {
+	if r.recv.Message(m) {
 		r.held.Add(int64(len(p)))
 	}
+	m.Payload = nil
 }
 
 // rcvinfo finds struct sctp_rcvinfo in control messages.

@@ -158,7 +158,7 @@ func (a *Assoc) give(ms []sctp.Outgoing) (n int, err error) {
 // giveBatch is one system call; a.mu is held.
 func (a *Assoc) giveBatch(ms []sctp.Outgoing) (n int, err error) {
 	t := &a.tx
-	t.log.reserve(batchLen, a.queued)
+	t.log.reserve(batchLen, t.used)
 	b := t.getBatch()
 	for i := range ms {
 		if i > 0 && ms[i].Barrier || !b.add(&ms[i]) {
@@ -230,16 +230,23 @@ func (a *Assoc) fill(pause time.Duration) {
 		return
 	}
 	a.tx.full = true
-	a.wg.Go(func() {
-		if pause > 0 {
+	if pause > 0 {
+		a.wg.Go(func() {
 			time.Sleep(pause)
-		}
-		_ = a.rc.Write(a.tx.roomy)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.tx.full = false
-		a.flush()
-	})
+			a.awaitRoom()
+		})
+		return
+	}
+	a.wg.Go(a.tx.await)
+}
+
+// awaitRoom waits until half of the send buffer is free.
+func (a *Assoc) awaitRoom() {
+	_ = a.rc.Write(a.tx.roomy)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tx.full = false
+	a.flush()
 }
 
 // Wait waits until there is room for a message, ctx is over or the association.
@@ -259,13 +266,13 @@ func (a *Assoc) Wait(ctx context.Context) error {
 }
 
 // queued is how much of the send buffer is in use: memory, not bytes of
-// messages, until they are acknowledged cumulatively.
+// messages, until they are acknowledged cumulatively; a.mu is held.
 func (a *Assoc) queued() (used int, err error) {
-	cerr := a.rc.Control(func(fd uintptr) { used, err = queuedMemory(int(fd)) })
-	if cerr != nil {
-		return 0, cerr
+	t := &a.tx
+	if err := a.rc.Control(t.measure); err != nil {
+		return 0, err
 	}
-	return used, err
+	return t.memory, t.memoryErr
 }
 
 // Outstanding is the number of messages on a stream that are queued or that the
@@ -276,7 +283,7 @@ func (a *Assoc) Outstanding(stream uint16) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	t := &a.tx
-	t.log.trim(a.queued)
+	t.log.trim(t.used)
 	n := t.log.of(stream)
 	for i := range t.kept {
 		if t.kept[i].Stream == stream {
@@ -296,6 +303,6 @@ func (a *Assoc) Outq() (int, error) {
 		return 0, a.wrap("count what is queued", net.ErrClosed)
 	}
 	t := &a.tx
-	t.log.trim(a.queued)
+	t.log.trim(t.used)
 	return t.log.bytes() + t.keptBytes - messageOverhead*len(t.kept), nil
 }

@@ -32,12 +32,17 @@ type sending struct {
 
 	messages, bytes uint64 // that the kernel has taken
 
-	batches sync.Pool // *sendBatch
-	batch   *sendBatch
-	sent    int              // of the batch
-	sendErr error            // why no more
-	send    func(fd uintptr) // sends the batch; made once, as the next
-	roomy   func(fd uintptr) bool
+	batches   sync.Pool // *sendBatch
+	batch     *sendBatch
+	sent      int              // of the batch
+	sendErr   error            // why no more
+	send      func(fd uintptr) // sends the batch; made once, as the next
+	roomy     func(fd uintptr) bool
+	measure   func(fd uintptr) // asks for what follows
+	memory    int              // of the send buffer, in use
+	memoryErr error
+	used      func() (int, error) // Assoc.queued
+	await     func()              // Assoc.awaitRoom
 }
 
 // mmsghdr is struct mmsghdr.
@@ -86,6 +91,8 @@ func (t *sending) init(a *Assoc) (err error) {
 		used, err := queuedMemory(int(fd))
 		return err != nil || used <= t.sndbuf/2
 	}
+	t.measure = func(fd uintptr) { t.memory, t.memoryErr = queuedMemory(int(fd)) }
+	t.used, t.await = a.queued, a.awaitRoom
 	return nil
 }
 

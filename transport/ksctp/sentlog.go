@@ -17,13 +17,17 @@ func (l *sentLog) add(stream uint16, size int) {
 	l.n++
 }
 
+// leastLog is how many messages are known at least: so seldom has the kernel to be
+// asked.
+const leastLog = 512
+
 // reserve makes room for n more.
 func (l *sentLog) reserve(n int, used func() (int, error)) {
 	if l.n+n <= len(l.ring) {
 		return
 	}
 	l.trim(used)
-	size := max(len(l.ring), 64)
+	size := max(len(l.ring), leastLog)
 	for l.n+n > size/2 {
 		size *= 2
 	}
