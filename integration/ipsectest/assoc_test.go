@@ -74,6 +74,9 @@ func (p *pair) open(t *testing.T, from *host, cfg transport.Config) (stream, err
 		return c, nil
 	}
 	cfg.Kind, cfg.Protector, cfg.Local = p.kind, from.m, from.at()
+	if p.more != nil {
+		p.more(from, &cfg, true)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	var a *transport.Assoc
@@ -112,6 +115,9 @@ func (p *pair) serve(t *testing.T, h *host, refused func(error)) (end func()) {
 				refused(err)
 			}
 		}}
+		if p.more != nil {
+			p.more(h, cfg, false)
+		}
 		ln, err = transport.ListenSCTP(t.Context(), netip.AddrPortFrom(h.at(), port), cfg, func(a sctp.Association) sctp.Receiver { return echoer{a} })
 		return err
 	})

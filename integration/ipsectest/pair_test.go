@@ -50,6 +50,9 @@ type pair struct {
 	alpha, beta *host
 	key         ipsec.Secret
 	kind        transport.Kind // of the link
+
+	// more, if set, adds what a carrier needs beside its kind.
+	more func(h *host, cfg *transport.Config, dials bool)
 }
 
 func newPair(t *testing.T, cfg lab.Config) *pair {
