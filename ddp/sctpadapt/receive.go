@@ -125,11 +125,11 @@ func (s *Stream) receive(sink ddp.Sink, each func(record) error) error {
 				n = 0
 			}
 		}
-		s.uncharge(n)
-		s.mux.putBuffer(q)
 		if sink != nil {
 			sink.BatchEnd()
 		}
+		s.uncharge(n) // after an answer, which takes the SACK along
+		s.mux.putBuffer(q)
 		if err == nil {
 			continue
 		}

@@ -313,3 +313,50 @@ func TestDelayedSack(t *testing.T) {
 		t.Errorf("%d packets that begin with a SACK", sacks)
 	}
 }
+
+// While the user has not released what has come, a few packets without a gap
+// wait for an answer that takes the SACK along; then it leaves with the release,
+// and in any case after SACK.Delay or some more packets.
+func TestSackOfAFewPacketsWaitsForTheUser(t *testing.T) {
+	s := newSim(1, netConfig{delay: time.Millisecond}, nil)
+	alone := 0
+	s.drop = func(from int, q packet) bool {
+		if k, _, _ := survey(q); from == 1 && k.has(typeSack) && !k.has(typeData) {
+			alone++
+		}
+		return false
+	}
+	want := func(what string, sacks, outstanding int) {
+		t.Helper()
+		if got := s.ends[0].t.tx.len(); alone != sacks || got != outstanding {
+			t.Errorf("%s: %d packets with nothing but a SACK, %d messages outstanding", what, alone, got)
+		}
+		alone = 0
+	}
+	pass := func(d time.Duration) { s.run(d, func() bool { return false }) }
+	s.ends[1].hold = true
+	s.send(0, 2, 1200)
+	pass(10 * time.Millisecond)
+	want("two packets are held", 0, 2)
+	s.send(1, 1, 1424)
+	pass(10 * time.Millisecond)
+	want("an answer", 0, 0)
+	s.send(0, 2, 1200)
+	pass(10 * time.Millisecond)
+	s.release(1)
+	pass(10 * time.Millisecond)
+	want("a release", 1, 0)
+	s.send(0, 2, 1200)
+	pass(sackDelay + 10*time.Millisecond)
+	want("nothing for long", 1, 0)
+	for range 10 { // the congestion window opens
+		s.ends[1].hold = false
+		s.send(0, 8, 1200)
+		pass(10 * time.Millisecond)
+	}
+	alone = 0
+	s.ends[1].hold = true
+	s.send(0, sackPackets, 1200)
+	pass(10 * time.Millisecond)
+	want("many packets", 1, 0)
+}
