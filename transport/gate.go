@@ -59,7 +59,7 @@ func (g *gate) Message(m *sctp.Message) bool {
 		return g.recv.Message(m)
 	}
 	full := len(g.kept) >= maxEarlyMessages || g.bytes+len(m.Payload) > maxEarly
-	if !full && !g.isOver {
+	if !full {
 		c := *m
 		c.Payload = append([]byte(nil), m.Payload...)
 		g.kept = append(g.kept, keptItem{message: c})

@@ -83,6 +83,22 @@ func TestAnOpenGateAllocatesNothing(t *testing.T) {
 	}
 }
 
+func TestWhatComesWhileTheGateOpensWaitsForItsTurn(t *testing.T) {
+	g, _, p := shut(&Config{})
+	g.Message(message("first"))
+	g.Message(message("second"))
+	l := &log{during: func(call string) {
+		if call == "first" {
+			g.Message(message("third"))
+			g.Event(sctp.Event{Kind: sctp.EventShutdown})
+		}
+	}}
+	g.open(l, p, func() {})
+	if want := []string{"first", "second", "end", "third", "end", "shutdown"}; !reflect.DeepEqual(l.calls, want) {
+		t.Errorf("calls %q, want %q", l.calls, want)
+	}
+}
+
 func TestGateLeavesTheWindowToAReceiverThatHoldsMessages(t *testing.T) {
 	g, a, p := shut(&Config{})
 	g.Message(message("held"))

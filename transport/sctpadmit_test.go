@@ -318,6 +318,35 @@ func TestStrangersGetNoAnswer(t *testing.T) {
 	}
 }
 
+// TestTheDiallersSocketIsForItsPeerAlone has somebody else send an INIT to it,
+// which an endpoint that takes none answers by an ABORT.
+func TestTheDiallersSocketIsForItsPeerAlone(t *testing.T) {
+	cfg := udpConfig(t, LoopbackOnly())
+	a, _ := associate(t, cfg, cfg)
+	knock := func(at netip.AddrPort) error {
+		conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ep, err := sctp.Listen(conn, sctp.Config{
+			Admit:      func(_, _ netip.AddrPort, _ bool) error { return nil },
+			RTOInitial: 20 * time.Millisecond, RTOMin: 20 * time.Millisecond, MaxInitRetrans: 2,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ep.Close()
+		_, err = ep.Dial(t.Context(), at, sctp.DialConfig{Receiver: func(*sctp.Assoc) sctp.Receiver { return refusedReceiver{} }})
+		return err
+	}
+	if err := knock(a.Flow().Local); !errors.Is(err, sctp.ErrPeerUnreachable) {
+		t.Errorf("the dialler's socket: %v", err)
+	}
+	if err := knock(a.Flow().Remote); !errors.Is(err, &sctp.AbortError{}) {
+		t.Errorf("control, the listener's socket: %v", err)
+	}
+}
+
 func TestAStrangerIsReportedOnceInAWhile(t *testing.T) {
 	cfg := udpConfig(t, &screened{screen: func(Flow) error { return ErrNotProtected }})
 	reports := make(chan struct{}, 1000)
