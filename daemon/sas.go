@@ -148,7 +148,7 @@ func (d *Daemon) ikeAction(ctx context.Context, name, child string, do func(ctx 
 		}
 		return 0, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s is not set up yet", name), Fix: "try again in a moment"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, ikeTime)
+	ctx, cancel := context.WithTimeout(ctx, orderTime)
 	defer cancel()
 	n := 0
 	var errs []error

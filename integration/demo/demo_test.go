@@ -13,10 +13,6 @@ import (
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
-// shortSize is the demonstration in a minute: the same steps with less of
-// everything.
-var shortSize = sizes{files: 300, tree: 12 << 20, image: 24 << 20, scratch: 32 << 20, verified: 24 << 20, deletions: 4}
-
 func TestSecureBlockLinkFromEndToEnd(t *testing.T) { fromEndToEnd(t, "tcp") }
 
 func TestSecureBlockLinkOverSCTPInUDP(t *testing.T) { fromEndToEnd(t, "sctp-udp") }
@@ -39,7 +35,7 @@ func fromEndToEnd(t *testing.T, carrier string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	s := newScene(binary, shortSize, newPrinter(os.Stdout))
+	s := newScene(binary, quickSize, newPrinter(os.Stdout))
 	s.transport = carrier
 	if err := s.play(ctx); err != nil {
 		t.Fatal(err)
@@ -59,7 +55,7 @@ func fromEndToEnd(t *testing.T, carrier string) {
 
 func TestWireWithClearPacketsIsAFalseClaim(t *testing.T) {
 	judge := func(carrier string, c lab.Counts) []claim {
-		s := newScene("", shortSize, nil)
+		s := newScene("", quickSize, nil)
 		s.transport = carrier
 		s.judgeWire(c, 0)
 		return s.claims

@@ -29,9 +29,10 @@ func main() {
 	binary := flag.String("ironwarp", "bin/ironwarp", "the `program` to show")
 	profile := flag.String("profile", "", "the IPsec `profile` of the link, such as rfc3723 (default: the program's)")
 	carrier := flag.String("transport", "tcp", "the `transport` of the link: tcp, sctp, sctp-udp or auto")
+	quick := flag.Bool("quick", false, "the same steps with less of everything, for machines that are slow or short of memory")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, *binary, options{profile: *profile, transport: cmp.Or(*carrier, "tcp"), keep: *keep}, *remove)
+	err := run(ctx, *binary, options{profile: *profile, transport: cmp.Or(*carrier, "tcp"), keep: *keep, quick: *quick}, *remove)
 	interrupted := ctx.Err() != nil
 	stop()
 	var left *leftover
@@ -50,6 +51,7 @@ type options struct {
 	profile   string // of IPsec; "" is the program's default
 	transport string // as in a peer's file
 	keep      bool   // leave the hosts up at the end
+	quick     bool   // quickSize
 }
 
 func run(ctx context.Context, binary string, opt options, remove string) error {
@@ -76,7 +78,11 @@ func run(ctx context.Context, binary string, opt options, remove string) error {
 	if err != nil {
 		return err
 	}
-	s := newScene(binary, fullSize, newPrinter(os.Stdout))
+	size := fullSize
+	if opt.quick {
+		size = quickSize
+	}
+	s := newScene(binary, size, newPrinter(os.Stdout))
 	s.options = opt
 	return s.play(ctx)
 }
@@ -91,7 +97,10 @@ type sizes struct {
 	deletions int   // of child SAs, alternately from both ends
 }
 
-var fullSize = sizes{files: 4000, tree: 160 << 20, image: 256 << 20, scratch: 256 << 20, verified: 96 << 20, deletions: 10}
+var (
+	fullSize  = sizes{files: 4000, tree: 160 << 20, image: 256 << 20, scratch: 256 << 20, verified: 96 << 20, deletions: 10}
+	quickSize = sizes{files: 300, tree: 12 << 20, image: 24 << 20, scratch: 32 << 20, verified: 24 << 20, deletions: 4}
+)
 
 // limits of single steps. Userland ESP carries some 25 MB/s on two cores; ten
 // times the expected time leaves room for a busy machine.
