@@ -348,6 +348,82 @@ func TestKernelSCTPMeetsTheGuard(t *testing.T) {
 	}
 }
 
+// TestKernelSCTPInUDPIsAHole has the kernel take SCTP out of UDP, where the guard of
+// the SCTP port does not see it.
+func TestKernelSCTPInUDPIsAHole(t *testing.T) {
+	lab.RequireKernelSCTP(t)
+	row(t, "kernel SCTP: encapsulation in UDP, switched on by somebody, is found, and the link not used")
+	p := newPair(t, lab.Config{Hosts: []string{"alpha", "beta", "mallory"}, NoCharon: true})
+	p.kind = transport.SCTP
+	spec := p.beta.specOf(p.alpha, transport.SCTP, ipsec.DataPlaneAuto)
+	if err := ipsec.InstallGuard(spec); err != nil {
+		t.Fatal(err)
+	}
+	if err := ipsec.ProbeGuard(spec); err != nil {
+		t.Error(err)
+	}
+	mallory := newNeighbour(t, p.lab.Host("mallory"), p.beta)
+	init := assocAttacks[0].packet(&assocPrey{last: sctpPacket{from: netip.AddrPortFrom(p.alpha.Addr(), 40000),
+		to: netip.AddrPortFrom(p.beta.Addr(), udpPort), src: 40000, dst: port}})
+	taken := func() string {
+		t.Helper()
+		out, err := p.beta.Run(t.Context(), "grep", "SctpInSCTPPacks", "/proc/net/sctp/snmp")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	before := stoppedInbound(t, p.beta)
+	mallory.send(init.packet(transport.SCTP))
+	eventually(t, "SCTP itself is stopped", func() bool { return stoppedInbound(t, p.beta) > before })
+
+	sh(t, p.beta.Host, fmt.Sprintf("sysctl -qw net.sctp.udp_port=%d", udpPort))
+	was := taken()
+	mallory.send(init.packet(transport.SCTPUDP))
+	eventually(t, "SCTP in UDP gets in", func() bool { return taken() != was })
+	if h, err := ipsec.GuardHoles(spec); err != nil || len(h) != 1 || h[0].Shut || !strings.Contains(h[0].What, "net.sctp.udp_port") {
+		t.Errorf("holes: %v, %v", h, err)
+	}
+	if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) {
+		t.Errorf("the self-test says %v", err)
+	}
+
+	// What the kernel itself encapsulates meets the guard of SCTP.
+	sh(t, p.beta.Host, fmt.Sprintf("sysctl -qw net.sctp.encap_port=%d", udpPort))
+	knock := func() int {
+		t.Helper()
+		wire := capture(t, p.beta)
+		knockSCTP(t, p.beta, netip.AddrPortFrom(p.beta.Addr(), 0), netip.AddrPortFrom(p.alpha.Addr(), port))
+		return counted(t, wire).ClearOf(transport.ProtoUDP, udpPort)
+	}
+	if n := knock(); n != 0 {
+		t.Errorf("%d clear packets of SCTP in UDP", n)
+	}
+	if err := ipsec.RemoveGuard(spec); err != nil {
+		t.Fatal(err)
+	}
+	if knock() == 0 {
+		t.Error("without the guard the check finds nothing")
+	}
+	if err := ipsec.InstallGuard(spec); err != nil {
+		t.Fatal(err)
+	}
+
+	// A guard of that UDP port closes the way in.
+	if err := ipsec.InstallGuard(p.beta.specOf(p.alpha, transport.SCTPUDP, ipsec.DataPlaneAuto)); err != nil {
+		t.Fatal(err)
+	}
+	before = stoppedInbound(t, p.beta)
+	mallory.send(init.packet(transport.SCTPUDP))
+	eventually(t, "SCTP in UDP is stopped", func() bool { return stoppedInbound(t, p.beta) > before })
+	if h, err := ipsec.GuardHoles(spec); err != nil || len(h) != 0 {
+		t.Errorf("holes: %v, %v", h, err)
+	}
+	if err := ipsec.ProbeGuard(spec); err != nil {
+		t.Error(err)
+	}
+}
+
 // knockSCTP has the kernel begin an association, and gives it up soon.
 func knockSCTP(t *testing.T, h *host, from, to netip.AddrPort) {
 	t.Helper()
