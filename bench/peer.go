@@ -124,12 +124,14 @@ const (
 // servers are the roles. A server returns where it listens and runs until its
 // process ends.
 var servers = map[string]func(ctx context.Context, listen string) (addr string, err error){
-	roleTCP:      serveTCP,
-	roleESP:      serveESP,
-	roleSCTP:     serveSCTP,
-	roleRDMA:     serveRDMA(variant{}),
-	roleRDMASCTP: serveRDMA(overSCTP),
-	roleMarkers:  serveRDMA(variant{markers: true}),
+	roleTCP:        serveTCP,
+	roleESP:        serveESP,
+	roleSCTP:       serveSCTP,
+	rolePlainSCTP:  servePlainSCTP,
+	roleRDMAKernel: serveRDMA(overKernel),
+	roleRDMA:       serveRDMA(variant{}),
+	roleRDMASCTP:   serveRDMA(overSCTP),
+	roleMarkers:    serveRDMA(variant{markers: true}),
 	roleSpin: func(ctx context.Context, listen string) (string, error) {
 		runtime.GOMAXPROCS(1)
 		if _, err := pin(func(cpu, n int) bool { return cpu > 0 || n == 1 }); err != nil {

@@ -34,6 +34,7 @@ func sctpGroups() []group {
 		{name: "memory and allocations over sctp-udp", rounds: 1, open: openOwn, rows: ownSCTPRows()},
 		{name: "SCTP in UDP beside pion", rounds: 5, open: openPion(600 * time.Millisecond), rows: pionRows()},
 	}
+	gs = append(gs, group{name: sctpGuest.name, rounds: 4, elsewhere: sctpGuest.run, rows: kernelSCTPRows()})
 	for _, l := range losses {
 		gs = append(gs, group{name: l.name + " loss", rounds: 5, open: openLoss(l.p), rows: lossRows(l.name)})
 	}

@@ -36,7 +36,7 @@ func TestPerftestReportIsRead(t *testing.T) {
 }
 
 func TestEverySiwRowHasItsContenders(t *testing.T) {
-	all := guestContenders(guestPeer(roleRDMA), guestPeer(roleSpin))
+	_, all := siwContenders()
 	for _, r := range siwRows() {
 		for _, f := range append([]ref{r.ours}, r.rival...) {
 			if all[f.contender] == nil {
@@ -60,7 +60,7 @@ func TestEveryStreamRowHasItsContenders(t *testing.T) {
 }
 
 func TestGuestScriptIsShell(t *testing.T) {
-	script := guestCommand("/a b/bench", []string{"it's one"}, 3)
+	script := siwGuest.command("/a b/bench", []string{"it's one"}, 3)
 	cmd := exec.Command("bash", "-n")
 	cmd.Stdin = strings.NewReader(script)
 	if out, err := cmd.CombinedOutput(); err != nil {
