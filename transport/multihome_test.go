@@ -187,9 +187,9 @@ func TestAnAssociationBeginsWithThePathsThatAreUp(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(time.Minute)
+				wait(t.Context(), time.Minute)
 				p.set(there2, yes(two))
-				time.Sleep(pathRetryMax)
+				wait(t.Context(), pathRetryMax)
 				synctest.Wait()
 				if a.isOver() || p.prepared[there2] == 0 || p.prepared[there1] != 0 {
 					t.Errorf("over %v, prepared %v", a.isOver(), p.prepared)
