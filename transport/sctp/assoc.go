@@ -2,6 +2,7 @@ package sctp
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -465,6 +466,17 @@ func (a *Assoc) wrap(op string, err error) error {
 		return nil
 	}
 	return &AssocError{Op: op, Remote: a.Remote(), Err: err}
+}
+
+// gaveUp adds to why a handshake was given up that the socket has refused
+// packets.
+func (a *Assoc) gaveUp(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.sendErr == nil {
+		return err
+	}
+	return fmt.Errorf("%w; the last packet could not be sent: %w", err, a.sendErr)
 }
 
 // unreachableError is ErrPeerUnreachable where the socket has refused packets.

@@ -47,12 +47,12 @@ func (r *run) packet(from netip.AddrPort, p packet) {
 	if a.remote.Port() != from.Port() {
 		r.moved(a, from)
 	}
-	a.t.between(&e.stray.batch)
-	a.t.input(r.now, p.chunks(), false)
-	if !e.stray.batch.empty() {
-		e.stray.from = a.local
-		e.sendStray(a.remote)
+	if a.t.sackBetween() {
+		s := e.senders.get()
+		a.t.between(&s.batch)
+		e.sendStray(s, a.local, a.remote)
 	}
+	a.t.input(r.now, p.chunks(), false)
 }
 
 // ours tells whether the packet comes from the association's peer, as far as its
@@ -104,9 +104,10 @@ func (r *run) moved(a *Assoc, from netip.AddrPort) {
 
 // sendStray sends what the reader has put together itself. An error is as good
 // as a lost packet.
-func (e *Endpoint) sendStray(to netip.AddrPort) {
-	_ = e.sock.send(to, &e.stray)
-	e.stray.batch.reset()
+func (e *Endpoint) sendStray(s *sender, from netip.Addr, to netip.AddrPort) {
+	s.from = from
+	_ = e.sock.send(to, s)
+	e.senders.put(s)
 }
 
 // kinds is a set of chunk types below 32.
@@ -135,7 +136,7 @@ func survey(p packet) (k kinds, n int, ok bool) {
 // sections 5.1, 8.4 and 8.5.1).
 func (e *Endpoint) strayPacket(r *run, from netip.AddrPort, p packet) {
 	now := r.now
-	e.stray.from = r.to
+	e.to = r.to
 	e.counts.strays.Add(1)
 	if !from.Addr().IsValid() || from.Addr().IsMulticast() || from.Addr().IsUnspecified() || from.Port() == 0 {
 		return
@@ -172,11 +173,12 @@ func (e *Endpoint) strayPacket(r *run, from netip.AddrPort, p packet) {
 
 // answer sends one packet back to where p came from.
 func (e *Endpoint) answer(to netip.AddrPort, p packet, tag uint32, chunks func([]byte) []byte) {
-	b := &e.stray.batch
+	s := e.senders.get()
+	b := &s.batch
 	b.begin(p.dstPort(), p.srcPort(), tag)
 	b.buf = chunks(b.buf)
 	b.end()
-	e.sendStray(to)
+	e.sendStray(s, e.to, to)
 }
 
 // reflected takes an ABORT or SHUTDOWN COMPLETE with the T bit, which has the

@@ -26,7 +26,7 @@ type Endpoint struct {
 	closed   chan struct{}
 	stop     sync.Once
 	wg       sync.WaitGroup
-	stray    sender // of the reader, for packets outside associations
+	to       netip.Addr // of the reader: where the packet outside associations came to
 
 	mu     sync.RWMutex
 	over   bool
@@ -103,7 +103,6 @@ func newEndpoint(sock carrier, cfg Config) *Endpoint {
 	if e.window == 0 {
 		e.window = min(max(sock.recvBuffer()/2, minWindow), maxWindow)
 	}
-	e.stray.init()
 	e.signer.random = randomBytes
 	e.wg.Go(func() {
 		if err := sock.read(&run{e: e}); err != nil {
@@ -226,7 +225,7 @@ func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig
 		return fail(a.err)
 	case <-ctx.Done():
 		a.Abort("the dialer has given up")
-		return fail(ctx.Err())
+		return fail(a.gaveUp(ctx.Err()))
 	}
 }
 
@@ -284,16 +283,23 @@ func (e *Endpoint) remove(a *Assoc) {
 	}
 }
 
-// Accept waits for the next association that a peer has set up. After Close it
-// returns net.ErrClosed.
+// Accept waits for the next association that a peer has set up and that is not
+// over again already. After Close it returns net.ErrClosed.
 func (e *Endpoint) Accept(ctx context.Context) (*Assoc, error) {
-	select {
-	case a := <-e.accepted:
-		return a, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-e.closed:
-		return nil, fmt.Errorf("sctp: accept on %v: %w", e.Addr(), net.ErrClosed)
+	for {
+		select {
+		case a := <-e.accepted:
+			select {
+			case <-a.done: // its Receiver knows
+				continue
+			default:
+				return a, nil
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-e.closed:
+			return nil, fmt.Errorf("sctp: accept on %v: %w", e.Addr(), net.ErrClosed)
+		}
 	}
 }
 

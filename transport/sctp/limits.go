@@ -115,6 +115,13 @@ const (
 	// sackDelay is SACK.Delay, below 200 ms (RFC 9260 section 6.2).
 	sackDelay = 100 * time.Millisecond
 
+	// sackPackets is after how many packets without a gap a SACK leaves at once. RFC
+	// 9260 section 6.2 suggests 2. From 2 on it goes along with what the user sends
+	// in return, or leaves as soon as the user releases what has come, which is
+	// mostly a moment later: requests and answers of a few packets cost no packets
+	// of SACKs.
+	sackPackets = 8
+
 	// maxBurst is Max.Burst: how many packets leave at one opportunity. RFC 9260
 	// suggests 4 packets where each second packet is acknowledged; here one SACK
 	// acknowledges what one read of the socket brought, and one UDP_SEGMENT send
@@ -145,6 +152,8 @@ const (
 	// takes and how long each may be in bytes: with UDP_GRO one has up to 64 KiB.
 	readBuffers    = 8
 	readBufferSize = 64 << 10
+	// readIdle is after what time without a packet a socket's buffers are given back.
+	readIdle = 10 * time.Second
 
 	// maxEvents is how many events of an association wait to be handed over.
 	maxEvents = 16

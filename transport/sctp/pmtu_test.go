@@ -210,7 +210,7 @@ func TestModelChangingMTU(t *testing.T) {
 				if rapid.Bool().Draw(t, "told") {
 					s.ends[side].t.setRoute(s.now, s.mtu[side]+28)
 				}
-				for range rapid.IntRange(0, 30).Draw(t, "n") {
+				for range rapid.IntRange(0, 12).Draw(t, "n") {
 					s.send(side, 1, s.ends[side].t.maxMessage())
 				}
 			}
@@ -223,9 +223,9 @@ func TestModelChangingMTU(t *testing.T) {
 			if err := s.ends[1-side].once(e.sent); err != nil {
 				t.Error(err)
 			}
-			for range 20 {
-				s.send(side, 5, e.t.maxMessage())
-				s.run(10*time.Second, never)
+			for range 8 {
+				s.send(side, 2, e.t.maxMessage())
+				s.run(20*time.Second, never)
 			}
 			if e.t.size > s.mtu[side] {
 				t.Errorf("the path carries %d bytes, %d are used", s.mtu[side], e.t.size)

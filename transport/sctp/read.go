@@ -1,18 +1,22 @@
 package sctp
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // reader is what reading the socket needs: buffers for several datagrams, each
-// of which may be many packets of one sender (UDP_GRO).
+// of which may be many packets of one sender (UDP_GRO). A socket of which nothing
+// comes has no buffers.
 type reader struct {
-	bufs  [readBuffers][readBufferSize]byte
+	bufs  *[readBuffers][readBufferSize]byte
+	used  bool // since rest looked last
 	msgs  [readBuffers]mmsghdr
 	iovs  [readBuffers]unix.Iovec
 	names [readBuffers][unix.SizeofSockaddrInet6]byte
@@ -27,10 +31,14 @@ func (k *socket) read(p *run) error {
 	// While readable returns false the poller waits for what comes after it was
 	// called, so that no call of recvmmsg is needed to find nothing.
 	readable := func(fd uintptr) bool {
+		if r.bufs == nil {
+			return something(fd) // and buffers are needed
+		}
 		for r.recvmmsg(fd) {
 			if r.errno != 0 {
 				return true
 			}
+			r.used = true
 			r.hand(p)
 			if r.n < readBuffers {
 				return false
@@ -40,11 +48,39 @@ func (k *socket) read(p *run) error {
 	}
 	for {
 		r.errno = 0
-		if k.raw.Read(readable) != nil {
+		switch err := k.raw.Read(readable); {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			k.rest(r)
+		case err != nil:
 			return nil // closed
-		}
-		if !passing(r.errno) {
+		case r.bufs == nil:
+			r.bufs, r.used = new([readBuffers][readBufferSize]byte), true
+			k.rest(r)
+		case !passing(r.errno):
 			return os.NewSyscallError("recvmmsg", r.errno)
+		}
+	}
+}
+
+// rest gives the buffers back if nothing has come since it was called last, and
+// otherwise sees to it that it is called again.
+func (k *socket) rest(r *reader) {
+	if !r.used {
+		r.bufs = nil
+		clear(r.iovs[:])
+		_ = k.conn.SetReadDeadline(time.Time{})
+		return
+	}
+	r.used = false
+	_ = k.conn.SetReadDeadline(time.Now().Add(k.idle))
+}
+
+// something tells whether there is something to be read.
+func something(fd uintptr) bool {
+	for {
+		_, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, 0, 0, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+		if errno != unix.EINTR {
+			return errno != unix.EAGAIN
 		}
 	}
 }

@@ -142,7 +142,9 @@ func (q *sendQueue) release() {
 		n++
 	}
 	if n > 0 {
-		q.blocks = q.blocks[:copy(q.blocks, q.blocks[n:])]
+		k := copy(q.blocks, q.blocks[n:])
+		clear(q.blocks[k:]) // the pool has them, or nobody
+		q.blocks = q.blocks[:k]
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -30,8 +31,9 @@ type socket struct {
 	v6   bool // AF_INET6, IPv4 addresses are mapped
 	wild bool // bound to all addresses: which one is used goes along with each packet
 
-	segment atomic.Bool // UDP_SEGMENT works
-	gro     bool        // UDP_GRO is on
+	segment atomic.Bool   // UDP_SEGMENT works
+	gro     bool          // UDP_GRO is on
+	idle    time.Duration // after that, buffers for reading are given back
 
 	fragment sync.Mutex // who needs or avoids the Don't Fragment bit
 }
@@ -41,7 +43,7 @@ func newSocket(conn *net.UDPConn, plain bool) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &socket{conn: conn, raw: raw}
+	s := &socket{conn: conn, raw: raw, idle: readIdle}
 	cerr := raw.Control(func(fd uintptr) {
 		var family int
 		if family, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil {

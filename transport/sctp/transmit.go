@@ -176,6 +176,9 @@ func (t *tcb) expireHeartbeat(now time.Duration) {
 	}
 	t.tx.idle()
 	t.rx.idle()
+	if len(t.deliver) == 0 {
+		t.deliver = nil
+	}
 	t.want |= sendHeartbeat
 	t.touch(now)
 }
@@ -222,7 +225,7 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 		return added
 	}
 	// A SACK that is due goes along where there is room (RFC 9260 section 6.1).
-	if b.len() == headerLen && t.tSack != 0 && headerLen+sackLen+4*maxDups+len(q.at(q.unsent).data) <= t.size && !t.rx.missing() {
+	if b.len() == headerLen && t.tSack != 0 && headerLen+sackLen+4*len(t.rx.dups)+len(q.at(q.unsent).data) <= t.size && !t.rx.missing() {
 		t.transmitSack(b)
 	}
 	for q.unsent != q.next && p.flight < p.cwnd && t.windowOpen() {
