@@ -10,8 +10,8 @@
 // the other. Another one has the kernel's ESP: there run the tests of
 // integration/ipsectest, which have siw inside of ESP, too, and the matrix of
 // integration/ikematrix. The third has the kernel's SCTP: the tests of
-// transport/ksctp and integration/oversctp, those of integration/chaos that are
-// about it, and the demo. In the machines suite and matrix are this program:
+// transport, transport/ksctp and integration/oversctp, those of
+// integration/ipsectest and integration/chaos that are about it, and the demo. In the machines suite and matrix are this program:
 //
 //	interop suite -agent PROGRAM [-results file] [flags of go test]
 //	interop ikematrix [-results file] [-kernel] [flags of go test]

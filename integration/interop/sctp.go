@@ -26,12 +26,24 @@ const machineSCTP = 30 * time.Minute
 var sctpPrograms = []struct {
 	name  string // of the program and of its log
 	tests string // what of it runs there
+	skip  string // and what of that does not
 	limit time.Duration
 }{
-	{"ksctp", ".", 5 * time.Minute},
-	{"oversctp", ".", 8 * time.Minute},
-	{"chaos", "KernelSCTP", 8 * time.Minute},
+	{"ksctp", ".", "", 5 * time.Minute},
+	{"transport", ".", "", 5 * time.Minute},
+	{"oversctp", ".", "", 8 * time.Minute},
+	{"ipsectest", associations, besides, 12 * time.Minute},
+	{"chaos", "KernelSCTP", "", 8 * time.Minute},
 }
+
+// associations are the tests of package ipsectest about the kernel's SCTP inside
+// of its ESP, and besides what of them make test does with SCTP in UDP and
+// userland ESP, and deletes during set-up, which meet the emulated machine's slow
+// exchanges at moments that are no longer those they mean.
+const (
+	associations = "Phase2DeleteLeavesAssociationsUp|ControlAnAssociation|AssociationSurvivesEveryLoss|AssociationsSurviveOverIPv6|ClearAssociationIsNotAdmitted|KernelSCTP|MultihomedAssociation|PeerOfAnAssociationThatRebooted"
+	besides      = "/SCTP in UDP IKEv1|/SCTP in UDP$|Phase2DeleteLeavesAssociationsUp/IKE/set-up"
+)
 
 // logDemo is the log of the demo, and of what it left.
 const (
@@ -56,10 +68,10 @@ func (l *lab) sctpScriptFor(only string) string {
 		if tests == "" {
 			tests = p.tests
 		}
-		fmt.Fprintf(&b, "run %s %d %s -test.v -test.run %s\n", p.name, int(p.limit.Seconds()), quote(l.program(p.name)), quote(tests))
+		fmt.Fprintf(&b, "run %s %d %s -test.v -test.run %s -test.skip %s\n", p.name, int(p.limit.Seconds()), quote(l.program(p.name)), quote(tests), quote(p.skip))
 	}
 	if only == "" {
-		fmt.Fprintf(&b, "run %s %d %s -transport sctp -ironwarp %s\n", logDemo, int(demoTime.Seconds()), quote(l.program("demo")), quote(l.binary))
+		fmt.Fprintf(&b, "run %s %d %s -quick -transport sctp -ironwarp %s\n", logDemo, int(demoTime.Seconds()), quote(l.program("demo")), quote(l.binary))
 		for _, p := range sctpPrograms {
 			fmt.Fprintf(&b, "again %s %d %s -test.v\n", p.name, int(p.limit.Seconds()), quote(l.program(p.name)))
 		}

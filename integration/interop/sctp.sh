@@ -9,3 +9,4 @@ modprobe -a sctp sctp_diag sch_netem veth bridge tun xfrm_user af_key esp4 esp6 
 for m in sctp sch_netem xfrm_user esp4 esp6; do
 	[ -d /sys/module/$m ] || fail "the module $m does not load: $(cat /run/modprobe.err)"
 done
+ip link set lo up

@@ -37,7 +37,7 @@ func TestPhase2DeleteLeavesAssociationsUp(t *testing.T) {
 	for _, k := range associations {
 		for _, v := range versions {
 			t.Run(k.name+" "+v.name, func(t *testing.T) {
-				row(t, k.name+", "+v.name+": the child is deleted by either side or both, busy, idle, during a rekey and during set-up; the association goes on")
+				row(t, k.name+", "+v.name+": the child is deleted by either side or both, busy, idle and during a rekey; the association goes on")
 				deleteMatrix(t, newPairOf(t, k.kind, lab.Config{}), v.name, v.profile())
 			})
 		}
