@@ -38,17 +38,7 @@ func TestAMultihomedAssociationOfTheKernelHasAFlowPerPath(t *testing.T) {
 	}
 	p := &screened{screen: known}
 	d, s := twoHomed(p)
-	l := listenTwoHomed(t, s)
-	a, err := DialSCTP(t.Context(), l.Addr(), d, inboxes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	b, err := l.Accept(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
+	a, b := meet(t, listenTwoHomed(t, s), d)
 	if len(a.Flows()) != 2 || len(b.Flows()) != 2 {
 		t.Fatalf("flows %v and %v", a.Flows(), b.Flows())
 	}

@@ -100,8 +100,17 @@ func listenSCTP(t *testing.T, cfg *Config) *SCTPListener {
 // associate dials and accepts one association.
 func associate(t *testing.T, ccfg, scfg *Config) (client, server *Assoc) {
 	t.Helper()
-	l := listenSCTP(t, scfg)
-	client, err := DialSCTP(t.Context(), l.Addr(), ccfg, inboxes)
+	return meet(t, listenSCTP(t, scfg), ccfg)
+}
+
+// meet dials a listener and accepts the association.
+func meet(t *testing.T, l *SCTPListener, cfg *Config) (client, server *Assoc) {
+	t.Helper()
+	at := l.Addr()
+	if at.Addr().IsUnspecified() {
+		at = netip.AddrPortFrom(loopbackAny.Addr(), at.Port())
+	}
+	client, err := DialSCTP(t.Context(), at, cfg, inboxes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,17 +254,8 @@ func TestAnAssociationOverIPv6(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close()
-		a, err := DialSCTP(t.Context(), l.Addr(), cfg, inboxes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer a.Close()
-		b, err := l.Accept(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer b.Close()
+		t.Cleanup(func() { l.Close() })
+		a, b := meet(t, l, cfg)
 		send(t, a, "six")
 		if got := b.box().messages(1); got[0] != "six" || !a.Flow().Local.Addr().Is6() || a.Flow().Local != b.Flow().Remote {
 			t.Errorf("got %q on %v", got, a.Flow())
@@ -286,17 +286,8 @@ func TestAWildcardListenerNamesTheAddressOfEachFlow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	a, err := DialSCTP(t.Context(), netip.AddrPortFrom(loopbackAny.Addr(), linkPort), cfg, inboxes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	b, err := l.Accept(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
+	t.Cleanup(func() { l.Close() })
+	a, b := meet(t, l, cfg)
 	if b.Flow().Local != a.Flow().Remote {
 		t.Errorf("flows %v and %v", a.Flow(), b.Flow())
 	}

@@ -85,9 +85,8 @@ func TestNothingIsSentBeforeTheFlowIsPrepared(t *testing.T) {
 		var got atomic.Int64
 		go func() {
 			defer close(done)
-			for tc.packets && got.Load() == 0 && ctx.Err() == nil {
-				got.Add(int64(heard()))
-				time.Sleep(time.Millisecond)
+			if tc.packets {
+				waitFor(t, func() bool { return got.Add(int64(heard())) > 0 || ctx.Err() != nil })
 			}
 			cancel()
 		}()
@@ -246,8 +245,10 @@ func TestNoMessageIsHandedOverBeforeAdmission(t *testing.T) {
 // waitFor waits until ok is true; the test's own deadline bounds it.
 func waitFor(t *testing.T, ok func() bool) {
 	t.Helper()
+	every := time.NewTicker(time.Millisecond)
+	defer every.Stop()
 	for !ok() {
-		time.Sleep(time.Millisecond)
+		<-every.C
 	}
 }
 
@@ -318,6 +319,22 @@ func TestStrangersGetNoAnswer(t *testing.T) {
 	}
 }
 
+// TestADialThatIsGivenUpTellsOfPacketsThatCouldNotLeave sends from a loopback
+// address to another network, which the kernel refuses, as it does what a guard
+// stops.
+func TestADialThatIsGivenUpTellsOfPacketsThatCouldNotLeave(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	p := &fake{}
+	remote := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), linkPort)
+	cfg := &Config{Kind: SCTPUDP, Protector: p, Local: loopbackAny.Addr(), UDPPort: 9}
+	time.AfterFunc(50*time.Millisecond, cancel) // long after the first INIT
+	_, err := DialSCTP(ctx, remote, cfg, inboxes)
+	var errno syscall.Errno
+	if !errors.Is(err, context.Canceled) || !errors.As(err, &errno) {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestTheDiallersSocketIsForItsPeerAlone has somebody else send an INIT to it,
 // which an endpoint that takes none answers by an ABORT.
 func TestTheDiallersSocketIsForItsPeerAlone(t *testing.T) {
@@ -368,16 +385,9 @@ func TestAnAssociationIsBoundToAPortThatTheProtectorAsksFor(t *testing.T) {
 		c.prepare = func(_ context.Context, f Flow) error { prepared = append(prepared, f.Local.Port()); return nil }
 		for _, cfg := range []*Config{with(cfg, c), with(cfg, PerPeer(func(netip.Addr) (Protector, error) { return c, nil }))} {
 			for range 10 {
-				a, err := DialSCTP(t.Context(), l.Addr(), cfg, inboxes)
-				if err != nil {
-					t.Fatal(err)
-				}
+				a, b := meet(t, l, cfg)
 				if p := a.Flow().Local.Port(); p < c.lo || p > c.hi {
 					t.Errorf("local port %d, %d to %d are wanted", p, c.lo, c.hi)
-				}
-				b, err := l.Accept(t.Context())
-				if err != nil {
-					t.Fatal(err)
 				}
 				if b.Flow().Remote != a.Flow().Local {
 					t.Errorf("flows %v and %v", a.Flow(), b.Flow())
