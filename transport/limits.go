@@ -63,9 +63,10 @@ const (
 	pathGrace = time.Second
 
 	// A path whose SA is not up is asked about again after pathRetryMin, doubling
-	// up to pathRetryMax. Until then the guard stops its packets.
+	// up to pathRetryMax, and at once when the peer answers on it. Until it has an
+	// SA the guard stops its packets.
 	pathRetryMin = time.Second
-	pathRetryMax = 30 * time.Second
+	pathRetryMax = 2 * time.Minute
 
 	// maxEarly is how many bytes, and maxEarlyMessages how many messages, of an
 	// association are kept for the time after its admission. A peer may send as

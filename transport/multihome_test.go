@@ -203,6 +203,58 @@ func TestAnAssociationBeginsWithThePathsThatAreUp(t *testing.T) {
 	}
 }
 
+// TestAPathThatAnswersIsAskedAboutAtOnce is about an association that the peer has
+// set up: this end does not bring its SAs up.
+func TestAPathThatAnswersIsAskedAboutAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		away := func(context.Context) (Protection, error) { asked++; return nil, ErrAway }
+		p := &perPath{answers: map[netip.Addr]func(context.Context) (Protection, error){there1: yes(beta()), there2: away}}
+		a := newFakeAssoc(at(linkPort, here1, here2), at(4000, there1, there2))
+		as, err := admitKernel(t.Context(), a, twoPaths(), false, &Config{Protector: p}, inboxes, func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer as.Close()
+		wait(t.Context(), time.Hour)
+		synctest.Wait()
+		if asked > 40 {
+			t.Errorf("asked %d times in an hour", asked)
+		}
+		two := beta()
+		p.set(there2, yes(two))
+		a.recv.Event(sctp.Event{Kind: sctp.EventPathUp, Path: at(4000, there2)[0]})
+		begin := time.Now()
+		synctest.Wait()
+		as.prot.(*paths).mu.Lock()
+		defer as.prot.(*paths).mu.Unlock()
+		if as.prot.(*paths).parts[1] != two || time.Since(begin) != 0 || len(p.prepared) != 0 {
+			t.Errorf("parts %v, prepared %v", as.prot.(*paths).parts, p.prepared)
+		}
+	})
+}
+
+func TestAnSAThatCannotBeBroughtUpIsNoRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		away := func(context.Context) (Protection, error) { asked++; return nil, ErrAway }
+		p := &perPath{
+			answers: map[netip.Addr]func(context.Context) (Protection, error){there1: yes(beta()), there2: away},
+			prepare: map[netip.Addr]func(context.Context) error{there2: func(context.Context) error { return errors.New("no proposal chosen") }},
+		}
+		as, a, _, err := dialTwo(p, &Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wait(t.Context(), time.Hour)
+		synctest.Wait()
+		if asked != 1 || p.prepared[there2] < 10 || a.isOver() {
+			t.Errorf("admitted %d times, prepared %d times, over %v", asked, p.prepared[there2], a.isOver())
+		}
+		as.Close()
+	})
+}
+
 func TestALatePathOfSomebodyElseEndsTheAssociation(t *testing.T) {
 	for name, second := range map[string]func(context.Context) (Protection, error){
 		"another identity": yes(&counted{fixed: fixed{peer: "fqdn:mallory"}}),

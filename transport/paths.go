@@ -26,10 +26,11 @@ type paths struct {
 	wg     sync.WaitGroup
 
 	mu       sync.Mutex
-	settled  bool         // admit has returned
-	parts    []Protection // of each flow, nil: not admitted
-	down     []bool       // of each flow: it was told to be down
-	id       Identity     // of the first admitted
+	settled  bool            // admit has returned
+	wake     []chan struct{} // of each flow: its path has answered
+	parts    []Protection    // of each flow, nil: not admitted
+	down     []bool          // of each flow: it was told to be down
+	id       Identity        // of the first admitted
 	released bool
 }
 
@@ -43,6 +44,9 @@ type verdict struct {
 func newPaths(ctx context.Context, a *Assoc, outgoing bool, cfg *Config) *paths {
 	p := &paths{cfg: cfg, flows: a.flows, outgoing: outgoing, assoc: a,
 		parts: make([]Protection, len(a.flows)), down: make([]bool, len(a.flows))}
+	for range a.flows {
+		p.wake = append(p.wake, make(chan struct{}, 1))
+	}
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	return p
 }
@@ -105,36 +109,49 @@ func (p *paths) settle(first <-chan verdict) (Flow, error) {
 // run asks about one path until it is admitted or refused for good.
 func (p *paths) run(i int, first chan<- verdict) {
 	f, pause := p.flows[i], pathRetryMin
-	for try := 0; ; try++ {
-		if try > 0 && p.outgoing {
-			// What Prepare has against the flow Admit has too.
-			_ = p.cfg.Protector.Prepare(p.ctx, f)
-		}
-		part, err := p.cfg.admit(p.ctx, f, p.outgoing, p.assoc)
-		if err == nil {
-			err = p.add(i, part)
-		}
-		p.mu.Lock()
-		settled := p.settled
-		if try == 0 && !settled {
-			first <- verdict{f, err}
-		}
-		p.mu.Unlock()
-		if err == nil || p.ctx.Err() != nil {
-			return
-		}
-		if !errors.Is(err, ErrAway) {
-			if settled {
-				p.cfg.refused(f, flowError("admit", f, err))
-				p.assoc.Abort("a path of the association is not admitted")
-			}
-			return
-		}
-		if !wait(p.ctx, pause) {
-			return
-		}
+	settled, err := p.ask(i, first)
+	for errors.Is(err, ErrAway) && p.rest(i, pause) {
 		pause = min(2*pause, pathRetryMax)
+		// What Prepare has against the flow may pass, and Admit would say the same.
+		if p.outgoing && p.cfg.Protector.Prepare(p.ctx, f) != nil {
+			continue
+		}
+		settled, err = p.ask(i, nil)
 	}
+	if err != nil && settled && p.ctx.Err() == nil {
+		p.cfg.refused(f, flowError("admit", f, err))
+		p.assoc.Abort("a path of the association is not admitted")
+	}
+}
+
+// ask asks about one path once. Unless admit has settled, it is told on first.
+func (p *paths) ask(i int, first chan<- verdict) (settled bool, err error) {
+	f := p.flows[i]
+	part, err := p.cfg.admit(p.ctx, f, p.outgoing, p.assoc)
+	if err == nil {
+		err = p.add(i, part)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if first != nil && !p.settled {
+		first <- verdict{f, err}
+		return false, err
+	}
+	return true, err
+}
+
+// rest waits until a path is to be asked about again: for d, or until it answers,
+// which it can't without an SA. It is false when the association is over.
+func (p *paths) rest(i int, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-p.wake[i]:
+	case <-p.ctx.Done():
+		return false
+	}
+	return true
 }
 
 // add takes the protection of one more path.
@@ -171,6 +188,12 @@ func (p *paths) changed(peer netip.Addr, up bool) {
 	i := max(0, slices.IndexFunc(p.flows, func(f Flow) bool { return f.Remote.Addr() == peer.Unmap() }))
 	p.mu.Lock()
 	part := p.parts[i]
+	if up && part == nil {
+		select {
+		case p.wake[i] <- struct{}{}:
+		default:
+		}
+	}
 	news := p.down[i] == up && (up || part != nil && !part.Paused())
 	if news {
 		p.down[i] = !up
