@@ -43,6 +43,7 @@ func TestRDMAContendersDoWhatTheyMeasure(t *testing.T) {
 	for _, v := range []variant{largeCRC, largeNoCRC, smallCRC, spinning, marked} {
 		t.Run(v.name, func(t *testing.T) { exerciseContenders(t, server(t, variant{spin: v.spin}), v) })
 	}
+	t.Run(overSCTP.name, func(t *testing.T) { exerciseContenders(t, server(t, overSCTP), overSCTP) })
 	for _, v := range markerVariants() {
 		t.Run("markers to the server, "+v.name, func(t *testing.T) { exerciseContenders(t, server(t, variant{markers: true}), v) })
 	}
