@@ -15,25 +15,26 @@ import (
 // The rival over the kernel's SCTP: a plain one-to-one socket that blocks, with a
 // system call for each message, unordered as DDP's are.
 
-const rolePlainSCTP = "plain-sctp"
-
 const (
-	plainBuffer = 4 << 20 // of the socket, as transport/ksctp has it
+	rolePlainSCTP  = "plain-sctp"
+	rolePlainLarge = "plain-sctp-large" // with large buffers
+
+	plainLarge = 4 << 20 // of the socket in bytes, as transport/ksctp has them
 	countLen    = 8       // of the message that tells how many bytes have been sent
 )
 
-// plainSocket is a socket with the options of transport/ksctp. The caller closes
-// it.
-func plainSocket() (fd int, err error) {
+// plainSocket is a socket with buffers of so many bytes, 0 for the kernel's own
+// size. The caller closes it.
+func plainSocket(buffer int) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 	if err != nil {
 		return -1, os.NewSyscallError("socket", err)
 	}
-	for _, o := range [][3]int{
-		{unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, plainBuffer},
-		{unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, plainBuffer},
-		{unix.IPPROTO_SCTP, lksctp.SCTP_NODELAY, 1},
-	} {
+	options := [][3]int{{unix.IPPROTO_SCTP, lksctp.SCTP_NODELAY, 1}}
+	if buffer > 0 {
+		options = append(options, [3]int{unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, buffer}, [3]int{unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer})
+	}
+	for _, o := range options {
 		if err := unix.SetsockoptInt(fd, o[0], o[1], o[2]); err != nil {
 			unix.Close(fd)
 			return -1, os.NewSyscallError("setsockopt", err)
@@ -49,12 +50,16 @@ func sockaddr4(a netip.AddrPort) *unix.SockaddrInet4 {
 // servePlainSCTP counts what comes on each association until it has as much as
 // the peer says, and then answers with one byte. It listens until the process
 // ends.
-func servePlainSCTP(_ context.Context, listen string) (string, error) {
+func servePlainSCTP(buffer int) func(_ context.Context, listen string) (string, error) {
+	return func(_ context.Context, listen string) (string, error) { return plainServe(listen, buffer) }
+}
+
+func plainServe(listen string, buffer int) (string, error) {
 	at, err := netip.ParseAddrPort(listen)
 	if err != nil {
 		return "", err
 	}
-	fd, err := plainSocket()
+	fd, err := plainSocket(buffer)
 	if err != nil {
 		return "", err
 	}
@@ -112,13 +117,13 @@ func plainCount(fd int) error {
 }
 
 // plainMessages sends messages of size bytes.
-func plainMessages(p *peer, size int) func(context.Context) (metrics, error) {
+func plainMessages(p *peer, buffer, size int) func(context.Context) (metrics, error) {
 	return perMessage(size, func(context.Context) (metrics, error) {
 		remote, err := netip.ParseAddrPort(p.addr)
 		if err != nil {
 			return nil, err
 		}
-		fd, err := plainSocket()
+		fd, err := plainSocket(buffer)
 		if err != nil {
 			return nil, err
 		}
