@@ -125,6 +125,7 @@ func (g *gate) admitted(ctx context.Context, outgoing bool, newRecv NewReceiver,
 	g.assoc.Abort("not admitted")
 	<-g.assoc.Done()
 	p.wg.Wait()
+	g.cancel()
 	if wasOver {
 		err = fmt.Errorf("the association ended meanwhile: %w", cmp.Or(g.assoc.Err(), sctp.ErrShutdown))
 	}

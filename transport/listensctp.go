@@ -112,14 +112,15 @@ func (l *SCTPListener) Close() error {
 // begin counts an association that a peer has set up. The error says why there
 // is no room for it; it was reported.
 func (l *SCTPListener) begin(f Flow) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx.Err() != nil {
-		return net.ErrClosed
-	}
 	if !l.pending.enter(f.Remote.Addr()) {
 		l.cfg.refused(f, flowError("accept", f, ErrBusy))
 		return ErrBusy
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx.Err() != nil {
+		l.pending.leave(f.Remote.Addr())
+		return net.ErrClosed
 	}
 	l.live++
 	l.wg.Add(1)
@@ -201,8 +202,9 @@ func (l *SCTPListener) listenUDP(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.below = &udpBelow{ep: ep}
-	l.below.(*udpBelow).drained.Go(func() {
+	below := &udpBelow{ep: ep}
+	l.below = below
+	below.drained.Go(func() {
 		for {
 			// They are taken as they arrive.
 			if _, err := ep.Accept(context.Background()); errors.Is(err, net.ErrClosed) {

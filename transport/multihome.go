@@ -98,17 +98,15 @@ func (c *Config) prepareAll(ctx context.Context, flows []Flow) ([]netip.AddrPort
 	if grace == nil {
 		return nil, errors.Join(errs...)
 	}
-	var first, then []netip.AddrPort
-	for i, f := range flows {
-		switch {
-		case slices.Contains(first, f.Remote):
-		case ready[i]:
-			first = append(first, f.Remote)
-		case !slices.Contains(then, f.Remote):
-			then = append(then, f.Remote)
+	var order []netip.AddrPort
+	for _, now := range []bool{true, false} {
+		for i, f := range flows {
+			if ready[i] == now && !slices.Contains(order, f.Remote) {
+				order = append(order, f.Remote)
+			}
 		}
 	}
-	return append(first, slices.DeleteFunc(then, func(r netip.AddrPort) bool { return slices.Contains(first, r) })...), nil
+	return order, nil
 }
 
 // dialled has an association admitted that this host has set up along flows.
@@ -126,16 +124,6 @@ func (c *Config) dialled(ctx context.Context, a kernelAssoc, flows []Flow, recv 
 // agreed are the flows whose addresses an association has, their local port
 // filled in. It must have no others.
 func agreed(flows []Flow, local, peer []netip.AddrPort) ([]Flow, error) {
-	for _, a := range peer {
-		if !slices.ContainsFunc(flows, func(f Flow) bool { return f.Remote == unmap(a) }) {
-			return nil, fmt.Errorf("%w: the peer also has the address %v, which is none of those configured for it", ErrNotProtected, a)
-		}
-	}
-	for _, a := range local {
-		if !slices.ContainsFunc(flows, func(f Flow) bool { return f.Local.Addr() == a.Addr().Unmap() }) {
-			return nil, fmt.Errorf("%w: the association also has the address %v of this host, which is on none of its paths", ErrNotProtected, a)
-		}
-	}
 	var used []Flow
 	for _, f := range flows {
 		i := slices.IndexFunc(local, func(a netip.AddrPort) bool { return a.Addr().Unmap() == f.Local.Addr() })
@@ -144,8 +132,19 @@ func agreed(flows []Flow, local, peer []netip.AddrPort) ([]Flow, error) {
 			used = append(used, f)
 		}
 	}
+	for _, a := range peer {
+		if !slices.ContainsFunc(used, func(f Flow) bool { return f.Remote == unmap(a) }) {
+			return nil, fmt.Errorf("%w: the peer also has the address %v, which is on none of the configured paths", ErrNotProtected, a)
+		}
+	}
+	// One of this host whose counterpart the peer does not have is idle.
+	for _, a := range local {
+		if !slices.ContainsFunc(flows, func(f Flow) bool { return f.Local.Addr() == a.Addr().Unmap() }) {
+			return nil, fmt.Errorf("%w: the association also has the address %v of this host, which is on none of the configured paths", ErrNotProtected, a)
+		}
+	}
 	if len(used) == 0 {
-		return nil, fmt.Errorf("%w: no path is left of those configured: the association is between %v and %v", ErrNotProtected, local, peer)
+		return nil, fmt.Errorf("%w: the association has no addresses any more", ErrNotProtected)
 	}
 	return used, nil
 }

@@ -366,7 +366,7 @@ func TestAnAssociationHasNoAddressesButThoseOfItsPaths(t *testing.T) {
 		{"both", at(4000, here1, here2), at(linkPort, there1, there2), 2},
 		{"mapped", at(4000, here1, here2), at(linkPort, netip.AddrFrom16(there1.As16()), there2), 2},
 		{"the peer has one", at(4000, here1, here2), at(linkPort, there1), 1},
-		{"this host has one", at(4000, here2), at(linkPort, there1, there2), 1},
+		{"this host has one", at(4000, here2), at(linkPort, there1, there2), 0},
 		{"the peer has more", at(4000, here1, here2), at(linkPort, there1, there2, elsewhere), 0},
 		{"this host has more", at(4000, here1, here2, elsewhere), at(linkPort, there1, there2), 0},
 		{"another port of the peer", at(4000, here1, here2), at(linkPort+1, there1, there2), 0},
