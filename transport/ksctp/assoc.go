@@ -38,10 +38,9 @@ type Assoc struct {
 	rx receiving
 
 	// Sending: see send.go. mu guards what follows, too.
-	mu      sync.Mutex
-	tx      sending
-	room    sync.Cond
-	waiting int // goroutines in Wait
+	mu   sync.Mutex
+	tx   sending
+	room sync.Cond
 
 	started  bool
 	ending   bool       // Abort, the kernel or the clock has ended it

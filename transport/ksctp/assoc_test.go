@@ -229,7 +229,7 @@ func repeat(m sctp.Outgoing, n int) []sctp.Outgoing {
 
 // A shutdown that the peer does not go along with becomes an abort.
 func TestShutdownThatTakesTooLong(t *testing.T) {
-	x := connect(t, "127.0.0.1", ksctp.Config{}, ksctp.Config{RecvBuffer: 64 << 10})
+	x := connect(t, "127.0.0.1", ksctp.Config{}, ksctp.Config{RecvBuffer: 128 << 10})
 	x.rb.hold, x.rb.quiet = true, true
 	if n, err := x.a.TrySend(repeat(one(0, make([]byte, 1000)), 2000)); err != nil || n < 500 {
 		t.Fatalf("%d sent, %v", n, err)

@@ -28,7 +28,8 @@ type Config struct {
 	Streams uint16
 
 	// SendBuffer and RecvBuffer are the kernel's buffers in bytes, 0 for 4 MiB, at
-	// most 8 MiB. Without CAP_NET_ADMIN it gives no more than net.core.wmem_max and
+	// most 8 MiB. What is less than 128 KiB stands for that: where the path's MTU is
+	// as large as it can be, no message would fit otherwise. Without CAP_NET_ADMIN it gives no more than net.core.wmem_max and
 	// net.core.rmem_max. RecvBuffer also bounds what a Receiver may hold before
 	// reading stops.
 	SendBuffer, RecvBuffer int
@@ -69,6 +70,11 @@ func or[T int | uint16 | time.Duration](v, otherwise T) T {
 		return v
 	}
 	return otherwise
+}
+
+// buffers are the sizes that the kernel is asked for.
+func (c *Config) buffers() (send, recv int) {
+	return max(or(c.SendBuffer, defaultBuffer), minBuffer), max(or(c.RecvBuffer, defaultBuffer), minBuffer)
 }
 
 func (c *Config) check() error {

@@ -10,6 +10,8 @@ const (
 	// defaultBuffer is what the kernel is asked to buffer each way, in bytes: the
 	// bandwidth-delay product of 10 Gbit/s and 3 ms.
 	defaultBuffer = 4 << 20
+	// minBuffer is two of the longest messages, in bytes.
+	minBuffer = 128 << 10
 	// maxBuffer bounds Config.SendBuffer. The kernel doubles the number and charges
 	// more than minCharge for a message, so that it never holds more than 32,767
 	// of them (RFC 5043 section 10).

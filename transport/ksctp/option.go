@@ -53,7 +53,7 @@ func ms(d time.Duration) uint32 { return uint32(max(d/time.Millisecond, 1)) }
 
 // prepare sets all that has to be set before the handshake.
 func prepare(fd int, c *Config) error {
-	send, recv := or(c.SendBuffer, defaultBuffer), or(c.RecvBuffer, defaultBuffer)
+	send, recv := c.buffers()
 	streams := or(c.Streams, DefaultStreams)
 	rtoMin := or(c.RTOMin, defaultRTOMin)
 	rtoInitial := max(or(c.RTOInitial, defaultRTOInitial), rtoMin)

@@ -53,7 +53,8 @@ type recvBatch struct {
 const recvSpace = unix.SizeofCmsghdr + (rcvinfoLen+7)&^7
 
 func (r *receiving) init(a *Assoc) {
-	r.window = int64(or(a.c.RecvBuffer, defaultBuffer))
+	_, window := a.c.buffers()
+	r.window = int64(window)
 	r.wake = make(chan struct{}, 1)
 	r.take = func(fd uintptr) bool {
 		b := r.getBatch()

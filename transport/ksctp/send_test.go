@@ -158,13 +158,13 @@ func TestBarrier(t *testing.T) {
 
 // Outstanding and Outq are exact when nothing is outstanding, and never too low.
 func TestOutstanding(t *testing.T) {
-	x := connect(t, "127.0.0.1", ksctp.Config{}, ksctp.Config{RecvBuffer: 64 << 10})
+	x := connect(t, "127.0.0.1", ksctp.Config{}, ksctp.Config{RecvBuffer: 128 << 10})
 	x.rb.hold, x.rb.quiet = true, true
 	n, err := x.a.TrySend(append(repeat(one(1, make([]byte, 900)), 20), repeat(one(2, make([]byte, 900)), 1500)...))
 	if err != nil || n != 1520 {
 		t.Fatalf("%d sent, %v", n, err)
 	}
-	x.rb.wait(t, "all that may be held", func() bool { return x.rb.held >= 64<<10 })
+	x.rb.wait(t, "all that may be held", func() bool { return x.rb.held >= 128<<10 })
 	unread := n - x.rb.total // some of them are in the peer's buffer, acknowledged
 	if got := x.a.Outstanding(2); got > 1500 || got < unread-1000 {
 		t.Errorf("%d messages are outstanding, %d were not read", got, unread)

@@ -17,6 +17,11 @@ const udpPort = 9899
 // endpoint is one of package sctp in a host, which hands its associations to r.
 func endpoint(t *testing.T, h *lab.Host, r sctp.Receiver) *sctp.Endpoint {
 	t.Helper()
+	return endpointOf(t, h, func(*sctp.Assoc) sctp.Receiver { return r })
+}
+
+func endpointOf(t *testing.T, h *lab.Host, accept func(*sctp.Assoc) sctp.Receiver) *sctp.Endpoint {
+	t.Helper()
 	var e *sctp.Endpoint
 	err := h.Do(func() error {
 		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(h.Addr(), udpPort)))
@@ -25,7 +30,7 @@ func endpoint(t *testing.T, h *lab.Host, r sctp.Receiver) *sctp.Endpoint {
 		}
 		e, err = sctp.Listen(c, sctp.Config{
 			Admit:      func(_, _ netip.AddrPort, _ bool) error { return nil },
-			Accept:     func(*sctp.Assoc) sctp.Receiver { return r },
+			Accept:     accept,
 			Port:       port,
 			Adaptation: 1,
 			// Linux 6.1 panics when its UDP socket for SCTP gets a batch of UDP_SEGMENT
