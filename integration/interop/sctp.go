@@ -8,9 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -138,31 +136,16 @@ func (o *sctpOutcome) failed() int {
 }
 
 // rows are the tests that have a row of their own.
-func (o *sctpOutcome) rows() []Test {
-	return slices.DeleteFunc(slices.Clone(o.tests), func(t Test) bool { return t.Row == "" })
-}
+func (o *sctpOutcome) rows() []Test { return rowsOf(o.tests) }
 
 // othersLine sums up the tests that have no row.
 func (o *sctpOutcome) othersLine() string {
-	passed, failed, skipped := countTests(slices.DeleteFunc(slices.Clone(o.tests), func(t Test) bool { return t.Row != "" }))
-	s := fmt.Sprintf("%d other tests over the kernel's SCTP passed", passed)
-	if failed > 0 {
-		s += fmt.Sprintf(", %d FAILED", failed)
-	}
-	if skipped > 0 {
-		s += fmt.Sprintf(", %d skipped", skipped)
-	}
-	return s
+	return othersLine(o.tests, "%d other tests passed in this machine", "%d are about something else than the kernel's SCTP")
 }
 
 // print tells the results in short and failures in full, with the logs in dir.
 func (o *sctpOutcome) print(w io.Writer, dir string) {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "\nthe kernel's SCTP\tresult")
-	for _, r := range o.rows() {
-		fmt.Fprintf(t, "%s\t%s\n", r.Row, strings.TrimSuffix(r.result()+"; "+r.Detail, "; "))
-	}
-	t.Flush()
+	printRows(w, "the kernel's SCTP", o.rows())
 	fmt.Fprintln(w, o.othersLine())
 	o.trouble.print(w)
 	for _, p := range append([]string{logDemo}, o.logs()...) {
@@ -189,11 +172,7 @@ func (o *sctpOutcome) logs() (names []string) {
 // document is the part of docs/interop.md about SCTP.
 func (o *sctpOutcome) document(w io.Writer) {
 	fmt.Fprint(w, sctpHead)
-	row(w, "what", "result")
-	row(w, "---", "---")
-	for _, t := range o.rows() {
-		row(w, t.Row, t.result())
-	}
+	documentRows(w, "what", o.rows())
 	fmt.Fprintf(w, "\n%s.\n", o.othersLine())
 }
 

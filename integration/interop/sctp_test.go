@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,17 +12,7 @@ import (
 func TestScriptOfSCTPIsShell(t *testing.T) {
 	l := &lab{binary: "/a dir/it's/ironwarp", built: "/b dir"}
 	for only, programs := range map[string]int{"": len(sctpPrograms) + 1, "TestX/it's": len(sctpPrograms)} {
-		file := filepath.Join(t.TempDir(), "script")
-		script := l.sctpScriptFor(only)
-		if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if out, err := exec.Command("bash", "-n", file).CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
-		if n := strings.Count(script, "\nrun "); n != programs {
-			t.Errorf("%q: %d programs are run, want %d", only, n, programs)
-		}
+		wantScript(t, l.sctpScriptFor(only), programs)
 	}
 }
 

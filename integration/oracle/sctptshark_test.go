@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/xml"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -55,25 +53,9 @@ func askSCTP(t testing.TB, path string) *sctpFinding {
 func (f *sctpFinding) parse(r io.Reader) error {
 	packet, from, message := 0, 0, ""
 	var cur *sctpData // the DATA chunk that is being read
-	for d := xml.NewDecoder(r); ; {
-		tok, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		e, ok := tok.(xml.StartElement)
-		if !ok {
-			continue
-		}
-		a := map[string]string{}
-		for _, attr := range e.Attr {
-			a[attr.Name.Local] = attr.Value
-		}
-		name := a["name"]
+	return elements(r, func(element, name string, a map[string]string) (err error) {
 		switch {
-		case e.Name.Local == "packet":
+		case element == "packet":
 			packet++
 			cur = nil
 		case name == "udp.srcport":
@@ -103,16 +85,15 @@ func (f *sctpFinding) parse(r io.Reader) error {
 			}
 		case cur == nil:
 		case name == "data.data":
-			if cur.payload, err = hex.DecodeString(a["value"]); err != nil {
-				return err
-			}
+			cur.payload, err = hex.DecodeString(a["value"])
 		case name == "sctp.data_payload_proto_id":
 			cur.fields["protocol"] = a["showname"]
 			cur.fields[name] = a["show"]
 		case strings.HasPrefix(name, "sctp."):
 			cur.fields[name] = a["show"]
 		}
-	}
+		return err
+	})
 }
 
 // complaints is what is wrong with an association, by tshark's finding and by what
@@ -210,11 +191,8 @@ func streamComplaints(t testing.TB, chunks []sctpData, sid uint64, ends [2]*end)
 			complain("%s: %s", endNames[from], s)
 			continue
 		}
-		for i, line := range h.lines[from] {
-			p := h.payload[from][i]
-			if isOfSource := strings.HasPrefix(line, "Send") || strings.HasPrefix(line, "Write"); isOfSource && !bytes.Equal(p, e.local.Bytes()[:len(p)]) {
-				complain("%s: the payload of %s is not what was sent", endNames[from], line)
-			}
+		for _, line := range h.wrong(from, e) {
+			complain("%s: the payload of %s is not what was sent", endNames[from], line)
 		}
 	}
 	return all
