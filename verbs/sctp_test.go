@@ -247,6 +247,7 @@ func TestStreamEndsAlone(t *testing.T) {
 	victim := a.another(sctpLocal, a.tc)
 	peer := <-accepted
 	victim.qp.Abort(errors.New("enough"))
+	victim.wantEnd()
 	<-peer.Done()
 	bystander.wantAlive(target)
 	// A fault of the peer's is told by RDMAP's Terminate.
@@ -499,8 +500,8 @@ func TestPlainPeers(t *testing.T) {
 			}
 			s, err := r.Accept(sctpadapt.Session{})
 			if err == nil {
-				defer s.Close()
-				<-mux.Done()
+				s.Drain(20 * time.Second)
+				err = s.Close()
 			}
 			served <- err
 			return
