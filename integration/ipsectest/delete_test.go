@@ -271,7 +271,7 @@ func TestIdleStreamOutlivesItsSA(t *testing.T) {
 func outlive(t *testing.T, p *pair) {
 	p.addPeers(t)
 	p.echo(t, p.beta, nil)
-	c, err := p.open(t, p.alpha, transport.Config{DeadAfter: 6 * time.Second})
+	c, err := p.open(t, p.alpha, transport.Config{DeadAfter: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

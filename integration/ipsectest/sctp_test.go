@@ -91,7 +91,7 @@ func TestPeerOfAnAssociationThatRebooted(t *testing.T) {
 // as long as the association takes arrive whole, and nothing is left of offloads
 // that ESP knows nothing of.
 func TestBulkOverAnAssociation(t *testing.T) {
-	overEach(t, "8 MB of messages as long as the path takes arrive as they were", lab.Config{}, func(t *testing.T, p *pair) {
+	overEach(t, "2 MB of messages as long as the path takes arrive as they were", lab.Config{}, func(t *testing.T, p *pair) {
 		wire := capture(t, p.beta)
 		p.addPeers(t)
 		p.echo(t, p.beta, nil)
@@ -105,7 +105,7 @@ func TestBulkOverAnAssociation(t *testing.T) {
 		go func() {
 			defer close(sent)
 			r := rand.New(rand.NewPCG(1, 2))
-			for n := 0; n < 8<<20; {
+			for n := 0; n < 2<<20; {
 				b := make([]byte, c.MaxMessage())
 				for i := 4; i+8 <= len(b); i += 8 {
 					binary.LittleEndian.PutUint64(b[i:], r.Uint64())
