@@ -17,21 +17,23 @@ var sctpScript string
 
 // machineSCTP limits the time of the machine whose kernel has SCTP. On two idle
 // processors its runs take some five minutes.
-const machineSCTP = 30 * time.Minute
+const machineSCTP = 60 * time.Minute
 
-// sctpPrograms are the test programs that run there, one after the other: they
-// wait for retransmissions, and measure.
+// sctpPrograms are the test programs that run there. The first ones, which wait for
+// retransmissions most of the time, do so side by side, the others one after the
+// other.
 var sctpPrograms = []struct {
 	name  string // of the program and of its log
 	tests string // what of it runs there
 	skip  string // and what of that does not
 	limit time.Duration
+	aside bool
 }{
-	{"ksctp", ".", "", 5 * time.Minute},
-	{"transport", ".", "", 5 * time.Minute},
-	{"oversctp", ".", "", 8 * time.Minute},
-	{"ipsectest", associations, besides, 12 * time.Minute},
-	{"chaos", "KernelSCTP", "", 8 * time.Minute},
+	{"ksctp", ".", "", 15 * time.Minute, true},
+	{"transport", ".", "", 15 * time.Minute, true},
+	{"oversctp", ".", "", 15 * time.Minute, true},
+	{"ipsectest", associations, besides, 20 * time.Minute, false},
+	{"chaos", "KernelSCTP", "", 15 * time.Minute, false},
 }
 
 // associations are the tests of package ipsectest about the kernel's SCTP inside
@@ -46,7 +48,7 @@ const (
 // logDemo is the log of the demo, and of what it left.
 const (
 	logDemo  = "demo"
-	demoTime = 8 * time.Minute
+	demoTime = 10 * time.Minute
 	demoRow  = "the demo, `make demo TRANSPORT=sctp`: a disk is copied and written while child SAs are deleted and strongSwan is killed"
 )
 
@@ -61,12 +63,18 @@ type sctpOutcome struct {
 func (l *lab) sctpScriptFor(only string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n%s\nexport IRONWARP_BINARY=%s\n", programsScript, sctpScript, quote(l.binary))
-	for _, p := range sctpPrograms {
+	for i, p := range sctpPrograms {
 		tests := only
 		if tests == "" {
 			tests = p.tests
 		}
-		fmt.Fprintf(&b, "run %s %d %s -test.v -test.run %s -test.skip %s\n", p.name, int(p.limit.Seconds()), quote(l.program(p.name)), quote(tests), quote(p.skip))
+		end := ""
+		if p.aside {
+			end = " &"
+		} else if i > 0 && sctpPrograms[i-1].aside {
+			b.WriteString("wait\n")
+		}
+		fmt.Fprintf(&b, "run %s %d %s -test.v -test.run %s -test.skip %s%s\n", p.name, int(p.limit.Seconds()), quote(l.program(p.name)), quote(tests), quote(p.skip), end)
 	}
 	if only == "" {
 		fmt.Fprintf(&b, "run %s %d %s -quick -transport sctp -ironwarp %s\n", logDemo, int(demoTime.Seconds()), quote(l.program("demo")), quote(l.binary))

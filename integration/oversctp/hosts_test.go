@@ -27,11 +27,8 @@ const (
 	patience = time.Minute
 )
 
-// row tells make interop, which writes docs/interop.md, what the test proves;
-// detail adds a result that is more than yes or no.
+// row tells make interop, which writes docs/interop.md, what the test proves.
 func row(t *testing.T, what string, args ...any) { t.Attr("row", fmt.Sprintf(what, args...)) }
-
-func detail(t *testing.T, what string, args ...any) { t.Attr("detail", fmt.Sprintf(what, args...)) }
 
 // hosts are two hosts without protection between them.
 type hosts struct {

@@ -89,6 +89,7 @@ func TestConformanceOfOurEndpointInUDPAndTheKernels(t *testing.T) {
 	} {
 		for _, dialler := range []string{"ours", "the kernel"} {
 			t.Run(c.name+", "+dialler+" dials", func(t *testing.T) {
+				row(t, "SCTP in UDP of our own and the kernel's with encapsulation, "+dialler+" dials, "+c.name+": the conformance suite")
 				hours, hkernel := hosts(t, 1)
 				encapsulate(t, hkernel)
 				if c.netem != nil {

@@ -86,6 +86,7 @@ var quick = ksctp.Config{
 // RFC 9260 section 8.2: data goes on by the other path when one fails, both ends
 // are told, and are told when it is back.
 func TestPathsFailAndComeBack(t *testing.T) {
+	row(t, "the kernel's SCTP on two wires: a path fails and comes back, and both ends are told")
 	ha, hb := hosts(t, 2)
 	x := between(t, ha, hb, 2, quick)
 	if got := x.a.PeerAddrs(); len(got) != 2 || got[0] != ports(addrs(hb, 2))[0] || got[1] != ports(addrs(hb, 2))[1] {
@@ -223,6 +224,7 @@ func TestDeathByRetransmissions(t *testing.T) {
 // the same addresses and ports. What it indicates this time the kernel does not
 // say, so it has to come again.
 func TestRestartByThePeer(t *testing.T) {
+	row(t, "the kernel's SCTP: an association that the peer restarts")
 	ha, hb := hosts(t, 1)
 	c := quick
 	c.Adaptation = 1
@@ -276,6 +278,7 @@ func TestRestartByThePeer(t *testing.T) {
 // MaxMessage follows the path's MTU, and what was made for a larger one is not
 // fragmented but refused (RFC 5043 section 9).
 func TestPathMTUChanges(t *testing.T) {
+	row(t, "the kernel's SCTP: the path's MTU changes")
 	ha, hb := hosts(t, 1)
 	x := between(t, ha, hb, 1, quick)
 	at1500 := x.a.MaxMessage()

@@ -15,6 +15,9 @@ import (
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
+// row tells make interop, which writes docs/interop.md, what the test proves.
+func row(t *testing.T, what string) { t.Attr("row", what) }
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience is how long a test waits for what should come at once.
