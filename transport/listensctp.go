@@ -82,6 +82,7 @@ func (l *SCTPListener) Addr() netip.AddrPort { return l.addr }
 func (l *SCTPListener) Accept(ctx context.Context) (*Assoc, error) {
 	select {
 	case a := <-l.ready:
+		l.pending.leave(a.Flow().Remote.Addr())
 		return a, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -145,7 +146,6 @@ func (l *SCTPListener) end() func() {
 // be called after begin.
 func (l *SCTPListener) offer(f Flow, admitted func(ctx context.Context, over func()) (*Assoc, error)) {
 	defer l.wg.Done()
-	defer l.pending.leave(f.Remote.Addr())
 	over := l.end()
 	a, err := admitted(l.ctx, over)
 	if err != nil {
@@ -153,14 +153,17 @@ func (l *SCTPListener) offer(f Flow, admitted func(ctx context.Context, over fun
 			l.cfg.refused(f, err)
 		}
 		over()
+		l.pending.leave(f.Remote.Addr())
 		return
 	}
 	select {
-	case l.ready <- a:
+	case l.ready <- a: // Accept takes it off the pending ones
+		return
 	case <-a.Done():
 	case <-l.ctx.Done():
 		a.Close()
 	}
+	l.pending.leave(f.Remote.Addr())
 }
 
 // stranger reports a flow whose packets get no answer, now and then.
