@@ -20,7 +20,7 @@ const (
 	rolePlainLarge = "plain-sctp-large" // with large buffers
 
 	plainLarge = 4 << 20 // of the socket in bytes, as transport/ksctp has them
-	countLen    = 8       // of the message that tells how many bytes have been sent
+	countLen   = 8       // of the message that tells how many bytes have been sent
 )
 
 // plainSocket is a socket with buffers of so many bytes, 0 for the kernel's own
