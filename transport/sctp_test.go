@@ -323,3 +323,28 @@ func TestPathEventsOfARelayThatGoesDeaf(t *testing.T) {
 		t.Errorf("the association ended: %v", a.Err())
 	}
 }
+
+func TestSettingsOfAssociations(t *testing.T) {
+	s, k := (&Config{}).sctpConfig(), (&Config{}).kernelConfig()
+	if s.Adaptation != 1 || s.DeadAfter < 15*time.Minute || s.RTOMax > 5*time.Second || s.RecvWindow != 0 {
+		t.Errorf("in UDP: %+v", s)
+	}
+	if k.Adaptation != s.Adaptation || k.DeadAfter != s.DeadAfter || k.RTOMax != s.RTOMax || k.Heartbeat != s.Heartbeat || k.PathMaxRetrans != s.PathMaxRetrans {
+		t.Errorf("of the kernel: %+v", k)
+	}
+	if s := (&Config{RecvBuffer: 1}).sctpConfig(); s.RecvWindow != minRecvWindow {
+		t.Errorf("a window of %d bytes", s.RecvWindow)
+	}
+}
+
+func TestPacketsKeepToTheMTUOfTheConfig(t *testing.T) {
+	cfg := udpConfig(t, LoopbackOnly())
+	cfg.MTU = 1000
+	a, b := associate(t, cfg, cfg)
+	const headers = 20 + 8 + 12 + 16 // IPv4, UDP, SCTP, DATA chunk
+	for _, x := range []*Assoc{a, b} {
+		if n := x.MaxMessage(); n > 1000-headers || n < 1000-headers-3 {
+			t.Errorf("messages of %d bytes", n)
+		}
+	}
+}
