@@ -45,7 +45,9 @@ type listener struct {
 
 // wanted are the places that peers reach this host at.
 func (d *Daemon) wanted() map[listenAt]bool {
-	noKernel := d.kernel.available() != nil
+	// To ask may load the module, so it is only done for who wants to know.
+	auto := slices.ContainsFunc(d.peerList(), func(p *peer) bool { return p.cfg.Transport == config.TransportAuto })
+	noKernel := auto && d.kernel.available() != nil
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w := map[listenAt]bool{}

@@ -182,3 +182,20 @@ func TestWhatThePeersFileDoesNotNameIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestKernelIsAskedForSCTPByAutoAlone: the question may load a module.
+func TestKernelIsAskedForSCTPByAutoAlone(t *testing.T) {
+	alpha, beta := newHost(t, ""), newHost(t, "")
+	var asked atomic.Int32
+	alpha.kernel = func() error { asked.Add(1); return ksctp.ErrUnavailable }
+	alpha.again()
+	for _, tc := range []struct {
+		carrier string
+		asks    bool
+	}{{"tcp", false}, {"sctp-udp", false}, {"auto", true}} {
+		alpha.declare("beta", beta, over(tc.carrier, beta))
+		if n := asked.Load(); n > 0 != tc.asks {
+			t.Errorf("%s: asked %d times", tc.carrier, n)
+		}
+	}
+}
