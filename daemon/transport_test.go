@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
