@@ -138,6 +138,10 @@ const (
 	// (RFC 9260 section 7.2.4).
 	sacksPerRead = 4
 
+	// tailLeast is the least time without a SACK after which the last packets in
+	// flight may be lost: a busy host may keep a peer from running for as long.
+	tailLeast = 10 * time.Millisecond
+
 	// clockGranularity is G of RFC 9260 section 6.3.1, G1: the least RTTVAR.
 	clockGranularity = time.Millisecond
 

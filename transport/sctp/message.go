@@ -117,6 +117,7 @@ type Stats struct {
 	Retransmits             uint64 // DATA chunks sent again
 	FastRetransmits         uint64 // losses that were found by gap reports
 	Timeouts                uint64 // expirations of T3-rtx
+	TailProbes              uint64 // chunks sent again since no SACK came for long
 	Duplicates              uint64 // DATA chunks received again
 	Dropped                 uint64 // DATA chunks that had no room
 	SacksIn, SacksOut       uint64

@@ -17,6 +17,9 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 		return
 	}
 	t.probeHeard = true
+	for i := 0; t.kickAt != 0 && i < s.dups(); i++ {
+		t.inVain = t.inVain || s.dup(i) == t.kicked
+	}
 	flight := p.flight
 	advanced := s.cum() != q.acked
 	newly := 0
@@ -41,6 +44,7 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 		t.heard()
 		t.solo = false
 		t.timeouts = 0
+		t.tailed = false
 	}
 	if p.recovering && !before(s.cum(), p.exit) {
 		p.recovering = false
@@ -63,9 +67,11 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 	q.scan = q.acked + 1
 	switch {
 	case !q.outstanding():
-		t.t3 = 0 // R2
+		t.t3, t.tTail = 0, 0 // R2
 	case advanced, t.t3 == 0:
 		t.armT3(now) // R3, R4
+	case t.tTail == 0:
+		t.tTail = t.tailTimeout(now)
 	}
 	q.release()
 	t.drained(now)

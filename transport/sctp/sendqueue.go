@@ -191,7 +191,10 @@ func (t *tcb) sendable(m *Outgoing) (n int, err error) {
 func (t *tcb) maxMessage() int { return (t.size - headerLen - dataHeaderLen) &^ 3 }
 
 // armT3 starts T3-rtx (RFC 9260 section 6.3.2).
-func (t *tcb) armT3(now time.Duration) { t.t3 = now + t.path.rto }
+func (t *tcb) armT3(now time.Duration) {
+	t.t3 = now + t.path.rto
+	t.tTail = t.tailTimeout(now)
+}
 
 // expireT3 is RFC 9260 section 6.3.3.
 func (t *tcb) expireT3(now time.Duration) {

@@ -99,7 +99,7 @@ func (t *tcb) ackedTo(now time.Duration, cum uint32) {
 	}
 	switch {
 	case !q.outstanding():
-		t.t3 = 0
+		t.t3, t.tTail = 0, 0
 	case advanced:
 		t.armT3(now)
 	}

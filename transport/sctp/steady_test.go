@@ -195,7 +195,7 @@ func TestLaterLossIsRepairedAgain(t *testing.T) {
 // second does not.
 func TestThirdMissIndicationCounts(t *testing.T) {
 	for behind, want := range map[int]Stats{
-		2: {Timeouts: 1},
+		2: {TailProbes: 1},
 		3: {FastRetransmits: 1},
 	} {
 		s := newSim(1, netConfig{delay: time.Millisecond}, nil)
@@ -213,9 +213,47 @@ func TestThirdMissIndicationCounts(t *testing.T) {
 		if !s.run(time.Minute, all) {
 			t.Fatal("they do not come")
 		}
-		if st := s.ends[0].t.stats; st.FastRetransmits != want.FastRetransmits || st.Timeouts != want.Timeouts {
+		if st := s.ends[0].t.stats; st.FastRetransmits != want.FastRetransmits || st.TailProbes != want.TailProbes || st.Timeouts > 0 {
 			t.Errorf("%d packets behind the lost one: %+v", behind, st)
 		}
+	}
+}
+
+// The last packets of a burst get lost: they are asked for long before T3-rtx, and
+// that is taken for congestion. If only the answers are late, one packet leaves in
+// vain and the window stays.
+func TestTailProbe(t *testing.T) {
+	for _, lose := range []bool{true, false} {
+		s := established(t, netConfig{delay: time.Millisecond}, func(_ int, s *settings) { s.window = 1 << 20 })
+		tx := &s.ends[0].t
+		s.send(0, 300, 1200)
+		s.run(time.Minute, s.all(0))
+		window, next := tx.path.cwnd, tx.tx.next
+		s.drop = func(from int, q packet) bool {
+			if lose {
+				return from == 0 && chunkType(q[headerLen]) == typeData && !before(dataChunk(q.chunks()).tsn(), next+5) && tx.stats.TailProbes == 0
+			}
+			return from == 1 && tx.stats.TailProbes == 0
+		}
+		s.send(0, 10, 1200)
+		s.run(50*time.Millisecond, never)
+		if st := tx.stats; tx.tx.len() != 0 || st.TailProbes != 1 || st.Timeouts != 0 {
+			t.Errorf("lost: %v: %d are not acknowledged, %+v", lose, tx.tx.len(), st)
+		}
+		if lose != (tx.path.ssthresh == max(window/2, 4*tx.path.pmdcs)) {
+			t.Errorf("lost: %v: the threshold is %d after a window of %d", lose, tx.path.ssthresh, window)
+		}
+		if !lose && (tx.stats.Retransmits != 1 || tx.path.cwnd < window) {
+			t.Errorf("only the answers were late: a window of %d became %d, %+v", window, tx.path.cwnd, tx.stats)
+		}
+	}
+	// A single packet may be acknowledged late: it is left to T3-rtx.
+	s := established(t, netConfig{delay: time.Millisecond}, nil)
+	s.drop = func(from int, _ packet) bool { return from == 0 }
+	s.send(0, 1, 100)
+	s.run(100*time.Millisecond, never)
+	if n := s.ends[0].t.stats.TailProbes; n != 0 {
+		t.Errorf("%d probes for a single packet", n)
 	}
 }
 
@@ -226,7 +264,7 @@ func TestTimeout(t *testing.T) {
 	s.send(0, 3, 1200)
 	s.run(time.Second, func() bool { return s.ends[0].t.tx.len() == 0 })
 	s.net.loss = 100
-	s.send(0, 3, 1200)
+	s.send(0, 1, 1200)
 	tx := &s.ends[0].t
 	rto := tx.path.rto
 	if rto != tx.rtoMin {

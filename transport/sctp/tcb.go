@@ -141,6 +141,10 @@ type tcb struct {
 	kickAt      time.Duration // of a kick without an answer, 0: none
 	kickNonce   uint64        // of its HEARTBEAT
 	kickDue     bool          // that was not sent yet
+	kicked      uint32        // the first TSN that was sent again
+	tail        bool          // it is one of probeTail
+	tailed      bool          // probeTail was called since something was acknowledged
+	inVain      bool          // the peer had that TSN
 	kickEnd     uint32        // the first TSN that was not sent then
 	heardAt     time.Duration // when a packet of the peer came
 	usedAt      time.Duration // when a message came, was sent or was acknowledged
@@ -148,7 +152,7 @@ type tcb struct {
 
 	// Deadlines, 0 when they are not set: T1-init and T1-cookie, T2-shutdown,
 	// T3-rtx, SACK.Delay, heartbeat, T5-shutdown-guard.
-	t1, t2, t3, tSack, tHB, t5 time.Duration
+	t1, t2, t3, tSack, tHB, t5, tTail time.Duration
 
 	deliver []Message // received and not yet taken by the caller
 	events  []Event
@@ -231,7 +235,7 @@ func (t *tcb) close(err error) {
 		return
 	}
 	t.state, t.err = stateClosed, err
-	t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5, t.pm.timer = 0, 0, 0, 0, 0, 0, 0
+	t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5, t.tTail, t.pm.timer = 0, 0, 0, 0, 0, 0, 0, 0
 	t.want &= sendAbort | sendShutdownComplete
 	t.control = nil
 	t.kickAt, t.kickDue = 0, false
@@ -266,7 +270,7 @@ func (t *tcb) event(e Event) {
 // deadline is when expire is due next, 0 for never.
 func (t *tcb) deadline() time.Duration {
 	var d time.Duration
-	for _, x := range [...]time.Duration{t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5, t.pm.timer} {
+	for _, x := range [...]time.Duration{t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5, t.tTail, t.pm.timer} {
 		if x != 0 && (d == 0 || x < d) {
 			d = x
 		}
@@ -292,6 +296,9 @@ func (t *tcb) expire(now time.Duration) {
 	}
 	if due(&t.t2) {
 		t.expireT2(now)
+	}
+	if due(&t.tTail) {
+		t.probeTail(now)
 	}
 	if due(&t.t3) {
 		t.expireT3(now)

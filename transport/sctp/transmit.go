@@ -246,6 +246,9 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 		t.stats.MessagesOut++
 		t.stats.BytesOut += uint64(c.size)
 	}
+	if added && t.tTail == 0 {
+		t.tTail = t.tailTimeout(now)
+	}
 	return added
 }
 
