@@ -56,6 +56,12 @@ func (p *tap) Message(m *sctp.Message) bool {
 // requests.
 func newAttacker(t testing.TB, backlog int) *attacker {
 	t.Helper()
+	return newAttackerWith(t, backlog, 0)
+}
+
+// newAttackerWith is newAttacker with packets up to mtu, 0: as the path has them.
+func newAttackerWith(t testing.TB, backlog, mtu int) *attacker {
+	t.Helper()
 	x := &attacker{t: t, heard: make(chan sctp.Message, 1<<14)}
 	server := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
 	x.tc, _ = relayTo(t, server, sctptest.Faults{Drop: func(fromClient bool, p []byte) bool {
@@ -64,6 +70,7 @@ func newAttacker(t testing.TB, backlog int) *attacker {
 		}
 		return false
 	}})
+	x.tc.MTU = mtu
 	x.a, x.b = newEnd(t, Config{}), newEnd(t, Config{})
 	x.b.tc = server
 	x.accepted = acceptAll(t, x.b, listen(t, x.b, ListenConfig{Backlog: backlog}))
@@ -365,6 +372,74 @@ func TestAbortWithJunk(t *testing.T) {
 		t.Errorf("the stream ended with %v", err)
 	}
 	innocent.wantAlive(x.target)
+}
+
+// Segments may be longer than ours: a peer's path may have a larger MTU. Their
+// payload goes where it fits; where it does not, the stream ends, by a Terminate of
+// RDMAP.
+func TestOversizedSegments(t *testing.T) {
+	x := newAttackerWith(t, 16, 65535)
+	const size = 60000
+	payload := make([]byte, size)
+	fill(payload, 9)
+	write := func(stream, ssn uint16, to *MR) {
+		b := ddp.AppendTagged(binary.BigEndian.AppendUint16(nil, ssn), true, rdmap.Control(rdmap.OpWrite), to.STag(), 0)
+		x.say(stream, sctpadapt.PPIDSegment, append(b, payload...)...)
+	}
+	large := x.b.mr(size, LocalWrite|RemoteWrite|RemoteRead)
+	qp := x.open(own)
+	write(own, 1, large)
+	x.control(own, 2, sctpadapt.FunctionTerminate)
+	<-qp.Done()
+	if err := qp.Err(); !errors.Is(err, rdmap.ErrPeerClosed) || string(large.Bytes()) != string(payload) {
+		t.Errorf("a long segment that fits: %v", err)
+	}
+	x.want(own, sctpadapt.FunctionTerminate)
+	qp = x.open(own + 1)
+	write(own+1, 1, x.target)
+	<-qp.Done()
+	if err := qp.Err(); !isFault(ddp.LayerDDP, ddp.TypeTagged, ddp.CodeTaggedBounds)(err) {
+		t.Errorf("a long segment that does not fit: %v", err)
+	}
+	x.bystander.wantAlive(x.target)
+}
+
+// A peer may have so many associations and no more; one too many ends alone.
+func TestAssociationsOfAPeerAreBounded(t *testing.T) {
+	x := newAttacker(t, 16)
+	as := &x.b.dev.assocs
+	as.mu.Lock()
+	as.most = 3
+	as.mu.Unlock()
+	// associate sets up an association with a session on it.
+	associate := func() (*transport.Assoc, error) {
+		a, err := transport.DialSCTP(testContext(t), sctpLocal, x.tc, muxOf)
+		if err != nil {
+			return nil, err
+		}
+		t.Cleanup(func() { a.Close() })
+		_, err = a.Receiver().(*sctpadapt.Mux).Initiate(testContext(t), sctpadapt.Session{})
+		return a, err
+	}
+	second, err := associate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = associate(); err != nil {
+		t.Fatal(err)
+	}
+	var abort *sctp.AbortError
+	if _, err = associate(); !errors.As(err, &abort) {
+		t.Errorf("one association too many: %v", err)
+	}
+	x.bystander.wantAlive(x.target)
+	second.Close()
+	ctx := testContext(t)
+	for _, err = associate(); err != nil; _, err = associate() { // as soon as the other has gone
+		if ctx.Err() != nil {
+			t.Fatalf("there is no room for another: %v", err)
+		}
+	}
 }
 
 // A flood of INITs leaves no association behind and holds up nobody.

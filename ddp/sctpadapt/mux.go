@@ -2,6 +2,7 @@ package sctpadapt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -174,7 +175,7 @@ func (m *Mux) Initiate(ctx context.Context, o Session) (*Stream, error) {
 	select {
 	case <-m.up:
 	case <-m.over:
-		return fail(ErrMuxClosed)
+		return fail(m.closed())
 	case <-ctx.Done():
 		return fail(ctx.Err())
 	}
@@ -189,6 +190,9 @@ func (m *Mux) Initiate(ctx context.Context, o Session) (*Stream, error) {
 		return fail(err)
 	}
 	s, err := m.open()
+	if errors.Is(err, ErrMuxClosed) {
+		err = m.closed()
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -200,12 +204,19 @@ func (m *Mux) Initiate(ctx context.Context, o Session) (*Stream, error) {
 	select {
 	case <-s.answered:
 	case <-m.over:
-		return fail(fmt.Errorf("%w: %w", ErrMuxClosed, lost(m.assoc.Err())))
+		return fail(m.closed())
 	case <-ctx.Done():
 		s.Close()
 		return fail(ctx.Err())
 	}
 	return s.outcome()
+}
+
+// closed is ErrMuxClosed with the reason.
+func (m *Mux) closed() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return fmt.Errorf("%w: %w", ErrMuxClosed, lost(m.ended))
 }
 
 // open finds a pair of streams for a session of ours.
