@@ -16,7 +16,7 @@ import (
 var sctpScript string
 
 // machineSCTP limits the time of the machine whose kernel has SCTP. On two idle
-// processors its runs take some five minutes.
+// processors its runs take some ten minutes.
 const machineSCTP = 60 * time.Minute
 
 // sctpPrograms are the test programs that run there. The first ones, which wait for
@@ -27,7 +27,7 @@ var sctpPrograms = []struct {
 	tests string // what of it runs there
 	skip  string // and what of that does not
 	limit time.Duration
-	aside bool
+	aside bool // it runs beside the next
 }{
 	{"ksctp", ".", "", 15 * time.Minute, true},
 	{"transport", ".", "", 15 * time.Minute, true},
@@ -79,7 +79,7 @@ func (l *lab) sctpScriptFor(only string) string {
 	if only == "" {
 		fmt.Fprintf(&b, "run %s %d %s -quick -transport sctp -ironwarp %s\n", logDemo, int(demoTime.Seconds()), quote(l.program("demo")), quote(l.binary))
 		for _, p := range sctpPrograms {
-			fmt.Fprintf(&b, "again %s %d %s -test.v\n", p.name, int(p.limit.Seconds()), quote(l.program(p.name)))
+			fmt.Fprintf(&b, "again %s %d %s -test.v -test.skip %s\n", p.name, int(p.limit.Seconds()), quote(l.program(p.name)), quote(p.skip))
 		}
 	}
 	b.WriteString("finish\n")
