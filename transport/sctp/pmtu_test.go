@@ -195,6 +195,31 @@ func TestRouteTellsOfLess(t *testing.T) {
 	}
 }
 
+// Only the answer to a probe counts, once.
+func TestForgedProbeAnswers(t *testing.T) {
+	s := newSim(1, netConfig{}, jumbo)
+	tx := &s.ends[0].t
+	tx.transmit(s.now, newBatch())
+	p := tx.pm.probes[searching]
+	answer := func(sent time.Duration, nonce uint64) chunk {
+		b := appendHeartbeat(nil, sent, nonce)
+		b[0] = byte(typeHeartbeatAck)
+		return b
+	}
+	for _, c := range []chunk{answer(p.sent, p.nonce+1), answer(p.sent+1, p.nonce), answer(0, 0), answer(p.sent, 0), {byte(typeHeartbeatAck), 0, 0, 4}} {
+		if tx.heartbeatAck(s.now, c); tx.size != 1472 {
+			t.Fatalf("%x has changed the size to %d", c, tx.size)
+		}
+	}
+	if tx.heartbeatAck(s.now, answer(p.sent, p.nonce)); tx.size != 8972 {
+		t.Errorf("the answer leaves the size at %d", tx.size)
+	}
+	tx.resize(1472)
+	if tx.heartbeatAck(s.now, answer(p.sent, p.nonce)); tx.size != 1472 {
+		t.Error("the answer counts twice")
+	}
+}
+
 // Whatever the paths carry and when that changes, each message arrives once, and in
 // the end the size in use fits the path.
 func TestModelChangingMTU(t *testing.T) {
