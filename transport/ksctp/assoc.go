@@ -34,6 +34,8 @@ type Assoc struct {
 	used  atomic.Int64 // when a message last went or came, UnixNano
 	heard atomic.Int64 // when something last came, UnixNano
 
+	packets atomic.Uint64 // that had come when Stats was last asked for
+
 	// Receiving: see receive.go.
 	rx receiving
 
@@ -43,12 +45,11 @@ type Assoc struct {
 	room sync.Cond
 
 	started  bool
-	ending   bool       // Abort, the kernel or the clock has ended it
-	err      error      // why; final when done is closed
-	shutting bool       // Shutdown was called
-	peerShut bool       // the peer shuts it down
-	errno    unix.Errno // of the socket, when the association has failed
-	down     map[netip.AddrPort]bool
+	ending   bool        // Abort, the kernel or the clock has ended it
+	err      error       // why; final when done is closed
+	shutting bool        // Shutdown was called
+	peerShut bool        // the peer shuts it down
+	errno    unix.Errno  // of the socket, when the association has failed
 	death    *time.Timer // of Config.DeadAfter
 
 	done chan struct{}

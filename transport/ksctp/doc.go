@@ -4,8 +4,10 @@
 // nothing fragmented, several addresses at each end.
 //
 // Sockets are one-to-one, one per association, non-blocking and on Go's poller.
-// github.com/ishidawataru/sctp gives addresses and options; its connections are
-// not used, since they block, lose MSG_EOR and hand notifications over as data.
+// github.com/ishidawataru/sctp gives constants and addresses as bindx and connectx
+// take them. Its connections are not used, since they block, lose MSG_EOR and hand
+// notifications over as data; nor are its socket options, since it gives the kernel
+// pointers into stacks that may move before the kernel writes there.
 // The kernel owns the protocol: handshake, retransmission, congestion control,
 // heartbeats. Here messages go to it and come from it in batches, its
 // notifications become events, and what it cannot do is made up for: messages
@@ -23,10 +25,9 @@
 // # What the kernel does otherwise
 //
 // It joins fragments itself, so that a peer that breaks RFC 5043 section 9 shows
-// only when a fragment is late. It gives no sign of life to ask for, so
-// Stats.Silent is that of messages and path events. It sends an ABORT without the
-// user's reason, as it takes none on one-to-one sockets. It resends by its timers
-// alone: Kick makes it probe the paths, and Hurry is what keeps those timers short.
-// After a restart by the peer (RFC 9260 section 5.2) it does not say what the
-// peer now indicates: the association ends and the peer is to dial again.
+// only when a fragment is late. It sends an ABORT without the user's reason, which
+// it takes on one-to-many sockets only. It resends by its timers alone: Kick makes
+// it probe the paths, and Hurry is what keeps those timers short. After a restart by
+// the peer (RFC 9260 section 5.2) it does not say what the peer now indicates: the
+// association ends and the peer is to dial again.
 package ksctp

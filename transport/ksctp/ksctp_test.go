@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"net/netip"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -212,5 +211,3 @@ func TestMessagesOverLoopback(t *testing.T) {
 		}
 	}
 }
-
-var _ = os.Stdout

@@ -45,10 +45,6 @@ func getOption(fd int, level, opt uintptr, b []byte) (n int, err error) {
 	return int(l), nil
 }
 
-func setInt(fd int, opt uintptr, v uint32) error {
-	return setOption(fd, opt, native.AppendUint32(nil, v))
-}
-
 func ms(d time.Duration) uint32 { return uint32(max(d/time.Millisecond, 1)) }
 
 // prepare sets all that has to be set before the handshake.

@@ -148,35 +148,47 @@ func (a *Assoc) SetPrimary(peer netip.AddrPort) error {
 }
 
 // pathChanged tells the Receiver of a path that fails or answers again, and starts
-// the clock of Config.DeadAfter when none is left.
+// the clock of Config.DeadAfter when none is left that works.
 func (a *Assoc) pathChanged(path netip.AddrPort, state uint32) {
 	var kind sctp.EventKind
-	a.mu.Lock()
 	switch state {
 	case pathUnreachable:
 		kind = sctp.EventPathDown
-		if a.down == nil {
-			a.down = make(map[netip.AddrPort]bool)
-		}
-		a.down[path] = true
-		if len(a.down) >= len(a.peer) && a.c.DeadAfter > 0 && a.death == nil && !a.ending {
-			a.death = time.AfterFunc(a.c.DeadAfter, a.die)
-		}
-	case pathAdded:
-		if !slices.ContainsFunc(a.peer, func(p netip.AddrPort) bool { return p.Addr() == path.Addr() }) {
-			a.fail(fmt.Errorf("the peer has added the address %v to the association", path.Addr()))
+		if a.c.DeadAfter > 0 && !a.anyPath() {
+			a.startDying()
 		}
 	case pathAvailable, pathConfirmed:
 		kind = sctp.EventPathUp
-		delete(a.down, path)
+		a.mu.Lock()
 		if a.death != nil {
 			a.death.Stop()
 			a.death = nil
 		}
+		a.mu.Unlock()
+	case pathAdded:
+		if !slices.ContainsFunc(a.peer, func(p netip.AddrPort) bool { return p.Addr() == path.Addr() }) {
+			a.mu.Lock()
+			a.fail(fmt.Errorf("the peer has added the address %v to the association", path.Addr()))
+			a.mu.Unlock()
+		}
 	}
-	a.mu.Unlock()
 	if kind != 0 {
 		a.rx.recv.Event(sctp.Event{Kind: kind, Path: path})
+	}
+}
+
+// anyPath tells whether there is a path that works, as far as the kernel knows. One
+// that was never confirmed does not count.
+func (a *Assoc) anyPath() bool {
+	ps, err := a.Paths()
+	return err == nil && slices.ContainsFunc(ps, func(p Path) bool { return p.State == PathUp || p.State == PathFailing })
+}
+
+func (a *Assoc) startDying() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.death == nil && !a.ending {
+		a.death = time.AfterFunc(a.c.DeadAfter, a.die)
 	}
 }
 
@@ -229,7 +241,7 @@ func (a *Assoc) Bytes() uint64 {
 }
 
 // Stats are counts of the association since it began, as far as the kernel has
-// them.
+// them. That packets without messages have come, Silent knows from the Stats before.
 func (a *Assoc) Stats() sctp.Stats {
 	var b [statsLen]byte
 	_ = control(a.conn, func(fd int) error {
@@ -238,6 +250,9 @@ func (a *Assoc) Stats() sctp.Stats {
 	})
 	at := func(i int) uint64 { return native.Uint64(b[136+8*i:]) }
 	now := time.Now().UnixNano()
+	if n := at(4); a.packets.Swap(n) != n { // heartbeats, for instance
+		a.heard.Store(now)
+	}
 	s := sctp.Stats{
 		SacksIn: at(1), SacksOut: at(2),
 		PacketsOut: at(3), PacketsIn: at(4),
