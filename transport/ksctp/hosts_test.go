@@ -190,6 +190,27 @@ func TestDeathByTheClock(t *testing.T) {
 	}
 }
 
+// A second path that never worked does not keep an association alive.
+func TestDeathByTheClockWithAPathThatNeverWorked(t *testing.T) {
+	ha, hb := hosts(t, 2)
+	if err := ha.Sever(t.Context(), 1, true); err != nil {
+		t.Fatal(err)
+	}
+	c := quick
+	c.DeadAfter = 2 * time.Second
+	x := between(t, ha, hb, 2, c)
+	if err := ha.Sever(t.Context(), 0, true); err != nil {
+		t.Fatal(err)
+	}
+	<-x.b.Done()
+	<-x.a.Done()
+	for _, a := range []*ksctp.Assoc{x.a, x.b} {
+		if err := a.Err(); !errors.Is(err, sctp.ErrPeerUnreachable) {
+			t.Errorf("the association ended: %v", err)
+		}
+	}
+}
+
 // Without DeadAfter the kernel gives up by the number of retransmissions, and a
 // handshake without answers ends as well.
 func TestDeathByRetransmissions(t *testing.T) {
