@@ -149,7 +149,7 @@ const (
 	// for Accept.
 	DefaultBacklog = 128
 
-	// maxAssocs bounds the associations of an endpoint: each costs some 2 KiB.
+	// maxAssocs bounds the associations of an endpoint: each costs some 3 KiB.
 	maxAssocs = 1 << 16
 
 	// readBuffers and readBufferSize are how many datagrams one read of the socket
