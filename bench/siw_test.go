@@ -5,9 +5,9 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -127,11 +127,14 @@ func TestListenerIsSeen(t *testing.T) {
 	}
 	defer ln.Close()
 	port := ln.Addr().(*net.TCPAddr).Port
-	if err := listening(os.Getpid(), port); err != nil {
+	// Other tests may have left the process's first thread in another namespace.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := listening(unix.Gettid(), port); err != nil {
 		t.Error(err)
 	}
 	ln.Close()
-	if err := listening(os.Getpid(), port); err == nil {
+	if err := listening(unix.Gettid(), port); err == nil {
 		t.Errorf("something still listens on port %d", port)
 	}
 }
