@@ -184,7 +184,7 @@ func TestAbort(t *testing.T) {
 // other end may not queue any more.
 func TestShutdownDeliversWhatWasQueued(t *testing.T) {
 	x := connect(t, "127.0.0.1", ksctp.Config{}, ksctp.Config{})
-	x.rb.quiet = true
+	x.rb.set(func() { x.rb.quiet = true })
 	p := make([]byte, 1400)
 	sent := 0
 	for range 3 { // until the kernel is full
@@ -230,7 +230,7 @@ func repeat(m sctp.Outgoing, n int) []sctp.Outgoing {
 // A shutdown that the peer does not go along with becomes an abort.
 func TestShutdownThatTakesTooLong(t *testing.T) {
 	x := connect(t, "127.0.0.1", ksctp.Config{}, ksctp.Config{RecvBuffer: 128 << 10})
-	x.rb.hold, x.rb.quiet = true, true
+	x.rb.set(func() { x.rb.hold, x.rb.quiet = true, true })
 	if n, err := x.a.TrySend(repeat(one(0, make([]byte, 1000)), 2000)); err != nil || n < 500 {
 		t.Fatalf("%d sent, %v", n, err)
 	}

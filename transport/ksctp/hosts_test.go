@@ -351,9 +351,11 @@ func TestMessagesOverABadWire(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	x.rb.quiet = true
 	seen := make(map[byte]int)
-	x.rb.on = func(m *sctp.Message) { seen[m.Payload[0]]++ }
+	x.rb.set(func() {
+		x.rb.on = func(m *sctp.Message) { seen[m.Payload[0]]++ }
+		x.rb.quiet = true
+	})
 	const n = 2000
 	for i := range n {
 		send(t, x.a, one(uint16(i%7), []byte{byte(i % 200)}, make([]byte, 999)))

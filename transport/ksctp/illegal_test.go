@@ -59,7 +59,7 @@ func TestIllegalMessagesAreSeenAsSuch(t *testing.T) {
 	a.Start(r)
 	const unordered = 1
 	whole := sctp.Begin | sctp.End
-	for _, m := range []struct {
+	for came, m := range []struct {
 		stream, flags uint16
 		ppid          uint32
 		size          int
@@ -72,12 +72,12 @@ func TestIllegalMessagesAreSeenAsSuch(t *testing.T) {
 		{3, unordered, 16, 1, whole | sctp.Unordered},
 		{9, unordered, 16, a.MaxMessage(), whole | sctp.Unordered},
 	} {
-		before := r.total
 		if err := sendInfo(fd, m.stream, m.flags, m.ppid, make([]byte, m.size)); err != nil {
 			t.Fatal(err)
 		}
-		r.waitFor(t, before+1)
-		got := r.got[len(r.got)-1]
+		r.waitFor(t, came+1)
+		var got sctp.Message
+		r.set(func() { got = r.got[came] })
 		if got.Flags != m.want || got.Stream != m.stream || got.PPID != m.ppid || len(got.Payload) != m.size {
 			t.Errorf("%+v came as stream %d, flags %v, PPID %d, %d bytes", m, got.Stream, got.Flags, got.PPID, len(got.Payload))
 		}

@@ -74,6 +74,13 @@ func (b *inbox) Message(m *sctp.Message) bool {
 	return b.hold
 }
 
+// set changes what it does with messages that may be coming already.
+func (b *inbox) set(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f()
+}
+
 func (b *inbox) Event(e sctp.Event) {
 	b.mu.Lock()
 	b.events = append(b.events, e)

@@ -58,7 +58,7 @@ func TestMessagesThatMayNotBeSent(t *testing.T) {
 // nothing by that.
 func TestHeldMessagesPushBack(t *testing.T) {
 	x := connect(t, "127.0.0.1", ksctp.Config{SendBuffer: 128 << 10}, ksctp.Config{RecvBuffer: 128 << 10})
-	x.rb.hold, x.rb.quiet = true, true
+	x.rb.set(func() { x.rb.hold, x.rb.quiet = true, true })
 	const size, all = 1000, 5000
 	ms := repeat(one(0, make([]byte, size)), all)
 	sent := 0
@@ -133,8 +133,10 @@ func TestHeldMessagesPushBack(t *testing.T) {
 func TestBarrier(t *testing.T) {
 	x := connect(t, "127.0.0.1", ksctp.Config{}, ksctp.Config{})
 	var order []uint16
-	x.rb.on = func(m *sctp.Message) { order = append(order, m.Stream) }
-	x.rb.quiet = true
+	x.rb.set(func() {
+		x.rb.on = func(m *sctp.Message) { order = append(order, m.Stream) }
+		x.rb.quiet = true
+	})
 	barrier := one(1, []byte("barrier"))
 	barrier.Barrier = true
 	var want []uint16
@@ -159,13 +161,14 @@ func TestBarrier(t *testing.T) {
 // Outstanding and Outq are exact when nothing is outstanding, and never too low.
 func TestOutstanding(t *testing.T) {
 	x := connect(t, "127.0.0.1", ksctp.Config{}, ksctp.Config{RecvBuffer: 128 << 10})
-	x.rb.hold, x.rb.quiet = true, true
+	x.rb.set(func() { x.rb.hold, x.rb.quiet = true, true })
 	n, err := x.a.TrySend(append(repeat(one(1, make([]byte, 900)), 20), repeat(one(2, make([]byte, 900)), 1500)...))
 	if err != nil || n != 1520 {
 		t.Fatalf("%d sent, %v", n, err)
 	}
 	x.rb.wait(t, "all that may be held", func() bool { return x.rb.held >= 128<<10 })
-	unread := n - x.rb.total // some of them are in the peer's buffer, acknowledged
+	unread := n
+	x.rb.set(func() { unread -= x.rb.total }) // some of them are in the peer's buffer, acknowledged
 	if got := x.a.Outstanding(2); got > 1500 || got < unread-1000 {
 		t.Errorf("%d messages are outstanding, %d were not read", got, unread)
 	}
