@@ -75,7 +75,8 @@ func durations(ds []time.Duration) (s string) {
 	return s
 }
 
-// unreachable waits until alpha says that of one path to beta, -1: of none.
+// unreachable waits until alpha says of one path to beta that it leads nowhere, -1:
+// of none. SCTP finds it out, or the path's SA is known to be away before that.
 func (s *scene) unreachable(t *testing.T, l *load, path int) {
 	t.Helper()
 	var got []api.PathState
@@ -86,7 +87,8 @@ func (s *scene) unreachable(t *testing.T, l *load, path int) {
 		}
 		got = p.PathStates
 		for i, st := range got {
-			if (st.Reachable == api.PathUnreachable) != (i == path) {
+			away := st.Reachable == api.PathUnreachable || st.Protection == api.PeerPaused || st.Protection == api.PeerProblem
+			if away != (i == path) {
 				return false
 			}
 		}
