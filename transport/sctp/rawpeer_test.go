@@ -151,4 +151,3 @@ func victim(t testing.TB, cfg Config) (*Endpoint, *rawPeer, *Assoc, *inbox) {
 	}
 	return e, r, a, in
 }
-
