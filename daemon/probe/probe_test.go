@@ -91,6 +91,24 @@ func (h *host) dial(t *testing.T) (*Client, error) {
 	return Dial(t.Context(), h.client, verbs.DialConfig{Remote: h.addr, Transport: h.tc})
 }
 
+// A benchmark whose time is over at whatever moment ends: it waits for nothing that
+// it has not asked for.
+func TestBenchEndsAtWhateverMomentItsTimeIsOver(t *testing.T) {
+	c, err := newHost(t).dial(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, op := range []string{"read", "write"} {
+		for i := range 4000 {
+			r := Row{Op: op, Size: 64, Depth: 1}
+			if err := c.Bench(t.Context(), &r, time.Duration(i)*25*time.Nanosecond, 10*time.Second); err != nil {
+				t.Fatalf("%s, %d operations: %v", op, r.Operations, err)
+			}
+		}
+	}
+}
+
 func TestPingCountsEveryRoundTrip(t *testing.T) {
 	overEachCarrier(t, func(t *testing.T, h *host) {
 		for _, p := range []Ping{{Size: 1, Count: 20}, {Size: RegionSize, Count: 3}, {Send: true, Size: 1, Count: 300}, {Send: true, Size: MaxMessage, Count: 100}} {
