@@ -40,13 +40,13 @@ test: need-go ## all tests that can run here; as root it installs what they need
 fuzz: need-go ## run every fuzz target for a while (TIME=2m each, PKG=./verbs, RUN=name)
 	@$(GO) run ./internal/tools/fuzz -time '$(or $(TIME),2m)' -run '$(RUN)' $(PKG)
 
-demo: need-go ## the main job on two hosts in namespaces, as root (ARGS=--keep to look around, PROFILE=rfc3723)
+demo: need-go ## the main job on two hosts in namespaces, as root (ARGS=--keep to look around, PROFILE=rfc3723, TRANSPORT=sctp-udp)
 	@[ "$$(id -u)" = 0 ] || { echo "make demo makes network namespaces and two strongSwans in them, which takes root: sudo make demo" >&2; exit 1; }
 	@$(GO) run ./internal/tools/deps demo
 	@$(MAKE) --no-print-directory -s build
 	@mkdir -p .cache
 	@$(BUILD) -o .cache/demo ./integration/demo
-	@.cache/demo -profile '$(PROFILE)' $(ARGS)
+	@.cache/demo -profile '$(PROFILE)' -transport '$(TRANSPORT)' $(ARGS)
 
 bench: need-go build ## the speed table beside its rivals (ROWS=regexp to choose)
 	@$(GO) run ./internal/tools/deps -optional bench
@@ -55,13 +55,15 @@ bench: need-go build ## the speed table beside its rivals (ROWS=regexp to choose
 	@rm -f .cache/pion; cd transport/sctp/piontest && $(BUILD) -o $(CURDIR)/.cache/pion ./bench || true
 	@.cache/bench -rows '$(ROWS)' $(ARGS)
 
-interop: need-go ## prove the stack against Linux' soft-iWARP and over its ESP in virtual machines, as root; writes docs/interop.md
+interop: need-go ## prove the stack against Linux' soft-iWARP, over its ESP and its SCTP in virtual machines, as root; writes docs/interop.md
 	@[ "$$(id -u)" = 0 ] || { echo "make interop shows this machine's files to a virtual machine, which takes root: sudo make interop" >&2; exit 1; }
 	@$(GO) run ./internal/tools/deps interop
 	@$(MAKE) --no-print-directory -s build
 	@mkdir -p .cache
 	@$(BUILD) -o .cache/interop ./integration/interop
-	@$(GO) test -c -trimpath -buildvcs=false -o .cache/ipsectest ./integration/ipsectest
+	@for p in integration/ipsectest integration/oversctp integration/chaos transport transport/ksctp; do \
+		$(GO) test -c -trimpath -buildvcs=false -o .cache/$${p##*/} ./$$p || exit; done
+	@$(BUILD) -o .cache/demo ./integration/demo
 	@.cache/interop -document docs/interop.md -matrix docs/ipsec-matrix.md $(ARGS)
 
 lint: need-go build ## gofmt, vet, staticcheck and the project's own checks

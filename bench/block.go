@@ -95,9 +95,10 @@ type blockServer struct {
 }
 
 var blockServers = map[string]func(ctx context.Context, b *bench, dir, image string) (*blockServer, error){
-	"ironwarp": startDaemons,
-	"qemu-nbd": startQemuNBD,
-	"nbdkit":   startNBDKit,
+	"ironwarp":               startDaemons("tcp"),
+	"ironwarp over sctp-udp": startDaemons("sctp-udp"),
+	"qemu-nbd":               startQemuNBD,
+	"nbdkit":                 startNBDKit,
 }
 
 func startQemuNBD(ctx context.Context, _ *bench, _, image string) (*blockServer, error) {

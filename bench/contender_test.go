@@ -29,7 +29,7 @@ func server(t *testing.T, v variant) *rdmaServer {
 // client is a stream to s.
 func client(t *testing.T, s *rdmaServer, kind byte, v variant, size int) *rdmaClient {
 	t.Helper()
-	c, err := dialRDMA(t.Context(), s.ln.Addr().String(), kind, v, size, nil)
+	c, err := dialRDMA(t.Context(), s.addr, kind, v, size, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,6 +43,7 @@ func TestRDMAContendersDoWhatTheyMeasure(t *testing.T) {
 	for _, v := range []variant{largeCRC, largeNoCRC, smallCRC, spinning, marked} {
 		t.Run(v.name, func(t *testing.T) { exerciseContenders(t, server(t, variant{spin: v.spin}), v) })
 	}
+	t.Run(overSCTP.name, func(t *testing.T) { exerciseContenders(t, server(t, overSCTP), overSCTP) })
 	for _, v := range markerVariants() {
 		t.Run("markers to the server, "+v.name, func(t *testing.T) { exerciseContenders(t, server(t, variant{markers: true}), v) })
 	}
@@ -68,7 +69,7 @@ func exerciseContenders(t *testing.T, s *rdmaServer, v variant) {
 	}
 
 	p := &pinger{size: 64, more: upTo(50)}
-	pc, err := p.dial(t.Context(), s.ln.Addr().String(), v)
+	pc, err := p.dial(t.Context(), s.addr, v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func exerciseContenders(t *testing.T, s *rdmaServer, v variant) {
 
 	for _, kind := range []byte{rdmaTarget, rdmaSource} {
 		r := &reader{size: 4 << 10, more: upTo(200)}
-		rc, err := r.dial(t.Context(), s.ln.Addr().String(), kind, v, 32)
+		rc, err := r.dial(t.Context(), s.addr, kind, v, 32)
 		if err != nil {
 			t.Fatal(err)
 		}

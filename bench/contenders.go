@@ -16,7 +16,7 @@ type streamContender struct {
 
 // streamContenders are all of them, by name. None of their servers runs yet.
 // One run lasts d.
-func streamContenders(d time.Duration) map[string]streamContender {
+func streamContenders(_ *bench, d time.Duration) map[string]streamContender {
 	all := make(map[string]streamContender)
 	tcp, rdma := newPeer(roleTCP, anyLoopback, d), newPeer(roleRDMA, anyLoopback, d)
 	marked, spins := newPeer(roleMarkers, anyLoopback, d), newPeer(roleSpin, anyLoopback, d)
@@ -60,10 +60,10 @@ func streamContenders(d time.Duration) map[string]streamContender {
 }
 
 // openStreams starts the servers that the contenders need, each a process of
-// its own.
-func openStreams(d time.Duration) func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
+// its own. One run of a contender lasts d.
+func openStreams(d time.Duration, contenders func(*bench, time.Duration) map[string]streamContender) func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
 	return func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
-		return startThem(ctx, b, streamContenders(d), names)
+		return startThem(ctx, b, contenders(b, d), names)
 	}
 }
 

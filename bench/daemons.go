@@ -5,14 +5,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 )
 
-// startDaemons starts two daemons that are loopback peers. One exports image,
-// the other attaches it and serves it to fio on an NBD socket.
-func startDaemons(ctx context.Context, b *bench, dir, image string) (*blockServer, error) {
+// startDaemons returns what starts two daemons that are loopback peers, with
+// streams over a transport as the configuration names it. One exports image, the
+// other attaches it and serves it to fio on an NBD socket.
+func startDaemons(transport string) func(ctx context.Context, b *bench, dir, image string) (*blockServer, error) {
+	return func(ctx context.Context, b *bench, dir, image string) (*blockServer, error) {
+		return runDaemons(ctx, b, filepath.Join(dir, transport), image, transport)
+	}
+}
+
+func runDaemons(ctx context.Context, b *bench, dir, image, transport string) (*blockServer, error) {
 	if _, err := os.Stat(b.ironwarp); err != nil {
 		return nil, fmt.Errorf("%w; `make bench` builds it", err)
 	}
@@ -20,17 +28,34 @@ func startDaemons(ctx context.Context, b *bench, dir, image string) (*blockServe
 	if err != nil {
 		return nil, err
 	}
+	udp, err := freeUDPPort(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if transport != "tcp" { // a daemon locks what it exports
+		image = filepath.Join(dir, "disk.img")
+		if err := makeImage(image); err != nil {
+			return nil, err
+		}
+	}
 	var open closers
 	fail := func(err error) (*blockServer, error) { return nil, errors.Join(err, open.Close()) }
 	server := &daemon{name: "server", binary: b.ironwarp, dir: filepath.Join(dir, "server")}
 	client := &daemon{name: "client", binary: b.ironwarp, dir: filepath.Join(dir, "client")}
-	const peer = "  - {name: %s, address: %s, local_address: %s, port: %d, protection: loopback}\n"
+	more := ""
+	if transport == "sctp-udp" {
+		more = fmt.Sprintf(", udp_port: %d", udp.Port())
+	}
+	const peer = "  - {name: %s, address: %s, local_address: %s, port: %d, protection: loopback, transport: %s%s}\n"
 	for d, config := range map[*daemon]string{
-		server: "listen: {port: %d, addresses: [127.0.0.1]}\npeers:\n" + fmt.Sprintf(peer, "client", "127.0.0.2", "127.0.0.1", port) +
+		server: "listen: {port: %d, udp_port: %d, addresses: [127.0.0.1]}\npeers:\n" + fmt.Sprintf(peer, "client", "127.0.0.2", "127.0.0.1", port, transport, more) +
 			fmt.Sprintf("exports:\n  - {name: disk, path: %q, allow: [client]}\n", image),
-		client: "listen: {port: %d, addresses: [127.0.0.2]}\npeers:\n" + fmt.Sprintf(peer, "server", "127.0.0.1", "127.0.0.2", port),
+		client: "listen: {port: %d, udp_port: %d, addresses: [127.0.0.2]}\npeers:\n" + fmt.Sprintf(peer, "server", "127.0.0.1", "127.0.0.2", port, transport, more),
 	} {
-		p, err := d.start(ctx, fmt.Sprintf(config, port))
+		p, err := d.start(ctx, fmt.Sprintf(config, port, udp.Port()))
 		if err != nil {
 			return fail(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -104,6 +105,19 @@ func fioRows() []row {
 			rows = append(rows, row{name: "CPU per operation, " + j.name, unit: "us", scale: 1e6,
 				ours: ref{"ironwarp/" + j.name, "cpu"}, rival: []ref{{"nbdkit/" + j.name, "cpu"}}, less: true,
 				note: "ours: both daemons; nbdkit: its server; fio's own time is in neither"})
+		}
+	}
+	return rows
+}
+
+// fioSCTPRows are those of the daemons with their streams over SCTP in UDP.
+func fioSCTPRows() (rows []row) {
+	for _, r := range fioRows() {
+		if job, ok := strings.CutSuffix(r.name, " / nbdkit"); ok {
+			r.name, r.aim = job+" over sctp-udp / over tcp", 0
+			r.rival = []ref{r.ours}
+			r.ours.contender = strings.Replace(r.ours.contender, "ironwarp/", "ironwarp over sctp-udp/", 1)
+			rows = append(rows, r)
 		}
 	}
 	return rows

@@ -17,28 +17,48 @@ import (
 	"github.com/ironwarp/ironwarp/mpa"
 )
 
-// Linux' soft-iWARP (siw) as the rival: what runs inside the virtual machine,
-// in namespace B.
+// What runs inside a virtual machine, in namespace B; Linux' soft-iWARP (siw) as
+// the rival.
 
 const (
-	roleGuest   = "guest"       // measures rounds and leaves them in a file
-	guestRounds = "rounds.json" // the file
+	guestRounds = "rounds.json" // where a guest leaves what it has measured
 	guestServer = "10.9.0.1"    // in namespace A
 	siwCRC      = "/sys/module/siw/parameters/mpa_crc_required"
 )
 
-// measureInGuest runs the rounds of the named contenders and writes them to
-// path.
-func measureInGuest(ctx context.Context, names []string, rounds int, path string) error {
+// guest is a virtual machine in which this program measures, in a role.
+type guest struct {
+	name     string
+	role     string
+	modules  string
+	script   string   // further lines, run as root in the machine
+	programs []string // of this machine that run in it
+	// contenders are those that it can measure and their servers.
+	contenders func() ([]*peer, map[string]func(context.Context) (metrics, error))
+}
+
+var siwGuest = guest{
+	name: "soft-iWARP", role: "guest", modules: "siw rdma_ucm ib_uverbs", programs: []string{"ib_write_bw"}, contenders: siwContenders,
+	script: `ip netns exec A rdma link add siwa type siw netdev va || fail "there is no siw"
+ip netns exec B rdma link add siwb type siw netdev vb || fail "there is no siw"
+`,
+}
+
+// guests are all of them, by their roles.
+func guests() map[string]guest {
+	return map[string]guest{siwGuest.role: siwGuest, sctpGuest.role: sctpGuest}
+}
+
+// measure runs the rounds of the named contenders and writes them to path.
+func (g guest) measure(ctx context.Context, names []string, rounds int, path string) error {
 	b := &bench{}
-	server, spins := guestPeer(roleRDMA), guestPeer(roleSpin)
-	for _, p := range []*peer{server, spins} {
+	servers, all := g.contenders()
+	for _, p := range servers {
 		if err := p.start(ctx, b); err != nil {
 			return err
 		}
 		defer p.Close()
 	}
-	all := guestContenders(server, spins)
 	var cs []contender
 	for _, n := range names {
 		run, ok := all[n]
@@ -63,9 +83,10 @@ func guestPeer(role string) *peer {
 	return newPeer(role, guestServer+":0", time.Second, "ip", "netns", "exec", "A")
 }
 
-// guestContenders are all contenders of the siw rows. Those of latency spin, as
+// siwContenders are all contenders of the siw rows. Those of latency spin, as
 // perftest does.
-func guestContenders(server, spins *peer) map[string]func(context.Context) (metrics, error) {
+func siwContenders() ([]*peer, map[string]func(context.Context) (metrics, error)) {
+	server, spins := guestPeer(roleRDMA), guestPeer(roleSpin)
 	all := make(map[string]func(context.Context) (metrics, error))
 	for _, crc := range []struct {
 		name string
@@ -85,7 +106,7 @@ func guestContenders(server, spins *peer) map[string]func(context.Context) (metr
 			return metrics{"p50": typical * 1e-6}, err
 		}
 	}
-	return all
+	return []*peer{server, spins}, all
 }
 
 // perftestTries is how often one of perftest's programs is run at most. On a

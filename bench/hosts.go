@@ -67,17 +67,20 @@ func openLoss(loss float64) func(ctx context.Context, b *bench, names []string) 
 		if err != nil {
 			return nil, nil, err
 		}
-		server := func(role string) *peer { return newPeer(role, on(h.server), lossTime, inside(h.server)...) }
-		tcp, rdma, messages := server(roleTCP), server(roleRDMASCTP), server(roleSCTP)
-		pion := newPion(b, on(h.server), tcp, inside(h.server)...)
-		all := map[string]streamContender{
-			"sctp messages":        {messages, inHost(h.client, sctpMessages(messages, sctpMessage))},
-			"Writes over sctp-udp": {rdma, inHost(h.client, rdmaStreams(rdma, overSCTP, 1, 64<<10, targetSize))},
-			"pion messages":        {pion, pionRun(b, pion, inside(h.client), "write", sctpMessage, 1)},
-			"tcp 64 KiB":           {tcp, inHost(h.client, tcpStreams(tcp, 1, 64<<10, useCubic))},
-			"tcp 1 MiB":            {tcp, inHost(h.client, tcpStreams(tcp, 1, 1<<20, useCubic))},
-		}
-		return startThem(ctx, b, all, names, h)
+		return startThem(ctx, b, h.contenders(b), names, h)
+	}
+}
+
+func (h *lossyHosts) contenders(b *bench) map[string]streamContender {
+	server := func(role string) *peer { return newPeer(role, on(h.server), lossTime, inside(h.server)...) }
+	tcp, rdma, messages := server(roleTCP), server(roleRDMASCTP), server(roleSCTP)
+	pion := newPion(b, on(h.server), tcp, inside(h.server)...)
+	return map[string]streamContender{
+		"sctp messages":        {messages, inHost(h.client, sctpMessages(messages, sctpMessage))},
+		"Writes over sctp-udp": {rdma, inHost(h.client, rdmaStreams(rdma, overSCTP, 1, 64<<10, targetSize))},
+		"pion messages":        {pion, pionRun(b, pion, inside(h.client), "write", sctpMessage, 1)},
+		"tcp 64 KiB":           {tcp, inHost(h.client, tcpStreams(tcp, 1, 64<<10, useCubic))},
+		"tcp 1 MiB":            {tcp, inHost(h.client, tcpStreams(tcp, 1, 1<<20, useCubic))},
 	}
 }
 

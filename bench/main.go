@@ -42,8 +42,8 @@ func main() {
 	exitOn(err)
 	stopProfile, err := startProfile(*profile)
 	exitOn(err)
-	if *role == roleGuest {
-		err := measureInGuest(ctx, flag.Args(), *rounds, *out)
+	if g, ok := guests()[*role]; ok {
+		err := g.measure(ctx, flag.Args(), *rounds, *out)
 		stopProfile()
 		exitOn(err)
 		return

@@ -10,8 +10,6 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-
-	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // idleStreams is how many streams stand open while their memory is measured.
@@ -19,22 +17,26 @@ const idleStreams = 1000
 
 // measureIdle opens idleStreams streams, both ends in this process, lets each
 // carry a message both ways, and reports what one end of one stream costs.
-func measureIdle(ctx context.Context) (metrics, error) {
-	s, err := startRDMAServer(ctx, anyLoopback, variant{})
+func measureIdle(v variant) measurement {
+	return func(ctx context.Context) (metrics, error) { return idleMemory(ctx, v) }
+}
+
+func idleMemory(ctx context.Context, v variant) (metrics, error) {
+	s, err := startRDMAServer(ctx, anyLoopback, v)
 	if err != nil {
 		return nil, err
 	}
 	defer s.Close()
-	dev, err := verbs.Open(verbs.Config{})
+	h, err := newRDMAHome(s.addr, v)
 	if err != nil {
 		return nil, err
 	}
-	defer dev.Close()
+	defer h.Close()
 	clients := make([]*rdmaClient, 0, idleStreams)
 	open := func(n int) error {
 		for len(clients) < n {
-			c := &rdmaClient{dev: dev, span: targetSize}
-			if err := c.dial(ctx, s.ln.Addr().String(), rdmaEcho, largeCRC, echoSlot, nil); err != nil {
+			c, err := h.dial(ctx, rdmaEcho, echoSlot, nil)
+			if err != nil {
 				return fmt.Errorf("open stream %d: %w", len(clients), err)
 			}
 			clients = append(clients, c)
@@ -82,8 +84,12 @@ func residentMemory() (float64, error) {
 }
 
 // measureAllocs counts the memory allocations of both ends per operation.
-func measureAllocs(ctx context.Context) (metrics, error) {
-	s, err := startRDMAServer(ctx, anyLoopback, variant{})
+func measureAllocs(v variant) measurement {
+	return func(ctx context.Context) (metrics, error) { return allocations(ctx, v) }
+}
+
+func allocations(ctx context.Context, v variant) (metrics, error) {
+	s, err := startRDMAServer(ctx, anyLoopback, v)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +111,8 @@ func measureAllocs(ctx context.Context) (metrics, error) {
 			return n < warm+counted
 		}
 	}
-	addr := s.ln.Addr().String()
-	w, err := dialRDMA(ctx, addr, rdmaTarget, largeCRC, 64<<10, nil)
+	addr := s.addr
+	w, err := dialRDMA(ctx, addr, rdmaTarget, v, 64<<10, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +121,7 @@ func measureAllocs(ctx context.Context) (metrics, error) {
 		return nil, err
 	}
 	p := &pinger{size: 64, more: count("Send 64 B")}
-	pc, err := p.dial(ctx, addr, largeCRC)
+	pc, err := p.dial(ctx, addr, v)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +130,7 @@ func measureAllocs(ctx context.Context) (metrics, error) {
 		return nil, err
 	}
 	r := &reader{size: 4 << 10, more: count("Read 4 KiB")}
-	rc, err := r.dial(ctx, addr, rdmaSource, largeCRC, 32)
+	rc, err := r.dial(ctx, addr, rdmaSource, v, 32)
 	if err != nil {
 		return nil, err
 	}

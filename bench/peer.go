@@ -124,12 +124,15 @@ const (
 // servers are the roles. A server returns where it listens and runs until its
 // process ends.
 var servers = map[string]func(ctx context.Context, listen string) (addr string, err error){
-	roleTCP:      serveTCP,
-	roleESP:      serveESP,
-	roleSCTP:     serveSCTP,
-	roleRDMA:     serveRDMA(variant{}),
-	roleRDMASCTP: serveRDMA(overSCTP),
-	roleMarkers:  serveRDMA(variant{markers: true}),
+	roleTCP:        serveTCP,
+	roleESP:        serveESP,
+	roleSCTP:       serveSCTP,
+	rolePlainSCTP:  servePlainSCTP(0),
+	rolePlainLarge: servePlainSCTP(plainLarge),
+	roleRDMAKernel: serveRDMA(overKernel),
+	roleRDMA:       serveRDMA(variant{}),
+	roleRDMASCTP:   serveRDMA(overSCTP),
+	roleMarkers:    serveRDMA(variant{markers: true}),
 	roleSpin: func(ctx context.Context, listen string) (string, error) {
 		runtime.GOMAXPROCS(1)
 		if _, err := pin(func(cpu, n int) bool { return cpu > 0 || n == 1 }); err != nil {
@@ -145,16 +148,20 @@ func serveRDMA(v variant) func(ctx context.Context, listen string) (string, erro
 		if err != nil {
 			return "", err
 		}
-		return s.ln.Addr().String(), nil
+		return s.addr, nil
 	}
 }
 
 // measurements are what measureApart can run: a process of its own measures
 // itself and prints metrics.
-var measurements = map[string]func(ctx context.Context) (metrics, error){
-	"idle":   measureIdle,
-	"allocs": measureAllocs,
+var measurements = map[string]measurement{
+	"idle":            measureIdle(largeCRC),
+	"allocs":          measureAllocs(largeCRC),
+	"idle sctp-udp":   measureIdle(overSCTP),
+	"allocs sctp-udp": measureAllocs(overSCTP),
 }
+
+type measurement = func(ctx context.Context) (metrics, error)
 
 // measureApart runs a measurement in a process of its own.
 func measureApart(ctx context.Context, role string) (metrics, error) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/transport/sctp"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -55,13 +56,19 @@ type variant struct {
 	protector transport.Protector
 }
 
-func (v variant) transport(addr netip.Addr, peers ...netip.Addr) *transport.Config {
+// address tells what to dial or listen at, and how, where the program says addr:
+// over SCTP in UDP the port in it is UDP's.
+func (v variant) address(addr netip.AddrPort, peers ...netip.Addr) (netip.AddrPort, *transport.Config) {
 	cfg := &transport.Config{Protector: v.protector}
 	if v.protector == nil {
-		cfg = transportFor(addr, peers...)
+		cfg = transportFor(addr.Addr(), peers...)
 	}
 	cfg.Kind, cfg.MTU = v.kind, v.mtu
-	return cfg
+	if v.kind == transport.SCTPUDP {
+		cfg.UDPPort = addr.Port()
+		addr = netip.AddrPortFrom(addr.Addr(), sctp.DefaultPort)
+	}
+	return addr, cfg
 }
 
 // spinTime is longer than any pause in a row that spins. Those rows give each
@@ -145,9 +152,38 @@ func neighbours(a netip.Addr) (all []netip.Addr) {
 	return all
 }
 
+// rdmaHome is what streams to one server have in common. Over SCTP they share an
+// association.
+type rdmaHome struct {
+	dev       *verbs.Device
+	ulp       *verbs.ULP
+	remote    netip.AddrPort
+	transport *transport.Config
+	v         variant
+}
+
+func newRDMAHome(addr string, v variant) (*rdmaHome, error) {
+	remote, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	h := &rdmaHome{v: v}
+	h.remote, h.transport = v.address(remote, remote.Addr())
+	if h.dev, err = verbs.Open(verbs.Config{}); err != nil {
+		return nil, err
+	}
+	if h.ulp, err = h.dev.NewULP("bench", verbs.ULPConfig{Trust: verbs.SLT}); err != nil {
+		h.dev.Close()
+		return nil, err
+	}
+	return h, nil
+}
+
+func (h *rdmaHome) Close() error { return h.dev.Close() }
+
 // rdmaClient is the measuring end of one stream.
 type rdmaClient struct {
-	dev  *verbs.Device
+	*rdmaHome
 	cq   *verbs.CQ
 	qp   *verbs.QP
 	mr   *verbs.MR // own memory: source of Writes and Sends, sink of Reads
@@ -158,53 +194,47 @@ type rdmaClient struct {
 	wr   verbs.SendWR
 }
 
-// dialRDMA opens a stream with size bytes of memory. handler may be nil.
+// dialRDMA opens a stream with size bytes of memory that has a home of its own.
+// handler may be nil.
 func dialRDMA(ctx context.Context, addr string, kind byte, v variant, size int, handler verbs.CQHandler) (*rdmaClient, error) {
-	dev, err := verbs.Open(verbs.Config{})
+	h, err := newRDMAHome(addr, v)
 	if err != nil {
 		return nil, err
 	}
-	c := &rdmaClient{dev: dev, span: targetSize}
-	if err := c.dial(ctx, addr, kind, v, size, handler); err != nil {
-		dev.Close()
-		return nil, err
+	c, err := h.dial(ctx, kind, size, handler)
+	if err != nil {
+		h.Close()
 	}
-	return c, nil
+	return c, err
 }
 
-func (c *rdmaClient) dial(ctx context.Context, addr string, kind byte, v variant, size int, handler verbs.CQHandler) error {
-	remote, err := netip.ParseAddrPort(addr)
+func (h *rdmaHome) dial(ctx context.Context, kind byte, size int, handler verbs.CQHandler) (_ *rdmaClient, err error) {
+	c := &rdmaClient{rdmaHome: h, span: targetSize}
+	pd, err := h.ulp.AllocPD()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ulp, err := c.dev.NewULP("bench", verbs.ULPConfig{Trust: verbs.SLT})
-	if err != nil {
-		return err
-	}
-	pd, err := ulp.AllocPD()
-	if err != nil {
-		return err
-	}
-	if c.cq, err = ulp.CreateCQ(256, handler); err != nil {
-		return err
+	if c.cq, err = h.ulp.CreateCQ(256, handler); err != nil {
+		return nil, err
 	}
 	if c.mr, err = pd.RegisterMR(make([]byte, size), verbs.LocalWrite); err != nil {
-		return err
+		return nil, err
 	}
 	w := wish{kind: kind}
 	if kind == rdmaMutual || kind == rdmaNotice {
 		if c.sink, err = pd.RegisterMR(make([]byte, targetSize), verbs.LocalWrite|verbs.RemoteWrite); err != nil {
-			return err
+			return nil, err
 		}
 		w.stag = c.sink.STag()
 	}
-	mc := mpa.Config{CRC: v.crc, LargeFPDU: v.large, Markers: v.markers, Spin: v.spin, PrivateData: w.bytes()}
+	v := h.v
+	mc := mpa.Config{CRC: v.crc, LargeFPDU: v.large, Markers: v.markers, Spin: v.spin}
 	if v.emss > 0 {
 		mc.EMSS = func() int { return v.emss }
 	}
 	var private []byte
-	c.qp, private, err = ulp.Dial(ctx, pd, qpConfig(c.cq), verbs.DialConfig{Remote: remote,
-		Transport: v.transport(remote.Addr(), remote.Addr()), MPA: mc}, func(qp *verbs.QP) error {
+	c.qp, private, err = h.ulp.Dial(ctx, pd, qpConfig(c.cq), verbs.DialConfig{Remote: h.remote,
+		Transport: h.transport, PrivateData: w.bytes(), MPA: mc}, func(qp *verbs.QP) error {
 		for i := range echoDepth {
 			c.sge[0] = verbs.SGE{MR: c.mr, Off: 0, Len: echoSlot}
 			if err := qp.PostRecv(verbs.RecvWR{ID: uint64(i), SGL: c.sge[:]}); err != nil {
@@ -214,13 +244,11 @@ func (c *rdmaClient) dial(ctx context.Context, addr string, kind byte, v variant
 		return nil
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(private) < 4 {
-		return fmt.Errorf("the server answered with %d bytes of private data", len(private))
+		return nil, fmt.Errorf("the server answered with %d bytes of private data", len(private))
 	}
 	c.stag = binary.BigEndian.Uint32(private)
-	return nil
+	return c, nil
 }
-
-func (c *rdmaClient) Close() error { return c.dev.Close() }

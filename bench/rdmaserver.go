@@ -4,15 +4,18 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"net"
 	"net/netip"
 
 	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // rdmaServer accepts streams. It runs in a process of its own, or beside the
 // client where allocations or memory are counted.
 type rdmaServer struct {
+	addr string // what clients dial
 	dev  *verbs.Device
 	pd   *verbs.PD
 	ln   *verbs.Listener
@@ -20,17 +23,22 @@ type rdmaServer struct {
 }
 
 // startRDMAServer listens. Of v only what concerns a server counts: markers,
-// spin and protector.
+// spin, protector and what carries the streams.
 func startRDMAServer(ctx context.Context, listen string, v variant) (*rdmaServer, error) {
 	addr, err := netip.ParseAddrPort(listen)
 	if err != nil {
 		return nil, err
 	}
+	if v.kind == transport.SCTPUDP && addr.Port() == 0 {
+		if addr, err = freeUDPPort(addr.Addr()); err != nil {
+			return nil, err
+		}
+	}
 	dev, err := verbs.Open(verbs.Config{})
 	if err != nil {
 		return nil, err
 	}
-	s := &rdmaServer{dev: dev, done: make(chan struct{})}
+	s := &rdmaServer{addr: addr.String(), dev: dev, done: make(chan struct{})}
 	fail := func(err error) (*rdmaServer, error) {
 		dev.Close()
 		return nil, err
@@ -43,13 +51,26 @@ func startRDMAServer(ctx context.Context, listen string, v variant) (*rdmaServer
 		return fail(err)
 	}
 	// The client decides: CRCs are on if it asks for them, FPDUs large if it offers.
-	s.ln, err = dev.Listen(ctx, addr, verbs.ListenConfig{Transport: v.transport(addr.Addr(), neighbours(addr.Addr())...),
+	local, cfg := v.address(addr, neighbours(addr.Addr())...)
+	s.ln, err = dev.Listen(ctx, local, verbs.ListenConfig{Transport: cfg,
 		MPA: mpa.Config{CRC: mpa.CRCAvoid, LargeFPDU: largeFPDU, Markers: v.markers, Spin: v.spin}, Backlog: 1024})
 	if err != nil {
 		return fail(err)
 	}
+	if v.kind != transport.SCTPUDP {
+		s.addr = s.ln.Addr().String()
+	}
 	go s.serve()
 	return s, nil
+}
+
+// freeUDPPort is a UDP port that nobody has at the moment.
+func freeUDPPort(a netip.Addr) (netip.AddrPort, error) {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return c.LocalAddr().(*net.UDPAddr).AddrPort(), c.Close()
 }
 
 func (s *rdmaServer) serve() {

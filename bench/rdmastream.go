@@ -12,17 +12,17 @@ import (
 // Each stream goes round span bytes of the server's memory.
 func rdmaStreams(p *peer, v variant, n, size, span int) func(context.Context) (metrics, error) {
 	return func(ctx context.Context) (metrics, error) {
-		dev, err := verbs.Open(verbs.Config{})
+		h, err := newRDMAHome(p.addr, v)
 		if err != nil {
 			return nil, err
 		}
-		defer dev.Close()
+		defer h.Close()
 		streams := make([]*rdmaClient, n)
 		for i := range streams {
-			streams[i] = &rdmaClient{dev: dev, span: span}
-			if err := streams[i].dial(ctx, p.addr, rdmaTarget, v, size, nil); err != nil {
+			if streams[i], err = h.dial(ctx, rdmaTarget, size, nil); err != nil {
 				return nil, err
 			}
+			streams[i].span = span
 		}
 		return measureStream(p, func(until time.Time) (float64, error) {
 			return atOnce(streams, func(c *rdmaClient) (float64, error) {

@@ -9,13 +9,13 @@ import (
 
 func groups() []group {
 	gs := []group{
-		{name: "streams", rounds: 5, open: openStreams(700 * time.Millisecond), rows: streamRows()},
-		{name: "framing", rounds: 4, open: openStreams(350 * time.Millisecond), rows: framingRows()},
-		{name: "many streams", rounds: 5, open: openStreams(450 * time.Millisecond), rows: manyRows()},
+		{name: "streams", rounds: 5, open: openStreams(700*time.Millisecond, streamContenders), rows: streamRows()},
+		{name: "framing", rounds: 4, open: openStreams(350*time.Millisecond, streamContenders), rows: framingRows()},
+		{name: "many streams", rounds: 5, open: openStreams(450*time.Millisecond, streamContenders), rows: manyRows()},
 		{name: "memory and allocations", rounds: 1, open: openOwn, rows: ownRows()},
 		{name: "fio", rounds: 3, open: openBlock, rows: fioRows()},
 		{name: "ESP", rounds: 4, open: openESP, rows: espRows()},
-		{name: "soft-iWARP", rounds: 5, elsewhere: inGuest, rows: siwRows()},
+		{name: "soft-iWARP", rounds: 5, elsewhere: siwGuest.run, rows: siwRows()},
 	}
 	return append(gs, sctpGroups()...)
 }

@@ -36,7 +36,7 @@ func listenSCTP(at netip.AddrPort, accept func(*sctp.Assoc) sctp.Receiver) (*sct
 		return nil, err
 	}
 	return sctp.Listen(c, sctp.Config{MTU: wireMTU, Accept: accept, Backlog: 1024,
-		Admit: func(netip.AddrPort, bool) error { return nil }})
+		Admit: func(_, _ netip.AddrPort, _ bool) error { return nil }})
 }
 
 func serveSCTP(ctx context.Context, listen string) (string, error) {
@@ -123,20 +123,23 @@ func (c *sctpClient) Close() error { return c.e.Close() }
 const sctpList = 64
 
 // messages sends messages of size bytes while more says so, and then one that
-// follows them all and is answered.
-func (c *sctpClient) messages(ctx context.Context, size int, more func(n int) bool) (n int, err error) {
-	ms := make([]sctp.Outgoing, sctpList)
-	for i := range ms {
-		ms[i] = sctp.Outgoing{Stream: sctpSink, Bufs: [][]byte{make([]byte, size)}}
-	}
+// follows them all and is answered. They are shorter while the path is not known
+// to carry such packets.
+func (c *sctpClient) messages(ctx context.Context, size int, more func(n int) bool) (n, bytes int, err error) {
+	p, ms := make([]byte, size), make([]sctp.Outgoing, sctpList)
 	for more(n) {
+		fit := min(size, c.a.MaxMessage())
+		for i := range ms {
+			ms[i] = sctp.Outgoing{Stream: sctpSink, Bufs: append(ms[i].Bufs[:0], p[:fit])}
+		}
 		k, err := c.a.Send(ctx, ms)
 		n += k
-		if err != nil {
-			return n, err
+		bytes += k * fit
+		if err != nil && !errors.Is(err, sctp.ErrTooLong) {
+			return n, bytes, err
 		}
 	}
-	return n, c.echo(ctx, []byte("all"), true)
+	return n, bytes, c.echo(ctx, []byte("all"), true)
 }
 
 // echo sends a message and waits until it is back; with barrier it follows
@@ -164,8 +167,8 @@ func sctpMessages(p *peer, size int) func(context.Context) (metrics, error) {
 		}
 		defer c.Close()
 		return measureStream(p, func(until time.Time) (float64, error) {
-			n, err := c.messages(ctx, size, func(int) bool { return time.Now().Before(until) })
-			return float64(n * size), err
+			_, bytes, err := c.messages(ctx, size, func(int) bool { return time.Now().Before(until) })
+			return float64(bytes), err
 		})
 	})
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/ironwarp/ironwarp/transport"
@@ -30,12 +29,78 @@ var losses = []struct {
 
 func sctpGroups() []group {
 	gs := []group{
-		{name: "SCTP in UDP beside pion", rounds: 5, open: openPion(600 * time.Millisecond), rows: pionRows()},
+		{name: "streams over sctp-udp", rounds: 5, open: openStreams(600*time.Millisecond, overSCTPContenders), rows: overSCTPRows()},
+		{name: "memory and allocations over sctp-udp", rounds: 1, open: openOwn, rows: ownSCTPRows()},
+		{name: "fio over sctp-udp", rounds: 3, open: openBlock, rows: fioSCTPRows()},
+		{name: "SCTP in UDP beside pion", rounds: 5, open: openStreams(600*time.Millisecond, pionContenders), rows: pionRows()},
 	}
+	gs = append(gs, group{name: sctpGuest.name, rounds: 4, elsewhere: sctpGuest.run, rows: kernelSCTPRows()})
 	for _, l := range losses {
 		gs = append(gs, group{name: l.name + " loss", rounds: 5, open: openLoss(l.p), rows: lossRows(l.name)})
 	}
 	return gs
+}
+
+// overSCTPRows are the lines of one and of several streams, beside those of our
+// own streams over TCP whose FPDUs are as long as the packets of SCTP.
+func overSCTPRows() []row {
+	rows := []row{}
+	beside := func(name, unit string, scale, aim float64, less bool, contender, metric string) {
+		rows = append(rows, row{name: name + " over sctp-udp, beside our TCP", unit: unit, scale: scale, aim: aim, less: less,
+			ours: ref{"sctp-udp " + contender, metric}, rival: []ref{{"tcp " + contender, metric}}})
+	}
+	for _, size := range sizes {
+		beside("Write "+size.name, "GB/s", 1e-9, 0.5, false, "Write "+size.name, "rate")
+	}
+	beside("CPU per GB, Write 64 KiB", "s/GB", 1, 0, true, "Write 64 KiB", "cpu")
+	beside("Send ping-pong 64 B, median", "us", 1e6, 0, true, "ping-pong", "p50")
+	for _, depth := range depths {
+		name := fmt.Sprintf("Read 4 KiB, depth %d", depth)
+		beside(name, "op/s", 1, 0, false, name, "ops")
+	}
+	for _, n := range streams[1:] {
+		name := fmt.Sprintf("Write 64 KiB, %d streams", n)
+		beside(name, "GB/s", 1e-9, 0.5, false, name, "rate")
+	}
+	beside("Write 64 KiB both ways", "GB/s", 1e-9, 0.5, false, "both ways", "rate")
+	return rows
+}
+
+// overSCTPContenders are the same over both carriers.
+func overSCTPContenders(_ *bench, d time.Duration) map[string]streamContender {
+	all := make(map[string]streamContender)
+	for _, carrier := range []struct {
+		name, role string
+		v          variant
+	}{{"tcp", roleRDMA, smallCRC}, {"sctp-udp", roleRDMASCTP, overSCTP}} {
+		p := newPeer(carrier.role, anyLoopback, d)
+		add := func(name string, run func(context.Context) (metrics, error)) {
+			all[carrier.name+" "+name] = streamContender{p, run}
+		}
+		for _, size := range sizes {
+			add("Write "+size.name, rdmaStreams(p, carrier.v, 1, size.bytes, targetSize))
+		}
+		for _, n := range streams[1:] {
+			add(fmt.Sprintf("Write 64 KiB, %d streams", n), rdmaStreams(p, carrier.v, n, 64<<10, readSize))
+		}
+		add("ping-pong", rdmaPingPong(p, carrier.v, 64))
+		for _, depth := range depths {
+			add(fmt.Sprintf("Read 4 KiB, depth %d", depth), rdmaReads(p, rdmaSource, carrier.v, 4<<10, depth))
+		}
+		add("both ways", rdmaMutualStream(p, carrier.v))
+	}
+	return all
+}
+
+// ownSCTPRows are ownRows over SCTP in UDP.
+func ownSCTPRows() []row {
+	rows := ownRows()
+	for i := range rows {
+		rows[i].name += ", over sctp-udp"
+		rows[i].ours.contender += " sctp-udp"
+	}
+	rows[0].note += "; all streams share an association"
+	return rows
 }
 
 // pionRows are messages of the same sizes beside pion.
@@ -59,28 +124,26 @@ func pionRows() []row {
 	return rows
 }
 
-// openPion starts both SCTP stacks on loopback.
-func openPion(d time.Duration) func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
-	return func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
-		messages, rdma := newPeer(roleSCTP, anyLoopback, d), newPeer(roleRDMASCTP, anyLoopback, d)
-		pion := newPion(b, anyLoopback, messages)
-		theirs := func(mode string, size, depth int) streamContender {
-			return streamContender{pion, pionRun(b, pion, nil, mode, size, depth)}
-		}
-		all := map[string]streamContender{
-			"pion ping-pong": theirs("ping", 64, 1),
-			"pion requests":  theirs("request", 4<<10, 32),
-			"sctp ping-pong": {messages, sctpPingPong(messages, 64)},
-			"ping-pong":      {rdma, rdmaPingPong(rdma, overSCTP, 64)},
-			"reads":          {rdma, rdmaReads(rdma, rdmaSource, overSCTP, 4<<10, 32)},
-			"Write 64 KiB":   {rdma, perMessage(sctpMessage, rdmaStreams(rdma, overSCTP, 1, 64<<10, targetSize))},
-		}
-		for _, size := range []int{64, sctpMessage} {
-			all[fmt.Sprintf("sctp %d B", size)] = streamContender{messages, sctpMessages(messages, size)}
-			all[fmt.Sprintf("pion %d B", size)] = theirs("write", size, 1)
-		}
-		return startThem(ctx, b, all, names)
+// pionContenders are both SCTP stacks on loopback.
+func pionContenders(b *bench, d time.Duration) map[string]streamContender {
+	messages, rdma := newPeer(roleSCTP, anyLoopback, d), newPeer(roleRDMASCTP, anyLoopback, d)
+	pion := newPion(b, anyLoopback, messages)
+	theirs := func(mode string, size, depth int) streamContender {
+		return streamContender{pion, pionRun(b, pion, nil, mode, size, depth)}
 	}
+	all := map[string]streamContender{
+		"pion ping-pong": theirs("ping", 64, 1),
+		"pion requests":  theirs("request", 4<<10, 32),
+		"sctp ping-pong": {messages, sctpPingPong(messages, 64)},
+		"ping-pong":      {rdma, rdmaPingPong(rdma, overSCTP, 64)},
+		"reads":          {rdma, rdmaReads(rdma, rdmaSource, overSCTP, 4<<10, 32)},
+		"Write 64 KiB":   {rdma, perMessage(sctpMessage, rdmaStreams(rdma, overSCTP, 1, 64<<10, targetSize))},
+	}
+	for _, size := range []int{64, sctpMessage} {
+		all[fmt.Sprintf("sctp %d B", size)] = streamContender{messages, sctpMessages(messages, size)}
+		all[fmt.Sprintf("pion %d B", size)] = theirs("write", size, 1)
+	}
+	return all
 }
 
 // perMessage adds the CPU seconds for each size bytes.

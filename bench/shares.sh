@@ -13,7 +13,7 @@ function done() {
 	if (leaf ~ /crc32c?\./ || leaf ~ /castagnoli/) k = "CRC"
 	else if (leaf ~ /^runtime\.mem(move|clr)/) k = "copies in user space"
 	else if (stack ~ /runtime\.(futex|epollwait|netpoll|findRunnable|schedule|mcall|park_m|wakep|startm|stopm|usleep|osyield|sysmon|goschedImpl)/ || leaf ~ /^runtime\.(futex|casgstatus|execute|goready|ready)/) k = "scheduling, wake-ups"
-	else if (leaf ~ /[sS]yscall6?$/ || leaf ~ /^syscall\./) k = stack ~ /[wW]riter|[wW]rite|[sS]end|Flush/ && stack !~ /Reader\)\.|\.Read[ ;]/ ? "system calls that send" : "system calls that receive"
+	else if (leaf ~ /[sS]yscall6?$/ || leaf ~ /^syscall\./) k = stack ~ /sendmmsg/ || stack ~ /[wW]riter|[wW]rite|[sS]end|Flush/ && stack !~ /Reader\)\.|\.Read[ ;]/ ? "system calls that send" : "system calls that receive"
 	else if (leaf ~ /^runtime\./) k = "the rest of the Go runtime"
 	else k = "protocol and caller"
 	sum[k] += ms; all += ms

@@ -11,7 +11,13 @@ import (
 const traces = `File: bench
 Type: cpu
 -----------+-------------------------------------------------------
-     400ms   internal/runtime/syscall/linux.Syscall6
+     150ms   internal/runtime/syscall/linux.Syscall6
+             syscall.Syscall6
+             github.com/ironwarp/ironwarp/transport/sctp.(*sender).sendmmsg
+             github.com/ironwarp/ironwarp/transport/sctp.(*reader).hand
+             net.(*rawConn).Read
+-----------+-------------------------------------------------------
+     250ms   internal/runtime/syscall/linux.Syscall6
              syscall.RawSyscall6
              github.com/ironwarp/ironwarp/internal/sockio.(*Writer).send
              github.com/ironwarp/ironwarp/mpa.(*Conn).TryFlush

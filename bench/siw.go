@@ -44,12 +44,12 @@ func siwRows() []row {
 // guestTime is the longest that the virtual machine may take for a round.
 const guestTime = 2 * time.Minute
 
-// inGuest boots the virtual machine and has this program measure in it.
-func inGuest(ctx context.Context, b *bench, names []string, rounds int) ([]map[string]metrics, error) {
+// run boots the virtual machine and has this program measure in it.
+func (g guest) run(ctx context.Context, b *bench, names []string, rounds int) ([]map[string]metrics, error) {
 	if os.Geteuid() != 0 {
 		return nil, leftOut("the virtual machine sees this machine's files, which takes root")
 	}
-	for _, program := range []string{"qemu-system-x86_64", "ib_write_bw"} {
+	for _, program := range append([]string{"qemu-system-x86_64"}, g.programs...) {
 		if _, err := exec.LookPath(program); err != nil {
 			return nil, leftOut(fmt.Sprintf("%v; as root, make bench installs it", err))
 		}
@@ -58,7 +58,7 @@ func inGuest(ctx context.Context, b *bench, names []string, rounds int) ([]map[s
 	if err != nil {
 		return nil, err
 	}
-	b.say("soft-iWARP: the virtual machine")
+	b.say("%s: the virtual machine", g.name)
 	im, err := vm.Build(ctx, b.cache, os.Stderr)
 	if err != nil {
 		return nil, errors.Join(leftOut(err.Error()), ctx.Err())
@@ -68,8 +68,8 @@ func inGuest(ctx context.Context, b *bench, names []string, rounds int) ([]map[s
 		return nil, err
 	}
 	defer os.RemoveAll(out)
-	b.say("soft-iWARP: %d rounds in a virtual machine with Linux %s", rounds, im.Kernel)
-	res, err := im.Run(ctx, out, guestCommand(self, names, rounds), vm.Options{Timeout: time.Duration(rounds+2) * guestTime})
+	b.say("%s: %d rounds in a virtual machine with Linux %s", g.name, rounds, im.Kernel)
+	res, err := im.Run(ctx, out, g.command(self, names, rounds), vm.Options{Timeout: time.Duration(rounds+2) * guestTime})
 	if err != nil {
 		return nil, err
 	}
@@ -84,9 +84,9 @@ func inGuest(ctx context.Context, b *bench, names []string, rounds int) ([]map[s
 	return measured, json.Unmarshal(j, &measured)
 }
 
-// guestCommand is the script for the virtual machine.
-func guestCommand(self string, names []string, rounds int) string {
-	words := []string{self, "-role", roleGuest, "-rounds", fmt.Sprint(rounds), "-out", vm.OutDir + "/" + guestRounds}
+// command is the script for the virtual machine.
+func (g guest) command(self string, names []string, rounds int) string {
+	words := []string{self, "-role", g.role, "-rounds", fmt.Sprint(rounds), "-out", vm.OutDir + "/" + guestRounds}
 	for i, w := range append(words, names...) {
 		w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 		if i < len(words) {
@@ -95,5 +95,5 @@ func guestCommand(self string, names []string, rounds int) string {
 			words = append(words, w)
 		}
 	}
-	return guestScript + "exec ip netns exec B " + strings.Join(words, " ") + "\n"
+	return "MODULES='" + g.modules + "'\n" + guestScript + g.script + "exec ip netns exec B " + strings.Join(words, " ") + "\n"
 }

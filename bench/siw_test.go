@@ -5,9 +5,10 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func TestPerftestReportIsRead(t *testing.T) {
 }
 
 func TestEverySiwRowHasItsContenders(t *testing.T) {
-	all := guestContenders(guestPeer(roleRDMA), guestPeer(roleSpin))
+	_, all := siwContenders()
 	for _, r := range siwRows() {
 		for _, f := range append([]ref{r.ours}, r.rival...) {
 			if all[f.contender] == nil {
@@ -47,27 +48,47 @@ func TestEverySiwRowHasItsContenders(t *testing.T) {
 }
 
 func TestEveryStreamRowHasItsContenders(t *testing.T) {
-	all := streamContenders(time.Second)
-	for _, rows := range [][]row{streamRows(), framingRows(), manyRows()} {
-		for _, r := range rows {
-			for _, f := range append([]ref{r.ours}, r.rival...) {
-				if all[f.contender].run == nil {
-					t.Errorf("row %q: no contender %q", r.name, f.contender)
-				}
+	b := &bench{pion: "pion"}
+	for _, g := range []struct {
+		rows []row
+		all  map[string]streamContender
+	}{
+		{slices.Concat(streamRows(), framingRows(), manyRows()), streamContenders(b, time.Second)},
+		{overSCTPRows(), overSCTPContenders(b, time.Second)},
+		{pionRows(), pionContenders(b, time.Second)},
+	} {
+		wantContenders(t, g.rows, g.all)
+	}
+	_, kernel := guestSCTPContenders()
+	for _, r := range kernelSCTPRows() {
+		for _, f := range append([]ref{r.ours}, r.rival...) {
+			if kernel[f.contender] == nil {
+				t.Errorf("row %q: no contender %q", r.name, f.contender)
+			}
+		}
+	}
+}
+
+func wantContenders(t *testing.T, rows []row, all map[string]streamContender) {
+	t.Helper()
+	for _, r := range rows {
+		for _, f := range append([]ref{r.ours}, r.rival...) {
+			if all[f.contender].run == nil {
+				t.Errorf("row %q: no contender %q", r.name, f.contender)
 			}
 		}
 	}
 }
 
 func TestGuestScriptIsShell(t *testing.T) {
-	script := guestCommand("/a b/bench", []string{"it's one"}, 3)
-	cmd := exec.Command("bash", "-n")
-	cmd.Stdin = strings.NewReader(script)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
-	for _, want := range []string{`'/a b/bench' '-role' 'guest' '-rounds' '3' '-out' '/mnt/out/rounds.json' 'it'\''s one'`} {
-		if !strings.Contains(script, want) {
+	for role, g := range guests() {
+		script := g.command("/a b/bench", []string{"it's one"}, 3)
+		cmd := exec.Command("bash", "-n")
+		cmd.Stdin = strings.NewReader(script)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		if want := `'/a b/bench' '-role' '` + role + `' '-rounds' '3' '-out' '/mnt/out/rounds.json' 'it'\''s one'`; !strings.Contains(script, want) {
 			t.Errorf("the script lacks %q:\n%s", want, script)
 		}
 	}
@@ -106,11 +127,14 @@ func TestListenerIsSeen(t *testing.T) {
 	}
 	defer ln.Close()
 	port := ln.Addr().(*net.TCPAddr).Port
-	if err := listening(os.Getpid(), port); err != nil {
+	// Other tests may have left the process's first thread in another namespace.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := listening(unix.Gettid(), port); err != nil {
 		t.Error(err)
 	}
 	ln.Close()
-	if err := listening(os.Getpid(), port); err == nil {
+	if err := listening(unix.Gettid(), port); err == nil {
 		t.Errorf("something still listens on port %d", port)
 	}
 }

@@ -79,7 +79,7 @@ func (d *Daemon) narrate(p *peer, emit func(api.Event), done chan struct{}) {
 		case <-t.C:
 		}
 		text := fmt.Sprintf("peer %s is %s", p.cfg.Name, api.PeerUp)
-		if v := d.describePeer(p, 0); v.Problem != nil {
+		if v := d.describePeer(p, streamCount{}); v.Problem != nil {
 			text = v.Problem.Message
 		} else if v.State != api.PeerUp {
 			text = "waiting for an SA with " + p.cfg.Name
@@ -250,7 +250,7 @@ func (d *Daemon) attachError(p *peer, k disk, err error, limit time.Duration) *a
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Message = fmt.Sprintf("cannot attach %s: peer %s at %s was not reached within %v", k, p.cfg.Name, p.cfg.AddrPort(), limit)
 		e.Fix = "is the daemon running there, and does `ironwarp peer ls` there show this host?"
-		if v := d.describePeer(p, 0); v.Problem != nil {
+		if v := d.describePeer(p, streamCount{}); v.Problem != nil {
 			e.Message += "\n" + v.Problem.Message
 			e.Fix = cmp.Or(v.Problem.Fix, e.Fix)
 		}

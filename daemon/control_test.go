@@ -204,7 +204,8 @@ func TestMetricsAreServedWhenAskedFor(t *testing.T) {
 		}
 		return b.String()
 	}
-	for _, want := range []string{`ironwarp_info{version="test"} 1`, `ironwarp_peer_usable{peer="beta",state="up"} 1`, "ironwarp_refused_connections_total 0", "go_goroutines"} {
+	for _, want := range []string{`ironwarp_info{version="test"} 1`, `ironwarp_peer_usable{peer="beta",state="up"} 1`,
+		`ironwarp_peer_transport{configured="tcp",peer="beta",transport="tcp"} 1`, `ironwarp_transport_fallbacks_total{peer="beta"} 0`, "ironwarp_refused_connections_total 0", "go_goroutines"} {
 		if text := get(); !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -33,7 +33,9 @@ type Options struct {
 	// Log makes the logger, once the configuration has said how. Nil: no log.
 	Log func(config.Log) *slog.Logger
 
-	retry time.Duration // 0: retryEvery
+	retry  time.Duration // 0: retryEvery
+	trial  time.Duration // 0: trialTime
+	kernel func() error  // tells whether the kernel has SCTP; nil: ksctp.Available
 }
 
 // Daemon is a running IronWarp host.
@@ -56,6 +58,7 @@ type Daemon struct {
 	probes   *probe.Server
 	ike      ike
 	refused  refusals
+	kernel   kernelSCTP
 
 	changing sync.Mutex  // held while the configuration changes
 	saving   sync.Mutex  // held while the state is written
@@ -69,7 +72,7 @@ type Daemon struct {
 	exports   map[string]*export
 	disks     map[disk]*attachment
 	sessions  map[string]*session
-	listeners map[netip.AddrPort]*listener
+	listeners map[listenAt]*listener
 }
 
 // ulps are the daemon's consumers of the RNIC, each with its quota.
@@ -87,10 +90,13 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	opt.retry = cmp.Or(opt.retry, retryEvery)
+	opt.retry, opt.trial = cmp.Or(opt.retry, retryEvery), cmp.Or(opt.trial, trialTime)
+	if opt.kernel == nil {
+		opt.kernel = ksctp.Available
+	}
 	d := &Daemon{
-		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ike: newIKE(),
-		peers: map[string]*peer{}, exports: map[string]*export{}, disks: map[disk]*attachment{}, sessions: map[string]*session{}, listeners: map[netip.AddrPort]*listener{},
+		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ike: newIKE(), kernel: kernelSCTP{ask: opt.kernel},
+		peers: map[string]*peer{}, exports: map[string]*export{}, disks: map[disk]*attachment{}, sessions: map[string]*session{}, listeners: map[listenAt]*listener{},
 	}
 	if opt.Log != nil {
 		d.log = opt.Log(cfg.Log)

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 // testRetry is how often a test's daemon tries again what does not work.
 const testRetry = 20 * time.Millisecond
 
+// testTrial is how long a test's daemon tries a carrier.
+const testTrial = 300 * time.Millisecond
+
 // waitTime bounds waiting for what takes milliseconds.
 const waitTime = 30 * time.Second
 
@@ -38,10 +41,14 @@ type host struct {
 	t    *testing.T
 	dir  string
 	port uint16
+	udp  uint16 // of SCTP in UDP
 	conf string
 	log  *safeBuffer
-	d    *Daemon
-	api  *api.Client
+
+	kernel func() error // tells whether the kernel has SCTP; nil: the real one
+
+	d   *Daemon
+	api *api.Client
 }
 
 type safeBuffer struct {
@@ -82,12 +89,22 @@ func freePort(t *testing.T) uint16 {
 	return uint16(l.Addr().(*net.TCPAddr).Port)
 }
 
+func freeUDPPort(t *testing.T) uint16 {
+	t.Helper()
+	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return uint16(c.LocalAddr().(*net.UDPAddr).Port)
+}
+
 // newHost starts a daemon; more is added to its main file.
 func newHost(t *testing.T, more string) *host {
 	t.Helper()
-	h := &host{t: t, dir: shortDir(t), port: freePort(t), log: new(safeBuffer)}
+	h := &host{t: t, dir: shortDir(t), port: freePort(t), udp: freeUDPPort(t), log: new(safeBuffer)}
 	h.conf = filepath.Join(h.dir, "ironwarp.yaml")
-	h.write("ironwarp.yaml", fmt.Sprintf("listen: {port: %d}\nstate_dir: state\nruntime_dir: run\n%s", h.port, more))
+	h.write("ironwarp.yaml", fmt.Sprintf("listen: {port: %d, udp_port: %d}\nstate_dir: state\nruntime_dir: run\n%s", h.port, h.udp, more))
 	h.start()
 	t.Cleanup(h.stop)
 	return h
@@ -105,7 +122,7 @@ func (h *host) write(name, text string) {
 }
 
 func (h *host) options() Options {
-	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, Log: func(config.Log) *slog.Logger {
+	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: testTrial, kernel: h.kernel, Log: func(config.Log) *slog.Logger {
 		return slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}}
 }

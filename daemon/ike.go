@@ -17,6 +17,9 @@ import (
 // a status never hangs.
 const ikeTime = 3 * time.Second
 
+// orderTime bounds an order about SAs from there, which waits for the peer's answer.
+const orderTime = 10 * time.Second
+
 // ike is the IPsec manager, which exists from the first peer that needs it.
 type ike struct {
 	made chan struct{} // closed when the manager exists

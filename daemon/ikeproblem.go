@@ -33,7 +33,7 @@ var ikeReasons = []struct {
 	{ipsec.ErrPluginMissing, api.ReasonStrongSwan, "install libstrongswan-standard-plugins, libstrongswan-extra-plugins and libcharon-extra-plugins, then restart strongSwan"},
 	{ipsec.ErrNoProposal, api.ReasonNoProposal, "compare profile and mode of the peer on both hosts"},
 	{ipsec.ErrAuthFailed, api.ReasonAuthFailed, "compare the secrets or certificates and the identities on both hosts"},
-	{ipsec.ErrTrafficSelectors, api.ReasonSelectors, "compare addresses, ports and child_sas of the peer on both hosts"},
+	{ipsec.ErrTrafficSelectors, api.ReasonSelectors, "compare addresses, ports, transport and child_sas of the peer on both hosts"},
 	{ipsec.ErrUnreachable, api.ReasonUnreachable, "is the host up, does strongSwan run there, and do firewalls let UDP 500 and 4500 through?"},
 	{ipsec.ErrNegotiation, api.ReasonNegotiation, "strongSwan's log on both hosts says more"},
 	{ipsec.ErrSecretFile, api.ReasonSecret, "both hosts need the same secret, in a file of mode 0600; then run `ironwarp reload`"},

@@ -14,6 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -36,27 +37,38 @@ func seconds(s float64, def, limit time.Duration) (time.Duration, error) {
 }
 
 // probePeer opens a stream to a peer's ping service.
-func (d *Daemon) probePeer(ctx context.Context, name string, silence time.Duration, emit func(api.Event)) (*probe.Client, time.Duration, error) {
+func (d *Daemon) probePeer(ctx context.Context, name, carrier string, silence time.Duration, emit func(api.Event)) (*probe.Client, time.Duration, error) {
 	p, err := d.findPeer(name)
 	if err != nil {
 		return nil, 0, err
-	}
-	protector, local, problem := p.state()
-	if protector == nil {
-		if problem != nil {
-			return nil, 0, problem
-		}
-		return nil, 0, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s is not set up yet", name), Fix: "try again in a moment"}
 	}
 	emit(api.Event{Progress: "connecting to " + name})
 	dctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
 	begin := time.Now()
-	c, err := probe.Dial(dctx, d.ulps.probe, verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: p.dialTransport(local), MPA: dialMPA(p.cfg)})
-	if err != nil {
-		return nil, 0, d.unreachable(p, err)
+	var c *probe.Client
+	err = p.eachCarrier(dctx, func() (err error) {
+		c, err = d.probeOnce(dctx, p, carrier)
+		return err
+	})
+	var known *api.Error
+	switch {
+	case err == nil:
+		return c, time.Since(begin), nil
+	case errors.As(err, &known):
+		return nil, 0, known
 	}
-	return c, time.Since(begin), nil
+	return nil, 0, d.unreachable(p, err)
+}
+
+func (d *Daemon) probeOnce(ctx context.Context, p *peer, carrier string) (*probe.Client, error) {
+	tc, tried, err := d.kindFor(ctx, p, carrier)
+	if err != nil {
+		return nil, err
+	}
+	c, err := probe.Dial(ctx, d.ulps.probe, verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: tc, MPA: dialMPA(p.cfg)})
+	tried(err)
+	return c, err
 }
 
 // unreachable says why a peer was not reached.
@@ -65,6 +77,9 @@ func (d *Daemon) unreachable(p *peer, err error) *api.Error {
 	var flow *transport.FlowError
 	if errors.As(err, &flow) {
 		cause.Message, cause.Fix = plain(flow.Err), flow.Hint
+	}
+	if errors.Is(err, ksctp.ErrUnavailable) {
+		cause.Message, cause.Fix = noKernelSCTP, getKernelSCTP
 	}
 	var neg *ipsec.NegotiationError
 	var de *ipsec.DaemonError
@@ -76,6 +91,9 @@ func (d *Daemon) unreachable(p *peer, err error) *api.Error {
 	e := &api.Error{Code: cause.Code, Message: fmt.Sprintf("cannot reach peer %s at %s: %s", p.cfg.Name, p.cfg.AddrPort(), cause.Message), Fix: cause.Fix, Reason: cause.Reason}
 	if e.Code == api.CodeInternal {
 		e.Code = api.CodeUnavailable
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		e.Fix += "; if it does, both hosts need the same transport for each other, or auto on both: see `ironwarp peer show`"
 	}
 	if e.Fix == "" {
 		e.Fix = "is the daemon running there, and does `ironwarp peer ls` there show this host?"
@@ -110,14 +128,14 @@ func (d *Daemon) Ping(ctx context.Context, req api.PingRequest, emit func(api.Ev
 	if err := p.Check(); err != nil {
 		return res, &api.Error{Code: api.CodeInvalid, Message: err.Error()}
 	}
-	c, setup, err := d.probePeer(ctx, req.Peer, silence, emit)
+	c, setup, err := d.probePeer(ctx, req.Peer, req.Transport, silence, emit)
 	if err != nil {
 		return res, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	res = api.PingResult{
 		Peer: req.Peer, Identity: string(c.QP.Peer()), Mode: api.PingRead, Size: p.Size, Setup: micros(int64(setup)),
-		Stream: streamID(c.QP.ID()), Protection: c.QP.Protection().Kind(),
+		Stream: streamID(c.QP.ID()), Transport: kindOf(c.QP.Flow()).String(), Protection: c.QP.Protection().Kind(),
 	}
 	if p.Send {
 		res.Mode = api.PingSend
@@ -150,12 +168,12 @@ func (d *Daemon) Bench(ctx context.Context, req api.BenchRequest, emit func(api.
 	if err != nil {
 		return res, err
 	}
-	c, _, err := d.probePeer(ctx, req.Peer, silence, emit)
+	c, _, err := d.probePeer(ctx, req.Peer, req.Transport, silence, emit)
 	if err != nil {
 		return res, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	res = api.BenchResult{Peer: req.Peer, Protection: c.QP.Protection().Kind(), Rows: []api.BenchRow{}}
+	res = api.BenchResult{Peer: req.Peer, Transport: kindOf(c.QP.Flow()).String(), Protection: c.QP.Protection().Kind(), Rows: []api.BenchRow{}}
 	rows := probe.Rows()
 	for i := range rows {
 		r := &rows[i]

@@ -59,24 +59,28 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // metrics that the daemon has.
 type metricSet struct {
-	up, peerUp, streams, streamAge, paused, refused, ops, bytes, ioErrors, attached, exportReady, resources, dropped *prometheus.Desc
+	up, peerUp, carrier, fallbacks, path, pathFailures, streams, streamAge, paused, refused, ops, bytes, ioErrors, attached, exportReady, resources, dropped *prometheus.Desc
 }
 
 func newMetricSet() metricSet {
 	return metricSet{
-		up:          desc("info", "The daemon's version; always 1.", "version"),
-		peerUp:      desc("peer_usable", "1 if streams to the peer can run or be brought up.", "peer", "state"),
-		streams:     desc("streams", "RDMA streams.", "peer", "service"),
-		streamAge:   desc("stream_oldest_seconds", "Age of the oldest stream.", "peer"),
-		paused:      desc("streams_paused", "RDMA streams that wait for an SA.", "peer"),
-		refused:     desc("refused_connections_total", "Connections that were turned away."),
-		ops:         desc("io_operations_total", "Block I/O operations.", "role", "disk", "direction"),
-		bytes:       desc("io_bytes_total", "Block I/O bytes.", "role", "disk", "direction"),
-		ioErrors:    desc("io_errors_total", "Block I/O operations that failed.", "role", "disk"),
-		attached:    desc("attachment_ready", "1 if the attached disk can do I/O now.", "disk", "state"),
-		exportReady: desc("export_ready", "1 if the export is offered.", "disk"),
-		resources:   desc("rnic_resources", "What of the RNIC's resources is in use.", "resource"),
-		dropped:     desc("rnic_events_dropped_total", "RNIC events that found their queue full."),
+		up:           desc("info", "The daemon's version; always 1.", "version"),
+		peerUp:       desc("peer_usable", "1 if streams to the peer can run or be brought up.", "peer", "state"),
+		carrier:      desc("peer_transport", "What carries the streams that this host opens to the peer; always 1. Empty: nothing yet.", "peer", "configured", "transport"),
+		fallbacks:    desc("transport_fallbacks_total", "Times that a transport did not work and the next best was taken.", "peer"),
+		path:         desc("path_reachable", "1 if SCTP gets answers by the path, 0 if not.", "peer", "address"),
+		pathFailures: desc("path_failures_total", "Times that SCTP got no more answers by the path.", "peer", "address"),
+		streams:      desc("streams", "RDMA streams.", "peer", "service", "transport"),
+		streamAge:    desc("stream_oldest_seconds", "Age of the oldest stream.", "peer"),
+		paused:       desc("streams_paused", "RDMA streams that wait for an SA.", "peer"),
+		refused:      desc("refused_connections_total", "Connections that were turned away."),
+		ops:          desc("io_operations_total", "Block I/O operations.", "role", "disk", "direction"),
+		bytes:        desc("io_bytes_total", "Block I/O bytes.", "role", "disk", "direction"),
+		ioErrors:     desc("io_errors_total", "Block I/O operations that failed.", "role", "disk"),
+		attached:     desc("attachment_ready", "1 if the attached disk can do I/O now.", "disk", "state"),
+		exportReady:  desc("export_ready", "1 if the export is offered.", "disk"),
+		resources:    desc("rnic_resources", "What of the RNIC's resources is in use.", "resource"),
+		dropped:      desc("rnic_events_dropped_total", "RNIC events that found their queue full."),
 	}
 }
 
@@ -99,6 +103,14 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	counter(set.dropped, float64(c.d.dev.EventsDropped()))
 	for _, p := range st.Peers {
 		gauge(set.peerUp, truth(p.State == api.PeerUp || p.State == api.PeerIdle), p.Name, p.State)
+		gauge(set.carrier, 1, p.Name, p.Transport, p.Carrier.Transport)
+		counter(set.fallbacks, float64(p.Carrier.Fallbacks), p.Name)
+		for _, s := range p.PathStates {
+			counter(set.pathFailures, float64(s.Failures), p.Name, s.Address)
+			if s.Reachable != "" {
+				gauge(set.path, truth(s.Reachable == api.PathReachable), p.Name, s.Address)
+			}
+		}
 	}
 	collectStreams(st.Streams, set, gauge)
 	collectIPsec(st, gauge, counter)
@@ -123,16 +135,16 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func collectStreams(streams []api.Stream, set metricSet, gauge emitter) {
-	n, oldest, paused := map[[2]string]int{}, map[string]float64{}, map[string]int{}
+	n, oldest, paused := map[[3]string]int{}, map[string]float64{}, map[string]int{}
 	for _, s := range streams {
-		n[[2]string{s.Peer, s.Service}]++
+		n[[3]string{s.Peer, s.Service, s.Transport}]++
 		oldest[s.Peer] = max(oldest[s.Peer], s.AgeSeconds)
 		if s.Paused {
 			paused[s.Peer]++
 		}
 	}
 	for k, v := range n {
-		gauge(set.streams, float64(v), k[0], k[1])
+		gauge(set.streams, float64(v), k[0], k[1], k[2])
 	}
 	for k, v := range oldest {
 		gauge(set.streamAge, v, k)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,9 +16,13 @@ import (
 
 // Peers describes all peers.
 func (d *Daemon) Peers(context.Context) []api.Peer {
-	streams := map[transport.Identity]int{}
+	streams := map[transport.Identity]streamCount{}
 	for _, qp := range d.dev.QPs() {
-		streams[qp.Peer()]++
+		n := streams[qp.Peer()]
+		if n.all++; kindOf(qp.Flow()) != transport.TCP {
+			n.sctp++
+		}
+		streams[qp.Peer()] = n
 	}
 	list := d.peerList()
 	out := make([]api.Peer, 0, len(list))
@@ -40,9 +45,13 @@ func (d *Daemon) Peer(ctx context.Context, name string) (api.Peer, error) {
 	return api.Peer{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("peer %s has just been removed", name)}
 }
 
-func (d *Daemon) describePeer(p *peer, streams int) api.Peer {
+// streamCount is how many streams a peer has, and how many of them over SCTP.
+type streamCount struct{ all, sctp int }
+
+func (d *Daemon) describePeer(p *peer, streams streamCount) api.Peer {
 	_, local, problem := p.state()
-	v := api.Peer{PeerSpec: specOf(p.cfg), Source: p.cfg.Origin.String(), State: api.PeerUp, Problem: problem, Streams: streams, Exports: []string{}, Insecure: p.cfg.Insecure()}
+	v := api.Peer{PeerSpec: specOf(p.cfg), Source: p.cfg.Origin.String(), State: api.PeerUp, Problem: problem, Streams: streams.all,
+		Carrier: p.describeCarrier(), PathStates: d.pathStates(p, streams.sctp > 0), Exports: []string{}, Insecure: p.cfg.Insecure()}
 	if local.IsValid() {
 		v.LocalAddress = local.String()
 	}
@@ -61,6 +70,9 @@ func (d *Daemon) describePeer(p *peer, streams int) api.Peer {
 	v.Profile, v.Mode, v.Revocation = p.cfg.Resolved.Name, p.cfg.Resolved.Mode.String(), string(revocation(p.cfg))
 	if m := d.ike.current(); m != nil && problem == nil {
 		p.describeIKE(&v, m)
+		if slices.ContainsFunc(v.PathStates, func(s api.PathState) bool { return s.Protection == api.PeerUp }) {
+			v.State = api.PeerUp // by one path at least
+		}
 	}
 	p.mu.Lock()
 	keys := p.keys
@@ -86,14 +98,8 @@ func (p *peer) describeIKE(v *api.Peer, m *ipsec.Manager) {
 	if st.DataPlane != ipsec.DataPlaneAuto {
 		v.DataPlane = st.DataPlane.String()
 	}
-	switch st.State {
-	case ipsec.StateUp:
-		v.State = api.PeerUp
+	if v.State = stateOf(st); v.State == api.PeerUp {
 		return
-	case ipsec.StatePaused:
-		v.State = api.PeerPaused
-	default:
-		v.State = api.PeerIdle
 	}
 	if !m.DaemonStatus().Connected && v.State == api.PeerIdle {
 		// The status says once what is wrong with the IKE daemon.
@@ -108,6 +114,17 @@ func (p *peer) describeIKE(v *api.Peer, m *ipsec.Manager) {
 			v.State = api.PeerProblem
 		}
 	}
+}
+
+// stateOf is a state of the IPsec manager as one of a peer.
+func stateOf(st ipsec.Status) string {
+	switch st.State {
+	case ipsec.StateUp:
+		return api.PeerUp
+	case ipsec.StatePaused:
+		return api.PeerPaused
+	}
+	return api.PeerIdle
 }
 
 // revocation is what a peer's declaration means, "" with a secret.

@@ -21,6 +21,7 @@ import (
 type peer struct {
 	cfg      config.Peer
 	identity transport.Identity // whom its streams must be authenticated as
+	carrier  *carrier
 
 	mu        sync.Mutex
 	protector transport.Protector // nil until the peer was set up once
@@ -31,7 +32,7 @@ type peer struct {
 }
 
 func newPeer(c config.Peer) *peer {
-	p := &peer{cfg: c, local: c.LocalAddress}
+	p := &peer{cfg: c, local: c.LocalAddress, carrier: newCarrier()}
 	switch c.Protection {
 	case config.ProtectIPsec:
 		p.identity = transport.Identity(c.Identity())
@@ -74,7 +75,7 @@ func (p *peer) keysChanged() time.Time {
 func (p *peer) follow(old *peer) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
-	p.protector, p.local, p.keys, p.newKeys = old.protector, old.local, old.keys, old.newKeys
+	p.protector, p.local, p.keys, p.newKeys, p.carrier = old.protector, old.local, old.keys, old.newKeys, old.carrier
 }
 
 func (p *peer) state() (transport.Protector, netip.Addr, *api.Error) {
@@ -132,17 +133,19 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 	p.mu.Unlock()
 	switch p.cfg.Protection {
 	case config.ProtectLoopback:
-		return named{transport.LoopbackOnly(), p.identity}, nil
+		return p.named(transport.LoopbackOnly()), nil
 	case config.ProtectPlaintext:
-		return named{transport.Plaintext(d.log, p.cfg.Address), p.identity}, nil
+		return p.named(transport.Plaintext(d.log, p.cfg.Addresses()...)), nil
 	}
 	if local == p.cfg.Address {
 		return nil, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s has the address %s, which is this host's own", p.cfg.Name, local),
 			Fix: "a peer is another host; correct its address with `ironwarp peer rm` and `ironwarp peer add`"}
 	}
 	// The guard comes first: whatever else is missing, nothing leaves in clear.
-	if err := ipsec.InstallGuard(guardOf(p.cfg)); err != nil {
-		return nil, err
+	for _, g := range guardsOf(p.cfg) {
+		if err := ipsec.InstallGuard(g); err != nil {
+			return nil, err
+		}
 	}
 	keys, err := loadCredentials(p.cfg)
 	if err != nil {
@@ -152,13 +155,10 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 	if err != nil {
 		return nil, err
 	}
-	err = m.AddPeer(ctx, ipsec.Peer{
-		Name: p.cfg.Name, Local: local, Remote: p.cfg.Address, LocalID: p.cfg.LocalID, RemoteID: p.cfg.RemoteID, Port: p.cfg.Port,
-		Profile: p.cfg.Resolved, PSK: keys.psk, Cert: keys.cert, CAs: keys.cas, Revocation: p.cfg.Revocation,
-		Gateway: p.cfg.Gateway, Children: p.cfg.ChildSAs, IdleReap: p.cfg.IdleReap,
-	})
-	if err != nil {
-		return nil, err
+	for i, addr := range p.cfg.Addresses() {
+		if err := m.AddPeer(ctx, ipsecPeer(p.cfg, i, addr, local, keys)); err != nil {
+			return nil, err
+		}
 	}
 	p.mu.Lock()
 	if !p.keys.empty() && !p.keys.equal(&keys) {
@@ -169,8 +169,29 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 	return m, nil
 }
 
-func guardOf(p config.Peer) ipsec.GuardSpec {
-	return ipsec.GuardSpec{Remote: p.Address, Port: p.Port}
+// ipsecPeer is what the IPsec manager has to know of one of the addresses of a
+// peer. To it each is a peer of its own, with the identities of the first.
+func ipsecPeer(c config.Peer, i int, remote, local netip.Addr, keys credentials) ipsec.Peer {
+	q := ipsec.Peer{
+		Name: c.PathName(i), Local: local, Remote: remote, LocalID: c.LocalID, RemoteID: c.RemoteID, Links: c.Links(),
+		Profile: c.Resolved, PSK: keys.psk, Cert: keys.cert, CAs: keys.cas, Revocation: c.Revocation,
+		Gateway: c.Gateway, Children: c.ChildSAs, IdleReap: c.IdleReap,
+	}
+	if i > 0 {
+		q.Local, q.LocalID, q.RemoteID = c.Paths[i-1].LocalAddress, cmp.Or(c.LocalID, local.String()), c.Identity()
+	}
+	return q
+}
+
+// guardsOf are the guards of a peer: one for each carrier and address.
+func guardsOf(p config.Peer) []ipsec.GuardSpec {
+	var specs []ipsec.GuardSpec
+	for _, a := range p.Addresses() {
+		for _, k := range p.Links() {
+			specs = append(specs, ipsec.GuardSpec{Remote: a, Protocol: k.Protocol, Port: k.Port})
+		}
+	}
+	return specs
 }
 
 // named gives what another Protector admits an identity of its own: one for each
@@ -178,9 +199,29 @@ func guardOf(p config.Peer) ipsec.GuardSpec {
 type named struct {
 	transport.Protector
 	identity transport.Identity
+	carriers config.Transport
+}
+
+func (p *peer) named(by transport.Protector) named {
+	return named{by, p.identity, p.cfg.Transport}
+}
+
+// Screen refuses flows over what the peer's declaration does not name, as the IPsec
+// manager does of its own.
+func (n named) Screen(f transport.Flow) error {
+	if k := kindOf(f); !n.carriers.Has(k) {
+		return fmt.Errorf("%w: %s is no transport of this peer", transport.ErrNotProtected, k)
+	}
+	if s, ok := n.Protector.(transport.Screener); ok {
+		return s.Screen(f)
+	}
+	return nil
 }
 
 func (n named) Admit(ctx context.Context, f transport.Flow, outgoing bool, c transport.Monitored) (transport.Protection, error) {
+	if err := n.Screen(f); err != nil {
+		return nil, err
+	}
 	p, err := n.Protector.Admit(ctx, f, outgoing, c)
 	if err != nil {
 		return nil, err
@@ -197,14 +238,7 @@ func (n namedProtection) Peer() transport.Identity { return n.identity }
 
 // protectorFor chooses the Protector of flows with an address.
 func (d *Daemon) protectorFor(a netip.Addr) (transport.Protector, error) {
-	d.mu.Lock()
-	var p *peer
-	for _, q := range d.peers {
-		if q.cfg.Address == a {
-			p = q
-		}
-	}
-	d.mu.Unlock()
+	p := d.peerAt(a)
 	if p == nil {
 		return nil, fmt.Errorf("%w: %s is not the address of a configured peer", transport.ErrNotProtected, a)
 	}
@@ -222,7 +256,7 @@ func (d *Daemon) protectorFor(a netip.Addr) (transport.Protector, error) {
 // address have to be its.
 func (d *Daemon) peerFor(id transport.Identity, a netip.Addr) (*peer, bool) {
 	p, ok := d.peerByIdentity(id)
-	return p, ok && p.cfg.Address == a
+	return p, ok && p.cfg.HasAddress(a)
 }
 
 func (d *Daemon) peerByIdentity(id transport.Identity) (*peer, bool) {
@@ -287,20 +321,31 @@ func (d *Daemon) dropPeer(ctx context.Context, p *peer) {
 	if p.cfg.Protection != config.ProtectIPsec {
 		return
 	}
-	err := ipsec.ErrUnknownPeer
-	if m := d.ike.current(); m != nil {
-		err = m.RemovePeer(ctx, p.cfg.Name)
+	var errs []error
+	known := true // to the IPsec manager, with all its addresses
+	for i := range p.cfg.Addresses() {
+		err := ipsec.ErrUnknownPeer
+		if m := d.ike.current(); m != nil {
+			err = m.RemovePeer(ctx, p.cfg.PathName(i))
+		}
+		if errors.Is(err, ipsec.ErrUnknownPeer) {
+			known, err = false, nil
+		}
+		errs = append(errs, err)
 	}
-	if errors.Is(err, ipsec.ErrUnknownPeer) {
+	if !known {
 		// It never came further than the guard.
-		err = ipsec.RemoveGuard(guardOf(p.cfg))
+		for _, g := range guardsOf(p.cfg) {
+			errs = append(errs, ipsec.RemoveGuard(g))
+		}
 	}
-	if err != nil {
+	if err := errors.Join(errs...); err != nil {
 		d.log.Error("cannot take down the protection of a removed peer; its guard may still be in the kernel: see `ironwarp doctor`", "peer", p.cfg.Name, "error", err)
 	}
 }
 
-// endPeer ends a peer's disks and streams. changing is held.
+// endPeer ends a peer's disks and streams, and what carries these. changing is
+// held.
 func (d *Daemon) endPeer(p *peer, why error) {
 	for _, at := range d.attachmentList() {
 		if at.key.Peer == p.cfg.Name {
@@ -308,6 +353,7 @@ func (d *Daemon) endPeer(p *peer, why error) {
 		}
 	}
 	d.abortStreams(p.identity, why)
+	d.dev.EndAssociations(p.identity, why.Error())
 }
 
 func (d *Daemon) abortStreams(id transport.Identity, why error) {

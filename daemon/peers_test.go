@@ -268,15 +268,19 @@ func TestPeerThatMovesKeepsItsDisks(t *testing.T) {
 func TestSpecsReadBack(t *testing.T) {
 	for _, s := range []api.PeerSpec{
 		{
-			Name: "a", Address: "192.0.2.1", Port: 5, Auth: "psk", PSKFile: "/x", Protection: "ipsec", CRC: "off", FPDU: "emss", Connections: 3,
+			Name: "a", Address: "192.0.2.1", Port: 5, Transport: "auto", UDPPort: 9000, Auth: "psk", PSKFile: "/x", Protection: "ipsec", CRC: "off", FPDU: "emss", Connections: 3,
 			LocalAddress: "192.0.2.2", RemoteID: "b", LocalID: "c", Profile: "p", Mode: "transport", Gateway: "192.0.2.3", ChildSAs: 4, IdleReap: "1h30m",
 		},
 		{
-			Name: "a", Address: "192.0.2.1", Auth: "cert", CertFile: "/c", KeyFile: "/k", CAFiles: []string{"/a", "/b"}, CRLURIs: []string{"file:///l"},
+			Name: "a", Address: "192.0.2.1", Transport: "sctp-udp", Auth: "cert", CertFile: "/c", KeyFile: "/k", CAFiles: []string{"/a", "/b"}, CRLURIs: []string{"file:///l"},
 			OCSPURIs: []string{"http://192.0.2.9/"}, Revocation: "strict", Protection: "ipsec", CRC: "on", FPDU: "large", Connections: 2, ChildSAs: 1,
 		},
-		{Name: "a", Address: "::1", Protection: "loopback", CRC: "on", FPDU: "large", Connections: 2},
-		{Name: "a", Address: "192.0.2.1", InsecurePlaintext: true, CRC: "on", FPDU: "large", Connections: 2},
+		{
+			Name: "a", Address: "::1", LocalAddress: "::1", Transport: "sctp", Paths: []api.Path{{Address: "127.0.0.2", LocalAddress: "127.0.0.1"}},
+			Protection: "loopback", CRC: "on", FPDU: "large", Connections: 2,
+		},
+		{Name: "a", Address: "::1", Transport: "tcp", Protection: "loopback", CRC: "on", FPDU: "large", Connections: 2},
+		{Name: "a", Address: "192.0.2.1", Transport: "tcp", InsecurePlaintext: true, CRC: "on", FPDU: "large", Connections: 2},
 	} {
 		p, err := peerOf(s)
 		if err != nil {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -147,8 +148,8 @@ func (d *Daemon) forget(p *peer) {
 }
 
 // changePeer applies a different declaration of a peer. Its streams are only
-// touched if they would not be allowed any more: another address, identity or
-// protection. Its disks stay attached and connect anew then.
+// touched if they would not be allowed any more: another address, transport,
+// identity or protection. Its disks stay attached and connect anew then.
 func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 	next := newPeer(n)
 	same := n.SameEnds(p.cfg)
@@ -168,8 +169,8 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 			disks = append(disks, at.key)
 		}
 	}
-	if n.Protection == config.ProtectIPsec && p.cfg.Protection == n.Protection && n.Address == p.cfg.Address && n.Port == p.cfg.Port {
-		// The guard is for the same traffic: it stays while the rest is replaced, so
+	if n.Protection == config.ProtectIPsec && p.cfg.Protection == n.Protection && reflect.DeepEqual(guardsOf(n), guardsOf(p.cfg)) {
+		// The guards are for the same traffic: they stay while the rest is replaced, so
 		// that what the old streams still have to send cannot leave in clear.
 		d.endPeer(p, fmt.Errorf("peer %s has changed", n.Name))
 	} else {

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strconv"
-	"syscall"
 	"time"
 
-	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/mpa"
@@ -43,118 +40,6 @@ func (d *Daemon) openRNIC() error {
 	return d.openBlocks()
 }
 
-// listener awaits peers at one address.
-type listener struct {
-	addr    netip.AddrPort
-	ln      *verbs.Listener // nil while it cannot listen
-	problem *api.Error
-}
-
-// wanted are the addresses that peers reach this host at.
-func (d *Daemon) wanted() map[netip.AddrPort]bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	w := map[netip.AddrPort]bool{}
-	for _, a := range d.cfg.ListenOn {
-		w[netip.AddrPortFrom(a, d.cfg.ListenPort)] = true
-	}
-	if len(d.cfg.ListenOn) > 0 {
-		return w
-	}
-	for _, p := range d.peers {
-		if p.local.IsValid() {
-			w[netip.AddrPortFrom(p.local, d.cfg.ListenPort)] = true
-		}
-	}
-	return w
-}
-
-// listen opens the listeners that are wanted and closes those that are not.
-// changing is held.
-func (d *Daemon) listen(ctx context.Context) {
-	want := d.wanted()
-	d.mu.Lock()
-	var stale []*listener
-	for a, l := range d.listeners {
-		if !want[a] {
-			delete(d.listeners, a)
-			stale = append(stale, l)
-		}
-	}
-	d.mu.Unlock()
-	for _, l := range stale {
-		d.log.Debug("listener closed", "address", l.addr)
-		if l.ln != nil {
-			l.ln.Close()
-		}
-	}
-	for a := range want {
-		d.mu.Lock()
-		l := d.listeners[a]
-		if l == nil {
-			l = &listener{addr: a}
-			d.listeners[a] = l
-		}
-		up := l.ln != nil
-		d.mu.Unlock()
-		if !up {
-			d.openListener(ctx, l)
-		}
-	}
-}
-
-func (d *Daemon) openListener(ctx context.Context, l *listener) {
-	ln, err := d.dev.Listen(ctx, l.addr, verbs.ListenConfig{
-		Transport: &transport.Config{
-			Protector: transport.PerPeer(d.protectorFor),
-			OnRefused: func(f transport.Flow, err error) { d.refused.add(d.log, f, err) },
-		},
-		PeerMPA:  d.listenMPA,
-		OnFailed: func(f transport.Flow, err error) { d.refused.add(d.log, f, err) },
-	})
-	problem := listenProblem(l.addr, err)
-	d.mu.Lock()
-	changed := problem != nil && (l.problem == nil || l.problem.Message != problem.Message)
-	l.ln, l.problem = ln, problem
-	d.mu.Unlock()
-	switch {
-	case changed:
-		d.log.Error("cannot listen", "address", l.addr, "error", problem)
-	case problem == nil:
-		d.log.Info("listening", "address", l.addr)
-		d.run(func(ctx context.Context) { d.accept(ctx, ln) })
-	}
-}
-
-func listenProblem(a netip.AddrPort, err error) *api.Error {
-	if err == nil {
-		return nil
-	}
-	e := &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot listen at %s: %v", a, err)}
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		e.Code = api.CodeInUse
-		e.Message = fmt.Sprintf("cannot listen at %s: another program has TCP port %d", a, a.Port())
-		e.Fix = fmt.Sprintf("find it with `ss -ltnp 'sport = :%d'` and stop it, or choose another listen port in the configuration of both hosts. The daemon keeps trying", a.Port())
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		e.Message = fmt.Sprintf("cannot listen at %s: no interface of this host has that address", a)
-		e.Fix = "see `ip address`; set local_address of the peer to an address of this host. The daemon keeps trying"
-	}
-	return e
-}
-
-func (d *Daemon) closeListeners() {
-	d.mu.Lock()
-	ls := d.listeners
-	d.listeners = map[netip.AddrPort]*listener{}
-	d.mu.Unlock()
-	for _, l := range ls {
-		if l.ln != nil {
-			l.ln.Close()
-		}
-	}
-}
-
 // accept hands each stream that a peer asks for to the service that it is for.
 func (d *Daemon) accept(ctx context.Context, ln *verbs.Listener) {
 	for {
@@ -168,10 +53,12 @@ func (d *Daemon) accept(ctx context.Context, ln *verbs.Listener) {
 
 func (d *Daemon) dispatch(cr *verbs.ConnRequest) {
 	private := cr.PrivateData()
-	_, known := d.peerFor(cr.Peer(), cr.Flow().Remote.Addr())
+	p, known := d.peerFor(cr.Peer(), cr.Flow().Remote.Addr())
 	switch {
 	case !known:
 		d.refuse(cr, probe.AppendUnknownPeer(nil), fmt.Errorf("%s at %s is not a configured peer", cr.Peer(), cr.Flow().Remote.Addr()))
+	case probe.IsHello(private):
+		d.answerHello(cr, p)
 	case probe.IsRequest(private):
 		d.probes.Handle(cr)
 	case rtrs.IsRequest(private):
@@ -184,6 +71,11 @@ func (d *Daemon) dispatch(cr *verbs.ConnRequest) {
 // refuse rejects a stream without holding up the listener.
 func (d *Daemon) refuse(cr *verbs.ConnRequest, private []byte, why error) {
 	d.refused.add(d.log, cr.Flow(), why)
+	d.turnAway(cr, private)
+}
+
+// turnAway is refuse without any blame.
+func (d *Daemon) turnAway(cr *verbs.ConnRequest, private []byte) {
 	if !d.refused.enter() {
 		ctx, cancel := context.WithCancel(d.ctx)
 		cancel()
@@ -219,11 +111,6 @@ func (d *Daemon) listenMPA(f transport.Flow, id transport.Identity) mpa.Config {
 		return dialMPA(p.cfg)
 	}
 	return mpa.Config{}
-}
-
-// dialTransport is the transport of streams to a peer.
-func (p *peer) dialTransport(local netip.Addr) *transport.Config {
-	return &transport.Config{Protector: p.protector, Local: local}
 }
 
 func streamID(id uint64) string {

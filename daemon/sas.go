@@ -48,7 +48,7 @@ func (d *Daemon) IKESAs(ctx context.Context, name string) ([]api.IKESA, error) {
 	}
 	now := time.Now()
 	for _, s := range list {
-		if name == "" || s.Peer == name {
+		if s.Peer = d.ownerOf(s.Peer); name == "" || s.Peer == name {
 			out = append(out, ikeSA(s, now))
 		}
 	}
@@ -123,8 +123,20 @@ func (d *Daemon) ipsecPeer(name string) (*peer, error) {
 	return p, err
 }
 
-// ikeAction runs an order about a peer's SAs.
-func (d *Daemon) ikeAction(ctx context.Context, name string, do func(context.Context, *ipsec.Manager) (int, error)) (int, error) {
+// ownerOf is the peer that an IKE connection is of: the manager has one for each
+// address of a peer.
+func (d *Daemon) ownerOf(connection string) string {
+	for _, p := range d.peerList() {
+		if slices.Contains(p.cfg.PathNames(), connection) {
+			return p.cfg.Name
+		}
+	}
+	return connection
+}
+
+// ikeAction runs an order about a peer's SAs: of child alone, if there is one, else
+// on each path.
+func (d *Daemon) ikeAction(ctx context.Context, name, child string, do func(ctx context.Context, m *ipsec.Manager, connection string) (int, error)) (int, error) {
 	p, err := d.ipsecPeer(name)
 	if err != nil {
 		return 0, err
@@ -136,17 +148,39 @@ func (d *Daemon) ikeAction(ctx context.Context, name string, do func(context.Con
 		}
 		return 0, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s is not set up yet", name), Fix: "try again in a moment"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, ikeTime)
+	ctx, cancel := context.WithTimeout(ctx, orderTime)
 	defer cancel()
-	n, err := do(ctx, m)
-	if err == nil {
-		return n, nil
+	n := 0
+	var errs []error
+	for _, connection := range connectionsOf(p.cfg, child) {
+		k, err := do(ctx, m, connection)
+		n, errs = n+k, append(errs, err)
+	}
+	err = errors.Join(errs...)
+	var refused *ipsec.CommandError
+	if err == nil || n > 0 && errors.As(err, &refused) {
+		return n, nil // one path may have no SA now
 	}
 	if _, _, problem := p.state(); problem != nil && errors.Is(err, ipsec.ErrUnknownPeer) {
 		// The manager does not have it since it could not be set up.
 		return n, problem
 	}
 	return n, orderFailed(name, err)
+}
+
+// connectionsOf are the IKE connections of a peer which an order about a child, or
+// about all, concerns.
+func connectionsOf(c config.Peer, child string) []string {
+	names := c.PathNames()
+	for _, name := range names[1:] {
+		if strings.HasPrefix(child, name+"-") {
+			return []string{name}
+		}
+	}
+	if child != "" {
+		return names[:1]
+	}
+	return names
 }
 
 // orderFailed explains an order that strongSwan or the manager refused.
@@ -161,23 +195,25 @@ func orderFailed(name string, err error) error {
 // DeleteSAs deletes child SAs of a peer, all or those of one name. Streams
 // pause and go on when traffic has brought new ones up.
 func (d *Daemon) DeleteSAs(ctx context.Context, name, child string) (int, error) {
-	return d.ikeAction(ctx, name, func(ctx context.Context, m *ipsec.Manager) (int, error) { return m.DeleteChild(ctx, name, child) })
+	return d.ikeAction(ctx, name, child, func(ctx context.Context, m *ipsec.Manager, c string) (int, error) {
+		return m.DeleteChild(ctx, c, child)
+	})
 }
 
 // DeleteIKE deletes the IKE SAs of a peer with their children. Streams pause
 // until the hosts have authenticated each other anew.
 func (d *Daemon) DeleteIKE(ctx context.Context, name string) (int, error) {
-	return d.ikeAction(ctx, name, func(ctx context.Context, m *ipsec.Manager) (int, error) { return m.DeleteIKE(ctx, name) })
+	return d.ikeAction(ctx, name, "", func(ctx context.Context, m *ipsec.Manager, c string) (int, error) { return m.DeleteIKE(ctx, c) })
 }
 
 // RekeyIKE makes new keys for the IKE SAs of a peer.
 func (d *Daemon) RekeyIKE(ctx context.Context, name string) (int, error) {
-	return d.ikeAction(ctx, name, func(ctx context.Context, m *ipsec.Manager) (int, error) { return m.RekeyIKE(ctx, name) })
+	return d.ikeAction(ctx, name, "", func(ctx context.Context, m *ipsec.Manager, c string) (int, error) { return m.RekeyIKE(ctx, c) })
 }
 
 // RekeySAs makes new keys for the child SAs of a peer, all or those of one name.
 func (d *Daemon) RekeySAs(ctx context.Context, name, child string) (int, error) {
-	return d.ikeAction(ctx, name, func(ctx context.Context, m *ipsec.Manager) (int, error) { return m.Rekey(ctx, name, child) })
+	return d.ikeAction(ctx, name, child, func(ctx context.Context, m *ipsec.Manager, c string) (int, error) { return m.Rekey(ctx, c, child) })
 }
 
 // WatchSAs reports what happens to the SAs of a peer, or of all, until ctx or
@@ -206,7 +242,7 @@ func (d *Daemon) WatchSAs(ctx context.Context, req api.SARequest, emit func(api.
 			if !ok {
 				return struct{}{}, &api.Error{Code: api.CodeUnavailable, Message: "the daemon is ending"}
 			}
-			if req.Peer != "" && ev.Peer != "" && ev.Peer != req.Peer {
+			if ev.Peer = d.ownerOf(ev.Peer); req.Peer != "" && ev.Peer != "" && ev.Peer != req.Peer {
 				continue
 			}
 			emit(api.Event{SA: &api.SAEvent{

@@ -7,6 +7,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // session is the block session with a peer, which all its attached disks share.
@@ -69,17 +70,28 @@ func (d *Daemon) joinSession(ctx context.Context, p *peer) (*rnbd.Client, error)
 }
 
 func (d *Daemon) connect(ctx context.Context, p *peer) (*rnbd.Client, error) {
-	protector, local, problem := p.state()
-	if protector == nil {
-		if problem != nil {
-			return nil, problem
+	name := p.cfg.Name
+	choose := func(ctx context.Context) (*transport.Config, func(error), error) {
+		// Its declaration may have changed in what leaves the session as it is.
+		p, err := d.findPeer(name)
+		if err != nil {
+			return nil, nil, err
 		}
-		return nil, &api.Error{Code: api.CodeUnavailable, Message: "peer " + p.cfg.Name + " is not set up yet", Fix: "try again in a moment"}
+		return d.choose(ctx, p)
 	}
+	var cl *rnbd.Client
+	err := p.eachCarrier(ctx, func() (err error) {
+		cl, err = d.connectOnce(ctx, p, choose)
+		return err
+	})
+	return cl, err
+}
+
+func (d *Daemon) connectOnce(ctx context.Context, p *peer, choose func(context.Context) (*transport.Config, func(error), error)) (*rnbd.Client, error) {
 	return rnbd.Connect(ctx, rnbd.ClientConfig{
 		RTRS: rtrs.ClientConfig{
 			ULP: d.ulps.client, Name: d.sessionName(),
-			Paths: []rtrs.PathConfig{{Remote: p.cfg.AddrPort(), Transport: p.dialTransport(local)}},
+			Paths: []rtrs.PathConfig{{Remote: p.cfg.AddrPort(), Choose: choose}},
 			Conns: p.cfg.Connections, QueueDepth: d.config().Limits.QueueSize, MPA: dialMPA(p.cfg),
 		},
 		Logger: d.log.With("peer", p.cfg.Name),

@@ -1,10 +1,12 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -16,7 +18,7 @@ import (
 // whole, package config finds when it is written.
 func peerOf(s api.PeerSpec) (config.Peer, error) {
 	p := config.Peer{
-		Name: s.Name, Port: s.Port, LocalID: s.LocalID, RemoteID: s.RemoteID, Profile: s.Profile, Mode: s.Mode,
+		Name: s.Name, Port: s.Port, Transport: config.TransportTCP, UDPPort: s.UDPPort, LocalID: s.LocalID, RemoteID: s.RemoteID, Profile: s.Profile, Mode: s.Mode,
 		Auth: config.Auth(s.Auth), PSKFile: s.PSKFile, CertFile: s.CertFile, KeyFile: s.KeyFile, CAFiles: s.CAFiles,
 		CRLURIs: s.CRLURIs, OCSPURIs: s.OCSPURIs, Revocation: ipsec.Revocation(s.Revocation),
 		Protection: config.ProtectIPsec, CRC: true, LargeFPDU: true, Connections: config.DefaultConnections, ChildSAs: max(s.ChildSAs, 1),
@@ -38,6 +40,27 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 		if *a.to, err = config.ParseAddr(a.text); err != nil {
 			return bad("the %s peer %s: %s; host names are not looked up", a.what, s.Name, err)
 		}
+	}
+	if s.Transport != "" {
+		if !slices.Contains(config.Transports(), s.Transport) {
+			return bad("unknown transport %q; allowed: %s", s.Transport, strings.Join(config.Transports(), ", "))
+		}
+		p.Transport = config.Transport(s.Transport)
+	}
+	if s.UDPPort != 0 {
+		if err := config.CheckUDPPort(s.UDPPort); err != nil {
+			return bad("the UDP port of peer %s %s", s.Name, err)
+		}
+	}
+	for _, q := range s.Paths {
+		var path config.Path
+		var err, lerr error
+		path.Address, err = config.ParseAddr(q.Address)
+		path.LocalAddress, lerr = config.ParseAddr(q.LocalAddress)
+		if err := cmp.Or(err, lerr); err != nil {
+			return bad("a path of peer %s: %s; host names are not looked up", s.Name, err)
+		}
+		p.Paths = append(p.Paths, path)
 	}
 	if s.Connections < 0 || s.Connections > config.MaxConnections {
 		return bad("%d connections; allowed: 1 to %d", s.Connections, config.MaxConnections)
@@ -99,7 +122,11 @@ func oneOf(what, s, yes, no string) (bool, error) {
 func specOf(p config.Peer) api.PeerSpec {
 	s := api.PeerSpec{
 		Name: p.Name, Address: p.Address.String(), LocalAddress: addrText(p.LocalAddress), Port: p.Port,
+		Transport: string(p.Transport), UDPPort: p.UDPPort,
 		Protection: string(p.Protection), CRC: "on", FPDU: "large", Connections: p.Connections,
+	}
+	for _, q := range p.Paths {
+		s.Paths = append(s.Paths, api.Path{Address: q.Address.String(), LocalAddress: q.LocalAddress.String()})
 	}
 	if p.Protection == config.ProtectIPsec {
 		s.LocalID, s.RemoteID, s.Profile, s.Mode = p.LocalID, p.RemoteID, p.Profile, p.Mode
@@ -164,7 +191,9 @@ func RemovePeer(mainFile, name string) (guard, err error) {
 		return nil, configError(err)
 	}
 	if p, ok := c.Peer(name); ok && p.Protection == config.ProtectIPsec {
-		guard = ipsec.RemoveGuard(guardOf(p))
+		for _, g := range guardsOf(p) {
+			guard = errors.Join(guard, ipsec.RemoveGuard(g))
+		}
 	}
 	return guard, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -47,13 +48,15 @@ func (d *Daemon) listenerStates() []api.Listener {
 	defer d.mu.Unlock()
 	out := []api.Listener{}
 	for _, l := range d.listeners {
-		v := api.Listener{Address: l.addr.String(), State: "listening", Problem: l.problem}
+		v := api.Listener{Address: l.at.addr.String(), Transport: l.at.kind.String(), UDPPort: l.at.udp, More: strings.Fields(l.at.more), State: "listening", Problem: l.problem}
 		if l.ln == nil {
 			v.State = api.PeerProblem
 		}
 		out = append(out, v)
 	}
-	slices.SortFunc(out, func(a, b api.Listener) int { return cmp.Compare(a.Address, b.Address) })
+	slices.SortFunc(out, func(a, b api.Listener) int {
+		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Transport, b.Transport))
+	})
 	return out
 }
 
@@ -64,7 +67,7 @@ func (d *Daemon) streams() []api.Stream {
 		s := qp.Stats()
 		out = append(out, api.Stream{
 			ID: streamID(qp.ID()), Peer: d.peerName(qp.Peer()), Identity: string(qp.Peer()), Service: qp.PD().ULP().Name(),
-			Flow: qp.Flow().String(), Protection: qp.Protection().Kind(), Paused: qp.Paused(), AgeSeconds: now.Sub(qp.Established()).Seconds(),
+			Transport: kindOf(qp.Flow()).String(), Flow: qp.Flow().String(), Protection: qp.Protection().Kind(), Paused: qp.Paused(), AgeSeconds: now.Sub(qp.Established()).Seconds(),
 			BytesIn: s.RecvBytes, BytesOut: s.SendBytes,
 		})
 	}

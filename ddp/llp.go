@@ -59,6 +59,11 @@ type LLP interface {
 	Close() error
 }
 
+// EvenSegments is implemented by an LLP to which packets of one length are cheaper
+// than those of several: messages are then cut into segments of about the same
+// length, in place of full ones and a rest.
+type EvenSegments interface{ EvenSegments() }
+
 // Sink takes received segments from an LLP. All calls come from the goroutine
 // that runs LLP.Receive.
 type Sink interface {

@@ -29,17 +29,21 @@ type tolerant interface {
 	DeadAfter() time.Duration
 }
 
-// hearing is what was seen of an association when its peer was last heard of.
+// hearing is what was seen of an association when its peer was last heard of, of
+// one that does not tell by itself.
 type hearing struct {
 	at      time.Time
 	packets uint64 // received
 	again   uint64 // chunks and timers that were sent, and expired, again
 }
 
-// listen takes down what has changed since the last look; the peer's mutex is
-// held.
+// listen tells for how long the peer has been silent, and how often something was
+// sent again since; the peer's mutex is held.
 func (pr *protection) listen(a association, now time.Time) (silent time.Duration, again uint64) {
 	s := a.Stats()
+	if s.Silent > 0 {
+		return s.Silent, uint64(s.Unanswered)
+	}
 	again = max(s.Retransmits, s.Timeouts)
 	if pr.heard.at.IsZero() || s.PacketsIn != pr.heard.packets {
 		pr.heard = hearing{at: now, packets: s.PacketsIn, again: again}
@@ -47,16 +51,12 @@ func (pr *protection) listen(a association, now time.Time) (silent time.Duration
 	return now.Sub(pr.heard.at), again - pr.heard.again
 }
 
-// stalled tells that a flow has sent data at least three times in vain, and
-// whether the peer was heard of lately; the peer's mutex is held.
-func (pr *protection) stalled(now time.Time) (stalled, alive bool) {
-	a, ok := pr.c.(association)
-	if !ok {
-		return hasStalled(pr.c)
-	}
+// askAssociation is askTCP for an association; the peer's mutex is held.
+func (pr *protection) askAssociation(a association, now time.Time) condition {
 	silent, again := pr.listen(a, now)
 	n, err := a.Outq()
-	return err == nil && n > 0 && again >= 3 && silent >= stallAfter, silent < stallAfter
+	waits := err == nil && n > 0
+	return condition{silent: silent, inVain: waits && again > 0, stalled: waits && again >= 3 && silent >= stallAfter}
 }
 
 // fading tells that the peer has been silent for half as long as the flow

@@ -3,8 +3,8 @@
 // these two hosts, failing closed.
 //
 // strongSwan (charon) speaks IKE; Manager drives it over VICI and implements
-// transport.Protector. Per peer and Link, a
-// port of TCP, of SCTP or of UDP with SCTP in it, three things are kept:
+// transport.Protector. Per peer and Link, which is a port of TCP, of SCTP or of UDP
+// with SCTP in it, three things are kept:
 //
 //   - the guard: XFRM policies in the kernel that block the port's clear
 //     traffic. It is installed before anything else, and stays when this

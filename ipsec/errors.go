@@ -152,6 +152,7 @@ type AdmitError struct {
 	Peer   string // the configured peer, or ""
 	Kind   error  // ErrUnknownPeer, ErrNotCovered, ErrWrongIdentity, ErrGateway, ErrNotConnected
 	Detail string
+	never  bool // no SA that comes up would change it
 }
 
 func (e *AdmitError) Error() string {
@@ -167,8 +168,27 @@ func (e *AdmitError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the Kind and transport.ErrNotProtected.
-func (e *AdmitError) Unwrap() []error { return []error{e.Kind, transport.ErrNotProtected} }
+// Unwrap returns the Kind and transport.ErrNotProtected, and transport.ErrAway
+// where an SA that comes up is all that is missing.
+func (e *AdmitError) Unwrap() []error {
+	if (e.Kind == ErrNotCovered || e.Kind == ErrNotConnected) && !e.never {
+		return []error{e.Kind, transport.ErrNotProtected, transport.ErrAway}
+	}
+	return []error{e.Kind, transport.ErrNotProtected}
+}
+
+// awayError is why there is no SA for a flow whose guard is in place.
+type awayError struct{ error }
+
+func (e awayError) Unwrap() []error { return []error{e.error, transport.ErrAway} }
+
+// away marks what keeps Prepare from having an SA, unless somebody else has it.
+func away(err error) error {
+	if err == nil || errors.Is(err, ErrWrongIdentity) || errors.Is(err, ErrGateway) || errors.Is(err, ErrClosed) || errors.Is(err, ErrUnknownPeer) {
+		return err
+	}
+	return awayError{err}
+}
 
 func nonNil(errs ...error) []error {
 	var out []error

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -38,6 +39,7 @@ func GuardHoles(specs ...GuardSpec) ([]Hole, error) {
 			}
 			holes = append(holes, faults...)
 			holes = append(holes, k.bypasses(g, have)...)
+			holes = append(holes, g.decapsulated(inv)...)
 		}
 		open, err := exemptDevices()
 		for _, h := range open {
@@ -103,6 +105,31 @@ func (k *kernel) bypasses(g GuardSpec, have []netlink.XfrmPolicy) []Hole {
 			Fix: fmt.Sprintf("remove it: ip xfrm policy delete index %d %v", p.Index, p.Dir)})
 	}
 	return holes
+}
+
+// decapsulated finds the setting by which the kernel takes SCTP out of UDP (RFC
+// 6951): to the policies such a packet is one of UDP.
+func (g GuardSpec) decapsulated(have inventory) []Hole {
+	if g.protocol() != transport.ProtoSCTP {
+		return nil
+	}
+	b, err := os.ReadFile("/proc/sys/net/sctp/udp_port")
+	if err != nil {
+		return nil // the kernel has no SCTP, or not this
+	}
+	port, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 16)
+	if err != nil || port == 0 {
+		return nil
+	}
+	udp := g
+	udp.Protocol, udp.Port = transport.ProtoUDP, uint16(port)
+	for _, p := range udp.blocks() {
+		if p.Dir == netlink.XFRM_DIR_IN && have.all[keyOf(p)] == nil {
+			return []Hole{{Spec: g, What: fmt.Sprintf("net.sctp.udp_port is %d: the kernel takes in clear packets of %v that are encapsulated in UDP", port, g),
+				Fix: "sysctl net.sctp.udp_port=0"}}
+		}
+	}
+	return nil
 }
 
 func overlaps(p *netlink.XfrmPolicy, g GuardSpec) bool {

@@ -12,6 +12,10 @@ func idleFor(c any) (time.Duration, bool) {
 	if i, ok := c.(idler); ok {
 		return i.Idle()
 	}
+	if a, ok := c.(association); ok {
+		d := a.Stats().Idle
+		return d, d > 0
+	}
 	info := tcpInfo(c)
 	if info == nil {
 		return 0, false
@@ -48,19 +52,15 @@ func isFading(c any) bool {
 	return patience > 0 && int64(info.Last_ack_recv) > int64(patience)/2
 }
 
-// hasStalled tells that TCP has sent data at least three times in vain, and
-// whether the peer was heard of lately. A peer that takes no more, its window
-// being closed, is no such case.
-func hasStalled(c any) (stalled, alive bool) {
-	if i, ok := c.(staller); ok {
-		return i.Stalled()
-	}
+// askTCP tells how it stands with a TCP connection. A peer that takes no more, its
+// window being closed, is no stall.
+func askTCP(c any) condition {
 	info := tcpInfo(c)
 	if info == nil {
-		return false, false
+		return condition{silent: unheard}
 	}
 	silent := time.Duration(info.Last_ack_recv) * time.Millisecond
-	return info.Unacked > 0 && info.Retransmits >= 3 && silent >= stallAfter, silent < stallAfter
+	return condition{silent: silent, inVain: info.Unacked > 0 && info.Retransmits > 0, stalled: info.Unacked > 0 && info.Retransmits >= 3 && silent >= stallAfter}
 }
 
 func tcpInfo(c any) (info *unix.TCPInfo) {

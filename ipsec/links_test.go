@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/transport"
-	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
 var (
@@ -268,108 +267,48 @@ func TestStrangersAreScreenedOut(t *testing.T) {
 	}
 }
 
-// assoc is an association whose troubles the test decides.
-type assoc struct {
-	sctp.Association // nil: what is not here is not asked
-	mu               sync.Mutex
-	outq             int
-	bytes            uint64
-	stats            sctp.Stats
-	dead             time.Duration
-	kicks            int
-	stuck            bool
-	rtoMax           []time.Duration
-}
-
-func (a *assoc) set(change func()) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	change()
-}
-
-func (a *assoc) Outq() (int, error) { a.mu.Lock(); defer a.mu.Unlock(); return a.outq, nil }
-func (a *assoc) Bytes() uint64      { a.mu.Lock(); defer a.mu.Unlock(); return a.bytes }
-func (a *assoc) Stats() sctp.Stats  { a.mu.Lock(); defer a.mu.Unlock(); return a.stats }
-func (a *assoc) Kick() bool         { a.mu.Lock(); defer a.mu.Unlock(); a.kicks++; return a.stuck }
-func (a *assoc) Hurry(d time.Duration) {
-	a.set(func() { a.rtoMax = append(a.rtoMax, d) })
-}
-func (a *assoc) DeadAfter() time.Duration { return a.dead }
-
-func TestAssociationThatIsPausedIsHurriedAndKicked(t *testing.T) {
+// TestWhatOnlyLacksAnSAIsAway is what transport goes by when an association has
+// several paths.
+func TestWhatOnlyLacksAnSAIsAway(t *testing.T) {
 	b := newBench(t)
 	p := linkPeer(udpLink)
-	b.f.answering(p)
 	b.add(t, p)
-	if err := b.Prepare(t.Context(), flowOn(p, udpLink, true)); err != nil {
-		t.Fatal(err)
+	f := flowOn(p, udpLink, true)
+	soon := func() context.Context {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		t.Cleanup(cancel)
+		return ctx
 	}
-	a := &assoc{dead: time.Hour}
-	pr, err := b.Admit(t.Context(), flowOn(p, udpLink, true), true, a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pr.Release()
-	a.set(func() { a.outq, a.stuck = 1, true })
-	b.f.down(p, "beta-out-udp")
-	eventually(t, "the SA is back, and the association was kicked", func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return !pr.Paused() && a.kicks >= kickTimes
-	})
-	a.set(func() { a.outq, a.stuck = 0, false })
-	eventually(t, "it is calm again", func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return slices.Equal(a.rtoMax, []time.Duration{hurryMS * time.Millisecond, 0})
-	})
-}
-
-func TestAssociationTellsOfStallsAndSilence(t *testing.T) {
-	a := &assoc{dead: 20 * time.Second}
-	pr := &protection{c: a}
-	now := time.Now()
-	check := func(at time.Duration, stalled, alive, fading bool) {
-		t.Helper()
-		s, l := pr.stalled(now.Add(at))
-		if f := pr.fading(now.Add(at)); s != stalled || l != alive || f != fading {
-			t.Errorf("after %v: stalled %v, alive %v, fading %v", at, s, l, f)
+	elsewhere, stranger := f, f
+	elsewhere.Local = netip.AddrPortFrom(netip.MustParseAddr("192.0.2.9"), 50000)
+	stranger.Remote = netip.AddrPortFrom(netip.MustParseAddr("198.51.100.99"), 9899)
+	b.f.set(func() { b.f.hang["initiate"] = true })
+	for name, tc := range map[string]struct {
+		flow transport.Flow
+		away bool
+	}{
+		"no SA":                 {f, true},
+		"another local address": {elsewhere, false},
+		"a stranger":            {stranger, false},
+	} {
+		err := b.Prepare(soon(), tc.flow)
+		_, err2 := b.Admit(soon(), tc.flow, true, &traffic{})
+		if err == nil || err2 == nil || errors.Is(err, transport.ErrAway) != tc.away || errors.Is(err2, transport.ErrAway) != tc.away {
+			t.Errorf("%s: prepare %v, admit %v; away should be %v", name, err, err2, tc.away)
 		}
 	}
-	check(0, false, true, false)
-	a.set(func() { a.outq, a.stats.Timeouts = 1, 2 })
-	check(2*time.Second, false, false, false) // not in vain often enough
-	a.set(func() { a.stats.Timeouts = 3 })
-	check(2*time.Second, true, false, false)
-	a.set(func() { a.outq = 0 })
-	check(2*time.Second, false, false, false) // nothing waits
-	a.set(func() { a.outq, a.stats.PacketsIn = 1, 1 })
-	check(3*time.Second, false, true, false) // heard of
-	check(12*time.Second, false, false, false)
-	check(14*time.Second, false, false, true)
-	a.set(func() { a.stats.Retransmits = 9 }) // as the kernel tells
-	check(14*time.Second, true, false, true)
-
-	silent := &protection{c: &struct{ *assoc }{a}}
-	if silent.fading(now) || silent.fading(now.Add(9*time.Second)) || !silent.fading(now.Add(11*time.Second)) {
-		t.Error("the tolerance of an association is not taken into account")
+	b.f.set(func() {
+		b.f.sas = []tree{renamed(saOf(p, "beta-out-udp"), "beta", map[string]string{"remote-id": "mallory"})}
+	})
+	if _, err := b.Admit(soon(), f, true, &traffic{}); !errors.Is(err, ErrWrongIdentity) || errors.Is(err, transport.ErrAway) {
+		t.Errorf("under another identity: %v", err)
 	}
-}
-
-func TestIdleAssociationIsReaped(t *testing.T) {
-	a := &assoc{}
-	pr := &protection{c: a}
-	now := time.Now()
-	if q := pr.unused(now, time.Minute); q > 0 {
-		t.Errorf("idle for %v at first", q)
-	}
-	now = now.Add(30 * time.Second)
-	a.set(func() { a.bytes = 10_000 })
-	if q := pr.unused(now, time.Minute); q > 0 {
-		t.Errorf("idle for %v after traffic", q)
-	}
-	now = now.Add(time.Minute)
-	if q := pr.unused(now, time.Minute); q < time.Minute {
-		t.Errorf("idle for %v after a minute without traffic", q)
+	for err, want := range map[error]bool{
+		&NegotiationError{Kind: ErrUnreachable}: true, ErrNotSupervised: true, ErrNotConnected: true,
+		ErrClosed: false, fmt.Errorf("%w: x", ErrGateway): false,
+	} {
+		if got := away(err); errors.Is(got, transport.ErrAway) != want || !errors.Is(got, err) || got.Error() != err.Error() {
+			t.Errorf("%v becomes %v", err, got)
+		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 // Prepare implements transport.Protector: the guard is checked, and an SA for
 // dialling f's remote address is brought up if there is none. Concurrent calls
 // share one attempt. The error tells what is wrong with the SA, see
-// NegotiationError and DaemonError.
+// NegotiationError and DaemonError; it matches transport.ErrAway if the guard is
+// in place and the SA is all that is missing.
 func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
 	f = unmapped(f)
 	p, ln := m.find(f, true)
@@ -23,11 +24,19 @@ func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
 		return &AdmitError{Flow: f, Kind: ErrUnknownPeer, Detail: m.knownPeers(f)}
 	}
 	if a := f.Local.Addr(); a.IsValid() && !a.IsUnspecified() && a != p.local {
-		return &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, Detail: fmt.Sprintf("the peer's SA is for local address %v", p.local)}
+		return &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, never: true, Detail: fmt.Sprintf("the peer's SA is for local address %v", p.local)}
 	}
 	if err := m.ensureTested(p); err != nil {
+		if errors.Is(err, ErrGuardUntested) { // there is no way to the peer
+			return awayError{err}
+		}
 		return err
 	}
+	return away(m.prepare(ctx, p, ln))
+}
+
+// prepare waits for the child of a lane whose guard is in place.
+func (m *Manager) prepare(ctx context.Context, p *peer, ln *lane) error {
 	if _, err := m.awaitLink(ctx); err != nil {
 		return err
 	}
@@ -140,7 +149,9 @@ func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c 
 	var id transport.Identity
 	var err error
 	if !p.isTested() {
-		err = m.ensureTested(p)
+		if err = m.ensureTested(p); errors.Is(err, ErrGuardUntested) {
+			err = awayError{err}
+		}
 	}
 	if err == nil {
 		id, err = m.prove(ctx, p, ln, f)
@@ -207,7 +218,7 @@ func (m *Manager) prove(ctx context.Context, p *peer, ln *lane, f transport.Flow
 		changed, cfg := p.changed, p.cfg
 		p.mu.Unlock()
 		if f.Local.Addr() != cfg.Local {
-			return "", &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, Detail: fmt.Sprintf("the peer's SA is for local address %v", cfg.Local)}
+			return "", &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, never: true, Detail: fmt.Sprintf("the peer's SA is for local address %v", cfg.Local)}
 		}
 		err := m.proof(ctx, p, &cfg, ln.child, f)
 		if err == nil && !ln.up.Load() {
@@ -324,8 +335,9 @@ type protection struct {
 	kind     string
 	admitted atomic.Bool // until then its data is not waited for
 	released atomic.Bool
-	patience int     // of its TCP while it has an SA, see hurry; 0: as now. The peer's mutex guards it
-	heard    hearing // if it is an association; the peer's mutex guards it
+	patience int       // of its TCP while it has an SA, see hurry; 0: as now. The peer's mutex guards it
+	heard    hearing   // if it is an association; the peer's mutex guards it
+	vainAt   time.Time // since when it is seen to send in vain; the same guards it
 
 	// What the idle reaper has seen of it; the peer's mutex guards them.
 	since   uint64 // bytes at sinceAt

@@ -98,11 +98,13 @@ func (k *kernel) examine(g GuardSpec, dev string) error {
 	if err != nil {
 		return err
 	}
-	holes, err := k.faults(g, inventoryOf(have))
+	inv := inventoryOf(have)
+	holes, err := k.faults(g, inv)
 	if err != nil {
 		return err
 	}
 	holes = append(holes, k.bypasses(g, have)...)
+	holes = append(holes, g.decapsulated(inv)...)
 	if !g.Remote.Is6() {
 		exempt, err := exemptDevices()
 		if err != nil {

@@ -17,6 +17,43 @@ type staller interface {
 	Stalled() (stalled, alive bool)
 }
 
+// condition is how it stands with a flow.
+type condition struct {
+	silent  time.Duration // since the peer was heard of
+	inVain  bool          // data was sent again, and nothing has come back
+	stalled bool          // so often and for so long that the SA may be to blame
+}
+
+// unheard is the silence of a flow that does not tell.
+const unheard = time.Duration(1<<63 - 1)
+
+// ask tells how it stands with a flow, and since when it has sent in vain, 0: it
+// has not; the peer's mutex is held.
+func (pr *protection) ask(now time.Time) (c condition, vain time.Duration) {
+	switch f := pr.c.(type) {
+	case staller:
+		stalled, alive := f.Stalled()
+		c = condition{silent: unheard, inVain: stalled, stalled: stalled}
+		if alive {
+			c.silent = 0
+		}
+	case association:
+		c = pr.askAssociation(f, now)
+	default:
+		c = askTCP(f)
+	}
+	switch {
+	case !c.inVain:
+		pr.vainAt = time.Time{}
+	case pr.vainAt.IsZero():
+		pr.vainAt = now
+	}
+	if pr.vainAt.IsZero() {
+		return c, 0
+	}
+	return c, now.Sub(pr.vainAt)
+}
+
 // stalled tells whether a lane that is up seems to lead nowhere; p.mu is held.
 func (p *peer) stalled(l *lane, now time.Time) (bool, time.Duration) {
 	if len(l.flows) == 0 && l.dialledAt.IsZero() {
@@ -37,20 +74,26 @@ func (p *peer) stalled(l *lane, now time.Time) (bool, time.Duration) {
 }
 
 // suspect tells whether a flow is stuck on its way to Admit, or has sent data in
-// vain, while nothing was heard on any other; the peer's mutex is held.
+// vain, while nothing was heard on any other: its host may as well have died
+// alone, without a word. The peer's mutex is held.
 func (l *lane) suspect(now time.Time) bool {
 	suspect := !l.dialledAt.IsZero() && now.Sub(l.dialledAt) > stallAfter
+	silent := unheard // of all
+	var vain []time.Duration
 	for f := range l.flows {
 		if !f.admitted.Load() {
 			continue
 		}
-		stalled, alive := f.stalled(now)
-		if alive {
-			return false
+		c, since := f.ask(now)
+		silent = min(silent, c.silent)
+		if c.stalled {
+			vain = append(vain, since)
 		}
-		suspect = suspect || stalled
 	}
-	return suspect
+	if silent < stallAfter {
+		return false
+	}
+	return suspect || slices.ContainsFunc(vain, func(since time.Duration) bool { return silent >= since })
 }
 
 // revive ends a lane's children, unless packets have come in on them, so that

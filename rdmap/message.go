@@ -136,10 +136,15 @@ func (s *Stream) segment() error {
 // share is how many of a message's remaining bytes the next segment takes.
 func (s *Stream) share(total uint32, header int) (n uint32, last bool) {
 	n = total - s.tx.off
-	if room := uint32(s.llp.MULPDU() - header); n > room {
-		return room, false
+	room := uint32(s.llp.MULPDU() - header)
+	if n <= room {
+		return n, true
 	}
-	return n, true
+	if s.even {
+		left := (n-1)/room + 1 // segments
+		room = (n-1)/left + 1
+	}
+	return room, false
 }
 
 // gather cuts n bytes at off out of sgl.

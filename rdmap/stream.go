@@ -76,6 +76,7 @@ func (r Ready) op() *Op {
 type Stream struct {
 	llp      ddp.LLP
 	up       Upper
+	even     bool // the LLP is a ddp.EvenSegments
 	ird, ord int
 	driverFn func()
 
@@ -129,6 +130,7 @@ type response struct {
 // New makes a Stream in the state Streaming. Nothing is received until Run.
 func New(cfg Config) *Stream {
 	s := &Stream{llp: cfg.LLP, up: cfg.Upper, ird: cfg.IRD, ord: cfg.ORD, sinkTag: rand.Uint32(), termDone: make(chan struct{})}
+	_, s.even = cfg.LLP.(ddp.EvenSegments)
 	s.sq.max = max(1, cfg.MaxSend)
 	s.ready = cfg.Ready.op()
 	s.readyDue = s.ready != nil

@@ -73,6 +73,11 @@ func startServer(t testing.TB, exports ...Export) *testServer {
 
 func startServerAt(t testing.TB, addr netip.AddrPort, rc rtrs.ServerConfig, exports ...Export) *testServer {
 	t.Helper()
+	return startServerOn(t, loopback(), addr, rc, exports...)
+}
+
+func startServerOn(t testing.TB, tc *transport.Config, addr netip.AddrPort, rc rtrs.ServerConfig, exports ...Export) *testServer {
+	t.Helper()
 	dev, ulp := newULP(t)
 	s := &testServer{Server: NewServer(ServerConfig{Logger: testLogger()}), dev: dev}
 	for _, e := range exports {
@@ -85,7 +90,7 @@ func startServerAt(t testing.TB, addr netip.AddrPort, rc rtrs.ServerConfig, expo
 	if s.rt, err = rtrs.NewServer(rc); err != nil {
 		t.Fatal(err)
 	}
-	s.ln, err = dev.Listen(context.Background(), addr, verbs.ListenConfig{Transport: loopback(), MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}})
+	s.ln, err = dev.Listen(context.Background(), addr, verbs.ListenConfig{Transport: tc, MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,9 +124,14 @@ func (s *testServer) stop(t testing.TB) {
 
 func connect(t testing.TB, addr netip.AddrPort) *Client {
 	t.Helper()
+	return connectOver(t, loopback(), addr)
+}
+
+func connectOver(t testing.TB, tc *transport.Config, addr netip.AddrPort) *Client {
+	t.Helper()
 	_, ulp := newULP(t)
 	c, err := Connect(testContext(t), ClientConfig{Logger: testLogger(), RTRS: rtrs.ClientConfig{ULP: ulp, Name: t.Name(),
-		Paths: []rtrs.PathConfig{{Remote: addr, Transport: loopback()}}, MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}}})
+		Paths: []rtrs.PathConfig{{Remote: addr, Transport: tc}}, MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,14 +6,17 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 )
 
 // link forwards connections and can cut them.
@@ -114,10 +117,36 @@ func modelWorker(t *testing.T, d *Disk, rnd *rand.Rand, base uint64, size int, s
 // TestDiskMatchesModelWhileThePathIsCut runs random I/O, much of it split, on
 // two disks of one session through a link that is cut again and again.
 func TestDiskMatchesModelWhileThePathIsCut(t *testing.T) {
-	const workers, region, cuts = 6, 1 << 20, 8
-	srv := startServer(t, fileExport(t, "a", workers*region), ramExport("b", newRAM(workers*region)))
+	srv := startServer(t, modelExports(t)...)
 	l := startLink(t, srv.addr.String())
-	c := connect(t, l.ln.Addr().(*net.TCPAddr).AddrPort())
+	matchModel(t, connect(t, l.ln.Addr().(*net.TCPAddr).AddrPort()), l.cut)
+}
+
+// The same over SCTP, through a network that loses, reorders and duplicates, whose
+// association is aborted again and again.
+func TestDiskMatchesModelOverSCTP(t *testing.T) {
+	local := netip.MustParseAddrPort("127.0.0.1:7471")
+	server := iwarptest.SCTPInUDP(t, local.Addr())
+	relay, err := sctptest.NewRelay(netip.AddrPortFrom(local.Addr(), server.UDPPort), sctptest.Faults{Loss: 0.002, Reorder: 0.01, Duplicate: 0.01}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { relay.Close() })
+	client := *server
+	client.UDPPort = relay.Addr().Port()
+	srv := startServerOn(t, server, local, rtrs.ServerConfig{}, modelExports(t)...)
+	matchModel(t, connectOver(t, &client, local), func() { srv.dev.EndAssociations("loopback", "cut by a test") })
+}
+
+const modelWorkers, modelRegion = 6, 1 << 20
+
+func modelExports(t *testing.T) []Export {
+	return []Export{fileExport(t, "a", modelWorkers*modelRegion), ramExport("b", newRAM(modelWorkers*modelRegion))}
+}
+
+// matchModel runs random I/O on both exports while cut is called some times.
+func matchModel(t *testing.T, c *Client, cut func()) {
+	const workers, region, cuts = modelWorkers, modelRegion, 8
 	var stop atomic.Bool
 	var ops atomic.Int64
 	var wg sync.WaitGroup
@@ -132,7 +161,7 @@ func TestDiskMatchesModelWhileThePathIsCut(t *testing.T) {
 	for range cuts {
 		before := ops.Load()
 		eventually(t, "I/O flows", func() bool { return ops.Load() >= before+100 || t.Failed() })
-		l.cut()
+		cut()
 	}
 	before := ops.Load()
 	eventually(t, "I/O flows", func() bool { return ops.Load() >= before+100 || t.Failed() })

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -53,9 +54,14 @@ type served struct {
 // serveOne serves one client.
 func serveOne(t *testing.T, cfg Config, mc mpa.Config, addr string) (netip.AddrPort, <-chan served) {
 	t.Helper()
+	return serveOneOn(t, loopback, cfg, mc, addr)
+}
+
+func serveOneOn(t *testing.T, tc *transport.Config, cfg Config, mc mpa.Config, addr string) (netip.AddrPort, <-chan served) {
+	t.Helper()
 	ctx := testContext(t)
 	dev, ulp := newULP(t)
-	ln, err := dev.Listen(ctx, netip.MustParseAddrPort(addr), verbs.ListenConfig{Transport: loopback, MPA: mc})
+	ln, err := dev.Listen(ctx, netip.MustParseAddrPort(addr), verbs.ListenConfig{Transport: tc, MPA: mc})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,21 +83,32 @@ func TestPingsComeBackWhole(t *testing.T) {
 		name, addr string
 		size       int
 		mpa        mpa.Config
+		sctp       bool // in UDP
 	}{
-		{"smallest", "127.0.0.1:0", MinSize, mpa.Config{}},
-		{"default size", "127.0.0.1:0", 0, mpa.Config{}},
-		{"largest", "127.0.0.1:0", MaxSize, mpa.Config{}},
-		{"IPv6", "[::1]:0", 5000, mpa.Config{}},
-		{"without CRC", "127.0.0.1:0", 5000, mpa.Config{CRC: mpa.CRCAvoid}},
-		{"MPA revision 1", "127.0.0.1:0", 100, mpa.Config{Revision: 1}},
-		{"peer to peer by Write", "127.0.0.1:0", 100, mpa.Config{PeerToPeer: mpa.RTRWrite}},
-		{"peer to peer by Read", "127.0.0.1:0", 100, mpa.Config{PeerToPeer: mpa.RTRRead}},
+		{"smallest", "127.0.0.1:0", MinSize, mpa.Config{}, false},
+		{"default size", "127.0.0.1:0", 0, mpa.Config{}, false},
+		{"largest", "127.0.0.1:0", MaxSize, mpa.Config{}, false},
+		{"IPv6", "[::1]:0", 5000, mpa.Config{}, false},
+		{"without CRC", "127.0.0.1:0", 5000, mpa.Config{CRC: mpa.CRCAvoid}, false},
+		{"MPA revision 1", "127.0.0.1:0", 100, mpa.Config{Revision: 1}, false},
+		{"peer to peer by Write", "127.0.0.1:0", 100, mpa.Config{PeerToPeer: mpa.RTRWrite}, false},
+		{"peer to peer by Read", "127.0.0.1:0", 100, mpa.Config{PeerToPeer: mpa.RTRRead}, false},
+		{"SCTP smallest", "127.0.0.1:7471", MinSize, mpa.Config{}, true},
+		{"SCTP largest", "127.0.0.1:7471", MaxSize, mpa.Config{}, true},
+		{"SCTP IPv6", "[::1]:7471", 5000, mpa.Config{}, true},
+		{"SCTP without IRD and ORD", "127.0.0.1:7471", 100, mpa.Config{Revision: 1}, true},
+		{"SCTP peer to peer by Write", "127.0.0.1:7471", 100, mpa.Config{PeerToPeer: mpa.RTRWrite}, true},
+		{"SCTP peer to peer by Read", "127.0.0.1:7471", 100, mpa.Config{PeerToPeer: mpa.RTRRead}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			tc := loopback
+			if c.sctp {
+				tc = iwarptest.SCTPInUDP(t, netip.MustParseAddrPort(c.addr).Addr())
+			}
 			var sent, seen []string
-			addr, out := serveOne(t, Config{Each: func(b []byte) { seen = append(seen, string(b)) }}, mpa.Config{CRC: c.mpa.CRC}, c.addr)
+			addr, out := serveOneOn(t, tc, Config{Each: func(b []byte) { seen = append(seen, string(b)) }}, mpa.Config{CRC: c.mpa.CRC}, c.addr)
 			_, ulp := newULP(t)
-			n, err := Client(testContext(t), ulp, verbs.DialConfig{Remote: addr, Transport: loopback, MPA: c.mpa},
+			n, err := Client(testContext(t), ulp, verbs.DialConfig{Remote: addr, Transport: tc, MPA: c.mpa},
 				Config{Size: c.size, Count: 3, Validate: true, Each: func(b []byte) { sent = append(sent, string(b)) }})
 			if err != nil || n != 3 {
 				t.Fatalf("%d pings: %v", n, err)

@@ -37,7 +37,7 @@ type ClientConfig struct {
 
 	Conns      int        // connections of the path; 0 means DefaultConns
 	QueueDepth int        // I/Os in flight at most; 0 means DefaultQueueDepth; the server may have fewer
-	MPA        mpa.Config // start-up of each connection; PrivateData is set by the client
+	MPA        mpa.Config // start-up of each connection, as in verbs.DialConfig
 	Heartbeat  HeartbeatConfig
 
 	// OnConnect is called each time a path has come up, before any I/O waiting

@@ -15,7 +15,7 @@
 // message of Linux' "RDMA Write with Immediate" is an RDMA Write followed by
 // an Immediate Data message.
 //
-// Each connection starts with a 56-byte request in the MPA private data and a
+// Each connection starts with a 56-byte request in the private data of its start-up and a
 // 56-byte answer:
 //
 //	CON_REQ:  0 u8 0, u8 0 | 2 u16 magic 0x1BBD | 4 u16 version | 6 u16 cid |
@@ -26,7 +26,7 @@
 //	          8 u32 max_io_size | 12 u32 max_hdr_size | 16 u32 flags
 //	          (2: a fresh STag comes with each response) | 20 zero
 //
-// A refusal is an MPA rejection that carries a CON_RSP with its errno. When all
+// A refusal is a rejection in start-up that carries a CON_RSP with its errno. When all
 // connections are up the client sends on connection 0, and gets back:
 //
 //	INFO_REQ: 0 u16 type 0 | 2 name[255] | 257 zero[15]

@@ -56,7 +56,7 @@ func refusal(e syscall.Errno) string {
 	case syscall.EBUSY:
 		return "requests of the session's earlier connection are still being executed there"
 	case syscall.EEXIST:
-		return "another session of this name is open; end the other client, or wait until the server misses its heartbeats"
+		return "another session of this name is open, and its client answers; end that"
 	case syscall.EAGAIN:
 		return "it is handling too many connection requests"
 	case syscall.EUSERS:

@@ -107,8 +107,7 @@ func (cl *Client) dial(ctx context.Context, t *clientPath, pc PathConfig, cid in
 	t.conns = append(t.conns, c)
 	req := ConReq{Version: Version, CID: uint16(cid), CIDNum: uint16(cl.cfg.Conns), Incarnation: t.inc,
 		Path: cl.pathID, Session: cl.session, First: cid == 0 && t.inc == 1}
-	cfg := verbs.DialConfig{Remote: pc.Remote, Transport: pc.Transport, MPA: cl.cfg.MPA}
-	cfg.MPA.PrivateData = req.Append(nil)
+	cfg := verbs.DialConfig{Remote: pc.Remote, Transport: pc.Transport, PrivateData: req.Append(nil), MPA: cl.cfg.MPA}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	qp, answer, err := cl.cfg.ULP.Dial(dctx, cl.pd, cl.qpConfig(cq), cfg, nil)

@@ -20,6 +20,13 @@ func (h *heartbeat) seen() {
 	}
 }
 
+// forget takes note of what has arrived before the end of the interval.
+func (h *heartbeat) forget() {
+	if h.rx.Swap(false) {
+		h.outstanding, h.missed = false, 0
+	}
+}
+
 // tick ends an interval. send: a heartbeat is due. dead: max intervals in a row
 // brought no answer to the last one. An interval at whose end the connection is
 // paused does not count, since nothing can arrive.

@@ -83,13 +83,21 @@ func startServer(t testing.TB, cfg ServerConfig) *testServer {
 
 func startServerAt(t testing.TB, addr netip.AddrPort, cfg ServerConfig) *testServer {
 	t.Helper()
+	return startServerOn(t, loopback(), addr, cfg)
+}
+
+// sctpLocal is where servers over SCTP in UDP are.
+var sctpLocal = netip.MustParseAddrPort("127.0.0.1:7471")
+
+func startServerOn(t testing.TB, tc *transport.Config, addr netip.AddrPort, cfg ServerConfig) *testServer {
+	t.Helper()
 	s := &testServer{host: newHost(t)}
 	cfg.ULP, cfg.Logger = s.ulp, testLogger(t)
 	var err error
 	if s.Server, err = NewServer(cfg); err != nil {
 		t.Fatal(err)
 	}
-	s.ln, err = s.dev.Listen(context.Background(), addr, verbs.ListenConfig{Transport: loopback(), MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}})
+	s.ln, err = s.dev.Listen(context.Background(), addr, verbs.ListenConfig{Transport: tc, MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}})
 	if err != nil {
 		t.Fatal(err)
 	}

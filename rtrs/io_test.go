@@ -3,8 +3,12 @@ package rtrs
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"syscall"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/iwarptest"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // TestSteadyStateDoesNotAllocate covers both sides, which are in one process.
@@ -12,15 +16,23 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	srv := startServer(t, ServerConfig{NewSession: func(SessionInfo) (ServerHandler, error) { return nullHandler{}, nil }})
-	cl := connect(t, clientConfig(newHost(t), srv.addr, "a"))
-	for _, dir := range []Dir{Read, Write} {
-		for _, depth := range []int{1, 32} {
-			p := &pump{cl: cl, dir: dir, size: 4096, hdr: header(0), depth: depth, tick: make(chan *Permit, depth)}
-			p.run(t, 5000)
-			const ios = 2000
-			if n := testing.AllocsPerRun(5, func() { p.run(t, ios) }); n > ios/100 {
-				t.Errorf("%v at depth %d: %v allocations in %d I/Os", dir, depth, n, ios)
+	for name, tc := range map[string]*transport.Config{"TCP": loopback(), "SCTP in UDP": iwarptest.SCTPInUDP(t, sctpLocal.Addr())} {
+		addr := netip.AddrPortFrom(sctpLocal.Addr(), 0)
+		if tc.Kind != transport.TCP {
+			addr = sctpLocal
+		}
+		srv := startServerOn(t, tc, addr, ServerConfig{NewSession: func(SessionInfo) (ServerHandler, error) { return nullHandler{}, nil }})
+		cfg := clientConfig(newHost(t), srv.addr, "a")
+		cfg.Paths[0].Transport = tc
+		cl := connect(t, cfg)
+		for _, dir := range []Dir{Read, Write} {
+			for _, depth := range []int{1, 32} {
+				p := &pump{cl: cl, dir: dir, size: 4096, hdr: header(0), depth: depth, tick: make(chan *Permit, depth)}
+				p.run(t, 5000)
+				const ios = 2000
+				if n := testing.AllocsPerRun(5, func() { p.run(t, ios) }); n > ios/100 {
+					t.Errorf("%v at depth %d over %s: %v allocations in %d I/Os", dir, depth, name, n, ios)
+				}
 			}
 		}
 	}

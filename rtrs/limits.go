@@ -61,6 +61,11 @@ const (
 	// fenceWait is how long a server lets a new incarnation wait for the
 	// requests of the old one before it says EBUSY (the client tries again).
 	fenceWait = 2 * time.Second
+	// challengeWait is how long a session may be silent, when asked, whose peer wants
+	// to open another of the same name: long enough for a loss or two. In between
+	// it is looked at every challengeTick.
+	challengeWait = 3 * time.Second
+	challengeTick = 20 * time.Millisecond
 	// closeWait is how long Server.Close waits for requests at their handlers.
 	closeWait = 10 * time.Second
 

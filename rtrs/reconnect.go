@@ -11,6 +11,7 @@ import (
 // first makes the session's first path.
 func (cl *Client) first(ctx context.Context) (*clientPath, error) {
 	backoff := reconnectMin
+	var before error // why the last attempt failed
 	for {
 		var errs []error
 		retry := false
@@ -24,6 +25,10 @@ func (cl *Client) first(ctx context.Context) (*clientPath, error) {
 			retry = retry || errors.As(err, &refused) && refused.Temporary()
 		}
 		err := errors.Join(errs...)
+		if ctx.Err() != nil && before != nil {
+			return nil, errors.Join(before, ctx.Err()) // that time ran out says less
+		}
+		before = err
 		if !retry {
 			return nil, err
 		}

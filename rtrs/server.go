@@ -58,7 +58,7 @@ type ServerConfig struct {
 	NewSession func(SessionInfo) (ServerHandler, error)
 	Logger     *slog.Logger
 
-	fenceWait, setupWait time.Duration
+	fenceWait, setupWait, challengeWait time.Duration
 }
 
 // Server serves sessions. The owner of a listener hands it the connection
@@ -105,6 +105,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	}
 	if cfg.setupWait == 0 {
 		cfg.setupWait = setupTimeout
+	}
+	if cfg.challengeWait == 0 {
+		cfg.challengeWait = challengeWait
 	}
 	cfg.Heartbeat = cfg.Heartbeat.withDefaults()
 	if cfg.Logger == nil {
@@ -265,8 +268,8 @@ func (s *Server) newSessionLocked(key sessionKey, req *ConReq) (*session, syscal
 }
 
 // claimName makes a session's name its own among its peer's sessions. One that
-// is on its way out is waited for: its requests may be of a client that has
-// been restarted and must not land after those of its successor.
+// is on its way out, or whose client is gone, is waited for: its requests may be of
+// a client that has been restarted and must not land after those of its successor.
 func (s *Server) claimName(ctx context.Context, sess *session, name string) error {
 	key := nameKey{sess.key.peer, name}
 	for {
@@ -278,7 +281,7 @@ func (s *Server) claimName(ctx context.Context, sess *session, name string) erro
 			return nil
 		}
 		s.mu.Unlock()
-		if !other.isFailed() {
+		if !other.isFailed() && other.answers(ctx) {
 			return fmt.Errorf("rtrs: the peer has another session %q open: %w", name, syscall.EEXIST)
 		}
 		if err := s.fence(ctx, other); err != nil {

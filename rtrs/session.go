@@ -56,10 +56,11 @@ type session struct {
 	idleOnce sync.Once
 	idle     chan struct{} // closed when refs is 0
 
-	joining  sync.WaitGroup // connections being accepted
-	failOnce sync.Once
-	failed   chan struct{}
-	closed   chan struct{} // nothing is left
+	joining    sync.WaitGroup // connections being accepted
+	failOnce   sync.Once
+	failed     chan struct{}
+	challenged chan chan bool // see answers
+	closed     chan struct{}  // nothing is left
 
 	conns []*serverConn // by cid
 
@@ -125,6 +126,9 @@ func (s *session) watch() {
 		select {
 		case <-s.failed:
 			return
+		case q := <-s.challenged:
+			q <- s.challenge()
+			continue
 		case <-tick:
 		}
 		for _, c := range s.conns {

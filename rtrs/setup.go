@@ -12,7 +12,7 @@ import (
 
 func newSession(s *Server, key sessionKey, req *ConReq) (*session, error) {
 	sess := &session{srv: s, key: key, inc: req.Incarnation, infoCh: make(chan infoReq, 1), allUp: make(chan struct{}), since: time.Now(),
-		idle: make(chan struct{}), failed: make(chan struct{}), closed: make(chan struct{}),
+		idle: make(chan struct{}), failed: make(chan struct{}), closed: make(chan struct{}), challenged: make(chan chan bool),
 		conns: make([]*serverConn, req.CIDNum)}
 	sess.refs.Store(1)
 	for i := range sess.conns {

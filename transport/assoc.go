@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
@@ -22,6 +23,8 @@ type Assoc struct {
 	prot  Protection
 	recv  sctp.Receiver
 	below func() // closes what carries it; may be called again, and waits
+
+	deadAfter time.Duration
 }
 
 // Flow is the association's flow, or the first of several paths.
@@ -35,6 +38,10 @@ func (a *Assoc) Protection() Protection { return a.prot }
 
 // Receiver is what NewReceiver made for the association.
 func (a *Assoc) Receiver() sctp.Receiver { return a.recv }
+
+// DeadAfter is how long the peer may be silent before the association is given
+// up.
+func (a *Assoc) DeadAfter() time.Duration { return a.deadAfter }
 
 // Shutdown ends the association gracefully (RFC 9260 section 9.2) and waits for
 // that until ctx is over; then it is aborted.
@@ -92,38 +99,37 @@ func (c *Config) admit(ctx context.Context, f Flow, outgoing bool, m Monitored) 
 	return p, err
 }
 
-// within returns a context that also ends with the association of g.
-func (g *gate) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(g.ctx, cancel)
-	return ctx, func() { stop(); cancel() }
-}
-
-// admitted has the one flow of an association admitted and opens its gate. below
+// admitted has the paths of an association admitted and opens its gate. below
 // closes what carries the association. After an error the association is
 // aborted, and what carries it is not closed.
-func (g *gate) admitted(ctx context.Context, f Flow, outgoing bool, cfg *Config, newRecv NewReceiver, below func()) (*Assoc, error) {
-	fail := func(op string, err error) (*Assoc, error) {
-		wasOver := g.ctx.Err() != nil
-		g.assoc.Abort("not admitted")
-		<-g.assoc.Done()
-		if wasOver {
-			err = fmt.Errorf("the association ended meanwhile: %w", cmp.Or(g.assoc.Err(), sctp.ErrShutdown))
+func (g *gate) admitted(ctx context.Context, outgoing bool, newRecv NewReceiver, below func()) (*Assoc, error) {
+	a := &Assoc{Association: g.assoc, flows: g.flows, deadAfter: g.cfg.deadAfter()}
+	p := newPaths(g.ctx, a, outgoing, g.cfg)
+	f, err := p.admit(ctx)
+	if err == nil {
+		a.prot, a.recv = p, newRecv(g.assoc)
+		a.below = func() {
+			<-g.assoc.Done() // its last packet has left
+			p.wg.Wait()
+			below()
 		}
-		return nil, flowError(op, f, err)
+		if g.open(a.recv, p, func() { p.Release(); go a.below() }) {
+			if g.start != nil {
+				g.start()
+			}
+			return a, nil
+		}
 	}
-	wctx, cancel := g.within(ctx)
-	defer cancel()
-	p, err := cfg.admit(wctx, f, outgoing, g.assoc)
-	if err != nil {
-		return fail("admit", err)
+	wasOver := g.ctx.Err() != nil
+	p.Release()
+	g.assoc.Abort("not admitted")
+	<-g.assoc.Done()
+	p.wg.Wait()
+	g.cancel()
+	if wasOver {
+		err = fmt.Errorf("the association ended meanwhile: %w", cmp.Or(g.assoc.Err(), sctp.ErrShutdown))
 	}
-	a := &Assoc{Association: g.assoc, flows: []Flow{f}, prot: p, recv: newRecv(g.assoc), below: below}
-	if !g.open(a.recv, func() { p.Release(); go below() }) {
-		p.Release()
-		return fail("admit", nil)
-	}
-	return a, nil
+	return nil, flowError("admit", f, err)
 }
 
 // bare takes off what FlowError says itself.
@@ -137,15 +143,15 @@ func bare(err error) error {
 // sctpConfig are the settings of associations (RFC 9260 section 16).
 func (c *Config) sctpConfig() sctp.Config {
 	s := sctp.Config{
-		Adaptation:      adaptationDDP,
-		MTU:             c.MTU,
-		SendBuffer:      c.SendBuffer,
-		RTOInitial:      assocRTOInitial,
-		RTOMax:          maxRTO,
-		Heartbeat:       assocHeartbeat,
-		AssocMaxRetrans: int(max(1, c.deadAfter()/maxRTO)),
-		PathMaxRetrans:  pathTries - 1,
-		Backlog:         c.maxPending(),
+		Adaptation:     adaptationDDP,
+		MTU:            c.MTU,
+		SendBuffer:     c.SendBuffer,
+		RTOInitial:     assocRTOInitial,
+		RTOMax:         maxRTO,
+		Heartbeat:      assocHeartbeat,
+		DeadAfter:      c.deadAfter(),
+		PathMaxRetrans: pathTries - 1,
+		Backlog:        c.maxPending(),
 	}
 	if c.RecvBuffer > 0 {
 		s.RecvWindow = max(c.RecvBuffer, minRecvWindow)

@@ -58,7 +58,8 @@ type Config struct {
 	OnPath func(f Flow, up bool)
 
 	// OnRefused is told of each connection that a Listener turned away and why, and
-	// about once a second of a stranger whose packets get no answer.
+	// about once a second of a stranger whose packets get no answer; and of a
+	// path for which an association was ended later on.
 	// It is called from several goroutines, must not block, and must not call
 	// the Listener's Close.
 	OnRefused func(Flow, error)

@@ -25,35 +25,48 @@ func dialUDP(ctx context.Context, remote netip.AddrPort, f Flow, cfg *Config, re
 	if err != nil {
 		return nil, flowError("prepare", f, err)
 	}
+	var g *gate
+	var below func()
+	err = attempts(ctx, f, func() error { return cfg.Protector.Prepare(ctx, f) }, func() (err error) {
+		g, below, err = associateUDP(ctx, remote.Port(), f, lo, hi, cfg)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	a, err := g.admitted(ctx, true, recv, below)
+	if err != nil {
+		below()
+	}
+	return a, err
+}
+
+// attempts prepares and dials. An SA that goes between the two (RFC 5042 5.4.5)
+// makes the guard refuse every packet: then that is done again.
+func attempts(ctx context.Context, f Flow, prepare, dial func() error) error {
 	for attempt := 1; ; attempt++ {
-		if err := cfg.Protector.Prepare(ctx, f); err != nil {
-			return nil, flowError("prepare", f, err)
+		if err := prepare(); err != nil {
+			return flowError("prepare", f, err)
 		}
-		g, f, below, err := associateUDP(ctx, remote.Port(), f, lo, hi, cfg)
+		err := dial()
 		if err == nil {
-			a, err := g.admitted(ctx, f, true, cfg, recv, below)
-			if err != nil {
-				below()
-			}
-			return a, err
+			return nil
 		}
-		// An SA that goes after Prepare makes the guard refuse every packet.
 		if !errors.Is(err, syscall.EPERM) || attempt == dialAttempts || ctx.Err() != nil {
-			return nil, flowError("dial", f, bare(err))
+			return flowError("dial", f, bare(err))
 		}
 	}
 }
 
-// associateUDP sets up an association on a new socket, which below closes. The
-// flow returned is complete.
-func associateUDP(ctx context.Context, port uint16, f Flow, lo, hi uint16, cfg *Config) (g *gate, _ Flow, below func(), err error) {
+// associateUDP sets up an association on a new socket, which below closes.
+func associateUDP(ctx context.Context, port uint16, f Flow, lo, hi uint16, cfg *Config) (g *gate, below func(), err error) {
 	conn, err := bindUDP(f, lo, hi)
 	if err != nil {
-		return nil, f, nil, err
+		return nil, nil, err
 	}
 	f.Local = unmap(conn.LocalAddr().(*net.UDPAddr).AddrPort())
 	sc := cfg.sctpConfig()
-	sc.Admit = func(from netip.AddrPort, _ bool) error {
+	sc.Admit = func(_, from netip.AddrPort, _ bool) error {
 		if from != f.Remote {
 			return fmt.Errorf("%w: this association is with %v", ErrNotProtected, f.Remote)
 		}
@@ -61,25 +74,17 @@ func associateUDP(ctx context.Context, port uint16, f Flow, lo, hi uint16, cfg *
 	}
 	ep, err := sctp.Listen(conn, sc)
 	if err != nil {
-		return nil, f, nil, err
+		return nil, nil, err
 	}
 	_, err = ep.Dial(ctx, f.Remote, sctp.DialConfig{RemotePort: port, Receiver: func(a *sctp.Assoc) sctp.Receiver {
-		g = newGate(a)
-		g.watch(cfg, f)
+		g = newGate(a, []Flow{f}, cfg)
 		return g
 	}})
 	if err != nil {
 		ep.Close()
-		return nil, f, nil, err
+		return nil, nil, err
 	}
-	return g, f, func() { ep.Close() }, nil
-}
-
-// watch tells of the only path of an association.
-func (g *gate) watch(cfg *Config, f Flow) {
-	if cfg.OnPath != nil {
-		g.path = func(e sctp.Event) { cfg.OnPath(f, e.Kind == sctp.EventPathUp) }
-	}
+	return g, func() { ep.Close() }, nil
 }
 
 // bindUDP returns a socket with the flow's local address, or the one from which
@@ -92,16 +97,29 @@ func bindUDP(f Flow, lo, hi uint16) (*net.UDPConn, error) {
 			return nil, err
 		}
 	}
+	var conn *net.UDPConn
+	err := eachPort(lo, hi, func(port uint16) (err error) {
+		conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, port)))
+		return err
+	})
+	return conn, err
+}
+
+// eachPort calls bind with the ports of a range, beginning at a random one, until
+// one is free. Any port will do where both ends are 0.
+func eachPort(lo, hi uint16, bind func(port uint16) error) error {
+	if hi == 0 {
+		return bind(0)
+	}
 	n := int(hi) - int(lo) + 1
 	first := rand.IntN(n)
 	for i := range n {
-		port := lo + uint16((first+i)%n)
-		c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(local, port)))
+		err := bind(lo + uint16((first+i)%n))
 		if !errors.Is(err, syscall.EADDRINUSE) {
-			return c, err
+			return err
 		}
 	}
-	return nil, fmt.Errorf("local ports %d to %d: %w", lo, hi, syscall.EADDRINUSE)
+	return fmt.Errorf("local ports %d to %d: %w", lo, hi, syscall.EADDRINUSE)
 }
 
 // sourceOf is the address from which the kernel sends to a remote one. No packet

@@ -19,6 +19,16 @@ var (
 	// protects it.
 	ErrNotProtected = errors.New("flow is not protected")
 
+	// ErrAway is matched by what a Protector says of a flow that is a peer's, whose
+	// guard is in place, and that has no SA at the moment: nothing passes until it
+	// has. An association of several paths waits for such a one; any other refusal
+	// ends it.
+	ErrAway = errors.New("the protection of the flow is away")
+
+	// ErrTwoPeers says that paths of one association are authenticated as
+	// different peers.
+	ErrTwoPeers = errors.New("the paths lead to different peers")
+
 	// ErrBusy says that a listener refused a connection because too many others
 	// wait for admission or to be accepted.
 	ErrBusy = errors.New("too many connections are waiting to be accepted")

@@ -38,11 +38,15 @@ type Flow struct {
 }
 
 // String returns the flow as "tcp 192.0.2.1:40000 -> 192.0.2.2:7471"; a local
-// address that is not known yet is a star.
+// address that is not known yet is a star, and a remote one that is not is left
+// out.
 func (f Flow) String() string {
 	local := "*"
 	if f.Local.IsValid() {
 		local = f.Local.String()
+	}
+	if !f.Remote.IsValid() {
+		return fmt.Sprintf("%s %s", f.Protocol, local)
 	}
 	return fmt.Sprintf("%s %s -> %s", f.Protocol, local, f.Remote)
 }

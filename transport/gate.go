@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -15,24 +16,24 @@ var errEarly = errors.New("the peer sent more than fits before it was admitted")
 // gate is the Receiver of an association. It keeps what comes before the
 // association is admitted, and passes it on afterwards.
 //
-//	shut --open--> open --EventDown--> over
-//	  |                                 ^
-//	  +----------- EventDown -----------+
+//	shut --open--> passing on what was kept --> open
 type gate struct {
 	assoc sctp.Association
-	path  func(e sctp.Event) // EventPathUp, EventPathDown
-	moved func()             // EventMoved
+	flows []Flow
+	cfg   *Config
+	start func() // makes the association read, nil: it does already
 
-	opened atomic.Bool
-	recv   sctp.Receiver // set before opened
+	opened  atomic.Bool
+	recv    sctp.Receiver // this and the next two are set before opened
+	paths   *paths
+	release func() // called when an admitted association is over
 
-	mu      sync.Mutex
-	kept    []keptItem
-	bytes   int
-	isOver  bool
-	ctx     context.Context // ends with the association
-	cancel  context.CancelFunc
-	release func() // called when an open gate is over
+	mu     sync.Mutex
+	kept   []keptItem
+	bytes  int
+	isOver bool
+	ctx    context.Context // ends with the association
+	cancel context.CancelFunc
 }
 
 // keptItem is one call of the Receiver's methods.
@@ -41,8 +42,8 @@ type keptItem struct {
 	event   sctp.Event
 }
 
-func newGate(a sctp.Association) *gate {
-	g := &gate{assoc: a}
+func newGate(a sctp.Association, flows []Flow, cfg *Config) *gate {
+	g := &gate{assoc: a, flows: flows, cfg: cfg}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
 }
@@ -58,7 +59,7 @@ func (g *gate) Message(m *sctp.Message) bool {
 		return g.recv.Message(m)
 	}
 	full := len(g.kept) >= maxEarlyMessages || g.bytes+len(m.Payload) > maxEarly
-	if !full && !g.isOver {
+	if !full {
 		c := *m
 		c.Payload = append([]byte(nil), m.Payload...)
 		g.kept = append(g.kept, keptItem{message: c})
@@ -73,40 +74,57 @@ func (g *gate) Message(m *sctp.Message) bool {
 
 // Event implements sctp.Receiver.
 func (g *gate) Event(e sctp.Event) {
-	switch e.Kind {
-	case sctp.EventPathUp, sctp.EventPathDown:
-		if g.path != nil {
-			g.path(e)
-		}
-	case sctp.EventMoved:
-		if g.moved != nil {
-			g.moved()
-		}
-	}
-	if !g.opened.Load() {
-		g.mu.Lock()
-		if !g.opened.Load() {
-			if len(g.kept) < 2*maxEarlyMessages {
-				g.kept = append(g.kept, keptItem{event: e})
-			}
-			if e.Kind == sctp.EventDown {
-				g.isOver = true
-				g.cancel()
-			}
-			g.mu.Unlock()
-			return
-		}
-		g.mu.Unlock()
-	}
-	g.recv.Event(e)
-	if e.Kind == sctp.EventDown {
-		g.over()
+	if !g.keep(e) {
+		g.pass(e)
 	}
 }
 
-func (g *gate) over() {
-	g.cancel()
-	g.release()
+// keep keeps an event if the gate is not open yet.
+func (g *gate) keep(e sctp.Event) bool {
+	if g.opened.Load() {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.opened.Load() {
+		return false
+	}
+	if e.Kind == sctp.EventDown {
+		g.isOver = true
+		g.cancel()
+	}
+	if e.Kind == sctp.EventDown || len(g.kept) < 2*maxEarlyMessages {
+		g.kept = append(g.kept, keptItem{event: e})
+	}
+	return true
+}
+
+// pass hands an event to the Receiver of an admitted association.
+func (g *gate) pass(e sctp.Event) {
+	g.recv.Event(e)
+	switch e.Kind {
+	case sctp.EventPathUp, sctp.EventPathDown:
+		g.paths.changed(e.Path.Addr(), e.Kind == sctp.EventPathUp)
+	case sctp.EventMoved:
+		g.screen()
+	case sctp.EventDown:
+		g.cancel()
+		g.release()
+	}
+}
+
+// screen asks about an association whose peer's UDP port has changed (RFC 6951
+// section 5.4): the flow is another one then.
+func (g *gate) screen() {
+	a, ok := g.assoc.(interface{ Remote() netip.AddrPort })
+	if !ok {
+		return
+	}
+	f := g.flows[0]
+	f.Remote = a.Remote()
+	if screen(g.cfg.Protector, f) != nil {
+		g.assoc.Abort("the peer's UDP port has changed to one that is not admitted")
+	}
 }
 
 // BatchEnd implements sctp.Receiver.
@@ -119,30 +137,45 @@ func (g *gate) BatchEnd() {
 // open passes on to recv what was kept and what comes from now on. release is
 // called when the association is over. It is false if that has happened already:
 // then neither is ever called.
-func (g *gate) open(recv sctp.Receiver, release func()) bool {
+func (g *gate) open(recv sctp.Receiver, p *paths, release func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.isOver {
 		g.kept = nil
 		return false
 	}
-	g.recv, g.release = recv, release
+	g.recv, g.paths, g.release = recv, p, release
+	for len(g.kept) > 0 {
+		kept := g.kept
+		g.kept, g.bytes = nil, 0
+		// Without the lock: the Receiver may abort the association, and so be told of
+		// its end.
+		g.mu.Unlock()
+		g.replay(kept)
+		g.mu.Lock()
+	}
+	g.opened.Store(true)
+	return true
+}
+
+func (g *gate) replay(kept []keptItem) {
 	messages := false
-	for i := range g.kept {
-		k := &g.kept[i]
+	for i := range kept {
+		k := &kept[i]
 		if k.event.Kind != 0 {
-			recv.Event(k.event)
+			if messages {
+				g.recv.BatchEnd()
+				messages = false
+			}
+			g.pass(k.event)
 			continue
 		}
 		messages = true
-		if n := len(k.message.Payload); !recv.Message(&k.message) {
+		if n := len(k.message.Payload); !g.recv.Message(&k.message) {
 			g.assoc.Release(n)
 		}
 	}
 	if messages {
-		recv.BatchEnd()
+		g.recv.BatchEnd()
 	}
-	g.kept = nil
-	g.opened.Store(true)
-	return true
 }

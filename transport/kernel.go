@@ -2,12 +2,92 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"net/netip"
+	"slices"
+
+	"github.com/ironwarp/ironwarp/transport/ksctp"
 )
 
-func dialKernel(ctx context.Context, remote netip.AddrPort, f Flow, cfg *Config, recv NewReceiver) (*Assoc, error) {
-	return nil, flowError("dial", f, errors.ErrUnsupported)
+func (c *Config) kernelConfig() ksctp.Config {
+	s := c.sctpConfig()
+	return ksctp.Config{
+		Adaptation:     s.Adaptation,
+		SendBuffer:     c.SendBuffer,
+		RecvBuffer:     s.RecvWindow,
+		RTOInitial:     s.RTOInitial,
+		RTOMax:         s.RTOMax,
+		Heartbeat:      s.Heartbeat,
+		PathMaxRetrans: s.PathMaxRetrans,
+		DeadAfter:      s.DeadAfter,
+		Backlog:        s.Backlog,
+	}
 }
 
-func (l *SCTPListener) listenKernel(ctx context.Context) error { return errors.ErrUnsupported }
+// dialKernel sets up an association of the kernel's SCTP. f is the flow of its
+// first path as far as it is known.
+func dialKernel(ctx context.Context, remote netip.AddrPort, f Flow, cfg *Config, recv NewReceiver) (*Assoc, error) {
+	f, lo, hi, err := choosePorts(ctx, cfg.Protector, f)
+	if err != nil {
+		return nil, flowError("prepare", f, err)
+	}
+	flows, err := cfg.flowsTo(f, sourceOf)
+	if err != nil {
+		return nil, flowError("dial", f, err)
+	}
+	kc := cfg.kernelConfig()
+	for _, f := range flows {
+		if !slices.Contains(kc.Local, f.Local.Addr()) {
+			kc.Local = append(kc.Local, f.Local.Addr())
+		}
+	}
+	var ready []netip.AddrPort
+	var a *ksctp.Assoc
+	err = attempts(ctx, f, func() (err error) { ready, err = cfg.prepareAll(ctx, flows); return err }, func() error {
+		return eachPort(lo, hi, func(port uint16) (err error) {
+			kc.Port = port
+			a, err = ksctp.Dial(ctx, kc, ready...)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return cfg.dialled(ctx, a, flows, recv)
+}
+
+// listenKernel opens the kernel's socket of a listener.
+func (l *SCTPListener) listenKernel(ctx context.Context) error {
+	kc := l.cfg.kernelConfig()
+	kc.Local, kc.Port = []netip.Addr{l.addr.Addr()}, l.addr.Port()
+	for _, a := range l.cfg.MoreLocal {
+		kc.Local = append(kc.Local, a.Unmap())
+	}
+	kc.Refused = func(remote netip.AddrPort, err error) {
+		f := l.flow
+		f.Remote = unmap(remote)
+		l.cfg.refused(f, flowError("accept", f, bare(err)))
+	}
+	kl, err := ksctp.Listen(ctx, kc)
+	if err != nil {
+		return bare(err)
+	}
+	l.addr = unmap(kl.Addr())
+	l.flow.Local = l.addr
+	l.below = kernelBelow{kl}
+	l.wg.Go(func() {
+		for {
+			a, err := kl.Accept(l.ctx)
+			if err != nil {
+				return
+			}
+			l.accepted(a)
+		}
+	})
+	return nil
+}
+
+// kernelBelow is the kernel's socket of a listener.
+type kernelBelow struct{ *ksctp.Listener }
+
+func (b kernelBelow) stop()  { b.Close() }
+func (b kernelBelow) close() {}

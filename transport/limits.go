@@ -58,6 +58,16 @@ const (
 	// retransmissions of the INIT do, unless the context ends before.
 	dialAttempts = 3
 
+	// pathGrace is how long the admission of an association waits for its other
+	// paths once one is admitted.
+	pathGrace = time.Second
+
+	// A path whose SA is not up is asked about again after pathRetryMin, doubling
+	// up to pathRetryMax, and at once when the peer answers on it. Until it has an
+	// SA the guard stops its packets.
+	pathRetryMin = time.Second
+	pathRetryMax = 2 * time.Minute
+
 	// maxEarly is how many bytes, and maxEarlyMessages how many messages, of an
 	// association are kept for the time after its admission. A peer may send as
 	// soon as its end is established, which before the answer to its first session

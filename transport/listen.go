@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 )
 
 // Listener accepts connections which the Protector has admitted.
@@ -88,7 +87,7 @@ func (l *Listener) run() {
 		}
 		if err != nil {
 			l.cfg.refused(Flow{Protocol: ProtoTCP, Local: l.Addr()}, flowError("accept", Flow{Protocol: ProtoTCP, Local: l.Addr()}, err))
-			if !l.pause() {
+			if !wait(l.ctx, acceptBackoff) {
 				return
 			}
 			continue
@@ -127,18 +126,6 @@ func (l *Listener) offer(tcp *net.TCPConn, f Flow) bool {
 		return true
 	case <-l.ctx.Done():
 		c.Close()
-		return false
-	}
-}
-
-// pause waits a little after a failed accept. It is false after Close.
-func (l *Listener) pause() bool {
-	t := time.NewTimer(acceptBackoff)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-l.ctx.Done():
 		return false
 	}
 }

@@ -82,6 +82,7 @@ func (l *SCTPListener) Addr() netip.AddrPort { return l.addr }
 func (l *SCTPListener) Accept(ctx context.Context) (*Assoc, error) {
 	select {
 	case a := <-l.ready:
+		l.pending.leave(a.Flow().Remote.Addr())
 		return a, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -112,14 +113,15 @@ func (l *SCTPListener) Close() error {
 // begin counts an association that a peer has set up. The error says why there
 // is no room for it; it was reported.
 func (l *SCTPListener) begin(f Flow) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx.Err() != nil {
-		return net.ErrClosed
-	}
 	if !l.pending.enter(f.Remote.Addr()) {
 		l.cfg.refused(f, flowError("accept", f, ErrBusy))
 		return ErrBusy
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx.Err() != nil {
+		l.pending.leave(f.Remote.Addr())
+		return net.ErrClosed
 	}
 	l.live++
 	l.wg.Add(1)
@@ -144,7 +146,6 @@ func (l *SCTPListener) end() func() {
 // be called after begin.
 func (l *SCTPListener) offer(f Flow, admitted func(ctx context.Context, over func()) (*Assoc, error)) {
 	defer l.wg.Done()
-	defer l.pending.leave(f.Remote.Addr())
 	over := l.end()
 	a, err := admitted(l.ctx, over)
 	if err != nil {
@@ -152,14 +153,17 @@ func (l *SCTPListener) offer(f Flow, admitted func(ctx context.Context, over fun
 			l.cfg.refused(f, err)
 		}
 		over()
+		l.pending.leave(f.Remote.Addr())
 		return
 	}
 	select {
-	case l.ready <- a:
+	case l.ready <- a: // Accept takes it off the pending ones
+		return
 	case <-a.Done():
 	case <-l.ctx.Done():
 		a.Close()
 	}
+	l.pending.leave(f.Remote.Addr())
 }
 
 // stranger reports a flow whose packets get no answer, now and then.
@@ -188,8 +192,8 @@ func (l *SCTPListener) listenUDP(ctx context.Context) error {
 	conn := pc.(*net.UDPConn)
 	sc := l.cfg.sctpConfig()
 	sc.Port = l.addr.Port()
-	sc.Admit = func(from netip.AddrPort, outgoing bool) error {
-		f := l.flowOf(from)
+	sc.Admit = func(at, from netip.AddrPort, _ bool) error {
+		f := Flow{Protocol: ProtoUDP, Local: unmap(at), Remote: unmap(from)}
 		err := screen(l.cfg.Protector, f)
 		if err != nil {
 			l.stranger(f, err)
@@ -201,8 +205,9 @@ func (l *SCTPListener) listenUDP(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.below = &udpBelow{ep: ep}
-	l.below.(*udpBelow).drained.Go(func() {
+	below := &udpBelow{ep: ep}
+	l.below = below
+	below.drained.Go(func() {
 		for {
 			// They are taken as they arrive.
 			if _, err := ep.Accept(context.Background()); errors.Is(err, net.ErrClosed) {
@@ -213,35 +218,17 @@ func (l *SCTPListener) listenUDP(ctx context.Context) error {
 	return nil
 }
 
-// flowOf is the flow of packets from an address.
-func (l *SCTPListener) flowOf(from netip.AddrPort) Flow {
-	f := l.flow
-	f.Remote = unmap(from)
-	if f.Local.Addr().IsUnspecified() {
-		if a, err := sourceOf(f.Remote); err == nil {
-			f.Local = netip.AddrPortFrom(a, f.Local.Port())
-		}
-	}
-	return f
-}
-
 // arrived takes an association that a peer has set up. The goroutine that reads
 // the socket calls it.
 func (l *SCTPListener) arrived(a *sctp.Assoc) sctp.Receiver {
-	f := l.flowOf(a.Remote())
+	f := Flow{Protocol: ProtoUDP, Local: unmap(a.Local()), Remote: unmap(a.Remote())}
 	if err := l.begin(f); err != nil {
 		a.Abort(err.Error())
 		return refusedReceiver{}
 	}
-	g := newGate(a)
-	g.watch(l.cfg, f)
-	g.moved = func() {
-		if screen(l.cfg.Protector, l.flowOf(a.Remote())) != nil {
-			a.Abort("the peer's address has changed to one that is not admitted")
-		}
-	}
+	g := newGate(a, []Flow{f}, l.cfg)
 	go l.offer(f, func(ctx context.Context, over func()) (*Assoc, error) {
-		return g.admitted(ctx, f, false, l.cfg, l.newRecv, over)
+		return g.admitted(ctx, false, l.newRecv, over)
 	})
 	return g
 }

@@ -93,6 +93,7 @@ func TestDialPassesOverPortsThatAreTakenAndSaysWhenNoneIsLeft(t *testing.T) {
 	if !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), "61000 to 61003") {
 		t.Errorf("with all ports taken: %v", err)
 	}
+	conn.NetConn().(*net.TCPConn).SetLinger(0) // the port is to be free again at once
 	conn.Close()
 }
 

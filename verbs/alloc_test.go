@@ -45,7 +45,17 @@ func (h *echo) Completions(_ *CQ, wcs []WC) {
 // The data path allocates nothing in steady state: each operation, both ends,
 // with receives of its own or shared ones.
 func TestOperationsAllocateNothing(t *testing.T) {
-	for i, cfg := range []mpa.Config{{}, {CRC: mpa.CRCAvoid, LargeFPDU: mpa.MaxLargeFPDU}, {}} {
+	large := mpa.Config{CRC: mpa.CRCAvoid, LargeFPDU: mpa.MaxLargeFPDU}
+	for _, l := range []struct {
+		name string
+		srq  bool
+		pair func(t testing.TB, a, b *end)
+	}{
+		{"MPA", false, tcpPair(mpa.Config{}, mpa.Config{})},
+		{"MPA large FPDUs without CRC", false, tcpPair(large, large)},
+		{"MPA with shared receives", true, tcpPair(mpa.Config{}, mpa.Config{})},
+		{"SCTP in UDP", false, sctpPair},
+	} {
 		a, b := newEnd(t, Config{}), newEnd(t, Config{})
 		ha, hb := &echo{got: make(chan struct{}, 64)}, &echo{back: true}
 		for _, s := range []struct {
@@ -58,10 +68,10 @@ func TestOperationsAllocateNothing(t *testing.T) {
 			}
 			s.e.cfg.SendCQ, s.e.cfg.RecvCQ = cq, cq
 		}
-		if i == 2 {
+		if l.srq {
 			hb.srq = b.srq(SRQConfig{MaxRecv: 4, MaxPerQP: 2, HighWater: 2})
 		}
-		tcpPair(cfg, cfg)(t, a, b)
+		l.pair(t, a, b)
 		mra, mrb := a.mr(1<<16, LocalWrite|WindowBind), b.mr(1<<16, LocalWrite|RemoteRead|RemoteWrite|RemoteAtomic)
 		ha.recv, hb.recv = RecvWR{SGL: whole(mra, 64)}, RecvWR{SGL: whole(mrb, 64)}
 		hb.wr = SendWR{Op: OpSend, SGL: whole(mrb, 64)}
@@ -92,7 +102,7 @@ func TestOperationsAllocateNothing(t *testing.T) {
 				run()
 			}
 			if n := testing.AllocsPerRun(500, run); n >= 1 {
-				t.Errorf("%s: %v allocations per operation", name, n)
+				t.Errorf("%s over %s: %v allocations per operation", name, l.name, n)
 			}
 		}
 	}

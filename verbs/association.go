@@ -3,8 +3,10 @@ package verbs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/transport"
@@ -42,15 +44,21 @@ type assocKey struct {
 
 // associations are those of a device.
 type associations struct {
+	idle time.Duration // see idleAssociation
+	most int           // see maxAssociations
+
 	mu      sync.Mutex
 	closed  bool
 	dialled map[assocKey]*association // where new streams go
 	all     map[*association]struct{}
+	peers   map[transport.Identity]int // of those that were accepted
 }
 
 func (as *associations) init() {
 	as.dialled = make(map[assocKey]*association)
 	as.all = make(map[*association]struct{})
+	as.peers = make(map[transport.Identity]int)
+	as.idle, as.most = idleAssociation, maxAssociations
 }
 
 // take returns a user of the association of k, which it sets up if there is none.
@@ -129,17 +137,22 @@ func (as *associations) retireLocked(a *association) {
 	}
 }
 
-// add takes an accepted association in, unless the device is closed. A goroutine
-// of the device is counted for it.
-func (as *associations) add(a *association) bool {
+// add takes an accepted association in, unless the device is closed or the peer has
+// enough of them. A goroutine of the device is counted for it.
+func (as *associations) add(a *association) error {
+	peer := a.assoc.Protection().Peer()
 	as.mu.Lock()
 	defer as.mu.Unlock()
-	if as.closed {
-		return false
+	switch {
+	case as.closed:
+		return ErrClosed
+	case as.peers[peer] >= as.most:
+		return fmt.Errorf("verbs: an association with %s: it has %d already, which is the most", peer, as.most)
 	}
+	as.peers[peer]++
 	as.all[a] = struct{}{}
 	a.dev.wg.Add(1)
-	return true
+	return nil
 }
 
 // close shuts all associations down. It is called when no stream is left on them.
@@ -190,8 +203,15 @@ func (a *association) finish() {
 	a.shutdown()
 	as := &a.dev.assocs
 	as.mu.Lock()
+	defer as.mu.Unlock()
 	delete(as.all, a)
-	as.mu.Unlock()
+	if a.key.ulp != nil {
+		return
+	}
+	peer := a.assoc.Protection().Peer()
+	if as.peers[peer]--; as.peers[peer] == 0 {
+		delete(as.peers, peer)
+	}
 }
 
 // shutdown ends the association gracefully, a peer that does not follow
@@ -210,9 +230,10 @@ func (l *Listener) runSCTP(ln *transport.SCTPListener) {
 			return
 		}
 		a := &association{dev: l.dev, assoc: assoc, mux: assoc.Receiver().(*sctpadapt.Mux)}
-		if !l.dev.assocs.add(a) {
-			a.shutdown()
-			return
+		if err := l.dev.assocs.add(a); err != nil {
+			assoc.Close()
+			l.failed(assoc.Flow(), err)
+			continue
 		}
 		go a.serve(l)
 	}
@@ -229,7 +250,7 @@ func (a *association) serve(l *Listener) {
 	defer a.dev.wg.Done()
 	defer a.finish()
 	for quiet := false; l.ctx.Err() == nil; {
-		ctx, cancel := context.WithTimeout(l.ctx, idleAssociation)
+		ctx, cancel := context.WithTimeout(l.ctx, a.dev.assocs.idle)
 		req, err := a.mux.Accept(ctx)
 		cancel()
 		switch {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
@@ -21,10 +22,14 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-func listen(t *testing.T, e *end, cfg ListenConfig) *Listener {
+func listen(t testing.TB, e *end, cfg ListenConfig) *Listener {
 	t.Helper()
-	cfg.Transport = &transport.Config{Protector: transport.LoopbackOnly()}
-	ln, err := e.dev.Listen(testContext(t), netip.MustParseAddrPort("127.0.0.1:0"), cfg)
+	cfg.Transport = e.tc
+	local := netip.AddrPortFrom(sctpLocal.Addr(), 0)
+	if e.tc.Kind != transport.TCP {
+		local = sctpLocal
+	}
+	ln, err := e.dev.Listen(testContext(t), local, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,25 +38,26 @@ func listen(t *testing.T, e *end, cfg ListenConfig) *Listener {
 }
 
 func (e *end) dial(to netip.AddrPort) (*QP, []byte, error) {
-	return e.ulp.Dial(testContext(e.t), e.pd, e.cfg, DialConfig{Remote: to, Transport: &transport.Config{Protector: transport.LoopbackOnly()}}, nil)
+	return e.ulp.Dial(testContext(e.t), e.pd, e.cfg, DialConfig{Remote: to, Transport: e.tc}, nil)
 }
 
 func TestRejectReachesTheDialler(t *testing.T) {
-	a, b := newEnd(t, Config{}), newEnd(t, Config{})
-	ln := listen(t, b, ListenConfig{})
-	go func() {
-		if cr, err := ln.Accept(context.Background()); err == nil {
-			cr.Reject(context.Background(), []byte("not you"))
+	overEachCarrier(t, Config{}, Config{}, func(t *testing.T, a, b *end) {
+		ln := listen(t, b, ListenConfig{})
+		go func() {
+			if cr, err := ln.Accept(context.Background()); err == nil {
+				cr.Reject(context.Background(), []byte("not you"))
+			}
+		}()
+		_, _, err := a.dial(ln.Addr())
+		var rej *RejectedError
+		if !errors.As(err, &rej) || string(rej.PrivateData) != "not you" {
+			t.Errorf("dial: %v", err)
 		}
-	}()
-	_, _, err := a.dial(ln.Addr())
-	var rej *RejectedError
-	if !errors.As(err, &rej) || string(rej.PrivateData) != "not you" {
-		t.Errorf("dial: %v", err)
-	}
-	if u := a.dev.Usage(); u.Streams != 0 {
-		t.Errorf("%d streams are charged", u.Streams)
-	}
+		if u := a.dev.Usage(); u.Streams != 0 {
+			t.Errorf("%d streams are charged", u.Streams)
+		}
+	})
 }
 
 // A client that connects and says nothing, and one that sends garbage, are
@@ -133,30 +139,31 @@ func TestImpossibleReplyIsAnsweredByATerminate(t *testing.T) {
 }
 
 func TestQuotaOfAPeerRefusesItsConnection(t *testing.T) {
-	a, b := newEnd(t, Config{}), newEnd(t, Config{Peer: Quota{Streams: 1}})
-	ln := listen(t, b, ListenConfig{})
-	go func() {
-		for {
-			cr, err := ln.Accept(context.Background())
-			if err != nil {
-				return
+	overEachCarrier(t, Config{}, Config{Peer: Quota{Streams: 1}}, func(t *testing.T, a, b *end) {
+		ln := listen(t, b, ListenConfig{})
+		go func() {
+			for {
+				cr, err := ln.Accept(context.Background())
+				if err != nil {
+					return
+				}
+				if _, err := cr.Accept(context.Background(), b.pd, b.cfg, nil, nil); err != nil {
+					cr.Reject(context.Background(), []byte("full"))
+				}
 			}
-			if _, err := cr.Accept(context.Background(), b.pd, b.cfg, nil, nil); err != nil {
-				cr.Reject(context.Background(), []byte("full"))
-			}
+		}()
+		qp, _, err := a.dial(ln.Addr())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	qp, _, err := a.dial(ln.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rej *RejectedError
-	if _, _, err := a.dial(ln.Addr()); !errors.As(err, &rej) {
-		t.Errorf("a second stream: %v", err)
-	}
-	wantEvent(t, b.dev, EventQuotaExceeded, 0)
-	qp.Close()
-	<-qp.Done()
+		var rej *RejectedError
+		if _, _, err := a.dial(ln.Addr()); !errors.As(err, &rej) {
+			t.Errorf("a second stream: %v", err)
+		}
+		wantEvent(t, b.dev, EventQuotaExceeded, 0)
+		qp.Close()
+		<-qp.Done()
+	})
 }
 
 func TestClosedDeviceRefusesEverything(t *testing.T) {
@@ -172,71 +179,78 @@ func TestClosedDeviceRefusesEverything(t *testing.T) {
 
 // The start-up may differ by peer, whom the Protector has named by then.
 func TestStartUpMayDifferByPeer(t *testing.T) {
-	a, b := newEnd(t, Config{}), newEnd(t, Config{})
-	asked := make(chan transport.Identity, 1)
-	ln := listen(t, b, ListenConfig{PeerMPA: func(_ transport.Flow, id transport.Identity) mpa.Config {
-		asked <- id
-		return mpa.Config{PrivateData: []byte("yours")}
-	}})
-	go func() {
-		if cr, err := ln.Accept(context.Background()); err == nil {
-			cr.Accept(context.Background(), b.pd, b.cfg, nil, nil)
+	overEachCarrier(t, Config{}, Config{}, func(t *testing.T, a, b *end) {
+		asked := make(chan transport.Identity, 1)
+		ln := listen(t, b, ListenConfig{PeerMPA: func(_ transport.Flow, id transport.Identity) mpa.Config {
+			asked <- id
+			return mpa.Config{PrivateData: []byte("yours")}
+		}})
+		go func() {
+			if cr, err := ln.Accept(context.Background()); err == nil {
+				cr.Accept(context.Background(), b.pd, b.cfg, nil, nil)
+			}
+		}()
+		qp, private, err := a.dial(ln.Addr())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	qp, private, err := a.dial(ln.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if id := <-asked; id != qp.Peer() || string(private) != "yours" {
-		t.Errorf("asked for %q, answered with %q", id, private)
-	}
-	qp.Close()
-	<-qp.Done()
+		if id := <-asked; id != qp.Peer() || string(private) != "yours" {
+			t.Errorf("asked for %q, answered with %q", id, private)
+		}
+		qp.Close()
+		<-qp.Done()
+	})
 }
 
 // Both consumers see the depths that the other side offers, on a rejection too
 // (RFC 6581 section 9.1).
 func TestDepthsReachTheConsumers(t *testing.T) {
-	a, b := newEnd(t, Config{}), newEnd(t, Config{})
-	a.cfg.IRD, a.cfg.ORD = 3, 5
-	ln := listen(t, b, ListenConfig{})
-	offered := make(chan Depths, 1)
-	go func() {
-		cr, err := ln.Accept(context.Background())
-		if err != nil {
-			return
-		}
-		offered <- cr.Depths()
-		if err := cr.RejectDepths(context.Background(), nil, -1, 1<<14-1); err == nil {
-			t.Error("impossible depths are taken")
-		}
-		cr.RejectDepths(context.Background(), []byte("more"), 0, 17)
-	}()
-	_, _, err := a.dial(ln.Addr())
-	var rej *RejectedError
-	if !errors.As(err, &rej) || rej.Depths != (Depths{IRD: 0, ORD: 17}) || string(rej.PrivateData) != "more" {
-		t.Errorf("dial: %v, %+v", err, rej)
-	}
-	if d := <-offered; d != (Depths{IRD: 3, ORD: 5}) {
-		t.Errorf("the listener is offered %+v", d)
-	}
-
-	ln = listen(t, b, ListenConfig{})
-	go func() {
-		if cr, err := ln.Accept(context.Background()); err == nil {
+	overEachCarrier(t, Config{}, Config{}, func(t *testing.T, a, b *end) {
+		a.cfg.IRD, a.cfg.ORD = 3, 5
+		ln := listen(t, b, ListenConfig{})
+		offered := make(chan Depths, 1)
+		go func() {
+			cr, err := ln.Accept(context.Background())
+			if err != nil {
+				return
+			}
 			offered <- cr.Depths()
-			cr.Reject(context.Background(), nil)
+			if err := cr.RejectDepths(context.Background(), nil, -1, 1<<14-1); err == nil {
+				t.Error("impossible depths are taken")
+			}
+			cr.RejectDepths(context.Background(), []byte("more"), 0, 17)
+		}()
+		_, _, err := a.dial(ln.Addr())
+		var rej *RejectedError
+		if !errors.As(err, &rej) || rej.Depths != (Depths{IRD: 0, ORD: 17}) || string(rej.PrivateData) != "more" {
+			t.Errorf("dial: %v, %+v", err, rej)
 		}
-	}()
-	_, _, err = a.ulp.Dial(testContext(t), a.pd, a.cfg, DialConfig{
-		Remote: ln.Addr(), Transport: &transport.Config{Protector: transport.LoopbackOnly()}, MPA: mpa.Config{Revision: 1},
-	}, nil)
-	if !errors.As(err, &rej) || rej.Depths != (Depths{IRD: -1, ORD: -1}) {
-		t.Errorf("dial with revision 1: %v, %+v", err, rej)
-	}
-	if d := <-offered; d != (Depths{IRD: -1, ORD: -1}) {
-		t.Errorf("revision 1 offers %+v", d)
-	}
+		if d := <-offered; d != (Depths{IRD: 3, ORD: 5}) {
+			t.Errorf("the listener is offered %+v", d)
+		}
+
+		ln.Close()
+		if a.tc.Kind != transport.TCP { // the association keeps the port for a moment
+			a.tc = iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+			b.tc = a.tc
+		}
+		ln = listen(t, b, ListenConfig{})
+		go func() {
+			if cr, err := ln.Accept(context.Background()); err == nil {
+				offered <- cr.Depths()
+				cr.Reject(context.Background(), nil)
+			}
+		}()
+		_, _, err = a.ulp.Dial(testContext(t), a.pd, a.cfg, DialConfig{
+			Remote: ln.Addr(), Transport: a.tc, MPA: mpa.Config{Revision: 1},
+		}, nil)
+		if !errors.As(err, &rej) || rej.Depths != (Depths{IRD: -1, ORD: -1}) {
+			t.Errorf("dial with revision 1: %v, %+v", err, rej)
+		}
+		if d := <-offered; d != (Depths{IRD: -1, ORD: -1}) {
+			t.Errorf("revision 1 offers %+v", d)
+		}
+	})
 }
 
 // An LLP whose ends left the depths to their ULPs is adopted with the queue

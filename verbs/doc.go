@@ -9,4 +9,8 @@
 // Listen) joins to a peer's. Work is posted to a queue pair and its end is
 // learnt from completion queues, by polling, waiting or a handler. What happens
 // besides is told by the device's events.
+//
+// Streams go over MPA on TCP, or over SCTP, the kernel's or in UDP: the
+// transport.Config of Dial and Listen says which, and nothing else depends on it.
+// Over SCTP the streams of a ULP to one peer share an association.
 package verbs

@@ -37,11 +37,36 @@ type end struct {
 	cq  *CQ
 	qp  *QP
 	cfg QPConfig
+	tc  *transport.Config // of listen and dial
+}
+
+// tcp is the carrier where a test does not say.
+var tcp = &transport.Config{Protector: transport.LoopbackOnly()}
+
+// carriers are what a listener may be on.
+var carriers = []struct {
+	name   string
+	config func(t testing.TB) *transport.Config
+}{
+	{"TCP", func(testing.TB) *transport.Config { return tcp }},
+	{"SCTP in UDP", func(t testing.TB) *transport.Config { return iwarptest.SCTPInUDP(t, sctpLocal.Addr()) }},
+}
+
+// overEachCarrier runs f with two ends that may listen and dial, on each carrier.
+func overEachCarrier(t *testing.T, cfgA, cfgB Config, f func(t *testing.T, a, b *end)) {
+	for _, c := range carriers {
+		t.Run(c.name, func(t *testing.T) {
+			a, b := newEnd(t, cfgA), newEnd(t, cfgB)
+			a.tc = c.config(t)
+			b.tc = a.tc
+			f(t, a, b)
+		})
+	}
 }
 
 func newEnd(t testing.TB, cfg Config) *end {
 	t.Helper()
-	e := &end{t: t}
+	e := &end{t: t, tc: tcp}
 	var err error
 	if e.dev, err = Open(cfg); err != nil {
 		t.Fatal(err)
@@ -148,32 +173,51 @@ func memPair(o iwarptest.Options) func(t testing.TB, a, b *end) {
 func tcpPair(client, server mpa.Config) func(t testing.TB, a, b *end) {
 	return func(t testing.TB, a, b *end) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
 		tc := &transport.Config{Protector: transport.LoopbackOnly()}
-		ln, err := b.dev.Listen(ctx, netip.MustParseAddrPort("127.0.0.1:0"), ListenConfig{Transport: tc, MPA: server})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ln.Close()
-		accepted := make(chan error, 1)
-		go func() {
-			cr, err := ln.Accept(ctx)
-			if err == nil {
-				b.qp, err = cr.Accept(ctx, b.pd, b.cfg, []byte("welcome"), nil)
-			}
-			accepted <- err
-		}()
-		client.PrivateData = []byte("hello")
-		qp, private, err := a.ulp.Dial(ctx, a.pd, a.cfg, DialConfig{Remote: ln.Addr(), Transport: tc, MPA: client}, nil)
-		if err := errors.Join(err, <-accepted); err != nil {
-			t.Fatal(err)
-		}
-		if string(private) != "welcome" {
-			t.Errorf("private data %q", private)
-		}
-		a.qp = qp
+		connect(t, a, b, DialConfig{Transport: tc, MPA: client}, netip.MustParseAddrPort("127.0.0.1:0"), ListenConfig{Transport: tc, MPA: server})
 	}
+}
+
+// sctpPair is over SCTP in UDP, an association for each pair.
+func sctpPair(t testing.TB, a, b *end) {
+	t.Helper()
+	tc := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	connect(t, a, b, DialConfig{Transport: tc}, sctpLocal, ListenConfig{Transport: tc})
+}
+
+// sctpLocal is where listeners over SCTP in UDP are.
+var sctpLocal = netip.MustParseAddrPort("127.0.0.1:7471")
+
+// connect joins a and b by a listener at local, to which dial goes.
+func connect(t testing.TB, a, b *end, dial DialConfig, local netip.AddrPort, listen ListenConfig) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	ln, err := b.dev.Listen(ctx, local, listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	accepted := make(chan error, 1)
+	go func() {
+		cr, err := ln.Accept(ctx)
+		if err == nil {
+			if string(cr.PrivateData()) != "hello" {
+				t.Errorf("private data of the request: %q", cr.PrivateData())
+			}
+			b.qp, err = cr.Accept(ctx, b.pd, b.cfg, []byte("welcome"), nil)
+		}
+		accepted <- err
+	}()
+	dial.Remote, dial.PrivateData = ln.Addr(), []byte("hello")
+	qp, private, err := a.ulp.Dial(ctx, a.pd, a.cfg, dial, nil)
+	if err := errors.Join(err, <-accepted); err != nil {
+		t.Fatal(err)
+	}
+	if string(private) != "welcome" {
+		t.Errorf("private data %q", private)
+	}
+	a.qp = qp
 }
 
 // llps are the lower layers that overEachLLP chooses from; the conformance suite
@@ -188,6 +232,7 @@ var llps = []struct {
 	{"MPA without CRC", tcpPair(mpa.Config{CRC: mpa.CRCAvoid}, mpa.Config{CRC: mpa.CRCAvoid})},
 	{"MPA large FPDUs", tcpPair(mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}, mpa.Config{LargeFPDU: mpa.MaxLargeFPDU})},
 	{"MPA large FPDUs without CRC", tcpPair(mpa.Config{LargeFPDU: mpa.MaxLargeFPDU, CRC: mpa.CRCAvoid}, mpa.Config{LargeFPDU: mpa.MaxLargeFPDU, CRC: mpa.CRCAvoid})},
+	{"SCTP in UDP", sctpPair},
 }
 
 // overEachLLP runs f on a connected pair over each lower layer.

@@ -44,7 +44,7 @@ func TestResetAtEachOctet(t *testing.T) {
 					v.wantWound(func(error) bool { return true }, kind.region)
 					break
 				}
-				tcp := v.raw.(*tcpRaw).tcp
+				tcp := v.raw.(*rawLLP).tcp
 				if _, err := tcp.Write(fpdu[:n]); err != nil {
 					t.Fatal(err)
 				}

@@ -25,29 +25,31 @@ type rawPeer interface {
 	Close() error
 }
 
-// tcpRaw is a rawPeer on MPA and TCP.
-type tcpRaw struct {
-	*mpa.Conn
-	tcp *net.TCPConn
+// rawLLP is a rawPeer on an LLP.
+type rawLLP struct {
+	ddp.LLP
+	tcp *net.TCPConn // below MPA
 	in  chan [][]byte
 	buf [][]byte
 }
 
-func (r *tcpRaw) Segment(seg []byte) error {
+func (r *rawLLP) Segment(seg []byte) error {
 	r.buf = append(r.buf, bytes.Clone(seg))
 	return nil
 }
 
-func (r *tcpRaw) Direct([]byte, int) (int, bool, error) { return 0, false, nil }
-func (r *tcpRaw) DirectBuffer() ([]byte, error)         { return nil, io.ErrShortBuffer }
-func (r *tcpRaw) DirectDone(int) error                  { return io.ErrShortBuffer }
+func (r *rawLLP) Direct([]byte, int) (int, bool, error) { return 0, false, nil }
+func (r *rawLLP) DirectBuffer() ([]byte, error)         { return nil, io.ErrShortBuffer }
+func (r *rawLLP) DirectDone(int) error                  { return io.ErrShortBuffer }
 
-func (r *tcpRaw) BatchEnd() {
-	r.in <- r.buf
-	r.buf = nil
+func (r *rawLLP) BatchEnd() {
+	if len(r.buf) > 0 {
+		r.in <- r.buf
+		r.buf = nil
+	}
 }
 
-func (r *tcpRaw) Recv() ([][]byte, error) {
+func (r *rawLLP) Recv() ([][]byte, error) {
 	segs, ok := <-r.in
 	if !ok {
 		return nil, io.EOF
@@ -55,7 +57,7 @@ func (r *tcpRaw) Recv() ([][]byte, error) {
 	return segs, nil
 }
 
-func (r *tcpRaw) Send(segs ...[]byte) error {
+func (r *rawLLP) Send(segs ...[]byte) error {
 	for _, seg := range segs {
 		if err := r.Append(seg, nil); err != nil {
 			return err
@@ -65,7 +67,7 @@ func (r *tcpRaw) Send(segs ...[]byte) error {
 }
 
 // tcpLLP joins a rawPeer to an LLP over TCP.
-func tcpLLP(t *testing.T, cfg mpa.Config) (*tcpRaw, ddp.LLP) {
+func tcpLLP(t *testing.T, cfg mpa.Config) (*rawLLP, ddp.LLP) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -95,19 +97,34 @@ func tcpLLP(t *testing.T, cfg mpa.Config) (*tcpRaw, ddp.LLP) {
 	if err := errors.Join(err, <-served); err != nil {
 		t.Fatal(err)
 	}
-	raw := &tcpRaw{Conn: m, tcp: c.(*net.TCPConn), in: make(chan [][]byte, 1024)}
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		defer close(raw.in)
-		m.Receive(raw)
-	}()
-	t.Cleanup(func() { m.Close(); <-over })
+	raw := newRaw(t, m)
+	raw.tcp = c.(*net.TCPConn)
 	// The responder may send once it has received (RFC 5044 section 7.1.2).
 	if err := raw.Send(tagged(true, rdmap.OpWrite, 0, 0, 0)); err != nil {
 		t.Fatal(err)
 	}
 	return raw, l
+}
+
+// newRaw makes a rawPeer of one end of an LLP.
+func newRaw(t *testing.T, l ddp.LLP) *rawLLP {
+	raw := &rawLLP{LLP: l, in: make(chan [][]byte, 1024)}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		defer close(raw.in)
+		l.Receive(raw)
+	}()
+	t.Cleanup(func() { l.Close(); <-over })
+	return raw
+}
+
+// sctpLLP joins a rawPeer to an LLP by a session on an SCTP association in UDP.
+func sctpLLP(t *testing.T) (rawPeer, ddp.LLP) {
+	t.Helper()
+	x := rawAssociation(t, iwarptest.SCTPInUDP(t, sctpLocal.Addr()))
+	c, s := x.session(t)
+	return newRaw(t, c), s
 }
 
 // attackLLPs are the lower layers over which each attack is made.
@@ -119,6 +136,7 @@ var attackLLPs = []struct {
 	{"memory direct", memoryLLP(iwarptest.Options{Direct: true})},
 	{"memory with reordering", memoryLLP(iwarptest.Options{Window: 8})},
 	{"TCP with CRC", func(t *testing.T) (rawPeer, ddp.LLP) { return tcpLLP(t, mpa.Config{}) }},
+	{"SCTP in UDP", sctpLLP},
 	{"TCP without CRC", func(t *testing.T) (rawPeer, ddp.LLP) { return tcpLLP(t, mpa.Config{CRC: mpa.CRCAvoid}) }},
 }
 

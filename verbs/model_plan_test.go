@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/rdmap"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // The model test draws a whole run first, a modelPlan, then carries it out on
@@ -41,7 +42,7 @@ type modelPlan struct {
 
 // modelNet is what the run goes over.
 type modelNet struct {
-	mulpdu  int // of the in-memory LLP; of MPA: EMSS
+	mulpdu  int // of the in-memory LLP; of MPA: EMSS; of SCTP: about what its MTU leaves
 	direct  bool
 	window  int // of shuffled delivery, 0: in order
 	seed    uint64
@@ -49,6 +50,7 @@ type modelNet struct {
 	crc     bool
 	markers [2]bool // wanted by
 	large   bool
+	sctp    [2]*transport.Config // of the dialler and of the listener, nil: not over SCTP
 }
 
 type modelPhase struct {

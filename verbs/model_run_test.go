@@ -427,7 +427,7 @@ func connectModel(p *modelPlan, ends *[2]modelEnd) error {
 			return nil
 		}
 	}
-	if !p.net.mpa {
+	if !p.net.mpa && p.net.sctp[0] == nil {
 		var llps [2]ddp.LLP
 		llps[0], llps[1] = modelMemory(p.net)
 		for s := range 2 {
@@ -441,7 +441,10 @@ func connectModel(p *modelPlan, ends *[2]modelEnd) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), modelPatience)
 	defer cancel()
-	tc := &transport.Config{Protector: transport.LoopbackOnly()}
+	tc, local := p.net.sctp, sctpLocal
+	if p.net.mpa {
+		tc, local = [2]*transport.Config{tcp, tcp}, netip.AddrPortFrom(sctpLocal.Addr(), 0)
+	}
 	var mc [2]mpa.Config
 	for s := range mc {
 		mc[s] = mpa.Config{Markers: p.net.markers[s], EMSS: func() int { return p.net.mulpdu }}
@@ -452,7 +455,7 @@ func connectModel(p *modelPlan, ends *[2]modelEnd) error {
 			mc[s].LargeFPDU = 8192
 		}
 	}
-	ln, err := b.dev.Listen(ctx, netip.MustParseAddrPort("127.0.0.1:0"), ListenConfig{Transport: tc, MPA: mc[1]})
+	ln, err := b.dev.Listen(ctx, local, ListenConfig{Transport: tc[1], MPA: mc[1]})
 	if err != nil {
 		return err
 	}
@@ -465,7 +468,7 @@ func connectModel(p *modelPlan, ends *[2]modelEnd) error {
 		}
 		accepted <- err
 	}()
-	_, _, err = a.ulp.Dial(ctx, a.pds[0], a.cfg, DialConfig{Remote: ln.Addr(), Transport: tc, MPA: mc[0]}, prepare(a))
+	_, _, err = a.ulp.Dial(ctx, a.pds[0], a.cfg, DialConfig{Remote: ln.Addr(), Transport: tc[0], MPA: mc[0]}, prepare(a))
 	return errors.Join(err, <-accepted)
 }
 

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/iwarptest"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 	"pgregory.net/rapid"
 )
 
@@ -17,6 +20,23 @@ func TestModelInMemory(t *testing.T) { rapid.Check(t, modelInMemory) }
 func TestModelOutOfOrder(t *testing.T) { rapid.Check(t, modelOutOfOrder) }
 
 func TestModelOverMPA(t *testing.T) { rapid.Check(t, modelOverMPA) }
+
+// TestModelOverSCTP is the model over SCTP in UDP, through a network that reorders,
+// duplicates and loses a little.
+func TestModelOverSCTP(t *testing.T) {
+	server := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+	client, _ := relayTo(t, server, sctptest.Faults{Reorder: 0.1, Duplicate: 0.05, Loss: 0.0005})
+	rapid.Check(t, func(t *rapid.T) {
+		mtu := rapid.SampledFrom([]int{640, 1500}).Draw(t, "MTU")
+		net := modelNet{mulpdu: mtu - 76, window: 1 << 15}
+		for i, tc := range []*transport.Config{client, server} {
+			c := *tc
+			c.MTU = mtu
+			net.sctp[i] = &c
+		}
+		checkModel(t, net)
+	})
+}
 
 // FuzzModel lets the fuzzer choose the runs.
 func FuzzModel(f *testing.F) { f.Fuzz(rapid.MakeFuzz(modelInMemory)) }

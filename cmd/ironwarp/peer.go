@@ -29,7 +29,10 @@ func (w *ironwarp) peerCommand() *cli.Command {
 					&cli.StringFlag{Name: "psk-file", Usage: "`FILE` with the secret, mode 0600; - for standard input"},
 					&cli.BoolFlag{Name: "generate-psk", Usage: "make a secret of 32 random bytes and write it to a file"},
 					&cli.StringFlag{Name: "local-address", Usage: "`ADDRESS` of this host (default: by the route to the peer)"},
-					&cli.UintFlag{Name: "port", Usage: "TCP `PORT` the peer listens on (default: the same as ours)"},
+					&cli.UintFlag{Name: "port", Usage: "TCP or SCTP `PORT` the peer listens on (default: the same as ours)"},
+					&cli.StringFlag{Name: "transport", Usage: "tcp (default), sctp (the kernel's), sctp-udp (SCTP in UDP), or auto: the best that both hosts have"},
+					&cli.UintFlag{Name: "udp-port", Usage: "UDP `PORT` of the peer's SCTP in UDP (default: the same as ours)"},
+					&cli.StringSliceFlag{Name: "path", Usage: "with transport sctp, a further pair of addresses `ADDRESS=LOCAL_ADDRESS`, for when the first fails; repeat for more"},
 					&cli.StringFlag{Name: "local-id", Usage: "IKE `IDENTITY` of this host (default: its address)"},
 					&cli.StringFlag{Name: "remote-id", Usage: "IKE `IDENTITY` of the peer (default: its address)"},
 					&cli.StringFlag{Name: "auth", Usage: "psk or cert (default: what the files say)"},
@@ -67,14 +70,24 @@ func (w *ironwarp) peerAdd(c *cli.Context) error {
 	}
 	spec := api.PeerSpec{
 		Name: a[0], Address: a[1], LocalAddress: c.String("local-address"), Port: uint16(c.Uint("port")),
+		Transport: c.String("transport"), UDPPort: uint16(c.Uint("udp-port")),
 		LocalID: c.String("local-id"), RemoteID: c.String("remote-id"), Profile: c.String("profile"), Mode: c.String("mode"),
 		Auth: c.String("auth"), CRLURIs: c.StringSlice("crl-uri"), OCSPURIs: c.StringSlice("ocsp-uri"), Revocation: c.String("revocation"),
 		Gateway: c.String("gateway"), ChildSAs: c.Int("child-sas"), IdleReap: durationText(c, "idle-reap"),
 		Protection: c.String("protection"), InsecurePlaintext: c.Bool("insecure-plaintext"),
 		CRC: c.String("crc"), FPDU: c.String("fpdu"), Connections: c.Int("connections"),
 	}
-	if c.Uint("port") > 65535 {
-		return &usageError{msg: fmt.Sprintf("port %d is out of range", c.Uint("port")), fix: "allowed: 1 to 65535"}
+	for _, flag := range []string{"port", "udp-port"} {
+		if c.Uint(flag) > 65535 {
+			return &usageError{msg: fmt.Sprintf("%s %d is out of range", strings.ReplaceAll(flag, "-", " "), c.Uint(flag)), fix: "allowed: 1 to 65535"}
+		}
+	}
+	for _, s := range c.StringSlice("path") {
+		remote, local, ok := strings.Cut(s, "=")
+		if !ok {
+			return &usageError{msg: fmt.Sprintf("--path %s is not a pair of addresses", s), fix: "write ADDRESS=LOCAL_ADDRESS, such as --path 198.51.100.2=198.51.100.1"}
+		}
+		spec.Paths = append(spec.Paths, api.Path{Address: remote, LocalAddress: local})
 	}
 	if err := config.CheckPeerName(spec.Name); err != nil {
 		return &usageError{msg: fmt.Sprintf("peer name %q %s", spec.Name, err)}

@@ -32,11 +32,19 @@ func (w *ironwarp) peerList(c *cli.Context) error {
 }
 
 func (w *ironwarp) peerTable(peers []api.Peer) {
-	t := w.sheet("peer", "address", ">port", "protection", "state", ">streams", "may attach")
+	t := w.sheet("peer", "address", ">port", "transport", "protection", "state", ">streams", "may attach")
 	for _, p := range peers {
-		t.row(p.Name, p.Address, p.Port, protectionText(p), w.stateText(p.State), p.Streams, orDash(strings.Join(p.Exports, " ")))
+		t.row(p.Name, p.Address, p.Port, transportText(p), protectionText(p), w.stateText(p.State), p.Streams, orDash(strings.Join(p.Exports, " ")))
 	}
 	t.print()
+}
+
+// transportText is what carries a peer's streams.
+func transportText(p api.Peer) string {
+	if p.Transport != string(config.TransportAuto) || p.Carrier.Transport == "" {
+		return p.Transport
+	}
+	return p.Carrier.Transport + " (auto)"
 }
 
 func protectionText(p api.Peer) string {
@@ -92,6 +100,7 @@ func (w *ironwarp) peerShow(c *cli.Context) error {
 		line("address", p.Address)
 		line("local address", orDash(p.LocalAddress))
 		line("port", p.Port)
+		w.showTransport(p, line)
 		line("protection", protectionText(p))
 		if p.Protection == string(config.ProtectIPsec) {
 			line("local id", orDash(p.LocalID))
@@ -119,6 +128,37 @@ func (w *ironwarp) peerShow(c *cli.Context) error {
 			w.saTable(sas)
 		}
 	})
+}
+
+func (w *ironwarp) showTransport(p api.Peer, line func(string, any)) {
+	line("transport", transportText(p))
+	if p.UDPPort != 0 {
+		line("udp port", p.UDPPort)
+	}
+	if p.Transport == string(config.TransportAuto) {
+		line("why", p.Carrier.Why)
+	}
+	for _, t := range p.Carrier.Tried {
+		line("failed", w.warn(fmt.Sprintf("%s, tried again in %s: %s", t.Transport, ageText(t.AgainSeconds), t.Error)))
+	}
+	for i, s := range p.PathStates {
+		line(fmt.Sprintf("path %d", i+1), w.pathText(s))
+	}
+}
+
+// pathText says how it stands with a path.
+func (w *ironwarp) pathText(s api.PathState) string {
+	text := fmt.Sprintf("%s from %s, protection %s", s.Address, orDash(s.LocalAddress), w.stateText(s.Protection))
+	switch s.Reachable {
+	case api.PathReachable:
+		text += ", " + w.good("answers") + " since " + ageText(s.SinceSeconds)
+	case api.PathUnreachable:
+		text += ", " + w.bad("does not answer") + " since " + ageText(s.SinceSeconds)
+	}
+	if s.Failures > 0 {
+		text += fmt.Sprintf(", failed %d times", s.Failures)
+	}
+	return text
 }
 
 func (w *ironwarp) showAuth(p api.Peer, line func(string, any)) {

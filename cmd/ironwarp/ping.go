@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/transport"
 	"github.com/urfave/cli/v2"
 )
 
@@ -16,6 +17,7 @@ func (w *ironwarp) pingCommand() *cli.Command {
 			&cli.IntFlag{Name: "size", Aliases: []string{"s"}, Value: 64, Usage: "payload in `BYTES`"},
 			&cli.DurationFlag{Name: "interval", Aliases: []string{"i"}, Value: 100 * time.Millisecond, Usage: "`TIME` between two; 0 for no pause"},
 			&cli.StringFlag{Name: "mode", Value: api.PingRead, Usage: "read (RDMA Read) or send (Send and a Send back)"},
+			transportFlag(),
 			&cli.DurationFlag{Name: "timeout", Value: 30 * time.Second, Usage: "give up when the peer is silent for this `TIME`"},
 		),
 		Action:       w.ping,
@@ -29,7 +31,7 @@ func (w *ironwarp) ping(c *cli.Context) error {
 		return err
 	}
 	req := api.PingRequest{
-		Peer: a[0], Mode: c.String("mode"), Count: c.Int("count"), Size: c.Int("size"),
+		Peer: a[0], Mode: c.String("mode"), Transport: c.String("transport"), Count: c.Int("count"), Size: c.Int("size"),
 		IntervalSeconds: c.Duration("interval").Seconds(), TimeoutSeconds: c.Duration("timeout").Seconds(),
 	}
 	p := &progress{w: w}
@@ -48,7 +50,7 @@ func (w *ironwarp) ping(c *cli.Context) error {
 		return err
 	}
 	err = w.print(c, res, func() {
-		w.printf("\n%d of %d round trips (RDMA %s, %d bytes) to %s over %s\n", res.Received, res.Sent, res.Mode, res.Size, res.Identity, res.Protection)
+		w.printf("\n%d of %d round trips (RDMA %s, %d bytes) to %s over %s\n", res.Received, res.Sent, res.Mode, res.Size, res.Identity, carriedText(res.Transport, res.Protection))
 		w.printf("min %s   p50 %s   p99 %s   max %s   (set up in %s)\n", microsText(res.Min), microsText(res.P50), microsText(res.P99), microsText(res.Max), microsText(res.Setup))
 	})
 	if err == nil && res.Received < res.Sent {
@@ -57,10 +59,24 @@ func (w *ironwarp) ping(c *cli.Context) error {
 	return err
 }
 
+func transportFlag() cli.Flag {
+	return &cli.StringFlag{Name: "transport", Usage: "tcp, sctp or sctp-udp, if the peer may have it (default: what its streams have)"}
+}
+
+// carriedText says what carries a stream and what protects it. That it is TCP goes
+// without saying.
+func carriedText(carrier, protection string) string {
+	if carrier == transport.TCP.String() {
+		return protection
+	}
+	return carrier + ", " + protection
+}
+
 func (w *ironwarp) benchCommand() *cli.Command {
 	return &cli.Command{
 		Name: "bench", Usage: "a short benchmark of the link to a peer", ArgsUsage: "PEER",
 		Flags: remote(
+			transportFlag(),
 			&cli.DurationFlag{Name: "time", Aliases: []string{"t"}, Value: time.Second, Usage: "`TIME` for each row"},
 			&cli.DurationFlag{Name: "timeout", Value: 30 * time.Second, Usage: "give up when the peer is silent for this `TIME`"},
 		),
@@ -75,7 +91,7 @@ func (w *ironwarp) bench(c *cli.Context) error {
 		return err
 	}
 	p := &progress{w: w}
-	req := api.BenchRequest{Peer: a[0], Seconds: c.Duration("time").Seconds(), TimeoutSeconds: c.Duration("timeout").Seconds()}
+	req := api.BenchRequest{Peer: a[0], Transport: c.String("transport"), Seconds: c.Duration("time").Seconds(), TimeoutSeconds: c.Duration("timeout").Seconds()}
 	res, err := w.client(c).Bench(c.Context, req, func(ev api.Event) {
 		if !asJSON(c) {
 			p.show(ev.Progress)
@@ -91,6 +107,6 @@ func (w *ironwarp) bench(c *cli.Context) error {
 			t.row(r.Op, bytesText(float64(r.Size)), r.Depth, fmt.Sprintf("%.0f", r.OpsPerSec), rateText(r.BytesPerSec), microsText(r.P50), microsText(r.P99))
 		}
 		t.print()
-		w.printf("one stream to %s over %s\n", res.Peer, res.Protection)
+		w.printf("one stream to %s over %s\n", res.Peer, carriedText(res.Transport, res.Protection))
 	})
 }

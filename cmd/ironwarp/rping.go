@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rping"
 	"github.com/ironwarp/ironwarp/transport"
@@ -24,7 +25,9 @@ func (w *ironwarp) rpingCommand() *cli.Command {
 			&cli.BoolFlag{Name: "s", Usage: "be the server"},
 			&cli.BoolFlag{Name: "c", Usage: "be the client"},
 			&cli.StringFlag{Name: "a", Usage: "`ADDRESS` to connect to, or to listen on", Value: "127.0.0.1"},
-			&cli.IntFlag{Name: "p", Usage: "TCP `PORT`", Value: rping.DefaultPort},
+			&cli.IntFlag{Name: "p", Usage: "TCP or SCTP `PORT`", Value: rping.DefaultPort},
+			&cli.StringFlag{Name: "transport", Usage: "tcp, sctp (the kernel's) or sctp-udp", Value: transport.TCP.String()},
+			&cli.UintFlag{Name: "udp-port", Usage: "with sctp-udp, the server's UDP `PORT`", Value: config.DefaultUDPPort},
 			&cli.IntFlag{Name: "C", Usage: "client: `NUMBER` of pings; 0 for no end"},
 			&cli.IntFlag{Name: "S", Usage: "client: payload in `BYTES`", Value: rping.DefaultSize},
 			&cli.BoolFlag{Name: "v", Usage: "print the text of each ping"},
@@ -152,7 +155,15 @@ func (w *ironwarp) rpingTransport(c *cli.Context) (*transport.Config, error) {
 	}
 	lab := transport.Plaintext(slog.New(slog.NewTextHandler(w.stderr, nil)), addrs...)
 	within := transport.LoopbackOnly()
-	return &transport.Config{Protector: transport.PerPeer(func(a netip.Addr) (transport.Protector, error) {
+	kind, err := transport.ParseKind(c.String("transport"))
+	if err != nil {
+		return nil, &usageError{msg: fmt.Sprintf("--transport %q is not known", c.String("transport")), fix: "allowed: tcp, sctp, sctp-udp"}
+	}
+	udp := c.Uint("udp-port")
+	if udp < 1 || udp > 65535 {
+		return nil, &usageError{msg: fmt.Sprintf("--udp-port %d is not a port: 1 to 65535", udp)}
+	}
+	return &transport.Config{Kind: kind, UDPPort: uint16(udp), Protector: transport.PerPeer(func(a netip.Addr) (transport.Protector, error) {
 		if clear[a.Unmap()] {
 			return lab, nil
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -25,8 +26,11 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup:               setUpHosts,
 		Condition: func(cond string) (bool, error) {
-			if cond == "root" {
+			switch cond {
+			case "root":
 				return os.Geteuid() == 0, nil
+			case "ksctp": // the kernel has SCTP
+				return ksctp.Available() == nil, nil
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
@@ -35,7 +39,7 @@ func TestScripts(t *testing.T) {
 }
 
 // setUpHosts gives a script two hosts on loopback, alpha and beta: $ALPHA_PORT,
-// $ALPHA_SOCKET, alpha/ironwarp.yaml, and the same for beta.
+// $ALPHA_UDP_PORT, $ALPHA_SOCKET, alpha/ironwarp.yaml, and the same for beta.
 func setUpHosts(env *testscript.Env) error {
 	// The sockets' paths have to be short.
 	run, err := os.MkdirTemp("", "iw")
@@ -54,12 +58,19 @@ func setUpHosts(env *testscript.Env) error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
-		conf := fmt.Sprintf("listen: {port: %d}\nstate_dir: state\nruntime_dir: %s\nipsec: {vici: \"unix://%s/no-charon\"}\n", port, filepath.Join(run, h), run)
+		u, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		udp := u.LocalAddr().(*net.UDPAddr).Port
+		u.Close()
+		conf := fmt.Sprintf("listen: {port: %d, udp_port: %d}\nstate_dir: state\nruntime_dir: %s\nipsec: {vici: \"unix://%s/no-charon\"}\n", port, udp, filepath.Join(run, h), run)
 		if err := os.WriteFile(filepath.Join(dir, "ironwarp.yaml"), []byte(conf), 0o600); err != nil {
 			return err
 		}
 		name := map[string]string{"alpha": "ALPHA", "beta": "BETA"}[h]
 		env.Setenv(name+"_PORT", fmt.Sprint(port))
+		env.Setenv(name+"_UDP_PORT", fmt.Sprint(udp))
 		env.Setenv(name+"_SOCKET", filepath.Join(run, h, "ironwarp.sock"))
 		env.Setenv(name+"_RUN", filepath.Join(run, h))
 	}

@@ -2,9 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/transport"
 	"github.com/urfave/cli/v2"
 )
 
@@ -73,7 +76,7 @@ func (w *ironwarp) statusPage(st api.Status) {
 	w.printf("ironwarp %s, process %d, up %s, configuration %s\n", st.Info.Version, st.Info.PID,
 		ageText(time.Since(st.Info.Started).Seconds()), st.Info.Config)
 	for _, l := range st.Listeners {
-		w.printf("%s %s\n", w.stateText(l.State), l.Address)
+		w.printf("%s %s\n", w.stateText(l.State), listenerText(l))
 		w.problem(l.Problem)
 	}
 	if st.IKE != nil {
@@ -96,6 +99,14 @@ func (w *ironwarp) statusPage(st api.Status) {
 		w.peerTable(st.Peers)
 		for _, p := range st.Peers {
 			w.insecure(p)
+			for _, s := range p.PathStates {
+				if s.Reachable == api.PathUnreachable {
+					w.printf("peer %s: path %s\n", p.Name, w.pathText(s))
+				}
+			}
+			for _, t := range p.Carrier.Tried {
+				w.printf("peer %s: %s\n", p.Name, w.warn(fmt.Sprintf("%s does not work, %s is used: %s", t.Transport, p.Carrier.Transport, t.Error)))
+			}
 			w.problem(p.Problem)
 		}
 	}
@@ -129,6 +140,16 @@ func (w *ironwarp) statusPage(st api.Status) {
 			w.problem(e.Problem)
 		}
 	}
+}
+
+func listenerText(l api.Listener) string {
+	switch {
+	case l.Transport == transport.SCTPUDP.String():
+		return fmt.Sprintf("%s over SCTP in UDP, port %d", l.Address, l.UDPPort)
+	case l.Transport == transport.SCTP.String():
+		return strings.Join(append([]string{l.Address + " over SCTP"}, l.More...), ", and at ")
+	}
+	return l.Address
 }
 
 func (w *ironwarp) streamTable(streams []api.Stream) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -49,12 +50,18 @@ type Path struct {
 	LocalAddress netip.Addr // of this host
 }
 
-// LinkPort is the port that packets of a carrier have on the wire.
-func (p Peer) LinkPort(k transport.Kind) uint16 {
-	if k == transport.SCTPUDP {
-		return p.UDPPort
+// Links are the ports that packets of the peer's streams have on the wire, one for
+// each of its carriers.
+func (p Peer) Links() []ipsec.Link {
+	var links []ipsec.Link
+	for _, k := range p.Transport.Kinds() {
+		port := p.Port
+		if k == transport.SCTPUDP {
+			port = p.UDPPort
+		}
+		links = append(links, ipsec.Link{Protocol: k.Protocol(), Port: port})
 	}
-	return p.Port
+	return links
 }
 
 // Addresses are all of the peer's, the first one first.
@@ -66,12 +73,26 @@ func (p Peer) Addresses() []netip.Addr {
 	return out
 }
 
+// HasAddress reports whether an address is one of the peer's.
+func (p Peer) HasAddress(a netip.Addr) bool {
+	return p.Address == a || slices.ContainsFunc(p.Paths, func(q Path) bool { return q.Address == a })
+}
+
 // PathName is what the IKE connection of one of Addresses is called.
 func (p Peer) PathName(i int) string {
 	if i == 0 {
 		return p.Name
 	}
 	return fmt.Sprintf("%s.path%d", p.Name, i+1)
+}
+
+// PathNames are those of all paths.
+func (p Peer) PathNames() []string {
+	var names []string
+	for i := range p.Addresses() {
+		names = append(names, p.PathName(i))
+	}
+	return names
 }
 
 // udpPort reads a UDP port for SCTP.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/transport/ksctp"
 )
 
 // examine writes a configuration and looks at the host with it.
@@ -143,6 +144,27 @@ func TestWorst(t *testing.T) {
 		}
 		if got := Worst(fs); got != tc.want {
 			t.Errorf("%v: %s, want %s", tc.levels, got, tc.want)
+		}
+	}
+}
+
+// TestKernelSCTPIsNeededByWhoSaysSo: only a peer with transport sctp cannot do
+// without.
+func TestKernelSCTPIsNeededByWhoSaysSo(t *testing.T) {
+	lacking := ksctp.Available() != nil
+	for carrier, level := range map[config.Transport]string{config.TransportTCP: Note, config.TransportAuto: Note, config.TransportSCTPUDP: Note, config.TransportSCTP: Fail} {
+		x := &examination{cfg: &config.Config{Peers: []config.Peer{{Name: "beta", Transport: carrier}}}}
+		x.sctp()
+		if !lacking {
+			level = OK
+		}
+		if f := x.out[0]; f.What != "kernel SCTP" || f.Level != level {
+			t.Errorf("%s: %+v, want %s", carrier, f, level)
+		} else if lacking && (!strings.Contains(f.Instead, "sctp-udp") || !slices.Contains(f.Do, "modprobe sctp")) {
+			t.Errorf("%s: %+v does not say what to do", carrier, f)
+		}
+		if f := x.out[1]; f.What != "UDP in batches" || f.Found == "" {
+			t.Errorf("%+v", f)
 		}
 	}
 }

@@ -14,6 +14,8 @@ import (
 // Guard is what was found of one peer's guard.
 type Guard struct {
 	Peer     string              `json:"peer"`
+	Link     string              `json:"link"` // such as "tcp port 7471"
+	Address  netip.Addr          `json:"address"`
 	Policies []ipsec.GuardPolicy `json:"policies"`
 	Holes    []ipsec.Hole        `json:"holes"`
 	// SelfTest is "passed", or why a clear packet to the peer was not stopped, or
@@ -36,15 +38,19 @@ func (x *examination) guards() {
 	known := map[netip.Addr]bool{}
 	n := 0
 	for _, p := range x.ipsecPeers() {
-		g := ipsec.GuardSpec{Remote: p.Address, Port: p.Port, DataPlane: x.plane()}
-		if x.ike != nil {
-			g.Tun = x.ike.Tun
-		}
-		for _, a := range g.Addresses() {
-			known[a] = true
+		for _, addr := range p.Addresses() {
+			for _, k := range p.Links() {
+				g := ipsec.GuardSpec{Remote: addr, Port: k.Port, Protocol: k.Protocol, DataPlane: x.plane()}
+				if x.ike != nil {
+					g.Tun = x.ike.Tun
+				}
+				for _, a := range g.Addresses() {
+					known[a] = true
+				}
+				x.guard(p, k, g, have)
+			}
 		}
 		n++
-		x.guard(p, g, have)
 	}
 	f := Finding{What: "kernel guard", Level: OK, Found: fmt.Sprintf("%d policies, no peer needs one", len(have))}
 	if n > 0 {
@@ -58,10 +64,12 @@ func (x *examination) guards() {
 	x.leftOver(have, known)
 }
 
-func (x *examination) guard(p config.Peer, g ipsec.GuardSpec, have []ipsec.GuardPolicy) {
-	f := Finding{What: "guard of " + p.Name, Level: OK, Guard: &Guard{Peer: p.Name, SelfTest: passed, Passed: true}}
+// guard looks at one guard of a peer, of which there is one for each carrier and
+// address.
+func (x *examination) guard(p config.Peer, k ipsec.Link, g ipsec.GuardSpec, have []ipsec.GuardPolicy) {
+	f := Finding{What: "guard of " + p.Name, Level: OK, Guard: &Guard{Peer: p.Name, Link: k.String(), Address: g.Remote, SelfTest: passed, Passed: true}}
 	for _, q := range have {
-		if slices.Contains(g.Addresses(), q.Remote) && (q.LocalPort == g.Port || q.PeerPort == g.Port) {
+		if slices.Contains(g.Addresses(), q.Remote) && q.Protocol == k.Protocol && (q.LocalPort == g.Port || q.PeerPort == g.Port) {
 			f.Guard.Policies = append(f.Guard.Policies, q)
 		}
 	}
@@ -71,7 +79,7 @@ func (x *examination) guard(p config.Peer, g ipsec.GuardSpec, have []ipsec.Guard
 			blocks++
 		}
 	}
-	f.Found = fmt.Sprintf("%d policies block the clear packets of port %d with %v", blocks, p.Port, p.Address)
+	f.Found = fmt.Sprintf("%d policies block the clear packets of %v with %v", blocks, k, g.Remote)
 	if allows := len(f.Guard.Policies) - blocks; allows > 0 {
 		f.Found += fmt.Sprintf(", %d let the clear side of ESP pass", allows)
 	}
@@ -102,7 +110,7 @@ func (x *examination) guard(p config.Peer, g ipsec.GuardSpec, have []ipsec.Guard
 		f.Found += "; " + err.Error()
 		if f.Level == OK {
 			f.Level = Warn
-			f.Do = []string{fmt.Sprintf("see to a route to %v", p.Address)}
+			f.Do = []string{fmt.Sprintf("see to a route to %v", g.Remote)}
 		}
 	}
 	x.find(f)

@@ -66,12 +66,15 @@ func (c *Client) Bench(ctx context.Context, r *Row, d, silence time.Duration) er
 func (c *Client) writes(ctx context.Context, r *Row, end time.Time) error {
 	wr := verbs.SendWR{Op: verbs.OpWrite, Flags: verbs.Signaled, RemoteSTag: c.offer.STag, SGL: []verbs.SGE{{MR: c.res.region, Len: uint32(min(r.Size, int(c.offer.Length)))}}}
 	outstanding := 0
-	for time.Now().Before(end) || outstanding > 0 {
+	for {
 		for outstanding < r.Depth && time.Now().Before(end) {
 			if err := c.QP.PostSend(&wr); err != nil {
 				return err
 			}
 			outstanding++
+		}
+		if outstanding == 0 {
+			break
 		}
 		wc, err := c.wait(ctx)
 		if err != nil {
@@ -91,12 +94,15 @@ func (c *Client) reads(ctx context.Context, r *Row, end time.Time) error {
 	r.Latency = NewHistogram()
 	began := make([]time.Time, 0, r.Depth)
 	limit := min(r.Depth, c.QP.ORD())
-	for time.Now().Before(end) || len(began) > 0 {
+	for {
 		for len(began) < limit && time.Now().Before(end) {
 			began = append(began, time.Now())
 			if err := c.read(r.Size, verbs.More); err != nil {
 				return err
 			}
+		}
+		if len(began) == 0 {
+			return nil
 		}
 		c.QP.Flush()
 		wc, err := c.wait(ctx)
@@ -109,7 +115,6 @@ func (c *Client) reads(ctx context.Context, r *Row, end time.Time) error {
 			r.Operations++
 		}
 	}
-	return nil
 }
 
 // sends keeps messages outstanding that the peer counts.

@@ -50,7 +50,7 @@ func Dial(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig) (_ *Client
 	if c.cq, err = ulp.CreateCQ(4*window+8, nil); err != nil {
 		return nil, err
 	}
-	dial.MPA.PrivateData = appendRequest(nil)
+	dial.PrivateData = appendRequest(nil)
 	qp, private, err := ulp.Dial(ctx, res.pd, verbs.QPConfig{SendCQ: c.cq, RecvCQ: c.cq, MaxSend: 2*window + 2, MaxRecv: window + 1, IRD: depth, ORD: depth}, dial,
 		func(qp *verbs.QP) error {
 			for slot := range window + 1 {

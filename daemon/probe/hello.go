@@ -40,8 +40,8 @@ func AppendHello(b []byte, have Transports) []byte {
 	return append(append(b, Magic...), version, saidHello, uint8(have), 0)
 }
 
-// errNoHello says that a peer knows of no hello.
-var errNoHello = errors.New("the peer does not say which transports it has: its ironwarp is older than this one")
+// ErrNoHello says that a peer knows of no hello.
+var ErrNoHello = errors.New("the peer does not say which transports it has: its ironwarp is older than this one")
 
 // Hello asks a peer which carriers it has for this host. The private data of dial
 // is set here.
@@ -60,9 +60,9 @@ func Hello(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig) (_ Transp
 	qp, _, err := ulp.Dial(ctx, pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 1}, dial, nil)
 	if err == nil {
 		// It took the question for one after a measurement.
-		qp.Abort(errNoHello)
+		qp.Abort(ErrNoHello)
 		<-qp.Done()
-		return 0, fmt.Errorf("%s: %w", dial.Remote, errNoHello)
+		return 0, fmt.Errorf("%s: %w", dial.Remote, ErrNoHello)
 	}
 	var rejected *verbs.RejectedError
 	if !errors.As(err, &rejected) {

@@ -18,7 +18,7 @@ func answering(t *testing.T, answer func(private []byte) []byte) (netip.AddrPort
 	if err != nil {
 		t.Fatal(err)
 	}
-	ulp, err := dev.NewULP("hello", verbs.Quota{})
+	ulp, err := dev.NewULP("hello", verbs.ULPConfig{Trust: verbs.SLT})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestHelloTellsWhichTransportsThePeerHas(t *testing.T) {
 
 func TestHelloToOneThatKnowsNone(t *testing.T) {
 	h := newHost(t) // its service takes any request for a measurement
-	if _, err := hello(t, h.client, h.addr); !errors.Is(err, errNoHello) {
+	if _, err := hello(t, h.client, h.addr); !errors.Is(err, ErrNoHello) {
 		t.Errorf("error %v", err)
 	}
 	for name, tc := range map[string]struct {

@@ -21,7 +21,7 @@ const (
 	MaxClientsPeer = 4
 	// maxAge of a client's stream. A benchmark takes seconds.
 	maxAge = 10 * time.Minute
-	// answerTimeout bounds sending the MPA reply.
+	// answerTimeout bounds sending the reply.
 	answerTimeout = 10 * time.Second
 
 	// MaxCount of round trips in one ping.

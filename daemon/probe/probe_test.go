@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -24,15 +25,30 @@ type host struct {
 	client *verbs.ULP
 	server *Server
 	addr   netip.AddrPort
+	tc     *transport.Config
+}
+
+// overEachCarrier runs f with a host that listens on each carrier.
+func overEachCarrier(t *testing.T, f func(t *testing.T, h *host)) {
+	t.Run("TCP", func(t *testing.T) { f(t, newHost(t)) })
+	t.Run("SCTP in UDP", func(t *testing.T) {
+		local := netip.MustParseAddrPort("127.0.0.1:7471")
+		f(t, newHostOn(t, iwarptest.SCTPInUDP(t, local.Addr()), local))
+	})
 }
 
 func newHost(t *testing.T) *host {
+	t.Helper()
+	return newHostOn(t, &transport.Config{Protector: transport.LoopbackOnly()}, netip.MustParseAddrPort("127.0.0.1:0"))
+}
+
+func newHostOn(t *testing.T, tc *transport.Config, local netip.AddrPort) *host {
 	t.Helper()
 	dev, err := verbs.Open(verbs.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{dev: dev}
+	h := &host{dev: dev, tc: tc}
 	ulp, err := dev.NewULP("probe server", verbs.ULPConfig{Trust: verbs.SLT})
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +57,7 @@ func newHost(t *testing.T) *host {
 		t.Fatal(err)
 	}
 	h.server = NewServer(ulp, slog.New(slog.NewTextHandler(io.Discard, nil)))
-	ln, err := dev.Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{Transport: &transport.Config{Protector: transport.LoopbackOnly()}})
+	ln, err := dev.Listen(t.Context(), local, verbs.ListenConfig{Transport: tc})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,88 +88,110 @@ func newHost(t *testing.T) *host {
 }
 
 func (h *host) dial(t *testing.T) (*Client, error) {
-	return Dial(t.Context(), h.client, verbs.DialConfig{Remote: h.addr, Transport: &transport.Config{Protector: transport.LoopbackOnly()}})
+	return Dial(t.Context(), h.client, verbs.DialConfig{Remote: h.addr, Transport: h.tc})
+}
+
+// A benchmark whose time is over at whatever moment ends: it waits for nothing that
+// it has not asked for.
+func TestBenchEndsAtWhateverMomentItsTimeIsOver(t *testing.T) {
+	c, err := newHost(t).dial(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, op := range []string{"read", "write"} {
+		for i := range 4000 {
+			r := Row{Op: op, Size: 64, Depth: 1}
+			if err := c.Bench(t.Context(), &r, time.Duration(i)*25*time.Nanosecond, 10*time.Second); err != nil {
+				t.Fatalf("%s, %d operations: %v", op, r.Operations, err)
+			}
+		}
+	}
 }
 
 func TestPingCountsEveryRoundTrip(t *testing.T) {
-	h := newHost(t)
-	for _, p := range []Ping{{Size: 1, Count: 20}, {Size: RegionSize, Count: 3}, {Send: true, Size: 1, Count: 300}, {Send: true, Size: MaxMessage, Count: 100}} {
-		c, err := h.dial(t)
-		if err != nil {
-			t.Fatal(err)
+	overEachCarrier(t, func(t *testing.T, h *host) {
+		for _, p := range []Ping{{Size: 1, Count: 20}, {Size: RegionSize, Count: 3}, {Send: true, Size: 1, Count: 300}, {Send: true, Size: MaxMessage, Count: 100}} {
+			c, err := h.dial(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			hist, n := NewHistogram(), 0
+			if err := c.Ping(t.Context(), p, time.Minute, hist, func(int, time.Duration) { n++ }); err != nil {
+				t.Errorf("%+v: %v", p, err)
+			}
+			if n != p.Count || hist.TotalCount() != int64(p.Count) || hist.Min() <= 0 {
+				t.Errorf("%+v: %d calls, %d recorded, min %d", p, n, hist.TotalCount(), hist.Min())
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
 		}
-		hist, n := NewHistogram(), 0
-		if err := c.Ping(t.Context(), p, time.Minute, hist, func(int, time.Duration) { n++ }); err != nil {
-			t.Errorf("%+v: %v", p, err)
-		}
-		if n != p.Count || hist.TotalCount() != int64(p.Count) || hist.Min() <= 0 {
-			t.Errorf("%+v: %d calls, %d recorded, min %d", p, n, hist.TotalCount(), hist.Min())
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	}
+	})
 }
 
 func TestBenchMakesEveryRowOnOneStream(t *testing.T) {
-	h := newHost(t)
-	c, err := h.dial(t)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range Rows() {
-		if err := c.Bench(t.Context(), &r, 20*time.Millisecond, time.Minute); err != nil {
-			t.Fatalf("%s %d: %v", r.Op, r.Size, err)
-		}
-		if r.Operations == 0 || r.Elapsed <= 0 || r.Latency != nil && r.Latency.TotalCount() != int64(r.Operations) {
-			t.Errorf("%+v", r)
-		}
-	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestOnePeerGetsABoundedNumberOfStreams(t *testing.T) {
-	h := newHost(t)
-	var clients []*Client
-	for range MaxClientsPeer {
+	overEachCarrier(t, func(t *testing.T, h *host) {
 		c, err := h.dial(t)
 		if err != nil {
 			t.Fatal(err)
 		}
-		clients = append(clients, c)
-	}
-	if _, err := h.dial(t); err == nil || !strings.Contains(err.Error(), "as many clients as it allows") {
-		t.Errorf("one too many: %v", err)
-	}
-	for _, c := range clients {
-		if err := c.Ping(t.Context(), Ping{Size: 8, Count: 1}, time.Minute, NewHistogram(), nil); err != nil {
-			t.Errorf("an open stream suffered: %v", err)
+		for _, r := range Rows() {
+			if err := c.Bench(t.Context(), &r, 20*time.Millisecond, time.Minute); err != nil {
+				t.Fatalf("%s %d: %v", r.Op, r.Size, err)
+			}
+			if r.Operations == 0 || r.Elapsed <= 0 || r.Latency != nil && r.Latency.TotalCount() != int64(r.Operations) {
+				t.Errorf("%+v", r)
+			}
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-	}
+	})
+}
+
+func TestOnePeerGetsABoundedNumberOfStreams(t *testing.T) {
+	overEachCarrier(t, func(t *testing.T, h *host) {
+		var clients []*Client
+		for range MaxClientsPeer {
+			c, err := h.dial(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			clients = append(clients, c)
+		}
+		if _, err := h.dial(t); err == nil || !strings.Contains(err.Error(), "as many clients as it allows") {
+			t.Errorf("one too many: %v", err)
+		}
+		for _, c := range clients {
+			if err := c.Ping(t.Context(), Ping{Size: 8, Count: 1}, time.Minute, NewHistogram(), nil); err != nil {
+				t.Errorf("an open stream suffered: %v", err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 func TestPingEndsWhenThePeerGoes(t *testing.T) {
-	h := newHost(t)
-	c, err := h.dial(t)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = c.Ping(t.Context(), Ping{Size: 8, Count: MaxCount}, time.Minute, NewHistogram(), func(seq int, _ time.Duration) {
-		if seq == 5 {
-			h.server.Close()
+	overEachCarrier(t, func(t *testing.T, h *host) {
+		c, err := h.dial(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.Ping(t.Context(), Ping{Size: 8, Count: MaxCount}, time.Minute, NewHistogram(), func(seq int, _ time.Duration) {
+			if seq == 5 {
+				h.server.Close()
+			}
+		})
+		if err == nil || errors.Is(err, ErrSilent) {
+			t.Errorf("got %v, want the end of the stream", err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
 		}
 	})
-	if err == nil || errors.Is(err, ErrSilent) {
-		t.Errorf("got %v, want the end of the stream", err)
-	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestParametersOutOfRange(t *testing.T) {

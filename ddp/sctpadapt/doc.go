@@ -7,4 +7,9 @@
 // those that the peer wants to start (Accept) and hands chunks to their streams.
 // A Stream is a ddp.LLP. What is below is an Association: *sctp.Assoc, or
 // an SCTP socket of the kernel behind the same few methods.
+//
+// MULPDU is what a packet takes, as of now. Segments that were made for a longer
+// one, and have not gone, are cut again. A chunk that no legal sequence has ends its
+// session, never the association; a stream whose user takes nothing leaves the
+// receive window to the others, within limits.
 package sctpadapt

@@ -9,3 +9,15 @@ func (m *Mux) AcceptNow() *Request {
 		return nil
 	}
 }
+
+// Look does what the Mux does every StallTick, and keeps it from doing so itself.
+func (m *Mux) Look() {
+	m.look()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.watcher.Stop()
+	m.watching = true
+}
+
+// StallTicks is after how many looks a stream that hoards is terminated.
+const StallTicks = stallTicks

@@ -26,10 +26,11 @@ type fake struct {
 	full    bool
 	aborted string
 	held    int // of the receive window
+	longest int // message, what MaxMessage says
 }
 
 func newFake(t testing.TB, cfg sctpadapt.Config, dialled bool) *fake {
-	f := &fake{t: t, streams: 8}
+	f := &fake{t: t, streams: 8, longest: 1444}
 	f.more.L = &f.mu
 	f.mux = sctpadapt.New(f, cfg, dialled)
 	f.mux.Event(sctp.Event{Kind: sctp.EventUp})
@@ -42,8 +43,11 @@ func (f *fake) TrySend(ms []sctp.Outgoing) (int, error) {
 	if f.full {
 		return 0, nil
 	}
-	for _, m := range ms {
+	for i, m := range ms {
 		m.Bufs = [][]byte{bytes.Join(m.Bufs, nil)}
+		if len(m.Bufs[0]) > f.longest {
+			return i, sctp.ErrTooLong
+		}
 		f.sent = append(f.sent, m)
 	}
 	f.more.Broadcast()
@@ -56,9 +60,13 @@ func (f *fake) SendNow(m sctp.Outgoing) error {
 }
 
 func (f *fake) Wait(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
-func (f *fake) MaxMessage() int                { return 1444 }
-func (f *fake) Streams() (int, int)            { return f.streams, f.streams }
-func (f *fake) Err() error                     { return nil }
+func (f *fake) MaxMessage() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.longest
+}
+func (f *fake) Streams() (int, int) { return f.streams, f.streams }
+func (f *fake) Err() error          { return nil }
 
 func (f *fake) Release(n int) {
 	f.mu.Lock()

@@ -25,7 +25,7 @@ func patient(t testing.TB) context.Context {
 	return ctx
 }
 
-func anyone(netip.AddrPort, bool) error { return nil }
+func anyone(_, _ netip.AddrPort, _ bool) error { return nil }
 
 // config is a Config for both ends of a test.
 func config() sctp.Config {

@@ -49,8 +49,15 @@ const (
 	// without being charged, so that the other streams go on.
 	share = 64 << 10
 	// maxExcess bounds in bytes what all streams of an association hold beyond their
-	// shares. The stream that passes it is terminated.
+	// shares.
 	maxExcess = 8 << 20
+	// stallTick is how long a user takes nothing before its stream has stalled: more
+	// than a busy processor makes a goroutine wait. So long the other streams may
+	// find the receive window closed.
+	stallTick = 100 * time.Millisecond
+	// stallTicks is for how many of them a stream may keep the others waiting once
+	// maxExcess is reached. Then it is terminated.
+	stallTicks = 20
 
 	// keepBuffer is the size in bytes of the largest receive buffer that is kept for
 	// use by other streams.

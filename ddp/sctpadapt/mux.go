@@ -2,6 +2,7 @@ package sctpadapt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -90,6 +91,8 @@ type Mux struct {
 	pending    int
 	maxPending int
 	excess     int // bytes held beyond the streams' shares
+	watching   bool
+	watcher    *time.Timer // calls look
 
 	touched []*Stream // by the current batch; of the receiving goroutine
 	bufs    sync.Pool // *[]byte, receive buffers
@@ -120,6 +123,7 @@ func New(assoc Association, cfg Config, dialled bool) *Mux {
 		m.maxPending = DefaultPending
 	}
 	m.requests = make(chan *Request, max(0, m.maxPending))
+	m.watcher = time.AfterFunc(stallTick, m.look) // finds nothing to look at
 	return m
 }
 
@@ -171,7 +175,7 @@ func (m *Mux) Initiate(ctx context.Context, o Session) (*Stream, error) {
 	select {
 	case <-m.up:
 	case <-m.over:
-		return fail(ErrMuxClosed)
+		return fail(m.closed())
 	case <-ctx.Done():
 		return fail(ctx.Err())
 	}
@@ -186,6 +190,9 @@ func (m *Mux) Initiate(ctx context.Context, o Session) (*Stream, error) {
 		return fail(err)
 	}
 	s, err := m.open()
+	if errors.Is(err, ErrMuxClosed) {
+		err = m.closed()
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -197,12 +204,19 @@ func (m *Mux) Initiate(ctx context.Context, o Session) (*Stream, error) {
 	select {
 	case <-s.answered:
 	case <-m.over:
-		return fail(fmt.Errorf("%w: %w", ErrMuxClosed, lost(m.assoc.Err())))
+		return fail(m.closed())
 	case <-ctx.Done():
 		s.Close()
 		return fail(ctx.Err())
 	}
 	return s.outcome()
+}
+
+// closed is ErrMuxClosed with the reason.
+func (m *Mux) closed() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return fmt.Errorf("%w: %w", ErrMuxClosed, lost(m.ended))
 }
 
 // open finds a pair of streams for a session of ours.
@@ -298,6 +312,7 @@ func (m *Mux) Event(e sctp.Event) {
 			all = append(all, s)
 		}
 		clear(m.streams)
+		m.watcher.Stop()
 		m.mu.Unlock()
 		for _, s := range all {
 			s.end(lost(err))

@@ -9,23 +9,15 @@ import (
 
 // Records in the queue: length of the chunk(4), flags(4), the chunk.
 const (
-	recordLen     = 8
-	recordEnd     = 1 // a Terminate
-	recordCharged = 2 // to the receive window
+	recordLen = 8
+	recordEnd = 1 // a Terminate
 )
 
-// put queues a chunk; s is locked.
+// put queues a chunk; s is locked. It tells whether the chunk is charged to the
+// receive window.
 func (s *Stream) put(chunk []byte, flags uint32) (charged bool) {
 	if s.queue == nil {
 		s.queue = s.mux.getBuffer()
-	}
-	charged = s.held+len(chunk) <= share || !s.mux.crowded()
-	if charged {
-		flags |= recordCharged
-		s.held += len(chunk)
-	} else {
-		s.excess += len(chunk)
-		s.mux.addExcess(len(chunk))
 	}
 	b := binary.BigEndian.AppendUint32(*s.queue, uint32(len(chunk)))
 	b = binary.BigEndian.AppendUint32(b, flags)
@@ -34,19 +26,7 @@ func (s *Stream) put(chunk []byte, flags uint32) (charged bool) {
 		s.touched = true
 		s.mux.touched = append(s.mux.touched, s)
 	}
-	return charged
-}
-
-// uncharge gives back what chunks have taken.
-func (s *Stream) uncharge(charged, excess int) {
-	s.mu.Lock()
-	s.held -= charged
-	s.excess -= excess
-	s.mu.Unlock()
-	s.mux.addExcess(-excess)
-	if charged > 0 {
-		s.mux.assoc.Release(charged)
-	}
+	return s.charge(len(chunk))
 }
 
 // take waits for something in the queue. An error is the end.
@@ -71,17 +51,13 @@ func (s *Stream) take() (*[]byte, error) {
 
 // forfeit throws a buffer of records away.
 func (s *Stream) forfeit(q *[]byte) {
-	charged, excess := 0, 0
+	n := 0
 	for b := *q; len(b) > 0; {
 		var r record
 		r, b = cutRecord(b)
-		if r.flags&recordCharged != 0 {
-			charged += len(r.chunk)
-		} else {
-			excess += len(r.chunk)
-		}
+		n += len(r.chunk)
 	}
-	s.uncharge(charged, excess)
+	s.uncharge(n)
 	s.mux.putBuffer(q)
 }
 
@@ -137,28 +113,23 @@ func (s *Stream) receive(sink ddp.Sink, each func(record) error) error {
 		if err != nil {
 			return err
 		}
-		charged, excess := 0, 0
+		n := 0
 		for b := *q; len(b) > 0; {
 			var r record
 			r, b = cutRecord(b)
 			if err == nil {
 				err = each(r)
 			}
-			if r.flags&recordCharged != 0 {
-				charged += len(r.chunk)
-			} else {
-				excess += len(r.chunk)
-			}
-			if charged+excess >= releaseEvery {
-				s.uncharge(charged, excess)
-				charged, excess = 0, 0
+			if n += len(r.chunk); n >= releaseEvery {
+				s.uncharge(n)
+				n = 0
 			}
 		}
-		s.uncharge(charged, excess)
-		s.mux.putBuffer(q)
 		if sink != nil {
 			sink.BatchEnd()
 		}
+		s.uncharge(n) // after an answer, which takes the SACK along
+		s.mux.putBuffer(q)
 		if err == nil {
 			continue
 		}
@@ -184,25 +155,4 @@ func (m *Mux) putBuffer(b *[]byte) {
 		*b = (*b)[:0]
 		m.bufs.Put(b)
 	}
-}
-
-// crowded tells whether there are several sessions.
-func (m *Mux) crowded() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.streams) > 1
-}
-
-func (m *Mux) addExcess(n int) {
-	if n != 0 {
-		m.mu.Lock()
-		m.excess += n
-		m.mu.Unlock()
-	}
-}
-
-func (m *Mux) tooMuch() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.excess > maxExcess
 }

@@ -61,6 +61,10 @@ func (s *Stream) MULPDU() int {
 	return max((s.mux.assoc.MaxMessage()-sackRoom-ssnLen)&^3, minMULPDU)
 }
 
+// EvenSegments implements ddp.EvenSegments: packets of one length leave in one
+// system call.
+func (s *Stream) EvenSegments() {}
+
 // Append adds a segment to the pending batch; see ddp.LLP.
 func (s *Stream) Append(hdr []byte, sgl [][]byte) error {
 	t := &s.tx
@@ -111,14 +115,17 @@ func (s *Stream) TryFlush() (done bool, err error) {
 	case t.ended:
 		err = fmt.Errorf("sctpadapt: stream %d: a segment after the Terminate: %w", s.id, ddp.ErrClosed)
 	default:
-		// Numbers are given when chunks go, so that a Terminate can come between.
-		for i := t.sent; i < len(t.msgs); i++ {
-			binary.BigEndian.PutUint16(t.msgs[i].Bufs[0], t.ssn+uint16(i-t.sent))
+		for again := true; again; {
+			// Numbers are given when chunks go, so that a Terminate can come between.
+			for i := t.sent; i < len(t.msgs); i++ {
+				binary.BigEndian.PutUint16(t.msgs[i].Bufs[0], t.ssn+uint16(i-t.sent))
+			}
+			var n int
+			n, err = s.mux.assoc.TrySend(t.msgs[t.sent:])
+			t.sent += n
+			t.ssn += uint16(n)
+			again = errors.Is(err, sctp.ErrTooLong) && s.resegment()
 		}
-		var n int
-		n, err = s.mux.assoc.TrySend(t.msgs[t.sent:])
-		t.sent += n
-		t.ssn += uint16(n)
 	}
 	if err != nil {
 		err = s.sendError(err)

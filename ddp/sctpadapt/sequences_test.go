@@ -352,12 +352,18 @@ func TestLostAssociation(t *testing.T) {
 	over := make(chan error)
 	go func() { over <- s.Receive(newTexts()) }()
 	why := fmt.Errorf("gone")
+	asking := make(chan error)
+	go func() { _, err := f.mux.Initiate(patient(t), plain); asking <- err }()
+	f.next()
 	f.mux.Event(sctp.Event{Kind: sctp.EventDown, Err: why})
 	if err := <-over; !errors.Is(err, sctpadapt.ErrConnectionLost) || !errors.Is(err, why) {
 		t.Error(err)
 	}
-	if _, err := f.mux.Initiate(patient(t), plain); !errors.Is(err, sctpadapt.ErrMuxClosed) {
-		t.Error(err)
+	if err := <-asking; !errors.Is(err, sctpadapt.ErrMuxClosed) || !errors.Is(err, why) {
+		t.Errorf("while a session was asked for: %v", err)
+	}
+	if _, err := f.mux.Initiate(patient(t), plain); !errors.Is(err, sctpadapt.ErrMuxClosed) || !errors.Is(err, why) {
+		t.Errorf("afterwards: %v", err)
 	}
 	if _, err := f.mux.Accept(patient(t)); !errors.Is(err, sctpadapt.ErrMuxClosed) {
 		t.Error(err)

@@ -56,15 +56,14 @@ type Stream struct {
 	// Of the goroutine that delivers the association's messages.
 	touched bool
 
-	mu       sync.Mutex
-	st       state
-	queue    *[]byte // records
-	held     int     // bytes charged to the receive window
-	excess   int     // bytes that are not
-	err      error   // the end, once the queue is empty
-	heard    bool    // the peer has got our first message, as what it sent shows
-	chunks   uint16  // the session's from the peer so far
-	endKnown bool    // the peer's Terminate is here
+	mu    sync.Mutex
+	st    state
+	queue *[]byte // records
+	stall
+	err      error  // the end, once the queue is empty
+	heard    bool   // the peer has got our first message, as what it sent shows
+	chunks   uint16 // the session's from the peer so far
+	endKnown bool   // the peer's Terminate is here
 	endSSN   uint16
 
 	order *ddp.Reorder // of Receive
@@ -170,11 +169,7 @@ func (s *Stream) segment(msg *sctp.Message) (held bool) {
 		return s.mux.illegal(s, msg, "a segment before the session was accepted")
 	}
 	held = s.put(msg.Payload, 0)
-	over := s.excess > 0 && s.mux.tooMuch()
 	s.mu.Unlock()
-	if over {
-		s.fail(&SessionError{Stream: s.id, Text: fmt.Sprintf("more than %d bytes wait to be received, and others have to go on", maxExcess)})
-	}
 	return held
 }
 

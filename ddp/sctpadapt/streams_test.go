@@ -3,6 +3,7 @@ package sctpadapt_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -37,7 +38,8 @@ func TestLostChunkDoesNotHoldBackPlacement(t *testing.T) {
 	drop := func(fromClient bool, p []byte) bool {
 		return fromClient && !release.Load() && bytes.Contains(p[:min(len(p), 40)], []byte("0000"))
 	}
-	x := connect(t, sctpadapt.Config{}, sctpadapt.Config{}, relayed(sctptest.Faults{Drop: drop}))
+	mtu := func(c *sctp.Config) { c.MTU = 1500 } // each segment in a packet of its own
+	x := connectWith(t, mtu, sctpadapt.Config{}, sctpadapt.Config{}, relayed(sctptest.Faults{Drop: drop}))
 	a, b := x.session(t)
 	in := newTexts()
 	over := make(chan error)
@@ -147,25 +149,43 @@ func TestStalledStreamDoesNotStallOthers(t *testing.T) {
 	}
 }
 
-// What one stream may hold beyond its share is bounded: then its session ends,
-// and no other.
+// A stream whose user takes nothing leaves the receive window to the others, up to
+// a limit. If that is reached and the user goes on taking nothing, the session
+// ends, and no other.
 func TestHoardingStreamIsTerminated(t *testing.T) {
 	f := newFake(t, sctpadapt.Config{}, false)
 	s, other := f.accept(1), f.accept(3)
-	big := string(make([]byte, 1400))
-	for i := uint16(1); f.mux.Streams() == 2 && i < 10000; i++ {
-		f.segment(1, i, big)
-		f.mu.Lock()
-		over := f.read != len(f.sent)
-		f.mu.Unlock()
-		if over {
-			break
+	f.mux.Look() // from now on only when the test says so
+	big, n := string(make([]byte, 1400)), uint16(0)
+	segments := func(bytes int) {
+		for ; bytes > 0; bytes -= len(big) {
+			n++
+			f.segment(1, n, big)
 		}
 	}
-	f.want(1, 1, sctpadapt.FunctionTerminate, "")
-	if f.held > 64<<10 {
-		t.Errorf("%d bytes of the window are taken by one stream", f.held)
+	segments(1 << 20)
+	if f.held < 1<<20 {
+		t.Errorf("%d bytes are held at once: the peer is not slowed down", f.held)
 	}
+	f.mux.Look()
+	segments(7 << 20)
+	if f.held > 64<<10 {
+		t.Errorf("%d bytes of the window are taken by a stream that has stalled", f.held)
+	}
+	segments(2 << 20)
+	if f.held < 1<<20 {
+		t.Errorf("%d bytes are held beyond the limit: the peer is not slowed down", f.held)
+	}
+	f.mu.Lock()
+	early := len(f.sent) - f.read
+	f.mu.Unlock()
+	if early != 0 {
+		t.Error("the session was terminated at once")
+	}
+	for range sctpadapt.StallTicks {
+		f.mux.Look()
+	}
+	f.want(1, 1, sctpadapt.FunctionTerminate, "")
 	s.Close()
 	other.Close()
 	if f.held != 0 || f.aborted != "" {
@@ -292,3 +312,60 @@ func TestManySessionsFromBothEnds(t *testing.T) {
 }
 
 var _ ddp.Placer = earlyPlacer{}
+
+// Streams whose users are only slower than the network are slowed down, not
+// terminated.
+func TestBusyStreamsAreSlowedDown(t *testing.T) {
+	x := connect(t, sctpadapt.Config{}, sctpadapt.Config{}, nil)
+	const n, segments = 4, 10000
+	var wg sync.WaitGroup
+	var one sync.Mutex // the processor
+	for range n {
+		a, b := x.session(t)
+		c := &slow{tally: &tally{}, one: &one}
+		wg.Go(func() {
+			if err := b.Receive(c); err != io.EOF || c.n != segments {
+				t.Errorf("%d of %d segments, %v", c.n, segments, err)
+			}
+			b.Close()
+		})
+		wg.Go(func() {
+			for range segments {
+				if err := a.Append([]byte("header"), [][]byte{make([]byte, 1200)}); err != nil {
+					t.Error(err)
+					return
+				}
+				if a.Full() {
+					if err := a.Flush(); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+			if err := a.Flush(); err != nil {
+				t.Error(err)
+			}
+			a.Close()
+		})
+	}
+	wg.Wait()
+	if s := x.ab.Stats(); s.HeldHere != 0 {
+		t.Errorf("%d bytes are held at the end", s.HeldHere)
+	}
+}
+
+// slow is a tally that needs some time for each segment, one at a time.
+type slow struct {
+	*tally
+	one *sync.Mutex
+	sum [32]byte
+}
+
+func (c *slow) Segment(seg []byte) error {
+	c.one.Lock()
+	defer c.one.Unlock()
+	for range 10 {
+		c.sum = sha256.Sum256(seg)
+	}
+	return c.tally.Segment(seg)
+}

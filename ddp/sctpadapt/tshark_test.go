@@ -17,6 +17,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
+	"github.com/ironwarp/ironwarp/transport/sctp"
 	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 )
 
@@ -63,7 +64,8 @@ func TestTsharkUnderstandsUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &recorder{w: w}
-	x := connect(t, sctpadapt.Config{}, sctpadapt.Config{}, func(t testing.TB, to netip.AddrPort) netip.AddrPort {
+	mtu := func(c *sctp.Config) { c.MTU = 1500 }
+	x := connectWith(t, mtu, sctpadapt.Config{}, sctpadapt.Config{}, func(t testing.TB, to netip.AddrPort) netip.AddrPort {
 		return relayed(sctptest.Faults{Drop: r.record, Loss: 0.05, Duplicate: 0.05})(t, to)
 	})
 	a, b := x.session(t)

@@ -9,14 +9,22 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/node"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // TestKilledProcessesUnderVerifiedIO kills strongSwan and the daemon with
 // SIGKILL, alone, together and on both hosts, and starts them again. Streams have
 // to survive wherever the process that holds their TCP connection lives; fio has
 // to go on without an error wherever the NBD server it talks to lives.
-func TestKilledProcessesUnderVerifiedIO(t *testing.T) {
-	s := newScene(t)
+func TestKilledProcessesUnderVerifiedIO(t *testing.T) { killAll(t, newScene(t)) }
+
+// SCTP in UDP is a part of the daemon that is killed: its peer has to learn from
+// the next association that the old one is no more.
+func TestKilledProcessesOverSCTPInUDP(t *testing.T) {
+	killAll(t, newSceneOver(t, transport.SCTPUDP))
+}
+
+func killAll(t *testing.T, s *scene) {
 	alpha, beta := []*node.Node{s.alpha}, []*node.Node{s.beta}
 	cases := []struct {
 		name            string
@@ -81,8 +89,13 @@ func TestKilledProcessesUnderVerifiedIO(t *testing.T) {
 // TestPeerHostRebootsUnderVerifiedIO makes beta lose everything at once, as a
 // reset does: no process says goodbye, no TCP connection, no SA and no kernel
 // policy is left.
-func TestPeerHostRebootsUnderVerifiedIO(t *testing.T) {
-	s := newScene(t)
+func TestPeerHostRebootsUnderVerifiedIO(t *testing.T) { reboot(t, newScene(t)) }
+
+func TestPeerHostRebootsOverSCTPInUDP(t *testing.T) {
+	reboot(t, newSceneOver(t, transport.SCTPUDP))
+}
+
+func reboot(t *testing.T, s *scene) {
 	l := s.begin(t, node.Load{})
 	if err := s.beta.Link(t.Context(), false); err != nil {
 		t.Fatal(err)

@@ -5,14 +5,20 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/integration/node"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // linkDown is how long the link is cut: longer than several of TCP's and IKE's
 // timeouts, shorter than the sessions' patience with a silent peer.
 const linkDown = 20 * time.Second
 
-func TestLinkIsCutForTwentySecondsUnderVerifiedIO(t *testing.T) {
-	s := newScene(t)
+func TestLinkIsCutForTwentySecondsUnderVerifiedIO(t *testing.T) { cutLink(t, newScene(t)) }
+
+func TestLinkIsCutForTwentySecondsOverSCTPInUDP(t *testing.T) {
+	cutLink(t, newSceneOver(t, transport.SCTPUDP))
+}
+
+func cutLink(t *testing.T, s *scene) {
 	l := s.begin(t, node.Load{})
 	if err := s.beta.Link(t.Context(), false); err != nil {
 		t.Fatal(err)

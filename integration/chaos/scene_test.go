@@ -16,6 +16,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/node"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 func TestMain(m *testing.M) {
@@ -30,7 +31,8 @@ func TestMain(m *testing.M) {
 var program node.Program
 
 const (
-	linkPort = 7471     // the daemon's default
+	linkPort = 7471     // the daemon's default, for TCP and SCTP
+	udpPort  = 9899     // its default for SCTP in UDP
 	diskSize = 64 << 20 // bytes
 	// flowed is how much has to move to count as flowing, in bytes.
 	flowed = 256 << 10
@@ -44,9 +46,11 @@ type scene struct {
 	lab         *lab.Lab
 	alpha, beta *node.Node
 	disk        api.Attachment // on alpha
-	wire        *lab.Capture
-	options     []string // of peer add
-	charonEnv   []string // of both strongSwans
+	wire        []*lab.Capture // of each wire
+	kind        transport.Kind // what carries the streams
+	wires       int            // as many paths there are, 0 for one
+	options     []string       // of peer add
+	charonEnv   []string       // of both strongSwans
 }
 
 // require skips the test, saying why, where it cannot run.
@@ -61,9 +65,26 @@ func require(t *testing.T) {
 // newScene sets everything up; options are those of `peer add`.
 func newScene(t *testing.T, options ...string) *scene {
 	t.Helper()
-	s := &scene{options: options}
+	return newSceneOver(t, transport.TCP, options...)
+}
+
+// newSceneOver is newScene with streams of another kind.
+func newSceneOver(t *testing.T, kind transport.Kind, options ...string) *scene {
+	t.Helper()
+	s := &scene{kind: kind, options: options}
+	if kind != transport.TCP {
+		s.options = append(s.options, "--transport", kind.String())
+	}
 	s.start(t)
 	return s
+}
+
+// port is the one that the link is known by on the wire.
+func (s *scene) port() uint16 {
+	if s.kind == transport.SCTPUDP {
+		return udpPort
+	}
+	return linkPort
 }
 
 func (s *scene) start(t *testing.T) {
@@ -78,8 +99,11 @@ func (s *scene) start(t *testing.T) {
 func (s *scene) hosts(t *testing.T) {
 	t.Helper()
 	require(t)
+	if s.kind == transport.SCTP {
+		lab.RequireKernelSCTP(t)
+	}
 	binary := program.Path(t)
-	s.lab = lab.Start(t, lab.Config{CharonEnv: s.charonEnv})
+	s.lab = lab.Start(t, lab.Config{CharonEnv: s.charonEnv, Wires: s.wires})
 	s.alpha, s.beta = node.New(s.lab.Host("alpha"), binary), node.New(s.lab.Host("beta"), binary)
 	t.Cleanup(func() {
 		for _, n := range s.nodes() {
@@ -110,9 +134,21 @@ func (s *scene) other(n *node.Node) *node.Node {
 
 func (s *scene) join(t *testing.T) {
 	t.Helper()
-	if err := node.Join(t.Context(), s.alpha, s.beta, s.options...); err != nil {
+	err := node.JoinWith(t.Context(), s.alpha, s.beta, func(n, peer *node.Node) []string { return append(s.pathOptions(n, peer), s.options...) })
+	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// pathOptions are those of `peer add` for more than one wire.
+func (s *scene) pathOptions(n, peer *node.Node) (options []string) {
+	if s.wires > 1 {
+		options = []string{"--local-address", n.Addr().String()}
+	}
+	for w := 1; w < s.wires; w++ {
+		options = append(options, "--path", fmt.Sprintf("%v=%v", peer.AddrOn(w), n.AddrOn(w)))
+	}
+	return options
 }
 
 func (s *scene) attach(t *testing.T) {
@@ -134,15 +170,34 @@ func (s *scene) attach(t *testing.T) {
 	}
 }
 
-// capture starts a capture of all that crosses the wire. Addresses and ports are
+// capture starts a capture of all that crosses the wires. Addresses and ports are
 // all it needs of a packet.
 func (s *scene) capture(t *testing.T) {
 	t.Helper()
-	wire, err := s.alpha.Capture(t.Context(), lab.CaptureOptions{SnapLen: 96})
-	if err != nil {
-		t.Fatal(err)
+	s.wire = nil
+	for w := range max(s.wires, 1) {
+		wire, err := s.alpha.Capture(t.Context(), lab.CaptureOptions{SnapLen: 96, Wire: w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.wire = append(s.wire, wire)
 	}
-	s.wire = wire
+}
+
+// captured adds up what count says of each wire.
+func (s *scene) captured(count func(*lab.Capture) (lab.Counts, error)) (sum lab.Counts, err error) {
+	for i, wire := range s.wire {
+		c, err := count(wire)
+		if err != nil {
+			return sum, err
+		}
+		if i == 0 {
+			sum = c
+		} else {
+			sum.Add(c)
+		}
+	}
+	return sum, nil
 }
 
 // load is verified I/O on the disk until it is ended.
@@ -270,23 +325,25 @@ func (s *scene) same(t *testing.T, l *load) {
 // check can fail.
 func (s *scene) judge(t *testing.T, carried int64) {
 	t.Helper()
-	counts, err := s.wire.Stop()
+	counts, err := s.captured((*lab.Capture).Stop)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("on the wire: %v", counts)
-	for _, fault := range faults(counts, carried) {
+	for _, fault := range s.faults(counts, carried) {
 		t.Error(fault)
 	}
-	if err := s.wire.Remove(); err != nil {
-		t.Error(err)
+	for _, wire := range s.wire {
+		if err := wire.Remove(); err != nil {
+			t.Error(err)
+		}
 	}
 	s.control(t)
 }
 
 // faults says what is wrong with a capture of the wire.
-func faults(c lab.Counts, carried int64) (all []string) {
-	if n := c.Clear(linkPort); n != 0 {
+func (s *scene) faults(c lab.Counts, carried int64) (all []string) {
+	if n := c.ClearOf(s.kind.Protocol(), s.port()); n != 0 {
 		all = append(all, "packets of the link crossed the wire in clear: "+c.String())
 	}
 	if c.Dropped != 0 {
@@ -304,7 +361,7 @@ func (s *scene) control(t *testing.T) {
 	t.Helper()
 	s.capture(t)
 	a, b := s.alpha.Host, s.beta.Host
-	for _, err := range []error{a.OverrideGuard(b, linkPort), b.OverrideGuard(a, linkPort)} {
+	for _, err := range []error{a.OverrideGuardOf(s.kind.Protocol(), b, s.port()), b.OverrideGuardOf(s.kind.Protocol(), a, s.port())} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -315,12 +372,12 @@ func (s *scene) control(t *testing.T) {
 	var fio sync.WaitGroup
 	fio.Go(func() { _, _ = node.Load{URI: s.disk.URI, Size: 1 << 20, Timeout: healTimeout}.Run(ctx, s.alpha, nil) })
 	found := s.await(ctx, "clear packets without a guard", nil, func(context.Context) bool {
-		c, err := s.wire.Count()
-		return err == nil && strings.Contains(strings.Join(faults(c, 0), "\n"), "in clear")
+		c, err := s.captured((*lab.Capture).Count)
+		return err == nil && strings.Contains(strings.Join(s.faults(c, 0), "\n"), "in clear")
 	})
 	cancel()
 	fio.Wait()
-	counts, err := s.wire.Stop()
+	counts, err := s.captured((*lab.Capture).Stop)
 	if err != nil || found != nil {
 		t.Fatalf("the check of the wire finds nothing even without a guard: %v, %v; %v", found, err, counts)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/node"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // stormVar sets how many child SAs the storm deletes.
@@ -35,17 +36,24 @@ func stormSize(t *testing.T, otherwise int) int {
 func TestStormOfDeletesUnderVerifiedIO(t *testing.T) {
 	n := stormSize(t, 1000)
 	s := newScene(t)
-	storm(t, s, n)
+	storm(t, s, n, node.Load{})
 }
 
 // TestStormOfDeletesOverIKEv1 is the same with IKEv1, whose deletes nobody
 // acknowledges (RFC 2408 3.15).
 func TestStormOfDeletesOverIKEv1(t *testing.T) {
-	storm(t, newScene(t, "--profile", "rfc3723"), stormSize(t, 500)/10)
+	storm(t, newScene(t, "--profile", "rfc3723"), stormSize(t, 500)/10, node.Load{})
 }
 
-func storm(t *testing.T, s *scene, deletes int) {
-	l := s.begin(t, node.Load{Latency: true, Timeout: time.Duration(deletes)*time.Second + loadTimeout})
+// TestStormOfDeletesOverSCTPInUDP is the same with SCTP in UDP, whose streams
+// share one association.
+func TestStormOfDeletesOverSCTPInUDP(t *testing.T) {
+	storm(t, newSceneOver(t, transport.SCTPUDP), stormSize(t, 1000)/10, node.Load{})
+}
+
+func storm(t *testing.T, s *scene, deletes int, how node.Load) {
+	how.Latency, how.Timeout = true, time.Duration(deletes)*time.Second+loadTimeout
+	l := s.begin(t, how)
 	var marks []time.Time
 	var what []string
 	by := map[string]int{}

@@ -20,8 +20,10 @@ func (s *scene) control(ctx context.Context) (err error) {
 	}
 	hosts := []*lab.Host{s.alpha.Host, s.beta.Host}
 	for i, h := range hosts {
-		if err := h.OverrideGuard(hosts[1-i], linkPort); err != nil {
-			return err
+		for _, w := range wires[s.transport] {
+			if err := h.OverrideGuardOf(w.proto, hosts[1-i], w.port); err != nil {
+				return err
+			}
 		}
 	}
 	for _, h := range hosts {
@@ -34,11 +36,13 @@ func (s *scene) control(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	clear := counts.Clear(linkPort)
-	s.claim(clear > 0, "control: without the guard the same check finds clear packets", "%d clear packets of port %d", clear, linkPort)
+	clear := clearOn(counts, wires[s.transport])
+	s.claim(clear > 0, "control: without the guard the same check finds clear packets", "%d clear packets of %s", clear, s.wireNames())
 	for i, h := range hosts {
-		if err := h.EndOverride(hosts[1-i], linkPort); err != nil {
-			return err
+		for _, w := range wires[s.transport] {
+			if err := h.EndOverrideOf(w.proto, hosts[1-i], w.port); err != nil {
+				return err
+			}
 		}
 		if err := h.StartCharon(ctx); err != nil {
 			return err
@@ -59,7 +63,7 @@ func (s *scene) readUntilClear(ctx context.Context, capture *lab.Capture) error 
 	}
 	err := node.Until(ctx, func() (bool, error) {
 		c, err := capture.Count()
-		return c.Clear(linkPort) > 0, err
+		return clearOn(c, wires[s.transport]) > 0, err
 	})
 	cancel()
 	cmd.Wait() // it was ended early, on purpose

@@ -13,11 +13,16 @@ import (
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
-// shortSize is the demonstration in a minute: the same steps with less of
-// everything.
-var shortSize = sizes{files: 300, tree: 12 << 20, image: 24 << 20, scratch: 32 << 20, verified: 24 << 20, deletions: 4}
+func TestSecureBlockLinkFromEndToEnd(t *testing.T) { fromEndToEnd(t, "tcp") }
 
-func TestSecureBlockLinkFromEndToEnd(t *testing.T) {
+func TestSecureBlockLinkOverSCTPInUDP(t *testing.T) { fromEndToEnd(t, "sctp-udp") }
+
+func TestSecureBlockLinkOverTheKernelsSCTP(t *testing.T) {
+	lab.RequireKernelSCTP(t)
+	fromEndToEnd(t, "sctp")
+}
+
+func fromEndToEnd(t *testing.T, carrier string) {
 	lab.Require(t)
 	for _, program := range []string{"mke2fs", "e2fsck", "nbdcopy", "fio"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -30,7 +35,8 @@ func TestSecureBlockLinkFromEndToEnd(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	s := newScene(binary, shortSize, newPrinter(os.Stdout))
+	s := newScene(binary, quickSize, newPrinter(os.Stdout))
+	s.transport = carrier
 	if err := s.play(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +45,7 @@ func TestSecureBlockLinkFromEndToEnd(t *testing.T) {
 			t.Errorf("%s: %s", c.text, c.detail)
 		}
 	}
-	if len(s.claims) < 9 {
+	if len(s.claims) < 10 {
 		t.Errorf("only %d claims were examined", len(s.claims))
 	}
 	if _, err := os.Stat(s.lab.Dir()); !os.IsNotExist(err) {
@@ -48,35 +54,41 @@ func TestSecureBlockLinkFromEndToEnd(t *testing.T) {
 }
 
 func TestWireWithClearPacketsIsAFalseClaim(t *testing.T) {
-	judge := func(c lab.Counts) []claim {
-		s := newScene("", shortSize, nil)
+	judge := func(carrier string, c lab.Counts) []claim {
+		s := newScene("", quickSize, nil)
+		s.transport = carrier
 		s.judgeWire(c, 0)
 		return s.claims
 	}
 	good := lab.Counts{Packets: 100_000, Bytes: 100 << 20, ESP: 99_000, IKE: 10}
-	for _, c := range judge(good) {
-		if !c.ok {
-			t.Errorf("%s: %s", c.text, c.detail)
-		}
-	}
 	bad := map[string]func(*lab.Counts){
-		"clear packet":     func(c *lab.Counts) { c.ClearTCP = map[uint16]int{linkPort: 1} },
-		"clear fragment":   func(c *lab.Counts) { c.Fragments = 1 },
-		"missed packet":    func(c *lab.Counts) { c.Dropped = 1 },
-		"no ESP":           func(c *lab.Counts) { c.ESP = 0 },
-		"too little of it": func(c *lab.Counts) { c.Bytes = 1 << 20 },
+		"clear packet of TCP":         func(c *lab.Counts) { c.ClearTCP = map[uint16]int{7471: 1} },
+		"clear packet of SCTP":        func(c *lab.Counts) { c.ClearSCTP = map[uint16]int{7471: 1} },
+		"clear packet of SCTP in UDP": func(c *lab.Counts) { c.ClearUDP = map[uint16]int{9899: 1} },
+		"clear fragment of TCP":       func(c *lab.Counts) { c.Fragments = 1 },
+		"clear fragment of UDP":       func(c *lab.Counts) { c.FragmentsUDP = 1 },
+		"missed packet":               func(c *lab.Counts) { c.Dropped = 1 },
+		"no ESP":                      func(c *lab.Counts) { c.ESP = 0 },
+		"too little of it":            func(c *lab.Counts) { c.Bytes = 1 << 20 },
 	}
-	for name, spoil := range bad {
-		t.Run(name, func(t *testing.T) {
-			c := good
-			spoil(&c)
-			for _, cl := range judge(c) {
-				if !cl.ok {
-					return
-				}
+	for carrier := range wires {
+		for _, c := range judge(carrier, good) {
+			if !c.ok {
+				t.Errorf("%s: %s: %s", carrier, c.text, c.detail)
 			}
-			t.Error("every claim held")
-		})
+		}
+		for name, spoil := range bad {
+			t.Run(carrier+" "+name, func(t *testing.T) {
+				c := good
+				spoil(&c)
+				for _, cl := range judge(carrier, c) {
+					if !cl.ok {
+						return
+					}
+				}
+				t.Error("every claim held")
+			})
+		}
 	}
 }
 

@@ -10,21 +10,22 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/node"
 )
 
 // link declares the hosts to each other, offers the disks and attaches them.
 func (s *scene) link(ctx context.Context) error {
 	s.out.step("peers")
-	var options []string
+	args := []string{"--transport", s.transport}
 	profile := "the default profile"
 	if s.profile != "" {
-		options, profile = []string{"--profile", s.profile}, "profile "+s.profile
+		args, profile = append(args, "--profile", s.profile), "profile "+s.profile
 	}
-	if err := node.Join(ctx, s.alpha, s.beta, options...); err != nil {
+	if err := node.Join(ctx, s.alpha, s.beta, args...); err != nil {
 		return err
 	}
-	s.out.done("ironwarp peer add on both, %s; a secret of 32 random bytes, generated on alpha", profile)
+	s.out.done("ironwarp peer add --transport %s on both, %s; a secret of 32 random bytes, generated on alpha", s.transport, profile)
 
 	s.out.step("exports")
 	if _, err := s.beta.Ironwarp(ctx, nil, "export", "add", "--allow", "alpha", "--read-only", "docs", s.image.docs); err != nil {
@@ -40,6 +41,27 @@ func (s *scene) link(ctx context.Context) error {
 		return err
 	}
 	s.out.done("beta offers docs and scratch; ironwarp attach on alpha gave %s", s.docs.Socket)
+	return s.judgeCarrier(ctx)
+}
+
+// judgeCarrier looks what carries the streams.
+func (s *scene) judgeCarrier(ctx context.Context) error {
+	streams, err := s.alpha.Streams(ctx, "beta")
+	if err != nil {
+		return err
+	}
+	var peer api.Peer
+	if err := s.alpha.Query(ctx, &peer, "peer", "show", "beta"); err != nil {
+		return err
+	}
+	want, on := peer.Carrier.Transport, 0
+	for _, x := range streams {
+		if x.Transport == want {
+			on++
+		}
+	}
+	fits := s.transport == "auto" || want == s.transport
+	s.claim(fits && on == len(streams), "the streams have the transport that was asked for", "%d of %d over %s: %s; the first is %s", on, len(streams), want, peer.Carrier.Why, streams[0].Flow)
 	return nil
 }
 

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/transport/ksctp"
 )
 
 func main() {
@@ -26,9 +28,11 @@ func main() {
 	remove := flag.String("remove", "", "remove the hosts that an earlier run with --keep left up, by `name`")
 	binary := flag.String("ironwarp", "bin/ironwarp", "the `program` to show")
 	profile := flag.String("profile", "", "the IPsec `profile` of the link, such as rfc3723 (default: the program's)")
+	carrier := flag.String("transport", "tcp", "the `transport` of the link: tcp, sctp, sctp-udp or auto")
+	quick := flag.Bool("quick", false, "the same steps with less of everything, for machines that are slow or short of memory")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, *binary, *profile, *keep, *remove)
+	err := run(ctx, *binary, options{profile: *profile, transport: cmp.Or(*carrier, "tcp"), keep: *keep, quick: *quick}, *remove)
 	interrupted := ctx.Err() != nil
 	stop()
 	var left *leftover
@@ -42,7 +46,15 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, binary, profile string, keep bool, remove string) error {
+// options are the choices of who runs it.
+type options struct {
+	profile   string // of IPsec; "" is the program's default
+	transport string // as in a peer's file
+	keep      bool   // leave the hosts up at the end
+	quick     bool   // quickSize
+}
+
+func run(ctx context.Context, binary string, opt options, remove string) error {
 	if os.Geteuid() != 0 {
 		return errors.New("it makes network namespaces, which takes root: run `sudo make demo`")
 	}
@@ -53,15 +65,25 @@ func run(ctx context.Context, binary, profile string, keep bool, remove string) 
 		fmt.Printf("%s is gone\n", remove)
 		return nil
 	}
+	if _, ok := wires[opt.transport]; !ok {
+		return fmt.Errorf("-transport %q: there are tcp, sctp, sctp-udp and auto", opt.transport)
+	}
 	if err := lab.Missing(); err != nil {
+		return err
+	}
+	if err := ksctp.Available(); opt.transport == "sctp" && err != nil {
 		return err
 	}
 	binary, err := filepath.Abs(binary)
 	if err != nil {
 		return err
 	}
-	s := newScene(binary, fullSize, newPrinter(os.Stdout))
-	s.keep, s.profile = keep, profile
+	size := fullSize
+	if opt.quick {
+		size = quickSize
+	}
+	s := newScene(binary, size, newPrinter(os.Stdout))
+	s.options = opt
 	return s.play(ctx)
 }
 
@@ -75,7 +97,10 @@ type sizes struct {
 	deletions int   // of child SAs, alternately from both ends
 }
 
-var fullSize = sizes{files: 4000, tree: 160 << 20, image: 256 << 20, scratch: 256 << 20, verified: 96 << 20, deletions: 10}
+var (
+	fullSize  = sizes{files: 4000, tree: 160 << 20, image: 256 << 20, scratch: 256 << 20, verified: 96 << 20, deletions: 10}
+	quickSize = sizes{files: 300, tree: 12 << 20, image: 24 << 20, scratch: 32 << 20, verified: 24 << 20, deletions: 4}
+)
 
 // limits of single steps. Userland ESP carries some 25 MB/s on two cores; ten
 // times the expected time leaves room for a busy machine.

@@ -6,25 +6,58 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/node"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
-// linkPort is the daemon's default port, at which both hosts listen.
-const linkPort = 7471
+// wire is a port that the link's packets would have on the wire in clear.
+type wire struct {
+	proto transport.Protocol
+	port  uint16
+	name  string
+}
+
+var (
+	wireTCP  = wire{transport.ProtoTCP, config.DefaultPort, "TCP port 7471"}
+	wireSCTP = wire{transport.ProtoSCTP, config.DefaultPort, "SCTP port 7471"}
+	wireUDP  = wire{transport.ProtoUDP, config.DefaultUDPPort, "UDP port 9899"}
+	anyWire  = []wire{wireTCP, wireSCTP, wireUDP}
+
+	// wires are those of each transport, by its name.
+	wires = map[string][]wire{"tcp": {wireTCP}, "sctp": {wireSCTP}, "sctp-udp": {wireUDP}, "auto": anyWire}
+)
+
+// clearOn is how many clear packets of some ports a capture has.
+func clearOn(c lab.Counts, of []wire) (n int) {
+	for _, w := range of {
+		n += c.ClearOf(w.proto, w.port)
+	}
+	return n
+}
+
+// wireNames names the ports of the scene's transport.
+func (s *scene) wireNames() string {
+	var names []string
+	for _, w := range wires[s.transport] {
+		names = append(names, w.name)
+	}
+	return strings.Join(names, ", ")
+}
 
 // scene is one run: the hosts, and what has been claimed about them.
 type scene struct {
-	binary  string
-	profile string // of IPsec; "" is the program's default
-	size    sizes
-	out     *printer
-	keep    bool // leave the hosts up at the end
-	kept    bool // they are left up
+	options
+	binary string
+	size   sizes
+	out    *printer
+	kept   bool // the hosts are left up
 
 	lab         *lab.Lab
 	alpha, beta *node.Node
@@ -42,7 +75,7 @@ type claim struct {
 }
 
 func newScene(binary string, size sizes, out *printer) *scene {
-	return &scene{binary: binary, size: size, out: out}
+	return &scene{options: options{transport: "tcp"}, binary: binary, size: size, out: out}
 }
 
 func (s *scene) claim(ok bool, text, detail string, args ...any) {
@@ -176,8 +209,9 @@ func (s *scene) guardStopped() (n uint64, err error) {
 }
 
 func (s *scene) judgeWire(c lab.Counts, stopped uint64) {
-	clear := c.Clear(linkPort)
-	s.claim(clear == 0 && c.Dropped == 0, fmt.Sprintf("no clear packet of TCP port %d on the wire", linkPort),
+	// Whatever the transport is, none of the others has a place in clear either.
+	clear := clearOn(c, anyWire)
+	s.claim(clear == 0 && c.Dropped == 0, fmt.Sprintf("no clear packet of %s on the wire", s.wireNames()),
 		"%d clear; %d ESP, %d IKE, %d other, %d missed; the guard stopped %d", clear, c.ESP, c.IKE, c.Other, c.Dropped, stopped)
 	carried := s.size.image + s.size.verified
 	s.claim(c.ESP > 0 && int64(c.Bytes) > carried, "the data did cross that wire", "%s captured, %s copied and written at the least", mib(int64(c.Bytes)), mib(carried))

@@ -102,11 +102,11 @@ func (s *scene) deleteSAs(ctx context.Context, n *node.Node, peer string) (int, 
 	if err := n.Query(ctx, &old, "sa", "ls"); err != nil {
 		return 0, err
 	}
-	if _, err := n.Ironwarp(ctx, nil, "sa", "delete", peer); err != nil {
-		return 0, err
-	}
+	// An emulated machine may be too slow for the order's time limit. What counts is
+	// that others are there afterwards.
+	_, ordered := n.Ironwarp(ctx, nil, "sa", "delete", peer)
 	if err := s.awaitSA(ctx, n, old); err != nil {
-		return 0, err
+		return 0, errors.Join(ordered, err)
 	}
 	return len(old), s.awaitFlow(ctx)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 )
 
@@ -23,6 +24,25 @@ func TestPacketsInClearAreFoundWhateverTheirPort(t *testing.T) {
 	} {
 		if err := c.s.check(7); errors.Is(err, ErrClear) != c.clear {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestPacketsInClearAreFoundWhateverTheirProtocol(t *testing.T) {
+	before := lab.Counts{ESP: 5, ClearTCP: map[uint16]int{7: 2}, ClearUDP: map[uint16]int{7: 1}, ClearSCTP: map[uint16]int{}}
+	if s := between(&before, &before); s.check(7) != nil || s.ESP != 0 {
+		t.Errorf("nothing new: %+v", s)
+	}
+	for name, now := range map[string]lab.Counts{
+		"TCP":                {ClearTCP: map[uint16]int{7: 3}},
+		"UDP":                {ClearTCP: map[uint16]int{7: 2}, ClearUDP: map[uint16]int{7: 2}},
+		"SCTP":               {ClearSCTP: map[uint16]int{7: 1}},
+		"a fragment of UDP":  {FragmentsUDP: 1},
+		"a fragment of SCTP": {FragmentsSCTP: 1},
+	} {
+		s := between(&before, &now)
+		if !errors.Is(s.check(7), ErrClear) || s.Clear[7]+s.Fragments != 1 {
+			t.Errorf("%s: %+v", name, s)
 		}
 	}
 }

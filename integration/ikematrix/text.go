@@ -13,9 +13,10 @@ What a row takes to work:
 - Both ends list what the row asks for: IKE version and algorithms, ESP algorithms, mode, ESN, and with PFS the child's own DH group.
 - The child SA is deleted, at the one host in one row and at the other in the next. The same connection goes on with another 64 KiB each way,
   over another child, which has carried them by strongSwan's own count.
-- A capture of the wire between the hosts has ESP and IKE, and no TCP packet outside ESP. The payload's text is to be found in it when ESP
+- A capture of the wire between the hosts has ESP and IKE, and no packet of TCP, UDP or SCTP beside them. The payload's text is to be found in it when ESP
   does not encrypt (NULL, GMAC), and not otherwise.
-- Rows marked RDMA run a stream of package verbs in addition: RDMA Reads, Writes and Sends, 64 KiB each way.
+- Rows marked RDMA run streams of package verbs in addition, over TCP, over SCTP in UDP, and over the kernel's SCTP where it has one: RDMA Reads,
+  Writes and Sends, 64 KiB each way.
 
 A row that has to be refused is refused before a connection comes up, with the words that stand here. Where the peers are set up, an attempt to
 connect regardless comes to nothing and leaves no packet in clear. It is a failure of the test when a row works that has to be refused, or the

@@ -132,8 +132,9 @@ func (h *host) dial(ctx context.Context, from netip.Addr, to netip.AddrPort) (c 
 }
 
 // stream runs pings of rping between the hosts: each is an RDMA Read, an RDMA
-// Write, and Sends, on a stream of package verbs.
-func stream(ctx context.Context, client, server *host, from netip.Addr, to netip.AddrPort) error {
+// Write, and Sends, on a stream of package verbs. SCTP in UDP has the UDP port that
+// SCTP has inside.
+func stream(ctx context.Context, client, server *host, from netip.Addr, to netip.AddrPort, kind transport.Kind) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	const pings = 3
@@ -149,7 +150,7 @@ func stream(ctx context.Context, client, server *host, from netip.Addr, to netip
 	defer b.Close()
 	var ln *verbs.Listener
 	err = server.Do(func() (err error) {
-		ln, err = b.Listen(ctx, to, verbs.ListenConfig{Transport: &transport.Config{Protector: server.m}})
+		ln, err = b.Listen(ctx, to, verbs.ListenConfig{Transport: &transport.Config{Kind: kind, UDPPort: to.Port(), Protector: server.m}})
 		return err
 	})
 	if err != nil {
@@ -165,7 +166,7 @@ func stream(ctx context.Context, client, server *host, from netip.Addr, to netip
 		served <- err
 	}()
 	err = client.Do(func() error {
-		n, err := rping.Client(ctx, ulpA, verbs.DialConfig{Remote: to, Transport: &transport.Config{Protector: client.m, Local: from}},
+		n, err := rping.Client(ctx, ulpA, verbs.DialConfig{Remote: to, Transport: &transport.Config{Kind: kind, UDPPort: to.Port(), Protector: client.m, Local: from}},
 			rping.Config{Size: rping.MaxSize, Count: pings, Validate: true})
 		if err == nil && n != pings {
 			err = fmt.Errorf("%d of %d pings came back", n, pings)

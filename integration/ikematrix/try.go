@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -43,6 +44,12 @@ func (m *matrix) try(ctx context.Context, row *Row, port uint16) (*Agreed, error
 	if err != nil {
 		return nil, err
 	}
+	if row.Stream {
+		for _, kind := range carriers() {
+			a.Links = append(a.Links, ipsec.Link{Protocol: kind.Protocol(), Port: port})
+		}
+		b.Links = a.Links
+	}
 	to := netip.AddrPortFrom(b.Local, port)
 	srv, conn, err := m.connect(ctx, &a, &b, to)
 	if srv != nil {
@@ -64,13 +71,24 @@ func (m *matrix) try(ctx context.Context, row *Row, port uint16) (*Agreed, error
 		return nil, err
 	}
 	srv.close()
-	if row.Stream {
-		if err := stream(ctx, m.alpha, m.beta, a.Local, to); err != nil {
-			return nil, err
-		}
-		err = m.drained(port)
+	if !row.Stream {
+		return agreed, nil
 	}
-	return agreed, err
+	for _, kind := range carriers() {
+		if err := stream(ctx, m.alpha, m.beta, a.Local, to, kind); err != nil {
+			return nil, fmt.Errorf("over %v: %w", kind, err)
+		}
+	}
+	return agreed, m.drained(port)
+}
+
+// carriers are those that this kernel has.
+func carriers() []transport.Kind {
+	all := []transport.Kind{transport.TCP, transport.SCTPUDP}
+	if lab.KernelSCTP() == nil {
+		all = append(all, transport.SCTP)
+	}
+	return all
 }
 
 // connect gives the hosts each other as peers and makes a connection. A failure

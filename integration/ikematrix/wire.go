@@ -28,8 +28,8 @@ type wire struct {
 // seen is what crossed the wire between two looks.
 type seen struct {
 	ESP, IKE  int
-	Clear     map[uint16]int // TCP packets outside ESP, by each of their ports
-	Fragments int            // of TCP, that tell no port
+	Clear     map[uint16]int // TCP, UDP and SCTP packets outside IKE and ESP, by each of their ports
+	Fragments int            // of them, that tell no port
 	Readable  bool           // the payload's text was to be seen
 }
 
@@ -74,16 +74,28 @@ func (w *wire) look() (s seen, err error) {
 	if err != nil {
 		return s, err
 	}
-	s = seen{ESP: now.ESP - w.counts.ESP, IKE: now.IKE - w.counts.IKE, Fragments: now.Fragments - w.counts.Fragments, Clear: map[uint16]int{}}
-	for port, n := range now.ClearTCP {
-		if d := n - w.counts.ClearTCP[port]; d > 0 {
-			s.Clear[port] = d
-		}
-	}
+	s = between(&w.counts, &now)
 	w.counts = now
 	s.Readable, err = w.search()
 	return s, err
 }
+
+// between is what one count has more than an earlier one.
+func between(before, now *lab.Counts) seen {
+	s := seen{ESP: now.ESP - before.ESP, IKE: now.IKE - before.IKE, Fragments: fragments(now) - fragments(before), Clear: map[uint16]int{}}
+	for _, p := range []struct{ before, now map[uint16]int }{
+		{before.ClearTCP, now.ClearTCP}, {before.ClearUDP, now.ClearUDP}, {before.ClearSCTP, now.ClearSCTP},
+	} {
+		for port, n := range p.now {
+			if d := n - p.before[port]; d > 0 {
+				s.Clear[port] += d
+			}
+		}
+	}
+	return s
+}
+
+func fragments(c *lab.Counts) int { return c.Fragments + c.FragmentsUDP + c.FragmentsSCTP }
 
 // search looks for the canary in what is new in the file.
 func (w *wire) search() (found bool, err error) {
@@ -114,10 +126,10 @@ func (w *wire) end() error { return end(w.c) }
 // that work, for those that are refused and for the control row.
 func (s *seen) check(port uint16) error {
 	if n := s.Clear[port] + s.Fragments; n > 0 {
-		return fmt.Errorf("%w: %d of TCP port %d (and %d of ESP)", ErrClear, n, port, s.ESP)
+		return fmt.Errorf("%w: %d of port %d (and %d of ESP)", ErrClear, n, port, s.ESP)
 	}
 	if len(s.Clear) > 0 {
-		return fmt.Errorf("%w: by TCP port %v", ErrClear, s.Clear)
+		return fmt.Errorf("%w: by port %v", ErrClear, s.Clear)
 	}
 	return nil
 }

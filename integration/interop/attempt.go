@@ -32,10 +32,13 @@ type lab struct {
 	binary string // ironwarp
 	self   string // this program, which is also the suite
 	agent  string
-	// ipsectest is the test program of integration/ipsectest.
-	ipsectest string
-	options   vm.Options
+	// built is the directory of the test programs, which make interop builds.
+	built   string
+	options vm.Options
 }
+
+// program is the path of one of these.
+func (l *lab) program(name string) string { return filepath.Join(l.built, name) }
 
 // plan is what one virtual machine is to do.
 type plan struct {

@@ -49,6 +49,9 @@ func (r *report) document(w io.Writer) {
 	if r.esp != nil {
 		r.esp.document(w)
 	}
+	if r.sctp != nil {
+		r.sctp.document(w)
+	}
 	fmt.Fprint(w, quirks)
 	if t := r.terminates(); t != "" {
 		fmt.Fprintf(w, terminateHead, t)

@@ -8,12 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/ironwarp/ironwarp/integration/ikematrix"
-	"github.com/ironwarp/ironwarp/integration/vm"
 )
 
 //go:embed esp.sh
@@ -36,8 +34,8 @@ const kernelTests = "^TestKernelESP"
 // of IKE's own keys and of what strongSwan says when it fails; and those of which
 // the matrix has more; and two whose deletes and strangers hit the emulated
 // machine's slow exchanges at moments that are no longer those they mean. make
-// test runs them.
-const planeless = "StreamDoesNotGoOn|Phase2DeleteLeaves/IKE/set-up|Certificate|Credentials|CRL|OCSP|Revoked|CannotAuthenticate|FreshIKEKeys|AuthenticatesAnew|Explained|MissingPlugins|ProfilesCarry|TripleDES"
+// test runs them. Those over SCTP have a machine of their own.
+const planeless = "Associations?|SCTP|LinksOfAPeer|OfEachLink|Datagrams|StreamDoesNotGoOn|Phase2DeleteLeaves/IKE/set-up|Certificate|Credentials|CRL|OCSP|Revoked|CannotAuthenticate|FreshIKEKeys|AuthenticatesAnew|Explained|MissingPlugins|ProfilesCarry|TripleDES"
 
 // The programs that run there, by the names of their logs.
 const (
@@ -50,8 +48,7 @@ const (
 type espOutcome struct {
 	kernel, others []Test            // by test
 	matrix         *ikematrix.Report // nil: it was not run
-	broken         []string          // programs that did not come to their end, and why
-	shaky          []string          // what has failed, and passed when it was run again
+	trouble
 }
 
 // espScriptFor carries out the tests that match only ("": all, and the matrix) in
@@ -59,17 +56,17 @@ type espOutcome struct {
 func (l *lab) espScriptFor(only string) string {
 	var b strings.Builder
 	seconds := func(d time.Duration) int { return int(d.Seconds()) }
-	fmt.Fprintf(&b, "%s\nexport IRONWARP_SIW_AGENT=%s\n", espScript, quote(l.agent))
+	fmt.Fprintf(&b, "%s\n%s\nexport IRONWARP_SIW_AGENT=%s\n", programsScript, espScript, quote(l.agent))
 	run, all := quote(only), only == ""
 	if all {
 		run = quote(kernelTests)
 	}
-	fmt.Fprintf(&b, "run %s %d %s -test.v -test.run %s\n", logKernel, seconds(espTime), quote(l.ipsectest), run)
+	fmt.Fprintf(&b, "run %s %d %s -test.v -test.run %s\n", logKernel, seconds(espTime), quote(l.program("ipsectest")), run)
 	if all {
-		fmt.Fprintf(&b, "run %s %d %s -test.v -test.skip %s &\n", logOthers, seconds(espTime), quote(l.ipsectest), quote(kernelTests+"|"+planeless))
+		fmt.Fprintf(&b, "run %s %d %s -test.v -test.skip %s &\n", logOthers, seconds(espTime), quote(l.program("ipsectest")), quote(kernelTests+"|"+planeless))
 		fmt.Fprintf(&b, "run %s %d %s ikematrix -kernel -results $out/ikematrix.json -test.v &\nwait\n", logMatrix, seconds(matrixTime), quote(l.self))
 		for _, name := range []string{logKernel, logOthers} {
-			fmt.Fprintf(&b, "again %s %d %s -test.v\n", name, seconds(espTime), quote(l.ipsectest))
+			fmt.Fprintf(&b, "again %s %d %s -test.v\n", name, seconds(espTime), quote(l.program("ipsectest")))
 		}
 		fmt.Fprintf(&b, "again %s %d %s ikematrix -kernel -results $out/ikematrix-again.json -test.v\n", logMatrix, seconds(matrixTime), quote(l.self))
 	}
@@ -79,23 +76,8 @@ func (l *lab) espScriptFor(only string) string {
 
 // esp boots the machine and carries the tests out.
 func (l *lab) esp(ctx context.Context, only, out string) (o espOutcome, err error) {
-	if err := os.MkdirAll(out, 0o755); err != nil {
+	if err := l.programs(ctx, l.espScriptFor(only), out, machineESP); err != nil {
 		return o, err
-	}
-	options := l.options
-	options.Timeout = machineESP
-	res, err := l.image.Run(ctx, out, l.espScriptFor(only), options)
-	if werr := os.WriteFile(filepath.Join(out, "console"), []byte(res.Output), 0o644); werr != nil {
-		return o, werr
-	}
-	if errors.Is(err, vm.ErrDied) && crashed.MatchString(res.Output) {
-		return o, fmt.Errorf("%w\n%w", errSiwCrashed, err)
-	}
-	if err != nil {
-		return o, err
-	}
-	if res.Status != 0 {
-		return o, fmt.Errorf("the script in the virtual machine ended with exit status %d:\n%s", res.Status, res.Output)
 	}
 	return readESP(out)
 }
@@ -114,41 +96,12 @@ func (l *lab) espAgain(ctx context.Context, only, out string, progress func(stri
 // readESP reads what the programs have left in a directory.
 func readESP(dir string) (o espOutcome, err error) {
 	for name, into := range map[string]*[]Test{logKernel: &o.kernel, logOthers: &o.others} {
-		log, err := os.ReadFile(filepath.Join(dir, name+".log"))
-		if errors.Is(err, fs.ErrNotExist) && name != logKernel {
-			continue
-		}
-		if err != nil {
+		if *into, err = o.readProgram(dir, name); err != nil && (name == logKernel || !errors.Is(err, fs.ErrNotExist)) {
 			return o, err
 		}
-		*into = readTests(string(log))
-		if again, err := os.ReadFile(filepath.Join(dir, name+secondTry+".log")); err == nil {
-			*into = o.secondTry(*into, string(log), readTests(string(again)))
-			name, log = name+secondTry, again
-		}
-		o.ended(dir, name, string(log), *into)
 	}
 	o.readMatrix(dir)
 	return o, nil
-}
-
-// secondTry marks what a second try leaves.
-const secondTry = "-again"
-
-// secondTry puts what came of tests that were run again in the place of what they
-// had come to before.
-func (o *espOutcome) secondTry(first []Test, log string, second []Test) []Test {
-	top := func(t Test) string { name, _, _ := strings.Cut(t.Name, "/"); return name }
-	isAgain := func(t Test) bool { return slices.ContainsFunc(second, func(s Test) bool { return top(s) == top(t) }) }
-	for _, t := range first {
-		if t.Result != resultFail || !isAgain(t) {
-			continue
-		}
-		if !slices.ContainsFunc(second, func(s Test) bool { return top(s) == top(t) && s.Result == resultFail }) {
-			o.shaky = append(o.shaky, fmt.Sprintf("%s\n%s", t.Name, complaints(log, t.Name)))
-		}
-	}
-	return append(slices.DeleteFunc(slices.Clone(first), isAgain), second...)
 }
 
 func (o *espOutcome) readMatrix(dir string) {
@@ -165,20 +118,5 @@ func (o *espOutcome) readMatrix(dir string) {
 	}
 	if log, lerr := os.ReadFile(filepath.Join(dir, name+".log")); lerr == nil && (err != nil || !r.Complete) {
 		o.broken = append(o.broken, fmt.Sprintf("%s did not come to its end: %s", name, lastLine(string(log))))
-	}
-}
-
-// ended notes a program that failed by something else than its tests: a limit of
-// the time, a panic, a goroutine that was left behind.
-func (o *espOutcome) ended(dir, name, log string, tests []Test) {
-	b, _ := os.ReadFile(filepath.Join(dir, name+".status"))
-	status := strings.TrimSpace(string(b))
-	for _, t := range tests {
-		if t.Result == resultFail && status == "1" {
-			return // told with the test
-		}
-	}
-	if status != "0" {
-		o.broken = append(o.broken, fmt.Sprintf("%s ended with exit status %q: %s", name, status, lastLine(log)))
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"text/tabwriter"
 )
 
 func (o *espOutcome) passed() int {
@@ -38,42 +37,17 @@ func (o *espOutcome) matrixRows() int {
 	return work + refused
 }
 
-func (t Test) result() string {
-	switch t.Result {
-	case resultPass:
-		return "ok"
-	case resultSkip:
-		return "SKIPPED: " + t.Why
-	}
-	return "FAILED"
-}
-
 // rows are the tests that have a row of their own.
-func (o *espOutcome) rows() []Test {
-	return slices.DeleteFunc(slices.Concat(o.kernel, o.others), func(t Test) bool { return t.Row == "" })
-}
+func (o *espOutcome) rows() []Test { return rowsOf(slices.Concat(o.kernel, o.others)) }
 
 // othersLine sums up the tests that have no row.
 func (o *espOutcome) othersLine() string {
-	passed, failed, skipped := countTests(slices.DeleteFunc(slices.Clone(o.others), func(t Test) bool { return t.Row != "" }))
-	s := fmt.Sprintf("%d other tests of integration/ipsectest passed", passed)
-	if failed > 0 {
-		s += fmt.Sprintf(", %d FAILED", failed)
-	}
-	if skipped > 0 {
-		s += fmt.Sprintf(", %d are about something else than the kernel's ESP", skipped)
-	}
-	return s
+	return othersLine(o.others, "%d other tests of integration/ipsectest passed", "%d are about something else than the kernel's ESP")
 }
 
 // print tells the results in short and failures in full, with the logs in dir.
 func (o *espOutcome) print(w io.Writer, dir string) {
-	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "\nthe kernel's ESP\tresult")
-	for _, r := range o.rows() {
-		fmt.Fprintf(t, "%s\t%s\n", r.Row, strings.TrimSuffix(r.result()+"; "+r.Detail, "; "))
-	}
-	t.Flush()
+	printRows(w, "the kernel's ESP", o.rows())
 	if len(o.others) > 0 {
 		fmt.Fprintln(w, o.othersLine())
 	}
@@ -83,12 +57,7 @@ func (o *espOutcome) print(w io.Writer, dir string) {
 			fmt.Fprintln(w, "FAILED:", f)
 		}
 	}
-	for _, b := range o.broken {
-		fmt.Fprintln(w, b)
-	}
-	for _, s := range o.shaky {
-		fmt.Fprintln(w, "FAILED ONCE, and passed when run again:", s)
-	}
+	o.trouble.print(w)
 	for name, ts := range map[string][]Test{logKernel: o.kernel, logOthers: o.others} {
 		log, _ := filepath.Glob(filepath.Join(dir, "esp*", name+".log"))
 		if len(log) == 0 {
@@ -132,11 +101,7 @@ func tailLines(s string, n int) string {
 // measured is only printed: it is another number in each run.
 func (o *espOutcome) document(w io.Writer) {
 	fmt.Fprint(w, espHead)
-	row(w, "between two hosts", "result")
-	row(w, "---", "---")
-	for _, t := range o.rows() {
-		row(w, t.Row, t.result())
-	}
+	documentRows(w, "between two hosts", o.rows())
 	fmt.Fprintf(w, "\n%s.", o.othersLine())
 	if o.matrix != nil {
 		fmt.Fprintf(w, " The matrix of algorithms, modes and ways to authenticate is in [ipsec-matrix.md](ipsec-matrix.md): %s.", strings.TrimRight(o.matrix.Summary(), "."))

@@ -118,7 +118,7 @@ func TestDocumentHasARowForEachCaseAndVariant(t *testing.T) {
 		o.suite = append(o.suite, SuiteVerdict{Result: siw.Result{Variant: v.Name(), Case: "fault/write to no STag", RFC: "RFC 5041 section 7.1, rule 1"}, Tries: 1,
 			Terminates: [][]byte{{0x11, 0x00, 0x03, 0x00}}})
 	}
-	r := newReport(&lab{image: &vm.Image{Kernel: "6.1.0-9-amd64", Version: "6.1.99-1"}}, o, nil)
+	r := newReport(&lab{image: &vm.Image{Kernel: "6.1.0-9-amd64", Version: "6.1.99-1"}}, o, nil, nil)
 	var b strings.Builder
 	r.document(&b)
 	if n := strings.Count(b.String(), "| ok"); n != len(o.rping) {

@@ -3,13 +3,15 @@
 // each other in both roles, and prints what worked. make interop runs it.
 //
 //	interop [-binary bin/ironwarp] [-cache .cache/vm] [-document docs/interop.md] [-matrix docs/ipsec-matrix.md]
-//	        [-part siw|esp] [-run regexp] [-repeat n] [-logs directory] [-summary file] [-v]
+//	        [-part siw|esp|sctp] [-run regexp] [-repeat n] [-logs directory] [-summary file] [-v]
 //
 // One machine runs rping of librdmacm against ironwarp rping, and the conformance
 // suite (package iwarptest/conformance) with package verbs at one end and siw at
 // the other. Another one has the kernel's ESP: there run the tests of
 // integration/ipsectest, which have siw inside of ESP, too, and the matrix of
-// integration/ikematrix. In the machines suite and matrix are this program:
+// integration/ikematrix. The third has the kernel's SCTP: the tests of
+// transport, transport/ksctp and integration/oversctp, those of
+// integration/ipsectest and integration/chaos that are about it, and the demo. In the machines suite and matrix are this program:
 //
 //	interop suite -agent PROGRAM [-results file] [flags of go test]
 //	interop ikematrix [-results file] [-kernel] [flags of go test]
@@ -56,23 +58,23 @@ func main() {
 
 // arguments are those of the command line.
 type arguments struct {
-	binary, ipsectest, cache, agents string
-	document, matrix                 string
-	part, only                       string
-	repeat                           int
-	logs, summary                    string
-	verbose                          bool
+	binary, built, cache, agents string
+	document, matrix             string
+	part, only                   string
+	repeat                       int
+	logs, summary                string
+	verbose                      bool
 }
 
 func parse() (a arguments, err error) {
 	flag.StringVar(&a.binary, "binary", "bin/ironwarp", "the program under test")
-	flag.StringVar(&a.ipsectest, "ipsectest", ".cache/ipsectest", "the test program of integration/ipsectest")
+	flag.StringVar(&a.built, "built", ".cache", "`directory` of the test programs")
 	flag.StringVar(&a.cache, "cache", ".cache/vm", "directory of built virtual machines")
 	flag.StringVar(&a.agents, "agents", ".cache/siw", "directory of built programs for siw's end")
 	flag.StringVar(&a.document, "document", "", "write the results to this Markdown `file`, after a complete run that went as expected")
 	flag.StringVar(&a.matrix, "matrix", "", "and those of the matrix to this one")
-	flag.StringVar(&a.part, "part", "", "run only `siw` (rping and the suite) or esp (what has the kernel's ESP)")
-	flag.StringVar(&a.only, "run", "", "run only what matches this `regexp`: names of rping's cases, of the suite's tests as in Siw/we-dial-ipv4-crc/send, and of those of integration/ipsectest")
+	flag.StringVar(&a.part, "part", "", "run only `siw` (rping and the suite), esp (what has the kernel's ESP) or sctp")
+	flag.StringVar(&a.only, "run", "", "run only what matches this `regexp`: names of rping's cases, of the suite's tests as in Siw/we-dial-ipv4-crc/send, and of those of the test programs")
 	flag.IntVar(&a.repeat, "repeat", 1, "run each of rping's cases so many times and nothing else, to look for what is rare")
 	flag.StringVar(&a.logs, "logs", "", "keep the logs and captures in this `directory`; without it those of a failed run are kept in one of their own")
 	flag.StringVar(&a.summary, "summary", "", "write \"N passed, N failed, N skipped\" to this `file`")
@@ -82,9 +84,9 @@ func parse() (a arguments, err error) {
 		a.part = partSiw
 	}
 	switch a.part {
-	case "", partSiw, partESP:
+	case "", partSiw, partESP, partSCTP:
 	default:
-		return a, fmt.Errorf("-part %s: there are %s and %s", a.part, partSiw, partESP)
+		return a, fmt.Errorf("-part %s: there are %s, %s and %s", a.part, partSiw, partESP, partSCTP)
 	}
 	_, err = regexp.Compile(a.only)
 	if err != nil {
@@ -95,16 +97,20 @@ func parse() (a arguments, err error) {
 
 // The parts of a run, each in a machine of its own.
 const (
-	partSiw = "siw"
-	partESP = "esp"
+	partSiw  = "siw"
+	partESP  = "esp"
+	partSCTP = "sctp"
 )
+
+// includes tells whether a part is to be run.
+func (a arguments) includes(part string) bool { return a.part == "" || a.part == part }
 
 // whole tells that nothing is left out.
 func (a arguments) whole() bool { return a.part == "" && a.only == "" && a.repeat == 1 }
 
 // plan is what the machine with siw is to do.
 func (a arguments) plan() (p plan) {
-	if a.part == partESP {
+	if !a.includes(partSiw) {
 		return p
 	}
 	if p.suite = a.only; p.suite == "" {
@@ -183,15 +189,16 @@ func run(ctx context.Context) (ok bool, err error) {
 func (l *lab) report(ctx context.Context, a arguments, out string) (*report, error) {
 	var o outcome
 	var esp *espOutcome
+	var sctp *sctpOutcome
 	progress := func(s string) { fmt.Println(s) }
-	if a.part != partESP {
+	if a.includes(partSiw) {
 		fmt.Printf("rping and the conformance suite against siw on Linux %s, in a virtual machine\n", l.image.Kernel)
 		var err error
 		if o, err = l.all(ctx, a.plan(), out, progress); err != nil {
 			return nil, err
 		}
 	}
-	if a.part != partSiw {
+	if a.includes(partESP) {
 		fmt.Printf("hosts with the ESP of Linux %s between them, in a virtual machine\n", l.image.Kernel)
 		e, err := l.espAgain(ctx, a.only, out, progress)
 		if err != nil {
@@ -199,7 +206,15 @@ func (l *lab) report(ctx context.Context, a arguments, out string) (*report, err
 		}
 		esp = &e
 	}
-	return newReport(l, o, esp), nil
+	if a.includes(partSCTP) {
+		fmt.Printf("hosts with the SCTP of Linux %s between them, in a virtual machine\n", l.image.Kernel)
+		s, err := l.sctp(ctx, a.only, out)
+		if err != nil {
+			return nil, err
+		}
+		sctp = &s
+	}
+	return newReport(l, o, esp, sctp), nil
 }
 
 func writeSummary(path string, passed, failed, skipped int) error {
@@ -215,7 +230,7 @@ func prepare(ctx context.Context, a arguments) (l *lab, err error) {
 	if a.verbose {
 		l.options.Console = os.Stdout
 	}
-	for path, to := range map[string]*string{a.binary: &l.binary, a.ipsectest: &l.ipsectest} {
+	for path, to := range map[string]*string{a.binary: &l.binary, a.built: &l.built} {
 		if *to, err = filepath.Abs(path); err != nil {
 			return nil, err
 		}

@@ -14,11 +14,12 @@ import (
 type report struct {
 	kernel, version string
 	outcome
-	esp *espOutcome // nil: it was not run
+	esp  *espOutcome  // nil: it was not run
+	sctp *sctpOutcome // likewise
 }
 
-func newReport(l *lab, o outcome, esp *espOutcome) *report {
-	return &report{kernel: l.image.Kernel, version: l.image.Version, outcome: o, esp: esp}
+func newReport(l *lab, o outcome, esp *espOutcome, sctp *sctpOutcome) *report {
+	return &report{kernel: l.image.Kernel, version: l.image.Version, outcome: o, esp: esp, sctp: sctp}
 }
 
 // passed is how many results are as expected.
@@ -27,6 +28,9 @@ func (r *report) passed() int {
 	if r.esp != nil {
 		n += r.esp.passed()
 	}
+	if r.sctp != nil {
+		n += r.sctp.passed()
+	}
 	return n
 }
 
@@ -34,6 +38,9 @@ func (r *report) failed() int {
 	n := r.siwFailed()
 	if r.esp != nil {
 		n += r.esp.failed()
+	}
+	if r.sctp != nil {
+		n += r.sctp.failed()
 	}
 	return n
 }
@@ -75,6 +82,9 @@ func (r *report) summary() string {
 	if r.esp != nil {
 		s += fmt.Sprintf(". Kernel ESP: %d as expected, %d unexpected", r.esp.passed(), r.esp.failed())
 	}
+	if r.sctp != nil {
+		s += fmt.Sprintf(". Kernel SCTP: %d as expected, %d unexpected", r.sctp.passed(), r.sctp.failed())
+	}
 	return s
 }
 
@@ -106,6 +116,9 @@ func (r *report) print(w io.Writer, dir string) {
 	}
 	if r.esp != nil {
 		r.esp.print(w, dir)
+	}
+	if r.sctp != nil {
+		r.sctp.print(w, dir)
 	}
 }
 

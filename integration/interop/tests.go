@@ -1,8 +1,12 @@
 package main
 
 import (
+	"fmt"
+	"io"
 	"regexp"
+	"slices"
 	"strings"
+	"text/tabwriter"
 )
 
 // Test is a test in the virtual machine, by the log of go test.
@@ -108,4 +112,52 @@ func countTests(ts []Test) (passed, failed, skipped int) {
 		}
 	}
 	return passed, failed, skipped
+}
+
+func (t Test) result() string {
+	switch t.Result {
+	case resultPass:
+		return "ok"
+	case resultSkip:
+		return "SKIPPED: " + t.Why
+	}
+	return "FAILED"
+}
+
+// rowsOf are the tests that have a row of their own.
+func rowsOf(ts []Test) []Test {
+	return slices.DeleteFunc(slices.Clone(ts), func(t Test) bool { return t.Row == "" })
+}
+
+// othersLine sums up the tests that have no row. passed and skipped are formats for
+// a number of them.
+func othersLine(ts []Test, passed, skipped string) string {
+	p, f, s := countTests(slices.DeleteFunc(slices.Clone(ts), func(t Test) bool { return t.Row != "" }))
+	line := fmt.Sprintf(passed, p)
+	if f > 0 {
+		line += fmt.Sprintf(", %d FAILED", f)
+	}
+	if s > 0 {
+		line += ", " + fmt.Sprintf(skipped, s)
+	}
+	return line
+}
+
+// printRows prints a table of tests with what they have measured.
+func printRows(w io.Writer, title string, ts []Test) {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(t, "\n%s\tresult\n", title)
+	for _, r := range ts {
+		fmt.Fprintf(t, "%s\t%s\n", r.Row, strings.TrimSuffix(r.result()+"; "+r.Detail, "; "))
+	}
+	t.Flush()
+}
+
+// documentRows is the table of tests in the document.
+func documentRows(w io.Writer, title string, ts []Test) {
+	row(w, title, "result")
+	row(w, "---", "---")
+	for _, t := range ts {
+		row(w, t.Row, t.result())
+	}
 }

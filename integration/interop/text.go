@@ -5,7 +5,7 @@ const (
 	documentHead = `# Interoperation
 
 ` + "`make interop`" + ` wrote this. It boots a virtual machine and runs IronWarp against Linux' soft-iWARP (siw), both on its two ends of a virtual
-wire, and two IronWarps with the kernel's ESP between them. Linux %s; kernel and siw from Debian's packages %s.
+wire, and two IronWarps with the kernel's ESP or its SCTP between them. Linux %s; kernel and siw from Debian's packages %s.
 
 A capture of the wire is a witness beside the two ends. Outside of the virtual machine it is put together again and the CRC of every
 FPDU is computed afresh. What we sent has to be right; a stream that brought a wrong CRC must have been ended; and where a case failed

@@ -97,37 +97,42 @@ func initiations(t *testing.T, p *pair) uint64 {
 func TestPhase2DeleteLeavesTheStreamUp(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v.name, func(t *testing.T) {
-			p := newPair(t, lab.Config{})
-			p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = v.profile() })
-			p.beta.echo(t, nil)
-			wire := capture(t, p.beta)
-			for _, d := range deleters {
-				t.Run(d.name+", busy", func(t *testing.T) { deletedBusy(t, p, d.by(p)) })
-				t.Run(d.name+", idle", func(t *testing.T) { deletedIdle(t, p, d.by(p)) })
-				t.Run(d.name+", during a rekey", func(t *testing.T) { deletedInRekey(t, p, d.by(p)) })
-				t.Run(d.name+", during stream set-up", func(t *testing.T) { deletedInSetUp(t, p, d.by(p)) })
-			}
-			counts := counted(t, wire)
-			t.Log(counts)
-			if counts.Clear(port) != 0 || counts.ESP == 0 {
-				t.Errorf("on the wire: %v", counts)
-			}
-			for _, h := range []*host{p.alpha, p.beta} {
-				st, _ := h.m.PeerStatus(p.other(h).Name())
-				t.Logf("%s: %+v", h.Name(), st.Counters)
-				if st.Live == nil || fmt.Sprintf("IKEv%d", st.Live.IKEVersion) != v.name {
-					t.Errorf("%s lives under %+v, want %s", h.Name(), st.Live, v.name)
-				}
-				if st.Counters.DeletedByPeer == 0 || st.Counters.DeletedHere == 0 {
-					t.Errorf("%s does not know who deleted: %+v", h.Name(), st.Counters)
-				}
-			}
+			deleteMatrix(t, newPair(t, lab.Config{}), v.name, v.profile())
 		})
 	}
 }
 
+// deleteMatrix deletes the Phase 2 SA by each side, and both, in each phase of a
+// stream's life.
+func deleteMatrix(t *testing.T, p *pair, version string, profile *ipsec.Profile) {
+	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = profile })
+	p.echo(t, p.beta, nil)
+	wire := capture(t, p.beta)
+	for _, d := range deleters {
+		t.Run(d.name+", busy", func(t *testing.T) { deletedBusy(t, p, d.by(p)) })
+		t.Run(d.name+", idle", func(t *testing.T) { deletedIdle(t, p, d.by(p)) })
+		t.Run(d.name+", during a rekey", func(t *testing.T) { deletedInRekey(t, p, d.by(p)) })
+		t.Run(d.name+", during stream set-up", func(t *testing.T) { deletedInSetUp(t, p, d.by(p)) })
+	}
+	counts := counted(t, wire)
+	t.Log(counts)
+	if p.clear(counts) != 0 || counts.ESP == 0 {
+		t.Errorf("on the wire: %v", counts)
+	}
+	for _, h := range []*host{p.alpha, p.beta} {
+		st, _ := h.m.PeerStatus(p.other(h).Name())
+		t.Logf("%s: %+v", h.Name(), st.Counters)
+		if st.Live == nil || fmt.Sprintf("IKEv%d", st.Live.IKEVersion) != version {
+			t.Errorf("%s lives under %+v, want %s", h.Name(), st.Live, version)
+		}
+		if st.Counters.DeletedByPeer == 0 || st.Counters.DeletedHere == 0 {
+			t.Errorf("%s does not know who deleted: %+v", h.Name(), st.Counters)
+		}
+	}
+}
+
 func deletedBusy(t *testing.T, p *pair, by []*host) {
-	k := talk(p.alpha.mustDial(t, p.beta))
+	k := talk(p.mustOpen(t, p.alpha))
 	k.moves(t, 20)
 	k.longest()
 	for range 3 {
@@ -139,7 +144,7 @@ func deletedBusy(t *testing.T, p *pair, by []*host) {
 }
 
 func deletedIdle(t *testing.T, p *pair, by []*host) {
-	c := p.alpha.mustDial(t, p.beta)
+	c := p.mustOpen(t, p.alpha)
 	defer c.Close()
 	if err := ping(c, "before"); err != nil {
 		t.Fatal(err)
@@ -171,7 +176,7 @@ func deletedIdle(t *testing.T, p *pair, by []*host) {
 func acknowledged(t *testing.T) { pause(t, 200*time.Millisecond) }
 
 func deletedInRekey(t *testing.T, p *pair, by []*host) {
-	k := talk(p.alpha.mustDial(t, p.beta))
+	k := talk(p.mustOpen(t, p.alpha))
 	k.moves(t, 20)
 	k.longest()
 	for i := range 4 {
@@ -203,7 +208,7 @@ func deletedInSetUp(t *testing.T, p *pair, by []*host) {
 			}
 			deletes <- n
 		}()
-		c := p.alpha.mustDial(t, p.beta)
+		c := p.mustOpen(t, p.alpha)
 		err := ping(c, "set up")
 		stop()
 		<-deletes
@@ -223,47 +228,57 @@ func deletedInSetUp(t *testing.T, p *pair, by []*host) {
 func TestControlALostSAWithoutTheGuardLeaks(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v.name, func(t *testing.T) {
-			p := newPair(t, lab.Config{})
-			p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = v.profile() })
-			p.beta.echo(t, nil)
-			c := p.alpha.mustDial(t, p.beta)
-			for _, h := range []*host{p.alpha, p.beta} {
-				if err := h.m.RemoveGuard(t.Context(), p.other(h).Name()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			wire := capture(t, p.beta)
-			k := talk(c)
-			k.moves(t, 20)
-			p.alpha.KillCharon()
-			p.beta.KillCharon()
-			for _, h := range []*host{p.alpha, p.beta} {
-				flushESP(t, h)
-				// Those that charon has left in a kernel with ESP demand it.
-				if _, err := h.Run(t.Context(), "ip", "xfrm", "policy", "flush"); err != nil {
-					t.Fatal(err)
-				}
-			}
-			eventually(t, "clear packets on the wire", func() bool {
-				counts, err := wire.Count()
-				return err == nil && counts.Clear(port) > 0
-			})
-			k.end(t)
-			t.Log(counted(t, wire))
+			leak(t, newPair(t, lab.Config{}), v.profile())
 		})
 	}
+}
+
+func leak(t *testing.T, p *pair, profile *ipsec.Profile) {
+	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = profile })
+	p.echo(t, p.beta, nil)
+	c := p.mustOpen(t, p.alpha)
+	for _, h := range []*host{p.alpha, p.beta} {
+		if err := h.m.RemoveGuard(t.Context(), p.other(h).Name()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wire := capture(t, p.beta)
+	k := talk(c)
+	k.moves(t, 20)
+	p.alpha.KillCharon()
+	p.beta.KillCharon()
+	for _, h := range []*host{p.alpha, p.beta} {
+		flushESP(t, h)
+		// Those that charon has left in a kernel with ESP demand it.
+		if _, err := h.Run(t.Context(), "ip", "xfrm", "policy", "flush"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "clear packets on the wire", func() bool {
+		counts, err := wire.Count()
+		return err == nil && p.clear(counts) > 0
+	})
+	k.end(t)
+	t.Log(counted(t, wire))
 }
 
 // TestIdleStreamOutlivesItsSA has a short patience with a silent peer: without
 // its SA the probes of an idle stream meet the guard, and TCP would give it up.
 func TestIdleStreamOutlivesItsSA(t *testing.T) {
-	p := newPair(t, lab.Config{})
+	outlive(t, newPair(t, lab.Config{}))
+}
+
+func outlive(t *testing.T, p *pair) {
 	p.addPeers(t)
-	p.beta.echo(t, nil)
-	c := p.alpha.mustDialWith(t, p.beta, transport.Config{DeadAfter: 4 * time.Second})
+	p.echo(t, p.beta, nil)
+	c, err := p.open(t, p.alpha, transport.Config{DeadAfter: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := ping(c, "before"); err != nil {
 		t.Fatal(err)
 	}
+	acknowledged(t)
 	if n := p.deleteBy(t, []*host{p.beta}); n != 1 {
 		t.Fatalf("%d children deleted", n)
 	}
@@ -284,53 +299,56 @@ func TestIdleStreamOutlivesItsSA(t *testing.T) {
 func TestPeerThatRebooted(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v.name, func(t *testing.T) {
-			p := newPair(t, lab.Config{})
-			add := func(h *host) {
-				t.Helper()
-				c := p.peerOf(h)
-				c.Profile, c.OnDemand = v.profile(), false
-				if err := h.m.AddPeer(t.Context(), c); err != nil {
-					t.Fatal(err)
-				}
-			}
-			add(p.alpha)
-			add(p.beta)
-			p.awaitCharon(t)
-			served := p.beta.serve(t, nil)
-			wire := capture(t, p.beta)
-			old := p.alpha.mustDial(t, p.beta)
-			if err := ping(old, "before"); err != nil {
-				t.Fatal(err)
-			}
-
-			p.beta.KillCharon()
-			p.beta.stop()
-			flushESP(t, p.beta)
-			served() // the resets of its sockets meet the guard, as if there were none
-			if err := p.beta.StartCharon(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			p.beta.start(t)
-			add(p.beta)
-			p.beta.echo(t, nil)
-
-			begin := time.Now()
-			err := pingWithin(old, "is anybody there?", 50*time.Second)
-			var ne net.Error
-			if err == nil || errors.As(err, &ne) && ne.Timeout() || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) && !strings.Contains(err.Error(), "EOF") {
-				t.Errorf("the old stream: %v after %v, want a reset", err, time.Since(begin))
-			}
-			t.Logf("the old stream ended after %v: %v", time.Since(begin).Round(time.Millisecond), err)
-			begin = time.Now()
-			c := p.alpha.mustDial(t, p.beta)
-			if err := pingWithin(c, "again", 10*time.Second); err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("a new one answered after %v", time.Since(begin).Round(time.Millisecond))
-			if counts := counted(t, wire); counts.Clear(port) != 0 {
-				t.Errorf("on the wire: %v", counts)
-			}
+			rebooted(t, newPair(t, lab.Config{}), v.profile())
 		})
+	}
+}
+
+func rebooted(t *testing.T, p *pair, profile *ipsec.Profile) {
+	add := func(h *host) {
+		t.Helper()
+		c := p.peerOf(h)
+		c.Profile, c.OnDemand = profile, false
+		if err := h.m.AddPeer(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(p.alpha)
+	add(p.beta)
+	p.awaitCharon(t)
+	served := p.serve(t, p.beta, nil)
+	wire := capture(t, p.beta)
+	old := p.mustOpen(t, p.alpha)
+	if err := ping(old, "before"); err != nil {
+		t.Fatal(err)
+	}
+
+	p.beta.KillCharon()
+	p.beta.stop()
+	flushESP(t, p.beta)
+	served() // the resets of its sockets meet the guard, as if there were none
+	if err := p.beta.StartCharon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.beta.start(t)
+	add(p.beta)
+	p.echo(t, p.beta, nil)
+
+	begin := time.Now()
+	err := pingWithin(old, "is anybody there?", 50*time.Second)
+	var ne net.Error
+	if err == nil || errors.As(err, &ne) && ne.Timeout() || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) && !strings.Contains(err.Error(), "EOF") {
+		t.Errorf("the old stream: %v after %v, want a reset", err, time.Since(begin))
+	}
+	t.Logf("the old stream ended after %v: %v", time.Since(begin).Round(time.Millisecond), err)
+	begin = time.Now()
+	c := p.mustOpen(t, p.alpha)
+	if err := pingWithin(c, "again", 10*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("a new one answered after %v", time.Since(begin).Round(time.Millisecond))
+	if counts := counted(t, wire); p.clear(counts) != 0 {
+		t.Errorf("on the wire: %v", counts)
 	}
 }
 

@@ -59,7 +59,8 @@ func (p *pair) impostor(t *testing.T) {
 		if err := tell(t, h, "load-shared", message(t, "id", "by-hand", "type", "IKE", "data", "0s"+base64.StdEncoding.EncodeToString(key), "owners", []string{"mallory", "alpha"})); err != nil {
 			t.Fatal(err)
 		}
-		child := message(t, "local_ts", []string{h.Addr().String() + "/32[tcp]"}, "remote_ts", []string{p.other(h).Addr().String() + "/32[tcp]"}, "esp_proposals", []string{"aes128gcm16"})
+		what := "/32[" + p.kind.Protocol().String() + "]"
+		child := message(t, "local_ts", []string{h.Addr().String() + what}, "remote_ts", []string{p.other(h).Addr().String() + what}, "esp_proposals", []string{"aes128gcm16"})
 		conn := message(t, "version", "2", "local_addrs", []string{h.Addr().String()}, "remote_addrs", []string{p.other(h).Addr().String()},
 			"proposals", []string{"aes128-sha256-modp2048"}, "encap", encap,
 			"local-1", message(t, "auth", "psk", "id", ids[0]), "remote-1", message(t, "auth", "psk", "id", ids[1]),
@@ -121,10 +122,13 @@ func TestFlowOfRightAddressesUnderAnotherIdentityIsRefused(t *testing.T) {
 // else while a stream lives: the stream pauses, and goes on when the peer is
 // itself again.
 func TestStreamDoesNotGoOnUnderAnotherIdentity(t *testing.T) {
-	p := newPair(t, lab.Config{})
+	stayWithPeer(t, newPair(t, lab.Config{}))
+}
+
+func stayWithPeer(t *testing.T, p *pair) {
 	p.addPeers(t)
-	p.beta.echo(t, nil)
-	c := p.alpha.mustDial(t, p.beta)
+	p.echo(t, p.beta, nil)
+	c := p.mustOpen(t, p.alpha)
 	if err := ping(c, "before"); err != nil {
 		t.Fatal(err)
 	}

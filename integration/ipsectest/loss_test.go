@@ -30,7 +30,7 @@ var lossCases = []struct {
 		wg.Wait()
 	}},
 	{"child rekeyed", func(t *testing.T, p *pair) {
-		if n, err := p.alpha.m.Rekey(t.Context(), "beta", "beta-out"); n == 0 || err != nil {
+		if n, err := p.alpha.m.Rekey(t.Context(), "beta", ""); n == 0 || err != nil {
 			t.Errorf("rekey: %d, %v", n, err)
 		}
 	}},
@@ -69,10 +69,13 @@ func restart(t *testing.T, h *host) {
 
 func TestStreamSurvivesEveryLossAndNothingLeavesInClear(t *testing.T) {
 	row(t, "echoes while the IKE SA or the child is deleted by either side or both at once, rekeyed, charon stopped or killed")
-	p := newPair(t, lab.Config{})
+	survive(t, newPair(t, lab.Config{}))
+}
+
+func survive(t *testing.T, p *pair) {
 	p.addPeers(t)
-	p.beta.echo(t, nil)
-	c := p.alpha.mustDial(t, p.beta)
+	p.echo(t, p.beta, nil)
+	c := p.mustOpen(t, p.alpha)
 	for _, tc := range lossCases {
 		t.Run(tc.name, func(t *testing.T) {
 			wire := capture(t, p.beta)
@@ -86,7 +89,7 @@ func TestStreamSurvivesEveryLossAndNothingLeavesInClear(t *testing.T) {
 			eventually(t, "the flow is not paused", func() bool { return !c.Protection().Paused() })
 			counts := counted(t, wire)
 			t.Logf("longest gap %v; %v", gap, counts)
-			if counts.Clear(port) != 0 || counts.ESP == 0 {
+			if p.clear(counts) != 0 || counts.ESP == 0 {
 				t.Errorf("on the wire: %v", counts)
 			}
 		})
@@ -123,11 +126,14 @@ func TestIdleStreamGetsItsSABackWhenItHasDataAndNotBefore(t *testing.T) {
 }
 
 func TestSimultaneousInitiationLeavesOneChildPerLane(t *testing.T) {
-	p := newPair(t, lab.Config{})
+	initiateTogether(t, newPair(t, lab.Config{}))
+}
+
+func initiateTogether(t *testing.T, p *pair) {
 	p.addPeers(t)
-	p.beta.echo(t, nil)
-	p.alpha.echo(t, nil)
-	a, b := talk(p.alpha.mustDial(t, p.beta)), talk(p.beta.mustDial(t, p.alpha))
+	p.echo(t, p.beta, nil)
+	p.echo(t, p.alpha, nil)
+	a, b := talk(p.mustOpen(t, p.alpha)), talk(p.mustOpen(t, p.beta))
 	for range 5 {
 		a.moves(t, 10)
 		b.moves(t, 10)
@@ -139,9 +145,12 @@ func TestSimultaneousInitiationLeavesOneChildPerLane(t *testing.T) {
 		b.moves(t, 10)
 	}
 	for _, h := range []*host{p.alpha, p.beta} {
-		o := p.other(h).Name()
-		for _, child := range []string{o + "-out", o + "-in"} {
-			eventually(t, h.Name()+" has one "+child, func() bool { return installed(t, h, child) == 1 })
+		st, err := h.m.PeerStatus(p.other(h).Name())
+		if err != nil || len(st.Lanes) != 2 {
+			t.Fatalf("status %+v, %v", st, err)
+		}
+		for _, l := range st.Lanes {
+			eventually(t, h.Name()+" has one "+l.Child, func() bool { return installed(t, h, l.Child) == 1 })
 		}
 	}
 	a.moves(t, 10)

@@ -49,6 +49,10 @@ type pair struct {
 	lab         *lab.Lab
 	alpha, beta *host
 	key         ipsec.Secret
+	kind        transport.Kind // of the link
+
+	// more, if set, adds what a carrier needs beside its kind.
+	more func(h *host, cfg *transport.Config, dials bool)
 }
 
 func newPair(t *testing.T, cfg lab.Config) *pair {
@@ -89,7 +93,11 @@ func (h *host) start(t *testing.T) {
 // peerOf is the setting of the other host on this one.
 func (p *pair) peerOf(h *host) ipsec.Peer {
 	o := p.other(h)
-	return ipsec.Peer{Name: o.Name(), Local: h.at(), Remote: o.at(), LocalID: h.Name(), RemoteID: o.Name(), Port: port, PSK: p.key, OnDemand: true}
+	c := ipsec.Peer{Name: o.Name(), Local: h.at(), Remote: o.at(), LocalID: h.Name(), RemoteID: o.Name(), Port: port, PSK: p.key, OnDemand: true}
+	if p.kind != transport.TCP {
+		c.Links = []ipsec.Link{linkOf(p.kind)}
+	}
+	return c
 }
 
 func (p *pair) other(h *host) *host {
@@ -208,9 +216,9 @@ func (h *host) mustDial(t *testing.T, to *host) *transport.Conn {
 }
 
 // ping sends a line over the connection and waits for its echo.
-func ping(c *transport.Conn, text string) error { return pingWithin(c, text, time.Minute) }
+func ping(c stream, text string) error { return pingWithin(c, text, time.Minute) }
 
-func pingWithin(c *transport.Conn, text string, d time.Duration) error {
+func pingWithin(c stream, text string, d time.Duration) error {
 	if err := c.SetDeadline(time.Now().Add(d)); err != nil {
 		return err
 	}
@@ -237,7 +245,7 @@ type talker struct {
 	err     error
 }
 
-func talk(c *transport.Conn) *talker {
+func talk(c stream) *talker {
 	k := &talker{stopped: make(chan struct{}), done: make(chan struct{})}
 	go func() {
 		defer close(k.done)

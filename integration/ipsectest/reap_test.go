@@ -16,50 +16,56 @@ import (
 func TestIdleChildIsReapedAndComesBackWithTheFirstByte(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v.name, func(t *testing.T) {
-			p := newPair(t, lab.Config{})
-			p.addWith(t, func(h *host, c *ipsec.Peer) {
-				c.Profile = v.profile()
-				if h == p.alpha {
-					c.IdleReap = time.Second
-				}
-			})
-			p.beta.echo(t, nil)
-			c := p.alpha.mustDialWith(t, p.beta, transport.Config{DeadAfter: time.Minute})
-			for round := range uint64(3) {
-				// Traffic more often than that keeps the SA.
-				for range 8 {
-					if err := ping(c, strings.Repeat("hello", 100)); err != nil {
-						t.Fatal(err)
-					}
-					pause(t, 200*time.Millisecond)
-				}
-				if st, _ := p.alpha.m.PeerStatus("beta"); st.Counters.IdleReaps != round || st.State != ipsec.StateUp {
-					t.Errorf("reaped under traffic: %+v", st)
-				}
-				eventually(t, "reaped", func() bool {
-					st, _ := p.alpha.m.PeerStatus("beta")
-					return st.Counters.IdleReaps == round+1 && st.State == ipsec.StatePaused && st.Lanes[0].Reaped
-				})
-				eventually(t, "the other side has taken note", func() bool {
-					st, _ := p.beta.m.PeerStatus("alpha")
-					return st.State == ipsec.StatePaused && st.Counters.DeletedByPeer == round+1
-				})
-				before := initiations(t, p)
-				pause(t, 1500*time.Millisecond)
-				if n := initiations(t, p); n != before {
-					t.Errorf("%d attempts while both sides are idle", n-before)
-				}
-				if len(childrenOf(t, p.alpha))+len(childrenOf(t, p.beta)) != 0 {
-					t.Error("there are children although all is idle")
-				}
-			}
-			begin := time.Now()
-			if err := ping(c, "the first byte"); err != nil {
-				t.Fatal(err)
-			}
-			t.Logf("the first byte was answered after %v", time.Since(begin).Round(time.Millisecond))
+			reap(t, newPair(t, lab.Config{}), v.profile())
 		})
 	}
+}
+
+func reap(t *testing.T, p *pair, profile *ipsec.Profile) {
+	p.addWith(t, func(h *host, c *ipsec.Peer) {
+		c.Profile = profile
+		if h == p.alpha {
+			c.IdleReap = time.Second
+		}
+	})
+	p.echo(t, p.beta, nil)
+	c, err := p.open(t, p.alpha, transport.Config{DeadAfter: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range uint64(3) {
+		// Traffic more often than that keeps the SA.
+		for range 8 {
+			if err := ping(c, strings.Repeat("hello", 100)); err != nil {
+				t.Fatal(err)
+			}
+			pause(t, 200*time.Millisecond)
+		}
+		if st, _ := p.alpha.m.PeerStatus("beta"); st.Counters.IdleReaps != round || st.State != ipsec.StateUp {
+			t.Errorf("reaped under traffic: %+v", st)
+		}
+		eventually(t, "reaped", func() bool {
+			st, _ := p.alpha.m.PeerStatus("beta")
+			return st.Counters.IdleReaps == round+1 && st.State == ipsec.StatePaused && st.Lanes[0].Reaped
+		})
+		eventually(t, "the other side has taken note", func() bool {
+			st, _ := p.beta.m.PeerStatus("alpha")
+			return st.State == ipsec.StatePaused && st.Counters.DeletedByPeer == round+1
+		})
+		before := initiations(t, p)
+		pause(t, 1500*time.Millisecond)
+		if n := initiations(t, p); n != before {
+			t.Errorf("%d attempts while both sides are idle", n-before)
+		}
+		if len(childrenOf(t, p.alpha))+len(childrenOf(t, p.beta)) != 0 {
+			t.Error("there are children although all is idle")
+		}
+	}
+	begin := time.Now()
+	if err := ping(c, "the first byte"); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the first byte was answered after %v", time.Since(begin).Round(time.Millisecond))
 }
 
 // pause lets time go by where that nothing happens is what is tested.

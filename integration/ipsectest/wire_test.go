@@ -64,6 +64,13 @@ func ip(from, to netip.Addr, proto byte, at int, payload []byte) []byte {
 	pseudo = be.AppendUint32(pseudo, uint32(len(payload)))
 	pseudo = be.AppendUint32(pseudo, uint32(proto))
 	be.PutUint16(payload[at:], sum(pseudo, payload))
+	return header(from, to, proto, payload)
+}
+
+// header puts a header before a payload that has its checksum.
+func header(from, to netip.Addr, proto byte, payload []byte) []byte {
+	be := binary.BigEndian
+	src, dst := from.AsSlice(), to.AsSlice()
 	var h []byte
 	if from.Is4() {
 		h = make([]byte, 20)

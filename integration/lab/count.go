@@ -72,6 +72,24 @@ func (c Counts) String() string {
 	return s
 }
 
+// Add adds what another capture holds.
+func (c *Counts) Add(o Counts) {
+	c.Packets += o.Packets
+	c.Bytes += o.Bytes
+	c.ESP += o.ESP
+	c.IKE += o.IKE
+	c.Other += o.Other
+	c.Dropped += o.Dropped
+	c.Fragments += o.Fragments
+	c.FragmentsUDP += o.FragmentsUDP
+	c.FragmentsSCTP += o.FragmentsSCTP
+	for _, by := range [][2]map[uint16]int{{c.ClearTCP, o.ClearTCP}, {c.ClearUDP, o.ClearUDP}, {c.ClearSCTP, o.ClearSCTP}} {
+		for port, n := range by[1] {
+			by[0][port] += n
+		}
+	}
+}
+
 // CountFile counts the packets of a pcap file of Ethernet frames. A last packet
 // that is not complete yet, as in a running capture, is left out.
 func CountFile(path string) (Counts, error) {

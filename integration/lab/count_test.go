@@ -103,6 +103,19 @@ func TestClearPacketsOfSCTPLinksAreCounted(t *testing.T) {
 	}
 }
 
+func TestCountsAddUp(t *testing.T) {
+	sum, other := newCounts(), newCounts()
+	for _, c := range []*Counts{&sum, &other} {
+		c.add(ip4(132, 0, ports(40000, 7471, 0, 0, 0, 0)...))
+		c.add(ip4(50, 0, 1, 2, 3, 4))
+		c.Packets, c.Bytes, c.Dropped = 2, 100, 1
+	}
+	sum.Add(other)
+	if sum.Packets != 4 || sum.Bytes != 200 || sum.Dropped != 2 || sum.ESP != 2 || sum.ClearOf(transport.ProtoSCTP, 7471) != 2 || other.ClearOf(transport.ProtoSCTP, 7471) != 1 {
+		t.Errorf("%+v", sum)
+	}
+}
+
 func pcapFile(t *testing.T, order binary.AppendByteOrder, frames ...[]byte) string {
 	t.Helper()
 	b := order.AppendUint32(nil, pcapMicro)

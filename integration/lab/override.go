@@ -26,7 +26,8 @@ func (h *Host) EndOverride(peer *Host, port uint16) error {
 func (h *Host) OverrideGuardOf(proto transport.Protocol, peer *Host, port uint16) error {
 	err := h.Do(func() error {
 		for _, p := range overrides(h, peer, proto, port) {
-			if err := netlink.XfrmPolicyAdd(p); err != nil {
+			// With the kernel's ESP strongSwan may have one with this very selector.
+			if err := netlink.XfrmPolicyUpdate(p); err != nil {
 				return err
 			}
 		}

@@ -162,9 +162,14 @@ func (n *Node) LogTail(max int) string {
 // both, and waits for their first SA. The secret is generated on a and travels as
 // a person would carry it: from the file there to standard input on b.
 func Join(ctx context.Context, a, b *Node, options ...string) error {
+	return JoinWith(ctx, a, b, func(_, _ *Node) []string { return options })
+}
+
+// JoinWith is Join with options that options gives for a node and its peer.
+func JoinWith(ctx context.Context, a, b *Node, options func(n, peer *Node) []string) error {
 	add := func(n, peer *Node, stdin io.Reader, secret ...string) error {
 		args := append([]string{"peer", "add"}, secret...)
-		args = append(append(args, options...), peer.Name(), peer.Addr().String())
+		args = append(append(args, options(n, peer)...), peer.Name(), peer.Addr().String())
 		_, err := n.Ironwarp(ctx, stdin, args...)
 		return err
 	}

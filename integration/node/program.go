@@ -6,6 +6,10 @@ import (
 	"testing"
 )
 
+// binaryVar names a program that is built already. Virtual machines have it, in
+// which building takes long.
+const binaryVar = "IRONWARP_BINARY"
+
 // Program is `ironwarp`, built when a test first needs it, for all tests of a
 // package.
 type Program struct {
@@ -19,6 +23,9 @@ type Program struct {
 func (p *Program) Path(t testing.TB) string {
 	t.Helper()
 	p.once.Do(func() {
+		if p.path = os.Getenv(binaryVar); p.path != "" {
+			return
+		}
 		if p.dir, p.err = os.MkdirTemp("", "ironwarp"); p.err == nil {
 			p.path, p.err = Build(t.Context(), p.dir)
 		}

@@ -61,14 +61,22 @@ func (k *take) complaints(found finding) (all []string) {
 			// in the payload: it copies 512 bytes where 508 lie between two.
 			continue
 		}
-		for i, line := range h.lines[from] {
-			p := h.payload[from][i]
-			if isOfSource := strings.HasPrefix(line, "Send") || strings.HasPrefix(line, "Write"); isOfSource && !bytes.Equal(p, e.local.Bytes()[:len(p)]) {
-				complain("%s: the payload of %s is not what was sent", endNames[from], line)
-			}
+		for _, line := range h.wrong(from, e) {
+			complain("%s: the payload of %s is not what was sent", endNames[from], line)
 		}
 	}
 	return all
+}
+
+// wrong are the messages of an end whose payload is not what it sends from.
+func (h *heard) wrong(from int, e *end) (lines []string) {
+	for i, line := range h.lines[from] {
+		p := h.payload[from][i]
+		if isOfSource := strings.HasPrefix(line, "Send") || strings.HasPrefix(line, "Write"); isOfSource && !bytes.Equal(p, e.local.Bytes()[:len(p)]) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 var asked = regexp.MustCompile(`Response (.*)#\d+`)

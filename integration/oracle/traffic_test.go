@@ -36,11 +36,13 @@ const emss = 1460
 type end struct {
 	t      testing.TB
 	from   int
+	dev    *verbs.Device
 	ulp    *verbs.ULP
 	pd     *verbs.PD
 	cq     *verbs.CQ
 	cfg    verbs.QPConfig
 	conn   *mpa.Conn
+	mulpdu int // of its stream, in bytes
 	qp     *verbs.QP
 	local  *verbs.MR // source of everything that the end sends
 	sink   *verbs.MR // of its Reads
@@ -58,7 +60,7 @@ func newEnd(t testing.TB, from int) *end {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	e := &end{t: t, from: from}
+	e := &end{t: t, from: from, dev: dev}
 	if e.ulp, err = dev.NewULP("oracle", verbs.ULPConfig{Trust: verbs.SLT}); err == nil {
 		if e.pd, err = e.ulp.AllocPD(); err == nil {
 			e.cq, err = e.ulp.CreateCQ(256, nil)
@@ -68,12 +70,18 @@ func newEnd(t testing.TB, from int) *end {
 		t.Fatal(err)
 	}
 	e.cfg = verbs.QPConfig{SendCQ: e.cq, RecvCQ: e.cq, MaxSend: 16, MaxRecv: 16, IRD: 4, ORD: 4}
+	e.memory()
+	return e
+}
+
+// memory registers what the end sends from and is reached at.
+func (e *end) memory() {
+	e.t.Helper()
 	e.local, e.sink = e.region(verbs.LocalWrite), e.region(verbs.LocalWrite)
 	e.remote = e.region(verbs.LocalWrite | verbs.RemoteRead | verbs.RemoteWrite | verbs.RemoteAtomic)
 	for i := range e.local.Bytes() {
-		e.local.Bytes()[i] = byte(i*7 + from)
+		e.local.Bytes()[i] = byte(i*7 + e.from)
 	}
-	return e
 }
 
 func (e *end) region(a verbs.Access) *verbs.MR {
@@ -144,6 +152,7 @@ func (e *end) adopt(recv bool) {
 		}
 		return qp.PostRecv(verbs.RecvWR{})
 	}
+	e.mulpdu = e.conn.MULPDU()
 	var err error
 	if e.qp, err = e.ulp.Adopt(e.pd, e.cfg, verbs.AdoptMPA(e.conn, unprotected{}, e.from == client), prepare); err != nil {
 		e.t.Fatal(err)
@@ -163,7 +172,7 @@ func (e *end) next(qn int) uint32 {
 
 // segments is how many DDP segments a message of n bytes takes.
 func (e *end) segments(n, header int) int {
-	room := e.conn.MULPDU() - header
+	room := e.mulpdu - header
 	return max(1, (n+room-1)/room)
 }
 
@@ -270,7 +279,7 @@ func (e *end) immediate(to *end, solicited bool) {
 // everything has one end do each operation towards the other.
 func everything(e, to *end) {
 	e.t.Helper()
-	lengths := []int{0, 1, 2, 3, 5, 495, 1007, e.conn.MULPDU() - 18, 5000}
+	lengths := []int{0, 1, 2, 3, 5, 495, 1007, e.mulpdu - 18, 5000}
 	for i, n := range lengths {
 		e.send(to, n, i%2 == 1, 0)
 	}

@@ -45,22 +45,29 @@ type finding struct {
 // take the payload of our Sends for protocols on top of RDMA are off.
 func ask(t testing.TB, path string, serverPort int) finding {
 	t.Helper()
-	argv := []string{"-n", "-r", path, "-T", "pdml", "-o", "iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE", "-Y", fmt.Sprintf("tcp.port == %d", serverPort)}
+	out := tshark(t, path, "-Y", fmt.Sprintf("tcp.port == %d", serverPort))
+	f, err := parsePDML(bytes.NewReader(out), "iwarp_mpa", serverPort)
+	if err != nil {
+		t.Fatalf("tshark's answer: %v", err)
+	}
+	return f
+}
+
+// tshark returns its XML of a capture.
+func tshark(t testing.TB, path string, args ...string) []byte {
+	t.Helper()
+	argv := []string{"-n", "-r", path, "-T", "pdml", "-o", "iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE"}
 	for _, p := range []string{"rpcordma", "smb_direct", "nvme-tcp", "nvme-rdma", "iser"} {
 		argv = append(argv, "--disable-protocol", p)
 	}
-	cmd := exec.Command("tshark", argv...)
+	cmd := exec.Command("tshark", append(argv, args...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("tshark -r %s: %v: %s", path, err, &stderr)
 	}
-	f, err := parsePDML(bytes.NewReader(out), serverPort)
-	if err != nil {
-		t.Fatalf("tshark's answer: %v", err)
-	}
-	return f
+	return out
 }
 
 // severity at which tshark's experts complain: PI_WARN. Below are its remarks on
@@ -68,34 +75,19 @@ func ask(t testing.TB, path string, serverPort int) finding {
 const severityWarn = 0x600000
 
 // parsePDML reads tshark's XML: a packet has protocols in their order, those of
-// several FPDUs one after the other.
-func parsePDML(r io.Reader, serverPort int) (f finding, err error) {
+// several FPDUs one after the other. unit is the protocol that each of them begins
+// with.
+func parsePDML(r io.Reader, unit string, serverPort int) (f finding, err error) {
 	packet, message := 0, ""
 	var ports [2]int // source and destination
 	begin := 0       // of the FPDU in its packet
 	var cur *fpdu
-	for d := xml.NewDecoder(r); ; {
-		tok, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return f, nil
-		}
-		if err != nil {
-			return f, err
-		}
-		e, ok := tok.(xml.StartElement)
-		if !ok {
-			continue
-		}
-		a := map[string]string{}
-		for _, attr := range e.Attr {
-			a[attr.Name.Local] = attr.Value
-		}
-		name := a["name"]
+	err = elements(r, func(element, name string, a map[string]string) (err error) {
 		switch {
-		case e.Name.Local == "packet":
+		case element == "packet":
 			packet++
 			cur = nil
-		case e.Name.Local == "proto" && name == "iwarp_mpa":
+		case element == "proto" && name == unit:
 			frame := fpdu{from: client, port: ports[0], fields: map[string]string{}}
 			if ports[0] == serverPort {
 				frame.from, frame.port = server, ports[1]
@@ -117,18 +109,15 @@ func parsePDML(r io.Reader, serverPort int) (f finding, err error) {
 			}
 		case cur == nil:
 		case name == "iwarp_mpa.crc_check":
-			if _, cur.crc, ok = strings.Cut(a["showname"], "("); ok {
-				cur.crc = strings.TrimSuffix(cur.crc, ")")
-			}
+			_, crc, _ := strings.Cut(a["showname"], "(")
+			cur.crc = strings.TrimSuffix(crc, ")")
 		case name == "iwarp_mpa.marker_fpduptr":
 			// The pointer stands behind two reserved bytes.
 			pos, _ := strconv.Atoi(a["pos"])
 			pointer, _ := strconv.Atoi(a["show"])
 			cur.markers = append(cur.markers, marker{pos - 2 - begin, pointer})
 		case name == "data.data":
-			if cur.payload, err = hex.DecodeString(strings.ReplaceAll(a["show"], ":", "")); err != nil {
-				return f, err
-			}
+			cur.payload, err = hex.DecodeString(strings.ReplaceAll(a["show"], ":", ""))
 		case name == "iwarp_rdma.opcode":
 			cur.fields[name] = a["show"]
 			_, cur.fields["opcode name"], _ = strings.Cut(a["showname"], "OpCode: ")
@@ -137,6 +126,33 @@ func parsePDML(r io.Reader, serverPort int) (f finding, err error) {
 			if _, ok := cur.fields[name]; !ok {
 				cur.fields[name] = a["show"]
 			}
+		}
+		return err
+	})
+	return f, err
+}
+
+// elements calls f for each element of tshark's XML, with the value of its
+// attribute name and with all of them.
+func elements(r io.Reader, f func(element, name string, a map[string]string) error) error {
+	for d := xml.NewDecoder(r); ; {
+		tok, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		e, ok := tok.(xml.StartElement)
+		if !ok {
+			continue
+		}
+		a := map[string]string{}
+		for _, attr := range e.Attr {
+			a[attr.Name.Local] = attr.Value
+		}
+		if err := f(e.Name.Local, a["name"], a); err != nil {
+			return err
 		}
 	}
 }

@@ -179,6 +179,9 @@ func (s *scene) documentedMetrics() {
 		s.t.Errorf("the document names %v", names)
 	}
 	for _, name := range names {
+		if strings.HasPrefix(name, "ironwarp_path_") {
+			continue // a peer with several addresses has them
+		}
 		if !strings.Contains(served, "\n"+name+"{") && !strings.Contains(served, "\n"+name+" ") {
 			s.t.Errorf("%s is not served", name)
 		}

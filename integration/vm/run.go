@@ -111,6 +111,9 @@ func (im *Image) boot(ctx context.Context, out string, o Options) (r Result, err
 	if err != nil {
 		return r, fmt.Errorf("qemu-system-x86_64: %w\n%s", err, tail(stderr.String(), 20))
 	}
+	if _, err := os.Stat(begun); err != nil {
+		return r, fmt.Errorf("%w: it ended before its script began", errNoBoot)
+	}
 	b, err := os.ReadFile(status)
 	if err == nil {
 		r.Status, err = strconv.Atoi(strings.TrimSpace(string(b)))
@@ -135,8 +138,9 @@ func (im *Image) args(out string, o Options) []string {
 		"-accel", "tcg,thread=multi", "-cpu", "max", "-smp", strconv.Itoa(cpus), "-m", strconv.Itoa(memory),
 		"-kernel", filepath.Join(im.dir, "vmlinux"), "-initrd", filepath.Join(im.dir, "initrd.gz"),
 		// Without tsc=reliable the guest's clock is the HPET, whose every reading
-		// costs microseconds.
-		"-append", "console=ttyS0 quiet panic=-1 tsc=reliable",
+		// costs microseconds. Without no_timer_check the kernel panics when a busy
+		// host lets it wait for its first timer ticks.
+		"-append", "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check",
 	}
 	share := func(tag, path, options string) {
 		args = append(args, "-fsdev", "local,id="+tag+",path="+strings.ReplaceAll(path, ",", ",,")+options,

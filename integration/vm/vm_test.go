@@ -83,15 +83,32 @@ func TestOldImagesGoUnlessTheyRun(t *testing.T) {
 const fakeQEMU = `#!/bin/bash
 for a; do case $a in local,id=out,path=*) a=${a#*path=}; out=${a%%,*} ;; esac; done
 echo x >>$out/tries
-[ "$(wc -l <$out/tries)" -gt STUCK ] || exec sleep 1000
+[ "$(wc -l <$out/tries)" -gt STUCK ] || HOW
 touch $out/booted
 echo 7 >$out/status
 `
 
+// A kernel that panics before its script has begun, as on a host that is too busy,
+// is worth another boot.
+func TestMachineThatPanicsInBootIsStartedAgain(t *testing.T) {
+	for stuck, works := range map[string]bool{"2": true, "3": false} {
+		bin, out := t.TempDir(), t.TempDir()
+		program := strings.NewReplacer("STUCK", stuck, "HOW", "exit 0").Replace(fakeQEMU)
+		if err := os.WriteFile(filepath.Join(bin, "qemu-system-x86_64"), []byte(program), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+		r, err := (&Image{dir: t.TempDir()}).Run(t.Context(), out, "", Options{Timeout: time.Minute})
+		if works && (err != nil || r.Status != 7) || !works && !errors.Is(err, errNoBoot) {
+			t.Errorf("%s panics: status %d, %v", stuck, r.Status, err)
+		}
+	}
+}
+
 func TestMachineThatGetsStuckInBootIsStartedAgain(t *testing.T) {
 	for stuck, works := range map[string]bool{"0": true, "2": true, "3": false} {
 		bin, out := t.TempDir(), t.TempDir()
-		if err := os.WriteFile(filepath.Join(bin, "qemu-system-x86_64"), []byte(strings.ReplaceAll(fakeQEMU, "STUCK", stuck)), 0o755); err != nil {
+		if err := os.WriteFile(filepath.Join(bin, "qemu-system-x86_64"), []byte(strings.NewReplacer("STUCK", stuck, "HOW", "exec sleep 1000").Replace(fakeQEMU)), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))

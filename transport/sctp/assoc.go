@@ -2,6 +2,7 @@ package sctp
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -19,6 +20,7 @@ type Assoc struct {
 	mu       sync.Mutex
 	t        tcb
 	remote   netip.AddrPort // the peer's UDP address
+	local    netip.Addr     // ours, once it is known and the socket has several
 	sendErr  error          // of the socket, when it last refused a packet
 	flushing bool           // a goroutine is sending what there is
 	again    bool           // ... and has to look once more
@@ -39,8 +41,8 @@ type Assoc struct {
 	err  error         // why, before done is closed
 }
 
-func newAssoc(e *Endpoint, remote netip.AddrPort, s settings) *Assoc {
-	a := &Assoc{ep: e, remote: remote, up: make(chan struct{}), done: make(chan struct{})}
+func newAssoc(e *Endpoint, local netip.Addr, remote netip.AddrPort, s settings) *Assoc {
+	a := &Assoc{ep: e, local: local, remote: remote, up: make(chan struct{}), done: make(chan struct{})}
 	a.key = addrKey{remote, s.localPort, s.peerPort}
 	a.settled.L, a.room.L = &a.mu, &a.mu
 	a.t.init(s)
@@ -63,6 +65,7 @@ func (a *Assoc) expire() {
 func (a *Assoc) leave(reader bool) {
 	if a.t.state == stateClosed && !a.ended {
 		a.end()
+		a.flush() // the last packet leaves before anybody hears of the end
 	}
 	a.handOver(reader) // first, so that a SACK has the window as it is then
 	a.leaveSender()
@@ -90,6 +93,10 @@ func (a *Assoc) flush() {
 	var s *sender
 	for more := false; more || a.again; {
 		a.again = false
+		if a.t.askRoute {
+			a.t.askRoute = false
+			a.t.setRoute(a.ep.now(), a.ep.sock.mtu(a.local, a.remote))
+		}
 		if s == nil {
 			s = a.ep.senders.get()
 		}
@@ -98,15 +105,23 @@ func (a *Assoc) flush() {
 			break
 		}
 		to := a.remote
+		s.from = a.local
 		a.mu.Unlock()
 		err := a.ep.sock.send(to, s)
 		s.batch.reset()
 		a.mu.Lock()
+		if s.refused > 0 {
+			a.t.refused(a.ep.now(), s.refused)
+			a.again = true
+		}
 		if err != nil {
 			a.sendErr = err
 		}
 	}
 	a.flushing = false
+	if a.ended {
+		a.settled.Broadcast()
+	}
 	if s != nil {
 		a.ep.senders.put(s)
 	}
@@ -158,6 +173,9 @@ func (a *Assoc) handOver(reader bool) {
 			a.t.events = events[:0]
 		}
 		if over {
+			for a.flushing { // another goroutine sends the last packet
+				a.settled.Wait()
+			}
 			close(a.done)
 		}
 		if a.heldBack > 0 {
@@ -207,6 +225,14 @@ func (a *Assoc) Remote() netip.AddrPort {
 	return a.remote
 }
 
+// Local is this end's UDP address. Its IP address is unspecified on a socket of all
+// addresses until a packet of the peer has come.
+func (a *Assoc) Local() netip.AddrPort {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ep.localAddr(a.local)
+}
+
 // Ports are the SCTP ports of both ends.
 func (a *Assoc) Ports() (local, remote uint16) { return a.t.localPort, a.t.peerPort }
 
@@ -226,8 +252,9 @@ func (a *Assoc) PeerAdaptation() (indication uint32, ok bool) {
 	return a.t.peerAdaptation, a.t.hasAdaptation
 }
 
-// MaxMessage is the size in bytes of the longest message that may be sent.
-func (a *Assoc) MaxMessage() int { return a.t.maxMessage() }
+// MaxMessage is the size in bytes of the longest message that may be sent, as of
+// now: it follows the path's MTU (RFC 8899), and EventMTU tells of a change.
+func (a *Assoc) MaxMessage() int { return int(a.t.longest.Load()) }
 
 // Done is closed when the association is over; Err then says why.
 func (a *Assoc) Done() <-chan struct{} { return a.done }
@@ -260,6 +287,7 @@ func (a *Assoc) Stats() Stats {
 	s.Window, s.Threshold, s.InFlight = p.cwnd, p.ssthresh, p.flight
 	s.Queued, s.PeerWindow, s.HeldHere = a.t.tx.bytes, max(0, a.t.peerRwnd), a.t.held
 	now := a.ep.now()
+	s.PathMTU = a.t.size + a.t.overhead
 	s.Unanswered = max(a.t.errors, a.t.inits)
 	s.Silent, s.Idle = now-a.t.heardAt, now-a.t.usedAt
 	return s
@@ -438,6 +466,17 @@ func (a *Assoc) wrap(op string, err error) error {
 		return nil
 	}
 	return &AssocError{Op: op, Remote: a.Remote(), Err: err}
+}
+
+// gaveUp adds to why a handshake was given up that the socket has refused
+// packets.
+func (a *Assoc) gaveUp(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.sendErr == nil {
+		return err
+	}
+	return fmt.Errorf("%w; the last packet could not be sent: %w", err, a.sendErr)
 }
 
 // unreachableError is ErrPeerUnreachable where the socket has refused packets.

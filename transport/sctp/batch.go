@@ -5,10 +5,23 @@ type batch struct {
 	buf  []byte
 	ends []int // where each packet ends
 	at   int   // where the current one begins
+
+	kinds   []packetKind // of each packet
+	kind    packetKind   // of the current one
+	special bool         // some are not plain
 }
 
+// packetKind says how a packet is sent.
+type packetKind uint8
+
+const (
+	packetPlain packetKind = iota
+	packetAlone            // not joined with others by UDP_SEGMENT, since it may be too long
+	packetLoose            // without the Don't Fragment bit, since it is too long
+)
+
 func newBatch() *batch {
-	return &batch{buf: make([]byte, 0, batchBytes), ends: make([]int, 0, batchPackets)}
+	return &batch{buf: make([]byte, 0, batchBytes), ends: make([]int, 0, batchPackets), kinds: make([]packetKind, 0, batchPackets)}
 }
 
 // full tells that a packet of size bytes has no room.
@@ -18,7 +31,7 @@ func (b *batch) full(size int) bool {
 
 // begin begins a packet.
 func (b *batch) begin(src, dst uint16, tag uint32) {
-	b.at = len(b.buf)
+	b.at, b.kind = len(b.buf), packetPlain
 	b.buf = appendHeader(b.buf, src, dst, tag)
 }
 
@@ -32,11 +45,15 @@ func (b *batch) end() bool {
 		return false
 	}
 	packet(b.buf[b.at:]).seal()
-	b.ends = append(b.ends, len(b.buf))
+	b.ends, b.kinds = append(b.ends, len(b.buf)), append(b.kinds, b.kind)
+	b.special = b.special || b.kind != packetPlain
 	return true
 }
 
-func (b *batch) reset() { b.buf, b.ends, b.at = b.buf[:0], b.ends[:0], 0 }
+func (b *batch) reset() {
+	b.buf, b.ends, b.kinds, b.at = b.buf[:0], b.ends[:0], b.kinds[:0], 0
+	b.special = false
+}
 
 func (b *batch) empty() bool { return len(b.ends) == 0 }
 

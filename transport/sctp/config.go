@@ -9,12 +9,13 @@ import (
 // Config says how an Endpoint's associations are. The zero value is useful, but
 // admits and accepts nobody. It is read only.
 type Config struct {
-	// Admit says with which UDP addresses packets are exchanged: before the first
+	// Admit says between which UDP addresses packets are exchanged: before the first
 	// packet of an outgoing association, and before anything from an address that
-	// has no association is looked at. An error keeps it out, silently if it came
-	// from outside. It is called by the goroutine that reads the socket and must
-	// not block. Nil admits nobody.
-	Admit func(remote netip.AddrPort, outgoing bool) error
+	// has no association is looked at. local is the address that the packet came
+	// to; if outgoing it is the socket's, which may be unspecified. An error keeps
+	// the packet out, silently if it came from outside. Admit is called by the
+	// goroutine that reads the socket and must not block. Nil admits nobody.
+	Admit func(local, remote netip.AddrPort, outgoing bool) error
 
 	// Accept makes the Receiver of an association that a peer sets up, called by
 	// the goroutine that reads the socket; it must not block. Afterwards the
@@ -33,8 +34,9 @@ type Config struct {
 	// 0 for 1,024 (RFC 5043 section 8).
 	Streams uint16
 
-	// MTU is that of the path in bytes, IP header included, 640 to 65,535, 0 for
-	// 1,500. Packets are no longer, and are not fragmented by IP.
+	// MTU is the longest IP packet in bytes that is tried, 640 to 65,535, 0 for that
+	// of the route, up to 9,000. What the path carries is found out (RFC 8899),
+	// beginning with 1,500 at most; MaxMessage follows.
 	MTU int
 
 	// RecvWindow is the receive window of each association in bytes: how much the
@@ -56,6 +58,11 @@ type Config struct {
 	// Heartbeat is HB.interval, 0 for 30 s, negative for none (RFC 9260 section
 	// 8.3).
 	Heartbeat time.Duration
+
+	// DeadAfter is how long nothing of what is sent is answered before the
+	// association is given up, whatever the count of retransmissions, 0: the count
+	// decides. Where a shutdown is not answered, the count decides in any case.
+	DeadAfter time.Duration
 
 	// AssocMaxRetrans is how many retransmissions in a row go unanswered before the
 	// association is given up, 0 for 10; PathMaxRetrans how many before
@@ -81,13 +88,15 @@ func or[T int | uint16 | time.Duration](v, otherwise T) T {
 	return otherwise
 }
 
-// settings are those of an association with remote, but its tags and ports.
-func (c *Config) settings(remote netip.Addr, window int) settings {
+// settings are those of an association with remote, but its tags and ports. route
+// is the MTU of the route, 0 if it is not known.
+func (c *Config) settings(remote netip.Addr, window, route int) settings {
 	s := settings{
 		rtoInitial:      or(c.RTOInitial, defaultRTOInitial),
 		rtoMin:          or(c.RTOMin, defaultRTOMin),
 		rtoMax:          or(c.RTOMax, defaultRTOMax),
 		heartbeat:       or(c.Heartbeat, defaultHeartbeat),
+		deadAfter:       c.DeadAfter,
 		assocMaxRetrans: or(c.AssocMaxRetrans, defaultAssocMaxRetrans),
 		pathMaxRetrans:  or(c.PathMaxRetrans, defaultPathMaxRetrans),
 		maxInitRetrans:  or(c.MaxInitRetrans, defaultMaxInitRetrans),
@@ -103,13 +112,21 @@ func (c *Config) settings(remote netip.Addr, window int) settings {
 	}
 	s.rtoInitial = max(s.rtoInitial, s.rtoMin)
 	s.rtoMax = max(s.rtoMax, s.rtoInitial)
-	s.size = or(c.MTU, DefaultMTU) - udpHeaderLen - ipv4HeaderLen
+	s.overhead = udpHeaderLen + ipv4HeaderLen
 	if s.v6 {
-		s.size -= ipv6HeaderLen - ipv4HeaderLen
+		s.overhead = udpHeaderLen + ipv6HeaderLen
 	}
-	s.size &^= 3
+	mtu := min(or(c.MTU, longestMTU), max(or(route, DefaultMTU), minMTU))
+	s.mostSize = s.packetSize(or(c.MTU, longestMTU))
+	s.maxSize = s.packetSize(mtu)
+	s.size = s.packetSize(min(mtu, DefaultMTU))
+	s.safeSize = min(s.packetSize(safeMTU), s.size)
+	s.minSize = s.packetSize(minMTU)
 	return s
 }
+
+// packetSize is the longest SCTP packet in an IP packet of mtu bytes.
+func (s *settings) packetSize(mtu int) int { return (mtu - s.overhead) &^ 3 }
 
 func (c *Config) check() error {
 	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > maxMTU) {

@@ -10,7 +10,8 @@ import (
 type run struct {
 	e   *Endpoint
 	now time.Duration
-	cur *Assoc // locked
+	to  netip.Addr // that packets come to, if the socket has several addresses
+	cur *Assoc     // locked
 }
 
 // packet takes one packet.
@@ -21,7 +22,7 @@ func (r *run) packet(from netip.AddrPort, p packet) {
 		return
 	}
 	a := r.cur
-	if a == nil || a.t.localTag != p.tag() || !a.ours(from, p) {
+	if a == nil || a.t.localTag != p.tag() || !a.ours(r.to, from, p) {
 		r.finish()
 		e.mu.RLock()
 		a = e.byTag[p.tag()]
@@ -40,32 +41,37 @@ func (r *run) packet(from netip.AddrPort, p packet) {
 	}
 	if a == nil {
 		r.finish()
-		e.strayPacket(r.now, from, p)
+		e.strayPacket(r, from, p)
 		return
 	}
 	if a.remote.Port() != from.Port() {
 		r.moved(a, from)
 	}
-	a.t.between(&e.stray.batch)
-	a.t.input(r.now, p.chunks(), false)
-	if !e.stray.batch.empty() {
-		e.sendStray(a.remote)
+	if a.t.sackBetween() {
+		s := e.senders.get()
+		a.t.between(&s.batch)
+		e.sendStray(s, a.local, a.remote)
 	}
+	a.t.input(r.now, p.chunks(), false)
 }
 
 // ours tells whether the packet comes from the association's peer, as far as its
 // addresses tell.
-func (a *Assoc) ours(from netip.AddrPort, p packet) bool {
+func (a *Assoc) ours(to netip.Addr, from netip.AddrPort, p packet) bool {
+	if a.local != to && a.local.IsValid() {
+		return false
+	}
 	return a.remote.Addr() == from.Addr() && a.t.localPort == p.dstPort() && a.t.peerPort == p.srcPort()
 }
 
 // enter makes a the current association, if the packet is for it.
 func (r *run) enter(a *Assoc, from netip.AddrPort, p packet) bool {
 	a.mu.Lock()
-	if !a.ours(from, p) {
+	if !a.ours(r.to, from, p) {
 		a.mu.Unlock()
 		return false
 	}
+	a.local = r.to
 	r.cur = a
 	return true
 }
@@ -98,9 +104,10 @@ func (r *run) moved(a *Assoc, from netip.AddrPort) {
 
 // sendStray sends what the reader has put together itself. An error is as good
 // as a lost packet.
-func (e *Endpoint) sendStray(to netip.AddrPort) {
-	_ = e.sock.send(to, &e.stray)
-	e.stray.batch.reset()
+func (e *Endpoint) sendStray(s *sender, from netip.Addr, to netip.AddrPort) {
+	s.from = from
+	_ = e.sock.send(to, s)
+	e.senders.put(s)
 }
 
 // kinds is a set of chunk types below 32.
@@ -127,12 +134,14 @@ func survey(p packet) (k kinds, n int, ok bool) {
 // strayPacket treats a packet whose Verification Tag is of no association: that
 // begins or ends one, reflects the peer's tag, or is out of the blue (RFC 9260
 // sections 5.1, 8.4 and 8.5.1).
-func (e *Endpoint) strayPacket(now time.Duration, from netip.AddrPort, p packet) {
+func (e *Endpoint) strayPacket(r *run, from netip.AddrPort, p packet) {
+	now := r.now
+	e.to = r.to
 	e.counts.strays.Add(1)
 	if !from.Addr().IsValid() || from.Addr().IsMulticast() || from.Addr().IsUnspecified() || from.Port() == 0 {
 		return
 	}
-	if e.admit(from, false) != nil {
+	if e.admit(e.localAddr(r.to), from, false) != nil {
 		e.counts.notAdmitted.Add(1)
 		return
 	}
@@ -145,14 +154,14 @@ func (e *Endpoint) strayPacket(now time.Duration, from netip.AddrPort, p packet)
 	case first.typ() == typeInit:
 		// Alone and with tag 0; bundled or tagged it is dropped.
 		if n == 1 && p.tag() == 0 {
-			e.init(now, from, p, first)
+			e.init(r, from, p, first)
 		}
 	case p.tag() == 0:
 	case (first.typ() == typeAbort || first.typ() == typeShutdownComplete) && first.flags()&flagT != 0:
 		e.reflected(now, from, p)
 	case k.has(typeAbort) || k.has(typeInit):
 	case first.typ() == typeCookieEcho:
-		e.cookieEcho(now, from, p, first)
+		e.cookieEcho(r, from, p, first)
 	case k.has(typeShutdownAck):
 		e.answer(from, p, p.tag(), func(b []byte) []byte { return appendChunk(b, typeShutdownComplete, flagT, nil) })
 	case k.has(typeShutdownComplete), k.has(typeCookieAck):
@@ -164,11 +173,12 @@ func (e *Endpoint) strayPacket(now time.Duration, from netip.AddrPort, p packet)
 
 // answer sends one packet back to where p came from.
 func (e *Endpoint) answer(to netip.AddrPort, p packet, tag uint32, chunks func([]byte) []byte) {
-	b := &e.stray.batch
+	s := e.senders.get()
+	b := &s.batch
 	b.begin(p.dstPort(), p.srcPort(), tag)
 	b.buf = chunks(b.buf)
 	b.end()
-	e.sendStray(to)
+	e.sendStray(s, e.to, to)
 }
 
 // reflected takes an ABORT or SHUTDOWN COMPLETE with the T bit, which has the
@@ -189,7 +199,8 @@ func (e *Endpoint) reflected(now time.Duration, from netip.AddrPort, p packet) {
 
 // init answers an INIT (RFC 9260 sections 5.1 B, 5.2.1 and 5.2.2) and keeps
 // nothing.
-func (e *Endpoint) init(now time.Duration, from netip.AddrPort, p packet, c chunk) {
+func (e *Endpoint) init(r *run, from netip.AddrPort, p packet, c chunk) {
+	now := r.now
 	i, err := parseInit(c)
 	if err != nil || i.tag == 0 {
 		return
@@ -198,7 +209,7 @@ func (e *Endpoint) init(now time.Duration, from netip.AddrPort, p packet, c chun
 		e.answer(from, p, i.tag, func(b []byte) []byte { return appendAbort(b, 0, cause) })
 	}
 	params, err := parseParams(i.params)
-	s := e.settings(from.Addr())
+	s := e.settings(from.Addr(), 0)
 	s.localPort, s.peerPort = p.dstPort(), p.srcPort()
 	switch {
 	case err != nil:
@@ -278,7 +289,8 @@ func (a *Assoc) tie(s *settings, k *cookie) bool {
 }
 
 // cookieEcho takes a COOKIE ECHO (RFC 9260 sections 5.1.5 and 5.2.4).
-func (e *Endpoint) cookieEcho(now time.Duration, from netip.AddrPort, p packet, c chunk) {
+func (e *Endpoint) cookieEcho(r *run, from netip.AddrPort, p packet, c chunk) {
+	now := r.now
 	k, ok := e.signer.open(now, c.value())
 	if !ok || k.localTag != p.tag() || k.localPort != p.dstPort() || k.peerPort != p.srcPort() || k.addr != from.Addr() {
 		e.counts.badCookies.Add(1)
@@ -307,7 +319,7 @@ func (e *Endpoint) cookieEcho(now time.Duration, from netip.AddrPort, p packet, 
 		e.answer(from, p, k.peerTag, func(b []byte) []byte { return staleCookie(b, now, &k) })
 		return
 	}
-	e.establish(now, from, p, &k, rest)
+	e.establish(r, from, p, &k, rest)
 }
 
 // staleCookie appends an ERROR that says by how many microseconds a cookie is
@@ -318,7 +330,8 @@ func staleCookie(b []byte, now time.Duration, k *cookie) []byte {
 }
 
 // establish makes an association from a cookie.
-func (e *Endpoint) establish(now time.Duration, from netip.AddrPort, p packet, k *cookie, rest []byte) {
+func (e *Endpoint) establish(r *run, from netip.AddrPort, p packet, k *cookie, rest []byte) {
+	now := r.now
 	refuse := func() {
 		e.counts.noRoom.Add(1)
 		e.answer(from, p, k.peerTag, func(b []byte) []byte { return appendAbort(b, 0, Cause{Code: CauseOutOfResource}) })
@@ -327,10 +340,10 @@ func (e *Endpoint) establish(now time.Duration, from netip.AddrPort, p packet, k
 		refuse()
 		return
 	}
-	s := e.settings(from.Addr())
+	s := e.settings(from.Addr(), e.sock.mtu(r.to, from))
 	s.localPort, s.peerPort = k.localPort, k.peerPort
 	s.localTag, s.localTSN = k.localTag, k.localTSN
-	a, err := e.add(from, s, false)
+	a, err := e.add(r.to, from, s, false)
 	if err != nil {
 		refuse()
 		return

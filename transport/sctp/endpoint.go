@@ -26,7 +26,7 @@ type Endpoint struct {
 	closed   chan struct{}
 	stop     sync.Once
 	wg       sync.WaitGroup
-	stray    sender // of the reader, for packets outside associations
+	to       netip.Addr // of the reader: where the packet outside associations came to
 
 	mu     sync.RWMutex
 	over   bool
@@ -78,12 +78,14 @@ func Listen(conn *net.UDPConn, cfg Config) (*Endpoint, error) {
 
 // carrier is what carries packets: a UDP socket, in tests a network in memory.
 type carrier interface {
-	// send sends the packets of s.batch to one address.
+	// send sends the packets of s.batch from s.from to one address.
 	send(to netip.AddrPort, s *sender) error
 	// read reads until close, and hands packets to r.
 	read(r *run) error
 	local() netip.AddrPort
 	recvBuffer() int // in bytes
+	// mtu is that of the route in bytes, 0: not known. local may be invalid.
+	mtu(local netip.Addr, remote netip.AddrPort) int
 	close()
 }
 
@@ -101,7 +103,6 @@ func newEndpoint(sock carrier, cfg Config) *Endpoint {
 	if e.window == 0 {
 		e.window = min(max(sock.recvBuffer()/2, minWindow), maxWindow)
 	}
-	e.stray.init()
 	e.signer.random = randomBytes
 	e.wg.Go(func() {
 		if err := sock.read(&run{e: e}); err != nil {
@@ -133,6 +134,16 @@ func randomTag() uint32 {
 // now is the endpoint's clock, which starts above 0.
 func (e *Endpoint) now() time.Duration { return time.Since(e.start) + 1 }
 
+// localAddr is the UDP address of this end where the packet that tells the
+// address may be none.
+func (e *Endpoint) localAddr(a netip.Addr) netip.AddrPort {
+	own := e.sock.local()
+	if a.IsValid() {
+		return netip.AddrPortFrom(a, own.Port())
+	}
+	return own
+}
+
 // Addr is the UDP address of the endpoint.
 func (e *Endpoint) Addr() netip.AddrPort { return e.sock.local() }
 
@@ -153,11 +164,11 @@ func (e *Endpoint) Stats() EndpointStats {
 	}
 }
 
-func (e *Endpoint) admit(remote netip.AddrPort, outgoing bool) error {
+func (e *Endpoint) admit(local, remote netip.AddrPort, outgoing bool) error {
 	if e.cfg.Admit == nil {
 		return fmt.Errorf("%w: Config.Admit is not set", ErrNotAdmitted)
 	}
-	if err := e.cfg.Admit(remote, outgoing); err != nil {
+	if err := e.cfg.Admit(local, remote, outgoing); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotAdmitted, err)
 	}
 	return nil
@@ -185,12 +196,12 @@ func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig
 	if !remote.IsValid() || remote.Port() == 0 {
 		return fail(errors.New("the UDP address or port is missing"))
 	}
-	if err := e.admit(remote, true); err != nil {
+	if err := e.admit(e.sock.local(), remote, true); err != nil {
 		return fail(err)
 	}
-	s := e.settings(remote.Addr())
+	s := e.settings(remote.Addr(), e.sock.mtu(netip.Addr{}, remote))
 	s.peerPort, s.localPort = or(d.RemotePort, DefaultPort), d.LocalPort
-	a, err := e.add(remote, s, d.LocalPort == 0)
+	a, err := e.add(netip.Addr{}, remote, s, d.LocalPort == 0)
 	if err != nil {
 		return fail(err)
 	}
@@ -214,13 +225,13 @@ func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig
 		return fail(a.err)
 	case <-ctx.Done():
 		a.Abort("the dialer has given up")
-		return fail(ctx.Err())
+		return fail(a.gaveUp(ctx.Err()))
 	}
 }
 
 // settings are those of a new association, with random tags.
-func (e *Endpoint) settings(remote netip.Addr) settings {
-	s := e.cfg.settings(remote, e.window)
+func (e *Endpoint) settings(remote netip.Addr, route int) settings {
+	s := e.cfg.settings(remote, e.window, route)
 	s.localTag, s.localTSN = randomTag(), random32()
 	s.localTie, s.peerTie = randomTag(), randomTag()
 	s.jitter = random32
@@ -230,7 +241,7 @@ func (e *Endpoint) settings(remote netip.Addr) settings {
 
 // add puts a new association into the maps. With anyPort it chooses a local port
 // that is free. The association is locked.
-func (e *Endpoint) add(remote netip.AddrPort, s settings, anyPort bool) (*Assoc, error) {
+func (e *Endpoint) add(local netip.Addr, remote netip.AddrPort, s settings, anyPort bool) (*Assoc, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {
@@ -253,7 +264,7 @@ func (e *Endpoint) add(remote netip.AddrPort, s settings, anyPort bool) (*Assoc,
 	if e.byTag[s.localTag] != nil {
 		return nil, errors.New("two associations have drawn the same tag: try again")
 	}
-	a := newAssoc(e, remote, s)
+	a := newAssoc(e, local, remote, s)
 	a.mu.Lock()
 	e.byTag[s.localTag] = a
 	e.byAddr[a.key] = a
@@ -272,16 +283,23 @@ func (e *Endpoint) remove(a *Assoc) {
 	}
 }
 
-// Accept waits for the next association that a peer has set up. After Close it
-// returns net.ErrClosed.
+// Accept waits for the next association that a peer has set up and that is not
+// over again already. After Close it returns net.ErrClosed.
 func (e *Endpoint) Accept(ctx context.Context) (*Assoc, error) {
-	select {
-	case a := <-e.accepted:
-		return a, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-e.closed:
-		return nil, fmt.Errorf("sctp: accept on %v: %w", e.Addr(), net.ErrClosed)
+	for {
+		select {
+		case a := <-e.accepted:
+			select {
+			case <-a.done: // its Receiver knows
+				continue
+			default:
+				return a, nil
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-e.closed:
+			return nil, fmt.Errorf("sctp: accept on %v: %w", e.Addr(), net.ErrClosed)
+		}
 	}
 }
 

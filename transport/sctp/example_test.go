@@ -27,7 +27,7 @@ func (printer) BatchEnd() {}
 
 // Two endpoints in one process.
 func Example() {
-	loopback := func(remote netip.AddrPort, outgoing bool) error {
+	loopback := func(_, remote netip.AddrPort, outgoing bool) error {
 		if !remote.Addr().IsLoopback() {
 			return fmt.Errorf("%v is not of this host", remote)
 		}

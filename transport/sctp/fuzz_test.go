@@ -19,10 +19,11 @@ func (d *deaf) send(_ netip.AddrPort, s *sender) error {
 	}
 	return nil
 }
-func (d *deaf) read(*run) error       { <-d.done; return nil }
-func (d *deaf) local() netip.AddrPort { return netip.MustParseAddrPort(addrA) }
-func (d *deaf) recvBuffer() int       { return 1 << 18 }
-func (d *deaf) close()                { close(d.done) }
+func (d *deaf) read(*run) error                    { <-d.done; return nil }
+func (d *deaf) local() netip.AddrPort              { return netip.MustParseAddrPort(addrA) }
+func (d *deaf) recvBuffer() int                    { return 1 << 18 }
+func (d *deaf) mtu(netip.Addr, netip.AddrPort) int { return 0 }
+func (d *deaf) close()                             { close(d.done) }
 
 // FuzzEndpoint is a peer that sends anything: packets with a right checksum, with
 // tags that are right or not, whose chunks are whatever the input says, to an

@@ -93,8 +93,9 @@ func (k *wire) read(r *run) error {
 	}
 }
 
-func (k *wire) local() netip.AddrPort { return k.addr }
-func (k *wire) recvBuffer() int       { return 1 << 20 }
+func (k *wire) local() netip.AddrPort              { return k.addr }
+func (k *wire) recvBuffer() int                    { return 1 << 20 }
+func (k *wire) mtu(netip.Addr, netip.AddrPort) int { return 0 }
 func (k *wire) close() {
 	k.once.Do(func() { close(k.done) })
 	k.w.mu.Lock()
@@ -216,6 +217,7 @@ func TestRestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		pass(time.Second) // until nothing is on its way
 		w.mu.Lock()
 		w.loss = 100 // the host dies: nobody is told
 		w.mu.Unlock()
@@ -261,6 +263,7 @@ func TestPeerMovesToAnotherPort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		pass(time.Second) // until nothing is on its way
 		moved := netip.MustParseAddrPort("192.0.2.1:1234")
 		w.mu.Lock()
 		w.ends[moved] = w.ends[a.Addr()]

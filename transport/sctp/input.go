@@ -203,7 +203,7 @@ func (t *tcb) packetDone(now time.Duration) {
 		// At once, so that the peer learns of the gap.
 		t.sackNow = true
 	}
-	if t.packetsIn >= 2 {
+	if t.packetsIn >= sackPackets {
 		t.sackNow = true
 	}
 	if t.tSack == 0 {
@@ -211,13 +211,15 @@ func (t *tcb) packetDone(now time.Duration) {
 	}
 }
 
+// sackBetween tells whether between has something to do.
+func (t *tcb) sackBetween() bool {
+	return t.sackNow && t.rx.missing() && t.sacksOut < sacksPerRead-1 && t.state >= stateEstablished
+}
+
 // between is called between the packets of one read: where TSNs are missing,
 // each packet has its own SACK, up to a few, so that the peer can count them
 // (RFC 9260 section 7.2.4).
 func (t *tcb) between(b *batch) {
-	if !t.sackNow || !t.rx.missing() || t.sacksOut >= sacksPerRead-1 || t.state < stateEstablished || b.full(t.size) {
-		return
-	}
 	t.sacksOut++
 	b.begin(t.localPort, t.peerPort, t.peerTag)
 	t.transmitSack(b)
@@ -234,10 +236,11 @@ func (t *tcb) readDone() {
 }
 
 // release gives n bytes of the receive window back. When it has grown by a
-// quarter, the peer is told (RFC 9260 section 6.2).
+// quarter, the peer is told (RFC 9260 section 6.2), as well as of two packets that
+// no answer of the user's has acknowledged.
 func (t *tcb) release(n int) {
 	t.held = max(0, t.held-n)
-	if t.state >= stateEstablished && t.state < stateShutdownReceived && t.rwnd()-t.lastWindow >= t.window/4 {
+	if t.state >= stateEstablished && t.state < stateShutdownReceived && (t.packetsIn >= 2 || t.rwnd()-t.lastWindow >= t.window/4) {
 		t.want |= sendSack
 	}
 }
@@ -257,6 +260,9 @@ func (t *tcb) heartbeatAck(now time.Duration, c chunk) {
 		t.hbSent = 0
 	case sent == t.kickAt && nonce == t.kickNonce && !t.kickDue:
 		t.kickAnswered()
+	case t.probeAck(now, sent, nonce):
+		t.heard() // a long packet's round trip is not that of others
+		return
 	default:
 		return
 	}

@@ -34,17 +34,13 @@ func (t *tcb) kick(now time.Duration) (stuck bool) {
 	}
 	switch {
 	case q.outstanding():
-		stuck = t.solo || t.kickAt != 0
+		stuck = t.solo || t.asking(now)
 		if t.solo {
 			t.again() // all was lost but perhaps one packet
-		} else if c := q.at(q.acked + 1); c.state == chunkFlying {
-			t.lose(c)
-			q.scan = q.acked + 1
-			t.kickAt, t.kickEnd = now, q.unsent
-			t.kickNonce, t.kickDue = t.nonce(), true
+			t.rtxOnce = true
+		} else {
+			t.ask(now)
 		}
-		t.timing = false
-		t.rtxOnce = true
 		t.armT3(now)
 		return stuck
 	case q.unsent != q.next: // the peer's window is closed
@@ -56,14 +52,67 @@ func (t *tcb) kick(now time.Duration) (stuck bool) {
 	return false
 }
 
+// ask sends the first outstanding chunk again, and a HEARTBEAT behind it.
+func (t *tcb) ask(now time.Duration) {
+	q := &t.tx
+	if c := q.at(q.acked + 1); c.state == chunkFlying {
+		t.lose(c)
+		q.scan = q.acked + 1
+	}
+	t.kickAt, t.kicked, t.kickEnd = now, q.acked+1, q.unsent
+	t.kickNonce, t.kickDue, t.tail = t.nonce(), true, false
+	t.timing = false
+	t.rtxOnce = true
+}
+
+// asking tells that the answer to ask is still to be expected.
+func (t *tcb) asking(now time.Duration) bool {
+	if t.kickAt != 0 && now-t.kickAt > t.path.rto {
+		t.kickAt = 0
+	}
+	return t.kickAt != 0
+}
+
+// tailTimeout is when a SACK is missed: well before T3-rtx, which has room for
+// peers that delay their SACKs. That is not to be expected where two packets or
+// more are on their way (RFC 9260 section 6.2). 0: it is not known.
+func (t *tcb) tailTimeout(now time.Duration) time.Duration {
+	q, p := &t.tx, &t.path
+	if !p.measured || t.solo || t.tailed || t.asking(now) || !q.outstanding() || q.at(q.acked+1).packet == q.at(q.unsent-1).packet {
+		return 0
+	}
+	return now + max(2*p.srtt, p.srtt+4*p.rttvar, tailLeast)
+}
+
+// probeTail asks when no SACK comes although one should: what was lost may be the
+// last, with nothing behind it to show that. TCP calls it a tail loss probe (RFC
+// 8985 section 7). It does so once, until something is acknowledged: then T3-rtx is
+// due, which looks for black holes, too.
+func (t *tcb) probeTail(now time.Duration) {
+	if t.solo || t.tailed || t.asking(now) || !t.tx.outstanding() || t.probing || t.state < stateEstablished {
+		return
+	}
+	t.ask(now)
+	t.tail, t.tailed, t.inVain = true, true, false
+	t.stats.TailProbes++
+}
+
 // kickAnswered takes the answer to the HEARTBEAT that left behind what a kick has
-// sent again: what was in flight then and is not acknowledged by now is lost.
+// sent again: what was in flight then and is not acknowledged by now is lost. After
+// probeTail that is a sign of congestion, as it is if the peer did not have what
+// was sent again.
 func (t *tcb) kickAnswered() {
 	q := &t.tx
+	lost := !t.inVain
 	for tsn := q.acked + 1; before(tsn, t.kickEnd); tsn++ {
 		if c := q.at(tsn); c.state == chunkFlying {
 			t.lose(c)
+			lost = true
 		}
+	}
+	if t.tail && lost {
+		t.path.fastRetransmit(q.unsent - 1)
+		t.stats.FastRetransmits++
 	}
 	q.scan = q.acked + 1
 	t.kickAt = 0

@@ -7,9 +7,15 @@ const (
 	// (RFC 6951 section 5.1).
 	DefaultPort = 9899
 
-	// DefaultMTU is the IP packet size in bytes that is assumed of a path: that of
-	// Ethernet. Packets have the Don't Fragment bit.
+	// DefaultMTU is the IP packet size in bytes that is assumed of a path at first:
+	// that of Ethernet. Packets have the Don't Fragment bit.
 	DefaultMTU = 1500
+	// longestMTU is the longest IP packet in bytes that is tried where Config.MTU is
+	// 0: a jumbo frame.
+	longestMTU = 9000
+	// safeMTU is BASE_PLPMTU (RFC 8899 section 5.1.2): what IPv6 demands of any
+	// path.
+	safeMTU = 1280
 	// minMTU is the least MTU that may be configured: with it a DDP Stream Session
 	// Control message with all its private data still fits (RFC 5043 section 9),
 	// behind a SACK, too, on IPv6.
@@ -109,6 +115,13 @@ const (
 	// sackDelay is SACK.Delay, below 200 ms (RFC 9260 section 6.2).
 	sackDelay = 100 * time.Millisecond
 
+	// sackPackets is after how many packets without a gap a SACK leaves at once. RFC
+	// 9260 section 6.2 suggests 2. From 2 on it goes along with what the user sends
+	// in return, or leaves as soon as the user releases what has come, which is
+	// mostly a moment later: requests and answers of a few packets cost no packets
+	// of SACKs.
+	sackPackets = 8
+
 	// maxBurst is Max.Burst: how many packets leave at one opportunity. RFC 9260
 	// suggests 4 packets where each second packet is acknowledged; here one SACK
 	// acknowledges what one read of the socket brought, and one UDP_SEGMENT send
@@ -125,6 +138,10 @@ const (
 	// (RFC 9260 section 7.2.4).
 	sacksPerRead = 4
 
+	// tailLeast is the least time without a SACK after which the last packets in
+	// flight may be lost: a busy host may keep a peer from running for as long.
+	tailLeast = 10 * time.Millisecond
+
 	// clockGranularity is G of RFC 9260 section 6.3.1, G1: the least RTTVAR.
 	clockGranularity = time.Millisecond
 
@@ -132,13 +149,15 @@ const (
 	// for Accept.
 	DefaultBacklog = 128
 
-	// maxAssocs bounds the associations of an endpoint: each costs some 2 KiB.
+	// maxAssocs bounds the associations of an endpoint: each costs some 3 KiB.
 	maxAssocs = 1 << 16
 
 	// readBuffers and readBufferSize are how many datagrams one read of the socket
 	// takes and how long each may be in bytes: with UDP_GRO one has up to 64 KiB.
 	readBuffers    = 8
 	readBufferSize = 64 << 10
+	// readIdle is after what time without a packet a socket's buffers are given back.
+	readIdle = 10 * time.Second
 
 	// maxEvents is how many events of an association wait to be handed over.
 	maxEvents = 16

@@ -76,6 +76,7 @@ const (
 	EventPathUp                         // it answers again
 	EventPeerError                      // it has sent an ERROR: Cause
 	EventMoved                          // its UDP port has changed (RFC 6951 section 5.4)
+	EventMTU                            // MaxMessage has changed (RFC 8899)
 )
 
 func (k EventKind) String() string {
@@ -94,6 +95,8 @@ func (k EventKind) String() string {
 		return "peer error"
 	case EventMoved:
 		return "moved"
+	case EventMTU:
+		return "mtu"
 	}
 	return fmt.Sprintf("event %d", uint8(k))
 }
@@ -114,15 +117,18 @@ type Stats struct {
 	Retransmits             uint64 // DATA chunks sent again
 	FastRetransmits         uint64 // losses that were found by gap reports
 	Timeouts                uint64 // expirations of T3-rtx
+	TailProbes              uint64 // chunks sent again since no SACK came for long
 	Duplicates              uint64 // DATA chunks received again
 	Dropped                 uint64 // DATA chunks that had no room
 	SacksIn, SacksOut       uint64
+	Probes                  uint64 // packets that tried the path's MTU
 
 	// As of now, sizes in bytes.
 	RTT, RTO             time.Duration
 	Window, Threshold    int // cwnd and ssthresh
 	InFlight, Queued     int // DATA chunks; messages with their overhead
 	PeerWindow, HeldHere int
+	PathMTU              int // of IP packets
 
 	Unanswered int           // retransmissions and heartbeats in a row without an answer
 	Silent     time.Duration // since a packet of the peer came

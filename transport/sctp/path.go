@@ -10,6 +10,7 @@ type path struct {
 
 	srtt, rttvar, rto time.Duration
 	measured          bool
+	least             time.Duration // of all measurements
 
 	cwnd, ssthresh int
 	flight         int // bytes outstanding
@@ -24,22 +25,26 @@ type path struct {
 // reset brings the path into the state of a new association (RFC 9260 section
 // 7.2.1).
 func (p *path) reset(pmdcs int, v6 bool, rto time.Duration) {
+	*p = path{
+		pmdcs:    pmdcs,
+		rto:      rto,
+		cwnd:     initialWindow(pmdcs, v6),
+		ssthresh: 1 << 30,
+	}
+}
+
+func initialWindow(pmdcs int, v6 bool) int {
 	least := 4404
 	if v6 {
 		least = 4344
 	}
-	*p = path{
-		pmdcs:    pmdcs,
-		rto:      rto,
-		cwnd:     min(4*pmdcs, max(2*pmdcs, least)),
-		ssthresh: 1 << 30,
-	}
+	return min(4*pmdcs, max(2*pmdcs, least))
 }
 
 // rtt takes a measurement (RFC 9260 section 6.3.1, C2 to C7).
 func (p *path) rtt(r time.Duration, least, most time.Duration) {
 	if !p.measured {
-		p.srtt, p.rttvar, p.measured = r, r/2, true
+		p.srtt, p.rttvar, p.measured, p.least = r, r/2, true, r
 	} else {
 		d := p.srtt - r
 		if d < 0 {
@@ -47,6 +52,7 @@ func (p *path) rtt(r time.Duration, least, most time.Duration) {
 		}
 		p.rttvar = (3*p.rttvar + d) / 4
 		p.srtt = (7*p.srtt + r) / 8
+		p.least = min(p.least, r)
 	}
 	p.calm(least, most)
 }

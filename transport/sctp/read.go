@@ -1,23 +1,26 @@
 package sctp
 
 import (
-	"encoding/binary"
+	"errors"
 	"net/netip"
 	"os"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // reader is what reading the socket needs: buffers for several datagrams, each
-// of which may be many packets of one sender (UDP_GRO).
+// of which may be many packets of one sender (UDP_GRO). A socket of which nothing
+// comes has no buffers.
 type reader struct {
-	bufs  [readBuffers][readBufferSize]byte
+	bufs  *[readBuffers][readBufferSize]byte
+	used  bool // since rest looked last
 	msgs  [readBuffers]mmsghdr
 	iovs  [readBuffers]unix.Iovec
 	names [readBuffers][unix.SizeofSockaddrInet6]byte
-	ctl   [readBuffers][64]byte
+	ctl   [readBuffers][controlLen]byte
 	n     int
 	errno syscall.Errno
 }
@@ -25,32 +28,82 @@ type reader struct {
 // read hands over what comes until the socket is closed, or fails.
 func (k *socket) read(p *run) error {
 	r := new(reader)
-	recv := r.recvmmsg
+	// While readable returns false the poller waits for what comes after it was
+	// called, so that no call of recvmmsg is needed to find nothing.
+	readable := func(fd uintptr) bool {
+		if r.bufs == nil {
+			return something(fd) // and buffers are needed
+		}
+		for r.recvmmsg(fd) {
+			if r.errno != 0 {
+				return true
+			}
+			r.used = true
+			r.hand(p)
+			if r.n < readBuffers {
+				return false
+			}
+		}
+		return false
+	}
 	for {
 		r.errno = 0
-		if k.raw.Read(recv) != nil {
+		switch err := k.raw.Read(readable); {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			k.rest(r)
+		case err != nil:
 			return nil // closed
+		case r.bufs == nil:
+			r.bufs, r.used = new([readBuffers][readBufferSize]byte), true
+			k.rest(r)
+		case !passing(r.errno):
+			return os.NewSyscallError("recvmmsg", r.errno)
 		}
-		if r.errno != 0 {
-			if !passing(r.errno) {
-				return os.NewSyscallError("recvmmsg", r.errno)
-			}
-			continue
-		}
-		p.now = p.e.now()
-		for i := range r.n {
-			from, seg, data := r.message(i)
-			if seg == 0 {
-				seg = len(data)
-			}
-			for len(data) > 0 {
-				n := min(seg, len(data))
-				p.packet(from, packet(data[:n]))
-				data = data[n:]
-			}
-		}
-		p.finish()
 	}
+}
+
+// rest gives the buffers back if nothing has come since it was called last, and
+// otherwise sees to it that it is called again.
+func (k *socket) rest(r *reader) {
+	if !r.used {
+		r.bufs = nil
+		clear(r.iovs[:])
+		_ = k.conn.SetReadDeadline(time.Time{})
+		return
+	}
+	r.used = false
+	_ = k.conn.SetReadDeadline(time.Now().Add(k.idle))
+}
+
+// something tells whether there is something to be read.
+func something(fd uintptr) bool {
+	for {
+		_, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, 0, 0, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+		if errno != unix.EINTR {
+			return errno != unix.EAGAIN
+		}
+	}
+}
+
+// hand hands over what one call has brought.
+func (r *reader) hand(p *run) {
+	p.now = p.e.now()
+	for i := range r.n {
+		from, to, seg, data := r.message(i)
+		if to != p.to {
+			p.finish()
+			p.to = to
+		}
+		if seg == 0 {
+			seg = len(data)
+		}
+		for len(data) > 0 {
+			n := min(seg, len(data))
+			p.packet(from, packet(data[:n]))
+			data = data[n:]
+		}
+	}
+	p.finish()
 }
 
 // passing tells errors that a UDP socket reports once, about packets sent before
@@ -79,7 +132,7 @@ func (e *Endpoint) broken(err error) {
 	}
 }
 
-// recvmmsg is called by the poller; it is false when there is nothing to read.
+// recvmmsg reads what there is; it is false when that is nothing.
 func (r *reader) recvmmsg(fd uintptr) bool {
 	for i := range r.msgs {
 		r.iovs[i].Base = &r.bufs[i][0]
@@ -110,26 +163,14 @@ func (r *reader) recvmmsg(fd uintptr) bool {
 	}
 }
 
-// message is the i-th datagram: its sender, the size in bytes of the packets
-// that the kernel joined, 0 if it did not, and the bytes. A datagram that was cut
-// off is none.
-func (r *reader) message(i int) (from netip.AddrPort, seg int, data []byte) {
+// message is the i-th datagram: its sender, the address it came to if the socket
+// has several, the size in bytes of the packets that the kernel joined, 0 if it did
+// not, and the bytes. A datagram that was cut off is none.
+func (r *reader) message(i int) (from netip.AddrPort, to netip.Addr, seg int, data []byte) {
 	m := &r.msgs[i]
 	if m.hdr.Flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		return from, 0, nil
+		return from, to, 0, nil
 	}
-	from = getName(r.names[i][:], m.hdr.Namelen)
-	data = r.bufs[i][:min(int(m.n), readBufferSize)]
-	for c := r.ctl[i][:min(int(m.hdr.Controllen), len(r.ctl[i]))]; len(c) >= unix.SizeofCmsghdr; {
-		h := (*unix.Cmsghdr)(unsafe.Pointer(&c[0]))
-		n := int(h.Len)
-		if n < unix.SizeofCmsghdr || n > len(c) {
-			break
-		}
-		if h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO && n >= unix.CmsgLen(4) {
-			seg = int(int32(binary.NativeEndian.Uint32(c[unix.CmsgLen(0):])))
-		}
-		c = c[min(unix.CmsgSpace(n-unix.CmsgLen(0)), len(c)):]
-	}
-	return from, max(seg, 0), data
+	seg, to = control(r.ctl[i][:min(int(m.hdr.Controllen), len(r.ctl[i]))])
+	return getName(r.names[i][:], m.hdr.Namelen), to, seg, r.bufs[i][:min(int(m.n), readBufferSize)]
 }

@@ -17,6 +17,9 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 		return
 	}
 	t.probeHeard = true
+	for i := 0; t.kickAt != 0 && i < s.dups(); i++ {
+		t.inVain = t.inVain || s.dup(i) == t.kicked
+	}
 	flight := p.flight
 	advanced := s.cum() != q.acked
 	newly := 0
@@ -28,11 +31,9 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 		}
 		q.pop()
 	}
-	htna := q.acked // Highest TSN Newly Acknowledged
-	top := q.acked
-	if s.gaps() > 0 || q.gapped > 0 {
-		n, ok := 0, true
-		n, htna, top, ok = t.gaps(now, s)
+	gaps := s.gaps() > 0 || q.gapped > 0
+	if gaps {
+		n, ok := t.gaps(now, s)
 		if !ok {
 			t.violation("a Gap Ack Block is out of order or beyond what was sent")
 			return
@@ -42,16 +43,15 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 	if newly > 0 {
 		t.heard()
 		t.solo = false
+		t.timeouts = 0
+		t.tailed = false
 	}
 	if p.recovering && !before(s.cum(), p.exit) {
 		p.recovering = false
 	}
 	p.acked(newly, flight)
-	if top != q.acked {
-		if p.recovering && advanced {
-			htna = top
-		}
-		t.missed(htna)
+	if gaps && newly > 0 {
+		t.missed()
 	}
 	t.peerRwnd = int(min(s.rwnd(), 1<<30)) - p.flight
 	if t.probing && advanced {
@@ -67,9 +67,11 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 	q.scan = q.acked + 1
 	switch {
 	case !q.outstanding():
-		t.t3 = 0 // R2
+		t.t3, t.tTail = 0, 0 // R2
 	case advanced, t.t3 == 0:
 		t.armT3(now) // R3, R4
+	case t.tTail == 0:
+		t.tTail = t.tailTimeout(now)
 	}
 	q.release()
 	t.drained(now)
@@ -77,6 +79,11 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 
 // arrived notes that the peer has a chunk that it did not have before.
 func (t *tcb) arrived(now time.Duration, tsn uint32, c *txChunk) {
+	// Of a chunk that was sent again, what is acknowledged sooner than a round trip
+	// takes was sent before.
+	if int32(c.packet-t.arrivedTop) > 0 && (c.sent == 1 || micros(now)-c.sentAt >= micros(t.path.least)) {
+		t.arrivedTop = c.packet
+	}
 	if c.state == chunkFlying {
 		t.path.flight -= len(c.data)
 	}
@@ -88,18 +95,16 @@ func (t *tcb) arrived(now time.Duration, tsn uint32, c *txChunk) {
 	}
 }
 
-// gaps takes the Gap Ack Blocks: bytes that are newly acknowledged, the Highest
-// TSN Newly Acknowledged and the highest acknowledged. Blocks have to be in
-// order and within what was sent. ok false: they are not.
-func (t *tcb) gaps(now time.Duration, s sackChunk) (newly int, htna, top uint32, ok bool) {
+// gaps takes the Gap Ack Blocks: bytes that are newly acknowledged. Blocks have to
+// be in order and within what was sent. ok false: they are not.
+func (t *tcb) gaps(now time.Duration, s sackChunk) (newly int, ok bool) {
 	q := &t.tx
-	htna = q.acked
 	tsn := q.acked + 1
 	last := uint32(0)
 	for i := range s.gaps() {
 		g := s.gap(i)
 		if uint32(g.first) <= last || g.last < g.first || !before(q.acked+uint32(g.last), q.unsent) {
-			return 0, 0, 0, false
+			return 0, false
 		}
 		last = uint32(g.last)
 		for ; tsn != q.acked+uint32(g.first); tsn++ {
@@ -118,14 +123,12 @@ func (t *tcb) gaps(now time.Duration, s sackChunk) (newly int, htna, top uint32,
 			}
 			c.state = chunkAcked
 			q.gapped++
-			htna = tsn
 		}
 	}
-	top = tsn - 1
 	for ; q.gapped > 0 && tsn != q.unsent; tsn++ {
 		t.renege(q.at(tsn))
 	}
-	return newly, htna, top, true
+	return newly, true
 }
 
 // renege takes back the acknowledgement of a chunk that the peer has dropped
@@ -137,23 +140,28 @@ func (t *tcb) renege(c *txChunk) {
 	t.tx.gapped--
 	t.ackedBytes -= uint64(c.size)
 	c.state = chunkFlying
-	c.miss, c.fastly = 0, false
 	t.path.flight += len(c.data)
 }
 
-// missed counts miss indications for what is missing before htna. Three make a
-// Fast Retransmit (RFC 9260 section 7.2.4).
-func (t *tcb) missed(htna uint32) {
+// missed looks for what is lost: chunks of a packet such that one that left three
+// packets later, or more, has arrived. RFC 9260 section 7.2.4 counts SACKs that
+// report a TSN as missing, and does so once for each TSN. Here one SACK may stand
+// for many packets, so the packets are counted (as RFC 9002 section 6.1.1 does),
+// and what was sent again and gets lost again is found in the same way, without a
+// timeout.
+func (t *tcb) missed() {
 	q := &t.tx
-	for tsn := q.acked + 1; before(tsn, htna); tsn++ {
+	for tsn := q.acked + 1; tsn != q.unsent; tsn++ {
 		c := q.at(tsn)
-		if c.state != chunkFlying || c.fastly {
+		if c.state != chunkFlying {
 			continue
 		}
-		if c.miss++; c.miss < 3 {
+		if int32(t.arrivedTop-c.packet) < 3 {
+			if c.sent == 1 {
+				return // what follows left later
+			}
 			continue
 		}
-		c.fastly = true
 		if !t.path.recovering {
 			t.rtxOnce = true
 			t.stats.FastRetransmits++
@@ -162,6 +170,9 @@ func (t *tcb) missed(htna uint32) {
 		t.lose(c)
 	}
 }
+
+// micros is a time in microseconds. Differences below an hour are right.
+func micros(d time.Duration) uint32 { return uint32(d / time.Microsecond) }
 
 // drained goes on with a shutdown once everything is acknowledged (RFC 9260
 // section 9.2).

@@ -24,7 +24,7 @@ func patient(t testing.TB) context.Context {
 	return ctx
 }
 
-func anyone(netip.AddrPort, bool) error { return nil }
+func anyone(_, _ netip.AddrPort, _ bool) error { return nil }
 
 // inbox is a Receiver that keeps what comes.
 type inbox struct {

@@ -35,10 +35,10 @@ type txChunk struct {
 	data   []byte // the chunk with its padding, in a block
 	size   uint16 // of its user data
 	state  chunkState
-	miss   uint8 // miss indications
-	sent   uint8 // how many times
-	fastly bool  // has been fast retransmitted
-	last   bool  // Outgoing.Barrier
+	sent   uint8  // how many times
+	last   bool   // Outgoing.Barrier
+	packet uint32 // number of the packet that carried it last
+	sentAt uint32 // when, in microseconds
 }
 
 // sendQueue holds the DATA chunks from the Cumulative TSN Ack Point on. TSNs are
@@ -142,7 +142,9 @@ func (q *sendQueue) release() {
 		n++
 	}
 	if n > 0 {
-		q.blocks = q.blocks[:copy(q.blocks, q.blocks[n:])]
+		k := copy(q.blocks, q.blocks[n:])
+		clear(q.blocks[k:]) // the pool has them, or nobody
+		q.blocks = q.blocks[:k]
 	}
 }
 
@@ -189,7 +191,10 @@ func (t *tcb) sendable(m *Outgoing) (n int, err error) {
 func (t *tcb) maxMessage() int { return (t.size - headerLen - dataHeaderLen) &^ 3 }
 
 // armT3 starts T3-rtx (RFC 9260 section 6.3.2).
-func (t *tcb) armT3(now time.Duration) { t.t3 = now + t.path.rto }
+func (t *tcb) armT3(now time.Duration) {
+	t.t3 = now + t.path.rto
+	t.tTail = t.tailTimeout(now)
+}
 
 // expireT3 is RFC 9260 section 6.3.3.
 func (t *tcb) expireT3(now time.Duration) {
@@ -212,6 +217,8 @@ func (t *tcb) expireT3(now time.Duration) {
 	t.path.backOff(t.mostRTO())
 	t.again()
 	t.armT3(now)
+	t.timeouts++
+	t.suspect(now)
 }
 
 // again marks all that is in flight to be sent again, one packet at first.
@@ -225,7 +232,6 @@ func (t *tcb) again() {
 		if c.state == chunkFlying {
 			t.lose(c)
 		}
-		c.fastly, c.miss = false, 0
 	}
 	q.scan = q.acked + 1
 }

@@ -19,12 +19,18 @@ func (t *tcb) startT2(now time.Duration) {
 	t.inits = 0
 	t.t2 = now + t.path.rto
 	t.tHB, t.hbSent = 0, 0
+	t.pm.timer = 0
+	t.want &^= sendProbe
 	t.tSack, t.sackNow = 0, false
 }
 
 func (t *tcb) expireT2(now time.Duration) {
 	t.inits++
-	if t.inits > t.assocMaxRetrans {
+	most := t.assocMaxRetrans
+	if t.state == stateShutdownAckSent { // both ends have everything, and the peer may be gone
+		most = min(most, defaultAssocMaxRetrans)
+	}
+	if t.inits > most {
 		t.close(ErrPeerUnreachable)
 		return
 	}
@@ -88,11 +94,12 @@ func (t *tcb) ackedTo(now time.Duration, cum uint32) {
 	if advanced {
 		t.heard()
 		t.solo = false
+		t.timeouts = 0
 		q.scan = q.acked + 1
 	}
 	switch {
 	case !q.outstanding():
-		t.t3 = 0
+		t.t3, t.tTail = 0, 0
 	case advanced:
 		t.armT3(now)
 	}

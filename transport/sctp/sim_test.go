@@ -23,6 +23,12 @@ type sim struct {
 	net     netConfig
 	ends    [2]*simEnd
 	drop    func(from int, p packet) bool
+
+	// mtu is the longest packet that each end's path carries unless IP may fragment
+	// it, 0 for any. What is longer is lost, or refused by the end's own host.
+	mtu    [2]int
+	refuse bool
+	noFrag bool // longer ones are always lost
 }
 
 // netConfig is what the network does to packets. Probabilities are in percent.
@@ -69,10 +75,13 @@ func (s *sim) at(d time.Duration, do func()) {
 	heap.Push(&s.queue, simEvent{s.now + d, s.steps, do})
 }
 
+// packetLen is the longest packet of a simulation that changes nothing of that.
+const packetLen = 1472
+
 // simSettings are those of an end: side 0 or 1.
 func simSettings(side int, rnd *rand.Rand) settings {
 	c := Config{RecvWindow: 64 << 10, SendBuffer: 1 << 20}
-	s := c.settings(netip.MustParseAddr("192.0.2.1"), c.RecvWindow)
+	s := c.settings(netip.MustParseAddr("192.0.2.1"), c.RecvWindow, 0)
 	s.localPort, s.peerPort = uint16(1000+side), uint16(1001-side)
 	s.localTag, s.localTSN = rnd.Uint32()|1, rnd.Uint32()
 	s.localTie, s.peerTie = 1, 2
@@ -108,11 +117,19 @@ func (s *sim) flush(side int) {
 		b := newBatch()
 		before, cwnd := t.path.flight, t.path.cwnd
 		more = t.transmit(s.now, b)
-		if t.path.flight > max(before, cwnd)+2*t.path.pmdcs {
+		if t.path.flight > max(before, cwnd)+2*max(packetLen, t.pm.max) { // a packet, and one for a Fast Retransmit
 			panic(fmt.Sprintf("flight %d with a window of %d and %d before", t.path.flight, cwnd, before))
 		}
 		for i := range b.ends {
-			s.carry(side, append([]byte(nil), b.packet(i)...))
+			p := b.packet(i)
+			if m := s.mtu[side]; m > 0 && len(p) > m && (b.kinds[i] != packetLoose || s.noFrag) {
+				if s.refuse {
+					t.refused(s.now, len(p))
+					more = true
+				}
+				continue
+			}
+			s.carry(side, append([]byte(nil), p...))
 		}
 	}
 	if s.flushes++; s.flushes%16 == 0 {

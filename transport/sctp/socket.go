@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -28,9 +29,13 @@ type socket struct {
 	conn *net.UDPConn
 	raw  syscall.RawConn
 	v6   bool // AF_INET6, IPv4 addresses are mapped
+	wild bool // bound to all addresses: which one is used goes along with each packet
 
-	segment atomic.Bool // UDP_SEGMENT works
-	gro     bool        // UDP_GRO is on
+	segment atomic.Bool   // UDP_SEGMENT works
+	gro     bool          // UDP_GRO is on
+	idle    time.Duration // after that, buffers for reading are given back
+
+	fragment sync.Mutex // who needs or avoids the Don't Fragment bit
 }
 
 func newSocket(conn *net.UDPConn, plain bool) (*socket, error) {
@@ -38,7 +43,7 @@ func newSocket(conn *net.UDPConn, plain bool) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &socket{conn: conn, raw: raw}
+	s := &socket{conn: conn, raw: raw, idle: readIdle}
 	cerr := raw.Control(func(fd uintptr) {
 		var family int
 		if family, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_DOMAIN); err != nil {
@@ -46,6 +51,16 @@ func newSocket(conn *net.UDPConn, plain bool) (*socket, error) {
 		}
 		s.v6 = family == unix.AF_INET6
 		s.tune(int(fd))
+		if s.wild = s.local().Addr().IsUnspecified(); s.wild {
+			if s.v6 {
+				err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1))
+			} else {
+				err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_PKTINFO, 1))
+			}
+			if err != nil {
+				return
+			}
+		}
 		if !plain {
 			// A kernel that knows the options has the offloads.
 			_, e := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT)
@@ -53,21 +68,17 @@ func newSocket(conn *net.UDPConn, plain bool) (*socket, error) {
 			s.gro = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1) == nil
 		}
 	})
+	_ = s.dontFragment(true)
 	return s, errors.Join(cerr, err)
 }
 
-// tune asks for large buffers and for the Don't Fragment bit (RFC 6951 section
-// 5.6). It is no error if the kernel gives less.
+// tune asks for large buffers. It is no error if the kernel gives less.
 func (s *socket) tune(fd int) {
 	for _, o := range [...][2]int{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[0], socketBuffer) != nil {
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[1], socketBuffer)
 		}
 	}
-	if s.v6 {
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
-	}
-	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO)
 }
 
 // recvBuffer is the size of the socket's receive buffer in bytes, as the kernel
@@ -89,11 +100,14 @@ func (s *socket) close() { s.conn.Close() }
 
 // sender is what one call of socket.send needs.
 type sender struct {
-	batch batch
+	batch   batch
+	from    netip.Addr // the local address, where the socket has several
+	refused int        // length of the shortest packet that was refused as too long, 0: none
 
 	msgs  [batchPackets]mmsghdr
 	iovs  [batchPackets]unix.Iovec
-	ctl   [batchPackets][segmentLen]byte
+	ctl   [batchPackets][controlLen]byte
+	first [batchPackets]int // index of the first packet in each message
 	sizes [batchPackets]int // packets in each message
 	name  [unix.SizeofSockaddrInet6]byte
 	n     int // messages
@@ -101,9 +115,6 @@ type sender struct {
 	errno syscall.Errno
 	write func(fd uintptr) bool
 }
-
-// segmentLen is the size in bytes of a control message with UDP_SEGMENT.
-const segmentLen = 24 // CMSG_SPACE(2)
 
 func (s *sender) init() {
 	s.batch = *newBatch()
@@ -130,12 +141,53 @@ func (p *senderPool) put(s *sender) {
 // send sends the packets of s.batch to one address. The first error is returned,
 // after the rest was tried: a packet that was not sent is as good as lost.
 func (k *socket) send(to netip.AddrPort, s *sender) error {
+	s.refused = 0
 	nameLen, err := k.putName(s.name[:], to)
 	if err != nil {
 		return err
 	}
-	s.build(k.segment.Load(), nameLen)
-	var first error
+	if s.batch.special {
+		return k.sendSpecial(s, nameLen)
+	}
+	return k.sendAll(s, nameLen, packetPlain)
+}
+
+// sendSpecial is send for a batch with packets that are not plain.
+func (k *socket) sendSpecial(s *sender, nameLen int) error {
+	err := k.sendAll(s, nameLen, packetPlain)
+	k.fragment.Lock()
+	aerr := k.sendAll(s, nameLen, packetAlone)
+	k.fragment.Unlock()
+	if aerr != nil && !errors.Is(aerr, unix.EMSGSIZE) { // which is the probe's answer
+		err = errors.Join(err, aerr)
+	}
+	return errors.Join(err, k.sendLoose(s, nameLen))
+}
+
+// sendAll sends the packets of one kind.
+func (k *socket) sendAll(s *sender, nameLen int, kind packetKind) error {
+	s.n, s.sent = 0, 0
+	k.add(s, 0, kind == packetPlain && k.segment.Load(), nameLen, kind)
+	err := k.pass(s)
+	if err == errSegment {
+		// What is left goes one by one, from now on if that helps.
+		from := s.first[s.sent]
+		s.n, s.sent = 0, 0
+		k.add(s, from, false, nameLen, kind)
+		if err = k.pass(s); err == nil {
+			k.segment.Store(false)
+		}
+	}
+	runtime.KeepAlive(s)
+	return err
+}
+
+// errSegment tells that packets are refused together, if not one by one.
+var errSegment = errors.New("UDP_SEGMENT is refused")
+
+// pass hands the messages to the kernel. It stops only at one that is refused for
+// UDP_SEGMENT.
+func (k *socket) pass(s *sender) (first error) {
 	for s.sent < s.n {
 		s.errno = 0
 		if err := k.raw.Write(s.write); err != nil {
@@ -145,18 +197,24 @@ func (k *socket) send(to netip.AddrPort, s *sender) error {
 			continue
 		}
 		if s.sizes[s.sent] > 1 && cannotSegment(s.errno) {
-			// From now on one by one.
-			k.segment.Store(false)
-			s.rebuild(nameLen)
-			continue
+			return errSegment
+		}
+		if s.errno == unix.EMSGSIZE {
+			s.refuse()
 		}
 		if first == nil {
 			first = os.NewSyscallError("sendmmsg", s.errno)
 		}
 		s.sent++
 	}
-	runtime.KeepAlive(s)
 	return first
+}
+
+// refuse notes the length of a packet that is too long.
+func (s *sender) refuse() {
+	if n := len(s.batch.packet(s.first[s.sent])); s.refused == 0 || n < s.refused {
+		s.refused = n
+	}
 }
 
 // cannotSegment tells errors by which a kernel or a device refuses UDP_SEGMENT from
@@ -169,34 +227,24 @@ func cannotSegment(errno syscall.Errno) bool {
 	return false
 }
 
-// build makes messages of the packets: with segment set, one of each run of
-// packets of one size, of which the last may be shorter.
-func (s *sender) build(segment bool, nameLen int) {
-	s.n, s.sent = 0, 0
-	s.add(0, segment, nameLen)
-}
-
-// rebuild makes single messages of what is left.
-func (s *sender) rebuild(nameLen int) {
-	first := 0
-	for _, k := range s.sizes[:s.sent] {
-		first += k
-	}
-	s.n, s.sent = 0, 0
-	s.add(first, false, nameLen)
-}
-
-func (s *sender) add(i int, segment bool, nameLen int) {
+// add makes messages of the packets of a kind: with segment set, one of each run
+// of packets of one size, of which the last may be shorter.
+func (k *socket) add(s *sender, i int, segment bool, nameLen int, kind packetKind) {
+	end := len(s.batch.ends)
 	b := &s.batch
-	for i < len(b.ends) {
+	for i < end {
+		if b.kinds[i] != kind {
+			i++
+			continue
+		}
 		p := b.packet(i)
-		start, size, k := b.ends[i]-len(p), len(p), 1
-		for segment && i+k < len(b.ends) {
-			q := len(b.packet(i + k))
+		start, size, n := b.ends[i]-len(p), len(p), 1
+		for segment && i+n < end && b.kinds[i+n] == kind {
+			q := len(b.packet(i + n))
 			if q > size {
 				break
 			}
-			k++
+			n++
 			if q < size {
 				break
 			}
@@ -204,21 +252,18 @@ func (s *sender) add(i int, segment bool, nameLen int) {
 		m := &s.msgs[s.n]
 		iov := &s.iovs[s.n]
 		iov.Base = &b.buf[start]
-		iov.SetLen(b.ends[i+k-1] - start)
+		iov.SetLen(b.ends[i+n-1] - start)
 		m.hdr = unix.Msghdr{Name: &s.name[0], Namelen: uint32(nameLen), Iov: iov}
 		m.hdr.SetIovlen(1)
-		if k > 1 {
-			c := s.ctl[s.n][:]
-			h := (*unix.Cmsghdr)(unsafe.Pointer(&c[0]))
-			h.Level, h.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
-			h.SetLen(unix.CmsgLen(2))
-			binary.NativeEndian.PutUint16(c[unix.CmsgLen(0):], uint16(size))
-			m.hdr.Control = &c[0]
-			m.hdr.SetControllen(unix.CmsgSpace(2))
+		if n > 1 {
+			segmented(&m.hdr, s.ctl[s.n][:], size)
 		}
-		s.sizes[s.n] = k
+		if k.wild && s.from.IsValid() {
+			k.sentFrom(&m.hdr, s.ctl[s.n][:], s.from)
+		}
+		s.first[s.n], s.sizes[s.n] = i, n
 		s.n++
-		i += k
+		i += n
 	}
 }
 

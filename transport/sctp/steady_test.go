@@ -96,6 +96,75 @@ func TestOneLossIsRepairedByFastRetransmit(t *testing.T) {
 	}
 }
 
+// What was sent again and gets lost again, several times, is found without a
+// timeout as long as there is other data, and the window is halved once.
+func TestLostRetransmissionNeedsNoTimeout(t *testing.T) {
+	for times := range 5 {
+		s := established(t, netConfig{delay: time.Millisecond}, func(_ int, s *settings) { s.window = 1 << 20 })
+		tx := &s.ends[0].t
+		s.send(0, 300, 1200)
+		s.run(time.Minute, s.all(0))
+		lost, window, n := tx.tx.next+3, tx.path.cwnd, 0
+		s.drop = func(from int, q packet) bool {
+			if from == 0 && chunkType(q[headerLen]) == typeData && dataChunk(q.chunks()).tsn() == lost {
+				n++
+				return n <= times
+			}
+			return false
+		}
+		s.send(0, 400, 1200)
+		if !s.run(time.Minute, s.all(0)) {
+			t.Fatal("they do not come")
+		}
+		if tx.stats.Timeouts != 0 || tx.stats.Retransmits != uint64(times) || n != times+1 {
+			t.Errorf("lost %d times: it was sent %d times, %+v", times, n, tx.stats)
+		}
+		if times > 0 && tx.path.ssthresh != max(window/2, 4*tx.path.pmdcs) {
+			t.Errorf("lost %d times: the threshold is %d after a window of %d", times, tx.path.ssthresh, window)
+		}
+	}
+}
+
+// An original that arrives after its retransmission has left is not taken for the
+// answer to that: nothing else is sent again for it.
+func TestLateOriginalIsNoSignOfLoss(t *testing.T) {
+	s := established(t, netConfig{delay: 5 * time.Millisecond}, func(_ int, s *settings) { s.window = 1 << 20 })
+	tx := &s.ends[0].t
+	s.send(0, 300, 1200)
+	s.run(time.Minute, s.all(0))
+	late, again, gone := tx.tx.next+100, 0, 0
+	s.drop = func(from int, q packet) bool {
+		if from != 0 || chunkType(q[headerLen]) != typeData {
+			return false
+		}
+		switch dataChunk(q.chunks()).tsn() {
+		case late + 1: // so that there is a gap all the time
+			gone++
+			return gone <= 2
+		case late:
+			again++
+		default:
+			return false
+		}
+		if again == 1 {
+			late := append(packet(nil), q...)
+			s.at(13*time.Millisecond, func() { s.arrive(1, late) }) // a little after the retransmission has left
+			return true
+		}
+		return false
+	}
+	for range 200 {
+		s.send(0, 4, 1200)
+		s.run(500*time.Microsecond, never)
+	}
+	if !s.run(time.Minute, s.all(0)) || again != 2 {
+		t.Fatal("they do not come, or none was late")
+	}
+	if tx.stats.Retransmits != 3 || tx.stats.Timeouts != 0 {
+		t.Errorf("one packet was late, another lost twice: %+v", tx.stats)
+	}
+}
+
 // RFC 9260 section 7.2.4 rule 6: Fast Recovery ends, and a later loss is repaired
 // and halves the window again.
 func TestLaterLossIsRepairedAgain(t *testing.T) {
@@ -126,7 +195,7 @@ func TestLaterLossIsRepairedAgain(t *testing.T) {
 // second does not.
 func TestThirdMissIndicationCounts(t *testing.T) {
 	for behind, want := range map[int]Stats{
-		2: {Timeouts: 1},
+		2: {TailProbes: 1},
 		3: {FastRetransmits: 1},
 	} {
 		s := newSim(1, netConfig{delay: time.Millisecond}, nil)
@@ -144,9 +213,47 @@ func TestThirdMissIndicationCounts(t *testing.T) {
 		if !s.run(time.Minute, all) {
 			t.Fatal("they do not come")
 		}
-		if st := s.ends[0].t.stats; st.FastRetransmits != want.FastRetransmits || st.Timeouts != want.Timeouts {
+		if st := s.ends[0].t.stats; st.FastRetransmits != want.FastRetransmits || st.TailProbes != want.TailProbes || st.Timeouts > 0 {
 			t.Errorf("%d packets behind the lost one: %+v", behind, st)
 		}
+	}
+}
+
+// The last packets of a burst get lost: they are asked for long before T3-rtx, and
+// that is taken for congestion. If only the answers are late, one packet leaves in
+// vain and the window stays.
+func TestTailProbe(t *testing.T) {
+	for _, lose := range []bool{true, false} {
+		s := established(t, netConfig{delay: time.Millisecond}, func(_ int, s *settings) { s.window = 1 << 20 })
+		tx := &s.ends[0].t
+		s.send(0, 300, 1200)
+		s.run(time.Minute, s.all(0))
+		window, next := tx.path.cwnd, tx.tx.next
+		s.drop = func(from int, q packet) bool {
+			if lose {
+				return from == 0 && chunkType(q[headerLen]) == typeData && !before(dataChunk(q.chunks()).tsn(), next+5) && tx.stats.TailProbes == 0
+			}
+			return from == 1 && tx.stats.TailProbes == 0
+		}
+		s.send(0, 10, 1200)
+		s.run(50*time.Millisecond, never)
+		if st := tx.stats; tx.tx.len() != 0 || st.TailProbes != 1 || st.Timeouts != 0 {
+			t.Errorf("lost: %v: %d are not acknowledged, %+v", lose, tx.tx.len(), st)
+		}
+		if lose != (tx.path.ssthresh == max(window/2, 4*tx.path.pmdcs)) {
+			t.Errorf("lost: %v: the threshold is %d after a window of %d", lose, tx.path.ssthresh, window)
+		}
+		if !lose && (tx.stats.Retransmits != 1 || tx.path.cwnd < window) {
+			t.Errorf("only the answers were late: a window of %d became %d, %+v", window, tx.path.cwnd, tx.stats)
+		}
+	}
+	// A single packet may be acknowledged late: it is left to T3-rtx.
+	s := established(t, netConfig{delay: time.Millisecond}, nil)
+	s.drop = func(from int, _ packet) bool { return from == 0 }
+	s.send(0, 1, 100)
+	s.run(100*time.Millisecond, never)
+	if n := s.ends[0].t.stats.TailProbes; n != 0 {
+		t.Errorf("%d probes for a single packet", n)
 	}
 }
 
@@ -157,7 +264,7 @@ func TestTimeout(t *testing.T) {
 	s.send(0, 3, 1200)
 	s.run(time.Second, func() bool { return s.ends[0].t.tx.len() == 0 })
 	s.net.loss = 100
-	s.send(0, 3, 1200)
+	s.send(0, 1, 1200)
 	tx := &s.ends[0].t
 	rto := tx.path.rto
 	if rto != tx.rtoMin {
@@ -243,4 +350,51 @@ func TestDelayedSack(t *testing.T) {
 	if sacks != 3 || s.ends[0].t.tx.len() != 0 {
 		t.Errorf("%d packets that begin with a SACK", sacks)
 	}
+}
+
+// While the user has not released what has come, a few packets without a gap
+// wait for an answer that takes the SACK along; then it leaves with the release,
+// and in any case after SACK.Delay or some more packets.
+func TestSackOfAFewPacketsWaitsForTheUser(t *testing.T) {
+	s := newSim(1, netConfig{delay: time.Millisecond}, nil)
+	alone := 0
+	s.drop = func(from int, q packet) bool {
+		if k, _, _ := survey(q); from == 1 && k.has(typeSack) && !k.has(typeData) {
+			alone++
+		}
+		return false
+	}
+	want := func(what string, sacks, outstanding int) {
+		t.Helper()
+		if got := s.ends[0].t.tx.len(); alone != sacks || got != outstanding {
+			t.Errorf("%s: %d packets with nothing but a SACK, %d messages outstanding", what, alone, got)
+		}
+		alone = 0
+	}
+	pass := func(d time.Duration) { s.run(d, func() bool { return false }) }
+	s.ends[1].hold = true
+	s.send(0, 2, 1200)
+	pass(10 * time.Millisecond)
+	want("two packets are held", 0, 2)
+	s.send(1, 1, 1424)
+	pass(10 * time.Millisecond)
+	want("an answer", 0, 0)
+	s.send(0, 2, 1200)
+	pass(10 * time.Millisecond)
+	s.release(1)
+	pass(10 * time.Millisecond)
+	want("a release", 1, 0)
+	s.send(0, 2, 1200)
+	pass(sackDelay + 10*time.Millisecond)
+	want("nothing for long", 1, 0)
+	for range 10 { // the congestion window opens
+		s.ends[1].hold = false
+		s.send(0, 8, 1200)
+		pass(10 * time.Millisecond)
+	}
+	alone = 0
+	s.ends[1].hold = true
+	s.send(0, sackPackets, 1200)
+	pass(10 * time.Millisecond)
+	want("many packets", 1, 0)
 }

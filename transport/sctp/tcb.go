@@ -1,6 +1,7 @@
 package sctp
 
 import (
+	"sync/atomic"
 	"time"
 )
 
@@ -30,21 +31,28 @@ type settings struct {
 	rtoInitial, rtoMin, rtoMax time.Duration
 	heartbeat                  time.Duration // HB.interval, 0: none
 	assocMaxRetrans            int
+	deadAfter                  time.Duration // 0: assocMaxRetrans decides
 	pathMaxRetrans             int
 	maxInitRetrans             int
 	streams                    uint16
 	window                     int // receive window in bytes
 	sendBuffer                 int
-	size                       int // of the longest packet in bytes, IP and UDP headers not counted
-	v6                         bool
-	adaptation                 uint32
-	wantAdaptation             bool
-	localPort, peerPort        uint16
-	localTag                   uint32
-	localTSN                   uint32 // initial
-	localTie, peerTie          uint32 // Tie-Tags, never 0 (RFC 9260 section 5.2.2)
-	jitter                     func() uint32
-	blocks                     *blockPool
+	// Lengths of packets in bytes, IP and UDP headers not counted.
+	size                int // the longest that are sent; changes
+	maxSize             int // the longest that are tried at first
+	mostSize            int // the longest that are ever tried
+	safeSize            int // what nearly all paths carry
+	minSize             int // the shortest size in use
+	overhead            int // of IP and UDP headers
+	v6                  bool
+	adaptation          uint32
+	wantAdaptation      bool
+	localPort, peerPort uint16
+	localTag            uint32
+	localTSN            uint32 // initial
+	localTie, peerTie   uint32 // Tie-Tags, never 0 (RFC 9260 section 5.2.2)
+	jitter              func() uint32
+	blocks              *blockPool
 }
 
 // pending says which chunks are due. Each of them is made when it is sent, with
@@ -61,6 +69,7 @@ const (
 	sendShutdownAck
 	sendShutdownComplete
 	sendAbort
+	sendProbe
 )
 
 // tcb is a Transmission Control Block (RFC 9260 section 14.2): the state machine
@@ -96,14 +105,18 @@ type tcb struct {
 	abort   Cause
 
 	path   path
-	errors int // association's error counter (RFC 9260 section 8.1)
-	inits  int // INITs or COOKIE ECHOs sent again
+	pm     pmtu
+	errors int           // association's error counter (RFC 9260 section 8.1)
+	silent time.Duration // when the first of these errors was counted
+	inits  int           // INITs or COOKIE ECHOs sent again
 
 	tx sendQueue
 	rx received
 
 	held        int           // bytes of received messages that the user has not released
 	peerRwnd    int           // of the peer, less what is in flight
+	packets     uint32        // number of the last packet that was begun
+	arrivedTop  uint32        // the highest number of a packet that has arrived, as far as known
 	packetsIn   int           // packets with DATA since the last SACK
 	sackNow     bool          // the next opportunity sends a SACK
 	dataIn      bool          // this packet had a DATA chunk
@@ -128,6 +141,10 @@ type tcb struct {
 	kickAt      time.Duration // of a kick without an answer, 0: none
 	kickNonce   uint64        // of its HEARTBEAT
 	kickDue     bool          // that was not sent yet
+	kicked      uint32        // the first TSN that was sent again
+	tail        bool          // it is one of probeTail
+	tailed      bool          // probeTail was called since something was acknowledged
+	inVain      bool          // the peer had that TSN
 	kickEnd     uint32        // the first TSN that was not sent then
 	heardAt     time.Duration // when a packet of the peer came
 	usedAt      time.Duration // when a message came, was sent or was acknowledged
@@ -135,12 +152,16 @@ type tcb struct {
 
 	// Deadlines, 0 when they are not set: T1-init and T1-cookie, T2-shutdown,
 	// T3-rtx, SACK.Delay, heartbeat, T5-shutdown-guard.
-	t1, t2, t3, tSack, tHB, t5 time.Duration
+	t1, t2, t3, tSack, tHB, t5, tTail time.Duration
 
 	deliver []Message // received and not yet taken by the caller
 	events  []Event
 	gapBuf  [maxGapBlocks]gapBlock
 	stats   Stats
+
+	longest  atomic.Int32 // maxMessage
+	askRoute bool         // setRoute is to be called
+	timeouts int          // of T3-rtx since something was acknowledged
 }
 
 // init brings the fields into their first state.
@@ -149,6 +170,7 @@ func (t *tcb) init(s settings) {
 	t.tx.init(s.localTSN, s.blocks)
 	t.path.reset(s.size-headerLen, s.v6, s.rtoInitial)
 	t.lastWindow = s.window
+	t.longest.Store(int32(t.maxMessage()))
 	t.hbJitter = s.jitter()
 }
 
@@ -192,6 +214,7 @@ func (t *tcb) up(now time.Duration) {
 	t.want &^= sendInit | sendCookieEcho
 	t.touch(now)
 	t.event(Event{Kind: EventUp})
+	t.startProbing(now)
 }
 
 // touch notes that the path is in use, which puts the next heartbeat off
@@ -212,7 +235,7 @@ func (t *tcb) close(err error) {
 		return
 	}
 	t.state, t.err = stateClosed, err
-	t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5 = 0, 0, 0, 0, 0, 0
+	t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5, t.tTail, t.pm.timer = 0, 0, 0, 0, 0, 0, 0, 0
 	t.want &= sendAbort | sendShutdownComplete
 	t.control = nil
 	t.kickAt, t.kickDue = 0, false
@@ -247,7 +270,7 @@ func (t *tcb) event(e Event) {
 // deadline is when expire is due next, 0 for never.
 func (t *tcb) deadline() time.Duration {
 	var d time.Duration
-	for _, x := range [...]time.Duration{t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5} {
+	for _, x := range [...]time.Duration{t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5, t.tTail, t.pm.timer} {
 		if x != 0 && (d == 0 || x < d) {
 			d = x
 		}
@@ -257,6 +280,7 @@ func (t *tcb) deadline() time.Duration {
 
 // expire does what the deadlines up to now ask for.
 func (t *tcb) expire(now time.Duration) {
+	t.now = now
 	due := func(d *time.Duration) bool {
 		if *d == 0 || *d > now {
 			return false
@@ -273,11 +297,17 @@ func (t *tcb) expire(now time.Duration) {
 	if due(&t.t2) {
 		t.expireT2(now)
 	}
+	if due(&t.tTail) {
+		t.probeTail(now)
+	}
 	if due(&t.t3) {
 		t.expireT3(now)
 	}
 	if due(&t.tSack) {
 		t.want |= sendSack
+	}
+	if due(&t.pm.timer) {
+		t.expireProbe(now)
 	}
 	if due(&t.tHB) {
 		t.expireHeartbeat(now)
@@ -310,7 +340,10 @@ func (t *tcb) stroke() bool {
 			t.event(Event{Kind: EventPathDown})
 		}
 	}
-	if t.errors > t.assocMaxRetrans {
+	if t.errors == 1 {
+		t.silent = t.now
+	}
+	if t.deadAfter > 0 && t.now-t.silent >= t.deadAfter || t.deadAfter == 0 && t.errors > t.assocMaxRetrans {
 		// The peer may be there and not get through; it is told for that case.
 		t.abort = Cause{Code: CauseUserAbort, Info: []byte("too many retransmissions")}
 		t.want |= sendAbort

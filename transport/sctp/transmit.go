@@ -19,12 +19,16 @@ func (t *tcb) transmit(now time.Duration, b *batch) (more bool) {
 			continue
 		}
 		b.begin(t.localPort, t.peerPort, t.peerTag)
+		t.packets++
 		t.transmitControl(now, b)
 		if t.state >= stateEstablished && t.transmitData(now, b, &burst) {
 			t.touch(now)
 			t.usedAt = now
 		}
 		if !b.end() {
+			if t.want&sendProbe != 0 && t.state != stateClosed && !t.transmitProbe(now, b) {
+				return true
+			}
 			if !t.kickDue {
 				return false
 			}
@@ -172,6 +176,9 @@ func (t *tcb) expireHeartbeat(now time.Duration) {
 	}
 	t.tx.idle()
 	t.rx.idle()
+	if len(t.deliver) == 0 {
+		t.deliver = nil
+	}
 	t.want |= sendHeartbeat
 	t.touch(now)
 }
@@ -218,7 +225,7 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 		return added
 	}
 	// A SACK that is due goes along where there is room (RFC 9260 section 6.1).
-	if b.len() == headerLen && t.tSack != 0 && headerLen+sackLen+4*maxDups+len(q.at(q.unsent).data) <= t.size && !t.rx.missing() {
+	if b.len() == headerLen && t.tSack != 0 && headerLen+sackLen+4*len(t.rx.dups)+len(q.at(q.unsent).data) <= t.size && !t.rx.missing() {
 		t.transmitSack(b)
 	}
 	for q.unsent != q.next && p.flight < p.cwnd && t.windowOpen() {
@@ -238,6 +245,9 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 		t.send(now, b, c, tsn, false)
 		t.stats.MessagesOut++
 		t.stats.BytesOut += uint64(c.size)
+	}
+	if added && t.tTail == 0 {
+		t.tTail = t.tailTimeout(now)
 	}
 	return added
 }
@@ -273,8 +283,11 @@ func (t *tcb) windowOpen() bool {
 // send puts a chunk into the packet.
 func (t *tcb) send(now time.Duration, b *batch, c *txChunk, tsn uint32, first bool) {
 	at := len(b.buf)
+	if at-b.at+len(c.data) > t.size {
+		b.kind = packetLoose
+	}
 	b.buf = append(b.buf, c.data...)
-	c.state = chunkFlying
+	c.state, c.packet, c.sentAt = chunkFlying, t.packets, micros(now)
 	if c.sent < 255 {
 		c.sent++
 	}

@@ -5,7 +5,8 @@
 //
 // It runs go vet and then two passes of go test: one plain (allocation counts
 // are only true there) and one with the race detector over everything that
-// does not set up host labs. Of a package of host labs up to three tests that
+// does not set up host labs; with the pattern ./... also the tests of the modules
+// that are nested in this one. Of a package of host labs up to three tests that
 // have failed are run again, once, and those that pass then are named with what
 // they had said. It prints a line per package, the output of failures, the list of skipped tests with their reasons, and last a line
 //

@@ -3,8 +3,13 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // feed runs a pass made of events given as "action package test [output]".
@@ -191,5 +196,54 @@ func TestFaultOutsideTestsMakesTheRunFail(t *testing.T) {
 func TestReadRejectsOutputThatIsNotJSON(t *testing.T) {
 	if err := newResults().read(strings.NewReader("not json\n"), "plain", func(packageDone) {}); err == nil {
 		t.Error("garbage was read without an error")
+	}
+}
+
+func TestNestedModulesAreFound(t *testing.T) {
+	root := t.TempDir()
+	for _, f := range []string{"go.mod", "a/b/go.mod", "a/go.sum", ".cache/x/go.mod", "a/testdata/go.mod", "c/go.mod"} {
+		p := filepath.Join(root, f)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dirs, err := nestedModules(root)
+	if want := []string{filepath.Join(root, "a/b"), filepath.Join(root, "c")}; err != nil || !slices.Equal(dirs, want) {
+		t.Errorf("%v, want %v: %v", dirs, want, err)
+	}
+}
+
+// What a nested module depends on may be out of reach: then its tests are skipped,
+// with the reason. Otherwise they are run.
+func TestNestedModules(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("GOFLAGS", "-mod=mod")
+	t.Setenv("GOPROXY", "off")
+	for f, text := range map[string]string{
+		"go.mod":         "module example.com/top\n",
+		"good/go.mod":    "module example.com/good\n\ngo 1.26\n",
+		"good/x_test.go": "package good\n\nimport \"testing\"\n\nfunc TestX(t *testing.T) {}\n",
+		"bad/go.mod":     "module example.com/bad\n\ngo 1.26\n\nrequire example.com/nowhere v1.0.0\n",
+		"bad/x_test.go":  "package bad\n\nimport _ \"example.com/nowhere\"\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(f), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(f, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := &runner{out: io.Discard, results: newResults(), timeout: time.Minute}
+	r.nested(t.Context())
+	if got := r.closingLine(); got != "1 passed, 0 failed, 1 skipped" {
+		t.Error(got, r.broken)
+	}
+	for _, k := range r.results.leaves(skipped) {
+		if reason := skipReason(r.results.tests[k].output); !strings.Contains(reason, "bad") || !strings.Contains(reason, "module lookup disabled") {
+			t.Errorf("the reason is %q", reason)
+		}
 	}
 }

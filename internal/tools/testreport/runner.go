@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -45,15 +47,18 @@ func (r *runner) all(ctx context.Context, patterns []string) bool {
 	r.vet(ctx, patterns)
 	if len(pkgs) > 0 {
 		if race, why := raceAvailable(ctx); race {
-			r.pass(ctx, "race", append([]string{"-race"}, pkgs...))
+			r.pass(ctx, "race", ".", append([]string{"-race"}, pkgs...))
 		} else {
 			fmt.Fprintf(r.out, "the race detector is not used: %s\n", why)
 		}
-		r.pass(ctx, "plain", pkgs)
+		r.pass(ctx, "plain", ".", pkgs)
+	}
+	if slices.Contains(patterns, "./...") {
+		r.nested(ctx)
 	}
 	if len(labs) > 0 {
 		// One lab at a time: they share the machine's two cores and its namespaces.
-		r.pass(ctx, "hosts", append([]string{"-p", "1"}, labs...))
+		r.pass(ctx, "hosts", ".", append([]string{"-p", "1"}, labs...))
 		for _, pkg := range labs {
 			r.again(ctx, pkg)
 		}
@@ -67,7 +72,7 @@ func (r *runner) all(ctx context.Context, patterns []string) bool {
 func (r *runner) again(ctx context.Context, pkg string) {
 	names, taken := r.results.withdraw(pkg)
 	if len(names) > 0 && len(names) <= maxAgain {
-		r.pass(ctx, "again", []string{"-run", "^(" + strings.Join(names, "|") + ")$", pkg})
+		r.pass(ctx, "again", ".", []string{"-run", "^(" + strings.Join(names, "|") + ")$", pkg})
 	}
 	for k, v := range taken {
 		now, ran := r.results.tests[k]
@@ -145,14 +150,48 @@ func raceAvailable(ctx context.Context) (ok bool, why string) {
 	return true, ""
 }
 
-// pass runs go test once and merges what it says. go test runs in a process
-// group of its own, so that an interrupt ends the test binaries with it.
-func (r *runner) pass(ctx context.Context, name string, args []string) {
+// nested tests the modules below this one, which have dependencies that the
+// project's users must not get. Where these cannot be had, their tests are skipped.
+func (r *runner) nested(ctx context.Context) {
+	dirs, err := nestedModules(".")
+	if err != nil {
+		r.fault("nested modules", err.Error())
+	}
+	for _, dir := range dirs {
+		if _, err := output(ctx, "go", "list", "-C", dir, "-deps", "-test", "./..."); err != nil {
+			why := []string{"what the module in " + dir + " depends on cannot be had, as without a network:", err.Error()}
+			r.results.record(testKey{dir, "(the module)"}, verdict{outcome: skipped, output: why, pass: "nested"})
+			continue
+		}
+		r.pass(ctx, "nested", dir, []string{"./..."})
+	}
+}
+
+// nestedModules are the directories below root that have a go.mod.
+func nestedModules(root string) (dirs []string, err error) {
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+			return fs.SkipDir
+		case d.Name() == "go.mod" && filepath.Dir(path) != root:
+			dirs = append(dirs, filepath.Dir(path))
+		}
+		return nil
+	})
+	return dirs, err
+}
+
+// pass runs go test once, in a directory, and merges what it says. go test runs in
+// a process group of its own, so that an interrupt ends the test binaries with it.
+func (r *runner) pass(ctx context.Context, name, dir string, args []string) {
 	if ctx.Err() != nil {
 		return
 	}
 	args = append([]string{"test", "-json", "-timeout", r.timeout.String()}, args...)
 	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 20 * time.Second

@@ -131,7 +131,7 @@ func (c *to) RemoteAddr() net.Addr { return net.UDPAddrFromAddrPort(c.peer) }
 func config(b *box) sctp.Config {
 	return sctp.Config{
 		Port:   pionPort,
-		Admit:  func(netip.AddrPort, bool) error { return nil },
+		Admit:  func(_, _ netip.AddrPort, _ bool) error { return nil },
 		Accept: func(*sctp.Assoc) sctp.Receiver { return b },
 	}
 }

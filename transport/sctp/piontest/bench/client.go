@@ -34,7 +34,7 @@ func measure(mode, addr string, size, depth int, d time.Duration) (f figures, er
 		return f, err
 	}
 	grow(c.(*net.UDPConn))
-	a, err := pion.Client(config(c))
+	a, err := pion.ClientWithOptions(config(c))
 	if err != nil {
 		return f, fmt.Errorf("set up an association with %s: %w", addr, err)
 	}

@@ -28,7 +28,7 @@ func serve(listen string) (addr string, err error) {
 		sock := &socket{UDPConn: c}
 		for {
 			p := sock.next()
-			a, err := pion.Server(config(p))
+			a, err := pion.ServerWithOptions(config(p))
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ironwarp/ironwarp/integration/vm"
+)
+
+//go:embed programs.sh
+var programsScript string
+
+// programs runs a script that begins with programsScript in a machine of its own.
+// What it leaves is in the directory out.
+func (l *lab) programs(ctx context.Context, script, out string, limit time.Duration) error {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	options := l.options
+	options.Timeout = limit
+	res, err := l.image.Run(ctx, out, script, options)
+	if werr := os.WriteFile(filepath.Join(out, "console"), []byte(res.Output), 0o644); werr != nil {
+		return werr
+	}
+	if errors.Is(err, vm.ErrDied) && crashed.MatchString(res.Output) {
+		return fmt.Errorf("%w\n%w", errSiwCrashed, err)
+	}
+	if err != nil {
+		return err
+	}
+	if res.Status != 0 {
+		return fmt.Errorf("the script in the virtual machine ended with exit status %d:\n%s", res.Status, res.Output)
+	}
+	return nil
+}
+
+// trouble is what went wrong beside the tests that have failed.
+type trouble struct {
+	broken []string // programs that did not come to their end, and why
+	shaky  []string // what has failed, and passed when it was run again
+}
+
+// secondTry marks what a second try leaves.
+const secondTry = "-again"
+
+// readProgram reads what a test program has left in a directory, of its second try
+// too.
+func (o *trouble) readProgram(dir, name string) ([]Test, error) {
+	log, err := os.ReadFile(filepath.Join(dir, name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	tests := readTests(string(log))
+	if again, err := os.ReadFile(filepath.Join(dir, name+secondTry+".log")); err == nil {
+		tests = o.retried(tests, string(log), readTests(string(again)))
+		name, log = name+secondTry, again
+	}
+	o.ended(dir, name, string(log), tests)
+	return tests, nil
+}
+
+// retried puts what came of tests that were run again in the place of what they
+// had come to before.
+func (o *trouble) retried(first []Test, log string, second []Test) []Test {
+	top := func(t Test) string { name, _, _ := strings.Cut(t.Name, "/"); return name }
+	isAgain := func(t Test) bool { return slices.ContainsFunc(second, func(s Test) bool { return top(s) == top(t) }) }
+	for _, t := range first {
+		if t.Result != resultFail || !isAgain(t) {
+			continue
+		}
+		if !slices.ContainsFunc(second, func(s Test) bool { return top(s) == top(t) && s.Result == resultFail }) {
+			o.shaky = append(o.shaky, fmt.Sprintf("%s\n%s", t.Name, complaints(log, t.Name)))
+		}
+	}
+	return append(slices.DeleteFunc(slices.Clone(first), isAgain), second...)
+}
+
+// ended notes a program that failed by something else than its tests: a limit of
+// the time, a panic, a goroutine that was left behind.
+func (o *trouble) ended(dir, name, log string, tests []Test) {
+	status := readStatus(dir, name)
+	for _, t := range tests {
+		if t.Result == resultFail && status == "1" {
+			return // told with the test
+		}
+	}
+	if status != "0" {
+		o.broken = append(o.broken, fmt.Sprintf("%s ended with exit status %q: %s", name, status, lastLine(log)))
+	}
+}
+
+func (o *trouble) print(w io.Writer) {
+	for _, b := range o.broken {
+		fmt.Fprintln(w, b)
+	}
+	for _, s := range o.shaky {
+		fmt.Fprintln(w, "FAILED ONCE, and passed when run again:", s)
+	}
+}
+
+func readStatus(dir, name string) string {
+	b, _ := os.ReadFile(filepath.Join(dir, name+".status"))
+	return strings.TrimSpace(string(b))
+}

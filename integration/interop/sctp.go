@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+//go:embed sctp.sh
+var sctpScript string
+
+// machineSCTP limits the time of the machine whose kernel has SCTP. On two idle
+// processors its runs take some ten minutes.
+const machineSCTP = 60 * time.Minute
+
+// sctpPrograms are the test programs that run there. The first ones, which wait for
+// retransmissions most of the time, do so side by side, the others one after the
+// other.
+var sctpPrograms = []struct {
+	name  string // of the program and of its log
+	tests string // what of it runs there
+	skip  string // and what of that does not
+	limit time.Duration
+	aside bool // it runs beside the next
+}{
+	{"ksctp", ".", "", 15 * time.Minute, true},
+	{"transport", ".", "", 15 * time.Minute, true},
+	{"oversctp", ".", "", 15 * time.Minute, true},
+	{"ipsectest", associations, besides, 20 * time.Minute, false},
+	{"chaos", "KernelSCTP", "", 15 * time.Minute, false},
+}
+
+// associations are the tests of package ipsectest about the kernel's SCTP inside
+// of its ESP, and besides what of them make test does with SCTP in UDP and
+// userland ESP, and deletes during set-up, which meet the emulated machine's slow
+// exchanges at moments that are no longer those they mean.
+const (
+	associations = "Phase2DeleteLeavesAssociationsUp|ControlAnAssociation|AssociationSurvivesEveryLoss|AssociationsSurviveOverIPv6|ClearAssociationIsNotAdmitted|KernelSCTP|MultihomedAssociation|PeerOfAnAssociationThatRebooted"
+	besides      = "/SCTP in UDP IKEv1|/SCTP in UDP$|Phase2DeleteLeavesAssociationsUp/IKE/set-up"
+)
+
+// logDemo is the log of the demo, and of what it left.
+const (
+	logDemo  = "demo"
+	demoTime = 10 * time.Minute
+	demoRow  = "the demo, `make demo TRANSPORT=sctp`: a disk is copied and written while child SAs are deleted and strongSwan is killed"
+)
+
+// sctpOutcome is what came of the machine whose kernel has SCTP.
+type sctpOutcome struct {
+	tests []Test
+	trouble
+}
+
+// sctpScriptFor carries out the tests that match only ("": all, and the demo) in
+// the guest.
+func (l *lab) sctpScriptFor(only string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%s\nexport IRONWARP_BINARY=%s\n", programsScript, sctpScript, quote(l.binary))
+	for i, p := range sctpPrograms {
+		tests := only
+		if tests == "" {
+			tests = p.tests
+		}
+		end := ""
+		if p.aside {
+			end = " &"
+		} else if i > 0 && sctpPrograms[i-1].aside {
+			b.WriteString("wait\n")
+		}
+		fmt.Fprintf(&b, "run %s %d %s -test.v -test.run %s -test.skip %s%s\n", p.name, int(p.limit.Seconds()), quote(l.program(p.name)), quote(tests), quote(p.skip), end)
+	}
+	if only == "" {
+		fmt.Fprintf(&b, "run %s %d %s -quick -transport sctp -ironwarp %s\n", logDemo, int(demoTime.Seconds()), quote(l.program("demo")), quote(l.binary))
+		for _, p := range sctpPrograms {
+			fmt.Fprintf(&b, "again %s %d %s -test.v -test.skip %s\n", p.name, int(p.limit.Seconds()), quote(l.program(p.name)), quote(p.skip))
+		}
+	}
+	b.WriteString("finish\n")
+	return b.String()
+}
+
+// sctp boots the machine and carries the tests out.
+func (l *lab) sctp(ctx context.Context, only, out string) (o sctpOutcome, err error) {
+	out = filepath.Join(out, "sctp")
+	if err := l.programs(ctx, l.sctpScriptFor(only), out, machineSCTP); err != nil {
+		return o, err
+	}
+	return readSCTP(out, only == "")
+}
+
+// readSCTP reads what the programs have left in a directory, and the demo.
+func readSCTP(dir string, demo bool) (o sctpOutcome, err error) {
+	for _, p := range sctpPrograms {
+		tests, err := o.readProgram(dir, p.name)
+		if err != nil {
+			return o, err
+		}
+		o.tests = append(o.tests, tests...)
+	}
+	if demo {
+		o.tests = append(o.tests, readDemo(dir))
+	}
+	return o, nil
+}
+
+// claim is a line of the table that the demo ends with.
+var claim = regexp.MustCompile(`(?m)^(ok|FAIL)  `)
+
+// readDemo takes the demo for a test.
+func readDemo(dir string) Test {
+	t := Test{Name: "Demo", Result: resultFail, Row: demoRow}
+	if readStatus(dir, logDemo) == "0" {
+		t.Result = resultPass
+	}
+	log, _ := os.ReadFile(filepath.Join(dir, logDemo+".log"))
+	hold, all := 0, claim.FindAllSubmatch(log, -1)
+	for _, m := range all {
+		if string(m[1]) == "ok" {
+			hold++
+		}
+	}
+	t.Detail = fmt.Sprintf("%d of %d claims hold", hold, len(all))
+	return t
+}
+
+func (o *sctpOutcome) passed() int {
+	n, _, _ := countTests(o.tests)
+	return n
+}
+
+// failed counts what is not as expected: nothing that has a row may be skipped
+// here.
+func (o *sctpOutcome) failed() int {
+	_, failed, _ := countTests(o.tests)
+	_, _, skipped := countTests(o.rows())
+	return failed + skipped + len(o.broken)
+}
+
+// rows are the tests that have a row of their own.
+func (o *sctpOutcome) rows() []Test { return rowsOf(o.tests) }
+
+// othersLine sums up the tests that have no row.
+func (o *sctpOutcome) othersLine() string {
+	return othersLine(o.tests, "%d other tests passed in this machine", "%d are about something else than the kernel's SCTP")
+}
+
+// print tells the results in short and failures in full, with the logs in dir.
+func (o *sctpOutcome) print(w io.Writer, dir string) {
+	printRows(w, "the kernel's SCTP", o.rows())
+	fmt.Fprintln(w, o.othersLine())
+	o.trouble.print(w)
+	for _, p := range append([]string{logDemo}, o.logs()...) {
+		b, _ := os.ReadFile(filepath.Join(dir, "sctp", p+".log"))
+		for _, t := range o.tests {
+			switch {
+			case t.Result != resultFail:
+			case p == logDemo && t.Row == demoRow:
+				fmt.Fprintf(w, "\n%s: FAILED\n%s\n", t.Name, tailLines(string(b), 60))
+			case strings.Contains(string(b), "=== RUN   "+t.Name+"\n"):
+				fmt.Fprintf(w, "\n%s: FAILED\n%s\n", t.Name, complaints(string(b), t.Name))
+			}
+		}
+	}
+}
+
+func (o *sctpOutcome) logs() (names []string) {
+	for _, p := range sctpPrograms {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// document is the part of docs/interop.md about SCTP.
+func (o *sctpOutcome) document(w io.Writer) {
+	fmt.Fprint(w, sctpHead)
+	documentRows(w, "what", o.rows())
+	fmt.Fprintf(w, "\n%s.\n", o.othersLine())
+}
+
+const sctpHead = `
+## SCTP
+
+A third machine has the kernel's SCTP: as the carrier of our streams at both ends, and as a foreign peer of the SCTP in UDP that
+IronWarp brings itself, with Linux' encapsulation (RFC 6951) in both roles. netem impairs the wire where a row says so; inside of
+the kernel's ESP the SAs are deleted, paths are cut, and a capture decides whether a packet left in clear.
+
+`

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/integration/vm"
+)
+
+func TestScriptOfSCTPIsShell(t *testing.T) {
+	l := &lab{binary: "/a dir/it's/ironwarp", built: "/b dir"}
+	for only, programs := range map[string]int{"": len(sctpPrograms) + 1, "TestX/it's": len(sctpPrograms)} {
+		wantScript(t, l.sctpScriptFor(only), programs)
+	}
+}
+
+// sctpFiles are what the programs leave when all is well.
+func sctpFiles() map[string]string {
+	files := map[string]string{"demo.log": "step\n\nok    no clear packet\nok    the data came\n", "demo.status": "0\n"}
+	for _, p := range sctpPrograms {
+		files[p.name+".log"] = "=== RUN   TestA\n=== ATTR  TestA row " + p.name + " works\n--- PASS: TestA (0.00s)\n=== RUN   TestB\n--- SKIP: TestB (0.00s)\nPASS\n"
+		files[p.name+".status"] = "0\n"
+	}
+	return files
+}
+
+func TestOutcomeOfSCTPIsEveryProgramsAndTheDemos(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, text string
+		failed     int
+	}{
+		"all is well":      {"x", "", 0},
+		"a failed test":    {"ksctp.log", "=== RUN   TestA\n--- FAIL: TestA (0.00s)\n", 1},
+		"a skipped row":    {"oversctp.log", "=== RUN   TestA\n=== ATTR  TestA row x\n--- SKIP: TestA (0.00s)\nPASS\n", 1},
+		"a limit":          {"chaos.status", "124\n", 1},
+		"the demo fails":   {"demo.status", "1\n", 1},
+		"the demo is gone": {"demo.status", "", 1},
+	} {
+		files := sctpFiles()
+		files[c.file] = c.text
+		o, err := readSCTP(leave(t, files), true)
+		if err != nil || o.failed() != c.failed {
+			t.Errorf("%s: %d failures of %+v, %v; want %d", name, o.failed(), o, err, c.failed)
+		}
+	}
+	if _, err := readSCTP(t.TempDir(), false); err == nil {
+		t.Error("a run that has left nothing is taken")
+	}
+}
+
+func TestDocumentHasARowForEachTestOverSCTP(t *testing.T) {
+	files := sctpFiles()
+	files["oversctp.log"] = "=== RUN   TestA\n=== ATTR  TestA row oversctp works\n    x_test.go:1: not so\n--- FAIL: TestA (0.00s)\n"
+	files["oversctp.status"] = "1\n"
+	dir := t.TempDir()
+	if err := os.Rename(leave(t, files), filepath.Join(dir, "sctp")); err != nil {
+		t.Fatal(err)
+	}
+	o, err := readSCTP(filepath.Join(dir, "sctp"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReport(&lab{image: &vm.Image{}}, outcome{}, nil, &o)
+	var b strings.Builder
+	r.document(&b)
+	for _, want := range []string{"## SCTP", "| ksctp works | ok |", "| oversctp works | FAILED |", "| " + demoRow + " | ok |", "1 unexpected"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, b.String())
+		}
+	}
+	b.Reset()
+	r.print(&b, dir)
+	for _, want := range []string{"ok; 2 of 2 claims hold", "x_test.go:1: not so"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, b.String())
+		}
+	}
+}

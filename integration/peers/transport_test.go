@@ -1,0 +1,122 @@
+package peers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/integration/node"
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// TestDiskFollowsTheTransportAndNothingIsEverInClear changes the transport of a
+// link again and again: the disk connects anew over the new one, the guards of the
+// old one go and those of the new one come, and the wire has no clear packet of
+// any. That the capture finds clear packets where there are some is shown by the
+// demonstration's control.
+func TestDiskFollowsTheTransportAndNothingIsEverInClear(t *testing.T) {
+	s := newScene(t)
+	if err := node.Join(t.Context(), s.alpha, s.beta); err != nil {
+		t.Fatal(err)
+	}
+	capture, err := s.alpha.Capture(t.Context(), lab.CaptureOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.attach()
+	hosts := map[*node.Node]string{s.alpha: "beta", s.beta: "alpha"}
+	now := map[*node.Node]string{}
+	for _, step := range []struct {
+		alpha, beta string
+		want        string // over which the disk is attached then
+		why         string // part of what alpha says
+	}{
+		{"tcp", "tcp", "tcp", "configured"},
+		{"sctp-udp", "sctp-udp", "sctp-udp", "configured"},
+		{"auto", "auto", "sctp-udp", "the best that both hosts have"},
+		{"auto", "tcp", "tcp", "no sctp-udp: beta has none for this host"},
+		{"auto", "auto", "sctp-udp", "the best that both hosts have"},
+		{"tcp", "auto", "tcp", "configured"},
+	} {
+		if step.want == "sctp-udp" && step.alpha == "auto" && lab.KernelSCTP() == nil {
+			step.want = "sctp"
+		}
+		for n, carrier := range map[*node.Node]string{s.beta: step.beta, s.alpha: step.alpha} {
+			if now[n] != carrier {
+				s.edit(n, hosts[n], "transport: "+carrier+"\n", "transport: "+now[n]+"\n", "")
+				s.must(n, "reload")
+				now[n] = carrier
+			}
+		}
+		var last api.Status
+		s.until(fmt.Sprintf("the disk is attached over %s, with %s here and %s there", step.want, step.alpha, step.beta), func() bool {
+			var err error
+			if last, err = s.alpha.Client().Status(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return len(last.Attachments) == 1 && last.Attachments[0].State == api.AttachReady && on(last.Streams, step.want)
+		})
+		if c := last.Peers[0].Carrier; c.Transport != step.want || !strings.Contains(c.Why, step.why) {
+			t.Errorf("%s: carrier %+v, want %s since %q", step.alpha, c, step.want, step.why)
+		}
+		s.ping()
+		for n, carrier := range now {
+			s.guardsFit(n, config.Transport(carrier))
+		}
+	}
+	counts, err := capture.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for proto, port := range map[transport.Protocol]uint16{transport.ProtoTCP: config.DefaultPort, transport.ProtoSCTP: config.DefaultPort, transport.ProtoUDP: config.DefaultUDPPort} {
+		if n := counts.ClearOf(proto, port); n != 0 {
+			t.Errorf("%d clear packets of %v port %d: %v", n, proto, port, counts)
+		}
+	}
+	if counts.ESP == 0 || counts.Dropped != 0 {
+		t.Errorf("the capture proves nothing: %v", counts)
+	}
+}
+
+// on tells whether all streams to attached disks are over a transport, and that
+// there are any.
+func on(streams []api.Stream, carrier string) bool {
+	n := 0
+	for _, x := range streams {
+		if x.Service != "attachments" {
+			continue
+		}
+		if x.Transport != carrier {
+			return false
+		}
+		n++
+	}
+	return n > 0
+}
+
+// guardsFit holds the guards in a host's kernel to its peer's transport: there is
+// one for each carrier that streams may have, and no other.
+func (s *scene) guardsFit(n *node.Node, carrier config.Transport) {
+	s.t.Helper()
+	list, err := ipsec.ListGuard(n.NetNS())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var have, want []string
+	for _, g := range list {
+		have = append(have, g.Protocol.String())
+	}
+	for _, k := range carrier.Kinds() {
+		want = append(want, k.Protocol().String())
+	}
+	slices.Sort(have)
+	slices.Sort(want)
+	if have = slices.Compact(have); !slices.Equal(have, want) {
+		s.t.Errorf("%s with transport %s guards %v, want %v", n.Name(), carrier, have, want)
+	}
+}

@@ -1,0 +1,148 @@
+package ipsec
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/transport/sctp"
+)
+
+// assoc is an association whose troubles the test decides.
+type assoc struct {
+	sctp.Association // nil: what is not here is not asked
+	mu               sync.Mutex
+	outq             int
+	bytes            uint64
+	stats            sctp.Stats
+	dead             time.Duration
+	kicks            int
+	stuck            bool
+	rtoMax           []time.Duration
+}
+
+func (a *assoc) set(change func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change()
+}
+
+func (a *assoc) Outq() (int, error) { a.mu.Lock(); defer a.mu.Unlock(); return a.outq, nil }
+func (a *assoc) Bytes() uint64      { a.mu.Lock(); defer a.mu.Unlock(); return a.bytes }
+func (a *assoc) Stats() sctp.Stats  { a.mu.Lock(); defer a.mu.Unlock(); return a.stats }
+func (a *assoc) Kick() bool         { a.mu.Lock(); defer a.mu.Unlock(); a.kicks++; return a.stuck }
+func (a *assoc) Hurry(d time.Duration) {
+	a.set(func() { a.rtoMax = append(a.rtoMax, d) })
+}
+func (a *assoc) DeadAfter() time.Duration { return a.dead }
+
+func TestAssociationThatIsPausedIsHurriedAndKicked(t *testing.T) {
+	b := newBench(t)
+	p := linkPeer(udpLink)
+	b.f.answering(p)
+	b.add(t, p)
+	if err := b.Prepare(t.Context(), flowOn(p, udpLink, true)); err != nil {
+		t.Fatal(err)
+	}
+	a := &assoc{dead: time.Hour}
+	pr, err := b.Admit(t.Context(), flowOn(p, udpLink, true), true, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pr.Release()
+	a.set(func() { a.outq, a.stuck = 1, true })
+	b.f.down(p, "beta-out-udp")
+	eventually(t, "the SA is back, and the association was kicked", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return !pr.Paused() && a.kicks >= kickTimes
+	})
+	a.set(func() { a.outq, a.stuck = 0, false })
+	eventually(t, "it is calm again", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return slices.Equal(a.rtoMax, []time.Duration{hurryMS * time.Millisecond, 0})
+	})
+}
+
+func TestAssociationTellsOfStallsAndSilence(t *testing.T) {
+	a := &assoc{dead: 20 * time.Second}
+	pr := &protection{c: a}
+	now := time.Now()
+	check := func(at time.Duration, stalled, alive, fading bool) {
+		t.Helper()
+		c, _ := pr.ask(now.Add(at))
+		if f := pr.fading(now.Add(at)); c.stalled != stalled || c.silent < stallAfter != alive || f != fading {
+			t.Errorf("after %v: %+v, fading %v", at, c, f)
+		}
+	}
+	check(0, false, true, false)
+	a.set(func() { a.outq, a.stats.Timeouts = 1, 2 })
+	check(2*time.Second, false, false, false) // not in vain often enough
+	a.set(func() { a.stats.Timeouts = 3 })
+	check(2*time.Second, true, false, false)
+	a.set(func() { a.outq = 0 })
+	check(2*time.Second, false, false, false) // nothing waits
+	a.set(func() { a.outq, a.stats.PacketsIn = 1, 1 })
+	check(3*time.Second, false, true, false) // heard of
+	check(12*time.Second, false, false, false)
+	check(14*time.Second, false, false, true)
+	a.set(func() { a.stats.Retransmits = 9 }) // as the kernel tells
+	check(14*time.Second, true, false, true)
+
+	silent := &protection{c: &struct{ *assoc }{a}}
+	if silent.fading(now) || silent.fading(now.Add(9*time.Second)) || !silent.fading(now.Add(11*time.Second)) {
+		t.Error("the tolerance of an association is not taken into account")
+	}
+}
+
+func TestIdleAssociationIsReaped(t *testing.T) {
+	a := &assoc{}
+	pr := &protection{c: a}
+	now := time.Now()
+	if q := pr.unused(now, time.Minute); q > 0 {
+		t.Errorf("idle for %v at first", q)
+	}
+	now = now.Add(30 * time.Second)
+	a.set(func() { a.bytes = 10_000 })
+	if q := pr.unused(now, time.Minute); q > 0 {
+		t.Errorf("idle for %v after traffic", q)
+	}
+	now = now.Add(time.Minute)
+	if q := pr.unused(now, time.Minute); q < time.Minute {
+		t.Errorf("idle for %v after a minute without traffic", q)
+	}
+}
+
+// TestSAIsNotToBlameForOnePeerThatDied has a flow whose peer is gone for good,
+// beside one that is heard of now and then: the SA is fine. When nothing more is
+// heard of that one either, it is not.
+func TestSAIsNotToBlameForOnePeerThatDied(t *testing.T) {
+	l := &lane{flows: map[*protection]struct{}{}}
+	dead, quiet := &assoc{outq: 1}, &assoc{}
+	for _, a := range []*assoc{dead, quiet} {
+		pr := &protection{c: a}
+		pr.admitted.Store(true)
+		l.flows[pr] = struct{}{}
+	}
+	now := time.Now()
+	check := func(at time.Duration, silentDead, silentQuiet time.Duration, again int, want bool) {
+		t.Helper()
+		dead.set(func() { dead.stats.Silent, dead.stats.Unanswered = silentDead, again })
+		quiet.set(func() { quiet.stats.Silent = silentQuiet })
+		if got := l.suspect(now.Add(at)); got != want {
+			t.Errorf("after %v: suspect %v", at, got)
+		}
+	}
+	second := time.Second
+	check(1*second, 1*second, 1*second, 0, false)
+	check(2*second, 2*second, 2*second, 1, false) // in vain from here
+	check(4*second, 4*second, 4*second, 4, true)  // nobody was heard since
+	check(8*second, 8*second, 4*second, 6, false) // the other was heard at 4 s
+	check(60*second, 60*second, 56*second, 30, false)
+	quiet.set(func() { quiet.outq, quiet.stats.Unanswered = 1, 1 })
+	check(61*second, 61*second, 57*second, 30, false)
+	quiet.set(func() { quiet.stats.Unanswered = 5 })
+	check(64*second, 64*second, 60*second, 31, true)
+}

@@ -1,0 +1,228 @@
+package ksctp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/mdlayher/socket"
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/transport/sctp"
+)
+
+// Assoc is an association of the kernel. It is established from the first; its
+// messages and events come after Start. Its methods may be called from several
+// goroutines.
+type Assoc struct {
+	conn        *socket.Conn
+	rc          syscall.RawConn
+	c           Config
+	v6          bool
+	out, in     int
+	local, peer []netip.AddrPort
+	early       []notification // that came with the handshake
+
+	max   atomic.Int64 // MaxMessage
+	asked atomic.Int64 // when the kernel was asked for it, UnixNano
+	used  atomic.Int64 // when a message last went or came, UnixNano
+	heard atomic.Int64 // when something last came, UnixNano
+
+	packets atomic.Uint64 // that had come when Stats was last asked for
+
+	// Receiving: see receive.go.
+	rx receiving
+
+	// Sending: see send.go. mu guards what follows, too.
+	mu   sync.Mutex
+	tx   sending
+	room sync.Cond
+
+	started  bool
+	ending   bool        // Abort, the kernel or the clock has ended it
+	err      error       // why; final when done is closed
+	shutting bool        // Shutdown was called
+	peerShut bool        // the peer shuts it down
+	errno    unix.Errno  // of the socket, when the association has failed
+	death    *time.Timer // of Config.DeadAfter
+
+	done chan struct{}
+	wg   sync.WaitGroup // goroutines that wait for room
+}
+
+var _ sctp.Association = (*Assoc)(nil)
+
+// newAssoc takes over the socket of an association that is up.
+func newAssoc(conn *socket.Conn, c *Config, v6 bool, out, in uint16, early []notification) (*Assoc, error) {
+	rc, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	a := &Assoc{conn: conn, rc: rc, c: *c, v6: v6, out: int(out), in: int(in), early: early, done: make(chan struct{})}
+	if a.local, a.peer, err = addrsOf(conn); err != nil {
+		return nil, err
+	}
+	if len(a.local) == 0 || len(a.peer) == 0 {
+		return nil, errors.New("the kernel gives no addresses of the association")
+	}
+	if err := a.tx.init(a); err != nil {
+		return nil, err
+	}
+	a.room.L = &a.mu
+	a.rx.init(a)
+	now := time.Now().UnixNano()
+	a.used.Store(now)
+	a.heard.Store(now)
+	return a, a.refresh()
+}
+
+// LocalAddrs are all addresses of this end, PeerAddrs those of the peer. They do
+// not change.
+func (a *Assoc) LocalAddrs() []netip.AddrPort { return slices.Clone(a.local) }
+
+// PeerAddrs are all addresses of the peer, the primary path's first.
+func (a *Assoc) PeerAddrs() []netip.AddrPort { return slices.Clone(a.peer) }
+
+// Start has everything handed to r from here on, the first of it EventUp, the last
+// EventDown, also if the association is over already. It is to be called once.
+func (a *Assoc) Start(r sctp.Receiver) {
+	a.mu.Lock()
+	if a.started {
+		panic("ksctp: an association is started twice")
+	}
+	a.rx.recv = r
+	a.started = !a.ending
+	aborted, err := a.ending, a.err
+	a.mu.Unlock()
+	if aborted {
+		r.Event(sctp.Event{Kind: sctp.EventUp})
+		r.Event(sctp.Event{Kind: sctp.EventDown, Err: err})
+		return
+	}
+	go a.read()
+}
+
+// Streams is how many streams may be sent on and how many the peer may send on.
+func (a *Assoc) Streams() (out, in int) { return a.out, a.in }
+
+// MaxMessage is the size in bytes of the longest message that may be sent now. It
+// follows the path's MTU.
+func (a *Assoc) MaxMessage() int { return int(a.max.Load()) }
+
+// Done is closed when the association is over, and the Receiver knows.
+func (a *Assoc) Done() <-chan struct{} { return a.done }
+
+// Err is why the association ended: nil while it lives and after a shutdown that
+// this end began, sctp.ErrShutdown after one that the peer began, an
+// *sctp.AbortError, sctp.ErrPeerUnreachable, sctp.ErrRestarted.
+func (a *Assoc) Err() error {
+	select {
+	case <-a.done:
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.err
+	default:
+		return nil
+	}
+}
+
+// Shutdown ends the association in order: what was queued is delivered, then both
+// ends close (RFC 9260 section 9.2). It waits for that until ctx is over; then
+// the association is aborted.
+func (a *Assoc) Shutdown(ctx context.Context) error {
+	a.mu.Lock()
+	if !a.started {
+		a.mu.Unlock()
+		a.Abort("nothing was begun")
+		return nil
+	}
+	a.shutting = true
+	a.flush()
+	a.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.wrap("shut down", a.Err())
+	case <-ctx.Done():
+		a.Abort("the shutdown took too long")
+		return a.wrap("shut down", ctx.Err())
+	}
+}
+
+// Abort ends the association at once (RFC 9260 section 9.1). The peer gets an ABORT
+// with the cause User-Initiated Abort, but not the reason, which the kernel takes
+// on one-to-many sockets only: it is for Err at this end. It does nothing if the
+// association is over.
+func (a *Assoc) Abort(reason string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fail(&sctp.AbortError{Local: true, Cause: sctp.Cause{Code: sctp.CauseUserAbort, Info: []byte(reason)}})
+}
+
+// Close is Abort without a reason. It is idempotent and waits for nothing.
+func (a *Assoc) Close() error {
+	a.Abort("")
+	return nil
+}
+
+// fail is Abort with what Err will say; a.mu is held.
+func (a *Assoc) fail(err error) {
+	if a.ending {
+		return
+	}
+	a.end(err)
+	abort(a.conn) // the reader, if there is one, ends and does the rest
+	if !a.started {
+		close(a.done)
+	}
+}
+
+// end notes why the association is over; a.mu is held.
+func (a *Assoc) end(err error) {
+	a.ending, a.err = true, err
+	if a.death != nil {
+		a.death.Stop()
+	}
+	a.rx.resume()
+	a.room.Broadcast()
+}
+
+// finish is the reader's last act.
+func (a *Assoc) finish(err error) {
+	a.mu.Lock()
+	if !a.ending {
+		a.end(err)
+	}
+	err = a.err
+	a.mu.Unlock()
+	a.conn.Close()
+	a.wg.Wait()
+	a.rx.recv.Event(sctp.Event{Kind: sctp.EventDown, Err: err})
+	close(a.done)
+}
+
+// alive tells whether the kernel still has the association.
+func (a *Assoc) alive() bool {
+	_, err := a.status()
+	return err == nil
+}
+
+func (a *Assoc) wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &sctp.AssocError{Op: op, Remote: a.peer[0], Err: err}
+}
+
+// errClosed is what is left to say about an association that is over.
+func (a *Assoc) errClosed() error {
+	if a.err != nil {
+		return a.err
+	}
+	return net.ErrClosed
+}

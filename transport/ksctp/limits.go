@@ -1,0 +1,76 @@
+package ksctp
+
+import "time"
+
+const (
+	// DefaultStreams is how many streams are asked for and allowed, each way, as in
+	// package sctp.
+	DefaultStreams = 1024
+
+	// defaultBuffer is what the kernel is asked to buffer each way, in bytes: the
+	// bandwidth-delay product of 10 Gbit/s and 3 ms.
+	defaultBuffer = 4 << 20
+	// minBuffer is two of the longest messages, in bytes.
+	minBuffer = 128 << 10
+	// maxBuffer bounds Config.SendBuffer. The kernel doubles the number and charges
+	// more than minCharge for a message, so that it never holds more than 32,767
+	// of them (RFC 5043 section 10).
+	maxBuffer = 8 << 20
+	// minCharge is less than what the kernel charges the send buffer for a message
+	// besides its bytes: struct sk_buff, struct skb_shared_info, struct sctp_chunk.
+	minCharge = 576
+
+	// reserve is how many bytes SendNow may queue while the kernel takes nothing,
+	// and messageOverhead what each message counts besides its bytes.
+	reserve         = 1 << 20
+	messageOverhead = 64
+
+	// batchLen and batchBufs are how many messages, and buffers, one sendmmsg takes.
+	batchLen  = 32
+	batchBufs = 4 * batchLen
+
+	// readBatch is how many messages one recvmmsg takes, and readSize how long each
+	// may be in bytes: a chunk's length has 16 bits. Of memory that is not written
+	// to, only addresses are used.
+	readBatch = 16
+	readSize  = 64 << 10
+
+	// maxAddrs is how many addresses either end of an association may have. The
+	// kernel gives no list that is longer than asked for.
+	maxAddrs = 128
+
+	// DefaultBacklog bounds the associations that wait for Accept.
+	DefaultBacklog = 128
+
+	// The parameters of RFC 9260 section 16, as package sctp has them. The kernel
+	// does not go below its own RTO.Min and SACK.Delay unless it is told.
+	defaultRTOInitial      = time.Second
+	defaultRTOMin          = 250 * time.Millisecond
+	defaultRTOMax          = 60 * time.Second
+	defaultAssocMaxRetrans = 10
+	defaultPathMaxRetrans  = 5
+	defaultMaxInitRetrans  = 8
+	defaultHeartbeat       = 30 * time.Second
+
+	// sackDelay is SACK.Delay.
+	sackDelay = 100 * time.Millisecond
+
+	// maxReason is how many bytes of an error cause's information are kept.
+	maxReason = 256
+
+	// refreshEvery is how old the message size may be that is known of the path.
+	// A size that has become too long is found at once, by EMSGSIZE.
+	refreshEvery = time.Second
+
+	// hurryMin is the shortest bound that Hurry sets: the kernel resends by
+	// timers only, so the last of them decides how late it notices that the path
+	// is back.
+	hurryMin = 250 * time.Millisecond
+
+	// memoryPause is how long nothing is sent after the kernel had no memory.
+	memoryPause = 10 * time.Millisecond
+
+	// acceptBackoff is the pause after an accept that failed for want of file
+	// descriptors or memory.
+	acceptBackoff = 50 * time.Millisecond
+)

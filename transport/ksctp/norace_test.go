@@ -1,0 +1,5 @@
+//go:build !race
+
+package ksctp_test
+
+const raceEnabled = false

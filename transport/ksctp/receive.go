@@ -1,0 +1,338 @@
+package ksctp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/transport/sctp"
+)
+
+// Of struct sctp_rcvinfo (RFC 6458 section 5.3.5).
+const (
+	cmsgRcvinfo = 3
+	rcvinfoLen  = 28
+)
+
+// receiving is the receiving half, of the goroutine that reads, but what is
+// atomic.
+type receiving struct {
+	recv    sctp.Receiver
+	window  int64         // bytes that the Receiver may hold
+	held    atomic.Int64  // bytes that it holds
+	hasty   atomic.Bool   // the association is going down: read on whatever is held
+	wake    chan struct{} // after a change of the two
+	partial bool          // a fragment came, and its message goes on
+
+	messages, bytes atomic.Uint64
+
+	batches sync.Pool // *recvBatch
+	batch   *recvBatch
+	msg     sctp.Message // that is handed over
+	n       int
+	err     error
+	take    func(fd uintptr) bool // reads a batch; made once
+}
+
+// recvBatch is what one recvmmsg takes.
+type recvBatch struct {
+	hdrs [readBatch]mmsghdr
+	iovs [readBatch]unix.Iovec
+	ctl  [readBatch][recvSpace]byte
+	mem  []byte
+}
+
+// recvSpace has room for struct sctp_rcvinfo.
+const recvSpace = unix.SizeofCmsghdr + (rcvinfoLen+7)&^7
+
+func (r *receiving) init(a *Assoc) {
+	_, window := a.c.buffers()
+	r.window = int64(window)
+	r.wake = make(chan struct{}, 1)
+	r.take = func(fd uintptr) bool {
+		b := r.getBatch()
+		for {
+			n, _, e := unix.Syscall6(unix.SYS_RECVMMSG, fd, uintptr(unsafe.Pointer(&b.hdrs[0])), readBatch, unix.MSG_DONTWAIT, 0, 0)
+			switch e {
+			case unix.EINTR:
+				continue
+			case unix.EAGAIN:
+				r.batches.Put(b) // while nothing comes none is needed
+				return false
+			case 0:
+				r.n, r.err = int(n), nil
+			default:
+				r.n, r.err = 0, e
+			}
+			r.batch = b
+			return true
+		}
+	}
+}
+
+func (r *receiving) getBatch() *recvBatch {
+	b, ok := r.batches.Get().(*recvBatch)
+	if !ok {
+		b = &recvBatch{mem: make([]byte, readBatch*readSize)}
+		for i := range b.hdrs {
+			b.iovs[i].Base = &b.mem[i*readSize]
+			b.iovs[i].SetLen(readSize)
+			b.hdrs[i].hdr.Iov = &b.iovs[i]
+			b.hdrs[i].hdr.Iovlen = 1
+			b.hdrs[i].hdr.Control = &b.ctl[i][0]
+		}
+	}
+	for i := range b.hdrs {
+		b.hdrs[i].hdr.SetControllen(recvSpace)
+	}
+	return b
+}
+
+// resume wakes a reader that waits for Release.
+func (r *receiving) resume() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// hasten has the reader find out how the association ends.
+func (r *receiving) hasten() {
+	r.hasty.Store(true)
+	r.resume()
+}
+
+// Release gives n bytes back that Receiver.Message has said to hold.
+func (a *Assoc) Release(n int) {
+	r := &a.rx
+	now := r.held.Add(-int64(n))
+	if now < r.window && now+int64(n) >= r.window {
+		r.resume()
+	}
+}
+
+// read hands everything over until the association ends.
+func (a *Assoc) read() {
+	r := &a.rx
+	r.recv.Event(sctp.Event{Kind: sctp.EventUp})
+	for _, n := range a.early {
+		a.notified(n)
+	}
+	a.early = nil
+	var end error
+	for end == nil {
+		for r.held.Load() >= r.window && !r.hasty.Load() && !a.isEnding() {
+			<-r.wake // the kernel's buffer fills, and the peer's window closes
+		}
+		if err := a.rc.Read(r.take); err != nil {
+			end = err // closed
+			break
+		}
+		end = a.handOver()
+	}
+	a.finish(a.reason(end))
+}
+
+func (a *Assoc) isEnding() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ending
+}
+
+// handOver goes through what one read has brought.
+func (a *Assoc) handOver() (end error) {
+	r, b := &a.rx, a.rx.batch
+	if r.err != nil {
+		r.batch = nil
+		r.batches.Put(b)
+		// recvmmsg reports an error before what came before it.
+		var errno unix.Errno
+		if errors.As(r.err, &errno) && a.reported(errno) {
+			return nil
+		}
+		return r.err
+	}
+	now := time.Now().UnixNano()
+	a.heard.Store(now)
+	messages, bytes := 0, 0
+	for i := range r.n {
+		h := &b.hdrs[i]
+		p := b.mem[i*readSize:][:h.n]
+		switch {
+		case h.hdr.Flags&msgNotification != 0:
+			end = a.notified(p)
+		case h.n == 0:
+			end = io.EOF
+		default:
+			a.message(p, b.ctl[i][:h.hdr.Controllen], h.hdr.Flags)
+			messages++
+			bytes += len(p)
+		}
+		if end != nil {
+			break
+		}
+	}
+	r.batch = nil
+	r.batches.Put(b)
+	if messages > 0 {
+		a.used.Store(now)
+		r.messages.Add(uint64(messages))
+		r.bytes.Add(uint64(bytes))
+		r.recv.BatchEnd()
+	}
+	return end
+}
+
+// message hands one message, or a part of one, to the Receiver.
+func (a *Assoc) message(p, ctl []byte, flags int32) {
+	r := &a.rx
+	m := &r.msg
+	*m = sctp.Message{Payload: p, Flags: sctp.Begin | sctp.End}
+	if info, ok := rcvinfo(ctl); ok {
+		m.Stream = native.Uint16(info)
+		m.SSN = native.Uint16(info[2:])
+		if native.Uint16(info[4:])&flagUnordered != 0 {
+			m.Flags |= sctp.Unordered
+		}
+		m.PPID = binary.BigEndian.Uint32(info[8:])
+		m.TSN = native.Uint32(info[12:])
+	}
+	if r.partial {
+		m.Flags &^= sctp.Begin
+	}
+	if r.partial = flags&unix.MSG_EOR == 0; r.partial {
+		m.Flags &^= sctp.End
+	}
+	if r.recv.Message(m) {
+		r.held.Add(int64(len(p)))
+	}
+	m.Payload = nil
+}
+
+// rcvinfo finds struct sctp_rcvinfo in control messages.
+func rcvinfo(ctl []byte) (info []byte, ok bool) {
+	for len(ctl) >= unix.SizeofCmsghdr {
+		h := (*unix.Cmsghdr)(unsafe.Pointer(&ctl[0]))
+		n := int(h.Len)
+		if n < unix.SizeofCmsghdr || n > len(ctl) {
+			return nil, false
+		}
+		if h.Level == unix.IPPROTO_SCTP && h.Type == cmsgRcvinfo && n >= unix.CmsgLen(rcvinfoLen) {
+			return ctl[unix.SizeofCmsghdr:n], true
+		}
+		ctl = ctl[min(len(ctl), (n+7)&^7):]
+	}
+	return nil, false
+}
+
+// notified acts on a notification. An error says that the association is over.
+func (a *Assoc) notified(n notification) (over error) {
+	event := func(e sctp.Event) { a.rx.recv.Event(e) }
+	switch n.kind() {
+	case noteAssocChange:
+		ch, err := n.assocChange()
+		if err != nil {
+			return err
+		}
+		return a.changed(ch)
+	case notePathChange:
+		if path, state, err := n.pathChange(); err == nil {
+			a.pathChanged(path, state)
+		}
+	case noteRemoteError:
+		if cause, err := n.remoteError(); err == nil {
+			event(sctp.Event{Kind: sctp.EventPeerError, Cause: cause})
+		}
+	case noteShutdown:
+		a.mu.Lock()
+		ours := a.shutting
+		a.peerShut = true
+		a.room.Broadcast()
+		a.mu.Unlock()
+		if !ours {
+			event(sctp.Event{Kind: sctp.EventShutdown})
+		}
+	case notePartialDelivery:
+		a.rx.partial = false // what was begun is not gone on with
+	case noteSenderDry:
+		a.dried()
+	}
+	return nil
+}
+
+// changed acts on a change of the association's state.
+func (a *Assoc) changed(ch assocChange) (over error) {
+	switch ch.state {
+	case shutdownComplete:
+		a.mu.Lock()
+		ours := a.shutting
+		a.mu.Unlock()
+		if ours {
+			return errOrderly
+		}
+		return sctp.ErrShutdown
+	case restart:
+		a.mu.Lock()
+		a.fail(sctp.ErrRestarted)
+		a.mu.Unlock()
+		return sctp.ErrRestarted
+	case commLost, cannotStart:
+		n, _ := a.conn.GetsockoptInt(unix.SOL_SOCKET, unix.SO_ERROR)
+		a.reported(unix.Errno(n))
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return lost(ch, a.errno)
+	}
+	return nil
+}
+
+// reported notes what the socket says of the association's end, which it says
+// once, to whoever asks first. It is false if that is known.
+func (a *Assoc) reported(errno unix.Errno) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.errno != 0 || errno == 0 {
+		return false
+	}
+	a.errno = errno
+	return true
+}
+
+// errOrderly is the end of a shutdown that this end has begun.
+var errOrderly = errors.New("shut down")
+
+// lost is why the kernel has lost an association.
+func lost(ch assocChange, errno unix.Errno) error {
+	cause := ch.abortCause()
+	switch {
+	case errno == unix.ETIMEDOUT:
+		return fmt.Errorf("%w: %w", sctp.ErrPeerUnreachable, errno)
+	case errno == unix.ECONNABORTED: // by this end's kernel
+		return &sctp.AbortError{Local: true, Cause: cause}
+	case errno == unix.ECONNRESET, errno == unix.ECONNREFUSED, len(ch.info) > 0, cause.Code != 0:
+		return &sctp.AbortError{Cause: cause}
+	}
+	return sctp.ErrPeerUnreachable
+}
+
+// reason is what Err says after the reader has met err.
+func (a *Assoc) reason(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case err == errOrderly, errors.Is(err, io.EOF) && a.shutting:
+		return nil
+	case a.errno != 0 && (errors.Is(err, io.EOF) || errors.Is(err, a.errno)):
+		return lost(assocChange{}, a.errno)
+	case errors.Is(err, io.EOF):
+		return sctp.ErrShutdown
+	}
+	return err
+}

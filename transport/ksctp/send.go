@@ -1,0 +1,308 @@
+package ksctp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/transport/sctp"
+)
+
+// sendable checks a message; a.mu is held.
+func (a *Assoc) sendable(m *sctp.Outgoing) (size int, err error) {
+	switch {
+	case a.ending:
+		return 0, a.errClosed()
+	case a.shutting || a.peerShut:
+		return 0, sctp.ErrShutdown
+	case int(m.Stream) >= a.out:
+		return 0, sctp.ErrStream
+	}
+	size = sizeOf(m)
+	switch {
+	case size == 0:
+		return 0, sctp.ErrEmpty
+	case size > int(a.max.Load()):
+		return 0, sctp.ErrTooLong
+	}
+	return size, nil
+}
+
+func sizeOf(m *sctp.Outgoing) (size int) {
+	for _, b := range m.Bufs {
+		size += len(b)
+	}
+	return size
+}
+
+// TrySend queues messages, in this order, as long as the kernel has room, and
+// returns how many. Their bytes are copied: the memory may be used again. The
+// error is about the first message that was not queued, nil if there was only no
+// room for it: sctp.ErrTooLong, after which MaxMessage says what is not too long,
+// ErrEmpty, ErrStream, ErrShutdown, or why the association is over.
+func (a *Assoc) TrySend(ms []sctp.Outgoing) (n int, err error) {
+	if len(ms) == 0 {
+		return 0, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refreshIfOld()
+	t := &a.tx
+	for n < len(ms) && err == nil && len(t.kept) == 0 && !t.full {
+		ok := 0 // so many can be sent
+		for ; n+ok < len(ms); ok++ {
+			if _, err = a.sendable(&ms[n+ok]); err != nil {
+				break
+			}
+		}
+		k, serr := a.give(ms[n : n+ok])
+		n += k
+		if serr != nil {
+			err = serr
+		} else if k < ok {
+			err = nil // there is no room, or a Barrier
+			if len(t.kept) == 0 && !t.full {
+				a.keep(&ms[n])
+				n++
+			}
+		}
+	}
+	return n, a.wrap("send", err)
+}
+
+// SendNow queues one message even if the kernel has no room, up to 1 MiB beyond:
+// for the few that must not wait.
+func (a *Assoc) SendNow(m sctp.Outgoing) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	size, err := a.sendable(&m)
+	if err != nil {
+		return a.wrap("send", err)
+	}
+	t, n := &a.tx, 0
+	if len(t.kept) == 0 && !t.full {
+		if n, err = a.give([]sctp.Outgoing{m}); err != nil {
+			return a.wrap("send", err)
+		}
+	}
+	if n == 0 {
+		if t.keptBytes+size+messageOverhead > reserve {
+			return a.wrap("send", sctp.ErrNoRoom)
+		}
+		a.keep(&m)
+	}
+	return nil
+}
+
+// keep copies a message to those that wait here; a.mu is held.
+func (a *Assoc) keep(m *sctp.Outgoing) {
+	t := &a.tx
+	size := sizeOf(m)
+	whole := make([]byte, 0, size)
+	for _, b := range m.Bufs {
+		whole = append(whole, b...)
+	}
+	t.kept = append(t.kept, sctp.Outgoing{Stream: m.Stream, PPID: m.PPID, Bufs: [][]byte{whole}, Barrier: m.Barrier})
+	t.keptBytes += size + messageOverhead
+}
+
+// flush sends what waits here, and then the shutdown that waits for it; a.mu is
+// held.
+func (a *Assoc) flush() {
+	t := &a.tx
+	for len(t.kept) > 0 && !t.full && !t.drying && !a.ending {
+		n, err := a.give(t.kept)
+		for i := range n {
+			t.keptBytes -= sizeOf(&t.kept[i]) + messageOverhead
+		}
+		t.kept = append(t.kept[:0], t.kept[n:]...)
+		if err != nil {
+			t.kept, t.keptBytes = nil, 0
+			if errors.Is(err, sctp.ErrTooLong) { // what was taken cannot be delivered
+				a.fail(err)
+			} // else the association is going down, and the reader hears why
+		}
+	}
+	if len(t.kept) == 0 && a.shutting && !t.shut && !a.ending {
+		t.shut = true
+		_ = a.conn.Shutdown(unix.SHUT_WR)
+	}
+	if len(t.kept) == 0 && !t.full {
+		a.room.Broadcast()
+	}
+}
+
+// give hands messages to the kernel until it has no room or a Barrier has to
+// wait; a.mu is held.
+func (a *Assoc) give(ms []sctp.Outgoing) (n int, err error) {
+	t := &a.tx
+	for n < len(ms) && err == nil && !t.full {
+		if ms[n].Barrier && !a.settled() {
+			a.awaitDry()
+			break
+		}
+		k := 0
+		k, err = a.giveBatch(ms[n:])
+		n += k
+	}
+	if n > 0 {
+		a.used.Store(time.Now().UnixNano())
+	}
+	return n, err
+}
+
+// giveBatch is one system call; a.mu is held.
+func (a *Assoc) giveBatch(ms []sctp.Outgoing) (n int, err error) {
+	t := &a.tx
+	t.log.reserve(batchLen, t.used)
+	b := t.getBatch()
+	for i := range ms {
+		if i > 0 && ms[i].Barrier || !b.add(&ms[i]) {
+			break
+		}
+	}
+	t.batch = b
+	if cerr := a.rc.Control(t.send); cerr != nil {
+		t.sent, t.sendErr = 0, net.ErrClosed
+	}
+	n, t.batch = t.sent, nil
+	t.putBatch(b)
+	switch t.sendErr {
+	case nil:
+	case unix.EAGAIN:
+		a.fill(0)
+	case unix.ENOBUFS, unix.ENOMEM:
+		a.fill(memoryPause)
+	case unix.EMSGSIZE: // the path's MTU has shrunk
+		if err = a.refresh(); err == nil {
+			err = sctp.ErrTooLong
+		}
+	default:
+		if errno, ok := t.sendErr.(unix.Errno); ok && errno != unix.EPIPE && a.errno == 0 {
+			a.errno = errno
+		}
+		a.rx.hasten()
+		err = fmt.Errorf("%w: %w", sctp.ErrShutdown, t.sendErr)
+	}
+	for i := range n {
+		size := sizeOf(&ms[i])
+		t.log.add(ms[i].Stream, size)
+		t.messages++
+		t.bytes += uint64(size)
+	}
+	return n, err
+}
+
+// settled tells whether all that was sent is acknowledged; a.mu is held.
+func (a *Assoc) settled() bool {
+	used, err := a.queued()
+	return err == nil && used == 0
+}
+
+// awaitDry asks the kernel to say when all is acknowledged, which it does at once
+// if that is so already; a.mu is held.
+func (a *Assoc) awaitDry() {
+	if !a.tx.drying {
+		a.tx.drying = true
+		_ = control(a.conn, func(fd int) error { return setEvent(fd, noteSenderDry, true) })
+	}
+}
+
+// dried is called when the kernel says so.
+func (a *Assoc) dried() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.tx.drying {
+		a.tx.drying = false
+		_ = control(a.conn, func(fd int) error { return setEvent(fd, noteSenderDry, false) })
+		a.flush()
+	}
+}
+
+// fill notes that the kernel has no room, and has a goroutine wait until half of
+// it is free; a.mu is held.
+func (a *Assoc) fill(pause time.Duration) {
+	if a.tx.full || a.ending {
+		return
+	}
+	a.tx.full = true
+	if pause > 0 {
+		a.wg.Go(func() {
+			time.Sleep(pause)
+			a.awaitRoom()
+		})
+		return
+	}
+	a.wg.Go(a.tx.await)
+}
+
+// awaitRoom waits until half of the send buffer is free.
+func (a *Assoc) awaitRoom() {
+	_ = a.rc.Write(a.tx.roomy)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tx.full = false
+	a.flush()
+}
+
+// Wait waits until there is room for a message, ctx is over or the association.
+func (a *Assoc) Wait(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, func() {
+		a.mu.Lock()
+		a.room.Broadcast()
+		a.mu.Unlock()
+	})
+	defer stop()
+	a.mu.Lock()
+	for ctx.Err() == nil && !a.ending && (a.tx.full || len(a.tx.kept) > 0) {
+		a.room.Wait()
+	}
+	a.mu.Unlock()
+	return a.wrap("send", ctx.Err())
+}
+
+// queued is how much of the send buffer is in use: memory, not bytes of
+// messages, until they are acknowledged cumulatively; a.mu is held.
+func (a *Assoc) queued() (used int, err error) {
+	t := &a.tx
+	if err := a.rc.Control(t.measure); err != nil {
+		return 0, err
+	}
+	return t.memory, t.memoryErr
+}
+
+// Outstanding is the number of messages on a stream that are queued or that the
+// peer has not acknowledged cumulatively. The kernel tells only how much memory
+// they take, so it may be more than the truth, but not less, and it is exact when
+// nothing is outstanding.
+func (a *Assoc) Outstanding(stream uint16) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	t := &a.tx
+	t.log.trim(t.used)
+	n := t.log.of(stream)
+	for i := range t.kept {
+		if t.kept[i].Stream == stream {
+			n++
+		}
+	}
+	return n
+}
+
+// Outq is the number of bytes of messages which the peer has not acknowledged,
+// sent or queued, estimated as Outstanding does it. Once the association is over
+// it is an error.
+func (a *Assoc) Outq() (int, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ending {
+		return 0, a.wrap("count what is queued", net.ErrClosed)
+	}
+	t := &a.tx
+	t.log.trim(t.used)
+	return t.log.bytes() + t.keptBytes - messageOverhead*len(t.kept), nil
+}

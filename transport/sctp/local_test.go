@@ -1,0 +1,182 @@
+package sctp
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// An endpoint on all addresses answers from the one that a packet came to, tells
+// it and asks Admit with it.
+func TestSocketOfAllAddresses(t *testing.T) {
+	for listen, dial := range map[string][]string{
+		"0.0.0.0": {"127.0.0.1", "127.0.0.2"},
+		"::":      {"127.0.0.1", "127.0.0.3", "::1"},
+	} {
+		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(listen), 0)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		asked := make(map[netip.AddrPort]bool)
+		in := newInbox()
+		e, err := Listen(conn, Config{Accept: to(in), Admit: func(local, _ netip.AddrPort, _ bool) error {
+			mu.Lock()
+			asked[local] = true
+			mu.Unlock()
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer e.Close()
+		for _, d := range dial {
+			target := netip.AddrPortFrom(netip.MustParseAddr(d), e.Addr().Port())
+			other := "127.0.0.1"
+			if target.Addr().Is6() {
+				other = "::1"
+			}
+			de := dialler(t, other, target)
+			a, err := de.Dial(patient(t), target, DialConfig{Receiver: to(newInbox())})
+			if err != nil {
+				t.Fatalf("listens on %s, dial %s: %v", listen, d, err)
+			}
+			b, err := e.Accept(patient(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b.Local() != target || b.Remote() != a.Local() || a.Local() != de.Addr() {
+				t.Errorf("listens on %s, dialled %s: the ends are %v and %v, %v and %v", listen, d, a.Local(), a.Remote(), b.Local(), b.Remote())
+			}
+			// Messages of the acceptor, batches of them too, leave from there.
+			ms := make([]Outgoing, 20)
+			for i := range ms {
+				ms[i].Bufs = [][]byte{make([]byte, 1400)}
+			}
+			if _, err := b.Send(patient(t), ms); err != nil {
+				t.Error(err)
+			}
+			if err := a.Shutdown(patient(t)); err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			if !asked[target] {
+				t.Errorf("Admit was not asked with %v: %v", target, asked)
+			}
+			mu.Unlock()
+		}
+	}
+}
+
+// dialler is an endpoint that hears one address only.
+func dialler(t *testing.T, addr string, peer netip.AddrPort) *Endpoint {
+	return listen(t, addr, Config{Admit: func(_, remote netip.AddrPort, _ bool) error {
+		if remote != peer {
+			return errors.New("somebody else")
+		}
+		return nil
+	}})
+}
+
+// A dialler on all addresses learns its own from the first packet.
+func TestDiallerOfAllAddresses(t *testing.T) {
+	in := newInbox()
+	e := listen(t, "127.0.0.1", Config{Accept: to(in)})
+	d := listen(t, "0.0.0.0", Config{})
+	a, err := d.Dial(patient(t), e.Addr(), DialConfig{Receiver: to(newInbox())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), d.Addr().Port()); a.Local() != want {
+		t.Errorf("the local address is %v, want %v", a.Local(), want)
+	}
+}
+
+// With DeadAfter time decides, whatever the counts.
+func TestDeadAfter(t *testing.T) {
+	for _, sends := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWires(1)
+			in, out := bubbleInbox(), bubbleInbox()
+			cfg := Config{DeadAfter: 20 * time.Minute, AssocMaxRetrans: 2, RTOMax: 3 * time.Second, Heartbeat: 10 * time.Second}
+			a := w.endpoint(addrA, cfg)
+			b := w.endpoint(addrB, Config{Accept: to(in), AssocMaxRetrans: 1000})
+			defer b.Close()
+			defer a.Close()
+			x, err := a.Dial(t.Context(), b.Addr(), DialConfig{Receiver: to(out)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pass(time.Minute)
+			loss := func(percent int) {
+				w.mu.Lock()
+				w.loss = percent
+				w.mu.Unlock()
+			}
+			loss(100)
+			if sends {
+				x.TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}})
+			}
+			pass(19 * time.Minute)
+			if s := x.State(); s != "ESTABLISHED" || x.Stats().Unanswered < 20 {
+				t.Fatalf("after 19 minutes: %s, %v, %+v", s, x.Err(), x.Stats())
+			}
+			// Heard of once, it has all the time again.
+			loss(0)
+			pass(30 * time.Second)
+			if n := x.Stats().Unanswered; n != 0 {
+				t.Errorf("%d errors though the peer is back", n)
+			}
+			loss(100)
+			if sends {
+				x.TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}})
+			}
+			pass(19 * time.Minute)
+			if s := x.State(); s != "ESTABLISHED" {
+				t.Fatalf("19 minutes later: %s, %v", s, x.Err())
+			}
+			pass(2 * time.Minute)
+			if !errors.Is(x.Err(), ErrPeerUnreachable) {
+				t.Errorf("after 21 minutes: %s, %v", x.State(), x.Err())
+			}
+		})
+	}
+}
+
+// A shutdown that is not answered ends in any case.
+func TestShutdownEndsWithDeadAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWires(1)
+		in, out := bubbleInbox(), bubbleInbox()
+		cfg := Config{DeadAfter: 20 * time.Minute, RTOMax: 3 * time.Second}
+		a := w.endpoint(addrA, cfg)
+		cfg.Accept = to(in)
+		b := w.endpoint(addrB, cfg)
+		defer b.Close()
+		defer a.Close()
+		if _, err := a.Dial(t.Context(), b.Addr(), DialConfig{Receiver: to(out)}); err != nil {
+			t.Fatal(err)
+		}
+		y, err := b.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Second)
+		w.mu.Lock()
+		w.drop = func(from, _ netip.AddrPort, _ packet) bool { return from == b.Addr() }
+		w.mu.Unlock()
+		y.mu.Lock()
+		y.t.shutdownChunk(y.ep.now(), chunk(appendShutdown(nil, y.t.tx.acked)))
+		y.leave(false)
+		pass(time.Minute)
+		select {
+		case <-y.Done():
+		default:
+			t.Errorf("a minute later the association is %s", y.State())
+		}
+	})
+}

@@ -1,0 +1,329 @@
+package sctp
+
+import (
+	"encoding/binary"
+	"time"
+)
+
+// pmtu finds out how long packets may be (RFC 8899, for SCTP its section 6.2).
+// A probe is a HEARTBEAT with a PAD chunk behind it (RFC 4820) that makes the
+// packet as long as is to be tried; nothing but the probe is lost when it does not
+// get through, and its loss counts neither as congestion nor as an error of the
+// path.
+//
+// The size in use begins with the route's MTU or 1,500 bytes, whichever is less,
+// and is probed at once, as is what the route has beyond. It shrinks
+//   - when the kernel refuses a packet of it, which knows the MTU of its own
+//     devices, the overhead of its IPsec and what routers have told (EMSGSIZE);
+//   - when long packets do not get through and short ones do (a black hole):
+//     timeouts send short probes, and data lost three times while such a probe was
+//     answered is enough. If the route's MTU has become less, once is enough. While
+//     nothing gets through, as without an SA, nothing is concluded.
+//
+// Sizes are those of SCTP packets, without IP and UDP headers.
+type pmtu struct {
+	max    int           // the longest packet that is tried
+	failed int           // what is as long as this is known not to get through
+	target int           // the size being probed, 0: none
+	tries  int           // probes of that size that were lost
+	route  int           // what the route is said to carry, 0: not known
+	small  int           // the longest that got through since timeouts began, below the size in use
+	sure   bool          // a probe of the size in use, or of more, got through
+	timer  time.Duration // when the probe is taken for lost; without one, when the search begins anew
+
+	probes [3]probe // of the search; after timeouts: a safe one, the route's
+}
+
+// probe is a probe packet under way.
+type probe struct {
+	size  int // 0: none
+	due   bool
+	sent  time.Duration
+	nonce uint64
+}
+
+const (
+	searching = iota // index into pmtu.probes
+	safe
+	routed
+)
+
+const (
+	// probeTimeout is the least PROBE_TIMER, and maxProbes is MAX_PROBES (RFC 8899
+	// section 5.1). raiseInterval is the PMTU_RAISE_TIMER.
+	probeTimeout  = time.Second
+	maxProbes     = 3
+	raiseInterval = 10 * time.Minute
+)
+
+// likely are MTUs that paths have: of Ethernet and jumbo frames, with tunnels,
+// IPsec and PPP below, of FDDI, of loopback devices.
+var likely = [...]int{1280, 1320, 1360, 1380, 1400, 1420, 1440, 1460, 1480, 1492, 1500, 2048, 4352, 8192, 8900, 9000, 16384, 32768, 65535}
+
+// startProbing begins the search, when the association is established.
+func (t *tcb) startProbing(now time.Duration) {
+	m := &t.pm
+	// Windows and buffers have to hold several packets.
+	t.mostSize = min(t.mostSize, max(t.size, min(t.peerRwnd, t.sendBuffer)/8&^3))
+	*m = pmtu{max: max(min(t.maxSize, t.mostSize), t.size)}
+	m.failed = m.max + 4
+	m.target = m.max
+	t.launch(now)
+}
+
+// launch sends a probe of the target's size.
+func (t *tcb) launch(now time.Duration) {
+	m := &t.pm
+	t.probeWith(searching, m.target)
+	if m.tries > 0 && t.safeSize < m.target {
+		t.probeWith(safe, t.safeSize) // tells whether anything gets through
+	}
+	m.timer = now + max(probeTimeout, t.path.rto)
+}
+
+func (t *tcb) probeWith(i, size int) {
+	t.pm.probes[i] = probe{size: size, due: true}
+	t.want |= sendProbe
+}
+
+// search goes on with the next size, the middle one of those that are likely.
+func (t *tcb) search(now time.Duration) {
+	m := &t.pm
+	m.target, m.tries = 0, 0
+	if m.max > t.size && m.max < m.failed && !m.sure {
+		m.target = m.max
+	} else {
+		var sizes [len(likely) + 1]int
+		n := 0
+		for _, mtu := range likely {
+			if size := (mtu - t.overhead) &^ 3; size > t.size && size < m.failed && size < m.max {
+				sizes[n] = size
+				n++
+			}
+		}
+		if m.max > t.size && m.max < m.failed {
+			sizes[n] = m.max
+			n++
+		}
+		if n > 0 {
+			m.target = sizes[n/2]
+		} else if !m.sure {
+			m.target = t.size
+		}
+	}
+	if m.target == 0 {
+		m.timer = now + raiseInterval
+		return
+	}
+	t.launch(now)
+}
+
+// transmitProbe adds a packet for a probe that is due. It is false when the batch
+// has no room.
+func (t *tcb) transmitProbe(now time.Duration, b *batch) bool {
+	t.want &^= sendProbe
+	for i := range t.pm.probes {
+		p := &t.pm.probes[i]
+		if !p.due {
+			continue
+		}
+		if b.full(p.size) {
+			t.want |= sendProbe
+			return false
+		}
+		p.due, p.sent, p.nonce = false, now, t.nonce()
+		b.begin(t.localPort, t.peerPort, t.peerTag)
+		b.kind = packetAlone
+		b.buf = appendHeartbeat(b.buf, p.sent, p.nonce)
+		if n := p.size - b.len(); n >= chunkHeaderLen {
+			b.buf = append(b.buf, byte(typePad), 0, 0, 0)
+			binary.BigEndian.PutUint16(b.buf[len(b.buf)-2:], uint16(n))
+			b.buf = append(b.buf, make([]byte, n-chunkHeaderLen)...)
+		}
+		b.end()
+		t.stats.PacketsOut++
+		t.stats.Probes++
+	}
+	return true
+}
+
+// probeAck takes the answer to a probe, if it is one.
+func (t *tcb) probeAck(now, sent time.Duration, nonce uint64) bool {
+	m := &t.pm
+	for i := range m.probes {
+		p := &m.probes[i]
+		if p.size == 0 || p.due || p.sent != sent || p.nonce != nonce {
+			continue
+		}
+		size := p.size
+		*p = probe{}
+		switch {
+		case i == searching && size >= t.size:
+			m.sure = true
+			t.resize(size)
+			t.search(now)
+		case size < t.size:
+			m.small = max(m.small, size)
+			t.judge(now)
+		}
+		return true
+	}
+	return false
+}
+
+// expireProbe is the timer of the search.
+func (t *tcb) expireProbe(now time.Duration) {
+	m := &t.pm
+	p := &m.probes[searching]
+	switch {
+	case m.target == 0: // PMTU_RAISE_TIMER
+		t.askRoute = true
+		m.failed = m.max + 4
+		m.small = 0
+		t.search(now)
+		return
+	case p.due:
+	case t.heardAt > p.sent:
+		m.tries++
+	default: // nothing gets through, whatever its length
+		m.tries = max(m.tries, 1)
+	}
+	switch {
+	case m.tries < maxProbes:
+		t.launch(now)
+	case m.target > t.size:
+		m.failed = m.target
+		t.search(now)
+	case m.small > 0:
+		t.shrink(now, m.small)
+	default:
+		m.tries = 1
+		t.launch(now)
+	}
+}
+
+// suspect looks for a black hole, after a timeout: short probes leave, and what
+// they bring is held against what happens to the data.
+func (t *tcb) suspect(now time.Duration) {
+	if t.front() <= t.minSize {
+		return
+	}
+	m := &t.pm
+	t.askRoute = true
+	least := t.safeSize
+	if t.timeouts >= maxProbes {
+		least = t.minSize
+	}
+	if least < t.size {
+		t.probeWith(safe, least)
+	}
+	if m.route != 0 && m.route < t.size && m.route > least {
+		t.probeWith(routed, m.route)
+	}
+	t.judge(now)
+}
+
+// front is the length of the packet that the first outstanding chunk takes, 0
+// without one.
+func (t *tcb) front() int {
+	if !t.tx.outstanding() {
+		return 0
+	}
+	return headerLen + len(t.tx.at(t.tx.acked+1).data)
+}
+
+// judge decides whether there is a black hole.
+func (t *tcb) judge(now time.Duration) {
+	m := &t.pm
+	if m.small == 0 || t.timeouts == 0 || t.front() <= m.small || m.small >= t.size {
+		return
+	}
+	if t.timeouts >= maxProbes || m.route != 0 && m.route < t.size && m.small >= min(m.route, t.safeSize) {
+		t.shrink(now, m.small)
+	}
+}
+
+// shrink goes on with shorter packets. What is queued and longer leaves without the
+// Don't Fragment bit (RFC 9260 section 6.9).
+func (t *tcb) shrink(now time.Duration, size int) {
+	m := &t.pm
+	m.failed = min(m.failed, t.size)
+	if m.route != 0 && m.route < t.size {
+		m.failed = min(m.failed, max(m.route, size)+4)
+	}
+	m.small, m.sure = 0, true
+	m.probes = [len(m.probes)]probe{}
+	t.resize(size)
+	t.path.calm(t.rtoMin, t.mostRTO())
+	if t.tx.outstanding() {
+		t.again()
+		t.rtxOnce = true
+		t.armT3(now)
+	}
+	t.timeouts = 0
+	t.search(now)
+}
+
+// resize sets the size in use.
+func (t *tcb) resize(size int) {
+	if size == t.size {
+		return
+	}
+	t.size = size
+	t.longest.Store(int32(t.maxMessage()))
+	t.path.pmdcs = size - headerLen
+	t.path.cwnd = max(t.path.cwnd, initialWindow(t.path.pmdcs, t.v6))
+	if t.solo {
+		t.path.cwnd = t.path.pmdcs
+	}
+	t.event(Event{Kind: EventMTU})
+}
+
+// refused is told that the kernel has refused a packet of n bytes for its
+// length.
+func (t *tcb) refused(now time.Duration, n int) {
+	if t.state < stateEstablished || t.state > stateShutdownReceived || n <= headerLen {
+		return
+	}
+	m := &t.pm
+	t.askRoute = true
+	for i := range m.probes {
+		if m.probes[i].size >= n {
+			m.probes[i] = probe{}
+		}
+	}
+	if n > t.size {
+		m.failed = min(m.failed, n)
+		if m.target >= n {
+			t.search(now)
+		}
+		return
+	}
+	size := t.minSize
+	for _, s := range [...]int{t.safeSize, m.route} {
+		if s < n {
+			size = max(size, s)
+		}
+	}
+	m.failed = min(m.failed, n)
+	if size < t.size {
+		t.shrink(now, size)
+	}
+}
+
+// setRoute is told the MTU of the route, 0: it is not known.
+func (t *tcb) setRoute(now time.Duration, mtu int) {
+	m := &t.pm
+	if mtu == 0 || t.state < stateEstablished {
+		return
+	}
+	size := max(t.packetSize(mtu), t.minSize)
+	if size == m.route {
+		return
+	}
+	m.route = size
+	if size = min(size, t.mostSize); size > m.max && m.target == 0 {
+		m.max, m.failed = size, size+4
+		t.search(now)
+	}
+}

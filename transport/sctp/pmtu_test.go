@@ -1,0 +1,260 @@
+package sctp
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// jumbo lets an end try packets of up to 8,972 bytes.
+func jumbo(_ int, s *settings) {
+	s.maxSize = s.packetSize(9000)
+	s.mostSize = s.maxSize
+	s.assocMaxRetrans = 1000
+	s.window = 1 << 20
+}
+
+func (e *simEnd) saw(k EventKind) bool {
+	for _, x := range e.ups {
+		if x.Kind == k {
+			return true
+		}
+	}
+	return false
+}
+
+// all tells that all messages of an end have come.
+func (s *sim) all(side int) func() bool {
+	return func() bool { return s.ends[side].t.tx.len() == 0 }
+}
+
+// RFC 8899: what the route has is in use after one round trip, and told.
+func TestMTUGrowsAtOnce(t *testing.T) {
+	s := newSim(1, netConfig{delay: time.Millisecond}, jumbo)
+	tx := &s.ends[0].t
+	if tx.size != 1472 || tx.longest.Load() != 1472-headerLen-dataHeaderLen {
+		t.Fatalf("it begins with %d bytes, messages of %d", tx.size, tx.longest.Load())
+	}
+	s.flush(0)
+	s.run(3*time.Millisecond, never)
+	if tx.size != 8972 || int(tx.longest.Load()) != 8972-headerLen-dataHeaderLen || !s.ends[0].saw(EventMTU) || tx.stats.Probes != 1 {
+		t.Errorf("after a round trip: %d bytes, messages of %d, %d probes, events %v", tx.size, tx.longest.Load(), tx.stats.Probes, s.ends[0].ups)
+	}
+	s.send(0, 100, 8900)
+	if !s.run(time.Second, s.all(0)) || tx.stats.Retransmits > 0 {
+		t.Errorf("long messages do not come: %+v", tx.stats)
+	}
+	s.run(9*time.Minute, never)
+	if tx.stats.Probes != 1 {
+		t.Errorf("%d probes though there is nothing more to find", tx.stats.Probes)
+	}
+}
+
+// RFC 8899 section 5.3: where the path has less than the route, the search finds
+// the longest of the likely sizes that it carries. Data that is under way
+// meanwhile does not suffer.
+func TestMTUSearch(t *testing.T) {
+	for mtu, want := range map[int]int{1500: 1500, 1700: 1500, 4000: 2048, 8192: 8192, 8899: 8192, 8999: 8900, 1450: 1440, 1280: 1280, 900: minMTU} {
+		t.Run(fmt.Sprint(mtu), func(t *testing.T) {
+			s := newSim(1, netConfig{delay: time.Millisecond}, jumbo)
+			tx := &s.ends[0].t
+			s.mtu[0] = tx.packetSize(mtu)
+			for range 200 {
+				s.send(0, 5, 1400)
+				s.run(500*time.Millisecond, never)
+			}
+			if got := tx.size + tx.overhead; got > want || got < want-3 {
+				t.Errorf("a path of %d bytes: found %d, want %d", mtu, got, want)
+			}
+			if !s.run(time.Minute, s.all(0)) {
+				t.Error("not all messages came")
+			}
+			if mtu >= 1500 && (tx.stats.Retransmits > 0 || tx.path.cwnd < 2*tx.path.pmdcs) {
+				t.Errorf("the search has disturbed the data: %+v, a window of %d", tx.stats, tx.path.cwnd)
+			}
+			if err := s.ends[1].once(s.ends[0].sent); err != nil {
+				t.Error(err)
+			}
+			if tx.stats.Probes > 60 {
+				t.Errorf("%d probes", tx.stats.Probes)
+			}
+		})
+	}
+}
+
+// RFC 8899 section 4.3: a path that swallows long packets from some moment on is
+// noticed, and what was queued before gets through, in fragments of IP (RFC 9260
+// section 6.9). Where IP may not fragment either, it cannot.
+func TestBlackHole(t *testing.T) {
+	for _, noFrag := range []bool{false, true} {
+		s := established(t, netConfig{delay: time.Millisecond}, jumbo)
+		tx := &s.ends[0].t
+		if tx.size != 8972 {
+			t.Fatalf("%d bytes", tx.size)
+		}
+		s.mtu[0], s.noFrag = tx.packetSize(1420), noFrag
+		s.send(0, 50, 8000)
+		if got := s.run(10*time.Second, s.all(0)); got == noFrag {
+			t.Errorf("IP may not fragment: %v, all is there after 10 s: %v", noFrag, got)
+		}
+		if noFrag {
+			continue
+		}
+		s.run(20*time.Second, never) // the search
+		if tx.size > s.mtu[0] || tx.size < s.mtu[0]-3 || !s.ends[0].saw(EventMTU) {
+			t.Errorf("the path carries %d bytes, %d are used", s.mtu[0], tx.size)
+		}
+		n := tx.stats.Timeouts
+		s.send(0, 50, tx.maxMessage())
+		if !s.run(time.Second, s.all(0)) || tx.stats.Timeouts != n {
+			t.Errorf("messages that fit do not get through: %+v", tx.stats)
+		}
+		// It is tried again after PMTU_RAISE_TIMER.
+		s.mtu[0] = 0
+		s.run(raiseInterval+time.Second, never)
+		if tx.size != 8972 {
+			t.Errorf("the path is as before, and %d bytes are used", tx.size)
+		}
+		if err := s.ends[1].once(s.ends[0].sent); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// While nothing gets through, nothing is concluded about lengths.
+func TestOutageIsNoBlackHole(t *testing.T) {
+	for _, d := range []time.Duration{3 * time.Second, 15 * time.Minute} {
+		s := established(t, netConfig{delay: time.Millisecond}, jumbo)
+		tx := &s.ends[0].t
+		s.drop = func(int, packet) bool { return true }
+		s.send(0, 50, 8000)
+		s.run(d, never)
+		s.drop = nil
+		if !s.run(2*time.Minute, s.all(0)) || tx.size != 8972 {
+			t.Errorf("after %v without the path: %d bytes are used, %d messages are left", d, tx.size, tx.tx.len())
+		}
+	}
+	// Nor during the search.
+	s := newSim(1, netConfig{delay: time.Millisecond}, jumbo)
+	s.drop = func(int, packet) bool { return true }
+	s.flush(0)
+	s.run(time.Minute, never)
+	s.drop = nil
+	s.run(2*time.Second, never)
+	if n := s.ends[0].t.size; n != 8972 {
+		t.Errorf("a minute without the path at the beginning: %d bytes are used", n)
+	}
+}
+
+// What the host itself refuses (EMSGSIZE) is known at once.
+func TestRefusedByTheHost(t *testing.T) {
+	for _, route := range []int{0, 1400} {
+		s := established(t, netConfig{delay: time.Millisecond}, jumbo)
+		tx := &s.ends[0].t
+		s.mtu[0], s.refuse = tx.packetSize(1400), true
+		s.send(0, 50, 8000)
+		if !tx.askRoute {
+			t.Error("the route's MTU is not asked for")
+		}
+		tx.setRoute(s.now, route)
+		if !s.run(time.Second, s.all(0)) {
+			t.Fatalf("not all came within a second: %+v", tx.stats)
+		}
+		s.run(10*time.Millisecond, never)
+		if tx.size != s.mtu[0] || tx.stats.Timeouts > 0 {
+			t.Errorf("%d bytes are used, the device has %d; %d timeouts", tx.size, s.mtu[0], tx.stats.Timeouts)
+		}
+		if err := s.ends[1].once(s.ends[0].sent); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The route tells of less, as after a router's report: the first timeout is enough.
+func TestRouteTellsOfLess(t *testing.T) {
+	s := established(t, netConfig{delay: time.Millisecond}, jumbo)
+	tx := &s.ends[0].t
+	s.mtu[0] = tx.packetSize(1400)
+	tx.setRoute(s.now, 1400)
+	if tx.size != 8972 {
+		t.Fatal("a report alone, which anybody may send, has changed the size")
+	}
+	s.send(0, 10, 8000)
+	if !s.run(tx.rtoMin+50*time.Millisecond, s.all(0)) || tx.stats.Timeouts != 1 || tx.size != s.mtu[0] {
+		t.Errorf("%d timeouts, %d bytes are used, %d messages are left", tx.stats.Timeouts, tx.size, tx.tx.len())
+	}
+	// And of more again: it is tried at the next opportunity.
+	s.mtu[0] = 0
+	s.run(raiseInterval+time.Second, never)
+	tx.setRoute(s.now, 9000)
+	s.run(2*time.Second, never)
+	if tx.size != 8972 {
+		t.Errorf("%d bytes are used", tx.size)
+	}
+}
+
+// Only the answer to a probe counts, once.
+func TestForgedProbeAnswers(t *testing.T) {
+	s := newSim(1, netConfig{}, jumbo)
+	tx := &s.ends[0].t
+	tx.transmit(s.now, newBatch())
+	p := tx.pm.probes[searching]
+	answer := func(sent time.Duration, nonce uint64) chunk {
+		b := appendHeartbeat(nil, sent, nonce)
+		b[0] = byte(typeHeartbeatAck)
+		return b
+	}
+	for _, c := range []chunk{answer(p.sent, p.nonce+1), answer(p.sent+1, p.nonce), answer(0, 0), answer(p.sent, 0), {byte(typeHeartbeatAck), 0, 0, 4}} {
+		if tx.heartbeatAck(s.now, c); tx.size != 1472 {
+			t.Fatalf("%x has changed the size to %d", c, tx.size)
+		}
+	}
+	if tx.heartbeatAck(s.now, answer(p.sent, p.nonce)); tx.size != 8972 {
+		t.Errorf("the answer leaves the size at %d", tx.size)
+	}
+	tx.resize(1472)
+	if tx.heartbeatAck(s.now, answer(p.sent, p.nonce)); tx.size != 1472 {
+		t.Error("the answer counts twice")
+	}
+}
+
+// Whatever the paths carry and when that changes, each message arrives once, and in
+// the end the size in use fits the path.
+func TestModelChangingMTU(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newSim(rapid.Uint64().Draw(t, "seed"), netConfig{
+			delay: time.Duration(rapid.IntRange(0, 50).Draw(t, "delay")) * time.Millisecond,
+			loss:  rapid.IntRange(0, 5).Draw(t, "loss"),
+		}, jumbo)
+		s.refuse = rapid.Bool().Draw(t, "refuse")
+		for range rapid.IntRange(1, 8).Draw(t, "changes") {
+			for side := range s.mtu {
+				s.mtu[side] = s.ends[side].t.packetSize(rapid.IntRange(minMTU, 9100).Draw(t, "mtu"))
+				if rapid.Bool().Draw(t, "told") {
+					s.ends[side].t.setRoute(s.now, s.mtu[side]+28)
+				}
+				for range rapid.IntRange(0, 12).Draw(t, "n") {
+					s.send(side, 1, s.ends[side].t.maxMessage())
+				}
+			}
+			s.run(time.Duration(rapid.IntRange(1, 3000).Draw(t, "ms"))*time.Millisecond, never)
+		}
+		if !s.run(time.Hour, func() bool { return s.all(0)() && s.all(1)() }) {
+			t.Fatalf("after an hour %d and %d messages are left", s.ends[0].t.tx.len(), s.ends[1].t.tx.len())
+		}
+		for side, e := range s.ends {
+			if err := s.ends[1-side].once(e.sent); err != nil {
+				t.Error(err)
+			}
+			for range 8 {
+				s.send(side, 2, e.t.maxMessage())
+				s.run(20*time.Second, never)
+			}
+			if e.t.size > s.mtu[side] {
+				t.Errorf("the path carries %d bytes, %d are used", s.mtu[side], e.t.size)
+			}
+		}
+	})
+}
