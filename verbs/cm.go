@@ -7,7 +7,6 @@ import (
 	"net/netip"
 
 	"github.com/ironwarp/ironwarp/ddp"
-	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
@@ -62,8 +61,8 @@ func (e *RejectedError) Unwrap() error { return e.Err }
 // up, with the private data of the peer's answer. prepare, which may be nil, is
 // called with the queue pair before anything can arrive: the place to post
 // receives. Against a peer that knows only MPA revision 1 a second connection
-// is made with that (RFC 6581 section 10), over SCTP a second session with what
-// RFC 5043 has, and prepare is called again.
+// is made with that (RFC 6581 section 10), and prepare is called again. Over
+// SCTP a second session is started on the same association, as RFC 5043 has it.
 //
 // Over SCTP the streams of a ULP to one Remote with the same *transport.Config
 // share an association, which is shut down when the last of them is over.
@@ -81,7 +80,7 @@ func (u *ULP) Dial(ctx context.Context, pd *PD, cfg QPConfig, dial DialConfig, p
 		if errors.As(err, &stale) && ctx.Err() == nil {
 			continue
 		}
-		if err == nil || dial.MPA.Revision == 1 || errors.As(err, &ended) || !mpa.RetryRevision1(err) && !errors.Is(err, sctpadapt.ErrTerminated) {
+		if err == nil || dial.MPA.Revision == 1 || errors.As(err, &ended) || !mpa.RetryRevision1(err) {
 			return qp, private, err
 		}
 		dial.MPA.Revision = 1

@@ -61,10 +61,15 @@ func (s *session) start(ctx context.Context, cfg *QPConfig, dial *DialConfig) (*
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	st, err := a.mux.Initiate(ctx, sctpadapt.Session{
+	want := sctpadapt.Session{
 		PrivateData: dial.PrivateData, IRD: depth(cfg.IRD), ORD: depth(cfg.ORD),
 		PeerToPeer: sctpadapt.RTR(dial.MPA.PeerToPeer), Plain: dial.MPA.Revision == 1, Timeout: dial.MPA.StartupTimeout,
-	})
+	}
+	st, err := a.mux.Initiate(ctx, want)
+	if errors.Is(err, sctpadapt.ErrTerminated) && !want.Plain { // a peer that knows no Enhanced Initiate
+		want.Plain = true
+		st, err = a.mux.Initiate(ctx, want)
+	}
 	<-a.starting
 	var rej *sctpadapt.RejectedError
 	var neg *sctpadapt.NegotiationError

@@ -477,7 +477,8 @@ func TestPlainPeers(t *testing.T) {
 		t.Errorf("ORD %d", qp.ORD())
 	}
 
-	// A listener that ends every Enhanced Initiate, as one must that does not know it.
+	// A listener that ends every Enhanced Initiate, as one must that does not know
+	// it, and that has one association.
 	tc := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
 	ln, err := transport.ListenSCTP(testContext(t), sctpLocal, tc, muxOf)
 	if err != nil {

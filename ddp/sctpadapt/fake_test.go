@@ -24,6 +24,7 @@ type fake struct {
 	streams int
 	flying  int // what Outstanding says
 	full    bool
+	forget  bool // TrySend takes messages and keeps none
 	aborted string
 	held    int // of the receive window
 	longest int // message, what MaxMessage says
@@ -42,6 +43,9 @@ func (f *fake) TrySend(ms []sctp.Outgoing) (int, error) {
 	defer f.mu.Unlock()
 	if f.full {
 		return 0, nil
+	}
+	if f.forget {
+		return len(ms), nil
 	}
 	for i, m := range ms {
 		m.Bufs = [][]byte{bytes.Join(m.Bufs, nil)}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +20,9 @@ type batch struct {
 	bufs  [][]byte // of msgs, in a row
 	arena []byte   // numbers and headers
 	bytes int
-	copy  []byte // of a detached batch
+
+	detached bool
+	copy     []byte // of a detached batch's payloads
 }
 
 // sending is the sending half of a session. The batch is of whoever sends, nil
@@ -153,7 +156,7 @@ func (m *Mux) getBatch() *batch {
 func (m *Mux) putBatch(b *batch) {
 	clear(b.msgs)
 	clear(b.bufs)
-	*b = batch{msgs: b.msgs[:0], bufs: b.bufs[:0], arena: b.arena[:0]}
+	*b = batch{msgs: b.msgs[:0], bufs: b.bufs[:0], arena: b.arena[:0], copy: b.copy[:0]}
 	m.batches.Put(b)
 }
 
@@ -173,16 +176,17 @@ func (s *Stream) Flush() error {
 // Detach copies what is pending, so that the payloads' memory may be reused.
 func (s *Stream) Detach() {
 	t := &s.tx
-	if t.batch == nil || t.copy != nil {
+	if t.batch == nil || t.detached {
 		return
 	}
+	t.detached = true
 	n := 0
 	for _, m := range t.msgs[t.sent:] {
 		for _, p := range m.Bufs {
 			n += len(p)
 		}
 	}
-	t.copy = make([]byte, 0, n)
+	t.copy = slices.Grow(t.copy[:0], n) // never moves below
 	for i := range t.msgs[t.sent:] {
 		m := &t.msgs[t.sent+i]
 		at := len(t.copy)

@@ -1,0 +1,5 @@
+//go:build race
+
+package sctpadapt_test
+
+const raceEnabled = true
