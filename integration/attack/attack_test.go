@@ -88,7 +88,7 @@ func must[T any](x T, err error) func(testing.TB) T {
 type conn struct{ id transport.Identity }
 
 func (conn) Flow() transport.Flow               { return transport.Flow{Protocol: transport.ProtoTCP} }
-func (c conn) Protection() transport.Protection { return protection{c.id} }
+func (c conn) Protection() transport.Protection { return protection(c) }
 
 type protection struct{ id transport.Identity }
 
