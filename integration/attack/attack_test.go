@@ -118,9 +118,13 @@ func (v *victim) stream(pd *verbs.PD, id transport.Identity) *foe {
 }
 
 func (v *victim) tryStream(pd *verbs.PD, cq *verbs.CQ, id transport.Identity) (*foe, error) {
-	peer, llp := iwarptest.NewPeer(iwarptest.Options{})
-	qp, err := pd.ULP().Adopt(pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 64, MaxRecv: 64, IRD: 4, ORD: 4},
-		verbs.AdoptConfig{LLP: llp, Conn: conn{id}, IRD: 4, ORD: 4}, nil)
+	return v.streamAs(pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 64, MaxRecv: 64, IRD: 4, ORD: 4}, iwarptest.Options{}, id)
+}
+
+// streamAs is tryStream with any queue pair and LLP.
+func (v *victim) streamAs(pd *verbs.PD, cfg verbs.QPConfig, o iwarptest.Options, id transport.Identity) (*foe, error) {
+	peer, llp := iwarptest.NewPeer(o)
+	qp, err := pd.ULP().Adopt(pd, cfg, verbs.AdoptConfig{LLP: llp, Conn: conn{id}, IRD: cfg.IRD, ORD: cfg.ORD}, nil)
 	if err != nil {
 		peer.Close()
 		return nil, err
