@@ -22,7 +22,7 @@ const rejectTime = 5 * time.Second
 func (d *Daemon) openRNIC() error {
 	lim := d.cfg.Limits
 	var err error
-	d.dev, err = verbs.Open(verbs.Config{Limits: verbs.Limits{Streams: int64(lim.Streams), Bytes: lim.Memory}})
+	d.dev, err = verbs.Open(verbs.Config{Limits: lim.Device, Peer: lim.PerPeer})
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,11 @@ type Config struct {
 	Metrics       Metrics
 	IPsec         IPsec
 	Limits        Limits
+	Trust         Trust
+	Services      map[string]Service // by name; none says nothing
+	Idle          Idle
+	Block         Block
+	Slow          Slow
 	Peers         []Peer   // sorted by name
 	Exports       []Export // sorted by name
 }
@@ -52,26 +57,19 @@ type IPsec struct {
 	Profiles  []Profile
 }
 
-// Limits bounds what the daemon spends on its peers.
-type Limits struct {
-	Memory    int64 // registered memory in bytes over all peers
-	Streams   int   // RDMA streams over all peers
-	Sessions  int   // block sessions one peer may hold open
-	QueueSize int   // I/O requests in flight per session
-}
-
 // Export is a file or block device that named peers may attach.
 type Export struct {
 	Name     string
 	Path     string
 	ReadOnly bool
 	Allow    []string // peer names, and IKE identities behind AllowIdentity; sorted
+	Trust    Trust
 	Origin   Pos
 }
 
 // Equal reports whether two declarations say the same, wherever they stand.
 func (e Export) Equal(f Export) bool {
-	return e.Name == f.Name && e.Path == f.Path && e.ReadOnly == f.ReadOnly && slices.Equal(e.Allow, f.Allow)
+	return e.Name == f.Name && e.Path == f.Path && e.ReadOnly == f.ReadOnly && e.Trust == f.Trust && slices.Equal(e.Allow, f.Allow)
 }
 
 // AllowIdentity begins an entry of Export.Allow that names an IKE identity in
@@ -127,11 +125,14 @@ func Default(path string) *Config {
 		Log:        Log{Level: "info", Format: "text"},
 		IPsec:      IPsec{VICI: "unix:///var/run/charon.vici", DataPlane: "auto"},
 		Limits: Limits{
-			Memory:    DefaultMemory,
-			Streams:   DefaultStreams,
+			Device:    Quota{Bytes: DefaultMemory, Streams: DefaultStreams},
 			Sessions:  DefaultSessions,
 			QueueSize: DefaultQueueSize,
 		},
+		Services: map[string]Service{},
+		Idle:     Idle{After: DefaultIdle, Bytes: DefaultIdleBytes, Mark: DefaultIdleMark},
+		Block:    Block{PerSecond: DefaultBlockRate, Burst: DefaultBlockBurst, For: DefaultBlock},
+		Slow:     Slow{PerSecond: DefaultSlowRate, Burst: DefaultSlowBurst},
 	}
 }
 

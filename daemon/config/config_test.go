@@ -68,7 +68,7 @@ connections: 4
 		t.Fatal(err)
 	}
 	if c.ListenPort != 7000 || len(c.ListenOn) != 2 || c.StateDir != filepath.Join(dir, "state") ||
-		c.ControlSocket != "/tmp/run/ironwarp.sock" || c.Limits != (Limits{2 << 30, 9, 3, 64}) ||
+		c.ControlSocket != "/tmp/run/ironwarp.sock" || c.Limits != (Limits{Quota{Bytes: 2 << 30, Streams: 9}, Quota{}, 3, 64}) ||
 		c.Metrics.Listen != netip.MustParseAddrPort("127.0.0.1:9471") || c.IPsec.DataPlane != "userland" || c.Log.Format != "json" {
 		t.Errorf("main settings: %+v", c)
 	}

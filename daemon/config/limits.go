@@ -40,12 +40,49 @@ const (
 	// maxFile is the size in bytes above which a configuration file is refused unread: a mistake such as a device node or a disk image.
 	maxFile = 1 << 20
 
-	// DefaultMemory is the registered memory in bytes over all peers.
-	DefaultMemory = 1 << 30
+	// DefaultMemory is the registered memory in bytes over all peers, MinMemory the
+	// least that some block sessions can do with, and MinServiceMemory that of one
+	// service or local consumer.
+	DefaultMemory    = 1 << 30
+	MinMemory        = 64 << 20
+	MinServiceMemory = 1 << 20
 	// DefaultStreams over all peers; each costs up to 20 KiB when idle.
 	DefaultStreams = 1024
+	MaxStreams     = 1 << 20
+	// MaxResource bounds other counts: what an int32 holds, and more than a host has.
+	MaxResource = 1 << 30
 	// DefaultSessions that one peer may hold open at this host.
 	DefaultSessions = 16
 	// DefaultQueueSize is the number of I/O requests in flight per session.
 	DefaultQueueSize = 128
+
+	// DefaultIdle is how long a stream is idle before it goes when streams run short:
+	// nobody sits at a disk that has not been touched for so long. MinIdle is what
+	// the RNIC counts in, some rounds of its looks; after MaxIdle it is no policy.
+	DefaultIdle = 5 * time.Minute
+	MinIdle     = time.Second
+	MaxIdle     = 7 * 24 * time.Hour
+	// DefaultIdleBytes is more than the heartbeats of a block session take within
+	// DefaultIdle, in bytes.
+	DefaultIdleBytes = 16 << 10
+	// DefaultIdleMark leaves a tenth of the streams for newcomers, in percent.
+	DefaultIdleMark = 90
+
+	// DefaultBlockRate and DefaultBlockBurst are streams, and attempts at one, that a
+	// peer may create: all streams of DefaultSessions sessions at once when it comes
+	// back, and then as many a second as a loop of pings takes.
+	DefaultBlockRate  = 50
+	DefaultBlockBurst = 1000
+	// MinBlockBurst is what a host with a few disks needs when it comes back.
+	MinBlockBurst = 16
+	// DefaultBlock is how long a block lasts: somebody can look at it, and a peer that
+	// was repaired comes back by itself. MaxBlock is for those who block by hand.
+	DefaultBlock = 10 * time.Minute
+	MinBlock     = time.Second
+	MaxBlock     = 30 * 24 * time.Hour
+
+	// DefaultSlowRate and DefaultSlowBurst are packets of one stream on slow paths: a
+	// tenth of a second of one core in each second, at some 5 us each.
+	DefaultSlowRate  = 20_000
+	DefaultSlowBurst = 200_000
 )

@@ -146,14 +146,12 @@ func (d *decoder) config(n ast.Node, c *Config) {
 				"profiles":   func(n ast.Node) { c.IPsec.Profiles = d.profiles(n) },
 			})
 		},
-		"limits": func(n ast.Node) {
-			d.mapping(n, "limits", fields{
-				"memory":     d.size("memory", 64<<20, func(v int64) { c.Limits.Memory = v }),
-				"streams":    d.integer("streams", 1, 1<<20, func(v uint64) { c.Limits.Streams = int(v) }),
-				"sessions":   d.integer("sessions", 1, 1024, func(v uint64) { c.Limits.Sessions = int(v) }),
-				"queue_size": d.integer("queue_size", 1, 512, func(v uint64) { c.Limits.QueueSize = int(v) }),
-			})
-		},
+		"limits":   d.limits(&c.Limits),
+		"trust":    d.trust(&c.Trust),
+		"services": d.services(c),
+		"idle":     d.idle(&c.Idle),
+		"block":    d.block(&c.Block),
+		"slow":     d.slow(&c.Slow),
 		"peers": func(n ast.Node) {
 			d.sequence(n, "peers", func(n ast.Node) { c.Peers = append(c.Peers, d.peer(n)) })
 		},
@@ -184,6 +182,7 @@ func (d *decoder) export(n ast.Node) Export {
 		"name":      d.str("export name", &e.Name, CheckExportName),
 		"path":      d.path("path", &e.Path),
 		"read_only": d.boolean("read_only", &e.ReadOnly),
+		"trust":     d.trust(&e.Trust),
 		"allow": func(n ast.Node) {
 			d.sequence(n, "allow", func(n ast.Node) {
 				var s string

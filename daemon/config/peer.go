@@ -40,9 +40,10 @@ type Peer struct {
 	UDPPort      uint16 // where the peer awaits SCTP in UDP; 0 where none is used
 	Paths        []Path // further addresses, for TransportSCTP
 	Protection   Protection
-	CRC          bool // ask for MPA CRCs
-	LargeFPDU    bool // agree on FPDUs larger than a TCP segment
-	Connections  int  // RDMA streams per session
+	CRC          bool  // ask for MPA CRCs
+	LargeFPDU    bool  // agree on FPDUs larger than a TCP segment
+	Connections  int   // RDMA streams per session
+	Limits       Quota // 0 fields: Config.Limits.PerPeer
 	Origin       Pos
 
 	// Of IPsec alone.

@@ -31,6 +31,7 @@ func (d *decoder) peer(n ast.Node) Peer {
 		"crc":                d.enum("crc", func(s string) { p.CRC = s == "on" }, "on", "off"),
 		"fpdu":               d.enum("fpdu", func(s string) { p.LargeFPDU = s == "large" }, "large", "emss"),
 		"connections":        d.integer("connections", 1, MaxConnections, func(v uint64) { p.Connections = int(v) }),
+		"limits":             d.peerQuota("limits", &p.Limits),
 	}
 	ike := d.peerIPsec(&p)
 	said := []string{} // which of them were said

@@ -159,7 +159,7 @@ func (x *examination) descriptors() {
 	}
 	need := uint64(config.DefaultStreams)
 	if x.cfg != nil {
-		need = uint64(x.cfg.Limits.Streams)
+		need = uint64(x.cfg.Limits.Device.Streams)
 	}
 	need += 256
 	f := Finding{What: "file descriptors", Level: OK, Found: fmt.Sprintf("%d allowed here", r.Max)}

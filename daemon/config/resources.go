@@ -1,0 +1,240 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// Trust names a trust model of RFC 5042 appendix C: NS-NT, NS-RT, S-NT, S-LT or
+// S-T. An empty one is as the next wider setting says: that of an export as its
+// service's, that of a service as the device's, and the device's means that each
+// service is as strict as it can be.
+type Trust string
+
+// Model is the model, the strictest for an empty name.
+func (t Trust) Model() verbs.TrustModel {
+	m, _ := verbs.ParseTrustModel(string(t))
+	return m
+}
+
+// Trusts are the words for a Trust.
+func Trusts() []string {
+	var names []string
+	for _, m := range verbs.TrustModels() {
+		names = append(names, m.String())
+	}
+	return names
+}
+
+// Quota is what one principal may have of the RNIC's resources; 0 is no limit of
+// its own.
+type Quota = verbs.Limits
+
+// Limits bounds what the daemon spends on its peers.
+type Limits struct {
+	Device    Quota // over all peers and services; 0: the RNIC's own default
+	PerPeer   Quota // of each peer that has no limits of its own
+	Sessions  int   // block sessions one peer may hold open
+	QueueSize int   // I/O requests in flight per session
+}
+
+// Names of services, which are consumers of the RNIC each.
+const (
+	ServiceExports     = "exports"     // what peers attach
+	ServiceAttachments = "attachments" // what this host attaches
+	ServicePing        = "ping"        // ping and bench, both sides
+)
+
+// ServiceNames are those of all services.
+func ServiceNames() []string { return []string{ServiceExports, ServiceAttachments, ServicePing} }
+
+// Service is how much a service trusts and what it may have.
+type Service struct {
+	Trust  Trust
+	Limits Quota
+}
+
+// Idle says which idle streams are ended when streams run short (RFC 5042 section
+// 6.4.2).
+type Idle struct {
+	After time.Duration // idle for so long; 0: none is ended
+	Bytes int64         // a stream that has moved no more within After is idle
+	Mark  int           // percent of the streams, or their queues, that are in use then
+}
+
+// Block says when a peer that keeps creating streams is blocked where packets
+// come in (RFC 5042 section 6.4.1).
+type Block struct {
+	PerSecond int           // streams, and attempts at one, that a peer may create each second; 0: none is blocked
+	Burst     int           // and at once
+	For       time.Duration // how long a block lasts
+}
+
+// Slow says how many of a stream's packets may take a slow path before the stream
+// is ended (RFC 5042 section 6.4.4).
+type Slow struct {
+	PerSecond int // 0: no stream is ended
+	Burst     int
+}
+
+// ServiceTrust is the trust model of a service, "" for as strict as it can be.
+func (c *Config) ServiceTrust(service string) Trust {
+	if t := c.Services[service].Trust; t != "" {
+		return t
+	}
+	return c.Trust
+}
+
+// ExportTrust is the trust model of the sessions of peers that may attach an
+// export.
+func (c *Config) ExportTrust(e Export) Trust {
+	if e.Trust != "" {
+		return e.Trust
+	}
+	return c.ServiceTrust(ServiceExports)
+}
+
+// PeerLimits are the limits of a peer, with the default ones where it has none.
+func (c *Config) PeerLimits(p Peer) Quota {
+	q, def := p.Limits, c.Limits.PerPeer
+	for _, w := range quotaWords {
+		if *w.of(&q) == 0 {
+			*w.of(&q) = *w.of(&def)
+		}
+	}
+	return q
+}
+
+// quotaWord is a resource that can be limited.
+type quotaWord struct {
+	word string
+	of   func(*Quota) *int64
+	peer bool // every use of it is charged to a peer
+}
+
+var quotaWords = [...]quotaWord{
+	{"memory", func(q *Quota) *int64 { return &q.Bytes }, false},
+	{"streams", func(q *Quota) *int64 { return &q.Streams }, true},
+	{"half_open", func(q *Quota) *int64 { return &q.HalfOpen }, true},
+	{"protection_domains", func(q *Quota) *int64 { return &q.PDs }, false},
+	{"memory_regions", func(q *Quota) *int64 { return &q.MRs }, false},
+	{"memory_windows", func(q *Quota) *int64 { return &q.MWs }, false},
+	{"cq_entries", func(q *Quota) *int64 { return &q.CQEntries }, false},
+	{"queue_entries", func(q *Quota) *int64 { return &q.QueueEntries }, true},
+	{"srq_entries", func(q *Quota) *int64 { return &q.SRQEntries }, false},
+	{"inbound_reads", func(q *Quota) *int64 { return &q.IRRQEntries }, true},
+}
+
+// trust reads the name of a trust model.
+func (d *decoder) trust(dst *Trust) func(ast.Node) {
+	return d.enum("trust", func(s string) { *dst = Trust(s) }, Trusts()...)
+}
+
+// quotaFields are the keys that limit a principal's resources.
+func (d *decoder) quotaFields(q *Quota, leastMemory int64) fields {
+	f := fields{}
+	for _, w := range quotaWords {
+		set := w.of(q)
+		switch w.word {
+		case "memory":
+			f[w.word] = d.size(w.word, leastMemory, func(v int64) { *set = v })
+		case "streams":
+			f[w.word] = d.integer(w.word, 1, MaxStreams, func(v uint64) { *set = int64(v) })
+		default:
+			f[w.word] = d.integer(w.word, 1, MaxResource, func(v uint64) { *set = int64(v) })
+		}
+	}
+	return f
+}
+
+// quota reads what one consumer of the RNIC may have.
+func (d *decoder) quota(q *Quota) func(ast.Node) {
+	return func(n ast.Node) { d.mapping(n, "limits", d.quotaFields(q, MinServiceMemory)) }
+}
+
+// peerQuota reads what one peer may have: what is charged to peers.
+func (d *decoder) peerQuota(what string, q *Quota) func(ast.Node) {
+	return func(n ast.Node) {
+		f := d.quotaFields(q, MinServiceMemory)
+		for _, w := range quotaWords {
+			if !w.peer {
+				f[w.word] = func(n ast.Node) {
+					d.fail(n, w.word+" is not counted for each peer", "limit it for a service: services: {exports: {limits: {"+w.word+": ...}}}")
+				}
+			}
+		}
+		d.mapping(n, what, f)
+	}
+}
+
+// limits reads the limits of the device.
+func (d *decoder) limits(l *Limits) func(ast.Node) {
+	return func(n ast.Node) {
+		f := d.quotaFields(&l.Device, MinMemory)
+		maps.Copy(f, fields{
+			"per_peer":   d.peerQuota("per_peer", &l.PerPeer),
+			"sessions":   d.integer("sessions", 1, 1024, func(v uint64) { l.Sessions = int(v) }),
+			"queue_size": d.integer("queue_size", 1, 512, func(v uint64) { l.QueueSize = int(v) }),
+		})
+		d.mapping(n, "limits", f)
+	}
+}
+
+// services reads services, a mapping of their names.
+func (d *decoder) services(c *Config) func(ast.Node) {
+	return func(n ast.Node) {
+		f := fields{}
+		for _, name := range ServiceNames() {
+			f[name] = func(n ast.Node) {
+				s := c.Services[name]
+				d.mapping(n, "service "+name, fields{"trust": d.trust(&s.Trust), "limits": d.quota(&s.Limits)})
+				c.Services[name] = s
+			}
+		}
+		d.mapping(n, "services", f)
+	}
+}
+
+// policy reads a mapping, or the word off, with which forget is called.
+func (d *decoder) policy(what string, forget func(), f fields) func(ast.Node) {
+	return func(n ast.Node) {
+		s, ok := n.(*ast.StringNode)
+		switch {
+		case !ok:
+			d.mapping(n, what, f)
+		case s.Value == "off":
+			forget()
+		default:
+			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), "write off, or a mapping of "+list(slices.Sorted(maps.Keys(f))))
+		}
+	}
+}
+
+func (d *decoder) idle(i *Idle) func(ast.Node) {
+	return d.policy("idle", func() { *i = Idle{} }, fields{
+		"after": d.duration("after", MinIdle, MaxIdle, func(v time.Duration) { i.After = v }),
+		"bytes": d.size("bytes", 1, func(v int64) { i.Bytes = v }),
+		"mark":  d.integer("mark", 1, 100, func(v uint64) { i.Mark = int(v) }),
+	})
+}
+
+func (d *decoder) block(b *Block) func(ast.Node) {
+	return d.policy("block", func() { *b = Block{} }, fields{
+		"per_second": d.integer("per_second", 1, 1<<20, func(v uint64) { b.PerSecond = int(v) }),
+		"burst":      d.integer("burst", MinBlockBurst, 1<<20, func(v uint64) { b.Burst = int(v) }),
+		"for":        d.duration("for", MinBlock, MaxBlock, func(v time.Duration) { b.For = v }),
+	})
+}
+
+func (d *decoder) slow(s *Slow) func(ast.Node) {
+	return d.policy("slow", func() { *s = Slow{} }, fields{
+		"per_second": d.integer("per_second", 1, 1<<30, func(v uint64) { s.PerSecond = int(v) }),
+		"burst":      d.integer("burst", 1, 1<<30, func(v uint64) { s.Burst = int(v) }),
+	})
+}
