@@ -283,6 +283,36 @@ func (c *Client) WatchSAs(ctx context.Context, peer string, on func(SAEvent)) er
 	})
 }
 
+// Resources tells who has what of the RNIC's resources.
+func (c *Client) Resources(ctx context.Context) (v Resources, err error) {
+	return v, c.call(ctx, http.MethodGet, "/v1/resources", nil, &v)
+}
+
+// Streams lists the RDMA streams.
+func (c *Client) Streams(ctx context.Context) (v []Stream, err error) {
+	return v, c.call(ctx, http.MethodGet, "/v1/streams", nil, &v)
+}
+
+// KillStream ends a stream of an ID, and tells what it was.
+func (c *Client) KillStream(ctx context.Context, id string) (v Stream, err error) {
+	return v, c.call(ctx, http.MethodDelete, "/v1/streams/"+url.PathEscape(id), nil, &v)
+}
+
+// Blocks lists the peers that are blocked.
+func (c *Client) Blocks(ctx context.Context) (v []Block, err error) {
+	return v, c.call(ctx, http.MethodGet, "/v1/blocks", nil, &v)
+}
+
+// Block keeps a peer out for a while. A block that it has is replaced.
+func (c *Client) Block(ctx context.Context, req BlockRequest) (v Block, err error) {
+	return v, c.call(ctx, http.MethodPost, "/v1/blocks", req, &v)
+}
+
+// Unblock lets a peer in again.
+func (c *Client) Unblock(ctx context.Context, peer string) error {
+	return c.call(ctx, http.MethodDelete, "/v1/blocks/"+url.PathEscape(peer), nil, nil)
+}
+
 // Ping measures round trips; on sees each.
 func (c *Client) Ping(ctx context.Context, req PingRequest, on func(Event)) (v PingResult, err error) {
 	return v, c.stream(ctx, "/v1/ping", req, &v, on)

@@ -16,6 +16,11 @@
 //	POST   /v1/sas/rekey                     make new keys (SARequest)
 //	POST   /v1/ike/rekey                     make new keys (SARequest)
 //	POST   /v1/sas/watch *                   what happens to SAs, until the caller goes
+//	GET    /v1/resources                     who has what of the RNIC
+//	GET    /v1/streams                       RDMA streams
+//	DELETE /v1/streams/ID                    end one
+//	GET    /v1/blocks          POST          peers that are kept out; keep one out (BlockRequest)
+//	DELETE /v1/blocks/PEER                   let one in again
 //	POST   /v1/ping *                        RDMA round trips (PingRequest)
 //	POST   /v1/bench *                       a short benchmark (BenchRequest)
 //

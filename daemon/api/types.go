@@ -72,6 +72,7 @@ type ExportSpec struct {
 	Path     string   `json:"path"`
 	ReadOnly bool     `json:"read_only,omitempty"`
 	Allow    []string `json:"allow"`
+	Trust    string   `json:"trust,omitempty"` // trust model of sessions of those allowed; "": as the service's
 }
 
 // Export is an export as the daemon sees it.
@@ -152,6 +153,10 @@ type Stream struct {
 	AgeSeconds float64 `json:"age_seconds"`
 	BytesIn    uint64  `json:"bytes_in"`
 	BytesOut   uint64  `json:"bytes_out"`
+	Trust      string  `json:"trust"`        // the trust model that it runs under
+	Idle       float64 `json:"idle_seconds"` // since it last moved something
+	// Slow is what the peer has made it do on slow paths; what is 0 is left out.
+	Slow []SlowPath `json:"slow_path,omitempty"`
 }
 
 // Session is one block session and its paths.
@@ -198,6 +203,7 @@ type Status struct {
 	LastRefused    string       `json:"last_refused,omitempty"`
 	LastRefusedFix string       `json:"last_refused_fix,omitempty"`
 	Guard          *Guard       `json:"guard,omitempty"` // nil when no peer needs it
+	Blocks         []Block      `json:"blocks"`
 }
 
 // Reloaded says what a reload changed.
