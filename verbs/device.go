@@ -122,7 +122,7 @@ func (u *ULP) AllocPD() (*PD, error) { return u.AllocPDAs(u.trust) }
 // ULP's, or stricter. It is the ULP's word that the streams of the domain may be
 // trusted that much (RFC 5042 section 3); another one fails with ErrTrust.
 func (u *ULP) AllocPDAs(m TrustModel) (*PD, error) {
-	if !u.trust.permits(m) {
+	if !u.trust.Permits(m) {
 		return nil, trustError(u.trust, "3", fmt.Sprintf("allocate a protection domain of model %v for ULP %s", m, u.name))
 	}
 	pd := &PD{ulp: u, model: m, trust: m.Trust(), charge: charge{ulp: &u.acct}}

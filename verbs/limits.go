@@ -90,8 +90,8 @@ const (
 // sized for a storage host: 10,000 streams, memory for their buffers.
 var defaultLimits = Limits{
 	Streams:      16384,
-	HalfOpen:     1024, // each costs a socket, a goroutine and some KiB for seconds
-	PDs:          1024,
+	HalfOpen:     1024,  // each costs a socket, a goroutine and some KiB for seconds
+	PDs:          16384, // one for each stream: those of strict models have no other choice
 	MRs:          1 << 20,
 	MWs:          1 << 20, // one for each region, say: a window is cheaper than one
 	Bytes:        64 << 30,

@@ -80,8 +80,9 @@ func (m TrustModel) Trust() Trust {
 	return Trust{ShareSTags: true, Overcommit: true}
 }
 
-// permits tells whether one who may use m may use the stricter n.
-func (m TrustModel) permits(n TrustModel) bool {
+// Permits tells whether one who may use m may use n, which waives no rule that m does
+// not waive.
+func (m TrustModel) Permits(n TrustModel) bool {
 	a, b := m.Trust(), n.Trust()
 	implies := func(x, y bool) bool { return !x || y }
 	return implies(b.ShareStreams, a.ShareStreams) && implies(b.UnlimitedSRQ, a.UnlimitedSRQ) &&

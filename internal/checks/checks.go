@@ -11,29 +11,33 @@ type Check uint8
 
 // The checks, by the rows of the table in docs/security.md.
 const (
-	None          Check = iota
-	StreamTrust         // R3: a protection domain of a strict model has one stream
-	FreshSTag           // R7: an STag that has gone is not given again soon
-	PDOfSTag            // R8: an STag is of the stream's protection domain
-	StreamOfSTag        // R9: an STag for one stream is used on that
-	LiveSTag            // R10, R15: an STag that has gone opens nothing
-	Bounds              // R11, R16: an access is within base and bounds
-	TOWrap              // R11: a tagged offset does not wrap
-	Revocation          // R12: a revocation waits for what is in flight
-	Rights              // R17: an access has the right it needs
-	Alias               // R18: no memory for two who don't trust each other
-	HalfOpen            // R19: half-open streams are counted
-	PeerQuota           // R2, R19: what a peer has is counted against its quota
-	FairShare           // R2, R28: what others have not taken of their shares is kept
-	Reaping             // R20: idle streams go when streams run short
-	SRQShare            // R21: a stream's part of a shared receive queue is bounded
-	CQReservation       // R22: a completion queue has room for all that may be posted
-	IRRQDepth           // R23: the peer's Reads are bounded by the IRD
-	ORDDepth            // R23: ours by the peer's IRD
-	SharedSTag          // R25: an STag of several streams has no remote rights without trust
-	CQIsolation         // R26: an overflow ends the streams of that queue only
-	ForeignCQ           // R27: a completion queue is its ULP's
-	ForeignMemory       // R29: memory that another ULP has registered
-	EventShare          // R30: events of one peer are bounded
-	ForeignPD           // R31: objects are of the same protection domain
+	None            Check = iota
+	StreamTrust           // R3: a protection domain of a strict model has one stream
+	FreshSTag             // R7: an STag that has gone is not given again soon
+	PDOfSTag              // R8: an STag is of the stream's protection domain
+	StreamOfSTag          // R9: an STag for one stream is used on that
+	LiveSTag              // R10, R15: an STag that has gone opens nothing
+	Bounds                // R11, R16: an access is within base and bounds
+	TOWrap                // R11: a tagged offset does not wrap
+	Revocation            // R12: a revocation waits for what is in flight
+	Rights                // R17: an access has the right it needs
+	Alias                 // R18: no memory for two who don't trust each other
+	HalfOpen              // R19: half-open streams are counted
+	PeerQuota             // R2, R19: what a peer has is counted against its quota
+	FairShare             // R2, R28: what others have not taken of their shares is kept
+	Reaping               // R20: idle streams go when streams run short
+	SRQShare              // R21: a stream's part of a shared receive queue is bounded
+	CQReservation         // R22: a completion queue has room for all that may be posted
+	IRRQDepth             // R23: the peer's Reads are bounded by the IRD
+	ORDDepth              // R23: ours by the peer's IRD
+	SharedSTag            // R25: an STag of several streams has no remote rights without trust
+	CQIsolation           // R26: an overflow ends the streams of that queue only
+	ForeignCQ             // R27: a completion queue is its ULP's
+	ForeignMemory         // R29: memory that another ULP has registered
+	EventShare            // R30: events of one peer are bounded
+	ForeignPD             // R31: objects are of the same protection domain
+	RevokeFirst           // R13: a service revokes the peer's access before it looks
+	Zeroed                // R14: memory is cleared before a peer may read it
+	ReadWhileNeeded       // R15: a service lets a peer read while it has to, no longer
+	ExactWindow           // R16: what a service opens is the data of the operation
 )
