@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/rdmap"
@@ -124,6 +125,11 @@ func (v *victim) tryStream(pd *verbs.PD, cq *verbs.CQ, id transport.Identity) (*
 // streamAs is tryStream with any queue pair and LLP.
 func (v *victim) streamAs(pd *verbs.PD, cfg verbs.QPConfig, o iwarptest.Options, id transport.Identity) (*foe, error) {
 	peer, llp := iwarptest.NewPeer(o)
+	return v.streamOn(pd, cfg, peer, llp, id)
+}
+
+// streamOn is streamAs on an LLP that is at hand.
+func (v *victim) streamOn(pd *verbs.PD, cfg verbs.QPConfig, peer *iwarptest.Peer, llp ddp.LLP, id transport.Identity) (*foe, error) {
 	qp, err := pd.ULP().Adopt(pd, cfg, verbs.AdoptConfig{LLP: llp, Conn: conn{id}, IRD: cfg.IRD, ORD: cfg.ORD}, nil)
 	if err != nil {
 		peer.Close()

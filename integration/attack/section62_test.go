@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"runtime"
-	"sync/atomic"
 	"testing"
-	"unsafe"
 
 	"pgregory.net/rapid"
 
@@ -160,37 +157,4 @@ func closed(f *foe) <-chan struct{} {
 	f.qp.Close()
 	f.Close()
 	return f.qp.Done()
-}
-
-// A peer whose right is taken away while its Writes are being placed: when the
-// revocation has returned nothing changes (R12). The segments are large, so that there
-// is time to be caught in the middle of one.
-func TestWriterWhoseRightIsRevoked(t *testing.T) {
-	run(t, attack{"invalidate under Writes", checks.Revocation, func(v *victim) bool {
-		const size, rounds = 8 << 20, 50
-		for round := range rounds {
-			mr := v.region(v.pd, size, verbs.LocalWrite|verbs.RemoteWrite)
-			f := v.stream(v.pd, "mallory")
-			f.write(mr.STag(), 0, bytes.Repeat([]byte{byte(round + 1)}, size))
-			first := (*uint32)(unsafe.Pointer(&mr.Bytes()[0]))
-			for atomic.LoadUint32(first) == 0 { // until it has begun
-				runtime.Gosched()
-			}
-			if err := mr.Invalidate(); err != nil {
-				v.Fatal(err)
-			}
-			end := mr.Bytes()[size-64:] // what is written last
-			snapshot := bytes.Clone(end)
-			f.settled()
-			<-closed(f)
-			changed := !bytes.Equal(snapshot, end)
-			if err := mr.Deregister(); err != nil {
-				v.Fatal(err)
-			}
-			if changed {
-				return true
-			}
-		}
-		return false
-	}})
 }
