@@ -35,6 +35,7 @@ type Config struct {
 	Slow          Slow
 	Peers         []Peer   // sorted by name
 	Exports       []Export // sorted by name
+	ULPs          []ULP    // as they stand in the file
 }
 
 // Log says how the daemon logs.

@@ -40,6 +40,16 @@ const (
 	// maxFile is the size in bytes above which a configuration file is refused unread: a mistake such as a device node or a disk image.
 	maxFile = 1 << 20
 
+	// MaxULPs is how many local consumers there may be: the device's guaranteed part
+	// is divided among them.
+	MaxULPs = 64
+	// MaxULPName in bytes; it stands in the paths of sockets.
+	MaxULPName = 16
+	// DefaultAttachments are the disks that a local consumer may have attached at a
+	// time: each costs a socket, and some goroutines and buffers for each client.
+	DefaultAttachments = 16
+	MaxAttachments     = 1024
+
 	// DefaultMemory is the registered memory in bytes over all peers, MinMemory the
 	// least that some block sessions can do with, and MinServiceMemory that of one
 	// service or local consumer.

@@ -155,6 +155,9 @@ func (d *decoder) config(n ast.Node, c *Config) {
 		"peers": func(n ast.Node) {
 			d.sequence(n, "peers", func(n ast.Node) { c.Peers = append(c.Peers, d.peer(n)) })
 		},
+		"ulps": func(n ast.Node) {
+			d.sequence(n, "ulps", func(n ast.Node) { c.ULPs = append(c.ULPs, d.ulp(n)) })
+		},
 		"exports": func(n ast.Node) {
 			d.sequence(n, "exports", func(n ast.Node) { c.Exports = append(c.Exports, d.export(n)) })
 		},

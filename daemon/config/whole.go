@@ -61,6 +61,7 @@ func check(c *Config) Errors {
 		}
 	}
 	errs = append(errs, checkPaths(c, names)...)
+	errs = append(errs, checkULPs(c, names)...)
 	seen := map[string]Pos{}
 	for _, e := range c.Exports {
 		if e.Name == "" {
