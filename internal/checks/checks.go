@@ -30,6 +30,7 @@ const (
 	CQReservation         // R22: a completion queue has room for all that may be posted
 	IRRQDepth             // R23: the peer's Reads are bounded by the IRD
 	ORDDepth              // R23: ours by the peer's IRD
+	SlowPath              // R24: slow paths that a peer drives are metered
 	SharedSTag            // R25: an STag of several streams has no remote rights without trust
 	CQIsolation           // R26: an overflow ends the streams of that queue only
 	ForeignCQ             // R27: a completion queue is its ULP's
@@ -40,4 +41,11 @@ const (
 	Zeroed                // R14: memory is cleared before a peer may read it
 	ReadWhileNeeded       // R15: a service lets a peer read while it has to, no longer
 	ExactWindow           // R16: what a service opens is the data of the operation
+	LocalUser             // R1: a local user is a ULP that the configuration names, or nobody
+	LocalPrivilege        // R1: what a ULP may ask of the daemon
+	LocalOwner            // R1: what a ULP has is seen and touched by nobody else
+	LocalSocket           // R1: the disk of a ULP is opened by its users
+	LocalPeer             // R1: a ULP uses the peers and exports that it may
+	LocalShare            // R2: a ULP's part of the control socket is bounded
+	LocalBody             // R2: a request is short
 )
