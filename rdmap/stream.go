@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // State is where a Stream is in its life.
@@ -298,7 +299,9 @@ func (s *Stream) finish(err error) {
 		s.failLocked(err)
 		s.mu.Unlock()
 	case errors.As(err, &fault):
-		s.Terminate(fault)
+		if checks.On(checks.Terminate) {
+			s.Terminate(fault)
+		}
 	case errors.Is(err, io.EOF):
 		s.peerEnded()
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
@@ -41,7 +42,7 @@ func (u *ULP) Adopt(pd *PD, cfg QPConfig, a AdoptConfig, prepare func(*QP) error
 		a.ORD = cfg.ORD
 	}
 	switch {
-	case pd.ulp != u:
+	case pd.ulp != u && checks.On(checks.ForeignPD): // R1
 		return nil, fmt.Errorf("verbs: adopt a stream as ULP %s with a protection domain of ULP %s", u.name, pd.ulp.name)
 	case a.LLP == nil || a.Conn == nil:
 		return nil, errors.New("verbs: adopt a stream: LLP and Conn are needed")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
@@ -153,7 +154,7 @@ func (qp *QP) bindingFor(wr *SendWR, w **window) (b binding, err error) {
 	switch {
 	case wr.MW == nil:
 		return b, errors.New("verbs: post a bind: MW names no memory window")
-	case wr.MW.win.pd != qp.pd: // R31
+	case wr.MW.win.pd != qp.pd && checks.On(checks.ForeignPD): // R31
 		return b, errors.New("verbs: post a bind: the memory window belongs to another protection domain")
 	case !e.MR.bindable:
 		return b, errors.New("verbs: post a bind: the memory region has no WindowBind right")

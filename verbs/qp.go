@@ -105,7 +105,7 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 		}
 	}
 	if cfg.SRQ != nil {
-		if cfg.SRQ.pd != pd { // R27, R31
+		if cfg.SRQ.pd != pd && checks.On(checks.ForeignPD) { // R27, R31
 			return nil, errors.New("verbs: create a queue pair: the shared receive queue belongs to another protection domain")
 		}
 		if cfg.MaxRecv != 0 {

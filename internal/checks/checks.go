@@ -13,9 +13,13 @@ type Check uint8
 const (
 	None            Check = iota
 	StreamTrust           // R3: a protection domain of a strict model has one stream
+	RandomSTag            // R7: STags come from the CSPRNG
 	FreshSTag             // R7: an STag that has gone is not given again soon
 	PDOfSTag              // R8: an STag is of the stream's protection domain
+	ReadAnswer            // R8: a Read Response is to the oldest Read of ours
 	StreamOfSTag          // R9: an STag for one stream is used on that
+	Terminate             // R10: a fault is answered by the Terminate that names it
+	FaultEvent            // R10: and told in an event
 	LiveSTag              // R10, R15: an STag that has gone opens nothing
 	Bounds                // R11, R16: an access is within base and bounds
 	TOWrap                // R11: a tagged offset does not wrap
