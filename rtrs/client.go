@@ -28,8 +28,11 @@ type PathConfig struct {
 
 // ClientConfig describes a session with a server.
 type ClientConfig struct {
-	ULP  *verbs.ULP
-	Name string // of the session, at most 254 bytes; unique among this host's sessions at the server
+	ULP *verbs.ULP
+	// Trust is how much the session's connections, and the server, are trusted, at
+	// most as much as the ULP permits. The zero value, NS-NT, trusts nobody.
+	Trust verbs.TrustModel
+	Name  string // of the session, at most 254 bytes; unique among this host's sessions at the server
 
 	// Paths lead to the same server. One is in use at a time; when it is lost
 	// the next is tried.
@@ -79,7 +82,7 @@ type Client struct {
 	log     *slog.Logger
 	session [16]byte
 	pathID  [16]byte
-	pd      *verbs.PD
+	domains domains
 
 	// Set by the first connection and constant thereafter.
 	depth   int // permits, without the control permit
@@ -88,8 +91,9 @@ type Client struct {
 	control *control
 	pool    permitPool
 	bufs    *arena
-	hdrs    *arena // user headers and messages; INFO_REQ and INFO_RSP at its end
-	hdrMR   *verbs.MR
+	hdrs    *arena      // user headers and messages; INFO_REQ and INFO_RSP
+	hdrMRs  []*verbs.MR // of each protection domain's part of it; nil: it has none
+	infoOff uint32      // of INFO_REQ in the first
 
 	path     atomic.Pointer[clientPath] // takes I/O
 	counters counters
@@ -121,11 +125,15 @@ func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	pd, err := cfg.ULP.AllocPD()
+	pds, err := newDomains(cfg.ULP, cfg.Trust, cfg.Conns)
+	for cid := 1; err == nil && cid < cfg.Conns; cid++ {
+		err = pds.open(cfg.ULP, cfg.Trust, cid)
+	}
 	if err != nil {
+		pds.free()
 		return nil, fmt.Errorf("rtrs: open session %q: %w", cfg.Name, err)
 	}
-	cl := &Client{cfg: cfg, log: cfg.Logger, pd: pd, since: time.Now(), ctlUp: make(chan struct{}), done: make(chan struct{})}
+	cl := &Client{cfg: cfg, log: cfg.Logger, domains: pds, since: time.Now(), ctlUp: make(chan struct{}), done: make(chan struct{})}
 	rand.Read(cl.session[:])
 	rand.Read(cl.pathID[:])
 	path, err := cl.first(ctx)
@@ -204,10 +212,12 @@ func (cl *Client) releaseMemory() {
 			p.mr.Deregister()
 		}
 	}
-	if cl.hdrMR != nil {
-		cl.hdrMR.Deregister()
+	for _, mr := range cl.hdrMRs {
+		if mr != nil {
+			mr.Deregister()
+		}
 	}
-	cl.pd.Dealloc()
+	cl.domains.free()
 	cl.bufs.free()
 	cl.hdrs.free()
 }

@@ -58,10 +58,14 @@
 // # Rules
 //
 //   - The server looks at a request only after it has revoked the chunk's STag,
-//     and names a new one in the response (RFC 5042 section 6.2.2). Without
-//     always_invalidate it does not, and trusts the client with its chunks.
+//     and names a new one in the response (RFC 5042 section 6.2.2 and appendix A).
+//     Without always_invalidate it does not, and trusts the client with its chunks.
+//   - Chunk i belongs to connection i mod cid_num (*): a request in it comes there,
+//     and on another connection its STag opens nothing (RFC 5042 section 6.1.1).
+//     Servers with a trust model whose streams share do not insist.
 //   - The client opens a window to exactly the bytes of a read, while the read is
-//     in flight (RFC 5042 sections 6.3.3 and 6.3.4).
+//     in flight, and closes it before anybody looks at what came (RFC 5042 sections
+//     6.2.2, 6.3.3 and 6.3.4). Neither side lets the other read its memory.
 //   - A peer that breaks the protocol loses the session's path, nothing else.
 //   - Either side sends a heartbeat on each connection (*) that brought nothing for
 //     an interval, and gives the path up when several intervals brought no
@@ -71,4 +75,15 @@
 //     greater incarnation and sends it again. The server accepts that only when
 //     each request of the earlier incarnation has ended at its handler: nothing
 //     is executed late.
+//
+// # Trust
+//
+// Of RFC 5042's trust models a session needs none that trusts anybody, and NS-NT is
+// the default:
+//
+//	NS-NT  a protection domain for each connection, all memory in it for that one
+//	NS-RT  the same; the server may leave chunks open (ServerConfig.TrustClients)
+//	S-NT   as NS-NT
+//	S-LT   one protection domain for a session: fewer of them are taken
+//	S-T    the same; the server may leave chunks open
 package rtrs

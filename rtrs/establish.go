@@ -110,7 +110,7 @@ func (cl *Client) dial(ctx context.Context, t *clientPath, pc PathConfig, cid in
 	cfg := verbs.DialConfig{Remote: pc.Remote, Transport: pc.Transport, PrivateData: req.Append(nil), MPA: cl.cfg.MPA}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	qp, answer, err := cl.cfg.ULP.Dial(dctx, cl.pd, cl.qpConfig(cq), cfg, nil)
+	qp, answer, err := cl.cfg.ULP.Dial(dctx, cl.domains.of(cid), cl.qpConfig(cq), cfg, nil)
 	if err != nil {
 		return refusedBy(pc, cid, err)
 	}
@@ -187,19 +187,17 @@ func (cl *Client) allocate() error {
 	if cl.bufs, err = newArena(slots, cl.maxIO); err != nil {
 		return err
 	}
-	hdrBytes := slots * hdrSlot
-	if cl.hdrs, err = newArena(1, hdrBytes+infoReqLen+infoRspLen(MaxQueueDepth+controlChunks)); err != nil {
-		return err
-	}
-	if cl.hdrMR, err = cl.pd.RegisterMR(cl.hdrs.mem, verbs.LocalWrite); err != nil {
+	if err = cl.allocateHeaders(slots); err != nil {
 		return err
 	}
 	permits := make([]*Permit, slots)
 	for i := range permits {
-		p := &Permit{cl: cl, id: i, control: i >= cl.depth, buf: cl.bufs.slot(i, cl.maxIO), hdrOff: uint32(i * hdrSlot)}
-		p.hdr = cl.hdrs.mem[i*hdrSlot : (i+1)*hdrSlot : (i+1)*hdrSlot]
+		p := &Permit{cl: cl, id: i, control: i >= cl.depth, buf: cl.bufs.slot(i, cl.maxIO)}
+		n := len(cl.domains)
+		p.hdrMR, p.hdrOff = cl.hdrMRs[i%n], uint32(i/n*hdrSlot)
+		p.hdr = p.hdrMR.Bytes()[p.hdrOff:][:hdrSlot:hdrSlot]
 		permits[i] = p
-		if p.mr, err = cl.pd.RegisterMR(p.buf, verbs.LocalWrite); err == nil {
+		if p.mr, err = cl.domains.of(i).RegisterMR(p.buf, verbs.LocalWrite); err == nil {
 			err = p.mr.Invalidate()
 		}
 		if err != nil {
@@ -217,10 +215,35 @@ func (cl *Client) allocate() error {
 	return nil
 }
 
-func (cl *Client) infoOff() int { return len(cl.permits) * hdrSlot }
+// allocateHeaders reserves and registers the memory for headers: a part for each
+// protection domain, that of connection 0 with INFO_REQ and INFO_RSP behind it.
+func (cl *Client) allocateHeaders(slots int) error {
+	const info = infoReqLen + infoHdrLen + (MaxQueueDepth+controlChunks)*sgDescLen
+	var err error
+	if cl.hdrs, err = newArena(1, slots*hdrSlot+info); err != nil {
+		return err
+	}
+	rest := cl.hdrs.mem
+	cl.hdrMRs = make([]*verbs.MR, len(cl.domains))
+	for g := range cl.hdrMRs {
+		n := (slots - g + len(cl.domains) - 1) / len(cl.domains) * hdrSlot
+		if g == 0 {
+			cl.infoOff = uint32(n)
+			n += info
+		}
+		if n <= 0 {
+			break // more connections than permits
+		}
+		if cl.hdrMRs[g], err = cl.domains.of(g).RegisterMR(rest[:n:n], verbs.LocalWrite); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
 
 // infoBuf is where INFO_RSP is received.
-func (cl *Client) infoBuf() []byte { return cl.hdrs.mem[cl.infoOff()+infoReqLen:] }
+func (cl *Client) infoBuf() []byte { return cl.hdrMRs[0].Bytes()[cl.infoOff+infoReqLen:] }
 
 // postReceives fills the receive queue. The server sends nothing before it has
 // got INFO_REQ, and INFO_RSP first.
@@ -228,7 +251,7 @@ func (cl *Client) postReceives(t *clientPath, c *clientConn) error {
 	n := recvSlots(cl.depth + controlChunks)
 	if c.cid == 0 {
 		n--
-		wr := verbs.RecvWR{SGL: []verbs.SGE{{MR: cl.hdrMR, Off: uint32(cl.infoOff() + infoReqLen), Len: uint32(infoRspLen(t.chunks))}}}
+		wr := verbs.RecvWR{SGL: []verbs.SGE{{MR: cl.hdrMRs[0], Off: cl.infoOff + infoReqLen, Len: uint32(infoRspLen(t.chunks))}}}
 		if err := c.qp.PostRecv(wr); err != nil {
 			return err
 		}
@@ -243,10 +266,9 @@ func (cl *Client) postReceives(t *clientPath, c *clientConn) error {
 
 // exchangeInfo tells the session's name and learns where the chunks are.
 func (cl *Client) exchangeInfo(ctx context.Context, t *clientPath, pc PathConfig) error {
-	off := cl.infoOff()
 	req := infoReq{Name: cl.cfg.Name}
-	req.Append(cl.hdrs.mem[off:off])
-	wr := verbs.SendWR{Op: verbs.OpSend, SGL: []verbs.SGE{{MR: cl.hdrMR, Off: uint32(off), Len: infoReqLen}}}
+	req.Append(cl.hdrMRs[0].Bytes()[cl.infoOff:cl.infoOff])
+	wr := verbs.SendWR{Op: verbs.OpSend, SGL: []verbs.SGE{{MR: cl.hdrMRs[0], Off: cl.infoOff, Len: infoReqLen}}}
 	if err := t.conns[0].qp.PostSend(&wr); err != nil {
 		return err
 	}

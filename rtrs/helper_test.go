@@ -51,7 +51,7 @@ func newHost(t testing.TB) *host {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	ulp, err := dev.NewULP("rtrs", verbs.ULPConfig{Trust: verbs.SLT})
+	ulp, err := dev.NewULP("rtrs", verbs.ULPConfig{Trust: verbs.ST})
 	if err != nil {
 		t.Fatal(err)
 	}

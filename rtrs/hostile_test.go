@@ -76,14 +76,20 @@ func rawConnect(t testing.TB, h *host, addr netip.AddrPort) *rawPeer {
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.open()
+	return p
+}
+
+// open opens the session, whose connections are up.
+func (p *rawPeer) open() {
+	p.t.Helper()
 	p.send((&infoReq{Name: "raw"}).Append(nil))
 	wc := p.next(verbs.WCRecv)
 	var rsp infoRsp
 	if err := rsp.Parse(p.buf[rawInfo : rawInfo+wc.Len]); err != nil || rsp.Errno != 0 {
-		t.Fatal(rsp.Errno, err)
+		p.t.Fatal(rsp.Errno, err)
 	}
 	p.chunks = rsp.Desc
-	return p
 }
 
 func (p *rawPeer) post(wr verbs.SendWR) {

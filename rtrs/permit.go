@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -64,7 +65,8 @@ type Permit struct {
 	buf     []byte // MaxIO bytes
 	mr      *verbs.MR
 	hdr     []byte // the user header and the message behind it
-	hdrOff  uint32 // of hdr in the header MR
+	hdrMR   *verbs.MR
+	hdrOff  uint32 // of hdr in hdrMR
 	state   atomic.Uint64
 	stag    uint32 // of the chunk
 
@@ -156,13 +158,13 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 	}
 	msg := ioMsg{Type: msgWrite, UsrLen: uint16(p.hlen)}
 	wr := verbs.SendWR{Op: verbs.OpWrite, Flags: verbs.More, RemoteSTag: p.stag}
-	hdr := verbs.SGE{MR: t.cl.hdrMR, Off: p.hdrOff, Len: uint32(p.hlen)}
+	hdr := verbs.SGE{MR: p.hdrMR, Off: p.hdrOff, Len: uint32(p.hlen)}
 	if p.dir == Read {
 		// The window is open from here to the response, and exactly as large as
 		// the answer (RFC 5042 sections 6.3.3 and 6.3.4).
 		msg.Type = msgRead
 		if p.n > 0 {
-			stag, err := p.mr.Reregister(0, int(p.n), verbs.RemoteWrite)
+			stag, err := p.mr.Reregister(0, p.window(), verbs.RemoteWrite)
 			if err != nil {
 				t.fail(fmt.Errorf("rtrs: open the window of a read: %w", err))
 				return false
@@ -187,6 +189,14 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 	}
 	c.post(verbs.SendWR{Op: verbs.OpImmediate, Imm: reqImm(uint32(p.id), off, t.offBits)}, more && p.n < sendAtOnce)
 	return true
+}
+
+// window is how much of the buffer a read opens: what is read (R16).
+func (p *Permit) window() int {
+	if !checks.On(checks.ExactWindow) {
+		return len(p.buf)
+	}
+	return int(p.n)
 }
 
 // Get returns a permit, waiting until one is free, ctx ends (its error) or the

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -13,8 +14,8 @@ import (
 type Request struct {
 	// Dir is which way the data goes.
 	Dir Dir
-	// Header is the user's header. With ServerConfig.TrustClients the client can
-	// still change it.
+	// Header is the user's header. In sessions with ServerConfig.TrustClients the
+	// client can still change it.
 	Header []byte
 	// Data is the payload of a write; of a read the space for the result, all
 	// of which the handler fills unless it completes with an error.
@@ -125,11 +126,14 @@ func (c *serverConn) takeRequest(imm uint64) (*Request, error) {
 	if int(id) >= len(s.chunks) {
 		return nil, violation("a request in chunk %d of %d", id, len(s.chunks))
 	}
+	if !s.domains.same(int(id), c.cid) {
+		return nil, violation("a request in chunk %d on connection %d of %d, which is not the chunk's", id, c.cid, len(s.conns))
+	}
 	r := &s.chunks[id]
 	if !r.state.CompareAndSwap(chunkFree, chunkBusy) {
 		return nil, violation("a request in chunk %d, whose last request has not been answered", id)
 	}
-	if !s.srv.cfg.TrustClients {
+	if !s.trusting && checks.On(checks.RevokeFirst) {
 		if err := r.mr.Invalidate(); err != nil {
 			return nil, err
 		}
@@ -192,7 +196,7 @@ func (r *Request) complete(errno syscall.Errno, more verbs.Flags) {
 		c.post(&verbs.SendWR{Op: verbs.OpWrite, Flags: verbs.More, SGL: sgl[:], RemoteSTag: r.target.STag, RemoteTO: r.target.TO})
 	}
 	var stag uint32
-	if !s.srv.cfg.TrustClients {
+	if !s.trusting {
 		var err error
 		if stag, err = r.mr.Reregister(0, len(r.mem), verbs.RemoteWrite); err != nil {
 			s.fail(err)

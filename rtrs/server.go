@@ -18,6 +18,7 @@ type SessionInfo struct {
 	Peer        transport.Identity // authenticated
 	Name        string             // what the peer calls the session
 	Incarnation uint64
+	Trust       verbs.TrustModel
 	QueueDepth  int // requests that Serve may have at once
 	MaxIO       int
 	// Flush sends the responses that were made with Request.CompleteMore. From
@@ -41,12 +42,18 @@ type ServerHandler interface {
 
 // ServerConfig describes a server.
 type ServerConfig struct {
-	ULP        *verbs.ULP
+	ULP *verbs.ULP
+	// Trust is how much the connections of a session, and its client, are trusted, at
+	// most as much as the ULP permits. The zero value, NS-NT, trusts nobody. TrustOf,
+	// if it is not nil, is asked instead for each new session, and must not block.
+	Trust      verbs.TrustModel
+	TrustOf    func(transport.Identity) verbs.TrustModel
 	QueueDepth int // I/Os a session may have in flight; 0 means DefaultQueueDepth
 	MaxIO      int // bytes of data in one; 0 means DefaultMaxIO
 	// TrustClients leaves a chunk open to its client while its request is
 	// carried out (always_invalidate=N): a client can then change a request
-	// that is being executed. Only its own.
+	// that is being executed. Only its own, and only in sessions whose trust model
+	// trusts the peer, NS-RT and S-T: RFC 5042 appendix A forbids it otherwise.
 	TrustClients bool
 
 	MaxSessions        int // 0 means DefaultMaxSessions
@@ -116,6 +123,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 	switch {
 	case cfg.ULP == nil || cfg.NewSession == nil:
 		return nil, errors.New("rtrs: ServerConfig needs ULP and NewSession")
+	case cfg.TrustClients && cfg.TrustOf == nil && !trustsPeer(cfg.Trust):
+		return nil, fmt.Errorf("rtrs: TrustClients with the trust model %v, which does not trust the peer: NS-RT and S-T do (RFC 5042 appendices A and C)", cfg.Trust)
 	case cfg.QueueDepth < 1 || cfg.QueueDepth > MaxQueueDepth:
 		return nil, fmt.Errorf("rtrs: queue depth %d: 1 to %d are possible", cfg.QueueDepth, MaxQueueDepth)
 	case cfg.MaxIO < MinMaxIO || cfg.MaxIO > MaxMaxIO || cfg.MaxIO%MinMaxIO != 0:

@@ -38,7 +38,10 @@ type session struct {
 	key sessionKey
 	inc uint64
 
-	pd     *verbs.PD
+	trust    verbs.TrustModel
+	trusting bool // ServerConfig.TrustClients, and the model is one that trusts the peer
+	domains  domains
+
 	svcMR  *verbs.MR // INFO_REQ, INFO_RSP
 	infoCh chan infoReq
 	allUp  chan struct{} // closed when all connections are up
@@ -166,7 +169,7 @@ func (s *session) tearDown() {
 		s.chunks[i].mr.Deregister()
 	}
 	s.svcMR.Deregister()
-	s.pd.Dealloc()
+	s.domains.free()
 	s.mem.free()
 	level := slog.LevelWarn
 	if errors.Is(s.err, ErrPeerClosed) || errors.Is(s.err, ErrSuperseded) || errors.Is(s.err, ErrClosed) {

@@ -5,12 +5,15 @@ import (
 	"math/rand/v2"
 	"syscall"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 func TestReadsReturnWhatWasWritten(t *testing.T) {
-	for _, trust := range []bool{false, true} {
+	for _, cfg := range []ServerConfig{{}, {TrustClients: true, Trust: verbs.NSRT}, {TrustClients: true, Trust: verbs.ST}} {
 		m := newMemory(4 << 20)
-		srv := startServer(t, ServerConfig{NewSession: m.session, TrustClients: trust})
+		cfg.NewSession = m.session
+		srv := startServer(t, cfg)
 		h := newHost(t)
 		cl := connect(t, clientConfig(h, srv.addr, "a"))
 		for _, n := range []int{0, 1, 511, 4096, 4097, 65536, cl.MaxIO()} {

@@ -19,13 +19,18 @@ func newSession(s *Server, key sessionKey, req *ConReq) (*session, error) {
 		sess.conns[i] = &serverConn{sess: sess, cid: i}
 	}
 	sess.conns[0].taken = true
+	sess.trust = s.cfg.Trust
+	if s.cfg.TrustOf != nil {
+		sess.trust = s.cfg.TrustOf(key.peer)
+	}
+	sess.trusting = s.cfg.TrustClients && trustsPeer(sess.trust)
 	var err error
-	if sess.pd, err = s.cfg.ULP.AllocPD(); err != nil {
+	if sess.domains, err = newDomains(s.cfg.ULP, sess.trust, int(req.CIDNum)); err != nil {
 		return nil, err
 	}
 	buf := make([]byte, infoReqLen+infoRspLen(s.cfg.QueueDepth+controlChunks))
-	if sess.svcMR, err = sess.pd.RegisterMR(buf, verbs.LocalWrite); err != nil {
-		sess.pd.Dealloc()
+	if sess.svcMR, err = sess.domains.of(0).RegisterMR(buf, verbs.LocalWrite); err != nil {
+		sess.domains.free()
 		return nil, err
 	}
 	return sess, nil
@@ -49,6 +54,10 @@ func (s *session) accept(ctx context.Context, cr *verbs.ConnRequest, cid int) (s
 	cfg := &s.srv.cfg
 	c := s.conns[cid]
 	slots := cfg.QueueDepth + controlChunks
+	if err := s.domains.open(cfg.ULP, s.trust, cid); err != nil {
+		s.fail(err)
+		return syscall.ENOMEM, err
+	}
 	cq, err := cfg.ULP.CreateCQ(recvSlots(slots)+sendSlots(slots), c)
 	if err != nil {
 		s.fail(err)
@@ -56,11 +65,11 @@ func (s *session) accept(ctx context.Context, cr *verbs.ConnRequest, cid int) (s
 	}
 	c.cq = cq
 	rsp := ConRsp{Version: Version, QueueDepth: uint16(slots), MaxIO: uint32(cfg.MaxIO), MaxHeader: chunkHeader}
-	if !cfg.TrustClients {
+	if !s.trusting {
 		rsp.Flags = flagNewRKey
 	}
 	var prepared bool
-	qp, err := cr.Accept(ctx, s.pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: sendSlots(slots), MaxRecv: recvSlots(slots)},
+	qp, err := cr.Accept(ctx, s.domains.of(cid), verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: sendSlots(slots), MaxRecv: recvSlots(slots)},
 		rsp.Append(nil), func(qp *verbs.QP) error {
 			c.qp = qp
 			err := s.postReceives(c)
@@ -174,12 +183,12 @@ func (s *session) admit(ctx context.Context, name string) error {
 	for i := range s.chunks {
 		ch := &s.chunks[i]
 		ch.id, ch.sess, ch.mem = uint32(i), s, s.mem.slot(i, cfg.MaxIO+chunkHeader)
-		if ch.mr, err = s.pd.RegisterMR(ch.mem, verbs.LocalWrite|verbs.RemoteWrite); err != nil {
+		if ch.mr, err = s.domains.of(i).RegisterMR(ch.mem, verbs.LocalWrite|verbs.RemoteWrite); err != nil {
 			s.chunks = s.chunks[:i]
 			return fmt.Errorf("%w: %w", err, syscall.ENOMEM)
 		}
 	}
-	s.handler, err = cfg.NewSession(SessionInfo{Peer: s.key.peer, Name: name, Incarnation: s.inc,
+	s.handler, err = cfg.NewSession(SessionInfo{Peer: s.key.peer, Name: name, Incarnation: s.inc, Trust: s.trust,
 		QueueDepth: n, MaxIO: cfg.MaxIO, Flush: s.flush})
 	return err
 }

@@ -1,0 +1,54 @@
+package rtrs
+
+import "github.com/ironwarp/ironwarp/verbs"
+
+// domains are the protection domains of a session: one for each connection, or, where
+// the trust model has streams share, one for all. What belongs to number n, a
+// connection's or a chunk's, is in domain n modulo their count.
+type domains []*verbs.PD
+
+// newDomains makes place for the domains of conns connections, and opens the first.
+func newDomains(u *verbs.ULP, m verbs.TrustModel, conns int) (domains, error) {
+	if shares(m) {
+		conns = 1
+	}
+	d := make(domains, conns)
+	return d, d.open(u, m, 0)
+}
+
+// open allocates the domain of connection n, unless it is there.
+func (d domains) open(u *verbs.ULP, m verbs.TrustModel, n int) (err error) {
+	if i := n % len(d); d[i] == nil {
+		d[i], err = u.AllocPDAs(domainModel(m))
+	}
+	return err
+}
+
+func (d domains) of(n int) *verbs.PD { return d[n%len(d)] }
+
+// same tells whether two numbers have the same domain.
+func (d domains) same(n, m int) bool { return n%len(d) == m%len(d) }
+
+// free gives the domains back, in which nothing is left.
+func (d domains) free() {
+	for _, pd := range d {
+		if pd != nil {
+			pd.Dealloc()
+		}
+	}
+}
+
+// shares tells whether a session's connections share a domain.
+func shares(m verbs.TrustModel) bool { return domainModel(m).Trust().ShareStreams }
+
+// domainModel is the model of a session's domains. In S-NT the STags of a shared one
+// would open nothing, so there each connection has its own, as in NS-NT.
+func domainModel(m verbs.TrustModel) verbs.TrustModel {
+	if t := m.Trust(); t.ShareStreams && !t.ShareSTags {
+		return verbs.NSNT
+	}
+	return m
+}
+
+// trustsPeer tells the models with remote partial trust (RFC 5042 appendix C).
+func trustsPeer(m verbs.TrustModel) bool { return m == verbs.NSRT || m == verbs.ST }
