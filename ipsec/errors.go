@@ -150,7 +150,7 @@ func (e *NegotiationError) Unwrap() []error {
 type AdmitError struct {
 	Flow   transport.Flow
 	Peer   string // the configured peer, or ""
-	Kind   error  // ErrUnknownPeer, ErrNotCovered, ErrWrongIdentity, ErrGateway, ErrNotConnected
+	Kind   error  // ErrUnknownPeer, ErrNotCovered, ErrWrongIdentity, ErrGateway, ErrNotConnected, ErrBlocked
 	Detail string
 	never  bool // no SA that comes up would change it
 }

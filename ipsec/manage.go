@@ -50,6 +50,9 @@ func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
 	if err := m.ensureGuard(p); err != nil {
 		return fmt.Errorf("add peer %s: %w", cfg.Name, err)
 	}
+	if err := m.extendBlock(p); err != nil {
+		return fmt.Errorf("add peer %s: %w", cfg.Name, err)
+	}
 	keeping, stop := context.WithCancel(m.ctx)
 	p.stop = stop
 	m.mu.Lock()

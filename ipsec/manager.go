@@ -30,12 +30,20 @@ type Manager struct {
 	probe     func(GuardSpec) error // the self-test
 	route     func(g GuardSpec, local netip.Addr, up bool) error
 	confirm   func(g GuardSpec, sa *SA, c *Child) error // that a listed child is in place
+	// That of the blocks.
+	listBlocks  func(netns string) ([]blockEntry, error)
+	setBlocks   func(netns string, gone []blockKey, add []blockEntry) error
+	checkBlocks func(netns string) (faults []string, err error)
 
 	lines     lifeLog
 	strangers flights[struct{}] // comparisons of all SAs with the peers' links
 
 	editing  sync.Mutex // serialises AddPeer, RemovePeer and the loading of peers
 	guarding sync.Mutex // serialises changes of the kernel's policies
+	blocking sync.Mutex // serialises changes of the kernel's blocks
+
+	blocksUnknown bool          // the kernel would not tell of them; guarded by blocking
+	reblocked     chan struct{} // one slot: there is a new block
 
 	mu      sync.Mutex
 	wg      sync.WaitGroup
@@ -47,6 +55,7 @@ type Manager struct {
 	linked  chan struct{} // closed and replaced when link changes
 	status  DaemonStatus
 	refused uint64 // flows of no peer
+	blocks  map[string]blocked
 }
 
 var _ transport.Protector = (*Manager)(nil)
@@ -59,11 +68,17 @@ func New(cfg Config) (*Manager, error) {
 		peers:     map[string]*peer{},
 		byAddr:    map[netip.Addr][]*peer{},
 		linked:    make(chan struct{}),
+		blocks:    map[string]blocked{},
+		reblocked: make(chan struct{}, 1),
 		install:   reconcileGuards,
 		uninstall: removeBlocks,
 		probe:     ProbeGuard,
 		route:     func(g GuardSpec, local netip.Addr, up bool) error { return g.DataPlane.plane().route(g, local, up) },
 		confirm:   func(g GuardSpec, sa *SA, c *Child) error { return g.DataPlane.plane().installed(g, sa, c) },
+
+		listBlocks:  readBlocks,
+		setBlocks:   writeBlocks,
+		checkBlocks: blockFaults,
 	}
 	if m.cfg.DataPlane > DataPlaneUserland {
 		return nil, fmt.Errorf("ipsec: unknown data plane %d", m.cfg.DataPlane)
@@ -99,6 +114,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	watch.Go(func() { m.watchGuard(ctx) })
+	watch.Go(func() { m.watchBlocks(ctx) })
 
 	wait := backoff{min: reconnectMin, max: reconnectMax}
 	for ctx.Err() == nil {

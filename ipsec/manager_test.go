@@ -20,6 +20,7 @@ type bench struct {
 	*Manager
 	f       *fakeCharon
 	guarded atomic.Int32
+	kernel  fakeBlocks
 }
 
 func newBench(t *testing.T) *bench {
@@ -62,6 +63,7 @@ func newBenchOf(t *testing.T, cfg Config) *bench {
 	m.route = func(GuardSpec, netip.Addr, bool) error { return nil }
 	m.probe = func(GuardSpec) error { return nil }
 	m.confirm = func(GuardSpec, *SA, *Child) error { return nil }
+	m.listBlocks, m.setBlocks, m.checkBlocks = b.kernel.list, b.kernel.set, b.kernel.check
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(context.Background()) }()
 	t.Cleanup(func() {

@@ -26,6 +26,9 @@ func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
 	if a := f.Local.Addr(); a.IsValid() && !a.IsUnspecified() && a != p.local {
 		return &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, never: true, Detail: fmt.Sprintf("the peer's SA is for local address %v", p.local)}
 	}
+	if err := m.screenBlocked(p.name, f); err != nil {
+		return m.refuse(p, err)
+	}
 	if err := m.ensureTested(p); err != nil {
 		if errors.Is(err, ErrGuardUntested) { // there is no way to the peer
 			return awayError{err}
@@ -144,6 +147,9 @@ func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c 
 	if p == nil {
 		return nil, m.refuse(nil, &AdmitError{Flow: f, Kind: ErrUnknownPeer, Detail: m.knownPeers(f)})
 	}
+	if err := m.screenBlocked(p.name, f); err != nil {
+		return nil, m.refuse(p, err)
+	}
 	pr := &protection{p: p, l: ln, c: c}
 	p.enrol(ln, pr)
 	var id transport.Identity
@@ -193,7 +199,9 @@ func (m *Manager) refuse(p *peer, err error) error {
 }
 
 func (r *Refusals) add(err error) {
-	switch kindOf(err, ErrWrongIdentity, ErrGateway, ErrNotConnected, ErrNotCovered) {
+	switch kindOf(err, ErrWrongIdentity, ErrGateway, ErrNotConnected, ErrNotCovered, ErrBlocked) {
+	case ErrBlocked:
+		r.Blocked++
 	case ErrWrongIdentity:
 		r.WrongIdentity++
 	case ErrGateway:

@@ -6,8 +6,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// Screen implements transport.Screener: it refuses a flow of no peer, and one of
-// a peer whose guard is not in place yet. It takes no lock that is held for long,
+// Screen implements transport.Screener: it refuses a flow of no peer, one of a
+// peer whose guard is not in place yet, and one of a peer that is blocked. It takes no lock that is held for long,
 // and asks nobody.
 func (m *Manager) Screen(f transport.Flow) error {
 	f = unmapped(f)
@@ -20,7 +20,7 @@ func (m *Manager) Screen(f transport.Flow) error {
 		case !p.ready.Load():
 			return &AdmitError{Flow: f, Peer: p.name, Kind: ErrGuardUntested}
 		default:
-			return nil
+			return m.screenBlocked(p.name, f)
 		}
 	}
 	return &AdmitError{Flow: f, Kind: ErrUnknownPeer}

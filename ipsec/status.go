@@ -42,6 +42,7 @@ type Refusals struct {
 	WrongIdentity uint64 `json:"wrong_identity"` // ErrWrongIdentity
 	Gateway       uint64 `json:"gateway"`        // ErrGateway
 	NotConnected  uint64 `json:"not_connected"`  // ErrNotConnected
+	Blocked       uint64 `json:"blocked"`        // ErrBlocked
 	Other         uint64 `json:"other"`
 }
 
@@ -120,6 +121,9 @@ const (
 	EventRestored     EventKind = "restored" // they go on
 	EventImpostor     EventKind = "impostor" // an SA of another identity would carry the peer's streams
 	EventGuardRepair  EventKind = "guard-repaired"
+	EventBlocked      EventKind = "blocked"        // Manager.Block
+	EventUnblocked    EventKind = "unblocked"      // on request, or since its time is over
+	EventBlockRepair  EventKind = "block-repaired" // somebody had taken it away
 	EventFlowAdmitted EventKind = "flow-admitted"
 	EventFlowRefused  EventKind = "flow-refused"
 )

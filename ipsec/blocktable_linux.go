@@ -1,0 +1,349 @@
+package ipsec
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/nsdo"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// The blocks of a network namespace are one table of nf_tables. What is dropped
+// are the elements of its two sets, each of which has a time to live of its own,
+// a counter, and a comment "PEER: WHY". In the words of nft(8):
+//
+//	table inet ironwarp-block {
+//		set peers4 { type ipv4_addr . inet_proto . inet_service; counter; flags timeout; }
+//		set peers6 { type ipv6_addr . inet_proto . inet_service; counter; flags timeout; }
+//		chain in {
+//			type filter hook input priority raw; policy accept;
+//			ip saddr . meta l4proto . th dport @peers4 drop
+//			ip saddr . meta l4proto . th sport @peers4 drop
+//			...the same for ip6
+//		}
+//	}
+//
+// The hook sees packets of either data plane when they are decrypted: those of
+// the kernel's ESP come by a second time, those of userland ESP come in by its
+// tun, which is exempt from XFRM policies (guard.go) but not from this.
+const (
+	blockTable = "ironwarp-block"
+	blockChain = "in"
+)
+
+// blockFamily is one of the two sets.
+type blockFamily struct {
+	set     string
+	proto   byte // NFPROTO
+	source  uint32
+	size    uint32 // of an address
+	keyType nftables.SetDatatype
+}
+
+func blockFamilies() []blockFamily {
+	return []blockFamily{
+		{"peers4", unix.NFPROTO_IPV4, 12, 4, nftables.MustConcatSetType(nftables.TypeIPAddr, nftables.TypeInetProto, nftables.TypeInetService)},
+		{"peers6", unix.NFPROTO_IPV6, 8, 16, nftables.MustConcatSetType(nftables.TypeIP6Addr, nftables.TypeInetProto, nftables.TypeInetService)},
+	}
+}
+
+// The fields of a key fill up to four bytes each.
+func (f blockFamily) keySize() int { return int(f.size) + 8 }
+
+func (k blockKey) bytes() []byte {
+	b := k.addr.AsSlice()
+	b = append(b, byte(k.proto), 0, 0, 0)
+	b = binary.BigEndian.AppendUint16(b, k.port)
+	return append(b, 0, 0)
+}
+
+func (f blockFamily) parse(b []byte) (k blockKey, ok bool) {
+	if len(b) != f.keySize() {
+		return k, false
+	}
+	k.addr, ok = netip.AddrFromSlice(b[:f.size])
+	k.proto, k.port = transport.Protocol(b[f.size]), binary.BigEndian.Uint16(b[f.size+4:])
+	return k, ok
+}
+
+// rules are those of a set. A register of 16 bytes is four of four bytes: the
+// key is gathered from the first one on.
+func (f blockFamily) rules(t *nftables.Table, c *nftables.Chain) []*nftables.Rule {
+	var rules []*nftables.Rule
+	const reg, reg32 = unix.NFT_REG_1, unix.NFT_REG32_00
+	for _, port := range []struct {
+		name   string
+		offset uint32
+	}{{"sport", 0}, {"dport", 2}} {
+		rules = append(rules, &nftables.Rule{Table: t, Chain: c, UserData: []byte(f.set + " " + port.name), Exprs: []expr.Any{
+			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: reg},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: []byte{f.proto}},
+			&expr.Payload{DestRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: f.source, Len: f.size},
+			&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg32 + f.size/4},
+			&expr.Payload{DestRegister: reg32 + f.size/4 + 1, Base: expr.PayloadBaseTransportHeader, Offset: port.offset, Len: 2},
+			&expr.Lookup{SourceRegister: reg, SetName: f.set},
+			&expr.Verdict{Kind: expr.VerdictDrop},
+		}})
+	}
+	return rules
+}
+
+// signature tells what a rule does, without the registers, which the kernel
+// numbers in its own way.
+func signature(r *nftables.Rule) string {
+	var b strings.Builder
+	for _, e := range r.Exprs {
+		switch e := e.(type) {
+		case *expr.Meta:
+			fmt.Fprintf(&b, "meta %d %t;", e.Key, e.SourceRegister)
+		case *expr.Cmp:
+			fmt.Fprintf(&b, "cmp %d %x;", e.Op, e.Data)
+		case *expr.Payload:
+			fmt.Fprintf(&b, "payload %d %d %d;", e.Base, e.Offset, e.Len)
+		case *expr.Lookup:
+			fmt.Fprintf(&b, "lookup %s %t;", e.SetName, e.Invert)
+		case *expr.Verdict:
+			fmt.Fprintf(&b, "verdict %d;", e.Kind)
+		default:
+			fmt.Fprintf(&b, "%T;", e)
+		}
+	}
+	return b.String()
+}
+
+// blockTables is a connection to nf_tables in the network namespace of the
+// thread.
+type blockTables struct {
+	*nftables.Conn
+	table *nftables.Table
+	chain *nftables.Chain
+}
+
+func inBlockNS(netns string, f func(*blockTables) error) error {
+	return nsdo.Do(netns, func() error {
+		// A kernel without nf_tables answers a batch with less than is waited for.
+		impatient := func(c *netlink.Conn) error { return c.SetDeadline(time.Now().Add(callTimeout)) }
+		c, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(impatient))
+		if err != nil {
+			return explainBlock(fmt.Errorf("open netlink for nf_tables: %w", err))
+		}
+		defer c.CloseLasting()
+		t := &nftables.Table{Name: blockTable, Family: nftables.TableFamilyINet}
+		policy := nftables.ChainPolicyAccept
+		return explainBlock(f(&blockTables{c, t, &nftables.Chain{Name: blockChain, Table: t, Type: nftables.ChainTypeFilter,
+			Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityRaw, Policy: &policy}}))
+	})
+}
+
+func explainBlock(err error) error {
+	switch {
+	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%w: blocks need CAP_NET_ADMIN; run as root", err)
+	case errors.Is(err, syscall.EPROTONOSUPPORT), errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.EAFNOSUPPORT):
+		return fmt.Errorf("%w (%w)", ErrNoBlock, err)
+	}
+	return err
+}
+
+// exists tells whether the table is there. On a kernel without nf_tables there is
+// none.
+func (b *blockTables) exists() (t *nftables.Table, err error) {
+	all, err := b.ListTablesOfFamily(nftables.TableFamilyINet)
+	if errors.Is(err, syscall.EINVAL) {
+		err = syscall.EOPNOTSUPP // nfnetlink: no such subsystem
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the tables of nf_tables: %w", err)
+	}
+	for _, t := range all {
+		if t.Name == blockTable {
+			return t, nil
+		}
+	}
+	return nil, nil
+}
+
+func (b *blockTables) set(f blockFamily) *nftables.Set {
+	return &nftables.Set{Table: b.table, ID: uint32(f.proto), Name: f.set, KeyType: f.keyType, Concatenation: true, HasTimeout: true, Counter: true}
+}
+
+// entries lists the elements.
+func (b *blockTables) entries() ([]blockEntry, error) {
+	t, err := b.exists()
+	if t == nil || err != nil {
+		return nil, err
+	}
+	sets, err := b.GetSets(b.table)
+	if err != nil {
+		return nil, fmt.Errorf("list the sets of table %s: %w", blockTable, err)
+	}
+	now := time.Now()
+	var out []blockEntry
+	for _, f := range blockFamilies() {
+		for _, s := range sets {
+			if s.Name != f.set {
+				continue
+			}
+			elements, err := b.GetSetElements(s)
+			if err != nil {
+				return nil, fmt.Errorf("list the elements of set %s: %w", f.set, err)
+			}
+			for _, e := range elements {
+				k, ok := f.parse(e.Key)
+				if !ok {
+					continue
+				}
+				peer, why, _ := strings.Cut(e.Comment, ": ")
+				n := blockEntry{blockKey: k, peer: peer, why: why, until: now.Add(e.Expires)}
+				n.since = n.until.Add(-e.Timeout)
+				if e.Counter != nil {
+					n.packets = e.Counter.Packets
+				}
+				out = append(out, n)
+			}
+		}
+	}
+	return out, nil
+}
+
+// readBlocks lists what the kernel drops.
+func readBlocks(netns string) (out []blockEntry, err error) {
+	err = inBlockNS(netns, func(b *blockTables) error {
+		out, err = b.entries()
+		return err
+	})
+	if errors.Is(err, ErrNoBlock) {
+		err = nil // then nothing is blocked
+	}
+	return out, err
+}
+
+// writeBlocks removes elements and adds others, in one step: there is no moment
+// without those that are in both. The rules are put in place if they are not.
+// Elements to be removed need not be there.
+func writeBlocks(netns string, gone []blockKey, add []blockEntry) error {
+	return inBlockNS(netns, func(b *blockTables) error {
+		var err error
+		// One that ends between the list and the change makes the kernel refuse that.
+		for range 5 {
+			if err = b.write(gone, add); err == nil || !errors.Is(err, os.ErrNotExist) {
+				return err
+			}
+		}
+		return err
+	})
+}
+
+func (b *blockTables) write(gone []blockKey, add []blockEntry) error {
+	have, err := b.entries()
+	if err != nil {
+		return err
+	}
+	there := map[blockKey]bool{}
+	for _, e := range have {
+		there[e.blockKey] = true
+	}
+	b.AddTable(b.table)
+	b.AddChain(b.chain)
+	b.FlushChain(b.chain)
+	for _, f := range blockFamilies() {
+		s := b.set(f)
+		if err := b.AddSet(s, nil); err != nil {
+			return err
+		}
+		for _, r := range f.rules(b.table, b.chain) {
+			b.AddRule(r)
+		}
+		var del, more []nftables.SetElement
+		for _, k := range gone {
+			if there[k] && f.holds(k) {
+				del = append(del, nftables.SetElement{Key: k.bytes()})
+			}
+		}
+		for _, e := range add {
+			if left := time.Until(e.until).Truncate(time.Millisecond); left > 0 && f.holds(e.blockKey) {
+				more = append(more, nftables.SetElement{Key: e.bytes(), Timeout: left, Comment: e.peer + ": " + e.why})
+			}
+		}
+		if len(del) > 0 {
+			if err := b.SetDeleteElements(s, del); err != nil {
+				return err
+			}
+		}
+		if len(more) > 0 {
+			if err := b.SetAddElements(s, more); err != nil {
+				return err
+			}
+		}
+	}
+	if err := b.Flush(); err != nil {
+		return fmt.Errorf("change table %s of nf_tables: %w", blockTable, err)
+	}
+	return nil
+}
+
+func (f blockFamily) holds(k blockKey) bool { return k.addr.BitLen() == int(f.size)*8 }
+
+// faults tells what of the rules is missing.
+func (b *blockTables) faults() ([]string, error) {
+	t, err := b.exists()
+	if err != nil {
+		return nil, err
+	}
+	if t == nil {
+		return []string{"table " + blockTable + " of nf_tables is missing"}, nil
+	}
+	var faults []string
+	if t.Flags&1 != 0 { // NFT_TABLE_F_DORMANT
+		faults = append(faults, "table "+blockTable+" of nf_tables is dormant")
+	}
+	chains, err := b.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return nil, fmt.Errorf("list the chains of nf_tables: %w", err)
+	}
+	chain := false
+	for _, c := range chains {
+		chain = chain || c.Table.Name == blockTable && c.Name == blockChain && c.Hooknum != nil && *c.Hooknum == *b.chain.Hooknum
+	}
+	if !chain {
+		return append(faults, fmt.Sprintf("chain %s of table %s is missing, or has no hook", blockChain, blockTable)), nil
+	}
+	rules, err := b.GetRules(b.table, b.chain)
+	if err != nil {
+		return nil, fmt.Errorf("list the rules of chain %s: %w", blockChain, err)
+	}
+	var is, should bytes.Buffer
+	for _, r := range rules {
+		is.WriteString(signature(r) + "\n")
+	}
+	for _, f := range blockFamilies() {
+		for _, r := range f.rules(b.table, b.chain) {
+			should.WriteString(signature(r) + "\n")
+		}
+	}
+	if !bytes.Equal(is.Bytes(), should.Bytes()) {
+		faults = append(faults, fmt.Sprintf("the rules of chain %s of table %s are not those of the blocks", blockChain, blockTable))
+	}
+	return faults, nil
+}
+
+// blockFaults tells what keeps the blocks that there are from working.
+func blockFaults(netns string) (faults []string, err error) {
+	err = inBlockNS(netns, func(b *blockTables) error {
+		faults, err = b.faults()
+		return err
+	})
+	return faults, err
+}

@@ -1,0 +1,165 @@
+package ipsec
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// watchBlocks takes over the blocks that the kernel has from an earlier life,
+// puts back at once what others take away from any, and tells when one is over.
+func (m *Manager) watchBlocks(ctx context.Context) {
+	changed, stop := m.blockChanges(ctx)
+	defer stop()
+	tick := time.NewTicker(guardRecheck)
+	defer tick.Stop()
+	for {
+		m.repairBlocks()
+		next := time.NewTimer(m.nextBlockEnd())
+		select {
+		case <-changed:
+		case <-m.reblocked:
+		case <-tick.C:
+		case <-next.C:
+		case <-ctx.Done():
+		}
+		next.Stop()
+		pause := time.NewTimer(blockPause)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		}
+	}
+}
+
+// nextBlockEnd is how long it is until a block is over.
+func (m *Manager) nextBlockEnd() time.Duration {
+	wait := MaxBlock
+	for _, b := range m.allBlocks() {
+		wait = min(wait, time.Until(b.Until))
+	}
+	return max(wait, 0)
+}
+
+// repairBlocks compares the kernel's blocks with those that should be there. A
+// peer that was changed meanwhile has its new address and links blocked as well.
+func (m *Manager) repairBlocks() {
+	m.blocking.Lock()
+	defer m.blocking.Unlock()
+	now := time.Now()
+	have, err := m.listBlocks(m.cfg.NetNS)
+	var faults []string
+	if err == nil && len(have)+len(m.allBlocks()) > 0 {
+		faults, err = m.checkBlocks(m.cfg.NetNS)
+	}
+	if unknown := err != nil; unknown != m.blocksUnknown {
+		m.blocksUnknown = unknown
+		if unknown {
+			m.cfg.Logger.Warn("the kernel's blocks are not known; they are looked at again", "err", err)
+		}
+	}
+	if err != nil {
+		return
+	}
+	m.adoptBlocks(have)
+	var lost []blockEntry
+	var names []string
+	blocks := m.allBlocks()
+	for _, b := range blocks {
+		if !b.Until.After(now) {
+			m.forgetBlock(b.Peer)
+			m.note(Event{Kind: EventUnblocked, Peer: b.Peer, Reason: ReasonExpired})
+			continue
+		}
+		if p, err := m.peer(b.Peer); err == nil {
+			b.Addr, b.keys = p.remote, union(b.keys, p.blockKeys())
+		}
+		missing := slices.DeleteFunc(b.entries(), func(e blockEntry) bool {
+			return slices.ContainsFunc(have, func(h blockEntry) bool { return h.blockKey == e.blockKey })
+		})
+		if len(missing) > 0 {
+			lost, names = append(lost, missing...), append(names, b.Peer)
+			if len(missing) == len(b.keys) {
+				b.before = b.Packets
+			}
+		} else {
+			b.Packets = b.before + packetsOf(have, b.Peer)
+		}
+		m.keepQuietly(b)
+	}
+	if len(lost) == 0 && (len(faults) == 0 || len(names) == 0 && len(have) == 0) {
+		return
+	}
+	if err := m.setBlocks(m.cfg.NetNS, nil, lost); err != nil {
+		m.note(Event{Kind: EventFailed, Detail: fmt.Sprintf("a block that somebody has taken away could not be put back: %v", err)})
+		return
+	}
+	detail := "its drop rule"
+	if len(faults) > 0 {
+		detail = faults[0]
+	}
+	if len(names) == 0 {
+		for _, b := range blocks {
+			names = append(names, b.Peer)
+		}
+	}
+	for _, n := range names {
+		m.note(Event{Kind: EventBlockRepair, Peer: n, Detail: detail})
+	}
+}
+
+func packetsOf(have []blockEntry, peer string) (n uint64) {
+	for _, e := range have {
+		if e.peer == peer {
+			n += e.packets
+		}
+	}
+	return n
+}
+
+// adoptBlocks takes over what the kernel has and this Manager does not know.
+func (m *Manager) adoptBlocks(have []blockEntry) {
+	for _, b := range blocksOf(have) {
+		if _, known := m.blockOf(b.Peer); known || !b.Until.After(time.Now()) {
+			continue
+		}
+		n := blocked{Block: b}
+		for _, e := range have {
+			if e.peer == b.Peer {
+				n.keys = append(n.keys, e.blockKey)
+			}
+		}
+		m.keepQuietly(n)
+		m.note(Event{Kind: EventBlocked, Peer: b.Peer, Detail: "found in the kernel: " + b.String()})
+	}
+}
+
+func (m *Manager) keepQuietly(b blocked) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.blocks[b.Peer] = b
+}
+
+// extendBlock blocks a peer that was added or changed while it is blocked.
+func (m *Manager) extendBlock(p *peer) error {
+	m.blocking.Lock()
+	defer m.blocking.Unlock()
+	b, ok := m.blockOf(p.name)
+	if !ok {
+		return nil
+	}
+	had := b.keys
+	b.Addr, b.keys = p.remote, union(b.keys, p.blockKeys())
+	if len(b.keys) == len(had) {
+		return nil
+	}
+	if err := m.setBlocks(m.cfg.NetNS, nil, slices.DeleteFunc(b.entries(), func(e blockEntry) bool { return slices.Contains(had, e.blockKey) })); err != nil {
+		return fmt.Errorf("peer %s is blocked until %s (%s): %w", p.name, b.Until.Format(time.RFC3339), cmp.Or(b.Why, "no reason given"), err)
+	}
+	m.keepQuietly(b)
+	return nil
+}
