@@ -2,7 +2,6 @@ package attack
 
 import (
 	"bytes"
-	"context"
 	"hash/crc32"
 	"testing"
 	"time"
@@ -117,27 +116,7 @@ func (e *exposed) ok(err error) {
 func (e *exposed) post(wr verbs.SendWR) {
 	wr.ID = 77
 	e.ok(e.neighbour.qp.PostSend(&wr))
-	wc := e.v.completion(e.neighbour.qp, wr.ID)
-	e.ok(wc.Err)
-}
-
-// completion waits for the completion of work request id of qp.
-func (v *victim) completion(qp *verbs.QP, id uint64) verbs.WC {
-	v.Helper()
-	ctx, cancel := context.WithTimeout(v.Context(), patience)
-	defer cancel()
-	for {
-		var wc [1]verbs.WC
-		if v.cq.Poll(wc[:]) == 0 {
-			if err := v.cq.Wait(ctx); err != nil {
-				v.Fatalf("no completion of work request %d: %v", id, err)
-			}
-			continue
-		}
-		if wc[0].QP == qp && wc[0].ID == id {
-			return wc[0]
-		}
-	}
+	e.ok(e.neighbour.completion(wr.ID).Err)
 }
 
 // A peer whose right is taken away in the middle of an access: by the time that the
@@ -154,11 +133,7 @@ func TestRevocationWaitsForTheAccessThatIsUnderWay(t *testing.T) {
 			e.mr = v.region(v.pd, 64, all|verbs.WindowBind)
 			e.stag = e.mr.STag()
 			if way.window {
-				e.mw = must(v.pd.AllocMW())(v.T)
-				wr := verbs.SendWR{ID: 7, Op: verbs.OpBind, MW: e.mw, SGL: []verbs.SGE{{MR: e.mr, Len: 64}}, Access: verbs.RemoteRead | verbs.RemoteWrite, Flags: verbs.Signaled}
-				e.ok(f.qp.PostSend(&wr))
-				e.ok(v.completion(f.qp, 7).Err)
-				e.stag = e.mw.STag()
+				e.mw, e.stag = f.bind(e.mr, 0, 64, verbs.RemoteRead|verbs.RemoteWrite)
 			}
 			return e, slow
 		}
