@@ -42,7 +42,7 @@ type Options struct {
 type Daemon struct {
 	opt     Options
 	log     *slog.Logger
-	events  *eventLog // log for the IPsec manager
+	repeats *repeats // its handler
 	started time.Time
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc
@@ -58,6 +58,9 @@ type Daemon struct {
 	probes   *probe.Server
 	ike      ike
 	refused  refusals
+	intake   *intake
+	refusing refusing
+	events   eventCounts
 	kernel   kernelSCTP
 
 	changing sync.Mutex  // held while the configuration changes
@@ -95,13 +98,14 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 		opt.kernel = ksctp.Available
 	}
 	d := &Daemon{
-		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ike: newIKE(), kernel: kernelSCTP{ask: opt.kernel},
+		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ike: newIKE(), kernel: kernelSCTP{ask: opt.kernel}, intake: newIntake(cfg.Block),
 		peers: map[string]*peer{}, exports: map[string]*export{}, disks: map[disk]*attachment{}, sessions: map[string]*session{}, listeners: map[listenAt]*listener{},
 	}
 	if opt.Log != nil {
 		d.log = opt.Log(cfg.Log)
 	}
-	d.events = newEventLog(d.log.Handler())
+	d.repeats = newRepeats(d.log.Handler())
+	d.log = slog.New(d.repeats)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	if err := d.open(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -138,6 +142,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	}
 	d.run(d.supervise)
 	d.run(d.watchEvents)
+	d.run(d.watchIntake)
 	d.run(d.measure)
 	d.run(d.watchdog)
 	d.mu.Lock()
@@ -265,7 +270,7 @@ func (d *Daemon) supervise(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		d.events.report(d.log)
+		d.repeats.report(d.log)
 		// Close waits for this goroutine with changing held.
 		if !d.changing.TryLock() {
 			continue
@@ -292,30 +297,6 @@ func (d *Daemon) repair(ctx context.Context) {
 		if !e.isReady() {
 			d.openExport(e)
 		}
-	}
-}
-
-// watchEvents logs what the RNIC reports. The queue is bounded, so nothing
-// waits for the log.
-func (d *Daemon) watchEvents(ctx context.Context) {
-	for {
-		ev, err := d.dev.Event(ctx)
-		if err != nil {
-			return
-		}
-		level := slog.LevelInfo
-		switch ev.Kind {
-		case verbs.EventPeerFault, verbs.EventTerminated, verbs.EventCQOverflow, verbs.EventQuotaExceeded:
-			level = slog.LevelWarn
-		}
-		attrs := []any{"stream", streamID(ev.QP), "peer", d.peerName(ev.Peer), "flow", ev.Flow.String()}
-		if ev.Count > 1 {
-			attrs = append(attrs, "like_this", ev.Count)
-		}
-		if ev.Err != nil {
-			attrs = append(attrs, "error", ev.Err)
-		}
-		d.log.Log(ctx, level, ev.Kind.String(), attrs...)
 	}
 }
 

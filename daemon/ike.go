@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -43,7 +42,7 @@ func (d *Daemon) ikeManager(c config.IPsec) (*ipsec.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := ipsec.New(ipsec.Config{Socket: c.VICI, DataPlane: plane, Logger: slog.New(d.events)})
+	m, err := ipsec.New(ipsec.Config{Socket: c.VICI, DataPlane: plane, Logger: d.log})
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,9 @@ var ikeReasons = []struct {
 	reason string
 	fix    string
 }{
+	{ipsec.ErrBlocked, api.ReasonBlocked, "`ironwarp block ls` says why and until when; `ironwarp block rm` ends it"},
+	{ipsec.ErrNotBlocked, api.ReasonBlocked, "`ironwarp block ls` lists who is"},
+	{ipsec.ErrNoBlock, api.ReasonGuard, "load it with `modprobe nf_tables`; until then the daemon itself refuses the peer's streams"},
 	{ipsec.ErrWrongIdentity, api.ReasonIdentity, "compare the remote_id here with the local_id there; whoever has the address but not the identity gets nothing"},
 	{ipsec.ErrGateway, api.ReasonGateway, "ESP has to end at the peer itself (RFC 5042 5.4.5); if this gateway is meant to be trusted, say so with gateway: in the peer's file"},
 	{ipsec.ErrNotCovered, api.ReasonNotCovered, "an SA is brought up by the stream that needs it; `ironwarp sa ls` shows what there is"},
@@ -112,14 +115,15 @@ func ikeProblem(peer string, err error) *api.Error {
 	return e
 }
 
-// adviceOf is what to do about an error of the IPsec manager, "" if it is none.
-func adviceOf(err error) string {
+// adviceOf is the reason of an error of the IPsec manager and what to do about it,
+// "" if it is none.
+func adviceOf(err error) (reason, fix string) {
 	for _, r := range ikeReasons {
 		if errors.Is(err, r.kind) {
-			return r.fix
+			return r.reason, r.fix
 		}
 	}
-	return ""
+	return "", ""
 }
 
 // daemonErrorText is a DaemonError without its advice.

@@ -111,12 +111,12 @@ func TestSpecialReasonsComeFirst(t *testing.T) {
 func TestRefusalsOfFlowsComeWithAdvice(t *testing.T) {
 	var out bytes.Buffer
 	var r refusals
-	r.add(slog.New(slog.NewTextHandler(&out, nil)), transport.Flow{}, &ipsec.AdmitError{Peer: "beta", Kind: ipsec.ErrWrongIdentity, Detail: "mallory.example"})
+	r.add(slog.New(slog.NewTextHandler(&out, nil)), "beta", transport.Flow{}, &ipsec.AdmitError{Peer: "beta", Kind: ipsec.ErrWrongIdentity, Detail: "mallory.example"})
 	n, last, fix := r.count()
 	if n != 1 || !strings.Contains(last, "mallory.example") || !strings.Contains(fix, "remote_id") || !strings.Contains(out.String(), "advice=") {
 		t.Errorf("%d, %q, %q, %s", n, last, fix, out.String())
 	}
-	r.add(slog.New(slog.DiscardHandler), transport.Flow{}, errors.New("something else"))
+	r.add(slog.New(slog.DiscardHandler), "", transport.Flow{}, errors.New("something else"))
 	if _, _, fix := r.count(); fix != "" {
 		t.Errorf("advice for something else: %q", fix)
 	}

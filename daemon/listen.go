@@ -158,12 +158,11 @@ func (d *Daemon) listen(ctx context.Context) {
 }
 
 func (d *Daemon) openListener(ctx context.Context, l *listener) {
-	refused := func(f transport.Flow, err error) { d.refused.add(d.log, f, err) }
-	tc := &transport.Config{Protector: transport.PerPeer(d.protectorFor), Kind: l.at.kind, UDPPort: l.at.udp, OnRefused: refused, OnPath: d.onPath}
+	tc := &transport.Config{Protector: transport.PerPeer(d.protectorFor), Kind: l.at.kind, UDPPort: l.at.udp, OnRefused: d.turnedAway, OnPath: d.onPath}
 	for _, a := range strings.Fields(l.at.more) {
 		tc.MoreLocal = append(tc.MoreLocal, netip.MustParseAddr(a))
 	}
-	ln, err := d.dev.Listen(ctx, l.at.addr, verbs.ListenConfig{Transport: tc, PeerMPA: d.listenMPA, OnFailed: refused})
+	ln, err := d.dev.Listen(ctx, l.at.addr, verbs.ListenConfig{Transport: tc, PeerMPA: d.listenMPA, OnFailed: d.turnedAway})
 	problem := listenProblem(l.at, err)
 	d.mu.Lock()
 	changed := problem != nil && (l.problem == nil || l.problem.Message != problem.Message)

@@ -242,6 +242,9 @@ func (d *Daemon) protectorFor(a netip.Addr) (transport.Protector, error) {
 	if p == nil {
 		return nil, fmt.Errorf("%w: %s is not the address of a configured peer", transport.ErrNotProtected, a)
 	}
+	if err := d.refusing.blocked(p.cfg.Name); err != nil {
+		return nil, err
+	}
 	protector, _, problem := p.state()
 	if protector == nil {
 		if problem != nil {

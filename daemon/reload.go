@@ -145,6 +145,9 @@ func (d *Daemon) forget(p *peer) {
 	d.mu.Lock()
 	delete(d.peers, p.cfg.Name)
 	d.mu.Unlock()
+	d.intake.forget(p.cfg.Name)
+	d.events.forget(p.cfg.Name)
+	d.refusing.end(p.cfg.Name)
 }
 
 // changePeer applies a different declaration of a peer. Its streams are only

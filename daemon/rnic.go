@@ -54,9 +54,16 @@ func (d *Daemon) accept(ctx context.Context, ln *verbs.Listener) {
 func (d *Daemon) dispatch(cr *verbs.ConnRequest) {
 	private := cr.PrivateData()
 	p, known := d.peerFor(cr.Peer(), cr.Flow().Remote.Addr())
+	var blocked error
+	if known {
+		d.intake.created(p.cfg.Name, nil)
+		blocked = d.refusing.blocked(p.cfg.Name)
+	}
 	switch {
 	case !known:
 		d.refuse(cr, probe.AppendUnknownPeer(nil), fmt.Errorf("%s at %s is not a configured peer", cr.Peer(), cr.Flow().Remote.Addr()))
+	case blocked != nil:
+		d.refuse(cr, nil, blocked)
 	case probe.IsHello(private):
 		d.answerHello(cr, p)
 	case probe.IsRequest(private):
@@ -70,7 +77,7 @@ func (d *Daemon) dispatch(cr *verbs.ConnRequest) {
 
 // refuse rejects a stream without holding up the listener.
 func (d *Daemon) refuse(cr *verbs.ConnRequest, private []byte, why error) {
-	d.refused.add(d.log, cr.Flow(), why)
+	d.refused.add(d.log, d.peerName(cr.Peer()), cr.Flow(), why)
 	d.turnAway(cr, private)
 }
 

@@ -132,6 +132,7 @@ type Refused struct {
 	WrongIdentity uint64 `json:"wrong_identity"`
 	Gateway       uint64 `json:"gateway"`
 	NotConnected  uint64 `json:"not_connected"`
+	Blocked       uint64 `json:"blocked"`
 	Other         uint64 `json:"other"`
 }
 

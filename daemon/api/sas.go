@@ -25,6 +25,7 @@ const (
 	ReasonNotCovered    = "not_covered"
 	ReasonIdentity      = "wrong_identity"
 	ReasonGateway       = "gateway"
+	ReasonBlocked       = "blocked"
 )
 
 // SA is one child SA of a peer.

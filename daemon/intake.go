@@ -1,0 +1,107 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// intake counts the streams that each peer creates, attempts included, so that one
+// who keeps doing so can be blocked (RFC 5042 section 6.4.1): a bucket for each,
+// that holds Burst and gets PerSecond.
+type intake struct {
+	now    func() time.Time
+	excess chan excess // whom to block
+
+	mu     sync.Mutex
+	policy config.Block
+	peers  map[string]*bucket
+}
+
+// bucket is what a peer may still create.
+type bucket struct {
+	tokens float64
+	at     time.Time // as of then
+	asked  bool      // that it be blocked
+}
+
+// excess is a peer that has created more than it may.
+type excess struct {
+	peer string
+	why  string
+	time time.Duration // for which it is to be blocked
+}
+
+// maxExcess is how many peers may wait to be blocked. One for whom there is no room
+// is asked for at its next stream.
+const maxExcess = 64
+
+func newIntake(p config.Block) *intake {
+	return &intake{now: time.Now, excess: make(chan excess, maxExcess), policy: p, peers: map[string]*bucket{}}
+}
+
+// set changes the policy; whoever is configured begins with a full bucket.
+func (i *intake) set(p config.Block) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.policy != p {
+		i.policy = p
+		clear(i.peers)
+	}
+}
+
+// created counts a stream, or an attempt at one, that failed with err. It does not
+// block.
+func (i *intake) created(peer string, err error) {
+	if errors.Is(err, ipsec.ErrBlocked) {
+		return
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	p := i.policy
+	if p.PerSecond == 0 {
+		return
+	}
+	now := i.now()
+	b := i.peers[peer]
+	if b == nil {
+		b = &bucket{tokens: float64(p.Burst), at: now}
+		i.peers[peer] = b
+	}
+	b.tokens = min(float64(p.Burst), b.tokens+max(0, now.Sub(b.at).Seconds())*float64(p.PerSecond))
+	b.at = now
+	if b.tokens >= 1 {
+		b.tokens--
+		return
+	}
+	if b.asked {
+		return
+	}
+	why := fmt.Sprintf("it has created more than %d streams at once and %d each second, failed attempts included", p.Burst, p.PerSecond)
+	select {
+	case i.excess <- excess{peer, why, p.For}:
+		b.asked = true
+	default:
+	}
+}
+
+// forget lets a peer begin anew.
+func (i *intake) forget(peer string) {
+	i.mu.Lock()
+	delete(i.peers, peer)
+	i.mu.Unlock()
+}
+
+// blockTime is how long a block lasts if nobody says how long.
+func (i *intake) blockTime() time.Duration {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.policy.For == 0 {
+		return config.DefaultBlock
+	}
+	return i.policy.For
+}

@@ -1,0 +1,209 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// quietAfter is how long there must be nothing of a kind before the next one is
+	// logged as if it were the first.
+	quietAfter = time.Minute
+	// maxRepeats bounds the kinds that are told apart: some 10 of 100 peers. What is
+	// beyond that is counted as one.
+	maxRepeats = 1000
+
+	// attrRepeated tells in a record of how many like it there were.
+	attrRepeated = "like_this"
+)
+
+// repeats is a handler for what others can cause as often as they like: of the
+// records of one kind and peer it lets the 1st, 2nd, 5th, 10th, 20th, 50th, 100th
+// and so on through, with their number, so that nobody fills a disk. When there has
+// been none for a while it says how many there were, and the next one is the first
+// again.
+//
+// It is about records of level Info and above with an attribute peer, ulp, client,
+// flow or remote. The kind is the message with the attributes event and reason, and
+// who is peer or else ulp; all strangers are one.
+type repeats struct {
+	to   slog.Handler
+	seen *repeatCount
+	with repeatKey // by WithAttrs
+	ours bool      // likewise: it is one that others can cause
+}
+
+type repeatKey struct{ message, event, reason, who string }
+
+type repeatCount struct {
+	mu   sync.Mutex
+	now  func() time.Time
+	keys map[repeatKey]*repeated
+}
+
+// repeated is what there was of one kind.
+type repeated struct {
+	n, logged   uint64 // how many, and how many when it was last logged
+	first, last time.Time
+	level       slog.Level
+}
+
+func newRepeats(to slog.Handler) *repeats {
+	return &repeats{to: to, seen: &repeatCount{now: time.Now, keys: map[repeatKey]*repeated{}}}
+}
+
+// Enabled implements slog.Handler.
+func (h *repeats) Enabled(ctx context.Context, l slog.Level) bool { return h.to.Enabled(ctx, l) }
+
+// Handle implements slog.Handler.
+func (h *repeats) Handle(ctx context.Context, r slog.Record) error {
+	k, caused, weight := h.with, h.ours, uint64(1)
+	r.Attrs(func(a slog.Attr) bool {
+		caused = k.see(a) || caused
+		if a.Key == attrRepeated && a.Value.Kind() == slog.KindInt64 && a.Value.Int64() > 0 {
+			weight = uint64(a.Value.Int64())
+		}
+		return true
+	})
+	if !caused || r.Level < slog.LevelInfo {
+		return h.to.Handle(ctx, r)
+	}
+	k.message = r.Message
+	n, show := h.seen.count(k, r.Level, weight)
+	if !show {
+		return nil
+	}
+	if n > 1 {
+		r = withRepeats(r, n)
+	}
+	return h.to.Handle(ctx, r)
+}
+
+// withRepeats is a record that says how many like it there were.
+func withRepeats(r slog.Record, n uint64) slog.Record {
+	c := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key != attrRepeated {
+			c.AddAttrs(a)
+		}
+		return true
+	})
+	c.AddAttrs(slog.Uint64(attrRepeated, n))
+	return c
+}
+
+// see takes an attribute into the key, and tells whether a record with it is one
+// that others can cause.
+func (k *repeatKey) see(a slog.Attr) bool {
+	switch a.Key {
+	case "event":
+		k.event = a.Value.String()
+	case "reason":
+		k.reason = a.Value.String()
+	case "peer":
+		k.who = a.Value.String()
+		return true
+	case "ulp":
+		if k.who == "" {
+			k.who = a.Value.String()
+		}
+		return true
+	case "client", "flow", "remote":
+		return true
+	}
+	return false
+}
+
+// WithAttrs implements slog.Handler.
+func (h *repeats) WithAttrs(attrs []slog.Attr) slog.Handler {
+	c := *h
+	c.to = h.to.WithAttrs(attrs)
+	for _, a := range attrs {
+		c.ours = c.with.see(a) || c.ours
+	}
+	return &c
+}
+
+// WithGroup implements slog.Handler.
+func (h *repeats) WithGroup(name string) slog.Handler {
+	c := *h
+	c.to = h.to.WithGroup(name)
+	return &c
+}
+
+// count counts n more of a kind, and tells how many there are and whether that is
+// worth a line.
+func (c *repeatCount) count(k repeatKey, level slog.Level, n uint64) (all uint64, show bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	s := c.keys[k]
+	if s == nil && len(c.keys) >= maxRepeats {
+		k = repeatKey{}
+		s = c.keys[k]
+	}
+	if s == nil {
+		s = &repeated{first: now, level: level}
+		c.keys[k] = s
+	}
+	before := s.n
+	s.n += n
+	s.last = now
+	if show = passesMark(before, s.n); show {
+		s.logged = s.n
+	}
+	return s.n, show
+}
+
+// passesMark tells whether one of 1, 2, 5, 10, 20, 50 and so on is above before and
+// not above after.
+func passesMark(before, after uint64) bool {
+	for decade := uint64(1); ; decade *= 10 {
+		for _, m := range [...]uint64{1, 2, 5} {
+			if m*decade > before {
+				return m*decade <= after
+			}
+		}
+	}
+}
+
+// report logs how many there were of what has come to an end, and forgets it.
+func (h *repeats) report(log *slog.Logger) {
+	for _, o := range h.seen.over() {
+		attrs := []any{"what", o.k.message}
+		for _, a := range []struct{ key, value string }{{"event", o.k.event}, {"reason", o.k.reason}, {"from", o.k.who}} {
+			if a.value != "" {
+				attrs = append(attrs, a.key, a.value)
+			}
+		}
+		attrs = append(attrs, "in_all", o.s.n, "not_logged_since_the_last", o.s.n-o.s.logged, "within", o.s.last.Sub(o.s.first).Round(time.Second))
+		log.Log(context.Background(), o.s.level, "it has become quiet", attrs...)
+	}
+}
+
+type repeatsOver struct {
+	k repeatKey
+	s repeated
+}
+
+// over forgets what has become quiet, and returns that of which something was not
+// logged.
+func (c *repeatCount) over() []repeatsOver {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []repeatsOver
+	for k, s := range c.keys {
+		if c.now().Sub(s.last) < quietAfter {
+			continue
+		}
+		if s.n > s.logged {
+			out = append(out, repeatsOver{k, *s})
+		}
+		delete(c.keys, k)
+	}
+	slices.SortFunc(out, func(a, b repeatsOver) int { return a.s.first.Compare(b.s.first) })
+	return out
+}
