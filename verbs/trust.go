@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // TrustModel is how much the streams of a protection domain, and their peers, are
@@ -60,7 +61,8 @@ type Trust struct {
 	// Alias: memory that may be written can be registered in several protection
 	// domains (section 6.3.6).
 	Alias bool
-	// KeepIdle: idle streams are not ended when streams run short (section 6.4.2).
+	// KeepIdle: idle streams of a privileged ULP are not ended when streams run short
+	// (section 6.4.2).
 	KeepIdle bool
 }
 
@@ -88,6 +90,17 @@ func (m TrustModel) Permits(n TrustModel) bool {
 	return implies(b.ShareStreams, a.ShareStreams) && implies(b.UnlimitedSRQ, a.UnlimitedSRQ) &&
 		implies(b.Alias, a.Alias) && implies(b.KeepIdle, a.KeepIdle) &&
 		(!b.ShareStreams || implies(b.ShareSTags, a.ShareSTags) && implies(b.Overcommit, a.Overcommit))
+}
+
+// Meet is the model that waives most of those that both m and n permit.
+func (m TrustModel) Meet(n TrustModel) TrustModel {
+	models := TrustModels()
+	for _, x := range slices.Backward(models) {
+		if m.Permits(x) && n.Permits(x) {
+			return x
+		}
+	}
+	return NSNT
 }
 
 // ErrTrust is in errors of calls that the trust model does not permit.

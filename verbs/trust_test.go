@@ -216,3 +216,20 @@ func TestTrustModelsHaveNames(t *testing.T) {
 		t.Error("a model that RFC 5042 does not have is taken")
 	}
 }
+
+// The meet of two models waives nothing that either does not.
+func TestMeetOfModels(t *testing.T) {
+	for _, m := range TrustModels() {
+		for _, n := range TrustModels() {
+			x := m.Meet(n)
+			if !m.Permits(x) || !n.Permits(x) || x != n.Meet(m) {
+				t.Errorf("%v and %v meet in %v, %v and %v in %v", m, n, x, n, m, n.Meet(m))
+			}
+			for _, y := range TrustModels() {
+				if m.Permits(y) && n.Permits(y) && y.Permits(x) && y != x {
+					t.Errorf("%v and %v meet in %v, and both permit %v", m, n, x, y)
+				}
+			}
+		}
+	}
+}
