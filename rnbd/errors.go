@@ -10,6 +10,7 @@ import (
 var (
 	ErrNotFound     = errors.New("rnbd: no such export")
 	ErrForbidden    = errors.New("rnbd: not permitted to open the export")
+	ErrTrusted      = errors.New("rnbd: the session is trusted more than the export permits")
 	ErrReadOnly     = errors.New("rnbd: the export is read-only")
 	ErrExists       = errors.New("rnbd: an export of this name exists")
 	ErrSizeChanged  = errors.New("rnbd: the disk's size has changed")
@@ -37,6 +38,8 @@ func advice(err error) string {
 		return "the server has no export of that name (ironwarp ls PEER lists what it offers you)"
 	case errors.Is(err, ErrForbidden):
 		return "the server does not permit this host to open it; its administrator has to allow this host's identity for the export"
+	case errors.Is(err, ErrTrusted):
+		return "the server trusts this host's session more than the export permits; it is to end the session, which then comes back as it should be"
 	case errors.Is(err, ErrTooManyDisks):
 		return fmt.Sprintf("%d disks are open in this session already; detach one", maxDevices)
 	}
@@ -54,6 +57,8 @@ func openError(name string, err error) error {
 			err = ErrForbidden
 		case syscall.EMFILE:
 			err = ErrTooManyDisks
+		case syscall.EAGAIN:
+			err = ErrTrusted
 		}
 	}
 	return &OpenError{Export: name, Err: err}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // Storage is what an export stands on; FromStore makes one of a file or a block
@@ -46,6 +47,9 @@ type Export struct {
 	ReadOnly bool                 // also if the storage can be written
 	Allow    []transport.Identity // who may open it
 	AllowAll bool                 // any authenticated peer may
+	// Trust is the most that a session may be trusted which opens it. The zero value,
+	// NS-NT, trusts nobody.
+	Trust verbs.TrustModel
 }
 
 // ExportInfo is an export's state for people.
@@ -56,6 +60,7 @@ type ExportInfo struct {
 	ReadOnly  bool
 	Allow     []transport.Identity
 	AllowAll  bool
+	Trust     verbs.TrustModel
 	Openers   []Opener
 	Stats     Stats
 }
@@ -130,7 +135,7 @@ func (e *export) setUsersLocked() {
 
 func (e *export) describe() ExportInfo {
 	i := ExportInfo{Name: e.cfg.Name, Size: e.sectors * SectorSize, BlockSize: e.cfg.Storage.BlockSize(), ReadOnly: e.readOnly(),
-		Allow: slices.Clone(e.cfg.Allow), AllowAll: e.cfg.AllowAll, Stats: e.counters.snapshot()}
+		Allow: slices.Clone(e.cfg.Allow), AllowAll: e.cfg.AllowAll, Trust: e.cfg.Trust, Stats: e.counters.snapshot()}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, d := range e.devices {

@@ -48,7 +48,7 @@ func newULP(t testing.TB) (*verbs.Device, *verbs.ULP) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { dev.Close() })
-	ulp, err := dev.NewULP("rnbd", verbs.ULPConfig{Trust: verbs.SLT})
+	ulp, err := dev.NewULP("rnbd", verbs.ULPConfig{Trust: verbs.ST})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // ServerConfig describes a server.
@@ -89,6 +90,33 @@ func (s *Server) SetAllow(name string, allow []transport.Identity, all bool) err
 	return nil
 }
 
+// SetTrust changes how much sessions may be trusted that open an export. Those that
+// have it open keep it: end those that TrustOf would not have trusted as much.
+func (s *Server) SetTrust(name string, m verbs.TrustModel) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.exports[name]
+	if e == nil {
+		return fmt.Errorf("%w: %q", ErrNotFound, name)
+	}
+	e.cfg.Trust = m
+	return nil
+}
+
+// TrustOf is how much a session of peer may be trusted, at most as much as model: so
+// that it may open all that is offered to the peer. It is for
+// rtrs.ServerConfig.TrustOf.
+func (s *Server) TrustOf(peer transport.Identity, model verbs.TrustModel) verbs.TrustModel {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.exports {
+		if e.allows(peer) {
+			model = model.Meet(e.cfg.Trust)
+		}
+	}
+	return model
+}
+
 // Exports describes the exports, by name.
 func (s *Server) Exports() []ExportInfo {
 	s.mu.Lock()
@@ -115,16 +143,18 @@ func (s *Server) offered(peer transport.Identity) []Listed {
 	return list
 }
 
-// lookUp finds an export that peer may open.
-func (s *Server) lookUp(name string, peer transport.Identity) (*export, error) {
+// lookUp finds an export that a session may open.
+func (s *Server) lookUp(name string, in *rtrs.SessionInfo) (*export, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.exports[name]
 	switch {
 	case e == nil:
 		return nil, ErrNotFound
-	case !e.allows(peer):
+	case !e.allows(in.Peer):
 		return nil, ErrForbidden
+	case !e.cfg.Trust.Permits(in.Trust):
+		return nil, ErrTrusted
 	}
 	return e, nil
 }

@@ -195,11 +195,14 @@ func (s *session) control(r *rtrs.Request) syscall.Errno {
 
 func (s *session) open(m *openMsg) (openRsp, error) {
 	log := s.srv.log.With("peer", s.info.Peer, "session", s.info.Name, "export", m.Name)
-	exp, err := s.srv.lookUp(m.Name, s.info.Peer)
+	exp, err := s.srv.lookUp(m.Name, &s.info)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		log.Warn("a peer asked for an export that does not exist")
 		return openRsp{}, syscall.ENOENT
+	case errors.Is(err, ErrTrusted):
+		log.Warn("a peer asked for an export in a session that is trusted more than the export permits; end the session, and it comes back as it should be", "trust", s.info.Trust)
+		return openRsp{}, syscall.EAGAIN
 	case err != nil:
 		log.Warn("a peer asked for an export that it may not open; add its identity to the export's allowed peers if it should")
 		return openRsp{}, syscall.EACCES

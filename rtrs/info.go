@@ -67,6 +67,7 @@ type ServerSessionInfo struct {
 	Name        string // "" while opening
 	State       SessionState
 	Since       time.Time
+	Trust       verbs.TrustModel
 	Incarnation uint64
 	Executing   int   // requests at the handler
 	Err         error // why it is being closed
@@ -75,7 +76,7 @@ type ServerSessionInfo struct {
 }
 
 func (s *session) describe() ServerSessionInfo {
-	i := ServerSessionInfo{Peer: s.key.peer, Incarnation: s.inc, Executing: s.executing(), Stats: s.counters.snapshot()}
+	i := ServerSessionInfo{Peer: s.key.peer, Trust: s.trust, Incarnation: s.inc, Executing: s.executing(), Stats: s.counters.snapshot()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i.Name, i.Since, i.Err = s.name, s.since, s.err
