@@ -75,7 +75,7 @@ func (s *Stream) atomicRequest(u ddp.Untagged, p []byte) error {
 		return ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeUnexpectedOpcode, u, "Atomic Request of %d bytes, operation %d", len(p), a.Op)
 	}
 	s.mu.Lock()
-	full := s.irrq.n >= s.ird
+	full := s.irrq.n >= s.ird && checks.On(checks.IRRQDepth)
 	s.mu.Unlock()
 	if full {
 		return s.irrqFull(u)

@@ -94,6 +94,9 @@ type CQ struct {
 	settled sync.Cond // handled has grown; for waiters
 	waiters int
 	users   map[*QP]cqUse
+	strict  bool   // each stream has entries kept for it and gets no others (RFC 5042 section 6.4.3.2)
+	left    int    // of those entered before leftAt, how many may be of streams that have left
+	leftAt  uint64 // in terms of pushed
 	closed  bool
 
 	running atomic.Uint32 // dispatch: 0 idle, 1 running, 2 running and to be run again
@@ -153,12 +156,17 @@ func (cq *CQ) Destroy() error {
 // push enters a completion without telling anybody yet.
 func (cq *CQ) push(wc WC) {
 	cq.mu.Lock()
+	if cq.strict {
+		k := wc.QP.keptIn(cq)
+		if k.n >= k.most {
+			cq.lostLocked(&wc)
+			return
+		}
+		k.n++
+	}
 	if cq.n == len(cq.ring) {
 		if cq.n >= cq.depth {
-			cq.lost = true
-			cq.mu.Unlock()
-			cq.wake.Store(true)
-			wc.QP.overflowed(cq)
+			cq.lostLocked(&wc)
 			return
 		}
 		ring := make([]WC, min(cq.depth, max(initialCQ, 2*len(cq.ring))))
@@ -183,6 +191,17 @@ func (cq *CQ) push(wc WC) {
 	cq.mu.Unlock()
 }
 
+// lostLocked gives up a completion for which there is no room, and the lock.
+func (cq *CQ) lostLocked(wc *WC) {
+	cq.lost = true
+	cq.mu.Unlock()
+	if wc.shared {
+		wc.QP.cfg.SRQ.polled(wc.QP)
+	}
+	cq.wake.Store(true)
+	wc.QP.overflowed(cq)
+}
+
 // Poll takes up to len(wcs) completions without waiting and returns how many.
 func (cq *CQ) Poll(wcs []WC) int {
 	cq.mu.Lock()
@@ -201,8 +220,11 @@ func (cq *CQ) pollLocked(wcs []WC) int {
 			cq.urgent--
 		}
 		if p.shared {
-			p.QP.held.Add(-1)
+			p.QP.cfg.SRQ.polled(p.QP)
 			wcs[i].shared = false
+		}
+		if cq.strict {
+			p.QP.keptIn(cq).n--
 		}
 		p.QP, p.Err = nil, nil
 		if cq.head++; cq.head == len(cq.ring) {

@@ -12,6 +12,17 @@ type cqUse struct {
 	need   int // what they may have posted
 }
 
+// kept is what a completion queue that keeps entries for each stream (CQ.strict)
+// has for a queue pair. The queue's mutex guards it.
+type kept struct{ most, n int }
+
+func (qp *QP) keptIn(cq *CQ) *kept {
+	if qp.cfg.SendCQ == cq {
+		return &qp.kept[0]
+	}
+	return &qp.kept[1]
+}
+
 // enter attaches one of the queues of qp, as far as the trust models permit: a
 // completion queue is shared only among streams whose models share (R27), and has
 // room for all that they may post unless each model permits less (R22).
@@ -40,10 +51,12 @@ func (cq *CQ) admit(qp *QP, use *cqUse) error {
 	if qp.cfg.RecvCQ == cq && srq == nil {
 		use.need += qp.cfg.MaxRecv
 	}
-	need, strict := use.need, !qp.pd.trust.Overcommit
+	need, strict := use.need+cq.leftLocked(), !qp.pd.trust.Overcommit
+	most := use.need
 	srqs := make(map[*SRQ]bool)
 	if qp.cfg.RecvCQ == cq && srq != nil {
 		srqs[srq] = true
+		most += srq.cfg.MaxPerQP
 	}
 	for other, u := range cq.users {
 		for _, pd := range []*PD{other.pd, qp.pd} {
@@ -60,19 +73,53 @@ func (cq *CQ) admit(qp *QP, use *cqUse) error {
 	for s := range srqs {
 		need += s.cfg.MaxRecv
 	}
-	if strict && need > cq.depth && checks.On(checks.CQReservation) {
-		return trustError(SNT, "6.4.3.2", fmt.Sprintf("create a queue pair on a completion queue of depth %d, whose users may have %d work requests posted then: create a deeper one", cq.depth, need))
+	strict = strict && checks.On(checks.CQReservation)
+	if strict && need > cq.depth {
+		return trustError(SNT, "6.4.3.2", fmt.Sprintf("create a queue pair on a completion queue of depth %d, whose users may have %d work requests posted then or completed and not polled: create a deeper one or poll", cq.depth, need))
 	}
+	qp.keptIn(cq).most = most
+	if strict && !cq.strict {
+		cq.recountLocked()
+	}
+	cq.strict = strict
 	return nil
+}
+
+// recountLocked works out how many entries each stream has.
+func (cq *CQ) recountLocked() {
+	for qp := range cq.users {
+		qp.keptIn(cq).n = 0
+	}
+	for i := range cq.n {
+		e := &cq.ring[(cq.head+i)%len(cq.ring)]
+		e.QP.keptIn(cq).n++
+	}
+}
+
+// leftLocked is how many entries may be completions of streams that have left.
+func (cq *CQ) leftLocked() int {
+	if cq.handled >= cq.leftAt {
+		return 0
+	}
+	return min(cq.left, cq.n)
 }
 
 func (cq *CQ) leave(qp *QP) {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	use := cq.users[qp]
-	if use.queues--; use.queues == 0 {
-		delete(cq.users, qp)
+	if use.queues--; use.queues > 0 {
+		cq.users[qp] = use
 		return
 	}
-	cq.users[qp] = use
+	delete(cq.users, qp)
+	if qp.stream.Load() != nil {
+		cq.left, cq.leftAt = min(cq.leftLocked()+qp.keptIn(cq).most, cq.n), cq.pushed
+	}
+	for other := range cq.users {
+		if !other.pd.trust.Overcommit {
+			return
+		}
+	}
+	cq.strict = false
 }

@@ -39,7 +39,7 @@ func (k EventKind) String() string {
 type Event struct {
 	Time time.Time
 	Kind EventKind
-	// Count is how many events of this kind and peer it stands for: 1, or more where
+	// Count is how many events of this kind and peer, or ULP, it stands for: 1, or more where
 	// they came faster than they were taken. It is the last of them then.
 	Count int
 	QP    uint64 // 0: none
@@ -51,8 +51,8 @@ type Event struct {
 }
 
 // eventQueue is bounded, whatever peers do, and never blocks the data path (RFC
-// 5042 section 2.2.7). A peer has eventsPerPeer entries to itself; what comes beyond
-// that is counted in its last entry of that kind. In a full queue it is the peer with
+// 5042 section 2.2.7). A source has eventsPerPeer entries to itself; what comes beyond
+// that is counted in its last entry of that kind. In a full queue it is the source with
 // the most entries that gives way.
 type eventQueue struct {
 	mu      sync.Mutex
@@ -60,7 +60,7 @@ type eventQueue struct {
 	head    *eventEntry   // oldest
 	tail    *eventEntry
 	n       int
-	peers   map[transport.Identity]*eventPeer // those that have entries
+	sources map[eventSource]*eventEntries // those that have entries
 	dropped uint64
 }
 
@@ -69,14 +69,28 @@ type eventEntry struct {
 	prev, next *eventEntry
 }
 
-type eventPeer struct {
+// eventSource is who raises an event: a peer, or a ULP.
+type eventSource struct {
+	peer transport.Identity
+	ulp  *ULP
+}
+
+func (e *Event) source() eventSource {
+	if e.Peer == "" && e.SRQ != nil {
+		return eventSource{ulp: e.SRQ.pd.ulp}
+	}
+	return eventSource{peer: e.Peer}
+}
+
+// eventEntries are those of one source.
+type eventEntries struct {
 	n    int
 	last [eventKinds]*eventEntry // of each kind
 }
 
 func (q *eventQueue) init() {
 	q.signal = make(chan struct{}, 1)
-	q.peers = make(map[transport.Identity]*eventPeer)
+	q.sources = make(map[eventSource]*eventEntries)
 }
 
 func (q *eventQueue) emit(e Event) {
@@ -84,10 +98,11 @@ func (q *eventQueue) emit(e Event) {
 	e.Count = 1
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	p := q.peers[e.Peer]
+	from := e.source()
+	p := q.sources[from]
 	if p == nil {
-		p = new(eventPeer)
-		q.peers[e.Peer] = p
+		p = new(eventEntries)
+		q.sources[from] = p
 	}
 	if last := p.last[e.Kind]; last != nil && p.n >= eventsPerPeer && checks.On(checks.EventShare) {
 		e.Count += last.Count
@@ -97,7 +112,7 @@ func (q *eventQueue) emit(e Event) {
 	if q.n == eventDepth && !(checks.On(checks.EventShare) && q.makeRoom(p.n)) {
 		q.dropped++
 		if p.n == 0 {
-			delete(q.peers, e.Peer)
+			delete(q.sources, from)
 		}
 		return
 	}
@@ -117,12 +132,12 @@ func (q *eventQueue) emit(e Event) {
 	}
 }
 
-// makeRoom drops the oldest entry of the peer that has most, if that is more than
+// makeRoom drops the oldest entry of the source that has most, if that is more than
 // n, the newcomer's.
 func (q *eventQueue) makeRoom(n int) bool {
 	most := n
-	var from transport.Identity
-	for id, p := range q.peers {
+	var from eventSource
+	for id, p := range q.sources {
 		if p.n > most {
 			most, from = p.n, id
 		}
@@ -131,7 +146,7 @@ func (q *eventQueue) makeRoom(n int) bool {
 		return false
 	}
 	for e := q.head; e != nil; e = e.next {
-		if e.Peer == from {
+		if e.source() == from {
 			q.dropped += uint64(e.Count)
 			q.remove(e)
 			break
@@ -152,9 +167,9 @@ func (q *eventQueue) remove(e *eventEntry) {
 		q.tail = e.prev
 	}
 	q.n--
-	p := q.peers[e.Peer]
+	p := q.sources[e.source()]
 	if p.n--; p.n == 0 {
-		delete(q.peers, e.Peer)
+		delete(q.sources, e.source())
 	} else if p.last[e.Kind] == e {
 		p.last[e.Kind] = nil
 	}
@@ -178,9 +193,9 @@ func (q *eventQueue) take() (e Event, ok bool) {
 }
 
 // TryEvent takes the oldest asynchronous event, if there is one. Events that are
-// not taken are bounded in number: beyond some of each peer they are counted in one
-// (Event.Count), and what does not fit at all is dropped and counted
-// (EventsDropped).
+// not taken are bounded in number: beyond some of each peer, and of each ULP, they
+// are counted in one (Event.Count), and what does not fit at all is dropped and
+// counted (EventsDropped).
 func (d *Device) TryEvent() (e Event, ok bool) { return d.events.take() }
 
 // Event takes the oldest asynchronous event and waits for it, if need be. The error

@@ -220,7 +220,7 @@ func TestEventsOfManyPeersAreDividedAmongThem(t *testing.T) {
 	if counted != sent {
 		t.Errorf("%d of %d events are accounted for", counted, sent)
 	}
-	if n := len(e.dev.events.peers); n != 0 {
+	if n := len(e.dev.events.sources); n != 0 {
 		t.Errorf("%d peers are left in an empty queue", n)
 	}
 }

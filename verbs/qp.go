@@ -50,6 +50,7 @@ type QP struct {
 	bound boundList    // memory windows
 
 	idleness idleness
+	kept     [2]kept // of SendCQ and, where that is another one, of RecvCQ
 
 	overflow  atomic.Bool // a completion was lost
 	sendDirty atomic.Bool // completions were pushed and not yet announced
@@ -157,7 +158,7 @@ func (qp *QP) attach() error {
 		return err
 	}
 	if qp.cfg.SRQ != nil {
-		if err := qp.cfg.SRQ.enter(); err != nil {
+		if err := qp.cfg.SRQ.enter(qp); err != nil {
 			qp.cfg.RecvCQ.leave(qp)
 			qp.cfg.SendCQ.leave(qp)
 			qp.pd.leaveStream()
@@ -280,5 +281,10 @@ func (qp *QP) overflowed(cq *CQ) {
 		e.CQ = cq
 		dev.events.emit(e)
 		qp.Abort(ErrCQOverflow)
+		if !checks.On(checks.CQIsolation) {
+			for _, other := range dev.QPs() {
+				other.Abort(ErrCQOverflow)
+			}
+		}
 	}()
 }

@@ -4,19 +4,23 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rdmap"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // SRQConfig describes a shared receive queue.
 type SRQConfig struct {
 	// MaxRecv is how many receives may be posted and not yet delivered, those
-	// that streams have taken included: 1 to 65,536.
+	// that streams have taken included: 1 to 65,536. Under a model without Overcommit
+	// receives count until they are polled.
 	MaxRecv int
 	// MaxPerQP is how many receives one queue pair may hold, see QP.RecvHeld: 0
 	// for MaxRecv. A peer whose message finds the share used up has its stream
-	// ended (RFC 5042 section 6.4.3.1); the others go on.
+	// ended (RFC 5042 section 6.4.3.1); the others go on. Unless the model is one of
+	// UnlimitedSRQ, what is not polled of the peer's ended streams counts, too.
 	MaxPerQP int
 	// HighWater, if not 0, is how many receives a queue pair holds when an
 	// EventSRQHighWater tells of it, again after it has fallen below half.
@@ -40,6 +44,15 @@ type SRQ struct {
 	spare  []*rdmap.RecvBuffer
 	out    int // posted or taken
 	limit  int // of the next EventSRQLimit, 0: none
+
+	// unpolled receives are delivered and not polled. Where completion queues keep room
+	// for MaxRecv of them (R22), they count against that.
+	reserved bool
+	unpolled atomic.Int32
+
+	// ended are streams that are over while what they were given is not polled: it
+	// counts against the shares of their peers' next streams. The mutex guards it.
+	ended  map[transport.Identity][]*QP
 	users  int // queue pairs
 	closed bool
 }
@@ -69,7 +82,8 @@ func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
 	if err := pd.enter(); err != nil {
 		return nil, err
 	}
-	s := &SRQ{pd: pd, cfg: cfg, charge: charge{ulp: &pd.ulp.acct}}
+	s := &SRQ{pd: pd, cfg: cfg, charge: charge{ulp: &pd.ulp.acct}, ended: make(map[transport.Identity][]*QP)}
+	s.reserved = !pd.trust.Overcommit && checks.On(checks.CQReservation)
 	s.charge.n[resSRQEntries] = int64(cfg.MaxRecv)
 	if err := pd.ulp.dev.prm.take(&s.charge); err != nil {
 		pd.leave()
@@ -90,7 +104,7 @@ func (s *SRQ) PostRecv(wr RecvWR) error {
 	switch {
 	case s.closed:
 		return fmt.Errorf("verbs: post a receive to a destroyed queue: %w", ErrClosed)
-	case s.out >= s.cfg.MaxRecv:
+	case s.out+int(s.unpolled.Load()) >= s.cfg.MaxRecv:
 		return ErrQueueFull
 	}
 	var r *rdmap.RecvBuffer
@@ -162,14 +176,27 @@ func (s *SRQ) Destroy() error {
 	return nil
 }
 
-func (s *SRQ) enter() error {
+func (s *SRQ) enter(qp *QP) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return fmt.Errorf("verbs: use a destroyed shared receive queue: %w", ErrClosed)
 	}
 	s.users++
+	if !s.pd.trust.UnlimitedSRQ {
+		qp.share.owed = owing(s.ended[qp.charge.peer])
+	}
 	return nil
+}
+
+// owing is those of qps that hold something.
+func owing(qps []*QP) (still []*QP) {
+	for _, qp := range qps {
+		if qp.held.Load() > 0 {
+			still = append(still, qp)
+		}
+	}
+	return still
 }
 
 func (s *SRQ) leave() {
@@ -195,7 +222,19 @@ func (s *SRQ) used(r *rdmap.RecvBuffer) {
 	s.mu.Lock()
 	s.spare = append(s.spare, r)
 	s.out--
+	if s.reserved {
+		s.unpolled.Add(1)
+	}
 	s.mu.Unlock()
+}
+
+// polled takes note that the consumer has been given a completion of qp, or never
+// will be.
+func (s *SRQ) polled(qp *QP) {
+	qp.held.Add(-1)
+	if s.reserved {
+		s.unpolled.Add(-1)
+	}
 }
 
 // untake posts a receive again that a stream took and did not deliver.
@@ -211,6 +250,21 @@ type share struct {
 	taken ring[*rdmap.RecvBuffer] // not delivered, in the order of taking
 	high  bool                    // EventSRQHighWater has been raised
 	fault error                   // why there was no receive
+	owed  []*QP                   // streams of the peer before this one, see SRQ.ended
+}
+
+// debt is how many receives the peer holds by streams that are over.
+func (sh *share) debt() (n int) {
+	if len(sh.owed) == 0 {
+		return 0
+	}
+	for _, qp := range sh.owed {
+		n += int(qp.held.Load())
+	}
+	if n == 0 {
+		sh.owed = nil
+	}
+	return n
 }
 
 // RecvHeld is how many receives of the shared queue count against the queue
@@ -222,7 +276,7 @@ func (qp *QP) RecvHeld() int { return int(qp.held.Load()) }
 func (u *upper) nextShared() *rdmap.RecvBuffer {
 	srq, sh := u.cfg.SRQ, &u.share
 	held := int(u.held.Load())
-	if held >= srq.cfg.MaxPerQP && checks.On(checks.SRQShare) {
+	if held+sh.debt() >= srq.cfg.MaxPerQP && checks.On(checks.SRQShare) {
 		sh.fault = ErrSRQShare
 		return nil
 	}
@@ -250,5 +304,21 @@ func (u *upper) nextShared() *rdmap.RecvBuffer {
 func (u *upper) giveBack() {
 	for u.share.taken.n > 0 {
 		u.cfg.SRQ.untake(u.share.taken.pop())
+		u.held.Add(-1)
 	}
+	if s := u.cfg.SRQ; s != nil && !s.pd.trust.UnlimitedSRQ && u.held.Load() > 0 {
+		s.outlived((*QP)(u))
+	}
+}
+
+// outlived takes note that a stream is over whose completions are not polled.
+func (s *SRQ) outlived(qp *QP) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for peer, qps := range s.ended {
+		if s.ended[peer] = owing(qps); len(s.ended[peer]) == 0 {
+			delete(s.ended, peer)
+		}
+	}
+	s.ended[qp.charge.peer] = append(s.ended[qp.charge.peer], qp)
 }
