@@ -339,11 +339,21 @@ func (b *blockTables) faults() ([]string, error) {
 	return faults, nil
 }
 
-// blockFaults tells what keeps the blocks that there are from working.
+// blockFaults tells what keeps the kernel's blocks from working.
 func blockFaults(netns string) (faults []string, err error) {
 	err = inBlockNS(netns, func(b *blockTables) error {
 		faults, err = b.faults()
 		return err
 	})
 	return faults, err
+}
+
+// BlockFaults tells what keeps the blocks that a network namespace has ("": our
+// own) from working; nil where there are none.
+func BlockFaults(netns string) ([]string, error) {
+	have, err := readBlocks(netns)
+	if len(have) == 0 || err != nil {
+		return nil, err
+	}
+	return blockFaults(netns)
 }

@@ -1,55 +1,359 @@
 package ipsectest
 
 import (
+	"context"
+	"encoding/binary"
 	"errors"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // blockOf returns the block of a peer on a host.
-func blockOf(t *testing.T, h *host, peer string) (b ipsec.Block, ok bool) {
+func blockOf(t *testing.T, h *host, peer string) ipsec.Block {
 	t.Helper()
 	for _, b := range h.m.Blocks() {
 		if b.Peer == peer {
-			return b, true
+			return b
 		}
 	}
-	return b, false
+	return ipsec.Block{}
 }
 
-func TestBlockedPeerReachesNothingUntilItIsUnblocked(t *testing.T) {
+// dropped counts what the block of a peer has.
+func dropped(t *testing.T, h *host, peer string) uint64 { return blockOf(t, h, peer).Packets }
+
+func block(t *testing.T, h *host, peer string, d time.Duration) {
+	t.Helper()
+	if err := h.m.Block(t.Context(), peer, d, "too many\nstreams"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func unblock(t *testing.T, h *host, peer string) {
+	t.Helper()
+	if err := h.m.Unblock(t.Context(), peer); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// overAll runs a test over each kind of carrier and family.
+func overAll(t *testing.T, what string, cfg lab.Config, test func(*testing.T, *pair)) {
+	t.Helper()
+	for _, f := range families {
+		for _, k := range append([]struct {
+			name string
+			kind transport.Kind
+		}{{"TCP", transport.TCP}}, associations...) {
+			t.Run(k.name+" "+f.name, func(t *testing.T) {
+				row(t, k.name+", "+f.name+": "+what)
+				p := newPairOf(t, k.kind, cfg)
+				p.alpha.v6, p.beta.v6 = f.v6, f.v6
+				test(t, p)
+			})
+		}
+	}
+}
+
+// briefly opens a stream that is not expected to come up.
+func (p *pair) briefly(t *testing.T, from *host) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 700*time.Millisecond)
+	defer cancel()
+	cfg := transport.Config{Kind: p.kind, Protector: from.m, Local: from.at()}
+	to := netip.AddrPortFrom(p.other(from).at(), port)
+	return from.Do(func() error {
+		if p.kind == transport.TCP {
+			c, err := transport.Dial(ctx, to, &cfg)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		}
+		a, err := transport.DialSCTP(ctx, to, &cfg, newInbox)
+		if err == nil {
+			a.Close()
+		}
+		return err
+	})
+}
+
+// TestBlockedPeerReachesNothing is RFC 5042 6.4.1's network layer filter: neither
+// the stream that a peer has nor a new one brings anything in, through ESP, until
+// the block is ended.
+func TestBlockedPeerReachesNothing(t *testing.T) {
+	overAll(t, "a blocked peer reaches nothing through its SA; it does before and after", lab.Config{}, func(t *testing.T, p *pair) {
+		p.addPeers(t)
+		p.echo(t, p.beta, func(err error) { t.Errorf("a flow of the blocked peer got as far as the listener: %v", err) })
+		c := p.mustOpen(t, p.alpha)
+		if err := ping(c, "before"); err != nil {
+			t.Fatal(err)
+		}
+		block(t, p.beta, "alpha", time.Hour)
+		if err := pingWithin(c, "blocked", 500*time.Millisecond); err == nil {
+			t.Error("a stream of a blocked peer is served")
+		}
+		n := dropped(t, p.beta, "alpha")
+		if n == 0 {
+			t.Error("no packet of the stream was dropped")
+		}
+		if err := p.briefly(t, p.alpha); err == nil {
+			t.Error("a blocked peer has opened a stream")
+		}
+		if b := blockOf(t, p.beta, "alpha"); b.Packets <= n || b.Why != "too many streams" || b.Addr != p.alpha.at() || time.Until(b.Until) > time.Hour {
+			t.Errorf("the list: %+v, and %d packets before", b, n)
+		}
+		if err := p.briefly(t, p.beta); !errors.Is(err, ipsec.ErrBlocked) || !strings.Contains(err.Error(), "too many streams") {
+			t.Errorf("dialling a blocked peer: %v", err)
+		}
+		unblock(t, p.beta, "alpha")
+		if err := ping(p.mustOpen(t, p.alpha), "after"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestBlockStopsNothingElse has the other traffic of the blocked host, its SAs,
+// and another peer.
+func TestBlockStopsNothingElse(t *testing.T) {
+	p := newPair(t, lab.Config{Hosts: []string{"alpha", "beta", "gamma"}})
+	p.addPeers(t)
+	gamma := newHost(t, p.lab.Host("gamma"))
+	for _, h := range []*host{gamma, p.beta} {
+		o := gamma
+		if h == gamma {
+			o = p.beta
+		}
+		if err := h.m.AddPeer(t.Context(), ipsec.Peer{Name: o.Name(), Local: h.at(), Remote: o.at(), LocalID: h.Name(), RemoteID: o.Name(), Port: port, PSK: p.key, OnDemand: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.awaitCharon(t)
+	p.beta.echo(t, nil)
+	k := talk(gamma.mustDial(t, p.beta))
+	k.moves(t, 10)
+	if err := ping(p.alpha.mustDial(t, p.beta), "before"); err != nil {
+		t.Fatal(err)
+	}
+	block(t, p.beta, "alpha", time.Hour)
+	clearListener(t, p.beta.Host, netip.AddrPortFrom(p.beta.Addr(), port+1))
+	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port+1), 20*time.Second); err != nil {
+		t.Errorf("another port: %v", err)
+	}
+	deleteIKE(t, p.alpha, "beta")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := p.alpha.m.Prepare(ctx, transport.Flow{Protocol: transport.ProtoTCP, Remote: netip.AddrPortFrom(p.beta.Addr(), port)}); err != nil {
+		t.Errorf("an SA of a blocked peer: %v", err)
+	}
+	k.moves(t, 10)
+	k.end(t)
+	if n := dropped(t, p.beta, "gamma"); n > 0 {
+		t.Errorf("%d packets of another peer were dropped", n)
+	}
+}
+
+// TestBlockEndsInTheKernelAndOpensNothing ends it with nobody there to end it, and
+// looks at the guard.
+func TestBlockEndsInTheKernelAndOpensNothing(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	p.addPeers(t)
+	if err := p.briefly(t, p.alpha); err == nil { // there is no listener yet
+		t.Fatal("nobody listens")
+	}
+	before := guardOf(t, p.beta)
+	block(t, p.beta, "alpha", 3*time.Second)
+	until := blockOf(t, p.beta, "alpha").Until
+	p.beta.stop()
+	have, err := ipsec.ListBlocks(p.beta.NetNS())
+	if err != nil || len(have) != 1 && time.Now().Before(until) {
+		t.Errorf("after the end of the process: %v, %v", have, err)
+	}
+	eventually(t, "the block ends by itself", func() bool {
+		have, err := ipsec.ListBlocks(p.beta.NetNS())
+		return err == nil && len(have) == 0
+	})
+	if time.Now().Before(until.Add(-time.Second)) {
+		t.Error("it ended too early")
+	}
+	if after := guardOf(t, p.beta); !slices.Equal(before, after) {
+		t.Errorf("the guard was %v, and is %v", before, after)
+	}
+	if err := p.alpha.m.RemoveGuard(t.Context(), "beta"); err != nil {
+		t.Fatal(err)
+	}
+	clearListener(t, p.beta.Host, netip.AddrPortFrom(p.beta.Addr(), port))
+	was := stoppedInbound(t, p.beta)
+	if p.lab.DataPlane() == ipsec.DataPlaneUserland { // alpha's tun has a route as long as there is an SA
+		deleteIKE(t, p.alpha, "beta")
+	}
+	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), 500*time.Millisecond); err == nil {
+		t.Error("a clear connection after the block was accepted")
+	}
+	if stoppedInbound(t, p.beta) == was {
+		t.Error("the guard has counted no clear packet after the block")
+	}
+}
+
+// TestBlockOutlivesItsProcess has a new process find it, refuse by it, and end
+// it.
+func TestBlockOutlivesItsProcess(t *testing.T) {
+	p := newPair(t, lab.Config{})
+	p.addPeers(t)
+	block(t, p.beta, "alpha", time.Hour)
+	was := blockOf(t, p.beta, "alpha")
+	p.beta.stop()
+	p.beta.start(t)
+	t.Cleanup(func() { p.beta.stop() })
+	b := blockOf(t, p.beta, "alpha")
+	if b.Why != was.Why || b.Addr != was.Addr || b.Until.Sub(was.Until).Abs() > 10*time.Second || b.Since.Sub(was.Since).Abs() > 10*time.Second {
+		t.Errorf("found %+v, left %+v", b, was)
+	}
+	if err := p.beta.m.AddPeer(t.Context(), p.peerOf(p.beta)); err != nil {
+		t.Fatal(err)
+	}
+	p.awaitCharon(t)
 	p.beta.echo(t, nil)
-	c := p.alpha.mustDial(t, p.beta)
-	if err := ping(c, "before\n"); err != nil {
-		t.Fatal(err)
+	if err := p.briefly(t, p.alpha); err == nil {
+		t.Error("the peer is not blocked any more")
 	}
-	if err := p.beta.m.Block(t.Context(), "alpha", time.Hour, "too many\nstreams"); err != nil {
-		t.Fatal(err)
-	}
-	if err := pingWithin(c, "blocked\n", 500*time.Millisecond); err == nil {
-		t.Error("a stream of a blocked peer is served")
-	}
-	b, ok := blockOf(t, p.beta, "alpha")
-	if !ok || b.Packets == 0 || b.Why != "too many streams" || b.Addr != p.alpha.Addr() {
-		t.Errorf("the list: %+v", p.beta.m.Blocks())
-	}
-	if _, err := p.beta.dial(t, p.alpha); !errors.Is(err, ipsec.ErrBlocked) || !strings.Contains(err.Error(), "too many streams") {
-		t.Errorf("dialling a blocked peer: %v", err)
-	}
-	if err := p.beta.m.Unblock(t.Context(), "alpha"); err != nil {
-		t.Fatal(err)
-	}
-	c2 := p.alpha.mustDial(t, p.beta)
-	if err := ping(c2, "after\n"); err != nil {
+	eventually(t, "the new process refuses the peer", func() bool { return errors.Is(p.briefly(t, p.beta), ipsec.ErrBlocked) })
+	unblock(t, p.beta, "alpha")
+	if err := ping(p.alpha.mustDial(t, p.beta), "after"); err != nil {
 		t.Error(err)
 	}
-	if err := p.beta.m.Unblock(t.Context(), "alpha"); !errors.Is(err, ipsec.ErrNotBlocked) {
-		t.Errorf("unblocked again: %v", err)
+}
+
+// TestBlockIsPutBackWhenSomebodyTakesItAway has what a firewall's reload does.
+func TestBlockIsPutBackWhenSomebodyTakesItAway(t *testing.T) {
+	p := newPair(t, lab.Config{NoCharon: true})
+	if err := p.beta.m.AddPeer(t.Context(), p.peerOf(p.beta)); err != nil {
+		t.Fatal(err)
 	}
+	block(t, p.beta, "alpha", time.Hour)
+	events, stop := p.beta.m.Events()
+	defer stop()
+	table := &nftables.Table{Name: "ironwarp-block", Family: nftables.TableFamilyINet}
+	for what, change := range map[string]func(c *nftables.Conn){
+		"all of nf_tables": func(c *nftables.Conn) { c.FlushRuleset() },
+		"the table":        func(c *nftables.Conn) { c.DelTable(table) },
+		"the rules":        func(c *nftables.Conn) { c.FlushTable(table) },
+		"the elements":     func(c *nftables.Conn) { c.FlushSet(&nftables.Set{Table: table, Name: "peers4"}) },
+	} {
+		err := p.beta.Do(func() error {
+			c, err := nftables.New()
+			if err != nil {
+				return err
+			}
+			change(c)
+			return c.Flush()
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		timeout := time.After(30 * time.Second)
+		for repaired := false; !repaired; {
+			select {
+			case e := <-events:
+				repaired = e.Kind == ipsec.EventBlockRepair && e.Peer == "alpha"
+			case <-timeout:
+				t.Fatalf("%s: nobody noticed", what)
+			}
+		}
+		have, err := ipsec.ListBlocks(p.beta.NetNS())
+		faults, err2 := ipsec.BlockFaults(p.beta.NetNS())
+		if err != nil || err2 != nil || len(have) != 1 || time.Until(have[0].Until) < 50*time.Minute || len(faults) > 0 {
+			t.Errorf("%s: the kernel has %v (%v), with faults %v (%v)", what, have, err, faults, err2)
+		}
+	}
+}
+
+// TestBlockCountsPacketsOfEveryKind has clear packets with the peer's address, in
+// pieces as well: what is dropped is told by the port, and by nothing else.
+func TestBlockCountsPacketsOfEveryKind(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			p, mallory := hostile(t, lab.Config{NoCharon: true})
+			p.alpha.v6, p.beta.v6 = f.v6, f.v6
+			cfg := p.peerOf(p.beta)
+			cfg.Links = []ipsec.Link{linkOf(transport.TCP), linkOf(transport.SCTPUDP), linkOf(transport.SCTP)}
+			if err := p.beta.m.AddPeer(t.Context(), cfg); err != nil {
+				t.Fatal(err)
+			}
+			block(t, p.beta, "alpha", time.Hour)
+			at := func(h *host, port uint16) netip.AddrPort { return netip.AddrPortFrom(h.at(), port) }
+			udp := func(from, to uint16) []byte {
+				return datagram{at(p.alpha, from), at(p.beta, to), make([]byte, 600)}.packet()
+			}
+			tcp := func(from, to uint16) []byte {
+				return segment{from: at(p.alpha, from), to: at(p.beta, to), seq: 1, flags: flagSYN}.packet()
+			}
+			assoc := func(from, to uint16) []byte {
+				b := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, from), to)
+				return header(p.alpha.at(), p.beta.at(), unix.IPPROTO_SCTP, append(b, make([]byte, 12)...))
+			}
+			for _, tc := range []struct {
+				name    string
+				packets [][]byte
+				want    uint64
+			}{
+				{"other ports", [][]byte{udp(4711, udpPort+1), tcp(4711, port+1), assoc(4711, port+1), udp(port, port), tcp(udpPort, udpPort)}, 0},
+				{"the peer's neighbour", [][]byte{segment{from: netip.AddrPortFrom(p.alpha.at().Next().Next(), 4711), to: at(p.beta, port), flags: flagSYN}.packet()}, 0},
+				{"TCP to the port", [][]byte{tcp(4711, port)}, 1},
+				{"TCP from the port", [][]byte{tcp(port, 4711)}, 1},
+				{"UDP to the port", [][]byte{udp(4711, udpPort)}, 1},
+				{"UDP from the port", [][]byte{udp(udpPort, 4711)}, 1},
+				{"SCTP to the port", [][]byte{assoc(4711, port)}, 1},
+				{"SCTP from the port", [][]byte{assoc(port, 4711)}, 1},
+				{"UDP in pieces", pieces(udp(4711, udpPort), 8), 1},
+			} {
+				before := dropped(t, p.beta, "alpha")
+				for _, b := range tc.packets {
+					mallory.send(b)
+				}
+				last := uint64(0)
+				if tc.want == 0 { // they are judged in order: when this one is counted, so are they
+					mallory.send(tcp(4711, port))
+					last = 1
+				}
+				eventually(t, tc.name+" is counted", func() bool { return dropped(t, p.beta, "alpha") >= before+tc.want+last })
+				if n := dropped(t, p.beta, "alpha") - before - last; n != tc.want {
+					t.Errorf("%s: %d packets dropped, want %d", tc.name, n, tc.want)
+				}
+			}
+		})
+	}
+}
+
+// pieces cuts an IP packet into two fragments, the first with n bytes.
+func pieces(b []byte, n int) [][]byte {
+	be := binary.BigEndian
+	if b[0]>>4 == 4 {
+		one, two := slices.Clone(b[:20+n]), slices.Concat(b[:20], b[20+n:])
+		for i, f := range [][]byte{one, two} {
+			be.PutUint16(f[2:], uint16(len(f)))
+			be.PutUint16(f[4:], 0x4711)
+			be.PutUint16(f[6:], []uint16{1 << 13, uint16(n / 8)}[i])
+			be.PutUint16(f[10:], 0)
+			be.PutUint16(f[10:], sum(f[:20]))
+		}
+		return [][]byte{one, two}
+	}
+	fragment := func(payload []byte, offset uint16) []byte {
+		h := be.AppendUint32(be.AppendUint16([]byte{b[6], 0}, offset), 0x4711)
+		f := slices.Concat(b[:40], h, payload)
+		f[6] = unix.IPPROTO_FRAGMENT
+		be.PutUint16(f[4:], uint16(len(f)-40))
+		return f
+	}
+	return [][]byte{fragment(b[40:40+n], 1), fragment(b[40+n:], uint16(n))}
 }
