@@ -357,3 +357,20 @@ func BlockFaults(netns string) ([]string, error) {
 	}
 	return blockFaults(netns)
 }
+
+// CanBlock tries a block in a network namespace of its own that is gone
+// afterwards. It needs CAP_NET_ADMIN and CAP_SYS_ADMIN. The error wraps ErrNoBlock
+// when the kernel cannot, and is another one when that could not be tried.
+func CanBlock() error {
+	return nsdo.Fresh(func() error {
+		key := blockKey{netip.AddrFrom4([4]byte{192, 0, 2, 1}), transport.ProtoTCP, 1}
+		if err := writeBlocks("", nil, []blockEntry{{blockKey: key, peer: "probe", until: time.Now().Add(MaxBlock)}}); err != nil {
+			return err
+		}
+		have, err := readBlocks("")
+		if err == nil && len(have) != 1 {
+			err = fmt.Errorf("%w (a block of a probe is not there: %v)", ErrNoBlock, have)
+		}
+		return err
+	})
+}

@@ -76,6 +76,7 @@ func Run(ctx context.Context, opt Options) []Finding {
 	x.revocation()
 	x.clock(time.Now())
 	x.guards()
+	x.blocks()
 	x.descriptors()
 	x.nbdClients()
 	x.sctp()

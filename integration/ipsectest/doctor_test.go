@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/nftables"
 
 	"github.com/ironwarp/ironwarp/daemon/doctor"
 	"github.com/ironwarp/ironwarp/integration/lab"
@@ -95,4 +98,27 @@ func TestDoctorShowsThePlaneTheGuardAndItsHoles(t *testing.T) {
 			says(t, p.examine(t), "guard of beta", doctor.OK)
 		})
 	}
+}
+
+func TestDoctorShowsBlocks(t *testing.T) {
+	p := newPair(t, lab.Config{NoCharon: true})
+	says(t, p.examine(t), "blocks", doctor.OK, "can block", "none is blocked")
+	if err := p.alpha.m.AddPeer(t.Context(), p.peerOf(p.alpha)); err != nil {
+		t.Fatal(err)
+	}
+	block(t, p.alpha, "beta", time.Hour)
+	says(t, p.examine(t), "blocks", doctor.Warn, "beta ("+p.beta.Addr().String()+")", "too many streams", "0 packets dropped", "ironwarp block rm beta")
+	p.alpha.stop() // or it would put the rules back
+	err := p.alpha.Do(func() error {
+		c, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		c.FlushTable(&nftables.Table{Name: "ironwarp-block", Family: nftables.TableFamilyINet})
+		return c.Flush()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	says(t, p.examine(t), "blocks", doctor.Fail, "the rules of chain in", "restart the daemon")
 }
