@@ -103,6 +103,15 @@ func (m TrustModel) Meet(n TrustModel) TrustModel {
 	return NSNT
 }
 
+// Alone is m for protection domains that have one stream each, as those of a service
+// that shares nothing though it might: NS-RT if m trusts the peers, NS-NT otherwise.
+func (m TrustModel) Alone() TrustModel {
+	if m == NSRT || m == ST {
+		return NSRT
+	}
+	return NSNT
+}
+
 // ErrTrust is in errors of calls that the trust model does not permit.
 var ErrTrust = errors.New("the trust model does not permit it")
 

@@ -217,6 +217,14 @@ func TestTrustModelsHaveNames(t *testing.T) {
 	}
 }
 
+func TestModelsOfOneStreamAreNoLooser(t *testing.T) {
+	for _, m := range TrustModels() {
+		if a := m.Alone(); !m.Permits(a) || a.Trust().ShareStreams {
+			t.Errorf("%v alone is %v", m, a)
+		}
+	}
+}
+
 // The meet of two models waives nothing that either does not.
 func TestMeetOfModels(t *testing.T) {
 	for _, m := range TrustModels() {
