@@ -45,10 +45,10 @@ func shares(m verbs.TrustModel) bool { return domainModel(m).Trust().ShareStream
 // would open nothing, so there each connection has its own, as in NS-NT.
 func domainModel(m verbs.TrustModel) verbs.TrustModel {
 	if t := m.Trust(); t.ShareStreams && !t.ShareSTags {
-		return verbs.NSNT
+		return m.Alone()
 	}
 	return m
 }
 
 // trustsPeer tells the models with remote partial trust (RFC 5042 appendix C).
-func trustsPeer(m verbs.TrustModel) bool { return m == verbs.NSRT || m == verbs.ST }
+func trustsPeer(m verbs.TrustModel) bool { return m.Alone() == verbs.NSRT }
