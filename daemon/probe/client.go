@@ -35,7 +35,7 @@ type Client struct {
 // Dial connects to a peer's service as ulp. The private data, IRD and ORD of
 // dial are set here.
 func Dial(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig) (_ *Client, err error) {
-	res, err := newResources(ulp, RegionSize, (window+3)*MaxMessage, verbs.LocalWrite)
+	res, err := newResources(ulp, verbs.NSNT, make([]byte, RegionSize+(window+3)*MaxMessage), verbs.LocalWrite)
 	if err != nil {
 		return nil, err
 	}

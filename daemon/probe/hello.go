@@ -46,7 +46,7 @@ var ErrNoHello = errors.New("the peer does not say which transports it has: its 
 // Hello asks a peer which carriers it has for this host. The private data of dial
 // is set here.
 func Hello(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig) (_ Transports, err error) {
-	pd, err := ulp.AllocPD()
+	pd, err := ulp.AllocPDAs(verbs.NSNT)
 	if err != nil {
 		return 0, err
 	}

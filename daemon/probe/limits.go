@@ -19,6 +19,9 @@ const (
 	// MaxClients and MaxClientsPeer at the same time: each costs 5 MiB.
 	MaxClients     = 16
 	MaxClientsPeer = 4
+	// keptMemory is how many clients' memory is kept for those who come next: as much
+	// as one peer may have.
+	keptMemory = MaxClientsPeer
 	// maxAge of a client's stream. A benchmark takes seconds.
 	maxAge = 10 * time.Minute
 	// answerTimeout bounds sending the reply.

@@ -49,11 +49,11 @@ func newHostOn(t *testing.T, tc *transport.Config, local netip.AddrPort) *host {
 		t.Fatal(err)
 	}
 	h := &host{dev: dev, tc: tc}
-	ulp, err := dev.NewULP("probe server", verbs.ULPConfig{Trust: verbs.SLT})
+	ulp, err := dev.NewULP("probe server", verbs.ULPConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h.client, err = dev.NewULP("probe client", verbs.ULPConfig{Trust: verbs.SLT}); err != nil {
+	if h.client, err = dev.NewULP("probe client", verbs.ULPConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	h.server = NewServer(ulp, slog.New(slog.NewTextHandler(io.Discard, nil)))
@@ -216,4 +216,57 @@ func FuzzWire(f *testing.F) {
 		refusalText(b)
 		parseAck(b)
 	})
+}
+
+// What a client has written is gone when the memory is another's (RFC 5042 section
+// 6.3.2), and not more of it is kept than one peer may have.
+func TestMemoryOfClientsIsKeptAndCleared(t *testing.T) {
+	var m memory
+	var all [][]byte
+	for range MaxClients {
+		mem := m.take()
+		for i := range mem {
+			mem[i] = 0xee
+		}
+		all = append(all, mem)
+	}
+	for _, mem := range all {
+		m.give(mem)
+	}
+	if n := len(m.free); n != keptMemory {
+		t.Errorf("the memory of %d clients is kept, want %d", n, keptMemory)
+	}
+	again := m.take()
+	if &again[0] != &all[keptMemory-1][0] {
+		t.Error("kept memory is not used again")
+	}
+	for i, b := range again {
+		if b != 0 {
+			t.Fatalf("byte %d is left from the client before", i)
+		}
+	}
+}
+
+// A service that trusts its clients more, or those that come after a change, still
+// has a protection domain for each.
+func TestEachClientHasItsProtectionDomain(t *testing.T) {
+	h := newHost(t)
+	for _, m := range []verbs.TrustModel{verbs.NSNT, verbs.SNT, verbs.SLT} {
+		h.server.SetTrust(m)
+		c, err := h.dial(t)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Ping(t.Context(), Ping{Size: 10, Count: 1}, time.Minute, NewHistogram(), nil); err != nil {
+			t.Errorf("%v: %v", m, err)
+		}
+		for _, qp := range h.dev.QPs() {
+			if qp.PD().Trust() != verbs.NSNT {
+				t.Errorf("%v: a stream is %v", m, qp.PD().Trust())
+			}
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
 }

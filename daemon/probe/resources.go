@@ -13,14 +13,15 @@ type resources struct {
 	region, msgs *verbs.MR
 }
 
-func newResources(u *verbs.ULP, region, msgs int, access verbs.Access) (*resources, error) {
-	pd, err := u.AllocPD()
+// newResources takes mem, a region of RegionSize bytes and the messages behind it.
+func newResources(u *verbs.ULP, trust verbs.TrustModel, mem []byte, access verbs.Access) (*resources, error) {
+	pd, err := u.AllocPDAs(trust.Alone())
 	if err != nil {
 		return nil, err
 	}
 	r := &resources{pd: pd}
-	if r.region, err = pd.RegisterMR(make([]byte, region), access); err == nil {
-		r.msgs, err = pd.RegisterMR(make([]byte, msgs), verbs.LocalWrite)
+	if r.region, err = pd.RegisterMR(mem[:RegionSize:RegionSize], access); err == nil {
+		r.msgs, err = pd.RegisterMR(mem[RegionSize:], verbs.LocalWrite)
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.free())

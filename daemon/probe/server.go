@@ -20,11 +20,13 @@ type Server struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	memory memory
 
 	mu      sync.Mutex
 	clients map[transport.Identity]int
 	total   int
 	closed  bool
+	trust   verbs.TrustModel
 }
 
 // NewServer returns a server whose streams are charged to ulp.
@@ -32,6 +34,21 @@ func NewServer(ulp *verbs.ULP, log *slog.Logger) *Server {
 	s := &Server{ulp: ulp, log: log, clients: make(map[transport.Identity]int)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
+}
+
+// SetTrust says how much clients that come from now on are trusted, at most as much
+// as the ULP permits. At first nobody is. Each client's stream has a protection domain
+// of its own in any case.
+func (s *Server) SetTrust(m verbs.TrustModel) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trust = m
+}
+
+func (s *Server) trusts() verbs.TrustModel {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.trust
 }
 
 // Close ends all streams.
@@ -94,12 +111,19 @@ func (s *Server) leave(p transport.Identity) {
 
 // serve runs one client's stream to its end.
 func (s *Server) serve(cr *verbs.ConnRequest) (err error) {
-	res, err := newResources(s.ulp, RegionSize, (window+1)*MaxMessage, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
+	mem := s.memory.take()
+	res, err := newResources(s.ulp, s.trusts(), mem, verbs.LocalWrite|verbs.RemoteRead|verbs.RemoteWrite)
 	if err != nil {
 		reject(s.ctx, cr, refusedBusy)
 		return err
 	}
-	defer func() { err = errors.Join(err, res.free()) }()
+	defer func() {
+		ferr := res.free()
+		if ferr == nil { // what is still registered is nobody else's
+			s.memory.give(mem)
+		}
+		err = errors.Join(err, ferr)
+	}()
 	e := &echo{msgs: res.msgs}
 	cq, err := s.ulp.CreateCQ(4*window+8, e)
 	if err != nil {

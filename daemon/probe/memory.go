@@ -1,0 +1,41 @@
+package probe
+
+import (
+	"sync"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+)
+
+// memory keeps what clients of the service no longer need for those who come next, so
+// that a peer can't have megabytes made afresh by coming and going.
+type memory struct {
+	mu   sync.Mutex
+	free [][]byte
+}
+
+// take returns a client's memory, all zero: the client may read a part of it, and
+// nothing of another's may be left there (RFC 5042 section 6.3.2).
+func (m *memory) take() []byte {
+	m.mu.Lock()
+	var mem []byte
+	if n := len(m.free); n > 0 {
+		mem, m.free = m.free[n-1], m.free[:n-1]
+	}
+	m.mu.Unlock()
+	if mem == nil {
+		return make([]byte, RegionSize+(window+1)*MaxMessage)
+	}
+	if checks.On(checks.Zeroed) {
+		clear(mem)
+	}
+	return mem
+}
+
+// give takes it back, when nobody can reach it any more.
+func (m *memory) give(mem []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.free) < keptMemory {
+		m.free = append(m.free, mem)
+	}
+}
