@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -14,6 +15,9 @@ type Config struct {
 	Size     int  // bytes of each payload, MinSize to MaxSize; 0 for DefaultSize. A server takes MaxSize
 	Count    int  // pings of a client, 0: until its context ends
 	Validate bool // a client compares what came back with what it sent
+	// Trust is how much the peer is trusted, at most as much as the ULP permits. Each
+	// run has a protection domain of its own, so nothing is shared.
+	Trust verbs.TrustModel
 	// Each, if not nil, is called with the text of each ping, which is valid
 	// during the call.
 	Each func(text []byte)
@@ -35,7 +39,7 @@ func Client(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig, cfg Conf
 	if cfg.Size < MinSize || cfg.Size > MaxSize || cfg.Count < 0 {
 		return 0, fmt.Errorf("rping: %d pings of %d bytes; the size may be %d to %d", cfg.Count, cfg.Size, MinSize, MaxSize)
 	}
-	s, err := newSide(ulp, cfg.Size, verbs.RemoteRead, verbs.LocalWrite|verbs.RemoteWrite)
+	s, err := newSide(ulp, cfg.Trust, 0, verbs.LocalWrite)
 	if err != nil {
 		return 0, err
 	}
@@ -56,27 +60,60 @@ func Client(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig, cfg Conf
 	return done, nil
 }
 
-// ping makes the seq-th round trip.
+// ping makes the seq-th round trip. The server may read the text, and then write it
+// back, each until it answers (RFC 5042 section 6.3.3).
 func (s *side) ping(ctx context.Context, seq int, cfg *Config) error {
-	source, sink := s.data[0], s.data[1]
-	fillText(source.Bytes(), seq)
-	clear(sink.Bytes())
-	for _, mr := range s.data {
-		if err := s.say(info{STag: mr.STag(), Size: uint32(mr.Len())}); err != nil {
-			return err
-		}
-		cfg.debug("advertised a buffer", "stag", mr.STag(), "bytes", mr.Len())
-		if _, err := s.hear(ctx); err != nil {
-			return err
-		}
-		cfg.debug("the server went ahead")
+	source, sink := s.data[0].Bytes()[:cfg.Size], s.data[1].Bytes()[:cfg.Size]
+	fillText(source, seq)
+	clear(sink)
+	if err := s.offer(ctx, s.data[0], verbs.RemoteRead, cfg); err != nil {
+		return err
 	}
-	if cfg.Validate && !bytes.Equal(source.Bytes(), sink.Bytes()) {
-		return fmt.Errorf("rping: what came back differs from what was sent, first at byte %d", firstDifference(source.Bytes(), sink.Bytes()))
+	if checks.On(checks.ReadWhileNeeded) {
+		if err := s.data[0].Invalidate(); err != nil {
+			return err
+		}
+	}
+	if err := s.offer(ctx, s.data[1], verbs.RemoteWrite, cfg); err != nil {
+		return err
+	}
+	// Nobody looks at it while the server may change it (RFC 5042 section 6.2.2).
+	if checks.On(checks.RevokeFirst) {
+		if err := s.data[1].Invalidate(); err != nil {
+			return err
+		}
+	}
+	if cfg.Validate && !bytes.Equal(source, sink) {
+		return fmt.Errorf("rping: what came back differs from what was sent, first at byte %d", firstDifference(source, sink))
 	}
 	if cfg.Each != nil {
-		cfg.Each(text(sink.Bytes()))
+		cfg.Each(text(sink))
 	}
+	return nil
+}
+
+// offer opens as much of a buffer as a ping has bytes (RFC 5042 section 6.3.4), tells
+// the server, and waits for its answer.
+func (s *side) offer(ctx context.Context, mr *verbs.MR, right verbs.Access, cfg *Config) error {
+	n := cfg.Size
+	if !checks.On(checks.ExactWindow) {
+		n = mr.Len()
+	}
+	if right == verbs.RemoteWrite {
+		right |= verbs.LocalWrite
+	}
+	stag, err := mr.Reregister(0, n, right)
+	if err != nil {
+		return err
+	}
+	if err := s.say(info{STag: stag, Size: uint32(cfg.Size)}); err != nil {
+		return err
+	}
+	cfg.debug("advertised a buffer", "stag", stag, "bytes", cfg.Size)
+	if _, err := s.hear(ctx); err != nil {
+		return err
+	}
+	cfg.debug("the server went ahead")
 	return nil
 }
 

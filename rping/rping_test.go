@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func newULP(t *testing.T) (*verbs.Device, *verbs.ULP) {
 		}
 		dev.Close()
 	})
-	ulp, err := dev.NewULP("rping", verbs.ULPConfig{Trust: verbs.SLT})
+	ulp, err := dev.NewULP("rping", verbs.ULPConfig{Trust: verbs.NSNT})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func TestClientRefusesSizesThatRpingCannotHave(t *testing.T) {
 func TestServerRefusesABufferThatIsTooLarge(t *testing.T) {
 	addr, out := serveOne(t, Config{}, mpa.Config{}, "127.0.0.1:0")
 	_, ulp := newULP(t)
-	s, err := newSide(ulp, 64)
+	s, err := newSide(ulp, verbs.NSNT)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,3 +199,33 @@ func FuzzParseInfo(f *testing.F) {
 		}
 	})
 }
+
+// Each buffer is open for its step of a ping, and under another STag each time.
+func TestSTagsAreForOnePing(t *testing.T) {
+	addr, out := serveOne(t, Config{Trust: verbs.SNT}, mpa.Config{}, "127.0.0.1:0")
+	_, ulp := newULP(t)
+	seen := map[string]bool{}
+	log := slog.New(slog.NewTextHandler(writer(func(line string) {
+		if _, rest, ok := strings.Cut(line, "stag="); ok {
+			tag, _, _ := strings.Cut(rest, " ")
+			if seen[tag] {
+				t.Errorf("STag %s comes twice", tag)
+			}
+			seen[tag] = true
+		}
+	}), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	const pings = 20
+	if n, err := Client(testContext(t), ulp, verbs.DialConfig{Remote: addr, Transport: loopback}, Config{Count: pings, Validate: true, Log: log}); err != nil || n != pings {
+		t.Fatalf("%d pings: %v", n, err)
+	}
+	if s := <-out; s.err != nil {
+		t.Error(s.err)
+	}
+	if len(seen) != 2*pings {
+		t.Errorf("%d STags for %d pings", len(seen), pings)
+	}
+}
+
+type writer func(string)
+
+func (w writer) Write(b []byte) (int, error) { w(string(b)); return len(b), nil }

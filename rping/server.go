@@ -11,7 +11,7 @@ import (
 // Serve accepts a client and answers its pings until it closes the stream. It
 // returns how many there were.
 func Serve(ctx context.Context, ulp *verbs.ULP, req *verbs.ConnRequest, cfg Config) (done int, err error) {
-	s, err := newSide(ulp, MaxSize, verbs.LocalWrite)
+	s, err := newSide(ulp, cfg.Trust, verbs.LocalWrite)
 	if err != nil {
 		return 0, errors.Join(err, req.Reject(ctx, nil))
 	}

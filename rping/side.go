@@ -16,17 +16,17 @@ type side struct {
 	cq   *verbs.CQ
 	qp   *verbs.QP
 	msgs *verbs.MR   // what is received, then what is sent
-	data []*verbs.MR // of size bytes each
+	data []*verbs.MR // of MaxSize bytes each, which the peer may not reach yet
 }
 
-func newSide(ulp *verbs.ULP, size int, access ...verbs.Access) (_ *side, err error) {
+func newSide(ulp *verbs.ULP, trust verbs.TrustModel, access ...verbs.Access) (_ *side, err error) {
 	s := &side{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.pd, err = ulp.AllocPD(); err != nil {
+	if s.pd, err = ulp.AllocPDAs(trust.Alone()); err != nil {
 		return nil, err
 	}
 	if s.cq, err = ulp.CreateCQ(2*queueDepth, nil); err != nil {
@@ -36,7 +36,7 @@ func newSide(ulp *verbs.ULP, size int, access ...verbs.Access) (_ *side, err err
 		return nil, err
 	}
 	for _, a := range access {
-		mr, err := s.pd.RegisterMR(make([]byte, size), a)
+		mr, err := s.pd.RegisterMR(make([]byte, MaxSize), a)
 		if err != nil {
 			return nil, err
 		}

@@ -74,7 +74,7 @@ func (w *ironwarp) rping(c *cli.Context) error {
 		return err
 	}
 	defer dev.Close()
-	ulp, err := dev.NewULP("rping", verbs.ULPConfig{Trust: verbs.SLT})
+	ulp, err := dev.NewULP("rping", verbs.ULPConfig{})
 	if err != nil {
 		return err
 	}
