@@ -1,0 +1,86 @@
+package attack
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// One peer, or one ULP, raises events without end while nobody takes them. Those
+// that are about others are still there, and the streams go on (R30, RFC 5042
+// section 2.2.7).
+func TestStormOfEvents(t *testing.T) {
+	const storm = 2000 // there is room for half as many
+	// comesAndGoes has a peer start a stream and break a rule on it.
+	comesAndGoes := func(v *victim, id transport.Identity) {
+		f := v.stream(v.pd, id)
+		f.write(1, 0, evil)
+		<-f.qp.Done()
+	}
+	// missing tells whether no event of this kind is about that stream or queue.
+	missing := func(v *victim, is func(verbs.Event) bool) bool {
+		found := false
+		for {
+			ev, ok := v.dev.TryEvent()
+			if !ok {
+				return !found
+			}
+			found = found || is(ev)
+		}
+	}
+	// fault tells whether nothing says that alice broke a rule.
+	fault := func(v *victim) bool {
+		f := v.stream(v.pd, "alice")
+		if !f.settled() {
+			v.Error("the stream of another peer does not go on")
+		}
+		f.write(1, 0, evil)
+		<-f.qp.Done()
+		return missing(v, func(ev verbs.Event) bool { return ev.Kind == verbs.EventPeerFault && ev.QP == f.qp.ID() })
+	}
+	// srq makes a shared receive queue whose low-water mark is reached again and again.
+	srq := func(v *victim, u *verbs.ULP) *verbs.SRQ {
+		s := must(must(u.AllocPD())(v.T).CreateSRQ(verbs.SRQConfig{MaxRecv: 2}))(v.T)
+		return s
+	}
+	arm := func(v *victim, s *verbs.SRQ) {
+		if err := s.Arm(1); err != nil {
+			v.Fatal(err)
+		}
+	}
+	run(t,
+		attack{"of a peer that comes and goes", checks.EventShare, func(v *victim) bool {
+			for range storm / 2 {
+				comesAndGoes(v, "mallory")
+			}
+			return fault(v)
+		}},
+		attack{"of many peers", checks.EventShare, func(v *victim) bool {
+			for i := range storm / 2 {
+				comesAndGoes(v, transport.Identity(fmt.Sprintf("mallory %d", i%200)))
+			}
+			return fault(v)
+		}},
+		attack{"of a ULP", checks.EventShare, func(v *victim) bool {
+			s := srq(v, v.consumer("mallory", verbs.ST))
+			for range storm {
+				arm(v, s)
+			}
+			return fault(v)
+		}},
+		attack{"of a ULP after another one's event", checks.EventShare, func(v *victim) bool {
+			mallory, s := srq(v, v.consumer("mallory", verbs.ST)), srq(v, v.ulp)
+			for range storm {
+				arm(v, mallory)
+			}
+			arm(v, s)
+			for range storm {
+				arm(v, mallory)
+			}
+			return missing(v, func(ev verbs.Event) bool { return ev.SRQ == s })
+		}},
+	)
+}

@@ -1,0 +1,311 @@
+package attack
+
+import (
+	"errors"
+	"runtime"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/iwarptest"
+	"github.com/ironwarp/ironwarp/rdmap"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+var noBuffer = rdmap.Terminate{Layer: ddp.LayerDDP, Type: ddp.TypeUntagged, Code: ddp.CodeUntaggedNoBuffer}
+
+// received waits until the victim has delivered n messages of the foe, false if the
+// stream ends before.
+func (f *foe) received(n uint64) bool {
+	for f.qp.Stats().RecvOps < n {
+		select {
+		case <-f.qp.Done():
+			return false
+		default:
+			runtime.Gosched()
+		}
+	}
+	return true
+}
+
+// flood sends n Sends of these bytes.
+func (f *foe) flood(n int, data []byte) {
+	for range n {
+		f.send(0, data)
+	}
+}
+
+// One of four streams of a shared receive queue takes all that it can get while the
+// consumer is slow: it does not get more than its share, the high-water event names
+// it, and the others never run dry (R21, RFC 5042 section 6.4.3.1).
+func TestFloodOfASharedReceiveQueue(t *testing.T) {
+	const share, streams = 4, 4
+	group := func(v *victim, o iwarptest.Options) (*verbs.SRQ, []*foe) {
+		pd := must(v.ulp.AllocPDAs(verbs.SNT))(v.T)
+		srq := must(pd.CreateSRQ(verbs.SRQConfig{MaxRecv: share * streams, MaxPerQP: share, HighWater: share - 1}))(v.T)
+		mr := v.region(pd, 8*share*streams, verbs.LocalWrite)
+		for i := range share * streams {
+			if err := srq.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{{MR: mr, Off: uint32(8 * i), Len: 8}}}); err != nil {
+				v.Fatal(err)
+			}
+		}
+		var foes []*foe
+		id := transport.Identity("mallory")
+		for range streams {
+			cfg := verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, SRQ: srq}
+			foes = append(foes, must(v.streamAs(pd, cfg, o, id))(v.T))
+			id, o = "alice", iwarptest.Options{}
+		}
+		return srq, foes
+	}
+	// dry tells whether one of those who keep to their share is ended.
+	dry := func(foes []*foe) bool {
+		for _, f := range foes {
+			if f.flood(share, []byte{1}); !f.received(share) {
+				return true
+			}
+		}
+		return false
+	}
+	noticed := func(v *victim, f *foe) {
+		for {
+			ev, ok := v.dev.TryEvent()
+			if !ok {
+				v.Error("no high-water event names the stream that floods")
+				return
+			}
+			if ev.Kind == verbs.EventSRQHighWater && ev.QP == f.qp.ID() {
+				return
+			}
+		}
+	}
+	sends := func(data []byte) func(v *victim) bool {
+		return func(v *victim) bool {
+			_, foes := group(v, iwarptest.Options{})
+			foes[0].flood(10*share*streams, data)
+			<-foes[0].qp.Done()
+			noticed(v, foes[0])
+			if err := foes[0].qp.Err(); !checks.Weakened && !errors.Is(err, verbs.ErrSRQShare) {
+				v.Errorf("the stream that floods ended with: %v", err)
+			}
+			return dry(foes[1:])
+		}
+	}
+	run(t,
+		attack{"Sends of one byte", checks.SRQShare, sends([]byte{1})},
+		// What a stream was given counts when it has ended, too.
+		attack{"one stream after the other", checks.SRQShare, func(v *victim) bool {
+			srq, foes := group(v, iwarptest.Options{})
+			f, cfg := foes[0], verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, SRQ: srq}
+			for range streams {
+				f.flood(share, []byte{1})
+				f.received(share)
+				<-closed(f)
+				f = must(v.streamAs(f.qp.PD(), cfg, iwarptest.Options{}, "mallory"))(v.T)
+			}
+			return dry(foes[1:])
+		}},
+		attack{"Sends of nothing", checks.SRQShare, sends(nil)},
+		// Messages whose predecessor never comes: each keeps a receive that it has been
+		// placed in.
+		attack{"Sends out of order", checks.SRQShare, func(v *victim) bool {
+			srq, foes := group(v, iwarptest.Options{Window: 64})
+			for i := uint32(1); i < share*streams; i++ {
+				s := iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: i + 1, Payload: []byte{1}}
+				if err := foes[0].SendNumbered(uint16(i), s.Append(nil)); err != nil {
+					v.Fatal(err)
+				}
+			}
+			for left := streams*share - takes(share, streams); srq.Len() > left; {
+				runtime.Gosched()
+			}
+			noticed(v, foes[0])
+			return dry(foes[1:])
+		}},
+	)
+}
+
+// takes is how many receives a stream gets that wants them all.
+func takes(share, streams int) int {
+	if checks.Weakened {
+		return share * streams
+	}
+	return share
+}
+
+// Messages as short as can be, at full rate, for streams of a completion queue that
+// nobody polls: it is never full, since who might fill it is not admitted (R22, RFC
+// 5042 section 6.4.3.2).
+func TestFloodOfASharedCompletionQueue(t *testing.T) {
+	const recvs = 64
+	post := func(v *victim, f *foe) {
+		for range recvs {
+			if err := f.qp.PostRecv(verbs.RecvWR{}); err != nil {
+				v.Fatal(err)
+			}
+		}
+	}
+	cq := func(v *victim) *verbs.CQ { return must(v.ulp.CreateCQ(4*recvs, nil))(v.T) }
+	// lost tells whether the innocent stream loses one of its completions.
+	lost := func(v *victim, cq *verbs.CQ, innocent *foe) bool {
+		post(v, innocent)
+		innocent.flood(recvs, nil)
+		if !innocent.received(recvs) {
+			return true
+		}
+		for got := 0; got < recvs; {
+			var wc [1]verbs.WC
+			if cq.Poll(wc[:]) == 1 && wc[0].QP == innocent.qp && wc[0].Err == nil {
+				got++
+			}
+			select {
+			case <-innocent.qp.Done():
+				return true
+			default:
+			}
+		}
+		return false
+	}
+	run(t,
+		attack{"more streams than it has room for", checks.CQReservation, func(v *victim) bool {
+			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
+			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
+			for range 5 {
+				f, err := v.tryStream(pd, cq, "mallory")
+				if err != nil {
+					if !errors.Is(err, verbs.ErrTrust) {
+						v.Fatal(err)
+					}
+					continue
+				}
+				post(v, f)
+				f.flood(recvs, nil)
+				f.received(recvs)
+			}
+			return lost(v, cq, innocent)
+		}},
+		attack{"a shared receive queue that it has no room for", checks.CQReservation, func(v *victim) bool {
+			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
+			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
+			const deep = 4 * recvs
+			srq := must(pd.CreateSRQ(verbs.SRQConfig{MaxRecv: deep + 1, MaxPerQP: deep}))(v.T)
+			for range deep {
+				if err := srq.PostRecv(verbs.RecvWR{}); err != nil {
+					v.Fatal(err)
+				}
+			}
+			f, err := v.streamAs(pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 4, SRQ: srq}, iwarptest.Options{}, "mallory")
+			if err == nil {
+				f.flood(deep, nil)
+				f.received(deep)
+			} else if !errors.Is(err, verbs.ErrTrust) {
+				v.Fatal(err)
+			}
+			return lost(v, cq, innocent)
+		}},
+		// The completions of a stream that has ended are there until they are polled.
+		attack{"one stream after the other", checks.CQReservation, func(v *victim) bool {
+			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
+			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
+			for range 5 {
+				f, err := v.tryStream(pd, cq, "mallory")
+				if err != nil {
+					if !errors.Is(err, verbs.ErrTrust) {
+						v.Fatal(err)
+					}
+					continue
+				}
+				post(v, f)
+				f.flood(recvs, nil)
+				f.received(recvs)
+				<-closed(f)
+			}
+			return lost(v, cq, innocent)
+		}},
+		// A consumer that posts a receive as soon as there is room for it.
+		attack{"receives posted before the last ones are polled", checks.CQReservation, func(v *victim) bool {
+			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
+			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
+			f := must(v.tryStream(pd, cq, "mallory"))(v.T)
+			for i := range uint64(5) {
+				for range recvs {
+					if err := f.qp.PostRecv(verbs.RecvWR{}); err != nil {
+						break
+					}
+				}
+				f.flood(recvs, nil)
+				if !f.received((i + 1) * recvs) {
+					break
+				}
+			}
+			return lost(v, cq, innocent)
+		}},
+	)
+}
+
+// The same with a shared receive queue that the consumer keeps full.
+func TestFloodOfACompletionQueueByWayOfASharedReceiveQueue(t *testing.T) {
+	run(t, attack{"receives posted before the last ones are polled", checks.CQReservation, func(v *victim) bool {
+		const shared, of, streams = 64, 16, 8
+		pd := must(v.ulp.AllocPDAs(verbs.SNT))(v.T)
+		cq := must(v.ulp.CreateCQ(shared+streams, nil))(v.T)
+		srq := must(pd.CreateSRQ(verbs.SRQConfig{MaxRecv: shared, MaxPerQP: of}))(v.T)
+		var foes []*foe
+		for range streams {
+			cfg := verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1, SRQ: srq}
+			foes = append(foes, must(v.streamAs(pd, cfg, iwarptest.Options{}, "mallory"))(v.T))
+		}
+		for _, f := range foes {
+			for srq.PostRecv(verbs.RecvWR{}) == nil { // until it is full
+			}
+			f.flood(of, nil)
+			f.received(of)
+		}
+		for polled := uint64(0); ; {
+			var wcs [64]verbs.WC
+			polled += uint64(cq.Poll(wcs[:]))
+			var delivered uint64
+			for _, f := range foes {
+				delivered += f.qp.Stats().RecvOps
+				if errors.Is(f.qp.Err(), verbs.ErrCQOverflow) {
+					return true
+				}
+			}
+			if polled == delivered {
+				return false
+			}
+		}
+	}})
+}
+
+// A completion queue that overflows while another one is in use: streams of that one
+// don't notice (R26, RFC 5042 section 6.4.6).
+func TestOverflowOfAnotherCompletionQueue(t *testing.T) {
+	run(t, attack{"overflow", checks.CQIsolation, func(v *victim) bool {
+		small := must(v.ulp.CreateCQ(8, nil))(v.T)
+		f := must(v.tryStream(v.pd, small, "mallory"))(v.T)
+		innocent := v.stream(v.pd, "alice")
+		for range 32 {
+			if err := f.qp.PostRecv(verbs.RecvWR{}); err != nil {
+				v.Fatal(err)
+			}
+		}
+		f.flood(32, nil)
+		for range 64 {
+			if err := innocent.qp.PostRecv(verbs.RecvWR{}); err != nil {
+				v.Fatal(err)
+			}
+		}
+		innocent.flood(63, nil)
+		<-f.qp.Done()
+		if err := f.qp.Err(); !errors.Is(err, verbs.ErrCQOverflow) {
+			v.Errorf("the stream of the queue that overflows ended with: %v", err)
+		}
+		innocent.flood(1, nil)
+		if !innocent.received(64) {
+			return true
+		}
+		return !innocent.settled()
+	}})
+}
