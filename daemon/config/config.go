@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // DefaultPath is where the daemon looks when neither --config nor
@@ -36,6 +38,8 @@ type Config struct {
 	Peers         []Peer   // sorted by name
 	Exports       []Export // sorted by name
 	ULPs          []ULP    // as they stand in the file
+
+	said map[string]Pos // where some of it stands
 }
 
 // Log says how the daemon logs.
@@ -125,15 +129,15 @@ func Default(path string) *Config {
 		RuntimeDir: "/run/ironwarp",
 		Log:        Log{Level: "info", Format: "text"},
 		IPsec:      IPsec{VICI: "unix:///var/run/charon.vici", DataPlane: "auto"},
-		Limits: Limits{
-			Device:    Quota{Bytes: DefaultMemory, Streams: DefaultStreams},
-			Sessions:  DefaultSessions,
-			QueueSize: DefaultQueueSize,
+		Limits:     Limits{Device: deviceLimits(), Sessions: DefaultSessions, QueueSize: DefaultQueueSize},
+		Trust:      Trust(verbs.NSNT.String()),
+		Services: map[string]Service{
+			ServiceExports: {}, ServiceAttachments: {},
+			ServicePing: {Limits: Quota{Streams: DefaultPingStreams, Bytes: DefaultPingMemory}},
 		},
-		Services: map[string]Service{},
-		Idle:     Idle{After: DefaultIdle, Bytes: DefaultIdleBytes, Mark: DefaultIdleMark},
-		Block:    Block{PerSecond: DefaultBlockRate, Burst: DefaultBlockBurst, For: DefaultBlock},
-		Slow:     Slow{PerSecond: DefaultSlowRate, Burst: DefaultSlowBurst},
+		Idle:  Idle{After: DefaultIdle, Bytes: DefaultIdleBytes, Mark: DefaultIdleMark},
+		Block: Block{PerSecond: DefaultBlockRate, Burst: DefaultBlockBurst, For: DefaultBlock},
+		Slow:  Slow{PerSecond: DefaultSlowRate, Burst: DefaultSlowBurst},
 	}
 }
 

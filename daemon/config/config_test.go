@@ -68,7 +68,7 @@ connections: 4
 		t.Fatal(err)
 	}
 	if c.ListenPort != 7000 || len(c.ListenOn) != 2 || c.StateDir != filepath.Join(dir, "state") ||
-		c.ControlSocket != "/tmp/run/ironwarp.sock" || c.Limits != (Limits{Quota{Bytes: 2 << 30, Streams: 9}, Quota{}, 3, 64}) ||
+		c.ControlSocket != "/tmp/run/ironwarp.sock" || c.Limits.Device.Bytes != 2<<30 || c.Limits.Device.Streams != 9 || c.Limits.Sessions != 3 || c.Limits.QueueSize != 64 ||
 		c.Metrics.Listen != netip.MustParseAddrPort("127.0.0.1:9471") || c.IPsec.DataPlane != "userland" || c.Log.Format != "json" {
 		t.Errorf("main settings: %+v", c)
 	}
@@ -296,10 +296,10 @@ func TestSampleShowsTheDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(loud.Peers) != 5 || len(loud.Exports) != 1 || !loud.Metrics.Listen.IsValid() || len(loud.IPsec.Profiles) != 1 {
+	if len(loud.Peers) != 5 || len(loud.Exports) != 2 || !loud.Metrics.Listen.IsValid() || len(loud.IPsec.Profiles) != 1 {
 		t.Errorf("switched on: %+v", loud)
 	}
-	loud.Peers, loud.Exports, loud.Metrics, loud.IPsec.Profiles = nil, nil, Metrics{}, nil
+	loud.Peers, loud.Exports, loud.Metrics, loud.IPsec.Profiles, loud.said = nil, nil, Metrics{}, nil, nil
 	if !reflect.DeepEqual(loud, def) {
 		t.Errorf("switched on\n got %+v\nwant %+v", loud, def)
 	}

@@ -61,6 +61,11 @@ const (
 	MaxStreams     = 1 << 20
 	// MaxResource bounds other counts: what an int32 holds, and more than a host has.
 	MaxResource = 1 << 30
+	// DefaultPingStreams and DefaultPingMemory in bytes are those of ping and bench:
+	// 16 that peers may have with this host, and as many the other way round, of up
+	// to 6 MiB each.
+	DefaultPingStreams = 2 * 16
+	DefaultPingMemory  = DefaultPingStreams * 6 << 20
 	// DefaultSessions that one peer may hold open at this host.
 	DefaultSessions = 16
 	// DefaultQueueSize is the number of I/O requests in flight per session.

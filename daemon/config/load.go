@@ -146,7 +146,7 @@ func (d *decoder) config(n ast.Node, c *Config) {
 				"profiles":   func(n ast.Node) { c.IPsec.Profiles = d.profiles(n) },
 			})
 		},
-		"limits":   d.limits(&c.Limits),
+		"limits":   d.limits(c),
 		"trust":    d.trust(&c.Trust),
 		"services": d.services(c),
 		"idle":     d.idle(&c.Idle),

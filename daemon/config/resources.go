@@ -13,8 +13,7 @@ import (
 
 // Trust names a trust model of RFC 5042 appendix C: NS-NT, NS-RT, S-NT, S-LT or
 // S-T. An empty one is as the next wider setting says: that of an export as its
-// service's, that of a service as the device's, and the device's means that each
-// service is as strict as it can be.
+// service's, and that of a service as the device's.
 type Trust string
 
 // Model is the model, the strictest for an empty name.
@@ -38,7 +37,7 @@ type Quota = verbs.Limits
 
 // Limits bounds what the daemon spends on its peers.
 type Limits struct {
-	Device    Quota // over all peers and services; 0: the RNIC's own default
+	Device    Quota // over all peers and services
 	PerPeer   Quota // of each peer that has no limits of its own
 	Sessions  int   // block sessions one peer may hold open
 	QueueSize int   // I/O requests in flight per session
@@ -83,7 +82,14 @@ type Slow struct {
 	Burst     int
 }
 
-// ServiceTrust is the trust model of a service, "" for as strict as it can be.
+// deviceLimits are the RNIC's own, but for what costs this host most.
+func deviceLimits() Quota {
+	q := verbs.DefaultLimits()
+	q.Bytes, q.Streams = DefaultMemory, DefaultStreams
+	return q
+}
+
+// ServiceTrust is the trust model of a service.
 func (c *Config) ServiceTrust(service string) Trust {
 	if t := c.Services[service].Trust; t != "" {
 		return t
@@ -174,11 +180,12 @@ func (d *decoder) peerQuota(what string, q *Quota) func(ast.Node) {
 }
 
 // limits reads the limits of the device.
-func (d *decoder) limits(l *Limits) func(ast.Node) {
+func (d *decoder) limits(c *Config) func(ast.Node) {
 	return func(n ast.Node) {
+		l := &c.Limits
 		f := d.quotaFields(&l.Device, MinMemory)
 		maps.Copy(f, fields{
-			"per_peer":   d.peerQuota("per_peer", &l.PerPeer),
+			"per_peer":   d.mark(c, "per_peer", d.peerQuota("per_peer", &l.PerPeer)),
 			"sessions":   d.integer("sessions", 1, 1024, func(v uint64) { l.Sessions = int(v) }),
 			"queue_size": d.integer("queue_size", 1, 512, func(v uint64) { l.QueueSize = int(v) }),
 		})
@@ -191,11 +198,11 @@ func (d *decoder) services(c *Config) func(ast.Node) {
 	return func(n ast.Node) {
 		f := fields{}
 		for _, name := range ServiceNames() {
-			f[name] = func(n ast.Node) {
+			f[name] = d.mark(c, name, func(n ast.Node) {
 				s := c.Services[name]
 				d.mapping(n, "service "+name, fields{"trust": d.trust(&s.Trust), "limits": d.quota(&s.Limits)})
 				c.Services[name] = s
-			}
+			})
 		}
 		d.mapping(n, "services", f)
 	}

@@ -62,6 +62,7 @@ func check(c *Config) Errors {
 	}
 	errs = append(errs, checkPaths(c, names)...)
 	errs = append(errs, checkULPs(c, names)...)
+	errs = append(errs, checkShares(c)...)
 	seen := map[string]Pos{}
 	for _, e := range c.Exports {
 		if e.Name == "" {

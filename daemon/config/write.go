@@ -52,6 +52,7 @@ type exportFile struct {
 	Path     string   `yaml:"path"`
 	ReadOnly bool     `yaml:"read_only,omitempty"`
 	Allow    []string `yaml:"allow,omitempty,flow"`
+	Trust    Trust    `yaml:"trust,omitempty"`
 }
 
 // AddPeer writes peers.d/NAME.yaml beside the main file, mode 0600, and returns
@@ -114,7 +115,7 @@ func AddExport(main string, e Export) (string, error) {
 	if err := CheckExportName(e.Name); err != nil {
 		return "", fmt.Errorf("export name %q %w", e.Name, err)
 	}
-	return add(main, "exports.d", e.Name, exportFile{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Allow: e.Allow})
+	return add(main, "exports.d", e.Name, exportFile{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Allow: e.Allow, Trust: e.Trust})
 }
 
 // add writes one declaration and takes it back if the whole does not check.

@@ -1,0 +1,67 @@
+package config
+
+import (
+	"fmt"
+
+	"github.com/goccy/go-yaml/ast"
+)
+
+// mark remembers where something is said.
+func (d *decoder) mark(c *Config, key string, read func(ast.Node)) func(ast.Node) {
+	return func(n ast.Node) {
+		if c.said == nil {
+			c.said = map[string]Pos{}
+		}
+		c.said[key] = d.pos(n)
+		read(n)
+	}
+}
+
+// placeOf is where something was said, the main file as a whole if nowhere.
+func (c *Config) placeOf(key string) Pos {
+	if at, ok := c.said[key]; ok {
+		return at
+	}
+	return Pos{File: c.Path}
+}
+
+// checkShares finds exports that trust more than sessions of exports do, and limits
+// of one that are above those of all.
+func checkShares(c *Config) Errors {
+	var errs Errors
+	fail := func(at Pos, msg, fix string) { errs = append(errs, &Error{Pos: at, Msg: msg, Fix: fix}) }
+	limits := func(at Pos, what string, q Quota) {
+		for _, w := range quotaWords {
+			if have, all := *w.of(&q), *w.of(&c.Limits.Device); have > all {
+				fail(at, fmt.Sprintf("%s may have %s %s, and all together %s", what, amountText(w.word, have), w.word, amountText(w.word, all)), "one cannot have more than all: lower it, or raise limits: {"+w.word+": ...}")
+			}
+		}
+	}
+	def := Default(c.Path)
+	limits(c.placeOf("per_peer"), "a peer", c.Limits.PerPeer)
+	for _, name := range ServiceNames() {
+		if q := c.Services[name].Limits; q != def.Services[name].Limits {
+			limits(c.placeOf(name), "service "+name, q)
+		}
+	}
+	for _, e := range c.Exports {
+		if of := c.ServiceTrust(ServiceExports); !of.Model().Permits(c.ExportTrust(e).Model()) {
+			fail(e.Origin, fmt.Sprintf("export %s has trust %s, which permits more than %s, that of all exports", e.Name, e.Trust, of),
+				"an export may only be stricter: say so here, or services: {exports: {trust: "+string(e.Trust)+"}} (RFC 5042 appendix C)")
+		}
+	}
+	for _, p := range c.Peers {
+		limits(p.Origin, "peer "+p.Name, p.Limits)
+	}
+	for _, u := range c.ULPs {
+		limits(u.Origin, "ULP "+u.Name, u.Limits)
+	}
+	return errs
+}
+
+func amountText(word string, n int64) string {
+	if word == "memory" {
+		return FormatSize(n) + " of"
+	}
+	return fmt.Sprint(n)
+}
