@@ -96,6 +96,15 @@ type Sink interface {
 	BatchEnd()
 }
 
+// PiecewiseSink is a Sink that is told when the lower layer brings what it carries
+// in pieces which are hardly worth the effort.
+type PiecewiseSink interface {
+	Sink
+	// Piece says that the lower layer was read once for a few bytes that
+	// completed no segment. An error ends Receive.
+	Piece() error
+}
+
 // MaxHeaderLen is the size in bytes of the longest DDP header together with
 // the RDMAP fields that follow it and decide on placement (the untagged
 // header, RFC 5041 section 4.3).

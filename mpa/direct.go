@@ -88,6 +88,8 @@ func (c *Conn) readDirect(s ddp.Sink, rest int) (int, error) {
 			return 0, err
 		}
 		switch {
+		case rerr == nil && placed < rest:
+			return placed, c.piece(got)
 		case rerr == nil:
 			return placed, nil
 		case rerr != sockio.ErrWouldBlock:

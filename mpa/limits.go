@@ -43,6 +43,11 @@ const (
 	// (RFC 5044 section 7.1.2 rule 10).
 	defaultStartupTimeout = 10 * time.Second
 
+	// pieceLen is how many bytes a read has to bring, if not the end of an FPDU, to
+	// be worth the system call: less than the smallest segment of TCP that RFC 5044
+	// section 4.5 plans for.
+	pieceLen = 64
+
 	// defaultHoldTimeout is how long a responder with something to send waits
 	// for the initiator's first FPDU, without which it must not send (rule 4).
 	// Then it fails rather than wait for ever.

@@ -20,6 +20,8 @@ type receiver struct {
 	stash      []byte
 	bufs       [2][]byte // argument of readv
 	idle       func()    // Conn.goIdle
+	got        int       // bytes that the last read brought
+	pieces     ddp.PiecewiseSink
 
 	skip    int  // bytes of padding and CRC to drop, after a direct segment
 	refused bool // the sink does not want the FPDU at head directly
@@ -38,6 +40,7 @@ type receiver struct {
 func (c *Conn) Receive(s ddp.Sink) error {
 	r := &c.rx
 	if r.err == nil {
+		r.pieces, _ = s.(ddp.PiecewiseSink)
 		r.err = c.receive(s)
 		c.endHold(r.err)
 		if r.batch {
@@ -62,7 +65,10 @@ func (c *Conn) receive(s ddp.Sink) error {
 		if c.rx.batch {
 			c.rx.batch = false
 			s.BatchEnd()
+		} else if err := c.piece(c.rx.got); err != nil {
+			return err
 		}
+		c.rx.got = 0
 		if again {
 			continue
 		}
@@ -110,6 +116,15 @@ func (c *Conn) parse(s ddp.Sink) (again bool, err error) {
 	return false, nil
 }
 
+// piece tells the sink of a read of n bytes that completed no FPDU, if they were
+// few.
+func (c *Conn) piece(n int) error {
+	if n == 0 || n >= pieceLen || c.rx.pieces == nil {
+		return nil
+	}
+	return c.rx.pieces.Piece()
+}
+
 // fill reads more behind tail, waiting if it must.
 func (c *Conn) fill() error {
 	r := &c.rx
@@ -126,6 +141,7 @@ func (c *Conn) fill() error {
 		}
 		if err == nil {
 			r.tail += n
+			r.got = n
 			return nil
 		}
 		if err != sockio.ErrWouldBlock {

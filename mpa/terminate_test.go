@@ -23,6 +23,7 @@ type upper struct {
 func (u *upper) SendDone(_ *rdmap.Op, err error) { u.failed <- err }
 func (u *upper) Completions(bool)                {}
 func (u *upper) BatchEnd()                       {}
+func (u *upper) Slow(rdmap.SlowPath) error       { return nil }
 func (u *upper) Ended(err error)                 { u.ended <- err }
 
 // pair returns the two ends of a TCP connection on loopback.

@@ -24,6 +24,7 @@ func (q *quiet) Local(*Op) error               { return nil }
 func (q *quiet) SendDone(*Op, error)           {}
 func (q *quiet) Completions(bool)              {}
 func (q *quiet) BatchEnd()                     {}
+func (q *quiet) Slow(SlowPath) error           { return nil }
 func (q *quiet) Ended(error)                   {}
 
 func benchSink() *sink {

@@ -72,7 +72,10 @@ func (s *Stream) direct(head []byte, total int) (hdrLen int, ok bool, err error)
 		*d = direct{op: op, to: uint64(u.MO()), left: n, n: n, last: u.Last()}
 	}
 	copy(d.seg[:], head[:hdrLen])
-	return hdrLen, true, nil
+	if !d.last {
+		err = s.tiny(int(n))
+	}
+	return hdrLen, true, err
 }
 
 // DirectBuffer implements ddp.Sink. Access to tagged memory is checked anew for

@@ -16,6 +16,12 @@ func (k *sink) Early(seg []byte, ahead int) (keep int, err error) {
 	if hdrLen == 0 {
 		return 0, tooShort(seg)
 	}
+	if !s.rx.early {
+		s.rx.early = true
+		if err := s.up.Slow(SlowEarly); err != nil {
+			return 0, err
+		}
+	}
 	if ddp.IsTagged(seg) {
 		t := ddp.Tagged(seg)
 		op, err := checkTagged(t)
@@ -121,8 +127,9 @@ func (s *Stream) turn(head []byte, total int) error {
 		s.readPlaced(uint32(n))
 		if t.Last() {
 			s.answered()
+			return nil
 		}
-		return nil
+		return s.tiny(n)
 	}
 	u := ddp.Untagged(head)
 	_, op := ParseControl(u.ULP())
@@ -142,5 +149,5 @@ func (s *Stream) turn(head []byte, total int) error {
 	if u.Last() {
 		return s.deliver(u, r, Message{Op: op, Len: u.MO() + uint32(n)})
 	}
-	return nil
+	return s.tiny(n)
 }

@@ -145,7 +145,9 @@ func (u *upper) SendDone(op *rdmap.Op, err error) {
 }
 
 func (u *upper) Completions(bool) {}
-func (u *upper) BatchEnd()        {}
+
+func (u *upper) Slow(rdmap.SlowPath) error { return nil }
+func (u *upper) BatchEnd()                 {}
 
 func (u *upper) Ended(err error) {
 	u.err = err

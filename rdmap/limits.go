@@ -17,6 +17,11 @@ const (
 	// pays for everybody's traffic.
 	maxInlineRounds = 2
 
+	// tinySegment is the payload in bytes below which a segment that does not end
+	// its message counts as a slow path. No honest peer's is that short: a MULPDU is
+	// at least 128 (RFC 5044 section 4.5), of which the DDP header takes 18.
+	tinySegment = 64
+
 	// maxEngineRounds is the same for the receiving goroutine, which meanwhile
 	// receives nothing. It is more, since what it sends are mostly answers.
 	maxEngineRounds = 16

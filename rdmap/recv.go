@@ -14,6 +14,7 @@ type receiver struct {
 	buf    *RecvBuffer       // of the message of queue 0 that is next or in progress, nil: not taken
 	ahead  fifo[*RecvBuffer] // of the messages after it, taken because they came early
 	direct direct
+	early  bool // a run of segments is ahead of its turn
 	kick   bool // the sender may have got work
 	sends  bool // operations of ours have been reported
 }
@@ -47,6 +48,7 @@ func (k *sink) Segment(seg []byte) error {
 	if s.stop.Load() {
 		return errStopped
 	}
+	s.rx.early = false
 	if ddp.HeaderLen(seg) == 0 {
 		return tooShort(seg)
 	}
@@ -77,7 +79,7 @@ func tooShort(seg []byte) error {
 func (s *Stream) write(t ddp.Tagged) error {
 	p := t.Payload()
 	if len(p) == 0 {
-		return nil
+		return s.up.Slow(SlowEmpty)
 	}
 	buf, pin, fault := s.up.Acquire(t.STag(), t.TO(), uint32(len(p)), RemoteWrite)
 	if fault != FaultNone {
@@ -86,6 +88,9 @@ func (s *Stream) write(t ddp.Tagged) error {
 	copy(buf, p)
 	pin.Unpin()
 	s.written.Add(uint64(len(p)))
+	if !t.Last() {
+		return s.tiny(len(p))
+	}
 	return nil
 }
 
@@ -152,8 +157,9 @@ func (s *Stream) readResponse(t ddp.Tagged, p []byte) error {
 	place(op.SGL[:op.N], off, p)
 	if t.Last() {
 		s.answered()
+		return nil
 	}
-	return nil
+	return s.tiny(len(p))
 }
 
 // answered completes the oldest Read or Atomic.
@@ -215,7 +221,7 @@ func (s *Stream) untagged(u ddp.Untagged) error {
 		m.Len = u.MO() + uint32(len(p))
 		return s.deliver(u, r, m)
 	}
-	return nil
+	return s.tiny(len(p))
 }
 
 // checkUntagged validates version, opcode and queue of an untagged segment

@@ -22,6 +22,8 @@ func (s *Stream) readRequest(u ddp.Untagged, p []byte) error {
 			return requestFault(fault, u, p, "RDMA Read", r.SourceSTag)
 		}
 		pin.Unpin()
+	} else if err := s.up.Slow(SlowRead); err != nil {
+		return err
 	}
 	resp := response{read: r}
 	copy(resp.header[:], u)

@@ -75,6 +75,9 @@ func (s *Stream) drive(engine bool) {
 			s.batchGone(engine)
 		}
 		if !done || round == rounds {
+			if !done {
+				s.stalls.Add(1)
+			}
 			go s.driverFn()
 			return
 		}

@@ -110,6 +110,7 @@ type Stream struct {
 
 	written atomic.Uint64 // bytes of the peer's Writes placed
 	served  atomic.Uint64 // bytes of Read Responses sent
+	stalls  atomic.Uint64
 }
 
 // outstanding is a Read or Atomic that waits for its response. A Read's sink

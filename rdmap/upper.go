@@ -172,6 +172,10 @@ type Upper interface {
 	// it could be reported as done: it may have been carried out all the same.
 	// The stream's lock is held.
 	SendDone(op *Op, err error)
+	// Slow says that the peer has made the stream take a slow path. An error is
+	// that of a peer which does it too often, and ends the stream. Called by the
+	// receiving goroutine.
+	Slow(k SlowPath) error
 	// Completions follows one or more SendDone without the lock. engine tells
 	// that the calling goroutine belongs to the stream, not to a poster.
 	Completions(engine bool)

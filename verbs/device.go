@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/mpa"
@@ -19,6 +20,7 @@ type Config struct {
 	Limits Limits // of the device; 0 fields take defaults
 	Peer   Quota  // of each authenticated peer; 0 fields: no limit but the device's
 	Idle   IdlePolicy
+	Slow   SlowPolicy
 }
 
 // Device is a userspace RNIC. All methods are safe for concurrent use.
@@ -31,6 +33,7 @@ type Device struct {
 	events eventQueue
 	reaper reaper
 	assocs associations
+	slow   atomic.Pointer[SlowPolicy]
 
 	mu     sync.Mutex
 	closed bool
@@ -56,6 +59,9 @@ func Open(cfg Config) (*Device, error) {
 	d.events.init()
 	d.assocs.init()
 	d.SetIdlePolicy(cfg.Idle)
+	if err := d.SetSlowPolicy(cfg.Slow); err != nil {
+		return nil, err
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	d.reaper.stop = stop
 	d.wg.Go(func() { d.reap(ctx) })

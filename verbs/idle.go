@@ -12,7 +12,8 @@ import (
 )
 
 // IdlePolicy says which idle streams are ended when the device runs short of
-// streams (RFC 5042 section 6.4.2). Streams whose trust model waives that stay.
+// streams (RFC 5042 section 6.4.2). Streams of privileged ULPs whose trust model
+// waives that stay.
 type IdlePolicy struct {
 	// After is how long a stream must have been idle, 0: none is ended. It is at
 	// least a second.
@@ -65,13 +66,16 @@ func (r *reaper) poke() {
 
 // reap looks after idle streams until ctx ends: at each change of the policy and
 // as streams become scarce, and while they are, several times within After.
+// Without scarcity it takes note of what moves.
 func (d *Device) reap(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		again := d.reapIdle(time.Now())
+		now := time.Now()
+		d.lookAt(now)
+		again := min(cmp.Or(d.reapIdle(now), idleLook), idleLook)
 		// However many newcomers there are, it is done a bounded number of times.
-		if !sleep(ctx, timer, reapPause, nil) || !sleep(ctx, timer, cmp.Or(again, time.Hour), d.reaper.wake) {
+		if !sleep(ctx, timer, reapPause, nil) || !sleep(ctx, timer, again, d.reaper.wake) {
 			return
 		}
 	}
@@ -128,7 +132,7 @@ func (d *Device) idle(now time.Time, policy IdlePolicy) []*QP {
 		} else if i.since.IsZero() || moved-i.moved > policy.Bytes {
 			i.moved, i.since = moved, now
 		}
-		if now.Sub(i.since) >= policy.After && !qp.pd.trust.KeepIdle {
+		if now.Sub(i.since) >= policy.After && !(qp.pd.trust.KeepIdle && qp.pd.ulp.privileged) {
 			all = append(all, qp)
 		}
 	}

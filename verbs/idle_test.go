@@ -42,12 +42,15 @@ func TestIdleStreamsGoWhenStreamsRunShort(t *testing.T) {
 		model  TrustModel
 		idle   int
 		want   bool // some are ended
+
+		privileged bool
 	}{
-		"pressure":                   {IdlePolicy{After: time.Minute}, SLT, 10, true},
-		"no pressure":                {IdlePolicy{After: time.Minute}, SLT, 4, false},
-		"pressure from a lower mark": {IdlePolicy{After: time.Minute, Mark: 60}, SLT, 4, true},
-		"control: no policy":         {IdlePolicy{}, SLT, 10, false},
-		"streams that may idle":      {IdlePolicy{After: time.Minute}, ST, 10, false},
+		"pressure":                                 {IdlePolicy{After: time.Minute}, SLT, 10, true, true},
+		"no pressure":                              {IdlePolicy{After: time.Minute}, SLT, 4, false, true},
+		"pressure from a lower mark":               {IdlePolicy{After: time.Minute, Mark: 60}, SLT, 4, true, true},
+		"control: no policy":                       {IdlePolicy{}, SLT, 10, false, true},
+		"streams that may idle":                    {IdlePolicy{After: time.Minute}, ST, 10, false, true},
+		"streams that may idle, but not their ULP": {IdlePolicy{After: time.Minute}, ST, 10, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -59,6 +62,7 @@ func TestIdleStreamsGoWhenStreamsRunShort(t *testing.T) {
 				if e.pd, err = e.ulp.AllocPDAs(tc.model); err != nil {
 					t.Fatal(err)
 				}
+				e.ulp.privileged = tc.privileged
 				e.cfg.MaxRecv = 64
 				active, raws := crowd(t, e, "active", 2)
 				more, _ := crowd(t, e, "other", 2)

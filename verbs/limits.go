@@ -61,6 +61,8 @@ const (
 	// defaultIdleMark leaves a tenth for newcomers while idle streams go.
 	defaultIdleMark = 90
 	minIdleAfter    = time.Second
+	// idleLook is how often the device looks which streams have moved something.
+	idleLook = 10 * time.Second
 	// reapPause is what there is at least between two looks at all streams, which
 	// take some 100 ns each.
 	reapPause = 100 * time.Millisecond

@@ -51,6 +51,8 @@ type QP struct {
 
 	idleness idleness
 	kept     [2]kept // of SendCQ and, where that is another one, of RecvCQ
+	activity activity
+	slow     slowPath
 
 	overflow  atomic.Bool // a completion was lost
 	sendDirty atomic.Bool // completions were pushed and not yet announced

@@ -12,6 +12,8 @@ type ULP struct {
 	trust TrustModel
 	acct  account
 
+	privileged bool
+
 	closed bool // guarded by dev.mu
 }
 
@@ -21,6 +23,10 @@ type ULPConfig struct {
 	// Trust is the trust model of the ULP's protection domains, and the most that
 	// AllocPDAs permits.
 	Trust TrustModel
+	// Privileged is for a ULP of the host's own (RFC 5042 section 2.1), which is
+	// trusted with what others need, too. Only its streams may stay idle when the
+	// device runs short of streams, where their trust model says so (section 6.4.2).
+	Privileged bool
 }
 
 // NewULP registers a consumer, which gets a share of the device.
@@ -34,7 +40,7 @@ func (d *Device) NewULP(name string, cfg ULPConfig) (*ULP, error) {
 	if d.closed {
 		return nil, ErrClosed
 	}
-	u := &ULP{dev: d, name: name, trust: cfg.Trust, acct: account{name: "ULP " + name, limit: limit}}
+	u := &ULP{dev: d, name: name, trust: cfg.Trust, privileged: cfg.Privileged, acct: account{name: "ULP " + name, limit: limit}}
 	d.prm.mu.Lock()
 	d.prm.ulps.join(&u.acct)
 	d.prm.mu.Unlock()
@@ -43,6 +49,9 @@ func (d *Device) NewULP(name string, cfg ULPConfig) (*ULP, error) {
 
 // Trust is the ULP's trust model.
 func (u *ULP) Trust() TrustModel { return u.trust }
+
+// Privileged tells whether the ULP is one of the host's own.
+func (u *ULP) Privileged() bool { return u.privileged }
 
 // Name is the name given to NewULP.
 func (u *ULP) Name() string { return u.name }

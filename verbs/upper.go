@@ -173,6 +173,9 @@ func (u *upper) Ended(err error) {
 	if u.share.fault != nil && errors.Is(err, &ddp.Error{Layer: ddp.LayerDDP, Type: ddp.TypeUntagged, Code: ddp.CodeUntaggedNoBuffer}) {
 		err = fmt.Errorf("%w: %w", u.share.fault, err)
 	}
+	if u.slow.over && errors.Is(err, &ddp.Error{Layer: ddp.LayerRDMA, Type: rdmap.TypeRemoteOperation, Code: rdmap.CodeCatastrophicStream}) {
+		err = fmt.Errorf("%w: %w", ErrSlowPath, err)
+	}
 	qp.err = err
 	u.giveBack()
 	qp.unbind()
@@ -183,6 +186,8 @@ func (u *upper) Ended(err error) {
 	var term *rdmap.TerminateError
 	var illegal *sctpadapt.SessionError
 	switch {
+	case errors.Is(err, ErrSlowPath):
+		dev.events.emit(qp.event(EventSlowPath, err))
 	case errors.As(err, &term): // first: what is wrong with a Terminate is a fault of the peer's, but no Terminate answers it
 		dev.events.emit(qp.event(EventTerminated, err))
 	case errors.As(err, &illegal), errors.As(err, &fault) && !(fault.Layer == ddp.LayerLLP && fault.Code == mpa.CodeConnectionLost):

@@ -1,0 +1,105 @@
+package verbs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/rdmap"
+)
+
+// SlowCounts is how often the peer of a stream, without breaking a rule, has made
+// the stream cost more than what it moved (RFC 5042 section 6.4.4).
+type SlowCounts struct {
+	Tiny       uint64 // segments with little payload that do not end their message
+	Empty      uint64 // RDMA Writes of nothing
+	EmptyReads uint64 // RDMA Reads of nothing
+	OutOfOrder uint64 // times that segments came ahead of their turn; over SCTP
+	Dribbled   uint64 // times that the connection brought a few bytes, and no whole segment; over TCP
+	Stalls     uint64 // times that the peer took nothing of what was to be sent
+}
+
+// Charged is how many of them count against a SlowPolicy: all but Stalls, by which
+// nobody but the peer waits.
+func (c SlowCounts) Charged() uint64 {
+	return c.Tiny + c.Empty + c.EmptyReads + c.OutOfOrder + c.Dribbled
+}
+
+// SlowPolicy says how often the peer of a stream may make it take a slow path. The
+// zero value ends no stream. Networks that lose, reorder or cut up packets make
+// honest peers do that some hundred times a second.
+type SlowPolicy struct {
+	PerSecond int // as often in the long run, 0: without limit
+	Burst     int // as often at once, 0: PerSecond
+}
+
+// ErrSlowPath is in the reason of a stream whose peer made it take slow paths more
+// often than the SlowPolicy permits.
+var ErrSlowPath = errors.New("verbs: the peer drives slow paths more often than the policy permits")
+
+// slowPath counts the slow paths of a stream and meters them.
+type slowPath struct {
+	counts [rdmap.SlowPaths]atomic.Uint64
+
+	// Of the receiving goroutine.
+	bucket bucket
+	over   bool // the policy is exceeded
+}
+
+// bucket is a token bucket: what may still happen at once.
+type bucket struct {
+	tokens float64
+	at     time.Time // as of then; zero: it is full
+}
+
+// take takes one token, if there is one.
+func (b *bucket) take(p SlowPolicy, now time.Time) bool {
+	most := float64(cmp.Or(p.Burst, p.PerSecond))
+	if b.at.IsZero() {
+		b.tokens = most
+	} else {
+		b.tokens = min(most, b.tokens+now.Sub(b.at).Seconds()*float64(p.PerSecond))
+	}
+	b.at = now
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}
+
+// SetSlowPolicy changes how often peers may drive slow paths, for streams that
+// there are, too.
+func (d *Device) SetSlowPolicy(p SlowPolicy) error {
+	if p.PerSecond < 0 || p.Burst < 0 || p.PerSecond == 0 && p.Burst > 0 {
+		return fmt.Errorf("verbs: set the slow-path policy to %d per second and %d at once: neither can be negative, and a burst needs a rate", p.PerSecond, p.Burst)
+	}
+	d.slow.Store(&p)
+	return nil
+}
+
+// SlowPath is how often the peer has made the stream take slow paths.
+func (qp *QP) SlowPath() SlowCounts {
+	n := func(k rdmap.SlowPath) uint64 { return qp.slow.counts[k].Load() }
+	c := SlowCounts{Tiny: n(rdmap.SlowTiny), Empty: n(rdmap.SlowEmpty), EmptyReads: n(rdmap.SlowRead), OutOfOrder: n(rdmap.SlowEarly), Dribbled: n(rdmap.SlowDribble)}
+	if s := qp.stream.Load(); s != nil {
+		c.Stalls = s.Stalls()
+	}
+	return c
+}
+
+// Slow implements rdmap.Upper.
+func (u *upper) Slow(k rdmap.SlowPath) error {
+	u.slow.counts[k].Add(1)
+	p := u.pd.ulp.dev.slow.Load()
+	if p.PerSecond == 0 || u.slow.bucket.take(*p, time.Now()) || !checks.On(checks.SlowPath) {
+		return nil
+	}
+	u.slow.over = true
+	return ddp.Faultf(ddp.LayerRDMA, rdmap.TypeRemoteOperation, rdmap.CodeCatastrophicStream, nil,
+		"%v, and the like, more than %d times a second", k, p.PerSecond)
+}

@@ -1,0 +1,97 @@
+package verbs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// StreamInfo is what an administrator is told of a stream.
+type StreamInfo struct {
+	ID     uint64 // see QP.ID, Device.Kill
+	ULP    string
+	Peer   transport.Identity
+	Flow   transport.Flow
+	Trust  TrustModel
+	State  QPState
+	Paused bool // it waits for its security association
+	Since  time.Time
+	// BytesIn and BytesOut are the payload received and sent.
+	BytesIn, BytesOut uint64
+	// Idle is how long nothing has moved, to within idleLook.
+	Idle time.Duration
+	Slow SlowCounts
+}
+
+// activity is what was last seen of a stream; the device's mutex guards it.
+type activity struct {
+	moved uint64
+	at    time.Time
+}
+
+// Streams lists the live streams, the oldest first.
+func (d *Device) Streams() []StreamInfo {
+	now := time.Now()
+	d.lookAt(now)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make([]StreamInfo, 0, len(d.qps))
+	for _, qp := range d.qps {
+		if qp.stream.Load() == nil {
+			continue
+		}
+		s := qp.Stats()
+		all = append(all, StreamInfo{
+			ID: qp.id, ULP: qp.pd.ulp.name, Peer: qp.Peer(), Flow: qp.Flow(), Trust: qp.pd.model, State: qp.State(), Paused: qp.Paused(),
+			Since: qp.since, BytesIn: s.RecvBytes, BytesOut: s.SendBytes, Idle: now.Sub(qp.activity.at), Slow: qp.SlowPath(),
+		})
+	}
+	slices.SortFunc(all, func(a, b StreamInfo) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID)) })
+	return all
+}
+
+// lookAt takes note of which streams have moved something.
+func (d *Device) lookAt(now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, qp := range d.qps {
+		if qp.stream.Load() == nil {
+			continue
+		}
+		s, a := qp.Stats(), &qp.activity
+		switch moved := s.SendBytes + s.RecvBytes; {
+		case moved != a.moved:
+			a.moved, a.at = moved, now
+		case a.at.IsZero():
+			a.at = qp.since
+		}
+	}
+}
+
+// ErrKilled is in the reason of a stream that Kill has ended.
+var ErrKilled = errors.New("verbs: the stream was ended by the administrator")
+
+// ErrNoStream is returned by Kill for a stream that there is not.
+var ErrNoStream = errors.New("verbs: there is no such stream")
+
+// Kill ends the stream of that ID at once, as an administrator may who sees in
+// Streams that it costs too much (RFC 5042 section 6.4.4). Its reason matches
+// ErrKilled and says why. It fails with ErrNoStream if there is none.
+func (d *Device) Kill(id uint64, why string) error {
+	d.mu.Lock()
+	qp := d.qps[id]
+	d.mu.Unlock()
+	if qp == nil {
+		return fmt.Errorf("end stream %#x: %w", id, ErrNoStream)
+	}
+	err := ErrKilled
+	if why != "" {
+		err = fmt.Errorf("%w: %s", ErrKilled, why)
+	}
+	qp.Abort(err)
+	return nil
+}
