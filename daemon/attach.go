@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -28,15 +27,18 @@ const (
 	progressEvery = 500 * time.Millisecond
 )
 
-// Attach brings a peer's export up as an NBD socket and remembers it. A disk
-// that is attached already is returned as it is.
-func (d *Daemon) Attach(ctx context.Context, req api.AttachRequest, emit func(api.Event)) (api.Attachment, error) {
+// attach brings a peer's export up as an NBD socket and remembers it. A disk
+// that the caller has attached already is returned as it is.
+func (d *Daemon) attach(ctx context.Context, who caller, req api.AttachRequest, emit func(api.Event)) (api.Attachment, error) {
 	limit, err := seconds(req.TimeoutSeconds, defaultAttachTime, maxAttachTime)
 	if err != nil {
 		return api.Attachment{}, err
 	}
 	if err := config.CheckExportName(req.Export); err != nil {
 		return api.Attachment{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export name %q %s", req.Export, err)}
+	}
+	if err := d.mayUse(who, req.Peer); err != nil {
+		return api.Attachment{}, err
 	}
 	p, err := d.findPeer(req.Peer)
 	if err != nil {
@@ -46,13 +48,13 @@ func (d *Daemon) Attach(ctx context.Context, req api.AttachRequest, emit func(ap
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
 	emit(api.Event{Progress: fmt.Sprintf("connecting to %s at %s", p.cfg.Name, p.cfg.AddrPort())})
-	at, created, err := d.claim(disk{req.Peer, req.Export}, cancel)
+	at, created, err := d.claim(ctx, who, disk{who.name, req.Peer, req.Export}, cancel)
 	if err != nil {
 		return api.Attachment{}, err
 	}
 	done := make(chan struct{})
 	defer close(done)
-	go d.narrate(p, emit, done)
+	go d.narrate(p, who, emit, done)
 	if !created {
 		err = d.await(ctx, at)
 	} else if err = d.bring(ctx, at); err == nil {
@@ -62,13 +64,13 @@ func (d *Daemon) Attach(ctx context.Context, req api.AttachRequest, emit func(ap
 		if created {
 			d.drop(at)
 		}
-		return api.Attachment{}, d.attachError(p, at.key, err, limit)
+		return api.Attachment{}, d.attachError(p, who, at.key, err, limit)
 	}
 	return at.describe(), nil
 }
 
 // narrate tells a waiting user what the peer's state is, whenever it changes.
-func (d *Daemon) narrate(p *peer, emit func(api.Event), done chan struct{}) {
+func (d *Daemon) narrate(p *peer, who caller, emit func(api.Event), done chan struct{}) {
 	t := time.NewTicker(progressEvery)
 	defer t.Stop()
 	last := ""
@@ -80,7 +82,7 @@ func (d *Daemon) narrate(p *peer, emit func(api.Event), done chan struct{}) {
 		}
 		text := fmt.Sprintf("peer %s is %s", p.cfg.Name, api.PeerUp)
 		if v := d.describePeer(p, streamCount{}); v.Problem != nil {
-			text = v.Problem.Message
+			text = discreet(who, p.cfg.Name, v.Problem).Message
 		} else if v.State != api.PeerUp {
 			text = "waiting for an SA with " + p.cfg.Name
 		}
@@ -92,22 +94,36 @@ func (d *Daemon) narrate(p *peer, emit func(api.Event), done chan struct{}) {
 }
 
 // claim enters an attachment, or finds the one that is there.
-func (d *Daemon) claim(k disk, cancel context.CancelFunc) (at *attachment, created bool, err error) {
-	socket := filepath.Join(d.config().NBDDir(), k.Peer+"-"+k.Export+".sock")
+func (d *Daemon) claim(ctx context.Context, who caller, k disk, cancel context.CancelFunc) (at *attachment, created bool, err error) {
+	socket := d.socketOf(k)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, false, &api.Error{Code: api.CodeUnavailable, Message: "the daemon is ending"}
 	}
+	if err := mayAttach(who, k); err != nil {
+		return nil, false, err
+	}
+	if ctx.Err() != nil {
+		return nil, false, errChanged(who)
+	}
 	if at := d.disks[k]; at != nil {
 		return at, false, nil
 	}
+	n := 0
 	for _, other := range d.disks {
+		if other.owner == who.consumer {
+			n++
+		}
 		if other.socket == socket {
 			return nil, false, &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("cannot attach %s: its socket %s is that of %s", k, socket, other.key), Fix: "detach the other one first, or rename the peer or the export"}
 		}
 	}
-	at = &attachment{key: k, socket: socket, cancel: cancel, since: time.Now(), ready: make(chan struct{}), gone: make(chan struct{})}
+	if who.name != "" && n >= who.cfg.Attachments {
+		return nil, false, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot attach %s: ULP %s has %d disks attached, and may have no more", k, who.name, n),
+			Fix: "detach one, or ask root to raise attachments: in the ULP's limits"}
+	}
+	at = &attachment{key: k, owner: who.consumer, uid: who.uid, log: d.logOf(k), socket: socket, cancel: cancel, since: time.Now(), ready: make(chan struct{}), gone: make(chan struct{})}
 	d.disks[k] = at
 	return at, true, nil
 }
@@ -135,7 +151,7 @@ func (d *Daemon) bring(ctx context.Context, at *attachment) error {
 	if err != nil {
 		return err
 	}
-	cl, err := d.joinSession(ctx, p)
+	cl, err := d.joinSession(ctx, at.owner, p)
 	if err != nil {
 		return err
 	}
@@ -146,18 +162,18 @@ func (d *Daemon) bring(ctx context.Context, at *attachment) error {
 		}
 	}
 	if err != nil {
-		d.leaveSession(at.key.Peer)
+		d.leaveSession(at.owner, at.key.Peer)
 	}
 	return err
 }
 
 // serve offers an open disk on the attachment's socket.
 func (d *Daemon) serve(ctx context.Context, at *attachment, dk *rnbd.Disk) error {
-	ln, err := listenUnix(ctx, at.socket)
+	ln, err := d.listenNBD(ctx, at)
 	if err != nil {
 		return err
 	}
-	srv := nbd.NewServer(nbd.Config{Logger: d.log.With("disk", at.key.String())})
+	srv := nbd.NewServer(at.nbdConfig())
 	if err := srv.Export(at.key.Export, dk, "ironwarp "+at.key.String()); err != nil {
 		return errors.Join(err, ln.Close())
 	}
@@ -170,12 +186,12 @@ func (d *Daemon) serve(ctx context.Context, at *attachment, dk *rnbd.Disk) error
 	go func() {
 		defer close(served)
 		if err := srv.Serve(sctx, ln); err != nil {
-			d.log.Error("the NBD server has failed", "disk", at.key.String(), "error", err)
+			at.log.Error("the NBD server has failed", "error", err)
 			at.fail(&api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("the NBD socket of %s has failed: %v", at.key, err), Fix: "detach the disk and attach it again"})
 		}
 	}()
 	close(at.ready)
-	d.log.Info("disk is attached", "disk", at.key.String(), "socket", at.socket, "bytes", dk.Geometry().Size)
+	at.log.Info("disk is attached", "socket", at.socket, "bytes", dk.Geometry().Size)
 	return nil
 }
 
@@ -184,14 +200,19 @@ func errDetached(k disk) error {
 }
 
 // restore brings a remembered disk up in the background, however long it
-// takes.
-func (d *Daemon) restore(k disk) {
+// takes. uid is the user of its ULP that attached it.
+func (d *Daemon) restore(k disk, uid uint32) {
+	c := d.consumer(k.ULP)
+	if c == nil {
+		d.logOf(k).Warn("a remembered disk is forgotten: its ULP is not configured any more")
+		return
+	}
 	ctx, cancel := context.WithCancel(d.ctx)
-	at, created, err := d.claim(k, cancel)
+	at, created, err := d.claim(ctx, caller{consumer: c, uid: uid, all: k.ULP == "" || d.isPrivileged(c)}, k, cancel)
 	if err != nil || !created {
 		cancel()
 		if err != nil {
-			d.log.Error("cannot bring a remembered disk up", "disk", k.String(), "error", err)
+			d.logOf(k).Error("cannot bring a remembered disk up", "error", err)
 		}
 		return
 	}
@@ -208,7 +229,7 @@ func (d *Daemon) restore(k disk) {
 				return
 			}
 			at.fail(d.restoreError(at.key, err))
-			d.log.Warn("a remembered disk does not come up yet", "disk", k.String(), "error", err, "next_try_in", pause)
+			at.log.Warn("a remembered disk does not come up yet", "error", err, "next_try_in", pause)
 			select {
 			case <-ctx.Done():
 				return
@@ -223,18 +244,30 @@ func (d *Daemon) restoreError(k disk, err error) *api.Error {
 	if perr != nil {
 		return apiError(perr)
 	}
-	e := d.attachError(p, k, err, restoreTime)
+	e := d.attachError(p, d.asRoot(), k, err, restoreTime)
 	e.Fix += "\nThe daemon keeps trying; `ironwarp detach " + k.String() + "` ends that"
 	return e
 }
 
 // attachError says why a disk cannot be attached.
-func (d *Daemon) attachError(p *peer, k disk, err error, limit time.Duration) *api.Error {
+func (d *Daemon) attachError(p *peer, who caller, k disk, err error, limit time.Duration) *api.Error {
+	prefixed := func(e *api.Error) *api.Error {
+		c := *e
+		c.Message = fmt.Sprintf("cannot attach %s: %s", k, e.Message)
+		return &c
+	}
+	if who.ended() {
+		return prefixed(errChanged(who))
+	}
+	if e := short(who, err); e != nil {
+		return prefixed(e)
+	}
 	var known *api.Error
 	if errors.As(err, &known) {
-		c := *known
-		c.Message = fmt.Sprintf("cannot attach %s: %s", k, known.Message)
-		return &c
+		if known.Code == api.CodeUnavailable || known.Code == api.CodeInternal {
+			known = discreet(who, p.cfg.Name, known)
+		}
+		return prefixed(known)
 	}
 	e := apiError(err)
 	var refused *rtrs.RefusedError
@@ -250,21 +283,19 @@ func (d *Daemon) attachError(p *peer, k disk, err error, limit time.Duration) *a
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Message = fmt.Sprintf("cannot attach %s: peer %s at %s was not reached within %v", k, p.cfg.Name, p.cfg.AddrPort(), limit)
 		e.Fix = "is the daemon running there, and does `ironwarp peer ls` there show this host?"
-		if v := d.describePeer(p, streamCount{}); v.Problem != nil {
+		if v := d.describePeer(p, streamCount{}); v.Problem != nil && who.all {
 			e.Message += "\n" + v.Problem.Message
 			e.Fix = cmp.Or(v.Problem.Fix, e.Fix)
 		}
 	default:
-		r := d.unreachable(p, err)
-		r.Message = fmt.Sprintf("cannot attach %s: %s", k, r.Message)
-		return r
+		return prefixed(discreet(who, p.cfg.Name, d.unreachable(p, err)))
 	}
 	return e
 }
 
-// Detach ends an attachment and forgets it. While NBD clients are connected it
+// detach ends an attachment and forgets it. While NBD clients are connected it
 // takes force.
-func (d *Daemon) Detach(k disk, force bool) error {
+func (d *Daemon) detach(k disk, force bool) error {
 	d.mu.Lock()
 	at := d.disks[k]
 	d.mu.Unlock()
@@ -310,10 +341,10 @@ func (d *Daemon) end(at *attachment) {
 		stop()
 		<-served
 		if err := dk.Close(); err != nil {
-			d.log.Warn("closing a remote disk", "disk", at.key.String(), "error", err)
+			at.log.Warn("closing a remote disk", "error", err)
 		}
-		d.leaveSession(at.key.Peer)
-		d.log.Info("the NBD socket of a disk is closed", "disk", at.key.String())
+		d.leaveSession(at.owner, at.key.Peer)
+		at.log.Info("the NBD socket of a disk is closed")
 	})
 }
 
@@ -334,7 +365,7 @@ func (d *Daemon) remember() error {
 	defer d.saving.Unlock()
 	var s state
 	for _, at := range d.attachmentList() {
-		s.Attachments = append(s.Attachments, at.key)
+		s.Attachments = append(s.Attachments, saved{at.key, at.uid})
 	}
 	dir := d.config().StateDir
 	err := s.save(dir)

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
@@ -18,6 +20,9 @@ import (
 // attachment is a remote disk on an NBD socket.
 type attachment struct {
 	key    disk
+	owner  *consumer
+	uid    uint32 // the user of the owner who attached it
+	log    *slog.Logger
 	socket string
 	meter  meter
 	cancel context.CancelFunc // ends the attempts to bring it up
@@ -33,6 +38,7 @@ type attachment struct {
 	server  *nbd.Server
 	stop    context.CancelFunc
 	served  chan struct{} // closed when the server has ended
+	guard   *ulpSocket    // of a ULP's disk: who connects to it
 }
 
 // up notes that the disk is there and about to be served, unless it has been
@@ -63,15 +69,22 @@ func (d *Daemon) attachmentList() []*attachment {
 	for _, at := range d.disks {
 		list = append(list, at)
 	}
-	slices.SortFunc(list, func(a, b *attachment) int { return cmp.Compare(a.key.String(), b.key.String()) })
+	slices.SortFunc(list, func(a, b *attachment) int {
+		return cmp.Or(cmp.Compare(a.key.String(), b.key.String()), cmp.Compare(a.key.ULP, b.key.ULP))
+	})
 	return list
 }
 
 // Attachments describes all attached disks.
-func (d *Daemon) Attachments() []api.Attachment {
+func (d *Daemon) Attachments() []api.Attachment { return d.attachmentsOf(d.asRoot()) }
+
+// attachmentsOf describes those that a caller may see.
+func (d *Daemon) attachmentsOf(who caller) []api.Attachment {
 	out := []api.Attachment{}
 	for _, at := range d.attachmentList() {
-		out = append(out, at.describe())
+		if who.all || at.owner == who.consumer || !checks.On(checks.LocalOwner) {
+			out = append(out, at.describeTo(who))
+		}
 	}
 	return out
 }
@@ -96,9 +109,18 @@ func (at *attachment) io() api.IO {
 	return ioOfNBD(st)
 }
 
+// describeTo is describe for a caller.
+func (at *attachment) describeTo(who caller) api.Attachment {
+	v := at.describe()
+	if v.Problem != nil {
+		v.Problem = discreet(who, at.key.Peer, v.Problem)
+	}
+	return v
+}
+
 func (at *attachment) describe() api.Attachment {
 	v := api.Attachment{
-		Peer: at.key.Peer, Export: at.key.Export, State: api.AttachConnecting, Socket: at.socket, Clients: at.clients(), IO: at.io(),
+		ULP: at.key.ULP, Peer: at.key.Peer, Export: at.key.Export, State: api.AttachConnecting, Socket: at.socket, Clients: at.clients(), IO: at.io(),
 		URI: "nbd+unix:///" + url.PathEscape(at.key.Export) + "?socket=" + at.socket,
 	}
 	at.meter.rates(&v.IO)

@@ -103,11 +103,11 @@ func (d *Daemon) transportTo(p *peer, k transport.Kind) (*transport.Config, erro
 
 // choose is the transport of the next streams to a peer, and who wants to know how
 // they fared.
-func (d *Daemon) choose(ctx context.Context, p *peer) (*transport.Config, func(error), error) {
+func (d *Daemon) choose(ctx context.Context, by *consumer, p *peer) (*transport.Config, func(error), error) {
 	k := p.cfg.Transport.Kinds()[0]
 	if p.cfg.Transport == config.TransportAuto {
 		var err error
-		if k, err = d.pick(ctx, p); err != nil {
+		if k, err = d.pick(ctx, by, p); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -121,8 +121,8 @@ func (d *Daemon) choose(ctx context.Context, p *peer) (*transport.Config, func(e
 
 // pick finds the best carrier that both hosts have: the peer is asked over TCP
 // which it has, and then over the carrier itself, unless that is TCP.
-func (d *Daemon) pick(ctx context.Context, p *peer) (transport.Kind, error) {
-	theirs, err := d.hello(ctx, p, transport.TCP)
+func (d *Daemon) pick(ctx context.Context, by *consumer, p *peer) (transport.Kind, error) {
+	theirs, err := d.hello(ctx, by, p, transport.TCP)
 	if err != nil && !errors.Is(err, probe.ErrNoHello) {
 		return 0, err
 	}
@@ -141,7 +141,7 @@ func (d *Daemon) pick(ctx context.Context, p *peer) (transport.Kind, error) {
 			reason = "it failed: " + failed.err
 		default:
 			tctx, cancel := context.WithTimeout(ctx, d.opt.trial)
-			_, terr := d.hello(tctx, p, k)
+			_, terr := d.hello(tctx, by, p, k)
 			cancel()
 			if ctx.Err() != nil {
 				return 0, ctx.Err()
@@ -165,12 +165,12 @@ func (d *Daemon) pick(ctx context.Context, p *peer) (transport.Kind, error) {
 }
 
 // hello asks a peer over one carrier which carriers it has.
-func (d *Daemon) hello(ctx context.Context, p *peer, k transport.Kind) (probe.Transports, error) {
+func (d *Daemon) hello(ctx context.Context, by *consumer, p *peer, k transport.Kind) (probe.Transports, error) {
 	c, err := d.transportTo(p, k)
 	if err != nil {
 		return 0, err
 	}
-	return probe.Hello(ctx, d.ulps.probe, verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: c, MPA: dialMPA(p.cfg)})
+	return probe.Hello(ctx, d.probeFor(by), verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: c, MPA: dialMPA(p.cfg)})
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
@@ -232,9 +232,9 @@ func (c *carrier) failures() uint64 {
 }
 
 // kindFor is the carrier that a request asks for, or what the peer's streams have.
-func (d *Daemon) kindFor(ctx context.Context, p *peer, asked string) (*transport.Config, func(error), error) {
+func (d *Daemon) kindFor(ctx context.Context, by *consumer, p *peer, asked string) (*transport.Config, func(error), error) {
 	if asked == "" {
-		return d.choose(ctx, p)
+		return d.choose(ctx, by, p)
 	}
 	k, err := transport.ParseKind(asked)
 	if err == nil && p.cfg.Transport.Has(k) {

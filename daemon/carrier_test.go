@@ -112,7 +112,7 @@ func TestFailedCarrierIsPassedOverForAWhileOnly(t *testing.T) {
 	alpha, _ := pairOver(t, "auto", "auto")
 	p := alpha.d.peerAt(netip.MustParseAddr("127.0.0.1"))
 	picked := func() transport.Kind {
-		k, err := alpha.d.pick(t.Context(), p)
+		k, err := alpha.d.pick(t.Context(), alpha.d.local.root, p)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 const (
@@ -26,37 +27,50 @@ const (
 
 type connKey struct{}
 
-// control is the server of the control API on l.
+// control is the server of the control API.
 func (d *Daemon) control() *http.Server {
 	return &http.Server{
-		Handler:           d.authorized(d.routes()),
+		Handler:           d.authorized(d.routes(), d.ulpRoutes()),
 		ReadHeaderTimeout: controlHeaderTime,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			if l, ok := c.(*limitedConn); ok {
-				c = l.Conn
-			}
 			return context.WithValue(ctx, connKey{}, c)
 		},
 		BaseContext: func(net.Listener) context.Context { return d.ctx },
+		ErrorLog:    slog.NewLogLogger(d.log.With("client", "control socket").Handler(), slog.LevelWarn),
 	}
 }
 
-// authorized lets root and the daemon's own user through. The socket's mode
-// says the same, unless somebody has changed it.
-func (d *Daemon) authorized(next http.Handler) http.Handler {
+// authorized serves root, the daemon's own user and privileged ULPs with all, and
+// other ULPs with theirs. Who it is says the kernel, for each request anew.
+func (d *Daemon) authorized(all, ulps http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, _ := r.Context().Value(connKey{}).(net.Conn)
-		uid, err := peerUID(c)
-		if err == nil && uid != 0 && int(uid) != os.Geteuid() {
-			err = fmt.Errorf("user id %d may not use the control socket of this daemon", uid)
-		}
-		if err != nil {
-			answer(w, nil, &api.Error{Code: api.CodeForbidden, Message: err.Error(), Fix: "it answers root (and the user it runs as) only: run the command with sudo"})
+		c := r.Context().Value(connKey{}).(*userConn)
+		who, ok := d.admit(c.user)
+		if !ok {
+			w.Header().Set("Connection", "close")
+			answer(w, nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("user id %d may not use the control socket of this daemon", c.user.uid),
+				Fix: "it answers root, the user it runs as, and the users that ulps: in its configuration names: run the command with sudo"})
 			return
 		}
-		next.ServeHTTP(w, r)
+		defer who.requests.Done()
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		if who.made != nil {
+			defer context.AfterFunc(who.made, cancel)()
+		}
+		end, err := who.gate.begin(ctx, who.name, r)
+		if err != nil {
+			answer(w, nil, err)
+			return
+		}
+		defer end()
+		next := ulps
+		if who.all || !checks.On(checks.LocalPrivilege) {
+			next = all
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, callerKey{}, who)))
 	})
 }
 
@@ -71,17 +85,16 @@ func (d *Daemon) routes() http.Handler {
 	get(mux, "DELETE /v1/peers/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, d.RemovePeer(r.Context(), r.PathValue("name"))
 	})
-	get(mux, "GET /v1/peers/{name}/exports", func(r *http.Request) ([]api.Offer, error) { return d.Offers(r.Context(), r.PathValue("name")) })
+	get(mux, "GET /v1/peers/{name}/exports", d.offersRoute)
 	get(mux, "GET /v1/exports", func(*http.Request) ([]api.Export, error) { return d.Exports(), nil })
 	post(mux, "POST /v1/exports", func(r *http.Request, s api.ExportSpec) (api.Export, error) { return d.AddExport(r.Context(), s) })
 	get(mux, "DELETE /v1/exports/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, d.RemoveExport(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") != "")
 	})
 	get(mux, "GET /v1/attachments", func(*http.Request) ([]api.Attachment, error) { return d.Attachments(), nil })
-	stream(mux, "POST /v1/attachments", d.Attach)
-	get(mux, "DELETE /v1/attachments/{peer}/{export}", func(r *http.Request) (any, error) {
-		return struct{}{}, d.Detach(disk{r.PathValue("peer"), r.PathValue("export")}, r.URL.Query().Get("force") != "")
-	})
+	stream(mux, "POST /v1/attachments", asCaller(d.attach))
+	get(mux, "DELETE /v1/attachments/{peer}/{export}", d.detachRoute)
+	get(mux, "GET /v1/ulps", func(*http.Request) ([]api.ULP, error) { return d.ULPs(), nil })
 	get(mux, "GET /v1/sas", func(r *http.Request) ([]api.SA, error) { return d.SAs(r.Context()) })
 	get(mux, "DELETE /v1/sas", func(r *http.Request) (int, error) {
 		return d.DeleteSAs(r.Context(), r.URL.Query().Get("peer"), r.URL.Query().Get("child"))
@@ -91,8 +104,8 @@ func (d *Daemon) routes() http.Handler {
 	post(mux, "POST /v1/sas/rekey", func(r *http.Request, s api.SARequest) (int, error) { return d.RekeySAs(r.Context(), s.Peer, s.Child) })
 	post(mux, "POST /v1/ike/rekey", func(r *http.Request, s api.SARequest) (int, error) { return d.RekeyIKE(r.Context(), s.Peer) })
 	stream(mux, "POST /v1/sas/watch", d.WatchSAs)
-	stream(mux, "POST /v1/ping", d.Ping)
-	stream(mux, "POST /v1/bench", d.Bench)
+	stream(mux, "POST /v1/ping", asCaller(d.ping))
+	stream(mux, "POST /v1/bench", asCaller(d.bench))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, nil, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("the control API has no %s %s", r.Method, r.URL.Path),
 			Fix: "are the command and the daemon of the same version? See `ironwarp version`"})
@@ -198,7 +211,7 @@ func httpStatus(code string) int {
 
 // serveControl runs the control API until the daemon closes.
 func (d *Daemon) serveControl(l net.Listener) {
-	err := d.http.Serve(limitListener(l, maxControlClients))
+	err := d.http.Serve(&userListener{Listener: l, gateOf: d.gateOf})
 	if !errors.Is(err, http.ErrServerClosed) {
 		d.log.Error("the control socket has failed", "socket", l.Addr(), "error", err)
 	}

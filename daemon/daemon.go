@@ -62,6 +62,9 @@ type Daemon struct {
 	refusing refusing
 	events   eventCounts
 	kernel   kernelSCTP
+	local    locals
+
+	controlPath string // of the control socket
 
 	changing sync.Mutex  // held while the configuration changes
 	saving   sync.Mutex  // held while the state is written
@@ -74,7 +77,6 @@ type Daemon struct {
 	peers     map[string]*peer
 	exports   map[string]*export
 	disks     map[disk]*attachment
-	sessions  map[string]*session
 	listeners map[listenAt]*listener
 }
 
@@ -99,7 +101,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	}
 	d := &Daemon{
 		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ike: newIKE(), kernel: kernelSCTP{ask: opt.kernel}, intake: newIntake(cfg.Block),
-		peers: map[string]*peer{}, exports: map[string]*export{}, disks: map[disk]*attachment{}, sessions: map[string]*session{}, listeners: map[listenAt]*listener{},
+		peers: map[string]*peer{}, exports: map[string]*export{}, disks: map[disk]*attachment{}, local: newLocals(), listeners: map[listenAt]*listener{},
 	}
 	if opt.Log != nil {
 		d.log = opt.Log(cfg.Log)
@@ -129,6 +131,7 @@ func (d *Daemon) open(ctx context.Context) error {
 		control.Close()
 		return err
 	}
+	d.controlPath = control.Addr().String()
 	d.http = d.control()
 	d.run(func(context.Context) { d.serveControl(control) })
 	if err := d.openMetrics(ctx); err != nil {
@@ -137,8 +140,8 @@ func (d *Daemon) open(ctx context.Context) error {
 	d.changing.Lock()
 	d.apply(ctx, config.Default(d.cfg.Path), d.cfg)
 	d.changing.Unlock()
-	for _, k := range saved.Attachments {
-		d.restore(k)
+	for _, s := range saved.Attachments {
+		d.restore(s.disk, s.UID)
 	}
 	d.run(d.supervise)
 	d.run(d.watchEvents)

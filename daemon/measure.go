@@ -37,9 +37,12 @@ func seconds(s float64, def, limit time.Duration) (time.Duration, error) {
 }
 
 // probePeer opens a stream to a peer's ping service.
-func (d *Daemon) probePeer(ctx context.Context, name, carrier string, silence time.Duration, emit func(api.Event)) (*probe.Client, time.Duration, error) {
+func (d *Daemon) probePeer(ctx context.Context, who caller, name, carrier string, silence time.Duration, emit func(api.Event)) (*probe.Client, time.Duration, error) {
 	p, err := d.findPeer(name)
 	if err != nil {
+		return nil, 0, err
+	}
+	if err := who.mayDial(ctx); err != nil {
 		return nil, 0, err
 	}
 	emit(api.Event{Progress: "connecting to " + name})
@@ -48,25 +51,30 @@ func (d *Daemon) probePeer(ctx context.Context, name, carrier string, silence ti
 	begin := time.Now()
 	var c *probe.Client
 	err = p.eachCarrier(dctx, func() (err error) {
-		c, err = d.probeOnce(dctx, p, carrier)
+		c, err = d.probeOnce(dctx, who.consumer, p, carrier)
 		return err
 	})
 	var known *api.Error
+	scarce := short(who, err)
 	switch {
 	case err == nil:
 		return c, time.Since(begin), nil
+	case who.ended():
+		return nil, 0, errChanged(who)
+	case scarce != nil:
+		return nil, 0, scarce
 	case errors.As(err, &known):
-		return nil, 0, known
+		return nil, 0, discreet(who, name, known)
 	}
-	return nil, 0, d.unreachable(p, err)
+	return nil, 0, discreet(who, name, d.unreachable(p, err))
 }
 
-func (d *Daemon) probeOnce(ctx context.Context, p *peer, carrier string) (*probe.Client, error) {
-	tc, tried, err := d.kindFor(ctx, p, carrier)
+func (d *Daemon) probeOnce(ctx context.Context, by *consumer, p *peer, carrier string) (*probe.Client, error) {
+	tc, tried, err := d.kindFor(ctx, by, p, carrier)
 	if err != nil {
 		return nil, err
 	}
-	c, err := probe.Dial(ctx, d.ulps.probe, verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: tc, MPA: dialMPA(p.cfg)})
+	c, err := probe.Dial(ctx, d.probeFor(by), verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: tc, MPA: dialMPA(p.cfg)})
 	tried(err)
 	return c, err
 }
@@ -111,8 +119,11 @@ func plain(err error) string {
 	return err.Error()
 }
 
-// Ping measures round trips to a peer.
-func (d *Daemon) Ping(ctx context.Context, req api.PingRequest, emit func(api.Event)) (res api.PingResult, err error) {
+// ping measures round trips to a peer.
+func (d *Daemon) ping(ctx context.Context, who caller, req api.PingRequest, emit func(api.Event)) (res api.PingResult, err error) {
+	if err := d.mayUse(who, req.Peer); err != nil {
+		return res, err
+	}
 	silence, err := seconds(req.TimeoutSeconds, defaultSilence, maxSilence)
 	if err != nil {
 		return res, err
@@ -128,7 +139,12 @@ func (d *Daemon) Ping(ctx context.Context, req api.PingRequest, emit func(api.Ev
 	if err := p.Check(); err != nil {
 		return res, &api.Error{Code: api.CodeInvalid, Message: err.Error()}
 	}
-	c, setup, err := d.probePeer(ctx, req.Peer, req.Transport, silence, emit)
+	ctx, end, err := d.pingTurn(ctx, who, req.Peer)
+	if err != nil {
+		return res, err
+	}
+	defer end()
+	c, setup, err := d.probePeer(ctx, who, req.Peer, req.Transport, silence, emit)
 	if err != nil {
 		return res, err
 	}
@@ -158,8 +174,8 @@ func (d *Daemon) Ping(ctx context.Context, req api.PingRequest, emit func(api.Ev
 	return res, nil
 }
 
-// Bench measures the link to a peer.
-func (d *Daemon) Bench(ctx context.Context, req api.BenchRequest, emit func(api.Event)) (res api.BenchResult, err error) {
+// bench measures the link to a peer.
+func (d *Daemon) bench(ctx context.Context, who caller, req api.BenchRequest, emit func(api.Event)) (res api.BenchResult, err error) {
 	silence, err := seconds(req.TimeoutSeconds, defaultSilence, maxSilence)
 	if err != nil {
 		return res, err
@@ -168,7 +184,7 @@ func (d *Daemon) Bench(ctx context.Context, req api.BenchRequest, emit func(api.
 	if err != nil {
 		return res, err
 	}
-	c, _, err := d.probePeer(ctx, req.Peer, req.Transport, silence, emit)
+	c, _, err := d.probePeer(ctx, who, req.Peer, req.Transport, silence, emit)
 	if err != nil {
 		return res, err
 	}

@@ -74,10 +74,10 @@ func newMetricSet() metricSet {
 		streamAge:    desc("stream_oldest_seconds", "Age of the oldest stream.", "peer"),
 		paused:       desc("streams_paused", "RDMA streams that wait for an SA.", "peer"),
 		refused:      desc("refused_connections_total", "Connections that were turned away."),
-		ops:          desc("io_operations_total", "Block I/O operations.", "role", "disk", "direction"),
-		bytes:        desc("io_bytes_total", "Block I/O bytes.", "role", "disk", "direction"),
-		ioErrors:     desc("io_errors_total", "Block I/O operations that failed.", "role", "disk"),
-		attached:     desc("attachment_ready", "1 if the attached disk can do I/O now.", "disk", "state"),
+		ops:          desc("io_operations_total", "Block I/O operations.", "role", "ulp", "disk", "direction"),
+		bytes:        desc("io_bytes_total", "Block I/O bytes.", "role", "ulp", "disk", "direction"),
+		ioErrors:     desc("io_errors_total", "Block I/O operations that failed.", "role", "ulp", "disk"),
+		attached:     desc("attachment_ready", "1 if the attached disk can do I/O now.", "ulp", "disk", "state"),
 		exportReady:  desc("export_ready", "1 if the export is offered.", "disk"),
 		resources:    desc("rnic_resources", "What of the RNIC's resources is in use.", "resource"),
 		dropped:      desc("rnic_events_dropped_total", "RNIC events that found their queue full."),
@@ -114,20 +114,20 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	collectStreams(st.Streams, set, gauge)
 	collectIPsec(st, gauge, counter)
-	io := func(role, disk string, io api.IO) {
-		counter(set.ops, float64(io.Reads), role, disk, "read")
-		counter(set.ops, float64(io.Writes), role, disk, "write")
-		counter(set.bytes, float64(io.ReadBytes), role, disk, "read")
-		counter(set.bytes, float64(io.WriteBytes), role, disk, "write")
-		counter(set.ioErrors, float64(io.Errors), role, disk)
+	io := func(role, ulp, disk string, io api.IO) {
+		counter(set.ops, float64(io.Reads), role, ulp, disk, "read")
+		counter(set.ops, float64(io.Writes), role, ulp, disk, "write")
+		counter(set.bytes, float64(io.ReadBytes), role, ulp, disk, "read")
+		counter(set.bytes, float64(io.WriteBytes), role, ulp, disk, "write")
+		counter(set.ioErrors, float64(io.Errors), role, ulp, disk)
 	}
 	for _, at := range st.Attachments {
-		gauge(set.attached, truth(at.State == api.AttachReady), at.Name(), at.State)
-		io("attachment", at.Name(), at.IO)
+		gauge(set.attached, truth(at.State == api.AttachReady), at.ULP, at.Name(), at.State)
+		io("attachment", at.ULP, at.Name(), at.IO)
 	}
 	for _, e := range st.Exports {
 		gauge(set.exportReady, truth(e.State == api.ExportReady), e.Name)
-		io("export", e.Name, e.IO)
+		io("export", "", e.Name, e.IO)
 	}
 	for name, n := range usage(c.d.dev.Usage()) {
 		gauge(set.resources, float64(n), name)

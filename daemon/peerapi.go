@@ -180,7 +180,12 @@ func (d *Daemon) RemovePeer(ctx context.Context, name string) error {
 	defer d.changing.Unlock()
 	for _, at := range d.attachmentList() {
 		if at.key.Peer == name {
-			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("peer %s is in use: %s is attached", name, at.key), Fix: "detach it first with `ironwarp detach " + at.key.String() + "`"}
+			e := &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("peer %s is in use: %s is attached", name, at.key), Fix: "detach it first with `ironwarp detach " + at.key.String() + "`"}
+			if at.key.ULP != "" {
+				e.Message += " by ULP " + at.key.ULP
+				e.Fix = fmt.Sprintf("detach it first with `ironwarp detach --ulp %s %s`", at.key.ULP, at.key)
+			}
+			return e
 		}
 	}
 	if err := config.RemovePeer(d.config().Path, name); err != nil {

@@ -127,6 +127,7 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 		d.introduce(ctx, c)
 		say("peer %s added", c.Name)
 	}
+	changed = append(changed, d.applyULPs(next)...)
 	d.allowAgain()
 	d.listen(ctx)
 	return changed
@@ -166,12 +167,7 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 		d.setUpPeer(ctx, next)
 		return
 	}
-	var disks []disk
-	for _, at := range d.attachmentList() {
-		if at.key.Peer == n.Name {
-			disks = append(disks, at.key)
-		}
-	}
+	disks := slices.DeleteFunc(d.attachmentList(), func(at *attachment) bool { return at.key.Peer != n.Name })
 	if n.Protection == config.ProtectIPsec && p.cfg.Protection == n.Protection && reflect.DeepEqual(guardsOf(n), guardsOf(p.cfg)) {
 		// The guards are for the same traffic: they stay while the rest is replaced, so
 		// that what the old streams still have to send cannot leave in clear.
@@ -180,7 +176,7 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 		d.dropPeer(ctx, p)
 	}
 	d.setUpPeer(ctx, next)
-	for _, k := range disks {
-		d.restore(k)
+	for _, at := range disks {
+		d.restore(at.key, at.uid)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// session is the block session with a peer, which all its attached disks share.
-// It is open while there are users.
+// session is the block session of a local consumer with a peer, which all the disks
+// share that it has attached there. It is open while there are users.
 type session struct {
 	gate chan struct{} // capacity 1; held while it is opened or closed
 
@@ -20,32 +20,35 @@ type session struct {
 	users int
 }
 
-// sessionOf is the place of a peer's session, open or not.
-func (d *Daemon) sessionOf(peer string) *session {
+// sessionOf is the place of a session, open or not.
+func (d *Daemon) sessionOf(c *consumer, peer string) *session {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := d.sessions[peer]
+	s := c.sessions[peer]
 	if s == nil {
 		s = &session{gate: make(chan struct{}, 1)}
-		d.sessions[peer] = s
+		c.sessions[peer] = s
 	}
 	return s
 }
 
-// openSession is the client of a peer's session, nil if it is not open.
-func (d *Daemon) openSession(peer string) *rnbd.Client {
+// openSessions are the sessions of a consumer that are open, by peer.
+func (d *Daemon) openSessions(c *consumer) map[string]*rnbd.Client {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if s := d.sessions[peer]; s != nil {
-		return s.cl
+	open := map[string]*rnbd.Client{}
+	for peer, s := range c.sessions {
+		if s.cl != nil {
+			open[peer] = s.cl
+		}
 	}
-	return nil
+	return open
 }
 
 // joinSession opens the session with a peer or uses the open one. leaveSession
 // gives it back.
-func (d *Daemon) joinSession(ctx context.Context, p *peer) (*rnbd.Client, error) {
-	s := d.sessionOf(p.cfg.Name)
+func (d *Daemon) joinSession(ctx context.Context, c *consumer, p *peer) (*rnbd.Client, error) {
+	s := d.sessionOf(c, p.cfg.Name)
 	select {
 	case s.gate <- struct{}{}:
 	case <-ctx.Done():
@@ -59,7 +62,7 @@ func (d *Daemon) joinSession(ctx context.Context, p *peer) (*rnbd.Client, error)
 		return s.cl, nil
 	}
 	d.mu.Unlock()
-	cl, err := d.connect(ctx, p)
+	cl, err := d.connect(ctx, c, p)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +72,10 @@ func (d *Daemon) joinSession(ctx context.Context, p *peer) (*rnbd.Client, error)
 	return cl, nil
 }
 
-func (d *Daemon) connect(ctx context.Context, p *peer) (*rnbd.Client, error) {
+func (d *Daemon) connect(ctx context.Context, c *consumer, p *peer) (*rnbd.Client, error) {
+	if err := c.mayDial(ctx); err != nil {
+		return nil, err
+	}
 	name := p.cfg.Name
 	choose := func(ctx context.Context) (*transport.Config, func(error), error) {
 		// Its declaration may have changed in what leaves the session as it is.
@@ -77,20 +83,20 @@ func (d *Daemon) connect(ctx context.Context, p *peer) (*rnbd.Client, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		return d.choose(ctx, p)
+		return d.choose(ctx, c, p)
 	}
 	var cl *rnbd.Client
 	err := p.eachCarrier(ctx, func() (err error) {
-		cl, err = d.connectOnce(ctx, p, choose)
+		cl, err = d.connectOnce(ctx, c, p, choose)
 		return err
 	})
 	return cl, err
 }
 
-func (d *Daemon) connectOnce(ctx context.Context, p *peer, choose func(context.Context) (*transport.Config, func(error), error)) (*rnbd.Client, error) {
+func (d *Daemon) connectOnce(ctx context.Context, c *consumer, p *peer, choose func(context.Context) (*transport.Config, func(error), error)) (*rnbd.Client, error) {
 	return rnbd.Connect(ctx, rnbd.ClientConfig{
 		RTRS: rtrs.ClientConfig{
-			ULP: d.ulps.client, Name: d.sessionName(),
+			ULP: d.rdmaFor(c), Name: d.sessionName(c), Trust: d.trustFor(c),
 			Paths: []rtrs.PathConfig{{Remote: p.cfg.AddrPort(), Choose: choose}},
 			Conns: p.cfg.Connections, QueueDepth: d.config().Limits.QueueSize, MPA: dialMPA(p.cfg),
 		},
@@ -98,8 +104,11 @@ func (d *Daemon) connectOnce(ctx context.Context, p *peer, choose func(context.C
 	})
 }
 
-// Offers lists what a peer offers to this host.
-func (d *Daemon) Offers(ctx context.Context, peer string) ([]api.Offer, error) {
+// offers lists what a peer offers to this host, of that what the caller may attach.
+func (d *Daemon) offers(ctx context.Context, who caller, peer string) ([]api.Offer, error) {
+	if err := d.mayUse(who, peer); err != nil {
+		return nil, err
+	}
 	p, err := d.findPeer(peer)
 	if err != nil {
 		return nil, err
@@ -107,20 +116,33 @@ func (d *Daemon) Offers(ctx context.Context, peer string) ([]api.Offer, error) {
 	ctx, cancel := context.WithTimeout(ctx, defaultAttachTime)
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
-	cl, err := d.joinSession(ctx, p)
-	if err != nil {
-		return nil, d.unreachable(p, err)
+	fail := func(err error) ([]api.Offer, error) {
+		switch e := short(who, err); {
+		case who.ended():
+			return nil, errChanged(who)
+		case e != nil:
+			return nil, e
+		}
+		return nil, discreet(who, peer, d.unreachable(p, err))
 	}
-	defer d.leaveSession(peer)
+	cl, err := d.joinSession(ctx, who.consumer, p)
+	if err != nil {
+		return fail(err)
+	}
+	defer d.leaveSession(who.consumer, peer)
 	list, err := cl.List(ctx)
 	if err != nil {
-		return nil, err
+		return fail(err)
 	}
 	out := []api.Offer{}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, l := range list {
-		_, attached := d.disks[disk{peer, l.Name}]
+		k := disk{who.name, peer, l.Name}
+		if mayAttach(who, k) != nil {
+			continue
+		}
+		_, attached := d.disks[k]
 		out = append(out, api.Offer{Name: l.Name, Size: l.Size, ReadOnly: l.ReadOnly, Attached: attached})
 	}
 	return out, nil
@@ -128,18 +150,22 @@ func (d *Daemon) Offers(ctx context.Context, peer string) ([]api.Offer, error) {
 
 // sessionName is the same after a restart, so that the server lets the requests
 // of the life before end first.
-func (d *Daemon) sessionName() string {
+func (d *Daemon) sessionName(c *consumer) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown host"
 	}
 	name := host + ":" + d.config().StateDir
-	return name[:min(len(name), 200)]
+	name = name[:min(len(name), 200)]
+	if c.name != "" {
+		name += ":" + c.name
+	}
+	return name
 }
 
 // leaveSession closes the session when nobody uses it any more.
-func (d *Daemon) leaveSession(peer string) {
-	s := d.sessionOf(peer)
+func (d *Daemon) leaveSession(c *consumer, peer string) {
+	s := d.sessionOf(c, peer)
 	s.gate <- struct{}{}
 	defer func() { <-s.gate }()
 	d.mu.Lock()

@@ -11,18 +11,26 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 )
 
-// disk names a peer's export.
+// disk names a peer's export, as a local consumer has it attached.
 type disk struct {
+	ULP    string `json:"ulp,omitempty"` // "": root
 	Peer   string `json:"peer"`
 	Export string `json:"export"`
 }
 
+// String is PEER/EXPORT: whose it is, its owner knows.
 func (d disk) String() string { return d.Peer + "/" + d.Export }
+
+// saved is an attached disk, and the user of its ULP who attached it.
+type saved struct {
+	disk
+	UID uint32 `json:"uid,omitempty"`
+}
 
 // state is what outlives the daemon: which disks are attached.
 type state struct {
-	Version     int    `json:"version"`
-	Attachments []disk `json:"attachments"`
+	Version     int     `json:"version"`
+	Attachments []saved `json:"attachments"`
 }
 
 const stateVersion = 1

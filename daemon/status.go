@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ import (
 func (d *Daemon) Status(ctx context.Context) api.Status {
 	st := api.Status{
 		Info: d.Info(), IKE: d.ike.component(), Listeners: d.listenerStates(), Peers: d.Peers(ctx),
-		Streams: d.streams(), Sessions: d.sessionStates(), Exports: d.Exports(), Attachments: d.Attachments(),
+		Streams: d.streams(), Sessions: d.sessionStates(d.asRoot()), Exports: d.Exports(), Attachments: d.Attachments(),
 	}
 	st.Refused, st.LastRefused, st.LastRefusedFix = d.refused.count()
 	st.Guard = d.guardState()
@@ -77,22 +78,38 @@ func (d *Daemon) streams() []api.Stream {
 	return out
 }
 
-// sessionStates lists the block sessions, ours first.
-func (d *Daemon) sessionStates() []api.Session {
+// sessionStates lists the block sessions that a caller may see, ours first.
+func (d *Daemon) sessionStates(who caller) []api.Session {
+	out := d.clientSessions(who.consumer)
+	if !who.all {
+		return out
+	}
+	out = []api.Session{}
+	for _, c := range append([]*consumer{d.local.root}, d.consumerList()...) {
+		out = append(out, d.clientSessions(c)...)
+	}
+	return append(out, d.serverSessions()...)
+}
+
+// clientSessions are those of a consumer.
+func (d *Daemon) clientSessions(c *consumer) []api.Session {
 	now := time.Now()
 	out := []api.Session{}
-	for _, p := range d.peerList() {
-		cl := d.openSession(p.cfg.Name)
-		if cl == nil {
-			continue
-		}
-		i := cl.Info()
-		v := api.Session{Peer: p.cfg.Name, Role: "client", State: i.State.String(), Streams: len(i.Conns), Reconnects: i.Reconnects, InFlight: i.InFlight, AgeSeconds: now.Sub(i.Since).Seconds()}
+	open := d.openSessions(c)
+	for _, peer := range slices.Sorted(maps.Keys(open)) {
+		i := open[peer].Info()
+		v := api.Session{ULP: c.name, Peer: peer, Role: "client", State: i.State.String(), Streams: len(i.Conns), Reconnects: i.Reconnects, InFlight: i.InFlight, AgeSeconds: now.Sub(i.Since).Seconds()}
 		if i.State == rtrs.Connected && slices.ContainsFunc(i.Conns, func(c rtrs.ConnInfo) bool { return c.Paused }) {
 			v.State = api.PeerPaused
 		}
 		out = append(out, v)
 	}
+	return out
+}
+
+func (d *Daemon) serverSessions() []api.Session {
+	now := time.Now()
+	out := []api.Session{}
 	for _, s := range d.blocks.Sessions() {
 		v := api.Session{Peer: d.peerName(s.Peer), Role: "server", State: "connected", Streams: len(s.Conns), InFlight: s.Executing, AgeSeconds: now.Sub(s.Since).Seconds()}
 		if slices.ContainsFunc(s.Conns, func(c rtrs.ConnInfo) bool { return c.Paused }) {

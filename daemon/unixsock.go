@@ -7,9 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/nbd"
@@ -34,24 +31,4 @@ func listenUnix(ctx context.Context, path string) (*net.UnixListener, error) {
 		return nil, &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("another program listens at %s", path), Fix: "find it with `ss -xlp`, and stop it"}
 	}
 	return l, err
-}
-
-// peerUID is the user at the other end of a Unix connection.
-func peerUID(c net.Conn) (uint32, error) {
-	sc, ok := c.(syscall.Conn)
-	if !ok {
-		return 0, errors.New("not a socket")
-	}
-	rc, err := sc.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var cred *unix.Ucred
-	if cerr := rc.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil {
-		return 0, cerr
-	}
-	if err != nil {
-		return 0, err
-	}
-	return cred.Uid, nil
 }

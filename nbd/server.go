@@ -28,7 +28,17 @@ type Config struct {
 	// MaxInFlight bounds a client's requests under way (256). Further ones wait
 	// in the socket.
 	MaxInFlight int
+	// LargeReads bounds the memory of reads larger than the backend's maximum, over
+	// all servers that have the same one; nil: 4 of this server.
+	LargeReads *LargeReads
 }
+
+// LargeReads are places for reads that are put together in memory, of up to 32 MiB
+// each.
+type LargeReads struct{ places chan struct{} }
+
+// NewLargeReads returns n places; 0 or less is one.
+func NewLargeReads(n int) *LargeReads { return &LargeReads{make(chan struct{}, max(n, 1))} }
 
 // Errors of Export.
 var (
@@ -83,7 +93,10 @@ func NewServer(cfg Config) *Server {
 	if cfg.MaxInFlight <= 0 {
 		cfg.MaxInFlight = defaultMaxInFlight
 	}
-	s := &Server{cfg: cfg, log: cfg.Logger, exports: make(map[string]*export), large: make(chan struct{}, maxLargeReads)}
+	if cfg.LargeReads == nil {
+		cfg.LargeReads = NewLargeReads(maxLargeReads)
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger, exports: make(map[string]*export), large: cfg.LargeReads.places}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

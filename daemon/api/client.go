@@ -27,13 +27,17 @@ type Client struct {
 // NewClient returns a client for the daemon at a Unix socket. Nothing is
 // connected until the first call.
 func NewClient(socket string) *Client {
+	return NewClientOn(socket, func(ctx context.Context) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	})
+}
+
+// NewClientOn is NewClient with connections that dial makes: whoever makes them is
+// the user that the daemon takes the client for.
+func NewClientOn(socket string, dial func(context.Context) (net.Conn, error)) *Client {
 	c := &Client{socket: socket}
-	c.http.Transport = &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", socket)
-		},
-	}
+	c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }}
 	return c
 }
 

@@ -111,6 +111,7 @@ type AttachRequest struct {
 
 // Attachment is a remote disk and the NBD socket it is served on.
 type Attachment struct {
+	ULP        string  `json:"ulp,omitempty"` // whose it is; "": root's
 	Peer       string  `json:"peer"`
 	Export     string  `json:"export"`
 	State      string  `json:"state"`
@@ -161,6 +162,7 @@ type Stream struct {
 
 // Session is one block session and its paths.
 type Session struct {
+	ULP        string  `json:"ulp,omitempty"` // of a client: whose it is; "": root's
 	Peer       string  `json:"peer"`
 	Role       string  `json:"role"` // client, server
 	State      string  `json:"state"`

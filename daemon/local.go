@@ -1,0 +1,282 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/nbd"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// consumer is on whose account a request is served and a disk attached: root, or a
+// ULP that the configuration names (RFC 5042 section 2.1.3). What one has, another
+// that is not privileged neither sees nor touches.
+type consumer struct {
+	name string // "": root
+	gate *gate
+
+	// Guarded by Daemon.mu.
+	cfg      config.ULP
+	rdma     *verbs.ULP          // of root: nil, the services' are taken
+	sessions map[string]*session // by peer
+
+	// current ends when what the ULP may, or who it is, has changed.
+	current context.Context
+	change  context.CancelFunc
+
+	requests sync.WaitGroup
+	large    *nbd.LargeReads // of its disks
+}
+
+// locals are all local consumers.
+type locals struct {
+	root      *consumer
+	strangers *gate
+	pings     turns
+
+	ulps map[string]*consumer // guarded by Daemon.mu
+}
+
+func newLocals() locals {
+	root := &consumer{gate: newGate(rootConns, rootRequests), sessions: map[string]*session{}}
+	return locals{root: root, strangers: newGate(strangerConns, 1), ulps: map[string]*consumer{}}
+}
+
+// caller is the user of a consumer who makes a request.
+type caller struct {
+	*consumer
+	uid uint32
+	all bool // may do everything
+	// made ends when what the caller may, or who it is, has changed since the request.
+	made context.Context
+}
+
+// ended tells whether the caller may have lost its rights meanwhile.
+func (w caller) ended() bool { return w.made != nil && w.made.Err() != nil }
+
+func errChanged(who caller) *api.Error {
+	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("the configuration of ULP %s has changed meanwhile", who.name), Fix: "try again"}
+}
+
+type callerKey struct{}
+
+// callerOf is who makes a request.
+func callerOf(ctx context.Context) caller { return ctx.Value(callerKey{}).(caller) }
+
+// asRoot is the caller that the daemon itself is.
+func (d *Daemon) asRoot() caller { return caller{consumer: d.local.root, all: true} }
+
+func isRoot(u user) bool { return u.uid == 0 || int(u.uid) == os.Geteuid() }
+
+// whoIs finds on whose account a user's requests are served; false: nobody's.
+func (d *Daemon) whoIs(u user) (caller, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.identify(u)
+}
+
+// admit is whoIs for a request, which ends with who.requests.Done.
+func (d *Daemon) admit(u user) (who caller, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if who, ok = d.identify(u); ok {
+		who.requests.Add(1)
+	}
+	return who, ok
+}
+
+// identify is whoIs with d.mu held.
+func (d *Daemon) identify(u user) (caller, bool) {
+	if isRoot(u) {
+		return d.asRoot(), true
+	}
+	if cfg, ok := d.cfg.ULPOf(u.uid, u.gids); ok {
+		// It may be on its way out or in.
+		c := d.local.ulps[cfg.Name]
+		if c == nil {
+			return caller{}, false
+		}
+		return caller{c, u.uid, cfg.Privileged, c.current}, true
+	}
+	if !checks.On(checks.LocalUser) {
+		return d.asRoot(), true
+	}
+	return caller{}, false
+}
+
+// gateOf is the gate of a user's connections.
+func (d *Daemon) gateOf(u user) *gate {
+	who, ok := d.whoIs(u)
+	switch {
+	case !checks.On(checks.LocalShare):
+		return d.local.root.gate
+	case !ok:
+		return d.local.strangers
+	}
+	return who.gate
+}
+
+// rdmaFor is the RNIC's consumer that a caller's disks are charged to, and probeFor
+// that of its pings.
+func (d *Daemon) rdmaFor(c *consumer) *verbs.ULP { return d.accountOf(c, d.ulps.client) }
+
+func (d *Daemon) probeFor(c *consumer) *verbs.ULP { return d.accountOf(c, d.ulps.probe) }
+
+func (d *Daemon) accountOf(c *consumer, root *verbs.ULP) *verbs.ULP {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c.rdma != nil {
+		return c.rdma
+	}
+	return root
+}
+
+// mayUse says no to a caller who may not know of a peer.
+func (d *Daemon) mayUse(who caller, peer string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if who.all || who.cfg.MayUse(peer) || !checks.On(checks.LocalPeer) {
+		return nil
+	}
+	return &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("ULP %s may not use peer %q", who.name, peer),
+		Fix: "`ironwarp ulp ls` shows what it may; root changes that under ulps: in the daemon's configuration"}
+}
+
+// mayAttach says no to a caller who may not attach a disk. d.mu is held.
+func mayAttach(who caller, k disk) error {
+	if who.all || who.cfg.MayAttach(k.Peer, k.Export) || !checks.On(checks.LocalPeer) {
+		return nil
+	}
+	return &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("ULP %s may not attach %s", who.name, k),
+		Fix: "`ironwarp ulp ls` shows what it may; root changes that under ulps: in the daemon's configuration"}
+}
+
+// isPrivileged tells whether a ULP may do all that root may.
+func (d *Daemon) isPrivileged(c *consumer) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return c.cfg.Privileged
+}
+
+// trustFor is the trust model of a consumer's sessions.
+func (d *Daemon) trustFor(c *consumer) verbs.TrustModel {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c.rdma != nil {
+		return c.rdma.Trust()
+	}
+	return d.cfg.ServiceTrust(config.ServiceAttachments).Model()
+}
+
+// mayDial waits until a consumer may make streams again: who makes too many has its
+// host blocked by the peer.
+func (c *consumer) mayDial(ctx context.Context) error {
+	if c.gate.dials == nil || !checks.On(checks.LocalShare) {
+		return nil
+	}
+	return c.gate.dials.await(ctx, 1, maxAttachTime)
+}
+
+// discreet is what a caller is told of an error: why a peer can't be reached is the
+// host's affair.
+func discreet(who caller, peer string, e *api.Error) *api.Error {
+	if who.all {
+		return e
+	}
+	return &api.Error{Code: e.Code, Message: fmt.Sprintf("peer %s is not reached now", peer), Fix: "root of this host sees why with `ironwarp status`"}
+}
+
+// short says that a caller's quota, or the device, is exhausted; nil if err is of
+// something else.
+func short(who caller, err error) *api.Error {
+	var q *verbs.QuotaError
+	if who.all || !errors.As(err, &q) {
+		return nil
+	}
+	e := &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("the RNIC is short of %s", q.Resource), Fix: "try again later"}
+	if q.Principal == "ULP "+who.name {
+		e.Message = fmt.Sprintf("ULP %s has %d of the %d %s that it may have, and would need %d more", who.name, q.Used, q.Limit, q.Resource, q.Want)
+		e.Fix = "detach what is not needed: `ironwarp ls` shows it"
+	}
+	return e
+}
+
+// turns let few at a time have a peer's ping service, and each consumer once: it
+// serves this host as one.
+type turns struct {
+	mu    sync.Mutex
+	peers map[string]*turn
+}
+
+type turn struct {
+	slots chan struct{}
+	held  map[*consumer]bool
+	users int
+}
+
+// maxPings of ULPs at one peer at a time. The peer serves probe.MaxClientsPeer.
+const maxPings = 2
+
+// maxPing is how long a ULP's ping may take, so that others have their turn.
+const maxPing = time.Minute
+
+// pingTurn waits for the turn of a ping, which ends with the context.
+func (d *Daemon) pingTurn(ctx context.Context, who caller, peer string) (context.Context, func(), error) {
+	release, err := d.local.pings.take(ctx, peer, who)
+	if err != nil || who.all {
+		return ctx, release, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxPing)
+	return ctx, func() {
+		cancel()
+		release()
+	}, nil
+}
+
+// take waits for the turn of a consumer at a peer.
+func (t *turns) take(ctx context.Context, peer string, who caller) (release func(), err error) {
+	if who.all || !checks.On(checks.LocalShare) {
+		return func() {}, nil
+	}
+	t.mu.Lock()
+	if t.peers == nil {
+		t.peers = map[string]*turn{}
+	}
+	p := t.peers[peer]
+	if p == nil {
+		p = &turn{slots: make(chan struct{}, maxPings), held: map[*consumer]bool{}}
+		t.peers[peer] = p
+	}
+	if p.held[who.consumer] {
+		t.mu.Unlock()
+		return nil, &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("ULP %s is already pinging %s", who.name, peer), Fix: "wait until that has ended"}
+	}
+	p.held[who.consumer] = true
+	p.users++
+	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(p.held, who.consumer)
+		if p.users--; p.users == 0 {
+			delete(t.peers, peer)
+		}
+	}
+	select {
+	case p.slots <- struct{}{}:
+		return func() {
+			<-p.slots
+			leave()
+		}, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}

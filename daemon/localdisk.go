@@ -1,0 +1,176 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/nbd"
+)
+
+const (
+	// ulpClients of a ULP's disk: each costs a socket and 64 KiB. Programs that copy
+	// with several connections have four or eight.
+	ulpClients = 16
+	// ulpInFlight requests of each.
+	ulpInFlight = 64
+	// ulpLarge reads at a time over all disks of a ULP: 32 MiB of memory each.
+	ulpLarge = 2
+)
+
+// ulpDir is where the sockets of a ULP's disks stand. It is the daemon's, so that
+// nobody puts something else in a socket's place.
+func ulpDir(c *config.Config, ulp string) string { return filepath.Join(c.RuntimeDir, "ulp", ulp) }
+
+// socketOf is the NBD socket of an attached disk.
+func (d *Daemon) socketOf(k disk) string {
+	dir := d.config().NBDDir()
+	if k.ULP != "" {
+		dir = ulpDir(d.config(), k.ULP)
+	}
+	return filepath.Join(dir, k.Peer+"-"+k.Export+".sock")
+}
+
+// logOf is the log of an attached disk.
+func (d *Daemon) logOf(k disk) *slog.Logger {
+	log := d.log.With("disk", k.String())
+	if k.ULP != "" {
+		log = log.With("ulp", k.ULP)
+	}
+	return log
+}
+
+// nbdConfig bounds the clients of a ULP's disk.
+func (at *attachment) nbdConfig() nbd.Config {
+	cfg := nbd.Config{Logger: at.log}
+	if at.key.ULP != "" {
+		cfg.MaxClients, cfg.MaxInFlight, cfg.LargeReads = ulpClients, ulpInFlight, at.owner.large
+	}
+	return cfg
+}
+
+// listenNBD listens at an attachment's socket. That of a ULP's disk belongs to the
+// user who attached it, and whoever connects is asked for as well.
+func (d *Daemon) listenNBD(ctx context.Context, at *attachment) (net.Listener, error) {
+	k := at.key
+	if k.ULP == "" {
+		return listenUnix(ctx, at.socket)
+	}
+	dir := filepath.Dir(at.socket)
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return nil, err
+	}
+	// The umask may have made them narrower; all may pass, none may look.
+	for _, dir := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(dir, 0o711); err != nil {
+			return nil, err
+		}
+	}
+	l, err := listenUnix(ctx, at.socket)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	cfg := at.owner.cfg
+	d.mu.Unlock()
+	err = os.Lchown(at.socket, int(at.uid), -1)
+	if errors.Is(err, fs.ErrPermission) || err == nil && (len(cfg.Users) != 1 || len(cfg.Groups) > 0) {
+		// It is for several users, or the daemon is no root: then only the question
+		// who connects keeps others away.
+		err = os.Chmod(at.socket, 0o666)
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	s := &ulpSocket{UnixListener: l, conns: map[*ulpClient]user{}, may: func(u user) bool { return d.mayOpen(at, u) }}
+	at.mu.Lock()
+	at.guard = s
+	at.mu.Unlock()
+	return s, nil
+}
+
+// mayOpen tells whether a user may use a ULP's disk: the ULP's users and root.
+func (d *Daemon) mayOpen(at *attachment, u user) bool {
+	if isRoot(u) || !checks.On(checks.LocalSocket) {
+		return true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	cfg, ok := d.cfg.ULPOf(u.uid, u.gids)
+	return ok && cfg.Name == at.key.ULP
+}
+
+// recheck ends the NBD clients of users who are not of the ULP any more.
+func (at *attachment) recheck() {
+	at.mu.Lock()
+	s := at.guard
+	at.mu.Unlock()
+	if s != nil {
+		s.recheck()
+	}
+}
+
+// ulpSocket is the NBD socket of a ULP's disk.
+type ulpSocket struct {
+	*net.UnixListener
+	may func(user) bool
+
+	mu    sync.Mutex
+	conns map[*ulpClient]user
+}
+
+func (s *ulpSocket) Accept() (net.Conn, error) {
+	for {
+		c, err := s.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		u, err := userOf(c)
+		if err != nil {
+			c.Close() // it has gone already
+			continue
+		}
+		n := &ulpClient{UnixConn: c, of: s}
+		s.mu.Lock()
+		may := s.may(u)
+		if may {
+			s.conns[n] = u
+		}
+		s.mu.Unlock()
+		if may {
+			return n, nil
+		}
+		c.Close()
+	}
+}
+
+func (s *ulpSocket) recheck() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c, u := range s.conns {
+		if !s.may(u) {
+			c.UnixConn.Close()
+			delete(s.conns, c)
+		}
+	}
+}
+
+// ulpClient is an NBD client of a ULP's disk.
+type ulpClient struct {
+	*net.UnixConn
+	of *ulpSocket
+}
+
+func (c *ulpClient) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.conns, c)
+	c.of.mu.Unlock()
+	return c.UnixConn.Close()
+}
