@@ -122,14 +122,14 @@ type PD struct {
 }
 
 // AllocPD allocates a protection domain of the ULP's trust model.
-func (u *ULP) AllocPD() (*PD, error) { return u.AllocPDAs(u.trust) }
+func (u *ULP) AllocPD() (*PD, error) { return u.AllocPDAs(u.Trust()) }
 
 // AllocPDAs allocates a protection domain of a trust model that is as strict as the
 // ULP's, or stricter. It is the ULP's word that the streams of the domain may be
 // trusted that much (RFC 5042 section 3); another one fails with ErrTrust.
 func (u *ULP) AllocPDAs(m TrustModel) (*PD, error) {
-	if !u.trust.Permits(m) {
-		return nil, trustError(u.trust, "3", fmt.Sprintf("allocate a protection domain of model %v for ULP %s", m, u.name))
+	if most := u.Trust(); !most.Permits(m) {
+		return nil, trustError(most, "3", fmt.Sprintf("allocate a protection domain of model %v for ULP %s", m, u.name))
 	}
 	pd := &PD{ulp: u, model: m, trust: m.Trust(), charge: charge{ulp: &u.acct}}
 	pd.charge.n[resPDs] = 1

@@ -91,6 +91,7 @@ func (e *QuotaError) Error() string {
 // account is one principal's use of each resource against its limits.
 type account struct {
 	name  string
+	bare  string // the name without what it is of
 	used  amounts
 	limit amounts // 0: no limit of its own
 	group *group  // nil: the device
@@ -214,7 +215,7 @@ func (m *manager) accounts(c *charge) [3]*account {
 func (m *manager) peer(id transport.Identity) *account {
 	p := m.known[id]
 	if p == nil {
-		p = &account{name: "peer " + string(id), limit: m.quota}
+		p = &account{name: "peer " + string(id), bare: string(id), limit: m.quota}
 		m.known[id] = p
 		m.peers.join(p)
 	}

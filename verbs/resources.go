@@ -11,6 +11,7 @@ import (
 // Usage is what one principal has of the device.
 type Usage struct {
 	Principal string // "the device", "ULP NAME" or "peer IDENTITY"
+	Name      string // that NAME or IDENTITY, "" for the device
 	Used      Limits
 	Limit     Limits // its own; 0: only the device's
 	Share     Limits // never refused on account of others; 0: not divided
@@ -39,7 +40,7 @@ func (d *Device) Resources() Resources {
 }
 
 func (a *account) usage() Usage {
-	u := Usage{Principal: a.name, Used: limitsFrom(a.used), Limit: limitsFrom(a.limit)}
+	u := Usage{Principal: a.name, Name: a.bare, Used: limitsFrom(a.used), Limit: limitsFrom(a.limit)}
 	if a.group != nil {
 		var share amounts
 		for r := range resCount {
@@ -93,17 +94,17 @@ func (d *Device) SetQuota(u *ULP, q Quota) error {
 // with its quota, in place of those named before. Config.Peer's quota is that of
 // other peers.
 func (d *Device) SetPeers(peers map[transport.Identity]Quota) error {
+	m := &d.prm
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	limits := make(map[transport.Identity]amounts, len(peers))
 	for id, q := range peers {
-		limit, err := q.check(d.prm.quota)
+		limit, err := q.check(m.quota)
 		if err != nil {
 			return fmt.Errorf("verbs: set the quota of peer %s: %w", id, err)
 		}
 		limits[id] = limit
 	}
-	m := &d.prm
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for id, p := range m.known {
 		if _, ok := limits[id]; ok || !p.fixed {
 			continue
@@ -114,6 +115,26 @@ func (d *Device) SetPeers(peers map[transport.Identity]Quota) error {
 	for id, limit := range limits {
 		p := m.peer(id)
 		p.fixed, p.limit = true, limit
+	}
+	m.peers.divide()
+	return nil
+}
+
+// SetPeerQuota changes the quota of peers that SetPeers does not name, in place of
+// Config.Peer, and what SetPeers takes from then on where a peer's own is 0.
+func (d *Device) SetPeerQuota(q Quota) error {
+	limit, err := q.check(amounts{})
+	if err != nil {
+		return fmt.Errorf("verbs: change the quota of peers: %w", err)
+	}
+	m := &d.prm
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.quota = limit
+	for _, p := range m.known {
+		if !p.fixed {
+			p.limit = limit
+		}
 	}
 	m.peers.divide()
 	return nil

@@ -1,6 +1,9 @@
 package verbs
 
-import "fmt"
+import (
+	"fmt"
+	"sync/atomic"
+)
 
 // ULP is a local consumer of the device, a principal with a quota (RFC 5042
 // section 2.1.3). What one ULP has allocated, another can't use. Its methods allocate
@@ -9,7 +12,7 @@ import "fmt"
 type ULP struct {
 	dev   *Device
 	name  string
-	trust TrustModel
+	trust atomic.Uint32 // a TrustModel
 	acct  account
 
 	privileged bool
@@ -40,7 +43,8 @@ func (d *Device) NewULP(name string, cfg ULPConfig) (*ULP, error) {
 	if d.closed {
 		return nil, ErrClosed
 	}
-	u := &ULP{dev: d, name: name, trust: cfg.Trust, privileged: cfg.Privileged, acct: account{name: "ULP " + name, limit: limit}}
+	u := &ULP{dev: d, name: name, privileged: cfg.Privileged, acct: account{name: "ULP " + name, bare: name, limit: limit}}
+	u.trust.Store(uint32(cfg.Trust))
 	d.prm.mu.Lock()
 	d.prm.ulps.join(&u.acct)
 	d.prm.mu.Unlock()
@@ -48,7 +52,11 @@ func (d *Device) NewULP(name string, cfg ULPConfig) (*ULP, error) {
 }
 
 // Trust is the ULP's trust model.
-func (u *ULP) Trust() TrustModel { return u.trust }
+func (u *ULP) Trust() TrustModel { return TrustModel(u.trust.Load()) }
+
+// SetTrust changes the trust model of a ULP, for protection domains allocated from
+// then on.
+func (d *Device) SetTrust(u *ULP, m TrustModel) { u.trust.Store(uint32(m)) }
 
 // Privileged tells whether the ULP is one of the host's own.
 func (u *ULP) Privileged() bool { return u.privileged }
