@@ -105,8 +105,9 @@ func (d *Daemon) peerOf(who caller, name string) (api.Peer, error) {
 	}
 	full := d.describePeer(p, streamCount{})
 	v := api.Peer{
-		PeerSpec: api.PeerSpec{Name: full.Name, Address: full.Address, Transport: full.Transport, Protection: full.Protection},
-		State:    full.State, Streams: streams, Exports: []string{}, Insecure: full.Insecure,
+		PeerSpec: api.PeerSpec{Name: full.Name, Address: full.Address, Port: full.Port, Transport: full.Transport, Protection: full.Protection,
+			InsecurePlaintext: full.InsecurePlaintext},
+		State: full.State, Streams: streams, Exports: []string{}, Insecure: full.Insecure,
 	}
 	if full.Problem != nil {
 		v.Problem = discreet(who, name, full.Problem)

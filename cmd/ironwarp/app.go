@@ -58,6 +58,7 @@ func (w *ironwarp) app() *cli.App {
 			w.attachCommand(),
 			w.detachCommand(),
 			w.lsCommand(),
+			w.ulpCommand(),
 			w.statusCommand(),
 			w.saCommand(),
 			w.profileCommand(),

@@ -63,7 +63,10 @@ func (w *ironwarp) attached(at api.Attachment) {
 func (w *ironwarp) detachCommand() *cli.Command {
 	return &cli.Command{
 		Name: "detach", Usage: "end an attachment", ArgsUsage: "PEER/EXPORT",
-		Flags:        remote(&cli.BoolFlag{Name: "force", Usage: "also when NBD clients are connected: their I/O fails"}),
+		Flags: remote(
+			&cli.BoolFlag{Name: "force", Usage: "also when NBD clients are connected: their I/O fails"},
+			&cli.StringFlag{Name: "ulp", Usage: "that of a local user's `ULP`, which takes root's rights"},
+		),
 		Action:       w.detach,
 		BashComplete: w.completeAttachments,
 	}
@@ -78,7 +81,12 @@ func (w *ironwarp) detach(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.client(c).Detach(c.Context, peer, export, c.Bool("force")); err != nil {
+	if ulp := c.String("ulp"); ulp != "" {
+		err = w.client(c).DetachOf(c.Context, ulp, peer, export, c.Bool("force"))
+	} else {
+		err = w.client(c).Detach(c.Context, peer, export, c.Bool("force"))
+	}
+	if err != nil {
 		return err
 	}
 	return w.print(c, struct {
@@ -135,10 +143,19 @@ func (w *ironwarp) offers(c *cli.Context, peer string) error {
 }
 
 func (w *ironwarp) attachmentTable(list []api.Attachment) {
-	t := w.sheet("disk", ">size", "mode", "state", ">age", ">clients", ">reads/s", ">read", ">writes/s", ">written", ">errors", "socket")
+	owners := ofULPs(list)
+	head := []string{"disk", ">size", "mode", "state", ">age", ">clients", ">reads/s", ">read", ">writes/s", ">written", ">errors", "socket"}
+	if owners {
+		head = append([]string{"ulp"}, head...)
+	}
+	t := w.sheet(head...)
 	for _, at := range list {
-		t.row(at.Name(), bytesText(float64(at.Size)), modeText(at.ReadOnly), w.stateText(at.State), ageText(at.AgeSeconds), at.Clients,
-			countText(at.IO.ReadsPerSec), rateText(at.IO.ReadBytesSec), countText(at.IO.WritesPerSec), rateText(at.IO.WriteBytesSec), at.IO.Errors, at.Socket)
+		row := []any{at.Name(), bytesText(float64(at.Size)), modeText(at.ReadOnly), w.stateText(at.State), ageText(at.AgeSeconds), at.Clients,
+			countText(at.IO.ReadsPerSec), rateText(at.IO.ReadBytesSec), countText(at.IO.WritesPerSec), rateText(at.IO.WriteBytesSec), at.IO.Errors, at.Socket}
+		if owners {
+			row = append([]any{ownerText(at)}, row...)
+		}
+		t.row(row...)
 	}
 	t.print()
 }

@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "listening": listening, "image": image},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "listening": listening, "image": image, "as": as},
 	})
 }
 
@@ -125,6 +125,29 @@ func listening(ts *testscript.TestScript, _ bool, args []string) {
 			ts.Fatalf("listening %v: %v", args, err)
 		case <-time.After(10 * time.Millisecond):
 		}
+	}
+}
+
+// as USER COMMAND... runs ironwarp as the user of that number, without groups. The
+// sockets of both hosts can be reached by him then, as they can in /run.
+func as(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: as USER COMMAND...")
+	}
+	run := filepath.Dir(ts.Getenv("ALPHA_RUN"))
+	bin := filepath.Join(run, "bin", "ironwarp")
+	if _, err := os.Stat(bin); err != nil {
+		exe, err := os.Executable()
+		ts.Check(err)
+		data, err := os.ReadFile(exe)
+		ts.Check(err)
+		ts.Check(os.Mkdir(filepath.Dir(bin), 0o755))
+		ts.Check(os.WriteFile(bin, data, 0o755))
+		ts.Check(os.Chmod(run, 0o755))
+	}
+	err := ts.Exec("setpriv", append([]string{"--reuid=" + args[0], "--regid=" + args[0], "--clear-groups", bin}, args[1:]...)...)
+	if (err != nil) != neg {
+		ts.Fatalf("as %v: %v", args, err)
 	}
 }
 

@@ -73,8 +73,11 @@ func (w *ironwarp) status(c *cli.Context) error {
 }
 
 func (w *ironwarp) statusPage(st api.Status) {
-	w.printf("ironwarp %s, process %d, up %s, configuration %s\n", st.Info.Version, st.Info.PID,
-		ageText(time.Since(st.Info.Started).Seconds()), st.Info.Config)
+	w.printf("ironwarp %s, process %d, up %s", st.Info.Version, st.Info.PID, ageText(time.Since(st.Info.Started).Seconds()))
+	if st.Info.Config != "" { // a ULP is not told
+		w.printf(", configuration %s", st.Info.Config)
+	}
+	w.printf("\n")
 	for _, l := range st.Listeners {
 		w.printf("%s %s\n", w.stateText(l.State), listenerText(l))
 		w.problem(l.Problem)

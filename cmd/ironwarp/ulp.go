@@ -1,0 +1,57 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/urfave/cli/v2"
+)
+
+func (w *ironwarp) ulpCommand() *cli.Command {
+	return &cli.Command{
+		Name: "ulp", Usage: "local users of the daemon",
+		Description: "ULPs are users of this host who use the daemon without root's rights, each with disks, a quota and a trust model of its own.\n" +
+			"The configuration names them under ulps:.",
+		Subcommands: []*cli.Command{
+			{Name: "ls", Usage: "list the ULPs; for who is one: what it is and may", Flags: remote(), Action: w.ulpList},
+		},
+	}
+}
+
+func (w *ironwarp) ulpList(c *cli.Context) error {
+	if _, err := args(c); err != nil {
+		return err
+	}
+	list, err := w.client(c).ULPs(c.Context)
+	if err != nil {
+		return err
+	}
+	return w.print(c, list, func() {
+		if len(list) == 0 {
+			w.printf("no ULPs: only root may use the daemon. The configuration names others under ulps:\n")
+			return
+		}
+		t := w.sheet("ulp", "users", "groups", "trust", "may use", ">disks", ">connections", ">refused")
+		for _, u := range list {
+			may := strings.Join(slices.Concat(u.Peers, u.Exports), " ")
+			if u.Privileged {
+				may = "everything (privileged)"
+			}
+			t.row(u.Name, orDash(strings.Join(u.Users, " ")), orDash(strings.Join(u.Groups, " ")), u.Trust, may, u.Attachments, u.Connections, u.Refused)
+		}
+		t.print()
+	})
+}
+
+// ownerText is whose a disk is, in a list that has some of ULPs.
+func ownerText(at api.Attachment) string {
+	if at.ULP == "" {
+		return "root"
+	}
+	return at.ULP
+}
+
+func ofULPs(list []api.Attachment) bool {
+	return slices.ContainsFunc(list, func(at api.Attachment) bool { return at.ULP != "" })
+}
