@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -39,25 +40,31 @@ func trapHosts(t *testing.T, mode ipsec.Mode, start string, priority int) (alpha
 // echoServer answers plain TCP connections to the guarded port.
 func echoServer(t *testing.T, h *lab.Host) netip.AddrPort {
 	t.Helper()
-	at := netip.AddrPortFrom(h.Addr(), port)
+	return clearEcho(t, h, netip.AddrPortFrom(h.Addr(), port))
+}
+
+func clearEcho(t *testing.T, h *lab.Host, at netip.AddrPort) netip.AddrPort {
+	t.Helper()
 	ln := clearListener(t, h, at)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	all.Go(func() {
 		for {
 			c, err := ln.Accept()
 			if err != nil {
 				return
 			}
-			go func() {
+			all.Go(func() {
 				defer c.Close()
+				defer context.AfterFunc(ctx, func() { c.Close() })()
 				_, _ = io.Copy(c, c)
-			}()
+			})
 		}
-	}()
+	})
 	t.Cleanup(func() {
 		ln.Close()
-		<-done
+		cancel()
+		all.Wait()
 	})
 	return at
 }

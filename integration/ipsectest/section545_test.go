@@ -1,0 +1,312 @@
+package ipsectest
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// heard returns a function that returns the sizes of what a host has sent for a
+// kind's link on its wire, headers of IP excluded, to an address.
+func heard(t *testing.T, h *host, to netip.Addr, kind transport.Kind) func() []int {
+	t.Helper()
+	var mu sync.Mutex
+	var sizes []int
+	link := linkOf(kind)
+	packets(t, h, func(b []byte) {
+		var dst, src netip.Addr
+		var proto byte
+		switch {
+		case len(b) >= 24 && b[0] == 0x45:
+			src, dst, proto = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20])), b[9]
+			b = b[20:min(len(b), int(binary.BigEndian.Uint16(b[2:])))]
+		case len(b) >= 44 && b[0]>>4 == 6:
+			src, dst, proto = netip.AddrFrom16([16]byte(b[8:24])), netip.AddrFrom16([16]byte(b[24:40])), b[6]
+			b = b[40:]
+		default:
+			return
+		}
+		if src == h.at() && dst == to && proto == byte(link.Protocol) && binary.BigEndian.Uint16(b) == link.Port {
+			mu.Lock()
+			sizes = append(sizes, len(b))
+			mu.Unlock()
+		}
+	})
+	return func() []int {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(sizes)
+	}
+}
+
+// connect dials in clear, as far as a host knows, by the pair's kind of carrier.
+func (p *pair) connect(t *testing.T, from *host, d time.Duration) error {
+	t.Helper()
+	if p.kind != transport.TCP {
+		return p.openly(t, from, d)
+	}
+	return knock(t, from.Host, netip.AddrPortFrom(p.other(from).at(), port), d)
+}
+
+// TestPeerWithoutAnSAIsNotAnswered is RFC 5042 5.4.5 with RFC 3723 2.3: not so
+// much as the answer to a SYN or an INIT crosses the wire in clear. The control
+// takes the guard down: then there is an answer, and no flow is admitted.
+func TestPeerWithoutAnSAIsNotAnswered(t *testing.T) {
+	overAll(t, "a peer without an SA connects in clear: nothing answers; without the guard it would", lab.Config{}, func(t *testing.T, p *pair) {
+		if err := p.beta.m.AddPeer(t.Context(), p.peerOf(p.beta)); err != nil {
+			t.Fatal(err)
+		}
+		refused, note := refusals()
+		p.echo(t, p.beta, note)
+		answers := heard(t, p.beta, p.alpha.at(), p.kind)
+		before := stoppedInbound(t, p.beta)
+		if err := p.connect(t, p.alpha, time.Second); err == nil {
+			t.Error("a clear connection came up")
+		}
+		eventually(t, "the guard counts the clear packets", func() bool { return stoppedInbound(t, p.beta) > before })
+		if n := answers(); len(n) > 0 {
+			t.Errorf("%d clear packets of the link were sent to a peer without an SA", len(n))
+		}
+		select {
+		case err := <-refused:
+			t.Errorf("the clear packets got as far as the listener: %v", err)
+		default:
+		}
+		p.unguard(t, p.beta)
+		_ = p.connect(t, p.alpha, 10*time.Second)
+		eventually(t, "there is an answer without the guard", func() bool { return len(answers()) > 0 })
+		select {
+		case err := <-refused:
+			if !errors.Is(err, ipsec.ErrNotCovered) {
+				t.Errorf("refused with %v", err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("without the guard and without an SA a clear flow was admitted")
+		}
+	})
+}
+
+// TestStrangerGetsNothingButAHandshake has a host that is nobody's peer: there is
+// no guard for it, and TCP has answered before the Protector is asked.
+func TestStrangerGetsNothingButAHandshake(t *testing.T) {
+	p := newPair(t, lab.Config{Hosts: []string{"alpha", "beta", "mallory"}})
+	p.addPeers(t)
+	refused, note := refusals()
+	p.beta.echo(t, note)
+	mallory := p.lab.Host("mallory")
+	answers := heard(t, p.beta, mallory.Addr(), transport.TCP)
+	talkTo := func(at netip.AddrPort) (n int, err error) {
+		t.Helper()
+		c, err := mallory.Dial(t.Context(), at)
+		if err != nil {
+			return 0, err
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, "CLEARTEXT-CANARY"); err != nil {
+			return 0, err
+		}
+		return c.Read(make([]byte, 100))
+	}
+	n, err := talkTo(netip.AddrPortFrom(p.beta.Addr(), port))
+	var timeout net.Error
+	if n > 0 || err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+		t.Errorf("a stranger has got %d bytes, %v", n, err)
+	}
+	if err := <-refused; !errors.Is(err, ipsec.ErrUnknownPeer) {
+		t.Errorf("refused with %v", err)
+	}
+	for _, n := range answers() {
+		if n > 60 { // a TCP header with all the options there can be
+			t.Errorf("%d bytes of TCP were sent to a stranger", n)
+		}
+	}
+	// Control: who asks no Protector answers it.
+	open := clearEcho(t, p.beta.Host, netip.AddrPortFrom(p.beta.Addr(), port+1))
+	if n, err := talkTo(open); n == 0 {
+		t.Errorf("a server without a Protector: %v: the check cannot fail", err)
+	}
+}
+
+// tunnelled is a pair in which everything between alpha and beta goes by a
+// gateway, which has a tunnel to alpha and none to beta.
+type tunnelled struct {
+	*pair
+	gate *host
+}
+
+func newTunnel(t *testing.T, kind transport.Kind) *tunnelled {
+	t.Helper()
+	p := newPairOf(t, kind, lab.Config{Hosts: []string{"alpha", "beta", "gate"}})
+	g := &tunnelled{p, &host{Host: p.lab.Host("gate")}}
+	routeBy(t, p.alpha, g.gate, p.beta)
+	return g
+}
+
+// load hands a connection with the tunnel to strongSwan on the gateway, which
+// calls itself id, and on alpha if that is to know of it by hand.
+func (g *tunnelled) load(t *testing.T, id string, onAlpha bool) {
+	t.Helper()
+	encap := "no"
+	if g.lab.DataPlane() == ipsec.DataPlaneUserland {
+		encap = "yes"
+	}
+	what := "/32[" + g.kind.Protocol().String() + "]"
+	alpha, beta := g.alpha.Addr().String(), g.beta.Addr().String()
+	for _, h := range []*host{g.alpha, g.gate} {
+		local, remote, ids, ends := alpha, beta, [2]string{"alpha", id}, [2]string{alpha, g.gate.Addr().String()}
+		if h == g.gate {
+			local, remote, ids, ends = beta, alpha, [2]string{id, "alpha"}, [2]string{g.gate.Addr().String(), alpha}
+		} else if !onAlpha {
+			continue
+		}
+		if err := tell(t, h, "load-shared", message(t, "id", "tunnel", "type", "IKE", "data", string(g.key.Reveal()), "owners", []string{id, "alpha"})); err != nil {
+			t.Fatal(err)
+		}
+		child := message(t, "local_ts", []string{local + what}, "remote_ts", []string{remote + what}, "esp_proposals", []string{"aes128gcm16", "aes128gcm16-ecp256", "aes128-sha256"})
+		conn := message(t, "version", "2", "local_addrs", ends[:1], "remote_addrs", ends[1:], "proposals", []string{"aes128gcm16-prfsha256-ecp256", "aes128-sha256-modp2048"}, "encap", encap,
+			"local-1", message(t, "auth", "psk", "id", ids[0]), "remote-1", message(t, "auth", "psk", "id", ids[1]), "children", message(t, "tunnel", child))
+		if err := tell(t, h, "load-conn", message(t, "tunnel", conn)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// through does what brings the tunnel up. Userland ESP wants an address of its own
+// among those of a tunnel; the gateway has beta's for as long as that takes.
+func (g *tunnelled) through(t *testing.T, up func() error) {
+	t.Helper()
+	userland := g.lab.DataPlane() == ipsec.DataPlaneUserland
+	if userland {
+		sh(t, g.gate.Host, "sysctl -qw net.ipv4.conf.all.arp_ignore=1; ip addr add "+g.beta.Addr().String()+"/32 dev lo")
+	}
+	if err := up(); err != nil {
+		t.Fatal(err)
+	}
+	if userland {
+		sh(t, g.gate.Host, "ip addr del "+g.beta.Addr().String()+"/32 dev lo; ip route replace "+g.alpha.Addr().String()+" dev ipsec0 table 220")
+	}
+}
+
+// serve has beta echo what comes in clear, as a host without IPsec does.
+func (g *tunnelled) serve(t *testing.T) {
+	t.Helper()
+	if g.kind == transport.TCP {
+		echoServer(t, g.beta.Host)
+		return
+	}
+	g.more = func(h *host, cfg *transport.Config, dials bool) {
+		if h == g.beta && !dials {
+			cfg.Protector = transport.Plaintext(slog.New(slog.DiscardHandler), g.alpha.at())
+		}
+	}
+	g.echo(t, g.beta, nil)
+}
+
+// prepare is what precedes a stream from alpha to beta.
+func (g *tunnelled) prepare(t *testing.T) error {
+	k := linkOf(g.kind)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	return g.alpha.m.Prepare(ctx, transport.Flow{Protocol: k.Protocol, Remote: netip.AddrPortFrom(g.beta.Addr(), k.Port)})
+}
+
+func overTunnels(t *testing.T, what string, test func(*testing.T, *tunnelled)) {
+	t.Helper()
+	for _, k := range []struct {
+		name string
+		kind transport.Kind
+	}{{"TCP", transport.TCP}, {"SCTP in UDP", transport.SCTPUDP}, {"kernel SCTP", transport.SCTP}} {
+		t.Run(k.name, func(t *testing.T) {
+			row(t, k.name+": "+what)
+			test(t, newTunnel(t, k.kind))
+		})
+	}
+}
+
+// TestStreamThroughAGatewaysTunnelIsRefused is RFC 5042 5.4.5's warning: behind
+// the device at which ESP ends anybody can attack the stream. Its SA covers the
+// peer's address and port, and it knows the peer's key.
+func TestStreamThroughAGatewaysTunnelIsRefused(t *testing.T) {
+	overTunnels(t, "an SA that ends at a gateway covers the peer: streams of either direction are refused", func(t *testing.T, g *tunnelled) {
+		for _, id := range []string{"gate", "beta"} {
+			t.Run("as "+id, func(t *testing.T) {
+				if err := g.alpha.m.AddPeer(t.Context(), g.peerOf(g.alpha)); err != nil {
+					t.Fatal(err)
+				}
+				g.load(t, id, true)
+				g.through(t, func() error {
+					return tell(t, g.alpha, "initiate", message(t, "ike", "tunnel", "child", "tunnel", "timeout", "10000"))
+				})
+				err := g.prepare(t)
+				want := map[string]error{"gate": ipsec.ErrWrongIdentity, "beta": ipsec.ErrGateway}[id]
+				kernel := g.lab.DataPlane() == ipsec.DataPlaneKernel // there the guard comes before the tunnel's policies
+				if !errors.Is(err, want) && !kernel || err == nil {
+					t.Errorf("dialling: %v, want %v", err, want)
+				}
+				refused, note := refusals()
+				end := g.pair.serve(t, g.alpha, note)
+				defer end()
+				_ = g.connect(t, g.beta, 3*time.Second)
+				if !kernel {
+					select {
+					case err := <-refused:
+						if !errors.Is(err, ipsec.ErrWrongIdentity) && !errors.Is(err, ipsec.ErrGateway) || !errors.Is(err, transport.ErrNotProtected) {
+							t.Errorf("refused with %v", err)
+						}
+					case <-time.After(30 * time.Second):
+						t.Fatal("a stream from behind the gateway was not refused")
+					}
+				}
+				if st, _ := g.alpha.m.PeerStatus("beta"); st.Flows != 0 {
+					t.Errorf("status %+v", st)
+				}
+				_ = tell(t, g.alpha, "terminate", message(t, "ike", "tunnel", "force", "yes", "timeout", "10000"))
+				if err := g.alpha.m.RemovePeer(t.Context(), "beta"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+}
+
+// TestControlAGatewayThatWasAskedForIsFlagged has the same way, and the setting
+// that permits it: what the other test refuses would carry a stream.
+func TestControlAGatewayThatWasAskedForIsFlagged(t *testing.T) {
+	overTunnels(t, "control: with the setting that names the gateway the stream comes up, and the status says where ESP ends", func(t *testing.T, g *tunnelled) {
+		cfg := g.peerOf(g.alpha)
+		cfg.Gateway = g.gate.Addr()
+		g.load(t, "beta", false)
+		g.serve(t)
+		if err := g.alpha.m.AddPeer(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		g.through(t, func() error { return g.prepare(t) })
+		if err := ping(g.mustOpen(t, g.alpha), "by the gateway"); err != nil {
+			t.Fatal(err)
+		}
+		st, err := g.alpha.m.PeerStatus("beta")
+		if err != nil || st.Live == nil || st.Live.Gateway != g.gate.Addr().String() {
+			t.Errorf("status %+v, %v", st, err)
+		}
+		sas, err := g.alpha.m.SAs(t.Context())
+		if err != nil || !slices.ContainsFunc(sas, func(sa ipsec.SA) bool { return sa.Gateway && strings.Contains(sa.RemoteHost.String(), st.Live.Gateway) }) {
+			t.Errorf("the SAs do not say that ESP ends at a gateway: %+v, %v", sas, err)
+		}
+	})
+}
