@@ -46,6 +46,11 @@ func (c *Conn) direct(s ddp.Sink, seg []byte, n int) (placed bool, err error) {
 	}
 	r.head, r.tail = 0, 0
 	r.skip = padLen(n) + crcLen
+	if rest > 0 {
+		if err := c.piece(r.got); err != nil {
+			return false, err
+		}
+	}
 	for rest > 0 {
 		m, err := c.readDirect(s, rest)
 		if err != nil {

@@ -75,9 +75,6 @@ func (s *Stream) drive(engine bool) {
 			s.batchGone(engine)
 		}
 		if !done || round == rounds {
-			if !done {
-				s.stalls.Add(1)
-			}
 			go s.driverFn()
 			return
 		}
@@ -98,9 +95,12 @@ func (s *Stream) sendBatch() (ok, done bool) {
 		return false, false
 	case !pending:
 		return false, false
-	case !done && len(s.tx.pins) > 0:
-		s.llp.Detach()
-		s.unpin()
+	case !done:
+		s.stalls.Add(1)
+		if len(s.tx.pins) > 0 {
+			s.llp.Detach()
+			s.unpin()
+		}
 	}
 	return true, done
 }
