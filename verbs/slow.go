@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"sync/atomic"
 	"time"
 
@@ -21,6 +22,14 @@ type SlowCounts struct {
 	OutOfOrder uint64 // times that segments came ahead of their turn; over SCTP
 	Dribbled   uint64 // times that the connection brought a few bytes, and no whole segment; over TCP
 	Stalls     uint64 // times that the peer took nothing of what was to be sent
+}
+
+// Each yields the counts by name.
+func (c SlowCounts) Each() iter.Seq2[string, uint64] {
+	return func(yield func(string, uint64) bool) {
+		_ = yield("tiny", c.Tiny) && yield("empty", c.Empty) && yield("empty reads", c.EmptyReads) &&
+			yield("out of order", c.OutOfOrder) && yield("dribbled", c.Dribbled) && yield("stalls", c.Stalls)
+	}
 }
 
 // Charged is how many of them count against a SlowPolicy: all but Stalls, by which
