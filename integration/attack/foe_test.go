@@ -33,6 +33,7 @@ type foe struct {
 	qp    *verbs.QP
 	cq    *verbs.CQ              // of its receives
 	heard chan iwarptest.Segment // what the victim has sent; closed at its end
+	term  rdmap.Terminate        // valid when heard is closed
 	msn   uint32                 // of queue 0
 	rmsn  uint32                 // of queue 1
 }
@@ -104,10 +105,11 @@ func (f *foe) listen() {
 		if err != nil {
 			return
 		}
-		f.heard <- s
 		if !s.Tagged && s.QN == rdmap.QNTerminate {
+			f.term, _ = rdmap.ParseTerminate(s.Payload)
 			f.CloseWrite()
 		}
+		f.heard <- s
 	}
 }
 
@@ -232,12 +234,9 @@ func (f *foe) wantTerminated(want rdmap.Terminate) {
 
 // end waits for the stream's. It returns the Terminate that the victim sent, and
 // whether an event tells of the peer's fault.
-func (f *foe) end() (t rdmap.Terminate, event bool) {
+func (f *foe) end() (_ rdmap.Terminate, event bool) {
 	f.v.Helper()
-	for s := range f.heard {
-		if !s.Tagged && s.QN == rdmap.QNTerminate {
-			t, _ = rdmap.ParseTerminate(s.Payload)
-		}
+	for range f.heard {
 	}
 	select {
 	case <-f.qp.Done():
@@ -247,9 +246,9 @@ func (f *foe) end() (t rdmap.Terminate, event bool) {
 	for {
 		switch ev, ok := f.v.dev.TryEvent(); {
 		case !ok:
-			return t, false
+			return f.term, false
 		case ev.Kind == verbs.EventPeerFault && ev.QP == f.qp.ID():
-			return t, true
+			return f.term, true
 		}
 	}
 }

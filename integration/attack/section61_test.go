@@ -6,103 +6,185 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
 var (
-	evil          = []byte("evil")
-	notAssociated = rdmap.Terminate{Layer: ddp.LayerDDP, Type: ddp.TypeTagged, Code: ddp.CodeTaggedNotAssociated}
-	invalidSTag   = rdmap.Terminate{Layer: ddp.LayerDDP, Type: ddp.TypeTagged, Code: ddp.CodeTaggedInvalidSTag}
-	all           = verbs.LocalWrite | verbs.RemoteRead | verbs.RemoteWrite | verbs.RemoteAtomic
+	evil   = []byte("evil")
+	secret = []byte("secret")
+	all    = verbs.LocalWrite | verbs.RemoteRead | verbs.RemoteWrite | verbs.RemoteAtomic
 )
+
+// Terminates of RFC 5041 section 7.2 (ddp) and RFC 5040 section 4.8 (remote).
+func ddpTagged(code uint8) rdmap.Terminate {
+	return rdmap.Terminate{Layer: ddp.LayerDDP, Type: ddp.TypeTagged, Code: code}
+}
+
+func ddpUntagged(code uint8) rdmap.Terminate {
+	return rdmap.Terminate{Layer: ddp.LayerDDP, Type: ddp.TypeUntagged, Code: code}
+}
+
+func protectionError(code uint8) rdmap.Terminate {
+	return rdmap.Terminate{Layer: ddp.LayerRDMA, Type: rdmap.TypeRemoteProtection, Code: code}
+}
+
+func operationError(code uint8) rdmap.Terminate {
+	return rdmap.Terminate{Layer: ddp.LayerRDMA, Type: rdmap.TypeRemoteOperation, Code: code}
+}
+
+// access is one way to use an STag from afar.
+type access struct {
+	name string
+	// try uses stag as f and reports whether that was of use: memory has changed, has
+	// been read, or is shut to owner.
+	try func(f, owner *foe, mr *verbs.MR, stag uint32) bool
+	// How the stream ends otherwise, by what is wrong with the STag.
+	notAssociated, invalid rdmap.Terminate
+}
+
+var accesses = []access{
+	{"write", func(f, _ *foe, mr *verbs.MR, stag uint32) bool {
+		f.write(stag, 0, evil)
+		f.settled()
+		return bytes.HasPrefix(mr.Bytes(), evil)
+	}, ddpTagged(ddp.CodeTaggedNotAssociated), ddpTagged(ddp.CodeTaggedInvalidSTag)},
+	{"read", func(f, _ *foe, mr *verbs.MR, stag uint32) bool {
+		copy(mr.Bytes(), secret)
+		f.read(stag, 0, uint32(len(secret)))
+		s, ok := f.hear()
+		return ok && s.Tagged && bytes.Equal(s.Payload, secret)
+	}, protectionError(rdmap.CodeNotAssociated), protectionError(rdmap.CodeInvalidSTag)},
+	{"atomic", func(f, _ *foe, mr *verbs.MR, stag uint32) bool {
+		f.fetchAdd(stag, 0, 1)
+		f.settled()
+		return !bytes.Equal(mr.Bytes()[:8], make([]byte, 8))
+	}, protectionError(rdmap.CodeNotAssociated), protectionError(rdmap.CodeInvalidSTag)},
+	{"invalidate", func(f, owner *foe, mr *verbs.MR, stag uint32) bool {
+		f.v.granted(f.qp.PostRecv(verbs.RecvWR{}))
+		f.send(stag, nil)
+		f.settled()
+		owner.write(stag, 8, []byte("fine"))
+		return !owner.settled() || !bytes.Equal(mr.Bytes()[8:12], []byte("fine"))
+	}, protectionError(rdmap.CodeCannotInvalidate), protectionError(rdmap.CodeInvalidSTag)},
+}
+
+// tries makes attacks of each kind of access with an STag that is none of the foe's.
+func tries(c checks.Check, set func(v *victim) (f, owner *foe, mr *verbs.MR, stag uint32)) (attacks []attack) {
+	for _, a := range accesses {
+		attacks = append(attacks, attack{a.name, c, func(v *victim) bool {
+			f, owner, mr, stag := set(v)
+			succeeded := a.try(f, owner, mr, stag)
+			if !succeeded {
+				f.wantTerminated(a.notAssociated)
+			}
+			return succeeded
+		}})
+	}
+	return attacks
+}
+
+// anothersDomain is an STag of one protection domain and a foe in another.
+func anothersDomain(v *victim) (f, owner *foe, mr *verbs.MR, stag uint32) {
+	owner = v.stream(v.pd, "owner")
+	mr, stag = owner.grant(64, all)
+	return v.stream(v.domain(), "mallory"), owner, mr, stag
+}
+
+// anothersStream is an STag for one stream and a foe in its protection domain.
+func anothersStream(v *victim) (f, owner *foe, mr *verbs.MR, stag uint32) {
+	owner = v.stream(v.pd, "owner")
+	mr = v.region(v.pd, 64, verbs.LocalWrite|verbs.WindowBind)
+	_, stag = owner.bind(mr, 0, 64, all)
+	return v.stream(v.pd, "mallory"), owner, mr, stag
+}
 
 // An STag of one protection domain on a stream of another (R8).
 func TestSTagOfAnotherProtectionDomain(t *testing.T) {
-	other := func(v *victim) (*verbs.MR, *foe) {
-		mr := v.region(v.pd, 64, all)
-		copy(mr.Bytes(), "secret")
-		return mr, v.stream(must(v.ulp.AllocPD())(v.T), "mallory")
-	}
-	run(t,
-		attack{"write", checks.PDOfSTag, func(v *victim) bool {
-			mr, f := other(v)
-			f.write(mr.STag(), 0, evil)
-			if f.settled() {
-				return bytes.HasPrefix(mr.Bytes(), evil)
-			}
-			f.wantTerminated(notAssociated)
-			return bytes.HasPrefix(mr.Bytes(), evil)
-		}},
-		attack{"read", checks.PDOfSTag, func(v *victim) bool {
-			mr, f := other(v)
-			f.read(mr.STag(), 0, 6)
-			s, ok := f.hear()
-			return ok && s.Tagged && string(s.Payload) == "secret"
-		}},
-		attack{"invalidate", checks.PDOfSTag, func(v *victim) bool {
-			mr, f := other(v)
-			owner := v.stream(v.pd, "owner")
-			if err := f.qp.PostRecv(verbs.RecvWR{}); err != nil {
-				v.Fatal(err)
-			}
-			f.send(mr.STag(), nil)
-			f.settled()
-			owner.write(mr.STag(), 0, []byte("fine"))
-			return !owner.settled()
-		}},
-	)
+	run(t, tries(checks.PDOfSTag, anothersDomain)...)
 }
 
 // An STag that was bound for one stream on another one of its protection domain
 // (R9).
 func TestSTagOfAnotherStream(t *testing.T) {
-	bound := func(v *victim) (*verbs.MR, uint32, *foe) {
-		mr := v.region(v.pd, 64, verbs.LocalWrite|verbs.WindowBind)
-		copy(mr.Bytes(), "secret")
-		mw := must(v.pd.AllocMW())(v.T)
-		owner := v.stream(v.pd, "owner")
-		wr := verbs.SendWR{Op: verbs.OpBind, MW: mw, SGL: []verbs.SGE{{MR: mr, Len: 64}}, Access: verbs.RemoteRead | verbs.RemoteWrite}
-		if err := owner.qp.PostSend(&wr); err != nil {
-			v.Fatal(err)
+	run(t, tries(checks.StreamOfSTag, anothersStream)...)
+}
+
+// readFrom has the victim read 8 bytes from f into mr and returns the STag of the
+// sink, as it stands in the request.
+func readFrom(f *foe, mr *verbs.MR) uint32 {
+	f.v.Helper()
+	wr := verbs.SendWR{ID: 5, Op: verbs.OpRead, SGL: []verbs.SGE{{MR: mr, Len: 8}}, RemoteSTag: 1, Flags: verbs.Signaled}
+	f.v.granted(f.qp.PostSend(&wr))
+	s, _ := f.hear()
+	r, ok := rdmap.ParseReadRequest(s.Payload)
+	if !ok {
+		f.v.Fatalf("the victim sends %+v in place of a Read Request", s)
+	}
+	return r.SinkSTag
+}
+
+func (f *foe) answer(stag uint32, data []byte) {
+	_ = f.Say(iwarptest.Segment{Tagged: true, Last: true, Op: rdmap.OpReadResponse, STag: stag, Payload: data})
+}
+
+// A peer answers the victim's RDMA Read with an STag that is not the sink's: of
+// another protection domain, of another stream, of memory that it may write to
+// (R8, R9).
+func TestReadResponseToAnotherSTag(t *testing.T) {
+	answered := func(other func(v *victim, f *foe) (*verbs.MR, uint32)) func(v *victim) bool {
+		return func(v *victim) bool {
+			f := v.stream(v.pd, "mallory")
+			sink := v.region(v.pd, 8, verbs.LocalWrite)
+			mr, stag := other(v, f)
+			readFrom(f, sink)
+			f.answer(stag, []byte("evil!!!!"))
+			succeeded := f.completion(5).Err == nil
+			if !succeeded {
+				f.wantTerminated(ddpTagged(ddp.CodeTaggedInvalidSTag))
+			}
+			if !bytes.Equal(mr.Bytes(), make([]byte, mr.Len())) {
+				v.Error("memory that the victim reads nothing into has changed")
+			}
+			return succeeded
 		}
-		if !owner.settled() {
-			v.Fatal("the owner's stream has ended")
-		}
-		return mr, mw.STag(), v.stream(v.pd, "mallory")
 	}
 	run(t,
-		attack{"write", checks.StreamOfSTag, func(v *victim) bool {
-			mr, stag, f := bound(v)
-			f.write(stag, 0, evil)
-			if !f.settled() {
-				f.wantTerminated(notAssociated)
-			}
-			return bytes.HasPrefix(mr.Bytes(), evil)
-		}},
-		attack{"read", checks.StreamOfSTag, func(v *victim) bool {
-			_, stag, f := bound(v)
-			f.read(stag, 0, 6)
-			s, ok := f.hear()
-			return ok && s.Tagged && string(s.Payload) == "secret"
-		}},
+		attack{"of another protection domain", checks.ReadAnswer, answered(func(v *victim, _ *foe) (*verbs.MR, uint32) {
+			return v.stream(v.domain(), "owner").grant(64, all)
+		})},
+		attack{"of another stream", checks.ReadAnswer, answered(func(v *victim, _ *foe) (*verbs.MR, uint32) {
+			mr := v.region(v.pd, 64, verbs.LocalWrite|verbs.WindowBind)
+			_, stag := v.stream(v.pd, "owner").bind(mr, 0, 64, all)
+			return mr, stag
+		})},
+		attack{"of another stream's Read", checks.ReadAnswer, answered(func(v *victim, _ *foe) (*verbs.MR, uint32) {
+			mr := v.region(v.pd, 8, verbs.LocalWrite)
+			return mr, readFrom(v.stream(v.pd, "owner"), mr)
+		})},
+		attack{"of memory of its own", checks.ReadAnswer, answered(func(_ *victim, f *foe) (*verbs.MR, uint32) {
+			return f.grant(64, all)
+		})},
 	)
 }
 
-// An STag after its end (R10, R12, R15).
+// An STag after its end (R10, R12, R15), by whatever access.
 func TestSTagThatHasGone(t *testing.T) {
-	run(t,
-		attack{"write", checks.LiveSTag, func(v *victim) bool {
-			mr := v.region(v.pd, 64, all)
+	var attacks []attack
+	for _, a := range accesses[:3] {
+		attacks = append(attacks, attack{a.name, checks.LiveSTag, func(v *victim) bool {
 			f := v.stream(v.pd, "mallory")
+			mr, stag := f.grant(64, all)
 			if err := mr.Invalidate(); err != nil {
 				v.Fatal(err)
 			}
-			f.write(mr.STag(), 0, evil)
-			if !f.settled() {
-				f.wantTerminated(invalidSTag)
+			succeeded := a.try(f, nil, mr, stag)
+			if !succeeded {
+				f.wantTerminated(a.invalid)
 			}
-			return bytes.HasPrefix(mr.Bytes(), evil)
-		}},
-	)
+			return succeeded
+		}})
+	}
+	run(t, attacks...)
 }
