@@ -68,7 +68,7 @@ func (r *refusing) list() []api.Block {
 }
 
 // Blocks lists the peers that are kept out.
-func (d *Daemon) Blocks(context.Context) ([]api.Block, error) {
+func (d *Daemon) Blocks() []api.Block {
 	out := append([]api.Block{}, d.refusing.list()...)
 	if m := d.ike.current(); m != nil {
 		names := d.pathNames()
@@ -81,7 +81,7 @@ func (d *Daemon) Blocks(context.Context) ([]api.Block, error) {
 	slices.SortFunc(out, func(a, b api.Block) int {
 		return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(a.Address, b.Address))
 	})
-	return out, nil
+	return out
 }
 
 // pathNames are the peers by the names that the IPsec manager knows them by.
@@ -101,11 +101,8 @@ func (d *Daemon) Block(ctx context.Context, req api.BlockRequest) (api.Block, er
 	if err != nil {
 		return api.Block{}, err
 	}
-	span := time.Duration(req.Seconds * float64(time.Second))
-	if req.Seconds == 0 {
-		span = d.intake.blockTime()
-	}
-	if req.Seconds < 0 || span < config.MinBlock || span > config.MaxBlock {
+	span, err := seconds(req.Seconds, d.intake.blockTime(), config.MaxBlock)
+	if err != nil || span < config.MinBlock {
 		return api.Block{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("cannot block peer %s for %g seconds", p.cfg.Name, req.Seconds),
 			Fix: fmt.Sprintf("allowed: %s to %s", config.FormatDuration(config.MinBlock), config.FormatDuration(config.MaxBlock))}
 	}

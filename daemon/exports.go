@@ -40,7 +40,7 @@ func (d *Daemon) openBlocks() error {
 	var err error
 	d.blocks, err = rtrs.NewServer(rtrs.ServerConfig{
 		ULP: d.ulps.server, QueueDepth: d.cfg.Limits.QueueSize, MaxSessionsPerPeer: d.cfg.Limits.Sessions,
-		NewSession: d.exporter.NewSession, Logger: d.log,
+		NewSession: d.exporter.NewSession, TrustOf: d.trustOf, Logger: d.log,
 	})
 	return err
 }
@@ -65,7 +65,7 @@ func (d *Daemon) addExport(c config.Export) (added bool) {
 func (d *Daemon) openExport(e *export) {
 	store, err := backing.Open(e.cfg.Path, backing.Options{ReadOnly: e.cfg.ReadOnly})
 	if err == nil {
-		err = d.exporter.AddExport(rnbd.Export{Name: e.cfg.Name, Storage: rnbd.FromStore(store), ReadOnly: e.cfg.ReadOnly, Allow: d.identities(e.cfg.Allow)})
+		err = d.exporter.AddExport(rnbd.Export{Name: e.cfg.Name, Storage: rnbd.FromStore(store), ReadOnly: e.cfg.ReadOnly, Allow: d.identities(e.cfg.Allow), Trust: d.config().ExportTrust(e.cfg).Model()})
 		if err != nil {
 			store.Close()
 			store = nil
@@ -172,13 +172,14 @@ func (d *Daemon) changeExport(e *export, n config.Export) {
 }
 
 // allowAgain tells the exports the identities of their peers, which a change of
-// the peers may have changed.
+// the peers may have changed, and how much sessions may be trusted.
 func (d *Daemon) allowAgain() {
 	for _, e := range d.exportList() {
 		if !e.isReady() {
 			continue
 		}
-		if err := d.exporter.SetAllow(e.cfg.Name, d.identities(e.cfg.Allow), false); err != nil {
+		err := errors.Join(d.exporter.SetAllow(e.cfg.Name, d.identities(e.cfg.Allow), false), d.exporter.SetTrust(e.cfg.Name, d.config().ExportTrust(e.cfg).Model()))
+		if err != nil {
 			d.log.Warn("cannot change who may attach an export", "export", e.cfg.Name, "error", err)
 		}
 	}
@@ -213,7 +214,7 @@ func (e *export) describe(i rnbd.ExportInfo) api.Export {
 	store, problem := e.store, e.problem
 	e.mu.Unlock()
 	v := api.Export{
-		ExportSpec: api.ExportSpec{Name: e.cfg.Name, Path: e.cfg.Path, ReadOnly: e.cfg.ReadOnly, Allow: append([]string{}, e.cfg.Allow...)},
+		ExportSpec: api.ExportSpec{Name: e.cfg.Name, Path: e.cfg.Path, ReadOnly: e.cfg.ReadOnly, Allow: append([]string{}, e.cfg.Allow...), Trust: string(e.cfg.Trust)},
 		Source:     e.cfg.Origin.String(), State: api.ExportReady, Problem: problem, Opens: len(i.Openers), Size: int64(i.Size),
 	}
 	v.IO = ioOf(i.Stats)

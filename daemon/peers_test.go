@@ -220,9 +220,9 @@ func TestReloadTouchesNoRunningStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	alpha.write("ironwarp.yaml", string(main)+"log: {level: debug}\nlimits: {streams: 7}\n")
+	alpha.write("ironwarp.yaml", string(main)+"log: {level: debug}\nlimits: {streams: 700, queue_size: 7}\n")
 	r, err = alpha.api.Reload(t.Context())
-	if err != nil || fmt.Sprint(r.Restart) != "[log limits]" || len(r.Changed) != 0 {
+	if err != nil || fmt.Sprint(r.Restart) != "[log limits: queue_size]" || fmt.Sprint(r.Changed) != "[limits changed]" {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -64,7 +64,8 @@ func (d *Daemon) keepUntilRestart(old, next *config.Config) []string {
 	keep(old.Metrics != next.Metrics, "metrics", func() { next.Metrics = old.Metrics })
 	differs := old.IPsec.VICI != next.IPsec.VICI || old.IPsec.DataPlane != next.IPsec.DataPlane
 	keep(differs && d.ike.current() != nil, "ipsec", func() { next.IPsec.VICI, next.IPsec.DataPlane = old.IPsec.VICI, old.IPsec.DataPlane })
-	keep(old.Limits != next.Limits, "limits", func() { next.Limits = old.Limits })
+	keep(old.Limits.Sessions != next.Limits.Sessions, "limits: sessions", func() { next.Limits.Sessions = old.Limits.Sessions })
+	keep(old.Limits.QueueSize != next.Limits.QueueSize, "limits: queue_size", func() { next.Limits.QueueSize = old.Limits.QueueSize })
 	return restart
 }
 
@@ -76,6 +77,7 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	if old.ListenPort != next.ListenPort || !slices.Equal(old.ListenOn, next.ListenOn) {
 		say("listen addresses changed")
 	}
+	changed = append(changed, d.applyShares(old, next)...)
 	for _, e := range d.exportList() {
 		n, ok := next.Export(e.cfg.Name)
 		switch {
@@ -129,6 +131,7 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	}
 	changed = append(changed, d.applyULPs(next)...)
 	d.allowAgain()
+	d.applyPeerShares(next)
 	d.listen(ctx)
 	return changed
 }

@@ -20,21 +20,12 @@ const rejectTime = 5 * time.Second
 
 // openRNIC opens the device and the services that peers reach through it.
 func (d *Daemon) openRNIC() error {
-	lim := d.cfg.Limits
 	var err error
-	d.dev, err = verbs.Open(verbs.Config{Limits: lim.Device, Peer: lim.PerPeer})
-	if err != nil {
+	if d.dev, err = verbs.Open(verbs.Config{Limits: d.cfg.Limits.Device, Peer: d.cfg.Limits.PerPeer}); err != nil {
 		return err
 	}
-	probeQuota := verbs.Quota{Streams: 2 * probe.MaxClients, Bytes: 2 * probe.MaxClients * 6 << 20}
-	for _, u := range []struct {
-		ulp   **verbs.ULP
-		name  string
-		quota verbs.Quota
-	}{{&d.ulps.server, "exports", verbs.Quota{}}, {&d.ulps.client, "attachments", verbs.Quota{}}, {&d.ulps.probe, "ping", probeQuota}} {
-		if *u.ulp, err = d.dev.NewULP(u.name, verbs.ULPConfig{Quota: u.quota, Trust: verbs.SLT}); err != nil {
-			return err
-		}
+	if err := d.openULPs(); err != nil {
+		return err
 	}
 	d.probes = probe.NewServer(d.ulps.probe, d.log)
 	return d.openBlocks()

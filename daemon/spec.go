@@ -165,7 +165,7 @@ func exportOf(s api.ExportSpec) (config.Export, error) {
 	}
 	allow := slices.Clone(s.Allow)
 	slices.Sort(allow)
-	return config.Export{Name: s.Name, Path: s.Path, ReadOnly: s.ReadOnly, Allow: slices.Compact(allow)}, nil
+	return config.Export{Name: s.Name, Path: s.Path, ReadOnly: s.ReadOnly, Allow: slices.Compact(allow), Trust: config.Trust(s.Trust)}, nil
 }
 
 // AddPeer declares a peer in the configuration of a daemon that does not run,

@@ -20,6 +20,7 @@ func (d *Daemon) Status(ctx context.Context) api.Status {
 	}
 	st.Refused, st.LastRefused, st.LastRefusedFix = d.refused.count()
 	st.Guard = d.guardState()
+	st.Blocks = d.Blocks()
 	var err error
 	if st.SAs, err = d.SAs(ctx); err != nil {
 		st.SAs = []api.SA{}
@@ -57,23 +58,6 @@ func (d *Daemon) listenerStates() []api.Listener {
 	}
 	slices.SortFunc(out, func(a, b api.Listener) int {
 		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Transport, b.Transport))
-	})
-	return out
-}
-
-func (d *Daemon) streams() []api.Stream {
-	now := time.Now()
-	out := []api.Stream{}
-	for _, qp := range d.dev.QPs() {
-		s := qp.Stats()
-		out = append(out, api.Stream{
-			ID: streamID(qp.ID()), Peer: d.peerName(qp.Peer()), Identity: string(qp.Peer()), Service: qp.PD().ULP().Name(),
-			Transport: kindOf(qp.Flow()).String(), Flow: qp.Flow().String(), Protection: qp.Protection().Kind(), Paused: qp.Paused(), AgeSeconds: now.Sub(qp.Established()).Seconds(),
-			BytesIn: s.RecvBytes, BytesOut: s.SendBytes,
-		})
-	}
-	slices.SortFunc(out, func(a, b api.Stream) int {
-		return cmp.Or(cmp.Compare(a.Peer, b.Peer), cmp.Compare(b.AgeSeconds, a.AgeSeconds), cmp.Compare(a.ID, b.ID))
 	})
 	return out
 }

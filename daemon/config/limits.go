@@ -96,8 +96,9 @@ const (
 	MinBlock     = time.Second
 	MaxBlock     = 30 * 24 * time.Hour
 
-	// DefaultSlowRate and DefaultSlowBurst are packets of one stream on slow paths: a
-	// tenth of a second of one core in each second, at some 5 us each.
-	DefaultSlowRate  = 20_000
-	DefaultSlowBurst = 200_000
+	// DefaultSlowRate and DefaultSlowBurst are slow paths of one stream: a hundred
+	// times what a lossy network makes honest peers drive, and some hundredths of a
+	// core.
+	DefaultSlowRate  = 10_000
+	DefaultSlowBurst = 50_000
 )

@@ -137,6 +137,31 @@ var quotaWords = [...]quotaWord{
 	{"inbound_reads", func(q *Quota) *int64 { return &q.IRRQEntries }, true},
 }
 
+// QuotaWords are the resources that can be limited, in order.
+func QuotaWords() []string {
+	var words []string
+	for _, w := range quotaWords {
+		words = append(words, w.word)
+	}
+	return words
+}
+
+// Amount is what a quota says of one of QuotaWords.
+func Amount(q Quota, word string) int64 {
+	for _, w := range quotaWords {
+		if w.word == word {
+			return *w.of(&q)
+		}
+	}
+	return 0
+}
+
+// CountedForPeers reports whether every use of one of QuotaWords is charged to a
+// peer.
+func CountedForPeers(word string) bool {
+	return slices.ContainsFunc(quotaWords[:], func(w quotaWord) bool { return w.word == word && w.peer })
+}
+
 // trust reads the name of a trust model.
 func (d *decoder) trust(dst *Trust) func(ast.Node) {
 	return d.enum("trust", func(s string) { *dst = Trust(s) }, Trusts()...)

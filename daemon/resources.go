@@ -1,0 +1,135 @@
+package daemon
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// openULPs registers the services with the RNIC.
+func (d *Daemon) openULPs() error {
+	for name, u := range d.ulps.all() {
+		var err error
+		*u, err = d.dev.NewULP(name, verbs.ULPConfig{Quota: d.cfg.Services[name].Limits, Trust: d.cfg.ServiceTrust(name).Model(), Privileged: true})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// all are the services by name.
+func (u *ulps) all() map[string]**verbs.ULP {
+	return map[string]**verbs.ULP{config.ServiceExports: &u.server, config.ServiceAttachments: &u.client, config.ServicePing: &u.probe}
+}
+
+// applyShares gives the RNIC the limits, trust and policies of next, and says what
+// is different. Streams that are trusted more than it says end; their sessions make
+// new ones. changing is held.
+func (d *Daemon) applyShares(old, next *config.Config) []string {
+	changed := []string{}
+	say := func(differs bool, what string) {
+		if differs {
+			changed = append(changed, what+" changed")
+		}
+	}
+	failed := func(what string, err error) {
+		if err != nil {
+			d.log.Error("the RNIC keeps its "+what, "error", err)
+		}
+	}
+	failed("limits", d.dev.SetLimits(next.Limits.Device))
+	failed("quota of peers", d.dev.SetPeerQuota(next.Limits.PerPeer))
+	say(old.Limits.Device != next.Limits.Device || old.Limits.PerPeer != next.Limits.PerPeer, "limits")
+	for _, name := range config.ServiceNames() {
+		u := *d.ulps.all()[name]
+		failed("quota of "+name, d.dev.SetQuota(u, next.Services[name].Limits))
+		say(old.Services[name].Limits != next.Services[name].Limits, "limits of "+name)
+		d.dev.SetTrust(u, next.ServiceTrust(name).Model())
+		if t := next.ServiceTrust(name); t != old.ServiceTrust(name) {
+			changed = append(changed, fmt.Sprintf("trust of %s is %s now%s", name, t, map[string]string{config.ServiceAttachments: ", for sessions from now on"}[name]))
+		}
+	}
+	d.probes.SetTrust(next.ServiceTrust(config.ServicePing).Model())
+	d.dev.SetIdlePolicy(verbs.IdlePolicy{After: next.Idle.After, Bytes: uint64(next.Idle.Bytes), Mark: next.Idle.Mark})
+	say(old.Idle != next.Idle, "idle policy")
+	failed("slow-path policy", d.dev.SetSlowPolicy(verbs.SlowPolicy{PerSecond: next.Slow.PerSecond, Burst: next.Slow.Burst}))
+	say(old.Slow != next.Slow, "slow-path policy")
+	d.intake.set(next.Block)
+	say(old.Block != next.Block, "block policy")
+	return changed
+}
+
+// applyPeerShares keeps a share of the RNIC for each configured peer, and ends the
+// streams that are trusted too much. changing is held.
+func (d *Daemon) applyPeerShares(next *config.Config) {
+	quotas := map[transport.Identity]verbs.Quota{}
+	for _, p := range d.peerList() {
+		quotas[p.identity] = next.PeerLimits(p.cfg)
+	}
+	if err := d.dev.SetPeers(quotas); err != nil {
+		d.log.Error("the RNIC keeps the quotas that peers had", "error", err)
+	}
+	for _, qp := range d.dev.QPs() {
+		if qp.PD().ULP() == d.ulps.server && !d.trustOf(qp.Peer()).Permits(qp.PD().Trust()) {
+			qp.Abort(fmt.Errorf("sessions of peer %s are trusted less now: %v", d.peerName(qp.Peer()), d.trustOf(qp.Peer())))
+		}
+	}
+}
+
+// trustOf is how much the sessions of a peer are trusted that attach exports.
+func (d *Daemon) trustOf(id transport.Identity) verbs.TrustModel {
+	return d.exporter.TrustOf(id, d.config().ServiceTrust(config.ServiceExports).Model())
+}
+
+// Resources tells who has what of the RNIC.
+func (d *Daemon) Resources() api.Resources {
+	r := d.dev.Resources()
+	out := api.Resources{
+		Device: principal(api.PrincipalDevice, "", r.Device), ULPs: []api.Principal{}, Peers: []api.Principal{},
+		Events: d.events.list(), EventsDropped: d.dev.EventsDropped(),
+	}
+	trust := d.ulpTrust()
+	for _, u := range r.ULPs {
+		p := principal(api.PrincipalULP, u.Name, u)
+		p.Trust = trust[u.Name]
+		out.ULPs = append(out.ULPs, p)
+	}
+	for _, u := range r.Peers {
+		id := transport.Identity(u.Name)
+		p := principal(api.PrincipalPeer, d.peerName(id), u)
+		p.Identity = string(id)
+		out.Peers = append(out.Peers, p)
+	}
+	slices.SortFunc(out.Peers, func(a, b api.Principal) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Identity, b.Identity))
+	})
+	return out
+}
+
+// ulpTrust is the trust model of each ULP.
+func (d *Daemon) ulpTrust() map[string]string {
+	out := map[string]string{}
+	for name, u := range d.ulps.all() {
+		out[name] = (*u).Trust().String()
+	}
+	for _, c := range d.consumerList() {
+		out[c.name] = c.rdma.Trust().String()
+	}
+	return out
+}
+
+func principal(kind, name string, u verbs.Usage) api.Principal {
+	p := api.Principal{Kind: kind, Name: name, Uses: []api.Resource{}}
+	for _, word := range config.QuotaWords() {
+		if kind != api.PrincipalPeer || config.CountedForPeers(word) {
+			p.Uses = append(p.Uses, api.Resource{Name: word, Used: config.Amount(u.Used, word), Limit: config.Amount(u.Limit, word), Share: config.Amount(u.Share, word)})
+		}
+	}
+	return p
+}
