@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
@@ -119,7 +120,7 @@ func (d *Daemon) claim(ctx context.Context, who caller, k disk, cancel context.C
 			return nil, false, &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("cannot attach %s: its socket %s is that of %s", k, socket, other.key), Fix: "detach the other one first, or rename the peer or the export"}
 		}
 	}
-	if who.name != "" && n >= who.cfg.Attachments {
+	if who.name != "" && n >= who.cfg.Attachments && checks.On(checks.LocalShare) {
 		return nil, false, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot attach %s: ULP %s has %d disks attached, and may have no more", k, who.name, n),
 			Fix: "detach one, or ask root to raise attachments: in the ULP's limits"}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"sync"
@@ -19,6 +20,13 @@ import (
 const (
 	// maxRequest in bytes; a PeerSpec has a few hundred.
 	maxRequest = 1 << 20
+	// maxULPRequest in bytes of a ULP that is not privileged: two names and some
+	// numbers.
+	maxULPRequest = 4 << 10
+	// bodyTime is for a client that does not send what it has announced, and answerTime
+	// for one that does not read.
+	bodyTime   = 10 * time.Second
+	answerTime = 30 * time.Second
 	// maxControlClients at the same time: each has two goroutines.
 	maxControlClients = 64
 	// controlHeaderTime is for a client that connects and says nothing.
@@ -60,7 +68,7 @@ func (d *Daemon) authorized(all, ulps http.Handler) http.Handler {
 		if who.made != nil {
 			defer context.AfterFunc(who.made, cancel)()
 		}
-		end, err := who.gate.begin(ctx, who.name, r)
+		end, err := d.gateFor(who).begin(ctx, who.name, r)
 		if err != nil {
 			answer(w, nil, err)
 			return
@@ -95,6 +103,14 @@ func (d *Daemon) routes() http.Handler {
 	stream(mux, "POST /v1/attachments", asCaller(d.attach))
 	get(mux, "DELETE /v1/attachments/{peer}/{export}", d.detachRoute)
 	get(mux, "GET /v1/ulps", func(*http.Request) ([]api.ULP, error) { return d.ULPs(), nil })
+	get(mux, "GET /v1/resources", func(*http.Request) (api.Resources, error) { return d.Resources(), nil })
+	get(mux, "GET /v1/streams", func(*http.Request) ([]api.Stream, error) { return d.streams(), nil })
+	get(mux, "DELETE /v1/streams/{id}", func(r *http.Request) (api.Stream, error) { return d.KillStream(r.PathValue("id")) })
+	get(mux, "GET /v1/blocks", func(*http.Request) ([]api.Block, error) { return d.Blocks(), nil })
+	post(mux, "POST /v1/blocks", func(r *http.Request, b api.BlockRequest) (api.Block, error) { return d.Block(r.Context(), b) })
+	get(mux, "DELETE /v1/blocks/{peer}", func(r *http.Request) (any, error) {
+		return struct{}{}, d.Unblock(r.Context(), r.PathValue("peer"))
+	})
 	get(mux, "GET /v1/sas", func(r *http.Request) ([]api.SA, error) { return d.SAs(r.Context()) })
 	get(mux, "DELETE /v1/sas", func(r *http.Request) (int, error) {
 		return d.DeleteSAs(r.Context(), r.URL.Query().Get("peer"), r.URL.Query().Get("child"))
@@ -154,6 +170,7 @@ func stream[In, Out any](mux *http.ServeMux, pattern string, f func(context.Cont
 				return
 			}
 			ended = ev.Result != nil || ev.Error != nil
+			_ = flush.SetWriteDeadline(time.Now().Add(answerTime))
 			// A client that has gone away ends the call by its context.
 			_ = enc.Encode(ev)
 			_ = flush.Flush()
@@ -169,7 +186,18 @@ func stream[In, Out any](mux *http.ServeMux, pattern string, f func(context.Cont
 }
 
 func body[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
+	limit := int64(maxRequest)
+	if !callerOf(r.Context()).all {
+		limit = maxULPRequest
+	}
+	if !checks.On(checks.LocalBody) {
+		limit = math.MaxInt64
+	}
+	// Who is slow keeps a slot of its own busy, and no longer than this. All of them
+	// have deadlines, so nothing can fail here.
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTime))
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&in); err != nil {
 		return in, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("the body of %s %s is not what is expected: %v", r.Method, r.URL.Path, err)}
@@ -177,11 +205,13 @@ func body[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
 	if _, err := dec.Token(); err != io.EOF {
 		return in, &api.Error{Code: api.CodeInvalid, Message: "more than one JSON value in the body"}
 	}
+	_ = rc.SetReadDeadline(time.Time{}) // a call may take its time
 	return in, nil
 }
 
 func answer(w http.ResponseWriter, out any, err error) {
 	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime))
 	if err != nil {
 		e := apiError(err)
 		w.WriteHeader(httpStatus(e.Code))

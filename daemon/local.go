@@ -114,11 +114,17 @@ func (d *Daemon) identify(u user) (caller, bool) {
 // gateOf is the gate of a user's connections.
 func (d *Daemon) gateOf(u user) *gate {
 	who, ok := d.whoIs(u)
-	switch {
-	case !checks.On(checks.LocalShare):
-		return d.local.root.gate
-	case !ok:
+	if !ok && checks.On(checks.LocalShare) {
 		return d.local.strangers
+	}
+	return d.gateFor(who)
+}
+
+// gateFor is the gate of a caller's connections and requests: without shares all
+// have one.
+func (d *Daemon) gateFor(who caller) *gate {
+	if !checks.On(checks.LocalShare) {
+		return d.local.root.gate
 	}
 	return who.gate
 }

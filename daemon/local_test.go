@@ -6,15 +6,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/otheruser"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
 )
 
@@ -24,73 +21,18 @@ const (
 	staff             = 53200 // a group
 )
 
-// needRoot skips where a test can't become another user.
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("becoming another user needs root: run it with sudo")
-	}
-}
-
-// dialAs connects to a Unix socket as another user, whose thread ends with that.
-func dialAs(path string, uid int, groups ...uint32) (net.Conn, error) {
-	type result struct {
-		fd  int
-		err error
-	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread() // and never unlocked: nobody else gets this thread
-		var r result
-		if r.fd, r.err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); r.err == nil {
-			if r.err = become(uid, groups); r.err == nil {
-				r.err = unix.Connect(r.fd, &unix.SockaddrUnix{Name: path})
-			}
-			if r.err != nil {
-				unix.Close(r.fd)
-			}
-		}
-		done <- r
-	}()
-	r := <-done
-	if r.err != nil {
-		return nil, fmt.Errorf("connect to %s as user %d: %w", path, uid, r.err)
-	}
-	f := os.NewFile(uintptr(r.fd), path)
-	defer f.Close()
-	return net.FileConn(f)
-}
-
-// become makes this thread another user's.
-func become(uid int, groups []uint32) error {
-	var list unsafe.Pointer
-	if len(groups) > 0 {
-		list = unsafe.Pointer(&groups[0])
-	}
-	for _, c := range [][4]uintptr{
-		{unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(list)},
-		{unix.SYS_SETRESGID, uintptr(uid), uintptr(uid), uintptr(uid)},
-		{unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)},
-	} {
-		if _, _, errno := syscall.RawSyscall(c[0], c[1], c[2], c[3]); errno != 0 {
-			return errno
-		}
-	}
-	return nil
-}
-
 // as is the daemon's API for another user.
-func (h *host) as(uid int, groups ...uint32) *api.Client {
+func (h *host) as(uid uint32, groups ...uint32) *api.Client {
 	h.t.Helper()
 	path := filepath.Join(h.dir, "run", "ironwarp.sock")
-	c := api.NewClientOn(path, func(context.Context) (net.Conn, error) { return dialAs(path, uid, groups...) })
+	c := api.NewClientOn(path, func(context.Context) (net.Conn, error) { return otheruser.Dial(path, uid, groups...) })
 	h.t.Cleanup(c.Close)
 	return c
 }
 
 // nbdAs opens an NBD socket as another user.
-func (h *host) nbdAs(at api.Attachment, uid int) (*nbdtest.Client, error) {
-	c, err := dialAs(at.Socket, uid)
+func (h *host) nbdAs(at api.Attachment, uid uint32) (*nbdtest.Client, error) {
+	c, err := otheruser.Dial(at.Socket, uid)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +48,7 @@ func (h *host) nbdAs(at api.Attachment, uid int) (*nbdtest.Client, error) {
 // shared, and beta, which offers them and another one.
 func twoUsers(t *testing.T) (alpha, beta *host) {
 	t.Helper()
-	needRoot(t)
+	otheruser.Need(t)
 	alpha, beta = newHost(t, ""), newHost(t, "")
 	link(t, alpha, beta)
 	for _, name := range []string{"a", "b", "shared", "secret"} {

@@ -1,0 +1,70 @@
+// Package otheruser lets tests connect to Unix sockets as other users of this host.
+package otheruser
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Need skips a test where it can't become another user.
+func Need(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("becoming another user needs root: run it with sudo")
+	}
+}
+
+// Dial connects to a Unix socket as a user who is in the group of his number and in
+// those of groups. The kernel takes what the thread is that connects, so a thread is
+// made for that, which ends with it.
+func Dial(path string, uid uint32, groups ...uint32) (net.Conn, error) {
+	type result struct {
+		fd  int
+		err error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: nobody else gets this thread
+		var r result
+		if r.fd, r.err = unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); r.err == nil {
+			if r.err = become(uid, groups); r.err == nil {
+				r.err = unix.Connect(r.fd, &unix.SockaddrUnix{Name: path})
+			}
+			if r.err != nil {
+				unix.Close(r.fd)
+			}
+		}
+		done <- r
+	}()
+	r := <-done
+	if r.err != nil {
+		return nil, fmt.Errorf("connect to %s as user %d: %w", path, uid, r.err)
+	}
+	f := os.NewFile(uintptr(r.fd), path)
+	defer f.Close()
+	return net.FileConn(f)
+}
+
+// become makes this thread, and no other one, another user's.
+func become(uid uint32, groups []uint32) error {
+	var list unsafe.Pointer
+	if len(groups) > 0 {
+		list = unsafe.Pointer(&groups[0])
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(list), 0); errno != 0 {
+		return errno
+	}
+	id := uintptr(uid)
+	for _, call := range []uintptr{unix.SYS_SETRESGID, unix.SYS_SETRESUID} {
+		if _, _, errno := unix.RawSyscall(call, id, id, id); errno != 0 {
+			return errno
+		}
+	}
+	return nil
+}
