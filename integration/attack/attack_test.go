@@ -6,6 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -23,6 +24,12 @@ type attack struct {
 
 // run makes attacks, each on a victim of its own.
 func run(t *testing.T, attacks ...attack) {
+	t.Helper()
+	runOn(t, newVictim, attacks...)
+}
+
+// runOn is run with victims of another kind.
+func runOn(t *testing.T, newVictim func(*testing.T) *victim, attacks ...attack) {
 	t.Helper()
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {
@@ -45,6 +52,10 @@ type victim struct {
 	ulp *verbs.ULP
 	pd  *verbs.PD
 	cq  *verbs.CQ
+
+	// lay, if not nil, puts the foe's segments on another LLP and returns the
+	// victim's end of that.
+	lay func(t *testing.T, foe ddp.LLP) ddp.LLP
 
 	mayBeRefused bool // an attack ends by a refusal if the trust model does not permit it
 }

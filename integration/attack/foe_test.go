@@ -67,12 +67,20 @@ func (v *victim) granted(err error) {
 }
 
 func (v *victim) tryStream(pd *verbs.PD, cq *verbs.CQ, id transport.Identity) (*foe, error) {
-	return v.streamAs(pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 64, MaxRecv: 64, IRD: 4, ORD: 4}, iwarptest.Options{}, id)
+	return v.streamAs(pd, v.config(cq), iwarptest.Options{}, id)
+}
+
+// config is an ordinary queue pair.
+func (v *victim) config(cq *verbs.CQ) verbs.QPConfig {
+	return verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 64, MaxRecv: 64, IRD: 4, ORD: 4}
 }
 
 // streamAs is tryStream with any queue pair and LLP.
 func (v *victim) streamAs(pd *verbs.PD, cfg verbs.QPConfig, o iwarptest.Options, id transport.Identity) (*foe, error) {
 	peer, llp := iwarptest.NewPeer(o)
+	if v.lay != nil {
+		return v.streamOn(pd, cfg, peer, v.lay(v.T, llp), id)
+	}
 	return v.streamOn(pd, cfg, peer, llp, id)
 }
 

@@ -1,0 +1,164 @@
+package attack
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/iwarptest"
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/rdmap"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+const espPort = 7471
+
+// esp is hosts in network namespaces of which the first is the victim's. The others
+// are its peers, by an SA each, and hold nothing against it but what it has itself.
+type esp struct {
+	lab   *lab.Lab
+	hosts map[string]*espHost
+	ln    *transport.Listener // of the way that lay has, on the victim's host
+}
+
+// espHost is a host with strongSwan and the peers that it has.
+type espHost struct {
+	*lab.Host
+	ipsec *ipsec.Manager
+}
+
+func newESP(t *testing.T, victim string, peers ...string) *esp {
+	t.Helper()
+	e := &esp{lab: lab.Start(t, lab.Config{Hosts: append([]string{victim}, peers...)}), hosts: map[string]*espHost{}}
+	for _, h := range e.lab.Hosts() {
+		m := must(ipsec.New(ipsec.Config{Socket: h.ViciSocket(), NetNS: h.NetNS()}))(t)
+		ended := make(chan error, 1)
+		go func() { ended <- m.Run(context.Background()) }()
+		t.Cleanup(func() {
+			m.Close()
+			if err := <-ended; err != nil {
+				t.Errorf("the IPsec manager of %s: %v", h.Name(), err)
+			}
+		})
+		e.hosts[h.Name()] = &espHost{h, m}
+	}
+	key := ipsec.GenerateSecret()
+	v := e.hosts[victim]
+	for _, name := range peers {
+		p := e.hosts[name]
+		v.know(t, p, key)
+		p.know(t, v, key)
+	}
+	return e
+}
+
+func (h *espHost) know(t *testing.T, o *espHost, key ipsec.Secret) {
+	t.Helper()
+	err := h.ipsec.AddPeer(t.Context(), ipsec.Peer{Name: o.Name(), Local: h.Addr(), Remote: o.Addr(), LocalID: h.Name(), RemoteID: o.Name(), Port: espPort, PSK: key, OnDemand: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *espHost) transport() *transport.Config {
+	return &transport.Config{Protector: h.ipsec, Local: h.Addr()}
+}
+
+// dial opens a TCP connection that the SA with the other host protects.
+func (h *espHost) dial(ctx context.Context, to *espHost) (c *transport.Conn, err error) {
+	err = h.Do(func() error {
+		c, err = transport.Dial(ctx, netip.AddrPortFrom(to.Addr(), espPort), h.transport())
+		return err
+	})
+	return c, err
+}
+
+// ways has lay use connections from one host to another.
+func (e *esp) ways(t *testing.T, from, to string) func(t *testing.T, foe ddp.LLP) ddp.LLP {
+	t.Helper()
+	src, dst := e.hosts[from], e.hosts[to]
+	err := dst.Do(func() (err error) {
+		e.ln, err = transport.Listen(t.Context(), netip.AddrPortFrom(dst.Addr(), espPort), dst.transport())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.ln.Close() })
+	return func(t *testing.T, foe ddp.LLP) ddp.LLP {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		near := must(src.dial(ctx, dst))(t)
+		far := must(e.ln.Accept(ctx))(t)
+		depths := mpa.Config{IRD: mpa.DepthULP, ORD: mpa.DepthULP}
+		answered := make(chan *mpa.Conn, 1)
+		go func() {
+			defer close(answered)
+			r, err := mpa.Server(ctx, far, &depths)
+			if err != nil {
+				return
+			}
+			if m, err := r.Accept(ctx, mpa.AcceptOptions{}); err == nil {
+				answered <- m
+			}
+		}()
+		foes := must(mpa.Client(ctx, near, &depths))(t)
+		victims := <-answered
+		if victims == nil {
+			t.Fatal("MPA's start-up failed on the victim's side")
+		}
+		pump(t, foe, foes)
+		return victims
+	}
+}
+
+// pump puts what comes from one LLP on another, both ways, until both are over.
+func pump(t *testing.T, foe ddp.LLP, m *mpa.Conn) {
+	// Before it the victim, as responder, says nothing (RFC 5044 section 7.1.2).
+	first := iwarptest.Segment{Tagged: true, Last: true, Op: rdmap.OpWrite}.Append(nil)
+	if err := errors.Join(m.Append(first, nil), m.Flush()); err != nil {
+		t.Fatal(err)
+	}
+	var both sync.WaitGroup
+	for _, way := range [][2]ddp.LLP{{foe, m}, {m, foe}} {
+		both.Go(func() {
+			if err := way[0].Receive(onto{way[1]}); errors.Is(err, io.EOF) {
+				way[1].CloseWrite()
+				return
+			}
+			way[1].Close()
+		})
+	}
+	t.Cleanup(func() {
+		foe.Close()
+		m.Close()
+		both.Wait()
+	})
+}
+
+// onto puts segments on an LLP.
+type onto struct{ ddp.LLP }
+
+func (o onto) Segment(seg []byte) error {
+	n := ddp.HeaderLen(seg)
+	if n == 0 {
+		n = len(seg)
+	}
+	if err := o.Append(seg[:n], [][]byte{seg[n:]}); err != nil {
+		return err
+	}
+	return o.Flush() // which is done with the segment
+}
+
+func (o onto) Direct([]byte, int) (int, bool, error) { return 0, false, nil }
+func (o onto) DirectBuffer() ([]byte, error)         { panic("nothing is placed") }
+func (o onto) DirectDone(int) error                  { panic("nothing is placed") }
+func (o onto) BatchEnd()                             {}
