@@ -108,8 +108,9 @@ func (f *foe) ending() <-chan struct{} {
 
 // A peer that probes with each kind of fault that there is: it is told which, and
 // its stream is over (R10).
-func TestFaultIsAnsweredByTheTerminateThatNamesIt(t *testing.T) {
-	var attacks []attack
+func TestFaultIsAnsweredByTheTerminateThatNamesIt(t *testing.T) { run(t, probes()...) }
+
+func probes() (attacks []attack) {
 	for _, a := range faults {
 		attacks = append(attacks, attack{a.name, checks.Terminate, func(v *victim) bool {
 			f := v.stream(v.pd, "mallory")
@@ -122,7 +123,7 @@ func TestFaultIsAnsweredByTheTerminateThatNamesIt(t *testing.T) {
 			return false
 		}})
 	}
-	run(t, attacks...)
+	return attacks
 }
 
 // The same, without the administrator's getting to know (R10).

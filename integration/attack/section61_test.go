@@ -132,7 +132,9 @@ func (f *foe) answer(stag uint32, data []byte) {
 // A peer answers the victim's RDMA Read with an STag that is not the sink's: of
 // another protection domain, of another stream, of memory that it may write to
 // (R8, R9).
-func TestReadResponseToAnotherSTag(t *testing.T) {
+func TestReadResponseToAnotherSTag(t *testing.T) { run(t, readAnswers()...) }
+
+func readAnswers() []attack {
 	answered := func(other func(v *victim, f *foe) (*verbs.MR, uint32)) func(v *victim) bool {
 		return func(v *victim) bool {
 			f := v.stream(v.pd, "mallory")
@@ -150,28 +152,29 @@ func TestReadResponseToAnotherSTag(t *testing.T) {
 			return succeeded
 		}
 	}
-	run(t,
-		attack{"of another protection domain", checks.ReadAnswer, answered(func(v *victim, _ *foe) (*verbs.MR, uint32) {
+	return []attack{
+		{"of another protection domain", checks.ReadAnswer, answered(func(v *victim, _ *foe) (*verbs.MR, uint32) {
 			return v.stream(v.domain(), "owner").grant(64, all)
 		})},
-		attack{"of another stream", checks.ReadAnswer, answered(func(v *victim, _ *foe) (*verbs.MR, uint32) {
+		{"of another stream", checks.ReadAnswer, answered(func(v *victim, _ *foe) (*verbs.MR, uint32) {
 			mr := v.region(v.pd, 64, verbs.LocalWrite|verbs.WindowBind)
 			_, stag := v.stream(v.pd, "owner").bind(mr, 0, 64, all)
 			return mr, stag
 		})},
-		attack{"of another stream's Read", checks.ReadAnswer, answered(func(v *victim, _ *foe) (*verbs.MR, uint32) {
+		{"of another stream's Read", checks.ReadAnswer, answered(func(v *victim, _ *foe) (*verbs.MR, uint32) {
 			mr := v.region(v.pd, 8, verbs.LocalWrite)
 			return mr, readFrom(v.stream(v.pd, "owner"), mr)
 		})},
-		attack{"of memory of its own", checks.ReadAnswer, answered(func(_ *victim, f *foe) (*verbs.MR, uint32) {
+		{"of memory of its own", checks.ReadAnswer, answered(func(_ *victim, f *foe) (*verbs.MR, uint32) {
 			return f.grant(64, all)
 		})},
-	)
+	}
 }
 
 // An STag after its end (R10, R12, R15), by whatever access.
-func TestSTagThatHasGone(t *testing.T) {
-	var attacks []attack
+func TestSTagThatHasGone(t *testing.T) { run(t, deadSTags()...) }
+
+func deadSTags() (attacks []attack) {
 	for _, a := range accesses[:3] {
 		attacks = append(attacks, attack{a.name, checks.LiveSTag, func(v *victim) bool {
 			f := v.stream(v.pd, "mallory")
@@ -186,5 +189,5 @@ func TestSTagThatHasGone(t *testing.T) {
 			return succeeded
 		}})
 	}
-	run(t, attacks...)
+	return attacks
 }

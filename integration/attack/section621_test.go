@@ -63,17 +63,19 @@ func readOutside(to uint64, n int) func(v *victim) bool {
 
 // Access around the end of a window within a larger region: the first bytes that are
 // not of it (R11, R16; RFC 5042 sections 6.2.1 and 6.3.1).
-func TestAccessOutsideOfTheWindow(t *testing.T) {
+func TestAccessOutsideOfTheWindow(t *testing.T) { run(t, aroundTheWindow()...) }
+
+func aroundTheWindow() []attack {
 	write := func(to uint64, n int) attack {
 		return attack{fmt.Sprintf("write %d bytes at %d", n, to), checks.Bounds, writeOutside(to, n)}
 	}
 	read := func(to uint64, n int) attack {
 		return attack{fmt.Sprintf("read %d bytes at %d", n, to), checks.Bounds, readOutside(to, n)}
 	}
-	run(t,
+	return []attack{
 		write(16, 1), write(15, 2), write(0, 17), write(17, 3),
 		read(16, 1), read(15, 2), read(0, 17), read(17, 3),
-		attack{"a Write whose second segment goes past the end", checks.Bounds, func(v *victim) bool {
+		{"a Write whose second segment goes past the end", checks.Bounds, func(v *victim) bool {
 			mr, stag, f := inner(v)
 			f.writePart(stag, 0, make([]byte, 16))
 			f.write(stag, 16, evil)
@@ -82,7 +84,7 @@ func TestAccessOutsideOfTheWindow(t *testing.T) {
 			}
 			return outside(mr)
 		}},
-		attack{"an Atomic behind the end", checks.Bounds, func(v *victim) bool {
+		{"an Atomic behind the end", checks.Bounds, func(v *victim) bool {
 			mr, stag, f := inner(v)
 			f.fetchAdd(stag, 16, 1)
 			if !f.settled() {
@@ -90,7 +92,7 @@ func TestAccessOutsideOfTheWindow(t *testing.T) {
 			}
 			return outside(mr)
 		}},
-	)
+	}
 }
 
 // writePart is write, but for the mark of the last segment.
