@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
@@ -25,6 +26,12 @@ func TestAttacksThroughESP(t *testing.T) {
 	}{
 		{"an STag of another protection domain", tries(checks.PDOfSTag, anothersDomain)},
 		{"an STag of another stream", tries(checks.StreamOfSTag, anothersStream)},
+		{"an answer to another STag", readAnswers()},
+		{"an STag that has gone", deadSTags()},
+		{"an access outside of the window", aroundTheWindow()},
+		{"a fault and its Terminate", slices.DeleteFunc(probes(), func(a attack) bool {
+			return a.name == "untagged: more Reads than agreed" // which takes a foe that is deaf below TCP
+		})},
 	} {
 		t.Run(core.name, func(t *testing.T) { runOn(t, through, core.attacks...) })
 	}
