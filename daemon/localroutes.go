@@ -17,6 +17,7 @@ func (d *Daemon) ulpRoutes() http.Handler {
 	get(mux, "GET /v1/info", func(*http.Request) (api.Info, error) { return d.publicInfo(), nil })
 	get(mux, "GET /v1/status", func(r *http.Request) (api.Status, error) { return d.statusOf(callerOf(r.Context())), nil })
 	get(mux, "GET /v1/ulps", func(r *http.Request) ([]api.ULP, error) { return d.ulpsOf(callerOf(r.Context())), nil })
+	get(mux, "GET /v1/resources", func(r *http.Request) (api.Resources, error) { return d.resourcesOf(callerOf(r.Context())), nil })
 	get(mux, "GET /v1/streams", func(r *http.Request) ([]api.Stream, error) { return d.streamsOf(callerOf(r.Context())), nil })
 	get(mux, "GET /v1/peers", func(r *http.Request) ([]api.Peer, error) { return d.peersOf(callerOf(r.Context())), nil })
 	get(mux, "GET /v1/peers/{name}", func(r *http.Request) (api.Peer, error) {
@@ -73,6 +74,16 @@ func (d *Daemon) statusOf(who caller) api.Status {
 }
 
 func (d *Daemon) ulpsOf(who caller) []api.ULP { return []api.ULP{d.describeULP(who.consumer)} }
+
+// resourcesOf is what a ULP has of the RNIC.
+func (d *Daemon) resourcesOf(who caller) api.Resources {
+	r := d.Resources()
+	mine := func(p api.Principal) bool { return p.Name == who.name || !checks.On(checks.LocalOwner) }
+	return api.Resources{
+		ULPs:  slices.DeleteFunc(r.ULPs, func(p api.Principal) bool { return !mine(p) }),
+		Peers: []api.Principal{}, Events: []api.EventCount{},
+	}
+}
 
 func (d *Daemon) streamsOf(who caller) []api.Stream {
 	return slices.DeleteFunc(d.streams(), func(s api.Stream) bool { return s.Service != who.name && checks.On(checks.LocalOwner) })
