@@ -103,6 +103,7 @@ func (d *Daemon) routes() http.Handler {
 	stream(mux, "POST /v1/attachments", asCaller(d.attach))
 	get(mux, "DELETE /v1/attachments/{peer}/{export}", d.detachRoute)
 	get(mux, "GET /v1/ulps", func(*http.Request) ([]api.ULP, error) { return d.ULPs(), nil })
+	get(mux, "GET /v1/audit", func(r *http.Request) (api.Audit, error) { return d.Audit(r.Context()), nil })
 	get(mux, "GET /v1/resources", func(*http.Request) (api.Resources, error) { return d.Resources(), nil })
 	get(mux, "GET /v1/streams", func(*http.Request) ([]api.Stream, error) { return d.streams(), nil })
 	get(mux, "DELETE /v1/streams/{id}", func(r *http.Request) (api.Stream, error) { return d.KillStream(r.PathValue("id")) })

@@ -1,0 +1,56 @@
+package daemon
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/audit"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// Audit says how this daemon meets RFC 5042, as it is configured and running.
+func (d *Daemon) Audit(ctx context.Context) api.Audit {
+	c := d.config()
+	s := &audit.Snapshot{Config: c, Peers: d.Peers(ctx), Resources: d.Resources(), Files: controlFiles(c), Weakened: checks.Weakened}
+	if slices.ContainsFunc(c.Peers, func(p config.Peer) bool { return p.Protection == config.ProtectIPsec }) {
+		s.Block = ipsec.CanBlock()
+	}
+	return audit.Run(s)
+}
+
+// controlFiles are the files that say what this daemon does, the directories that
+// they are in, and the socket that changes it. What is not there is left out.
+func controlFiles(c *config.Config) []audit.File {
+	paths := []string{c.Path}
+	for _, p := range c.Peers {
+		paths = append(paths, p.Origin.File)
+	}
+	for _, e := range c.Exports {
+		paths = append(paths, e.Origin.File)
+	}
+	for _, p := range slices.Clone(paths) {
+		paths = append(paths, filepath.Dir(p))
+	}
+	paths = append(paths, c.ControlSocket)
+	slices.Sort(paths)
+	var out []audit.File
+	for _, p := range slices.Compact(paths) {
+		st, err := os.Stat(p)
+		if err != nil {
+			continue
+		}
+		f := audit.File{Path: p, Mode: st.Mode(), Socket: p == c.ControlSocket}
+		if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+			f.Owner = sys.Uid
+			f.Foreign = sys.Uid != 0 && int(sys.Uid) != os.Geteuid()
+		}
+		out = append(out, f)
+	}
+	return out
+}

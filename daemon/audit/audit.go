@@ -1,0 +1,83 @@
+// Package audit says how a daemon meets the security requirements of RFC 5042, R1 to
+// R34 of docs/security.md, as it is configured and running: which settings weaken
+// them, and what to do. It looks at nothing but the Snapshot that it is given.
+package audit
+
+import (
+	"io/fs"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+)
+
+// Snapshot is what there is to know of a running daemon.
+type Snapshot struct {
+	Config    *config.Config
+	Peers     []api.Peer
+	Resources api.Resources
+	// Block is why the kernel can't block a peer, nil: it can.
+	Block error
+	// Files are those by which the daemon is configured and controlled.
+	Files []File
+	// Weakened tells that checks can be switched off in this program, which is one for
+	// tests.
+	Weakened bool
+}
+
+// File is who may write to a file or a socket.
+type File struct {
+	Path   string
+	Mode   fs.FileMode // with its type
+	Owner  uint32      // user id
+	Socket bool        // the control socket
+	// Foreign tells that its owner is neither root nor the daemon's user.
+	Foreign bool
+}
+
+// Run examines s.
+func Run(s *Snapshot) api.Audit {
+	v := newView(s)
+	out := api.Audit{State: api.AuditMet}
+	for i := range requirements {
+		r := &requirements[i]
+		q := api.Requirement{ID: r.id, Section: r.section, Text: r.text, State: api.AuditMet, How: r.how}
+		if r.here != nil {
+			q.How += r.here(v)
+		}
+		if r.weak != nil {
+			q.Weak = r.weak(v)
+		}
+		q.Weak = append(q.Weak, v.waivers(r.id)...)
+		if s.Weakened {
+			q.Weak = append(q.Weak, weakenedBuild)
+		}
+		q.State = stateOf(q.Weak)
+		out.Requirements = append(out.Requirements, q)
+		out.State = worse(out.State, q.State)
+	}
+	return out
+}
+
+var weakenedBuild = api.Weakness{Setting: "this program", Unmet: true,
+	Effect: "it was built with the tag weakened, for tests: its checks can be switched off",
+	Fix:    "install a program that was built without that tag"}
+
+func stateOf(weak []api.Weakness) string {
+	state := api.AuditMet
+	for _, w := range weak {
+		if w.Unmet {
+			return api.AuditNotMet
+		}
+		state = api.AuditWeakened
+	}
+	return state
+}
+
+func worse(a, b string) string {
+	for _, s := range []string{api.AuditNotMet, api.AuditWeakened} {
+		if a == s || b == s {
+			return s
+		}
+	}
+	return api.AuditMet
+}

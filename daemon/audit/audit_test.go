@@ -1,0 +1,170 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/internal/tools/rfc5042"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// host is a host with two peers behind ESP, an export, and nothing that weakens
+// anything.
+func host() *Snapshot {
+	c := config.Default("/etc/ironwarp/ironwarp.yaml")
+	c.ControlSocket = "/run/ironwarp/ironwarp.sock"
+	s := &Snapshot{Config: c, Files: []File{{Path: c.Path, Mode: 0o600}, {Path: "/etc/ironwarp", Mode: fs.ModeDir | 0o755}, {Path: c.ControlSocket, Mode: fs.ModeSocket | 0o600, Socket: true}}}
+	for i, name := range []string{"alpha", "beta"} {
+		c.Peers = append(c.Peers, config.Peer{Name: name, Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), Protection: config.ProtectIPsec,
+			Auth: config.AuthPSK, Connections: 2, Resolved: ipsec.DefaultProfile()})
+		s.Peers = append(s.Peers, api.Peer{PeerSpec: api.PeerSpec{Name: name}, IPsec: &api.IPsec{Guarded: true}})
+		s.Resources.Peers = append(s.Resources.Peers, principal(name, "streams", 170))
+	}
+	s.Resources.ULPs = []api.Principal{principal(config.ServiceExports, "memory", 128<<20), principal(config.ServicePing, "memory", 1<<20)}
+	c.Exports = []config.Export{{Name: "docs", Allow: []string{"alpha", "beta"}}}
+	return s
+}
+
+func principal(name, resource string, share int64) api.Principal {
+	return api.Principal{Name: name, Uses: []api.Resource{{Name: resource, Share: share}}}
+}
+
+func TestAllIsMetAsInstalled(t *testing.T) {
+	for name, s := range map[string]*Snapshot{"two peers": host(), "nobody": {Config: config.Default("/etc/ironwarp/ironwarp.yaml")}} {
+		a := Run(s)
+		if a.State != api.AuditMet || len(a.Requirements) != rfc5042.Rows {
+			t.Errorf("%s: %s, %d requirements", name, a.State, len(a.Requirements))
+		}
+		for i, r := range a.Requirements {
+			if r.ID != fmt.Sprintf("R%d", i+1) || r.Section == "" || r.Text == "" || r.How == "" || strings.HasPrefix(r.How, ";") {
+				t.Errorf("%s: %+v", name, r)
+			}
+			if r.State != api.AuditMet || len(r.Weak) > 0 {
+				t.Errorf("%s: %s is %s: %+v", name, r.ID, r.State, r.Weak)
+			}
+		}
+	}
+}
+
+// Each setting that weakens something is found, with what it weakens and nothing
+// else.
+func TestEachWeakness(t *testing.T) {
+	peer := func(change func(*config.Peer)) func(*Snapshot) {
+		return func(s *Snapshot) { change(&s.Config.Peers[1]) }
+	}
+	profile := func(name string) func(*Snapshot) {
+		return peer(func(p *config.Peer) { p.Resolved, _ = ipsec.ProfileByName(name) })
+	}
+	conf := func(change func(*config.Config)) func(*Snapshot) { return func(s *Snapshot) { change(s.Config) } }
+	service := func(name string, trust config.Trust) func(*Snapshot) {
+		return conf(func(c *config.Config) { c.Services = map[string]config.Service{name: {Trust: trust}} })
+	}
+	for _, c := range []struct {
+		name    string
+		change  func(*Snapshot)
+		state   string
+		rows    string // that are not met as they should be
+		setting string
+		effect  string
+	}{
+		{"a peer in clear", peer(func(p *config.Peer) { p.Protection = config.ProtectPlaintext }), api.AuditNotMet, "R4 R19", "peer beta: insecure_plaintext: true", "in clear"},
+		{"no guard", func(s *Snapshot) { s.Peers[0].IPsec.Guarded = false }, api.AuditNotMet, "R4 R5", "guard of peer alpha", "nothing stops clear packets"},
+		{"a peer that is not set up", func(s *Snapshot) {
+			s.Peers[0].IPsec, s.Peers[0].Problem = nil, &api.Error{Message: "no strongSwan", Fix: "start it"}
+		}, api.AuditNotMet, "R4 R5", "guard of peer alpha", "no strongSwan"},
+		{"a gateway", peer(func(p *config.Peer) { p.Gateway = netip.MustParseAddr("198.51.100.1") }), api.AuditWeakened, "R6", "peer beta: gateway: 198.51.100.1", "between 198.51.100.1 and 192.0.2.1"},
+		{"no encryption", profile("rfc7146-null"), api.AuditWeakened, "R4", "peer beta: profile: rfc7146-null", "NO CONFIDENTIALITY"},
+		{"aggressive mode", profile("rfc3723-aggressive"), api.AuditWeakened, "R4", "peer beta: profile: rfc3723-aggressive", "AGGRESSIVE MODE"},
+		{"relaxed revocation", peer(func(p *config.Peer) { p.Auth, p.Revocation = config.AuthCert, ipsec.RevocationRelaxed }), api.AuditWeakened, "R4", "peer beta: revocation: relaxed", "is believed"},
+		{"exports S-LT", service(config.ServiceExports, "S-LT"), api.AuditWeakened, "R9 R22 R25", "services: exports: trust: S-LT", "sessions of peers alpha, beta at the exports are S-LT: "},
+		{"exports S-T", service(config.ServiceExports, "S-T"), api.AuditWeakened, "R9 R18 R20 R21 R22 R25", "services: exports: trust: S-T", "are S-T: "},
+		{"exports NS-RT", service(config.ServiceExports, "NS-RT"), api.AuditWeakened, "R18 R20", "services: exports: trust: NS-RT", "are NS-RT: "},
+		{"exports S-NT", service(config.ServiceExports, "S-NT"), api.AuditMet, "", "", ""},
+		{"a strict export", conf(func(c *config.Config) {
+			c.Trust = "S-LT"
+			c.Services = map[string]config.Service{config.ServiceAttachments: {Trust: "NS-NT"}, config.ServicePing: {Trust: "NS-NT"}}
+			c.Exports[0].Allow = []string{"alpha"}
+			c.Exports = append(c.Exports, config.Export{Name: "secret", Allow: []string{"alpha"}, Trust: "NS-NT"}, config.Export{Name: "open", Allow: []string{"beta"}})
+		}), api.AuditWeakened, "R9 R22 R25", "trust: S-LT", "sessions of peer beta at the exports are S-LT: "},
+		{"attachments S-LT", service(config.ServiceAttachments, "S-LT"), api.AuditWeakened, "R9 R22 R25", "services: attachments: trust: S-LT", "sessions of this host are S-LT: "},
+		{"ping S-T", service(config.ServicePing, "S-T"), api.AuditWeakened, "R18 R20", "services: ping: trust: S-T", "streams of ping and bench are NS-RT: "},
+		{"a ULP S-LT", conf(func(c *config.Config) { c.ULPs = []config.ULP{{Name: "lab", Trust: "S-LT"}} }), api.AuditWeakened, "R9 R22 R25", "ulps: lab: trust: S-LT", "sessions of ULP lab are S-LT: "},
+		{"a privileged ULP", conf(func(c *config.Config) { c.ULPs = []config.ULP{{Name: "lab", Privileged: true}} }), api.AuditWeakened, "R1", "ulps: lab: privileged: true", "all that root may"},
+		{"no idle policy", conf(func(c *config.Config) { c.Idle.After = 0 }), api.AuditNotMet, "R20", "idle: off", "keep others out"},
+		{"no block policy", conf(func(c *config.Config) { c.Block.PerSecond = 0 }), api.AuditWeakened, "R19", "block: off", "by hand only"},
+		{"a kernel that can't block", func(s *Snapshot) { s.Block = errors.New("no such file") }, api.AuditWeakened, "R19", "nf_tables", "can't block a peer"},
+		{"no slow-path policy", conf(func(c *config.Config) { c.Slow.PerSecond = 0 }), api.AuditWeakened, "R24", "slow: off", "until somebody kills it"},
+		{"few streams", func(s *Snapshot) {
+			s.Config.Limits.Device.Streams = 8
+			s.Resources.Peers[1] = principal("beta", "streams", 1)
+		}, api.AuditWeakened, "R2", "limits: streams: 8", "1 streams are kept for peer beta, whose sessions have 2"},
+		{"little memory", func(s *Snapshot) {
+			s.Config.Limits.Device.Bytes = 64 << 20
+			s.Resources.ULPs[0] = principal(config.ServiceExports, "memory", 8<<20)
+		}, api.AuditWeakened, "R2", "limits: memory: 64MiB", "kept for exports, and a session takes"},
+		{"a file that others may write to", func(s *Snapshot) { s.Files[0].Mode = 0o664 }, api.AuditWeakened, "R33", "/etc/ironwarp/ironwarp.yaml", "mode is 0664"},
+		{"a file of another's", func(s *Snapshot) { s.Files[0].Owner, s.Files[0].Foreign = 1000, true }, api.AuditWeakened, "R33", "/etc/ironwarp/ironwarp.yaml", "user id 1000"},
+		{"a directory that others may write to", func(s *Snapshot) { s.Files[1].Mode |= 0o002 }, api.AuditWeakened, "R33", "/etc/ironwarp", "mode is 0757"},
+		{"an open socket", func(s *Snapshot) { s.Files[2].Mode |= 0o066 }, api.AuditWeakened, "R33", "/run/ironwarp/ironwarp.sock", "mode is 0666"},
+		{"an open socket for ULPs", func(s *Snapshot) {
+			s.Files[2].Mode |= 0o066
+			s.Config.ULPs = []config.ULP{{Name: "lab"}}
+		}, api.AuditMet, "", "", ""},
+		{"a peer of this host", peer(func(p *config.Peer) { p.Protection = config.ProtectLoopback }), api.AuditMet, "", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := host()
+			c.change(s)
+			a := Run(s)
+			if a.State != c.state {
+				t.Errorf("%s, want %s", a.State, c.state)
+			}
+			var rows []string
+			for _, r := range a.Requirements {
+				if (r.State == api.AuditMet) != (len(r.Weak) == 0) {
+					t.Errorf("%s is %s with %d weaknesses", r.ID, r.State, len(r.Weak))
+				}
+				if r.State == api.AuditMet {
+					continue
+				}
+				rows = append(rows, r.ID)
+				for _, w := range r.Weak {
+					if w.Fix == "" {
+						t.Errorf("%s: nothing is to be done about %s", r.ID, w.Setting)
+					}
+				}
+				if rows[0] == r.ID && !slices.ContainsFunc(r.Weak, func(w api.Weakness) bool { return w.Setting == c.setting && strings.Contains(w.Effect, c.effect) }) {
+					t.Errorf("%s: %+v, want %q: %q", r.ID, r.Weak, c.setting, c.effect)
+				}
+			}
+			if got := strings.Join(rows, " "); got != c.rows {
+				t.Errorf("weakened or not met are %q, want %q", got, c.rows)
+			}
+		})
+	}
+}
+
+// A program whose checks can be switched off meets nothing.
+func TestWeakenedBuildMeetsNothing(t *testing.T) {
+	s := host()
+	s.Weakened = true
+	a := Run(s)
+	for _, r := range a.Requirements {
+		if r.State != api.AuditNotMet {
+			t.Errorf("%s is %s", r.ID, r.State)
+		}
+	}
+}
+
+func TestManyPeersAreNamedInPart(t *testing.T) {
+	if got := many("peer", strings.Fields("a b c d e f g")); got != "peers a, b, c, d, e and 2 more" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,36 @@
+package audit
+
+import (
+	"fmt"
+	"io/fs"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+)
+
+// management tells who may manage the daemon (R33).
+func (v *view) management() string {
+	if len(v.c.ULPs) == 0 {
+		return "; root and the daemon's user alone"
+	}
+	return fmt.Sprintf("; root, the daemon's user, and of %s what each may", count(len(v.c.ULPs), "ULP"))
+}
+
+// openManagement are files and sockets that more users may write to than have
+// to (R33).
+func (v *view) openManagement() []api.Weakness {
+	var out []api.Weakness
+	for _, f := range v.Files {
+		others := f.Mode.Perm() & 0o022
+		switch {
+		case f.Foreign && !f.Socket:
+			out = append(out, api.Weakness{Setting: f.Path, Effect: fmt.Sprintf("it belongs to user id %d, who may change what it says", f.Owner), Fix: "chown root: " + f.Path})
+		case others == 0 || f.Mode&fs.ModeSticky != 0:
+		case f.Socket && len(v.c.ULPs) > 0: // the kernel tells who connects
+		case f.Socket:
+			out = append(out, api.Weakness{Setting: f.Path, Effect: fmt.Sprintf("its mode is %#o, so users connect to it whom no ULP lets in", f.Mode.Perm()), Fix: "chmod 600 " + f.Path})
+		default:
+			out = append(out, api.Weakness{Setting: f.Path, Effect: fmt.Sprintf("its mode is %#o, so others than root may change what it says", f.Mode.Perm()), Fix: "chmod go-w " + f.Path})
+		}
+	}
+	return out
+}

@@ -1,0 +1,92 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// protection says what protects the peers (R4).
+func (v *view) protection() string {
+	n := map[config.Protection]int{}
+	for _, p := range v.c.Peers {
+		n[p.Protection]++
+	}
+	text := fmt.Sprintf("; %s with ESP", count(n[config.ProtectIPsec], "peer"))
+	if k := n[config.ProtectLoopback]; k > 0 {
+		text += fmt.Sprintf(", %d on this host alone", k)
+	}
+	if len(v.c.Peers) == 0 {
+		text = "; no peer is configured"
+	}
+	return text
+}
+
+// unprotected are the peers whose streams ESP does not protect, or not as it
+// could (R4).
+func (v *view) unprotected() []api.Weakness {
+	var out []api.Weakness
+	for _, p := range v.c.Peers {
+		at := "peer " + p.Name + ": "
+		if p.Protection == config.ProtectPlaintext {
+			out = append(out, api.Weakness{Setting: at + "insecure_plaintext: true", Unmet: true,
+				Effect: "its streams travel in clear, and whoever has its address is taken for it",
+				Fix:    "give both hosts a secret or certificates, and remove that line: docs/operations.md, IPsec"})
+		}
+		if p.Protection != config.ProtectIPsec {
+			continue
+		}
+		out = append(out, v.guardless(p)...)
+		if p.Resolved != nil {
+			for _, w := range p.Resolved.Warnings() {
+				out = append(out, api.Weakness{Setting: at + "profile: " + p.Resolved.Name, Effect: w, Fix: "take a profile without that: `ironwarp profile ls`"})
+			}
+		}
+		if p.Auth == config.AuthCert && p.Revocation == ipsec.RevocationRelaxed {
+			out = append(out, api.Weakness{Setting: at + "revocation: " + string(p.Revocation), Effect: "a certificate whose status can't be learned is believed",
+				Fix: "say revocation: strict, or ifuri where the authority publishes no status"})
+		}
+	}
+	return out
+}
+
+// guardless says that the kernel's guard of a peer is not there.
+func (v *view) guardless(p config.Peer) []api.Weakness {
+	st, ok := v.state(p.Name)
+	if ok && st.IPsec != nil && st.IPsec.Guarded {
+		return nil
+	}
+	w := api.Weakness{Setting: "guard of peer " + p.Name, Effect: "the kernel's guard is not in place, so nothing stops clear packets of the peer's port", Fix: "`sudo ironwarp doctor` says what is missing", Unmet: true}
+	if st.Problem != nil {
+		w.Effect += ": " + st.Problem.Message
+		w.Fix = cmp.Or(st.Problem.Fix, w.Fix)
+	}
+	return []api.Weakness{w}
+}
+
+// unguarded are the peers to whom clear packets may leave while an SA is away (R5).
+func (v *view) unguarded() []api.Weakness {
+	var out []api.Weakness
+	for _, p := range v.c.Peers {
+		if p.Protection == config.ProtectIPsec {
+			out = append(out, v.guardless(p)...)
+		}
+	}
+	return out
+}
+
+// gateways are the peers whose ESP may end before them (R6).
+func (v *view) gateways() []api.Weakness {
+	var out []api.Weakness
+	for _, p := range v.c.Peers {
+		if p.Protection == config.ProtectIPsec && p.Gateway.IsValid() {
+			out = append(out, api.Weakness{Setting: fmt.Sprintf("peer %s: gateway: %s", p.Name, p.Gateway),
+				Effect: fmt.Sprintf("nothing protects its streams between %s and %s", p.Gateway, p.Address),
+				Fix:    "let the peer itself do ESP, and remove that line"})
+		}
+	}
+	return out
+}

@@ -1,0 +1,163 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// view is a Snapshot, and what follows from it for several requirements.
+type view struct {
+	*Snapshot
+	c *config.Config
+	// trusted is who trusts how much, but for those that trust nobody.
+	trusted []trusted
+}
+
+// trusted is streams of one model.
+type trusted struct {
+	who     string // "sessions of peer beta"
+	model   verbs.TrustModel
+	setting string // that says so
+}
+
+func newView(s *Snapshot) *view {
+	v := &view{Snapshot: s, c: s.Config}
+	v.exports()
+	attach := v.c.ServiceTrust(config.ServiceAttachments)
+	if len(v.c.Peers) > 0 {
+		v.trust("sessions of this host", attach.Model(), v.serviceSetting(config.ServiceAttachments))
+		v.trust("streams of ping and bench", v.c.ServiceTrust(config.ServicePing).Model().Alone(), v.serviceSetting(config.ServicePing))
+	}
+	for _, u := range v.c.ULPs {
+		model, setting := attach.Model(), v.serviceSetting(config.ServiceAttachments)
+		if u.Trust != "" {
+			model, setting = u.Trust.Model(), fmt.Sprintf("ulps: %s: trust: %s", u.Name, u.Trust)
+		}
+		v.trust("sessions of ULP "+u.Name, model, setting)
+	}
+	return v
+}
+
+// exports finds the models of the sessions of peers: each trusts no more than all
+// exports permit that the peer may attach.
+func (v *view) exports() {
+	by := map[verbs.TrustModel][]string{}
+	for _, p := range v.c.Peers {
+		model := v.c.ServiceTrust(config.ServiceExports).Model()
+		any := false
+		for _, e := range v.c.Exports {
+			if e.Allows(p) {
+				any = true
+				model = model.Meet(v.c.ExportTrust(e).Model())
+			}
+		}
+		if any {
+			by[model] = append(by[model], p.Name)
+		}
+	}
+	for _, m := range verbs.TrustModels() {
+		if names := by[m]; len(names) > 0 {
+			v.trust("sessions of "+many("peer", names)+" at the exports", m, v.serviceSetting(config.ServiceExports))
+		}
+	}
+}
+
+func (v *view) trust(who string, m verbs.TrustModel, setting string) {
+	if m == verbs.SNT {
+		m = verbs.NSNT // the services share nothing there
+	}
+	if m != verbs.NSNT {
+		v.trusted = append(v.trusted, trusted{who, m, setting})
+	}
+}
+
+// serviceSetting is what says how much a service trusts.
+func (v *view) serviceSetting(name string) string {
+	if t := v.c.Services[name].Trust; t != "" {
+		return fmt.Sprintf("services: %s: trust: %s", name, t)
+	}
+	return fmt.Sprintf("trust: %s", v.c.Trust)
+}
+
+// many is one name or several.
+func many(what string, names []string) string {
+	const most = 5
+	if len(names) == 1 {
+		return what + " " + names[0]
+	}
+	if len(names) > most {
+		return fmt.Sprintf("%ss %s and %d more", what, strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return what + "s " + strings.Join(names, ", ")
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// waived is what a trust model waives of a requirement, as sessions are concerned.
+var waived = map[string]struct {
+	by     func(verbs.Trust) bool
+	effect string
+}{
+	"R9":  {func(t verbs.Trust) bool { return t.ShareStreams && t.ShareSTags }, "the STag of a chunk opens it on each connection of its session"},
+	"R18": {func(t verbs.Trust) bool { return t.Alias }, "the RNIC would let memory be registered twice; no service does that"},
+	"R20": {func(t verbs.Trust) bool { return t.KeepIdle }, "they are not ended when they are idle and streams run short"},
+	"R21": {func(t verbs.Trust) bool { return t.UnlimitedSRQ }, "the RNIC would let one stream take all receives of a shared queue; no service shares one"},
+	"R22": {func(t verbs.Trust) bool { return t.ShareStreams && t.Overcommit }, "the RNIC would let a completion queue be too small for its streams; no service has one that is"},
+	"R25": {func(t verbs.Trust) bool { return t.ShareStreams && t.ShareSTags }, "the peer may invalidate, on one connection of a session, the STags of the others"},
+}
+
+// waivers are the weaknesses of a requirement that trust models make.
+func (v *view) waivers(id string) []api.Weakness {
+	w, ok := waived[id]
+	if !ok {
+		return nil
+	}
+	var out []api.Weakness
+	for _, t := range v.trusted {
+		if w.by(t.model.Trust()) {
+			out = append(out, api.Weakness{Setting: t.setting, Effect: fmt.Sprintf("%s are %v: %s", t.who, t.model, w.effect),
+				Fix: "name a stricter model there, NS-NT being the default, unless the hosts trust each other that much"})
+		}
+	}
+	return out
+}
+
+// with are the peers of which f is true, by name.
+func (v *view) with(f func(config.Peer) bool) []string {
+	var names []string
+	for _, p := range v.c.Peers {
+		if f(p) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// state is a peer as it is running.
+func (v *view) state(name string) (api.Peer, bool) {
+	i := slices.IndexFunc(v.Peers, func(p api.Peer) bool { return p.Name == name })
+	if i < 0 {
+		return api.Peer{}, false
+	}
+	return v.Peers[i], true
+}
+
+// share is what of a resource is kept for a principal, 0 if nothing is.
+func share(p api.Principal, resource string) int64 {
+	for _, r := range p.Uses {
+		if r.Name == resource {
+			return r.Share
+		}
+	}
+	return 0
+}
