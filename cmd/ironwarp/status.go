@@ -15,6 +15,7 @@ func (w *ironwarp) statusCommand() *cli.Command {
 	return &cli.Command{
 		Name: "status", Usage: "peers, SAs, streams, sessions, disks and their rates",
 		Flags: remote(
+			&cli.BoolFlag{Name: "resources", Aliases: []string{"r"}, Usage: "who has what of the RNIC, in place of that"},
 			&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "again and again until Ctrl-C"},
 			&cli.DurationFlag{Name: "interval", Value: 2 * time.Second, Usage: "`TIME` between two looks with --watch"},
 		),
@@ -27,12 +28,22 @@ func (w *ironwarp) status(c *cli.Context) error {
 		return err
 	}
 	cl := w.client(c)
-	if !c.Bool("watch") {
+	look := func() (any, func(), error) {
 		st, err := cl.Status(c.Context)
+		return st, func() { w.statusPage(st) }, err
+	}
+	if c.Bool("resources") {
+		look = func() (any, func(), error) {
+			r, err := cl.Resources(c.Context)
+			return r, func() { w.resourcesPage(r) }, err
+		}
+	}
+	if !c.Bool("watch") {
+		v, page, err := look()
 		if err != nil {
 			return err
 		}
-		return w.print(c, st, func() { w.statusPage(st) })
+		return w.print(c, v, page)
 	}
 	if c.Duration("interval") < 100*time.Millisecond {
 		return &usageError{msg: "--interval is too short", fix: "100ms is the least"}
@@ -40,7 +51,7 @@ func (w *ironwarp) status(c *cli.Context) error {
 	tick := time.NewTicker(c.Duration("interval"))
 	defer tick.Stop()
 	for {
-		st, err := cl.Status(c.Context)
+		v, page, err := look()
 		switch {
 		case c.Context.Err() != nil:
 			return nil
@@ -48,7 +59,7 @@ func (w *ironwarp) status(c *cli.Context) error {
 			return err
 		case asJSON(c):
 			if err == nil {
-				err = json.NewEncoder(w.stdout).Encode(st)
+				err = json.NewEncoder(w.stdout).Encode(v)
 			}
 			if err != nil {
 				return err
@@ -61,7 +72,7 @@ func (w *ironwarp) status(c *cli.Context) error {
 			if err != nil {
 				w.printf("%s\n", err)
 			} else {
-				w.statusPage(st)
+				page()
 			}
 		}
 		select {
@@ -94,6 +105,9 @@ func (w *ironwarp) statusPage(st api.Status) {
 	}
 	if g := st.Guard; g != nil && g.BlockedIn+g.BlockedOut > 0 {
 		w.printf("clear packets stopped by the guard: %d in, %d out\n", g.BlockedIn, g.BlockedOut)
+	}
+	for _, b := range st.Blocks {
+		w.printf("%s\n", w.warn(blockText(b)))
 	}
 	if len(st.Peers) == 0 {
 		w.printf("no peers; add one with `ironwarp peer add NAME ADDRESS`\n")

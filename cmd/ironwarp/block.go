@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/urfave/cli/v2"
+)
+
+func (w *ironwarp) blockCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "block",
+		Usage: "peers that are kept out for a while",
+		Subcommands: []*cli.Command{
+			{
+				Name: "add", Usage: "keep a peer out: its streams end, and the kernel drops what comes from it for their ports", ArgsUsage: "PEER",
+				Flags: remote(
+					&cli.DurationFlag{Name: "for", Usage: "`TIME` after which the kernel lets it in again, such as 30m (default: that of block: in the configuration, 10m)"},
+					&cli.StringFlag{Name: "why", Usage: "`REASON`, for whoever reads the list"},
+				),
+				Action: w.blockAdd, BashComplete: w.completePeers,
+			},
+			{Name: "ls", Usage: "list them, with the reason and what was dropped", Flags: remote(), Action: w.blockList},
+			{Name: "rm", Usage: "let a peer in again now", ArgsUsage: "PEER", Flags: remote(), Action: w.blockRemove, BashComplete: w.completePeers},
+		},
+	}
+}
+
+func (w *ironwarp) blockAdd(c *cli.Context) error {
+	a, err := args(c, "PEER")
+	if err != nil {
+		return err
+	}
+	span := c.Duration("for")
+	if c.IsSet("for") && span <= 0 {
+		return &usageError{msg: fmt.Sprintf("--for %s is no time to come", span), fix: "write for example --for 30m"}
+	}
+	b, err := w.client(c).Block(c.Context, api.BlockRequest{Peer: a[0], Seconds: span.Seconds(), Why: c.String("why")})
+	if err != nil {
+		return err
+	}
+	return w.print(c, b, func() {
+		w.printf("%s\n", blockText(b))
+		if b.By == api.BlockedByDaemon {
+			w.printf("the daemon refuses its streams; the kernel lets its packets in, since it has no ESP to tell them by, or no nf_tables\n")
+		}
+		w.printf("`ironwarp block rm %s` ends it\n", b.Peer)
+	})
+}
+
+// blockText says in a line who is blocked.
+func blockText(b api.Block) string {
+	return fmt.Sprintf("peer %s at %s is blocked by the %s for another %s: %s", b.Peer, b.Address, b.By, ageText(time.Until(b.Until).Seconds()), b.Why)
+}
+
+func (w *ironwarp) blockList(c *cli.Context) error {
+	if _, err := args(c); err != nil {
+		return err
+	}
+	list, err := w.client(c).Blocks(c.Context)
+	if err != nil {
+		return err
+	}
+	return w.print(c, list, func() {
+		if len(list) == 0 {
+			w.printf("nobody is blocked\n")
+			return
+		}
+		t := w.sheet("peer", "address", "by", ">since", ">ends in", ">dropped", "why")
+		for _, b := range list {
+			t.row(b.Peer, b.Address, b.By, ageText(time.Since(b.Since).Seconds()), ageText(time.Until(b.Until).Seconds()), b.Packets, b.Why)
+		}
+		t.print()
+	})
+}
+
+func (w *ironwarp) blockRemove(c *cli.Context) error {
+	a, err := args(c, "PEER")
+	if err != nil {
+		return err
+	}
+	if err := w.client(c).Unblock(c.Context, a[0]); err != nil {
+		return err
+	}
+	return w.print(c, map[string]string{"unblocked": a[0]}, func() { w.printf("peer %s is let in again\n", a[0]) })
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/urfave/cli/v2"
+)
+
+func (w *ironwarp) streamCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "stream",
+		Usage: "RDMA streams, and what they cost",
+		Subcommands: []*cli.Command{
+			{
+				Name: "ls", Usage: "list them with trust model, idle time and slow paths, of all peers or of one", ArgsUsage: "[PEER]",
+				Flags: remote(), Action: w.streamList, BashComplete: w.completePeers,
+			},
+			{Name: "kill", Usage: "end one; a session that it belongs to makes another", ArgsUsage: "ID", Flags: remote(), Action: w.streamKill},
+		},
+	}
+}
+
+func (w *ironwarp) streamList(c *cli.Context) error {
+	a, err := args(c, "[PEER]")
+	if err != nil {
+		return err
+	}
+	all, err := w.client(c).Streams(c.Context)
+	if err != nil {
+		return err
+	}
+	list := []api.Stream{}
+	for _, s := range all {
+		if a[0] == "" || s.Peer == a[0] {
+			list = append(list, s)
+		}
+	}
+	return w.print(c, list, func() {
+		if len(list) == 0 {
+			w.printf("no streams\n")
+			return
+		}
+		t := w.sheet("stream", "peer", "service", "trust", "flow", ">age", ">idle", ">in", ">out", "slow paths")
+		for _, s := range list {
+			t.row(s.ID, s.Peer, s.Service, s.Trust, s.Flow, ageText(s.AgeSeconds), ageText(s.Idle), bytesText(float64(s.BytesIn)), bytesText(float64(s.BytesOut)), slowText(s.Slow))
+		}
+		t.print()
+	})
+}
+
+func slowText(slow []api.SlowPath) string {
+	var out []string
+	for _, s := range slow {
+		out = append(out, fmt.Sprintf("%d %s", s.Count, strings.ReplaceAll(s.Kind, "_", " ")))
+	}
+	return orDash(strings.Join(out, ", "))
+}
+
+func (w *ironwarp) streamKill(c *cli.Context) error {
+	a, err := args(c, "ID")
+	if err != nil {
+		return err
+	}
+	s, err := w.client(c).KillStream(c.Context, a[0])
+	if err != nil {
+		return err
+	}
+	return w.print(c, s, func() { w.printf("stream %s of peer %s (%s) is ended\n", s.ID, s.Peer, s.Service) })
+}
