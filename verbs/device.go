@@ -25,15 +25,16 @@ type Config struct {
 
 // Device is a userspace RNIC. All methods are safe for concurrent use.
 type Device struct {
-	prm    manager
-	stags  stagTable
-	memory memoryMap
-	pool   *mpa.Pool // buffers of all streams
-	stage  rdmap.StagePool
-	events eventQueue
-	reaper reaper
-	assocs associations
-	slow   atomic.Pointer[SlowPolicy]
+	prm     manager
+	stags   stagTable
+	memory  memoryMap // that is registered
+	exposed memoryMap // windows of protection domains whose streams do not trust each other
+	pool    *mpa.Pool // buffers of all streams
+	stage   rdmap.StagePool
+	events  eventQueue
+	reaper  reaper
+	assocs  associations
+	slow    atomic.Pointer[SlowPolicy]
 
 	mu     sync.Mutex
 	closed bool

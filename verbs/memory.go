@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/rdmap"
 )
 
 // ErrForeignMemory is in the error of a registration of memory that another ULP has
@@ -23,13 +24,15 @@ type memoryMap struct {
 	seed uint32
 }
 
-// extent is the memory of a region.
+// extent is the memory of a region, or of a window that is open for one stream.
 type extent struct {
 	from, to    uintptr // to is behind the last byte
 	reach       uintptr // the highest to of the subtree
 	prio        uint32
 	left, right *extent
 	mr          *MR
+	qp          *QP  // of a window
+	writable    bool // of a window
 }
 
 // extentOf is where b stands. Go's collector moves no memory that is reachable from
@@ -42,9 +45,12 @@ func extentOf(b []byte) (from, to uintptr) {
 // enter records the memory of mr, unless it overlaps with that of a region whose
 // streams may not have it in common with those of mr.
 func (m *memoryMap) enter(mr *MR) error {
-	e := &mr.extent
-	e.mr = mr
-	e.from, e.to = extentOf(mr.buf)
+	mr.extent.mr = mr
+	return m.add(&mr.extent, mr.buf)
+}
+
+func (m *memoryMap) add(e *extent, b []byte) error {
+	e.from, e.to = extentOf(b)
 	e.reach = e.to
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,11 +63,11 @@ func (m *memoryMap) enter(mr *MR) error {
 	return nil
 }
 
-func (m *memoryMap) leave(mr *MR) {
+func (m *memoryMap) leave(e *extent) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.root = m.root.remove(&mr.extent)
-	mr.extent = extent{}
+	m.root = m.root.remove(e)
+	*e = extent{}
 }
 
 // conflict looks for a region that e may not overlap with.
@@ -76,11 +82,45 @@ func (t *extent) conflict(e *extent) error {
 		return nil
 	}
 	if t.to > e.from {
-		if err := mayAlias(t.mr, e.mr); err != nil {
+		if err := t.clash(e); err != nil {
 			return err
 		}
 	}
 	return t.right.conflict(e)
+}
+
+func (t *extent) clash(e *extent) error {
+	if e.mr != nil {
+		return mayAlias(t.mr, e.mr)
+	}
+	if t.qp == e.qp || !t.writable && !e.writable || !checks.On(checks.AliasWindow) {
+		return nil
+	}
+	return ErrTrust
+}
+
+// expose records the memory that w, which is to be opened for the stream of qp, will
+// open. Where the streams of a protection domain do not trust each other, memory of
+// which one peer can write a byte is not open to another (RFC 5042 section 6.3.6;
+// R18).
+func (w *window) expose(b binding, qp *QP) error {
+	e := w.extent
+	if e == nil {
+		return nil
+	}
+	e.qp, e.writable = qp, b.rights&(rdmap.RemoteWrite|rdmap.RemoteAtomic) != 0
+	if err := w.pd.ulp.dev.exposed.add(e, b.mem); err != nil {
+		*e = extent{}
+		return &opError{what: fmt.Sprintf("bind a memory window to memory that is open to the peer of another stream, to one of the two for writing (%v, RFC 5042 section 6.3.6)", w.pd.model), stag: b.stag, err: err}
+	}
+	return nil
+}
+
+// conceal undoes expose.
+func (w *window) conceal() {
+	if w.extent != nil && w.extent.qp != nil {
+		w.pd.ulp.dev.exposed.leave(w.extent)
+	}
 }
 
 // mayAlias decides whether two regions may have memory in common: never those of

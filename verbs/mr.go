@@ -176,7 +176,7 @@ func (mr *MR) Deregister() error {
 	}
 	w.closeLocked()
 	w.state = windowGone
-	w.pd.ulp.dev.memory.leave(mr)
+	w.pd.ulp.dev.memory.leave(&mr.extent)
 	w.pd.ulp.dev.prm.give(&mr.charge)
 	w.pd.leave()
 	return nil

@@ -23,9 +23,10 @@ type window struct {
 	local bool // of a memory region with LocalWrite
 	pins  atomic.Int64
 
-	mu    sync.Mutex // serialises changes; never taken by who holds a pin
-	state windowState
-	next  binding // posted and not yet reached in the send queue
+	mu     sync.Mutex // serialises changes; never taken by who holds a pin
+	state  windowState
+	next   binding // posted and not yet reached in the send queue
+	extent *extent // of a memory window, where overlaps matter; nil: they do not
 
 	// Changed only while the window is not open and nobody pins it.
 	binding
@@ -53,6 +54,9 @@ const shut = -1 << 40
 
 func (w *window) init(pd *PD, mw bool) {
 	w.pd, w.mw = pd, mw
+	if mw && pd.trust.ShareStreams && !pd.trust.ShareSTags {
+		w.extent = new(extent)
+	}
 	w.pins.Store(shut)
 }
 
@@ -94,6 +98,7 @@ func (w *window) closeLocked() {
 		runtime.Gosched()
 	}
 	w.stags().remove(w.stag)
+	w.conceal()
 	w.state = windowClosed
 	w.mem = nil
 	if w.qp != nil {
@@ -158,6 +163,10 @@ func (w *window) reached(qp *QP) error {
 	}
 	w.closeLocked()
 	w.next = binding{}
+	if err := w.expose(b, qp); err != nil {
+		w.stags().remove(b.stag)
+		return err
+	}
 	if !w.mw {
 		qp = nil
 	}

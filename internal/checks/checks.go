@@ -26,6 +26,7 @@ const (
 	Revocation            // R12: a revocation waits for what is in flight
 	Rights                // R17: an access has the right it needs
 	Alias                 // R18: no memory for two who don't trust each other
+	AliasWindow           // R18: no window on memory that the peer of another stream writes
 	HalfOpen              // R19: half-open streams are counted
 	PeerQuota             // R2, R19: what a peer has is counted against its quota
 	FairShare             // R2, R28: what others have not taken of their shares is kept
