@@ -96,6 +96,7 @@ func TestEachWeakness(t *testing.T) {
 		{"attachments S-LT", service(config.ServiceAttachments, "S-LT"), api.AuditWeakened, "R9 R22 R25", "services: attachments: trust: S-LT", "sessions of this host are S-LT: "},
 		{"ping S-T", service(config.ServicePing, "S-T"), api.AuditWeakened, "R18 R20", "services: ping: trust: S-T", "streams of ping and bench are NS-RT: "},
 		{"a ULP S-LT", conf(func(c *config.Config) { c.ULPs = []config.ULP{{Name: "lab", Trust: "S-LT"}} }), api.AuditWeakened, "R9 R22 R25", "ulps: lab: trust: S-LT", "sessions of ULP lab are S-LT: "},
+		{"a ULP NS-RT", conf(func(c *config.Config) { c.ULPs = []config.ULP{{Name: "lab", Trust: "NS-RT"}} }), api.AuditWeakened, "R18", "ulps: lab: trust: NS-RT", "no service does that"},
 		{"a privileged ULP", conf(func(c *config.Config) { c.ULPs = []config.ULP{{Name: "lab", Privileged: true}} }), api.AuditWeakened, "R1", "ulps: lab: privileged: true", "all that root may"},
 		{"no idle policy", conf(func(c *config.Config) { c.Idle.After = 0 }), api.AuditNotMet, "R20", "idle: off", "keep others out"},
 		{"no block policy", conf(func(c *config.Config) { c.Block.PerSecond = 0 }), api.AuditWeakened, "R19", "block: off", "by hand only"},
@@ -117,7 +118,7 @@ func TestEachWeakness(t *testing.T) {
 			s.Files[2].Mode |= 0o066
 			s.Config.ULPs = []config.ULP{{Name: "lab"}}
 		}, api.AuditMet, "", "", ""},
-		{"a peer of this host", peer(func(p *config.Peer) { p.Protection = config.ProtectLoopback }), api.AuditMet, "", "", ""},
+		{"a peer of this host", peer(func(p *config.Peer) { p.Protection = config.ProtectLoopback }), api.AuditWeakened, "R4", "peer beta: protection: loopback", "any user of it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := host()

@@ -36,6 +36,10 @@ func (v *view) unprotected() []api.Weakness {
 				Effect: "its streams travel in clear, and whoever has its address is taken for it",
 				Fix:    "give both hosts a secret or certificates, and remove that line: docs/operations.md, IPsec"})
 		}
+		if p.Protection == config.ProtectLoopback {
+			out = append(out, api.Weakness{Setting: at + "protection: loopback", Effect: "nothing leaves this host, but any user of it is taken for the peer",
+				Fix: "it is for labs: remove the peer where there are users who are not trusted"})
+		}
 		if p.Protection != config.ProtectIPsec {
 			continue
 		}

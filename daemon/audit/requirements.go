@@ -44,7 +44,7 @@ var requirements = [...]requirement{
 	{"R16", "6.3.4", "what is exposed is the data of the operation",
 		"a read opens as many bytes as it reads, a chunk is as long as the longest request", nil, nil},
 	{"R17", "6.3.5", "what is to be written can't be read; a Read of no bytes needs no STag",
-		"rights are looked at in each access; chunks and reads are for Writes alone", nil, nil},
+		"rights are looked at in each access; disks' memory is for Writes alone, the ping service's region for both", nil, nil},
 	{"R18", "6.3.6", "no memory is written through two STags by peers that don't trust each other",
 		"registrations that overlap are found and refused", nil, nil},
 	{"R19", "6.4.1", "too many streams of a peer are noticed, refused, and can be blocked in the network layer",

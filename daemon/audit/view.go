@@ -23,6 +23,7 @@ type trusted struct {
 	who     string // "sessions of peer beta"
 	model   verbs.TrustModel
 	setting string // that says so
+	kept    bool   // idle streams are not ended if the model says so: it is the host's own ULP
 }
 
 func newView(s *Snapshot) *view {
@@ -30,15 +31,15 @@ func newView(s *Snapshot) *view {
 	v.exports()
 	attach := v.c.ServiceTrust(config.ServiceAttachments)
 	if len(v.c.Peers) > 0 {
-		v.trust("sessions of this host", attach.Model(), v.serviceSetting(config.ServiceAttachments))
-		v.trust("streams of ping and bench", v.c.ServiceTrust(config.ServicePing).Model().Alone(), v.serviceSetting(config.ServicePing))
+		v.trust(trusted{"sessions of this host", attach.Model(), v.serviceSetting(config.ServiceAttachments), true})
+		v.trust(trusted{"streams of ping and bench", v.c.ServiceTrust(config.ServicePing).Model().Alone(), v.serviceSetting(config.ServicePing), true})
 	}
 	for _, u := range v.c.ULPs {
 		model, setting := attach.Model(), v.serviceSetting(config.ServiceAttachments)
 		if u.Trust != "" {
 			model, setting = u.Trust.Model(), fmt.Sprintf("ulps: %s: trust: %s", u.Name, u.Trust)
 		}
-		v.trust("sessions of ULP "+u.Name, model, setting)
+		v.trust(trusted{"sessions of ULP " + u.Name, model, setting, u.Privileged})
 	}
 	return v
 }
@@ -62,17 +63,15 @@ func (v *view) exports() {
 	}
 	for _, m := range verbs.TrustModels() {
 		if names := by[m]; len(names) > 0 {
-			v.trust("sessions of "+many("peer", names)+" at the exports", m, v.serviceSetting(config.ServiceExports))
+			v.trust(trusted{"sessions of " + many("peer", names) + " at the exports", m, v.serviceSetting(config.ServiceExports), true})
 		}
 	}
 }
 
-func (v *view) trust(who string, m verbs.TrustModel, setting string) {
-	if m == verbs.SNT {
-		m = verbs.NSNT // the services share nothing there
-	}
-	if m != verbs.NSNT {
-		v.trusted = append(v.trusted, trusted{who, m, setting})
+func (v *view) trust(t trusted) {
+	// In S-NT the services share nothing.
+	if t.model != verbs.NSNT && t.model != verbs.SNT {
+		v.trusted = append(v.trusted, t)
 	}
 }
 
@@ -124,7 +123,9 @@ func (v *view) waivers(id string) []api.Weakness {
 	}
 	var out []api.Weakness
 	for _, t := range v.trusted {
-		if w.by(t.model.Trust()) {
+		rules := t.model.Trust()
+		rules.KeepIdle = rules.KeepIdle && t.kept
+		if w.by(rules) {
 			out = append(out, api.Weakness{Setting: t.setting, Effect: fmt.Sprintf("%s are %v: %s", t.who, t.model, w.effect),
 				Fix: "name a stricter model there, NS-NT being the default, unless the hosts trust each other that much"})
 		}
