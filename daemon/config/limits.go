@@ -96,9 +96,8 @@ const (
 	MinBlock     = time.Second
 	MaxBlock     = 30 * 24 * time.Hour
 
-	// DefaultSlowRate and DefaultSlowBurst are slow paths of one stream: a hundred
-	// times what a lossy network makes honest peers drive, and some hundredths of a
-	// core.
-	DefaultSlowRate  = 10_000
-	DefaultSlowBurst = 50_000
+	// DefaultSlowRate and DefaultSlowBurst are slow paths of one stream: ten times
+	// what a lossy network makes honest peers drive, and at most some tenths of a core.
+	DefaultSlowRate  = 20_000
+	DefaultSlowBurst = 200_000
 )
