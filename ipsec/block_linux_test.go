@@ -1,36 +1,128 @@
 package ipsec
 
 import (
+	"errors"
 	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
+
 	"github.com/ironwarp/ironwarp/internal/nsdo"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
-func TestBlocksInTheKernel(t *testing.T) {
-	err := nsdo.Fresh(func() error {
-		have, err := readBlocks("")
-		if err != nil || len(have) != 0 {
-			t.Errorf("an empty namespace: %v, %v", have, err)
-		}
-		k4 := blockKey{netip.MustParseAddr("10.0.0.1"), 6, 7471}
-		k6 := blockKey{netip.MustParseAddr("fd99::1"), 132, 7471}
-		e := func(k blockKey, d time.Duration) blockEntry {
-			return blockEntry{blockKey: k, peer: "alpha", why: "a: b", until: time.Now().Add(d)}
-		}
-		for _, d := range []time.Duration{time.Hour, time.Minute} {
-			if err := writeBlocks("", []blockKey{k4, k6}, []blockEntry{e(k4, d), e(k6, d)}); err != nil {
-				t.Error(err)
-			}
-			have, err = readBlocks("")
-			t.Log(have, err)
-			f, err := blockFaults("")
-			t.Log(f, err)
-		}
-		return nil
-	})
-	if err != nil {
+// inFreshNS runs f in a network namespace of its own.
+func inFreshNS(t *testing.T, f func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("a network namespace takes root: run the tests as root")
+	}
+	if err := CanBlock(); errors.Is(err, ErrNoBlock) {
 		t.Skip(err)
+	}
+	if err := nsdo.Fresh(func() error { f(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func entryFor(addr string, proto transport.Protocol, d time.Duration, why string) blockEntry {
+	return blockEntry{blockKey: blockKey{netip.MustParseAddr(addr), proto, 7471}, peer: "alpha", why: why, until: time.Now().Add(d)}
+}
+
+// keyAndWhy is what is the same of an entry that was written and one that was read.
+func keyAndWhy(entries []blockEntry) (out []string) {
+	for _, e := range entries {
+		out = append(out, strings.Join([]string{e.addr.String(), e.proto.String(), e.peer, e.why, time.Until(e.until).Round(time.Minute).String()}, " "))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestBlocksAreReadAsTheyWereWritten(t *testing.T) {
+	inFreshNS(t, func() {
+		if have, err := readBlocks(""); err != nil || len(have) != 0 {
+			t.Errorf("a new namespace has %v, %v", have, err)
+		}
+		longest := strings.Repeat("x", maxWhy)
+		one := []blockEntry{entryFor("10.0.0.1", transport.ProtoTCP, time.Hour, "a: b"), entryFor("fd99::1", transport.ProtoSCTP, MaxBlock, longest)}
+		one[1].peer = strings.Repeat("p", 63)
+		two := entryFor("10.0.0.1", transport.ProtoTCP, time.Minute, "again")
+		for _, change := range []struct {
+			gone []blockKey
+			add  []blockEntry
+			want []blockEntry
+		}{
+			{nil, one, one},
+			{[]blockKey{one[0].blockKey}, []blockEntry{two}, []blockEntry{one[1], two}},
+			{[]blockKey{one[0].blockKey, {netip.MustParseAddr("10.9.9.9"), 6, 1}}, nil, one[1:]},
+			{[]blockKey{one[1].blockKey}, []blockEntry{entryFor("10.0.0.3", transport.ProtoTCP, -time.Second, "over")}, nil},
+		} {
+			if err := writeBlocks("", change.gone, change.add); err != nil {
+				t.Fatal(err)
+			}
+			have, err := readBlocks("")
+			if err != nil || !slices.Equal(keyAndWhy(have), keyAndWhy(change.want)) {
+				t.Errorf("%v, %v, want %v", keyAndWhy(have), err, keyAndWhy(change.want))
+			}
+			if faults, err := blockFaults(""); err != nil || len(faults) > 0 {
+				t.Errorf("faults %v, %v", faults, err)
+			}
+		}
+	})
+}
+
+// TestBlocksSurviveATableOfAnotherLayout has what another version might leave.
+func TestBlocksSurviveATableOfAnotherLayout(t *testing.T) {
+	inFreshNS(t, func() {
+		kept := entryFor("fd99::1", transport.ProtoTCP, time.Hour, "kept")
+		if err := writeBlocks("", nil, []blockEntry{kept}); err != nil {
+			t.Fatal(err)
+		}
+		c, err := nftables.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		table := &nftables.Table{Name: blockTable, Family: nftables.TableFamilyINet}
+		c.FlushTable(table)
+		c.DelSet(&nftables.Set{Table: table, Name: "peers4"})
+		if err := c.AddSet(&nftables.Set{Table: table, ID: 9, Name: "peers4", KeyType: nftables.TypeIPAddr}, []nftables.SetElement{{Key: []byte{10, 0, 0, 1}}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if faults, err := blockFaults(""); err != nil || len(faults) == 0 {
+			t.Errorf("nothing is amiss without the rules: %v", err)
+		}
+		add := entryFor("10.0.0.2", transport.ProtoTCP, time.Hour, "new")
+		if err := writeBlocks("", nil, []blockEntry{add}); err != nil {
+			t.Fatal(err)
+		}
+		have, err := readBlocks("")
+		if want := []blockEntry{kept, add}; err != nil || !slices.Equal(keyAndWhy(have), keyAndWhy(want)) {
+			t.Errorf("%v, %v, want %v", keyAndWhy(have), err, keyAndWhy(want))
+		}
+		if faults, err := blockFaults(""); err != nil || len(faults) > 0 {
+			t.Errorf("faults %v, %v", faults, err)
+		}
+	})
+}
+
+func TestWhoMayNotBlockIsTold(t *testing.T) {
+	err := asNobody(func() error {
+		return writeBlocks("", nil, []blockEntry{entryFor("10.0.0.1", transport.ProtoTCP, time.Hour, "")})
+	})
+	if !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
+		t.Errorf("without privileges: %v", err)
+	}
+	for _, e := range []error{syscall.EPROTONOSUPPORT, syscall.EOPNOTSUPP, syscall.EAFNOSUPPORT} {
+		if err := explainBlock(e); !errors.Is(err, ErrNoBlock) || !errors.Is(err, e) {
+			t.Errorf("%v: %v", e, err)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -236,9 +237,14 @@ func readBlocks(netns string) (out []blockEntry, err error) {
 func writeBlocks(netns string, gone []blockKey, add []blockEntry) error {
 	return inBlockNS(netns, func(b *blockTables) error {
 		var err error
-		// One that ends between the list and the change makes the kernel refuse that.
+		afresh := false
 		for range 5 {
-			if err = b.write(gone, add); err == nil || !errors.Is(err, os.ErrNotExist) {
+			err = b.write(gone, add, afresh)
+			switch {
+			case errors.Is(err, os.ErrNotExist): // one has ended between the list and the change
+			case errors.Is(err, os.ErrExist): // the table is there, with something else in it
+				afresh = true
+			default:
 				return err
 			}
 		}
@@ -246,16 +252,28 @@ func writeBlocks(netns string, gone []blockKey, add []blockEntry) error {
 	})
 }
 
-func (b *blockTables) write(gone []blockKey, add []blockEntry) error {
+// write makes one change of the table, or a new table, to which nothing of the old
+// one is taken over but its blocks.
+func (b *blockTables) write(gone []blockKey, add []blockEntry, afresh bool) error {
 	have, err := b.entries()
 	if err != nil {
 		return err
+	}
+	b.AddTable(b.table)
+	if afresh {
+		b.DelTable(b.table)
+		b.AddTable(b.table)
+		for _, e := range have {
+			if !slices.Contains(gone, e.blockKey) {
+				add = append(add, e)
+			}
+		}
+		have = nil
 	}
 	there := map[blockKey]bool{}
 	for _, e := range have {
 		there[e.blockKey] = true
 	}
-	b.AddTable(b.table)
 	b.AddChain(b.chain)
 	b.FlushChain(b.chain)
 	for _, f := range blockFamilies() {
