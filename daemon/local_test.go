@@ -6,9 +6,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/internal/otheruser"
@@ -151,4 +156,299 @@ func TestTwoUsersShareADaemonWithoutSeeingEachOther(t *testing.T) {
 	if list := alpha.status().Attachments; len(list) != 2 {
 		t.Errorf("root sees %+v", list)
 	}
+}
+
+func TestULPsAreToldByTheirGroups(t *testing.T) {
+	alpha, _ := twoUsers(t)
+	alpha.ulps(fmt.Sprintf("\n  - {name: staff, groups: [%d], exports: [beta/a]}\n", staff))
+	var many []uint32 // more than are asked for at first
+	for g := range uint32(300) {
+		many = append(many, 54000+g)
+	}
+	says(t, ulpsError(t, alpha.as(carol, many...)), api.CodeForbidden, "user id 53103 may not use")
+	at := attachAs(t, alpha.as(carol, append(many, staff)...), "a")
+	if at.ULP != "staff" {
+		t.Errorf("attached as %q", at.ULP)
+	}
+	// The others of the group may use the disk, too.
+	if _, err := alpha.nbdAs(at, bob); err == nil {
+		t.Error("somebody else may")
+	}
+	c, err := otheruser.Dial(at.Socket, bob, staff)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := nbdtest.Connect(c, "a", false); err != nil {
+		t.Error(err)
+	}
+	// The group of the process counts as well as its supplementary ones.
+	if err := ulpsError(t, alpha.as(staff)); err != nil {
+		t.Error(err)
+	}
+}
+
+func ulpsError(t *testing.T, c *api.Client) error {
+	t.Helper()
+	_, err := c.ULPs(t.Context())
+	return err
+}
+
+func TestReloadTakesAwayWhatAULPMayNotAnyMore(t *testing.T) {
+	alpha, _ := twoUsers(t)
+	const list = "\n  - {name: alice, users: [%s], exports: [%s]%s}\n  - {name: bob, users: [53102], exports: [beta/b]}\n"
+	alpha.ulps(fmt.Sprintf(list, "53101, 53103", "beta/a, beta/shared", ""))
+	a, b := alpha.as(alice), alpha.as(bob)
+	at, shared, other := attachAs(t, a, "a"), attachAs(t, a, "shared"), attachAs(t, b, "b")
+	open := func(at api.Attachment, uid uint32) *nbdtest.Client {
+		c, err := alpha.nbdAs(at, uid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	ca, cc, cs, cb := open(at, alice), open(at, carol), open(shared, alice), open(other, bob)
+	cut := func(c *nbdtest.Client) bool {
+		_, err := c.Do(0, cmdRead, 0, 512, nil)
+		return err != nil
+	}
+	// A user less: his NBD clients are cut off, the others' go on.
+	alpha.ulps(fmt.Sprintf(list, "53101", "beta/a, beta/shared", ""))
+	if !cut(cc) {
+		t.Error("a user who is not of the ULP any more goes on with its disk")
+	}
+	says(t, ulpsError(t, alpha.as(carol)), api.CodeForbidden)
+	ok(t, ca, cmdRead, 0, 512, nil)
+	// A disk less.
+	alpha.ulps(fmt.Sprintf(list, "53101", "beta/a", ", limits: {streams: 2}"))
+	if !cut(cs) {
+		t.Error("a disk that the ULP may not attach any more is still there")
+	}
+	ok(t, ca, cmdRead, 0, 512, nil)
+	_, err := a.Ping(t.Context(), api.PingRequest{Peer: "beta", Count: 1}, nil)
+	says(t, err, api.CodeUnavailable, "ULP alice has 2 of the 2 streams that it may have, and would need 1 more")
+	// Another trust model: its streams end, and its disks connect anew.
+	alpha.ulps(fmt.Sprintf(list, "53101", "beta/a", ", trust: S-LT"))
+	eventually(t, "the disk is back, in streams of that trust", func() bool {
+		list, err := a.Attachments(t.Context())
+		if err != nil || len(list) != 1 || list[0].State != api.AttachReady {
+			return false
+		}
+		streams, err := a.Streams(t.Context())
+		return err == nil && len(streams) == 2 && streams[0].Trust == "S-LT"
+	})
+	// No ULP: the socket is root's again, and nothing is left.
+	alpha.ulps("")
+	if _, err := a.Info(t.Context()); err == nil {
+		t.Error("still answered")
+	}
+	if !cut(cb) {
+		t.Error("the disk of a ULP that has gone is still there")
+	}
+	eventually(t, "the RNIC has no such consumers", func() bool { return len(alpha.d.dev.Resources().ULPs) == 3 })
+	st, err := os.Stat(filepath.Join(alpha.dir, "run", "ironwarp.sock"))
+	if err != nil || st.Mode().Perm()&0o006 != 0 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+	if left := alpha.status().Attachments; len(left) != 0 {
+		t.Errorf("left: %+v", left)
+	}
+}
+
+func TestRequestsUnderWayEndWhenTheirULPChanges(t *testing.T) {
+	otheruser.Need(t)
+	silent, err := net.Listen("tcp", "127.0.0.9:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	h := newHost(t, "")
+	if _, err := h.api.AddPeer(t.Context(), api.PeerSpec{Name: "silent", Address: "127.0.0.9", Port: uint16(silent.Addr().(*net.TCPAddr).Port), Protection: "loopback"}); err != nil {
+		t.Fatal(err)
+	}
+	h.ulps(fmt.Sprintf("\n  - {name: alice, users: [%d], peers: [silent]}\n", alice))
+	c := h.as(alice)
+	begun, over := make(chan struct{}), make(chan error)
+	begin := sync.OnceFunc(func() { close(begun) })
+	go func() {
+		_, err := c.Attach(t.Context(), api.AttachRequest{Peer: "silent", Export: "x", TimeoutSeconds: 600}, func(api.Event) { begin() })
+		over <- err
+	}()
+	<-begun
+	h.ulps("")
+	says(t, <-over, api.CodeUnavailable, "the configuration of ULP alice has changed meanwhile")
+	eventually(t, "the RNIC has lost the consumer", func() bool { return len(h.d.dev.Resources().ULPs) == 3 })
+}
+
+func TestUserWhoGoesAwayLeavesNothing(t *testing.T) {
+	otheruser.Need(t)
+	silent, err := net.Listen("tcp", "127.0.0.9:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	h := newHost(t, "")
+	if _, err := h.api.AddPeer(t.Context(), api.PeerSpec{Name: "silent", Address: "127.0.0.9", Port: uint16(silent.Addr().(*net.TCPAddr).Port), Protection: "loopback"}); err != nil {
+		t.Fatal(err)
+	}
+	h.ulps(fmt.Sprintf("\n  - {name: alice, users: [%d], peers: [silent]}\n", alice))
+	for i := range 2 * ulpRequests {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := h.as(alice).Attach(ctx, api.AttachRequest{Peer: "silent", Export: fmt.Sprint("x", i), TimeoutSeconds: 600}, func(api.Event) { cancel() })
+		if err == nil {
+			t.Fatal("attached what nobody has")
+		}
+	}
+	eventually(t, "no connection, disk or stream is left", func() bool {
+		g := h.d.consumer("alice").gate
+		conns, _ := g.use()
+		r := h.d.consumer("alice").rdma.Usage()
+		return conns == 0 && len(g.slots) == 0 && len(h.status().Attachments) == 0 && r.Streams == 0 && r.PDs == 0
+	})
+}
+
+func TestPrivilegedULPMayEverythingOnItsOwnAccount(t *testing.T) {
+	alpha, beta := twoUsers(t)
+	alpha.ulps(fmt.Sprintf("\n  - {name: ops, users: [%d], privileged: true}\n  - {name: bob, users: [%d], exports: [beta/b]}\n", alice, bob))
+	ops := alpha.as(alice)
+	attachAs(t, alpha.as(bob), "b")
+	at := attachAs(t, ops, "secret")
+	if at.ULP != "ops" {
+		t.Errorf("attached for %q", at.ULP)
+	}
+	st, err := ops.Status(t.Context())
+	if err != nil || len(st.Attachments) != 2 || len(st.Listeners) == 0 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	services := map[string]bool{}
+	for _, s := range st.Streams {
+		services[s.Service] = true
+	}
+	if !services["ops"] || !services["bob"] || services["attachments"] {
+		t.Errorf("streams of %v", services)
+	}
+	if err := ops.DetachOf(t.Context(), "bob", "beta", "b", true); err != nil {
+		t.Error(err)
+	}
+	says(t, alpha.api.RemovePeer(t.Context(), "beta"), api.CodeInUse, "beta/secret is attached by ULP ops", "ironwarp detach --ulp ops beta/secret")
+	if _, err := ops.AddExport(t.Context(), api.ExportSpec{Name: "x", Path: beta.image("x.img", 4096)}); err != nil {
+		t.Error(err)
+	}
+	if _, err := ops.Reload(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDisksOfAULPThatHasGoneAreForgotten(t *testing.T) {
+	alpha, beta := twoUsers(t)
+	attachAs(t, alpha.as(alice), "a")
+	attachAs(t, alpha.as(bob), "b")
+	alpha.stop()
+	alpha.write("ironwarp.yaml", fmt.Sprintf("listen: {port: %d, udp_port: %d}\nstate_dir: state\nruntime_dir: run\nulps:\n  - {name: bob, users: [%d], exports: [beta/b]}\n", alpha.port, alpha.udp, bob))
+	alpha.start()
+	eventually(t, "bob has his disk again, and alice has none", func() bool {
+		list := alpha.status().Attachments
+		return len(list) == 1 && list[0].ULP == "bob" && list[0].State == api.AttachReady
+	})
+	if !strings.Contains(alpha.log.String(), "a remembered disk is forgotten: its ULP is not configured any more") {
+		t.Error("nothing is said of it")
+	}
+	beta.stop()
+}
+
+func TestULPsAreToldNothingOfTheHost(t *testing.T) {
+	otheruser.Need(t)
+	h := newHost(t, "")
+	h.ulps(fmt.Sprintf("\n  - {name: alice, users: [%d], peers: [p]}\npeers:\n  - {name: p, address: 127.0.0.8, port: %d, protection: loopback}\n  - {name: q, address: 127.0.0.9, protection: loopback}\n", alice, freePort(t)))
+	c := h.as(alice)
+	var texts []string
+	_, err := c.Attach(t.Context(), api.AttachRequest{Peer: "p", Export: "x", TimeoutSeconds: 2}, func(ev api.Event) { texts = append(texts, ev.Progress) })
+	says(t, err, api.CodeUnavailable, "cannot attach p/x: peer p is not reached now", "root of this host sees why")
+	texts = append(texts, err.Error())
+	_, err = c.Ping(t.Context(), api.PingRequest{Peer: "p", TimeoutSeconds: 2}, nil)
+	says(t, err, api.CodeUnavailable, "peer p is not reached now")
+	texts = append(texts, err.Error())
+	for _, err := range []error{errOf(c.Offers(t.Context(), "q")), errOf(c.Peer(t.Context(), "q")), errOf(c.Peer(t.Context(), "nobody"))} {
+		says(t, err, api.CodeForbidden, "ULP alice may not use peer")
+	}
+	st, err := c.Status(t.Context())
+	if err != nil || len(st.Peers) != 1 || st.Info.Config != "" {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	_, err = h.api.Ping(t.Context(), api.PingRequest{Peer: "p", TimeoutSeconds: 2}, nil)
+	says(t, err, api.CodeUnavailable, "connection refused") // to root
+	for _, text := range texts {
+		for _, hint := range []string{"refused", h.conf} {
+			if strings.Contains(text, hint) {
+				t.Errorf("%q in %s", hint, text)
+			}
+		}
+	}
+}
+
+func errOf[T any](_ T, err error) error { return err }
+
+func TestUsersCannotFillTheLog(t *testing.T) {
+	alpha, _ := twoUsers(t)
+	at := attachAs(t, alpha.as(alice), "a")
+	before := strings.Count(alpha.log.String(), "\n")
+	for range 200 {
+		c, err := otheruser.Dial(at.Socket, alice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte("no NBD at all, and more than a client's flags")) // too many are cut off
+		c.Close()
+		if c, err = otheruser.Dial(filepath.Join(alpha.dir, "run", "ironwarp.sock"), carol); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte("\x00\x01 / HTTP/0.0\r\n\r\n")) // it may be closed already
+		c.Close()
+	}
+	eventually(t, "all of that is over", func() bool {
+		conns, _ := alpha.d.local.strangers.use()
+		return conns == 0 && alpha.status().Attachments[0].Clients == 0
+	})
+	text := strings.Split(alpha.log.String(), "\n")[before:]
+	if info := slices.DeleteFunc(text, func(l string) bool { return strings.Contains(l, "level=DEBUG") || l == "" }); len(info) > 20 {
+		t.Errorf("%d lines:\n%s", len(info), strings.Join(info, "\n"))
+	}
+}
+
+func TestMetricsTellTheDisksOfULPsApart(t *testing.T) {
+	alpha, _ := twoUsers(t)
+	attachAs(t, alpha.as(alice), "shared")
+	attachAs(t, alpha.as(bob), "shared")
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collector{alpha.d})
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "ironwarp_attachment_ready" && len(f.GetMetric()) != 2 {
+			t.Errorf("%v", f)
+		}
+	}
+}
+
+func TestPaceLetsABurstThroughAndThenSoManyATime(t *testing.T) {
+	p := newPace(10*time.Millisecond, 5)
+	now := time.Unix(1000, 0)
+	take := func(n int, want time.Duration, wantOK bool) {
+		t.Helper()
+		if wait, ok := p.take(now, n, time.Second); ok != wantOK || wait != want {
+			t.Errorf("%d at %v: %v, %v; want %v, %v", n, now.Sub(time.Unix(1000, 0)), wait, ok, want, wantOK)
+		}
+	}
+	take(5, 0, true)
+	take(1, 10*time.Millisecond, true)
+	take(2, 30*time.Millisecond, true)
+	take(98, 0, false) // more than a second's: nothing is booked
+	take(97, time.Second, true)
+	now = now.Add(time.Second)
+	take(1, 10*time.Millisecond, true)
+	now = now.Add(time.Hour) // does not add up to more than the burst
+	take(5, 0, true)
+	take(1, 10*time.Millisecond, true)
 }
