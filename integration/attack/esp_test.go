@@ -16,6 +16,7 @@ import (
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 const espPort = 7471
@@ -56,7 +57,32 @@ func newESP(t *testing.T, victim string, peers ...string) *esp {
 		v.know(t, p, key)
 		p.know(t, v, key)
 	}
+	for _, h := range e.hosts {
+		h.await(t)
+	}
 	return e
+}
+
+// await waits until strongSwan knows the host's peers.
+func (h *espHost) await(t *testing.T) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(time.Minute)
+	for {
+		loaded := h.ipsec.DaemonStatus().Connected
+		for _, p := range h.ipsec.Peers() {
+			loaded = loaded && p.Loaded
+		}
+		if loaded {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("strongSwan of %s does not know its peers", h.Name())
+		}
+	}
 }
 
 func (h *espHost) know(t *testing.T, o *espHost, key ipsec.Secret) {
@@ -78,6 +104,61 @@ func (h *espHost) dial(ctx context.Context, to *espHost) (c *transport.Conn, err
 		return err
 	})
 	return c, err
+}
+
+// serve has the victim take streams on a host.
+func (e *esp) serve(v *victim, on string) {
+	v.Helper()
+	h := e.hosts[on]
+	var ln *verbs.Listener
+	err := h.Do(func() (err error) {
+		ln, err = v.dev.Listen(v.Context(), netip.AddrPortFrom(h.Addr(), espPort), verbs.ListenConfig{Transport: h.transport()})
+		return err
+	})
+	if err != nil {
+		v.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			r, err := ln.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			// Whose stream fails hears of it.
+			_, _ = r.Accept(context.Background(), v.pd, verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, MaxRecv: 4}, nil, nil)
+		}
+	}()
+	v.Cleanup(func() {
+		ln.Close()
+		<-done
+	})
+}
+
+// open opens a connection from one host to another, in that time, and says nothing
+// on it.
+func (e *esp) open(v *victim, from, to string, within time.Duration) error {
+	ctx, cancel := context.WithTimeout(v.Context(), within)
+	defer cancel()
+	c, err := e.hosts[from].dial(ctx, e.hosts[to])
+	if err == nil {
+		v.Cleanup(func() { c.Close() })
+	}
+	return err
+}
+
+// start is open, and MPA's start-up.
+func (e *esp) start(v *victim, from, to string) error {
+	ctx, cancel := context.WithTimeout(v.Context(), time.Minute)
+	defer cancel()
+	c, err := e.hosts[from].dial(ctx, e.hosts[to])
+	if err != nil {
+		return err
+	}
+	v.Cleanup(func() { c.Close() })
+	_, err = mpa.Client(ctx, c, &mpa.Config{})
+	return err
 }
 
 // ways has lay use connections from one host to another.

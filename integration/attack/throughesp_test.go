@@ -1,11 +1,15 @@
 package attack
 
 import (
+	"context"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // TestAttacksThroughESP has the core of the attacks come from another host, through
@@ -39,4 +43,72 @@ func TestAttacksThroughESP(t *testing.T) {
 	if err != nil || c.Clear(espPort) > 0 || c.ESP == 0 {
 		t.Errorf("on the wire: %v, %v", c, err)
 	}
+}
+
+// TestFloodThroughESPIsBlocked has an authenticated peer open connections without
+// end and say nothing on them. Its quota tells, and the kernel drops what it sends
+// from then on; a newcomer gets in, and so does the peer when the block is over (R19).
+func TestFloodThroughESPIsBlocked(t *testing.T) {
+	e := newESP(t, "victim", "mallory", "newcomer")
+	quota := func(t *testing.T) *victim {
+		return newVictimAs(t, verbs.Config{Peer: verbs.Quota{HalfOpen: 8}}, verbs.ST)
+	}
+	runOn(t, quota, attack{"half-open connections", checks.HalfOpen, func(v *victim) bool {
+		host := e.hosts["victim"]
+		e.serve(v, "victim")
+		for _, peer := range []string{"mallory", "newcomer"} { // both may come
+			if err := e.start(v, peer, "victim"); err != nil {
+				v.Fatalf("%s: %v", peer, err)
+			}
+		}
+		// What a daemon does with an event of this kind.
+		ctx, cancel := context.WithCancel(v.Context())
+		var watch sync.WaitGroup
+		watch.Go(func() {
+			for {
+				ev, err := v.dev.Event(ctx)
+				if err != nil {
+					return
+				}
+				if ev.Kind == verbs.EventQuotaExceeded {
+					if err := host.ipsec.Block(ctx, string(ev.Peer), time.Hour, "half-open connections"); err != nil {
+						v.Error(err)
+					}
+					return
+				}
+			}
+		})
+		defer watch.Wait()
+		defer cancel()
+		enough := 64
+		if !checks.Weakened {
+			enough = 1 << 14 // it ends before
+		}
+		n := 0
+		for patient := time.Now().Add(patience); n < enough && time.Now().Before(patient); {
+			if e.open(v, "mallory", "victim", time.Second) == nil {
+				n++
+				continue
+			}
+			if b := host.ipsec.Blocks(); len(b) > 0 && b[0].Packets > 0 {
+				break
+			}
+		}
+		if n == enough {
+			return true
+		}
+		if b := host.ipsec.Blocks(); len(b) != 1 || b[0].Peer != "mallory" || b[0].Packets == 0 {
+			v.Errorf("after %d connections the blocks are %v", n, b)
+		}
+		if err := e.start(v, "newcomer", "victim"); err != nil {
+			v.Errorf("a newcomer: %v", err)
+		}
+		if err := host.ipsec.Unblock(v.Context(), "mallory"); err != nil {
+			v.Error(err)
+		}
+		if err := e.open(v, "mallory", "victim", time.Minute); err != nil {
+			v.Errorf("after the block: %v", err)
+		}
+		return false
+	}})
 }
