@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,8 +21,38 @@ func (d *Daemon) Audit(ctx context.Context) api.Audit {
 	s := &audit.Snapshot{Config: c, Peers: d.Peers(ctx), Resources: d.Resources(), Files: controlFiles(c), Weakened: checks.Weakened}
 	if slices.ContainsFunc(c.Peers, func(p config.Peer) bool { return p.Protection == config.ProtectIPsec }) {
 		s.Block = ipsec.CanBlock()
+		s.Holes = d.guardHoles(c)
 	}
 	return audit.Run(s)
+}
+
+// guardHoles looks for ways around the guards of the peers that are set up.
+func (d *Daemon) guardHoles(c *config.Config) map[string][]ipsec.Hole {
+	m := d.ike.current()
+	if m == nil {
+		return nil
+	}
+	st := m.DaemonStatus()
+	out := map[string][]ipsec.Hole{}
+	for _, p := range c.Peers {
+		if p.Protection != config.ProtectIPsec {
+			continue
+		}
+		var specs []ipsec.GuardSpec
+		for _, addr := range p.Addresses() {
+			for _, k := range p.Links() {
+				specs = append(specs, ipsec.GuardSpec{Remote: addr, Port: k.Port, Protocol: k.Protocol, DataPlane: st.DataPlane, Tun: st.Tun})
+			}
+		}
+		holes, err := ipsec.GuardHoles(specs...)
+		if err != nil {
+			holes = append(holes, ipsec.Hole{What: fmt.Sprintf("whether the guard has holes can't be found out: %v", err), Fix: "`sudo ironwarp doctor`", Shut: true})
+		}
+		if len(holes) > 0 {
+			out[p.Name] = holes
+		}
+	}
+	return out
 }
 
 // controlFiles are the files that say what this daemon does, the directories that

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
 )
 
 // Snapshot is what there is to know of a running daemon.
@@ -15,6 +16,8 @@ type Snapshot struct {
 	Config    *config.Config
 	Peers     []api.Peer
 	Resources api.Resources
+	// Holes are the ways around the kernel's guards that were found, by peer.
+	Holes map[string][]ipsec.Hole
 	// Block is why the kernel can't block a peer, nil: it can.
 	Block error
 	// Files are those by which the daemon is configured and controlled.

@@ -57,11 +57,15 @@ func (v *view) unprotected() []api.Weakness {
 	return out
 }
 
-// guardless says that the kernel's guard of a peer is not there.
+// guardless says that the kernel's guard of a peer is not there, or has holes.
 func (v *view) guardless(p config.Peer) []api.Weakness {
 	st, ok := v.state(p.Name)
 	if ok && st.IPsec != nil && st.IPsec.Guarded {
-		return nil
+		var out []api.Weakness
+		for _, h := range v.Holes[p.Name] {
+			out = append(out, api.Weakness{Setting: "guard of peer " + p.Name, Effect: h.What, Fix: h.Fix, Unmet: !h.Shut})
+		}
+		return out
 	}
 	w := api.Weakness{Setting: "guard of peer " + p.Name, Effect: "the kernel's guard is not in place, so nothing stops clear packets of the peer's port", Fix: "`sudo ironwarp doctor` says what is missing", Unmet: true}
 	if st.Problem != nil {
