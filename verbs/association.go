@@ -3,7 +3,6 @@ package verbs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"sync"
 	"time"
@@ -30,8 +29,10 @@ type association struct {
 	starting chan struct{} // one for each session of ours in start-up
 
 	// Guarded by the associations' mutex.
-	users     int // streams and those that start up, of a dialled one
+	users     int // streams and those that start up; of an accepted one those that are up
 	lingering bool
+	half      *hold // of an accepted one without streams
+	over      bool
 }
 
 // assocKey tells which streams share an association: what they say of
@@ -45,20 +46,17 @@ type assocKey struct {
 // associations are those of a device.
 type associations struct {
 	idle time.Duration // see idleAssociation
-	most int           // see maxAssociations
 
 	mu      sync.Mutex
 	closed  bool
 	dialled map[assocKey]*association // where new streams go
 	all     map[*association]struct{}
-	peers   map[transport.Identity]int // of those that were accepted
 }
 
 func (as *associations) init() {
 	as.dialled = make(map[assocKey]*association)
 	as.all = make(map[*association]struct{})
-	as.peers = make(map[transport.Identity]int)
-	as.idle, as.most = idleAssociation, maxAssociations
+	as.idle = idleAssociation
 }
 
 // take returns a user of the association of k, which it sets up if there is none.
@@ -137,22 +135,49 @@ func (as *associations) retireLocked(a *association) {
 	}
 }
 
-// add takes an accepted association in, unless the device is closed or the peer has
-// enough of them. A goroutine of the device is counted for it.
-func (as *associations) add(a *association) error {
-	peer := a.assoc.Protection().Peer()
+// add takes an accepted association in, unless the device is closed or there are no
+// resources for one more of the peer's. A goroutine of the device is counted for it.
+func (as *associations) add(a *association) (err error) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
-	switch {
-	case as.closed:
+	if as.closed {
 		return ErrClosed
-	case as.peers[peer] >= as.most:
-		return fmt.Errorf("verbs: an association with %s: it has %d already, which is the most", peer, as.most)
 	}
-	as.peers[peer]++
+	if a.half, err = a.dev.halfOpen(a.assoc.Protection().Peer()); err != nil {
+		return err
+	}
 	as.all[a] = struct{}{}
 	a.dev.wg.Add(1)
 	return nil
+}
+
+// streamUp says that one more stream of an accepted association is up, which pays for
+// it from now on.
+func (a *association) streamUp() {
+	as := &a.dev.assocs
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	a.users++
+	if a.half != nil {
+		a.half.release()
+		a.half = nil
+	}
+}
+
+// streamDown says that one is over. Without streams the association is half-open
+// again, and ends if its peer has too much of that.
+func (a *association) streamDown() {
+	as := &a.dev.assocs
+	as.mu.Lock()
+	a.users--
+	var err error
+	if a.users == 0 && !a.over {
+		a.half, err = a.dev.halfOpen(a.assoc.Protection().Peer())
+	}
+	as.mu.Unlock()
+	if err != nil {
+		a.assoc.Abort(err.Error())
+	}
 }
 
 // close shuts all associations down. It is called when no stream is left on them.
@@ -205,12 +230,10 @@ func (a *association) finish() {
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	delete(as.all, a)
-	if a.key.ulp != nil {
-		return
-	}
-	peer := a.assoc.Protection().Peer()
-	if as.peers[peer]--; as.peers[peer] == 0 {
-		delete(as.peers, peer)
+	a.over = true
+	if a.half != nil {
+		a.half.release()
+		a.half = nil
 	}
 }
 
@@ -231,8 +254,8 @@ func (l *Listener) runSCTP(ln *transport.SCTPListener) {
 		}
 		a := &association{dev: l.dev, assoc: assoc, mux: assoc.Receiver().(*sctpadapt.Mux)}
 		if err := l.dev.assocs.add(a); err != nil {
+			l.refuse(assoc, err)
 			assoc.Close()
-			l.failed(assoc.Flow(), err)
 			continue
 		}
 		go a.serve(l)
@@ -257,9 +280,15 @@ func (a *association) serve(l *Listener) {
 		case err == nil:
 			quiet = false
 			s := &session{a: a, req: req}
+			half, err := a.dev.halfOpen(s.Protection().Peer())
+			if err != nil {
+				l.refuse(s, err)
+				s.drop()
+				continue
+			}
 			mc := l.mpa(s)
 			s.reply, s.rtr = mc.PrivateData, sctpadapt.RTR(mc.PeerToPeer)
-			l.offer(s)
+			l.offer(s, half)
 		case errors.Is(err, sctpadapt.ErrMuxClosed):
 			return
 		case a.mux.Streams() > 0:

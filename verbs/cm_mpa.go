@@ -71,34 +71,32 @@ func depth(n int) uint16 {
 
 // runTCP accepts connections.
 func (l *Listener) runTCP(ln *transport.Listener) {
-	slots := make(chan struct{}, maxStarting) // one for each connection in start-up
 	for {
-		select {
-		case slots <- struct{}{}:
-		case <-l.ctx.Done():
-			return
-		}
 		conn, err := ln.Accept(l.ctx)
 		if err != nil {
 			return
 		}
-		l.wg.Go(func() {
-			l.startup(conn)
-			<-slots
-		})
+		half, err := l.dev.halfOpen(conn.Protection().Peer())
+		if err != nil {
+			l.refuse(conn, err)
+			reset(conn)
+			continue
+		}
+		l.wg.Go(func() { l.startup(conn, half) })
 	}
 }
 
 // startup reads one connection's MPA request.
-func (l *Listener) startup(conn *transport.Conn) {
+func (l *Listener) startup(conn *transport.Conn, half *hold) {
 	mc := l.dev.mpaConfig(l.mpa(conn), conn)
 	req, err := mpa.Server(l.ctx, conn, &mc)
 	if err != nil {
 		conn.Close()
+		half.release()
 		l.failed(conn.Flow(), err)
 		return
 	}
-	l.offer(&mpaRequest{Conn: conn, req: req})
+	l.offer(&mpaRequest{Conn: conn, req: req}, half)
 }
 
 // mpaRequest is a connection whose MPA request has been read.

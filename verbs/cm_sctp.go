@@ -15,8 +15,9 @@ import (
 // Session starts (RFC 5043 section 6) until the stream is over.
 type session struct {
 	a     *association
-	fresh bool // the association was set up for it
-	left  atomic.Bool
+	fresh bool        // the association was set up for it
+	left  atomic.Bool // of a dialled association
+	up    atomic.Bool // of an accepted one: it pays for it
 
 	// Of a session that the peer wants to start.
 	req   *sctpadapt.Request
@@ -33,8 +34,11 @@ func (s *session) Protection() transport.Protection { return s.a.assoc.Protectio
 // leave ends the use of the association, which other streams may share. It is
 // idempotent.
 func (s *session) leave() {
-	if s.req == nil && !s.left.Swap(true) {
+	switch {
+	case s.req == nil && !s.left.Swap(true):
 		s.a.leave()
+	case s.req != nil && s.up.Swap(false):
+		s.a.streamDown()
 	}
 }
 
@@ -112,6 +116,8 @@ func (s *session) accept(_ context.Context, private []byte, ird, ord uint16) (*s
 	if err != nil {
 		return nil, err
 	}
+	s.up.Store(true)
+	s.a.streamUp()
 	return &started{llp: st, ird: int(st.IRD()), ord: int(st.ORD())}, nil
 }
 

@@ -67,16 +67,9 @@ const (
 	// take some 100 ns each.
 	reapPause = 100 * time.Millisecond
 
-	// maxStarting bounds connections of a listener in MPA start-up.
-	maxStarting = 256
-
 	// maxInitiates bounds the sessions of ours on one SCTP association that wait for
 	// the peer's answer, since peers have a limit (RFC 5043 section 6.4).
 	maxInitiates = 32
-
-	// maxAssociations bounds the SCTP associations of a peer, each of which costs a few
-	// KiB before there is a stream on it. One is enough for 512 streams of a ULP.
-	maxAssociations = 256
 
 	// lingerTime bounds how long an SCTP association without streams lives on: until
 	// the peer has ended its sessions, and then for the shutdown. RDMAP gives a peer

@@ -28,7 +28,7 @@ type Listener struct {
 	dev   *Device
 	ln    carrier
 	cfg   ListenConfig
-	ready chan *ConnRequest
+	queue *backlog
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -47,7 +47,7 @@ func (d *Device) Listen(ctx context.Context, local netip.AddrPort, cfg ListenCon
 	if cfg.Backlog <= 0 {
 		cfg.Backlog = defaultBacklog
 	}
-	l := &Listener{dev: d, cfg: cfg, ready: make(chan *ConnRequest, cfg.Backlog)}
+	l := &Listener{dev: d, cfg: cfg, queue: newBacklog(cfg.Backlog)}
 	run, err := l.listen(ctx, local)
 	if err != nil {
 		return nil, err
@@ -95,13 +95,11 @@ func (l *Listener) mpa(conn Transport) mpa.Config {
 	return l.cfg.MPA
 }
 
-// offer hands a request to Accept, if there is room.
-func (l *Listener) offer(in incoming) {
-	select {
-	case l.ready <- &ConnRequest{ln: l, in: in}:
-	default:
-		in.drop()
-		l.failed(in.Flow(), fmt.Errorf("verbs: %d streams wait to be accepted already", l.cfg.Backlog))
+// offer hands a request, which is charged by half, to Accept if there is room.
+func (l *Listener) offer(in incoming, half *hold) {
+	if r := l.queue.put(&ConnRequest{ln: l, in: in, half: half}); r != nil {
+		r.end()
+		l.failed(r.Flow(), fmt.Errorf("verbs: %d streams wait to be accepted already", l.cfg.Backlog))
 	}
 }
 
@@ -114,14 +112,7 @@ func (l *Listener) failed(f transport.Flow, err error) {
 // Accept waits for the next stream whose protection has been proved and whose
 // request has been read. After Close it returns ErrClosed.
 func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
-	select {
-	case r := <-l.ready:
-		return r, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-l.ctx.Done():
-		return nil, ErrClosed
-	}
+	return l.queue.take(ctx, l.ctx.Done())
 }
 
 // Close stops listening and drops the streams that were not accepted. Live
@@ -133,14 +124,10 @@ func (l *Listener) Close() error {
 	l.dev.mu.Lock()
 	delete(l.dev.lns, l)
 	l.dev.mu.Unlock()
-	for {
-		select {
-		case r := <-l.ready:
-			r.in.drop()
-		default:
-			return nil
-		}
+	for r := l.queue.pop(); r != nil; r = l.queue.pop() {
+		r.end()
 	}
+	return nil
 }
 
 // incoming is a stream whose request has been read.
@@ -156,8 +143,15 @@ type incoming interface {
 
 // ConnRequest is a peer that wants a stream. It is answered by Accept or Reject.
 type ConnRequest struct {
-	ln *Listener
-	in incoming
+	ln   *Listener
+	in   incoming
+	half *hold // until it is answered
+}
+
+// end drops what there is of the stream.
+func (r *ConnRequest) end() {
+	r.in.drop()
+	r.half.release()
 }
 
 // PrivateData is what the peer's ULP sent with its request.
@@ -196,14 +190,15 @@ func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg QPConfig, private 
 	defer stop()
 	s, err := r.in.accept(ctx, private, depth(cfg.IRD), depth(cfg.ORD))
 	if err != nil {
-		r.in.drop()
+		r.end()
 		return nil, qp.fail(err)
 	}
 	if err := qp.start(s); err != nil {
 		s.llp.Close()
-		r.in.drop()
+		r.end()
 		return nil, qp.fail(err)
 	}
+	r.half.release()
 	return qp, nil
 }
 
@@ -223,7 +218,7 @@ func (r *ConnRequest) RejectDepths(ctx context.Context, private []byte, ird, ord
 }
 
 func (r *ConnRequest) rejected(err error) error {
-	r.in.drop()
+	r.end()
 	if errors.Is(err, io.EOF) {
 		return nil
 	}

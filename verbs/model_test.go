@@ -280,7 +280,9 @@ func (e *modelEnd) close(well bool) error {
 	for _, pd := range e.pds {
 		err = errors.Join(err, pd.Dealloc())
 	}
-	if u := e.dev.Usage(); u != (Limits{}) {
+	u := e.dev.Usage()
+	u.HalfOpen = 0 // associations live on for a while
+	if u != (Limits{}) {
 		err = errors.Join(err, fmt.Errorf("side %d: in use after the end: %+v", e.s, u))
 	}
 	return err

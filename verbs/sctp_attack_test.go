@@ -404,38 +404,48 @@ func TestOversizedSegments(t *testing.T) {
 	x.bystander.wantAlive(x.target)
 }
 
-// A peer may have so many associations and no more; one too many ends alone.
+// A peer may have so many associations without a stream and no more; one too many ends
+// alone, and a stream pays for its association (RFC 5042 section 6.4.1).
 func TestAssociationsOfAPeerAreBounded(t *testing.T) {
 	x := newAttacker(t, 16)
-	as := &x.b.dev.assocs
-	as.mu.Lock()
-	as.most = 3
-	as.mu.Unlock()
-	// associate sets up an association with a session on it.
-	associate := func() (*transport.Assoc, error) {
+	if err := x.b.dev.SetPeerQuota(Quota{HalfOpen: 2}); err != nil {
+		t.Fatal(err)
+	}
+	// associate sets up an association, and a session that is over if the
+	// association is ended.
+	associate := func(session bool) (*transport.Assoc, error) {
 		a, err := transport.DialSCTP(testContext(t), sctpLocal, x.tc, muxOf)
 		if err != nil {
 			return nil, err
 		}
 		t.Cleanup(func() { a.Close() })
-		_, err = a.Receiver().(*sctpadapt.Mux).Initiate(testContext(t), sctpadapt.Session{})
+		if session {
+			_, err = a.Receiver().(*sctpadapt.Mux).Initiate(testContext(t), sctpadapt.Session{})
+		}
 		return a, err
 	}
-	second, err := associate()
+	for range 3 { // more than the quota: they have streams
+		if _, err := associate(true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, err := associate(false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = associate(); err != nil {
+	if _, err := associate(false); err != nil {
 		t.Fatal(err)
 	}
+	wantHalfOpen(t, x.b.dev, 2) // until both have been taken in
 	var abort *sctp.AbortError
-	if _, err = associate(); !errors.As(err, &abort) {
+	if _, err := associate(true); !errors.As(err, &abort) {
 		t.Errorf("one association too many: %v", err)
 	}
+	wantEvent(t, x.b.dev, EventQuotaExceeded, 0)
 	x.bystander.wantAlive(x.target)
-	second.Close()
+	first.Close()
 	ctx := testContext(t)
-	for _, err = associate(); err != nil; _, err = associate() { // as soon as the other has gone
+	for _, err = associate(false); err != nil; _, err = associate(false) { // as soon as the other has gone
 		if ctx.Err() != nil {
 			t.Fatalf("there is no room for another: %v", err)
 		}

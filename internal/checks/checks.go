@@ -28,6 +28,7 @@ const (
 	Alias                 // R18: no memory for two who don't trust each other
 	AliasWindow           // R18: no window on memory that the peer of another stream writes
 	HalfOpen              // R19: half-open streams are counted
+	BacklogShare          // R19: requests of one peer give way to those of others
 	PeerQuota             // R2, R19: what a peer has is counted against its quota
 	FairShare             // R2, R28: what others have not taken of their shares is kept
 	Reaping               // R20: idle streams go when streams run short
