@@ -203,7 +203,7 @@ func errDetached(k disk) error {
 // restore brings a remembered disk up in the background, however long it
 // takes. uid is the user of its ULP that attached it.
 func (d *Daemon) restore(k disk, uid uint32) {
-	c := d.consumer(k.ULP)
+	c := d.hold(k.ULP)
 	if c == nil {
 		d.logOf(k).Warn("a remembered disk is forgotten: its ULP is not configured any more")
 		return
@@ -212,12 +212,14 @@ func (d *Daemon) restore(k disk, uid uint32) {
 	at, created, err := d.claim(ctx, caller{consumer: c, uid: uid, all: k.ULP == "" || d.isPrivileged(c)}, k, cancel)
 	if err != nil || !created {
 		cancel()
+		c.requests.Done()
 		if err != nil {
 			d.logOf(k).Error("cannot bring a remembered disk up", "error", err)
 		}
 		return
 	}
 	d.run(func(context.Context) {
+		defer c.requests.Done()
 		defer cancel()
 		for pause := restoreMin; ; pause = min(2*pause, restoreMax) {
 			actx, acancel := context.WithTimeout(ctx, restoreTime)

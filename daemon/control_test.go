@@ -53,16 +53,20 @@ func TestControlSocketAnswersRootOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(h.dir, "run/ironwarp.sock")
-	ask := func() string {
+	askBy := func(by *syscall.SysProcAttr) (string, error) {
 		cmd := exec.Command(bin)
 		cmd.Env = []string{asUser + "=" + socket}
 		cmd.Dir = "/"
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		cmd.SysProcAttr = by
 		out, err := cmd.CombinedOutput()
 		if err == nil {
 			t.Errorf("another user was answered: %s", out)
 		}
-		return string(out)
+		return string(out), err
+	}
+	ask := func() string {
+		out, _ := askBy(&syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}})
+		return out
 	}
 	if out := ask(); !strings.Contains(out, "permission denied") || !strings.Contains(out, "sudo") {
 		t.Errorf("by the socket's mode: %s", out)
@@ -72,6 +76,15 @@ func TestControlSocketAnswersRootOnly(t *testing.T) {
 	}
 	if out := ask(); !strings.Contains(out, "user id 65534 may not use the control socket") || !strings.Contains(out, "sudo") {
 		t.Errorf("by the daemon: %s", out)
+	}
+	// Whoever makes a user namespace is root in it, and himself out of it.
+	mine := []syscall.SysProcIDMap{{ContainerID: 0, HostID: carol, Size: 1}}
+	out, err := askBy(&syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: mine, GidMappings: mine, Credential: &syscall.Credential{}})
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Logf("there are no user namespaces here: %v", err)
+	} else if !strings.Contains(out, "user id 53103 may not use the control socket") {
+		t.Errorf("root of a user namespace: %s", out)
 	}
 	h.status()
 }
@@ -205,7 +218,9 @@ func TestMetricsAreServedWhenAskedFor(t *testing.T) {
 		return b.String()
 	}
 	for _, want := range []string{`ironwarp_info{version="test"} 1`, `ironwarp_peer_usable{peer="beta",state="up"} 1`,
-		`ironwarp_peer_transport{configured="tcp",peer="beta",transport="tcp"} 1`, `ironwarp_transport_fallbacks_total{peer="beta"} 0`, "ironwarp_refused_connections_total 0", "go_goroutines"} {
+		`ironwarp_peer_transport{configured="tcp",peer="beta",transport="tcp"} 1`, `ironwarp_transport_fallbacks_total{peer="beta"} 0`,
+		`ironwarp_rnic_resource_limit{kind="device",principal="",resource="streams"} 1024`, `ironwarp_rnic_resource_used{kind="ulp",principal="exports",resource="streams"} 0`,
+		`ironwarp_rnic_resource_share{kind="peer",principal="beta",resource="streams"} 256`, "ironwarp_refused_connections_total 0", "go_goroutines"} {
 		if text := get(); !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

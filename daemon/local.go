@@ -92,6 +92,21 @@ func (d *Daemon) admit(u user) (who caller, ok bool) {
 	return who, ok
 }
 
+// hold keeps a consumer from being closed until requests.Done, for work that is no
+// request. It is nil if there is none of that name.
+func (d *Daemon) hold(name string) *consumer {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.local.root
+	if name != "" {
+		c = d.local.ulps[name]
+	}
+	if c != nil {
+		c.requests.Add(1)
+	}
+	return c
+}
+
 // identify is whoIs with d.mu held.
 func (d *Daemon) identify(u user) (caller, bool) {
 	if isRoot(u) {

@@ -452,3 +452,21 @@ func TestPaceLetsABurstThroughAndThenSoManyATime(t *testing.T) {
 	take(5, 0, true)
 	take(1, 10*time.Millisecond, true)
 }
+
+func TestULPThatIsRemovedWhileItsDisksComeBackLeavesNothing(t *testing.T) {
+	alpha, beta := twoUsers(t)
+	attachAs(t, alpha.as(alice), "a")
+	attachAs(t, alpha.as(alice), "shared")
+	alpha.stop()
+	beta.stop()
+	alpha.start()
+	if n := len(alpha.status().Attachments); n != 2 {
+		t.Fatalf("%d disks wait", n)
+	}
+	beta.start()
+	alpha.ulps("")
+	eventually(t, "the RNIC has no such consumer", func() bool { return len(alpha.d.dev.Resources().ULPs) == 3 })
+	if strings.Contains(alpha.log.String(), "leaves something behind") {
+		t.Error("it left something behind")
+	}
+}
