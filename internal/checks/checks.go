@@ -12,6 +12,7 @@ type Check uint8
 // The checks, by the rows of the table in docs/security.md.
 const (
 	None            Check = iota
+	DeclaredTrust         // R3: a consumer's domains are trusted no more than it is
 	StreamTrust           // R3: a protection domain of a strict model has one stream
 	RandomSTag            // R7: STags come from the CSPRNG
 	FreshSTag             // R7: an STag that has gone is not given again soon
