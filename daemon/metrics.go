@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
-	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // scrapeTime bounds one scrape.
@@ -59,7 +58,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // metrics that the daemon has.
 type metricSet struct {
-	up, peerUp, carrier, fallbacks, path, pathFailures, streams, streamAge, paused, refused, ops, bytes, ioErrors, attached, exportReady, resources, dropped *prometheus.Desc
+	up, peerUp, carrier, fallbacks, path, pathFailures, streams, streamAge, paused, refused, ops, bytes, ioErrors, attached, exportReady, dropped *prometheus.Desc
 }
 
 func newMetricSet() metricSet {
@@ -79,7 +78,6 @@ func newMetricSet() metricSet {
 		ioErrors:     desc("io_errors_total", "Block I/O operations that failed.", "role", "ulp", "disk"),
 		attached:     desc("attachment_ready", "1 if the attached disk can do I/O now.", "ulp", "disk", "state"),
 		exportReady:  desc("export_ready", "1 if the export is offered.", "disk"),
-		resources:    desc("rnic_resources", "What of the RNIC's resources is in use.", "resource"),
 		dropped:      desc("rnic_events_dropped_total", "RNIC events that found their queue full."),
 	}
 }
@@ -129,9 +127,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(set.exportReady, truth(e.State == api.ExportReady), e.Name)
 		io("export", "", e.Name, e.IO)
 	}
-	for name, n := range usage(c.d.dev.Usage()) {
-		gauge(set.resources, float64(n), name)
-	}
+	c.d.collectShares(st, gauge, counter)
 }
 
 func collectStreams(streams []api.Stream, set metricSet, gauge emitter) {
@@ -149,13 +145,6 @@ func collectStreams(streams []api.Stream, set metricSet, gauge emitter) {
 	for k, v := range oldest {
 		gauge(set.streamAge, v, k)
 		gauge(set.paused, float64(paused[k]), k)
-	}
-}
-
-func usage(l verbs.Limits) map[string]int64 {
-	return map[string]int64{
-		"streams": l.Streams, "protection_domains": l.PDs, "memory_regions": l.MRs, "registered_bytes": l.Bytes,
-		"cq_entries": l.CQEntries, "queue_entries": l.QueueEntries, "inbound_reads": l.IRRQEntries,
 	}
 }
 
