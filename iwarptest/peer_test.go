@@ -106,7 +106,7 @@ func ExamplePeer() {
 		return
 	}
 	defer dev.Close()
-	ulp, _ := dev.NewULP("example", verbs.ULPConfig{Trust: verbs.SLT})
+	ulp, _ := dev.NewULP("example", verbs.ULPConfig{})
 	pd, _ := ulp.AllocPD()
 	cq, _ := ulp.CreateCQ(16, nil)
 	cfg := verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 1}

@@ -18,7 +18,7 @@ func answering(t *testing.T, answer func(private []byte) []byte) (netip.AddrPort
 	if err != nil {
 		t.Fatal(err)
 	}
-	ulp, err := dev.NewULP("hello", verbs.ULPConfig{Trust: verbs.SLT})
+	ulp, err := dev.NewULP("hello", verbs.ULPConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

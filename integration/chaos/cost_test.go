@@ -60,7 +60,7 @@ func protectorCalls(t *testing.T, n int) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ulp, err := dev.NewULP("cost", verbs.ULPConfig{Trust: verbs.SLT})
+	ulp, err := dev.NewULP("cost", verbs.ULPConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -187,7 +187,7 @@ func device() (*verbs.Device, *verbs.ULP, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	u, err := d.NewULP("rping", verbs.ULPConfig{Trust: verbs.SLT})
+	u, err := d.NewULP("rping", verbs.ULPConfig{})
 	if err != nil {
 		d.Close()
 		return nil, nil, err
