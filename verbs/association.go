@@ -35,10 +35,12 @@ type association struct {
 	over      bool
 }
 
-// assocKey tells which streams share an association: what they say of
-// themselves to the Protector, and where they go.
+// assocKey tells which streams share an association: what they say of themselves to
+// the Protector, where they go, and that their trust model permits it. The streams
+// of an association share its receive window, its packets and its end.
 type assocKey struct {
 	ulp    *ULP
+	pd     *PD // of streams that share nothing, else nil
 	cfg    *transport.Config
 	remote netip.AddrPort
 }

@@ -66,7 +66,9 @@ func (e *RejectedError) Unwrap() error { return e.Err }
 // SCTP a second session is started on the same association, as RFC 5043 has it.
 //
 // Over SCTP the streams of a ULP to one Remote with the same *transport.Config
-// share an association, which is shut down when the last of them is over.
+// share an association, which is shut down when the last of them is over. A stream of
+// a protection domain whose trust model shares nothing has one of its own. Which
+// streams share one that a peer has set up is for the peer to say.
 func (u *ULP) Dial(ctx context.Context, pd *PD, cfg QPConfig, dial DialConfig, prepare func(*QP) error) (*QP, []byte, error) {
 	if pd.ulp != u && checks.On(checks.ForeignPD) { // R1
 		return nil, nil, fmt.Errorf("verbs: dial as ULP %s with a protection domain of ULP %s", u.name, pd.ulp.name)
@@ -104,9 +106,13 @@ type started struct {
 }
 
 // connect makes the connection, or takes the association that there is.
-func (u *ULP) connect(ctx context.Context, dial *DialConfig) (outgoing, error) {
+func (u *ULP) connect(ctx context.Context, pd *PD, dial *DialConfig) (outgoing, error) {
 	if dial.Transport != nil && dial.Transport.Kind != transport.TCP {
-		return u.dev.assocs.take(ctx, assocKey{u, dial.Transport, dial.Remote})
+		k := assocKey{ulp: u, cfg: dial.Transport, remote: dial.Remote}
+		if !pd.trust.ShareStreams && checks.On(checks.StreamTrust) {
+			k.pd = pd
+		}
+		return u.dev.assocs.take(ctx, k)
 	}
 	conn, err := transport.Dial(ctx, dial.Remote, dial.Transport)
 	if err != nil {
@@ -117,7 +123,7 @@ func (u *ULP) connect(ctx context.Context, dial *DialConfig) (outgoing, error) {
 
 // dial makes one attempt.
 func (u *ULP) dial(ctx context.Context, pd *PD, cfg QPConfig, dial *DialConfig, prepare func(*QP) error) (*QP, []byte, error) {
-	conn, err := u.connect(ctx, dial)
+	conn, err := u.connect(ctx, pd, dial)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,5 +12,6 @@
 //
 // Streams go over MPA on TCP, or over SCTP, the kernel's or in UDP: the
 // transport.Config of Dial and Listen says which, and nothing else depends on it.
-// Over SCTP the streams of a ULP to one peer share an association.
+// Over SCTP the streams of a ULP to one peer share an association, where their trust
+// model lets them share.
 package verbs
