@@ -245,13 +245,10 @@ func TestSlowPathPolicyEndsTheStream(t *testing.T) {
 	eventually(t, "the event is counted", func() bool {
 		return slices.ContainsFunc(beta.resources().Events, func(e api.EventCount) bool { return e.Kind == verbs.EventSlowPath.String() && e.Peer == "alpha" })
 	})
-	if !strings.Contains(beta.log.String(), `msg="slow path"`) {
-		t.Error("it is not logged")
-	}
+	eventually(t, "it is logged", func() bool { return strings.Contains(beta.log.String(), `msg="slow path"`) })
+	eventually(t, "the session's streams are those that are left", func() bool { return len(beta.status().Streams) == 2 })
 	ok(t, c, cmdRead, 0, 512, nil)
-	if got := len(beta.status().Streams); got != 2 {
-		t.Errorf("%d streams are left, want the session's 2", got)
-	}
+}
 }
 
 // What the device is told comes from the configuration, idle policy included: a
