@@ -70,7 +70,7 @@ func newMachine(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{T: t}
 	var port, farPort uint16
-	m.far, m.farAPI, farPort = m.start("far", "")
+	m.far, m.farAPI, farPort = m.start("far", "block: {per_second: 4, burst: 64, for: 1h}\n")
 	m.dir, m.root, port = m.start("near", fmt.Sprintf(`
 ulps:
   - {name: alice, users: [%d], exports: [far/a], peers: [silent]}
@@ -438,6 +438,25 @@ func TestULPTakesAllOfTheDaemon(t *testing.T) {
 				<-came
 			}
 			_, err := m.as(bob).Ping(m.Context(), api.PingRequest{Peer: "far", Count: 1}, nil)
+			return err != nil
+		}},
+		localAttack{"have the host blocked by its peer", checks.LocalShare, func(m *machine) bool {
+			limit := 2 * time.Second
+			if checks.Weakened {
+				limit = patience
+			}
+			ctx, cancel := context.WithTimeout(m.Context(), limit)
+			defer cancel()
+			c := m.as(alice)
+			for range 100 { // of two streams each
+				if _, err := c.Attach(ctx, api.AttachRequest{Peer: "far", Export: "a"}, nil); err != nil {
+					break
+				}
+				if err := c.Detach(ctx, "far", "a", true); err != nil {
+					break
+				}
+			}
+			_, err := m.as(bob).Attach(m.Context(), api.AttachRequest{Peer: "far", Export: "b", TimeoutSeconds: 10}, nil)
 			return err != nil
 		}},
 		localAttack{"more disks than it may", checks.LocalShare, func(m *machine) bool {
