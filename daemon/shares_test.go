@@ -249,7 +249,6 @@ func TestSlowPathPolicyEndsTheStream(t *testing.T) {
 	eventually(t, "the session's streams are those that are left", func() bool { return len(beta.status().Streams) == 2 })
 	ok(t, c, cmdRead, 0, 512, nil)
 }
-}
 
 // What the device is told comes from the configuration, idle policy included: a
 // stream that has done nothing goes when others need it.
