@@ -18,9 +18,10 @@ type hold struct {
 
 // halfOpen charges one to peer.
 func (d *Device) halfOpen(peer transport.Identity) (*hold, error) {
-	h := &hold{dev: d, charge: charge{peer: peer}}
-	if checks.On(checks.HalfOpen) {
-		h.charge.n[resHalfOpen] = 1
+	h := &hold{dev: d}
+	h.charge.n[resHalfOpen] = 1
+	if checks.On(checks.HalfOpen) { // otherwise it is nobody's, and first come, first served
+		h.charge.peer = peer
 	}
 	if err := d.prm.take(&h.charge); err != nil {
 		return nil, err

@@ -1,0 +1,213 @@
+package attack
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+var (
+	home     = netip.MustParseAddr("127.0.0.1")
+	evilHost = netip.MustParseAddr("127.0.0.2")
+	goodHost = netip.MustParseAddr("127.0.0.3")
+)
+
+// byAddress is how connections of this host are made whose peers are told apart by
+// their addresses.
+func byAddress(kind transport.Kind, from netip.Addr) *transport.Config {
+	p := transport.Plaintext(slog.New(slog.DiscardHandler), home, evilHost, goodHost)
+	return &transport.Config{Protector: p, Kind: kind, Local: from}
+}
+
+// service is a victim that listens.
+type service struct {
+	*victim
+	ln *verbs.Listener
+}
+
+// listen has the victim serve streams, over what tc says. Its start-ups take as long as
+// they take: nothing goes by itself.
+func (v *victim) listen(tc *transport.Config) *service {
+	v.Helper()
+	return v.listenWith(tc, verbs.ListenConfig{})
+}
+
+func (v *victim) listenWith(tc *transport.Config, cfg verbs.ListenConfig) *service {
+	v.Helper()
+	cfg.Transport, cfg.MPA.StartupTimeout = tc, time.Hour
+	local := netip.AddrPortFrom(home, 0)
+	if tc.Kind != transport.TCP {
+		local = netip.AddrPortFrom(home, 7000)
+	}
+	return &service{v, must(v.dev.Listen(v.Context(), local, cfg))(v.T)}
+}
+
+// serve accepts streams until the test is over, as many as there is room for.
+func (s *service) serve() {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			r, err := s.ln.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			cfg := verbs.QPConfig{SendCQ: s.cq, RecvCQ: s.cq, MaxSend: 4, MaxRecv: 4}
+			if _, err := r.Accept(context.Background(), s.pd, cfg, nil, nil); err != nil {
+				_ = r.Reject(context.Background(), nil) // the peer sees that it is not accepted
+			}
+		}
+	})
+	s.Cleanup(func() {
+		s.ln.Close()
+		wg.Wait()
+	})
+}
+
+// newcomer is a peer that does nothing wrong. It tells whether it gets no stream.
+func (s *service) newcomer(tc *transport.Config) (shutOut bool) {
+	s.Helper()
+	n := newVictim(s.T)
+	wait := patience
+	if checks.Weakened {
+		wait = 2 * time.Second // it is to be shut out, which is nothing to wait for
+	}
+	ctx, cancel := context.WithTimeout(s.Context(), wait)
+	defer cancel()
+	cfg := verbs.QPConfig{SendCQ: n.cq, RecvCQ: n.cq, MaxSend: 4, MaxRecv: 4}
+	dial := verbs.DialConfig{Remote: s.ln.Addr(), Transport: tc, MPA: mpa.Config{Revision: 1}} // with which it tries once
+	qp, _, err := n.ulp.Dial(ctx, n.pd, cfg, dial, nil)
+	if err != nil {
+		s.Logf("the newcomer: %v", err)
+		return true
+	}
+	qp.Close()
+	<-qp.Done()
+	return false
+}
+
+// connections opens n connections from the evil host, one after the other in
+// turn saying one of these things and then nothing more, and keeps those that are not
+// closed.
+func (s *service) connections(n int, say ...string) {
+	s.Helper()
+	const hands, most = 8, 1000
+	var made, kept sync.WaitGroup
+	open := make(chan struct{}, most) // so many are not known to be closed
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: evilHost.AsSlice()}}
+	ctx, cancel := context.WithCancel(context.Background())
+	for range hands {
+		made.Go(func() {
+			for i := range n / hands {
+				open <- struct{}{}
+				c, err := d.DialContext(ctx, "tcp", s.ln.Addr().String())
+				if err != nil { // it was refused while it was set up
+					<-open
+					continue
+				}
+				_, _ = io.WriteString(c, say[i%len(say)]) // as above
+				kept.Go(func() {
+					stop := context.AfterFunc(ctx, func() { c.Close() })
+					defer stop()
+					_, _ = io.Copy(io.Discard, c)
+					c.Close()
+					<-open
+				})
+			}
+		})
+	}
+	made.Wait()
+	s.Cleanup(func() {
+		cancel()
+		kept.Wait()
+	})
+}
+
+// Requests of MPA: none, a part of one, and a whole one of revision 1 (RFC 5044
+// section 7.1.1).
+const (
+	silence = ""
+	part    = "MPA ID Req"
+	request = "MPA ID Req Frame\x00\x01\x00\x00"
+)
+
+// One address opens connections without end, and another peer still connects (R19,
+// RFC 5042 section 6.4.1).
+func TestConnectionsWithoutEndOfOneAddress(t *testing.T) {
+	const places = 64
+	flood := func(cfg verbs.Config, n int, say ...string) func(v *victim) bool {
+		return func(v *victim) bool {
+			v = newVictimAs(v.T, cfg, verbs.ST)
+			s := v.listen(byAddress(transport.TCP, home))
+			s.serve()
+			s.connections(n, say...)
+			shutOut := s.newcomer(byAddress(transport.TCP, goodHost))
+			if most := cfg.Peer.Streams; most > 0 {
+				return v.streamsOf(evilHost) > most
+			}
+			for {
+				ev, ok := v.dev.TryEvent()
+				if !ok {
+					v.Error("no event tells of the peer that asks for too much")
+					break
+				}
+				if ev.Kind == verbs.EventQuotaExceeded && ev.Peer == "plaintext:127.0.0.2" {
+					break
+				}
+			}
+			return shutOut
+		}
+	}
+	halfOpen := verbs.Config{Limits: verbs.Limits{HalfOpen: places}}
+	run(t,
+		attack{"10,000 of all kinds", checks.HalfOpen, flood(halfOpen, 10_000, silence, part, request)},
+		attack{"that say nothing", checks.HalfOpen, flood(halfOpen, 1000, silence)},
+		attack{"that say half of something", checks.HalfOpen, flood(halfOpen, 1000, part)},
+		attack{"streams", checks.FairShare, flood(verbs.Config{Limits: verbs.Limits{Streams: places}}, 1000, request)},
+		attack{"streams beyond a quota", checks.PeerQuota, flood(verbs.Config{Peer: verbs.Quota{Streams: places / 8}}, 1000, request)},
+	)
+}
+
+// streamsOf is how many streams a peer has by its address.
+func (v *victim) streamsOf(addr netip.Addr) int64 {
+	for _, u := range v.dev.Resources().Peers {
+		if u.Principal == "peer plaintext:"+addr.String() {
+			return u.Used.Streams
+		}
+	}
+	return 0
+}
+
+// While the service is busy, the requests of one peer fill the queue of those that it
+// has not looked at. Another peer's request is among them all the same (R19).
+func TestRequestsThatFillTheBacklog(t *testing.T) {
+	run(t, attack{"requests", checks.BacklogShare, func(v *victim) bool {
+		const backlog, flood = 16, 160
+		refused := make(chan struct{}, 2*flood)
+		tc := byAddress(transport.TCP, home)
+		tc.OnRefused = func(transport.Flow, error) { refused <- struct{}{} }
+		s := v.listenWith(tc, verbs.ListenConfig{Backlog: backlog, OnFailed: tc.OnRefused})
+		s.connections(flood, request)
+		for range flood - backlog {
+			<-refused
+		}
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			<-refused // the newcomer's, or one that has given way to it
+			s.serve()
+		}()
+		shutOut := s.newcomer(byAddress(transport.TCP, goodHost))
+		<-served
+		return shutOut
+	}})
+}
