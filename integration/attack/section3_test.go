@@ -1,0 +1,314 @@
+package attack
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/iwarptest"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// party is a local consumer with what it takes to have streams, and a peer of them.
+type party struct {
+	v   *victim
+	ulp *verbs.ULP
+	pd  *verbs.PD
+	cq  *verbs.CQ
+	id  transport.Identity
+}
+
+func (v *victim) party(ulp *verbs.ULP, id transport.Identity) *party {
+	v.Helper()
+	return &party{v: v, ulp: ulp, pd: must(ulp.AllocPD())(v.T), cq: must(ulp.CreateCQ(1, nil))(v.T), id: id}
+}
+
+// stream makes a stream of the party's.
+func (p *party) stream(cfg verbs.QPConfig) error {
+	cfg.SendCQ, cfg.RecvCQ = p.cq, p.cq
+	_, err := p.v.streamAs(p.pd, cfg, iwarptest.Options{}, p.id)
+	return err
+}
+
+// kind is a kind of scarce thing.
+type kind struct {
+	name  string
+	peers bool                              // it is divided among peers, too
+	of    func(l *verbs.Limits) *int64      // its limit
+	unit  int64                             // what take takes
+	take  func(p *party) error              // one unit
+	bulk  func(p *party, units int64) error // many at once; nil: it takes one call each
+}
+
+var kinds = []kind{
+	{name: "streams", peers: true, unit: 1,
+		of:   func(l *verbs.Limits) *int64 { return &l.Streams },
+		take: func(p *party) error { return p.stream(verbs.QPConfig{MaxSend: 1, MaxRecv: 1}) }},
+	{name: "protection domains", unit: 1,
+		of:   func(l *verbs.Limits) *int64 { return &l.PDs },
+		take: func(p *party) error { _, err := p.ulp.AllocPD(); return err }},
+	{name: "memory regions", unit: 1,
+		of:   func(l *verbs.Limits) *int64 { return &l.MRs },
+		take: func(p *party) error { _, err := p.pd.RegisterMR(make([]byte, 1), verbs.RemoteRead); return err }},
+	{name: "memory windows", unit: 1,
+		of:   func(l *verbs.Limits) *int64 { return &l.MWs },
+		take: func(p *party) error { _, err := p.pd.AllocMW(); return err }},
+	{name: "registered bytes", unit: 100,
+		of:   func(l *verbs.Limits) *int64 { return &l.Bytes },
+		take: func(p *party) error { _, err := p.pd.RegisterMR(make([]byte, 100), verbs.RemoteRead); return err },
+		bulk: func(p *party, n int64) error {
+			_, err := p.pd.RegisterMR(make([]byte, n*100), verbs.RemoteRead)
+			return err
+		}},
+	{name: "completion queue entries", unit: 1,
+		of:   func(l *verbs.Limits) *int64 { return &l.CQEntries },
+		take: func(p *party) error { _, err := p.ulp.CreateCQ(1, nil); return err },
+		bulk: func(p *party, n int64) error { _, err := p.ulp.CreateCQ(int(n), nil); return err }},
+	{name: "work queue entries", peers: true, unit: 2,
+		of:   func(l *verbs.Limits) *int64 { return &l.QueueEntries },
+		take: func(p *party) error { return p.stream(verbs.QPConfig{MaxSend: 1, MaxRecv: 1}) },
+		bulk: func(p *party, n int64) error { return p.stream(verbs.QPConfig{MaxSend: int(n), MaxRecv: int(n)}) }},
+	{name: "shared receive queue entries", unit: 1,
+		of:   func(l *verbs.Limits) *int64 { return &l.SRQEntries },
+		take: func(p *party) error { _, err := p.pd.CreateSRQ(verbs.SRQConfig{MaxRecv: 1}); return err },
+		bulk: func(p *party, n int64) error { _, err := p.pd.CreateSRQ(verbs.SRQConfig{MaxRecv: int(n)}); return err }},
+	{name: "inbound read queue entries", peers: true, unit: 1,
+		of:   func(l *verbs.Limits) *int64 { return &l.IRRQEntries },
+		take: func(p *party) error { return p.stream(verbs.QPConfig{MaxSend: 1, MaxRecv: 1, IRD: 1}) },
+		bulk: func(p *party, n int64) error { return p.stream(verbs.QPConfig{MaxSend: 1, MaxRecv: 1, IRD: int(n)}) }},
+}
+
+// units is how many units of the kind under test there are: each of two principals
+// has a sixth for sure, as has a third one that may come; half goes to who asks first.
+const units = 48
+
+// scarce is a device with units of k and two consumers or, for peers, one consumer
+// with two peers: one that takes all it gets, and one that asks later.
+func scarce(v *victim, k kind, peers bool, quota int64) (glutton, modest *party) {
+	v.dev.Close()
+	cfg := verbs.Config{}
+	*k.of(&cfg.Limits) = units * k.unit
+	ulp := verbs.ULPConfig{Trust: verbs.ST}
+	if quota > 0 && peers {
+		*k.of(&cfg.Peer) = quota * k.unit
+	} else if quota > 0 {
+		*k.of(&ulp.Quota) = quota * k.unit
+	}
+	v.dev = must(verbs.Open(cfg))(v.T)
+	v.Cleanup(func() { v.dev.Close() })
+	mallory := must(v.dev.NewULP("mallory", ulp))(v.T)
+	if peers {
+		glutton = v.party(mallory, "mallory")
+		other := *glutton
+		other.id = "alice"
+		return glutton, &other
+	}
+	return v.party(mallory, "mallory"), v.party(v.consumer("alice", verbs.ST), "alice")
+}
+
+// used is what of k the principal has.
+func (k kind) used(p *party, peers bool) int64 {
+	r := p.v.dev.Resources()
+	list, name := r.ULPs, p.ulp.Name()
+	if peers {
+		list, name = r.Peers, string(p.id)
+	}
+	for _, u := range list {
+		if u.Name == name {
+			return *k.of(&u.Used)
+		}
+	}
+	return 0
+}
+
+// device is what of k is in use.
+func (v *victim) device(k kind) int64 {
+	u := v.dev.Usage()
+	return *k.of(&u)
+}
+
+// eachKind makes an attack on each kind of scarce thing, by a consumer and, where a
+// peer can, by a peer.
+func eachKind(c checks.Check, try func(v *victim, k kind, peers bool) bool) (attacks []attack) {
+	for _, k := range kinds {
+		attacks = append(attacks, attack{k.name + "/by a consumer", c, func(v *victim) bool { return try(v, k, false) }})
+		if k.peers {
+			attacks = append(attacks, attack{k.name + "/by a peer", c, func(v *victim) bool { return try(v, k, true) }})
+		}
+	}
+	return attacks
+}
+
+// wantQuotaError checks that an allocation was refused for want of something.
+func (v *victim) wantQuotaError(err error) {
+	v.Helper()
+	var q *verbs.QuotaError
+	if !errors.As(err, &q) {
+		v.Errorf("refused with %v, want a QuotaError", err)
+	}
+}
+
+// One principal takes all that it gets of a kind. Another, which comes later, still
+// gets its share (R2, R28; RFC 5042 sections 3 and 7.2).
+func TestGluttonLeavesOthersTheirShare(t *testing.T) {
+	run(t, eachKind(checks.FairShare, func(v *victim, k kind, peers bool) bool {
+		glutton, modest := scarce(v, k, peers, 0)
+		for n := 0; ; n++ {
+			if err := k.take(glutton); err != nil {
+				v.wantQuotaError(err)
+				break
+			}
+			if n > units {
+				v.Fatal("it may have more than there is")
+			}
+		}
+		for k.used(modest, peers) < units/6*k.unit {
+			if err := k.take(modest); err != nil {
+				v.Log(err)
+				return true
+			}
+		}
+		return false
+	})...)
+}
+
+// The same in one request for everything.
+func TestGluttonAsksForAllAtOnce(t *testing.T) {
+	run(t, eachKind(checks.FairShare, func(v *victim, k kind, peers bool) bool {
+		if k.bulk == nil {
+			k.bulk = func(p *party, n int64) (err error) {
+				for range n {
+					err = k.take(p)
+				}
+				return err
+			}
+		}
+		glutton, modest := scarce(v, k, peers, 0)
+		left := units - v.device(k)/k.unit
+		if err := k.bulk(glutton, left); err != nil {
+			v.wantQuotaError(err)
+		}
+		return k.take(modest) != nil
+	})...)
+}
+
+// A principal whose administrator has given it 3 takes a fourth, where there is
+// enough for everybody (R2).
+func TestPrincipalBeyondItsQuota(t *testing.T) {
+	run(t, eachKind(checks.PeerQuota, func(v *victim, k kind, peers bool) bool {
+		const quota = 3
+		glutton, _ := scarce(v, k, peers, quota)
+		for k.used(glutton, peers) < quota*k.unit {
+			if err := k.take(glutton); err != nil {
+				v.Fatalf("within the quota: %v", err)
+			}
+		}
+		err := k.take(glutton)
+		if err != nil {
+			v.wantQuotaError(err)
+		}
+		return err == nil
+	})...)
+}
+
+// Two streams that nobody has said trust each other share what only streams that do
+// may share (R3; RFC 5042 section 3).
+func TestStreamsWithoutDeclaredTrustShare(t *testing.T) {
+	run(t,
+		attack{"a protection domain", checks.StreamTrust, func(v *victim) bool {
+			pd := must(v.ulp.AllocPDAs(verbs.NSNT))(v.T)
+			mr := must(pd.RegisterMR(make([]byte, 64), all))(v.T)
+			must(v.tryStream(pd, must(v.ulp.CreateCQ(64, nil))(v.T), "alice"))(v.T)
+			f, err := v.tryStream(pd, must(v.ulp.CreateCQ(64, nil))(v.T), "mallory")
+			if err != nil {
+				v.wantErrTrust(err)
+				return false
+			}
+			f.write(mr.STag(), 0, evil)
+			f.settled()
+			return string(mr.Bytes()[:4]) == "evil"
+		}},
+		attack{"a completion queue", checks.StreamTrust, func(v *victim) bool {
+			one, other := must(v.ulp.AllocPDAs(verbs.NSNT))(v.T), must(v.ulp.AllocPDAs(verbs.NSNT))(v.T)
+			alice := must(v.tryStream(one, v.cq, "alice"))(v.T)
+			f, err := v.tryStream(other, v.cq, "mallory")
+			if err != nil {
+				v.wantErrTrust(err)
+				return false
+			}
+			f.settled()
+			return alice.cq == f.cq
+		}},
+		attack{"a completion queue with a stream that shares", checks.StreamTrust, func(v *victim) bool {
+			must(v.tryStream(must(v.ulp.AllocPDAs(verbs.NSNT))(v.T), v.cq, "alice"))(v.T)
+			_, err := v.tryStream(v.pd, v.cq, "mallory")
+			if err != nil {
+				v.wantErrTrust(err)
+			}
+			return err == nil
+		}},
+		attack{"a shared receive queue", checks.StreamTrust, func(v *victim) bool {
+			pd := must(v.ulp.AllocPDAs(verbs.NSNT))(v.T)
+			srq := must(pd.CreateSRQ(verbs.SRQConfig{MaxRecv: 1}))(v.T)
+			v.granted(srq.PostRecv(verbs.RecvWR{}))
+			join := func(id transport.Identity) (*foe, error) {
+				cq := must(v.ulp.CreateCQ(64, nil))(v.T)
+				return v.streamAs(pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1, SRQ: srq}, iwarptest.Options{}, id)
+			}
+			alice := must(join("alice"))(v.T)
+			f, err := join("mallory")
+			if err != nil {
+				v.wantErrTrust(err)
+				return false
+			}
+			f.send(0, nil) // takes the receive that was for alice
+			f.completion(0)
+			alice.send(0, nil)
+			alice.end()
+			return alice.qp.Err() != nil
+		}},
+		attack{"what a consumer of which nothing is said declares itself", checks.DeclaredTrust, func(v *victim) bool {
+			u := must(v.dev.NewULP("mallory", verbs.ULPConfig{}))(v.T)
+			var pd *verbs.PD
+			for _, m := range verbs.TrustModels()[1:] {
+				got, err := u.AllocPDAs(m)
+				if err != nil {
+					v.wantErrTrust(err)
+					continue
+				}
+				pd = got
+			}
+			return pd != nil && pd.Trust() == verbs.ST
+		}},
+	)
+}
+
+func (v *victim) wantErrTrust(err error) {
+	v.Helper()
+	if !errors.Is(err, verbs.ErrTrust) {
+		v.Errorf("refused with %v, want ErrTrust", err)
+	}
+}
+
+// A neighbour that keeps its inbound read queue full takes nothing from another's,
+// which every stream has for itself (R3).
+func TestReadQueueIsTheStreamsOwn(t *testing.T) {
+	v := newVictim(t)
+	alice, f := v.stream(v.pd, "alice"), v.stream(v.pd, "mallory")
+	mr := v.region(v.pd, 64, all)
+	copy(mr.Bytes(), secret)
+	f.Stall(true)
+	for range 4 { // its IRD
+		f.read(mr.STag(), 0, 64)
+	}
+	if !f.settled() {
+		t.Fatalf("four Reads end the stream: %v", f.qp.Err())
+	}
+	for range 4 {
+		alice.read(mr.STag(), 0, uint32(len(secret)))
+		if s, ok := alice.hear(); !ok || string(s.Payload) != string(secret) {
+			t.Fatalf("alice reads %+v", s)
+		}
+	}
+}
