@@ -81,9 +81,11 @@
 // Of RFC 5042's trust models a session needs none that trusts anybody, and NS-NT is
 // the default:
 //
-//	NS-NT  a protection domain for each connection, all memory in it for that one
+//	NS-NT  a protection domain for each connection, all memory in it for that one, and
+//	       over SCTP an association
 //	NS-RT  the same; the server may leave chunks open (ServerConfig.TrustClients)
 //	S-NT   as NS-NT
-//	S-LT   one protection domain for a session: fewer of them are taken
+//	S-LT   one protection domain for a session, and over SCTP one association for all
+//	       sessions with a host: fewer of them are taken
 //	S-T    the same; the server may leave chunks open
 package rtrs

@@ -14,6 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // sctpRelay is a Config for a server over SCTP in UDP and one for clients that go
@@ -67,27 +68,35 @@ func exercise(t testing.TB, cl *Client, m *memory) {
 	wg.Wait()
 }
 
-// A session over SCTP: all its connections are streams of one association, and
-// I/O works through a network that loses, reorders, duplicates and delays.
+// A session over SCTP: its connections have an association each, or, where the trust
+// model has streams share, are streams of one; and I/O works through a network that
+// loses, reorders, duplicates and delays.
 func TestSessionOverSCTP(t *testing.T) {
-	for name, f := range map[string]sctptest.Faults{
-		"clean": {},
-		"bad":   {Loss: 0.005, Reorder: 0.02, Duplicate: 0.02, Corrupt: 0.002, Latency: 100 * time.Microsecond},
+	bad := sctptest.Faults{Loss: 0.005, Reorder: 0.02, Duplicate: 0.02, Corrupt: 0.002, Latency: 100 * time.Microsecond}
+	for name, c := range map[string]struct {
+		trust  verbs.TrustModel
+		faults sctptest.Faults
+		assocs int
+	}{
+		"NS-NT, clean": {verbs.NSNT, sctptest.Faults{}, 4},
+		"NS-NT, bad":   {verbs.NSNT, bad, 4},
+		"S-LT, clean":  {verbs.SLT, sctptest.Faults{}, 1},
+		"S-LT, bad":    {verbs.SLT, bad, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server, client, _ := sctpRelay(t, f)
+			server, client, _ := sctpRelay(t, c.faults)
 			m := newMemory(1 << 21)
-			srv := startServerOn(t, server, sctpLocal, ServerConfig{NewSession: m.session})
+			srv := startServerOn(t, server, sctpLocal, ServerConfig{NewSession: m.session, Trust: c.trust})
 			cfg := over(client, newHost(t), "a")
-			cfg.Conns = 4
+			cfg.Conns, cfg.Trust = 4, c.trust
 			cl := connect(t, cfg)
 			exercise(t, cl, m)
 			flows := make(map[transport.Flow]bool)
 			for _, c := range cl.Info().Conns {
 				flows[c.Flow] = true
 			}
-			if len(flows) != 1 || len(cl.Info().Conns) != 4 {
-				t.Errorf("connections of %d associations", len(flows))
+			if len(flows) != c.assocs || len(cl.Info().Conns) != 4 {
+				t.Errorf("%d connections of %d associations, want 4 of %d", len(cl.Info().Conns), len(flows), c.assocs)
 			}
 			cl.Close()
 			eventually(t, "the session is gone", func() bool { return len(srv.Sessions()) == 0 })
