@@ -23,8 +23,9 @@ type association struct {
 	ready chan struct{} // closed when dialled, or err says why it can't be
 	err   error
 
-	assoc *transport.Assoc
-	mux   *sctpadapt.Mux
+	assoc  *transport.Assoc
+	mux    *sctpadapt.Mux
+	strays *strays
 
 	starting chan struct{} // one for each session of ours in start-up
 
@@ -72,7 +73,7 @@ func (as *associations) take(ctx context.Context, k assocKey) (*session, error) 
 		a := as.dialled[k]
 		mine := a == nil
 		if mine {
-			a = &association{dev: k.ulp.dev, key: k, ready: make(chan struct{}), starting: make(chan struct{}, maxInitiates)}
+			a = &association{dev: k.ulp.dev, key: k, strays: &strays{dev: k.ulp.dev}, ready: make(chan struct{}), starting: make(chan struct{}, maxInitiates)}
 			as.dialled[k] = a
 		}
 		a.users++
@@ -103,7 +104,7 @@ func (as *associations) take(ctx context.Context, k assocKey) (*session, error) 
 func (a *association) dial(ctx context.Context) {
 	as := &a.dev.assocs
 	a.assoc, a.err = transport.DialSCTP(ctx, a.key.remote, a.key.cfg, func(b sctp.Association) sctp.Receiver {
-		return sctpadapt.New(b, sctpadapt.Config{MaxPending: -1}, true) // streams come to listeners only
+		return sctpadapt.New(b, sctpadapt.Config{MaxPending: -1, Stray: a.strays.take}, true) // streams come to listeners only
 	})
 	if a.err == nil {
 		a.mux = a.assoc.Receiver().(*sctpadapt.Mux)
@@ -254,7 +255,8 @@ func (l *Listener) runSCTP(ln *transport.SCTPListener) {
 		if err != nil {
 			return
 		}
-		a := &association{dev: l.dev, assoc: assoc, mux: assoc.Receiver().(*sctpadapt.Mux)}
+		r := assoc.Receiver().(receiver)
+		a := &association{dev: l.dev, assoc: assoc, mux: r.Mux, strays: r.strays}
 		if err := l.dev.assocs.add(a); err != nil {
 			l.refuse(assoc, err)
 			assoc.Close()
@@ -264,9 +266,15 @@ func (l *Listener) runSCTP(ln *transport.SCTPListener) {
 	}
 }
 
-// receiver makes the Mux of an association that a peer sets up.
+// receiver is that of an association that a peer has set up.
+type receiver struct {
+	*sctpadapt.Mux
+	strays *strays
+}
+
 func (l *Listener) receiver(a sctp.Association) sctp.Receiver {
-	return sctpadapt.New(a, sctpadapt.Config{MaxPending: l.cfg.Backlog}, false)
+	s := &strays{dev: l.dev}
+	return receiver{sctpadapt.New(a, sctpadapt.Config{MaxPending: l.cfg.Backlog, Stray: s.take}, false), s}
 }
 
 // serve takes the sessions that the peer wants to start. The association outlives
@@ -292,6 +300,9 @@ func (a *association) serve(l *Listener) {
 			s.reply, s.rtr = mc.PrivateData, sctpadapt.RTR(mc.PeerToPeer)
 			l.offer(s, half)
 		case errors.Is(err, sctpadapt.ErrMuxClosed):
+			if a.strays.over.Load() {
+				a.dev.events.emit(Event{Kind: EventSlowPath, Peer: a.assoc.Protection().Peer(), Flow: a.assoc.Flow(), Err: ErrSlowPath})
+			}
 			return
 		case a.mux.Streams() > 0:
 			quiet = false

@@ -32,6 +32,7 @@ type attacker struct {
 	heard     chan sctp.Message // on the streams from own on
 	accepted  <-chan *QP
 	bystander *end
+	prey      *QP // the stack's end of the bystander's stream
 	target    *MR
 	alter     atomic.Pointer[func(p []byte)] // done to the attacker's packets on their way
 }
@@ -88,7 +89,7 @@ func newAttackerWith(t testing.TB, backlog, mtu int) *attacker {
 	}
 	x.a.startOn(s)
 	x.bystander = x.a
-	<-x.accepted
+	x.prey = <-x.accepted
 	x.target = x.b.mr(64, LocalWrite|RemoteWrite|RemoteRead)
 	x.bystander.wantAlive(x.target)
 	return x
@@ -267,6 +268,46 @@ func TestChunksOutsideOfSessionsAreTerminated(t *testing.T) {
 	x.bystander.wantAlive(x.target)
 	if len(x.heard) > 0 {
 		t.Error("a Terminate is answered")
+	}
+}
+
+// A peer that keeps sending what belongs to no session is seen, and loses its
+// association when it does so more often than the policy permits (R24). What another
+// association carries goes on.
+func TestStraysBeyondThePolicyEndTheAssociation(t *testing.T) {
+	x := newAttacker(t, 16)
+	y := x.a.another(sctpLocal, x.tc)
+	other := <-x.accepted
+	const n = 20
+	for i := range uint16(n) {
+		x.segment(own+i, 1, 1)
+		x.want(own+i, sctpadapt.FunctionTerminate)
+	}
+	x.bystander.wantAlive(x.target)
+	if got := x.prey.SlowPath(); got.Strays != n || got.Charged() != 0 {
+		t.Errorf("counted %+v, want %d strays", got, n)
+	}
+	if err := x.b.dev.SetSlowPolicy(SlowPolicy{PerSecond: 1, Burst: 2}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint16(1000) { // however slow the machine is
+		if x.assoc.SendNow(sctp.Outgoing{Stream: own + i%64, PPID: 46, Bufs: [][]byte{{0}}}) != nil {
+			break
+		}
+	}
+	select {
+	case <-x.assoc.Done():
+	case <-testContext(t).Done():
+		t.Fatal("the association lives on")
+	}
+	<-x.prey.Done()
+	if err := x.prey.Err(); !errors.Is(err, ErrSlowPath) {
+		t.Errorf("the stream on it ends with %v", err)
+	}
+	wantEvent(t, x.b.dev, EventSlowPath, x.prey.ID())
+	y.wantAlive(x.target)
+	if other.Err() != nil {
+		t.Errorf("the stream on another association ends with %v", other.Err())
 	}
 }
 

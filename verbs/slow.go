@@ -22,24 +22,27 @@ type SlowCounts struct {
 	OutOfOrder uint64 // times that segments came ahead of their turn; over SCTP
 	Dribbled   uint64 // times that the connection brought a few bytes, and no whole segment; over TCP
 	Stalls     uint64 // times that the peer took nothing of what was to be sent
+	Strays     uint64 // chunks of the stream's SCTP association that belong to no session
 }
 
 // Each yields the counts by name.
 func (c SlowCounts) Each() iter.Seq2[string, uint64] {
 	return func(yield func(string, uint64) bool) {
 		_ = yield("tiny", c.Tiny) && yield("empty", c.Empty) && yield("empty reads", c.EmptyReads) &&
-			yield("out of order", c.OutOfOrder) && yield("dribbled", c.Dribbled) && yield("stalls", c.Stalls)
+			yield("out of order", c.OutOfOrder) && yield("dribbled", c.Dribbled) && yield("stalls", c.Stalls) && yield("strays", c.Strays)
 	}
 }
 
-// Charged is how many of them count against a SlowPolicy: all but Stalls, by which
-// nobody but the peer waits.
+// Charged is how many of them count against the stream's SlowPolicy: all but Stalls,
+// by which nobody but the peer waits, and Strays, which count against that of the
+// association.
 func (c SlowCounts) Charged() uint64 {
 	return c.Tiny + c.Empty + c.EmptyReads + c.OutOfOrder + c.Dribbled
 }
 
-// SlowPolicy says how often the peer of a stream may make it take a slow path. The
-// zero value ends no stream. Networks that lose, reorder or cut up packets make
+// SlowPolicy says how often the peer of a stream may make it take a slow path, and
+// send on an SCTP association what belongs to no session. The zero value ends no
+// stream. Networks that lose, reorder or cut up packets make
 // honest peers do that some hundred times a second.
 type SlowPolicy struct {
 	PerSecond int // as often in the long run, 0: without limit
@@ -98,7 +101,30 @@ func (qp *QP) SlowPath() SlowCounts {
 	if s := qp.stream.Load(); s != nil {
 		c.Stalls = s.Stalls()
 	}
+	if s, ok := qp.conn.(*session); ok {
+		c.Strays = s.a.strays.n.Load()
+	}
 	return c
+}
+
+// strays counts and meters what an SCTP association gets that belongs to no session.
+type strays struct {
+	dev  *Device
+	n    atomic.Uint64
+	over atomic.Bool
+
+	bucket bucket // of the goroutine that delivers
+}
+
+// take reports that there was one more, and whether the association may go on.
+func (s *strays) take() bool {
+	s.n.Add(1)
+	p := s.dev.slow.Load()
+	if p.PerSecond == 0 || s.bucket.take(*p, time.Now()) || !checks.On(checks.SlowPath) {
+		return true
+	}
+	s.over.Store(true)
+	return false
 }
 
 // Slow implements rdmap.Upper.

@@ -176,6 +176,9 @@ func (u *upper) Ended(err error) {
 	if u.slow.over && errors.Is(err, &ddp.Error{Layer: ddp.LayerRDMA, Type: rdmap.TypeRemoteOperation, Code: rdmap.CodeCatastrophicStream}) {
 		err = fmt.Errorf("%w: %w", ErrSlowPath, err)
 	}
+	if s, ok := qp.conn.(*session); ok && err != nil && s.a.strays.over.Load() {
+		err = fmt.Errorf("%w: %w", ErrSlowPath, err)
+	}
 	qp.err = err
 	u.giveBack()
 	qp.unbind()

@@ -46,7 +46,7 @@ func (m *Mux) initiated(s *Stream, msg *sctp.Message, c *Control) {
 	}
 	if m.ended != nil || m.pending >= m.maxPending || int(msg.Stream) >= m.pairs() {
 		m.mu.Unlock()
-		m.terminate(msg.Stream, 0) // section 6.4
+		m.turnAway(msg.Stream) // section 6.4
 		return
 	}
 	m.pending++

@@ -45,6 +45,12 @@ type Config struct {
 	// MaxPending bounds the peer's Initiates that are not answered, 0 for 64,
 	// negative: the peer may start no sessions (RFC 5043 section 6.4).
 	MaxPending int
+
+	// Stray, if not nil, is asked before each Terminate that answers a chunk which
+	// belongs to no session, or an Initiate too many. False: there were too many of
+	// them, and the association ends. The goroutine calls it that delivers what the
+	// association receives.
+	Stray func() bool
 }
 
 // Session says what an end wants of one session. The zero value is useful.
@@ -76,6 +82,7 @@ func (o *Session) depths() negotiated { return negotiated{ird: depth(o.IRD), ord
 // sctp.Receiver.
 type Mux struct {
 	assoc Association
+	stray func() bool
 	odd   uint16 // 1: this end numbers its sessions 1, 3, ..., else 0, 2, ...
 
 	requests chan *Request
@@ -108,6 +115,7 @@ var _ sctp.Receiver = (*Mux)(nil)
 func New(assoc Association, cfg Config, dialled bool) *Mux {
 	m := &Mux{
 		assoc:   assoc,
+		stray:   cfg.Stray,
 		up:      make(chan struct{}),
 		over:    make(chan struct{}),
 		emptied: make(chan struct{}, 1),
@@ -359,11 +367,20 @@ func (m *Mux) illegal(s *Stream, msg *sctp.Message, what string) (held bool) {
 	if s == nil {
 		// There is no session to be terminated here. The peer is told that, if it
 		// believes in one.
-		m.terminate(msg.Stream, 0)
+		m.turnAway(msg.Stream)
 		return false
 	}
 	s.fail(&SessionError{Stream: s.id, Text: "the peer has sent " + what})
 	return false
+}
+
+// turnAway answers what belongs to no session.
+func (m *Mux) turnAway(stream uint16) {
+	if m.stray != nil && !m.stray() {
+		m.assoc.Abort("too much belongs to no DDP Stream Session")
+		return
+	}
+	m.terminate(stream, 0)
 }
 
 // terminate sends a Terminate. Where not even that can be queued, the peer takes
