@@ -270,3 +270,20 @@ func TestEachClientHasItsProtectionDomain(t *testing.T) {
 		}
 	}
 }
+
+// A client's region can't be read for ever (RFC 5042 section 6.3.3): the stream of one
+// that stays ends by itself.
+func TestClientThatStaysIsEnded(t *testing.T) {
+	h := newHost(t)
+	h.server.age = time.Millisecond
+	c, err := h.dial(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	select {
+	case <-c.QP.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("the stream goes on")
+	}
+}
