@@ -275,15 +275,21 @@ func TestEachClientHasItsProtectionDomain(t *testing.T) {
 // that stays ends by itself.
 func TestClientThatStaysIsEnded(t *testing.T) {
 	h := newHost(t)
-	h.server.age = time.Millisecond
+	expire := make(chan time.Time, 1)
+	h.server.after = func(d time.Duration) <-chan time.Time {
+		if d != maxAge {
+			t.Errorf("a stream may last %v, want %v", d, maxAge)
+		}
+		return expire
+	}
 	c, err := h.dial(t)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	select {
-	case <-c.QP.Done():
-	case <-time.After(20 * time.Second):
-		t.Error("the stream goes on")
+	if err := c.Ping(t.Context(), Ping{Size: 10, Count: 1}, time.Minute, NewHistogram(), nil); err != nil {
+		t.Error(err)
 	}
+	expire <- time.Now()
+	<-c.QP.Done()
 }

@@ -21,7 +21,7 @@ type Server struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	memory memory
-	age    time.Duration // a stream's at most
+	after  func(time.Duration) <-chan time.Time
 
 	mu      sync.Mutex
 	clients map[transport.Identity]int
@@ -32,7 +32,7 @@ type Server struct {
 
 // NewServer returns a server whose streams are charged to ulp.
 func NewServer(ulp *verbs.ULP, log *slog.Logger) *Server {
-	s := &Server{ulp: ulp, log: log, age: maxAge, clients: make(map[transport.Identity]int)}
+	s := &Server{ulp: ulp, log: log, after: time.After, clients: make(map[transport.Identity]int)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -148,14 +148,12 @@ func (s *Server) serve(cr *verbs.ConnRequest) (err error) {
 		reject(s.ctx, cr, refusedBusy)
 		return fmt.Errorf("accept the stream: %w", err)
 	}
-	t := time.NewTimer(s.age)
-	defer t.Stop()
 	select {
 	case <-qp.Done():
 	case <-s.ctx.Done():
 		qp.Abort(s.ctx.Err())
-	case <-t.C:
-		qp.Abort(fmt.Errorf("the stream was open for %v, which no measurement takes", s.age))
+	case <-s.after(maxAge):
+		qp.Abort(fmt.Errorf("the stream was open for %v, which no measurement takes", maxAge))
 	}
 	<-qp.Done()
 	return nil
