@@ -12,9 +12,12 @@ const (
 	// header. What is longer is not one of ours.
 	MaxKept = UntaggedHeaderLen + 128
 
-	// minReorder is the number of segments that a Reorder has room for once the
-	// first has come early; it doubles as needed.
-	minReorder = 16
+	// pageLen is the number of segments that a Reorder makes room for at a time:
+	// some 2 KiB. Pages are addressed by 8 bytes each.
+	pageLen = 32
+
+	// numbers is how many DDP-SSNs there are.
+	numbers = 1 << 16
 
 	// keptReorder is the number of segments that a Reorder keeps room for when
 	// nothing is held any more: two FPDU batches of a fast sender.

@@ -35,8 +35,13 @@ type Reorder struct {
 	held   int    // segments that are ahead
 	ending bool   // one of them is the end
 	end    uint16
-	ring   []early // by number, modulo its length, which is a power of two
+	pages  []*page // by number, modulo their length, which is a power of two
 }
+
+// page is the segments of pageLen numbers. There is none where nothing has come
+// early, so that what a Reorder costs depends on how many have and not on how far
+// ahead a peer says that they are.
+type page [pageLen]early
 
 // early is a segment that is here ahead of its turn.
 type early struct {
@@ -83,10 +88,7 @@ func (r *Reorder) Segment(ssn uint16, seg []byte) error {
 		}
 		return r.drain()
 	}
-	if ahead >= len(r.ring) {
-		r.grow(ahead)
-	}
-	e := r.at(ssn)
+	e := r.slot(ssn, ahead)
 	keep := len(seg)
 	e.err = nil
 	if r.placer != nil {
@@ -106,8 +108,8 @@ func (r *Reorder) End(ssn uint16) error {
 		return err
 	}
 	before := 0
-	for i := 1; i < ahead && i < len(r.ring); i++ {
-		if r.at(r.next + uint16(i)).here {
+	for i := 1; i < ahead; i++ {
+		if r.here(i) {
 			before++
 		}
 	}
@@ -124,32 +126,59 @@ func (r *Reorder) check(ssn uint16) (ahead int, err error) {
 	if r.ending {
 		last = min(last, int(r.end-r.next)-1)
 	}
-	if ahead > last || ahead < len(r.ring) && r.at(ssn).here {
+	if ahead > last || r.here(ahead) {
 		return 0, &SequenceError{SSN: ssn, Due: r.next, Window: r.window}
 	}
 	return ahead, nil
 }
 
-func (r *Reorder) at(ssn uint16) *early { return &r.ring[int(ssn)&(len(r.ring)-1)] }
+// here tells whether the segment is that is ahead by so many.
+func (r *Reorder) here(ahead int) bool {
+	if !r.reaches(ahead) {
+		return false
+	}
+	ssn := r.next + uint16(ahead)
+	p := r.pages[int(ssn)/pageLen&(len(r.pages)-1)]
+	return p != nil && p[ssn%pageLen].here
+}
+
+// reaches tells whether there is a page for what is ahead by so many: pages are
+// never shared by the lowest and the highest numbers.
+func (r *Reorder) reaches(ahead int) bool {
+	return int(r.next%pageLen)+ahead < pageLen*len(r.pages)
+}
+
+// slot is where the segment goes that is ahead by so many.
+func (r *Reorder) slot(ssn uint16, ahead int) *early {
+	if !r.reaches(ahead) {
+		r.grow(ahead)
+	}
+	p := &r.pages[int(ssn)/pageLen&(len(r.pages)-1)]
+	if *p == nil {
+		*p = new(page)
+	}
+	return &(*p)[ssn%pageLen]
+}
 
 // grow makes room for a segment that is ahead by that many.
 func (r *Reorder) grow(ahead int) {
-	n := max(minReorder, len(r.ring))
-	for n <= ahead {
+	old := r.pages
+	n := max(1, len(old))
+	for pageLen*n <= int(r.next%pageLen)+ahead {
 		n *= 2
 	}
-	old := *r
-	r.ring = make([]early, n)
-	for i := range old.ring {
-		ssn := r.next + uint16(i)
-		*r.at(ssn) = *old.at(ssn)
+	r.pages = make([]*page, n)
+	first := int(r.next) / pageLen
+	for i := range old {
+		at := (first + i) % (numbers / pageLen)
+		r.pages[at&(n-1)] = old[at&(len(old)-1)]
 	}
 }
 
 // drain hands over what is due.
 func (r *Reorder) drain() error {
-	for r.held > 0 && r.at(r.next).here {
-		e := r.at(r.next)
+	for r.held > 0 && r.here(0) {
+		e := r.slot(r.next, 0)
 		e.here = false
 		r.held--
 		r.next++
@@ -165,8 +194,8 @@ func (r *Reorder) drain() error {
 			return err
 		}
 	}
-	if r.held == 0 && len(r.ring) > keptReorder {
-		r.ring = nil
+	if r.held == 0 && pageLen*len(r.pages) > keptReorder {
+		r.pages = nil
 	}
 	if r.ending && r.next == r.end {
 		return io.EOF

@@ -186,8 +186,8 @@ func TestReorderGivesMemoryBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r.Held() != 0 || len(r.ring) > keptReorder {
-		t.Errorf("%d held, room for %d", r.Held(), len(r.ring))
+	if r.Held() != 0 || pageLen*len(r.pages) > keptReorder {
+		t.Errorf("%d held, room for %d", r.Held(), pageLen*len(r.pages))
 	}
 }
 
@@ -313,4 +313,33 @@ func FuzzReorder(f *testing.F) {
 			t.Fatalf("the sink was told\n%q, want\n%q", p.calls, want)
 		}
 	})
+}
+
+// What a peer says to be far ahead costs no more than what is near, but 8 bytes for
+// each page in between: one segment must not cost megabytes (RFC 5042 section 6.4).
+func TestRoomIsMadeForWhatHasComeOnly(t *testing.T) {
+	for _, first := range []uint16{0, 1, 31, 40_000, 65_535} {
+		r := NewReorder(&placer{}, first, MaxReorder)
+		far := []uint16{1, 31, 32, 33, 1000, 20_000, MaxReorder}
+		for i, ahead := range far {
+			if err := r.Segment(first+ahead, numbered(uint32(i), 0)); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Segment(first+ahead, numbered(uint32(i), 0)); err == nil {
+				t.Fatalf("from %d: the one ahead by %d is taken twice", first, ahead)
+			}
+		}
+		pages := 0
+		for _, p := range r.pages {
+			if p != nil {
+				pages++
+			}
+		}
+		if pages > len(far) || len(r.pages) > numbers/pageLen {
+			t.Errorf("from %d: %d pages of %d for %d segments", first, pages, len(r.pages), len(far))
+		}
+		if r.Held() != len(far) {
+			t.Errorf("from %d: %d are held, want %d", first, r.Held(), len(far))
+		}
+	}
 }
