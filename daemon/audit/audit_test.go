@@ -12,6 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // host is a host with two peers behind ESP, an export, and nothing that weakens
@@ -172,5 +173,37 @@ func TestWeakenedBuildMeetsNothing(t *testing.T) {
 func TestManyPeersAreNamedInPart(t *testing.T) {
 	if got := many("peer", strings.Fields("a b c d e f g")); got != "peers a, b, c, d, e and 2 more" {
 		t.Error(got)
+	}
+}
+
+// What a model waives, each looser one does, and each but NS-NT and S-NT, in which
+// services share nothing, waives something.
+func TestLooserModelsWaiveMore(t *testing.T) {
+	rows := func(m verbs.TrustModel) []string {
+		s := host()
+		s.Config.Trust = config.Trust(m.String())
+		var out []string
+		for _, r := range Run(s).Requirements {
+			if len(r.Weak) > 0 {
+				out = append(out, r.ID)
+			}
+		}
+		return out
+	}
+	for _, m := range verbs.TrustModels() {
+		loose := rows(m)
+		if want := m != verbs.NSNT && m != verbs.SNT; (len(loose) > 0) != want {
+			t.Errorf("%v waives %v", m, loose)
+		}
+		for _, n := range verbs.TrustModels() {
+			if !m.Permits(n) {
+				continue
+			}
+			for _, id := range rows(n) {
+				if !slices.Contains(loose, id) {
+					t.Errorf("%v waives %s, and %v, which permits it, does not", n, id, m)
+				}
+			}
+		}
 	}
 }
