@@ -1,0 +1,398 @@
+package attack
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/iwarptest"
+	"github.com/ironwarp/ironwarp/rdmap"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// things are one of each object of a protection domain, with a stream.
+type things struct {
+	v   *victim
+	ulp *verbs.ULP
+	pd  *verbs.PD
+	cq  *verbs.CQ
+	srq *verbs.SRQ
+	mr  *verbs.MR
+	mw  *verbs.MW
+	foe *foe
+}
+
+func (v *victim) things(pd *verbs.PD, id transport.Identity) *things {
+	v.Helper()
+	o := &things{v: v, ulp: pd.ULP(), pd: pd, cq: must(pd.ULP().CreateCQ(64, nil))(v.T)}
+	o.srq = must(pd.CreateSRQ(verbs.SRQConfig{MaxRecv: 4}))(v.T)
+	o.mr = v.region(pd, 64, all|verbs.WindowBind)
+	o.foe = must(v.tryStream(pd, o.cq, id))(v.T)
+	o.mw, _ = o.foe.bind(o.mr, 32, 8, all)
+	return o
+}
+
+func (o *things) config() verbs.QPConfig {
+	return verbs.QPConfig{SendCQ: o.cq, RecvCQ: o.cq, MaxSend: 4, MaxRecv: 4}
+}
+
+// theft is a call of mallory's that names something which is not his.
+type theft struct {
+	call string // the method and what of its arguments is stolen
+	note string
+	// by which check it is refused, of another consumer's and of another protection
+	// domain's of his own; None where it can't be of another domain.
+	consumer, domain checks.Check
+	// try makes the call. It reports whether that was of use.
+	try func(mine, theirs *things) (succeeded bool, err error)
+}
+
+// opened tells whether a call that makes a queue pair got as far as one.
+func opened(make func(prepare func(*verbs.QP) error) error) (bool, error) {
+	done := errors.New("that will do")
+	err := make(func(*verbs.QP) error { return done })
+	if errors.Is(err, done) {
+		return true, nil
+	}
+	return false, err
+}
+
+// adopt is a call of Adopt with a configuration that change has changed.
+func adopt(change func(cfg *verbs.QPConfig, theirs *things)) func(mine, theirs *things) (bool, error) {
+	return func(mine, theirs *things) (bool, error) {
+		cfg := mine.config()
+		change(&cfg, theirs)
+		_, llp := iwarptest.NewPeer(iwarptest.Options{})
+		defer llp.Close()
+		return opened(func(prepare func(*verbs.QP) error) error {
+			_, err := mine.ulp.Adopt(mine.pd, cfg, verbs.AdoptConfig{LLP: llp, Conn: conn{"mallory"}}, prepare)
+			return err
+		})
+	}
+}
+
+var tcp = &transport.Config{Protector: transport.LoopbackOnly()}
+
+// listenTCP listens with the victim's device.
+func (v *victim) listenTCP() *verbs.Listener {
+	v.Helper()
+	return must(v.dev.Listen(v.Context(), netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{Transport: tcp}))(v.T)
+}
+
+// dial is a call of Dial.
+func dial(change func(cfg *verbs.QPConfig, pd **verbs.PD, theirs *things)) func(mine, theirs *things) (bool, error) {
+	return func(mine, theirs *things) (bool, error) {
+		l := mine.v.listenTCP()
+		defer l.Close()
+		cfg, pd := mine.config(), mine.pd
+		change(&cfg, &pd, theirs)
+		return opened(func(prepare func(*verbs.QP) error) error {
+			_, _, err := mine.ulp.Dial(mine.v.Context(), pd, cfg, verbs.DialConfig{Remote: l.Addr(), Transport: tcp}, prepare)
+			return err
+		})
+	}
+}
+
+// accept is a call of Accept for a peer that dials from a device of its own.
+func accept(change func(cfg *verbs.QPConfig, theirs *things)) func(mine, theirs *things) (bool, error) {
+	return func(mine, theirs *things) (bool, error) {
+		v := mine.v
+		l := v.listenTCP()
+		defer l.Close()
+		peer := must(verbs.Open(verbs.Config{}))(v.T)
+		defer peer.Close()
+		u := must(peer.NewULP("peer", verbs.ULPConfig{}))(v.T)
+		pd, cq := must(u.AllocPD())(v.T), must(u.CreateCQ(8, nil))(v.T)
+		ctx, cancel := context.WithCancel(v.Context())
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			_, _, _ = u.Dial(ctx, pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 1}, verbs.DialConfig{Remote: l.Addr(), Transport: tcp}, nil)
+		}()
+		defer func() { cancel(); <-gone }()
+		r := must(l.Accept(ctx))(v.T)
+		defer func() { _ = r.Reject(ctx, nil) }()
+		cfg := mine.config()
+		change(&cfg, theirs)
+		return opened(func(prepare func(*verbs.QP) error) error {
+			_, err := r.Accept(ctx, mine.pd, cfg, nil, prepare)
+			return err
+		})
+	}
+}
+
+// post posts wr on mallory's queue pair and waits for what comes of it.
+func (o *things) post(wr verbs.SendWR) error {
+	wr.ID, wr.Flags = 11, wr.Flags|verbs.Signaled
+	if err := o.foe.qp.PostSend(&wr); err != nil {
+		return err
+	}
+	return o.foe.completion(11).Err
+}
+
+// leak posts an operation that sends what stands in the victim's memory.
+func leak(op verbs.Opcode) func(mine, theirs *things) (bool, error) {
+	return func(mine, theirs *things) (bool, error) {
+		copy(theirs.mr.Bytes(), secret)
+		wr := verbs.SendWR{Op: op, SGL: []verbs.SGE{{MR: theirs.mr, Len: uint32(len(secret))}}, RemoteSTag: 1}
+		if err := mine.post(wr); err != nil {
+			return false, err
+		}
+		s, _ := mine.foe.hear()
+		return string(s.Payload) == string(secret), nil
+	}
+}
+
+// fetch posts an operation whose result goes to the victim's memory.
+func fetch(op verbs.Opcode, answer func(f *foe, sink uint32)) func(mine, theirs *things) (bool, error) {
+	return func(mine, theirs *things) (bool, error) {
+		wr := verbs.SendWR{ID: 11, Op: op, Flags: verbs.Signaled, SGL: []verbs.SGE{{MR: theirs.mr, Len: 8}}, RemoteSTag: 1}
+		if err := mine.foe.qp.PostSend(&wr); err != nil {
+			return false, err
+		}
+		s, _ := mine.foe.hear()
+		answer(mine.foe, sinkOf(s))
+		if err := mine.foe.completion(11).Err; err != nil {
+			return false, err
+		}
+		return string(theirs.mr.Bytes()[:8]) == "evilevil", nil
+	}
+}
+
+// receive posts a receive into the victim's memory, and has a message come.
+func receive(post func(mine *things, wr verbs.RecvWR) (*foe, error)) func(mine, theirs *things) (bool, error) {
+	return func(mine, theirs *things) (bool, error) {
+		f, err := post(mine, verbs.RecvWR{ID: 11, SGL: []verbs.SGE{{MR: theirs.mr, Len: 64}}})
+		if err != nil {
+			return false, err
+		}
+		f.send(0, evil)
+		if err := f.completion(11).Err; err != nil {
+			return false, err
+		}
+		return string(theirs.mr.Bytes()[:4]) == "evil", nil
+	}
+}
+
+// shut posts an invalidation of the victim's STag.
+func shut(stag func(theirs *things) uint32) func(mine, theirs *things) (bool, error) {
+	return func(mine, theirs *things) (bool, error) {
+		err := mine.post(verbs.SendWR{Op: verbs.OpInvalidateLocal, InvalidateSTag: stag(theirs)})
+		theirs.foe.write(stag(theirs), 0, []byte("fine"))
+		return !theirs.foe.settled(), err
+	}
+}
+
+// thefts are all calls of a consumer that name an object.
+func thefts() []theft {
+	return []theft{
+		{"ULP.Adopt PD", "", checks.ForeignPD, checks.None, func(mine, theirs *things) (bool, error) {
+			_, llp := iwarptest.NewPeer(iwarptest.Options{})
+			defer llp.Close()
+			return opened(func(prepare func(*verbs.QP) error) error {
+				_, err := mine.ulp.Adopt(theirs.pd, theirs.config(), verbs.AdoptConfig{LLP: llp, Conn: conn{"mallory"}}, prepare)
+				return err
+			})
+		}},
+		{"ULP.Adopt SendCQ", "", checks.ForeignCQ, checks.None, adopt(func(cfg *verbs.QPConfig, theirs *things) { cfg.SendCQ = theirs.cq })},
+		{"ULP.Adopt RecvCQ", "", checks.ForeignCQ, checks.None, adopt(func(cfg *verbs.QPConfig, theirs *things) { cfg.RecvCQ = theirs.cq })},
+		{"ULP.Adopt SRQ", "", checks.ForeignPD, checks.ForeignPD, adopt(func(cfg *verbs.QPConfig, theirs *things) { cfg.SRQ, cfg.MaxRecv = theirs.srq, 0 })},
+		{"ULP.Dial PD", "", checks.ForeignPD, checks.None, dial(func(cfg *verbs.QPConfig, pd **verbs.PD, theirs *things) { *cfg, *pd = theirs.config(), theirs.pd })},
+		{"ULP.Dial SendCQ", "", checks.ForeignCQ, checks.None, dial(func(cfg *verbs.QPConfig, _ **verbs.PD, theirs *things) { cfg.SendCQ = theirs.cq })},
+		{"ULP.Dial RecvCQ", "", checks.ForeignCQ, checks.None, dial(func(cfg *verbs.QPConfig, _ **verbs.PD, theirs *things) { cfg.RecvCQ = theirs.cq })},
+		{"ULP.Dial SRQ", "", checks.ForeignPD, checks.ForeignPD, dial(func(cfg *verbs.QPConfig, _ **verbs.PD, theirs *things) { cfg.SRQ, cfg.MaxRecv = theirs.srq, 0 })},
+		{"ConnRequest.Accept SendCQ", "", checks.ForeignCQ, checks.None, accept(func(cfg *verbs.QPConfig, theirs *things) { cfg.SendCQ = theirs.cq })},
+		{"ConnRequest.Accept RecvCQ", "", checks.ForeignCQ, checks.None, accept(func(cfg *verbs.QPConfig, theirs *things) { cfg.RecvCQ = theirs.cq })},
+		{"ConnRequest.Accept SRQ", "", checks.ForeignPD, checks.ForeignPD, accept(func(cfg *verbs.QPConfig, theirs *things) { cfg.SRQ, cfg.MaxRecv = theirs.srq, 0 })},
+		{"QP.PostSend SGL MR", "Send", checks.ForeignPD, checks.ForeignPD, leak(verbs.OpSend)},
+		{"QP.PostSend SGL MR", "Write", checks.ForeignPD, checks.ForeignPD, leak(verbs.OpWrite)},
+		{"QP.PostSend SGL MR", "Read", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpRead, func(f *foe, sink uint32) { f.answer(sink, []byte("evilevil")) })},
+		{"QP.PostSend SGL MR", "FetchAdd", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpFetchAdd, (*foe).answerAtomic)},
+		{"QP.PostSend SGL MR", "CmpSwap", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpCmpSwap, (*foe).answerAtomic)},
+		{"QP.PostSend SGL MR", "Bind", checks.ForeignPD, checks.ForeignPD, func(mine, theirs *things) (bool, error) {
+			mw := must(mine.pd.AllocMW())(mine.v.T)
+			if err := mine.post(verbs.SendWR{Op: verbs.OpBind, MW: mw, SGL: []verbs.SGE{{MR: theirs.mr, Len: 8}}, Access: verbs.RemoteWrite}); err != nil {
+				return false, err
+			}
+			mine.foe.write(mw.STag(), 0, evil)
+			mine.foe.settled()
+			return string(theirs.mr.Bytes()[:4]) == "evil", nil
+		}},
+		{"QP.PostSend SGL MR", "Register", checks.ForeignPD, checks.ForeignPD, func(mine, theirs *things) (bool, error) {
+			before := theirs.mr.STag()
+			err := mine.post(verbs.SendWR{Op: verbs.OpRegister, SGL: []verbs.SGE{{MR: theirs.mr, Len: 8}}, Access: verbs.RemoteWrite})
+			return theirs.mr.STag() != before, err
+		}},
+		{"QP.PostSend MW", "Bind", checks.ForeignPD, checks.ForeignPD, func(mine, theirs *things) (bool, error) {
+			theirs.v.granted(theirs.mw.Invalidate())
+			err := mine.post(verbs.SendWR{Op: verbs.OpBind, MW: theirs.mw, SGL: []verbs.SGE{{MR: mine.mr, Len: 8}}, Access: verbs.RemoteWrite})
+			return err == nil, err
+		}},
+		{"QP.PostSend InvalidateSTag", "of a region", checks.PDOfSTag, checks.PDOfSTag, shut(func(theirs *things) uint32 { return theirs.mr.STag() })},
+		{"QP.PostSend InvalidateSTag", "of a window", checks.None, checks.None, shut(func(theirs *things) uint32 { return theirs.mw.STag() })},
+		{"QP.PostRecv SGL MR", "", checks.ForeignPD, checks.ForeignPD, receive(func(mine *things, wr verbs.RecvWR) (*foe, error) { return mine.foe, mine.foe.qp.PostRecv(wr) })},
+		{"SRQ.PostRecv SGL MR", "", checks.ForeignPD, checks.ForeignPD, receive(func(mine *things, wr verbs.RecvWR) (*foe, error) {
+			if err := mine.srq.PostRecv(wr); err != nil {
+				return nil, err
+			}
+			return mine.v.streamAs(mine.pd, verbs.QPConfig{SendCQ: mine.cq, RecvCQ: mine.cq, MaxSend: 1, SRQ: mine.srq}, iwarptest.Options{}, "mallory")
+		})},
+	}
+}
+
+func sinkOf(s iwarptest.Segment) uint32 {
+	if r, ok := rdmap.ParseReadRequest(s.Payload); ok {
+		return r.SinkSTag
+	}
+	a, _ := rdmap.ParseAtomicRequest(s.Payload)
+	return a.ID
+}
+
+// answerAtomic answers the first Atomic of the victim.
+func (f *foe) answerAtomic(id uint32) {
+	r := rdmap.AtomicResponse{ID: id, Original: binary.NativeEndian.Uint64([]byte("evilevil"))}
+	_ = f.Say(iwarptest.Segment{Last: true, Op: rdmap.OpAtomicResponse, QN: rdmap.QNAtomicResponse, MSN: 1, Payload: r.Append(nil)})
+}
+
+// stolen makes thefts into attacks, of what set makes for the victim.
+func stolen(t theft, whose string, c checks.Check, set func(v *victim) *things) attack {
+	name := t.call
+	if t.note != "" {
+		name += " (" + t.note + ")"
+	}
+	return attack{name + "/" + whose, c, func(v *victim) bool {
+		theirs, mine := set(v), v.things(v.pd, "mallory")
+		succeeded, err := t.try(mine, theirs)
+		if !succeeded && err == nil {
+			v.Error("the call fails without an error")
+		}
+		return succeeded
+	}}
+}
+
+func anothersThings(v *victim) *things {
+	return v.things(must(v.consumer("alice", verbs.ST).AllocPD())(v.T), "alice")
+}
+
+func thingsOfAnotherDomain(v *victim) *things { return v.things(v.domain(), "alice") }
+
+// A consumer who has come by handles of another one uses them with his own, in every
+// call that takes any (R1, R27; RFC 5042 sections 3 and 7.1).
+func TestConsumerUsesWhatIsAnothers(t *testing.T) {
+	var attacks []attack
+	for _, x := range thefts() {
+		attacks = append(attacks, stolen(x, "another consumer", x.consumer, anothersThings))
+	}
+	run(t, attacks...)
+}
+
+// The same with what is of another protection domain of his own: membership is
+// checked in every call (R31; RFC 5042 section 2.2.4).
+func TestObjectsOfAnotherProtectionDomain(t *testing.T) {
+	var attacks []attack
+	for _, x := range thefts() {
+		if x.domain != checks.None || x.consumer == checks.None {
+			attacks = append(attacks, stolen(x, "another protection domain", x.domain, thingsOfAnotherDomain))
+		}
+	}
+	run(t, attacks...)
+}
+
+// A window of another stream is not even its protection domain's to invalidate (R9,
+// R31).
+func TestWindowOfAnotherStreamIsInvalidatedLocally(t *testing.T) {
+	run(t, attack{"posted invalidation", checks.StreamOfSTag, func(v *victim) bool {
+		theirs := v.things(v.pd, "alice")
+		mine := v.things(v.pd, "mallory")
+		succeeded, _ := shut(func(theirs *things) uint32 { return theirs.mw.STag() })(mine, theirs)
+		return succeeded
+	}})
+}
+
+// handles are what a consumer is given.
+var handles = []reflect.Type{
+	reflect.TypeFor[*verbs.ULP](), reflect.TypeFor[*verbs.PD](), reflect.TypeFor[*verbs.CQ](), reflect.TypeFor[*verbs.SRQ](),
+	reflect.TypeFor[*verbs.QP](), reflect.TypeFor[*verbs.MR](), reflect.TypeFor[*verbs.MW](), reflect.TypeFor[*verbs.ConnRequest](),
+}
+
+// named lists what of an argument of type t is a handle or an STag of ours, by its
+// path.
+func named(t reflect.Type, path string) (all []string) {
+	switch {
+	case slices.Contains(handles, t):
+		if path == "" || strings.HasSuffix(path, "SGL") {
+			path = strings.TrimSpace(path + " " + t.Elem().Name())
+		}
+		return []string{path}
+	case t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice:
+		return named(t.Elem(), path)
+	case t.Kind() == reflect.Uint32 && path == "InvalidateSTag": // RemoteSTag is the peer's
+		return []string{path}
+	case t.Kind() == reflect.Struct && t.PkgPath() == handles[0].Elem().PkgPath():
+		for f := range t.Fields() {
+			if f.IsExported() {
+				p := f.Name
+				if path == "SGL" {
+					p = path
+				}
+				all = append(all, named(f.Type, p)...)
+			}
+		}
+	}
+	return all
+}
+
+// The attacks above are on every call that there is.
+func TestEveryCallThatNamesAnObjectIsAttacked(t *testing.T) {
+	attacked := map[string]bool{
+		"CQ.Poll QP":            true, // a result
+		"ConnRequest.Accept PD": true, // a request is no consumer's: who accepts it says by the domain whose it is
+	}
+	for _, x := range thefts() {
+		attacked[x.call] = true
+	}
+	var missing []string
+	for _, h := range handles {
+		for m := range h.Methods() {
+			for i := 1; i < m.Type.NumIn(); i++ {
+				for _, what := range named(m.Type.In(i), "") {
+					call := h.Elem().Name() + "." + m.Name + " " + what
+					if !attacked[call] {
+						missing = append(missing, call)
+					}
+					delete(attacked, call)
+				}
+			}
+		}
+	}
+	slices.Sort(missing)
+	for _, call := range slices.Compact(missing) {
+		t.Errorf("nothing attacks %s", call)
+	}
+}
+
+// From the handles that a consumer has no method leads to the device, to another
+// consumer, or to the administrator's view (R1).
+func TestHandlesLeadToNothingPrivileged(t *testing.T) {
+	privileged := []reflect.Type{reflect.TypeFor[*verbs.Device](), reflect.TypeFor[*verbs.Listener](), reflect.TypeFor[verbs.Resources](), reflect.TypeFor[verbs.StreamInfo](), reflect.TypeFor[verbs.Event]()}
+	for _, h := range handles {
+		for m := range h.Methods() {
+			for i := range m.Type.NumOut() {
+				out := m.Type.Out(i)
+				for out.Kind() == reflect.Slice {
+					out = out.Elem()
+				}
+				if slices.Contains(privileged, out) {
+					t.Errorf("%v.%s returns a %v", h, m.Name, out)
+				}
+			}
+		}
+	}
+}
