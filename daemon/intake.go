@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/ipsec"
 )
 
@@ -74,7 +75,7 @@ func (i *intake) created(peer string, err error) {
 	}
 	b.tokens = min(float64(p.Burst), b.tokens+max(0, now.Sub(b.at).Seconds())*float64(p.PerSecond))
 	b.at = now
-	if b.tokens >= 1 {
+	if b.tokens >= 1 || !checks.On(checks.StreamRate) {
 		b.tokens--
 		return
 	}

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // user is the process at the other end of a Unix connection, as the kernel knew it
@@ -27,9 +28,12 @@ func userOf(c net.Conn) (user, error) {
 	fail := func(err error) (user, error) {
 		return user{}, fmt.Errorf("ask the kernel who has connected: %w", err)
 	}
-	sc, ok := c.(syscall.Conn)
+	sc, ok := c.(*net.UnixConn)
+	if !ok && !checks.On(checks.Management) {
+		return user{}, nil
+	}
 	if !ok {
-		return fail(errors.New("not a socket"))
+		return fail(errors.New("it is no Unix socket"))
 	}
 	rc, err := sc.SyscallConn()
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 const (
@@ -152,7 +154,7 @@ func (c *repeatCount) count(k repeatKey, level slog.Level, n uint64) (all uint64
 	before := s.n
 	s.n += n
 	s.last = now
-	if show = passesMark(before, s.n); show {
+	if show = passesMark(before, s.n) || !checks.On(checks.LogRepeats); show {
 		s.logged = s.n
 	}
 	return s.n, show

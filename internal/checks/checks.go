@@ -29,6 +29,7 @@ const (
 	Alias                 // R18: no memory for two who don't trust each other
 	AliasWindow           // R18: no window on memory that the peer of another stream writes
 	HalfOpen              // R19: half-open streams are counted
+	StreamRate            // R19: a peer that keeps creating streams is blocked
 	BacklogShare          // R19: requests of one peer give way to those of others
 	PeerQuota             // R2, R19: what a peer has is counted against its quota
 	FairShare             // R2, R28: what others have not taken of their shares is kept
@@ -43,11 +44,13 @@ const (
 	ForeignCQ             // R27: a completion queue is its ULP's
 	ForeignMemory         // R29: memory that another ULP has registered
 	EventShare            // R30: events of one peer are bounded
+	LogRepeats            // R30: what a peer does without end takes few lines of a log
 	ForeignPD             // R31: objects are of the same protection domain
 	RevokeFirst           // R13: a service revokes the peer's access before it looks
 	Zeroed                // R14: memory is cleared before a peer may read it
 	ReadWhileNeeded       // R15: a service lets a peer read while it has to, no longer
 	ExactWindow           // R16: what a service opens is the data of the operation
+	Management            // R33: requests to manage the host come by a Unix socket
 	LocalUser             // R1: a local user is a ULP that the configuration names, or nobody
 	LocalPrivilege        // R1: what a ULP may ask of the daemon
 	LocalOwner            // R1: what a ULP has is seen and touched by nobody else
