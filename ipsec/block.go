@@ -198,9 +198,8 @@ func blocksOf(entries []blockEntry) []Block {
 		if e.since.Before(b.Since) {
 			b.Since = e.since
 		}
-		// The peer's own address, not what a translator makes of it.
-		if (GuardSpec{Remote: e.addr}).Addresses()[0] == e.addr && wellKnownNAT64.Contains(b.Addr) {
-			b.Addr = e.addr
+		if wellKnownNAT64.Contains(b.Addr) && !wellKnownNAT64.Contains(e.addr) {
+			b.Addr = e.addr // the host's own, not what a translator makes of it
 		}
 	}
 	return all
@@ -276,6 +275,10 @@ func (m *Manager) allBlocks() []blocked {
 func (m *Manager) keepBlock(b blocked) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for name, o := range m.blocks { // of the same host by another name
+		o.keys = slices.DeleteFunc(slices.Clone(o.keys), func(k blockKey) bool { return slices.Contains(b.keys, k) })
+		m.blocks[name] = o
+	}
 	m.blocks[b.Peer] = b
 	select {
 	case m.reblocked <- struct{}{}:

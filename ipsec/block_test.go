@@ -271,3 +271,48 @@ func TestPeerThatMovesStaysBlocked(t *testing.T) {
 		t.Errorf("left of it: %v", have)
 	}
 }
+
+// TestBlockByAnotherNameIsOneBlock renames a blocked peer.
+func TestBlockByAnotherNameIsOneBlock(t *testing.T) {
+	b := newBench(t)
+	p := testPeer("alpha", 7)
+	b.add(t, p)
+	if err := b.Block(t.Context(), p.Name, time.Hour, "flood"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.RemovePeer(t.Context(), p.Name); err != nil {
+		t.Fatal(err)
+	}
+	p.Name = "renamed"
+	b.add(t, p)
+	if err := b.Block(t.Context(), p.Name, time.Hour, "flood"); err != nil {
+		t.Fatal(err)
+	}
+	if have := b.Blocks(); len(have) != 1 || have[0].Peer != p.Name {
+		t.Errorf("%v", have)
+	}
+	if err := b.Unblock(t.Context(), p.Name); err != nil {
+		t.Fatal(err)
+	}
+	b.repairBlocks()
+	if have := b.Blocks(); len(have) != 0 {
+		t.Errorf("after its end: %v", have)
+	}
+}
+
+// TestPeerThatMovedMeanwhileStaysBlocked has a new process, whose configuration has
+// another port of the peer.
+func TestPeerThatMovedMeanwhileStaysBlocked(t *testing.T) {
+	b := newBench(t)
+	p := testPeer("alpha", 7)
+	left := blockEntry{blockKey: blockKey{p.Remote, transport.ProtoTCP, p.Port + 1}, peer: p.Name, until: time.Now().Add(time.Hour)}
+	b.kernel.change(func() { b.kernel.have = append(b.kernel.have, left) })
+	b.blocking.Lock()
+	b.blocksRead = false // as a new process
+	b.blocking.Unlock()
+	b.add(t, p)
+	have, _ := b.kernel.list("")
+	if !slices.ContainsFunc(have, func(e blockEntry) bool { return e.port == p.Port }) {
+		t.Errorf("its port is open: %v", have)
+	}
+}

@@ -207,7 +207,7 @@ func (b *blockTables) entries() ([]blockEntry, error) {
 					continue
 				}
 				peer, why, _ := strings.Cut(e.Comment, ": ")
-				n := blockEntry{blockKey: k, peer: peer, why: why, until: now.Add(e.Expires)}
+				n := blockEntry{blockKey: k, peer: oneLine(peer), why: oneLine(why), until: now.Add(e.Expires)}
 				n.since = n.until.Add(-e.Timeout)
 				if e.Counter != nil {
 					n.packets = e.Counter.Packets

@@ -56,15 +56,14 @@ func (m *Manager) repairBlocks() {
 	if err == nil && len(have)+len(m.allBlocks()) > 0 {
 		faults, err = m.checkBlocks(m.cfg.NetNS)
 	}
-	if unknown := err != nil; unknown != m.blocksUnknown {
-		m.blocksUnknown = unknown
-		if unknown {
+	if err != nil {
+		if !m.blocksUnknown {
 			m.cfg.Logger.Warn("the kernel's blocks are not known; they are looked at again", "err", err)
 		}
-	}
-	if err != nil {
+		m.blocksUnknown = true
 		return
 	}
+	m.blocksUnknown = false
 	m.adoptBlocks(have)
 	var lost []blockEntry
 	var names []string
@@ -79,7 +78,8 @@ func (m *Manager) repairBlocks() {
 			b.Addr, b.keys = p.remote, union(b.keys, p.blockKeys())
 		}
 		missing := slices.DeleteFunc(b.entries(), func(e blockEntry) bool {
-			return slices.ContainsFunc(have, func(h blockEntry) bool { return h.blockKey == e.blockKey })
+			// The kernel's clock may be a little ahead.
+			return time.Until(e.until) < blockSlack || slices.ContainsFunc(have, func(h blockEntry) bool { return h.blockKey == e.blockKey })
 		})
 		if len(missing) > 0 {
 			lost, names = append(lost, missing...), append(names, b.Peer)
@@ -123,6 +123,7 @@ func packetsOf(have []blockEntry, peer string) (n uint64) {
 
 // adoptBlocks takes over what the kernel has and this Manager does not know.
 func (m *Manager) adoptBlocks(have []blockEntry) {
+	m.blocksRead = true
 	for _, b := range blocksOf(have) {
 		if _, known := m.blockOf(b.Peer); known || !b.Until.After(time.Now()) {
 			continue
@@ -148,6 +149,11 @@ func (m *Manager) keepQuietly(b blocked) {
 func (m *Manager) extendBlock(p *peer) error {
 	m.blocking.Lock()
 	defer m.blocking.Unlock()
+	if !m.blocksRead { // what fails here is told by repairBlocks
+		if have, err := m.listBlocks(m.cfg.NetNS); err == nil {
+			m.adoptBlocks(have)
+		}
+	}
 	b, ok := m.blockOf(p.name)
 	if !ok {
 		return nil

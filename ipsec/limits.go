@@ -142,4 +142,6 @@ const (
 	guardRecheck = 5 * time.Second
 	// blockPause is the least time between two looks at the kernel's blocks.
 	blockPause = 100 * time.Millisecond
+	// blockSlack is what is left of a block that is not worth putting back.
+	blockSlack = 500 * time.Millisecond
 )

@@ -42,6 +42,7 @@ type Manager struct {
 	guarding sync.Mutex // serialises changes of the kernel's policies
 	blocking sync.Mutex // serialises changes of the kernel's blocks
 
+	blocksRead    bool          // those of an earlier life are known; guarded by blocking
 	blocksUnknown bool          // the kernel would not tell of them; guarded by blocking
 	reblocked     chan struct{} // one slot: there is a new block
 
