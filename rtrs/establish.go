@@ -15,6 +15,10 @@ func (cl *Client) establish(ctx context.Context, pc PathConfig) (*clientPath, er
 	cl.mu.Lock()
 	cl.inc++
 	t := &clientPath{cl: cl, inc: cl.inc, info: make(chan infoRsp, 1), failed: make(chan struct{})}
+	// They are all there from the first on, which may end while others are dialled.
+	for cid := range cl.cfg.Conns {
+		t.conns = append(t.conns, &clientConn{path: t, cid: cid})
+	}
 	cl.remote = pc.Remote
 	cl.mu.Unlock()
 	tried := func(error) {}
@@ -97,14 +101,13 @@ func sendSlots(slots int) int { return 4*slots + hbSlack }
 
 // dial opens connection cid.
 func (cl *Client) dial(ctx context.Context, t *clientPath, pc PathConfig, cid int) error {
-	c := &clientConn{path: t, cid: cid}
+	c := t.conns[cid]
 	slots := cl.cfg.QueueDepth + controlChunks
 	cq, err := cl.cfg.ULP.CreateCQ(recvSlots(slots)+sendSlots(slots), c)
 	if err != nil {
 		return err
 	}
 	c.cq = cq
-	t.conns = append(t.conns, c)
 	req := ConReq{Version: Version, CID: uint16(cid), CIDNum: uint16(cl.cfg.Conns), Incarnation: t.inc,
 		Path: cl.pathID, Session: cl.session, First: cid == 0 && t.inc == 1}
 	cfg := verbs.DialConfig{Remote: pc.Remote, Transport: pc.Transport, PrivateData: req.Append(nil), MPA: cl.cfg.MPA}

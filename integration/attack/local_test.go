@@ -473,7 +473,7 @@ func TestULPTakesAllOfTheDaemon(t *testing.T) {
 			return err == nil
 		}},
 		localAttack{"a giant request", checks.LocalBody, func(m *machine) bool {
-			const size = 16 << 20
+			const size = 256 << 10
 			body := io.MultiReader(strings.NewReader(`{"peer": "far",`), io.LimitReader(spaces{}, size), strings.NewReader(`"export": "none"}`))
 			status, text := m.raw(alice, http.MethodPost, "/v1/attachments", body)
 			if status != http.StatusOK && status != 0 && !strings.Contains(text, "too large") {
