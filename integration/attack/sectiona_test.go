@@ -292,32 +292,46 @@ func TestAnswerThatChangesAfterwards(t *testing.T) {
 	)
 }
 
+// servePing runs the ping service, of which pingRequest asks for a stream.
+func servePing(v *victim) netip.AddrPort {
+	v.Helper()
+	srv := probe.NewServer(v.ulp, slog.New(slog.DiscardHandler))
+	v.Cleanup(func() { srv.Close() })
+	return v.serve(srv.Handle)
+}
+
+var pingRequest = append([]byte(probe.Magic), 1, 0, 0, 0)
+
+// region is the STag that the ping service has offered.
+func (w *wire) region() uint32 { return binary.BigEndian.Uint32(w.mpa.PrivateData()[12:]) }
+
 // Memory that is a buffer's of one peer and then of another (R14, section 6.3.2).
 func TestMemoryOfTheClientBefore(t *testing.T) {
 	run(t, attack{"ping service", checks.Zeroed, func(v *victim) bool {
-		srv := probe.NewServer(v.ulp, slog.New(slog.DiscardHandler))
-		v.Cleanup(func() { srv.Close() })
-		to := v.serve(srv.Handle)
-		hello := append([]byte(probe.Magic), 1, 0, 0, 0)
-		region := func(w *wire) uint32 { return binary.BigEndian.Uint32(w.mpa.PrivateData()[12:]) }
+		to := servePing(v)
 		var all []*wire
 		for range probe.MaxClientsPeer {
-			all = append(all, must(call(v.T, to, hello))(v.T))
+			all = append(all, must(call(v.T, to, pingRequest))(v.T))
 		}
 		first := all[0]
-		first.write(region(first), 1000, []byte("secret"))
-		first.read(region(first), 1000, 6)
+		first.write(first.region(), 1000, []byte("secret"))
+		first.read(first.region(), 1000, 6)
 		if s, ok := first.hear(isResponse); !ok || string(s.Payload) != "secret" {
 			v.Fatalf("the region does not keep what is written: %q", s.Payload)
 		}
 		first.close()
 		// There are as many clients as may be, so the next one comes after the first has
 		// gone, and gets its memory.
-		next, err := call(v.T, to, hello)
-		for err != nil && v.Context().Err() == nil {
-			next, err = call(v.T, to, hello)
+		ctx, cancel := context.WithTimeout(v.Context(), patience)
+		defer cancel()
+		next, err := call(v.T, to, pingRequest)
+		for err != nil && ctx.Err() == nil {
+			next, err = call(v.T, to, pingRequest)
 		}
-		next.read(region(next), 1000, 6)
+		if err != nil {
+			v.Fatalf("the place of the first is not given: %v", err)
+		}
+		next.read(next.region(), 1000, 6)
 		s, ok := next.hear(isResponse)
 		if !ok || len(s.Payload) != 6 {
 			v.Fatalf("the region can't be read: %x", s.Payload)
@@ -390,6 +404,15 @@ func TestBytesBesideTheData(t *testing.T) {
 	run(t,
 		attack{"rping, the byte behind", checks.ExactWindow, beyond(func(n int) uint64 { return uint64(n) }, 1)},
 		attack{"rping, one byte more", checks.ExactWindow, beyond(func(n int) uint64 { return uint64(n) - 1 }, 2)},
+		attack{"ping service, the byte behind", checks.ExactWindow, func(v *victim) bool {
+			w := must(call(v.T, servePing(v), pingRequest))(v.T)
+			w.read(w.region(), probe.RegionSize, 1)
+			_, ok := w.hear(isResponse)
+			if !ok {
+				w.wantTerminated(protectionError(rdmap.CodeBounds))
+			}
+			return ok
+		}},
 		attack{"RTRS, a byte behind a read", checks.ExactWindow, func(v *victim) bool {
 			s := lureRTRS(v)
 			p, done, stag := s.ask(v, 512)
