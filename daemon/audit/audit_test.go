@@ -103,7 +103,7 @@ func TestEachWeakness(t *testing.T) {
 		{"ping S-T", service(config.ServicePing, "S-T"), api.AuditWeakened, "R18 R20", "services: ping: trust: S-T", "streams of ping and bench are NS-RT: "},
 		{"a ULP S-LT", conf(func(c *config.Config) { c.ULPs = []config.ULP{{Name: "lab", Trust: "S-LT"}} }), api.AuditWeakened, "R9 R22 R25", "ulps: lab: trust: S-LT", "sessions of ULP lab are S-LT: "},
 		{"a ULP NS-RT", conf(func(c *config.Config) { c.ULPs = []config.ULP{{Name: "lab", Trust: "NS-RT"}} }), api.AuditWeakened, "R18", "ulps: lab: trust: NS-RT", "no service does that"},
-		{"a privileged ULP", conf(func(c *config.Config) { c.ULPs = []config.ULP{{Name: "lab", Privileged: true}} }), api.AuditWeakened, "R1", "ulps: lab: privileged: true", "all that root may"},
+		{"a privileged ULP", conf(func(c *config.Config) { c.ULPs = []config.ULP{{Name: "lab", Privileged: true}} }), api.AuditWeakened, "R1 R33", "ulps: lab: privileged: true", "all that root may"},
 		{"no idle policy", conf(func(c *config.Config) { c.Idle.After = 0 }), api.AuditNotMet, "R20", "idle: off", "keep others out"},
 		{"no block policy", conf(func(c *config.Config) { c.Block.PerSecond = 0 }), api.AuditWeakened, "R19", "block: off", "by hand only"},
 		{"a kernel that can't block", func(s *Snapshot) { s.Block = errors.New("no such file") }, api.AuditWeakened, "R19", "nf_tables", "can't block a peer"},

@@ -14,7 +14,7 @@ func (v *view) consumers() string {
 	return fmt.Sprintf("; there are %s and %s", count(len(config.ServiceNames()), "service"), count(len(v.c.ULPs), "ULP"))
 }
 
-// privileged are local users who may do what root may (R1).
+// privileged are local users who may do what root may (R1, R33).
 func (v *view) privileged() []api.Weakness {
 	var out []api.Weakness
 	for _, u := range v.c.ULPs {
