@@ -186,6 +186,17 @@ func (h *repeats) report(log *slog.Logger) {
 	}
 }
 
+// forget makes what a peer does next the first again.
+func (h *repeats) forget(who string) {
+	h.seen.mu.Lock()
+	defer h.seen.mu.Unlock()
+	for k := range h.seen.keys {
+		if k.who == who {
+			delete(h.seen.keys, k)
+		}
+	}
+}
+
 type repeatsOver struct {
 	k repeatKey
 	s repeated

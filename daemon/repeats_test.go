@@ -69,9 +69,17 @@ func TestRepeatedLinesAreLoggedAtOneTwoFiveTenAndSoOn(t *testing.T) {
 		t.Errorf("more is said than was left out:\n%s", out.String())
 	}
 	out.Reset()
+	for i := range 3 {
+		log.Warn("connection refused", "peer", "beta", "reason", "not_covered")
+		if i == 0 && (strings.Count(out.String(), "\n") != 1 || strings.Contains(out.String(), attrRepeated)) {
+			t.Errorf("after a quiet time it is not the first again:\n%s", out.String())
+		}
+	}
+	h.forget("beta")
+	out.Reset()
 	log.Warn("connection refused", "peer", "beta", "reason", "not_covered")
 	if strings.Count(out.String(), "\n") != 1 || strings.Contains(out.String(), attrRepeated) {
-		t.Errorf("after a quiet time it is not the first again:\n%s", out.String())
+		t.Errorf("what a peer does that was away is not the first again:\n%s", out.String())
 	}
 }
 
