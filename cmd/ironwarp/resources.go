@@ -27,7 +27,9 @@ func (w *ironwarp) resourcesPage(r api.Resources) {
 			t.row(who, p.Trust, "-", "-", "", "")
 		}
 	}
-	add("device", r.Device, true)
+	if r.Device.Kind != "" { // a ULP is told of itself alone
+		add("device", r.Device, true)
+	}
 	for _, p := range r.ULPs {
 		add("ULP "+p.Name, p, false)
 	}
