@@ -45,7 +45,7 @@ type ServerConfig struct {
 	ULP *verbs.ULP
 	// Trust is how much the connections of a session, and its client, are trusted, at
 	// most as much as the ULP permits. The zero value, NS-NT, trusts nobody. TrustOf,
-	// if it is not nil, is asked instead for each new session, and must not block.
+	// if it is not nil, is asked instead for each new session.
 	Trust      verbs.TrustModel
 	TrustOf    func(transport.Identity) verbs.TrustModel
 	QueueDepth int // I/Os a session may have in flight; 0 means DefaultQueueDepth
@@ -209,6 +209,10 @@ func (s *Server) handle(ctx context.Context, cr *verbs.ConnRequest) {
 // The session's joining count is held for the caller.
 func (s *Server) sessionFor(ctx context.Context, cr *verbs.ConnRequest, req *ConReq) (*session, syscall.Errno, error) {
 	key := sessionKey{cr.Peer(), uuid(req.Path)}
+	trust := s.cfg.Trust
+	if req.CID == 0 && s.cfg.TrustOf != nil {
+		trust = s.cfg.TrustOf(key.peer)
+	}
 	for {
 		s.mu.Lock()
 		old := s.sessions[key]
@@ -220,7 +224,7 @@ func (s *Server) sessionFor(ctx context.Context, cr *verbs.ConnRequest, req *Con
 			s.mu.Unlock()
 			return nil, syscall.ESTALE, fmt.Errorf("rtrs: connection %d of a path that is not open", req.CID)
 		case old == nil:
-			sess, errno, err := s.newSessionLocked(key, req)
+			sess, errno, err := s.newSessionLocked(key, trust, req)
 			s.mu.Unlock()
 			return sess, errno, err
 		}
@@ -252,7 +256,7 @@ func (s *Server) fence(ctx context.Context, old *session) error {
 	}
 }
 
-func (s *Server) newSessionLocked(key sessionKey, req *ConReq) (*session, syscall.Errno, error) {
+func (s *Server) newSessionLocked(key sessionKey, trust verbs.TrustModel, req *ConReq) (*session, syscall.Errno, error) {
 	mine := 0
 	for k := range s.sessions {
 		if k.peer == key.peer {
@@ -265,7 +269,7 @@ func (s *Server) newSessionLocked(key sessionKey, req *ConReq) (*session, syscal
 	case len(s.sessions) >= s.cfg.MaxSessions:
 		return nil, syscall.ENOMEM, fmt.Errorf("rtrs: %d sessions are open, the limit", len(s.sessions))
 	}
-	sess, err := newSession(s, key, req)
+	sess, err := newSession(s, key, trust, req)
 	if err != nil {
 		return nil, syscall.ENOMEM, err
 	}

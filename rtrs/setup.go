@@ -10,7 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-func newSession(s *Server, key sessionKey, req *ConReq) (*session, error) {
+func newSession(s *Server, key sessionKey, trust verbs.TrustModel, req *ConReq) (*session, error) {
 	sess := &session{srv: s, key: key, inc: req.Incarnation, infoCh: make(chan infoReq, 1), allUp: make(chan struct{}), since: time.Now(),
 		idle: make(chan struct{}), failed: make(chan struct{}), closed: make(chan struct{}), challenged: make(chan chan bool),
 		conns: make([]*serverConn, req.CIDNum)}
@@ -19,11 +19,7 @@ func newSession(s *Server, key sessionKey, req *ConReq) (*session, error) {
 		sess.conns[i] = &serverConn{sess: sess, cid: i}
 	}
 	sess.conns[0].taken = true
-	sess.trust = s.cfg.Trust
-	if s.cfg.TrustOf != nil {
-		sess.trust = s.cfg.TrustOf(key.peer)
-	}
-	sess.trusting = s.cfg.TrustClients && trustsPeer(sess.trust)
+	sess.trust, sess.trusting = trust, s.cfg.TrustClients && trustsPeer(trust)
 	var err error
 	if sess.domains, err = newDomains(s.cfg.ULP, sess.trust, int(req.CIDNum)); err != nil {
 		return nil, err
