@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -290,6 +291,7 @@ func TestBlockCountsPacketsOfEveryKind(t *testing.T) {
 				t.Fatal(err)
 			}
 			block(t, p.beta, "alpha", time.Hour)
+			awaitWay(t, mallory.Host, p.beta.at())
 			at := func(h *host, port uint16) netip.AddrPort { return netip.AddrPortFrom(h.at(), port) }
 			udp := func(from, to uint16) []byte {
 				return datagram{at(p.alpha, from), at(p.beta, to), make([]byte, 600)}.packet()
@@ -332,6 +334,15 @@ func TestBlockCountsPacketsOfEveryKind(t *testing.T) {
 			}
 		})
 	}
+}
+
+// awaitWay waits until packets of a host reach another one: a lab's wires may not be up
+// yet when their devices are.
+func awaitWay(t *testing.T, from *lab.Host, to netip.Addr) {
+	t.Helper()
+	eventually(t, "packets arrive", func() bool {
+		return errors.Is(knock(t, from, netip.AddrPortFrom(to, port-1), 5*time.Second), syscall.ECONNREFUSED)
+	})
 }
 
 // pieces cuts an IP packet into two fragments, the first with n bytes.

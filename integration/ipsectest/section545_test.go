@@ -71,6 +71,7 @@ func TestPeerWithoutAnSAIsNotAnswered(t *testing.T) {
 		}
 		refused, note := refusals()
 		p.echo(t, p.beta, note)
+		awaitWay(t, p.alpha.Host, p.beta.at())
 		answers := heard(t, p.beta, p.alpha.at(), p.kind)
 		before := stoppedInbound(t, p.beta)
 		if err := p.connect(t, p.alpha, time.Second); err == nil {
