@@ -41,8 +41,8 @@ var sctpPrograms = []struct {
 // userland ESP, and deletes during set-up, which meet the emulated machine's slow
 // exchanges at moments that are no longer those they mean.
 const (
-	associations = "Phase2DeleteLeavesAssociationsUp|ControlAnAssociation|AssociationSurvivesEveryLoss|AssociationsSurviveOverIPv6|ClearAssociationIsNotAdmitted|KernelSCTP|MultihomedAssociation|PeerOfAnAssociationThatRebooted"
-	besides      = "/SCTP in UDP IKEv1|/SCTP in UDP$|Phase2DeleteLeavesAssociationsUp/IKE/set-up"
+	associations = "Phase2DeleteLeavesAssociationsUp|ControlAnAssociation|AssociationSurvivesEveryLoss|AssociationsSurviveOverIPv6|ClearAssociationIsNotAdmitted|BlockedPeerReachesNothing|PeerWithoutAnSAIsNotAnswered|GatewaysTunnel|ControlAGateway|KernelSCTP|MultihomedAssociation|PeerOfAnAssociationThatRebooted"
+	besides      = "/SCTP in UDP IKEv1|/SCTP in UDP IPv|/SCTP in UDP$|/^TCP|Phase2DeleteLeavesAssociationsUp/IKE/set-up"
 )
 
 // logDemo is the log of the demo, and of what it left.

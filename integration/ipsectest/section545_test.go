@@ -86,7 +86,9 @@ func TestPeerWithoutAnSAIsNotAnswered(t *testing.T) {
 			t.Errorf("the clear packets got as far as the listener: %v", err)
 		default:
 		}
-		p.unguard(t, p.beta)
+		if err := p.beta.m.RemoveGuard(t.Context(), "alpha"); err != nil {
+			t.Fatal(err)
+		}
 		_ = p.connect(t, p.alpha, 10*time.Second)
 		eventually(t, "there is an answer without the guard", func() bool { return len(answers()) > 0 })
 		select {
