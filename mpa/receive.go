@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"runtime"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
@@ -21,6 +22,7 @@ type receiver struct {
 	bufs       [2][]byte // argument of readv
 	idle       func()    // Conn.goIdle
 	got        int       // bytes that the last read brought
+	turn       int       // bytes since others had the processor
 	pieces     ddp.PiecewiseSink
 
 	skip    int  // bytes of padding and CRC to drop, after a direct segment
@@ -72,10 +74,21 @@ func (c *Conn) receive(s ddp.Sink) error {
 		if again {
 			continue
 		}
+		c.takeTurns()
 		if err := c.fill(); err != nil {
 			return err
 		}
 	}
+}
+
+// takeTurns lets other goroutines run now and then.
+func (c *Conn) takeTurns() {
+	r := &c.rx
+	if r.turn += turnRead; r.turn < turnBytes {
+		return
+	}
+	r.turn = 0
+	runtime.Gosched()
 }
 
 // parse hands over what is complete in the buffer. again tells that it has
@@ -142,6 +155,7 @@ func (c *Conn) fill() error {
 		if err == nil {
 			r.tail += n
 			r.got = n
+			r.turn += n
 			return nil
 		}
 		if err != sockio.ErrWouldBlock {

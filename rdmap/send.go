@@ -2,6 +2,7 @@ package rdmap
 
 import (
 	"errors"
+	"runtime"
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/internal/checks"
@@ -114,8 +115,12 @@ func (s *Stream) driver() {
 			return
 		}
 		s.batchGone(true)
-		if ok, _ := s.sendBatch(); !ok {
+		ok, done := s.sendBatch()
+		if !ok {
 			return
+		}
+		if done {
+			runtime.Gosched() // nothing makes it wait, so that others would
 		}
 	}
 }

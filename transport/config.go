@@ -51,6 +51,7 @@ type Config struct {
 
 	// MaxPending bounds the connections of a Listener which wait to be admitted
 	// or accepted, 0 for 128. One remote address may hold half of them.
+	// An address that holds none is let in beyond that, up to eight times as many.
 	MaxPending int
 
 	// OnPath is told when a path of an SCTP association does not answer any more and

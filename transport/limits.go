@@ -15,6 +15,9 @@ const (
 	// pendingShare is the part of MaxPending that one remote address may hold,
 	// so that one host cannot keep the others out.
 	pendingShare = 2
+	// pendingOver is how many times MaxPending there may be, with those of addresses
+	// that hold no other: what many hosts hold together does not keep one out.
+	pendingOver = 8
 
 	// defaultDeadAfter is how long a peer may be silent, with or without data on
 	// the way, before TCP gives the connection up. While an SA is away nothing is

@@ -23,7 +23,9 @@ func newPending(limit int) *pending {
 func (p *pending) enter(addr netip.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.n >= p.limit || p.perAddr[addr] >= max(1, p.limit/pendingShare) {
+	switch mine := p.perAddr[addr]; {
+	case mine == 0 && p.n < p.limit*pendingOver: // however many others hold
+	case p.n >= p.limit || mine >= max(1, p.limit/pendingShare):
 		return false
 	}
 	p.n++

@@ -145,6 +145,10 @@ func (e *Endpoint) strayPacket(r *run, from netip.AddrPort, p packet) {
 		e.counts.notAdmitted.Add(1)
 		return
 	}
+	if !e.meter.take(from.Addr(), now) {
+		e.counts.excess.Add(1)
+		return
+	}
 	k, n, ok := survey(p)
 	if !ok {
 		return

@@ -33,6 +33,7 @@ type Endpoint struct {
 	byTag  map[uint32]*Assoc
 	byAddr map[addrKey]*Assoc
 	signer signer // used by the reader only
+	meter  meter  // likewise
 
 	counts counters
 }
@@ -52,13 +53,14 @@ type EndpointStats struct {
 	Strays      uint64 // of no association (RFC 9260 section 8.4)
 	NotAdmitted uint64 // from addresses that Config.Admit keeps out
 	Inits       uint64 // INITs answered
+	Excess      uint64 // strays that were dropped unseen since too many came
 	BadCookies  uint64 // COOKIE ECHOs with a cookie that is not ours, or is too old
 	NoRoom      uint64 // associations refused because too many others wait for Accept or exist
 	Assocs      int    // associations as of now
 }
 
 type counters struct {
-	bad, strays, notAdmitted, inits, badCookies, noRoom atomic.Uint64
+	bad, strays, notAdmitted, excess, inits, badCookies, noRoom atomic.Uint64
 }
 
 // Listen makes an Endpoint on conn, which it owns from then on, also after an
@@ -99,6 +101,7 @@ func newEndpoint(sock carrier, cfg Config) *Endpoint {
 		closed:   make(chan struct{}),
 		byTag:    make(map[uint32]*Assoc),
 		byAddr:   make(map[addrKey]*Assoc),
+		meter:    newMeter(),
 	}
 	if e.window == 0 {
 		e.window = min(max(sock.recvBuffer()/2, minWindow), maxWindow)
@@ -157,6 +160,7 @@ func (e *Endpoint) Stats() EndpointStats {
 		BadPackets:  c.bad.Load(),
 		Strays:      c.strays.Load(),
 		NotAdmitted: c.notAdmitted.Load(),
+		Excess:      c.excess.Load(),
 		Inits:       c.inits.Load(),
 		BadCookies:  c.badCookies.Load(),
 		NoRoom:      c.noRoom.Load(),

@@ -15,6 +15,7 @@ func (t *tcb) input(now time.Duration, chunks []byte, reflected bool) {
 	t.now, t.heardAt = now, now
 	t.stats.PacketsIn++
 	t.dataIn, t.newIn = false, false
+	due := t.sackNow
 	for rest := chunks; len(rest) > 0 && t.state != stateClosed; {
 		c, next, err := cutChunk(rest)
 		if err != nil {
@@ -40,6 +41,9 @@ func (t *tcb) input(now time.Duration, chunks []byte, reflected bool) {
 	}
 	if t.dataIn && t.state != stateClosed {
 		t.packetDone(now)
+		if !t.newIn && t.sackNow && !due && !t.vain.take(now, vainRate, vainBurst) {
+			t.sackNow = false // tSack runs
+		}
 	}
 }
 
@@ -112,6 +116,9 @@ func (t *tcb) unknown(c chunk) bool {
 // already or the chunk does not fit a packet.
 func (t *tcb) reply(typ chunkType, value []byte) {
 	n := padded(chunkHeaderLen + len(value))
+	if !t.vain.take(t.now, vainRate, vainBurst) {
+		return
+	}
 	if n > t.size-headerLen || len(t.control)+n > max(maxControl, t.size) {
 		return
 	}

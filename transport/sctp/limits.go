@@ -149,6 +149,26 @@ const (
 	// for Accept.
 	DefaultBacklog = 128
 
+	// strayRate and strayBurst are how many packets of no association (INITs, State
+	// Cookies, what is out of the blue) are looked at of each address, a second and at
+	// once: an association takes two of them, and serves all streams between two hosts.
+	// spareRate and spareBurst are for all addresses together, beyond that. An answer
+	// takes some 5 microseconds, so floods get a few per cent of a processor.
+	strayRate  = 200
+	strayBurst = 400
+	spareRate  = 4000
+	spareBurst = 8000
+	// maxMetered bounds the addresses that have an allowance of their own.
+	maxMetered = 4096
+
+	// vainRate and vainBurst are how many packets that bring nothing new (duplicates,
+	// what is beyond the window, HEARTBEATs, unknown chunks) are answered at once in an
+	// association. A peer that behaves sends them one by one as its timers expire, or a
+	// flight of them after a loss of SACKs; what is beyond is acknowledged within
+	// SACK.Delay.
+	vainRate  = 1000
+	vainBurst = 256
+
 	// maxAssocs bounds the associations of an endpoint: each costs some 3 KiB.
 	maxAssocs = 1 << 16
 

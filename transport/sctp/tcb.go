@@ -119,6 +119,7 @@ type tcb struct {
 	arrivedTop  uint32        // the highest number of a packet that has arrived, as far as known
 	packetsIn   int           // packets with DATA since the last SACK
 	sackNow     bool          // the next opportunity sends a SACK
+	vain        allowance     // of answers to what brings nothing new
 	dataIn      bool          // this packet had a DATA chunk
 	newIn       bool          // ... and one that was new
 	sacksOut    int           // SACKs sent for the current read
@@ -170,6 +171,7 @@ func (t *tcb) init(s settings) {
 	t.tx.init(s.localTSN, s.blocks)
 	t.path.reset(s.size-headerLen, s.v6, s.rtoInitial)
 	t.lastWindow = s.window
+	t.vain = newAllowance(0, vainBurst)
 	t.longest.Store(int32(t.maxMessage()))
 	t.hbJitter = s.jitter()
 }
