@@ -169,14 +169,14 @@ func TestBlockThatSomebodyTakesAwayComesBack(t *testing.T) {
 	if got := b.blockOfPeer(p.Name); got == nil || !got.Until.Equal(was.Until) || got.Why != was.Why || got.Packets != 14 {
 		t.Errorf("%+v, want %+v and the 14 packets of before", got, was)
 	}
-	awaitEvent(t, events, EventBlockRepair)
+	await(t, events, EventBlockRepair)
 	// The rules alone.
 	b.kernel.change(func() { b.kernel.faults = []string{"the rules are gone"} })
 	b.repairBlocks()
 	if f, _ := b.kernel.check(""); len(f) != 0 {
 		t.Errorf("the rules are not put back: %v", f)
 	}
-	awaitEvent(t, events, EventBlockRepair)
+	await(t, events, EventBlockRepair)
 	writes := func() (n int) {
 		b.kernel.change(func() { n = b.kernel.writes })
 		return n
@@ -185,20 +185,6 @@ func TestBlockThatSomebodyTakesAwayComesBack(t *testing.T) {
 	b.repairBlocks()
 	if writes() != before {
 		t.Error("a block that is whole is written again")
-	}
-}
-
-func awaitEvent(t *testing.T, events <-chan Event, kind EventKind) Event {
-	t.Helper()
-	for {
-		select {
-		case e := <-events:
-			if e.Kind == kind {
-				return e
-			}
-		case <-time.After(30 * time.Second):
-			t.Fatalf("no event %s", kind)
-		}
 	}
 }
 
@@ -238,7 +224,7 @@ func TestBlockEndsByItself(t *testing.T) {
 	if err := b.Block(t.Context(), p.Name, MinBlock, "flood"); err != nil {
 		t.Fatal(err)
 	}
-	if e := awaitEvent(t, events, EventUnblocked); e.Reason != ReasonExpired || e.Peer != p.Name {
+	if e := await(t, events, EventUnblocked); e.Reason != ReasonExpired || e.Peer != p.Name {
 		t.Errorf("%+v", e)
 	}
 	if have := b.Blocks(); len(have) != 0 {
