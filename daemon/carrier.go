@@ -191,10 +191,15 @@ func (c *carrier) pick(k transport.Kind, why string) bool {
 }
 
 // tried notes how an attempt with a carrier went. What the peer refused in words
-// is not the carrier's fault.
+// is not the carrier's fault, nor is the quota of who tried: a local user must not
+// decide what others' streams are carried by.
 func (d *Daemon) tried(p *peer, k transport.Kind, err error) {
 	var refused *rtrs.RefusedError
 	var rejected *verbs.RejectedError
+	var quota *verbs.QuotaError
+	if errors.As(err, &quota) {
+		return
+	}
 	if p.cfg.Transport != config.TransportAuto || k == transport.TCP || errors.As(err, &refused) || errors.As(err, &rejected) || errors.Is(err, context.Canceled) {
 		return
 	}

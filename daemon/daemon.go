@@ -212,6 +212,8 @@ func (d *Daemon) Close() error {
 		return nil
 	}
 	d.notify(sd.SdNotifyStopping)
+	// A socket of systemd's stays, and who may connect to it may start the daemon.
+	d.openToUsers(false)
 	d.cancel()
 	var err error
 	for _, s := range []*http.Server{d.http, d.metrics} {

@@ -1,12 +1,12 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"sync"
-	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
@@ -19,20 +19,20 @@ import (
 // ULP that the configuration names (RFC 5042 section 2.1.3). What one has, another
 // that is not privileged neither sees nor touches.
 type consumer struct {
-	name string // "": root
-	gate *gate
+	name  string // "": root
+	gate  *gate
+	rdma  *verbs.ULP      // of root: nil, the services' are taken
+	large *nbd.LargeReads // of its disks
+
+	requests sync.WaitGroup // and what else needs rdma
 
 	// Guarded by Daemon.mu.
 	cfg      config.ULP
-	rdma     *verbs.ULP          // of root: nil, the services' are taken
 	sessions map[string]*session // by peer
 
 	// current ends when what the ULP may, or who it is, has changed.
 	current context.Context
 	change  context.CancelFunc
-
-	requests sync.WaitGroup
-	large    *nbd.LargeReads // of its disks
 }
 
 // locals are all local consumers.
@@ -146,18 +146,9 @@ func (d *Daemon) gateFor(who caller) *gate {
 
 // rdmaFor is the RNIC's consumer that a caller's disks are charged to, and probeFor
 // that of its pings.
-func (d *Daemon) rdmaFor(c *consumer) *verbs.ULP { return d.accountOf(c, d.ulps.client) }
+func (d *Daemon) rdmaFor(c *consumer) *verbs.ULP { return cmp.Or(c.rdma, d.ulps.client) }
 
-func (d *Daemon) probeFor(c *consumer) *verbs.ULP { return d.accountOf(c, d.ulps.probe) }
-
-func (d *Daemon) accountOf(c *consumer, root *verbs.ULP) *verbs.ULP {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if c.rdma != nil {
-		return c.rdma
-	}
-	return root
-}
+func (d *Daemon) probeFor(c *consumer) *verbs.ULP { return cmp.Or(c.rdma, d.ulps.probe) }
 
 // mayUse says no to a caller who may not know of a peer.
 func (d *Daemon) mayUse(who caller, peer string) error {
@@ -188,12 +179,10 @@ func (d *Daemon) isPrivileged(c *consumer) bool {
 
 // trustFor is the trust model of a consumer's sessions.
 func (d *Daemon) trustFor(c *consumer) verbs.TrustModel {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	if c.rdma != nil {
 		return c.rdma.Trust()
 	}
-	return d.cfg.ServiceTrust(config.ServiceAttachments).Model()
+	return d.config().ServiceTrust(config.ServiceAttachments).Model()
 }
 
 // mayDial waits until a consumer may make streams again: who makes too many has its
@@ -227,77 +216,4 @@ func short(who caller, err error) *api.Error {
 		e.Fix = "detach what is not needed: `ironwarp ls` shows it"
 	}
 	return e
-}
-
-// turns let few at a time have a peer's ping service, and each consumer once: it
-// serves this host as one.
-type turns struct {
-	mu    sync.Mutex
-	peers map[string]*turn
-}
-
-type turn struct {
-	slots chan struct{}
-	held  map[*consumer]bool
-	users int
-}
-
-// maxPings of ULPs at one peer at a time. The peer serves probe.MaxClientsPeer.
-const maxPings = 2
-
-// maxPing is how long a ULP's ping may take, so that others have their turn.
-const maxPing = time.Minute
-
-// pingTurn waits for the turn of a ping, which ends with the context.
-func (d *Daemon) pingTurn(ctx context.Context, who caller, peer string) (context.Context, func(), error) {
-	release, err := d.local.pings.take(ctx, peer, who)
-	if err != nil || who.all {
-		return ctx, release, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, maxPing)
-	return ctx, func() {
-		cancel()
-		release()
-	}, nil
-}
-
-// take waits for the turn of a consumer at a peer.
-func (t *turns) take(ctx context.Context, peer string, who caller) (release func(), err error) {
-	if who.all || !checks.On(checks.LocalShare) {
-		return func() {}, nil
-	}
-	t.mu.Lock()
-	if t.peers == nil {
-		t.peers = map[string]*turn{}
-	}
-	p := t.peers[peer]
-	if p == nil {
-		p = &turn{slots: make(chan struct{}, maxPings), held: map[*consumer]bool{}}
-		t.peers[peer] = p
-	}
-	if p.held[who.consumer] {
-		t.mu.Unlock()
-		return nil, &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("ULP %s is already pinging %s", who.name, peer), Fix: "wait until that has ended"}
-	}
-	p.held[who.consumer] = true
-	p.users++
-	t.mu.Unlock()
-	leave := func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		delete(p.held, who.consumer)
-		if p.users--; p.users == 0 {
-			delete(t.peers, peer)
-		}
-	}
-	select {
-	case p.slots <- struct{}{}:
-		return func() {
-			<-p.slots
-			leave()
-		}, nil
-	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
-	}
 }

@@ -6,14 +6,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/internal/otheruser"
@@ -255,18 +252,26 @@ func TestReloadTakesAwayWhatAULPMayNotAnyMore(t *testing.T) {
 	}
 }
 
-func TestRequestsUnderWayEndWhenTheirULPChanges(t *testing.T) {
+// silentPeer is a host where alice may use a peer that takes connections and says
+// nothing.
+func silentPeer(t *testing.T) *host {
+	t.Helper()
 	otheruser.Need(t)
 	silent, err := net.Listen("tcp", "127.0.0.9:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer silent.Close()
+	t.Cleanup(func() { silent.Close() })
 	h := newHost(t, "")
 	if _, err := h.api.AddPeer(t.Context(), api.PeerSpec{Name: "silent", Address: "127.0.0.9", Port: uint16(silent.Addr().(*net.TCPAddr).Port), Protection: "loopback"}); err != nil {
 		t.Fatal(err)
 	}
 	h.ulps(fmt.Sprintf("\n  - {name: alice, users: [%d], peers: [silent]}\n", alice))
+	return h
+}
+
+func TestRequestsUnderWayEndWhenTheirULPChanges(t *testing.T) {
+	h := silentPeer(t)
 	c := h.as(alice)
 	begun, over := make(chan struct{}), make(chan error)
 	begin := sync.OnceFunc(func() { close(begun) })
@@ -278,33 +283,6 @@ func TestRequestsUnderWayEndWhenTheirULPChanges(t *testing.T) {
 	h.ulps("")
 	says(t, <-over, api.CodeUnavailable, "the configuration of ULP alice has changed meanwhile")
 	eventually(t, "the RNIC has lost the consumer", func() bool { return len(h.d.dev.Resources().ULPs) == 3 })
-}
-
-func TestUserWhoGoesAwayLeavesNothing(t *testing.T) {
-	otheruser.Need(t)
-	silent, err := net.Listen("tcp", "127.0.0.9:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	h := newHost(t, "")
-	if _, err := h.api.AddPeer(t.Context(), api.PeerSpec{Name: "silent", Address: "127.0.0.9", Port: uint16(silent.Addr().(*net.TCPAddr).Port), Protection: "loopback"}); err != nil {
-		t.Fatal(err)
-	}
-	h.ulps(fmt.Sprintf("\n  - {name: alice, users: [%d], peers: [silent]}\n", alice))
-	for i := range 2 * ulpRequests {
-		ctx, cancel := context.WithCancel(t.Context())
-		_, err := h.as(alice).Attach(ctx, api.AttachRequest{Peer: "silent", Export: fmt.Sprint("x", i), TimeoutSeconds: 600}, func(api.Event) { cancel() })
-		if err == nil {
-			t.Fatal("attached what nobody has")
-		}
-	}
-	eventually(t, "no connection, disk or stream is left", func() bool {
-		g := h.d.consumer("alice").gate
-		conns, _ := g.use()
-		r := h.d.consumer("alice").rdma.Usage()
-		return conns == 0 && len(g.slots) == 0 && len(h.status().Attachments) == 0 && r.Streams == 0 && r.PDs == 0
-	})
 }
 
 func TestPrivilegedULPMayEverythingOnItsOwnAccount(t *testing.T) {
@@ -387,71 +365,6 @@ func TestULPsAreToldNothingOfTheHost(t *testing.T) {
 }
 
 func errOf[T any](_ T, err error) error { return err }
-
-func TestUsersCannotFillTheLog(t *testing.T) {
-	alpha, _ := twoUsers(t)
-	at := attachAs(t, alpha.as(alice), "a")
-	before := strings.Count(alpha.log.String(), "\n")
-	for range 200 {
-		c, err := otheruser.Dial(at.Socket, alice)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, _ = c.Write([]byte("no NBD at all, and more than a client's flags")) // too many are cut off
-		c.Close()
-		if c, err = otheruser.Dial(filepath.Join(alpha.dir, "run", "ironwarp.sock"), carol); err != nil {
-			t.Fatal(err)
-		}
-		_, _ = c.Write([]byte("\x00\x01 / HTTP/0.0\r\n\r\n")) // it may be closed already
-		c.Close()
-	}
-	eventually(t, "all of that is over", func() bool {
-		conns, _ := alpha.d.local.strangers.use()
-		return conns == 0 && alpha.status().Attachments[0].Clients == 0
-	})
-	text := strings.Split(alpha.log.String(), "\n")[before:]
-	if info := slices.DeleteFunc(text, func(l string) bool { return strings.Contains(l, "level=DEBUG") || l == "" }); len(info) > 20 {
-		t.Errorf("%d lines:\n%s", len(info), strings.Join(info, "\n"))
-	}
-}
-
-func TestMetricsTellTheDisksOfULPsApart(t *testing.T) {
-	alpha, _ := twoUsers(t)
-	attachAs(t, alpha.as(alice), "shared")
-	attachAs(t, alpha.as(bob), "shared")
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collector{alpha.d})
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == "ironwarp_attachment_ready" && len(f.GetMetric()) != 2 {
-			t.Errorf("%v", f)
-		}
-	}
-}
-
-func TestPaceLetsABurstThroughAndThenSoManyATime(t *testing.T) {
-	p := newPace(10*time.Millisecond, 5)
-	now := time.Unix(1000, 0)
-	take := func(n int, want time.Duration, wantOK bool) {
-		t.Helper()
-		if wait, ok := p.take(now, n, time.Second); ok != wantOK || wait != want {
-			t.Errorf("%d at %v: %v, %v; want %v, %v", n, now.Sub(time.Unix(1000, 0)), wait, ok, want, wantOK)
-		}
-	}
-	take(5, 0, true)
-	take(1, 10*time.Millisecond, true)
-	take(2, 30*time.Millisecond, true)
-	take(98, 0, false) // more than a second's: nothing is booked
-	take(97, time.Second, true)
-	now = now.Add(time.Second)
-	take(1, 10*time.Millisecond, true)
-	now = now.Add(time.Hour) // does not add up to more than the burst
-	take(5, 0, true)
-	take(1, 10*time.Millisecond, true)
-}
 
 func TestULPThatIsRemovedWhileItsDisksComeBackLeavesNothing(t *testing.T) {
 	alpha, beta := twoUsers(t)

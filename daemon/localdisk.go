@@ -128,16 +128,11 @@ type ulpSocket struct {
 
 func (s *ulpSocket) Accept() (net.Conn, error) {
 	for {
-		c, err := s.AcceptUnix()
+		c, u, err := acceptUser(s.UnixListener)
 		if err != nil {
 			return nil, err
 		}
-		u, err := userOf(c)
-		if err != nil {
-			c.Close() // it has gone already
-			continue
-		}
-		n := &ulpClient{UnixConn: c, of: s}
+		n := &ulpClient{UnixConn: c.(*net.UnixConn), of: s}
 		s.mu.Lock()
 		may := s.may(u)
 		if may {

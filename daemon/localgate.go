@@ -179,14 +179,9 @@ type userListener struct {
 
 func (l *userListener) Accept() (net.Conn, error) {
 	for {
-		c, err := l.Listener.Accept()
+		c, u, err := acceptUser(l.Listener)
 		if err != nil {
 			return nil, err
-		}
-		u, err := userOf(c)
-		if err != nil {
-			c.Close() // it has gone already
-			continue
 		}
 		g := l.gateOf(u)
 		if !g.enter() {

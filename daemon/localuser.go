@@ -55,6 +55,21 @@ func userOf(c net.Conn) (user, error) {
 	return u, nil
 }
 
+// acceptUser accepts a connection whose user the kernel tells.
+func acceptUser(l net.Listener) (net.Conn, user, error) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return nil, user{}, err
+		}
+		u, err := userOf(c)
+		if err == nil {
+			return c, u, nil
+		}
+		c.Close() // it has gone already
+	}
+}
+
 // peerGroups are the supplementary groups of whoever has connected.
 func peerGroups(fd int) ([]uint32, error) {
 	for n := 32; ; {

@@ -164,6 +164,9 @@ func (d *Daemon) ping(ctx context.Context, who caller, req api.PingRequest, emit
 	})
 	res.Received = int(hist.TotalCount())
 	res.Sent = p.Count
+	if over := context.Cause(ctx); err != nil && over == error(errPingOver) {
+		return res, over
+	}
 	if err != nil && (res.Received == 0 || !errors.Is(err, probe.ErrSilent)) {
 		return res, err
 	}

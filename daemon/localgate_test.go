@@ -1,0 +1,162 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/otheruser"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+func TestUserWhoGoesAwayLeavesNothing(t *testing.T) {
+	h := silentPeer(t)
+	for i := range 2 * ulpRequests {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := h.as(alice).Attach(ctx, api.AttachRequest{Peer: "silent", Export: fmt.Sprint("x", i), TimeoutSeconds: 600}, func(api.Event) { cancel() })
+		if err == nil {
+			t.Fatal("attached what nobody has")
+		}
+	}
+	eventually(t, "no connection, disk or stream is left", func() bool {
+		g := h.d.consumer("alice").gate
+		conns, _ := g.use()
+		r := h.d.consumer("alice").rdma.Usage()
+		return conns == 0 && len(g.slots) == 0 && len(h.status().Attachments) == 0 && r.Streams == 0 && r.PDs == 0
+	})
+}
+
+func TestUsersCannotFillTheLog(t *testing.T) {
+	alpha, _ := twoUsers(t)
+	at := attachAs(t, alpha.as(alice), "a")
+	before := strings.Count(alpha.log.String(), "\n")
+	for range 200 {
+		c, err := otheruser.Dial(at.Socket, alice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte("no NBD at all, and more than a client's flags")) // too many are cut off
+		c.Close()
+		if c, err = otheruser.Dial(filepath.Join(alpha.dir, "run", "ironwarp.sock"), carol); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = c.Write([]byte("\x00\x01 / HTTP/0.0\r\n\r\n")) // it may be closed already
+		c.Close()
+	}
+	eventually(t, "all of that is over", func() bool {
+		conns, _ := alpha.d.local.strangers.use()
+		return conns == 0 && alpha.status().Attachments[0].Clients == 0
+	})
+	text := strings.Split(alpha.log.String(), "\n")[before:]
+	if info := slices.DeleteFunc(text, func(l string) bool { return strings.Contains(l, "level=DEBUG") || l == "" }); len(info) > 20 {
+		t.Errorf("%d lines:\n%s", len(info), strings.Join(info, "\n"))
+	}
+}
+
+func TestMetricsTellTheDisksOfULPsApart(t *testing.T) {
+	alpha, _ := twoUsers(t)
+	attachAs(t, alpha.as(alice), "shared")
+	attachAs(t, alpha.as(bob), "shared")
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collector{alpha.d})
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "ironwarp_attachment_ready" && len(f.GetMetric()) != 2 {
+			t.Errorf("%v", f)
+		}
+	}
+}
+
+func TestPaceLetsABurstThroughAndThenSoManyATime(t *testing.T) {
+	p := newPace(10*time.Millisecond, 5)
+	now := time.Unix(1000, 0)
+	take := func(n int, want time.Duration, wantOK bool) {
+		t.Helper()
+		if wait, ok := p.take(now, n, time.Second); ok != wantOK || wait != want {
+			t.Errorf("%d at %v: %v, %v; want %v, %v", n, now.Sub(time.Unix(1000, 0)), wait, ok, want, wantOK)
+		}
+	}
+	take(5, 0, true)
+	take(1, 10*time.Millisecond, true)
+	take(2, 30*time.Millisecond, true)
+	take(98, 0, false) // more than a second's: nothing is booked
+	take(97, time.Second, true)
+	now = now.Add(time.Second)
+	take(1, 10*time.Millisecond, true)
+	now = now.Add(time.Hour) // does not add up to more than the burst
+	take(5, 0, true)
+	take(1, 10*time.Millisecond, true)
+}
+
+func TestQuotaOfAULPIsNoFaultOfTheTransport(t *testing.T) {
+	h := newHost(t, "")
+	if _, err := h.api.AddPeer(t.Context(), api.PeerSpec{Name: "beta", Address: "127.0.0.9", Transport: "auto", Protection: "loopback"}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := h.d.findPeer("beta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.d.tried(p, transport.SCTPUDP, fmt.Errorf("dial: %w", &verbs.QuotaError{Resource: "streams", Principal: "ULP alice"}))
+	if p.carrier.failures() != 0 || p.carrier.failed(transport.SCTPUDP).fresh() {
+		t.Error("others' streams go over something else because a ULP had too many")
+	}
+	h.d.tried(p, transport.SCTPUDP, errors.New("no answer"))
+	if p.carrier.failures() != 1 {
+		t.Error("a transport that does not work is not noted")
+	}
+}
+
+func TestTurnsAtAPeersPingService(t *testing.T) {
+	var all turns
+	who := map[string]caller{}
+	for _, name := range []string{"alice", "bob", "carol"} {
+		who[name] = caller{consumer: &consumer{name: name}}
+	}
+	take := func(ctx context.Context, peer, name string) (func(), error) { return all.take(ctx, peer, who[name]) }
+	a, err := take(t.Context(), "beta", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = take(t.Context(), "beta", "alice")
+	says(t, err, api.CodeInUse, "ULP alice is already pinging beta")
+	other, err := take(t.Context(), "gamma", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := take(t.Context(), "beta", "bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := take(ctx, "beta", "carol"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a third one at a time: %v", err)
+	}
+	if _, err := all.take(ctx, "beta", caller{consumer: &consumer{}, all: true}); err != nil {
+		t.Errorf("root waits: %v", err)
+	}
+	a()
+	c, err := take(t.Context(), "beta", "carol")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, release := range []func(){b, c, other} {
+		release()
+	}
+	if len(all.peers) != 0 {
+		t.Errorf("left: %v", all.peers)
+	}
+}
