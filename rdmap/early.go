@@ -1,6 +1,9 @@
 package rdmap
 
-import "github.com/ironwarp/ironwarp/ddp"
+import (
+	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/internal/checks"
+)
 
 var _ ddp.Placer = (*sink)(nil)
 
@@ -50,7 +53,7 @@ func (s *Stream) earlyRead(t ddp.Tagged) error {
 	s.mu.Lock()
 	var op *Op
 	for i := range s.reads.n {
-		if r := s.reads.at(i); r.stag == t.STag() && r.op.Kind == OpReadRequest {
+		if r := s.reads.at(i); (r.stag == t.STag() || !checks.On(checks.ReadAnswer)) && r.op.Kind == OpReadRequest {
 			op = r.op
 		}
 	}

@@ -202,7 +202,7 @@ func (e *esp) ways(t *testing.T, from, to string) func(t *testing.T, foe ddp.LLP
 }
 
 // pump puts what comes from one LLP on another, both ways, until both are over.
-func pump(t *testing.T, foe ddp.LLP, m *mpa.Conn) {
+func pump(t *testing.T, foe, m ddp.LLP) {
 	// Before it the victim, as responder, says nothing (RFC 5044 section 7.1.2).
 	first := iwarptest.Segment{Tagged: true, Last: true, Op: rdmap.OpWrite}.Append(nil)
 	if err := errors.Join(m.Append(first, nil), m.Flush()); err != nil {

@@ -39,7 +39,9 @@ func (f *foe) flood(n int, data []byte) {
 // One of four streams of a shared receive queue takes all that it can get while the
 // consumer is slow: it does not get more than its share, the high-water event names
 // it, and the others never run dry (R21, RFC 5042 section 6.4.3.1).
-func TestFloodOfASharedReceiveQueue(t *testing.T) {
+func TestFloodOfASharedReceiveQueue(t *testing.T) { run(t, receiveFloods()...) }
+
+func receiveFloods() []attack {
 	const share, streams = 4, 4
 	group := func(v *victim, o iwarptest.Options) (*verbs.SRQ, []*foe) {
 		pd := must(v.ulp.AllocPDAs(verbs.SNT))(v.T)
@@ -92,10 +94,10 @@ func TestFloodOfASharedReceiveQueue(t *testing.T) {
 			return dry(foes[1:])
 		}
 	}
-	run(t,
-		attack{"Sends of one byte", checks.SRQShare, sends([]byte{1})},
+	return []attack{
+		{"Sends of one byte", checks.SRQShare, sends([]byte{1})},
 		// What a stream was given counts when it has ended, too.
-		attack{"one stream after the other", checks.SRQShare, func(v *victim) bool {
+		{"one stream after the other", checks.SRQShare, func(v *victim) bool {
 			srq, foes := group(v, iwarptest.Options{})
 			f, cfg := foes[0], verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, SRQ: srq}
 			for range streams {
@@ -106,10 +108,10 @@ func TestFloodOfASharedReceiveQueue(t *testing.T) {
 			}
 			return dry(foes[1:])
 		}},
-		attack{"Sends of nothing", checks.SRQShare, sends(nil)},
+		{"Sends of nothing", checks.SRQShare, sends(nil)},
 		// Messages whose predecessor never comes: each keeps a receive that it has been
 		// placed in.
-		attack{"Sends out of order", checks.SRQShare, func(v *victim) bool {
+		{"Sends out of order", checks.SRQShare, func(v *victim) bool {
 			srq, foes := group(v, iwarptest.Options{Window: 64})
 			for i := uint32(1); i < share*streams; i++ {
 				s := iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: i + 1, Payload: []byte{1}}
@@ -117,13 +119,11 @@ func TestFloodOfASharedReceiveQueue(t *testing.T) {
 					v.Fatal(err)
 				}
 			}
-			for left := streams*share - takes(share, streams); srq.Len() > left; {
-				runtime.Gosched()
-			}
+			v.await(func() bool { return srq.Len() <= streams*share-takes(share, streams) })
 			noticed(v, foes[0])
 			return dry(foes[1:])
 		}},
-	)
+	}
 }
 
 // takes is how many receives a stream gets that wants them all.
@@ -137,7 +137,9 @@ func takes(share, streams int) int {
 // Messages as short as can be, at full rate, for streams of a completion queue that
 // nobody polls: it is never full, since who might fill it is not admitted (R22, RFC
 // 5042 section 6.4.3.2).
-func TestFloodOfASharedCompletionQueue(t *testing.T) {
+func TestFloodOfASharedCompletionQueue(t *testing.T) { run(t, completionFloods()...) }
+
+func completionFloods() []attack {
 	const recvs = 64
 	post := func(v *victim, f *foe) {
 		for range recvs {
@@ -167,8 +169,8 @@ func TestFloodOfASharedCompletionQueue(t *testing.T) {
 		}
 		return false
 	}
-	run(t,
-		attack{"more streams than it has room for", checks.CQReservation, func(v *victim) bool {
+	return []attack{
+		{"more streams than it has room for", checks.CQReservation, func(v *victim) bool {
 			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
 			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
 			for range 5 {
@@ -185,7 +187,7 @@ func TestFloodOfASharedCompletionQueue(t *testing.T) {
 			}
 			return lost(v, cq, innocent)
 		}},
-		attack{"a shared receive queue that it has no room for", checks.CQReservation, func(v *victim) bool {
+		{"a shared receive queue that it has no room for", checks.CQReservation, func(v *victim) bool {
 			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
 			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
 			const deep = 4 * recvs
@@ -205,7 +207,7 @@ func TestFloodOfASharedCompletionQueue(t *testing.T) {
 			return lost(v, cq, innocent)
 		}},
 		// The completions of a stream that has ended are there until they are polled.
-		attack{"one stream after the other", checks.CQReservation, func(v *victim) bool {
+		{"one stream after the other", checks.CQReservation, func(v *victim) bool {
 			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
 			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
 			for range 5 {
@@ -224,7 +226,7 @@ func TestFloodOfASharedCompletionQueue(t *testing.T) {
 			return lost(v, cq, innocent)
 		}},
 		// A consumer that posts a receive as soon as there is room for it.
-		attack{"receives posted before the last ones are polled", checks.CQReservation, func(v *victim) bool {
+		{"receives posted before the last ones are polled", checks.CQReservation, func(v *victim) bool {
 			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
 			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
 			f := must(v.tryStream(pd, cq, "mallory"))(v.T)
@@ -241,7 +243,7 @@ func TestFloodOfASharedCompletionQueue(t *testing.T) {
 			}
 			return lost(v, cq, innocent)
 		}},
-	)
+	}
 }
 
 // The same with a shared receive queue that the consumer keeps full.

@@ -32,7 +32,8 @@ func byAddress(kind transport.Kind, from netip.Addr) *transport.Config {
 // service is a victim that listens.
 type service struct {
 	*victim
-	ln *verbs.Listener
+	ln      *verbs.Listener
+	streams chan *verbs.QP // that it has accepted
 }
 
 // listen has the victim serve streams, over what tc says. Its start-ups take as long as
@@ -49,11 +50,18 @@ func (v *victim) listenWith(tc *transport.Config, cfg verbs.ListenConfig) *servi
 	if tc.Kind != transport.TCP {
 		local = netip.AddrPortFrom(home, 7000)
 	}
-	return &service{v, must(v.dev.Listen(v.Context(), local, cfg))(v.T)}
+	return &service{v, must(v.dev.Listen(v.Context(), local, cfg))(v.T), make(chan *verbs.QP, 1024)}
 }
 
 // serve accepts streams until the test is over, as many as there is room for.
 func (s *service) serve() {
+	s.serveWith(func() (*verbs.PD, verbs.QPConfig) {
+		return s.pd, verbs.QPConfig{SendCQ: s.cq, RecvCQ: s.cq, MaxSend: 4, MaxRecv: 4, IRD: 4}
+	}, nil)
+}
+
+// serveWith is serve with queue pairs of this kind. Each has itself prepared.
+func (s *service) serveWith(kind func() (*verbs.PD, verbs.QPConfig), prepare func(*verbs.QP) error) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for {
@@ -61,9 +69,15 @@ func (s *service) serve() {
 			if err != nil {
 				return
 			}
-			cfg := verbs.QPConfig{SendCQ: s.cq, RecvCQ: s.cq, MaxSend: 4, MaxRecv: 4}
-			if _, err := r.Accept(context.Background(), s.pd, cfg, nil, nil); err != nil {
+			pd, cfg := kind()
+			qp, err := r.Accept(context.Background(), pd, cfg, nil, prepare)
+			if err != nil {
 				_ = r.Reject(context.Background(), nil) // the peer sees that it is not accepted
+				continue
+			}
+			select {
+			case s.streams <- qp:
+			default: // nobody looks at so many
 			}
 		}
 	})
@@ -152,18 +166,9 @@ func TestConnectionsWithoutEndOfOneAddress(t *testing.T) {
 			s.connections(n, say...)
 			shutOut := s.newcomer(byAddress(transport.TCP, goodHost))
 			if most := cfg.Peer.Streams; most > 0 {
-				return v.streamsOf(evilHost) > most
+				return v.usageOf(evilHost).Streams > most
 			}
-			for {
-				ev, ok := v.dev.TryEvent()
-				if !ok {
-					v.Error("no event tells of the peer that asks for too much")
-					break
-				}
-				if ev.Kind == verbs.EventQuotaExceeded && ev.Peer == "plaintext:127.0.0.2" {
-					break
-				}
-			}
+			v.toldOf(verbs.EventQuotaExceeded, "plaintext:127.0.0.2")
 			return shutOut
 		}
 	}
@@ -177,14 +182,14 @@ func TestConnectionsWithoutEndOfOneAddress(t *testing.T) {
 	)
 }
 
-// streamsOf is how many streams a peer has by its address.
-func (v *victim) streamsOf(addr netip.Addr) int64 {
+// usageOf is what a peer has, by its address.
+func (v *victim) usageOf(addr netip.Addr) verbs.Limits {
 	for _, u := range v.dev.Resources().Peers {
-		if u.Principal == "peer plaintext:"+addr.String() {
-			return u.Used.Streams
+		if u.Name == "plaintext:"+addr.String() {
+			return u.Used
 		}
 	}
-	return 0
+	return verbs.Limits{}
 }
 
 // While the service is busy, the requests of one peer fill the queue of those that it
