@@ -104,6 +104,9 @@ func checkImports(pkgs []pkg) []finding {
 			continue
 		}
 		for _, imp := range p.Imports {
+			if imp == "crypto/tls" {
+				found = append(found, finding{dir, 0, "imports crypto/tls: nothing layers TLS under or over RDMAP (RFC 5042 section 5.4.2)"})
+			}
 			to, ours := relative(imp)
 			if !ours {
 				continue

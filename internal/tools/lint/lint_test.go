@@ -37,6 +37,13 @@ func TestImportsPointDownOnly(t *testing.T) {
 	}
 }
 
+// RFC 5042 section 5.4.2: TLS can't protect RDMAP, neither under nor over it.
+func TestNothingLayersTLS(t *testing.T) {
+	for _, dir := range []string{"transport", "mpa", "verbs", "daemon"} {
+		expect(t, checkImports([]pkg{{ImportPath: module + "/" + dir, Imports: []string{"crypto/tls"}}}), dir+": imports crypto/tls")
+	}
+}
+
 // expect fails unless there is exactly one finding that contains want, or none
 // if want is empty.
 func expect(t *testing.T, found []finding, want string) {

@@ -5,7 +5,10 @@
 //   - no Go file is longer than 800 lines;
 //   - a test that skips says why, and no test sleeps;
 //   - the documents name only commands, flags, make targets, tests and files
-//     that exist.
+//     that exist;
+//   - every requirement of RFC 5042 has a row with a test in docs/security.md, and
+//     every check of internal/checks is made and has an attack (security.go);
+//   - nothing layers TLS under or over RDMAP (RFC 5042 section 5.4.2).
 //
 // Usage, from the top of the repository:
 //
@@ -21,6 +24,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/ironwarp/ironwarp/internal/tools/rfc5042"
 )
 
 // finding is one breach of a rule.
@@ -65,6 +70,7 @@ func check(binary string) ([]finding, error) {
 	}
 	found := checkImports(pkgs)
 	tests := make(map[string][]string)
+	use := checkUse{make(map[string]bool), make(map[string]bool)}
 	for _, f := range files {
 		if !strings.HasSuffix(f, ".go") {
 			continue
@@ -74,6 +80,9 @@ func check(binary string) ([]finding, error) {
 			return nil, err
 		}
 		found = append(found, checkLength(f, src)...)
+		if err := use.note(f, src); err != nil {
+			return nil, err
+		}
 		if strings.HasSuffix(f, "_test.go") {
 			found = append(found, checkTest(f, src)...)
 			for _, name := range testNames(src) {
@@ -95,7 +104,15 @@ func check(binary string) ([]finding, error) {
 			return nil, err
 		}
 		found = append(found, docs.check(f, src)...)
+		if f == rfc5042.Document {
+			found = append(found, checkTable(src, tests)...)
+		}
 	}
+	src, err := os.ReadFile(checksFile)
+	if err != nil {
+		return nil, err
+	}
+	found = append(found, checkChecks(src, use)...)
 	return found, docs.commands.err
 }
 

@@ -6,7 +6,9 @@
 // It runs go vet and then two passes of go test: one plain (allocation counts
 // are only true there) and one with the race detector over everything that
 // does not set up host labs; with the pattern ./... also the tests of the modules
-// that are nested in this one. Of a package of host labs up to three tests that
+// that are nested in this one. The attacks of integration/attack are run a second
+// time, with the tag "weakened", and every test that the table of RFC 5042 in
+// docs/security.md names must have run. Of a package of host labs up to three tests that
 // have failed are run again, once, and those that pass then are named with what
 // they had said. It prints a line per package, the output of failures, the list of skipped tests with their reasons, and last a line
 //

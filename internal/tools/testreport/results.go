@@ -64,8 +64,9 @@ type packageDone struct {
 	output                []string // the package's own output, set on failure
 }
 
-// read consumes the events of one pass until EOF.
-func (r *results) read(in io.Reader, pass string, done func(packageDone)) error {
+// read consumes the events of one pass until EOF. variant is added to the names of
+// packages, so that what they do in another build counts by itself.
+func (r *results) read(in io.Reader, pass, variant string, done func(packageDone)) error {
 	type key = testKey
 	output := make(map[key][]string)
 	builds := make(map[string][]string)
@@ -81,6 +82,9 @@ func (r *results) read(in io.Reader, pass string, done func(packageDone)) error 
 			return nil
 		} else if err != nil {
 			return err
+		}
+		if e.Package != "" {
+			e.Package += variant
 		}
 		k := key{e.Package, e.Test}
 		switch e.Action {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/internal/tools/rfc5042"
 )
 
 // feed runs a pass made of events given as "action package test [output]".
@@ -27,7 +29,7 @@ func feed(t *testing.T, r *results, pass string, lines ...string) []packageDone 
 		fmt.Fprintf(&b, "{\"Action\":%q,\"Package\":%q,\"Test\":%q,\"Output\":%q}\n", f[0], f[1], f[2], f[3])
 	}
 	var done []packageDone
-	if err := r.read(strings.NewReader(b.String()), pass, func(d packageDone) { done = append(done, d) }); err != nil {
+	if err := r.read(strings.NewReader(b.String()), pass, "", func(d packageDone) { done = append(done, d) }); err != nil {
 		t.Fatal(err)
 	}
 	return done
@@ -83,7 +85,7 @@ func TestBuildFailureCountsAsFailureAndShowsItsOutput(t *testing.T) {
 {"Action":"start","Package":"m/a"}
 {"Action":"fail","Package":"m/a","FailedBuild":"m/a"}
 `
-	if err := r.read(strings.NewReader(in), "plain", func(packageDone) {}); err != nil {
+	if err := r.read(strings.NewReader(in), "plain", "", func(packageDone) {}); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
@@ -149,7 +151,7 @@ func TestMeasurementsAreReported(t *testing.T) {
 {"Action":"attr","Package":"m/a/b/net","Test":"TestT","Key":"row","Value":"other"}
 {"Action":"pass","Package":"m/a/b/net","Test":"TestT"}
 `
-	if err := r.read(strings.NewReader(in), "hosts", func(packageDone) {}); err != nil {
+	if err := r.read(strings.NewReader(in), "hosts", "", func(packageDone) {}); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
@@ -194,7 +196,7 @@ func TestFaultOutsideTestsMakesTheRunFail(t *testing.T) {
 }
 
 func TestReadRejectsOutputThatIsNotJSON(t *testing.T) {
-	if err := newResults().read(strings.NewReader("not json\n"), "plain", func(packageDone) {}); err == nil {
+	if err := newResults().read(strings.NewReader("not json\n"), "plain", "", func(packageDone) {}); err == nil {
 		t.Error("garbage was read without an error")
 	}
 }
@@ -245,5 +247,46 @@ func TestNestedModules(t *testing.T) {
 		if reason := skipReason(r.results.tests[k].output); !strings.Contains(reason, "bad") || !strings.Contains(reason, "module lookup disabled") {
 			t.Errorf("the reason is %q", reason)
 		}
+	}
+}
+
+// What a test does in a weakened build counts beside what it does otherwise.
+func TestVariantsCountByThemselves(t *testing.T) {
+	r := newResults()
+	feed(t, r, "hosts", "run m/a TestT", "pass m/a TestT", "pass m/a -")
+	in := `{"Action":"run","Package":"m/a","Test":"TestT"}
+{"Action":"fail","Package":"m/a","Test":"TestT"}
+{"Action":"fail","Package":"m/a"}
+`
+	if err := r.read(strings.NewReader(in), "weak", weakened, func(packageDone) {}); err != nil {
+		t.Fatal(err)
+	}
+	if p, f := r.leaves(passed), r.leaves(failed); len(p) != 1 || p[0].pkg != "m/a" || len(f) != 1 || f[0].pkg != "m/a [weakened]" {
+		t.Errorf("passed %v, failed %v", p, f)
+	}
+	if names, _ := r.withdraw("m/a" + weakened); len(names) != 1 {
+		t.Errorf("run again: %q", names)
+	}
+}
+
+// Tests that the table of RFC 5042 names must have run, be it to say why not.
+func TestTableOfRFC5042(t *testing.T) {
+	var table strings.Builder
+	for i := range rfc5042.Rows {
+		fmt.Fprintf(&table, "| R%d | `attack.TestOne`, `attack.TestTwo` |\n", i+1)
+	}
+	document := filepath.Join(t.TempDir(), "security.md")
+	if err := os.WriteFile(document, []byte(table.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &runner{out: io.Discard, results: newResults()}
+	feed(t, r.results, "hosts", "run m/attack TestOne", "pass m/attack TestOne", "run m/attack TestTwo", "skip m/attack TestTwo", "pass m/attack -")
+	if r.table(document); len(r.broken) > 0 {
+		t.Errorf("complains of tests that ran: %q", r.broken)
+	}
+	r.results = newResults()
+	feed(t, r.results, "hosts", "run m/attack TestOne", "pass m/attack TestOne", "pass m/attack -")
+	if r.table(document); len(r.broken) != 1 {
+		t.Errorf("a test that did not run: %q", r.broken)
 	}
 }

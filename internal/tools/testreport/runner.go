@@ -13,11 +13,20 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ironwarp/ironwarp/internal/tools/rfc5042"
 )
 
 // labPrefix marks packages that set up whole hosts; they drive other
 // processes, so the race detector would find nothing in them.
 const labPrefix = "/integration"
+
+// attackPrefix marks packages whose tests are run again in a build in which each
+// attack's check is switched off; there the attack has to succeed.
+const attackPrefix = labPrefix + "/attack"
+
+// weakened is added to the names of those packages.
+const weakened = " [weakened]"
 
 type runner struct {
 	out     io.Writer
@@ -39,7 +48,7 @@ type shakyTest struct {
 const maxAgain = 3
 
 func (r *runner) all(ctx context.Context, patterns []string) bool {
-	pkgs, labs, err := listPackages(ctx, patterns)
+	pkgs, labs, attacks, err := listPackages(ctx, patterns)
 	if err != nil {
 		r.fault("go list", err.Error())
 		return r.report()
@@ -47,21 +56,30 @@ func (r *runner) all(ctx context.Context, patterns []string) bool {
 	r.vet(ctx, patterns)
 	if len(pkgs) > 0 {
 		if race, why := raceAvailable(ctx); race {
-			r.pass(ctx, "race", ".", append([]string{"-race"}, pkgs...))
+			r.pass(ctx, "race", ".", "", append([]string{"-race"}, pkgs...))
 		} else {
 			fmt.Fprintf(r.out, "the race detector is not used: %s\n", why)
 		}
-		r.pass(ctx, "plain", ".", pkgs)
+		r.pass(ctx, "plain", ".", "", pkgs)
 	}
 	if slices.Contains(patterns, "./...") {
 		r.nested(ctx)
 	}
 	if len(labs) > 0 {
 		// One lab at a time: they share the machine's two cores and its namespaces.
-		r.pass(ctx, "hosts", ".", append([]string{"-p", "1"}, labs...))
+		r.pass(ctx, "hosts", ".", "", append([]string{"-p", "1"}, labs...))
 		for _, pkg := range labs {
-			r.again(ctx, pkg)
+			r.again(ctx, pkg, "")
 		}
+	}
+	if len(attacks) > 0 {
+		r.pass(ctx, "weak", ".", weakened, append([]string{"-p", "1", "-tags", "weakened"}, attacks...))
+		for _, pkg := range attacks {
+			r.again(ctx, pkg, weakened, "-tags", "weakened")
+		}
+	}
+	if slices.Contains(patterns, "./...") {
+		r.table(rfc5042.Document)
 	}
 	return r.report()
 }
@@ -69,10 +87,10 @@ func (r *runner) all(ctx context.Context, patterns []string) bool {
 // again gives the tests of host labs that have failed a second try. They drive
 // real kernels and strongSwans, which a machine may keep from running for
 // seconds. The report names those that pass now, with what they had said.
-func (r *runner) again(ctx context.Context, pkg string) {
-	names, taken := r.results.withdraw(pkg)
+func (r *runner) again(ctx context.Context, pkg, variant string, flags ...string) {
+	names, taken := r.results.withdraw(pkg + variant)
 	if len(names) > 0 && len(names) <= maxAgain {
-		r.pass(ctx, "again", ".", []string{"-run", "^(" + strings.Join(names, "|") + ")$", pkg})
+		r.pass(ctx, "again", ".", variant, append(flags, "-run", "^("+strings.Join(names, "|")+")$", pkg))
 	}
 	for k, v := range taken {
 		now, ran := r.results.tests[k]
@@ -85,28 +103,59 @@ func (r *runner) again(ctx context.Context, pkg string) {
 	}
 }
 
+// table holds the run to the table of RFC 5042: each test that it names has run, or
+// says why it did not.
+func (r *runner) table(document string) {
+	src, err := os.ReadFile(document)
+	if err != nil {
+		r.fault("the table of RFC 5042", err.Error())
+		return
+	}
+	rows, complaints := rfc5042.Parse(src)
+	missing := rfc5042.Missing(rows, func(test string) bool {
+		for k := range r.results.tests {
+			if rfc5042.Names(test, k.pkg, k.test) {
+				return true
+			}
+		}
+		return false
+	})
+	for _, m := range missing {
+		complaints = append(complaints, fmt.Sprintf("%s did not run", m))
+	}
+	if len(complaints) > 0 {
+		r.fault("the table of RFC 5042 in "+document, strings.Join(complaints, "\n"))
+	}
+}
+
 func (r *runner) fault(what, text string) {
 	r.broken = append(r.broken, what)
 	fmt.Fprintf(r.out, "FAIL %s\n%s\n", what, strings.TrimRight(text, "\n"))
 }
 
-func listPackages(ctx context.Context, patterns []string) (pkgs, labs []string, err error) {
+// listPackages sorts the packages: labs are those of host labs, attacks are those of
+// them that are run in a weakened build, too.
+func listPackages(ctx context.Context, patterns []string) (pkgs, labs, attacks []string, err error) {
 	module, err := output(ctx, "go", "list", "-m")
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	all, err := output(ctx, "go", append([]string{"list"}, patterns...)...)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	for p := range strings.FieldsSeq(all) {
-		if strings.HasPrefix(strings.TrimPrefix(p, strings.TrimSpace(module)), labPrefix) {
+		switch dir := strings.TrimPrefix(p, strings.TrimSpace(module)); {
+		case dir == attackPrefix || strings.HasPrefix(dir, attackPrefix+"/"):
+			attacks = append(attacks, p)
 			labs = append(labs, p)
-		} else {
+		case strings.HasPrefix(dir, labPrefix):
+			labs = append(labs, p)
+		default:
 			pkgs = append(pkgs, p)
 		}
 	}
-	return pkgs, labs, nil
+	return pkgs, labs, attacks, nil
 }
 
 func output(ctx context.Context, name string, args ...string) (string, error) {
@@ -163,7 +212,7 @@ func (r *runner) nested(ctx context.Context) {
 			r.results.record(testKey{dir, "(the module)"}, verdict{outcome: skipped, output: why, pass: "nested"})
 			continue
 		}
-		r.pass(ctx, "nested", dir, []string{"./..."})
+		r.pass(ctx, "nested", dir, "", []string{"./..."})
 	}
 }
 
@@ -183,9 +232,10 @@ func nestedModules(root string) (dirs []string, err error) {
 	return dirs, err
 }
 
-// pass runs go test once, in a directory, and merges what it says. go test runs in
-// a process group of its own, so that an interrupt ends the test binaries with it.
-func (r *runner) pass(ctx context.Context, name, dir string, args []string) {
+// pass runs go test once, in a directory, and merges what it says; variant is added
+// to the names of packages. go test runs in a process group of its own, so that an
+// interrupt ends the test binaries with it.
+func (r *runner) pass(ctx context.Context, name, dir, variant string, args []string) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -206,7 +256,7 @@ func (r *runner) pass(ctx context.Context, name, dir string, args []string) {
 		return
 	}
 	failures := 0
-	readErr := r.results.read(pipe, name, func(d packageDone) {
+	readErr := r.results.read(pipe, name, variant, func(d packageDone) {
 		failures += d.failed
 		r.printPackage(name, d)
 	})
