@@ -59,7 +59,8 @@ func (e *RejectedError) Error() string {
 func (e *RejectedError) Unwrap() error { return e.Err }
 
 // Dial connects to a listener and returns a queue pair of pd whose stream is
-// up, with the private data of the peer's answer. prepare, which may be nil, is
+// up, with the private data of the peer's answer. Meanwhile it counts against the ULP's
+// and the device's Dials. prepare, which may be nil, is
 // called with the queue pair before anything can arrive: the place to post
 // receives. Against a peer that knows only MPA revision 1 a second connection
 // is made with that (RFC 6581 section 10), and prepare is called again. Over
@@ -76,6 +77,12 @@ func (u *ULP) Dial(ctx context.Context, pd *PD, cfg QPConfig, dial DialConfig, p
 	if dial.PrivateData == nil {
 		dial.PrivateData = dial.MPA.PrivateData
 	}
+	setup := charge{ulp: &u.acct}
+	setup.n[resDials] = 1
+	if err := u.dev.prm.take(&setup); err != nil {
+		return nil, nil, err
+	}
+	defer u.dev.prm.give(&setup)
 	for {
 		qp, private, err := u.dial(ctx, pd, cfg, &dial, prepare)
 		var ended *endedError

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/mpa"
@@ -297,5 +298,61 @@ func TestBacklogWakesAllWhoWait(t *testing.T) {
 	cancel()
 	if _, err := b.take(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("after the context's end: %v", err)
+	}
+}
+
+// A ULP that dials where nobody answers uses up its own part, not that of others
+// (R2): theirs connect, and all is given back.
+func TestDialsOfAULPAreBounded(t *testing.T) {
+	a, b := newEnd(t, Config{Limits: Limits{Dials: 8}}), newEnd(t, Config{})
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	flood, err := a.dev.NewULP("flood", ULPConfig{Trust: ST})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pd, err := flood.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := a.cfg
+	if cfg.SendCQ, err = flood.CreateCQ(64, nil); err != nil {
+		t.Fatal(err)
+	}
+	cfg.RecvCQ = cfg.SendCQ
+	ctx, cancel := context.WithCancel(testContext(t))
+	const attempts, most = 40, 8 - 8/guaranteedPart/3*2 // the rest is kept for the other ULP and a newcomer
+	ends := make(chan error, attempts)
+	for range attempts {
+		go func() {
+			_, _, err := flood.Dial(ctx, pd, cfg, DialConfig{Remote: silent.Addr().(*net.TCPAddr).AddrPort(), Transport: tcp, MPA: mpa.Config{StartupTimeout: time.Minute}}, nil)
+			ends <- err
+		}()
+	}
+	for range attempts - most {
+		var q *QuotaError
+		if err := <-ends; !errors.As(err, &q) || q.Resource != "streams being dialled" || q.Principal != "ULP flood" {
+			t.Errorf("a dial too many: %v", err)
+		}
+	}
+	if n := flood.Usage().Dials; n != most {
+		t.Errorf("%d are being dialled, want %d", n, most)
+	}
+	ln := listen(t, b, ListenConfig{})
+	acceptAll(t, b, ln)
+	if _, _, err := a.dial(ln.Addr()); err != nil {
+		t.Errorf("another ULP does not get through: %v", err)
+	}
+	cancel()
+	for range most {
+		if err := <-ends; !errors.Is(err, context.Canceled) {
+			t.Errorf("a dial ends with %v", err)
+		}
+	}
+	if n := a.dev.Usage().Dials; n != 0 {
+		t.Errorf("%d are being dialled when all is over", n)
 	}
 }

@@ -86,6 +86,7 @@ const (
 var defaultLimits = Limits{
 	Streams:      16384,
 	HalfOpen:     1024,  // each costs a socket, a goroutine and some KiB for seconds
+	Dials:        1024,  // likewise
 	PDs:          16384, // one for each stream: those of strict models have no other choice
 	MRs:          1 << 20,
 	MWs:          1 << 20, // one for each region, say: a window is cheaper than one

@@ -12,7 +12,8 @@ import (
 // in a device's Limits, and no limit of its own in a Quota.
 type Limits struct {
 	Streams      int64 // queue pairs
-	HalfOpen     int64 // connections in start-up, which are no stream yet
+	HalfOpen     int64 // connections of peers in start-up, which are no stream yet
+	Dials        int64 // ours
 	PDs          int64
 	MRs          int64 // memory regions, each with one STag
 	MWs          int64 // memory windows, each with one STag
@@ -31,6 +32,7 @@ type resource uint8
 const (
 	resStreams resource = iota
 	resHalfOpen
+	resDials
 	resPDs
 	resMRs
 	resMWs
@@ -42,17 +44,17 @@ const (
 	resCount
 )
 
-var resourceNames = [resCount]string{"streams", "half-open streams", "protection domains", "memory regions", "memory windows", "registered bytes",
+var resourceNames = [resCount]string{"streams", "half-open streams", "streams being dialled", "protection domains", "memory regions", "memory windows", "registered bytes",
 	"completion queue entries", "work queue entries", "shared receive queue entries", "inbound read queue entries"}
 
 type amounts [resCount]int64
 
 func (l Limits) array() amounts {
-	return amounts{l.Streams, l.HalfOpen, l.PDs, l.MRs, l.MWs, l.Bytes, l.CQEntries, l.QueueEntries, l.SRQEntries, l.IRRQEntries}
+	return amounts{l.Streams, l.HalfOpen, l.Dials, l.PDs, l.MRs, l.MWs, l.Bytes, l.CQEntries, l.QueueEntries, l.SRQEntries, l.IRRQEntries}
 }
 
 func limitsFrom(a amounts) Limits {
-	return Limits{Streams: a[resStreams], HalfOpen: a[resHalfOpen], PDs: a[resPDs], MRs: a[resMRs], MWs: a[resMWs], Bytes: a[resBytes],
+	return Limits{Streams: a[resStreams], HalfOpen: a[resHalfOpen], Dials: a[resDials], PDs: a[resPDs], MRs: a[resMRs], MWs: a[resMWs], Bytes: a[resBytes],
 		CQEntries: a[resCQEntries], QueueEntries: a[resQueueEntries], SRQEntries: a[resSRQEntries], IRRQEntries: a[resIRRQEntries]}
 }
 

@@ -128,6 +128,7 @@ var quotaWords = [...]quotaWord{
 	{"memory", func(q *Quota) *int64 { return &q.Bytes }, false},
 	{"streams", func(q *Quota) *int64 { return &q.Streams }, true},
 	{"half_open", func(q *Quota) *int64 { return &q.HalfOpen }, true},
+	{"dials", func(q *Quota) *int64 { return &q.Dials }, false},
 	{"protection_domains", func(q *Quota) *int64 { return &q.PDs }, false},
 	{"memory_regions", func(q *Quota) *int64 { return &q.MRs }, false},
 	{"memory_windows", func(q *Quota) *int64 { return &q.MWs }, false},

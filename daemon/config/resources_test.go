@@ -15,6 +15,7 @@ limits:
   memory: 2GiB
   streams: 100
   half_open: 64
+  dials: 65
   protection_domains: 101
   memory_regions: 102
   memory_windows: 103
@@ -41,7 +42,7 @@ peers:
 		t.Fatal(err)
 	}
 	if want := (Limits{
-		Device:   Quota{Bytes: 2 << 30, Streams: 100, HalfOpen: 64, PDs: 101, MRs: 102, MWs: 103, CQEntries: 104, QueueEntries: 105000, SRQEntries: 106, IRRQEntries: 107},
+		Device:   Quota{Bytes: 2 << 30, Streams: 100, HalfOpen: 64, Dials: 65, PDs: 101, MRs: 102, MWs: 103, CQEntries: 104, QueueEntries: 105000, SRQEntries: 106, IRRQEntries: 107},
 		PerPeer:  Quota{Streams: 50, HalfOpen: 8, QueueEntries: 9000, IRRQEntries: 70},
 		Sessions: DefaultSessions, QueueSize: DefaultQueueSize,
 	}); c.Limits != want {
