@@ -29,10 +29,10 @@ type extent struct {
 	from, to    uintptr // to is behind the last byte
 	reach       uintptr // the highest to of the subtree
 	prio        uint32
+	writable    bool // of a window
 	left, right *extent
 	mr          *MR
-	qp          *QP  // of a window
-	writable    bool // of a window
+	qp          *QP // of a window
 }
 
 // extentOf is where b stands. Go's collector moves no memory that is reachable from

@@ -34,6 +34,10 @@ func (e *opError) Unwrap() error { return e.err }
 // The access ends with Invalidate, with an OpInvalidateLocal or the peer's Send
 // with Invalidate on that queue pair, and with its stream. When it has ended,
 // nothing in flight reads or changes the memory through the STag.
+//
+// Where the streams of the protection domain do not trust each other, a bind to memory
+// that the window of another stream opens fails with ErrTrust if one of the two lets
+// a peer write (RFC 5042 section 6.3.6).
 type MW struct {
 	win    *window // apart: so a work request's SGL may stay on the stack though the window is kept
 	charge charge

@@ -50,7 +50,8 @@ type Trust struct {
 	// ShareSTags: STags of memory regions, which are those of all streams of the
 	// protection domain, may have remote rights, and the peer of any of them may
 	// invalidate them (sections 6.1.1 and 6.4.5). Otherwise, where there may be several
-	// streams, remote access takes memory windows, each for one stream.
+	// streams, remote access takes memory windows, each for one stream, and what the
+	// peer of one can write is not open to that of another (section 6.3.6).
 	ShareSTags bool
 	// Overcommit: a completion queue may be smaller than what its queue pairs and
 	// shared receive queues may have posted (section 6.4.3.2).
