@@ -128,20 +128,16 @@ func TestFloodOfStreamsIsBlocked(t *testing.T) {
 	beta.export("disk", image, false)
 	c := alpha.attach("disk")
 	ok(t, c, cmdRead, 0, 512, nil)
-	ping := func() error {
-		_, err := alpha.api.Ping(t.Context(), api.PingRequest{Peer: "beta", Count: 1}, nil)
-		return err
-	}
-	if err := ping(); err != nil {
+	if err := alpha.ping(); err != nil {
 		t.Fatal(err)
 	}
-	for n := 0; ping() == nil; n++ {
+	for n := 0; alpha.ping() == nil; n++ {
 		if n > 10_000 {
 			t.Fatal("10,000 streams and nobody minds")
 		}
 	}
 	eventually(t, "the streams of the flood and of the session end", func() bool { return len(beta.status().Streams) == 0 })
-	if ping() == nil {
+	if alpha.ping() == nil {
 		t.Error("a blocked peer has a stream")
 	}
 	st := beta.status()
@@ -167,7 +163,7 @@ func TestFloodOfStreamsIsBlocked(t *testing.T) {
 	if err := beta.api.Unblock(t.Context(), "alpha"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the peer comes in again", func() bool { return ping() == nil })
+	eventually(t, "the peer comes in again", func() bool { return alpha.ping() == nil })
 	ok(t, c, cmdRead, 0, 512, nil)
 }
 
@@ -175,10 +171,6 @@ func TestFloodOfStreamsIsBlocked(t *testing.T) {
 // with its peer.
 func TestBlocksByHand(t *testing.T) {
 	alpha, beta, _ := pair(t, 1<<20)
-	ping := func() error {
-		_, err := alpha.api.Ping(t.Context(), api.PingRequest{Peer: "beta", Count: 1}, nil)
-		return err
-	}
 	block := func(seconds float64, why string) api.Block {
 		t.Helper()
 		b, err := beta.api.Block(t.Context(), api.BlockRequest{Peer: "alpha", Seconds: seconds, Why: why})
@@ -194,12 +186,12 @@ func TestBlocksByHand(t *testing.T) {
 	if list, err := beta.api.Blocks(t.Context()); err != nil || len(list) != 1 || list[0].Why != "repair" || !list[0].Until.Equal(b.Until) {
 		t.Errorf("blocks %+v, %v", list, err)
 	}
-	if err := ping(); err == nil {
+	if err := alpha.ping(); err == nil {
 		t.Error("a blocked peer has a stream")
 	}
 	eventually(t, "the log says why the peer is refused", func() bool { return strings.Contains(beta.log.String(), "the peer is blocked until") })
 	block(1, "a second")
-	eventually(t, "the block ends by itself", func() bool { return ping() == nil })
+	eventually(t, "the block ends by itself", func() bool { return alpha.ping() == nil })
 	says(t, beta.api.Unblock(t.Context(), "alpha"), api.CodeNotFound, `peer "alpha" is not blocked`)
 	for what, req := range map[string]api.BlockRequest{
 		"too short": {Peer: "alpha", Seconds: 0.1}, "into the past": {Peer: "alpha", Seconds: -5}, "without end": {Peer: "alpha", Seconds: 1e12},

@@ -38,6 +38,12 @@ func (h *host) resources() api.Resources {
 	return r
 }
 
+// ping makes a round trip to beta over a stream of its own.
+func (h *host) ping() error {
+	_, err := h.api.Ping(h.t.Context(), api.PingRequest{Peer: "beta", Count: 1}, nil)
+	return err
+}
+
 // use is what a principal has of a resource.
 func use(t *testing.T, list []api.Principal, name, resource string) api.Resource {
 	t.Helper()
@@ -61,11 +67,7 @@ func TestLimitsOfTheConfigurationHoldFromAReloadOn(t *testing.T) {
 	alpha, beta, _ := pair(t, 1<<20)
 	c := alpha.attach("disk")
 	ok(t, c, cmdRead, 0, 512, nil)
-	ping := func() error {
-		_, err := alpha.api.Ping(t.Context(), api.PingRequest{Peer: "beta", Count: 1}, nil)
-		return err
-	}
-	if err := ping(); err != nil {
+	if err := alpha.ping(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the ping's stream has gone", func() bool { return use(t, beta.resources().Peers, "alpha", "streams").Used == 2 })
@@ -78,14 +80,14 @@ func TestLimitsOfTheConfigurationHoldFromAReloadOn(t *testing.T) {
 			if r := beta.reload(more); len(r.Changed) != 1 || !strings.HasPrefix(r.Changed[0], "limits") || len(r.Restart) != 0 {
 				t.Errorf("reload: %+v", r)
 			}
-			if err := ping(); err == nil {
+			if err := alpha.ping(); err == nil {
 				t.Error("a stream beyond the limit is there")
 			}
 			ok(t, c, cmdRead, 0, 512, nil)
 			if r, err := beta.api.Reload(t.Context()); err != nil || len(r.Changed) != 1 {
 				t.Errorf("back: %+v, %v", r, err)
 			}
-			if err := ping(); err != nil {
+			if err := alpha.ping(); err != nil {
 				t.Errorf("after the limit has gone: %v", err)
 			}
 			eventually(t, "the ping's stream has gone", func() bool { return use(t, beta.resources().Peers, "alpha", "streams").Used == 2 })
@@ -97,7 +99,7 @@ func TestLimitsOfTheConfigurationHoldFromAReloadOn(t *testing.T) {
 	if u := use(t, beta.resources().Peers, "alpha", "streams"); u.Limit != 3 {
 		t.Errorf("alpha: %+v, want its own limit", u)
 	}
-	if err := ping(); err != nil {
+	if err := alpha.ping(); err != nil {
 		t.Errorf("within its own limit: %v", err)
 	}
 	if got := use(t, beta.resources().ULPs, "exports", "streams"); got.Used != 2 || got.Share == 0 {
