@@ -146,6 +146,7 @@ func known(path string, body map[string]any) map[string]any {
 	keys := map[string][]string{
 		"/v1/peers": {"name", "address"}, "/v1/exports": {"name", "path"}, "/v1/attachments": {"peer", "export"},
 		"/v1/ping": {"peer", "count"}, "/v1/bench": {"peer", "seconds_per_row"},
+		"/v1/blocks": {}, // nobody: who is blocked has nothing more to show
 	}[path]
 	if keys == nil {
 		keys = []string{"peer"}
