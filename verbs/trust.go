@@ -44,8 +44,9 @@ func TrustModels() []TrustModel { return []TrustModel{NSNT, NSRT, SNT, SLT, ST} 
 // Trust is what a TrustModel permits. Each field is a rule of RFC 5042 that the
 // model waives.
 type Trust struct {
-	// ShareStreams: a protection domain, a completion queue and a shared receive
-	// queue may serve several streams (section 3).
+	// ShareStreams: a protection domain, a completion queue, a shared receive queue
+	// and an SCTP association that this end sets up may serve several streams (section
+	// 3).
 	ShareStreams bool
 	// ShareSTags: STags of memory regions, which are those of all streams of the
 	// protection domain, may have remote rights, and the peer of any of them may
