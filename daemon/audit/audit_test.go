@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -49,6 +50,19 @@ func TestAllIsMetAsInstalled(t *testing.T) {
 			if r.State != api.AuditMet || len(r.Weak) > 0 {
 				t.Errorf("%s: %s is %s: %+v", name, r.ID, r.State, r.Weak)
 			}
+		}
+	}
+}
+
+// The audit speaks of the requirements that docs/security.md lists.
+func TestRequirementsAreThoseOfTheDocument(t *testing.T) {
+	doc, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range Run(host()).Requirements {
+		if row := fmt.Sprintf("\n| %s | %s | %s |", r.ID, r.Section, r.Text); !strings.Contains(string(doc), row) {
+			t.Errorf("the document has no row that begins with%s", row)
 		}
 	}
 }
