@@ -2,7 +2,8 @@ package attack
 
 import (
 	"encoding/binary"
-	"errors"
+	"hash/crc32"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -220,121 +221,58 @@ func (v *victim) toldOf(k verbs.EventKind, peer transport.Identity) {
 	}
 }
 
-// Chunks of a session that come ahead of their turn, which SCTP has no reason to
-// hold back: what waits for its turn is bounded like what does not.
-func TestChunksAheadOfTheirTurn(t *testing.T) {
-	serve := func(v *victim, kind func() (*verbs.PD, verbs.QPConfig), prepare func(*verbs.QP) error) *assoc {
-		to, from := sctpByAddress(v.T)
-		s := v.listen(to)
-		s.serveWith(kind, prepare)
-		return must(s.associate(from(evilHost)))(v.T)
-	}
-	plain := func(v *victim) func() (*verbs.PD, verbs.QPConfig) {
-		return func() (*verbs.PD, verbs.QPConfig) {
-			return v.pd, verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, MaxRecv: 4, IRD: 4}
-		}
-	}
-	run(t,
-		// R23: they wait until the first one is there, and are more than the IRD then.
-		attack{"Read Requests", checks.IRRQDepth, func(v *victim) bool {
-			a := serve(v, plain(v), nil)
-			f := a.session(0)
-			const reads = 100
-			ask := func(i uint16) {
-				s := iwarptest.Segment{Last: true, Op: rdmap.OpReadRequest, QN: rdmap.QNReadRequest, MSN: uint32(i)}
-				s.Payload = rdmap.ReadRequest{SinkSTag: 1}.Append(nil)
-				a.segment(0, i, s)
-			}
-			for i := uint16(2); i <= reads; i++ {
-				ask(i)
-			}
-			ask(1)
-			if err := f.qp.PostRecv(verbs.RecvWR{}); err == nil {
-				a.segment(0, reads+1, iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: 1})
-			}
-			return a.received(f, 1)
-		}},
-		// R24: each run of them is a detour.
-		attack{"Writes in reverse", checks.SlowPath, func(v *victim) bool {
-			const times, burst = 1000, 50
-			if err := v.dev.SetSlowPolicy(verbs.SlowPolicy{PerSecond: 1, Burst: burst}); err != nil {
-				v.Fatal(err)
-			}
-			a := serve(v, plain(v), func(qp *verbs.QP) error { return qp.PostRecv(verbs.RecvWR{}) })
-			f := a.session(0)
-			mr := v.region(v.pd, 256, verbs.LocalWrite|verbs.RemoteWrite)
-			w := iwarptest.Segment{Tagged: true, Last: true, Op: rdmap.OpWrite, STag: mr.STag(), Payload: make([]byte, 256)}
-			for i := uint16(0); i < 2*times; i += 2 {
-				a.segment(0, i+2, w)
-				a.segment(0, i+1, w)
-			}
-			a.segment(0, 2*times+1, iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: 1})
-			goesOn := a.received(f, 1)
-			v.slowPath(f, burst, goesOn)
-			return goesOn
-		}},
-		// R21: messages that can't be delivered for want of the first one.
-		attack{"Sends to a shared receive queue", checks.SRQShare, func(v *victim) bool {
-			const share, streams = 4, 4
-			pd := must(v.ulp.AllocPDAs(verbs.SNT))(v.T)
-			srq := must(pd.CreateSRQ(verbs.SRQConfig{MaxRecv: share * streams, MaxPerQP: share}))(v.T)
-			for range share * streams {
-				if err := srq.PostRecv(verbs.RecvWR{}); err != nil {
-					v.Fatal(err)
-				}
-			}
-			a := serve(v, func() (*verbs.PD, verbs.QPConfig) {
-				return pd, verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, SRQ: srq}
-			}, nil)
-			a.session(0)
-			for i := uint16(2); i <= share*streams; i++ {
-				a.segment(0, i, iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: uint32(i)})
-			}
-			v.await(func() bool { return srq.Len() <= streams*share-takes(share, streams) })
-			// Another session of the association, which keeps to its share.
-			f := a.session(2)
-			for i := uint16(1); i <= share; i++ {
-				a.segment(2, i, iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: uint32(i)})
-			}
-			return !a.received(f, share)
-		}},
-	)
+// eventually waits for an event of this kind about that peer.
+func (v *victim) eventually(k verbs.EventKind, peer transport.Identity) {
+	v.Helper()
+	v.await(func() bool {
+		ev, ok := v.dev.TryEvent()
+		return ok && ev.Kind == k && ev.Peer == peer
+	})
 }
 
-// Two sessions of one association, which one goroutine receives for: the completion
-// queue of one overflows, the other one goes on (R26).
-func TestOverflowOfAnotherSessionsCompletionQueue(t *testing.T) {
-	run(t, attack{"overflow", checks.CQIsolation, func(v *victim) bool {
-		to, from := sctpByAddress(v.T)
-		s := v.listen(to)
-		const depth = 8
-		first := true
-		s.serveWith(func() (*verbs.PD, verbs.QPConfig) {
-			cq := v.cq
-			if first {
-				cq = must(v.ulp.CreateCQ(depth, nil))(v.T)
-			}
-			first = false
-			return v.pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 4, MaxRecv: 4 * depth}
-		}, func(qp *verbs.QP) error {
-			for range 4 * depth {
-				if err := qp.PostRecv(verbs.RecvWR{}); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-		a := must(s.associate(from(evilHost)))(v.T)
-		f, innocent := a.session(0), a.session(2)
-		for i := uint16(1); i < 4*depth; i++ {
-			a.segment(0, i, iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: uint32(i)})
-			a.segment(2, i, iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: uint32(i)})
-		}
-		<-f.qp.Done()
-		if err := f.qp.Err(); !errors.Is(err, verbs.ErrCQOverflow) {
-			v.Errorf("the stream of the queue that overflows ended with: %v", err)
-		}
-		a.segment(2, 4*depth, iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: 4 * depth})
-		return !a.received(innocent, 4*depth)
-	}})
+// A host that sends INITs without end, and COOKIE ECHOs that it has made up: neither
+// costs the victim anything that it keeps, and another peer gets in (R19, RFC 9260
+// section 5.1).
+func TestINITsWithoutEnd(t *testing.T) {
+	const flood = 10_000
+	v := newVictimAs(t, verbs.Config{Limits: verbs.Limits{HalfOpen: 16}}, verbs.ST)
+	to, from := sctpByAddress(t)
+	s := v.listen(to)
+	s.serve()
+	c := must(net.DialUDP("udp", &net.UDPAddr{IP: evilHost.AsSlice()}, net.UDPAddrFromAddrPort(netip.AddrPortFrom(home, to.UDPPort))))(t)
+	defer c.Close()
+	at := s.ln.Addr().Port()
+	init := func(i uint32) []byte { // with DDP's Adaptation Layer Indication
+		b := binary.BigEndian.AppendUint32([]byte{1, 0, 0, 28}, i+1)
+		b = append(b, 0, 16, 0, 0, 4, 0, 4, 0, 0, 0, 0, 1, 0xc0, 0x06, 0, 8, 0, 0, 0, 1)
+		return sctpPacket(uint16(i), at, 0, b)
+	}
+	must(c.Write(init(0)))(t)
+	answer := make([]byte, 1500)
+	if n := must(c.Read(answer))(t); n < 13 || answer[12] != 2 {
+		t.Fatalf("control: an INIT is answered by %x, which is no INIT ACK", answer[:n])
+	}
+	for i := range uint32(flood) {
+		cookie := make([]byte, 132)
+		cookie[0], cookie[3] = 10, 132
+		binary.BigEndian.PutUint32(cookie[4:], i)
+		_, _ = c.Write(init(i)) // one that gets lost is no loss
+		_, _ = c.Write(sctpPacket(uint16(i), at, i+1, cookie))
+	}
+	if s.newcomer(from(goodHost)) {
+		t.Error("another peer does not get in")
+	}
+	if u := v.usageOf(evilHost); u != (verbs.Limits{}) {
+		t.Errorf("the host that floods has %+v", u)
+	}
+}
+
+// sctpPacket is a chunk in a packet (RFC 9260 section 3).
+func sctpPacket(src, dst uint16, tag uint32, chunk []byte) []byte {
+	b := binary.BigEndian.AppendUint16(nil, src)
+	b = binary.BigEndian.AppendUint16(b, dst)
+	b = binary.BigEndian.AppendUint32(b, tag)
+	b = append(append(b, 0, 0, 0, 0), chunk...)
+	binary.LittleEndian.PutUint32(b[8:], crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+	return b
 }
