@@ -102,17 +102,17 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// waived is what a trust model waives of a requirement, as sessions are concerned.
+// waived is what a trust model waives of a requirement, by docs/trust-models.md.
 var waived = map[string]struct {
 	by     func(verbs.Trust) bool
 	effect string
 }{
-	"R9":  {func(t verbs.Trust) bool { return t.ShareStreams && t.ShareSTags }, "the STag of a chunk opens it on each connection of its session"},
-	"R18": {func(t verbs.Trust) bool { return t.Alias }, "the RNIC would let memory be registered twice; no service does that"},
+	"R3":  {func(t verbs.Trust) bool { return t.ShareStreams }, "the connections of a session have one protection domain"},
+	"R18": {func(t verbs.Trust) bool { return t.Alias || t.ShareStreams && t.ShareSTags }, "the RNIC would let memory be opened twice; no service does that"},
 	"R20": {func(t verbs.Trust) bool { return t.KeepIdle }, "they are not ended when they are idle and streams run short"},
 	"R21": {func(t verbs.Trust) bool { return t.UnlimitedSRQ }, "the RNIC would let one stream take all receives of a shared queue; no service shares one"},
 	"R22": {func(t verbs.Trust) bool { return t.ShareStreams && t.Overcommit }, "the RNIC would let a completion queue be too small for its streams; no service has one that is"},
-	"R25": {func(t verbs.Trust) bool { return t.ShareStreams && t.ShareSTags }, "the peer may invalidate, on one connection of a session, the STags of the others"},
+	"R25": {func(t verbs.Trust) bool { return t.ShareStreams && t.ShareSTags }, "the STag of a chunk opens it on each connection of its session, and on each the peer may invalidate it"},
 }
 
 // waivers are the weaknesses of a requirement that trust models make.
