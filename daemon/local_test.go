@@ -104,6 +104,12 @@ func TestTwoUsersShareADaemonWithoutSeeingEachOther(t *testing.T) {
 			t.Errorf("%s: user %d, mode %o, %v", at.Socket, st.Uid, st.Mode&0o777, err)
 		}
 	}
+	for _, dir := range []string{"run/ulp", "run/ulp/alice"} { // nobody puts anything else there, or looks
+		var st syscall.Stat_t
+		if err := syscall.Stat(filepath.Join(alpha.dir, dir), &st); err != nil || st.Uid != 0 || st.Mode&0o777 != 0o711 {
+			t.Errorf("%s: user %d, mode %o, %v", dir, st.Uid, st.Mode&0o777, err)
+		}
+	}
 	c, err := alpha.nbdAs(ata, alice)
 	if err != nil {
 		t.Fatal(err)

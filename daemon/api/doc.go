@@ -10,12 +10,13 @@
 //	GET    /v1/exports         POST          list, add (ExportSpec)
 //	DELETE /v1/exports/NAME                  remove
 //	GET    /v1/attachments     POST *        list, attach (AttachRequest)
-//	DELETE /v1/attachments/PEER/EXPORT       detach
+//	DELETE /v1/attachments/PEER/EXPORT       detach; of ?ulp=
 //	GET    /v1/sas             DELETE        child SAs; delete those of ?peer= (&child=)
 //	GET    /v1/ike             DELETE        IKE SAs with their children (of ?peer=); delete those of ?peer=
 //	POST   /v1/sas/rekey                     make new keys (SARequest)
 //	POST   /v1/ike/rekey                     make new keys (SARequest)
 //	POST   /v1/sas/watch *                   what happens to SAs, until the caller goes
+//	GET    /v1/ulps                          local users of the daemon
 //	GET    /v1/resources                     who has what of the RNIC
 //	GET    /v1/streams                       RDMA streams
 //	DELETE /v1/streams/ID                    end one
@@ -23,6 +24,10 @@
 //	DELETE /v1/blocks/PEER                   let one in again
 //	POST   /v1/ping *                        RDMA round trips (PingRequest)
 //	POST   /v1/bench *                       a short benchmark (BenchRequest)
+//
+// Who connects, the kernel says. Root, the daemon's own user and privileged ULPs may
+// make all calls. Other ULPs may ask for info, status, ulps, resources, streams, peers
+// and their exports, and attach, detach and ping: all that as far as it is theirs.
 //
 // The calls marked * answer with one JSON object per line: any number of
 // Events with progress, then one with a result or an error. Every other failure
