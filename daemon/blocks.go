@@ -186,12 +186,20 @@ func (d *Daemon) watchIntake(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case x := <-d.intake.excess:
-			if p, err := d.findPeer(x.peer); err == nil {
-				if _, err := d.block(ctx, p, x.time, x.why); err != nil && ctx.Err() == nil {
-					d.log.Error("cannot block a peer that creates too many streams", "peer", x.peer, "error", err)
-				}
-			}
+			d.blockFor(ctx, x)
 			d.intake.forget(x.peer)
 		}
+	}
+}
+
+// blockFor blocks a peer that has created too many streams. A block that it has stays
+// as it is: somebody may have wanted it for longer.
+func (d *Daemon) blockFor(ctx context.Context, x excess) {
+	p, err := d.findPeer(x.peer)
+	if err != nil || slices.ContainsFunc(d.Blocks(), func(b api.Block) bool { return b.Peer == x.peer }) {
+		return
+	}
+	if _, err := d.block(ctx, p, x.time, x.why); err != nil && ctx.Err() == nil {
+		d.log.Error("cannot block a peer that creates too many streams", "peer", x.peer, "error", err)
 	}
 }

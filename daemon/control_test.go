@@ -225,6 +225,14 @@ func TestMetricsAreServedWhenAskedFor(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
+	if _, err := h.api.Block(t.Context(), api.BlockRequest{Peer: "beta"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`ironwarp_peer_blocked{by="daemon",peer="beta"} 1`, `ironwarp_rnic_events_total{event="blocked",peer="beta"} 1`} {
+		if text := get(); !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
 	http.DefaultClient.CloseIdleConnections()
 	opt := other.options()
 	opt.Config = filepath.Join(other.dir, "second.yaml")

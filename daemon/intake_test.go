@@ -186,6 +186,17 @@ func TestBlocksByHand(t *testing.T) {
 	if list, err := beta.api.Blocks(t.Context()); err != nil || len(list) != 1 || list[0].Why != "repair" || !list[0].Until.Equal(b.Until) {
 		t.Errorf("blocks %+v, %v", list, err)
 	}
+	// It is not shortened by the policy, which has a bucket for the peer meanwhile.
+	beta.d.intake.created("alpha", nil)
+	beta.d.intake.excess <- excess{"alpha", "a flood", time.Minute}
+	eventually(t, "the policy has been asked", func() bool {
+		beta.d.intake.mu.Lock()
+		defer beta.d.intake.mu.Unlock()
+		return beta.d.intake.peers["alpha"] == nil
+	})
+	if list := beta.d.Blocks(); len(list) != 1 || list[0].Why != "repair" {
+		t.Errorf("blocks %+v, want the longer one", list)
+	}
 	if err := alpha.ping(); err == nil {
 		t.Error("a blocked peer has a stream")
 	}

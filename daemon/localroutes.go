@@ -69,7 +69,7 @@ func (d *Daemon) publicInfo() api.Info {
 func (d *Daemon) statusOf(who caller) api.Status {
 	return api.Status{
 		Info: d.publicInfo(), Listeners: []api.Listener{}, Peers: d.peersOf(who), SAs: []api.SA{}, Streams: d.streamsOf(who),
-		Sessions: d.sessionStates(who), Exports: []api.Export{}, Attachments: d.attachmentsOf(who),
+		Sessions: d.sessionStates(who), Exports: []api.Export{}, Attachments: d.attachmentsOf(who), Blocks: []api.Block{},
 	}
 }
 
