@@ -181,8 +181,8 @@ func (h *repeats) report(log *slog.Logger) {
 				attrs = append(attrs, a.key, a.value)
 			}
 		}
-		attrs = append(attrs, "in_all", o.s.n, "not_logged_since_the_last", o.s.n-o.s.logged, "within", o.s.last.Sub(o.s.first).Round(time.Second))
-		log.Log(context.Background(), o.s.level, "it has become quiet", attrs...)
+		attrs = append(attrs, "in_all", o.s.n, "since_the_last_line", o.s.n-o.s.logged, "within", o.s.last.Sub(o.s.first).Round(time.Second))
+		log.Log(context.Background(), o.s.level, "lines like this were left out", attrs...)
 	}
 }
 

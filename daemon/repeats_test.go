@@ -60,7 +60,7 @@ func TestRepeatedLinesAreLoggedAtOneTwoFiveTenAndSoOn(t *testing.T) {
 	}
 	now = now.Add(quietAfter)
 	h.report(log)
-	for _, want := range []string{`what="connection refused" reason=not_covered from=beta in_all=1234 not_logged_since_the_last=234`, `what="path lost" from=delta in_all=1234`} {
+	for _, want := range []string{`what="connection refused" reason=not_covered from=beta in_all=1234 since_the_last_line=234`, `what="path lost" from=delta in_all=1234`} {
 		if strings.Count(out.String(), want) != 1 {
 			t.Errorf("no line with %s:\n%s", want, out.String())
 		}
