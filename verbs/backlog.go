@@ -15,7 +15,7 @@ type backlog struct {
 	signal chan struct{} // one slot: there is something
 
 	mu    sync.Mutex
-	most  int
+	most  int // negative: it is closed
 	all   []*ConnRequest
 	peers map[transport.Identity]int
 }
@@ -29,7 +29,11 @@ func newBacklog(most int) *backlog {
 func (b *backlog) put(r *ConnRequest) (refused *ConnRequest) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.all) >= b.most {
+	switch {
+	case b.most < 0:
+		return r
+	case len(b.all) < b.most:
+	default:
 		if refused = b.giveWay(r.Peer()); refused == nil {
 			return r
 		}
@@ -67,6 +71,16 @@ func (b *backlog) remove(i int) *ConnRequest {
 		delete(b.peers, r.Peer())
 	}
 	return r
+}
+
+// close lets nothing in any more and returns what waits.
+func (b *backlog) close() []*ConnRequest {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := b.all
+	b.most, b.all = -1, nil
+	clear(b.peers)
+	return all
 }
 
 func (b *backlog) tell() {

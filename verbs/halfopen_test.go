@@ -269,6 +269,14 @@ func TestBacklogIsDividedAmongPeers(t *testing.T) {
 	if len(b.peers) != 0 {
 		t.Errorf("of no request %v are left", b.peers)
 	}
+	last := &ConnRequest{in: &waiter{id: "a"}}
+	b.put(last)
+	if got := b.close(); !slices.Equal(got, []*ConnRequest{last}) {
+		t.Errorf("its end returns %v", got)
+	}
+	if late := (&ConnRequest{in: &waiter{id: "a"}}); b.put(late) != late || b.pop() != nil {
+		t.Error("a request is let in after the end")
+	}
 }
 
 // All who wait for requests get theirs, however they come.

@@ -124,7 +124,7 @@ func (l *Listener) Close() error {
 	l.dev.mu.Lock()
 	delete(l.dev.lns, l)
 	l.dev.mu.Unlock()
-	for r := l.queue.pop(); r != nil; r = l.queue.pop() {
+	for _, r := range l.queue.close() {
 		r.end()
 	}
 	return nil

@@ -42,8 +42,8 @@ func (c SlowCounts) Charged() uint64 {
 
 // SlowPolicy says how often the peer of a stream may make it take a slow path, and
 // send on an SCTP association what belongs to no session. The zero value ends no
-// stream. Networks that lose, reorder or cut up packets make
-// honest peers do that some hundred times a second.
+// stream. Networks that lose, reorder or cut up packets make honest peers do that some
+// hundred times a second.
 type SlowPolicy struct {
 	PerSecond int // as often in the long run, 0: without limit
 	Burst     int // as often at once, 0: PerSecond

@@ -22,7 +22,7 @@ type StreamInfo struct {
 	Since  time.Time
 	// BytesIn and BytesOut are the payload received and sent.
 	BytesIn, BytesOut uint64
-	// Idle is how long nothing has moved, to within idleLook.
+	// Idle is how long nothing has moved, to within ten seconds.
 	Idle time.Duration
 	Slow SlowCounts
 }
@@ -76,7 +76,7 @@ func (d *Device) lookAt(now time.Time) {
 var ErrKilled = errors.New("verbs: the stream was ended by the administrator")
 
 // ErrNoStream is returned by Kill for a stream that there is not.
-var ErrNoStream = errors.New("verbs: there is no such stream")
+var ErrNoStream = errors.New("there is no such stream")
 
 // Kill ends the stream of that ID at once, as an administrator may who sees in
 // Streams that it costs too much (RFC 5042 section 6.4.4). Its reason matches
@@ -86,7 +86,7 @@ func (d *Device) Kill(id uint64, why string) error {
 	qp := d.qps[id]
 	d.mu.Unlock()
 	if qp == nil {
-		return fmt.Errorf("end stream %#x: %w", id, ErrNoStream)
+		return fmt.Errorf("verbs: end stream %#016x: %w, it may be over already", id, ErrNoStream)
 	}
 	err := ErrKilled
 	if why != "" {
