@@ -29,8 +29,7 @@ func (u *ulps) all() map[string]**verbs.ULP {
 }
 
 // applyShares gives the RNIC the limits, trust and policies of next, and says what
-// is different. Streams that are trusted more than it says end; their sessions make
-// new ones. changing is held.
+// is different. changing is held.
 func (d *Daemon) applyShares(old, next *config.Config) []string {
 	changed := []string{}
 	say := func(differs bool, what string) {
@@ -66,7 +65,8 @@ func (d *Daemon) applyShares(old, next *config.Config) []string {
 }
 
 // applyPeerShares keeps a share of the RNIC for each configured peer, and ends the
-// streams that are trusted too much. changing is held.
+// streams of exports that are trusted too much; their sessions make new ones.
+// changing is held.
 func (d *Daemon) applyPeerShares(next *config.Config) {
 	quotas := map[transport.Identity]verbs.Quota{}
 	for _, p := range d.peerList() {
