@@ -133,6 +133,7 @@ var servers = map[string]func(ctx context.Context, listen string) (addr string, 
 	roleRDMA:       serveRDMA(variant{}),
 	roleRDMASCTP:   serveRDMA(overSCTP),
 	roleMarkers:    serveRDMA(variant{markers: true}),
+	roleAttackers:  attackers,
 	roleSpin: func(ctx context.Context, listen string) (string, error) {
 		runtime.GOMAXPROCS(1)
 		if _, err := pin(func(cpu, n int) bool { return cpu > 0 || n == 1 }); err != nil {

@@ -15,6 +15,7 @@ func groups() []group {
 		{name: "memory and allocations", rounds: 1, open: openOwn, rows: ownRows()},
 		{name: "fio", rounds: 3, open: openBlock, rows: fioRows()},
 		{name: "ESP", rounds: 4, open: openESP, rows: espRows()},
+		{name: "attacks", rounds: 3, open: openAttacks, rows: attackRows()},
 		{name: "soft-iWARP", rounds: 5, elsewhere: siwGuest.run, rows: siwRows()},
 	}
 	return append(gs, sctpGroups()...)

@@ -1,12 +1,31 @@
 package netfuzz
 
 import (
+	"fmt"
+	"os"
+	"runtime/debug"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// crashFile in the environment names a file that a panic is written to: go test -fuzz
+// shows nothing of how a worker ended.
+const crashFile = "IRONWARP_FUZZ_CRASH"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(crashFile); name != "" {
+		f, err := os.OpenFile(name, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err == nil {
+			err = debug.SetCrashOutput(f, debug.CrashOptions{})
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(2)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // FuzzTCP attacks a daemon over TCP.
 func FuzzTCP(f *testing.F) {

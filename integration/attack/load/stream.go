@@ -1,0 +1,155 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/nbd"
+	"github.com/ironwarp/ironwarp/rnbd"
+	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// Stream is one that behaves: it reads from a disk that the daemon exports.
+type Stream struct {
+	dev    *verbs.Device
+	client *rnbd.Client
+	disk   *rnbd.Disk
+	next   uint64
+}
+
+// Dial connects to the daemon's disk of the name export.
+func Dial(ctx context.Context, t Target, from netip.Addr, carrier transport.Kind, export string) (_ *Stream, err error) {
+	s := &Stream{}
+	if s.dev, err = verbs.Open(verbs.Config{}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	ulp, err := s.dev.NewULP("stream", verbs.ULPConfig{Trust: verbs.SLT})
+	if err != nil {
+		return nil, err
+	}
+	tc := &transport.Config{Protector: transport.LoopbackOnly(), Local: from, Kind: carrier, UDPPort: t.UDP, MTU: 1500}
+	s.client, err = rnbd.Connect(ctx, rnbd.ClientConfig{RTRS: rtrs.ClientConfig{
+		ULP: ulp, Name: "stream of " + from.String(), Paths: []rtrs.PathConfig{{Remote: t.Addr, Transport: tc}}, Conns: 1, QueueDepth: 32,
+		MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	s.disk, err = s.client.Open(ctx, export, rnbd.OpenOptions{ReadOnly: true})
+	return s, err
+}
+
+// Close ends the stream.
+func (s *Stream) Close() error {
+	var err error
+	if s.client != nil {
+		err = s.client.Close()
+	}
+	return errors.Join(err, s.dev.Close())
+}
+
+// Reconnects is how often the stream was lost.
+func (s *Stream) Reconnects() uint64 { return s.client.Info().Reconnects }
+
+// done is told the end of a Read.
+type done chan syscall.Errno
+
+func (d done) Complete(errno syscall.Errno) { d <- errno }
+
+// Read reads n bytes from the next place of the disk.
+func (s *Stream) Read(ctx context.Context, n uint32) error {
+	x, end, err := s.submit(ctx, n)
+	if err != nil {
+		return err
+	}
+	return wait(ctx, x, end)
+}
+
+func (s *Stream) submit(ctx context.Context, n uint32) (nbd.IO, done, error) {
+	off := s.next % (s.disk.Geometry().Size - uint64(n) + 1) &^ 4095
+	s.next += uint64(n)
+	x, err := s.disk.Get(ctx, nbd.OpRead, off, n, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	end := make(done, 1)
+	x.Submit(end, false)
+	return x, end, nil
+}
+
+func wait(ctx context.Context, x nbd.IO, end done) error {
+	select {
+	case errno := <-end:
+		x.Release()
+		if errno != 0 {
+			return fmt.Errorf("read: %w", errno)
+		}
+		return nil
+	case <-ctx.Done():
+		// The I/O is still the stream's; its end takes it back.
+		go func() {
+			<-end
+			x.Release()
+		}()
+		return ctx.Err()
+	}
+}
+
+// Bandwidth reads 64 KiB at a time, eight at once, for a while, and returns bytes
+// per second.
+func (s *Stream) Bandwidth(ctx context.Context, d time.Duration) (float64, error) {
+	const size, deep = 64 << 10, 8
+	type read struct {
+		io  nbd.IO
+		end done
+	}
+	var under [deep]read
+	var bytes float64
+	start := time.Now()
+	var err error
+	for i := 0; time.Since(start) < d; i = (i + 1) % deep {
+		if r := under[i]; r.io != nil {
+			if err = wait(ctx, r.io, r.end); err != nil {
+				return 0, err
+			}
+			bytes += size
+		}
+		if under[i].io, under[i].end, err = s.submit(ctx, size); err != nil {
+			return 0, err
+		}
+	}
+	rate := bytes / time.Since(start).Seconds()
+	for _, r := range under {
+		if r.io != nil {
+			err = errors.Join(err, wait(ctx, r.io, r.end))
+		}
+	}
+	return rate, err
+}
+
+// Latency reads 4 KiB at a time, one after the other, for a while.
+func (s *Stream) Latency(ctx context.Context, d time.Duration) (median, p99 time.Duration, err error) {
+	h := hdrhistogram.New(1, int64(time.Minute), 3)
+	for start := time.Now(); time.Since(start) < d; {
+		begin := time.Now()
+		if err := s.Read(ctx, 4096); err != nil {
+			return 0, 0, err
+		}
+		_ = h.RecordValue(int64(time.Since(begin))) // beyond a minute there is nothing to tell apart
+	}
+	return time.Duration(h.ValueAtPercentile(50)), time.Duration(h.ValueAtPercentile(99)), nil
+}
