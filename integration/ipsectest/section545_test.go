@@ -13,6 +13,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
@@ -213,6 +216,9 @@ func (g *tunnelled) serve(t *testing.T) {
 		echoServer(t, g.beta.Host)
 		return
 	}
+	if g.kind == transport.SCTP {
+		sumInSoftware(t, g.beta.Host)
+	}
 	g.more = func(h *host, cfg *transport.Config, dials bool) {
 		if h == g.beta && !dials {
 			cfg.Protector = transport.Plaintext(slog.New(slog.DiscardHandler), g.alpha.at())
@@ -227,6 +233,34 @@ func (g *tunnelled) prepare(t *testing.T) error {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	return g.alpha.m.Prepare(ctx, transport.Flow{Protocol: k.Protocol, Remote: netip.AddrPortFrom(g.beta.Addr(), k.Port)})
+}
+
+// sumInSoftware has a host's SCTP finish its packets: a veth leaves the checksum to
+// hardware that there is none of, and a gateway encrypts it as it is.
+func sumInSoftware(t *testing.T, h *lab.Host) {
+	t.Helper()
+	const setTxChecksums = 0x17 // ETHTOOL_STXCSUM
+	value := struct{ cmd, data uint32 }{setTxChecksums, 0}
+	request := struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&value)}
+	copy(request.name[:], h.Dev())
+	err := h.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); e != 0 {
+			return e
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func overTunnels(t *testing.T, what string, test func(*testing.T, *tunnelled)) {
