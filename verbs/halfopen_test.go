@@ -39,7 +39,7 @@ func TestSilentConnectionsOfAPeer(t *testing.T) {
 	a.tc = &transport.Config{Protector: byAddress()}
 	b.tc = a.tc
 	failed := make(chanOfErrors, 100)
-	ln, err := b.dev.Listen(testContext(t), netip.AddrPortFrom(honestHost, 0), ListenConfig{Transport: b.tc, OnFailed: failed.put})
+	ln, err := b.dev.Listen(testContext(t), netip.AddrPortFrom(honestHost, 0), ListenConfig{Transport: b.tc, MPA: mpa.Config{StartupTimeout: time.Minute}, OnFailed: failed.put})
 	if err != nil {
 		t.Fatal(err)
 	}
