@@ -94,9 +94,9 @@ type CQ struct {
 	settled sync.Cond // handled has grown; for waiters
 	waiters int
 	users   map[*QP]cqUse
-	strict  bool   // each stream has entries kept for it and gets no others (RFC 5042 section 6.4.3.2)
-	left    int    // of those entered before leftAt, how many may be of streams that have left
-	leftAt  uint64 // in terms of pushed
+	strict  bool // each stream finds room for what is kept for it (RFC 5042 section 6.4.3.2)
+	keeps   int  // entries that are kept for the streams
+	beyond  int  // entries in use beyond that, also by streams that are over; of a strict queue
 	closed  bool
 
 	running atomic.Uint32 // dispatch: 0 idle, 1 running, 2 running and to be run again
@@ -159,8 +159,11 @@ func (cq *CQ) push(wc WC) {
 	if cq.strict {
 		k := wc.QP.keptIn(cq)
 		if k.n >= k.most {
-			cq.lostLocked(&wc)
-			return
+			if cq.keeps+cq.beyond >= cq.depth {
+				cq.lostLocked(&wc)
+				return
+			}
+			cq.beyond++
 		}
 		k.n++
 	}
@@ -224,7 +227,11 @@ func (cq *CQ) pollLocked(wcs []WC) int {
 			wcs[i].shared = false
 		}
 		if cq.strict {
-			p.QP.keptIn(cq).n--
+			k := p.QP.keptIn(cq)
+			if k.n > k.most {
+				cq.beyond--
+			}
+			k.n--
 		}
 		p.QP, p.Err = nil, nil
 		if cq.head++; cq.head == len(cq.ring) {

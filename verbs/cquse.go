@@ -12,8 +12,8 @@ type cqUse struct {
 	need   int // what they may have posted
 }
 
-// kept is what a completion queue that keeps entries for each stream (CQ.strict)
-// has for a queue pair. The queue's mutex guards it.
+// kept is how many entries a completion queue keeps for a queue pair, and, if the
+// queue is strict, how many it has. The queue's mutex guards it.
 type kept struct{ most, n int }
 
 func (qp *QP) keptIn(cq *CQ) *kept {
@@ -51,7 +51,7 @@ func (cq *CQ) admit(qp *QP, use *cqUse) error {
 	if qp.cfg.RecvCQ == cq && srq == nil {
 		use.need += qp.cfg.MaxRecv
 	}
-	need, strict := use.need+cq.leftLocked(), !qp.pd.trust.Overcommit
+	need, strict := use.need, !qp.pd.trust.Overcommit
 	most := use.need
 	srqs := make(map[*SRQ]bool)
 	if qp.cfg.RecvCQ == cq && srq != nil {
@@ -74,34 +74,37 @@ func (cq *CQ) admit(qp *QP, use *cqUse) error {
 		need += s.cfg.MaxRecv
 	}
 	strict = strict && checks.On(checks.CQReservation)
-	if strict && need > cq.depth {
-		return trustError(SNT, "6.4.3.2", fmt.Sprintf("create a queue pair on a completion queue of depth %d, whose users may have %d work requests posted then or completed and not polled: create a deeper one or poll", cq.depth, need))
-	}
-	qp.keptIn(cq).most = most
 	if strict && !cq.strict {
 		cq.recountLocked()
 	}
+	if strict && need+cq.beyond > cq.depth {
+		return trustError(SNT, "6.4.3.2", fmt.Sprintf("create a queue pair on a completion queue of depth %d, whose users may have %d work requests posted then or completed and not polled: create a deeper one or poll", cq.depth, need+cq.beyond))
+	}
+	qp.keptIn(cq).most = most
+	cq.keeps += most
 	cq.strict = strict
 	return nil
 }
 
 // recountLocked works out how many entries each stream has.
 func (cq *CQ) recountLocked() {
+	at := func(i int) *kept {
+		e := &cq.ring[(cq.head+i)%len(cq.ring)]
+		return e.QP.keptIn(cq)
+	}
 	for qp := range cq.users {
 		qp.keptIn(cq).n = 0
 	}
 	for i := range cq.n {
-		e := &cq.ring[(cq.head+i)%len(cq.ring)]
-		e.QP.keptIn(cq).n++
+		at(i).n = 0
 	}
-}
-
-// leftLocked is how many entries may be completions of streams that have left.
-func (cq *CQ) leftLocked() int {
-	if cq.handled >= cq.leftAt {
-		return 0
+	cq.beyond = 0
+	for i := range cq.n {
+		k := at(i)
+		if k.n++; k.n > k.most {
+			cq.beyond++
+		}
 	}
-	return min(cq.left, cq.n)
 }
 
 func (cq *CQ) leave(qp *QP) {
@@ -113,9 +116,10 @@ func (cq *CQ) leave(qp *QP) {
 		return
 	}
 	delete(cq.users, qp)
-	if qp.stream.Load() != nil {
-		cq.left, cq.leftAt = min(cq.leftLocked()+qp.keptIn(cq).most, cq.n), cq.pushed
-	}
+	k := qp.keptIn(cq)
+	cq.beyond += min(k.n, k.most) // they are there until they are polled
+	cq.keeps -= k.most
+	k.most = 0
 	for other := range cq.users {
 		if !other.pd.trust.Overcommit {
 			return
