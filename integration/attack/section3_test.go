@@ -2,6 +2,7 @@ package attack
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/internal/checks"
@@ -213,4 +214,20 @@ func TestPrincipalBeyondItsQuota(t *testing.T) {
 		}
 		return err == nil
 	})...)
+}
+
+// The attacks above are on every kind of scarce thing: half-open streams, whose
+// consumer nobody knows yet, are attacked by those of section 6.4.1.
+func TestEveryScarceThingIsAttacked(t *testing.T) {
+	for f := range reflect.TypeFor[verbs.Limits]().Fields() {
+		attacked := f.Name == "HalfOpen"
+		for _, k := range kinds {
+			var l verbs.Limits
+			*k.of(&l) = 1
+			attacked = attacked || reflect.ValueOf(l).FieldByIndex(f.Index).Int() == 1
+		}
+		if !attacked {
+			t.Errorf("nothing attacks the limit of %s", f.Name)
+		}
+	}
 }
