@@ -151,9 +151,7 @@ func TestBlockStopsNothingElse(t *testing.T) {
 		t.Errorf("another port: %v", err)
 	}
 	deleteIKE(t, p.alpha, "beta")
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if err := p.alpha.m.Prepare(ctx, transport.Flow{Protocol: transport.ProtoTCP, Remote: netip.AddrPortFrom(p.beta.Addr(), port)}); err != nil {
+	if err := p.prepare(t); err != nil {
 		t.Errorf("an SA of a blocked peer: %v", err)
 	}
 	k.moves(t, 10)
@@ -168,8 +166,8 @@ func TestBlockStopsNothingElse(t *testing.T) {
 func TestBlockEndsInTheKernelAndOpensNothing(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	p.addPeers(t)
-	if err := p.briefly(t, p.alpha); err == nil { // there is no listener yet
-		t.Fatal("nobody listens")
+	if err := p.prepare(t); err != nil {
+		t.Fatal(err)
 	}
 	before := guardOf(t, p.beta)
 	block(t, p.beta, "alpha", 3*time.Second)

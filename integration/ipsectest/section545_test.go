@@ -228,11 +228,11 @@ func (g *tunnelled) serve(t *testing.T) {
 }
 
 // prepare is what precedes a stream from alpha to beta.
-func (g *tunnelled) prepare(t *testing.T) error {
-	k := linkOf(g.kind)
+func (p *pair) prepare(t *testing.T) error {
+	k := linkOf(p.kind)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	return g.alpha.m.Prepare(ctx, transport.Flow{Protocol: k.Protocol, Remote: netip.AddrPortFrom(g.beta.Addr(), k.Port)})
+	return p.alpha.m.Prepare(ctx, transport.Flow{Protocol: k.Protocol, Remote: netip.AddrPortFrom(p.beta.at(), k.Port)})
 }
 
 // sumInSoftware has a host's SCTP finish its packets: a veth leaves the checksum to
