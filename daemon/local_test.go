@@ -240,6 +240,18 @@ func TestReloadTakesAwayWhatAULPMayNotAnyMore(t *testing.T) {
 		streams, err := a.Streams(t.Context())
 		return err == nil && len(streams) == 2 && streams[0].Trust == "S-LT"
 	})
+	for range 2 { // what a start forgets, the next one does not find
+		alpha.stop()
+		alpha.start()
+	}
+	eventually(t, "the disk is back after a restart", func() bool {
+		list, err := alpha.as(alice).Attachments(t.Context())
+		return err == nil && len(list) == 1 && list[0].State == api.AttachReady
+	})
+	eventually(t, "bob has his", func() bool {
+		return len(alpha.status().Attachments) == 2 && alpha.status().Attachments[1].State == api.AttachReady
+	})
+	a, cb = alpha.as(alice), open(other, bob)
 	// No ULP: the socket is root's again, and nothing is left.
 	alpha.ulps("")
 	if _, err := a.Info(t.Context()); err == nil {

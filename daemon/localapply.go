@@ -20,8 +20,10 @@ import (
 func (d *Daemon) applyULPs(next *config.Config) (changed []string) {
 	say := func(format string, a ...any) { changed = append(changed, fmt.Sprintf(format, a...)) }
 	var back []*attachment // disks of ULPs that are replaced
+	touched := false       // not so at the start, when disks are yet to be restored
 	for _, c := range d.consumerList() {
 		u, ok := next.ULP(c.name)
+		touched = touched || !ok || !u.Equal(c.cfg) || modelOf(next, u) != c.rdma.Trust()
 		switch {
 		case !ok:
 			d.endULP(c)
@@ -42,6 +44,11 @@ func (d *Daemon) applyULPs(next *config.Config) (changed []string) {
 	}
 	for _, at := range back {
 		d.restore(at.key, at.uid)
+	}
+	if touched {
+		if err := d.remember(); err != nil {
+			d.log.Error("cannot write down which disks are attached; the daemon keeps trying", "error", err)
+		}
 	}
 	d.openToUsers(len(next.ULPs) > 0)
 	return changed
@@ -111,7 +118,6 @@ func (d *Daemon) changeULP(c *consumer, u config.ULP) {
 			at.recheck()
 		}
 	}
-	d.rememberOrLog()
 }
 
 // endULP ends what a ULP has, and returns its disks.
@@ -127,7 +133,6 @@ func (d *Daemon) endULP(c *consumer) (disks []*attachment) {
 			disks = append(disks, at)
 		}
 	}
-	d.rememberOrLog()
 	// One of its requests may be what made this change.
 	d.run(func(context.Context) {
 		c.requests.Wait()
@@ -136,12 +141,6 @@ func (d *Daemon) endULP(c *consumer) (disks []*attachment) {
 		}
 	})
 	return disks
-}
-
-func (d *Daemon) rememberOrLog() {
-	if err := d.remember(); err != nil {
-		d.log.Error("cannot write down which disks are attached; the daemon keeps trying", "error", err)
-	}
 }
 
 // openToUsers lets all users connect to the control socket when there are ULPs: who
