@@ -162,6 +162,12 @@ func (t *stagTable) drop(stag uint32) {
 		}
 		i = (i + 1) & s.mask
 	}
+	t.keys--
+	if s.slots[(i+1)&s.mask].key.Load() == 0 { // nothing moves that a lookup could miss
+		s.slots[i].key.Store(0)
+		s.slots[i].win.Store(nil)
+		return
+	}
 	t.seq.Add(1)
 	for j := (i + 1) & s.mask; ; j = (j + 1) & s.mask {
 		k := s.slots[j].key.Load()
@@ -177,7 +183,6 @@ func (t *stagTable) drop(stag uint32) {
 	}
 	s.slots[i].key.Store(0)
 	s.slots[i].win.Store(nil)
-	t.keys--
 	t.seq.Add(1)
 }
 
