@@ -169,8 +169,10 @@ func completionFloods() []attack {
 		}
 		return false
 	}
-	return []attack{
-		{"more streams than it has room for", checks.CQReservation, func(v *victim) bool {
+	// streams has the attacker open several, each at the end of the one before or beside
+	// it.
+	streams := func(after bool) func(v *victim) bool {
+		return func(v *victim) bool {
 			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
 			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
 			for range 5 {
@@ -184,9 +186,15 @@ func completionFloods() []attack {
 				post(v, f)
 				f.flood(recvs, nil)
 				f.received(recvs)
+				if after {
+					<-closed(f)
+				}
 			}
 			return lost(v, cq, innocent)
-		}},
+		}
+	}
+	return []attack{
+		{"more streams than it has room for", checks.CQReservation, streams(false)},
 		{"a shared receive queue that it has no room for", checks.CQReservation, func(v *victim) bool {
 			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
 			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
@@ -207,24 +215,7 @@ func completionFloods() []attack {
 			return lost(v, cq, innocent)
 		}},
 		// The completions of a stream that has ended are there until they are polled.
-		{"one stream after the other", checks.CQReservation, func(v *victim) bool {
-			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
-			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
-			for range 5 {
-				f, err := v.tryStream(pd, cq, "mallory")
-				if err != nil {
-					if !errors.Is(err, verbs.ErrTrust) {
-						v.Fatal(err)
-					}
-					continue
-				}
-				post(v, f)
-				f.flood(recvs, nil)
-				f.received(recvs)
-				<-closed(f)
-			}
-			return lost(v, cq, innocent)
-		}},
+		{"one stream after the other", checks.CQReservation, streams(true)},
 		// A consumer that posts a receive as soon as there is room for it.
 		{"receives posted before the last ones are polled", checks.CQReservation, func(v *victim) bool {
 			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
