@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -185,8 +186,15 @@ func (h *host) image(name string, size int) string {
 
 func (h *host) export(name, path string, readOnly bool) {
 	h.t.Helper()
-	if _, err := h.api.AddExport(h.t.Context(), api.ExportSpec{Name: name, Path: path, ReadOnly: readOnly, Allow: []string{"alpha"}}); err != nil {
+	e, err := h.api.AddExport(h.t.Context(), api.ExportSpec{Name: name, Path: path, ReadOnly: readOnly, Allow: []string{"alpha"}})
+	if err != nil {
 		h.t.Fatal(err)
+	}
+	if e.State != api.ExportReady {
+		h.t.Logf("export %s is not offered at once: %v", name, e.Problem)
+		eventually(h.t, "the export is offered", func() bool {
+			return slices.ContainsFunc(h.status().Exports, func(e api.Export) bool { return e.Name == name && e.State == api.ExportReady })
+		})
 	}
 }
 
