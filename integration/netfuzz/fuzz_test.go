@@ -34,7 +34,7 @@ func FuzzTCP(f *testing.F) {
 		f.Add(in)
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		s := &script{in}
+		s := &script{in: in}
 		open := func() *foe { return openTCP(v, s) }
 		if foe := open(); foe != nil {
 			play(foe, open)
@@ -58,7 +58,7 @@ func FuzzSCTP(f *testing.F) {
 		f.Add(append([]byte{0, 0, 0, 0, 0x01, 0, 8, 0, 0}, append(raw, 0x01, 0, 8, 0, 0)...))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		s := &script{in}
+		s := &script{in: in}
 		if a := openSCTP(v, s); a != nil {
 			if foe := a.open(); foe != nil {
 				play(foe, a.open)

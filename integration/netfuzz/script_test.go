@@ -10,7 +10,10 @@ import (
 )
 
 // script is the rest of the fuzzer's input. At its end it gives zeros.
-type script struct{ in []byte }
+type script struct {
+	in     []byte
+	waited int // times that an answer was waited for in vain
+}
 
 func (s *script) byte() (b byte) {
 	if len(s.in) > 0 {
@@ -84,7 +87,12 @@ type foe struct {
 	answers int // that came to requests
 }
 
-const maxSteps = 200
+const (
+	maxSteps = 200
+	// maxWaits for answers that do not come. An input that takes 10 s is a hang for
+	// go test.
+	maxWaits = 5
+)
 
 // play carries the script out. more opens another stream.
 func play(f *foe, more func() *foe) {
@@ -222,8 +230,11 @@ func (f *foe) offset(r raw.Region) uint64 {
 func (f *foe) learn(wait bool) bool {
 	heard := false
 	for {
-		raw, ok := f.hear(wait && !heard)
+		raw, ok := f.hear(wait && !heard && f.s.waited < maxWaits)
 		if !ok {
+			if wait && !heard {
+				f.s.waited++
+			}
 			return heard
 		}
 		heard = true

@@ -36,7 +36,7 @@ var (
 )
 
 const (
-	patience = 10 * time.Second
+	patience = 8 * time.Second // go test gives up an input after 10
 	diskSize = 1 << 20
 	// newcomerEvery runs another stream is opened by the peer that behaves, and
 	// memory and goroutines are counted.
