@@ -259,7 +259,9 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	return unix.Close(int(s.fd))
+	// A process that is just being started has the descriptor until its program
+	// runs, and with it the lock.
+	return errors.Join(unix.Flock(int(s.fd), unix.LOCK_UN), unix.Close(int(s.fd)))
 }
 
 // enter keeps the descriptor open until leave.

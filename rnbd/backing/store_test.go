@@ -522,3 +522,19 @@ func BenchmarkStore(b *testing.B) {
 		})
 	}
 }
+
+// A program that is being started has all descriptors for a moment, the locked one
+// too: closed storage is free for the next who opens it all the same.
+func TestClosedStorageIsNotLocked(t *testing.T) {
+	path, _ := disk(t, diskSize)
+	s := open(t, path, Options{})
+	inherited, err := unix.Dup(int(s.fd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(inherited)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open(t, path, Options{})
+}
