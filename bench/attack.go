@@ -54,59 +54,65 @@ func attackers(ctx context.Context, spec string) (string, error) {
 	return "", fmt.Errorf("no attack %q", a.Attack)
 }
 
-// openAttacks starts a daemon with as many peers as attack, and two more.
-func openAttacks(ctx context.Context, b *bench, names []string) (_ []contender, _ io.Closer, err error) {
-	var open closers
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, open.Close())
-		}
-	}()
+// openAttacks makes what all daemons under attack export. Each is attacked once: it
+// blocks those who did.
+func openAttacks(_ context.Context, b *bench, names []string) ([]contender, io.Closer, error) {
 	dir, err := os.MkdirTemp("", "ironwarp-bench-")
 	if err != nil {
 		return nil, nil, err
 	}
-	open = append(open, closeFunc(func() error { return os.RemoveAll(dir) }))
-	home := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	port, err := freePort()
-	if err != nil {
-		return nil, nil, err
-	}
-	udp, err := freeUDPPort(home)
-	if err != nil {
-		return nil, nil, err
-	}
+	open := closeFunc(func() error { return os.RemoveAll(dir) })
 	image := filepath.Join(dir, "disk.img")
 	if err := os.WriteFile(image, make([]byte, 16<<20), 0o600); err != nil {
-		return nil, nil, err
-	}
-	d := &daemon{name: "victim", binary: b.ironwarp, dir: filepath.Join(dir, "victim")}
-	v := load.Target{Addr: netip.AddrPortFrom(home, uint16(port)), UDP: udp.Port(), Control: filepath.Join(d.run(), "ironwarp.sock")}
-	config, peers := load.Config(v, image)
-	p, err := d.start(ctx, config)
-	if err != nil {
-		return nil, nil, err
-	}
-	open = append(open, p)
-	if err := p.ready(ctx, func() error { return reachable(ctx, v, peers[0]) }); err != nil {
-		return nil, nil, err
+		return nil, nil, errors.Join(err, open.Close())
 	}
 	all := map[string]func(context.Context) (metrics, error){}
+	add := func(name, attack string, k transport.Kind) {
+		all[name] = func(ctx context.Context) (metrics, error) { return underAttack(ctx, b, image, attack, k) }
+	}
 	for _, k := range []transport.Kind{transport.TCP, transport.SCTPUDP} {
-		all[alone(k)] = underAttack(b, v, peers, "", k)
-		all[behaving(k)] = underAttack(b, v, peers, behaving(k), k)
+		add(alone(k), "", k)
+		add(behaving(k), behaving(k), k)
 	}
 	for _, x := range load.Attacks() {
-		all[x.Name] = underAttack(b, v, peers, x.Name, x.Carrier)
+		add(x.Name, x.Name, x.Carrier)
 	}
 	var cs []contender
 	for _, n := range names {
 		if all[n] == nil {
-			return nil, nil, fmt.Errorf("no contender %q", n)
+			return nil, nil, errors.Join(fmt.Errorf("no contender %q", n), open.Close())
 		}
 		cs = append(cs, contender{n, all[n]})
 	}
 	return cs, open, nil
+}
+
+// startVictim starts a daemon that exports image to as many peers as attack, and two
+// more.
+func startVictim(ctx context.Context, b *bench, image string) (v load.Target, peers []netip.Addr, _ *process, err error) {
+	home := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	port, err := freePort()
+	if err != nil {
+		return v, nil, nil, err
+	}
+	udp, err := freeUDPPort(home)
+	if err != nil {
+		return v, nil, nil, err
+	}
+	d := &daemon{name: "victim", binary: b.ironwarp, dir: filepath.Join(filepath.Dir(image), "victim")}
+	if err := os.RemoveAll(d.dir); err != nil { // of the one before
+		return v, nil, nil, err
+	}
+	v = load.Target{Addr: netip.AddrPortFrom(home, uint16(port)), UDP: udp.Port(), Control: filepath.Join(d.run(), "ironwarp.sock")}
+	config, peers := load.Config(v, image)
+	p, err := d.start(ctx, config)
+	if err != nil {
+		return v, nil, nil, err
+	}
+	if err := p.ready(ctx, func() error { return reachable(ctx, v, peers[0]) }); err != nil {
+		return v, nil, nil, errors.Join(err, p.Close())
+	}
+	return v, peers, p, nil
 }
 
 // reachable tells whether the daemon takes streams.
@@ -123,44 +129,47 @@ func reachable(ctx context.Context, v load.Target, from netip.Addr) error {
 	return nil
 }
 
-// underAttack measures a stream of the first peer while those behind the second
-// attack.
-func underAttack(b *bench, v load.Target, peers []netip.Addr, attack string, k transport.Kind) func(ctx context.Context) (metrics, error) {
-	return func(ctx context.Context) (m metrics, err error) {
-		whole := ctx
-		ctx, cancel := context.WithTimeout(ctx, stillstand)
-		defer cancel()
-		defer func() {
-			if whole.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-				m, err = metrics{"rate": 0, "p50": stillstand.Seconds(), "p99": stillstand.Seconds()}, nil
-			}
-		}()
-		s, err := load.Dial(ctx, v, peers[0], k, load.Export)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, s.Close()) }()
-		if attack != "" {
-			spec, err := json.Marshal(assault{attack, v, peers[2:]})
-			if err != nil {
-				return nil, err
-			}
-			p := newPeer(roleAttackers, string(spec), attackTime)
-			if err := p.start(ctx, b); err != nil {
-				return nil, err
-			}
-			defer p.Close()
-		}
-		if _, err := s.Bandwidth(ctx, attackBegins); err != nil {
-			return nil, err
-		}
-		rate, err := s.Bandwidth(ctx, attackTime)
-		if err != nil {
-			return nil, err
-		}
-		median, p99, err := s.Latency(ctx, attackTime)
-		return metrics{"rate": rate, "share": rate / (1 + load.Attackers), "p50": median.Seconds(), "p99": p99.Seconds()}, err
+// underAttack measures a stream of a daemon's first peer while those behind the
+// second attack.
+func underAttack(ctx context.Context, b *bench, image, attack string, k transport.Kind) (m metrics, err error) {
+	v, peers, victim, err := startVictim(ctx, b, image)
+	if err != nil {
+		return nil, err
 	}
+	defer victim.Close()
+	whole := ctx
+	ctx, cancel := context.WithTimeout(ctx, stillstand)
+	defer cancel()
+	defer func() {
+		if whole.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+			m, err = metrics{"rate": 0, "p50": stillstand.Seconds(), "p99": stillstand.Seconds()}, nil
+		}
+	}()
+	s, err := load.Dial(ctx, v, peers[0], k, load.Export)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if attack != "" {
+		spec, err := json.Marshal(assault{attack, v, peers[2:]})
+		if err != nil {
+			return nil, err
+		}
+		p := newPeer(roleAttackers, string(spec), attackTime)
+		if err := p.start(ctx, b); err != nil {
+			return nil, err
+		}
+		defer p.Close()
+	}
+	if _, err := s.Bandwidth(ctx, attackBegins); err != nil {
+		return nil, err
+	}
+	rate, err := s.Bandwidth(ctx, attackTime)
+	if err != nil {
+		return nil, err
+	}
+	median, p99, err := s.Latency(ctx, attackTime)
+	return metrics{"rate": rate, "share": rate / (1 + load.Attackers), "p50": median.Seconds(), "p99": p99.Seconds()}, err
 }
 
 // attackRows are what each attack does to a stream of a peer that behaves.
