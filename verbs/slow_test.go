@@ -266,11 +266,13 @@ func TestStallsAreCounted(t *testing.T) {
 	for i := range uint64(5) {
 		raw.Stall(true)
 		e.post(SendWR{Op: OpSend, Flags: Signaled})
+		for ctx := testContext(t); e.qp.SlowPath().Stalls != i+1; runtime.Gosched() {
+			if ctx.Err() != nil {
+				t.Fatalf("%d stalls, want %d", e.qp.SlowPath().Stalls, i+1)
+			}
+		}
 		raw.Stall(false)
 		e.wantOK(WCSend)
-		if n := e.qp.SlowPath().Stalls; n != i+1 {
-			t.Errorf("%d stalls, want %d", n, i+1)
-		}
 	}
 	if n := e.qp.SlowPath().Charged(); n != 0 {
 		t.Errorf("%d are charged", n)
