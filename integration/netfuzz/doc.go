@@ -1,7 +1,6 @@
 // Package netfuzz lets a fuzzer loose on a whole daemon from the network: its
 // listeners, the start-up of streams, DDP and RDMAP, and the services behind them,
-// over TCP and over SCTP in UDP; and on what a daemon does with the answers of a
-// hostile server whose disk it has attached.
+// over TCP and over SCTP in UDP.
 //
 // An input is a script of what an authenticated peer sends. Most of it is as it
 // should be, so that it leads deep into the services; the script says what is
