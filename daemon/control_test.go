@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/iwarptest"
 )
 
 // asUser makes the test binary ask the socket in it for its status, see
@@ -201,7 +202,7 @@ func TestBrokenStateFileIsNamed(t *testing.T) {
 }
 
 func TestMetricsAreServedWhenAskedFor(t *testing.T) {
-	port := freePort(t)
+	port := iwarptest.FreePort(t)
 	h := newHost(t, fmt.Sprintf("metrics: {listen: \"127.0.0.1:%d\"}\n", port))
 	other := newHost(t, "")
 	link(t, h, other)

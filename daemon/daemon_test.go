@@ -18,6 +18,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
 )
 
@@ -80,30 +81,10 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-func freePort(t *testing.T) uint16 {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return uint16(l.Addr().(*net.TCPAddr).Port)
-}
-
-func freeUDPPort(t *testing.T) uint16 {
-	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	return uint16(c.LocalAddr().(*net.UDPAddr).Port)
-}
-
 // newHost starts a daemon; more is added to its main file.
 func newHost(t *testing.T, more string) *host {
 	t.Helper()
-	h := &host{t: t, dir: shortDir(t), port: freePort(t), udp: freeUDPPort(t), log: new(safeBuffer)}
+	h := &host{t: t, dir: shortDir(t), port: iwarptest.FreePort(t), udp: iwarptest.FreeUDPPort(t), log: new(safeBuffer)}
 	h.conf = filepath.Join(h.dir, "ironwarp.yaml")
 	h.write("ironwarp.yaml", fmt.Sprintf("listen: {port: %d, udp_port: %d}\nstate_dir: state\nruntime_dir: run\n%s", h.port, h.udp, more))
 	h.start()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/internal/otheruser"
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
 )
 
@@ -355,7 +356,7 @@ func TestDisksOfAULPThatHasGoneAreForgotten(t *testing.T) {
 func TestULPsAreToldNothingOfTheHost(t *testing.T) {
 	otheruser.Need(t)
 	h := newHost(t, "")
-	h.ulps(fmt.Sprintf("\n  - {name: alice, users: [%d], peers: [p]}\npeers:\n  - {name: p, address: 127.0.0.8, port: %d, protection: loopback}\n  - {name: q, address: 127.0.0.9, protection: loopback}\n", alice, freePort(t)))
+	h.ulps(fmt.Sprintf("\n  - {name: alice, users: [%d], peers: [p]}\npeers:\n  - {name: p, address: 127.0.0.8, port: %d, protection: loopback}\n  - {name: q, address: 127.0.0.9, protection: loopback}\n", alice, iwarptest.FreePort(t)))
 	c := h.as(alice)
 	var texts []string
 	_, err := c.Attach(t.Context(), api.AttachRequest{Peer: "p", Export: "x", TimeoutSeconds: 2}, func(ev api.Event) { texts = append(texts, ev.Progress) })

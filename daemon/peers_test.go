@@ -14,6 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/probe"
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -246,7 +247,7 @@ func TestPeerThatMovesKeepsItsDisks(t *testing.T) {
 	alpha.attach("disk")
 	beta.stop()
 	old := beta.port
-	beta.port = freePort(t)
+	beta.port = iwarptest.FreePort(t)
 	beta.write("ironwarp.yaml", fmt.Sprintf("listen: {port: %d}\nstate_dir: state\nruntime_dir: run\n", beta.port))
 	beta.start()
 	alpha.write("peers.d/beta.yaml", fmt.Sprintf("name: beta\naddress: 127.0.0.1\nport: %d\nprotection: loopback\n", beta.port))

@@ -19,6 +19,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
@@ -69,7 +70,7 @@ func newVictim(f *testing.F) *victim {
 	if err != nil {
 		f.Fatal(err)
 	}
-	v := &victim{dir: dir, port: freePort(f), udp: freeUDPPort(f)}
+	v := &victim{dir: dir, port: iwarptest.FreePort(f), udp: iwarptest.FreeUDPPort(f)}
 	f.Cleanup(func() { os.RemoveAll(dir) })
 	v.write(f, "ironwarp.yaml", fmt.Sprintf("listen: {port: %d, udp_port: %d}\nstate_dir: state\nruntime_dir: run\nlimits: {queue_size: 8}\nblock: off\n", v.port, v.udp))
 	for name, carrier := range map[string]string{"alice": "tcp", "mallory": "tcp", "trudy": fmt.Sprintf("sctp-udp\nudp_port: %d", v.udp)} {
@@ -255,24 +256,4 @@ func isClosed(err error) bool { return errors.Is(err, net.ErrClosed) }
 func stacks() []byte {
 	b := make([]byte, 1<<20)
 	return b[:runtime.Stack(b, true)]
-}
-
-func freePort(t testing.TB) uint16 {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return uint16(l.Addr().(*net.TCPAddr).Port)
-}
-
-func freeUDPPort(t testing.TB) uint16 {
-	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	return uint16(c.LocalAddr().(*net.UDPAddr).Port)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -84,17 +85,6 @@ const (
 	sctpRoom = 1424
 )
 
-// freeUDPPort is one that nobody uses.
-func freeUDPPort(t testing.TB) uint16 {
-	t.Helper()
-	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	return uint16(c.LocalAddr().(*net.UDPAddr).Port)
-}
-
 // overSCTP has two new ends do everything over several streams of one association,
 // in turn, through a relay with these faults. It returns what was sent, and the
 // ends: a client and a server for each stream.
@@ -109,7 +99,7 @@ func overSCTP(t testing.TB, streams int, faults sctptest.Faults) (*reel, [][2]*e
 	cfg := func(port uint16) *transport.Config {
 		return &transport.Config{Protector: transport.LoopbackOnly(), Kind: transport.SCTPUDP, UDPPort: port, MTU: sctpMTU}
 	}
-	port := freeUDPPort(t)
+	port := iwarptest.FreeUDPPort(t)
 	ln, err := s.dev.Listen(ctx, netip.AddrPortFrom(lo, serverPort), verbs.ListenConfig{Transport: cfg(port)})
 	if err != nil {
 		t.Fatal(err)

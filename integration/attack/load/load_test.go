@@ -5,7 +5,6 @@ package load
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironwarp/ironwarp/daemon"
+	"github.com/ironwarp/ironwarp/iwarptest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,7 +32,7 @@ func victim(t *testing.T) (v Target, behaved, newcomer netip.Addr, attackers []n
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	v = Target{Addr: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t)), UDP: freeUDPPort(t), Control: filepath.Join(dir, "run", "ironwarp.sock")}
+	v = Target{Addr: netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), iwarptest.FreePort(t)), UDP: iwarptest.FreeUDPPort(t), Control: filepath.Join(dir, "run", "ironwarp.sock")}
 	config, peers := Config(v, filepath.Join(dir, "disk.img"))
 	if err := os.WriteFile(filepath.Join(dir, "disk.img"), make([]byte, 1<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -107,24 +107,4 @@ func waitFor(ctx context.Context, f func() bool) error {
 		}
 	}
 	return nil
-}
-
-func freePort(t *testing.T) uint16 {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return uint16(l.Addr().(*net.TCPAddr).Port)
-}
-
-func freeUDPPort(t *testing.T) uint16 {
-	t.Helper()
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	return uint16(c.LocalAddr().(*net.UDPAddr).Port)
 }
