@@ -48,13 +48,12 @@ const (
 	// section 4.5 plans for.
 	pieceLen = 64
 
-	// turnBytes is after how many bytes received a connection lets others have the
-	// processor, though more is there already: some 10 microseconds of bulk data, 100 of
-	// the shortest segments. Without that it would have it for Go's 10 milliseconds, and a
-	// few peers that flood would leave the others a turn in a tenth of a second. turnRead
-	// is what a read of few bytes counts for.
-	turnBytes = 16 << 10
-	turnRead  = 256
+	// turnSegments is after how many segments received a connection lets others have the
+	// processor, though more is there already: some 200 microseconds of the shortest.
+	// Without that it would have it for Go's 10 milliseconds, and a few peers that flood
+	// would leave the others a turn in a tenth of a second. It is more than bulk data
+	// brings in a while, which goes slower when it moves to another processor.
+	turnSegments = 2048
 
 	// defaultHoldTimeout is how long a responder with something to send waits
 	// for the initiator's first FPDU, without which it must not send (rule 4).

@@ -22,7 +22,7 @@ type receiver struct {
 	bufs       [2][]byte // argument of readv
 	idle       func()    // Conn.goIdle
 	got        int       // bytes that the last read brought
-	turn       int       // bytes since others had the processor
+	turn       int       // segments since others had the processor
 	pieces     ddp.PiecewiseSink
 
 	skip    int  // bytes of padding and CRC to drop, after a direct segment
@@ -84,7 +84,7 @@ func (c *Conn) receive(s ddp.Sink) error {
 // takeTurns lets other goroutines run now and then.
 func (c *Conn) takeTurns() {
 	r := &c.rx
-	if r.turn += turnRead; r.turn < turnBytes {
+	if r.turn < turnSegments {
 		return
 	}
 	r.turn = 0
@@ -122,6 +122,7 @@ func (c *Conn) parse(s ddp.Sink) (again bool, err error) {
 		r.head += size
 		r.refused = false
 		r.batch = true
+		r.turn++
 		if err := s.Segment(fpdu[lengthLen : lengthLen+n : lengthLen+n]); err != nil {
 			return false, err
 		}
@@ -155,7 +156,6 @@ func (c *Conn) fill() error {
 		if err == nil {
 			r.tail += n
 			r.got = n
-			r.turn += n
 			return nil
 		}
 		if err != sockio.ErrWouldBlock {

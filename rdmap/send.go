@@ -2,7 +2,6 @@ package rdmap
 
 import (
 	"errors"
-	"runtime"
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/internal/checks"
@@ -115,12 +114,8 @@ func (s *Stream) driver() {
 			return
 		}
 		s.batchGone(true)
-		ok, done := s.sendBatch()
-		if !ok {
+		if ok, _ := s.sendBatch(); !ok {
 			return
-		}
-		if done {
-			runtime.Gosched() // nothing makes it wait, so that others would
 		}
 	}
 }
