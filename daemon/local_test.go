@@ -211,7 +211,7 @@ func TestReloadTakesAwayWhatAULPMayNotAnyMore(t *testing.T) {
 		}
 		return c
 	}
-	ca, cc, cs, cb := open(at, alice), open(at, carol), open(shared, alice), open(other, bob)
+	ca, cc, cs := open(at, alice), open(at, carol), open(shared, alice)
 	cut := func(c *nbdtest.Client) bool {
 		_, err := c.Do(0, cmdRead, 0, 512, nil)
 		return err != nil
@@ -252,7 +252,8 @@ func TestReloadTakesAwayWhatAULPMayNotAnyMore(t *testing.T) {
 	eventually(t, "bob has his", func() bool {
 		return len(alpha.status().Attachments) == 2 && alpha.status().Attachments[1].State == api.AttachReady
 	})
-	a, cb = alpha.as(alice), open(other, bob)
+	a = alpha.as(alice)
+	cb := open(other, bob)
 	// No ULP: the socket is root's again, and nothing is left.
 	alpha.ulps("")
 	if _, err := a.Info(t.Context()); err == nil {
