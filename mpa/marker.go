@@ -146,7 +146,9 @@ func (c *Conn) parseMarked(s ddp.Sink) (again bool, err error) {
 		r.head += wire
 		r.pos = (r.pos + wire) % markerSpacing
 		r.batch = true
-		r.turn++
+		if n < shortSegment {
+			r.turn++
+		}
 		if n > markerSpacing {
 			placed, err := c.placeMarked(s, u, n)
 			if err != nil {

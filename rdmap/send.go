@@ -2,6 +2,8 @@ package rdmap
 
 import (
 	"errors"
+	"runtime"
+	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/internal/checks"
@@ -24,6 +26,9 @@ type sender struct {
 	sgl    [MaxSGE][]byte
 	pins   []Pin // memory of Read Responses in the batch
 	stage  stage // or copies of it
+
+	burst   int  // bytes of Read Responses since others had the processor
+	crowded bool // they took long then
 }
 
 func (t *sender) init() {
@@ -78,6 +83,9 @@ func (s *Stream) drive(engine bool) {
 			go s.driverFn()
 			return
 		}
+		if engine {
+			s.tx.takeTurns()
+		}
 	}
 }
 
@@ -117,7 +125,19 @@ func (s *Stream) driver() {
 		if ok, _ := s.sendBatch(); !ok {
 			return
 		}
+		s.tx.takeTurns()
 	}
+}
+
+// takeTurns lets other goroutines run, once in a while.
+func (t *sender) takeTurns() {
+	if t.burst < turnBytes {
+		return
+	}
+	t.burst = 0
+	begin := time.Now()
+	runtime.Gosched()
+	t.crowded = time.Since(begin) > crowdedAfter
 }
 
 // batchGone follows a complete flush.
@@ -196,7 +216,7 @@ func (s *Stream) stopLocked() {
 // back and reports false.
 func (s *Stream) fill() (pending bool, err error) {
 	t := &s.tx
-	for !s.llp.Full() && !t.stage.full() {
+	for !s.llp.Full() && !t.stage.full() && !(t.crowded && t.burst >= turnBytes) {
 		if s.cutShort() {
 			t.active, t.op = false, nil
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// packetsAtOnce and packetsEvery bound what an attacker sends that has no
-// association: 32 of them fill some 150 Mbit/s of wire with 160,000 packets a second.
+// packetsAtOnce and packetsEvery bound what an attacker sends that no window of an
+// association bounds: 32 of them fill some 150 Mbit/s of wire with 160,000 packets a second.
 // Without a bound loopback drops most of all packets, good ones as well, since
 // to send one that is dropped costs less than to read any.
 const (
@@ -154,6 +154,9 @@ func chunks(a *attacker) {
 	defer as.Abort()
 	first := as.TSN
 	for n := uint32(0); a.did(1); n++ {
+		if n%packetsAtOnce == 0 {
+			a.rest(packetsEvery)
+		}
 		tsn := first
 		if n&1 != 0 {
 			tsn += 2 + n%1000
