@@ -6,11 +6,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // TestNothingIsLostWhenThePathIsCut cuts the path again and again under
@@ -336,5 +339,42 @@ func TestConnectErrorsSayWhy(t *testing.T) {
 	}
 	if err := connectErr(clientConfig(newHost(t), srv.addr, "")); err == nil {
 		t.Error("an empty name was accepted")
+	}
+}
+
+// A few peers that open as many sessions as they may keep no other out: half of the
+// sessions is for peers that have none.
+func TestSessionsAreKeptForPeersThatHaveNone(t *testing.T) {
+	m := newMemory(4096)
+	var peers []netip.Addr // a peer each
+	for i := byte(2); i <= 5; i++ {
+		peers = append(peers, netip.AddrFrom4([4]byte{127, 0, 0, i}))
+	}
+	byAddress := &transport.Config{Protector: transport.Plaintext(testLogger(t), peers...)}
+	srv := startServerOn(t, byAddress, netip.MustParseAddrPort("127.0.0.1:0"),
+		ServerConfig{MaxSessions: 4, NewSession: func(SessionInfo) (ServerHandler, error) { return m, nil }})
+	from := func(addr, name string) (*Client, error) {
+		cfg := clientConfig(newHost(t), srv.addr, name)
+		tc := loopback()
+		tc.Local = netip.MustParseAddr(addr)
+		cfg.Paths[0].Transport = tc
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+		defer cancel()
+		cl, err := Connect(ctx, cfg)
+		if err == nil {
+			t.Cleanup(func() { cl.Close() })
+		}
+		return cl, err
+	}
+	for _, s := range []struct {
+		addr, name string
+		want       error
+	}{
+		{"127.0.0.2", "a", nil}, {"127.0.0.2", "b", nil}, {"127.0.0.2", "c", syscall.EUSERS},
+		{"127.0.0.3", "d", nil}, {"127.0.0.3", "e", syscall.EUSERS}, {"127.0.0.4", "f", nil}, {"127.0.0.5", "g", syscall.ENOMEM},
+	} {
+		if _, err := from(s.addr, s.name); !errors.Is(err, s.want) {
+			t.Errorf("session %s of %s: %v, want %v", s.name, s.addr, err, s.want)
+		}
 	}
 }

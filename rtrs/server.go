@@ -56,7 +56,9 @@ type ServerConfig struct {
 	// trusts the peer, NS-RT and S-T: RFC 5042 appendix A forbids it otherwise.
 	TrustClients bool
 
-	MaxSessions        int // 0 means DefaultMaxSessions
+	// MaxSessions bounds all sessions, 0 means DefaultMaxSessions. Half of them is
+	// kept for peers that have none, so that a few can't keep others out.
+	MaxSessions        int
 	MaxSessionsPerPeer int // 0 means DefaultMaxSessionsPerPeer
 	Heartbeat          HeartbeatConfig
 
@@ -266,6 +268,8 @@ func (s *Server) newSessionLocked(key sessionKey, trust verbs.TrustModel, req *C
 	switch {
 	case mine >= s.cfg.MaxSessionsPerPeer:
 		return nil, syscall.EUSERS, fmt.Errorf("rtrs: the peer has %d sessions open, the limit", mine)
+	case mine > 0 && len(s.sessions) >= s.cfg.MaxSessions/2:
+		return nil, syscall.EUSERS, fmt.Errorf("rtrs: %d sessions are open, and the other half of %d is kept for peers that have none", len(s.sessions), s.cfg.MaxSessions)
 	case len(s.sessions) >= s.cfg.MaxSessions:
 		return nil, syscall.ENOMEM, fmt.Errorf("rtrs: %d sessions are open, the limit", len(s.sessions))
 	}
