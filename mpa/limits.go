@@ -49,12 +49,12 @@ const (
 	pieceLen = 64
 
 	// turnSegments is after how many short segments received a connection lets others
-	// have the processor, though more is there already: some 50 microseconds. Without that
+	// have the processor, though more is there already: some 100 microseconds. Without that
 	// it would have it for Go's 10 milliseconds, and a few peers that flood would leave the
 	// others a turn in a tenth of a second. shortSegment is the length in bytes below
 	// which a segment is short. Bulk data goes slower when it moves to another processor,
 	// and comes to rest by itself.
-	turnSegments = 512
+	turnSegments = 1024
 	shortSegment = 512
 
 	// defaultHoldTimeout is how long a responder with something to send waits

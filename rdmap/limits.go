@@ -27,9 +27,11 @@ const (
 	maxEngineRounds = 16
 
 	// turnBytes is how much of Read Responses a stream sends before others have the
-	// processor. Where they take longer than crowdedAfter then, its batches are no longer
-	// than that: a peer decides how much it reads, not how much of the processor it has.
-	turnBytes    = 128 << 10
+	// processor. Where they take longer than crowdedAfter then, it is crowdedBytes, and no
+	// batch is longer: a peer decides how much it reads, not how much of the processor it
+	// has.
+	turnBytes    = 1 << 20
+	crowdedBytes = 128 << 10
 	crowdedAfter = 500 * time.Microsecond
 
 	// maxTerminateLen bounds a received Terminate message in bytes: control,

@@ -129,9 +129,12 @@ func (s *Stream) driver() {
 	}
 }
 
+// enough tells that others wait for their turn, and this stream had its own.
+func (t *sender) enough() bool { return t.crowded && t.burst >= crowdedBytes }
+
 // takeTurns lets other goroutines run, once in a while.
 func (t *sender) takeTurns() {
-	if t.burst < turnBytes {
+	if t.burst < turnBytes && !t.enough() {
 		return
 	}
 	t.burst = 0
@@ -216,7 +219,7 @@ func (s *Stream) stopLocked() {
 // back and reports false.
 func (s *Stream) fill() (pending bool, err error) {
 	t := &s.tx
-	for !s.llp.Full() && !t.stage.full() && !(t.crowded && t.burst >= turnBytes) {
+	for !s.llp.Full() && !t.stage.full() && !t.enough() {
 		if s.cutShort() {
 			t.active, t.op = false, nil
 		}
