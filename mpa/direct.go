@@ -59,6 +59,7 @@ func (c *Conn) direct(s ddp.Sink, seg []byte, n int) (placed bool, err error) {
 		rest -= m
 	}
 	r.batch = true
+	r.turn++
 	return true, nil
 }
 

@@ -146,9 +146,7 @@ func (c *Conn) parseMarked(s ddp.Sink) (again bool, err error) {
 		r.head += wire
 		r.pos = (r.pos + wire) % markerSpacing
 		r.batch = true
-		if n < shortSegment {
-			r.turn++
-		}
+		r.turn++
 		if n > markerSpacing {
 			placed, err := c.placeMarked(s, u, n)
 			if err != nil {

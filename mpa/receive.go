@@ -22,7 +22,7 @@ type receiver struct {
 	bufs       [2][]byte // argument of readv
 	idle       func()    // Conn.goIdle
 	got        int       // bytes that the last read brought
-	turn       int       // short segments since others had the processor
+	turn       int       // segments since others had the processor
 	pieces     ddp.PiecewiseSink
 
 	skip    int  // bytes of padding and CRC to drop, after a direct segment
@@ -122,9 +122,7 @@ func (c *Conn) parse(s ddp.Sink) (again bool, err error) {
 		r.head += size
 		r.refused = false
 		r.batch = true
-		if n < shortSegment {
-			r.turn++
-		}
+		r.turn++
 		if err := s.Segment(fpdu[lengthLen : lengthLen+n : lengthLen+n]); err != nil {
 			return false, err
 		}

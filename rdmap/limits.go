@@ -26,14 +26,6 @@ const (
 	// receives nothing. It is more, since what it sends are mostly answers.
 	maxEngineRounds = 16
 
-	// turnBytes is how much of Read Responses a stream sends before others have the
-	// processor. Where they take longer than crowdedAfter then, it is crowdedBytes, and no
-	// batch is longer: a peer decides how much it reads, not how much of the processor it
-	// has.
-	turnBytes    = 1 << 20
-	crowdedBytes = 128 << 10
-	crowdedAfter = 500 * time.Microsecond
-
 	// maxTerminateLen bounds a received Terminate message in bytes: control,
 	// segment length, the longest DDP header and a Read Request header, with
 	// room for a peer that quotes more than it should.

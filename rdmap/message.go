@@ -196,7 +196,6 @@ func (s *Stream) segmentResponse() error {
 	hdr := ddp.AppendTagged(t.hdr[:0], last, Control(OpReadResponse), r.SinkSTag, r.SinkTO+uint64(t.off))
 	err := s.llp.Append(hdr, sgl)
 	t.off += n
-	t.burst += int(n)
 	s.served.Add(uint64(n))
 	if last {
 		s.responded()

@@ -2,8 +2,6 @@ package rdmap
 
 import (
 	"errors"
-	"runtime"
-	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/internal/checks"
@@ -26,9 +24,6 @@ type sender struct {
 	sgl    [MaxSGE][]byte
 	pins   []Pin // memory of Read Responses in the batch
 	stage  stage // or copies of it
-
-	burst   int  // bytes of Read Responses since others had the processor
-	crowded bool // they took long then
 }
 
 func (t *sender) init() {
@@ -83,9 +78,6 @@ func (s *Stream) drive(engine bool) {
 			go s.driverFn()
 			return
 		}
-		if engine {
-			s.tx.takeTurns()
-		}
 	}
 }
 
@@ -125,22 +117,7 @@ func (s *Stream) driver() {
 		if ok, _ := s.sendBatch(); !ok {
 			return
 		}
-		s.tx.takeTurns()
 	}
-}
-
-// enough tells that others wait for their turn, and this stream had its own.
-func (t *sender) enough() bool { return t.crowded && t.burst >= crowdedBytes }
-
-// takeTurns lets other goroutines run, once in a while.
-func (t *sender) takeTurns() {
-	if t.burst < turnBytes && !t.enough() {
-		return
-	}
-	t.burst = 0
-	begin := time.Now()
-	runtime.Gosched()
-	t.crowded = time.Since(begin) > crowdedAfter
 }
 
 // batchGone follows a complete flush.
@@ -219,7 +196,7 @@ func (s *Stream) stopLocked() {
 // back and reports false.
 func (s *Stream) fill() (pending bool, err error) {
 	t := &s.tx
-	for !s.llp.Full() && !t.stage.full() && !t.enough() {
+	for !s.llp.Full() && !t.stage.full() {
 		if s.cutShort() {
 			t.active, t.op = false, nil
 		}
