@@ -266,7 +266,7 @@ func (t *tcb) heartbeatAck(now time.Duration, c chunk) {
 	case sent == t.hbSent && nonce == t.hbNonce:
 		t.hbSent = 0
 	case sent == t.kickAt && nonce == t.kickNonce && !t.kickDue:
-		t.kickAnswered()
+		t.kickAnswered(now)
 	case t.probeAck(now, sent, nonce):
 		t.heard() // a long packet's round trip is not that of others
 		return

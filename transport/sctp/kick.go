@@ -101,9 +101,10 @@ func (t *tcb) probeTail(now time.Duration) {
 // sent again: what was in flight then and is not acknowledged by now is lost. After
 // probeTail that is a sign of congestion, as it is if the peer did not have what
 // was sent again.
-func (t *tcb) kickAnswered() {
+func (t *tcb) kickAnswered(now time.Duration) {
 	q := &t.tx
 	lost := !t.inVain
+	again := t.kicked == q.acked+1 && q.outstanding() && q.at(t.kicked).state == chunkFlying
 	for tsn := q.acked + 1; before(tsn, t.kickEnd); tsn++ {
 		if c := q.at(tsn); c.state == chunkFlying {
 			t.lose(c)
@@ -116,6 +117,9 @@ func (t *tcb) kickAnswered() {
 	}
 	q.scan = q.acked + 1
 	t.kickAt = 0
+	if again {
+		t.lostAgain(now)
+	}
 }
 
 // hurry bounds the RTO, 0: no longer.

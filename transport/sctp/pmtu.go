@@ -16,8 +16,8 @@ import (
 //   - when the kernel refuses a packet of it, which knows the MTU of its own
 //     devices, the overhead of its IPsec and what routers have told (EMSGSIZE);
 //   - when long packets do not get through and short ones do (a black hole):
-//     timeouts send short probes, and data lost three times while such a probe was
-//     answered is enough. If the route's MTU has become less, once is enough. While
+//     each loss of what was sent again sends short probes, and data lost three times
+//     while such a probe was answered is enough. If the route's MTU has become less, once is enough. While
 //     nothing gets through, as without an SA, nothing is concluded.
 //
 // Sizes are those of SCTP packets, without IP and UDP headers.
@@ -27,11 +27,11 @@ type pmtu struct {
 	target int           // the size being probed, 0: none
 	tries  int           // probes of that size that were lost
 	route  int           // what the route is said to carry, 0: not known
-	small  int           // the longest that got through since timeouts began, below the size in use
+	small  int           // the longest that got through since tcb.losses began, below the size in use
 	sure   bool          // a probe of the size in use, or of more, got through
 	timer  time.Duration // when the probe is taken for lost; without one, when the search begins anew
 
-	probes [3]probe // of the search; after timeouts: a safe one, the route's
+	probes [3]probe // of the search; after losses: a safe one, the route's
 }
 
 // probe is a probe packet under way.
@@ -202,16 +202,22 @@ func (t *tcb) expireProbe(now time.Duration) {
 	}
 }
 
-// suspect looks for a black hole, after a timeout: short probes leave, and what
-// they bring is held against what happens to the data.
-func (t *tcb) suspect(now time.Duration) {
+// lostAgain looks for a black hole when the first outstanding chunk was lost once
+// more, or by a timeout: short probes leave, and what they bring is held against
+// what happens to the data. What is acknowledged of later chunks changes nothing of
+// that: they may be shorter.
+func (t *tcb) lostAgain(now time.Duration) {
+	m := &t.pm
+	if t.losses == 0 {
+		m.small = 0
+	}
+	t.losses++
 	if t.front() <= t.minSize {
 		return
 	}
-	m := &t.pm
 	t.askRoute = true
 	least := t.safeSize
-	if t.timeouts >= maxProbes {
+	if t.losses >= maxProbes {
 		least = t.minSize
 	}
 	if least < t.size {
@@ -223,22 +229,25 @@ func (t *tcb) suspect(now time.Duration) {
 	t.judge(now)
 }
 
-// front is the length of the packet that the first outstanding chunk takes, 0
-// without one.
-func (t *tcb) front() int {
-	if !t.tx.outstanding() {
-		return 0
+// front is the length of the packet that carried the first outstanding chunk last,
+// with whatever else was in it, 0 without one.
+func (t *tcb) front() (n int) {
+	q := &t.tx
+	for tsn := q.acked + 1; tsn != q.unsent; tsn++ {
+		if c := q.at(tsn); c.packet == q.at(q.acked+1).packet {
+			n = max(n, int(c.offset)+len(c.data))
+		}
 	}
-	return headerLen + len(t.tx.at(t.tx.acked+1).data)
+	return n
 }
 
 // judge decides whether there is a black hole.
 func (t *tcb) judge(now time.Duration) {
 	m := &t.pm
-	if m.small == 0 || t.timeouts == 0 || t.front() <= m.small || m.small >= t.size {
+	if m.small == 0 || t.losses == 0 || t.front() <= m.small || m.small >= t.size {
 		return
 	}
-	if t.timeouts >= maxProbes || m.route != 0 && m.route < t.size && m.small >= min(m.route, t.safeSize) {
+	if t.losses >= maxProbes || m.route != 0 && m.route < t.size && m.small >= min(m.route, t.safeSize) {
 		t.shrink(now, m.small)
 	}
 }
@@ -260,7 +269,7 @@ func (t *tcb) shrink(now time.Duration, size int) {
 		t.rtxOnce = true
 		t.armT3(now)
 	}
-	t.timeouts = 0
+	t.losses = 0
 	t.search(now)
 }
 

@@ -43,15 +43,17 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 	if newly > 0 {
 		t.heard()
 		t.solo = false
-		t.timeouts = 0
 		t.tailed = false
+	}
+	if advanced {
+		t.losses = 0
 	}
 	if p.recovering && !before(s.cum(), p.exit) {
 		p.recovering = false
 	}
 	p.acked(newly, flight)
 	if gaps && newly > 0 {
-		t.missed()
+		t.missed(now)
 	}
 	t.peerRwnd = int(min(s.rwnd(), 1<<30)) - p.flight
 	if t.probing && advanced {
@@ -149,8 +151,9 @@ func (t *tcb) renege(c *txChunk) {
 // for many packets, so the packets are counted (as RFC 9002 section 6.1.1 does),
 // and what was sent again and gets lost again is found in the same way, without a
 // timeout.
-func (t *tcb) missed() {
+func (t *tcb) missed(now time.Duration) {
 	q := &t.tx
+	again := false
 	for tsn := q.acked + 1; tsn != q.unsent; tsn++ {
 		c := q.at(tsn)
 		if c.state != chunkFlying {
@@ -158,16 +161,20 @@ func (t *tcb) missed() {
 		}
 		if int32(t.arrivedTop-c.packet) < 3 {
 			if c.sent == 1 {
-				return // what follows left later
+				break // what follows left later
 			}
 			continue
 		}
+		again = again || tsn == q.acked+1 && c.sent > 1
 		if !t.path.recovering {
 			t.rtxOnce = true
 			t.stats.FastRetransmits++
 		}
 		t.path.fastRetransmit(q.unsent - 1)
 		t.lose(c)
+	}
+	if again {
+		t.lostAgain(now)
 	}
 }
 

@@ -37,7 +37,8 @@ type txChunk struct {
 	state  chunkState
 	sent   uint8  // how many times
 	last   bool   // Outgoing.Barrier
-	packet uint32 // number of the packet that carried it last
+	offset uint16 // where it stood in the packet that carried it last
+	packet uint32 // number of that packet
 	sentAt uint32 // when, in microseconds
 }
 
@@ -205,7 +206,8 @@ func (t *tcb) expireT3(now time.Duration) {
 		t.path.backOff(t.mostRTO())
 		return
 	}
-	if t.probing && t.probeHeard {
+	heard := t.probing && t.probeHeard
+	if heard {
 		t.probeHeard = false
 	} else if !t.stroke() {
 		return
@@ -217,8 +219,9 @@ func (t *tcb) expireT3(now time.Duration) {
 	t.path.backOff(t.mostRTO())
 	t.again()
 	t.armT3(now)
-	t.timeouts++
-	t.suspect(now)
+	if !heard { // else the peer has no room, whatever the length
+		t.lostAgain(now)
+	}
 }
 
 // again marks all that is in flight to be sent again, one packet at first.

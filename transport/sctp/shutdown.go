@@ -94,7 +94,7 @@ func (t *tcb) ackedTo(now time.Duration, cum uint32) {
 	if advanced {
 		t.heard()
 		t.solo = false
-		t.timeouts = 0
+		t.losses = 0
 		q.scan = q.acked + 1
 	}
 	switch {

@@ -162,7 +162,7 @@ type tcb struct {
 
 	longest  atomic.Int32 // maxMessage
 	askRoute bool         // setRoute is to be called
-	timeouts int          // of T3-rtx since something was acknowledged
+	losses   int          // of the first outstanding chunk, sent again and not answered
 }
 
 // init brings the fields into their first state.

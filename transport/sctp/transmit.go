@@ -287,7 +287,7 @@ func (t *tcb) send(now time.Duration, b *batch, c *txChunk, tsn uint32, first bo
 		b.kind = packetLoose
 	}
 	b.buf = append(b.buf, c.data...)
-	c.state, c.packet, c.sentAt = chunkFlying, t.packets, micros(now)
+	c.state, c.packet, c.offset, c.sentAt = chunkFlying, t.packets, uint16(at-b.at), micros(now)
 	if c.sent < 255 {
 		c.sent++
 	}
