@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
@@ -25,8 +26,13 @@ type Client struct {
 	rt  *rtrs.Client
 	log *slog.Logger
 
+	ctx    context.Context // ends with the client
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // devices that are closed in the background
+
 	mu     sync.Mutex
 	disks  []*Disk
+	lastID uint32 // of a device
 	closed bool
 
 	free ioPool
@@ -48,6 +54,7 @@ func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 		return nil, err
 	}
 	c.rt = rt
+	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c, nil
 }
 
@@ -80,7 +87,7 @@ func (c *Client) onConnect(ctx context.Context, rt *rtrs.Client) error {
 }
 
 // open asks the server for a device.
-func open(ctx context.Context, rt *rtrs.Client, name string, access uint8, id uint16) (rsp openRsp, err error) {
+func open(ctx context.Context, rt *rtrs.Client, name string, access uint8, id uint32) (rsp openRsp, err error) {
 	req, answer := openMsg{Access: access, Name: name, Device: id}, make([]byte, openRspLen)
 	if err := rt.Control(ctx, req.Append(nil), answer); err != nil {
 		return rsp, openError(name, err)
@@ -88,7 +95,7 @@ func open(ctx context.Context, rt *rtrs.Client, name string, access uint8, id ui
 	if err := rsp.Parse(answer); err != nil {
 		return rsp, &OpenError{Export: name, Err: err}
 	}
-	if rsp.Device != uint32(id) {
+	if rsp.Device != id {
 		return rsp, &OpenError{Export: name, Err: wireErr("device %d, asked for as %d", rsp.Device, id)}
 	}
 	return rsp, nil
@@ -116,7 +123,7 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 		c.mu.Unlock()
 		return nil, &OpenError{Export: name, Err: ErrClosed}
 	}
-	if d.id = c.freeIDLocked(); d.id == 0 {
+	if d.id = c.newIDLocked(); d.id == 0 {
 		c.mu.Unlock()
 		return nil, &OpenError{Export: name, Err: ErrTooManyDisks}
 	}
@@ -127,20 +134,48 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 		if err == nil {
 			return d, nil
 		}
-		if !errors.Is(err, rtrs.ErrPathLost) {
-			c.forget(d)
-			return nil, err
+		if errors.Is(err, rtrs.ErrPathLost) {
+			continue
 		}
+		// An OPEN that was not waited for any longer may be carried out yet.
+		d.shut()
+		if ctx.Err() != nil && checks.On(checks.LateOpen) {
+			c.letGo(d)
+		} else {
+			c.forget(d)
+		}
+		return nil, err
 	}
 }
 
-func (c *Client) freeIDLocked() uint16 {
-	for id := uint16(1); id <= maxDevices; id++ {
-		if !slices.ContainsFunc(c.disks, func(d *Disk) bool { return d.id == id }) {
-			return id
+// newIDLocked returns a device id that has not been given before, so that I/O of the
+// past finds no device, with a place at the server that is free. 0: there is none.
+func (c *Client) newIDLocked() uint32 {
+	if !checks.On(checks.FreshDevice) {
+		c.lastID = 0
+	}
+	for range maxDevices {
+		c.lastID = c.lastID%maxDeviceID + 1
+		if !slices.ContainsFunc(c.disks, func(d *Disk) bool { return d.id%maxDevices == c.lastID%maxDevices }) {
+			return c.lastID
 		}
 	}
 	return 0
+}
+
+// letGo has the server close a disk's device, however long it takes, and forgets it.
+func (c *Client) letGo(d *Disk) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.wg.Go(func() {
+		defer c.forget(d)
+		if err := d.release(c.ctx); err != nil && c.ctx.Err() == nil {
+			c.log.Warn("the server does not close a disk", "export", d.name, "error", err)
+		}
+	})
 }
 
 func (c *Client) forget(d *Disk) {
@@ -182,7 +217,7 @@ func (c *Client) List(ctx context.Context) ([]Listed, error) {
 func (c *Client) Disks() []*Disk {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.disks)
+	return slices.DeleteFunc(slices.Clone(c.disks), (*Disk).isClosing)
 }
 
 // Info returns the state of the session.
@@ -194,5 +229,8 @@ func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	return c.rt.Close()
+	c.cancel()
+	err := c.rt.Close()
+	c.wg.Wait()
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
@@ -18,20 +19,20 @@ type Disk struct {
 	c      *Client
 	name   string
 	access uint8
-	id     uint16 // at the server, the same on each path
+	id     uint32 // at the server, the same on each path
 
 	// Set by the first opening and constant thereafter.
 	opened   bool // guarded by mu
 	geometry nbd.Geometry
 
+	closing  atomic.Bool // for good: none of its I/O begins any more
 	failed   atomic.Bool // I/O fails with EIO
 	counters counters
 
-	mu      sync.Mutex // serialises openings
-	err     error      // why it has failed
-	since   time.Time  // in this state
-	tried   time.Time  // to open it again
-	closing bool
+	mu    sync.Mutex // serialises openings
+	err   error      // why it has failed
+	since time.Time  // in this state
+	tried time.Time  // to open it again
 }
 
 var _ nbd.Backend = (*Disk)(nil)
@@ -72,14 +73,20 @@ func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client) error {
 	if err == nil {
 		if err = d.adopt(rt, &rsp); err != nil {
 			// Nothing may be done to that other disk.
-			req := numMsg{N: uint32(d.id)}
-			if cerr := rt.Control(ctx, req.Append(nil, msgClose), nil); cerr != nil {
+			if cerr := d.release(ctx); cerr != nil {
 				return cerr
 			}
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.closing.Load() && checks.On(checks.DetachedDisk) {
+		// CLOSE may have come before OPEN.
+		if err == nil {
+			d.c.letGo(d)
+		}
+		return &OpenError{Export: d.name, Err: ErrClosed}
+	}
 	d.tried = time.Now()
 	switch {
 	case err != nil && d.err == nil:
@@ -123,7 +130,7 @@ func (d *Disk) adopt(rt *rtrs.Client, rsp *openRsp) error {
 // revive tries to open a disk that has failed, now and then.
 func (d *Disk) revive(ctx context.Context) {
 	d.mu.Lock()
-	due := d.failed.Load() && !d.closing && time.Since(d.tried) >= reopenInterval
+	due := d.failed.Load() && !d.closing.Load() && time.Since(d.tried) >= reopenInterval
 	if due {
 		d.tried = time.Now()
 	}
@@ -150,40 +157,73 @@ func (d *Disk) lose() {
 // OnBatchEnd implements nbd.Backend.
 func (d *Disk) OnBatchEnd(f func()) (cancel func()) { return d.c.rt.OnBatchEnd(f) }
 
-func (d *Disk) isClosing() bool {
+func (d *Disk) isClosing() bool { return d.closing.Load() }
+
+// shut ends the disk's I/O for good. It reports whether it was the first to.
+func (d *Disk) shut() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.closing
+	if !d.closing.CompareAndSwap(false, true) {
+		return false
+	}
+	d.failed.Store(true)
+	if d.err == nil {
+		d.err, d.since = &OpenError{Export: d.name, Err: ErrClosed}, time.Now()
+	}
+	return true
 }
 
-// Close closes the disk at the server and forgets it. I/O must have ended. It is
-// idempotent.
+// Close ends the disk. I/O that has not been sent fails and is never carried out; what
+// has been sent has ended when Close returns without an error, or ends before the
+// session comes back from the loss of its path. After some seconds Close leaves the
+// rest to be done in the background and says so. It is idempotent.
 func (d *Disk) Close() error {
-	d.mu.Lock()
-	first := !d.closing
-	d.closing = true
-	d.mu.Unlock()
-	if !first {
+	if !d.shut() {
 		return nil
 	}
-	defer d.c.forget(d)
-	d.failed.Store(true)
-	if d.c.rt.Info().State != rtrs.Connected {
-		return nil // the server forgets it with the path
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), controlTimeout)
+	ctx, cancel := context.WithTimeout(d.c.ctx, controlTimeout)
 	defer cancel()
-	req := numMsg{N: uint32(d.id)}
-	err := d.c.rt.Control(ctx, req.Append(nil, msgClose), nil)
-	if errors.Is(err, rtrs.ErrPathLost) || errors.Is(err, rtrs.ErrClosed) {
-		return nil
+	err := d.release(ctx)
+	if err != nil && ctx.Err() != nil {
+		d.c.letGo(d)
+		return fmt.Errorf("close %q: its I/O has not ended at the server within %v; the server closes it when it has: %w", d.name, controlTimeout, err)
 	}
+	d.c.forget(d)
 	return err
+}
+
+// release has the server close the device, and waits for the end of its I/O there.
+func (d *Disk) release(ctx context.Context) error {
+	req := numMsg{N: d.id}
+	for pause := closeTick; ; pause = min(2*pause, closeTickMax) {
+		if !d.c.rt.HasPath() {
+			return nil // the server forgets it with the path
+		}
+		err := d.c.rt.Control(ctx, req.Append(nil, msgClose), nil)
+		switch {
+		case err == nil, errors.Is(err, rtrs.ErrPathLost), errors.Is(err, rtrs.ErrClosed):
+			return nil
+		case !errors.Is(err, syscall.EBUSY):
+			return err
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return err
+		}
+	}
 }
 
 // onResend implements rtrs.ClientConfig.OnResend.
 func onResend(p *rtrs.Permit) syscall.Errno {
-	if d, _ := p.User.(*Disk); d == nil || d.failed.Load() {
+	switch d, _ := p.User.(*Disk); {
+	case d == nil:
+		return syscall.EIO
+	case d.closing.Load() && checks.On(checks.DetachedDisk):
+		return syscall.ESHUTDOWN
+	case d.failed.Load():
 		return syscall.EIO
 	}
 	return 0

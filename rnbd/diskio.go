@@ -194,7 +194,7 @@ func (io *diskIO) Submit(done nbd.Completion, more bool) {
 	parts := len(io.permits)
 	io.errno.Store(0)
 	io.left.Store(int32(parts))
-	m := ioMsg{Device: uint32(d.id), Sector: io.off / SectorSize, RW: io.op, Size: io.n}
+	m := ioMsg{Device: d.id, Sector: io.off / SectorSize, RW: io.op, Size: io.n}
 	for i := range parts {
 		n := 0
 		if len(io.bufs) > 0 {

@@ -16,7 +16,7 @@
 //
 //	0 SESS_INFO  4 u8 version | 5 zero[31]           answer: type 1, the same
 //	2 OPEN       4 u8 access (0 ro, 1 rw) | 5 0 | 6 name[255] |
-//	             261 u16 device id wanted (*), 0: any | 263 0
+//	             261 u24 device id wanted (*), 0: any
 //	3 its answer 4 u32 device | 8 u64 sectors | 16 u32 max I/O | 20 u32 max write
 //	             zeroes | 24 u32 max discard | 28 u32 discard granularity |
 //	             32 u32 discard alignment | 36 u16 physical, 38 u16 logical block |
@@ -36,8 +36,11 @@
 // every other operation an rtrs write.
 //
 // A client names the ids of its devices itself, so that I/O which is sent again
-// after the device has been, too, still names it. OPEN with the id of an open
-// device closes that first.
+// after the device has been, too, still names it. It gives no id to a second disk,
+// so that I/O of a disk that was closed finds none, however late it comes. A device
+// that is closed takes no more I/O, and is gone when what it had has ended: until
+// then CLOSE fails with EBUSY, and the client asks again. OPEN with the id of an open
+// device closes that first, and fails likewise.
 //
 // OPEN fails with ENOENT for an export that does not exist and EACCES for one
 // that the peer may not open; LIST shows only what it may.

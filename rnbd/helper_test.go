@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -178,15 +179,22 @@ type ram struct {
 	// before, when set, is called on the operation's own goroutine before it
 	// is carried out; other than 0 is its result.
 	before func(op backing.Op, off, n int64) syscall.Errno
+	// onOpen, when set, is called when a client opens the disk.
+	onOpen atomic.Pointer[func()]
 }
 
 func newRAM(n int64) *ram { return &ram{data: make([]byte, n), size: n, flushed: make([]byte, n)} }
 
 func (r *ram) Size() int64      { return r.size }
-func (r *ram) BlockSize() int   { return 4096 }
 func (r *ram) ReadOnly() bool   { return r.readOnly }
 func (r *ram) Rotational() bool { return true }
 func (r *ram) CanDiscard() bool { return true }
+func (r *ram) BlockSize() int {
+	if f := r.onOpen.Load(); f != nil {
+		(*f)()
+	}
+	return 4096
+}
 func (r *ram) NewQueue(afterBatch func()) Queue {
 	return &ramQueue{ram: r, afterBatch: afterBatch}
 }

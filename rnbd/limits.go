@@ -13,6 +13,8 @@ const (
 	// maxDevices is how many devices one session may have open, each a few
 	// hundred bytes. A power of two, since ids are taken modulo it.
 	maxDevices = 256
+	// maxDeviceID is the greatest device id that OPEN has place for.
+	maxDeviceID = 1<<24 - 1
 
 	// maxDiskIO is the largest read or write in bytes that a Disk takes; larger
 	// than what NBD clients send (32 MiB). It is split over several permits and
@@ -35,4 +37,8 @@ const (
 	reopenInterval = 2 * time.Second
 	// controlTimeout bounds CLOSE.
 	controlTimeout = 5 * time.Second
+	// closeTick and closeTickMax are how soon, and then how often, a client asks
+	// whether the I/O of a closed device has ended.
+	closeTick    = time.Millisecond
+	closeTickMax = 250 * time.Millisecond
 )

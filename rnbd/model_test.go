@@ -24,6 +24,7 @@ type link struct {
 	ln    net.Listener
 	wg    sync.WaitGroup
 	mu    sync.Mutex
+	down  bool
 	conns map[net.Conn]struct{}
 }
 
@@ -46,6 +47,12 @@ func startLink(t testing.TB, target string) *link {
 				continue
 			}
 			l.mu.Lock()
+			if l.down {
+				l.mu.Unlock()
+				c.Close()
+				s.Close()
+				continue
+			}
 			l.conns[c], l.conns[s] = struct{}{}, struct{}{}
 			l.mu.Unlock()
 			pipe := func(dst, src net.Conn) {
@@ -70,6 +77,16 @@ func (l *link) cut() {
 	for c := range l.conns {
 		c.(*net.TCPConn).SetLinger(0)
 		c.Close()
+	}
+}
+
+// set takes the link down, or up again.
+func (l *link) set(up bool) {
+	l.mu.Lock()
+	l.down = !up
+	l.mu.Unlock()
+	if !up {
+		l.cut()
 	}
 }
 

@@ -2,12 +2,13 @@ package rnbd
 
 import (
 	"errors"
-	"math"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
@@ -33,6 +34,32 @@ type device struct {
 	sess     *session
 	readOnly bool
 	since    time.Time
+
+	closed atomic.Bool  // it takes no more I/O
+	refs   atomic.Int64 // I/O at the storage, and one until it is closed
+}
+
+// acquire keeps a device open for an I/O. It fails once the device is being closed.
+func (d *device) acquire() bool {
+	d.refs.Add(1)
+	if d.closed.Load() {
+		d.release()
+		return false
+	}
+	return true
+}
+
+func (d *device) release() {
+	if d.refs.Add(-1) == 0 {
+		d.remove()
+	}
+}
+
+func (d *device) remove() {
+	if d.sess.devices[d.id%maxDevices].CompareAndSwap(d, nil) {
+		d.exp.detach(d)
+		d.sess.srv.log.Info("export closed", "peer", d.sess.info.Peer, "session", d.sess.info.Name, "export", d.exp.cfg.Name)
+	}
 }
 
 func (s *session) device(id uint32) *device {
@@ -67,7 +94,7 @@ func (s *session) Closed(error) {
 // ioReq is an I/O at the storage. There is one for each chunk of the session.
 type ioReq struct {
 	r    *rtrs.Request
-	exp  *export
+	dev  *device
 	op   uint32
 	size uint32
 }
@@ -78,7 +105,8 @@ func (q *ioReq) Complete(errno syscall.Errno) {
 	case syscall.EBADF, syscall.ESHUTDOWN:
 		errno = syscall.ENODEV // the export was removed
 	}
-	q.exp.counters.count(q.op, uint64(q.size), errno)
+	q.dev.exp.counters.count(q.op, uint64(q.size), errno)
+	q.dev.release()
 	q.r.CompleteMore(errno)
 }
 
@@ -96,13 +124,17 @@ func (s *session) io(r *rtrs.Request, m *ioMsg) {
 		r.CompleteMore(errno)
 		return
 	}
+	if !d.acquire() {
+		r.CompleteMore(syscall.ENODEV)
+		return
+	}
 	q, _ := r.User.(*ioReq)
 	if q == nil {
 		q = &ioReq{r: r}
 		r.User = q
 	}
 	op := m.RW & opMask
-	q.exp, q.op, q.size = d.exp, op, m.Size
+	q.dev, q.op, q.size = d, op, m.Size
 	var fl backing.Flags
 	if m.RW&fFUA != 0 {
 		fl |= backing.FUA
@@ -171,7 +203,7 @@ func (s *session) control(r *rtrs.Request) syscall.Errno {
 	case msgClose:
 		var m numMsg
 		if err = m.Parse(r.Header, msgClose); err == nil {
-			s.close(m.N)
+			err = s.close(m.N)
 		}
 	case msgList:
 		var m numMsg
@@ -208,9 +240,10 @@ func (s *session) open(m *openMsg) (openRsp, error) {
 		return openRsp{}, syscall.EACCES
 	}
 	d := &device{exp: exp, sess: s, readOnly: m.Access == accessRO || exp.readOnly(), since: time.Now()}
-	if !s.enter(d, uint32(m.Device)) {
-		log.Warn("a peer has as many exports open in one session as it may", "limit", maxDevices)
-		return openRsp{}, syscall.EMFILE
+	d.refs.Store(1)
+	if err := s.enter(d, m.Device); err != nil {
+		log.Warn("an export cannot be opened", "error", err)
+		return openRsp{}, err
 	}
 	exp.attach(d)
 	log.Info("export opened", "read_only", d.readOnly)
@@ -230,36 +263,42 @@ func (s *session) open(m *openMsg) (openRsp, error) {
 }
 
 // enter gives d a place and an id, that which the client wants or any.
-func (s *session) enter(d *device, want uint32) bool {
+func (s *session) enter(d *device, want uint32) error {
 	if want != 0 {
-		s.close(want)
+		if err := s.close(want); err != nil {
+			return err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for range maxDevices {
 		d.id = want
 		if want == 0 {
-			s.nextID = s.nextID%math.MaxUint16 + 1
+			s.nextID = s.nextID%maxDeviceID + 1
 			d.id = s.nextID
 		}
 		if s.devices[d.id%maxDevices].CompareAndSwap(nil, d) {
-			return true
+			return nil
 		}
 	}
-	return false
+	return fmt.Errorf("the peer has as many exports open in one session as it may, %d: %w", maxDevices, syscall.EMFILE)
 }
 
-func (s *session) close(id uint32) {
-	s.mu.Lock()
+// close ends a device. It fails with EBUSY while I/O of it is being carried out.
+func (s *session) close(id uint32) error {
 	d := s.device(id)
-	if d != nil {
-		s.devices[id%maxDevices].Store(nil)
+	if d == nil {
+		return nil
 	}
-	s.mu.Unlock()
-	if d != nil {
-		d.exp.detach(d)
-		s.srv.log.Info("export closed", "peer", s.info.Peer, "session", s.info.Name, "export", d.exp.cfg.Name)
+	if d.closed.CompareAndSwap(false, true) {
+		d.release()
 	}
+	n := d.refs.Load()
+	if n > 0 && checks.On(checks.CloseWaits) {
+		return fmt.Errorf("%d I/Os of the device are being carried out: %w", n, syscall.EBUSY)
+	}
+	d.remove()
+	return nil
 }
 
 func (s *session) list(first uint32, out []byte, size int) []byte {

@@ -89,7 +89,7 @@ const (
 type openMsg struct {
 	Access uint8
 	Name   string
-	Device uint16 // the id that the client wants it to have, 0: any
+	Device uint32 // the id that the client wants it to have, at most maxDeviceID; 0: any
 }
 
 func (m *openMsg) Append(b []byte) []byte {
@@ -97,8 +97,7 @@ func (m *openMsg) Append(b []byte) []byte {
 	b = append(appendHdr(b, msgOpen), m.Access, 0)
 	b = append(b, m.Name...)
 	b = append(b, make([]byte, start+openLen-3-len(b))...)
-	b = le.AppendUint16(b, m.Device)
-	return append(b, 0)
+	return append(b, byte(m.Device), byte(m.Device>>8), byte(m.Device>>16))
 }
 
 func (m *openMsg) Parse(b []byte) error {
@@ -114,7 +113,7 @@ func (m *openMsg) Parse(b []byte) error {
 	if end < 0 {
 		return wireErr("OPEN whose name is not terminated")
 	}
-	m.Name, m.Device = string(name[:end]), le.Uint16(b[6+nameField:])
+	m.Name, m.Device = string(name[:end]), le.Uint32(b[5+nameField:])>>8
 	return CheckName(m.Name)
 }
 

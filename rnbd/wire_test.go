@@ -29,8 +29,8 @@ func TestIOMsgGolden(t *testing.T) {
 }
 
 func TestOpenGolden(t *testing.T) {
-	m := openMsg{Access: accessRW, Name: "docs", Device: 0x0102}
-	want := "0200" + "0000" + "01" + "00" + "646f6373" + strings.Repeat("00", 251) + "0201" + "00"
+	m := openMsg{Access: accessRW, Name: "docs", Device: 0x010203}
+	want := "0200" + "0000" + "01" + "00" + "646f6373" + strings.Repeat("00", 251) + "030201"
 	b := m.Append(nil)
 	if got := hex.EncodeToString(b); got != want || len(b) != 264 {
 		t.Fatalf("%d bytes\ngot  %s\nwant %s", len(b), got, want)

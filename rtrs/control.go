@@ -85,6 +85,13 @@ func (cl *Client) Control(ctx context.Context, header, answer []byte) error {
 	return errno
 }
 
+// HasPath tells whether there is a path for control requests.
+func (cl *Client) HasPath() bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.ctlPath != nil
+}
+
 // controlPath waits for a path.
 func (cl *Client) controlPath(ctx context.Context) (*clientPath, error) {
 	for {

@@ -58,4 +58,11 @@ const (
 	LocalPeer             // R1: a ULP uses the peers and exports that it may
 	LocalShare            // R2: a ULP's part of the control socket is bounded
 	LocalBody             // R2: a request is short
+
+	// What keeps written data as it is, which integration/history has a scene for.
+
+	FreshDevice  // a device id is not given to a second disk of a session
+	DetachedDisk // a disk that was closed stays closed, and its parked I/O is dropped
+	CloseWaits   // a disk is closed when its I/O has ended at the server
+	LateOpen     // a device that an abandoned OPEN has opened is closed
 )
