@@ -35,7 +35,7 @@ test: need-go ## all tests that can run here; as root it installs what they need
 	@$(GO) run ./internal/tools/deps -optional test
 	@mkdir -p .cache
 	@$(BUILD) -o .cache/testreport ./internal/tools/testreport
-	@.cache/testreport -summary .cache/test-summary $(PKG)
+	@.cache/testreport -summary .cache/test-summary $(ARGS) $(PKG)
 
 fuzz: need-go ## run every fuzz target for a while (TIME=2m each, PKG=./verbs, RUN=name)
 	@$(GO) run ./internal/tools/fuzz -time '$(or $(TIME),2m)' -run '$(RUN)' $(PKG)

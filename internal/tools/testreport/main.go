@@ -1,16 +1,16 @@
 // Command testreport runs the project's tests and reports them so that people
 // and programs can read the result.
 //
-//	go run ./internal/tools/testreport [-summary FILE] [PACKAGE...]
+//	go run ./internal/tools/testreport [-summary FILE] [-whole] [PACKAGE...]
 //
-// It runs go vet and then two passes of go test: one plain (allocation counts
-// are only true there) and one with the race detector over everything that
-// does not set up host labs; with the pattern ./... also the tests of the modules
-// that are nested in this one. The attacks of integration/attack are run a second
+// It runs go vet and the tests: those of host labs as they are, the others with
+// the race detector, and without it what is skipped there (allocation counts are
+// only true without it), with -whole everything; with the pattern ./... also the tests of
+// the modules that are nested in this one. The attacks of integration/attack are run a second
 // time, with the tag "weakened", and every test that the table of RFC 5042 in
-// docs/security.md names must have run. Of a package of host labs up to three tests that
-// have failed are run again, once, and those that pass then are named with what
-// they had said. It prints a line per package, the output of failures, the list of skipped tests with their reasons, and last a line
+// docs/security.md names must have run. No test gets a second try. It prints a line
+// per package, the output of failures, the list of skipped tests with their
+// reasons, where the time went, and last a line
 //
 //	N passed, N failed, N skipped
 //
@@ -30,6 +30,7 @@ import (
 func main() {
 	summary := flag.String("summary", "", "also write the closing line to this `file`")
 	timeout := flag.Duration("timeout", 12*time.Minute, "limit for the tests of one package")
+	whole := flag.Bool("whole", false, "run also without the race detector what has passed with it")
 	flag.Parse()
 	patterns := flag.Args()
 	if len(patterns) == 0 {
@@ -37,7 +38,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	r := &runner{out: os.Stdout, results: newResults(), timeout: *timeout}
+	r := &runner{out: os.Stdout, results: newResults(), timeout: *timeout, whole: *whole}
 	ok := r.all(ctx, patterns)
 	line := r.closingLine()
 	if *summary != "" {

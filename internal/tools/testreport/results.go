@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // event is one line of `go test -json` (go doc cmd/test2json).
@@ -36,11 +37,11 @@ type verdict struct {
 	outcome outcome
 	output  []string // of the pass that decided
 	pass    string
-	died    bool // its package ended before it did
 }
 
 // results collects the verdicts of several `go test` passes.
 type results struct {
+	mu       sync.Mutex // guards what stands below
 	tests    map[testKey]*verdict
 	measured []measurement
 }
@@ -94,7 +95,9 @@ func (r *results) read(in io.Reader, pass, variant string, done func(packageDone
 			output[k] = append(output[k], e.Output)
 		case "attr":
 			if e.Key == "measured" {
+				r.mu.Lock()
 				r.measured = append(r.measured, measurement{k, e.Value})
+				r.mu.Unlock()
 			}
 		case "run":
 			current[k] = running
@@ -133,7 +136,6 @@ func (r *results) closePackage(e event, output map[testKey][]string, current map
 		}
 		if o == running && e.Action == "fail" {
 			finish(k, failed)
-			r.tests[k].died = true
 			o = failed
 		}
 		own[k] = o
@@ -166,6 +168,8 @@ func (r *results) closePackage(e event, output map[testKey][]string, current map
 }
 
 func (r *results) record(k testKey, v verdict) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	old, ok := r.tests[k]
 	if !ok || v.outcome > old.outcome {
 		r.tests[k] = &v
@@ -217,30 +221,6 @@ func (r *results) leaves(want outcome) []testKey {
 		return strings.Compare(a.test, b.test)
 	})
 	return keys
-}
-
-// withdraw takes the failures of a package's tests back, so that these can be
-// run again, and returns their names and what there was. A package that has died
-// or failed as a whole keeps its failures: others of its tests have not run.
-func (r *results) withdraw(pkg string) (names []string, taken map[testKey]*verdict) {
-	taken = make(map[testKey]*verdict)
-	for k, v := range r.tests {
-		if k.pkg != pkg || v.outcome != failed {
-			continue
-		}
-		if k.test == "" || v.died {
-			return nil, nil
-		}
-		taken[k] = v
-		if top, _, _ := strings.Cut(k.test, "/"); !slices.Contains(names, top) {
-			names = append(names, top)
-		}
-	}
-	for k := range taken {
-		delete(r.tests, k)
-	}
-	slices.Sort(names)
-	return names, taken
 }
 
 // skipReason is the message of a skipped test: what t.Skip printed, without

@@ -113,37 +113,6 @@ func TestPassesAreMerged(t *testing.T) {
 	}
 }
 
-func TestFailuresAreWithdrawnForASecondTry(t *testing.T) {
-	r := newResults()
-	feed(t, r, "hosts", "run m/a TestT", "run m/a TestT/one", "run m/a TestT/two", "run m/a TestU",
-		"fail m/a TestT/one", "pass m/a TestT/two", "fail m/a TestT", "pass m/a TestU", "fail m/a -")
-	names, taken := r.withdraw("m/a")
-	if len(names) != 1 || names[0] != "TestT" || len(taken) != 2 {
-		t.Fatalf("withdrawn: %v, %v", names, taken)
-	}
-	if names, _ := r.withdraw("m/b"); len(names) != 0 {
-		t.Errorf("withdrawn of another package: %v", names)
-	}
-	feed(t, r, "again", "run m/a TestT", "run m/a TestT/one", "run m/a TestT/two",
-		"pass m/a TestT/one", "pass m/a TestT/two", "pass m/a TestT", "pass m/a -")
-	if got, want := line(r), "3 passed, 0 failed, 0 skipped"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestPackageThatDiedGetsNoSecondTry(t *testing.T) {
-	for _, end := range [][]string{
-		{"run m/a TestHangs", "fail m/a -"},
-		{"run m/a TestT", "pass m/a TestT", "fail m/a -"},
-	} {
-		r := newResults()
-		feed(t, r, "hosts", end...)
-		if names, taken := r.withdraw("m/a"); len(names)+len(taken) != 0 {
-			t.Errorf("%v: withdrawn %v", end, names)
-		}
-	}
-}
-
 func TestMeasurementsAreReported(t *testing.T) {
 	r := newResults()
 	in := `{"Action":"run","Package":"m/a/b/net","Test":"TestT"}
@@ -158,14 +127,6 @@ func TestMeasurementsAreReported(t *testing.T) {
 	(&runner{out: &out, results: r}).report()
 	if got := out.String(); !strings.Contains(got, "net TestT: longest 7 ms") || strings.Contains(got, "other") {
 		t.Errorf("the report:\n%s", got)
-	}
-}
-
-func TestPassedAtTheSecondTryIsReportedAsSuch(t *testing.T) {
-	var out bytes.Buffer
-	run := &runner{out: &out, results: newResults(), shaky: []shakyTest{{testKey{"m/a/b/net", "TestT"}, []string{"lab_test.go:1: too late\n"}}}}
-	if !run.report() || !strings.Contains(out.String(), "passed when run again: net TestT") || !strings.Contains(out.String(), "too late") {
-		t.Errorf("the report:\n%s", out.String())
 	}
 }
 
@@ -263,9 +224,6 @@ func TestVariantsCountByThemselves(t *testing.T) {
 	}
 	if p, f := r.leaves(passed), r.leaves(failed); len(p) != 1 || p[0].pkg != "m/a" || len(f) != 1 || f[0].pkg != "m/a [weakened]" {
 		t.Errorf("passed %v, failed %v", p, f)
-	}
-	if names, _ := r.withdraw("m/a" + weakened); len(names) != 1 {
-		t.Errorf("run again: %q", names)
 	}
 }
 
