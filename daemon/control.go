@@ -90,12 +90,16 @@ func (d *Daemon) routes() http.Handler {
 	get(mux, "GET /v1/peers", func(r *http.Request) ([]api.Peer, error) { return d.Peers(r.Context()), nil })
 	get(mux, "GET /v1/peers/{name}", func(r *http.Request) (api.Peer, error) { return d.Peer(r.Context(), r.PathValue("name")) })
 	post(mux, "POST /v1/peers", func(r *http.Request, s api.PeerSpec) (api.Peer, error) { return d.AddPeer(r.Context(), s) })
+	post(mux, "PATCH /v1/peers", func(r *http.Request, c api.PeerChange) (api.Peer, error) { return d.SetPeer(r.Context(), c) })
 	get(mux, "DELETE /v1/peers/{name}", func(r *http.Request) (any, error) {
-		return struct{}{}, d.RemovePeer(r.Context(), r.PathValue("name"))
+		return struct{}{}, d.RemovePeer(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") != "")
 	})
 	get(mux, "GET /v1/peers/{name}/exports", d.offersRoute)
 	get(mux, "GET /v1/exports", func(*http.Request) ([]api.Export, error) { return d.Exports(), nil })
 	post(mux, "POST /v1/exports", func(r *http.Request, s api.ExportSpec) (api.Export, error) { return d.AddExport(r.Context(), s) })
+	post(mux, "PATCH /v1/exports/{name}", func(r *http.Request, c api.ExportChange) (api.Export, error) {
+		return d.SetExport(r.Context(), r.PathValue("name"), c)
+	})
 	get(mux, "DELETE /v1/exports/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, d.RemoveExport(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") != "")
 	})

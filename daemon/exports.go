@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -214,7 +213,7 @@ func (e *export) describe(i rnbd.ExportInfo) api.Export {
 	store, problem := e.store, e.problem
 	e.mu.Unlock()
 	v := api.Export{
-		ExportSpec: api.ExportSpec{Name: e.cfg.Name, Path: e.cfg.Path, ReadOnly: e.cfg.ReadOnly, Allow: append([]string{}, e.cfg.Allow...), Trust: string(e.cfg.Trust)},
+		ExportSpec: specOfExport(e.cfg),
 		Source:     e.cfg.Origin.String(), State: api.ExportReady, Problem: problem, Opens: len(i.Openers), Size: int64(i.Size),
 	}
 	v.IO = ioOf(i.Stats)
@@ -246,34 +245,6 @@ func shrunk(c config.Export, opened int64) *api.Error {
 		Fix: "restore its size with `truncate -s " + fmt.Sprint(opened) + " " + c.Path + "`, or remove the export and add it again"}
 }
 
-// AddExport declares an export in a file of its own and offers it. A path that
-// cannot be opened is refused.
-func (d *Daemon) AddExport(ctx context.Context, s api.ExportSpec) (api.Export, error) {
-	c, err := exportOf(s)
-	if err != nil {
-		return api.Export{}, err
-	}
-	d.changing.Lock()
-	defer d.changing.Unlock()
-	if _, dup := d.config().Export(c.Name); !dup {
-		if err := usable(c); err != nil {
-			return api.Export{}, err
-		}
-	}
-	if _, err := config.AddExport(d.config().Path, c); err != nil {
-		return api.Export{}, configError(err)
-	}
-	if _, err := d.reload(ctx); err != nil {
-		return api.Export{}, err
-	}
-	for _, e := range d.Exports() {
-		if e.Name == c.Name {
-			return e, nil
-		}
-	}
-	return api.Export{}, &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("export %s is not there after it was added", c.Name)}
-}
-
 // usable says why a file or device cannot be exported.
 func usable(c config.Export) error {
 	store, err := backing.Open(c.Path, backing.Options{ReadOnly: c.ReadOnly})
@@ -285,23 +256,4 @@ func usable(c config.Export) error {
 		return e
 	}
 	return store.Close()
-}
-
-// RemoveExport removes an export's declaration and stops offering it. While
-// peers have it open it takes force.
-func (d *Daemon) RemoveExport(ctx context.Context, name string, force bool) error {
-	d.changing.Lock()
-	defer d.changing.Unlock()
-	for _, i := range d.exporter.Exports() {
-		if i.Name == name && len(i.Openers) > 0 && !force {
-			peer := d.peerName(i.Openers[0].Peer)
-			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("export %s is in use: peer %s has it attached", name, peer),
-				Fix: fmt.Sprintf("detach it there first, or use --force: I/O of %s fails then", peer)}
-		}
-	}
-	if err := config.RemoveExport(d.config().Path, name); err != nil {
-		return configError(err)
-	}
-	_, err := d.reload(ctx)
-	return err
 }

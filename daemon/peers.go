@@ -299,11 +299,15 @@ func (d *Daemon) findPeer(name string) (*peer, error) {
 	if p := d.peers[name]; p != nil {
 		return p, nil
 	}
+	return nil, unknownPeer(d.cfg, name)
+}
+
+func unknownPeer(cfg *config.Config, name string) *api.Error {
 	e := &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("unknown peer %q", name), Fix: "no peer is configured: add it with `ironwarp peer add`"}
-	if names := d.cfg.PeerNames(); len(names) > 0 {
+	if names := cfg.PeerNames(); len(names) > 0 {
 		e.Fix = "configured peers: " + strings.Join(names, ", ") + "; add others with `ironwarp peer add`"
 	}
-	return nil, e
+	return e
 }
 
 // guarded lists the peers with a guard in the kernel.

@@ -168,54 +168,13 @@ func exportOf(s api.ExportSpec) (config.Export, error) {
 	return config.Export{Name: s.Name, Path: s.Path, ReadOnly: s.ReadOnly, Allow: slices.Compact(allow), Trust: config.Trust(s.Trust)}, nil
 }
 
-// AddPeer declares a peer in the configuration of a daemon that does not run,
-// and returns the file that it wrote.
-func AddPeer(mainFile string, s api.PeerSpec) (string, error) {
-	p, err := peerOf(s)
-	if err != nil {
-		return "", err
-	}
-	path, err := config.AddPeer(mainFile, p)
-	return path, configError(err)
-}
-
-// RemovePeer removes a peer from the configuration of a daemon that does not
-// run, and its guard from the kernel. The error of the latter is apart: the
-// peer is removed then.
-func RemovePeer(mainFile, name string) (guard, err error) {
-	c, err := config.Load(mainFile, false)
-	if err != nil {
-		return nil, configError(err)
-	}
-	if err := config.RemovePeer(mainFile, name); err != nil {
-		return nil, configError(err)
-	}
-	if p, ok := c.Peer(name); ok && p.Protection == config.ProtectIPsec {
-		for _, g := range guardsOf(p) {
-			guard = errors.Join(guard, ipsec.RemoveGuard(g))
-		}
-	}
-	return guard, nil
-}
-
-// AddExport declares an export like AddPeer.
-func AddExport(mainFile string, s api.ExportSpec) (string, error) {
-	e, err := exportOf(s)
-	if err != nil {
-		return "", err
-	}
-	if err := usable(e); err != nil {
-		return "", err
-	}
-	path, err := config.AddExport(mainFile, e)
-	return path, configError(err)
+// specOfExport is the reverse of exportOf.
+func specOfExport(e config.Export) api.ExportSpec {
+	return api.ExportSpec{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Allow: append([]string{}, e.Allow...), Trust: string(e.Trust)}
 }
 
 // configError gives an error of package config the code that fits.
-func configError(err error) error {
-	if err == nil {
-		return nil
-	}
+func configError(err error) *api.Error {
 	e := &api.Error{Code: api.CodeInternal, Message: err.Error()}
 	var faults config.Errors
 	switch {

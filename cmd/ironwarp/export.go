@@ -24,6 +24,7 @@ func (w *ironwarp) exportCommand() *cli.Command {
 				),
 				Action: w.exportAdd,
 			},
+			w.exportSetCommand(),
 			{Name: "rm", Usage: "stop offering it", ArgsUsage: "NAME", Action: w.exportRemove, BashComplete: w.completeExports,
 				Flags: remote(configFlag(), &cli.BoolFlag{Name: "force", Usage: "also when peers have it attached: their I/O fails"})},
 			{Name: "ls", Usage: "list the exports", Flags: remote(), Action: w.exportList},
@@ -65,6 +66,70 @@ func (w *ironwarp) exportAdd(c *cli.Context) error {
 			w.printf("the daemon is not running; the export is offered when it starts\n")
 		default:
 			w.printf("%s may attach it (%s)\n", strings.Join(e.Allow, ", "), bytesText(float64(e.Size)))
+		}
+		w.problem(e.Problem)
+	})
+}
+
+func (w *ironwarp) exportSetCommand() *cli.Command {
+	return &cli.Command{
+		Name: "set", Usage: "change who may attach it, or what it is", ArgsUsage: "NAME",
+		Description: "What no flag names stays as it is. Peers that may go on attaching it notice nothing.",
+		Flags: remote(configFlag(),
+			&cli.StringSliceFlag{Name: "allow", Usage: "`PEER` that may attach it from now on, too; repeat for more"},
+			&cli.StringSliceFlag{Name: "disallow", Usage: "`PEER` that may not any more, and is cut off; repeat for more"},
+			&cli.StringFlag{Name: "path", Usage: "another `FILE` or block device"},
+			&cli.BoolFlag{Name: "read-only", Usage: "refuse writes; --read-only=false takes them again"},
+			&cli.StringFlag{Name: "trust", Usage: "trust `MODEL` as with add; '' for that of all exports"},
+		),
+		Action: w.exportSet, BashComplete: w.completeExports,
+	}
+}
+
+func (w *ironwarp) exportSet(c *cli.Context) error {
+	a, err := args(c, "NAME")
+	if err != nil {
+		return err
+	}
+	change := api.ExportChange{Allow: c.StringSlice("allow"), Disallow: c.StringSlice("disallow")}
+	if c.IsSet("path") {
+		path, err := filepath.Abs(c.String("path"))
+		if err != nil {
+			return err
+		}
+		change.Path = &path
+	}
+	if c.IsSet("read-only") {
+		change.ReadOnly = new(bool)
+		*change.ReadOnly = c.Bool("read-only")
+	}
+	if c.IsSet("trust") {
+		change.Trust = new(string)
+		*change.Trust = c.String("trust")
+	}
+	if len(change.Allow)+len(change.Disallow) == 0 && change.Path == nil && change.ReadOnly == nil && change.Trust == nil {
+		return &usageError{msg: "nothing to change", fix: "say what with flags, see `ironwarp export set --help`"}
+	}
+	cl := w.client(c)
+	main, offline, err := w.whichConfig(c, cl)
+	if err != nil {
+		return err
+	}
+	e := api.Export{ExportSpec: api.ExportSpec{Name: a[0]}}
+	if offline {
+		e.Source, err = daemon.SetExport(main, a[0], change)
+	} else {
+		e, err = cl.SetExport(c.Context, a[0], change)
+	}
+	if err != nil {
+		return err
+	}
+	return w.print(c, e, func() {
+		w.printf("export %s changed: %s\n", e.Name, e.Source)
+		if offline {
+			w.printf("the daemon is not running; the change takes effect when it starts\n")
+		} else {
+			w.printf("may attach it: %s\n", orDash(strings.Join(e.Allow, ", ")))
 		}
 		w.problem(e.Problem)
 	})

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -25,41 +24,49 @@ func (w *ironwarp) peerCommand() *cli.Command {
 				Description: "The secret comes from --psk-file (- reads it from standard input) or is made by --generate-psk.\n" +
 					"It never stands on the command line. Both hosts need the same one.\n" +
 					"With certificates in its place: --cert-file, --key-file and --ca-file. For a lab, `ironwarp pki` makes them.",
-				Flags: remote(configFlag(),
-					&cli.StringFlag{Name: "psk-file", Usage: "`FILE` with the secret, mode 0600; - for standard input"},
-					&cli.BoolFlag{Name: "generate-psk", Usage: "make a secret of 32 random bytes and write it to a file"},
-					&cli.StringFlag{Name: "local-address", Usage: "`ADDRESS` of this host (default: by the route to the peer)"},
-					&cli.UintFlag{Name: "port", Usage: "TCP or SCTP `PORT` the peer listens on (default: the same as ours)"},
-					&cli.StringFlag{Name: "transport", Usage: "tcp (default), sctp (the kernel's), sctp-udp (SCTP in UDP), or auto: the best that both hosts have"},
-					&cli.UintFlag{Name: "udp-port", Usage: "UDP `PORT` of the peer's SCTP in UDP (default: the same as ours)"},
-					&cli.StringSliceFlag{Name: "path", Usage: "with transport sctp, a further pair of addresses `ADDRESS=LOCAL_ADDRESS`, for when the first fails; repeat for more"},
-					&cli.StringFlag{Name: "local-id", Usage: "IKE `IDENTITY` of this host (default: its address)"},
-					&cli.StringFlag{Name: "remote-id", Usage: "IKE `IDENTITY` of the peer (default: its address)"},
-					&cli.StringFlag{Name: "auth", Usage: "psk or cert (default: what the files say)"},
-					&cli.StringFlag{Name: "cert-file", Usage: "`FILE` with this host's certificate (PEM)"},
-					&cli.StringFlag{Name: "key-file", Usage: "`FILE` with its private key (PEM), mode 0600"},
-					&cli.StringSliceFlag{Name: "ca-file", Usage: "`FILE` with the certificate of an authority that may have issued the peer's (PEM); repeat for more"},
-					&cli.StringSliceFlag{Name: "crl-uri", Usage: "`URI` of the authority's revocation list; repeat for more"},
-					&cli.StringSliceFlag{Name: "ocsp-uri", Usage: "`URI` of the authority's OCSP responder; repeat for more"},
-					&cli.StringFlag{Name: "revocation", Usage: "strict, ifuri (default) or relaxed: how certain it has to be that the peer's certificate was not revoked"},
-					&cli.StringFlag{Name: "profile", Usage: "IPsec `PROFILE`: " + strings.Join(ipsec.ProfileNames(), ", ") + ", or one of the configuration"},
-					&cli.StringFlag{Name: "mode", Usage: "tunnel, or transport with kernel ESP (default: the profile's)"},
-					&cli.StringFlag{Name: "gateway", Usage: "`ADDRESS` of a gateway at which the peer's ESP may end: nothing protects what is behind it"},
-					&cli.IntFlag{Name: "child-sas", Usage: "child SAs per direction, a power of two up to " + fmt.Sprint(ipsec.MaxChildren) + ", so that kernels spread them over CPUs"},
-					&cli.DurationFlag{Name: "idle-reap", Usage: "delete child SAs whose streams were idle for this `TIME` (default: never)"},
-					&cli.StringFlag{Name: "protection", Usage: "ipsec, or loopback for a daemon on this host"},
-					&cli.BoolFlag{Name: "insecure-plaintext", Usage: "no protection at all: for labs only"},
-					&cli.StringFlag{Name: "crc", Usage: "on, or off where ESP guards integrity"},
-					&cli.StringFlag{Name: "fpdu", Usage: "large, or emss to keep FPDUs within TCP segments"},
-					&cli.IntFlag{Name: "connections", Usage: "RDMA `STREAMS` per session"},
-				),
+				Flags:  remote(peerFlags()...),
 				Action: w.peerAdd,
 			},
-			{Name: "rm", Usage: "remove a peer and its protection", ArgsUsage: "NAME", Flags: remote(configFlag()), Action: w.peerRemove, BashComplete: w.completePeers},
+			w.peerSetCommand(),
+			{Name: "rm", Usage: "remove a peer and its protection", ArgsUsage: "NAME", Action: w.peerRemove, BashComplete: w.completePeers,
+				Flags: remote(configFlag(), &cli.BoolFlag{Name: "force", Usage: "also when its disks are attached, whose I/O fails then, or exports allow it"})},
 			{Name: "ls", Usage: "list the peers", Flags: remote(), Action: w.peerList},
 			{Name: "show", Usage: "show everything about a peer", ArgsUsage: "NAME", Flags: remote(), Action: w.peerShow, BashComplete: w.completePeers},
 			w.rotateCommand(),
 		},
+	}
+}
+
+// peerFlags are those that say something about a peer.
+func peerFlags() []cli.Flag {
+	return []cli.Flag{
+		configFlag(),
+		&cli.StringFlag{Name: "psk-file", Usage: "`FILE` with the secret, mode 0600; - for standard input"},
+		&cli.BoolFlag{Name: "generate-psk", Usage: "make a secret of 32 random bytes and write it to a file"},
+		&cli.StringFlag{Name: "local-address", Usage: "`ADDRESS` of this host (default: by the route to the peer)"},
+		&cli.UintFlag{Name: "port", Usage: "TCP or SCTP `PORT` the peer listens on (default: the same as ours)"},
+		&cli.StringFlag{Name: "transport", Usage: "tcp (default), sctp (the kernel's), sctp-udp (SCTP in UDP), or auto: the best that both hosts have"},
+		&cli.UintFlag{Name: "udp-port", Usage: "UDP `PORT` of the peer's SCTP in UDP (default: the same as ours)"},
+		&cli.StringSliceFlag{Name: "path", Usage: "with transport sctp, a further pair of addresses `ADDRESS=LOCAL_ADDRESS`, for when the first fails; repeat for more"},
+		&cli.StringFlag{Name: "local-id", Usage: "IKE `IDENTITY` of this host (default: its address)"},
+		&cli.StringFlag{Name: "remote-id", Usage: "IKE `IDENTITY` of the peer (default: its address)"},
+		&cli.StringFlag{Name: "auth", Usage: "psk or cert (default: what the files say)"},
+		&cli.StringFlag{Name: "cert-file", Usage: "`FILE` with this host's certificate (PEM)"},
+		&cli.StringFlag{Name: "key-file", Usage: "`FILE` with its private key (PEM), mode 0600"},
+		&cli.StringSliceFlag{Name: "ca-file", Usage: "`FILE` with the certificate of an authority that may have issued the peer's (PEM); repeat for more"},
+		&cli.StringSliceFlag{Name: "crl-uri", Usage: "`URI` of the authority's revocation list; repeat for more"},
+		&cli.StringSliceFlag{Name: "ocsp-uri", Usage: "`URI` of the authority's OCSP responder; repeat for more"},
+		&cli.StringFlag{Name: "revocation", Usage: "strict, ifuri (default) or relaxed: how certain it has to be that the peer's certificate was not revoked"},
+		&cli.StringFlag{Name: "profile", Usage: "IPsec `PROFILE`: " + strings.Join(ipsec.ProfileNames(), ", ") + ", or one of the configuration"},
+		&cli.StringFlag{Name: "mode", Usage: "tunnel, or transport with kernel ESP (default: the profile's)"},
+		&cli.StringFlag{Name: "gateway", Usage: "`ADDRESS` of a gateway at which the peer's ESP may end: nothing protects what is behind it"},
+		&cli.IntFlag{Name: "child-sas", Usage: "child SAs per direction, a power of two up to " + fmt.Sprint(ipsec.MaxChildren) + ", so that kernels spread them over CPUs"},
+		&cli.DurationFlag{Name: "idle-reap", Usage: "delete child SAs whose streams were idle for this `TIME` (default: never)"},
+		&cli.StringFlag{Name: "protection", Usage: "ipsec, or loopback for a daemon on this host"},
+		&cli.BoolFlag{Name: "insecure-plaintext", Usage: "no protection at all: for labs only"},
+		&cli.StringFlag{Name: "crc", Usage: "on, or off where ESP guards integrity"},
+		&cli.StringFlag{Name: "fpdu", Usage: "large, or emss to keep FPDUs within TCP segments"},
+		&cli.IntFlag{Name: "connections", Usage: "RDMA `STREAMS` per session"},
 	}
 }
 
@@ -68,42 +75,21 @@ func (w *ironwarp) peerAdd(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	spec := api.PeerSpec{
-		Name: a[0], Address: a[1], LocalAddress: c.String("local-address"), Port: uint16(c.Uint("port")),
-		Transport: c.String("transport"), UDPPort: uint16(c.Uint("udp-port")),
-		LocalID: c.String("local-id"), RemoteID: c.String("remote-id"), Profile: c.String("profile"), Mode: c.String("mode"),
-		Auth: c.String("auth"), CRLURIs: c.StringSlice("crl-uri"), OCSPURIs: c.StringSlice("ocsp-uri"), Revocation: c.String("revocation"),
-		Gateway: c.String("gateway"), ChildSAs: c.Int("child-sas"), IdleReap: durationText(c, "idle-reap"),
-		Protection: c.String("protection"), InsecurePlaintext: c.Bool("insecure-plaintext"),
-		CRC: c.String("crc"), FPDU: c.String("fpdu"), Connections: c.Int("connections"),
-	}
-	for _, flag := range []string{"port", "udp-port"} {
-		if c.Uint(flag) > 65535 {
-			return &usageError{msg: fmt.Sprintf("%s %d is out of range", strings.ReplaceAll(flag, "-", " "), c.Uint(flag)), fix: "allowed: 1 to 65535"}
-		}
-	}
-	for _, s := range c.StringSlice("path") {
-		remote, local, ok := strings.Cut(s, "=")
-		if !ok {
-			return &usageError{msg: fmt.Sprintf("--path %s is not a pair of addresses", s), fix: "write ADDRESS=LOCAL_ADDRESS, such as --path 198.51.100.2=198.51.100.1"}
-		}
-		spec.Paths = append(spec.Paths, api.Path{Address: remote, LocalAddress: local})
-	}
-	if err := config.CheckPeerName(spec.Name); err != nil {
-		return &usageError{msg: fmt.Sprintf("peer name %q %s", spec.Name, err)}
-	}
-	if err := certificates(c, &spec); err != nil {
+	spec, err := peerSpec(c, a[0])
+	if err != nil {
 		return err
 	}
+	spec.Address = a[1]
 	cl := w.client(c)
 	path, offline, err := w.whichConfig(c, cl)
 	if err != nil {
 		return err
 	}
-	var made string
-	if spec.PSKFile, made, err = w.secretFor(c, path, spec.Name); err != nil {
+	secret, err := w.keepSecret(c, path, spec.Name)
+	if err != nil {
 		return err
 	}
+	spec.PSKFile = secret.Path
 	var peer api.Peer
 	if offline {
 		peer.PeerSpec = spec
@@ -116,12 +102,38 @@ func (w *ironwarp) peerAdd(c *cli.Context) error {
 		peer, err = cl.AddPeer(c.Context, spec)
 	}
 	if err != nil {
-		if made != "" {
-			err = errors.Join(err, os.Remove(made))
-		}
-		return err
+		return errors.Join(err, secret.Undo())
 	}
-	return w.print(c, peer, func() { w.peerAdded(peer, made, c.Bool("generate-psk"), offline) })
+	return w.print(c, peer, func() { w.peerAdded(peer, secret.Path, c.Bool("generate-psk"), offline) })
+}
+
+// peerSpec is what the flags say of a peer, but for its secret.
+func peerSpec(c *cli.Context, name string) (spec api.PeerSpec, err error) {
+	spec = api.PeerSpec{
+		Name: name, LocalAddress: c.String("local-address"), Port: uint16(c.Uint("port")),
+		Transport: c.String("transport"), UDPPort: uint16(c.Uint("udp-port")),
+		LocalID: c.String("local-id"), RemoteID: c.String("remote-id"), Profile: c.String("profile"), Mode: c.String("mode"),
+		Auth: c.String("auth"), CRLURIs: c.StringSlice("crl-uri"), OCSPURIs: c.StringSlice("ocsp-uri"), Revocation: c.String("revocation"),
+		Gateway: c.String("gateway"), ChildSAs: c.Int("child-sas"), IdleReap: durationText(c, "idle-reap"),
+		Protection: c.String("protection"), InsecurePlaintext: c.Bool("insecure-plaintext"),
+		CRC: c.String("crc"), FPDU: c.String("fpdu"), Connections: c.Int("connections"),
+	}
+	for _, flag := range []string{"port", "udp-port"} {
+		if c.Uint(flag) > 65535 {
+			return spec, &usageError{msg: fmt.Sprintf("%s %d is out of range", strings.ReplaceAll(flag, "-", " "), c.Uint(flag)), fix: "allowed: 1 to 65535"}
+		}
+	}
+	for _, s := range c.StringSlice("path") {
+		remote, local, ok := strings.Cut(s, "=")
+		if !ok {
+			return spec, &usageError{msg: fmt.Sprintf("--path %s is not a pair of addresses", s), fix: "write ADDRESS=LOCAL_ADDRESS, such as --path 198.51.100.2=198.51.100.1"}
+		}
+		spec.Paths = append(spec.Paths, api.Path{Address: remote, LocalAddress: local})
+	}
+	if err := config.CheckPeerName(spec.Name); err != nil {
+		return spec, &usageError{msg: fmt.Sprintf("peer name %q %s", spec.Name, err)}
+	}
+	return spec, certificates(c, &spec)
 }
 
 func durationText(c *cli.Context, flag string) string {
@@ -157,15 +169,20 @@ func certificates(c *cli.Context, spec *api.PeerSpec) error {
 		return &usageError{msg: "a secret and certificates exclude each other", fix: "give --psk-file or --generate-psk, or --cert-file, --key-file and --ca-file"}
 	case !some && spec.Auth != string(config.AuthCert):
 		return nil
-	case !all:
+	case !all && c.Command.Name == "add":
 		return &usageError{msg: "certificates need three files", fix: "give --cert-file and --key-file of this host, and --ca-file of the authority that issued the peer's certificate"}
 	}
-	own, err := ipsec.LoadCredential(spec.CertFile, spec.KeyFile)
-	if err == nil {
-		err = own.CheckTime(time.Now())
+	if (spec.CertFile == "") != (spec.KeyFile == "") {
+		return &usageError{msg: "a certificate without its key, or a key without its certificate", fix: "give --cert-file and --key-file"}
 	}
-	if err != nil {
-		return err
+	if spec.CertFile != "" {
+		own, err := ipsec.LoadCredential(spec.CertFile, spec.KeyFile)
+		if err == nil {
+			err = own.CheckTime(time.Now())
+		}
+		if err != nil {
+			return err
+		}
 	}
 	for _, name := range spec.CAFiles {
 		if _, err := ipsec.LoadAuthority(name); err != nil {
@@ -190,33 +207,6 @@ func (w *ironwarp) whichConfig(c *cli.Context, cl *api.Client) (path string, off
 	return "", false, err
 }
 
-// secretFor finds the file with the peer's secret, and writes it where it has
-// to be made; made is empty unless a file was written.
-func (w *ironwarp) secretFor(c *cli.Context, main, peer string) (path, made string, err error) {
-	file, generate := c.String("psk-file"), c.Bool("generate-psk")
-	switch {
-	case file != "" && generate:
-		return "", "", &usageError{msg: "--psk-file and --generate-psk exclude each other", fix: "generate the secret on one host, copy the file to the other and name it there with --psk-file"}
-	case generate:
-		made, err = config.WriteSecret(main, peer, ipsec.GenerateSecret())
-		return made, made, err
-	case file == "-":
-		s, err := ipsec.ReadSecret(w.stdin)
-		if err != nil {
-			return "", "", fmt.Errorf("read the secret from standard input: %w", err)
-		}
-		made, err = config.WriteSecret(main, peer, s)
-		return made, made, err
-	case file != "":
-		if file, err = filepath.Abs(file); err != nil {
-			return "", "", err
-		}
-		_, err := ipsec.LoadSecret(file)
-		return file, "", err
-	}
-	return "", "", nil
-}
-
 func (w *ironwarp) peerAdded(p api.Peer, secret string, generated, offline bool) {
 	w.printf("peer %s (%s) added: %s\n", p.Name, p.Address, p.Source)
 	if secret != "" {
@@ -224,8 +214,8 @@ func (w *ironwarp) peerAdded(p api.Peer, secret string, generated, offline bool)
 	}
 	if generated {
 		w.printf("\nThe other host needs the same secret. Copy the file over a channel you trust, then add this host there:\n")
-		w.printf("  scp -p %s root@%s:/root/ironwarp.psk\n", secret, p.Address)
-		w.printf("  ironwarp peer add --psk-file /root/ironwarp.psk THIS_HOST ITS_ADDRESS     (on %s)\n", p.Address)
+		w.carry(p.Name, p.Address, secret)
+		w.printf("  ironwarp peer add --psk-file %s THIS_HOST ITS_ADDRESS     (on %s)\n", carried(p.Name), p.Address)
 	}
 	w.insecure(p)
 	if offline {
@@ -270,9 +260,9 @@ func (w *ironwarp) peerRemove(c *cli.Context) error {
 	}
 	var guard error
 	if offline {
-		guard, err = daemon.RemovePeer(path, a[0])
+		guard, err = daemon.RemovePeer(path, a[0], c.Bool("force"))
 	} else {
-		err = cl.RemovePeer(c.Context, a[0])
+		err = cl.RemovePeer(c.Context, a[0], c.Bool("force"))
 	}
 	if err != nil {
 		return err

@@ -144,12 +144,13 @@ func (w *ironwarp) pkiIssue(c *cli.Context) error {
 	}{absolute(got.CertFile), absolute(got.KeyFile), absolute(ca.CertFile()), req.SANs, got.Serial, got.NotAfter}, func() {
 		w.printf("certificate: %s, for %s, until %s, serial %s\n", got.CertFile, strings.Join(req.SANs, " and "), got.NotAfter.Local().Format("2006-01-02"), got.Serial)
 		w.printf("private key: %s (mode 0600)\n\n", got.KeyFile)
-		w.printf("Bring these two and %s to %s over a channel you trust, then add its peer there:\n", ca.CertFile(), a[0])
+		w.printf("Bring these two and %s to %s over a channel you trust, then add its peer there, or change it if it is there:\n", ca.CertFile(), a[0])
 		local := ""
 		if req.SANs[0] != "" && !strings.Contains(req.SANs[0], ":") && strings.Trim(req.SANs[0], "0123456789.") != "" {
 			local = " --local-id " + req.SANs[0] + " --remote-id PEERS_IDENTITY"
 		}
-		w.printf("  ironwarp peer add --cert-file %s --key-file %s --ca-file %s%s PEER ITS_ADDRESS\n", filepath.Base(got.CertFile), filepath.Base(got.KeyFile), filepath.Base(ca.CertFile()), local)
+		flags := fmt.Sprintf("--cert-file %s --key-file %s --ca-file %s%s", filepath.Base(got.CertFile), filepath.Base(got.KeyFile), filepath.Base(ca.CertFile()), local)
+		w.printf("  ironwarp peer add %s PEER ITS_ADDRESS\n  ironwarp peer set %s PEER\n", flags, flags)
 	})
 }
 

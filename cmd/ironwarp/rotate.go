@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/ironwarp/ironwarp/daemon"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
@@ -28,7 +30,6 @@ func (w *ironwarp) rotateCommand() *cli.Command {
 type rotation struct {
 	Peer    string   `json:"peer"`
 	File    string   `json:"psk_file"`
-	Shared  []string `json:"shared_with,omitempty"` // other peers that have the same file
 	Changed []string `json:"changed"`
 }
 
@@ -40,6 +41,9 @@ func (w *ironwarp) rotate(c *cli.Context) error {
 	secret, err := w.newSecret(c)
 	if err != nil {
 		return err
+	}
+	if secret.IsZero() {
+		return &usageError{msg: "which secret?", fix: "--generate-psk makes one on the first host; --psk-file takes it on the second (- reads it from standard input)"}
 	}
 	cl := w.client(c)
 	main, offline, err := w.whichConfig(c, cl)
@@ -59,43 +63,49 @@ func (w *ironwarp) rotate(c *cli.Context) error {
 	case p.Auth == config.AuthCert:
 		return &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s has certificates in place of a secret", p.Name), Fix: fmt.Sprintf("replace %s and %s, then run `ironwarp reload`", p.CertFile, p.KeyFile)}
 	}
-	if err := config.ReplaceSecret(p.PSKFile, secret); err != nil {
+	r, err := w.replaceSecret(c, cl, cfg, p, secret, offline)
+	if err != nil {
 		return err
-	}
-	r := rotation{Peer: p.Name, File: p.PSKFile, Changed: []string{}}
-	for _, q := range cfg.Peers {
-		if q.Name != p.Name && q.PSKFile == p.PSKFile {
-			r.Shared = append(r.Shared, q.Name)
-		}
-	}
-	if !offline {
-		done, err := cl.Reload(c.Context)
-		if err != nil {
-			return fmt.Errorf("the new secret is in %s, but the daemon did not take it: %w", p.PSKFile, err)
-		}
-		r.Changed = done.Changed
 	}
 	return w.print(c, r, func() { w.rotated(r, p, c.Bool("generate-psk"), offline) })
 }
 
-// newSecret is the secret that the flags ask for.
-func (w *ironwarp) newSecret(c *cli.Context) (ipsec.Secret, error) {
-	file, generate := c.String("psk-file"), c.Bool("generate-psk")
-	switch {
-	case generate && file != "":
-		return ipsec.Secret{}, &usageError{msg: "--psk-file and --generate-psk exclude each other", fix: "generate the secret on one host, copy the file to the other and name it there with --psk-file"}
-	case generate:
-		return ipsec.GenerateSecret(), nil
-	case file == "-":
-		s, err := ipsec.ReadSecret(w.stdin)
-		if err != nil {
-			err = fmt.Errorf("read the secret from standard input: %w", err)
+// replaceSecret gives a peer another secret, and no other peer.
+func (w *ironwarp) replaceSecret(c *cli.Context, cl *api.Client, cfg *config.Config, p config.Peer, secret ipsec.Secret, offline bool) (r rotation, err error) {
+	r = rotation{Peer: p.Name, File: p.PSKFile, Changed: []string{}}
+	if cfg.OwnSecret(p) {
+		if err := config.ReplaceSecret(p.PSKFile, secret); err != nil {
+			return r, err
 		}
-		return s, err
-	case file != "":
-		return ipsec.LoadSecret(file)
+	} else if r.File, err = w.part(c, cl, cfg, p, secret, offline); err != nil {
+		return r, err
 	}
-	return ipsec.Secret{}, &usageError{msg: "which secret?", fix: "--generate-psk makes one on the first host; --psk-file takes it on the second (- reads it from standard input)"}
+	if !offline {
+		done, err := cl.Reload(c.Context)
+		if err != nil {
+			return r, fmt.Errorf("the new secret is in %s, but the daemon did not take it: %w", r.File, err)
+		}
+		r.Changed = done.Changed
+	}
+	return r, nil
+}
+
+// part gives a peer, whose file others have, a file of its own with the secret.
+func (w *ironwarp) part(c *cli.Context, cl *api.Client, cfg *config.Config, p config.Peer, secret ipsec.Secret, offline bool) (string, error) {
+	kept, err := config.KeepSecret(cfg, p.Name, secret)
+	if err != nil {
+		return "", err
+	}
+	change := api.PeerChange{PeerSpec: api.PeerSpec{Name: p.Name, PSKFile: kept.Path}, Set: []string{"psk_file"}}
+	if offline {
+		_, err = daemon.SetPeer(cfg.Path, change)
+	} else {
+		_, err = cl.SetPeer(c.Context, change)
+	}
+	if err != nil {
+		return "", errors.Join(err, kept.Undo())
+	}
+	return kept.Path, nil
 }
 
 func (w *ironwarp) rotated(r rotation, p config.Peer, generated, offline bool) {
@@ -103,16 +113,16 @@ func (w *ironwarp) rotated(r rotation, p config.Peer, generated, offline bool) {
 	for _, l := range r.Changed {
 		w.printf("%s\n", l)
 	}
-	if len(r.Shared) > 0 {
-		w.printf("%s\n", w.warn("these peers have the same file, so they need the new secret, too: "+strings.Join(r.Shared, ", ")))
+	if r.File != p.PSKFile {
+		w.printf("other peers keep %s\n", p.PSKFile)
 	}
 	if offline {
 		w.printf("the daemon is not running; it takes the secret when it starts\n")
 	}
 	if generated {
 		w.printf("\nThe other host needs it as well. Copy the file over a channel you trust:\n")
-		w.printf("  scp -p %s root@%s:/root/ironwarp.psk\n", r.File, p.Address)
-		w.printf("  ironwarp peer rotate-secret --psk-file /root/ironwarp.psk THIS_HOST     (on %s)\n", p.Address)
+		w.carry(p.Name, p.Address.String(), r.File)
+		w.printf("  ironwarp peer rotate-secret --psk-file %s THIS_HOST     (on %s)\n", carried(p.Name), p.Address)
 		w.printf("Streams run on meanwhile. When both have it, `ironwarp sa delete --ike %s` shows that it works.\n", r.Peer)
 	}
 }

@@ -190,9 +190,15 @@ func (c *Client) AddPeer(ctx context.Context, spec PeerSpec) (v Peer, err error)
 	return v, c.call(ctx, http.MethodPost, "/v1/peers", spec, &v)
 }
 
+// SetPeer changes what a peer's declaration says, and applies it.
+func (c *Client) SetPeer(ctx context.Context, change PeerChange) (v Peer, err error) {
+	return v, c.call(ctx, http.MethodPatch, "/v1/peers", change, &v)
+}
+
 // RemovePeer removes a peer's declaration and everything that was set up for it.
-func (c *Client) RemovePeer(ctx context.Context, name string) error {
-	return c.call(ctx, http.MethodDelete, "/v1/peers/"+url.PathEscape(name), nil, nil)
+// With force its disks are detached, and exports do not allow it any more.
+func (c *Client) RemovePeer(ctx context.Context, name string, force bool) error {
+	return c.call(ctx, http.MethodDelete, "/v1/peers/"+url.PathEscape(name)+forced(force), nil, nil)
 }
 
 // Offers lists what a peer offers to this host.
@@ -208,6 +214,11 @@ func (c *Client) Exports(ctx context.Context) (v []Export, err error) {
 // AddExport declares an export and opens it.
 func (c *Client) AddExport(ctx context.Context, spec ExportSpec) (v Export, err error) {
 	return v, c.call(ctx, http.MethodPost, "/v1/exports", spec, &v)
+}
+
+// SetExport changes what an export's declaration says, and applies it.
+func (c *Client) SetExport(ctx context.Context, name string, change ExportChange) (v Export, err error) {
+	return v, c.call(ctx, http.MethodPatch, "/v1/exports/"+url.PathEscape(name), change, &v)
 }
 
 // RemoveExport removes an export. While peers have it open it takes force, and

@@ -41,6 +41,12 @@ type PeerSpec struct {
 	Connections       int      `json:"connections,omitempty"`
 }
 
+// PeerChange changes a peer's declaration.
+type PeerChange struct {
+	PeerSpec          // the name, and new values
+	Set      []string `json:"set"` // the keys of PeerSpec that change, as JSON has them
+}
+
 // Path is a further pair of addresses by which a peer is reached.
 type Path struct {
 	Address      string `json:"address"`

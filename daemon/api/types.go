@@ -75,6 +75,15 @@ type ExportSpec struct {
 	Trust    string   `json:"trust,omitempty"` // trust model of sessions of those allowed; "": as the service's
 }
 
+// ExportChange changes an export's declaration. What is nil stays.
+type ExportChange struct {
+	Allow    []string `json:"allow,omitempty"`    // who may attach it from now on, too
+	Disallow []string `json:"disallow,omitempty"` // who may not any more
+	Path     *string  `json:"path,omitempty"`
+	ReadOnly *bool    `json:"read_only,omitempty"`
+	Trust    *string  `json:"trust,omitempty"`
+}
+
 // Export is an export as the daemon sees it.
 type Export struct {
 	ExportSpec

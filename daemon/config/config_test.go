@@ -213,13 +213,13 @@ func TestAddedDeclarationsReadBack(t *testing.T) {
 	if _, err := AddPeer(main, p); !errors.Is(err, ErrExists) {
 		t.Errorf("second add: %v", err)
 	}
-	if err := RemovePeer(main, "123"); err == nil || !strings.Contains(err.Error(), "allows peer 123") {
+	if err := RemovePeer(main, "123", false); err == nil || !strings.Contains(err.Error(), "allows peer 123") {
 		t.Errorf("removing a peer that an export allows: %v", err)
 	}
-	if err := errors.Join(RemoveExport(main, "null"), RemovePeer(main, "123")); err != nil {
+	if err := errors.Join(RemoveExport(main, "null"), RemovePeer(main, "123", false)); err != nil {
 		t.Error(err)
 	}
-	if err := RemovePeer(main, "123"); !errors.Is(err, ErrNotFound) {
+	if err := RemovePeer(main, "123", false); !errors.Is(err, ErrNotFound) {
 		t.Errorf("second remove: %v", err)
 	}
 }
@@ -239,25 +239,73 @@ func TestAddWritesNothingThatDoesNotCheck(t *testing.T) {
 
 func TestHandWrittenDeclarationsAreNotRemoved(t *testing.T) {
 	main := write(t, t.TempDir(), "ironwarp.yaml", "peers:\n  - {name: b, address: 127.0.0.1, protection: loopback}\n")
-	err := RemovePeer(main, "b")
+	err := RemovePeer(main, "b", false)
 	if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "ironwarp.yaml:2:") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestGeneratedSecretIsWrittenOnce(t *testing.T) {
-	main := filepath.Join(t.TempDir(), "ironwarp.yaml")
-	s := ipsec.GenerateSecret()
-	path, err := WriteSecret(main, "beta", s)
+// TestEachPeerKeepsASecretOfItsOwn: a file that another peer has is never
+// replaced, by whatever name, and what is undone is as it was.
+func TestEachPeerKeepsASecretOfItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	main := write(t, dir, "ironwarp.yaml", "{}\n")
+	c, err := Load(main, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := ipsec.LoadSecret(path); err != nil || !got.Equal(s) {
-		t.Errorf("read back: %v", err)
+	holds := func(path string, want ipsec.Secret) {
+		t.Helper()
+		if got, err := ipsec.LoadSecret(path); err != nil || !got.Equal(want) {
+			t.Errorf("%s has another secret (%v)", path, err)
+		}
 	}
-	if _, err := WriteSecret(main, "beta", ipsec.GenerateSecret()); !errors.Is(err, ErrExists) {
-		t.Errorf("second write: %v", err)
+	first, second := ipsec.GenerateSecret(), ipsec.GenerateSecret()
+	k, err := KeepSecret(c, "beta", first)
+	if err != nil || k.Path != SecretPath(main, "beta") {
+		t.Fatalf("%+v, %v", k, err)
 	}
+	holds(k.Path, first)
+	if err := k.Undo(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(k.Path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it stays after all: %v", err)
+	}
+	if k, err = KeepSecret(c, "beta", first); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(k.Path, filepath.Join(dir, "link.psk")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, "peers.d/gamma.yaml", "name: gamma\naddress: 192.0.2.3\npsk_file: link.psk\n")
+	if c, err = Load(main, true); err != nil {
+		t.Fatal(err)
+	}
+	two, err := KeepSecret(c, "beta", second)
+	if err != nil || two.Path == k.Path {
+		t.Fatalf("%+v, %v", two, err)
+	}
+	holds(k.Path, first)
+	holds(two.Path, second)
+	again, err := KeepSecret(c, "gamma", second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Undo(); err != nil {
+		t.Error(err)
+	}
+	holds(k.Path, first)
+	if k, err = KeepSecret(c, "delta", first); err != nil {
+		t.Fatal(err)
+	}
+	if k, err = KeepSecret(c, "delta", second); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Undo(); err != nil {
+		t.Error(err)
+	}
+	holds(k.Path, first)
 }
 
 func FuzzLoad(f *testing.F) {

@@ -17,14 +17,17 @@ import (
 // Load reads the main file and the peers.d and exports.d directories beside it.
 // A main file that does not exist means the defaults, unless it was named
 // explicitly (mustExist). Every fault is reported, as Errors.
-func Load(path string, mustExist bool) (*Config, error) {
+func Load(path string, mustExist bool) (*Config, error) { return files(nil).load(path, mustExist) }
+
+// load is Load with the files as they will be.
+func (will files) load(path string, mustExist bool) (*Config, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
 	c := Default(path)
 	var errs Errors
-	data, err := readFile(path)
+	data, err := will.read(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !mustExist:
 	case errors.Is(err, fs.ErrNotExist):
@@ -38,10 +41,10 @@ func Load(path string, mustExist bool) (*Config, error) {
 		}
 		errs = append(errs, d.errs...)
 	}
-	errs = append(errs, loadDir(filepath.Join(c.Dir(), "peers.d"), func(d *decoder, n ast.Node) {
+	errs = append(errs, will.loadDir(filepath.Join(c.Dir(), peersDir), func(d *decoder, n ast.Node) {
 		c.Peers = append(c.Peers, d.peer(n))
 	})...)
-	errs = append(errs, loadDir(filepath.Join(c.Dir(), "exports.d"), func(d *decoder, n ast.Node) {
+	errs = append(errs, will.loadDir(filepath.Join(c.Dir(), exportsDir), func(d *decoder, n ast.Node) {
 		c.Exports = append(c.Exports, d.export(n))
 	})...)
 	if c.ControlSocket == "" {
@@ -57,21 +60,15 @@ func Load(path string, mustExist bool) (*Config, error) {
 }
 
 // loadDir reads each *.yaml of a directory, which need not exist, in order.
-func loadDir(dir string, read func(*decoder, ast.Node)) Errors {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+func (will files) loadDir(dir string, read func(*decoder, ast.Node)) Errors {
+	names, err := will.names(dir)
 	if err != nil {
 		return Errors{{Pos: Pos{File: dir}, Msg: reason(err)}}
 	}
 	var errs Errors
-	for _, e := range entries {
-		if e.IsDir() || !strings.HasSuffix(e.Name(), ".yaml") || strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		d := &decoder{file: filepath.Join(dir, e.Name()), base: filepath.Dir(dir)}
-		data, err := readFile(d.file)
+	for _, name := range names {
+		d := &decoder{file: filepath.Join(dir, name), base: filepath.Dir(dir)}
+		data, err := will.read(d.file)
 		if err != nil {
 			errs = append(errs, &Error{Pos: Pos{File: d.file}, Msg: reason(err)})
 			continue
@@ -84,6 +81,40 @@ func loadDir(dir string, read func(*decoder, ast.Node)) Errors {
 		errs = append(errs, d.errs...)
 	}
 	return errs
+}
+
+// names lists the files of a directory that count, in order.
+func (will files) names(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if _, changes := will[filepath.Join(dir, e.Name())]; !changes && !e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	for path, data := range will {
+		if data != nil && filepath.Dir(path) == dir {
+			names = append(names, filepath.Base(path))
+		}
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasSuffix(n, ".yaml") || strings.HasPrefix(n, ".") })
+	slices.Sort(names)
+	return names, nil
+}
+
+// read is readFile for a file that may change.
+func (will files) read(path string) ([]byte, error) {
+	data, changes := will[path]
+	switch {
+	case !changes:
+		return readFile(path)
+	case data == nil:
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	}
+	return data, nil
 }
 
 // readFile reads a small regular file.

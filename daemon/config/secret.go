@@ -1,32 +1,76 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/ironwarp/ironwarp/ipsec"
 )
 
 // SecretPath is where the secret of a peer stands when ironwarp wrote it.
 func SecretPath(main, peer string) string {
-	return filepath.Join(filepath.Dir(main), "secrets", peer+".psk")
+	return filepath.Join(filepath.Dir(main), secretsDir, peer+".psk")
 }
 
-// WriteSecret writes the secret of a peer to SecretPath, mode 0600, and returns
-// the file's name. An existing file is not replaced: it is ErrExists.
-func WriteSecret(main, peer string, s ipsec.Secret) (string, error) {
-	path := SecretPath(main, peer)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", err
+// KeptSecret is a file that KeepSecret has written.
+type KeptSecret struct {
+	Path string
+
+	had []byte // nil: there was none
+}
+
+// KeepSecret writes a secret to a file of the peer alone, in one step and with mode
+// 0600: SecretPath, or one beside it while another peer has that. Whatever stood
+// there is nobody's else.
+func KeepSecret(c *Config, peer string, s ipsec.Secret) (KeptSecret, error) {
+	k := KeptSecret{Path: SecretPath(c.Path, peer)}
+	// No peer's name has a tilde.
+	for n := 2; c.hasSecret(k.Path, peer); n++ {
+		k.Path = SecretPath(c.Path, fmt.Sprintf("%s~%d", peer, n))
 	}
-	err := s.Save(path)
-	if errors.Is(err, fs.ErrExist) {
-		err = fmt.Errorf("%s holds a secret already; use it with --psk-file, or remove it: %w", path, ErrExists)
+	if err := os.MkdirAll(filepath.Dir(k.Path), 0o700); err != nil {
+		return KeptSecret{}, err
 	}
-	return path, err
+	had, err := os.ReadFile(k.Path)
+	if err == nil {
+		k.had = had
+	}
+	return k, ReplaceSecret(k.Path, s)
+}
+
+// hasSecret reports whether a peer other than the named one has its secret in a
+// file.
+func (c *Config) hasSecret(path, but string) bool {
+	return slices.ContainsFunc(c.Peers, func(p Peer) bool { return p.Name != but && sameFile(p.PSKFile, path) })
+}
+
+// sameFile reports whether two names are of one file.
+func sameFile(a, b string) bool {
+	if filepath.Clean(a) == filepath.Clean(b) {
+		return true
+	}
+	sa, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	sb, err := os.Stat(b)
+	return err == nil && os.SameFile(sa, sb)
+}
+
+// OwnSecret reports whether no other peer has the file of a peer's secret.
+func (c *Config) OwnSecret(p Peer) bool { return !c.hasSecret(p.PSKFile, p.Name) }
+
+// Undo puts back what the file held.
+func (k KeptSecret) Undo() error {
+	switch {
+	case k.Path == "":
+		return nil
+	case k.had == nil:
+		return os.Remove(k.Path)
+	}
+	return WriteFile(k.Path, k.had)
 }
 
 // ReplaceSecret writes another secret to a peer's file in one step, mode 0600: a

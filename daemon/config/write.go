@@ -1,12 +1,12 @@
 package config
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 
 	"github.com/goccy/go-yaml"
 )
@@ -63,6 +63,29 @@ func AddPeer(main string, p Peer) (string, error) {
 	if err := CheckPeerName(p.Name); err != nil {
 		return "", fmt.Errorf("peer name %q %w", p.Name, err)
 	}
+	return add(main, peersDir, p.Name, fileOfPeer(p))
+}
+
+// SetPeer changes the file that declares a peer to say p, and returns its name.
+// What it says besides, and its comments, stay. Like with AddPeer nothing is
+// written that does not check.
+func SetPeer(main string, p Peer) (string, error) {
+	c, err := begin(main)
+	if err != nil {
+		return "", err
+	}
+	defer c.end()
+	old, ok := c.before.Peer(p.Name)
+	if !ok {
+		return "", fmt.Errorf("peer %s: %w", p.Name, ErrNotFound)
+	}
+	if err := c.edit(old.Origin, peersDir, "peer "+p.Name, fileOfPeer(old), fileOfPeer(p)); err != nil {
+		return "", err
+	}
+	return old.Origin.File, c.commit()
+}
+
+func fileOfPeer(p Peer) peerFile {
 	out := peerFile{
 		Name: p.Name, Port: p.Port, UDPPort: p.UDPPort, LocalID: p.LocalID, RemoteID: p.RemoteID,
 		PSKFile: p.PSKFile, CertFile: p.CertFile, KeyFile: p.KeyFile, CAFiles: p.CAFiles, CRLURIs: p.CRLURIs, OCSPURIs: p.OCSPURIs,
@@ -99,7 +122,7 @@ func AddPeer(main string, p Peer) (string, error) {
 	if p.Connections != DefaultConnections {
 		out.Connections = p.Connections
 	}
-	return add(main, "peers.d", p.Name, out)
+	return out
 }
 
 // addrOf is the text of an address, "" if there is none.
@@ -115,40 +138,54 @@ func AddExport(main string, e Export) (string, error) {
 	if err := CheckExportName(e.Name); err != nil {
 		return "", fmt.Errorf("export name %q %w", e.Name, err)
 	}
-	return add(main, "exports.d", e.Name, exportFile{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Allow: e.Allow, Trust: e.Trust})
+	return add(main, exportsDir, e.Name, fileOfExport(e))
 }
 
-// add writes one declaration and takes it back if the whole does not check.
-func add(main, sub, name string, v any) (string, error) {
-	before, err := Load(main, false)
+// SetExport changes the file that declares an export like SetPeer does.
+func SetExport(main string, e Export) (string, error) {
+	c, err := begin(main)
 	if err != nil {
-		return "", fmt.Errorf("the configuration has faults; repair it first:\n%w", err)
+		return "", err
 	}
-	if at, dup := declared(before, sub, name); dup {
+	defer c.end()
+	old, ok := c.before.Export(e.Name)
+	if !ok {
+		return "", fmt.Errorf("export %s: %w", e.Name, ErrNotFound)
+	}
+	if err := c.edit(old.Origin, exportsDir, "export "+e.Name, fileOfExport(old), fileOfExport(e)); err != nil {
+		return "", err
+	}
+	return old.Origin.File, c.commit()
+}
+
+func fileOfExport(e Export) exportFile {
+	return exportFile{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Allow: e.Allow, Trust: e.Trust}
+}
+
+// add writes one declaration.
+func add(main, sub, name string, v any) (string, error) {
+	c, err := begin(main)
+	if err != nil {
+		return "", err
+	}
+	defer c.end()
+	if at, dup := declared(c.before, sub, name); dup {
 		return "", fmt.Errorf("%s is declared at %s: %w", name, at, ErrExists)
 	}
 	data, err := yaml.Marshal(v)
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(before.Dir(), sub, name+".yaml")
+	path := filepath.Join(c.before.Dir(), sub, name+".yaml")
 	if _, err := os.Lstat(path); err == nil {
 		return "", fmt.Errorf("%s exists and declares something else: %w", path, ErrExists)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", err
-	}
-	if err := WriteFile(path, data); err != nil {
-		return "", err
-	}
-	if _, err := Load(main, false); err != nil {
-		return "", errors.Join(err, os.Remove(path))
-	}
-	return path, nil
+	c.put(path, data)
+	return path, c.commit()
 }
 
 func declared(c *Config, sub, name string) (Pos, bool) {
-	if sub == "peers.d" {
+	if sub == peersDir {
 		p, ok := c.Peer(name)
 		return p.Origin, ok
 	}
@@ -156,71 +193,124 @@ func declared(c *Config, sub, name string) (Pos, bool) {
 	return e.Origin, ok
 }
 
-// RemovePeer removes the file that AddPeer wrote. A peer that a hand-written
-// file declares among others is ErrInUse, with the place to edit; one that an
-// export still allows is refused by the check of the rest.
-func RemovePeer(main, name string) error { return remove(main, "peers.d", "peer", name) }
+// RemovePeer removes the file that AddPeer wrote. A peer that the main file
+// declares among others is ErrInUse, with the place to edit; one that exports
+// still allow is refused by the check of the rest, unless with force, which takes
+// the peer out of these first.
+func RemovePeer(main, name string, force bool) error {
+	c, err := begin(main)
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	if force {
+		if err := c.disallow(name); err != nil {
+			return err
+		}
+	}
+	return c.remove(peersDir, "peer", name)
+}
+
+// disallow takes a peer out of the exports that allow it.
+func (c *change) disallow(peer string) error {
+	for _, e := range c.before.Exports {
+		if !slices.Contains(e.Allow, peer) {
+			continue
+		}
+		n := e
+		n.Allow = slices.DeleteFunc(slices.Clone(e.Allow), func(a string) bool { return a == peer })
+		if err := c.edit(e.Origin, exportsDir, "export "+e.Name, fileOfExport(e), fileOfExport(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // RemoveExport removes the file that AddExport wrote, like RemovePeer.
-func RemoveExport(main, name string) error { return remove(main, "exports.d", "export", name) }
-
-func remove(main, sub, what, name string) error {
-	c, err := Load(main, false)
+func RemoveExport(main, name string) error {
+	c, err := begin(main)
 	if err != nil {
-		return fmt.Errorf("the configuration has faults; repair it first:\n%w", err)
+		return err
 	}
-	at, ok := declared(c, sub, name)
+	defer c.end()
+	return c.remove(exportsDir, "export", name)
+}
+
+func (c *change) remove(sub, what, name string) error {
+	at, ok := declared(c.before, sub, name)
 	if !ok {
 		return fmt.Errorf("%s %s: %w", what, name, ErrNotFound)
 	}
-	if filepath.Dir(at.File) != filepath.Join(c.Dir(), sub) {
+	if !c.within(at, sub) {
 		return fmt.Errorf("%s %s is declared at %s: remove it there, then run `ironwarp reload`: %w", what, name, at, ErrInUse)
+	}
+	c.put(at.File, nil)
+	return c.commit()
+}
+
+// within reports whether a declaration stands in a file of its own.
+func (c *change) within(at Pos, sub string) bool {
+	return filepath.Dir(at.File) == filepath.Join(c.before.Dir(), sub)
+}
+
+// edit changes the keys of a declaration in which its new form differs from the
+// old one.
+func (c *change) edit(at Pos, sub, what string, before, after any) error {
+	if !c.within(at, sub) {
+		return fmt.Errorf("%s is declared at %s: change it there, then run `ironwarp reload`: %w", what, at, ErrInUse)
 	}
 	data, err := readFile(at.File)
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(at.File); err != nil {
-		return err
+	if data, err = patch(data, before, after); err != nil {
+		return fmt.Errorf("change %s: %w", at.File, err)
 	}
-	if _, err := Load(main, false); err != nil {
-		return errors.Join(err, WriteFile(at.File, data))
-	}
+	c.put(at.File, data)
 	return nil
 }
 
-// WriteFile replaces a file in one step, mode 0600: after a crash there is
-// either the old content or the new.
-func WriteFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+// patch changes the keys of a YAML mapping by which before and after differ.
+func patch(data []byte, before, after any) ([]byte, error) {
+	was, err := mapping(before)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
+	will, err := mapping(after)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return syncDir(filepath.Dir(path))
+	var doc yaml.MapSlice
+	comments := yaml.CommentMap{}
+	if err := yaml.UnmarshalWithOptions(data, &doc, yaml.UseOrderedMap(), yaml.CommentToMap(comments)); err != nil {
+		return nil, err
+	}
+	find := func(m yaml.MapSlice, key any) int {
+		return slices.IndexFunc(m, func(i yaml.MapItem) bool { return i.Key == key })
+	}
+	for _, i := range was {
+		if find(will, i.Key) < 0 {
+			doc = slices.DeleteFunc(doc, func(d yaml.MapItem) bool { return d.Key == i.Key })
+		}
+	}
+	for _, i := range will {
+		if w := find(was, i.Key); w >= 0 && reflect.DeepEqual(was[w].Value, i.Value) {
+			continue
+		}
+		if at := find(doc, i.Key); at >= 0 {
+			doc[at].Value = i.Value
+		} else {
+			doc = append(doc, i)
+		}
+	}
+	return yaml.MarshalWithOptions(doc, yaml.WithComment(comments))
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
+// mapping is a declaration as YAML has it.
+func mapping(v any) (m yaml.MapSlice, err error) {
+	data, err := yaml.Marshal(v)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, fs.ErrInvalid) {
-		return err
-	}
-	return nil
+	return m, yaml.UnmarshalWithOptions(data, &m, yaml.UseOrderedMap())
 }

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/urfave/cli/v2"
+)
+
+// newSecret is the secret that the flags ask for, the zero one if they ask for none.
+func (w *ironwarp) newSecret(c *cli.Context) (ipsec.Secret, error) {
+	file, generate := c.String("psk-file"), c.Bool("generate-psk")
+	switch {
+	case file != "" && generate:
+		return ipsec.Secret{}, &usageError{msg: "--psk-file and --generate-psk exclude each other", fix: "generate the secret on one host, copy the file to the other and name it there with --psk-file"}
+	case generate:
+		return ipsec.GenerateSecret(), nil
+	case file == "-":
+		s, err := ipsec.ReadSecret(w.stdin)
+		if err != nil {
+			err = fmt.Errorf("read the secret from standard input: %w", err)
+		}
+		return s, err
+	case file != "":
+		return ipsec.LoadSecret(file)
+	}
+	return ipsec.Secret{}, nil
+}
+
+// keepSecret writes the secret that the flags ask for to a file of a new peer alone.
+// It has no path if they ask for none.
+func (w *ironwarp) keepSecret(c *cli.Context, main, peer string) (config.KeptSecret, error) {
+	s, err := w.newSecret(c)
+	if err != nil || s.IsZero() {
+		return config.KeptSecret{}, err
+	}
+	cfg, err := config.Load(main, false)
+	if err != nil {
+		return config.KeptSecret{}, err
+	}
+	if p, have := cfg.Peer(peer); have {
+		return config.KeptSecret{}, &api.Error{Code: api.CodeExists, Message: fmt.Sprintf("%s is declared at %s: already configured", peer, p.Origin), Fix: "`ironwarp peer set " + peer + "` changes it"}
+	}
+	return config.KeepSecret(cfg, peer, s)
+}
+
+// carry prints how a secret gets to the peer's host.
+func (w *ironwarp) carry(peer, address, secret string) {
+	w.printf("  scp -p %s root@%s:%s\n", secret, scpHost(address), carried(peer))
+}
+
+// scpHost is an address as scp takes it.
+func scpHost(address string) string {
+	if a, err := netip.ParseAddr(address); err == nil && a.Is6() {
+		return "[" + address + "]"
+	}
+	return address
+}
+
+// carried is where a secret is put down on the peer's host: each pair of hosts has a
+// file of its own.
+func carried(peer string) string {
+	host, err := os.Hostname()
+	if err != nil || config.CheckPeerName(host) != nil {
+		host = "ironwarp"
+	}
+	return "/root/" + strings.Join([]string{host, peer}, "-") + ".psk"
+}

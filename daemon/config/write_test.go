@@ -1,0 +1,221 @@
+package config
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestSetPeerChangesWhatWasAskedForAlone: comments, keys that no command writes
+// and the order of a file that a person has edited stay.
+func TestSetPeerChangesWhatWasAskedForAlone(t *testing.T) {
+	dir := t.TempDir()
+	main := write(t, dir, "ironwarp.yaml", "# nothing\n")
+	file := write(t, dir, "peers.d/beta.yaml", `# The host in the cellar.
+name: beta
+address: 192.0.2.2
+psk_file: secrets/beta.psk # of last May
+# It reads much.
+limits: {streams: 8}
+connections: 4
+`)
+	c, err := Load(main, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := c.Peer("beta")
+	was := p.Limits
+	p.Address, p.Connections, p.RemoteID = netip.MustParseAddr("192.0.2.9"), DefaultConnections, "beta.example"
+	if path, err := SetPeer(main, p); err != nil || path != file {
+		t.Fatalf("%s, %v", path, err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"# The host in the cellar.\n", "address: 192.0.2.9\n", "psk_file: secrets/beta.psk # of last May\n", "# It reads much.\n", "remote_id: beta.example\n"} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("no %q in\n%s", want, data)
+		}
+	}
+	for _, not := range []string{"connections", "port", "profile", "mode"} {
+		if strings.Contains(string(data), not) {
+			t.Errorf("%q in\n%s", not, data)
+		}
+	}
+	if c, err = Load(main, true); err != nil {
+		t.Fatal(err)
+	}
+	if q, _ := c.Peer("beta"); !q.Equal(p) || q.Limits != was {
+		t.Errorf("\n got %+v\nwant %+v", q, p)
+	}
+	p.Address = netip.MustParseAddr("127.0.0.1")
+	if _, err := SetPeer(main, p); err == nil || !strings.Contains(err.Error(), "use protection: loopback") {
+		t.Errorf("a change that does not check: %v", err)
+	}
+	if after, _ := os.ReadFile(file); string(after) != string(data) {
+		t.Errorf("a refused change was written:\n%s", after)
+	}
+	p.Name = "gamma"
+	if _, err := SetPeer(main, p); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a peer that is not there: %v", err)
+	}
+}
+
+func TestDeclarationsAmongOthersAreNotEdited(t *testing.T) {
+	main := write(t, t.TempDir(), "ironwarp.yaml", "peers:\n  - {name: b, address: 127.0.0.1, protection: loopback}\n")
+	c, err := Load(main, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := SetPeer(main, c.Peers[0]); !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "ironwarp.yaml:2:") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(killAt) != "" {
+		killed()
+	}
+	os.Exit(m.Run())
+}
+
+// Orders for a test binary that is killed in the middle of a change.
+const (
+	killAt   = "IRONWARP_TEST_KILL_AT" // the step, from 1
+	killMain = "IRONWARP_TEST_MAIN"
+	killDo   = "IRONWARP_TEST_DO"
+)
+
+// changes are orders to a configuration of peers beta and gamma, of which exports
+// one and two allow beta and gamma.
+var changes = map[string]struct {
+	do      func(c *change) error
+	refused bool
+}{
+	"add a peer": {do: func(c *change) error {
+		c.put(filepath.Join(filepath.Dir(c.main), peersDir, "delta.yaml"), []byte("name: delta\naddress: 127.0.0.4\nprotection: loopback\n"))
+		return c.commit()
+	}},
+	"add a peer of an address that another has": {refused: true, do: func(c *change) error {
+		c.put(filepath.Join(filepath.Dir(c.main), peersDir, "delta.yaml"), []byte("name: delta\naddress: 127.0.0.2\nprotection: loopback\n"))
+		return c.commit()
+	}},
+	"remove a peer that exports allow": {refused: true, do: func(c *change) error { return c.remove(peersDir, "peer", "beta") }},
+	"remove it with force": {do: func(c *change) error {
+		if err := c.disallow("beta"); err != nil {
+			return err
+		}
+		return c.remove(peersDir, "peer", "beta")
+	}},
+	"change a peer": {do: func(c *change) error {
+		p, _ := c.before.Peer("beta")
+		n := p
+		n.Address = netip.MustParseAddr("127.0.0.9")
+		if err := c.edit(p.Origin, peersDir, "peer beta", fileOfPeer(p), fileOfPeer(n)); err != nil {
+			return err
+		}
+		return c.commit()
+	}},
+}
+
+// killed makes a change and kills itself after a step.
+func killed() {
+	at, err := strconv.Atoi(os.Getenv(killAt))
+	if err != nil {
+		panic(err)
+	}
+	c, err := begin(os.Getenv(killMain))
+	if err != nil {
+		panic(err)
+	}
+	c.done = func(string) {
+		if at--; at == 0 {
+			syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+	}
+	if changes[os.Getenv(killDo)].do(c) != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// TestKillAtEachStepLeavesAWholeConfiguration kills a process after each step of
+// each change. What it leaves loads, and holds the peers of before or of after;
+// the next change works, and no temporary file outlives the start of a daemon.
+func TestKillAtEachStepLeavesAWholeConfiguration(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, ch := range changes {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			kills := 0
+			for step := 1; ; step++ {
+				dir := t.TempDir()
+				main := write(t, dir, "ironwarp.yaml", "{}\n")
+				write(t, dir, "peers.d/beta.yaml", "name: beta\naddress: 127.0.0.2\nprotection: loopback\n")
+				write(t, dir, "peers.d/gamma.yaml", "name: gamma\naddress: 127.0.0.3\nprotection: loopback\n")
+				write(t, dir, "exports.d/one.yaml", "name: one\npath: /dev/null\nallow: [beta, gamma]\n")
+				write(t, dir, "exports.d/two.yaml", "name: two\npath: /dev/null\nallow: [beta]\n")
+				cmd := exec.Command(exe)
+				cmd.Env = append(os.Environ(), killAt+"="+strconv.Itoa(step), killMain+"="+main, killDo+"="+name)
+				out, err := cmd.CombinedOutput()
+				var exit *exec.ExitError
+				if err != nil && !errors.As(err, &exit) || strings.Contains(string(out), "panic") {
+					t.Fatalf("%v %s", err, out)
+				}
+				dead := exit != nil && exit.Sys().(syscall.WaitStatus).Signaled()
+				cfg, err := Load(main, true)
+				if err != nil {
+					t.Fatalf("killed at step %d: no daemon starts any more: %v", step, err)
+				}
+				if _, ok := cfg.Peer("gamma"); !ok || ch.refused && len(cfg.Peers) != 2 {
+					t.Errorf("killed at step %d: peers are %v", step, cfg.PeerNames())
+				}
+				if _, err := AddPeer(main, Peer{Name: "next", Address: netip.MustParseAddr("127.0.0.7"), Protection: ProtectLoopback, CRC: true, LargeFPDU: true, Connections: 1, Transport: TransportTCP}); err != nil {
+					t.Errorf("killed at step %d: the next change: %v", step, err)
+				}
+				if err := cfg.RemoveTemporary(); err != nil {
+					t.Error(err)
+				}
+				if left, _ := filepath.Glob(filepath.Join(dir, "*", temporaryPrefix+"*")); len(left) > 0 {
+					t.Errorf("killed at step %d: left behind: %v", step, left)
+				}
+				if !dead {
+					if refused := exit != nil; refused != ch.refused {
+						t.Errorf("refused %v, want %v", refused, ch.refused)
+					}
+					break
+				}
+				kills++
+			}
+			if ch.refused != (kills == 0) {
+				t.Errorf("killed at %d steps: a change that is refused has none, others have some", kills)
+			}
+		})
+	}
+}
+
+// TestTemporaryFilesOfTheLivingStay: another process may be writing.
+func TestTemporaryFilesOfTheLivingStay(t *testing.T) {
+	dir := t.TempDir()
+	living := write(t, dir, temporary(os.Getppid())+"1", "")
+	mine := write(t, dir, temporary(os.Getpid())+"2", "")
+	other := write(t, dir, ".new-file", "")
+	if err := RemoveTemporary(dir); err != nil {
+		t.Fatal(err)
+	}
+	for path, stays := range map[string]bool{living: true, mine: false, other: false} {
+		if _, err := os.Lstat(path); (err == nil) != stays {
+			t.Errorf("%s: stays %v, want %v", path, err == nil, stays)
+		}
+	}
+}

@@ -1,0 +1,332 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// AddPeer declares a peer in a file of its own and sets it up.
+func (d *Daemon) AddPeer(ctx context.Context, s api.PeerSpec) (api.Peer, error) {
+	return d.declarePeer(ctx, s.Name, func(main string) error { _, err := AddPeer(main, s); return err })
+}
+
+// SetPeer changes what a peer's declaration says.
+func (d *Daemon) SetPeer(ctx context.Context, c api.PeerChange) (api.Peer, error) {
+	return d.declarePeer(ctx, c.Name, func(main string) error { _, err := SetPeer(main, c); return err })
+}
+
+func (d *Daemon) declarePeer(ctx context.Context, name string, write func(main string) error) (api.Peer, error) {
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	if err := write(d.config().Path); err != nil {
+		return api.Peer{}, err
+	}
+	if _, err := d.reload(ctx); err != nil {
+		return api.Peer{}, err
+	}
+	return d.Peer(ctx, name)
+}
+
+// RemovePeer removes a peer's declaration and everything that was set up for it.
+// One whose disks are attached, or which exports allow, takes force.
+func (d *Daemon) RemovePeer(ctx context.Context, name string, force bool) error {
+	if _, err := d.findPeer(name); err != nil {
+		return err
+	}
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	var disks []disk
+	for _, at := range d.attachmentList() {
+		if at.key.Peer == name {
+			disks = append(disks, at.key)
+		}
+	}
+	cfg, err := config.Load(d.config().Path, d.opt.Named)
+	if err != nil {
+		return configError(err)
+	}
+	if err := inTheWay(cfg, name, disks, force); err != nil {
+		return err
+	}
+	if err := config.RemovePeer(cfg.Path, name, force); err != nil {
+		return configError(err)
+	}
+	_, err = d.reload(ctx)
+	return err
+}
+
+// inTheWay names all that keeps a peer from being removed, and how to have it go.
+func inTheWay(cfg *config.Config, name string, disks []disk, force bool) error {
+	var found, do []string
+	if !force {
+		for _, k := range disks {
+			what, ulp := k.String()+" is attached", ""
+			if k.ULP != "" {
+				what, ulp = what+" by ULP "+k.ULP, "--ulp "+k.ULP+" "
+			}
+			found, do = append(found, what), append(do, "`ironwarp detach "+ulp+k.String()+"`")
+		}
+		for _, e := range cfg.Exports {
+			if slices.Contains(e.Allow, name) {
+				found, do = append(found, fmt.Sprintf("export %s allows peer %s", e.Name, name)), append(do, fmt.Sprintf("`ironwarp export set --disallow %s %s`", name, e.Name))
+			}
+		}
+	}
+	forcible := len(found) > 0
+	for _, u := range cfg.ULPs {
+		names := slices.Contains(u.Peers, name) || slices.ContainsFunc(u.Exports, func(e string) bool { return strings.HasPrefix(e, name+"/") })
+		if names {
+			found, do = append(found, fmt.Sprintf("ULP %s names it at %s", u.Name, u.Origin)), append(do, "take it out there and run `ironwarp reload`")
+			forcible = false
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	e := &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("peer %s is in use: %s", name, strings.Join(found, "; ")), Fix: "first: " + strings.Join(do, ", ")}
+	if forcible {
+		e.Fix += ".\n`ironwarp peer rm --force " + name + "` does all that; I/O of its disks fails then"
+	}
+	return e
+}
+
+// AddExport declares an export in a file of its own and offers it. A path that
+// cannot be opened is refused.
+func (d *Daemon) AddExport(ctx context.Context, s api.ExportSpec) (api.Export, error) {
+	return d.declareExport(ctx, s.Name, func(main string) error { _, err := AddExport(main, s); return err })
+}
+
+// SetExport changes what an export's declaration says.
+func (d *Daemon) SetExport(ctx context.Context, name string, c api.ExportChange) (api.Export, error) {
+	return d.declareExport(ctx, name, func(main string) error { _, err := SetExport(main, name, c); return err })
+}
+
+func (d *Daemon) declareExport(ctx context.Context, name string, write func(main string) error) (api.Export, error) {
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	if err := write(d.config().Path); err != nil {
+		return api.Export{}, err
+	}
+	if _, err := d.reload(ctx); err != nil {
+		return api.Export{}, err
+	}
+	for _, e := range d.Exports() {
+		if e.Name == name {
+			return e, nil
+		}
+	}
+	return api.Export{}, &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("export %s is not there after it was declared", name)}
+}
+
+// RemoveExport removes an export's declaration and stops offering it. While
+// peers have it open it takes force.
+func (d *Daemon) RemoveExport(ctx context.Context, name string, force bool) error {
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	for _, i := range d.exporter.Exports() {
+		if i.Name == name && len(i.Openers) > 0 && !force {
+			peer := d.peerName(i.Openers[0].Peer)
+			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("export %s is in use: peer %s has it attached", name, peer),
+				Fix: fmt.Sprintf("detach it there first, or use --force: I/O of %s fails then", peer)}
+		}
+	}
+	if err := config.RemoveExport(d.config().Path, name); err != nil {
+		return configError(err)
+	}
+	_, err := d.reload(ctx)
+	return err
+}
+
+// AddPeer declares a peer in the configuration of a daemon that does not run,
+// and returns the file that it wrote.
+func AddPeer(mainFile string, s api.PeerSpec) (string, error) {
+	p, err := peerOf(s)
+	if err != nil {
+		return "", err
+	}
+	path, err := config.AddPeer(mainFile, p)
+	return path, existing(err, "`ironwarp peer set "+p.Name+"` changes it")
+}
+
+// existing says what to do where a declaration is there already.
+func existing(err error, fix string) error {
+	if err == nil {
+		return nil
+	}
+	e := configError(err)
+	if e.Code == api.CodeExists {
+		e.Fix = fix
+	}
+	return e
+}
+
+// SetPeer changes a peer's declaration like AddPeer.
+func SetPeer(mainFile string, c api.PeerChange) (string, error) {
+	cfg, err := config.Load(mainFile, false)
+	if err != nil {
+		return "", configError(err)
+	}
+	old, ok := cfg.Peer(c.Name)
+	if !ok {
+		return "", unknownPeer(cfg, c.Name)
+	}
+	s, err := changed(specOf(old), c)
+	if err != nil {
+		return "", err
+	}
+	p, err := peerOf(s)
+	if err != nil {
+		return "", err
+	}
+	path, err := config.SetPeer(mainFile, p)
+	return path, existing(err, "")
+}
+
+// ofSecret and ofCertificates are the keys of a peer that exclude those of the
+// other.
+var (
+	ofSecret       = []string{"psk_file"}
+	ofCertificates = []string{"cert_file", "key_file", "ca_files", "crl_uris", "ocsp_uris", "revocation"}
+)
+
+// changed is a peer with the keys of a change. Keys that what it says now excludes,
+// and that it does not name, go: of certificates where it names a secret, the
+// other way round, and of protection where it names another.
+func changed(s api.PeerSpec, c api.PeerChange) (api.PeerSpec, error) {
+	was, err := keysOf(s)
+	if err != nil {
+		return s, err
+	}
+	will, err := keysOf(c.PeerSpec)
+	if err != nil {
+		return s, err
+	}
+	names := func(key string) bool { return slices.Contains(c.Set, key) && will[key] != nil }
+	replace := func(keys ...string) {
+		for _, k := range keys {
+			delete(was, k)
+		}
+	}
+	switch {
+	case names("psk_file"):
+		replace(append([]string{"auth"}, ofCertificates...)...)
+	case names("cert_file"):
+		replace(append([]string{"auth"}, ofSecret...)...)
+	}
+	if names("protection") || names("insecure_plaintext") {
+		replace("protection", "insecure_plaintext")
+		if string(will["protection"]) != `"`+string(config.ProtectIPsec)+`"` {
+			replace(append(append([]string{"local_id", "remote_id", "auth", "profile", "mode", "gateway", "child_sas", "idle_reap"}, ofSecret...), ofCertificates...)...)
+		}
+	}
+	for _, k := range c.Set {
+		if will[k] == nil {
+			delete(was, k)
+		} else {
+			was[k] = will[k]
+		}
+	}
+	data, err := json.Marshal(was)
+	if err != nil {
+		return s, err
+	}
+	s = api.PeerSpec{}
+	return s, json.Unmarshal(data, &s)
+}
+
+func keysOf(s api.PeerSpec) (keys map[string]json.RawMessage, err error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	return keys, json.Unmarshal(data, &keys)
+}
+
+// RemovePeer removes a peer from the configuration of a daemon that does not
+// run, and its guard from the kernel. The error of the latter is apart: the
+// peer is removed then.
+func RemovePeer(mainFile, name string, force bool) (guard, err error) {
+	c, err := config.Load(mainFile, false)
+	if err != nil {
+		return nil, configError(err)
+	}
+	if err := inTheWay(c, name, nil, force); err != nil {
+		return nil, err
+	}
+	if err := config.RemovePeer(mainFile, name, force); err != nil {
+		return nil, configError(err)
+	}
+	if p, ok := c.Peer(name); ok && p.Protection == config.ProtectIPsec {
+		for _, g := range guardsOf(p) {
+			guard = errors.Join(guard, ipsec.RemoveGuard(g))
+		}
+	}
+	return guard, nil
+}
+
+// AddExport declares an export like AddPeer.
+func AddExport(mainFile string, s api.ExportSpec) (string, error) {
+	e, err := exportOf(s)
+	if err != nil {
+		return "", err
+	}
+	cfg, err := config.Load(mainFile, false)
+	if err != nil {
+		return "", configError(err)
+	}
+	if _, dup := cfg.Export(e.Name); !dup {
+		if err := usable(e); err != nil {
+			return "", err
+		}
+	}
+	path, err := config.AddExport(mainFile, e)
+	return path, existing(err, "`ironwarp export set "+e.Name+"` changes it")
+}
+
+// SetExport changes an export's declaration like AddPeer.
+func SetExport(mainFile, name string, c api.ExportChange) (string, error) {
+	cfg, err := config.Load(mainFile, false)
+	if err != nil {
+		return "", configError(err)
+	}
+	e, ok := cfg.Export(name)
+	if !ok {
+		return "", &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("unknown export %q", name), Fix: "`ironwarp export ls` lists them"}
+	}
+	s := specOfExport(e)
+	for _, p := range c.Disallow {
+		if !slices.Contains(s.Allow, p) {
+			return "", &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("export %s does not allow %s", name, p), Fix: "it allows: " + strings.Join(append([]string{}, s.Allow...), ", ")}
+		}
+		s.Allow = slices.DeleteFunc(s.Allow, func(a string) bool { return a == p })
+	}
+	s.Allow = append(s.Allow, c.Allow...)
+	if c.Path != nil {
+		s.Path = *c.Path
+	}
+	if c.ReadOnly != nil {
+		s.ReadOnly = *c.ReadOnly
+	}
+	if c.Trust != nil {
+		s.Trust = *c.Trust
+	}
+	n, err := exportOf(s)
+	if err != nil {
+		return "", err
+	}
+	if n.Path != e.Path || n.ReadOnly != e.ReadOnly {
+		if err := usable(n); err != nil {
+			return "", err
+		}
+	}
+	path, err := config.SetExport(mainFile, n)
+	return path, existing(err, "")
+}
