@@ -38,6 +38,7 @@ var ikeReasons = []struct {
 	{ipsec.ErrAuthFailed, api.ReasonAuthFailed, "compare the secrets or certificates and the identities on both hosts"},
 	{ipsec.ErrTrafficSelectors, api.ReasonSelectors, "compare addresses, ports, transport and child_sas of the peer on both hosts"},
 	{ipsec.ErrUnreachable, api.ReasonUnreachable, "is the host up, does strongSwan run there, and do firewalls let UDP 500 and 4500 through?"},
+	{ipsec.ErrUnloaded, api.ReasonStrongSwan, "it is loaded again; whatever runs swanctl while the daemon runs does this"},
 	{ipsec.ErrNegotiation, api.ReasonNegotiation, "strongSwan's log on both hosts says more"},
 	{ipsec.ErrSecretFile, api.ReasonSecret, "both hosts need the same secret, in a file of mode 0600; then run `ironwarp reload`"},
 	{ipsec.ErrSecretShort, api.ReasonSecret, "make a longer one with `ironwarp peer rotate-secret --generate-psk`, on one host, and bring it to the other"},

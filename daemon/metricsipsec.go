@@ -16,9 +16,9 @@ type emitter func(m *prometheus.Desc, v float64, labels ...string)
 // a child as configured, a direction, or one of a few words: nothing that a peer
 // chooses or that grows with time, such as an SPI.
 type ipsecMetrics struct {
-	saBytes, saPackets, saAge, saExpires, saInfo, ikeAge, ikeInfo                            *prometheus.Desc
-	deleted, lost, initiations, reinitiations, failures, rekeys, refused, impostors, guarded *prometheus.Desc
-	outages, outageSeconds, longest, repairs, insecure, blocked, strongSwan, certExpires     *prometheus.Desc
+	saBytes, saPackets, saAge, saExpires, saInfo, ikeAge, ikeInfo                                 *prometheus.Desc
+	deleted, lost, initiations, reinitiations, failures, rekeys, refused, impostors, guarded      *prometheus.Desc
+	outages, outageSeconds, longest, repairs, reloads, insecure, blocked, strongSwan, certExpires *prometheus.Desc
 }
 
 func newIPsecMetrics() ipsecMetrics {
@@ -43,6 +43,7 @@ func newIPsecMetrics() ipsecMetrics {
 		outageSeconds: desc("sa_outage_seconds_total", "Time that streams had no SA.", "peer"),
 		longest:       desc("sa_outage_longest_seconds", "The longest time that streams had no SA.", "peer"),
 		repairs:       desc("guard_repairs_total", "Times that somebody had removed the guard.", "peer"),
+		reloads:       desc("strongswan_reloads_total", "Times that somebody had unloaded the peer's connection or credentials from strongSwan, and it got them again.", "peer"),
 		insecure:      desc("peer_insecure", "How many choices weaken the peer's protection: plaintext, NULL encryption, aggressive mode, a gateway.", "peer"),
 		certExpires:   desc("certificate_expiry_timestamp_seconds", "When this host's certificate for a peer expires.", "peer"),
 		blocked:       desc("guard_blocked_packets_total", "Packets that IPsec policies of this host have blocked, the guard's and others'.", "direction"),
@@ -91,6 +92,7 @@ func collectIPsec(st api.Status, gauge, counter emitter) {
 func (m *ipsecMetrics) peer(name string, i *api.IPsec, gauge, counter emitter) {
 	gauge(m.guarded, truth(i.Guarded), name)
 	counter(m.repairs, float64(i.GuardRepairs), name)
+	counter(m.reloads, float64(i.Reloads), name)
 	byCause := map[string]uint64{"peer": i.DeletedByPeer, "here": i.DeletedHere, "expired": i.Expired, "idle": i.IdleReaps}
 	other := i.ChildDeletes
 	for cause, n := range byCause {

@@ -142,7 +142,7 @@ func ipsecState(st ipsec.Status) *api.IPsec {
 		DeletedHere: c.DeletedHere, Expired: c.Expired, IdleReaps: c.IdleReaps, LostByStrongSwan: c.LostByCharon, Initiations: c.Initiations,
 		Reinitiations: c.Reinitiations, Failures: c.Failures, Rekeys: c.Rekeys, IKERekeys: c.IKERekeys, Refused: c.Refused,
 		Refusals: api.Refused(c.Refusals), Impostors: c.Impostors, Outages: c.Outages, OutageSeconds: c.Outage.Seconds(),
-		LongestOutageSeconds: c.LongestOutage.Seconds(), GuardRepairs: c.GuardRepairs,
+		LongestOutageSeconds: c.LongestOutage.Seconds(), GuardRepairs: c.GuardRepairs, Reloads: c.Reloads, ReloadedAt: st.ReloadedAt,
 	}
 	if l := st.Live; l != nil {
 		v.Live = &api.LiveSA{

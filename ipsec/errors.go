@@ -29,6 +29,8 @@ var (
 	ErrTrafficSelectors = errors.New("traffic selectors not acceptable")
 	ErrUnreachable      = errors.New("the peer does not answer")
 	ErrNegotiation      = errors.New("negotiation failed")
+	// ErrUnloaded tells that charon no longer has the peer's connection.
+	ErrUnloaded = errors.New("somebody has unloaded the connection from strongSwan")
 	// ErrAggressiveRefused tells that the peer does not do aggressive mode.
 	ErrAggressiveRefused = errors.New("aggressive mode refused")
 	// ErrDataPlane tells that the data plane lacks a mode or an algorithm.

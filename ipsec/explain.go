@@ -94,8 +94,10 @@ func ownSide(p *Peer, w words) (string, error) {
 	case unsupported.MatchString(strings.Join(w, "\n")):
 		return fmt.Sprintf("strongSwan has no plugin for an algorithm of profile %q (%s): install libstrongswan-standard-plugins and libstrongswan-extra-plugins, or choose other algorithms",
 			p.Profile.Name, unsupported.FindString(strings.Join(w, "\n"))), ErrPluginMissing
+	case w.said("CHILD_SA config '") && w.said("' not found"):
+		return "strongSwan does not have the connection any longer, perhaps by `swanctl --load-all`: it is loaded again", ErrUnloaded
 	case w.said("no private key found"):
-		return "strongSwan does not have this host's private key any longer, perhaps by `swanctl --load-creds --clear`: `ironwarp reload` hands it over again", ErrAuthFailed
+		return "strongSwan does not have this host's private key any longer, perhaps by `swanctl --load-creds --clear`: it is loaded again", ErrAuthFailed
 	case p.Cert != nil && w.refused():
 		// The peer does not say why; what is wrong with our own certificate can be
 		// seen from here.
@@ -185,7 +187,7 @@ func peersIdentity(p *Peer, w words) (string, error) {
 	case w.said("no trusted") && w.said("public key found for"):
 		return fmt.Sprintf("the peer has no certificate for identity %q of %s: issue one there with that name or address as subject alternative name", orUnknown(w.quoted("public key found for")), p.authorities()), ErrCertIdentity
 	case w.said("no shared key found"):
-		return "strongSwan does not have the pre-shared key any longer, perhaps by `swanctl --load-creds --clear`: `ironwarp reload` hands it over again", ErrAuthFailed
+		return "strongSwan does not have the pre-shared key any longer, perhaps by `swanctl --load-creds --clear`: it is loaded again", ErrAuthFailed
 	case w.said("MAC mismatched", "calculated HASH does not match", "decryption failed", "could not decrypt payloads"):
 		return fmt.Sprintf("the pre-shared keys differ: what the peer answers does not fit the key that this host has for %s; copy the key of one host to the other and run `ironwarp reload`", p.Name), ErrAuthFailed
 	case w.said("constraint requires", "peer config") && w.said("unacceptable", "constraint requires"):

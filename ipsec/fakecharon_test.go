@@ -1,13 +1,16 @@
 package ipsec
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -95,8 +98,9 @@ type fakeCharon struct {
 	commands []string
 	version  string
 	plugins  []string
-	sas      []tree          // each a list-sa event
-	hang     map[string]bool // commands without an answer
+	sas      []tree                     // each a list-sa event
+	hang     map[string]bool            // commands without an answer
+	loaded   map[string]map[string]bool // what it was given: conns, shared, keys, authorities
 	// answer may replace the answer to a command; log are control-log lines.
 	answer func(cmd string, req tree) (log []string, resp tree)
 	// early is an event that is sent before every confirmation of a registration.
@@ -131,7 +135,7 @@ func (f *fakeCharon) start() {
 	}
 	ln.(*net.UnixListener).SetUnlinkOnClose(false) // as a crash leaves it
 	f.mu.Lock()
-	f.ln, f.conns, f.commands = ln, map[*fakeConn]bool{}, nil
+	f.ln, f.conns, f.commands, f.loaded = ln, map[*fakeConn]bool{}, nil, map[string]map[string]bool{}
 	f.mu.Unlock()
 	f.wg.Go(func() {
 		for {
@@ -244,6 +248,21 @@ func (f *fakeCharon) command(c *fakeConn, name string, req tree) {
 			return
 		}
 	}
+	f.mu.Lock()
+	kind := name[strings.LastIndexByte(name, '-')+1:]
+	switch {
+	case name == "load-conn", name == "load-authority":
+		f.keep(kind, req[0].key)
+	case name == "load-shared":
+		f.keep(kind, req.str("id"))
+	case strings.HasPrefix(name, "unload-"):
+		delete(f.loaded[kind], req.str("name")+req.str("id"))
+	case name == "get-conns", name == "get-shared", name == "get-keys", name == "get-authorities":
+		key := map[string]string{"conns": "conns", "authorities": "authorities"}[kind]
+		of := map[string]string{"conns": "conn", "authorities": "authority", "keys": "key"}
+		resp = tree{{cmp.Or(key, "keys"), slices.Sorted(maps.Keys(f.loaded[cmp.Or(of[kind], kind)]))}}
+	}
+	f.mu.Unlock()
 	switch name {
 	case "version":
 		resp = tree{{"daemon", "charon"}, {"version", version}}
@@ -257,6 +276,14 @@ func (f *fakeCharon) command(c *fakeConn, name string, req tree) {
 		}
 	}
 	c.send(1, "", resp.encode(nil))
+}
+
+// keep notes what was loaded; f.mu is held.
+func (f *fakeCharon) keep(kind, name string) {
+	if f.loaded[kind] == nil {
+		f.loaded[kind] = map[string]bool{}
+	}
+	f.loaded[kind][name] = true
 }
 
 // raise sends an event to everyone who registered for it.

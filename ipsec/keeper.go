@@ -181,7 +181,7 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	}
 	defer p.m.release()
 	p.mu.Lock()
-	cfg, again, hadIKE := p.cfg, ln.lostBefore, p.hasIKE
+	cfg, again, hadIKE, reloads := p.cfg, ln.lostBefore, p.hasIKE, p.counters.Reloads
 	p.mu.Unlock()
 	if cfg.Profile.Version == 1 {
 		// IKEv1 takes an initiate of what is up for a rekey, and there would be two.
@@ -209,7 +209,11 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 		patience = min(patience, staleTimeout)
 	}
 	begin := time.Now()
-	err := blameKernel(l.status.DataPlane, l.initiate(ctx, &cfg, ln.child, patience))
+	err := l.initiate(ctx, &cfg, ln.child, patience)
+	if err != nil && p.reloadedSince(ctx, reloads) {
+		err = l.initiate(ctx, &cfg, ln.child, patience)
+	}
+	err = blameKernel(l.status.DataPlane, err)
 	_ = p.refresh(ctx)
 	// Charon's end is no failure of the attempt; there is another one when it is
 	// back.

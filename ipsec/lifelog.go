@@ -71,7 +71,7 @@ func (m *Manager) note(e Event) {
 	m.board.post(e)
 	level := slog.LevelInfo
 	switch e.Kind {
-	case EventFailed, EventImpostor, EventFlowRefused, EventCharonDown, EventGuardRepair, EventBlocked, EventBlockRepair:
+	case EventFailed, EventImpostor, EventFlowRefused, EventCharonDown, EventGuardRepair, EventReloaded, EventBlocked, EventBlockRepair:
 		level = slog.LevelWarn
 	case EventFlowAdmitted:
 		level = slog.LevelDebug

@@ -52,6 +52,10 @@ const (
 	// versionPoll is how often a Manager asks charon for a sign of life.
 	versionPoll = 5 * time.Second
 
+	// reloadSettle is how long after something was loaded again charon is asked once
+	// more, doubling to versionPoll: swanctl may still be unloading.
+	reloadSettle = 250 * time.Millisecond
+
 	// maxVanished is how many children in a row may be deleted as they come up
 	// before that is called a failure: both hosts' deletes may cross the exchange,
 	// and again; a peer that does not want the child deletes every one.

@@ -47,7 +47,7 @@ func connect(ctx context.Context, cfg Config) (*link, error) {
 		l.query.close()
 		return nil, err
 	}
-	if err = l.query.subscribe(ctx, "list-sa"); err != nil {
+	if err = l.query.subscribe(ctx, "list-sa", "list-cert"); err != nil {
 		l.query.close()
 		return nil, err
 	}

@@ -37,6 +37,8 @@ type Manager struct {
 
 	lines     lifeLog
 	strangers flights[struct{}] // comparisons of all SAs with the peers' links
+	losses    flights[struct{}] // comparisons of what charon has with what it was given
+	relook    backoff           // of the next such comparison; its flight serialises
 
 	editing  sync.Mutex // serialises AddPeer, RemovePeer and the loading of peers
 	guarding sync.Mutex // serialises changes of the kernel's policies
@@ -85,8 +87,9 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("ipsec: unknown data plane %d", m.cfg.DataPlane)
 	}
 	m.status = DaemonStatus{Socket: m.cfg.Socket, DataPlane: m.cfg.DataPlane, Since: time.Now()}
+	m.relook = backoff{min: reloadSettle, max: versionPoll}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	m.strangers.pace = newPace(m.ctx)
+	m.strangers.pace, m.losses.pace = newPace(m.ctx), newPace(m.ctx)
 	return m, nil
 }
 
@@ -166,6 +169,7 @@ func (m *Manager) attach(ctx context.Context, up func()) error {
 	return l.follow(ctx, m.viciEvent, func() error {
 		m.flushLog()
 		m.seekStrangers() // which refreshes peers whose SAs are not what is believed
+		m.seekLosses()
 		_, err := l.ask(ctx, "version", "charon", nil)
 		return err
 	})

@@ -110,6 +110,7 @@ type peer struct {
 	lastErr     string
 	lastFailure error // what lastErr is the text of
 	lastErrAt   time.Time
+	reloadedAt  time.Time
 	counters    Counters
 	changed     chan struct{} // closed and replaced when the lanes change
 }

@@ -13,7 +13,7 @@ func (p *peer) status(plane DataPlane) Status {
 	defer p.mu.Unlock()
 	s := Status{Peer: p.cfg.Name, State: p.state, Since: p.since, DataPlane: plane, Guarded: p.guarded, Loaded: p.loaded,
 		LocalID: p.cfg.LocalID, RemoteID: p.cfg.RemoteID, Profile: p.cfg.Profile.Name, Live: p.liveStatus(),
-		LastError: p.lastErr, LastErrorAt: p.lastErrAt, Counters: p.counters}
+		LastError: p.lastErr, LastErrorAt: p.lastErrAt, ReloadedAt: p.reloadedAt, Counters: p.counters}
 	if p.lastErr != "" {
 		s.Err = p.lastFailure
 	}

@@ -34,6 +34,7 @@ type Counters struct {
 	Stale         uint64        `json:"stale"`             // children made anew since nothing came back on them
 	Impostors     uint64        `json:"impostors"`         // children of another identity that would have carried the peer's streams, and were ended
 	GuardRepairs  uint64        `json:"guard_repairs"`     // times that somebody had removed the guard
+	Reloads       uint64        `json:"reloads"`           // times that somebody had unloaded its connection or credentials from charon
 }
 
 // Refusals counts flows that were not admitted, by reason.
@@ -67,7 +68,10 @@ type Status struct {
 	LastError   string    `json:"last_error,omitempty"`
 	LastErrorAt time.Time `json:"last_error_at,omitzero"`
 	Err         error     `json:"-"` // that failure itself, for errors.Is and errors.As
-	Counters    Counters  `json:"counters"`
+	// ReloadedAt is when charon was last found without what it was given for the
+	// peer, and got it again.
+	ReloadedAt time.Time `json:"reloaded_at,omitzero"`
+	Counters   Counters  `json:"counters"`
 }
 
 // Live is what IKE has agreed on with a peer.
@@ -121,6 +125,7 @@ const (
 	EventRestored     EventKind = "restored" // they go on
 	EventImpostor     EventKind = "impostor" // an SA of another identity would carry the peer's streams
 	EventGuardRepair  EventKind = "guard-repaired"
+	EventReloaded     EventKind = "reloaded"       // charon had lost the peer's connection or credentials
 	EventBlocked      EventKind = "blocked"        // Manager.Block
 	EventUnblocked    EventKind = "unblocked"      // on request, or since its time is over
 	EventBlockRepair  EventKind = "block-repaired" // somebody had taken it away

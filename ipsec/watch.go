@@ -13,7 +13,11 @@ import (
 // peer's SAs are listed again.
 func (m *Manager) viciEvent(ev vici.Event) {
 	if ev.Name == "log" {
-		m.charonSaid(str(ev.Message, "ikesa-name"), str(ev.Message, "msg"))
+		line := str(ev.Message, "msg")
+		if strings.HasPrefix(line, string(saidUnloaded)) {
+			m.seekLosses()
+		}
+		m.charonSaid(str(ev.Message, "ikesa-name"), line)
 		return
 	}
 	up := str(ev.Message, "up") == "yes"
@@ -205,7 +209,7 @@ func worthHearing(frame []byte) bool {
 	if len(frame) < 6+len(name) || frame[4] != viciEvent || string(frame[6:6+len(name)]) != name || int(frame[5]) != len(name) {
 		return true
 	}
-	return bytes.Contains(frame, saidChildDelete) || bytes.Contains(frame, saidGivingUp)
+	return bytes.Contains(frame, saidChildDelete) || bytes.Contains(frame, saidGivingUp) || bytes.Contains(frame, saidUnloaded)
 }
 
 // charonSaid takes a line of charon's log about a connection.

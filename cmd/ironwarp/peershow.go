@@ -195,6 +195,9 @@ func (w *ironwarp) showIPsec(i *api.IPsec, line func(string, any)) {
 		guard = w.bad("missing")
 	}
 	line("kernel guard", fmt.Sprintf("%s, repaired %d times, %d streams refused", guard, i.GuardRepairs, i.Refused))
+	if i.Reloads > 0 {
+		line("strongSwan", w.warn(fmt.Sprintf("had lost what it was given %d times, last at %s; it was loaded again", i.Reloads, i.ReloadedAt.Local().Format("2006-01-02 15:04:05"))))
+	}
 	line("SAs brought up", fmt.Sprintf("%d, of them %d that were lost; %d attempts failed", i.Initiations, i.Reinitiations, i.Failures))
 	line("SAs deleted", fmt.Sprintf("%d: %d by the peer, %d on request, %d expired, %d idle; rekeyed %d", i.ChildDeletes, i.DeletedByPeer, i.DeletedHere, i.Expired, i.IdleReaps, i.Rekeys))
 	line("outages", fmt.Sprintf("%d, the longest %.2f s", i.Outages, i.LongestOutageSeconds))

@@ -224,7 +224,7 @@ func (w *ironwarp) eventText(ev api.SAEvent) string {
 		kind = w.good(kind)
 	case "child-down", "ike-down", "paused":
 		kind = w.warn(kind)
-	case "failed", "charon-down", "impostor", "flow-refused", "guard-repaired":
+	case "failed", "charon-down", "impostor", "flow-refused", "guard-repaired", "reloaded":
 		kind = w.bad(kind)
 	}
 	s := fmt.Sprintf("%s  %s  %-16s", ev.Time.Local().Format("15:04:05.000"), kind, what)

@@ -109,27 +109,29 @@ type Peer struct {
 // IPsec is what has happened to a peer's SAs since the daemon knows it, and how
 // it stands with them.
 type IPsec struct {
-	Guarded              bool    `json:"guarded"` // the kernel's guard is in place
-	StateSeconds         float64 `json:"state_seconds"`
-	ChildDeletes         uint64  `json:"child_deletes"`
-	DeletedByPeer        uint64  `json:"deleted_by_peer"` // of them
-	DeletedHere          uint64  `json:"deleted_here"`
-	Expired              uint64  `json:"expired"`
-	IdleReaps            uint64  `json:"idle_reaps"`
-	LostByStrongSwan     uint64  `json:"lost_by_strongswan"` // they went with it
-	Initiations          uint64  `json:"initiations"`
-	Reinitiations        uint64  `json:"reinitiations"` // that brought a lost SA back
-	Failures             uint64  `json:"failures"`
-	Rekeys               uint64  `json:"rekeys"`
-	IKERekeys            uint64  `json:"ike_rekeys"`
-	Refused              uint64  `json:"refused_flows"`
-	Refusals             Refused `json:"refused_flows_by_reason"`
-	Impostors            uint64  `json:"impostors"` // SAs of another identity that would have carried its streams
-	Outages              uint64  `json:"outages"`   // times that streams had no SA
-	OutageSeconds        float64 `json:"outage_seconds"`
-	LongestOutageSeconds float64 `json:"longest_outage_seconds"`
-	GuardRepairs         uint64  `json:"guard_repairs"`
-	Live                 *LiveSA `json:"live,omitempty"` // nil: no IKE SA now
+	Guarded              bool      `json:"guarded"` // the kernel's guard is in place
+	StateSeconds         float64   `json:"state_seconds"`
+	ChildDeletes         uint64    `json:"child_deletes"`
+	DeletedByPeer        uint64    `json:"deleted_by_peer"` // of them
+	DeletedHere          uint64    `json:"deleted_here"`
+	Expired              uint64    `json:"expired"`
+	IdleReaps            uint64    `json:"idle_reaps"`
+	LostByStrongSwan     uint64    `json:"lost_by_strongswan"` // they went with it
+	Initiations          uint64    `json:"initiations"`
+	Reinitiations        uint64    `json:"reinitiations"` // that brought a lost SA back
+	Failures             uint64    `json:"failures"`
+	Rekeys               uint64    `json:"rekeys"`
+	IKERekeys            uint64    `json:"ike_rekeys"`
+	Refused              uint64    `json:"refused_flows"`
+	Refusals             Refused   `json:"refused_flows_by_reason"`
+	Impostors            uint64    `json:"impostors"` // SAs of another identity that would have carried its streams
+	Outages              uint64    `json:"outages"`   // times that streams had no SA
+	OutageSeconds        float64   `json:"outage_seconds"`
+	LongestOutageSeconds float64   `json:"longest_outage_seconds"`
+	GuardRepairs         uint64    `json:"guard_repairs"`
+	Reloads              uint64    `json:"reloads"`              // times that strongSwan had lost its connection or credentials, and got them again
+	ReloadedAt           time.Time `json:"reloaded_at,omitzero"` // the last of them
+	Live                 *LiveSA   `json:"live,omitempty"`       // nil: no IKE SA now
 }
 
 // Refused counts a peer's flows that were not admitted, by reason.

@@ -94,10 +94,20 @@ func (x *examination) daemon(ctx context.Context) {
 		f.Do = append(f.Do, "chmod 600 "+socket)
 	}
 	x.find(f)
+	for _, p := range st.Peers {
+		if i := p.IPsec; i != nil && time.Since(i.ReloadedAt) < reloadedLately {
+			x.find(Finding{What: "peer " + p.Name, Level: Warn,
+				Found: fmt.Sprintf("strongSwan had lost what the daemon gave it (%d times, last at %s), and got it again", i.Reloads, i.ReloadedAt.Local().Format("15:04:05")),
+				Do:    []string{"nothing after `systemctl reload strongswan`; else find what runs swanctl: --load-all and --load-creds --clear unload what is not in swanctl.conf"}})
+		}
+	}
 	for _, p := range problems(&st) {
 		x.find(Finding{What: p.what, Level: Fail, Found: p.err.Message, Do: lines(p.err.Fix)})
 	}
 }
+
+// reloadedLately is how long doctor mentions that strongSwan had lost a peer.
+const reloadedLately = time.Hour
 
 type problem struct {
 	what string
