@@ -9,7 +9,7 @@ BUILD := $(GO) build -trimpath -buildvcs=false
 # One place to move the linter's version; `go run` fetches exactly this one.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: help build install test fuzz demo bench interop lint fmt clean need-go
+.PHONY: help build install uninstall test fuzz demo bench interop lint fmt clean need-go
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -27,9 +27,20 @@ install: build ## install the program, systemd units, completion and a first con
 	install -D -m 0644 -t $(DESTDIR)/usr/lib/systemd/system packaging/ironwarp.service packaging/ironwarp.socket
 	install -D -m 0644 cmd/ironwarp/completion.bash $(DESTDIR)/usr/share/bash-completion/completions/ironwarp
 	install -D -m 0644 cmd/ironwarp/completion.zsh $(DESTDIR)/usr/share/zsh/site-functions/_ironwarp
+	install -D -m 0644 cmd/ironwarp/completion.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/ironwarp.fish
+	@install -d -m 0755 $(DESTDIR)/usr/share/man/man8
+	bin/ironwarp man >$(DESTDIR)/usr/share/man/man8/ironwarp.8
 	@install -d -m 0700 $(DESTDIR)/etc/ironwarp
 	@[ -e $(DESTDIR)/etc/ironwarp/ironwarp.yaml ] || install -m 0600 packaging/ironwarp.yaml $(DESTDIR)/etc/ironwarp/ironwarp.yaml
 	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
+
+uninstall: ## stop the daemon and remove what install brought; /etc/ironwarp and /var/lib/ironwarp stay (DESTDIR)
+	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl disable --now ironwarp.service ironwarp.socket
+	rm -f $(DESTDIR)/usr/bin/ironwarp $(DESTDIR)/usr/lib/systemd/system/ironwarp.service $(DESTDIR)/usr/lib/systemd/system/ironwarp.socket \
+		$(DESTDIR)/usr/share/bash-completion/completions/ironwarp $(DESTDIR)/usr/share/zsh/site-functions/_ironwarp \
+		$(DESTDIR)/usr/share/fish/vendor_completions.d/ironwarp.fish $(DESTDIR)/usr/share/man/man8/ironwarp.8
+	@[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
+	@echo "/etc/ironwarp and /var/lib/ironwarp stay, with the secrets in them, and so do the guards of peers, until the next boot"
 
 test: need-go ## all tests that can run here; as root it installs what they need
 	@$(GO) run ./internal/tools/deps -optional test

@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"time"
 )
 
 // metrics is what one run of a contender measured.
@@ -74,7 +75,11 @@ type bench struct {
 	rounds   int
 	profile  string         // where CPU profiles go, "" for none
 	only     *regexp.Regexp // contenders that are run; nil: all
-	progress io.Writer      // a terminal, or nil
+	progress io.Writer      // nil: none
+	terminal bool           // progress is one, and a line of it may be replaced
+	begin    time.Time      // of the first measurement
+	todo     int            // runs of contenders
+	done     int            // of them
 	cache    string         // directory of virtual machines
 	pion     string         // the program that plays pion's part
 	leftOut  []string       // what was not measured, and why
@@ -85,12 +90,26 @@ type bench struct {
 func (b *bench) run(ctx context.Context, groups []group, pattern *regexp.Regexp) ([]result, error) {
 	var results []result
 	var errs []error
-	for _, g := range groups {
-		chosen := b.choose(g, pattern)
+	chosen := make([][]row, len(groups))
+	some := 0
+	for i, g := range groups {
+		if chosen[i] = b.choose(g, pattern); len(chosen[i]) > 0 {
+			some++
+			b.todo += b.runs(g, chosen[i])
+		}
+	}
+	b.begin = time.Now()
+	at := 0
+	for i, g := range groups {
+		chosen := chosen[i]
 		if len(chosen) == 0 || ctx.Err() != nil {
 			continue
 		}
+		at++
+		b.line("%d of %d: %s%s", at, some, g.name, b.left())
+		before := b.done
 		rs, err := b.group(ctx, g, chosen)
+		b.done = before + b.runs(g, chosen)
 		results = append(results, rs...)
 		var out leftOut
 		if errors.As(err, &out) {
@@ -125,13 +144,42 @@ func (b *bench) choose(g group, pattern *regexp.Regexp) (chosen []row) {
 
 // say replaces the progress line of a terminal.
 func (b *bench) say(format string, args ...any) {
-	if b.progress != nil {
+	if b.progress != nil && b.terminal {
 		fmt.Fprintf(b.progress, "\r\033[K"+format, args...)
 	}
 }
 
-func (b *bench) group(ctx context.Context, g group, rows []row) ([]result, error) {
-	var names []string
+// line says what is measured now where there is no terminal to say it on.
+func (b *bench) line(format string, args ...any) {
+	if b.progress != nil && !b.terminal {
+		fmt.Fprintf(b.progress, format+"\n", args...)
+	}
+}
+
+// left says how long the rest will take, by what has been done so far.
+func (b *bench) left() string {
+	if b.done == 0 {
+		return ""
+	}
+	took := time.Since(b.begin)
+	rest := time.Duration(float64(took) / float64(b.done) * float64(b.todo-b.done))
+	return fmt.Sprintf("; %v so far, about %v to go", took.Round(time.Second), rest.Round(time.Second))
+}
+
+// runs is how often contenders of a group run for these rows.
+func (b *bench) runs(g group, rows []row) int {
+	return len(b.contenders(rows)) * (b.roundsOf(g) + 1)
+}
+
+func (b *bench) roundsOf(g group) int {
+	if b.rounds > 0 {
+		return b.rounds
+	}
+	return g.rounds
+}
+
+// contenders are the names of those that rows compare.
+func (b *bench) contenders(rows []row) (names []string) {
 	for _, r := range rows {
 		for _, f := range append([]ref{r.ours}, r.rival...) {
 			if !slices.Contains(names, f.contender) && (b.only == nil || b.only.MatchString(f.contender)) {
@@ -139,13 +187,15 @@ func (b *bench) group(ctx context.Context, g group, rows []row) ([]result, error
 			}
 		}
 	}
-	rounds := g.rounds
-	if b.rounds > 0 {
-		rounds = b.rounds
-	}
+	return names
+}
+
+func (b *bench) group(ctx context.Context, g group, rows []row) ([]result, error) {
+	names := b.contenders(rows)
 	if len(names) == 0 {
 		return nil, nil
 	}
+	rounds := b.roundsOf(g)
 	var measured []map[string]metrics
 	var err error
 	if g.elsewhere != nil {
@@ -176,7 +226,12 @@ func (b *bench) takeTurns(ctx context.Context, g group, names []string, rounds i
 		return nil, err
 	}
 	defer closer.Close()
-	return turns(ctx, contenders, rounds, func(i int) { b.say("%s: round %d of %d", g.name, i, rounds) })
+	return turns(ctx, contenders, rounds, func(i int) {
+		if i > 0 {
+			b.done += len(names)
+		}
+		b.say("%s: round %d of %d%s", g.name, i, rounds, b.left())
+	})
 }
 
 // turns runs the contenders rounds times and once more before, which warms

@@ -58,8 +58,9 @@ func main() {
 	contenders, err := regexp.Compile(*only)
 	exitOn(err)
 	b := &bench{only: contenders, ironwarp: *binary, rounds: *rounds, cache: *cache, profile: *profile, pion: *pion}
-	if st, err := os.Stderr.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
-		b.progress = os.Stderr
+	b.progress = os.Stderr
+	if st, err := os.Stderr.Stat(); err == nil {
+		b.terminal = st.Mode()&os.ModeCharDevice != 0
 	}
 	results, err := b.run(ctx, groups(), pattern)
 	stopProfile()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"os"
+	"slices"
+	"strconv"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
@@ -17,6 +19,7 @@ type ironwarp struct {
 	stdout, stderr io.Writer
 	terminal       bool // stdout is one: colours and redrawing are welcome
 	errTerminal    bool // stderr is one: progress may be redrawn
+	width          int  // of the page in columns; 0: tables are as wide as they get
 }
 
 // run is the whole command. It returns the exit status: 0, 1 for a failure, 2
@@ -24,7 +27,10 @@ type ironwarp struct {
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	w := &ironwarp{stdin: stdin, stdout: stdout, stderr: stderr, terminal: isTerminal(stdout), errTerminal: isTerminal(stderr)}
 	app := w.app()
-	err := app.RunContext(ctx, args)
+	if w.completeValue(app, args) {
+		return 0
+	}
+	err := app.RunContext(ctx, flagsFirst(app, args))
 	if err == nil {
 		return 0
 	}
@@ -42,7 +48,6 @@ func (w *ironwarp) app() *cli.App {
 		Name:                   "ironwarp",
 		Usage:                  "a userspace RNIC, and a secure block link between hosts on top of it",
 		Version:                version,
-		HideVersion:            true,
 		EnableBashCompletion:   true,
 		Suggest:                true,
 		UseShortOptionHandling: false,
@@ -51,53 +56,59 @@ func (w *ironwarp) app() *cli.App {
 		ErrWriter:              w.stderr,
 		ExitErrHandler:         func(*cli.Context, error) {},
 		Flags:                  []cli.Flag{socketFlag(), configFlag(), jsonFlag()},
-		Commands: []*cli.Command{
-			w.daemonCommand(),
-			w.peerCommand(),
-			w.exportCommand(),
-			w.attachCommand(),
-			w.detachCommand(),
-			w.lsCommand(),
-			w.ulpCommand(),
-			w.statusCommand(),
-			w.streamCommand(),
-			w.blockCommand(),
-			w.saCommand(),
-			w.profileCommand(),
-			w.securityCommand(),
-			w.pkiCommand(),
-			w.pingCommand(),
-			w.benchCommand(),
-			w.rpingCommand(),
-			w.doctorCommand(),
-			w.reloadCommand(),
-			w.versionCommand(),
-			w.completionCommand(),
-		},
+		Commands: slices.Concat(
+			group("disks", w.attachCommand(), w.detachCommand(), w.lsCommand(), w.exportCommand()),
+			group("hosts", w.peerCommand(), w.pingCommand(), w.benchCommand(), w.rpingCommand()),
+			group("protection", w.saCommand(), w.profileCommand(), w.securityCommand(), w.blockCommand(), w.pkiCommand()),
+			group("the daemon", w.daemonCommand(), w.reloadCommand(), w.statusCommand(), w.streamCommand(), w.ulpCommand(), w.doctorCommand()),
+			group("this command", w.versionCommand(), w.completionCommand(), w.manCommand()),
+		),
 	}
-	guard(app.Commands)
+	w.guard(app.Commands)
 	app.OnUsageError = usageErrorOf
 	app.Action = unknownCommand(app.Commands)
 	return app
 }
 
+// group puts commands under a heading of the help.
+func group(heading string, commands ...*cli.Command) []*cli.Command {
+	for _, c := range commands {
+		c.Category = heading
+	}
+	return commands
+}
+
 // guard gives each command the same treatment of wrong use.
-func guard(commands []*cli.Command) {
+func (w *ironwarp) guard(commands []*cli.Command) {
 	for _, c := range commands {
 		c.OnUsageError = usageErrorOf
 		if len(c.Subcommands) > 0 {
-			guard(c.Subcommands)
+			w.guard(c.Subcommands)
 			c.Action = unknownCommand(c.Subcommands)
 			continue
 		}
 		action := c.Action
 		c.Action = func(ctx *cli.Context) error {
-			if err := flagsFirst(ctx); err != nil {
-				return err
+			if !ctx.Bool("wide") {
+				w.width = pageWidth(w.stdout)
 			}
 			return action(ctx)
 		}
 	}
+}
+
+// pageWidth is that of the terminal, or what COLUMNS says. What goes to a file or
+// a program has no width.
+func pageWidth(stdout io.Writer) int {
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if f, ok := stdout.(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil {
+			return n
+		}
+	}
+	return 0
 }
 
 func socketFlag() cli.Flag {
@@ -113,7 +124,10 @@ func jsonFlag() cli.Flag {
 }
 
 // remote are the flags of each command that talks to the daemon.
-func remote(more ...cli.Flag) []cli.Flag { return append(more, socketFlag(), jsonFlag()) }
+func remote(more ...cli.Flag) []cli.Flag {
+	wide := &cli.BoolFlag{Name: "wide", Usage: "all columns of tables, also those for which the terminal has no room"}
+	return append(more, socketFlag(), jsonFlag(), wide)
+}
 
 // set finds a flag where it was set, at the command or before it.
 func set(c *cli.Context, name string) string {

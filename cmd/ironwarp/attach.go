@@ -16,7 +16,7 @@ func (w *ironwarp) attachCommand() *cli.Command {
 			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print the socket's path only"},
 		),
 		Action:       w.attach,
-		BashComplete: w.completePeers,
+		BashComplete: w.completeOffers,
 	}
 }
 
@@ -144,7 +144,7 @@ func (w *ironwarp) offers(c *cli.Context, peer string) error {
 
 func (w *ironwarp) attachmentTable(list []api.Attachment) {
 	owners := ofULPs(list)
-	head := []string{"disk", ">size", "mode", "state", ">age", ">clients", ">reads/s", ">read", ">writes/s", ">written", ">errors", "socket"}
+	head := []string{"disk", ">size", "mode", "state", ">age", "?>clients", "?>reads/s", ">read", "?>writes/s", ">written", ">errors", "?socket"}
 	if owners {
 		head = append([]string{"ulp"}, head...)
 	}

@@ -67,7 +67,7 @@ func (w *ironwarp) blockList(c *cli.Context) error {
 			w.printf("nobody is blocked\n")
 			return
 		}
-		t := w.sheet("peer", "address", "by", ">since", ">ends in", ">dropped", "why")
+		t := w.sheet("peer", "address", "?by", "?>since", ">ends in", ">dropped", "why")
 		for _, b := range list {
 			t.row(b.Peer, b.Address, b.By, ageText(time.Since(b.Since).Seconds()), ageText(time.Until(b.Until).Seconds()), b.Packets, b.Why)
 		}

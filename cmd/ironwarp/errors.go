@@ -80,26 +80,21 @@ func wantsJSON(args []string) bool {
 }
 
 func usageErrorOf(c *cli.Context, err error, _ bool) error {
-	name := "ironwarp"
+	name, flags := "ironwarp", c.App.Flags
 	if c.Command != nil && c.Command.HelpName != "" {
-		name = c.Command.HelpName
+		name, flags = c.Command.HelpName, c.Command.Flags
 	}
-	return &usageError{msg: err.Error(), fix: "see `" + name + " --help`"}
-}
-
-// flagsFirst refuses a flag that stands after an argument, where it would be
-// taken for one.
-func flagsFirst(c *cli.Context) error {
-	args := c.Args().Slice()
-	i := slices.IndexFunc(args, func(a string) bool { return len(a) > 1 && a[0] == '-' })
-	if i < 0 {
-		return nil
+	fix := "see `" + name + " --help`"
+	if _, wrong, ok := strings.Cut(err.Error(), "flag provided but not defined: -"); ok {
+		var known []string
+		for _, f := range flags {
+			known = append(known, f.Names()...)
+		}
+		if m := meant(strings.TrimLeft(wrong, "-"), known, "--"); m != "" {
+			fix = m + "\n" + fix
+		}
 	}
-	fixed := append(append([]string{c.Command.HelpName}, args[i:]...), args[:i]...)
-	return &usageError{
-		msg: fmt.Sprintf("%s stands after %s, but flags must come before the arguments", args[i], strings.Join(args[:i], " ")),
-		fix: "write: " + strings.Join(fixed, " "),
-	}
+	return &usageError{msg: err.Error(), fix: fix}
 }
 
 // unknownCommand is the action of whatever has subcommands.
@@ -113,7 +108,11 @@ func unknownCommand(commands []*cli.Command) cli.ActionFunc {
 		for _, cmd := range commands {
 			names = append(names, cmd.Name)
 		}
-		return &usageError{msg: fmt.Sprintf("unknown command %q", name), fix: "commands: " + strings.Join(names, ", ")}
+		fix := "commands: " + strings.Join(names, ", ")
+		if m := meant(name, names, ""); m != "" {
+			fix = m + "\n" + fix
+		}
+		return &usageError{msg: fmt.Sprintf("unknown command %q", name), fix: fix}
 	}
 }
 

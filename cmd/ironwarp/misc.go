@@ -4,9 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"os"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -74,15 +72,18 @@ var (
 	bashCompletion string
 	//go:embed completion.zsh
 	zshCompletion string
+	//go:embed completion.fish
+	fishCompletion string
 )
 
 func (w *ironwarp) completionCommand() *cli.Command {
 	return &cli.Command{
-		Name: "completion", Usage: "print completion for a shell", ArgsUsage: "bash|zsh",
+		Name: "completion", Usage: "print completion for a shell", ArgsUsage: "bash|zsh|fish",
 		Description: "bash: ironwarp completion bash > /etc/bash_completion.d/ironwarp\n" +
-			"zsh:  ironwarp completion zsh > /usr/share/zsh/site-functions/_ironwarp",
+			"zsh:  ironwarp completion zsh > /usr/share/zsh/site-functions/_ironwarp\n" +
+			"fish: ironwarp completion fish > /usr/share/fish/vendor_completions.d/ironwarp.fish",
 		Action: func(c *cli.Context) error {
-			a, err := args(c, "bash|zsh")
+			a, err := args(c, "bash|zsh|fish")
 			if err != nil {
 				return err
 			}
@@ -91,55 +92,30 @@ func (w *ironwarp) completionCommand() *cli.Command {
 				w.printf("%s", bashCompletion)
 			case "zsh":
 				w.printf("%s", zshCompletion)
+			case "fish":
+				w.printf("%s", fishCompletion)
 			default:
-				return &usageError{msg: fmt.Sprintf("no completion for %q", a[0]), fix: "shells: bash, zsh"}
+				return &usageError{msg: fmt.Sprintf("no completion for %q", a[0]), fix: "shells: bash, zsh, fish"}
 			}
 			return nil
 		},
-		BashComplete: func(*cli.Context) { w.printf("bash\nzsh\n") },
+		BashComplete: func(*cli.Context) { w.printf("bash\nzsh\nfish\n") },
 	}
 }
 
-// complete prints the command's flags where one was begun, else candidates that
-// the daemon knows, and nothing if it does not answer at once.
-func (w *ironwarp) complete(c *cli.Context, list func(context.Context, *api.Client) []string) {
-	if n := len(os.Args); n > 2 && strings.HasPrefix(os.Args[n-2], "-") {
-		cli.DefaultCompleteWithFlags(c.Command)(c)
-		return
+// manCommand prints the manual page, for packagers and `make install`.
+func (w *ironwarp) manCommand() *cli.Command {
+	return &cli.Command{
+		Name: "man", Usage: "print the manual page (ironwarp man | man -l -)",
+		Action: func(c *cli.Context) error {
+			if _, err := args(c); err != nil {
+				return err
+			}
+			page, err := c.App.ToManWithSection(8)
+			if err == nil {
+				w.printf("%s", page)
+			}
+			return err
+		},
 	}
-	ctx, cancel := context.WithTimeout(c.Context, time.Second)
-	defer cancel()
-	for _, name := range list(ctx, w.client(c)) {
-		w.printf("%s\n", name)
-	}
-}
-
-func (w *ironwarp) completePeers(c *cli.Context) {
-	w.complete(c, func(ctx context.Context, cl *api.Client) (names []string) {
-		peers, _ := cl.Peers(ctx)
-		for _, p := range peers {
-			names = append(names, p.Name)
-		}
-		return names
-	})
-}
-
-func (w *ironwarp) completeExports(c *cli.Context) {
-	w.complete(c, func(ctx context.Context, cl *api.Client) (names []string) {
-		exports, _ := cl.Exports(ctx)
-		for _, e := range exports {
-			names = append(names, e.Name)
-		}
-		return names
-	})
-}
-
-func (w *ironwarp) completeAttachments(c *cli.Context) {
-	w.complete(c, func(ctx context.Context, cl *api.Client) (names []string) {
-		list, _ := cl.Attachments(ctx)
-		for _, at := range list {
-			names = append(names, at.Name())
-		}
-		return names
-	})
 }

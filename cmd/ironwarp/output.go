@@ -3,11 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
 )
@@ -29,43 +27,6 @@ func (w *ironwarp) print(c *cli.Context, v any, human func()) error {
 }
 
 func (w *ironwarp) printf(format string, a ...any) { fmt.Fprintf(w.stdout, format, a...) }
-
-// sheet is a table under construction.
-type sheet struct {
-	w  *ironwarp
-	t  table.Writer
-	to io.Writer
-}
-
-// sheet starts a table. A column whose name starts with > is aligned right.
-func (w *ironwarp) sheet(columns ...string) *sheet {
-	t := table.NewWriter()
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	style.Format.Header = text.FormatUpper
-	if w.terminal {
-		style.Color.Header = text.Colors{text.Bold}
-	}
-	t.SetStyle(style)
-	header := make(table.Row, len(columns))
-	var configs []table.ColumnConfig
-	for i, name := range columns {
-		if name[0] == '>' {
-			name = name[1:]
-			configs = append(configs, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
-		}
-		header[i] = name
-	}
-	t.SetColumnConfigs(configs)
-	t.SuppressTrailingSpaces()
-	t.AppendHeader(header)
-	return &sheet{w: w, t: t, to: w.stdout}
-}
-
-func (s *sheet) row(cells ...any) { s.t.AppendRow(cells) }
-
-func (s *sheet) print() { fmt.Fprintln(s.to, s.t.Render()) }
 
 // good, bad and dim colour a word on a terminal.
 func (w *ironwarp) good(s string) string { return w.paint(s, text.FgGreen) }

@@ -32,7 +32,7 @@ func (w *ironwarp) peerList(c *cli.Context) error {
 }
 
 func (w *ironwarp) peerTable(peers []api.Peer) {
-	t := w.sheet("peer", "address", ">port", "transport", "protection", "state", ">streams", "may attach")
+	t := w.sheet("peer", "address", "?>port", "transport", "protection", "state", ">streams", "?may attach")
 	for _, p := range peers {
 		t.row(p.Name, p.Address, p.Port, transportText(p), protectionText(p), w.stateText(p.State), p.Streams, orDash(strings.Join(p.Exports, " ")))
 	}

@@ -171,7 +171,7 @@ func listenerText(l api.Listener) string {
 
 func (w *ironwarp) streamTable(streams []api.Stream) {
 	const most = 50
-	t := w.sheet("stream", "peer", "service", "flow", "protection", "state", ">age", ">in", ">out")
+	t := w.sheet("stream", "peer", "?service", "?flow", "?protection", "state", ">age", ">in", ">out")
 	for _, s := range streams[:min(len(streams), most)] {
 		state := api.PeerUp
 		if s.Paused {

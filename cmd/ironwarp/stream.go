@@ -42,7 +42,7 @@ func (w *ironwarp) streamList(c *cli.Context) error {
 			w.printf("no streams\n")
 			return
 		}
-		t := w.sheet("stream", "peer", "service", "trust", "flow", ">age", ">idle", ">in", ">out", "slow paths")
+		t := w.sheet("stream", "peer", "?service", "?trust", "?flow", ">age", "?>idle", ">in", ">out", "slow paths")
 		for _, s := range list {
 			t.row(s.ID, s.Peer, s.Service, s.Trust, s.Flow, ageText(s.AgeSeconds), ageText(s.Idle), bytesText(float64(s.BytesIn)), bytesText(float64(s.BytesOut)), slowText(s.Slow))
 		}

@@ -32,7 +32,7 @@ func (w *ironwarp) ulpList(c *cli.Context) error {
 			w.printf("no ULPs: only root may use the daemon. The configuration names others under ulps:\n")
 			return
 		}
-		t := w.sheet("ulp", "users", "groups", "trust", "may use", ">disks", ">connections", ">refused")
+		t := w.sheet("ulp", "users", "groups", "?trust", "?may use", ">disks", ">connections", ">refused")
 		for _, u := range list {
 			may := strings.Join(slices.Concat(u.Peers, u.Exports), " ")
 			if u.Privileged {
