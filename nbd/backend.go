@@ -102,6 +102,23 @@ type Backend interface {
 	OnBatchEnd(f func()) (cancel func())
 }
 
+// Divided is a Backend that tells its users apart.
+type Divided interface {
+	Backend
+	// NewUser returns the backend for one more user; the server asks for each of its
+	// clients.
+	NewUser() User
+}
+
+// User is a Divided backend as one user has it, whose I/O can be given up.
+type User interface {
+	Backend
+	// Abandon ends what the user has submitted and the backend has not begun to do.
+	// What it has begun completes when it can have no effect any more. The user
+	// submits no more. Abandon may complete I/Os, as Submit may.
+	Abandon()
+}
+
 // IO is one operation, owned by the server from Get to Release.
 type IO interface {
 	// Buffers are n bytes in all. The payload of a write is received straight

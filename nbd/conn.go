@@ -29,6 +29,8 @@ type conn struct {
 	nc  net.Conn
 	exp *export
 	geo Geometry
+	heir
+	backend Backend // the export's, for this client
 
 	// The receiving goroutine's.
 	structured bool
@@ -105,6 +107,7 @@ var (
 	errAborted    = errors.New("the client aborted the negotiation")
 	errDisconnect = errors.New("the client disconnected")
 	errCut        = errors.New("the server is closing")
+	errGone       = errors.New("the client has hung up")
 )
 
 // transmit serves the client's requests until it goes and all of them are
@@ -114,8 +117,19 @@ func (c *conn) transmit(ctx context.Context) error {
 	defer c.exp.stats.clients.Add(-1)
 	cancel := c.exp.backend.OnBatchEnd(c.batchEnd)
 	defer cancel()
-	err := c.receive(ctx)
+	c.backend = c.exp.backend
+	if d, ok := c.backend.(Divided); ok {
+		c.backend = d.NewUser()
+	}
+	c.exp.enter(ctx, c)
+	defer c.exp.leave(c)
+	err := c.receive()
 	c.kick()
+	if errors.Is(err, errDisconnect) || ctx.Err() != nil {
+		c.exp.end(c) // "The server MUST handle all outstanding requests"
+	} else {
+		c.exp.abandon(c)
+	}
 	c.drain()
 	c.nc.Close()
 	c.fail()
@@ -196,12 +210,12 @@ func (c *conn) take() (*slot, error) {
 
 func (c *conn) refill() error {
 	c.mu.Lock()
-	for c.freed == nil && c.allocated == c.srv.cfg.MaxInFlight && !c.cut {
+	for c.freed == nil && c.allocated == c.srv.cfg.MaxInFlight && !c.cut && !c.gone.Load() {
 		c.mu.Unlock()
 		c.kick()
 		c.flush() // the replies that hold the slots may wait for a batch end that is us
 		c.mu.Lock()
-		if c.freed == nil && !c.cut {
+		if c.freed == nil && !c.cut && !c.gone.Load() {
 			c.change.Wait()
 		}
 	}
@@ -214,6 +228,8 @@ func (c *conn) refill() error {
 		return nil
 	case cut:
 		return errCut
+	case c.gone.Load():
+		return errGone
 	}
 	c.free, c.freeCount = &slot{c: c}, 1
 	c.allocated++
@@ -237,6 +253,7 @@ func (c *conn) fill(n int) error {
 	for c.r = 0; c.w < n; {
 		k, err := c.nc.Read(c.buf[c.w:])
 		c.w += k
+		c.fresh = true
 		if err != nil && c.w < n {
 			if err == io.EOF && c.w > 0 {
 				err = io.ErrUnexpectedEOF

@@ -1,7 +1,6 @@
 package nbd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +11,7 @@ import (
 
 // receive reads requests and submits them until the client disconnects or
 // nothing more can be understood.
-func (c *conn) receive(ctx context.Context) error {
+func (c *conn) receive() error {
 	for {
 		for c.w-c.r >= requestLen {
 			req, err := parseRequest(c.buf[c.r:])
@@ -20,7 +19,7 @@ func (c *conn) receive(ctx context.Context) error {
 				return fmt.Errorf("request: %w", err)
 			}
 			c.r += requestLen
-			if err := c.request(ctx, &req); err != nil {
+			if err := c.request(&req); err != nil {
 				return err
 			}
 		}
@@ -38,7 +37,7 @@ func (c *conn) receive(ctx context.Context) error {
 
 // request handles one request, whose payload, if any, is the next to be read.
 // An error ends the connection.
-func (c *conn) request(ctx context.Context, req *request) error {
+func (c *conn) request(req *request) error {
 	if req.typ == cmdDisc {
 		return errDisconnect
 	}
@@ -55,11 +54,11 @@ func (c *conn) request(ctx context.Context, req *request) error {
 			s.complete(0)
 			return nil
 		case req.length > c.geo.MaxIO:
-			return c.large(ctx, s)
+			return c.large(s)
 		}
 	}
 	if errno == 0 {
-		errno, err = c.get(ctx, s, req.offset, req.length)
+		errno, err = c.get(s, req.offset, req.length)
 		if err != nil {
 			c.giveBack(s)
 			return err
@@ -75,10 +74,13 @@ func (c *conn) request(ctx context.Context, req *request) error {
 	}
 	if s.op == OpWrite {
 		if err := c.payload(s.io.Buffers()); err != nil {
-			s.io.Release()
-			c.giveBack(s)
+			c.letGo(s)
 			return err
 		}
+	}
+	if !c.begin() {
+		c.letGo(s)
+		return errGone
 	}
 	more := c.w-c.r >= requestLen // the next request is here already
 	c.held = c.held || more
@@ -90,25 +92,39 @@ func (c *conn) request(ctx context.Context, req *request) error {
 func (c *conn) kick() {
 	if c.held {
 		c.held = false
-		c.exp.backend.Kick()
+		c.backend.Kick()
 	}
 }
 
-// get obtains the I/O of s. Only the context's end is an error.
-func (c *conn) get(ctx context.Context, s *slot, off uint64, n uint32) (syscall.Errno, error) {
-	b := c.exp.backend
+// letGo gives an I/O that was not submitted back, with its slot.
+func (c *conn) letGo(s *slot) {
+	s.io.Release()
+	c.giveBack(s)
+}
+
+// get obtains the I/O of s, when it may begin. Only the connection's end is an error.
+func (c *conn) get(s *slot, off uint64, n uint32) (syscall.Errno, error) {
+	if c.fresh {
+		c.look()
+	}
+	if c.exp.orphans.Load() > 0 {
+		if err := c.await(); err != nil {
+			return 0, err
+		}
+	}
+	b := c.backend
 	io, err := b.TryGet(s.op, off, n, s.fl)
 	if err == ErrBusy {
 		c.kick()
 		c.flush() // our own unsent replies may hold what it waits for
-		io, err = b.Get(ctx, s.op, off, n, s.fl)
+		io, err = b.Get(c.ctx, s.op, off, n, s.fl)
 	}
 	if err == nil {
 		s.io = io
 		return 0, nil
 	}
-	if ctx.Err() != nil {
-		return 0, errCut
+	if err := c.cause(); err != nil {
+		return 0, err
 	}
 	var errno syscall.Errno
 	if !errors.As(err, &errno) || errno == 0 {
@@ -135,6 +151,7 @@ func (c *conn) payload(bufs [][]byte) error {
 		c.r, c.w = 0, 0
 		c.vec = append(append(c.vec[:0], bufs[i][off:]), bufs[i+1:]...)
 		c.vec = append(c.vec, c.buf)
+		c.fresh = true
 		n, err := c.rd.TryReadv(c.vec)
 		if err == sockio.ErrWouldBlock {
 			if c.dirty.Load() {
@@ -167,22 +184,22 @@ func (c *conn) payload(bufs [][]byte) error {
 // large handles a read or write longer than one I/O of the backend. Clients
 // that heed the advertised maximum send none, so it goes piece by piece: what
 // matters is that it is right, and that it holds one I/O at a time.
-func (c *conn) large(ctx context.Context, s *slot) error {
+func (c *conn) large(s *slot) error {
 	var failed syscall.Errno
 	if s.op == OpRead {
 		c.kick()
 		c.flush() // an earlier large read's reply may hold the place
 		select {
 		case c.srv.large <- struct{}{}:
-		case <-ctx.Done():
+		case <-c.ctx.Done():
 			c.giveBack(s)
-			return errCut
+			return c.cause()
 		}
 		s.large = make([]byte, s.req.length)
 	}
 	for done := uint32(0); done < s.req.length; {
 		n := min(s.req.length-done, c.geo.MaxIO)
-		errno, err := c.piece(ctx, s, s.req.offset+uint64(done), n, done, failed)
+		errno, err := c.piece(s, s.req.offset+uint64(done), n, done, failed)
 		if err != nil {
 			c.dropLarge(s)
 			c.giveBack(s)
@@ -205,7 +222,7 @@ func (c *conn) large(ctx context.Context, s *slot) error {
 
 // piece does n bytes at off of a large request and waits for them. After a
 // failure it only skips a write's payload.
-func (c *conn) piece(ctx context.Context, parent *slot, off uint64, n, done uint32, failed syscall.Errno) (syscall.Errno, error) {
+func (c *conn) piece(parent *slot, off uint64, n, done uint32, failed syscall.Errno) (syscall.Errno, error) {
 	if failed != 0 {
 		return failed, c.skip(int(n))
 	}
@@ -215,7 +232,7 @@ func (c *conn) piece(ctx context.Context, parent *slot, off uint64, n, done uint
 	}
 	s.op, s.fl, s.waited, s.done, s.left = parent.op, parent.fl, true, false, false
 	s.req = request{offset: off, length: n}
-	errno, err := c.get(ctx, s, off, n)
+	errno, err := c.get(s, off, n)
 	if err != nil || errno != 0 {
 		c.giveBack(s)
 		if err == nil && parent.op == OpWrite {
@@ -225,10 +242,13 @@ func (c *conn) piece(ctx context.Context, parent *slot, off uint64, n, done uint
 	}
 	if s.op == OpWrite {
 		if err := c.payload(s.io.Buffers()); err != nil {
-			s.io.Release()
-			c.giveBack(s)
+			c.letGo(s)
 			return 0, err
 		}
+	}
+	if !c.begin() {
+		c.letGo(s)
+		return 0, errGone
 	}
 	s.io.Submit(s, false)
 	c.kick()

@@ -4,6 +4,7 @@ import "syscall"
 
 // Complete is the backend's: it queues the reply. A batch end sends it.
 func (s *slot) Complete(errno syscall.Errno) {
+	s.c.over()
 	if !s.waited {
 		s.complete(errno)
 		return
@@ -145,6 +146,7 @@ func (c *conn) sent(batch *slot) bool {
 // broken ends the connection after a failed send.
 func (c *conn) broken(batch *slot) {
 	c.sock.Discard()
+	c.exp.end(c) // before its client sees that, and asks on another connection
 	c.nc.Close() // ends the receiving goroutine
 	c.fail()
 	c.finish(batch)

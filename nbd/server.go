@@ -61,6 +61,7 @@ type export struct {
 	name, description string
 	backend           Backend
 	stats             counters
+	succession
 }
 
 type counters struct {
@@ -73,6 +74,7 @@ type counters struct {
 // Stats are an export's figures since it was added.
 type Stats struct {
 	Clients                                  int    // connected now
+	Waiting                                  int    // of these, for the end of what one that is gone had asked for
 	Reads, Writes, Flushes, Trims, ZeroRange uint64 // requests that succeeded
 	ReadBytes, WrittenBytes                  uint64 // theirs
 	Errors                                   uint64 // requests that failed
@@ -114,7 +116,9 @@ func (s *Server) Export(name string, b Backend, description string) error {
 	if _, ok := s.exports[name]; ok {
 		return fmt.Errorf("export %q: %w", name, ErrExportExists)
 	}
-	s.exports[name] = &export{name: name, description: description, backend: b}
+	e := &export{name: name, description: description, backend: b}
+	e.change.L = &e.mu
+	s.exports[name] = e
 	return nil
 }
 
@@ -135,9 +139,12 @@ func (s *Server) Stats(name string) (st Stats, ok bool) {
 		return Stats{}, false
 	}
 	c := &e.stats
+	e.mu.Lock()
+	waiting := e.waiting
+	e.mu.Unlock()
 	return Stats{
-		Clients: int(c.clients.Load()),
-		Reads:   c.ops[OpRead].Load(), Writes: c.ops[OpWrite].Load(), Flushes: c.ops[OpFlush].Load(),
+		Clients: int(c.clients.Load()), Waiting: waiting,
+		Reads: c.ops[OpRead].Load(), Writes: c.ops[OpWrite].Load(), Flushes: c.ops[OpFlush].Load(),
 		Trims: c.ops[OpTrim].Load(), ZeroRange: c.ops[OpWriteZeroes].Load(),
 		ReadBytes: c.readBytes.Load(), WrittenBytes: c.writtenBytes.Load(), Errors: c.errors.Load(),
 	}, true

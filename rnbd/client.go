@@ -113,6 +113,7 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 		return nil, &OpenError{Export: name, Err: err}
 	}
 	d := &Disk{c: c, name: name, access: accessRW}
+	d.anyone = &diskUser{Disk: d}
 	if opt.ReadOnly {
 		d.access = accessRO
 	}

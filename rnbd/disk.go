@@ -25,6 +25,7 @@ type Disk struct {
 	opened   bool // guarded by mu
 	geometry nbd.Geometry
 
+	anyone   *diskUser   // whoever uses the disk without being told apart
 	closing  atomic.Bool // for good: none of its I/O begins any more
 	failed   atomic.Bool // I/O fails with EIO
 	counters counters
@@ -35,7 +36,7 @@ type Disk struct {
 	tried time.Time  // to open it again
 }
 
-var _ nbd.Backend = (*Disk)(nil)
+var _ nbd.Divided = (*Disk)(nil)
 
 // DiskInfo is a disk's state for people.
 type DiskInfo struct {
@@ -154,6 +155,36 @@ func (d *Disk) lose() {
 	}
 }
 
+// diskUser is one user of a disk, an nbd.User.
+type diskUser struct {
+	*Disk
+	gone atomic.Bool
+}
+
+// NewUser implements nbd.Divided.
+func (d *Disk) NewUser() nbd.User { return &diskUser{Disk: d} }
+
+// Get implements nbd.Backend.
+func (u *diskUser) Get(ctx context.Context, op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+	return u.get(ctx, u, op, off, n, fl)
+}
+
+// TryGet implements nbd.Backend.
+func (u *diskUser) TryGet(op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+	return u.tryGet(u, op, off, n, fl)
+}
+
+// Abandon implements nbd.User.
+func (u *diskUser) Abandon() {
+	u.gone.Store(true)
+	u.c.rt.DropParked(func(p *rtrs.Permit) syscall.Errno {
+		if p.User == u {
+			return syscall.ECANCELED
+		}
+		return 0
+	})
+}
+
 // OnBatchEnd implements nbd.Backend.
 func (d *Disk) OnBatchEnd(f func()) (cancel func()) { return d.c.rt.OnBatchEnd(f) }
 
@@ -181,6 +212,12 @@ func (d *Disk) Close() error {
 	if !d.shut() {
 		return nil
 	}
+	d.c.rt.DropParked(func(p *rtrs.Permit) syscall.Errno {
+		if u, _ := p.User.(*diskUser); u != nil && u.Disk == d && checks.On(checks.DetachedDisk) {
+			return syscall.ESHUTDOWN
+		}
+		return 0
+	})
 	ctx, cancel := context.WithTimeout(d.c.ctx, controlTimeout)
 	defer cancel()
 	err := d.release(ctx)
@@ -218,12 +255,14 @@ func (d *Disk) release(ctx context.Context) error {
 
 // onResend implements rtrs.ClientConfig.OnResend.
 func onResend(p *rtrs.Permit) syscall.Errno {
-	switch d, _ := p.User.(*Disk); {
-	case d == nil:
+	switch u, _ := p.User.(*diskUser); {
+	case u == nil:
 		return syscall.EIO
-	case d.closing.Load() && checks.On(checks.DetachedDisk):
+	case u.closing.Load() && checks.On(checks.DetachedDisk):
 		return syscall.ESHUTDOWN
-	case d.failed.Load():
+	case u.gone.Load():
+		return syscall.ECANCELED
+	case u.failed.Load():
 		return syscall.EIO
 	}
 	return 0

@@ -61,6 +61,15 @@ var rnbdOps = [...]uint32{nbd.OpRead: opRead, nbd.OpWrite: opWrite, nbd.OpFlush:
 // Get implements nbd.Backend. An I/O takes all its permits at once, so two
 // large ones cannot wait for each other.
 func (d *Disk) Get(ctx context.Context, op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+	return d.get(ctx, d.anyone, op, off, n, fl)
+}
+
+// TryGet implements nbd.Backend.
+func (d *Disk) TryGet(op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+	return d.tryGet(d.anyone, op, off, n, fl)
+}
+
+func (d *Disk) get(ctx context.Context, u *diskUser, op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
 	if d.failed.Load() {
 		d.revive(ctx)
 	}
@@ -72,12 +81,11 @@ func (d *Disk) Get(ctx context.Context, op nbd.Op, off uint64, n uint32, fl nbd.
 		d.drop(io)
 		return nil, ioError(err)
 	}
-	io.dress()
+	io.dress(u)
 	return io, nil
 }
 
-// TryGet implements nbd.Backend.
-func (d *Disk) TryGet(op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+func (d *Disk) tryGet(u *diskUser, op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
 	if d.failed.Load() {
 		return nil, nbd.ErrBusy // Get may open it again
 	}
@@ -92,7 +100,7 @@ func (d *Disk) TryGet(op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, er
 		}
 		return nil, nbd.ErrBusy
 	}
-	io.dress()
+	io.dress(u)
 	return io, nil
 }
 
@@ -154,12 +162,12 @@ func (d *Disk) drop(io *diskIO) {
 }
 
 // dress hands the permits' buffers out.
-func (io *diskIO) dress() {
+func (io *diskIO) dress(u *diskUser) {
 	left := io.n
 	data := io.op&opMask <= opWrite
 	for _, p := range io.permits {
-		if u, _ := p.User.(*Disk); u != io.d {
-			p.User = io.d
+		if was, _ := p.User.(*diskUser); was != u {
+			p.User = u
 		}
 		if !data || left == 0 {
 			continue

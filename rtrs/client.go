@@ -96,6 +96,7 @@ type Client struct {
 	infoOff uint32      // of INFO_REQ in the first
 
 	path     atomic.Pointer[clientPath] // takes I/O
+	seq      atomic.Uint64              // of the last I/O
 	counters counters
 	batch    batchHooks
 
@@ -110,7 +111,7 @@ type Client struct {
 	reconnects uint64
 	wasUp      bool
 	inc        uint64
-	parked     []*Permit
+	parked     []*Permit // in the order of posting
 	closing    bool
 
 	cancel      context.CancelFunc

@@ -72,9 +72,10 @@
 //     answer. Intervals in which the connection's security association was away
 //     do not count.
 //   - When a path ends, I/O waits at the client, which connects again with a
-//     greater incarnation and sends it again. The server accepts that only when
-//     each request of the earlier incarnation has ended at its handler: nothing
-//     is executed late.
+//     greater incarnation and sends it again, in the order of its posting. The server
+//     accepts that only when each request of the earlier incarnation has ended at its
+//     handler: nothing is executed late. So I/O that was sent, and that nobody wants
+//     any more, ends when the next path is up, and no earlier.
 //
 // # Trust
 //

@@ -3,6 +3,7 @@ package rtrs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -74,6 +75,8 @@ type Permit struct {
 	n    uint32
 	hlen int
 	done Completion
+	seq  uint64 // of the I/O, in the order of Submit
+	sent bool   // on some path: the server may carry the I/O out
 	sgl  [2]verbs.SGE
 }
 
@@ -106,6 +109,7 @@ func (p *Permit) submit(dir Dir, header []byte, n int, done Completion, more boo
 		return
 	}
 	p.dir, p.n, p.hlen, p.done = dir, uint32(n), copy(p.hdr[:MaxHeader], header), done
+	p.seq, p.sent = p.cl.seq.Add(1), false
 	p.cl.start(p, more)
 }
 
@@ -146,6 +150,33 @@ func (cl *Client) park(p *Permit) bool {
 	return true
 }
 
+// DropParked ends I/O that waits for a path with what drop returns for it, unless that
+// is 0. I/O that has been sent is left: the server may be carrying it out until another
+// path is up, and OnResend is asked then. drop must not block.
+func (cl *Client) DropParked(drop func(p *Permit) syscall.Errno) {
+	var dropped []*Permit
+	var results []syscall.Errno
+	cl.mu.Lock()
+	cl.parked = slices.DeleteFunc(cl.parked, func(p *Permit) bool {
+		if p.sent {
+			return false
+		}
+		errno := drop(p)
+		if errno != 0 {
+			dropped, results = append(dropped, p), append(results, errno)
+		}
+		return errno != 0
+	})
+	cl.mu.Unlock()
+	for i, p := range dropped {
+		p.state.Store(permitIdle)
+		p.finish(results[i])
+	}
+	if len(dropped) > 0 {
+		cl.batchEnd()
+	}
+}
+
 // post sends p on its connection. It reports false if the path has been given
 // up. What it has posted comes to its end by a response, or by the teardown of
 // the path, which waits for all posts.
@@ -182,6 +213,7 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 		wr.SGL = p.sgl[:1]
 	}
 	off := p.n + uint32(p.hlen)
+	p.sent = true
 	p.state.Store(c.flying())
 	if err := c.qp.PostSend(&wr); err != nil {
 		t.fail(err)

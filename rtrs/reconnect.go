@@ -1,11 +1,15 @@
 package rtrs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // first makes the session's first path.
@@ -124,9 +128,12 @@ func (cl *Client) collect(t *clientPath) {
 		}
 		cl.parked = append(cl.parked, p)
 	}
+	if checks.On(checks.PostingOrder) {
+		slices.SortFunc(cl.parked, func(a, b *Permit) int { return cmp.Compare(a.seq, b.seq) })
+	}
 }
 
-// resume sends what is parked and lets I/O flow on t.
+// resume sends what is parked, in the order of its posting, and lets I/O flow on t.
 func (cl *Client) resume(t *clientPath) error {
 	for {
 		cl.mu.Lock()
@@ -147,8 +154,12 @@ func (cl *Client) resume(t *clientPath) error {
 			t.flush()
 			return nil
 		}
-		p := cl.parked[len(cl.parked)-1]
-		cl.parked = cl.parked[:len(cl.parked)-1]
+		i := 0
+		if !checks.On(checks.PostingOrder) {
+			i = len(cl.parked) - 1
+		}
+		p := cl.parked[i]
+		cl.parked = slices.Delete(cl.parked, i, i+1)
 		cl.mu.Unlock()
 		if cl.cfg.OnResend != nil {
 			if errno := cl.cfg.OnResend(p); errno != 0 {
@@ -160,7 +171,7 @@ func (cl *Client) resume(t *clientPath) error {
 		}
 		if !t.post(p, true) {
 			cl.mu.Lock()
-			cl.parked = append(cl.parked, p)
+			cl.parked = slices.Insert(cl.parked, 0, p)
 			cl.mu.Unlock()
 			<-t.failed
 			return t.err

@@ -64,5 +64,7 @@ const (
 	FreshDevice  // a device id is not given to a second disk of a session
 	DetachedDisk // a disk that was closed stays closed, and its parked I/O is dropped
 	CloseWaits   // a disk is closed when its I/O has ended at the server
+	Succession   // I/O of an NBD client that is gone is dropped, or has ended, before another's begins
+	PostingOrder // what is sent again goes in the order of its posting
 	LateOpen     // a device that an abandoned OPEN has opened is closed
 )

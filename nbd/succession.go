@@ -1,0 +1,201 @@
+package nbd
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+)
+
+// succession orders what an export's clients do: what one that is gone has submitted is
+// over before anything begins that another asks for afterwards, be it that client
+// come back, another, or the same one by another of its connections. Otherwise a write
+// that nobody waits for would land on one that was acknowledged.
+//
+//	      client hangs up               its last I/O at the backend ends
+//	live ────────────────▶ orphan ────────────────────────────────────▶ over
+//	  └─────────────── nothing is at the backend ────────────────────────▲
+//
+// Nobody begins an I/O while there is an orphan. A client's end is noticed by its own
+// goroutine at some time, and by any other's at the latest when it has received something
+// and before it begins what that asks for: the end of a connection is seen at its socket
+// as soon as the client has closed it, whatever is still to be read.
+type succession struct {
+	members atomic.Int32
+	orphans atomic.Int32
+
+	mu      sync.Mutex
+	change  sync.Cond // an orphan is over, a waiting connection is to end
+	conns   []*conn
+	waiting int // connections, for orphans
+}
+
+// heir is what a connection has to do with the others of its export.
+type heir struct {
+	ctx    context.Context // ends with the server and with the connection's part
+	cancel context.CancelFunc
+	fd     int32         // -1: the socket cannot be asked whether its client is there
+	hangup int16         // the events that say it is not
+	gone   atomic.Bool   // it submits nothing any more
+	out    atomic.Int32  // I/Os at the backend
+	orphan bool          // guarded by succession.mu
+	fresh  bool          // the receiving goroutine's: something has come since it looked at others
+	polls  []unix.PollFd // its own, too
+	polled []*conn
+}
+
+// enter makes a connection one of its export's.
+func (x *succession) enter(ctx context.Context, c *conn) {
+	c.ctx, c.cancel = context.WithCancel(ctx)
+	c.fd, c.hangup = socketOf(c.nc)
+	c.fresh = true
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.conns = append(x.conns, c)
+	x.members.Add(1)
+}
+
+// socketOf returns a connection's descriptor and the events by which its client's end is
+// seen. A Unix socket tells whether the client has closed it or only sends no more.
+func socketOf(nc net.Conn) (fd int32, hangup int16) {
+	fd = -1
+	if sc, ok := nc.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			raw.Control(func(n uintptr) { fd = int32(n) })
+		}
+	}
+	if a := nc.LocalAddr(); a == nil || a.Network() != "unix" {
+		hangup = unix.POLLRDHUP
+	}
+	return fd, hangup
+}
+
+// leave is the last that is heard of a connection, but for I/O of it that is still at
+// the backend.
+func (x *succession) leave(c *conn) {
+	c.cancel()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.conns = slices.DeleteFunc(x.conns, func(o *conn) bool { return o == c })
+	x.members.Add(-1)
+}
+
+// end has a connection submit nothing any more. It does not block.
+func (x *succession) end(c *conn) {
+	if !checks.On(checks.Succession) {
+		return
+	}
+	x.mu.Lock()
+	c.gone.Store(true)
+	if c.out.Load() > 0 && !c.orphan {
+		c.orphan = true
+		x.orphans.Add(1)
+	}
+	x.change.Broadcast()
+	x.mu.Unlock()
+	c.cancel()
+	c.mu.Lock()
+	c.change.Broadcast()
+	c.mu.Unlock()
+}
+
+// abandon is end for a connection whose client is gone without a word: it waits for
+// nothing any more.
+func (x *succession) abandon(c *conn) {
+	x.end(c)
+	if u, ok := c.backend.(User); ok && checks.On(checks.Succession) {
+		u.Abandon()
+	}
+}
+
+// begin says that an I/O is about to be submitted. If it is false the I/O must not be.
+func (c *conn) begin() bool {
+	c.out.Add(1)
+	if c.gone.Load() {
+		c.over()
+		return false
+	}
+	return true
+}
+
+// over says that an I/O has ended.
+func (c *conn) over() {
+	if c.out.Add(-1) > 0 || !c.gone.Load() {
+		return
+	}
+	x := &c.exp.succession
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if c.orphan {
+		c.orphan = false
+		x.orphans.Add(-1)
+		x.change.Broadcast()
+	}
+}
+
+// look notices the clients that have hung up, of the other connections of the export.
+func (c *conn) look() {
+	c.fresh = false
+	x := &c.exp.succession
+	if x.members.Load() < 2 || !checks.On(checks.Succession) {
+		return
+	}
+	c.polls, c.polled = c.polls[:0], c.polled[:0]
+	x.mu.Lock()
+	for _, o := range x.conns {
+		if o != c && o.fd >= 0 && !o.gone.Load() {
+			c.polls, c.polled = append(c.polls, unix.PollFd{Fd: o.fd, Events: o.hangup}), append(c.polled, o)
+		}
+	}
+	x.mu.Unlock()
+	if len(c.polls) > 0 {
+		for n, err := unix.Poll(c.polls, 0); n > 0 || err == unix.EINTR; n, err = unix.Poll(c.polls, 0) {
+			if err == nil {
+				break
+			}
+		}
+		for i, p := range c.polls {
+			if p.Revents != 0 {
+				x.abandon(c.polled[i])
+			}
+		}
+	}
+	clear(c.polled)
+}
+
+// await waits until there is no orphan.
+func (c *conn) await() error {
+	c.kick()
+	c.flush()
+	x := &c.exp.succession
+	defer context.AfterFunc(c.ctx, func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.change.Broadcast()
+	})()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.waiting++
+	for x.orphans.Load() > 0 && c.ctx.Err() == nil {
+		x.change.Wait()
+	}
+	x.waiting--
+	return c.cause()
+}
+
+// cause is why a connection goes no further, nil if it does.
+func (c *conn) cause() error {
+	switch {
+	case c.gone.Load():
+		return errGone
+	case c.ctx.Err() != nil:
+		return errCut
+	}
+	return nil
+}
