@@ -16,7 +16,7 @@ import (
 //
 //	dialled:  dialling ──▶ in use ──last user leaves──▶ lingering ──sessions over──▶ shut down
 //	                          ▲──────────new user───────────┘
-//	accepted: in use ──no session for idleAssociation, or none left behind a closed listener──▶ shut down
+//	accepted: in use ──no open stream for idleAssociation, or no session left behind a closed listener──▶ shut down
 type association struct {
 	dev   *Device
 	key   assocKey      // of a dialled one
@@ -278,12 +278,15 @@ func (l *Listener) receiver(a sctp.Association) sctp.Receiver {
 }
 
 // serve takes the sessions that the peer wants to start. The association outlives
-// the listener: it is over when it has no use any more.
+// the listener. It is over when it has had no open stream for a while: sessions that
+// have not begun, and those that are over here and that the peer does not end, keep
+// it no longer (RFC 5042 section 6.4.1).
 func (a *association) serve(l *Listener) {
 	defer a.dev.wg.Done()
 	defer a.finish()
-	for quiet := false; l.ctx.Err() == nil; {
-		ctx, cancel := context.WithTimeout(l.ctx, a.dev.assocs.idle)
+	quiet := false
+	for l.ctx.Err() == nil {
+		ctx, cancel := context.WithTimeout(l.ctx, a.dev.assocs.idle/2)
 		req, err := a.mux.Accept(ctx)
 		cancel()
 		switch {
@@ -304,14 +307,27 @@ func (a *association) serve(l *Listener) {
 				a.dev.events.emit(Event{Kind: EventSlowPath, Peer: a.assoc.Protection().Peer(), Flow: a.assoc.Flow(), Err: ErrSlowPath})
 			}
 			return
-		case a.mux.Streams() > 0:
+		case a.open():
 			quiet = false
 		case quiet:
 			return
 		default:
-			quiet = true
+			quiet = l.ctx.Err() == nil
 		}
 	}
 	a.mux.Refuse()
-	_ = a.mux.Quiet(context.Background())
+	for over := false; !over; {
+		ctx, cancel := context.WithTimeout(context.Background(), a.dev.assocs.idle/2)
+		over = a.mux.Quiet(ctx) == nil || quiet && !a.open()
+		cancel()
+		quiet = !a.open()
+	}
+}
+
+// open tells whether a stream is up.
+func (a *association) open() bool {
+	as := &a.dev.assocs
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	return a.users > 0
 }

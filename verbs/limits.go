@@ -76,8 +76,9 @@ const (
 	// as much to end a stream.
 	lingerTime = 2 * time.Second
 
-	// idleAssociation is how long a peer may keep an SCTP association on which it
-	// starts no session, half of the time.
+	// idleAssociation is how long a peer may at most keep an SCTP association on which
+	// no stream is up, and at least half of that. A peer that has gone without a word
+	// is charged for it as long.
 	idleAssociation = 30 * time.Second
 )
 

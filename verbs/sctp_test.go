@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -406,7 +407,7 @@ func TestIdleAssociationsEnd(t *testing.T) {
 	a, b := newEnd(t, Config{}), newEnd(t, Config{})
 	a.tc = iwarptest.SCTPInUDP(t, sctpLocal.Addr())
 	b.tc = a.tc
-	b.dev.assocs.idle = 20 * time.Millisecond
+	b.dev.assocs.idle = 200 * time.Millisecond
 	acceptAll(t, b, listen(t, b, ListenConfig{}))
 	x := a.another(sctpLocal, a.tc)
 	silent, err := transport.DialSCTP(testContext(t), sctpLocal, a.tc, muxOf)
@@ -420,6 +421,74 @@ func TestIdleAssociationsEnd(t *testing.T) {
 		t.Fatal("an association without sessions lives on")
 	}
 	x.wantAlive(b.mr(8, LocalWrite|RemoteWrite|RemoteRead))
+}
+
+// Sessions that are over here, and that the peer does not end or can't, keep no
+// association: their streams count as half-open for a while only. One with an open
+// stream lives on, whether its peer can be reached or not, and also behind a listener
+// that is closed.
+func TestEndingSessionsKeepNoAssociation(t *testing.T) {
+	for name, c := range map[string]struct{ cut, closed bool }{
+		"the peer says no Terminate":            {},
+		"the peer is gone":                      {cut: true},
+		"no Terminate behind a closed listener": {closed: true},
+		"gone behind a closed listener":         {cut: true, closed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newEnd(t, Config{}), newEnd(t, Config{})
+			b.tc = iwarptest.SCTPInUDP(t, sctpLocal.Addr())
+			tc, relay := relayTo(t, b.tc, sctptest.Faults{})
+			b.dev.assocs.idle = 200 * time.Millisecond
+			ln := listen(t, b, ListenConfig{})
+			accepted := acceptAll(t, b, ln)
+			open := a.another(sctpLocal, tc)
+			<-accepted
+			heard := make(chan sctp.Message, 100)
+			rude, err := transport.DialSCTP(testContext(t), sctpLocal, tc, func(a sctp.Association) sctp.Receiver {
+				return &tap{sctpadapt.New(a, sctpadapt.Config{}, true), heard}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { rude.Close() })
+			if err := rude.SendNow(sctp.Outgoing{Stream: own, PPID: sctpadapt.PPIDControl, Bufs: [][]byte{{0, 0, 0, byte(sctpadapt.FunctionInitiate)}}}); err != nil {
+				t.Fatal(err)
+			}
+			qp := <-accepted
+			if c.closed {
+				ln.Close()
+			}
+			if c.cut {
+				relay.SetFaults(sctptest.Faults{Loss: 1})
+			}
+			qp.Abort(nil)
+			b.dev.wantAssociations(t, 1)
+			wantHalfOpen(t, b.dev, 0)
+			if !c.cut {
+				<-rude.Done()
+			}
+			relay.SetFaults(sctptest.Faults{})
+			open.wantAlive(b.mr(8, LocalWrite|RemoteWrite|RemoteRead))
+		})
+	}
+}
+
+// wantAssociations waits until the device has n associations.
+func (d *Device) wantAssociations(t *testing.T, n int) {
+	t.Helper()
+	ctx := testContext(t)
+	for {
+		d.assocs.mu.Lock()
+		k := len(d.assocs.all)
+		d.assocs.mu.Unlock()
+		switch {
+		case k == n:
+			return
+		case ctx.Err() != nil:
+			t.Fatalf("%d associations, want %d", k, n)
+		}
+		runtime.Gosched()
+	}
 }
 
 // A dialler that gives up does not take those with it that wait for the same
