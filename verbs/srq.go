@@ -287,15 +287,16 @@ func (u *upper) nextShared() *rdmap.RecvBuffer {
 	}
 	sh.taken.push(r)
 	u.held.Add(1)
-	switch high := srq.cfg.HighWater; {
-	case high == 0:
-	case held+1 >= high && !sh.high:
-		sh.high = true
-		e := (*QP)(u).event(EventSRQHighWater, nil)
-		e.SRQ = srq
-		u.pd.ulp.dev.events.emit(e)
-	case 2*(held+1) < high:
-		sh.high = false
+	if high := srq.cfg.HighWater; high > 0 {
+		if 2*held < high {
+			sh.high = false
+		}
+		if held+1 >= high && !sh.high {
+			sh.high = true
+			e := (*QP)(u).event(EventSRQHighWater, nil)
+			e.SRQ = srq
+			u.pd.ulp.dev.events.emit(e)
+		}
 	}
 	return r
 }

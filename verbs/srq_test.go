@@ -200,6 +200,48 @@ func TestPollingGivesTheShareBack(t *testing.T) {
 	wantEvents(t, e.dev, qp.ID(), EventStreamUp, EventSRQHighWater, EventSRQHighWater, EventSRQHighWater)
 }
 
+// Each mark is raised when so many are held, and again after fewer than half were.
+func TestEachHighWaterMark(t *testing.T) {
+	for mark := 1; mark <= 5; mark++ {
+		e := newEnd(t, Config{})
+		s := e.srq(SRQConfig{MaxRecv: 8, MaxPerQP: 6, HighWater: mark})
+		mr := e.mr(256, LocalWrite)
+		e.fillSRQ(s, mr, 8)
+		qp, raw := e.rawStream()
+		want := []EventKind{EventStreamUp}
+		msn, held, armed := uint32(1), 0, true
+		// hold has the stream hold n.
+		hold := func(n int) {
+			for ; held > n; held-- {
+				wc := e.wantOK(WCRecv)
+				if err := s.PostRecv(RecvWR{ID: wc.ID, SGL: slot(mr, wc.ID)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if 2*held < mark {
+				armed = true
+			}
+			for ; held < n; held++ {
+				before := qp.Stats().RecvOps
+				raw.Send(sends(msn, 1)...)
+				msn++
+				for qp.Stats().RecvOps == before {
+					runtime.Gosched()
+				}
+			}
+			if held >= mark && armed {
+				want = append(want, EventSRQHighWater)
+				armed = false
+			}
+		}
+		for _, n := range []int{mark - 1, mark, mark + 1, (mark + 1) / 2, mark, (mark - 1) / 2, mark, 0, 1, mark, mark - 1, mark} {
+			hold(n)
+			wantEvents(t, e.dev, qp.ID(), want...)
+			want = want[:0]
+		}
+	}
+}
+
 // What a stream took for a message that never came whole is back in the queue
 // when the stream is over.
 func TestEndedStreamGivesReceivesBack(t *testing.T) {
