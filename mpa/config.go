@@ -1,6 +1,10 @@
 package mpa
 
-import "time"
+import (
+	"time"
+
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
+)
 
 // CRCMode is a side's wish for CRCs. They are on if either side wants them
 // (RFC 5044 section 7.1.1).
@@ -105,15 +109,7 @@ func (c *Config) largeFPDU() int {
 	return n - (n-2)&3
 }
 
-// depth turns a configured depth into what goes on the wire.
-func depth(d uint16) uint16 {
-	switch d {
-	case 0:
-		return DefaultDepth
-	case DepthNone:
-		return 0
-	case DepthULP:
-		return DepthULP
-	}
-	return min(d, MaxDepth)
+// depths are the depths wanted.
+func (c *Config) depths() enhanced.Agreed {
+	return enhanced.Agreed{IRD: enhanced.Depth(c.IRD), ORD: enhanced.Depth(c.ORD)}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
@@ -52,8 +53,7 @@ type params struct {
 	crc                  bool
 	txMarkers, rxMarkers bool
 	large                int // 0: FPDUs fit the EMSS
-	ird, ord             uint16
-	rtr                  RTR
+	agreed               enhanced.Agreed
 	peer                 *Enhanced
 	privateData          []byte
 }
@@ -131,11 +131,11 @@ func (c *Conn) MarkersRecv() bool { return c.p.rxMarkers }
 // IRD is how many RDMA Reads of the peer we must accept at a time, DepthULP if
 // the ULPs agree on it themselves. It is 1 on a responder with an IRD of 0
 // whose peer can only say that it is ready by an RDMA Read.
-func (c *Conn) IRD() uint16 { return c.p.ird }
+func (c *Conn) IRD() uint16 { return c.p.agreed.IRD }
 
 // ORD is how many RDMA Reads we may have outstanding, DepthULP if the ULPs
 // agree on it themselves.
-func (c *Conn) ORD() uint16 { return c.p.ord }
+func (c *Conn) ORD() uint16 { return c.p.agreed.ORD }
 
 // PeerEnhanced is the enhanced connection data that the peer sent, nil if it
 // sent none.
@@ -144,7 +144,7 @@ func (c *Conn) PeerEnhanced() *Enhanced { return c.p.peer }
 // RTR is the set of ready-to-receive indications that were agreed on. If it is
 // not 0 the initiator has to send one of them before anything else and the
 // responder has to expect it (RFC 6581 section 9.2).
-func (c *Conn) RTR() RTR { return c.p.rtr }
+func (c *Conn) RTR() RTR { return c.p.agreed.RTR }
 
 // LargeULPDU is the length of ULPDUs in bytes that was agreed on between two
 // IronWarps, 0 if FPDUs fit the EMSS.

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 // Error type and codes of the LLP layer in a Terminate message (RFC 5044
@@ -20,8 +21,8 @@ const (
 	CodeMarker         uint8 = 0x03 // marker and ULPDU length disagree
 	CodeStartup        uint8 = 0x04 // invalid request or reply frame
 	CodeLocal          uint8 = 0x05 // local catastrophic, see LocalFault
-	CodeIRD            uint8 = 0x06 // insufficient IRD resources
-	CodeRTR            uint8 = 0x07 // no matching RTR option
+	CodeIRD                  = enhanced.CodeIRD
+	CodeRTR                  = enhanced.CodeRTR
 )
 
 var (

@@ -1,6 +1,10 @@
 package mpa
 
-import "time"
+import (
+	"time"
+
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
+)
 
 const (
 	// MaxPrivateData is the most private data of a start-up frame in bytes
@@ -24,20 +28,12 @@ const (
 	// 1500 bytes less IPv6, TCP and its timestamps.
 	defaultEMSS = 1428
 
-	// DefaultDepth is the IRD and ORD of a Config that says nothing. Each
-	// inbound read costs the receiver some 64 bytes of state; 32 keep a 64 KiB
-	// read pipeline full at 10 Gbit/s and 1 ms.
-	DefaultDepth = 32
-
-	// DepthULP as IRD or ORD says on the wire that the ULPs agree on the depth
-	// themselves (RFC 6581 section 9.1). Configured depths above are cut to
-	// MaxDepth.
-	DepthULP = 0x3fff
-	// MaxDepth is the largest depth that the 14-bit fields can negotiate.
-	MaxDepth = 0x3ffe
-	// DepthNone in a Config stands for a depth of 0, no RDMA Reads, since the
-	// zero value of the field stands for DefaultDepth.
-	DepthNone = 0xffff
+	// DefaultDepth is the IRD and ORD of a Config that says nothing, DepthULP leaves
+	// them to the ULPs, DepthNone stands for 0; more than MaxDepth is cut to it.
+	DefaultDepth = enhanced.DefaultDepth
+	DepthULP     = enhanced.DepthULP
+	MaxDepth     = enhanced.MaxDepth
+	DepthNone    = enhanced.DepthNone
 
 	// defaultStartupTimeout bounds the exchange of the start-up frames
 	// (RFC 5044 section 7.1.2 rule 10).

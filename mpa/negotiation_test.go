@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 // The rules of RFC 6581 sections 9 and 10 that are about both ends at once.
@@ -16,7 +18,7 @@ func TestEachRTROfferMeetsEachSupport(t *testing.T) {
 	for offer := RTRSend; offer <= RTRSend|RTRWrite|RTRRead; offer++ {
 		for support := RTR(0); support <= RTRSend|RTRWrite|RTRRead; support++ {
 			for _, ird := range []uint16{DepthNone, 1, 8} {
-				t.Run(fmt.Sprintf("offer %03b/support %03b/IRD %d", offer, support, depth(ird)), func(t *testing.T) {
+				t.Run(fmt.Sprintf("offer %03b/support %03b/IRD %d", offer, support, enhanced.Depth(ird)), func(t *testing.T) {
 					a, b := netPair(t, "pipe")
 					done := serve(t, b, &Config{PeerToPeer: support, IRD: ird})
 					c, err := Client(context.Background(), a, &Config{PeerToPeer: offer, ORD: DepthNone})
@@ -48,10 +50,10 @@ func TestEachRTROfferMeetsEachSupport(t *testing.T) {
 					if c.RTR()&RTRRead != 0 && (r.c.IRD() < 1 || c.PeerEnhanced().IRD < 1) {
 						t.Errorf("a Read may come and the responder has IRD %d and said %d", r.c.IRD(), c.PeerEnhanced().IRD)
 					}
-					if depth(ird) == 0 && common&^RTRRead != 0 && (c.RTR()&RTRRead != 0 || r.c.IRD() != 0) {
+					if enhanced.Depth(ird) == 0 && common&^RTRRead != 0 && (c.RTR()&RTRRead != 0 || r.c.IRD() != 0) {
 						t.Errorf("a responder without RDMA Reads chose %03b and IRD %d", c.RTR(), r.c.IRD())
 					}
-					if depth(ird) > 0 && c.RTR() != common {
+					if enhanced.Depth(ird) > 0 && c.RTR() != common {
 						t.Errorf("agreed on %03b, want all of %03b", c.RTR(), common)
 					}
 				})

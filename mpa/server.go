@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"sync/atomic"
+
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 // Request is an initiator's request which the ULP has to answer with Accept or
@@ -94,7 +96,7 @@ func (r *Request) Reject(ctx context.Context, privateData []byte) error {
 func (r *Request) RejectDepths(ctx context.Context, privateData []byte, ird, ord uint16) error {
 	rep, _ := r.reply(AcceptOptions{})
 	if rep.Enhanced != nil {
-		rep.Enhanced.IRD, rep.Enhanced.ORD = depth(ird), depth(ord)
+		rep.Enhanced.IRD, rep.Enhanced.ORD = enhanced.Depth(ird), enhanced.Depth(ord)
 	}
 	return r.reject(ctx, rep, privateData)
 }
@@ -141,20 +143,19 @@ func (r *Request) reply(o AcceptOptions) (Frame, params) {
 		crc:       rep.CRC,
 		txMarkers: r.Markers,
 		rxMarkers: cfg.Markers,
-		ird:       depth(cfg.IRD),
-		ord:       depth(cfg.ORD),
+		agreed:    cfg.depths(),
 		peer:      r.Enhanced,
 
 		privateData: r.PrivateData,
 	}
 	if o.IRD != 0 {
-		p.ird = depth(o.IRD)
+		p.agreed.IRD = enhanced.Depth(o.IRD)
 	}
 	if o.ORD != 0 {
-		p.ord = depth(o.ORD)
+		p.agreed.ORD = enhanced.Depth(o.ORD)
 	}
 	if r.Enhanced != nil {
-		rep.Enhanced = p.answer(r.Enhanced, cfg.PeerToPeer)
+		rep.Enhanced = p.agreed.Answer(r.Enhanced, cfg.PeerToPeer)
 	}
 	if r.hello != nil {
 		ours := cfg.largeFPDU()
@@ -165,54 +166,4 @@ func (r *Request) reply(o AcceptOptions) (Frame, params) {
 		rep.PrivateData = append(hello{maxULPDU: uint32(ours)}.append(nil), rep.PrivateData...)
 	}
 	return rep, p
-}
-
-// takeRTR is the responder's choice among the ready-to-receive indications that
-// the initiator offers. A Read needs an IRD, so an end that takes no RDMA Reads
-// chooses it only if nothing else is offered. Where nothing fits, the answer is
-// what we support, and the initiator gives up.
-func (p *params) takeRTR(offered, supported RTR) RTR {
-	if supported == 0 {
-		supported = RTRWrite | RTRRead
-	}
-	common := offered & supported
-	if p.ird == 0 && common != RTRRead {
-		common &^= RTRRead
-	}
-	if common == 0 {
-		return supported
-	}
-	return common
-}
-
-// answer is the enhanced data of the reply to req (RFC 6581 sections 9.1, 9.2).
-func (p *params) answer(req *Enhanced, supported RTR) *Enhanced {
-	rep := &Enhanced{PeerToPeer: req.PeerToPeer}
-	var least uint16 // IRD
-	if req.PeerToPeer {
-		p.rtr = p.takeRTR(req.RTR, supported)
-		rep.RTR = p.rtr
-		if p.rtr&req.RTR&RTRRead != 0 {
-			least = 1
-		}
-	}
-	p.ird = max(p.ird, least)
-	switch {
-	case req.ORD == DepthULP || p.ird == DepthULP:
-		rep.IRD = DepthULP
-	default:
-		p.ird = min(p.ird, max(req.ORD, least))
-		rep.IRD = p.ird
-	}
-	if req.IRD == DepthULP {
-		rep.ORD = DepthULP
-	} else {
-		if p.ord != DepthULP {
-			p.ord = min(p.ord, req.IRD)
-		} else {
-			p.ord = req.IRD
-		}
-		rep.ORD = p.ord
-	}
-	return rep
 }

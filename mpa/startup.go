@@ -9,6 +9,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ddp"
 )
 
 // Client starts MPA on nc as initiator: it sends a request and reads the
@@ -19,9 +21,10 @@ func Client(ctx context.Context, nc net.Conn, cfg *Config) (*Conn, error) {
 	if cfg == nil {
 		cfg = &Config{}
 	}
+	agreed := cfg.depths()
 	req := Frame{Markers: cfg.Markers, CRC: cfg.CRC == CRCPrefer, Revision: cfg.revision()}
 	if req.Revision >= 2 {
-		req.Enhanced = &Enhanced{IRD: depth(cfg.IRD), ORD: depth(cfg.ORD), PeerToPeer: cfg.PeerToPeer != 0, RTR: cfg.PeerToPeer}
+		req.Enhanced = agreed.Ask(cfg.PeerToPeer)
 	}
 	large := cfg.largeFPDU()
 	if cfg.Markers {
@@ -51,18 +54,21 @@ func Client(ctx context.Context, nc net.Conn, cfg *Config) (*Conn, error) {
 		crc:       req.CRC || rep.CRC,
 		txMarkers: rep.Markers,
 		rxMarkers: req.Markers,
-		ird:       depth(cfg.IRD),
-		ord:       depth(cfg.ORD),
+		agreed:    agreed,
 	}
 	if h, rest, ok := cutHello(rep.PrivateData); ok && large > 0 {
 		p.large = agreeLarge(large, h, rep.Markers)
 		rep.PrivateData = rest
 	}
 	p.privateData = rep.PrivateData
-	nerr := p.negotiated(&req, &rep)
+	var failed *ddp.Error
+	if req.Enhanced != nil && rep.Enhanced != nil {
+		p.peer = rep.Enhanced
+		failed = p.agreed.Take(req.Enhanced, rep.Enhanced)
+	}
 	c := newConn(nc, cfg, p)
-	if nerr != nil {
-		return nil, nerr(c)
+	if failed != nil {
+		return nil, &NegotiationError{Err: failed, Conn: c}
 	}
 	return c, nil
 }
@@ -99,7 +105,7 @@ func readFrame(r io.Reader, reply bool) (f Frame, n int, err error) {
 	if err != nil {
 		return f, n, err
 	}
-	f, enhanced, pdLen, err := parseStartup(fixed[:], reply)
+	f, withData, pdLen, err := parseStartup(fixed[:], reply)
 	if err != nil {
 		return f, n, err
 	}
@@ -111,41 +117,8 @@ func readFrame(r io.Reader, reply bool) (f Frame, n int, err error) {
 	if err != nil {
 		return f, n + m, err
 	}
-	f.setPrivateData(pd, enhanced)
+	f.setPrivateData(pd, withData)
 	return f, n + m, nil
-}
-
-// negotiated applies the reply's depths and RTR on the initiator's side
-// (RFC 6581 sections 9.1, 9.2). The result, if not nil, makes the error.
-func (p *params) negotiated(req, rep *Frame) func(*Conn) error {
-	if req.Enhanced == nil || rep.Enhanced == nil {
-		return nil
-	}
-	e := rep.Enhanced
-	p.peer = e
-	if e.IRD != DepthULP && p.ord != DepthULP {
-		p.ord = min(p.ord, e.IRD)
-	}
-	fail := func(code uint8, format string, args ...any) func(*Conn) error {
-		err := fault(code, format, args...)
-		return func(c *Conn) error { return &NegotiationError{Err: err, Conn: c} }
-	}
-	if e.ORD != DepthULP && p.ird != DepthULP && e.ORD > p.ird {
-		return fail(CodeIRD, "the peer wants %d outstanding reads and %d are accepted here", e.ORD, p.ird)
-	}
-	if e.PeerToPeer && !req.Enhanced.PeerToPeer {
-		return fail(CodeRTR, "the peer wants the peer-to-peer model, for which it was not asked")
-	}
-	if req.Enhanced.PeerToPeer {
-		p.rtr = req.Enhanced.RTR & e.RTR
-		if e.IRD == 0 { // no Read may go there
-			p.rtr &^= RTRRead
-		}
-		if p.rtr == 0 {
-			return fail(CodeRTR, "the peer takes none of the offered ready-to-receive indications")
-		}
-	}
-	return nil
 }
 
 // agreeLarge is the length of large ULPDUs between an offer of ours and the

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"golang.org/x/crypto/cryptobyte"
+
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 // Start-up frames, RFC 5044 section 7.1.1 and RFC 6581 section 6:
@@ -20,41 +22,30 @@ import (
 //	+---------------------------------------------------------------+
 //	|                     ULP's private data                        |
 const (
-	keyLen         = 16
-	startupLen     = 20 // fixed part
-	enhancedLen    = 4
-	helloLen       = 16
-	requestKey     = "MPA ID Req Frame"
-	replyKey       = "MPA ID Rep Frame"
-	flagMarkers    = 0x80
-	flagCRC        = 0x40
-	flagReject     = 0x20
-	flagEnhanced   = 0x10
-	depthMask      = 0x3fff
-	flagPeerToPeer = 0x8000 // A, in the IRD word
-	flagRTRSend    = 0x4000 // B, in the IRD word
-	flagRTRWrite   = 0x8000 // C, in the ORD word
-	flagRTRRead    = 0x4000 // D, in the ORD word
+	keyLen       = 16
+	startupLen   = 20 // fixed part
+	helloLen     = 16
+	requestKey   = "MPA ID Req Frame"
+	replyKey     = "MPA ID Rep Frame"
+	flagMarkers  = 0x80
+	flagCRC      = 0x40
+	flagReject   = 0x20
+	flagEnhanced = 0x10
 )
 
-// RTR is a set of ready-to-receive indications: the first message of an
-// initiator in the peer-to-peer model (RFC 6581 section 9.2).
-type RTR uint8
+// RTR is a set of ready-to-receive indications (RFC 6581 section 9.2).
+type RTR = enhanced.RTR
 
 // The zero-length messages that may serve as RTR.
 const (
-	RTRSend RTR = 1 << iota
-	RTRWrite
-	RTRRead
+	RTRSend  = enhanced.RTRSend
+	RTRWrite = enhanced.RTRWrite
+	RTRRead  = enhanced.RTRRead
 )
 
 // Enhanced is the enhanced RDMA connection establishment data (RFC 6581
 // section 9).
-type Enhanced struct {
-	PeerToPeer bool   // A: peer-to-peer model; otherwise RTR has no meaning
-	RTR        RTR    // B, C, D
-	IRD, ORD   uint16 // 14 bits each; DepthULP leaves them to the ULP
-}
+type Enhanced = enhanced.Data
 
 // Frame is a start-up frame, request or reply.
 type Frame struct {
@@ -71,7 +62,7 @@ type Frame struct {
 
 // parseStartup reads the fixed part of a start-up frame and returns the length
 // of the private data that follows it.
-func parseStartup(b []byte, reply bool) (f Frame, enhanced bool, pdLen int, err error) {
+func parseStartup(b []byte, reply bool) (f Frame, withData bool, pdLen int, err error) {
 	want, other := requestKey, replyKey
 	if reply {
 		want, other = replyKey, requestKey
@@ -104,31 +95,18 @@ func parseStartup(b []byte, reply bool) (f Frame, enhanced bool, pdLen int, err 
 		return f, false, 0, fault(CodeStartup, "private data of %d bytes exceeds %d", pdLen, MaxPrivateData)
 	}
 	// The bit is reserved, and not checked, before revision 2.
-	enhanced = flags&flagEnhanced != 0 && f.Revision >= 2
-	if enhanced && pdLen < enhancedLen {
+	withData = flags&flagEnhanced != 0 && f.Revision >= 2
+	if withData && pdLen < enhanced.Len {
 		return f, false, 0, fault(CodeStartup, "private data of %d bytes cannot hold the enhanced connection data", pdLen)
 	}
-	return f, enhanced, pdLen, nil
+	return f, withData, pdLen, nil
 }
 
 // setPrivateData completes a frame with the bytes after its fixed part.
-func (f *Frame) setPrivateData(pd []byte, enhanced bool) {
-	if enhanced {
-		ird, ord := binary.BigEndian.Uint16(pd), binary.BigEndian.Uint16(pd[2:])
-		e := &Enhanced{IRD: ird & depthMask, ORD: ord & depthMask, PeerToPeer: ird&flagPeerToPeer != 0}
-		if e.PeerToPeer { // otherwise the flags are ignored, RFC 6581 section 9.2
-			if ird&flagRTRSend != 0 {
-				e.RTR |= RTRSend
-			}
-			if ord&flagRTRWrite != 0 {
-				e.RTR |= RTRWrite
-			}
-			if ord&flagRTRRead != 0 {
-				e.RTR |= RTRRead
-			}
-		}
-		f.Enhanced = e
-		pd = pd[enhancedLen:]
+func (f *Frame) setPrivateData(pd []byte, withData bool) {
+	if withData {
+		f.Enhanced = enhanced.Parse(pd)
+		pd = pd[enhanced.Len:]
 	}
 	f.PrivateData = pd
 }
@@ -136,14 +114,14 @@ func (f *Frame) setPrivateData(pd []byte, enhanced bool) {
 // ParseFrame reads one whole start-up frame, which must fill b. The error
 // matches ErrStartup.
 func ParseFrame(b []byte, reply bool) (Frame, error) {
-	f, enhanced, pdLen, err := parseStartup(b, reply)
+	f, withData, pdLen, err := parseStartup(b, reply)
 	if err != nil {
 		return f, err
 	}
 	if len(b)-startupLen != pdLen {
 		return f, fault(CodeStartup, "PD_Length is %d and %d bytes of private data follow", pdLen, len(b)-startupLen)
 	}
-	f.setPrivateData(b[startupLen:], enhanced)
+	f.setPrivateData(b[startupLen:], withData)
 	return f, nil
 }
 
@@ -165,7 +143,7 @@ func (f *Frame) Append(b []byte) ([]byte, error) {
 	}
 	if f.Enhanced != nil {
 		flags |= flagEnhanced
-		pdLen += enhancedLen
+		pdLen += enhanced.Len
 	}
 	if pdLen > MaxPrivateData {
 		return b, fmt.Errorf("%w: %d bytes with what MPA adds, at most %d", ErrPrivateData, pdLen, MaxPrivateData)
@@ -173,22 +151,8 @@ func (f *Frame) Append(b []byte) ([]byte, error) {
 	b = append(b, key...)
 	b = append(b, flags, f.Revision)
 	b = binary.BigEndian.AppendUint16(b, uint16(pdLen))
-	if e := f.Enhanced; e != nil {
-		ird, ord := e.IRD&depthMask, e.ORD&depthMask
-		if e.PeerToPeer {
-			ird |= flagPeerToPeer
-			if e.RTR&RTRSend != 0 {
-				ird |= flagRTRSend
-			}
-			if e.RTR&RTRWrite != 0 {
-				ord |= flagRTRWrite
-			}
-			if e.RTR&RTRRead != 0 {
-				ord |= flagRTRRead
-			}
-		}
-		b = binary.BigEndian.AppendUint16(b, ird)
-		b = binary.BigEndian.AppendUint16(b, ord)
+	if f.Enhanced != nil {
+		b = f.Enhanced.Append(b)
 	}
 	return append(b, f.PrivateData...), nil
 }

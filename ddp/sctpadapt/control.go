@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
@@ -88,7 +89,7 @@ func (r *Request) Accept(o Session) (*Stream, error) {
 	c := Control{Function: FunctionAccept, PrivateData: o.PrivateData}
 	if s.asked != nil {
 		c.Function = FunctionEnhancedAccept
-		c.Enhanced = n.reply(s.asked, o.PeerToPeer)
+		c.Enhanced = n.Answer(s.asked, o.PeerToPeer)
 	}
 	b, err := c.Append(nil)
 	if err != nil {
@@ -113,7 +114,7 @@ func (r *Request) Reject(privateData []byte) error { return r.reject(privateData
 // says what would have done (RFC 6581 section 9.1). ird and ord are as in
 // Session.
 func (r *Request) RejectDepths(privateData []byte, ird, ord uint16) error {
-	return r.reject(privateData, &Enhanced{IRD: depth(ird), ORD: depth(ord)})
+	return r.reject(privateData, &Enhanced{IRD: enhanced.Depth(ird), ORD: enhanced.Depth(ord)})
 }
 
 func (r *Request) reject(privateData []byte, e *Enhanced) error {
@@ -123,7 +124,7 @@ func (r *Request) reject(privateData []byte, e *Enhanced) error {
 		c.Function, c.Enhanced = FunctionEnhancedReject, e
 		if e == nil {
 			n := new(Session).depths()
-			c.Enhanced = n.reply(s.asked, 0)
+			c.Enhanced = n.Answer(s.asked, 0)
 		}
 	}
 	b, err := c.Append(nil)

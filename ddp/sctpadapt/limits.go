@@ -1,6 +1,10 @@
 package sctpadapt
 
-import "time"
+import (
+	"time"
+
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
+)
 
 const (
 	// MaxPrivateData is the most private data of a session control message in bytes
@@ -24,17 +28,12 @@ const (
 	// an answer (RFC 5043 section 6.4). Each costs its private data.
 	DefaultPending = 64
 
-	// DefaultDepth is the IRD and ORD of a Session that says nothing: as that of
-	// package mpa, 32 keep a pipeline of 64 KiB reads full at 10 Gbit/s and 1 ms.
-	DefaultDepth = 32
-	// DepthULP as IRD or ORD says on the wire that the ULPs agree on the depth
-	// themselves (RFC 6581 section 9.1).
-	DepthULP = 0x3fff
-	// MaxDepth is the largest depth that the 14-bit fields can negotiate.
-	MaxDepth = 0x3ffe
-	// DepthNone in a Session stands for a depth of 0, since 0 stands for
-	// DefaultDepth.
-	DepthNone = 0xffff
+	// DefaultDepth is the IRD and ORD of a Session that says nothing, DepthULP leaves
+	// them to the ULPs, DepthNone stands for 0; more than MaxDepth is cut to it.
+	DefaultDepth = enhanced.DefaultDepth
+	DepthULP     = enhanced.DepthULP
+	MaxDepth     = enhanced.MaxDepth
+	DepthNone    = enhanced.DepthNone
 
 	// batchSegments and batchBytes are where a batch is full: what two UDP_SEGMENT
 	// sends carry.

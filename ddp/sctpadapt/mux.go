@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
@@ -76,7 +77,9 @@ type Session struct {
 	Timeout time.Duration
 }
 
-func (o *Session) depths() negotiated { return negotiated{ird: depth(o.IRD), ord: depth(o.ORD)} }
+func (o *Session) depths() enhanced.Agreed {
+	return enhanced.Agreed{IRD: enhanced.Depth(o.IRD), ORD: enhanced.Depth(o.ORD)}
+}
 
 // Mux carries the DDP streams of one association. It is the association's
 // sctp.Receiver.
@@ -191,7 +194,7 @@ func (m *Mux) Initiate(ctx context.Context, o Session) (*Stream, error) {
 	agreed := o.depths()
 	if !o.Plain {
 		c.Function = FunctionEnhancedInitiate
-		c.Enhanced = &Enhanced{IRD: agreed.ird, ORD: agreed.ord, PeerToPeer: o.PeerToPeer != 0, RTR: o.PeerToPeer}
+		c.Enhanced = agreed.Ask(o.PeerToPeer)
 	}
 	b, err := c.Append(nil)
 	if err != nil {

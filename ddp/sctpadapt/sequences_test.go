@@ -344,6 +344,30 @@ func TestDepths(t *testing.T) {
 	}
 }
 
+// RFC 6581 section 9.2: a responder without an IRD takes no Read as RTR if there is
+// something else, and one is granted to an initiator without an ORD.
+func TestReadAsRTRHasAnIRD(t *testing.T) {
+	const none = sctpadapt.DepthNone
+	for _, tc := range []struct {
+		ird, ord      uint16 // of the responder, of the initiator
+		offer, agreed sctpadapt.RTR
+		granted       uint16 // IRD
+	}{
+		{none, 16, sctpadapt.RTRWrite | sctpadapt.RTRRead, sctpadapt.RTRWrite, 0},
+		{none, 16, sctpadapt.RTRRead, sctpadapt.RTRRead, 1},
+		{16, none, sctpadapt.RTRWrite | sctpadapt.RTRRead, sctpadapt.RTRWrite | sctpadapt.RTRRead, 1},
+		{none, none, sctpadapt.RTRWrite | sctpadapt.RTRRead, sctpadapt.RTRWrite, 0},
+	} {
+		x := connect(t, sctpadapt.Config{}, sctpadapt.Config{}, nil)
+		a, b := x.sessionWith(t, sctpadapt.Session{ORD: tc.ord, PeerToPeer: tc.offer}, sctpadapt.Session{IRD: tc.ird})
+		if a.RTR() != tc.agreed || b.RTR() != tc.agreed || b.IRD() != tc.granted || a.PeerEnhanced().IRD != tc.granted {
+			t.Errorf("%+v: the ends agreed on %03b and %03b, the responder has IRD %d and said %d", tc, a.RTR(), b.RTR(), b.IRD(), a.PeerEnhanced().IRD)
+		}
+		a.Close()
+		b.Close()
+	}
+}
+
 // The end of the association ends every session, and is told from a graceful
 // end.
 func TestLostAssociation(t *testing.T) {

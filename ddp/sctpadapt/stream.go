@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
@@ -40,7 +41,7 @@ type Stream struct {
 	asked *Enhanced // of the Initiate, nil without
 
 	// Set by Initiate and before answered is closed, or by Request.Accept.
-	agreed      negotiated
+	agreed      enhanced.Agreed
 	peer        *Enhanced // of the Accept
 	privateData []byte
 	refusal     error
@@ -89,15 +90,15 @@ func (s *Stream) PrivateData() []byte { return s.privateData }
 
 // IRD is how many RDMA Reads of the peer we must accept at a time, DepthULP if
 // the ULPs agree on it themselves.
-func (s *Stream) IRD() uint16 { return s.agreed.ird }
+func (s *Stream) IRD() uint16 { return s.agreed.IRD }
 
 // ORD is how many RDMA Reads we may have outstanding, DepthULP if the ULPs agree
 // on it themselves.
-func (s *Stream) ORD() uint16 { return s.agreed.ord }
+func (s *Stream) ORD() uint16 { return s.agreed.ORD }
 
 // RTR is the set of ready-to-receive indications that were agreed on, 0 outside
 // the peer-to-peer model (RFC 6581 section 9.2).
-func (s *Stream) RTR() RTR { return s.agreed.rtr }
+func (s *Stream) RTR() RTR { return s.agreed.RTR }
 
 // PeerEnhanced is the enhanced connection data that the peer sent, nil if it sent
 // none.
@@ -138,7 +139,7 @@ func (s *Stream) answer(msg *sctp.Message, c *Control) {
 		s.forget()
 	} else {
 		if s.asked != nil {
-			if f := s.agreed.take(s.asked, c.Enhanced); f != nil {
+			if f := s.agreed.Take(s.asked, c.Enhanced); f != nil {
 				s.refusal = &NegotiationError{Err: f, Stream: s}
 			}
 		}

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 // Indication is DDP's Adaptation Layer Indication (RFC 5043 section 5.1).
@@ -55,58 +57,25 @@ func (f Function) enhanced() bool {
 }
 
 // Sizes in bytes: the DDP-SSN that begins each chunk, the header of a control
-// message, the data of RFC 6581 section 9.
+// message.
 const (
-	ssnLen      = 2
-	controlLen  = 4
-	enhancedLen = 4
+	ssnLen     = 2
+	controlLen = 4
 )
 
 // RTR is a set of ready-to-receive indications (RFC 6581 section 9.2).
-type RTR uint8
+type RTR = enhanced.RTR
 
 // The zero-length messages that may serve as RTR.
 const (
-	RTRSend RTR = 1 << iota
-	RTRWrite
-	RTRRead
+	RTRSend  = enhanced.RTRSend
+	RTRWrite = enhanced.RTRWrite
+	RTRRead  = enhanced.RTRRead
 )
 
 // Enhanced is the enhanced RDMA connection establishment data (RFC 6581 section
 // 9).
-//
-//	0: A B IRD(14) | 2: C D ORD(14)
-type Enhanced struct {
-	PeerToPeer bool   // A
-	RTR        RTR    // B, C, D; no meaning without PeerToPeer
-	IRD, ORD   uint16 // 14 bits each; DepthULP leaves them to the ULP
-}
-
-func (e *Enhanced) append(b []byte) []byte {
-	flag := func(on bool, bit uint16) uint16 {
-		if on {
-			return bit
-		}
-		return 0
-	}
-	b = binary.BigEndian.AppendUint16(b, e.IRD&DepthULP|flag(e.PeerToPeer, 0x8000)|flag(e.RTR&RTRSend != 0, 0x4000))
-	return binary.BigEndian.AppendUint16(b, e.ORD&DepthULP|flag(e.RTR&RTRWrite != 0, 0x8000)|flag(e.RTR&RTRRead != 0, 0x4000))
-}
-
-func parseEnhanced(b []byte) *Enhanced {
-	i, o := binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
-	e := &Enhanced{PeerToPeer: i&0x8000 != 0, IRD: i & DepthULP, ORD: o & DepthULP}
-	if i&0x4000 != 0 {
-		e.RTR |= RTRSend
-	}
-	if o&0x8000 != 0 {
-		e.RTR |= RTRWrite
-	}
-	if o&0x4000 != 0 {
-		e.RTR |= RTRRead
-	}
-	return e
-}
+type Enhanced = enhanced.Data
 
 // Control is a DDP Stream Session Control message.
 //
@@ -141,10 +110,10 @@ func ParseControl(b []byte) (c Control, err error) {
 		return c, fmt.Errorf("%w: %d bytes of private data, 512 are allowed", ErrMalformed, len(c.PrivateData))
 	case c.Function == FunctionTerminate && len(c.PrivateData) > 0:
 		return c, fmt.Errorf("%w: a Terminate with private data", ErrMalformed)
-	case c.Function.enhanced() && len(c.PrivateData) < enhancedLen:
+	case c.Function.enhanced() && len(c.PrivateData) < enhanced.Len:
 		return c, fmt.Errorf("%w: an %v without IRD and ORD", ErrMalformed, c.Function)
 	case c.Function.enhanced():
-		c.Enhanced, c.PrivateData = parseEnhanced(c.PrivateData), c.PrivateData[enhancedLen:]
+		c.Enhanced, c.PrivateData = enhanced.Parse(c.PrivateData), c.PrivateData[enhanced.Len:]
 	}
 	return c, nil
 }
@@ -153,7 +122,7 @@ func ParseControl(b []byte) (c Control, err error) {
 func (c *Control) Append(b []byte) ([]byte, error) {
 	n := len(c.PrivateData)
 	if c.Function.enhanced() {
-		n += enhancedLen
+		n += enhanced.Len
 	}
 	if n > MaxPrivateData {
 		return b, fmt.Errorf("%w: it has %d", ErrPrivateData, len(c.PrivateData))
@@ -161,7 +130,7 @@ func (c *Control) Append(b []byte) ([]byte, error) {
 	b = binary.BigEndian.AppendUint16(b, c.SSN)
 	b = binary.BigEndian.AppendUint16(b, uint16(c.Function))
 	if c.Function.enhanced() {
-		b = c.Enhanced.append(b)
+		b = c.Enhanced.Append(b)
 	}
 	return append(b, c.PrivateData...), nil
 }

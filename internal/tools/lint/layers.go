@@ -31,6 +31,7 @@ var layers = [][]string{
 	{"iwarptest"},
 	{"rdmap"},
 	{"mpa", "ddp/sctpadapt"},
+	{"ddp/enhanced"},
 	{"ddp"},
 	{"ipsec"},
 	{"transport"},
