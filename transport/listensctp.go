@@ -2,14 +2,11 @@ package transport
 
 import (
 	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
 // SCTPListener accepts associations which the Protector has admitted.
@@ -42,11 +39,17 @@ type listensBelow interface {
 	close()
 }
 
+// ListenSCTP is Endpoints.ListenSCTP where no listener will follow at the same
+// address.
+func ListenSCTP(ctx context.Context, local netip.AddrPort, cfg *Config, recv NewReceiver) (*SCTPListener, error) {
+	return new(Endpoints).ListenSCTP(ctx, local, cfg, recv)
+}
+
 // ListenSCTP awaits associations at local, an address and an SCTP port, by the
 // carrier cfg.Kind. With SCTPUDP that is one UDP socket with the port
 // cfg.UDPPort; the SCTP port 0 stands for 9899 there. ctx bounds only the call
 // itself.
-func ListenSCTP(ctx context.Context, local netip.AddrPort, cfg *Config, recv NewReceiver) (*SCTPListener, error) {
+func (es *Endpoints) ListenSCTP(ctx context.Context, local netip.AddrPort, cfg *Config, recv NewReceiver) (*SCTPListener, error) {
 	if cfg == nil || cfg.Protector == nil {
 		return nil, ErrNoProtector
 	}
@@ -63,7 +66,7 @@ func ListenSCTP(ctx context.Context, local netip.AddrPort, cfg *Config, recv New
 	err := errNotSCTP
 	switch cfg.Kind {
 	case SCTPUDP:
-		err = l.listenUDP(ctx)
+		err = l.listenUDP(ctx, es)
 	case SCTP:
 		err = l.listenKernel(ctx)
 	}
@@ -92,17 +95,20 @@ func (l *SCTPListener) Accept(ctx context.Context) (*Assoc, error) {
 }
 
 // Close stops listening and waits until that is over. Associations that were
-// accepted stay, and with SCTPUDP keep the socket until the last of them ends.
-// It is idempotent.
+// accepted stay, and with SCTPUDP keep the socket until the last of them ends; the
+// next listener at its address has it, too. It is idempotent.
 func (l *SCTPListener) Close() error {
 	l.mu.Lock()
+	first := l.ctx.Err() == nil
 	l.stop()
 	l.mu.Unlock()
-	l.below.stop()
+	if first {
+		l.below.stop()
+	}
 	l.wg.Wait()
 	l.mu.Lock()
+	idle := !l.closed && l.live == 0
 	l.closed = true
-	idle := l.live == 0
 	l.mu.Unlock()
 	if idle {
 		l.below.close()
@@ -174,81 +180,4 @@ func (l *SCTPListener) stranger(f Flow, err error) {
 			l.cfg.refused(f, flowError("accept", f, err))
 		}
 	}
-}
-
-// listenUDP opens the UDP socket of a listener.
-func (l *SCTPListener) listenUDP(ctx context.Context) error {
-	if len(l.cfg.MoreLocal) > 0 {
-		return errOneAddress
-	}
-	if l.addr.Port() == 0 {
-		l.addr = netip.AddrPortFrom(l.addr.Addr(), sctp.DefaultPort)
-	}
-	l.flow.Local = netip.AddrPortFrom(l.addr.Addr(), l.cfg.udpPort())
-	pc, err := (&net.ListenConfig{}).ListenPacket(ctx, "udp", l.flow.Local.String())
-	if err != nil {
-		return err
-	}
-	conn := pc.(*net.UDPConn)
-	sc := l.cfg.sctpConfig()
-	sc.Port = l.addr.Port()
-	sc.Admit = func(at, from netip.AddrPort, _ bool) error {
-		f := Flow{Protocol: ProtoUDP, Local: unmap(at), Remote: unmap(from)}
-		err := screen(l.cfg.Protector, f)
-		if err != nil {
-			l.stranger(f, err)
-		}
-		return err
-	}
-	sc.Accept = l.arrived
-	ep, err := sctp.Listen(conn, sc)
-	if err != nil {
-		return err
-	}
-	below := &udpBelow{ep: ep}
-	l.below = below
-	below.drained.Go(func() {
-		for {
-			// They are taken as they arrive.
-			if _, err := ep.Accept(context.Background()); errors.Is(err, net.ErrClosed) {
-				return
-			}
-		}
-	})
-	return nil
-}
-
-// arrived takes an association that a peer has set up. The goroutine that reads
-// the socket calls it.
-func (l *SCTPListener) arrived(a *sctp.Assoc) sctp.Receiver {
-	f := Flow{Protocol: ProtoUDP, Local: unmap(a.Local()), Remote: unmap(a.Remote())}
-	if err := l.begin(f); err != nil {
-		a.Abort(err.Error())
-		return refusedReceiver{}
-	}
-	g := newGate(a, []Flow{f}, l.cfg)
-	go l.offer(f, func(ctx context.Context, over func()) (*Assoc, error) {
-		return g.admitted(ctx, false, l.newRecv, over)
-	})
-	return g
-}
-
-// refusedReceiver is that of an association which is over already.
-type refusedReceiver struct{}
-
-func (refusedReceiver) Message(*sctp.Message) bool { return false }
-func (refusedReceiver) Event(sctp.Event)           {}
-func (refusedReceiver) BatchEnd()                  {}
-
-// udpBelow is the endpoint of a listener in UDP.
-type udpBelow struct {
-	ep      *sctp.Endpoint
-	drained sync.WaitGroup
-}
-
-func (*udpBelow) stop() {}
-
-func (b *udpBelow) close() {
-	b.ep.Close()
-	b.drained.Wait()
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -205,6 +206,85 @@ func TestAcceptedAssociationsOutliveTheirListener(t *testing.T) {
 		}
 		again.Close()
 	})
+}
+
+// A listener that is closed does not keep the next one from its address while its
+// associations live on: the same again, or with another SCTP port.
+func TestTheNextListenerTakesOver(t *testing.T) {
+	eachKind(t, func(t *testing.T, cfg *Config) {
+		var es Endpoints
+		listen := func(port uint16, cfg *Config) *SCTPListener {
+			l, err := es.ListenSCTP(t.Context(), netip.AddrPortFrom(loopbackAny.Addr(), port), cfg, inboxes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { l.Close() })
+			return l
+		}
+		first := listen(linkPort, with(cfg, admits(fixed{peer: "first"})))
+		a, b := meet(t, first, cfg)
+		if _, err := es.ListenSCTP(t.Context(), first.Addr(), cfg, inboxes); cfg.Kind == SCTPUDP && !errors.Is(err, syscall.EADDRINUSE) {
+			t.Errorf("a second listener at an address that is listened on: %v", err)
+		}
+		first.Close()
+		second := listen(linkPort, with(cfg, admits(fixed{peer: "second"})))
+		first.Close() // once more, which is not the second's end
+		c, d := meet(t, second, cfg)
+		if d.Protection().Peer() != "second" {
+			t.Errorf("the second listener's association was admitted for %q", d.Protection().Peer())
+		}
+		second.Close()
+		third := listen(linkPort+1, cfg)
+		e, f := meet(t, third, cfg)
+		if old, err := DialSCTP(t.Context(), second.Addr(), cfg, inboxes); err == nil {
+			old.Close()
+			t.Error("the port before is still listened on")
+		}
+		for _, x := range [][2]*Assoc{{a, b}, {c, d}, {e, f}} {
+			send(t, x[0], "there")
+			send(t, x[1], "back")
+			if got := x[1].box().messages(1)[0] + x[0].box().messages(1)[0]; got != "thereback" {
+				t.Errorf("got %q", got)
+			}
+		}
+		third.Close()
+		for _, x := range []*Assoc{a, b, c, d, e, f} {
+			x.Close()
+		}
+		if cfg.Kind == SCTPUDP {
+			conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(cfg.UDPPort)})
+			if err != nil {
+				t.Fatalf("the UDP port after the last association: %v", err)
+			}
+			conn.Close()
+		}
+	})
+}
+
+// Where the next listener needs another socket, since its address is another one, it
+// is told who has the port.
+func TestListenerBesideTheSocketOfAClosedOne(t *testing.T) {
+	cfg := udpConfig(t, LoopbackOnly())
+	var es Endpoints
+	first, err := es.ListenSCTP(t.Context(), netip.AddrPortFrom(loopbackAny.Addr(), linkPort), cfg, inboxes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := meet(t, first, cfg)
+	first.Close()
+	any := netip.AddrPortFrom(netip.IPv4Unspecified(), linkPort)
+	_, err = es.ListenSCTP(t.Context(), any, cfg, inboxes)
+	var lingers *LingeringError
+	if !errors.As(err, &lingers) || lingers.At != netip.AddrPortFrom(loopbackAny.Addr(), cfg.UDPPort) || errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("listening at all addresses: %v", err)
+	}
+	a.Close()
+	b.Close()
+	l, err := es.ListenSCTP(t.Context(), any, cfg, inboxes)
+	if err != nil {
+		t.Fatalf("after the last association: %v", err)
+	}
+	l.Close()
 }
 
 func TestSCTPAcceptHonoursItsContext(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // ErrClosed is returned by operations on a closed device or object.
@@ -34,6 +35,7 @@ type Device struct {
 	events  eventQueue
 	reaper  reaper
 	assocs  associations
+	below   transport.Endpoints // sockets of listeners
 	slow    atomic.Pointer[SlowPolicy]
 
 	mu     sync.Mutex

@@ -69,7 +69,7 @@ func (d *Device) Listen(ctx context.Context, local netip.AddrPort, cfg ListenCon
 // listen begins to listen. run accepts what comes.
 func (l *Listener) listen(ctx context.Context, local netip.AddrPort) (run func(), err error) {
 	if tc := l.cfg.Transport; tc != nil && tc.Kind != transport.TCP {
-		ln, err := transport.ListenSCTP(ctx, local, tc, l.receiver)
+		ln, err := l.dev.below.ListenSCTP(ctx, local, tc, l.receiver)
 		if err != nil {
 			return nil, err
 		}

@@ -473,6 +473,28 @@ func TestEndingSessionsKeepNoAssociation(t *testing.T) {
 	}
 }
 
+// A listener that is closed and opened again, at the same port or another, gets
+// streams while those of before live on.
+func TestListenerIsOpenedAgainBesideItsStreams(t *testing.T) {
+	a, b, ln, _ := sctpEnds(t, Config{})
+	at := ln.Addr()
+	before := []*end{a.another(at, a.tc)}
+	for i := range 3 {
+		ln.Close()
+		at = netip.AddrPortFrom(at.Addr(), at.Port()+uint16(i%2))
+		var err error
+		if ln, err = b.dev.Listen(testContext(t), at, ListenConfig{Transport: b.tc}); err != nil {
+			t.Fatalf("listening on %v beside %d streams: %v", at, len(before), err)
+		}
+		acceptAll(t, b, ln)
+		tc := *a.tc // so that no association is shared
+		before = append(before, a.another(at, &tc))
+		for _, e := range before {
+			e.wantAlive(b.mr(8, LocalWrite|RemoteWrite|RemoteRead))
+		}
+	}
+}
+
 // wantAssociations waits until the device has n associations.
 func (d *Device) wantAssociations(t *testing.T, n int) {
 	t.Helper()

@@ -232,7 +232,7 @@ func (e *Endpoint) init(r *run, from netip.AddrPort, p packet, c chunk) {
 	e.mu.RLock()
 	a := e.byAddr[addrKey{from, p.dstPort(), p.srcPort()}]
 	e.mu.RUnlock()
-	if a == nil && (e.cfg.Accept == nil || p.dstPort() != e.cfg.port()) {
+	if cfg := e.cfg.Load(); a == nil && (cfg.Accept == nil || p.dstPort() != cfg.port()) {
 		abort(Cause{})
 		return
 	}
@@ -340,7 +340,8 @@ func (e *Endpoint) establish(r *run, from netip.AddrPort, p packet, k *cookie, r
 		e.counts.noRoom.Add(1)
 		e.answer(from, p, k.peerTag, func(b []byte) []byte { return appendAbort(b, 0, Cause{Code: CauseOutOfResource}) })
 	}
-	if e.cfg.Accept == nil || len(e.accepted) == cap(e.accepted) {
+	cfg := e.cfg.Load()
+	if cfg.Accept == nil || k.localPort != cfg.port() || len(e.accepted) == cap(e.accepted) {
 		refuse()
 		return
 	}
@@ -355,7 +356,7 @@ func (e *Endpoint) establish(r *run, from netip.AddrPort, p packet, k *cookie, r
 	a.t.establish(now, k)
 	a.delivering = true // not before there is a Receiver
 	a.mu.Unlock()
-	recv := e.cfg.Accept(a)
+	recv := cfg.Accept(a)
 	a.mu.Lock()
 	a.recv, a.delivering = recv, false
 	a.t.input(now, rest, false)

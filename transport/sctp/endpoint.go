@@ -15,10 +15,10 @@ import (
 
 // Endpoint is an SCTP endpoint on a UDP socket, with any number of associations.
 type Endpoint struct {
-	cfg     Config
+	cfg     atomic.Pointer[Config]
 	sock    carrier
 	start   time.Time
-	window  int
+	window  int // where Config.RecvWindow is 0
 	blocks  blockPool
 	senders senderPool
 
@@ -93,19 +93,16 @@ type carrier interface {
 
 func newEndpoint(sock carrier, cfg Config) *Endpoint {
 	e := &Endpoint{
-		cfg:      cfg,
 		sock:     sock,
 		start:    time.Now(),
-		window:   cfg.RecvWindow,
+		window:   min(max(sock.recvBuffer()/2, minWindow), maxWindow),
 		accepted: make(chan *Assoc, or(cfg.Backlog, DefaultBacklog)),
 		closed:   make(chan struct{}),
 		byTag:    make(map[uint32]*Assoc),
 		byAddr:   make(map[addrKey]*Assoc),
 		meter:    newMeter(),
 	}
-	if e.window == 0 {
-		e.window = min(max(sock.recvBuffer()/2, minWindow), maxWindow)
-	}
+	e.cfg.Store(&cfg)
 	e.signer.random = randomBytes
 	e.wg.Go(func() {
 		if err := sock.read(&run{e: e}); err != nil {
@@ -168,11 +165,22 @@ func (e *Endpoint) Stats() EndpointStats {
 	}
 }
 
+// Reconfigure says how associations are that begin from now on, and who may set them
+// up: somebody else may listen. Backlog and NoOffload stay as they are.
+func (e *Endpoint) Reconfigure(cfg Config) error {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	e.cfg.Store(&cfg)
+	return nil
+}
+
 func (e *Endpoint) admit(local, remote netip.AddrPort, outgoing bool) error {
-	if e.cfg.Admit == nil {
+	cfg := e.cfg.Load()
+	if cfg.Admit == nil {
 		return fmt.Errorf("%w: Config.Admit is not set", ErrNotAdmitted)
 	}
-	if err := e.cfg.Admit(local, remote, outgoing); err != nil {
+	if err := cfg.Admit(local, remote, outgoing); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotAdmitted, err)
 	}
 	return nil
@@ -235,7 +243,8 @@ func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig
 
 // settings are those of a new association, with random tags.
 func (e *Endpoint) settings(remote netip.Addr, route int) settings {
-	s := e.cfg.settings(remote, e.window, route)
+	cfg := e.cfg.Load()
+	s := cfg.settings(remote, or(cfg.RecvWindow, e.window), route)
 	s.localTag, s.localTSN = randomTag(), random32()
 	s.localTie, s.peerTie = randomTag(), randomTag()
 	s.jitter = random32
