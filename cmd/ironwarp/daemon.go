@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/ironwarp/ironwarp/daemon"
-	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/urfave/cli/v2"
 )
@@ -87,12 +86,7 @@ func (w *ironwarp) logger(l config.Log) *slog.Logger {
 	var level slog.Level
 	// The word has been checked.
 	_ = level.UnmarshalText([]byte(l.Level))
-	opt := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if err, ok := a.Value.Any().(error); ok {
-			return slog.String(a.Key, api.Plain(err.Error()))
-		}
-		return a
-	}}
+	opt := &slog.HandlerOptions{Level: level}
 	if l.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w.stderr, opt))
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp"
-	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/rdmap"
@@ -14,8 +13,7 @@ import (
 
 var (
 	evil   = []byte("evil")
-	canary = lab.NewCanary() // of every lab here
-	secret = []byte(canary)
+	secret = []byte("secret")
 	all    = verbs.LocalWrite | verbs.RemoteRead | verbs.RemoteWrite | verbs.RemoteAtomic
 )
 

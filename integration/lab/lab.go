@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +28,6 @@ type Config struct {
 	Charon string
 	// CharonEnv is added to the environment of every strongSwan, as NAME=VALUE.
 	CharonEnv []string
-	Canary    Canary // default: a new one
 	Logger    *slog.Logger
 }
 
@@ -40,7 +38,6 @@ type Lab struct {
 	prefix string
 	dir    string
 	plane  ipsec.DataPlane
-	canary Canary
 	hosts  []*Host
 	bridge string // namespace of the switch
 
@@ -88,7 +85,6 @@ func New(ctx context.Context, cfg Config) (_ *Lab, err error) {
 		cfg:    cfg,
 		prefix: fmt.Sprintf("%s%d.%d.%d", namePrefix, os.Getpid(), start, labs.Add(1)),
 		plane:  cfg.DataPlane,
-		canary: cmp.Or(cfg.Canary, NewCanary()),
 	}
 	l.dir = filepath.Join(cfg.Dir, l.prefix)
 	l.bridge = l.prefix + "-switch"
@@ -131,9 +127,8 @@ func New(ctx context.Context, cfg Config) (_ *Lab, err error) {
 	return l, nil
 }
 
-// Start is New for a test: it skips where a lab cannot run, judges the captures
-// and closes the lab at the test's end, and prints the ends of the charon logs if
-// the test failed.
+// Start is New for a test: it skips where a lab cannot run, closes the lab at
+// the test's end, and prints the ends of the charon logs if the test failed.
 func Start(t testing.TB, cfg Config) *Lab {
 	t.Helper()
 	Require(t)
@@ -144,11 +139,6 @@ func Start(t testing.TB, cfg Config) *Lab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for _, h := range l.hosts {
-			for _, fault := range h.stopCaptures() {
-				t.Error(fault)
-			}
-		}
 		if t.Failed() {
 			for _, h := range l.hosts {
 				t.Logf("charon of %s:\n%s", h.name, h.logTail(6000))
@@ -173,9 +163,6 @@ func (l *Lab) Host(name string) *Host {
 	}
 	panic("lab: there is no host " + name)
 }
-
-// Canary is the lab's: captures look for it in all that crosses the wires.
-func (l *Lab) Canary() Canary { return l.canary }
 
 // DataPlane says who does ESP in this lab: the kernel or userland.
 func (l *Lab) DataPlane() ipsec.DataPlane { return l.plane }
@@ -208,7 +195,7 @@ func (l *Lab) Close() error {
 	}
 	l.closed = true
 	for _, h := range l.hosts {
-		_ = h.stopCaptures()
+		h.stopCaptures()
 	}
 	if l.kept {
 		return nil

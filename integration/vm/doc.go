@@ -4,5 +4,5 @@
 //
 // The guest sees the host's file system at the same paths, read-only under an
 // overlay in memory, so whatever is installed or built on the host runs in it.
-// It has no network but its own namespaces.
+// It has no network but its own namespaces, and what Options.Forward gives it.
 package vm

@@ -26,16 +26,13 @@ func listPackages(ctx context.Context, patterns []string) (p packages, err error
 		return p, err
 	}
 	for name := range strings.FieldsSeq(all) {
-		switch dir := strings.TrimPrefix(name, strings.TrimSpace(module)); {
-		case dir == attackPrefix || strings.HasPrefix(dir, attackPrefix+"/"):
+		dir := strings.TrimPrefix(name, strings.TrimSpace(module))
+		if dir == attackPrefix || strings.HasPrefix(dir, attackPrefix+"/") || slices.Contains(scenes, dir) {
 			p.attacks = append(p.attacks, name)
+		}
+		if strings.HasPrefix(dir, labPrefix) {
 			p.labs = append(p.labs, name)
-		case strings.HasPrefix(dir, labPrefix):
-			p.labs = append(p.labs, name)
-		case slices.Contains(scenes, dir):
-			p.attacks = append(p.attacks, name)
-			p.units = append(p.units, name)
-		default:
+		} else {
 			p.units = append(p.units, name)
 		}
 	}
