@@ -22,8 +22,8 @@ type ironwarp struct {
 	width          int  // of the page in columns; 0: tables are as wide as they get
 }
 
-// run is the whole command. It returns the exit status: 0, 1 for a failure, 2
-// for wrong use.
+// run is the whole command. It returns the exit status: 0, or that of the failure
+// (exitStatus).
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	w := &ironwarp{stdin: stdin, stdout: stdout, stderr: stderr, terminal: isTerminal(stdout), errTerminal: isTerminal(stderr)}
 	app := w.app()

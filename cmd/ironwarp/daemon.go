@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/ironwarp/ironwarp/daemon"
+	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/urfave/cli/v2"
 )
@@ -86,7 +87,12 @@ func (w *ironwarp) logger(l config.Log) *slog.Logger {
 	var level slog.Level
 	// The word has been checked.
 	_ = level.UnmarshalText([]byte(l.Level))
-	opt := &slog.HandlerOptions{Level: level}
+	opt := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if err, ok := a.Value.Any().(error); ok {
+			return slog.String(a.Key, api.Plain(err.Error()))
+		}
+		return a
+	}}
 	if l.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w.stderr, opt))
 	}

@@ -31,8 +31,8 @@ type silent int
 
 func (s silent) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// exitStatus is 2 where the user said something wrong, on the command line or
-// in a file, else 1.
+// exitStatus is that of the error's kind (api.ExitStatus): 2 where the user said
+// something wrong, on the command line or in a file.
 func exitStatus(err error) int {
 	var s silent
 	var u *usageError
@@ -41,8 +41,10 @@ func exitStatus(err error) int {
 	switch {
 	case errors.As(err, &s):
 		return int(s)
-	case errors.As(err, &u), errors.As(err, &c), errors.As(err, &a) && a.Code == api.CodeInvalid:
+	case errors.As(err, &u), errors.As(err, &c):
 		return 2
+	case errors.As(err, &a):
+		return api.ExitStatus(a.Code)
 	}
 	return 1
 }
@@ -67,7 +69,7 @@ func (w *ironwarp) report(err error, asJSON bool) {
 		json.NewEncoder(w.stderr).Encode(map[string]*api.Error{"error": a})
 		return
 	}
-	lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	lines := strings.Split(strings.TrimSpace(api.Plain(err.Error())), "\n")
 	fmt.Fprintf(w.stderr, "ironwarp: %s\n", lines[0])
 	for _, l := range lines[1:] {
 		fmt.Fprintf(w.stderr, "  %s\n", l)

@@ -29,9 +29,39 @@ type Error struct {
 
 func (e *Error) Error() string {
 	if e.Fix == "" {
-		return e.Message
+		return Plain(e.Message)
 	}
-	return e.Message + "\n" + e.Fix
+	return Plain(e.Message) + "\n" + e.Fix
+}
+
+// MarshalJSON writes the message without names of packages.
+func (e Error) MarshalJSON() ([]byte, error) {
+	type plain Error
+	p := plain(e)
+	p.Message = Plain(p.Message)
+	return json.Marshal(p)
+}
+
+// ExitStatus is how the command ends after an error of this code: 1 where none
+// says more.
+func ExitStatus(code string) int {
+	switch code {
+	case CodeInvalid:
+		return 2
+	case CodeUnavailable:
+		return 3
+	case CodeNotFound:
+		return 4
+	case CodeExists:
+		return 5
+	case CodeInUse:
+		return 6
+	case CodeForbidden:
+		return 7
+	case CodeTimeout:
+		return 8
+	}
+	return 1
 }
 
 // Is matches errors of the same code.
@@ -280,8 +310,8 @@ type BenchRow struct {
 	Operations  uint64  `json:"operations"`
 	OpsPerSec   float64 `json:"ops_per_second"`
 	BytesPerSec float64 `json:"bytes_per_second"`
-	P50         float64 `json:"p50_microseconds"` // of one operation; 0: not measured
-	P99         float64 `json:"p99_microseconds"`
+	P50         float64 `json:"p50_microseconds,omitzero"` // of one operation; absent: not measured
+	P99         float64 `json:"p99_microseconds,omitzero"`
 }
 
 // BenchResult is a whole benchmark.

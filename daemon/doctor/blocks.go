@@ -15,7 +15,9 @@ func (x *examination) blocks() {
 	f := Finding{What: "blocks", Level: OK, Found: "the kernel can block a peer (nf_tables); none is blocked"}
 	if err := ipsec.CanBlock(); err != nil {
 		f.Level, f.Found = x.missing(x.needsIPsec()), "not known: "+err.Error()
-		f.Do = []string{"sudo ironwarp doctor"}
+		if g, denied := asRoot(f.What, err); denied {
+			f = g
+		}
 		if errors.Is(err, ipsec.ErrNoBlock) {
 			f.Level, f.Found = Warn, err.Error()+"; a peer that creates streams without end can be refused, but no packets of it are dropped"
 			f.Do = []string{"modprobe nf_tables"}
@@ -27,7 +29,7 @@ func (x *examination) blocks() {
 	faults, err2 := ipsec.BlockFaults("")
 	switch err := errors.Join(err, err2); {
 	case err != nil:
-		f.Level, f.Found, f.Do = Warn, fmt.Sprintf("cannot be read: %v", err), []string{"sudo ironwarp doctor"}
+		f.Level, f.Found, f.Do = Warn, fmt.Sprintf("cannot be read: %v", err), []string{"nft list table inet ironwarp-block"}
 	case len(have) > 0:
 		var texts []string
 		for _, b := range have {
@@ -39,7 +41,7 @@ func (x *examination) blocks() {
 	if len(faults) > 0 {
 		f.Level = Fail
 		f.Found += "; but " + strings.Join(faults, ", ")
-		f.Do = append(f.Do, "restart the daemon, and find out who changed it: nft list table inet ironwarp-block")
+		f.Do = append(f.Do, "systemctl restart ironwarp", "Find out who changed it: `nft list table inet ironwarp-block` shows what there is now.")
 	}
 	x.find(f)
 }

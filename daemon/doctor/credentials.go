@@ -47,7 +47,7 @@ func (x *examination) secrets() {
 			continue
 		}
 		if _, err := ipsec.LoadSecret(p.PSKFile); err != nil {
-			f.fault(Fail, fmt.Sprintf("peer %s: %v", p.Name, err), "both hosts need the same secret, in a file of mode 0600; then run `ironwarp reload`")
+			f.fault(Fail, fmt.Sprintf("peer %s: %v", p.Name, err), "Give both hosts the same secret, in a file of mode 0600, then run `ironwarp reload`.")
 		}
 	}
 	if f.Level == OK {
@@ -61,22 +61,22 @@ func checkCertificates(f *Finding, p config.Peer) {
 	now := time.Now()
 	switch {
 	case err != nil:
-		f.fault(Fail, fmt.Sprintf("peer %s: %v", p.Name, err), "correct cert_file and key_file; then run `ironwarp reload`")
+		f.fault(Fail, fmt.Sprintf("peer %s: %v", p.Name, err), "Correct cert_file and key_file, then run `ironwarp reload`.")
 	case own.CheckTime(now) != nil:
-		f.fault(Fail, fmt.Sprintf("peer %s: %v", p.Name, own.CheckTime(now)), "then run `ironwarp reload`")
+		f.fault(Fail, fmt.Sprintf("peer %s: %v", p.Name, own.CheckTime(now)), "Issue a new certificate, or set the clock if it is wrong, then run `ironwarp reload`.")
 	case own.CheckTime(now.Add(expiresSoon)) != nil:
 		f.fault(Warn, fmt.Sprintf("peer %s: %s ends on %s", p.Name, p.CertFile, own.Certificate().NotAfter.Format(time.DateOnly)),
-			"issue a new certificate, replace the files, and run `ironwarp reload`: streams go on")
+			"Issue a new certificate, replace the files, and run `ironwarp reload`: streams go on.")
 	}
 	for _, file := range p.CAFiles {
 		a, err := ipsec.LoadAuthority(file)
 		switch {
 		case err != nil:
-			f.fault(Fail, fmt.Sprintf("peer %s: %v", p.Name, err), "correct ca_files; then run `ironwarp reload`")
+			f.fault(Fail, fmt.Sprintf("peer %s: %v", p.Name, err), "Correct ca_files, then run `ironwarp reload`.")
 		case now.After(a.Certificate().NotAfter), now.Before(a.Certificate().NotBefore):
 			f.fault(Fail, fmt.Sprintf("peer %s: the authority of %s is valid from %s to %s, and the clock says %s", p.Name, file,
 				a.Certificate().NotBefore.Format(time.DateOnly), a.Certificate().NotAfter.Format(time.DateOnly), now.Format(time.DateOnly)),
-				"set the clock if it is wrong, or have the authority renewed")
+				"Set the clock if it is wrong, or have the authority renewed.")
 		}
 	}
 }
@@ -105,14 +105,14 @@ func (x *examination) revocation() {
 		f.Level = x.missing(certs)
 		f.Found = "strongSwan has not loaded its plugins " + strings.Join(lack, ", ") + ", which it needs to check certificates"
 		f.Instead = "pre-shared keys"
-		f.Do = []string{"apt-get install libstrongswan-standard-plugins libstrongswan-extra-plugins, then systemctl restart strongswan"}
+		f.Do = []string{"apt-get install libstrongswan-standard-plugins libstrongswan-extra-plugins && systemctl restart strongswan"}
 	}
 	if !has("curl") && !has("soup") && !has("winhttp") {
 		level := Note
 		if fetch {
 			level = Fail
 		}
-		f.fault(level, "strongSwan has no plugin that fetches revocation lists and OCSP answers by HTTP (curl)", "apt-get install libstrongswan-extra-plugins, then systemctl restart strongswan")
+		f.fault(level, "strongSwan has no plugin that fetches revocation lists and OCSP answers by HTTP (curl)", "apt-get install libstrongswan-extra-plugins && systemctl restart strongswan")
 		f.Instead = strings.TrimPrefix(f.Instead+"; revocation lists in files (file: URIs)", "; ")
 	}
 	x.find(f)

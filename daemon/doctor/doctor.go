@@ -3,10 +3,15 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
 )
@@ -25,7 +30,7 @@ type Finding struct {
 	Level   string   `json:"level"`
 	Found   string   `json:"found"`
 	Instead string   `json:"instead,omitempty"` // what works without it
-	Do      []string `json:"do,omitempty"`      // commands or advice, in order
+	Do      []string `json:"do,omitempty"`      // commands to paste, or sentences, in order
 	Guard   *Guard   `json:"guard,omitempty"`   // of a peer, in a finding about it
 }
 
@@ -33,7 +38,7 @@ type Finding struct {
 type Options struct {
 	Config  string // main configuration file
 	Named   bool   // it was named explicitly
-	Socket  string // control socket; empty: what the configuration says
+	Socket  string // control socket; empty: what the configuration says, or the default
 	Version string
 }
 
@@ -42,14 +47,46 @@ type examination struct {
 	opt Options
 	cfg *config.Config      // nil if it has faults
 	ike *ipsec.DaemonStatus // nil if strongSwan does not answer
+	run *api.Status         // nil if no daemon answers
 	out []Finding
 }
 
-func (x *examination) find(f Finding) { x.out = append(x.out, f) }
+func (x *examination) find(f Finding) {
+	for i, d := range f.Do {
+		f.Do[i] = step(d)
+	}
+	f.Found = api.Plain(f.Found)
+	x.out = append(x.out, f)
+}
+
+// commands begin the lines that are to be pasted into a shell.
+var commands = []string{"apt-get", "chmod", "ip", "ironwarp", "modprobe", "nft", "sudo", "systemctl", "timedatectl"}
+
+// step makes a line of advice what it has to be: a command, or a sentence.
+func step(line string) string {
+	first, _, _ := strings.Cut(line, " ")
+	if line == "" || slices.Contains(commands, first) {
+		return line
+	}
+	line = strings.ToUpper(line[:1]) + line[1:]
+	if !strings.ContainsAny(line[len(line)-1:], ".?!:") {
+		line += "."
+	}
+	return line
+}
 
 // needsIPsec reports whether a configured peer uses ESP.
 func (x *examination) needsIPsec() bool {
 	return len(x.ipsecPeers()) > 0
+}
+
+// asRoot is the finding about something that only root can look at, or nothing of
+// it where root has failed.
+func asRoot(what string, err error) (f Finding, denied bool) {
+	if os.Geteuid() == 0 {
+		return f, false
+	}
+	return Finding{What: what, Level: Note, Found: fmt.Sprintf("only root can look: %v", err)}, true
 }
 
 // missing is Fail for what a configured peer needs, else Note.
@@ -64,12 +101,19 @@ func (x *examination) missing(needed bool) string {
 // it tries whether a clear packet is stopped.
 func Run(ctx context.Context, opt Options) []Finding {
 	x := &examination{opt: opt}
-	cfg, err := config.Load(opt.Config, opt.Named)
+	asked := x.ask(ctx, cmp.Or(opt.Socket, config.DefaultSocket))
+	if x.run != nil && x.run.Info.Config != "" && !opt.Named {
+		x.opt.Config = x.run.Info.Config
+	}
+	cfg, err := config.Load(x.opt.Config, opt.Named)
 	x.cfg = cfg
+	if x.run == nil && opt.Socket == "" && cfg != nil && cfg.ControlSocket != config.DefaultSocket {
+		asked = x.ask(ctx, cfg.ControlSocket)
+	}
 	x.privileges()
 	x.configuration(err)
 	x.secrets()
-	x.daemon(ctx)
+	x.daemon(asked)
 	x.strongSwan(ctx)
 	x.esp()
 	x.tun()

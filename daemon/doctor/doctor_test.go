@@ -1,12 +1,20 @@
 package doctor
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
@@ -36,6 +44,79 @@ func examine(t *testing.T, files map[string]string) map[string]Finding {
 		found[f.What] = f
 	}
 	return found
+}
+
+// What is to be done is a command or a sentence, wherever it comes from.
+func TestAdviceIsACommandOrASentence(t *testing.T) {
+	for in, want := range map[string]string{
+		"ironwarp reload":                      "ironwarp reload",
+		"the daemon keeps trying":              "The daemon keeps trying.",
+		"`ironwarp doctor` says what is there": "`ironwarp doctor` says what is there.",
+		"Correct the file.":                    "Correct the file.",
+		"systemctl restart ironwarp":           "systemctl restart ironwarp",
+	} {
+		x := &examination{}
+		x.find(Finding{Do: []string{in}})
+		if got := x.out[0].Do[0]; got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+// The configuration is that of the daemon that runs, unless another one is named.
+func TestConfigurationIsThatOfTheDaemonThatRuns(t *testing.T) {
+	dir, err := os.MkdirTemp("", "iw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l, err := net.Listen("unix", filepath.Join(dir, "sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := filepath.Join(dir, "running.yaml")
+	if err := os.WriteFile(running, []byte("listen: {port: 7999}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := json.Marshal(api.Status{Info: api.Info{Version: "test", PID: os.Getpid(), Config: running}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(answer) })}
+	go srv.Serve(l)
+	t.Cleanup(func() { srv.Close() })
+	other := filepath.Join(dir, "other.yaml")
+	if err := os.WriteFile(other, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for named, want := range map[bool]string{false: running, true: other} {
+		found := map[string]Finding{}
+		for _, f := range Run(t.Context(), Options{Config: other, Named: named, Socket: l.Addr().String(), Version: "test"}) {
+			found[f.What] = f
+		}
+		if f := found["configuration"]; !strings.HasPrefix(f.Found, want) {
+			t.Errorf("named %v: %s, want %s", named, f.Found, want)
+		}
+		if f := found["daemon"]; named != (f.Level == Warn && strings.Contains(f.Found, running)) {
+			t.Errorf("named %v: %+v", named, f)
+		}
+		var r unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
+			t.Fatal(err)
+		}
+		// This process plays the daemon.
+		check(t, found, "file descriptors", found["file descriptors"].Level, fmt.Sprintf("the daemon may open %d", r.Cur))
+	}
+}
+
+func TestKernelESPThatTheKernelLacksIsNotFine(t *testing.T) {
+	if !errors.Is(ipsec.KernelESP(), ipsec.ErrNoKernelESP) {
+		t.Skip("this kernel has ESP, or this user may not look")
+	}
+	peers := []config.Peer{{Name: "beta", Protection: config.ProtectIPsec}}
+	x := &examination{cfg: &config.Config{Peers: peers}, ike: &ipsec.DaemonStatus{DataPlane: ipsec.DataPlaneKernel, Reason: "by default"}}
+	x.dataPlane()
+	check(t, map[string]Finding{"data plane": x.out[0]}, "data plane", Fail, "this kernel has none", "modprobe esp4")
 }
 
 const base = "runtime_dir: $DIR/run\nipsec: {vici: \"unix://$DIR/no-charon\"}\n"
@@ -125,6 +206,10 @@ func TestDataPlaneIsShownWithItsReason(t *testing.T) {
 	check(t, map[string]Finding{"data plane": x.out[0]}, "data plane", OK, "userland ESP: the kernel has no ESP", "tunnel mode")
 	x = &examination{cfg: &config.Config{IPsec: config.IPsec{DataPlane: "kernel"}}, ike: x.ike}
 	x.dataPlane()
+	if errors.Is(ipsec.KernelESP(), ipsec.ErrNoKernelESP) {
+		check(t, map[string]Finding{"data plane": x.out[0]}, "data plane", Note, "this kernel has none")
+		return
+	}
 	check(t, map[string]Finding{"data plane": x.out[0]}, "data plane", Warn, "kernel ESP: the configuration says so", "by itself it would be userland ESP", "data_plane: auto")
 }
 

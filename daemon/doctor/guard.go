@@ -31,7 +31,10 @@ const passed = "passed"
 func (x *examination) guards() {
 	have, err := ipsec.ListGuard("")
 	if err != nil {
-		f := Finding{What: "kernel guard", Level: x.missing(x.needsIPsec()), Found: fmt.Sprintf("cannot be read: %v", err), Do: []string{"sudo ironwarp doctor"}}
+		f, denied := asRoot("kernel guard", err)
+		if !denied {
+			f = Finding{What: "kernel guard", Level: x.missing(x.needsIPsec()), Found: fmt.Sprintf("cannot be read: %v", err), Do: []string{"modprobe xfrm_user"}}
+		}
 		x.find(f)
 		return
 	}
@@ -85,7 +88,7 @@ func (x *examination) guard(p config.Peer, k ipsec.Link, g ipsec.GuardSpec, have
 	}
 	holes, err := ipsec.GuardHoles(g)
 	if err != nil {
-		holes = append(holes, ipsec.Hole{What: err.Error(), Fix: "run as root"})
+		holes = append(holes, ipsec.Hole{What: err.Error(), Fix: "sudo ironwarp doctor"})
 	}
 	f.Guard.Holes = holes
 	for _, h := range holes {
@@ -103,14 +106,14 @@ func (x *examination) guard(p config.Peer, k ipsec.Link, g ipsec.GuardSpec, have
 		f.Guard.SelfTest, f.Guard.Passed = err.Error(), false
 		f.Found += "; " + err.Error()
 		if len(f.Do) == 0 {
-			f.Do = []string{"restart the daemon, which puts the guard in place: systemctl restart ironwarp"}
+			f.Do = []string{"systemctl restart ironwarp"}
 		}
 	default:
 		f.Guard.SelfTest, f.Guard.Passed = err.Error(), false
 		f.Found += "; " + err.Error()
 		if f.Level == OK {
 			f.Level = Warn
-			f.Do = []string{fmt.Sprintf("see to a route to %v", g.Remote)}
+			f.Do = []string{fmt.Sprintf("See to a route to %v.", g.Remote)}
 		}
 	}
 	x.find(f)
@@ -136,6 +139,6 @@ func (x *examination) leftOver(have []ipsec.GuardPolicy, known map[netip.Addr]bo
 	}
 	x.find(Finding{
 		What: "left over guard", Level: Warn, Found: "policies of hosts that are no configured peers block their clear traffic: " + strings.Join(texts, "; "),
-		Do: []string{"look at them: ip xfrm policy", fmt.Sprintf("add the peer and remove it again, which takes them down: %v", lost)},
+		Do: []string{"ip xfrm policy", fmt.Sprintf("Add the peer and remove it again, which takes them down: %v.", lost)},
 	})
 }

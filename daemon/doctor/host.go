@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,8 +35,12 @@ func (x *examination) privileges() {
 func (x *examination) configuration(err error) {
 	f := Finding{What: "configuration", Level: OK}
 	if err != nil {
+		if f, denied := asRoot("configuration", err); denied && errors.Is(err, fs.ErrPermission) {
+			x.find(f)
+			return
+		}
 		f.Level, f.Found = Fail, err.Error()
-		f.Do = []string{"correct the file, then run `ironwarp reload`"}
+		f.Do = []string{"Correct the file, then run `ironwarp reload`."}
 		x.find(f)
 		return
 	}
@@ -58,50 +63,71 @@ func (x *examination) configuration(err error) {
 	x.find(f)
 }
 
-func (x *examination) daemon(ctx context.Context) {
-	socket := x.opt.Socket
-	if socket == "" {
-		socket = config.DefaultSocket
-		if x.cfg != nil {
-			socket = x.cfg.ControlSocket
-		}
-	}
-	f := Finding{What: "daemon", Level: OK}
+// asked is the answer of whoever has a control socket.
+type asked struct {
+	socket string
+	err    error
+}
+
+// ask asks the daemon at a control socket how it is.
+func (x *examination) ask(ctx context.Context, socket string) asked {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
 	cl := api.NewClient(socket)
 	defer cl.Close()
 	st, err := cl.Status(ctx)
-	if err != nil {
+	if err == nil {
+		x.run = &st
+	}
+	return asked{socket, err}
+}
+
+func (x *examination) daemon(a asked) {
+	f := Finding{What: "daemon", Level: OK}
+	if a.err != nil {
 		f.Level = Warn
-		f.Found = err.Error()
+		f.Found = a.err.Error()
 		var e *api.Error
-		if errors.As(err, &e) {
-			f.Found, f.Do = e.Message, []string{e.Fix}
+		if errors.As(a.err, &e) {
+			f.Found = e.Message
+			if e.Code == api.CodeForbidden && os.Geteuid() != 0 {
+				f.Level = Note
+			} else {
+				f.Do = lines(e.Fix)
+			}
+		}
+		if api.NotRunning(a.err) {
+			f.Do = []string{"systemctl start ironwarp", "If it runs already, name its socket with --socket or IRONWARP_SOCKET."}
 		}
 		x.find(f)
 		return
 	}
+	st := x.run
 	f.Found = fmt.Sprintf("version %s, process %d", st.Info.Version, st.Info.PID)
 	if x.opt.Version != "" && st.Info.Version != x.opt.Version {
 		f.Level = Warn
 		f.Found += fmt.Sprintf("; this command is version %s", x.opt.Version)
 		f.Do = []string{"systemctl restart ironwarp"}
 	}
-	if st, err := os.Stat(socket); err == nil && st.Mode().Perm()&0o077 != 0 {
+	if used := st.Info.Config; used != "" && used != x.opt.Config {
+		f.Level = Warn
+		f.Found += fmt.Sprintf("; it uses %s, and what is said here is about %s", used, x.opt.Config)
+		f.Do = append(f.Do, "ironwarp doctor --config "+used)
+	}
+	if st, err := os.Stat(a.socket); err == nil && st.Mode().Perm()&0o077 != 0 {
 		f.Level = Warn
 		f.Found += fmt.Sprintf("; the control socket has mode %#o", st.Mode().Perm())
-		f.Do = append(f.Do, "chmod 600 "+socket)
+		f.Do = append(f.Do, "chmod 600 "+a.socket)
 	}
 	x.find(f)
 	for _, p := range st.Peers {
 		if i := p.IPsec; i != nil && time.Since(i.ReloadedAt) < reloadedLately {
 			x.find(Finding{What: "peer " + p.Name, Level: Warn,
 				Found: fmt.Sprintf("strongSwan had lost what the daemon gave it (%d times, last at %s), and got it again", i.Reloads, i.ReloadedAt.Local().Format("15:04:05")),
-				Do:    []string{"nothing after `systemctl reload strongswan`; else find what runs swanctl: --load-all and --load-creds --clear unload what is not in swanctl.conf"}})
+				Do:    []string{"After `systemctl reload strongswan` there is nothing to do. Otherwise find out what runs swanctl: --load-all and --load-creds --clear unload what is not in swanctl.conf."}})
 		}
 	}
-	for _, p := range problems(&st) {
+	for _, p := range problems(st) {
 		x.find(Finding{What: p.what, Level: Fail, Found: p.err.Message, Do: lines(p.err.Fix)})
 	}
 }
@@ -155,29 +181,59 @@ func (x *examination) tun() {
 	}
 	f.Level, f.Found = Note, err.Error()
 	f.Instead = "kernel ESP does without it"
-	f.Do = []string{"modprobe tun", "in a container: pass /dev/net/tun through"}
-	if errors.Is(err, fs.ErrPermission) {
-		f.Do = []string{"run as root"}
+	f.Do = []string{"modprobe tun", "In a container, pass /dev/net/tun through."}
+	if g, denied := asRoot(f.What, err); denied && errors.Is(err, fs.ErrPermission) {
+		f = g
 	}
 	x.find(f)
 }
 
+// descriptors compares what streams may need with what the daemon may open; this
+// process, which has the limits of somebody's shell, says nothing about that.
 func (x *examination) descriptors() {
-	var r unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
-		return
-	}
+	f := Finding{What: "file descriptors", Level: OK}
 	need := uint64(config.DefaultStreams)
 	if x.cfg != nil {
 		need = uint64(x.cfg.Limits.Device.Streams)
 	}
 	need += 256
-	f := Finding{What: "file descriptors", Level: OK, Found: fmt.Sprintf("%d allowed here", r.Max)}
-	if r.Max < need {
-		f.Level, f.Found = Warn, fmt.Sprintf("%d allowed here, %d streams may need %d", r.Max, need-256, need)
-		f.Do = []string{"the systemd unit sets LimitNOFILE; by hand: ulimit -n " + fmt.Sprint(need)}
+	if x.run == nil {
+		f.Level, f.Found = Note, fmt.Sprintf("%d streams may need %d; what the daemon may open is seen when it runs", need-256, need)
+		x.find(f)
+		return
+	}
+	may, err := openFiles(x.run.Info.PID)
+	if err != nil {
+		f.Level, f.Found = Note, fmt.Sprintf("not known how many the daemon may open: %v", err)
+		if g, denied := asRoot(f.What, err); denied {
+			f = g
+		}
+		x.find(f)
+		return
+	}
+	f.Found = fmt.Sprintf("the daemon may open %d", may)
+	if may < need {
+		f.Level = Warn
+		f.Found += fmt.Sprintf(", %d streams may need %d", need-256, need)
+		f.Do = []string{fmt.Sprintf("Raise LimitNOFILE= of its unit to %d, with `systemctl edit ironwarp`; by hand, run `ulimit -n %d` before it.", need, need)}
 	}
 	x.find(f)
+}
+
+// openFiles is how many descriptors a process may have (proc(5), /proc/PID/limits).
+func openFiles(pid int) (uint64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(line, "Max open files"); ok {
+			if f := strings.Fields(rest); len(f) > 0 {
+				return strconv.ParseUint(f[0], 10, 64)
+			}
+		}
+	}
+	return 0, errors.New("the kernel does not say")
 }
 
 func (x *examination) nbdClients() {
@@ -212,7 +268,7 @@ func (x *examination) sctp() {
 			f.Found = err.Error()
 		}
 		f.Instead = "transport: sctp-udp, which has an SCTP of its own, and TCP; transport: auto does without it by itself"
-		f.Do = []string{"modprobe sctp", "where there is no such module: linux-modules-extra or kernel-modules-extra of this kernel, where distributions keep it apart"}
+		f.Do = []string{"modprobe sctp", "Where there is no such module, install this kernel's linux-modules-extra or kernel-modules-extra, where distributions keep it apart."}
 	}
 	x.find(f)
 	x.udpBatches()
@@ -248,7 +304,7 @@ func (x *examination) udpBatches() {
 		f.Level = Note
 		f.Found = "this kernel lacks " + strings.Join(lack, ", ")
 		f.Instead = "SCTP in UDP works without, at several times the CPU for each packet"
-		f.Do = []string{"a kernel from 5.0 on"}
+		f.Do = []string{"Use a kernel from 5.0 on."}
 	}
 	x.find(f)
 }

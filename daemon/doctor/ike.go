@@ -66,7 +66,7 @@ func (x *examination) strongSwan(ctx context.Context) {
 		return
 	}
 	f.Level = x.missing(x.needsIPsec())
-	f.Found = err.Error()
+	f.Found, _, _ = strings.Cut(err.Error(), ";") // what to do follows
 	f.Instead = "loopback peers only"
 	switch {
 	case installed(charons) == "":
@@ -76,9 +76,11 @@ func (x *examination) strongSwan(ctx context.Context) {
 		f.Found = "strongSwan has no VICI plugin"
 		f.Do = []string{installStrongSwan}
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, ipsec.ErrDaemonPermission):
-		f.Do = []string{"sudo ironwarp doctor"}
+		if g, denied := asRoot(f.What, err); denied {
+			f = g
+		}
 	default:
-		f.Do = []string{"systemctl enable --now strongswan", "or name its VICI socket in the configuration: ipsec: {vici: unix:///path}"}
+		f.Do = []string{"systemctl enable --now strongswan", "Or name its VICI socket in the configuration: `ipsec: {vici: unix:///path}`."}
 	}
 	x.find(f)
 }
@@ -103,10 +105,14 @@ func (x *examination) dataPlane() {
 	f := Finding{What: "data plane", Level: OK}
 	if plane != x.ike.DataPlane {
 		f.Level = Warn
-		f.Do = []string{"set ipsec: {data_plane: auto} in the configuration, unless strongSwan is about to be changed"}
+		f.Do = []string{"Set `ipsec: {data_plane: auto}` in the configuration, unless strongSwan is about to be changed."}
 		reason = fmt.Sprintf("the configuration says so; by itself it would be %v: %s", x.ike.DataPlane, reason)
 	}
 	f.Found = fmt.Sprintf("%v: %s", plane, reason)
+	if err := ipsec.KernelESP(); plane == ipsec.DataPlaneKernel && errors.Is(err, ipsec.ErrNoKernelESP) {
+		f.Level, f.Found = x.missing(x.needsIPsec()), "strongSwan leaves ESP to the kernel, and this kernel has none"
+		f.Do = espOr()
+	}
 	if plane == ipsec.DataPlaneUserland {
 		f.Found += "; tunnel mode, ESP in UDP, no extended sequence numbers"
 	}
@@ -137,11 +143,11 @@ func (x *examination) algorithms(ctx context.Context) {
 		lacks, usable := have.Lacks(profiles[name], x.plane())
 		switch what := fmt.Sprintf("of profile %s strongSwan lacks %s", name, strings.Join(lacks, ", ")); {
 		case !usable && used[name]:
-			f.fault(Fail, what+", and without them no proposal is left", loadPlugins)
+			f.fault(Fail, what+", and without them no proposal is left", loadPlugins...)
 		case !usable:
-			f.fault(Note, what+", and without them it cannot be used", loadPlugins)
+			f.fault(Note, what+", and without them it cannot be used", loadPlugins...)
 		case len(lacks) > 0:
-			f.fault(Note, what+"; its other proposals do", loadPlugins)
+			f.fault(Note, what+"; its other proposals do", loadPlugins...)
 		}
 	}
 	if f.Level == OK {
@@ -150,7 +156,17 @@ func (x *examination) algorithms(ctx context.Context) {
 	x.find(f)
 }
 
-const loadPlugins = "apt-get install libstrongswan-standard-plugins libstrongswan-extra-plugins; if strongswan.conf has a list load =, add the plugin there (openssl, gcm, xcbc, gmp, curve25519)"
+// loadPlugins brings the plugins that have algorithms.
+var loadPlugins = []string{
+	"apt-get install libstrongswan-standard-plugins libstrongswan-extra-plugins",
+	"If strongswan.conf has a list `load =`, add the plugin there (openssl, gcm, xcbc, gmp, curve25519).",
+}
+
+// espOr is what brings kernel ESP, or after further commands userland ESP.
+func espOr(userland ...string) []string {
+	do := []string{"modprobe esp4 esp6 xfrm_user", "Where the kernel has no such modules, ESP in user space does, by what follows."}
+	return append(append(do, userland...), printConf)
+}
 
 func (x *examination) esp() {
 	f := Finding{What: "ESP", Level: OK}
@@ -160,7 +176,7 @@ func (x *examination) esp() {
 	switch {
 	case err == nil && loaded:
 		f.Level, f.Found = Warn, "the kernel has it, but strongSwan does it in user space, which is slower"
-		f.Do = []string{"remove kernel-libipsec from strongSwan's configuration (/etc/strongswan.d/ironwarp.conf), then systemctl restart strongswan"}
+		f.Do = []string{"Remove kernel-libipsec from strongSwan's configuration (/etc/strongswan.d/ironwarp.conf), then run `systemctl restart strongswan`."}
 	case err == nil:
 		f.Found = "the kernel has it"
 	case loaded:
@@ -168,18 +184,20 @@ func (x *examination) esp() {
 	case userland && x.ike != nil && errors.Is(err, ipsec.ErrNoKernelESP):
 		f.Level, f.Found = x.missing(x.needsIPsec()), "the kernel has none, and strongSwan has not loaded its plugin kernel-libipsec"
 		f.Instead = "loopback peers only"
-		f.Do = []string{"modprobe esp4 esp6 xfrm_user", "or, for userland ESP: " + printConf}
+		f.Do = espOr()
 	case !errors.Is(err, ipsec.ErrNoKernelESP):
 		f.Level, f.Found = Note, fmt.Sprintf("not known whether the kernel has it: %v", err)
-		f.Do = []string{"sudo ironwarp doctor"}
+		if g, denied := asRoot(f.What, err); denied {
+			f = g
+		}
 	case userland:
 		f.Level, f.Found = Note, "the kernel has none"
 		f.Instead = "userland ESP by strongSwan's plugin kernel-libipsec, which is installed: it works the same, at some 250 Mbit/s"
-		f.Do = []string{"modprobe esp4 esp6 xfrm_user", "or, for userland ESP: " + printConf}
+		f.Do = espOr()
 	default:
 		f.Level, f.Found = x.missing(x.needsIPsec()), "the kernel has none, and strongSwan's plugin kernel-libipsec is not installed"
 		f.Instead = "loopback peers only"
-		f.Do = []string{"modprobe esp4 esp6 xfrm_user", "or, for userland ESP: apt-get install libcharon-extra-plugins, then " + printConf}
+		f.Do = espOr("apt-get install libcharon-extra-plugins")
 	}
 	x.find(f)
 }

@@ -37,7 +37,7 @@ type espHost struct {
 
 func newESP(t *testing.T, victim string, peers ...string) *esp {
 	t.Helper()
-	e := &esp{lab: lab.Start(t, lab.Config{Hosts: append([]string{victim}, peers...)}), hosts: map[string]*espHost{}}
+	e := &esp{lab: lab.Start(t, lab.Config{Hosts: append([]string{victim}, peers...), Canary: canary}), hosts: map[string]*espHost{}}
 	for _, h := range e.lab.Hosts() {
 		m := must(ipsec.New(ipsec.Config{Socket: h.ViciSocket(), NetNS: h.NetNS()}))(t)
 		ended := make(chan error, 1)

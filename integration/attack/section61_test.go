@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/rdmap"
@@ -13,7 +14,8 @@ import (
 
 var (
 	evil   = []byte("evil")
-	secret = []byte("secret")
+	canary = lab.NewCanary() // of every lab here
+	secret = []byte(canary)
 	all    = verbs.LocalWrite | verbs.RemoteRead | verbs.RemoteWrite | verbs.RemoteAtomic
 )
 

@@ -56,7 +56,7 @@ func TestTimeFromPeerAddToFirstByte(t *testing.T) {
 			t.Fatal(err)
 		}
 		at[0] = time.Now()
-		disk, err := s.alpha.Client().Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk"}, nil)
+		disk, err := s.alpha.Client().Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: s.export()}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +90,7 @@ func TestTimeFromPeerAddToFirstByte(t *testing.T) {
 // left either.
 func (s *scene) forget(t *testing.T) {
 	t.Helper()
-	if err := s.alpha.Client().Detach(t.Context(), "beta", "disk", true); err != nil {
+	if err := s.alpha.Client().Detach(t.Context(), "beta", s.export(), true); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.alpha.Client().RemovePeer(t.Context(), "beta", false); err != nil {
@@ -110,7 +110,7 @@ func (s *scene) firstByte(t *testing.T, socket string) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	client, err := nbdtest.Connect(c, "disk", false)
+	client, err := nbdtest.Connect(c, s.export(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

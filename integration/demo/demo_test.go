@@ -68,8 +68,14 @@ func TestWireWithClearPacketsIsAFalseClaim(t *testing.T) {
 		"clear fragment of TCP":       func(c *lab.Counts) { c.Fragments = 1 },
 		"clear fragment of UDP":       func(c *lab.Counts) { c.FragmentsUDP = 1 },
 		"missed packet":               func(c *lab.Counts) { c.Dropped = 1 },
-		"no ESP":                      func(c *lab.Counts) { c.ESP = 0 },
-		"too little of it":            func(c *lab.Counts) { c.Bytes = 1 << 20 },
+		"other packet":                func(c *lab.Counts) { c.Kinds = map[lab.Kind]int{{What: "udp port 53"}: 1} },
+		"quote of the link": func(c *lab.Counts) {
+			c.Kinds = map[lab.Kind]int{{What: "ICMP type 3 code 3", Quotes: "udp port 9899"}: 1}
+		},
+		"canary in ARP":    func(c *lab.Counts) { c.Canary = map[lab.Kind]int{{What: "ARP"}: 1} },
+		"canary in ESP":    func(c *lab.Counts) { c.Canary = map[lab.Kind]int{{What: "ESP"}: 1} },
+		"no ESP":           func(c *lab.Counts) { c.ESP = 0 },
+		"too little of it": func(c *lab.Counts) { c.Bytes = 1 << 20 },
 	}
 	for carrier := range wires {
 		for _, c := range judge(carrier, good) {
@@ -117,19 +123,20 @@ func TestDiskIsTheSameInEveryRunAndClean(t *testing.T) {
 		}
 	}
 	size := sizes{files: 200, tree: 1 << 20, image: 8 << 20, scratch: 1 << 20}
+	canary := lab.NewCanary()
 	var trees []string
 	for range 2 {
 		dir := t.TempDir()
 		tree := filepath.Join(dir, "again")
-		if err := makeTree(t.Context(), tree, size.files, size.tree); err != nil {
+		if err := makeTree(t.Context(), tree, size.files, size.tree, canary); err != nil {
 			t.Fatal(err)
 		}
-		sum, err := sha256File(filepath.Join(tree, "part-01", "document-0199"))
+		sum, err := sha256File(filepath.Join(tree, "part-01", "document-0199-"+string(canary)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		trees = append(trees, sum)
-		d, err := makeDisk(t.Context(), dir, size)
+		d, err := makeDisk(t.Context(), dir, size, canary)
 		if err != nil {
 			t.Fatal(err)
 		}

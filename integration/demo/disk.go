@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
 )
 
 // diskImage is what beta exports.
@@ -21,9 +23,9 @@ type diskImage struct {
 }
 
 // makeDisk makes an ext4 image from a tree of files, and an empty disk.
-func makeDisk(ctx context.Context, dir string, size sizes) (*diskImage, error) {
+func makeDisk(ctx context.Context, dir string, size sizes, canary lab.Canary) (*diskImage, error) {
 	tree := filepath.Join(dir, "tree")
-	if err := makeTree(ctx, tree, size.files, size.tree); err != nil {
+	if err := makeTree(ctx, tree, size.files, size.tree, canary); err != nil {
 		return nil, fmt.Errorf("make the files: %w", err)
 	}
 	defer os.RemoveAll(tree)
@@ -45,11 +47,11 @@ func makeDisk(ctx context.Context, dir string, size sizes) (*diskImage, error) {
 	return d, err
 }
 
-// makeTree writes files of many sizes, 128 in a directory, the same in every
-// run.
-func makeTree(ctx context.Context, root string, files int, total int64) error {
+// makeTree writes files of many sizes, 128 in a directory, the same in every run
+// but for the canary, of which names and contents are full.
+func makeTree(ctx context.Context, root string, files int, total int64, canary lab.Canary) error {
 	rng := rand.New(rand.NewPCG(5040, 5041))
-	source := rand.NewChaCha8([32]byte{})
+	source := &document{noise: rand.NewChaCha8([32]byte{}), canary: canary}
 	mean := total / int64(files)
 	for i := range files {
 		if err := ctx.Err(); err != nil {
@@ -61,7 +63,7 @@ func makeTree(ctx context.Context, root string, files int, total int64) error {
 				return err
 			}
 		}
-		f, err := os.Create(filepath.Join(dir, fmt.Sprintf("document-%04d", i)))
+		f, err := os.Create(filepath.Join(dir, fmt.Sprintf("document-%04d-%s", i, canary)))
 		if err != nil {
 			return err
 		}
@@ -74,6 +76,26 @@ func makeTree(ctx context.Context, root string, files int, total int64) error {
 		}
 	}
 	return nil
+}
+
+// document is an endless text: 32 random bytes, so that no two places are equal,
+// and the canary after them, again and again.
+type document struct {
+	noise  *rand.ChaCha8
+	canary lab.Canary
+	record [512]byte
+	rest   []byte
+}
+
+func (d *document) Read(b []byte) (int, error) {
+	if len(d.rest) == 0 {
+		d.canary.Fill(d.record[:])
+		d.noise.Read(d.record[:32])
+		d.rest = d.record[:]
+	}
+	n := copy(b, d.rest)
+	d.rest = d.rest[n:]
+	return n, nil
 }
 
 func sha256File(path string) (string, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,6 +61,7 @@ type scene struct {
 	kept   bool // the hosts are left up
 
 	lab         *lab.Lab
+	canary      lab.Canary
 	alpha, beta *node.Node
 	image       *diskImage
 	docs        api.Attachment // on alpha
@@ -95,7 +97,7 @@ func (s *scene) play(ctx context.Context) (err error) {
 	if err := s.setUp(ctx); err != nil {
 		return err
 	}
-	capture, err := s.alpha.Capture(ctx, lab.CaptureOptions{})
+	capture, err := s.alpha.Capture(ctx, lab.CaptureOptions{Unjudged: "judgeWire does it, by claims"})
 	if err != nil {
 		return err
 	}
@@ -148,6 +150,7 @@ func (s *scene) setUp(ctx context.Context) (err error) {
 	if s.lab, err = lab.New(ctx, lab.Config{}); err != nil {
 		return err
 	}
+	s.canary = s.lab.Canary()
 	s.alpha, s.beta = node.New(s.lab.Host("alpha"), s.binary), node.New(s.lab.Host("beta"), s.binary)
 	plane := "ESP by the kernel"
 	if s.lab.DataPlane() == ipsec.DataPlaneUserland {
@@ -156,7 +159,7 @@ func (s *scene) setUp(ctx context.Context) (err error) {
 	s.out.done("alpha %s and beta %s, strongSwan on each; %s", s.alpha.Addr(), s.beta.Addr(), plane)
 
 	s.out.step("disks")
-	if s.image, err = makeDisk(ctx, s.beta.Dir(), s.size); err != nil {
+	if s.image, err = makeDisk(ctx, s.beta.Dir(), s.size, s.canary); err != nil {
 		return err
 	}
 	s.out.done("docs: ext4 with %d files, %s; scratch: empty, %s", s.size.files, mib(s.size.image), mib(s.size.scratch))
@@ -210,9 +213,13 @@ func (s *scene) guardStopped() (n uint64, err error) {
 
 func (s *scene) judgeWire(c lab.Counts, stopped uint64) {
 	// Whatever the transport is, none of the others has a place in clear either.
-	clear := clearOn(c, anyWire)
+	clear, unknown := clearOn(c, anyWire), c.Unknown()
 	s.claim(clear == 0 && c.Dropped == 0, fmt.Sprintf("no clear packet of %s on the wire", s.wireNames()),
-		"%d clear; %d ESP, %d IKE, %d other, %d missed; the guard stopped %d", clear, c.ESP, c.IKE, c.Other, c.Dropped, stopped)
+		"%d clear, %d missed; the guard stopped %d", clear, c.Dropped, stopped)
+	s.claim(unknown == "", "nothing else is on it that has no business there", "%s",
+		cmp.Or(unknown, fmt.Sprintf("%d ESP, %d IKE; of other kinds: %s", c.ESP, c.IKE, cmp.Or(c.Others(), "none"))))
+	s.claim(len(c.Canary) == 0, "no packet shows what the disks have in it", "%s",
+		cmp.Or(c.Leaked(), fmt.Sprintf("%q, of which files, names and writes are full, stands in %d of %d packets", s.canary, c.Readable(), c.Packets)))
 	carried := s.size.image + s.size.verified
 	s.claim(c.ESP > 0 && int64(c.Bytes) > carried, "the data did cross that wire", "%s captured, %s copied and written at the least", mib(int64(c.Bytes)), mib(carried))
 }

@@ -36,7 +36,7 @@ func (m *matrix) control(ctx context.Context, port uint16) (int, error) {
 			return 0, err
 		}
 	}
-	if err := echo(conn, 1); err != nil {
+	if err := echo(conn, m.alpha.Canary(), 1); err != nil {
 		return 0, err
 	}
 	if err := m.hangUp(conn, port); err != nil {
@@ -46,8 +46,8 @@ func (m *matrix) control(ctx context.Context, port uint16) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := s.check(port); !errors.Is(err, ErrClear) || !s.Readable {
-		return 0, fmt.Errorf("without guard and SA: %v, readable %v; the check of the wire cannot fail", err, s.Readable)
+	if err := s.check(); !errors.Is(err, ErrClear) || s.Leaked() == "" {
+		return 0, fmt.Errorf("without guard and SA: %v, the canary in %q; the check of the wire cannot fail", err, s.Leaked())
 	}
-	return s.Clear[port], nil
+	return s.clear(), nil
 }

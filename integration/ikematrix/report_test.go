@@ -12,37 +12,28 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec"
 )
 
-func TestPacketsInClearAreFoundWhateverTheirPort(t *testing.T) {
-	for name, c := range map[string]struct {
-		s     seen
-		clear bool
-	}{
-		"ESP alone":               {seen{ESP: 1000, IKE: 20}, false},
-		"the row's port":          {seen{ESP: 1000, Clear: map[uint16]int{7: 1, 50000: 1}}, true},
-		"another row's port":      {seen{ESP: 1000, Clear: map[uint16]int{8: 1}}, true},
-		"a fragment without port": {seen{ESP: 1000, Fragments: 1}, true},
-	} {
-		if err := c.s.check(7); errors.Is(err, ErrClear) != c.clear {
-			t.Errorf("%s: %v", name, err)
-		}
+func TestWhatARowLeavesOutsideESPIsFound(t *testing.T) {
+	kind := func(what, quotes string, n int) map[lab.Kind]int {
+		return map[lab.Kind]int{{What: what, Quotes: quotes}: n}
 	}
-}
-
-func TestPacketsInClearAreFoundWhateverTheirProtocol(t *testing.T) {
-	before := lab.Counts{ESP: 5, ClearTCP: map[uint16]int{7: 2}, ClearUDP: map[uint16]int{7: 1}, ClearSCTP: map[uint16]int{}}
-	if s := between(&before, &before); s.check(7) != nil || s.ESP != 0 {
+	before := lab.Counts{ESP: 5, Kinds: kind("tcp port 7", "", 2), ClearTCP: map[uint16]int{7: 2}, Canary: kind("ESP", "", 3)}
+	if s := (seen{before.Since(before)}); s.check() != nil || s.ESP != 0 || s.clear() != 0 || s.Readable() != 0 {
 		t.Errorf("nothing new: %+v", s)
 	}
-	for name, now := range map[string]lab.Counts{
-		"TCP":                {ClearTCP: map[uint16]int{7: 3}},
-		"UDP":                {ClearTCP: map[uint16]int{7: 2}, ClearUDP: map[uint16]int{7: 2}},
-		"SCTP":               {ClearSCTP: map[uint16]int{7: 1}},
-		"a fragment of UDP":  {FragmentsUDP: 1},
-		"a fragment of SCTP": {FragmentsSCTP: 1},
+	for name, c := range map[string]struct {
+		now   lab.Counts
+		clear bool
+	}{
+		"ESP and ARP":       {lab.Counts{ESP: 1000, IKE: 20, Kinds: kind("ARP", "", 2)}, false},
+		"NULL ESP":          {lab.Counts{ESP: 1000, Canary: kind("ESP", "", 20)}, false},
+		"the row's port":    {lab.Counts{ESP: 1000, Kinds: kind("tcp port 7", "", 1)}, true},
+		"another":           {lab.Counts{Kinds: kind("udp port 8", "", 1)}, true},
+		"a fragment":        {lab.Counts{Kinds: kind("sctp fragment", "", 1)}, true},
+		"an ICMP error":     {lab.Counts{Kinds: kind("ICMP type 3 code 3", "udp port 7", 1)}, true},
+		"the canary in ARP": {lab.Counts{Canary: kind("ARP", "", 1)}, true},
 	} {
-		s := between(&before, &now)
-		if !errors.Is(s.check(7), ErrClear) || s.Clear[7]+s.Fragments != 1 {
-			t.Errorf("%s: %+v", name, s)
+		if err := (&seen{c.now}).check(); errors.Is(err, ErrClear) != c.clear {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

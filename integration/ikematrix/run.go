@@ -103,7 +103,7 @@ func newMatrix(t *testing.T, plane ipsec.DataPlane, charon string, creds *creden
 			return
 		}
 		left, err := m.wire.look()
-		if err := errors.Join(err, left.check(0), m.wire.end()); err != nil {
+		if err := errors.Join(err, left.check(), m.wire.end()); err != nil {
 			t.Errorf("after the last row: %v", err)
 		}
 	})
@@ -130,8 +130,8 @@ func (m *matrix) row(t *testing.T, row Row, port uint16) Result {
 	a, err := m.try(t.Context(), &row, port)
 	s, lookErr := m.wire.look()
 	err = errors.Join(err, lookErr)
-	res.Clear = s.Clear[port] + s.Fragments
-	wireErr := s.check(port)
+	res.Clear = s.clear()
+	wireErr := s.check()
 	heard := map[string][]string{}
 	for _, w := range words {
 		heard[w.h.Name()] = w.lines()
@@ -151,7 +151,7 @@ func (m *matrix) row(t *testing.T, row Row, port uint16) Result {
 		res.Why, res.By, res.Words = row.Refusal.Why, row.Refusal.By, row.Refusal.Words
 		res.Surprise = row.Refusal.check(err, slices.Concat(heard["alpha"], heard["beta"]))
 	}
-	if err := errors.Join(m.forget(t.Context()), m.wire.row(t.Context())); err != nil {
+	if err := m.forget(t.Context()); err != nil {
 		res.Surprise = strings.TrimSpace(res.Surprise + " " + err.Error())
 	}
 	if errors.Is(err, ipsec.ErrNoGuard6) && wireErr == nil {
@@ -174,8 +174,8 @@ func (m *matrix) covered(row *Row, s *seen) string {
 		return "no packet of ESP on the wire"
 	case s.IKE == 0:
 		return "no packet of IKE on the wire"
-	case s.Readable != row.null():
-		return fmt.Sprintf("the payload is readable on the wire: %v, and ESP encrypts: %v", s.Readable, !row.null())
+	case s.Readable() > 0 != row.null():
+		return fmt.Sprintf("the payload is readable in %d packets of ESP, and ESP encrypts: %v", s.Readable(), !row.null())
 	}
 	return ""
 }

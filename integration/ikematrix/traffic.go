@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/rping"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -19,18 +20,11 @@ import (
 // payloadSize is what each echo carries in either direction.
 const payloadSize = 64 << 10
 
-// canary stands in the payload every blockSize bytes: whoever can read a packet
-// finds it there.
-const (
-	canary    = "CLEARTEXT-CANARY"
-	blockSize = 32
-)
-
-// payload is text that differs in each block and between seeds.
-func payload(seed uint64) []byte {
+// payload is the canary again and again, numbered, so that blocks and seeds differ.
+func payload(canary lab.Canary, seed uint64) []byte {
 	b := make([]byte, 0, payloadSize)
 	for i := uint64(0); len(b) < payloadSize; i++ {
-		b = append(b, canary...)
+		b = append(b, canary.Bytes(16)...)
 		b = binary.BigEndian.AppendUint64(b, seed)
 		b = binary.BigEndian.AppendUint64(b, i)
 	}
@@ -38,11 +32,11 @@ func payload(seed uint64) []byte {
 }
 
 // echo sends a payload over the connection and compares what comes back.
-func echo(c *transport.Conn, seed uint64) error {
+func echo(c *transport.Conn, canary lab.Canary, seed uint64) error {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
-	sent := payload(seed)
+	sent := payload(canary, seed)
 	wrote := make(chan error, 1)
 	go func() {
 		_, err := c.Write(sent)

@@ -60,7 +60,7 @@ func (m *matrix) try(ctx context.Context, row *Row, port uint16) (*Agreed, error
 	}
 	defer conn.Close()
 	m.rows++
-	if err := echo(conn, 2*m.rows); err != nil {
+	if err := echo(conn, m.alpha.Canary(), 2*m.rows); err != nil {
 		return nil, err
 	}
 	agreed, err := m.returns(ctx, c, conn, &a, &b)
@@ -164,7 +164,7 @@ func (m *matrix) returns(ctx context.Context, c *Case, conn *transport.Conn, a, 
 	if n, err := h.m.DeleteChild(ctx, peer, ""); err != nil || n == 0 {
 		return nil, fmt.Errorf("delete on %s: %d children, %w", h.Name(), n, err)
 	}
-	if err := echo(conn, 2*m.rows+1); err != nil {
+	if err := echo(conn, m.alpha.Canary(), 2*m.rows+1); err != nil {
 		return nil, fmt.Errorf("after the child was deleted: %w", err)
 	}
 	err := m.carries(conn, func() error { return look(true) })
@@ -185,7 +185,7 @@ func (m *matrix) carries(conn *transport.Conn, look func() error) error {
 		if !errors.Is(err, errIdle) || try == tries {
 			return err
 		}
-		if err := echo(conn, 2*m.rows); err != nil {
+		if err := echo(conn, m.alpha.Canary(), 2*m.rows); err != nil {
 			return err
 		}
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ironwarp/ironwarp/integration/siw"
@@ -35,6 +37,34 @@ type lab struct {
 	// built is the directory of the test programs, which make interop builds.
 	built   string
 	options vm.Options
+
+	mu    sync.Mutex
+	times []machineTime
+}
+
+// machineTime is what the run of a machine has cost.
+type machineTime struct {
+	name       string
+	clock, cpu time.Duration
+}
+
+// run boots a machine for a script, and notes what that costs under the name of the
+// directory that gets what it leaves.
+func (l *lab) run(ctx context.Context, out, script string, o vm.Options) (vm.Result, error) {
+	begin := time.Now()
+	res, err := l.image.Run(ctx, out, script, o)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.times = append(l.times, machineTime{filepath.Base(out), time.Since(begin), res.CPU})
+	return res, err
+}
+
+// printTimes prints where the time went.
+func (l *lab) printTimes(w io.Writer) {
+	fmt.Fprintf(w, "\n%-16s %8s %8s\n", "the machine", "clock", "CPU")
+	for _, t := range l.times {
+		fmt.Fprintf(w, "%-16s %7.0fs %7.0fs\n", t.name, t.clock.Seconds(), t.cpu.Seconds())
+	}
 }
 
 // program is the path of one of these.
@@ -66,7 +96,7 @@ func (l *lab) attempt(ctx context.Context, p plan, out string) (o outcome, err e
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return o, err
 	}
-	res, err := l.image.Run(ctx, out, l.script(p), l.options)
+	res, err := l.run(ctx, out, l.script(p), l.options)
 	if err := os.WriteFile(filepath.Join(out, "console"), []byte(res.Output), 0o644); err != nil {
 		return o, err
 	}

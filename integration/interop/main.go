@@ -3,7 +3,7 @@
 // each other in both roles, and prints what worked. make interop runs it.
 //
 //	interop [-binary bin/ironwarp] [-cache .cache/vm] [-document docs/interop.md] [-matrix docs/ipsec-matrix.md]
-//	        [-part siw|esp|sctp] [-run regexp] [-repeat n] [-logs directory] [-summary file] [-v]
+//	        [-part siw|esp|sctp] [-run regexp] [-repeat n] [-at-once n] [-logs directory] [-summary file] [-v]
 //
 // One machine runs rping of librdmacm against ironwarp rping, and the conformance
 // suite (package iwarptest/conformance) with package verbs at one end and siw at
@@ -31,6 +31,8 @@ import (
 	"regexp"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ironwarp/ironwarp/integration/ikematrix"
 	"github.com/ironwarp/ironwarp/integration/siw"
@@ -61,7 +63,7 @@ type arguments struct {
 	binary, built, cache, agents string
 	document, matrix             string
 	part, only                   string
-	repeat                       int
+	repeat, atOnce               int
 	logs, summary                string
 	verbose                      bool
 }
@@ -76,12 +78,16 @@ func parse() (a arguments, err error) {
 	flag.StringVar(&a.part, "part", "", "run only `siw` (rping and the suite), esp (what has the kernel's ESP) or sctp")
 	flag.StringVar(&a.only, "run", "", "run only what matches this `regexp`: names of rping's cases, of the suite's tests as in Siw/we-dial-ipv4-crc/send, and of those of the test programs")
 	flag.IntVar(&a.repeat, "repeat", 1, "run each of rping's cases so many times and nothing else, to look for what is rare")
+	flag.IntVar(&a.atOnce, "at-once", 2, "how many virtual machines run at once")
 	flag.StringVar(&a.logs, "logs", "", "keep the logs and captures in this `directory`; without it those of a failed run are kept in one of their own")
 	flag.StringVar(&a.summary, "summary", "", "write \"N passed, N failed, N skipped\" to this `file`")
 	flag.BoolVar(&a.verbose, "v", false, "show the virtual machine's console")
 	flag.Parse()
 	if a.repeat > 1 {
 		a.part = partSiw
+	}
+	if a.atOnce < 1 {
+		return a, fmt.Errorf("-at-once %d: at least one machine has to run", a.atOnce)
 	}
 	switch a.part {
 	case "", partSiw, partESP, partSCTP:
@@ -166,6 +172,7 @@ func run(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	r.print(os.Stdout, out)
+	l.printTimes(os.Stdout)
 	fmt.Printf("%s in %.0f s\n", r.summary(), time.Since(begin).Seconds())
 	ok = r.failed() == 0
 	if a.summary != "" {
@@ -185,34 +192,40 @@ func run(ctx context.Context) (ok bool, err error) {
 	return ok, err
 }
 
-// report runs what the arguments ask for.
+// report runs what the arguments ask for, the longest machine first, some of them
+// side by side.
 func (l *lab) report(ctx context.Context, a arguments, out string) (*report, error) {
 	var o outcome
 	var esp *espOutcome
 	var sctp *sctpOutcome
 	progress := func(s string) { fmt.Println(s) }
-	if a.includes(partSiw) {
-		fmt.Printf("rping and the conformance suite against siw on Linux %s, in a virtual machine\n", l.image.Kernel)
-		var err error
-		if o, err = l.all(ctx, a.plan(), out, progress); err != nil {
-			return nil, err
-		}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(a.atOnce)
+	if a.includes(partSCTP) {
+		g.Go(func() error {
+			fmt.Printf("hosts with the SCTP of Linux %s between them, in a virtual machine\n", l.image.Kernel)
+			s, err := l.sctp(ctx, a.only, out)
+			sctp = &s
+			return err
+		})
 	}
 	if a.includes(partESP) {
-		fmt.Printf("hosts with the ESP of Linux %s between them, in a virtual machine\n", l.image.Kernel)
-		e, err := l.espAgain(ctx, a.only, out, progress)
-		if err != nil {
-			return nil, err
-		}
-		esp = &e
+		g.Go(func() error {
+			fmt.Printf("hosts with the ESP of Linux %s between them, in a virtual machine\n", l.image.Kernel)
+			e, err := l.espAgain(ctx, a.only, out, progress)
+			esp = &e
+			return err
+		})
 	}
-	if a.includes(partSCTP) {
-		fmt.Printf("hosts with the SCTP of Linux %s between them, in a virtual machine\n", l.image.Kernel)
-		s, err := l.sctp(ctx, a.only, out)
-		if err != nil {
-			return nil, err
-		}
-		sctp = &s
+	if a.includes(partSiw) {
+		g.Go(func() (err error) {
+			fmt.Printf("rping and the conformance suite against siw on Linux %s, in a virtual machine\n", l.image.Kernel)
+			o, err = l.all(ctx, a.plan(), out, progress)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
 	}
 	return newReport(l, o, esp, sctp), nil
 }

@@ -26,7 +26,7 @@ func (l *lab) programs(ctx context.Context, script, out string, limit time.Durat
 	}
 	options := l.options
 	options.Timeout = limit
-	res, err := l.image.Run(ctx, out, script, options)
+	res, err := l.run(ctx, out, script, options)
 	if werr := os.WriteFile(filepath.Join(out, "console"), []byte(res.Output), 0o644); werr != nil {
 		return werr
 	}

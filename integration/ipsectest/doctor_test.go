@@ -120,5 +120,5 @@ func TestDoctorShowsBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says(t, p.examine(t), "blocks", doctor.Fail, "the rules of chain in", "restart the daemon")
+	says(t, p.examine(t), "blocks", doctor.Fail, "the rules of chain in", "systemctl restart ironwarp")
 }

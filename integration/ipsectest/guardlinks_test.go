@@ -62,7 +62,11 @@ func TestGuardStopsClearDatagrams(t *testing.T) {
 			to := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(p.beta.at(), port) }
 			clear := func(want bool) {
 				t.Helper()
-				wire := capture(t, p.beta)
+				allow := []string{lab.PortKind(transport.ProtoUDP, udpPort+1)}
+				if want {
+					allow = append(allow, lab.PortKind(transport.ProtoUDP, udpPort), lab.PortKind(transport.ProtoUDP, 4711))
+				}
+				wire := capture(t, p.beta, allow...)
 				before := stat(t, p.alpha, "XfrmOutPolBlock")
 				for what, err := range map[string]error{
 					"to the port":         sendDatagram(p.alpha.Host, from(0), to(udpPort)),
@@ -321,9 +325,9 @@ func TestKernelSCTPMeetsTheGuard(t *testing.T) {
 			p := newPair(t, lab.Config{NoCharon: true})
 			p.kind = transport.SCTP
 			p.alpha.v6, p.beta.v6 = f.v6, f.v6
-			tries := func() (clear int) {
+			tries := func(allow ...string) (clear int) {
 				t.Helper()
-				wire := capture(t, p.beta)
+				wire := capture(t, p.beta, allow...)
 				for _, try := range []struct{ from, to uint16 }{{0, port}, {port, 4711}} {
 					knockSCTP(t, p.alpha, netip.AddrPortFrom(p.alpha.at(), try.from), netip.AddrPortFrom(p.beta.at(), try.to))
 				}
@@ -331,7 +335,7 @@ func TestKernelSCTPMeetsTheGuard(t *testing.T) {
 				t.Log(c)
 				return p.clear(c)
 			}
-			if tries() == 0 {
+			if tries(lab.PortKind(transport.ProtoSCTP, port), lab.PortKind(transport.ProtoSCTP, 4711)) == 0 {
 				t.Error("without a guard the check finds nothing")
 			}
 			if err := p.alpha.m.AddPeer(t.Context(), p.peerOf(p.alpha)); err != nil {
@@ -390,9 +394,9 @@ func TestKernelSCTPInUDPIsAHole(t *testing.T) {
 
 	// What the kernel itself encapsulates meets the guard of SCTP.
 	sh(t, p.beta.Host, fmt.Sprintf("sysctl -qw net.sctp.encap_port=%d", udpPort))
-	knock := func() int {
+	knock := func(allow ...string) int {
 		t.Helper()
-		wire := capture(t, p.beta)
+		wire := capture(t, p.beta, allow...)
 		knockSCTP(t, p.beta, netip.AddrPortFrom(p.beta.Addr(), 0), netip.AddrPortFrom(p.alpha.Addr(), port))
 		return counted(t, wire).ClearOf(transport.ProtoUDP, udpPort)
 	}
@@ -402,7 +406,7 @@ func TestKernelSCTPInUDPIsAHole(t *testing.T) {
 	if err := ipsec.RemoveGuard(spec); err != nil {
 		t.Fatal(err)
 	}
-	if knock() == 0 {
+	if knock(lab.PortKind(transport.ProtoUDP, udpPort)) == 0 {
 		t.Error("without the guard the check finds nothing")
 	}
 	if err := ipsec.InstallGuard(spec); err != nil {

@@ -47,7 +47,7 @@ func newPrey(t *testing.T, p *pair) *prey {
 	eventually(t, "the stream is quiet", func() bool {
 		first, ok := s.first(func(g segment) bool { return g.from == l.from && g.flags == flagACK })
 		if ok {
-			l.last, ok = s.last(func(g segment) bool { return g.from == l.from && g.ack == first.ack+uint32(len("before")) })
+			l.last, ok = s.last(func(g segment) bool { return g.from == l.from && g.ack == first.ack+pingSize })
 		}
 		return ok
 	})

@@ -73,7 +73,7 @@ func TestProfilesCarryTrafficInESPOnly(t *testing.T) {
 				c.Profile = mustProfile(t, tc.profile, strings.Fields(tc.esp)...)
 			})
 			p.beta.echo(t, nil)
-			wire := capture(t, p.beta)
+			wire := captureWith(t, p.beta, lab.CaptureOptions{NullESP: strings.HasSuffix(tc.profile, "-null")})
 			k := talk(p.alpha.mustDial(t, p.beta))
 			k.moves(t, 20)
 			k.end(t)

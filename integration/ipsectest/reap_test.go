@@ -1,7 +1,6 @@
 package ipsectest
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -36,7 +35,7 @@ func reap(t *testing.T, p *pair, profile *ipsec.Profile) {
 	for round := range uint64(3) {
 		// Traffic more often than that keeps the SA.
 		for range 8 {
-			if err := ping(c, strings.Repeat("hello", 100)); err != nil {
+			if err := ping(c, string(canary.Bytes(500))); err != nil {
 				t.Fatal(err)
 			}
 			pause(t, 200*time.Millisecond)

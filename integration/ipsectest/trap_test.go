@@ -73,7 +73,7 @@ func plainPing(c net.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err
 	}
-	b := []byte("CLEARTEXT-CANARY")
+	b := canary.Bytes(64)
 	if _, err := c.Write(b); err != nil {
 		return err
 	}

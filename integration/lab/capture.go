@@ -5,13 +5,13 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -22,85 +22,60 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CaptureOptions says what Capture records; the zero value is every packet on
-// the wire, its first 192 bytes.
+// CaptureOptions says what Capture looks at and what the wire may have; the zero
+// value is every packet, and nothing but ESP, IKE and what is harmless.
 type CaptureOptions struct {
-	File    string // default: a file in the host's directory
+	File    string // keeps the packets, if it is set
 	Filter  string // a tcpdump expression
-	SnapLen int    // bytes kept of each packet, default 192: enough to classify it
+	SnapLen int    // bytes looked at of each packet; default: all that the wire carries in one piece
 	Wire    int    // which of the host's wires, from 0
+
+	// Allow names further kinds that the test itself sends outside ESP, as Kind.What
+	// has them: PortKind(transport.ProtoTCP, 7472). They must not have the canary.
+	Allow []string
+	// NullESP says that ESP does not encrypt here: the canary has to be readable in it,
+	// and nowhere else.
+	NullESP bool
+	// Unjudged says why the wire may have anything, as that of a control has. The test
+	// looks at the counts itself.
+	Unjudged string
 }
 
-// Capture is a running tcpdump on the wire of a host, at the switch.
+// Capture is a running tcpdump on the wire of a host, at the switch. Packets are
+// judged as they come, all of each.
 type Capture struct {
 	host *Host
-	wire int
-	path string
+	o    CaptureOptions
 	cmd  *exec.Cmd
+	file *os.File
 
-	mu     sync.Mutex
-	stderr bytes.Buffer
-	read   chan struct{} // closed at the end of standard error
-	once   sync.Once
-	counts Counts
-	err    error
+	heard chan struct{} // closed at the end of standard error
+	read  chan struct{} // closed at the end of the packets
+
+	mu      sync.Mutex
+	stderr  bytes.Buffer
+	counts  Counts
+	err     error             // of reading the packets
+	marks   map[mark]struct{} // that have come
+	arrived chan struct{}     // closed and made anew when a mark has come
+
+	once sync.Once
+	end  error
 }
+
+// mark is what one of catchUp's frames carries.
+type mark [16]byte
 
 // Capture starts tcpdump on the host's wire, both directions, and returns when it
 // listens: no later packet is missed.
 func (h *Host) Capture(ctx context.Context, o CaptureOptions) (*Capture, error) {
-	h.mu.Lock()
-	n := len(h.captures)
-	h.mu.Unlock()
-	if o.File == "" {
-		o.File = filepath.Join(h.dir, fmt.Sprintf("capture%d.pcap", n))
-	}
 	if o.SnapLen == 0 {
-		o.SnapLen = 192
+		o.SnapLen = h.lab.cfg.MTU + 64 // Ethernet, tags; more only where the kernel joins segments
 	}
-	// -Z root: tcpdump may not write into the lab's directory as another user.
-	argv := []string{"netns", "exec", h.lab.bridge, "tcpdump", "-i", h.switchPort(o.Wire), "-n", "-U", "--immediate-mode",
-		"-B", strconv.Itoa(captureBufferKiB), "-Z", "root", "-s", strconv.Itoa(o.SnapLen), "-w", o.File}
-	if o.Filter != "" {
-		argv = append(argv, fmt.Sprintf("(%s) or ether proto %#x", o.Filter, markerType))
-	}
-	c := &Capture{host: h, wire: o.Wire, path: o.File, cmd: exec.Command("ip", argv...), read: make(chan struct{})}
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	pipe, err := c.cmd.StderrPipe()
-	if err != nil {
+	c := &Capture{host: h, o: o, heard: make(chan struct{}), read: make(chan struct{}),
+		counts: newCounts(h.lab.canary), marks: map[mark]struct{}{}, arrived: make(chan struct{})}
+	if err := c.start(ctx); err != nil {
 		return nil, fmt.Errorf("capture on %s: %w", h.name, err)
-	}
-	if err := c.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("capture on %s: %w", h.name, err)
-	}
-	listening := make(chan struct{})
-	go func() {
-		defer close(c.read)
-		ready := false
-		for s := bufio.NewScanner(pipe); s.Scan(); {
-			c.mu.Lock()
-			c.stderr.WriteString(s.Text() + "\n")
-			c.mu.Unlock()
-			if !ready && strings.Contains(s.Text(), "listening on") {
-				ready = true
-				close(listening)
-			}
-		}
-	}()
-	ctx, cancel := context.WithTimeout(ctx, captureTimeout)
-	defer cancel()
-	select {
-	case <-listening:
-	case <-c.read:
-		err = errors.New("tcpdump ended at once")
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err != nil {
-		_ = c.cmd.Process.Kill()
-		<-c.read
-		_ = c.cmd.Wait()
-		return nil, fmt.Errorf("capture on %s: %w: %s", h.name, err, c.messages())
 	}
 	h.mu.Lock()
 	h.captures = append(h.captures, c)
@@ -108,51 +83,155 @@ func (h *Host) Capture(ctx context.Context, o CaptureOptions) (*Capture, error) 
 	return c, nil
 }
 
+func (c *Capture) start(ctx context.Context) (err error) {
+	// -Z root: tcpdump may not write into the lab's directory as another user.
+	argv := []string{"netns", "exec", c.host.lab.bridge, "tcpdump", "-i", c.host.switchPort(c.o.Wire), "-n", "-U", "--immediate-mode",
+		"-B", strconv.Itoa(captureBufferKiB), "-Z", "root", "-s", strconv.Itoa(c.o.SnapLen), "-w", "-"}
+	if c.o.Filter != "" {
+		argv = append(argv, fmt.Sprintf("(%s) or ether proto %#x", c.o.Filter, typeMark))
+	}
+	c.cmd = exec.Command("ip", argv...)
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	said, err := c.cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	packets, theirs, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer theirs.Close()
+	_, _ = unix.FcntlInt(packets.Fd(), unix.F_SETPIPE_SZ, 1<<20) // or as large as it is
+	c.cmd.Stdout = theirs
+	var from io.Reader = packets
+	if c.o.File != "" {
+		if c.file, err = os.Create(c.o.File); err != nil {
+			return errors.Join(err, packets.Close())
+		}
+		from = io.TeeReader(packets, c.file)
+	}
+	if err := c.cmd.Start(); err != nil {
+		return errors.Join(err, packets.Close(), c.closeFile())
+	}
+	listening := make(chan struct{})
+	go c.listen(said, listening)
+	go func() {
+		defer close(c.read)
+		defer packets.Close()
+		err := readPcap(from, c.take)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.err = errors.Join(err, c.closeFile())
+	}()
+	ctx, cancel := context.WithTimeout(ctx, captureTimeout)
+	defer cancel()
+	select {
+	case <-listening:
+		return nil
+	case <-c.heard:
+		err = errors.New("tcpdump ended at once")
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	_ = c.cmd.Process.Kill()
+	<-c.heard
+	<-c.read
+	_ = c.cmd.Wait()
+	return fmt.Errorf("%w: %s", err, c.messages())
+}
+
+func (c *Capture) closeFile() error {
+	if c.file == nil {
+		return nil
+	}
+	return c.file.Close()
+}
+
+// listen keeps what tcpdump says.
+func (c *Capture) listen(said io.Reader, listening chan struct{}) {
+	defer close(c.heard)
+	ready := false
+	for s := bufio.NewScanner(said); s.Scan(); {
+		c.mu.Lock()
+		c.stderr.WriteString(s.Text() + "\n")
+		c.mu.Unlock()
+		if !ready && strings.Contains(s.Text(), "listening on") {
+			ready = true
+			close(listening)
+		}
+	}
+}
+
+// take counts a packet, or notes that a mark has come.
+func (c *Capture) take(frame []byte, onWire int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(frame) >= 14+len(mark{}) && binary.BigEndian.Uint16(frame[12:]) == typeMark {
+		c.marks[mark(frame[14:])] = struct{}{}
+		close(c.arrived)
+		c.arrived = make(chan struct{})
+		return
+	}
+	c.counts.add(frame, onWire)
+}
+
 // Path is the capture's file.
-func (c *Capture) Path() string { return c.path }
+func (c *Capture) Path() string { return c.o.File }
 
 // Count counts what has crossed the wire so far; the capture goes on.
 func (c *Capture) Count() (Counts, error) {
-	c.catchUp()
-	return CountFile(c.path)
+	err := c.catchUp()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts.clone(), errors.Join(err, c.err)
 }
 
-// catchUp returns when the file has every packet that crossed the wire before:
-// a frame with a random mark is sent after them, and awaited in the file.
-// Without it tcpdump, once told to end, would drop what it has not read yet.
-func (c *Capture) catchUp() {
-	var mark [16]byte
-	rand.Read(mark[:])
-	f, err := os.Open(c.path)
-	if err != nil {
-		return
+// catchUp returns when every packet that crossed the wire before is counted: a
+// frame with a random mark is sent after them, and awaited. Without it tcpdump,
+// once told to end, would drop what it has not read yet.
+func (c *Capture) catchUp() error {
+	var m mark
+	rand.Read(m[:])
+	if err := c.host.sendFrame(c.o.Wire, typeMark, m[:]); err != nil {
+		return c.settle() // the wire is cut: nothing more is on its way
 	}
-	defer f.Close()
-	from := int64(0)
-	if st, err := f.Stat(); err == nil {
-		from = st.Size()
-	}
-	if err := c.host.sendMark(c.wire, mark[:]); err != nil {
-		return // the wire is cut: nothing is on its way
-	}
-	deadline := time.Now().Add(captureTimeout)
-	for buf := []byte(nil); time.Now().Before(deadline); {
-		more, err := io.ReadAll(io.NewSectionReader(f, from, 1<<62))
-		if err != nil {
-			return
+	late := time.After(captureTimeout)
+	for {
+		c.mu.Lock()
+		_, come := c.marks[m]
+		arrived := c.arrived
+		c.mu.Unlock()
+		if come {
+			return nil
 		}
-		from += int64(len(more))
-		if buf = append(buf, more...); bytes.Contains(buf, mark[:]) {
-			return
+		select {
+		case <-arrived:
+		case <-c.read:
+			return fmt.Errorf("the capture on %s ended early: %s", c.host.name, c.messages())
+		case <-late:
+			return fmt.Errorf("the capture on %s is more than %v behind", c.host.name, captureTimeout)
 		}
-		buf = buf[max(0, len(buf)-len(mark)):]
-		time.Sleep(time.Millisecond)
 	}
 }
 
-// sendMark puts a frame of an experimental type (IEEE 802, local use) on the
-// wire. Counts leave such frames out.
-func (h *Host) sendMark(wire int, mark []byte) error {
+// settle returns when packets have ceased to come.
+func (c *Capture) settle() error {
+	last := -1
+	for range int(captureTimeout / quiet) {
+		c.mu.Lock()
+		n := c.counts.Packets
+		c.mu.Unlock()
+		if n == last {
+			return nil
+		}
+		last = n
+		time.Sleep(quiet)
+	}
+	return fmt.Errorf("the wire of %s is cut, and packets still come", c.host.name)
+}
+
+// sendFrame puts a frame of a type on the wire, addressed to nobody else.
+func (h *Host) sendFrame(wire int, kind uint16, payload []byte) error {
 	return h.Do(func() error {
 		dev, err := net.InterfaceByName(wireDev(wire))
 		if err != nil {
@@ -164,34 +243,66 @@ func (h *Host) sendMark(wire int, mark []byte) error {
 		}
 		defer unix.Close(fd)
 		frame := append(append([]byte{}, dev.HardwareAddr...), dev.HardwareAddr...)
-		frame = append(frame, markerType>>8, markerType&0xff)
-		frame = append(frame, mark...)
-		return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: dev.Index, Halen: 6})
+		frame = binary.BigEndian.AppendUint16(frame, kind)
+		return unix.Sendto(fd, append(frame, payload...), 0, &unix.SockaddrLinklayer{Ifindex: dev.Index, Halen: 6})
 	})
 }
 
-// Stop ends the capture and counts it. Later calls return the same.
+// Stop ends the capture and counts it. Later calls return the same. An error means
+// that the counts are not all; what is wrong with the packets Faults says.
 func (c *Capture) Stop() (Counts, error) {
 	c.once.Do(func() {
-		c.catchUp()
+		err := c.catchUp()
 		_ = c.cmd.Process.Signal(syscall.SIGTERM)
 		select {
-		case <-c.read:
+		case <-c.heard:
 		case <-time.After(captureTimeout):
 			_ = c.cmd.Process.Kill()
-			<-c.read
+			<-c.heard
 		}
+		<-c.read
 		_ = c.cmd.Wait()
-		if c.counts, c.err = CountFile(c.path); c.err != nil {
-			return
-		}
 		dropped, ok := parseDropped(c.messages())
 		if !ok {
-			c.err = fmt.Errorf("capture on %s: tcpdump did not say how many packets it missed: %s", c.host.name, c.messages())
+			err = errors.Join(err, fmt.Errorf("capture on %s: tcpdump did not say how many packets it missed: %s", c.host.name, c.messages()))
 		}
 		c.counts.Dropped = dropped
+		c.end = errors.Join(err, c.err)
 	})
-	return c.counts, c.err
+	return c.counts.clone(), c.end
+}
+
+// Faults says what the packets of a stopped capture have that they must not have.
+// The captures of a lab that Start has made are judged at its end in any case.
+func (c *Capture) Faults() (all []string) {
+	k, err := c.Stop()
+	if err != nil {
+		all = append(all, err.Error())
+	}
+	if c.o.Unjudged == "" {
+		all = append(all, k.Faults(c.o)...)
+	}
+	return all
+}
+
+// Faults judges counts by what a capture's options permit.
+func (c Counts) Faults(o CaptureOptions) (all []string) {
+	if c.Dropped > 0 {
+		all = append(all, fmt.Sprintf("the capture missed %d packets and proves nothing", c.Dropped))
+	}
+	switch {
+	case o.NullESP && c.Readable() == 0:
+		all = append(all, "ESP does not encrypt here, and the canary is not to be read in it: the search for it proves nothing")
+	case !o.NullESP && c.Readable() > 0:
+		all = append(all, fmt.Sprintf("%d packets of ESP have the canary: it is not encrypted", c.Readable()))
+	}
+	if leaked := c.Leaked(); leaked != "" {
+		all = append(all, "packets on the wire have the canary: "+leaked)
+	}
+	if unknown := c.Unknown(o.Allow...); unknown != "" {
+		all = append(all, "packets on the wire that nobody expects: "+unknown)
+	}
+	return all
 }
 
 func (c *Capture) messages() string {
@@ -200,14 +311,18 @@ func (c *Capture) messages() string {
 	return strings.TrimSpace(c.stderr.String())
 }
 
-func (h *Host) stopCaptures() {
+// stopCaptures ends the host's captures and says what is wrong with them.
+func (h *Host) stopCaptures() (faults []string) {
 	h.mu.Lock()
 	all := h.captures
 	h.captures = nil
 	h.mu.Unlock()
-	for _, c := range all {
-		_, _ = c.Stop()
+	for i, c := range all {
+		for _, fault := range c.Faults() {
+			faults = append(faults, fmt.Sprintf("capture %d on %s, wire %d: %s", i+1, h.name, c.o.Wire, fault))
+		}
 	}
+	return faults
 }
 
 var droppedLine = regexp.MustCompile(`(\d+) packets? dropped by (kernel|interface)`)
@@ -223,11 +338,8 @@ func parseDropped(s string) (n int, ok bool) {
 	return n, ok
 }
 
-// Remove deletes the file of a stopped capture.
-func (c *Capture) Remove() error { return os.Remove(c.path) }
-
 const (
 	captureTimeout   = 15 * time.Second
-	captureBufferKiB = 32 << 10
-	markerType       = 0x88b5
+	quiet            = 50 * time.Millisecond
+	captureBufferKiB = 64 << 10
 )

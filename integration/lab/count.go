@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"math/bits"
-	"os"
 	"slices"
 	"strings"
 
@@ -23,9 +22,14 @@ type Counts struct {
 	IKE     int // UDP port 500, UDP port 4500 with the non-ESP marker, keepalives (RFC 3948 2.2, 2.3)
 	Other   int // everything else: ARP, neighbour discovery, ... and all clear traffic
 	Dropped int // packets that tcpdump missed; only Capture.Stop knows
+	// Kinds are those of the other packets.
+	Kinds map[Kind]int
+	// Canary are the packets in which the canary is to be read, ESP and IKE too.
+	Canary map[Kind]int
 	// Fragments of TCP that carry no ports; Clear counts them for every port.
 	Fragments int
-	// ClearTCP is the number of TCP packets outside ESP, by each of their ports.
+	// ClearTCP is the number of TCP packets outside ESP, by each of their ports. What
+	// ICMP errors quote counts as well.
 	ClearTCP map[uint16]int
 	// Of UDP beside IKE and ESP, and of SCTP, the same: what SCTP links would leave.
 	FragmentsUDP, FragmentsSCTP int
@@ -34,6 +38,7 @@ type Counts struct {
 	// guarded are the datagrams, by their identification, whose first fragment was
 	// IKE or ESP in UDP.
 	guarded map[uint32]bool
+	canary  *finder
 }
 
 // Clear is the number of packets of a TCP port that crossed the wire outside
@@ -54,17 +59,11 @@ func (c Counts) ClearOf(p transport.Protocol, port uint16) int {
 // String is a line for people.
 func (c Counts) String() string {
 	s := fmt.Sprintf("%d packets: %d ESP, %d IKE, %d other", c.Packets, c.ESP, c.IKE, c.Other)
-	for _, of := range []struct {
-		name  string
-		ports map[uint16]int
-	}{{"TCP", c.ClearTCP}, {"UDP", c.ClearUDP}, {"SCTP", c.ClearSCTP}} {
-		var clear []string
-		for _, p := range slices.Sorted(maps.Keys(of.ports)) {
-			clear = append(clear, fmt.Sprintf("%d:%d", p, of.ports[p]))
-		}
-		if len(clear) > 0 {
-			s += fmt.Sprintf("; clear %s by port: %s", of.name, strings.Join(clear, " "))
-		}
+	if len(c.Kinds) > 0 {
+		s += ": " + c.Others()
+	}
+	if len(c.Canary) > 0 {
+		s += "; the canary stands in " + list(c.Canary)
 	}
 	if c.Dropped > 0 {
 		s += fmt.Sprintf("; %d missed", c.Dropped)
@@ -72,44 +71,90 @@ func (c Counts) String() string {
 	return s
 }
 
+// list names kinds and how many packets of each there are.
+func list(kinds map[Kind]int) string {
+	var all []string
+	for _, k := range slices.SortedFunc(maps.Keys(kinds), func(a, b Kind) int { return strings.Compare(a.String(), b.String()) }) {
+		all = append(all, fmt.Sprintf("%d %v", kinds[k], k))
+	}
+	return strings.Join(all, ", ")
+}
+
+// Others lists the kinds of the other packets.
+func (c Counts) Others() string { return list(c.Kinds) }
+
+// Unknown lists the packets whose kind is neither harmless nor in allow, "" for
+// none.
+func (c Counts) Unknown(allow ...string) string {
+	kinds := maps.Clone(c.Kinds)
+	maps.DeleteFunc(kinds, func(k Kind, _ int) bool { return k.known(allow) })
+	return list(kinds)
+}
+
+// Readable is how many packets of ESP have the canary, those that ICMP errors
+// quote among them.
+func (c Counts) Readable() (n int) {
+	for k, m := range c.Canary {
+		if k.ofESP() {
+			n += m
+		}
+	}
+	return n
+}
+
+// Leaked lists the packets outside ESP that have the canary, "" for none.
+func (c Counts) Leaked() string {
+	kinds := maps.Clone(c.Canary)
+	maps.DeleteFunc(kinds, func(k Kind, _ int) bool { return k.ofESP() })
+	return list(kinds)
+}
+
 // Add adds what another capture holds.
-func (c *Counts) Add(o Counts) {
-	c.Packets += o.Packets
-	c.Bytes += o.Bytes
-	c.ESP += o.ESP
-	c.IKE += o.IKE
-	c.Other += o.Other
-	c.Dropped += o.Dropped
-	c.Fragments += o.Fragments
-	c.FragmentsUDP += o.FragmentsUDP
-	c.FragmentsSCTP += o.FragmentsSCTP
-	for _, by := range [][2]map[uint16]int{{c.ClearTCP, o.ClearTCP}, {c.ClearUDP, o.ClearUDP}, {c.ClearSCTP, o.ClearSCTP}} {
-		for port, n := range by[1] {
-			by[0][port] += n
+func (c *Counts) Add(o Counts) { c.change(o, 1) }
+
+// Since is what has come since earlier counts of the same capture.
+func (c Counts) Since(earlier Counts) Counts {
+	c = c.clone()
+	c.change(earlier, -1)
+	return c
+}
+
+func (c *Counts) change(o Counts, sign int) {
+	for n, m := range map[*int]int{&c.Packets: o.Packets, &c.Bytes: o.Bytes, &c.ESP: o.ESP, &c.IKE: o.IKE, &c.Other: o.Other, &c.Dropped: o.Dropped,
+		&c.Fragments: o.Fragments, &c.FragmentsUDP: o.FragmentsUDP, &c.FragmentsSCTP: o.FragmentsSCTP} {
+		*n += sign * m
+	}
+	changeMap(c.Kinds, o.Kinds, sign)
+	changeMap(c.Canary, o.Canary, sign)
+	changeMap(c.ClearTCP, o.ClearTCP, sign)
+	changeMap(c.ClearUDP, o.ClearUDP, sign)
+	changeMap(c.ClearSCTP, o.ClearSCTP, sign)
+}
+
+func changeMap[K comparable](m, o map[K]int, sign int) {
+	for k, n := range o {
+		if m[k] += sign * n; m[k] == 0 {
+			delete(m, k)
 		}
 	}
 }
 
-// CountFile counts the packets of a pcap file of Ethernet frames. A last packet
-// that is not complete yet, as in a running capture, is left out.
-func CountFile(path string) (Counts, error) {
-	c := newCounts()
-	f, err := os.Open(path)
-	if err != nil {
-		return c, fmt.Errorf("count packets: %w", err)
-	}
-	defer f.Close()
-	if err := c.read(bufio.NewReaderSize(f, 1<<20)); err != nil {
-		return c, fmt.Errorf("count packets of %s: %w", path, err)
-	}
-	return c, nil
+func newCounts(canary Canary) Counts {
+	return Counts{Kinds: map[Kind]int{}, Canary: map[Kind]int{}, ClearTCP: map[uint16]int{}, ClearUDP: map[uint16]int{}, ClearSCTP: map[uint16]int{},
+		guarded: map[uint32]bool{}, canary: newFinder(canary)}
 }
 
-func newCounts() Counts {
-	return Counts{ClearTCP: map[uint16]int{}, ClearUDP: map[uint16]int{}, ClearSCTP: map[uint16]int{}, guarded: map[uint32]bool{}}
+// clone is a copy that is not counted on.
+func (c Counts) clone() Counts {
+	c.Kinds, c.Canary = maps.Clone(c.Kinds), maps.Clone(c.Canary)
+	c.ClearTCP, c.ClearUDP, c.ClearSCTP = maps.Clone(c.ClearTCP), maps.Clone(c.ClearUDP), maps.Clone(c.ClearSCTP)
+	return c
 }
 
-func (c *Counts) read(r io.Reader) error {
+// readPcap hands over the frames of a pcap stream of Ethernet, and how long each
+// was on the wire. A last packet that is not complete is left out.
+func readPcap(r io.Reader, take func(frame []byte, onWire int)) error {
+	r = bufio.NewReaderSize(r, 1<<20)
 	var head [24]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return fmt.Errorf("not a pcap file: %w", err)
@@ -138,12 +183,7 @@ func (c *Counts) read(r io.Reader) error {
 		if _, err := io.ReadFull(r, frame[:captured]); err != nil {
 			return atEnd(err)
 		}
-		if captured >= 14 && binary.BigEndian.Uint16(frame[12:]) == markerType {
-			continue
-		}
-		c.Packets++
-		c.Bytes += int(onWire)
-		c.add(frame[:captured])
+		take(frame[:captured], int(onWire))
 	}
 }
 
@@ -154,136 +194,107 @@ func atEnd(err error) error {
 	return err
 }
 
-func (c *Counts) add(frame []byte) {
-	p := parseIP(frame)
-	whole := !p.later && len(p.payload) >= 4 // it has its ports
-	switch p.proto {
-	case protoESP:
+// add counts a frame.
+func (c *Counts) add(frame []byte, onWire int) {
+	c.Packets++
+	c.Bytes += onWire
+	kind := c.classify(frame)
+	switch kind.What {
+	case kindESP:
 		c.ESP++
-		return
-	case protoUDP:
-		if c.addGuarded(p) {
-			return
-		}
-		count(c.ClearUDP, &c.FragmentsUDP, p.payload, whole)
-	case protoTCP:
-		count(c.ClearTCP, &c.Fragments, p.payload, whole)
-	case protoSCTP:
-		count(c.ClearSCTP, &c.FragmentsSCTP, p.payload, whole)
-	}
-	c.Other++
-}
-
-// addGuarded counts a UDP packet if it is IKE or ESP, whole or in part.
-func (c *Counts) addGuarded(p ipPacket) bool {
-	if p.later {
-		if c.guarded[p.id] {
-			c.IKE++ // IKE with certificates; ESP in UDP is cut before it is encrypted
-		}
-		return c.guarded[p.id]
-	}
-	if len(p.payload) < 8 {
-		return false
-	}
-	src, dst, body := binary.BigEndian.Uint16(p.payload), binary.BigEndian.Uint16(p.payload[2:]), p.payload[8:]
-	switch {
-	case src == 500 || dst == 500:
-		c.IKE++
-	case src != 4500 && dst != 4500:
-		return false
-	case len(body) < 4 || binary.BigEndian.Uint32(body) == 0:
+	case kindIKE:
 		c.IKE++
 	default:
-		c.ESP++
+		c.Other++
+		c.Kinds[kind]++
+	}
+	if c.canary.in(frame) >= 0 {
+		c.Canary[kind]++
+	}
+}
+
+func (c *Counts) classify(frame []byte) Kind {
+	switch kind, p := etherType(frame); kind {
+	case typeARP:
+		return Kind{What: kindARP}
+	case typeIPv4, typeIPv6:
+		return c.ofIP(p, false)
+	default:
+		return Kind{What: fmt.Sprintf("EtherType %#04x", kind)}
+	}
+}
+
+// ofIP is the kind of an IP packet, which may stand in an ICMP error.
+func (c *Counts) ofIP(b []byte, quoted bool) Kind {
+	p := parseIP(b)
+	switch p.proto {
+	case none:
+		return Kind{What: "IP that cannot be read"}
+	case protoESP:
+		return Kind{What: kindESP}
+	case protoIGMP:
+		return Kind{What: kindIGMP}
+	case protoUDP:
+		if what := c.guard(p); what != "" {
+			return Kind{What: what}
+		}
+		return inClear(transport.ProtoUDP, p, c.ClearUDP, &c.FragmentsUDP)
+	case protoTCP:
+		return inClear(transport.ProtoTCP, p, c.ClearTCP, &c.Fragments)
+	case protoSCTP:
+		return inClear(transport.ProtoSCTP, p, c.ClearSCTP, &c.FragmentsSCTP)
+	case protoICMP, protoICMP6:
+		what, quote := icmpKind(p)
+		if len(quote) == 0 || quoted {
+			return Kind{What: what}
+		}
+		return Kind{What: what, Quotes: c.ofIP(quote, true).What}
+	}
+	return Kind{What: fmt.Sprintf("IP protocol %d", p.proto)}
+}
+
+// guard is IKE or ESP if a UDP packet is of them, whole or in part, else "".
+func (c *Counts) guard(p ipPacket) string {
+	if p.later {
+		if c.guarded[p.id] {
+			return kindIKE // with certificates; ESP in UDP is cut before it is encrypted
+		}
+		return ""
+	}
+	if len(p.payload) < 8 {
+		return ""
+	}
+	src, dst, body := binary.BigEndian.Uint16(p.payload), binary.BigEndian.Uint16(p.payload[2:]), p.payload[8:]
+	what := kindESP
+	switch {
+	case src == 500 || dst == 500:
+		what = kindIKE
+	case src != 4500 && dst != 4500:
+		return ""
+	case len(body) < 4 || binary.BigEndian.Uint32(body) == 0:
+		what = kindIKE
 	}
 	if p.first {
 		c.guarded[p.id] = true
 	}
-	return true
+	return what
 }
 
-// count counts a packet at both of its ports, or as a fragment if it has none.
-func count(ports map[uint16]int, fragments *int, p []byte, whole bool) {
-	if !whole {
+// inClear counts a packet at both of its ports, or as a fragment if it has none.
+func inClear(proto transport.Protocol, p ipPacket, ports map[uint16]int, fragments *int) Kind {
+	if p.later || len(p.payload) < 4 {
 		*fragments++
-		return
+		return Kind{What: proto.String() + " fragment"}
 	}
-	src, dst := binary.BigEndian.Uint16(p), binary.BigEndian.Uint16(p[2:])
+	src, dst := binary.BigEndian.Uint16(p.payload), binary.BigEndian.Uint16(p.payload[2:])
 	ports[src]++
 	if dst != src {
 		ports[dst]++
 	}
-}
-
-// ipPacket is what an IP packet says of itself. Its protocol is 0 for frames that
-// are not IP.
-type ipPacket struct {
-	proto   uint8
-	first   bool   // the first of several fragments
-	later   bool   // a fragment that is not the first
-	id      uint32 // of the datagram, if it is in fragments
-	payload []byte // behind the IP header and its extensions
-}
-
-func parseIP(f []byte) ipPacket {
-	if len(f) < 14 {
-		return ipPacket{}
-	}
-	kind, p := binary.BigEndian.Uint16(f[12:]), f[14:]
-	for kind == 0x8100 && len(p) >= 4 { // VLAN tags
-		kind, p = binary.BigEndian.Uint16(p[2:]), p[4:]
-	}
-	switch {
-	case kind == 0x0800 && len(p) >= 20:
-		n := int(p[0]&15) * 4
-		if n < 20 || n > len(p) {
-			return ipPacket{}
-		}
-		cut := binary.BigEndian.Uint16(p[6:])
-		later := cut&0x1fff != 0
-		return ipPacket{proto: p[9], later: later, first: !later && cut&0x2000 != 0, id: uint32(binary.BigEndian.Uint16(p[4:])), payload: p[n:]}
-	case kind == 0x86dd && len(p) >= 40:
-		return parseIP6(p[6], p[40:])
-	}
-	return ipPacket{}
-}
-
-func parseIP6(next uint8, p []byte) ipPacket {
-	pkt := ipPacket{}
-	for {
-		switch next {
-		case 0, 43, 60: // hop-by-hop, routing, destination options
-			if len(p) < 8 || len(p) < int(p[1])*8+8 {
-				return ipPacket{}
-			}
-			next, p = p[0], p[int(p[1])*8+8:]
-		case 44: // fragment
-			if len(p) < 8 {
-				return ipPacket{}
-			}
-			cut := binary.BigEndian.Uint16(p[2:])
-			pkt.later = pkt.later || cut&0xfff8 != 0
-			pkt.first = !pkt.later && cut&1 != 0
-			pkt.id = binary.BigEndian.Uint32(p[4:])
-			next, p = p[0], p[8:]
-			if pkt.later {
-				pkt.proto, pkt.payload = next, p
-				return pkt
-			}
-		default:
-			pkt.proto, pkt.payload = next, p
-			return pkt
-		}
-	}
+	return Kind{What: PortKind(proto, min(src, dst))} // the other one is some client's
 }
 
 const (
-	protoTCP = 6
-	protoUDP = 17
-	protoESP = 50
-	// protoSCTP is that of the kernel's; in UDP it is UDP.
-	protoSCTP = 132
-
 	pcapMicro    = 0xa1b2c3d4
 	pcapNano     = 0xa1b23c4d
 	linkEthernet = 1

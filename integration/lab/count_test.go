@@ -3,8 +3,6 @@ package lab
 import (
 	"bytes"
 	"encoding/binary"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/transport"
@@ -65,8 +63,8 @@ func TestEveryKindOfPacketIsCountedAsWhatItIs(t *testing.T) {
 		{"half a header", ip4(6, 0)[:20], Counts{Other: 1}, 0},
 		{"nothing", nil, Counts{Other: 1}, 0},
 	} {
-		c := newCounts()
-		c.add(tc.frame)
+		c := newCounts(NewCanary())
+		c.add(tc.frame, len(tc.frame))
 		if c.ESP != tc.want.ESP || c.IKE != tc.want.IKE || c.Other != tc.want.Other || c.Fragments != tc.want.Fragments || c.Clear(7471) != tc.clear {
 			t.Errorf("%s: %+v, clear %d", tc.name, c, c.Clear(7471))
 		}
@@ -92,9 +90,9 @@ func TestClearPacketsOfSCTPLinksAreCounted(t *testing.T) {
 		{"a fragment of SCTP", [][]byte{ip4(132, 100, 1, 2, 3, 4)}, 0, 1, 0, 0},
 		{"half a header", [][]byte{ip4(17, 0, 1, 2), ip4(132, 0, 1, 2)}, 1, 1, 0, 0},
 	} {
-		c := newCounts()
+		c := newCounts(NewCanary())
 		for _, f := range tc.frames {
-			c.add(f)
+			c.add(f, len(f))
 		}
 		udp, sctp := c.ClearOf(transport.ProtoUDP, 9899), c.ClearOf(transport.ProtoSCTP, 7471)
 		if udp != tc.udp || sctp != tc.sctp || c.IKE != tc.ike || c.ESP != tc.esp || c.Clear(7471) != 0 {
@@ -104,20 +102,20 @@ func TestClearPacketsOfSCTPLinksAreCounted(t *testing.T) {
 }
 
 func TestCountsAddUp(t *testing.T) {
-	sum, other := newCounts(), newCounts()
+	sum, other := newCounts(NewCanary()), newCounts(NewCanary())
 	for _, c := range []*Counts{&sum, &other} {
-		c.add(ip4(132, 0, ports(40000, 7471, 0, 0, 0, 0)...))
-		c.add(ip4(50, 0, 1, 2, 3, 4))
+		c.add(ip4(132, 0, ports(40000, 7471, 0, 0, 0, 0)...), 0)
+		c.add(ip4(50, 0, 1, 2, 3, 4), 0)
 		c.Packets, c.Bytes, c.Dropped = 2, 100, 1
 	}
 	sum.Add(other)
-	if sum.Packets != 4 || sum.Bytes != 200 || sum.Dropped != 2 || sum.ESP != 2 || sum.ClearOf(transport.ProtoSCTP, 7471) != 2 || other.ClearOf(transport.ProtoSCTP, 7471) != 1 {
+	if sum.Packets != 4 || sum.Bytes != 200 || sum.Dropped != 2 || sum.ESP != 2 || sum.ClearOf(transport.ProtoSCTP, 7471) != 2 || other.ClearOf(transport.ProtoSCTP, 7471) != 1 ||
+		sum.Kinds[Kind{What: "sctp port 7471"}] != 2 {
 		t.Errorf("%+v", sum)
 	}
 }
 
-func pcapFile(t *testing.T, order binary.AppendByteOrder, frames ...[]byte) string {
-	t.Helper()
+func pcap(order binary.AppendByteOrder, frames ...[]byte) []byte {
 	b := order.AppendUint32(nil, pcapMicro)
 	b = append(b, make([]byte, 16)...)
 	b = order.AppendUint32(b, linkEthernet)
@@ -127,55 +125,34 @@ func pcapFile(t *testing.T, order binary.AppendByteOrder, frames ...[]byte) stri
 		b = order.AppendUint32(b, uint32(len(f)+1000)) // cut off by the snapshot length
 		b = append(b, f...)
 	}
-	path := filepath.Join(t.TempDir(), "x.pcap")
-	if err := os.WriteFile(path, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return b
 }
 
-func TestCaptureFilesOfBothByteOrdersAndUnfinishedOnes(t *testing.T) {
-	frames := [][]byte{ip4(50, 0, 1, 2, 3, 4), ip4(6, 0, ports(7471, 1)...), ether(markerType, 1, 2, 3)}
+func countPcap(b []byte) (Counts, error) {
+	c := newCounts(NewCanary())
+	return c, readPcap(bytes.NewReader(b), c.add)
+}
+
+func TestCapturesOfBothByteOrdersAndUnfinishedOnes(t *testing.T) {
+	frames := [][]byte{ip4(50, 0, 1, 2, 3, 4), ip4(6, 0, ports(7471, 1)...)}
 	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
-		path := pcapFile(t, order, frames...)
-		c, err := CountFile(path)
+		whole := pcap(order, frames...)
+		c, err := countPcap(whole)
 		if err != nil || c.Packets != 2 || c.ESP != 1 || c.Clear(7471) != 1 || c.Bytes != len(frames[0])+len(frames[1])+2000 {
 			t.Errorf("%v: %+v, %v", order, c, err)
 		}
-		whole, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, whole[:len(whole)-len(frames[2])-20], 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if c, err := CountFile(path); err != nil || c.Packets != 1 {
+		if c, err := countPcap(whole[:len(whole)-5]); err != nil || c.Packets != 1 {
 			t.Errorf("%v, cut within the second packet: %+v, %v", order, c, err)
 		}
 	}
 }
 
-func TestFilesThatAreNoCapturesAreRefused(t *testing.T) {
-	for _, content := range []string{"", "short", "not a capture file at all, but long enough"} {
-		path := filepath.Join(t.TempDir(), "x")
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if c, err := CountFile(path); err == nil {
+func TestWhatIsNoCaptureIsRefused(t *testing.T) {
+	huge := append(pcap(binary.LittleEndian), bytes.Repeat([]byte{0xff}, 16)...)
+	for _, content := range []string{"", "short", "not a capture file at all, but long enough", string(huge)} {
+		if c, err := countPcap([]byte(content)); err == nil {
 			t.Errorf("%q is counted as %v", content, c)
 		}
-	}
-	if _, err := CountFile(filepath.Join(t.TempDir(), "none")); err == nil {
-		t.Error("a missing file is counted")
-	}
-	huge := pcapFile(t, binary.LittleEndian)
-	b, _ := os.ReadFile(huge)
-	b = append(b, bytes.Repeat([]byte{0xff}, 16)...)
-	if err := os.WriteFile(huge, b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := CountFile(huge); err == nil {
-		t.Error("a packet of 4 GiB is believed")
 	}
 }
 

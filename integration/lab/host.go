@@ -48,6 +48,9 @@ func newHost(l *Lab, i int, name string) (*Host, error) {
 // Name is the host's name in Config.Hosts.
 func (h *Host) Name() string { return h.name }
 
+// Canary is that of the host's lab.
+func (h *Host) Canary() Canary { return h.lab.canary }
+
 // NetNS is the path of the host's network namespace.
 func (h *Host) NetNS() string { return filepath.Join("/run/netns", h.ns) }
 

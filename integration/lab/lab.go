@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ type Config struct {
 	Charon string
 	// CharonEnv is added to the environment of every strongSwan, as NAME=VALUE.
 	CharonEnv []string
+	Canary    Canary // default: a new one
 	Logger    *slog.Logger
 }
 
@@ -38,6 +40,7 @@ type Lab struct {
 	prefix string
 	dir    string
 	plane  ipsec.DataPlane
+	canary Canary
 	hosts  []*Host
 	bridge string // namespace of the switch
 
@@ -85,6 +88,7 @@ func New(ctx context.Context, cfg Config) (_ *Lab, err error) {
 		cfg:    cfg,
 		prefix: fmt.Sprintf("%s%d.%d.%d", namePrefix, os.Getpid(), start, labs.Add(1)),
 		plane:  cfg.DataPlane,
+		canary: cmp.Or(cfg.Canary, NewCanary()),
 	}
 	l.dir = filepath.Join(cfg.Dir, l.prefix)
 	l.bridge = l.prefix + "-switch"
@@ -127,8 +131,9 @@ func New(ctx context.Context, cfg Config) (_ *Lab, err error) {
 	return l, nil
 }
 
-// Start is New for a test: it skips where a lab cannot run, closes the lab at
-// the test's end, and prints the ends of the charon logs if the test failed.
+// Start is New for a test: it skips where a lab cannot run, judges the captures
+// and closes the lab at the test's end, and prints the ends of the charon logs if
+// the test failed.
 func Start(t testing.TB, cfg Config) *Lab {
 	t.Helper()
 	Require(t)
@@ -139,6 +144,11 @@ func Start(t testing.TB, cfg Config) *Lab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		for _, h := range l.hosts {
+			for _, fault := range h.stopCaptures() {
+				t.Error(fault)
+			}
+		}
 		if t.Failed() {
 			for _, h := range l.hosts {
 				t.Logf("charon of %s:\n%s", h.name, h.logTail(6000))
@@ -163,6 +173,9 @@ func (l *Lab) Host(name string) *Host {
 	}
 	panic("lab: there is no host " + name)
 }
+
+// Canary is the lab's: captures look for it in all that crosses the wires.
+func (l *Lab) Canary() Canary { return l.canary }
 
 // DataPlane says who does ESP in this lab: the kernel or userland.
 func (l *Lab) DataPlane() ipsec.DataPlane { return l.plane }
@@ -195,7 +208,7 @@ func (l *Lab) Close() error {
 	}
 	l.closed = true
 	for _, h := range l.hosts {
-		h.stopCaptures()
+		_ = h.stopCaptures()
 	}
 	if l.kept {
 		return nil

@@ -26,7 +26,7 @@ func TestLabHostsReachEachOtherAndCaptureCountsClearTraffic(t *testing.T) {
 	if a.CharonPID() == 0 || b.CharonPID() == 0 {
 		t.Fatal("charon does not run")
 	}
-	c, err := b.Capture(t.Context(), CaptureOptions{})
+	c, err := b.Capture(t.Context(), CaptureOptions{Unjudged: "the test wants clear packets"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestHostsOnTwoWires(t *testing.T) {
 	var wires [2]*Capture
 	for w := range wires {
 		var err error
-		if wires[w], err = b.Capture(t.Context(), CaptureOptions{Wire: w}); err != nil {
+		if wires[w], err = b.Capture(t.Context(), CaptureOptions{Wire: w, Unjudged: "the test wants clear packets"}); err != nil {
 			t.Fatal(err)
 		}
 	}

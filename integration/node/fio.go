@@ -16,7 +16,8 @@ import (
 
 // Load is what fio does to an attached disk: it writes the first Size bytes at
 // random, 64 KiB at a time and eight at once, reads all of it back and compares,
-// pass after pass.
+// pass after pass. Each sector is the lab's canary behind a header that has its
+// place and its pass, so that a stray or an old one is found.
 type Load struct {
 	URI     string
 	Size    int64
@@ -55,7 +56,7 @@ func (l Load) Run(ctx context.Context, n *Node, stop <-chan struct{}) (done Done
 		done.Passes++
 		args := []string{"--name=verified", "--ioengine=nbd", "--uri=" + l.URI,
 			"--rw=randwrite", "--bs=64k", "--iodepth=8", "--size=" + strconv.FormatInt(l.Size, 10),
-			"--randseed=" + strconv.Itoa(done.Passes), "--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--verify_state_save=0", "--output-format=json"}
+			"--randseed=" + strconv.Itoa(done.Passes), "--verify=crc32c", "--verify_interval=512", "--verify_pattern=\"" + string(n.Canary()) + "\"", "--do_verify=1", "--verify_fatal=1", "--verify_state_save=0", "--output-format=json"}
 		latency := filepath.Join(dir, strconv.Itoa(done.Passes))
 		if l.Latency {
 			args = append(args, "--log_unix_epoch=1", "--write_lat_log="+latency)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/node"
+	"github.com/ironwarp/ironwarp/nbd/nbdtest"
 )
 
 // program is shared by all tests.
@@ -91,16 +93,14 @@ func (s *scene) add(n, peer *node.Node, cert string, more ...string) {
 	s.must(n, append(args, peer.Name(), peer.Addr().String())...)
 }
 
-// attach lets alpha attach a disk of beta's.
+// diskSize is that of the disk that attach attaches, in bytes.
+const diskSize = 1 << 20
+
+// attach lets alpha attach a disk of beta's, which is full of the canary.
 func (s *scene) attach() {
 	s.t.Helper()
 	image := filepath.Join(s.beta.Dir(), "disk.img")
-	f, err := os.Create(image)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer f.Close()
-	if err := f.Truncate(1 << 20); err != nil {
+	if err := os.WriteFile(image, s.beta.Canary().Bytes(diskSize), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
 	s.must(s.beta, "export", "add", "--allow", "id:"+s.alpha.Addr().String(), "disk", image)
@@ -114,6 +114,25 @@ func (s *scene) must(n *node.Node, args ...string) string {
 		s.t.Fatal(err)
 	}
 	return string(out)
+}
+
+// readDisk reads the disk at a socket that attach has given.
+func (s *scene) readDisk(socket string) {
+	s.t.Helper()
+	c, err := net.Dial("unix", filepath.Join(s.alpha.RunDir(), strings.TrimPrefix(socket, "/run/")))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer c.Close()
+	client, err := nbdtest.Connect(c, "disk", false)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	const read = 0 // NBD_CMD_READ
+	r, err := client.Do(0, read, 0, diskSize, nil)
+	if err != nil || r.Error != 0 || !bytes.Equal(r.Data, s.beta.Canary().Bytes(diskSize)) {
+		s.t.Errorf("read the disk: %v, %+v", err, r)
+	}
 }
 
 // ping waits until a ping gets through: an attempt that began before a change may

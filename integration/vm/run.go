@@ -39,8 +39,9 @@ type Options struct {
 
 // Result is what a script has left behind.
 type Result struct {
-	Status int    // exit status of the script
-	Output string // of the script: standard output and standard error
+	Status int           // exit status of the script
+	Output string        // of the script: standard output and standard error
+	CPU    time.Duration // of the host's processors that the machine has used
 }
 
 // ErrDied says that the guest ended before its script.
@@ -115,6 +116,9 @@ func (im *Image) boot(ctx context.Context, out string, o Options) (r Result, err
 	endWithParent(cmd)
 	err = cmd.Run()
 	r.Output = console.String()
+	if s := cmd.ProcessState; s != nil {
+		r.CPU = s.UserTime() + s.SystemTime()
+	}
 	if ctx.Err() != nil {
 		return r, context.Cause(ctx)
 	}
