@@ -14,6 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 const (
@@ -49,7 +50,7 @@ func (d *Daemon) attach(ctx context.Context, who caller, req api.AttachRequest, 
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
 	emit(api.Event{Progress: fmt.Sprintf("connecting to %s at %s", p.cfg.Name, p.cfg.AddrPort())})
-	at, created, err := d.claim(ctx, who, disk{who.name, req.Peer, req.Export}, cancel)
+	at, created, err := d.claim(ctx, who, disk{who.name, req.Peer, req.Export}, p.identity, cancel)
 	if err != nil {
 		return api.Attachment{}, err
 	}
@@ -95,7 +96,7 @@ func (d *Daemon) narrate(p *peer, who caller, emit func(api.Event), done chan st
 }
 
 // claim enters an attachment, or finds the one that is there.
-func (d *Daemon) claim(ctx context.Context, who caller, k disk, cancel context.CancelFunc) (at *attachment, created bool, err error) {
+func (d *Daemon) claim(ctx context.Context, who caller, k disk, identity transport.Identity, cancel context.CancelFunc) (at *attachment, created bool, err error) {
 	socket := d.socketOf(k)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -108,11 +109,14 @@ func (d *Daemon) claim(ctx context.Context, who caller, k disk, cancel context.C
 	if ctx.Err() != nil {
 		return nil, false, errChanged(who)
 	}
-	if at := d.disks[k]; at != nil {
+	if at := d.disks[k]; at != nil && !at.isOrphan() {
 		return at, false, nil
 	}
 	n := 0
 	for _, other := range d.disks {
+		if other.key == k {
+			continue // an orphan, whose place it takes
+		}
 		if other.owner == who.consumer {
 			n++
 		}
@@ -124,7 +128,7 @@ func (d *Daemon) claim(ctx context.Context, who caller, k disk, cancel context.C
 		return nil, false, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot attach %s: ULP %s has %d disks attached, and may have no more", k, who.name, n),
 			Fix: "detach one, or ask root to raise attachments: in the ULP's limits"}
 	}
-	at = &attachment{key: k, owner: who.consumer, uid: who.uid, log: d.logOf(k), socket: socket, cancel: cancel, since: time.Now(), ready: make(chan struct{}), gone: make(chan struct{})}
+	at = &attachment{key: k, owner: who.consumer, uid: who.uid, identity: identity, log: d.logOf(k), socket: socket, cancel: cancel, since: time.Now(), ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
 	d.disks[k] = at
 	return at, true, nil
 }
@@ -152,24 +156,24 @@ func (d *Daemon) bring(ctx context.Context, at *attachment) error {
 	if err != nil {
 		return err
 	}
-	cl, err := d.joinSession(ctx, at.owner, p)
+	s, cl, err := d.joinSession(ctx, at.owner, p)
 	if err != nil {
 		return err
 	}
 	dk, err := cl.Open(ctx, at.key.Export, rnbd.OpenOptions{})
 	if err == nil {
-		if err = d.serve(ctx, at, dk); err != nil {
+		if err = d.serve(ctx, at, s, dk); err != nil {
 			err = errors.Join(err, dk.Close())
 		}
 	}
 	if err != nil {
-		d.leaveSession(at.owner, at.key.Peer)
+		d.leaveSession(s)
 	}
 	return err
 }
 
 // serve offers an open disk on the attachment's socket.
-func (d *Daemon) serve(ctx context.Context, at *attachment, dk *rnbd.Disk) error {
+func (d *Daemon) serve(ctx context.Context, at *attachment, s *session, dk *rnbd.Disk) error {
 	ln, err := d.listenNBD(ctx, at)
 	if err != nil {
 		return err
@@ -180,7 +184,7 @@ func (d *Daemon) serve(ctx context.Context, at *attachment, dk *rnbd.Disk) error
 	}
 	sctx, stop := context.WithCancel(context.Background())
 	served := make(chan struct{})
-	if !at.up(dk, srv, stop, served) {
+	if !at.up(s, dk, srv, stop, served) {
 		stop()
 		return errors.Join(errDetached(at.key), ln.Close())
 	}
@@ -198,48 +202,6 @@ func (d *Daemon) serve(ctx context.Context, at *attachment, dk *rnbd.Disk) error
 
 func errDetached(k disk) error {
 	return &api.Error{Code: api.CodeNotFound, Message: k.String() + " has been detached meanwhile"}
-}
-
-// restore brings a remembered disk up in the background, however long it
-// takes. uid is the user of its ULP that attached it.
-func (d *Daemon) restore(k disk, uid uint32) {
-	c := d.hold(k.ULP)
-	if c == nil {
-		d.logOf(k).Warn("a remembered disk is forgotten: its ULP is not configured any more")
-		return
-	}
-	ctx, cancel := context.WithCancel(d.ctx)
-	at, created, err := d.claim(ctx, caller{consumer: c, uid: uid, all: k.ULP == "" || d.isPrivileged(c)}, k, cancel)
-	if err != nil || !created {
-		cancel()
-		c.requests.Done()
-		if err != nil {
-			d.logOf(k).Error("cannot bring a remembered disk up", "error", err)
-		}
-		return
-	}
-	d.run(func(context.Context) {
-		defer c.requests.Done()
-		defer cancel()
-		for pause := restoreMin; ; pause = min(2*pause, restoreMax) {
-			actx, acancel := context.WithTimeout(ctx, restoreTime)
-			err := d.bring(actx, at)
-			acancel()
-			if err == nil {
-				return
-			}
-			if ctx.Err() != nil {
-				return
-			}
-			at.fail(d.restoreError(at.key, err))
-			at.log.Warn("a remembered disk does not come up yet", "error", err, "next_try_in", pause)
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(pause):
-			}
-		}
-	})
 }
 
 func (d *Daemon) restoreError(k disk, err error) *api.Error {
@@ -330,9 +292,24 @@ func (d *Daemon) drop(at *attachment) {
 	d.end(at)
 }
 
+// dropLater is drop that waits for nobody. at.ended tells when it is done.
+func (d *Daemon) dropLater(list ...*attachment) {
+	d.mu.Lock()
+	for _, at := range list {
+		if d.disks[at.key] == at {
+			delete(d.disks, at.key)
+		}
+	}
+	d.mu.Unlock()
+	for _, at := range list {
+		d.run(func(context.Context) { d.end(at) })
+	}
+}
+
 // end is drop without forgetting.
 func (d *Daemon) end(at *attachment) {
 	at.dropping.Do(func() {
+		defer close(at.ended)
 		at.cancel()
 		close(at.gone)
 		at.mu.Lock()
@@ -346,7 +323,7 @@ func (d *Daemon) end(at *attachment) {
 		if err := dk.Close(); err != nil {
 			at.log.Warn("closing a remote disk", "error", err)
 		}
-		d.leaveSession(at.owner, at.key.Peer)
+		d.leaveSession(at.session)
 		at.log.Info("the NBD socket of a disk is closed")
 	})
 }
@@ -361,6 +338,13 @@ func (d *Daemon) closeAttachments() {
 	wg.Wait()
 }
 
+// rememberOrLog is remember where nobody is to be told but the log.
+func (d *Daemon) rememberOrLog() {
+	if err := d.remember(); err != nil {
+		d.log.Error("cannot write down which disks are attached; the daemon keeps trying", "error", err)
+	}
+}
+
 // remember writes down what is attached. What cannot be written is tried again
 // by supervise.
 func (d *Daemon) remember() error {
@@ -368,8 +352,11 @@ func (d *Daemon) remember() error {
 	defer d.saving.Unlock()
 	var s state
 	for _, at := range d.attachmentList() {
-		s.Attachments = append(s.Attachments, saved{at.key, at.uid})
+		s.Attachments = append(s.Attachments, saved{at.key, at.uid, at.identity})
 	}
+	d.mu.Lock()
+	s.Attachments = append(s.Attachments, d.aside...)
+	d.mu.Unlock()
 	dir := d.config().StateDir
 	err := s.save(dir)
 	d.unsaved.Store(err != nil)

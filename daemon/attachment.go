@@ -15,25 +15,32 @@ import (
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // attachment is a remote disk on an NBD socket.
 type attachment struct {
-	key    disk
-	owner  *consumer
-	uid    uint32 // the user of the owner who attached it
-	log    *slog.Logger
-	socket string
-	meter  meter
-	cancel context.CancelFunc // ends the attempts to bring it up
-	ready  chan struct{}      // closed when it is up
-	gone   chan struct{}      // closed when it is detached
+	key   disk
+	owner *consumer
+	uid   uint32 // the user of the owner who attached it
+	// identity is the peer's that it was attached from: a peer of the same name and
+	// another identity is another peer. "": nobody remembers.
+	identity transport.Identity
+	log      *slog.Logger
+	socket   string
+	meter    meter
+	cancel   context.CancelFunc // ends the attempts to bring it up
+	ready    chan struct{}      // closed when it is up
+	gone     chan struct{}      // closed when it is detached
+	ended    chan struct{}      // closed when nothing of it is left
 
 	dropping sync.Once
 
 	mu      sync.Mutex
 	since   time.Time
+	orphan  bool       // its peer is not there: it stays down until somebody attaches it
 	problem *api.Error // why it is not up yet
+	session *session
 	disk    *rnbd.Disk // nil until it is up, like what follows
 	server  *nbd.Server
 	stop    context.CancelFunc
@@ -43,7 +50,7 @@ type attachment struct {
 
 // up notes that the disk is there and about to be served, unless it has been
 // detached meanwhile.
-func (at *attachment) up(dk *rnbd.Disk, srv *nbd.Server, stop context.CancelFunc, served chan struct{}) bool {
+func (at *attachment) up(s *session, dk *rnbd.Disk, srv *nbd.Server, stop context.CancelFunc, served chan struct{}) bool {
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	select {
@@ -51,7 +58,7 @@ func (at *attachment) up(dk *rnbd.Disk, srv *nbd.Server, stop context.CancelFunc
 		return false
 	default:
 	}
-	at.disk, at.server, at.stop, at.served = dk, srv, stop, served
+	at.session, at.disk, at.server, at.stop, at.served = s, dk, srv, stop, served
 	at.since, at.problem = time.Now(), nil
 	return true
 }
@@ -127,6 +134,9 @@ func (at *attachment) describe() api.Attachment {
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	v.Problem, v.AgeSeconds = at.problem, time.Since(at.since).Seconds()
+	if at.orphan {
+		v.State = api.AttachOrphaned
+	}
 	if at.disk == nil {
 		return v
 	}

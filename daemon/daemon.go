@@ -35,6 +35,7 @@ type Options struct {
 
 	retry  time.Duration // 0: retryEvery
 	trial  time.Duration // 0: trialTime
+	stuck  time.Duration // 0: stuckTime
 	kernel func() error  // tells whether the kernel has SCTP; nil: ksctp.Available
 }
 
@@ -66,7 +67,7 @@ type Daemon struct {
 
 	controlPath string // of the control socket
 
-	changing sync.Mutex  // held while the configuration changes
+	changing changeLock  // held while the configuration changes
 	saving   sync.Mutex  // held while the state is written
 	unsaved  atomic.Bool // the state could not be written
 
@@ -77,6 +78,7 @@ type Daemon struct {
 	peers     map[string]*peer
 	exports   map[string]*export
 	disks     map[disk]*attachment
+	aside     []saved // disks that wait for their ULP
 	listeners map[listenAt]*listener
 }
 
@@ -95,7 +97,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	opt.retry, opt.trial = cmp.Or(opt.retry, retryEvery), cmp.Or(opt.trial, trialTime)
+	opt.retry, opt.trial, opt.stuck = cmp.Or(opt.retry, retryEvery), cmp.Or(opt.trial, trialTime), cmp.Or(opt.stuck, stuckTime)
 	if opt.kernel == nil {
 		opt.kernel = ksctp.Available
 	}
@@ -119,6 +121,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	if err := d.takeLocks(); err != nil {
 		return err
 	}
+	d.tidy()
 	saved, err := loadState(d.cfg.StateDir)
 	if err != nil {
 		return err
@@ -132,17 +135,19 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.controlPath = control.Addr().String()
-	d.http = d.control()
-	d.run(func(context.Context) { d.serveControl(control) })
 	if err := d.openMetrics(ctx); err != nil {
+		control.Close()
 		return err
 	}
 	d.changing.Lock()
 	d.apply(ctx, config.Default(d.cfg.Path), d.cfg)
-	d.changing.Unlock()
 	for _, s := range saved.Attachments {
-		d.restore(s.disk, s.UID)
+		d.restore(s)
 	}
+	d.changing.Unlock()
+	// Whoever has made systemd start the daemon hears of the disks that are saved.
+	d.http = d.control()
+	d.run(func(context.Context) { d.serveControl(control) })
 	d.run(d.supervise)
 	d.run(d.watchEvents)
 	d.run(d.watchIntake)
@@ -154,6 +159,13 @@ func (d *Daemon) open(ctx context.Context) error {
 	d.log.Info("ironwarp daemon is ready", "version", d.opt.Version, "config", d.cfg.Path, "socket", d.cfg.ControlSocket, "peers", len(d.cfg.Peers), "exports", len(d.cfg.Exports))
 	d.notify(sd.SdNotifyReady)
 	return nil
+}
+
+// tidy removes what processes that were killed have left.
+func (d *Daemon) tidy() {
+	if err := errors.Join(d.cfg.RemoveTemporary(), config.RemoveTemporary(d.cfg.StateDir)); err != nil {
+		d.log.Warn("cannot remove what a process that was killed has left", "error", err)
+	}
 }
 
 // run starts a goroutine that Close waits for.

@@ -26,6 +26,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asUser) != "" {
 		os.Exit(askAsUser())
 	}
+	if os.Getenv(asDaemon) != "" {
+		os.Exit(beDaemon())
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -48,6 +51,7 @@ type host struct {
 	log  *safeBuffer
 
 	kernel func() error // tells whether the kernel has SCTP; nil: the real one
+	stuck  time.Duration
 
 	d   *Daemon
 	api *api.Client
@@ -84,12 +88,19 @@ func shortDir(t *testing.T) string {
 // newHost starts a daemon; more is added to its main file.
 func newHost(t *testing.T, more string) *host {
 	t.Helper()
-	h := &host{t: t, dir: shortDir(t), port: iwarptest.FreePort(t), udp: iwarptest.FreeUDPPort(t), log: new(safeBuffer)}
+	h := &host{t: t}
+	h.begin(more)
+	return h
+}
+
+func (h *host) begin(more string) {
+	t := h.t
+	t.Helper()
+	h.dir, h.port, h.udp, h.log = shortDir(t), iwarptest.FreePort(t), iwarptest.FreeUDPPort(t), new(safeBuffer)
 	h.conf = filepath.Join(h.dir, "ironwarp.yaml")
 	h.write("ironwarp.yaml", fmt.Sprintf("listen: {port: %d, udp_port: %d}\nstate_dir: state\nruntime_dir: run\n%s", h.port, h.udp, more))
 	h.start()
 	t.Cleanup(h.stop)
-	return h
 }
 
 func (h *host) write(name, text string) {
@@ -104,7 +115,7 @@ func (h *host) write(name, text string) {
 }
 
 func (h *host) options() Options {
-	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: testTrial, kernel: h.kernel, Log: func(config.Log) *slog.Logger {
+	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: testTrial, kernel: h.kernel, stuck: h.stuck, Log: func(config.Log) *slog.Logger {
 		return slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}}
 }

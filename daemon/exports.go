@@ -25,6 +25,9 @@ type export struct {
 	mu      sync.Mutex
 	store   *backing.Store // nil while it cannot be opened
 	problem *api.Error
+
+	opening asked[opened]
+	looking asked[stated]
 }
 
 func (e *export) isReady() bool {
@@ -62,7 +65,7 @@ func (d *Daemon) addExport(c config.Export) (added bool) {
 // openExport opens the storage and offers it. What fails is the export's
 // problem and is tried again. changing is held.
 func (d *Daemon) openExport(e *export) {
-	store, err := backing.Open(e.cfg.Path, backing.Options{ReadOnly: e.cfg.ReadOnly})
+	store, err := e.open()
 	if err == nil {
 		err = d.exporter.AddExport(rnbd.Export{Name: e.cfg.Name, Storage: rnbd.FromStore(store), ReadOnly: e.cfg.ReadOnly, Allow: d.identities(e.cfg.Allow), Trust: d.config().ExportTrust(e.cfg).Model()})
 		if err != nil {
@@ -119,19 +122,6 @@ func (d *Daemon) dropExport(e *export) {
 	delete(d.exports, e.cfg.Name)
 	d.mu.Unlock()
 	d.closeExport(e)
-}
-
-func (d *Daemon) closeExport(e *export) {
-	e.mu.Lock()
-	store := e.store
-	e.store = nil
-	e.mu.Unlock()
-	if store == nil {
-		return
-	}
-	if err := errors.Join(d.exporter.RemoveExport(e.cfg.Name), store.Close()); err != nil {
-		d.log.Warn("closing an export", "export", e.cfg.Name, "error", err)
-	}
 }
 
 func (d *Daemon) closeExports() {
@@ -222,7 +212,7 @@ func (e *export) describe(i rnbd.ExportInfo) api.Export {
 	case store == nil:
 		v.State = api.ExportProblem
 	case problem == nil:
-		v.Problem = shrunk(e.cfg, store.Size())
+		v.Problem = e.shrunk(store.Size())
 		if v.Problem != nil {
 			v.State = api.ExportProblem
 		}
@@ -232,9 +222,12 @@ func (e *export) describe(i rnbd.ExportInfo) api.Export {
 
 // shrunk says whether the file has become shorter than it was when it was
 // opened, or is gone.
-func shrunk(c config.Export, opened int64) *api.Error {
-	st, err := os.Stat(c.Path)
+func (e *export) shrunk(opened int64) *api.Error {
+	c := e.cfg
+	st, err := e.stat()
 	switch {
+	case errors.Is(err, errHangs):
+		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("export %s: %s: %v", c.Name, c.Path, err), Fix: "its I/O waits; see the kernel's log"}
 	case errors.Is(err, os.ErrNotExist):
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("export %s: %s has been removed; peers still have what was there", c.Name, c.Path),
 			Fix: "run `ironwarp export rm " + c.Name + "` if that was meant; the data is lost when the daemon ends"}
@@ -243,17 +236,4 @@ func shrunk(c config.Export, opened int64) *api.Error {
 	}
 	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("export %s: %s has shrunk from %d to %d bytes; I/O beyond its end fails with EIO", c.Name, c.Path, opened, st.Size()),
 		Fix: "restore its size with `truncate -s " + fmt.Sprint(opened) + " " + c.Path + "`, or remove the export and add it again"}
-}
-
-// usable says why a file or device cannot be exported.
-func usable(c config.Export) error {
-	store, err := backing.Open(c.Path, backing.Options{ReadOnly: c.ReadOnly})
-	if err != nil {
-		e := exportProblem(c.Name, err)
-		if e.Code == api.CodeUnavailable {
-			e.Code = api.CodeInvalid
-		}
-		return e
-	}
-	return store.Close()
 }

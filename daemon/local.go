@@ -25,6 +25,7 @@ type consumer struct {
 	large *nbd.LargeReads // of its disks
 
 	requests sync.WaitGroup // and what else needs rdma
+	closing  sync.WaitGroup // sessions that were cut off
 
 	// Guarded by Daemon.mu.
 	cfg      config.ULP

@@ -28,7 +28,10 @@ func (d *Daemon) applyULPs(next *config.Config) (changed []string) {
 		case !ok:
 			d.endULP(c)
 			say("ULP %s removed", c.name)
-		case u.Privileged != c.cfg.Privileged || modelOf(next, u) != c.rdma.Trust():
+		case u.Disabled != nil:
+			back = append(back, d.endULP(c)...)
+			say("ULP %s disabled: %v", c.name, u.Disabled)
+		case replaced(next, c, u):
 			back = append(back, d.endULP(c)...)
 			d.startULP(next, u)
 			say("ULP %s changed; its disks connect anew", c.name)
@@ -38,19 +41,27 @@ func (d *Daemon) applyULPs(next *config.Config) (changed []string) {
 		}
 	}
 	for _, u := range next.ULPs {
-		if d.consumer(u.Name) == nil && d.startULP(next, u) {
+		switch {
+		case u.Disabled != nil:
+			d.log.Warn("a ULP is disabled; its users are refused", "ulp", u.Name, "error", u.Disabled)
+		case d.consumer(u.Name) == nil && d.startULP(next, u):
 			say("ULP %s added", u.Name)
 		}
 	}
 	for _, at := range back {
-		d.restore(at.key, at.uid)
+		d.restore(saved{at.key, at.uid, at.identity}, at)
+	}
+	d.mu.Lock()
+	aside := d.aside
+	d.aside = nil
+	d.mu.Unlock()
+	for _, s := range aside {
+		d.restore(s)
 	}
 	if touched {
-		if err := d.remember(); err != nil {
-			d.log.Error("cannot write down which disks are attached; the daemon keeps trying", "error", err)
-		}
+		d.rememberOrLog()
 	}
-	d.openToUsers(len(next.ULPs) > 0)
+	d.openToUsers(slices.ContainsFunc(next.ULPs, func(u config.ULP) bool { return u.Disabled == nil }))
 	return changed
 }
 
@@ -113,29 +124,47 @@ func (d *Daemon) changeULP(c *consumer, u config.ULP) {
 		case at.owner != c:
 		case !u.MayAttach(at.key.Peer, at.key.Export):
 			d.log.Info("a disk that its ULP may not attach any more is detached", "ulp", c.name, "disk", at.key.String())
-			d.drop(at)
+			d.dropLater(at)
 		default:
 			at.recheck()
 		}
 	}
 }
 
-// endULP ends what a ULP has, and returns its disks.
-func (d *Daemon) endULP(c *consumer) (disks []*attachment) {
+// replaced reports whether a ULP's declaration makes another consumer of it.
+func replaced(next *config.Config, c *consumer, u config.ULP) bool {
+	return u.Disabled != nil || u.Privileged != c.cfg.Privileged || modelOf(next, u) != c.rdma.Trust()
+}
+
+// cutOffULP ends the requests, sessions and streams of a ULP, and waits for nobody.
+func (d *Daemon) cutOffULP(c *consumer) {
 	d.mu.Lock()
-	delete(d.local.ulps, c.name)
 	change := c.change
 	d.mu.Unlock()
 	change()
-	for _, at := range d.attachmentList() {
-		if at.owner == c {
-			d.drop(at)
-			disks = append(disks, at)
+	d.endSessions(func(of *consumer, _ *session) bool { return of == c })
+	for _, qp := range d.dev.QPs() {
+		if qp.PD().ULP() == c.rdma {
+			qp.Abort(fmt.Errorf("ULP %s has changed, or is removed from the configuration", c.name))
 		}
 	}
+}
+
+// endULP ends what a ULP has, and returns its disks.
+func (d *Daemon) endULP(c *consumer) (disks []*attachment) {
+	d.cutOffULP(c)
+	d.mu.Lock()
+	delete(d.local.ulps, c.name)
+	d.mu.Unlock()
+	disks = slices.DeleteFunc(d.attachmentList(), func(at *attachment) bool { return at.owner != c })
+	d.dropLater(disks...)
 	// One of its requests may be what made this change.
 	d.run(func(context.Context) {
 		c.requests.Wait()
+		for _, at := range disks {
+			<-at.ended
+		}
+		c.closing.Wait()
 		if err := c.rdma.Close(); err != nil {
 			d.log.Error("a ULP that was removed leaves something behind", "ulp", c.name, "error", err)
 		}
@@ -170,6 +199,12 @@ func (d *Daemon) ULPs() []api.ULP {
 	out := []api.ULP{}
 	for _, c := range d.consumerList() {
 		out = append(out, d.describeULP(c))
+	}
+	for _, u := range d.config().ULPs {
+		if e := ulpProblem(u); e != nil {
+			out = append(out, api.ULP{Name: u.Name, Privileged: u.Privileged, Trust: string(u.Trust), Users: accounts(u.Users), Groups: accounts(u.Groups),
+				Peers: append([]string{}, u.Peers...), Exports: append([]string{}, u.Exports...), MaxAttachments: u.Attachments, Problem: e})
+		}
 	}
 	return out
 }

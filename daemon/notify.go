@@ -1,11 +1,9 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
-	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -20,30 +18,6 @@ import (
 func (d *Daemon) notify(state string) {
 	if _, err := sd.SdNotify(false, state); err != nil {
 		d.log.Warn("cannot notify systemd", "state", state, "error", err)
-	}
-}
-
-// watchdog tells systemd that the daemon is alive as long as it can take its own
-// lock.
-func (d *Daemon) watchdog(ctx context.Context) {
-	every, err := sd.SdWatchdogEnabled(false)
-	if err != nil || every <= 0 {
-		return
-	}
-	t := time.NewTicker(every / 3)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			d.mu.Lock()
-			alive := !d.closed
-			d.mu.Unlock()
-			if alive {
-				d.notify(sd.SdNotifyWatchdog)
-			}
-		}
 	}
 }
 

@@ -23,6 +23,11 @@ type peer struct {
 	identity transport.Identity // whom its streams must be authenticated as
 	carrier  *carrier
 
+	// ends ends with the peer's ends: when it is removed, or another declaration has
+	// others. Declarations of the same ends share it.
+	ends context.Context
+	cut  context.CancelFunc
+
 	mu        sync.Mutex
 	protector transport.Protector // nil until the peer was set up once
 	keys      credentials         // what the IKE daemon was given
@@ -33,6 +38,7 @@ type peer struct {
 
 func newPeer(c config.Peer) *peer {
 	p := &peer{cfg: c, local: c.LocalAddress, carrier: newCarrier()}
+	p.ends, p.cut = context.WithCancel(context.Background())
 	switch c.Protection {
 	case config.ProtectIPsec:
 		p.identity = transport.Identity(c.Identity())
@@ -76,6 +82,7 @@ func (p *peer) follow(old *peer) {
 	old.mu.Lock()
 	defer old.mu.Unlock()
 	p.protector, p.local, p.keys, p.newKeys, p.carrier = old.protector, old.local, old.keys, old.newKeys, old.carrier
+	p.ends, p.cut = old.ends, old.cut
 }
 
 func (p *peer) state() (transport.Protector, netip.Addr, *api.Error) {
@@ -321,10 +328,10 @@ func (d *Daemon) guarded() []string {
 	return names
 }
 
-// dropPeer ends everything of a peer that is no longer configured: its disks,
-// its streams, its SAs and at last its guard. changing is held.
+// dropPeer ends everything of a peer that is no longer configured: its streams, its
+// SAs and at last its guard. changing is held.
 func (d *Daemon) dropPeer(ctx context.Context, p *peer) {
-	d.endPeer(p, fmt.Errorf("peer %s was removed from the configuration", p.cfg.Name))
+	d.cutOff(p, fmt.Errorf("peer %s was removed from the configuration", p.cfg.Name))
 	if p.cfg.Protection != config.ProtectIPsec {
 		return
 	}
@@ -351,14 +358,11 @@ func (d *Daemon) dropPeer(ctx context.Context, p *peer) {
 	}
 }
 
-// endPeer ends a peer's disks and streams, and what carries these. changing is
-// held.
-func (d *Daemon) endPeer(p *peer, why error) {
-	for _, at := range d.attachmentList() {
-		if at.key.Peer == p.cfg.Name {
-			d.drop(at)
-		}
-	}
+// cutOff ends a peer's sessions and streams, and what carries these. It waits for
+// nobody: what is left of its disks is tidied up by whoever drops them.
+func (d *Daemon) cutOff(p *peer, why error) {
+	p.cut()
+	d.endSessions(func(_ *consumer, s *session) bool { return s.ends == p.ends })
 	d.abortStreams(p.identity, why)
 	d.dev.EndAssociations(p.identity, why.Error())
 }

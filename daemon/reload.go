@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
@@ -40,7 +41,7 @@ func (d *Daemon) reload(ctx context.Context) (api.Reloaded, error) {
 	d.cfg = next
 	d.mu.Unlock()
 	// Once it has begun it is carried through, also if the client goes away.
-	r := api.Reloaded{Changed: d.apply(context.WithoutCancel(ctx), old, next), Restart: restart}
+	r := api.Reloaded{Changed: d.apply(context.WithoutCancel(ctx), old, next), Restart: restart, Unusable: Unusable(next)}
 	for _, c := range r.Changed {
 		d.log.Info("configuration", "change", c)
 	}
@@ -77,6 +78,8 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	if old.ListenPort != next.ListenPort || !slices.Equal(old.ListenOn, next.ListenOn) {
 		say("listen addresses changed")
 	}
+	// Whoever may not go on is cut off before anything is waited for.
+	d.cutOffAll(next)
 	changed = append(changed, d.applyShares(old, next)...)
 	for _, e := range d.exportList() {
 		n, ok := next.Export(e.cfg.Name)
@@ -94,12 +97,19 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 			say("export %s added", c.Name)
 		}
 	}
+	var removed sync.WaitGroup
+	forgot := false // a disk
 	for _, p := range d.peerList() {
 		n, ok := next.Peer(p.cfg.Name)
 		switch {
 		case !ok:
 			d.forget(p)
-			d.dropPeer(ctx, p)
+			for _, at := range d.disksOf(p) {
+				forgot = true
+				d.dropLater(at)
+				say("%s detached, since its peer is removed", at.key)
+			}
+			removed.Go(func() { d.dropPeer(ctx, p) })
 			say("peer %s removed", p.cfg.Name)
 		case !n.Equal(p.cfg):
 			d.changePeer(ctx, p, n)
@@ -119,6 +129,7 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 			say("peer %s: whether its certificate was revoked is asked for afresh at the next authentication", n.Name)
 		}
 	}
+	removed.Wait()
 	for _, c := range next.Peers {
 		d.mu.Lock()
 		_, have := d.peers[c.Name]
@@ -130,10 +141,34 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 		say("peer %s added", c.Name)
 	}
 	changed = append(changed, d.applyULPs(next)...)
+	d.adopt()
+	if forgot {
+		d.rememberOrLog()
+	}
 	d.allowAgain()
 	d.applyPeerShares(next)
 	d.listen(ctx)
 	return changed
+}
+
+// cutOffAll ends the sessions and streams of peers and ULPs that another
+// configuration does not have, or has as others.
+func (d *Daemon) cutOffAll(next *config.Config) {
+	for _, p := range d.peerList() {
+		if n, ok := next.Peer(p.cfg.Name); !ok || !n.SameEnds(p.cfg) {
+			d.cutOff(p, fmt.Errorf("peer %s has changed, or is removed from the configuration", p.cfg.Name))
+		}
+	}
+	for _, c := range d.consumerList() {
+		if u, ok := next.ULP(c.name); !ok || replaced(next, c, u) {
+			d.cutOffULP(c)
+		}
+	}
+}
+
+// disksOf are the attached disks of a peer that are not orphans.
+func (d *Daemon) disksOf(p *peer) []*attachment {
+	return slices.DeleteFunc(d.attachmentList(), func(at *attachment) bool { return at.key.Peer != p.cfg.Name || at.isOrphan() })
 }
 
 func (d *Daemon) introduce(ctx context.Context, c config.Peer) *peer {
@@ -157,7 +192,8 @@ func (d *Daemon) forget(p *peer) {
 
 // changePeer applies a different declaration of a peer. Its streams are only
 // touched if they would not be allowed any more: another address, transport,
-// identity or protection. Its disks stay attached and connect anew then.
+// identity or protection. Its disks stay attached and connect anew then, unless it is
+// another peer by its identity.
 func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 	next := newPeer(n)
 	same := n.SameEnds(p.cfg)
@@ -171,16 +207,17 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 		d.setUpPeer(ctx, next)
 		return
 	}
-	disks := slices.DeleteFunc(d.attachmentList(), func(at *attachment) bool { return at.key.Peer != n.Name })
+	disks := d.disksOf(p)
+	d.dropLater(disks...)
 	if n.Protection == config.ProtectIPsec && p.cfg.Protection == n.Protection && reflect.DeepEqual(guardsOf(n), guardsOf(p.cfg)) {
 		// The guards are for the same traffic: they stay while the rest is replaced, so
 		// that what the old streams still have to send cannot leave in clear.
-		d.endPeer(p, fmt.Errorf("peer %s has changed", n.Name))
+		d.cutOff(p, fmt.Errorf("peer %s has changed", n.Name))
 	} else {
 		d.dropPeer(ctx, p)
 	}
 	d.setUpPeer(ctx, next)
 	for _, at := range disks {
-		d.restore(at.key, at.uid)
+		d.restore(saved{at.key, at.uid, at.identity}, at)
 	}
 }

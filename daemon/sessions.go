@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -11,9 +13,11 @@ import (
 )
 
 // session is the block session of a local consumer with a peer, which all the disks
-// share that it has attached there. It is open while there are users.
+// share that it has attached there. It is open while there are users, and until the
+// peer has other ends.
 type session struct {
-	gate chan struct{} // capacity 1; held while it is opened or closed
+	ends context.Context // of the peer
+	gate chan struct{}   // capacity 1; held while it is opened or closed
 
 	// Guarded by Daemon.mu.
 	cl    *rnbd.Client
@@ -21,15 +25,59 @@ type session struct {
 }
 
 // sessionOf is the place of a session, open or not.
-func (d *Daemon) sessionOf(c *consumer, peer string) *session {
+func (d *Daemon) sessionOf(c *consumer, p *peer) (*session, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := c.sessions[peer]
-	if s == nil {
-		s = &session{gate: make(chan struct{}, 1)}
-		c.sessions[peer] = s
+	if p.ends.Err() != nil {
+		return nil, errPeerChanged(p)
 	}
-	return s
+	s := c.sessions[p.cfg.Name]
+	if s == nil || s.ends != p.ends {
+		s = &session{ends: p.ends, gate: make(chan struct{}, 1)}
+		c.sessions[p.cfg.Name] = s
+	}
+	return s, nil
+}
+
+func errPeerChanged(p *peer) *api.Error {
+	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s has changed meanwhile", p.cfg.Name), Fix: "try again"}
+}
+
+// endSessions ends the open sessions that a condition names: I/O in flight fails, and
+// nothing connects anew. It does not wait.
+func (d *Daemon) endSessions(which func(*consumer, *session) bool) {
+	type ending struct {
+		of *consumer
+		cl *rnbd.Client
+	}
+	var open []ending
+	d.mu.Lock()
+	consumers := []*consumer{d.local.root}
+	for _, c := range d.local.ulps {
+		consumers = append(consumers, c)
+	}
+	for _, c := range consumers {
+		for name, s := range c.sessions {
+			if !which(c, s) {
+				continue
+			}
+			delete(c.sessions, name)
+			if s.cl != nil {
+				open = append(open, ending{c, s.cl})
+				c.closing.Add(1)
+				s.cl = nil
+			}
+		}
+	}
+	d.mu.Unlock()
+	for _, e := range open {
+		d.run(func(context.Context) {
+			defer e.of.closing.Done()
+			if err := e.cl.Close(); err != nil {
+				d.log.Warn("closing the session with a peer", "error", err)
+			}
+		})
+	}
 }
 
 // openSessions are the sessions of a consumer that are open, by peer.
@@ -47,29 +95,48 @@ func (d *Daemon) openSessions(c *consumer) map[string]*rnbd.Client {
 
 // joinSession opens the session with a peer or uses the open one. leaveSession
 // gives it back.
-func (d *Daemon) joinSession(ctx context.Context, c *consumer, p *peer) (*rnbd.Client, error) {
-	s := d.sessionOf(c, p.cfg.Name)
+func (d *Daemon) joinSession(ctx context.Context, c *consumer, p *peer) (*session, *rnbd.Client, error) {
+	s, err := d.sessionOf(c, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ends, cancel)()
+	fail := func(err error) (*session, *rnbd.Client, error) {
+		if s.ends.Err() != nil {
+			err = errPeerChanged(p)
+		}
+		return nil, nil, err
+	}
 	select {
 	case s.gate <- struct{}{}:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return fail(ctx.Err())
 	}
 	defer func() { <-s.gate }()
 	d.mu.Lock()
-	if s.cl != nil {
+	cl := s.cl
+	if cl != nil {
 		s.users++
-		d.mu.Unlock()
-		return s.cl, nil
 	}
 	d.mu.Unlock()
-	cl, err := d.connect(ctx, c, p)
-	if err != nil {
-		return nil, err
+	if cl != nil {
+		return s, cl, nil
+	}
+	if cl, err = d.connect(ctx, c, p); err != nil {
+		return fail(err)
 	}
 	d.mu.Lock()
-	s.cl, s.users = cl, 1
+	ended := s.ends.Err() != nil || c.sessions[p.cfg.Name] != s
+	if !ended {
+		s.cl, s.users = cl, 1
+	}
 	d.mu.Unlock()
-	return cl, nil
+	if ended {
+		return fail(errors.Join(errPeerChanged(p), cl.Close()))
+	}
+	return s, cl, nil
 }
 
 func (d *Daemon) connect(ctx context.Context, c *consumer, p *peer) (*rnbd.Client, error) {
@@ -79,11 +146,14 @@ func (d *Daemon) connect(ctx context.Context, c *consumer, p *peer) (*rnbd.Clien
 	name := p.cfg.Name
 	choose := func(ctx context.Context) (*transport.Config, func(error), error) {
 		// Its declaration may have changed in what leaves the session as it is.
-		p, err := d.findPeer(name)
+		now, err := d.findPeer(name)
 		if err != nil {
 			return nil, nil, err
 		}
-		return d.choose(ctx, c, p)
+		if now.ends != p.ends {
+			return nil, nil, errPeerChanged(p)
+		}
+		return d.choose(ctx, c, now)
 	}
 	var cl *rnbd.Client
 	err := p.eachCarrier(ctx, func() (err error) {
@@ -125,11 +195,11 @@ func (d *Daemon) offers(ctx context.Context, who caller, peer string) ([]api.Off
 		}
 		return nil, discreet(who, peer, d.unreachable(p, err))
 	}
-	cl, err := d.joinSession(ctx, who.consumer, p)
+	s, cl, err := d.joinSession(ctx, who.consumer, p)
 	if err != nil {
 		return fail(err)
 	}
-	defer d.leaveSession(who.consumer, peer)
+	defer d.leaveSession(s)
 	list, err := cl.List(ctx)
 	if err != nil {
 		return fail(err)
@@ -164,8 +234,7 @@ func (d *Daemon) sessionName(c *consumer) string {
 }
 
 // leaveSession closes the session when nobody uses it any more.
-func (d *Daemon) leaveSession(c *consumer, peer string) {
-	s := d.sessionOf(c, peer)
+func (d *Daemon) leaveSession(s *session) {
 	s.gate <- struct{}{}
 	defer func() { <-s.gate }()
 	d.mu.Lock()
@@ -179,6 +248,6 @@ func (d *Daemon) leaveSession(c *consumer, peer string) {
 		return
 	}
 	if err := last.Close(); err != nil {
-		d.log.Warn("closing the session with a peer", "peer", peer, "error", err)
+		d.log.Warn("closing the session with a peer", "error", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // disk names a peer's export, as a local consumer has it attached.
@@ -21,10 +22,12 @@ type disk struct {
 // String is PEER/EXPORT: whose it is, its owner knows.
 func (d disk) String() string { return d.Peer + "/" + d.Export }
 
-// saved is an attached disk, and the user of its ULP who attached it.
+// saved is an attached disk, the user of its ULP who attached it, and the identity of
+// the peer that it was attached from.
 type saved struct {
 	disk
-	UID uint32 `json:"uid,omitempty"`
+	UID      uint32             `json:"uid,omitempty"`
+	Identity transport.Identity `json:"identity,omitempty"` // "": of before it was kept
 }
 
 // state is what outlives the daemon: which disks are attached.

@@ -21,6 +21,11 @@ func (d *Daemon) Status(ctx context.Context) api.Status {
 	st.Refused, st.LastRefused, st.LastRefusedFix = d.refused.count()
 	st.Guard = d.guardState()
 	st.Blocks = d.Blocks()
+	for _, u := range d.config().ULPs {
+		if e := ulpProblem(u); e != nil {
+			st.Unusable = append(st.Unusable, e)
+		}
+	}
 	var err error
 	if st.SAs, err = d.SAs(ctx); err != nil {
 		st.SAs = []api.SA{}

@@ -23,7 +23,7 @@ func (w *ironwarp) daemonCommand() *cli.Command {
 			configFlag(),
 			&cli.StringFlag{Name: "log-level", Usage: "debug, info, warn or error (default: what the configuration says)"},
 			&cli.StringFlag{Name: "log-format", Usage: "text or json (default: what the configuration says)"},
-			&cli.BoolFlag{Name: "check", Usage: "only check the configuration"},
+			&cli.BoolFlag{Name: "check", Usage: "only check the configuration; exit status 1: part of it cannot be used, 2: no daemon starts with it"},
 		},
 		Action: w.daemon,
 	}
@@ -45,6 +45,13 @@ func (w *ironwarp) daemon(c *cli.Context) error {
 		cfg, err := config.Load(path, named)
 		if err != nil {
 			return err
+		}
+		if unusable := daemon.Unusable(cfg); len(unusable) > 0 {
+			w.printf("a daemon starts with %s, but not all of it can be used:\n", cfg.Path)
+			for _, e := range unusable {
+				w.problem(e)
+			}
+			return silent(1)
 		}
 		w.printf("%s is fine: %d peers, %d exports\n", cfg.Path, len(cfg.Peers), len(cfg.Exports))
 		return nil

@@ -14,8 +14,9 @@ import (
 func (w *ironwarp) reloadCommand() *cli.Command {
 	return &cli.Command{
 		Name: "reload", Usage: "make the daemon read its configuration again",
-		Description: "Differences are applied; streams that run are not touched unless their peer or export is gone.",
-		Flags:       remote(),
+		Description: "Differences are applied; streams that run are not touched unless their peer or export is gone.\n" +
+			"Exit status 1: it was applied, but something in it cannot be used, such as a secret's file. 2: it has faults, and nothing changed.",
+		Flags: remote(),
 		Action: func(c *cli.Context) error {
 			if _, err := args(c); err != nil {
 				return err
@@ -24,17 +25,24 @@ func (w *ironwarp) reloadCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return w.print(c, r, func() {
+			err = w.print(c, r, func() {
 				for _, l := range r.Changed {
 					w.printf("%s\n", l)
 				}
 				for _, l := range r.Restart {
 					w.printf("%s\n", w.warn("takes effect when the daemon restarts: "+l))
 				}
-				if len(r.Changed)+len(r.Restart) == 0 {
+				for _, e := range r.Unusable {
+					w.problem(e)
+				}
+				if len(r.Changed)+len(r.Restart)+len(r.Unusable) == 0 {
 					w.printf("nothing has changed\n")
 				}
 			})
+			if err == nil && len(r.Unusable) > 0 {
+				return silent(1)
+			}
+			return err
 		},
 	}
 }

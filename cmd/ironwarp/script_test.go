@@ -34,7 +34,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"await": await, "listening": listening, "image": image, "as": as},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exists-soon": existsSoon, "await": await, "listening": listening, "image": image, "as": as},
 	})
 }
 
@@ -105,6 +105,22 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		select {
 		case <-ctx.Done():
 			ts.Fatalf("await %v: %v %+v", args, err, list)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// exists-soon FILE waits until a file is there.
+func existsSoon(ts *testscript.TestScript, _ bool, args []string) {
+	ctx, cancel := context.WithTimeout(context.Background(), awaitTime)
+	defer cancel()
+	for {
+		if _, err := os.Lstat(ts.MkAbs(args[0])); err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			ts.Fatalf("exists-soon %v: it does not", args)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

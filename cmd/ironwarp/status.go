@@ -109,6 +109,9 @@ func (w *ironwarp) statusPage(st api.Status) {
 	for _, b := range st.Blocks {
 		w.printf("%s\n", w.warn(blockText(b)))
 	}
+	for _, e := range st.Unusable {
+		w.problem(e)
+	}
 	if len(st.Peers) == 0 {
 		w.printf("no peers; add one with `ironwarp peer add NAME ADDRESS`\n")
 	} else {

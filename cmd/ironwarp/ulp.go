@@ -41,6 +41,9 @@ func (w *ironwarp) ulpList(c *cli.Context) error {
 			t.row(u.Name, orDash(strings.Join(u.Users, " ")), orDash(strings.Join(u.Groups, " ")), u.Trust, may, u.Attachments, u.Connections, u.Refused)
 		}
 		t.print()
+		for _, u := range list {
+			w.problem(u.Problem)
+		}
 	})
 }
 

@@ -137,8 +137,9 @@ type Offer struct {
 const (
 	AttachConnecting = "connecting" // no disk yet; the daemon keeps trying
 	AttachReady      = "ready"
-	AttachWaiting    = "waiting" // the path is away; I/O waits
-	AttachFailed     = "failed"  // the peer does not let it be opened any more; I/O fails
+	AttachWaiting    = "waiting"  // the path is away; I/O waits
+	AttachFailed     = "failed"   // the peer does not let it be opened any more; I/O fails
+	AttachOrphaned   = "orphaned" // its peer is gone, or another one has its name; it has no socket
 )
 
 // AttachRequest asks for a peer's export.
@@ -245,12 +246,16 @@ type Status struct {
 	LastRefusedFix string       `json:"last_refused_fix,omitempty"`
 	Guard          *Guard       `json:"guard,omitempty"` // nil when no peer needs it
 	Blocks         []Block      `json:"blocks"`
+	Unusable       []*Error     `json:"unusable,omitempty"` // parts of the configuration that do nothing
 }
 
 // Reloaded says what a reload changed.
 type Reloaded struct {
 	Changed []string `json:"changed"` // one line each
 	Restart []string `json:"restart"` // settings that wait for a restart of the daemon
+	// Unusable are parts of the configuration that were read and cannot be used: files
+	// that are missing, users who do not exist.
+	Unusable []*Error `json:"unusable,omitempty"`
 }
 
 // Modes of a ping.

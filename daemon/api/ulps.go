@@ -18,8 +18,9 @@ type ULP struct {
 	Exports        []string `json:"exports"` // PEER/EXPORT
 	Attachments    int      `json:"attachments"`
 	MaxAttachments int      `json:"max_attachments"`
-	Connections    int      `json:"connections"` // to the control socket
-	Refused        uint64   `json:"refused"`     // connections and requests that were too many
+	Connections    int      `json:"connections"`       // to the control socket
+	Refused        uint64   `json:"refused"`           // connections and requests that were too many
+	Problem        *Error   `json:"problem,omitempty"` // why it is disabled; its users are refused
 }
 
 // ULPs lists the local consumers: all for who is privileged, for others that which

@@ -27,6 +27,9 @@ type ULP struct {
 	Peers       []string  // may be pinged, and all that they offer attached; sorted
 	Exports     []string  // PEER/EXPORT: may be attached, and the peer pinged; sorted
 	Origin      Pos
+	// Disabled says which of its users or groups does not exist on this host. Nobody is
+	// the ULP then: a name that is given anew must not be somebody else's by accident.
+	Disabled error
 }
 
 // Account is a user or a group of this host.
@@ -42,6 +45,10 @@ const UnmappedID = 65534
 // Equal reports whether two declarations say the same, wherever they stand.
 func (u ULP) Equal(v ULP) bool {
 	u.Origin, v.Origin = Pos{}, Pos{}
+	if (u.Disabled == nil) != (v.Disabled == nil) || u.Disabled != nil && u.Disabled.Error() != v.Disabled.Error() {
+		return false
+	}
+	u.Disabled, v.Disabled = nil, nil
 	return reflect.DeepEqual(u, v)
 }
 
@@ -87,7 +94,8 @@ func (c *Config) ULPOf(uid uint32, gids []uint32) (ULP, bool) {
 			return slices.ContainsFunc(gids, func(g uint32) bool { return g != UnmappedID && u.HasGroup(g) })
 		})
 	}
-	if i < 0 {
+	// Who is named by one that is disabled is nobody, and not another one's by a group.
+	if i < 0 || c.ULPs[i].Disabled != nil {
 		return ULP{}, false
 	}
 	return c.ULPs[i], true
@@ -98,8 +106,8 @@ func (d *decoder) ulp(n ast.Node) ULP {
 	faults := len(d.errs)
 	d.mapping(n, "a ULP", fields{
 		"name":       d.str("ULP name", &u.Name, CheckULPName),
-		"users":      d.accounts("user", &u.Users, userID),
-		"groups":     d.accounts("group", &u.Groups, groupID),
+		"users":      d.accounts("user", &u.Users, &u.Disabled, userID),
+		"groups":     d.accounts("group", &u.Groups, &u.Disabled, groupID),
 		"privileged": d.boolean("privileged", &u.Privileged),
 		"trust":      d.trust(&u.Trust),
 		"limits": func(n ast.Node) {
@@ -132,8 +140,12 @@ func (d *decoder) names(what string, dst *[]string, check func(string) error) fu
 	}
 }
 
-// accounts reads a list of names or numbers of users, or of groups.
-func (d *decoder) accounts(what string, dst *[]Account, lookup func(string) (uint32, error)) func(ast.Node) {
+// errNoAccount is a user or group that this host does not have.
+var errNoAccount = errors.New("does not exist on this host")
+
+// accounts reads a list of names or numbers of users, or of groups. One that does not
+// exist goes to unknown.
+func (d *decoder) accounts(what string, dst *[]Account, unknown *error, lookup func(string) (uint32, error)) func(ast.Node) {
 	return func(n ast.Node) {
 		d.sequence(n, what+"s", func(n ast.Node) {
 			switch n.(type) {
@@ -144,6 +156,10 @@ func (d *decoder) accounts(what string, dst *[]Account, lookup func(string) (uin
 			}
 			name := n.GetToken().Value
 			id, err := lookup(name)
+			if errors.Is(err, errNoAccount) {
+				*unknown = errors.Join(*unknown, &Error{Pos: d.pos(n), Msg: fmt.Sprintf("%s %q %s", what, name, err), Fix: "create it, or take it out, then run `ironwarp reload`"})
+				return
+			}
 			if err != nil {
 				d.fail(n, fmt.Sprintf("%s %q %s", what, name, err), "`getent passwd` and `getent group` list this host's users and groups")
 				return
@@ -178,8 +194,10 @@ func groupID(name string) (uint32, error) {
 func accountID(text string) (uint32, error) {
 	id, err := strconv.ParseUint(text, 10, 32)
 	switch {
-	case err != nil:
+	case err != nil && strings.Trim(text, "+-0123456789") == "":
 		return 0, errors.New("does not exist on this host")
+	case err != nil:
+		return 0, errNoAccount
 	case id == UnmappedID:
 		return 0, errors.New("is whom the kernel names in place of anybody that it can't tell")
 	case id == math.MaxUint32:
@@ -211,7 +229,7 @@ func (u *ULP) fault() (msg, fix string) {
 	switch {
 	case u.Name == "":
 		return "a ULP without name", "add name: and a short name of your choice"
-	case len(u.Users)+len(u.Groups) == 0:
+	case len(u.Users)+len(u.Groups) == 0 && u.Disabled == nil:
 		return fmt.Sprintf("ULP %s without users and groups", u.Name), "add users: [...] or groups: [...]: who of this host it is"
 	case u.Privileged && len(u.Peers)+len(u.Exports) > 0:
 		return fmt.Sprintf("ULP %s is privileged beside peers or exports", u.Name), "who is privileged may use them all: remove them, or privileged"

@@ -66,8 +66,6 @@ func TestFaultsOfULPs(t *testing.T) {
 	for _, tc := range []struct{ name, ulps, want string }{
 		{"no name", "{users: [1001], peers: [beta]}", "ironwarp.yaml:5:5: a ULP without name"},
 		{"nobody", "{name: x, peers: [beta]}", "ULP x without users and groups"},
-		{"unknown user", "{name: x, users: [no-such-user], peers: [beta]}", `:5:23: user "no-such-user" does not exist on this host; ` + "`getent passwd`"},
-		{"unknown group", "{name: x, groups: [no-such-group], peers: [beta]}", `group "no-such-group" does not exist on this host`},
 		{"negative user", "{name: x, users: [-1], peers: [beta]}", `user "-1" does not exist on this host`},
 		{"user beyond 32 bits", "{name: x, users: [4294967296], peers: [beta]}", `user "4294967296" does not exist`},
 		{"the number that means none", "{name: x, users: [4294967295], peers: [beta]}", `user "4294967295" is nobody`},
@@ -99,5 +97,30 @@ func TestFaultsOfULPs(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, tc.want)
 			}
 		})
+	}
+}
+
+// TestUnknownUserDisablesItsULPAlone: a user who was removed from the host, or whom a
+// directory does not tell now, stops nobody else's ULP and no daemon. Whoever is named
+// beside is nobody, too, and not another ULP's by a group.
+func TestUnknownUserDisablesItsULPAlone(t *testing.T) {
+	c, err := Load(write(t, t.TempDir(), "ironwarp.yaml", peersOfULPs+"ulps:\n"+
+		"  - {name: gone, users: [no-such-user, 1001], peers: [beta]}\n"+
+		"  - {name: groups, groups: [no-such-group], peers: [beta]}\n"+
+		"  - {name: here, groups: [1001], peers: [beta]}\n"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"gone": `ironwarp.yaml:5:26: user "no-such-user" does not exist on this host`, "groups": `group "no-such-group" does not exist on this host`, "here": ""} {
+		u, ok := c.ULP(name)
+		if !ok || (u.Disabled != nil) != (want != "") || want != "" && !strings.Contains(u.Disabled.Error(), want) {
+			t.Errorf("ULP %s: %v, %v", name, ok, u.Disabled)
+		}
+	}
+	if u, ok := c.ULPOf(1001, []uint32{1001}); ok {
+		t.Errorf("a user of a disabled ULP is of %s", u.Name)
+	}
+	if u, ok := c.ULPOf(1002, []uint32{1001}); !ok || u.Name != "here" {
+		t.Errorf("a user of another ULP is of %q", u.Name)
 	}
 }

@@ -60,12 +60,18 @@ func (x *examination) configuration(err error) {
 			f.Found += fmt.Sprintf("; peer %s: %s", p.Name, w)
 		}
 	}
+	for _, u := range x.cfg.ULPs {
+		if u.Disabled != nil {
+			f.fault(Warn, fmt.Sprintf("ULP %s is disabled: %v", u.Name, u.Disabled), "ironwarp daemon --check")
+		}
+	}
 	x.find(f)
 }
 
 // asked is the answer of whoever has a control socket.
 type asked struct {
 	socket string
+	ulps   []api.ULP // nil if it does not tell
 	err    error
 }
 
@@ -75,11 +81,14 @@ func (x *examination) ask(ctx context.Context, socket string) asked {
 	defer cancel()
 	cl := api.NewClient(socket)
 	defer cl.Close()
+	a := asked{socket: socket}
 	st, err := cl.Status(ctx)
 	if err == nil {
 		x.run = &st
+		a.ulps, _ = cl.ULPs(ctx)
 	}
-	return asked{socket, err}
+	a.err = err
+	return a
 }
 
 func (x *examination) daemon(a asked) {
@@ -114,10 +123,9 @@ func (x *examination) daemon(a asked) {
 		f.Found += fmt.Sprintf("; it uses %s, and what is said here is about %s", used, x.opt.Config)
 		f.Do = append(f.Do, "ironwarp doctor --config "+used)
 	}
-	if st, err := os.Stat(a.socket); err == nil && st.Mode().Perm()&0o077 != 0 {
-		f.Level = Warn
-		f.Found += fmt.Sprintf("; the control socket has mode %#o", st.Mode().Perm())
-		f.Do = append(f.Do, "chmod 600 "+a.socket)
+	// With ULPs everybody may connect: the daemon asks the kernel who it is.
+	if a.ulps != nil {
+		checkSocket(&f, a.socket, slices.ContainsFunc(a.ulps, func(u api.ULP) bool { return u.Problem == nil }))
 	}
 	x.find(f)
 	for _, p := range st.Peers {
@@ -134,6 +142,25 @@ func (x *examination) daemon(a asked) {
 
 // reloadedLately is how long doctor mentions that strongSwan had lost a peer.
 const reloadedLately = time.Hour
+
+// checkSocket looks whether those may connect to the control socket who should.
+func checkSocket(f *Finding, socket string, everybody bool) {
+	st, err := os.Stat(socket)
+	if err != nil {
+		return
+	}
+	want := fs.FileMode(0o600)
+	if everybody {
+		want = 0o666
+	}
+	mode := st.Mode().Perm()
+	switch {
+	case mode&^want&0o077 != 0:
+		f.fault(Warn, fmt.Sprintf("the control socket has mode %#o, and only root is to connect", mode), fmt.Sprintf("chmod %o %s", want, socket))
+	case want&^mode != 0:
+		f.fault(Warn, fmt.Sprintf("the control socket has mode %#o, so that not all users of ulps: can connect", mode), fmt.Sprintf("chmod %o %s", want, socket))
+	}
+}
 
 type problem struct {
 	what string

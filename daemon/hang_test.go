@@ -1,0 +1,154 @@
+package daemon
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+)
+
+// freezable mounts a file system that can be frozen: the kernel holds writes to it
+// until it is thawed, as it does where a disk hangs.
+func freezable(t *testing.T) (dir string, freeze, thaw func()) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a file system needs root")
+	}
+	image, dir := filepath.Join(t.TempDir(), "fs.img"), t.TempDir()
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 32<<20)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("mkfs.ext4", "-q", image).CombinedOutput(); err != nil {
+		t.Skipf("mkfs.ext4: %v %s", err, out)
+	}
+	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
+		t.Skipf("mount: %v %s", err, out)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// linux/fs.h
+	const fifreeze, fithaw = 0xC0045877, 0xC0045878
+	frozen := false
+	freeze = func() {
+		t.Helper()
+		if err := unix.IoctlSetInt(int(f.Fd()), fifreeze, 0); err != nil {
+			t.Fatalf("freeze: %v", err)
+		}
+		frozen = true
+	}
+	thaw = func() {
+		if frozen {
+			frozen = false
+			if err := unix.IoctlSetInt(int(f.Fd()), fithaw, 0); err != nil {
+				t.Errorf("thaw: %v", err)
+			}
+		}
+	}
+	t.Cleanup(func() {
+		thaw()
+		f.Close()
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("umount: %v %s", err, out)
+		}
+	})
+	return dir, freeze, thaw
+}
+
+// TestHungStorageHoldsUpNobodyElse: an export whose storage hangs, with I/O under way,
+// is removed at once, and the configuration can be changed and the status read.
+func TestHungStorageHoldsUpNobodyElse(t *testing.T) {
+	dir, freeze, thaw := freezable(t)
+	alpha, beta := newHost(t, ""), newHost(t, "")
+	link(t, alpha, beta)
+	image := filepath.Join(dir, "disk.img")
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	beta.export("disk", image, false)
+	c := alpha.attach("disk")
+	// The goroutines that hang end before the hosts do.
+	t.Cleanup(thaw)
+	freeze()
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		c.Do(0, cmdWrite, 0, 4096, make([]byte, 4096))
+	}()
+	eventually(t, "the write is at the storage", func() bool {
+		return slices.ContainsFunc(beta.status().Sessions, func(s api.Session) bool { return s.InFlight > 0 })
+	})
+	if err := beta.api.RemoveExport(t.Context(), "disk", true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := beta.api.Reload(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if e := beta.status().Exports; len(e) != 0 {
+		t.Errorf("it is offered still: %+v", e)
+	}
+	beta.export("other", beta.image("other.img", 1<<20), false)
+	if !strings.Contains(beta.log.String(), "its storage hangs") {
+		t.Error("the log does not say that the storage hangs")
+	}
+	select {
+	case <-answered:
+		t.Error("the storage has not hung: the write was answered")
+	default:
+	}
+	thaw()
+	<-answered
+}
+
+// TestWatchdogHearsNothingOfADaemonThatCannotAct: systemd is told that the daemon is
+// alive only while its configuration can be changed.
+func TestWatchdogHearsNothingOfADaemonThatCannotAct(t *testing.T) {
+	socket := filepath.Join(shortDir(t), "notify")
+	l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	t.Setenv("NOTIFY_SOCKET", socket)
+	t.Setenv("WATCHDOG_USEC", strconv.Itoa(int((30 * time.Millisecond).Microseconds())))
+	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
+	h := &host{t: t, stuck: 50 * time.Millisecond}
+	h.begin("")
+	next := func() string {
+		t.Helper()
+		var b [4096]byte
+		l.SetReadDeadline(time.Now().Add(waitTime))
+		n, err := l.Read(b[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b[:n])
+	}
+	await := func(want string) {
+		t.Helper()
+		for !strings.HasPrefix(next(), want) {
+		}
+	}
+	await("WATCHDOG=1")
+	h.d.changing.Lock()
+	await("STATUS=a change of the configuration has not ended")
+	for range 5 {
+		if got := next(); !strings.HasPrefix(got, "STATUS=a change") {
+			t.Errorf("while a change is stuck systemd is told %q", got)
+		}
+	}
+	h.d.changing.Unlock()
+	await("WATCHDOG=1")
+	h.stop()
+}

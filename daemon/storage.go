@@ -1,0 +1,141 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/rnbd/backing"
+)
+
+// storageTime is how long storage may take to be opened, closed or looked at while
+// others wait. The kernel does not return from a call to a disk or a file server that
+// hangs, nor can such a call be interrupted.
+const storageTime = 2 * time.Second
+
+var errHangs = fmt.Errorf("the storage has not answered for %v; it may hang", storageTime)
+
+// asked is a question to storage, which may never be answered. It is asked in a
+// goroutine of its own, once at a time; a later call takes the answer to an earlier
+// question that was not waited for.
+type asked[T any] struct {
+	mu      sync.Mutex
+	pending chan T
+}
+
+func (a *asked[T]) ask(question func() T) (answer T, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pending == nil {
+		a.pending = make(chan T, 1)
+		go func(to chan T) { to <- question() }(a.pending)
+	}
+	t := time.NewTimer(storageTime)
+	defer t.Stop()
+	select {
+	case answer = <-a.pending:
+		a.pending = nil
+		return answer, nil
+	case <-t.C:
+		return answer, errHangs
+	}
+}
+
+// forget has an answer that comes yet dealt with.
+func (a *asked[T]) forget(deal func(T)) {
+	a.mu.Lock()
+	pending := a.pending
+	a.pending = nil
+	a.mu.Unlock()
+	if pending != nil {
+		go func() { deal(<-pending) }()
+	}
+}
+
+// opened is the answer of storage that was to be opened.
+type opened struct {
+	store *backing.Store
+	err   error
+}
+
+func (o opened) discard() {
+	if o.err == nil {
+		o.store.Close()
+	}
+}
+
+// open opens an export's storage.
+func (e *export) open() (*backing.Store, error) {
+	o, err := e.opening.ask(func() opened {
+		store, err := backing.Open(e.cfg.Path, backing.Options{ReadOnly: e.cfg.ReadOnly})
+		return opened{store, err}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", e.cfg.Path, err)
+	}
+	return o.store, o.err
+}
+
+// usable says why a file or device cannot be exported.
+func usable(c config.Export) error {
+	e := &export{cfg: c}
+	store, err := e.open()
+	if err == nil {
+		return store.Close()
+	}
+	e.opening.forget(opened.discard)
+	p := exportProblem(c.Name, err)
+	if !errors.Is(err, errHangs) && !errors.Is(err, os.ErrNotExist) {
+		p.Code = api.CodeInvalid
+	}
+	return p
+}
+
+// stated is what a look at a file has found.
+type stated struct {
+	info fs.FileInfo
+	err  error
+}
+
+// stat looks at the file of an export.
+func (e *export) stat() (fs.FileInfo, error) {
+	s, err := e.looking.ask(func() stated {
+		info, err := os.Stat(e.cfg.Path)
+		return stated{info, err}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.info, s.err
+}
+
+// closeExport stops offering an export, at once. Storage that hangs is closed in the
+// background.
+func (d *Daemon) closeExport(e *export) {
+	e.opening.forget(opened.discard)
+	e.looking.forget(func(stated) {})
+	e.mu.Lock()
+	store := e.store
+	e.store = nil
+	e.mu.Unlock()
+	if store == nil {
+		return
+	}
+	var closing asked[error]
+	err, hangs := closing.ask(func() error { return errors.Join(d.exporter.RemoveExport(e.cfg.Name), store.Close()) })
+	report := func(err error) {
+		if err != nil {
+			d.log.Warn("closing an export", "export", e.cfg.Name, "error", err)
+		}
+	}
+	report(err)
+	if hangs != nil {
+		d.log.Error("an export is not offered any more, but what its peers have begun does not end: its storage hangs", "export", e.cfg.Name, "path", e.cfg.Path)
+		closing.forget(report)
+	}
+}

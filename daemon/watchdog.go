@@ -1,0 +1,85 @@
+package daemon
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	sd "github.com/coreos/go-systemd/v22/daemon"
+)
+
+// stuckTime is how long a change of the configuration may take before the daemon
+// counts as one that cannot act. strongSwan's answers are waited for in it.
+const stuckTime = time.Minute
+
+// changeLock is held while the configuration changes, and knows for how long.
+type changeLock struct {
+	mu    sync.Mutex
+	since atomic.Int64 // 0: it is free
+}
+
+func (l *changeLock) Lock() {
+	l.mu.Lock()
+	l.since.Store(time.Now().UnixNano())
+}
+
+func (l *changeLock) TryLock() bool {
+	ok := l.mu.TryLock()
+	if ok {
+		l.since.Store(time.Now().UnixNano())
+	}
+	return ok
+}
+
+func (l *changeLock) Unlock() {
+	l.since.Store(0)
+	l.mu.Unlock()
+}
+
+// held is how long the lock has been held, 0 if it is free.
+func (l *changeLock) held() time.Duration {
+	since := l.since.Load()
+	if since == 0 {
+		return 0
+	}
+	return time.Since(time.Unix(0, since))
+}
+
+// watchdog tells systemd that the daemon is alive as long as it can act: as it can
+// take its own lock, and no change of the configuration is stuck.
+func (d *Daemon) watchdog(ctx context.Context) {
+	every, err := sd.SdWatchdogEnabled(false)
+	if err != nil || every <= 0 {
+		return
+	}
+	t := time.NewTicker(every / 3)
+	defer t.Stop()
+	stuck := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		d.mu.Lock()
+		closed := d.closed
+		d.mu.Unlock()
+		was := stuck
+		held := d.changing.held()
+		stuck = held >= d.opt.stuck
+		switch {
+		case closed:
+		case stuck:
+			if !was {
+				d.log.Error("a change of the configuration does not end; systemd's watchdog is told nothing until it does", "for", held.Round(time.Second))
+			}
+			d.notify("STATUS=a change of the configuration has not ended for " + held.Round(time.Second).String())
+		default:
+			if was {
+				d.notify("STATUS=")
+			}
+			d.notify(sd.SdNotifyWatchdog)
+		}
+	}
+}
