@@ -80,10 +80,14 @@ func (d *Daemon) listenNBD(ctx context.Context, at *attachment) (net.Listener, e
 	d.mu.Lock()
 	cfg := at.owner.cfg
 	d.mu.Unlock()
-	err = os.Lchown(at.socket, int(at.uid), -1)
-	if errors.Is(err, fs.ErrPermission) || err == nil && (len(cfg.Users) != 1 || len(cfg.Groups) > 0) {
+	several := len(cfg.Users) != 1 || len(cfg.Groups) > 0
+	if !several {
+		err = os.Lchown(at.socket, int(at.uid), -1)
+	}
+	if several || errors.Is(err, fs.ErrPermission) {
 		// It is for several users, or the daemon is no root: then only the question
-		// who connects keeps others away.
+		// who connects keeps others away. The socket stays the daemon's, which may not
+		// be allowed to change the mode of others' files (CAP_FOWNER).
 		err = os.Chmod(at.socket, 0o666)
 	}
 	if err != nil {

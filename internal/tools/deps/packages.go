@@ -40,12 +40,13 @@ var (
 	perftest   = debPackage{"perftest", []string{"ib_write_bw", "ib_write_lat"}, "measures soft-iWARP, the rival in the virtual machine"}
 	ibverbsDev = debPackage{"libibverbs-dev", []string{"/usr/include/infiniband/verbs.h"}, "the program at the peer's end of the conformance suite"}
 	rdmacmDev  = debPackage{"librdmacm-dev", []string{"/usr/include/rdma/rdma_cma.h"}, "the program at the peer's end of the conformance suite"}
+	bootstrap  = debPackage{"debootstrap", []string{"debootstrap"}, "makes the machines with systemd"}
 	nbdkit     = debPackage{"nbdkit", []string{"nbdkit", "/usr/lib/*/nbdkit/plugins/nbdkit-file-plugin.so"}, "the rival of the fio rows"}
 )
 
 // sets names what each make target needs.
 var sets = map[string][]debPackage{
-	"test":  {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, qemuUtils},
+	"test":  {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, qemuUtils, bootstrap},
 	"demo":  {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, e2fsprogs, fio, libnbd},
 	"bench": {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, nbdkit, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest},
 	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev,

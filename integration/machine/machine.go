@@ -1,0 +1,249 @@
+package machine
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
+)
+
+//go:embed boot.sh
+var bootScript string
+
+// Machine is a booted machine. Its network is that of a lab's host.
+type Machine struct {
+	Host *lab.Host
+
+	dir    string
+	cgroup string
+	pid    int // of its process 1, out here
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+// Start boots a machine in each host of a lab whose strongSwan does not run, for a
+// test: it skips where there can be none.
+func Start(t testing.TB, l *lab.Lab, cache string) []*Machine {
+	t.Helper()
+	cg, err := cgroup2()
+	if err != nil {
+		t.Skip(err)
+	}
+	root, err := Root(t.Context(), cache, t.Output())
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, ErrNoPackages):
+		t.Skip(err)
+	case err != nil:
+		t.Fatal(err)
+	}
+	var all []*Machine
+	for _, h := range l.Hosts() {
+		m := &Machine{Host: h, cgroup: filepath.Join(cg, h.Namespace())}
+		t.Cleanup(func() { m.end(t) })
+		if err := m.boot(t.Context(), root); err != nil {
+			t.Fatalf("boot %s: %v\n%s", h.Name(), err, m.console())
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// cgroup2 is where cgroups of version 2 are mounted, which systemd needs.
+func cgroup2() (string, error) {
+	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+		var st unix.Statfs_t
+		if unix.Statfs(dir, &st) == nil && st.Type == unix.CGROUP2_SUPER_MAGIC {
+			return dir, nil
+		}
+	}
+	return "", errors.New("there are no cgroups of version 2, which systemd needs")
+}
+
+func (m *Machine) boot(ctx context.Context, root string) error {
+	// Beside the lab's directory, which may be on an overlay itself.
+	dir, err := os.MkdirTemp("", "machine")
+	if err != nil {
+		return err
+	}
+	m.dir = dir
+	script := filepath.Join(dir, "boot.sh")
+	if err := errors.Join(os.WriteFile(script, []byte(bootScript), 0o700), os.Mkdir(m.cgroup, 0o755)); err != nil {
+		return err
+	}
+	console, err := os.Create(filepath.Join(dir, "console"))
+	if err != nil {
+		return err
+	}
+	defer console.Close()
+	// The shell joins the cgroup before the new cgroup namespace is made of it.
+	const join = `echo $$ >"$1/cgroup.procs"; shift; exec "$@"`
+	m.cmd = exec.Command("sh", "-c", join, "sh", m.cgroup, "ip", "netns", "exec", m.Host.Namespace(),
+		"unshare", "-m", "-u", "-i", "-p", "-C", "--fork", "--kill-child", "sh", script, root, dir, m.Host.Name())
+	m.cmd.Stdout, m.cmd.Stderr = console, console
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := m.cmd.Start(); err != nil {
+		return err
+	}
+	m.exited = make(chan struct{})
+	go func() { _ = m.cmd.Wait(); close(m.exited) }()
+	return m.until(ctx, func() bool {
+		if m.pid == 0 {
+			m.pid = m.first()
+		}
+		if m.pid == 0 {
+			return false
+		}
+		out, _ := m.Run(ctx, "systemctl is-system-running")
+		switch strings.TrimSpace(out) {
+		case "running", "degraded":
+			return true
+		}
+		return false
+	})
+}
+
+// first finds the process that is number 1 in the machine.
+func (m *Machine) first() int {
+	pids, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", m.cmd.Process.Pid, m.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	for _, f := range strings.Fields(string(pids)) {
+		pid, _ := strconv.Atoi(f)
+		comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if strings.TrimSpace(string(comm)) == "systemd" {
+			return pid
+		}
+	}
+	return 0
+}
+
+func (m *Machine) until(ctx context.Context, ok func() bool) error {
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
+	defer cancel()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-m.exited:
+			return errors.New("it ended at once")
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// Run runs a shell script in the machine as root and returns both outputs.
+func (m *Machine) Run(ctx context.Context, script string) (string, error) {
+	return m.RunWith(ctx, nil, script)
+}
+
+// RunWith is Run with something to read.
+func (m *Machine) RunWith(ctx context.Context, stdin []byte, script string) (string, error) {
+	cmd := exec.CommandContext(ctx, "nsenter", "-t", strconv.Itoa(m.pid), "-m", "-u", "-i", "-p", "-C", "-n", "--", "/usr/bin/env", "-i",
+		"HOME=/root", "LANG=C.UTF-8", "TERM=dumb", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "sh", "-ec", "cd /root; "+script)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, pollEvery
+	cmd.Stdin = bytes.NewReader(stdin)
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("%s on %s: %w\n%s", script, m.Host.Name(), err, bytes.TrimSpace(out.Bytes()))
+	}
+	return out.String(), nil
+}
+
+// Must is Run for a test.
+func (m *Machine) Must(t testing.TB, script string) string {
+	t.Helper()
+	out, err := m.Run(t.Context(), script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Eventually runs a script until it succeeds.
+func (m *Machine) Eventually(t testing.TB, script string) {
+	t.Helper()
+	var last error
+	if err := m.until(t.Context(), func() bool { _, last = m.Run(t.Context(), script); return last == nil }); err != nil {
+		t.Fatalf("never happened: %v: %v", err, last)
+	}
+}
+
+// Put copies a file of this machine into it.
+func (m *Machine) Put(t testing.TB, from, to string, mode os.FileMode) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Write(t, b, to, mode)
+}
+
+// Write writes a file in it.
+func (m *Machine) Write(t testing.TB, b []byte, to string, mode os.FileMode) {
+	t.Helper()
+	if _, err := m.RunWith(t.Context(), b, fmt.Sprintf("mkdir -p %s; cat >%s.new; chmod %o %s.new; mv %s.new %s", filepath.Dir(to), to, mode, to, to, to)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *Machine) console() string {
+	b, _ := os.ReadFile(filepath.Join(m.dir, "console"))
+	return string(b)
+}
+
+// end kills the machine's process 1, and with it all others.
+func (m *Machine) end(t testing.TB) {
+	if m.cmd != nil && m.cmd.Process != nil {
+		if m.pid > 0 {
+			_ = syscall.Kill(m.pid, syscall.SIGKILL)
+		}
+		_ = m.cmd.Process.Kill()
+		<-m.exited
+	}
+	// The kernel takes a moment to bury what was in there.
+	var err error
+	for range 200 {
+		if err = removeCgroups(m.cgroup); err == nil {
+			break
+		}
+		<-time.After(pollEvery)
+	}
+	if err := errors.Join(err, os.RemoveAll(m.dir)); err != nil {
+		t.Errorf("clear machine %s away: %v", m.Host.Name(), err)
+	}
+}
+
+func removeCgroups(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			err = errors.Join(err, removeCgroups(filepath.Join(dir, e.Name())))
+		}
+	}
+	return errors.Join(err, os.Remove(dir))
+}
+
+const (
+	bootTimeout = 2 * time.Minute
+	pollEvery   = 50 * time.Millisecond
+)
