@@ -1,7 +1,6 @@
 package ipsec
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/internal/nsdo"
@@ -101,29 +99,6 @@ func (f blockFamily) rules(t *nftables.Table, c *nftables.Chain) []*nftables.Rul
 	return rules
 }
 
-// signature tells what a rule does, without the registers, which the kernel
-// numbers in its own way.
-func signature(r *nftables.Rule) string {
-	var b strings.Builder
-	for _, e := range r.Exprs {
-		switch e := e.(type) {
-		case *expr.Meta:
-			fmt.Fprintf(&b, "meta %d %t;", e.Key, e.SourceRegister)
-		case *expr.Cmp:
-			fmt.Fprintf(&b, "cmp %d %x;", e.Op, e.Data)
-		case *expr.Payload:
-			fmt.Fprintf(&b, "payload %d %d %d;", e.Base, e.Offset, e.Len)
-		case *expr.Lookup:
-			fmt.Fprintf(&b, "lookup %s %t;", e.SetName, e.Invert)
-		case *expr.Verdict:
-			fmt.Fprintf(&b, "verdict %d;", e.Kind)
-		default:
-			fmt.Fprintf(&b, "%T;", e)
-		}
-	}
-	return b.String()
-}
-
 // blockTables is a connection to nf_tables in the network namespace of the
 // thread.
 type blockTables struct {
@@ -134,11 +109,9 @@ type blockTables struct {
 
 func inBlockNS(netns string, f func(*blockTables) error) error {
 	return nsdo.Do(netns, func() error {
-		// A kernel without nf_tables answers a batch with less than is waited for.
-		impatient := func(c *netlink.Conn) error { return c.SetDeadline(time.Now().Add(callTimeout)) }
-		c, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(impatient))
+		c, err := openTables()
 		if err != nil {
-			return explainBlock(fmt.Errorf("open netlink for nf_tables: %w", err))
+			return explainBlock(err)
 		}
 		defer c.CloseLasting()
 		t := &nftables.Table{Name: blockTable, Family: nftables.TableFamilyINet}
@@ -152,29 +125,13 @@ func explainBlock(err error) error {
 	switch {
 	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%w: blocks need CAP_NET_ADMIN; run as root", err)
-	case errors.Is(err, syscall.EPROTONOSUPPORT), errors.Is(err, syscall.EOPNOTSUPP), errors.Is(err, syscall.EAFNOSUPPORT):
+	case withoutTables(err):
 		return fmt.Errorf("%w (%w)", ErrNoBlock, err)
 	}
 	return err
 }
 
-// exists tells whether the table is there. On a kernel without nf_tables there is
-// none.
-func (b *blockTables) exists() (t *nftables.Table, err error) {
-	all, err := b.ListTablesOfFamily(nftables.TableFamilyINet)
-	if errors.Is(err, syscall.EINVAL) {
-		err = syscall.EOPNOTSUPP // nfnetlink: no such subsystem
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list the tables of nf_tables: %w", err)
-	}
-	for _, t := range all {
-		if t.Name == blockTable {
-			return t, nil
-		}
-	}
-	return nil, nil
-}
+func (b *blockTables) exists() (*nftables.Table, error) { return findTable(b.Conn, blockTable) }
 
 func (b *blockTables) set(f blockFamily) *nftables.Set {
 	return &nftables.Set{Table: b.table, ID: uint32(f.proto), Name: f.set, KeyType: f.keyType, Concatenation: true, HasTimeout: true, Counter: true}
@@ -324,7 +281,7 @@ func (b *blockTables) faults() ([]string, error) {
 		return []string{"table " + blockTable + " of nf_tables is missing"}, nil
 	}
 	var faults []string
-	if t.Flags&1 != 0 { // NFT_TABLE_F_DORMANT
+	if t.Flags&dormantTable != 0 {
 		faults = append(faults, "table "+blockTable+" of nf_tables is dormant")
 	}
 	chains, err := b.ListChainsOfTableFamily(nftables.TableFamilyINet)
@@ -342,16 +299,11 @@ func (b *blockTables) faults() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the rules of chain %s: %w", blockChain, err)
 	}
-	var is, should bytes.Buffer
-	for _, r := range rules {
-		is.WriteString(signature(r) + "\n")
-	}
+	var should []*nftables.Rule
 	for _, f := range blockFamilies() {
-		for _, r := range f.rules(b.table, b.chain) {
-			should.WriteString(signature(r) + "\n")
-		}
+		should = append(should, f.rules(b.table, b.chain)...)
 	}
-	if !bytes.Equal(is.Bytes(), should.Bytes()) {
+	if signatures(rules) != signatures(should) {
 		faults = append(faults, fmt.Sprintf("the rules of chain %s of table %s are not those of the blocks", blockChain, blockTable))
 	}
 	return faults, nil

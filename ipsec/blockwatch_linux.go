@@ -20,7 +20,7 @@ func (m *Manager) blockChanges(ctx context.Context) (changed <-chan struct{}, st
 	}
 	end := context.AfterFunc(ctx, func() { f.Close() })
 	var reader sync.WaitGroup
-	reader.Go(func() { notify(f, c) })
+	reader.Go(func() { notify(f, c, "") })
 	return c, func() {
 		end()
 		f.Close()

@@ -24,6 +24,10 @@ import (
 //     bound to a device, routing rules stand in their place: the port's packets
 //     have a way into the tun, or none.
 //
+// Beside that, no ICMP message leaves the host that quotes a packet of the link: a
+// kernel answers by these to what ESP has brought and nobody takes, and they are
+// of no port. That is rules of nf_tables, which look at the quote.
+//
 // All of it lives in the kernel, and stays when this process or charon is killed.
 type GuardSpec struct {
 	NetNS     string             // path of a network namespace; "": our own
@@ -108,8 +112,20 @@ type GuardPolicy struct {
 	Rule      int                `json:"rule,omitempty"` // preference of the routing rule that it is
 }
 
+// StopsICMP tells that a policy is one of those that stop ICMP errors, of the type
+// that LocalPort has, on a kernel that cannot see what they quote.
+func (p GuardPolicy) StopsICMP() bool { return p.Protocol == protoICMP || p.Protocol == protoICMP6 }
+
+const (
+	protoICMP  = 1
+	protoICMP6 = 58
+)
+
 func (p GuardPolicy) String() string {
 	s := fmt.Sprintf("%-3s %-5s %v with %v", p.Direction, p.Action, p.Protocol, p.Remote)
+	if p.StopsICMP() {
+		return fmt.Sprintf("%-3s %-5s ICMP errors of type %d to %v", p.Direction, p.Action, p.LocalPort, p.Remote)
+	}
 	if p.LocalPort != 0 {
 		s += fmt.Sprintf(", local port %d", p.LocalPort)
 	}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/ironwarp/ironwarp/internal/nsdo"
 )
 
@@ -40,12 +42,14 @@ func removeBlocks(g GuardSpec) error {
 			return err
 		}
 		var errs []error
-		for i := range policies {
-			if p := &policies[i]; isGuard(p) && concerns(p, g) {
-				errs = append(errs, k.delPolicy(p))
+		left := slices.DeleteFunc(policies, func(p netlink.XfrmPolicy) bool {
+			own := isGuard(&p) && concerns(&p, g)
+			if own {
+				errs = append(errs, k.delPolicy(&p))
 			}
-		}
-		errs = append(errs, k.removeRules(g))
+			return own
+		})
+		errs = append(errs, k.removeRules(g), k.removeQuotes(g, left))
 		return errors.Join(errs...)
 	})
 }
@@ -98,6 +102,7 @@ func XfrmStats(netns string) (map[string]uint64, error) {
 // guardResult is what became of one guard.
 type guardResult struct {
 	blocks int // block policies that were missing
+	others int // parts of other kinds that were
 	err    error
 }
 
@@ -113,7 +118,7 @@ func reconcileGuards(netns string, specs []GuardSpec) ([]guardResult, error) {
 		for i, g := range specs {
 			r := &results[i]
 			if r.err = g.validate(); r.err == nil {
-				r.blocks, r.err = k.reconcile(g, have)
+				*r = k.reconcile(g, have)
 			}
 			if r.err != nil {
 				r.err = fmt.Errorf("guard of %v: %w", g, explain(r.err))

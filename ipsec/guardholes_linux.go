@@ -54,7 +54,7 @@ func GuardHoles(specs ...GuardSpec) ([]Hole, error) {
 // faults compares what the kernel has with the plan.
 func (k *kernel) faults(g GuardSpec, have inventory) ([]Hole, error) {
 	var holes []Hole
-	plan, err := g.DataPlane.plane().plan(k, g)
+	plan, err := k.plan(g, have)
 	if err != nil {
 		return nil, err
 	}

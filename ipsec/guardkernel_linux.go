@@ -9,6 +9,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -17,7 +18,19 @@ import (
 )
 
 // kernel is a netlink handle in the guard's network namespace.
-type kernel struct{ *netlink.Handle }
+type kernel struct {
+	*netlink.Handle
+
+	nft    *nftables.Conn // nil until it is needed
+	quoted *quoteTable    // as it was last read
+}
+
+func (k *kernel) close() {
+	k.Close()
+	if k.nft != nil {
+		_ = k.nft.CloseLasting()
+	}
+}
 
 func inGuardNS(netns string, f func(*kernel) error) error {
 	return nsdo.Do(netns, func() error {
@@ -25,8 +38,9 @@ func inGuardNS(netns string, f func(*kernel) error) error {
 		if err != nil {
 			return explain(fmt.Errorf("guard: open netlink: %w", err))
 		}
-		defer h.Close()
-		return explain(f(&kernel{h}))
+		k := &kernel{Handle: h}
+		defer k.close()
+		return explain(f(k))
 	})
 }
 
@@ -101,11 +115,19 @@ func inventoryOf(all []netlink.XfrmPolicy) inventory {
 	return inv
 }
 
+// plan is what the guard consists of.
+func (k *kernel) plan(g GuardSpec, have inventory) (plan, error) {
+	p, err := g.DataPlane.plane().plan(k, g)
+	p.steps = append(p.steps, quoteStep(k, g, have))
+	return p, err
+}
+
 // reconcile adds what a guard lacks, and then removes its policies that are not
 // in the plan. A part that fails does not keep the others from being done, but
-// nothing is removed then. It reports how many block policies were missing.
-func (k *kernel) reconcile(g GuardSpec, have inventory) (blocks int, err error) {
-	plan, err := g.DataPlane.plane().plan(k, g)
+// nothing is removed then. It reports how many block policies were missing, and
+// how much of what is beside the policies.
+func (k *kernel) reconcile(g GuardSpec, have inventory) (r guardResult) {
+	plan, err := k.plan(g, have)
 	errs := nonNil(err)
 	wanted := map[policyKey]bool{}
 	for _, w := range plan.policies {
@@ -118,14 +140,16 @@ func (k *kernel) reconcile(g GuardSpec, have inventory) (blocks int, err error) 
 			continue
 		}
 		if isBlock(w) {
-			blocks++
+			r.blocks++
 		}
 	}
 	for _, s := range plan.steps {
-		errs = append(errs, nonNil(s.do())...)
+		n, err := s.do()
+		r.others += n
+		errs = append(errs, nonNil(err)...)
 	}
-	if len(errs) > 0 || plan.keep {
-		return blocks, errors.Join(errs...)
+	if r.err = errors.Join(errs...); r.err != nil || plan.keep {
+		return r
 	}
 	for _, a := range g.Addresses() {
 		for _, p := range have.of[a] {
@@ -134,7 +158,8 @@ func (k *kernel) reconcile(g GuardSpec, have inventory) (blocks int, err error) 
 			}
 		}
 	}
-	return blocks, errors.Join(errs...)
+	r.err = errors.Join(errs...)
+	return r
 }
 
 func (k *kernel) delPolicy(p *netlink.XfrmPolicy) error {

@@ -88,14 +88,14 @@ func familyOf(a netip.Addr) int {
 
 func rulesStep(k *kernel, g GuardSpec) step {
 	return step{
-		do: func() error {
+		do: func() (int, error) {
 			var errs []error
 			for _, r := range g.rules() {
 				if err := k.RuleAdd(r); err != nil && !errors.Is(err, syscall.EEXIST) {
 					errs = append(errs, fmt.Errorf("add routing rule %d: %w", r.Priority, err))
 				}
 			}
-			return errors.Join(errs...)
+			return 0, errors.Join(errs...)
 		},
 		check: func() ([]Hole, error) {
 			have, err := k.ruleList(g)

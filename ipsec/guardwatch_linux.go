@@ -1,6 +1,7 @@
 package ipsec
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,8 @@ import (
 	"github.com/ironwarp/ironwarp/internal/nsdo"
 )
 
-// Multicast groups that tell of changes to policies, devices and rules.
+// Multicast groups that tell of changes to policies, devices and rules; that of
+// nf_tables is groupNFTables.
 const (
 	groupXfrmPolicy = 1 << (4 - 1)  // XFRMNLGRP_POLICY
 	groupLink       = 1 << 0        // RTNLGRP_LINK
@@ -32,7 +34,8 @@ func (m *Manager) watchGuard(ctx context.Context) {
 	for _, w := range []struct {
 		family int
 		groups uint32
-	}{{unix.NETLINK_XFRM, groupXfrmPolicy}, {unix.NETLINK_ROUTE, groupLink | groupRule4 | groupRule6}} {
+		about  string // messages with this name in them; "": all
+	}{{unix.NETLINK_XFRM, groupXfrmPolicy, ""}, {unix.NETLINK_ROUTE, groupLink | groupRule4 | groupRule6, ""}, {unix.NETLINK_NETFILTER, groupNFTables, guardTable}} {
 		f, err := netlinkGroup(m.cfg.NetNS, w.family, w.groups)
 		if err != nil {
 			m.cfg.Logger.Warn("cannot follow changes of the guard; it is checked now and then", "err", err)
@@ -41,7 +44,7 @@ func (m *Manager) watchGuard(ctx context.Context) {
 		stop := context.AfterFunc(ctx, func() { f.Close() })
 		readers.Go(func() {
 			defer stop()
-			notify(f, changed)
+			notify(f, changed, w.about)
 		})
 	}
 	tick := time.NewTicker(guardRecheck)
@@ -57,13 +60,18 @@ func (m *Manager) watchGuard(ctx context.Context) {
 	}
 }
 
-// notify pokes changed for every message, until the socket is closed.
-func notify(f *os.File, changed chan<- struct{}) {
+// notify pokes changed for every message that has the name in it, until the socket
+// is closed.
+func notify(f *os.File, changed chan<- struct{}, about string) {
 	buf := make([]byte, 1<<16)
 	for {
 		// ENOBUFS says that messages were lost: there were changes.
-		if _, err := f.Read(buf); err != nil && !errors.Is(err, syscall.ENOBUFS) {
+		n, err := f.Read(buf)
+		if err != nil && !errors.Is(err, syscall.ENOBUFS) {
 			return
+		}
+		if err == nil && !bytes.Contains(buf[:n], []byte(about)) {
+			continue
 		}
 		select {
 		case changed <- struct{}{}:
@@ -96,8 +104,9 @@ func (m *Manager) ensureGuard(p *peer) error {
 	return err
 }
 
-// reconcile compares the guards of peers with the kernel's policies, and adds
-// what is missing. m.guarding is held. The error is that of the first peer.
+// reconcile compares the guards of peers with what the kernel has, and adds what
+// is missing. m.guarding is held. Of the peers whose policies somebody had removed
+// it returns a list; the error is that of the first peer.
 func (m *Manager) reconcile(peers []*peer) (repaired []*peer, first error) {
 	status := m.DaemonStatus()
 	var specs []GuardSpec
@@ -135,18 +144,24 @@ func (m *Manager) reconcile(peers []*peer) (repaired []*peer, first error) {
 		if r.err != nil {
 			p.failed(r.err)
 		}
-		again := was && r.blocks > 0
+		again := was && r.blocks+r.others > 0
 		if again {
 			p.counters.GuardRepairs++
-			repaired = append(repaired, p)
+			if r.blocks > 0 {
+				repaired = append(repaired, p)
+			}
 		}
 		p.mu.Unlock()
 		if r.err != nil {
 			m.cfg.Logger.Error("the guard is not complete", "peer", p.name, "err", r.err)
 		}
 		if again {
-			m.cfg.Logger.Warn("somebody had removed the guard; it was put back", "peer", p.name, "policies", r.blocks)
-			m.board.post(Event{Kind: EventGuardRepair, Peer: p.name, Detail: fmt.Sprintf("%d policies", r.blocks)})
+			what := fmt.Sprintf("%d policies", r.blocks)
+			if r.others > 0 {
+				what += ", and what keeps ICMP from quoting the link"
+			}
+			m.cfg.Logger.Warn("somebody had removed the guard; it was put back", "peer", p.name, "what", what)
+			m.board.post(Event{Kind: EventGuardRepair, Peer: p.name, Detail: what})
 		}
 	}
 	return repaired, first
@@ -175,6 +190,7 @@ func summed(results []guardResult) (sum guardResult) {
 	var errs []error
 	for _, r := range results {
 		sum.blocks += r.blocks
+		sum.others += r.others
 		errs = append(errs, nonNil(r.err)...)
 	}
 	if len(errs) == 1 {

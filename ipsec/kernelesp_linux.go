@@ -25,7 +25,7 @@ func (kernelESP) offers() offer {
 // port's packets astray.
 func (kernelESP) plan(k *kernel, g GuardSpec) (plan, error) {
 	return plan{policies: g.blocks(), steps: []step{{
-		do:    func() error { return k.removeRules(g) },
+		do:    func() (int, error) { return 0, k.removeRules(g) },
 		check: func() ([]Hole, error) { return nil, nil },
 	}}}, nil
 }

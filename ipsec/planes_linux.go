@@ -45,7 +45,9 @@ type plan struct {
 // step is a part of a guard beside the policies. Policies that are not in the
 // plan give way when every step is done.
 type step struct {
-	do func() error
+	// do puts in place what is missing, and tells how much that was if it is worth
+	// telling.
+	do func() (int, error)
 	// check tells what is amiss, without changing it.
 	check func() ([]Hole, error)
 }

@@ -2,10 +2,12 @@ package ipsec
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -36,9 +38,10 @@ const discardPort = 9
 // a clear packet of the guarded port to the peer, as the host that dials and as
 // the one that is dialled, on the device that leads there, and expects it to be
 // stopped and counted. For SCTP, of which the kernel sends no such packet, the
-// guard is compared with what it has to be. The error wraps ErrGuardLeaks when a
-// packet was sent or would be, and ErrGuardUntested when there is no way to the
-// peer. It needs CAP_NET_ADMIN.
+// guard is compared with what it has to be. And it sends an ICMP error to the peer
+// that quotes a packet of the port, where it has CAP_NET_RAW. The error wraps
+// ErrGuardLeaks when a packet was sent or would be, and ErrGuardUntested when there
+// is no way to the peer. It needs CAP_NET_ADMIN.
 func ProbeGuard(g GuardSpec) error {
 	if err := g.validate(); err != nil {
 		return err
@@ -48,22 +51,26 @@ func ProbeGuard(g GuardSpec) error {
 		if err != nil {
 			return err
 		}
-		if g.protocol() == transport.ProtoSCTP {
-			return k.examine(g, dev)
-		}
 		from := probeFrom4
 		if g.Remote.Is6() {
 			from = probeFrom6
 		}
-		for _, pr := range []probe{
+		probes := []probe{
 			{proto: g.protocol(), dev: dev, from: netip.AddrPortFrom(from, 0), to: netip.AddrPortFrom(g.Remote, g.Port)},
 			{proto: g.protocol(), dev: dev, from: netip.AddrPortFrom(from, g.Port), to: netip.AddrPortFrom(g.Remote, discardPort)},
-		} {
+		}
+		if g.protocol() == transport.ProtoSCTP {
+			if err := k.examine(g, dev); err != nil {
+				return err
+			}
+			probes = nil
+		}
+		for _, pr := range probes {
 			if err := pr.run(g); err != nil {
 				return err
 			}
 		}
-		return nil
+		return k.probeQuote(g, dev, from)
 	})
 	if err != nil {
 		return fmt.Errorf("self-test of the guard of %v: %w", g, err)
@@ -143,32 +150,98 @@ func (p probe) run(g GuardSpec) error {
 	return fmt.Errorf("%w: a probe to %v on %s: %v", ErrGuardUntested, p.to, p.dev, err)
 }
 
-// send begins a TCP connection, or sends an empty UDP datagram. The socket is
-// bound to the device, so that it is not led into a tun, and to an address that
-// is not the host's.
-func (p probe) send() error {
+// probeQuote sends an ICMP error that quotes the header of a packet of the link, as
+// if it could not be delivered here (RFC 792, RFC 4443 section 3.1). Without
+// CAP_NET_RAW it compares what the kernel has with what should be there.
+func (k *kernel) probeQuote(g GuardSpec, dev string, from netip.Addr) error {
+	ports := make([]byte, 8)
+	binary.BigEndian.PutUint16(ports[2:], g.Port)
+	message := []byte{3, 3, 0, 0, 0, 0, 0, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, byte(g.protocol()), 0, 0}
+	proto := transport.Protocol(protoICMP)
+	if g.Remote.Is6() {
+		message = []byte{1, 4, 0, 0, 0, 0, 0, 0, 0x60, 0, 0, 0, 0, 8, byte(g.protocol()), 64}
+		proto = protoICMP6
+	}
+	message = slices.Concat(message, g.Remote.AsSlice(), from.AsSlice(), ports)
+	binary.BigEndian.PutUint16(message[2:], checksum(message)) // that of ICMPv6 is the kernel's task
+	p := probe{proto: proto, dev: dev, from: netip.AddrPortFrom(from, 0), to: netip.AddrPortFrom(g.Remote, 0)}
+	fd, err := p.socket(unix.SOCK_RAW)
+	if errors.Is(err, syscall.EPERM) {
+		return k.examineQuotes(g)
+	}
+	if err == nil {
+		defer unix.Close(fd)
+		err = unix.Sendto(fd, message, 0, sockaddr(p.to))
+	}
+	switch {
+	case errors.Is(err, syscall.EPERM):
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: an ICMP error from %v to %v that quotes a packet of the link was sent on %s; table %s of nf_tables was removed or overridden: `ironwarp doctor` lists the holes", ErrGuardLeaks, from, g.Remote, dev, guardTable)
+	}
+	return fmt.Errorf("%w: an ICMP error to %v on %s: %v", ErrGuardUntested, g.Remote, dev, err)
+}
+
+func (k *kernel) examineQuotes(g GuardSpec) error {
+	have, err := k.inventory()
+	if err != nil {
+		return err
+	}
+	holes, err := quoteStep(k, g, have).check()
+	if err == nil && len(holes) > 0 {
+		err = fmt.Errorf("%w: %v", ErrGuardLeaks, holes[0])
+	}
+	return err
+}
+
+// checksum is that of the internet (RFC 1071) over an even number of bytes.
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for i := 0; i+1 < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return ^uint16(sum)
+}
+
+// socket is one that is bound to the probe's device, so that it is not led into a
+// tun, and to an address that is not the host's.
+func (p probe) socket(kind int) (fd int, err error) {
 	family, level, transparent := unix.AF_INET, unix.SOL_IP, unix.IP_TRANSPARENT
 	if p.to.Addr().Is6() {
 		family, level, transparent = unix.AF_INET6, unix.SOL_IPV6, unix.IPV6_TRANSPARENT
 	}
+	fd, err = unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(p.proto))
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	defer func() {
+		if err != nil {
+			unix.Close(fd)
+		}
+	}()
+	if err := unix.SetsockoptInt(fd, level, transparent, 1); err != nil {
+		return -1, os.NewSyscallError("set IP_TRANSPARENT", err)
+	}
+	if err := unix.BindToDevice(fd, p.dev); err != nil {
+		return -1, os.NewSyscallError("bind to the device", err)
+	}
+	return fd, os.NewSyscallError("bind", unix.Bind(fd, sockaddr(p.from)))
+}
+
+// send begins a TCP connection, or sends an empty UDP datagram.
+func (p probe) send() error {
 	kind := unix.SOCK_STREAM
 	if p.proto == transport.ProtoUDP {
 		kind = unix.SOCK_DGRAM
 	}
-	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, int(p.proto))
+	fd, err := p.socket(kind)
 	if err != nil {
-		return os.NewSyscallError("socket", err)
+		return err
 	}
 	defer unix.Close(fd)
-	if err := unix.SetsockoptInt(fd, level, transparent, 1); err != nil {
-		return os.NewSyscallError("set IP_TRANSPARENT", err)
-	}
-	if err := unix.BindToDevice(fd, p.dev); err != nil {
-		return os.NewSyscallError("bind to the device", err)
-	}
-	if err := unix.Bind(fd, sockaddr(p.from)); err != nil {
-		return os.NewSyscallError("bind", err)
-	}
 	if err := unix.Connect(fd, sockaddr(p.to)); err != nil || kind == unix.SOCK_STREAM {
 		return err
 	}

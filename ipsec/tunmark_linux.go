@@ -53,18 +53,18 @@ func adoptStep(k *kernel, g GuardSpec, tun netlink.Link) step {
 		return false, err
 	}
 	return step{
-		do: func() error {
+		do: func() (int, error) {
 			if set, err := isSet(); set || err != nil {
-				return err
+				return 0, err
 			}
 			err := k.mark(dev.Index)
 			if err == nil {
 				err = k.LinkSetGroup(tun, tunGroup)
 			}
 			if err != nil && !errors.Is(err, syscall.ENODEV) {
-				return fmt.Errorf("%w: mark what comes out of %s: %w", ErrNoGuard6, dev.Name, err)
+				return 0, fmt.Errorf("%w: mark what comes out of %s: %w", ErrNoGuard6, dev.Name, err)
 			}
-			return nil
+			return 0, nil
 		},
 		check: func() ([]Hole, error) {
 			if set, err := isSet(); set || err != nil {

@@ -61,14 +61,14 @@ func exemptStep(g GuardSpec, dev string) step {
 		return err == nil && strings.TrimSpace(string(b)) == "1"
 	}
 	return step{
-		do: func() error {
+		do: func() (int, error) {
 			if isSet() {
-				return nil
+				return 0, nil
 			}
 			if err := os.WriteFile(path, []byte("1"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("let %s pass the inbound guard: %w", dev, err)
+				return 0, fmt.Errorf("let %s pass the inbound guard: %w", dev, err)
 			}
-			return nil
+			return 0, nil
 		},
 		check: func() ([]Hole, error) {
 			if isSet() {

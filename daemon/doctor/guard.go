@@ -76,6 +76,7 @@ func (x *examination) guard(p config.Peer, k ipsec.Link, g ipsec.GuardSpec, have
 			f.Guard.Policies = append(f.Guard.Policies, q)
 		}
 	}
+	coarse := slices.ContainsFunc(have, func(q ipsec.GuardPolicy) bool { return q.StopsICMP() && slices.Contains(g.Addresses(), q.Remote) })
 	blocks := 0
 	for _, q := range f.Guard.Policies {
 		if q.Action == "block" {
@@ -85,6 +86,9 @@ func (x *examination) guard(p config.Peer, k ipsec.Link, g ipsec.GuardSpec, have
 	f.Found = fmt.Sprintf("%d policies block the clear packets of %v with %v", blocks, k, g.Remote)
 	if allows := len(f.Guard.Policies) - blocks; allows > 0 {
 		f.Found += fmt.Sprintf(", %d let the clear side of ESP pass", allows)
+	}
+	if coarse {
+		f.Found += "; all ICMP errors to it are stopped, since this kernel has no nf_tables (CONFIG_NF_TABLES_INET) to tell those that quote the link"
 	}
 	holes, err := ipsec.GuardHoles(g)
 	if err != nil {
@@ -100,7 +104,7 @@ func (x *examination) guard(p config.Peer, k ipsec.Link, g ipsec.GuardSpec, have
 	}
 	switch err := ipsec.ProbeGuard(g); {
 	case err == nil:
-		f.Found += "; self-test: a clear packet is stopped"
+		f.Found += "; self-test: a clear packet is stopped, and an ICMP message that quotes one"
 	case errors.Is(err, ipsec.ErrGuardLeaks):
 		f.Level = Fail
 		f.Guard.SelfTest, f.Guard.Passed = err.Error(), false

@@ -35,7 +35,7 @@ const kernelTests = "^TestKernelESP"
 // the matrix has more; and two whose deletes and strangers hit the emulated
 // machine's slow exchanges at moments that are no longer those they mean. make
 // test runs them. Those over SCTP have a machine of their own.
-const planeless = "Associations?|SCTP|LinksOfAPeer|OfEachLink|Datagrams|StreamDoesNotGoOn|Phase2DeleteLeaves/IKE/set-up|Certificate|Credentials|CRL|OCSP|Revoked|CannotAuthenticate|FreshIKEKeys|AuthenticatesAnew|Explained|MissingPlugins|ProfilesCarry|TripleDES|BlockCounts|BlockIsPutBack|DoctorShowsBlocks|/SCTP"
+const planeless = "Associations?|SCTP|LinksOfAPeer|OfEachLink|Datagrams|StreamDoesNotGoOn|Phase2DeleteLeaves/IKE/set-up|Certificate|Credentials|CRL|OCSP|Revoked|CannotAuthenticate|FreshIKEKeys|AuthenticatesAnew|Explained|MissingPlugins|ProfilesCarry|TripleDES|BlockCounts|BlockIsPutBack|DoctorShowsBlocks|/SCTP|EveryAnswerThatQuotes|ForwardedQuotes|WithoutTables|TableOfTheGuard"
 
 // The programs that run there, by the names of their logs.
 const (

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
+
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/transport"
@@ -225,6 +227,75 @@ func TestGuardIsPutBackWhenSomebodyFlushesIt(t *testing.T) {
 	})
 }
 
+// TestTableOfTheGuardIsFoundMissingAndPutBack has somebody flush nf_tables, as a
+// reload of a firewall does: with a daemon, and without one.
+func TestTableOfTheGuardIsFoundMissingAndPutBack(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			p := newPair(t, lab.Config{NoCharon: true})
+			p.alpha.v6, p.beta.v6 = f.v6, f.v6
+			if err := p.alpha.m.AddPeer(t.Context(), p.peerOf(p.alpha)); err != nil {
+				t.Fatal(err)
+			}
+			spec := p.alpha.specOf(p.beta, transport.TCP, ipsec.DataPlaneAuto)
+			whole := func() bool {
+				t.Helper()
+				h, err := ipsec.GuardHoles(spec)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return len(h) == 0
+			}
+			for range 3 {
+				dropGuardTable(t, p.alpha.Host)
+				eventually(t, "the guard is whole again", whole)
+			}
+			eventually(t, "the repairs are counted", func() bool {
+				st, err := p.alpha.m.PeerStatus("beta")
+				return err == nil && st.Counters.GuardRepairs >= 3 && st.Guarded
+			})
+			if err := ipsec.ProbeGuard(spec); err != nil {
+				t.Error(err)
+			}
+			p.alpha.stop()
+			for what, harm := range map[string]func(c *nftables.Conn, table *nftables.Table){
+				"the table is gone": func(c *nftables.Conn, table *nftables.Table) { c.DelTable(table) },
+				"a chain is empty": func(c *nftables.Conn, table *nftables.Table) {
+					c.FlushChain(&nftables.Chain{Name: "quoted4", Table: table})
+					c.FlushChain(&nftables.Chain{Name: "quoted6", Table: table})
+				},
+				"sets are empty": func(c *nftables.Conn, table *nftables.Table) {
+					c.FlushSet(&nftables.Set{Name: "links4", Table: table})
+					c.FlushSet(&nftables.Set{Name: "links6", Table: table})
+				},
+			} {
+				changeTables(t, p.alpha.Host, harm)
+				h, err := ipsec.GuardHoles(spec)
+				if err != nil || len(h) != 1 || h[0].Shut || !strings.Contains(h[0].What, "may quote in clear") {
+					t.Errorf("%s: holes %v, %v", what, h, err)
+				}
+				if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) || !strings.Contains(err.Error(), "doctor") {
+					t.Errorf("%s: the self-test says %v", what, err)
+				}
+				if err := ipsec.InstallGuard(spec); err != nil {
+					t.Fatal(err)
+				}
+				if err := ipsec.ProbeGuard(spec); err != nil || !whole() {
+					t.Errorf("after it was mended: %v", err)
+				}
+			}
+			if err := ipsec.RemoveGuard(spec); err != nil {
+				t.Fatal(err)
+			}
+			changeTables(t, p.alpha.Host, func(c *nftables.Conn, table *nftables.Table) {
+				if all, err := c.ListTables(); err != nil || len(all) > 0 {
+					t.Errorf("left of the guard are tables %v, %v", all, err)
+				}
+			})
+		})
+	}
+}
+
 func guardOf(t *testing.T, h *host) []ipsec.GuardPolicy {
 	t.Helper()
 	g, err := ipsec.ListGuard(h.NetNS())
@@ -354,7 +425,7 @@ func TestHolesInTheGuardAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := slices.DeleteFunc(holes(), func(h ipsec.Hole) bool { return h.Shut })
-	if want := 6 + 4; len(open) != want { // the peer's address, and its form in IPv6
+	if want := 6 + 4 + 1; len(open) != want { // the peer's address, and its form in IPv6; the table of nf_tables
 		t.Errorf("without the guard %d holes are found, want %d: %v", len(open), want, open)
 	}
 }
@@ -437,6 +508,9 @@ func TestGuardStaysWhenManagerAndCharonAreKilled(t *testing.T) {
 		t.Error("a connection was made after both were killed")
 	}
 	checkBlocks(t, p.alpha, p.beta.Addr())
+	if err := ipsec.ProbeGuard(p.alpha.spec(p.beta, p.lab.DataPlane())); err != nil {
+		t.Errorf("the self-test after both were killed: %v", err)
+	}
 	if k := counted(t, wire); k.Clear(port) != 0 || k.ESP == 0 {
 		t.Errorf("on the wire: %v", k)
 	}

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(helperVar) != "" {
 		os.Exit(helper())
 	}
+	if os.Getenv(tablelessVar) != "" {
+		os.Exit(tableless())
+	}
 	goleak.VerifyTestMain(m)
 }
 

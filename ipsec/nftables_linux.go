@@ -1,0 +1,82 @@
+package ipsec
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+)
+
+// dormantTable is the flag of a table whose chains have no hooks:
+// NFT_TABLE_F_DORMANT.
+const dormantTable = 1
+
+// openTables connects to nf_tables in the network namespace of the thread. Its
+// CloseLasting ends that.
+func openTables() (*nftables.Conn, error) {
+	// A kernel without nf_tables answers a batch with less than is waited for.
+	impatient := func(c *netlink.Conn) error { return c.SetDeadline(time.Now().Add(callTimeout)) }
+	c, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(impatient))
+	if err != nil {
+		return nil, fmt.Errorf("open netlink for nf_tables: %w", err)
+	}
+	return c, nil
+}
+
+// withoutTables tells of an error that this kernel has no nf_tables.
+func withoutTables(err error) bool {
+	return errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EAFNOSUPPORT)
+}
+
+// findTable returns the table of that name and the family inet, or nil. On a
+// kernel without nf_tables there is none, and the error says so (withoutTables).
+func findTable(c *nftables.Conn, name string) (*nftables.Table, error) {
+	all, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
+	if errors.Is(err, syscall.EINVAL) {
+		err = syscall.EOPNOTSUPP // nfnetlink: no such subsystem
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the tables of nf_tables: %w", err)
+	}
+	for _, t := range all {
+		if t.Name == name {
+			return t, nil
+		}
+	}
+	return nil, nil
+}
+
+// signatures tells what rules do, a line for each, without the registers, which
+// the kernel numbers in its own way.
+func signatures(rules []*nftables.Rule) string {
+	var b strings.Builder
+	for _, r := range rules {
+		for _, e := range r.Exprs {
+			switch e := e.(type) {
+			case *expr.Meta:
+				fmt.Fprintf(&b, "meta %d %t;", e.Key, e.SourceRegister)
+			case *expr.Cmp:
+				fmt.Fprintf(&b, "cmp %d %x;", e.Op, e.Data)
+			case *expr.Payload:
+				fmt.Fprintf(&b, "payload %d %d %d;", e.Base, e.Offset, e.Len)
+			case *expr.Exthdr:
+				fmt.Fprintf(&b, "exthdr %d %d %d %d;", e.Op, e.Type, e.Offset, e.Len)
+			case *expr.Bitwise:
+				fmt.Fprintf(&b, "bitwise %x %x;", e.Mask, e.Xor)
+			case *expr.Lookup:
+				fmt.Fprintf(&b, "lookup %s %t;", e.SetName, e.Invert)
+			case *expr.Verdict:
+				fmt.Fprintf(&b, "verdict %d %s;", e.Kind, e.Chain)
+			default:
+				fmt.Fprintf(&b, "%T;", e)
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
