@@ -47,8 +47,8 @@ func connMessage(p *Peer, plane DataPlane) *vici.Message {
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) + "s" }
 	child := func(spec laneSpec) *vici.Message {
 		m := section(
-			"local_ts", []string{spec.local.String()},
-			"remote_ts", []string{spec.remote.String()},
+			"local_ts", []string{spec.local.Numeric()},
+			"remote_ts", []string{spec.remote.Numeric()},
 			"esp_proposals", p.Profile.espFor(plane),
 			"mode", p.Profile.Mode.String(),
 			"start_action", "none", // the keeper initiates, nobody else

@@ -76,8 +76,27 @@ func (s Selector) SingleHost() bool { return s.From == s.To }
 
 func (s Selector) anyPort() bool { return s.PortFrom == 0 && s.PortTo == 65535 }
 
-// String writes the selector as strongSwan reads it, "192.0.2.1/32[tcp/7471]".
+// String writes the selector as strongSwan lists it, "192.0.2.1/32[tcp/7471]".
 func (s Selector) String() string {
+	switch s.Protocol {
+	case 0:
+		return s.text("any")
+	case transport.ProtoTCP, transport.ProtoUDP, transport.ProtoSCTP:
+		return s.text(s.Protocol.String())
+	}
+	return s.Numeric()
+}
+
+// Numeric writes the selector as strongSwan reads it where it has no /etc/protocols
+// to look names up, "192.0.2.1/32[6/7471]".
+func (s Selector) Numeric() string {
+	if s.Protocol == 0 {
+		return s.text("any") // strongSwan's own word
+	}
+	return s.text(strconv.Itoa(int(s.Protocol)))
+}
+
+func (s Selector) text(proto string) string {
 	addr := s.From.String() + "-" + s.To.String()
 	if s.SingleHost() {
 		addr = netip.PrefixFrom(s.From, s.From.BitLen()).String()
@@ -86,14 +105,6 @@ func (s Selector) String() string {
 	}
 	if s.Protocol == 0 && s.anyPort() {
 		return addr
-	}
-	proto := "any"
-	switch s.Protocol {
-	case 0:
-	case transport.ProtoTCP, transport.ProtoUDP, transport.ProtoSCTP:
-		proto = s.Protocol.String()
-	default:
-		proto = strconv.Itoa(int(s.Protocol))
 	}
 	switch {
 	case s.anyPort():
@@ -135,7 +146,7 @@ func ParseSelector(text string) (Selector, error) {
 		}
 		if hasPort {
 			if s.PortFrom, s.PortTo, ok = parsePorts(s.Protocol, port); !ok {
-				return bad("unknown port")
+				return bad("the port is no number, and no service's name in this machine's /etc/services: apt-get install netbase")
 			}
 		}
 	}

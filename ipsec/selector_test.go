@@ -2,6 +2,7 @@ package ipsec
 
 import (
 	"net/netip"
+	"os"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/transport"
@@ -9,22 +10,21 @@ import (
 
 func TestSelectorsOfStrongSwanAreReadAndWritten(t *testing.T) {
 	for text, again := range map[string]string{
-		"10.99.0.1/32[tcp/7471]":         "",
-		"10.99.0.1/32[tcp]":              "",
-		"10.99.0.1/32":                   "",
-		"10.99.0.1":                      "10.99.0.1/32",
-		"fd99::1/128[tcp/7471]":          "",
-		"0.0.0.0/0":                      "",
-		"::/0":                           "",
-		"10.0.0.0/8[udp/1000-2000]":      "",
-		"10.0.0.1..10.0.0.5[sctp]":       "10.0.0.1-10.0.0.5[sctp]",
-		"10.0.0.0..10.0.0.255":           "10.0.0.0/24",
-		"10.99.0.1/32[132/9]":            "10.99.0.1/32[sctp/9]",
-		"10.99.0.1/32[47]":               "",
-		"10.99.0.1/32[tcp/http]":         "10.99.0.1/32[tcp/80]",
-		"10.99.0.1/32[tcp/iscsi-target]": "10.99.0.1/32[tcp/3260]",
-		"10.99.0.1/32[tcp/0-65535]":      "10.99.0.1/32[tcp]",
-		"10.99.0.1/32[0/7]":              "10.99.0.1/32[any/7]",
+		"10.99.0.1/32[tcp/7471]":    "",
+		"10.99.0.1/32[tcp]":         "",
+		"10.99.0.1/32":              "",
+		"10.99.0.1":                 "10.99.0.1/32",
+		"fd99::1/128[tcp/7471]":     "",
+		"0.0.0.0/0":                 "",
+		"::/0":                      "",
+		"10.0.0.0/8[udp/1000-2000]": "",
+		"10.0.0.1..10.0.0.5[sctp]":  "10.0.0.1-10.0.0.5[sctp]",
+		"10.0.0.0..10.0.0.255":      "10.0.0.0/24",
+		"10.99.0.1/32[132/9]":       "10.99.0.1/32[sctp/9]",
+		"10.99.0.1/32[47]":          "",
+		"10.99.0.1/32[tcp/http]":    "10.99.0.1/32[tcp/80]",
+		"10.99.0.1/32[tcp/0-65535]": "10.99.0.1/32[tcp]",
+		"10.99.0.1/32[0/7]":         "10.99.0.1/32[any/7]",
 	} {
 		s, err := ParseSelector(text)
 		if err != nil {
@@ -43,6 +43,37 @@ func TestSelectorsOfStrongSwanAreReadAndWritten(t *testing.T) {
 		if s, err := ParseSelector(text); err == nil {
 			t.Errorf("%q is read as %v", text, s)
 		}
+	}
+}
+
+// A minimal Debian and most containers have neither /etc/protocols nor
+// /etc/services, and strongSwan refuses a selector with a name then.
+func TestSelectorsAreSentAsNumbers(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.99.0.1/32[tcp/7471]":    "10.99.0.1/32[6/7471]",
+		"fd99::1/128[tcp]":          "fd99::1/128[6]",
+		"10.0.0.0/8[udp/1000-2000]": "10.0.0.0/8[17/1000-2000]",
+		"10.0.0.1..10.0.0.5[sctp]":  "10.0.0.1-10.0.0.5[132]",
+		"10.99.0.1/32":              "10.99.0.1/32",
+		"10.99.0.1/32[47]":          "10.99.0.1/32[47]",
+	} {
+		s, err := ParseSelector(text)
+		if err != nil || s.Numeric() != want {
+			t.Errorf("%s is sent as %s, want %s (%v)", text, s.Numeric(), want, err)
+		}
+		if again, err := ParseSelector(s.Numeric()); again != s || err != nil {
+			t.Errorf("%s is read as %v, %v", s.Numeric(), again, err)
+		}
+	}
+}
+
+// strongSwan writes the names of the services that its machine knows.
+func TestSelectorsWithNamesOfServicesAreRead(t *testing.T) {
+	if _, err := os.Stat("/etc/services"); err != nil {
+		t.Skipf("%v: apt-get install netbase", err)
+	}
+	if s, err := ParseSelector("10.99.0.1/32[tcp/iscsi-target]"); err != nil || s.String() != "10.99.0.1/32[tcp/3260]" {
+		t.Errorf("%v, %v", s, err)
 	}
 }
 

@@ -109,8 +109,8 @@ func (m *matrix) ask(ctx context.Context, a *Ask, port uint16) (err error) {
 		localID, otherID string
 		localTS, otherTS string
 	}{
-		{m.alpha, here.String(), there.String(), idA, idB, fmt.Sprintf("%v/32[tcp]", here), fmt.Sprintf("%v/32[tcp/%d]", there, port)},
-		{m.beta, there.String(), here.String(), idB, idA, fmt.Sprintf("%v/32[tcp/%d]", there, port), fmt.Sprintf("%v/32[tcp]", here)},
+		{m.alpha, here.String(), there.String(), idA, idB, fmt.Sprintf("%v/32[6]", here), fmt.Sprintf("%v/32[6/%d]", there, port)},
+		{m.beta, there.String(), here.String(), idB, idA, fmt.Sprintf("%v/32[6/%d]", there, port), fmt.Sprintf("%v/32[6]", here)},
 	} {
 		s, err := vici.NewSession(vici.WithDialContext(func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", e.h.ViciSocket())

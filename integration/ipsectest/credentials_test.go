@@ -192,7 +192,7 @@ func TestCertificateThatIsNotForThePeersIdentityIsExplained(t *testing.T) {
 			}
 			p.awaitCharon(t)
 			gamma := ca.issue(pki.Request{Name: "gamma"})
-			child := message(t, "local_ts", []string{p.beta.Addr().String() + "/32[tcp/7471]"}, "remote_ts", []string{p.alpha.Addr().String() + "/32[tcp]"}, "esp_proposals", []string{esp})
+			child := message(t, "local_ts", []string{p.beta.Addr().String() + "/32[6/7471]"}, "remote_ts", []string{p.alpha.Addr().String() + "/32[6]"}, "esp_proposals", []string{esp})
 			conn := message(t, "version", version, "local_addrs", []string{p.beta.Addr().String()}, "remote_addrs", []string{p.alpha.Addr().String()},
 				"proposals", []string{ike}, "send_cert", "always",
 				"local-1", message(t, "auth", "pubkey", "id", "beta", "certs", []string{string(gamma.Certificate().Raw)}),

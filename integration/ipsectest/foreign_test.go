@@ -49,8 +49,8 @@ func (f foreign) conf() string {
     }
     children {
       %s {
-        local_ts = dynamic[tcp]
-        remote_ts = dynamic[tcp]
+        local_ts = dynamic[6]
+        remote_ts = dynamic[6]
         esp_proposals = aes128gcm16-ecp256-esn-noesn, aes128-sha256-modp2048
         mode = %v
         start_action = %s

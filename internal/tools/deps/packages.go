@@ -26,6 +26,7 @@ var (
 	fio        = debPackage{"fio", []string{"fio"}, "load and verification over NBD"}
 	faketime   = debPackage{"faketime", []string{"/usr/lib/*/faketime/libfaketimeMT.so.1"}, "a clock for strongSwan that tests can move"}
 	libnbd     = debPackage{"libnbd-bin", []string{"nbdcopy", "nbdinfo"}, "an independent NBD client"}
+	file       = debPackage{"file", []string{"file"}, "nbdinfo runs it, and writes broken JSON without"}
 	qemuUtils  = debPackage{"qemu-utils", []string{"qemu-img", "qemu-io", "qemu-nbd"}, "an independent NBD client and server"}
 	qemu       = debPackage{"qemu-system-x86", []string{"qemu-system-x86_64"}, "the virtual machine"}
 	busybox    = debPackage{"busybox-static", []string{"/usr/share/doc/busybox-static", "/bin/busybox"}, "the virtual machine's first steps"}
@@ -46,9 +47,9 @@ var (
 
 // sets names what each make target needs.
 var sets = map[string][]debPackage{
-	"test":  {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, qemuUtils, bootstrap},
-	"demo":  {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, e2fsprogs, fio, libnbd},
+	"test":  {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, bootstrap},
+	"demo":  {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, e2fsprogs, fio, libnbd},
 	"bench": {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, nbdkit, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest},
 	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev,
-		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd},
+		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file},
 }
