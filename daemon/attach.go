@@ -292,7 +292,8 @@ func (d *Daemon) drop(at *attachment) {
 	d.end(at)
 }
 
-// dropLater is drop that waits for nobody. at.ended tells when it is done.
+// dropLater is drop that waits for nobody: NBD clients are told nothing more, and the
+// rest is done in the background. at.ended tells when.
 func (d *Daemon) dropLater(list ...*attachment) {
 	d.mu.Lock()
 	for _, at := range list {
@@ -301,6 +302,9 @@ func (d *Daemon) dropLater(list ...*attachment) {
 		}
 	}
 	d.mu.Unlock()
+	for _, at := range list {
+		at.shut()
+	}
 	for _, at := range list {
 		d.run(func(context.Context) { d.end(at) })
 	}

@@ -63,6 +63,17 @@ func (at *attachment) up(s *session, dk *rnbd.Disk, srv *nbd.Server, stop contex
 	return true
 }
 
+// shut lets no NBD client begin anything.
+func (at *attachment) shut() {
+	at.cancel()
+	at.mu.Lock()
+	stop := at.stop
+	at.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
 func (at *attachment) fail(e *api.Error) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
@@ -135,7 +146,7 @@ func (at *attachment) describe() api.Attachment {
 	defer at.mu.Unlock()
 	v.Problem, v.AgeSeconds = at.problem, time.Since(at.since).Seconds()
 	if at.orphan {
-		v.State = api.AttachOrphaned
+		v.State, v.Socket, v.URI = api.AttachOrphaned, "", ""
 	}
 	if at.disk == nil {
 		return v

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -310,11 +311,7 @@ func (d *Daemon) repair(ctx context.Context) {
 		}
 	}
 	d.listen(ctx)
-	for _, e := range d.exportList() {
-		if !e.isReady() {
-			d.openExport(e)
-		}
-	}
+	atOnce(slices.DeleteFunc(d.exportList(), (*export).isReady), d.openExport)
 }
 
 // Info says who this daemon is.

@@ -48,18 +48,12 @@ func (d *Daemon) openBlocks() error {
 }
 
 // addExport offers an export that is not there yet. changing is held.
-func (d *Daemon) addExport(c config.Export) (added bool) {
-	d.mu.Lock()
-	_, have := d.exports[c.Name]
+func (d *Daemon) addExport(c config.Export) {
 	e := &export{cfg: c}
-	if !have {
-		d.exports[c.Name] = e
-	}
+	d.mu.Lock()
+	d.exports[c.Name] = e
 	d.mu.Unlock()
-	if !have {
-		d.openExport(e)
-	}
-	return !have
+	d.openExport(e)
 }
 
 // openExport opens the storage and offers it. What fails is the export's
@@ -125,9 +119,7 @@ func (d *Daemon) dropExport(e *export) {
 }
 
 func (d *Daemon) closeExports() {
-	for _, e := range d.exportList() {
-		d.closeExport(e)
-	}
+	atOnce(d.exportList(), d.closeExport)
 	if d.exporter != nil {
 		// It has no exports left that could fail to close.
 		_ = d.exporter.Close()

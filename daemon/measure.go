@@ -48,6 +48,7 @@ func (d *Daemon) probePeer(ctx context.Context, who caller, name, carrier string
 	emit(api.Event{Progress: "connecting to " + name})
 	dctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
+	defer context.AfterFunc(p.ends, cancel)()
 	begin := time.Now()
 	var c *probe.Client
 	err = p.eachCarrier(dctx, func() (err error) {
@@ -59,6 +60,8 @@ func (d *Daemon) probePeer(ctx context.Context, who caller, name, carrier string
 	switch {
 	case err == nil:
 		return c, time.Since(begin), nil
+	case p.ends.Err() != nil:
+		return nil, 0, errPeerChanged(p)
 	case who.ended():
 		return nil, 0, errChanged(who)
 	case scarce != nil:

@@ -81,22 +81,7 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	// Whoever may not go on is cut off before anything is waited for.
 	d.cutOffAll(next)
 	changed = append(changed, d.applyShares(old, next)...)
-	for _, e := range d.exportList() {
-		n, ok := next.Export(e.cfg.Name)
-		switch {
-		case !ok:
-			d.dropExport(e)
-			say("export %s removed", e.cfg.Name)
-		case !n.Equal(e.cfg):
-			d.changeExport(e, n)
-			say("export %s changed", n.Name)
-		}
-	}
-	for _, c := range next.Exports {
-		if d.addExport(c) {
-			say("export %s added", c.Name)
-		}
-	}
+	changed = append(changed, d.applyExports(next)...)
 	var removed sync.WaitGroup
 	forgot := false // a disk
 	for _, p := range d.peerList() {
@@ -148,6 +133,37 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	d.allowAgain()
 	d.applyPeerShares(next)
 	d.listen(ctx)
+	return changed
+}
+
+// applyExports makes the exports what the configuration says, and tells what it did.
+func (d *Daemon) applyExports(next *config.Config) (changed []string) {
+	call := func(f func()) { f() }
+	var do []func()
+	for _, e := range d.exportList() {
+		n, ok := next.Export(e.cfg.Name)
+		switch {
+		case !ok:
+			do = append(do, func() { d.dropExport(e) })
+			changed = append(changed, fmt.Sprintf("export %s removed", e.cfg.Name))
+		case !n.Equal(e.cfg):
+			do = append(do, func() { d.changeExport(e, n) })
+			changed = append(changed, fmt.Sprintf("export %s changed", n.Name))
+		}
+	}
+	// What is dropped may stand in the way of what is added.
+	atOnce(do, call)
+	do = nil
+	for _, c := range next.Exports {
+		d.mu.Lock()
+		_, have := d.exports[c.Name]
+		d.mu.Unlock()
+		if !have {
+			do = append(do, func() { d.addExport(c) })
+			changed = append(changed, fmt.Sprintf("export %s added", c.Name))
+		}
+	}
+	atOnce(do, call)
 	return changed
 }
 

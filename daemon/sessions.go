@@ -212,8 +212,8 @@ func (d *Daemon) offers(ctx context.Context, who caller, peer string) ([]api.Off
 		if mayAttach(who, k) != nil {
 			continue
 		}
-		_, attached := d.disks[k]
-		out = append(out, api.Offer{Name: l.Name, Size: l.Size, ReadOnly: l.ReadOnly, Attached: attached})
+		at := d.disks[k]
+		out = append(out, api.Offer{Name: l.Name, Size: l.Size, ReadOnly: l.ReadOnly, Attached: at != nil && !at.isOrphan()})
 	}
 	return out, nil
 }

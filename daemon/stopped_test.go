@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/otheruser"
 	"github.com/ironwarp/ironwarp/iwarptest"
 )
 
@@ -79,26 +80,38 @@ func (s *stoppable) signal(sig syscall.Signal) {
 	}
 }
 
+// link declares it and another host to each other.
+func (s *stoppable) link(alpha *host) {
+	s.t.Helper()
+	_, err := alpha.api.AddPeer(s.t.Context(), api.PeerSpec{Name: "beta", Address: "127.0.0.1", Port: s.port, Protection: "loopback"})
+	_, berr := s.api.AddPeer(s.t.Context(), api.PeerSpec{Name: "alpha", Address: "127.0.0.1", Port: alpha.port, Protection: "loopback"})
+	if err := errors.Join(err, berr); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// disk exports a disk of a number, and returns its name.
+func (s *stoppable) disk(n int) string {
+	s.t.Helper()
+	name := fmt.Sprintf("disk%d", n)
+	image := filepath.Join(s.dir, name)
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 1<<20)); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.api.AddExport(s.t.Context(), api.ExportSpec{Name: name, Path: image, Allow: []string{"alpha"}}); err != nil {
+		s.t.Fatal(err)
+	}
+	return name
+}
+
 // withStoppedPeer is a host that has attached many disks of a peer, which is stopped
 // then: its kernel goes on acknowledging what it is sent.
 func withStoppedPeer(t *testing.T) (alpha *host, beta *stoppable) {
 	t.Helper()
 	alpha, beta = newHost(t, ""), newStoppable(t)
-	_, err := alpha.api.AddPeer(t.Context(), api.PeerSpec{Name: "beta", Address: "127.0.0.1", Port: beta.port, Protection: "loopback"})
-	_, berr := beta.api.AddPeer(t.Context(), api.PeerSpec{Name: "alpha", Address: "127.0.0.1", Port: alpha.port, Protection: "loopback"})
-	if err := errors.Join(err, berr); err != nil {
-		t.Fatal(err)
-	}
+	beta.link(alpha)
 	for i := range stoppedDisks {
-		name := fmt.Sprintf("disk%d", i)
-		image := filepath.Join(beta.dir, name)
-		if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 1<<20)); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := beta.api.AddExport(t.Context(), api.ExportSpec{Name: name, Path: image, Allow: []string{"alpha"}}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := alpha.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: name}, nil); err != nil {
+		if _, err := alpha.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: beta.disk(i)}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,4 +159,29 @@ func TestEndDoesNotWaitForAStoppedPeer(t *testing.T) {
 		t.Errorf("the daemon has not ended in %v", stopTime)
 		<-ended
 	}
+}
+
+// TestRevocationOfAULPDoesNotWaitForAStoppedPeer: the same of a local user.
+func TestRevocationOfAULPDoesNotWaitForAStoppedPeer(t *testing.T) {
+	otheruser.Need(t)
+	alpha, beta := newHost(t, ""), newStoppable(t)
+	beta.link(alpha)
+	alpha.ulps("\n  - {name: alice, users: [53101], peers: [beta]}\n")
+	a := alpha.as(alice)
+	for i := range 8 {
+		if _, err := a.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: beta.disk(i)}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beta.signal(syscall.SIGSTOP)
+	ctx, cancel := context.WithTimeout(t.Context(), stopTime)
+	defer cancel()
+	alpha.write("ironwarp.yaml", fmt.Sprintf("listen: {port: %d, udp_port: %d}\nstate_dir: state\nruntime_dir: run\n", alpha.port, alpha.udp))
+	if _, err := alpha.api.Reload(ctx); err != nil {
+		t.Fatalf("reload: %v", err)
+	}
+	if st := alpha.status(); len(st.Streams) != 0 || len(st.Attachments) != 0 {
+		t.Errorf("after the reload there are streams %+v and disks %+v", st.Streams, st.Attachments)
+	}
+	eventually(t, "nothing of the ULP is left", func() bool { return len(alpha.d.dev.Resources().ULPs) == 3 })
 }

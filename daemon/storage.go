@@ -22,7 +22,7 @@ var errHangs = fmt.Errorf("the storage has not answered for %v; it may hang", st
 
 // asked is a question to storage, which may never be answered. It is asked in a
 // goroutine of its own, once at a time; a later call takes the answer to an earlier
-// question that was not waited for.
+// question that was not waited for any more, and waits no longer for it.
 type asked[T any] struct {
 	mu      sync.Mutex
 	pending chan T
@@ -31,19 +31,25 @@ type asked[T any] struct {
 func (a *asked[T]) ask(question func() T) (answer T, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	wait := time.Duration(0)
 	if a.pending == nil {
+		wait = storageTime
 		a.pending = make(chan T, 1)
 		go func(to chan T) { to <- question() }(a.pending)
 	}
-	t := time.NewTimer(storageTime)
+	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case answer = <-a.pending:
-		a.pending = nil
-		return answer, nil
-	case <-t.C:
-		return answer, errHangs
+	default:
+		select {
+		case answer = <-a.pending:
+		case <-t.C:
+			return answer, errHangs
+		}
 	}
+	a.pending = nil
+	return answer, nil
 }
 
 // forget has an answer that comes yet dealt with.
@@ -138,4 +144,14 @@ func (d *Daemon) closeExport(e *export) {
 		d.log.Error("an export is not offered any more, but what its peers have begun does not end: its storage hangs", "export", e.cfg.Name, "path", e.cfg.Path)
 		closing.forget(report)
 	}
+}
+
+// atOnce calls f of each of a list, all at the same time, since storage may keep each
+// waiting.
+func atOnce[T any](list []T, f func(T)) {
+	var wg sync.WaitGroup
+	for _, x := range list {
+		wg.Go(func() { f(x) })
+	}
+	wg.Wait()
 }
