@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,10 +28,17 @@ const (
 	// kernelLookEvery is how often it is looked whether the kernel has SCTP, which
 	// may load a module.
 	kernelLookEvery = 30 * time.Second
+	// rateTime is how long each carrier is measured that auto may take, and rateFor
+	// how long that is believed.
+	rateTime = 100 * time.Millisecond
+	rateFor  = time.Hour
+	// muchFaster is what another carrier has to be than TCP, or than the one in use,
+	// so that chance decides nothing.
+	muchFaster = 1.2
 )
 
-// preferred are the carriers from the best on.
-var preferred = [...]transport.Kind{transport.SCTP, transport.SCTPUDP, transport.TCP}
+// carriers are all that there are. TCP comes last, since who is asked over it has it.
+var carriers = [...]transport.Kind{transport.SCTP, transport.SCTPUDP, transport.TCP}
 
 // kernelSCTP remembers whether the kernel has SCTP.
 type kernelSCTP struct {
@@ -57,12 +65,13 @@ type carrier struct {
 	picked    transport.Kind
 	why       string // "" before the first pick
 	tried     map[transport.Kind]failure
+	rates     map[transport.Kind]rate
 	fallbacks uint64
 	reached   map[netip.Addr]*reached // by the peer's addresses
 }
 
 func newCarrier() *carrier {
-	return &carrier{configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, reached: map[netip.Addr]*reached{}}
+	return &carrier{configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, rates: map[transport.Kind]rate{}, reached: map[netip.Addr]*reached{}}
 }
 
 // failure is an attempt with a carrier that came to nothing.
@@ -72,6 +81,12 @@ type failure struct {
 }
 
 func (f failure) fresh() bool { return !f.at.IsZero() && time.Since(f.at) < avoidFor }
+
+// rate is what a carrier was measured to carry, in bytes a second.
+type rate struct {
+	at    time.Time
+	bytes float64
+}
 
 // transportTo is the transport of streams to a peer over one carrier.
 func (d *Daemon) transportTo(p *peer, k transport.Kind) (*transport.Config, error) {
@@ -119,15 +134,16 @@ func (d *Daemon) choose(ctx context.Context, by *consumer, p *peer) (*transport.
 	}, err
 }
 
-// pick finds the best carrier that both hosts have: the peer is asked over TCP
-// which it has, and then over the carrier itself, unless that is TCP.
+// pick finds the fastest carrier that both hosts have: the peer is asked over TCP
+// which it has, and then over each of them; those that work are measured.
 func (d *Daemon) pick(ctx context.Context, by *consumer, p *peer) (transport.Kind, error) {
 	theirs, err := d.hello(ctx, by, p, transport.TCP)
 	if err != nil && !errors.Is(err, probe.ErrNoHello) {
 		return 0, err
 	}
+	var work []transport.Kind
 	var without []string
-	for _, k := range preferred {
+	for _, k := range carriers {
 		reason := ""
 		switch failed := p.carrier.failed(k); {
 		case k == transport.TCP:
@@ -155,13 +171,70 @@ func (d *Daemon) pick(ctx context.Context, by *consumer, p *peer) (transport.Kin
 			without = append(without, fmt.Sprintf("no %s: %s", k, reason))
 			continue
 		}
-		why := strings.Join(append([]string{"the best that both hosts have"}, without...), "; ")
-		if p.carrier.pick(k, why) {
-			d.log.Info("transport is picked", "peer", p.cfg.Name, "transport", k.String(), "why", why)
-		}
-		return k, nil
+		work = append(work, k)
 	}
-	return transport.TCP, nil
+	k, why := transport.TCP, "the only one that both hosts have"
+	if len(work) > 1 {
+		if k, why, err = d.fastest(ctx, by, p, work); err != nil {
+			return 0, err
+		}
+	}
+	why = strings.Join(append([]string{why}, without...), "; ")
+	if p.carrier.pick(k, why) {
+		d.log.Info("transport is picked", "peer", p.cfg.Name, "transport", k.String(), "why", why)
+	}
+	return k, nil
+}
+
+// fastest measures carriers, the last of which is TCP.
+func (d *Daemon) fastest(ctx context.Context, by *consumer, p *peer, work []transport.Kind) (transport.Kind, string, error) {
+	rates := map[transport.Kind]float64{}
+	var words []string
+	for _, k := range work {
+		r, fresh := p.carrier.rate(k)
+		if !fresh {
+			mctx, cancel := context.WithTimeout(ctx, d.opt.trial)
+			n, err := d.opt.rate(mctx, d, by, p, k)
+			cancel()
+			switch {
+			case ctx.Err() != nil:
+				return 0, "", ctx.Err()
+			case err != nil:
+				// Nothing is said against the carrier: the peer may be short of something.
+				words = append(words, fmt.Sprintf("%s: not measured, %s", k, oneLine(err)))
+				continue
+			}
+			r = n
+			p.carrier.rated(k, r)
+		}
+		rates[k] = r
+		words = append(words, fmt.Sprintf("%s %.0f MB/s", k, r/1e6))
+	}
+	best := p.carrier.inUse(work)
+	for _, k := range work {
+		if rates[k] > rates[best]*muchFaster {
+			best = k
+		}
+	}
+	return best, "the fastest that both hosts have, as measured: " + strings.Join(words, ", "), nil
+}
+
+// measureRate reads from a peer for a moment.
+func measureRate(ctx context.Context, d *Daemon, by *consumer, p *peer, k transport.Kind) (float64, error) {
+	tc, err := d.transportTo(p, k)
+	if err != nil {
+		return 0, err
+	}
+	c, err := probe.Dial(ctx, d.probeFor(by), verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: tc, MPA: dialMPA(p.cfg)})
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	row := probe.Row{Op: "read", Size: 64 << 10, Depth: 16}
+	if err := c.Bench(ctx, &row, rateTime, d.opt.trial); err != nil {
+		return 0, err
+	}
+	return float64(row.Operations) * float64(row.Size) / row.Elapsed.Seconds(), nil
 }
 
 // hello asks a peer over one carrier which carriers it has.
@@ -174,6 +247,31 @@ func (d *Daemon) hello(ctx context.Context, by *consumer, p *peer, k transport.K
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// rate is what a carrier was measured to carry lately.
+func (c *carrier) rate(k transport.Kind) (bytes float64, fresh bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.rates[k]
+	return r.bytes, time.Since(r.at) < rateFor
+}
+
+func (c *carrier) rated(k transport.Kind, bytes float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.rates[k] = rate{time.Now(), bytes}
+}
+
+// inUse is the carrier that was picked last, if it is among those that work, else
+// TCP.
+func (c *carrier) inUse(work []transport.Kind) transport.Kind {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.why != "" && slices.Contains(work, c.picked) {
+		return c.picked
+	}
+	return transport.TCP
+}
 
 func (c *carrier) failed(k transport.Kind) failure {
 	c.mu.Lock()
@@ -220,7 +318,7 @@ func (d *Daemon) tried(p *peer, k transport.Kind, err error) {
 // eachCarrier makes an attempt that chooses a carrier, and another one while it is
 // auto's choice that fails, so that the next best has its turn.
 func (p *peer) eachCarrier(ctx context.Context, attempt func() error) (err error) {
-	for range preferred {
+	for range carriers {
 		before := p.carrier.failures()
 		if err = attempt(); err == nil || ctx.Err() != nil || p.carrier.failures() == before {
 			break
@@ -279,7 +377,7 @@ func (p *peer) describeCarrier() api.Carrier {
 	if c.why != "" {
 		v.Transport, v.Why = c.picked.String(), c.why
 	}
-	for _, k := range preferred {
+	for _, k := range carriers {
 		if f := c.tried[k]; f.fresh() {
 			v.Tried = append(v.Tried, api.Tried{Transport: k.String(), Error: f.err, AgainSeconds: (avoidFor - time.Since(f.at)).Seconds()})
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -38,6 +39,8 @@ type Options struct {
 	trial  time.Duration // 0: trialTime
 	stuck  time.Duration // 0: stuckTime
 	kernel func() error  // tells whether the kernel has SCTP; nil: ksctp.Available
+	// rate tells what a carrier to a peer carries, in bytes a second; nil: measureRate.
+	rate func(context.Context, *Daemon, *consumer, *peer, transport.Kind) (float64, error)
 }
 
 // Daemon is a running IronWarp host.
@@ -97,6 +100,9 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	cfg, err := config.Load(opt.Config, opt.Named)
 	if err != nil {
 		return nil, err
+	}
+	if opt.rate == nil {
+		opt.rate = measureRate
 	}
 	opt.retry, opt.trial, opt.stuck = cmp.Or(opt.retry, retryEvery), cmp.Or(opt.trial, trialTime), cmp.Or(opt.stuck, stuckTime)
 	if opt.kernel == nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 func TestMain(m *testing.M) {
@@ -52,6 +53,7 @@ type host struct {
 
 	kernel func() error // tells whether the kernel has SCTP; nil: the real one
 	stuck  time.Duration
+	rate   func(context.Context, *Daemon, *consumer, *peer, transport.Kind) (float64, error)
 
 	d   *Daemon
 	api *api.Client
@@ -85,6 +87,13 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
+// rated are carriers of known rates.
+func rated(rates map[transport.Kind]float64) func(context.Context, *Daemon, *consumer, *peer, transport.Kind) (float64, error) {
+	return func(_ context.Context, _ *Daemon, _ *consumer, _ *peer, k transport.Kind) (float64, error) {
+		return rates[k], nil
+	}
+}
+
 // newHost starts a daemon; more is added to its main file.
 func newHost(t *testing.T, more string) *host {
 	t.Helper()
@@ -96,6 +105,9 @@ func newHost(t *testing.T, more string) *host {
 func (h *host) begin(more string) {
 	t := h.t
 	t.Helper()
+	if h.rate == nil {
+		h.rate = rated(map[transport.Kind]float64{transport.SCTPUDP: 2e9, transport.TCP: 1e9})
+	}
 	h.dir, h.port, h.udp, h.log = shortDir(t), iwarptest.FreePort(t), iwarptest.FreeUDPPort(t), new(safeBuffer)
 	h.conf = filepath.Join(h.dir, "ironwarp.yaml")
 	h.write("ironwarp.yaml", fmt.Sprintf("listen: {port: %d, udp_port: %d}\nstate_dir: state\nruntime_dir: run\n%s", h.port, h.udp, more))
@@ -115,7 +127,7 @@ func (h *host) write(name, text string) {
 }
 
 func (h *host) options() Options {
-	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: testTrial, kernel: h.kernel, stuck: h.stuck, Log: func(config.Log) *slog.Logger {
+	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: testTrial, kernel: h.kernel, stuck: h.stuck, rate: h.rate, Log: func(config.Log) *slog.Logger {
 		return slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}}
 }

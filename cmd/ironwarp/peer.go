@@ -45,7 +45,7 @@ func peerFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "generate-psk", Usage: "make a secret of 32 random bytes and write it to a file"},
 		&cli.StringFlag{Name: "local-address", Usage: "`ADDRESS` of this host (default: by the route to the peer)"},
 		&cli.UintFlag{Name: "port", Usage: "TCP or SCTP `PORT` the peer listens on (default: the same as ours)"},
-		&cli.StringFlag{Name: "transport", Usage: "tcp (default), sctp (the kernel's), sctp-udp (SCTP in UDP), or auto: the best that both hosts have"},
+		&cli.StringFlag{Name: "transport", Usage: "tcp (default), sctp (the kernel's), sctp-udp (SCTP in UDP), or auto: the fastest that both hosts have"},
 		&cli.UintFlag{Name: "udp-port", Usage: "UDP `PORT` of the peer's SCTP in UDP (default: the same as ours)"},
 		&cli.StringSliceFlag{Name: "path", Usage: "with transport sctp, a further pair of addresses `ADDRESS=LOCAL_ADDRESS`, for when the first fails; repeat for more"},
 		&cli.StringFlag{Name: "local-id", Usage: "IKE `IDENTITY` of this host (default: its address)"},

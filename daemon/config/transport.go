@@ -19,7 +19,7 @@ const (
 	TransportTCP     Transport = "tcp"
 	TransportSCTP    Transport = "sctp"     // the kernel's
 	TransportSCTPUDP Transport = "sctp-udp" // SCTP in UDP, which needs nothing of the kernel
-	TransportAuto    Transport = "auto"     // the best that both hosts have
+	TransportAuto    Transport = "auto"     // the fastest that both hosts have
 )
 
 // Transports are the words for a Transport.
