@@ -151,19 +151,32 @@ func (at *attachment) describe() api.Attachment {
 	if at.disk == nil {
 		return v
 	}
-	i := at.disk.Info()
-	v.Size, v.ReadOnly, v.State = i.Size, i.ReadOnly, api.AttachReady
+	st, _ := at.server.Stats(at.key.Export)
+	judge(&v, at.key, at.disk.Info(), st.Oldest)
+	return v
+}
+
+// stalledAfter is how long I/O may take on a path that is up before its disk counts as
+// stalled: longer than a disk with a full queue takes, shorter than a user waits.
+const stalledAfter = 10 * time.Second
+
+// judge says in which state a disk is, whose oldest I/O has waited for a while.
+func judge(v *api.Attachment, k disk, i rnbd.DiskInfo, oldest time.Duration) {
+	v.Size, v.ReadOnly, v.State, v.OldestIOSeconds = i.Size, i.ReadOnly, api.AttachReady, oldest.Seconds()
 	switch {
 	case i.Err != nil:
 		v.State = api.AttachFailed
-		v.Problem = &api.Error{Code: apiError(i.Err).Code, Message: fmt.Sprintf("%s: %v", at.key, i.Err), Fix: "I/O fails until the peer lets it be opened again"}
+		v.Problem = &api.Error{Code: apiError(i.Err).Code, Message: fmt.Sprintf("%s: %v", k, i.Err), Fix: "I/O fails until the peer lets it be opened again"}
 	case i.Session.State != rtrs.Connected:
 		v.State = api.AttachWaiting
 		if i.Session.LastError != nil {
-			v.Problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("%s waits for its peer: %v", at.key, i.Session.LastError), Fix: "I/O goes on when the peer is back"}
+			v.Problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("%s waits for its peer: %v", k, i.Session.LastError), Fix: "I/O goes on when the peer is back"}
 		}
 	case slices.ContainsFunc(i.Session.Conns, func(c rtrs.ConnInfo) bool { return c.Paused }):
 		v.State = api.AttachWaiting
+	case oldest > stalledAfter:
+		v.State = api.AttachStalled
+		v.Problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("%s is stalled: its oldest I/O has been waiting for %v, and the peer is connected", k, oldest.Round(time.Second)),
+			Fix: fmt.Sprintf("look at the storage on %s; `ironwarp ping %s` tells whether the path still carries data", k.Peer, k.Peer)}
 	}
-	return v
 }

@@ -58,7 +58,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // metrics that the daemon has.
 type metricSet struct {
-	up, peerUp, carrier, fallbacks, path, pathFailures, streams, streamAge, paused, refused, ops, bytes, ioErrors, attached, exportReady, dropped *prometheus.Desc
+	up, peerUp, carrier, fallbacks, path, pathFailures, streams, streamAge, paused, refused, ops, bytes, ioErrors, attached, oldestIO, exportReady, dropped *prometheus.Desc
 }
 
 func newMetricSet() metricSet {
@@ -77,6 +77,7 @@ func newMetricSet() metricSet {
 		bytes:        desc("io_bytes_total", "Block I/O bytes.", "role", "ulp", "disk", "direction"),
 		ioErrors:     desc("io_errors_total", "Block I/O operations that failed.", "role", "ulp", "disk"),
 		attached:     desc("attachment_ready", "1 if the attached disk can do I/O now.", "ulp", "disk", "state"),
+		oldestIO:     desc("attachment_oldest_io_seconds", "How long the oldest I/O under way on the attached disk has been waiting.", "ulp", "disk"),
 		exportReady:  desc("export_ready", "1 if the export is offered.", "disk"),
 		dropped:      desc("rnic_events_dropped_total", "RNIC events that found their queue full."),
 	}
@@ -121,6 +122,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, at := range st.Attachments {
 		gauge(set.attached, truth(at.State == api.AttachReady), at.ULP, at.Name(), at.State)
+		gauge(set.oldestIO, at.OldestIOSeconds, at.ULP, at.Name())
 		io("attachment", at.ULP, at.Name(), at.IO)
 	}
 	for _, e := range st.Exports {

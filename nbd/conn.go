@@ -39,7 +39,8 @@ type conn struct {
 	buf        []byte // buf[r:w] is received and not looked at yet
 	r, w       int
 	vec        [][]byte
-	held       bool // the backend may hold I/Os back until it is kicked
+	held       bool   // the backend may hold I/Os back until it is kicked
+	stage      []byte // what a slow client has sent of a write
 	free       *slot
 	freeCount  int
 	allocated  int
@@ -48,6 +49,7 @@ type conn struct {
 	sock *sockio.Writer
 
 	dirty atomic.Bool // ready is not empty; lets a batch end pass by cheaply
+	stuck atomic.Bool // the client does not read its replies: they are kept. Set with mu locked
 
 	mu        sync.Mutex
 	change    sync.Cond // a slot was freed, a waited-for I/O completed, flushing ended, cut was set
@@ -57,6 +59,8 @@ type conn struct {
 	flushing  bool
 	dead      bool // nothing can be sent any more
 	cut       bool // nothing is waited for any more
+	hurried   bool // nothing is read any more
+	slots     []*slot
 	ended     bool // the connection is over
 	timer     *time.Timer
 	sending   *slot  // what writeLoop starts with
@@ -65,19 +69,27 @@ type conn struct {
 
 // slot is one request of a client from header to reply.
 type slot struct {
-	c      *conn
-	next   *slot
-	io     IO
-	op     Op
-	fl     Flags
-	waited bool // the receiving goroutine waits for it; it has no reply of its own
-	done   bool
-	left   bool // nobody waits any more
-	errno  uint32
-	req    request
-	large  []byte // a large read's data
-	hdr    []byte // the reply's header, in store
-	store  [chunkHeaderLen + 6 + 64]byte
+	c         *conn
+	next      *slot
+	io        IO
+	op        Op
+	fl        Flags
+	waited    bool // the receiving goroutine waits for it; it has no reply of its own
+	done      bool
+	abandoned bool // nobody waits any more
+	errno     uint32
+	req       request
+	since     atomic.Int64 // when it began to wait for the backend, 0: it does not
+
+	large []byte // a large read's data
+	keep  []byte // that of a read whose client does not read it
+
+	parent *slot         // of a piece: the large write
+	left   atomic.Int32  // of a large write: pieces at the backend, and one until all are
+	failed atomic.Uint32 // and the first error
+
+	hdr   []byte // the reply's header, in store
+	store [chunkHeaderLen + 6 + 64]byte
 }
 
 type slotList struct{ head, tail *slot }
@@ -147,9 +159,10 @@ func (c *conn) transmit(ctx context.Context) error {
 // hurry is called when the server's context ends: no more requests are read,
 // and after the drain timeout nothing is waited for any more.
 func (c *conn) hurry() {
-	c.nc.SetReadDeadline(time.Unix(1, 0))
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.hurried = true
+	c.nc.SetReadDeadline(time.Unix(1, 0))
 	if c.ended {
 		return
 	}
@@ -197,6 +210,11 @@ func (c *conn) fail() {
 // take returns a free slot; it waits while the client has too many requests
 // under way.
 func (c *conn) take() (*slot, error) {
+	if c.stuck.Load() {
+		if err := c.awaitReader(); err != nil {
+			return nil, err
+		}
+	}
 	if c.free == nil {
 		if err := c.refill(); err != nil {
 			return nil, err
@@ -206,6 +224,15 @@ func (c *conn) take() (*slot, error) {
 	c.free = s.next
 	c.freeCount--
 	return s, nil
+}
+
+// readBy sets a deadline for reading, the zero time for none.
+func (c *conn) readBy(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.hurried {
+		c.nc.SetReadDeadline(t)
+	}
 }
 
 func (c *conn) refill() error {
@@ -233,12 +260,16 @@ func (c *conn) refill() error {
 	}
 	c.free, c.freeCount = &slot{c: c}, 1
 	c.allocated++
+	c.mu.Lock()
+	c.slots = append(c.slots, c.free)
+	c.mu.Unlock()
 	return nil
 }
 
 // giveBack returns a slot that was taken and not used.
 func (c *conn) giveBack(s *slot) {
 	s.io, s.waited = nil, false
+	s.since.Store(0)
 	s.next = c.free
 	c.free = s
 	c.freeCount++

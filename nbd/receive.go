@@ -3,10 +3,7 @@ package nbd
 import (
 	"errors"
 	"fmt"
-	"io"
 	"syscall"
-
-	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
 // receive reads requests and submits them until the client disconnects or
@@ -53,33 +50,37 @@ func (c *conn) request(req *request) error {
 		case req.length == 0:
 			s.complete(0)
 			return nil
+		case s.op == OpWrite && req.length > min(c.geo.MaxIO, maxWritePiece):
+			return c.largeWrite(s)
 		case req.length > c.geo.MaxIO:
-			return c.large(s)
+			return c.largeRead(s)
 		}
 	}
-	if errno == 0 {
+	switch {
+	case errno == 0 && s.op == OpWrite:
+		errno, err = c.getWrite(s, req.offset, req.length)
+	case errno == 0:
 		errno, err = c.get(s, req.offset, req.length)
-		if err != nil {
-			c.giveBack(s)
-			return err
-		}
+	case req.typ == cmdWrite:
+		// To stay in step the payload of a refused write is read all the same.
+		err = c.skip(int(req.length))
 	}
-	if errno != 0 {
-		if req.typ == cmdWrite {
-			// To stay in step the payload of a refused write is read all the same.
-			err = c.skip(int(req.length))
-		}
-		s.complete(errno)
+	if err != nil {
+		c.giveBack(s)
 		return err
 	}
-	if s.op == OpWrite {
-		if err := c.payload(s.io.Buffers()); err != nil {
-			c.letGo(s)
-			return err
-		}
+	if errno != 0 {
+		s.complete(errno)
+		return nil
 	}
+	return c.submit(s)
+}
+
+// submit starts an I/O that is complete. An error ends the connection.
+func (c *conn) submit(s *slot) error {
 	if !c.begin() {
-		c.letGo(s)
+		s.io.Release()
+		c.giveBack(s)
 		return errGone
 	}
 	more := c.w-c.r >= requestLen // the next request is here already
@@ -96,17 +97,12 @@ func (c *conn) kick() {
 	}
 }
 
-// letGo gives an I/O that was not submitted back, with its slot.
-func (c *conn) letGo(s *slot) {
-	s.io.Release()
-	c.giveBack(s)
-}
-
 // get obtains the I/O of s, when it may begin. Only the connection's end is an error.
 func (c *conn) get(s *slot, off uint64, n uint32) (syscall.Errno, error) {
 	if c.fresh {
 		c.look()
 	}
+	s.since.Store(clock())
 	if c.exp.orphans.Load() > 0 {
 		if err := c.await(); err != nil {
 			return 0, err
@@ -133,139 +129,68 @@ func (c *conn) get(s *slot, off uint64, n uint32) (syscall.Errno, error) {
 	return errno, nil
 }
 
-// payload fills bufs from the stream: what is in the receive buffer is copied,
-// the rest is read straight into bufs, and with it what follows into the
-// receive buffer.
-func (c *conn) payload(bufs [][]byte) error {
-	i, off := 0, 0 // bufs[i][off:] is next
-	for ; i < len(bufs); i, off = i+1, 0 {
-		n := copy(bufs[i], c.buf[c.r:c.w])
-		c.r += n
-		if n < len(bufs[i]) {
-			off = n
-			break
-		}
+// largeRead handles a read longer than one I/O of the backend. Clients that heed the
+// advertised maximum send none, so it goes piece by piece: what matters is that it is
+// right, and that it holds one I/O at a time.
+func (c *conn) largeRead(s *slot) error {
+	c.kick()
+	c.flush() // an earlier large read's reply may hold the place
+	select {
+	case c.srv.large <- struct{}{}:
+	case <-c.ctx.Done():
+		c.giveBack(s)
+		return c.cause()
 	}
-	for i < len(bufs) {
-		c.kick()
-		c.r, c.w = 0, 0
-		c.vec = append(append(c.vec[:0], bufs[i][off:]), bufs[i+1:]...)
-		c.vec = append(c.vec, c.buf)
-		c.fresh = true
-		n, err := c.rd.TryReadv(c.vec)
-		if err == sockio.ErrWouldBlock {
-			if c.dirty.Load() {
-				c.flush()
-			}
-			if n, err = c.nc.Read(bufs[i][off:]); n > 0 {
-				err = nil
-			}
-		}
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		if err != nil {
-			return fmt.Errorf("read a write's payload: %w", err)
-		}
-		for i < len(bufs) && n >= len(bufs[i])-off {
-			n -= len(bufs[i]) - off
-			i, off = i+1, 0
-		}
-		if i < len(bufs) {
-			off += n
-		} else {
-			c.w = n
-		}
-	}
-	clear(c.vec)
-	return nil
-}
-
-// large handles a read or write longer than one I/O of the backend. Clients
-// that heed the advertised maximum send none, so it goes piece by piece: what
-// matters is that it is right, and that it holds one I/O at a time.
-func (c *conn) large(s *slot) error {
-	var failed syscall.Errno
-	if s.op == OpRead {
-		c.kick()
-		c.flush() // an earlier large read's reply may hold the place
-		select {
-		case c.srv.large <- struct{}{}:
-		case <-c.ctx.Done():
-			c.giveBack(s)
-			return c.cause()
-		}
-		s.large = make([]byte, s.req.length)
-	}
+	s.large = make([]byte, s.req.length)
 	for done := uint32(0); done < s.req.length; {
 		n := min(s.req.length-done, c.geo.MaxIO)
-		errno, err := c.piece(s, s.req.offset+uint64(done), n, done, failed)
+		errno, err := c.readPiece(s, s.req.offset+uint64(done), s.large[done:done+n])
 		if err != nil {
 			c.dropLarge(s)
 			c.giveBack(s)
 			return err
 		}
-		if failed == 0 {
-			failed = errno
-		}
-		if failed != 0 && s.op == OpRead {
-			break
+		if errno != 0 {
+			c.dropLarge(s)
+			s.complete(errno)
+			return nil
 		}
 		done += n
 	}
-	if failed != 0 {
-		c.dropLarge(s)
-	}
-	s.complete(failed)
+	s.complete(0)
 	return nil
 }
 
-// piece does n bytes at off of a large request and waits for them. After a
-// failure it only skips a write's payload.
-func (c *conn) piece(parent *slot, off uint64, n, done uint32, failed syscall.Errno) (syscall.Errno, error) {
-	if failed != 0 {
-		return failed, c.skip(int(n))
-	}
+// readPiece reads a part of a large read and waits for it.
+func (c *conn) readPiece(parent *slot, off uint64, into []byte) (syscall.Errno, error) {
 	s, err := c.take()
 	if err != nil {
 		return 0, err
 	}
-	s.op, s.fl, s.waited, s.done, s.left = parent.op, parent.fl, true, false, false
-	s.req = request{offset: off, length: n}
-	errno, err := c.get(s, off, n)
+	s.op, s.fl, s.waited, s.done, s.abandoned = parent.op, parent.fl, true, false, false
+	s.req = request{offset: off, length: uint32(len(into))}
+	errno, err := c.get(s, off, uint32(len(into)))
 	if err != nil || errno != 0 {
 		c.giveBack(s)
-		if err == nil && parent.op == OpWrite {
-			err = c.skip(int(n))
-		}
 		return errno, err
 	}
-	if s.op == OpWrite {
-		if err := c.payload(s.io.Buffers()); err != nil {
-			c.letGo(s)
-			return 0, err
-		}
+	if err := c.submit(s); err != nil {
+		return 0, err
 	}
-	if !c.begin() {
-		c.letGo(s)
-		return 0, errGone
-	}
-	s.io.Submit(s, false)
 	c.kick()
 	c.flush()
 	c.mu.Lock()
 	for !s.done && !c.cut {
 		c.change.Wait()
 	}
-	s.left = !s.done // then Complete lets go of it
+	s.abandoned = !s.done // then Complete lets go of it
 	c.mu.Unlock()
-	if s.left {
+	if s.abandoned {
 		return 0, errCut
 	}
-	if s.op == OpRead && s.errno == 0 {
-		p := parent.large[done:done]
+	if s.errno == 0 {
 		for _, b := range s.io.Buffers() {
-			p = append(p, b...)
+			into = into[copy(into, b):]
 		}
 	}
 	errno = syscall.Errno(s.errno)

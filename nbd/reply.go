@@ -1,22 +1,38 @@
 package nbd
 
-import "syscall"
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+)
 
 // Complete is the backend's: it queues the reply. A batch end sends it.
 func (s *slot) Complete(errno syscall.Errno) {
-	s.c.over()
-	if !s.waited {
-		s.complete(errno)
-		return
-	}
 	c := s.c
-	c.mu.Lock()
-	s.errno, s.done = uint32(errno), true
-	left := s.left
-	c.change.Broadcast()
-	c.mu.Unlock()
-	if left {
+	s.since.Store(0)
+	c.over()
+	switch parent := s.parent; {
+	case parent != nil:
+		if errno != 0 {
+			parent.failed.CompareAndSwap(0, uint32(errno))
+		}
+		s.parent, s.next = nil, nil
 		c.finish(s)
+		parent.pieceDone()
+	case s.waited:
+		c.mu.Lock()
+		s.errno, s.done = uint32(errno), true
+		left := s.abandoned
+		c.change.Broadcast()
+		c.mu.Unlock()
+		if left {
+			c.finish(s)
+		}
+	default:
+		s.complete(errno)
 	}
 }
 
@@ -46,6 +62,11 @@ func (s *slot) complete(errno syscall.Errno) {
 		s.io = nil
 	}
 	c.mu.Lock()
+	if c.stuck.Load() && !c.dead && s.io != nil {
+		c.mu.Unlock()
+		s.keepData()
+		c.mu.Lock()
+	}
 	if c.dead {
 		c.mu.Unlock()
 		c.finish(s)
@@ -116,7 +137,15 @@ func (c *conn) flush() {
 // ready any more.
 func (c *conn) write() {
 	for batch := c.sending; ; {
-		if err := c.sock.Flush(); err != nil {
+		if checks.On(checks.ClientBytes) {
+			c.nc.SetWriteDeadline(time.Now().Add(clientTime))
+		}
+		err := c.sock.Flush()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			c.nc.SetWriteDeadline(time.Time{})
+			batch, err = c.outwait(batch)
+		}
+		if err != nil {
 			c.broken(batch)
 			return
 		}
@@ -134,7 +163,9 @@ func (c *conn) write() {
 func (c *conn) sent(batch *slot) bool {
 	tail, n := c.release(batch)
 	c.mu.Lock()
-	c.put(batch, tail, n)
+	if tail != nil {
+		c.put(batch, tail, n)
+	}
 	if c.ready.head != nil {
 		return false
 	}
@@ -186,6 +217,8 @@ func (c *conn) load(batch *slot) {
 		case !s.hasData():
 		case s.large != nil:
 			c.sock.Append(s.large)
+		case s.keep != nil:
+			c.sock.Append(s.keep)
 		case s.io != nil:
 			for _, b := range s.io.Buffers() {
 				c.sock.Append(b)
@@ -214,6 +247,10 @@ func (c *conn) release(batch *slot) (tail *slot, n int) {
 		}
 		if s.large != nil {
 			c.dropLarge(s)
+		}
+		if s.keep != nil {
+			c.srv.kept.Add(-int64(len(s.keep)))
+			s.keep = nil
 		}
 		s.waited = false
 		tail = s

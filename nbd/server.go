@@ -31,6 +31,9 @@ type Config struct {
 	// LargeReads bounds the memory of reads larger than the backend's maximum, over
 	// all servers that have the same one; nil: 4 of this server.
 	LargeReads *LargeReads
+	// MaxKept bounds the bytes of replies that are kept in memory for clients which
+	// don't read them (64 MiB). Beyond it such a client is cut off.
+	MaxKept int64
 }
 
 // LargeReads are places for reads that are put together in memory, of up to 32 MiB
@@ -51,6 +54,7 @@ type Server struct {
 	cfg   Config
 	log   *slog.Logger
 	large chan struct{} // a place for each large read that is put together
+	kept  atomic.Int64  // bytes of replies that clients don't read
 
 	mu      sync.Mutex
 	exports map[string]*export
@@ -78,6 +82,8 @@ type Stats struct {
 	Reads, Writes, Flushes, Trims, ZeroRange uint64 // requests that succeeded
 	ReadBytes, WrittenBytes                  uint64 // theirs
 	Errors                                   uint64 // requests that failed
+	// Oldest is how long the oldest request has been waiting for the backend.
+	Oldest time.Duration
 }
 
 // NewServer returns a server without exports.
@@ -97,6 +103,9 @@ func NewServer(cfg Config) *Server {
 	}
 	if cfg.LargeReads == nil {
 		cfg.LargeReads = NewLargeReads(maxLargeReads)
+	}
+	if cfg.MaxKept <= 0 {
+		cfg.MaxKept = maxKept
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger, exports: make(map[string]*export), large: cfg.LargeReads.places}
 	if s.log == nil {
@@ -146,7 +155,7 @@ func (s *Server) Stats(name string) (st Stats, ok bool) {
 		Clients: int(c.clients.Load()), Waiting: waiting,
 		Reads: c.ops[OpRead].Load(), Writes: c.ops[OpWrite].Load(), Flushes: c.ops[OpFlush].Load(),
 		Trims: c.ops[OpTrim].Load(), ZeroRange: c.ops[OpWriteZeroes].Load(),
-		ReadBytes: c.readBytes.Load(), WrittenBytes: c.writtenBytes.Load(), Errors: c.errors.Load(),
+		ReadBytes: c.readBytes.Load(), WrittenBytes: c.writtenBytes.Load(), Errors: c.errors.Load(), Oldest: e.oldest(),
 	}, true
 }
 

@@ -11,7 +11,7 @@ import (
 // TestScenesWithoutTheirChecks shows that each scene finds the fault that its check
 // keeps away.
 func TestScenesWithoutTheirChecks(t *testing.T) {
-	for _, s := range successionScenes {
+	for _, s := range append(successionScenes, slowScenes...) {
 		t.Run(s.name, func(t *testing.T) {
 			checks.SwitchOff(s.check)
 			defer checks.SwitchOff(checks.None)

@@ -129,6 +129,7 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 		return nil, &OpenError{Export: name, Err: ErrTooManyDisks}
 	}
 	c.disks = append(c.disks, d)
+	d.share = c.rt.NewShare()
 	c.mu.Unlock()
 	for {
 		err := d.reopen(ctx, c.rt)
@@ -183,6 +184,7 @@ func (c *Client) forget(d *Disk) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.disks = slices.DeleteFunc(c.disks, func(x *Disk) bool { return x == d })
+	d.share.Close()
 }
 
 // List returns the exports that the server offers to this host.

@@ -25,6 +25,7 @@ type Disk struct {
 	opened   bool // guarded by mu
 	geometry nbd.Geometry
 
+	share    *rtrs.Share // of the session's permits
 	anyone   *diskUser   // whoever uses the disk without being told apart
 	closing  atomic.Bool // for good: none of its I/O begins any more
 	failed   atomic.Bool // I/O fails with EIO
@@ -110,7 +111,7 @@ func (d *Disk) adopt(rt *rtrs.Client, rsp *openRsp) error {
 	defer d.mu.Unlock()
 	g := nbd.Geometry{
 		Size: rsp.Sectors * SectorSize, MinBlock: SectorSize, PreferredBlock: max(uint32(rsp.Physical), 4096),
-		MaxIO:    uint32(min(maxDiskIO, rt.QueueDepth()*rt.MaxIO())),
+		MaxIO:    uint32(min(maxDiskIO, rt.MostPermits()*rt.MaxIO())),
 		ReadOnly: rsp.Flags&flagReadOnly != 0 || d.access == accessRO, Rotational: rsp.Rotational,
 		CanFlush: true, CanFUA: rsp.CachePolicy&cacheFUA != 0, MultiConn: true,
 	}

@@ -77,7 +77,7 @@ func (d *Disk) get(ctx context.Context, u *diskUser, op nbd.Op, off uint64, n ui
 	if err != nil {
 		return nil, err
 	}
-	if err := d.c.rt.GetN(ctx, io.permits); err != nil {
+	if err := d.share.GetN(ctx, io.permits); err != nil {
 		d.drop(io)
 		return nil, ioError(err)
 	}
@@ -93,7 +93,7 @@ func (d *Disk) tryGet(u *diskUser, op nbd.Op, off uint64, n uint32, fl nbd.Flags
 	if err != nil {
 		return nil, err
 	}
-	if ok, err := d.c.rt.TryGetN(io.permits); !ok {
+	if ok, err := d.share.TryGetN(io.permits); !ok {
 		d.drop(io)
 		if err != nil {
 			return nil, ioError(err)

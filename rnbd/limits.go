@@ -18,7 +18,7 @@ const (
 
 	// maxDiskIO is the largest read or write in bytes that a Disk takes; larger
 	// than what NBD clients send (32 MiB). It is split over several permits and
-	// cannot exceed what a session has in flight.
+	// cannot exceed what one disk of a session can count on.
 	maxDiskIO = 32 << 20
 
 	// maxZeroes is the largest trim or write zeroes in bytes: a 32-bit count of

@@ -259,3 +259,54 @@ func TestClosedDiskTakesItsParkedIOAlong(t *testing.T) {
 		t.Errorf("disk a has %d, disk b %d", a.at(0), b.at(0))
 	}
 }
+
+// TestNeighboursOfAStuckDisk: what one disk of a session has under way, for as long as it
+// likes, leaves the other disks their part.
+func TestNeighboursOfAStuckDisk(t *testing.T) { play(t, neighbourScenes) }
+
+var neighbourScenes = []scene{{"storage that hangs", checks.DiskShare, neighbourOfHungStorage}}
+
+func neighbourOfHungStorage(t *testing.T) error {
+	hung, fine := newRAM(1<<20), newRAM(8<<20)
+	release := make(chan struct{})
+	hung.before = func(backing.Op, int64, int64) syscall.Errno { <-release; return 0 }
+	srv := startServerAt(t, anyPort, rtrs.ServerConfig{QueueDepth: 16, MaxIO: 64 << 10}, ramExport("hung", hung), ramExport("fine", fine))
+	c := connect(t, srv.addr)
+	dh, df := openDisk(t, c, "hung"), openDisk(t, c, "fine")
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer close(release)
+	ctx, cancel := context.WithCancel(testContext(t))
+	defer cancel()
+	under := func() int { return c.Info().InFlight }
+	for range 64 {
+		wg.Go(func() {
+			io, err := dh.Get(ctx, nbd.OpWrite, 0, 4096, 0)
+			if err != nil {
+				return // the test is over
+			}
+			defer io.Release()
+			w := newWaiter()
+			io.Submit(w, false)
+			<-w.ch
+		})
+	}
+	eventually(t, "the hung disk has all it can get", func() bool {
+		ok, err := dh.share.TryGetN(make([]*rtrs.Permit, 1))
+		return err == nil && !ok
+	})
+	for i := range 32 {
+		io, err := df.TryGet(nbd.OpWrite, uint64(i)<<16, 64<<10, 0)
+		if err != nil {
+			return fmt.Errorf("an I/O of the disk that is fine, while %d of %d permits are out: %w", under(), 16, err)
+		}
+		w := newWaiter()
+		io.Submit(w, false)
+		errno := w.wait(t)
+		io.Release()
+		if errno != 0 {
+			return errno
+		}
+	}
+	return nil
+}

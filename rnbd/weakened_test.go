@@ -3,6 +3,7 @@
 package rnbd
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/internal/checks"
@@ -11,7 +12,7 @@ import (
 // TestScenesWithoutTheirChecks shows that each scene finds the fault that its check
 // keeps away.
 func TestScenesWithoutTheirChecks(t *testing.T) {
-	for _, s := range append(detachScenes, successionScenes...) {
+	for _, s := range slices.Concat(detachScenes, successionScenes, neighbourScenes) {
 		t.Run(s.name, func(t *testing.T) {
 			checks.SwitchOff(s.check)
 			defer checks.SwitchOff(checks.None)

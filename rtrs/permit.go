@@ -77,7 +77,9 @@ type Permit struct {
 	done Completion
 	seq  uint64 // of the I/O, in the order of Submit
 	sent bool   // on some path: the server may carry the I/O out
-	sgl  [2]verbs.SGE
+
+	share *Share // that it is out of; guarded by the pool's lock
+	sgl   [2]verbs.SGE
 }
 
 // Buffer returns the permit's memory, Client.MaxIO bytes, page-aligned. It is
@@ -235,7 +237,7 @@ func (p *Permit) window() int {
 // client is closed (ErrClosed).
 func (cl *Client) Get(ctx context.Context) (*Permit, error) {
 	var one [1]*Permit
-	if ok, err := cl.pool.try(one[:]); ok || err != nil {
+	if ok, err := cl.pool.try(nil, one[:]); ok || err != nil {
 		return one[0], err
 	}
 	return cl.getSlow(ctx)
@@ -250,14 +252,11 @@ func (cl *Client) getSlow(ctx context.Context) (*Permit, error) {
 // GetN fills ps with permits, all at once or none. Who asks first is served
 // first. More than QueueDepth permits is an error.
 func (cl *Client) GetN(ctx context.Context, ps []*Permit) error {
-	if len(ps) > cl.depth {
-		return fmt.Errorf("rtrs: %d permits asked for, the session has %d", len(ps), cl.depth)
-	}
-	return cl.pool.take(ctx, ps)
+	return cl.getN(ctx, nil, ps)
 }
 
 // TryGetN is GetN that does not wait: ok is false when it would.
-func (cl *Client) TryGetN(ps []*Permit) (ok bool, err error) { return cl.pool.try(ps) }
+func (cl *Client) TryGetN(ps []*Permit) (ok bool, err error) { return cl.pool.try(nil, ps) }
 
 // Put gives permits back, from any goroutine, also from within a completion.
 func (cl *Client) Put(ps ...*Permit) {

@@ -10,6 +10,10 @@ import (
 // served in order, so that a request for many permits is not starved, and
 // takes all it needs at once, so that two large requests cannot wait for each
 // other's permits.
+//
+// Where the client has shares, see Share, permits that are owed to a share are given to
+// nobody else, and who takes no more than it is owed waits for no one in the line. That
+// costs those who wait nothing: what is free and what is owed become less by the same.
 type permitPool struct {
 	mu     sync.Mutex
 	free   []*Permit
@@ -18,27 +22,32 @@ type permitPool struct {
 	spare  *permitWaiter
 	closed bool
 	total  int
+
+	shares []*Share
+	each   int // what each share is entitled to
+	owed   int // what all of them have not taken of that
 }
 
 type permitWaiter struct {
 	next  *permitWaiter
+	share *Share
 	into  []*Permit
 	ready chan struct{} // capacity 1
 	given bool
 }
 
 // take fills into, waiting in line if it must.
-func (p *permitPool) take(ctx context.Context, into []*Permit) error {
+func (p *permitPool) take(ctx context.Context, share *Share, into []*Permit) error {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		return ErrClosed
 	}
-	if p.first == nil && p.popLocked(into) {
+	if p.popLocked(share, into, p.first == nil) {
 		p.mu.Unlock()
 		return nil
 	}
-	w := p.enqueueLocked(into)
+	w := p.enqueueLocked(share, into)
 	p.mu.Unlock()
 	var err error
 	select {
@@ -61,19 +70,19 @@ func (p *permitPool) take(ctx context.Context, into []*Permit) error {
 	default:
 		err = ErrClosed
 	}
-	w.into, w.given = nil, false
+	w.into, w.share, w.given = nil, nil, false
 	w.next, p.spare = p.spare, w
 	return err
 }
 
 // try fills into without waiting, and not before those who wait.
-func (p *permitPool) try(into []*Permit) (ok bool, err error) {
+func (p *permitPool) try(share *Share, into []*Permit) (ok bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return false, ErrClosed
 	}
-	return p.first == nil && p.popLocked(into), nil
+	return p.popLocked(share, into, p.first == nil), nil
 }
 
 // put gives permits back. It reports that the pool is closed and complete.
@@ -103,45 +112,60 @@ func (p *permitPool) close() (last bool) {
 	return len(p.free) == p.total
 }
 
-func (p *permitPool) popLocked(into []*Permit) bool {
+// popLocked fills into. Unless it is share's turn it gets what it is owed alone.
+func (p *permitPool) popLocked(share *Share, into []*Permit, turn bool) bool {
 	n := len(p.free) - len(into)
-	if n < 0 {
+	if n < 0 || !p.entitledLocked(share, len(into)) && (!turn || n < p.keptLocked(share)) {
 		return false
 	}
 	for i := range into {
 		j := len(p.free) - 1 - i
 		into[i], p.free[j] = p.free[j], nil
+		into[i].share = share
 	}
 	p.free = p.free[:n]
+	p.holdLocked(share, len(into))
 	return true
 }
 
 func (p *permitPool) giveLocked(ps []*Permit) {
 	for i := len(ps) - 1; i >= 0; i-- {
+		p.holdLocked(ps[i].share, -1)
+		ps[i].share = nil
 		p.free = append(p.free, ps[i])
 	}
 	p.serveLocked()
 }
 
 func (p *permitPool) serveLocked() {
-	for w := p.first; w != nil && !p.closed && p.popLocked(w.into); w = p.first {
-		p.first = w.next
-		if p.first == nil {
-			p.last = nil
+	if p.closed {
+		return
+	}
+	turn := true
+	for prev, w := (*permitWaiter)(nil), p.first; w != nil && len(p.free) > 0; {
+		next := w.next
+		if p.popLocked(w.share, w.into, turn) {
+			p.cutLocked(prev, w)
+			w.given = true
+			w.ready <- struct{}{}
+		} else {
+			prev, turn = w, false
 		}
-		w.next, w.given = nil, true
-		w.ready <- struct{}{}
+		if !turn && p.each == 0 {
+			return
+		}
+		w = next
 	}
 }
 
-func (p *permitPool) enqueueLocked(into []*Permit) *permitWaiter {
+func (p *permitPool) enqueueLocked(share *Share, into []*Permit) *permitWaiter {
 	w := p.spare
 	if w != nil {
 		p.spare, w.next = w.next, nil
 	} else {
 		w = &permitWaiter{ready: make(chan struct{}, 1)}
 	}
-	w.into = into
+	w.into, w.share = into, share
 	if p.last == nil {
 		p.first = w
 	} else {
@@ -154,18 +178,22 @@ func (p *permitPool) enqueueLocked(into []*Permit) *permitWaiter {
 func (p *permitPool) unlinkLocked(w *permitWaiter) {
 	prev := (*permitWaiter)(nil)
 	for q := p.first; q != nil; prev, q = q, q.next {
-		if q != w {
-			continue
+		if q == w {
+			p.cutLocked(prev, q)
+			return
 		}
-		if prev == nil {
-			p.first = q.next
-		} else {
-			prev.next = q.next
-		}
-		if p.last == q {
-			p.last = prev
-		}
-		q.next = nil
-		return
 	}
+}
+
+// cutLocked takes w, which follows prev, out of the line.
+func (p *permitPool) cutLocked(prev, w *permitWaiter) {
+	if prev == nil {
+		p.first = w.next
+	} else {
+		prev.next = w.next
+	}
+	if p.last == w {
+		p.last = prev
+	}
+	w.next = nil
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 func newPool(n int) *permitPool {
@@ -28,12 +31,12 @@ func (p *permitPool) waiting() (n int) {
 func TestPoolHandsOutTheWarmestFirst(t *testing.T) {
 	p := newPool(4)
 	ps := make([]*Permit, 2)
-	if ok, _ := p.try(ps); !ok || ps[0].id != 0 || ps[1].id != 1 {
+	if ok, _ := p.try(nil, ps); !ok || ps[0].id != 0 || ps[1].id != 1 {
 		t.Fatal(ps)
 	}
 	p.put(ps[1])
 	p.put(ps[0])
-	if ok, _ := p.try(ps); !ok || ps[0].id != 0 || ps[1].id != 1 {
+	if ok, _ := p.try(nil, ps); !ok || ps[0].id != 0 || ps[1].id != 1 {
 		t.Fatal("the permit that was put back last does not come first")
 	}
 }
@@ -41,13 +44,13 @@ func TestPoolHandsOutTheWarmestFirst(t *testing.T) {
 func TestPoolServesInOrder(t *testing.T) {
 	p := newPool(3)
 	all := make([]*Permit, 3)
-	p.try(all)
+	p.try(nil, all)
 	order := make(chan int, 3)
 	var wg sync.WaitGroup
 	for i, n := range []int{3, 1, 1} {
 		wg.Go(func() {
 			ps := make([]*Permit, n)
-			if err := p.take(context.Background(), ps); err != nil {
+			if err := p.take(context.Background(), nil, ps); err != nil {
 				t.Error(err)
 			}
 			order <- i
@@ -56,7 +59,7 @@ func TestPoolServesInOrder(t *testing.T) {
 		eventually(t, "nobody waits", func() bool { return p.waiting() == i+1 })
 	}
 	p.put(all[0])
-	if ok, _ := p.try(make([]*Permit, 1)); ok {
+	if ok, _ := p.try(nil, make([]*Permit, 1)); ok {
 		t.Error("a newcomer was served before those who wait")
 	}
 	p.put(all[1])
@@ -77,7 +80,7 @@ func TestPoolLargeRequestsDoNotDeadlock(t *testing.T) {
 		wg.Go(func() {
 			for range 500 {
 				ps := make([]*Permit, 1+rand.IntN(8))
-				if err := p.take(testContext(t), ps); err != nil {
+				if err := p.take(testContext(t), nil, ps); err != nil {
 					t.Error(err)
 					return
 				}
@@ -94,13 +97,13 @@ func TestPoolLargeRequestsDoNotDeadlock(t *testing.T) {
 func TestPoolGivesUpWithItsContext(t *testing.T) {
 	p := newPool(2)
 	one := make([]*Permit, 1)
-	p.try(one)
+	p.try(nil, one)
 	ctx, cancel := context.WithCancel(context.Background())
 	errs := make(chan error, 2)
-	go func() { errs <- p.take(ctx, make([]*Permit, 2)) }()
+	go func() { errs <- p.take(ctx, nil, make([]*Permit, 2)) }()
 	eventually(t, "nobody waits", func() bool { return p.waiting() == 1 })
 	small := make(chan error, 1)
-	go func() { small <- p.take(context.Background(), make([]*Permit, 1)) }()
+	go func() { small <- p.take(context.Background(), nil, make([]*Permit, 1)) }()
 	eventually(t, "the second does not wait", func() bool { return p.waiting() == 2 })
 	cancel()
 	if err := <-errs; !errors.Is(err, context.Canceled) {
@@ -114,9 +117,9 @@ func TestPoolGivesUpWithItsContext(t *testing.T) {
 func TestPoolCloseFailsWaiters(t *testing.T) {
 	p := newPool(1)
 	one := make([]*Permit, 1)
-	p.try(one)
+	p.try(nil, one)
 	errs := make(chan error, 1)
-	go func() { errs <- p.take(context.Background(), make([]*Permit, 1)) }()
+	go func() { errs <- p.take(context.Background(), nil, make([]*Permit, 1)) }()
 	eventually(t, "nobody waits", func() bool { return p.waiting() == 1 })
 	if p.close() {
 		t.Error("close reports a complete pool while a permit is out")
@@ -124,10 +127,89 @@ func TestPoolCloseFailsWaiters(t *testing.T) {
 	if err := <-errs; !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
-	if err := p.take(context.Background(), make([]*Permit, 1)); !errors.Is(err, ErrClosed) {
+	if err := p.take(context.Background(), nil, make([]*Permit, 1)); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 	if !p.put(one...) {
 		t.Error("the last permit is back and put does not say so")
 	}
+}
+
+// TestSharesGetWhatTheyAreOwed: whatever others hold and wait for, a share gets at once
+// what it is owed.
+func TestSharesGetWhatTheyAreOwed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := newPool(rapid.IntRange(1, 130).Draw(t, "depth"))
+		cl := &Client{depth: p.total}
+		var shares []*Share
+		held := map[*Share][]*Permit{}
+		for range rapid.IntRange(1, min(64, p.total/2+1)).Draw(t, "shares") {
+			s := &Share{cl: cl, isOpen: true}
+			shares = append(shares, s)
+		}
+		p.divide(func([]*Share) []*Share { return shares })
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			s := rapid.SampledFrom(shares).Draw(t, "share")
+			if n := len(held[s]); n > 0 && rapid.Bool().Draw(t, "put") {
+				k := rapid.IntRange(1, n).Draw(t, "n")
+				p.put(held[s][n-k:]...)
+				held[s] = held[s][:n-k]
+				continue
+			}
+			into := make([]*Permit, rapid.IntRange(1, cl.MostPermits()).Draw(t, "n"))
+			ok, _ := p.try(s, into)
+			if ok {
+				held[s] = append(held[s], into...)
+			}
+			owed := len(shares) > 1 && p.total >= 2*len(shares) && len(held[s])+len(into) <= p.total/(2*len(shares))
+			if !ok && (owed || len(held) == 0) {
+				t.Fatalf("a share with %d permits does not get %d of %d", len(held[s]), len(into), p.total)
+			}
+			for _, o := range shares {
+				if p.each > 0 && o != s && len(held[o]) < p.each && p.total >= 2*len(shares) && len(p.free) < p.each-len(held[o]) {
+					t.Fatalf("%d permits are free, a share with %d is owed %d", len(p.free), len(held[o]), p.each)
+				}
+			}
+		}
+		for _, s := range shares {
+			p.put(held[s]...)
+		}
+		if len(p.free) != p.total || p.owed != p.each*len(shares) {
+			t.Fatalf("%d of %d permits are free, %d owed to %d shares of %d", len(p.free), p.total, p.owed, len(shares), p.each)
+		}
+	})
+}
+
+// TestSharesDoNotStarveLargeRequests: small requests of other shares go on for ever, and
+// the large one is served.
+func TestSharesDoNotStarveLargeRequests(t *testing.T) {
+	p := newPool(32)
+	cl := &Client{depth: 32}
+	var shares []*Share
+	for range 4 {
+		shares = append(shares, &Share{cl: cl, isOpen: true})
+	}
+	p.divide(func([]*Share) []*Share { return shares })
+	ctx, cancel := context.WithCancel(testContext(t))
+	var wg sync.WaitGroup
+	for i := range 24 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				ps := make([]*Permit, 1+i%3)
+				if p.take(ctx, shares[i%4], ps) == nil {
+					runtime.Gosched()
+					p.put(ps...)
+				}
+			}
+		})
+	}
+	for range 200 {
+		ps := make([]*Permit, cl.MostPermits())
+		if err := p.take(testContext(t), shares[0], ps); err != nil {
+			t.Fatal("a large request is starved:", err)
+		}
+		p.put(ps...)
+	}
+	cancel()
+	wg.Wait()
 }

@@ -150,7 +150,11 @@ func (w *ironwarp) attachmentTable(list []api.Attachment) {
 	}
 	t := w.sheet(head...)
 	for _, at := range list {
-		row := []any{at.Name(), bytesText(float64(at.Size)), modeText(at.ReadOnly), w.stateText(at.State), ageText(at.AgeSeconds), at.Clients,
+		state := w.stateText(at.State)
+		if at.State == api.AttachStalled {
+			state = w.bad(at.State + " " + ageText(at.OldestIOSeconds))
+		}
+		row := []any{at.Name(), bytesText(float64(at.Size)), modeText(at.ReadOnly), state, ageText(at.AgeSeconds), at.Clients,
 			countText(at.IO.ReadsPerSec), rateText(at.IO.ReadBytesSec), countText(at.IO.WritesPerSec), rateText(at.IO.WriteBytesSec), at.IO.Errors, at.Socket}
 		if owners {
 			row = append([]any{ownerText(at)}, row...)

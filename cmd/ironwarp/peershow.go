@@ -62,7 +62,7 @@ func (w *ironwarp) stateText(s string) string {
 	switch s {
 	case api.PeerUp, api.ExportReady, "listening", "connected":
 		return w.good(s)
-	case api.PeerProblem:
+	case api.PeerProblem, api.AttachStalled, api.AttachFailed:
 		return w.bad(s)
 	case api.PeerPaused, api.AttachWaiting, api.AttachConnecting:
 		return w.warn(s)

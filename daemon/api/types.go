@@ -138,6 +138,7 @@ const (
 	AttachConnecting = "connecting" // no disk yet; the daemon keeps trying
 	AttachReady      = "ready"
 	AttachWaiting    = "waiting"  // the path is away; I/O waits
+	AttachStalled    = "stalled"  // the path is up, and I/O does not end
 	AttachFailed     = "failed"   // the peer does not let it be opened any more; I/O fails
 	AttachOrphaned   = "orphaned" // its peer is gone, or another one has its name; it has no socket
 )
@@ -162,7 +163,9 @@ type Attachment struct {
 	ReadOnly   bool    `json:"read_only"`
 	Clients    int     `json:"nbd_clients"`
 	AgeSeconds float64 `json:"age_seconds"`
-	IO         IO      `json:"io"`
+	// OldestIOSeconds is how long the oldest I/O under way has been waiting.
+	OldestIOSeconds float64 `json:"oldest_io_seconds,omitempty"`
+	IO              IO      `json:"io"`
 }
 
 // Name is PEER/EXPORT.

@@ -1,0 +1,120 @@
+package nbd
+
+import (
+	"errors"
+	"time"
+)
+
+// A client that does not read its replies holds no I/O of the backend: after clientTime
+// they are copied, and nothing more is begun for it until it has read what the socket
+// was waiting for. Where all such clients of a server together have more than
+// Config.MaxKept bytes, the next is cut off.
+
+var errKept = errors.New("clients that don't read their replies have more of them than is kept")
+
+// mayKeep counts n bytes that are about to be kept.
+func (s *Server) mayKeep(n int) bool {
+	if s.kept.Add(int64(n)) <= s.cfg.MaxKept {
+		return true
+	}
+	s.kept.Add(-int64(n))
+	return false
+}
+
+// outwait sends what is loaded, that of batch, from a copy, however long it takes. It
+// returns what it has not let go of.
+func (c *conn) outwait(batch *slot) (*slot, error) {
+	n := c.sock.Pending()
+	if !c.srv.mayKeep(n) {
+		return batch, errKept
+	}
+	defer c.srv.kept.Add(-int64(n))
+	c.sock.Detach(make([]byte, 0, n))
+	c.finish(batch)
+	c.mu.Lock()
+	c.stuck.Store(true)
+	// Those that are ready hold I/Os, too. Nobody else takes them while we are flushing.
+	ready := c.ready
+	c.ready = slotList{}
+	c.mu.Unlock()
+	for s := ready.head; s != nil; s = s.next {
+		if s.io != nil {
+			s.keepData()
+		}
+	}
+	c.mu.Lock()
+	if ready.head != nil {
+		ready.tail.next = c.ready.head
+		if c.ready.tail == nil {
+			c.ready.tail = ready.tail
+		}
+		c.ready.head = ready.head
+	}
+	c.mu.Unlock()
+	err := c.sock.Flush()
+	c.mu.Lock()
+	c.stuck.Store(false)
+	c.change.Broadcast()
+	c.mu.Unlock()
+	return nil, err
+}
+
+// keepData copies what a read has brought and gives its I/O back. Where there is no
+// place for it the client is cut off.
+func (s *slot) keepData() {
+	n := int(s.req.length)
+	if !s.c.srv.mayKeep(n) {
+		s.c.nc.Close()
+		return
+	}
+	keep := make([]byte, 0, n)
+	for _, b := range s.io.Buffers() {
+		keep = append(keep, b...)
+	}
+	s.keep = keep
+	s.io.Release()
+	s.io = nil
+}
+
+// awaitReader waits until the client reads its replies.
+func (c *conn) awaitReader() error {
+	c.kick()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.stuck.Load() && !c.cut && !c.gone.Load() {
+		c.change.Wait()
+	}
+	switch {
+	case c.gone.Load():
+		return errGone
+	case c.cut:
+		return errCut
+	}
+	return nil
+}
+
+var epoch = time.Now()
+
+// clock is a time in nanoseconds, greater than 0.
+func clock() int64 { return int64(time.Since(epoch)) + 1 }
+
+// oldest is how long the oldest request has been waiting for the backend, 0 if none is.
+func (x *succession) oldest() time.Duration {
+	x.mu.Lock()
+	conns := append([]*conn(nil), x.conns...)
+	x.mu.Unlock()
+	now, first := clock(), int64(0)
+	for _, c := range conns {
+		c.mu.Lock()
+		for _, s := range c.slots {
+			if t := s.since.Load(); t != 0 && (first == 0 || t < first) {
+				first = t
+			}
+		}
+		c.mu.Unlock()
+	}
+	if first == 0 {
+		return 0
+	}
+	return time.Duration(max(0, now-first))
+}

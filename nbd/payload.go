@@ -1,0 +1,194 @@
+package nbd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/internal/sockio"
+)
+
+// errSlow: the client has not sent the rest of a payload in time.
+var errSlow = errors.New("the client is slow")
+
+// getWrite obtains the I/O of a write, with its payload in it. What it takes from the
+// backend waits for the client for no longer than clientTime: a payload that does not
+// come is waited for without. Only the connection's end is an error.
+func (c *conn) getWrite(s *slot, off uint64, n uint32) (syscall.Errno, error) {
+	if n <= smallWrite && c.w-c.r < int(n) {
+		c.kick()
+		c.flush()
+		if err := c.fill(int(n)); err != nil {
+			return 0, payloadError(err)
+		}
+	}
+	errno, err := c.get(s, off, n)
+	if err != nil {
+		return 0, err
+	}
+	if errno != 0 {
+		return errno, c.skip(int(n))
+	}
+	got, err := c.payload(s.io.Buffers())
+	if err == nil {
+		return 0, nil
+	}
+	if err == errSlow {
+		c.setAside(s.io.Buffers(), got, int(n))
+	}
+	s.io.Release()
+	s.io = nil
+	s.since.Store(0)
+	if err != errSlow {
+		return 0, payloadError(err)
+	}
+	if err := c.readStage(got); err != nil {
+		return 0, payloadError(err)
+	}
+	if errno, err = c.get(s, off, n); errno != 0 || err != nil {
+		return errno, err
+	}
+	rest := c.stage
+	for _, b := range s.io.Buffers() {
+		rest = rest[copy(b, rest):]
+	}
+	return 0, nil
+}
+
+func payloadError(err error) error {
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("read a write's payload: %w", err)
+}
+
+// payload fills bufs from the stream: what is in the receive buffer is copied, the rest
+// is read straight into bufs, and with it what follows into the receive buffer. With
+// errSlow, got bytes have come in time.
+func (c *conn) payload(bufs [][]byte) (got int, err error) {
+	i, off := 0, 0 // bufs[i][off:] is next
+	for ; i < len(bufs); i, off = i+1, 0 {
+		n := copy(bufs[i], c.buf[c.r:c.w])
+		c.r += n
+		got += n
+		if n < len(bufs[i]) {
+			off = n
+			break
+		}
+	}
+	waiting := false
+	for err == nil && i < len(bufs) {
+		c.kick()
+		c.r, c.w = 0, 0
+		c.vec = append(append(c.vec[:0], bufs[i][off:]), bufs[i+1:]...)
+		c.vec = append(c.vec, c.buf)
+		c.fresh = true
+		var n int
+		n, err = c.rd.TryReadv(c.vec)
+		if err == sockio.ErrWouldBlock {
+			if c.dirty.Load() {
+				c.flush()
+			}
+			if !waiting && checks.On(checks.ClientBytes) {
+				waiting = true
+				c.readBy(time.Now().Add(clientTime))
+			}
+			if n, err = c.nc.Read(bufs[i][off:]); n > 0 {
+				err = nil
+			}
+		}
+		for i < len(bufs) && n >= len(bufs[i])-off {
+			got += len(bufs[i]) - off
+			n -= len(bufs[i]) - off
+			i, off = i+1, 0
+		}
+		if i < len(bufs) {
+			off += n
+			got += n
+		} else {
+			c.w = n
+		}
+	}
+	clear(c.vec)
+	if waiting {
+		c.readBy(time.Time{})
+		if errors.Is(err, os.ErrDeadlineExceeded) && c.ctx.Err() == nil {
+			err = errSlow
+		}
+	}
+	return got, err
+}
+
+// setAside keeps the first got bytes of a payload of n bytes.
+func (c *conn) setAside(bufs [][]byte, got, n int) {
+	if cap(c.stage) < n {
+		c.stage = make([]byte, n)
+	}
+	c.stage = c.stage[:n]
+	for p := c.stage[:got]; len(p) > 0; bufs = bufs[1:] {
+		p = p[copy(p, bufs[0]):]
+	}
+}
+
+// readStage waits for the rest of what is set aside.
+func (c *conn) readStage(got int) error {
+	c.kick()
+	c.flush()
+	_, err := io.ReadFull(c.nc, c.stage[got:])
+	c.fresh = true
+	return err
+}
+
+// largeWrite handles a write longer than maxWritePiece, or than one I/O of the backend:
+// each piece is given to the backend when it has come, while the next is received.
+func (c *conn) largeWrite(s *slot) error {
+	s.left.Store(1)
+	s.failed.Store(0)
+	var err error
+	for done, n := uint32(0), uint32(0); done < s.req.length && err == nil; done += n {
+		n = min(s.req.length-done, c.geo.MaxIO, maxWritePiece)
+		if s.failed.Load() != 0 {
+			err = c.skip(int(n))
+		} else {
+			err = c.writePiece(s, s.req.offset+uint64(done), n)
+		}
+	}
+	if err != nil {
+		s.failed.CompareAndSwap(0, uint32(syscall.EIO))
+	}
+	s.pieceDone()
+	return err
+}
+
+func (c *conn) writePiece(parent *slot, off uint64, n uint32) error {
+	s, err := c.take()
+	if err != nil {
+		return err
+	}
+	s.op, s.fl, s.req = parent.op, parent.fl, request{offset: off, length: n}
+	errno, err := c.getWrite(s, off, n)
+	if errno != 0 || err != nil {
+		parent.failed.CompareAndSwap(0, uint32(errno))
+		c.giveBack(s)
+		return err
+	}
+	s.parent = parent
+	parent.left.Add(1)
+	if err := c.submit(s); err != nil {
+		s.parent = nil
+		parent.left.Add(-1)
+		return err
+	}
+	return nil
+}
+
+// pieceDone notes that a piece of a large write has ended, or that all are submitted.
+func (s *slot) pieceDone() {
+	if s.left.Add(-1) == 0 {
+		s.complete(syscall.Errno(s.failed.Load()))
+	}
+}
