@@ -152,3 +152,44 @@ func TestWatchdogHearsNothingOfADaemonThatCannotAct(t *testing.T) {
 	await("WATCHDOG=1")
 	h.stop()
 }
+
+// TestHungStorageIsOfferedWhenItAnswers: an export whose storage hangs when it is
+// opened holds up no other, says so, and is offered once the storage answers.
+func TestHungStorageIsOfferedWhenItAnswers(t *testing.T) {
+	dir, freeze, thaw := freezable(t)
+	alpha, beta := newHost(t, ""), newHost(t, "")
+	link(t, alpha, beta)
+	t.Cleanup(thaw)
+	image, more := filepath.Join(dir, "disk.img"), filepath.Join(dir, "more.img")
+	for _, path := range []string{image, more} {
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	freeze()
+	_, err := beta.api.AddExport(t.Context(), api.ExportSpec{Name: "more", Path: more, Allow: []string{"alpha"}})
+	says(t, err, api.CodeUnavailable, "more.img", "may hang")
+	beta.write("exports.d/disk.yaml", "name: disk\npath: "+image+"\nallow: [alpha]\n")
+	beta.write("exports.d/other.yaml", "name: other\npath: "+beta.image("other.img", 1<<20)+"\nallow: [alpha]\n")
+	if _, err := beta.api.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	state := func() map[string]api.Export {
+		m := map[string]api.Export{}
+		for _, e := range beta.status().Exports {
+			m[e.Name] = e
+		}
+		return m
+	}
+	if e := state()["other"]; e.State != api.ExportReady {
+		t.Errorf("another export: %+v", e)
+	}
+	e := state()["disk"]
+	if e.State != api.ExportProblem {
+		t.Fatalf("it is offered: %+v", e)
+	}
+	says(t, e.Problem, api.CodeUnavailable, "may hang")
+	thaw()
+	eventually(t, "it is offered", func() bool { return state()["disk"].State == api.ExportReady })
+	ok(t, alpha.attach("disk"), cmdRead, 0, 512, nil)
+}

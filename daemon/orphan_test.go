@@ -166,3 +166,22 @@ func TestPeerThatMovesWhileItIsAsked(t *testing.T) {
 		}
 	}
 }
+
+// TestStartRemovesWhatKilledProcessesHaveLeft beside the files of the configuration and
+// of the state.
+func TestStartRemovesWhatKilledProcessesHaveLeft(t *testing.T) {
+	h := newHost(t, "")
+	h.stop()
+	var left []string
+	for _, dir := range []string{"", "peers.d", "exports.d", "secrets", "state"} {
+		name := filepath.Join(dir, ".new-2147483647-1") // no process has that number
+		h.write(name, "secret")
+		left = append(left, filepath.Join(h.dir, name))
+	}
+	h.start()
+	for _, path := range left {
+		if _, err := os.Lstat(path); err == nil {
+			t.Errorf("%s is there still", path)
+		}
+	}
+}

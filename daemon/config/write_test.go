@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/ipsec"
 )
 
 // TestSetPeerChangesWhatWasAskedForAlone: comments, keys that no command writes
@@ -217,5 +219,59 @@ func TestTemporaryFilesOfTheLivingStay(t *testing.T) {
 		if _, err := os.Lstat(path); (err == nil) != stays {
 			t.Errorf("%s: stays %v, want %v", path, err == nil, stays)
 		}
+	}
+}
+
+// TestFullDiskChangesNothing: where there is no room for a change the configuration
+// stays as it was, and nothing else is left.
+func TestFullDiskChangesNothing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small file system needs root")
+	}
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skipf("mount: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	main := write(t, dir, "ironwarp.yaml", "{}\n")
+	file := write(t, dir, "peers.d/beta.yaml", "name: beta\naddress: 127.0.0.2\nprotection: loopback\n")
+	fill, err := os.Create(filepath.Join(dir, "full"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fill.Close()
+	for err == nil {
+		_, err = fill.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	c, err := Load(main, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := c.Peer("beta")
+	p.Address = netip.MustParseAddr("127.0.0.9")
+	if _, err := SetPeer(main, p); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("change: %v", err)
+	}
+	p.Name = "gamma"
+	if _, err := AddPeer(main, p); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("add: %v", err)
+	}
+	if err := ReplaceSecret(filepath.Join(dir, "peers.d", "x.psk"), ipsec.GenerateSecret()); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("secret: %v", err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "peers.d", "*"))
+	hidden, herr := filepath.Glob(filepath.Join(dir, "peers.d", ".*"))
+	if err := errors.Join(err, herr); err != nil || len(left) != 1 || left[0] != file || len(hidden) != 0 {
+		t.Errorf("left: %v %v, %v", left, hidden, err)
+	}
+	if after, err := Load(main, true); err != nil || after.Peers[0].Address != netip.MustParseAddr("127.0.0.2") {
+		t.Errorf("after it: %v", err)
 	}
 }
