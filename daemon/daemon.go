@@ -312,7 +312,7 @@ func (d *Daemon) supervise(ctx context.Context) {
 // repair tries everything that is broken once. changing is held.
 func (d *Daemon) repair(ctx context.Context) {
 	for _, p := range d.peerList() {
-		if !p.isReady() {
+		if !p.isReady() || !p.hasItsAddress() {
 			d.setUpPeer(ctx, p)
 		}
 	}

@@ -142,6 +142,7 @@ func (d *Daemon) listen(ctx context.Context) {
 			l.ln.Close()
 		}
 	}
+	d.lookAtAddresses()
 	for at := range want {
 		d.mu.Lock()
 		l := d.listeners[at]
@@ -153,6 +154,27 @@ func (d *Daemon) listen(ctx context.Context) {
 		d.mu.Unlock()
 		if !up {
 			d.openListener(ctx, l)
+		}
+	}
+}
+
+// lookAtAddresses says of listeners whether their address is there. They stay: they
+// listen again when it comes back.
+func (d *Daemon) lookAtAddresses() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, l := range d.listeners {
+		if l.ln == nil || l.at.more != "" { // one of several addresses of SCTP is a path's matter
+			continue
+		}
+		here := isHere(l.at.addr.Addr())
+		switch {
+		case !here && l.problem == nil:
+			l.problem = listenProblem(l.at, syscall.EADDRNOTAVAIL)
+			d.log.Error("nobody can reach this host where it listens", "address", l.at, "error", l.problem)
+		case here && l.problem != nil:
+			l.problem = nil
+			d.log.Info("listening again", "address", l.at)
 		}
 	}
 }

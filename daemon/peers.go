@@ -56,6 +56,13 @@ func (p *peer) isReady() bool {
 	return p.protector != nil && p.problem == nil
 }
 
+// hasItsAddress reports whether this host still has the address that it meets the
+// peer at.
+func (p *peer) hasItsAddress() bool {
+	a := p.localAddr()
+	return !a.IsValid() || isHere(a)
+}
+
 // hasNewKeys reports whether the files of the secret or the certificates hold
 // others than the IKE daemon was given, or none that can be used.
 func (p *peer) hasNewKeys() bool {
@@ -135,9 +142,18 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 				Fix: "check `ip route get " + p.cfg.Address.String() + "`. The daemon keeps trying"}
 		}
 	}
+	if !isHere(local) {
+		return nil, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("no interface of this host has the address %s, at which it meets peer %s", local, p.cfg.Name),
+			Fix: "see `ip address`; give it back to the host, or set local_address of the peer to another one. The daemon keeps looking"}
+	}
 	p.mu.Lock()
+	moved := p.local.IsValid() && p.local != local
+	before := p.local
 	p.local = local
 	p.mu.Unlock()
+	if moved {
+		d.log.Warn("this host has another address for the peer: streams end, and are made anew from there", "peer", p.cfg.Name, "was", before, "is", local)
+	}
 	switch p.cfg.Protection {
 	case config.ProtectLoopback:
 		return p.named(transport.LoopbackOnly()), nil

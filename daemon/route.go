@@ -1,9 +1,11 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 )
 
 // localAddr is the address from which the kernel sends to remote. It looks the
@@ -15,4 +17,13 @@ func localAddr(remote netip.Addr) (netip.Addr, error) {
 	}
 	defer c.Close()
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
+
+// isHere reports whether this host has an address now.
+func isHere(a netip.Addr) bool {
+	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
+	if err == nil {
+		c.Close()
+	}
+	return !errors.Is(err, syscall.EADDRNOTAVAIL)
 }

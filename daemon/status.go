@@ -56,7 +56,7 @@ func (d *Daemon) listenerStates() []api.Listener {
 	out := []api.Listener{}
 	for _, l := range d.listeners {
 		v := api.Listener{Address: l.at.addr.String(), Transport: l.at.kind.String(), UDPPort: l.at.udp, More: strings.Fields(l.at.more), State: "listening", Problem: l.problem}
-		if l.ln == nil {
+		if l.problem != nil || l.ln == nil {
 			v.State = api.PeerProblem
 		}
 		out = append(out, v)
