@@ -160,7 +160,7 @@ func (d *Daemon) bring(ctx context.Context, at *attachment) error {
 	if err != nil {
 		return err
 	}
-	dk, err := cl.Open(ctx, at.key.Export, rnbd.OpenOptions{})
+	dk, err := cl.Open(ctx, at.key.Export, rnbd.OpenOptions{Claim: at.claimed(), Keep: func(c rnbd.Claim) error { return d.keepClaim(at, c) }})
 	if err == nil {
 		if err = d.serve(ctx, at, s, dk); err != nil {
 			err = errors.Join(err, dk.Close())
@@ -243,6 +243,8 @@ func (d *Daemon) attachError(p *peer, who caller, k disk, err error, limit time.
 	case errors.Is(err, rnbd.ErrForbidden):
 		e.Message = fmt.Sprintf("cannot attach %s: peer %s does not allow it to this host", k, k.Peer)
 		e.Fix = "its administrator has to name this host: ironwarp export rm and add with --allow, or allow: in the export's file"
+	case isRefusedDisk(err):
+		return prefixed(refusedDisk(who, k, err))
 	case errors.As(err, &refused):
 		e.Code, e.Message = api.CodeUnavailable, fmt.Sprintf("cannot attach %s: %v", k, refused)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -324,6 +326,7 @@ func (d *Daemon) end(at *attachment) {
 		}
 		stop()
 		<-served
+		at.setClaim(dk.Claim())
 		if err := dk.Close(); err != nil {
 			at.log.Warn("closing a remote disk", "error", err)
 		}
@@ -333,13 +336,20 @@ func (d *Daemon) end(at *attachment) {
 }
 
 // closeAttachments ends all at the daemon's end; they come back with the next
-// start.
-func (d *Daemon) closeAttachments() {
+// start. What is attached is known once the daemon was up.
+func (d *Daemon) closeAttachments(up bool) {
 	var wg sync.WaitGroup
 	for _, at := range d.attachmentList() {
 		wg.Go(func() { d.end(at) })
 	}
 	wg.Wait()
+	if !up {
+		return
+	}
+	// What has nothing to flush may go on with whatever life its disk has then.
+	if err := d.remember(); err != nil {
+		d.log.Warn("which disks have nothing to flush was not written down", "error", err)
+	}
 }
 
 // rememberOrLog is remember where nobody is to be told but the log.
@@ -356,7 +366,7 @@ func (d *Daemon) remember() error {
 	defer d.saving.Unlock()
 	var s state
 	for _, at := range d.attachmentList() {
-		s.Attachments = append(s.Attachments, saved{at.key, at.uid, at.identity})
+		s.Attachments = append(s.Attachments, at.saved())
 	}
 	d.mu.Lock()
 	s.Attachments = append(s.Attachments, d.aside...)

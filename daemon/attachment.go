@@ -39,6 +39,7 @@ type attachment struct {
 	mu      sync.Mutex
 	since   time.Time
 	orphan  bool       // its peer is not there: it stays down until somebody attaches it
+	claim   rnbd.Claim // on the disk, for the next time
 	problem *api.Error // why it is not up yet
 	session *session
 	disk    *rnbd.Disk // nil until it is up, like what follows
@@ -72,6 +73,34 @@ func (at *attachment) shut() {
 	if stop != nil {
 		stop()
 	}
+}
+
+// claimed is what the attachment knows of its disk.
+func (at *attachment) claimed() rnbd.Claim {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	return at.claim
+}
+
+func (at *attachment) saved() saved {
+	return saved{at.key, at.uid, at.identity, at.claimed()}
+}
+
+func (at *attachment) setClaim(c rnbd.Claim) {
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	at.claim = c
+}
+
+// keepClaim writes down under which life of its disk an attachment writes from now on.
+func (d *Daemon) keepClaim(at *attachment, c rnbd.Claim) error {
+	before := at.claimed()
+	at.setClaim(c)
+	err := d.remember()
+	if err != nil {
+		at.setClaim(before)
+	}
+	return err
 }
 
 func (at *attachment) fail(e *api.Error) {
@@ -166,6 +195,9 @@ func judge(v *api.Attachment, k disk, i rnbd.DiskInfo, oldest time.Duration) {
 	switch {
 	case i.Err != nil:
 		v.State = api.AttachFailed
+		if v.Problem = refusedDisk(caller{all: true}, k, i.Err); v.Problem != nil {
+			break
+		}
 		v.Problem = &api.Error{Code: apiError(i.Err).Code, Message: fmt.Sprintf("%s: %v", k, i.Err), Fix: "I/O fails until the peer lets it be opened again"}
 	case i.Session.State != rtrs.Connected:
 		v.State = api.AttachWaiting

@@ -148,9 +148,11 @@ func (d *Daemon) open(ctx context.Context) error {
 	}
 	d.changing.Lock()
 	d.apply(ctx, config.Default(d.cfg.Path), d.cfg)
+	d.saving.Lock() // until all are there
 	for _, s := range saved.Attachments {
 		d.restore(s)
 	}
+	d.saving.Unlock()
 	d.changing.Unlock()
 	// Whoever has made systemd start the daemon hears of the disks that are saved.
 	d.http = d.control()
@@ -243,7 +245,7 @@ func (d *Daemon) Close() error {
 	d.changing.Lock()
 	defer d.changing.Unlock()
 	d.closeListeners()
-	d.closeAttachments()
+	d.closeAttachments(up)
 	if d.blocks != nil {
 		err = errors.Join(err, d.blocks.Close())
 	}

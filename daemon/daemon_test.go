@@ -190,7 +190,15 @@ func (h *host) image(name string, size int) string {
 
 func (h *host) export(name, path string, readOnly bool) {
 	h.t.Helper()
-	e, err := h.api.AddExport(h.t.Context(), api.ExportSpec{Name: name, Path: path, ReadOnly: readOnly, Allow: []string{"alpha"}})
+	h.offer(api.ExportSpec{Name: name, Path: path, ReadOnly: readOnly})
+}
+
+// offer exports something to alpha.
+func (h *host) offer(spec api.ExportSpec) {
+	h.t.Helper()
+	name := spec.Name
+	spec.Allow = []string{"alpha"}
+	e, err := h.api.AddExport(h.t.Context(), spec)
 	if err != nil {
 		h.t.Fatal(err)
 	}

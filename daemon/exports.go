@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -56,18 +57,25 @@ func (d *Daemon) addExport(c config.Export) {
 	d.openExport(e)
 }
 
+// records is where disks have their records that cannot have them with themselves.
+func (d *Daemon) records() string { return filepath.Join(d.config().StateDir, "disks") }
+
 // openExport opens the storage and offers it. What fails is the export's
 // problem and is tried again. changing is held.
 func (d *Daemon) openExport(e *export) {
-	store, err := e.open()
+	store, err := e.open(d.records())
 	if err == nil {
-		err = d.exporter.AddExport(rnbd.Export{Name: e.cfg.Name, Storage: rnbd.FromStore(store), ReadOnly: e.cfg.ReadOnly, Allow: d.identities(e.cfg.Allow), Trust: d.config().ExportTrust(e.cfg).Model()})
+		err = d.exporter.AddExport(rnbd.Export{Name: e.cfg.Name, Storage: rnbd.FromStore(store), ReadOnly: e.cfg.ReadOnly, Allow: d.identities(e.cfg.Allow),
+			SharedWriters: e.cfg.Writers == config.SharedWriters, Trust: d.config().ExportTrust(e.cfg).Model()})
 		if err != nil {
 			store.Close()
 			store = nil
 		}
 	}
 	problem := exportProblem(e.cfg.Name, err)
+	if err != nil {
+		d.exporter.Await(e.cfg.Name, d.identities(e.cfg.Allow), problem.Message)
+	}
 	e.mu.Lock()
 	before := e.problem
 	e.store, e.problem = store, problem
@@ -129,7 +137,7 @@ func (d *Daemon) closeExports() {
 // changeExport applies a different declaration. Peers that may not attach it any
 // more lose their streams, so that they cannot go on with what they have open.
 func (d *Daemon) changeExport(e *export, n config.Export) {
-	if n.Path != e.cfg.Path || n.ReadOnly != e.cfg.ReadOnly {
+	if n.Path != e.cfg.Path || n.ReadOnly != e.cfg.ReadOnly || n.Writers != e.cfg.Writers {
 		d.dropExport(e)
 		d.addExport(n)
 		return
@@ -197,6 +205,9 @@ func (e *export) describe(i rnbd.ExportInfo) api.Export {
 	v := api.Export{
 		ExportSpec: specOfExport(e.cfg),
 		Source:     e.cfg.Origin.String(), State: api.ExportReady, Problem: problem, Opens: len(i.Openers), Size: int64(i.Size),
+	}
+	if store != nil {
+		v.UUID = store.Identity().Disk.String()
 	}
 	v.IO = ioOf(i.Stats)
 	e.meter.rates(&v.IO)

@@ -54,9 +54,10 @@ func twoUsers(t *testing.T) (alpha, beta *host) {
 	otheruser.Need(t)
 	alpha, beta = newHost(t, ""), newHost(t, "")
 	link(t, alpha, beta)
-	for _, name := range []string{"a", "b", "shared", "secret"} {
+	for _, name := range []string{"a", "b", "secret"} {
 		beta.export(name, beta.image(name+".img", 1<<20), false)
 	}
+	beta.offer(api.ExportSpec{Name: "shared", Path: beta.image("shared.img", 1<<20), Writers: "shared"})
 	alpha.ulps(fmt.Sprintf(`
   - {name: alice, users: [%d], exports: [beta/a, beta/shared]}
   - {name: bob, users: [%d], exports: [beta/b, beta/shared]}

@@ -49,7 +49,7 @@ func (d *Daemon) applyULPs(next *config.Config) (changed []string) {
 		}
 	}
 	for _, at := range back {
-		d.restore(saved{at.key, at.uid, at.identity}, at)
+		d.restore(at.saved(), at)
 	}
 	d.mu.Lock()
 	aside := d.aside

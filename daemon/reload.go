@@ -234,6 +234,6 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 	}
 	d.setUpPeer(ctx, next)
 	for _, at := range disks {
-		d.restore(saved{at.key, at.uid, at.identity}, at)
+		d.restore(at.saved(), at)
 	}
 }

@@ -39,6 +39,7 @@ func (d *Daemon) restore(s saved, before ...*attachment) {
 		}
 		return
 	}
+	at.setClaim(s.Claim)
 	if problem != nil {
 		cancel()
 		c.requests.Done()
@@ -51,6 +52,7 @@ func (d *Daemon) restore(s saved, before ...*attachment) {
 		defer cancel()
 		for _, old := range before {
 			<-old.ended
+			at.setClaim(old.claimed())
 		}
 		for pause := restoreMin; ; pause = min(2*pause, restoreMax) {
 			actx, acancel := context.WithTimeout(ctx, restoreTime)
@@ -94,7 +96,7 @@ func (d *Daemon) adopt() {
 		if !at.isOrphan() {
 			continue
 		}
-		s := saved{at.key, at.uid, at.identity}
+		s := at.saved()
 		if problem := d.missing(s); problem != nil {
 			at.orphaned(problem)
 			continue

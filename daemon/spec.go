@@ -165,12 +165,17 @@ func exportOf(s api.ExportSpec) (config.Export, error) {
 	}
 	allow := slices.Clone(s.Allow)
 	slices.Sort(allow)
-	return config.Export{Name: s.Name, Path: s.Path, ReadOnly: s.ReadOnly, Allow: slices.Compact(allow), Trust: config.Trust(s.Trust)}, nil
+	if s.Writers != "" {
+		if err := config.CheckWriters(s.Writers); err != nil {
+			return config.Export{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("writers %q %s", s.Writers, err)}
+		}
+	}
+	return config.Export{Name: s.Name, Path: s.Path, ReadOnly: s.ReadOnly, Writers: config.ParseWriters(s.Writers), Allow: slices.Compact(allow), Trust: config.Trust(s.Trust)}, nil
 }
 
 // specOfExport is the reverse of exportOf.
 func specOfExport(e config.Export) api.ExportSpec {
-	return api.ExportSpec{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Allow: append([]string{}, e.Allow...), Trust: string(e.Trust)}
+	return api.ExportSpec{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Writers: string(e.Writers), Allow: append([]string{}, e.Allow...), Trust: string(e.Trust)}
 }
 
 // configError gives an error of package config the code that fits.

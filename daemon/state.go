@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -28,6 +29,7 @@ type saved struct {
 	disk
 	UID      uint32             `json:"uid,omitempty"`
 	Identity transport.Identity `json:"identity,omitempty"` // "": of before it was kept
+	Claim    rnbd.Claim         `json:"claim"`
 }
 
 // state is what outlives the daemon: which disks are attached.

@@ -75,10 +75,10 @@ func (o opened) discard() {
 	}
 }
 
-// open opens an export's storage.
-func (e *export) open() (*backing.Store, error) {
+// open opens an export's storage. records is for those of its disk.
+func (e *export) open(records string) (*backing.Store, error) {
 	o, err := e.opening.ask(func() opened {
-		store, err := backing.Open(e.cfg.Path, backing.Options{ReadOnly: e.cfg.ReadOnly})
+		store, err := backing.Open(e.cfg.Path, backing.Options{ReadOnly: e.cfg.ReadOnly, Records: records})
 		return opened{store, err}
 	})
 	if err != nil {
@@ -90,7 +90,7 @@ func (e *export) open() (*backing.Store, error) {
 // usable says why a file or device cannot be exported.
 func usable(c config.Export) error {
 	e := &export{cfg: c}
-	store, err := e.open()
+	store, err := e.open("")
 	if err == nil {
 		return store.Close()
 	}
@@ -130,6 +130,7 @@ func (d *Daemon) closeExport(e *export) {
 	e.store = nil
 	e.mu.Unlock()
 	if store == nil {
+		_ = d.exporter.RemoveExport(e.cfg.Name) // it may be awaited
 		return
 	}
 	var closing asked[error]

@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
@@ -87,13 +88,16 @@ func (c *Client) onConnect(ctx context.Context, rt *rtrs.Client) error {
 }
 
 // open asks the server for a device.
-func open(ctx context.Context, rt *rtrs.Client, name string, access uint8, id uint32) (rsp openRsp, err error) {
-	req, answer := openMsg{Access: access, Name: name, Device: id}, make([]byte, openRspLen)
+func open(ctx context.Context, rt *rtrs.Client, name string, access uint8, id uint32, claim Claim) (rsp openRsp, err error) {
+	req, answer := openMsg{Access: access, Name: name, Device: id, Claim: claim}, make([]byte, openRspLen)
 	if err := rt.Control(ctx, req.Append(nil), answer); err != nil {
 		return rsp, openError(name, err)
 	}
 	if err := rsp.Parse(answer); err != nil {
 		return rsp, &OpenError{Export: name, Err: err}
+	}
+	if err := refusals[rsp.Result]; err != nil {
+		return rsp, &OpenError{Export: name, Detail: rsp.Detail, Err: err}
 	}
 	if rsp.Device != id {
 		return rsp, &OpenError{Export: name, Err: wireErr("device %d, asked for as %d", rsp.Device, id)}
@@ -104,6 +108,12 @@ func open(ctx context.Context, rt *rtrs.Client, name string, access uint8, id ui
 // OpenOptions say how a disk is opened.
 type OpenOptions struct {
 	ReadOnly bool // also if the export can be written
+	// Claim is what was kept of the disk if it was open before; its zero value opens
+	// it anew.
+	Claim Claim
+	// Keep, if set, keeps the claim for after a restart. It is called before I/O is
+	// done under it, and an error keeps the disk from being opened.
+	Keep func(Claim) error
 }
 
 // Open opens an export as a disk. The error is an *OpenError: of ErrNotFound or
@@ -112,8 +122,14 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 	if err := CheckName(name); err != nil {
 		return nil, &OpenError{Export: name, Err: err}
 	}
-	d := &Disk{c: c, name: name, access: accessRW}
+	d := &Disk{c: c, name: name, access: accessRW, claim: opt.Claim, keep: opt.Keep}
 	d.anyone = &diskUser{Disk: d}
+	if !d.claim.Life.IsZero() {
+		d.writes.acked.Add(1) // it is not known how many
+	}
+	if d.claim.Attachment.IsZero() {
+		d.claim.Attachment = backing.NewID()
+	}
 	if opt.ReadOnly {
 		d.access = accessRO
 	}

@@ -112,7 +112,7 @@ func closeDuringAWrite(t *testing.T) error {
 		<-release
 		return 0
 	}
-	srv := startServer(t, ramExport("r", r))
+	srv := startServer(t, sharedExport("r", r))
 	c := connect(t, srv.addr)
 	d := openDisk(t, c, "r")
 	dev := srv.exports["r"].devices[0]
@@ -178,7 +178,7 @@ func abandonedOpen(t *testing.T) error {
 }
 
 func TestDeviceIDsAreNotGivenTwice(t *testing.T) {
-	srv := startServer(t, ramExport("r", newRAM(1<<20)))
+	srv := startServer(t, sharedExport("r", newRAM(1<<20)))
 	c := connect(t, srv.addr)
 	keep := openDisk(t, c, "r")
 	seen := map[uint32]bool{keep.id: true}

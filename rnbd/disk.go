@@ -30,11 +30,16 @@ type Disk struct {
 	closing  atomic.Bool // for good: none of its I/O begins any more
 	failed   atomic.Bool // I/O fails with EIO
 	counters counters
+	writes   unflushed
+	flying   atomic.Int64 // I/Os that are submitted
+
+	keep func(Claim) error
 
 	mu    sync.Mutex // serialises openings
-	err   error      // why it has failed
-	since time.Time  // in this state
-	tried time.Time  // to open it again
+	claim Claim
+	err   error     // why it has failed
+	since time.Time // in this state
+	tried time.Time // to open it again
 }
 
 var _ nbd.Divided = (*Disk)(nil)
@@ -68,12 +73,18 @@ func (d *Disk) Geometry() nbd.Geometry { return d.geometry }
 // reopen opens the disk at the server, the first time or again, and notes the
 // result.
 func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client) error {
-	rsp, err := open(ctx, rt, d.name, d.access, d.id)
+	d.mu.Lock()
+	claim, err := d.claimLocked(), d.err
+	d.mu.Unlock()
+	if errors.Is(err, ErrWritesLost) {
+		return err // for good
+	}
+	rsp, err := open(ctx, rt, d.name, d.access, d.id, claim)
 	if errors.Is(err, rtrs.ErrPathLost) || ctx.Err() != nil {
 		return err // nothing was learnt
 	}
 	if err == nil {
-		if err = d.adopt(rt, &rsp); err != nil {
+		if err = d.adopt(rt, claim, &rsp); err != nil {
 			// Nothing may be done to that other disk.
 			if cerr := d.release(ctx); cerr != nil {
 				return cerr
@@ -91,7 +102,7 @@ func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client) error {
 	}
 	d.tried = time.Now()
 	switch {
-	case err != nil && d.err == nil:
+	case err != nil && d.err == nil && d.opened:
 		d.since = d.tried
 		d.c.log.Error("a remote disk is lost; its I/O fails until it can be opened again", "export", d.name, "error", err)
 	case err == nil && (d.err != nil || !d.opened):
@@ -105,8 +116,11 @@ func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client) error {
 }
 
 // adopt takes over what the server says of the device. Once clients have
-// seen a size it may not change under them.
-func (d *Disk) adopt(rt *rtrs.Client, rsp *openRsp) error {
+// seen a size it may not change under them. asked is the claim of the OPEN.
+func (d *Disk) adopt(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
+	if err := d.compare(asked, rsp); err != nil {
+		return &OpenError{Export: d.name, Err: err}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g := nbd.Geometry{
@@ -126,13 +140,21 @@ func (d *Disk) adopt(rt *rtrs.Client, rsp *openRsp) error {
 	case g.ReadOnly && !d.geometry.ReadOnly:
 		return &OpenError{Export: d.name, Err: fmt.Errorf("%w since the server came back; attach it again", ErrReadOnly)}
 	}
+	claim := Claim{Attachment: d.claim.Attachment, Disk: rsp.Identity.Disk, Life: rsp.Identity.Life}
+	if d.keep != nil && (!d.opened || claim != d.claim) {
+		if err := d.keep(claim); err != nil {
+			return &OpenError{Export: d.name, Err: err}
+		}
+	}
+	d.claim = claim
 	return nil
 }
 
 // revive tries to open a disk that has failed, now and then.
 func (d *Disk) revive(ctx context.Context) {
 	d.mu.Lock()
-	due := d.failed.Load() && !d.closing.Load() && time.Since(d.tried) >= reopenInterval
+	// An acknowledgement of the life before must not come after the next has begun.
+	due := d.failed.Load() && !d.closing.Load() && d.flying.Load() == 0 && time.Since(d.tried) >= reopenInterval
 	if due {
 		d.tried = time.Now()
 	}

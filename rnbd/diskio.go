@@ -26,6 +26,7 @@ type diskIO struct {
 	hdr     [ioLen]byte
 	left    atomic.Int32  // parts in flight
 	errno   atomic.Uint32 // the first error
+	acked   uint64        // writes that were acknowledged when it was submitted
 
 	next *diskIO // in the pool
 }
@@ -191,6 +192,8 @@ func (d *Disk) Kick() { d.c.rt.Flush() }
 func (io *diskIO) Submit(done nbd.Completion, more bool) {
 	d := io.d
 	io.done = done
+	d.flying.Add(1)
+	io.acked = d.writes.acked.Load()
 	if d.failed.Load() {
 		io.finish(syscall.EIO)
 		return
@@ -235,6 +238,14 @@ func (io *diskIO) Complete(_ *rtrs.Permit, errno syscall.Errno) {
 }
 
 func (io *diskIO) finish(errno syscall.Errno) {
+	switch op := io.op & opMask; {
+	case errno != 0 || op == opRead:
+	case op == opFlush:
+		io.d.writes.cover(io.acked)
+	case io.op&fFUA == 0:
+		io.d.writes.acked.Add(1)
+	}
+	io.d.flying.Add(-1)
 	io.d.counters.count(io.op&opMask, uint64(io.n), errno)
 	done := io.done
 	io.done = nil

@@ -11,18 +11,22 @@
 // # Wire format
 //
 // Messages are user headers of rtrs requests, little-endian, with the layouts of
-// Linux' RNBD 2.2; what differs is marked (*). Each starts with a u16 type and a
+// Linux' RNBD 2.2; what differs is marked (*), and makes it version 3. Each starts with a u16 type and a
 // u16 0. Those with an answer are rtrs reads, and the answer is their data.
 //
 //	0 SESS_INFO  4 u8 version | 5 zero[31]           answer: type 1, the same
 //	2 OPEN       4 u8 access (0 ro, 1 rw) | 5 0 | 6 name[255] |
-//	             261 u24 device id wanted (*), 0: any
+//	             261 u24 device id wanted (*), 0: any |
+//	             264 disk[16] (*), 0: any | 280 attachment[16] (*) |
+//	             296 life[16] (*), 0: none
 //	3 its answer 4 u32 device | 8 u64 sectors | 16 u32 max I/O | 20 u32 max write
 //	             zeroes | 24 u32 max discard | 28 u32 discard granularity |
 //	             32 u32 discard alignment | 36 u16 physical, 38 u16 logical block |
 //	             40 u16 max segments | 42 u16 secure discard | 44 u8 rotational |
 //	             45 u8 cache policy (1 FUA, 2 write-back) | 46 u8 flags (*; 1:
-//	             read-only) | 47 zero[9]
+//	             read-only, 2: kept) | 47 zero[9] | 56 disk[16] (*) |
+//	             72 life[16] (*) | 88 u8 result (*) | 89 u8 length of the text |
+//	             90 text[118]
 //	4 IO         4 u32 device | 8 u64 sector | 16 u32 operation and flags |
 //	             20 u32 bytes | 24 u16 priority 0 | 26 zero[6]
 //	5 CLOSE      4 u32 device
@@ -43,5 +47,19 @@
 // device closes that first, and fails likewise.
 //
 // OPEN fails with ENOENT for an export that does not exist and EACCES for one
-// that the peer may not open; LIST shows only what it may.
+// that the peer may not open; LIST shows only what it may. Other refusals are results
+// of its answer, with a text: 1 the export's storage is not open yet, 2 another has
+// it open for writing, 3 it is another disk than the one that was asked for, 4 its
+// storage has lost acknowledged writes. 0 is success.
+//
+// # Which disk, and which life of it
+//
+// An export has the UUID of its disk, which stays with the storage, and a life: an
+// identity that changes whenever acknowledged writes may have gone that no flush
+// covered, as the write verifier of NFS does (RFC 8881 18.3.3). A client that has
+// such writes names the life that acknowledged them in OPEN. If the answer has
+// another life and is not marked as kept, the writes may be gone: all I/O of that
+// disk fails from then on, so that no flush succeeds which should have covered them.
+// The attachment is what a disk has in common with itself after a lost session or a
+// restart of the client: of a disk that has one writer, it takes over from itself.
 package rnbd

@@ -17,23 +17,29 @@ var (
 	ErrTooManyDisks = errors.New("rnbd: too many disks are open in the session")
 	ErrVersion      = errors.New("rnbd: the server speaks another version")
 	ErrClosed       = errors.New("rnbd: closed")
+	ErrNotReady     = errors.New("rnbd: the export's storage is not open yet")
+	ErrInUse        = errors.New("rnbd: the export has another writer")
+	ErrOtherDisk    = errors.New("rnbd: the export is another disk")
+	ErrDamaged      = errors.New("rnbd: the export's storage has lost acknowledged writes")
+	ErrWritesLost   = errors.New("rnbd: acknowledged writes may be lost")
 )
 
 // OpenError is why an export could not be opened.
 type OpenError struct {
 	Export string
+	Detail string // in the server's words; may be empty
 	Err    error
 }
 
 func (e *OpenError) Error() string {
-	return fmt.Sprintf("open export %q: %s", e.Export, advice(e.Err))
+	return fmt.Sprintf("open export %q: %s", e.Export, e.advice())
 }
 
 // Unwrap returns the cause.
 func (e *OpenError) Unwrap() error { return e.Err }
 
-func advice(err error) string {
-	switch {
+func (e *OpenError) advice() string {
+	switch err := e.Err; {
 	case errors.Is(err, ErrNotFound):
 		return "the server has no export of that name (ironwarp ls PEER lists what it offers you)"
 	case errors.Is(err, ErrForbidden):
@@ -42,9 +48,23 @@ func advice(err error) string {
 		return "the server trusts this host's session more than the export permits; it is to end the session, which then comes back as it should be"
 	case errors.Is(err, ErrTooManyDisks):
 		return fmt.Sprintf("%d disks are open in this session already; detach one", maxDevices)
+	case errors.Is(err, ErrNotReady):
+		return "the server cannot open its storage yet: " + e.Detail
+	case errors.Is(err, ErrInUse):
+		return "it has one writer at a time, and that is " + e.Detail + "; detach it there, or export it with shared writers if all of them know of each other"
+	case errors.Is(err, ErrOtherDisk):
+		return "another disk stands there now than the one that was attached; detach it and attach it again if that is meant"
+	case errors.Is(err, ErrDamaged):
+		return "its storage has lost acknowledged writes (" + e.Detail + "); its administrator has to see to the storage and then run `ironwarp export repair " + e.Export + "`"
+	case errors.Is(err, ErrWritesLost):
+		return "the server's storage has another life than the one that acknowledged writes, and no flush covered them: they may be lost. All I/O fails from now on; " +
+			"detach the disk, attach it again, and check the file system on it"
 	}
-	return err.Error()
+	return e.Err.Error()
 }
+
+// refusals are the errors of the results of OPEN.
+var refusals = [openResults]error{openNotReady: ErrNotReady, openInUse: ErrInUse, openOtherDisk: ErrOtherDisk, openDamaged: ErrDamaged}
 
 // openError turns the server's errno into an error of this package.
 func openError(name string, err error) error {

@@ -1,11 +1,14 @@
 package rnbd
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -19,6 +22,11 @@ type Storage interface {
 	ReadOnly() bool
 	Rotational() bool
 	CanDiscard() bool
+	Identity() backing.Identity
+	// Keeps reports whether all writes are there that a life has acknowledged.
+	Keeps(life backing.ID) bool
+	// Fault is why acknowledged writes of this life were lost, "" if none were.
+	Fault() string
 	// NewQueue returns the way to do I/O. Its goroutines call afterBatch after
 	// one or more completions that they made.
 	NewQueue(afterBatch func()) Queue
@@ -47,6 +55,9 @@ type Export struct {
 	ReadOnly bool                 // also if the storage can be written
 	Allow    []transport.Identity // who may open it
 	AllowAll bool                 // any authenticated peer may
+	// SharedWriters lets several have it open for writing, who have to know of each
+	// other. Otherwise one has, and others may read.
+	SharedWriters bool
 	// Trust is the most that a session may be trusted which opens it. The zero value,
 	// NS-NT, trusts nobody.
 	Trust verbs.TrustModel
@@ -60,6 +71,8 @@ type ExportInfo struct {
 	ReadOnly  bool
 	Allow     []transport.Identity
 	AllowAll  bool
+	Identity  backing.Identity
+	Fault     string
 	Trust     verbs.TrustModel
 	Openers   []Opener
 	Stats     Stats
@@ -67,10 +80,11 @@ type ExportInfo struct {
 
 // Opener is a session that has an export open.
 type Opener struct {
-	Peer     transport.Identity
-	Session  string
-	ReadOnly bool
-	Since    time.Time
+	Peer       transport.Identity
+	Session    string
+	Attachment backing.ID
+	ReadOnly   bool
+	Since      time.Time
 }
 
 // export is an Export in a server. It can be removed while sessions have it
@@ -109,18 +123,47 @@ func (e *export) flush() {
 	}
 }
 
-func (e *export) attach(d *device) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.devices = append(e.devices, d)
-	e.setUsersLocked()
+// attach enters a device. One that writes needs to be alone with that, unless its
+// export is shared: otherwise the writer is returned that is there. A device of the
+// same attachment, left by a session that was lost, is taken over from.
+func (e *export) attach(d *device) (writer *device, err error) {
+	for {
+		ghost, writer := e.tryAttach(d)
+		if ghost == nil {
+			return writer, nil
+		}
+		if n := ghost.close(); n > 0 && checks.On(checks.CloseWaits) {
+			return nil, fmt.Errorf("%d I/Os of the session before are being carried out: %w", n, syscall.EBUSY)
+		}
+		ghost.remove()
+	}
 }
 
-func (e *export) detach(d *device) {
+func (e *export) tryAttach(d *device) (ghost, writer *device) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	for _, o := range e.devices {
+		switch {
+		case d.readOnly || o.readOnly:
+		case o.attachment == d.attachment && o.sess.info.Peer == d.sess.info.Peer && !d.attachment.IsZero():
+			return o, nil
+		case !e.cfg.SharedWriters && checks.On(checks.OneWriter):
+			return nil, o
+		}
+	}
+	e.devices = append(e.devices, d)
+	e.setUsersLocked()
+	return nil, nil
+}
+
+// detach reports whether d was there.
+func (e *export) detach(d *device) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	n := len(e.devices)
 	e.devices = slices.DeleteFunc(e.devices, func(x *device) bool { return x == d })
 	e.setUsersLocked()
+	return len(e.devices) < n
 }
 
 func (e *export) setUsersLocked() {
@@ -135,11 +178,12 @@ func (e *export) setUsersLocked() {
 
 func (e *export) describe() ExportInfo {
 	i := ExportInfo{Name: e.cfg.Name, Size: e.sectors * SectorSize, BlockSize: e.cfg.Storage.BlockSize(), ReadOnly: e.readOnly(),
-		Allow: slices.Clone(e.cfg.Allow), AllowAll: e.cfg.AllowAll, Trust: e.cfg.Trust, Stats: e.counters.snapshot()}
+		Allow: slices.Clone(e.cfg.Allow), AllowAll: e.cfg.AllowAll, Trust: e.cfg.Trust,
+		Identity: e.cfg.Storage.Identity(), Fault: e.cfg.Storage.Fault(), Stats: e.counters.snapshot()}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, d := range e.devices {
-		i.Openers = append(i.Openers, Opener{Peer: d.sess.info.Peer, Session: d.sess.info.Name, ReadOnly: d.readOnly, Since: d.since})
+		i.Openers = append(i.Openers, Opener{Peer: d.sess.info.Peer, Session: d.sess.info.Name, Attachment: d.attachment, ReadOnly: d.readOnly, Since: d.since})
 	}
 	return i
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -130,8 +131,14 @@ func connect(t testing.TB, addr netip.AddrPort) *Client {
 
 func connectOver(t testing.TB, tc *transport.Config, addr netip.AddrPort) *Client {
 	t.Helper()
+	return connectAs(t, t.Name(), tc, addr)
+}
+
+// connectAs is connectOver with another name of the session.
+func connectAs(t testing.TB, name string, tc *transport.Config, addr netip.AddrPort) *Client {
+	t.Helper()
 	_, ulp := newULP(t)
-	c, err := Connect(testContext(t), ClientConfig{Logger: testLogger(), RTRS: rtrs.ClientConfig{ULP: ulp, Name: t.Name(),
+	c, err := Connect(testContext(t), ClientConfig{Logger: testLogger(), RTRS: rtrs.ClientConfig{ULP: ulp, Name: name,
 		Paths: []rtrs.PathConfig{{Remote: addr, Transport: tc}}, MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}}})
 	if err != nil {
 		t.Fatal(err)
@@ -176,6 +183,9 @@ type ram struct {
 	size     int64
 	readOnly bool
 	flushed  []byte // what a crash would leave
+	identity backing.Identity
+	kept     []backing.ID
+	fault    string
 	// before, when set, is called on the operation's own goroutine before it
 	// is carried out; other than 0 is its result.
 	before func(op backing.Op, off, n int64) syscall.Errno
@@ -183,7 +193,9 @@ type ram struct {
 	onOpen atomic.Pointer[func()]
 }
 
-func newRAM(n int64) *ram { return &ram{data: make([]byte, n), size: n, flushed: make([]byte, n)} }
+func newRAM(n int64) *ram {
+	return &ram{data: make([]byte, n), size: n, flushed: make([]byte, n), identity: backing.Identity{Disk: backing.NewID(), Life: backing.NewID()}}
+}
 
 func (r *ram) Size() int64      { return r.size }
 func (r *ram) ReadOnly() bool   { return r.readOnly }
@@ -195,6 +207,13 @@ func (r *ram) BlockSize() int {
 	}
 	return 4096
 }
+func (r *ram) Fault() string { return r.fault }
+func (r *ram) Identity() backing.Identity {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.identity
+}
+func (r *ram) Keeps(life backing.ID) bool { return slices.Contains(r.kept, life) }
 func (r *ram) NewQueue(afterBatch func()) Queue {
 	return &ramQueue{ram: r, afterBatch: afterBatch}
 }
@@ -244,6 +263,13 @@ func (r *ram) run(op backing.Op, buf []byte, off, n int64, fl backing.Flags) sys
 }
 
 func ramExport(name string, r *ram) Export { return Export{Name: name, Storage: r, AllowAll: true} }
+
+// sharedExport is a ramExport that may have several writers.
+func sharedExport(name string, r *ram) Export {
+	e := ramExport(name, r)
+	e.SharedWriters = true
+	return e
+}
 
 // waiter is an nbd.Completion to wait for.
 type waiter struct{ ch chan syscall.Errno }

@@ -48,6 +48,7 @@ func TestChangedSizeFailsTheDiskOnly(t *testing.T) {
 	da, db := openDisk(t, c, "a"), openDisk(t, c, "b")
 	srv.stop(t)
 	smaller := newRAM(1 << 19)
+	smaller.identity = a.identity
 	srv = startServerAt(t, srv.addr, rtrs.ServerConfig{}, ramExport("a", smaller), ramExport("b", b))
 	write(t, db, make([]byte, 512), 0)
 	if e := do(t, da, nbd.OpWrite, make([]byte, 512), 0, 0, 0); e != syscall.EIO {
@@ -203,8 +204,8 @@ func TestServerChecksEveryIO(t *testing.T) {
 		"LIST from far behind":   {rtrs.Read, (&numMsg{N: 1 << 31}).Append(nil, msgList), 512, 0},
 		"another version":        {rtrs.Read, (&sessInfo{Version: 9}).Append(nil, msgSessInfo), 64, syscall.EPROTONOSUPPORT},
 		"CLOSE of what is shut":  {rtrs.Read, (&numMsg{N: 77}).Append(nil, msgClose), 0, 0},
-		"OPEN of a bad name":     {rtrs.Read, (&openMsg{Name: "a\n"}).Append(nil), 64, syscall.EINVAL},
-		"OPEN of a missing disk": {rtrs.Read, (&openMsg{Name: "q"}).Append(nil), 64, syscall.ENOENT},
+		"OPEN of a bad name":     {rtrs.Read, (&openMsg{Name: "a\n"}).Append(nil), 256, syscall.EINVAL},
+		"OPEN of a missing disk": {rtrs.Read, (&openMsg{Name: "q"}).Append(nil), 256, syscall.ENOENT},
 	} {
 		if e := send(c.dir, c.hdr, c.n); e != c.want {
 			t.Errorf("%s: %v, want %v", name, e, c.want)
@@ -241,9 +242,11 @@ func TestListAndLimits(t *testing.T) {
 		t.Error("an export without a whole sector was accepted")
 	}
 	for range maxDevices {
-		openDisk(t, c, list[0].Name)
+		if _, err := c.Open(testContext(t), list[0].Name, OpenOptions{ReadOnly: true}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, err := c.Open(testContext(t), list[0].Name, OpenOptions{}); !errors.Is(err, ErrTooManyDisks) {
+	if _, err := c.Open(testContext(t), list[0].Name, OpenOptions{ReadOnly: true}); !errors.Is(err, ErrTooManyDisks) {
 		t.Error(err)
 	}
 	for _, d := range c.Disks()[:3] {

@@ -27,14 +27,26 @@ type Server struct {
 	mu      sync.Mutex
 	closed  bool
 	exports map[string]*export
+	waiting map[string]awaited
 }
+
+// awaited is an export whose storage is not open yet.
+type awaited struct {
+	allow []transport.Identity
+	why   notReady
+}
+
+// notReady is why an export cannot be opened yet.
+type notReady string
+
+func (w notReady) Error() string { return string(w) }
 
 // NewServer returns a server without exports.
 func NewServer(cfg ServerConfig) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{log: cfg.Logger, exports: make(map[string]*export)}
+	return &Server{log: cfg.Logger, exports: make(map[string]*export), waiting: make(map[string]awaited)}
 }
 
 // AddExport adds an export: ErrExists if there is one of its name. Bytes beyond
@@ -61,7 +73,16 @@ func (s *Server) AddExport(cfg Export) error {
 		s.log.Warn("the storage's last bytes are no whole sector and are not exported", "export", cfg.Name, "bytes", tail)
 	}
 	s.exports[cfg.Name] = newExport(cfg)
+	delete(s.waiting, cfg.Name)
 	return nil
+}
+
+// Await announces an export whose storage cannot be opened yet: those who may open it
+// are told to wait, and why, until AddExport adds it or RemoveExport takes it back.
+func (s *Server) Await(name string, allow []transport.Identity, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting[name] = awaited{slices.Clone(allow), notReady(why)}
 }
 
 // RemoveExport removes an export. I/O of sessions that have it open fails from
@@ -69,8 +90,13 @@ func (s *Server) AddExport(cfg Export) error {
 func (s *Server) RemoveExport(name string) error {
 	s.mu.Lock()
 	e := s.exports[name]
+	_, waits := s.waiting[name]
 	delete(s.exports, name)
+	delete(s.waiting, name)
 	s.mu.Unlock()
+	if e == nil && waits {
+		return nil
+	}
 	if e == nil {
 		return fmt.Errorf("%w: %q", ErrNotFound, name)
 	}
@@ -148,9 +174,14 @@ func (s *Server) lookUp(name string, in *rtrs.SessionInfo) (*export, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.exports[name]
+	w, waits := s.waiting[name]
 	switch {
-	case e == nil:
+	case e == nil && !waits:
 		return nil, ErrNotFound
+	case e == nil && !slices.Contains(w.allow, in.Peer):
+		return nil, ErrForbidden
+	case e == nil:
+		return nil, w.why
 	case !e.allows(in.Peer):
 		return nil, ErrForbidden
 	case !e.cfg.Trust.Permits(in.Trust):

@@ -29,11 +29,12 @@ type session struct {
 
 // device is an export that a session has open.
 type device struct {
-	id       uint32
-	exp      *export
-	sess     *session
-	readOnly bool
-	since    time.Time
+	id         uint32
+	exp        *export
+	sess       *session
+	attachment backing.ID
+	readOnly   bool
+	since      time.Time
 
 	closed atomic.Bool  // it takes no more I/O
 	refs   atomic.Int64 // I/O at the storage, and one until it is closed
@@ -55,11 +56,20 @@ func (d *device) release() {
 	}
 }
 
+// close ends the device: it takes no more I/O, and is gone with the last that it has.
+// It reports how many those are.
+func (d *device) close() int64 {
+	if d.closed.CompareAndSwap(false, true) {
+		d.release()
+	}
+	return d.refs.Load()
+}
+
 func (d *device) remove() {
-	if d.sess.devices[d.id%maxDevices].CompareAndSwap(d, nil) {
-		d.exp.detach(d)
+	if d.exp.detach(d) {
 		d.sess.srv.log.Info("export closed", "peer", d.sess.info.Peer, "session", d.sess.info.Name, "export", d.exp.cfg.Name)
 	}
+	d.sess.devices[d.id%maxDevices].CompareAndSwap(d, nil)
 }
 
 func (s *session) device(id uint32) *device {
@@ -85,8 +95,8 @@ func (s *session) BatchEnd() {}
 // Closed implements rtrs.ServerHandler.
 func (s *session) Closed(error) {
 	for i := range s.devices {
-		if d := s.devices[i].Swap(nil); d != nil {
-			d.exp.detach(d)
+		if d := s.devices[i].Load(); d != nil {
+			d.close()
 		}
 	}
 }
@@ -228,7 +238,10 @@ func (s *session) control(r *rtrs.Request) syscall.Errno {
 func (s *session) open(m *openMsg) (openRsp, error) {
 	log := s.srv.log.With("peer", s.info.Peer, "session", s.info.Name, "export", m.Name)
 	exp, err := s.srv.lookUp(m.Name, &s.info)
+	var why notReady
 	switch {
+	case errors.As(err, &why):
+		return openRsp{Result: openNotReady, Detail: string(why)}, nil
 	case errors.Is(err, ErrNotFound):
 		log.Warn("a peer asked for an export that does not exist")
 		return openRsp{}, syscall.ENOENT
@@ -239,18 +252,40 @@ func (s *session) open(m *openMsg) (openRsp, error) {
 		log.Warn("a peer asked for an export that it may not open; add its identity to the export's allowed peers if it should")
 		return openRsp{}, syscall.EACCES
 	}
-	d := &device{exp: exp, sess: s, readOnly: m.Access == accessRO || exp.readOnly(), since: time.Now()}
+	st := exp.cfg.Storage
+	identity := st.Identity()
+	d := &device{exp: exp, sess: s, attachment: m.Claim.Attachment, readOnly: m.Access == accessRO || exp.readOnly(), since: time.Now()}
 	d.refs.Store(1)
+	d.closed.Store(true) // until it is admitted
+	switch fault := st.Fault(); {
+	case !m.Claim.Disk.IsZero() && m.Claim.Disk != identity.Disk && checks.On(checks.DiskIdentity):
+		log.Warn("a peer asked for another disk than the export is; it has to attach it anew", "asked_for", m.Claim.Disk, "is", identity.Disk)
+		return openRsp{Result: openOtherDisk}, nil
+	case fault != "" && !d.readOnly && m.Claim.Life != identity.Life:
+		log.Warn("a peer asked for an export whose storage has lost acknowledged writes; see to the storage, then run `ironwarp export repair`", "fault", fault)
+		return openRsp{Result: openDamaged, Detail: fault}, nil
+	}
 	if err := s.enter(d, m.Device); err != nil {
 		log.Warn("an export cannot be opened", "error", err)
 		return openRsp{}, err
 	}
-	exp.attach(d)
+	switch w, err := exp.attach(d); {
+	case err != nil:
+		s.devices[d.id%maxDevices].CompareAndSwap(d, nil)
+		return openRsp{}, err
+	case w != nil:
+		s.devices[d.id%maxDevices].CompareAndSwap(d, nil)
+		log.Warn("a peer asked for an export that another has open for writing", "writer", w.sess.info.Peer, "writers_session", w.sess.info.Name)
+		return openRsp{Result: openInUse, Detail: fmt.Sprintf("%s (since %s)", w.sess.info.Peer, w.since.UTC().Format(time.DateTime+" UTC"))}, nil
+	}
+	d.closed.Store(false)
 	log.Info("export opened", "read_only", d.readOnly)
-	st := exp.cfg.Storage
-	rsp := openRsp{Device: d.id, Sectors: exp.sectors, MaxIO: uint32(s.info.MaxIO / SectorSize),
+	rsp := openRsp{Device: d.id, Identity: identity, Sectors: exp.sectors, MaxIO: uint32(s.info.MaxIO / SectorSize),
 		Physical: uint16(max(SectorSize, min(st.BlockSize(), 1<<15))), Logical: SectorSize,
 		Rotational: st.Rotational(), CachePolicy: cacheFUA | cacheWriteback}
+	if !m.Claim.Life.IsZero() && (m.Claim.Life == identity.Life || st.Keeps(m.Claim.Life)) {
+		rsp.Flags |= flagKept
+	}
 	if d.readOnly {
 		rsp.Flags |= flagReadOnly
 	} else {
@@ -290,11 +325,7 @@ func (s *session) close(id uint32) error {
 	if d == nil {
 		return nil
 	}
-	if d.closed.CompareAndSwap(false, true) {
-		d.release()
-	}
-	n := d.refs.Load()
-	if n > 0 && checks.On(checks.CloseWaits) {
+	if n := d.close(); n > 0 && checks.On(checks.CloseWaits) {
 		return fmt.Errorf("%d I/Os of the device are being carried out: %w", n, syscall.EBUSY)
 	}
 	d.remove()

@@ -5,12 +5,18 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/ironwarp/ironwarp/rnbd/backing"
 )
 
 var le = binary.LittleEndian
 
-// ProtoVersion is the major version of RNBD whose messages are spoken.
-const ProtoVersion = 2
+// ProtoVersion is the version of the messages; the first that is not one of Linux'
+// RNBD, whose last is 2.
+const ProtoVersion = 3
 
 // Message types.
 const (
@@ -27,13 +33,14 @@ const (
 // Lengths in bytes of the messages.
 const (
 	sessInfoLen = 36
-	openLen     = 264
-	openRspLen  = 56
+	openLen     = 312
+	openRspLen  = 208
 	ioLen       = 32
 	closeLen    = 8
 	listLen     = 8
 	listRspHdr  = 12
 	nameField   = 255
+	detailField = openRspLen - 90
 )
 
 // ErrWire is in the chain of every error of a malformed message.
@@ -90,14 +97,18 @@ type openMsg struct {
 	Access uint8
 	Name   string
 	Device uint32 // the id that the client wants it to have, at most maxDeviceID; 0: any
+	Claim  Claim
 }
 
 func (m *openMsg) Append(b []byte) []byte {
 	start := len(b)
 	b = append(appendHdr(b, msgOpen), m.Access, 0)
 	b = append(b, m.Name...)
-	b = append(b, make([]byte, start+openLen-3-len(b))...)
-	return append(b, byte(m.Device), byte(m.Device>>8), byte(m.Device>>16))
+	b = append(b, make([]byte, start+6+nameField-len(b))...)
+	b = append(b, byte(m.Device), byte(m.Device>>8), byte(m.Device>>16))
+	b = append(b, m.Claim.Disk[:]...)
+	b = append(b, m.Claim.Attachment[:]...)
+	return append(b, m.Claim.Life[:]...)
 }
 
 func (m *openMsg) Parse(b []byte) error {
@@ -114,6 +125,7 @@ func (m *openMsg) Parse(b []byte) error {
 		return wireErr("OPEN whose name is not terminated")
 	}
 	m.Name, m.Device = string(name[:end]), le.Uint32(b[5+nameField:])>>8
+	m.Claim = Claim{Disk: backing.ID(b[264:280]), Attachment: backing.ID(b[280:296]), Life: backing.ID(b[296:312])}
 	return CheckName(m.Name)
 }
 
@@ -136,9 +148,20 @@ const (
 	cacheFUA       = 1 << 0
 	cacheWriteback = 1 << 1
 	flagReadOnly   = 1 << 0
+	flagKept       = 1 << 1 // what the claimed life acknowledged is all there
 )
 
-// openRsp describes an opened device.
+// Results of OPEN.
+const (
+	openDone      = iota
+	openNotReady  // the export is configured and its storage is not open; detail: why
+	openInUse     // another has it open for writing; detail: who
+	openOtherDisk // its UUID is not the one that was asked for
+	openDamaged   // its storage has lost acknowledged writes; detail: how
+	openResults
+)
+
+// openRsp describes an opened device, or says why there is none.
 type openRsp struct {
 	Device       uint32
 	Sectors      uint64
@@ -152,6 +175,9 @@ type openRsp struct {
 	Rotational   bool
 	CachePolicy  uint8
 	Flags        uint8
+	Identity     backing.Identity
+	Result       uint8
+	Detail       string // printable, at most detailField bytes
 }
 
 func (m *openRsp) Append(b []byte) []byte {
@@ -171,7 +197,22 @@ func (m *openRsp) Append(b []byte) []byte {
 		rot = 1
 	}
 	b = append(b, rot, m.CachePolicy, m.Flags)
-	return append(b, make([]byte, openRspLen-47)...)
+	b = append(b, make([]byte, 9)...)
+	b = append(b, m.Identity.Disk[:]...)
+	b = append(b, m.Identity.Life[:]...)
+	detail := shorten(m.Detail, detailField)
+	b = append(b, m.Result, byte(len(detail)))
+	b = append(b, detail...)
+	return append(b, make([]byte, detailField-len(detail))...)
+}
+
+// shorten cuts a text to n bytes, between two characters.
+func shorten(s string, n int) string {
+	for len(s) > n {
+		_, size := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-size]
+	}
+	return s
 }
 
 func (m *openRsp) Parse(b []byte) error {
@@ -190,7 +231,22 @@ func (m *openRsp) Parse(b []byte) error {
 	m.Rotational = b[44] != 0
 	m.CachePolicy = b[45]
 	m.Flags = b[46]
+	m.Identity = backing.Identity{Disk: backing.ID(b[56:72]), Life: backing.ID(b[72:88])}
+	m.Result = b[88]
+	if b[89] > detailField {
+		return wireErr("an answer to OPEN with a text of %d bytes", b[89])
+	}
+	m.Detail = string(b[90 : 90+int(b[89])])
+	if !utf8.ValidString(m.Detail) || strings.ContainsFunc(m.Detail, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return wireErr("an answer to OPEN whose text is not printable")
+	}
 	switch {
+	case m.Result >= openResults:
+		return wireErr("an answer to OPEN with result %d", m.Result)
+	case m.Result != openDone:
+		return nil
+	case m.Identity.Disk.IsZero() || m.Identity.Life.IsZero():
+		return wireErr("a device without a UUID or without an identity of its life")
 	case m.Sectors > 1<<63/SectorSize-1:
 		return wireErr("a device of %d sectors", m.Sectors)
 	case m.Logical != SectorSize:

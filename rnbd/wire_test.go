@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/rnbd/backing"
 )
 
 // The layouts are those of Linux' rnbd-proto.h; these bytes were put together
@@ -29,10 +31,11 @@ func TestIOMsgGolden(t *testing.T) {
 }
 
 func TestOpenGolden(t *testing.T) {
-	m := openMsg{Access: accessRW, Name: "docs", Device: 0x010203}
-	want := "0200" + "0000" + "01" + "00" + "646f6373" + strings.Repeat("00", 251) + "030201"
+	m := openMsg{Access: accessRW, Name: "docs", Device: 0x010203, Claim: Claim{Disk: backing.ID{1}, Attachment: backing.ID{2}, Life: backing.ID{3}}}
+	zero := strings.Repeat("00", 15)
+	want := "0200" + "0000" + "01" + "00" + "646f6373" + strings.Repeat("00", 251) + "030201" + "01" + zero + "02" + zero + "03" + zero
 	b := m.Append(nil)
-	if got := hex.EncodeToString(b); got != want || len(b) != 264 {
+	if got := hex.EncodeToString(b); got != want || len(b) != 312 {
 		t.Fatalf("%d bytes\ngot  %s\nwant %s", len(b), got, want)
 	}
 	var back openMsg
@@ -43,15 +46,26 @@ func TestOpenGolden(t *testing.T) {
 
 func TestOpenRspGolden(t *testing.T) {
 	m := openRsp{Device: 1, Sectors: 2048, MaxIO: 512, MaxZeroes: 7, MaxDiscard: 8, DiscardGran: 4096, DiscardAlign: 0,
-		Physical: 4096, Logical: 512, Rotational: true, CachePolicy: cacheFUA | cacheWriteback, Flags: flagReadOnly}
+		Physical: 4096, Logical: 512, Rotational: true, CachePolicy: cacheFUA | cacheWriteback, Flags: flagReadOnly | flagKept,
+		Identity: backing.Identity{Disk: backing.ID{1}, Life: backing.ID{2}}, Detail: "ok"}
 	want := "0300" + "0000" + "01000000" + "0008000000000000" + "00020000" + "07000000" + "08000000" + "00100000" + "00000000" +
-		"0010" + "0002" + "0100" + "0000" + "01" + "03" + "01" + strings.Repeat("00", 9)
+		"0010" + "0002" + "0100" + "0000" + "01" + "03" + "03" + strings.Repeat("00", 9) +
+		"01" + strings.Repeat("00", 15) + "02" + strings.Repeat("00", 15) + "00" + "02" + "6f6b" + strings.Repeat("00", 116)
 	b := m.Append(nil)
-	if got := hex.EncodeToString(b); got != want || len(b) != 56 {
+	if got := hex.EncodeToString(b); got != want || len(b) != 208 {
 		t.Fatalf("%d bytes\ngot  %s\nwant %s", len(b), got, want)
 	}
 	var back openRsp
 	if err := back.Parse(b); err != nil || back != m {
+		t.Fatalf("%+v, %v", back, err)
+	}
+}
+
+// A text that does not fit is cut between two characters.
+func TestOpenRefusalsHaveWords(t *testing.T) {
+	m := openRsp{Result: openInUse, Detail: strings.Repeat("ü", 100)}
+	var back openRsp
+	if err := back.Parse(m.Append(nil)); err != nil || back.Result != openInUse || back.Detail != strings.Repeat("ü", 59) {
 		t.Fatalf("%+v, %v", back, err)
 	}
 }
@@ -78,18 +92,21 @@ func TestListIsPaged(t *testing.T) {
 	}
 }
 
+var someDevice = openRsp{Sectors: 1, MaxIO: 1, Physical: 512, Logical: 512, Identity: backing.Identity{Disk: backing.ID{1}, Life: backing.ID{2}}}
+
 func TestParseRefuses(t *testing.T) {
 	open := (&openMsg{Name: "x"}).Append(nil)
 	full := (&openMsg{Name: strings.Repeat("x", 254)}).Append(nil)
 	full[260] = 'x'
 	rsp := func(f func(*openRsp)) []byte {
-		m := openRsp{Sectors: 1, MaxIO: 1, Physical: 512, Logical: 512}
+		m := someDevice
 		f(&m)
 		return m.Append(nil)
 	}
+	refusal := rsp(func(m *openRsp) { m.Result = openInUse })
 	list, _ := (&listRsp{Entries: []Listed{{Name: "abc"}}}).Append(nil, 100)
 	for name, err := range map[string]error{
-		"short OPEN":                new(openMsg).Parse(open[:263]),
+		"short OPEN":                new(openMsg).Parse(open[:311]),
 		"OPEN of another type":      new(openMsg).Parse(append([]byte{9}, open[1:]...)),
 		"OPEN without a name":       new(openMsg).Parse((&openMsg{}).Append(nil)),
 		"OPEN for migration":        new(openMsg).Parse((&openMsg{Access: 2, Name: "x"}).Append(nil)),
@@ -98,6 +115,12 @@ func TestParseRefuses(t *testing.T) {
 		"4 KiB logical blocks":      new(openRsp).Parse(rsp(func(m *openRsp) { m.Logical = 4096 })),
 		"odd physical blocks":       new(openRsp).Parse(rsp(func(m *openRsp) { m.Physical = 513 })),
 		"no I/O":                    new(openRsp).Parse(rsp(func(m *openRsp) { m.MaxIO = 0 })),
+		"no UUID":                   new(openRsp).Parse(rsp(func(m *openRsp) { m.Identity.Disk = backing.ID{} })),
+		"no life":                   new(openRsp).Parse(rsp(func(m *openRsp) { m.Identity.Life = backing.ID{} })),
+		"unknown result":            new(openRsp).Parse(rsp(func(m *openRsp) { m.Result = openResults })),
+		"a terminal's controls":     new(openRsp).Parse(rsp(func(m *openRsp) { m.Result, m.Detail = openInUse, "\x1b[2J" })),
+		"bidi controls":             new(openRsp).Parse(rsp(func(m *openRsp) { m.Result, m.Detail = openInUse, "a\u202eb" })),
+		"a text that is too long":   new(openRsp).Parse(append(append(make([]byte, 0, openRspLen), refusal[:89]...), append([]byte{detailField + 1}, refusal[90:]...)...)),
 		"short answer":              new(openRsp).Parse(make([]byte, 10)),
 		"list that is cut off":      new(listRsp).Parse(list[:len(list)-1]),
 		"list with an unnamed disk": new(listRsp).Parse(append([]byte{7, 0, 0, 0, 1}, make([]byte, 30)...)),
@@ -112,7 +135,9 @@ func TestParseRefuses(t *testing.T) {
 
 func FuzzOpen(f *testing.F) {
 	f.Add((&openMsg{Access: 1, Name: "docs", Device: 7}).Append(nil))
-	f.Add((&openRsp{Sectors: 1, MaxIO: 1, Physical: 512, Logical: 512}).Append(nil))
+	f.Add(someDevice.Append(nil))
+	f.Add((&openMsg{Name: "x", Claim: Claim{Disk: backing.ID{1}, Attachment: backing.ID{2}, Life: backing.ID{3}}}).Append(nil))
+	f.Add((&openRsp{Result: openInUse, Detail: "beta (since yesterday)"}).Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var m, back openMsg
 		if m.Parse(b) == nil {
@@ -121,7 +146,11 @@ func FuzzOpen(f *testing.F) {
 			}
 		}
 		var r, rBack openRsp
-		if r.Parse(b) == nil {
+		if r.Parse(b) == nil && r.Result != openDone {
+			if err := rBack.Parse(r.Append(nil)); err != nil || rBack.Result != r.Result || rBack.Detail != r.Detail {
+				t.Fatalf("%+v became %+v: %v", r, rBack, err)
+			}
+		} else if r.Result == openDone && r.Sectors != 0 && r.Parse(b) == nil {
 			if err := rBack.Parse(r.Append(nil)); err != nil || rBack != r {
 				t.Fatalf("%+v became %+v: %v", r, rBack, err)
 			}

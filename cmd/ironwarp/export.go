@@ -20,6 +20,7 @@ func (w *ironwarp) exportCommand() *cli.Command {
 				Flags: remote(configFlag(),
 					&cli.StringSliceFlag{Name: "allow", Usage: "`PEER` that may attach it; repeat for more"},
 					&cli.BoolFlag{Name: "read-only", Usage: "refuse writes"},
+					&cli.StringFlag{Name: "writers", Usage: "how many may have it attached for writing: `one` (the default), or shared, if all of them know of each other"},
 					&cli.StringFlag{Name: "trust", Usage: "trust `MODEL` of the sessions of peers that may attach it: " + strings.Join(config.Trusts(), ", ") + " (default: as for all exports)"},
 				),
 				Action: w.exportAdd,
@@ -41,7 +42,7 @@ func (w *ironwarp) exportAdd(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	spec := api.ExportSpec{Name: a[0], Path: path, ReadOnly: c.Bool("read-only"), Allow: c.StringSlice("allow"), Trust: c.String("trust")}
+	spec := api.ExportSpec{Name: a[0], Path: path, ReadOnly: c.Bool("read-only"), Writers: c.String("writers"), Allow: c.StringSlice("allow"), Trust: c.String("trust")}
 	cl := w.client(c)
 	main, offline, err := w.whichConfig(c, cl)
 	if err != nil {

@@ -101,6 +101,7 @@ type ExportSpec struct {
 	Name     string   `json:"name"`
 	Path     string   `json:"path"`
 	ReadOnly bool     `json:"read_only,omitempty"`
+	Writers  string   `json:"writers,omitempty"` // one, the default, or shared
 	Allow    []string `json:"allow"`
 	Trust    string   `json:"trust,omitempty"` // trust model of sessions of those allowed; "": as the service's
 }
@@ -120,6 +121,7 @@ type Export struct {
 	Source  string `json:"source"`
 	State   string `json:"state"`
 	Problem *Error `json:"problem,omitempty"`
+	UUID    string `json:"uuid,omitempty"` // of the disk, while it is open
 	Size    int64  `json:"size_bytes"`
 	Opens   int    `json:"opens"` // sessions that have it open
 	IO      IO     `json:"io"`

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -62,11 +63,38 @@ type IPsec struct {
 	Profiles  []Profile
 }
 
+// Writers says how many may have an export attached for writing.
+type Writers string
+
+// OneWriter is the default: further ones are refused. SharedWriters know of each
+// other, as a cluster's file system does.
+const (
+	OneWriter     Writers = ""
+	SharedWriters Writers = "shared"
+)
+
+// CheckWriters says why a word is none of these.
+func CheckWriters(s string) error {
+	if s != "one" && s != string(SharedWriters) {
+		return errors.New("has to be one or shared")
+	}
+	return nil
+}
+
+// ParseWriters is for a word that CheckWriters accepts; none is the default.
+func ParseWriters(s string) Writers {
+	if s == string(SharedWriters) {
+		return SharedWriters
+	}
+	return OneWriter
+}
+
 // Export is a file or block device that named peers may attach.
 type Export struct {
 	Name     string
 	Path     string
 	ReadOnly bool
+	Writers  Writers
 	Allow    []string // peer names, and IKE identities behind AllowIdentity; sorted
 	Trust    Trust
 	Origin   Pos
@@ -74,7 +102,7 @@ type Export struct {
 
 // Equal reports whether two declarations say the same, wherever they stand.
 func (e Export) Equal(f Export) bool {
-	return e.Name == f.Name && e.Path == f.Path && e.ReadOnly == f.ReadOnly && e.Trust == f.Trust && slices.Equal(e.Allow, f.Allow)
+	return e.Name == f.Name && e.Path == f.Path && e.ReadOnly == f.ReadOnly && e.Writers == f.Writers && e.Trust == f.Trust && slices.Equal(e.Allow, f.Allow)
 }
 
 // AllowIdentity begins an entry of Export.Allow that names an IKE identity in

@@ -211,11 +211,13 @@ func (d *decoder) metricsListen(n ast.Node, c *Config) {
 
 func (d *decoder) export(n ast.Node) Export {
 	e := Export{Origin: d.pos(n)}
+	var writers string
 	faults := len(d.errs)
 	d.mapping(n, "an export", fields{
 		"name":      d.str("export name", &e.Name, CheckExportName),
 		"path":      d.path("path", &e.Path),
 		"read_only": d.boolean("read_only", &e.ReadOnly),
+		"writers":   d.str("writers", &writers, CheckWriters),
 		"trust":     d.trust(&e.Trust),
 		"allow": func(n ast.Node) {
 			d.sequence(n, "allow", func(n ast.Node) {
@@ -227,6 +229,7 @@ func (d *decoder) export(n ast.Node) Export {
 			})
 		},
 	})
+	e.Writers = ParseWriters(writers)
 	slices.Sort(e.Allow)
 	if len(d.errs) == faults {
 		if msg, fix := e.fault(); msg != "" {

@@ -52,6 +52,7 @@ type exportFile struct {
 	Path     string   `yaml:"path"`
 	ReadOnly bool     `yaml:"read_only,omitempty"`
 	Allow    []string `yaml:"allow,omitempty,flow"`
+	Writers  Writers  `yaml:"writers,omitempty"`
 	Trust    Trust    `yaml:"trust,omitempty"`
 }
 
@@ -159,7 +160,7 @@ func SetExport(main string, e Export) (string, error) {
 }
 
 func fileOfExport(e Export) exportFile {
-	return exportFile{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Allow: e.Allow, Trust: e.Trust}
+	return exportFile{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Writers: e.Writers, Allow: e.Allow, Trust: e.Trust}
 }
 
 // add writes one declaration.

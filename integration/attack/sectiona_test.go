@@ -139,11 +139,11 @@ func TestRequestThatChangesAfterItsAnnouncement(t *testing.T) {
 				v.Fatal(err)
 			}
 			c := openRTRS(v, v.serveRTRS(srv.NewSession))
-			open := make([]byte, 264)
+			open := make([]byte, 312)
 			open[0], open[4] = 2, 1
 			copy(open[6:], "disk")
 			le.PutUint16(open[261:], 1)
-			c.request(77, 56, nil, open)
+			c.request(77, 208, nil, open)
 			if s, ok := c.hear(isWrite); !ok || s.STag != 77 {
 				v.Fatal("the export does not open")
 			}
@@ -176,11 +176,16 @@ type storage struct {
 	goOn chan struct{}
 }
 
-func (*storage) Size() int64                  { return 1 << 16 }
-func (*storage) BlockSize() int               { return 512 }
-func (*storage) ReadOnly() bool               { return false }
-func (*storage) Rotational() bool             { return false }
-func (*storage) CanDiscard() bool             { return false }
+func (*storage) Size() int64           { return 1 << 16 }
+func (*storage) BlockSize() int        { return 512 }
+func (*storage) ReadOnly() bool        { return false }
+func (*storage) Rotational() bool      { return false }
+func (*storage) CanDiscard() bool      { return false }
+func (*storage) Keeps(backing.ID) bool { return false }
+func (*storage) Fault() string         { return "" }
+func (*storage) Identity() backing.Identity {
+	return backing.Identity{Disk: backing.ID{1}, Life: backing.ID{2}}
+}
 func (s *storage) NewQueue(func()) rnbd.Queue { return s }
 func (*storage) Close() error                 { return nil }
 

@@ -96,7 +96,7 @@ func (f *foe) request(how byte) {
 	case 1: // open a disk
 		name := []string{"open", "readonly", "secret", "none"}[kind/6%4]
 		hdr = append([]byte{2, 0, 0, 0, s.byte() & 1, 0}, name...)
-		hdr = append(hdr, make([]byte, 264-len(hdr))...)
+		hdr = append(hdr, make([]byte, 312-len(hdr))...)
 		data, read = make([]byte, 56), true
 	case 2, 3: // I/O on a disk
 		write := kind%6 == 3

@@ -69,4 +69,8 @@ const (
 	DiskShare    // a part of a session's permits is kept for each of its disks
 	ClientBytes  // permits do not wait for bytes of an NBD client
 	LateOpen     // a device that an abandoned OPEN has opened is closed
+	StoreLife    // a flush fails if the storage may have lost writes that it should cover
+	DiskIdentity // a disk that was attached does not go on as another
+	FlushLatch   // an error of writeback that one call was told is one of every later flush
+	OneWriter    // an export has one writer unless it is shared
 )

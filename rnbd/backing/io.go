@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // TryRead reads len(p) bytes at off if they can be had without sleeping (from
@@ -30,8 +32,8 @@ func (s *Store) Write(p []byte, off int64, fua bool) error { return asError(s.wr
 func (s *Store) FastWrites() bool { return s.writes.fast() }
 
 // Flush makes all writes that have returned durable. Once it has failed it
-// fails for ever: the kernel forgets what it could not write, so a later
-// success would be untrue.
+// fails for the rest of the disk's life, also in other Stores: the kernel forgets what
+// it could not write, so a later success would be untrue.
 func (s *Store) Flush() error { return asError(s.flush()) }
 
 // asError keeps a nil error nil.
@@ -93,11 +95,14 @@ func (s *Store) write(p []byte, off int64, fua bool) syscall.Errno {
 		return errno
 	}
 	if fua {
-		return s.pwrite(p, off, unix.RWF_DSYNC)
+		return s.writeThrough(p, off)
 	}
 	start := time.Now()
 	errno := s.pwrite(p, off, 0)
 	s.writes.observe(time.Since(start), len(p))
+	if errno == unix.EROFS {
+		return s.heed(errno)
+	}
 	return errno
 }
 
@@ -111,10 +116,6 @@ func (s *Store) pwrite(p []byte, off int64, flags uintptr) syscall.Errno {
 			}
 			return s.fdatasync()
 		}
-		if errno == unix.EIO && flags == unix.RWF_DSYNC {
-			// This may be news of any earlier write that a flush would have told.
-			s.flushFailed.Store(int32(errno))
-		}
 		if errno != 0 {
 			return errno
 		}
@@ -124,6 +125,35 @@ func (s *Store) pwrite(p []byte, off int64, flags uintptr) syscall.Errno {
 		p, off = p[n:], off+int64(n)
 	}
 	return 0
+}
+
+// writeThrough is a write that is durable when it returns.
+func (s *Store) writeThrough(p []byte, off int64) syscall.Errno {
+	if e := s.flushFailed.Load(); e != 0 {
+		return syscall.Errno(e)
+	}
+	errno := s.pwrite(p, off, unix.RWF_DSYNC)
+	if errno != 0 && checks.On(checks.FlushLatch) && (isNoRoom(errno) && s.pwrite(p, off, 0) == 0 || !isNoRoom(errno)) {
+		// It did not fail for want of room for its own data: what could not be
+		// written may be any earlier write.
+		s.latch(errno, "a write with FUA")
+	}
+	return s.heed(errno)
+}
+
+func isNoRoom(errno syscall.Errno) bool { return errno == unix.ENOSPC || errno == unix.EDQUOT }
+
+// heed returns the result of an operation that changes the storage. Where it waits for
+// writeback, its error may be of earlier writes: a flush finds out, and latches it.
+func (s *Store) heed(errno syscall.Errno) syscall.Errno {
+	switch {
+	case errno == 0 || !checks.On(checks.FlushLatch):
+	case errno == unix.EROFS:
+		s.latch(errno, "a write") // the file system gave up
+	default:
+		_ = s.fdatasync()
+	}
+	return errno
 }
 
 func (s *Store) flush() syscall.Errno {
@@ -141,17 +171,29 @@ func (s *Store) fdatasync() syscall.Errno {
 	if e := s.flushFailed.Load(); e != 0 {
 		return syscall.Errno(e)
 	}
+	if errno := s.sync(unix.SYS_FDATASYNC); errno != 0 {
+		s.latch(errno, "fdatasync")
+		return errno
+	}
+	// A file system that gave up has nothing to write out any more, and says so.
+	var fs unix.Statfs_t
+	if !s.device && unix.Fstatfs(int(s.fd), &fs) == nil && fs.Flags&unix.ST_RDONLY != 0 {
+		s.latch(unix.EROFS, "the file system")
+	}
+	// The kernel tells each failure once; it may have told another flush.
+	return syscall.Errno(s.flushFailed.Load())
+}
+
+// sync is fsync or fdatasync.
+func (s *Store) sync(call uintptr) syscall.Errno {
+	fd := s.syncFD
+	if !checks.On(checks.FlushLatch) {
+		fd = s.fd
+	}
 	for {
-		_, _, errno := syscall.Syscall(unix.SYS_FDATASYNC, s.fd, 0, 0)
-		if errno == unix.EINTR {
-			continue
-		}
-		if errno != 0 {
-			s.flushFailed.Store(int32(errno))
+		if _, _, errno := syscall.Syscall(call, fd, 0, 0); errno != unix.EINTR {
 			return errno
 		}
-		// The kernel tells each failure once; it may have told another flush.
-		return syscall.Errno(s.flushFailed.Load())
 	}
 }
 

@@ -41,13 +41,23 @@ type Options struct {
 	// ReadOnly opens the storage for reading only and shares it with other
 	// read-only exports; otherwise the Store excludes every other.
 	ReadOnly bool
+	// Records is a directory for the records of disks that cannot have them as an
+	// extended attribute.
+	Records string
+	// Repair begins a new life of a disk that has lost writes: whoever has it attached
+	// is told so, and whoever attaches it anew gets what the storage has.
+	Repair bool
 }
 
 // Store is an open disk. Its size is fixed when it is opened. All methods are
 // safe for concurrent use; after Close they return EBADF.
 type Store struct {
-	path     string
-	fd       uintptr
+	path string
+	fd   uintptr
+	// syncFD is another opening of the same: the kernel tells each error of writeback
+	// once to each, so what an operation on fd was told a flush is told, too.
+	syncFD   uintptr
+	below    int // the file below a loop device, locked; -1: none
 	size     int64
 	logical  int // alignment in bytes of a device's discards
 	physical int
@@ -63,6 +73,13 @@ type Store struct {
 	noWaitUnsupported atomic.Bool
 	flushFailed       atomic.Int32 // errno; what was lost cannot be told, so it stays
 	writes            pace
+
+	opened unix.Stat_t // before anything was done to it
+	keeper keeper
+	copyOf ID
+	unkept error
+	recMu  sync.Mutex
+	rec    record
 }
 
 // Open opens the regular file or block device at path as a disk and locks it
@@ -93,7 +110,21 @@ func Open(path string, opt Options) (*Store, error) {
 		unix.Close(fd)
 		return fail(err)
 	}
+	if err := s.begin(opt); err != nil {
+		s.closeAll()
+		return fail(err)
+	}
 	return s, nil
+}
+
+// begin opens what a Store needs beside its descriptor, and begins its life.
+func (s *Store) begin(opt Options) error {
+	fd, err := openFD(fmt.Sprintf("/proc/self/fd/%d", s.fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_LARGEFILE)
+	if err != nil {
+		return fmt.Errorf("open it a second time for flushes: %w", err)
+	}
+	s.syncFD = uintptr(fd)
+	return s.beginLife(&s.opened, opt)
 }
 
 func checkKind(m fs.FileMode) error {
@@ -157,7 +188,7 @@ func newStore(path string, fd int, opt Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: it was exchanged while it was being opened", ErrNotStorage)
 	}
 	s := &Store{
-		path: path, fd: uintptr(fd), size: st.Size, readOnly: opt.ReadOnly,
+		path: path, fd: uintptr(fd), below: -1, opened: st, size: st.Size, readOnly: opt.ReadOnly,
 		device: st.Mode&unix.S_IFMT == unix.S_IFBLK, logical: 1, physical: 4096,
 	}
 	how := unix.LOCK_EX
@@ -250,8 +281,8 @@ func (s *Store) Rotational() bool { return s.spinning }
 // CanDiscard reports whether Discard has an effect.
 func (s *Store) CanDiscard() bool { return s.discard }
 
-// Close waits for operations under way and closes the storage, without a
-// flush. It is idempotent.
+// Close waits for operations under way, flushes, and closes the storage. It is
+// idempotent.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,9 +290,20 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
+	return errors.Join(s.endLife(), s.closeAll())
+}
+
+func (s *Store) closeAll() error {
 	// A process that is just being started has the descriptor until its program
 	// runs, and with it the lock.
-	return errors.Join(unix.Flock(int(s.fd), unix.LOCK_UN), unix.Close(int(s.fd)))
+	err := errors.Join(unix.Flock(int(s.fd), unix.LOCK_UN), unix.Close(int(s.fd)))
+	if s.syncFD != 0 {
+		err = errors.Join(err, unix.Close(int(s.syncFD)))
+	}
+	if s.below >= 0 {
+		err = errors.Join(err, unix.Flock(s.below, unix.LOCK_UN), unix.Close(s.below))
+	}
+	return err
 }
 
 // enter keeps the descriptor open until leave.

@@ -50,7 +50,7 @@ func (s *Store) doDiscard(off, n int64, fua bool) syscall.Errno {
 	case errno == 0 && fua:
 		return s.fdatasync()
 	}
-	return errno
+	return s.heed(errno)
 }
 
 func (s *Store) writeZeroes(off, n int64, fua, noUnmap bool) syscall.Errno {
@@ -71,7 +71,7 @@ func (s *Store) writeZeroes(off, n int64, fua, noUnmap bool) syscall.Errno {
 	if errno == 0 && fua {
 		return s.fdatasync()
 	}
-	return errno
+	return s.heed(errno)
 }
 
 // zeroRange has the storage zero a range. EOPNOTSUPP or EINVAL: it cannot.

@@ -1,0 +1,122 @@
+package daemon
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+)
+
+// losePower makes an exported file what it is to a daemon that starts after its host
+// lost power: the record is of another boot. What the file has does not matter here.
+func losePower(t *testing.T, path string) {
+	t.Helper()
+	const attr = "user.ironwarp.disk"
+	buf := make([]byte, 4096)
+	n, err := unix.Getxattr(path, attr, buf)
+	if err != nil {
+		t.Skipf("the file system has no attributes: %v", err)
+	}
+	record := strings.Replace(string(buf[:n]), `"open":false`, `"open":true,"cache":"another boot"`, 1)
+	if err := unix.Setxattr(path, attr, []byte(record), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An NBD client that comes back after a restart of the attaching daemon must not hear
+// that its writes are durable when the exporting host has lost them meanwhile.
+func TestDiskWithLostWritesStaysAwayAfterARestart(t *testing.T) {
+	alpha, beta, image := pair(t, 1<<20)
+	ok(t, alpha.attach("disk"), cmdWrite, 0, 512, bytes.Repeat([]byte{1}, 512))
+	alpha.stop()
+	beta.stop()
+	losePower(t, image)
+	beta.start()
+	alpha.start()
+	eventually(t, "the disk says why it is away", func() bool {
+		at := alpha.status().Attachments[0]
+		return at.Problem != nil && strings.Contains(at.Problem.Message, "they may be lost")
+	})
+	if _, err := os.Stat(filepath.Join(alpha.dir, "run/nbd/beta-disk.sock")); err == nil {
+		t.Error("NBD clients are served")
+	}
+	// Again: what is lost stays so.
+	alpha.stop()
+	alpha.start()
+	eventually(t, "the disk says why it is away after another restart", func() bool {
+		at := alpha.status().Attachments[0]
+		return at.Problem != nil && strings.Contains(at.Problem.Message, "they may be lost") && strings.Contains(at.Problem.Fix, "ironwarp attach beta/disk")
+	})
+	if err := alpha.api.Detach(t.Context(), "beta", "disk", true); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, alpha.attach("disk"), cmdFlush, 0, 0, nil)
+}
+
+func TestDiskWithNothingToFlushOutlivesAPowerCutAndARestart(t *testing.T) {
+	alpha, beta, image := pair(t, 1<<20)
+	c := alpha.attach("disk")
+	ok(t, c, cmdWrite, 0, 512, bytes.Repeat([]byte{1}, 512))
+	ok(t, c, cmdFlush, 0, 0, nil)
+	alpha.stop()
+	beta.stop()
+	losePower(t, image)
+	beta.start()
+	alpha.start()
+	eventually(t, "the disk is ready", func() bool { return alpha.status().Attachments[0].State == api.AttachReady })
+	ok(t, alpha.nbd("disk"), cmdFlush, 0, 0, nil)
+}
+
+func TestPowerCutFailsTheDiskAndSaysWhy(t *testing.T) {
+	alpha, beta, image := pair(t, 1<<20)
+	c := alpha.attach("disk")
+	ok(t, c, cmdWrite, 0, 512, bytes.Repeat([]byte{1}, 512))
+	beta.stop()
+	losePower(t, image)
+	beta.start()
+	for range 2 {
+		if e, _ := do(t, c, cmdFlush, 0, 0, nil); e != nbdEIO {
+			t.Errorf("flush: error %d, want EIO", e)
+		}
+	}
+	at := alpha.status().Attachments[0]
+	if at.State != api.AttachFailed {
+		t.Fatalf("%+v", at)
+	}
+	says(t, at.Problem, api.CodeUnavailable, "they may be lost", "ironwarp detach --force beta/disk", "check the file system")
+	if !strings.Contains(alpha.log.String(), "they may be lost") {
+		t.Error("the log does not say why")
+	}
+}
+
+func TestOrderlyRestartOfTheServerKeepsWhatWasNotFlushed(t *testing.T) {
+	alpha, beta, _ := pair(t, 1<<20)
+	c := alpha.attach("disk")
+	for range 2 {
+		ok(t, c, cmdWrite, 0, 512, bytes.Repeat([]byte{1}, 512))
+		beta.stop()
+		beta.start()
+		ok(t, c, cmdFlush, 0, 0, nil)
+	}
+}
+
+func TestWriterOfAnotherHostIsNamed(t *testing.T) {
+	alpha, beta, image := pair(t, 1<<20)
+	gamma := newHost(t, "")
+	if _, err := gamma.api.AddPeer(t.Context(), api.PeerSpec{Name: "beta", Address: "127.0.0.1", Port: beta.port, Protection: "loopback"}); err != nil {
+		t.Fatal(err)
+	}
+	ok(t, alpha.attach("disk"), cmdWrite, 0, 512, make([]byte, 512))
+	_, err := gamma.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk"}, nil)
+	says(t, err, api.CodeInUse, "one writer at a time, and that is ", "--writers shared")
+	if err := beta.api.RemoveExport(t.Context(), "disk", true); err != nil {
+		t.Fatal(err)
+	}
+	beta.offer(api.ExportSpec{Name: "disk", Path: image, Writers: "shared"})
+	ok(t, gamma.attach("disk"), cmdWrite, 0, 512, make([]byte, 512))
+}

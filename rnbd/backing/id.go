@@ -1,0 +1,51 @@
+package backing
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strings"
+)
+
+// ID is a UUID: of a disk, of a life of it, of who has it attached.
+type ID [16]byte
+
+// NewID returns a random UUID (RFC 9562 5.4).
+func NewID() (id ID) {
+	rand.Read(id[:])
+	return id.version(4)
+}
+
+func (id ID) version(v byte) ID {
+	id[6], id[8] = id[6]&0x0f|v<<4, id[8]&0x3f|0x80
+	return id
+}
+
+// IsZero reports whether the UUID is the nil UUID, which names nothing.
+func (id ID) IsZero() bool { return id == ID{} }
+
+func (id ID) String() string {
+	h := hex.EncodeToString(id[:])
+	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *ID) UnmarshalText(text []byte) error {
+	b, err := hex.DecodeString(strings.ReplaceAll(string(text), "-", ""))
+	if err != nil || len(b) != len(id) {
+		return fmt.Errorf("%.60q is not a UUID", text)
+	}
+	*id = ID(b)
+	return nil
+}
+
+// Identity says which disk a storage is, and which life of it.
+type Identity struct {
+	Disk ID // stays with the storage
+	// Life changes whenever writes may have gone that had returned and that no
+	// flush covered.
+	Life ID
+}

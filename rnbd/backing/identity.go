@@ -1,0 +1,162 @@
+package backing
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// named is the UUID of what has a name (RFC 9562 5.8).
+func named(parts ...any) ID {
+	sum := sha256.Sum256(fmt.Appendln([]byte("ironwarp "), parts...))
+	return ID(sum[:16]).version(8)
+}
+
+// markOf says which file this is: what a copy or another file in its place does not
+// have in common with it. Device numbers do not count, which a reboot may change.
+func markOf(fd int, st *unix.Stat_t) string {
+	var x unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &x); err == nil && x.Mask&unix.STATX_BTIME != 0 {
+		return fmt.Sprintf("inode %d born %d.%09d", st.Ino, x.Btime.Sec, x.Btime.Nsec)
+	}
+	var f unix.Statfs_t
+	if err := unix.Fstatfs(fd, &f); err != nil {
+		return fmt.Sprintf("inode %d", st.Ino)
+	}
+	return fmt.Sprintf("inode %d of %x", st.Ino, f.Fsid.Val)
+}
+
+// inodeStays is the value of a file's write hint that stands for "the inode has been in
+// memory since". It says "no hint", as the value of an inode that was just read does.
+const inodeStays = 1 // RWH_WRITE_LIFE_NONE
+
+// pinned reports whether the inode has been in memory since pin was called for it: the
+// kernel keeps the hint there only, beside the page cache and the errors of writeback.
+func pinned(fd int) bool {
+	var hint uint64
+	_, _, errno := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_GET_RW_HINT, uintptr(unsafe.Pointer(&hint)))
+	return errno == 0 && hint == inodeStays
+}
+
+func pin(fd int, hint uint64) {
+	// Where this fails pinned is false, which is safe.
+	_, _, _ = unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_SET_RW_HINT, uintptr(unsafe.Pointer(&hint)))
+}
+
+// bootID is the identity of the running kernel, "" if it is not known.
+func bootID() string { return sysText("/proc/sys/kernel/random/boot_id") }
+
+// cache names the page cache that has the writes to a file or device, and stays the
+// same as long as none can have got lost there; "" if that is not known.
+func (s *Store) cache() string {
+	boot := bootID()
+	if boot == "" {
+		return ""
+	}
+	if !s.device {
+		return boot
+	}
+	var seq uint64
+	if s.ioctl(unix.BLKGETDISKSEQ, unsafe.Pointer(&seq)) != 0 || seq == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s disk %d", boot, seq)
+}
+
+func sysText(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func sysDir(rdev uint64) string {
+	return fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(rdev), unix.Minor(rdev))
+}
+
+// deviceName is the best name that a block device has for itself, which it keeps when
+// its number or its place changes.
+func deviceName(rdev uint64) string {
+	dir := sysDir(rdev)
+	if u := sysText(dir + "/dm/uuid"); u != "" {
+		return "dm " + u
+	}
+	if u := sysText(dir + "/md/uuid"); u != "" {
+		return "md " + u
+	}
+	if file := sysText(dir + "/loop/backing_file"); file != "" {
+		return loopName(file, sysText(dir+"/loop/offset"))
+	}
+	if part := sysText(dir + "/partition"); part != "" {
+		if u := linkTo(rdev, "/dev/disk/by-partuuid"); u != "" {
+			return "partition " + u
+		}
+		if major, minor, ok := strings.Cut(sysText(dir+"/../dev"), ":"); ok {
+			var m, n uint32
+			if _, err := fmt.Sscan(major+" "+minor, &m, &n); err == nil {
+				return fmt.Sprintf("partition %s from %s of %s", part, sysText(dir+"/start"), deviceName(unix.Mkdev(m, n)))
+			}
+		}
+	}
+	for _, f := range []string{"wwid", "device/wwid", "serial", "device/serial"} {
+		if u := sysText(dir + "/" + f); u != "" {
+			return f + " " + u
+		}
+	}
+	if u := linkTo(rdev, "/dev/disk/by-id"); u != "" {
+		return "id " + u
+	}
+	place, err := filepath.EvalSymlinks(dir)
+	if err != nil || strings.HasPrefix(place, "/sys/devices/virtual/") {
+		// It has nothing that outlives this boot, and its content has hardly.
+		return fmt.Sprintf("%d:%d of boot %s disk %s", unix.Major(rdev), unix.Minor(rdev), bootID(), sysText(dir+"/diskseq"))
+	}
+	return "place " + place
+}
+
+func loopName(file, offset string) string {
+	fd, err := openFD(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK)
+	if err != nil {
+		return "loop " + file + " at " + offset
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return "loop " + file + " at " + offset
+	}
+	return "loop " + markOf(fd, &st) + " at " + offset
+}
+
+// linkTo is the name in dir that udev has for a device, the first by the alphabet of
+// those that name the device itself best.
+func linkTo(rdev uint64, dir string) string {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, e := range entries {
+		var st unix.Stat_t
+		if unix.Stat(filepath.Join(dir, e.Name()), &st) == nil && st.Rdev == rdev {
+			names = append(names, e.Name())
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	world := slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, "wwn-") || strings.HasPrefix(n, "nvme-eui.") })
+	return names[max(world, 0)]
+}
+
+// idKey makes a file's name of a UUID.
+func idKey(id ID) string {
+	return fmt.Sprintf("%016x%016x.json", binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:]))
+}

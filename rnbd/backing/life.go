@@ -1,0 +1,152 @@
+package backing
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A life of a disk begins when a Store opens it for writing, and goes on in the next
+// Store if the same page cache has all that was written and every error of writeback
+// that the kernel has not told yet. That is so as long as the kernel runs and the inode
+// stays in memory, or the device is there. A life that ends with a flush is one of
+// those that the next one keeps. Otherwise a new one begins that does not keep it.
+// An error of writeback stays with the life: what it was about cannot be told.
+
+// keptLives bounds the lives that a disk keeps: a client that was away while so many
+// ended is told that writes may be lost.
+const keptLives = 16
+
+// beginLife finds which disk this is and which life of it, and writes it down.
+func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
+	mark, derived := "", ID{}
+	if s.device {
+		mark = deviceName(st.Rdev)
+		derived = named("device", mark)
+		s.keeper.fd = -1
+	} else {
+		mark = markOf(int(s.fd), st)
+		derived = named("file", mark)
+		s.keeper.fd = int(s.fd)
+	}
+	if opt.Records != "" {
+		s.keeper.file = filepath.Join(opt.Records, idKey(derived))
+	}
+	old, err := s.keeper.load()
+	if err != nil {
+		return err
+	}
+	if old != nil && old.Mark != mark {
+		s.copyOf, old = old.Disk, nil
+	}
+	cache := s.cache()
+	goesOn := old != nil && old.Open && cache != "" && old.Cache == cache && (s.device || pinned(int(s.fd)))
+	r := record{Version: recordVersion, Disk: derived, Mark: mark, Life: NewID(), Open: true, Cache: cache}
+	if old != nil {
+		r.Disk, r.Kept = old.Disk, old.Kept
+		switch {
+		case old.Fault != nil && opt.Repair && !s.readOnly:
+			if err := s.forgetCache(); err != nil {
+				return fmt.Errorf("write out what the page cache has: %w", err)
+			}
+		case old.Fault != nil:
+			r.Life, r.Fault = old.Life, old.Fault
+			s.flushFailed.Store(int32(old.Fault.Errno))
+		case goesOn:
+			r.Life = old.Life
+		case old.Open:
+		case s.device || old.Size == st.Size && old.Changed == st.Mtim.Nano():
+			r.Kept = append(slices.Clone(old.Kept), old.Life)
+			r.Kept = r.Kept[max(0, len(r.Kept)-keptLives):]
+		default:
+			r.Kept = nil // somebody else has written to it
+		}
+	}
+	s.rec = r
+	if !s.readOnly {
+		pin(int(s.fd), inodeStays)
+		// If this fails, what is written down is of a life before this one, which
+		// nobody will take for it.
+		s.unkept = s.keeper.save(&r)
+	}
+	return nil
+}
+
+// endLife flushes all and writes down that the life has kept its writes.
+func (s *Store) endLife() error {
+	if s.readOnly || s.unkept != nil || s.flushFailed.Load() != 0 {
+		return nil
+	}
+	if errno := s.sync(unix.SYS_FSYNC); errno != 0 {
+		return fmt.Errorf("flush %s: %w", s.path, errno)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(s.fd), &st); err != nil {
+		return err
+	}
+	r := s.rec
+	r.Open, r.Cache, r.Size, r.Changed = false, "", st.Size, st.Mtim.Nano()
+	return s.keeper.save(&r)
+}
+
+// latch makes an error of writeback the fate of this life, durably.
+func (s *Store) latch(errno syscall.Errno, call string) {
+	if !s.flushFailed.CompareAndSwap(0, int32(errno)) {
+		return
+	}
+	s.recMu.Lock()
+	defer s.recMu.Unlock()
+	s.rec.Fault = &fault{Errno: errno, Call: call, Time: time.Now()}
+	if err := s.keeper.save(&s.rec); err != nil {
+		s.unkept = cmp.Or(s.unkept, err)
+		pin(int(s.fd), 0) // the next Store begins another life
+	}
+}
+
+// forgetCache writes the page cache out and empties it, so that what is read from then
+// on is what the storage has: after an error the kernel keeps pages as clean that it
+// could not write.
+func (s *Store) forgetCache() error {
+	// The kernel tells each error once; the first may be an old one.
+	_ = s.sync(unix.SYS_FSYNC)
+	if errno := s.sync(unix.SYS_FSYNC); errno != 0 {
+		return errno
+	}
+	if s.device {
+		if errno := s.ioctl(unix.BLKFLSBUF, unsafe.Pointer(nil)); errno != 0 {
+			return errno
+		}
+		return nil
+	}
+	return unix.Fadvise(int(s.fd), 0, 0, unix.FADV_DONTNEED)
+}
+
+// Identity returns which disk this is, and which life of it.
+func (s *Store) Identity() Identity { return Identity{Disk: s.rec.Disk, Life: s.rec.Life} }
+
+// Keeps reports whether all writes are there that had returned in an earlier life.
+func (s *Store) Keeps(life ID) bool { return slices.Contains(s.rec.Kept, life) }
+
+// Fault is why writes of this life were lost that had returned, "" if none were.
+func (s *Store) Fault() string {
+	s.recMu.Lock()
+	defer s.recMu.Unlock()
+	if s.rec.Fault == nil {
+		return ""
+	}
+	return s.rec.Fault.String()
+}
+
+// CopyOf is the disk whose record was found at this file, which is a copy of that
+// one's; zero if there was none.
+func (s *Store) CopyOf() ID { return s.copyOf }
+
+// Unkept is why the disk's record could not be written: clients with unflushed writes
+// have to attach it anew after the next start. Nil if it could.
+func (s *Store) Unkept() error { return s.unkept }

@@ -1,0 +1,263 @@
+package backing
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/rnbd/backing/backingtest"
+)
+
+// overwrite fills the file with FUA writes and others until one of them is told that
+// the storage below is full, and returns how often.
+func overwrite(t *testing.T, s *Store, size int64) (told int) {
+	t.Helper()
+	block := bytes.Repeat([]byte{0xa5}, 1<<20)
+	for off := int64(0); off < size; off += int64(len(block)) {
+		// Writes without FUA are acknowledged; that of the last 4 KiB waits.
+		if err := s.Write(block[:len(block)-4096], off, false); err != nil {
+			t.Fatalf("a write into the page cache: %v", err)
+		}
+		if err := s.Write(block[:4096], off+int64(len(block))-4096, true); err != nil {
+			told++
+		}
+	}
+	return told
+}
+
+// The kernel tells an error of writeback once. A FUA write that is told it must not
+// keep it from the next flush, and no later Store may forget it.
+func TestErrorOfWritebackIsLatchedWhicheverCallWasTold(t *testing.T) {
+	const size = 60 << 20
+	thin := backingtest.ThinFile(t, size)
+	path, opt := thin.Path, Options{Records: filepath.Join(t.TempDir(), "records")}
+	s, err := Open(path, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if overwrite(t, s, size) == 0 && s.Flush() == nil {
+		t.Fatal("the storage is not full")
+	}
+	life := s.Identity().Life
+	for range 3 {
+		if err := s.Flush(); err == nil {
+			t.Fatal("a flush succeeds although acknowledged writes are lost")
+		}
+		if err := s.Write(make([]byte, 512), 0, true); err == nil {
+			t.Fatal("a FUA write succeeds on a disk that has lost writes")
+		}
+	}
+	if s.Fault() == "" {
+		t.Error("the store does not say why")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	// The storage gets room, and the file system is checked and mounted again.
+	thin.Repair(t)
+	if s, err = Open(path, opt); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(); err == nil || s.Fault() == "" || s.Identity().Life != life {
+		t.Errorf("the next Store has forgotten: flush %v, fault %q", err, s.Fault())
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	// Its administrator says so.
+	opt.Repair = true
+	if s, err = Open(path, opt); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Flush(); err != nil || s.Fault() != "" || s.Identity().Life == life || s.Keeps(life) {
+		t.Errorf("after its repair: flush %v, fault %q, kept %v", err, s.Fault(), s.Keeps(life))
+	}
+}
+
+func newFile(t *testing.T, dir, name string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func reopen(t *testing.T, path string, opt Options) *Store {
+	t.Helper()
+	s, err := Open(path, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// abandon leaves a Store as a daemon that is killed does.
+func (s *Store) abandon(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if err := s.closeAll(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLifeChangesWhenWritesMayBeLost(t *testing.T) {
+	for _, where := range []string{"attribute", "records"} {
+		t.Run(where, func(t *testing.T) {
+			dir := t.TempDir()
+			path := newFile(t, dir, "disk")
+			opt := Options{Records: filepath.Join(dir, "records")}
+			open := func() *Store {
+				s := reopen(t, path, opt)
+				if where == "records" {
+					// As if the file system had no attributes.
+					s.keeper.fd = -1
+					if err := unix.Fremovexattr(int(s.fd), recordAttr); err != nil && err != unix.ENODATA {
+						t.Fatal(err)
+					}
+					if err := s.keeper.save(&s.rec); err != nil {
+						t.Fatal(err)
+					}
+				}
+				return s
+			}
+			first := open()
+			was := first.Identity()
+			if err := first.Write([]byte("acknowledged"), 0, false); err != nil {
+				t.Fatal(err)
+			}
+			first.abandon(t)
+			killed := open()
+			if killed.Identity() != was {
+				t.Error("a daemon that is killed keeps the page cache, and the life does not go on")
+			}
+			if err := killed.Close(); err != nil {
+				t.Fatal(err)
+			}
+			ended := open()
+			if now := ended.Identity(); now.Disk != was.Disk || now.Life == was.Life || !ended.Keeps(was.Life) {
+				t.Errorf("after an orderly end: %v, was %v, kept %v", now, was, ended.Keeps(was.Life))
+			}
+			unsure := ended.Identity().Life
+			pin(int(ended.fd), 0) // the inode leaves the memory
+			ended.abandon(t)
+			evicted := open()
+			if now := evicted.Identity(); now.Disk != was.Disk || now.Life == unsure || evicted.Keeps(unsure) || !evicted.Keeps(was.Life) {
+				t.Error("the inode was evicted, and its writes are vouched for")
+			}
+			unsure = evicted.Identity().Life
+			evicted.rec.Cache = "another boot"
+			if err := evicted.keeper.save(&evicted.rec); err != nil {
+				t.Fatal(err)
+			}
+			evicted.abandon(t)
+			rebooted := open()
+			if now := rebooted.Identity(); now.Life == unsure || rebooted.Keeps(unsure) {
+				t.Error("the host has booted anew, and its writes are vouched for")
+			}
+			last := rebooted.Identity().Life
+			if err := rebooted.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, bytes.Repeat([]byte{1}, 1<<20), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			changed := open()
+			if changed.Keeps(last) || changed.Identity().Disk != was.Disk {
+				t.Error("somebody else has written to the file, and its writes are vouched for")
+			}
+		})
+	}
+}
+
+func TestCopyAndExchangedFileAreOtherDisks(t *testing.T) {
+	dir := t.TempDir()
+	path := newFile(t, dir, "disk")
+	s := reopen(t, path, Options{})
+	was := s.Identity().Disk
+	s.Close()
+	twin := filepath.Join(dir, "twin")
+	if out, err := exec.Command("cp", "--preserve=all", path, twin).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if n, err := unix.Getxattr(twin, recordAttr, nil); err != nil || n == 0 {
+		t.Skipf("cp copies no attributes here: %v", err)
+	}
+	c := reopen(t, twin, Options{})
+	if c.Identity().Disk == was || c.CopyOf() != was {
+		t.Errorf("the copy is %v, a copy of %v; the disk is %v", c.Identity().Disk, c.CopyOf(), was)
+	}
+	c.Close()
+	if err := os.Rename(twin, path); err != nil {
+		t.Fatal(err)
+	}
+	if x := reopen(t, path, Options{}); x.Identity().Disk == was {
+		t.Error("another file in its place is taken for the disk")
+	}
+}
+
+func TestForeignRecordIsNotBelieved(t *testing.T) {
+	dir := t.TempDir()
+	for i, text := range []string{"", "{", "null", `{"version":99,"disk":"01020304-0506-4708-890a-0b0c0d0e0f10"}`, strings.Repeat("x", maxRecord+1), `{"version":1,"disk":"zz"}`} {
+		path := newFile(t, dir, string(rune('a'+i)))
+		if err := unix.Setxattr(path, recordAttr, []byte(text), 0); err != nil {
+			t.Logf("%d bytes do not fit: %v", len(text), err)
+			continue
+		}
+		s := reopen(t, path, Options{})
+		if id := s.Identity(); id.Disk.IsZero() || id.Life.IsZero() {
+			t.Errorf("%.20q: %v", text, id)
+		}
+		s.Close()
+		if reopen(t, path, Options{}).Identity().Disk != s.Identity().Disk {
+			t.Errorf("%.20q: the UUID does not stay", text)
+		}
+	}
+}
+
+func TestLoopDeviceHasAnIdentityThatStays(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("loop devices need root")
+	}
+	dir := t.TempDir()
+	path := newFile(t, dir, "disk")
+	opt := Options{Records: filepath.Join(dir, "records")}
+	setUp := func() string {
+		out, err := exec.Command("losetup", "-f", "--show", path).CombinedOutput()
+		if err != nil {
+			t.Skipf("no loop devices here: %s", out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	takeDown := func(dev string) {
+		if out, err := exec.Command("losetup", "-d", dev).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	dev := setUp()
+	s := reopen(t, dev, opt)
+	was := s.Identity()
+	s.abandon(t)
+	s = reopen(t, dev, opt)
+	if s.Identity() != was {
+		t.Errorf("%v, was %v", s.Identity(), was)
+	}
+	s.abandon(t)
+	takeDown(dev)
+	dev = setUp()
+	defer takeDown(dev)
+	s = reopen(t, dev, opt)
+	defer s.Close()
+	if now := s.Identity(); now.Disk != was.Disk || now.Life == was.Life || s.Keeps(was.Life) {
+		t.Errorf("the device was made anew: %v, was %v", now, was)
+	}
+}

@@ -1,0 +1,69 @@
+package rnbd
+
+import (
+	"sync/atomic"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/rnbd/backing"
+)
+
+// Claim is what an attachment knows of its disk. Who keeps it over a restart, and
+// opens the disk with it, gets that very disk with all writes that were acknowledged,
+// or an error.
+type Claim struct {
+	// Attachment is who writes: the server lets it take over from itself.
+	Attachment backing.ID `json:"attachment"`
+	Disk       backing.ID `json:"disk"` // zero: any
+	// Life is the life of the disk that acknowledged writes which no flush has
+	// covered; zero: there are none.
+	Life backing.ID `json:"life"`
+}
+
+// unflushed counts the writes that were acknowledged, and those of them that a flush
+// has covered.
+type unflushed struct{ acked, flushed atomic.Uint64 }
+
+// cover notes that a flush was successful which began when n writes were acknowledged.
+func (u *unflushed) cover(n uint64) {
+	for {
+		have := u.flushed.Load()
+		if have >= n || u.flushed.CompareAndSwap(have, n) {
+			return
+		}
+	}
+}
+
+func (u *unflushed) any() bool { return u.acked.Load() != u.flushed.Load() }
+
+// Claim returns what to open the disk with after a restart. Its Life is zero if all
+// acknowledged writes have been flushed.
+func (d *Disk) Claim() Claim {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.claimLocked()
+}
+
+func (d *Disk) claimLocked() Claim {
+	c := d.claim
+	if !d.writes.any() {
+		c.Life = backing.ID{}
+	}
+	return c
+}
+
+// compare judges what the server says of the disk against what is known of it. asked
+// is the claim that it answered.
+func (d *Disk) compare(asked Claim, rsp *openRsp) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case !d.claim.Disk.IsZero() && d.claim.Disk != rsp.Identity.Disk && checks.On(checks.DiskIdentity):
+		return ErrOtherDisk
+	case !d.writes.any() || !checks.On(checks.StoreLife):
+	case d.claim.Life == rsp.Identity.Life:
+	case d.claim.Life == asked.Life && rsp.Flags&flagKept != 0:
+	default:
+		return ErrWritesLost
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package rnbd
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/nbd"
+	"github.com/ironwarp/ironwarp/rnbd/backing"
+	"github.com/ironwarp/ironwarp/rtrs"
+)
+
+// powerCut makes a storage as it is after its host lost power.
+func powerCut(r *ram) {
+	copy(r.data, r.flushed)
+	r.identity.Life = backing.NewID()
+}
+
+var block = bytes.Repeat([]byte{1}, 512)
+
+// A server that lost power has forgotten what no flush covered: no flush that comes
+// later may say that it is there.
+func TestFlushFailsWhereAcknowledgedWritesMayBeLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		write func(t *testing.T, d *Disk)
+		then  func(r *ram)
+		lost  bool
+	}{
+		"a write":           {func(t *testing.T, d *Disk) { write(t, d, block, 0) }, powerCut, true},
+		"a write of zeroes": {func(t *testing.T, d *Disk) { mustDo(t, d, nbd.OpWriteZeroes, 0) }, powerCut, true},
+		"a trim":            {func(t *testing.T, d *Disk) { mustDo(t, d, nbd.OpTrim, 0) }, powerCut, true},
+		"a write with FUA":  {func(t *testing.T, d *Disk) { mustDo(t, d, nbd.OpWrite, nbd.FlagFUA) }, powerCut, false},
+		"a write with FUA before one without": {func(t *testing.T, d *Disk) {
+			write(t, d, block, 0)
+			mustDo(t, d, nbd.OpWrite, nbd.FlagFUA)
+		}, powerCut, true},
+		"a write and a flush": {func(t *testing.T, d *Disk) {
+			write(t, d, block, 0)
+			mustDo(t, d, nbd.OpFlush, 0)
+		}, powerCut, false},
+		"nothing":                   {func(*testing.T, *Disk) {}, powerCut, false},
+		"a write, and no power cut": {func(t *testing.T, d *Disk) { write(t, d, block, 0) }, func(*ram) {}, false},
+		"a write, and an orderly end": {func(t *testing.T, d *Disk) { write(t, d, block, 0) }, func(r *ram) {
+			copy(r.flushed, r.data)
+			r.kept = append(r.kept, r.identity.Life)
+			powerCut(r)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRAM(1 << 20)
+			srv := startServer(t, ramExport("r", r))
+			d := openDisk(t, connect(t, srv.addr), "r")
+			c.write(t, d)
+			srv.stop(t)
+			c.then(r)
+			startServerAt(t, srv.addr, rtrs.ServerConfig{}, ramExport("r", r))
+			want := syscall.Errno(0)
+			if c.lost {
+				want = syscall.EIO
+			}
+			for range 2 {
+				if e := do(t, d, nbd.OpFlush, nil, 0, 0, 0); e != want {
+					t.Errorf("flush: %v, want %v", e, want)
+				}
+				if e := do(t, d, nbd.OpWrite, block, 4096, 0, nbd.FlagFUA); e != want {
+					t.Errorf("write with FUA: %v, want %v", e, want)
+				}
+			}
+			if err := d.Info().Err; errors.Is(err, ErrWritesLost) != c.lost {
+				t.Errorf("state %v", err)
+			}
+			if !c.lost {
+				return
+			}
+			if d.Close(); true {
+				d = openDisk(t, d.c, "r")
+			}
+			mustDo(t, d, nbd.OpFlush, 0)
+		})
+	}
+}
+
+func mustDo(t *testing.T, d *Disk, op nbd.Op, fl nbd.Flags) {
+	t.Helper()
+	var p []byte
+	n := uint32(512)
+	switch op {
+	case nbd.OpWrite:
+		p = block
+	case nbd.OpFlush:
+		n = 0
+	}
+	if e := do(t, d, op, p, 0, n, fl); e != 0 {
+		t.Fatalf("%v: %v", op, e)
+	}
+}
+
+// A client that restarts has its NBD clients' flushes to answer for, too.
+func TestClaimOutlivesTheClient(t *testing.T) {
+	for name, flushed := range map[string]bool{"with unflushed writes": false, "with nothing to flush": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRAM(1 << 20)
+			srv := startServer(t, ramExport("r", r))
+			var kept Claim
+			keep := func(c Claim) error { kept = c; return nil }
+			c := connect(t, srv.addr)
+			d, err := c.Open(testContext(t), "r", OpenOptions{Keep: keep})
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, d, block, 0)
+			if kept.Disk != r.identity.Disk || kept.Life != r.identity.Life || kept.Attachment.IsZero() {
+				t.Fatalf("kept %+v", kept)
+			}
+			if flushed {
+				mustDo(t, d, nbd.OpFlush, 0)
+				kept = d.Claim()
+			}
+			c.Close()
+			powerCut(r)
+			c = connect(t, srv.addr)
+			d, err = c.Open(testContext(t), "r", OpenOptions{Claim: kept, Keep: keep})
+			if !flushed {
+				if !errors.Is(err, ErrWritesLost) {
+					t.Fatalf("opened again: %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustDo(t, d, nbd.OpFlush, 0)
+			if kept.Life != r.identity.Life {
+				t.Error("the new life was not kept")
+			}
+		})
+	}
+}
+
+func TestClaimThatCannotBeKeptOpensNothing(t *testing.T) {
+	srv := startServer(t, ramExport("r", newRAM(1<<20)))
+	full := errors.New("no room")
+	c := connect(t, srv.addr)
+	if _, err := c.Open(testContext(t), "r", OpenOptions{Keep: func(Claim) error { return full }}); !errors.Is(err, full) {
+		t.Fatal(err)
+	}
+	if n := len(srv.Exports()[0].Openers); n != 0 {
+		t.Errorf("%d devices are left open", n)
+	}
+}
+
+func TestAnotherDiskInItsPlaceIsRefused(t *testing.T) {
+	one, two := newRAM(1<<20), newRAM(1<<20)
+	srv := startServer(t, ramExport("r", one))
+	c := connect(t, srv.addr)
+	d := openDisk(t, c, "r")
+	write(t, d, block, 0)
+	claim := d.Claim()
+	srv.stop(t)
+	srv = startServerAt(t, srv.addr, rtrs.ServerConfig{}, ramExport("r", two))
+	for _, op := range []nbd.Op{nbd.OpRead, nbd.OpWrite, nbd.OpFlush} {
+		if e := do(t, d, op, nil, 0, 512, 0); e != syscall.EIO {
+			t.Errorf("%v: %v, want EIO", op, e)
+		}
+	}
+	if err := d.Info().Err; !errors.Is(err, ErrOtherDisk) || !strings.Contains(err.Error(), "another disk") {
+		t.Errorf("state %v", err)
+	}
+	if !bytes.Equal(two.data, make([]byte, 1<<20)) {
+		t.Error("the other disk was written to")
+	}
+	_, err := connectAs(t, "restarted", loopback(), srv.addr).Open(testContext(t), "r", OpenOptions{Claim: claim})
+	if !errors.Is(err, ErrOtherDisk) {
+		t.Errorf("after a restart: %v", err)
+	}
+	// Its own disk is welcome.
+	srv.stop(t)
+	startServerAt(t, srv.addr, rtrs.ServerConfig{}, ramExport("r", one))
+	eventually(t, "the disk works again", func() bool {
+		d.mu.Lock()
+		d.tried = d.tried.Add(-reopenInterval)
+		d.mu.Unlock()
+		return do(t, d, nbd.OpFlush, nil, 0, 0, 0) == 0
+	})
+}
+
+func TestExportHasOneWriter(t *testing.T) {
+	srv := startServer(t, ramExport("r", newRAM(1<<20)), sharedExport("shared", newRAM(1<<20)))
+	c, other := connect(t, srv.addr), connectAs(t, "another", loopback(), srv.addr)
+	d := openDisk(t, c, "r")
+	for _, who := range []*Client{c, other} {
+		_, err := who.Open(testContext(t), "r", OpenOptions{})
+		if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), string(srv.Exports()[0].Openers[0].Peer)) {
+			t.Errorf("a second writer: %v", err)
+		}
+		if _, err := who.Open(testContext(t), "r", OpenOptions{ReadOnly: true}); err != nil {
+			t.Errorf("a reader: %v", err)
+		}
+		openDisk(t, who, "shared")
+	}
+	write(t, d, block, 0)
+	// It comes back in another session before its first one is known to be lost.
+	claim := d.Claim()
+	again, err := other.Open(testContext(t), "r", OpenOptions{Claim: claim})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, again, block, 0)
+	if e := do(t, d, nbd.OpWrite, block, 0, 0, 0); e != syscall.EIO {
+		t.Errorf("its ghost writes: %v, want EIO", e)
+	}
+	again.Close()
+	openDisk(t, c, "r")
+}
+
+func TestDamagedExportTakesNoNewWriter(t *testing.T) {
+	r := newRAM(1 << 20)
+	srv := startServer(t, ramExport("r", r))
+	c := connect(t, srv.addr)
+	claim := openDisk(t, c, "r").Claim()
+	c.Close()
+	eventually(t, "the session ends", func() bool { return len(srv.Exports()[0].Openers) == 0 })
+	r.fault = "fdatasync said \"input/output error\""
+	c = connect(t, srv.addr)
+	if _, err := c.Open(testContext(t), "r", OpenOptions{}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "fdatasync said") {
+		t.Errorf("a new writer: %v", err)
+	}
+	if _, err := c.Open(testContext(t), "r", OpenOptions{ReadOnly: true}); err != nil {
+		t.Errorf("a reader: %v", err)
+	}
+	claim.Life = r.identity.Life
+	if _, err := c.Open(testContext(t), "r", OpenOptions{Claim: claim}); err != nil {
+		t.Errorf("who has it attached: %v", err)
+	}
+}
+
+func TestExportThatIsNotOpenYetSaysSo(t *testing.T) {
+	srv := startServer(t)
+	peer := connect(t, srv.addr)
+	srv.Await("r", nil, "no such file")
+	if _, err := peer.Open(testContext(t), "r", OpenOptions{}); !errors.Is(err, ErrForbidden) {
+		t.Errorf("who may not open it: %v", err)
+	}
+	id := srv.rt.Sessions()[0].Peer
+	srv.Await("r", append(ramExport("r", nil).Allow, id), "no such file")
+	if _, err := peer.Open(testContext(t), "r", OpenOptions{}); !errors.Is(err, ErrNotReady) || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("who may: %v", err)
+	}
+	if err := srv.RemoveExport("r"); err != nil {
+		t.Error(err)
+	}
+	if _, err := peer.Open(testContext(t), "r", OpenOptions{}); !errors.Is(err, ErrNotFound) {
+		t.Errorf("after it was removed: %v", err)
+	}
+	if err := srv.AddExport(ramExport("r", newRAM(1<<20))); err != nil {
+		t.Fatal(err)
+	}
+	openDisk(t, peer, "r")
+}
