@@ -52,6 +52,7 @@ type asked struct {
 // that stop and go on.
 func TestNothingOfGoneClientsComesLateWhateverHappens(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
+		steps := rapid.SliceOfN(rapid.IntRange(0, 9999), 1, 40).Draw(rt, "steps")
 		m := &goneModel{up: true}
 		for i := range m.blocks {
 			m.blocks[i].maybe = map[byte]bool{}
@@ -62,7 +63,7 @@ func TestNothingOfGoneClientsComesLateWhateverHappens(t *testing.T) {
 			defer m.hold.RUnlock()
 			return 0
 		}
-		t.Run("run", func(t *testing.T) {
+		if !t.Run("run", func(t *testing.T) {
 			m.p = newPath(t, r)
 			defer func() {
 				if m.stopped {
@@ -70,29 +71,26 @@ func TestNothingOfGoneClientsComesLateWhateverHappens(t *testing.T) {
 				}
 				m.p.link.set(true)
 			}()
-			for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-				if m.value > 250 {
-					break
-				}
-				m.step(t, rt)
+			for _, s := range steps {
+				m.step(t, s)
 			}
 			m.settle(t)
-		})
-		if t.Failed() {
-			rt.Fatalf("failed")
+		}) {
+			rt.Fatalf("a run of %d steps: %v", len(steps), steps)
 		}
 	})
 }
 
-func (m *goneModel) step(t *testing.T, rt *rapid.T) {
-	action := rapid.IntRange(0, 9).Draw(rt, "action")
+// step does what a number says: its last digit is what, the rest who and where.
+func (m *goneModel) step(t *testing.T, n int) {
+	action, block := n%10, n/10%len(m.blocks)
 	if len(m.clients) == 0 && action < 7 {
 		action = 7
 	}
-	pick := func() int { return rapid.IntRange(0, len(m.clients)-1).Draw(rt, "client") }
+	pick := func() int { return n / 100 % len(m.clients) }
 	switch {
 	case action < 3: // write
-		c, b := m.clients[pick()], rapid.IntRange(0, len(m.blocks)-1).Draw(rt, "block")
+		c, b := m.clients[pick()], block
 		m.value++
 		m.blocks[b].maybe[m.value] = true
 		for _, o := range m.clients { // reads that are open may find it
@@ -104,7 +102,7 @@ func (m *goneModel) step(t *testing.T, rt *rapid.T) {
 		}
 		c.ask(t, asked{block: b, value: m.value})
 	case action < 4: // read
-		c, b := m.clients[pick()], rapid.IntRange(0, len(m.blocks)-1).Draw(rt, "block")
+		c, b := m.clients[pick()], block
 		may := map[byte]bool{m.blocks[b].sure: true}
 		for v := range m.blocks[b].maybe {
 			may[v] = true
