@@ -21,7 +21,7 @@ func Unusable(c *config.Config) []*api.Error {
 		}
 		if _, err := loadCredentials(p); err != nil {
 			e := *ikeProblem(p.Name, err)
-			e.Message = fmt.Sprintf("peer %s cannot be used: %v", p.Name, err)
+			e.Message = fmt.Sprintf("a file of peer %s cannot be used: %v", p.Name, err)
 			if errors.Is(err, fs.ErrNotExist) {
 				e.Code, e.Fix = api.CodeNotFound, "bring the file there, or name another with `ironwarp peer set`"
 			}
