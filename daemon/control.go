@@ -91,8 +91,8 @@ func (d *Daemon) routes() http.Handler {
 	get(mux, "GET /v1/peers/{name}", func(r *http.Request) (api.Peer, error) { return d.Peer(r.Context(), r.PathValue("name")) })
 	post(mux, "POST /v1/peers", func(r *http.Request, s api.PeerSpec) (api.Peer, error) { return d.AddPeer(r.Context(), s) })
 	post(mux, "PATCH /v1/peers", func(r *http.Request, c api.PeerChange) (api.Peer, error) { return d.SetPeer(r.Context(), c) })
-	get(mux, "DELETE /v1/peers/{name}", func(r *http.Request) (any, error) {
-		return struct{}{}, d.RemovePeer(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") != "")
+	get(mux, "DELETE /v1/peers/{name}", func(r *http.Request) (api.Removed, error) {
+		return d.RemovePeer(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") != "")
 	})
 	get(mux, "GET /v1/peers/{name}/exports", d.offersRoute)
 	get(mux, "GET /v1/exports", func(*http.Request) ([]api.Export, error) { return d.Exports(), nil })

@@ -71,7 +71,8 @@ type Daemon struct {
 
 	controlPath string // of the control socket
 
-	changing changeLock  // held while the configuration changes
+	changing changeLock // held while the configuration changes
+	guards   recordedGuards
 	saving   sync.Mutex  // held while the state is written
 	unsaved  atomic.Bool // the state could not be written
 
@@ -147,6 +148,7 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.changing.Lock()
+	d.loadGuards()
 	d.apply(ctx, config.Default(d.cfg.Path), d.cfg)
 	d.saving.Lock() // until all are there
 	for _, s := range saved.Attachments {
@@ -318,6 +320,7 @@ func (d *Daemon) repair(ctx context.Context) {
 			d.setUpPeer(ctx, p)
 		}
 	}
+	d.letGo()
 	d.listen(ctx)
 	atOnce(slices.DeleteFunc(d.exportList(), (*export).isReady), d.openExport)
 }

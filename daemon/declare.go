@@ -36,10 +36,11 @@ func (d *Daemon) declarePeer(ctx context.Context, name string, write func(main s
 }
 
 // RemovePeer removes a peer's declaration and everything that was set up for it.
-// One whose disks are attached, or which exports allow, takes force.
-func (d *Daemon) RemovePeer(ctx context.Context, name string, force bool) error {
+// One whose disks are attached, or which exports allow, takes force. A guard stays
+// for as long as the kernel has something to send by its link.
+func (d *Daemon) RemovePeer(ctx context.Context, name string, force bool) (api.Removed, error) {
 	if _, err := d.findPeer(name); err != nil {
-		return err
+		return api.Removed{}, err
 	}
 	d.changing.Lock()
 	defer d.changing.Unlock()
@@ -51,16 +52,18 @@ func (d *Daemon) RemovePeer(ctx context.Context, name string, force bool) error 
 	}
 	cfg, err := config.Load(d.config().Path, d.opt.Named)
 	if err != nil {
-		return configError(err)
+		return api.Removed{}, configError(err)
 	}
 	if err := inTheWay(cfg, name, disks, force); err != nil {
-		return err
+		return api.Removed{}, err
 	}
 	if err := config.RemovePeer(cfg.Path, name, force); err != nil {
-		return configError(err)
+		return api.Removed{}, configError(err)
 	}
-	_, err = d.reload(ctx)
-	return err
+	if _, err = d.reload(ctx); err != nil {
+		return api.Removed{}, err
+	}
+	return api.Removed{Removed: name, Held: d.heldGuards(name)}, nil
 }
 
 // inTheWay names all that keeps a peer from being removed, and how to have it go.

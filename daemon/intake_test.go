@@ -220,7 +220,7 @@ func TestBlocksByHand(t *testing.T) {
 	if err := beta.api.RemoveExport(t.Context(), "disk", true); err != nil {
 		t.Fatal(err)
 	}
-	if err := beta.api.RemovePeer(t.Context(), "alpha", false); err != nil {
+	if _, err := beta.api.RemovePeer(t.Context(), "alpha", false); err != nil {
 		t.Fatal(err)
 	}
 	if list, err := beta.api.Blocks(t.Context()); err != nil || len(list) != 0 {

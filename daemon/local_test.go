@@ -329,7 +329,8 @@ func TestPrivilegedULPMayEverythingOnItsOwnAccount(t *testing.T) {
 	if err := ops.DetachOf(t.Context(), "bob", "beta", "b", true); err != nil {
 		t.Error(err)
 	}
-	says(t, alpha.api.RemovePeer(t.Context(), "beta", false), api.CodeInUse, "beta/secret is attached by ULP ops", "ironwarp detach --ulp ops beta/secret")
+	_, err = alpha.api.RemovePeer(t.Context(), "beta", false)
+	says(t, err, api.CodeInUse, "beta/secret is attached by ULP ops", "ironwarp detach --ulp ops beta/secret")
 	if _, err := ops.AddExport(t.Context(), api.ExportSpec{Name: "x", Path: beta.image("x.img", 4096)}); err != nil {
 		t.Error(err)
 	}

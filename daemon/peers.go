@@ -165,6 +165,7 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 			Fix: "a peer is another host; correct its address with `ironwarp peer rm` and `ironwarp peer add`"}
 	}
 	// The guard comes first: whatever else is missing, nothing leaves in clear.
+	d.recordGuards(p.cfg)
 	for _, g := range guardsOf(p.cfg) {
 		if err := ipsec.InstallGuard(g); err != nil {
 			return nil, err
@@ -352,21 +353,14 @@ func (d *Daemon) dropPeer(ctx context.Context, p *peer) {
 		return
 	}
 	var errs []error
-	known := true // to the IPsec manager, with all its addresses
 	for i := range p.cfg.Addresses() {
-		err := ipsec.ErrUnknownPeer
+		err := ipsec.ErrUnknownPeer // it never came further than the guard, which letGo takes down
 		if m := d.ike.current(); m != nil {
 			err = m.RemovePeer(ctx, p.cfg.PathName(i))
 		}
-		if errors.Is(err, ipsec.ErrUnknownPeer) {
-			known, err = false, nil
-		}
-		errs = append(errs, err)
-	}
-	if !known {
-		// It never came further than the guard.
-		for _, g := range guardsOf(p.cfg) {
-			errs = append(errs, ipsec.RemoveGuard(g))
+		var held *ipsec.HeldError
+		if !errors.Is(err, ipsec.ErrUnknownPeer) && !errors.As(err, &held) {
+			errs = append(errs, err)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

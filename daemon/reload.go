@@ -132,6 +132,7 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	}
 	d.allowAgain()
 	d.applyPeerShares(next)
+	d.letGo()
 	d.listen(ctx)
 	return changed
 }

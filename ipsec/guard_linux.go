@@ -25,9 +25,14 @@ func InstallGuard(g GuardSpec) error {
 }
 
 // RemoveGuard takes a guard down. From then on the port's traffic may flow in
-// clear. A guard that is not there is no error. What a charon that was killed has
-// left of the peer's SAs goes as well: its policies would go on demanding ESP.
+// clear, so all that the kernel has of the link is ended before; if that takes
+// longer the guard stays, and the error is a *HeldError. A guard that is not there
+// is no error. What a charon that was killed has left of the peer's SAs goes as
+// well: its policies would go on demanding ESP.
 func RemoveGuard(g GuardSpec) error {
+	if err := endSockets(g); err != nil {
+		return err
+	}
 	return errors.Join(removeBlocks(g), removeChildren(g))
 }
 

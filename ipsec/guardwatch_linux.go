@@ -201,8 +201,9 @@ func summed(results []guardResult) (sum guardResult) {
 	return sum
 }
 
-// dropGuard takes a peer's guard down, but that of the links in keep.
-func (m *Manager) dropGuard(p *peer, keep ...Link) error {
+// dropGuard takes a peer's guard down, but that of the links in keep; that of a
+// link stays for which ready has an error.
+func (m *Manager) dropGuard(p *peer, ready func(GuardSpec) error, keep ...Link) error {
 	m.guarding.Lock()
 	defer m.guarding.Unlock()
 	p.mu.Lock()
@@ -211,15 +212,22 @@ func (m *Manager) dropGuard(p *peer, keep ...Link) error {
 	p.mu.Unlock()
 	var errs []error
 	for _, k := range p.links {
-		if !slices.Contains(keep, k) {
-			errs = append(errs, m.uninstall(p.guardOf(k, DataPlaneAuto, "")))
+		if slices.Contains(keep, k) {
+			continue
 		}
+		g := p.guardOf(k, DataPlaneAuto, "")
+		err := ready(g)
+		if err == nil {
+			err = m.uninstall(g)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// RemoveGuard takes down the guard of a peer that stays, and keeps it down. It
-// exists for demonstrations of what the guard is good for.
+// RemoveGuard takes down the guard of a peer that stays, and keeps it down, with
+// its streams as they are. It exists for demonstrations of what the guard is good
+// for.
 func (m *Manager) RemoveGuard(_ context.Context, name string) error {
 	m.editing.Lock()
 	defer m.editing.Unlock()
@@ -228,5 +236,5 @@ func (m *Manager) RemoveGuard(_ context.Context, name string) error {
 		return err
 	}
 	m.cfg.Logger.Warn("the guard is taken down: the link's port may be used in clear", "peer", name)
-	return m.dropGuard(p)
+	return m.dropGuard(p, func(GuardSpec) error { return nil })
 }

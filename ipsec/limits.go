@@ -144,6 +144,10 @@ const (
 	// guardRecheck is how often the kernel is compared with the guard that should
 	// be there, beside the notifications of the kernel.
 	guardRecheck = 5 * time.Second
+	// endWait is how long the sockets of a link are given to end before its guard
+	// stays, and endPoll how often they are looked at.
+	endWait = 2 * time.Second
+	endPoll = 10 * time.Millisecond
 	// blockPause is the least time between two looks at the kernel's blocks.
 	blockPause = 100 * time.Millisecond
 	// blockSlack is what is left of a block that is not worth putting back.

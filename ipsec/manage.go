@@ -34,7 +34,10 @@ func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
 		if old.cfg.Remote == cfg.Remote {
 			keep = cfg.links()
 		}
-		if err := m.retire(ctx, old, keep); err != nil {
+		var held *HeldError
+		if err := m.retire(ctx, old, keep); errors.As(err, &held) {
+			m.cfg.Logger.Warn("the guard of what the peer was stays", "peer", cfg.Name, "err", err)
+		} else if err != nil {
 			return fmt.Errorf("replace peer %s: %w", cfg.Name, err)
 		}
 	}
@@ -103,7 +106,9 @@ func (p *peer) sameEnds(o *Peer) bool {
 
 // RemovePeer ends the peer's SAs, unloads its connection and key, and then
 // removes its guard: from then on the port's traffic with the peer may flow in
-// clear.
+// clear. Before that the kernel's sockets of its links are ended. The guard of a
+// link stays whose sockets cannot be, and the error is a *HeldError: RemoveGuard
+// (the function) takes it down later.
 func (m *Manager) RemovePeer(ctx context.Context, name string) error {
 	m.editing.Lock()
 	defer m.editing.Unlock()
@@ -142,7 +147,7 @@ func (m *Manager) retire(ctx context.Context, p *peer, keep []Link) error {
 		}
 	}
 	p.mu.Unlock()
-	errs = append(errs, m.dropGuard(p, keep...))
+	errs = append(errs, m.dropGuard(p, m.empty, keep...))
 	if st := m.DaemonStatus(); st.DataPlane.plane().holdsSAs() {
 		for _, g := range p.guards(st.DataPlane, "") {
 			errs = append(errs, removeChildren(g))

@@ -27,6 +27,7 @@ type Manager struct {
 	// The kernel's side of the guard; tests without privileges have another one.
 	install   func(netns string, specs []GuardSpec) ([]guardResult, error)
 	uninstall func(GuardSpec) error
+	empty     func(GuardSpec) error // ends the sockets of its link
 	probe     func(GuardSpec) error // the self-test
 	route     func(g GuardSpec, local netip.Addr, up bool) error
 	confirm   func(g GuardSpec, sa *SA, c *Child) error // that a listed child is in place
@@ -75,6 +76,7 @@ func New(cfg Config) (*Manager, error) {
 		reblocked: make(chan struct{}, 1),
 		install:   reconcileGuards,
 		uninstall: removeBlocks,
+		empty:     endSockets,
 		probe:     ProbeGuard,
 		route:     func(g GuardSpec, local netip.Addr, up bool) error { return g.DataPlane.plane().route(g, local, up) },
 		confirm:   func(g GuardSpec, sa *SA, c *Child) error { return g.DataPlane.plane().installed(g, sa, c) },

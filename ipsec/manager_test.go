@@ -59,6 +59,7 @@ func newBenchOf(t *testing.T, cfg Config) *bench {
 		b.guarded.Store(int32(len(specs)))
 		return make([]guardResult, len(specs)), nil
 	}
+	m.empty = func(GuardSpec) error { return nil }
 	m.uninstall = func(GuardSpec) error { b.guarded.Store(0); return nil }
 	m.route = func(GuardSpec, netip.Addr, bool) error { return nil }
 	m.probe = func(GuardSpec) error { return nil }

@@ -259,18 +259,21 @@ func (w *ironwarp) peerRemove(c *cli.Context) error {
 		}
 	}
 	var guard error
+	var removed api.Removed
 	if offline {
 		guard, err = daemon.RemovePeer(path, a[0], c.Bool("force"))
+		removed.Removed = a[0]
 	} else {
-		err = cl.RemovePeer(c.Context, a[0], c.Bool("force"))
+		removed, err = cl.RemovePeer(c.Context, a[0], c.Bool("force"))
 	}
 	if err != nil {
 		return err
 	}
-	return w.print(c, struct {
-		Removed string `json:"removed"`
-	}{a[0]}, func() {
+	return w.print(c, removed, func() {
 		w.printf("peer %s removed\n", a[0])
+		for _, why := range removed.Held {
+			w.printf("%s\n", w.warn(why+"; the daemon lets it go when that is over"))
+		}
 		if file != "" {
 			w.printf("its secret stays in %s; remove the file if nothing else needs it\n", file)
 		}

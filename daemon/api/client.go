@@ -197,8 +197,8 @@ func (c *Client) SetPeer(ctx context.Context, change PeerChange) (v Peer, err er
 
 // RemovePeer removes a peer's declaration and everything that was set up for it.
 // With force its disks are detached, and exports do not allow it any more.
-func (c *Client) RemovePeer(ctx context.Context, name string, force bool) error {
-	return c.call(ctx, http.MethodDelete, "/v1/peers/"+url.PathEscape(name)+forced(force), nil, nil)
+func (c *Client) RemovePeer(ctx context.Context, name string, force bool) (v Removed, err error) {
+	return v, c.call(ctx, http.MethodDelete, "/v1/peers/"+url.PathEscape(name)+forced(force), nil, &v)
 }
 
 // Offers lists what a peer offers to this host.

@@ -152,6 +152,14 @@ type AttachRequest struct {
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 }
 
+// Removed is what became of a peer that was removed.
+type Removed struct {
+	Removed string `json:"removed"` // its name
+	// Held tells why parts of its guard stay in the kernel for now. The daemon lets
+	// them go when it can.
+	Held []string `json:"held,omitempty"`
+}
+
 // Attachment is a remote disk and the NBD socket it is served on.
 type Attachment struct {
 	ULP        string  `json:"ulp,omitempty"` // whose it is; "": root's

@@ -129,10 +129,11 @@ func (x *examination) leftOver(have []ipsec.GuardPolicy, known map[netip.Addr]bo
 		return
 	}
 	var lost []netip.Addr
-	var texts []string
+	var texts, held []string
 	for _, p := range have {
 		if !known[p.Remote] {
 			texts = append(texts, p.String())
+			held = append(held, holders(p)...)
 			if !slices.Contains(lost, p.Remote) {
 				lost = append(lost, p.Remote)
 			}
@@ -141,8 +142,29 @@ func (x *examination) leftOver(have []ipsec.GuardPolicy, known map[netip.Addr]bo
 	if len(lost) == 0 {
 		return
 	}
-	x.find(Finding{
+	f := Finding{
 		What: "left over guard", Level: Warn, Found: "policies of hosts that are no configured peers block their clear traffic: " + strings.Join(texts, "; "),
 		Do: []string{"ip xfrm policy", fmt.Sprintf("Add the peer and remove it again, which takes them down: %v.", lost)},
-	})
+	}
+	if len(held) > 0 {
+		slices.Sort(held)
+		f.Found += "; the kernel still has to send by these links: " + strings.Join(slices.Compact(held), "; ")
+		f.Do = []string{"Wait: the daemon lets them go when the kernel has nothing of them left."}
+	}
+	x.find(f)
+}
+
+// holders are the kernel's sockets for which a guard that nobody needs stays.
+func holders(p ipsec.GuardPolicy) (all []string) {
+	if p.StopsICMP() {
+		return nil
+	}
+	sockets, err := ipsec.LinkSockets(ipsec.GuardSpec{Remote: p.Remote, Protocol: p.Protocol, Port: max(p.LocalPort, p.PeerPort)})
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, s := range sockets {
+		all = append(all, s.String())
+	}
+	return all
 }

@@ -93,7 +93,7 @@ func (s *scene) forget(t *testing.T) {
 	if err := s.alpha.Client().Detach(t.Context(), "beta", s.export(), true); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.alpha.Client().RemovePeer(t.Context(), "beta", false); err != nil {
+	if _, err := s.alpha.Client().RemovePeer(t.Context(), "beta", false); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually(t, "beta has no SA left", nil, func(ctx context.Context) bool {

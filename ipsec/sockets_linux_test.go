@@ -1,0 +1,105 @@
+package ipsec
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/ironwarp/ironwarp/internal/nsdo"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// TestGuardStaysWhileSocketsCannotBeEnded has a kernel that ends no sockets, and
+// then the one that there is. A file descriptor of another process would not help:
+// what is ended is the socket.
+func TestGuardStaysWhileSocketsCannotBeEnded(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("making a network namespace takes root")
+	}
+	err := nsdo.Fresh(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err != nil {
+			return err
+		}
+		ln, err := net.Listen("tcp", "127.0.0.1:7471")
+		if err != nil {
+			return err
+		}
+		defer ln.Close()
+		c, err := net.Dial("tcp", "127.0.0.1:7471")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		twin, err := c.(*net.TCPConn).File() // as a child process would have it
+		if err != nil {
+			return err
+		}
+		defer twin.Close()
+		g := GuardSpec{Remote: netip.MustParseAddr("127.0.0.1"), Port: 7471}
+		other := g
+		other.Port = 7472
+		if err := endSockets(other); err != nil {
+			t.Errorf("a link without sockets: %v", err)
+		}
+		var held *HeldError
+		err = endSocketsBy(g, func(LinkSocket) error { return syscall.EOPNOTSUPP })
+		if !errors.As(err, &held) || len(held.Sockets) != 2 || !errors.Is(err, syscall.EOPNOTSUPP) || !strings.Contains(err.Error(), "stays") || !strings.Contains(err.Error(), "ESTABLISHED") {
+			t.Errorf("sockets that cannot be ended: %v", err)
+		}
+		if err := endSockets(g); err != nil {
+			t.Errorf("sockets that can be: %v", err)
+		}
+		if left, err := LinkSockets(g); err != nil || len(left) > 0 {
+			t.Errorf("left are %v, %v", left, err)
+		}
+		if _, err := c.Write([]byte("x")); err == nil {
+			t.Error("the connection goes on")
+		}
+		again, err := net.Dial("tcp", "127.0.0.1:7471") // the listener is everybody's
+		if err == nil {
+			again.Close()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAssociationsOfTheKernelAreRead reads /proc/net/sctp/assocs as Linux 6.1
+// writes it.
+func TestAssociationsOfTheKernelAreRead(t *testing.T) {
+	const text = ` ASSOC     SOCK   STY SST ST HBKT ASSOC-ID TX_QUEUE RX_QUEUE UID INODE LPORT RPORT LADDRS <-> RADDRS HBINT INS OUTS MAXRT T1X T2X RTXC wmema wmemq sndbuf rcvbuf
+       0        0 2   1   4  0    5    2048        0       0 0 40000  7471  *10.0.0.1 10.0.1.1 <-> *10.0.0.2 10.0.1.2 	   30000    10    10   10    0    0        0        1        2048   212992   212992
+       0        0 2   1   3  0    6       0        0       0 77 7471  41000  *fd99::1 <-> *fd99::2 	   30000    10    10   10    0    0        0        1        0   212992   212992
+`
+	for _, c := range []struct {
+		remote string
+		port   uint16
+		want   string
+	}{
+		{"10.0.0.2", 7471, "sctp from 10.0.0.1:40000 to 10.0.0.2:7471, state 4, of no program"},
+		{"10.0.1.2", 7471, "sctp from 10.0.0.1:40000 to 10.0.1.2:7471, state 4, of no program"},
+		{"fd99::2", 7471, "sctp from [fd99::1]:7471 to [fd99::2]:41000, state 3"},
+		{"10.0.0.3", 7471, ""},
+		{"10.0.0.2", 7472, ""},
+	} {
+		got := ""
+		for _, s := range parseAssociations(GuardSpec{Remote: netip.MustParseAddr(c.remote), Protocol: transport.ProtoSCTP, Port: c.port}, text) {
+			got += s.String()
+		}
+		if got != c.want {
+			t.Errorf("%s port %d: %q, want %q", c.remote, c.port, got, c.want)
+		}
+	}
+}
