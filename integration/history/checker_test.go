@@ -237,7 +237,7 @@ func TestChecker(t *testing.T) {
 					o.ret = o.conn.end
 				}
 			}
-			if wrong := m.r.judge(t); (len(wrong) == 0) != x.right {
+			if wrong := m.r.judge(t, false); (len(wrong) == 0) != x.right {
 				t.Errorf("the checker says %q", wrong)
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
@@ -74,7 +75,8 @@ func TestUndisturbed(t *testing.T) {
 	}
 	r := newRandom(t, rand.Uint64())
 	r.progress(5 * opsBetween)
-	if c := r.finish(); c.failed+c.unanswered > 0 || c.overlapping < 50 {
+	until(t, "operations meet", func() bool { return r.rec.counts().overlapping >= 50 })
+	if c := r.finish(); c.failed+c.unanswered > 0 {
 		t.Errorf("%v", c)
 	}
 }
@@ -139,7 +141,7 @@ func (r *random) finish() counts {
 	for _, d := range r.disks {
 		r.audit(d, d.path)
 	}
-	for _, w := range r.rec.judge(r) {
+	for _, w := range r.rec.judge(r, true) {
 		r.Error(w)
 	}
 	c := r.rec.counts()
@@ -216,18 +218,20 @@ func (r *random) work(number int, d *disk, rng *rand.Rand) {
 // progress waits until clients have been served n times.
 func (r *random) progress(n int) {
 	r.Helper()
-	served := func() (k int) {
-		r.rec.mu.Lock()
-		defer r.rec.mu.Unlock()
-		for _, o := range r.rec.ops {
-			if o.out == succeeded {
-				k++
-			}
+	first := r.ended(succeeded)
+	until(r.T, "clients are served", func() bool { return r.ended(succeeded) >= first+n })
+}
+
+// ended is how many operations have ended in one of these ways.
+func (r *random) ended(how ...outcome) (n int) {
+	r.rec.mu.Lock()
+	defer r.rec.mu.Unlock()
+	for _, o := range r.rec.ops {
+		if slices.Contains(how, o.out) {
+			n++
 		}
-		return k
 	}
-	first := served()
-	until(r.T, "clients are served", func() bool { return served() >= first+n })
+	return n
 }
 
 // killSome kills clients while they work.
@@ -275,6 +279,10 @@ func (r *random) faults() []randomFault {
 			r.beta.stop()
 			r.beta.start()
 		}},
+		{"another file is under an export for a while", r.exchange},
+	}
+	if r.p != nil {
+		all = append(all, randomFault{"the exporting host loses power", r.cutPower})
 	}
 	return all
 }
@@ -310,4 +318,34 @@ func (r *random) restartAlpha(end func()) {
 		r.rec.attached(d.number)
 	}
 	r.alpha.start()
+}
+
+// exchange puts another file under an export and the right one back. Nothing of the
+// other one may be seen or touched meanwhile.
+func (r *random) exchange() {
+	d := r.disks[r.rng.IntN(len(r.disks))]
+	const otherDisk = 77
+	other := filepath.Join(r.dir, fmt.Sprintf("foreign%d.img", r.rec.now()))
+	r.newFile(other, otherDisk)
+	r.rec.fault("file exchanged", true)
+	end := r.rec.excuse(d.number, "another file is under the export")
+	r.export(d, other)
+	r.beta.reload()
+	until(r.T, "the disk is lost", func() bool { return r.attachment(d).State == api.AttachFailed })
+	r.export(d, d.path)
+	r.beta.reload()
+	until(r.T, "the disk is back", func() bool { return r.attachment(d).State == api.AttachReady })
+	end()
+	if _, err := readTags(must(os.ReadFile(other))(r.T)[:blockSize], otherDisk, 0); err != nil {
+		r.Errorf("the file of another disk: %v", err)
+	}
+}
+
+// cutPower takes the power from the exporting host. A disk that may have lost
+// something fails from then on, until it is attached anew.
+func (r *random) cutPower() {
+	r.p.powerCut()
+	first := r.ended(succeeded, failed)
+	until(r.T, "clients are answered", func() bool { return r.ended(succeeded, failed) >= first+opsBetween/4 })
+	r.reattach()
 }

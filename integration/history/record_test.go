@@ -320,8 +320,34 @@ func (r *recorder) atRisk(o *op) bool {
 	return false
 }
 
-// judge searches the history and says what is wrong with it.
-func (r *recorder) judge(t testing.TB) []string {
+// lost is how many acknowledged writes a later read has shown to be gone: it returned
+// an older one, with a power cut in between.
+func (r *recorder) lost() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range r.events {
+		if e.set != nil {
+			continue
+		}
+		last := map[uint32]*op{} // by block
+		for _, o := range r.ops {
+			if o.disk == e.disk && o.kind == opWrite && o.out == succeeded && o.ret < e.call && (last[o.block] == nil || last[o.block].ret < o.call) {
+				last[o.block] = o
+			}
+		}
+		for _, w := range last {
+			if slices.ContainsFunc(r.ops, func(o *op) bool {
+				return o.kind == opRead && o.out == succeeded && o.disk == e.disk && o.block == w.block && o.call > e.ret && o.seen[0][0] < w.write
+			}) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// judge searches the history and says what is wrong with it, with pictures if show.
+func (r *recorder) judge(t testing.TB, show bool) []string {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -382,7 +408,7 @@ func (r *recorder) judge(t testing.TB) []string {
 				mu.Lock()
 				wrong = append(wrong, text)
 				pictures++
-				show := pictures <= maxPictures
+				show := show && pictures <= maxPictures
 				mu.Unlock()
 				if show {
 					_, info := porcupine.CheckOperationsVerbose(model, h, searchTime)

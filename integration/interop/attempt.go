@@ -53,10 +53,15 @@ type machineTime struct {
 func (l *lab) run(ctx context.Context, out, script string, o vm.Options) (vm.Result, error) {
 	begin := time.Now()
 	res, err := l.image.Run(ctx, out, script, o)
+	l.took(filepath.Base(out), time.Since(begin), res.CPU)
+	return res, err
+}
+
+// took notes what something has cost.
+func (l *lab) took(name string, clock, cpu time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.times = append(l.times, machineTime{filepath.Base(out), time.Since(begin), res.CPU})
-	return res, err
+	l.times = append(l.times, machineTime{name, clock, cpu})
 }
 
 // printTimes prints where the time went.

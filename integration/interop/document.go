@@ -52,6 +52,9 @@ func (r *report) document(w io.Writer) {
 	if r.sctp != nil {
 		r.sctp.document(w)
 	}
+	if r.power != nil {
+		r.power.document(w)
+	}
 	fmt.Fprint(w, quirks)
 	if t := r.terminates(); t != "" {
 		fmt.Fprintf(w, terminateHead, t)

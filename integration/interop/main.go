@@ -3,7 +3,7 @@
 // each other in both roles, and prints what worked. make interop runs it.
 //
 //	interop [-binary bin/ironwarp] [-cache .cache/vm] [-document docs/interop.md] [-matrix docs/ipsec-matrix.md]
-//	        [-part siw|esp|sctp] [-run regexp] [-repeat n] [-at-once n] [-logs directory] [-summary file] [-v]
+//	        [-part siw|esp|sctp|power] [-run regexp] [-repeat n] [-at-once n] [-logs directory] [-summary file] [-v]
 //
 // One machine runs rping of librdmacm against ironwarp rping, and the conformance
 // suite (package iwarptest/conformance) with package verbs at one end and siw at
@@ -11,7 +11,9 @@
 // integration/ipsectest, which have siw inside of ESP, too, and the matrix of
 // integration/ikematrix. The third has the kernel's SCTP: the tests of
 // transport, transport/ksctp and integration/oversctp, those of
-// integration/ipsectest and integration/chaos that are about it, and the demo. In the machines suite and matrix are this program:
+// integration/ipsectest and integration/chaos that are about it, and the demo. The
+// tests of integration/history that cut the power of a host kill a machine of theirs.
+// In the machines suite and matrix are this program:
 //
 //	interop suite -agent PROGRAM [-results file] [flags of go test]
 //	interop ikematrix [-results file] [-kernel] [flags of go test]
@@ -75,7 +77,7 @@ func parse() (a arguments, err error) {
 	flag.StringVar(&a.agents, "agents", ".cache/siw", "directory of built programs for siw's end")
 	flag.StringVar(&a.document, "document", "", "write the results to this Markdown `file`, after a complete run that went as expected")
 	flag.StringVar(&a.matrix, "matrix", "", "and those of the matrix to this one")
-	flag.StringVar(&a.part, "part", "", "run only `siw` (rping and the suite), esp (what has the kernel's ESP) or sctp")
+	flag.StringVar(&a.part, "part", "", "run only `siw` (rping and the suite), esp (what has the kernel's ESP), sctp or power (whose power is cut)")
 	flag.StringVar(&a.only, "run", "", "run only what matches this `regexp`: names of rping's cases, of the suite's tests as in Siw/we-dial-ipv4-crc/send, and of those of the test programs")
 	flag.IntVar(&a.repeat, "repeat", 1, "run each of rping's cases so many times and nothing else, to look for what is rare")
 	flag.IntVar(&a.atOnce, "at-once", 2, "how many virtual machines run at once")
@@ -90,9 +92,9 @@ func parse() (a arguments, err error) {
 		return a, fmt.Errorf("-at-once %d: at least one machine has to run", a.atOnce)
 	}
 	switch a.part {
-	case "", partSiw, partESP, partSCTP:
+	case "", partSiw, partESP, partSCTP, partPower:
 	default:
-		return a, fmt.Errorf("-part %s: there are %s, %s and %s", a.part, partSiw, partESP, partSCTP)
+		return a, fmt.Errorf("-part %s: there are %s, %s, %s and %s", a.part, partSiw, partESP, partSCTP, partPower)
 	}
 	_, err = regexp.Compile(a.only)
 	if err != nil {
@@ -103,9 +105,10 @@ func parse() (a arguments, err error) {
 
 // The parts of a run, each in a machine of its own.
 const (
-	partSiw  = "siw"
-	partESP  = "esp"
-	partSCTP = "sctp"
+	partSiw   = "siw"
+	partESP   = "esp"
+	partSCTP  = "sctp"
+	partPower = "power"
 )
 
 // includes tells whether a part is to be run.
@@ -198,6 +201,7 @@ func (l *lab) report(ctx context.Context, a arguments, out string) (*report, err
 	var o outcome
 	var esp *espOutcome
 	var sctp *sctpOutcome
+	var power *powerOutcome
 	progress := func(s string) { fmt.Println(s) }
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(a.atOnce)
@@ -224,10 +228,20 @@ func (l *lab) report(ctx context.Context, a arguments, out string) (*report, err
 			return err
 		})
 	}
+	if a.cutsPower() {
+		g.Go(func() error {
+			fmt.Printf("a host with Linux %s whose power is cut, in a virtual machine\n", l.image.Kernel)
+			p, err := l.power(ctx, a.cache, out)
+			power = &p
+			return err
+		})
+	}
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	return newReport(l, o, esp, sctp), nil
+	r := newReport(l, o, esp, sctp)
+	r.power = power
+	return r, nil
 }
 
 func writeSummary(path string, passed, failed, skipped int) error {

@@ -14,8 +14,9 @@ import (
 type report struct {
 	kernel, version string
 	outcome
-	esp  *espOutcome  // nil: it was not run
-	sctp *sctpOutcome // likewise
+	esp   *espOutcome   // nil: it was not run
+	sctp  *sctpOutcome  // likewise
+	power *powerOutcome // likewise
 }
 
 func newReport(l *lab, o outcome, esp *espOutcome, sctp *sctpOutcome) *report {
@@ -31,6 +32,9 @@ func (r *report) passed() int {
 	if r.sctp != nil {
 		n += r.sctp.passed()
 	}
+	if r.power != nil {
+		n += r.power.passed()
+	}
 	return n
 }
 
@@ -41,6 +45,9 @@ func (r *report) failed() int {
 	}
 	if r.sctp != nil {
 		n += r.sctp.failed()
+	}
+	if r.power != nil {
+		n += r.power.failed()
 	}
 	return n
 }
@@ -85,6 +92,9 @@ func (r *report) summary() string {
 	if r.sctp != nil {
 		s += fmt.Sprintf(". Kernel SCTP: %d as expected, %d unexpected", r.sctp.passed(), r.sctp.failed())
 	}
+	if r.power != nil {
+		s += fmt.Sprintf(". Power cuts: %d as expected, %d unexpected", r.power.passed(), r.power.failed())
+	}
 	return s
 }
 
@@ -119,6 +129,9 @@ func (r *report) print(w io.Writer, dir string) {
 	}
 	if r.sctp != nil {
 		r.sctp.print(w, dir)
+	}
+	if r.power != nil {
+		r.power.print(w, dir)
 	}
 }
 
