@@ -156,6 +156,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	}
 	d.saving.Unlock()
 	d.changing.Unlock()
+	cfg := d.cfg
 	// Whoever has made systemd start the daemon hears of the disks that are saved.
 	d.http = d.control()
 	d.run(func(context.Context) { d.serveControl(control) })
@@ -167,7 +168,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	d.mu.Lock()
 	d.up = true
 	d.mu.Unlock()
-	d.log.Info("ironwarp daemon is ready", "version", d.opt.Version, "config", d.cfg.Path, "socket", d.cfg.ControlSocket, "peers", len(d.cfg.Peers), "exports", len(d.cfg.Exports))
+	d.log.Info("ironwarp daemon is ready", "version", d.opt.Version, "config", cfg.Path, "socket", cfg.ControlSocket, "peers", len(cfg.Peers), "exports", len(cfg.Exports))
 	d.notify(sd.SdNotifyReady)
 	return nil
 }
