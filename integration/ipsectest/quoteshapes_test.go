@@ -333,3 +333,37 @@ func answers(t *testing.T, h *host) uint64 {
 	}
 	return counter(t, h, "/proc/net/snmp", "Icmp", "OutMsgs")
 }
+
+// TestWhatESPCarriedIsNotForwarded has a packet of the link come out of the tun for an
+// address that this host does not have, as when its own has gone. In IPv6 the policies
+// stop it by themselves.
+func TestWhatESPCarriedIsNotForwarded(t *testing.T) {
+	l := lab.Start(t, lab.Config{Hosts: []string{"alpha", "beta", "gamma"}, NoCharon: true})
+	alpha, beta := &host{Host: l.Host("alpha")}, &host{Host: l.Host("beta")}
+	sh(t, alpha.Host, "sysctl -qw net.ipv4.ip_forward=1")
+	in := newInlet(t, alpha.Host, decrypted)
+	if err := ipsec.InstallGuard(alpha.specOf(beta, transport.SCTPUDP, ipsec.DataPlaneUserland)); err != nil {
+		t.Fatal(err)
+	}
+	wire := record(t, alpha)
+	forwarded := func(port uint16) int {
+		t.Helper()
+		text, last := newPattern(), newPattern()
+		s := quotedScene{peer: beta.at(), elsewhere: l.Host("gamma").Addr(), port: port, body: text.fill(400)}
+		in.write(t, s.udp(s.elsewhere))
+		s.port, s.body = udpPort+2, last.fill(400)
+		in.write(t, s.udp(s.elsewhere))
+		eventually(t, "a packet of another port is forwarded", func() bool { return last.in(t, wire) > 0 })
+		return text.in(t, wire)
+	}
+	if n := forwarded(udpPort); n != 0 {
+		t.Errorf("a packet of the link is forwarded in clear, %d times", n)
+	}
+	if forwarded(udpPort+1) == 0 {
+		t.Error("another port's is not forwarded")
+	}
+	dropGuardTable(t, alpha.Host)
+	if forwarded(udpPort) == 0 {
+		t.Error("without the table nothing is forwarded: the check cannot fail")
+	}
+}
