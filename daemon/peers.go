@@ -171,6 +171,7 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 			return nil, err
 		}
 	}
+	d.probeMTU()
 	keys, err := loadCredentials(p.cfg)
 	if err != nil {
 		return nil, err

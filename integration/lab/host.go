@@ -170,6 +170,12 @@ func (h *Host) Sever(ctx context.Context, wire int, cut bool) error {
 	return ip(ctx, append(args, "master", bridgeDev(wire))...)
 }
 
+// Narrow has a wire drop every packet from and to the host that is longer than mtu
+// bytes, and tell nobody: a path MTU black hole.
+func (h *Host) Narrow(ctx context.Context, wire, mtu int) error {
+	return ip(ctx, "-n", h.lab.bridge, "link", "set", h.switchPort(wire), "mtu", fmt.Sprint(mtu))
+}
+
 // Impair has a wire treat every packet from and to the host as the queueing
 // discipline netem is told: "loss", "2%", "delay", "1ms" and so on. It takes a
 // kernel that has netem.
