@@ -77,10 +77,12 @@ interop: need-go ## prove the stack against Linux' soft-iWARP, over its ESP and 
 	@$(BUILD) -o .cache/demo ./integration/demo
 	@.cache/interop -document docs/interop.md -matrix docs/ipsec-matrix.md $(ARGS)
 
-lint: need-go build ## gofmt, vet, staticcheck and the project's own checks
+lint: need-go build ## gofmt, vet, staticcheck, other processors, and the project's own checks
 	@bad=0; \
 	out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "gofmt -w these files:"; echo "$$out"; bad=1; fi; \
 	$(GO) vet ./... || bad=1; \
+	for a in arm64 riscv64 386; do GOARCH=$$a $(GO) build ./... || bad=1; done; \
+	GOARCH=386 $(GO) vet ./... || bad=1; \
 	$(GO) run $(STATICCHECK) ./... || bad=1; \
 	$(GO) run ./internal/tools/lint -binary bin/ironwarp || bad=1; \
 	exit $$bad

@@ -2,7 +2,9 @@ package daemon
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -35,7 +37,20 @@ func (d *Daemon) socketOf(k disk) string {
 	if k.ULP != "" {
 		dir = ulpDir(d.config(), k.ULP)
 	}
-	return filepath.Join(dir, k.Peer+"-"+k.Export+".sock")
+	return socketPath(dir, k)
+}
+
+// socketPath is dir/PEER-EXPORT.sock. Where that is too long for a Unix socket, the
+// name is cut and ends in a hash of the two, so that no other disk has the same.
+func socketPath(dir string, k disk) string {
+	const ending = ".sock"
+	name := k.Peer + "-" + k.Export
+	if n := maxUnixPath - len(filepath.Join(dir, ending)); len(name) > n {
+		sum := sha256.Sum256([]byte(k.Peer + "/" + k.Export))
+		hash := fmt.Sprintf("-%x", sum[:8])
+		name = name[:max(0, n-len(hash))] + hash // listenUnix refuses what is too long all the same
+	}
+	return filepath.Join(dir, name+ending)
 }
 
 // logOf is the log of an attached disk.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"testing"
@@ -122,7 +123,7 @@ func TestLengthLimit(t *testing.T) {
 // while there is more the batches are large.
 func TestFirstBatchAfterAPauseIsSmall(t *testing.T) {
 	client, server := connect(t, "tcp", &Config{LargeFPDU: MaxLargeFPDU}, &Config{LargeFPDU: MaxLargeFPDU})
-	go server.Receive(&counter{mem: make([]byte, 1<<16), hdr: 14, want: 1 << 40})
+	go server.Receive(&counter{mem: make([]byte, 1<<16), hdr: 14, want: math.MaxInt})
 	payload := [][]byte{make([]byte, 8<<10)}
 	fill := func() (bytes int) {
 		for !client.Full() {

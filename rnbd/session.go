@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/internal/printable"
 	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
@@ -241,7 +242,7 @@ func (s *session) open(m *openMsg) (openRsp, error) {
 	var why notReady
 	switch {
 	case errors.As(err, &why):
-		return openRsp{Result: openNotReady, Detail: string(why)}, nil
+		return openRsp{Result: openNotReady, Detail: printable.Text(string(why))}, nil
 	case errors.Is(err, ErrNotFound):
 		log.Warn("a peer asked for an export that does not exist")
 		return openRsp{}, syscall.ENOENT
@@ -263,7 +264,7 @@ func (s *session) open(m *openMsg) (openRsp, error) {
 		return openRsp{Result: openOtherDisk}, nil
 	case fault != "" && !d.readOnly && m.Claim.Life != identity.Life:
 		log.Warn("a peer asked for an export whose storage has lost acknowledged writes; see to the storage, then run `ironwarp export repair`", "fault", fault)
-		return openRsp{Result: openDamaged, Detail: fault}, nil
+		return openRsp{Result: openDamaged, Detail: printable.Text(fault)}, nil
 	}
 	if err := s.enter(d, m.Device); err != nil {
 		log.Warn("an export cannot be opened", "error", err)

@@ -5,10 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strings"
-	"unicode"
 	"unicode/utf8"
 
+	"github.com/ironwarp/ironwarp/internal/printable"
 	"github.com/ironwarp/ironwarp/rnbd/backing"
 )
 
@@ -130,15 +129,13 @@ func (m *openMsg) Parse(b []byte) error {
 }
 
 // CheckName reports what is wrong with the name of an export: it has 1 to
-// MaxName bytes, none of them a control character.
+// MaxName bytes, all of which can be printed.
 func CheckName(name string) error {
 	if name == "" || len(name) > MaxName {
 		return wireErr("an export's name of %d bytes, 1 to %d are possible", len(name), MaxName)
 	}
-	for _, c := range []byte(name) {
-		if c < 0x20 || c == 0x7f {
-			return wireErr("an export's name with the control character %#x", c)
-		}
+	if err := printable.Check(name); err != nil {
+		return wireErr("an export's name: %v", err)
 	}
 	return nil
 }
@@ -237,8 +234,8 @@ func (m *openRsp) Parse(b []byte) error {
 		return wireErr("an answer to OPEN with a text of %d bytes", b[89])
 	}
 	m.Detail = string(b[90 : 90+int(b[89])])
-	if !utf8.ValidString(m.Detail) || strings.ContainsFunc(m.Detail, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return wireErr("an answer to OPEN whose text is not printable")
+	if err := printable.Check(m.Detail); err != nil {
+		return wireErr("the text of an answer to OPEN: %v", err)
 	}
 	switch {
 	case m.Result >= openResults:

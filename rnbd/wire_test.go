@@ -105,6 +105,10 @@ func TestParseRefuses(t *testing.T) {
 	}
 	refusal := rsp(func(m *openRsp) { m.Result = openInUse })
 	list, _ := (&listRsp{Entries: []Listed{{Name: "abc"}}}).Append(nil, 100)
+	listOf := func(name string) []byte {
+		b, _ := (&listRsp{Entries: []Listed{{Name: name}}}).Append(nil, 100)
+		return b
+	}
 	for name, err := range map[string]error{
 		"short OPEN":                new(openMsg).Parse(open[:311]),
 		"OPEN of another type":      new(openMsg).Parse(append([]byte{9}, open[1:]...)),
@@ -122,6 +126,10 @@ func TestParseRefuses(t *testing.T) {
 		"bidi controls":             new(openRsp).Parse(rsp(func(m *openRsp) { m.Result, m.Detail = openInUse, "a\u202eb" })),
 		"a text that is too long":   new(openRsp).Parse(append(append(make([]byte, 0, openRspLen), refusal[:89]...), append([]byte{detailField + 1}, refusal[90:]...)...)),
 		"short answer":              new(openRsp).Parse(make([]byte, 10)),
+		"list with a C1 control":    new(listRsp).Parse(listOf("a\u009b31mb")),
+		"list with a bidi override": new(listRsp).Parse(listOf("txt.\u202egpj")),
+		"list that is no UTF-8":     new(listRsp).Parse(listOf("a\x9bb")),
+		"OPEN with a bidi override": new(openMsg).Parse((&openMsg{Name: "\u2066a"}).Append(nil)),
 		"list that is cut off":      new(listRsp).Parse(list[:len(list)-1]),
 		"list with an unnamed disk": new(listRsp).Parse(append([]byte{7, 0, 0, 0, 1}, make([]byte, 30)...)),
 		"short LIST":                new(numMsg).Parse([]byte{6, 0, 0, 0}, msgList),

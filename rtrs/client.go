@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ironwarp/ironwarp/internal/printable"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -160,6 +161,9 @@ func (cfg *ClientConfig) check() error {
 		return fmt.Errorf("rtrs: %d connections: 1 to %d are possible", cfg.Conns, MaxConns)
 	case cfg.QueueDepth < 0 || cfg.QueueDepth > MaxQueueDepth:
 		return fmt.Errorf("rtrs: queue depth %d: 1 to %d are possible", cfg.QueueDepth, MaxQueueDepth)
+	}
+	if err := printable.Check(cfg.Name); err != nil {
+		return fmt.Errorf("rtrs: session name %q: %w", cfg.Name, err)
 	}
 	if cfg.Conns == 0 {
 		cfg.Conns = DefaultConns

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+
+	"github.com/ironwarp/ironwarp/internal/printable"
 )
 
 var le = binary.LittleEndian
@@ -174,12 +176,10 @@ func (m *infoReq) Parse(b []byte) error {
 	if end <= 0 {
 		return wireErr("INFO_REQ with an empty or unterminated session name")
 	}
-	for _, c := range name[:end] {
-		if c < 0x20 || c == 0x7f {
-			return wireErr("INFO_REQ whose session name has control characters")
-		}
-	}
 	m.Name = string(name[:end])
+	if err := printable.Check(m.Name); err != nil {
+		return wireErr("INFO_REQ with a session name: %v", err)
+	}
 	return nil
 }
 

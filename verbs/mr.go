@@ -68,8 +68,8 @@ const gone = -1 << 30
 // of another protection domain's that peers might write to, unless both trust models
 // permit that.
 func (pd *PD) RegisterMR(buf []byte, access Access) (*MR, error) {
-	if len(buf) == 0 || len(buf) > maxMRLen {
-		return nil, fmt.Errorf("verbs: register a memory region of %d bytes: 1 to %d are possible", len(buf), maxMRLen)
+	if len(buf) == 0 || uint64(len(buf)) > maxMRLen {
+		return nil, fmt.Errorf("verbs: register a memory region of %d bytes: 1 to %d are possible", len(buf), uint64(maxMRLen))
 	}
 	if err := checkAccess(access, access&LocalWrite != 0); err != nil {
 		return nil, err

@@ -233,7 +233,7 @@ func (pd *PD) checkSGL(sgl []SGE, written bool) (total uint32, err error) {
 		sum += uint64(e.Len)
 	}
 	if sum > rdmap.MaxMessageLen {
-		return 0, fmt.Errorf("verbs: a message of %d bytes: %d are possible", sum, rdmap.MaxMessageLen)
+		return 0, fmt.Errorf("verbs: a message of %d bytes: %d are possible", sum, uint64(rdmap.MaxMessageLen))
 	}
 	return uint32(sum), nil
 }

@@ -21,7 +21,8 @@ const (
 
 	// MaxPeerName and MaxExportName in bytes keep
 	// /run/ironwarp/nbd/PEER-EXPORT.sock below the 107 bytes of a Unix socket
-	// address, and leave room for both in RTRS' messages.
+	// address, and leave room for both in RTRS' messages. In longer directories the
+	// daemon cuts the names of sockets.
 	MaxPeerName   = 32
 	MaxExportName = 48
 

@@ -252,7 +252,7 @@ func enoughSpace(dir string, need int64) error {
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return fmt.Errorf("look for space in %s: %w", dir, err)
 	}
-	if free := int64(st.Bavail) * st.Bsize; free < need {
+	if free := int64(st.Bavail) * int64(st.Bsize); free < need {
 		return fmt.Errorf("the disks need %s in %s, and %s are free: set TMPDIR to a larger place", mib(need), dir, mib(free))
 	}
 	return nil

@@ -111,7 +111,7 @@ func (b *sendBatch) add(m *sctp.Outgoing) bool {
 	}
 	h := &b.hdrs[b.n].hdr
 	h.Iov = &b.iovs[b.bufs]
-	h.Iovlen = uint64(len(bufs))
+	h.SetIovlen(len(bufs))
 	for _, p := range bufs {
 		v := &b.iovs[b.bufs]
 		b.bufs++
