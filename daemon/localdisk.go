@@ -25,6 +25,9 @@ const (
 	ulpInFlight = 64
 	// ulpLarge reads at a time over all disks of a ULP: 32 MiB of memory each.
 	ulpLarge = 2
+	// ulpKept bytes of replies that a disk's clients don't read: what one of them has
+	// under way.
+	ulpKept = 16 << 20
 )
 
 // ulpDir is where the sockets of a ULP's disks stand. It is the daemon's, so that
@@ -66,7 +69,7 @@ func (d *Daemon) logOf(k disk) *slog.Logger {
 func (at *attachment) nbdConfig() nbd.Config {
 	cfg := nbd.Config{Logger: at.log}
 	if at.key.ULP != "" {
-		cfg.MaxClients, cfg.MaxInFlight, cfg.LargeReads = ulpClients, ulpInFlight, at.owner.large
+		cfg.MaxClients, cfg.MaxInFlight, cfg.LargeReads, cfg.MaxKept = ulpClients, ulpInFlight, at.owner.large, ulpKept
 	}
 	return cfg
 }

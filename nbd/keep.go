@@ -24,13 +24,16 @@ func (s *Server) mayKeep(n int) bool {
 // outwait sends what is loaded, that of batch, from a copy, however long it takes. It
 // returns what it has not let go of.
 func (c *conn) outwait(batch *slot) (*slot, error) {
-	n := c.sock.Pending()
-	if !c.srv.mayKeep(n) {
-		return batch, errKept
+	if batch.large == nil {
+		n := c.sock.Pending()
+		if !c.srv.mayKeep(n) {
+			return batch, errKept
+		}
+		defer c.srv.kept.Add(-int64(n))
+		c.sock.Detach(make([]byte, 0, n))
+		c.finish(batch)
+		batch = nil
 	}
-	defer c.srv.kept.Add(-int64(n))
-	c.sock.Detach(make([]byte, 0, n))
-	c.finish(batch)
 	c.mu.Lock()
 	c.stuck.Store(true)
 	// Those that are ready hold I/Os, too. Nobody else takes them while we are flushing.
@@ -56,7 +59,7 @@ func (c *conn) outwait(batch *slot) (*slot, error) {
 	c.stuck.Store(false)
 	c.change.Broadcast()
 	c.mu.Unlock()
-	return nil, err
+	return batch, err
 }
 
 // keepData copies what a read has brought and gives its I/O back. Where there is no

@@ -195,7 +195,8 @@ func (c *conn) takeBatch() *slot {
 		if last.hasData() {
 			bytes += int(last.req.length)
 		}
-		if bytes >= maxBatch || last.next == nil {
+		// A large read goes by itself: it may be waited for as it is.
+		if bytes >= maxBatch || last.next == nil || last.large != nil || last.next.large != nil {
 			break
 		}
 		last = last.next

@@ -154,6 +154,35 @@ func TestTooManyUnreadRepliesEndTheClient(t *testing.T) {
 	want(t, good, "read", 0, cmdRead, 0, 512, nil, 0)
 }
 
+// TestSlowReaderOfALargeReadIsServed, however little may be kept: what is put together in
+// memory anyhow is waited for.
+func TestSlowReaderOfALargeReadIsServed(t *testing.T) {
+	m := nbdtest.NewMemory(4 << 20)
+	p := randomBytes(4 << 20)
+	m.Data(func(data []byte) { copy(data, p) })
+	s := serve(t, m, nbd.Config{MaxKept: 1 << 20})
+	c := s.connect(false)
+	for i := range uint64(3) {
+		if err := errors.Join(c.Send(0, cmdRead, i, 0, uint32(len(p)), nil), c.Send(0, cmdRead, 10+i, 0, 4096, nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "nothing is held", func() bool { return len(m.Calls()) >= 4 && m.Live() == 0 })
+	for range 6 {
+		n := 0
+		r, err := c.Receive(func(cookie uint64) int {
+			n = 4096
+			if cookie < 10 {
+				n = len(p)
+			}
+			return n
+		})
+		if err != nil || r.Error != 0 || !bytes.Equal(r.Data, p[:n]) {
+			t.Fatalf("%d bytes, error %d, %v", len(r.Data), r.Error, err)
+		}
+	}
+}
+
 func TestOldestRequest(t *testing.T) {
 	m := nbdtest.NewMemory(1 << 20)
 	m.Hold = func(nbd.Op, uint64) bool { return true }

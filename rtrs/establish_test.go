@@ -34,7 +34,7 @@ func TestConnectionThatEndsWhileTheNextOneIsMade(t *testing.T) {
 			}
 			rsp := ConRsp{Version: Version, QueueDepth: rawDepth, MaxIO: 64 << 10, MaxHeader: 4096}
 			qp, err := cr.Accept(ctx, pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 4, MaxRecv: 4}, rsp.Append(nil), nil)
-			if err != nil {
+			if err != nil && ctx.Err() == nil { // the client has given up, and with it the test
 				t.Error(err)
 			}
 			return qp
