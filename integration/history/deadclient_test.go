@@ -34,5 +34,10 @@ func deadClient(t *testing.T, off checks.Check) *scene {
 }
 
 func TestDeadClient(t *testing.T) {
-	prove(t, scenario{"who waits for the path", checks.Succession, deadClient})
+	prove(t,
+		scenario{"who waits for the path", checks.None, deadClient},
+		scenario{"whose storage stands still", checks.Succession, func(t *testing.T, off checks.Check) *scene {
+			return overtaken(t, off, func(s *powered, c *client) { s.killClient(c) })
+		}},
+	)
 }

@@ -1,17 +1,18 @@
 package history
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/integration/node"
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-// detachedInFlight detaches a disk by force while its storage stands still under a
-// client's writes, and attaches it again. What was asked for before must not land on
-// what the next client writes.
-func detachedInFlight(t *testing.T, off checks.Check) *scene {
+// overtaken ends a client while the storage stands still under its writes, and has the
+// next one write to the same blocks. What was asked for before must not land on that.
+func overtaken(t *testing.T, off checks.Check, end func(s *powered, c *client)) *scene {
 	const blocks = 14
 	s := newPowered(t, off)
 	// Another disk keeps the session of both.
@@ -32,22 +33,22 @@ func detachedInFlight(t *testing.T, off checks.Check) *scene {
 		s.rec.fault("storage stands still", false)
 		c.writeAll(blocks)
 		until(t, "the writes are under way", func() bool { return s.inFlight() >= blocks })
-		s.rec.fault("detached by force", false)
 		next := make(chan []*op, 1)
 		go func() {
-			if err := s.alpha.api.Detach(t.Context(), "beta", s.d.name, true); err != nil {
-				t.Error(err)
-			}
-			s.attach(s.d)
+			end(s, c)
 			next <- s.dial(s.d).writeAll(blocks)
 		}()
 		// Whether the next client is let in before the storage goes on is not the question.
 		var ops []*op
-		select {
-		case ops = <-next:
-			until(t, "the next writes are under way", func() bool { return s.inFlight() >= blocks })
-		case <-time.After(3 * time.Second):
-		}
+		wait, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		_ = node.Until(wait, func() (bool, error) {
+			select {
+			case ops = <-next:
+			default:
+			}
+			return ops != nil && s.inFlight() >= 2*blocks, nil
+		})
+		cancel()
 		thaw()
 		if ops == nil {
 			ops = <-next
@@ -61,6 +62,16 @@ func detachedInFlight(t *testing.T, off checks.Check) *scene {
 	return s.scene
 }
 
+func detachByForce(s *powered, _ *client) {
+	s.rec.fault("detached by force", false)
+	if err := s.alpha.api.Detach(s.Context(), "beta", s.d.name, true); err != nil {
+		s.Error(err)
+	}
+	s.attach(s.d)
+}
+
 func TestDetached(t *testing.T) {
-	prove(t, scenario{"while its storage stands still", checks.CloseWaits, detachedInFlight})
+	prove(t, scenario{"while its storage stands still", checks.CloseWaits, func(t *testing.T, off checks.Check) *scene {
+		return overtaken(t, off, detachByForce)
+	}})
 }
