@@ -242,7 +242,7 @@ func (d *Daemon) attachError(p *peer, who caller, k disk, err error, limit time.
 		e.Fix = fmt.Sprintf("`ironwarp ls %s` lists what it offers to this host", k.Peer)
 	case errors.Is(err, rnbd.ErrForbidden):
 		e.Message = fmt.Sprintf("cannot attach %s: peer %s does not allow it to this host", k, k.Peer)
-		e.Fix = "its administrator has to name this host: ironwarp export rm and add with --allow, or allow: in the export's file"
+		e.Fix = "its administrator has to name this host there: `ironwarp export set --allow THIS_HOST EXPORT`"
 	case isRefusedDisk(err):
 		return prefixed(refusedDisk(who, k, err))
 	case errors.As(err, &refused):
