@@ -97,6 +97,7 @@ func (d *Daemon) routes() http.Handler {
 	get(mux, "GET /v1/peers/{name}/exports", d.offersRoute)
 	get(mux, "GET /v1/exports", func(*http.Request) ([]api.Export, error) { return d.Exports(), nil })
 	post(mux, "POST /v1/exports", func(r *http.Request, s api.ExportSpec) (api.Export, error) { return d.AddExport(r.Context(), s) })
+	get(mux, "POST /v1/exports/{name}/repair", func(r *http.Request) (api.Export, error) { return d.RepairExport(r.Context(), r.PathValue("name")) })
 	post(mux, "PATCH /v1/exports/{name}", func(r *http.Request, c api.ExportChange) (api.Export, error) {
 		return d.SetExport(r.Context(), r.PathValue("name"), c)
 	})

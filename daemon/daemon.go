@@ -323,6 +323,7 @@ func (d *Daemon) repair(ctx context.Context) {
 	}
 	d.letGo()
 	d.listen(ctx)
+	d.growExports()
 	atOnce(slices.DeleteFunc(d.exportList(), (*export).isReady), d.openExport)
 }
 

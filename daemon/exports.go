@@ -20,8 +20,9 @@ import (
 
 // export is a configured export and the storage below it.
 type export struct {
-	cfg   config.Export
-	meter meter
+	cfg    config.Export
+	repair bool // begin a new life of a disk that has lost writes
+	meter  meter
 
 	mu      sync.Mutex
 	store   *backing.Store // nil while it cannot be opened
@@ -215,7 +216,7 @@ func (e *export) describe(i rnbd.ExportInfo) api.Export {
 	case store == nil:
 		v.State = api.ExportProblem
 	case problem == nil:
-		v.Problem = e.shrunk(store.Size())
+		v.Problem = cmp.Or(faulty(e.cfg.Name, store), e.shrunk(store.Size()))
 		if v.Problem != nil {
 			v.State = api.ExportProblem
 		}
@@ -231,6 +232,12 @@ func (e *export) shrunk(opened int64) *api.Error {
 	switch {
 	case errors.Is(err, errHangs):
 		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("export %s: %s: %v", c.Name, c.Path, err), Fix: "its I/O waits; see the kernel's log"}
+	case err == nil && e.exchanged():
+		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("export %s: another file stands at %s; peers still have the one before", c.Name, c.Path),
+			Fix: "run `ironwarp reload` to offer the new one: what peers have attached of the one before fails then; its data is lost when the daemon ends, if it has no other name"}
+	case err == nil && st.Mode().IsRegular() && st.Size() > opened:
+		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("export %s: %s has grown from %d to %d bytes; peers have the size that it had", c.Name, c.Path, opened, st.Size()),
+			Fix: "it is offered with its new size as soon as nobody has it attached; have peers detach it and attach it again"}
 	case errors.Is(err, os.ErrNotExist):
 		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("export %s: %s has been removed; peers still have what was there", c.Name, c.Path),
 			Fix: "run `ironwarp export rm " + c.Name + "` if that was meant; the data is lost when the daemon ends"}

@@ -150,6 +150,9 @@ func (d *Daemon) applyExports(next *config.Config) (changed []string) {
 		case !n.Equal(e.cfg):
 			do = append(do, func() { d.changeExport(e, n) })
 			changed = append(changed, fmt.Sprintf("export %s changed", n.Name))
+		case e.exchanged():
+			do = append(do, func() { d.reopenExport(e, false) })
+			changed = append(changed, fmt.Sprintf("export %s: another file stands at %s, and is offered from now on; what peers have attached of the one before fails", n.Name, n.Path))
 		}
 	}
 	// What is dropped may stand in the way of what is added.

@@ -78,7 +78,7 @@ func (o opened) discard() {
 // open opens an export's storage. records is for those of its disk.
 func (e *export) open(records string) (*backing.Store, error) {
 	o, err := e.opening.ask(func() opened {
-		store, err := backing.Open(e.cfg.Path, backing.Options{ReadOnly: e.cfg.ReadOnly, Records: records})
+		store, err := backing.Open(e.cfg.Path, backing.Options{ReadOnly: e.cfg.ReadOnly, Records: records, Repair: e.repair})
 		return opened{store, err}
 	})
 	if err != nil {

@@ -120,3 +120,72 @@ func TestWriterOfAnotherHostIsNamed(t *testing.T) {
 	beta.offer(api.ExportSpec{Name: "disk", Path: image, Writers: "shared"})
 	ok(t, gamma.attach("disk"), cmdWrite, 0, 512, make([]byte, 512))
 }
+
+// After the documented recipe, restore and reload, the restored file is what is
+// offered, and no disk goes on over it that was attached before.
+func TestReloadOffersTheRestoredFile(t *testing.T) {
+	alpha, beta, image := pair(t, 1<<20)
+	c := alpha.attach("disk")
+	ok(t, c, cmdWrite, 0, 512, bytes.Repeat([]byte{1}, 512))
+	ok(t, c, cmdFlush, 0, 0, nil)
+	if err := os.Rename(beta.image("restored.img", 1<<20), image); err != nil {
+		t.Fatal(err)
+	}
+	if ex := beta.status().Exports[0]; ex.Problem == nil || !strings.Contains(ex.Problem.Message, "another file stands at") {
+		t.Errorf("status: %+v", ex.Problem)
+	}
+	r, err := beta.api.Reload(t.Context())
+	if err != nil || len(r.Changed) != 1 || !strings.Contains(r.Changed[0], "another file stands at "+image) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	eventually(t, "the disk fails", func() bool {
+		e, _ := do(t, c, cmdWrite, 0, 512, bytes.Repeat([]byte{2}, 512))
+		return e == nbdEIO && alpha.status().Attachments[0].State == api.AttachFailed
+	})
+	eventually(t, "it says why", func() bool {
+		do(t, c, cmdRead, 0, 512, nil)
+		p := alpha.status().Attachments[0].Problem
+		return p != nil && strings.Contains(p.Message, "another disk stands there")
+	})
+	if err := alpha.api.Detach(t.Context(), "beta", "disk", true); err != nil {
+		t.Fatal(err)
+	}
+	c = alpha.attach("disk")
+	if got := ok(t, c, cmdRead, 0, 512, nil); !bytes.Equal(got, make([]byte, 512)) {
+		t.Error("it is not the restored file that was read")
+	}
+	ok(t, c, cmdWrite, 0, 512, bytes.Repeat([]byte{3}, 512))
+	if b, err := os.ReadFile(image); err != nil || b[0] != 3 {
+		t.Errorf("the restored file was not written to: %v", err)
+	}
+}
+
+func TestGrownFileIsOfferedOnceNobodyHasIt(t *testing.T) {
+	alpha, beta, image := pair(t, 1<<20)
+	alpha.attach("disk")
+	if err := os.Truncate(image, 2<<20); err != nil {
+		t.Fatal(err)
+	}
+	ex := beta.status().Exports[0]
+	if ex.Problem == nil {
+		t.Fatal("status does not say that the file has grown")
+	}
+	says(t, ex.Problem, api.CodeUnavailable, "has grown from 1048576 to 2097152 bytes", "detach it and attach it again")
+	if err := alpha.api.Detach(t.Context(), "beta", "disk", true); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new size is offered", func() bool { return beta.status().Exports[0].Size == 2<<20 })
+	if at := alpha.attach("disk"); at.Size != 2<<20 {
+		t.Errorf("size %d", at.Size)
+	}
+}
+
+func TestExportOfPartOfASectorIsRefused(t *testing.T) {
+	h := newHost(t, "")
+	for _, n := range []int{300, 1_000_001} {
+		_, err := h.api.AddExport(t.Context(), api.ExportSpec{Name: "odd", Path: h.image("odd.img", n)})
+		says(t, err, api.CodeInvalid, "no multiple of 512 bytes", "truncate")
+	}
+	_, err := h.api.RepairExport(t.Context(), "odd")
+	says(t, err, api.CodeNotFound)
+}

@@ -28,6 +28,7 @@ func (w *ironwarp) exportCommand() *cli.Command {
 			w.exportSetCommand(),
 			{Name: "rm", Usage: "stop offering it", ArgsUsage: "NAME", Action: w.exportRemove, BashComplete: w.completeExports,
 				Flags: remote(configFlag(), &cli.BoolFlag{Name: "force", Usage: "also when peers have it attached: their I/O fails"})},
+			{Name: "repair", Usage: "offer it again after its storage has lost acknowledged writes and was seen to", ArgsUsage: "NAME", Action: w.exportRepair, BashComplete: w.completeExports, Flags: remote()},
 			{Name: "ls", Usage: "list the exports", Flags: remote(), Action: w.exportList},
 		},
 	}
@@ -157,6 +158,21 @@ func (w *ironwarp) exportRemove(c *cli.Context) error {
 	return w.print(c, struct {
 		Removed string `json:"removed"`
 	}{a[0]}, func() { w.printf("export %s removed; its data was not touched\n", a[0]) })
+}
+
+func (w *ironwarp) exportRepair(c *cli.Context) error {
+	a, err := args(c, "NAME")
+	if err != nil {
+		return err
+	}
+	e, err := w.client(c).RepairExport(c.Context, a[0])
+	if err != nil {
+		return err
+	}
+	return w.print(c, e, func() {
+		w.printf("export %s is offered again; peers that had it attached attach it anew and check the file system on it\n", e.Name)
+		w.problem(e.Problem)
+	})
 }
 
 func (w *ironwarp) exportList(c *cli.Context) error {

@@ -216,6 +216,11 @@ func (c *Client) AddExport(ctx context.Context, spec ExportSpec) (v Export, err 
 	return v, c.call(ctx, http.MethodPost, "/v1/exports", spec, &v)
 }
 
+// RepairExport offers an export again whose storage has lost acknowledged writes.
+func (c *Client) RepairExport(ctx context.Context, name string) (v Export, err error) {
+	return v, c.call(ctx, http.MethodPost, "/v1/exports/"+url.PathEscape(name)+"/repair", nil, &v)
+}
+
 // SetExport changes what an export's declaration says, and applies it.
 func (c *Client) SetExport(ctx context.Context, name string, change ExportChange) (v Export, err error) {
 	return v, c.call(ctx, http.MethodPatch, "/v1/exports/"+url.PathEscape(name), change, &v)

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
@@ -115,6 +118,24 @@ func TestStorageThatLostAcknowledgedWrites(t *testing.T) {
 				v.Fatal(err)
 			}
 			return err == nil && result(v.Context(), second, nbd.OpWrite) == nil
+		}},
+		attack{"its file is restored, a reload follows", checks.RestoredFile, func(v *victim) bool {
+			path, other := filepath.Join(v.TempDir(), "disk"), filepath.Join(v.TempDir(), "restored")
+			for _, p := range []string{path, other} {
+				if err := os.WriteFile(p, make([]byte, 4096), 0o600); err != nil {
+					v.Fatal(err)
+				}
+			}
+			st := must(backing.Open(path, backing.Options{}))(v.T)
+			v.Cleanup(func() { st.Close() })
+			if err := os.Rename(other, path); err != nil {
+				v.Fatal(err)
+			}
+			var now unix.Stat_t
+			if err := unix.Stat(path, &now); err != nil {
+				v.Fatal(err)
+			}
+			return st.IsFile(&now)
 		}},
 		attack{"a FUA write is told of it, a flush follows", checks.FlushLatch, func(v *victim) bool {
 			const size = 60 << 20

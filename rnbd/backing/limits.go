@@ -3,6 +3,9 @@ package backing
 import "time"
 
 const (
+	// sector is the unit in bytes of a disk's size.
+	sector = 512
+
 	// maxSyscallIO is what one read or write system call transfers at most, in
 	// bytes; the kernel's own limit is just below 2 GiB.
 	maxSyscallIO = 1 << 30

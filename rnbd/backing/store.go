@@ -20,6 +20,7 @@ var (
 	ErrInUse      = errors.New("backing: in use by another export or program")
 	ErrEmpty      = errors.New("backing: size is zero")
 	ErrReadOnly   = errors.New("backing: the storage cannot be written")
+	ErrPartSector = fmt.Errorf("backing: size is no multiple of %d bytes", sector)
 )
 
 // OpenError is why Open failed.
@@ -101,7 +102,13 @@ func Open(path string, opt Options) (*Store, error) {
 	if opt.ReadOnly {
 		flags = unix.O_RDONLY
 	}
+	if fi.Mode()&fs.ModeDevice != 0 && !opt.ReadOnly {
+		flags |= unix.O_EXCL // nobody has it mounted, or made a device of it
+	}
 	fd, err := openFD(path, flags|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_LARGEFILE)
+	if err == unix.EBUSY {
+		err = heldError(path)
+	}
 	if err != nil {
 		return fail(err)
 	}
@@ -124,6 +131,11 @@ func (s *Store) begin(opt Options) error {
 		return fmt.Errorf("open it a second time for flushes: %w", err)
 	}
 	s.syncFD = uintptr(fd)
+	if s.device {
+		if err := s.lockBelow(s.opened.Rdev, opt); err != nil {
+			return err
+		}
+	}
 	return s.beginLife(&s.opened, opt)
 }
 
@@ -154,12 +166,16 @@ func reason(err error, opt Options) string {
 		return "permission denied; make it readable for the daemon's user"
 	case errors.Is(err, fs.ErrPermission):
 		return "permission denied; make it writable for the daemon's user, or export it read-only"
+	case errors.Is(err, ErrInUse) && err != ErrInUse:
+		return err.Error()[len("backing: "):] + "; end that first"
 	case errors.Is(err, ErrInUse) && opt.ReadOnly:
 		return "it is in use by another export or program that may write it (flock); end that first"
 	case errors.Is(err, ErrInUse):
 		return "it is in use by another export or program (flock); end that first, or export it read-only in both places"
 	case errors.Is(err, ErrEmpty):
 		return "its size is zero; give it a size first (truncate -s SIZE FILE)"
+	case errors.Is(err, ErrPartSector):
+		return fmt.Sprintf("its size is no multiple of %d bytes, and what is beyond the last whole sector could not be reached; `truncate -s %%%d FILE` adds zeroes to make it one", sector, sector)
 	case errors.Is(err, ErrReadOnly):
 		return "the device is set read-only; export it read-only"
 	}
@@ -201,6 +217,11 @@ func newStore(path string, fd int, opt Options) (*Store, error) {
 	case err != nil:
 		return nil, fmt.Errorf("lock: %w", err)
 	}
+	if !s.device && !opt.ReadOnly {
+		if err := loopOver(&st); err != nil {
+			return nil, err
+		}
+	}
 	if s.device {
 		if err := s.probeDevice(uint64(st.Rdev)); err != nil {
 			return nil, err
@@ -212,6 +233,9 @@ func newStore(path string, fd int, opt Options) (*Store, error) {
 	}
 	if s.size <= 0 {
 		return nil, ErrEmpty
+	}
+	if s.size%sector != 0 {
+		return nil, ErrPartSector
 	}
 	if !opt.ReadOnly {
 		s.zeroes = make([]byte, zeroChunk)

@@ -49,12 +49,12 @@ func open(t testing.TB, path string, opt Options) *Store {
 }
 
 func TestReadsWhatTheFileHolds(t *testing.T) {
-	path, content := disk(t, diskSize+777)
+	path, content := disk(t, diskSize+512)
 	s := open(t, path, Options{})
-	if s.Size() != diskSize+777 || s.ReadOnly() || s.IsDevice() || s.Path() != path {
+	if s.Size() != diskSize+512 || s.ReadOnly() || s.IsDevice() || s.Path() != path {
 		t.Fatalf("size %d, read-only %v, device %v, path %q", s.Size(), s.ReadOnly(), s.IsDevice(), s.Path())
 	}
-	for _, c := range []struct{ off, n int }{{0, 1}, {0, 4096}, {511, 70000}, {diskSize, 777}, {diskSize + 777, 0}, {0, len(content)}} {
+	for _, c := range []struct{ off, n int }{{0, 1}, {0, 4096}, {511, 70000}, {diskSize, 512}, {diskSize + 512, 0}, {0, len(content)}} {
 		p := make([]byte, c.n)
 		if err := s.Read(p, int64(c.off)); err != nil || !bytes.Equal(p, content[c.off:c.off+c.n]) {
 			t.Errorf("Read %d at %d: err %v, equal %v", c.n, c.off, err, bytes.Equal(p, content[c.off:c.off+c.n]))

@@ -1,0 +1,100 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/rnbd/backing"
+)
+
+// exchanged reports whether another file or device stands at an export's path than the
+// one that is open.
+func (e *export) exchanged() bool {
+	e.mu.Lock()
+	store := e.store
+	e.mu.Unlock()
+	if store == nil {
+		return false
+	}
+	info, err := e.stat()
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && !store.IsFile(&unix.Stat_t{Dev: st.Dev, Ino: st.Ino, Mode: st.Mode, Rdev: st.Rdev})
+}
+
+// reopenExport closes an export's storage and opens what stands at its path. Disks that
+// peers have attached are opened again by them, which fails if it is another disk, or
+// has lost writes.
+func (d *Daemon) reopenExport(e *export, repair bool) {
+	next := &export{cfg: e.cfg, repair: repair}
+	d.mu.Lock()
+	d.exports[e.cfg.Name] = next
+	d.mu.Unlock()
+	d.closeExport(e)
+	d.openExport(next)
+}
+
+// growExports offers files that have grown with their new size, where nobody has them
+// attached. changing is held.
+func (d *Daemon) growExports() {
+	open := map[string]bool{}
+	for _, i := range d.exporter.Exports() {
+		open[i.Name] = len(i.Openers) > 0
+	}
+	for _, e := range d.exportList() {
+		e.mu.Lock()
+		store := e.store
+		e.mu.Unlock()
+		if store == nil || store.IsDevice() || open[e.cfg.Name] {
+			continue
+		}
+		if st, err := e.stat(); err == nil && st.Size() > store.Size() && st.Size()%512 == 0 && !e.exchanged() {
+			d.log.Info("an exported file has grown and is offered with its new size", "export", e.cfg.Name, "bytes", st.Size())
+			d.reopenExport(e, false)
+		}
+	}
+}
+
+// RepairExport offers an export again whose storage has lost acknowledged writes, once
+// its administrator has seen to the storage. Peers that have it attached have to attach
+// it anew.
+func (d *Daemon) RepairExport(_ context.Context, name string) (api.Export, error) {
+	d.changing.Lock()
+	defer d.changing.Unlock()
+	d.mu.Lock()
+	e := d.exports[name]
+	d.mu.Unlock()
+	if e == nil {
+		return api.Export{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no export %s", name), Fix: "`ironwarp export ls` lists them"}
+	}
+	e.mu.Lock()
+	store := e.store
+	e.mu.Unlock()
+	if store == nil || store.Fault() == "" {
+		return api.Export{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export %s has lost no acknowledged writes: there is nothing to repair", name)}
+	}
+	d.log.Warn("an export is offered again after it lost acknowledged writes", "export", name, "fault", store.Fault())
+	d.reopenExport(e, true)
+	for _, v := range d.Exports() {
+		if v.Name == name {
+			return v, nil
+		}
+	}
+	return api.Export{}, &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("export %s is not there after its repair", name)}
+}
+
+// faulty says that an export's storage has lost writes, nil if it has not.
+func faulty(name string, store *backing.Store) *api.Error {
+	fault := store.Fault()
+	if fault == "" {
+		return nil
+	}
+	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("export %s: its storage has lost acknowledged writes: %s. Flushes fail", name, fault),
+		Fix: fmt.Sprintf("see to the storage (room, cables, the file system), then run `ironwarp export repair %s`; peers have to attach it anew and check their file system", name)}
+}

@@ -1,0 +1,113 @@
+package backing
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+)
+
+// holdersOf names who uses a block device, its partitions included, as far as the
+// kernel tells: mounts, and devices made of it.
+func holdersOf(rdev uint64) string {
+	dir := sysDir(rdev)
+	dirs := []string{dir}
+	if parts, err := filepath.Glob(dir + "/*/partition"); err == nil {
+		for _, p := range parts {
+			dirs = append(dirs, filepath.Dir(p))
+		}
+	}
+	if sysText(dir+"/partition") != "" {
+		dirs = append(dirs, dir+"/..")
+	}
+	var who []string
+	for _, d := range dirs {
+		who = append(who, mountsOf(sysText(d+"/dev"))...)
+		entries, err := os.ReadDir(d + "/holders")
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			who = append(who, "device "+e.Name()+" is made of it")
+		}
+	}
+	return strings.Join(slices.Compact(who), ", ")
+}
+
+// mountsOf finds where a device is mounted: proc_pid_mountinfo(5), field 3 is its
+// number and field 5 the place.
+func mountsOf(number string) (where []string) {
+	for _, line := range strings.Split(sysText("/proc/self/mountinfo"), "\n") {
+		if f := strings.Fields(line); len(f) > 4 && f[2] == number && number != "" {
+			where = append(where, "it is mounted at "+f[4])
+		}
+	}
+	return where
+}
+
+// lockBelow locks the file below a loop device, so that it is not exported beside it.
+func (s *Store) lockBelow(rdev uint64, opt Options) error {
+	how := unix.LOCK_EX
+	if opt.ReadOnly {
+		how = unix.LOCK_SH
+	}
+	path := sysText(sysDir(rdev) + "/loop/backing_file")
+	if path == "" {
+		return nil
+	}
+	fd, err := openFD(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK)
+	if err != nil {
+		return nil // it was deleted, or is of another mount namespace: nobody here exports it
+	}
+	if err := unix.Flock(fd, how|unix.LOCK_NB); err != nil {
+		unix.Close(fd)
+		return fmt.Errorf("%w: %s below it is", ErrInUse, path)
+	}
+	s.below = fd
+	return nil
+}
+
+// loopOver finds a loop device that has the file, which is used beside it then.
+func loopOver(st *unix.Stat_t) error {
+	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return err
+	}
+	for _, l := range loops {
+		var of unix.Stat_t
+		if unix.Stat(sysText(l), &of) == nil && of.Dev == st.Dev && of.Ino == st.Ino {
+			return fmt.Errorf("%w: /dev/%s is made of it", ErrInUse, filepath.Base(filepath.Dir(filepath.Dir(l))))
+		}
+	}
+	return nil
+}
+
+// heldError explains why a device cannot be had alone.
+func heldError(path string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return errors.Join(ErrInUse, err)
+	}
+	if who := holdersOf(st.Rdev); who != "" {
+		return fmt.Errorf("%w: %s", ErrInUse, who)
+	}
+	return ErrInUse
+}
+
+// IsFile reports whether a file or device, as os.Stat found it, is the one that the
+// Store has open.
+func (s *Store) IsFile(st *unix.Stat_t) bool {
+	if !checks.On(checks.RestoredFile) {
+		return true
+	}
+	if s.device {
+		return st.Mode&unix.S_IFMT == unix.S_IFBLK && st.Rdev == s.opened.Rdev
+	}
+	return st.Dev == s.opened.Dev && st.Ino == s.opened.Ino
+}

@@ -1,0 +1,95 @@
+package backing
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func loopOn(t *testing.T, path string) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("loop devices need root")
+	}
+	out, err := exec.Command("losetup", "-f", "--show", path).CombinedOutput()
+	if err != nil {
+		t.Skipf("no loop devices here: %s", out)
+	}
+	dev := strings.TrimSpace(string(out))
+	t.Cleanup(func() {
+		if out, err := exec.Command("losetup", "-d", dev).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	return dev
+}
+
+func refused(t *testing.T, what, path string, words ...string) {
+	t.Helper()
+	s, err := Open(path, Options{})
+	if err == nil {
+		s.Close()
+	}
+	if !errors.Is(err, ErrInUse) {
+		t.Errorf("%s: %v", what, err)
+		return
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%s: %v; it does not say %q", what, err, w)
+		}
+	}
+}
+
+func TestStorageInUseUnderAnotherNameIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	path := newFile(t, dir, "disk")
+	if err := os.Truncate(path, 32<<20); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Link(path, filepath.Join(dir, "hard")), os.Symlink("disk", filepath.Join(dir, "soft"))); err != nil {
+		t.Fatal(err)
+	}
+	s := reopen(t, path, Options{})
+	refused(t, "a hard link", filepath.Join(dir, "hard"))
+	refused(t, "a symbolic link", filepath.Join(dir, "soft"))
+	dev := loopOn(t, path)
+	refused(t, "a loop device on an exported file", dev, "disk")
+	s.Close()
+	refused(t, "a file below a loop device", path, dev)
+	s = reopen(t, dev, Options{})
+	refused(t, "an exported device", dev)
+	s.Close()
+	if out, err := exec.Command("mkfs.ext4", "-q", dev).CombinedOutput(); err != nil {
+		t.Skipf("%v: %s", err, out)
+	}
+	mnt := filepath.Join(dir, "mnt")
+	if err := errors.Join(os.Mkdir(mnt, 0o700), syscall.Mount(dev, mnt, "ext4", 0, "")); err != nil {
+		t.Skip(err)
+	}
+	refused(t, "a mounted device", dev, "mounted at "+mnt)
+	if err := syscall.Unmount(mnt, 0); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Open(dev, Options{}); err != nil {
+		t.Error(err)
+	} else {
+		s.Close()
+	}
+}
+
+func TestSizeThatIsNoWholeNumberOfSectorsIsRefused(t *testing.T) {
+	for _, n := range []int64{300, 1_000_001} {
+		path := newFile(t, t.TempDir(), "disk")
+		if err := os.Truncate(path, n); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(path, Options{}); !errors.Is(err, ErrPartSector) || !strings.Contains(err.Error(), "truncate -s %512") {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
