@@ -56,9 +56,21 @@ func (x *succession) enter(ctx context.Context, c *conn) {
 	c.fd, c.hangup = socketOf(c.nc)
 	c.fresh = true
 	x.mu.Lock()
-	defer x.mu.Unlock()
 	x.conns = append(x.conns, c)
 	x.members.Add(1)
+	x.mu.Unlock()
+	// A client that has shaken hands, asked and hung up by now may have had a successor
+	// that saw nothing of it.
+	if c.fd >= 0 && checks.On(checks.Succession) {
+		own := []unix.PollFd{{Fd: c.fd, Events: c.hangup}}
+		n, err := unix.Poll(own, 0)
+		for err == unix.EINTR {
+			n, err = unix.Poll(own, 0)
+		}
+		if n > 0 {
+			x.abandon(c)
+		}
+	}
 }
 
 // socketOf returns a connection's descriptor and the events by which its client's end is
