@@ -9,7 +9,7 @@ BUILD := $(GO) build -trimpath -buildvcs=false
 # One place to move the linter's version; `go run` fetches exactly this one.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: help build install uninstall test fuzz demo bench interop lint fmt clean need-go
+.PHONY: help build install uninstall test fuzz demo bench newcomer interop lint fmt clean need-go
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -65,6 +65,11 @@ bench: need-go build ## the speed table beside its rivals (ROWS=regexp to choose
 	@$(BUILD) -o .cache/bench ./bench
 	@rm -f .cache/pion; cd transport/sctp/piontest && $(BUILD) -o $(CURDIR)/.cache/pion ./bench || true
 	@.cache/bench -rows '$(ROWS)' $(ARGS)
+
+newcomer: need-go ## follow README on bare Debian machines to the letter, as root (RUN=Demo, Test or TwoHosts alone); needs the way to Debian's mirror
+	@[ "$$(id -u)" = 0 ] || { echo "make newcomer boots machines with systemd, which takes root: sudo make newcomer" >&2; exit 1; }
+	@$(GO) run ./internal/tools/deps newcomer
+	@IRONWARP_NEWCOMER=1 $(GO) test -v -count=1 -timeout 90m -run '$(or $(RUN),.)' ./integration/newcomer
 
 interop: need-go ## prove the stack against Linux' soft-iWARP, over its ESP and its SCTP in virtual machines, as root; writes docs/interop.md
 	@[ "$$(id -u)" = 0 ] || { echo "make interop shows this machine's files to a virtual machine, which takes root: sudo make interop" >&2; exit 1; }

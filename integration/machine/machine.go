@@ -38,11 +38,18 @@ type Machine struct {
 // test: it skips where there can be none.
 func Start(t testing.TB, l *lab.Lab, cache string) []*Machine {
 	t.Helper()
+	return StartWith(t, l, cache, packages, "")
+}
+
+// StartWith is Start with other packages beside Debian's least; finish is a shell
+// script that has the last word about the file system, which is its $1.
+func StartWith(t testing.TB, l *lab.Lab, cache string, packages []string, finish string) []*Machine {
+	t.Helper()
 	cg, err := cgroup2()
 	if err != nil {
 		t.Skip(err)
 	}
-	root, err := Root(t.Context(), cache, t.Output())
+	root, err := makeRoot(t.Context(), cache, packages, finish, t.Output())
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, ErrNoPackages):
 		t.Skip(err)
@@ -155,8 +162,19 @@ func (m *Machine) Run(ctx context.Context, script string) (string, error) {
 
 // RunWith is Run with something to read.
 func (m *Machine) RunWith(ctx context.Context, stdin []byte, script string) (string, error) {
-	cmd := exec.CommandContext(ctx, "nsenter", "-t", strconv.Itoa(m.pid), "-m", "-u", "-i", "-p", "-C", "-n", "--", "/usr/bin/env", "-i",
-		"HOME=/root", "LANG=C.UTF-8", "TERM=dumb", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "sh", "-ec", "cd /root; "+script)
+	return m.run(ctx, stdin, script, "-n")
+}
+
+// RunOnline is Run with this machine's network in place of the machine's own, for
+// what it fetches from the Internet.
+func (m *Machine) RunOnline(ctx context.Context, script string) (string, error) {
+	return m.run(ctx, nil, script)
+}
+
+func (m *Machine) run(ctx context.Context, stdin []byte, script string, more ...string) (string, error) {
+	args := append([]string{"-t", strconv.Itoa(m.pid), "-m", "-u", "-i", "-p", "-C"}, more...)
+	cmd := exec.CommandContext(ctx, "nsenter", append(args, "--", "/usr/bin/env", "-i",
+		"HOME=/root", "LANG=C.UTF-8", "TERM=dumb", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "sh", "-ec", "cd /root; "+script)...)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, pollEvery
 	cmd.Stdin = bytes.NewReader(stdin)

@@ -26,13 +26,13 @@ const suite = "bookworm"
 // the way to the mirror.
 var ErrNoPackages = errors.New("Debian's packages can't be fetched")
 
-// Root returns the file system that machines start from, from the cache directory
-// if it is there. Making it takes debootstrap some minutes.
-func Root(ctx context.Context, cache string, log io.Writer) (string, error) {
+// makeRoot returns the file system that machines start from, from the cache
+// directory if it is there. Making it takes debootstrap some minutes.
+func makeRoot(ctx context.Context, cache string, packages []string, finish string, log io.Writer) (string, error) {
 	if _, err := exec.LookPath("debootstrap"); err != nil {
 		return "", fmt.Errorf("make a machine: %w: apt install debootstrap", err)
 	}
-	key := sha256.Sum256([]byte(suite + strings.Join(packages, ",")))
+	key := sha256.Sum256([]byte(suite + strings.Join(packages, ",") + finish))
 	dir := filepath.Join(cache, hex.EncodeToString(key[:6]))
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
@@ -60,6 +60,9 @@ func Root(ctx context.Context, cache string, log io.Writer) (string, error) {
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("%w: debootstrap %s: %w", ErrNoPackages, strings.Join(args, " "), err)
+	}
+	if out, err := exec.CommandContext(ctx, "sh", "-ec", finish, "sh", half).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("finish a machine's file system: %w: %s", err, out)
 	}
 	return dir, os.Rename(half, dir)
 }

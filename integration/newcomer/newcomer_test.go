@@ -1,0 +1,216 @@
+package newcomer
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/integration/machine"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const top = "../.."
+
+func readme(t *testing.T) []block {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(top, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return blocks(string(b))
+}
+
+// TestReadmeSaysWhereEachCommandIsToBeRun is what the machines rely on.
+func TestReadmeSaysWhereEachCommandIsToBeRun(t *testing.T) {
+	all := readme(t)
+	if demo := of(all, "See it work"); len(demo) == 0 || !slices.Contains(demo[0].commands, "make demo") {
+		t.Errorf("there is no `make demo` in %q", demo)
+	}
+	var seen []string
+	for _, b := range of(all, "Two hosts by hand") {
+		on, err := b.hosts()
+		if err != nil {
+			t.Error(err)
+		}
+		seen = append(seen, on...)
+		before, rest := withoutNBD(b.commands)
+		for _, commands := range [][]string{before, rest} {
+			if online(commands) && strings.Contains(strings.Join(commands, "\n"), "scp ") {
+				t.Errorf("%q fetches something and copies to the other host, too: separate the two", b.heading)
+			}
+		}
+	}
+	if !slices.Contains(seen, "alpha") || !slices.Contains(seen, "beta") {
+		t.Errorf("commands for %v only", seen)
+	}
+}
+
+func TestBlocksAreReadWithTheirHeadings(t *testing.T) {
+	all := blocks("# T\n\ntext\n## A\n```\none\n\ntwo && three\n```\n### On beta, which\n```sh\nfour\n```\n## B: on alpha\n```\nfive\n```\n### on alpha and on beta\n```\nsix\n```\n")
+	if len(all) != 4 || !slices.Equal(all[0].commands, []string{"one", "two && three"}) || all[1].section != "A" || all[2].heading != "B: on alpha" {
+		t.Fatalf("%+v", all)
+	}
+	for i, want := range []string{"", "[beta]", "[alpha]", ""} {
+		on, err := all[i].hosts()
+		if (err != nil) != (want == "") || want != "" && fmt.Sprint(on) != want {
+			t.Errorf("%q: %v, %v", all[i].heading, on, err)
+		}
+	}
+	if before, rest := withoutNBD([]string{"a", "apt-get install -y nbd-client && modprobe nbd", "mount"}); len(before) != 1 || len(rest) != 2 || !online(rest) || online(before) {
+		t.Errorf("%q, %q", before, rest)
+	}
+}
+
+// bare are the packages of a machine beside Debian's least. The last line is what
+// a kernel without ESP takes (docs/operations.md).
+var bare = []string{"ca-certificates", "git", "make", "systemd-sysv", "dbus", "iproute2", "kmod", "procps", "openssh-server", "openssh-client",
+	"libcharon-extra-plugins", "libstrongswan-extra-plugins"}
+
+// finish gives a file system Go, this machine's ways to Debian's mirror, and hosts
+// that let each other's root in.
+const finish = `r=$1
+mkdir -p "$r/usr/local/go" "$r/root/.config/go" "$r/root/.ssh"
+cp -a "$(go env GOROOT)/." "$r/usr/local/go/"
+rm -f "$r/etc/apt/sources.list"
+cp /etc/apt/sources.list.d/*.sources "$r/etc/apt/sources.list.d/"
+cp -r /etc/apt/apt.conf.d/. "$r/etc/apt/apt.conf.d/"
+rm -f "$r"/etc/apt/apt.conf.d/20packagekit "$r"/etc/apt/apt.conf.d/50appstream
+cp -rL /etc/ssl/certs/. "$r/etc/ssl/certs/" || true
+cp /etc/resolv.conf "$r/etc/resolv.conf"
+for v in GOPROXY GOSUMDB GONOSUMDB; do echo "$v=$(go env $v)"; done >"$r/root/.config/go/env"
+ssh-keygen -q -t ed25519 -N '' -f "$r/root/.ssh/id_ed25519" 2>/dev/null || chroot "$r" ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519
+cp "$r/root/.ssh/id_ed25519.pub" "$r/root/.ssh/authorized_keys"
+printf 'Host *\n\tStrictHostKeyChecking no\n\tLogLevel ERROR\n' >"$r/root/.ssh/config"
+chmod 700 "$r/root/.ssh"
+`
+
+const address = "https://github.com/ironwarp/ironwarp"
+
+// machines boots bare machines with README's addresses, on which a clone from
+// GitHub gets this repository's last commit.
+func machines(t *testing.T) []*machine.Machine {
+	t.Helper()
+	if os.Getenv("IRONWARP_NEWCOMER") == "" {
+		t.Skip("make newcomer runs it: it takes a quarter of an hour and the Internet")
+	}
+	l := lab.Start(t, lab.Config{NoCharon: true})
+	all := machine.StartWith(t, l, filepath.Join(top, ".cache/machine"), bare, finish)
+	bundle := filepath.Join(t.TempDir(), "bundle")
+	if out, err := exec.Command("git", "-C", top, "bundle", "create", "-q", bundle, "HEAD").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for i, m := range all {
+		out, err := exec.Command("ip", "-n", m.Host.Namespace(), "addr", "add", fmt.Sprintf("192.0.2.%d/24", i+1), "dev", m.Host.Dev()).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		m.Put(t, bundle, "/srv/ironwarp.bundle", 0o644)
+		m.Must(t, "git config --global url.file:///srv/ironwarp.git.insteadOf "+address+"; git clone -q --bare /srv/ironwarp.bundle /srv/ironwarp.git 2>/dev/null || "+
+			"{ git init -q --bare /srv/ironwarp.git; git -C /srv/ironwarp.git fetch -q /srv/ironwarp.bundle HEAD:refs/heads/main; git -C /srv/ironwarp.git symbolic-ref HEAD refs/heads/main; }")
+	}
+	t.Logf("instead of %s the machines clone this repository's HEAD", address)
+	return all
+}
+
+// follow runs commands as somebody types them into a shell.
+func follow(t *testing.T, m *machine.Machine, commands []string) string {
+	t.Helper()
+	run := m.Run
+	if online(commands) {
+		run = m.RunOnline
+		t.Logf("%s, with this machine's network:", m.Host.Name())
+	}
+	t.Logf("%s# %s", m.Host.Name(), strings.Join(commands, "\n\t"))
+	script := "export PATH=/usr/local/go/bin:$PATH DEBIAN_FRONTEND=noninteractive; bash -ec " + quote(strings.Join(commands, "\n"))
+	if slices.ContainsFunc(commands, func(c string) bool { return strings.Contains(c, "apt-get ") }) {
+		script = "apt-get -qq update; " + script
+	}
+	out, err := run(t.Context(), script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+var clone = "git clone -q " + address + " && cd ironwarp && "
+
+func TestDemo(t *testing.T) {
+	m := machines(t)[0]
+	out := follow(t, m, []string{clone + of(readme(t), "See it work")[0].commands[0]})
+	t.Log(out[max(0, len(out)-3000):])
+	if !strings.Contains(out, "ok    the copy's SHA-256") || strings.Contains(out, "FAIL") {
+		t.Error("the demonstration's claims do not hold")
+	}
+}
+
+// fastPart are the packages that between them need every program of the list for
+// `make test`: strongSwan, tcpdump, nbdinfo, nbdcopy, qemu-img, fio.
+const fastPart = "./ipsec ./nbd ./integration/lab ./integration/demo"
+
+// missing is what a skip says when its package is not on the list.
+var missing = regexp.MustCompile(`(?m)^.*(apt install|apt-get install|executable file not found).*$`)
+
+func TestTest(t *testing.T) {
+	m := machines(t)[0]
+	out := follow(t, m, []string{clone + "make test PKG='" + fastPart + "'"})
+	t.Log(out[max(0, len(out)-3000):])
+	if line := missing.FindString(out); line != "" {
+		t.Errorf("a test was skipped for want of a program that `make test` has to install: %s", line)
+	}
+	if !regexp.MustCompile(`[1-9]\d* passed, 0 failed`).MatchString(out) {
+		t.Error("make test does not say that nothing failed")
+	}
+}
+
+func TestTwoHosts(t *testing.T) {
+	all := machines(t)
+	at := map[string]*machine.Machine{"alpha": all[0], "beta": all[1]}
+	t.Cleanup(func() {
+		for _, m := range all {
+			if t.Failed() {
+				out, _ := m.Run(context.Background(), "journalctl --no-pager -n 40 -u ironwarp")
+				t.Logf("%s:\n%s", m.Host.Name(), out)
+			}
+		}
+	})
+	for i, b := range of(readme(t), "Two hosts by hand") {
+		on, err := b.hosts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range on {
+			commands := b.commands
+			if before, rest := withoutNBD(commands); rest != nil && !hasNBD() {
+				t.Logf("left out, for this machine's kernel has no nbd:\n\t%s", strings.Join(rest, "\n\t"))
+				commands = before
+			}
+			follow(t, at[name], commands)
+			if i == 0 && ipsec.KernelESP() != nil {
+				t.Log("this machine's kernel has no ESP: strongSwan is told to do it, as docs/operations.md says")
+				at[name].Must(t, "ironwarp doctor --strongswan-conf >/etc/strongswan.d/ironwarp.conf || test -s /etc/strongswan.d/ironwarp.conf; systemctl restart strongswan ironwarp")
+			}
+		}
+	}
+	t.Log(at["alpha"].Must(t, "ironwarp status; ironwarp ping --count 3 beta"))
+	if out := at["alpha"].Must(t, "ironwarp --json status"); !strings.Contains(out, `"docs"`) {
+		t.Errorf("alpha has not attached docs: %s", out)
+	}
+}
+
+// hasNBD tells whether the machines' kernel, which is this one's, has nbd.
+func hasNBD() bool {
+	return exec.Command("modprobe", "nbd").Run() == nil
+}
