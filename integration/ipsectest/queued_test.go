@@ -68,7 +68,9 @@ func TestGuardGoesAfterTheLastByteOfItsLink(t *testing.T) {
 			for _, control := range []bool{false, true} {
 				name := fmt.Sprint(f.name, map[bool]string{false: " dialled here", true: " dialled there"}[listening], map[bool]string{true: " control"}[control])
 				t.Run(name, func(t *testing.T) {
-					row(t, "a removed peer, "+name+": what the kernel had queued is dropped before the guard goes")
+					if !control {
+						row(t, "a removed peer, "+name+": what the kernel had queued is dropped before the guard goes")
+					}
 					p := newPair(t, lab.Config{})
 					p.alpha.v6, p.beta.v6 = f.v6, f.v6
 					p.addPeers(t)
