@@ -24,7 +24,7 @@ const suite = "bookworm"
 
 // ErrNoPackages says that Debian's packages could not be had: nothing is wrong but
 // the way to the mirror.
-var ErrNoPackages = errors.New("Debian's packages can't be fetched")
+var ErrNoPackages = errors.New("the packages of Debian can't be fetched")
 
 // makeRoot returns the file system that machines start from, from the cache
 // directory if it is there. Making it takes debootstrap some minutes.
