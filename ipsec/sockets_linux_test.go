@@ -82,6 +82,8 @@ func TestAssociationsOfTheKernelAreRead(t *testing.T) {
 	const text = ` ASSOC     SOCK   STY SST ST HBKT ASSOC-ID TX_QUEUE RX_QUEUE UID INODE LPORT RPORT LADDRS <-> RADDRS HBINT INS OUTS MAXRT T1X T2X RTXC wmema wmemq sndbuf rcvbuf
        0        0 2   1   4  0    5    2048        0       0 0 40000  7471  *10.0.0.1 10.0.1.1 <-> *10.0.0.2 10.0.1.2 	   30000    10    10   10    0    0        0        1        2048   212992   212992
        0        0 2   1   3  0    6       0        0       0 77 7471  41000  *fd99::1 <-> *fd99::2 	   30000    10    10   10    0    0        0        1        0   212992   212992
+e5810df9 d77bd006 2   1   3  0       3        0        0       0 10953 50451  7471  127.0.0.1 <-> *127.0.0.1 	    7500    10    10   10    0    0        0        1        0   212992   212992
+40370cc7 8e3aef80 2   10  3  0       6        0        0       0 10955 7471  39653  0000:0000:0000:0000:0000:0000:0000:0001 <-> *0000:0000:0000:0000:0000:0000:0000:0001 127.0.0.1 	    7500    10    10   10    0    0        0        1        0   212992   212992
 `
 	for _, c := range []struct {
 		remote string
@@ -91,6 +93,8 @@ func TestAssociationsOfTheKernelAreRead(t *testing.T) {
 		{"10.0.0.2", 7471, "sctp from 10.0.0.1:40000 to 10.0.0.2:7471, state 4, of no program"},
 		{"10.0.1.2", 7471, "sctp from 10.0.0.1:40000 to 10.0.1.2:7471, state 4, of no program"},
 		{"fd99::2", 7471, "sctp from [fd99::1]:7471 to [fd99::2]:41000, state 3"},
+		{"127.0.0.1", 50451, "sctp from 127.0.0.1:50451 to 127.0.0.1:7471, state 3"}, // this and the next: read from a kernel
+		{"::1", 7471, "sctp from [::1]:7471 to [::1]:39653, state 3"},
 		{"10.0.0.3", 7471, ""},
 		{"10.0.0.2", 7472, ""},
 	} {
