@@ -66,10 +66,10 @@ bench: need-go build ## the speed table beside its rivals (ROWS=regexp to choose
 	@rm -f .cache/pion; cd transport/sctp/piontest && $(BUILD) -o $(CURDIR)/.cache/pion ./bench || true
 	@.cache/bench -rows '$(ROWS)' $(ARGS)
 
-newcomer: need-go ## follow README on bare Debian machines to the letter, as root (RUN=Demo, Test or TwoHosts alone); needs the way to Debian's mirror
+newcomer: need-go ## follow README on bare Debian machines to the letter, as root (RUN=Demo, RUN=Test or RUN=TwoHosts alone); needs the way to Debian's mirror
 	@[ "$$(id -u)" = 0 ] || { echo "make newcomer boots machines with systemd, which takes root: sudo make newcomer" >&2; exit 1; }
 	@$(GO) run ./internal/tools/deps newcomer
-	@IRONWARP_NEWCOMER=1 $(GO) test -v -count=1 -timeout 90m -run '$(or $(RUN),.)' ./integration/newcomer
+	@IRONWARP_NEWCOMER=$(or $(WHEN),always) $(GO) test -v -count=1 -timeout 90m -run '^Test$(if $(RUN),($(RUN))$$)' ./integration/newcomer
 
 interop: need-go ## prove the stack against Linux' soft-iWARP, over its ESP and its SCTP in virtual machines, as root; writes docs/interop.md
 	@[ "$$(id -u)" = 0 ] || { echo "make interop shows this machine's files to a virtual machine, which takes root: sudo make interop" >&2; exit 1; }

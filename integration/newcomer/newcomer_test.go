@@ -20,8 +20,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const top = "../.."
-
 func readme(t *testing.T) []block {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(top, "README.md"))
@@ -101,14 +99,12 @@ const address = "https://github.com/ironwarp/ironwarp"
 // GitHub gets this repository's last commit.
 func machines(t *testing.T) []*machine.Machine {
 	t.Helper()
-	if os.Getenv("IRONWARP_NEWCOMER") == "" {
-		t.Skip("make newcomer runs it: it takes a quarter of an hour and the Internet")
-	}
+	stamp(t)
 	l := lab.Start(t, lab.Config{NoCharon: true})
 	all := machine.StartWith(t, l, filepath.Join(top, ".cache/machine"), bare, finish)
 	bundle := filepath.Join(t.TempDir(), "bundle")
-	if out, err := exec.Command("git", "-C", top, "bundle", "create", "-q", bundle, "HEAD").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	if _, err := git(t, "bundle", "create", "-q", bundle, "HEAD"); err != nil {
+		t.Fatal(err)
 	}
 	for i, m := range all {
 		out, err := exec.Command("ip", "-n", m.Host.Namespace(), "addr", "add", fmt.Sprintf("192.0.2.%d/24", i+1), "dev", m.Host.Dev()).CombinedOutput()
@@ -132,16 +128,24 @@ func follow(t *testing.T, m *machine.Machine, commands []string) string {
 		t.Logf("%s, with this machine's network:", m.Host.Name())
 	}
 	t.Logf("%s# %s", m.Host.Name(), strings.Join(commands, "\n\t"))
-	script := "export PATH=/usr/local/go/bin:$PATH DEBIAN_FRONTEND=noninteractive; bash -ec " + quote(strings.Join(commands, "\n"))
 	if slices.ContainsFunc(commands, func(c string) bool { return strings.Contains(c, "apt-get ") }) {
-		script = "apt-get -qq update; " + script
+		if _, err := m.RunOnline(t.Context(), "apt-get -qq -o APT::Update::Error-Mode=any update"); err != nil {
+			t.Skipf("Debian's mirror can't be reached: %v", err)
+		}
 	}
-	out, err := run(t.Context(), script)
-	if err != nil {
+	out, err := run(t.Context(), "export PATH=/usr/local/go/bin:$PATH DEBIAN_FRONTEND=noninteractive; bash -ec "+quote(strings.Join(commands, "\n")))
+	switch {
+	case err != nil && online(commands) && unreachable.MatchString(out):
+		t.Skipf("what the commands fetch can't be reached: %v", err)
+	case err != nil:
 		t.Fatal(err)
 	}
 	return out
 }
+
+// unreachable is what apt-get and go say of a network that is not there. What is
+// there and lacks a package is said otherwise, and a failure.
+var unreachable = regexp.MustCompile(`Temporary failure resolving|Could not connect to|Connection timed out|dial tcp`)
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
