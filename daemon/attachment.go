@@ -206,6 +206,10 @@ func judge(v *api.Attachment, k disk, i rnbd.DiskInfo, oldest time.Duration) {
 		}
 	case slices.ContainsFunc(i.Session.Conns, func(c rtrs.ConnInfo) bool { return c.Paused }):
 		v.State = api.AttachWaiting
+	case i.Waits != nil:
+		v.State = api.AttachWaiting
+		v.Problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("%s waits: %v", k, i.Waits),
+			Fix: fmt.Sprintf("see to the export on %s; I/O goes on as soon as it is ready there", k.Peer)}
 	case oldest > stalledAfter:
 		v.State = api.AttachStalled
 		v.Problem = &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("%s is stalled: its oldest I/O has been waiting for %v, and the peer is connected", k, oldest.Round(time.Second)),

@@ -64,6 +64,13 @@ func (d *Daemon) records() string { return filepath.Join(d.config().StateDir, "d
 // openExport opens the storage and offers it. What fails is the export's
 // problem and is tried again. changing is held.
 func (d *Daemon) openExport(e *export) {
+	e.mu.Lock()
+	before := e.problem
+	e.mu.Unlock()
+	if before == nil {
+		// Whoever has it attached waits meanwhile.
+		d.exporter.Await(e.cfg.Name, d.identities(e.cfg.Allow), "it is being opened")
+	}
 	store, err := e.open(d.records())
 	if err == nil {
 		err = d.exporter.AddExport(rnbd.Export{Name: e.cfg.Name, Storage: rnbd.FromStore(store), ReadOnly: e.cfg.ReadOnly, Allow: d.identities(e.cfg.Allow),
@@ -78,7 +85,6 @@ func (d *Daemon) openExport(e *export) {
 		d.exporter.Await(e.cfg.Name, d.identities(e.cfg.Allow), problem.Message)
 	}
 	e.mu.Lock()
-	before := e.problem
 	e.store, e.problem = store, problem
 	e.mu.Unlock()
 	switch {
@@ -165,7 +171,13 @@ func (d *Daemon) changeExport(e *export, n config.Export) {
 // the peers may have changed, and how much sessions may be trusted.
 func (d *Daemon) allowAgain() {
 	for _, e := range d.exportList() {
-		if !e.isReady() {
+		e.mu.Lock()
+		ready, problem := e.store != nil, e.problem
+		e.mu.Unlock()
+		if !ready && problem != nil {
+			d.exporter.Await(e.cfg.Name, d.identities(e.cfg.Allow), problem.Message)
+		}
+		if !ready {
 			continue
 		}
 		err := errors.Join(d.exporter.SetAllow(e.cfg.Name, d.identities(e.cfg.Allow), false), d.exporter.SetTrust(e.cfg.Name, d.config().ExportTrust(e.cfg).Model()))

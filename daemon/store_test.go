@@ -189,3 +189,36 @@ func TestExportOfPartOfASectorIsRefused(t *testing.T) {
 	_, err := h.api.RepairExport(t.Context(), "odd")
 	says(t, err, api.CodeNotFound)
 }
+
+// The exporting host comes up before the storage of its export does: disks that have it
+// attached wait, and say so.
+func TestDiskWaitsForStorageThatComesLate(t *testing.T) {
+	alpha, beta, image := pair(t, 1<<20)
+	c := alpha.attach("disk")
+	ok(t, c, cmdWrite, 0, 512, bytes.Repeat([]byte{1}, 512))
+	beta.stop()
+	if err := os.Rename(image, image+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Send(0, cmdWrite, 7, 0, 512, bytes.Repeat([]byte{2}, 512)); err != nil {
+		t.Fatal(err)
+	}
+	beta.start()
+	eventually(t, "the disk says that it waits, and for what", func() bool {
+		at := alpha.status().Attachments[0]
+		return at.State == api.AttachWaiting && at.Problem != nil && strings.Contains(at.Problem.Message, "no such file") &&
+			strings.Contains(at.Problem.Fix, "see to the export on beta")
+	})
+	if err := os.Rename(image+".away", image); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := c.Receive(func(uint64) int { return 0 }); err != nil || a.Error != 0 {
+		t.Fatalf("the write that waited: %+v, %v", a, err)
+	}
+	if got := ok(t, c, cmdRead, 0, 512, nil); got[0] != 2 {
+		t.Errorf("the block has %d", got[0])
+	}
+	if at := alpha.status().Attachments[0]; at.State != api.AttachReady || at.Problem != nil {
+		t.Errorf("%+v", at)
+	}
+}

@@ -29,7 +29,7 @@ type Client struct {
 
 	ctx    context.Context // ends with the client
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // devices that are closed in the background
+	wg     sync.WaitGroup // what is done in the background
 
 	mu     sync.Mutex
 	disks  []*Disk
@@ -80,7 +80,7 @@ func (c *Client) onConnect(ctx context.Context, rt *rtrs.Client) error {
 		if d.isClosing() {
 			continue
 		}
-		if err := d.reopen(ctx, rt); err != nil && (errors.Is(err, rtrs.ErrPathLost) || ctx.Err() != nil) {
+		if err := d.reopen(ctx, rt, nil); err != nil && (errors.Is(err, rtrs.ErrPathLost) || ctx.Err() != nil) {
 			return err
 		}
 	}
@@ -122,7 +122,7 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 	if err := CheckName(name); err != nil {
 		return nil, &OpenError{Export: name, Err: err}
 	}
-	d := &Disk{c: c, name: name, access: accessRW, claim: opt.Claim, keep: opt.Keep}
+	d := &Disk{c: c, name: name, access: accessRW, claim: opt.Claim, keep: opt.Keep, opening: make(chan struct{}, 1)}
 	d.anyone = &diskUser{Disk: d}
 	if !d.claim.Life.IsZero() {
 		d.writes.acked.Add(1) // it is not known how many
@@ -148,7 +148,7 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 	d.share = c.rt.NewShare()
 	c.mu.Unlock()
 	for {
-		err := d.reopen(ctx, c.rt)
+		err := d.reopen(ctx, c.rt, nil)
 		if err == nil {
 			return d, nil
 		}
@@ -183,17 +183,21 @@ func (c *Client) newIDLocked() uint32 {
 
 // letGo has the server close a disk's device, however long it takes, and forgets it.
 func (c *Client) letGo(d *Disk) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return
-	}
-	c.wg.Go(func() {
+	c.background(func() {
 		defer c.forget(d)
 		if err := d.release(c.ctx); err != nil && c.ctx.Err() == nil {
 			c.log.Warn("the server does not close a disk", "export", d.name, "error", err)
 		}
 	})
+}
+
+// background runs f, which Close waits for, unless the client is closed.
+func (c *Client) background(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.wg.Go(f)
+	}
 }
 
 func (c *Client) forget(d *Disk) {

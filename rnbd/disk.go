@@ -29,17 +29,21 @@ type Disk struct {
 	anyone   *diskUser   // whoever uses the disk without being told apart
 	closing  atomic.Bool // for good: none of its I/O begins any more
 	failed   atomic.Bool // I/O fails with EIO
+	waiting  atomic.Bool // I/O waits until the server can open the disk
 	counters counters
 	writes   unflushed
 	flying   atomic.Int64 // I/Os that are submitted
 
 	keep func(Claim) error
 
-	mu    sync.Mutex // serialises openings
+	opening chan struct{} // capacity 1: serialises openings
+
+	mu    sync.Mutex
 	claim Claim
-	err   error     // why it has failed
-	since time.Time // in this state
-	tried time.Time // to open it again
+	err   error         // why it has failed, or waits
+	since time.Time     // in this state
+	tried time.Time     // to open it again
+	ended chan struct{} // closed when it does not wait any more; nil: it does not
 }
 
 var _ nbd.Divided = (*Disk)(nil)
@@ -49,7 +53,8 @@ type DiskInfo struct {
 	Export   string
 	Size     uint64 // bytes
 	ReadOnly bool
-	Err      error     // nil: it works, or waits for the path
+	Err      error     // nil: it works, or waits
+	Waits    error     // why its I/O waits for the server, beside the path; nil: it does not
 	Since    time.Time // in this state
 	Stats    Stats
 	Session  rtrs.ClientInfo
@@ -61,6 +66,9 @@ func (d *Disk) Info() DiskInfo {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i.Size, i.ReadOnly, i.Err, i.Since = d.geometry.Size, d.geometry.ReadOnly, d.err, d.since
+	if d.waiting.Load() {
+		i.Err, i.Waits = nil, d.err
+	}
 	return i
 }
 
@@ -71,8 +79,17 @@ func (d *Disk) Export() string { return d.name }
 func (d *Disk) Geometry() nbd.Geometry { return d.geometry }
 
 // reopen opens the disk at the server, the first time or again, and notes the
-// result.
-func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client) error {
+// result. needed tells whether that is still to be done; nil: it is.
+func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client, needed func() bool) error {
+	select {
+	case d.opening <- struct{}{}:
+		defer func() { <-d.opening }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if needed != nil && !needed() {
+		return nil
+	}
 	d.mu.Lock()
 	claim, err := d.claimLocked(), d.err
 	d.mu.Unlock()
@@ -91,6 +108,17 @@ func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client) error {
 			}
 		}
 	}
+	return d.note(err)
+}
+
+// note notes the result of an opening, and lets I/O begin, wait or fail accordingly.
+func (d *Disk) note(err error) error {
+	resume := false
+	defer func() {
+		if resume {
+			d.share.Resume()
+		}
+	}()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closing.Load() && checks.On(checks.DetachedDisk) {
@@ -101,17 +129,27 @@ func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client) error {
 		return &OpenError{Export: d.name, Err: ErrClosed}
 	}
 	d.tried = time.Now()
+	waits := d.opened && comesYet(err) && checks.On(checks.ReadyFirst)
+	was, waited := d.err != nil, d.waiting.Load()
 	switch {
-	case err != nil && d.err == nil && d.opened:
+	case waits && !waited:
+		d.since = d.tried
+		d.c.log.Warn("a remote disk is not open yet at the server; its I/O waits", "export", d.name, "error", err)
+	case err != nil && !waits && (!was || waited) && d.opened:
 		d.since = d.tried
 		d.c.log.Error("a remote disk is lost; its I/O fails until it can be opened again", "export", d.name, "error", err)
-	case err == nil && (d.err != nil || !d.opened):
+	case err == nil && (was || !d.opened):
 		d.since = d.tried
 		d.c.log.Info("remote disk open", "export", d.name, "bytes", d.geometry.Size, "read_only", d.geometry.ReadOnly)
 	}
 	d.opened = d.opened || err == nil
 	d.err = err
+	if waits {
+		d.waitLocked()
+		return err
+	}
 	d.failed.Store(err != nil)
+	resume = d.waitNoMoreLocked()
 	return err
 }
 
@@ -160,7 +198,7 @@ func (d *Disk) revive(ctx context.Context) {
 	}
 	d.mu.Unlock()
 	if due {
-		d.reopen(ctx, d.c.rt)
+		d.reopen(ctx, d.c.rt, d.failed.Load)
 	}
 }
 
@@ -215,15 +253,22 @@ func (d *Disk) isClosing() bool { return d.closing.Load() }
 
 // shut ends the disk's I/O for good. It reports whether it was the first to.
 func (d *Disk) shut() bool {
+	resume := false
+	defer func() {
+		if resume {
+			d.share.Resume()
+		}
+	}()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.closing.CompareAndSwap(false, true) {
 		return false
 	}
 	d.failed.Store(true)
-	if d.err == nil {
+	if d.err == nil || d.waiting.Load() {
 		d.err, d.since = &OpenError{Export: d.name, Err: ErrClosed}, time.Now()
 	}
+	resume = d.waitNoMoreLocked()
 	return true
 }
 

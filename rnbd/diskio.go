@@ -74,6 +74,11 @@ func (d *Disk) get(ctx context.Context, u *diskUser, op nbd.Op, off uint64, n ui
 	if d.failed.Load() {
 		d.revive(ctx)
 	}
+	if d.waiting.Load() {
+		if err := d.wait(ctx); err != nil {
+			return nil, err
+		}
+	}
 	io, err := d.prepare(op, off, n, fl)
 	if err != nil {
 		return nil, err
@@ -87,8 +92,8 @@ func (d *Disk) get(ctx context.Context, u *diskUser, op nbd.Op, off uint64, n ui
 }
 
 func (d *Disk) tryGet(u *diskUser, op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
-	if d.failed.Load() {
-		return nil, nbd.ErrBusy // Get may open it again
+	if d.failed.Load() || d.waiting.Load() {
+		return nil, nbd.ErrBusy // Get may open it again, or wait
 	}
 	io, err := d.prepare(op, off, n, fl)
 	if err != nil {

@@ -6,7 +6,7 @@
 // authenticated. A Client has one session with a server and opens Disks there,
 // each of which is an nbd.Backend. When the path to the server is lost, I/O
 // waits; when it is back the disks are opened again, and what was in flight is
-// sent again.
+// sent again. A disk that the server cannot open yet goes on waiting and asks again.
 //
 // # Wire format
 //

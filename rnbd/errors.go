@@ -50,6 +50,8 @@ func (e *OpenError) advice() string {
 		return fmt.Sprintf("%d disks are open in this session already; detach one", maxDevices)
 	case errors.Is(err, ErrNotReady):
 		return "the server cannot open its storage yet: " + e.Detail
+	case errors.Is(err, syscall.EBUSY):
+		return "the server still carries out I/O that it was given before the session was lost"
 	case errors.Is(err, ErrInUse):
 		return "it has one writer at a time, and that is " + e.Detail + "; detach it there, or export it with shared writers if all of them know of each other"
 	case errors.Is(err, ErrOtherDisk):

@@ -33,8 +33,9 @@ const (
 	maxListed = 4096
 
 	// reopenInterval is how often a disk that the server did not let us open
-	// again is tried.
+	// again is tried; one that waits is tried after reopenMin at first.
 	reopenInterval = 2 * time.Second
+	reopenMin      = 50 * time.Millisecond
 	// controlTimeout bounds CLOSE.
 	controlTimeout = 5 * time.Second
 	// closeTick and closeTickMax are how soon, and then how often, a client asks

@@ -95,6 +95,19 @@ func newPath(t testing.TB, r *ram) *path {
 	return &path{srv, l, c, d, serveDisk(t, d)}
 }
 
+// connectOne connects over a single connection, on which I/O keeps its order.
+func connectOne(t testing.TB, l *link) *Client {
+	t.Helper()
+	_, ulp := newULP(t)
+	c, err := Connect(testContext(t), ClientConfig{RTRS: rtrs.ClientConfig{ULP: ulp, Name: t.Name(), Conns: 1,
+		Paths: []rtrs.PathConfig{{Remote: l.ln.Addr().(*net.TCPAddr).AddrPort(), Transport: loopback()}}, MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
 func (p *path) lose(t testing.TB) {
 	p.link.set(false)
 	eventually(t, "the path is lost", func() bool { return p.c.Info().State == rtrs.Reconnecting })
@@ -210,13 +223,7 @@ func postingOrder(t *testing.T) error {
 	r := newRAM(1 << 20)
 	srv := startServer(t, ramExport("r", r))
 	l := startLink(t, srv.addr.String())
-	_, ulp := newULP(t)
-	c, err := Connect(testContext(t), ClientConfig{RTRS: rtrs.ClientConfig{ULP: ulp, Name: t.Name(), Conns: 1,
-		Paths: []rtrs.PathConfig{{Remote: l.ln.Addr().(*net.TCPAddr).AddrPort(), Transport: loopback()}}, MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}}})
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+	c := connectOne(t, l)
 	d := openDisk(t, c, "r")
 	for round := range byte(3) {
 		l.set(false)

@@ -12,7 +12,7 @@ import (
 // TestScenesWithoutTheirChecks shows that each scene finds the fault that its check
 // keeps away.
 func TestScenesWithoutTheirChecks(t *testing.T) {
-	for _, s := range slices.Concat(detachScenes, successionScenes, neighbourScenes) {
+	for _, s := range slices.Concat(detachScenes, successionScenes, neighbourScenes, waitScenes) {
 		t.Run(s.name, func(t *testing.T) {
 			checks.SwitchOff(s.check)
 			defer checks.SwitchOff(checks.None)

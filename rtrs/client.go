@@ -49,8 +49,8 @@ type ClientConfig struct {
 	// Client.Control. An error gives the path up. ctx ends when the path is
 	// lost.
 	OnConnect func(ctx context.Context, cl *Client) error
-	// OnResend is called for each I/O before it is sent again on a new path. It
-	// may change the permit's Header. Other than 0, its result ends the I/O.
+	// OnResend is called for each I/O before it is sent again on a new path, or
+	// sent after Share.Resume. It may change the permit's Header. Other than 0, its result ends the I/O.
 	OnResend func(p *Permit) syscall.Errno
 
 	Logger *slog.Logger
@@ -113,6 +113,7 @@ type Client struct {
 	wasUp      bool
 	inc        uint64
 	parked     []*Permit // in the order of posting
+	suspended  []*Permit // by their shares, in the order of posting
 	closing    bool
 
 	cancel      context.CancelFunc

@@ -122,10 +122,10 @@ func (p *Permit) finish(errno syscall.Errno) {
 	done.Complete(p, errno)
 }
 
-// start sends p, or parks it until there is a path.
+// start sends p, or parks it until there is a path and its share is not suspended.
 func (cl *Client) start(p *Permit, more bool) {
 	for {
-		if path := cl.path.Load(); path != nil && path.post(p, more) {
+		if path := cl.path.Load(); path != nil && !p.waits() && path.post(p, more) {
 			return
 		}
 		if cl.park(p) {
@@ -134,7 +134,7 @@ func (cl *Client) start(p *Permit, more bool) {
 	}
 }
 
-// park queues p until there is a path. It reports false if there is one now.
+// park queues p until it may be sent. It reports false if it may be now.
 func (cl *Client) park(p *Permit) bool {
 	cl.mu.Lock()
 	if cl.closing {
@@ -142,24 +142,28 @@ func (cl *Client) park(p *Permit) bool {
 		p.finish(syscall.ESHUTDOWN)
 		return true
 	}
-	if cl.path.Load() != nil {
-		cl.mu.Unlock()
+	defer cl.mu.Unlock()
+	switch {
+	case p.waits():
+		cl.suspended = inOrder(cl.suspended, p)
+	case cl.path.Load() == nil:
+		cl.parked = append(cl.parked, p)
+	default:
 		return false
 	}
 	p.state.Store(permitParked)
-	cl.parked = append(cl.parked, p)
-	cl.mu.Unlock()
 	return true
 }
 
-// DropParked ends I/O that waits for a path with what drop returns for it, unless that
-// is 0. I/O that has been sent is left: the server may be carrying it out until another
-// path is up, and OnResend is asked then. drop must not block.
+// DropParked ends I/O that waits for a path, or whose share is suspended, with what drop
+// returns for it, unless that is 0. I/O that has been sent is left: the server may be
+// carrying it out until another path is up, and OnResend is asked then. drop must not
+// block.
 func (cl *Client) DropParked(drop func(p *Permit) syscall.Errno) {
 	var dropped []*Permit
 	var results []syscall.Errno
 	cl.mu.Lock()
-	cl.parked = slices.DeleteFunc(cl.parked, func(p *Permit) bool {
+	judge := func(p *Permit) bool {
 		if p.sent {
 			return false
 		}
@@ -168,7 +172,9 @@ func (cl *Client) DropParked(drop func(p *Permit) syscall.Errno) {
 			dropped, results = append(dropped, p), append(results, errno)
 		}
 		return errno != 0
-	})
+	}
+	cl.parked = slices.DeleteFunc(cl.parked, judge)
+	cl.suspended = slices.DeleteFunc(cl.suspended, judge)
 	cl.mu.Unlock()
 	for i, p := range dropped {
 		p.state.Store(permitIdle)

@@ -161,13 +161,8 @@ func (cl *Client) resume(t *clientPath) error {
 		p := cl.parked[i]
 		cl.parked = slices.Delete(cl.parked, i, i+1)
 		cl.mu.Unlock()
-		if cl.cfg.OnResend != nil {
-			if errno := cl.cfg.OnResend(p); errno != 0 {
-				p.state.Store(permitIdle)
-				p.finish(errno)
-				cl.batchEnd()
-				continue
-			}
+		if cl.refused(p) || cl.suspend(p) {
+			continue
 		}
 		if !t.post(p, true) {
 			cl.mu.Lock()
@@ -179,11 +174,39 @@ func (cl *Client) resume(t *clientPath) error {
 	}
 }
 
+// refused ends an I/O that is not to be sent again.
+func (cl *Client) refused(p *Permit) bool {
+	if cl.cfg.OnResend == nil {
+		return false
+	}
+	errno := cl.cfg.OnResend(p)
+	if errno == 0 {
+		return false
+	}
+	p.state.Store(permitIdle)
+	p.finish(errno)
+	cl.batchEnd()
+	return true
+}
+
+// suspend holds an I/O back that was parked, if its share is suspended. Whatever the
+// path before has made of it is over.
+func (cl *Client) suspend(p *Permit) bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if !p.waits() || cl.closing {
+		return false
+	}
+	p.sent = false
+	cl.suspended = inOrder(cl.suspended, p)
+	return true
+}
+
 // finishParked ends all I/O when the client is closed.
 func (cl *Client) finishParked() {
 	cl.mu.Lock()
-	ps := cl.parked
-	cl.parked = nil
+	ps := slices.Concat(cl.parked, cl.suspended)
+	cl.parked, cl.suspended = nil, nil
 	cl.mu.Unlock()
 	for _, p := range ps {
 		p.state.Store(permitIdle)

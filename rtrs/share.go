@@ -1,9 +1,12 @@
 package rtrs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
+	"syscall"
 
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
@@ -15,6 +18,8 @@ type Share struct {
 	cl     *Client
 	held   int // guarded by the pool's lock, as is open
 	isOpen bool
+
+	suspended atomic.Bool // set and cleared with Client.mu held
 }
 
 // NewShare adds a share.
@@ -37,6 +42,64 @@ func (s *Share) GetN(ctx context.Context, ps []*Permit) error { return s.cl.getN
 
 // TryGetN is GetN that does not wait: ok is false when it would.
 func (s *Share) TryGetN(ps []*Permit) (ok bool, err error) { return s.cl.pool.try(s, ps) }
+
+// Suspend holds back I/O of the share's permits that is submitted, or would be sent again,
+// from now on: it waits for Resume as it would for a path.
+func (s *Share) Suspend() {
+	s.cl.mu.Lock()
+	defer s.cl.mu.Unlock()
+	s.suspended.Store(true)
+}
+
+// Resume sends what Suspend has held back, in the order of its posting, and what follows
+// at once. OnResend is asked about each.
+func (s *Share) Resume() {
+	cl := s.cl
+	for {
+		cl.mu.Lock()
+		t := cl.path.Load()
+		i := slices.IndexFunc(cl.suspended, func(p *Permit) bool { return p.share == s })
+		switch {
+		case i < 0:
+			s.suspended.Store(false)
+			cl.mu.Unlock()
+			cl.Flush()
+			cl.batchEnd()
+			return
+		case t == nil:
+			p := cl.suspended[i]
+			cl.suspended = slices.Delete(cl.suspended, i, i+1)
+			cl.parked = inOrder(cl.parked, p)
+			cl.mu.Unlock()
+			continue
+		}
+		p := cl.suspended[i]
+		cl.suspended = slices.Delete(cl.suspended, i, i+1)
+		cl.mu.Unlock()
+		if cl.refused(p) || t.post(p, true) {
+			continue
+		}
+		cl.mu.Lock()
+		closing := cl.closing
+		if !closing {
+			cl.suspended = inOrder(cl.suspended, p)
+		}
+		cl.mu.Unlock()
+		if closing {
+			p.state.Store(permitIdle)
+			p.finish(syscall.ESHUTDOWN)
+		}
+	}
+}
+
+// waits tells whether a permit's I/O is to be held back.
+func (p *Permit) waits() bool { return p.share != nil && p.share.suspended.Load() }
+
+// inOrder adds p to a list in the order of posting.
+func inOrder(list []*Permit, p *Permit) []*Permit {
+	i, _ := slices.BinarySearchFunc(list, p, func(a, b *Permit) int { return cmp.Compare(a.seq, b.seq) })
+	return slices.Insert(list, i, p)
+}
 
 // MostPermits is how many permits one I/O of a share can count on, however many shares
 // there are.

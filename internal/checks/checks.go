@@ -74,4 +74,5 @@ const (
 	FlushLatch   // an error of writeback that one call was told is one of every later flush
 	RestoredFile // a reload takes the file that stands at an export's path
 	OneWriter    // an export has one writer unless it is shared
+	ReadyFirst   // I/O of a disk whose export is not open yet waits for it
 )
