@@ -67,13 +67,24 @@ var ErrConnectionLost error = &ddp.Error{Layer: ddp.LayerLLP, Type: 0, Code: cod
 const codeConnectionLost = 0x01
 
 // lost dresses the end of the association. It matches ErrConnectionLost and the
-// cause.
+// cause, whose text the fault has, too: it goes on without the rest.
 func lost(cause error) error {
 	if cause == nil {
 		cause = io.ErrUnexpectedEOF
 	}
-	return fmt.Errorf("%w: %w", &ddp.Error{Layer: ddp.LayerLLP, Type: 0, Code: codeConnectionLost, Text: "the SCTP association is over"}, cause)
+	text := "the SCTP association is over: " + cause.Error()
+	return &lostError{&ddp.Error{Layer: ddp.LayerLLP, Type: 0, Code: codeConnectionLost, Text: text}, cause}
 }
+
+type lostError struct {
+	fault *ddp.Error
+	cause error
+}
+
+func (e *lostError) Error() string { return e.fault.Error() }
+
+// Unwrap returns both errors.
+func (e *lostError) Unwrap() []error { return []error{e.fault, e.cause} }
 
 // NegotiationError is returned by Initiate when the peer accepted with depths
 // that this side cannot meet (RFC 6581 section 9.1). The caller has to send Err

@@ -71,7 +71,7 @@ func TestTsharkUnderstandsUs(t *testing.T) {
 	a, b := x.session(t)
 	for i := range 200 {
 		hdr := ddp.AppendUntagged(nil, true, 0x43, 0, 0, uint32(i+1), 0)
-		if err := a.Append(hdr, [][]byte{make([]byte, i*6)}); err != nil {
+		if err := a.Append(hdr, [][]byte{make([]byte, i*2)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -36,7 +36,7 @@ type Config struct {
 
 	// MTU is the longest IP packet in bytes that is tried, 640 to 65,535, 0 for that
 	// of the route, up to 9,000. What the path carries is found out (RFC 8899),
-	// beginning with 1,500 at most; MaxMessage follows.
+	// beginning with 640; MaxMessage follows.
 	MTU int
 
 	// RecvWindow is the receive window of each association in bytes: how much the
@@ -119,9 +119,9 @@ func (c *Config) settings(remote netip.Addr, window, route int) settings {
 	mtu := min(or(c.MTU, longestMTU), max(or(route, DefaultMTU), minMTU))
 	s.mostSize = s.packetSize(or(c.MTU, longestMTU))
 	s.maxSize = s.packetSize(mtu)
-	s.size = s.packetSize(min(mtu, DefaultMTU))
-	s.safeSize = min(s.packetSize(safeMTU), s.size)
+	s.safeSize = s.packetSize(min(mtu, safeMTU))
 	s.minSize = s.packetSize(minMTU)
+	s.size = s.minSize
 	return s
 }
 

@@ -7,8 +7,8 @@ const (
 	// (RFC 6951 section 5.1).
 	DefaultPort = 9899
 
-	// DefaultMTU is the IP packet size in bytes that is assumed of a path at first:
-	// that of Ethernet. Packets have the Don't Fragment bit.
+	// DefaultMTU is the IP packet size in bytes that is assumed of a route that does
+	// not tell: that of Ethernet. Packets have the Don't Fragment bit.
 	DefaultMTU = 1500
 	// longestMTU is the longest IP packet in bytes that is tried where Config.MTU is
 	// 0: a jumbo frame.

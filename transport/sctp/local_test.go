@@ -55,7 +55,7 @@ func TestSocketOfAllAddresses(t *testing.T) {
 			// Messages of the acceptor, batches of them too, leave from there.
 			ms := make([]Outgoing, 20)
 			for i := range ms {
-				ms[i].Bufs = [][]byte{make([]byte, 1400)}
+				ms[i].Bufs = [][]byte{make([]byte, 500)}
 			}
 			if _, err := b.Send(patient(t), ms); err != nil {
 				t.Error(err)

@@ -41,7 +41,7 @@ func TestIdleMemory(t *testing.T) {
 	e := endpoint(Config{Accept: func(*Assoc) Receiver { return s }})
 	before := allocated()
 	all := make([]*Assoc, 0, 2*n)
-	m := Outgoing{Bufs: [][]byte{make([]byte, 1400)}}
+	m := Outgoing{Bufs: [][]byte{make([]byte, 500)}}
 	for range n {
 		a, err := endpoint(Config{}).Dial(ctx, e.Addr(), DialConfig{Receiver: func(*Assoc) Receiver { return &sink{} }})
 		if err != nil {

@@ -2,6 +2,7 @@ package sctp
 
 import (
 	"encoding/binary"
+	"fmt"
 	"time"
 )
 
@@ -11,14 +12,19 @@ import (
 // get through, and its loss counts neither as congestion nor as an error of the
 // path.
 //
-// The size in use begins with the route's MTU or 1,500 bytes, whichever is less,
-// and is probed at once, as is what the route has beyond. It shrinks
+// The size in use begins with what every path carries: a message that was queued
+// for a longer packet cannot be cut again. What the route has is probed at once, and
+// beside it likely lesser sizes, so that it is in use after a round trip. It shrinks
 //   - when the kernel refuses a packet of it, which knows the MTU of its own
 //     devices, the overhead of its IPsec and what routers have told (EMSGSIZE);
 //   - when long packets do not get through and short ones do (a black hole):
 //     each loss of what was sent again sends short probes, and data lost three times
 //     while such a probe was answered is enough. If the route's MTU has become less, once is enough. While
 //     nothing gets through, as without an SA, nothing is concluded.
+//
+// What was queued for a longer packet leaves in fragments of IP then. Where these get
+// lost as well, as behind a black hole that is no router's, it can never arrive, and
+// the association ends.
 //
 // Sizes are those of SCTP packets, without IP and UDP headers.
 type pmtu struct {
@@ -29,9 +35,10 @@ type pmtu struct {
 	route  int           // what the route is said to carry, 0: not known
 	small  int           // the longest that got through since tcb.losses began, below the size in use
 	sure   bool          // a probe of the size in use, or of more, got through
+	vain   int           // short probes that were answered while a longer first chunk got lost
 	timer  time.Duration // when the probe is taken for lost; without one, when the search begins anew
 
-	probes [3]probe // of the search; after losses: a safe one, the route's
+	probes [3]probe // of the search; at first, and after losses: a safe one; Ethernet's, the route's
 }
 
 // probe is a probe packet under way.
@@ -54,6 +61,9 @@ const (
 	probeTimeout  = time.Second
 	maxProbes     = 3
 	raiseInterval = 10 * time.Minute
+	// maxVain is how often in a row a chunk that is too long is lost before its
+	// association ends. Losses without a cause are taken for it once in a long life.
+	maxVain = 5
 )
 
 // likely are MTUs that paths have: of Ethernet and jumbo frames, with tunnels,
@@ -64,11 +74,16 @@ var likely = [...]int{1280, 1320, 1360, 1380, 1400, 1420, 1440, 1460, 1480, 1492
 func (t *tcb) startProbing(now time.Duration) {
 	m := &t.pm
 	// Windows and buffers have to hold several packets.
-	t.mostSize = min(t.mostSize, max(t.size, min(t.peerRwnd, t.sendBuffer)/8&^3))
+	t.mostSize = min(t.mostSize, max(t.packetSize(DefaultMTU), min(t.peerRwnd, t.sendBuffer)/8&^3))
 	*m = pmtu{max: max(min(t.maxSize, t.mostSize), t.size)}
 	m.failed = m.max + 4
 	m.target = m.max
 	t.launch(now)
+	for i, mtu := range [...]int{safe: safeMTU, routed: DefaultMTU} {
+		if size := t.packetSize(mtu); size > t.size && size < m.target {
+			t.probeWith(i, size)
+		}
+	}
 }
 
 // launch sends a probe of the target's size.
@@ -162,6 +177,18 @@ func (t *tcb) probeAck(now, sent time.Duration, nonce uint64) bool {
 			m.sure = true
 			t.resize(size)
 			t.search(now)
+		case size > t.size:
+			m.sure = true
+			t.resize(size)
+			if m.target <= size {
+				t.search(now)
+			}
+		case t.losses > 0 && t.front() > t.size:
+			if m.vain++; m.vain >= maxVain {
+				t.fail(Cause{Code: CauseUserAbort, Info: fmt.Appendf(nil,
+					"a message for packets of %d bytes does not get through: the path has become narrower and carries %d by now",
+					t.front()+t.overhead, t.size+t.overhead)})
+			}
 		case size < t.size:
 			m.small = max(m.small, size)
 			t.judge(now)
@@ -209,10 +236,15 @@ func (t *tcb) expireProbe(now time.Duration) {
 func (t *tcb) lostAgain(now time.Duration) {
 	m := &t.pm
 	if t.losses == 0 {
-		m.small = 0
+		m.small, m.vain = 0, 0
 	}
 	t.losses++
-	if t.front() <= t.minSize {
+	front := t.front()
+	if front <= t.minSize {
+		return
+	}
+	if front > t.size { // which says nothing of the size in use
+		t.probeWith(safe, t.minSize)
 		return
 	}
 	t.askRoute = true
@@ -244,7 +276,7 @@ func (t *tcb) front() (n int) {
 // judge decides whether there is a black hole.
 func (t *tcb) judge(now time.Duration) {
 	m := &t.pm
-	if m.small == 0 || t.losses == 0 || t.front() <= m.small || m.small >= t.size {
+	if front := t.front(); m.small == 0 || t.losses == 0 || front <= m.small || front > t.size || m.small >= t.size {
 		return
 	}
 	if t.losses >= maxProbes || m.route != 0 && m.route < t.size && m.small >= min(m.route, t.safeSize) {

@@ -2,6 +2,7 @@ package sctp
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,12 @@ func jumbo(_ int, s *settings) {
 	s.mostSize = s.maxSize
 	s.assocMaxRetrans = 1000
 	s.window = 1 << 20
+}
+
+// first gives an end the size with which an association begins.
+func first(side int, s *settings) {
+	jumbo(side, s)
+	s.size = s.minSize
 }
 
 func (e *simEnd) saw(k EventKind) bool {
@@ -32,14 +39,14 @@ func (s *sim) all(side int) func() bool {
 
 // RFC 8899: what the route has is in use after one round trip, and told.
 func TestMTUGrowsAtOnce(t *testing.T) {
-	s := newSim(1, netConfig{delay: time.Millisecond}, jumbo)
+	s := newSim(1, netConfig{delay: time.Millisecond}, first)
 	tx := &s.ends[0].t
-	if tx.size != 1472 || tx.longest.Load() != 1472-headerLen-dataHeaderLen {
+	if tx.size != 612 || tx.longest.Load() != 612-headerLen-dataHeaderLen {
 		t.Fatalf("it begins with %d bytes, messages of %d", tx.size, tx.longest.Load())
 	}
 	s.flush(0)
 	s.run(3*time.Millisecond, never)
-	if tx.size != 8972 || int(tx.longest.Load()) != 8972-headerLen-dataHeaderLen || !s.ends[0].saw(EventMTU) || tx.stats.Probes != 1 {
+	if tx.size != 8972 || int(tx.longest.Load()) != 8972-headerLen-dataHeaderLen || !s.ends[0].saw(EventMTU) || tx.stats.Probes != 3 {
 		t.Errorf("after a round trip: %d bytes, messages of %d, %d probes, events %v", tx.size, tx.longest.Load(), tx.stats.Probes, s.ends[0].ups)
 	}
 	s.send(0, 100, 8900)
@@ -47,7 +54,7 @@ func TestMTUGrowsAtOnce(t *testing.T) {
 		t.Errorf("long messages do not come: %+v", tx.stats)
 	}
 	s.run(9*time.Minute, never)
-	if tx.stats.Probes != 1 {
+	if tx.stats.Probes != 3 {
 		t.Errorf("%d probes though there is nothing more to find", tx.stats.Probes)
 	}
 }
@@ -86,7 +93,8 @@ func TestMTUSearch(t *testing.T) {
 
 // RFC 8899 section 4.3: a path that swallows long packets from some moment on is
 // noticed, and what was queued before gets through, in fragments of IP (RFC 9260
-// section 6.9). Where IP may not fragment either, it cannot.
+// section 6.9). Where IP may not fragment either, it cannot, and the association ends:
+// the next one begins with what gets through.
 func TestBlackHole(t *testing.T) {
 	for _, noFrag := range []bool{false, true} {
 		s := established(t, netConfig{delay: time.Millisecond}, jumbo)
@@ -96,11 +104,19 @@ func TestBlackHole(t *testing.T) {
 		}
 		s.mtu[0], s.noFrag = tx.packetSize(1420), noFrag
 		s.send(0, 50, 8000)
-		if got := s.run(10*time.Second, s.all(0)); got == noFrag {
-			t.Errorf("IP may not fragment: %v, all is there after 10 s: %v", noFrag, got)
-		}
 		if noFrag {
+			if !s.run(time.Minute, func() bool { return s.ends[1].t.state == stateClosed }) {
+				t.Errorf("after a minute in vain the association goes on: %d messages are left, %+v", tx.tx.len(), tx.stats)
+			}
+			for _, e := range s.ends {
+				if err := e.t.err; err == nil || !strings.Contains(err.Error(), "the path has become narrower") {
+					t.Errorf("the end does not say why: %v", err)
+				}
+			}
 			continue
+		}
+		if !s.run(10*time.Second, s.all(0)) {
+			t.Errorf("after 10 s %d messages are left", tx.tx.len())
 		}
 		s.run(20*time.Second, never) // the search
 		if tx.size > s.mtu[0] || tx.size < s.mtu[0]-3 || !s.ends[0].saw(EventMTU) {
@@ -116,6 +132,26 @@ func TestBlackHole(t *testing.T) {
 		s.run(raiseInterval+time.Second, never)
 		if tx.size != 8972 {
 			t.Errorf("the path is as before, and %d bytes are used", tx.size)
+		}
+		if err := s.ends[1].once(s.ends[0].sent); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A path that swallows long packets from the beginning never gets one with data,
+// though messages as long as they may be are sent from the beginning, too.
+func TestBlackHoleFromTheBeginning(t *testing.T) {
+	for _, mtu := range []int{1700, 1450, 1300, 1100, 640} {
+		s := newSim(1, netConfig{delay: time.Millisecond}, first)
+		tx := &s.ends[0].t
+		s.mtu[0], s.noFrag = tx.packetSize(mtu), true
+		for range 500 {
+			s.send(0, 5, tx.maxMessage())
+			s.run(100*time.Millisecond, never)
+		}
+		if !s.run(time.Second, s.all(0)) || tx.stats.Retransmits > 0 {
+			t.Errorf("a path of %d bytes: %d messages are left, packets of %d bytes are used: %+v", mtu, tx.tx.len(), tx.size, tx.stats)
 		}
 		if err := s.ends[1].once(s.ends[0].sent); err != nil {
 			t.Error(err)

@@ -129,6 +129,8 @@ func connect(t testing.TB, addr string, ca, cb Config) *ends {
 	if x.b, err = x.eb.Accept(patient(t)); err != nil {
 		t.Fatal(err)
 	}
+	x.ra.wait(t, "answers to probes", func() bool { return x.a.Stats().PathMTU >= min(or(ca.MTU, safeMTU), safeMTU)-3 })
+	x.rb.wait(t, "answers to probes", func() bool { return x.b.Stats().PathMTU >= min(or(cb.MTU, safeMTU), safeMTU)-3 })
 	return x
 }
 

@@ -86,6 +86,7 @@ func simSettings(side int, rnd *rand.Rand) settings {
 	s.localTag, s.localTSN = rnd.Uint32()|1, rnd.Uint32()
 	s.localTie, s.peerTie = 1, 2
 	s.jitter = rnd.Uint32
+	s.size = packetLen // as if it had been probed
 	s.blocks = new(blockPool)
 	return s
 }
