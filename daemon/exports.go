@@ -21,7 +21,8 @@ import (
 // export is a configured export and the storage below it.
 type export struct {
 	cfg    config.Export
-	repair bool // begin a new life of a disk that has lost writes
+	repair bool       // begin a new life of a disk that has lost writes
+	disk   backing.ID // that it has, or is about to have; guarded by Daemon.mu
 	meter  meter
 
 	mu      sync.Mutex
@@ -71,10 +72,14 @@ func (d *Daemon) openExport(e *export) {
 		// Whoever has it attached waits meanwhile.
 		d.exporter.Await(e.cfg.Name, d.identities(e.cfg.Allow), "it is being opened")
 	}
-	store, err := e.open(d.records())
+	admit := func(disk backing.ID) error { return d.takeDisk(e, disk) }
+	store, err := e.open(d.records(), admit)
 	if err == nil {
-		err = d.exporter.AddExport(rnbd.Export{Name: e.cfg.Name, Storage: rnbd.FromStore(store), ReadOnly: e.cfg.ReadOnly, Allow: d.identities(e.cfg.Allow),
-			SharedWriters: e.cfg.Writers == config.SharedWriters, Trust: d.config().ExportTrust(e.cfg).Model()})
+		// It may have been waited for no longer, and have come now.
+		if err = admit(store.Identity().Disk); err == nil {
+			err = d.exporter.AddExport(rnbd.Export{Name: e.cfg.Name, Storage: rnbd.FromStore(store), ReadOnly: e.cfg.ReadOnly, Allow: d.identities(e.cfg.Allow),
+				SharedWriters: e.cfg.Writers == config.SharedWriters, Trust: d.config().ExportTrust(e.cfg).Model()})
+		}
 		if err != nil {
 			store.Close()
 			store = nil
@@ -82,6 +87,7 @@ func (d *Daemon) openExport(e *export) {
 	}
 	problem := exportProblem(e.cfg.Name, err)
 	if err != nil {
+		d.leaveDisk(e)
 		d.exporter.Await(e.cfg.Name, d.identities(e.cfg.Allow), problem.Message)
 	}
 	e.mu.Lock()
@@ -90,6 +96,7 @@ func (d *Daemon) openExport(e *export) {
 	switch {
 	case problem == nil:
 		d.log.Info("export is offered", "export", e.cfg.Name, "path", e.cfg.Path, "bytes", store.Size(), "read_only", e.cfg.ReadOnly, "allowed", e.cfg.Allow)
+		d.logRecord(e.cfg.Name, store)
 	case before == nil || before.Message != problem.Message:
 		d.log.Warn("export cannot be offered", "export", e.cfg.Name, "error", problem)
 	}
@@ -100,6 +107,9 @@ func exportProblem(name string, err error) *api.Error {
 		return nil
 	}
 	e := &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot offer export %s: %v", name, err)}
+	if errors.Is(err, errSameDisk) {
+		e.Fix = "offer one of them only; of a device with several paths its multipath device. Of two files copy one: `cp FILE FILE.new && mv FILE.new FILE` makes it a disk of its own"
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		e.Code = api.CodeNotFound
 	}
@@ -151,6 +161,7 @@ func (d *Daemon) changeExport(e *export, n config.Export) {
 	}
 	next := &export{cfg: n, store: e.store, problem: e.problem}
 	d.mu.Lock()
+	next.disk = e.disk
 	d.exports[n.Name] = next
 	d.mu.Unlock()
 	if next.store == nil {

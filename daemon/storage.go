@@ -75,10 +75,11 @@ func (o opened) discard() {
 	}
 }
 
-// open opens an export's storage. records is for those of its disk.
-func (e *export) open(records string) (*backing.Store, error) {
+// open opens an export's storage. records is for those of its disk, and admit says
+// whether it may be used.
+func (e *export) open(records string, admit func(disk backing.ID) error) (*backing.Store, error) {
 	o, err := e.opening.ask(func() opened {
-		store, err := backing.Open(e.cfg.Path, backing.Options{ReadOnly: e.cfg.ReadOnly, Records: records, Repair: e.repair})
+		store, err := backing.Open(e.cfg.Path, backing.Options{ReadOnly: e.cfg.ReadOnly, Records: records, Repair: e.repair, Admit: admit})
 		return opened{store, err}
 	})
 	if err != nil {
@@ -90,7 +91,7 @@ func (e *export) open(records string) (*backing.Store, error) {
 // usable says why a file or device cannot be exported.
 func usable(c config.Export) error {
 	e := &export{cfg: c}
-	store, err := e.open("")
+	store, err := e.open("", nil)
 	if err == nil {
 		return store.Close()
 	}

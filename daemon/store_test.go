@@ -12,9 +12,8 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 )
 
-// losePower makes an exported file what it is to a daemon that starts after its host
-// lost power: the record is of another boot. What the file has does not matter here.
-func losePower(t *testing.T, path string) {
+// changeRecord changes the record of a file that was exported.
+func changeRecord(t *testing.T, path, from, to string) {
 	t.Helper()
 	const attr = "user.ironwarp.disk"
 	buf := make([]byte, 4096)
@@ -22,10 +21,16 @@ func losePower(t *testing.T, path string) {
 	if err != nil {
 		t.Skipf("the file system has no attributes: %v", err)
 	}
-	record := strings.Replace(string(buf[:n]), `"open":false`, `"open":true,"cache":"another boot"`, 1)
-	if err := unix.Setxattr(path, attr, []byte(record), 0); err != nil {
+	if err := unix.Setxattr(path, attr, []byte(strings.Replace(string(buf[:n]), from, to, 1)), 0); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// losePower makes an exported file what it is to a daemon that starts after its host
+// lost power: the record is of another boot. What the file has does not matter here.
+func losePower(t *testing.T, path string) {
+	t.Helper()
+	changeRecord(t, path, `"open":false`, `"open":true,"cache":"another boot"`)
 }
 
 // An NBD client that comes back after a restart of the attaching daemon must not hear
@@ -220,5 +225,81 @@ func TestDiskWaitsForStorageThatComesLate(t *testing.T) {
 	}
 	if at := alpha.status().Attachments[0]; at.State != api.AttachReady || at.Problem != nil {
 		t.Errorf("%+v", at)
+	}
+}
+
+// Two files of one UUID, as a file system and its clone have them: one of them only is
+// offered, and whoever is not is told of the other.
+func TestDiskUnderTwoNamesIsOfferedOnce(t *testing.T) {
+	h := newHost(t, "")
+	uuids := map[string]string{}
+	for _, name := range []string{"one", "two"} {
+		e, err := h.api.AddExport(t.Context(), api.ExportSpec{Name: name, Path: h.image(name+".img", 1<<20)})
+		if err != nil || e.UUID == "" {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		uuids[name] = e.UUID
+	}
+	h.stop()
+	two := filepath.Join(h.dir, "two.img")
+	changeRecord(t, two, uuids["two"], uuids["one"])
+	h.start()
+	problems := func() (n int, ready, other api.Export) {
+		for _, e := range h.status().Exports {
+			if e.State == api.ExportReady {
+				ready = e
+			} else {
+				n, other = n+1, e
+			}
+		}
+		return n, ready, other
+	}
+	n, ready, other := problems()
+	if n != 1 {
+		t.Fatalf("%d of two exports with one UUID are not offered", n)
+	}
+	says(t, other.Problem, api.CodeUnavailable, "export "+other.Name+":", other.Path, ready.Path+" of export "+ready.Name, uuids["one"], "they are one disk")
+	if !strings.Contains(other.Problem.Fix, "cp FILE") {
+		t.Error(other.Problem.Fix)
+	}
+	// What the fix says: a copy is a disk of its own, which the log tells.
+	data, err := os.ReadFile(other.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(other.Path+".new", data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(other.Path+".new", other.Path); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both are offered", func() bool { n, _, _ := problems(); return n == 0 })
+}
+
+// A copy that took the record along is a disk of its own, and the log says so.
+func TestCopyOfADiskIsNamedInTheLog(t *testing.T) {
+	h := newHost(t, "")
+	e, err := h.api.AddExport(t.Context(), api.ExportSpec{Name: "one", Path: h.image("one.img", 1<<20)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied := h.image("copy.img", 1<<20)
+	buf := make([]byte, 4096)
+	n, err := unix.Getxattr(e.Path, "user.ironwarp.disk", buf)
+	if err != nil {
+		t.Skipf("the file system has no attributes: %v", err)
+	}
+	if err := unix.Setxattr(copied, "user.ironwarp.disk", buf[:n], 0); err != nil {
+		t.Fatal(err)
+	}
+	h.write("exports.d/copy.yaml", "name: copy\npath: "+copied+"\n")
+	if _, err := h.api.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c := h.status().Exports[0]; c.Name != "copy" || c.State != api.ExportReady || c.UUID == e.UUID {
+		t.Errorf("%+v", c)
+	}
+	if log := h.log.String(); !strings.Contains(log, "is a copy of another disk") || !strings.Contains(log, "copy_of="+e.UUID) {
+		t.Error("the log does not say that it is a copy")
 	}
 }

@@ -50,6 +50,13 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 	r := record{Version: recordVersion, Disk: derived, Mark: mark, Life: NewID(), Open: true, Cache: cache}
 	if old != nil {
 		r.Disk, r.Kept = old.Disk, old.Kept
+	}
+	if opt.Admit != nil {
+		if err := opt.Admit(r.Disk); err != nil {
+			return err
+		}
+	}
+	if old != nil {
 		switch {
 		case old.Fault != nil && opt.Repair && !s.readOnly:
 			if err := s.forgetCache(); err != nil {

@@ -48,6 +48,9 @@ type Options struct {
 	// Repair begins a new life of a disk that has lost writes: whoever has it attached
 	// is told so, and whoever attaches it anew gets what the storage has.
 	Repair bool
+	// Admit, if set, is asked before a disk of this UUID is used. Its error is that of
+	// Open, and nothing was done to the disk then.
+	Admit func(disk ID) error
 }
 
 // Store is an open disk. Its size is fixed when it is opened. All methods are
