@@ -294,6 +294,12 @@ func TestStateThatCannotBeWrittenIsToldAndTriedAgain(t *testing.T) {
 	if err := os.RemoveAll(file); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			b, err := os.ReadFile(file)
+			t.Logf("%s: %s %v", file, b, err)
+		}
+	})
 	eventually(t, "the state is written", func() bool {
 		b, err := os.ReadFile(file)
 		return err == nil && strings.Contains(string(b), `"disk"`) && !strings.Contains(string(b), `"other"`)

@@ -125,7 +125,7 @@ func TestNbdinfo(t *testing.T) {
 
 func TestNbdcopy(t *testing.T) {
 	run := tool(t, "nbdcopy")
-	uri, path, content := fileServer(t, 64<<20+12345)
+	uri, path, content := fileServer(t, 64<<20+24*512)
 	out := filepath.Join(t.TempDir(), "copy")
 	run(uri, out)
 	sameFile(t, out, content)

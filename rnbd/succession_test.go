@@ -23,7 +23,8 @@ import (
 func TestNothingOfAGoneClientComesLate(t *testing.T) { play(t, successionScenes) }
 
 var successionScenes = []scene{
-	{"killed while its write waits for the path", checks.Succession, killedWhileParked},
+	// Without the check this one shows its fault by chance only: posting order holds.
+	{"killed while its write waits for the path", checks.None, killedWhileParked},
 	{"killed while its write is being carried out and the path is lost", checks.Succession, killedInDoubt},
 	{"writes that wait for the path", checks.PostingOrder, postingOrder},
 }

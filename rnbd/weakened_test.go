@@ -13,6 +13,9 @@ import (
 // keeps away.
 func TestScenesWithoutTheirChecks(t *testing.T) {
 	for _, s := range slices.Concat(detachScenes, successionScenes, neighbourScenes, waitScenes) {
+		if s.check == checks.None {
+			continue
+		}
 		t.Run(s.name, func(t *testing.T) {
 			checks.SwitchOff(s.check)
 			defer checks.SwitchOff(checks.None)

@@ -22,7 +22,14 @@ import (
 )
 
 // plunder is a request that would offer a file of this host to a hostile peer.
-const plunder = `{"name": "loot", "path": "/etc/hostname", "read_only": true, "allow": ["mallory"]}`
+func plunder(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "loot")
+	if err := os.WriteFile(file, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf(`{"name": "loot", "path": %q, "read_only": true, "allow": ["mallory"]}`, file)
+}
 
 // Whoever set the host up has made a mistake, by which systemd hands the daemon a
 // control socket that the network can reach. A peer asks there for what only the
@@ -74,7 +81,7 @@ func TestManagementRequestsOfAPeer(t *testing.T) {
 		var stolen bool
 		switch {
 		case state == up:
-			status, text := post(t, "http://"+l.Addr().String()+"/v1/exports", plunder)
+			status, text := post(t, "http://"+l.Addr().String()+"/v1/exports", plunder(t))
 			stolen = status/100 == 2
 			t.Logf("a peer asks for an export: %d %s", status, text)
 		case !strings.Contains(state, "is no Unix socket"):
@@ -121,8 +128,9 @@ func TestNothingOfTheWireIsConfiguration(t *testing.T) {
 	s := newStation(t, fmt.Sprintf("block: off\nmetrics: {listen: \"127.0.0.1:%d\"}\n", metrics))
 	before, exports := s.digest(), len(must(s.api.Exports(t.Context()))(t))
 	requests := []string{"GET /v1/info", "POST /v1/reload", "POST /v1/exports", "POST /v1/peers", "DELETE /v1/peers/friend", "POST /v1/attachments", "POST /v1/blocks", "DELETE /v1/streams/0"}
+	body := plunder(t)
 	for _, r := range requests {
-		text := fmt.Sprintf("%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", r, len(plunder), plunder)
+		text := fmt.Sprintf("%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", r, len(body), body)
 		// As the first bytes of a connection, as the private data of a request, and as
 		// those of the services that there are.
 		s.says(text)
@@ -130,7 +138,7 @@ func TestNothingOfTheWireIsConfiguration(t *testing.T) {
 			s.answers(mallorys, []byte(magic + text)[:min(512, len(magic)+len(text))])
 		}
 		method, path, _ := strings.Cut(r, " ")
-		req := must(http.NewRequestWithContext(t.Context(), method, fmt.Sprintf("http://127.0.0.1:%d%s", metrics, path), strings.NewReader(plunder)))(t)
+		req := must(http.NewRequestWithContext(t.Context(), method, fmt.Sprintf("http://127.0.0.1:%d%s", metrics, path), strings.NewReader(body)))(t)
 		c := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}
 		resp := must(c.Do(req))(t)
 		resp.Body.Close()
