@@ -65,9 +65,7 @@ func (d *Daemon) attach(ctx context.Context, who caller, req api.AttachRequest, 
 	if err != nil {
 		if created {
 			d.drop(at)
-			if !at.claimed().Disk.IsZero() {
-				d.rememberOrLog() // it was written down before it was used
-			}
+			d.rememberOrLog() // it was written down before it was used, or meanwhile, with others
 		}
 		return api.Attachment{}, d.attachError(p, who, at.key, err, limit)
 	}
