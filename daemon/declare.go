@@ -318,6 +318,9 @@ func SetExport(mainFile, name string, c api.ExportChange) (string, error) {
 	if c.ReadOnly != nil {
 		s.ReadOnly = *c.ReadOnly
 	}
+	if c.Writers != nil {
+		s.Writers = *c.Writers
+	}
 	if c.Trust != nil {
 		s.Trust = *c.Trust
 	}

@@ -154,7 +154,7 @@ func (d *Daemon) closeExports() {
 // changeExport applies a different declaration. Peers that may not attach it any
 // more lose their streams, so that they cannot go on with what they have open.
 func (d *Daemon) changeExport(e *export, n config.Export) {
-	if n.Path != e.cfg.Path || n.ReadOnly != e.cfg.ReadOnly || n.Writers != e.cfg.Writers {
+	if n.Path != e.cfg.Path || n.ReadOnly != e.cfg.ReadOnly {
 		d.dropExport(e)
 		d.addExport(n)
 		return
@@ -170,6 +170,9 @@ func (d *Daemon) changeExport(e *export, n config.Export) {
 	allow := d.identities(n.Allow)
 	if err := d.exporter.SetAllow(n.Name, allow, false); err != nil {
 		d.log.Warn("cannot change who may attach an export", "export", n.Name, "error", err)
+	}
+	if err := d.exporter.SetWriters(n.Name, n.Writers == config.SharedWriters); err != nil {
+		d.log.Warn("cannot change how many may write to an export", "export", n.Name, "error", err)
 	}
 	for _, id := range d.identities(e.cfg.Allow) {
 		if !slices.Contains(allow, id) {

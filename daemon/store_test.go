@@ -303,3 +303,37 @@ func TestCopyOfADiskIsNamedInTheLog(t *testing.T) {
 		t.Error("the log does not say that it is a copy")
 	}
 }
+
+// Whoever has an export attached goes on when others may write to it, too.
+func TestWritersAreChangedWithoutCuttingOff(t *testing.T) {
+	alpha, beta, _ := pair(t, 1<<20)
+	gamma := newHost(t, "")
+	if _, err := gamma.api.AddPeer(t.Context(), api.PeerSpec{Name: "beta", Address: "127.0.0.1", Port: beta.port, Protection: "loopback"}); err != nil {
+		t.Fatal(err)
+	}
+	c := alpha.attach("disk")
+	for _, writers := range []string{"shared", "one"} {
+		e, err := beta.api.SetExport(t.Context(), "disk", api.ExportChange{Writers: &writers})
+		if err != nil || e.State != api.ExportReady {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		ok(t, c, cmdWrite, 0, 512, make([]byte, 512))
+		_, err = gamma.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk"}, nil)
+		if writers == "shared" {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := gamma.api.Detach(t.Context(), "beta", "disk", true); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		says(t, err, api.CodeInUse, "one writer at a time")
+	}
+	if n := alpha.status().Attachments[0].IO.Errors; n != 0 {
+		t.Errorf("%d errors of the disk that was attached", n)
+	}
+	some := "some"
+	_, err := beta.api.SetExport(t.Context(), "disk", api.ExportChange{Writers: &some})
+	says(t, err, api.CodeInvalid, "writers", "some")
+}

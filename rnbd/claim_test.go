@@ -3,13 +3,16 @@ package rnbd
 import (
 	"bytes"
 	"errors"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // powerCut makes a storage as it is after its host lost power.
@@ -258,4 +261,55 @@ func TestExportThatIsNotOpenYetSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	openDisk(t, peer, "r")
+}
+
+// A writer whose session was lost comes back before another host gets its place, unless
+// it stays away.
+func TestWriterKeepsItsPlaceWhileItsSessionIsLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		grace time.Duration
+		kept  bool
+		end   func(srv *testServer)
+	}{
+		"for the grace":         {time.Hour, true, func(*testServer) {}},
+		"no longer":             {time.Nanosecond, false, func(*testServer) {}},
+		"not if it may not any": {time.Hour, false, func(srv *testServer) { _ = srv.SetAllow("r", []transport.Identity{"plaintext:127.0.0.2"}, false) }},
+		"not if writers share":  {time.Hour, false, func(srv *testServer) { _ = srv.SetWriters("r", true) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, second := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+			over := func(local netip.Addr) *transport.Config {
+				return &transport.Config{Local: local, Protector: transport.Plaintext(testLogger(), first, second)}
+			}
+			srv := startServerOn(t, over(netip.Addr{}), anyPort, rtrs.ServerConfig{}, ramExport("r", newRAM(1<<20)))
+			srv.Server.writerGrace = c.grace
+			a := connectAs(t, "a", over(first), srv.addr)
+			claim := openDisk(t, a, "r").Claim()
+			b := connectAs(t, "b", over(second), srv.addr)
+			a.Close() // without a word about the disk, as when it is cut off
+			eventually(t, "the session ends", func() bool { return len(srv.rt.Sessions()) == 1 && len(srv.Exports()[0].Openers) == 0 })
+			c.end(srv)
+			_, err := b.Open(testContext(t), "r", OpenOptions{})
+			if !c.kept {
+				if err != nil {
+					t.Errorf("another host: %v", err)
+				}
+				return
+			}
+			if !errors.Is(err, ErrInUse) || !strings.Contains(err.Error(), "plaintext:127.0.0.1 (its session was lost; its place is kept until ") {
+				t.Errorf("another host: %v", err)
+			}
+			if _, err := b.Open(testContext(t), "r", OpenOptions{ReadOnly: true}); err != nil {
+				t.Errorf("a reader: %v", err)
+			}
+			d, err := connectAs(t, "a", over(first), srv.addr).Open(testContext(t), "r", OpenOptions{Claim: claim})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := d.Close(); err != nil {
+				t.Fatal(err)
+			}
+			openDisk(t, b, "r") // it was left in good order
+		})
+	}
 }

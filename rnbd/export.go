@@ -98,6 +98,7 @@ type export struct {
 
 	mu      sync.Mutex
 	devices []*device
+	kept    *writer // whose session was lost
 	// users are the sessions of devices, for those who flush their responses.
 	users atomic.Pointer[[]*session]
 }
@@ -123,14 +124,40 @@ func (e *export) flush() {
 	}
 }
 
+// writer is who has an export open for writing.
+type writer struct {
+	peer    transport.Identity
+	session string
+	since   time.Time
+	until   time.Time // when its place is free, its session being lost
+}
+
+func (w *writer) String() string {
+	if w.until.IsZero() {
+		return fmt.Sprintf("%s (since %s)", w.peer, w.since.UTC().Format(time.DateTime+" UTC"))
+	}
+	return fmt.Sprintf("%s (its session was lost; its place is kept until %s)", w.peer, w.until.UTC().Format(time.TimeOnly+" UTC"))
+}
+
+// keepPlace keeps the place of a writer whose session was lost, so that it comes back
+// before another host.
+func (e *export) keepPlace(d *device, until time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if d.readOnly || d.closed.Load() || e.cfg.SharedWriters {
+		return
+	}
+	e.kept = &writer{d.sess.info.Peer, d.sess.info.Name, d.since, until}
+}
+
 // attach enters a device. One that writes needs to be alone with that, unless its
-// export is shared: otherwise the writer is returned that is there. A device of the
-// same attachment, left by a session that was lost, is taken over from.
-func (e *export) attach(d *device) (writer *device, err error) {
+// export is shared: otherwise the writer is returned that is there, or may come back. A
+// device of the same attachment, left by a session that was lost, is taken over from.
+func (e *export) attach(d *device) (other *writer, err error) {
 	for {
-		ghost, writer := e.tryAttach(d)
+		ghost, other := e.tryAttach(d)
 		if ghost == nil {
-			return writer, nil
+			return other, nil
 		}
 		if n := ghost.close(); n > 0 && checks.On(checks.CloseWaits) {
 			return nil, fmt.Errorf("%d I/Os of the session before are being carried out: %w", n, syscall.EBUSY)
@@ -139,17 +166,24 @@ func (e *export) attach(d *device) (writer *device, err error) {
 	}
 }
 
-func (e *export) tryAttach(d *device) (ghost, writer *device) {
+func (e *export) tryAttach(d *device) (ghost *device, other *writer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	one := !e.cfg.SharedWriters && checks.On(checks.OneWriter)
 	for _, o := range e.devices {
 		switch {
 		case d.readOnly || o.readOnly:
 		case o.attachment == d.attachment && o.sess.info.Peer == d.sess.info.Peer && !d.attachment.IsZero():
 			return o, nil
-		case !e.cfg.SharedWriters && checks.On(checks.OneWriter):
-			return nil, o
+		case one:
+			return nil, &writer{peer: o.sess.info.Peer, session: o.sess.info.Name, since: o.since}
 		}
+	}
+	if k := e.kept; k != nil && !d.readOnly {
+		if one && k.peer != d.sess.info.Peer && time.Now().Before(k.until) {
+			return nil, k
+		}
+		e.kept = nil
 	}
 	e.devices = append(e.devices, d)
 	e.setUsersLocked()

@@ -36,6 +36,10 @@ const (
 	// again is tried; one that waits is tried after reopenMin at first.
 	reopenInterval = 2 * time.Second
 	reopenMin      = 50 * time.Millisecond
+	// DefaultWriterGrace is longer than a client takes to notice that its path is lost
+	// and to find another.
+	DefaultWriterGrace = 30 * time.Second
+
 	// controlTimeout bounds CLOSE.
 	controlTimeout = 5 * time.Second
 	// closeTick and closeTickMax are how soon, and then how often, a client asks

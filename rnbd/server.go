@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
@@ -16,13 +17,17 @@ import (
 // ServerConfig describes a server.
 type ServerConfig struct {
 	Logger *slog.Logger
+	// WriterGrace is how long an export's writer whose session was lost keeps its place
+	// against other hosts; 0 means DefaultWriterGrace.
+	WriterGrace time.Duration
 }
 
 // Server has exports and serves the sessions of an rtrs.Server, whose
 // ServerConfig.NewSession is its NewSession. All methods are safe for
 // concurrent use.
 type Server struct {
-	log *slog.Logger
+	log         *slog.Logger
+	writerGrace time.Duration
 
 	mu      sync.Mutex
 	closed  bool
@@ -46,7 +51,10 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{log: cfg.Logger, exports: make(map[string]*export), waiting: make(map[string]awaited)}
+	if cfg.WriterGrace == 0 {
+		cfg.WriterGrace = DefaultWriterGrace
+	}
+	return &Server{log: cfg.Logger, writerGrace: cfg.WriterGrace, exports: make(map[string]*export), waiting: make(map[string]awaited)}
 }
 
 // AddExport adds an export: ErrExists if there is one of its name. Bytes beyond
@@ -113,6 +121,35 @@ func (s *Server) SetAllow(name string, allow []transport.Identity, all bool) err
 		return fmt.Errorf("%w: %q", ErrNotFound, name)
 	}
 	e.cfg.Allow, e.cfg.AllowAll = slices.Clone(allow), all
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.kept != nil && !e.allows(e.kept.peer) {
+		e.kept = nil
+	}
+	return nil
+}
+
+// keepPlace keeps the place of a writer that may come back.
+func (s *Server) keepPlace(d *device, until time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d.exp.allows(d.sess.info.Peer) {
+		d.exp.keepPlace(d, until)
+	}
+}
+
+// SetWriters changes whether several may have an export open for writing. Those that
+// have it open keep it.
+func (s *Server) SetWriters(name string, shared bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.exports[name]
+	if e == nil {
+		return fmt.Errorf("%w: %q", ErrNotFound, name)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.cfg.SharedWriters = shared
 	return nil
 }
 

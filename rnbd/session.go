@@ -95,8 +95,10 @@ func (s *session) BatchEnd() {}
 
 // Closed implements rtrs.ServerHandler.
 func (s *session) Closed(error) {
+	until := time.Now().Add(s.srv.writerGrace)
 	for i := range s.devices {
 		if d := s.devices[i].Load(); d != nil {
+			s.srv.keepPlace(d, until)
 			d.close()
 		}
 	}
@@ -276,8 +278,8 @@ func (s *session) open(m *openMsg) (openRsp, error) {
 		return openRsp{}, err
 	case w != nil:
 		s.devices[d.id%maxDevices].CompareAndSwap(d, nil)
-		log.Warn("a peer asked for an export that another has open for writing", "writer", w.sess.info.Peer, "writers_session", w.sess.info.Name)
-		return openRsp{Result: openInUse, Detail: fmt.Sprintf("%s (since %s)", w.sess.info.Peer, w.since.UTC().Format(time.DateTime+" UTC"))}, nil
+		log.Warn("a peer asked for an export that another has open for writing", "writer", w.peer, "writers_session", w.session)
+		return openRsp{Result: openInUse, Detail: w.String()}, nil
 	}
 	d.closed.Store(false)
 	log.Info("export opened", "read_only", d.readOnly)

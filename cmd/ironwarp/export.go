@@ -82,6 +82,7 @@ func (w *ironwarp) exportSetCommand() *cli.Command {
 			&cli.StringSliceFlag{Name: "disallow", Usage: "`PEER` that may not any more, and is cut off; repeat for more"},
 			&cli.StringFlag{Name: "path", Usage: "another `FILE` or block device"},
 			&cli.BoolFlag{Name: "read-only", Usage: "refuse writes; --read-only=false takes them again"},
+			&cli.StringFlag{Name: "writers", Usage: "how many may have it attached for writing: `one`, or shared; who has it attached keeps it"},
 			&cli.StringFlag{Name: "trust", Usage: "trust `MODEL` as with add; '' for that of all exports"},
 		),
 		Action: w.exportSet, BashComplete: w.completeExports,
@@ -109,7 +110,11 @@ func (w *ironwarp) exportSet(c *cli.Context) error {
 		change.Trust = new(string)
 		*change.Trust = c.String("trust")
 	}
-	if len(change.Allow)+len(change.Disallow) == 0 && change.Path == nil && change.ReadOnly == nil && change.Trust == nil {
+	if c.IsSet("writers") {
+		change.Writers = new(string)
+		*change.Writers = c.String("writers")
+	}
+	if len(change.Allow)+len(change.Disallow) == 0 && change.Path == nil && change.ReadOnly == nil && change.Writers == nil && change.Trust == nil {
 		return &usageError{msg: "nothing to change", fix: "say what with flags, see `ironwarp export set --help`"}
 	}
 	cl := w.client(c)

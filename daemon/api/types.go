@@ -112,6 +112,7 @@ type ExportChange struct {
 	Disallow []string `json:"disallow,omitempty"` // who may not any more
 	Path     *string  `json:"path,omitempty"`
 	ReadOnly *bool    `json:"read_only,omitempty"`
+	Writers  *string  `json:"writers,omitempty"`
 	Trust    *string  `json:"trust,omitempty"`
 }
 

@@ -51,6 +51,37 @@ func mountsOf(number string) (where []string) {
 	return where
 }
 
+// writtenAt finds where a device's file system is mounted that may be written: the last
+// field of a line has the options of the file system, and the one before its device,
+// since some have a number of their own.
+func writtenAt(rdev uint64, number string) (where []string) {
+	for _, line := range strings.Split(sysText("/proc/self/mountinfo"), "\n") {
+		mount, fs, ok := strings.Cut(line, " - ")
+		m, f := strings.Fields(mount), strings.Fields(fs)
+		if !ok || len(m) < 5 || len(f) < 3 || !slices.Contains(strings.Split(f[2], ","), "rw") {
+			continue
+		}
+		var st unix.Stat_t
+		same := m[2] == number || strings.HasPrefix(f[1], "/") && unix.Stat(f[1], &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK && st.Rdev == rdev
+		if same && number != "" {
+			where = append(where, "it is mounted at "+m[4]+", and not read-only")
+		}
+	}
+	return where
+}
+
+// writtenBeside says who may write to what is to be exported read-only: readers would
+// see it change between what belongs together.
+func (s *Store) writtenBeside(st *unix.Stat_t) error {
+	if s.device {
+		if who := writtenAt(st.Rdev, sysText(sysDir(st.Rdev)+"/dev")); len(who) > 0 {
+			return fmt.Errorf("%w: %s", ErrInUse, who[0])
+		}
+		return nil
+	}
+	return loopOver(st, func(dir string) bool { return sysText(filepath.Dir(dir)+"/ro") == "0" })
+}
+
 // lockBelow locks the file below a loop device, so that it is not exported beside it.
 func (s *Store) lockBelow(rdev uint64, opt Options) error {
 	how := unix.LOCK_EX
@@ -73,15 +104,16 @@ func (s *Store) lockBelow(rdev uint64, opt Options) error {
 	return nil
 }
 
-// loopOver finds a loop device that has the file, which is used beside it then.
-func loopOver(st *unix.Stat_t) error {
+// loopOver finds a loop device that has the file, which is used beside it then. counts
+// judges it by its directory in sysfs.
+func loopOver(st *unix.Stat_t, counts func(dir string) bool) error {
 	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
 		return err
 	}
 	for _, l := range loops {
 		var of unix.Stat_t
-		if unix.Stat(sysText(l), &of) == nil && of.Dev == st.Dev && of.Ino == st.Ino {
+		if unix.Stat(sysText(l), &of) == nil && of.Dev == st.Dev && of.Ino == st.Ino && counts(filepath.Dir(l)) {
 			return fmt.Errorf("%w: /dev/%s is made of it", ErrInUse, filepath.Base(filepath.Dir(filepath.Dir(l))))
 		}
 	}

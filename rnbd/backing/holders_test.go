@@ -93,3 +93,52 @@ func TestSizeThatIsNoWholeNumberOfSectorsIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// Readers of what somebody has mounted and writes to would see a file system that does
+// not hold together.
+func TestReadOnlyExportOfWhatIsWrittenIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	path := newFile(t, dir, "disk")
+	if err := os.Truncate(path, 32<<20); err != nil {
+		t.Fatal(err)
+	}
+	dev := loopOn(t, path)
+	open := func(what, path string, words ...string) {
+		t.Helper()
+		s, err := Open(path, Options{ReadOnly: true})
+		if err == nil {
+			s.Close()
+		}
+		if len(words) == 0 && err != nil || len(words) > 0 && !errors.Is(err, ErrInUse) {
+			t.Errorf("%s: %v", what, err)
+			return
+		}
+		for _, w := range words {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: %v; it does not say %q", what, err, w)
+			}
+		}
+	}
+	open("a file below a loop device that may write", path, dev)
+	open("a device that nobody has", dev)
+	if out, err := exec.Command("mkfs.ext4", "-q", dev).CombinedOutput(); err != nil {
+		t.Skipf("%v: %s", err, out)
+	}
+	mnt := filepath.Join(dir, "mnt")
+	for _, m := range []struct {
+		what  string
+		flags uintptr
+		words []string
+	}{
+		{"a device that is mounted", 0, []string{"mounted at " + mnt, "not read-only"}},
+		{"a device that is mounted read-only", syscall.MS_RDONLY, nil},
+	} {
+		if err := errors.Join(os.MkdirAll(mnt, 0o700), syscall.Mount(dev, mnt, "ext4", m.flags, "")); err != nil {
+			t.Skip(err)
+		}
+		open(m.what, dev, m.words...)
+		if err := syscall.Unmount(mnt, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

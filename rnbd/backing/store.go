@@ -220,8 +220,12 @@ func newStore(path string, fd int, opt Options) (*Store, error) {
 	case err != nil:
 		return nil, fmt.Errorf("lock: %w", err)
 	}
-	if !s.device && !opt.ReadOnly {
-		if err := loopOver(&st); err != nil {
+	if opt.ReadOnly {
+		if err := s.writtenBeside(&st); err != nil {
+			return nil, err
+		}
+	} else if !s.device {
+		if err := loopOver(&st, func(string) bool { return true }); err != nil {
 			return nil, err
 		}
 	}
