@@ -9,7 +9,7 @@ BUILD := $(GO) build -trimpath -buildvcs=false
 # One place to move the linter's version; `go run` fetches exactly this one.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 
-.PHONY: help build install uninstall test fuzz demo bench newcomer interop lint fmt clean need-go
+.PHONY: help build install uninstall test nightly fuzz demo bench newcomer interop lint fmt clean need-go
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -47,6 +47,11 @@ test: need-go ## all tests that can run here; as root it installs what they need
 	@mkdir -p .cache
 	@$(BUILD) -o .cache/testreport ./internal/tools/testreport
 	@.cache/testreport -summary .cache/test-summary $(ARGS) $(PKG)
+
+nightly: need-go ## everything in full, for hours, as root: long storms and histories, all tests in both builds, interop, newcomer
+	IRONWARP_STORM=1000 IRONWARP_HISTORY_TIME=10m $(MAKE) test ARGS='-whole -timeout 60m'
+	$(MAKE) interop
+	$(MAKE) newcomer
 
 fuzz: need-go ## run every fuzz target for a while (TIME=2m each, PKG=./verbs, RUN=name)
 	@$(GO) run ./internal/tools/fuzz -time '$(or $(TIME),2m)' -run '$(RUN)' $(PKG)

@@ -34,7 +34,7 @@ func stormSize(t *testing.T, otherwise int) int {
 // TestStormOfDeletesUnderVerifiedIO deletes child SAs (Phase 2) from alpha, from
 // beta, and from both at once, while fio writes and verifies.
 func TestStormOfDeletesUnderVerifiedIO(t *testing.T) {
-	n := stormSize(t, 1000)
+	n := stormSize(t, 200)
 	s := newScene(t)
 	storm(t, s, n, node.Load{})
 }
