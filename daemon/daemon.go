@@ -20,6 +20,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/probe"
+	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
@@ -175,7 +176,7 @@ func (d *Daemon) open(ctx context.Context) error {
 
 // tidy removes what processes that were killed have left.
 func (d *Daemon) tidy() {
-	if err := errors.Join(d.cfg.RemoveTemporary(), config.RemoveTemporary(d.cfg.StateDir)); err != nil {
+	if err := errors.Join(d.cfg.RemoveTemporary(), wholefile.RemoveTemporary(d.cfg.StateDir), wholefile.RemoveTemporary(d.records())); err != nil {
 		d.log.Warn("cannot remove what a process that was killed has left", "error", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -58,7 +59,7 @@ func (d *Daemon) loadGuards() {
 func (d *Daemon) saveGuards() {
 	data, err := json.MarshalIndent(d.guards.list, "", "  ")
 	if err == nil {
-		err = config.WriteFile(guardsFile(d.config().StateDir), append(data, '\n'))
+		err = wholefile.Write(guardsFile(d.config().StateDir), append(data, '\n'))
 	}
 	if err != nil {
 		d.log.Warn("cannot write down which guards are in place; they are not let go after a restart if their peers are removed meanwhile", "error", err)

@@ -173,7 +173,7 @@ func TestStartRemovesWhatKilledProcessesHaveLeft(t *testing.T) {
 	h := newHost(t, "")
 	h.stop()
 	var left []string
-	for _, dir := range []string{"", "peers.d", "exports.d", "secrets", "state"} {
+	for _, dir := range []string{"", "peers.d", "exports.d", "secrets", "state", "state/disks"} {
 		name := filepath.Join(dir, ".new-2147483647-1") // no process has that number
 		h.write(name, "secret")
 		left = append(left, filepath.Join(h.dir, name))

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -67,5 +67,5 @@ func (s state) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return config.WriteFile(stateFile(dir), append(data, '\n'))
+	return wholefile.Write(stateFile(dir), append(data, '\n'))
 }

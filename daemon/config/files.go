@@ -3,100 +3,23 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/wholefile"
 )
 
-// WriteFile replaces a file in one step, mode 0600: after a crash there is
-// either the old content or the new.
-func WriteFile(path string, data []byte) error { return replaceFile(path, data, func(string) {}) }
-
-// Steps of replaceFile and of a change, between which a process may end.
-const (
-	stepCreated = "temporary file created"
-	stepWritten = "temporary file written"
-	stepSynced  = "temporary file synchronised"
-	stepRenamed = "file renamed"
-	stepRemoved = "file removed"
-)
-
-// replaceFile is WriteFile that reports each step once it is done.
-func replaceFile(path string, data []byte, done func(step string)) error {
-	f, err := os.CreateTemp(filepath.Dir(path), temporary(os.Getpid())+"*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	done(stepCreated)
-	_, err = f.Write(data)
-	if err == nil {
-		done(stepWritten)
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		done(stepSynced)
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return err
-	}
-	done(stepRenamed)
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, fs.ErrInvalid) {
-		return err
-	}
-	return nil
-}
-
-const temporaryPrefix = ".new-"
-
-// temporary begins the names of a process's temporary files.
-func temporary(pid int) string { return temporaryPrefix + strconv.Itoa(pid) + "-" }
-
-// RemoveTemporary removes the temporary files that processes have left in a
-// directory which were killed while they wrote. The caller has written none yet.
-func RemoveTemporary(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for _, e := range entries {
-		rest, ok := strings.CutPrefix(e.Name(), temporaryPrefix)
-		if !ok || !e.Type().IsRegular() {
-			continue
-		}
-		pid, _, _ := strings.Cut(rest, "-")
-		n, perr := strconv.Atoi(pid)
-		if perr == nil && n > 0 && n != os.Getpid() && !errors.Is(unix.Kill(n, 0), unix.ESRCH) {
-			continue // whose process may be writing still
-		}
-		err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
-	}
-	return err
-}
+// stepRemoved is a step of a change, like those of wholefile.WriteSteps.
+const stepRemoved = "file removed"
 
 // RemoveTemporary removes what killed processes have left beside the files of the
 // configuration.
 func (c *Config) RemoveTemporary() error {
 	var err error
 	for _, sub := range []string{"", peersDir, exportsDir, secretsDir} {
-		err = errors.Join(err, RemoveTemporary(filepath.Join(c.Dir(), sub)))
+		err = errors.Join(err, wholefile.RemoveTemporary(filepath.Join(c.Dir(), sub)))
 	}
 	return err
 }
@@ -175,7 +98,7 @@ func (c *change) commit() error {
 				return err
 			}
 			c.done(stepRemoved)
-			if err := syncDir(filepath.Dir(path)); err != nil {
+			if err := wholefile.SyncDir(filepath.Dir(path)); err != nil {
 				return err
 			}
 			continue
@@ -183,7 +106,7 @@ func (c *change) commit() error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err
 		}
-		if err := replaceFile(path, data, c.done); err != nil {
+		if err := wholefile.WriteSteps(path, data, c.done); err != nil {
 			return err
 		}
 	}

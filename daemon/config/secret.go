@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/ipsec"
 )
 
@@ -70,13 +71,13 @@ func (k KeptSecret) Undo() error {
 	case k.had == nil:
 		return os.Remove(k.Path)
 	}
-	return WriteFile(k.Path, k.had)
+	return wholefile.Write(k.Path, k.had)
 }
 
 // ReplaceSecret writes another secret to a peer's file in one step, mode 0600: a
 // reader finds the old one or the new.
 func ReplaceSecret(path string, s ipsec.Secret) error {
-	if err := WriteFile(path, append(s.Reveal(), '\n')); err != nil {
+	if err := wholefile.Write(path, append(s.Reveal(), '\n')); err != nil {
 		return fmt.Errorf("replace the secret: %w", err)
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/ipsec"
 )
 
@@ -188,7 +189,7 @@ func TestKillAtEachStepLeavesAWholeConfiguration(t *testing.T) {
 				if err := cfg.RemoveTemporary(); err != nil {
 					t.Error(err)
 				}
-				if left, _ := filepath.Glob(filepath.Join(dir, "*", temporaryPrefix+"*")); len(left) > 0 {
+				if left, _ := filepath.Glob(filepath.Join(dir, "*", wholefile.TemporaryPrefix+"*")); len(left) > 0 {
 					t.Errorf("killed at step %d: left behind: %v", step, left)
 				}
 				if !dead {
@@ -203,22 +204,6 @@ func TestKillAtEachStepLeavesAWholeConfiguration(t *testing.T) {
 				t.Errorf("killed at %d steps: a change that is refused has none, others have some", kills)
 			}
 		})
-	}
-}
-
-// TestTemporaryFilesOfTheLivingStay: another process may be writing.
-func TestTemporaryFilesOfTheLivingStay(t *testing.T) {
-	dir := t.TempDir()
-	living := write(t, dir, temporary(os.Getppid())+"1", "")
-	mine := write(t, dir, temporary(os.Getpid())+"2", "")
-	other := write(t, dir, ".new-file", "")
-	if err := RemoveTemporary(dir); err != nil {
-		t.Fatal(err)
-	}
-	for path, stays := range map[string]bool{living: true, mine: false, other: false} {
-		if _, err := os.Lstat(path); (err == nil) != stays {
-			t.Errorf("%s: stays %v, want %v", path, err == nil, stays)
-		}
 	}
 }
 

@@ -6,33 +6,46 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Write replaces a file in one step, mode 0600: after a crash there is either the old
 // content or the new.
-func Write(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+func Write(path string, data []byte) error { return WriteSteps(path, data, func(string) {}) }
+
+// WriteSteps is Write that reports each step once it is done, after which the process
+// may end.
+func WriteSteps(path string, data []byte, done func(step string)) error {
+	f, err := os.CreateTemp(filepath.Dir(path), temporary(os.Getpid())+"*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
+	done("temporary file created")
 	_, err = f.Write(data)
 	if err == nil {
+		done("temporary file written")
 		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	if err == nil {
+		done("temporary file synchronised")
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	done("file renamed")
+	return SyncDir(filepath.Dir(path))
 }
 
-func syncDir(dir string) error {
+// SyncDir makes it durable which files a directory has.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -42,4 +55,32 @@ func syncDir(dir string) error {
 		return err
 	}
 	return nil
+}
+
+// TemporaryPrefix begins the names of all temporary files.
+const TemporaryPrefix = ".new-"
+
+// temporary begins the names of a process's temporary files.
+func temporary(pid int) string { return TemporaryPrefix + strconv.Itoa(pid) + "-" }
+
+// RemoveTemporary removes the temporary files that processes have left in a
+// directory which were killed while they wrote. The caller has written none yet.
+func RemoveTemporary(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Name(), TemporaryPrefix)
+		if !ok || !e.Type().IsRegular() {
+			continue
+		}
+		pid, _, _ := strings.Cut(rest, "-")
+		n, perr := strconv.Atoi(pid)
+		if perr == nil && n > 0 && n != os.Getpid() && !errors.Is(unix.Kill(n, 0), unix.ESRCH) {
+			continue // whose process may be writing still
+		}
+		err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+	}
+	return err
 }
