@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/nbd"
 )
 
@@ -94,7 +95,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 			s := newStream(d, op, c.size, c.depth)
 			s.run(t, 500)
 			const ios = 500
-			if n := testing.AllocsPerRun(5, func() { s.run(t, ios) }); n > ios/50 {
+			if n := iwarptest.LeastAllocs(func() { s.run(t, ios) }); n > ios/50 {
 				t.Errorf("%v of %d bytes at depth %d: %v allocations in %d I/Os", op, c.size, c.depth, n, ios)
 			}
 		}

@@ -30,7 +30,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 				p := &pump{cl: cl, dir: dir, size: 4096, hdr: header(0), depth: depth, tick: make(chan *Permit, depth)}
 				p.run(t, 5000)
 				const ios = 2000
-				if n := testing.AllocsPerRun(5, func() { p.run(t, ios) }); n > ios/100 {
+				if n := iwarptest.LeastAllocs(func() { p.run(t, ios) }); n > ios/100 {
 					t.Errorf("%v at depth %d over %s: %v allocations in %d I/Os", dir, depth, name, n, ios)
 				}
 			}
