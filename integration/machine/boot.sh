@@ -17,7 +17,9 @@ node() { mknod -m "$1" "$r/dev/$2" "$3" "$4" "$5"; }
 mkdir -p "$r/dev/net" "$r/dev/pts" "$r/dev/shm"
 node 666 null c 1 3; node 666 zero c 1 5; node 666 full c 1 7; node 666 random c 1 8; node 666 urandom c 1 9; node 666 tty c 5 0
 node 666 net/tun c 10 200; node 660 loop-control c 10 237
+node 660 nbd0 b 43 0
 for i in 0 1 2 3 4 5 6 7; do node 660 "loop$i" b 7 "$i"; done
+[ ! -d /lib/modules ] || { mkdir -p "$r/lib/modules"; mount --rbind /lib/modules "$r/lib/modules"; }
 mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts "$r/dev/pts"
 ln -s pts/ptmx "$r/dev/ptmx"
 ln -s /proc/self/fd "$r/dev/fd"; ln -s /proc/self/fd/0 "$r/dev/stdin"; ln -s /proc/self/fd/1 "$r/dev/stdout"; ln -s /proc/self/fd/2 "$r/dev/stderr"

@@ -45,16 +45,18 @@ func Start(t testing.TB, l *lab.Lab, cache string) []*Machine {
 // script that has the last word about the file system, which is its $1.
 func StartWith(t testing.TB, l *lab.Lab, cache string, packages []string, finish string) []*Machine {
 	t.Helper()
+	if _, err := cgroup2(); err != nil {
+		t.Skip(err)
+	}
+	return StartIn(t, l, Root(t, cache, packages, finish))
+}
+
+// StartIn boots machines that start from a file system of Root's.
+func StartIn(t testing.TB, l *lab.Lab, root string) []*Machine {
+	t.Helper()
 	cg, err := cgroup2()
 	if err != nil {
 		t.Skip(err)
-	}
-	root, err := makeRoot(t.Context(), cache, packages, finish, t.Output())
-	switch {
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, ErrNoPackages):
-		t.Skip(err)
-	case err != nil:
-		t.Fatal(err)
 	}
 	var all []*Machine
 	for _, h := range l.Hosts() {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"testing"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,6 +26,19 @@ const suite = "bookworm"
 // ErrNoPackages says that Debian's packages could not be had: nothing is wrong but
 // the way to the mirror.
 var ErrNoPackages = errors.New("the packages of Debian can't be fetched")
+
+// Root is the file system of machines, for a test: it skips where there can be none.
+func Root(t testing.TB, cache string, packages []string, finish string) string {
+	t.Helper()
+	root, err := makeRoot(t.Context(), cache, packages, finish, t.Output())
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, ErrNoPackages):
+		t.Skip(err)
+	case err != nil:
+		t.Fatal(err)
+	}
+	return root
+}
 
 // makeRoot returns the file system that machines start from, from the cache
 // directory if it is there. Making it takes debootstrap some minutes.

@@ -52,5 +52,5 @@ var sets = map[string][]debPackage{
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
 	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, nbdkit, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest},
 	"interop": {cc, libc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, tcpdump, rdmacm, ibverbs, ibverbsDev, rdmacmDev,
-		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file},
+		charon, swanctl, swanStd, swanExtra, e2fsprogs, fio, libnbd, file, bootstrap},
 }
