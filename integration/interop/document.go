@@ -52,8 +52,8 @@ func (r *report) document(w io.Writer) {
 	if r.sctp != nil {
 		r.sctp.document(w)
 	}
-	if r.power != nil {
-		r.power.document(w)
+	for _, o := range r.outside {
+		o.writeDocument(w)
 	}
 	fmt.Fprint(w, quirks)
 	if t := r.terminates(); t != "" {

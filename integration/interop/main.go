@@ -3,7 +3,7 @@
 // each other in both roles, and prints what worked. make interop runs it.
 //
 //	interop [-binary bin/ironwarp] [-cache .cache/vm] [-document docs/interop.md] [-matrix docs/ipsec-matrix.md]
-//	        [-part siw|esp|sctp|power] [-run regexp] [-repeat n] [-at-once n] [-logs directory] [-summary file] [-v]
+//	        [-part siw|esp|sctp|power|mounted] [-run regexp] [-repeat n] [-at-once n] [-logs directory] [-summary file] [-v]
 //
 // One machine runs rping of librdmacm against ironwarp rping, and the conformance
 // suite (package iwarptest/conformance) with package verbs at one end and siw at
@@ -12,7 +12,8 @@
 // integration/ikematrix. The third has the kernel's SCTP: the tests of
 // transport, transport/ksctp and integration/oversctp, those of
 // integration/ipsectest and integration/chaos that are about it, and the demo. The
-// tests of integration/history that cut the power of a host kill a machine of theirs.
+// tests of integration/history that cut the power of a host kill a machine of theirs,
+// and integration/newcomer follows README in one.
 // In the machines suite and matrix are this program:
 //
 //	interop suite -agent PROGRAM [-results file] [flags of go test]
@@ -31,6 +32,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"syscall"
 	"time"
 
@@ -77,7 +79,7 @@ func parse() (a arguments, err error) {
 	flag.StringVar(&a.agents, "agents", ".cache/siw", "directory of built programs for siw's end")
 	flag.StringVar(&a.document, "document", "", "write the results to this Markdown `file`, after a complete run that went as expected")
 	flag.StringVar(&a.matrix, "matrix", "", "and those of the matrix to this one")
-	flag.StringVar(&a.part, "part", "", "run only `siw` (rping and the suite), esp (what has the kernel's ESP), sctp or power (whose power is cut)")
+	flag.StringVar(&a.part, "part", "", "run only `siw` (rping and the suite), esp (what has the kernel's ESP), sctp, power (whose power is cut) or mounted (README on hosts with systemd)")
 	flag.StringVar(&a.only, "run", "", "run only what matches this `regexp`: names of rping's cases, of the suite's tests as in Siw/we-dial-ipv4-crc/send, and of those of the test programs")
 	flag.IntVar(&a.repeat, "repeat", 1, "run each of rping's cases so many times and nothing else, to look for what is rare")
 	flag.IntVar(&a.atOnce, "at-once", 2, "how many virtual machines run at once")
@@ -92,9 +94,9 @@ func parse() (a arguments, err error) {
 		return a, fmt.Errorf("-at-once %d: at least one machine has to run", a.atOnce)
 	}
 	switch a.part {
-	case "", partSiw, partESP, partSCTP, partPower:
+	case "", partSiw, partESP, partSCTP, partPower, partMounted:
 	default:
-		return a, fmt.Errorf("-part %s: there are %s, %s, %s and %s", a.part, partSiw, partESP, partSCTP, partPower)
+		return a, fmt.Errorf("-part %s: there are %s, %s, %s, %s and %s", a.part, partSiw, partESP, partSCTP, partPower, partMounted)
 	}
 	_, err = regexp.Compile(a.only)
 	if err != nil {
@@ -105,10 +107,11 @@ func parse() (a arguments, err error) {
 
 // The parts of a run, each in a machine of its own.
 const (
-	partSiw   = "siw"
-	partESP   = "esp"
-	partSCTP  = "sctp"
-	partPower = "power"
+	partSiw     = "siw"
+	partESP     = "esp"
+	partSCTP    = "sctp"
+	partPower   = "power"
+	partMounted = "mounted"
 )
 
 // includes tells whether a part is to be run.
@@ -179,7 +182,7 @@ func run(ctx context.Context) (ok bool, err error) {
 	fmt.Printf("%s in %.0f s\n", r.summary(), time.Since(begin).Seconds())
 	ok = r.failed() == 0
 	if a.summary != "" {
-		if err := writeSummary(a.summary, r.passed(), r.failed(), 0); err != nil {
+		if err := writeSummary(a.summary, r.passed(), r.failed(), r.skipped()); err != nil {
 			return false, err
 		}
 	}
@@ -201,7 +204,7 @@ func (l *lab) report(ctx context.Context, a arguments, out string) (*report, err
 	var o outcome
 	var esp *espOutcome
 	var sctp *sctpOutcome
-	var power *powerOutcome
+	outer := make([]*outsideOutcome, len(outsides))
 	progress := func(s string) { fmt.Println(s) }
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(a.atOnce)
@@ -228,11 +231,14 @@ func (l *lab) report(ctx context.Context, a arguments, out string) (*report, err
 			return err
 		})
 	}
-	if a.cutsPower() {
+	for i, o := range outsides {
+		if !o.chosen(a) {
+			continue
+		}
 		g.Go(func() error {
-			fmt.Printf("a host with Linux %s whose power is cut, in a virtual machine\n", l.image.Kernel)
-			p, err := l.power(ctx, a.cache, out)
-			power = &p
+			fmt.Printf("%s, with Linux %s, in a virtual machine\n", o.what, l.image.Kernel)
+			p, err := l.outside(ctx, o, a.cache, out)
+			outer[i] = &p
 			return err
 		})
 	}
@@ -240,7 +246,7 @@ func (l *lab) report(ctx context.Context, a arguments, out string) (*report, err
 		return nil, err
 	}
 	r := newReport(l, o, esp, sctp)
-	r.power = power
+	r.outside = slices.DeleteFunc(outer, func(o *outsideOutcome) bool { return o == nil })
 	return r, nil
 }
 

@@ -13,39 +13,55 @@ import (
 	"time"
 )
 
-// logPower is the test program whose tests kill their own machines, from outside of
-// them, and so run on this host.
-const (
-	logPower  = "history"
-	powerTest = "TestRealPowerCut"
-	powerTime = 15 * time.Minute
-)
+// outside is a test whose program runs on this host, and which boots machines of its
+// own.
+type outside struct {
+	part     string
+	log      string // the test program, and its log
+	test     string
+	limit    time.Duration
+	title    string // of its results
+	what     string // is told when it begins
+	document string // what docs/interop.md says above its results
+	// mayLack says that it is no failure that it is skipped: it needs more than what
+	// the list of packages names.
+	mayLack bool
+}
 
-// powerOutcome is what came of hosts whose power was cut.
-type powerOutcome struct {
+var outsides = []outside{
+	{part: partPower, log: "history", test: "TestRealPowerCut", limit: 15 * time.Minute, title: "power cuts",
+		what: "a host whose power is cut", document: powerHead},
+	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
+		what: "README's two hosts with systemd", document: mountedHead, mayLack: true},
+}
+
+// outsideOutcome is what came of one.
+type outsideOutcome struct {
+	outside
 	tests []Test
 	trouble
 }
 
-// power runs the tests that cut the power of virtual machines, which are those in
-// cache.
-func (l *lab) power(ctx context.Context, cache, out string) (o powerOutcome, err error) {
-	out = filepath.Join(out, "power")
+// outside runs one, with the virtual machine that is in cache.
+func (l *lab) outside(ctx context.Context, what outside, cache, out string) (o outsideOutcome, err error) {
+	o.outside = what
+	out = filepath.Join(out, o.part)
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return o, err
 	}
 	if cache, err = filepath.Abs(cache); err != nil {
 		return o, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, powerTime)
+	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
-	log, err := os.Create(filepath.Join(out, logPower+".log"))
+	log, err := os.Create(filepath.Join(out, o.log+".log"))
 	if err != nil {
 		return o, err
 	}
 	defer log.Close()
 	begin := time.Now()
-	cmd := exec.CommandContext(ctx, l.program(logPower), "-test.v", "-test.run", "^"+powerTest+"$")
+	cmd := exec.CommandContext(ctx, l.program(o.log), "-test.v", "-test.run", "^"+o.test+"$")
+	cmd.Dir = filepath.Join("integration", o.log) // as go test does
 	cmd.Env = append(os.Environ(), "IRONWARP_VM_CACHE="+cache)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -55,36 +71,49 @@ func (l *lab) power(ctx context.Context, cache, out string) (o powerOutcome, err
 	if err != nil && !errors.As(err, &exit) {
 		return o, err
 	}
-	l.took("power", time.Since(begin), cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
+	l.took(o.part, time.Since(begin), cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
 	status := fmt.Sprintln(cmd.ProcessState.ExitCode())
-	if err := os.WriteFile(filepath.Join(out, logPower+".status"), []byte(status), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(out, o.log+".status"), []byte(status), 0o644); err != nil {
 		return o, err
 	}
-	o.tests, err = o.readProgram(out, logPower)
+	o.tests, err = o.readProgram(out, o.log)
 	return o, err
 }
 
-// cutsPower tells whether the tests that cut the power are to be run.
-func (a arguments) cutsPower() bool {
-	return a.includes(partPower) && regexp.MustCompile(a.only).MatchString(powerTest)
+// chosen tells whether it is to be run.
+func (o outside) chosen(a arguments) bool {
+	return a.includes(o.part) && regexp.MustCompile(a.only).MatchString(o.test)
 }
 
-func (o *powerOutcome) passed() int {
+func (o *outsideOutcome) passed() int {
 	n, _, _ := countTests(o.tests)
 	return n
 }
 
-// failed counts what is not as expected, and what was skipped: there is all it needs.
-func (o *powerOutcome) failed() int {
+// failed counts what is not as expected, and what was skipped though there is all it
+// needs.
+func (o *outsideOutcome) failed() int {
 	_, failed, skipped := countTests(o.tests)
+	if o.mayLack {
+		skipped = 0
+	}
 	return failed + skipped + len(o.broken)
 }
 
+// skipped counts what this host lacks something for.
+func (o *outsideOutcome) skipped() int {
+	_, _, skipped := countTests(o.tests)
+	if !o.mayLack {
+		return 0
+	}
+	return skipped
+}
+
 // print tells the results in short and failures in full, with the logs in dir.
-func (o *powerOutcome) print(w io.Writer, dir string) {
-	printRows(w, "power cuts", rowsOf(o.tests))
+func (o *outsideOutcome) print(w io.Writer, dir string) {
+	printRows(w, o.title, rowsOf(o.tests))
 	o.trouble.print(w)
-	log, _ := os.ReadFile(filepath.Join(dir, "power", logPower+".log"))
+	log, _ := os.ReadFile(filepath.Join(dir, o.part, o.log+".log"))
 	for _, t := range o.tests {
 		if t.Result == resultFail {
 			fmt.Fprintf(w, "\n%s: FAILED\n%s\n", t.Name, complaints(string(log), t.Name))
@@ -92,9 +121,9 @@ func (o *powerOutcome) print(w io.Writer, dir string) {
 	}
 }
 
-// document is the part of docs/interop.md about power cuts.
-func (o *powerOutcome) document(w io.Writer) {
-	fmt.Fprint(w, powerHead)
+// writeDocument is its part of docs/interop.md.
+func (o *outsideOutcome) writeDocument(w io.Writer) {
+	fmt.Fprint(w, o.document)
 	documentRows(w, "what", rowsOf(o.tests))
 }
 
@@ -104,5 +133,13 @@ const powerHead = `
 The exporting host is a virtual machine, whose clients attach from outside. QEMU is killed under their writes and booted again with
 what its disks had been given; what clients were told before and after has to be what one disk could have told them
 ([security.md](security.md#what-is-written-stays)).
+
+`
+
+const mountedHead = `
+## Hosts with systemd
+
+In the virtual machine are two machines whose process 1 is Debian's systemd; on these the commands of "Two hosts by hand" in
+[README.md](../README.md) are run as they stand there, but that the program has been built before and the packages are installed.
 
 `

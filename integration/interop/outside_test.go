@@ -27,15 +27,19 @@ func TestPowerCutsAreReported(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var o powerOutcome
+		o := outsideOutcome{outside: outsides[0]}
 		var err error
-		if o.tests, err = o.readProgram(dir, logPower); err != nil {
+		if o.tests, err = o.readProgram(dir, o.log); err != nil {
 			t.Fatal(err)
 		}
 		r := newReport(&lab{image: &vm.Image{}}, outcome{}, nil, nil)
-		r.power = &o
+		r.outside = []*outsideOutcome{&o}
 		if r.passed() != x.passed || r.failed() != x.trouble {
 			t.Errorf("%q: %d passed, %d failed, want %d and %d", x.log, r.passed(), r.failed(), x.passed, x.trouble)
+		}
+		o.mayLack = true
+		if skipped := strings.Count(x.log, "--- SKIP"); r.skipped() != skipped || r.failed() != x.trouble-skipped {
+			t.Errorf("%q: %d skipped and %d failed where it may be skipped, want %d and %d", x.log, r.skipped(), r.failed(), skipped, x.trouble-skipped)
 		}
 		var doc bytes.Buffer
 		r.document(&doc)

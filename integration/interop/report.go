@@ -14,9 +14,9 @@ import (
 type report struct {
 	kernel, version string
 	outcome
-	esp   *espOutcome   // nil: it was not run
-	sctp  *sctpOutcome  // likewise
-	power *powerOutcome // likewise
+	esp     *espOutcome  // nil: it was not run
+	sctp    *sctpOutcome // likewise
+	outside []*outsideOutcome
 }
 
 func newReport(l *lab, o outcome, esp *espOutcome, sctp *sctpOutcome) *report {
@@ -32,8 +32,8 @@ func (r *report) passed() int {
 	if r.sctp != nil {
 		n += r.sctp.passed()
 	}
-	if r.power != nil {
-		n += r.power.passed()
+	for _, o := range r.outside {
+		n += o.passed()
 	}
 	return n
 }
@@ -46,8 +46,15 @@ func (r *report) failed() int {
 	if r.sctp != nil {
 		n += r.sctp.failed()
 	}
-	if r.power != nil {
-		n += r.power.failed()
+	for _, o := range r.outside {
+		n += o.failed()
+	}
+	return n
+}
+
+func (r *report) skipped() (n int) {
+	for _, o := range r.outside {
+		n += o.skipped()
 	}
 	return n
 }
@@ -92,8 +99,11 @@ func (r *report) summary() string {
 	if r.sctp != nil {
 		s += fmt.Sprintf(". Kernel SCTP: %d as expected, %d unexpected", r.sctp.passed(), r.sctp.failed())
 	}
-	if r.power != nil {
-		s += fmt.Sprintf(". Power cuts: %d as expected, %d unexpected", r.power.passed(), r.power.failed())
+	for _, o := range r.outside {
+		s += fmt.Sprintf(". %s: %d as expected, %d unexpected", strings.ToUpper(o.title[:1])+o.title[1:], o.passed(), o.failed())
+		if n := o.skipped(); n > 0 {
+			s += fmt.Sprintf(", %d skipped", n)
+		}
 	}
 	return s
 }
@@ -130,8 +140,8 @@ func (r *report) print(w io.Writer, dir string) {
 	if r.sctp != nil {
 		r.sctp.print(w, dir)
 	}
-	if r.power != nil {
-		r.power.print(w, dir)
+	for _, o := range r.outside {
+		o.print(w, dir)
 	}
 }
 

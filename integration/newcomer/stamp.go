@@ -48,11 +48,13 @@ func git(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
+// inputsOf are the paths of all inputs of a test.
+func inputsOf(test string) []string { return append(slices.Clone(common), inputs[test]...) }
+
 // digest is that of a test's inputs in the last commit, which is what the machines
 // clone.
 func digest(t *testing.T, test string) (string, error) {
-	paths := append(slices.Clone(common), inputs[test]...)
-	out, err := git(t, append([]string{"ls-tree", "-r", "HEAD", "--"}, paths...)...)
+	out, err := git(t, append([]string{"ls-tree", "-r", "HEAD", "--"}, inputsOf(test)...)...)
 	sum := sha256.Sum256([]byte(out))
 	return hex.EncodeToString(sum[:16]), err
 }
@@ -75,8 +77,8 @@ func stamp(t *testing.T) {
 		if t.Failed() || t.Skipped() {
 			return
 		}
-		if out, err := git(t, "diff", "--exit-code", "--stat", "HEAD", "--", ".", ":(exclude)integration/newcomer/"+stampFile); err != nil {
-			t.Logf("that it has passed is not noted down, for not all of it is committed:\n%s", out)
+		if out, err := git(t, append([]string{"diff", "--exit-code", "--stat", "HEAD", "--"}, inputsOf(t.Name())...)...); err != nil {
+			t.Logf("that it has passed is not noted down, for not all that it depends on is committed:\n%s", out)
 			return
 		}
 		all := passed(t)

@@ -12,8 +12,8 @@ func TestInputsOfEachTestAreThere(t *testing.T) {
 		t.Skip(err)
 	}
 	seen := make(map[string]string)
-	for test, paths := range inputs {
-		for _, p := range append(paths, common...) {
+	for test := range inputs {
+		for _, p := range inputsOf(test) {
 			if _, err := os.Stat(filepath.Join(top, p)); err != nil {
 				t.Errorf("%s: %v", test, err)
 			}
