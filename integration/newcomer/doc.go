@@ -4,5 +4,6 @@
 //
 // What is not README's own is listed in the log: the repository is this one in
 // place of GitHub's, commands that fetch something have this machine's network,
-// and a kernel without ESP or nbd gets by as docs/operations.md says.
+// and a kernel without ESP or nbd gets by as docs/operations.md says. make interop
+// has both in a virtual machine, and mounts README's disk there.
 package newcomer

@@ -76,7 +76,7 @@ func TestMountedDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := fmt.Sprintf(insideScript, quote(here), rootVar, quote(root), installedVar, quote(installed), quote(self))
-	res, err := image.Run(t.Context(), t.TempDir(), script, vm.Options{Timeout: 10 * time.Minute, Memory: 2048, Console: t.Output()})
+	res, err := image.Run(t.Context(), t.TempDir(), script, vm.Options{Timeout: 10 * time.Minute, Memory: 3072, Console: t.Output()})
 	if err != nil || res.Status != 0 {
 		t.Errorf("exit status %d: %v", res.Status, err)
 	}
@@ -115,7 +115,8 @@ func mounted(t *testing.T, all []*machine.Machine) {
 	if !files {
 		t.Fatal("README mounts nothing")
 	}
-	alpha.Must(t, `cd /mnt
+	// nbd-client talks to the kernel's nbd in the network of all.
+	if out, err := alpha.RunOnline(t.Context(), `cd /mnt
 (dd if=/dev/urandom of=during bs=64k count=64 oflag=sync status=none; echo done >/root/written) &
 systemctl restart ironwarp
 wait
@@ -128,7 +129,9 @@ dmesg | grep -E 'I/O error.*nbd0|EXT4-fs error.*nbd0' && exit 1
 cd /
 umount /mnt
 nbd-client -d /dev/nbd0
-ironwarp detach beta/docs`)
+ironwarp detach beta/docs`); err != nil {
+		t.Fatal(out, err)
+	}
 	want := strings.Fields(alpha.Must(t, "cat /root/sums"))
 	for i := 0; i+1 < len(want); i += 2 {
 		if got := strings.Fields(beta.Must(t, "e2fsck -fn /srv/docs.img >&2; debugfs -R 'cat /"+want[i+1]+"' /srv/docs.img 2>/dev/null | sha256sum")); got[len(got)-2] != want[i] {
