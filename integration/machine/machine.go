@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -58,14 +59,20 @@ func StartIn(t testing.TB, l *lab.Lab, root string) []*Machine {
 	if err != nil {
 		t.Skip(err)
 	}
-	var all []*Machine
-	for _, h := range l.Hosts() {
+	all := make([]*Machine, len(l.Hosts()))
+	booted := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, h := range l.Hosts() {
 		m := &Machine{Host: h, cgroup: filepath.Join(cg, h.Namespace())}
+		all[i] = m
 		t.Cleanup(func() { m.end(t) })
-		if err := m.boot(t.Context(), root); err != nil {
-			t.Fatalf("boot %s: %v\n%s", h.Name(), err, m.console())
+		wg.Go(func() { booted[i] = m.boot(t.Context(), root) })
+	}
+	wg.Wait()
+	for i, m := range all {
+		if booted[i] != nil {
+			t.Fatalf("boot %s: %v\n%s", m.Host.Name(), booted[i], m.console())
 		}
-		all = append(all, m)
 	}
 	return all
 }
@@ -108,6 +115,8 @@ func (m *Machine) boot(ctx context.Context, root string) error {
 	}
 	m.exited = make(chan struct{})
 	go func() { _ = m.cmd.Wait(); close(m.exited) }()
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
+	defer cancel()
 	return m.until(ctx, func() bool {
 		if m.pid == 0 {
 			m.pid = m.first()
@@ -115,7 +124,7 @@ func (m *Machine) boot(ctx context.Context, root string) error {
 		if m.pid == 0 {
 			return false
 		}
-		out, _ := m.Run(ctx, "systemctl is-system-running")
+		out, _ := m.Run(ctx, "systemctl is-system-running --wait")
 		switch strings.TrimSpace(out) {
 		case "running", "degraded":
 			return true
@@ -264,6 +273,6 @@ func removeCgroups(dir string) error {
 }
 
 const (
-	bootTimeout = 2 * time.Minute
+	bootTimeout = 4 * time.Minute
 	pollEvery   = 50 * time.Millisecond
 )
