@@ -56,7 +56,7 @@ func (w *ironwarp) attached(at api.Attachment) {
 	w.printf("NBD socket: %s\n\n", at.Socket)
 	w.printf("copy it      nbdcopy '%s' %s.img\n", at.URI, at.Export)
 	w.printf("look at it   qemu-img info '%s'\n", at.URI)
-	w.printf("mount it     modprobe nbd && nbd-client -unix %s -name %s -persist /dev/nbd0 && mount /dev/nbd0 /mnt\n", at.Socket, at.Export)
+	w.printf("mount it     modprobe nbd && nbd-client -unix %s -name %s /dev/nbd0 && mount /dev/nbd0 /mnt\n", at.Socket, at.Export)
 	w.printf("let it go    ironwarp detach %s\n", at.Name())
 }
 
