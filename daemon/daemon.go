@@ -301,6 +301,7 @@ func (d *Daemon) supervise(ctx context.Context) {
 		case <-t.C:
 		}
 		d.repeats.report(d.log)
+		d.tellNarrow()
 		// Close waits for this goroutine with changing held.
 		if !d.changing.TryLock() {
 			continue

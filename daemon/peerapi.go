@@ -16,14 +16,7 @@ import (
 
 // Peers describes all peers.
 func (d *Daemon) Peers(context.Context) []api.Peer {
-	streams := map[transport.Identity]streamCount{}
-	for _, qp := range d.dev.QPs() {
-		n := streams[qp.Peer()]
-		if n.all++; kindOf(qp.Flow()) != transport.TCP {
-			n.sctp++
-		}
-		streams[qp.Peer()] = n
-	}
+	streams := d.countStreams()
 	list := d.peerList()
 	out := make([]api.Peer, 0, len(list))
 	for _, p := range list {
@@ -46,11 +39,40 @@ func (d *Daemon) Peer(ctx context.Context, name string) (api.Peer, error) {
 }
 
 // streamCount is how many streams a peer has, and how many of them over SCTP.
-type streamCount struct{ all, sctp int }
+type streamCount struct {
+	all, sctp int
+	narrow    *api.NarrowPath // of the stream with the shortest packets
+}
+
+func (d *Daemon) countStreams() map[transport.Identity]streamCount {
+	streams := map[transport.Identity]streamCount{}
+	for _, qp := range d.dev.QPs() {
+		n := streams[qp.Peer()]
+		kind := kindOf(qp.Flow())
+		if n.all++; kind != transport.TCP {
+			n.sctp++
+		}
+		if carries, lost := qp.PathMTU(); lost > 0 && (n.narrow == nil || carries < n.narrow.CarriesBytes) {
+			n.narrow = &api.NarrowPath{Transport: kind.String(), CarriesBytes: carries, LostBytes: lost}
+		}
+		streams[qp.Peer()] = n
+	}
+	return streams
+}
+
+// tellNarrow says once of each peer that the path to it drops long packets.
+func (d *Daemon) tellNarrow() {
+	streams := d.countStreams()
+	for _, p := range d.peerList() {
+		if n := streams[p.identity].narrow; n != nil && !p.toldNarrow.Swap(true) {
+			d.log.Warn("the path to the peer "+n.String(), "peer", p.cfg.Name, "fix", n.Fix())
+		}
+	}
+}
 
 func (d *Daemon) describePeer(p *peer, streams streamCount) api.Peer {
 	_, local, problem := p.state()
-	v := api.Peer{PeerSpec: specOf(p.cfg), Source: p.cfg.Origin.String(), State: api.PeerUp, Problem: problem, Streams: streams.all,
+	v := api.Peer{PeerSpec: specOf(p.cfg), Source: p.cfg.Origin.String(), State: api.PeerUp, Problem: problem, Streams: streams.all, NarrowPath: streams.narrow,
 		Carrier: p.describeCarrier(), PathStates: d.pathStates(p, streams.sctp > 0), Exports: []string{}, Insecure: p.cfg.Insecure()}
 	if local.IsValid() {
 		v.LocalAddress = local.String()

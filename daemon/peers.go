@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -34,6 +35,8 @@ type peer struct {
 	newKeys   time.Time           // when they last replaced others
 	local     netip.Addr
 	problem   *api.Error // why the last attempt to set it up failed
+
+	toldNarrow atomic.Bool // tellNarrow has
 }
 
 func newPeer(c config.Peer) *peer {

@@ -36,6 +36,13 @@ func (a *Assoc) Flows() []Flow { return a.flows }
 // Protection is what the association lives under.
 func (a *Assoc) Protection() Protection { return a.prot }
 
+// PathMTU is how long IP packets of the association are at most, and which length
+// gets lost although the route has it; 0 is not known.
+func (a *Assoc) PathMTU() (carries, lost int) {
+	s := a.Stats()
+	return s.PathMTU, s.LostMTU
+}
+
 // Receiver is what NewReceiver made for the association.
 func (a *Assoc) Receiver() sctp.Receiver { return a.recv }
 

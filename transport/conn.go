@@ -19,6 +19,7 @@ type Conn struct {
 	flow Flow
 	prot Protection
 	emss atomic.Int32
+	most int // EMSS at first
 
 	refresh func(fd uintptr) // built once, so that RefreshEMSS does not allocate
 
@@ -41,7 +42,7 @@ func newConn(tcp *net.TCPConn, cfg *Config) (*Conn, error) {
 			c.emss.Store(int32(n))
 		}
 	}
-	c.RefreshEMSS()
+	c.most = c.RefreshEMSS()
 	return c, nil
 }
 
@@ -77,6 +78,30 @@ func (c *Conn) RefreshEMSS() int {
 	// After Close the last value stays.
 	_ = c.raw.Control(c.refresh)
 	return c.EMSS()
+}
+
+// PathMTU is how long IP packets of the connection are at most, and which length
+// gets lost although the route has it: the kernel has shortened segments by itself
+// (RFC 4821). 0 is not known.
+func (c *Conn) PathMTU() (carries, lost int) {
+	now := c.RefreshEMSS()
+	var info *unix.TCPInfo
+	err := c.raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	if err != nil || info == nil || now == 0 {
+		return 0, 0
+	}
+	const optTimestamps, timestampsLen, tcpHeaderLen = 1, 12, 20 // TCPI_OPT_TIMESTAMPS
+	headers := 20 + tcpHeaderLen
+	if c.flow.Remote.Addr().Is6() {
+		headers = 40 + tcpHeaderLen
+	}
+	if info.Options&optTimestamps != 0 {
+		headers += timestampsLen
+	}
+	if now < c.most && int(info.Pmtu) >= c.most+headers {
+		lost = c.most + headers
+	}
+	return now + headers, lost
 }
 
 // Outq is the number of bytes written which the peer has not acknowledged.

@@ -28,6 +28,9 @@ type session struct {
 // Flow implements Transport.
 func (s *session) Flow() transport.Flow { return s.a.assoc.Flow() }
 
+// PathMTU is the association's.
+func (s *session) PathMTU() (carries, lost int) { return s.a.assoc.PathMTU() }
+
 // Protection implements Transport.
 func (s *session) Protection() transport.Protection { return s.a.assoc.Protection() }
 

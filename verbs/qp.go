@@ -262,6 +262,15 @@ func (qp *QP) Protection() transport.Protection { return qp.conn.Protection() }
 // Flow is the stream's transport flow.
 func (qp *QP) Flow() transport.Flow { return qp.conn.Flow() }
 
+// PathMTU is how long the stream's IP packets are at most, and which length gets
+// lost on the path although the route has it; 0 is not known.
+func (qp *QP) PathMTU() (carries, lost int) {
+	if c, ok := qp.conn.(interface{ PathMTU() (carries, lost int) }); ok {
+		return c.PathMTU()
+	}
+	return 0, 0
+}
+
 // Paused reports that the stream waits for its security association.
 func (qp *QP) Paused() bool { return qp.conn.Protection().Paused() }
 

@@ -231,6 +231,13 @@ func (w *ironwarp) insecure(p api.Peer) {
 	}
 }
 
+// narrowPath prints that the path to a peer drops long packets, and what to do.
+func (w *ironwarp) narrowPath(p api.Peer) {
+	if n := p.NarrowPath; n != nil {
+		w.problem(&api.Error{Message: "peer " + p.Name + ": the path " + n.String(), Fix: n.Fix()})
+	}
+}
+
 // problem prints what is wrong with something, and what to do.
 func (w *ironwarp) problem(e *api.Error) {
 	if e == nil {

@@ -122,6 +122,7 @@ func (w *ironwarp) peerShow(c *cli.Context) error {
 			w.showIPsec(i, line)
 		}
 		w.insecure(p)
+		w.narrowPath(p)
 		w.problem(p.Problem)
 		if len(sas) > 0 {
 			w.printf("\n")

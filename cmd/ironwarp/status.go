@@ -127,6 +127,7 @@ func (w *ironwarp) statusPage(st api.Status) {
 			for _, t := range p.Carrier.Tried {
 				w.printf("peer %s: %s\n", p.Name, w.warn(fmt.Sprintf("%s does not work, %s is used: %s", t.Transport, p.Carrier.Transport, t.Error)))
 			}
+			w.narrowPath(p)
 			w.problem(p.Problem)
 		}
 	}

@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // States of a peer.
 const (
@@ -99,11 +102,30 @@ type Peer struct {
 	DataPlane  string      `json:"data_plane,omitempty"`  // kernel or userland ESP
 	Problem    *Error      `json:"problem,omitempty"`
 	Streams    int         `json:"streams"`
+	NarrowPath *NarrowPath `json:"narrow_path,omitempty"`
 	Exports    []string    `json:"exports"` // ours that it may attach
 	IPsec      *IPsec      `json:"ipsec,omitempty"`
 	Insecure   []string    `json:"insecure,omitempty"` // what weakens its protection by choice
 	// CertExpires is when this host's certificate for the peer expires.
 	CertExpires time.Time `json:"cert_expires,omitzero"`
+}
+
+// NarrowPath says that the path to a peer drops packets that this host's route has
+// room for, and says nothing of it. Lengths are those of IP packets, within the
+// tunnel if there is one, as this host sends them.
+type NarrowPath struct {
+	Transport    string `json:"transport"`     // of the stream that found it
+	CarriesBytes int    `json:"carries_bytes"` // get through
+	LostBytes    int    `json:"lost_bytes"`    // do not
+}
+
+func (n *NarrowPath) String() string {
+	return fmt.Sprintf("drops packets of %d bytes without a word, and %d get through (%s)", n.LostBytes, n.CarriesBytes, n.Transport)
+}
+
+// Fix is what to do.
+func (n *NarrowPath) Fix() string {
+	return "streams keep to the shorter ones, and new ones have to find out again; set the MTU of the route or the interface to the peer, on both hosts, to what the path carries, or mend the path"
 }
 
 // IPsec is what has happened to a peer's SAs since the daemon knows it, and how

@@ -29,7 +29,21 @@ func TestDiskIsReadOverAPathThatIsNarrowerThanItsEnds(t *testing.T) {
 						t.Fatal(err)
 					}
 					s.readDisk(list[0].Socket)
+					if n := s.peer(s.beta, "alpha").NarrowPath; n != nil && mtu == 1500 {
+						t.Errorf("nothing is narrow: %+v", n)
+					}
 				}
+				s.until("beta sees that the path is narrow", func() bool { return s.peer(s.beta, "alpha").NarrowPath != nil })
+				n := s.peer(s.beta, "alpha").NarrowPath
+				if n.Transport != carrier || n.CarriesBytes >= mtus[len(mtus)-1] || n.LostBytes <= n.CarriesBytes || n.LostBytes > 1500 {
+					t.Errorf("a path of %v bytes: %+v", mtus, n)
+				}
+				for _, args := range [][]string{{"status"}, {"peer", "show", "alpha"}} {
+					if out := s.must(s.beta, args...); !strings.Contains(out, "drops packets of") || !strings.Contains(out, "set the MTU") {
+						t.Errorf("%v does not say that the path is narrow:\n%s", args, out)
+					}
+				}
+				s.until("beta's log says it", func() bool { return strings.Contains(s.beta.LogTail(1<<20), "drops packets of") })
 				const why = "the path has become narrower"
 				if carrier == "sctp-udp" && len(mtus) > 1 && !strings.Contains(s.alpha.LogTail(1<<20), why) {
 					t.Errorf("alpha's log does not say %q", why)

@@ -288,6 +288,7 @@ func (a *Assoc) Stats() Stats {
 	s.Queued, s.PeerWindow, s.HeldHere = a.t.tx.bytes, max(0, a.t.peerRwnd), a.t.held
 	now := a.ep.now()
 	s.PathMTU = a.t.size + a.t.overhead
+	s.LostMTU = a.t.lostMTU()
 	s.Unanswered = max(a.t.errors, a.t.inits)
 	s.Silent, s.Idle = now-a.t.heardAt, now-a.t.usedAt
 	return s

@@ -129,6 +129,7 @@ type Stats struct {
 	InFlight, Queued     int // DATA chunks; messages with their overhead
 	PeerWindow, HeldHere int
 	PathMTU              int // of IP packets
+	LostMTU              int // such packets get lost although the host takes them, 0: none are known
 
 	Unanswered int           // retransmissions and heartbeats in a row without an answer
 	Silent     time.Duration // since a packet of the peer came

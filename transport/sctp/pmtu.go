@@ -30,6 +30,7 @@ import (
 type pmtu struct {
 	max    int           // the longest packet that is tried
 	failed int           // what is as long as this is known not to get through
+	lost   int           // the shortest that got lost although the host had taken it, 0: none
 	target int           // the size being probed, 0: none
 	tries  int           // probes of that size that were lost
 	route  int           // what the route is said to carry, 0: not known
@@ -220,8 +221,10 @@ func (t *tcb) expireProbe(now time.Duration) {
 		t.launch(now)
 	case m.target > t.size:
 		m.failed = m.target
+		t.swallowed(m.target)
 		t.search(now)
 	case m.small > 0:
+		t.swallowed(t.size)
 		t.shrink(now, m.small)
 	default:
 		m.tries = 1
@@ -280,8 +283,25 @@ func (t *tcb) judge(now time.Duration) {
 		return
 	}
 	if t.losses >= maxProbes || m.route != 0 && m.route < t.size && m.small >= min(m.route, t.safeSize) {
+		t.swallowed(t.size)
 		t.shrink(now, m.small)
 	}
+}
+
+// swallowed notes a size that gets lost although the host has taken it.
+func (t *tcb) swallowed(size int) {
+	if m := &t.pm; m.lost == 0 || size < m.lost {
+		m.lost = size
+	}
+}
+
+// lostMTU is the length of IP packets that get lost although the host takes them, 0
+// if none are known.
+func (t *tcb) lostMTU() int {
+	if t.pm.lost == 0 {
+		return 0
+	}
+	return t.pm.lost + t.overhead
 }
 
 // shrink goes on with shorter packets. What is queued and longer leaves without the
@@ -311,6 +331,9 @@ func (t *tcb) resize(size int) {
 		return
 	}
 	t.size = size
+	if size >= t.pm.lost {
+		t.pm.lost = 0
+	}
 	t.longest.Store(int32(t.maxMessage()))
 	t.path.pmdcs = size - headerLen
 	t.path.cwnd = max(t.path.cwnd, initialWindow(t.path.pmdcs, t.v6))
@@ -328,6 +351,9 @@ func (t *tcb) refused(now time.Duration, n int) {
 	}
 	m := &t.pm
 	t.askRoute = true
+	if n <= m.lost {
+		m.lost = 0
+	}
 	for i := range m.probes {
 		if m.probes[i].size >= n {
 			m.probes[i] = probe{}

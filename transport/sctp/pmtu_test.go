@@ -153,6 +153,14 @@ func TestBlackHoleFromTheBeginning(t *testing.T) {
 		if !s.run(time.Second, s.all(0)) || tx.stats.Retransmits > 0 {
 			t.Errorf("a path of %d bytes: %d messages are left, packets of %d bytes are used: %+v", mtu, tx.tx.len(), tx.size, tx.stats)
 		}
+		if n := tx.lostMTU(); n <= mtu || n > 9000 {
+			t.Errorf("a path of %d bytes: packets of %d are said to get lost", mtu, n)
+		}
+		s.mtu[0] = 0
+		s.run(raiseInterval+time.Second, never)
+		if n := tx.lostMTU(); n != 0 {
+			t.Errorf("the path is wide again: packets of %d bytes are said to get lost", n)
+		}
 		if err := s.ends[1].once(s.ends[0].sent); err != nil {
 			t.Error(err)
 		}
@@ -287,7 +295,7 @@ func TestRefusedByTheHost(t *testing.T) {
 			t.Fatalf("not all came within a second: %+v", tx.stats)
 		}
 		s.run(10*time.Millisecond, never)
-		if tx.size != s.mtu[0] || tx.stats.Timeouts > 0 {
+		if tx.size != s.mtu[0] || tx.stats.Timeouts > 0 || tx.lostMTU() != 0 {
 			t.Errorf("%d bytes are used, the device has %d; %d timeouts", tx.size, s.mtu[0], tx.stats.Timeouts)
 		}
 		if err := s.ends[1].once(s.ends[0].sent); err != nil {
