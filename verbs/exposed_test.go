@@ -32,6 +32,7 @@ func TestWindowsOfStreamsWithoutTrustShareNoMemoryThatIsWritten(t *testing.T) {
 		{name: "streams that trust each other", model: SLT, first: RemoteWrite, second: RemoteWrite, off: 16, n: 16},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // each waits for the end of its streams
 			m := SNT
 			if c.model != NSNT {
 				m = c.model

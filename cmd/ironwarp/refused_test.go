@@ -17,6 +17,9 @@ import (
 // address that another peer has, and `peer rm` of a peer that an export allows, at
 // random moments of their lives.
 func TestKillDuringARefusedChangeLeavesWhatADaemonStartsWith(t *testing.T) {
+	if testing.Short() {
+		t.Skip("80 killed processes are no short test")
+	}
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -43,6 +43,9 @@ type scene struct {
 // newScene starts the daemons. setUp may change them before.
 func newScene(t *testing.T, off checks.Check, setUp func(s *scene)) *scene {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("daemons that are killed and storage that is taken away are no short test")
+	}
 	s := newHosts(t, off)
 	s.beta.write("ironwarp.yaml", mainFile(t, s.beta.port))
 	s.wire = newWire(t, fmt.Sprintf("127.0.0.1:%d", s.beta.port))

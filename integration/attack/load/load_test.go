@@ -56,6 +56,9 @@ func victim(t *testing.T) (v Target, behaved, newcomer netip.Addr, attackers []n
 // TestStreamLivesUnderEachAttack: while 32 peers attack, a stream of another goes on
 // and a newcomer's is let in, over TCP and over SCTP in UDP.
 func TestStreamLivesUnderEachAttack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("27 attacks on a whole daemon are no short test")
+	}
 	const reads, blows = 10, 200
 	for _, x := range Attacks() {
 		t.Run(strings.ReplaceAll(x.Name, " ", "_"), func(t *testing.T) {
