@@ -32,6 +32,9 @@ const (
 
 // TestRandom lets clients work while faults happen in an order that a seed chooses.
 func TestRandom(t *testing.T) {
+	if testing.Short() {
+		t.Skip("random histories take their time")
+	}
 	if checks.Weakened {
 		t.Skip("each fault that a check keeps away has a scene of its own")
 	}
