@@ -273,6 +273,6 @@ func removeCgroups(dir string) error {
 }
 
 const (
-	bootTimeout = 4 * time.Minute
+	bootTimeout = 10 * time.Minute
 	pollEvery   = 50 * time.Millisecond
 )

@@ -76,7 +76,7 @@ func TestMountedDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := fmt.Sprintf(insideScript, quote(here), rootVar, quote(root), installedVar, quote(installed), quote(self))
-	res, err := image.Run(t.Context(), t.TempDir(), script, vm.Options{Timeout: 10 * time.Minute, Memory: 3072, Console: t.Output()})
+	res, err := image.Run(t.Context(), t.TempDir(), script, vm.Options{Timeout: 19 * time.Minute, Memory: 3072, Console: t.Output()})
 	if err != nil || res.Status != 0 {
 		t.Errorf("exit status %d: %v", res.Status, err)
 	}
