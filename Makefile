@@ -51,6 +51,7 @@ test: need-go ## all tests that can run here; as root it installs what they need
 nightly: need-go ## everything in full, for hours, as root: long storms and histories, all tests in both builds, interop, newcomer
 	IRONWARP_STORM=1000 IRONWARP_HISTORY_TIME=10m $(MAKE) test ARGS='-whole -timeout 60m'
 	$(MAKE) interop
+	$(MAKE) interop ARGS='-part mounted'
 	$(MAKE) newcomer
 
 fuzz: need-go ## run every fuzz target for a while (TIME=2m each, PKG=./verbs, RUN=name)

@@ -26,13 +26,16 @@ type outside struct {
 	// mayLack says that it is no failure that it is skipped: it needs more than what
 	// the list of packages names.
 	mayLack bool
+	// apart says that it is run only where its part is named: it takes as long as all
+	// others together.
+	apart bool
 }
 
 var outsides = []outside{
 	{part: partPower, log: "history", test: "TestRealPowerCut", limit: 15 * time.Minute, title: "power cuts",
 		what: "a host whose power is cut", document: powerHead},
 	{part: partMounted, log: "newcomer", test: "TestMountedDisk", limit: 20 * time.Minute, title: "hosts with systemd",
-		what: "README's two hosts with systemd", document: mountedHead, mayLack: true},
+		what: "README's two hosts with systemd", document: mountedHead, mayLack: true, apart: true},
 }
 
 // outsideOutcome is what came of one.
@@ -82,6 +85,9 @@ func (l *lab) outside(ctx context.Context, what outside, cache, out string) (o o
 
 // chosen tells whether it is to be run.
 func (o outside) chosen(a arguments) bool {
+	if o.apart && a.part != o.part {
+		return false
+	}
 	return a.includes(o.part) && regexp.MustCompile(a.only).MatchString(o.test)
 }
 

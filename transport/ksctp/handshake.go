@@ -53,6 +53,11 @@ func open(c *Config, local []netip.Addr, remote ...netip.Addr) (conn *socket.Con
 	if err == nil {
 		err = prepare(fd, c)
 	}
+	if err == nil && len(remote) == 0 {
+		// As for TCP: associations of a listener that is no more do not keep the port
+		// from the next one. Of two that listen, the second is refused all the same.
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}
 	if err == nil {
 		err = bind(fd, local, c)
 	}

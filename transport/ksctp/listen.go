@@ -57,12 +57,6 @@ func (l *Listener) listen() (err error) {
 	if l.conn, l.v6, err = open(&l.c, local); err != nil {
 		return err
 	}
-	// As for TCP: associations of a listener that is no more do not keep the port.
-	err = l.conn.SetsockoptInt(unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	if err != nil {
-		l.conn.Close()
-		return err
-	}
 	if err = l.conn.Listen(or(l.c.Backlog, DefaultBacklog)); err == nil {
 		l.addrs, err = boundTo(l.conn)
 	}
