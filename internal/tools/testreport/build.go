@@ -66,7 +66,9 @@ func (r *runner) build(ctx context.Context, pass, variant string, pkgs []string,
 	if out, err := r.timed(exec.CommandContext(ctx, "go", args...), "build", pass); err != nil {
 		r.fault("build the tests ("+pass+")", string(out))
 	}
-	where, err := output(ctx, "go", append([]string{"list", "-f", "{{.ImportPath}} {{.Dir}}"}, pkgs...)...)
+	// With other flags a package may have no tests.
+	list := append([]string{"list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}"}, flags...)
+	where, err := output(ctx, "go", append(list, pkgs...)...)
 	if err != nil {
 		r.fault("go list", err.Error())
 		return nil
