@@ -67,6 +67,7 @@ func BenchmarkOurs(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	grow(b, a, size)
 	ms := make([]sctp.Outgoing, 64)
 	for i := range ms {
 		ms[i].Bufs = [][]byte{make([]byte, size)}

@@ -85,9 +85,10 @@ func (b *box) once(t *testing.T, n int) {
 	}
 }
 
-// message is the n-th message: 4 to about 1,000 bytes, which pion does not fragment.
+// message is the n-th message. It fits the packets that an association begins with:
+// pion drops those with a PAD chunk (RFC 4820) whole, by which longer ones are probed.
 func message(n uint32) []byte {
-	b := make([]byte, 4+n*37%1000)
+	b := make([]byte, 4+n*37%500)
 	binary.BigEndian.PutUint32(b, n)
 	for i := 4; i < len(b); i++ {
 		b[i] = byte(n + uint32(i))
@@ -133,6 +134,21 @@ func config(b *box) sctp.Config {
 		Port:   pionPort,
 		Admit:  func(_, _ netip.AddrPort, _ bool) error { return nil },
 		Accept: func(*sctp.Assoc) sctp.Receiver { return b },
+	}
+}
+
+// grow waits until messages of n bytes fit a packet: an association begins with short
+// ones, and finds out what its path carries.
+func grow(t testing.TB, a *sctp.Assoc, n int) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(patience); a.MaxMessage() < n; {
+		select {
+		case <-tick.C:
+		case <-late:
+			t.Fatalf("packets carry messages of %d bytes, and %d are wanted", a.MaxMessage(), n)
+		}
 	}
 }
 
