@@ -70,6 +70,9 @@ func (r *runner) job(ctx context.Context, j job) {
 	if j.tests != nil {
 		args = append(args, "-test.run=^("+strings.Join(j.tests, "|")+")$")
 	}
+	r.mu.Lock()
+	r.jobs = append(r.jobs, j)
+	r.mu.Unlock()
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = j.dir
 	cmd.Env = append(os.Environ(), "PWD="+j.dir)
