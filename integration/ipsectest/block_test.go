@@ -192,8 +192,12 @@ func TestBlockEndsInTheKernelAndOpensNothing(t *testing.T) {
 	}
 	clearListener(t, p.beta.Host, netip.AddrPortFrom(p.beta.Addr(), port))
 	was := stoppedInbound(t, p.beta)
-	p.alpha.stop()                // it would bring an SA up for what waits
-	deleteIKE(t, p.alpha, "beta") // as long as there is one what alpha sends goes through it
+	// As long as there is an SA what alpha sends goes through it, and the manager would
+	// bring one up for what waits.
+	p.alpha.stop()
+	if err := p.alpha.StopCharon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), 500*time.Millisecond); err == nil {
 		t.Error("a clear connection after the block was accepted")
 	}
