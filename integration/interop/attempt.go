@@ -21,8 +21,8 @@ import (
 // all runs take some three; on busy ones it is several times that.
 const (
 	buildTime = 15 * time.Minute
-	runTime   = 25 * time.Minute
-	suiteTime = 18 * time.Minute
+	runTime   = 40 * time.Minute
+	suiteTime = 30 * time.Minute
 )
 
 // guestMemory is in MiB; half of it has to hold the capture.

@@ -17,7 +17,7 @@ var sctpScript string
 
 // machineSCTP limits the time of the machine whose kernel has SCTP. On two idle
 // processors its runs take some ten minutes.
-const machineSCTP = 60 * time.Minute
+const machineSCTP = 70 * time.Minute
 
 // sctpPrograms are the test programs that run there. The first ones, which wait for
 // retransmissions most of the time, do so side by side, the others one after the
