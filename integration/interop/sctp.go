@@ -29,11 +29,11 @@ var sctpPrograms = []struct {
 	limit time.Duration
 	aside bool // it runs beside the next
 }{
-	{"ksctp", ".", "", 15 * time.Minute, true},
-	{"transport", ".", "", 15 * time.Minute, true},
-	{"oversctp", ".", "", 15 * time.Minute, true},
-	{"ipsectest", associations, besides, 20 * time.Minute, false},
-	{"chaos", "KernelSCTP", "", 15 * time.Minute, false},
+	{"ksctp", ".", "", 25 * time.Minute, true},
+	{"transport", ".", "", 25 * time.Minute, true},
+	{"oversctp", ".", "", 25 * time.Minute, true},
+	{"ipsectest", associations, besides, 35 * time.Minute, false},
+	{"chaos", "KernelSCTP", "", 25 * time.Minute, false},
 }
 
 // associations are the tests of package ipsectest about the kernel's SCTP inside
