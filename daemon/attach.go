@@ -98,7 +98,7 @@ func (d *Daemon) narrate(p *peer, who caller, emit func(api.Event), done chan st
 
 // claim enters an attachment, or finds the one that is there.
 func (d *Daemon) claim(ctx context.Context, who caller, k disk, identity transport.Identity, cancel context.CancelFunc) (at *attachment, created bool, err error) {
-	socket := d.socketOf(k)
+	socket := d.socketOf(k) // asks for the configuration itself
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -120,9 +120,6 @@ func (d *Daemon) claim(ctx context.Context, who caller, k disk, identity transpo
 		}
 		if other.owner == who.consumer {
 			n++
-		}
-		if other.socket == socket {
-			return nil, false, &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("cannot attach %s: its socket %s is that of %s", k, socket, other.key), Fix: "detach the other one first, or rename the peer or the export"}
 		}
 	}
 	if who.name != "" && n >= who.cfg.Attachments && checks.On(checks.LocalShare) {

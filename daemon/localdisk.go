@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
@@ -43,14 +44,16 @@ func (d *Daemon) socketOf(k disk) string {
 	return socketPath(dir, k)
 }
 
-// socketPath is dir/PEER-EXPORT.sock. Where that is too long for a Unix socket, the
-// name is cut and ends in a hash of the two, so that no other disk has the same.
+// socketPath is dir/PEER-EXPORT.sock, with the dashes of PEER doubled: an export's name
+// begins with none, so the first odd row of them ends the peer. Where that is too long
+// for a Unix socket, the name is cut and ends in a hash of the two behind a character
+// that no name has. So no other disk has the same.
 func socketPath(dir string, k disk) string {
 	const ending = ".sock"
-	name := k.Peer + "-" + k.Export
+	name := strings.ReplaceAll(k.Peer, "-", "--") + "-" + k.Export
 	if n := maxUnixPath - len(filepath.Join(dir, ending)); len(name) > n {
 		sum := sha256.Sum256([]byte(k.Peer + "/" + k.Export))
-		hash := fmt.Sprintf("-%x", sum[:8])
+		hash := fmt.Sprintf("~%x", sum[:8])
 		name = name[:max(0, n-len(hash))] + hash // listenUnix refuses what is too long all the same
 	}
 	return filepath.Join(dir, name+ending)

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/ironwarp/ironwarp/daemon/config"
 )
 
@@ -30,4 +32,31 @@ func TestSocketsOfTheLongestNames(t *testing.T) {
 	if got := socketPath(cfg.NBDDir(), disk{Peer: "beta", Export: "docs"}); got != "/run/ironwarp/nbd/beta-docs.sock" {
 		t.Errorf("a name that fits is %s", got)
 	}
+}
+
+// No two disks have one socket, however dashes stand in the names of peers and exports.
+func TestDisksHaveSocketsOfTheirOwn(t *testing.T) {
+	name := rapid.Custom(func(t *rapid.T) string {
+		s := rapid.StringMatching(`[ab][ab-]{0,3}`).Draw(t, "name")
+		return s + rapid.SampledFrom([]string{"", strings.Repeat("x", 28)}).Draw(t, "length")
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		dir := rapid.SampledFrom([]string{"/run/ironwarp/nbd", "/" + strings.Repeat("d", 60), "/" + strings.Repeat("d", 80)}).Draw(t, "dir")
+		seen := map[string]disk{}
+		for range 20 {
+			k := disk{Peer: name.Draw(t, "peer"), Export: name.Draw(t, "export")}
+			path := socketPath(dir, k)
+			if other, ok := seen[path]; ok && other != k {
+				t.Fatalf("%v and %v both have %s", other, k, path)
+			}
+			seen[path] = k
+			// What the name of one disk was cut to is not the name of another.
+			ending := strings.TrimSuffix(filepath.Base(path), ".sock")
+			if peer, export, ok := strings.Cut(ending, "-"); ok && peer != "" && config.CheckPeerName(peer) == nil && config.CheckExportName(export) == nil {
+				if twin := (disk{Peer: peer, Export: export}); twin != k && socketPath(dir, twin) == path {
+					t.Fatalf("%v and %v both have %s", k, twin, path)
+				}
+			}
+		}
+	})
 }
