@@ -121,12 +121,7 @@ func (d *Daemon) declareExport(ctx context.Context, name string, write func(main
 	if _, err := d.reload(ctx); err != nil {
 		return api.Export{}, err
 	}
-	for _, e := range d.Exports() {
-		if e.Name == name {
-			return e, nil
-		}
-	}
-	return api.Export{}, &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("export %s is not there after it was declared", name)}
+	return d.exportNamed(name)
 }
 
 // RemoveExport removes an export's declaration and stops offering it. While

@@ -31,13 +31,14 @@ func (e *export) exchanged() bool {
 // reopenExport closes an export's storage and opens what stands at its path. Disks that
 // peers have attached are opened again by them, which fails if it is another disk, or
 // has lost writes.
-func (d *Daemon) reopenExport(e *export, repair bool) {
+func (d *Daemon) reopenExport(e *export, repair bool) *export {
 	next := &export{cfg: e.cfg, repair: repair}
 	d.mu.Lock()
 	d.exports[e.cfg.Name] = next
 	d.mu.Unlock()
 	d.closeExport(e)
 	d.openExport(next)
+	return next
 }
 
 // growExports offers files that have grown with their new size, where nobody has them
@@ -73,20 +74,34 @@ func (d *Daemon) RepairExport(_ context.Context, name string) (api.Export, error
 	if e == nil {
 		return api.Export{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no export %s", name), Fix: "`ironwarp export ls` lists them"}
 	}
+	if !e.isReady() {
+		d.openExport(e)
+	}
 	e.mu.Lock()
 	store := e.store
 	e.mu.Unlock()
-	if store == nil || store.Fault() == "" {
+	if store == nil {
+		return api.Export{}, e.unrepaired()
+	}
+	if store.Fault() == "" {
 		return api.Export{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export %s has lost no acknowledged writes: there is nothing to repair", name)}
 	}
 	d.log.Warn("an export is offered again after it lost acknowledged writes", "export", name, "fault", store.Fault())
-	d.reopenExport(e, true)
-	for _, v := range d.Exports() {
-		if v.Name == name {
-			return v, nil
-		}
+	e = d.reopenExport(e, true)
+	e.repair = false // what has not been done now waits for another word
+	if !e.isReady() {
+		return api.Export{}, e.unrepaired()
 	}
-	return api.Export{}, &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("export %s is not there after its repair", name)}
+	return d.exportNamed(name)
+}
+
+// unrepaired says why an export that is not open cannot be repaired.
+func (e *export) unrepaired() *api.Error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := *e.problem
+	p.Message = fmt.Sprintf("export %s is not repaired: %s", e.cfg.Name, p.Message)
+	return &p
 }
 
 // faulty says that an export's storage has lost writes, nil if it has not.

@@ -225,6 +225,16 @@ func (d *Daemon) Exports() []api.Export {
 	return out
 }
 
+// exportNamed describes one that was declared. changing is held.
+func (d *Daemon) exportNamed(name string) (api.Export, error) {
+	for _, e := range d.Exports() {
+		if e.Name == name {
+			return e, nil
+		}
+	}
+	return api.Export{}, &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("export %s is not there after it was declared", name)}
+}
+
 func (e *export) describe(i rnbd.ExportInfo) api.Export {
 	e.mu.Lock()
 	store, problem := e.store, e.problem

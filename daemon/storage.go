@@ -78,8 +78,9 @@ func (o opened) discard() {
 // open opens an export's storage. records is for those of its disk, and admit says
 // whether it may be used.
 func (e *export) open(records string, admit func(disk backing.ID) error) (*backing.Store, error) {
+	opt := backing.Options{ReadOnly: e.cfg.ReadOnly, Records: records, Repair: e.repair, Admit: admit}
 	o, err := e.opening.ask(func() opened {
-		store, err := backing.Open(e.cfg.Path, backing.Options{ReadOnly: e.cfg.ReadOnly, Records: records, Repair: e.repair, Admit: admit})
+		store, err := backing.Open(e.cfg.Path, opt)
 		return opened{store, err}
 	})
 	if err != nil {

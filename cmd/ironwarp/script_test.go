@@ -6,12 +6,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
@@ -34,7 +36,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exists-soon": existsSoon, "await": await, "listening": listening, "image": image, "as": as},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exists-soon": existsSoon, "await": await, "listening": listening, "image": image, "lose-writes": loseWrites, "as": as},
 	})
 }
 
@@ -181,4 +183,17 @@ func image(ts *testscript.TestScript, _ bool, args []string) {
 		data[i] = byte(i*7 + i>>9)
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o600))
+}
+
+// lose-writes FILE makes an exported file, whose daemon has ended, one that lost writes.
+func loseWrites(ts *testscript.TestScript, _ bool, args []string) {
+	const attr = "user.ironwarp.disk"
+	if len(args) != 1 {
+		ts.Fatalf("usage: lose-writes FILE")
+	}
+	file, record := ts.MkAbs(args[0]), make([]byte, 4096)
+	n, err := unix.Getxattr(file, attr, record)
+	ts.Check(err)
+	lost := strings.Replace(string(record[:n]), `"open":false`, `"open":true,"fault":{"errno":5,"call":"fdatasync","time":"2026-11-22T10:00:00Z"}`, 1)
+	ts.Check(unix.Setxattr(file, attr, []byte(lost), unix.XATTR_REPLACE))
 }
