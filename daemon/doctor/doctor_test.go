@@ -63,8 +63,9 @@ func TestAdviceIsACommandOrASentence(t *testing.T) {
 	}
 }
 
-// The configuration is that of the daemon that runs, unless another one is named.
-func TestConfigurationIsThatOfTheDaemonThatRuns(t *testing.T) {
+// fakeDaemon answers with a status at the socket that it returns.
+func fakeDaemon(t *testing.T, st api.Status) string {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "iw")
 	if err != nil {
 		t.Fatal(err)
@@ -74,24 +75,44 @@ func TestConfigurationIsThatOfTheDaemonThatRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	running := filepath.Join(dir, "running.yaml")
-	if err := os.WriteFile(running, []byte("listen: {port: 7999}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	answer, err := json.Marshal(api.Status{Info: api.Info{Version: "test", PID: os.Getpid(), Config: running}})
+	answer, err := json.Marshal(st)
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write(answer) })}
 	go srv.Serve(l)
 	t.Cleanup(func() { srv.Close() })
+	return l.Addr().String()
+}
+
+func TestPathThatDropsLongPacketsIsShown(t *testing.T) {
+	narrow := api.Peer{PeerSpec: api.PeerSpec{Name: "beta", Address: "192.0.2.2"}, NarrowPath: &api.NarrowPath{Transport: "tcp", CarriesBytes: 1276, LostBytes: 1400}}
+	st := api.Status{Info: api.Info{Version: "test", PID: os.Getpid()}, Peers: []api.Peer{narrow, {PeerSpec: api.PeerSpec{Name: "gamma"}}}}
+	found := map[string]Finding{}
+	for _, f := range Run(t.Context(), Options{Config: filepath.Join(t.TempDir(), "none.yaml"), Socket: fakeDaemon(t, st), Version: "test"}) {
+		found[f.What] = f
+	}
+	check(t, found, "path to beta", Warn, "drops packets of 1400 bytes without a word", "1276 get through", "ip route get 192.0.2.2", "set the MTU", "on both hosts")
+	if f, ok := found["path to gamma"]; ok {
+		t.Errorf("%+v", f)
+	}
+}
+
+// The configuration is that of the daemon that runs, unless another one is named.
+func TestConfigurationIsThatOfTheDaemonThatRuns(t *testing.T) {
+	dir := t.TempDir()
+	running := filepath.Join(dir, "running.yaml")
+	if err := os.WriteFile(running, []byte("listen: {port: 7999}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	socket := fakeDaemon(t, api.Status{Info: api.Info{Version: "test", PID: os.Getpid(), Config: running}})
 	other := filepath.Join(dir, "other.yaml")
 	if err := os.WriteFile(other, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for named, want := range map[bool]string{false: running, true: other} {
 		found := map[string]Finding{}
-		for _, f := range Run(t.Context(), Options{Config: other, Named: named, Socket: l.Addr().String(), Version: "test"}) {
+		for _, f := range Run(t.Context(), Options{Config: other, Named: named, Socket: socket, Version: "test"}) {
 			found[f.What] = f
 		}
 		if f := found["configuration"]; !strings.HasPrefix(f.Found, want) {

@@ -135,8 +135,18 @@ func (x *examination) daemon(a asked) {
 				Do:    []string{"After `systemctl reload strongswan` there is nothing to do. Otherwise find out what runs swanctl: --load-all and --load-creds --clear unload what is not in swanctl.conf."}})
 		}
 	}
+	x.paths(st.Peers)
 	for _, p := range problems(st) {
 		x.find(Finding{What: p.what, Level: Fail, Found: p.err.Message, Do: lines(p.err.Fix)})
+	}
+}
+
+// paths says which drop long packets.
+func (x *examination) paths(peers []api.Peer) {
+	for _, p := range peers {
+		if n := p.NarrowPath; n != nil {
+			x.find(Finding{What: "path to " + p.Name, Level: Warn, Found: "it " + n.String(), Do: []string{"ip route get " + p.Address, n.Fix()}})
+		}
 	}
 }
 
