@@ -16,6 +16,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 )
 
@@ -233,9 +234,13 @@ func (x *examination) descriptors() {
 	if x.cfg != nil {
 		need = uint64(x.cfg.Limits.Device.Streams)
 	}
+	streams := need
 	need += 256
+	if x.cfg != nil {
+		need += uint64(len(x.cfg.Exports) * backing.Descriptors)
+	}
 	if x.run == nil {
-		f.Level, f.Found = Note, fmt.Sprintf("%d streams may need %d; what the daemon may open is seen when it runs", need-256, need)
+		f.Level, f.Found = Note, fmt.Sprintf("%d streams may need %d; what the daemon may open is seen when it runs", streams, need)
 		x.find(f)
 		return
 	}
@@ -251,7 +256,7 @@ func (x *examination) descriptors() {
 	f.Found = fmt.Sprintf("the daemon may open %d", may)
 	if may < need {
 		f.Level = Warn
-		f.Found += fmt.Sprintf(", %d streams may need %d", need-256, need)
+		f.Found += fmt.Sprintf(", %d streams may need %d", streams, need)
 		f.Do = []string{fmt.Sprintf("Raise LimitNOFILE= of its unit to %d, with `systemctl edit ironwarp`; by hand, run `ulimit -n %d` before it.", need, need)}
 	}
 	x.find(f)

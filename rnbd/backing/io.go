@@ -98,7 +98,7 @@ func (s *Store) write(p []byte, off int64, fua bool) syscall.Errno {
 		return s.writeThrough(p, off)
 	}
 	start := time.Now()
-	errno := s.pwrite(p, off, 0)
+	errno := s.pwrite(s.fd, p, off, 0)
 	s.writes.observe(time.Since(start), len(p))
 	if errno == unix.EROFS {
 		return s.heed(errno)
@@ -107,15 +107,9 @@ func (s *Store) write(p []byte, off int64, fua bool) syscall.Errno {
 }
 
 // pwrite writes all of p. The caller has checked everything.
-func (s *Store) pwrite(p []byte, off int64, flags uintptr) syscall.Errno {
+func (s *Store) pwrite(fd uintptr, p []byte, off int64, flags uintptr) syscall.Errno {
 	for len(p) > 0 {
-		n, errno := prw(unix.SYS_PWRITEV2, s.fd, p[:min(len(p), maxSyscallIO)], off, flags, false)
-		if (errno == unix.EOPNOTSUPP || errno == unix.ENOSYS) && flags == unix.RWF_DSYNC {
-			if errno = s.pwrite(p, off, 0); errno != 0 {
-				return errno
-			}
-			return s.fdatasync()
-		}
+		n, errno := prw(unix.SYS_PWRITEV2, fd, p[:min(len(p), maxSyscallIO)], off, flags, false)
 		if errno != 0 {
 			return errno
 		}
@@ -132,8 +126,16 @@ func (s *Store) writeThrough(p []byte, off int64) syscall.Errno {
 	if e := s.flushFailed.Load(); e != 0 {
 		return syscall.Errno(e)
 	}
-	errno := s.pwrite(p, off, unix.RWF_DSYNC)
-	if errno != 0 && checks.On(checks.FlushLatch) && (isNoRoom(errno) && s.pwrite(p, off, 0) == 0 || !isNoRoom(errno)) {
+	fd := s.syncFD()
+	errno := s.pwrite(fd, p, off, unix.RWF_DSYNC)
+	s.syncDone(fd)
+	if errno == unix.EOPNOTSUPP || errno == unix.ENOSYS {
+		if errno = s.pwrite(s.fd, p, off, 0); errno == 0 {
+			return s.fdatasync()
+		}
+		return s.heed(errno)
+	}
+	if errno != 0 && checks.On(checks.FlushLatch) && (isNoRoom(errno) && s.pwrite(s.fd, p, off, 0) == 0 || !isNoRoom(errno)) {
 		// It did not fail for want of room for its own data: what could not be
 		// written may be any earlier write.
 		s.latch(errno, "a write with FUA")
@@ -167,12 +169,15 @@ func (s *Store) flush() syscall.Errno {
 	return s.fdatasync()
 }
 
-func (s *Store) fdatasync() syscall.Errno {
+func (s *Store) fdatasync() syscall.Errno { return s.flushBy(unix.SYS_FDATASYNC, "fdatasync") }
+
+// flushBy flushes by fsync or fdatasync.
+func (s *Store) flushBy(call uintptr, name string) syscall.Errno {
 	if e := s.flushFailed.Load(); e != 0 {
 		return syscall.Errno(e)
 	}
-	if errno := s.sync(unix.SYS_FDATASYNC); errno != 0 {
-		s.latch(errno, "fdatasync")
+	if errno := s.sync(call); errno != 0 {
+		s.latch(errno, name)
 		return errno
 	}
 	// A file system that gave up has nothing to write out any more, and says so.
@@ -180,20 +185,30 @@ func (s *Store) fdatasync() syscall.Errno {
 	if !s.device && unix.Fstatfs(int(s.fd), &fs) == nil && fs.Flags&unix.ST_RDONLY != 0 {
 		s.latch(unix.EROFS, "the file system")
 	}
-	// The kernel tells each failure once; it may have told another flush.
 	return syscall.Errno(s.flushFailed.Load())
 }
 
-// sync is fsync or fdatasync.
 func (s *Store) sync(call uintptr) syscall.Errno {
-	fd := s.syncFD
-	if !checks.On(checks.FlushLatch) {
-		fd = s.fd
-	}
+	fd := s.syncFD()
+	defer s.syncDone(fd)
 	for {
 		if _, _, errno := syscall.Syscall(call, fd, 0, 0); errno != unix.EINTR {
 			return errno
 		}
+	}
+}
+
+// syncFD takes an opening that nobody else flushes by, until syncDone.
+func (s *Store) syncFD() uintptr {
+	if !checks.On(checks.FlushLatch) {
+		return s.fd
+	}
+	return <-s.syncs
+}
+
+func (s *Store) syncDone(fd uintptr) {
+	if fd != s.fd {
+		s.syncs <- fd
 	}
 }
 

@@ -77,21 +77,25 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 	}
 	s.rec = r
 	if !s.readOnly {
-		pin(int(s.fd), inodeStays)
 		// If this fails, what is written down is of a life before this one, which
-		// nobody will take for it.
-		s.unkept = s.keeper.save(&r)
+		// nobody may take for it, nor for one that goes on.
+		if s.unkept = s.keeper.save(&r); s.unkept == nil {
+			pin(int(s.fd), inodeStays)
+		}
 	}
 	return nil
 }
 
 // endLife flushes all and writes down that the life has kept its writes.
 func (s *Store) endLife() error {
-	if s.readOnly || s.unkept != nil || s.flushFailed.Load() != 0 {
+	if s.readOnly || s.flushFailed.Load() != 0 {
 		return nil
 	}
-	if errno := s.sync(unix.SYS_FSYNC); errno != 0 {
+	if errno := s.flushBy(unix.SYS_FSYNC, "the last fsync"); errno != 0 {
 		return fmt.Errorf("flush %s: %w", s.path, errno)
+	}
+	if s.unkept != nil {
+		return nil
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(s.fd), &st); err != nil {
@@ -120,8 +124,11 @@ func (s *Store) latch(errno syscall.Errno, call string) {
 // on is what the storage has: after an error the kernel keeps pages as clean that it
 // could not write.
 func (s *Store) forgetCache() error {
-	// The kernel tells each error once; the first may be an old one.
-	_ = s.sync(unix.SYS_FSYNC)
+	// The kernel reports each error once to each opening; the first may be an old one.
+	_ = unix.Fsync(int(s.fd))
+	for range maxSyncs {
+		_ = s.sync(unix.SYS_FSYNC)
+	}
 	if errno := s.sync(unix.SYS_FSYNC); errno != 0 {
 		return errno
 	}
@@ -156,4 +163,8 @@ func (s *Store) CopyOf() ID { return s.copyOf }
 
 // Unkept is why the disk's record could not be written: clients with unflushed writes
 // have to attach it anew after the next start. Nil if it could.
-func (s *Store) Unkept() error { return s.unkept }
+func (s *Store) Unkept() error {
+	s.recMu.Lock()
+	defer s.recMu.Unlock()
+	return s.unkept
+}

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -77,6 +79,64 @@ func TestErrorOfWritebackIsLatchedWhicheverCallWasTold(t *testing.T) {
 	defer s.Close()
 	if err := s.Flush(); err != nil || s.Fault() != "" || s.Identity().Life == life || s.Keeps(life) {
 		t.Errorf("after its repair: flush %v, fault %q, kept %v", err, s.Fault(), s.Keeps(life))
+	}
+}
+
+// The kernel tells one of several FUA writes under way that they could not be written.
+func TestEachFUAWriteThatSucceedsIsThere(t *testing.T) {
+	const size, writers, each = 48 << 20, 16, 64 << 10
+	dev, opt := backingtest.ThinDevice(t, size), Options{Records: filepath.Join(t.TempDir(), "records")}
+	s := reopen(t, dev, opt)
+	block := bytes.Repeat([]byte{0xa5}, each)
+	var durable [size / each]bool
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(durable)); i = next.Add(1) - 1 {
+				durable[i] = s.Write(block, i*each, true) == nil
+			}
+		})
+	}
+	wg.Wait()
+	if s.Fault() == "" {
+		t.Fatal("the storage is not full")
+	}
+	if errno := s.ioctl(unix.BLKFLSBUF, nil); errno != 0 {
+		t.Fatal(errno)
+	}
+	got := make([]byte, each)
+	for i, ok := range durable {
+		if err := s.Read(got, int64(i)*each); err != nil {
+			t.Fatal(err)
+		}
+		if ok && !bytes.Equal(got, block) {
+			t.Errorf("FUA write %d succeeded, and is lost", i)
+		}
+	}
+}
+
+// What a Store flushes when it is closed it may be the first to be told about.
+func TestErrorOfTheLastFlushIsLatched(t *testing.T) {
+	const size = 40 << 20
+	dev, opt := backingtest.ThinDevice(t, size), Options{Records: filepath.Join(t.TempDir(), "records")}
+	s := reopen(t, dev, opt)
+	block := bytes.Repeat([]byte{0xa5}, 1<<20)
+	for off := int64(0); off < size; off += int64(len(block)) {
+		if err := s.Write(block, off, false); err != nil {
+			t.Fatalf("a write into the page cache: %v", err)
+		}
+	}
+	life := s.Identity().Life
+	if err := s.Close(); err == nil {
+		t.Fatal("the storage is not full")
+	}
+	next := reopen(t, dev, opt)
+	if err := next.Flush(); err == nil && (next.Identity().Life == life || next.Keeps(life)) {
+		t.Errorf("a flush succeeds in the life whose acknowledged writes are lost; fault %q", next.Fault())
+	}
+	if next.Fault() == "" {
+		t.Error("the next Store does not say why writes are lost")
 	}
 }
 
@@ -176,6 +236,34 @@ func TestLifeChangesWhenWritesMayBeLost(t *testing.T) {
 				t.Error("somebody else has written to the file, and its writes are vouched for")
 			}
 		})
+	}
+}
+
+// A Store whose record cannot be written leaves that of the life before. If the inode
+// had left the memory then, no later Store may take that life for one that goes on.
+func TestLifeThatIsNotWrittenDownVouchesForNoOther(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a file system needs root")
+	}
+	dir, opt := t.TempDir(), Options{Records: filepath.Join(t.TempDir(), "records")}
+	if err := unix.Mount("ramfs", dir, "ramfs", 0, ""); err != nil { // it has no attributes
+		t.Skipf("cannot mount a ramfs here: %v", err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	path := newFile(t, dir, "disk")
+	evicted := reopen(t, path, opt)
+	unsure := evicted.Identity().Life
+	pin(int(evicted.fd), 0) // the inode leaves the memory
+	evicted.abandon(t)
+	unkept := reopen(t, path, Options{}) // as `ironwarp export add` looks at it
+	if unkept.Unkept() == nil {
+		t.Fatal("the record could be written")
+	}
+	if err := unkept.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if next := reopen(t, path, opt); next.Identity().Life == unsure || next.Keeps(unsure) {
+		t.Error("the inode was evicted, and its writes are vouched for")
 	}
 }
 

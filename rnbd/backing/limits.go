@@ -29,6 +29,14 @@ const (
 	// and the caller had better go on receiving.
 	maxInlineIO = 128 << 10
 
+	// maxSyncs is how many flushes and FUA writes a Store does at once: what a Queue
+	// has at the storage.
+	maxSyncs = DefaultWorkers
+
+	// Descriptors is how many file descriptors a Store has: those for flushes, that of
+	// the disk, and that of the file below a loop device.
+	Descriptors = maxSyncs + 2
+
 	// Writes are slow when they hold their caller up for slowWrite on average,
 	// beside writePerKiB for each KiB: then they do not just fill the page cache.
 	// paceWeight is the number of writes that the average looks back on, and one

@@ -54,18 +54,20 @@ const (
 	maxRecord = 4096
 )
 
-// keeper keeps the record of one disk.
+// keeper keeps the record of one disk. Once the record could not be an attribute it
+// stays beside the disk, so that there is never an older one to be found.
 type keeper struct {
-	fd   int    // of the file, -1: it cannot have attributes
-	file string // where the record stands otherwise, "" if it cannot
+	fd     int    // of the file, -1: it cannot have attributes
+	file   string // where the record stands otherwise, "" if it cannot
+	beside bool   // it stands there
 }
 
 // load reads the record; nil if there is none that can be understood.
-func (k keeper) load() (*record, error) {
+func (k *keeper) load() (*record, error) {
 	if k.file != "" {
-		// It is there only if the attribute could not be written the last time.
 		data, err := os.ReadFile(k.file)
 		if err == nil {
+			k.beside = true
 			return decode(data)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -95,28 +97,26 @@ func decode(data []byte) (*record, error) {
 }
 
 // save makes the record durable.
-func (k keeper) save(r *record) error {
+func (k *keeper) save(r *record) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	err = unix.ENOTSUP
-	if k.fd >= 0 {
-		if err = unix.Fsetxattr(k.fd, recordAttr, data, 0); err == nil {
-			err = unix.Fsync(k.fd)
+	if !k.beside {
+		err = unix.ENOTSUP
+		if k.fd >= 0 {
+			if err = unix.Fsetxattr(k.fd, recordAttr, data, 0); err == nil {
+				err = unix.Fsync(k.fd)
+			}
 		}
-	}
-	switch {
-	case k.file == "":
-		return err
-	case err == nil:
-		if err := os.Remove(k.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err == nil || k.file == "" {
 			return err
 		}
-		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(k.file), 0o700); err != nil {
 		return err
 	}
-	return wholefile.Write(k.file, data)
+	err = wholefile.Write(k.file, data)
+	k.beside = k.beside || err == nil
+	return err
 }

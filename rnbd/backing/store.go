@@ -58,9 +58,10 @@ type Options struct {
 type Store struct {
 	path string
 	fd   uintptr
-	// syncFD is another opening of the same: the kernel tells each error of writeback
-	// once to each, so what an operation on fd was told a flush is told, too.
-	syncFD   uintptr
+	// syncs are further openings of the same, for one flush or FUA write at a time each:
+	// the kernel reports an error of writeback once to each opening, so each of those
+	// that are under way is told.
+	syncs    chan uintptr
 	below    int // the file below a loop device, locked; -1: none
 	size     int64
 	logical  int // alignment in bytes of a device's discards
@@ -129,11 +130,16 @@ func Open(path string, opt Options) (*Store, error) {
 
 // begin opens what a Store needs beside its descriptor, and begins its life.
 func (s *Store) begin(opt Options) error {
-	fd, err := openFD(fmt.Sprintf("/proc/self/fd/%d", s.fd), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_LARGEFILE)
-	if err != nil {
-		return fmt.Errorf("open it a second time for flushes: %w", err)
+	if !s.readOnly {
+		s.syncs = make(chan uintptr, maxSyncs)
+		for range maxSyncs {
+			fd, err := openFD(fmt.Sprintf("/proc/self/fd/%d", s.fd), unix.O_RDWR|unix.O_CLOEXEC|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_LARGEFILE)
+			if err != nil {
+				return fmt.Errorf("open it once more for flushes: %w", err)
+			}
+			s.syncs <- uintptr(fd)
+		}
 	}
-	s.syncFD = uintptr(fd)
 	if s.device {
 		if err := s.lockBelow(s.opened.Rdev, opt); err != nil {
 			return err
@@ -312,8 +318,8 @@ func (s *Store) Rotational() bool { return s.spinning }
 // CanDiscard reports whether Discard has an effect.
 func (s *Store) CanDiscard() bool { return s.discard }
 
-// Close waits for operations under way, flushes, and closes the storage. It is
-// idempotent.
+// Close waits for operations under way, flushes, and closes the storage. If that flush
+// fails, so does each of the next Store. It is idempotent.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,8 +334,8 @@ func (s *Store) closeAll() error {
 	// A process that is just being started has the descriptor until its program
 	// runs, and with it the lock.
 	err := errors.Join(unix.Flock(int(s.fd), unix.LOCK_UN), unix.Close(int(s.fd)))
-	if s.syncFD != 0 {
-		err = errors.Join(err, unix.Close(int(s.syncFD)))
+	for range len(s.syncs) {
+		err = errors.Join(err, unix.Close(int(<-s.syncs)))
 	}
 	if s.below >= 0 {
 		err = errors.Join(err, unix.Flock(s.below, unix.LOCK_UN), unix.Close(s.below))

@@ -105,7 +105,7 @@ func (s *Store) zeroRange(off, n int64, noUnmap bool) syscall.Errno {
 func (s *Store) writeZeroBytes(off, n int64) syscall.Errno {
 	for n > 0 {
 		k := min(n, int64(len(s.zeroes)))
-		if errno := s.pwrite(s.zeroes[:k], off, 0); errno != 0 {
+		if errno := s.pwrite(s.fd, s.zeroes[:k], off, 0); errno != 0 {
 			return errno
 		}
 		off, n = off+k, n-k

@@ -33,34 +33,15 @@ func (f *Thin) Repair(t *testing.T) {
 }
 
 // ThinFile is a file of size bytes on ext4 on a disk that says it has room for all of
-// it and has for less than half: a sparse file on a small tmpfs, behind a loop device.
-// All blocks of the file are allocated, so that nobody but writeback meets the end.
+// it and has for less than half. All blocks of the file are allocated, so that nobody
+// but writeback meets the end.
 func ThinFile(t *testing.T, size int64) *Thin {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a full disk needs root")
-	}
-	dir := t.TempDir()
-	tmp, mnt := filepath.Join(dir, "tmp"), filepath.Join(dir, "mnt")
-	for _, d := range []string{tmp, mnt} {
-		if err := os.Mkdir(d, 0o700); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := syscall.Mount("tmpfs", tmp, "tmpfs", 0, "size=24m"); err != nil {
-		t.Skipf("cannot mount a tmpfs here: %v", err)
-	}
-	t.Cleanup(func() { unmount(t, tmp) })
-	image := filepath.Join(tmp, "image")
-	if err := os.WriteFile(image, nil, 0o600); err != nil {
+	dev, tmp := thinDevice(t, size+size/2, "mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-J", "size=4")
+	mnt := filepath.Join(filepath.Dir(tmp), "mnt")
+	if err := os.Mkdir(mnt, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(image, size+size/2); err != nil {
-		t.Fatal(err)
-	}
-	run(t, "mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-J", "size=4", image)
-	dev := strings.TrimSpace(run(t, "losetup", "-f", "--show", image))
-	t.Cleanup(func() { run(t, "losetup", "-d", dev) })
 	if err := syscall.Mount(dev, mnt, "ext4", 0, "errors=remount-ro"); err != nil {
 		t.Skipf("cannot mount ext4 here: %v", err)
 	}
@@ -78,6 +59,43 @@ func ThinFile(t *testing.T, size int64) *Thin {
 		t.Fatal(err)
 	}
 	return &Thin{path, tmp, mnt, dev}
+}
+
+// ThinDevice is a disk that says it has size bytes and has room for 24 MiB.
+func ThinDevice(t *testing.T, size int64) string {
+	t.Helper()
+	dev, _ := thinDevice(t, size)
+	return dev
+}
+
+// thinDevice is a sparse file on a small tmpfs, behind a loop device. format, if any, is
+// a command that prepares the file.
+func thinDevice(t *testing.T, size int64, format ...string) (dev, tmp string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a full disk needs root")
+	}
+	tmp = filepath.Join(t.TempDir(), "tmp")
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", tmp, "tmpfs", 0, "size=24m"); err != nil {
+		t.Skipf("cannot mount a tmpfs here: %v", err)
+	}
+	t.Cleanup(func() { unmount(t, tmp) })
+	image := filepath.Join(tmp, "image")
+	if err := os.WriteFile(image, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(image, size); err != nil {
+		t.Fatal(err)
+	}
+	if len(format) > 0 {
+		run(t, format[0], append(format[1:], image)...)
+	}
+	dev = strings.TrimSpace(run(t, "losetup", "-f", "--show", image))
+	t.Cleanup(func() { run(t, "losetup", "-d", dev) })
+	return dev, tmp
 }
 
 func unmount(t *testing.T, dir string) {
