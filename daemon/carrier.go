@@ -19,7 +19,10 @@ import (
 )
 
 const (
-	// avoidFor is how long transport: auto passes over a carrier that has failed.
+	// avoidMin is how long transport: auto passes over a carrier that has failed, and
+	// waits before it asks again for one that the peer does not have yet or that could
+	// not be measured, doubling to avoidFor: most reasons pass, as does a peer's reload.
+	avoidMin = time.Second
 	avoidFor = 5 * time.Minute
 	// trialTime bounds the question over a carrier that auto is about to take: a
 	// firewall that swallows packets must not hold up the next best. Kernel ESP takes
@@ -65,22 +68,35 @@ type carrier struct {
 	picked    transport.Kind
 	why       string // "" before the first pick
 	tried     map[transport.Kind]failure
+	wanting   map[transport.Kind]failure // those that nothing is said against, but that cannot be taken yet
+	lacking   []transport.Kind           // of tried and wanting, at the last pick
+	asking    bool                       // for them, in the background
 	rates     map[transport.Kind]rate
 	fallbacks uint64
 	reached   map[netip.Addr]*reached // by the peer's addresses
 }
 
 func newCarrier() *carrier {
-	return &carrier{configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, rates: map[transport.Kind]rate{}, reached: map[netip.Addr]*reached{}}
+	return &carrier{configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, wanting: map[transport.Kind]failure{}, rates: map[transport.Kind]rate{}, reached: map[netip.Addr]*reached{}}
 }
 
 // failure is an attempt with a carrier that came to nothing.
 type failure struct {
-	at  time.Time
-	err string
+	at    time.Time
+	pause time.Duration // before the next
+	err   string
 }
 
-func (f failure) fresh() bool { return !f.at.IsZero() && time.Since(f.at) < avoidFor }
+func (f failure) fresh() bool { return !f.at.IsZero() && time.Since(f.at) < f.pause }
+
+// again is the failure that follows f, the first one if f was long ago.
+func (f failure) again(first time.Duration, err string) failure {
+	next := failure{time.Now(), first, err}
+	if !f.at.IsZero() && time.Since(f.at) < f.pause+avoidFor {
+		next.pause = min(2*f.pause, avoidFor)
+	}
+	return next
+}
 
 // rate is what a carrier was measured to carry, in bytes a second.
 type rate struct {
@@ -141,16 +157,17 @@ func (d *Daemon) pick(ctx context.Context, by *consumer, p *peer) (transport.Kin
 	if err != nil && !errors.Is(err, probe.ErrNoHello) {
 		return 0, err
 	}
-	var work []transport.Kind
+	var work, lacking []transport.Kind
 	var without []string
 	for _, k := range carriers {
-		reason := ""
+		reason, passes := "", true
 		switch failed := p.carrier.failed(k); {
 		case k == transport.TCP:
 		case err != nil:
 			reason = p.cfg.Name + "'s ironwarp is an older one that does not say whether it has it"
+			passes = false
 		case k == transport.SCTP && d.kernel.available() != nil:
-			reason = "this host's kernel has none"
+			reason, passes = "this host's kernel has none", false
 		case !theirs.Has(k):
 			reason = p.cfg.Name + " has none for this host"
 		case failed.fresh():
@@ -168,6 +185,9 @@ func (d *Daemon) pick(ctx context.Context, by *consumer, p *peer) (transport.Kin
 			}
 		}
 		if reason != "" {
+			if passes {
+				lacking = append(lacking, k)
+			}
 			without = append(without, fmt.Sprintf("no %s: %s", k, reason))
 			continue
 		}
@@ -175,10 +195,13 @@ func (d *Daemon) pick(ctx context.Context, by *consumer, p *peer) (transport.Kin
 	}
 	k, why := transport.TCP, "the only one that both hosts have"
 	if len(work) > 1 {
-		if k, why, err = d.fastest(ctx, by, p, work); err != nil {
+		var unmeasured []transport.Kind
+		if k, why, unmeasured, err = d.fastest(ctx, by, p, work); err != nil {
 			return 0, err
 		}
+		lacking = append(lacking, unmeasured...)
 	}
+	p.carrier.lack(lacking, d.opt.avoid)
 	why = strings.Join(append([]string{why}, without...), "; ")
 	if p.carrier.pick(k, why) {
 		d.log.Info("transport is picked", "peer", p.cfg.Name, "transport", k.String(), "why", why)
@@ -186,37 +209,36 @@ func (d *Daemon) pick(ctx context.Context, by *consumer, p *peer) (transport.Kin
 	return k, nil
 }
 
-// fastest measures carriers, the last of which is TCP.
-func (d *Daemon) fastest(ctx context.Context, by *consumer, p *peer, work []transport.Kind) (transport.Kind, string, error) {
-	rates := map[transport.Kind]float64{}
+// fastest measures carriers, the last of which is TCP. One that could not be measured
+// is neither taken for another nor left for one.
+func (d *Daemon) fastest(ctx context.Context, by *consumer, p *peer, work []transport.Kind) (best transport.Kind, why string, unmeasured []transport.Kind, err error) {
 	var words []string
 	for _, k := range work {
 		r, fresh := p.carrier.rate(k)
 		if !fresh {
 			mctx, cancel := context.WithTimeout(ctx, d.opt.trial)
-			n, err := d.opt.rate(mctx, d, by, p, k)
+			r, err = d.opt.rate(mctx, d, by, p, k)
 			cancel()
 			switch {
 			case ctx.Err() != nil:
-				return 0, "", ctx.Err()
+				return 0, "", nil, ctx.Err()
 			case err != nil:
 				// Nothing is said against the carrier: the peer may be short of something.
 				words = append(words, fmt.Sprintf("%s: not measured, %s", k, oneLine(err)))
+				unmeasured = append(unmeasured, k)
 				continue
 			}
-			r = n
 			p.carrier.rated(k, r)
 		}
-		rates[k] = r
 		words = append(words, fmt.Sprintf("%s %.0f MB/s", k, r/1e6))
 	}
-	best := p.carrier.inUse(work)
+	best = p.carrier.inUse(work)
 	for _, k := range work {
-		if rates[k] > rates[best]*muchFaster {
+		if p.carrier.isMuchFaster(k, best) {
 			best = k
 		}
 	}
-	return best, "the fastest that both hosts have, as measured: " + strings.Join(words, ", "), nil
+	return best, "the fastest that both hosts have, as measured: " + strings.Join(words, ", "), unmeasured, nil
 }
 
 // measureRate reads from a peer for a moment.
@@ -253,7 +275,18 @@ func (c *carrier) rate(k transport.Kind) (bytes float64, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.rates[k]
-	return r.bytes, time.Since(r.at) < rateFor
+	return r.bytes, r.fresh()
+}
+
+func (r rate) fresh() bool { return time.Since(r.at) < rateFor }
+
+// isMuchFaster reports whether both were measured lately, and one is much faster than
+// the other.
+func (c *carrier) isMuchFaster(one, other transport.Kind) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r, o := c.rates[one], c.rates[other]
+	return r.fresh() && o.fresh() && r.bytes > o.bytes*muchFaster
 }
 
 func (c *carrier) rated(k transport.Kind, bytes float64) {
@@ -303,15 +336,23 @@ func (d *Daemon) tried(p *peer, k transport.Kind, err error) {
 	}
 	c := p.carrier
 	c.mu.Lock()
+	var f failure
 	if err == nil {
 		delete(c.tried, k)
 	} else {
-		c.tried[k] = failure{time.Now(), oneLine(err)}
+		f = c.tried[k].again(d.opt.avoid, oneLine(err))
+		c.tried[k] = f
+		delete(c.wanting, k)
+		delete(c.rates, k)
 		c.fallbacks++
 	}
 	c.mu.Unlock()
 	if err != nil {
-		d.log.Warn("a transport does not work; the next best is taken", "peer", p.cfg.Name, "transport", k.String(), "error", err, "again_in", avoidFor)
+		log := d.log.Warn
+		if f.pause > d.opt.avoid {
+			log = d.log.Info // the first time it was a warning
+		}
+		log("a transport does not work; the next best is taken", "peer", p.cfg.Name, "transport", k.String(), "error", err, "again_in", f.pause)
 	}
 }
 
@@ -379,7 +420,7 @@ func (p *peer) describeCarrier() api.Carrier {
 	}
 	for _, k := range carriers {
 		if f := c.tried[k]; f.fresh() {
-			v.Tried = append(v.Tried, api.Tried{Transport: k.String(), Error: f.err, AgainSeconds: (avoidFor - time.Since(f.at)).Seconds()})
+			v.Tried = append(v.Tried, api.Tried{Transport: k.String(), Error: f.err, AgainSeconds: (f.pause - time.Since(f.at)).Seconds()})
 		}
 	}
 	return v

@@ -106,7 +106,8 @@ func TestAutoMeasures(t *testing.T) {
 // TestAutoFallsBackAndComesBack has a UDP port at which nobody answers, as behind
 // a firewall, until it is the right one.
 func TestAutoFallsBackAndComesBack(t *testing.T) {
-	alpha, beta := newHost(t, ""), newHost(t, "")
+	alpha, beta := &host{t: t, avoid: time.Hour}, newHost(t, "")
+	alpha.begin("")
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +159,9 @@ func TestAutoDecidesAnewWhenAPathIsMadeAnew(t *testing.T) {
 
 // TestFailedCarrierIsPassedOverForAWhileOnly looks at the rule without waiting.
 func TestFailedCarrierIsPassedOverForAWhileOnly(t *testing.T) {
-	alpha, _ := pairOver(t, "auto", "auto")
+	alpha, beta := &host{t: t, avoid: time.Hour}, newHost(t, "")
+	alpha.begin("")
+	linkOver(alpha, beta, "auto", "auto")
 	p := alpha.d.peerAt(netip.MustParseAddr("127.0.0.1"))
 	picked := func() transport.Kind {
 		k, err := alpha.d.pick(t.Context(), alpha.d.local.root, p)
@@ -171,7 +174,7 @@ func TestFailedCarrierIsPassedOverForAWhileOnly(t *testing.T) {
 	if k := picked(); k != transport.TCP {
 		t.Errorf("picked %v just after it failed", k)
 	}
-	p.carrier.tried[transport.SCTPUDP] = failure{time.Now().Add(-avoidFor), "no route"}
+	p.carrier.tried[transport.SCTPUDP] = failure{time.Now().Add(-time.Minute), time.Minute, "no route"}
 	if k := picked(); k != transport.SCTPUDP {
 		t.Errorf("picked %v long after it failed", k)
 	}

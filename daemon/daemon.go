@@ -38,6 +38,7 @@ type Options struct {
 
 	retry  time.Duration // 0: retryEvery
 	trial  time.Duration // 0: trialTime
+	avoid  time.Duration // 0: avoidMin
 	stuck  time.Duration // 0: stuckTime
 	kernel func() error  // tells whether the kernel has SCTP; nil: ksctp.Available
 	// rate tells what a carrier to a peer carries, in bytes a second; nil: measureRate.
@@ -106,7 +107,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	if opt.rate == nil {
 		opt.rate = measureRate
 	}
-	opt.retry, opt.trial, opt.stuck = cmp.Or(opt.retry, retryEvery), cmp.Or(opt.trial, trialTime), cmp.Or(opt.stuck, stuckTime)
+	opt.retry, opt.trial, opt.avoid, opt.stuck = cmp.Or(opt.retry, retryEvery), cmp.Or(opt.trial, trialTime), cmp.Or(opt.avoid, avoidMin), cmp.Or(opt.stuck, stuckTime)
 	if opt.kernel == nil {
 		opt.kernel = ksctp.Available
 	}
@@ -162,6 +163,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	d.http = d.control()
 	d.run(func(context.Context) { d.serveControl(control) })
 	d.run(d.supervise)
+	d.run(d.reconsider)
 	d.run(d.watchEvents)
 	d.run(d.watchIntake)
 	d.run(d.measure)

@@ -53,6 +53,7 @@ type host struct {
 
 	kernel func() error // tells whether the kernel has SCTP; nil: the real one
 	stuck  time.Duration
+	avoid  time.Duration // 0: that of a daemon
 	rate   func(context.Context, *Daemon, *consumer, *peer, transport.Kind) (float64, error)
 
 	d   *Daemon
@@ -127,7 +128,7 @@ func (h *host) write(name, text string) {
 }
 
 func (h *host) options() Options {
-	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: testTrial, kernel: h.kernel, stuck: h.stuck, rate: h.rate, Log: func(config.Log) *slog.Logger {
+	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: testTrial, avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, rate: h.rate, Log: func(config.Log) *slog.Logger {
 		return slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}}
 }

@@ -38,10 +38,16 @@ func over(transport string, other *host) string {
 func pairOver(t *testing.T, here, there string) (alpha, beta *host) {
 	t.Helper()
 	alpha, beta = newHost(t, ""), newHost(t, "")
+	linkOver(alpha, beta, here, there)
+	return alpha, beta
+}
+
+// linkOver is pairOver of hosts that are there.
+func linkOver(alpha, beta *host, here, there string) {
+	beta.t.Helper()
 	beta.declare("alpha", alpha, over(there, alpha))
 	alpha.declare("beta", beta, over(here, beta))
 	beta.export("disk", beta.image("disk.img", 1<<20), false)
-	return alpha, beta
 }
 
 // streamsOver are the transports of a host's streams to attached disks.
