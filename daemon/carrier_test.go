@@ -94,7 +94,9 @@ func TestAutoTakesWhatIsFaster(t *testing.T) {
 
 // TestAutoMeasures reads over both for a moment.
 func TestAutoMeasures(t *testing.T) {
-	alpha, _ := pairOver(t, "auto", "auto")
+	alpha, beta := &host{t: t, trial: trialTime}, newHost(t, "")
+	alpha.begin("")
+	linkOver(alpha, beta, "auto", "auto")
 	p := alpha.d.peerAt(netip.MustParseAddr("127.0.0.1"))
 	for _, k := range []transport.Kind{transport.SCTPUDP, transport.TCP} {
 		if n, err := measureRate(t.Context(), alpha.d, alpha.d.local.root, p, k); err != nil || n <= 0 {

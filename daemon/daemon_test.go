@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -39,8 +40,8 @@ const testRetry = 20 * time.Millisecond
 // testTrial is how long a test's daemon tries a carrier.
 const testTrial = 300 * time.Millisecond
 
-// waitTime bounds waiting for what takes milliseconds.
-const waitTime = 30 * time.Second
+// waitTime bounds waiting for what takes milliseconds; a busy machine is no failure.
+const waitTime = 2 * time.Minute
 
 // host is a daemon of a test.
 type host struct {
@@ -54,6 +55,7 @@ type host struct {
 	kernel func() error // tells whether the kernel has SCTP; nil: the real one
 	stuck  time.Duration
 	avoid  time.Duration // 0: that of a daemon
+	trial  time.Duration // 0: testTrial
 	rate   func(context.Context, *Daemon, *consumer, *peer, transport.Kind) (float64, error)
 
 	d   *Daemon
@@ -128,7 +130,7 @@ func (h *host) write(name, text string) {
 }
 
 func (h *host) options() Options {
-	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: testTrial, avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, rate: h.rate, Log: func(config.Log) *slog.Logger {
+	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, rate: h.rate, Log: func(config.Log) *slog.Logger {
 		return slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}}
 }
