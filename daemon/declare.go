@@ -281,7 +281,7 @@ func AddExport(mainFile string, s api.ExportSpec) (string, error) {
 		return "", configError(err)
 	}
 	if _, dup := cfg.Export(e.Name); !dup {
-		if err := usable(e); err != nil {
+		if err := usable(e, ""); err != nil {
 			return "", err
 		}
 	}
@@ -324,7 +324,7 @@ func SetExport(mainFile, name string, c api.ExportChange) (string, error) {
 		return "", err
 	}
 	if n.Path != e.Path || n.ReadOnly != e.ReadOnly {
-		if err := usable(n); err != nil {
+		if err := usable(n, e.Path); err != nil {
 			return "", err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/rnbd/backing"
 )
 
@@ -28,15 +29,15 @@ func (e *export) exchanged() bool {
 	return ok && !store.IsFile(&unix.Stat_t{Dev: st.Dev, Ino: st.Ino, Mode: st.Mode, Rdev: st.Rdev})
 }
 
-// reopenExport closes an export's storage and opens what stands at its path. Disks that
-// peers have attached are opened again by them, which fails if it is another disk, or
-// has lost writes.
-func (d *Daemon) reopenExport(e *export, repair bool) *export {
-	next := &export{cfg: e.cfg, repair: repair}
+// reopenExport closes an export's storage and opens what the declaration n names. Disks
+// that peers have attached wait meanwhile, and are opened again by them: which fails, and
+// with it all of their I/O, if it is another disk, or one that has lost writes.
+func (d *Daemon) reopenExport(e *export, n config.Export, repair bool) *export {
+	next := &export{cfg: n, repair: repair}
 	d.mu.Lock()
-	d.exports[e.cfg.Name] = next
+	d.exports[n.Name] = next
 	d.mu.Unlock()
-	d.closeExport(e)
+	d.closeExport(e, func(name string) error { return d.exporter.ReplaceExport(name, beingOpened) })
 	d.openExport(next)
 	return next
 }
@@ -57,7 +58,7 @@ func (d *Daemon) growExports() {
 		}
 		if st, err := e.stat(); err == nil && st.Size() > store.Size() && st.Size()%512 == 0 && !e.exchanged() {
 			d.log.Info("an exported file has grown and is offered with its new size", "export", e.cfg.Name, "bytes", st.Size())
-			d.reopenExport(e, false)
+			d.reopenExport(e, e.cfg, false)
 		}
 	}
 }
@@ -87,7 +88,7 @@ func (d *Daemon) RepairExport(_ context.Context, name string) (api.Export, error
 		return api.Export{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export %s has lost no acknowledged writes: there is nothing to repair", name)}
 	}
 	d.log.Warn("an export is offered again after it lost acknowledged writes", "export", name, "fault", store.Fault())
-	e = d.reopenExport(e, true)
+	e = d.reopenExport(e, e.cfg, true)
 	e.repair = false // what has not been done now waits for another word
 	if !e.isReady() {
 		return api.Export{}, e.unrepaired()

@@ -62,6 +62,9 @@ func (d *Daemon) addExport(c config.Export) {
 // records is where disks have their records that cannot have them with themselves.
 func (d *Daemon) records() string { return filepath.Join(d.config().StateDir, "disks") }
 
+// beingOpened is why an export waits whose storage nothing is known to be wrong with.
+const beingOpened = "it is being opened"
+
 // openExport opens the storage and offers it. What fails is the export's
 // problem and is tried again. changing is held.
 func (d *Daemon) openExport(e *export) {
@@ -70,7 +73,7 @@ func (d *Daemon) openExport(e *export) {
 	e.mu.Unlock()
 	if before == nil {
 		// Whoever has it attached waits meanwhile.
-		d.exporter.Await(e.cfg.Name, d.identities(e.cfg.Allow), "it is being opened")
+		d.exporter.Await(e.cfg.Name, d.identities(e.cfg.Allow), beingOpened)
 	}
 	admit := func(disk backing.ID) error { return d.takeDisk(e, disk) }
 	store, err := e.open(d.records(), admit)
@@ -140,11 +143,11 @@ func (d *Daemon) dropExport(e *export) {
 	d.mu.Lock()
 	delete(d.exports, e.cfg.Name)
 	d.mu.Unlock()
-	d.closeExport(e)
+	d.closeExport(e, d.exporter.RemoveExport)
 }
 
 func (d *Daemon) closeExports() {
-	atOnce(d.exportList(), d.closeExport)
+	atOnce(d.exportList(), func(e *export) { d.closeExport(e, d.exporter.RemoveExport) })
 	if d.exporter != nil {
 		// It has no exports left that could fail to close.
 		_ = d.exporter.Close()
@@ -155,8 +158,7 @@ func (d *Daemon) closeExports() {
 // more lose their streams, so that they cannot go on with what they have open.
 func (d *Daemon) changeExport(e *export, n config.Export) {
 	if n.Path != e.cfg.Path || n.ReadOnly != e.cfg.ReadOnly {
-		d.dropExport(e)
-		d.addExport(n)
+		d.reopenExport(e, n, false)
 		return
 	}
 	next := &export{cfg: n, store: e.store, problem: e.problem}

@@ -151,7 +151,7 @@ func (d *Daemon) applyExports(next *config.Config) (changed []string) {
 			do = append(do, func() { d.changeExport(e, n) })
 			changed = append(changed, fmt.Sprintf("export %s changed", n.Name))
 		case e.exchanged():
-			do = append(do, func() { d.reopenExport(e, false) })
+			do = append(do, func() { d.reopenExport(e, e.cfg, false) })
 			changed = append(changed, fmt.Sprintf("export %s: another file stands at %s, and is offered from now on; what peers have attached of the one before fails", n.Name, n.Path))
 		}
 	}

@@ -89,19 +89,32 @@ func (e *export) open(records string, admit func(disk backing.ID) error) (*backi
 	return o.store, o.err
 }
 
-// usable says why a file or device cannot be exported.
-func usable(c config.Export) error {
+// usable says why a file or device cannot be exported. That it is in use is no reason for
+// one that the export has already, at the path was.
+func usable(c config.Export, was string) error {
 	e := &export{cfg: c}
 	store, err := e.open("", nil)
 	if err == nil {
 		return store.Close()
 	}
 	e.opening.forget(opened.discard)
+	if errors.Is(err, backing.ErrInUse) && sameFile(c.Path, was) {
+		return nil
+	}
 	p := exportProblem(c.Name, err)
 	if !errors.Is(err, errHangs) && !errors.Is(err, os.ErrNotExist) {
 		p.Code = api.CodeInvalid
 	}
 	return p
+}
+
+func sameFile(a, b string) bool {
+	sa, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	sb, err := os.Stat(b)
+	return err == nil && os.SameFile(sa, sb)
 }
 
 // stated is what a look at a file has found.
@@ -122,9 +135,9 @@ func (e *export) stat() (fs.FileInfo, error) {
 	return s.info, s.err
 }
 
-// closeExport stops offering an export, at once. Storage that hangs is closed in the
-// background.
-func (d *Daemon) closeExport(e *export) {
+// closeExport stops offering an export, at once, by remove. Storage that hangs is closed
+// in the background.
+func (d *Daemon) closeExport(e *export, remove func(name string) error) {
 	e.opening.forget(opened.discard)
 	e.looking.forget(func(stated) {})
 	e.mu.Lock()
@@ -132,11 +145,11 @@ func (d *Daemon) closeExport(e *export) {
 	e.store = nil
 	e.mu.Unlock()
 	if store == nil {
-		_ = d.exporter.RemoveExport(e.cfg.Name) // it may be awaited
+		_ = remove(e.cfg.Name) // it may be awaited
 		return
 	}
 	var closing asked[error]
-	err, hangs := closing.ask(func() error { return errors.Join(d.exporter.RemoveExport(e.cfg.Name), store.Close()) })
+	err, hangs := closing.ask(func() error { return errors.Join(remove(e.cfg.Name), store.Close()) })
 	report := func(err error) {
 		if err != nil {
 			d.log.Warn("closing an export", "export", e.cfg.Name, "error", err)

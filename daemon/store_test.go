@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -152,6 +153,9 @@ func TestReloadOffersTheRestoredFile(t *testing.T) {
 		p := alpha.status().Attachments[0].Problem
 		return p != nil && strings.Contains(p.Message, "another disk stands there")
 	})
+	if !strings.Contains(alpha.log.String(), "another disk stands there") {
+		t.Error("the log does not say why I/O fails")
+	}
 	if err := alpha.api.Detach(t.Context(), "beta", "disk", true); err != nil {
 		t.Fatal(err)
 	}
@@ -162,6 +166,72 @@ func TestReloadOffersTheRestoredFile(t *testing.T) {
 	ok(t, c, cmdWrite, 0, 512, bytes.Repeat([]byte{3}, 512))
 	if b, err := os.ReadFile(image); err != nil || b[0] != 3 {
 		t.Errorf("the restored file was not written to: %v", err)
+	}
+}
+
+// An export that is opened again by another name of the same file is the same disk, of
+// which nothing was lost: no I/O fails, neither what was under way nor what comes meanwhile.
+func TestExportThatIsOpenedAgainFailsNoIO(t *testing.T) {
+	alpha, beta, image := pair(t, 1<<20)
+	c := alpha.attach("disk")
+	names := []string{image + ".link", image}
+	if err := os.Symlink(image, names[0]); err != nil {
+		t.Fatal(err)
+	}
+	block := bytes.Repeat([]byte{1}, 4096)
+	const depth = 8
+	done := make(chan error, 1)
+	stop := make(chan struct{})
+	for i := range uint64(depth) {
+		if err := c.Send(0, cmdWrite, i, i*8192, 4096, block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	go func() {
+		for flying := depth; flying > 0; {
+			a, err := c.Receive(func(uint64) int { return 0 })
+			if err == nil && a.Error != 0 {
+				err = fmt.Errorf("a write: error %d", a.Error)
+			}
+			if err != nil {
+				done <- err
+				return
+			}
+			select {
+			case <-stop:
+				flying--
+				continue
+			default:
+			}
+			if err := c.Send(0, cmdWrite, a.Cookie, a.Cookie*8192, 4096, block); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for i := range 10 {
+		e, err := beta.api.SetExport(t.Context(), "disk", api.ExportChange{Path: &names[i%2]})
+		if err != nil || e.State != api.ExportReady {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		before := alpha.status().Attachments[0].IO.Writes
+		eventually(t, "I/O goes on", func() bool { return alpha.status().Attachments[0].IO.Writes > before })
+	}
+	close(stop)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	ok(t, c, cmdFlush, 0, 0, nil)
+	if at := alpha.status().Attachments[0]; at.IO.Errors != 0 || at.State != api.AttachReady {
+		t.Errorf("%+v", at)
+	}
+	readOnly := true
+	if e, err := beta.api.SetExport(t.Context(), "disk", api.ExportChange{ReadOnly: &readOnly}); err != nil || e.State != api.ExportReady || !e.ReadOnly {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if e, _ := do(t, c, cmdWrite, 0, 512, block[:512]); e != nbdEIO {
+		t.Errorf("a write to an export that is read-only by now: error %d", e)
 	}
 }
 

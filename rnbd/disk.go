@@ -202,17 +202,17 @@ func (d *Disk) revive(ctx context.Context) {
 	}
 }
 
-// lose notes that the server does not know the device any more: the export was
-// removed. errno of an I/O.
+// lose notes that the server does not know the device any more, which an I/O was told:
+// the export was removed, and may be there again. Until that is known the disk waits.
 func (d *Disk) lose() {
-	if d.failed.Load() {
+	if d.failed.Load() || d.waiting.Load() {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.err == nil {
+	if d.err == nil && !d.closing.Load() {
 		d.err, d.since = &OpenError{Export: d.name, Err: ErrNotFound}, time.Now()
-		d.failed.Store(true)
+		d.waitLocked()
 	}
 }
 

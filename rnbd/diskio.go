@@ -229,12 +229,17 @@ func (io *diskIO) Submit(done nbd.Completion, more bool) {
 }
 
 // Complete implements rtrs.Completion, for each part.
-func (io *diskIO) Complete(_ *rtrs.Permit, errno syscall.Errno) {
-	if errno != 0 {
-		if errno == syscall.ENODEV {
-			io.d.lose()
-			errno = syscall.EIO
+func (io *diskIO) Complete(p *rtrs.Permit, errno syscall.Errno) {
+	if errno == syscall.ENODEV {
+		// It was not carried out. It is sent again when the disk is open again.
+		io.d.lose()
+		if onResend(p) == 0 {
+			p.SubmitAgain(io)
+			return
 		}
+		errno = syscall.EIO
+	}
+	if errno != 0 {
 		io.errno.CompareAndSwap(0, uint32(errno))
 	}
 	if io.left.Add(-1) == 0 {

@@ -95,12 +95,21 @@ func (s *Server) Await(name string, allow []transport.Identity, why string) {
 
 // RemoveExport removes an export. I/O of sessions that have it open fails from
 // now on; what has begun has ended when RemoveExport returns.
-func (s *Server) RemoveExport(name string) error {
+func (s *Server) RemoveExport(name string) error { return s.remove(name, false, "") }
+
+// ReplaceExport is RemoveExport for an export that is about to be added again: I/O of
+// sessions that have it open waits, as it does after Await.
+func (s *Server) ReplaceExport(name, why string) error { return s.remove(name, true, why) }
+
+func (s *Server) remove(name string, comesBack bool, why string) error {
 	s.mu.Lock()
 	e := s.exports[name]
 	_, waits := s.waiting[name]
 	delete(s.exports, name)
 	delete(s.waiting, name)
+	if e != nil && comesBack {
+		s.waiting[name] = awaited{e.cfg.Allow, notReady(why)}
+	}
 	s.mu.Unlock()
 	if e == nil && waits {
 		return nil

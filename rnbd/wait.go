@@ -54,8 +54,9 @@ func (d *Disk) askAgain(ended <-chan struct{}) {
 			t.Stop()
 			return
 		}
-		// A path that comes up has it opened without being asked.
-		if d.c.rt.HasPath() {
+		// A path that comes up has it opened without being asked. An acknowledgement of
+		// the life before must not come after the next has begun.
+		if d.c.rt.HasPath() && d.share.Flying() == 0 {
 			_ = d.reopen(d.c.ctx, d.c.rt, d.waiting.Load)
 		}
 	}

@@ -105,6 +105,13 @@ func (p *Permit) SubmitMore(dir Dir, header []byte, n int, done Completion) {
 	p.submit(dir, header, n, done, true)
 }
 
+// SubmitAgain is SubmitMore with what the last one had, for an I/O that has ended and was
+// not carried out. It keeps its place in the order of posting.
+func (p *Permit) SubmitAgain(done Completion) {
+	p.done, p.sent = done, false
+	p.cl.start(p, true)
+}
+
 func (p *Permit) submit(dir Dir, header []byte, n int, done Completion, more bool) {
 	if n < 0 || n > len(p.buf) || len(header) > MaxHeader {
 		done.Complete(p, syscall.EINVAL)

@@ -92,6 +92,19 @@ func (s *Share) Resume() {
 	}
 }
 
+// Flying is how many I/Os of the share have been sent and are not answered yet.
+func (s *Share) Flying() (n int) {
+	pool := &s.cl.pool
+	pool.mu.Lock()
+	defer pool.mu.Unlock()
+	for _, p := range s.cl.permits {
+		if p.share == s && p.state.Load()&0xff == permitFlying {
+			n++
+		}
+	}
+	return n
+}
+
 // waits tells whether a permit's I/O is to be held back.
 func (p *Permit) waits() bool { return p.share != nil && p.share.suspended.Load() }
 
