@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/transport"
@@ -24,8 +25,9 @@ var (
 	ErrGuardUntested = errors.New("the guard could not be tested")
 )
 
-// The sender's address of a probe (RFC 5737, RFC 3849). It is no SA's, and
-// nobody's: if a probe gets out, nothing comes of it.
+// Probes come from the first of these addresses for documentation (RFC 5737, RFC
+// 3849) that neither this host nor the peer has: from one of its own an SA that is up
+// would take the probe. If it gets out, nothing comes of it.
 var (
 	probeFrom4 = netip.MustParseAddr("192.0.2.1")
 	probeFrom6 = netip.MustParseAddr("2001:db8::1")
@@ -51,9 +53,9 @@ func ProbeGuard(g GuardSpec) error {
 		if err != nil {
 			return err
 		}
-		from := probeFrom4
-		if g.Remote.Is6() {
-			from = probeFrom6
+		from, err := k.stranger(g)
+		if err != nil {
+			return err
 		}
 		probes := []probe{
 			{proto: g.protocol(), dev: dev, from: netip.AddrPortFrom(from, 0), to: netip.AddrPortFrom(g.Remote, g.Port)},
@@ -89,6 +91,25 @@ func (k *kernel) wayTo(a netip.Addr) (string, error) {
 		return "", fmt.Errorf("%w: the device to %v: %v", ErrGuardUntested, a, err)
 	}
 	return l.Attrs().Name, nil
+}
+
+// stranger is the address that a probe to the guard's peer comes from.
+func (k *kernel) stranger(g GuardSpec) (netip.Addr, error) {
+	own, err := k.AddrList(nil, familyOf(g.Remote))
+	for try := 0; errors.Is(err, netlink.ErrDumpInterrupted) && try < 10; try++ {
+		own, err = k.AddrList(nil, familyOf(g.Remote))
+	}
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("%w: list this host's addresses: %w", ErrGuardUntested, err)
+	}
+	from := probeFrom4
+	if g.Remote.Is6() {
+		from = probeFrom6
+	}
+	for from == g.Remote || slices.ContainsFunc(own, func(a netlink.Addr) bool { return prefixOf(a.IPNet).Addr() == from }) {
+		from = from.Next()
+	}
+	return from, nil
 }
 
 type probe struct {
