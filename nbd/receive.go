@@ -119,6 +119,7 @@ func (c *conn) get(s *slot, off uint64, n uint32) (syscall.Errno, error) {
 		s.io = io
 		return 0, nil
 	}
+	s.since.Store(0)
 	if err := c.cause(); err != nil {
 		return 0, err
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +31,25 @@ type server struct {
 	path string
 	stop context.CancelFunc
 	done chan error
+
+	mu    sync.Mutex
+	conns []net.Conn // the server's ends
+}
+
+// listener keeps what it has accepted.
+type listener struct {
+	net.Listener
+	s *server
+}
+
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.s.mu.Lock()
+		defer l.s.mu.Unlock()
+		l.s.conns = append(l.s.conns, c)
+	}
+	return c, err
 }
 
 // serve starts a server with one export, "disk".
@@ -48,7 +68,7 @@ func serve(t testing.TB, b nbd.Backend, cfg nbd.Config) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { s.done <- s.Serve(ctx, ln) }()
+	go func() { s.done <- s.Serve(ctx, listener{ln, s}) }()
 	t.Cleanup(func() { s.close() })
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -204,6 +205,24 @@ func TestOldestRequest(t *testing.T) {
 	m.LetAll()
 	if err := errors.Join(drop(c, 2), checkZero(oldest())); err != nil {
 		t.Error(err)
+	}
+}
+
+// A request that the backend does not take waits for nothing once it is answered.
+func TestRefusedRequestDoesNotGrowOld(t *testing.T) {
+	m := nbdtest.NewMemory(1 << 20)
+	m.GetError = func(nbd.Op, uint64, uint32) error { return syscall.EIO }
+	s := serve(t, m, nbd.Config{})
+	c := s.connect(false)
+	for _, typ := range []uint16{cmdRead, cmdWrite} {
+		r, err := c.Do(0, typ, 0, 512, map[uint16][]byte{cmdWrite: make([]byte, 512)}[typ])
+		if err != nil || r.Error == 0 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		st, _ := s.Stats("disk")
+		if err := checkZero(st.Oldest); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ import (
 // Nobody begins an I/O while there is an orphan. A client's end is noticed by its own
 // goroutine at some time, and by any other's at the latest when it has received something
 // and before it begins what that asks for: the end of a connection is seen at its socket
-// as soon as the client has closed it, whatever is still to be read.
+// as soon as the client or the server has closed it, whatever is still to be read.
 type succession struct {
 	members atomic.Int32
 	orphans atomic.Int32
@@ -40,6 +40,7 @@ type succession struct {
 type heir struct {
 	ctx    context.Context // ends with the server and with the connection's part
 	cancel context.CancelFunc
+	raw    syscall.RawConn
 	fd     int32         // -1: the socket cannot be asked whether its client is there
 	hangup int16         // the events that say it is not
 	gone   atomic.Bool   // it submits nothing any more
@@ -53,7 +54,7 @@ type heir struct {
 // enter makes a connection one of its export's.
 func (x *succession) enter(ctx context.Context, c *conn) {
 	c.ctx, c.cancel = context.WithCancel(ctx)
-	c.fd, c.hangup = socketOf(c.nc)
+	c.raw, c.fd, c.hangup = socketOf(c.nc)
 	c.fresh = true
 	x.mu.Lock()
 	x.conns = append(x.conns, c)
@@ -75,18 +76,23 @@ func (x *succession) enter(ctx context.Context, c *conn) {
 
 // socketOf returns a connection's descriptor and the events by which its client's end is
 // seen. A Unix socket tells whether the client has closed it or only sends no more.
-func socketOf(nc net.Conn) (fd int32, hangup int16) {
+func socketOf(nc net.Conn) (raw syscall.RawConn, fd int32, hangup int16) {
 	fd = -1
 	if sc, ok := nc.(syscall.Conn); ok {
-		if raw, err := sc.SyscallConn(); err == nil {
+		var err error
+		if raw, err = sc.SyscallConn(); err == nil {
 			raw.Control(func(n uintptr) { fd = int32(n) })
 		}
 	}
 	if a := nc.LocalAddr(); a == nil || a.Network() != "unix" {
 		hangup = unix.POLLRDHUP
 	}
-	return fd, hangup
+	return raw, fd, hangup
 }
+
+// isClosed reports whether the server has closed the connection, so that its descriptor
+// may be another's.
+func (h *heir) isClosed() bool { return h.raw.Control(func(uintptr) {}) != nil }
 
 // leave is the last that is heard of a connection, but for I/O of it that is still at
 // the backend.
@@ -173,7 +179,7 @@ func (c *conn) look() {
 			}
 		}
 		for i, p := range c.polls {
-			if p.Revents != 0 {
+			if p.Revents != 0 || c.polled[i].isClosed() {
 				x.abandon(c.polled[i])
 			}
 		}

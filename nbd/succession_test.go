@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
@@ -58,6 +60,9 @@ var successionScenes = []scene{
 			return s.connect(false)
 		})
 	}},
+	{"cut off by the server, and its descriptor is another's", checks.Succession, func(t *testing.T) error {
+		return successor(t, cutOff)
+	}},
 	{"killed with requests that nobody has read", checks.Succession, unreadRequests},
 }
 
@@ -101,7 +106,7 @@ func successor(t *testing.T, end func(*server, *nbdtest.Client) *nbdtest.Client)
 		first = first && !hold
 		return hold
 	}
-	s := serve(t, m, nbd.Config{})
+	s := serve(t, m, nbd.Config{MaxInFlight: 1})
 	c := s.connect(false)
 	if err := c.Send(0, cmdWrite, 1, 0, 512, bytes.Repeat([]byte{1}, 512)); err != nil {
 		return err
@@ -132,6 +137,28 @@ func successor(t *testing.T, end func(*server, *nbdtest.Client) *nbdtest.Client)
 		return errors.New("the successor did not wait")
 	}
 	return nil
+}
+
+// cutOff ends a client's connection at the server, as it does with that of a user who may
+// not use the disk any more, while nobody reads from it: it has all the requests under
+// way that it may.
+func cutOff(s *server, c *nbdtest.Client) *nbdtest.Client {
+	if err := c.Send(0, cmdWrite, 2, 0, 512, bytes.Repeat([]byte{1}, 512)); err != nil {
+		s.t.Fatal(err)
+	}
+	raw, err := c.Conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	eventually(s.t, "the server has read the request", func() bool {
+		unread := -1
+		raw.Control(func(fd uintptr) { unread, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+		return err == nil && unread == 0
+	})
+	s.mu.Lock()
+	s.conns[0].Close()
+	s.mu.Unlock()
+	return s.connect(false)
 }
 
 // unreadRequests: a client that is killed has more requests in its socket than the
