@@ -66,12 +66,16 @@ func (s *Share) Resume() {
 			cl.Flush()
 			cl.batchEnd()
 			return
-		case t == nil:
-			p := cl.suspended[i]
-			cl.suspended = slices.Delete(cl.suspended, i, i+1)
-			cl.parked = inOrder(cl.parked, p)
+		case t == nil: // all of it waits for a path instead
+			cl.suspended = slices.DeleteFunc(cl.suspended, func(p *Permit) bool {
+				if p.share == s {
+					cl.parked = inOrder(cl.parked, p)
+				}
+				return p.share == s
+			})
+			s.suspended.Store(false)
 			cl.mu.Unlock()
-			continue
+			return
 		}
 		p := cl.suspended[i]
 		cl.suspended = slices.Delete(cl.suspended, i, i+1)
