@@ -189,6 +189,39 @@ func TestAnotherDiskInItsPlaceIsRefused(t *testing.T) {
 	})
 }
 
+// closeRefused is a session whose CLOSE fails.
+type closeRefused struct{ rtrs.ServerHandler }
+
+func (c closeRefused) Serve(r *rtrs.Request) {
+	if msgType(r.Header) == msgClose {
+		r.Complete(syscall.EIO)
+		return
+	}
+	c.ServerHandler.Serve(r)
+}
+
+// A disk that lost writes fails although its server does not close the device.
+func TestDiskThatLostWritesFailsWhateverTheServerCloses(t *testing.T) {
+	r := newRAM(1 << 20)
+	srv := startServer(t, ramExport("r", r))
+	d := openDisk(t, connect(t, srv.addr), "r")
+	write(t, d, block, 0)
+	srv.stop(t)
+	powerCut(r)
+	odd := NewServer(ServerConfig{})
+	if err := odd.AddExport(ramExport("r", r)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { odd.Close() })
+	startServerAt(t, srv.addr, rtrs.ServerConfig{NewSession: func(i rtrs.SessionInfo) (rtrs.ServerHandler, error) {
+		h, err := odd.NewSession(i)
+		return closeRefused{h}, err
+	}})
+	if e := do(t, d, nbd.OpWrite, block, 0, 0, 0); e != syscall.EIO {
+		t.Errorf("write: %v, want EIO", e)
+	}
+}
+
 func TestExportHasOneWriter(t *testing.T) {
 	srv := startServer(t, ramExport("r", newRAM(1<<20)), sharedExport("shared", newRAM(1<<20)))
 	c, other := connect(t, srv.addr), connectAs(t, "another", loopback(), srv.addr)

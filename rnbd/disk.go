@@ -102,8 +102,8 @@ func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client, needed func() bool) 
 	}
 	if err == nil {
 		if err = d.adopt(rt, claim, &rsp); err != nil {
-			// Nothing may be done to that other disk.
-			if cerr := d.release(ctx); cerr != nil {
+			// Nothing may be done to that other disk, also if it cannot be closed.
+			if cerr := d.release(ctx); cerr != nil && ctx.Err() != nil {
 				return cerr
 			}
 		}

@@ -87,7 +87,10 @@ func startServerOn(t testing.TB, tc *transport.Config, addr netip.AddrPort, rc r
 			t.Fatal(err)
 		}
 	}
-	rc.ULP, rc.NewSession, rc.Logger = ulp, s.NewSession, testLogger()
+	rc.ULP, rc.Logger = ulp, testLogger()
+	if rc.NewSession == nil {
+		rc.NewSession = s.NewSession
+	}
 	var err error
 	if s.rt, err = rtrs.NewServer(rc); err != nil {
 		t.Fatal(err)
