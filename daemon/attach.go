@@ -64,7 +64,7 @@ func (d *Daemon) attach(ctx context.Context, who caller, req api.AttachRequest, 
 	}
 	if err != nil {
 		if created {
-			d.drop(at)
+			d.undo(at)
 			d.rememberOrLog() // it was written down before it was used, or meanwhile, with others
 		}
 		return api.Attachment{}, d.attachError(p, who, at.key, err, limit)
@@ -114,9 +114,10 @@ func (d *Daemon) claim(ctx context.Context, who caller, k disk, identity transpo
 		return at, false, nil
 	}
 	n := 0
+	orphan := d.disks[k]
 	for _, other := range d.disks {
-		if other.key == k {
-			continue // an orphan, whose place it takes
+		if other == orphan {
+			continue // its place is taken
 		}
 		if other.owner == who.consumer {
 			n++
@@ -126,7 +127,7 @@ func (d *Daemon) claim(ctx context.Context, who caller, k disk, identity transpo
 		return nil, false, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot attach %s: ULP %s has %d disks attached, and may have no more", k, who.name, n),
 			Fix: "detach one, or ask root to raise attachments: in the ULP's limits"}
 	}
-	at = &attachment{key: k, owner: who.consumer, uid: who.uid, identity: identity, log: d.logOf(k), socket: socket, cancel: cancel, since: time.Now(), ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
+	at = &attachment{key: k, owner: who.consumer, uid: who.uid, identity: identity, log: d.logOf(k), socket: socket, cancel: cancel, since: time.Now(), replaces: orphan, ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
 	d.disks[k] = at
 	return at, true, nil
 }
@@ -290,6 +291,17 @@ func (d *Daemon) drop(at *attachment) {
 	}
 	d.mu.Unlock()
 	d.end(at)
+}
+
+// undo is drop of an attachment that has not come up. An orphan that was in its place
+// is there again.
+func (d *Daemon) undo(at *attachment) {
+	d.mu.Lock()
+	if d.disks[at.key] == at && at.replaces != nil {
+		d.disks[at.key] = at.replaces
+	}
+	d.mu.Unlock()
+	d.drop(at)
 }
 
 // dropLater is drop that waits for nobody: NBD clients are told nothing more, and the

@@ -28,6 +28,7 @@ type attachment struct {
 	identity transport.Identity
 	log      *slog.Logger
 	socket   string
+	replaces *attachment // the orphan in whose place it is, nil if there was none
 	meter    meter
 	cancel   context.CancelFunc // ends the attempts to bring it up
 	ready    chan struct{}      // closed when it is up

@@ -167,6 +167,7 @@ func (d *Daemon) changeExport(e *export, n config.Export) {
 	d.exports[n.Name] = next
 	d.mu.Unlock()
 	if next.store == nil {
+		e.opening.forget(opened.discard)
 		return
 	}
 	allow := d.identities(n.Allow)

@@ -190,6 +190,11 @@ func TestHungStorageIsOfferedWhenItAnswers(t *testing.T) {
 		t.Fatalf("it is offered: %+v", e)
 	}
 	says(t, e.Problem, api.CodeUnavailable, "may hang")
+	// Its declaration may change meanwhile.
+	beta.write("exports.d/disk.yaml", "name: disk\npath: "+image+"\nallow: [alpha]\nwriters: shared\n")
+	if _, err := beta.api.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	thaw()
 	eventually(t, "it is offered", func() bool { return state()["disk"].State == api.ExportReady })
 	ok(t, alpha.attach("disk"), cmdRead, 0, 512, nil)

@@ -87,13 +87,17 @@ func TestDiskIsNotAttachedFromAnotherPeerOfTheName(t *testing.T) {
 	if _, err := other.api.AddPeer(t.Context(), api.PeerSpec{Name: "alpha", Address: "127.0.0.1", LocalAddress: "127.0.0.9", Port: alpha.port, Protection: "loopback"}); err != nil {
 		t.Fatal(err)
 	}
-	other.export("disk", other.image("other.img", 1<<20), false)
 	alpha.write("peers.d/beta.yaml", fmt.Sprintf("name: beta\naddress: 127.0.0.9\nport: %d\nprotection: loopback\n", other.port))
 	if _, err := alpha.api.Reload(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	words := []string{"attached from the peer with the identity loopback:127.0.0.1, and beta is loopback:127.0.0.9 now", "ironwarp attach beta/disk"}
 	alpha.orphan(words...)
+	if _, err := alpha.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk"}, nil); err == nil {
+		t.Error("a disk is attached that its peer does not offer")
+	}
+	alpha.orphan(words...) // what could not be attached in its place has not taken it
+	other.export("disk", other.image("other.img", 1<<20), false)
 	alpha.stop()
 	alpha.start()
 	alpha.orphan(words...)
