@@ -126,3 +126,22 @@ func TestWhoMayNotBlockIsTold(t *testing.T) {
 		}
 	}
 }
+
+// TestBlocksOfAsManyPeersAsArePossible has all of them blocked at once, with the
+// longest names and reasons, as when somebody has flushed nf_tables.
+func TestBlocksOfAsManyPeersAsArePossible(t *testing.T) {
+	inFreshNS(t, func() {
+		var add []blockEntry
+		for _, g := range asManyAsPossible() {
+			for _, k := range g.quoteKeys() {
+				add = append(add, blockEntry{blockKey: k, peer: strings.Repeat("p", 63), why: strings.Repeat("x", maxWhy), until: time.Now().Add(time.Hour)})
+			}
+		}
+		if err := writeBlocks("", nil, add); err != nil {
+			t.Fatal(err)
+		}
+		if have, err := readBlocks(""); err != nil || len(have) != len(add) {
+			t.Errorf("the kernel has %d of %d, %v", len(have), len(add), err)
+		}
+	})
+}

@@ -252,15 +252,8 @@ func (b *blockTables) write(gone []blockKey, add []blockEntry, afresh bool) erro
 				more = append(more, nftables.SetElement{Key: e.bytes(), Timeout: left, Comment: e.peer + ": " + e.why})
 			}
 		}
-		if len(del) > 0 {
-			if err := b.SetDeleteElements(s, del); err != nil {
-				return err
-			}
-		}
-		if len(more) > 0 {
-			if err := b.SetAddElements(s, more); err != nil {
-				return err
-			}
+		if err := errors.Join(setElements(b.SetDeleteElements, s, del), setElements(b.SetAddElements, s, more)); err != nil {
+			return err
 		}
 	}
 	if err := b.Flush(); err != nil {

@@ -120,10 +120,12 @@ func reconcileGuards(netns string, specs []GuardSpec) ([]guardResult, error) {
 		if err != nil {
 			return err
 		}
+		lacked := k.fillQuotes(specs)
 		for i, g := range specs {
 			r := &results[i]
 			if r.err = g.validate(); r.err == nil {
 				*r = k.reconcile(g, have)
+				r.others += lacked[i]
 			}
 			if r.err != nil {
 				r.err = fmt.Errorf("guard of %v: %w", g, explain(r.err))

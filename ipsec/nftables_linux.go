@@ -3,6 +3,7 @@ package ipsec
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -16,12 +17,22 @@ import (
 // NFT_TABLE_F_DORMANT.
 const dormantTable = 1
 
+// maxElements is how many elements of a set one message holds: the list's length
+// in bytes has 16 bits, and an element of the largest, a block's, has 300.
+const maxElements = 200
+
+// tableBuffer is the size of a batch in bytes at most, and of the answers to it:
+// the blocks of MaxPeers fit.
+const tableBuffer = 8 << 20
+
 // openTables connects to nf_tables in the network namespace of the thread. Its
 // CloseLasting ends that.
 func openTables() (*nftables.Conn, error) {
-	// A kernel without nf_tables answers a batch with less than is waited for.
-	impatient := func(c *netlink.Conn) error { return c.SetDeadline(time.Now().Add(callTimeout)) }
-	c, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(impatient))
+	prepare := func(c *netlink.Conn) error {
+		// A kernel without nf_tables answers a batch with less than is waited for.
+		return errors.Join(c.SetDeadline(time.Now().Add(callTimeout)), c.SetWriteBuffer(tableBuffer), c.SetReadBuffer(tableBuffer))
+	}
+	c, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(prepare))
 	if err != nil {
 		return nil, fmt.Errorf("open netlink for nf_tables: %w", err)
 	}
@@ -49,6 +60,16 @@ func findTable(c *nftables.Conn, name string) (*nftables.Table, error) {
 		}
 	}
 	return nil, nil
+}
+
+// setElements queues a change of a set, by SetAddElements or SetDeleteElements.
+func setElements(change func(*nftables.Set, []nftables.SetElement) error, s *nftables.Set, elements []nftables.SetElement) error {
+	for some := range slices.Chunk(elements, maxElements) {
+		if err := change(s, some); err != nil {
+			return fmt.Errorf("change set %s of nf_tables: %w", s.Name, err)
+		}
+	}
+	return nil
 }
 
 // signatures tells what rules do, a line for each, without the registers, which

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
@@ -87,8 +89,8 @@ func (q *quoteTable) readSets(c *nftables.Conn, t *nftables.Table) error {
 	}
 	for _, w := range guardSets(t) {
 		s := sets[w.Name]
-		if s == nil {
-			q.faults = append(q.faults, fmt.Sprintf("set %s of table %s is missing", w.Name, guardTable))
+		if s == nil || s.KeyType.Bytes != w.KeyType.Bytes {
+			q.faults = append(q.faults, fmt.Sprintf("set %s of table %s is missing, or is one of something else", w.Name, guardTable))
 			continue
 		}
 		elements, err := c.GetSetElements(s)
@@ -96,13 +98,12 @@ func (q *quoteTable) readSets(c *nftables.Conn, t *nftables.Table) error {
 			return err
 		}
 		for _, e := range elements {
-			if a, ok := netip.AddrFromSlice(e.Key); ok && strings.HasPrefix(w.Name, "hosts") {
-				q.hosts[a] = true
-			}
-			for _, f := range linkFamilies() {
-				if k, ok := f.parse(e.Key); ok && f.set == w.Name {
-					q.links[k] = true
+			if w.family == nil {
+				if a, ok := netip.AddrFromSlice(e.Key); ok {
+					q.hosts[a] = true
 				}
+			} else if k, ok := w.family.parse(e.Key); ok {
+				q.links[k] = true
 			}
 		}
 	}
@@ -140,11 +141,21 @@ func (q *quoteTable) readChains(c *nftables.Conn, t *nftables.Table) error {
 	return nil
 }
 
+// guardSet is a set of the table: of links, or of the hosts that have one.
+type guardSet struct {
+	*nftables.Set
+	family *blockFamily // of links, nil of hosts
+	bits   int          // of an address
+}
+
 // guardSets and guardChains are those of the table.
-func guardSets(t *nftables.Table) []*nftables.Set {
-	sets := []*nftables.Set{{Table: t, Name: setHosts4, KeyType: nftables.TypeIPAddr}, {Table: t, Name: setHosts6, KeyType: nftables.TypeIP6Addr}}
+func guardSets(t *nftables.Table) []*guardSet {
+	var sets []*guardSet
+	for i, name := range []string{setHosts4, setHosts6} {
+		sets = append(sets, &guardSet{bits: []int{32, 128}[i], Set: &nftables.Set{Table: t, Name: name, KeyType: []nftables.SetDatatype{nftables.TypeIPAddr, nftables.TypeIP6Addr}[i]}})
+	}
 	for _, f := range linkFamilies() {
-		sets = append(sets, &nftables.Set{Table: t, Name: f.set, KeyType: f.keyType, Concatenation: true})
+		sets = append(sets, &guardSet{family: &f, bits: int(f.size) * 8, Set: &nftables.Set{Table: t, Name: f.set, KeyType: f.keyType, Concatenation: true}})
 	}
 	for i, s := range sets {
 		s.ID = uint32(i + 1)
@@ -180,9 +191,15 @@ func (q *quoteTable) missing(g GuardSpec) []blockKey {
 	return slices.DeleteFunc(g.quoteKeys(), func(k blockKey) bool { return q.links[k] && q.hosts[k.addr] })
 }
 
+// writing serialises changes of the table by this process: what goes, and what stays
+// without it, depends on what was there.
+var writing sync.Mutex
+
 // writeQuotes adds links to the table and removes others, in one step, and makes
 // what is not as it should be. The table goes with the last link.
 func (k *kernel) writeQuotes(add, gone []blockKey) error {
+	writing.Lock()
+	defer writing.Unlock()
 	c, err := k.tables()
 	if err != nil {
 		return err
@@ -193,7 +210,9 @@ func (k *kernel) writeQuotes(add, gone []blockKey) error {
 		if q, err = k.quotes(); err != nil || q.absent {
 			return cmp.Or(err, error(unix.EOPNOTSUPP))
 		}
-		q.change(c, add, gone)
+		if err = q.change(c, add, gone); err != nil {
+			return err
+		}
 		err = c.Flush()
 		k.quoted = nil
 		// Somebody else has changed it meanwhile, or it holds something else by a name of
@@ -210,42 +229,41 @@ func (k *kernel) writeQuotes(add, gone []blockKey) error {
 
 // change queues what turns the table into one with the links that it has, those
 // in add and without those in gone. A table that is not as it should be is made
-// anew, in the same step.
-func (q *quoteTable) change(c *nftables.Conn, add, gone []blockKey) {
+// anew, in the same step; of one that is, nothing but elements changes.
+func (q *quoteTable) change(c *nftables.Conn, add, gone []blockKey) error {
 	t := &nftables.Table{Name: guardTable, Family: nftables.TableFamilyINet}
-	links := map[blockKey]bool{}
-	for k := range q.links {
-		links[k] = true
-	}
+	links, hosts := maps.Clone(q.links), map[netip.Addr]bool{}
 	for _, k := range add {
 		links[k] = true
 	}
 	for _, k := range gone {
 		delete(links, k)
 	}
-	if q.there || len(links) > 0 {
-		c.AddTable(t)
-		c.DelTable(t)
+	for k := range links {
+		hosts[k.addr] = true
 	}
-	if len(links) == 0 {
-		return
-	}
-	c.AddTable(t)
-	for _, s := range guardSets(t) {
-		var elements []nftables.SetElement
-		hosts := map[netip.Addr]bool{}
-		for k := range links {
-			for _, f := range linkFamilies() {
-				if f.set == s.Name && f.holds(k) {
-					elements = append(elements, nftables.SetElement{Key: k.bytes()})
-				}
-			}
-			if own := map[string]int{setHosts4: 32, setHosts6: 128}[s.Name]; own == k.addr.BitLen() && !hosts[k.addr] {
-				hosts[k.addr] = true
-				elements = append(elements, nftables.SetElement{Key: k.addr.AsSlice()})
-			}
+	sound := q.there && len(q.faults) == 0 && len(links) > 0
+	if !sound {
+		if q.there || len(links) > 0 {
+			c.AddTable(t) // that it is not there is no error
+			c.DelTable(t)
 		}
-		_ = c.AddSet(s, elements)
+		if len(links) == 0 {
+			return nil
+		}
+		c.AddTable(t)
+		q = &quoteTable{}
+	}
+	var errs []error
+	for _, s := range guardSets(t) {
+		more, less := s.elements(links, hosts, q), s.elements(q.links, q.hosts, &quoteTable{links: links, hosts: hosts})
+		if !sound {
+			errs = append(errs, c.AddSet(s.Set, nil))
+		}
+		errs = append(errs, setElements(c.SetDeleteElements, s.Set, less), setElements(c.SetAddElements, s.Set, more))
+	}
+	if sound {
+		return errors.Join(errs...)
 	}
 	for _, x := range guardChains(t) {
 		c.AddChain(x)
@@ -253,6 +271,25 @@ func (q *quoteTable) change(c *nftables.Conn, add, gone []blockKey) {
 	for _, r := range guardRules(t) {
 		c.AddRule(r)
 	}
+	return errors.Join(errs...)
+}
+
+// elements are those of a set for links and hosts, without what a table has.
+func (s *guardSet) elements(links map[blockKey]bool, hosts map[netip.Addr]bool, without *quoteTable) (out []nftables.SetElement) {
+	if s.family == nil {
+		for a := range hosts {
+			if a.BitLen() == s.bits && !without.hosts[a] {
+				out = append(out, nftables.SetElement{Key: a.AsSlice()})
+			}
+		}
+		return out
+	}
+	for k := range links {
+		if s.family.holds(k) && !without.links[k] {
+			out = append(out, nftables.SetElement{Key: k.bytes()})
+		}
+	}
+	return out
 }
 
 // coarseTypes are the kernel's own errors, which XFRM policies tell by their type
@@ -274,6 +311,28 @@ func (g GuardSpec) coarse() []*netlink.XfrmPolicy {
 		}
 	}
 	return out
+}
+
+// fillQuotes puts in place at once what the table lacks of all these guards: a change
+// of it takes the kernel long. It tells how much that was of each. What fails is
+// tried by the guards' own steps again, which say so.
+func (k *kernel) fillQuotes(specs []GuardSpec) []int {
+	lacked := make([]int, len(specs))
+	q, err := k.quotes()
+	if err != nil || q.absent {
+		return lacked
+	}
+	var all []blockKey
+	for i, g := range specs {
+		if g.validate() == nil {
+			missing := q.missing(g)
+			all, lacked[i] = append(all, missing...), len(missing)+len(q.faults)
+		}
+	}
+	if len(all)+len(q.faults) == 0 || k.writeQuotes(all, nil) != nil {
+		return make([]int, len(specs))
+	}
+	return lacked
 }
 
 // quoteStep is the part of a guard that keeps ICMP from quoting the link.
