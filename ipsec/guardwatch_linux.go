@@ -202,14 +202,15 @@ func summed(results []guardResult) (sum guardResult) {
 }
 
 // dropGuard takes a peer's guard down, but that of the links in keep; that of a
-// link stays for which ready has an error.
+// link stays for which ready has an error. Other guards are looked after while that
+// waits.
 func (m *Manager) dropGuard(p *peer, ready func(GuardSpec) error, keep ...Link) error {
 	m.guarding.Lock()
-	defer m.guarding.Unlock()
 	p.mu.Lock()
 	p.noGuard, p.guarded = true, false
 	p.ready.Store(true)
 	p.mu.Unlock()
+	m.guarding.Unlock()
 	var errs []error
 	for _, k := range p.links {
 		if slices.Contains(keep, k) {
@@ -218,7 +219,9 @@ func (m *Manager) dropGuard(p *peer, ready func(GuardSpec) error, keep ...Link) 
 		g := p.guardOf(k, DataPlaneAuto, "")
 		err := ready(g)
 		if err == nil {
+			m.guarding.Lock()
 			err = m.uninstall(g)
+			m.guarding.Unlock()
 		}
 		errs = append(errs, err)
 	}

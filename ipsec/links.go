@@ -113,9 +113,10 @@ func (p *peer) host(plane DataPlane, tun string) GuardSpec {
 	return p.guardOf(p.links[0], plane, tun)
 }
 
-// sharedLink returns a link that two peers have with the same address.
+// sharedLink returns a link that two peers have with the same address, in whatever
+// form: the guards of both would be of the same packets.
 func (p *Peer) sharedLink(o *Peer) (Link, bool) {
-	if p.Remote != o.Remote {
+	if !slices.Contains(GuardSpec{Remote: p.Remote}.Addresses(), o.Remote) {
 		return Link{}, false
 	}
 	for _, k := range p.links() {

@@ -159,6 +159,10 @@ func TestTwoPeersMayHaveDifferentLinksOfAnAddress(t *testing.T) {
 	if err := b.AddPeer(t.Context(), other); !errors.Is(err, ErrPeerExists) || !strings.Contains(err.Error(), "beta has 198.51.100.2 udp port 9899") {
 		t.Errorf("a link that another peer has: %v", err)
 	}
+	other.Name, other.Local, other.Remote = "epsilon", netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("64:ff9b::198.51.100.2")
+	if err := b.AddPeer(t.Context(), other); !errors.Is(err, ErrPeerExists) {
+		t.Errorf("a link that another peer has by the address's other form: %v", err)
+	}
 }
 
 // TestGuardOfALinkThatStaysIsNotTakenDown replaces a peer by one with other

@@ -32,6 +32,30 @@ func TestReplacedPeerKeepsItsGuard(t *testing.T) {
 	}
 }
 
+// TestOtherGuardsAreLookedAfterWhileSocketsEnd removes a peer whose sockets take their
+// time.
+func TestOtherGuardsAreLookedAfterWhileSocketsEnd(t *testing.T) {
+	b := newBench(t)
+	ending, end := make(chan struct{}), make(chan struct{})
+	b.empty = func(GuardSpec) error { close(ending); <-end; return nil }
+	b.add(t, testPeer("beta", 2))
+	b.add(t, testPeer("gamma", 3))
+	removed := make(chan error, 1)
+	go func() { removed <- b.RemovePeer(t.Context(), "beta") }()
+	<-ending
+	looked := make(chan struct{})
+	go func() { b.repairGuards(t.Context()); close(looked) }()
+	select {
+	case <-looked:
+	case <-time.After(time.Minute):
+		t.Error("nobody looks after the guard of gamma")
+	}
+	close(end)
+	if err := <-removed; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestIKEv1PeerGetsTimeToInstallItsHalf counts on nothing but the order of things:
 // Prepare returns after the pause, however long that takes.
 func TestIKEv1PeerGetsTimeToInstallItsHalf(t *testing.T) {

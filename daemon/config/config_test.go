@@ -141,6 +141,7 @@ func TestFaultsNamePlaceAndWhatIsAllowed(t *testing.T) {
 		{name: "empty file", export: "\n", want: "x.yaml: the file is empty"},
 		{name: "twice", main: "peers:\n - {name: beta, address: 192.0.2.9, psk_file: /x}\n", peer: good, want: "p.yaml:1:1: peer beta is already declared at"},
 		{name: "same address", main: "peers:\n - {name: eta, address: 192.0.2.2, psk_file: /x}\n", peer: good, want: "peers eta and beta have the same address"},
+		{name: "same address, translated", main: "peers:\n - {name: eta, address: \"64:ff9b::c000:202\", remote_id: eta, psk_file: /x}\n", peer: good, want: "peers eta and beta have the same address 192.0.2.2, for which 64:ff9b::c000:202 is another form"},
 		{name: "same identity", main: "peers:\n - {name: eta, address: 192.0.2.9, remote_id: 192.0.2.2, psk_file: /x}\n", peer: good, want: "same IKE identity"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -32,9 +33,15 @@ func check(c *Config) Errors {
 		names[p.Name] = p.Origin
 		clash := false
 		for _, a := range p.Addresses() {
-			if q, dup := addrs[a]; dup {
-				fail(p.Origin, fmt.Sprintf("peers %s and %s have the same address %s", q.Name, p.Name, a), "a peer is told by its address: give each host its own (on loopback any of 127.0.0.0/8)")
-				clash = true
+			for _, form := range (ipsec.GuardSpec{Remote: a}).Addresses() {
+				if q, dup := addrs[form]; dup {
+					same := a.String()
+					if form != a {
+						same += fmt.Sprintf(", for which %s is another form (RFC 6052)", form)
+					}
+					fail(p.Origin, fmt.Sprintf("peers %s and %s have the same address %s", q.Name, p.Name, same), "a peer is told by its address: give each host its own (on loopback any of 127.0.0.0/8)")
+					clash = true
+				}
 			}
 		}
 		if clash {
