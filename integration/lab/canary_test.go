@@ -139,6 +139,10 @@ func TestJudgeIsAsStrictAsTheTestSays(t *testing.T) {
 	allow := CaptureOptions{Allow: []string{PortKind(transport.ProtoTCP, 7472)}}
 	missed := count(esp)
 	missed.Dropped = 1
+	cut := count(clear)
+	long := ip4(6, 0, ports(40000, 7472, make([]byte, 2000)...)...)
+	cut.add(long[:1564], len(long))
+	cut.add(ip4(50, 0, make([]byte, 1500)...)[:64], 1534)
 	for _, tc := range []struct {
 		name string
 		c    Counts
@@ -148,6 +152,7 @@ func TestJudgeIsAsStrictAsTheTestSays(t *testing.T) {
 		{"ESP", count(esp), CaptureOptions{}, ""},
 		{"clear", count(clear), CaptureOptions{}, "nobody expects"},
 		{"clear, allowed", count(clear, quoted), allow, ""},
+		{"clear, allowed, longer than what was looked at", cut, allow, "have the canary behind that: 1 tcp port 7472"},
 		{"clear, allowed, with the canary", count(ip4(6, 0, ports(40000, 7472, text...)...)), allow, "have the canary"},
 		{"another port", count(ip4(6, 0, ports(40000, 7471)...)), allow, "nobody expects"},
 		{"the same port of UDP", count(ip4(17, 0, udp(40000, 7472)...)), allow, "nobody expects"},

@@ -299,6 +299,9 @@ func (c Counts) Faults(o CaptureOptions) (all []string) {
 	if leaked := c.Leaked(); leaked != "" {
 		all = append(all, "packets on the wire have the canary: "+leaked)
 	}
+	if len(c.Cut) > 0 {
+		all = append(all, "packets on the wire are longer than what was looked at, and may have the canary behind that: "+list(c.Cut))
+	}
 	if unknown := c.Unknown(o.Allow...); unknown != "" {
 		all = append(all, "packets on the wire that nobody expects: "+unknown)
 	}

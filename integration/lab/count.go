@@ -26,6 +26,8 @@ type Counts struct {
 	Kinds map[Kind]int
 	// Canary are the packets in which the canary is to be read, ESP and IKE too.
 	Canary map[Kind]int
+	// Cut are the packets outside ESP that the capture has not looked at to their ends.
+	Cut map[Kind]int
 	// Fragments of TCP that carry no ports; Clear counts them for every port.
 	Fragments int
 	// ClearTCP is the number of TCP packets outside ESP, by each of their ports. What
@@ -126,6 +128,7 @@ func (c *Counts) change(o Counts, sign int) {
 	}
 	changeMap(c.Kinds, o.Kinds, sign)
 	changeMap(c.Canary, o.Canary, sign)
+	changeMap(c.Cut, o.Cut, sign)
 	changeMap(c.ClearTCP, o.ClearTCP, sign)
 	changeMap(c.ClearUDP, o.ClearUDP, sign)
 	changeMap(c.ClearSCTP, o.ClearSCTP, sign)
@@ -140,13 +143,13 @@ func changeMap[K comparable](m, o map[K]int, sign int) {
 }
 
 func newCounts(canary Canary) Counts {
-	return Counts{Kinds: map[Kind]int{}, Canary: map[Kind]int{}, ClearTCP: map[uint16]int{}, ClearUDP: map[uint16]int{}, ClearSCTP: map[uint16]int{},
+	return Counts{Kinds: map[Kind]int{}, Canary: map[Kind]int{}, Cut: map[Kind]int{}, ClearTCP: map[uint16]int{}, ClearUDP: map[uint16]int{}, ClearSCTP: map[uint16]int{},
 		guarded: map[uint32]bool{}, canary: newFinder(canary)}
 }
 
 // clone is a copy that is not counted on.
 func (c Counts) clone() Counts {
-	c.Kinds, c.Canary = maps.Clone(c.Kinds), maps.Clone(c.Canary)
+	c.Kinds, c.Canary, c.Cut = maps.Clone(c.Kinds), maps.Clone(c.Canary), maps.Clone(c.Cut)
 	c.ClearTCP, c.ClearUDP, c.ClearSCTP = maps.Clone(c.ClearTCP), maps.Clone(c.ClearUDP), maps.Clone(c.ClearSCTP)
 	return c
 }
@@ -210,6 +213,9 @@ func (c *Counts) add(frame []byte, onWire int) {
 	}
 	if c.canary.in(frame) >= 0 {
 		c.Canary[kind]++
+	}
+	if len(frame) < onWire && !kind.ofESP() {
+		c.Cut[kind]++
 	}
 }
 
