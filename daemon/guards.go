@@ -102,6 +102,10 @@ func (d *Daemon) letGo() {
 		was, waits := d.guards.held[r]
 		if waits { // ending its sockets was tried
 			if left, err := ipsec.LinkSockets(r.spec()); err != nil || len(left) > 0 {
+				// Nobody else looks after it any more.
+				if err := ipsec.InstallGuard(r.spec()); err != nil {
+					d.log.Error("the guard of a removed peer is not complete", "peer", r.Peer, "error", err)
+				}
 				return false
 			}
 		}

@@ -3,12 +3,12 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
 )
 
 // Reload reads the configuration again and applies what is different. With a
@@ -229,13 +229,14 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 	}
 	disks := d.disksOf(p)
 	d.dropLater(disks...)
-	if n.Protection == config.ProtectIPsec && p.cfg.Protection == n.Protection && reflect.DeepEqual(guardsOf(n), guardsOf(p.cfg)) {
-		// The guards are for the same traffic: they stay while the rest is replaced, so
-		// that what the old streams still have to send cannot leave in clear.
-		d.cutOff(p, fmt.Errorf("peer %s has changed", n.Name))
-	} else {
-		d.dropPeer(ctx, p)
-	}
+	d.cutOff(p, fmt.Errorf("peer %s has changed", n.Name))
+	d.dropPaths(ctx, p, func(i int) []ipsec.Link {
+		// A guard whose link stays, stays while the rest is replaced.
+		if n.Protection == config.ProtectIPsec && i < len(n.Addresses()) && n.Addresses()[i] == p.cfg.Addresses()[i] {
+			return n.Links()
+		}
+		return nil
+	})
 	d.setUpPeer(ctx, next)
 	for _, at := range disks {
 		d.restore(at.saved(), at)

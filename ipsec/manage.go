@@ -105,18 +105,18 @@ func (p *peer) sameEnds(o *Peer) bool {
 }
 
 // RemovePeer ends the peer's SAs, unloads its connection and key, and then
-// removes its guard: from then on the port's traffic with the peer may flow in
-// clear. Before that the kernel's sockets of its links are ended. The guard of a
-// link stays whose sockets cannot be, and the error is a *HeldError: RemoveGuard
-// (the function) takes it down later.
-func (m *Manager) RemovePeer(ctx context.Context, name string) error {
+// removes its guard, but that of the links in keep: from then on the port's traffic
+// with the peer may flow in clear. Before that the kernel's sockets of its links are
+// ended. The guard of a link stays whose sockets cannot be, and the error is a
+// *HeldError: RemoveGuard (the function) takes it down later.
+func (m *Manager) RemovePeer(ctx context.Context, name string, keep ...Link) error {
 	m.editing.Lock()
 	defer m.editing.Unlock()
 	p, err := m.peer(name)
 	if err != nil {
 		return err
 	}
-	return m.retire(ctx, p, nil)
+	return m.retire(ctx, p, keep)
 }
 
 // retire ends a peer; the guard of the links in keep stays.

@@ -125,3 +125,48 @@ func (s *scene) guardsFit(n *node.Node, carrier config.Transport) {
 		s.t.Errorf("%s with transport %s guards %v, want %v", n.Name(), carrier, have, want)
 	}
 }
+
+// TestGuardOfALinkThatStaysIsNeverTakenDown changes the transport so that the peer
+// keeps TCP and has SCTP in UDP beside it, or not. The kernel tells of each policy
+// that goes.
+func TestGuardOfALinkThatStaysIsNeverTakenDown(t *testing.T) {
+	s := newScene(t)
+	if err := node.Join(t.Context(), s.alpha, s.beta); err != nil {
+		t.Fatal(err)
+	}
+	said := &lines{}
+	monitor := s.alpha.Command(t.Context(), "ip", "xfrm", "monitor", "policy")
+	monitor.Stdout = said
+	if err := monitor.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = monitor.Process.Kill()
+		_ = monitor.Wait()
+	}()
+	// told waits until all is told that happened before.
+	told := func(mark string) {
+		t.Helper()
+		policy := " src 192.0.2.1/32 dst " + mark + "/32 dir out"
+		s.until("the kernel tells of "+mark, func() bool {
+			s.shell(s.alpha, "ip xfrm policy add"+policy+" action block && ip xfrm policy delete"+policy)
+			return said.has("Deleted", "dst "+mark+"/32")
+		})
+	}
+	told("192.0.2.2")
+	was := ""
+	for _, carrier := range []string{"auto", "tcp"} {
+		s.edit(s.alpha, "beta", "transport: "+carrier+"\n", was, "")
+		s.must(s.alpha, "reload")
+		s.guardsFit(s.alpha, config.Transport(carrier))
+		was = "transport: " + carrier + "\n"
+	}
+	told("192.0.2.3")
+	port := func(p uint16) string { return fmt.Sprintf("port %d ", p) }
+	if said.has("Deleted", "proto tcp", port(config.DefaultPort)) {
+		t.Errorf("policies of TCP went meanwhile:\n%v", said)
+	}
+	if !said.has("Deleted", "proto udp", port(config.DefaultUDPPort)) {
+		t.Errorf("nothing is told of UDP's policies, which went:\n%v", said)
+	}
+}

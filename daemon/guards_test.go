@@ -1,0 +1,92 @@
+package daemon
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/internal/nsdo"
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// TestHeldGuardIsLookedAfterAndLetGo has the guard of a removed peer wait for a
+// connection that could not be ended: what somebody takes away of it is put back, and
+// with the connection it goes.
+func TestHeldGuardIsLookedAfterAndLetGo(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("making a network namespace takes root")
+	}
+	err := nsdo.Fresh(func() error {
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err != nil {
+			return err
+		}
+		ln, err := net.Listen("tcp", "127.0.0.1:7471")
+		if err != nil {
+			return err
+		}
+		defer ln.Close()
+		c, err := net.Dial("tcp", "127.0.0.1:7471")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		taken, err := ln.Accept()
+		if err != nil {
+			return err
+		}
+		defer taken.Close()
+
+		r := guardRecord{Peer: "beta", Address: netip.MustParseAddr("127.0.0.1"), Protocol: transport.ProtoTCP, Port: 7471}
+		d := &Daemon{cfg: &config.Config{StateDir: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
+		d.guards = recordedGuards{list: []guardRecord{r}, held: map[guardRecord]string{r: "its connection could not be ended"}}
+		if err := ipsec.InstallGuard(r.spec()); err != nil {
+			return err
+		}
+		if holes, err := ipsec.GuardHoles(r.spec()); err != nil || len(holes) > 0 {
+			t.Errorf("at first: %v, %v", holes, err)
+		}
+		policies, err := netlink.XfrmPolicyList(netlink.FAMILY_V4)
+		if err != nil {
+			return err
+		}
+		for i := range policies {
+			if err := netlink.XfrmPolicyDel(&policies[i]); err != nil && !errors.Is(err, unix.ENOENT) {
+				return err
+			}
+		}
+		d.letGo()
+		if holes, err := ipsec.GuardHoles(r.spec()); err != nil || len(holes) > 0 || len(policies) == 0 {
+			t.Errorf("%d policies were taken away and not put back: %v, %v", len(policies), holes, err)
+		}
+		if why := d.heldGuards("beta"); len(why) != 1 || len(d.guards.list) != 1 {
+			t.Errorf("held: %q, list %v", why, d.guards.list)
+		}
+
+		c.Close()
+		taken.Close()
+		eventually(t, "the kernel has nothing of the link", func() bool {
+			left, err := ipsec.LinkSockets(r.spec())
+			return err == nil && len(left) == 0
+		})
+		d.letGo()
+		if left, err := ipsec.ListGuard(""); err != nil || len(left) > 0 || len(d.guards.list) > 0 || len(d.heldGuards("beta")) > 0 {
+			t.Errorf("at last: policies %v, %v; list %v, held %q", left, err, d.guards.list, d.heldGuards("beta"))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
