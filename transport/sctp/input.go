@@ -113,13 +113,14 @@ func (t *tcb) unknown(c chunk) bool {
 }
 
 // reply puts a chunk into the line of those to be sent, unless it is long
-// already or the chunk does not fit a packet.
+// already. The answer to a HEARTBEAT is as long as that, whatever fits this end's
+// packets (RFC 9260 section 8.3): alone in a packet, which IP may fragment.
 func (t *tcb) reply(typ chunkType, value []byte) {
 	n := padded(chunkHeaderLen + len(value))
 	if !t.vain.take(t.now, vainRate, vainBurst) {
 		return
 	}
-	if n > t.size-headerLen || len(t.control)+n > max(maxControl, t.size) {
+	if most := max(t.mostSize, maxControl); n > most-headerLen || len(t.control)+n > most {
 		return
 	}
 	t.control = appendChunk(t.control, typ, 0, value)
@@ -256,7 +257,7 @@ func (t *tcb) release(n int) {
 // waits for one (RFC 9260 section 8.3).
 func (t *tcb) heartbeatAck(now time.Duration, c chunk) {
 	p, _, err := cutParam(c.value())
-	if err != nil || len(p) != heartbeatLen || p.typ() != paramHeartbeatInfo {
+	if err != nil || len(p) < heartbeatLen || p.typ() != paramHeartbeatInfo {
 		return
 	}
 	sent, nonce := time.Duration(binary.BigEndian.Uint64(p.value())), binary.BigEndian.Uint64(p.value()[8:])
@@ -267,7 +268,7 @@ func (t *tcb) heartbeatAck(now time.Duration, c chunk) {
 		t.hbSent = 0
 	case sent == t.kickAt && nonce == t.kickNonce && !t.kickDue:
 		t.kickAnswered(now)
-	case t.probeAck(now, sent, nonce):
+	case t.probeAck(now, sent, nonce, len(p)):
 		t.heard() // a long packet's round trip is not that of others
 		return
 	default:

@@ -84,7 +84,7 @@ const (
 	batchPackets = 64
 
 	// maxControl is how many bytes of HEARTBEAT ACKs and ERRORs wait to be sent at
-	// most. A peer that asks for more gets no answer to the rest.
+	// most, or the longest packet if that is more. A peer that asks for more gets no answer to the rest.
 	maxControl = 2048
 	// maxUnrecognized bounds in bytes what is quoted of unknown parameters and
 	// chunks: an INIT ACK has to fit a packet.

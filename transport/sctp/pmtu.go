@@ -1,7 +1,6 @@
 package sctp
 
 import (
-	"encoding/binary"
 	"fmt"
 	"time"
 )
@@ -11,6 +10,14 @@ import (
 // packet as long as is to be tried; nothing but the probe is lost when it does not
 // get through, and its loss counts neither as congestion nor as an error of the
 // path.
+//
+// Some peers drop packets with a PAD chunk whole, though RFC 9260 section 3.2 has them
+// skip it. So what got lost is tried without PAD, too: with a HEARTBEAT whose
+// Heartbeat Information is as long as it takes (RFC 9260 section 3.3.5). The answer is
+// of the same length, so that the way back has to carry it, in fragments of IP
+// perhaps. What was answered last is what the next size is tried with. No probe
+// holds data: losing it would delay messages, and black holes are found by what
+// happens to packets of the size in use.
 //
 // The size in use begins with what every path carries: a message that was queued
 // for a longer packet cannot be cut again. What the route has is probed at once, and
@@ -35,25 +42,36 @@ type pmtu struct {
 	tries  int           // probes of that size that were lost
 	route  int           // what the route is said to carry, 0: not known
 	small  int           // the longest that got through since tcb.losses began, below the size in use
-	sure   bool          // a probe of the size in use, or of more, got through
+	sure   bool          // a probe of more than the first size got through, or the size has shrunk
 	vain   int           // short probes that were answered while a longer first chunk got lost
+	noPad  bool          // the last probe that was answered had no PAD chunk
 	timer  time.Duration // when the probe is taken for lost; without one, when the search begins anew
 
-	probes [3]probe // of the search; at first, and after losses: a safe one; Ethernet's, the route's
+	probes [4]probe
 }
 
 // probe is a probe packet under way.
 type probe struct {
 	size  int // 0: none
-	due   bool
-	sent  time.Duration
+	due   probeForm
+	sent  time.Duration // 0: not yet
 	nonce uint64
 }
 
+// probeForm says what makes a probe long.
+type probeForm uint8
+
 const (
-	searching = iota // index into pmtu.probes
-	safe
-	routed
+	byPad probeForm = 1 << iota
+	byInfo
+)
+
+// Index into pmtu.probes.
+const (
+	searching = iota // of the target's size
+	safe             // at first and after losses: of a size that should get through
+	routed           // the same: Ethernet's, the route's
+	alive            // a mere HEARTBEAT, which tells whether anything gets through
 )
 
 const (
@@ -65,11 +83,15 @@ const (
 	// maxVain is how often in a row a chunk that is too long is lost before its
 	// association ends. Losses without a cause are taken for it once in a long life.
 	maxVain = 5
+	// shortProbe is the length of a packet with a HEARTBEAT alone.
+	shortProbe = headerLen + chunkHeaderLen + heartbeatLen
+	// nearly is which part of the size in use is not searched for any more.
+	nearly = 16
 )
 
-// likely are MTUs that paths have: of Ethernet and jumbo frames, with tunnels,
-// IPsec and PPP below, of FDDI, of loopback devices.
-var likely = [...]int{1280, 1320, 1360, 1380, 1400, 1420, 1440, 1460, 1480, 1492, 1500, 2048, 4352, 8192, 8900, 9000, 16384, 32768, 65535}
+// likely are MTUs that paths have: of SLIP and of overlays, of Ethernet and jumbo
+// frames, with tunnels, IPsec and PPP below, of FDDI, of loopback devices.
+var likely = [...]int{1006, 1200, 1280, 1320, 1360, 1380, 1400, 1420, 1440, 1460, 1480, 1492, 1500, 2048, 4352, 8192, 8900, 9000, 16384, 32768, 65535}
 
 // startProbing begins the search, when the association is established.
 func (t *tcb) startProbing(now time.Duration) {
@@ -78,36 +100,48 @@ func (t *tcb) startProbing(now time.Duration) {
 	t.mostSize = min(t.mostSize, max(t.packetSize(DefaultMTU), min(t.peerRwnd, t.sendBuffer)/8&^3))
 	*m = pmtu{max: max(min(t.maxSize, t.mostSize), t.size)}
 	m.failed = m.max + 4
-	m.target = m.max
-	t.launch(now)
-	for i, mtu := range [...]int{safe: safeMTU, routed: DefaultMTU} {
-		if size := t.packetSize(mtu); size > t.size && size < m.target {
-			t.probeWith(i, size)
-		}
-	}
+	t.search(now)
 }
 
-// launch sends a probe of the target's size.
+// launch sends a probe of the target's size, and beside it, as long as none was
+// answered, of likely ones.
 func (t *tcb) launch(now time.Duration) {
 	m := &t.pm
 	t.probeWith(searching, m.target)
-	if m.tries > 0 && t.safeSize < m.target {
-		t.probeWith(safe, t.safeSize) // tells whether anything gets through
+	for i, mtu := range [...]int{safe: safeMTU, routed: DefaultMTU} {
+		if size := t.packetSize(mtu); !m.sure && m.tries < 2 && size > t.size && size < m.target {
+			t.probeWith(i, size)
+		}
+	}
+	if m.tries > 0 {
+		m.probes[alive] = probe{size: shortProbe, due: byInfo}
 	}
 	m.timer = now + max(probeTimeout, t.path.rto)
 }
 
+// probeWith has a probe sent, and in both forms where others got lost.
 func (t *tcb) probeWith(i, size int) {
-	t.pm.probes[i] = probe{size: size, due: true}
+	m := &t.pm
+	form := byPad
+	switch {
+	case m.tries > 0 || t.losses > 1:
+		form = byPad | byInfo
+	case m.noPad:
+		form = byInfo
+	}
+	m.probes[i] = probe{size: size, due: form}
 	t.want |= sendProbe
 }
 
-// search goes on with the next size, the middle one of those that are likely.
+// search goes on with the next size: the route's, the middle one of those that are
+// likely, or what is between the size in use and one that is too long.
 func (t *tcb) search(now time.Duration) {
 	m := &t.pm
 	m.target, m.tries = 0, 0
 	if m.max > t.size && m.max < m.failed && !m.sure {
 		m.target = m.max
+	} else if m.route > t.size && m.route < m.failed && m.route < m.max {
+		m.target = m.route
 	} else {
 		var sizes [len(likely) + 1]int
 		n := 0
@@ -121,10 +155,10 @@ func (t *tcb) search(now time.Duration) {
 			sizes[n] = m.max
 			n++
 		}
-		if n > 0 {
+		if gap := m.failed - t.size; n > 0 {
 			m.target = sizes[n/2]
-		} else if !m.sure {
-			m.target = t.size
+		} else if gap > max(t.size/nearly, 4) {
+			m.target = (t.size + gap/2) &^ 3
 		}
 	}
 	if m.target == 0 {
@@ -140,44 +174,50 @@ func (t *tcb) transmitProbe(now time.Duration, b *batch) bool {
 	t.want &^= sendProbe
 	for i := range t.pm.probes {
 		p := &t.pm.probes[i]
-		if !p.due {
-			continue
+		for _, form := range [...]probeForm{byPad, byInfo} {
+			if p.due&form == 0 {
+				continue
+			}
+			if b.full(p.size) {
+				t.want |= sendProbe
+				return false
+			}
+			if p.sent == 0 {
+				p.sent, p.nonce = now, t.nonce()
+			}
+			p.due &^= form
+			b.begin(t.localPort, t.peerPort, t.peerTag)
+			b.kind = packetAlone
+			if form == byInfo {
+				b.buf = appendHeartbeat(b.buf, p.sent, p.nonce, p.size-b.len()-chunkHeaderLen)
+			} else {
+				b.buf = appendHeartbeat(b.buf, p.sent, p.nonce, heartbeatLen)
+				b.buf = appendChunk(b.buf, typePad, 0, make([]byte, p.size-b.len()-chunkHeaderLen))
+			}
+			b.end()
+			t.stats.PacketsOut++
+			t.stats.Probes++
 		}
-		if b.full(p.size) {
-			t.want |= sendProbe
-			return false
-		}
-		p.due, p.sent, p.nonce = false, now, t.nonce()
-		b.begin(t.localPort, t.peerPort, t.peerTag)
-		b.kind = packetAlone
-		b.buf = appendHeartbeat(b.buf, p.sent, p.nonce)
-		if n := p.size - b.len(); n >= chunkHeaderLen {
-			b.buf = append(b.buf, byte(typePad), 0, 0, 0)
-			binary.BigEndian.PutUint16(b.buf[len(b.buf)-2:], uint16(n))
-			b.buf = append(b.buf, make([]byte, n-chunkHeaderLen)...)
-		}
-		b.end()
-		t.stats.PacketsOut++
-		t.stats.Probes++
 	}
 	return true
 }
 
-// probeAck takes the answer to a probe, if it is one.
-func (t *tcb) probeAck(now, sent time.Duration, nonce uint64) bool {
+// probeAck takes the answer to a probe, if it is one, with Heartbeat Information of n
+// bytes.
+func (t *tcb) probeAck(now, sent time.Duration, nonce uint64, n int) bool {
 	m := &t.pm
 	for i := range m.probes {
 		p := &m.probes[i]
-		if p.size == 0 || p.due || p.sent != sent || p.nonce != nonce {
+		if p.size == 0 || p.sent != sent || p.nonce != nonce {
 			continue
 		}
 		size := p.size
 		*p = probe{}
+		if i == alive {
+			return true
+		}
+		m.noPad = n > heartbeatLen
 		switch {
-		case i == searching && size >= t.size:
-			m.sure = true
-			t.resize(size)
-			t.search(now)
 		case size > t.size:
 			m.sure = true
 			t.resize(size)
@@ -207,29 +247,21 @@ func (t *tcb) expireProbe(now time.Duration) {
 	case m.target == 0: // PMTU_RAISE_TIMER
 		t.askRoute = true
 		m.failed = m.max + 4
-		m.small = 0
 		t.search(now)
 		return
-	case p.due:
+	case p.due != 0:
 	case t.heardAt > p.sent:
 		m.tries++
 	default: // nothing gets through, whatever its length
 		m.tries = max(m.tries, 1)
 	}
-	switch {
-	case m.tries < maxProbes:
+	if m.tries < maxProbes {
 		t.launch(now)
-	case m.target > t.size:
-		m.failed = m.target
-		t.swallowed(m.target)
-		t.search(now)
-	case m.small > 0:
-		t.swallowed(t.size)
-		t.shrink(now, m.small)
-	default:
-		m.tries = 1
-		t.launch(now)
+		return
 	}
+	m.failed = m.target
+	t.swallowed(m.target)
+	t.search(now)
 }
 
 // lostAgain looks for a black hole when the first outstanding chunk was lost once

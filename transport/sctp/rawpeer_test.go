@@ -43,13 +43,12 @@ func (r *rawPeer) send(tag uint32, chunks ...[]byte) {
 	}
 }
 
-// recv is the next packet, but those that try the path's MTU.
+// recv is the next packet, but HEARTBEATs and those that try the path's MTU.
 func (r *rawPeer) recv() packet {
 	r.t.Helper()
 	for {
 		p := r.recvAny()
-		c, rest, err := cutChunk(p.chunks())
-		if err != nil || c.typ() != typeHeartbeat || len(rest) == 0 || chunkType(rest[0]) != typePad {
+		if holds(p, func(c chunk) bool { return c.typ() != typeHeartbeat && c.typ() != typePad }) {
 			return p
 		}
 	}

@@ -34,7 +34,7 @@ func (t *tcb) transmit(now time.Duration, b *batch) (more bool) {
 			}
 			t.kickDue = false
 			b.begin(t.localPort, t.peerPort, t.peerTag)
-			b.buf = appendHeartbeat(b.buf, t.kickAt, t.kickNonce)
+			b.buf = appendHeartbeat(b.buf, t.kickAt, t.kickNonce, heartbeatLen)
 			b.end()
 		}
 		t.stats.PacketsOut++
@@ -109,8 +109,11 @@ func (t *tcb) transmitControl(now time.Duration, b *batch) {
 			return
 		}
 		n := len(t.control) - len(rest)
-		if b.len()+n > t.size && b.len() > headerLen {
-			return
+		if b.len()+n > t.size {
+			if b.len() > headerLen {
+				return
+			}
+			b.kind = packetLoose
 		}
 		b.buf = pad(append(b.buf, c...), len(c))
 		t.control = t.control[:copy(t.control, rest)]
@@ -141,25 +144,26 @@ func (t *tcb) rwnd() int {
 	return 0
 }
 
-// heartbeatLen is the length in bytes of a Heartbeat Info parameter: the time
+// heartbeatLen is the least length in bytes of a Heartbeat Info parameter: the time
 // and a random number that stands for the rest of the destination's identity
 // (RFC 9260 section 8.3).
 const heartbeatLen = paramHeaderLen + 16
 
 func (t *tcb) transmitHeartbeat(now time.Duration, b *batch) {
 	t.hbNonce, t.hbSent, t.hbJitter = t.nonce(), now, t.jitter()
-	b.buf = appendHeartbeat(b.buf, t.hbSent, t.hbNonce)
+	b.buf = appendHeartbeat(b.buf, t.hbSent, t.hbNonce, heartbeatLen)
 	t.touch(now)
 }
 
 func (t *tcb) nonce() uint64 { return uint64(t.jitter())<<32 | uint64(t.jitter()) }
 
-func appendHeartbeat(b []byte, sent time.Duration, nonce uint64) []byte {
-	var info [16]byte
-	binary.BigEndian.PutUint64(info[:], uint64(sent))
+// appendHeartbeat appends a HEARTBEAT with a Heartbeat Info parameter of n bytes.
+func appendHeartbeat(b []byte, sent time.Duration, nonce uint64, n int) []byte {
+	info := make([]byte, n-paramHeaderLen)
+	binary.BigEndian.PutUint64(info, uint64(sent))
 	binary.BigEndian.PutUint64(info[8:], nonce)
 	at := len(b)
-	return endChunk(appendParam(beginChunk(b, typeHeartbeat, 0), paramHeartbeatInfo, info[:]), at)
+	return endChunk(appendParam(beginChunk(b, typeHeartbeat, 0), paramHeartbeatInfo, info), at)
 }
 
 // expireHeartbeat sends a HEARTBEAT to an idle peer (RFC 9260 section 8.3). One

@@ -21,6 +21,8 @@ import (
 
 const patience = time.Minute
 
+const short, long = 2000, 1400
+
 // pionPort is the SCTP port that pion always has, at both ends.
 const pionPort = 5000
 
@@ -85,10 +87,14 @@ func (b *box) once(t *testing.T, n int) {
 	}
 }
 
-// message is the n-th message. It fits the packets that an association begins with:
-// pion drops those with a PAD chunk (RFC 4820) whole, by which longer ones are probed.
+// message is the n-th message. Those below short fit the packets that an association
+// begins with, and one chunk of pion's; the others have up to long bytes.
 func message(n uint32) []byte {
-	b := make([]byte, 4+n*37%500)
+	size := 4 + n*37%500
+	if n >= short {
+		size = 600 + n*37%(long-600+1)
+	}
+	b := make([]byte, size)
 	binary.BigEndian.PutUint32(b, n)
 	for i := 4; i < len(b); i++ {
 		b[i] = byte(n + uint32(i))
@@ -152,12 +158,11 @@ func grow(t testing.TB, a *sctp.Assoc, n int) {
 	}
 }
 
-// exchange sends n messages each way and ends the association.
+// exchange sends messages each way and ends the association.
 func exchange(t *testing.T, a *sctp.Assoc, ours *box, p *pion.Association, ourShutdown bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	const n = 2000
 	s, err := p.OpenStream(3, pion.PayloadTypeWebRTCBinary)
 	if err != nil {
 		t.Fatal(err)
@@ -177,20 +182,25 @@ func exchange(t *testing.T, a *sctp.Assoc, ours *box, p *pion.Association, ourSh
 		}
 	}()
 	go func() {
-		for i := range uint32(n) {
+		for i := range uint32(short) {
 			if _, err := s.WriteSCTP(message(i), pion.PayloadTypeWebRTCBinary); err != nil {
 				t.Error(err)
 				return
 			}
 		}
 	}()
-	for i := range uint32(n) {
+	for i := range uint32(short + 500) {
+		if i == short {
+			// pion drops packets with a PAD chunk (RFC 4820) whole, by which longer ones
+			// are probed at first.
+			grow(t, a, long)
+		}
 		if _, err := a.Send(ctx, []sctp.Outgoing{{Stream: 3, PPID: uint32(pion.PayloadTypeWebRTCBinary), Bufs: [][]byte{message(i)}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ours.once(t, n)
-	theirs.once(t, n)
+	ours.once(t, short)
+	theirs.once(t, short+500)
 	if ourShutdown {
 		if err := a.Shutdown(ctx); err != nil {
 			t.Error(err)
