@@ -112,6 +112,68 @@ func TestHungStorageHoldsUpNobodyElse(t *testing.T) {
 	<-answered
 }
 
+// TestExportThatChangesIsNeverMissing: a host that asks for an export while its old
+// storage is being closed, and takes its time, is not told that there is none.
+func TestExportThatChangesIsNeverMissing(t *testing.T) {
+	dir, freeze, thaw := freezable(t)
+	alpha, beta, gamma := newHost(t, ""), newHost(t, ""), newHost(t, "")
+	link(t, alpha, beta)
+	if _, err := gamma.api.AddPeer(t.Context(), api.PeerSpec{Name: "beta", Address: "127.0.0.1", Port: beta.port, Protection: "loopback"}); err != nil {
+		t.Fatal(err)
+	}
+	first, second := filepath.Join(dir, "first.img"), beta.image("second.img", 1<<20)
+	if err := errors.Join(os.WriteFile(first, nil, 0o600), os.Truncate(first, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	declare := func(path string) {
+		beta.write("exports.d/disk.yaml", "name: disk\npath: "+path+"\nallow: [alpha]\n")
+	}
+	declare(first)
+	if _, err := beta.api.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := alpha.attach("disk")
+	t.Cleanup(thaw)
+	freeze()
+	go c.Do(0, cmdWrite, 0, 4096, make([]byte, 4096))
+	eventually(t, "the write is at the storage", func() bool {
+		return slices.ContainsFunc(beta.status().Sessions, func(s api.Session) bool { return s.InFlight > 0 })
+	})
+	declare(second)
+	reloaded := make(chan error, 1)
+	go func() {
+		_, err := beta.api.Reload(t.Context())
+		reloaded <- err
+	}()
+	answers := map[string]bool{}
+	for over := false; !over; {
+		select {
+		case err := <-reloaded:
+			if err != nil {
+				t.Error(err)
+			}
+			over = true
+		default:
+		}
+		_, err := gamma.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk", TimeoutSeconds: 30}, nil)
+		if err == nil {
+			continue
+		}
+		answers[err.Error()] = true
+		if e := apiError(err); e.Code == api.CodeNotFound {
+			t.Fatalf("it is said to be missing: %v", err)
+		}
+	}
+	if len(answers) == 0 {
+		t.Error("nobody asked meanwhile")
+	}
+	t.Log(answers)
+	eventually(t, "the changed one can be attached", func() bool {
+		_, err := gamma.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk", TimeoutSeconds: 30}, nil)
+		return err == nil
+	})
+}
+
 // TestWatchdogHearsNothingOfADaemonThatCannotAct: systemd is told that the daemon is
 // alive only while its configuration can be changed.
 func TestWatchdogHearsNothingOfADaemonThatCannotAct(t *testing.T) {
