@@ -93,7 +93,7 @@ func TestMalformedAnswersAreRefusedInWords(t *testing.T) {
 		{"events and no answer", bytes.Repeat(packet(7, "list-sa", nil), 10), "lost"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			_, err := listFrom(ctx, tc.answer, false)
 			var de *DaemonError
@@ -129,7 +129,7 @@ func TestEventsBeforeARegistrationIsConfirmedAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := c.subscribe(ctx, "ike-updown"); !errors.Is(err, ErrDaemonProtocol) {
 		t.Errorf("error %v, want %v", err, ErrDaemonProtocol)

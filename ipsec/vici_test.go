@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // eventually polls until a condition holds.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for !f() {
@@ -152,7 +152,7 @@ func TestEventBeforeTheConfirmationDoesNotBlockASubscription(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := c.subscribe(ctx, watched...); err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ func (f *fakeCharon) says(p Peer, line string) {
 // await returns the next event of a kind.
 func await(t *testing.T, events <-chan Event, kind EventKind) Event {
 	t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	for {
 		select {
 		case e := <-events:

@@ -278,7 +278,7 @@ func (p *peer) wantNews(n int, ok func(got []string) bool, want []string) {
 		case <-p.change:
 		case <-p.over:
 			over = true
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			p.t.Fatalf("the upper has heard %q, want %q; stream: %v", got, want, p.s.State())
 		}
 	}
@@ -316,7 +316,7 @@ func (p *peer) wantEnd() error {
 	select {
 	case <-p.over:
 		return p.err
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		p.t.Fatal("the stream does not end")
 		return nil
 	}

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd/backing"
@@ -26,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const testTimeout = 30 * time.Second
+const testTimeout = 2 * time.Minute
 
 func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
@@ -70,7 +71,7 @@ type testServer struct {
 
 func startServer(t testing.TB, exports ...Export) *testServer {
 	t.Helper()
-	return startServerAt(t, netip.MustParseAddrPort("127.0.0.1:0"), rtrs.ServerConfig{}, exports...)
+	return startServerAt(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), iwarptest.FreePort(t)), rtrs.ServerConfig{}, exports...)
 }
 
 func startServerAt(t testing.TB, addr netip.AddrPort, rc rtrs.ServerConfig, exports ...Export) *testServer {

@@ -49,7 +49,7 @@ func newULP(t *testing.T) (*verbs.Device, *verbs.ULP) {
 var loopback = &transport.Config{Protector: transport.LoopbackOnly()}
 
 func testContext(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -21,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testTimeout is how long anything here may take before it counts as hung.
-const testTimeout = 30 * time.Second
+const testTimeout = 2 * time.Minute
 
 func testContext(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
@@ -78,7 +79,7 @@ type testServer struct {
 
 func startServer(t testing.TB, cfg ServerConfig) *testServer {
 	t.Helper()
-	return startServerAt(t, netip.MustParseAddrPort("127.0.0.1:0"), cfg)
+	return startServerAt(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), iwarptest.FreePort(t)), cfg)
 }
 
 func startServerAt(t testing.TB, addr netip.AddrPort, cfg ServerConfig) *testServer {

@@ -130,7 +130,7 @@ func whole(mr *MR, n int) []SGE { return []SGE{{MR: mr, Len: uint32(n)}} }
 // next waits for the next completion.
 func (e *end) next() WC {
 	e.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	var wcs [1]WC
 	for e.cq.Poll(wcs[:]) == 0 {
@@ -156,7 +156,7 @@ func (e *end) wantEnd() error {
 	select {
 	case <-e.qp.Done():
 		return e.qp.Err()
-	case <-time.After(20 * time.Second):
+	case <-time.After(2 * time.Minute):
 		e.t.Fatal("the stream does not end")
 		return nil
 	}
@@ -191,7 +191,7 @@ var sctpLocal = netip.MustParseAddrPort("127.0.0.1:7471")
 // connect joins a and b by a listener at local, to which dial goes.
 func connect(t testing.TB, a, b *end, dial DialConfig, local netip.AddrPort, listen ListenConfig) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	ln, err := b.dev.Listen(ctx, local, listen)
 	if err != nil {

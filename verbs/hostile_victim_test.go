@@ -69,7 +69,7 @@ func (r *rawLLP) Send(segs ...[]byte) error {
 // tcpLLP joins a rawPeer to an LLP over TCP.
 func tcpLLP(t *testing.T, cfg mpa.Config) (*rawLLP, ddp.LLP) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

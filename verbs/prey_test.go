@@ -384,7 +384,7 @@ func (p *prey) play(t *testing.T, s *script) {
 	}
 	p.line.stall(false)
 	p.line.end(false)
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	select {
 	case <-p.qp.Done():

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
@@ -26,7 +27,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
-		Setup:               setUpHosts,
+		Setup:               func(env *testscript.Env) error { return setUpHosts(t, env) },
 		Condition: func(cond string) (bool, error) {
 			switch cond {
 			case "root":
@@ -42,7 +43,7 @@ func TestScripts(t *testing.T) {
 
 // setUpHosts gives a script two hosts on loopback, alpha and beta: $ALPHA_PORT,
 // $ALPHA_UDP_PORT, $ALPHA_SOCKET, alpha/ironwarp.yaml, and the same for beta.
-func setUpHosts(env *testscript.Env) error {
+func setUpHosts(t *testing.T, env *testscript.Env) error {
 	// The sockets' paths have to be short.
 	run, err := os.MkdirTemp("", "iw")
 	if err != nil {
@@ -50,22 +51,11 @@ func setUpHosts(env *testscript.Env) error {
 	}
 	env.Defer(func() { os.RemoveAll(run) })
 	for _, h := range []string{"alpha", "beta"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		port := l.Addr().(*net.TCPAddr).Port
-		l.Close()
+		port, udp := iwarptest.FreePort(t), iwarptest.FreeUDPPort(t)
 		dir := filepath.Join(env.WorkDir, h)
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
-		u, err := net.ListenPacket("udp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		udp := u.LocalAddr().(*net.UDPAddr).Port
-		u.Close()
 		conf := fmt.Sprintf("listen: {port: %d, udp_port: %d}\nstate_dir: state\nruntime_dir: %s\nipsec: {vici: \"unix://%s/no-charon\"}\n", port, udp, filepath.Join(run, h), run)
 		if err := os.WriteFile(filepath.Join(dir, "ironwarp.yaml"), []byte(conf), 0o600); err != nil {
 			return err
@@ -80,7 +70,7 @@ func setUpHosts(env *testscript.Env) error {
 }
 
 // awaitTime bounds waiting for a daemon; it is up within milliseconds.
-const awaitTime = 30 * time.Second
+const awaitTime = 2 * time.Minute
 
 // await SOCKET [DISK] waits until the daemon at a socket answers, and has a disk
 // attached and ready. With ! it waits until nobody answers.

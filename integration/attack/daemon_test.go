@@ -19,6 +19,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/iwarptest"
 )
 
 // station is a host with a daemon, which a hostile peer can reach.
@@ -78,18 +79,10 @@ func runDaemon(t *testing.T, attacks ...daemonAttack) {
 	}
 }
 
-// unusedPort is a TCP port that is free now.
-func unusedPort(t *testing.T) uint16 {
-	t.Helper()
-	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).AddrPort().Port()
-}
-
 // newConfig writes the configuration of a station.
 func newConfig(t *testing.T, more string) *station {
 	t.Helper()
-	s := &station{T: t, dir: must(os.MkdirTemp("", "iwstation"))(t), port: unusedPort(t), log: new(journal)}
+	s := &station{T: t, dir: must(os.MkdirTemp("", "iwstation"))(t), port: iwarptest.FreePort(t), log: new(journal)}
 	t.Cleanup(func() { os.RemoveAll(s.dir) })
 	text := fmt.Sprintf("listen: {port: %d, addresses: [127.0.0.1]}\nstate_dir: state\nruntime_dir: run\n%s"+
 		"peers:\n  - {name: mallory, address: %v, protection: loopback}\n  - {name: friend, address: %v, protection: loopback}\n", s.port, more, mallorys, friends)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon"
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/iwarptest"
 )
 
 // plunder is a request that would offer a file of this host to a hostile peer.
@@ -124,7 +125,7 @@ func post(t *testing.T, url, body string) (status int, text string) {
 // one afterwards, and neither is what the daemon goes by (R33).
 func TestNothingOfTheWireIsConfiguration(t *testing.T) {
 	switchOff(t, checks.None)
-	metrics := unusedPort(t)
+	metrics := iwarptest.FreePort(t)
 	s := newStation(t, fmt.Sprintf("block: off\nmetrics: {listen: \"127.0.0.1:%d\"}\n", metrics))
 	before, exports := s.digest(), len(must(s.api.Exports(t.Context()))(t))
 	requests := []string{"GET /v1/info", "POST /v1/reload", "POST /v1/exports", "POST /v1/peers", "DELETE /v1/peers/friend", "POST /v1/attachments", "POST /v1/blocks", "DELETE /v1/streams/0"}

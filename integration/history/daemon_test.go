@@ -148,7 +148,7 @@ func (p *proc) logTail() string {
 }
 
 // patience bounds the wait for what takes a second; a busy machine is no failure.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // until waits for a condition.
 func until(t *testing.T, what string, ok func() bool) {

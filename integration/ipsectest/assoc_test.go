@@ -77,7 +77,7 @@ func (p *pair) open(t *testing.T, from *host, cfg transport.Config) (stream, err
 	if p.more != nil {
 		p.more(from, &cfg, true)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var a *transport.Assoc
 	err := from.Do(func() (err error) {

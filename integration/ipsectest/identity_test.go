@@ -25,7 +25,7 @@ func tell(t *testing.T, h *host, cmd string, m *vici.Message) error {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	_, err = s.Call(ctx, cmd, m)
 	return err
@@ -86,7 +86,7 @@ func TestFlowOfRightAddressesUnderAnotherIdentityIsRefused(t *testing.T) {
 	p.impostor(t)
 	p.becomeMallory(t)
 
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	err := p.alpha.m.Prepare(ctx, transport.Flow{Protocol: transport.ProtoTCP, Remote: netip.AddrPortFrom(p.beta.Addr(), port)})
 	if !errors.Is(err, ipsec.ErrWrongIdentity) || !strings.Contains(err.Error(), "mallory") {
@@ -110,7 +110,7 @@ func TestFlowOfRightAddressesUnderAnotherIdentityIsRefused(t *testing.T) {
 		if !errors.Is(err, ipsec.ErrWrongIdentity) || !errors.Is(err, transport.ErrNotProtected) {
 			t.Errorf("refused with %v", err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("a flow under mallory's SA was not refused")
 	}
 	if st, _ := p.alpha.m.PeerStatus("beta"); st.Counters.Refusals.WrongIdentity != 1 || st.Flows != 0 {
@@ -140,7 +140,7 @@ func stayWithPeer(t *testing.T, p *pair) {
 		deleteIKE(t, p.alpha, "beta")
 		p.becomeMallory(t)
 		seen := map[ipsec.EventKind]ipsec.Event{}
-		timeout := time.After(30 * time.Second)
+		timeout := time.After(2 * time.Minute)
 		for len(seen) < 1 {
 			select {
 			case e := <-events:
@@ -179,7 +179,7 @@ func handChildren(t *testing.T, h *host) (names []string) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for m, err := range s.CallStreaming(ctx, "list-sas", "list-sa", message(t, "ike", "evil")) {
 		if err != nil {

@@ -205,7 +205,7 @@ func (h *host) mustDialWith(t *testing.T, to *host, cfg transport.Config) *trans
 func (h *host) dialWith(t *testing.T, to *host, cfg transport.Config) (*transport.Conn, error) {
 	t.Helper()
 	cfg.Protector, cfg.Local = h.m, h.at()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var c *transport.Conn
 	err := h.Do(func() (err error) {
@@ -353,7 +353,7 @@ func counted(t *testing.T, c *lab.Capture) lab.Counts {
 // eventually polls until a condition holds.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	deadline := time.After(60 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !f() {

@@ -99,7 +99,7 @@ func TestPeerWithoutAnSAIsNotAnswered(t *testing.T) {
 			if !errors.Is(err, ipsec.ErrNotCovered) {
 				t.Errorf("refused with %v", err)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatal("without the guard and without an SA a clear flow was admitted")
 		}
 	})
@@ -230,7 +230,7 @@ func (g *tunnelled) serve(t *testing.T) {
 // prepare is what precedes a stream from alpha to beta.
 func (p *pair) prepare(t *testing.T) error {
 	k := linkOf(p.kind)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	return p.alpha.m.Prepare(ctx, transport.Flow{Protocol: k.Protocol, Remote: netip.AddrPortFrom(p.beta.at(), k.Port)})
 }
@@ -306,7 +306,7 @@ func TestStreamThroughAGatewaysTunnelIsRefused(t *testing.T) {
 						if !errors.Is(err, ipsec.ErrWrongIdentity) && !errors.Is(err, ipsec.ErrGateway) || !errors.Is(err, transport.ErrNotProtected) {
 							t.Errorf("refused with %v", err)
 						}
-					case <-time.After(30 * time.Second):
+					case <-time.After(2 * time.Minute):
 						t.Fatal("a stream from behind the gateway was not refused")
 					}
 				}

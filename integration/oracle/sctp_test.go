@@ -137,7 +137,7 @@ func overSCTP(t testing.TB, streams int, faults sctptest.Faults) (*reel, [][2]*e
 		finish(t, pair[:]...)
 	}
 	// The association is shut down behind the last stream.
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	for !r.has(chunkShutdownComplete) {
 		select {
 		case <-deadline:

@@ -149,7 +149,7 @@ func quotation(layer, typ int, seg []byte, nothing bool) string {
 // the queue pair answers until it ends.
 func provoke(t *testing.T, s *end, nc [2]net.Conn, seg []byte, spoil bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	served := make(chan error, 1)
 	go func() {

@@ -96,7 +96,7 @@ func (e *end) region(a verbs.Access) *verbs.MR {
 // join brings two ends up on the two ends of a connection.
 func join(t testing.TB, c, s *end, nc [2]net.Conn, ccfg, scfg mpa.Config) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	ccfg.IRD, ccfg.ORD, scfg.IRD, scfg.ORD = 4, 4, 4, 4
 	served := make(chan error, 1)
@@ -187,7 +187,7 @@ func (e *end) post(wr verbs.SendWR) {
 // want waits for a completion without error.
 func (e *end) want(op verbs.WCOp) verbs.WC {
 	e.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	var wcs [1]verbs.WC
 	for e.cq.Poll(wcs[:]) == 0 {
@@ -309,7 +309,7 @@ func finish(t testing.TB, ends ...*end) {
 	for _, e := range ends {
 		select {
 		case <-e.qp.Done():
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatal("the stream does not end")
 		}
 	}

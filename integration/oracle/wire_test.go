@@ -45,7 +45,7 @@ func TestTsharkReadsTheWire(t *testing.T) {
 // dial returns the two ends of a connection between hosts.
 func dial(t *testing.T, from, to *lab.Host, at netip.AddrPort) (nc [2]net.Conn) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	ln, err := to.Listen(ctx, at)
 	if err != nil {
