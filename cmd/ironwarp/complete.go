@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/urfave/cli/v2"
 )
@@ -104,7 +105,9 @@ func (w *ironwarp) completeOffers(c *cli.Context) {
 		if peer, _, begun := strings.Cut(os.Getenv(completeVar), "/"); begun {
 			offers, _ := cl.Offers(ctx, peer)
 			for _, o := range offers {
-				names = append(names, peer+"/"+o.Name)
+				if config.CheckExportName(o.Name) == nil { // it can be attached
+					names = append(names, peer+"/"+o.Name)
+				}
 			}
 			return names
 		}
