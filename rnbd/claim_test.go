@@ -247,6 +247,9 @@ func TestExportHasOneWriter(t *testing.T) {
 	if e := do(t, d, nbd.OpWrite, block, 0, 0, 0); e != syscall.EIO {
 		t.Errorf("its ghost writes: %v, want EIO", e)
 	}
+	if _, err := c.Open(testContext(t), "r", OpenOptions{Claim: claim}); !errors.Is(err, ErrInUse) {
+		t.Errorf("its ghost takes over: %v", err)
+	}
 	again.Close()
 	openDisk(t, c, "r")
 }

@@ -61,5 +61,6 @@
 // another life and is not marked as kept, the writes may be gone: all I/O of that
 // disk fails from then on, so that no flush succeeds which should have covered them.
 // The attachment is what a disk has in common with itself after a lost session or a
-// restart of the client: of a disk that has one writer, it takes over from itself.
+// restart of the client: of a disk that has one writer, it takes over from itself in an
+// earlier session.
 package rnbd

@@ -173,7 +173,7 @@ func (e *export) tryAttach(d *device) (ghost *device, other *writer) {
 	for _, o := range e.devices {
 		switch {
 		case d.readOnly || o.readOnly:
-		case o.attachment == d.attachment && o.sess.info.Peer == d.sess.info.Peer && !d.attachment.IsZero():
+		case o.takenOverBy(d):
 			return o, nil
 		case one:
 			return nil, &writer{peer: o.sess.info.Peer, session: o.sess.info.Name, since: o.since}
@@ -188,6 +188,12 @@ func (e *export) tryAttach(d *device) (ghost *device, other *writer) {
 	e.devices = append(e.devices, d)
 	e.setUsersLocked()
 	return nil, nil
+}
+
+// takenOverBy reports whether d is the same attachment in a later session. One of an
+// earlier session is a ghost, which does not take over from its successor.
+func (o *device) takenOverBy(d *device) bool {
+	return o.attachment == d.attachment && !d.attachment.IsZero() && o.sess.info.Peer == d.sess.info.Peer && o.sess.number <= d.sess.number
 }
 
 // detach reports whether d was there.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ironwarp/ironwarp/rtrs"
@@ -28,6 +29,7 @@ type ServerConfig struct {
 type Server struct {
 	log         *slog.Logger
 	writerGrace time.Duration
+	sessions    atomic.Uint64 // that there have been
 
 	mu      sync.Mutex
 	closed  bool
@@ -238,7 +240,7 @@ func (s *Server) lookUp(name string, in *rtrs.SessionInfo) (*export, error) {
 
 // NewSession admits a session. It is for rtrs.ServerConfig.
 func (s *Server) NewSession(info rtrs.SessionInfo) (rtrs.ServerHandler, error) {
-	return &session{srv: s, info: info}, nil
+	return &session{srv: s, info: info, number: s.sessions.Add(1)}, nil
 }
 
 // Close removes all exports. Close the rtrs.Server first. It is idempotent.

@@ -17,8 +17,9 @@ import (
 // session serves one incarnation of a client's session. It implements
 // rtrs.ServerHandler.
 type session struct {
-	srv  *Server
-	info rtrs.SessionInfo
+	srv    *Server
+	info   rtrs.SessionInfo
+	number uint64 // greater than that of each session before
 
 	// devices by id modulo their number, so that an id of the past is not
 	// taken for another's.
