@@ -70,33 +70,26 @@ func (w *ironwarp) complete(c *cli.Context, list func(context.Context, *api.Clie
 }
 
 func (w *ironwarp) completePeers(c *cli.Context) {
-	w.complete(c, func(ctx context.Context, cl *api.Client) (names []string) {
-		peers, _ := cl.Peers(ctx)
-		for _, p := range peers {
-			names = append(names, p.Name)
-		}
-		return names
-	})
+	w.complete(c, names((*api.Client).Peers, func(p api.Peer) string { return p.Name }))
 }
 
 func (w *ironwarp) completeExports(c *cli.Context) {
-	w.complete(c, func(ctx context.Context, cl *api.Client) (names []string) {
-		exports, _ := cl.Exports(ctx)
-		for _, e := range exports {
-			names = append(names, e.Name)
-		}
-		return names
-	})
+	w.complete(c, names((*api.Client).Exports, func(e api.Export) string { return e.Name }))
 }
 
 func (w *ironwarp) completeAttachments(c *cli.Context) {
-	w.complete(c, func(ctx context.Context, cl *api.Client) (names []string) {
-		list, _ := cl.Attachments(ctx)
-		for _, at := range list {
-			names = append(names, at.Name())
+	w.complete(c, names((*api.Client).Attachments, api.Attachment.Name))
+}
+
+// names lists what the daemon has of a kind.
+func names[T any](list func(*api.Client, context.Context) ([]T, error), name func(T) string) func(context.Context, *api.Client) []string {
+	return func(ctx context.Context, cl *api.Client) (all []string) {
+		things, _ := list(cl, ctx)
+		for _, t := range things {
+			all = append(all, name(t))
 		}
-		return names
-	})
+		return all
+	}
 }
 
 // completeOffers completes PEER/EXPORT: first the peer, then what it offers.
