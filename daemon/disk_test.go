@@ -202,17 +202,6 @@ func TestDetachWithClientsNeedsForce(t *testing.T) {
 	}
 }
 
-func TestSocketNamesThatCollideAreRefused(t *testing.T) {
-	alpha, beta, _ := pair(t, 1<<20)
-	beta.export("x-y", beta.image("xy.img", 1<<20), false)
-	alpha.attach("x-y")
-	if _, err := alpha.api.AddPeer(t.Context(), api.PeerSpec{Name: "beta-x", Address: "127.0.0.2", Port: beta.port, Protection: "loopback"}); err != nil {
-		t.Fatal(err)
-	}
-	_, err := alpha.api.Attach(t.Context(), api.AttachRequest{Peer: "beta-x", Export: "y"}, nil)
-	says(t, err, api.CodeInUse, "beta-x-y.sock is that of beta/x-y", "rename")
-}
-
 func TestDisksComeBackWithTheDaemon(t *testing.T) {
 	alpha, beta, _ := pair(t, 1<<20)
 	c := alpha.attach("disk")

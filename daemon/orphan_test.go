@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,9 +22,10 @@ func (h *host) orphan(words ...string) {
 	})
 	at := h.status().Attachments[0]
 	says(h.t, at.Problem, at.Problem.Code, words...)
-	if _, err := os.Lstat(filepath.Join(h.dir, "run/nbd/beta-disk.sock")); err == nil {
-		h.t.Error("an orphan has a socket")
-	}
+	eventually(h.t, "it has no socket", func() bool {
+		_, err := os.Lstat(filepath.Join(h.dir, "run/nbd/beta-disk.sock"))
+		return errors.Is(err, fs.ErrNotExist)
+	})
 }
 
 func (h *host) isReady(disk string) func() bool {
