@@ -41,7 +41,7 @@ func (e *export) isReady() bool {
 
 // openBlocks opens the server of block sessions.
 func (d *Daemon) openBlocks() error {
-	d.exporter = rnbd.NewServer(rnbd.ServerConfig{Logger: d.log})
+	d.exporter = rnbd.NewServer(rnbd.ServerConfig{Logger: d.log, Places: d.loadPlaces(), KeepPlaces: d.savePlaces})
 	var err error
 	d.blocks, err = rtrs.NewServer(rtrs.ServerConfig{
 		ULP: d.ulps.server, QueueDepth: d.cfg.Limits.QueueSize, MaxSessionsPerPeer: d.cfg.Limits.Sessions,
@@ -147,7 +147,9 @@ func (d *Daemon) dropExport(e *export) {
 }
 
 func (d *Daemon) closeExports() {
-	atOnce(d.exportList(), func(e *export) { d.closeExport(e, d.exporter.RemoveExport) })
+	atOnce(d.exportList(), func(e *export) {
+		d.closeExport(e, func(name string) error { return d.exporter.ReplaceExport(name, "the daemon is ending") })
+	})
 	if d.exporter != nil {
 		// It has no exports left that could fail to close.
 		_ = d.exporter.Close()

@@ -127,6 +127,73 @@ func TestWriterOfAnotherHostIsNamed(t *testing.T) {
 	ok(t, gamma.attach("disk"), cmdWrite, 0, 512, make([]byte, 512))
 }
 
+// The exporting daemon restarts while a disk is attached: whoever writes to it keeps his
+// place against other hosts, also if the daemon was killed or his own is away. A detach
+// frees it for good.
+func TestWriterKeepsItsPlaceOverARestartOfTheServer(t *testing.T) {
+	alpha, beta, _ := pair(t, 1<<20)
+	gamma := newHost(t, "")
+	for _, x := range []struct {
+		on   *host
+		spec api.PeerSpec
+	}{
+		{gamma, api.PeerSpec{Name: "beta", Address: "127.0.0.1", LocalAddress: "127.0.0.2", Port: beta.port, Protection: "loopback"}},
+		{beta, api.PeerSpec{Name: "gamma", Address: "127.0.0.2", Port: gamma.port, Protection: "loopback"}},
+	} {
+		if _, err := x.on.api.AddPeer(t.Context(), x.spec); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := beta.api.SetExport(t.Context(), "disk", api.ExportChange{Allow: []string{"gamma"}}); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(when string) {
+		t.Helper()
+		_, err := gamma.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk"}, nil)
+		says(t, err, api.CodeInUse, "one writer at a time", "127.0.0.1")
+		if t.Failed() {
+			t.Fatal(when)
+		}
+	}
+	c := alpha.attach("disk")
+	ok(t, c, cmdWrite, 0, 512, bytes.Repeat([]byte{1}, 512))
+	refused("while it is attached")
+	// What a daemon that was killed leaves is what stands in the file now.
+	placed, err := os.ReadFile(filepath.Join(beta.dir, "state/writers.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := os.Stat(filepath.Join(beta.dir, "state/writers.json")); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+	for range 2 {
+		beta.stop()
+		if now, err := os.ReadFile(filepath.Join(beta.dir, "state/writers.json")); err != nil || !bytes.Equal(now, placed) {
+			t.Errorf("an orderly end leaves %s, %v; a killed daemon %s", now, err, placed)
+		}
+		beta.start()
+		refused("after a restart")
+		ok(t, c, cmdWrite, 512, 512, bytes.Repeat([]byte{2}, 512))
+		ok(t, c, cmdFlush, 0, 0, nil)
+	}
+	// The attaching daemon is away as well.
+	beta.stop()
+	alpha.stop()
+	beta.start()
+	refused("while its daemon is away")
+	alpha.start()
+	eventually(t, "the disk is ready", func() bool { return alpha.status().Attachments[0].State == api.AttachReady })
+	ok(t, alpha.nbd("disk"), cmdFlush, 0, 0, nil)
+	if err := alpha.api.Detach(t.Context(), "beta", "disk", true); err != nil {
+		t.Fatal(err)
+	}
+	beta.stop()
+	beta.start()
+	if _, err := gamma.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk"}, nil); err != nil {
+		t.Errorf("after a detach: %v", err)
+	}
+}
+
 // After the documented recipe, restore and reload, the restored file is what is
 // offered, and no disk goes on over it that was attached before.
 func TestReloadOffersTheRestoredFile(t *testing.T) {

@@ -202,16 +202,29 @@ func (d *Disk) revive(ctx context.Context) {
 	}
 }
 
-// lose notes that the server does not know the device any more, which an I/O was told:
-// the export was removed, and may be there again. Until that is known the disk waits.
+// lose notes that the server does not know the device any more: the export was
+// removed. errno of an I/O.
 func (d *Disk) lose() {
+	if d.failed.Load() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil {
+		d.err, d.since = &OpenError{Export: d.name, Err: ErrNotFound}, time.Now()
+		d.failed.Store(true)
+	}
+}
+
+// await notes that the server opens the export's storage again, which an I/O was told.
+func (d *Disk) await() {
 	if d.failed.Load() || d.waiting.Load() {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.err == nil && !d.closing.Load() {
-		d.err, d.since = &OpenError{Export: d.name, Err: ErrNotFound}, time.Now()
+		d.err, d.since = &OpenError{Export: d.name, Detail: "it is being opened again", Err: ErrNotReady}, time.Now()
 		d.waitLocked()
 	}
 }

@@ -230,9 +230,12 @@ func (io *diskIO) Submit(done nbd.Completion, more bool) {
 
 // Complete implements rtrs.Completion, for each part.
 func (io *diskIO) Complete(p *rtrs.Permit, errno syscall.Errno) {
-	if errno == syscall.ENODEV {
-		// It was not carried out. It is sent again when the disk is open again.
+	switch errno {
+	case syscall.ENODEV:
 		io.d.lose()
+		errno = syscall.EIO
+	case errReplaced:
+		io.d.await()
 		if onResend(p) == 0 {
 			p.SubmitAgain(io)
 			return

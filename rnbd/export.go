@@ -91,9 +91,11 @@ type Opener struct {
 // open; their I/O then fails.
 type export struct {
 	cfg      Export
+	disk     backing.ID
 	sectors  uint64
 	queue    Queue
 	removed  atomic.Bool
+	replaced bool // set before removed
 	counters counters
 
 	mu      sync.Mutex
@@ -105,10 +107,30 @@ type export struct {
 
 func newExport(cfg Export) *export {
 	cfg.Allow = slices.Clone(cfg.Allow)
-	e := &export{cfg: cfg, sectors: uint64(cfg.Storage.Size()) / SectorSize}
+	e := &export{cfg: cfg, disk: cfg.Storage.Identity().Disk, sectors: uint64(cfg.Storage.Size()) / SectorSize}
 	e.users.Store(new([]*session))
 	e.queue = cfg.Storage.NewQueue(e.flush)
 	return e
+}
+
+// end fails I/O from now on, and waits for what has begun.
+func (e *export) end() error {
+	e.removed.Store(true)
+	return e.queue.Close()
+}
+
+// gone is the result of I/O that is not carried out since the export was removed.
+func (e *export) gone() syscall.Errno {
+	if e.replaced {
+		return errReplaced
+	}
+	return syscall.ENODEV
+}
+
+func (e *export) sharedWriters() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.cfg.SharedWriters
 }
 
 func (e *export) readOnly() bool { return e.cfg.ReadOnly || e.cfg.Storage.ReadOnly() }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -21,6 +22,11 @@ type ServerConfig struct {
 	// WriterGrace is how long an export's writer whose session was lost keeps its place
 	// against other hosts; 0 means DefaultWriterGrace.
 	WriterGrace time.Duration
+	// Places are those of a server before: they are kept for WriterGrace from when their
+	// export is added. KeepPlaces is told them whenever they have changed, one call at a
+	// time, and is waited for before a writer is let in.
+	Places     []Place
+	KeepPlaces func([]Place)
 }
 
 // Server has exports and serves the sessions of an rtrs.Server, whose
@@ -30,11 +36,16 @@ type Server struct {
 	log         *slog.Logger
 	writerGrace time.Duration
 	sessions    atomic.Uint64 // that there have been
+	keepPlaces  func([]Place)
+
+	saving sync.Mutex     // held while keepPlaces is called
+	saves  sync.WaitGroup // calls of savePlaces
 
 	mu      sync.Mutex
 	closed  bool
 	exports map[string]*export
 	waiting map[string]awaited
+	places  map[backing.ID]Place // by disk
 }
 
 // awaited is an export whose storage is not open yet.
@@ -56,7 +67,12 @@ func NewServer(cfg ServerConfig) *Server {
 	if cfg.WriterGrace == 0 {
 		cfg.WriterGrace = DefaultWriterGrace
 	}
-	return &Server{log: cfg.Logger, writerGrace: cfg.WriterGrace, exports: make(map[string]*export), waiting: make(map[string]awaited)}
+	s := &Server{log: cfg.Logger, writerGrace: cfg.WriterGrace, keepPlaces: cfg.KeepPlaces,
+		exports: make(map[string]*export), waiting: make(map[string]awaited), places: make(map[backing.ID]Place)}
+	for _, p := range cfg.Places {
+		s.places[p.Disk] = p
+	}
+	return s
 }
 
 // AddExport adds an export: ErrExists if there is one of its name. Bytes beyond
@@ -82,7 +98,9 @@ func (s *Server) AddExport(cfg Export) error {
 	if tail := cfg.Storage.Size() % SectorSize; tail != 0 {
 		s.log.Warn("the storage's last bytes are no whole sector and are not exported", "export", cfg.Name, "bytes", tail)
 	}
-	s.exports[cfg.Name] = newExport(cfg)
+	e := newExport(cfg)
+	s.keepPlaceLocked(e)
+	s.exports[cfg.Name] = e
 	delete(s.waiting, cfg.Name)
 	return nil
 }
@@ -97,30 +115,42 @@ func (s *Server) Await(name string, allow []transport.Identity, why string) {
 
 // RemoveExport removes an export. I/O of sessions that have it open fails from
 // now on; what has begun has ended when RemoveExport returns.
-func (s *Server) RemoveExport(name string) error { return s.remove(name, false, "") }
+func (s *Server) RemoveExport(name string) error {
+	e, err := s.take(name, nil)
+	if e == nil {
+		return err
+	}
+	s.vacate(e.disk, nil)
+	return e.end()
+}
 
 // ReplaceExport is RemoveExport for an export that is about to be added again: I/O of
-// sessions that have it open waits, as it does after Await.
-func (s *Server) ReplaceExport(name, why string) error { return s.remove(name, true, why) }
+// sessions that have it open waits, as it does after Await, and its writer's place is kept.
+func (s *Server) ReplaceExport(name, why string) error {
+	e, err := s.take(name, &why)
+	if e == nil {
+		return err
+	}
+	e.replaced = true
+	return e.end()
+}
 
-func (s *Server) remove(name string, comesBack bool, why string) error {
+// take takes an export out of those there are. Where it is to come back, whoever asks
+// for it is told why it is away. e is nil if it was not there.
+func (s *Server) take(name string, why *string) (e *export, err error) {
 	s.mu.Lock()
-	e := s.exports[name]
+	defer s.mu.Unlock()
+	e = s.exports[name]
 	_, waits := s.waiting[name]
 	delete(s.exports, name)
 	delete(s.waiting, name)
-	if e != nil && comesBack {
-		s.waiting[name] = awaited{e.cfg.Allow, notReady(why)}
+	switch {
+	case e == nil && !waits:
+		return nil, fmt.Errorf("%w: %q", ErrNotFound, name)
+	case e != nil && why != nil:
+		s.waiting[name] = awaited{e.cfg.Allow, notReady(*why)}
 	}
-	s.mu.Unlock()
-	if e == nil && waits {
-		return nil
-	}
-	if e == nil {
-		return fmt.Errorf("%w: %q", ErrNotFound, name)
-	}
-	e.removed.Store(true)
-	return e.queue.Close()
+	return e, nil
 }
 
 // SetAllow changes who may open an export. Sessions that have it open keep it.
@@ -243,7 +273,8 @@ func (s *Server) NewSession(info rtrs.SessionInfo) (rtrs.ServerHandler, error) {
 	return &session{srv: s, info: info, number: s.sessions.Add(1)}, nil
 }
 
-// Close removes all exports. Close the rtrs.Server first. It is idempotent.
+// Close removes all exports; the places of their writers stay. Close the rtrs.Server
+// first. It is idempotent.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -254,9 +285,10 @@ func (s *Server) Close() error {
 	s.mu.Unlock()
 	var errs []error
 	for _, name := range names {
-		if err := s.RemoveExport(name); err != nil && !errors.Is(err, ErrNotFound) {
+		if err := s.ReplaceExport(name, "the server is ending"); err != nil && !errors.Is(err, ErrNotFound) {
 			errs = append(errs, err)
 		}
 	}
+	s.saves.Wait()
 	return errors.Join(errs...)
 }

@@ -88,7 +88,15 @@ func (s *session) Serve(r *rtrs.Request) {
 		s.io(r, &m)
 		return
 	}
-	r.CompleteMore(s.control(r))
+	errno, opened := s.control(r)
+	if opened != nil && s.srv.takePlace(opened) {
+		s.srv.saves.Go(func() {
+			s.srv.savePlaces()
+			r.Complete(errno)
+		})
+		return
+	}
+	r.CompleteMore(errno)
 }
 
 // BatchEnd implements rtrs.ServerHandler.
@@ -117,7 +125,9 @@ type ioReq struct {
 func (q *ioReq) Complete(errno syscall.Errno) {
 	switch errno {
 	case syscall.EBADF, syscall.ESHUTDOWN:
-		errno = syscall.ENODEV // the export was removed
+		errno = q.dev.exp.gone()
+	case errReplaced:
+		errno = syscall.EIO // that is said of exports alone
 	}
 	q.dev.exp.counters.count(q.op, uint64(q.size), errno)
 	q.dev.release()
@@ -129,8 +139,12 @@ var backingOps = [...]backing.Op{opRead: backing.OpRead, opWrite: backing.OpWrit
 
 func (s *session) io(r *rtrs.Request, m *ioMsg) {
 	d := s.device(m.Device)
-	if d == nil || d.exp.removed.Load() {
+	if d == nil {
 		r.CompleteMore(syscall.ENODEV)
+		return
+	}
+	if d.exp.removed.Load() {
+		r.CompleteMore(d.exp.gone())
 		return
 	}
 	if errno := d.check(r, m); errno != 0 {
@@ -187,10 +201,10 @@ func (d *device) check(r *rtrs.Request, m *ioMsg) syscall.Errno {
 }
 
 // control carries out everything but I/O. The answer is put in r.Data, the rest
-// of which becomes zero.
-func (s *session) control(r *rtrs.Request) syscall.Errno {
+// of which becomes zero. It returns the device that was opened, if one was.
+func (s *session) control(r *rtrs.Request) (errno syscall.Errno, opened *device) {
 	if r.Dir != rtrs.Read {
-		return syscall.EINVAL
+		return syscall.EINVAL, nil
 	}
 	var answer []byte
 	var err error
@@ -210,13 +224,14 @@ func (s *session) control(r *rtrs.Request) syscall.Errno {
 			err = syscall.EINVAL
 		} else if err = m.Parse(r.Header); err == nil {
 			var rsp openRsp
-			if rsp, err = s.open(&m); err == nil {
+			if rsp, opened, err = s.open(&m); err == nil {
 				answer = rsp.Append(out)
 			}
 		}
 	case msgClose:
 		var m numMsg
 		if err = m.Parse(r.Header, msgClose); err == nil {
+			s.leavePlace(m.N)
 			err = s.close(m.N)
 		}
 	case msgList:
@@ -228,33 +243,33 @@ func (s *session) control(r *rtrs.Request) syscall.Errno {
 		err = syscall.EOPNOTSUPP
 	}
 	if err != nil {
-		errno := syscall.EINVAL
+		errno = syscall.EINVAL
 		errors.As(err, &errno)
-		return errno
+		return errno, nil
 	}
 	if len(answer) > len(r.Data) {
-		return syscall.EINVAL
+		return syscall.EINVAL, nil
 	}
 	clear(r.Data[len(answer):])
-	return 0
+	return 0, opened
 }
 
-func (s *session) open(m *openMsg) (openRsp, error) {
+func (s *session) open(m *openMsg) (openRsp, *device, error) {
 	log := s.srv.log.With("peer", s.info.Peer, "session", s.info.Name, "export", m.Name)
 	exp, err := s.srv.lookUp(m.Name, &s.info)
 	var why notReady
 	switch {
 	case errors.As(err, &why):
-		return openRsp{Result: openNotReady, Detail: printable.Text(string(why))}, nil
+		return openRsp{Result: openNotReady, Detail: printable.Text(string(why))}, nil, nil
 	case errors.Is(err, ErrNotFound):
 		log.Warn("a peer asked for an export that does not exist")
-		return openRsp{}, syscall.ENOENT
+		return openRsp{}, nil, syscall.ENOENT
 	case errors.Is(err, ErrTrusted):
 		log.Warn("a peer asked for an export in a session that is trusted more than the export permits; end the session, and it comes back as it should be", "trust", s.info.Trust)
-		return openRsp{}, syscall.EAGAIN
+		return openRsp{}, nil, syscall.EAGAIN
 	case err != nil:
 		log.Warn("a peer asked for an export that it may not open; add its identity to the export's allowed peers if it should")
-		return openRsp{}, syscall.EACCES
+		return openRsp{}, nil, syscall.EACCES
 	}
 	st := exp.cfg.Storage
 	identity := st.Identity()
@@ -264,23 +279,23 @@ func (s *session) open(m *openMsg) (openRsp, error) {
 	switch fault := st.Fault(); {
 	case !m.Claim.Disk.IsZero() && m.Claim.Disk != identity.Disk && checks.On(checks.DiskIdentity):
 		log.Warn("a peer asked for another disk than the export is; it has to attach it anew", "asked_for", m.Claim.Disk, "is", identity.Disk)
-		return openRsp{Result: openOtherDisk}, nil
+		return openRsp{Result: openOtherDisk}, nil, nil
 	case fault != "" && !d.readOnly && m.Claim.Life != identity.Life:
 		log.Warn("a peer asked for an export whose storage has lost acknowledged writes; see to the storage, then run `ironwarp export repair`", "fault", fault)
-		return openRsp{Result: openDamaged, Detail: printable.Text(fault)}, nil
+		return openRsp{Result: openDamaged, Detail: printable.Text(fault)}, nil, nil
 	}
 	if err := s.enter(d, m.Device); err != nil {
 		log.Warn("an export cannot be opened", "error", err)
-		return openRsp{}, err
+		return openRsp{}, nil, err
 	}
 	switch w, err := exp.attach(d); {
 	case err != nil:
 		s.devices[d.id%maxDevices].CompareAndSwap(d, nil)
-		return openRsp{}, err
+		return openRsp{}, nil, err
 	case w != nil:
 		s.devices[d.id%maxDevices].CompareAndSwap(d, nil)
 		log.Warn("a peer asked for an export that another has open for writing", "writer", w.peer, "writers_session", w.session)
-		return openRsp{Result: openInUse, Detail: w.String()}, nil
+		return openRsp{Result: openInUse, Detail: w.String()}, nil, nil
 	}
 	d.closed.Store(false)
 	log.Info("export opened", "read_only", d.readOnly)
@@ -298,7 +313,7 @@ func (s *session) open(m *openMsg) (openRsp, error) {
 			rsp.MaxDiscard, rsp.DiscardGran = maxZeroes/SectorSize, uint32(rsp.Physical)
 		}
 	}
-	return rsp, nil
+	return rsp, d, nil
 }
 
 // enter gives d a place and an id, that which the client wants or any.

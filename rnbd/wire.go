@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/ironwarp/ironwarp/internal/printable"
@@ -139,6 +140,10 @@ func CheckName(name string) error {
 	}
 	return nil
 }
+
+// errReplaced is the result of I/O that was not carried out, since the storage of its
+// export is being opened again: its client opens the disk anew and sends it again.
+const errReplaced = syscall.EAGAIN
 
 // Bits of openRsp.CachePolicy and openRsp.Flags.
 const (
