@@ -28,6 +28,7 @@ type export struct {
 	mu      sync.Mutex
 	store   *backing.Store // nil while it cannot be opened
 	problem *api.Error
+	why     string // the problem, as peers are told
 
 	opening asked[opened]
 	looking asked[stated]
@@ -91,10 +92,10 @@ func (d *Daemon) openExport(e *export) {
 	problem := exportProblem(e.cfg.Name, err)
 	if err != nil {
 		d.leaveDisk(e)
-		d.exporter.Await(e.cfg.Name, d.identities(e.cfg.Allow), problem.Message)
+		d.exporter.Await(e.cfg.Name, d.identities(e.cfg.Allow), forPeers(err))
 	}
 	e.mu.Lock()
-	e.store, e.problem = store, problem
+	e.store, e.problem, e.why = store, problem, forPeers(err)
 	e.mu.Unlock()
 	switch {
 	case problem == nil:
@@ -117,6 +118,25 @@ func exportProblem(name string, err error) *api.Error {
 		e.Code = api.CodeNotFound
 	}
 	return e
+}
+
+// forPeers is what peers are told of an export that cannot be offered, "" if it can: no
+// path of this host, and nothing of what else it has.
+func forPeers(err error) string {
+	var open *backing.OpenError
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, errSameDisk):
+		return "its disk is offered under another name"
+	case errors.Is(err, backing.ErrInUse):
+		return "its storage is in use"
+	case errors.Is(err, errHangs):
+		return errHangs.Error()
+	case errors.As(err, &open):
+		return open.Reason
+	}
+	return "its storage cannot be opened"
 }
 
 // identities are those that IKE, or what stands in for it, has to have told of
@@ -163,7 +183,7 @@ func (d *Daemon) changeExport(e *export, n config.Export) {
 		d.reopenExport(e, n, false)
 		return
 	}
-	next := &export{cfg: n, store: e.store, problem: e.problem}
+	next := &export{cfg: n, store: e.store, problem: e.problem, why: e.why}
 	d.mu.Lock()
 	next.disk = e.disk
 	d.exports[n.Name] = next
@@ -191,10 +211,10 @@ func (d *Daemon) changeExport(e *export, n config.Export) {
 func (d *Daemon) allowAgain() {
 	for _, e := range d.exportList() {
 		e.mu.Lock()
-		ready, problem := e.store != nil, e.problem
+		ready, why := e.store != nil, e.why
 		e.mu.Unlock()
-		if !ready && problem != nil {
-			d.exporter.Await(e.cfg.Name, d.identities(e.cfg.Allow), problem.Message)
+		if !ready && why != "" {
+			d.exporter.Await(e.cfg.Name, d.identities(e.cfg.Allow), why)
 		}
 		if !ready {
 			continue

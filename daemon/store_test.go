@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/rnbd/backing"
 )
 
 // changeRecord changes the record of a file that was exported.
@@ -362,6 +365,28 @@ func TestDiskWaitsForStorageThatComesLate(t *testing.T) {
 	}
 	if at := alpha.status().Attachments[0]; at.State != api.AttachReady || at.Problem != nil {
 		t.Errorf("%+v", at)
+	}
+}
+
+// A peer hears why an export that it may attach is not there, and nothing of the host.
+func TestPeersAreToldNoPathOfTheHost(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "disk.img")
+	_, gone := backing.Open(file, backing.Options{})
+	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := backing.Open(file, backing.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, used := backing.Open(file, backing.Options{})
+	d := &Daemon{exports: map[string]*export{"secret": {cfg: config.Export{Name: "secret", Path: file}}}}
+	same := d.takeDisk(&export{cfg: config.Export{Path: file}}, backing.ID{})
+	for err, want := range map[error]string{gone: "no such file", used: "in use", same: "another name", fmt.Errorf("open %s: %w", file, errHangs): "may hang", errors.New(file): "cannot be opened"} {
+		if got := forPeers(err); !strings.Contains(got, want) || strings.Contains(got, file) || strings.Contains(got, "secret") {
+			t.Errorf("of %q peers are told %q", err, got)
+		}
 	}
 }
 
