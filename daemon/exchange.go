@@ -114,3 +114,14 @@ func faulty(name string, store *backing.Store) *api.Error {
 	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("export %s: its storage has lost acknowledged writes: %s. Flushes fail", name, fault),
 		Fix: fmt.Sprintf("see to the storage (room, cables, the file system), then run `ironwarp export repair %s`; peers have to attach it anew and check their file system", name)}
 }
+
+// careless warns of storage that goes on after errors, nil if it does not.
+func careless(name string, store *backing.Store) *api.Error {
+	dev := store.GoesOnAfterErrors()
+	if dev == "" {
+		return nil
+	}
+	return &api.Error{Code: api.CodeUnavailable,
+		Message: fmt.Sprintf("export %s: the file system on %s goes on after errors of its own (errors=continue), and may damage what was flushed before it is noticed", name, dev),
+		Fix:     fmt.Sprintf("tune2fs -e remount-ro %s\nIt takes effect with the next mount; `mount -o remount,errors=remount-ro` does it at once.", dev)}
+}

@@ -101,6 +101,9 @@ func (d *Daemon) openExport(e *export) {
 	case problem == nil:
 		d.log.Info("export is offered", "export", e.cfg.Name, "path", e.cfg.Path, "bytes", store.Size(), "read_only", e.cfg.ReadOnly, "allowed", e.cfg.Allow)
 		d.logRecord(e.cfg.Name, store)
+		if w := careless(e.cfg.Name, store); w != nil {
+			d.log.Warn(w.Message, "fix", w.Fix)
+		}
 	case before == nil || before.Message != problem.Message:
 		d.log.Warn("export cannot be offered", "export", e.cfg.Name, "error", problem)
 	}
@@ -269,7 +272,7 @@ func (e *export) describe(i rnbd.ExportInfo) api.Export {
 		Source:     e.cfg.Origin.String(), State: api.ExportReady, Problem: problem, Opens: len(i.Openers), Size: int64(i.Size),
 	}
 	if store != nil {
-		v.UUID = store.Identity().Disk.String()
+		v.UUID, v.Warning = store.Identity().Disk.String(), careless(e.cfg.Name, store)
 	}
 	v.IO = ioOf(i.Stats)
 	e.meter.rates(&v.IO)

@@ -3,6 +3,9 @@ package daemon
 import (
 	"bytes"
 	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -77,4 +80,23 @@ func TestRepairedExportFlushesAgain(t *testing.T) {
 	ok(t, c, cmdFlush, 0, 0, nil)
 	_, err = beta.api.RepairExport(t.Context(), "disk")
 	says(t, err, api.CodeInvalid, "there is nothing to repair")
+}
+
+// A file on ext4 that goes on after errors is offered, with a warning.
+func TestStorageThatGoesOnAfterErrorsIsWarnedOf(t *testing.T) {
+	thin := backingtest.ThinFile(t, 1<<20)
+	for options, warned := range map[string]bool{"errors=continue": true, "errors=remount-ro": false} {
+		if err := syscall.Mount("", filepath.Dir(thin.Path), "", syscall.MS_REMOUNT, options); err != nil {
+			t.Fatal(err)
+		}
+		h := newHost(t, "")
+		e, err := h.api.AddExport(t.Context(), api.ExportSpec{Name: "disk", Path: thin.Path})
+		if err != nil || e.State != api.ExportReady || (e.Warning != nil) != warned || strings.Contains(h.log.String(), "goes on after errors") != warned {
+			t.Errorf("%s: %+v, %v", options, e, err)
+		}
+		if warned {
+			says(t, e.Warning, api.CodeUnavailable, "errors=continue", "tune2fs -e remount-ro /dev/loop")
+		}
+		h.stop()
+	}
 }

@@ -70,6 +70,7 @@ func (w *ironwarp) exportAdd(c *cli.Context) error {
 			w.printf("%s may attach it (%s)\n", strings.Join(e.Allow, ", "), bytesText(float64(e.Size)))
 		}
 		w.problem(e.Problem)
+		w.problem(e.Warning)
 	})
 }
 

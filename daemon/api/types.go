@@ -122,6 +122,8 @@ type Export struct {
 	Source  string `json:"source"`
 	State   string `json:"state"`
 	Problem *Error `json:"problem,omitempty"`
+	// Warning is what its storage may keep silent about.
+	Warning *Error `json:"warning,omitempty"`
 	UUID    string `json:"uuid,omitempty"` // of the disk, while it is open
 	Size    int64  `json:"size_bytes"`
 	Opens   int    `json:"opens"` // sessions that have it open

@@ -60,7 +60,7 @@ func (x *examination) find(f Finding) {
 }
 
 // commands begin the lines that are to be pasted into a shell.
-var commands = []string{"apt-get", "chmod", "ip", "ironwarp", "modprobe", "nft", "sudo", "systemctl", "timedatectl"}
+var commands = []string{"apt-get", "chmod", "ip", "ironwarp", "modprobe", "nft", "sudo", "systemctl", "timedatectl", "tune2fs"}
 
 // step makes a line of advice what it has to be: a command, or a sentence.
 func step(line string) string {

@@ -85,14 +85,15 @@ func fakeDaemon(t *testing.T, st api.Status) string {
 	return l.Addr().String()
 }
 
-func TestPathThatDropsLongPacketsIsShown(t *testing.T) {
+func TestPathsAndStorageThatKeepSilentAreShown(t *testing.T) {
 	narrow := api.Peer{PeerSpec: api.PeerSpec{Name: "beta", Address: "192.0.2.2"}, NarrowPath: &api.NarrowPath{Transport: "tcp", CarriesBytes: 1276, LostBytes: 1400}}
-	st := api.Status{Info: api.Info{Version: "test", PID: os.Getpid()}, Peers: []api.Peer{narrow, {PeerSpec: api.PeerSpec{Name: "gamma"}}}}
+	st := api.Status{Info: api.Info{Version: "test", PID: os.Getpid()}, Exports: []api.Export{{ExportSpec: api.ExportSpec{Name: "disk"}, Warning: &api.Error{Message: "it goes on", Fix: "tune2fs -e remount-ro /dev/sdx"}}}, Peers: []api.Peer{narrow, {PeerSpec: api.PeerSpec{Name: "gamma"}}}}
 	found := map[string]Finding{}
 	for _, f := range Run(t.Context(), Options{Config: filepath.Join(t.TempDir(), "none.yaml"), Socket: fakeDaemon(t, st), Version: "test"}) {
 		found[f.What] = f
 	}
 	check(t, found, "path to beta", Warn, "drops packets of 1400 bytes without a word", "1276 get through", "ip route get 192.0.2.2", "set the MTU", "on both hosts")
+	check(t, found, "export disk", Warn, "it goes on", "tune2fs -e remount-ro /dev/sdx")
 	if f, ok := found["path to gamma"]; ok {
 		t.Errorf("%+v", f)
 	}

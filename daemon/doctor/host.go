@@ -137,6 +137,11 @@ func (x *examination) daemon(a asked) {
 		}
 	}
 	x.paths(st.Peers)
+	for _, e := range st.Exports {
+		if w := e.Warning; w != nil {
+			x.find(Finding{What: "export " + e.Name, Level: Warn, Found: w.Message, Do: lines(w.Fix)})
+		}
+	}
 	for _, p := range problems(st) {
 		x.find(Finding{What: p.what, Level: Fail, Found: p.err.Message, Do: lines(p.err.Fix)})
 	}

@@ -140,6 +140,10 @@ func (s *Store) writeThrough(p []byte, off int64) syscall.Errno {
 		// written may be any earlier write.
 		s.latch(errno, "a write with FUA")
 	}
+	if errno == 0 {
+		s.heedCount()
+		return syscall.Errno(s.flushFailed.Load())
+	}
 	return s.heed(errno)
 }
 
@@ -185,6 +189,7 @@ func (s *Store) flushBy(call uintptr, name string) syscall.Errno {
 	if !s.device && unix.Fstatfs(int(s.fd), &fs) == nil && fs.Flags&unix.ST_RDONLY != 0 {
 		s.latch(unix.EROFS, "the file system")
 	}
+	s.heedCount()
 	return syscall.Errno(s.flushFailed.Load())
 }
 

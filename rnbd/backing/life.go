@@ -48,6 +48,9 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 	cache := s.cache()
 	goesOn := old != nil && old.Open && cache != "" && old.Cache == cache && (s.device || pinned(int(s.fd)))
 	r := record{Version: recordVersion, Disk: derived, Mark: mark, Life: NewID(), Open: true, Cache: cache}
+	if n, ok := s.fsErrors.count(); ok {
+		r.FSErrors = &n
+	}
 	if old != nil {
 		r.Disk, r.Kept = old.Disk, old.Kept
 	}
@@ -66,7 +69,7 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 			r.Life, r.Fault = old.Life, old.Fault
 			s.flushFailed.Store(int32(old.Fault.Errno))
 		case goesOn:
-			r.Life = old.Life
+			r.Life, r.FSErrors = old.Life, cmp.Or(old.FSErrors, r.FSErrors)
 		case old.Open:
 		case s.device || old.Size == st.Size && old.Changed == st.Mtim.Nano():
 			r.Kept = append(slices.Clone(old.Kept), old.Life)

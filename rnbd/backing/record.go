@@ -33,6 +33,9 @@ type record struct {
 	Size    int64 `json:"size,omitempty"`
 	Changed int64 `json:"changed,omitempty"` // ns
 
+	// FSErrors is how many errors the file system had counted when the life began.
+	FSErrors *uint64 `json:"fs_errors,omitempty"`
+
 	Fault *fault `json:"fault,omitempty"`
 }
 

@@ -1,6 +1,7 @@
 package backing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -51,6 +52,8 @@ type Options struct {
 	// Admit, if set, is asked before a disk of this UUID is used. Its error is that of
 	// Open, and nothing was done to the disk then.
 	Admit func(disk ID) error
+
+	root string // of /sys and /proc, in tests
 }
 
 // Store is an open disk. Its size is fixed when it is opened. All methods are
@@ -79,12 +82,13 @@ type Store struct {
 	flushFailed       atomic.Int32 // errno; what was lost cannot be told, so it stays
 	writes            pace
 
-	opened unix.Stat_t // before anything was done to it
-	keeper keeper
-	copyOf ID
-	unkept error
-	recMu  sync.Mutex
-	rec    record
+	opened   unix.Stat_t // before anything was done to it
+	fsErrors fsErrors
+	keeper   keeper
+	copyOf   ID
+	unkept   error
+	recMu    sync.Mutex
+	rec      record
 }
 
 // Open opens the regular file or block device at path as a disk and locks it
@@ -144,6 +148,9 @@ func (s *Store) begin(opt Options) error {
 		if err := s.lockBelow(s.opened.Rdev, opt); err != nil {
 			return err
 		}
+	}
+	if !s.device && !s.readOnly {
+		s.fsErrors = errorsOf(cmp.Or(opt.root, "/"), s.opened.Dev)
 	}
 	return s.beginLife(&s.opened, opt)
 }
@@ -331,6 +338,7 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) closeAll() error {
+	s.fsErrors.close()
 	// A process that is just being started has the descriptor until its program
 	// runs, and with it the lock.
 	err := errors.Join(unix.Flock(int(s.fd), unix.LOCK_UN), unix.Close(int(s.fd)))

@@ -1,0 +1,84 @@
+package backing
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+)
+
+// ext4 that is mounted with errors=continue goes on after an error in its metadata, and
+// what is flushed then may be nowhere after the next boot, though no call has said so. It
+// counts its errors in /sys/fs/ext4/DEVICE/errors_count.
+
+// fsErrors are those of the file system that a file stands on, as far as it counts them.
+type fsErrors struct {
+	file   *os.File // nil: it does not
+	device string
+	// goesOn: it is as writable after an error as before.
+	goesOn bool
+}
+
+// errorsOf finds the count of the file system on the device of a file. root is / but in
+// tests.
+func errorsOf(root string, dev uint64) fsErrors {
+	at := func(elem ...string) string { return filepath.Join(append([]string{root}, elem...)...) }
+	link, err := os.Readlink(at("sys/dev/block", fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))))
+	if err != nil {
+		return fsErrors{} // none of a block device
+	}
+	e := fsErrors{device: filepath.Base(link)}
+	if e.file, err = os.Open(at("sys/fs/ext4", e.device, "errors_count")); err != nil {
+		return fsErrors{}
+	}
+	if options, err := os.ReadFile(at("proc/fs/ext4", e.device, "options")); err == nil {
+		e.goesOn = slices.Contains(strings.Fields(string(options)), "errors=continue")
+	}
+	return e
+}
+
+// count returns how many errors there have been. ok is false if nobody knows.
+func (e *fsErrors) count() (n uint64, ok bool) {
+	if e.file == nil {
+		return 0, false
+	}
+	var b [24]byte
+	l, err := unix.Pread(int(e.file.Fd()), b[:], 0)
+	if err != nil {
+		return 0, false
+	}
+	for _, c := range b[:l] {
+		if c < '0' || c > '9' {
+			break
+		}
+		n, ok = n*10+uint64(c-'0'), true
+	}
+	return n, ok
+}
+
+func (e *fsErrors) close() {
+	if e.file != nil {
+		e.file.Close()
+	}
+}
+
+// heedCount latches errors that the file system has counted since the life began.
+func (s *Store) heedCount() {
+	if n, ok := s.fsErrors.count(); ok && s.rec.FSErrors != nil && n > *s.rec.FSErrors && checks.On(checks.FlushLatch) {
+		s.latch(unix.EIO, "the file system's count of its errors")
+	}
+}
+
+// GoesOnAfterErrors names the device whose file system goes on after errors as if there
+// were none; "" if this one stops, or nobody knows.
+func (s *Store) GoesOnAfterErrors() string {
+	if s.readOnly || !s.fsErrors.goesOn {
+		return ""
+	}
+	return "/dev/" + s.fsErrors.device
+}
