@@ -305,7 +305,7 @@ func (d *Daemon) undo(at *attachment) {
 }
 
 // dropLater is drop that waits for nobody: NBD clients are told nothing more, and the
-// rest is done in the background. at.ended tells when.
+// rest is done in the background, until at.ended is closed.
 func (d *Daemon) dropLater(list ...*attachment) {
 	d.mu.Lock()
 	for _, at := range list {

@@ -50,7 +50,7 @@ func (r *refusing) put(b api.Block) {
 	r.peers[b.Peer] = b
 }
 
-// end tells whether there was one.
+// end reports whether there was one.
 func (r *refusing) end(peer string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -312,7 +312,7 @@ func (c *carrier) failed(k transport.Kind) failure {
 	return c.tried[k]
 }
 
-// pick notes what was picked, and tells whether that is news.
+// pick notes what was picked, and reports whether that is news.
 func (c *carrier) pick(k transport.Kind, why string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -59,7 +59,7 @@ type caller struct {
 	made context.Context
 }
 
-// ended tells whether the caller may have lost its rights meanwhile.
+// ended reports whether the caller may have lost its rights meanwhile.
 func (w caller) ended() bool { return w.made != nil && w.made.Err() != nil }
 
 func errChanged(who caller) *api.Error {
@@ -171,7 +171,7 @@ func mayAttach(who caller, k disk) error {
 		Fix: "`ironwarp ulp ls` shows what it may; root changes that under ulps: in the daemon's configuration"}
 }
 
-// isPrivileged tells whether a ULP may do all that root may.
+// isPrivileged reports whether a ULP may do all that root may.
 func (d *Daemon) isPrivileged(c *consumer) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// applyULPs makes the local consumers what the configuration says, and tells what
+// applyULPs makes the local consumers what the configuration says, and reports what
 // it did. changing is held.
 func (d *Daemon) applyULPs(next *config.Config) (changed []string) {
 	say := func(format string, a ...any) { changed = append(changed, fmt.Sprintf(format, a...)) }

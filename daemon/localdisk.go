@@ -121,7 +121,7 @@ func (d *Daemon) listenNBD(ctx context.Context, at *attachment) (net.Listener, e
 	return s, nil
 }
 
-// mayOpen tells whether a user may use a ULP's disk: the ULP's users and root.
+// mayOpen reports whether a user may use a ULP's disk: the ULP's users and root.
 func (d *Daemon) mayOpen(at *attachment, u user) bool {
 	if isRoot(u) || !checks.On(checks.LocalSocket) {
 		return true

@@ -35,7 +35,7 @@ func (d *Daemon) onPath(f transport.Flow, up bool) {
 	d.log.Warn("a path of SCTP does not answer; streams go on by another one if there is one", attrs...)
 }
 
-// sawPath notes what is known of a path, and tells whether it is news.
+// sawPath notes what is known of a path, and reports whether it is news.
 func (c *carrier) sawPath(a netip.Addr, up bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +55,7 @@ func (c *carrier) sawPath(a netip.Addr, up bool) bool {
 }
 
 // pathStates describes the paths of a peer with several addresses, and the only
-// one of another if it has failed. inUse tells that the peer has streams over SCTP.
+// one of another if it has failed. inUse: the peer has streams over SCTP.
 func (d *Daemon) pathStates(p *peer, inUse bool) []api.PathState {
 	_, local, _ := p.state()
 	var out []api.PathState

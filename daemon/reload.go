@@ -137,7 +137,7 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	return changed
 }
 
-// applyExports makes the exports what the configuration says, and tells what it did.
+// applyExports makes the exports what the configuration says, and reports what it did.
 func (d *Daemon) applyExports(next *config.Config) (changed []string) {
 	call := func(f func()) { f() }
 	var do []func()

@@ -97,7 +97,7 @@ func withRepeats(r slog.Record, n uint64) slog.Record {
 	return c
 }
 
-// see takes an attribute into the key, and tells whether a record with it is one
+// see takes an attribute into the key, and reports whether a record with it is one
 // that others can cause.
 func (k *repeatKey) see(a slog.Attr) bool {
 	switch a.Key {
@@ -160,7 +160,7 @@ func (c *repeatCount) count(k repeatKey, level slog.Level, n uint64) (all uint64
 	return s.n, show
 }
 
-// passesMark tells whether one of 1, 2, 5, 10, 20, 50 and so on is above before and
+// passesMark reports whether one of 1, 2, 5, 10, 20, 50 and so on is above before and
 // not above after.
 func passesMark(before, after uint64) bool {
 	for decade := uint64(1); ; decade *= 10 {

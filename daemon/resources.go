@@ -87,7 +87,7 @@ func (d *Daemon) trustOf(id transport.Identity) verbs.TrustModel {
 	return d.exporter.TrustOf(id, d.config().ServiceTrust(config.ServiceExports).Model())
 }
 
-// Resources tells who has what of the RNIC.
+// Resources reports who has what of the RNIC.
 func (d *Daemon) Resources() api.Resources {
 	r := d.dev.Resources()
 	out := api.Resources{

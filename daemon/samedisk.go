@@ -29,7 +29,7 @@ func (d *Daemon) leaveDisk(e *export) {
 	e.disk = backing.ID{}
 }
 
-// logRecord tells of a disk's record what its administrator may wonder about.
+// logRecord logs what an administrator may wonder about in a disk's record.
 func (d *Daemon) logRecord(export string, store *backing.Store) {
 	if of := store.CopyOf(); !of.IsZero() {
 		d.log.Info("the file is a copy of another disk, and is a disk of its own: peers that had that one attached by this name have to attach it anew",

@@ -48,7 +48,7 @@ func slowPaths(c verbs.SlowCounts) []api.SlowPath {
 	return out
 }
 
-// KillStream ends a stream by its ID and tells what it was (RFC 5042 section 6.4.4).
+// KillStream ends a stream by its ID and reports what it was (RFC 5042 section 6.4.4).
 func (d *Daemon) KillStream(id string) (api.Stream, error) {
 	gone := &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no stream %q", id), Fix: "`ironwarp stream ls` lists them"}
 	n, err := strconv.ParseUint(id, 16, 64)

@@ -75,7 +75,7 @@ func (x *succession) enter(ctx context.Context, c *conn) {
 }
 
 // socketOf returns a connection's descriptor and the events by which its client's end is
-// seen. A Unix socket tells whether the client has closed it or only sends no more.
+// seen. A Unix socket shows whether the client has closed it or only sends no more.
 func socketOf(nc net.Conn) (raw syscall.RawConn, fd int32, hangup int16) {
 	fd = -1
 	if sc, ok := nc.(syscall.Conn); ok {

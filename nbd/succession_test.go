@@ -80,7 +80,7 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// waits tells whether a client waits for the end of a predecessor's I/O, or replied is
+// waits reports whether a client waits for the end of a predecessor's I/O, or replied is
 // closed, which it should not be.
 func waits(t *testing.T, s *server, replied chan struct{}) (early bool) {
 	t.Helper()

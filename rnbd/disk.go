@@ -79,7 +79,7 @@ func (d *Disk) Export() string { return d.name }
 func (d *Disk) Geometry() nbd.Geometry { return d.geometry }
 
 // reopen opens the disk at the server, the first time or again, and notes the
-// result. needed tells whether that is still to be done; nil: it is.
+// result. needed reports whether it still has to be; nil: it does.
 func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client, needed func() bool) error {
 	select {
 	case d.opening <- struct{}{}:

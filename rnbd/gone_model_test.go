@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"syscall"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
 	"github.com/ironwarp/ironwarp/rnbd/backing"
-	"syscall"
 )
 
 // goneModel is a disk with few blocks, whose clients come and die and whose path and

@@ -11,8 +11,8 @@ import (
 // was under way and what is submitted is held back and no I/O is given out, until the
 // server opens it, or refuses it for good. The disk asks again and again.
 
-// comesYet tells of the result of an opening that another one may have another result by
-// itself: the storage is not there yet, or what a session before has begun has not ended.
+// comesYet reports whether the next attempt to open the disk may succeed without anybody's
+// help: its storage is not there yet, or I/O of an earlier session has not ended.
 func comesYet(err error) bool {
 	return errors.Is(err, ErrNotReady) || errors.Is(err, syscall.EBUSY)
 }

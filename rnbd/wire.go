@@ -70,7 +70,7 @@ func appendHdr(b []byte, typ uint16) []byte {
 	return append(b, 0, 0)
 }
 
-// sessInfo tells the protocol's version; the answer has the same layout.
+// sessInfo has the protocol's version; the answer has the same layout.
 type sessInfo struct{ Version uint8 }
 
 func (m *sessInfo) Append(b []byte, typ uint16) []byte {

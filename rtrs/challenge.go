@@ -8,7 +8,7 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// answers tells whether the peer is still there that a session is open with, of
+// answers reports whether the peer is still there that a session is open with, of
 // whose name it wants to open another: it is if any of the session's connections
 // brings something soon. If not, the session is being ended. A process that was
 // killed takes its TCP connections with it at once, but an SCTP association in

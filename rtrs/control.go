@@ -85,7 +85,7 @@ func (cl *Client) Control(ctx context.Context, header, answer []byte) error {
 	return errno
 }
 
-// HasPath tells whether there is a path for control requests.
+// HasPath reports whether there is a path for control requests.
 func (cl *Client) HasPath() bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

@@ -26,7 +26,7 @@ func (d domains) open(u *verbs.ULP, m verbs.TrustModel, n int) (err error) {
 
 func (d domains) of(n int) *verbs.PD { return d[n%len(d)] }
 
-// same tells whether two numbers have the same domain.
+// same reports whether two numbers have the same domain.
 func (d domains) same(n, m int) bool { return n%len(d) == m%len(d) }
 
 // free gives the domains back, in which nothing is left.
@@ -38,7 +38,7 @@ func (d domains) free() {
 	}
 }
 
-// shares tells whether a session's connections share a domain.
+// shares reports whether a session's connections share a domain.
 func shares(m verbs.TrustModel) bool { return domainModel(m).Trust().ShareStreams }
 
 // domainModel is the model of a session's domains. In S-NT the STags of a shared one
@@ -50,5 +50,5 @@ func domainModel(m verbs.TrustModel) verbs.TrustModel {
 	return m
 }
 
-// trustsPeer tells the models with remote partial trust (RFC 5042 appendix C).
+// trustsPeer reports whether a model has remote partial trust (RFC 5042 appendix C).
 func trustsPeer(m verbs.TrustModel) bool { return m.Alone() == verbs.NSRT }

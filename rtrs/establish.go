@@ -267,7 +267,7 @@ func (cl *Client) postReceives(t *clientPath, c *clientConn) error {
 	return nil
 }
 
-// exchangeInfo tells the session's name and learns where the chunks are.
+// exchangeInfo sends the session's name and learns where the chunks are.
 func (cl *Client) exchangeInfo(ctx context.Context, t *clientPath, pc PathConfig) error {
 	req := infoReq{Name: cl.cfg.Name}
 	req.Append(cl.hdrMRs[0].Bytes()[cl.infoOff:cl.infoOff])

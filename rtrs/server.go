@@ -13,7 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// SessionInfo tells a service who opened a session.
+// SessionInfo describes a session to its service.
 type SessionInfo struct {
 	Peer        transport.Identity // authenticated
 	Name        string             // what the peer calls the session
@@ -319,7 +319,7 @@ func (s *Server) remove(sess *session, name string) {
 }
 
 // Close ends all sessions and waits, up to ten seconds, until their requests
-// have ended. It is idempotent. The error tells what still runs.
+// have ended. It is idempotent. The error says what still runs.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true

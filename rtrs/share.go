@@ -109,7 +109,7 @@ func (s *Share) Flying() (n int) {
 	return n
 }
 
-// waits tells whether a permit's I/O is to be held back.
+// waits reports whether a permit's I/O is to be held back.
 func (p *Permit) waits() bool { return p.share != nil && p.share.suspended.Load() }
 
 // inOrder adds p to a list in the order of posting.
@@ -144,7 +144,7 @@ func (p *permitPool) divide(change func([]*Share) []*Share) {
 	p.serveLocked()
 }
 
-// entitledLocked tells whether n more permits are what a share is owed.
+// entitledLocked reports whether n more permits are what a share is owed.
 func (p *permitPool) entitledLocked(s *Share, n int) bool {
 	return s != nil && s.isOpen && s.held+n <= p.each
 }

@@ -200,7 +200,7 @@ func parseSG(b []byte) sgDesc {
 	return sgDesc{TO: le.Uint64(b), STag: le.Uint32(b[8:]), Len: le.Uint32(b[12:])}
 }
 
-// infoRsp tells where the chunks are.
+// infoRsp says where the chunks are.
 type infoRsp struct {
 	Errno syscall.Errno
 	Desc  []sgDesc

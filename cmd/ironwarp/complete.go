@@ -32,7 +32,7 @@ var values = map[string][]string{
 	"log-level":  {"debug", "info", "warn", "error"},
 }
 
-// completeValue completes the value of a flag, and tells whether that was asked
+// completeValue completes the value of a flag, and reports whether that was asked
 // for. Where it knows none it prints nothing, and the shell offers files.
 func (w *ironwarp) completeValue(app *cli.App, words []string) bool {
 	n := len(words)

@@ -59,7 +59,7 @@ func partition(flags []cli.Flag, words []string) []string {
 	return append(first, rest...)
 }
 
-// isFlag tells a flag from an argument; - alone is standard input.
+// isFlag reports whether a word is a flag; - alone is standard input.
 func isFlag(word string) bool { return len(word) > 1 && word[0] == '-' }
 
 // flagWords is the number of words that the flag in words[0] takes: 2 where its

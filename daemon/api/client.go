@@ -303,7 +303,7 @@ func (c *Client) WatchSAs(ctx context.Context, peer string, on func(SAEvent)) er
 	})
 }
 
-// Resources tells who has what of the RNIC's resources.
+// Resources reports who has what of the RNIC's resources.
 func (c *Client) Resources(ctx context.Context) (v Resources, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/resources", nil, &v)
 }
@@ -313,7 +313,7 @@ func (c *Client) Streams(ctx context.Context) (v []Stream, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/streams", nil, &v)
 }
 
-// KillStream ends a stream of an ID, and tells what it was.
+// KillStream ends a stream of an ID, and reports what it was.
 func (c *Client) KillStream(ctx context.Context, id string) (v Stream, err error) {
 	return v, c.call(ctx, http.MethodDelete, "/v1/streams/"+url.PathEscape(id), nil, &v)
 }

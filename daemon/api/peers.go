@@ -61,7 +61,7 @@ type Path struct {
 type PathState struct {
 	Path
 	Protection string `json:"protection"` // of its SAs, a state of a peer
-	// Reachable tells whether SCTP gets answers there: yes, no, or "" while no
+	// Reachable reports whether SCTP gets answers there: yes, no, or "" while no
 	// association uses it.
 	Reachable    string  `json:"reachable,omitempty"`
 	SinceSeconds float64 `json:"since_seconds,omitempty"` // of Reachable

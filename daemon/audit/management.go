@@ -7,7 +7,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 )
 
-// management tells who may manage the daemon (R33).
+// management reports who may manage the daemon (R33).
 func (v *view) management() string {
 	if len(v.c.ULPs) == 0 {
 		return "; root and the daemon's user alone"

@@ -26,7 +26,7 @@ func (v *view) privileged() []api.Weakness {
 	return out
 }
 
-// quotas tells of limits (R2).
+// quotas reports on limits (R2).
 func (v *view) quotas() string {
 	own := v.with(func(p config.Peer) bool { return p.Limits != config.Quota{} })
 	text := "; no limits for each peer"
@@ -66,7 +66,7 @@ func (v *view) smallShares() []api.Weakness {
 	return out
 }
 
-// blocking tells of blocks (R19).
+// blocking reports on blocks (R19).
 func (v *view) blocking() string {
 	b := v.c.Block
 	if b.PerSecond == 0 {
@@ -92,7 +92,7 @@ func (v *view) blockless() []api.Weakness {
 	return out
 }
 
-// reaping tells of the idle policy (R20).
+// reaping reports on the idle policy (R20).
 func (v *view) reaping() string {
 	i := v.c.Idle
 	if i.After == 0 {
@@ -109,7 +109,7 @@ func (v *view) reapless() []api.Weakness {
 		Fix: "remove that line, or say a time: `idle: {after: 5m}`"}}
 }
 
-// slowness tells of the policy for slow paths (R24).
+// slowness reports on the policy for slow paths (R24).
 func (v *view) slowness() string {
 	if s := v.c.Slow; s.PerSecond > 0 {
 		return fmt.Sprintf("; one beyond %d a second, %d at once, is ended", s.PerSecond, s.Burst)
@@ -124,7 +124,7 @@ func (v *view) slowless() []api.Weakness {
 	return []api.Weakness{{Setting: "slow: off", Effect: "a stream may take slow paths without limit, until somebody kills it", Fix: "remove that line, or say a rate: `slow: {per_second: 10000}`"}}
 }
 
-// events tells of those that were dropped (R30).
+// events reports on those that were dropped (R30).
 func (v *view) events() string {
 	if n := v.Resources.EventsDropped; n > 0 {
 		return fmt.Sprintf("; %d found no room since the daemon was started", n)
@@ -132,7 +132,7 @@ func (v *view) events() string {
 	return ""
 }
 
-// models tells who trusts whom (R3).
+// models reports who trusts whom (R3).
 func (v *view) models() string {
 	if len(v.trusted) == 0 {
 		return "; nobody trusts anybody here"
@@ -144,7 +144,7 @@ func (v *view) models() string {
 	return "; declared are: " + strings.Join(texts, ", ")
 }
 
-// domains tells what has a protection domain (R8).
+// domains reports what has a protection domain (R8).
 func (v *view) domains() string {
 	for _, t := range v.trusted {
 		if t.model.Trust().ShareStreams {
@@ -154,7 +154,7 @@ func (v *view) domains() string {
 	return "; each connection has a domain of its own"
 }
 
-// chosen tells what is set (R34).
+// chosen reports what is set (R34).
 func (v *view) chosen() string {
 	if v.c.Trust == "" && len(v.trusted) == 0 {
 		return "; none is set, so all is NS-NT"

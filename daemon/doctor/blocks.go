@@ -9,7 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec"
 )
 
-// blocks tells whether this kernel can block a peer that creates streams without
+// blocks reports whether this kernel can block a peer that creates streams without
 // end (RFC 5042 6.4.1), and whom it blocks now.
 func (x *examination) blocks() {
 	f := Finding{What: "blocks", Level: OK, Found: "the kernel can block a peer (nf_tables); none is blocked"}

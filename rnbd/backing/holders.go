@@ -14,7 +14,7 @@ import (
 )
 
 // holdersOf names who uses a block device, its partitions included, as far as the
-// kernel tells: mounts, and devices made of it.
+// kernel shows it: mounts, and devices made of it.
 func holdersOf(rdev uint64) string {
 	dir := sysDir(rdev)
 	dirs := []string{dir}

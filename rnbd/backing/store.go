@@ -247,7 +247,7 @@ func newStore(path string, fd int, opt Options) (*Store, error) {
 			return nil, err
 		}
 	} else if !opt.ReadOnly {
-		// Punching where the file has no data changes nothing and tells whether
+		// Punching where the file has no data changes nothing and shows whether
 		// the file system can.
 		s.discard = unix.Fallocate(int(s.fd), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, s.size, 4096) == nil
 	}
