@@ -37,7 +37,9 @@ import (
 //		chain forward {
 //			type filter hook forward priority 0; policy accept;
 //			ip saddr . meta l4proto . th dport @links4 drop; ...
+//			ip saddr @hosts4 ip frag-off & 0x1fff != 0 jump carried
 //		}
+//		chain carried { meta secpath exists drop; iifname "ipsec*" drop; }
 //	}
 //
 // The kernel sends what is for itself by loopback, so that its sockets go on
@@ -55,6 +57,7 @@ const (
 	chainQuoted6   = "quoted6"
 	chainFragment6 = "fragment6"
 	chainHost6     = "host6"
+	chainCarried   = "carried"
 )
 
 const (
@@ -85,6 +88,9 @@ const (
 var extensions6 = []byte{0, 43, 60, 135, 139, 140}
 
 const fragment6 = 44
+
+// metaSecpath is 1 for a packet that the kernel's ESP has brought: NFT_META_SECPATH.
+const metaSecpath expr.MetaKey = 25
 
 // quote is where the quoted packet begins, behind the header of ICMP.
 const quote = 8
@@ -238,8 +244,17 @@ func guardRules(t *nftables.Table) []*nftables.Rule {
 			b.link(f, of(f), network(f.source, f.size), []expr.Any{&expr.Meta{Key: expr.MetaKeyL4PROTO}}, load(expr.PayloadBaseTransportHeader, port, 2))
 		}
 	}
-	b.add(of(v4), upper(protoICMP), network(6, 2), some(0x1f, 0xff), network(v4.source+v4.size, v4.size), in(setHosts4), drop)
-	b.add(of(v6), upper(protoICMP6), []expr.Any{&expr.Exthdr{DestRegister: reg, Type: fragment6, Offset: 2, Len: 2, Op: expr.ExthdrOpIpv6}}, some(0xff, 0xf8),
-		network(v6.source+v6.size, v6.size), in(setHosts6), drop)
+	// They do not tell whose port they are of, either: what ESP has brought from a peer is
+	// not forwarded in pieces.
+	later4 := slices.Concat(of(v4), network(6, 2), some(0x1f, 0xff))
+	later6 := slices.Concat(of(v6), []expr.Any{&expr.Exthdr{DestRegister: reg, Type: fragment6, Offset: 2, Len: 2, Op: expr.ExthdrOpIpv6}}, some(0xff, 0xf8))
+	b.add(later4, upper(protoICMP), network(v4.source+v4.size, v4.size), in(setHosts4), drop)
+	b.add(later6, upper(protoICMP6), network(v6.source+v6.size, v6.size), in(setHosts6), drop)
+	b.add(later4, network(v4.source, v4.size), in(setHosts4), jump(chainCarried))
+	b.add(later6, network(v6.source, v6.size), in(setHosts6), jump(chainCarried))
+
+	b.chain = chainCarried
+	b.add(meta(metaSecpath, 1), drop)
+	b.add(meta(expr.MetaKeyIIFNAME, []byte("ipsec")...), drop) // and any number: kernel-libipsec's
 	return b.rules
 }

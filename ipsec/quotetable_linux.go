@@ -169,7 +169,7 @@ func guardChains(t *nftables.Table) []*nftables.Chain {
 		return &nftables.Chain{Name: name, Table: t, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: at, Policy: &policy}
 	}
 	var chains []*nftables.Chain
-	for _, name := range []string{chainErrors4, chainErrors6, chainQuoted4, chainQuoted6, chainFragment6, chainHost6} {
+	for _, name := range []string{chainErrors4, chainErrors6, chainQuoted4, chainQuoted6, chainFragment6, chainHost6, chainCarried} {
 		chains = append(chains, &nftables.Chain{Name: name, Table: t})
 	}
 	// Behind all address translation: what counts is how it leaves.

@@ -367,3 +367,49 @@ func TestWhatESPCarriedIsNotForwarded(t *testing.T) {
 		t.Error("without the table nothing is forwarded: the check cannot fail")
 	}
 }
+
+// TestFragmentsOfWhatESPCarriedAreNotForwarded has the link's packets come out of the
+// tun in pieces, of which the later ones do not say whose they are.
+func TestFragmentsOfWhatESPCarriedAreNotForwarded(t *testing.T) {
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			l := lab.Start(t, lab.Config{Hosts: []string{"alpha", "beta", "gamma"}, NoCharon: true})
+			alpha, beta, gamma := &host{Host: l.Host("alpha"), v6: f.v6}, &host{Host: l.Host("beta"), v6: f.v6}, &host{Host: l.Host("gamma"), v6: f.v6}
+			sh(t, alpha.Host, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
+			carried, clear := newInlet(t, alpha.Host, decrypted), newInlet(t, alpha.Host, "behind0")
+			if err := ipsec.InstallGuard(alpha.specOf(beta, transport.SCTPUDP, ipsec.DataPlaneUserland)); err != nil {
+				t.Fatal(err)
+			}
+			wire := record(t, alpha)
+			behind := netip.MustParseAddr(map[bool]string{false: "10.77.0.1", true: "fd77::1"}[f.v6])
+			forwarded := func(in inlet, from netip.Addr) int {
+				t.Helper()
+				text, last := newPattern(), newPattern()
+				s := quotedScene{peer: from, port: udpPort, body: text.fill(400)}
+				packets := fragments(s.udp(gamma.at()), 8)
+				s = quotedScene{peer: behind, port: udpPort + 2, body: last.fill(400)}
+				packets = append(packets, s.udp(gamma.at()))
+				eventually(t, "a packet of somebody else's is forwarded", func() bool {
+					for _, p := range packets { // the first ones get lost while neighbours are sought
+						in.write(t, p)
+					}
+					return last.in(t, wire) > 0
+				})
+				return text.in(t, wire)
+			}
+			if n := forwarded(carried, beta.at()); n != 0 {
+				t.Errorf("a piece of the link's packet is forwarded in clear, %d times", n)
+			}
+			if forwarded(carried, behind) == 0 {
+				t.Error("another host's are not forwarded")
+			}
+			if forwarded(clear, beta.at()) == 0 {
+				t.Error("what came in clear is not forwarded: that is none of the guard's business")
+			}
+			dropGuardTable(t, alpha.Host)
+			if forwarded(carried, beta.at()) == 0 {
+				t.Error("without the table nothing is forwarded: the check cannot fail")
+			}
+		})
+	}
+}
