@@ -21,7 +21,7 @@ var layers = [][]string{
 	{"integration"},
 	{"cmd/ironwarp"},
 	{"daemon"},
-	{"rnbd", "iser"},
+	{"rnbd"},
 	{"nbd"}, // its Backend is a seam that rnbd implements
 	{"rnbd/backing"},
 	{"rtrs", "rping"},
@@ -90,6 +90,25 @@ func relative(importPath string) (dir string, ours bool) {
 		return ".", true
 	}
 	return strings.CutPrefix(importPath, module+"/")
+}
+
+// checkLayers finds entries that cover no package.
+func checkLayers(pkgs []pkg) (found []finding) {
+	covers := map[string]bool{}
+	for _, p := range pkgs {
+		if dir, ours := relative(p.ImportPath); ours {
+			entry, _, _ := layerOf(dir)
+			covers[entry] = true
+		}
+	}
+	for _, group := range layers {
+		for _, e := range group {
+			if !covers[e] {
+				found = append(found, finding{"internal/tools/lint/layers.go", 0, fmt.Sprintf("names %s, where no package is", e)})
+			}
+		}
+	}
+	return found
 }
 
 func checkImports(pkgs []pkg) []finding {

@@ -37,6 +37,17 @@ func TestImportsPointDownOnly(t *testing.T) {
 	}
 }
 
+func TestLayersWithoutPackagesAreFound(t *testing.T) {
+	var all []pkg
+	for _, group := range layers {
+		for _, e := range group {
+			all = append(all, pkg{ImportPath: strings.TrimSuffix(module+"/"+e, "/.")})
+		}
+	}
+	expect(t, checkLayers(all), "")
+	expect(t, checkLayers(all[1:]), "layers.go: names "+layers[0][0])
+}
+
 // RFC 5042 section 5.4.2: TLS can't protect RDMAP, neither under nor over it.
 func TestNothingLayersTLS(t *testing.T) {
 	for _, dir := range []string{"transport", "mpa", "verbs", "daemon"} {

@@ -68,7 +68,7 @@ func check(binary string) ([]finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := checkImports(pkgs)
+	found := append(checkImports(pkgs), checkLayers(pkgs)...)
 	tests := make(map[string][]string)
 	use := checkUse{make(map[string]bool), make(map[string]bool)}
 	for _, f := range files {

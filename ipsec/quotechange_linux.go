@@ -1,0 +1,137 @@
+package ipsec
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"sync"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+)
+
+// writing serialises changes of the table by this process: what goes, and what stays
+// without it, depends on what was there.
+var writing sync.Mutex
+
+// writeQuotes adds links to the table and removes others, in one step, and makes
+// what is not as it should be. The table goes with the last link.
+func (k *kernel) writeQuotes(add, gone []blockKey) error {
+	writing.Lock()
+	defer writing.Unlock()
+	c, err := k.tables()
+	if err != nil {
+		return err
+	}
+	for range 5 {
+		var q *quoteTable
+		k.quoted = nil
+		if q, err = k.quotes(); err != nil || q.absent {
+			return cmp.Or(err, error(unix.EOPNOTSUPP))
+		}
+		if err = q.change(c, add, gone); err != nil {
+			return err
+		}
+		err = c.Flush()
+		k.quoted = nil
+		// Somebody else has changed it meanwhile, or it holds something else by a name of
+		// ours: what is there is looked at afresh.
+		if err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrExist) && !errors.Is(err, unix.EBUSY) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("change table %s of nf_tables: %w", guardTable, err)
+	}
+	return nil
+}
+
+// change queues what turns the table into one with the links that it has, those
+// in add and without those in gone. A table that is not as it should be is made
+// anew, in the same step; of one that is, nothing but elements changes.
+func (q *quoteTable) change(c *nftables.Conn, add, gone []blockKey) error {
+	t := &nftables.Table{Name: guardTable, Family: nftables.TableFamilyINet}
+	links, hosts := maps.Clone(q.links), map[netip.Addr]bool{}
+	for _, k := range add {
+		links[k] = true
+	}
+	for _, k := range gone {
+		delete(links, k)
+	}
+	for k := range links {
+		hosts[k.addr] = true
+	}
+	sound := q.there && len(q.faults) == 0 && len(links) > 0
+	if !sound {
+		if q.there || len(links) > 0 {
+			c.AddTable(t) // that it is not there is no error
+			c.DelTable(t)
+		}
+		if len(links) == 0 {
+			return nil
+		}
+		c.AddTable(t)
+		q = &quoteTable{}
+	}
+	var errs []error
+	for _, s := range guardSets(t) {
+		more, less := s.elements(links, hosts, q), s.elements(q.links, q.hosts, &quoteTable{links: links, hosts: hosts})
+		if !sound {
+			errs = append(errs, c.AddSet(s.Set, nil))
+		}
+		errs = append(errs, setElements(c.SetDeleteElements, s.Set, less), setElements(c.SetAddElements, s.Set, more))
+	}
+	if sound {
+		return errors.Join(errs...)
+	}
+	for _, x := range guardChains(t) {
+		c.AddChain(x)
+	}
+	for _, r := range guardRules(t) {
+		c.AddRule(r)
+	}
+	return errors.Join(errs...)
+}
+
+// elements are those of a set for links and hosts, without what a table has.
+func (s *guardSet) elements(links map[blockKey]bool, hosts map[netip.Addr]bool, without *quoteTable) (out []nftables.SetElement) {
+	if s.family == nil {
+		for a := range hosts {
+			if a.BitLen() == s.bits && !without.hosts[a] {
+				out = append(out, nftables.SetElement{Key: a.AsSlice()})
+			}
+		}
+		return out
+	}
+	for k := range links {
+		if s.family.holds(k) && !without.links[k] {
+			out = append(out, nftables.SetElement{Key: k.bytes()})
+		}
+	}
+	return out
+}
+
+// fillQuotes puts in place at once what the table lacks of all these guards: a change
+// of it takes the kernel long. It tells how much that was of each. What fails is
+// tried by the guards' own steps again, which say so.
+func (k *kernel) fillQuotes(specs []GuardSpec) []int {
+	lacked := make([]int, len(specs))
+	q, err := k.quotes()
+	if err != nil || q.absent {
+		return lacked
+	}
+	var all []blockKey
+	for i, g := range specs {
+		if g.validate() == nil {
+			missing := q.missing(g)
+			all, lacked[i] = append(all, missing...), len(missing)+len(q.faults)
+		}
+	}
+	if len(all)+len(q.faults) == 0 || k.writeQuotes(all, nil) != nil {
+		return make([]int, len(specs))
+	}
+	return lacked
+}
