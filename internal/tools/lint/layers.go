@@ -25,7 +25,6 @@ var layers = [][]string{
 	{"nbd"}, // its Backend is a seam that rnbd implements
 	{"rnbd/backing"},
 	{"rtrs", "rping"},
-	{"."},
 	{"iwarptest/conformance"}, // runs over verbs; iwarptest itself stands below it
 	{"verbs"},
 	{"iwarptest"},
@@ -39,12 +38,12 @@ var layers = [][]string{
 	{"internal/tools"},
 }
 
-// layerOf returns the entry that covers dir (relative to the module, "." for
-// its root) and its rank, 0 at the top.
+// layerOf returns the entry that covers dir (relative to the module) and its rank, 0 at
+// the top.
 func layerOf(dir string) (entry string, rank int, ok bool) {
 	for i, group := range layers {
 		for _, e := range group {
-			if (dir == e || e != "." && strings.HasPrefix(dir, e+"/")) && len(e) > len(entry) {
+			if (dir == e || strings.HasPrefix(dir, e+"/")) && len(e) > len(entry) {
 				entry, rank, ok = e, i, true
 			}
 		}

@@ -41,7 +41,7 @@ func TestLayersWithoutPackagesAreFound(t *testing.T) {
 	var all []pkg
 	for _, group := range layers {
 		for _, e := range group {
-			all = append(all, pkg{ImportPath: strings.TrimSuffix(module+"/"+e, "/.")})
+			all = append(all, pkg{ImportPath: module + "/" + e})
 		}
 	}
 	expect(t, checkLayers(all), "")
