@@ -94,7 +94,7 @@ func TestKernelESPCarriesOnWithoutCharonAndKeepsNoOrphans(t *testing.T) {
 
 // within polls for a while until a condition holds.
 func within(f func() bool) bool {
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(2 * time.Minute)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for !f() {

@@ -342,7 +342,7 @@ func parseDropped(s string) (n int, ok bool) {
 }
 
 const (
-	captureTimeout   = 15 * time.Second
+	captureTimeout   = 2 * time.Minute // a busy machine is no failure
 	quiet            = 50 * time.Millisecond
 	captureBufferKiB = 64 << 10
 )
