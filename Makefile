@@ -50,7 +50,7 @@ test: need-go ## all tests that can run here; as root it installs what they need
 
 nightly: need-go ## everything in full, for hours, as root: long storms and histories, all tests in both builds, interop, newcomer
 	IRONWARP_STORM=1000 IRONWARP_HISTORY_TIME=10m $(MAKE) test ARGS='-whole -timeout 60m'
-	$(MAKE) interop
+	$(MAKE) interop ARGS=-whole
 	$(MAKE) interop ARGS='-part mounted'
 	$(MAKE) newcomer
 
@@ -77,7 +77,7 @@ newcomer: need-go ## follow README on bare Debian machines to the letter, as roo
 	@$(GO) run ./internal/tools/deps newcomer
 	@IRONWARP_NEWCOMER=$(or $(WHEN),always) $(GO) test -v -count=1 -timeout 90m -run '^Test$(if $(RUN),($(RUN))$$)' ./integration/newcomer
 
-interop: need-go ## prove the stack against Linux' soft-iWARP, over its ESP and its SCTP in virtual machines, as root; writes docs/interop.md
+interop: need-go ## prove the stack against Linux' soft-iWARP, over its ESP and its SCTP in virtual machines, as root (ARGS=-whole runs the largest tables in full and writes docs/interop.md)
 	@[ "$$(id -u)" = 0 ] || { echo "make interop shows this machine's files to a virtual machine, which takes root: sudo make interop" >&2; exit 1; }
 	@$(GO) run ./internal/tools/deps interop
 	@$(MAKE) --no-print-directory -s build

@@ -13,6 +13,7 @@ import (
 //
 //	-results FILE   for the report
 //	-kernel         it has to be the kernel that does ESP
+//	-test.short     for each value once in place of each pair
 func Main() {
 	testing.Init()
 	results := flag.String("results", "", "`file` for the report, in JSON")
@@ -22,7 +23,7 @@ func Main() {
 		if err := ipsec.KernelESP(); *kernel && err != nil {
 			t.Fatal(err)
 		}
-		r := Run(t)
+		r := Run(t, testing.Short())
 		t.Log(r.Summary())
 		if *results == "" {
 			return

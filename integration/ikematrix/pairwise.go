@@ -140,3 +140,34 @@ func (g *generator) caseOf(t tuple) *Case {
 	}
 	return c
 }
+
+// eachValueOnce chooses cases that have every value of every factor that the cases
+// have, each time the one with most values that are not there yet.
+func eachValueOnce(factors []factor, cases []Case) (chosen []Case) {
+	type value struct{ factor, value string }
+	have := map[value]bool{}
+	values := func(c *Case, f func(value)) {
+		for _, x := range factors {
+			f(value{x.name, *x.get(c)})
+		}
+	}
+	for {
+		best, most := -1, 0
+		for i := range cases {
+			fresh := 0
+			values(&cases[i], func(v value) {
+				if !have[v] {
+					fresh++
+				}
+			})
+			if fresh > most {
+				best, most = i, fresh
+			}
+		}
+		if best < 0 {
+			return chosen
+		}
+		values(&cases[best], func(v value) { have[v] = true })
+		chosen = append(chosen, cases[best])
+	}
+}

@@ -14,7 +14,7 @@ var planes = []ipsec.DataPlane{ipsec.DataPlaneUserland, ipsec.DataPlaneKernel}
 func TestPlanIsTheSameEachTimeAndHasNoRowTwice(t *testing.T) {
 	for _, plane := range planes {
 		names := func() (all []string) {
-			for _, r := range Plan(plane) {
+			for _, r := range Plan(plane, false) {
 				all = append(all, fmt.Sprint(r.Name(), r.Stream, r.Refusal != nil))
 			}
 			return all
@@ -34,13 +34,43 @@ func TestPlanIsTheSameEachTimeAndHasNoRowTwice(t *testing.T) {
 	}
 }
 
+func TestShortPlanHasEveryValueOfTheWholeOne(t *testing.T) {
+	for _, plane := range planes {
+		whole, short := Plan(plane, false), Plan(plane, true)
+		works := func(rows []Row, part *Case) bool {
+			return slices.ContainsFunc(rows, func(r Row) bool {
+				return r.Refusal == nil && r.Whole == "" && r.Charon != noOpenSSL && fits(&r.Case, part)
+			})
+		}
+		for _, f := range factors(plane == ipsec.DataPlaneKernel) {
+			for _, v := range f.values {
+				var c Case
+				*f.get(&c) = v
+				if works(whole, &c) && !works(short, &c) {
+					t.Errorf("%v: %s %s is not tried", plane, f.name, v)
+				}
+			}
+		}
+		for _, r := range whole {
+			if (r.Whole != "" || r.Refusal != nil && slices.ContainsFunc(r.Refusal.Examples, func(c Case) bool { return c.withDefaults() == r.Case })) &&
+				!slices.ContainsFunc(short, func(s Row) bool { return s.Case == r.Case }) {
+				t.Errorf("%v: %s is left out", plane, r.Name())
+			}
+		}
+		if 2*len(short) > len(whole) && plane == ipsec.DataPlaneUserland {
+			t.Errorf("%v: %d rows of %d are no short plan", plane, len(short), len(whole))
+		}
+		t.Logf("%v: %d rows of %d", plane, len(short), len(whole))
+	}
+}
+
 // Whatever can be combined is combined in a row that works, whatever cannot is in
 // one that has to be refused.
 func TestPlanCoversWhatItSays(t *testing.T) {
 	for _, plane := range planes {
 		small := plane == ipsec.DataPlaneKernel
 		refusals := refusalsOf(plane)
-		rows := Plan(plane)
+		rows := Plan(plane, false)
 		covered := func(c *Case) bool {
 			return slices.ContainsFunc(rows, func(r Row) bool { return r.Whole == "" && r.Refusal == nil && fits(&r.Case, c) })
 		}

@@ -17,15 +17,16 @@ import (
 const firstPort = 20000
 
 // Run tries the rows of the plan for this machine's data plane, each as a test
-// of its own, and returns the report. It skips the test where no lab can run.
-func Run(t *testing.T) *Report {
+// of its own, and returns the report; short has fewer rows, see Plan. It skips the
+// test where no lab can run.
+func Run(t *testing.T, short bool) *Report {
 	lab.Require(t)
 	plane := ipsec.DataPlaneUserland
 	if ipsec.KernelESP() == nil {
 		plane = ipsec.DataPlaneKernel
 	}
 	r := &Report{Plane: plane.String(), Kernel: kernelRelease()}
-	rows := Plan(plane)
+	rows := Plan(plane, short)
 	planned := len(rows)
 	port, creds := uint16(firstPort), &credentials{dir: t.TempDir(), made: map[string]*credential{}}
 	for len(rows) > 0 {

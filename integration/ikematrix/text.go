@@ -4,7 +4,8 @@ package ikematrix
 const documentHead = `# IKE and ESP: what works with what
 
 Two hosts, each with a strongSwan of its own and an ` + "`ipsec.Manager`" + `, are given each other as peers, in every combination below. The tests of
-integration/ikematrix write this down: with userland ESP in network namespaces, and with the kernel's ESP in the virtual machine of ` + "`make interop`" + `.
+integration/ikematrix write this down: with userland ESP in network namespaces, and with the kernel's ESP in the virtual machine of
+` + "`make interop ARGS=-whole`; without `-whole`" + ` every value is tried once there.
 ` + "`make test`" + ` compares the former to what it finds, and the latter to the rows that there have to be.
 
 What a row takes to work:

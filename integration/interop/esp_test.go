@@ -65,7 +65,8 @@ func TestParentThatFailsAloneIsTold(t *testing.T) {
 func TestScriptOfESPIsShell(t *testing.T) {
 	l := &lab{agent: "/b dir/agent", self: "/a dir/it's", built: "/a dir"}
 	for only, programs := range map[string]int{"": 3, "TestKernelESP/it's": 1} {
-		wantScript(t, l.espScriptFor(only), programs)
+		wantScript(t, l.espScriptFor(only, false), programs)
+		wantScript(t, l.espScriptFor(only, true), programs)
 	}
 }
 

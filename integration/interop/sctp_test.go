@@ -12,7 +12,8 @@ import (
 func TestScriptOfSCTPIsShell(t *testing.T) {
 	l := &lab{binary: "/a dir/it's/ironwarp", built: "/b dir"}
 	for only, programs := range map[string]int{"": len(sctpPrograms) + 1, "TestX/it's": len(sctpPrograms)} {
-		wantScript(t, l.sctpScriptFor(only), programs)
+		wantScript(t, l.sctpScriptFor(only, false), programs)
+		wantScript(t, l.sctpScriptFor(only, true), programs)
 	}
 }
 

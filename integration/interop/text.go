@@ -4,7 +4,7 @@ package main
 const (
 	documentHead = `# Interoperation
 
-` + "`make interop`" + ` wrote this. It boots a virtual machine and runs IronWarp against Linux' soft-iWARP (siw), both on its two ends of a virtual
+` + "`make interop ARGS=-whole`" + ` wrote this. It boots a virtual machine and runs IronWarp against Linux' soft-iWARP (siw), both on its two ends of a virtual
 wire, and two IronWarps with the kernel's ESP or its SCTP between them. Linux %s; kernel and siw from Debian's packages %s.
 
 A capture of the wire is a witness beside the two ends. Outside of the virtual machine it is put together again and the CRC of every
