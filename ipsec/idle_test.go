@@ -1,6 +1,7 @@
 package ipsec
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -213,6 +214,75 @@ func TestDialThatGetsNoFurtherDoesNotCostTheSA(t *testing.T) {
 			q.revive(t.Context(), b.currentLink(), q.lanes[0])
 			if again, _ := b.PeerStatus("beta"); again.Counters.Stale != st.Counters.Stale {
 				t.Error("made anew although the flow was admitted")
+			}
+		})
+	}
+}
+
+// TestStuckDialIsWatchedToItsEnd: an SA that has carried something while a flow is
+// connecting may be lost at the peer all the same, then or after it has come back.
+func TestStuckDialIsWatchedToItsEnd(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		over bool // the dial is over
+	}{{"on its way", false}, {"over", true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBench(t)
+			p := testPeer("beta", 2)
+			b.f.ending(p)
+			b.add(t, p)
+			ctx, over := context.WithCancel(t.Context())
+			defer over()
+			if err := b.Prepare(ctx, flowTo(p)); err != nil {
+				t.Fatal(err)
+			}
+			q, _ := b.peer("beta")
+			ln := q.lanes[0]
+			// since moves the beginning of the watch into the past, and says whether there
+			// is one.
+			since := func() bool {
+				q.mu.Lock()
+				defer q.mu.Unlock()
+				if ln.dialledAt.IsZero() {
+					return false
+				}
+				ln.dialledAt = time.Now().Add(-2 * stallAfter)
+				return true
+			}
+			stale := func() uint64 {
+				st, _ := b.PeerStatus("beta")
+				return st.Counters.Stale
+			}
+			b.f.down(p, "beta-out")
+			eventually(t, "it is made for the dial again", func() bool {
+				st, _ := b.PeerStatus("beta")
+				return b.f.count("initiate beta-out") == 2 && st.State == StateUp
+			})
+			if !since() {
+				t.Fatal("nobody watches the dial any more once the SA was lost and is back")
+			}
+			if tc.over {
+				over()
+				eventually(t, "the dial is over", func() bool { q.mu.Lock(); defer q.mu.Unlock(); return ln.dials == 0 })
+			}
+			b.f.set(func() {
+				child := b.f.sas[0][0].value.(tree).get("child-sas").(tree)[0].value.(tree)
+				for i := range child {
+					if child[i].key == "packets-in" {
+						child[i].value = "99"
+					}
+				}
+			})
+			q.revive(t.Context(), b.currentLink(), ln)
+			if n := stale(); n != 0 {
+				t.Errorf("made anew %d times although packets came in", n)
+			}
+			if watched := since(); watched == tc.over {
+				t.Errorf("the dial is watched: %v", watched)
+			}
+			q.revive(t.Context(), b.currentLink(), ln)
+			if n := stale(); n != 0 == tc.over {
+				t.Errorf("made anew %d times once nothing came in any more", n)
 			}
 		})
 	}

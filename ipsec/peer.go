@@ -57,6 +57,7 @@ type lane struct {
 	fellAt     time.Time // when it last went
 	dialledAt  time.Time // since when a flow is on its way from Prepare to Admit, while the lane is up
 	dialledIn  uint64    // packetsIn at that time
+	dials      int       // that are not known to be over
 	stallAt    time.Time // when it is looked at for stalled flows
 	reviveAt   time.Time // not made anew before
 	revivals   backoff
@@ -298,8 +299,8 @@ func (p *peer) risen(l *lane, now time.Time) {
 	l.want, l.lostBefore, l.risenAt, l.vanished = false, true, now, 0
 	l.atRest, l.reaped = false, false
 	l.quiet = now
-	if !l.dialledAt.IsZero() { // what comes in counts from here
-		l.dialledAt, l.dialledIn = now, l.packetsIn()
+	if !l.dialledAt.IsZero() || l.isDialling(now) { // what comes in counts from here
+		l.watchDial(now)
 	}
 	l.notBefore = time.Time{}
 	p.lastErr = ""

@@ -54,9 +54,15 @@ func (m *Manager) prepare(ctx context.Context, p *peer, ln *lane) error {
 		ln.dialling = until
 	}
 	if ln.dialledAt.IsZero() {
-		ln.dialledAt, ln.dialledIn = time.Now(), ln.packetsIn()
+		ln.watchDial(time.Now())
 	}
+	ln.dials++
 	p.mu.Unlock()
+	context.AfterFunc(ctx, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		ln.dials--
+	})
 	if ln.up.Load() {
 		p.poke() // which sees to it that the SA leads somewhere
 		return nil

@@ -112,14 +112,19 @@ func (p *peer) revive(ctx context.Context, l *link, ln *lane) {
 	if now.Sub(ln.reviveAt) > reviveMax {
 		ln.revivals.reset()
 	}
+	if !ln.dialledAt.IsZero() && ln.packetsIn() != ln.dialledIn {
+		// It was not the SA that the dialling suffered from, so far.
+		ln.dialledAt = time.Time{}
+		if ln.isDialling(now) {
+			ln.watchDial(now)
+		}
+		p.mu.Unlock()
+		return
+	}
 	ln.reviveAt = now.Add(ln.revivals.next())
 	all := slices.Clone(ln.installed)
-	healthy := !ln.dialledAt.IsZero() && ln.packetsIn() != ln.dialledIn
 	ln.dialledAt = time.Time{}
 	p.mu.Unlock()
-	if healthy {
-		return // it is not the SA that the dialling suffers from
-	}
 	p.m.cfg.Logger.Warn("an IPsec SA seems to lead nowhere, and is made anew", "peer", p.name, "child", ln.child)
 	p.mu.Lock()
 	p.counters.Stale++
@@ -138,6 +143,13 @@ func (p *peer) revive(ctx context.Context, l *link, ln *lane) {
 	}
 	_ = p.refresh(ctx)
 }
+
+// watchDial has the lane's SA proved from now on by what comes in, as long as a flow is
+// on its way to Admit.
+func (l *lane) watchDial(now time.Time) { l.dialledAt, l.dialledIn = now, l.packetsIn() }
+
+// isDialling reports whether a flow is on its way to Admit for all that is known.
+func (l *lane) isDialling(now time.Time) bool { return l.dials > 0 && now.Before(l.dialling) }
 
 // packetsIn is what has come in on a lane's children by the last list.
 func (l *lane) packetsIn() (n uint64) {

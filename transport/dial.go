@@ -37,7 +37,9 @@ func Dial(ctx context.Context, remote netip.AddrPort, cfg *Config) (*Conn, error
 	} else if f.Local.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(f.Local)
 	}
-	nc, err := connect(ctx, &d, f, cfg.Protector)
+	dial, over := context.WithCancel(ctx)
+	defer over()
+	nc, err := connect(dial, &d, f, cfg.Protector)
 	if err != nil {
 		return nil, err
 	}

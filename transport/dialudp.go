@@ -27,7 +27,9 @@ func dialUDP(ctx context.Context, remote netip.AddrPort, f Flow, cfg *Config, re
 	}
 	var g *gate
 	var below func()
-	err = attempts(ctx, f, func() error { return cfg.Protector.Prepare(ctx, f) }, func() (err error) {
+	dial, over := context.WithCancel(ctx)
+	defer over()
+	err = attempts(ctx, f, func() error { return cfg.Protector.Prepare(dial, f) }, func() (err error) {
 		g, below, err = associateUDP(ctx, remote.Port(), f, lo, hi, cfg)
 		return err
 	})

@@ -7,7 +7,8 @@ import "context"
 type Protector interface {
 	// Prepare is called before the first packet of an outgoing flow, so that
 	// the guard is in place and an SA is up when it leaves. The flow's local
-	// port may be 0 and its local address invalid. It blocks up to ctx.
+	// port may be 0 and its local address invalid. It blocks up to ctx, at whose
+	// end nobody dials any more on account of this call.
 	Prepare(ctx context.Context, f Flow) error
 
 	// Admit is called with the complete flow before a byte of it is read or

@@ -31,6 +31,10 @@ func TestMain(m *testing.M) {
 
 const port = 7471
 
+// patience bounds what takes a second. An emulated machine beside others is slow, and
+// a delete waits for the repetitions of what IKE sent into a wire that was cut.
+const patience = 2 * time.Minute
+
 // canary is in all that these tests send through a link. What they send in clear
 // on purpose does not have it.
 var canary = lab.NewCanary()
@@ -81,7 +85,7 @@ func newHost(t *testing.T, lh *lab.Host) *host {
 // start runs a Manager; a host whose Manager was closed gets a new one.
 func (h *host) start(t *testing.T) {
 	t.Helper()
-	m, err := ipsec.New(ipsec.Config{Socket: h.ViciSocket(), NetNS: h.NetNS(), Logger: logger(t, h.Name())})
+	m, err := ipsec.New(ipsec.Config{Socket: h.ViciSocket(), NetNS: h.NetNS(), CallTimeout: patience, Logger: logger(t, h.Name())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +209,7 @@ func (h *host) mustDialWith(t *testing.T, to *host, cfg transport.Config) *trans
 func (h *host) dialWith(t *testing.T, to *host, cfg transport.Config) (*transport.Conn, error) {
 	t.Helper()
 	cfg.Protector, cfg.Local = h.m, h.at()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var c *transport.Conn
 	err := h.Do(func() (err error) {
@@ -353,7 +357,7 @@ func counted(t *testing.T, c *lab.Capture) lab.Counts {
 // eventually polls until a condition holds.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	deadline := time.After(2 * time.Minute)
+	deadline := time.After(patience)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !f() {
