@@ -184,7 +184,7 @@ func stream[In, Out any](mux *http.ServeMux, pattern string, f func(context.Cont
 		out, err := f(r.Context(), in, emit)
 		last := api.Event{Error: apiError(err)}
 		if err == nil {
-			last.Result, err = json.Marshal(out)
+			last.Result, err = json.Marshal(api.Lists(out))
 			last.Error = apiError(err)
 		}
 		emit(last)
@@ -224,7 +224,7 @@ func answer(w http.ResponseWriter, out any, err error) {
 		out = e
 	}
 	// The client may be gone; nobody else is to be told.
-	_ = json.NewEncoder(w).Encode(out)
+	_ = json.NewEncoder(w).Encode(api.Lists(out))
 }
 
 func httpStatus(code string) int {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/urfave/cli/v2"
 )
@@ -14,7 +15,7 @@ import (
 func (w *ironwarp) printJSON(v any) error {
 	enc := json.NewEncoder(w.stdout)
 	enc.SetIndent("", "  ")
-	return enc.Encode(v)
+	return enc.Encode(api.Lists(v))
 }
 
 // print prints JSON if it was asked for, else what human prints.

@@ -59,7 +59,7 @@ func (w *ironwarp) status(c *cli.Context) error {
 			return err
 		case asJSON(c):
 			if err == nil {
-				err = json.NewEncoder(w.stdout).Encode(v)
+				err = json.NewEncoder(w.stdout).Encode(api.Lists(v))
 			}
 			if err != nil {
 				return err

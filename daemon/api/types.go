@@ -124,9 +124,9 @@ type Export struct {
 	Problem *Error `json:"problem,omitempty"`
 	// Warning is what its storage may keep silent about.
 	Warning *Error `json:"warning,omitempty"`
-	UUID    string `json:"uuid,omitempty"` // of the disk, while it is open
-	Size    int64  `json:"size_bytes"`
-	Opens   int    `json:"opens"` // sessions that have it open
+	UUID    string `json:"uuid,omitempty"`      // of the disk, while it is open
+	Size    int64  `json:"size_bytes,omitzero"` // absent: its storage is not open
+	Opens   int    `json:"opens"`               // sessions that have it open
 	IO      IO     `json:"io"`
 }
 
@@ -172,7 +172,7 @@ type Attachment struct {
 	Problem    *Error  `json:"problem,omitempty"`
 	Socket     string  `json:"nbd_socket"`
 	URI        string  `json:"nbd_uri"`
-	Size       uint64  `json:"size_bytes"`
+	Size       uint64  `json:"size_bytes,omitzero"` // absent: it has not been open yet
 	ReadOnly   bool    `json:"read_only"`
 	Clients    int     `json:"nbd_clients"`
 	AgeSeconds float64 `json:"age_seconds"`
@@ -297,7 +297,7 @@ type PingReply struct {
 	Micros float64 `json:"microseconds"`
 }
 
-// PingResult sums a ping up. Times are in microseconds.
+// PingResult sums a ping up. Times are absent if nothing came back.
 type PingResult struct {
 	Peer       string  `json:"peer"`
 	Identity   string  `json:"identity"`
@@ -305,11 +305,11 @@ type PingResult struct {
 	Size       int     `json:"size"`
 	Sent       int     `json:"sent"`
 	Received   int     `json:"received"`
-	Setup      float64 `json:"setup_microseconds"` // SA, association or connection, and stream
-	Min        float64 `json:"min_microseconds"`
-	P50        float64 `json:"p50_microseconds"`
-	P99        float64 `json:"p99_microseconds"`
-	Max        float64 `json:"max_microseconds"`
+	Setup      float64 `json:"setup_microseconds,omitzero"` // SA, association or connection, and stream
+	Min        float64 `json:"min_microseconds,omitzero"`
+	P50        float64 `json:"p50_microseconds,omitzero"`
+	P99        float64 `json:"p99_microseconds,omitzero"`
+	Max        float64 `json:"max_microseconds,omitzero"`
 	Stream     string  `json:"stream"`
 	Transport  string  `json:"transport"`
 	Protection string  `json:"protection"`
