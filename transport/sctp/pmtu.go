@@ -66,11 +66,11 @@ const (
 	byInfo
 )
 
-// Index into pmtu.probes.
+// Index into pmtu.probes, in the order in which they leave.
 const (
 	searching = iota // of the target's size
-	safe             // at first and after losses: of a size that should get through
-	routed           // the same: Ethernet's, the route's
+	routed           // at first and after losses: Ethernet's, the route's, of the first chunk's packet
+	safe             // the same: of a size that should get through
 	alive            // a mere HEARTBEAT, which tells whether anything gets through
 )
 
@@ -81,7 +81,7 @@ const (
 	maxProbes     = 3
 	raiseInterval = 10 * time.Minute
 	// maxVain is how often in a row a chunk that is too long is lost before its
-	// association ends. Losses without a cause are taken for it once in a long life.
+	// association ends, while no probe as long as it gets through.
 	maxVain = 5
 	// shortProbe is the length of a packet with a HEARTBEAT alone.
 	shortProbe = headerLen + chunkHeaderLen + heartbeatLen
@@ -280,6 +280,7 @@ func (t *tcb) lostAgain(now time.Duration) {
 	}
 	if front > t.size { // which says nothing of the size in use
 		t.probeWith(safe, t.minSize)
+		t.probeWith(routed, front) // the path may be wide, and lose much
 		return
 	}
 	t.askRoute = true

@@ -228,6 +228,30 @@ func TestBlackHoleBesideShortMessages(t *testing.T) {
 	}
 }
 
+// A path that loses much may lose a long message again and again, and answer short
+// probes meanwhile. Where probes as long as the message are answered, too, the path has
+// not become narrower, and the association goes on.
+func TestUnluckyMessageIsNoBlackHole(t *testing.T) {
+	for _, losses := range []int{3, 8, 9, 20} {
+		s := established(t, netConfig{delay: time.Millisecond}, jumbo)
+		tx := &s.ends[0].t
+		s.drop = func(_ int, p packet) bool {
+			if losses > 0 && len(p) > 2000 && chunkType(p[headerLen]) == typeData {
+				losses--
+				return true
+			}
+			return false
+		}
+		s.send(0, 1, 8000)
+		if !s.run(time.Hour, s.all(0)) || tx.state != stateEstablished {
+			t.Fatalf("the association ends or the message does not come: %v, %v, %d losses to come", tx.state, tx.err, losses)
+		}
+		if s.run(10*time.Second, never); tx.size < 8000 {
+			t.Errorf("packets of %d bytes are used", tx.size)
+		}
+	}
+}
+
 // While nothing gets through, nothing is concluded about lengths.
 func TestOutageIsNoBlackHole(t *testing.T) {
 	for _, d := range []time.Duration{3 * time.Second, 15 * time.Minute} {
