@@ -244,8 +244,11 @@ func endSocketsBy(g GuardSpec, end func(LinkSocket) error) error {
 			if time.Now().After(until) {
 				return &HeldError{g, left, why}
 			}
+			why = nil
 			for _, s := range left {
-				why = end(s)
+				if err := end(s); why == nil {
+					why = err
+				}
 			}
 			time.Sleep(endPoll)
 		}

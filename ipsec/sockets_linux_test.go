@@ -52,7 +52,12 @@ func TestGuardStaysWhileSocketsCannotBeEnded(t *testing.T) {
 			t.Errorf("a link without sockets: %v", err)
 		}
 		var held *HeldError
-		err = endSocketsBy(g, func(LinkSocket) error { return syscall.EOPNOTSUPP })
+		err = endSocketsBy(g, func(s LinkSocket) error {
+			if s.Local.Port() == g.Port {
+				return syscall.EOPNOTSUPP // the other one is ended, as far as the kernel says
+			}
+			return nil
+		})
 		if !errors.As(err, &held) || len(held.Sockets) != 2 || !errors.Is(err, syscall.EOPNOTSUPP) || !strings.Contains(err.Error(), "stays") || !strings.Contains(err.Error(), "ESTABLISHED") {
 			t.Errorf("sockets that cannot be ended: %v", err)
 		}
