@@ -52,16 +52,7 @@ func TestMountedDisk(t *testing.T) {
 		t.Skipf("make interop mounts a disk in a virtual machine; set %s to the directory of its own to do it here", vmVar)
 	}
 	t.Attr("row", "README's two hosts with systemd, to the letter: a file system on the kernel's nbd is written and read, with new certificates too, and the other host's disk has it")
-	packages := bare
-	for _, b := range of(readme(t), "Two hosts by hand") {
-		for _, m := range installs.FindAllStringSubmatch(strings.Join(b.commands, "\n"), -1) {
-			packages = append(packages, strings.Fields(m[1])...)
-		}
-	}
-	root, err := filepath.Abs(machine.Root(t, filepath.Join(top, ".cache/machine"), packages, "r=$1\nmkdir -p \"$r/root/.ssh\"\n"+trust))
-	if err != nil {
-		t.Fatal(err)
-	}
+	root := mountedRoot(t)
 	installed := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "make", "-C", top, "--no-print-directory", "install", "DESTDIR="+installed).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -85,6 +76,21 @@ func TestMountedDisk(t *testing.T) {
 	}
 }
 
+// mountedRoot is the file system of the two machines, with README's packages.
+func mountedRoot(t *testing.T) string {
+	packages := slices.Clone(bare)
+	for _, b := range of(readme(t), "Two hosts by hand") {
+		for _, m := range installs.FindAllStringSubmatch(strings.Join(b.commands, "\n"), -1) {
+			packages = append(packages, strings.Fields(m[1])...)
+		}
+	}
+	root, err := filepath.Abs(machine.Root(t, filepath.Join(top, ".cache/machine"), packages, "r=$1\nmkdir -p \"$r/root/.ssh\"\n"+trust))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
 // mounted follows README and uses the file system that it has mounted.
 func mounted(t *testing.T, all []*machine.Machine) {
 	at := named(t, all)
@@ -105,7 +111,9 @@ func mounted(t *testing.T, all []*machine.Machine) {
 			t.Fatal(err)
 		}
 		for _, name := range on {
+			begin := time.Now()
 			follow(t, at[name], unbuilt(t, b.commands))
+			t.Logf("it took %v", time.Since(begin).Round(time.Second))
 		}
 		if !files && strings.Contains(strings.Join(b.commands, "\n"), "mount ") {
 			files = true
