@@ -3,6 +3,7 @@ package ipsectest
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -188,10 +189,8 @@ func streamThroughDeletes(t *testing.T, ours, theirs conformance.Endpoint, siwFi
 			if siwFirst {
 				acts = 1 - acts
 			}
-			data := make([]byte, size)
-			for i := range data {
-				data[i] = byte(random.Uint32())
-			}
+			data := canary.Bytes(size)
+			binary.LittleEndian.PutUint64(data, random.Uint64())
 			begin := time.Now()
 			if err := writeAndReadBack(t.Context(), ends[acts], memory[acts], memory[1-acts], data); err != nil {
 				t.Fatalf("after a delete on %q, end %d: %v", who, acts, err)

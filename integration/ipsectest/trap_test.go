@@ -21,7 +21,7 @@ import (
 func trapHosts(t *testing.T, mode ipsec.Mode, start string, priority int) (alpha, beta *lab.Host) {
 	t.Helper()
 	requireKernelESP(t)
-	l := lab.Start(t, lab.Config{DataPlane: ipsec.DataPlaneKernel})
+	l := lab.Start(t, lab.Config{DataPlane: ipsec.DataPlaneKernel, Canary: canary})
 	alpha, beta = l.Host("alpha"), l.Host("beta")
 	key := ipsec.GenerateSecret()
 	for _, h := range []*lab.Host{alpha, beta} {
