@@ -31,7 +31,7 @@ import (
 type LinkSocket struct {
 	Protocol      transport.Protocol
 	Local, Remote netip.AddrPort
-	State         string // as in RFC 9293
+	State         string // as in RFC 9293, or RFC 9260
 	Queued        uint64 // bytes that were not acknowledged, or not sent yet
 	Orphan        bool   // no program has it
 
@@ -84,6 +84,9 @@ const (
 
 // States of sockets (net/tcp_states.h).
 var tcpStates = []string{1: "ESTABLISHED", "SYN-SENT", "SYN-RECEIVED", "FIN-WAIT-1", "FIN-WAIT-2", "TIME-WAIT", "CLOSED", "CLOSE-WAIT", "LAST-ACK", "LISTEN", "CLOSING", "SYN-RECEIVED", "CLOSED"}
+
+// States of associations (net/sctp/constants.h).
+var sctpStates = []string{"CLOSED", "COOKIE-WAIT", "COOKIE-ECHOED", "ESTABLISHED", "SHUTDOWN-PENDING", "SHUTDOWN-SENT", "SHUTDOWN-RECEIVED", "SHUTDOWN-ACK-SENT"}
 
 const (
 	tcpFinWait2  = 5
@@ -212,7 +215,7 @@ func parseAssociations(g GuardSpec, text string) (out []LinkSocket) {
 				break
 			}
 			s := LinkSocket{Protocol: transport.ProtoSCTP, Local: netip.AddrPortFrom(first.Unmap(), uint16(local)), Remote: netip.AddrPortFrom(a.Unmap(), uint16(remote)),
-				State: "state " + f[4], Queued: queued, Orphan: f[10] == "0"}
+				State: associationState(f[4]), Queued: queued, Orphan: f[10] == "0"}
 			if g.has(s.Local, s.Remote) {
 				out = append(out, s)
 				break
@@ -220,6 +223,13 @@ func parseAssociations(g GuardSpec, text string) (out []LinkSocket) {
 		}
 	}
 	return out
+}
+
+func associationState(number string) string {
+	if n, err := strconv.Atoi(number); err == nil && 0 <= n && n < len(sctpStates) {
+		return sctpStates[n]
+	}
+	return "state " + number
 }
 
 // endSockets ends all sockets of a link while its guard is in place, so that no
@@ -258,7 +268,7 @@ func endSocketsBy(g GuardSpec, end func(LinkSocket) error) error {
 // end has the kernel drop a connection with all that it has queued.
 func (s LinkSocket) end() error {
 	if s.id == nil {
-		return nil // SCTP
+		return errors.New("the kernel ends no associations of others")
 	}
 	c, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {

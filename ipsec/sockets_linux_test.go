@@ -95,11 +95,11 @@ e5810df9 d77bd006 2   1   3  0       3        0        0       0 10953 50451  74
 		port   uint16
 		want   string
 	}{
-		{"10.0.0.2", 7471, "sctp from 10.0.0.1:40000 to 10.0.0.2:7471, state 4, of no program"},
-		{"10.0.1.2", 7471, "sctp from 10.0.0.1:40000 to 10.0.1.2:7471, state 4, of no program"},
-		{"fd99::2", 7471, "sctp from [fd99::1]:7471 to [fd99::2]:41000, state 3"},
-		{"127.0.0.1", 50451, "sctp from 127.0.0.1:50451 to 127.0.0.1:7471, state 3"}, // this and the next: read from a kernel
-		{"::1", 7471, "sctp from [::1]:7471 to [::1]:39653, state 3"},
+		{"10.0.0.2", 7471, "sctp from 10.0.0.1:40000 to 10.0.0.2:7471, SHUTDOWN-PENDING, of no program"},
+		{"10.0.1.2", 7471, "sctp from 10.0.0.1:40000 to 10.0.1.2:7471, SHUTDOWN-PENDING, of no program"},
+		{"fd99::2", 7471, "sctp from [fd99::1]:7471 to [fd99::2]:41000, ESTABLISHED"},
+		{"127.0.0.1", 50451, "sctp from 127.0.0.1:50451 to 127.0.0.1:7471, ESTABLISHED"}, // this and the next: read from a kernel
+		{"::1", 7471, "sctp from [::1]:7471 to [::1]:39653, ESTABLISHED"},
 		{"10.0.0.3", 7471, ""},
 		{"10.0.0.2", 7472, ""},
 	} {

@@ -12,7 +12,7 @@
 // integration/ipsectest, which have siw inside of ESP, too, and the matrix of
 // integration/ikematrix. The third has the kernel's SCTP: the tests of
 // transport, transport/ksctp and integration/oversctp, those of
-// integration/ipsectest and integration/chaos that are about it, and the demo. The
+// integration/ipsectest, integration/chaos and integration/peers that are about it, and the demo. The
 // tests of integration/history that cut the power of a host kill a machine of theirs,
 // and integration/newcomer follows README in one.
 // In the machines suite and matrix are this program:

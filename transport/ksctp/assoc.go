@@ -176,7 +176,7 @@ func (a *Assoc) fail(err error) {
 		return
 	}
 	a.end(err)
-	abort(a.conn) // the reader, if there is one, ends and does the rest
+	a.conn.Close() // with an ABORT; the reader, if there is one, ends and does the rest
 	if !a.started {
 		close(a.done)
 	}
@@ -197,6 +197,8 @@ func (a *Assoc) finish(err error) {
 	a.mu.Lock()
 	if !a.ending {
 		a.end(err)
+		// If the peer shuts down, it still gets what was queued (RFC 9260 section 9.2).
+		_ = control(a.conn, func(fd int) error { return abortive(fd, false) })
 	}
 	err = a.err
 	a.mu.Unlock()

@@ -188,7 +188,7 @@ func establish(conn *socket.Conn, c *Config, v6 bool, recv func() (notification,
 	var out, in uint16
 	defer func() {
 		if err != nil {
-			abort(conn)
+			conn.Close() // with an ABORT
 		}
 	}()
 	for up := false; !up; {
@@ -306,12 +306,15 @@ func refusedBy(conn *socket.Conn, ch assocChange) error {
 	return &sctp.AbortError{Cause: cause}
 }
 
-// abort closes a socket. One that lingers for no time sends an ABORT.
-func abort(conn *socket.Conn) {
-	_ = control(conn, func(fd int) error {
-		return unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-	})
-	conn.Close()
+// abortive says what becomes of an association whose socket is closed: an ABORT, with
+// all dropped that was queued, or a shutdown, for which the kernel goes on without the
+// socket.
+func abortive(fd int, is bool) error {
+	var l unix.Linger // for no time
+	if is {
+		l.Onoff = 1
+	}
+	return unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &l)
 }
 
 // ended is why an association is over that was up a moment ago, nil if nothing

@@ -98,6 +98,11 @@ func prepare(fd int, c *Config) error {
 			return fmt.Errorf("set %s: %w", o.name, err)
 		}
 	}
+	// A program that is killed leaves nothing that its kernel would still send. What a
+	// listener accepts is like the listener.
+	if err := abortive(fd, true); err != nil {
+		return fmt.Errorf("set SO_LINGER: %w", err)
+	}
 	if c.EncapPort != 0 {
 		b := make([]byte, 144) // struct sctp_udpencaps
 		binary.BigEndian.PutUint16(b[136:], c.EncapPort)
