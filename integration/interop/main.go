@@ -34,6 +34,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -42,6 +43,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/ikematrix"
 	"github.com/ironwarp/ironwarp/integration/siw"
 	"github.com/ironwarp/ironwarp/integration/vm"
+	"github.com/ironwarp/ironwarp/internal/tools/howlong"
 )
 
 func main() {
@@ -107,6 +109,36 @@ func parse() (a arguments, err error) {
 	return a, err
 }
 
+// String is the run as one asks make for it.
+func (a arguments) String() string {
+	var args []string
+	if a.whole {
+		args = append(args, "-whole")
+	}
+	if a.part != "" {
+		args = append(args, "-part "+a.part)
+	}
+	if a.only != "" {
+		args = append(args, "-run "+a.only)
+	}
+	if a.repeat > 1 {
+		args = append(args, fmt.Sprintf("-repeat %d", a.repeat))
+	}
+	if len(args) == 0 {
+		return "make interop"
+	}
+	return fmt.Sprintf("make interop ARGS='%s'", strings.Join(args, " "))
+}
+
+// firstTime is how long a run takes where it has not been made yet, two processors and the
+// building of the machines supposed; 0: nobody has measured that.
+func (a arguments) firstTime() time.Duration {
+	if a.String() == "make interop" {
+		return 40 * time.Minute
+	}
+	return 0
+}
+
 // The parts of a run, each in a machine of its own.
 const (
 	partSiw     = "siw"
@@ -153,6 +185,7 @@ func run(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	begin := time.Now()
+	long := howlong.Begin(os.Stdout, filepath.Join(a.built, "times.json"), a.String(), a.firstTime())
 	l, err := prepare(ctx, a)
 	if errors.Is(err, vm.ErrNoPackage) && a.summary != "" {
 		err = errors.Join(err, writeSummary(a.summary, 0, 0, 1))
@@ -182,6 +215,9 @@ func run(ctx context.Context) (ok bool, err error) {
 	r.print(os.Stdout, out)
 	l.printTimes(os.Stdout)
 	fmt.Printf("%s in %.0f s\n", r.summary(), time.Since(begin).Seconds())
+	if err := long.End(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
 	ok = r.failed() == 0
 	if a.summary != "" {
 		if err := writeSummary(a.summary, r.passed(), r.failed(), r.skipped()); err != nil {

@@ -23,8 +23,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ironwarp/ironwarp/internal/tools/howlong"
 )
 
 func main() {
@@ -40,7 +43,13 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	r := &runner{out: os.Stdout, results: newResults(), timeout: *timeout, whole: *whole, again: *again}
+	long := begin(r, patterns)
 	ok := r.all(ctx, patterns)
+	if ctx.Err() == nil {
+		if err := long.End(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
 	line := r.closingLine()
 	if *summary != "" {
 		if err := os.WriteFile(*summary, []byte(line+"\n"), 0o644); err != nil {
@@ -52,4 +61,21 @@ func main() {
 	if !ok {
 		os.Exit(1)
 	}
+}
+
+// wholeRun is what make test takes on two processors with nothing else to do.
+const wholeRun = 9 * time.Minute
+
+// begin says how long the run will take.
+func begin(r *runner, patterns []string) *howlong.Run {
+	what, first := "make test", time.Duration(0)
+	if r.whole {
+		what += " ARGS=-whole"
+	}
+	if p := strings.Join(patterns, " "); p != "./..." {
+		what += " PKG='" + p + "'"
+	} else if !r.whole {
+		first = wholeRun
+	}
+	return howlong.Begin(r.out, ".cache/times.json", what, first)
 }

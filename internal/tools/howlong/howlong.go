@@ -1,0 +1,77 @@
+// Package howlong says at the start of something long how long it will take on this
+// machine, which is what it took the last time.
+package howlong
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// taken is how long a run took, and when that was.
+type taken struct {
+	Seconds float64   `json:"seconds"`
+	Ended   time.Time `json:"ended"`
+}
+
+// Run is one run.
+type Run struct {
+	file, what string
+	began      time.Time
+}
+
+// Begin says on w how long what will take: as long as file says that it took, else first,
+// which is 0 where nobody knows.
+func Begin(w io.Writer, file, what string, first time.Duration) *Run {
+	switch last, ok := load(file)[what]; {
+	case ok:
+		fmt.Fprintf(w, "%s took %s the last time here, on %s\n", what, text(last.Seconds), last.Ended.Format(time.DateOnly))
+	case first > 0:
+		fmt.Fprintf(w, "%s takes some %s on a machine with two processors; after this run it is known for this one\n", what, text(first.Seconds()))
+	default:
+		fmt.Fprintf(w, "%s has not been run to its end here; after this run it is known how long it takes\n", what)
+	}
+	return &Run{file, what, time.Now()}
+}
+
+// End notes how long it took. It is for a run that came to its end, whatever it found.
+func (r *Run) End() error {
+	all := load(r.file)
+	all[r.what] = taken{time.Since(r.began).Seconds(), time.Now()}
+	data, err := json.MarshalIndent(all, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(r.file), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(r.file, append(data, '\n'), 0o644)
+	}
+	if err != nil {
+		return fmt.Errorf("write down how long it took: %w", err)
+	}
+	return nil
+}
+
+// load reads what is known; a file that cannot be read says nothing.
+func load(file string) map[string]taken {
+	all := map[string]taken{}
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) || all == nil {
+		return map[string]taken{}
+	}
+	return all
+}
+
+func text(seconds float64) string {
+	if seconds < 100 {
+		return fmt.Sprintf("%.0f seconds", seconds)
+	}
+	return fmt.Sprintf("%.0f minutes", seconds/60)
+}
