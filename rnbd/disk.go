@@ -153,8 +153,9 @@ func (d *Disk) note(err error) error {
 	return err
 }
 
-// adopt takes over what the server says of the device. Once clients have
-// seen a size it may not change under them. asked is the claim of the OPEN.
+// adopt takes over what the server says of the device. The size that clients have seen
+// stays under them: a disk that has grown is used as far as that. asked is the claim of
+// the OPEN.
 func (d *Disk) adopt(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
 	if err := d.compare(asked, rsp); err != nil {
 		return &OpenError{Export: d.name, Err: err}
@@ -173,8 +174,8 @@ func (d *Disk) adopt(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
 	switch {
 	case !d.opened:
 		d.geometry = g
-	case g.Size != d.geometry.Size:
-		return &OpenError{Export: d.name, Err: fmt.Errorf("%w from %d to %d bytes since it was attached; attach it again", ErrSizeChanged, d.geometry.Size, g.Size)}
+	case g.Size < d.geometry.Size:
+		return &OpenError{Export: d.name, Err: fmt.Errorf("%w from %d to %d bytes since it was attached; attach it again", ErrShrunk, d.geometry.Size, g.Size)}
 	case g.ReadOnly && !d.geometry.ReadOnly:
 		return &OpenError{Export: d.name, Err: fmt.Errorf("%w since the server came back; attach it again", ErrReadOnly)}
 	}

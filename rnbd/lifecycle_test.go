@@ -41,7 +41,7 @@ func TestDisksSurviveServerRestart(t *testing.T) {
 	}
 }
 
-func TestChangedSizeFailsTheDiskOnly(t *testing.T) {
+func TestShrunkDiskFailsAlone(t *testing.T) {
 	a, b := newRAM(1<<20), newRAM(1<<20)
 	srv := startServer(t, ramExport("a", a), ramExport("b", b))
 	c := connect(t, srv.addr)
@@ -54,7 +54,7 @@ func TestChangedSizeFailsTheDiskOnly(t *testing.T) {
 	if e := do(t, da, nbd.OpWrite, make([]byte, 512), 0, 0, 0); e != syscall.EIO {
 		t.Errorf("I/O on the disk that has changed: %v, want EIO", e)
 	}
-	if i := da.Info(); !errors.Is(i.Err, ErrSizeChanged) {
+	if i := da.Info(); !errors.Is(i.Err, ErrShrunk) {
 		t.Errorf("state %v", i.Err)
 	}
 	if i := db.Info(); i.Err != nil {
@@ -68,6 +68,32 @@ func TestChangedSizeFailsTheDiskOnly(t *testing.T) {
 	}
 	if i := da.Info(); i.Err != nil || i.Stats.Errors != 0 {
 		t.Errorf("%+v", i)
+	}
+}
+
+// A disk that has grown while its path was away, or its server was restarted, is used at
+// the size that clients have seen.
+func TestGrownDiskGoesOn(t *testing.T) {
+	r := newRAM(1 << 20)
+	srv := startServer(t, ramExport("r", r))
+	c := connect(t, srv.addr)
+	d := openDisk(t, c, "r")
+	write(t, d, filled(1), 0)
+	srv.stop(t)
+	grown := newRAM(1 << 21)
+	grown.identity = r.identity
+	copy(grown.data, r.data)
+	startServerAt(t, srv.addr, rtrs.ServerConfig{}, ramExport("r", grown))
+	write(t, d, filled(2), 4096)
+	if i := d.Info(); i.Err != nil || i.Size != 1<<20 || grown.at(0) != 1 || grown.at(4096) != 2 {
+		t.Errorf("%+v", i)
+	}
+	if e := do(t, d, nbd.OpRead, make([]byte, 512), 1<<20, 0, 0); e != syscall.EINVAL {
+		t.Errorf("a read behind the end: %v", e)
+	}
+	d.Close()
+	if i := openDisk(t, c, "r").Info(); i.Size != 1<<21 {
+		t.Errorf("attached anew it has %d bytes", i.Size)
 	}
 }
 
