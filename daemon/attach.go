@@ -329,8 +329,11 @@ func (d *Daemon) end(at *attachment) {
 		at.cancel()
 		close(at.gone)
 		at.mu.Lock()
-		dk, stop, served := at.disk, at.stop, at.served
+		dk, stop, served, before := at.disk, at.stop, at.served, at.before
 		at.mu.Unlock()
+		if before != nil {
+			<-before.ended
+		}
 		if dk == nil {
 			return
 		}
@@ -379,7 +382,9 @@ func (d *Daemon) remember() error {
 		s.Attachments = append(s.Attachments, at.saved())
 	}
 	d.mu.Lock()
-	s.Attachments = append(s.Attachments, d.aside...)
+	for _, a := range d.aside {
+		s.Attachments = append(s.Attachments, a.now())
+	}
 	d.mu.Unlock()
 	dir := d.config().StateDir
 	err := s.save(dir)

@@ -39,9 +39,10 @@ type attachment struct {
 
 	mu      sync.Mutex
 	since   time.Time
-	orphan  bool       // its peer is not there: it stays down until somebody attaches it
-	claim   rnbd.Claim // on the disk, for the next time
-	problem *api.Error // why it is not up yet
+	orphan  bool        // its peer is not there: it stays down until somebody attaches it
+	claim   rnbd.Claim  // on the disk, for the next time
+	before  *attachment // the one before, which is ending: the claim is its, until there is another
+	problem *api.Error  // why it is not up yet
 	session *session
 	disk    *rnbd.Disk // nil until it is up, like what follows
 	server  *nbd.Server
@@ -79,8 +80,19 @@ func (at *attachment) shut() {
 // claimed is what the attachment knows of its disk.
 func (at *attachment) claimed() rnbd.Claim {
 	at.mu.Lock()
+	claim, before := at.claim, at.before
+	at.mu.Unlock()
+	if before != nil {
+		return before.claimed()
+	}
+	return claim
+}
+
+// follow has an attachment go on from the one before, or else from what was saved.
+func (at *attachment) follow(c rnbd.Claim, before *attachment) {
+	at.mu.Lock()
 	defer at.mu.Unlock()
-	return at.claim
+	at.claim, at.before = c, before
 }
 
 func (at *attachment) saved() saved {
@@ -90,7 +102,7 @@ func (at *attachment) saved() saved {
 func (at *attachment) setClaim(c rnbd.Claim) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
-	at.claim = c
+	at.claim, at.before = c, nil
 }
 
 // keepClaim writes down under which life of its disk an attachment writes from now on.

@@ -85,7 +85,7 @@ type Daemon struct {
 	peers     map[string]*peer
 	exports   map[string]*export
 	disks     map[disk]*attachment
-	aside     []saved // disks that wait for their ULP
+	aside     []aside // disks that wait for their ULP
 	listeners map[listenAt]*listener
 }
 
@@ -154,7 +154,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	d.apply(ctx, config.Default(d.cfg.Path), d.cfg)
 	d.saving.Lock() // until all are there
 	for _, s := range saved.Attachments {
-		d.restore(s)
+		d.restore(s, nil)
 	}
 	d.saving.Unlock()
 	d.changing.Unlock()

@@ -52,11 +52,11 @@ func (d *Daemon) applyULPs(next *config.Config) (changed []string) {
 		d.restore(at.saved(), at)
 	}
 	d.mu.Lock()
-	aside := d.aside
+	waiting := d.aside
 	d.aside = nil
 	d.mu.Unlock()
-	for _, s := range aside {
-		d.restore(s)
+	for _, a := range waiting {
+		d.restore(a.saved, a.before)
 	}
 	if touched {
 		d.rememberOrLog()

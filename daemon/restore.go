@@ -10,13 +10,13 @@ import (
 
 // restore brings a remembered disk up in the background, however long it takes. One
 // whose peer is not there, or is another one by now, stays down, and says so.
-// before are attachments of it that have to end first.
-func (d *Daemon) restore(s saved, before ...*attachment) {
+// before, if any, is the attachment of it that has to end first.
+func (d *Daemon) restore(s saved, before *attachment) {
 	c := d.hold(s.ULP)
 	if c == nil {
 		if u, ok := d.config().ULP(s.ULP); ok && u.Disabled != nil {
 			d.mu.Lock()
-			d.aside = append(d.aside, s)
+			d.aside = append(d.aside, aside{s, before})
 			d.mu.Unlock()
 			return
 		}
@@ -39,7 +39,7 @@ func (d *Daemon) restore(s saved, before ...*attachment) {
 		}
 		return
 	}
-	at.setClaim(s.Claim)
+	at.follow(s.Claim, before)
 	if problem != nil {
 		cancel()
 		c.requests.Done()
@@ -50,9 +50,8 @@ func (d *Daemon) restore(s saved, before ...*attachment) {
 	d.run(func(context.Context) {
 		defer c.requests.Done()
 		defer cancel()
-		for _, old := range before {
-			<-old.ended
-			at.setClaim(old.claimed())
+		if before != nil {
+			<-before.ended
 		}
 		for pause := restoreMin; ; pause = min(2*pause, restoreMax) {
 			actx, acancel := context.WithTimeout(ctx, restoreTime)
@@ -101,8 +100,8 @@ func (d *Daemon) adopt() {
 			at.orphaned(problem)
 			continue
 		}
-		d.drop(at)
-		d.restore(s)
+		d.dropLater(at)
+		d.restore(s, at)
 	}
 }
 

@@ -32,6 +32,20 @@ type saved struct {
 	Claim    rnbd.Claim         `json:"claim"`
 }
 
+// aside is a disk that waits for its ULP, and the attachment of it that is ending, if any.
+type aside struct {
+	saved
+	before *attachment
+}
+
+// now is what is to be saved of the disk.
+func (a aside) now() saved {
+	if a.before != nil {
+		a.Claim = a.before.claimed()
+	}
+	return a.saved
+}
+
 // state is what outlives the daemon: which disks are attached.
 type state struct {
 	Version     int     `json:"version"`

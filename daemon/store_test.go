@@ -81,6 +81,34 @@ func TestDiskWithNothingToFlushOutlivesAPowerCutAndARestart(t *testing.T) {
 	ok(t, alpha.nbd("disk"), cmdFlush, 0, 0, nil)
 }
 
+// So does one that stays down meanwhile, since its peer is another one for a while.
+func TestOrphanWithNothingToFlushOutlivesAPowerCut(t *testing.T) {
+	alpha, beta, image := pair(t, 1<<20)
+	c := alpha.attach("disk")
+	ok(t, c, cmdWrite, 0, 512, bytes.Repeat([]byte{1}, 512))
+	ok(t, c, cmdFlush, 0, 0, nil)
+	file := filepath.Join(alpha.dir, "peers.d/beta.yaml")
+	declared, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	another := fmt.Sprintf("name: beta\naddress: 127.0.0.9\nport: %d\nprotection: loopback\n", beta.port)
+	for _, now := range []string{another, string(declared)} {
+		alpha.write("peers.d/beta.yaml", now)
+		if _, err := alpha.api.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if now == another {
+			alpha.orphan("attached from the peer with the identity")
+			eventually(t, "its end is known", func() bool { return strings.Contains(alpha.log.String(), "the NBD socket of a disk is closed") })
+			beta.stop()
+			losePower(t, image)
+			beta.start()
+		}
+	}
+	eventually(t, "the disk is ready", alpha.isReady("beta/disk"))
+}
+
 func TestPowerCutFailsTheDiskAndSaysWhy(t *testing.T) {
 	alpha, beta, image := pair(t, 1<<20)
 	c := alpha.attach("disk")
