@@ -201,9 +201,9 @@ func summed(results []guardResult) (sum guardResult) {
 	return sum
 }
 
-// dropGuard takes a peer's guard down, but that of the links in keep; that of a
-// link stays for which ready has an error. Other guards are looked after while that
-// waits.
+// dropGuard takes a peer's guard down, when ready has ended what its links have. Those
+// in keep and those for which ready has an error keep it. Other guards are looked
+// after while that waits.
 func (m *Manager) dropGuard(p *peer, ready func(GuardSpec) error, keep ...Link) error {
 	m.guarding.Lock()
 	p.mu.Lock()
@@ -213,11 +213,11 @@ func (m *Manager) dropGuard(p *peer, ready func(GuardSpec) error, keep ...Link) 
 	m.guarding.Unlock()
 	var errs []error
 	for _, k := range p.links {
-		if slices.Contains(keep, k) {
-			continue
-		}
 		g := p.guardOf(k, DataPlaneAuto, "")
 		err := ready(g)
+		if slices.Contains(keep, k) {
+			continue // whatever that came to
+		}
 		if err == nil {
 			m.guarding.Lock()
 			err = m.uninstall(g)

@@ -10,14 +10,18 @@ import (
 // port must not be open.
 func TestReplacedPeerKeepsItsGuard(t *testing.T) {
 	b := newBench(t)
-	removed := 0
+	removed, ended := 0, 0
 	b.uninstall = func(GuardSpec) error { removed++; return nil }
+	b.empty = func(GuardSpec) error { ended++; return nil }
 	p := testPeer("beta", 2)
 	b.add(t, p)
 	p.RemoteID = "beta.example"
 	b.add(t, p)
 	if removed != 0 {
 		t.Errorf("the guard was removed %d times when the identity changed", removed)
+	}
+	if ended != 1 {
+		t.Errorf("the sockets of the old identity were ended %d times, want once", ended)
 	}
 	if st, err := b.PeerStatus("beta"); err != nil || st.RemoteID != "beta.example" || !st.Guarded {
 		t.Errorf("status %+v, %v", st, err)
