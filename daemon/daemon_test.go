@@ -19,6 +19,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
 	"github.com/ironwarp/ironwarp/transport"
@@ -54,9 +55,11 @@ type host struct {
 
 	kernel func() error // tells whether the kernel has SCTP; nil: the real one
 	stuck  time.Duration
-	avoid  time.Duration // 0: that of a daemon
-	trial  time.Duration // 0: testTrial
-	rate   func(context.Context, *Daemon, *consumer, *peer, transport.Kind) (float64, error)
+	// removeGuard is Options.removeGuard.
+	removeGuard func(ipsec.GuardSpec) error
+	avoid       time.Duration // 0: that of a daemon
+	trial       time.Duration // 0: testTrial
+	rate        func(context.Context, *Daemon, *consumer, *peer, transport.Kind) (float64, error)
 
 	d   *Daemon
 	api *api.Client
@@ -130,7 +133,7 @@ func (h *host) write(name, text string) {
 }
 
 func (h *host) options() Options {
-	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, rate: h.rate, Log: func(config.Log) *slog.Logger {
+	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, removeGuard: h.removeGuard, rate: h.rate, Log: func(config.Log) *slog.Logger {
 		return slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}}
 }

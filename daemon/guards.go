@@ -109,7 +109,7 @@ func (d *Daemon) letGo() {
 				return false
 			}
 		}
-		err := ipsec.RemoveGuard(r.spec())
+		err := d.opt.removeGuard(r.spec())
 		if err == nil {
 			delete(d.guards.held, r)
 			if waits {

@@ -49,7 +49,7 @@ func TestHeldGuardIsLookedAfterAndLetGo(t *testing.T) {
 		defer taken.Close()
 
 		r := guardRecord{Peer: "beta", Address: netip.MustParseAddr("127.0.0.1"), Protocol: transport.ProtoTCP, Port: 7471}
-		d := &Daemon{cfg: &config.Config{StateDir: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
+		d := &Daemon{opt: Options{removeGuard: ipsec.RemoveGuard}, cfg: &config.Config{StateDir: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
 		d.guards = recordedGuards{list: []guardRecord{r}, held: map[guardRecord]string{r: "its connection could not be ended"}}
 		if err := ipsec.InstallGuard(r.spec()); err != nil {
 			return err

@@ -1,0 +1,89 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/ipsec"
+)
+
+// inNamespace makes the test binary run one test as a daemon of a host of its own.
+const inNamespace = "IRONWARP_TEST_NAMESPACE"
+
+// The guard of a peer that is removed while its link's sockets cannot be ended stays,
+// and who removes the peer is told why. So it does over a restart of the daemon, and goes
+// as soon as the sockets do.
+func TestHeldGuardStaysOverARestart(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("making a network namespace takes root")
+	}
+	if os.Getenv(inNamespace) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+		cmd.Env = append(os.Environ(), inNamespace+"=1")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stuck atomic.Bool
+	stuck.Store(true)
+	h := &host{t: t, removeGuard: func(g ipsec.GuardSpec) error {
+		if stuck.Load() {
+			return errors.New("the kernel still has a socket of it, which cannot be ended")
+		}
+		return ipsec.RemoveGuard(g)
+	}}
+	h.begin("ipsec: {vici: \"unix:///nowhere/charon.vici\"}\n")
+	h.write("beta.psk", "0123456789abcdef0123456789abcdef")
+	if _, err := h.api.AddPeer(t.Context(), api.PeerSpec{Name: "beta", Address: "192.0.2.77", LocalAddress: "127.0.0.1", PSKFile: filepath.Join(h.dir, "beta.psk")}); err != nil {
+		t.Fatal(err)
+	}
+	guarded := func(when string, want bool) {
+		t.Helper()
+		list, err := ipsec.ListGuard("")
+		if err != nil || (len(list) > 0) != want {
+			t.Fatalf("%s: %v, %v", when, list, err)
+		}
+		recorded, err := os.ReadFile(filepath.Join(h.dir, "state/guards.json"))
+		if err != nil || strings.Contains(string(recorded), "192.0.2.77") != want {
+			t.Fatalf("%s: %s, %v", when, recorded, err)
+		}
+	}
+	guarded("with the peer", true)
+	r, err := h.api.RemovePeer(t.Context(), "beta", false)
+	if err != nil || len(r.Held) == 0 || !strings.Contains(r.Held[0], "cannot be ended") {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	guarded("without it", true)
+	for range 2 {
+		h.stop()
+		guarded("without a daemon", true)
+		h.start()
+		eventually(t, "the daemon says that the guard stays", func() bool { return strings.Count(h.log.String(), "stays in the kernel for now") >= 2 })
+		guarded("after a restart", true)
+	}
+	stuck.Store(false)
+	eventually(t, "the guard goes", func() bool {
+		list, err := ipsec.ListGuard("")
+		return err == nil && len(list) == 0 && strings.Contains(h.log.String(), "could be let go at last")
+	})
+	h.stop()
+	guarded("at last", false)
+}
