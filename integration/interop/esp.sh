@@ -2,7 +2,7 @@
 
 # All at once and beforehand: loaded one by one for the first SA they would make
 # it wait for seconds.
-modprobe -a veth bridge tun xfrm_user af_key esp4 esp6 xfrm4_tunnel xfrm6_tunnel \
+modprobe -a veth bridge tun nf_tables xfrm_user af_key esp4 esp6 xfrm4_tunnel xfrm6_tunnel \
 	authenc authencesn seqiv echainiv hmac cbc ctr gcm ccm xcbc cmac ecb des_generic \
 	sha1_generic sha256_generic sha512_generic chacha20poly1305 aesni_intel ghash_clmulni_intel \
 	siw rdma_ucm ib_uverbs sctp 2>/run/modprobe.err

@@ -34,7 +34,7 @@ type Assoc struct {
 	used  atomic.Int64 // when a message last went or came, UnixNano
 	heard atomic.Int64 // when something last came, UnixNano
 
-	packets atomic.Uint64 // that had come when Stats was last asked for
+	vain vain // what Stats has seen
 
 	// Receiving: see receive.go.
 	rx receiving

@@ -241,6 +241,36 @@ func TestDeathByRetransmissions(t *testing.T) {
 	}
 }
 
+// Of an association whose peer does not answer, Stats says how often something was
+// sent again; with the first answer that is over.
+func TestWhatIsSentInVainIsCounted(t *testing.T) {
+	ha, hb := hosts(t, 1)
+	x := between(t, ha, hb, 1, quick)
+	until := func(what string, ok func(sctp.Stats) bool) {
+		t.Helper()
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		ctx := patient(t)
+		for !ok(x.a.Stats()) {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				t.Fatalf("never happened: %s: %+v", what, x.a.Stats())
+			}
+		}
+	}
+	if err := ha.Sever(t.Context(), 0, true); err != nil {
+		t.Fatal(err)
+	}
+	send(t, x.a, one(0, []byte("into the void")))
+	until("it was sent three times in vain", func(s sctp.Stats) bool { return s.Unanswered >= 3 })
+	if err := ha.Sever(t.Context(), 0, false); err != nil {
+		t.Fatal(err)
+	}
+	x.rb.waitFor(t, 1)
+	until("it is answered", func(s sctp.Stats) bool { return s.Unanswered == 0 })
+}
+
 // RFC 9260 section 5.2: a peer that has lost the association sets it up anew, with
 // the same addresses and ports. What it indicates this time the kernel does not
 // say, so it has to come again.

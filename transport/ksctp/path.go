@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	lksctp "github.com/ishidawataru/sctp"
@@ -240,8 +241,32 @@ func (a *Assoc) Bytes() uint64 {
 	return a.tx.bytes + a.rx.bytes.Load()
 }
 
+// vain is how often something was sent again since the peer was last heard of, by
+// looks at the kernel's counts, which do not say when they grew.
+type vain struct {
+	mu      sync.Mutex
+	packets uint64 // that have come
+	again   uint64 // chunks that were sent again
+	times   int
+}
+
+// look takes the counts as they are now. All chunks since the look before are one
+// time: a single timeout has many of them sent again.
+func (v *vain) look(packets, again uint64) (heard bool, times int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if heard = packets != v.packets; heard {
+		v.times = 0
+	} else if again != v.again {
+		v.times++
+	}
+	v.packets, v.again = packets, again
+	return heard, v.times
+}
+
 // Stats are counts of the association since it began, as far as the kernel has
-// them. That packets without messages have come, Silent knows from the Stats before.
+// them. That packets without messages have come, Silent knows from the Stats before,
+// and so does Unanswered of what was sent again.
 func (a *Assoc) Stats() sctp.Stats {
 	var b [statsLen]byte
 	_ = control(a.conn, func(fd int) error {
@@ -250,7 +275,8 @@ func (a *Assoc) Stats() sctp.Stats {
 	})
 	at := func(i int) uint64 { return native.Uint64(b[136+8*i:]) }
 	now := time.Now().UnixNano()
-	if n := at(4); a.packets.Swap(n) != n { // heartbeats, for instance
+	heard, again := a.vain.look(at(4), at(5))
+	if heard { // heartbeats, for instance
 		a.heard.Store(now)
 	}
 	s := sctp.Stats{
@@ -261,6 +287,7 @@ func (a *Assoc) Stats() sctp.Stats {
 		MessagesIn:  a.rx.messages.Load(),
 		BytesIn:     a.rx.bytes.Load(),
 		HeldHere:    int(a.rx.held.Load()),
+		Unanswered:  again,
 		Silent:      time.Duration(now - a.heard.Load()),
 		Idle:        time.Duration(now - a.used.Load()),
 	}

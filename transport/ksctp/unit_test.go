@@ -199,3 +199,26 @@ func TestWithoutTheKernelsSCTPTheErrorSaysWhatToDo(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsSentInVainIsCountedByLooks(t *testing.T) {
+	var v vain
+	for i, c := range []struct {
+		packets, again uint64
+		heard          bool
+		times          int
+	}{
+		{3, 0, true, 0},
+		{3, 0, false, 0},
+		{3, 40, false, 1}, // the chunks of one timeout
+		{3, 40, false, 1},
+		{3, 41, false, 2},
+		{3, 42, false, 3},
+		{4, 43, true, 0},
+		{4, 43, false, 0},
+		{4, 44, false, 1},
+	} {
+		if heard, times := v.look(c.packets, c.again); heard != c.heard || times != c.times {
+			t.Errorf("look %d: %v, %d, want %v, %d", i+1, heard, times, c.heard, c.times)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package ipsectest
+
+import (
+	"testing"
+
+	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// intoNothing has beta's kernel forget the SA by which alpha sends, of which neither
+// strongSwan hears: a collision of IKE's exchanges can leave hosts with different SAs,
+// too. The stream has to be what notices.
+func intoNothing(t *testing.T, p *pair) {
+	t.Helper()
+	p.addPeers(t)
+	p.echo(t, p.beta, nil)
+	c := p.mustOpen(t, p.alpha)
+	if err := ping(c, "before"); err != nil {
+		t.Fatal(err)
+	}
+	acknowledged(t)
+	for _, s := range espStates(t, p.beta.Host) {
+		if s.src == p.alpha.at().String() {
+			sh(t, p.beta.Host, "ip xfrm state delete src "+s.src+" dst "+s.dst+" proto esp spi "+s.spi)
+		}
+	}
+	if err := ping(c, "after"); err != nil {
+		t.Error(err)
+	}
+	if st, err := p.alpha.m.PeerStatus("beta"); err != nil || st.Counters.Stale == 0 {
+		t.Errorf("nobody has made the SA anew: %+v, %v", st.Counters, err)
+	}
+}
+
+func TestKernelESPThatLeadsNowhereIsMadeAnew(t *testing.T) {
+	row(t, "the peer's kernel loses an SA that strongSwan believes in: TCP notices, and it is made anew")
+	intoNothing(t, kernelPair(t))
+}
+
+func TestKernelSCTPNoticesAnSAThatLeadsNowhere(t *testing.T) {
+	requireKernelESP(t)
+	row(t, "kernel SCTP: the peer's kernel loses an SA that strongSwan believes in: the association notices, and it is made anew")
+	intoNothing(t, newPairOf(t, transport.SCTP, lab.Config{DataPlane: ipsec.DataPlaneKernel}))
+}
