@@ -43,6 +43,11 @@ type Config struct {
 	// indications that it takes, 0 for RTRWrite and RTRRead.
 	PeerToPeer RTR
 
+	// MayDecline makes a client whose PeerToPeer the responder declines go on in the
+	// client-server model, as if it had not asked. Section 9.2 has no such reply, but
+	// there are adapters that give it. Otherwise it is a NegotiationError.
+	MayDecline bool
+
 	// LargeFPDU, if not 0, offers ULPDUs of up to this many bytes, at most
 	// MaxLargeFPDU, to a peer that is an IronWarp, too. It prefixes the private
 	// data with 16 bytes, so a client sets it only where an IronWarp is

@@ -42,7 +42,7 @@ var (
 	// ErrNoFPDU is returned by a responder's Flush when the initiator has sent no
 	// FPDU within Config.HoldTimeout, or has ended its direction without one:
 	// before, a responder must not send (RFC 5044 section 7.1.2 rule 4).
-	ErrNoFPDU = errors.New("mpa: cannot send: the initiator, which has to send the first FPDU (RFC 5044 section 7.1.2), has sent none")
+	ErrNoFPDU = errors.New("mpa: cannot send: the initiator, which has to send the first FPDU (RFC 5044 section 7.1.2), has sent none; have it send first, or ask for the peer-to-peer model (RFC 6581 section 9.2)")
 
 	// ErrTooLong is returned for a segment that no FPDU may carry (RFC 5044
 	// section 3).

@@ -89,6 +89,8 @@ func TestRepliesThatBreakRFC6581(t *testing.T) {
 	}{
 		{name: "peer-to-peer unasked", rep: Frame{Revision: 2, Enhanced: p2p(RTRWrite, 1, 1)}, code: CodeRTR},
 		{name: "client-server instead", cfg: Config{PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 1, ORD: 1}}, code: CodeRTR},
+		{name: "client-server instead, which will do", cfg: Config{PeerToPeer: RTRWrite, MayDecline: true}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 1, ORD: 1}}, ird: 32, ord: 1},
+		{name: "another indication, where none will do", cfg: Config{PeerToPeer: RTRWrite, MayDecline: true}, rep: Frame{Revision: 2, Enhanced: p2p(RTRRead, 1, 1)}, code: CodeRTR},
 		{name: "no indication", cfg: Config{PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(0, 1, 1)}, code: CodeRTR},
 		{name: "another indication", cfg: Config{PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(RTRSend|RTRRead, 1, 1)}, code: CodeRTR},
 		{name: "Read with IRD 0", cfg: Config{PeerToPeer: RTRRead}, rep: Frame{Revision: 2, Enhanced: p2p(RTRRead, 0, 1)}, code: CodeRTR},

@@ -64,7 +64,11 @@ func Client(ctx context.Context, nc net.Conn, cfg *Config) (*Conn, error) {
 	var failed *ddp.Error
 	if req.Enhanced != nil && rep.Enhanced != nil {
 		p.peer = rep.Enhanced
-		failed = p.agreed.Take(req.Enhanced, rep.Enhanced)
+		asked := *req.Enhanced
+		if cfg.MayDecline && !rep.Enhanced.PeerToPeer {
+			asked.PeerToPeer = false
+		}
+		failed = p.agreed.Take(&asked, rep.Enhanced)
 	}
 	c := newConn(nc, cfg, p)
 	if failed != nil {

@@ -22,6 +22,15 @@ type DialConfig struct {
 	// the enhanced set-up and 8 for large FPDUs. Nil: that of MPA.
 	PrivateData []byte
 
+	// ClientServer is for a peer that is to send nothing before this end has. MPA's
+	// rule (RFC 5044 section 7.1.2) is that an acceptor's data waits for the dialler's
+	// first message. So Dial asks a peer of revision 2 for the peer-to-peer model (RFC
+	// 6581 section 9.2), in which that message is an empty one that no consumer sees,
+	// and both ends may send first. With ClientServer, with a peer that declines, and with
+	// one of revision 1, what an acceptor posts waits for the dialler's consumer. Over
+	// SCTP there is no such rule.
+	ClientServer bool
+
 	// MPA is how MPA starts up; its IRD and ORD come from the QPConfig. Over SCTP only
 	// its PeerToPeer, StartupTimeout and Revision count, where 1 stands for a set-up
 	// without IRD and ORD (RFC 5043).
@@ -108,7 +117,8 @@ type outgoing interface {
 type started struct {
 	llp      ddp.LLP
 	ird, ord int
-	ready    rdmap.Ready
+	ready    rdmap.Ready // of the initiator, to be sent
+	awaited  bool        // of the responder: one is to come
 	private  []byte
 }
 

@@ -20,6 +20,12 @@ func (c *mpaDial) drop() { c.Close() }
 func (c *mpaDial) start(ctx context.Context, cfg *QPConfig, dial *DialConfig) (*started, error) {
 	mc := c.dev.mpaConfig(dial.MPA, c.Conn)
 	mc.PrivateData, mc.IRD, mc.ORD = dial.PrivateData, depth(cfg.IRD), depth(cfg.ORD)
+	switch {
+	case dial.ClientServer:
+		mc.PeerToPeer = 0
+	case mc.PeerToPeer == 0:
+		mc.PeerToPeer, mc.MayDecline = mpa.RTRWrite|mpa.RTRRead, true
+	}
 	m, err := mpa.Client(ctx, c.Conn, &mc)
 	if err != nil {
 		var rej *mpa.RejectedError
@@ -122,7 +128,7 @@ func (r *mpaRequest) accept(ctx context.Context, private []byte, ird, ord uint16
 	if err != nil {
 		return nil, err
 	}
-	return &started{llp: m, ird: int(m.IRD()), ord: int(m.ORD())}, nil
+	return &started{llp: m, ird: int(m.IRD()), ord: int(m.ORD()), awaited: m.RTR() != 0}, nil
 }
 
 func (r *mpaRequest) reject(ctx context.Context, private []byte) error {

@@ -121,7 +121,7 @@ func (s *session) accept(_ context.Context, private []byte, ird, ord uint16) (*s
 	}
 	s.up.Store(true)
 	s.a.streamUp()
-	return &started{llp: st, ird: int(st.IRD()), ord: int(st.ORD())}, nil
+	return &started{llp: st, ird: int(st.IRD()), ord: int(st.ORD()), awaited: st.RTR() != 0}, nil
 }
 
 func (s *session) reject(_ context.Context, private []byte) error { return s.req.Reject(private) }

@@ -230,6 +230,7 @@ func (qp *QP) join(st *started) error {
 		qp.charge.n[resIRRQEntries] += int64(extra)
 	}
 	qp.since = time.Now()
+	qp.slow.ready = st.awaited
 	qp.stream.Store(rdmap.New(rdmap.Config{LLP: st.llp, Upper: (*upper)(qp), MaxSend: qp.cfg.MaxSend, IRD: st.ird, ORD: st.ord, Ready: st.ready, Stage: &qp.pd.ulp.dev.stage}))
 	return nil
 }

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/ironwarp/ironwarp/mpa"
@@ -17,6 +18,7 @@ func TestPeerToPeerResponderMaySendFirst(t *testing.T) {
 		ask    mpa.RTR
 		server mpa.RTR // 0 for what a listener takes by default
 	}{
+		{"by default", 0, 0},
 		{"write", mpa.RTRWrite, 0},
 		{"read", mpa.RTRRead, 0},
 		{"read or write", mpa.RTRRead | mpa.RTRWrite, 0},
@@ -67,6 +69,54 @@ func TestPeerToPeerResponderMaySendFirst(t *testing.T) {
 			}
 			if st := a.qp.Stats(); st.SendOps != 1 {
 				t.Errorf("%d operations were completed, want the Read alone", st.SendOps)
+			}
+			a.qp.Close()
+			a.wantEnd()
+			b.wantEnd()
+		})
+	}
+}
+
+// Where nothing says that the initiator is ready, what the acceptor posts waits for
+// the initiator's first message, and goes then (RFC 5044 section 7.1.2 rule 4). So it is
+// with a peer of revision 1, and with one that declines the peer-to-peer model.
+func TestAcceptorWaitsForAnInitiatorWithoutReadiness(t *testing.T) {
+	for name, change := range map[string]func(*DialConfig){
+		"revision 1":    func(d *DialConfig) { d.MPA.Revision = 1 },
+		"client-server": func(d *DialConfig) { d.ClientServer = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, b := newEnd(t, Config{}), newEnd(t, Config{})
+			ln := listen(t, b, ListenConfig{})
+			accepted := make(chan error, 1)
+			inbox, outbox := b.mr(64, LocalWrite), b.mr(64, 0)
+			go func() {
+				cr, err := ln.Accept(context.Background())
+				if err == nil {
+					b.qp, err = cr.Accept(context.Background(), b.pd, b.cfg, nil, func(qp *QP) error {
+						return qp.PostRecv(RecvWR{ID: 1, SGL: whole(inbox, 64)})
+					})
+				}
+				accepted <- err
+			}()
+			dial := DialConfig{Remote: ln.Addr(), Transport: a.tc}
+			change(&dial)
+			dst := a.mr(64, LocalWrite)
+			var err error
+			a.qp, _, err = a.ulp.Dial(testContext(t), a.pd, a.cfg, dial, func(qp *QP) error { return qp.PostRecv(RecvWR{ID: 2, SGL: whole(dst, 64)}) })
+			if err := errors.Join(err, <-accepted); err != nil {
+				t.Fatal(err)
+			}
+			b.post(SendWR{Op: OpSend, Flags: Signaled, SGL: whole(outbox, 5)})
+			if n := b.cq.Poll(make([]WC, 1)); n != 0 {
+				t.Error("the acceptor's Send has ended before the initiator's first message")
+			}
+			a.post(SendWR{Op: OpSend, SGL: whole(a.mr(8, 0), 8)})
+			a.wantOK(WCRecv)
+			for range 2 { // in either order
+				if wc := b.next(); wc.Err != nil {
+					t.Error(wc.Err)
+				}
 			}
 			a.qp.Close()
 			a.wantEnd()

@@ -60,6 +60,7 @@ type slowPath struct {
 	// Of the receiving goroutine.
 	bucket bucket
 	over   bool // the policy is exceeded
+	ready  bool // a ready-to-receive message is to come, which is empty (RFC 6581 section 9.2)
 }
 
 // bucket is a token bucket: what may still happen at once.
@@ -129,6 +130,10 @@ func (s *strays) take() bool {
 
 // Slow implements rdmap.Upper.
 func (u *upper) Slow(k rdmap.SlowPath) error {
+	if u.slow.ready && (k == rdmap.SlowEmpty || k == rdmap.SlowRead) {
+		u.slow.ready = false
+		return nil
+	}
 	u.slow.counts[k].Add(1)
 	p := u.pd.ulp.dev.slow.Load()
 	if p.PerSecond == 0 || u.slow.bucket.take(*p, time.Now()) || !checks.On(checks.SlowPath) {

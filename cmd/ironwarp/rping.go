@@ -93,7 +93,7 @@ func (w *ironwarp) rping(c *cli.Context) error {
 	if c.Bool("v") {
 		cfg.Each = func(text []byte) { w.printf("ping data: %s\n", text) }
 	}
-	_, err = rping.Client(c.Context, ulp, verbs.DialConfig{Remote: addr, Transport: tc, MPA: mc}, cfg)
+	_, err = rping.Client(c.Context, ulp, verbs.DialConfig{Remote: addr, Transport: tc, ClientServer: !c.Bool("peer-to-peer"), MPA: mc}, cfg)
 	return err
 }
 

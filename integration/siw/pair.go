@@ -106,7 +106,7 @@ func (p *Pairs) Connect(t testing.TB) (a, b conformance.Endpoint) {
 	our, err := p.host.Endpoint(t, 0, func(pd *verbs.PD, cfg verbs.QPConfig) (qp *verbs.QP, err error) {
 		if p.v.Dial {
 			err = nsdo.Do(p.netns, func() (err error) {
-				qp, _, err = p.host.ULP.Dial(ctx, pd, cfg, verbs.DialConfig{Remote: p.siw, Transport: p.tc, MPA: p.v.mpa()}, nil)
+				qp, _, err = p.host.ULP.Dial(ctx, pd, cfg, verbs.DialConfig{Remote: p.siw, Transport: p.tc, ClientServer: p.v.RTR == 0, MPA: p.v.mpa()}, nil)
 				return err
 			})
 		} else {
