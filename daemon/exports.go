@@ -10,10 +10,11 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/block/backing"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/rnbd"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -21,8 +22,8 @@ import (
 // export is a configured export and the storage below it.
 type export struct {
 	cfg    config.Export
-	repair bool       // begin a new life of a disk that has lost writes
-	disk   backing.ID // that it has, or is about to have; guarded by Daemon.mu
+	repair bool     // begin a new life of a disk that has lost writes
+	disk   block.ID // that it has, or is about to have; guarded by Daemon.mu
 	meter  meter
 
 	mu      sync.Mutex
@@ -76,12 +77,12 @@ func (d *Daemon) openExport(e *export) {
 		// Whoever has it attached waits meanwhile.
 		d.exporter.Await(e.cfg.Name, d.identities(e.cfg.Allow), beingOpened)
 	}
-	admit := func(disk backing.ID) error { return d.takeDisk(e, disk) }
+	admit := func(disk block.ID) error { return d.takeDisk(e, disk) }
 	store, err := e.open(d.records(), admit)
 	if err == nil {
 		// It may have been waited for no longer, and have come now.
 		if err = admit(store.Identity().Disk); err == nil {
-			err = d.exporter.AddExport(rnbd.Export{Name: e.cfg.Name, Storage: rnbd.FromStore(store), ReadOnly: e.cfg.ReadOnly, Allow: d.identities(e.cfg.Allow),
+			err = d.exporter.AddExport(rnbd.Export{Name: e.cfg.Name, Storage: store, ReadOnly: e.cfg.ReadOnly, Allow: d.identities(e.cfg.Allow),
 				SharedWriters: e.cfg.Writers == config.SharedWriters, Trust: d.config().ExportTrust(e.cfg).Model()})
 		}
 		if err != nil {

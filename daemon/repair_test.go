@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/block/backing/backingtest"
 	"github.com/ironwarp/ironwarp/daemon/api"
-	"github.com/ironwarp/ironwarp/rnbd/backing/backingtest"
 )
 
 // Storage that could not write what it had acknowledged fails all flushes, also after it

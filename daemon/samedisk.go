@@ -4,14 +4,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ironwarp/ironwarp/rnbd/backing"
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/block/backing"
 )
 
 var errSameDisk = errors.New("they are one disk")
 
 // takeDisk has an export use a disk, which no other may use if one of them writes: a
 // device by another of its paths, or a copy of a file that nothing tells from it.
-func (d *Daemon) takeDisk(e *export, disk backing.ID) error {
+func (d *Daemon) takeDisk(e *export, disk block.ID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, o := range d.exports {
@@ -26,7 +27,7 @@ func (d *Daemon) takeDisk(e *export, disk backing.ID) error {
 func (d *Daemon) leaveDisk(e *export) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e.disk = backing.ID{}
+	e.disk = block.ID{}
 }
 
 // logRecord logs what an administrator may wonder about in a disk's record.

@@ -8,9 +8,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/block/backing"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 )
 
 // storageTime is how long storage may take to be opened, closed or looked at while
@@ -77,7 +78,7 @@ func (o opened) discard() {
 
 // open opens an export's storage. records is for those of its disk, and admit says
 // whether it may be used.
-func (e *export) open(records string, admit func(disk backing.ID) error) (*backing.Store, error) {
+func (e *export) open(records string, admit func(disk block.ID) error) (*backing.Store, error) {
 	opt := backing.Options{ReadOnly: e.cfg.ReadOnly, Records: records, Repair: e.repair, Admit: admit}
 	o, err := e.opening.ask(func() opened {
 		store, err := backing.Open(e.cfg.Path, opt)

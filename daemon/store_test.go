@@ -11,9 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/block/backing"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 )
 
 // changeRecord changes the record of a file that was exported.
@@ -410,7 +411,7 @@ func TestPeersAreToldNoPathOfTheHost(t *testing.T) {
 	defer s.Close()
 	_, used := backing.Open(file, backing.Options{})
 	d := &Daemon{exports: map[string]*export{"secret": {cfg: config.Export{Name: "secret", Path: file}}}}
-	same := d.takeDisk(&export{cfg: config.Export{Path: file}}, backing.ID{})
+	same := d.takeDisk(&export{cfg: config.Export{Path: file}}, block.ID{})
 	for err, want := range map[error]string{gone: "no such file", used: "in use", same: "another name", fmt.Errorf("open %s: %w", file, errHangs): "may hang", errors.New(file): "cannot be opened"} {
 		if got := forPeers(err); !strings.Contains(got, want) || strings.Contains(got, file) || strings.Contains(got, "secret") {
 			t.Errorf("of %q peers are told %q", err, got)

@@ -1,9 +1,16 @@
 package nbd
 
-import "syscall"
+import (
+	"syscall"
 
-// normal fills in what a backend left open.
-func (g Geometry) normal() Geometry {
+	"github.com/ironwarp/ironwarp/block"
+)
+
+// geometry is that of an export as its clients see it.
+type geometry block.Geometry
+
+// normal fills in what a device left open.
+func (g geometry) normal() geometry {
 	g.MinBlock = min(max(g.MinBlock, 1), 1<<16)
 	if g.PreferredBlock == 0 {
 		g.PreferredBlock = 4096
@@ -16,11 +23,11 @@ func (g Geometry) normal() Geometry {
 }
 
 // advertisedMax is the largest payload in bytes that clients are told to send.
-func (g *Geometry) advertisedMax() uint32 {
+func (g *geometry) advertisedMax() uint32 {
 	return max(g.MaxIO, minAdvertisedMax, g.PreferredBlock)
 }
 
-func (g *Geometry) transmissionFlags(structured bool) uint16 {
+func (g *geometry) transmissionFlags(structured bool) uint16 {
 	f := uint16(flagHasFlags)
 	set := func(on bool, flag uint16) {
 		if on {
@@ -41,7 +48,7 @@ func (g *Geometry) transmissionFlags(structured bool) uint16 {
 
 // check translates a request for the backend, or says with which error it is
 // refused ("Command flags", "Request types", "Error values").
-func (g *Geometry) check(r *request, structured bool) (op Op, fl Flags, errno syscall.Errno) {
+func (g *geometry) check(r *request, structured bool) (op block.Op, fl block.Flags, errno syscall.Errno) {
 	allowed := uint16(0)
 	if g.CanFUA {
 		allowed = cmdFlagFUA // valid for all commands, if negotiated
@@ -49,21 +56,21 @@ func (g *Geometry) check(r *request, structured bool) (op Op, fl Flags, errno sy
 	writes, outside := false, syscall.EINVAL
 	switch r.typ {
 	case cmdRead:
-		op = OpRead
+		op = block.OpRead
 		if structured {
 			allowed |= cmdFlagDF
 		}
 	case cmdWrite:
-		op, writes, outside = OpWrite, true, syscall.ENOSPC
+		op, writes, outside = block.OpWrite, true, syscall.ENOSPC
 	case cmdFlush:
 		if !g.CanFlush || r.offset != 0 || r.length != 0 || r.flags&^allowed != 0 {
 			return 0, 0, syscall.EINVAL
 		}
-		return OpFlush, 0, 0
+		return block.OpFlush, 0, 0
 	case cmdTrim:
-		op, writes = OpTrim, true
+		op, writes = block.OpTrim, true
 	case cmdWriteZeroes:
-		op, writes, outside = OpWriteZeroes, true, syscall.ENOSPC
+		op, writes, outside = block.OpWriteZeroes, true, syscall.ENOSPC
 		allowed |= cmdFlagNoHole
 		if g.CanFastZero {
 			allowed |= cmdFlagFastZero
@@ -74,9 +81,9 @@ func (g *Geometry) check(r *request, structured bool) (op Op, fl Flags, errno sy
 	switch {
 	case writes && g.ReadOnly:
 		return 0, 0, syscall.EPERM
-	case op == OpTrim && !g.CanTrim, op == OpWriteZeroes && !g.CanWriteZeroes, r.flags&^allowed != 0:
+	case op == block.OpTrim && !g.CanTrim, op == block.OpWriteZeroes && !g.CanWriteZeroes, r.flags&^allowed != 0:
 		return 0, 0, syscall.EINVAL
-	case (op == OpRead || op == OpWrite) && r.length > maxPayload:
+	case op.HasData() && r.length > maxPayload:
 		return 0, 0, syscall.EINVAL
 	case r.offset > g.Size || uint64(r.length) > g.Size-r.offset:
 		return 0, 0, outside
@@ -84,13 +91,13 @@ func (g *Geometry) check(r *request, structured bool) (op Op, fl Flags, errno sy
 		return 0, 0, syscall.EINVAL
 	}
 	if writes && r.flags&cmdFlagFUA != 0 {
-		fl |= FlagFUA
+		fl |= block.FUA
 	}
 	if r.flags&cmdFlagNoHole != 0 {
-		fl |= FlagNoHole
+		fl |= block.NoUnmap
 	}
 	if r.flags&cmdFlagFastZero != 0 {
-		fl |= FlagFastZero
+		fl |= block.FastZero
 	}
 	return op, fl, 0
 }

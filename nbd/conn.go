@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
@@ -28,9 +29,9 @@ type conn struct {
 	srv *Server
 	nc  net.Conn
 	exp *export
-	geo Geometry
+	geo geometry
 	heir
-	backend Backend // the export's, for this client
+	backend block.Device // the export's, for this client
 
 	// The receiving goroutine's.
 	structured bool
@@ -71,9 +72,9 @@ type conn struct {
 type slot struct {
 	c         *conn
 	next      *slot
-	io        IO
-	op        Op
-	fl        Flags
+	io        block.IO
+	op        block.Op
+	fl        block.Flags
 	waited    bool // the receiving goroutine waits for it; it has no reply of its own
 	done      bool
 	abandoned bool // nobody waits any more
@@ -130,7 +131,7 @@ func (c *conn) transmit(ctx context.Context) error {
 	cancel := c.exp.backend.OnBatchEnd(c.batchEnd)
 	defer cancel()
 	c.backend = c.exp.backend
-	if d, ok := c.backend.(Divided); ok {
+	if d, ok := c.backend.(block.MultiUser); ok {
 		c.backend = d.NewUser()
 	}
 	c.exp.enter(ctx, c)

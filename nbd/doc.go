@@ -2,7 +2,7 @@
 // kernel's nbd driver, QEMU, libnbd, fio and other clients of this machine,
 // usually on a Unix socket (ListenUnix).
 //
-// A disk is anything that implements Backend. The server speaks the fixed
+// A disk is anything that implements block.Device. The server speaks the fixed
 // newstyle handshake and simple and structured replies; it has requests of a
 // client under way side by side and answers them in the order in which they
 // complete. An error of the backend is the result of one request and never ends

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+
+	"github.com/ironwarp/ironwarp/block"
 )
 
 // receive reads requests and submits them until the client disconnects or
@@ -45,19 +47,19 @@ func (c *conn) request(req *request) error {
 	s.req = *req
 	var errno syscall.Errno
 	s.op, s.fl, errno = c.geo.check(req, c.structured)
-	if errno == 0 && (s.op == OpRead || s.op == OpWrite) {
+	if errno == 0 && s.op.HasData() {
 		switch {
 		case req.length == 0:
 			s.complete(0)
 			return nil
-		case s.op == OpWrite && req.length > min(c.geo.MaxIO, maxWritePiece):
+		case s.op == block.OpWrite && req.length > min(c.geo.MaxIO, maxWritePiece):
 			return c.largeWrite(s)
 		case req.length > c.geo.MaxIO:
 			return c.largeRead(s)
 		}
 	}
 	switch {
-	case errno == 0 && s.op == OpWrite:
+	case errno == 0 && s.op == block.OpWrite:
 		errno, err = c.getWrite(s, req.offset, req.length)
 	case errno == 0:
 		errno, err = c.get(s, req.offset, req.length)
@@ -110,7 +112,7 @@ func (c *conn) get(s *slot, off uint64, n uint32) (syscall.Errno, error) {
 	}
 	b := c.backend
 	io, err := b.TryGet(s.op, off, n, s.fl)
-	if err == ErrBusy {
+	if err == block.ErrBusy {
 		c.kick()
 		c.flush() // our own unsent replies may hold what it waits for
 		io, err = b.Get(c.ctx, s.op, off, n, s.fl)

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
@@ -40,7 +41,7 @@ func (s *slot) Complete(errno syscall.Errno) {
 func (s *slot) complete(errno syscall.Errno) {
 	c := s.c
 	code, words := wireErrno(errno)
-	if code == nbdENOTSUP && s.fl&FlagFastZero == 0 {
+	if code == nbdENOTSUP && s.fl&block.FastZero == 0 {
 		code = nbdEINVAL // only a fast zero may fail so ("Error values")
 	}
 	s.errno, s.next = code, nil
@@ -86,9 +87,9 @@ func (s *slot) count() {
 	case s.errno != 0:
 		st.errors.Add(1)
 		return
-	case s.op == OpRead:
+	case s.op == block.OpRead:
 		st.readBytes.Add(uint64(s.req.length))
-	case s.op == OpWrite:
+	case s.op == block.OpWrite:
 		st.writtenBytes.Add(uint64(s.req.length))
 	}
 	st.ops[s.op].Add(1)

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ironwarp/ironwarp/block"
 )
 
 // Config configures a Server. Zero values mean the defaults.
@@ -63,14 +65,14 @@ type Server struct {
 
 type export struct {
 	name, description string
-	backend           Backend
+	backend           block.Device
 	stats             counters
 	succession
 }
 
 type counters struct {
 	clients                 atomic.Int64
-	ops                     [OpWriteZeroes + 1]atomic.Uint64
+	ops                     [block.NumOps]atomic.Uint64
 	readBytes, writtenBytes atomic.Uint64
 	errors                  atomic.Uint64
 }
@@ -116,7 +118,7 @@ func NewServer(cfg Config) *Server {
 
 // Export offers b under name. A client that names none gets the export named
 // "", or the only one there is. description, for human beings, may be empty.
-func (s *Server) Export(name string, b Backend, description string) error {
+func (s *Server) Export(name string, b block.Device, description string) error {
 	if len(name) > maxName || len(description) > maxName || strings.ToValidUTF8(name, "") != name || strings.ContainsRune(name, 0) {
 		return fmt.Errorf("export %.80q: %w", name, ErrExportName)
 	}
@@ -153,8 +155,8 @@ func (s *Server) Stats(name string) (st Stats, ok bool) {
 	e.mu.Unlock()
 	return Stats{
 		Clients: int(c.clients.Load()), Waiting: waiting,
-		Reads: c.ops[OpRead].Load(), Writes: c.ops[OpWrite].Load(), Flushes: c.ops[OpFlush].Load(),
-		Trims: c.ops[OpTrim].Load(), ZeroRange: c.ops[OpWriteZeroes].Load(),
+		Reads: c.ops[block.OpRead].Load(), Writes: c.ops[block.OpWrite].Load(), Flushes: c.ops[block.OpFlush].Load(),
+		Trims: c.ops[block.OpTrim].Load(), ZeroRange: c.ops[block.OpWriteZeroes].Load(),
 		ReadBytes: c.readBytes.Load(), WrittenBytes: c.writtenBytes.Load(), Errors: c.errors.Load(), Oldest: e.oldest(),
 	}, true
 }

@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
@@ -53,7 +55,7 @@ func (l listener) Accept() (net.Conn, error) {
 }
 
 // serve starts a server with one export, "disk".
-func serve(t testing.TB, b nbd.Backend, cfg nbd.Config) *server {
+func serve(t testing.TB, b block.Device, cfg nbd.Config) *server {
 	t.Helper()
 	s := &server{
 		Server: nbd.NewServer(cfg), t: t,
@@ -191,7 +193,7 @@ func TestServeEndsWithItsContext(t *testing.T) {
 
 func TestServeLetsRequestsFinish(t *testing.T) {
 	m := nbdtest.NewMemory(4096)
-	m.Hold = func(nbd.Op, uint64) bool { return true }
+	m.Hold = func(block.Op, uint64) bool { return true }
 	s := serve(t, m, nbd.Config{DrainTimeout: time.Hour})
 	c := s.connect(false)
 	c.Send(0, cmdRead, 1, 0, 512, nil)
@@ -208,7 +210,7 @@ func TestServeLetsRequestsFinish(t *testing.T) {
 
 func TestServeCutsWhatDoesNotFinish(t *testing.T) {
 	m := nbdtest.NewMemory(8 << 20)
-	m.Hold = func(nbd.Op, uint64) bool { return true }
+	m.Hold = func(block.Op, uint64) bool { return true }
 	m.Depth = 3
 	s := serve(t, m, nbd.Config{DrainTimeout: time.Millisecond})
 	reading, waiting, large := s.connect(false), s.connect(false), s.connect(false)

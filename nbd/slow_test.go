@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
@@ -43,7 +44,7 @@ func neighbour(t *testing.T, request []byte) error {
 	m := nbdtest.NewMemory(64 << 20)
 	m.Depth = 1
 	var asked atomic.Int32
-	m.GetError = func(nbd.Op, uint64, uint32) error { asked.Add(1); return nil }
+	m.GetError = func(block.Op, uint64, uint32) error { asked.Add(1); return nil }
 	s := serve(t, m, nbd.Config{})
 	c := s.connect(false)
 	if _, err := c.Write(request); err != nil {
@@ -186,7 +187,7 @@ func TestSlowReaderOfALargeReadIsServed(t *testing.T) {
 
 func TestOldestRequest(t *testing.T) {
 	m := nbdtest.NewMemory(1 << 20)
-	m.Hold = func(nbd.Op, uint64) bool { return true }
+	m.Hold = func(block.Op, uint64) bool { return true }
 	s := serve(t, m, nbd.Config{})
 	c := s.connect(false)
 	oldest := func() time.Duration { st, _ := s.Stats("disk"); return st.Oldest }
@@ -211,7 +212,7 @@ func TestOldestRequest(t *testing.T) {
 // A request that the backend does not take waits for nothing once it is answered.
 func TestRefusedRequestDoesNotGrowOld(t *testing.T) {
 	m := nbdtest.NewMemory(1 << 20)
-	m.GetError = func(nbd.Op, uint64, uint32) error { return syscall.EIO }
+	m.GetError = func(block.Op, uint64, uint32) error { return syscall.EIO }
 	s := serve(t, m, nbd.Config{})
 	c := s.connect(false)
 	for _, typ := range []uint16{cmdRead, cmdWrite} {

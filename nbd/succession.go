@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
@@ -127,7 +128,7 @@ func (x *succession) end(c *conn) {
 // nothing any more.
 func (x *succession) abandon(c *conn) {
 	x.end(c)
-	if u, ok := c.backend.(User); ok && checks.On(checks.Succession) {
+	if u, ok := c.backend.(block.User); ok && checks.On(checks.Succession) {
 		u.Abandon()
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
@@ -101,8 +102,8 @@ func waits(t *testing.T, s *server, replied chan struct{}) (early bool) {
 func successor(t *testing.T, end func(*server, *nbdtest.Client) *nbdtest.Client) error {
 	m := nbdtest.NewMemory(1 << 20)
 	first := true
-	m.Hold = func(op nbd.Op, off uint64) bool {
-		hold := first && op == nbd.OpWrite
+	m.Hold = func(op block.Op, off uint64) bool {
+		hold := first && op == block.OpWrite
 		first = first && !hold
 		return hold
 	}
@@ -166,7 +167,7 @@ func cutOff(s *server, c *nbdtest.Client) *nbdtest.Client {
 func unreadRequests(t *testing.T) error {
 	m := nbdtest.NewMemory(1 << 20)
 	m.Depth = 1
-	m.Hold = func(op nbd.Op, off uint64) bool { return off == 4096 }
+	m.Hold = func(op block.Op, off uint64) bool { return off == 4096 }
 	s := serve(t, m, nbd.Config{})
 	c := s.connect(false)
 	for i, off := range []uint64{4096, 0, 0, 0} {
@@ -204,7 +205,7 @@ func unreadRequests(t *testing.T) error {
 // A client that only stops sending still gets its answers, whoever comes.
 func TestHalfClosedClientIsAnswered(t *testing.T) {
 	m := nbdtest.NewMemory(1 << 20)
-	m.Hold = func(op nbd.Op, _ uint64) bool { return op == nbd.OpWrite }
+	m.Hold = func(op block.Op, _ uint64) bool { return op == block.OpWrite }
 	s := serve(t, m, nbd.Config{})
 	c := s.connect(false)
 	c.Send(0, cmdWrite, 7, 0, 512, make([]byte, 512))

@@ -13,9 +13,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/block/backing"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 )
 
 // serveEnv makes this test binary a server: its value is "FILE:SOCKET".

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
 )
@@ -65,10 +66,10 @@ func TestCommands(t *testing.T) {
 		want(t, c, "read nothing", 0, cmdRead, 0, 0, nil, 0)
 		want(t, c, "write nothing", 0, cmdWrite, 1<<20, 0, nil, 0)
 		calls := []nbdtest.Call{
-			{Op: nbd.OpWrite, Offset: 77, Length: 300_001}, {Op: nbd.OpWrite, Offset: 600_000, Length: 512, Flags: nbd.FlagFUA},
-			{Op: nbd.OpRead, Offset: 77, Length: 300_001}, {Op: nbd.OpRead, Offset: 600_000, Length: 512},
-			{Op: nbd.OpFlush}, {Op: nbd.OpTrim, Offset: 100, Length: 1000}, {Op: nbd.OpTrim, Length: 1 << 20, Flags: nbd.FlagFUA},
-			{Op: nbd.OpWriteZeroes, Length: 4096, Flags: nbd.FlagNoHole | nbd.FlagFUA | nbd.FlagFastZero},
+			{Op: block.OpWrite, Offset: 77, Length: 300_001}, {Op: block.OpWrite, Offset: 600_000, Length: 512, Flags: block.FUA},
+			{Op: block.OpRead, Offset: 77, Length: 300_001}, {Op: block.OpRead, Offset: 600_000, Length: 512},
+			{Op: block.OpFlush}, {Op: block.OpTrim, Offset: 100, Length: 1000}, {Op: block.OpTrim, Length: 1 << 20, Flags: block.FUA},
+			{Op: block.OpWriteZeroes, Length: 4096, Flags: block.NoUnmap | block.FUA | block.FastZero},
 		}
 		if !structured {
 			calls = append(calls[:3], calls[4:]...)
@@ -122,7 +123,7 @@ func TestRefusedRequestsKeepTheStreamInStep(t *testing.T) {
 			want(t, c, "read after "+r.name, 0, cmdRead, 0, 512, nil, 0)
 		}
 		for _, call := range m.Calls() {
-			if call.Op != nbd.OpRead || call.Length != 512 {
+			if call.Op != block.OpRead || call.Length != 512 {
 				t.Errorf("the backend was asked for %+v", call)
 			}
 		}
@@ -148,7 +149,7 @@ func TestBackendErrorsAreTheRequests(t *testing.T) {
 	eachKind(t, func(t *testing.T, structured bool) {
 		m := nbdtest.NewMemory(1 << 20)
 		var fail atomic.Int64
-		m.Errno = func(nbd.Op, uint64, uint32, nbd.Flags) syscall.Errno { return syscall.Errno(fail.Load()) }
+		m.Errno = func(block.Op, uint64, uint32, block.Flags) syscall.Errno { return syscall.Errno(fail.Load()) }
 		s := serve(t, m, nbd.Config{})
 		c := s.connect(structured)
 		for errno, code := range map[syscall.Errno]uint32{
@@ -173,7 +174,7 @@ func TestBackendErrorsAreTheRequests(t *testing.T) {
 
 func TestGetErrorsAreTheRequests(t *testing.T) {
 	m := nbdtest.NewMemory(4 << 20)
-	m.GetError = func(_ nbd.Op, off uint64, _ uint32) error {
+	m.GetError = func(_ block.Op, off uint64, _ uint32) error {
 		switch off {
 		case 512:
 			return fmt.Errorf("no path: %w", syscall.ESHUTDOWN)
@@ -198,7 +199,7 @@ func TestGetErrorsAreTheRequests(t *testing.T) {
 func TestRepliesComeInTheOrderOfCompletion(t *testing.T) {
 	eachKind(t, func(t *testing.T, structured bool) {
 		m := nbdtest.NewMemory(1 << 20)
-		m.Hold = func(nbd.Op, uint64) bool { return true }
+		m.Hold = func(block.Op, uint64) bool { return true }
 		c := serve(t, m, nbd.Config{}).connect(structured)
 		m.Data(func(data []byte) { copy(data, randomBytes(len(data))) })
 		var b []byte
@@ -336,7 +337,7 @@ func TestLargerThanTheBackendTakes(t *testing.T) {
 		m.Depth = 1
 		var failAt atomic.Uint64
 		failAt.Store(1 << 63)
-		m.Errno = func(_ nbd.Op, off uint64, n uint32, _ nbd.Flags) syscall.Errno {
+		m.Errno = func(_ block.Op, off uint64, n uint32, _ block.Flags) syscall.Errno {
 			if f := failAt.Load(); f >= off && f < off+uint64(n) {
 				return syscall.ENOSPC
 			}
@@ -355,7 +356,7 @@ func TestLargerThanTheBackendTakes(t *testing.T) {
 		want(t, c, "read that fails inside", 0, cmdRead, 0, 2<<20, nil, 28)
 		want(t, c, "read", 0, cmdRead, 0, 4096, nil, 0)
 		for _, call := range m.Calls() {
-			if call.Length > 100_000 || call.Op == nbd.OpWrite && call.Offset >= 12345 && call.Flags != nbd.FlagFUA && failAt.Load() == 0 {
+			if call.Length > 100_000 || call.Op == block.OpWrite && call.Offset >= 12345 && call.Flags != block.FUA && failAt.Load() == 0 {
 				t.Errorf("the backend was asked for %+v", call)
 			}
 		}
@@ -365,7 +366,7 @@ func TestLargerThanTheBackendTakes(t *testing.T) {
 
 func TestDisconnectLetsRequestsFinish(t *testing.T) {
 	m := nbdtest.NewMemory(4096)
-	m.Hold = func(nbd.Op, uint64) bool { return true }
+	m.Hold = func(block.Op, uint64) bool { return true }
 	c := serve(t, m, nbd.Config{}).connect(false)
 	c.Send(0, cmdRead, 1, 0, 512, nil)
 	c.Send(0, cmdDisc, 2, 0, 0, nil)
@@ -379,7 +380,7 @@ func TestDisconnectLetsRequestsFinish(t *testing.T) {
 
 func TestClientThatGoesAwayLeavesNothing(t *testing.T) {
 	m := nbdtest.NewMemory(8 << 20)
-	m.Hold = func(nbd.Op, uint64) bool { return true }
+	m.Hold = func(block.Op, uint64) bool { return true }
 	s := serve(t, m, nbd.Config{})
 	for name, f := range map[string]func(c *nbdtest.Client){
 		"with requests under way": func(c *nbdtest.Client) {
@@ -432,7 +433,7 @@ func TestManyClientsAtOnce(t *testing.T) {
 	m := nbdtest.NewMemory(clients * each)
 	var n atomic.Int64
 	held := make(chan struct{}, 1)
-	m.Hold = func(nbd.Op, uint64) bool {
+	m.Hold = func(block.Op, uint64) bool {
 		if n.Add(1)%3 != 0 {
 			return false
 		}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/block"
 )
 
 // TestGoldenBytes holds the codecs against messages as the protocol document
@@ -86,44 +88,44 @@ func TestErrorsOfTheProtocol(t *testing.T) {
 }
 
 func TestCheck(t *testing.T) {
-	all := Geometry{Size: 1 << 20, MinBlock: 512, CanFlush: true, CanFUA: true, CanTrim: true, CanWriteZeroes: true, CanFastZero: true}.normal()
-	ro, plain := all, Geometry{Size: 1 << 20}.normal()
+	all := geometry{Size: 1 << 20, MinBlock: 512, CanFlush: true, CanFUA: true, CanTrim: true, CanWriteZeroes: true, CanFastZero: true}.normal()
+	ro, plain := all, geometry{Size: 1 << 20}.normal()
 	ro.ReadOnly = true
 	const size = 1 << 20
 	for _, c := range []struct {
 		name       string
-		g          *Geometry
+		g          *geometry
 		structured bool
 		r          request
-		op         Op
-		fl         Flags
+		op         block.Op
+		fl         block.Flags
 		errno      syscall.Errno
 	}{
-		{"read", &all, false, request{typ: cmdRead, length: 512}, OpRead, 0, 0},
-		{"read to the end", &all, false, request{typ: cmdRead, offset: size - 512, length: 512}, OpRead, 0, 0},
+		{"read", &all, false, request{typ: cmdRead, length: 512}, block.OpRead, 0, 0},
+		{"read to the end", &all, false, request{typ: cmdRead, offset: size - 512, length: 512}, block.OpRead, 0, 0},
 		{"read beyond the end", &all, false, request{typ: cmdRead, offset: size - 512, length: 1024}, 0, 0, syscall.EINVAL},
 		{"read far beyond", &all, false, request{typ: cmdRead, offset: 1<<64 - 512, length: 1024}, 0, 0, syscall.EINVAL},
 		{"read too long", &all, false, request{typ: cmdRead, length: maxPayload + 512}, 0, 0, syscall.EINVAL},
 		{"unaligned length", &all, false, request{typ: cmdRead, length: 511}, 0, 0, syscall.EINVAL},
 		{"unaligned offset", &all, false, request{typ: cmdWrite, offset: 1, length: 512}, 0, 0, syscall.EINVAL},
-		{"byte where that is allowed", &plain, false, request{typ: cmdRead, offset: 1, length: 1}, OpRead, 0, 0},
-		{"unfragmented", &all, true, request{typ: cmdRead, flags: cmdFlagDF, length: 512}, OpRead, 0, 0},
+		{"byte where that is allowed", &plain, false, request{typ: cmdRead, offset: 1, length: 1}, block.OpRead, 0, 0},
+		{"unfragmented", &all, true, request{typ: cmdRead, flags: cmdFlagDF, length: 512}, block.OpRead, 0, 0},
 		{"unfragmented without structured replies", &all, false, request{typ: cmdRead, flags: cmdFlagDF, length: 512}, 0, 0, syscall.EINVAL},
-		{"FUA read", &all, false, request{typ: cmdRead, flags: cmdFlagFUA, length: 512}, OpRead, 0, 0},
-		{"write", &all, false, request{typ: cmdWrite, length: 512}, OpWrite, 0, 0},
-		{"durable write", &all, false, request{typ: cmdWrite, flags: cmdFlagFUA, length: 512}, OpWrite, FlagFUA, 0},
+		{"FUA read", &all, false, request{typ: cmdRead, flags: cmdFlagFUA, length: 512}, block.OpRead, 0, 0},
+		{"write", &all, false, request{typ: cmdWrite, length: 512}, block.OpWrite, 0, 0},
+		{"durable write", &all, false, request{typ: cmdWrite, flags: cmdFlagFUA, length: 512}, block.OpWrite, block.FUA, 0},
 		{"durable write not offered", &plain, false, request{typ: cmdWrite, flags: cmdFlagFUA, length: 512}, 0, 0, syscall.EINVAL},
 		{"write beyond the end", &all, false, request{typ: cmdWrite, offset: size, length: 512}, 0, 0, syscall.ENOSPC},
 		{"write to a read-only disk", &ro, false, request{typ: cmdWrite, length: 512}, 0, 0, syscall.EPERM},
-		{"flush", &all, false, request{typ: cmdFlush}, OpFlush, 0, 0},
+		{"flush", &all, false, request{typ: cmdFlush}, block.OpFlush, 0, 0},
 		{"flush of a range", &all, false, request{typ: cmdFlush, length: 512}, 0, 0, syscall.EINVAL},
 		{"flush not offered", &plain, false, request{typ: cmdFlush}, 0, 0, syscall.EINVAL},
-		{"flush of a read-only disk", &ro, false, request{typ: cmdFlush}, OpFlush, 0, 0},
-		{"trim", &all, false, request{typ: cmdTrim, flags: cmdFlagFUA, length: size}, OpTrim, FlagFUA, 0},
+		{"flush of a read-only disk", &ro, false, request{typ: cmdFlush}, block.OpFlush, 0, 0},
+		{"trim", &all, false, request{typ: cmdTrim, flags: cmdFlagFUA, length: size}, block.OpTrim, block.FUA, 0},
 		{"trim not offered", &plain, false, request{typ: cmdTrim, length: 512}, 0, 0, syscall.EINVAL},
 		{"trim of a read-only disk", &ro, false, request{typ: cmdTrim, length: 512}, 0, 0, syscall.EPERM},
 		{"trim beyond the end", &all, false, request{typ: cmdTrim, offset: size, length: 512}, 0, 0, syscall.EINVAL},
-		{"zeroes", &all, false, request{typ: cmdWriteZeroes, flags: cmdFlagNoHole | cmdFlagFastZero, length: 512}, OpWriteZeroes, FlagNoHole | FlagFastZero, 0},
+		{"zeroes", &all, false, request{typ: cmdWriteZeroes, flags: cmdFlagNoHole | cmdFlagFastZero, length: 512}, block.OpWriteZeroes, block.NoUnmap | block.FastZero, 0},
 		{"zeroes not offered", &plain, false, request{typ: cmdWriteZeroes, length: 512}, 0, 0, syscall.EINVAL},
 		{"zeroes beyond the end", &all, false, request{typ: cmdWriteZeroes, offset: size, length: 512}, 0, 0, syscall.ENOSPC},
 		{"zeroes on a read-only disk", &ro, false, request{typ: cmdWriteZeroes, length: 512}, 0, 0, syscall.EPERM},
@@ -138,15 +140,15 @@ func TestCheck(t *testing.T) {
 }
 
 func TestGeometryThatClientsSee(t *testing.T) {
-	g := Geometry{Size: 1}.normal()
+	g := geometry{Size: 1}.normal()
 	if g.MinBlock != 1 || g.PreferredBlock != 4096 || g.MaxIO != maxPayload || g.advertisedMax() != maxPayload {
 		t.Errorf("%+v", g)
 	}
-	g = Geometry{MinBlock: 8192, PreferredBlock: 512, MaxIO: 64 << 10}.normal()
+	g = geometry{MinBlock: 8192, PreferredBlock: 512, MaxIO: 64 << 10}.normal()
 	if g.PreferredBlock != 8192 || g.advertisedMax() != minAdvertisedMax {
 		t.Errorf("%+v", g)
 	}
-	all := Geometry{ReadOnly: true, Rotational: true, CanFlush: true, CanFUA: true, CanTrim: true, CanWriteZeroes: true, CanFastZero: true, MultiConn: true}
+	all := geometry{ReadOnly: true, Rotational: true, CanFlush: true, CanFUA: true, CanTrim: true, CanWriteZeroes: true, CanFastZero: true, MultiConn: true}
 	if f := all.transmissionFlags(false); f != 1|2|4|8|16|256 {
 		t.Errorf("read-only: %#x", f)
 	}
@@ -154,7 +156,7 @@ func TestGeometryThatClientsSee(t *testing.T) {
 	if f := all.transmissionFlags(true); f != 1|4|8|16|32|64|128|256|1<<11 {
 		t.Errorf("writable: %#x", f)
 	}
-	if f := (&Geometry{}).transmissionFlags(false); f != 1 {
+	if f := (&geometry{}).transmissionFlags(false); f != 1 {
 		t.Errorf("nothing: %#x", f)
 	}
 }
@@ -172,7 +174,7 @@ func FuzzCheck(f *testing.F) {
 		if !bytes.Equal(r.append(nil), b[:requestLen]) {
 			t.Fatal("parse and append differ")
 		}
-		g := Geometry{
+		g := geometry{
 			Size: size, MinBlock: 1 << (shift % 17), ReadOnly: can&1 != 0, CanFlush: can&2 != 0, CanFUA: can&4 != 0,
 			CanTrim: can&8 != 0, CanWriteZeroes: can&16 != 0, CanFastZero: can&32 != 0,
 		}.normal()
@@ -183,7 +185,7 @@ func FuzzCheck(f *testing.F) {
 		if r.offset+uint64(r.length) < r.offset || r.offset+uint64(r.length) > size || r.offset%uint64(g.MinBlock) != 0 {
 			t.Fatalf("%v of %d at %d lets pass on a disk of %d", op, r.length, r.offset, size)
 		}
-		if g.ReadOnly && op != OpRead && op != OpFlush || fl&FlagFUA != 0 && !g.CanFUA {
+		if g.ReadOnly && op != block.OpRead && op != block.OpFlush || fl&block.FUA != 0 && !g.CanFUA {
 			t.Fatalf("%v with flags %v on %+v", op, fl, g)
 		}
 	})

@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/iwarptest"
-	"github.com/ironwarp/ironwarp/nbd"
 )
 
 // stream keeps depth I/Os in flight on a disk, as an NBD client does.
 type stream struct {
 	d     *Disk
-	op    nbd.Op
+	op    block.Op
 	size  int
 	depth int
 	done  chan *slot
@@ -24,7 +24,7 @@ type stream struct {
 
 type slot struct {
 	s     *stream
-	io    nbd.IO
+	io    block.IO
 	errno syscall.Errno
 }
 
@@ -33,7 +33,7 @@ func (s *slot) Complete(errno syscall.Errno) {
 	s.s.done <- s
 }
 
-func newStream(d *Disk, op nbd.Op, size, depth int) *stream {
+func newStream(d *Disk, op block.Op, size, depth int) *stream {
 	s := &stream{d: d, op: op, size: size, depth: depth, done: make(chan *slot, depth), rnd: rand.New(rand.NewPCG(1, 2))}
 	for range depth {
 		s.done <- &slot{s: s}
@@ -90,7 +90,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}
 	srv := startServer(t, fileExport(t, "f", 16<<20))
 	d := openDisk(t, connect(t, srv.addr), "f")
-	for _, op := range []nbd.Op{nbd.OpWrite, nbd.OpRead} {
+	for _, op := range []block.Op{block.OpWrite, block.OpRead} {
 		for _, c := range []struct{ size, depth int }{{4096, 1}, {4096, 32}, {1 << 20, 4}} {
 			s := newStream(d, op, c.size, c.depth)
 			s.run(t, 500)
@@ -111,12 +111,12 @@ func cpuTime() time.Duration {
 
 func BenchmarkDisk(b *testing.B) {
 	for _, c := range []struct{ size, depth int }{{4096, 1}, {4096, 32}, {1 << 20, 4}} {
-		for _, op := range []nbd.Op{nbd.OpRead, nbd.OpWrite} {
+		for _, op := range []block.Op{block.OpRead, block.OpWrite} {
 			b.Run(fmt.Sprintf("%s/size=%d/depth=%d", op, c.size, c.depth), func(b *testing.B) {
 				srv := startServer(b, fileExport(b, "f", 256<<20))
 				cl := connect(b, srv.addr)
 				d := openDisk(b, cl, "f")
-				newStream(d, nbd.OpWrite, 1<<20, 4).run(b, 1024)
+				newStream(d, block.OpWrite, 1<<20, 4).run(b, 1024)
 				s := newStream(d, op, c.size, c.depth)
 				s.run(b, 2000)
 				b.SetBytes(int64(c.size))

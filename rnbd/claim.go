@@ -3,8 +3,8 @@ package rnbd
 import (
 	"sync/atomic"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 )
 
 // Claim is what an attachment knows of its disk. Who keeps it over a restart, and
@@ -12,11 +12,11 @@ import (
 // or an error.
 type Claim struct {
 	// Attachment is who writes: the server lets it take over from itself.
-	Attachment backing.ID `json:"attachment"`
-	Disk       backing.ID `json:"disk"` // zero: any
+	Attachment block.ID `json:"attachment"`
+	Disk       block.ID `json:"disk"` // zero: any
 	// Life is the life of the disk that acknowledged writes which no flush has
 	// covered; zero: there are none.
-	Life backing.ID `json:"life"`
+	Life block.ID `json:"life"`
 }
 
 // unflushed counts the writes that were acknowledged, and those of them that a flush
@@ -46,7 +46,7 @@ func (d *Disk) Claim() Claim {
 func (d *Disk) claimLocked() Claim {
 	c := d.claim
 	if !d.writes.any() {
-		c.Life = backing.ID{}
+		c.Life = block.ID{}
 	}
 	return c
 }

@@ -9,8 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironwarp/ironwarp/nbd"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -18,10 +17,10 @@ import (
 // powerCut makes a storage as it is after its host lost power.
 func powerCut(r *ram) {
 	copy(r.data, r.flushed)
-	r.identity.Life = backing.NewID()
+	r.identity.Life = block.NewID()
 }
 
-var block = bytes.Repeat([]byte{1}, 512)
+var sector = bytes.Repeat([]byte{1}, 512)
 
 // A server that lost power has forgotten what no flush covered: no flush that comes
 // later may say that it is there.
@@ -31,21 +30,21 @@ func TestFlushFailsWhereAcknowledgedWritesMayBeLost(t *testing.T) {
 		then  func(r *ram)
 		lost  bool
 	}{
-		"a write":           {func(t *testing.T, d *Disk) { write(t, d, block, 0) }, powerCut, true},
-		"a write of zeroes": {func(t *testing.T, d *Disk) { mustDo(t, d, nbd.OpWriteZeroes, 0) }, powerCut, true},
-		"a trim":            {func(t *testing.T, d *Disk) { mustDo(t, d, nbd.OpTrim, 0) }, powerCut, true},
-		"a write with FUA":  {func(t *testing.T, d *Disk) { mustDo(t, d, nbd.OpWrite, nbd.FlagFUA) }, powerCut, false},
+		"a write":           {func(t *testing.T, d *Disk) { write(t, d, sector, 0) }, powerCut, true},
+		"a write of zeroes": {func(t *testing.T, d *Disk) { mustDo(t, d, block.OpWriteZeroes, 0) }, powerCut, true},
+		"a trim":            {func(t *testing.T, d *Disk) { mustDo(t, d, block.OpTrim, 0) }, powerCut, true},
+		"a write with FUA":  {func(t *testing.T, d *Disk) { mustDo(t, d, block.OpWrite, block.FUA) }, powerCut, false},
 		"a write with FUA before one without": {func(t *testing.T, d *Disk) {
-			write(t, d, block, 0)
-			mustDo(t, d, nbd.OpWrite, nbd.FlagFUA)
+			write(t, d, sector, 0)
+			mustDo(t, d, block.OpWrite, block.FUA)
 		}, powerCut, true},
 		"a write and a flush": {func(t *testing.T, d *Disk) {
-			write(t, d, block, 0)
-			mustDo(t, d, nbd.OpFlush, 0)
+			write(t, d, sector, 0)
+			mustDo(t, d, block.OpFlush, 0)
 		}, powerCut, false},
 		"nothing":                   {func(*testing.T, *Disk) {}, powerCut, false},
-		"a write, and no power cut": {func(t *testing.T, d *Disk) { write(t, d, block, 0) }, func(*ram) {}, false},
-		"a write, and an orderly end": {func(t *testing.T, d *Disk) { write(t, d, block, 0) }, func(r *ram) {
+		"a write, and no power cut": {func(t *testing.T, d *Disk) { write(t, d, sector, 0) }, func(*ram) {}, false},
+		"a write, and an orderly end": {func(t *testing.T, d *Disk) { write(t, d, sector, 0) }, func(r *ram) {
 			copy(r.flushed, r.data)
 			r.kept = append(r.kept, r.identity.Life)
 			powerCut(r)
@@ -64,10 +63,10 @@ func TestFlushFailsWhereAcknowledgedWritesMayBeLost(t *testing.T) {
 				want = syscall.EIO
 			}
 			for range 2 {
-				if e := do(t, d, nbd.OpFlush, nil, 0, 0, 0); e != want {
+				if e := do(t, d, block.OpFlush, nil, 0, 0, 0); e != want {
 					t.Errorf("flush: %v, want %v", e, want)
 				}
-				if e := do(t, d, nbd.OpWrite, block, 4096, 0, nbd.FlagFUA); e != want {
+				if e := do(t, d, block.OpWrite, sector, 4096, 0, block.FUA); e != want {
 					t.Errorf("write with FUA: %v, want %v", e, want)
 				}
 			}
@@ -80,19 +79,19 @@ func TestFlushFailsWhereAcknowledgedWritesMayBeLost(t *testing.T) {
 			if d.Close(); true {
 				d = openDisk(t, d.c, "r")
 			}
-			mustDo(t, d, nbd.OpFlush, 0)
+			mustDo(t, d, block.OpFlush, 0)
 		})
 	}
 }
 
-func mustDo(t *testing.T, d *Disk, op nbd.Op, fl nbd.Flags) {
+func mustDo(t *testing.T, d *Disk, op block.Op, fl block.Flags) {
 	t.Helper()
 	var p []byte
 	n := uint32(512)
 	switch op {
-	case nbd.OpWrite:
-		p = block
-	case nbd.OpFlush:
+	case block.OpWrite:
+		p = sector
+	case block.OpFlush:
 		n = 0
 	}
 	if e := do(t, d, op, p, 0, n, fl); e != 0 {
@@ -113,12 +112,12 @@ func TestClaimOutlivesTheClient(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, d, block, 0)
+			write(t, d, sector, 0)
 			if kept.Disk != r.identity.Disk || kept.Life != r.identity.Life || kept.Attachment.IsZero() {
 				t.Fatalf("kept %+v", kept)
 			}
 			if flushed {
-				mustDo(t, d, nbd.OpFlush, 0)
+				mustDo(t, d, block.OpFlush, 0)
 				kept = d.Claim()
 			}
 			c.Close()
@@ -134,7 +133,7 @@ func TestClaimOutlivesTheClient(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			mustDo(t, d, nbd.OpFlush, 0)
+			mustDo(t, d, block.OpFlush, 0)
 			if kept.Life != r.identity.Life {
 				t.Error("the new life was not kept")
 			}
@@ -159,11 +158,11 @@ func TestAnotherDiskInItsPlaceIsRefused(t *testing.T) {
 	srv := startServer(t, ramExport("r", one))
 	c := connect(t, srv.addr)
 	d := openDisk(t, c, "r")
-	write(t, d, block, 0)
+	write(t, d, sector, 0)
 	claim := d.Claim()
 	srv.stop(t)
 	srv = startServerAt(t, srv.addr, rtrs.ServerConfig{}, ramExport("r", two))
-	for _, op := range []nbd.Op{nbd.OpRead, nbd.OpWrite, nbd.OpFlush} {
+	for _, op := range []block.Op{block.OpRead, block.OpWrite, block.OpFlush} {
 		if e := do(t, d, op, nil, 0, 512, 0); e != syscall.EIO {
 			t.Errorf("%v: %v, want EIO", op, e)
 		}
@@ -185,7 +184,7 @@ func TestAnotherDiskInItsPlaceIsRefused(t *testing.T) {
 		d.mu.Lock()
 		d.tried = d.tried.Add(-reopenInterval)
 		d.mu.Unlock()
-		return do(t, d, nbd.OpFlush, nil, 0, 0, 0) == 0
+		return do(t, d, block.OpFlush, nil, 0, 0, 0) == 0
 	})
 }
 
@@ -205,7 +204,7 @@ func TestDiskThatLostWritesFailsWhateverTheServerCloses(t *testing.T) {
 	r := newRAM(1 << 20)
 	srv := startServer(t, ramExport("r", r))
 	d := openDisk(t, connect(t, srv.addr), "r")
-	write(t, d, block, 0)
+	write(t, d, sector, 0)
 	srv.stop(t)
 	powerCut(r)
 	odd := NewServer(ServerConfig{})
@@ -217,7 +216,7 @@ func TestDiskThatLostWritesFailsWhateverTheServerCloses(t *testing.T) {
 		h, err := odd.NewSession(i)
 		return closeRefused{h}, err
 	}})
-	if e := do(t, d, nbd.OpWrite, block, 0, 0, 0); e != syscall.EIO {
+	if e := do(t, d, block.OpWrite, sector, 0, 0, 0); e != syscall.EIO {
 		t.Errorf("write: %v, want EIO", e)
 	}
 }
@@ -236,15 +235,15 @@ func TestExportHasOneWriter(t *testing.T) {
 		}
 		openDisk(t, who, "shared")
 	}
-	write(t, d, block, 0)
+	write(t, d, sector, 0)
 	// It comes back in another session before its first one is known to be lost.
 	claim := d.Claim()
 	again, err := other.Open(testContext(t), "r", OpenOptions{Claim: claim})
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, again, block, 0)
-	if e := do(t, d, nbd.OpWrite, block, 0, 0, 0); e != syscall.EIO {
+	write(t, again, sector, 0)
+	if e := do(t, d, block.OpWrite, sector, 0, 0, 0); e != syscall.EIO {
 		t.Errorf("its ghost writes: %v, want EIO", e)
 	}
 	if _, err := c.Open(testContext(t), "r", OpenOptions{Claim: claim}); !errors.Is(err, ErrInUse) {

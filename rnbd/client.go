@@ -9,8 +9,8 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
@@ -128,7 +128,7 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 		d.writes.acked.Add(1) // it is not known how many
 	}
 	if d.claim.Attachment.IsZero() {
-		d.claim.Attachment = backing.NewID()
+		d.claim.Attachment = block.NewID()
 	}
 	if opt.ReadOnly {
 		d.access = accessRO

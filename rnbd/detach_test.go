@@ -9,9 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
-	"github.com/ironwarp/ironwarp/nbd"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
@@ -44,7 +43,7 @@ func detachedWhileReopened(t *testing.T) error {
 	hold := func() { close(opening); <-goOn }
 	l.set(false)
 	eventually(t, "the path is lost", func() bool { return c.Info().State == rtrs.Reconnecting })
-	written := start(t, da, nbd.OpWrite, bytes.Repeat([]byte{1}, 4096), 0)
+	written := start(t, da, block.OpWrite, bytes.Repeat([]byte{1}, 4096), 0)
 	a.onOpen.Store(&hold)
 	l.set(true)
 	<-opening
@@ -107,7 +106,7 @@ func lateWriteOfAClosedDisk(t *testing.T) error {
 func closeDuringAWrite(t *testing.T) error {
 	r := newRAM(1 << 20)
 	entered, release := make(chan struct{}), make(chan struct{})
-	r.before = func(backing.Op, int64, int64) syscall.Errno {
+	r.before = func(block.Op, int64, int64) syscall.Errno {
 		close(entered)
 		<-release
 		return 0
@@ -116,7 +115,7 @@ func closeDuringAWrite(t *testing.T) error {
 	c := connect(t, srv.addr)
 	d := openDisk(t, c, "r")
 	dev := srv.exports["r"].devices[0]
-	written := start(t, d, nbd.OpWrite, bytes.Repeat([]byte{1}, 4096), 0)
+	written := start(t, d, block.OpWrite, bytes.Repeat([]byte{1}, 4096), 0)
 	<-entered
 	result, over := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -211,7 +210,7 @@ func play(t *testing.T, scenes []scene) {
 }
 
 // start starts an I/O and lets go of it when it has ended.
-func start(t *testing.T, d nbd.Backend, op nbd.Op, p []byte, off uint64) *waiter {
+func start(t *testing.T, d block.Device, op block.Op, p []byte, off uint64) *waiter {
 	t.Helper()
 	io, err := d.Get(testContext(t), op, off, uint32(len(p)), 0)
 	if err != nil {

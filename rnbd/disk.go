@@ -9,12 +9,12 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
-	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
-// Disk is a remote disk, an nbd.Backend.
+// Disk is a remote disk, a block.Device.
 type Disk struct {
 	c      *Client
 	name   string
@@ -23,7 +23,7 @@ type Disk struct {
 
 	// Set by the first opening and constant thereafter.
 	opened   bool // guarded by mu
-	geometry nbd.Geometry
+	geometry block.Geometry
 
 	share    *rtrs.Share // of the session's permits
 	anyone   *diskUser   // whoever uses the disk without being told apart
@@ -46,7 +46,7 @@ type Disk struct {
 	ended chan struct{} // closed when it does not wait any more; nil: it does not
 }
 
-var _ nbd.Divided = (*Disk)(nil)
+var _ block.MultiUser = (*Disk)(nil)
 
 // DiskInfo is a disk's state for people.
 type DiskInfo struct {
@@ -75,8 +75,8 @@ func (d *Disk) Info() DiskInfo {
 // Export returns the name of the export.
 func (d *Disk) Export() string { return d.name }
 
-// Geometry implements nbd.Backend.
-func (d *Disk) Geometry() nbd.Geometry { return d.geometry }
+// Geometry implements block.Device.
+func (d *Disk) Geometry() block.Geometry { return d.geometry }
 
 // reopen opens the disk at the server, the first time or again, and notes the
 // result. needed reports whether it still has to be; nil: it does.
@@ -162,7 +162,7 @@ func (d *Disk) adopt(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	g := nbd.Geometry{
+	g := block.Geometry{
 		Size: rsp.Sectors * SectorSize, MinBlock: SectorSize, PreferredBlock: max(uint32(rsp.Physical), 4096),
 		MaxIO:    uint32(min(maxDiskIO, rt.MostPermits()*rt.MaxIO())),
 		ReadOnly: rsp.Flags&flagReadOnly != 0 || d.access == accessRO, Rotational: rsp.Rotational,
@@ -230,26 +230,26 @@ func (d *Disk) await() {
 	}
 }
 
-// diskUser is one user of a disk, an nbd.User.
+// diskUser is one user of a disk, a block.User.
 type diskUser struct {
 	*Disk
 	gone atomic.Bool
 }
 
-// NewUser implements nbd.Divided.
-func (d *Disk) NewUser() nbd.User { return &diskUser{Disk: d} }
+// NewUser implements block.MultiUser.
+func (d *Disk) NewUser() block.User { return &diskUser{Disk: d} }
 
-// Get implements nbd.Backend.
-func (u *diskUser) Get(ctx context.Context, op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+// Get implements block.Device.
+func (u *diskUser) Get(ctx context.Context, op block.Op, off uint64, n uint32, fl block.Flags) (block.IO, error) {
 	return u.get(ctx, u, op, off, n, fl)
 }
 
-// TryGet implements nbd.Backend.
-func (u *diskUser) TryGet(op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+// TryGet implements block.Device.
+func (u *diskUser) TryGet(op block.Op, off uint64, n uint32, fl block.Flags) (block.IO, error) {
 	return u.tryGet(u, op, off, n, fl)
 }
 
-// Abandon implements nbd.User.
+// Abandon implements block.User.
 func (u *diskUser) Abandon() {
 	u.gone.Store(true)
 	u.c.rt.DropParked(func(p *rtrs.Permit) syscall.Errno {
@@ -260,7 +260,7 @@ func (u *diskUser) Abandon() {
 	})
 }
 
-// OnBatchEnd implements nbd.Backend.
+// OnBatchEnd implements block.Device.
 func (d *Disk) OnBatchEnd(f func()) (cancel func()) { return d.c.rt.OnBatchEnd(f) }
 
 func (d *Disk) isClosing() bool { return d.closing.Load() }

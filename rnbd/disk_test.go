@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ironwarp/ironwarp/nbd"
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -36,15 +36,15 @@ func TestDiskCarriesOutEveryOperation(t *testing.T) {
 		}
 	}
 	p := randomBytes(8192)
-	if e := do(t, d, nbd.OpWrite, p, 0, 0, nbd.FlagFUA); e != 0 {
+	if e := do(t, d, block.OpWrite, p, 0, 0, block.FUA); e != 0 {
 		t.Errorf("FUA write: %v", e)
 	}
-	if e := do(t, d, nbd.OpFlush, nil, 0, 0, 0); e != 0 {
+	if e := do(t, d, block.OpFlush, nil, 0, 0, 0); e != 0 {
 		t.Errorf("flush: %v", e)
 	}
-	for _, fl := range []nbd.Flags{0, nbd.FlagNoHole, nbd.FlagFUA} {
+	for _, fl := range []block.Flags{0, block.NoUnmap, block.FUA} {
 		write(t, d, p, 4096)
-		if e := do(t, d, nbd.OpWriteZeroes, nil, 4096, 4096, fl); e != 0 {
+		if e := do(t, d, block.OpWriteZeroes, nil, 4096, 4096, fl); e != 0 {
 			t.Errorf("write zeroes with flags %#x: %v", fl, e)
 		}
 		if got := read(t, d, 8192, 4096); !bytes.Equal(got[:4096], make([]byte, 4096)) || !bytes.Equal(got[4096:], p[4096:]) {
@@ -52,19 +52,19 @@ func TestDiskCarriesOutEveryOperation(t *testing.T) {
 		}
 	}
 	if g.CanTrim {
-		if e := do(t, d, nbd.OpTrim, nil, 0, 1<<20, 0); e != 0 {
+		if e := do(t, d, block.OpTrim, nil, 0, 1<<20, 0); e != 0 {
 			t.Errorf("trim: %v", e)
 		}
 	}
 	for name, e := range map[string]syscall.Errno{
-		"beyond the end": do(t, d, nbd.OpWrite, p, g.Size-4096, 0, 0),
-		"unaligned":      do(t, d, nbd.OpRead, make([]byte, 512), 1, 0, 0),
+		"beyond the end": do(t, d, block.OpWrite, p, g.Size-4096, 0, 0),
+		"unaligned":      do(t, d, block.OpRead, make([]byte, 512), 1, 0, 0),
 	} {
 		if e != syscall.EINVAL {
 			t.Errorf("%s: %v, want EINVAL", name, e)
 		}
 	}
-	if e := do(t, d, nbd.OpWriteZeroes, nil, 0, 512, nbd.FlagFastZero); e != syscall.EOPNOTSUPP {
+	if e := do(t, d, block.OpWriteZeroes, nil, 0, 512, block.FastZero); e != syscall.EOPNOTSUPP {
 		t.Errorf("fast zero: %v, want EOPNOTSUPP", e)
 	}
 	if s := d.Info().Stats; s.Flushes != 1 || s.Zeroes != 3 || s.Errors != 0 || s.WriteBytes == 0 {

@@ -8,18 +8,19 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/ironwarp/ironwarp/nbd"
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
 // diskIO is one I/O of a Disk: one permit, or as many as its bytes need. It
-// implements nbd.IO.
+// implements block.IO.
 type diskIO struct {
 	d    *Disk
-	op   uint32 // with flags
+	op   block.Op
+	fl   block.Flags
 	off  uint64
 	n    uint32
-	done nbd.Completion
+	done block.Completion
 
 	permits []*rtrs.Permit
 	bufs    [][]byte
@@ -57,20 +58,18 @@ func (p *ioPool) put(io *diskIO) {
 	p.mu.Unlock()
 }
 
-var rnbdOps = [...]uint32{nbd.OpRead: opRead, nbd.OpWrite: opWrite, nbd.OpFlush: opFlush, nbd.OpTrim: opDiscard, nbd.OpWriteZeroes: opWriteZeroes}
-
-// Get implements nbd.Backend. An I/O takes all its permits at once, so two
+// Get implements block.Device. An I/O takes all its permits at once, so two
 // large ones cannot wait for each other.
-func (d *Disk) Get(ctx context.Context, op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+func (d *Disk) Get(ctx context.Context, op block.Op, off uint64, n uint32, fl block.Flags) (block.IO, error) {
 	return d.get(ctx, d.anyone, op, off, n, fl)
 }
 
-// TryGet implements nbd.Backend.
-func (d *Disk) TryGet(op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+// TryGet implements block.Device.
+func (d *Disk) TryGet(op block.Op, off uint64, n uint32, fl block.Flags) (block.IO, error) {
 	return d.tryGet(d.anyone, op, off, n, fl)
 }
 
-func (d *Disk) get(ctx context.Context, u *diskUser, op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+func (d *Disk) get(ctx context.Context, u *diskUser, op block.Op, off uint64, n uint32, fl block.Flags) (block.IO, error) {
 	if d.failed.Load() {
 		d.revive(ctx)
 	}
@@ -91,9 +90,9 @@ func (d *Disk) get(ctx context.Context, u *diskUser, op nbd.Op, off uint64, n ui
 	return io, nil
 }
 
-func (d *Disk) tryGet(u *diskUser, op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+func (d *Disk) tryGet(u *diskUser, op block.Op, off uint64, n uint32, fl block.Flags) (block.IO, error) {
 	if d.failed.Load() || d.waiting.Load() {
-		return nil, nbd.ErrBusy // Get may open it again, or wait
+		return nil, block.ErrBusy // Get may open it again, or wait
 	}
 	io, err := d.prepare(op, off, n, fl)
 	if err != nil {
@@ -104,7 +103,7 @@ func (d *Disk) tryGet(u *diskUser, op nbd.Op, off uint64, n uint32, fl nbd.Flags
 		if err != nil {
 			return nil, ioError(err)
 		}
-		return nil, nbd.ErrBusy
+		return nil, block.ErrBusy
 	}
 	io.dress(u)
 	return io, nil
@@ -118,31 +117,25 @@ func ioError(err error) error {
 }
 
 // prepare checks an I/O and makes place for its permits.
-func (d *Disk) prepare(op nbd.Op, off uint64, n uint32, fl nbd.Flags) (*diskIO, error) {
+func (d *Disk) prepare(op block.Op, off uint64, n uint32, fl block.Flags) (*diskIO, error) {
 	g := &d.geometry
-	if int(op) >= len(rnbdOps) || fl&nbd.FlagFastZero != 0 {
+	if op >= block.NumOps || fl&block.FastZero != 0 {
 		return nil, syscall.EOPNOTSUPP
 	}
-	if op == nbd.OpFlush {
+	if op == block.OpFlush {
 		off, n = 0, 0
 	}
-	data := op == nbd.OpRead || op == nbd.OpWrite
+	data := op.HasData()
 	switch {
 	case d.failed.Load():
 		return nil, d.failure()
-	case g.ReadOnly && op != nbd.OpRead && op != nbd.OpFlush:
+	case g.ReadOnly && op.Writes():
 		return nil, syscall.EPERM
 	case (off|uint64(n))%SectorSize != 0, off > g.Size, uint64(n) > g.Size-off, data && n > g.MaxIO:
 		return nil, syscall.EINVAL
 	}
 	io := d.c.free.get()
-	io.d, io.op, io.off, io.n = d, rnbdOps[op], off, n
-	if fl&nbd.FlagFUA != 0 {
-		io.op |= fFUA
-	}
-	if fl&nbd.FlagNoHole != 0 {
-		io.op |= fNoUnmap
-	}
+	io.d, io.op, io.fl, io.off, io.n = d, op, fl, off, n
 	parts := 1
 	if maxIO := uint32(d.c.rt.MaxIO()); data && n > maxIO {
 		parts = int((n + maxIO - 1) / maxIO)
@@ -170,7 +163,7 @@ func (d *Disk) drop(io *diskIO) {
 // dress hands the permits' buffers out.
 func (io *diskIO) dress(u *diskUser) {
 	left := io.n
-	data := io.op&opMask <= opWrite
+	data := io.op.HasData()
 	for _, p := range io.permits {
 		if was, _ := p.User.(*diskUser); was != u {
 			p.User = u
@@ -187,14 +180,14 @@ func (io *diskIO) dress(u *diskUser) {
 	}
 }
 
-// Buffers implements nbd.IO.
+// Buffers implements block.IO.
 func (io *diskIO) Buffers() [][]byte { return io.bufs }
 
-// Kick implements nbd.Backend.
+// Kick implements block.Device.
 func (d *Disk) Kick() { d.c.rt.Flush() }
 
-// Submit implements nbd.IO.
-func (io *diskIO) Submit(done nbd.Completion, more bool) {
+// Submit implements block.IO.
+func (io *diskIO) Submit(done block.Completion, more bool) {
 	d := io.d
 	io.done = done
 	d.flying.Add(1)
@@ -204,13 +197,13 @@ func (io *diskIO) Submit(done nbd.Completion, more bool) {
 		return
 	}
 	dir := rtrs.Write
-	if io.op&opMask == opRead {
+	if io.op == block.OpRead {
 		dir = rtrs.Read
 	}
 	parts := len(io.permits)
 	io.errno.Store(0)
 	io.left.Store(int32(parts))
-	m := ioMsg{Device: d.id, Sector: io.off / SectorSize, RW: io.op, Size: io.n}
+	m := ioMsg{Device: d.id, Sector: io.off / SectorSize, RW: rwOf(io.op, io.fl), Size: io.n}
 	for i := range parts {
 		n := 0
 		if len(io.bufs) > 0 {
@@ -251,21 +244,21 @@ func (io *diskIO) Complete(p *rtrs.Permit, errno syscall.Errno) {
 }
 
 func (io *diskIO) finish(errno syscall.Errno) {
-	switch op := io.op & opMask; {
-	case errno != 0 || op == opRead:
-	case op == opFlush:
+	switch {
+	case errno != 0 || io.op == block.OpRead:
+	case io.op == block.OpFlush:
 		io.d.writes.cover(io.acked)
-	case io.op&fFUA == 0:
+	case io.fl&block.FUA == 0:
 		io.d.writes.acked.Add(1)
 	}
 	io.d.flying.Add(-1)
-	io.d.counters.count(io.op&opMask, uint64(io.n), errno)
+	io.d.counters.count(io.op, uint64(io.n), errno)
 	done := io.done
 	io.done = nil
 	done.Complete(errno)
 }
 
-// Release implements nbd.IO.
+// Release implements block.IO.
 func (io *diskIO) Release() {
 	d := io.d
 	d.c.rt.Put(io.permits...)

@@ -4,7 +4,7 @@
 // A Server has exports by name, each with a backing disk, a mode, and a list of
 // peers that may open it; peers are known by the identity that IKE
 // authenticated. A Client has one session with a server and opens Disks there,
-// each of which is an nbd.Backend. When the path to the server is lost, I/O
+// each of which is a block.Device. When the path to the server is lost, I/O
 // waits; when it is back the disks are opened again, and what was in flight is
 // sent again. A disk that the server cannot open yet goes on waiting and asks again.
 //

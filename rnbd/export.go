@@ -8,50 +8,16 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// Storage is what an export stands on; FromStore makes one of a file or a block
-// device.
-type Storage interface {
-	Size() int64    // bytes
-	BlockSize() int // bytes at which I/O is efficient, a power of two from 512
-	ReadOnly() bool
-	Rotational() bool
-	CanDiscard() bool
-	Identity() backing.Identity
-	// Keeps reports whether all writes are there that a life has acknowledged.
-	Keeps(life backing.ID) bool
-	// Fault is why acknowledged writes of this life were lost, "" if none were.
-	Fault() string
-	// NewQueue returns the way to do I/O. Its goroutines call afterBatch after
-	// one or more completions that they made.
-	NewQueue(afterBatch func()) Queue
-}
-
-// Queue does I/O, see backing.Queue.
-type Queue interface {
-	Do(op backing.Op, buf []byte, off, n int64, fl backing.Flags, done backing.Completion) (inline bool)
-	Close() error
-}
-
-// FromStore is the Storage of a file or block device. The caller closes st
-// after the export has been removed or the server closed.
-func FromStore(st *backing.Store) Storage { return fromStore{st} }
-
-type fromStore struct{ *backing.Store }
-
-func (s fromStore) NewQueue(afterBatch func()) Queue {
-	return backing.NewQueue(s.Store, backing.QueueConfig{AfterBatch: afterBatch})
-}
-
 // Export is a disk that peers may open.
 type Export struct {
 	Name     string
-	Storage  Storage
+	Storage  block.Storage        // the caller closes it after the export has been removed or the server closed
 	ReadOnly bool                 // also if the storage can be written
 	Allow    []transport.Identity // who may open it
 	AllowAll bool                 // any authenticated peer may
@@ -71,7 +37,7 @@ type ExportInfo struct {
 	ReadOnly  bool
 	Allow     []transport.Identity
 	AllowAll  bool
-	Identity  backing.Identity
+	Identity  block.Identity
 	Fault     string
 	Trust     verbs.TrustModel
 	Openers   []Opener
@@ -82,7 +48,7 @@ type ExportInfo struct {
 type Opener struct {
 	Peer       transport.Identity
 	Session    string
-	Attachment backing.ID
+	Attachment block.ID
 	ReadOnly   bool
 	Since      time.Time
 }
@@ -91,9 +57,9 @@ type Opener struct {
 // open; their I/O then fails.
 type export struct {
 	cfg      Export
-	disk     backing.ID
+	disk     block.ID
 	sectors  uint64
-	queue    Queue
+	queue    block.Queue
 	removed  atomic.Bool
 	replaced bool // set before removed
 	counters counters
@@ -106,8 +72,9 @@ type export struct {
 }
 
 func newExport(cfg Export) *export {
-	cfg.Allow = slices.Clone(cfg.Allow)
-	e := &export{cfg: cfg, disk: cfg.Storage.Identity().Disk, sectors: uint64(cfg.Storage.Size()) / SectorSize}
+	g := cfg.Storage.Geometry()
+	cfg.Allow, cfg.ReadOnly = slices.Clone(cfg.Allow), cfg.ReadOnly || g.ReadOnly
+	e := &export{cfg: cfg, disk: cfg.Storage.Identity().Disk, sectors: g.Size / SectorSize}
 	e.users.Store(new([]*session))
 	e.queue = cfg.Storage.NewQueue(e.flush)
 	return e
@@ -132,8 +99,6 @@ func (e *export) sharedWriters() bool {
 	defer e.mu.Unlock()
 	return e.cfg.SharedWriters
 }
-
-func (e *export) readOnly() bool { return e.cfg.ReadOnly || e.cfg.Storage.ReadOnly() }
 
 func (e *export) allows(peer transport.Identity) bool {
 	return e.cfg.AllowAll || slices.Contains(e.cfg.Allow, peer)
@@ -239,7 +204,7 @@ func (e *export) setUsersLocked() {
 }
 
 func (e *export) describe() ExportInfo {
-	i := ExportInfo{Name: e.cfg.Name, Size: e.sectors * SectorSize, BlockSize: e.cfg.Storage.BlockSize(), ReadOnly: e.readOnly(),
+	i := ExportInfo{Name: e.cfg.Name, Size: e.sectors * SectorSize, BlockSize: int(e.cfg.Storage.Geometry().PreferredBlock), ReadOnly: e.cfg.ReadOnly,
 		Allow: slices.Clone(e.cfg.Allow), AllowAll: e.cfg.AllowAll, Trust: e.cfg.Trust,
 		Identity: e.cfg.Storage.Identity(), Fault: e.cfg.Storage.Fault(), Stats: e.counters.snapshot()}
 	e.mu.Lock()

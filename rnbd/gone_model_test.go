@@ -10,8 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 )
 
 // goneModel is a disk with few blocks, whose clients come and die and whose path and
@@ -58,7 +58,7 @@ func TestNothingOfGoneClientsComesLateWhateverHappens(t *testing.T) {
 			m.blocks[i].maybe = map[byte]bool{}
 		}
 		r := newRAM(int64(len(m.blocks)) * 4096)
-		r.before = func(backing.Op, int64, int64) syscall.Errno {
+		r.before = func(block.Op, int64, int64) syscall.Errno {
 			m.hold.RLock()
 			defer m.hold.RUnlock()
 			return 0

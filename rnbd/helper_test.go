@@ -16,10 +16,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/block/backing"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
-	"github.com/ironwarp/ironwarp/nbd"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -177,7 +177,7 @@ func fileExport(t testing.TB, name string, n int64) Export {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.Close() })
-	return Export{Name: name, Storage: FromStore(st), AllowAll: true}
+	return Export{Name: name, Storage: st, AllowAll: true}
 }
 
 // ram is Storage in memory, whose operations tests can hold up and fail.
@@ -187,38 +187,35 @@ type ram struct {
 	size     int64
 	readOnly bool
 	flushed  []byte // what a crash would leave
-	identity backing.Identity
-	kept     []backing.ID
+	identity block.Identity
+	kept     []block.ID
 	fault    string
 	// before, when set, is called on the operation's own goroutine before it
 	// is carried out; other than 0 is its result.
-	before func(op backing.Op, off, n int64) syscall.Errno
+	before func(op block.Op, off, n int64) syscall.Errno
 	// onOpen, when set, is called when a client opens the disk.
 	onOpen atomic.Pointer[func()]
 }
 
 func newRAM(n int64) *ram {
-	return &ram{data: make([]byte, n), size: n, flushed: make([]byte, n), identity: backing.Identity{Disk: backing.NewID(), Life: backing.NewID()}}
+	return &ram{data: make([]byte, n), size: n, flushed: make([]byte, n), identity: block.Identity{Disk: block.NewID(), Life: block.NewID()}}
 }
 
-func (r *ram) Size() int64      { return r.size }
-func (r *ram) ReadOnly() bool   { return r.readOnly }
-func (r *ram) Rotational() bool { return true }
-func (r *ram) CanDiscard() bool { return true }
-func (r *ram) BlockSize() int {
+// Geometry is what a server asks when it has entered a device that is being opened.
+func (r *ram) Geometry() block.Geometry {
 	if f := r.onOpen.Load(); f != nil {
 		(*f)()
 	}
-	return 4096
+	return block.Geometry{Size: uint64(r.size), PreferredBlock: 4096, ReadOnly: r.readOnly, Rotational: true, CanTrim: true}
 }
 func (r *ram) Fault() string { return r.fault }
-func (r *ram) Identity() backing.Identity {
+func (r *ram) Identity() block.Identity {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.identity
 }
-func (r *ram) Keeps(life backing.ID) bool { return slices.Contains(r.kept, life) }
-func (r *ram) NewQueue(afterBatch func()) Queue {
+func (r *ram) Keeps(life block.ID) bool { return slices.Contains(r.kept, life) }
+func (r *ram) NewQueue(afterBatch func()) block.Queue {
 	return &ramQueue{ram: r, afterBatch: afterBatch}
 }
 
@@ -228,7 +225,7 @@ type ramQueue struct {
 	wg         sync.WaitGroup
 }
 
-func (q *ramQueue) Do(op backing.Op, buf []byte, off, n int64, fl backing.Flags, done backing.Completion) bool {
+func (q *ramQueue) Do(op block.Op, buf []byte, off, n int64, fl block.Flags, done block.Completion) bool {
 	if q.before == nil {
 		done.Complete(q.run(op, buf, off, n, fl))
 		return true
@@ -246,21 +243,21 @@ func (q *ramQueue) Do(op backing.Op, buf []byte, off, n int64, fl backing.Flags,
 
 func (q *ramQueue) Close() error { q.wg.Wait(); return nil }
 
-func (r *ram) run(op backing.Op, buf []byte, off, n int64, fl backing.Flags) syscall.Errno {
+func (r *ram) run(op block.Op, buf []byte, off, n int64, fl block.Flags) syscall.Errno {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch op {
-	case backing.OpRead:
+	case block.OpRead:
 		copy(buf, r.data[off:])
-	case backing.OpWrite:
+	case block.OpWrite:
 		copy(r.data[off:], buf)
 		n = int64(len(buf))
-	case backing.OpFlush:
+	case block.OpFlush:
 		copy(r.flushed, r.data)
-	case backing.OpDiscard, backing.OpWriteZeroes:
+	case block.OpTrim, block.OpWriteZeroes:
 		clear(r.data[off : off+n])
 	}
-	if fl&backing.FUA != 0 {
+	if fl&block.FUA != 0 {
 		copy(r.flushed[off:off+n], r.data[off:])
 	}
 	return 0
@@ -275,7 +272,7 @@ func sharedExport(name string, r *ram) Export {
 	return e
 }
 
-// waiter is an nbd.Completion to wait for.
+// waiter is a block.Completion to wait for.
 type waiter struct{ ch chan syscall.Errno }
 
 func newWaiter() *waiter { return &waiter{make(chan syscall.Errno, 1)} }
@@ -294,7 +291,7 @@ func (w *waiter) wait(t testing.TB) syscall.Errno {
 }
 
 // do carries out one I/O; p is the data of a read or write.
-func do(t testing.TB, d nbd.Backend, op nbd.Op, p []byte, off uint64, n uint32, fl nbd.Flags) syscall.Errno {
+func do(t testing.TB, d block.Device, op block.Op, p []byte, off uint64, n uint32, fl block.Flags) syscall.Errno {
 	t.Helper()
 	if p != nil {
 		n = uint32(len(p))
@@ -304,7 +301,7 @@ func do(t testing.TB, d nbd.Backend, op nbd.Op, p []byte, off uint64, n uint32, 
 		return errnoOf(t, err)
 	}
 	defer io.Release()
-	if op == nbd.OpWrite {
+	if op == block.OpWrite {
 		rest := p
 		for _, b := range io.Buffers() {
 			rest = rest[copy(b, rest):]
@@ -313,7 +310,7 @@ func do(t testing.TB, d nbd.Backend, op nbd.Op, p []byte, off uint64, n uint32, 
 	w := newWaiter()
 	io.Submit(w, false)
 	errno := w.wait(t)
-	if op == nbd.OpRead {
+	if op == block.OpRead {
 		rest := p
 		for _, b := range io.Buffers() {
 			rest = rest[copy(rest, b):]
@@ -322,17 +319,17 @@ func do(t testing.TB, d nbd.Backend, op nbd.Op, p []byte, off uint64, n uint32, 
 	return errno
 }
 
-func write(t testing.TB, d nbd.Backend, p []byte, off uint64) {
+func write(t testing.TB, d block.Device, p []byte, off uint64) {
 	t.Helper()
-	if e := do(t, d, nbd.OpWrite, p, off, 0, 0); e != 0 {
+	if e := do(t, d, block.OpWrite, p, off, 0, 0); e != 0 {
 		t.Fatalf("write %d bytes at %d: %v", len(p), off, e)
 	}
 }
 
-func read(t testing.TB, d nbd.Backend, n int, off uint64) []byte {
+func read(t testing.TB, d block.Device, n int, off uint64) []byte {
 	t.Helper()
 	p := make([]byte, n)
-	if e := do(t, d, nbd.OpRead, p, off, 0, 0); e != 0 {
+	if e := do(t, d, block.OpRead, p, off, 0, 0); e != 0 {
 		t.Fatalf("read %d bytes at %d: %v", n, off, e)
 	}
 	return p

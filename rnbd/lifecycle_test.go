@@ -8,8 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ironwarp/ironwarp/nbd"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
@@ -51,7 +50,7 @@ func TestShrunkDiskFailsAlone(t *testing.T) {
 	smaller.identity = a.identity
 	srv = startServerAt(t, srv.addr, rtrs.ServerConfig{}, ramExport("a", smaller), ramExport("b", b))
 	write(t, db, make([]byte, 512), 0)
-	if e := do(t, da, nbd.OpWrite, make([]byte, 512), 0, 0, 0); e != syscall.EIO {
+	if e := do(t, da, block.OpWrite, make([]byte, 512), 0, 0, 0); e != syscall.EIO {
 		t.Errorf("I/O on the disk that has changed: %v, want EIO", e)
 	}
 	if i := da.Info(); !errors.Is(i.Err, ErrShrunk) {
@@ -63,7 +62,7 @@ func TestShrunkDiskFailsAlone(t *testing.T) {
 	srv.stop(t)
 	startServerAt(t, srv.addr, rtrs.ServerConfig{}, ramExport("a", a), ramExport("b", b))
 	write(t, db, make([]byte, 512), 0)
-	if e := do(t, da, nbd.OpRead, make([]byte, 512), 0, 0, 0); e != 0 {
+	if e := do(t, da, block.OpRead, make([]byte, 512), 0, 0, 0); e != 0 {
 		t.Errorf("the disk has its size again and fails: %v", e)
 	}
 	if i := da.Info(); i.Err != nil || i.Stats.Errors != 0 {
@@ -88,7 +87,7 @@ func TestGrownDiskGoesOn(t *testing.T) {
 	if i := d.Info(); i.Err != nil || i.Size != 1<<20 || grown.at(0) != 1 || grown.at(4096) != 2 {
 		t.Errorf("%+v", i)
 	}
-	if e := do(t, d, nbd.OpRead, make([]byte, 512), 1<<20, 0, 0); e != syscall.EINVAL {
+	if e := do(t, d, block.OpRead, make([]byte, 512), 1<<20, 0, 0); e != syscall.EINVAL {
 		t.Errorf("a read behind the end: %v", e)
 	}
 	d.Close()
@@ -106,13 +105,13 @@ func TestRemovedExportFailsAndRevives(t *testing.T) {
 	if err := srv.RemoveExport("r"); err != nil {
 		t.Fatal(err)
 	}
-	if e := do(t, d, nbd.OpRead, make([]byte, 512), 0, 0, 0); e != syscall.EIO {
+	if e := do(t, d, block.OpRead, make([]byte, 512), 0, 0, 0); e != syscall.EIO {
 		t.Errorf("I/O on a removed export: %v, want EIO", e)
 	}
 	if i := d.Info(); !errors.Is(i.Err, ErrNotFound) {
 		t.Errorf("state %v", i.Err)
 	}
-	if _, err := d.TryGet(nbd.OpRead, 0, 512, 0); !errors.Is(err, nbd.ErrBusy) {
+	if _, err := d.TryGet(block.OpRead, 0, 512, 0); !errors.Is(err, block.ErrBusy) {
 		t.Errorf("TryGet on a failed disk: %v", err)
 	}
 	if err := srv.RemoveExport("r"); !errors.Is(err, ErrNotFound) {
@@ -142,20 +141,20 @@ func TestReadOnly(t *testing.T) {
 		if g := d.Geometry(); !g.ReadOnly || g.CanTrim || g.CanWriteZeroes {
 			t.Errorf("geometry %+v", g)
 		}
-		for _, op := range []nbd.Op{nbd.OpWrite, nbd.OpTrim, nbd.OpWriteZeroes} {
+		for _, op := range []block.Op{block.OpWrite, block.OpTrim, block.OpWriteZeroes} {
 			if e := do(t, d, op, nil, 0, 512, 0); e != syscall.EPERM {
 				t.Errorf("%v: %v, want EPERM", op, e)
 			}
 		}
 		read(t, d, 512, 0)
-		if e := do(t, d, nbd.OpFlush, nil, 0, 0, 0); e != 0 {
+		if e := do(t, d, block.OpFlush, nil, 0, 0, 0); e != 0 {
 			t.Errorf("flush: %v", e)
 		}
 	}
 	// A client that does not care meets the server's own check.
 	forged := openDisk(t, c, "ro")
 	forged.geometry.ReadOnly = false
-	if e := do(t, forged, nbd.OpWrite, make([]byte, 512), 0, 0, 0); e != syscall.EPERM {
+	if e := do(t, forged, block.OpWrite, make([]byte, 512), 0, 0, 0); e != syscall.EPERM {
 		t.Errorf("%v, want EPERM", e)
 	}
 	if i := forged.Info(); i.Err != nil {
@@ -166,12 +165,12 @@ func TestReadOnly(t *testing.T) {
 func TestBackendErrorsReachTheClient(t *testing.T) {
 	r := newRAM(1 << 20)
 	var errno syscall.Errno
-	r.before = func(backing.Op, int64, int64) syscall.Errno { return errno }
+	r.before = func(block.Op, int64, int64) syscall.Errno { return errno }
 	srv := startServer(t, ramExport("r", r))
 	d := openDisk(t, connect(t, srv.addr), "r")
 	for _, want := range []syscall.Errno{syscall.ENOSPC, syscall.EIO, syscall.EDQUOT} {
 		errno = want
-		for _, op := range []nbd.Op{nbd.OpRead, nbd.OpWrite, nbd.OpFlush, nbd.OpTrim, nbd.OpWriteZeroes} {
+		for _, op := range []block.Op{block.OpRead, block.OpWrite, block.OpFlush, block.OpTrim, block.OpWriteZeroes} {
 			if e := do(t, d, op, nil, 0, 4096, 0); e != want {
 				t.Errorf("%v: %v, want %v", op, e, want)
 			}
@@ -288,7 +287,7 @@ func TestClosedClientFailsIO(t *testing.T) {
 	srv := startServer(t, ramExport("r", newRAM(1<<20)))
 	c := connect(t, srv.addr)
 	d := openDisk(t, c, "r")
-	io, err := d.Get(testContext(t), nbd.OpRead, 0, 512, 0)
+	io, err := d.Get(testContext(t), block.OpRead, 0, 512, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +298,7 @@ func TestClosedClientFailsIO(t *testing.T) {
 		t.Errorf("%v, want ESHUTDOWN", e)
 	}
 	io.Release()
-	if e := do(t, d, nbd.OpRead, nil, 0, 512, 0); e != syscall.ESHUTDOWN {
+	if e := do(t, d, block.OpRead, nil, 0, 512, 0); e != syscall.ESHUTDOWN {
 		t.Errorf("%v, want ESHUTDOWN", e)
 	}
 	if _, err := c.Open(testContext(t), "r", OpenOptions{}); !errors.Is(err, ErrClosed) {

@@ -12,9 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/iwarptest"
-	"github.com/ironwarp/ironwarp/nbd"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 )
@@ -106,21 +105,21 @@ func modelWorker(t *testing.T, d *Disk, rnd *rand.Rand, base uint64, size int, s
 			for i := 0; i < length; i += 8 {
 				le.PutUint64(window[i:], rnd.Uint64())
 			}
-			if e := do(t, d, nbd.OpWrite, window, at, 0, nbd.Flags(rnd.IntN(2))*nbd.FlagFUA); e != 0 {
+			if e := do(t, d, block.OpWrite, window, at, 0, block.Flags(rnd.IntN(2))*block.FUA); e != 0 {
 				t.Errorf("write: %v", e)
 			}
 		case 3:
 			clear(window)
-			if e := do(t, d, nbd.OpWriteZeroes, nil, at, uint32(length), 0); e != 0 {
+			if e := do(t, d, block.OpWriteZeroes, nil, at, uint32(length), 0); e != 0 {
 				t.Errorf("write zeroes: %v", e)
 			}
 		case 4:
-			if e := do(t, d, nbd.OpFlush, nil, 0, 0, 0); e != 0 {
+			if e := do(t, d, block.OpFlush, nil, 0, 0, 0); e != 0 {
 				t.Errorf("flush: %v", e)
 			}
 		default:
 			got := make([]byte, length)
-			if e := do(t, d, nbd.OpRead, got, at, 0, 0); e != 0 {
+			if e := do(t, d, block.OpRead, got, at, 0, 0); e != 0 {
 				t.Errorf("read: %v", e)
 			}
 			if !bytes.Equal(got, window) {
@@ -220,7 +219,7 @@ func TestLargeIOsDoNotStarveEachOther(t *testing.T) {
 func TestSplitIOReportsTheFirstError(t *testing.T) {
 	r := newRAM(4 << 20)
 	var parts atomic.Int32
-	r.before = func(op backing.Op, off, n int64) syscall.Errno {
+	r.before = func(op block.Op, off, n int64) syscall.Errno {
 		parts.Add(1)
 		if off == 2*rtrs.DefaultMaxIO {
 			return syscall.ENOSPC
@@ -229,7 +228,7 @@ func TestSplitIOReportsTheFirstError(t *testing.T) {
 	}
 	srv := startServer(t, ramExport("r", r))
 	d := openDisk(t, connect(t, srv.addr), "r")
-	if e := do(t, d, nbd.OpWrite, make([]byte, 4*rtrs.DefaultMaxIO), 0, 0, 0); e != syscall.ENOSPC {
+	if e := do(t, d, block.OpWrite, make([]byte, 4*rtrs.DefaultMaxIO), 0, 0, 0); e != syscall.ENOSPC {
 		t.Errorf("%v, want ENOSPC", e)
 	}
 	if parts.Load() != 4 {
@@ -248,7 +247,7 @@ func TestFlushCoversWritesOfAllConnections(t *testing.T) {
 		wg.Go(func() { write(t, d, bytes.Repeat([]byte{byte(w + 1)}, 4096), uint64(w)*4096) })
 	}
 	wg.Wait()
-	if e := do(t, d, nbd.OpFlush, nil, 0, 0, 0); e != 0 {
+	if e := do(t, d, block.OpFlush, nil, 0, 0, 0); e != 0 {
 		t.Fatal(e)
 	}
 	for w := range 32 {
@@ -256,7 +255,7 @@ func TestFlushCoversWritesOfAllConnections(t *testing.T) {
 			t.Errorf("write %d is not covered by the flush", w)
 		}
 	}
-	if e := do(t, d, nbd.OpWrite, bytes.Repeat([]byte{99}, 512), 0, 0, nbd.FlagFUA); e != 0 || r.flushed[0] != 99 {
+	if e := do(t, d, block.OpWrite, bytes.Repeat([]byte{99}, 512), 0, 0, block.FUA); e != 0 || r.flushed[0] != 99 {
 		t.Errorf("FUA write: %v, durable byte %d", e, r.flushed[0])
 	}
 }
@@ -267,8 +266,8 @@ func TestNoLateWriteOnTheDisk(t *testing.T) {
 	r := newRAM(1 << 20)
 	var n atomic.Int32
 	entered, release := make(chan struct{}), make(chan struct{})
-	r.before = func(op backing.Op, off, _ int64) syscall.Errno {
-		if op == backing.OpWrite && n.Add(1) == 1 {
+	r.before = func(op block.Op, off, _ int64) syscall.Errno {
+		if op == block.OpWrite && n.Add(1) == 1 {
 			close(entered)
 			<-release
 		}
@@ -279,7 +278,7 @@ func TestNoLateWriteOnTheDisk(t *testing.T) {
 	c := connect(t, l.ln.Addr().(*net.TCPAddr).AddrPort())
 	d := openDisk(t, c, "r")
 	done := make(chan syscall.Errno, 1)
-	go func() { done <- do(t, d, nbd.OpWrite, bytes.Repeat([]byte{1}, 4096), 0, 0, 0) }()
+	go func() { done <- do(t, d, block.OpWrite, bytes.Repeat([]byte{1}, 4096), 0, 0, 0) }()
 	<-entered
 	l.cut()
 	eventually(t, "the client is refused until the write has ended", func() bool {

@@ -6,16 +6,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ironwarp/ironwarp/rnbd/backing"
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
 // Place is that of a disk's one writer. It outlives sessions, exports that come back, and
 // servers, until the writer closes the disk or another takes it.
 type Place struct {
-	Disk       backing.ID         `json:"disk"`
+	Disk       block.ID           `json:"disk"`
 	Peer       transport.Identity `json:"peer"`
-	Attachment backing.ID         `json:"attachment"`
+	Attachment block.ID           `json:"attachment"`
 }
 
 // takePlace notes who has the place of an export's writer, d having been let in. It
@@ -42,7 +42,7 @@ func (s *session) leavePlace(id uint32) {
 }
 
 // vacate forgets who has the place of a disk's writer, if it is whom, or whoever it is.
-func (s *Server) vacate(disk backing.ID, whom *Place) {
+func (s *Server) vacate(disk block.ID, whom *Place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p, ok := s.places[disk]; ok && (whom == nil || *whom == p) {

@@ -9,8 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ironwarp/ironwarp/nbd"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
+	"github.com/ironwarp/ironwarp/block"
 )
 
 // Storage that is closed and opened again while a disk is in use is nothing that its
@@ -32,8 +31,8 @@ func TestStorageIsOpenedAgainUnderADisk(t *testing.T) {
 }
 
 // nextLife is the same disk in another life, which keeps those before that it names.
-func nextLife(r *ram, kept ...backing.ID) *ram {
-	return &ram{size: r.size, data: r.data, flushed: r.flushed, kept: kept, identity: backing.Identity{Disk: r.identity.Disk, Life: backing.NewID()}}
+func nextLife(r *ram, kept ...block.ID) *ram {
+	return &ram{size: r.size, data: r.data, flushed: r.flushed, kept: kept, identity: block.Identity{Disk: r.identity.Disk, Life: block.NewID()}}
 }
 
 func reopenUnder(t *testing.T, next func(*ram) *ram, fails error) {
@@ -55,11 +54,11 @@ func reopenUnder(t *testing.T, next func(*ram) *ram, fails error) {
 				for i := range p {
 					p[i] = want
 				}
-				if errno := do(t, d, nbd.OpWrite, p, off, 0, 0); errno != 0 {
+				if errno := do(t, d, block.OpWrite, p, off, 0, 0); errno != 0 {
 					ends[u] = fmt.Errorf("write %d: %w", rounds[u], errno)
 					return
 				}
-				if errno := do(t, d, nbd.OpRead, p, off, 0, 0); errno != 0 || p[0] != want || p[4095] != want {
+				if errno := do(t, d, block.OpRead, p, off, 0, 0); errno != 0 || p[0] != want || p[4095] != want {
 					ends[u] = fmt.Errorf("read %d: %d: %w", rounds[u], p[0], errno)
 				}
 			}
@@ -94,7 +93,7 @@ func reopenUnder(t *testing.T, next func(*ram) *ram, fails error) {
 	if i := d.Info(); !errors.Is(i.Err, fails) || i.Waits != nil || (i.Stats.Errors == 0) != (fails == nil) {
 		t.Errorf("%+v", i)
 	}
-	if errno := do(t, d, nbd.OpFlush, nil, 0, 0, 0); (errno == 0) != (fails == nil) {
+	if errno := do(t, d, block.OpFlush, nil, 0, 0, 0); (errno == 0) != (fails == nil) {
 		t.Errorf("flush: %v", errno)
 	}
 }

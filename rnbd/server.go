@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ironwarp/ironwarp/rnbd/backing"
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -45,7 +45,7 @@ type Server struct {
 	closed  bool
 	exports map[string]*export
 	waiting map[string]awaited
-	places  map[backing.ID]Place // by disk
+	places  map[block.ID]Place // by disk
 }
 
 // awaited is an export whose storage is not open yet.
@@ -68,7 +68,7 @@ func NewServer(cfg ServerConfig) *Server {
 		cfg.WriterGrace = DefaultWriterGrace
 	}
 	s := &Server{log: cfg.Logger, writerGrace: cfg.WriterGrace, keepPlaces: cfg.KeepPlaces,
-		exports: make(map[string]*export), waiting: make(map[string]awaited), places: make(map[backing.ID]Place)}
+		exports: make(map[string]*export), waiting: make(map[string]awaited), places: make(map[block.ID]Place)}
 	for _, p := range cfg.Places {
 		s.places[p.Disk] = p
 	}
@@ -84,8 +84,9 @@ func (s *Server) AddExport(cfg Export) error {
 	if cfg.Storage == nil {
 		return errors.New("rnbd: an export without storage")
 	}
-	if cfg.Storage.Size() < SectorSize {
-		return fmt.Errorf("rnbd: export %q: its storage has %d bytes, less than a sector of %d", cfg.Name, cfg.Storage.Size(), SectorSize)
+	size := cfg.Storage.Geometry().Size
+	if size < SectorSize {
+		return fmt.Errorf("rnbd: export %q: its storage has %d bytes, less than a sector of %d", cfg.Name, size, SectorSize)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +96,7 @@ func (s *Server) AddExport(cfg Export) error {
 	case s.exports[cfg.Name] != nil:
 		return fmt.Errorf("%w: %q", ErrExists, cfg.Name)
 	}
-	if tail := cfg.Storage.Size() % SectorSize; tail != 0 {
+	if tail := size % SectorSize; tail != 0 {
 		s.log.Warn("the storage's last bytes are no whole sector and are not exported", "export", cfg.Name, "bytes", tail)
 	}
 	e := newExport(cfg)
@@ -240,7 +241,7 @@ func (s *Server) offered(peer transport.Identity) []Listed {
 	var list []Listed
 	for _, e := range s.exports {
 		if e.allows(peer) {
-			list = append(list, Listed{Name: e.cfg.Name, Size: e.sectors * SectorSize, ReadOnly: e.readOnly()})
+			list = append(list, Listed{Name: e.cfg.Name, Size: e.sectors * SectorSize, ReadOnly: e.cfg.ReadOnly})
 		}
 	}
 	slices.SortFunc(list, func(a, b Listed) int { return cmp.Compare(a.Name, b.Name) })

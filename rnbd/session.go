@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/internal/printable"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
@@ -34,7 +34,7 @@ type device struct {
 	id         uint32
 	exp        *export
 	sess       *session
-	attachment backing.ID
+	attachment block.ID
 	readOnly   bool
 	since      time.Time
 
@@ -117,11 +117,11 @@ func (s *session) Closed(error) {
 type ioReq struct {
 	r    *rtrs.Request
 	dev  *device
-	op   uint32
+	op   block.Op
 	size uint32
 }
 
-// Complete implements backing.Completion.
+// Complete implements block.Completion.
 func (q *ioReq) Complete(errno syscall.Errno) {
 	switch errno {
 	case syscall.EBADF, syscall.ESHUTDOWN:
@@ -134,9 +134,6 @@ func (q *ioReq) Complete(errno syscall.Errno) {
 	q.r.CompleteMore(errno)
 }
 
-var backingOps = [...]backing.Op{opRead: backing.OpRead, opWrite: backing.OpWrite, opFlush: backing.OpFlush,
-	opDiscard: backing.OpDiscard, opWriteZeroes: backing.OpWriteZeroes}
-
 func (s *session) io(r *rtrs.Request, m *ioMsg) {
 	d := s.device(m.Device)
 	if d == nil {
@@ -147,8 +144,14 @@ func (s *session) io(r *rtrs.Request, m *ioMsg) {
 		r.CompleteMore(d.exp.gone())
 		return
 	}
-	if errno := d.check(r, m); errno != 0 {
-		d.exp.counters.count(m.RW&opMask, 0, errno)
+	op, fl, ok := operation(m.RW)
+	if !ok {
+		d.exp.counters.errors.Add(1)
+		r.CompleteMore(syscall.EOPNOTSUPP)
+		return
+	}
+	if errno := d.check(r, m, op); errno != 0 {
+		d.exp.counters.count(op, 0, errno)
 		r.CompleteMore(errno)
 		return
 	}
@@ -161,38 +164,24 @@ func (s *session) io(r *rtrs.Request, m *ioMsg) {
 		q = &ioReq{r: r}
 		r.User = q
 	}
-	op := m.RW & opMask
 	q.dev, q.op, q.size = d, op, m.Size
-	var fl backing.Flags
-	if m.RW&fFUA != 0 {
-		fl |= backing.FUA
-	}
-	if m.RW&fNoUnmap != 0 {
-		fl |= backing.NoUnmap
-	}
-	d.exp.queue.Do(backingOps[op], r.Data, int64(m.Sector)*SectorSize, int64(m.Size), fl, q)
+	d.exp.queue.Do(op, r.Data, int64(m.Sector)*SectorSize, int64(m.Size), fl, q)
 }
 
 // check judges an I/O before the storage sees it.
-func (d *device) check(r *rtrs.Request, m *ioMsg) syscall.Errno {
-	op := m.RW & opMask
+func (d *device) check(r *rtrs.Request, m *ioMsg, op block.Op) syscall.Errno {
 	dir, data := rtrs.Write, 0
-	switch op {
-	case opRead:
-		dir, data = rtrs.Read, int(m.Size)
-	case opWrite:
+	if op == block.OpRead {
+		dir = rtrs.Read
+	}
+	if op.HasData() {
 		data = int(m.Size)
-	case opFlush, opDiscard, opWriteZeroes:
-	default:
-		return syscall.EOPNOTSUPP
 	}
 	sectors := uint64(m.Size) / SectorSize
 	switch {
-	case m.RW&^uint32(opMask|fSync|fFUA|fNoUnmap) != 0:
-		return syscall.EOPNOTSUPP
 	case r.Dir != dir || len(r.Data) != data || m.Size%SectorSize != 0:
 		return syscall.EINVAL
-	case d.readOnly && op != opRead && op != opFlush:
+	case d.readOnly && op.Writes():
 		return syscall.EPERM
 	case m.Sector > d.exp.sectors || sectors > d.exp.sectors-m.Sector:
 		return syscall.EINVAL
@@ -273,7 +262,7 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 	}
 	st := exp.cfg.Storage
 	identity := st.Identity()
-	d := &device{exp: exp, sess: s, attachment: m.Claim.Attachment, readOnly: m.Access == accessRO || exp.readOnly(), since: time.Now()}
+	d := &device{exp: exp, sess: s, attachment: m.Claim.Attachment, readOnly: m.Access == accessRO || exp.cfg.ReadOnly, since: time.Now()}
 	d.refs.Store(1)
 	d.closed.Store(true) // until it is admitted
 	switch fault := st.Fault(); {
@@ -299,9 +288,10 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 	}
 	d.closed.Store(false)
 	log.Info("export opened", "read_only", d.readOnly)
+	g := st.Geometry()
 	rsp := openRsp{Device: d.id, Identity: identity, Sectors: exp.sectors, MaxIO: uint32(s.info.MaxIO / SectorSize),
-		Physical: uint16(max(SectorSize, min(st.BlockSize(), 1<<15))), Logical: SectorSize,
-		Rotational: st.Rotational(), CachePolicy: cacheFUA | cacheWriteback}
+		Physical: uint16(max(SectorSize, min(g.PreferredBlock, 1<<15))), Logical: SectorSize,
+		Rotational: g.Rotational, CachePolicy: cacheFUA | cacheWriteback}
 	if !m.Claim.Life.IsZero() && (m.Claim.Life == identity.Life || st.Keeps(m.Claim.Life)) {
 		rsp.Flags |= flagKept
 	}
@@ -309,7 +299,7 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 		rsp.Flags |= flagReadOnly
 	} else {
 		rsp.MaxZeroes = maxZeroes / SectorSize
-		if st.CanDiscard() {
+		if g.CanTrim {
 			rsp.MaxDiscard, rsp.DiscardGran = maxZeroes/SectorSize, uint32(rsp.Physical)
 		}
 	}

@@ -3,6 +3,8 @@ package rnbd
 import (
 	"sync/atomic"
 	"syscall"
+
+	"github.com/ironwarp/ironwarp/block"
 )
 
 // Stats counts completed I/O of a disk or an export.
@@ -13,27 +15,27 @@ type Stats struct {
 }
 
 type counters struct {
-	ops                           [8]atomic.Uint64 // by operation
+	ops                           [block.NumOps]atomic.Uint64
 	readBytes, writeBytes, errors atomic.Uint64
 }
 
-// count notes the end of an operation, one of the op constants.
-func (c *counters) count(op uint32, n uint64, errno syscall.Errno) {
-	c.ops[op&7].Add(1)
+// count notes the end of an operation.
+func (c *counters) count(op block.Op, n uint64, errno syscall.Errno) {
+	c.ops[op].Add(1)
 	switch {
 	case errno != 0:
 		c.errors.Add(1)
-	case op == opRead:
+	case op == block.OpRead:
 		c.readBytes.Add(n)
-	case op == opWrite:
+	case op == block.OpWrite:
 		c.writeBytes.Add(n)
 	}
 }
 
 func (c *counters) snapshot() Stats {
 	return Stats{
-		Reads: c.ops[opRead].Load(), Writes: c.ops[opWrite].Load(), Flushes: c.ops[opFlush].Load(),
-		Trims: c.ops[opDiscard].Load(), Zeroes: c.ops[opWriteZeroes].Load(),
+		Reads: c.ops[block.OpRead].Load(), Writes: c.ops[block.OpWrite].Load(), Flushes: c.ops[block.OpFlush].Load(),
+		Trims: c.ops[block.OpTrim].Load(), Zeroes: c.ops[block.OpWriteZeroes].Load(),
 		ReadBytes: c.readBytes.Load(), WriteBytes: c.writeBytes.Load(), Errors: c.errors.Load(),
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
@@ -127,8 +127,8 @@ func parked(c *Client) (n int) {
 func killedWhileParked(t *testing.T) error {
 	r := newRAM(1 << 20)
 	var writes atomic.Int32
-	r.before = func(op backing.Op, _, _ int64) syscall.Errno {
-		if op == backing.OpWrite {
+	r.before = func(op block.Op, _, _ int64) syscall.Errno {
+		if op == block.OpWrite {
 			writes.Add(1)
 		}
 		return 0
@@ -182,8 +182,8 @@ func killedInDoubt(t *testing.T) error {
 	r := newRAM(1 << 20)
 	var writes atomic.Int32
 	entered, release := make(chan struct{}), make(chan struct{})
-	r.before = func(op backing.Op, _, _ int64) syscall.Errno {
-		if op == backing.OpWrite && writes.Add(1) == 1 {
+	r.before = func(op block.Op, _, _ int64) syscall.Errno {
+		if op == block.OpWrite && writes.Add(1) == 1 {
 			close(entered)
 			<-release
 		}
@@ -231,7 +231,7 @@ func postingOrder(t *testing.T) error {
 		eventually(t, "the path is lost", func() bool { return c.Info().State == rtrs.Reconnecting })
 		var all []*waiter
 		for i := range byte(20) {
-			all = append(all, start(t, d, nbd.OpWrite, filled(round*20+i+1), 0))
+			all = append(all, start(t, d, block.OpWrite, filled(round*20+i+1), 0))
 		}
 		l.set(true)
 		for _, w := range all {
@@ -255,7 +255,7 @@ func TestClosedDiskTakesItsParkedIOAlong(t *testing.T) {
 	da, db := openDisk(t, c, "a"), openDisk(t, c, "b")
 	l.set(false)
 	eventually(t, "the path is lost", func() bool { return c.Info().State == rtrs.Reconnecting })
-	gone, stays := start(t, da, nbd.OpWrite, filled(1), 0), start(t, db, nbd.OpWrite, filled(2), 0)
+	gone, stays := start(t, da, block.OpWrite, filled(1), 0), start(t, db, block.OpWrite, filled(2), 0)
 	if err := da.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +280,7 @@ var neighbourScenes = []scene{{"storage that hangs", checks.DiskShare, neighbour
 func neighbourOfHungStorage(t *testing.T) error {
 	hung, fine := newRAM(1<<20), newRAM(8<<20)
 	release := make(chan struct{})
-	hung.before = func(backing.Op, int64, int64) syscall.Errno { <-release; return 0 }
+	hung.before = func(block.Op, int64, int64) syscall.Errno { <-release; return 0 }
 	srv := startServerAt(t, anyPort, rtrs.ServerConfig{QueueDepth: 16, MaxIO: 64 << 10}, ramExport("hung", hung), ramExport("fine", fine))
 	c := connect(t, srv.addr)
 	dh, df := openDisk(t, c, "hung"), openDisk(t, c, "fine")
@@ -292,7 +292,7 @@ func neighbourOfHungStorage(t *testing.T) error {
 	under := func() int { return c.Info().InFlight }
 	for range 64 {
 		wg.Go(func() {
-			io, err := dh.Get(ctx, nbd.OpWrite, 0, 4096, 0)
+			io, err := dh.Get(ctx, block.OpWrite, 0, 4096, 0)
 			if err != nil {
 				return // the test is over
 			}
@@ -307,7 +307,7 @@ func neighbourOfHungStorage(t *testing.T) error {
 		return err == nil && !ok
 	})
 	for i := range 32 {
-		io, err := df.TryGet(nbd.OpWrite, uint64(i)<<16, 64<<10, 0)
+		io, err := df.TryGet(block.OpWrite, uint64(i)<<16, 64<<10, 0)
 		if err != nil {
 			return fmt.Errorf("an I/O of the disk that is fine, while %d of %d permits are out: %w", under(), 16, err)
 		}

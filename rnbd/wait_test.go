@@ -10,9 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
-	"github.com/ironwarp/ironwarp/nbd"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -36,8 +35,8 @@ func lateStorage(t *testing.T) error {
 		l.set(false)
 		srv.stop(t)
 		eventually(t, "the path is lost", func() bool { return c.Info().State == rtrs.Reconnecting })
-		parked := start(t, d, nbd.OpWrite, filled(3*round+1), 0)
-		held, err := d.Get(testContext(t), nbd.OpWrite, 4096, 4096, 0)
+		parked := start(t, d, block.OpWrite, filled(3*round+1), 0)
+		held, err := d.Get(testContext(t), block.OpWrite, 4096, 4096, 0)
 		if err != nil {
 			return err
 		}
@@ -51,14 +50,14 @@ func lateStorage(t *testing.T) error {
 			w := d.Info().Waits
 			return w != nil && errors.Is(w, ErrNotReady) && strings.Contains(w.Error(), "no such device")
 		})
-		if _, err := d.TryGet(nbd.OpRead, 0, 512, 0); !errors.Is(err, nbd.ErrBusy) {
+		if _, err := d.TryGet(block.OpRead, 0, 512, 0); !errors.Is(err, block.ErrBusy) {
 			return fmt.Errorf("TryGet: %v, want ErrBusy", err)
 		}
 		copy(held.Buffers()[0], filled(3*round+2))
 		second := newWaiter()
 		held.Submit(second, false)
 		third := make(chan syscall.Errno, 1)
-		go func() { third <- do(t, d, nbd.OpWrite, filled(3*round+3), 8192, 0, 0) }()
+		go func() { third <- do(t, d, block.OpWrite, filled(3*round+3), 8192, 0, 0) }()
 		if err := srv.AddExport(ramExport("r", r)); err != nil {
 			return err
 		}
@@ -86,8 +85,8 @@ func ghostHasIO(t *testing.T) error {
 	r := newRAM(1 << 20)
 	var hang atomic.Bool
 	entered, release := make(chan struct{}), make(chan struct{})
-	r.before = func(op backing.Op, _, _ int64) syscall.Errno {
-		if op == backing.OpWrite && hang.CompareAndSwap(true, false) {
+	r.before = func(op block.Op, _, _ int64) syscall.Errno {
+		if op == block.OpWrite && hang.CompareAndSwap(true, false) {
 			close(entered)
 			<-release
 		}
@@ -99,10 +98,10 @@ func ghostHasIO(t *testing.T) error {
 		return err
 	}
 	hang.Store(true)
-	old := start(t, ghost, nbd.OpWrite, filled(1), 0)
+	old := start(t, ghost, block.OpWrite, filled(1), 0)
 	<-entered
 	p.lose(t)
-	w := start(t, p.disk, nbd.OpWrite, filled(2), 0)
+	w := start(t, p.disk, block.OpWrite, filled(2), 0)
 	p.link.set(true)
 	eventually(t, "the disk says what is the matter", func() bool {
 		i := p.disk.Info()
@@ -154,14 +153,14 @@ func TestCloseEndsTheWaiting(t *testing.T) {
 	for name, up := range map[string]bool{"with a path": true, "without one": false} {
 		t.Run(name, func(t *testing.T) {
 			w := newWaiting(t)
-			parked := start(t, w.disk, nbd.OpWrite, filled(1), 0)
+			parked := start(t, w.disk, block.OpWrite, filled(1), 0)
 			w.connect(t)
 			if !up {
 				w.lose(t)
 			}
 			got := make(chan error, 1)
 			go func() {
-				_, err := w.disk.Get(context.Background(), nbd.OpRead, 0, 512, 0)
+				_, err := w.disk.Get(context.Background(), block.OpRead, 0, 512, 0)
 				got <- err
 			}()
 			if err := w.disk.Close(); err != nil {
@@ -190,7 +189,7 @@ func TestWaitingEndsWithItsContext(t *testing.T) {
 	w.connect(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := w.disk.Get(ctx, nbd.OpRead, 0, 512, 0); !errors.Is(err, context.Canceled) {
+	if _, err := w.disk.Get(ctx, block.OpRead, 0, 512, 0); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -205,11 +204,11 @@ func TestRefusalEndsTheWaiting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWaiting(t)
-			parked := start(t, w.disk, nbd.OpWrite, filled(1), 0)
+			parked := start(t, w.disk, block.OpWrite, filled(1), 0)
 			w.connect(t)
 			got := make(chan error, 1)
 			go func() {
-				_, err := w.disk.Get(context.Background(), nbd.OpRead, 0, 512, 0)
+				_, err := w.disk.Get(context.Background(), block.OpRead, 0, 512, 0)
 				got <- err
 			}()
 			if err := c.then(w); err != nil {
@@ -256,15 +255,15 @@ func TestNothingOfAGoneClientOutlivesTheWaiting(t *testing.T) {
 // What waits keeps its order over the loss of further paths.
 func TestWaitingKeepsTheOrderOfPosting(t *testing.T) {
 	w := newWaiting(t)
-	var early []nbd.IO
+	var early []block.IO
 	for range 3 {
-		io, err := w.disk.Get(testContext(t), nbd.OpWrite, 0, 4096, 0)
+		io, err := w.disk.Get(testContext(t), block.OpWrite, 0, 4096, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		early = append(early, io)
 	}
-	all := []*waiter{start(t, w.disk, nbd.OpWrite, filled(1), 0)}
+	all := []*waiter{start(t, w.disk, block.OpWrite, filled(1), 0)}
 	for i, io := range early {
 		w.connect(t)
 		copy(io.Buffers()[0], filled(byte(i+2)))
@@ -300,7 +299,7 @@ func TestNeighbourOfADiskThatWaits(t *testing.T) {
 	peer := srv.rt.Sessions()[0].Peer
 	l.set(false)
 	eventually(t, "the path is lost", func() bool { return c.Info().State == rtrs.Reconnecting })
-	w := start(t, d, nbd.OpWrite, filled(1), 0)
+	w := start(t, d, block.OpWrite, filled(1), 0)
 	if err := srv.RemoveExport("r"); err != nil {
 		t.Fatal(err)
 	}

@@ -5,11 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"unicode/utf8"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/printable"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 )
 
 var le = binary.LittleEndian
@@ -125,7 +126,7 @@ func (m *openMsg) Parse(b []byte) error {
 		return wireErr("OPEN whose name is not terminated")
 	}
 	m.Name, m.Device = string(name[:end]), le.Uint32(b[5+nameField:])>>8
-	m.Claim = Claim{Disk: backing.ID(b[264:280]), Attachment: backing.ID(b[280:296]), Life: backing.ID(b[296:312])}
+	m.Claim = Claim{Disk: block.ID(b[264:280]), Attachment: block.ID(b[280:296]), Life: block.ID(b[296:312])}
 	return CheckName(m.Name)
 }
 
@@ -177,7 +178,7 @@ type openRsp struct {
 	Rotational   bool
 	CachePolicy  uint8
 	Flags        uint8
-	Identity     backing.Identity
+	Identity     block.Identity
 	Result       uint8
 	Detail       string // printable, at most detailField bytes
 }
@@ -233,7 +234,7 @@ func (m *openRsp) Parse(b []byte) error {
 	m.Rotational = b[44] != 0
 	m.CachePolicy = b[45]
 	m.Flags = b[46]
-	m.Identity = backing.Identity{Disk: backing.ID(b[56:72]), Life: backing.ID(b[72:88])}
+	m.Identity = block.Identity{Disk: block.ID(b[56:72]), Life: block.ID(b[72:88])}
 	m.Result = b[88]
 	if b[89] > detailField {
 		return wireErr("an answer to OPEN with a text of %d bytes", b[89])
@@ -274,6 +275,37 @@ const (
 	fFUA     = 1 << 9
 	fNoUnmap = 1 << 11
 )
+
+// wireOps are the operations as ioMsg.RW has them.
+var wireOps = [block.NumOps]uint32{block.OpRead: opRead, block.OpWrite: opWrite, block.OpFlush: opFlush,
+	block.OpTrim: opDiscard, block.OpWriteZeroes: opWriteZeroes}
+
+// rwOf is what ioMsg.RW has of an operation.
+func rwOf(op block.Op, fl block.Flags) uint32 {
+	rw := wireOps[op]
+	if fl&block.FUA != 0 {
+		rw |= fFUA
+	}
+	if fl&block.NoUnmap != 0 {
+		rw |= fNoUnmap
+	}
+	return rw
+}
+
+// operation is what ioMsg.RW says, not ok if it is unknown.
+func operation(rw uint32) (op block.Op, fl block.Flags, ok bool) {
+	i := slices.Index(wireOps[:], rw&opMask)
+	if i < 0 || rw&^uint32(opMask|fSync|fFUA|fNoUnmap) != 0 {
+		return 0, 0, false
+	}
+	if rw&fFUA != 0 {
+		fl |= block.FUA
+	}
+	if rw&fNoUnmap != 0 {
+		fl |= block.NoUnmap
+	}
+	return block.Op(i), fl, true
+}
 
 // ioMsg is one I/O.
 type ioMsg struct {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironwarp/ironwarp/rnbd/backing"
+	"github.com/ironwarp/ironwarp/block"
 )
 
 // The layouts are those of Linux' rnbd-proto.h; these bytes were put together
@@ -31,7 +31,7 @@ func TestIOMsgGolden(t *testing.T) {
 }
 
 func TestOpenGolden(t *testing.T) {
-	m := openMsg{Access: accessRW, Name: "docs", Device: 0x010203, Claim: Claim{Disk: backing.ID{1}, Attachment: backing.ID{2}, Life: backing.ID{3}}}
+	m := openMsg{Access: accessRW, Name: "docs", Device: 0x010203, Claim: Claim{Disk: block.ID{1}, Attachment: block.ID{2}, Life: block.ID{3}}}
 	zero := strings.Repeat("00", 15)
 	want := "0200" + "0000" + "01" + "00" + "646f6373" + strings.Repeat("00", 251) + "030201" + "01" + zero + "02" + zero + "03" + zero
 	b := m.Append(nil)
@@ -47,7 +47,7 @@ func TestOpenGolden(t *testing.T) {
 func TestOpenRspGolden(t *testing.T) {
 	m := openRsp{Device: 1, Sectors: 2048, MaxIO: 512, MaxZeroes: 7, MaxDiscard: 8, DiscardGran: 4096, DiscardAlign: 0,
 		Physical: 4096, Logical: 512, Rotational: true, CachePolicy: cacheFUA | cacheWriteback, Flags: flagReadOnly | flagKept,
-		Identity: backing.Identity{Disk: backing.ID{1}, Life: backing.ID{2}}, Detail: "ok"}
+		Identity: block.Identity{Disk: block.ID{1}, Life: block.ID{2}}, Detail: "ok"}
 	want := "0300" + "0000" + "01000000" + "0008000000000000" + "00020000" + "07000000" + "08000000" + "00100000" + "00000000" +
 		"0010" + "0002" + "0100" + "0000" + "01" + "03" + "03" + strings.Repeat("00", 9) +
 		"01" + strings.Repeat("00", 15) + "02" + strings.Repeat("00", 15) + "00" + "02" + "6f6b" + strings.Repeat("00", 116)
@@ -92,7 +92,7 @@ func TestListIsPaged(t *testing.T) {
 	}
 }
 
-var someDevice = openRsp{Sectors: 1, MaxIO: 1, Physical: 512, Logical: 512, Identity: backing.Identity{Disk: backing.ID{1}, Life: backing.ID{2}}}
+var someDevice = openRsp{Sectors: 1, MaxIO: 1, Physical: 512, Logical: 512, Identity: block.Identity{Disk: block.ID{1}, Life: block.ID{2}}}
 
 func TestParseRefuses(t *testing.T) {
 	open := (&openMsg{Name: "x"}).Append(nil)
@@ -119,8 +119,8 @@ func TestParseRefuses(t *testing.T) {
 		"4 KiB logical blocks":      new(openRsp).Parse(rsp(func(m *openRsp) { m.Logical = 4096 })),
 		"odd physical blocks":       new(openRsp).Parse(rsp(func(m *openRsp) { m.Physical = 513 })),
 		"no I/O":                    new(openRsp).Parse(rsp(func(m *openRsp) { m.MaxIO = 0 })),
-		"no UUID":                   new(openRsp).Parse(rsp(func(m *openRsp) { m.Identity.Disk = backing.ID{} })),
-		"no life":                   new(openRsp).Parse(rsp(func(m *openRsp) { m.Identity.Life = backing.ID{} })),
+		"no UUID":                   new(openRsp).Parse(rsp(func(m *openRsp) { m.Identity.Disk = block.ID{} })),
+		"no life":                   new(openRsp).Parse(rsp(func(m *openRsp) { m.Identity.Life = block.ID{} })),
 		"unknown result":            new(openRsp).Parse(rsp(func(m *openRsp) { m.Result = openResults })),
 		"a terminal's controls":     new(openRsp).Parse(rsp(func(m *openRsp) { m.Result, m.Detail = openInUse, "\x1b[2J" })),
 		"bidi controls":             new(openRsp).Parse(rsp(func(m *openRsp) { m.Result, m.Detail = openInUse, "a\u202eb" })),
@@ -144,7 +144,7 @@ func TestParseRefuses(t *testing.T) {
 func FuzzOpen(f *testing.F) {
 	f.Add((&openMsg{Access: 1, Name: "docs", Device: 7}).Append(nil))
 	f.Add(someDevice.Append(nil))
-	f.Add((&openMsg{Name: "x", Claim: Claim{Disk: backing.ID{1}, Attachment: backing.ID{2}, Life: backing.ID{3}}}).Append(nil))
+	f.Add((&openMsg{Name: "x", Claim: Claim{Disk: block.ID{1}, Attachment: block.ID{2}, Life: block.ID{3}}}).Append(nil))
 	f.Add((&openRsp{Result: openInUse, Detail: "beta (since yesterday)"}).Append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var m, back openMsg
@@ -196,4 +196,24 @@ func FuzzIOMsg(f *testing.F) {
 			t.Fatalf("%+v became %+v", m, back)
 		}
 	})
+}
+
+// TestOperations are the numbers of Linux' RNBD.
+func TestOperations(t *testing.T) {
+	for op, want := range map[block.Op]uint32{block.OpRead: 0, block.OpWrite: 1, block.OpFlush: 2, block.OpTrim: 3, block.OpWriteZeroes: 5} {
+		for fl, bits := range map[block.Flags]uint32{0: 0, block.FUA: 1 << 9, block.NoUnmap: 1 << 11, block.FUA | block.NoUnmap: 1<<9 | 1<<11} {
+			rw := rwOf(op, fl)
+			if rw != want|bits {
+				t.Errorf("%v with flags %d is %#x, want %#x", op, fl, rw, want|bits)
+			}
+			if o, f, ok := operation(rw | fSync); o != op || f != fl || !ok {
+				t.Errorf("%#x is %v with flags %d, %v", rw, o, f, ok)
+			}
+		}
+	}
+	for _, rw := range []uint32{4, 6, 0xff, opWrite | 1<<10, opRead | 1<<31} {
+		if op, _, ok := operation(rw); ok {
+			t.Errorf("%#x is %v", rw, op)
+		}
+	}
 }

@@ -9,13 +9,13 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/rnbd"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
 	"github.com/ironwarp/ironwarp/rping"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -176,20 +176,16 @@ type storage struct {
 	goOn chan struct{}
 }
 
-func (*storage) Size() int64           { return 1 << 16 }
-func (*storage) BlockSize() int        { return 512 }
-func (*storage) ReadOnly() bool        { return false }
-func (*storage) Rotational() bool      { return false }
-func (*storage) CanDiscard() bool      { return false }
-func (*storage) Keeps(backing.ID) bool { return false }
-func (*storage) Fault() string         { return "" }
-func (*storage) Identity() backing.Identity {
-	return backing.Identity{Disk: backing.ID{1}, Life: backing.ID{2}}
+func (*storage) Geometry() block.Geometry { return block.Geometry{Size: 1 << 16, PreferredBlock: 512} }
+func (*storage) Keeps(block.ID) bool      { return false }
+func (*storage) Fault() string            { return "" }
+func (*storage) Identity() block.Identity {
+	return block.Identity{Disk: block.ID{1}, Life: block.ID{2}}
 }
-func (s *storage) NewQueue(func()) rnbd.Queue { return s }
-func (*storage) Close() error                 { return nil }
+func (s *storage) NewQueue(func()) block.Queue { return s }
+func (*storage) Close() error                  { return nil }
 
-func (s *storage) Do(_ backing.Op, buf []byte, _, _ int64, _ backing.Flags, done backing.Completion) bool {
+func (s *storage) Do(_ block.Op, buf []byte, _, _ int64, _ block.Flags, done block.Completion) bool {
 	go func() {
 		s.got <- buf
 		<-s.goOn

@@ -11,11 +11,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/block/backing"
+	"github.com/ironwarp/ironwarp/block/backing/backingtest"
 	"github.com/ironwarp/ironwarp/internal/checks"
-	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
-	"github.com/ironwarp/ironwarp/rnbd/backing/backingtest"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -25,24 +25,20 @@ import (
 // mistake: what succeeds without the check loses acknowledged writes.
 
 // disk is storage that has an identity and forgets what it is given.
-type disk struct{ identity backing.Identity }
+type disk struct{ identity block.Identity }
 
 func newDisk() *disk {
-	return &disk{backing.Identity{Disk: backing.NewID(), Life: backing.NewID()}}
+	return &disk{block.Identity{Disk: block.NewID(), Life: block.NewID()}}
 }
 
-func (*disk) Size() int64                  { return 1 << 16 }
-func (*disk) BlockSize() int               { return 512 }
-func (*disk) ReadOnly() bool               { return false }
-func (*disk) Rotational() bool             { return false }
-func (*disk) CanDiscard() bool             { return false }
-func (*disk) Keeps(backing.ID) bool        { return false }
-func (*disk) Fault() string                { return "" }
-func (d *disk) Identity() backing.Identity { return d.identity }
-func (d *disk) NewQueue(func()) rnbd.Queue { return d }
-func (*disk) Close() error                 { return nil }
+func (*disk) Geometry() block.Geometry      { return block.Geometry{Size: 1 << 16, PreferredBlock: 512} }
+func (*disk) Keeps(block.ID) bool           { return false }
+func (*disk) Fault() string                 { return "" }
+func (d *disk) Identity() block.Identity    { return d.identity }
+func (d *disk) NewQueue(func()) block.Queue { return d }
+func (*disk) Close() error                  { return nil }
 
-func (*disk) Do(_ backing.Op, _ []byte, _, _ int64, _ backing.Flags, done backing.Completion) bool {
+func (*disk) Do(_ block.Op, _ []byte, _, _ int64, _ block.Flags, done block.Completion) bool {
 	done.Complete(0)
 	return true
 }
@@ -72,7 +68,7 @@ func (v *victim) mount(name string, to netip.AddrPort, opt rnbd.OpenOptions) (*r
 }
 
 // result is that of one I/O of 512 bytes.
-func result(ctx context.Context, d *rnbd.Disk, op nbd.Op) error {
+func result(ctx context.Context, d *rnbd.Disk, op block.Op) error {
 	io, err := d.Get(ctx, op, 0, 512, 0)
 	if err != nil {
 		return err
@@ -96,17 +92,17 @@ func TestStorageThatLostAcknowledgedWrites(t *testing.T) {
 			d := newDisk()
 			srv, at := v.export(d)
 			claim := v.writeAndKeep(at)
-			v.replace(srv, &disk{backing.Identity{Disk: d.identity.Disk, Life: backing.NewID()}})
+			v.replace(srv, &disk{block.Identity{Disk: d.identity.Disk, Life: block.NewID()}})
 			again, err := v.mount("restarted", at, rnbd.OpenOptions{Claim: claim})
-			return err == nil && result(v.Context(), again, nbd.OpFlush) == nil
+			return err == nil && result(v.Context(), again, block.OpFlush) == nil
 		}},
 		attack{"another disk takes its place", checks.DiskIdentity, func(v *victim) bool {
 			srv, at := v.export(newDisk())
 			claim := v.writeAndKeep(at)
-			claim.Life = backing.ID{} // all is flushed
+			claim.Life = block.ID{} // all is flushed
 			v.replace(srv, newDisk())
 			again, err := v.mount("restarted", at, rnbd.OpenOptions{Claim: claim})
-			return err == nil && result(v.Context(), again, nbd.OpWrite) == nil
+			return err == nil && result(v.Context(), again, block.OpWrite) == nil
 		}},
 		attack{"two hosts write to it", checks.OneWriter, func(v *victim) bool {
 			_, at := v.export(newDisk())
@@ -117,7 +113,7 @@ func TestStorageThatLostAcknowledgedWrites(t *testing.T) {
 			if err != nil && !errors.Is(err, rnbd.ErrInUse) {
 				v.Fatal(err)
 			}
-			return err == nil && result(v.Context(), second, nbd.OpWrite) == nil
+			return err == nil && result(v.Context(), second, block.OpWrite) == nil
 		}},
 		attack{"its file is restored, a reload follows", checks.RestoredFile, func(v *victim) bool {
 			path, other := filepath.Join(v.TempDir(), "disk"), filepath.Join(v.TempDir(), "restored")
@@ -165,7 +161,7 @@ func (v *victim) writeAndKeep(at netip.AddrPort) rnbd.Claim {
 	if err != nil {
 		v.Fatal(err)
 	}
-	if err := result(v.Context(), d, nbd.OpWrite); err != nil {
+	if err := result(v.Context(), d, block.OpWrite); err != nil {
 		v.Fatal(err)
 	}
 	claim := d.Claim()

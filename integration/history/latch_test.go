@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/block/backing/backingtest"
 	"github.com/ironwarp/ironwarp/internal/checks"
-	"github.com/ironwarp/ironwarp/rnbd/backing/backingtest"
 )
 
 // swallowed lets writeback fail while writes are acknowledged, and has a write with FUA

@@ -16,12 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/daemon"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
-	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
@@ -177,7 +177,7 @@ func (v *victim) wantDisk(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	off := uint64(v.runs*4096) % diskSize
-	x, err := v.disk.Get(ctx, nbd.OpRead, off, 4096, 0)
+	x, err := v.disk.Get(ctx, block.OpRead, off, 4096, 0)
 	if err != nil {
 		t.Fatalf("the other peer's disk: %v", err)
 	}

@@ -3,10 +3,8 @@ package nbdtest
 import (
 	"context"
 	"sync"
-	"syscall"
 
-	"github.com/ironwarp/ironwarp/nbd"
-	"github.com/ironwarp/ironwarp/rnbd/backing"
+	"github.com/ironwarp/ironwarp/block"
 )
 
 const (
@@ -15,10 +13,11 @@ const (
 	diskDepth   = 512
 )
 
-// Disk is an nbd.Backend on local storage: the NBD server with nothing behind
+// Disk is a block.Device on local storage: the NBD server with nothing behind
 // it but a file, to measure and try the server alone.
 type Disk struct {
-	queue  *backing.Queue
+	st     block.Storage
+	queue  block.Queue
 	places chan struct{} // one for each I/O that is out
 
 	mu    sync.Mutex
@@ -28,34 +27,31 @@ type Disk struct {
 	hooks hooks
 }
 
-// NewDisk returns a backend on st. Close it before st.
-func NewDisk(st *backing.Store) *Disk {
-	d := &Disk{places: make(chan struct{}, diskDepth)}
-	d.queue = backing.NewQueue(st, backing.QueueConfig{AfterBatch: d.hooks.run})
+// NewDisk returns a device on st. Close it before st.
+func NewDisk(st block.Storage) *Disk {
+	d := &Disk{st: st, places: make(chan struct{}, diskDepth)}
+	d.queue = st.NewQueue(d.hooks.run)
 	return d
 }
 
 // Close ends the workers.
 func (d *Disk) Close() error { return d.queue.Close() }
 
-// Geometry implements nbd.Backend.
-func (d *Disk) Geometry() nbd.Geometry {
-	st := d.queue.Store()
-	return nbd.Geometry{
-		Size: uint64(st.Size()), PreferredBlock: uint32(st.BlockSize()), MaxIO: diskMaxIO,
-		ReadOnly: st.ReadOnly(), Rotational: st.Rotational(), CanFlush: true, CanFUA: true,
-		CanTrim: st.CanDiscard(), CanWriteZeroes: true, MultiConn: true,
-	}
+// Geometry implements block.Device.
+func (d *Disk) Geometry() block.Geometry {
+	g := d.st.Geometry()
+	g.MaxIO = diskMaxIO
+	return g
 }
 
-// Kick implements nbd.Backend; nothing is held back.
+// Kick implements block.Device; nothing is held back.
 func (d *Disk) Kick() {}
 
-// OnBatchEnd implements nbd.Backend.
+// OnBatchEnd implements block.Device.
 func (d *Disk) OnBatchEnd(f func()) (cancel func()) { return d.hooks.add(f) }
 
-// Get implements nbd.Backend.
-func (d *Disk) Get(ctx context.Context, op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+// Get implements block.Device.
+func (d *Disk) Get(ctx context.Context, op block.Op, off uint64, n uint32, fl block.Flags) (block.IO, error) {
 	select {
 	case d.places <- struct{}{}:
 		return d.get(op, off, n, fl), nil
@@ -64,30 +60,30 @@ func (d *Disk) Get(ctx context.Context, op nbd.Op, off uint64, n uint32, fl nbd.
 	}
 }
 
-// TryGet implements nbd.Backend.
-func (d *Disk) TryGet(op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+// TryGet implements block.Device.
+func (d *Disk) TryGet(op block.Op, off uint64, n uint32, fl block.Flags) (block.IO, error) {
 	select {
 	case d.places <- struct{}{}:
 		return d.get(op, off, n, fl), nil
 	default:
-		return nil, nbd.ErrBusy
+		return nil, block.ErrBusy
 	}
 }
 
 type diskIO struct {
 	disk *Disk
 	next *diskIO
-	op   nbd.Op
-	fl   nbd.Flags
+	op   block.Op
+	fl   block.Flags
 	off  uint64
 	n    uint32
 	mem  []byte
 	bufs [1][]byte
 }
 
-func (d *Disk) get(op nbd.Op, off uint64, n uint32, fl nbd.Flags) *diskIO {
+func (d *Disk) get(op block.Op, off uint64, n uint32, fl block.Flags) *diskIO {
 	size := uint32(0)
-	if op == nbd.OpRead || op == nbd.OpWrite {
+	if op.HasData() {
 		size = n
 	}
 	pool, room := &d.small, uint32(diskSmallIO)
@@ -110,31 +106,8 @@ func (d *Disk) get(op nbd.Op, off uint64, n uint32, fl nbd.Flags) *diskIO {
 
 func (io *diskIO) Buffers() [][]byte { return io.bufs[:] }
 
-func (io *diskIO) Submit(done nbd.Completion, _ bool) {
-	var op backing.Op
-	switch io.op {
-	case nbd.OpRead:
-		op = backing.OpRead
-	case nbd.OpWrite:
-		op = backing.OpWrite
-	case nbd.OpFlush:
-		op = backing.OpFlush
-	case nbd.OpTrim:
-		op = backing.OpDiscard
-	case nbd.OpWriteZeroes:
-		op = backing.OpWriteZeroes
-	default:
-		done.Complete(syscall.EINVAL)
-		return
-	}
-	var fl backing.Flags
-	if io.fl&nbd.FlagFUA != 0 {
-		fl |= backing.FUA
-	}
-	if io.fl&nbd.FlagNoHole != 0 {
-		fl |= backing.NoUnmap
-	}
-	io.disk.queue.Do(op, io.bufs[0], int64(io.off), int64(io.n), fl, done)
+func (io *diskIO) Submit(done block.Completion, _ bool) {
+	io.disk.queue.Do(io.op, io.bufs[0], int64(io.off), int64(io.n), io.fl, done)
 }
 
 func (io *diskIO) Release() {

@@ -6,21 +6,21 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/ironwarp/ironwarp/nbd"
+	"github.com/ironwarp/ironwarp/block"
 )
 
-// Memory is an nbd.Backend in memory whose results and timing a test commands.
+// Memory is a block.Device in memory whose results and timing a test commands.
 // Its fields are set before it is used.
 type Memory struct {
-	Geo nbd.Geometry
+	Geo block.Geometry
 	// Depth is how many I/Os there are; 0 means no limit.
 	Depth int
 	// GetError, if set, is asked whether Get fails, and how.
-	GetError func(op nbd.Op, off uint64, n uint32) error
+	GetError func(op block.Op, off uint64, n uint32) error
 	// Errno, if set, decides an operation's result; it is not done unless 0.
-	Errno func(op nbd.Op, off uint64, n uint32, fl nbd.Flags) syscall.Errno
+	Errno func(op block.Op, off uint64, n uint32, fl block.Flags) syscall.Errno
 	// Hold, if set, decides which operations complete only at Let.
-	Hold func(op nbd.Op, off uint64) bool
+	Hold func(op block.Op, off uint64) bool
 
 	mu      sync.Mutex
 	change  *sync.Cond
@@ -34,16 +34,16 @@ type Memory struct {
 
 // Call is an operation that was submitted.
 type Call struct {
-	Op     nbd.Op
+	Op     block.Op
 	Offset uint64
 	Length uint32
-	Flags  nbd.Flags
+	Flags  block.Flags
 }
 
 // NewMemory returns a disk of size bytes of zeroes that can do everything.
 func NewMemory(size int) *Memory {
 	m := &Memory{
-		Geo: nbd.Geometry{
+		Geo: block.Geometry{
 			Size: uint64(size), MaxIO: 1 << 20, CanFlush: true, CanFUA: true, CanTrim: true,
 			CanWriteZeroes: true, CanFastZero: true, MultiConn: true,
 		},
@@ -120,10 +120,10 @@ func (m *Memory) LetAll() {
 	m.hooks.run()
 }
 
-// Geometry implements nbd.Backend.
-func (m *Memory) Geometry() nbd.Geometry { return m.Geo }
+// Geometry implements block.Device.
+func (m *Memory) Geometry() block.Geometry { return m.Geo }
 
-// Kick implements nbd.Backend. Everything that was submitted with more waits
+// Kick implements block.Device. Everything that was submitted with more waits
 // for it. It is a batch: what completes may be another connection's, which
 // hears of it only by the batch's end.
 func (m *Memory) Kick() {
@@ -137,11 +137,11 @@ func (m *Memory) Kick() {
 	m.hooks.run()
 }
 
-// OnBatchEnd implements nbd.Backend.
+// OnBatchEnd implements block.Device.
 func (m *Memory) OnBatchEnd(f func()) (cancel func()) { return m.hooks.add(f) }
 
-// Get implements nbd.Backend.
-func (m *Memory) Get(ctx context.Context, op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+// Get implements block.Device.
+func (m *Memory) Get(ctx context.Context, op block.Op, off uint64, n uint32, fl block.Flags) (block.IO, error) {
 	defer context.AfterFunc(ctx, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -149,7 +149,7 @@ func (m *Memory) Get(ctx context.Context, op nbd.Op, off uint64, n uint32, fl nb
 	})()
 	for {
 		io, err := m.TryGet(op, off, n, fl)
-		if err != nbd.ErrBusy {
+		if err != block.ErrBusy {
 			return io, err
 		}
 		m.mu.Lock()
@@ -163,8 +163,8 @@ func (m *Memory) Get(ctx context.Context, op nbd.Op, off uint64, n uint32, fl nb
 	}
 }
 
-// TryGet implements nbd.Backend.
-func (m *Memory) TryGet(op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, error) {
+// TryGet implements block.Device.
+func (m *Memory) TryGet(op block.Op, off uint64, n uint32, fl block.Flags) (block.IO, error) {
 	if m.GetError != nil {
 		if err := m.GetError(op, off, n); err != nil {
 			return nil, err
@@ -173,12 +173,12 @@ func (m *Memory) TryGet(op nbd.Op, off uint64, n uint32, fl nbd.Flags) (nbd.IO, 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.Depth > 0 && m.live >= m.Depth {
-		return nil, nbd.ErrBusy
+		return nil, block.ErrBusy
 	}
 	m.live++
 	m.change.Broadcast()
 	io := &memIO{m: m, call: Call{op, off, n, fl}}
-	if op == nbd.OpRead || op == nbd.OpWrite {
+	if op.HasData() {
 		// In pieces of uneven size, so that a server has to mind them.
 		mem := make([]byte, n)
 		for k := 1000; len(mem) > k; k *= 3 {
@@ -194,13 +194,13 @@ type memIO struct {
 	m        *Memory
 	call     Call
 	bufs     [][]byte
-	done     nbd.Completion
+	done     block.Completion
 	released bool
 }
 
 func (io *memIO) Buffers() [][]byte { return io.bufs }
 
-func (io *memIO) Submit(done nbd.Completion, more bool) {
+func (io *memIO) Submit(done block.Completion, more bool) {
 	io.done = done
 	if !more {
 		io.start()
@@ -238,14 +238,14 @@ func (io *memIO) run() {
 	m.mu.Lock()
 	p := m.data[c.Offset : c.Offset+uint64(c.Length)]
 	for _, b := range io.bufs {
-		if c.Op == nbd.OpRead {
+		if c.Op == block.OpRead {
 			copy(b, p)
 		} else {
 			copy(p, b)
 		}
 		p = p[len(b):]
 	}
-	if c.Op == nbd.OpTrim || c.Op == nbd.OpWriteZeroes {
+	if c.Op == block.OpTrim || c.Op == block.OpWriteZeroes {
 		clear(p)
 	}
 	m.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/mpa"
-	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
@@ -79,10 +79,10 @@ func (s *Stream) Read(ctx context.Context, n uint32) error {
 	return wait(ctx, x, end)
 }
 
-func (s *Stream) submit(ctx context.Context, n uint32) (nbd.IO, done, error) {
+func (s *Stream) submit(ctx context.Context, n uint32) (block.IO, done, error) {
 	off := s.next % (s.disk.Geometry().Size - uint64(n) + 1) &^ 4095
 	s.next += uint64(n)
-	x, err := s.disk.Get(ctx, nbd.OpRead, off, n, 0)
+	x, err := s.disk.Get(ctx, block.OpRead, off, n, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -91,7 +91,7 @@ func (s *Stream) submit(ctx context.Context, n uint32) (nbd.IO, done, error) {
 	return x, end, nil
 }
 
-func wait(ctx context.Context, x nbd.IO, end done) error {
+func wait(ctx context.Context, x block.IO, end done) error {
 	select {
 	case errno := <-end:
 		x.Release()
@@ -114,7 +114,7 @@ func wait(ctx context.Context, x nbd.IO, end done) error {
 func (s *Stream) Bandwidth(ctx context.Context, d time.Duration) (float64, error) {
 	const size, deep = 64 << 10, 8
 	type read struct {
-		io  nbd.IO
+		io  block.IO
 		end done
 	}
 	var under [deep]read

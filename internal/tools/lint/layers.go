@@ -21,9 +21,9 @@ var layers = [][]string{
 	{"integration"},
 	{"cmd/ironwarp"},
 	{"daemon"},
-	{"rnbd"},
-	{"nbd"}, // its Backend is a seam that rnbd implements
-	{"rnbd/backing"},
+	{"nbd", "rnbd"}, // they meet in block.Device
+	{"block/backing"},
+	{"block"},
 	{"rtrs", "rping"},
 	{"iwarptest/conformance"}, // runs over verbs; iwarptest itself stands below it
 	{"verbs"},

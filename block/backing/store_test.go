@@ -51,8 +51,8 @@ func open(t testing.TB, path string, opt Options) *Store {
 func TestReadsWhatTheFileHolds(t *testing.T) {
 	path, content := disk(t, diskSize+512)
 	s := open(t, path, Options{})
-	if s.Size() != diskSize+512 || s.ReadOnly() || s.IsDevice() || s.Path() != path {
-		t.Fatalf("size %d, read-only %v, device %v, path %q", s.Size(), s.ReadOnly(), s.IsDevice(), s.Path())
+	if s.Size() != diskSize+512 || s.Geometry().ReadOnly || s.IsDevice() || s.Path() != path {
+		t.Fatalf("size %d, read-only %v, device %v, path %q", s.Size(), s.Geometry().ReadOnly, s.IsDevice(), s.Path())
 	}
 	for _, c := range []struct{ off, n int }{{0, 1}, {0, 4096}, {511, 70000}, {diskSize, 512}, {diskSize + 512, 0}, {0, len(content)}} {
 		p := make([]byte, c.n)
@@ -106,7 +106,7 @@ func TestReadOnlyIsEPERM(t *testing.T) {
 	if err := s.Flush(); err != nil {
 		t.Errorf("flush: %v", err)
 	}
-	if s.CanDiscard() {
+	if s.Geometry().CanTrim {
 		t.Error("a read-only store claims that it can discard")
 	}
 	got, _ := os.ReadFile(path)
@@ -309,7 +309,7 @@ func TestFullFileSystemIsENOSPC(t *testing.T) {
 func TestAgainstAModel(t *testing.T) {
 	path, content := disk(t, 64<<10)
 	s := open(t, path, Options{})
-	if !s.CanDiscard() {
+	if !s.Geometry().CanTrim {
 		t.Logf("the file system of %s cannot punch holes", path)
 	}
 	rapid.Check(t, func(t *rapid.T) {
@@ -333,7 +333,7 @@ func TestAgainstAModel(t *testing.T) {
 				if err := s.Discard(int64(off), int64(n), flag); err != nil {
 					t.Fatal(err)
 				}
-				if s.CanDiscard() {
+				if s.Geometry().CanTrim {
 					clear(content[off : off+n])
 				}
 			case 3:
@@ -365,7 +365,7 @@ func TestZeroesAreWrittenWhereTheyCannotBeHad(t *testing.T) {
 func TestDiscardGivesSpaceBackAndNoUnmapKeepsIt(t *testing.T) {
 	path, _ := disk(t, diskSize)
 	s := open(t, path, Options{})
-	if !s.CanDiscard() {
+	if !s.Geometry().CanTrim {
 		t.Skip("the file system cannot punch holes")
 	}
 	blocks := func() int64 {
@@ -398,8 +398,8 @@ func TestBlockDevice(t *testing.T) {
 	path, content := disk(t, diskSize)
 	dev := loopDevice(t, path)
 	s := open(t, dev, Options{})
-	if !s.IsDevice() || s.Size() != diskSize || s.BlockSize() < 512 {
-		t.Fatalf("device %v, size %d, block size %d", s.IsDevice(), s.Size(), s.BlockSize())
+	if !s.IsDevice() || s.Size() != diskSize || s.Geometry().PreferredBlock < 512 {
+		t.Fatalf("device %v, size %d, block size %d", s.IsDevice(), s.Size(), s.Geometry().PreferredBlock)
 	}
 	if _, err := Open(dev, Options{}); !errors.Is(err, ErrInUse) {
 		t.Errorf("exported twice: %v", err)

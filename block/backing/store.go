@@ -12,6 +12,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/block"
 )
 
 // Errors of Open, to be matched with errors.Is. A missing file is
@@ -51,12 +53,12 @@ type Options struct {
 	Repair bool
 	// Admit, if set, is asked before a disk of this UUID is used. Its error is that of
 	// Open, and nothing was done to the disk then.
-	Admit func(disk ID) error
+	Admit func(disk block.ID) error
 
 	root string // of /sys and /proc, in tests
 }
 
-// Store is an open disk. Its size is fixed when it is opened. All methods are
+// Store is an open disk, a block.Storage. Its size is fixed when it is opened. All methods are
 // safe for concurrent use; after Close they return EBADF.
 type Store struct {
 	path string
@@ -85,11 +87,13 @@ type Store struct {
 	opened   unix.Stat_t // before anything was done to it
 	fsErrors fsErrors
 	keeper   keeper
-	copyOf   ID
+	copyOf   block.ID
 	unkept   error
 	recMu    sync.Mutex
 	rec      record
 }
+
+var _ block.Storage = (*Store)(nil)
 
 // Open opens the regular file or block device at path as a disk and locks it
 // (flock: exclusively, or shared when ReadOnly), so that nobody exports a disk
@@ -309,21 +313,17 @@ func (s *Store) Path() string { return s.path }
 // Size returns the disk's size in bytes when it was opened.
 func (s *Store) Size() int64 { return s.size }
 
-// ReadOnly reports whether writes fail with EPERM.
-func (s *Store) ReadOnly() bool { return s.readOnly }
-
-// BlockSize returns the alignment and size in bytes at which I/O is efficient,
-// a power of two of at least 512. I/O of any alignment works.
-func (s *Store) BlockSize() int { return max(s.physical, 512) }
+// Geometry implements block.Storage. I/O of any alignment and length works. Where the
+// storage cannot trim, Discard has no effect.
+func (s *Store) Geometry() block.Geometry {
+	return block.Geometry{
+		Size: uint64(s.size), PreferredBlock: uint32(max(s.physical, 512)), ReadOnly: s.readOnly, Rotational: s.spinning,
+		CanFlush: true, CanFUA: true, CanTrim: s.discard, CanWriteZeroes: true, MultiConn: true,
+	}
+}
 
 // IsDevice reports whether the storage is a block device.
 func (s *Store) IsDevice() bool { return s.device }
-
-// Rotational reports whether the storage is a block device that spins.
-func (s *Store) Rotational() bool { return s.spinning }
-
-// CanDiscard reports whether Discard has an effect.
-func (s *Store) CanDiscard() bool { return s.discard }
 
 // Close waits for operations under way, flushes, and closes the storage. If that flush
 // fails, so does each of the next Store. It is idempotent.

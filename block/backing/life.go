@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/block"
 )
 
 // A life of a disk begins when a Store opens it for writing, and goes on in the next
@@ -25,14 +27,14 @@ const keptLives = 16
 
 // beginLife finds which disk this is and which life of it, and writes it down.
 func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
-	mark, derived := "", ID{}
+	mark, derived := "", block.ID{}
 	if s.device {
 		mark = deviceName(st.Rdev)
-		derived = named("device", mark)
+		derived = block.NamedID("device", mark)
 		s.keeper.fd = -1
 	} else {
 		mark = markOf(int(s.fd), st)
-		derived = named("file", mark)
+		derived = block.NamedID("file", mark)
 		s.keeper.fd = int(s.fd)
 	}
 	if opt.Records != "" {
@@ -47,7 +49,7 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 	}
 	cache := s.cache()
 	goesOn := old != nil && old.Open && cache != "" && old.Cache == cache && (s.device || pinned(int(s.fd)))
-	r := record{Version: recordVersion, Disk: derived, Mark: mark, Life: NewID(), Open: true, Cache: cache}
+	r := record{Version: recordVersion, Disk: derived, Mark: mark, Life: block.NewID(), Open: true, Cache: cache}
 	if n, ok := s.fsErrors.count(); ok {
 		r.FSErrors = &n
 	}
@@ -145,10 +147,10 @@ func (s *Store) forgetCache() error {
 }
 
 // Identity returns which disk this is, and which life of it.
-func (s *Store) Identity() Identity { return Identity{Disk: s.rec.Disk, Life: s.rec.Life} }
+func (s *Store) Identity() block.Identity { return block.Identity{Disk: s.rec.Disk, Life: s.rec.Life} }
 
 // Keeps reports whether all writes are there that had returned in an earlier life.
-func (s *Store) Keeps(life ID) bool { return slices.Contains(s.rec.Kept, life) }
+func (s *Store) Keeps(life block.ID) bool { return slices.Contains(s.rec.Kept, life) }
 
 // Fault is why writes of this life were lost that had returned, "" if none were.
 func (s *Store) Fault() string {
@@ -162,7 +164,7 @@ func (s *Store) Fault() string {
 
 // CopyOf is the disk whose record was found at this file, which is a copy of that
 // one's; zero if there was none.
-func (s *Store) CopyOf() ID { return s.copyOf }
+func (s *Store) CopyOf() block.ID { return s.copyOf }
 
 // Unkept is why the disk's record could not be written: clients with unflushed writes
 // have to attach it anew after the next start. Nil if it could.

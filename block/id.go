@@ -1,7 +1,8 @@
-package backing
+package block
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"strings"
@@ -14,6 +15,12 @@ type ID [16]byte
 func NewID() (id ID) {
 	rand.Read(id[:])
 	return id.version(4)
+}
+
+// NamedID is the UUID of what has a name: the same for the same parts (RFC 9562 5.8).
+func NamedID(parts ...any) ID {
+	sum := sha256.Sum256(fmt.Appendln([]byte("ironwarp "), parts...))
+	return ID(sum[:16]).version(8)
 }
 
 func (id ID) version(v byte) ID {

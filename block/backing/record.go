@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
 )
 
@@ -19,12 +20,12 @@ import (
 // attribute of a file, and where there are none, or for a block device, as a file in
 // Options.Records.
 type record struct {
-	Version int    `json:"version"`
-	Disk    ID     `json:"disk"`
-	Mark    string `json:"mark"` // of the file or device that it belongs to: a copy has another
-	Life    ID     `json:"life"`
+	Version int      `json:"version"`
+	Disk    block.ID `json:"disk"`
+	Mark    string   `json:"mark"` // of the file or device that it belongs to: a copy has another
+	Life    block.ID `json:"life"`
 	// Kept are lives before this one that ended with a flush of all their writes.
-	Kept []ID `json:"kept,omitempty"`
+	Kept []block.ID `json:"kept,omitempty"`
 
 	Open  bool   `json:"open"`            // the life has not ended
 	Cache string `json:"cache,omitempty"` // the page cache that has its writes

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ironwarp/ironwarp/rnbd/backing/backingtest"
+	"github.com/ironwarp/ironwarp/block/backing/backingtest"
 )
 
 // fakeExt4 is a root below which the device of a file has ext4 that counts its errors.

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ironwarp/ironwarp/rnbd/backing/backingtest"
+	"github.com/ironwarp/ironwarp/block/backing/backingtest"
 )
 
 // overwrite fills the file with FUA writes and others until one of them is told that
@@ -51,7 +51,7 @@ func TestErrorOfWritebackIsLatchedWhicheverCallWasTold(t *testing.T) {
 			t.Fatal("a flush succeeds although acknowledged writes are lost")
 		}
 		if err := s.Write(make([]byte, 512), 0, true); err == nil {
-			t.Fatal("a FUA write succeeds on a disk that has lost writes")
+			t.Fatal("a block.FUA write succeeds on a disk that has lost writes")
 		}
 	}
 	if s.Fault() == "" {

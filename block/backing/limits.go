@@ -24,14 +24,14 @@ const (
 	// microseconds, less than the scheduler's bookkeeping is worth.
 	maxRawIO = 16 << 10
 
-	// maxInlineIO is the largest operation in bytes that a Queue runs on the
+	// maxInlineIO is the largest operation in bytes that a queue runs on the
 	// caller's goroutine. Above it the copy takes longer than waking a worker,
 	// and the caller had better go on receiving.
 	maxInlineIO = 128 << 10
 
-	// maxSyncs is how many flushes and FUA writes a Store does at once: what a Queue
+	// maxSyncs is how many flushes and FUA writes a Store does at once: what a queue
 	// has at the storage.
-	maxSyncs = DefaultWorkers
+	maxSyncs = maxWorkers
 
 	// Descriptors is how many file descriptors a Store has: those for flushes, that of
 	// the disk, and that of the file below a loop device.
@@ -48,8 +48,7 @@ const (
 	maxWriteTime = 10 * time.Millisecond
 	paceWeight   = 64
 
-	// DefaultWorkers is the number of operations that a Queue has at the storage
-	// at once when QueueConfig.Workers is 0: enough to keep a fast disk busy,
-	// and each costs a thread while it waits.
-	DefaultWorkers = 16
+	// maxWorkers is the number of operations that a queue has at the storage at
+	// once: enough to keep a fast disk busy, and each costs a thread while it waits.
+	maxWorkers = 16
 )

@@ -1,7 +1,6 @@
 package backing
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -11,13 +10,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-)
 
-// named is the UUID of what has a name (RFC 9562 5.8).
-func named(parts ...any) ID {
-	sum := sha256.Sum256(fmt.Appendln([]byte("ironwarp "), parts...))
-	return ID(sum[:16]).version(8)
-}
+	"github.com/ironwarp/ironwarp/block"
+)
 
 // markOf says which file this is: what a copy or another file in its place does not
 // have in common with it. Device numbers do not count, which a reboot may change.
@@ -157,6 +152,6 @@ func linkTo(rdev uint64, dir string) string {
 }
 
 // idKey makes a file's name of a UUID.
-func idKey(id ID) string {
+func idKey(id block.ID) string {
 	return fmt.Sprintf("%016x%016x.json", binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:]))
 }

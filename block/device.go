@@ -1,0 +1,75 @@
+package block
+
+import (
+	"context"
+	"errors"
+)
+
+// ErrBusy is what TryGet returns when Get would wait.
+var ErrBusy = errors.New("block: the device has no free I/O now")
+
+// Device is a disk with buffers of its own: what a front end, a server of NBD say,
+// offers to its clients. Its methods are called by several clients' goroutines at once.
+type Device interface {
+	// Geometry is asked once for each client.
+	Geometry() Geometry
+
+	// Get returns an I/O with buffers for n bytes (none for flush, trim and
+	// write zeroes). It may wait until resources are free or ctx ends. The
+	// front end has checked the range, the alignment and the flags against the
+	// Geometry. An error in whose chain is a syscall.Errno is that request's
+	// result; any other counts as EIO. Neither ends the client's connection.
+	Get(ctx context.Context, op Op, off uint64, n uint32, fl Flags) (IO, error)
+
+	// TryGet is Get that never waits: it returns ErrBusy instead. A front end
+	// tries this first, since replies that it has not sent yet hold I/Os.
+	TryGet(op Op, off uint64, n uint32, fl Flags) (IO, error)
+
+	// Kick starts what was submitted with more. A front end calls it before it
+	// waits for anything. It does not block.
+	Kick()
+
+	// OnBatchEnd registers f to be called after each batch of completions (a
+	// batch may be a single one), on the goroutine that made them: a front end
+	// sends the batch's replies there in one system call. f does not block.
+	// A completion made inside Submit needs no batch end; neither does one made
+	// inside Kick, unless its I/O is another client's: Kick may start those of all.
+	// After cancel has returned f is not called any more; cancel is not called from f.
+	OnBatchEnd(f func()) (cancel func())
+}
+
+// MultiUser is a Device that tells its users apart.
+type MultiUser interface {
+	Device
+	// NewUser returns the device for one more user; a front end asks for each of its
+	// clients.
+	NewUser() User
+}
+
+// User is a MultiUser device as one user has it, whose I/O can be given up.
+type User interface {
+	Device
+	// Abandon ends what the user has submitted and the device has not begun to do.
+	// What it has begun completes when it can have no effect any more. The user
+	// submits no more. Abandon may complete I/Os, as Submit may.
+	Abandon()
+}
+
+// IO is one operation, owned by the front end from Get to Release.
+type IO interface {
+	// Buffers are n bytes in all. The payload of a write is received straight
+	// into them before Submit, the reply of a read is sent straight from them
+	// after Complete. The slice and the buffers are the front end's until Release.
+	Buffers() [][]byte
+
+	// Submit starts the operation. done.Complete is called exactly once,
+	// whatever happens to the device, on any goroutine, possibly inside Submit.
+	// more tells that another request follows at once: the device may hold this
+	// one back until Device.Kick. A Submit without more starts at least its own.
+	Submit(done Completion, more bool)
+
+	// Release gives the I/O back. It is called once, after Complete (or without
+	// Submit, when the payload never came), from any goroutine, also from
+	// inside Complete, and does not block.
+	Release()
+}

@@ -1,0 +1,61 @@
+package block
+
+import "syscall"
+
+// Op is what an I/O does to the disk.
+type Op uint8
+
+// The operations. Those after OpWrite have no data.
+const (
+	OpRead Op = iota
+	OpWrite
+	OpFlush       // make all writes that were completed before durable; offset and length are 0
+	OpTrim        // the range's content is no longer needed: discard, SCSI's UNMAP
+	OpWriteZeroes // the range reads as zeroes afterwards
+
+	NumOps = iota
+)
+
+// String returns the operation's name in lower case.
+func (o Op) String() string {
+	switch o {
+	case OpRead:
+		return "read"
+	case OpWrite:
+		return "write"
+	case OpFlush:
+		return "flush"
+	case OpTrim:
+		return "trim"
+	case OpWriteZeroes:
+		return "write zeroes"
+	}
+	return "unknown operation"
+}
+
+// HasData reports whether the operation moves data, so that it needs buffers.
+func (o Op) HasData() bool { return o <= OpWrite }
+
+// Writes reports whether the operation changes the disk.
+func (o Op) Writes() bool { return o != OpRead && o != OpFlush }
+
+// Flags qualify an operation.
+type Flags uint8
+
+// The flags of an operation.
+const (
+	// FUA, force unit access: the operation's effect is durable before it completes
+	// (OpWrite, OpTrim, OpWriteZeroes; only if Geometry.CanFUA).
+	FUA Flags = 1 << iota
+	// NoUnmap: OpWriteZeroes leaves the range allocated.
+	NoUnmap
+	// FastZero: OpWriteZeroes fails with EOPNOTSUPP at once unless it is
+	// faster than writing zeroes (only if Geometry.CanFastZero).
+	FastZero
+)
+
+// Completion is told the end of an I/O.
+type Completion interface {
+	// Complete reports the result, 0 for success. It is called once, and does not block.
+	Complete(errno syscall.Errno)
+}

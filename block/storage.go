@@ -1,0 +1,29 @@
+package block
+
+// Storage is a disk without buffers of its own: what an export stands on.
+type Storage interface {
+	Geometry() Geometry
+	// Identity is which disk it is, and which life of it.
+	Identity() Identity
+	// Keeps reports whether all writes are there that a life has acknowledged.
+	Keeps(life ID) bool
+	// Fault is why acknowledged writes of this life were lost, "" if none were.
+	Fault() string
+	// NewQueue returns the way to do I/O. Its goroutines call afterBatch, if it is not
+	// nil, after one or more completions that they made: send the replies there. It
+	// does not block.
+	NewQueue(afterBatch func()) Queue
+}
+
+// Queue does I/O on a Storage. Operations run in parallel and in no order.
+type Queue interface {
+	// Do runs one operation and calls done.Complete, before it returns or later on a
+	// goroutine of the queue; it reports which. It does not sleep in the storage. buf
+	// is that of a read or a write (len(buf) bytes), n the length in bytes of OpTrim
+	// and OpWriteZeroes. buf is the queue's until Complete. The caller has checked the
+	// range and the flags against the Geometry. After Close the result is ESHUTDOWN.
+	Do(op Op, buf []byte, off, n int64, fl Flags, done Completion) (inline bool)
+	// Close finishes the operations that were handed over, refuses further ones and
+	// ends the queue's goroutines, not the storage. It is idempotent.
+	Close() error
+}
