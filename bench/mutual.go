@@ -38,10 +38,10 @@ func (s *rdmaServer) acceptMutual(ctx context.Context, r *verbs.ConnRequest, sta
 	if m.sink, err = s.pd.RegisterMR(make([]byte, targetSize), verbs.LocalWrite|verbs.RemoteWrite); err != nil {
 		return err
 	}
-	m.qp, err = r.Accept(ctx, s.pd, cfg, binary.BigEndian.AppendUint32(nil, m.sink.STag()), func(qp *verbs.QP) error {
+	m.qp, err = r.Accept(ctx, s.pd, verbs.AcceptConfig{QP: cfg, PrivateData: binary.BigEndian.AppendUint32(nil, m.sink.STag()), Prepare: func(qp *verbs.QP) error {
 		recv := [1]verbs.SGE{{MR: m.mr, Off: mutualSize, Len: echoSlot}}
 		return qp.PostRecv(verbs.RecvWR{SGL: recv[:]})
-	})
+	}})
 	if err != nil {
 		return err
 	}

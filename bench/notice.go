@@ -31,7 +31,7 @@ func (s *rdmaServer) acceptNotice(ctx context.Context, r *verbs.ConnRequest, sta
 	if c.sink, err = s.pd.RegisterMR(make([]byte, targetSize), verbs.LocalWrite|verbs.RemoteWrite); err != nil {
 		return err
 	}
-	if c.qp, err = r.Accept(ctx, s.pd, qpConfig(c.cq), binary.BigEndian.AppendUint32(nil, c.sink.STag()), nil); err != nil {
+	if c.qp, err = r.Accept(ctx, s.pd, verbs.AcceptConfig{QP: qpConfig(c.cq), PrivateData: binary.BigEndian.AppendUint32(nil, c.sink.STag())}); err != nil {
 		return err
 	}
 	go func() {

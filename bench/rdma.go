@@ -232,9 +232,7 @@ func (h *rdmaHome) dial(ctx context.Context, kind byte, size int, handler verbs.
 	if v.emss > 0 {
 		mc.EMSS = func() int { return v.emss }
 	}
-	var private []byte
-	c.qp, private, err = h.ulp.Dial(ctx, pd, qpConfig(c.cq), verbs.DialConfig{Remote: h.remote,
-		Transport: h.transport, PrivateData: w.bytes(), MPA: mc}, func(qp *verbs.QP) error {
+	c.qp, err = pd.Dial(ctx, verbs.DialConfig{Remote: h.remote, Transport: h.transport, PrivateData: w.bytes(), QP: qpConfig(c.cq), MPA: mc, Prepare: func(qp *verbs.QP) error {
 		for i := range echoDepth {
 			c.sge[0] = verbs.SGE{MR: c.mr, Off: 0, Len: echoSlot}
 			if err := qp.PostRecv(verbs.RecvWR{ID: uint64(i), SGL: c.sge[:]}); err != nil {
@@ -242,10 +240,11 @@ func (h *rdmaHome) dial(ctx context.Context, kind byte, size int, handler verbs.
 			}
 		}
 		return nil
-	})
+	}})
 	if err != nil {
 		return nil, err
 	}
+	private := c.qp.PrivateData()
 	if len(private) < 4 {
 		return nil, fmt.Errorf("the server answered with %d bytes of private data", len(private))
 	}

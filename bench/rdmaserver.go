@@ -116,7 +116,7 @@ func (s *rdmaServer) accept(ctx context.Context, r *verbs.ConnRequest) error {
 		}
 	}
 	private := binary.BigEndian.AppendUint32(nil, source.STag())
-	qp, err := r.Accept(ctx, s.pd, qpConfig(cq), private, e.prepare)
+	qp, err := r.Accept(ctx, s.pd, verbs.AcceptConfig{QP: qpConfig(cq), PrivateData: private, Prepare: e.prepare})
 	if err != nil {
 		return err
 	}

@@ -153,11 +153,11 @@ func dialRaw(t *testing.T, port uint16, private []byte) (*verbs.Device, *verbs.Q
 	if err != nil {
 		t.Fatal(err)
 	}
-	qp, _, err := u.Dial(t.Context(), pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 8, MaxRecv: 8, ORD: 4},
-		verbs.DialConfig{
-			Remote:    netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port),
-			Transport: &transport.Config{Protector: transport.LoopbackOnly()}, MPA: mpa.Config{PrivateData: private},
-		}, nil)
+	qp, err := pd.Dial(t.Context(), verbs.DialConfig{
+		QP:        verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 8, MaxRecv: 8, ORD: 4},
+		Remote:    netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port),
+		Transport: &transport.Config{Protector: transport.LoopbackOnly()}, MPA: mpa.Config{PrivateData: private},
+	})
 	return dev, qp, err
 }
 

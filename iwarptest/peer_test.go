@@ -113,7 +113,7 @@ func ExamplePeer() {
 
 	peer, llp := iwarptest.NewPeer(iwarptest.Options{})
 	defer peer.Close()
-	if _, err := ulp.Adopt(pd, cfg, verbs.AdoptConfig{LLP: llp, Conn: unprotected{}}, nil); err != nil {
+	if _, err := pd.Adopt(verbs.AdoptConfig{QP: cfg, LLP: llp, Conn: unprotected{}}); err != nil {
 		fmt.Println(err)
 		return
 	}

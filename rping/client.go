@@ -48,7 +48,8 @@ func Client(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig, cfg Conf
 			err = cerr
 		}
 	}()
-	if s.qp, _, err = ulp.Dial(ctx, s.pd, s.config(), dial, s.listen); err != nil {
+	dial.QP, dial.Prepare = s.config(), s.listen
+	if s.qp, err = s.pd.Dial(ctx, dial); err != nil {
 		return 0, err
 	}
 	cfg.debug("connected", "flow", s.qp.Flow(), "protection", s.qp.Protection().Kind())

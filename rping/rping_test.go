@@ -157,7 +157,7 @@ func TestServerRefusesABufferThatIsTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	if s.qp, _, err = ulp.Dial(testContext(t), s.pd, s.config(), verbs.DialConfig{Remote: addr, Transport: loopback}, s.listen); err != nil {
+	if s.qp, err = s.pd.Dial(testContext(t), verbs.DialConfig{QP: s.config(), Prepare: s.listen, Remote: addr, Transport: loopback}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.say(info{STag: 1, Size: MaxSize + 1}); err != nil {

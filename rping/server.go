@@ -20,7 +20,7 @@ func Serve(ctx context.Context, ulp *verbs.ULP, req *verbs.ConnRequest, cfg Conf
 			err = cerr
 		}
 	}()
-	if s.qp, err = req.Accept(ctx, s.pd, s.config(), nil, s.listen); err != nil {
+	if s.qp, err = req.Accept(ctx, s.pd, verbs.AcceptConfig{QP: s.config(), Prepare: s.listen}); err != nil {
 		return 0, err
 	}
 	cfg.debug("accepted", "flow", s.qp.Flow(), "protection", s.qp.Protection().Kind())

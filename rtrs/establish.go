@@ -110,16 +110,16 @@ func (cl *Client) dial(ctx context.Context, t *clientPath, pc PathConfig, cid in
 	c.cq = cq
 	req := ConReq{Version: Version, CID: uint16(cid), CIDNum: uint16(cl.cfg.Conns), Incarnation: t.inc,
 		Path: cl.pathID, Session: cl.session, First: cid == 0 && t.inc == 1}
-	cfg := verbs.DialConfig{Remote: pc.Remote, Transport: pc.Transport, PrivateData: req.Append(nil), MPA: cl.cfg.MPA}
+	cfg := verbs.DialConfig{Remote: pc.Remote, Transport: pc.Transport, PrivateData: req.Append(nil), QP: cl.qpConfig(cq), MPA: cl.cfg.MPA}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	qp, answer, err := cl.cfg.ULP.Dial(dctx, cl.domains.of(cid), cl.qpConfig(cq), cfg, nil)
+	qp, err := cl.domains.of(cid).Dial(dctx, cfg)
 	if err != nil {
 		return refusedBy(pc, cid, err)
 	}
 	c.qp = qp
 	var rsp ConRsp
-	if err := rsp.Parse(answer); err != nil {
+	if err := rsp.Parse(qp.PrivateData()); err != nil {
 		return fmt.Errorf("rtrs: connection %d to %s: %w (is it an ironwarp daemon's port?)", cid, pc.Remote, err)
 	}
 	if rsp.Version != Version || rsp.Errno != 0 {

@@ -33,7 +33,7 @@ func TestConnectionThatEndsWhileTheNextOneIsMade(t *testing.T) {
 				return nil
 			}
 			rsp := ConRsp{Version: Version, QueueDepth: rawDepth, MaxIO: 64 << 10, MaxHeader: 4096}
-			qp, err := cr.Accept(ctx, pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 4, MaxRecv: 4}, rsp.Append(nil), nil)
+			qp, err := cr.Accept(ctx, pd, verbs.AcceptConfig{QP: verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 4, MaxRecv: 4}, PrivateData: rsp.Append(nil)})
 			if err != nil && ctx.Err() == nil { // the client has given up, and with it the test
 				t.Error(err)
 			}

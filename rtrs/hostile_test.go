@@ -43,14 +43,15 @@ func rawDial(t testing.TB, h *host, addr netip.AddrPort, req ConReq) (*rawPeer, 
 	if p.cq, err = h.ulp.CreateCQ(4096, nil); err != nil {
 		t.Fatal(err)
 	}
-	dial := verbs.DialConfig{Remote: addr, Transport: loopback(), MPA: mpa.Config{PrivateData: req.Append(nil)}}
-	qp, answer, err := h.ulp.Dial(testContext(t), pd, verbs.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, MaxSend: 1024, MaxRecv: 1024}, dial, nil)
+	dial := verbs.DialConfig{Remote: addr, Transport: loopback(), MPA: mpa.Config{PrivateData: req.Append(nil)},
+		QP: verbs.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, MaxSend: 1024, MaxRecv: 1024}}
+	qp, err := pd.Dial(testContext(t), dial)
 	if err != nil {
 		return nil, err
 	}
 	p.qp = qp
 	t.Cleanup(func() { qp.Abort(nil); <-qp.Done() })
-	if err := p.rsp.Parse(answer); err != nil {
+	if err := p.rsp.Parse(qp.PrivateData()); err != nil {
 		t.Fatal(err)
 	}
 	p.bits = offsetBits(int(p.rsp.QueueDepth))
@@ -385,14 +386,14 @@ func serveRaw(t testing.TB, ctx context.Context, h *host, cr *verbs.ConnRequest,
 	p.mr, _ = pd.RegisterMR(p.buf, verbs.LocalWrite|verbs.RemoteWrite)
 	p.cq, _ = h.ulp.CreateCQ(1024, nil)
 	rsp := ConRsp{Version: Version, QueueDepth: rawDepth, MaxIO: 64 << 10, MaxHeader: 4096}
-	p.qp, err = cr.Accept(ctx, pd, verbs.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, MaxSend: 256, MaxRecv: 256}, rsp.Append(nil), func(qp *verbs.QP) error {
+	p.qp, err = cr.Accept(ctx, pd, verbs.AcceptConfig{QP: verbs.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, MaxSend: 256, MaxRecv: 256}, PrivateData: rsp.Append(nil), Prepare: func(qp *verbs.QP) error {
 		for range 200 {
 			if err := qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{{MR: p.mr, Off: 300 << 10, Len: 4096}}}); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
+	}})
 	if err != nil {
 		return
 	}

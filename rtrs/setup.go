@@ -65,13 +65,12 @@ func (s *session) accept(ctx context.Context, cr *verbs.ConnRequest, cid int) (s
 		rsp.Flags = flagNewRKey
 	}
 	var prepared bool
-	qp, err := cr.Accept(ctx, s.domains.of(cid), verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: sendSlots(slots), MaxRecv: recvSlots(slots)},
-		rsp.Append(nil), func(qp *verbs.QP) error {
-			c.qp = qp
-			err := s.postReceives(c)
-			prepared = err == nil
-			return err
-		})
+	qp, err := cr.Accept(ctx, s.domains.of(cid), verbs.AcceptConfig{QP: verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: sendSlots(slots), MaxRecv: recvSlots(slots)}, PrivateData: rsp.Append(nil), Prepare: func(qp *verbs.QP) error {
+		c.qp = qp
+		err := s.postReceives(c)
+		prepared = err == nil
+		return err
+	}})
 	if err != nil {
 		cq.Destroy()
 		c.cq, c.qp = nil, nil

@@ -6,35 +6,37 @@ import (
 	"fmt"
 
 	"github.com/ironwarp/ironwarp/ddp"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
-// AdoptConfig is an LLP whose start-up is over.
+// AdoptConfig is an LLP whose start-up is over, and what Adopt makes on it.
 type AdoptConfig struct {
+	QP       QPConfig
+	Prepare  func(*QP) error // if not nil, called before anything is received: the place to post receives
 	LLP      ddp.LLP
 	Conn     Transport   // what LLP runs on; its Protection is released when the stream ends
 	IRD, ORD int         // as negotiated, -1: as the QPConfig says. IRD is no more than the queue pair's, or 1 (RFC 6581 section 9.2)
 	Ready    rdmap.Ready // sent before anything else (RFC 6581 section 9.2)
 }
 
-// AdoptMPA describes a connection that has gone through mpa.Client or
+// AdoptMPA describes a queue pair on a connection that has gone through mpa.Client or
 // Request.Accept on conn, be it at once or after a phase in which the ULP used
 // it as a stream of bytes (RFC 5044 section 7.1.3). initiator: by mpa.Client.
-func AdoptMPA(m *mpa.Conn, conn Transport, initiator bool) AdoptConfig {
+func AdoptMPA(qp QPConfig, m *mpa.Conn, conn Transport, initiator bool) AdoptConfig {
 	d := depthsOf(m.IRD(), m.ORD())
-	a := AdoptConfig{LLP: m, Conn: conn, IRD: d.IRD, ORD: d.ORD}
+	a := AdoptConfig{QP: qp, LLP: m, Conn: conn, IRD: d.IRD, ORD: d.ORD}
 	if initiator {
 		a.Ready = readyFor(m.RTR())
 	}
 	return a
 }
 
-// Adopt makes a queue pair of pd on an LLP that the caller has set up. prepare,
-// which may be nil, is called before anything is received: the place to post
-// receives. After an error the LLP is still the caller's.
-func (u *ULP) Adopt(pd *PD, cfg QPConfig, a AdoptConfig, prepare func(*QP) error) (*QP, error) {
+// Adopt makes a queue pair of pd on an LLP that the caller has set up. After an
+// error, which is a *QuotaError, that of Prepare, or says what is wrong with the
+// configuration, the LLP is still the caller's.
+func (pd *PD) Adopt(a AdoptConfig) (*QP, error) {
+	cfg := a.QP
 	if a.IRD == -1 {
 		a.IRD = cfg.IRD
 	}
@@ -42,8 +44,6 @@ func (u *ULP) Adopt(pd *PD, cfg QPConfig, a AdoptConfig, prepare func(*QP) error
 		a.ORD = cfg.ORD
 	}
 	switch {
-	case pd.ulp != u && checks.On(checks.ForeignPD): // R1
-		return nil, fmt.Errorf("verbs: adopt a stream as ULP %s with a protection domain of ULP %s", u.name, pd.ulp.name)
 	case a.LLP == nil || a.Conn == nil:
 		return nil, errors.New("verbs: adopt a stream: LLP and Conn are needed")
 	case a.IRD > max(1, cfg.IRD) || a.ORD > maxReadDepth || a.IRD < 0 || a.ORD < 0:
@@ -53,7 +53,7 @@ func (u *ULP) Adopt(pd *PD, cfg QPConfig, a AdoptConfig, prepare func(*QP) error
 	if err != nil {
 		return nil, err
 	}
-	_, stop, err := qp.prepare(context.Background(), prepare)
+	_, stop, err := qp.prepare(context.Background(), a.Prepare)
 	if err != nil {
 		return nil, err
 	}

@@ -13,13 +13,19 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// DialConfig says where and how Dial connects.
+// DialConfig says where and how Dial connects, and what it makes.
 type DialConfig struct {
 	Remote    netip.AddrPort // over SCTP the port is SCTP's, also in UDP
 	Transport *transport.Config
+	QP        QPConfig
 
-	// PrivateData is the ULP's part of the request: at most 512 bytes, less 4 for
-	// the enhanced set-up and 8 for large FPDUs. Nil: that of MPA.
+	// Prepare, if not nil, is called with the queue pair before anything can arrive:
+	// the place to post receives. An error of it is Dial's. Where Dial makes a second
+	// attempt, it is called again with another queue pair.
+	Prepare func(*QP) error
+
+	// PrivateData goes to the peer with the request, see ConnRequest.PrivateData: at
+	// most 512 bytes, less 4 for the enhanced set-up and 16 for large FPDUs. Nil: that of MPA.
 	PrivateData []byte
 
 	// ClientServer is for a peer that is to send nothing before this end has. MPA's
@@ -67,40 +73,42 @@ func (e *RejectedError) Error() string {
 
 func (e *RejectedError) Unwrap() error { return e.Err }
 
-// Dial connects to a listener and returns a queue pair of pd whose stream is
-// up, with the private data of the peer's answer. Meanwhile it counts against the ULP's
-// and the device's Dials. prepare, which may be nil, is
-// called with the queue pair before anything can arrive: the place to post
-// receives. Against a peer that knows only MPA revision 1 a second connection
-// is made with that (RFC 6581 section 10), and prepare is called again. Over
-// SCTP a second session is started on the same association, as RFC 5043 has it.
+// Dial connects to a listener and returns a queue pair of pd whose stream is up,
+// charged to the PD's ULP. Meanwhile it counts against the ULP's and the device's
+// Dials. QP.PrivateData is what the peer has answered.
+//
+// Against a peer that knows only MPA revision 1 a second connection is made with that
+// (RFC 6581 section 10). Over SCTP a second session is started on the same
+// association, as RFC 5043 has it.
 //
 // Over SCTP the streams of a ULP to one Remote with the same *transport.Config
 // share an association, which is shut down when the last of them is over. A stream of
 // a protection domain whose trust model shares nothing has one of its own. Which
 // streams share one that a peer has set up is for the peer to say.
-func (u *ULP) Dial(ctx context.Context, pd *PD, cfg QPConfig, dial DialConfig, prepare func(*QP) error) (*QP, []byte, error) {
-	if pd.ulp != u && checks.On(checks.ForeignPD) { // R1
-		return nil, nil, fmt.Errorf("verbs: dial as ULP %s with a protection domain of ULP %s", u.name, pd.ulp.name)
-	}
+//
+// It fails with a *RejectedError when the peer's ULP refuses, with a *QuotaError
+// when a limit is reached, with what Prepare or the Protector returns, with ctx's
+// error when ctx ends first, and with the network's error otherwise.
+func (pd *PD) Dial(ctx context.Context, dial DialConfig) (*QP, error) {
+	u := pd.ulp
 	if dial.PrivateData == nil {
 		dial.PrivateData = dial.MPA.PrivateData
 	}
 	setup := charge{ulp: &u.acct}
 	setup.n[resDials] = 1
 	if err := u.dev.prm.take(&setup); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer u.dev.prm.give(&setup)
 	for {
-		qp, private, err := u.dial(ctx, pd, cfg, &dial, prepare)
+		qp, err := pd.dial(ctx, &dial)
 		var ended *endedError
 		var stale staleError
 		if errors.As(err, &stale) && ctx.Err() == nil {
 			continue
 		}
 		if err == nil || dial.MPA.Revision == 1 || errors.As(err, &ended) || !mpa.RetryRevision1(err) {
-			return qp, private, err
+			return qp, err
 		}
 		dial.MPA.Revision = 1
 	}
@@ -109,7 +117,7 @@ func (u *ULP) Dial(ctx context.Context, pd *PD, cfg QPConfig, dial DialConfig, p
 // outgoing is a connection that goes through start-up as the initiator.
 type outgoing interface {
 	Transport
-	start(ctx context.Context, cfg *QPConfig, dial *DialConfig) (*started, error)
+	start(ctx context.Context, dial *DialConfig) (*started, error)
 	drop()
 }
 
@@ -119,11 +127,12 @@ type started struct {
 	ird, ord int
 	ready    rdmap.Ready // of the initiator, to be sent
 	awaited  bool        // of the responder: one is to come
-	private  []byte
+	private  []byte      // of the peer
 }
 
 // connect makes the connection, or takes the association that there is.
-func (u *ULP) connect(ctx context.Context, pd *PD, dial *DialConfig) (outgoing, error) {
+func (pd *PD) connect(ctx context.Context, dial *DialConfig) (outgoing, error) {
+	u := pd.ulp
 	if dial.Transport != nil && dial.Transport.Kind != transport.TCP {
 		k := assocKey{ulp: u, cfg: dial.Transport, remote: dial.Remote}
 		if !pd.trust.ShareStreams && checks.On(checks.StreamTrust) {
@@ -139,35 +148,35 @@ func (u *ULP) connect(ctx context.Context, pd *PD, dial *DialConfig) (outgoing, 
 }
 
 // dial makes one attempt.
-func (u *ULP) dial(ctx context.Context, pd *PD, cfg QPConfig, dial *DialConfig, prepare func(*QP) error) (*QP, []byte, error) {
-	conn, err := u.connect(ctx, pd, dial)
+func (pd *PD) dial(ctx context.Context, dial *DialConfig) (*QP, error) {
+	conn, err := pd.connect(ctx, dial)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	qp, err := newQP(pd, cfg, conn)
+	qp, err := newQP(pd, dial.QP, conn)
 	if err != nil {
 		conn.drop()
-		return nil, nil, err
+		return nil, err
 	}
-	ctx, stop, err := qp.prepare(ctx, prepare)
+	ctx, stop, err := qp.prepare(ctx, dial.Prepare)
 	if err != nil {
 		conn.drop()
-		return nil, nil, err
+		return nil, err
 	}
 	defer stop()
-	s, err := conn.start(ctx, &cfg, dial)
+	s, err := conn.start(ctx, dial)
 	if err != nil {
 		conn.drop()
 		var rej *RejectedError
 		if !errors.As(err, &rej) {
 			err = fmt.Errorf("verbs: connect to %v: %w", dial.Remote, err)
 		}
-		return nil, nil, qp.fail(err)
+		return nil, qp.fail(err)
 	}
 	if err := qp.start(s); err != nil {
 		rdmap.Refuse(s.llp, mpa.LocalFault(err)) // RFC 6581 section 9.3
 		conn.drop()
-		return nil, nil, qp.fail(err)
+		return nil, qp.fail(err)
 	}
-	return qp, s.private, nil
+	return qp, nil
 }

@@ -17,9 +17,9 @@ type mpaDial struct {
 
 func (c *mpaDial) drop() { c.Close() }
 
-func (c *mpaDial) start(ctx context.Context, cfg *QPConfig, dial *DialConfig) (*started, error) {
+func (c *mpaDial) start(ctx context.Context, dial *DialConfig) (*started, error) {
 	mc := c.dev.mpaConfig(dial.MPA, c.Conn)
-	mc.PrivateData, mc.IRD, mc.ORD = dial.PrivateData, depth(cfg.IRD), depth(cfg.ORD)
+	mc.PrivateData, mc.IRD, mc.ORD = dial.PrivateData, depth(dial.QP.IRD), depth(dial.QP.ORD)
 	switch {
 	case dial.ClientServer:
 		mc.PeerToPeer = 0
@@ -128,7 +128,7 @@ func (r *mpaRequest) accept(ctx context.Context, private []byte, ird, ord uint16
 	if err != nil {
 		return nil, err
 	}
-	return &started{llp: m, ird: int(m.IRD()), ord: int(m.ORD()), awaited: m.RTR() != 0}, nil
+	return &started{llp: m, ird: int(m.IRD()), ord: int(m.ORD()), awaited: m.RTR() != 0, private: r.req.PrivateData}, nil
 }
 
 func (r *mpaRequest) reject(ctx context.Context, private []byte) error {

@@ -61,7 +61,7 @@ type staleError struct{ error }
 func (e staleError) Unwrap() error { return e.error }
 
 // start starts the session as the active side.
-func (s *session) start(ctx context.Context, cfg *QPConfig, dial *DialConfig) (*started, error) {
+func (s *session) start(ctx context.Context, dial *DialConfig) (*started, error) {
 	a := s.a
 	select {
 	case a.starting <- struct{}{}:
@@ -69,7 +69,7 @@ func (s *session) start(ctx context.Context, cfg *QPConfig, dial *DialConfig) (*
 		return nil, ctx.Err()
 	}
 	want := sctpadapt.Session{
-		PrivateData: dial.PrivateData, IRD: depth(cfg.IRD), ORD: depth(cfg.ORD),
+		PrivateData: dial.PrivateData, IRD: depth(dial.QP.IRD), ORD: depth(dial.QP.ORD),
 		PeerToPeer: sctpadapt.RTR(dial.MPA.PeerToPeer), Plain: dial.MPA.Revision == 1, Timeout: dial.MPA.StartupTimeout,
 	}
 	st, err := a.mux.Initiate(ctx, want)
@@ -121,7 +121,7 @@ func (s *session) accept(_ context.Context, private []byte, ird, ord uint16) (*s
 	}
 	s.up.Store(true)
 	s.a.streamUp()
-	return &started{llp: st, ird: int(st.IRD()), ord: int(st.ORD()), awaited: st.RTR() != 0}, nil
+	return &started{llp: st, ird: int(st.IRD()), ord: int(st.ORD()), awaited: st.RTR() != 0, private: s.req.PrivateData}, nil
 }
 
 func (s *session) reject(_ context.Context, private []byte) error { return s.req.Reject(private) }

@@ -37,8 +37,8 @@ func listen(t testing.TB, e *end, cfg ListenConfig) *Listener {
 	return ln
 }
 
-func (e *end) dial(to netip.AddrPort) (*QP, []byte, error) {
-	return e.ulp.Dial(testContext(e.t), e.pd, e.cfg, DialConfig{Remote: to, Transport: e.tc}, nil)
+func (e *end) dial(to netip.AddrPort) (*QP, error) {
+	return e.pd.Dial(testContext(e.t), DialConfig{QP: e.cfg, Remote: to, Transport: e.tc})
 }
 
 func TestRejectReachesTheDialler(t *testing.T) {
@@ -49,7 +49,7 @@ func TestRejectReachesTheDialler(t *testing.T) {
 				cr.Reject(context.Background(), []byte("not you"))
 			}
 		}()
-		_, _, err := a.dial(ln.Addr())
+		_, err := a.dial(ln.Addr())
 		var rej *RejectedError
 		if !errors.As(err, &rej) || string(rej.PrivateData) != "not you" {
 			t.Errorf("dial: %v", err)
@@ -76,10 +76,10 @@ func TestSilentAndGarbageClientsHoldUpNobody(t *testing.T) {
 	}
 	go func() {
 		if cr, err := ln.Accept(context.Background()); err == nil {
-			cr.Accept(context.Background(), b.pd, b.cfg, nil, nil)
+			cr.Accept(context.Background(), b.pd, AcceptConfig{QP: b.cfg})
 		}
 	}()
-	qp, _, err := a.dial(ln.Addr())
+	qp, err := a.dial(ln.Addr())
 	if err != nil {
 		t.Fatalf("a good client is held up: %v", err)
 	}
@@ -120,7 +120,7 @@ func TestImpossibleReplyIsAnsweredByATerminate(t *testing.T) {
 		b, _ := io.ReadAll(c)
 		got <- b
 	}()
-	_, _, err = a.dial(netip.MustParseAddrPort(ln.Addr().String()))
+	_, err = a.dial(netip.MustParseAddrPort(ln.Addr().String()))
 	var fault *ddp.Error
 	if !errors.As(err, &fault) || fault.Layer != ddp.LayerLLP {
 		t.Fatalf("dial: %v", err)
@@ -147,17 +147,17 @@ func TestQuotaOfAPeerRefusesItsConnection(t *testing.T) {
 				if err != nil {
 					return
 				}
-				if _, err := cr.Accept(context.Background(), b.pd, b.cfg, nil, nil); err != nil {
+				if _, err := cr.Accept(context.Background(), b.pd, AcceptConfig{QP: b.cfg}); err != nil {
 					cr.Reject(context.Background(), []byte("full"))
 				}
 			}
 		}()
-		qp, _, err := a.dial(ln.Addr())
+		qp, err := a.dial(ln.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
 		var rej *RejectedError
-		if _, _, err := a.dial(ln.Addr()); !errors.As(err, &rej) {
+		if _, err := a.dial(ln.Addr()); !errors.As(err, &rej) {
 			t.Errorf("a second stream: %v", err)
 		}
 		wantEvent(t, b.dev, EventQuotaExceeded, 0)
@@ -187,15 +187,15 @@ func TestStartUpMayDifferByPeer(t *testing.T) {
 		}})
 		go func() {
 			if cr, err := ln.Accept(context.Background()); err == nil {
-				cr.Accept(context.Background(), b.pd, b.cfg, nil, nil)
+				cr.Accept(context.Background(), b.pd, AcceptConfig{QP: b.cfg})
 			}
 		}()
-		qp, private, err := a.dial(ln.Addr())
+		qp, err := a.dial(ln.Addr())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id := <-asked; id != qp.Peer() || string(private) != "yours" {
-			t.Errorf("asked for %q, answered with %q", id, private)
+		if id := <-asked; id != qp.Peer() || string(qp.PrivateData()) != "yours" {
+			t.Errorf("asked for %q, answered with %q", id, qp.PrivateData())
 		}
 		qp.Close()
 		<-qp.Done()
@@ -220,7 +220,7 @@ func TestDepthsReachTheConsumers(t *testing.T) {
 			}
 			cr.RejectDepths(context.Background(), []byte("more"), 0, 17)
 		}()
-		_, _, err := a.dial(ln.Addr())
+		_, err := a.dial(ln.Addr())
 		var rej *RejectedError
 		if !errors.As(err, &rej) || rej.Depths != (Depths{IRD: 0, ORD: 17}) || string(rej.PrivateData) != "more" {
 			t.Errorf("dial: %v, %+v", err, rej)
@@ -241,9 +241,10 @@ func TestDepthsReachTheConsumers(t *testing.T) {
 				cr.Reject(context.Background(), nil)
 			}
 		}()
-		_, _, err = a.ulp.Dial(testContext(t), a.pd, a.cfg, DialConfig{
+		_, err = a.pd.Dial(testContext(t), DialConfig{
+			QP:     a.cfg,
 			Remote: ln.Addr(), Transport: a.tc, MPA: mpa.Config{Revision: 1},
-		}, nil)
+		})
 		if !errors.As(err, &rej) || rej.Depths != (Depths{IRD: -1, ORD: -1}) {
 			t.Errorf("dial with revision 1: %v, %+v", err, rej)
 		}
@@ -272,7 +273,7 @@ func TestAdoptedDepthsMayBeTheULPs(t *testing.T) {
 			if req, err = mpa.Server(context.Background(), c, &cfg); err == nil {
 				var m *mpa.Conn
 				if m, err = req.Accept(context.Background(), mpa.AcceptOptions{}); err == nil {
-					b.qp, err = b.ulp.Adopt(b.pd, b.cfg, AdoptMPA(m, fakeConn{"a"}, false), nil)
+					b.qp, err = b.pd.Adopt(AdoptMPA(b.cfg, m, fakeConn{"a"}, false))
 				}
 			}
 		}
@@ -286,7 +287,7 @@ func TestAdoptedDepthsMayBeTheULPs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.qp, err = a.ulp.Adopt(a.pd, a.cfg, AdoptMPA(m, fakeConn{"b"}, true), nil)
+	a.qp, err = a.pd.Adopt(AdoptMPA(a.cfg, m, fakeConn{"b"}, true))
 	if err := errors.Join(err, <-accepted); err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +312,7 @@ func TestLocalFaultAfterTheReplyIsTold(t *testing.T) {
 		cr, err := ln.Accept(testContext(t))
 		if err == nil {
 			var qp *QP
-			qp, err = cr.Accept(testContext(t), b.pd, b.cfg, nil, nil)
+			qp, err = cr.Accept(testContext(t), b.pd, AcceptConfig{QP: b.cfg})
 			if err == nil {
 				<-qp.Done()
 				err = qp.Err()
@@ -321,15 +322,16 @@ func TestLocalFaultAfterTheReplyIsTold(t *testing.T) {
 	}()
 	reason := errors.New("changed my mind")
 	var qp *QP
-	_, _, err := a.ulp.Dial(testContext(t), a.pd, a.cfg, DialConfig{
+	_, err := a.pd.Dial(testContext(t), DialConfig{
+		QP: a.cfg, Prepare: func(q *QP) error {
+			qp = q
+			return nil
+		},
 		Remote: ln.Addr(), Transport: &transport.Config{Protector: transport.LoopbackOnly()},
 		MPA: mpa.Config{EMSS: func() int { // asked when the reply has been read
 			qp.Abort(reason)
 			return 1460
 		}},
-	}, func(q *QP) error {
-		qp = q
-		return nil
 	})
 	if !errors.Is(err, reason) {
 		t.Errorf("dial: %v", err)

@@ -111,7 +111,8 @@ func (d *Device) QPs() []*QP {
 }
 
 // PD is a protection domain: queue pairs reach only memory regions of their own
-// PD (RFC 5042 section 2.2.3).
+// PD (RFC 5042 section 2.2.3). It knows its ULP, to which everything that is made by it
+// is charged.
 type PD struct {
 	ulp    *ULP
 	model  TrustModel

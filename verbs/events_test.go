@@ -138,13 +138,13 @@ func TestEventOfAnExceededQuota(t *testing.T) {
 		if err != nil {
 			return
 		}
-		if _, err := cr.Accept(context.Background(), b.pd, b.cfg, nil, nil); err == nil {
+		if _, err := cr.Accept(context.Background(), b.pd, AcceptConfig{QP: b.cfg}); err == nil {
 			t.Error("a queue pair past the limit")
 		}
 		cr.Reject(context.Background(), nil)
 		refused <- cr.Flow()
 	}()
-	if _, _, err := a.dial(ln.Addr()); err == nil {
+	if _, err := a.dial(ln.Addr()); err == nil {
 		t.Error("dialled past the limit")
 	}
 	flow := <-refused

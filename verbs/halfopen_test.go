@@ -69,7 +69,7 @@ func TestSilentConnectionsOfAPeer(t *testing.T) {
 		}
 	}
 	acceptAll(t, b, ln)
-	if _, _, err := a.dial(ln.Addr()); err != nil {
+	if _, err := a.dial(ln.Addr()); err != nil {
 		t.Errorf("another peer does not get in: %v", err)
 	}
 	for _, c := range conns {
@@ -105,7 +105,7 @@ func TestRequestsAreHalfOpenUntilAnswered(t *testing.T) {
 		ln := listen(t, b, ListenConfig{})
 		for name, answer := range map[string]func(r *ConnRequest) error{
 			"accept": func(r *ConnRequest) error {
-				qp, err := r.Accept(testContext(t), b.pd, b.cfg, nil, nil)
+				qp, err := r.Accept(testContext(t), b.pd, AcceptConfig{QP: b.cfg})
 				b.qp = qp
 				return err
 			},
@@ -114,7 +114,7 @@ func TestRequestsAreHalfOpenUntilAnswered(t *testing.T) {
 			"no room, then reject": func(r *ConnRequest) error {
 				cfg := b.cfg
 				cfg.MaxSend = -1
-				if _, err := r.Accept(testContext(t), b.pd, cfg, nil, nil); err == nil {
+				if _, err := r.Accept(testContext(t), b.pd, AcceptConfig{QP: cfg}); err == nil {
 					return errors.New("a queue pair without a send queue is made")
 				}
 				if n := b.dev.Usage().HalfOpen; n == 0 {
@@ -123,7 +123,7 @@ func TestRequestsAreHalfOpenUntilAnswered(t *testing.T) {
 				return r.Reject(testContext(t), nil)
 			},
 			"failed": func(r *ConnRequest) error {
-				if _, err := r.Accept(testContext(t), b.pd, b.cfg, make([]byte, 5000), nil); err == nil {
+				if _, err := r.Accept(testContext(t), b.pd, AcceptConfig{QP: b.cfg, PrivateData: make([]byte, 5000)}); err == nil {
 					return errors.New("private data of 5,000 bytes are taken")
 				}
 				return nil
@@ -132,7 +132,8 @@ func TestRequestsAreHalfOpenUntilAnswered(t *testing.T) {
 			dialled := make(chan *QP, 1)
 			go func() {
 				dial := DialConfig{Remote: ln.Addr(), Transport: a.tc, MPA: mpa.Config{Revision: 1}} // so it does not try again
-				qp, _, _ := a.ulp.Dial(testContext(t), a.pd, a.cfg, dial, nil)
+				dial.QP = a.cfg
+				qp, _ := a.pd.Dial(testContext(t), dial)
 				dialled <- qp
 			}()
 			r, err := ln.Accept(testContext(t))
@@ -336,7 +337,7 @@ func TestDialsOfAULPAreBounded(t *testing.T) {
 	ends := make(chan error, attempts)
 	for range attempts {
 		go func() {
-			_, _, err := flood.Dial(ctx, pd, cfg, DialConfig{Remote: silent.Addr().(*net.TCPAddr).AddrPort(), Transport: tcp, MPA: mpa.Config{StartupTimeout: time.Minute}}, nil)
+			_, err := pd.Dial(ctx, DialConfig{QP: cfg, Remote: silent.Addr().(*net.TCPAddr).AddrPort(), Transport: tcp, MPA: mpa.Config{StartupTimeout: time.Minute}})
 			ends <- err
 		}()
 	}
@@ -351,7 +352,7 @@ func TestDialsOfAULPAreBounded(t *testing.T) {
 	}
 	ln := listen(t, b, ListenConfig{})
 	acceptAll(t, b, ln)
-	if _, _, err := a.dial(ln.Addr()); err != nil {
+	if _, err := a.dial(ln.Addr()); err != nil {
 		t.Errorf("another ULP does not get through: %v", err)
 	}
 	cancel()

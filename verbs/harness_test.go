@@ -88,7 +88,7 @@ func newEnd(t testing.TB, cfg Config) *end {
 // startOn joins e to an LLP without a connection manager.
 func (e *end) startOn(l ddp.LLP) {
 	e.t.Helper()
-	qp, err := e.ulp.Adopt(e.pd, e.cfg, AdoptConfig{LLP: l, Conn: fakeConn{"peer"}, IRD: e.cfg.IRD, ORD: e.cfg.ORD}, nil)
+	qp, err := e.pd.Adopt(AdoptConfig{QP: e.cfg, LLP: l, Conn: fakeConn{"peer"}, IRD: e.cfg.IRD, ORD: e.cfg.ORD})
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -205,16 +205,17 @@ func connect(t testing.TB, a, b *end, dial DialConfig, local netip.AddrPort, lis
 			if string(cr.PrivateData()) != "hello" {
 				t.Errorf("private data of the request: %q", cr.PrivateData())
 			}
-			b.qp, err = cr.Accept(ctx, b.pd, b.cfg, []byte("welcome"), nil)
+			b.qp, err = cr.Accept(ctx, b.pd, AcceptConfig{QP: b.cfg, PrivateData: []byte("welcome")})
 		}
 		accepted <- err
 	}()
 	dial.Remote, dial.PrivateData = ln.Addr(), []byte("hello")
-	qp, private, err := a.ulp.Dial(ctx, a.pd, a.cfg, dial, nil)
+	dial.QP = a.cfg
+	qp, err := a.pd.Dial(ctx, dial)
 	if err := errors.Join(err, <-accepted); err != nil {
 		t.Fatal(err)
 	}
-	if string(private) != "welcome" {
+	if private := qp.PrivateData(); string(private) != "welcome" {
 		t.Errorf("private data %q", private)
 	}
 	a.qp = qp

@@ -16,7 +16,7 @@ func crowd(t *testing.T, e *end, peer transport.Identity, n int) (qps []*QP, raw
 	for range n {
 		raw, l := iwarptest.Pair(iwarptest.Options{})
 		t.Cleanup(func() { raw.Close() })
-		qp, err := e.ulp.Adopt(e.pd, e.cfg, AdoptConfig{LLP: l, Conn: fakeConn{peer}, IRD: 1, ORD: 1}, nil)
+		qp, err := e.pd.Adopt(AdoptConfig{QP: e.cfg, LLP: l, Conn: fakeConn{peer}, IRD: 1, ORD: 1})
 		if err != nil {
 			t.Fatalf("stream of %s: %v", peer, err)
 		}

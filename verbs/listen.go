@@ -169,13 +169,25 @@ func (r *ConnRequest) Flow() transport.Flow { return r.in.Flow() }
 // Protection is what guards the stream.
 func (r *ConnRequest) Protection() transport.Protection { return r.in.Protection() }
 
-// Accept answers with private data and returns a queue pair of pd whose stream
-// is up. prepare, which may be nil, is called with the queue pair before the
-// answer is sent: the place to post receives. When there is no room for the
-// queue pair or prepare fails the request may still be rejected; any other error
-// has ended the stream.
-func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg QPConfig, private []byte, prepare func(*QP) error) (*QP, error) {
-	qp, err := newQP(pd, cfg, r.in)
+// AcceptConfig says what ConnRequest.Accept makes, and answers.
+type AcceptConfig struct {
+	QP QPConfig
+
+	// Prepare, if not nil, is called with the queue pair before the answer is sent: the
+	// place to post receives. An error of it is Accept's.
+	Prepare func(*QP) error
+
+	// PrivateData goes to the peer with the answer, see QP.PrivateData. Its length is
+	// bounded as in DialConfig. Nil: that of ListenConfig.MPA.
+	PrivateData []byte
+}
+
+// Accept answers the request and returns a queue pair of pd whose stream is up,
+// charged to the PD's ULP and to the peer. When there is no room for the queue pair
+// (a *QuotaError) or Prepare fails, the request may still be rejected; any other
+// error has ended the stream: ctx's, or the network's.
+func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg AcceptConfig) (*QP, error) {
+	qp, err := newQP(pd, cfg.QP, r.in)
 	if err != nil {
 		var q *QuotaError
 		if errors.As(err, &q) {
@@ -183,12 +195,12 @@ func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg QPConfig, private 
 		}
 		return nil, err
 	}
-	ctx, stop, err := qp.prepare(ctx, prepare)
+	ctx, stop, err := qp.prepare(ctx, cfg.Prepare)
 	if err != nil {
 		return nil, err
 	}
 	defer stop()
-	s, err := r.in.accept(ctx, private, depth(cfg.IRD), depth(cfg.ORD))
+	s, err := r.in.accept(ctx, cfg.PrivateData, depth(cfg.QP.IRD), depth(cfg.QP.ORD))
 	if err != nil {
 		r.end()
 		return nil, qp.fail(err)

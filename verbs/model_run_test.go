@@ -433,7 +433,7 @@ func connectModel(p *modelPlan, ends *[2]modelEnd) error {
 		for s := range 2 {
 			e := &ends[s]
 			conn := fakeConn{peer: transport.Identity(fmt.Sprint("side ", 1-s))}
-			if _, err := e.ulp.Adopt(e.pds[0], e.cfg, AdoptConfig{LLP: llps[s], Conn: conn, IRD: e.cfg.IRD, ORD: e.cfg.ORD}, prepare(e)); err != nil {
+			if _, err := e.pds[0].Adopt(AdoptConfig{QP: e.cfg, Prepare: prepare(e), LLP: llps[s], Conn: conn, IRD: e.cfg.IRD, ORD: e.cfg.ORD}); err != nil {
 				return err
 			}
 		}
@@ -464,11 +464,11 @@ func connectModel(p *modelPlan, ends *[2]modelEnd) error {
 	go func() {
 		cr, err := ln.Accept(ctx)
 		if err == nil {
-			_, err = cr.Accept(ctx, b.pds[0], b.cfg, nil, prepare(b))
+			_, err = cr.Accept(ctx, b.pds[0], AcceptConfig{QP: b.cfg, Prepare: prepare(b)})
 		}
 		accepted <- err
 	}()
-	_, _, err = a.ulp.Dial(ctx, a.pds[0], a.cfg, DialConfig{Remote: ln.Addr(), Transport: tc[0], MPA: mc[0]}, prepare(a))
+	_, err = a.pds[0].Dial(ctx, DialConfig{QP: a.cfg, Prepare: prepare(a), Remote: ln.Addr(), Transport: tc[0], MPA: mc[0]})
 	return errors.Join(err, <-accepted)
 }
 

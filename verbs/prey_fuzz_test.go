@@ -109,7 +109,7 @@ func fuzzScript(t *testing.T, s *script) {
 	if mode&8 != 0 {
 		ready = rdmap.Ready(mode >> 4 & 3)
 	}
-	if p.qp, err = p.ulp.Adopt(p.pds[0], p.cfg, AdoptConfig{LLP: llp, Conn: fakeConn{"peer"}, IRD: 2, ORD: 2, Ready: ready}, nil); err != nil {
+	if p.qp, err = p.pds[0].Adopt(AdoptConfig{QP: p.cfg, LLP: llp, Conn: fakeConn{"peer"}, IRD: 2, ORD: 2, Ready: ready}); err != nil {
 		t.Fatal(err)
 	}
 	p.play(t, s)
@@ -200,9 +200,9 @@ func fuzzMPA(t *testing.T, mode byte, first []byte, s *script) {
 	p.abuse = m.MarkersSend() // what it says is not taken apart
 	p.line = line
 	line.markers, line.theirs = m.MarkersRecv(), m.MarkersSend()
-	a := AdoptMPA(m, fakeConn{"peer"}, mode&1 != 0)
+	a := AdoptMPA(p.cfg, m, fakeConn{"peer"}, mode&1 != 0)
 	a.IRD, a.ORD = min(a.IRD, 2), min(a.ORD, 2)
-	if p.qp, err = p.ulp.Adopt(p.pds[0], p.cfg, a, nil); err != nil {
+	if p.qp, err = p.pds[0].Adopt(a); err != nil {
 		t.Fatal(err)
 	}
 	p.play(t, s)

@@ -38,11 +38,12 @@ type QP struct {
 	done   chan struct{}
 	err    error // valid when done is closed
 
-	mu     sync.Mutex // guards what follows
-	charge charge
-	since  time.Time // set before stream
-	over   bool      // ended without ever having a stream
-	cancel func()    // ends the start-up of the stream; nil: there is none
+	mu      sync.Mutex // guards what follows
+	charge  charge
+	since   time.Time // set before stream
+	private []byte    // likewise
+	over    bool      // ended without ever having a stream
+	cancel  func()    // ends the start-up of the stream; nil: there is none
 
 	rq    recvQueue    // where there is no SRQ
 	share share        // of the SRQ
@@ -231,6 +232,7 @@ func (qp *QP) join(st *started) error {
 	}
 	qp.since = time.Now()
 	qp.slow.ready = st.awaited
+	qp.private = st.private
 	qp.stream.Store(rdmap.New(rdmap.Config{LLP: st.llp, Upper: (*upper)(qp), MaxSend: qp.cfg.MaxSend, IRD: st.ird, ORD: st.ord, Ready: st.ready, Stage: &qp.pd.ulp.dev.stage}))
 	return nil
 }
@@ -250,6 +252,15 @@ func (qp *QP) ID() uint64 { return qp.id }
 
 // Context is QPConfig.Context.
 func (qp *QP) Context() any { return qp.cfg.Context }
+
+// PrivateData is what the peer's ULP sent in start-up: with its request where the
+// stream was accepted, with its answer where it was dialled. It is nil in QPIdle and
+// after Adopt.
+func (qp *QP) PrivateData() []byte {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	return qp.private
+}
 
 // PD is the queue pair's protection domain.
 func (qp *QP) PD() *PD { return qp.pd }

@@ -33,16 +33,17 @@ func TestPeerToPeerResponderMaySendFirst(t *testing.T) {
 			go func() {
 				cr, err := ln.Accept(context.Background())
 				if err == nil {
-					b.qp, err = cr.Accept(context.Background(), b.pd, b.cfg, nil, func(qp *QP) error {
+					b.qp, err = cr.Accept(context.Background(), b.pd, AcceptConfig{QP: b.cfg, Prepare: func(qp *QP) error {
 						return qp.PostRecv(RecvWR{ID: 1, SGL: whole(msgs, 64)})
-					})
+					}})
 				}
 				accepted <- err
 			}()
 			dst := a.mr(64, LocalWrite)
-			qp, _, err := a.ulp.Dial(testContext(t), a.pd, a.cfg, DialConfig{
+			qp, err := a.pd.Dial(testContext(t), DialConfig{
+				QP: a.cfg, Prepare: func(qp *QP) error { return qp.PostRecv(RecvWR{ID: 2, SGL: whole(dst, 64)}) },
 				Remote: ln.Addr(), Transport: &transport.Config{Protector: transport.LoopbackOnly()}, MPA: mpa.Config{PeerToPeer: rtr.ask},
-			}, func(qp *QP) error { return qp.PostRecv(RecvWR{ID: 2, SGL: whole(dst, 64)}) })
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -93,9 +94,9 @@ func TestAcceptorWaitsForAnInitiatorWithoutReadiness(t *testing.T) {
 			go func() {
 				cr, err := ln.Accept(context.Background())
 				if err == nil {
-					b.qp, err = cr.Accept(context.Background(), b.pd, b.cfg, nil, func(qp *QP) error {
+					b.qp, err = cr.Accept(context.Background(), b.pd, AcceptConfig{QP: b.cfg, Prepare: func(qp *QP) error {
 						return qp.PostRecv(RecvWR{ID: 1, SGL: whole(inbox, 64)})
-					})
+					}})
 				}
 				accepted <- err
 			}()
@@ -103,7 +104,8 @@ func TestAcceptorWaitsForAnInitiatorWithoutReadiness(t *testing.T) {
 			change(&dial)
 			dst := a.mr(64, LocalWrite)
 			var err error
-			a.qp, _, err = a.ulp.Dial(testContext(t), a.pd, a.cfg, dial, func(qp *QP) error { return qp.PostRecv(RecvWR{ID: 2, SGL: whole(dst, 64)}) })
+			dial.QP, dial.Prepare = a.cfg, func(qp *QP) error { return qp.PostRecv(RecvWR{ID: 2, SGL: whole(dst, 64)}) }
+			a.qp, err = a.pd.Dial(testContext(t), dial)
 			if err := errors.Join(err, <-accepted); err != nil {
 				t.Fatal(err)
 			}

@@ -16,7 +16,7 @@ func TestMemoryOfIdleStreamsOverSCTP(t *testing.T) {
 	target := b.mr(64<<10, LocalWrite|RemoteWrite|RemoteRead)
 	src := a.mr(64<<10, LocalWrite)
 	open := func() {
-		qp, _, err := a.dial(sctpLocal)
+		qp, err := a.dial(sctpLocal)
 		if err != nil {
 			t.Fatal(err)
 		}

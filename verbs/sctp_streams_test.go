@@ -51,9 +51,9 @@ func TestStalledStreamOfAHundred(t *testing.T) {
 		if err != nil {
 			return
 		}
-		qp, err := r.Accept(context.Background(), b.pd, slow, nil, func(qp *QP) error {
+		qp, err := r.Accept(context.Background(), b.pd, AcceptConfig{QP: slow, Prepare: func(qp *QP) error {
 			return qp.PostRecv(RecvWR{SGL: whole(b.mr(8, LocalWrite), 8)})
-		})
+		}})
 		if err != nil {
 			t.Error(err)
 		}

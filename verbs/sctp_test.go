@@ -104,7 +104,7 @@ func acceptAll(t testing.TB, e *end, ln *Listener) <-chan *QP {
 			if err != nil {
 				return
 			}
-			qp, err := r.Accept(context.Background(), e.pd, e.cfg, nil, nil)
+			qp, err := r.Accept(context.Background(), e.pd, AcceptConfig{QP: e.cfg})
 			if err != nil {
 				t.Errorf("accept: %v", err)
 				continue
@@ -136,7 +136,7 @@ func (e *end) another(to netip.AddrPort, tc *transport.Config) *end {
 		e.t.Fatal(err)
 	}
 	x.cfg.SendCQ, x.cfg.RecvCQ = x.cq, x.cq
-	if x.qp, _, err = e.ulp.Dial(testContext(e.t), e.pd, x.cfg, DialConfig{Remote: to, Transport: tc}, nil); err != nil {
+	if x.qp, err = e.pd.Dial(testContext(e.t), DialConfig{QP: x.cfg, Remote: to, Transport: tc}); err != nil {
 		e.t.Fatal(err)
 	}
 	return &x
@@ -335,7 +335,7 @@ func TestMoreStreamsThanAnAssociationHas(t *testing.T) {
 	flows := make(map[transport.Flow]int)
 	var last *end
 	for range n {
-		qp, _, err := a.dial(sctpLocal)
+		qp, err := a.dial(sctpLocal)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,7 +357,7 @@ func TestManyStreamsAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 200 {
 		wg.Go(func() {
-			if _, _, err := a.dial(sctpLocal); err != nil {
+			if _, err := a.dial(sctpLocal); err != nil {
 				t.Error(err)
 			}
 		})
@@ -375,7 +375,7 @@ func TestBacklogOfSessions(t *testing.T) {
 	dialled := make(chan error, 3)
 	for range 3 {
 		go func() {
-			_, _, err := a.dial(sctpLocal)
+			_, err := a.dial(sctpLocal)
 			dialled <- err
 		}()
 	}
@@ -532,13 +532,13 @@ func TestGivingUpIsNotShared(t *testing.T) {
 	ctx, giveUp := context.WithCancel(testContext(t))
 	first := make(chan error)
 	go func() {
-		_, _, err := a.ulp.Dial(ctx, a.pd, a.cfg, DialConfig{Remote: sctpLocal, Transport: tc}, nil)
+		_, err := a.pd.Dial(ctx, DialConfig{QP: a.cfg, Remote: sctpLocal, Transport: tc})
 		first <- err
 	}()
 	<-waiting
 	second := make(chan error)
 	go func() {
-		qp, _, err := a.ulp.Dial(testContext(t), a.pd, a.cfg, DialConfig{Remote: sctpLocal, Transport: tc}, func(qp *QP) error { a.qp = qp; return nil })
+		qp, err := a.pd.Dial(testContext(t), DialConfig{QP: a.cfg, Prepare: func(qp *QP) error { a.qp = qp; return nil }, Remote: sctpLocal, Transport: tc})
 		if err == nil {
 			a.qp = qp
 		}
@@ -559,7 +559,7 @@ func TestGivingUpIsNotShared(t *testing.T) {
 func TestPlainPeers(t *testing.T) {
 	a, b, _, accepted := sctpEnds(t, Config{})
 	a.qp = nil
-	qp, _, err := a.ulp.Dial(testContext(t), a.pd, a.cfg, DialConfig{Remote: sctpLocal, Transport: a.tc, MPA: mpa.Config{Revision: 1}}, nil)
+	qp, err := a.pd.Dial(testContext(t), DialConfig{QP: a.cfg, Remote: sctpLocal, Transport: a.tc, MPA: mpa.Config{Revision: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -604,7 +604,7 @@ func TestPlainPeers(t *testing.T) {
 			return
 		}
 	}()
-	qp, _, err = a.ulp.Dial(testContext(t), a.pd, a.cfg, DialConfig{Remote: sctpLocal, Transport: tc}, nil)
+	qp, err = a.pd.Dial(testContext(t), DialConfig{QP: a.cfg, Remote: sctpLocal, Transport: tc})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -631,20 +631,22 @@ func TestPrivateDataOverSCTP(t *testing.T) {
 			if string(r.PrivateData()) != string(long) {
 				t.Error("other private data came in the request")
 			}
-			_, err = r.Accept(testContext(t), b.pd, b.cfg, long, nil)
+			_, err = r.Accept(testContext(t), b.pd, AcceptConfig{QP: b.cfg, PrivateData: long})
 		}
 		accepted <- err
 	}()
 	dial := DialConfig{Remote: sctpLocal, Transport: a.tc, PrivateData: append(long, 1)}
-	if _, _, err := a.ulp.Dial(testContext(t), a.pd, a.cfg, dial, nil); !errors.Is(err, sctpadapt.ErrPrivateData) {
+	dial.QP = a.cfg
+	if _, err := a.pd.Dial(testContext(t), dial); !errors.Is(err, sctpadapt.ErrPrivateData) {
 		t.Errorf("509 bytes: %v", err)
 	}
 	dial.PrivateData = long
-	qp, private, err := a.ulp.Dial(testContext(t), a.pd, a.cfg, dial, nil)
+	dial.QP = a.cfg
+	qp, err := a.pd.Dial(testContext(t), dial)
 	if err := errors.Join(err, <-accepted); err != nil {
 		t.Fatal(err)
 	}
-	if string(private) != string(long) {
+	if string(qp.PrivateData()) != string(long) {
 		t.Error("other private data came in the answer")
 	}
 	qp.Close()

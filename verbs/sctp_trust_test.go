@@ -25,7 +25,7 @@ func TestAssociationsByTrustModel(t *testing.T) {
 					t.Fatal(err)
 				}
 				a.cfg.RecvCQ = a.cfg.SendCQ
-				if _, _, err := a.dial(sctpLocal); err != nil {
+				if _, err := a.dial(sctpLocal); err != nil {
 					t.Fatal(err)
 				}
 			}

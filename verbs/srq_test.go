@@ -422,7 +422,7 @@ func TestSharedQueueUnderChurn(t *testing.T) {
 			defer wg.Done()
 			for range 20 {
 				raw, l := iwarptest.Pair(iwarptest.Options{})
-				qp, err := e.ulp.Adopt(e.pd, e.cfg, AdoptConfig{LLP: l, Conn: fakeConn{"peer"}}, nil)
+				qp, err := e.pd.Adopt(AdoptConfig{QP: e.cfg, LLP: l, Conn: fakeConn{"peer"}})
 				if err != nil {
 					t.Error(err)
 					return

@@ -32,23 +32,23 @@ func establish(t *testing.T, prepare func(*QP) error) map[string]error {
 	e := newEnd(t, Config{})
 	raw, l := iwarptest.Pair(iwarptest.Options{})
 	defer raw.Close()
-	_, got["Adopt"] = e.ulp.Adopt(e.pd, e.cfg, AdoptConfig{LLP: l, Conn: fakeConn{"peer"}}, prepare)
+	_, got["Adopt"] = e.pd.Adopt(AdoptConfig{QP: e.cfg, Prepare: prepare, LLP: l, Conn: fakeConn{"peer"}})
 
 	a, b := newEnd(t, Config{}), newEnd(t, Config{})
 	ln := listen(t, b, ListenConfig{})
-	_, _, got["Dial"] = a.ulp.Dial(testContext(t), a.pd, a.cfg, DialConfig{Remote: ln.Addr(), Transport: &transport.Config{Protector: transport.LoopbackOnly()}}, prepare)
+	_, got["Dial"] = a.pd.Dial(testContext(t), DialConfig{QP: a.cfg, Prepare: prepare, Remote: ln.Addr(), Transport: &transport.Config{Protector: transport.LoopbackOnly()}})
 
 	accepted := make(chan error)
 	ln2 := listen(t, b, ListenConfig{})
 	go func() {
 		cr, err := ln2.Accept(testContext(t))
 		if err == nil {
-			_, err = cr.Accept(testContext(t), b.pd, b.cfg, nil, prepare)
+			_, err = cr.Accept(testContext(t), b.pd, AcceptConfig{QP: b.cfg, Prepare: prepare})
 			cr.Reject(testContext(t), nil)
 		}
 		accepted <- err
 	}()
-	if _, _, err := a.dial(ln2.Addr()); err == nil {
+	if _, err := a.dial(ln2.Addr()); err == nil {
 		t.Error("dialled a stream that was not accepted")
 	}
 	got["Accept"] = <-accepted
@@ -150,11 +150,12 @@ func TestStartUpInProgressEnds(t *testing.T) {
 			qp := <-prepared
 			end(e, qp)
 		}()
-		_, _, err := e.ulp.Dial(context.Background(), e.pd, e.cfg, DialConfig{
+		_, err := e.pd.Dial(context.Background(), DialConfig{
+			QP: e.cfg, Prepare: func(qp *QP) error {
+				prepared <- qp
+				return nil
+			},
 			Remote: silent(t), Transport: &transport.Config{Protector: transport.LoopbackOnly()}, MPA: mpa.Config{StartupTimeout: time.Hour},
-		}, func(qp *QP) error {
-			prepared <- qp
-			return nil
 		})
 		if !errors.Is(err, reason) && !errors.Is(err, ErrClosed) {
 			t.Errorf("%s: %v", name, err)
@@ -218,7 +219,7 @@ func TestReadyReadIsChargedWithoutIRD(t *testing.T) {
 	e.cfg.IRD = 0
 	adopt := func(ird int) (*QP, *iwarptest.LLP, error) {
 		raw, l := iwarptest.Pair(iwarptest.Options{})
-		qp, err := e.ulp.Adopt(e.pd, e.cfg, AdoptConfig{LLP: l, Conn: fakeConn{"peer"}, IRD: ird}, nil)
+		qp, err := e.pd.Adopt(AdoptConfig{QP: e.cfg, LLP: l, Conn: fakeConn{"peer"}, IRD: ird})
 		return qp, raw, err
 	}
 	if _, _, err := adopt(2); err == nil {
@@ -250,7 +251,7 @@ func TestReadyReadIsChargedWithoutIRD(t *testing.T) {
 	other, l := iwarptest.Pair(iwarptest.Options{})
 	defer other.Close()
 	var q *QuotaError
-	if _, err := poor.ulp.Adopt(poor.pd, poor.cfg, AdoptConfig{LLP: l, Conn: fakeConn{"peer"}, IRD: 1}, nil); !errors.As(err, &q) {
+	if _, err := poor.pd.Adopt(AdoptConfig{QP: poor.cfg, LLP: l, Conn: fakeConn{"peer"}, IRD: 1}); !errors.As(err, &q) {
 		t.Errorf("an entry past the limit: %v", err)
 	}
 }
@@ -265,13 +266,14 @@ func TestReadyReadAgainstAListenerWithoutIRD(t *testing.T) {
 	go func() {
 		cr, err := ln.Accept(testContext(t))
 		if err == nil {
-			b.qp, err = cr.Accept(testContext(t), b.pd, b.cfg, nil, nil)
+			b.qp, err = cr.Accept(testContext(t), b.pd, AcceptConfig{QP: b.cfg})
 		}
 		accepted <- err
 	}()
-	qp, _, err := a.ulp.Dial(testContext(t), a.pd, a.cfg, DialConfig{
+	qp, err := a.pd.Dial(testContext(t), DialConfig{
+		QP:     a.cfg,
 		Remote: ln.Addr(), Transport: &transport.Config{Protector: transport.LoopbackOnly()}, MPA: mpa.Config{PeerToPeer: mpa.RTRRead},
-	}, nil)
+	})
 	if err := errors.Join(err, <-accepted); err != nil {
 		t.Fatal(err)
 	}

@@ -51,15 +51,16 @@ func Dial(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig) (_ *Client
 		return nil, err
 	}
 	dial.PrivateData = appendRequest(nil)
-	qp, private, err := ulp.Dial(ctx, res.pd, verbs.QPConfig{SendCQ: c.cq, RecvCQ: c.cq, MaxSend: 2*window + 2, MaxRecv: window + 1, IRD: depth, ORD: depth}, dial,
-		func(qp *verbs.QP) error {
-			for slot := range window + 1 {
-				if err := c.post(qp, slot); err != nil {
-					return err
-				}
+	dial.QP = verbs.QPConfig{SendCQ: c.cq, RecvCQ: c.cq, MaxSend: 2*window + 2, MaxRecv: window + 1, IRD: depth, ORD: depth}
+	dial.Prepare = func(qp *verbs.QP) error {
+		for slot := range window + 1 {
+			if err := c.post(qp, slot); err != nil {
+				return err
 			}
-			return nil
-		})
+		}
+		return nil
+	}
+	qp, err := res.pd.Dial(ctx, dial)
 	var rejected *verbs.RejectedError
 	if errors.As(err, &rejected) {
 		return nil, fmt.Errorf("%s: %s", dial.Remote, refusalText(rejected.PrivateData))
@@ -68,7 +69,7 @@ func Dial(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig) (_ *Client
 		return nil, err
 	}
 	c.QP = qp
-	if err := c.offer.Parse(private); err != nil {
+	if err := c.offer.Parse(qp.PrivateData()); err != nil {
 		return nil, fmt.Errorf("%s: the ping service's answer: %w", dial.Remote, err)
 	}
 	return c, nil

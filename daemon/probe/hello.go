@@ -57,7 +57,8 @@ func Hello(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig) (_ Transp
 	}
 	defer func() { err = errors.Join(err, cq.Destroy()) }()
 	dial.PrivateData = append([]byte(Magic), version, askHello, 0, 0)
-	qp, _, err := ulp.Dial(ctx, pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 1}, dial, nil)
+	dial.QP = verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 1}
+	qp, err := pd.Dial(ctx, dial)
 	if err == nil {
 		// It took the question for one after a measurement.
 		qp.Abort(ErrNoHello)

@@ -135,15 +135,15 @@ func (s *Server) serve(cr *verbs.ConnRequest) (err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, answerTimeout)
 	defer cancel()
 	o := offer{Window: window, MaxMessage: MaxMessage, STag: res.region.STag(), Length: RegionSize}
-	qp, err := cr.Accept(ctx, res.pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 2*window + 2, MaxRecv: window + 1, IRD: depth, ORD: depth},
-		o.Append(nil), func(qp *verbs.QP) error {
-			for slot := range window + 1 {
-				if err := e.post(qp, slot); err != nil {
-					return err
-				}
+	cfg := verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 2*window + 2, MaxRecv: window + 1, IRD: depth, ORD: depth}
+	qp, err := cr.Accept(ctx, res.pd, verbs.AcceptConfig{QP: cfg, PrivateData: o.Append(nil), Prepare: func(qp *verbs.QP) error {
+		for slot := range window + 1 {
+			if err := e.post(qp, slot); err != nil {
+				return err
 			}
-			return nil
-		})
+		}
+		return nil
+	}})
 	if err != nil {
 		reject(s.ctx, cr, refusedBusy)
 		return fmt.Errorf("accept the stream: %w", err)

@@ -127,7 +127,7 @@ func (e *esp) serve(v *victim, on string) {
 				return
 			}
 			// Whose stream fails hears of it.
-			_, _ = r.Accept(context.Background(), v.pd, verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, MaxRecv: 4}, nil, nil)
+			_, _ = r.Accept(context.Background(), v.pd, verbs.AcceptConfig{QP: verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, MaxRecv: 4}})
 		}
 	}()
 	v.Cleanup(func() {

@@ -86,7 +86,7 @@ func (v *victim) streamAs(pd *verbs.PD, cfg verbs.QPConfig, o iwarptest.Options,
 
 // streamOn is streamAs on an LLP that is at hand.
 func (v *victim) streamOn(pd *verbs.PD, cfg verbs.QPConfig, peer *iwarptest.Peer, llp ddp.LLP, id transport.Identity) (*foe, error) {
-	qp, err := pd.ULP().Adopt(pd, cfg, verbs.AdoptConfig{LLP: llp, Conn: conn{id}, IRD: cfg.IRD, ORD: cfg.ORD}, nil)
+	qp, err := pd.Adopt(verbs.AdoptConfig{QP: cfg, LLP: llp, Conn: conn{id}, IRD: cfg.IRD, ORD: cfg.ORD})
 	if err != nil {
 		peer.Close()
 		return nil, err

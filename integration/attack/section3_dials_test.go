@@ -27,7 +27,8 @@ func (p *party) dial() error {
 	before := p.ulp.Usage().Dials
 	go func() {
 		defer close(over)
-		_, _, err = p.ulp.Dial(ctx, p.pd, cfg, dial, nil)
+		dial.QP = cfg
+		_, err = p.pd.Dial(ctx, dial)
 	}()
 	p.v.Cleanup(func() {
 		cancel()

@@ -69,7 +69,7 @@ func adopt(change func(cfg *verbs.QPConfig, theirs *things)) func(mine, theirs *
 		_, llp := iwarptest.NewPeer(iwarptest.Options{})
 		defer llp.Close()
 		return opened(func(prepare func(*verbs.QP) error) error {
-			_, err := mine.ulp.Adopt(mine.pd, cfg, verbs.AdoptConfig{LLP: llp, Conn: conn{"mallory"}}, prepare)
+			_, err := mine.pd.Adopt(verbs.AdoptConfig{QP: cfg, Prepare: prepare, LLP: llp, Conn: conn{"mallory"}})
 			return err
 		})
 	}
@@ -84,14 +84,14 @@ func (v *victim) listenTCP() *verbs.Listener {
 }
 
 // dial is a call of Dial.
-func dial(change func(cfg *verbs.QPConfig, pd **verbs.PD, theirs *things)) func(mine, theirs *things) (bool, error) {
+func dial(change func(cfg *verbs.QPConfig, theirs *things)) func(mine, theirs *things) (bool, error) {
 	return func(mine, theirs *things) (bool, error) {
 		l := mine.v.listenTCP()
 		defer l.Close()
-		cfg, pd := mine.config(), mine.pd
-		change(&cfg, &pd, theirs)
+		cfg := mine.config()
+		change(&cfg, theirs)
 		return opened(func(prepare func(*verbs.QP) error) error {
-			_, _, err := mine.ulp.Dial(mine.v.Context(), pd, cfg, verbs.DialConfig{Remote: l.Addr(), Transport: tcp}, prepare)
+			_, err := mine.pd.Dial(mine.v.Context(), verbs.DialConfig{QP: cfg, Prepare: prepare, Remote: l.Addr(), Transport: tcp})
 			return err
 		})
 	}
@@ -111,7 +111,7 @@ func accept(change func(cfg *verbs.QPConfig, theirs *things)) func(mine, theirs 
 		gone := make(chan struct{})
 		go func() {
 			defer close(gone)
-			_, _, _ = u.Dial(ctx, pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 1}, verbs.DialConfig{Remote: l.Addr(), Transport: tcp}, nil)
+			_, _ = pd.Dial(ctx, verbs.DialConfig{QP: verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 1}, Remote: l.Addr(), Transport: tcp})
 		}()
 		defer func() { cancel(); <-gone }()
 		r := must(l.Accept(ctx))(v.T)
@@ -119,7 +119,7 @@ func accept(change func(cfg *verbs.QPConfig, theirs *things)) func(mine, theirs 
 		cfg := mine.config()
 		change(&cfg, theirs)
 		return opened(func(prepare func(*verbs.QP) error) error {
-			_, err := r.Accept(ctx, mine.pd, cfg, nil, prepare)
+			_, err := r.Accept(ctx, mine.pd, verbs.AcceptConfig{QP: cfg, Prepare: prepare})
 			return err
 		})
 	}
@@ -190,21 +190,12 @@ func shut(stag func(theirs *things) uint32) func(mine, theirs *things) (bool, er
 // thefts are all calls of a consumer that name an object.
 func thefts() []theft {
 	return []theft{
-		{"ULP.Adopt PD", "", checks.ForeignPD, checks.None, func(mine, theirs *things) (bool, error) {
-			_, llp := iwarptest.NewPeer(iwarptest.Options{})
-			defer llp.Close()
-			return opened(func(prepare func(*verbs.QP) error) error {
-				_, err := mine.ulp.Adopt(theirs.pd, theirs.config(), verbs.AdoptConfig{LLP: llp, Conn: conn{"mallory"}}, prepare)
-				return err
-			})
-		}},
-		{"ULP.Adopt SendCQ", "", checks.ForeignCQ, checks.None, adopt(func(cfg *verbs.QPConfig, theirs *things) { cfg.SendCQ = theirs.cq })},
-		{"ULP.Adopt RecvCQ", "", checks.ForeignCQ, checks.None, adopt(func(cfg *verbs.QPConfig, theirs *things) { cfg.RecvCQ = theirs.cq })},
-		{"ULP.Adopt SRQ", "", checks.ForeignPD, checks.ForeignPD, adopt(func(cfg *verbs.QPConfig, theirs *things) { cfg.SRQ, cfg.MaxRecv = theirs.srq, 0 })},
-		{"ULP.Dial PD", "", checks.ForeignPD, checks.None, dial(func(cfg *verbs.QPConfig, pd **verbs.PD, theirs *things) { *cfg, *pd = theirs.config(), theirs.pd })},
-		{"ULP.Dial SendCQ", "", checks.ForeignCQ, checks.None, dial(func(cfg *verbs.QPConfig, _ **verbs.PD, theirs *things) { cfg.SendCQ = theirs.cq })},
-		{"ULP.Dial RecvCQ", "", checks.ForeignCQ, checks.None, dial(func(cfg *verbs.QPConfig, _ **verbs.PD, theirs *things) { cfg.RecvCQ = theirs.cq })},
-		{"ULP.Dial SRQ", "", checks.ForeignPD, checks.ForeignPD, dial(func(cfg *verbs.QPConfig, _ **verbs.PD, theirs *things) { cfg.SRQ, cfg.MaxRecv = theirs.srq, 0 })},
+		{"PD.Adopt SendCQ", "", checks.ForeignCQ, checks.None, adopt(func(cfg *verbs.QPConfig, theirs *things) { cfg.SendCQ = theirs.cq })},
+		{"PD.Adopt RecvCQ", "", checks.ForeignCQ, checks.None, adopt(func(cfg *verbs.QPConfig, theirs *things) { cfg.RecvCQ = theirs.cq })},
+		{"PD.Adopt SRQ", "", checks.ForeignPD, checks.ForeignPD, adopt(func(cfg *verbs.QPConfig, theirs *things) { cfg.SRQ, cfg.MaxRecv = theirs.srq, 0 })},
+		{"PD.Dial SendCQ", "", checks.ForeignCQ, checks.None, dial(func(cfg *verbs.QPConfig, theirs *things) { cfg.SendCQ = theirs.cq })},
+		{"PD.Dial RecvCQ", "", checks.ForeignCQ, checks.None, dial(func(cfg *verbs.QPConfig, theirs *things) { cfg.RecvCQ = theirs.cq })},
+		{"PD.Dial SRQ", "", checks.ForeignPD, checks.ForeignPD, dial(func(cfg *verbs.QPConfig, theirs *things) { cfg.SRQ, cfg.MaxRecv = theirs.srq, 0 })},
 		{"ConnRequest.Accept SendCQ", "", checks.ForeignCQ, checks.None, accept(func(cfg *verbs.QPConfig, theirs *things) { cfg.SendCQ = theirs.cq })},
 		{"ConnRequest.Accept RecvCQ", "", checks.ForeignCQ, checks.None, accept(func(cfg *verbs.QPConfig, theirs *things) { cfg.RecvCQ = theirs.cq })},
 		{"ConnRequest.Accept SRQ", "", checks.ForeignPD, checks.ForeignPD, accept(func(cfg *verbs.QPConfig, theirs *things) { cfg.SRQ, cfg.MaxRecv = theirs.srq, 0 })},

@@ -167,9 +167,9 @@ func (v *victim) pieces() (*foe, net.Conn) {
 		<-listening
 	})
 	cfg := verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, MaxRecv: 4, IRD: 1, ORD: 1}
-	a := verbs.AdoptMPA(m, conn{"mallory"}, false)
+	a := verbs.AdoptMPA(cfg, m, conn{"mallory"}, false)
 	a.IRD, a.ORD = 1, 1
-	return &foe{v: v, cq: v.cq, qp: must(v.ulp.Adopt(v.pd, cfg, a, nil))(v.T)}, c
+	return &foe{v: v, cq: v.cq, qp: must(v.pd.Adopt(a))(v.T)}, c
 }
 
 // fpdu is a segment in an FPDU without CRC (RFC 5044 section 4.1).

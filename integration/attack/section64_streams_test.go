@@ -70,7 +70,7 @@ func (s *service) serveWith(kind func() (*verbs.PD, verbs.QPConfig), prepare fun
 				return
 			}
 			pd, cfg := kind()
-			qp, err := r.Accept(context.Background(), pd, cfg, nil, prepare)
+			qp, err := r.Accept(context.Background(), pd, verbs.AcceptConfig{QP: cfg, Prepare: prepare})
 			if err != nil {
 				_ = r.Reject(context.Background(), nil) // the peer sees that it is not accepted
 				continue
@@ -99,7 +99,8 @@ func (s *service) newcomer(tc *transport.Config) (shutOut bool) {
 	defer cancel()
 	cfg := verbs.QPConfig{SendCQ: n.cq, RecvCQ: n.cq, MaxSend: 4, MaxRecv: 4}
 	dial := verbs.DialConfig{Remote: s.ln.Addr(), Transport: tc, MPA: mpa.Config{Revision: 1}} // with which it tries once
-	qp, _, err := n.ulp.Dial(ctx, n.pd, cfg, dial, nil)
+	dial.QP = cfg
+	qp, err := n.pd.Dial(ctx, dial)
 	if err != nil {
 		s.Logf("the newcomer: %v", err)
 		return true

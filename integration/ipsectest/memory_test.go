@@ -79,12 +79,12 @@ func (x *exposed) serve(ctx context.Context, dev *verbs.Device, ln *verbs.Listen
 		return err
 	}
 	cfg := verbs.QPConfig{SendCQ: x.cq, RecvCQ: x.cq, MaxSend: 4, MaxRecv: 4}
-	_, err = r.Accept(ctx, pd, cfg, nil, func(qp *verbs.QP) (err error) {
+	_, err = r.Accept(ctx, pd, verbs.AcceptConfig{QP: cfg, Prepare: func(qp *verbs.QP) (err error) {
 		for range 4 {
 			err = errors.Join(err, qp.PostRecv(verbs.RecvWR{}))
 		}
 		return err
-	})
+	}})
 	return err
 }
 

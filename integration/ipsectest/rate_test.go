@@ -42,13 +42,13 @@ func rdmaPair(t *testing.T, p *pair) (a, b conformance.Endpoint) {
 			if err != nil {
 				return nil, err
 			}
-			return r.Accept(t.Context(), pd, qc, nil, nil)
+			return r.Accept(t.Context(), pd, verbs.AcceptConfig{QP: qc})
 		})
 		accepted <- end{e, err}
 	}()
 	a, err = ours.Endpoint(t, 0, func(pd *verbs.PD, qc verbs.QPConfig) (qp *verbs.QP, err error) {
 		err = p.alpha.Do(func() (err error) {
-			qp, _, err = ours.ULP.Dial(t.Context(), pd, qc, verbs.DialConfig{Remote: to, Transport: &transport.Config{Protector: p.alpha.m, Local: p.alpha.at()}, MPA: cfg}, nil)
+			qp, err = pd.Dial(t.Context(), verbs.DialConfig{QP: qc, Remote: to, Transport: &transport.Config{Protector: p.alpha.m, Local: p.alpha.at()}, MPA: cfg})
 			return err
 		})
 		return qp, err

@@ -119,11 +119,12 @@ func overSCTP(t testing.TB, streams int, faults sctptest.Faults) (*reel, [][2]*e
 		go func() {
 			req, err := ln.Accept(ctx)
 			if err == nil {
-				pair[server].qp, err = req.Accept(ctx, pair[server].pd, pair[server].cfg, []byte("welcome"), nil)
+				pair[server].qp, err = req.Accept(ctx, pair[server].pd, verbs.AcceptConfig{QP: pair[server].cfg, PrivateData: []byte("welcome")})
 			}
 			served <- err
 		}()
-		pair[client].qp, _, err = c.ulp.Dial(ctx, pair[client].pd, pair[client].cfg, dial, nil)
+		dial.QP = pair[client].cfg
+		pair[client].qp, err = pair[client].pd.Dial(ctx, dial)
 		if err := errors.Join(err, <-served); err != nil {
 			t.Fatal(err)
 		}

@@ -154,7 +154,9 @@ func (e *end) adopt(recv bool) {
 	}
 	e.mulpdu = e.conn.MULPDU()
 	var err error
-	if e.qp, err = e.ulp.Adopt(e.pd, e.cfg, verbs.AdoptMPA(e.conn, unprotected{}, e.from == client), prepare); err != nil {
+	adopt := verbs.AdoptMPA(e.cfg, e.conn, unprotected{}, e.from == client)
+	adopt.Prepare = prepare
+	if e.qp, err = e.pd.Adopt(adopt); err != nil {
 		e.t.Fatal(err)
 	}
 }

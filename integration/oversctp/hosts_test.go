@@ -100,13 +100,16 @@ func (h *hosts) connect(t *testing.T) conformance.Connect {
 		go func() {
 			req, err := ln.Accept(ctx)
 			if err == nil {
-				b, err = hb.Endpoint(t, 0, func(pd *verbs.PD, cfg verbs.QPConfig) (*verbs.QP, error) { return req.Accept(ctx, pd, cfg, nil, nil) })
+				b, err = hb.Endpoint(t, 0, func(pd *verbs.PD, cfg verbs.QPConfig) (*verbs.QP, error) {
+					return req.Accept(ctx, pd, verbs.AcceptConfig{QP: cfg})
+				})
 			}
 			accepted <- err
 		}()
 		a, err := ha.Endpoint(t, 0, func(pd *verbs.PD, cfg verbs.QPConfig) (qp *verbs.QP, err error) {
 			err = h.alpha.Do(func() (err error) {
-				qp, _, err = ha.ULP.Dial(ctx, pd, cfg, dial, nil)
+				dial.QP = cfg
+				qp, err = pd.Dial(ctx, dial)
 				return err
 			})
 			return qp, err

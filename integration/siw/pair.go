@@ -106,13 +106,13 @@ func (p *Pairs) Connect(t testing.TB) (a, b conformance.Endpoint) {
 	our, err := p.host.Endpoint(t, 0, func(pd *verbs.PD, cfg verbs.QPConfig) (qp *verbs.QP, err error) {
 		if p.v.Dial {
 			err = nsdo.Do(p.netns, func() (err error) {
-				qp, _, err = p.host.ULP.Dial(ctx, pd, cfg, verbs.DialConfig{Remote: p.siw, Transport: p.tc, ClientServer: p.v.RTR == 0, MPA: p.v.mpa()}, nil)
+				qp, err = pd.Dial(ctx, verbs.DialConfig{QP: cfg, Remote: p.siw, Transport: p.tc, ClientServer: p.v.RTR == 0, MPA: p.v.mpa()})
 				return err
 			})
 		} else {
 			var req *verbs.ConnRequest
 			if req, err = p.ln.Accept(ctx); err == nil {
-				qp, err = req.Accept(ctx, pd, cfg, nil, nil)
+				qp, err = req.Accept(ctx, pd, verbs.AcceptConfig{QP: cfg})
 			}
 		}
 		if err == nil {

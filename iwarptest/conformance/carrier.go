@@ -32,13 +32,13 @@ func OverCarrier(t testing.TB, local netip.AddrPort, client, server *transport.C
 			r, err := ln.Accept(ctx)
 			if err == nil {
 				b, err = hb.Endpoint(t, 0, func(pd *verbs.PD, cfg verbs.QPConfig) (*verbs.QP, error) {
-					return r.Accept(ctx, pd, cfg, nil, nil)
+					return r.Accept(ctx, pd, verbs.AcceptConfig{QP: cfg})
 				})
 			}
 			accepted <- err
 		}()
 		a, err := ha.Endpoint(t, 0, func(pd *verbs.PD, cfg verbs.QPConfig) (*verbs.QP, error) {
-			qp, _, err := ha.ULP.Dial(ctx, pd, cfg, verbs.DialConfig{Remote: ln.Addr(), Transport: client}, nil)
+			qp, err := pd.Dial(ctx, verbs.DialConfig{QP: cfg, Remote: ln.Addr(), Transport: client})
 			return qp, err
 		})
 		if err := errors.Join(err, <-accepted); err != nil {

@@ -21,7 +21,7 @@ func OverLLP(t testing.TB, pair func(t testing.TB) (a, b ddp.LLP), options ...Op
 		la, lb := pair(t)
 		adopt := func(h *Host, l ddp.LLP) Endpoint {
 			e, err := h.Endpoint(t, l.MULPDU(), func(pd *verbs.PD, cfg verbs.QPConfig) (*verbs.QP, error) {
-				return h.ULP.Adopt(pd, cfg, verbs.AdoptConfig{LLP: l, Conn: unprotected{}, IRD: cfg.IRD, ORD: cfg.ORD}, nil)
+				return pd.Adopt(verbs.AdoptConfig{QP: cfg, LLP: l, Conn: unprotected{}, IRD: cfg.IRD, ORD: cfg.ORD})
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -100,7 +100,7 @@ func serve(ctx context.Context, conn *transport.Conn, cfg *mpa.Config) (*mpa.Con
 // adopt makes an end on a connection that has gone through MPA's start-up.
 func (h *Host) adopt(t testing.TB, m *mpa.Conn, conn *transport.Conn, initiator bool) (Endpoint, error) {
 	return h.Endpoint(t, m.MULPDU(), func(pd *verbs.PD, cfg verbs.QPConfig) (*verbs.QP, error) {
-		return h.ULP.Adopt(pd, cfg, verbs.AdoptMPA(m, conn, initiator), nil)
+		return pd.Adopt(verbs.AdoptMPA(cfg, m, conn, initiator))
 	})
 }
 
