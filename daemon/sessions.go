@@ -2,11 +2,15 @@ package daemon
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/printable"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
@@ -225,10 +229,22 @@ func (d *Daemon) sessionName(c *consumer) string {
 	if err != nil {
 		host = "unknown host"
 	}
-	name := host + ":" + d.config().StateDir
-	name = name[:min(len(name), 200)]
-	if c.name != "" {
-		name += ":" + c.name
+	return nameSession(host, d.config().StateDir, c.name)
+}
+
+// nameSession names a ULP's session by the directory of its daemon's state. A directory
+// that cannot stand in the name as it is, since it is too long, has what cannot be
+// printed, or a colon, as there is before the ULP, is told from others by a hash.
+func nameSession(host, dir, ulp string) string {
+	const room = 200 // of the 255 bytes of rtrs
+	name := host + ":" + dir
+	if len(name) > room || strings.Contains(dir, ":") || printable.Check(name) != nil {
+		sum := sha256.Sum256([]byte(name))
+		hash := "~" + hex.EncodeToString(sum[:8])
+		name = printable.Cut(printable.Text(name), room-len(hash)) + hash
+	}
+	if ulp != "" {
+		name += ":" + ulp
 	}
 	return name
 }

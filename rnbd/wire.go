@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"syscall"
-	"unicode/utf8"
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/printable"
@@ -203,19 +202,10 @@ func (m *openRsp) Append(b []byte) []byte {
 	b = append(b, make([]byte, 9)...)
 	b = append(b, m.Identity.Disk[:]...)
 	b = append(b, m.Identity.Life[:]...)
-	detail := shorten(m.Detail, detailField)
+	detail := printable.Cut(m.Detail, detailField)
 	b = append(b, m.Result, byte(len(detail)))
 	b = append(b, detail...)
 	return append(b, make([]byte, detailField-len(detail))...)
-}
-
-// shorten cuts a text to n bytes, between two characters.
-func shorten(s string, n int) string {
-	for len(s) > n {
-		_, size := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-size]
-	}
-	return s
 }
 
 func (m *openRsp) Parse(b []byte) error {

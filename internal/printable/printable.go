@@ -28,6 +28,15 @@ func Check(name string) error {
 	return nil
 }
 
+// Cut is as much of s as has at most n bytes, and ends between two runes.
+func Cut(s string, n int) string {
+	for len(s) > n {
+		_, size := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-size]
+	}
+	return s
+}
+
 // Text is s with U+FFFD in place of what Check refuses: for what is sent.
 func Text(s string) string {
 	return strings.Map(func(r rune) rune {
