@@ -10,6 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // ikeTime bounds one question to the IKE daemon from the control API, so that
@@ -38,7 +39,7 @@ func (d *Daemon) ikeManager(c config.IPsec) (*ipsec.Manager, error) {
 	if d.ike.m != nil {
 		return d.ike.m, nil
 	}
-	plane, err := ipsec.ParseDataPlane(c.DataPlane)
+	plane, err := esp.ParsePlane(c.DataPlane)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // ikeReasons are what can be wrong with IPsec, the most special first, and what
@@ -49,7 +50,7 @@ var ikeReasons = []struct {
 	{ipsec.ErrGuardLeaks, api.ReasonGuard, "`ironwarp doctor` lists the holes in the guard; until they are closed nothing is sent to this peer"},
 	{ipsec.ErrGuardUntested, api.ReasonGuard, "is there a route to the peer? See `ip route get` with its address; the test is made as soon as there is one"},
 	{ipsec.ErrNoGuard6, api.ReasonGuard, "use IPv4 addresses for this peer, or a kernel with ESP"},
-	{ipsec.ErrNoKernelESP, api.ReasonDataPlane, "`ironwarp doctor` says how to have userland ESP"},
+	{esp.ErrNoKernel, api.ReasonDataPlane, "`ironwarp doctor` says how to have userland ESP"},
 	{fs.ErrNotExist, api.ReasonCredential, "psk_file, cert_file, key_file and ca_files have to name files that exist; then run `ironwarp reload`"},
 	{fs.ErrPermission, api.ReasonCredential, "the daemon has to be allowed to read psk_file, cert_file, key_file and ca_files; it runs as root best"},
 	{ipsec.ErrNotConnected, api.ReasonStrongSwan, "`ironwarp doctor` says what is missing"},

@@ -11,6 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -117,7 +118,7 @@ func (p *peer) describeIKE(v *api.Peer, m *ipsec.Manager) {
 		return
 	}
 	v.IPsec = ipsecState(st)
-	if st.DataPlane != ipsec.DataPlaneAuto {
+	if st.DataPlane != esp.Auto {
 		v.DataPlane = st.DataPlane.String()
 	}
 	if v.State = stateOf(st); v.State == api.PeerUp {

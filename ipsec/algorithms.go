@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // Algorithms are those that charon has, by its own names.
@@ -83,7 +85,7 @@ func charonName(token string) string {
 // of proposals. usable tells that one of the profile's proposals for IKE and one
 // for ESP can be used all the same. In ESP of the kernel only the groups are
 // charon's.
-func (a Algorithms) Lacks(p *Profile, plane DataPlane) (lacking []string, usable bool) {
+func (a Algorithms) Lacks(p *Profile, plane esp.Plane) (lacking []string, usable bool) {
 	check := func(proposals []string, mine func(algorithm) bool) bool {
 		some := false
 		for _, text := range proposals {
@@ -103,6 +105,6 @@ func (a Algorithms) Lacks(p *Profile, plane DataPlane) (lacking []string, usable
 		return some
 	}
 	ike := check(p.IKE, func(algorithm) bool { return true })
-	esp := check(p.espFor(plane), func(t algorithm) bool { return !plane.plane().holdsSAs() || t.kind == kindDH })
+	esp := check(p.espFor(plane), func(t algorithm) bool { return !plane.Offers().HoldsSAs || t.kind == kindDH })
 	return lacking, ike && esp
 }

@@ -3,6 +3,8 @@ package ipsec
 import (
 	"slices"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 func TestEveryTokenOfAProposalHasItsNameInCharon(t *testing.T) {
@@ -42,16 +44,16 @@ func TestLackingAlgorithmsAreNamed(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		has    Algorithms
-		plane  DataPlane
+		plane  esp.Plane
 		lacks  []string
 		usable bool
 	}{
-		{all, DataPlaneUserland, nil, true},
-		{without("ECP_256"), DataPlaneUserland, []string{"ecp256"}, true},
-		{without("AES_GCM_16"), DataPlaneUserland, []string{"aes128gcm16"}, true},
-		{without("AES_GCM_16", "AES_CBC"), DataPlaneUserland, []string{"aes128gcm16", "aes128"}, false},
-		{without("MODP_2048"), DataPlaneKernel, []string{"modp2048"}, false},
-		{Algorithms{}, DataPlaneKernel, []string{"aes128gcm16", "prfsha256", "ecp256", "aes128", "sha256", "modp2048"}, false},
+		{all, esp.Userland, nil, true},
+		{without("ECP_256"), esp.Userland, []string{"ecp256"}, true},
+		{without("AES_GCM_16"), esp.Userland, []string{"aes128gcm16"}, true},
+		{without("AES_GCM_16", "AES_CBC"), esp.Userland, []string{"aes128gcm16", "aes128"}, false},
+		{without("MODP_2048"), esp.Kernel, []string{"modp2048"}, false},
+		{Algorithms{}, esp.Kernel, []string{"aes128gcm16", "prfsha256", "ecp256", "aes128", "sha256", "modp2048"}, false},
 	} {
 		lacks, usable := tc.has.Lacks(p, tc.plane)
 		if !slices.Equal(lacks, tc.lacks) || usable != tc.usable {

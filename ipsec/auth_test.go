@@ -7,13 +7,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 func TestConnectionSaysWhatTheProfileSays(t *testing.T) {
 	for _, name := range ProfileNames() {
 		p := testPeer("beta", 2)
 		p.Profile = mustProfile(t, name)
-		conn := sub(connMessage(&p, DataPlaneKernel), "beta")
+		conn := sub(connMessage(&p, esp.Kernel), "beta")
 		if str(conn, "version") != strconv.Itoa(p.Profile.Version) || (str(conn, "aggressive") == "yes") != p.Profile.Aggressive || !slices.Equal(list(conn, "proposals"), p.Profile.IKE) {
 			t.Errorf("%s: version %s, aggressive %q, proposals %v", name, str(conn, "version"), str(conn, "aggressive"), list(conn, "proposals"))
 		}
@@ -36,7 +38,7 @@ func TestConnectionSaysWhatTheProfileSays(t *testing.T) {
 	}
 	p := testPeer("beta", 2)
 	p.Profile.Mode = ModeTransport
-	if c := sub(sub(sub(connMessage(&p, DataPlaneKernel), "beta"), "children"), "beta-out"); str(c, "mode") != "transport" {
+	if c := sub(sub(sub(connMessage(&p, esp.Kernel), "beta"), "children"), "beta-out"); str(c, "mode") != "transport" {
 		t.Errorf("mode %q", str(c, "mode"))
 	}
 }
@@ -51,7 +53,7 @@ func TestKeyBelongsToThePeerAlone(t *testing.T) {
 func TestConnectionEndsAtTheGatewayThatWasAskedFor(t *testing.T) {
 	p := testPeer("beta", 2)
 	ends := func() []string {
-		return list(sub(connMessage(&p, DataPlaneKernel), "beta"), "remote_addrs")
+		return list(sub(connMessage(&p, esp.Kernel), "beta"), "remote_addrs")
 	}
 	if got := ends(); !slices.Equal(got, []string{p.Remote.String()}) {
 		t.Errorf("without a gateway: %v", got)
@@ -65,12 +67,12 @@ func TestConnectionEndsAtTheGatewayThatWasAskedFor(t *testing.T) {
 func TestConnectionPinsTheAuthorityAndTheIdentity(t *testing.T) {
 	dir := labAuthority(t, "here")
 	p := testPeer("beta", 2)
-	conn := sub(connMessage(&p, DataPlaneKernel), "beta")
+	conn := sub(connMessage(&p, esp.Kernel), "beta")
 	if l, r := sub(conn, "local-1"), sub(conn, "remote-1"); str(l, "auth") != "psk" || str(r, "auth") != "psk" || str(l, "id") != "here" || str(r, "id") != "beta" {
 		t.Errorf("with a key: %v, %v", l, r)
 	}
 	p.PSK, p.Cert, p.CAs, p.Revocation = Secret{}, labCredential(t, dir, "here"), []Authority{labTrust(t, dir)}, RevocationStrict
-	conn = sub(connMessage(&p, DataPlaneKernel), "beta")
+	conn = sub(connMessage(&p, esp.Kernel), "beta")
 	l, r := sub(conn, "local-1"), sub(conn, "remote-1")
 	if str(l, "auth") != "pubkey" || str(l, "id") != "here" || !slices.Equal(list(l, "certs"), []string{string(p.Cert.Certificate().Raw)}) {
 		t.Errorf("this host: %s as %s", str(l, "auth"), str(l, "id"))
@@ -101,7 +103,7 @@ func TestPrivateKeyGoesToCharonOnlyInItsOwnMessage(t *testing.T) {
 	if err != nil || !strings.Contains(str(m, "data"), d) {
 		t.Errorf("load-key has no key: %v", err)
 	}
-	if text := connMessage(&p, DataPlaneKernel).String(); strings.Contains(text, d) {
+	if text := connMessage(&p, esp.Kernel).String(); strings.Contains(text, d) {
 		t.Error("load-conn has the key")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -217,7 +218,7 @@ func (b *blocked) entries() []blockEntry {
 func (p *peer) blockKeys() []blockKey {
 	var keys []blockKey
 	for _, k := range p.links {
-		g := p.guardOf(k, DataPlaneAuto, "")
+		g := p.guardOf(k, esp.Auto, "")
 		for _, a := range g.Addresses() {
 			keys = append(keys, blockKey{a, g.protocol(), g.Port})
 		}

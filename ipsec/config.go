@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // DefaultSocket is where Debian's strongSwan has its control socket.
@@ -20,7 +22,7 @@ type Config struct {
 	// Default: DefaultSocket.
 	Socket string
 	// DataPlane is who does ESP; auto asks charon which plugins it has.
-	DataPlane DataPlane
+	DataPlane esp.Plane
 	// NetNS is the path of the network namespace that the guard is for; "" is
 	// this process's own.
 	NetNS string

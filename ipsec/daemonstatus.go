@@ -3,6 +3,7 @@ package ipsec
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // DaemonStatus tells how it stands with charon.
@@ -19,7 +22,7 @@ type DaemonStatus struct {
 	Since     time.Time `json:"since"`
 	Daemon    string    `json:"daemon,omitempty"`  // charon or charon-systemd
 	Version   string    `json:"version,omitempty"` // such as 5.9.8
-	DataPlane DataPlane `json:"data_plane"`
+	DataPlane esp.Plane `json:"data_plane"`
 	Reason    string    `json:"data_plane_reason,omitempty"` // why it is that one
 	Tun       string    `json:"tun,omitempty"`               // device of userland ESP, where it can be told
 	Plugins   []string  `json:"plugins,omitempty"`
@@ -35,8 +38,6 @@ const (
 	oldestMinor = 9
 )
 
-const libipsec = "kernel-libipsec"
-
 // ProbeDaemon connects to charon once and tells what it is. The error is a
 // *DaemonError whose text says what to do.
 func ProbeDaemon(ctx context.Context, socket string) (DaemonStatus, error) {
@@ -50,7 +51,7 @@ func ProbeDaemon(ctx context.Context, socket string) (DaemonStatus, error) {
 	defer c.close()
 	st, err := c.identify(ctx)
 	if err == nil {
-		st.choose(DataPlaneAuto)
+		st.choose(esp.Auto)
 	}
 	return st, err
 }
@@ -82,7 +83,7 @@ func (c *viciConn) identify(ctx context.Context) (DaemonStatus, error) {
 		return d, err
 	}
 	d.Connected, d.Since = true, time.Now()
-	if slices.Contains(d.Plugins, libipsec) {
+	if slices.Contains(d.Plugins, esp.Plugin) {
 		d.Tun = tunOf(c.pid)
 	}
 	return d, nil
@@ -121,4 +122,32 @@ func tunOf(pid int) string {
 		}
 	}
 	return ""
+}
+
+// choose says who does ESP here, and why: configured is what the configuration
+// says.
+func (d *DaemonStatus) choose(configured esp.Plane) {
+	probe := esp.ProbeKernel()
+	kernel := "the kernel has ESP"
+	switch {
+	case errors.Is(probe, esp.ErrNoKernel):
+		kernel = probe.Error()
+	case probe != nil:
+		kernel = fmt.Sprintf("it is not known whether the kernel has ESP (%v)", probe)
+	}
+	loaded := slices.Contains(d.Plugins, esp.Plugin)
+	switch {
+	case loaded && probe != nil:
+		d.DataPlane, d.Reason = esp.Userland, fmt.Sprintf("strongSwan has loaded its plugin %s, and %s", esp.Plugin, kernel)
+	case loaded:
+		d.DataPlane, d.Reason = esp.Userland, fmt.Sprintf("strongSwan has loaded its plugin %s, although %s", esp.Plugin, kernel)
+	case probe != nil:
+		d.DataPlane, d.Reason = esp.Kernel, fmt.Sprintf("strongSwan has not loaded its plugin %s; but %s", esp.Plugin, kernel)
+	default:
+		d.DataPlane, d.Reason = esp.Kernel, kernel
+	}
+	if configured != esp.Auto && configured != d.DataPlane {
+		d.Reason = fmt.Sprintf("the configuration says so; by itself it would be %v: %s", d.DataPlane, d.Reason)
+		d.DataPlane = configured
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // explainFailure turns charon's words about a failed attempt into what they mean
@@ -275,4 +277,17 @@ func explainRefusal(p *Peer, err error) error {
 		return fmt.Errorf("peer %s: %w: one for such keys and certificates (openssl, pem, pkcs1, x509): %w", p.Name, ErrPluginMissing, err)
 	}
 	return err
+}
+
+// blameKernel replaces the explanation of a failed attempt where the true cause
+// is that nobody on this host does ESP: strongSwan only finds out when it has
+// negotiated, and then hears of the peer that there is no proposal left.
+func blameKernel(plane esp.Plane, err error) error {
+	var n *NegotiationError
+	if plane != esp.Kernel || !errors.As(err, &n) || !errors.Is(n.Kind, ErrNoProposal) && !errors.Is(n.Kind, ErrDataPlane) && !errors.Is(n.Kind, ErrNegotiation) ||
+		!errors.Is(esp.ProbeKernel(), esp.ErrNoKernel) {
+		return err
+	}
+	return &NegotiationError{Peer: n.Peer, Child: n.Child, Kind: esp.ErrNoKernel, Log: n.Log,
+		Advice: "nor has strongSwan loaded its plugin kernel-libipsec, which does ESP in user space; load the kernel's (modprobe esp4 esp6 xfrm_user), or see `ironwarp doctor` for the plugin"}
 }

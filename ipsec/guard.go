@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -16,7 +17,7 @@ import (
 // by policies of a better priority:
 //
 //   - kernel ESP: charon's own policies, which require ESP. Their priority is
-//     fixed by the child's configuration (childPriority), since the numbers that
+//     fixed by the child's configuration (esp.ChildPriority), since the numbers that
 //     strongSwan computes are worse than the block's.
 //   - userland ESP: an allow policy bound to the tun of kernel-libipsec, towards
 //     which clear packets go to be encrypted; it names the device by its index,
@@ -34,7 +35,7 @@ type GuardSpec struct {
 	Remote    netip.Addr         // the peer
 	Port      uint16             // the link's port
 	Protocol  transport.Protocol // default: TCP
-	DataPlane DataPlane          // DataPlaneAuto: the block alone, nothing may pass yet
+	DataPlane esp.Plane          // esp.Auto: the block alone, nothing may pass yet
 	// Tun is the device of userland ESP; "" is every tun device named ipsecN.
 	Tun string
 }
@@ -87,16 +88,11 @@ func (g GuardSpec) validate() error {
 	return nil
 }
 
-// XFRM priorities: the smaller number wins. Both are better than anything
-// strongSwan computes by itself (its best, a bypass policy with full selectors,
-// is above 60,000), so that no bypass policy of another connection opens a hole.
-const (
-	// childPriority is given to charon for our children (kernel ESP), and to the
-	// policies that let the tun of userland ESP pass.
-	childPriority = 1000
-	// blockPriority is that of the block policies.
-	blockPriority = 2000
-)
+// blockPriority is the XFRM priority of the block policies. It is better than
+// anything strongSwan computes by itself, so that no bypass policy of another
+// connection opens a hole, and worse than that of our children (esp.ChildPriority), which
+// the policies that let the tun of userland ESP pass have as well.
+const blockPriority = 2000
 
 // GuardPolicy is a policy of a guard that was found in the kernel.
 type GuardPolicy struct {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/internal/nsdo"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -117,7 +118,7 @@ func inventoryOf(all []netlink.XfrmPolicy) inventory {
 
 // plan is what the guard consists of.
 func (k *kernel) plan(g GuardSpec, have inventory) (plan, error) {
-	p, err := g.DataPlane.plane().plan(k, g)
+	p, err := planeOf(g.DataPlane).plan(k, g)
 	p.steps = append(p.steps, quoteStep(k, g, have))
 	return p, err
 }
@@ -224,7 +225,7 @@ func (g GuardSpec) allows(tun int) []*netlink.XfrmPolicy {
 	var out []*netlink.XfrmPolicy
 	for _, local := range []bool{false, true} {
 		p := g.policy(netlink.XFRM_DIR_OUT, local)
-		p.Action, p.Priority, p.Ifindex = netlink.XFRM_POLICY_ALLOW, childPriority, tun
+		p.Action, p.Priority, p.Ifindex = netlink.XFRM_POLICY_ALLOW, esp.ChildPriority, tun
 		out = append(out, p)
 	}
 	return out
@@ -235,7 +236,7 @@ func (g GuardSpec) allowMarked() []*netlink.XfrmPolicy {
 	var out []*netlink.XfrmPolicy
 	for _, local := range []bool{false, true} {
 		p := g.policy(netlink.XFRM_DIR_IN, local)
-		p.Action, p.Priority, p.Mark = netlink.XFRM_POLICY_ALLOW, childPriority, &netlink.XfrmMark{Value: tunMark, Mask: 0xffffffff}
+		p.Action, p.Priority, p.Mark = netlink.XFRM_POLICY_ALLOW, esp.ChildPriority, &netlink.XfrmMark{Value: tunMark, Mask: 0xffffffff}
 		out = append(out, p)
 	}
 	return out
@@ -276,7 +277,7 @@ func isBlock(p *netlink.XfrmPolicy) bool {
 
 // isAllow tells that a policy is one of those that let ESP's clear side pass.
 func isAllow(p *netlink.XfrmPolicy) bool {
-	if p.Action != netlink.XFRM_POLICY_ALLOW || p.Priority != childPriority || !guardShape(p) {
+	if p.Action != netlink.XFRM_POLICY_ALLOW || p.Priority != esp.ChildPriority || !guardShape(p) {
 		return false
 	}
 	if p.Dir == netlink.XFRM_DIR_IN {

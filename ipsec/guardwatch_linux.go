@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/internal/nsdo"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // Multicast groups that tell of changes to policies, devices and rules; that of
@@ -175,7 +176,7 @@ func (m *Manager) repairGuards(ctx context.Context) {
 	m.sweepOrphans(ctx)
 	// Who took the guard's policies has taken charon's as well, and charon does
 	// not know: its children carry nothing any more.
-	if !m.DaemonStatus().DataPlane.plane().holdsSAs() {
+	if !m.DaemonStatus().DataPlane.Offers().HoldsSAs {
 		return
 	}
 	for _, p := range repaired {
@@ -213,7 +214,7 @@ func (m *Manager) dropGuard(p *peer, ready func(GuardSpec) error, keep ...Link) 
 	m.guarding.Unlock()
 	var errs []error
 	for _, k := range p.links {
-		g := p.guardOf(k, DataPlaneAuto, "")
+		g := p.guardOf(k, esp.Auto, "")
 		err := ready(g)
 		if slices.Contains(keep, k) {
 			continue // whatever that came to

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // foreign is an installed child that covers flows of a peer and is not the
@@ -79,7 +81,7 @@ func (m *Manager) readStrangers() (struct{}, error) {
 }
 
 // compare takes over from a list of all SAs what concerns the peer.
-func (p *peer) compare(all []SA, plane DataPlane) {
+func (p *peer) compare(all []SA, plane esp.Plane) {
 	var found []foreign
 	var own []uint32
 	p.mu.Lock()
@@ -90,7 +92,7 @@ func (p *peer) compare(all []SA, plane DataPlane) {
 			case !c.IsInstalled():
 			case sa.Peer == p.name:
 				own = append(own, c.UniqueID)
-			case plane.plane().holdsSAs() && sa.RemoteHost != p.cfg.Remote:
+			case plane.Offers().HoldsSAs && sa.RemoteHost != p.cfg.Remote:
 				// The guard's policies come before those of a tunnel to elsewhere.
 			default:
 				f := newForeign(sa, c)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -96,7 +97,7 @@ func (p *Peer) checkLinks() []error {
 }
 
 // guards are the guards of a peer, one for each link.
-func (p *peer) guards(plane DataPlane, tun string) []GuardSpec {
+func (p *peer) guards(plane esp.Plane, tun string) []GuardSpec {
 	var specs []GuardSpec
 	for _, k := range p.links {
 		specs = append(specs, p.guardOf(k, plane, tun))
@@ -104,12 +105,12 @@ func (p *peer) guards(plane DataPlane, tun string) []GuardSpec {
 	return specs
 }
 
-func (p *peer) guardOf(k Link, plane DataPlane, tun string) GuardSpec {
+func (p *peer) guardOf(k Link, plane esp.Plane, tun string) GuardSpec {
 	return GuardSpec{NetNS: p.m.cfg.NetNS, Remote: p.remote, Port: k.Port, Protocol: k.Protocol, DataPlane: plane, Tun: tun}
 }
 
 // host is a guard spec for what concerns all links of a peer.
-func (p *peer) host(plane DataPlane, tun string) GuardSpec {
+func (p *peer) host(plane esp.Plane, tun string) GuardSpec {
 	return p.guardOf(p.links[0], plane, tun)
 }
 

@@ -148,7 +148,7 @@ func (m *Manager) retire(ctx context.Context, p *peer, keep []Link) error {
 	}
 	p.mu.Unlock()
 	errs = append(errs, m.dropGuard(p, m.empty, keep...))
-	if st := m.DaemonStatus(); st.DataPlane.plane().holdsSAs() {
+	if st := m.DaemonStatus(); st.DataPlane.Offers().HoldsSAs {
 		for _, g := range p.guards(st.DataPlane, "") {
 			errs = append(errs, removeChildren(g))
 		}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -78,14 +79,14 @@ func New(cfg Config) (*Manager, error) {
 		uninstall: removeBlocks,
 		empty:     endSockets,
 		probe:     ProbeGuard,
-		route:     func(g GuardSpec, local netip.Addr, up bool) error { return g.DataPlane.plane().route(g, local, up) },
-		confirm:   func(g GuardSpec, sa *SA, c *Child) error { return g.DataPlane.plane().installed(g, sa, c) },
+		route:     func(g GuardSpec, local netip.Addr, up bool) error { return planeOf(g.DataPlane).route(g, local, up) },
+		confirm:   func(g GuardSpec, sa *SA, c *Child) error { return planeOf(g.DataPlane).installed(g, sa, c) },
 
 		listBlocks:  readBlocks,
 		setBlocks:   writeBlocks,
 		checkBlocks: blockFaults,
 	}
-	if m.cfg.DataPlane > DataPlaneUserland {
+	if m.cfg.DataPlane > esp.Userland {
 		return nil, fmt.Errorf("ipsec: unknown data plane %d", m.cfg.DataPlane)
 	}
 	m.status = DaemonStatus{Socket: m.cfg.Socket, DataPlane: m.cfg.DataPlane, Since: time.Now()}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/strongswan/govici/vici"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // section builds a VICI message from keys and values: strings, lists of strings
@@ -30,9 +32,9 @@ func section(kv ...any) *vici.Message {
 }
 
 // connMessage is load-conn.
-func connMessage(p *Peer, plane DataPlane) *vici.Message {
+func connMessage(p *Peer, plane esp.Plane) *vici.Message {
 	encap := "no"
-	if plane.offers().udp {
+	if plane.Offers().UDP {
 		encap = "yes" // userland ESP speaks it in UDP only
 	}
 	end := p.Remote
@@ -61,7 +63,7 @@ func connMessage(p *Peer, plane DataPlane) *vici.Message {
 			set(m, "rekey_bytes", strconv.FormatUint(p.Profile.RekeyBytes, 10))
 			set(m, "life_bytes", strconv.FormatUint(p.Profile.lifeBytes(), 10))
 		}
-		if n := plane.offers().priority; n > 0 {
+		if n := plane.Offers().Priority; n > 0 {
 			set(m, "priority", strconv.Itoa(n))
 		}
 		return m

@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // A charon that is killed leaves its SAs in the kernel, which goes on with them:
@@ -31,7 +33,7 @@ type orphan struct {
 // guard's peer: it demands ESP, for the link's port, at the priority that only
 // our children have.
 func isChildPolicy(p *netlink.XfrmPolicy, g GuardSpec) bool {
-	if p.Priority != childPriority || len(p.Tmpls) == 0 || p.Dir > netlink.XFRM_DIR_FWD || netlink.Proto(g.protocol()) != p.Proto {
+	if p.Priority != esp.ChildPriority || len(p.Tmpls) == 0 || p.Dir > netlink.XFRM_DIR_FWD || netlink.Proto(g.protocol()) != p.Proto {
 		return false
 	}
 	remote := prefixOf(p.Src)
@@ -144,7 +146,7 @@ func unlisted(states []orphan, sas []SA) []orphan {
 // makes any for this peer.
 func (m *Manager) noteOrphans(ctx context.Context, p *peer) {
 	st := m.DaemonStatus()
-	if !st.DataPlane.plane().holdsSAs() {
+	if !st.DataPlane.Offers().HoldsSAs {
 		return
 	}
 	specs := p.guards(st.DataPlane, st.Tun)

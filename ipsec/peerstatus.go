@@ -5,10 +5,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-func (p *peer) status(plane DataPlane) Status {
+func (p *peer) status(plane esp.Plane) Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Status{Peer: p.cfg.Name, State: p.state, Since: p.since, DataPlane: plane, Guarded: p.guarded, Loaded: p.loaded,

@@ -7,20 +7,22 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 func TestPlaneIsChosenByWhatCharonHasLoaded(t *testing.T) {
 	for _, tc := range []struct {
 		plugins    []string
-		configured DataPlane
-		want       DataPlane
+		configured esp.Plane
+		want       esp.Plane
 		words      []string
 	}{
-		{[]string{libipsec, "vici"}, DataPlaneAuto, DataPlaneUserland, []string{"has loaded its plugin kernel-libipsec"}},
-		{[]string{"vici"}, DataPlaneAuto, DataPlaneKernel, []string{"kernel"}},
-		{[]string{libipsec}, DataPlaneUserland, DataPlaneUserland, []string{"has loaded its plugin"}},
-		{[]string{libipsec}, DataPlaneKernel, DataPlaneKernel, []string{"the configuration says so", "would be userland ESP", "kernel-libipsec"}},
-		{nil, DataPlaneUserland, DataPlaneUserland, []string{"the configuration says so", "would be kernel ESP"}},
+		{[]string{esp.Plugin, "vici"}, esp.Auto, esp.Userland, []string{"has loaded its plugin kernel-libipsec"}},
+		{[]string{"vici"}, esp.Auto, esp.Kernel, []string{"kernel"}},
+		{[]string{esp.Plugin}, esp.Userland, esp.Userland, []string{"has loaded its plugin"}},
+		{[]string{esp.Plugin}, esp.Kernel, esp.Kernel, []string{"the configuration says so", "would be userland ESP", "kernel-libipsec"}},
+		{nil, esp.Userland, esp.Userland, []string{"the configuration says so", "would be kernel ESP"}},
 	} {
 		d := DaemonStatus{Plugins: tc.plugins}
 		d.choose(tc.configured)
@@ -36,10 +38,10 @@ func TestPlaneIsChosenByWhatCharonHasLoaded(t *testing.T) {
 }
 
 func TestPlanesDifferWhereTheyHaveTo(t *testing.T) {
-	if o := DataPlaneKernel.offers(); !o.esn || !o.transport || !o.kernel || o.udp || o.priority >= blockPriority || o.priority == 0 {
+	if o := esp.Kernel.Offers(); !o.ESN || !o.Transport || !o.Kernel || o.UDP || o.Priority >= blockPriority || o.Priority == 0 {
 		t.Errorf("kernel ESP: %+v", o)
 	}
-	if o := DataPlaneUserland.offers(); o.esn || o.transport || o.kernel || !o.udp || o.priority != 0 {
+	if o := esp.Userland.Offers(); o.ESN || o.Transport || o.Kernel || !o.UDP || o.Priority != 0 {
 		t.Errorf("userland ESP: %+v", o)
 	}
 }
@@ -62,7 +64,7 @@ func TestPeerIsBlockedByTheAddressOfATranslatorToo(t *testing.T) {
 }
 
 func TestRulesBeforeTheGuardsAreFoundOut(t *testing.T) {
-	g := GuardSpec{Remote: netip.MustParseAddr("fd99::2"), Port: 7471, DataPlane: DataPlaneUserland}
+	g := GuardSpec{Remote: netip.MustParseAddr("fd99::2"), Port: 7471, DataPlane: esp.Userland}
 	whole := func() []netlink.Rule {
 		local := *netlink.NewRule()
 		local.Priority, local.Table = 0, 255

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // needed are sets of charon's plugins of which it has to have loaded at least
@@ -14,7 +16,7 @@ var needed = []struct {
 	advice string
 }{
 	{[]string{"kernel-netlink", "kernel-pfroute"}, "talks to the kernel of addresses and routes", "load kernel-netlink, which is part of strongswan-charon or libcharon-standard-plugins"},
-	{[]string{"kernel-netlink", "kernel-pfkey", libipsec}, "does ESP", "load kernel-netlink where the kernel has ESP, else kernel-libipsec of libcharon-extra-plugins"},
+	{[]string{"kernel-netlink", "kernel-pfkey", esp.Plugin}, "does ESP", "load kernel-netlink where the kernel has ESP, else kernel-libipsec of libcharon-extra-plugins"},
 	{[]string{"openssl", "gcrypt", "botan", "wolfssl", "aes", "af-alg"}, "does AES", "load openssl, which is part of libstrongswan-standard-plugins"},
 	{[]string{"openssl", "gcrypt", "botan", "wolfssl", "gmp", "curve25519"}, "does Diffie-Hellman", "load openssl, which is part of libstrongswan-standard-plugins"},
 	{[]string{"socket-default", "socket-dynamic"}, "sends and receives IKE", "load socket-default, which is part of strongswan-charon"},

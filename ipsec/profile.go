@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // ErrProfile tells that a Profile was refused.
@@ -200,7 +202,7 @@ func (p *Profile) checkESP(text string) error {
 func (p *Profile) lifeBytes() uint64 { return p.RekeyBytes + p.RekeyBytes/10 }
 
 // espFor returns the ESP proposals as a data plane takes them.
-func (p *Profile) espFor(d DataPlane) []string {
+func (p *Profile) espFor(d esp.Plane) []string {
 	var out []string
 	for _, text := range p.ESP {
 		var tokens []string
@@ -210,13 +212,13 @@ func (p *Profile) espFor(d DataPlane) []string {
 			if a.kind == kindDH && !p.PFS || a.kind == kindESN {
 				continue
 			}
-			usable = usable && (d.offers().kernel || !a.kernel)
+			usable = usable && (d.Offers().Kernel || !a.kernel)
 			tokens = append(tokens, t)
 		}
 		base := strings.Join(tokens, "-")
 		switch {
 		case !usable:
-		case !p.ESN || !d.offers().esn:
+		case !p.ESN || !d.Offers().ESN:
 			out = append(out, base)
 		case p.Version == 1: // an IKEv1 transform says one or the other (RFC 4304)
 			out = append(out, base+"-esn", base)
@@ -228,9 +230,9 @@ func (p *Profile) espFor(d DataPlane) []string {
 }
 
 // fits tells whether a data plane can do what the profile wants.
-func (p *Profile) fits(d DataPlane) error {
+func (p *Profile) fits(d esp.Plane) error {
 	switch {
-	case p.Mode == ModeTransport && !d.offers().transport:
+	case p.Mode == ModeTransport && !d.Offers().Transport:
 		return fmt.Errorf("%w: profile %q wants transport mode, and %v has tunnel mode only: set the mode to tunnel on both hosts, or use the kernel's ESP", ErrDataPlane, p.Name, d)
 	case len(p.espFor(d)) == 0:
 		return fmt.Errorf("%w: profile %q offers %s, and %v has none of it: choose another profile, or use the kernel's ESP", ErrDataPlane, p.Name, strings.Join(p.ESP, ", "), d)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 func TestDefaultProfileIsValidAndHasWhatTheRFCsDemand(t *testing.T) {
@@ -13,20 +15,20 @@ func TestDefaultProfileIsValidAndHasWhatTheRFCsDemand(t *testing.T) {
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	userland := p.espFor(DataPlaneUserland)
+	userland := p.espFor(esp.Userland)
 	// RFC 7146: AES-CBC with 128-bit keys MUST, HMAC-SHA1-96 MUST, AES-GCM SHOULD.
 	for _, want := range []string{"aes128gcm16-ecp256", "aes128-sha256-ecp256", "aes128-sha1-modp2048"} {
 		if !slices.Contains(userland, want) {
 			t.Errorf("%s is not offered: %v", want, userland)
 		}
 	}
-	for _, e := range p.espFor(DataPlaneKernel) {
+	for _, e := range p.espFor(esp.Kernel) {
 		if !strings.HasSuffix(e, "-esn-noesn") {
 			t.Errorf("the kernel's proposal %s has no extended sequence numbers", e)
 		}
 	}
 	p.PFS = false
-	if got := p.espFor(DataPlaneUserland); !slices.Contains(got, "aes128gcm16") || strings.Contains(strings.Join(got, " "), "ecp") {
+	if got := p.espFor(esp.Userland); !slices.Contains(got, "aes128gcm16") || strings.Contains(strings.Join(got, " "), "ecp") {
 		t.Errorf("without PFS: %v", got)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 func mustProfile(t *testing.T, name string) *Profile {
@@ -96,27 +98,27 @@ func TestProfilesOfferWhatTheRFCsDemand(t *testing.T) {
 
 func TestProfileIsOfferedAsTheDataPlaneAndTheIKEVersionTakeIt(t *testing.T) {
 	null := mustProfile(t, "rfc7146-null")
-	if got := null.espFor(DataPlaneUserland); slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "gmac") }) {
+	if got := null.espFor(esp.Userland); slices.ContainsFunc(got, func(e string) bool { return strings.Contains(e, "gmac") }) {
 		t.Errorf("userland ESP is offered GMAC, which it has not: %v", got)
 	}
-	if got := null.espFor(DataPlaneKernel); got[0] != "aes128gmac-modp2048-esn-noesn" {
+	if got := null.espFor(esp.Kernel); got[0] != "aes128gmac-modp2048-esn-noesn" {
 		t.Errorf("the kernel is offered %v", got)
 	}
 	// An IKEv1 transform has either kind of sequence numbers (RFC 4304).
-	if got := mustProfile(t, "rfc3723").espFor(DataPlaneKernel)[:2]; !slices.Equal(got, []string{"aes128ctr-aesxcbc-modp2048-esn", "aes128ctr-aesxcbc-modp2048"}) {
+	if got := mustProfile(t, "rfc3723").espFor(esp.Kernel)[:2]; !slices.Equal(got, []string{"aes128ctr-aesxcbc-modp2048-esn", "aes128ctr-aesxcbc-modp2048"}) {
 		t.Errorf("IKEv1: %v", got)
 	}
 	p := DefaultProfile()
 	p.Mode = ModeTransport
-	if err := p.fits(DataPlaneUserland); !errors.Is(err, ErrDataPlane) || !strings.Contains(err.Error(), "transport") {
+	if err := p.fits(esp.Userland); !errors.Is(err, ErrDataPlane) || !strings.Contains(err.Error(), "transport") {
 		t.Errorf("transport mode over userland ESP: %v", err)
 	}
-	if err := p.fits(DataPlaneKernel); err != nil {
+	if err := p.fits(esp.Kernel); err != nil {
 		t.Errorf("transport mode over the kernel's ESP: %v", err)
 	}
 	p = DefaultProfile()
 	p.ESP = []string{"aes128gmac-ecp256"}
-	if err := p.fits(DataPlaneUserland); !errors.Is(err, ErrDataPlane) {
+	if err := p.fits(esp.Userland); !errors.Is(err, ErrDataPlane) {
 		t.Errorf("GMAC alone over userland ESP: %v", err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -159,7 +160,7 @@ func (p probe) run(g GuardSpec) error {
 	switch {
 	case errors.Is(err, syscall.EPERM) && (!counted || after > before):
 		return nil
-	case errors.Is(err, syscall.EACCES) && g.Remote.Is6() && g.DataPlane != DataPlaneKernel:
+	case errors.Is(err, syscall.EACCES) && g.Remote.Is6() && g.DataPlane != esp.Kernel:
 		return nil // the rules that stand for the outbound policies
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil // a listener of all addresses; the probe as the host that dials is enough

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/internal/nsdo"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // TestProbeIsNotTakenByAnSAOfTheHosts has hosts with the addresses that probes come
@@ -39,13 +40,13 @@ func TestProbeIsNotTakenByAnSAOfTheHosts(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				g := GuardSpec{Remote: remote, Port: 7471, DataPlane: DataPlaneKernel}
+				g := GuardSpec{Remote: remote, Port: 7471, DataPlane: esp.Kernel}
 				if err := InstallGuard(g); err != nil {
 					return err
 				}
 				for _, local := range []bool{false, true} {
 					p := g.policy(netlink.XFRM_DIR_OUT, local)
-					p.Src, p.Priority = hostNet(own), childPriority
+					p.Src, p.Priority = hostNet(own), esp.ChildPriority
 					p.Tmpls = []netlink.XfrmPolicyTmpl{{Src: own.AsSlice(), Dst: remote.AsSlice(), Proto: netlink.XFRM_PROTO_ESP, Mode: netlink.XFRM_MODE_TUNNEL, Reqid: 1}}
 					if err := netlink.XfrmPolicyAdd(p); err != nil {
 						return err

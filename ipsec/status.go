@@ -1,6 +1,10 @@
 package ipsec
 
-import "time"
+import (
+	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
+)
 
 // State is that of a peer's SAs.
 type State string
@@ -52,7 +56,7 @@ type Status struct {
 	Peer      string    `json:"peer"`
 	State     State     `json:"state"`
 	Since     time.Time `json:"since"`
-	DataPlane DataPlane `json:"data_plane"`
+	DataPlane esp.Plane `json:"data_plane"`
 	Flows     int       `json:"flows"`  // admitted and not released
 	Paused    int       `json:"paused"` // of them
 	Guarded   bool      `json:"guarded"`

@@ -11,6 +11,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // userlandESP is strongSwan's plugin kernel-libipsec. Clear packets go to a tun
@@ -26,8 +28,6 @@ import (
 // In IPv6 a route lookup tells no policy which device it has found, and
 // disable_policy is one of addresses.
 type userlandESP struct{}
-
-func (userlandESP) offers() offer { return offer{udp: true} }
 
 func (u userlandESP) plan(k *kernel, g GuardSpec) (plan, error) {
 	p := plan{policies: g.blocks()}
@@ -88,7 +88,7 @@ func (userlandESP) installed(g GuardSpec, _ *SA, c *Child) error {
 			return err
 		}
 		if len(tuns) == 0 {
-			return fmt.Errorf("child %s has no tun device of strongSwan's %s", c.Name, libipsec)
+			return fmt.Errorf("child %s has no tun device of strongSwan's %s", c.Name, esp.Plugin)
 		}
 		family := familyOf(g.Remote)
 		routes, err := k.RouteListFiltered(family, &netlink.Route{Table: charonTable}, netlink.RT_FILTER_TABLE)
@@ -104,8 +104,6 @@ func (userlandESP) installed(g GuardSpec, _ *SA, c *Child) error {
 		return fmt.Errorf("no route of table %d leads from %v into %s", charonTable, g.Remote, tuns[0].Attrs().Name)
 	})
 }
-
-func (userlandESP) holdsSAs() bool { return false }
 
 // kernel-libipsec routes by host: all children of a peer need the same route in
 // charon's table, but it belongs to the child that came first and goes with

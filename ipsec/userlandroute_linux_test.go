@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/internal/nsdo"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // TestRouteIntoTheTunGoesWithTheLastChild matters to TCP: a packet that the guard
@@ -44,7 +45,7 @@ func TestRouteIntoTheTunGoesWithTheLastChild(t *testing.T) {
 					}
 					return len(list)
 				}
-				g := GuardSpec{Remote: e[1], Port: 7471, DataPlane: DataPlaneUserland, Tun: "ipsec0"}
+				g := GuardSpec{Remote: e[1], Port: 7471, DataPlane: esp.Userland, Tun: "ipsec0"}
 				for range 2 { // again is no error
 					if err := (userlandESP{}).route(g, e[0], true); err != nil {
 						return err

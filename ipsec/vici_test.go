@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -95,11 +97,11 @@ func TestProbeDaemonSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		})
 	}
 	st, err := ProbeDaemon(t.Context(), "unix://"+good.socket)
-	if err != nil || !st.Connected || st.Version != "5.9.8" || st.DataPlane != DataPlaneUserland {
+	if err != nil || !st.Connected || st.Version != "5.9.8" || st.DataPlane != esp.Userland {
 		t.Errorf("a good daemon: %+v, %v", st, err)
 	}
 	good.set(func() { good.plugins = []string{"openssl", "kernel-netlink", "socket-default"} })
-	if st, err := ProbeDaemon(t.Context(), good.socket); err != nil || st.DataPlane != DataPlaneKernel {
+	if st, err := ProbeDaemon(t.Context(), good.socket); err != nil || st.DataPlane != esp.Kernel {
 		t.Errorf("without kernel-libipsec: %+v, %v", st, err)
 	}
 }

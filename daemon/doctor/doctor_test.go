@@ -17,6 +17,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 )
 
@@ -132,11 +133,11 @@ func TestConfigurationIsThatOfTheDaemonThatRuns(t *testing.T) {
 }
 
 func TestKernelESPThatTheKernelLacksIsNotFine(t *testing.T) {
-	if !errors.Is(ipsec.KernelESP(), ipsec.ErrNoKernelESP) {
+	if !errors.Is(esp.ProbeKernel(), esp.ErrNoKernel) {
 		t.Skip("this kernel has ESP, or this user may not look")
 	}
 	peers := []config.Peer{{Name: "beta", Protection: config.ProtectIPsec}}
-	x := &examination{cfg: &config.Config{Peers: peers}, ike: &ipsec.DaemonStatus{DataPlane: ipsec.DataPlaneKernel, Reason: "by default"}}
+	x := &examination{cfg: &config.Config{Peers: peers}, ike: &ipsec.DaemonStatus{DataPlane: esp.Kernel, Reason: "by default"}}
 	x.dataPlane()
 	check(t, map[string]Finding{"data plane": x.out[0]}, "data plane", Fail, "this kernel has none", "modprobe esp4")
 }
@@ -223,12 +224,12 @@ func TestPluginsForCertificates(t *testing.T) {
 }
 
 func TestDataPlaneIsShownWithItsReason(t *testing.T) {
-	x := &examination{cfg: &config.Config{}, ike: &ipsec.DaemonStatus{DataPlane: ipsec.DataPlaneUserland, Reason: "the kernel has no ESP: protocol not supported"}}
+	x := &examination{cfg: &config.Config{}, ike: &ipsec.DaemonStatus{DataPlane: esp.Userland, Reason: "the kernel has no ESP: protocol not supported"}}
 	x.dataPlane()
 	check(t, map[string]Finding{"data plane": x.out[0]}, "data plane", OK, "userland ESP: the kernel has no ESP", "tunnel mode")
 	x = &examination{cfg: &config.Config{IPsec: config.IPsec{DataPlane: "kernel"}}, ike: x.ike}
 	x.dataPlane()
-	if errors.Is(ipsec.KernelESP(), ipsec.ErrNoKernelESP) {
+	if errors.Is(esp.ProbeKernel(), esp.ErrNoKernel) {
 		check(t, map[string]Finding{"data plane": x.out[0]}, "data plane", Note, "this kernel has none")
 		return
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // Where Debian puts strongSwan's programs and plugins.
@@ -86,13 +87,13 @@ func (x *examination) strongSwan(ctx context.Context) {
 }
 
 // plane is who does ESP: the configuration has the last word.
-func (x *examination) plane() ipsec.DataPlane {
-	plane := ipsec.DataPlaneAuto
+func (x *examination) plane() esp.Plane {
+	plane := esp.Auto
 	if x.ike != nil {
 		plane = x.ike.DataPlane
 	}
 	if x.cfg != nil {
-		if want, err := ipsec.ParseDataPlane(x.cfg.IPsec.DataPlane); err == nil && want != ipsec.DataPlaneAuto {
+		if want, err := esp.ParsePlane(x.cfg.IPsec.DataPlane); err == nil && want != esp.Auto {
 			plane = want
 		}
 	}
@@ -109,11 +110,11 @@ func (x *examination) dataPlane() {
 		reason = fmt.Sprintf("the configuration says so; by itself it would be %v: %s", x.ike.DataPlane, reason)
 	}
 	f.Found = fmt.Sprintf("%v: %s", plane, reason)
-	if err := ipsec.KernelESP(); plane == ipsec.DataPlaneKernel && errors.Is(err, ipsec.ErrNoKernelESP) {
+	if err := esp.ProbeKernel(); plane == esp.Kernel && errors.Is(err, esp.ErrNoKernel) {
 		f.Level, f.Found = x.missing(x.needsIPsec()), "strongSwan leaves ESP to the kernel, and this kernel has none"
 		f.Do = espOr()
 	}
-	if plane == ipsec.DataPlaneUserland {
+	if plane == esp.Userland {
 		f.Found += "; tunnel mode, ESP in UDP, no extended sequence numbers"
 	}
 	x.find(f)
@@ -170,9 +171,9 @@ func espOr(userland ...string) []string {
 
 func (x *examination) esp() {
 	f := Finding{What: "ESP", Level: OK}
-	err := ipsec.KernelESP()
+	err := esp.ProbeKernel()
 	userland := plugin("kernel-libipsec")
-	loaded := x.ike != nil && x.ike.DataPlane == ipsec.DataPlaneUserland
+	loaded := x.ike != nil && x.ike.DataPlane == esp.Userland
 	switch {
 	case err == nil && loaded:
 		f.Level, f.Found = Warn, "the kernel has it, but strongSwan does it in user space, which is slower"
@@ -181,11 +182,11 @@ func (x *examination) esp() {
 		f.Found = "the kernel has it"
 	case loaded:
 		f.Found = "in user space, by strongSwan's plugin kernel-libipsec; the kernel has none"
-	case userland && x.ike != nil && errors.Is(err, ipsec.ErrNoKernelESP):
+	case userland && x.ike != nil && errors.Is(err, esp.ErrNoKernel):
 		f.Level, f.Found = x.missing(x.needsIPsec()), "the kernel has none, and strongSwan has not loaded its plugin kernel-libipsec"
 		f.Instead = "loopback peers only"
 		f.Do = espOr()
-	case !errors.Is(err, ipsec.ErrNoKernelESP):
+	case !errors.Is(err, esp.ErrNoKernel):
 		f.Level, f.Found = Note, fmt.Sprintf("not known whether the kernel has it: %v", err)
 		if g, denied := asRoot(f.What, err); denied {
 			f = g

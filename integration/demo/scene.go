@@ -15,6 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/node"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -153,7 +154,7 @@ func (s *scene) setUp(ctx context.Context) (err error) {
 	s.canary = s.lab.Canary()
 	s.alpha, s.beta = node.New(s.lab.Host("alpha"), s.binary), node.New(s.lab.Host("beta"), s.binary)
 	plane := "ESP by the kernel"
-	if s.lab.DataPlane() == ipsec.DataPlaneUserland {
+	if s.lab.DataPlane() == esp.Userland {
 		plane = "ESP by strongSwan's userland plugin, as this kernel has none"
 	}
 	s.out.done("alpha %s and beta %s, strongSwan on each; %s", s.alpha.Addr(), s.beta.Addr(), plane)

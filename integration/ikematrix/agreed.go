@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // names are how strongSwan lists what a proposal calls otherwise.
@@ -34,8 +35,8 @@ func agreed(sa *ipsec.SA, c *ipsec.Child) *Agreed {
 // check compares what was agreed on to what the case asks for. returned tells
 // that the child is one of its own exchange: the first child of an IKEv2 SA has
 // none, and so no PFS.
-func (a *Agreed) check(c *Case, plane ipsec.DataPlane, returned bool) error {
-	want := Agreed{Version: 1, Mode: c.Mode, ESN: c.ESN == on && plane == ipsec.DataPlaneKernel, Encap: plane == ipsec.DataPlaneUserland}
+func (a *Agreed) check(c *Case, plane esp.Plane, returned bool) error {
+	want := Agreed{Version: 1, Mode: c.Mode, ESN: c.ESN == on && plane == esp.Kernel, Encap: plane == esp.Userland}
 	if c.Exchange == ikeV2 {
 		want.Version = 2
 	}

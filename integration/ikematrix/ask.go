@@ -11,6 +11,7 @@ import (
 	"github.com/strongswan/govici/vici"
 
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // Ask is something that ipsec.Manager does not even ask strongSwan for, because
@@ -31,12 +32,12 @@ type Asked struct {
 	Surprise string `json:"surprise,omitempty"`
 }
 
-func asksOf(plane ipsec.DataPlane) []Ask {
+func asksOf(plane esp.Plane) []Ask {
 	all := []Ask{
 		{What: "AES-GCM in phase 1", Case: Case{Exchange: main1, Suite: "aes128gcm16-prfsha256"}, Words: "no acceptable ENCRYPTION_ALGORITHM found"},
 		{What: "ChaCha20-Poly1305", Case: Case{Exchange: main1, ESP: "chacha20poly1305"}, Words: "NO_PROPOSAL_CHOSEN"},
 	}
-	if plane != ipsec.DataPlaneUserland {
+	if plane != esp.Userland {
 		return all
 	}
 	for _, x := range []string{ikeV2, main1} {
@@ -90,13 +91,13 @@ func (m *matrix) ask(ctx context.Context, a *Ask, port uint16) (err error) {
 	if err != nil {
 		return err
 	}
-	esp := p.ESP[0]
+	proposal := p.ESP[0]
 	if a.ESP != "" {
-		esp = a.ESP
+		proposal = a.ESP
 	}
 	key := string(ipsec.GenerateSecret().Reveal())
 	encap, version := "no", "1"
-	if m.plane == ipsec.DataPlaneUserland {
+	if m.plane == esp.Userland {
 		encap = "yes"
 	}
 	if c.Exchange == ikeV2 {
@@ -130,7 +131,7 @@ func (m *matrix) ask(ctx context.Context, a *Ask, port uint16) (err error) {
 		if _, err := s.Call(ctx, "load-shared", message("id", askName, "type", "IKE", "data", key, "owners", []string{idA, idB})); err != nil {
 			return fmt.Errorf("load-shared on %s: %w", e.h.Name(), err)
 		}
-		child := message("local_ts", []string{e.localTS}, "remote_ts", []string{e.otherTS}, "esp_proposals", []string{esp}, "mode", c.Mode)
+		child := message("local_ts", []string{e.localTS}, "remote_ts", []string{e.otherTS}, "esp_proposals", []string{proposal}, "mode", c.Mode)
 		conn := message("version", version, "local_addrs", []string{e.local}, "remote_addrs", []string{e.remote}, "proposals", p.IKE,
 			"encap", encap, "mobike", "no", "keyingtries", "1", "local-1", message("auth", "psk", "id", e.localID),
 			"remote-1", message("auth", "psk", "id", e.otherID), "children", message(askName, child))

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // ErrDocument tells that a document is not one that WriteDocument could change.
@@ -164,7 +164,7 @@ func (r *Report) cell(of []Result, c Case) string {
 }
 
 func (r *Report) reasons() []*Refusal {
-	if plane, err := ipsec.ParseDataPlane(r.Plane); err == nil {
+	if plane, err := esp.ParsePlane(r.Plane); err == nil {
 		return refusalsOf(plane)
 	}
 	return nil

@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // Main runs the matrix as a program of its own, in the virtual machine, and never
@@ -20,7 +20,7 @@ func Main() {
 	kernel := flag.Bool("kernel", false, "fail where the kernel has no ESP")
 	flag.Parse()
 	run := func(t *testing.T) {
-		if err := ipsec.KernelESP(); *kernel && err != nil {
+		if err := esp.ProbeKernel(); *kernel && err != nil {
 			t.Fatal(err)
 		}
 		r := Run(t, testing.Short())

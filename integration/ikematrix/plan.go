@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // The settings of a case and their values. In the full plan every combination of
@@ -70,8 +71,8 @@ type Row struct {
 //
 // Short: every value of every setting in some row that works, the built-in profiles,
 // and the refusals.
-func Plan(plane ipsec.DataPlane, short bool) []Row {
-	small := plane == ipsec.DataPlaneKernel
+func Plan(plane esp.Plane, short bool) []Row {
+	small := plane == esp.Kernel
 	refusals := refusalsOf(plane)
 	conflict := func(c *Case) bool { return find(refusals, c) != nil }
 	strong := []int{0, 1, 2}

@@ -7,9 +7,10 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
-var planes = []ipsec.DataPlane{ipsec.DataPlaneUserland, ipsec.DataPlaneKernel}
+var planes = []esp.Plane{esp.Userland, esp.Kernel}
 
 func TestPlanIsTheSameEachTimeAndHasNoRowTwice(t *testing.T) {
 	for _, plane := range planes {
@@ -42,7 +43,7 @@ func TestShortPlanHasEveryValueOfTheWholeOne(t *testing.T) {
 				return r.Refusal == nil && r.Whole == "" && r.Charon != noOpenSSL && fits(&r.Case, part)
 			})
 		}
-		for _, f := range factors(plane == ipsec.DataPlaneKernel) {
+		for _, f := range factors(plane == esp.Kernel) {
 			for _, v := range f.values {
 				var c Case
 				*f.get(&c) = v
@@ -57,7 +58,7 @@ func TestShortPlanHasEveryValueOfTheWholeOne(t *testing.T) {
 				t.Errorf("%v: %s is left out", plane, r.Name())
 			}
 		}
-		if 2*len(short) > len(whole) && plane == ipsec.DataPlaneUserland {
+		if 2*len(short) > len(whole) && plane == esp.Userland {
 			t.Errorf("%v: %d rows of %d are no short plan", plane, len(short), len(whole))
 		}
 		t.Logf("%v: %d rows of %d", plane, len(short), len(whole))
@@ -68,7 +69,7 @@ func TestShortPlanHasEveryValueOfTheWholeOne(t *testing.T) {
 // one that has to be refused.
 func TestPlanCoversWhatItSays(t *testing.T) {
 	for _, plane := range planes {
-		small := plane == ipsec.DataPlaneKernel
+		small := plane == esp.Kernel
 		refusals := refusalsOf(plane)
 		rows := Plan(plane, false)
 		covered := func(c *Case) bool {

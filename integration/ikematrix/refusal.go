@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // Refusal is something that does not work on a data plane, and has to be refused.
@@ -34,7 +35,7 @@ func find(all []*Refusal, c *Case) *Refusal {
 	return nil
 }
 
-func refusalsOf(plane ipsec.DataPlane) []*Refusal {
+func refusalsOf(plane esp.Plane) []*Refusal {
 	all := []*Refusal{
 		{Why: "aggressive mode is for hosts that have names and no fixed addresses; with addresses main mode does the same (RFC 3723 2.3.3)", By: byUs,
 			Words:    "aggressive mode",
@@ -60,7 +61,7 @@ func refusalsOf(plane ipsec.DataPlane) []*Refusal {
 		forbidden("ID_KEY_ID must not be used (RFC 7146 3.1)", "ID_KEY_ID must not be used", Case{Identity: keyID}),
 		forbidden("subnets are no identities (RFC 7146 3.1)", "subnets, ranges and key ids are not possible", Case{Identity: subnet}),
 	}
-	if plane == ipsec.DataPlaneUserland {
+	if plane == esp.Userland {
 		all = append(all,
 			&Refusal{Why: "userland ESP has tunnel mode only", By: byUs, Words: "has tunnel mode only", Kind: ipsec.ErrDataPlane,
 				Holds:    func(c *Case) bool { return c.Mode == modeTransport },

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 func TestWhatARowLeavesOutsideESPIsFound(t *testing.T) {
@@ -65,7 +66,7 @@ func TestRefusalsHaveToBeTheExpectedOnes(t *testing.T) {
 func TestWhatWasAgreedOnHasToBeWhatWasAskedFor(t *testing.T) {
 	c := Case{Exchange: ikeV2, ESP: "aes128-sha1", Suite: "aes128gcm16-prfsha256", Group: "ecp256", PFS: on, ESN: on}.withDefaults()
 	good := Agreed{Version: 2, IKE: "AES_GCM_16-128/ECP_256", ESP: "AES_CBC-128/HMAC_SHA1_96", PFS: "ECP_256", Mode: modeTunnel, ESN: true}
-	if err := good.check(&c, ipsec.DataPlaneKernel, true); err != nil {
+	if err := good.check(&c, esp.Kernel, true); err != nil {
 		t.Error(err)
 	}
 	for what, harm := range map[string]func(*Agreed){
@@ -75,23 +76,23 @@ func TestWhatWasAgreedOnHasToBeWhatWasAskedFor(t *testing.T) {
 	} {
 		bad := good
 		harm(&bad)
-		if bad.check(&c, ipsec.DataPlaneKernel, true) == nil {
+		if bad.check(&c, esp.Kernel, true) == nil {
 			t.Errorf("another %s is taken", what)
 		}
 	}
-	if good.check(&c, ipsec.DataPlaneUserland, true) == nil {
+	if good.check(&c, esp.Userland, true) == nil {
 		t.Error("ESN with userland ESP is taken")
 	}
 	first := good
 	first.PFS = ""
-	if err := first.check(&c, ipsec.DataPlaneKernel, false); err != nil {
+	if err := first.check(&c, esp.Kernel, false); err != nil {
 		t.Errorf("the first child of an IKEv2 SA, which has no exchange of its own: %v", err)
 	}
 }
 
 func testReport() *Report {
 	agreed := &Agreed{Version: 2, IKE: "I", ESP: "E", Mode: modeTunnel}
-	return &Report{Plane: ipsec.DataPlaneUserland.String(), StrongSwan: "5.9.8", Kernel: "6.1", Control: 3, Complete: true, Asked: []Asked{{What: "ESN", IKE: ikeV2, Words: "ESN not supported"}}, Results: []Result{
+	return &Report{Plane: esp.Userland.String(), StrongSwan: "5.9.8", Kernel: "6.1", Control: 3, Complete: true, Asked: []Asked{{What: "ESN", IKE: ikeV2, Words: "ESN not supported"}}, Results: []Result{
 		{Case: Case{}.withDefaults(), Works: true, Agreed: agreed, Stream: true},
 		{Case: Case{Mode: modeTransport}.withDefaults(), Why: "it has none", By: byStrongSwan, Words: "unsupported mode"},
 	}}
@@ -134,7 +135,7 @@ func TestReportIsReadAsItWasWritten(t *testing.T) {
 func TestDocumentIsWrittenByDataPlaneAndCheckedAgainstTheRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "doc.md")
 	userland, kernel := testReport(), testReport()
-	kernel.Plane = ipsec.DataPlaneKernel.String()
+	kernel.Plane = esp.Kernel.String()
 	for _, r := range []*Report{userland, kernel, userland} {
 		if err := WriteDocument(path, r); err != nil {
 			t.Fatal(err)

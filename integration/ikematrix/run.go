@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // firstPort is the first row's; each row has its own, so that a packet in clear
@@ -21,9 +22,9 @@ const firstPort = 20000
 // test where no lab can run.
 func Run(t *testing.T, short bool) *Report {
 	lab.Require(t)
-	plane := ipsec.DataPlaneUserland
-	if ipsec.KernelESP() == nil {
-		plane = ipsec.DataPlaneKernel
+	plane := esp.Userland
+	if esp.ProbeKernel() == nil {
+		plane = esp.Kernel
 	}
 	r := &Report{Plane: plane.String(), Kernel: kernelRelease()}
 	rows := Plan(plane, short)
@@ -42,7 +43,7 @@ func Run(t *testing.T, short bool) *Report {
 }
 
 // series runs rows on hosts of their own.
-func (r *Report) series(t *testing.T, plane ipsec.DataPlane, rows []Row, port uint16, creds *credentials) uint16 {
+func (r *Report) series(t *testing.T, plane esp.Plane, rows []Row, port uint16, creds *credentials) uint16 {
 	t.Helper()
 	m, err := newMatrix(t, plane, rows[0].Charon, creds)
 	if err != nil {
@@ -74,14 +75,14 @@ func (r *Report) series(t *testing.T, plane ipsec.DataPlane, rows []Row, port ui
 
 // matrix is two hosts on which rows are tried, one after the other.
 type matrix struct {
-	plane       ipsec.DataPlane
+	plane       esp.Plane
 	alpha, beta *host
 	wire        *wire
 	creds       *credentials
 	rows        uint64
 }
 
-func newMatrix(t *testing.T, plane ipsec.DataPlane, charon string, creds *credentials) (*matrix, error) {
+func newMatrix(t *testing.T, plane esp.Plane, charon string, creds *credentials) (*matrix, error) {
 	t.Helper()
 	l := lab.Start(t, lab.Config{DataPlane: plane, Charon: charonSetting(charon)})
 	m := &matrix{plane: plane, creds: creds}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/doctor"
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // examine has the doctor look at alpha, whose peer is beta.
@@ -77,8 +77,8 @@ func TestDoctorShowsThePlaneTheGuardAndItsHoles(t *testing.T) {
 			}
 			found := p.examine(t)
 			plane := p.lab.DataPlane()
-			says(t, found, "data plane", doctor.OK, plane.String(), map[ipsec.DataPlane]string{
-				ipsec.DataPlaneUserland: "kernel-libipsec", ipsec.DataPlaneKernel: "the kernel has ESP"}[plane])
+			says(t, found, "data plane", doctor.OK, plane.String(), map[esp.Plane]string{
+				esp.Userland: "kernel-libipsec", esp.Kernel: "the kernel has ESP"}[plane])
 			says(t, found, "guard of beta", doctor.OK, "a clear packet is stopped", "policies block")
 			says(t, found, "kernel guard", doctor.OK, "on their way out")
 			if f := found["algorithms"]; f.Level == doctor.Fail || f.Found == "" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -283,17 +284,17 @@ func TestWireCutForAWhile(t *testing.T) {
 // kernel that has no ESP.
 func TestNoESPAnywhereIsExplained(t *testing.T) {
 	lab.Require(t)
-	if err := ipsec.KernelESP(); !errors.Is(err, ipsec.ErrNoKernelESP) {
+	if err := esp.ProbeKernel(); !errors.Is(err, esp.ErrNoKernel) {
 		t.Skipf("this kernel has ESP, or it cannot be told: %v", err)
 	}
-	p := newPair(t, lab.Config{DataPlane: ipsec.DataPlaneKernel})
+	p := newPair(t, lab.Config{DataPlane: esp.Kernel})
 	wire := capture(t, p.beta)
 	p.addPeers(t)
 	p.beta.echo(t, nil)
 	_, err := p.alpha.dial(t, p.beta)
 	t.Log(err)
 	var ne *ipsec.NegotiationError
-	if !errors.As(err, &ne) || !errors.Is(err, ipsec.ErrNoKernelESP) || !strings.Contains(ne.Advice, "kernel-libipsec") || !strings.Contains(ne.Advice, "ironwarp doctor") {
+	if !errors.As(err, &ne) || !errors.Is(err, esp.ErrNoKernel) || !strings.Contains(ne.Advice, "kernel-libipsec") || !strings.Contains(ne.Advice, "ironwarp doctor") {
 		t.Errorf("dialling without ESP: %v", err)
 	}
 	if st, err := p.alpha.m.PeerStatus("beta"); err != nil || !st.Guarded || st.LastError == "" || st.Flows != 0 {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 func newPair6(t *testing.T) *pair {
@@ -34,7 +35,7 @@ func TestIPv6StreamSurvivesLossesAndNothingLeavesInClear(t *testing.T) {
 		{flushed, func() { sh(t, p.alpha.Host, "ip xfrm policy flush") }},
 	} {
 		k.moves(t, 20)
-		if tc.what == flushed && p.lab.DataPlane() == ipsec.DataPlaneKernel {
+		if tc.what == flushed && p.lab.DataPlane() == esp.Kernel {
 			// The guard of kernel ESP is policies alone: a packet may leave in clear
 			// until it is put back.
 			if c := counted(t, wire); c.Clear(port) != 0 || c.ESP == 0 {
@@ -43,7 +44,7 @@ func TestIPv6StreamSurvivesLossesAndNothingLeavesInClear(t *testing.T) {
 		}
 		tc.lose()
 		k.moves(t, 50)
-		if p.lab.DataPlane() == ipsec.DataPlaneKernel {
+		if p.lab.DataPlane() == esp.Kernel {
 			continue // the states of a charon that was killed may be in use
 		}
 		eventually(t, tc.what+": the guard is whole", func() bool {
@@ -62,7 +63,7 @@ func TestIPv6StreamSurvivesLossesAndNothingLeavesInClear(t *testing.T) {
 // lead into the tun of userland ESP, all but those that shut the other ways.
 func TestIPv6RulesArePutBackUnderAStream(t *testing.T) {
 	lab.Require(t)
-	if ipsec.KernelESP() == nil {
+	if esp.ProbeKernel() == nil {
 		t.Skip("kernel ESP has no routing rules; it runs where the kernel has no ESP")
 	}
 	p := newPair6(t)

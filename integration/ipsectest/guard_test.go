@@ -19,10 +19,11 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-func (h *host) spec(o *host, plane ipsec.DataPlane) ipsec.GuardSpec {
+func (h *host) spec(o *host, plane esp.Plane) ipsec.GuardSpec {
 	return ipsec.GuardSpec{NetNS: h.NetNS(), Remote: o.Addr(), Port: port, DataPlane: plane}
 }
 
@@ -237,7 +238,7 @@ func TestTableOfTheGuardIsFoundMissingAndPutBack(t *testing.T) {
 			if err := p.alpha.m.AddPeer(t.Context(), p.peerOf(p.alpha)); err != nil {
 				t.Fatal(err)
 			}
-			spec := p.alpha.specOf(p.beta, transport.TCP, ipsec.DataPlaneAuto)
+			spec := p.alpha.specOf(p.beta, transport.TCP, esp.Auto)
 			whole := func() bool {
 				t.Helper()
 				h, err := ipsec.GuardHoles(spec)
@@ -498,7 +499,7 @@ func TestGuardStaysWhenManagerAndCharonAreKilled(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	p.alpha.KillCharon()
-	if p.lab.DataPlane() == ipsec.DataPlaneKernel {
+	if p.lab.DataPlane() == esp.Kernel {
 		// The kernel goes on with the SAs it has; here they end.
 		if _, err := p.alpha.Run(t.Context(), "ip", "xfrm", "state", "flush"); err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
@@ -26,7 +27,7 @@ var families = []struct {
 	v6   bool
 }{{"IPv4", false}, {"IPv6", true}}
 
-func (h *host) specOf(o *host, kind transport.Kind, plane ipsec.DataPlane) ipsec.GuardSpec {
+func (h *host) specOf(o *host, kind transport.Kind, plane esp.Plane) ipsec.GuardSpec {
 	k := linkOf(kind)
 	return ipsec.GuardSpec{NetNS: h.NetNS(), Remote: o.at(), Port: k.Port, Protocol: k.Protocol, DataPlane: plane}
 }
@@ -156,14 +157,14 @@ func receive(t *testing.T, h *lab.Host, at netip.AddrPort, got chan<- struct{}) 
 func TestGuardOfEachLinkIsWholeAndTested(t *testing.T) {
 	for _, k := range associations {
 		for _, f := range families {
-			for _, plane := range []ipsec.DataPlane{ipsec.DataPlaneAuto, ipsec.DataPlaneUserland, ipsec.DataPlaneKernel} {
+			for _, plane := range []esp.Plane{esp.Auto, esp.Userland, esp.Kernel} {
 				t.Run(fmt.Sprint(k.name, " ", f.name, " ", plane), func(t *testing.T) { testGuardOf(t, k.kind, f.v6, plane) })
 			}
 		}
 	}
 }
 
-func testGuardOf(t *testing.T, kind transport.Kind, v6 bool, plane ipsec.DataPlane) {
+func testGuardOf(t *testing.T, kind transport.Kind, v6 bool, plane esp.Plane) {
 	p := newPair(t, lab.Config{NoCharon: true})
 	p.alpha.v6, p.beta.v6 = v6, v6
 	spec := p.alpha.specOf(p.beta, kind, plane)
@@ -212,15 +213,15 @@ func testGuardOf(t *testing.T, kind transport.Kind, v6 bool, plane ipsec.DataPla
 		what, open, shut string
 		only4, only6     bool
 	}{
-		{what: "a policy that allows the peer wins", open: fmt.Sprintf(bypass, "add") + " action allow priority 10", shut: fmt.Sprintf(bypass, "delete"), only4: plane == ipsec.DataPlaneUserland},
+		{what: "a policy that allows the peer wins", open: fmt.Sprintf(bypass, "add") + " action allow priority 10", shut: fmt.Sprintf(bypass, "delete"), only4: plane == esp.Userland},
 		{what: "the wire is exempt", open: "sysctl -qw net.ipv4.conf.wire0.disable_xfrm=1", shut: "sysctl -qw net.ipv4.conf.wire0.disable_xfrm=0", only4: true},
 		{what: "the rules are gone", open: "while ip -6 rule del pref 218 ipproto " + proto + "; do :; done 2>/dev/null; true", only6: true},
 		{what: "the policies are gone", open: "ip xfrm policy flush"},
 	} {
 		switch {
-		case b.only4 && v6, b.only6 && (!v6 || plane != ipsec.DataPlaneUserland):
+		case b.only4 && v6, b.only6 && (!v6 || plane != esp.Userland):
 			continue
-		case v6 && plane == ipsec.DataPlaneUserland && b.what == "the policies are gone":
+		case v6 && plane == esp.Userland && b.what == "the policies are gone":
 			continue // the rules still stop what goes out
 		}
 		sh(t, p.alpha.Host, b.open)
@@ -296,7 +297,7 @@ func TestGuardedHostForwardsNoClearDatagramsOfThePort(t *testing.T) {
 				}
 			}
 			both(3) // without a guard the router forwards them
-			for _, plane := range []ipsec.DataPlane{ipsec.DataPlaneAuto, ipsec.DataPlaneUserland} {
+			for _, plane := range []esp.Plane{esp.Auto, esp.Userland} {
 				if err := ipsec.InstallGuard(router.specOf(right, transport.SCTPUDP, plane)); err != nil {
 					t.Fatal(err)
 				}
@@ -359,7 +360,7 @@ func TestKernelSCTPInUDPIsAHole(t *testing.T) {
 	row(t, "kernel SCTP: encapsulation in UDP, switched on by somebody, is found, and the link not used")
 	p := newPair(t, lab.Config{Hosts: []string{"alpha", "beta", "mallory"}, NoCharon: true})
 	p.kind = transport.SCTP
-	spec := p.beta.specOf(p.alpha, transport.SCTP, ipsec.DataPlaneAuto)
+	spec := p.beta.specOf(p.alpha, transport.SCTP, esp.Auto)
 	if err := ipsec.InstallGuard(spec); err != nil {
 		t.Fatal(err)
 	}
@@ -414,7 +415,7 @@ func TestKernelSCTPInUDPIsAHole(t *testing.T) {
 	}
 
 	// A guard of that UDP port closes the way in.
-	if err := ipsec.InstallGuard(p.beta.specOf(p.alpha, transport.SCTPUDP, ipsec.DataPlaneAuto)); err != nil {
+	if err := ipsec.InstallGuard(p.beta.specOf(p.alpha, transport.SCTPUDP, esp.Auto)); err != nil {
 		t.Fatal(err)
 	}
 	before = stoppedInbound(t, p.beta)

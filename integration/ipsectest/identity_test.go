@@ -14,6 +14,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -48,7 +49,7 @@ func (p *pair) impostor(t *testing.T) {
 	t.Helper()
 	key := make([]byte, 32)
 	encap := "no"
-	if p.lab.DataPlane() == ipsec.DataPlaneUserland {
+	if p.lab.DataPlane() == esp.Userland {
 		encap = "yes"
 	}
 	for _, h := range []*host{p.alpha, p.beta} {
@@ -94,7 +95,7 @@ func TestFlowOfRightAddressesUnderAnotherIdentityIsRefused(t *testing.T) {
 	}
 	// On beta nothing but this connection carries the link, and no Protector asks.
 	c, err := p.beta.Dial(t.Context(), netip.AddrPortFrom(p.alpha.Addr(), port))
-	if ipsec.KernelESP() == nil {
+	if esp.ProbeKernel() == nil {
 		// The guard comes before the policies of any SA but the peer's own.
 		if !errors.Is(err, syscall.EPERM) {
 			t.Errorf("a connection through mallory's SA met no guard: %v", err)

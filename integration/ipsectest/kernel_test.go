@@ -9,19 +9,20 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // kernelPair is a pair whose kernel does ESP; elsewhere the test is skipped.
 func kernelPair(t *testing.T) *pair {
 	t.Helper()
 	requireKernelESP(t)
-	return newPair(t, lab.Config{DataPlane: ipsec.DataPlaneKernel})
+	return newPair(t, lab.Config{DataPlane: esp.Kernel})
 }
 
 func requireKernelESP(t *testing.T) {
 	t.Helper()
 	lab.Require(t)
-	if err := ipsec.KernelESP(); err != nil {
+	if err := esp.ProbeKernel(); err != nil {
 		t.Skipf("make interop runs it in its virtual machine, whose kernel has ESP; here: %v", err)
 	}
 }

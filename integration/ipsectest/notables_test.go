@@ -14,6 +14,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -42,7 +43,7 @@ func tableless() int {
 		return 1
 	}
 	f := strings.Split(os.Getenv(tablelessVar), ",")
-	g := ipsec.GuardSpec{Remote: netip.MustParseAddr(f[1]), Protocol: transport.ProtoUDP, Port: udpPort, DataPlane: ipsec.DataPlaneUserland}
+	g := ipsec.GuardSpec{Remote: netip.MustParseAddr(f[1]), Protocol: transport.ProtoUDP, Port: udpPort, DataPlane: esp.Userland}
 	var err error
 	switch f[0] {
 	case "install":
@@ -129,7 +130,7 @@ func TestWithoutTablesNoICMPErrorGoesToThePeer(t *testing.T) {
 			if err := guard("install"); err != nil {
 				t.Fatal(err)
 			}
-			spec := alpha.specOf(beta, transport.SCTPUDP, ipsec.DataPlaneUserland)
+			spec := alpha.specOf(beta, transport.SCTPUDP, esp.Userland)
 			if err := ipsec.InstallGuard(spec); err != nil { // with nf_tables
 				t.Fatal(err)
 			}

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -41,5 +41,5 @@ func TestKernelESPThatLeadsNowhereIsMadeAnew(t *testing.T) {
 func TestKernelSCTPNoticesAnSAThatLeadsNowhere(t *testing.T) {
 	requireKernelESP(t)
 	row(t, "kernel SCTP: the peer's kernel loses an SA that strongSwan believes in: the association notices, and it is made anew")
-	intoNothing(t, newPairOf(t, transport.SCTP, lab.Config{DataPlane: ipsec.DataPlaneKernel}))
+	intoNothing(t, newPairOf(t, transport.SCTP, lab.Config{DataPlane: esp.Kernel}))
 }

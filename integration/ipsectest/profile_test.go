@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // mustProfile returns a built-in profile; ESP proposals replace its own.
@@ -98,7 +99,7 @@ func TestTransportModeNeedsADataPlaneThatHasIt(t *testing.T) {
 	c.Profile.Mode = ipsec.ModeTransport
 	p.awaitCharon(t)
 	err := p.alpha.m.AddPeer(t.Context(), c)
-	if p.alpha.m.DaemonStatus().DataPlane != ipsec.DataPlaneUserland {
+	if p.alpha.m.DaemonStatus().DataPlane != esp.Userland {
 		if err != nil {
 			t.Fatal(err)
 		}

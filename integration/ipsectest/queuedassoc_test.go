@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -119,7 +120,7 @@ func TestKernelSCTPAssociationKeepsItsGuard(t *testing.T) {
 				own.Close()
 				state = "SHUTDOWN-PENDING"
 			}
-			spec := p.alpha.specOf(p.beta, transport.SCTP, ipsec.DataPlaneAuto)
+			spec := p.alpha.specOf(p.beta, transport.SCTP, esp.Auto)
 			left, err := ipsec.LinkSockets(spec)
 			if err != nil || len(left) != 1 || left[0].State != state || left[0].Orphan != tc.orphan || left[0].Queued < 8<<10 {
 				t.Fatalf("the kernel has %+v, %v; wanted is one association, %s, with 8 KiB", left, err, state)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -174,7 +175,7 @@ func TestEveryAnswerThatQuotesTheLinkIsStopped(t *testing.T) {
 			if q.proto != 0 {
 				k = ipsec.Link{Protocol: q.proto, Port: port}
 			}
-			spec := ipsec.GuardSpec{NetNS: alpha.NetNS(), Remote: beta.at(), Protocol: k.Protocol, Port: k.Port, DataPlane: ipsec.DataPlaneUserland}
+			spec := ipsec.GuardSpec{NetNS: alpha.NetNS(), Remote: beta.at(), Protocol: k.Protocol, Port: k.Port, DataPlane: esp.Userland}
 			if err := ipsec.InstallGuard(spec); err != nil {
 				t.Fatal(err)
 			}
@@ -217,7 +218,7 @@ func TestForwardedQuotesOfTheLinkAreStopped(t *testing.T) {
 			sh(t, alpha.Host, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
 			in := newInlet(t, alpha.Host, "behind0")
 			wire := record(t, beta)
-			spec := alpha.specOf(beta, transport.SCTPUDP, ipsec.DataPlaneUserland)
+			spec := alpha.specOf(beta, transport.SCTPUDP, esp.Userland)
 			behind := netip.MustParseAddr("10.77.0.1")
 			proto, kinds, echo := byte(unix.IPPROTO_ICMP), []byte{3, 4, 5, 11, 12, 31, 40}, byte(8)
 			if f.v6 {
@@ -342,7 +343,7 @@ func TestWhatESPCarriedIsNotForwarded(t *testing.T) {
 	alpha, beta := &host{Host: l.Host("alpha")}, &host{Host: l.Host("beta")}
 	sh(t, alpha.Host, "sysctl -qw net.ipv4.ip_forward=1")
 	in := newInlet(t, alpha.Host, decrypted)
-	if err := ipsec.InstallGuard(alpha.specOf(beta, transport.SCTPUDP, ipsec.DataPlaneUserland)); err != nil {
+	if err := ipsec.InstallGuard(alpha.specOf(beta, transport.SCTPUDP, esp.Userland)); err != nil {
 		t.Fatal(err)
 	}
 	wire := record(t, alpha)
@@ -377,7 +378,7 @@ func TestFragmentsOfWhatESPCarriedAreNotForwarded(t *testing.T) {
 			alpha, beta, gamma := &host{Host: l.Host("alpha"), v6: f.v6}, &host{Host: l.Host("beta"), v6: f.v6}, &host{Host: l.Host("gamma"), v6: f.v6}
 			sh(t, alpha.Host, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
 			carried, clear := newInlet(t, alpha.Host, decrypted), newInlet(t, alpha.Host, "behind0")
-			if err := ipsec.InstallGuard(alpha.specOf(beta, transport.SCTPUDP, ipsec.DataPlaneUserland)); err != nil {
+			if err := ipsec.InstallGuard(alpha.specOf(beta, transport.SCTPUDP, esp.Userland)); err != nil {
 				t.Fatal(err)
 			}
 			wire := record(t, alpha)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -196,7 +197,7 @@ func TestAssociationOfRightAddressesUnderAnotherIdentityIsRefused(t *testing.T) 
 		}
 		// On beta nothing but this connection carries the link, and no Protector asks.
 		err = p.openly(t, p.beta, 3*time.Second)
-		if ipsec.KernelESP() == nil {
+		if esp.ProbeKernel() == nil {
 			// The guard comes before the policies of any SA but the peer's own.
 			if err == nil {
 				t.Error("an association through mallory's SA met no guard")

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -169,7 +170,7 @@ func newTunnel(t *testing.T, kind transport.Kind) *tunnelled {
 func (g *tunnelled) load(t *testing.T, id string, onAlpha bool) {
 	t.Helper()
 	encap := "no"
-	if g.lab.DataPlane() == ipsec.DataPlaneUserland {
+	if g.lab.DataPlane() == esp.Userland {
 		encap = "yes"
 	}
 	what := "/32[" + g.kind.Protocol().String() + "]"
@@ -197,7 +198,7 @@ func (g *tunnelled) load(t *testing.T, id string, onAlpha bool) {
 // among those of a tunnel; the gateway has beta's for as long as that takes.
 func (g *tunnelled) through(t *testing.T, up func() error) {
 	t.Helper()
-	userland := g.lab.DataPlane() == ipsec.DataPlaneUserland
+	userland := g.lab.DataPlane() == esp.Userland
 	if userland {
 		sh(t, g.gate.Host, "sysctl -qw net.ipv4.conf.all.arp_ignore=1; ip addr add "+g.beta.Addr().String()+"/32 dev lo")
 	}
@@ -292,7 +293,7 @@ func TestStreamThroughAGatewaysTunnelIsRefused(t *testing.T) {
 				})
 				err := g.prepare(t)
 				want := map[string]error{"gate": ipsec.ErrWrongIdentity, "beta": ipsec.ErrGateway}[id]
-				kernel := g.lab.DataPlane() == ipsec.DataPlaneKernel // there the guard comes before the tunnel's policies
+				kernel := g.lab.DataPlane() == esp.Kernel // there the guard comes before the tunnel's policies
 				if !errors.Is(err, want) && !kernel || err == nil {
 					t.Errorf("dialling: %v, want %v", err, want)
 				}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // sh runs a shell line on a host.
@@ -30,7 +31,7 @@ var breaches = []struct{ what, open, shut string }{
 
 func TestSelfTestFindsWhatMakesTheGuardUseless(t *testing.T) {
 	p := newPair(t, lab.Config{NoCharon: true})
-	spec := p.alpha.spec(p.beta, ipsec.DataPlaneAuto)
+	spec := p.alpha.spec(p.beta, esp.Auto)
 	if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) {
 		t.Errorf("without a guard: %v", err)
 	}
@@ -58,13 +59,13 @@ func TestSelfTestFindsWhatMakesTheGuardUseless(t *testing.T) {
 
 func TestSelfTestOfIPv6WithRulesInsteadOfPolicies(t *testing.T) {
 	p := newPair(t, lab.Config{NoCharon: true})
-	spec := ipsec.GuardSpec{NetNS: p.alpha.NetNS(), Remote: p.beta.Addr6(), Port: port, DataPlane: ipsec.DataPlaneUserland}
+	spec := ipsec.GuardSpec{NetNS: p.alpha.NetNS(), Remote: p.beta.Addr6(), Port: port, DataPlane: esp.Userland}
 	if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) {
 		t.Errorf("without a guard: %v", err)
 	}
 	// As a daemon does it: the blocks first, before it knows who does ESP.
 	early := spec
-	early.DataPlane = ipsec.DataPlaneAuto
+	early.DataPlane = esp.Auto
 	for _, s := range []ipsec.GuardSpec{early, spec, early} {
 		if err := ipsec.InstallGuard(s); err != nil {
 			t.Fatal(err)
@@ -206,7 +207,7 @@ func TestGuardedHostDoesNotForwardThePortInClear(t *testing.T) {
 				}
 			}
 			both(true) // without a guard the router forwards it
-			for _, plane := range []ipsec.DataPlane{ipsec.DataPlaneAuto, ipsec.DataPlaneUserland} {
+			for _, plane := range []esp.Plane{esp.Auto, esp.Userland} {
 				spec := ipsec.GuardSpec{NetNS: router.NetNS(), Remote: at(right), Port: port, DataPlane: plane}
 				if err := ipsec.InstallGuard(spec); err != nil {
 					t.Fatal(err)
@@ -221,7 +222,7 @@ func TestGuardedHostDoesNotForwardThePortInClear(t *testing.T) {
 // that was killed, as ip-xfrm(8) makes them; other policies stay.
 func TestLeftoversOfACharonGoWithTheGuard(t *testing.T) {
 	p := newPair(t, lab.Config{NoCharon: true})
-	spec := p.alpha.spec(p.beta, ipsec.DataPlaneKernel)
+	spec := p.alpha.spec(p.beta, esp.Kernel)
 	if err := ipsec.InstallGuard(spec); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // trapHosts are two hosts without a Manager: strongSwan configured by hand, and
@@ -21,7 +22,7 @@ import (
 func trapHosts(t *testing.T, mode ipsec.Mode, start string, priority int) (alpha, beta *lab.Host) {
 	t.Helper()
 	requireKernelESP(t)
-	l := lab.Start(t, lab.Config{DataPlane: ipsec.DataPlaneKernel, Canary: canary})
+	l := lab.Start(t, lab.Config{DataPlane: esp.Kernel, Canary: canary})
 	alpha, beta = l.Host("alpha"), l.Host("beta")
 	key := ipsec.GenerateSecret()
 	for _, h := range []*lab.Host{alpha, beta} {
@@ -29,7 +30,7 @@ func trapHosts(t *testing.T, mode ipsec.Mode, start string, priority int) (alpha
 		if h == alpha {
 			o = beta
 		}
-		if err := ipsec.InstallGuard(ipsec.GuardSpec{NetNS: h.NetNS(), Remote: o.Addr(), Port: port, DataPlane: ipsec.DataPlaneKernel}); err != nil {
+		if err := ipsec.InstallGuard(ipsec.GuardSpec{NetNS: h.NetNS(), Remote: o.Addr(), Port: port, DataPlane: esp.Kernel}); err != nil {
 			t.Fatal(err)
 		}
 		foreign{local: h.Addr(), remote: o.Addr(), localID: h.Name(), remoteID: o.Name(), mode: mode, start: start, priority: priority, key: key}.load(t, h)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // TCP flags (RFC 9293 section 3.1).
@@ -305,7 +305,7 @@ func (s *sniffer) last(f func(segment) bool) (segment, bool) {
 // would stop clear packets.
 func (p *pair) unguard(t *testing.T, h *host) {
 	t.Helper()
-	if p.lab.DataPlane() == ipsec.DataPlaneKernel { // the SA's policies demand ESP
+	if p.lab.DataPlane() == esp.Kernel { // the SA's policies demand ESP
 		deleteIKE(t, h, p.other(h).Name())
 		// strongSwan tells of the end of an SA before it has cleared up.
 		eventually(t, "the SA's policies are gone", func() bool {

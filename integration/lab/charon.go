@@ -14,7 +14,7 @@ import (
 
 	"github.com/strongswan/govici/vici"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // charon is one life of strongSwan's daemon on a host.
@@ -33,7 +33,7 @@ const espMark = "0x42"
 func (h *Host) writeConf() error {
 	plugins := ""
 	load := ""
-	if h.lab.plane == ipsec.DataPlaneUserland {
+	if h.lab.plane == esp.Userland {
 		load = "kernel-libipsec "
 		plugins = `
     kernel-libipsec { allow_peer_ts = yes }

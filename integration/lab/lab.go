@@ -13,18 +13,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // Config says what New makes. The zero value is two hosts, alpha and beta,
 // with a running strongSwan each.
 type Config struct {
-	Hosts     []string        // names of the hosts; default alpha, beta
-	DataPlane ipsec.DataPlane // default: the kernel's ESP where it has it, else userland
-	NoCharon  bool            // leave strongSwan stopped; Host.StartCharon starts it
-	MTU       int             // of the wires, bytes; default 1500
-	Wires     int             // that join the hosts, each with addresses of its own; default 1
-	Dir       string          // parent of the lab's directory; default os.TempDir()
+	Hosts     []string  // names of the hosts; default alpha, beta
+	DataPlane esp.Plane // default: the kernel's ESP where it has it, else userland
+	NoCharon  bool      // leave strongSwan stopped; Host.StartCharon starts it
+	MTU       int       // of the wires, bytes; default 1500
+	Wires     int       // that join the hosts, each with addresses of its own; default 1
+	Dir       string    // parent of the lab's directory; default os.TempDir()
 	// Charon is appended to the charon section of every strongswan.conf.
 	Charon string
 	// CharonEnv is added to the environment of every strongSwan, as NAME=VALUE.
@@ -39,7 +39,7 @@ type Lab struct {
 	cfg    Config
 	prefix string
 	dir    string
-	plane  ipsec.DataPlane
+	plane  esp.Plane
 	canary Canary
 	hosts  []*Host
 	bridge string // namespace of the switch
@@ -97,11 +97,11 @@ func New(ctx context.Context, cfg Config) (_ *Lab, err error) {
 			err = errors.Join(err, l.Close())
 		}
 	}()
-	if l.plane == ipsec.DataPlaneAuto {
-		l.plane = ipsec.DataPlaneKernel
-		if err := ipsec.KernelESP(); err != nil {
+	if l.plane == esp.Auto {
+		l.plane = esp.Kernel
+		if err := esp.ProbeKernel(); err != nil {
 			cfg.Logger.Info("userland ESP by strongSwan's kernel-libipsec", "because", err)
-			l.plane = ipsec.DataPlaneUserland
+			l.plane = esp.Userland
 		}
 	}
 	if err := register(l.prefix, cfg.Dir); err != nil {
@@ -178,7 +178,7 @@ func (l *Lab) Host(name string) *Host {
 func (l *Lab) Canary() Canary { return l.canary }
 
 // DataPlane says who does ESP in this lab: the kernel or userland.
-func (l *Lab) DataPlane() ipsec.DataPlane { return l.plane }
+func (l *Lab) DataPlane() esp.Plane { return l.plane }
 
 // Dir is the lab's directory; it goes away with the lab.
 func (l *Lab) Dir() string { return l.dir }

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // CharonPath is where Debian has strongSwan's IKE daemon.
@@ -32,7 +32,7 @@ func Missing() error {
 	if _, err := os.Stat(CharonPath); err != nil {
 		errs = append(errs, fmt.Errorf("%s is missing: apt install strongswan-charon", CharonPath))
 	}
-	if os.Geteuid() == 0 && ipsec.KernelESP() != nil {
+	if os.Geteuid() == 0 && esp.ProbeKernel() != nil {
 		if _, err := os.Stat("/dev/net/tun"); err != nil {
 			errs = append(errs, errors.New("the kernel has no ESP, and /dev/net/tun, which userland ESP needs, is missing"))
 		}

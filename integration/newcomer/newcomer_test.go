@@ -15,7 +15,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/machine"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -214,7 +214,7 @@ func TestTwoHosts(t *testing.T) {
 				commands = before
 			}
 			follow(t, at[name], commands)
-			if i == 0 && ipsec.KernelESP() != nil {
+			if i == 0 && esp.ProbeKernel() != nil {
 				t.Log("this machine's kernel has no ESP: strongSwan is told to do it, as docs/operations.md says")
 				at[name].Must(t, "ironwarp doctor --strongswan-conf >/etc/strongswan.d/ironwarp.conf || test -s /etc/strongswan.d/ironwarp.conf; systemctl restart strongswan ironwarp")
 			}
