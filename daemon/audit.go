@@ -12,7 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/audit"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/internal/checks"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // Audit says how this daemon meets RFC 5042, as it is configured and running.
@@ -20,33 +20,33 @@ func (d *Daemon) Audit(ctx context.Context) api.Audit {
 	c := d.config()
 	s := &audit.Snapshot{Config: c, Peers: d.Peers(ctx), Resources: d.Resources(), Files: controlFiles(c), Weakened: checks.Weakened}
 	if slices.ContainsFunc(c.Peers, func(p config.Peer) bool { return p.Protection == config.ProtectIPsec }) {
-		s.Block = ipsec.CanBlock()
+		s.Block = guard.CanBlock()
 		s.Holes = d.guardHoles(c)
 	}
 	return audit.Run(s)
 }
 
 // guardHoles looks for ways around the guards of the peers that are set up.
-func (d *Daemon) guardHoles(c *config.Config) map[string][]ipsec.Hole {
+func (d *Daemon) guardHoles(c *config.Config) map[string][]guard.Hole {
 	m := d.ike.current()
 	if m == nil {
 		return nil
 	}
 	st := m.DaemonStatus()
-	out := map[string][]ipsec.Hole{}
+	out := map[string][]guard.Hole{}
 	for _, p := range c.Peers {
 		if p.Protection != config.ProtectIPsec {
 			continue
 		}
-		var specs []ipsec.GuardSpec
+		var specs []guard.Spec
 		for _, addr := range p.Addresses() {
 			for _, k := range p.Links() {
-				specs = append(specs, ipsec.GuardSpec{Remote: addr, Port: k.Port, Protocol: k.Protocol, DataPlane: st.DataPlane, Tun: st.Tun})
+				specs = append(specs, guard.Spec{Remote: addr, Port: k.Port, Protocol: k.Protocol, DataPlane: st.DataPlane, Tun: st.Tun})
 			}
 		}
-		holes, err := ipsec.GuardHoles(specs...)
+		holes, err := guard.Holes(specs...)
 		if err != nil {
-			holes = append(holes, ipsec.Hole{What: fmt.Sprintf("whether the guard has holes can't be found out: %v", err), Fix: "`sudo ironwarp doctor`", Shut: true})
+			holes = append(holes, guard.Hole{What: fmt.Sprintf("whether the guard has holes can't be found out: %v", err), Fix: "`sudo ironwarp doctor`", Shut: true})
 		}
 		if len(holes) > 0 {
 			out[p.Name] = holes

@@ -13,6 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -120,8 +121,8 @@ func (d *Daemon) block(ctx context.Context, p *peer, span time.Duration, why str
 	now := time.Now()
 	b := api.Block{Peer: p.cfg.Name, Address: addrText(p.cfg.Address), By: api.BlockedByKernel, Since: now, Until: now.Add(span), Why: why}
 	err := d.blockInKernel(ctx, p, span, why)
-	if errors.Is(err, ipsec.ErrUnknownPeer) || errors.Is(err, ipsec.ErrNoBlock) {
-		if errors.Is(err, ipsec.ErrNoBlock) {
+	if errors.Is(err, ipsec.ErrUnknownPeer) || errors.Is(err, guard.ErrNoBlock) {
+		if errors.Is(err, guard.ErrNoBlock) {
 			d.log.Warn("the kernel cannot block a peer; the daemon refuses its streams", "peer", p.cfg.Name, "error", err)
 		}
 		b.By, err = api.BlockedByDaemon, nil

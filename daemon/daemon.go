@@ -21,7 +21,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
@@ -42,8 +42,8 @@ type Options struct {
 	avoid  time.Duration // 0: avoidMin
 	stuck  time.Duration // 0: stuckTime
 	kernel func() error  // tells whether the kernel has SCTP; nil: ksctp.Available
-	// removeGuard takes a guard down, or says why it stays; nil: ipsec.RemoveGuard.
-	removeGuard func(ipsec.GuardSpec) error
+	// removeGuard takes a guard down, or says why it stays; nil: guard.Remove.
+	removeGuard func(guard.Spec) error
 	// rate tells what a carrier to a peer carries, in bytes a second; nil: measureRate.
 	rate func(context.Context, *Daemon, *consumer, *peer, transport.Kind) (float64, error)
 }
@@ -111,7 +111,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 		opt.rate = measureRate
 	}
 	if opt.removeGuard == nil {
-		opt.removeGuard = ipsec.RemoveGuard
+		opt.removeGuard = guard.Remove
 	}
 	opt.retry, opt.trial, opt.avoid, opt.stuck = cmp.Or(opt.retry, retryEvery), cmp.Or(opt.trial, trialTime), cmp.Or(opt.avoid, avoidMin), cmp.Or(opt.stuck, stuckTime)
 	if opt.kernel == nil {

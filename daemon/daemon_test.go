@@ -19,7 +19,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
 	"github.com/ironwarp/ironwarp/transport"
@@ -56,7 +56,7 @@ type host struct {
 	kernel func() error // tells whether the kernel has SCTP; nil: the real one
 	stuck  time.Duration
 	// removeGuard is Options.removeGuard.
-	removeGuard func(ipsec.GuardSpec) error
+	removeGuard func(guard.Spec) error
 	avoid       time.Duration // 0: that of a daemon
 	trial       time.Duration // 0: testTrial
 	rate        func(context.Context, *Daemon, *consumer, *peer, transport.Kind) (float64, error)

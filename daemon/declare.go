@@ -10,7 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // AddPeer declares a peer in a file of its own and sets it up.
@@ -251,7 +251,7 @@ func keysOf(s api.PeerSpec) (keys map[string]json.RawMessage, err error) {
 // RemovePeer removes a peer from the configuration of a daemon that does not
 // run, and its guard from the kernel. The error of the latter is apart: the
 // peer is removed then.
-func RemovePeer(mainFile, name string, force bool) (guard, err error) {
+func RemovePeer(mainFile, name string, force bool) (guardErr, err error) {
 	c, err := config.Load(mainFile, false)
 	if err != nil {
 		return nil, configError(err)
@@ -264,10 +264,10 @@ func RemovePeer(mainFile, name string, force bool) (guard, err error) {
 	}
 	if p, ok := c.Peer(name); ok && p.Protection == config.ProtectIPsec {
 		for _, g := range guardsOf(p) {
-			guard = errors.Join(guard, ipsec.RemoveGuard(g))
+			guardErr = errors.Join(guardErr, guard.Remove(g))
 		}
 	}
-	return guard, nil
+	return guardErr, nil
 }
 
 // AddExport declares an export like AddPeer.

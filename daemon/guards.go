@@ -11,7 +11,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -26,8 +26,8 @@ type guardRecord struct {
 	Port     uint16             `json:"port"`
 }
 
-func (r guardRecord) spec() ipsec.GuardSpec {
-	return ipsec.GuardSpec{Remote: r.Address, Protocol: r.Protocol, Port: r.Port}
+func (r guardRecord) spec() guard.Spec {
+	return guard.Spec{Remote: r.Address, Protocol: r.Protocol, Port: r.Port}
 }
 
 // recordedGuards are the guards in the kernel and why some of them stay.
@@ -85,7 +85,7 @@ func (d *Daemon) recordGuards(c config.Peer) {
 // letGo takes down the guards that no configured peer has any more. One stays for
 // as long as the kernel has something to send by its link. changing is held.
 func (d *Daemon) letGo() {
-	needed := map[ipsec.GuardSpec]bool{}
+	needed := map[guard.Spec]bool{}
 	for _, p := range d.peerList() {
 		if p.cfg.Protection == config.ProtectIPsec {
 			for _, g := range guardsOf(p.cfg) {
@@ -101,9 +101,9 @@ func (d *Daemon) letGo() {
 		}
 		was, waits := d.guards.held[r]
 		if waits { // ending its sockets was tried
-			if left, err := ipsec.LinkSockets(r.spec()); err != nil || len(left) > 0 {
+			if left, err := guard.LinkSockets(r.spec()); err != nil || len(left) > 0 {
 				// Nobody else looks after it any more.
-				if err := ipsec.InstallGuard(r.spec()); err != nil {
+				if err := guard.Install(r.spec()); err != nil {
 					d.log.Error("the guard of a removed peer is not complete", "peer", r.Peer, "error", err)
 				}
 				return false

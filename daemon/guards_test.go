@@ -13,7 +13,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/internal/nsdo"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -49,12 +49,12 @@ func TestHeldGuardIsLookedAfterAndLetGo(t *testing.T) {
 		defer taken.Close()
 
 		r := guardRecord{Peer: "beta", Address: netip.MustParseAddr("127.0.0.1"), Protocol: transport.ProtoTCP, Port: 7471}
-		d := &Daemon{opt: Options{removeGuard: ipsec.RemoveGuard}, cfg: &config.Config{StateDir: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
+		d := &Daemon{opt: Options{removeGuard: guard.Remove}, cfg: &config.Config{StateDir: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
 		d.guards = recordedGuards{list: []guardRecord{r}, held: map[guardRecord]string{r: "its connection could not be ended"}}
-		if err := ipsec.InstallGuard(r.spec()); err != nil {
+		if err := guard.Install(r.spec()); err != nil {
 			return err
 		}
-		if holes, err := ipsec.GuardHoles(r.spec()); err != nil || len(holes) > 0 {
+		if holes, err := guard.Holes(r.spec()); err != nil || len(holes) > 0 {
 			t.Errorf("at first: %v, %v", holes, err)
 		}
 		policies, err := netlink.XfrmPolicyList(netlink.FAMILY_V4)
@@ -67,7 +67,7 @@ func TestHeldGuardIsLookedAfterAndLetGo(t *testing.T) {
 			}
 		}
 		d.letGo()
-		if holes, err := ipsec.GuardHoles(r.spec()); err != nil || len(holes) > 0 || len(policies) == 0 {
+		if holes, err := guard.Holes(r.spec()); err != nil || len(holes) > 0 || len(policies) == 0 {
 			t.Errorf("%d policies were taken away and not put back: %v, %v", len(policies), holes, err)
 		}
 		if why := d.heldGuards("beta"); len(why) != 1 || len(d.guards.list) != 1 {
@@ -77,11 +77,11 @@ func TestHeldGuardIsLookedAfterAndLetGo(t *testing.T) {
 		c.Close()
 		taken.Close()
 		eventually(t, "the kernel has nothing of the link", func() bool {
-			left, err := ipsec.LinkSockets(r.spec())
+			left, err := guard.LinkSockets(r.spec())
 			return err == nil && len(left) == 0
 		})
 		d.letGo()
-		if left, err := ipsec.ListGuard(""); err != nil || len(left) > 0 || len(d.guards.list) > 0 || len(d.heldGuards("beta")) > 0 {
+		if left, err := guard.List(""); err != nil || len(left) > 0 || len(d.guards.list) > 0 || len(d.heldGuards("beta")) > 0 {
 			t.Errorf("at last: policies %v, %v; list %v, held %q", left, err, d.guards.list, d.heldGuards("beta"))
 		}
 		return nil

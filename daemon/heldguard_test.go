@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // inNamespace makes the test binary run one test as a daemon of a host of its own.
@@ -44,11 +44,11 @@ func TestHeldGuardStaysOverARestart(t *testing.T) {
 	}
 	var stuck atomic.Bool
 	stuck.Store(true)
-	h := &host{t: t, removeGuard: func(g ipsec.GuardSpec) error {
+	h := &host{t: t, removeGuard: func(g guard.Spec) error {
 		if stuck.Load() {
 			return errors.New("the kernel still has a socket of it, which cannot be ended")
 		}
-		return ipsec.RemoveGuard(g)
+		return guard.Remove(g)
 	}}
 	h.begin("ipsec: {vici: \"unix:///nowhere/charon.vici\"}\n")
 	h.write("beta.psk", "0123456789abcdef0123456789abcdef")
@@ -57,7 +57,7 @@ func TestHeldGuardStaysOverARestart(t *testing.T) {
 	}
 	guarded := func(when string, want bool) {
 		t.Helper()
-		list, err := ipsec.ListGuard("")
+		list, err := guard.List("")
 		if err != nil || (len(list) > 0) != want {
 			t.Fatalf("%s: %v, %v", when, list, err)
 		}
@@ -81,7 +81,7 @@ func TestHeldGuardStaysOverARestart(t *testing.T) {
 	}
 	stuck.Store(false)
 	eventually(t, "the guard goes", func() bool {
-		list, err := ipsec.ListGuard("")
+		list, err := guard.List("")
 		return err == nil && len(list) == 0 && strings.Contains(h.log.String(), "could be let go at last")
 	})
 	h.stop()

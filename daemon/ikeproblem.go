@@ -10,6 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // ikeReasons are what can be wrong with IPsec, the most special first, and what
@@ -21,7 +22,7 @@ var ikeReasons = []struct {
 }{
 	{ipsec.ErrBlocked, api.ReasonBlocked, "`ironwarp block ls` says why and until when; `ironwarp block rm` ends it"},
 	{ipsec.ErrNotBlocked, api.ReasonBlocked, "`ironwarp block ls` lists who is"},
-	{ipsec.ErrNoBlock, api.ReasonGuard, "load it with `modprobe nf_tables`; until then the daemon itself refuses the peer's streams"},
+	{guard.ErrNoBlock, api.ReasonGuard, "load it with `modprobe nf_tables`; until then the daemon itself refuses the peer's streams"},
 	{ipsec.ErrWrongIdentity, api.ReasonIdentity, "compare the remote_id here with the local_id there; whoever has the address but not the identity gets nothing"},
 	{ipsec.ErrGateway, api.ReasonGateway, "ESP has to end at the peer itself (RFC 5042 5.4.5); if this gateway is meant to be trusted, say so with gateway: in the peer's file"},
 	{ipsec.ErrNotCovered, api.ReasonNotCovered, "an SA is brought up by the stream that needs it; `ironwarp sa ls` shows what there is"},
@@ -47,9 +48,9 @@ var ikeReasons = []struct {
 	{ipsec.ErrNotAuthority, api.ReasonCredential, "ca_files have to name the authority that issued the peer's certificate; then run `ironwarp reload`"},
 	{ipsec.ErrCredential, api.ReasonCredential, "correct the files (cert_file, key_file of mode 0600, ca_files), then run `ironwarp reload`"},
 	{ipsec.ErrProfile, api.ReasonProfile, "choose another profile, or correct it under ipsec: profiles:, then run `ironwarp reload`"},
-	{ipsec.ErrGuardLeaks, api.ReasonGuard, "`ironwarp doctor` lists the holes in the guard; until they are closed nothing is sent to this peer"},
-	{ipsec.ErrGuardUntested, api.ReasonGuard, "is there a route to the peer? See `ip route get` with its address; the test is made as soon as there is one"},
-	{ipsec.ErrNoGuard6, api.ReasonGuard, "use IPv4 addresses for this peer, or a kernel with ESP"},
+	{guard.ErrLeaks, api.ReasonGuard, "`ironwarp doctor` lists the holes in the guard; until they are closed nothing is sent to this peer"},
+	{guard.ErrUntested, api.ReasonGuard, "is there a route to the peer? See `ip route get` with its address; the test is made as soon as there is one"},
+	{guard.ErrNoIPv6, api.ReasonGuard, "use IPv4 addresses for this peer, or a kernel with ESP"},
 	{esp.ErrNoKernel, api.ReasonDataPlane, "`ironwarp doctor` says how to have userland ESP"},
 	{fs.ErrNotExist, api.ReasonCredential, "psk_file, cert_file, key_file and ca_files have to name files that exist; then run `ironwarp reload`"},
 	{fs.ErrPermission, api.ReasonCredential, "the daemon has to be allowed to read psk_file, cert_file, key_file and ca_files; it runs as root best"},

@@ -12,6 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -73,14 +74,14 @@ func TestEachAddressOfAPeerIsGuardedAndAuthenticatedAlike(t *testing.T) {
 			t.Errorf("child %q is looked for in %s, want %s", child, got, want)
 		}
 	}
-	guard := func(a string, p transport.Protocol, port uint16) ipsec.GuardSpec {
-		return ipsec.GuardSpec{Remote: addr(a), Protocol: p, Port: port}
+	spec := func(a string, p transport.Protocol, port uint16) guard.Spec {
+		return guard.Spec{Remote: addr(a), Protocol: p, Port: port}
 	}
-	if got, want := guardsOf(c), []ipsec.GuardSpec{guard("192.0.2.2", transport.ProtoSCTP, 7471), guard("198.51.100.2", transport.ProtoSCTP, 7471)}; !reflect.DeepEqual(got, want) {
+	if got, want := guardsOf(c), []guard.Spec{spec("192.0.2.2", transport.ProtoSCTP, 7471), spec("198.51.100.2", transport.ProtoSCTP, 7471)}; !reflect.DeepEqual(got, want) {
 		t.Errorf("guards %v, want %v", got, want)
 	}
 	c.Transport, c.UDPPort, c.Paths = config.TransportAuto, 9899, nil
-	want := []ipsec.GuardSpec{guard("192.0.2.2", transport.ProtoTCP, 7471), guard("192.0.2.2", transport.ProtoSCTP, 7471), guard("192.0.2.2", transport.ProtoUDP, 9899)}
+	want := []guard.Spec{spec("192.0.2.2", transport.ProtoTCP, 7471), spec("192.0.2.2", transport.ProtoSCTP, 7471), spec("192.0.2.2", transport.ProtoUDP, 9899)}
 	if got := guardsOf(c); !reflect.DeepEqual(got, want) {
 		t.Errorf("guards %v, want %v", got, want)
 	}

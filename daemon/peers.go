@@ -15,6 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -170,7 +171,7 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 	// The guard comes first: whatever else is missing, nothing leaves in clear.
 	d.recordGuards(p.cfg)
 	for _, g := range guardsOf(p.cfg) {
-		if err := ipsec.InstallGuard(g); err != nil {
+		if err := guard.Install(g); err != nil {
 			return nil, err
 		}
 	}
@@ -212,11 +213,11 @@ func ipsecPeer(c config.Peer, i int, remote, local netip.Addr, keys credentials)
 }
 
 // guardsOf are the guards of a peer: one for each carrier and address.
-func guardsOf(p config.Peer) []ipsec.GuardSpec {
-	var specs []ipsec.GuardSpec
+func guardsOf(p config.Peer) []guard.Spec {
+	var specs []guard.Spec
 	for _, a := range p.Addresses() {
 		for _, k := range p.Links() {
-			specs = append(specs, ipsec.GuardSpec{Remote: a, Protocol: k.Protocol, Port: k.Port})
+			specs = append(specs, guard.Spec{Remote: a, Protocol: k.Protocol, Port: k.Port})
 		}
 	}
 	return specs
@@ -368,7 +369,7 @@ func (d *Daemon) dropPaths(ctx context.Context, p *peer, keep func(i int) []ipse
 		if m := d.ike.current(); m != nil {
 			err = m.RemovePeer(ctx, p.cfg.PathName(i), keep(i)...)
 		}
-		var held *ipsec.HeldError
+		var held *guard.HeldError
 		if !errors.Is(err, ipsec.ErrUnknownPeer) && !errors.As(err, &held) {
 			errs = append(errs, err)
 		}

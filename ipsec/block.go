@@ -5,70 +5,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
-
-// Block is a network layer filter against a peer that creates streams without
-// end (RFC 5042 6.4.1): the kernel drops what comes from the peer for the ports
-// of its links, before a socket sees it, with ESP or without. IKE and ESP
-// themselves pass, and so does all other traffic of that host.
-//
-// It lives in the kernel, which ends it by itself: it outlives this process, and
-// is found again by the next one. It only ever drops, so its end opens nothing
-// that the guard has closed.
-type Block struct {
-	Peer    string     `json:"peer"`
-	Addr    netip.Addr `json:"addr"`
-	Since   time.Time  `json:"since"`
-	Until   time.Time  `json:"until"`
-	Why     string     `json:"why,omitempty"`
-	Packets uint64     `json:"packets"` // that were dropped
-}
-
-func (b Block) String() string {
-	s := fmt.Sprintf("%s (%v) until %s", b.Peer, b.Addr, b.Until.Format(time.RFC3339))
-	if b.Why != "" {
-		s += ": " + b.Why
-	}
-	return s
-}
 
 var (
 	// ErrBlocked tells that a peer is blocked (Manager.Block).
 	ErrBlocked = errors.New("the peer is blocked")
 	// ErrNotBlocked tells that there is no block to end.
 	ErrNotBlocked = errors.New("the peer is not blocked")
-	// ErrNoBlock tells that this kernel lacks what a block needs.
-	ErrNoBlock = errors.New("this kernel cannot block a peer, since it lacks nf_tables: modprobe nf_tables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET)")
 )
-
-// blockKey is one thing that is dropped: packets from an address whose source or
-// destination port is that of a link.
-type blockKey struct {
-	addr  netip.Addr
-	proto transport.Protocol
-	port  uint16
-}
-
-// blockEntry is an element of a block, as the kernel has it.
-type blockEntry struct {
-	blockKey
-	peer, why    string
-	since, until time.Time
-	packets      uint64
-}
 
 // blocked is a block as the Manager knows it.
 type blocked struct {
-	Block
-	keys   []blockKey
+	guard.Block
+	keys   []guard.LinkKey
 	before uint64 // packets dropped by elements that somebody took away
 }
 
@@ -83,8 +38,8 @@ func (m *Manager) Block(ctx context.Context, peer string, d time.Duration, why s
 	if err != nil {
 		return err
 	}
-	if d < MinBlock || d > MaxBlock {
-		return fmt.Errorf("block peer %s for %v: a time from %v to %v is possible", peer, d, MinBlock, MaxBlock)
+	if d < guard.MinBlock || d > guard.MaxBlock {
+		return fmt.Errorf("block peer %s for %v: a time from %v to %v is possible", peer, d, guard.MinBlock, guard.MaxBlock)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -92,7 +47,7 @@ func (m *Manager) Block(ctx context.Context, peer string, d time.Duration, why s
 	m.blocking.Lock()
 	defer m.blocking.Unlock()
 	now := time.Now()
-	b := blocked{Block: Block{Peer: peer, Addr: p.remote, Since: now, Until: now.Add(d), Why: oneLine(why)}, keys: p.blockKeys()}
+	b := blocked{Block: guard.Block{Peer: peer, Addr: p.remote, Since: now, Until: now.Add(d), Why: guard.OneLine(why)}, keys: p.blockKeys()}
 	gone := b.keys
 	if old, ok := m.blockOf(peer); ok {
 		gone = union(gone, old.keys)
@@ -122,8 +77,8 @@ func (m *Manager) Unblock(ctx context.Context, peer string) error {
 	b, known := m.blockOf(peer)
 	gone := b.keys
 	for _, e := range have {
-		if e.peer == peer {
-			gone = union(gone, []blockKey{e.blockKey})
+		if e.Peer == peer {
+			gone = union(gone, []guard.LinkKey{e.LinkKey})
 		}
 	}
 	if len(gone) == 0 {
@@ -141,14 +96,14 @@ func (m *Manager) Unblock(ctx context.Context, peer string) error {
 
 // Blocks lists the blocks that the kernel has now, by peer, whoever made them. If
 // the kernel cannot be asked they are those that this Manager has made or found.
-func (m *Manager) Blocks() []Block {
+func (m *Manager) Blocks() []guard.Block {
 	m.blocking.Lock()
 	defer m.blocking.Unlock()
 	have, err := m.listBlocks(m.cfg.NetNS)
 	if err != nil {
 		m.cfg.Logger.Warn("the kernel does not tell of its blocks", "err", err)
 	}
-	all := blocksOf(have)
+	all := guard.BlocksOf(have)
 	for i := range all {
 		if b, ok := m.blockOf(all[i].Peer); ok {
 			b.Packets = all[i].Packets + b.before
@@ -163,70 +118,28 @@ func (m *Manager) Blocks() []Block {
 			}
 		}
 	}
-	sortBlocks(all)
+	guard.SortBlocks(all)
 	return all
 }
 
-// ListBlocks returns the blocks of a network namespace ("": our own), as the
-// kernel has them.
-func ListBlocks(netns string) ([]Block, error) {
-	have, err := readBlocks(netns)
-	all := blocksOf(have)
-	sortBlocks(all)
-	return all, err
-}
-
-func sortBlocks(all []Block) {
-	slices.SortFunc(all, func(a, b Block) int { return cmp.Or(cmp.Compare(a.Peer, b.Peer), a.Addr.Compare(b.Addr)) })
-}
-
-// blocksOf puts the elements of each peer together.
-func blocksOf(entries []blockEntry) []Block {
-	var all []Block
-	at := map[string]int{}
-	for _, e := range entries {
-		i, ok := at[e.peer]
-		if !ok {
-			i = len(all)
-			at[e.peer] = i
-			all = append(all, Block{Peer: e.peer, Addr: e.addr, Since: e.since, Until: e.until, Why: e.why})
-		}
-		b := &all[i]
-		b.Packets += e.packets
-		if e.until.After(b.Until) {
-			b.Until = e.until
-		}
-		if e.since.Before(b.Since) {
-			b.Since = e.since
-		}
-		if wellKnownNAT64.Contains(b.Addr) && !wellKnownNAT64.Contains(e.addr) {
-			b.Addr = e.addr // the host's own, not what a translator makes of it
-		}
-	}
-	return all
-}
-
-func (b *blocked) entries() []blockEntry {
-	var out []blockEntry
+func (b *blocked) entries() []guard.BlockEntry {
+	var out []guard.BlockEntry
 	for _, k := range b.keys {
-		out = append(out, blockEntry{blockKey: k, peer: b.Peer, why: b.Why, since: b.Since, until: b.Until})
+		out = append(out, guard.BlockEntry{LinkKey: k, Peer: b.Peer, Why: b.Why, Since: b.Since, Until: b.Until})
 	}
 	return out
 }
 
 // blockKeys are those of a peer's links.
-func (p *peer) blockKeys() []blockKey {
-	var keys []blockKey
+func (p *peer) blockKeys() []guard.LinkKey {
+	var keys []guard.LinkKey
 	for _, k := range p.links {
-		g := p.guardOf(k, esp.Auto, "")
-		for _, a := range g.Addresses() {
-			keys = append(keys, blockKey{a, g.protocol(), g.Port})
-		}
+		keys = append(keys, p.guardOf(k, esp.Auto, "").Keys()...)
 	}
 	return keys
 }
 
-func union(a, b []blockKey) []blockKey {
+func union(a, b []guard.LinkKey) []guard.LinkKey {
 	out := slices.Clone(a)
 	for _, k := range b {
 		if !slices.Contains(out, k) {
@@ -234,24 +147,6 @@ func union(a, b []blockKey) []blockKey {
 		}
 	}
 	return out
-}
-
-// oneLine makes of a reason what fits a line of a list, and the kernel.
-func oneLine(s string) string {
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case r == unicode.ReplacementChar:
-			return '?'
-		case !unicode.IsPrint(r):
-			return ' '
-		}
-		return r
-	}, s)
-	s = strings.Join(strings.Fields(s), " ")
-	for len(s) > maxWhy {
-		s = s[:strings.LastIndexFunc(s, func(rune) bool { return true })]
-	}
-	return s
 }
 
 // blockOf returns the block of a peer that is not over.
@@ -277,7 +172,7 @@ func (m *Manager) keepBlock(b blocked) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, o := range m.blocks { // of the same host by another name
-		o.keys = slices.DeleteFunc(slices.Clone(o.keys), func(k blockKey) bool { return slices.Contains(b.keys, k) })
+		o.keys = slices.DeleteFunc(slices.Clone(o.keys), func(k guard.LinkKey) bool { return slices.Contains(b.keys, k) })
 		m.blocks[name] = o
 	}
 	m.blocks[b.Peer] = b

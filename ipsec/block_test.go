@@ -10,34 +10,35 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
 // fakeBlocks stands for the kernel's blocks.
 type fakeBlocks struct {
 	mu     sync.Mutex
-	have   []blockEntry
+	have   []guard.BlockEntry
 	broken error
 	faults []string
 	writes int
 }
 
-func (k *fakeBlocks) list(string) ([]blockEntry, error) {
+func (k *fakeBlocks) list(string) ([]guard.BlockEntry, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	k.have = slices.DeleteFunc(k.have, func(e blockEntry) bool { return !e.until.After(now) })
+	k.have = slices.DeleteFunc(k.have, func(e guard.BlockEntry) bool { return !e.Until.After(now) })
 	return slices.Clone(k.have), k.broken
 }
 
-func (k *fakeBlocks) set(_ string, gone []blockKey, add []blockEntry) error {
+func (k *fakeBlocks) set(_ string, gone []guard.LinkKey, add []guard.BlockEntry) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.broken != nil {
 		return k.broken
 	}
 	k.writes++
-	k.have = slices.DeleteFunc(k.have, func(e blockEntry) bool { return slices.Contains(gone, e.blockKey) })
+	k.have = slices.DeleteFunc(k.have, func(e guard.BlockEntry) bool { return slices.Contains(gone, e.LinkKey) })
 	k.have, k.faults = append(k.have, add...), nil
 	return nil
 }
@@ -54,7 +55,7 @@ func (k *fakeBlocks) change(f func()) {
 	f()
 }
 
-func (b *bench) blockOfPeer(name string) *Block {
+func (b *bench) blockOfPeer(name string) *guard.Block {
 	for _, x := range b.Blocks() {
 		if x.Peer == name {
 			return &x
@@ -67,7 +68,7 @@ func TestBlockNamesAPeerAndATime(t *testing.T) {
 	b := newBench(t)
 	b.add(t, testPeer("alpha", 7))
 	name := testPeer("alpha", 7).Name
-	for _, d := range []time.Duration{-1, 0, MinBlock - 1, MaxBlock + 1} {
+	for _, d := range []time.Duration{-1, 0, guard.MinBlock - 1, guard.MaxBlock + 1} {
 		if err := b.Block(t.Context(), name, d, ""); err == nil || !strings.Contains(err.Error(), "from 1s to 720h") {
 			t.Errorf("for %v: %v", d, err)
 		}
@@ -83,24 +84,9 @@ func TestBlockNamesAPeerAndATime(t *testing.T) {
 	if have := b.Blocks(); len(have) != 0 {
 		t.Errorf("blocks after refusals: %v", have)
 	}
-	b.kernel.change(func() { b.kernel.broken = ErrNoBlock })
-	if err := b.Block(t.Context(), name, time.Hour, ""); !errors.Is(err, ErrNoBlock) || !strings.Contains(err.Error(), "modprobe nf_tables") {
+	b.kernel.change(func() { b.kernel.broken = guard.ErrNoBlock })
+	if err := b.Block(t.Context(), name, time.Hour, ""); !errors.Is(err, guard.ErrNoBlock) || !strings.Contains(err.Error(), "modprobe nf_tables") {
 		t.Errorf("on a kernel without nf_tables: %v", err)
-	}
-}
-
-func TestReasonOfABlockFitsALine(t *testing.T) {
-	for in, want := range map[string]string{
-		"":                         "",
-		" a\r\n\tb\x1b[2J \x00c ":  "a b [2J c",
-		"64 streams\u2028forged":   "64 streams forged",
-		"\xff\xfe":                 "??",
-		strings.Repeat("ä", 200):   strings.Repeat("ä", maxWhy/2),
-		strings.Repeat("x", 1<<16): strings.Repeat("x", maxWhy),
-	} {
-		if got := oneLine(in); got != want {
-			t.Errorf("%.40q: %q, want %q", in, got, want)
-		}
 	}
 }
 
@@ -160,7 +146,7 @@ func TestBlockThatSomebodyTakesAwayComesBack(t *testing.T) {
 	was := b.blockOfPeer(p.Name)
 	b.kernel.change(func() {
 		for i := range b.kernel.have {
-			b.kernel.have[i].packets = 7
+			b.kernel.have[i].Packets = 7
 		}
 	})
 	b.repairBlocks()
@@ -202,7 +188,7 @@ func TestBlockOfAnEarlierLifeIsFoundAgain(t *testing.T) {
 		t.Errorf("a flow of the blocked peer: %v", err)
 	}
 	// One of a peer that is not configured any more.
-	gone := blockEntry{blockKey: blockKey{netip.MustParseAddr("192.0.2.7"), transport.ProtoTCP, 1}, peer: "gone", until: time.Now().Add(time.Hour)}
+	gone := guard.BlockEntry{LinkKey: guard.Spec{Remote: netip.MustParseAddr("192.0.2.7"), Port: 1}.Keys()[0], Peer: "gone", Until: time.Now().Add(time.Hour)}
 	b.kernel.change(func() { b.kernel.have = append(b.kernel.have, gone) })
 	if b.blockOfPeer("gone") == nil {
 		t.Errorf("not listed: %v", b.Blocks())
@@ -221,7 +207,7 @@ func TestBlockEndsByItself(t *testing.T) {
 	b.add(t, p)
 	events, stop := b.Events()
 	defer stop()
-	if err := b.Block(t.Context(), p.Name, MinBlock, "flood"); err != nil {
+	if err := b.Block(t.Context(), p.Name, guard.MinBlock, "flood"); err != nil {
 		t.Fatal(err)
 	}
 	if e := await(t, events, EventUnblocked); e.Reason != ReasonExpired || e.Peer != p.Name {
@@ -243,7 +229,7 @@ func TestPeerThatMovesStaysBlocked(t *testing.T) {
 	p.Remote = p.Remote.Next()
 	b.add(t, p)
 	have, _ := b.kernel.list("")
-	if !slices.ContainsFunc(have, func(e blockEntry) bool { return e.addr == p.Remote && e.port == p.Port && e.peer == p.Name }) {
+	if !slices.ContainsFunc(have, func(e guard.BlockEntry) bool { return e.Addr == p.Remote && e.Port == p.Port && e.Peer == p.Name }) {
 		t.Errorf("its new address and port are open: %v", have)
 	}
 	in := transport.Flow{Protocol: transport.ProtoTCP, Local: netip.AddrPortFrom(p.Local, p.Port), Remote: netip.AddrPortFrom(p.Remote, 40000)}
@@ -291,14 +277,14 @@ func TestBlockByAnotherNameIsOneBlock(t *testing.T) {
 func TestPeerThatMovedMeanwhileStaysBlocked(t *testing.T) {
 	b := newBench(t)
 	p := testPeer("alpha", 7)
-	left := blockEntry{blockKey: blockKey{p.Remote, transport.ProtoTCP, p.Port + 1}, peer: p.Name, until: time.Now().Add(time.Hour)}
+	left := guard.BlockEntry{LinkKey: guard.Spec{Remote: p.Remote, Port: p.Port + 1}.Keys()[0], Peer: p.Name, Until: time.Now().Add(time.Hour)}
 	b.kernel.change(func() { b.kernel.have = append(b.kernel.have, left) })
 	b.blocking.Lock()
 	b.blocksRead = false // as a new process
 	b.blocking.Unlock()
 	b.add(t, p)
 	have, _ := b.kernel.list("")
-	if !slices.ContainsFunc(have, func(e blockEntry) bool { return e.port == p.Port }) {
+	if !slices.ContainsFunc(have, func(e guard.BlockEntry) bool { return e.Port == p.Port }) {
 		t.Errorf("its port is open: %v", have)
 	}
 }

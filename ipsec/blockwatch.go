@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // watchBlocks takes over the blocks that the kernel has from an earlier life,
 // puts back at once what others take away from any, and tells when one is over.
 func (m *Manager) watchBlocks(ctx context.Context) {
-	changed, stop := m.blockChanges(ctx)
+	changed, stop, err := guard.BlockChanges(ctx, m.cfg.NetNS)
 	defer stop()
+	if err != nil {
+		m.cfg.Logger.Warn("cannot follow changes of nf_tables; blocks are checked now and then", "err", err)
+	}
 	tick := time.NewTicker(guardRecheck)
 	defer tick.Stop()
 	for {
@@ -38,7 +43,7 @@ func (m *Manager) watchBlocks(ctx context.Context) {
 
 // nextBlockEnd is how long it is until a block is over.
 func (m *Manager) nextBlockEnd() time.Duration {
-	wait := MaxBlock
+	wait := guard.MaxBlock
 	for _, b := range m.allBlocks() {
 		wait = min(wait, time.Until(b.Until))
 	}
@@ -65,7 +70,7 @@ func (m *Manager) repairBlocks() {
 	}
 	m.blocksUnknown = false
 	m.adoptBlocks(have)
-	var lost []blockEntry
+	var lost []guard.BlockEntry
 	var names []string
 	blocks := m.allBlocks()
 	for _, b := range blocks {
@@ -77,9 +82,9 @@ func (m *Manager) repairBlocks() {
 		if p, err := m.peer(b.Peer); err == nil {
 			b.Addr, b.keys = p.remote, union(b.keys, p.blockKeys())
 		}
-		missing := slices.DeleteFunc(b.entries(), func(e blockEntry) bool {
+		missing := slices.DeleteFunc(b.entries(), func(e guard.BlockEntry) bool {
 			// The kernel's clock may be a little ahead.
-			return time.Until(e.until) < blockSlack || slices.ContainsFunc(have, func(h blockEntry) bool { return h.blockKey == e.blockKey })
+			return time.Until(e.Until) < blockSlack || slices.ContainsFunc(have, func(h guard.BlockEntry) bool { return h.LinkKey == e.LinkKey })
 		})
 		if len(missing) > 0 {
 			lost, names = append(lost, missing...), append(names, b.Peer)
@@ -112,26 +117,26 @@ func (m *Manager) repairBlocks() {
 	}
 }
 
-func packetsOf(have []blockEntry, peer string) (n uint64) {
+func packetsOf(have []guard.BlockEntry, peer string) (n uint64) {
 	for _, e := range have {
-		if e.peer == peer {
-			n += e.packets
+		if e.Peer == peer {
+			n += e.Packets
 		}
 	}
 	return n
 }
 
 // adoptBlocks takes over what the kernel has and this Manager does not know.
-func (m *Manager) adoptBlocks(have []blockEntry) {
+func (m *Manager) adoptBlocks(have []guard.BlockEntry) {
 	m.blocksRead = true
-	for _, b := range blocksOf(have) {
+	for _, b := range guard.BlocksOf(have) {
 		if _, known := m.blockOf(b.Peer); known || !b.Until.After(time.Now()) {
 			continue
 		}
 		n := blocked{Block: b}
 		for _, e := range have {
-			if e.peer == b.Peer {
-				n.keys = append(n.keys, e.blockKey)
+			if e.Peer == b.Peer {
+				n.keys = append(n.keys, e.LinkKey)
 			}
 		}
 		m.keepQuietly(n)
@@ -163,7 +168,7 @@ func (m *Manager) extendBlock(p *peer) error {
 	if len(b.keys) == len(had) {
 		return nil
 	}
-	if err := m.setBlocks(m.cfg.NetNS, nil, slices.DeleteFunc(b.entries(), func(e blockEntry) bool { return slices.Contains(had, e.blockKey) })); err != nil {
+	if err := m.setBlocks(m.cfg.NetNS, nil, slices.DeleteFunc(b.entries(), func(e guard.BlockEntry) bool { return slices.Contains(had, e.LinkKey) })); err != nil {
 		return fmt.Errorf("peer %s is blocked until %s (%s): %w", p.name, b.Until.Format(time.RFC3339), cmp.Or(b.Why, "no reason given"), err)
 	}
 	m.keepQuietly(b)

@@ -28,5 +28,6 @@
 // package pki makes both for a lab. A NegotiationError says what a failed attempt
 // means and what to do.
 //
-// The guard works without a Manager: see GuardSpec, ListGuard and GuardHoles.
+// What can be understood without the manager is in packages below, which know nothing
+// of it: guard, which works without one, and esp, the two that do ESP.
 package ipsec

@@ -1,52 +1,23 @@
 package ipsec
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/ironwarp/ironwarp/internal/nsdo"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
-)
-
-// Multicast groups that tell of changes to policies, devices and rules; that of
-// nf_tables is groupNFTables.
-const (
-	groupXfrmPolicy = 1 << (4 - 1)  // XFRMNLGRP_POLICY
-	groupLink       = 1 << 0        // RTNLGRP_LINK
-	groupRule4      = 1 << (8 - 1)  // RTNLGRP_IPV4_RULE
-	groupRule6      = 1 << (19 - 1) // RTNLGRP_IPV6_RULE
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // watchGuard puts back at once what others take away from the guards, and lets
 // a new tun pass.
 func (m *Manager) watchGuard(ctx context.Context) {
-	changed := make(chan struct{}, 1)
-	var readers sync.WaitGroup
-	defer readers.Wait()
-	for _, w := range []struct {
-		family int
-		groups uint32
-		about  string // messages with this name in them; "": all
-	}{{unix.NETLINK_XFRM, groupXfrmPolicy, ""}, {unix.NETLINK_ROUTE, groupLink | groupRule4 | groupRule6, ""}, {unix.NETLINK_NETFILTER, groupNFTables, guardTable}} {
-		f, err := netlinkGroup(m.cfg.NetNS, w.family, w.groups)
-		if err != nil {
-			m.cfg.Logger.Warn("cannot follow changes of the guard; it is checked now and then", "err", err)
-			continue
-		}
-		stop := context.AfterFunc(ctx, func() { f.Close() })
-		readers.Go(func() {
-			defer stop()
-			notify(f, changed, w.about)
-		})
+	changed, stop, err := guard.Changes(ctx, m.cfg.NetNS)
+	defer stop()
+	if err != nil {
+		m.cfg.Logger.Warn("cannot follow all changes of the guard; it is checked now and then", "err", err)
 	}
 	tick := time.NewTicker(guardRecheck)
 	defer tick.Stop()
@@ -59,42 +30,6 @@ func (m *Manager) watchGuard(ctx context.Context) {
 		}
 		m.repairGuards(ctx)
 	}
-}
-
-// notify pokes changed for every message that has the name in it, until the socket
-// is closed.
-func notify(f *os.File, changed chan<- struct{}, about string) {
-	buf := make([]byte, 1<<16)
-	for {
-		// ENOBUFS says that messages were lost: there were changes.
-		n, err := f.Read(buf)
-		if err != nil && !errors.Is(err, syscall.ENOBUFS) {
-			return
-		}
-		if err == nil && !bytes.Contains(buf[:n], []byte(about)) {
-			continue
-		}
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func netlinkGroup(netns string, family int, groups uint32) (f *os.File, err error) {
-	err = nsdo.Do(netns, func() error {
-		fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, family)
-		if err != nil {
-			return fmt.Errorf("open netlink: %w", err)
-		}
-		if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
-			unix.Close(fd)
-			return fmt.Errorf("listen to netlink: %w", err)
-		}
-		f = os.NewFile(uintptr(fd), "netlink")
-		return nil
-	})
-	return f, err
 }
 
 // ensureGuard puts a peer's guard in place.
@@ -110,7 +45,7 @@ func (m *Manager) ensureGuard(p *peer) error {
 // it returns a list; the error is that of the first peer.
 func (m *Manager) reconcile(peers []*peer) (repaired []*peer, first error) {
 	status := m.DaemonStatus()
-	var specs []GuardSpec
+	var specs []guard.Spec
 	var of []*peer
 	var count []int // of specs of each
 	for _, p := range peers {
@@ -130,35 +65,35 @@ func (m *Manager) reconcile(peers []*peer) (repaired []*peer, first error) {
 		r := summed(results[:count[i]])
 		specs, results = specs[count[i]:], results[count[i]:]
 		if err != nil {
-			r.err = err
+			r.Err = err
 		}
-		if r.err == nil {
-			r.err = m.tryGuards(p, own)
+		if r.Err == nil {
+			r.Err = m.tryGuards(p, own)
 		}
-		if r.err != nil && first == nil {
-			first = r.err
+		if r.Err != nil && first == nil {
+			first = r.Err
 		}
 		p.mu.Lock()
 		was := p.hadGuard
-		p.guarded, p.hadGuard = r.err == nil && p.tested, true
+		p.guarded, p.hadGuard = r.Err == nil && p.tested, true
 		p.ready.Store(p.guarded)
-		if r.err != nil {
-			p.failed(r.err)
+		if r.Err != nil {
+			p.failed(r.Err)
 		}
-		again := was && r.blocks+r.others > 0
+		again := was && r.Blocks+r.Others > 0
 		if again {
 			p.counters.GuardRepairs++
-			if r.blocks > 0 {
+			if r.Blocks > 0 {
 				repaired = append(repaired, p)
 			}
 		}
 		p.mu.Unlock()
-		if r.err != nil {
-			m.cfg.Logger.Error("the guard is not complete", "peer", p.name, "err", r.err)
+		if r.Err != nil {
+			m.cfg.Logger.Error("the guard is not complete", "peer", p.name, "err", r.Err)
 		}
 		if again {
-			what := fmt.Sprintf("%d policies", r.blocks)
-			if r.others > 0 {
+			what := fmt.Sprintf("%d policies", r.Blocks)
+			if r.Others > 0 {
 				what += ", and what keeps ICMP from quoting the link"
 			}
 			m.cfg.Logger.Warn("somebody had removed the guard; it was put back", "peer", p.name, "what", what)
@@ -187,17 +122,17 @@ func (m *Manager) repairGuards(ctx context.Context) {
 }
 
 // summed is what became of the guards of one peer.
-func summed(results []guardResult) (sum guardResult) {
+func summed(results []guard.Result) (sum guard.Result) {
 	var errs []error
 	for _, r := range results {
-		sum.blocks += r.blocks
-		sum.others += r.others
-		errs = append(errs, nonNil(r.err)...)
+		sum.Blocks += r.Blocks
+		sum.Others += r.Others
+		errs = append(errs, nonNil(r.Err)...)
 	}
 	if len(errs) == 1 {
-		sum.err = errs[0]
+		sum.Err = errs[0]
 	} else {
-		sum.err = errors.Join(errs...)
+		sum.Err = errors.Join(errs...)
 	}
 	return sum
 }
@@ -205,7 +140,7 @@ func summed(results []guardResult) (sum guardResult) {
 // dropGuard takes a peer's guard down, when ready has ended what its links have. Those
 // in keep and those for which ready has an error keep it. Other guards are looked
 // after while that waits.
-func (m *Manager) dropGuard(p *peer, ready func(GuardSpec) error, keep ...Link) error {
+func (m *Manager) dropGuard(p *peer, ready func(guard.Spec) error, keep ...Link) error {
 	m.guarding.Lock()
 	p.mu.Lock()
 	p.noGuard, p.guarded = true, false
@@ -240,5 +175,5 @@ func (m *Manager) RemoveGuard(_ context.Context, name string) error {
 		return err
 	}
 	m.cfg.Logger.Warn("the guard is taken down: the link's port may be used in clear", "peer", name)
-	return m.dropGuard(p, func(GuardSpec) error { return nil })
+	return m.dropGuard(p, func(guard.Spec) error { return nil })
 }

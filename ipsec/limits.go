@@ -18,14 +18,6 @@ const (
 	// MaxChildren bounds the child SAs of a peer per direction.
 	MaxChildren = 16
 
-	// MinBlock and MaxBlock bound the time of a Block: one without an end is a
-	// peer to be removed.
-	MinBlock = time.Second
-	MaxBlock = 30 * 24 * time.Hour
-	// maxWhy is the longest reason of a block in bytes, which the kernel keeps beside
-	// the peer's name in 256.
-	maxWhy = 160
-
 	// maxListed bounds the SAs, children included, of one list: 1024 peers with
 	// three links of 32 children each, and some of other programs.
 	maxListed = 1 << 17
@@ -144,10 +136,6 @@ const (
 	// guardRecheck is how often the kernel is compared with the guard that should
 	// be there, beside the notifications of the kernel.
 	guardRecheck = 5 * time.Second
-	// endWait is how long the sockets of a link are given to end before its guard
-	// stays, and endPoll how often they are looked at.
-	endWait = 2 * time.Second
-	endPoll = 10 * time.Millisecond
 	// blockPause is the least time between two looks at the kernel's blocks.
 	blockPause = 100 * time.Millisecond
 	// blockSlack is what is left of a block that is not worth putting back.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -97,27 +98,27 @@ func (p *Peer) checkLinks() []error {
 }
 
 // guards are the guards of a peer, one for each link.
-func (p *peer) guards(plane esp.Plane, tun string) []GuardSpec {
-	var specs []GuardSpec
+func (p *peer) guards(plane esp.Plane, tun string) []guard.Spec {
+	var specs []guard.Spec
 	for _, k := range p.links {
 		specs = append(specs, p.guardOf(k, plane, tun))
 	}
 	return specs
 }
 
-func (p *peer) guardOf(k Link, plane esp.Plane, tun string) GuardSpec {
-	return GuardSpec{NetNS: p.m.cfg.NetNS, Remote: p.remote, Port: k.Port, Protocol: k.Protocol, DataPlane: plane, Tun: tun}
+func (p *peer) guardOf(k Link, plane esp.Plane, tun string) guard.Spec {
+	return guard.Spec{NetNS: p.m.cfg.NetNS, Remote: p.remote, Port: k.Port, Protocol: k.Protocol, DataPlane: plane, Tun: tun}
 }
 
 // host is a guard spec for what concerns all links of a peer.
-func (p *peer) host(plane esp.Plane, tun string) GuardSpec {
+func (p *peer) host(plane esp.Plane, tun string) guard.Spec {
 	return p.guardOf(p.links[0], plane, tun)
 }
 
 // sharedLink returns a link that two peers have with the same address, in whatever
 // form: the guards of both would be of the same packets.
 func (p *Peer) sharedLink(o *Peer) (Link, bool) {
-	if !slices.Contains(GuardSpec{Remote: p.Remote}.Addresses(), o.Remote) {
+	if !slices.Contains(guard.Spec{Remote: p.Remote}.Addresses(), o.Remote) {
 		return Link{}, false
 	}
 	for _, k := range p.links() {

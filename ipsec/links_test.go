@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -171,7 +172,7 @@ func TestGuardOfALinkThatStaysIsNotTakenDown(t *testing.T) {
 	b := newBench(t)
 	var mu sync.Mutex
 	var dropped []string
-	b.uninstall = func(g GuardSpec) error {
+	b.uninstall = func(g guard.Spec) error {
 		mu.Lock()
 		defer mu.Unlock()
 		dropped = append(dropped, g.String())
@@ -197,18 +198,18 @@ func TestPeerIsReadyWhenEveryLinkIsTested(t *testing.T) {
 	b := newBench(t)
 	var mu sync.Mutex
 	open := true
-	b.probe = func(g GuardSpec) error {
+	b.probe = func(g guard.Spec) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if open && g.Protocol == transport.ProtoUDP {
-			return fmt.Errorf("%w: no route", ErrGuardUntested)
+			return fmt.Errorf("%w: no route", guard.ErrUntested)
 		}
 		return nil
 	}
 	p := linkPeer(tcpLink, udpLink)
 	b.add(t, p)
 	for _, k := range p.Links {
-		if err := b.Screen(flowOn(p, k, false)); !errors.Is(err, ErrGuardUntested) {
+		if err := b.Screen(flowOn(p, k, false)); !errors.Is(err, guard.ErrUntested) {
 			t.Errorf("%v before the guard is tested: %v", k, err)
 		}
 	}

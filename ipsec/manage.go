@@ -7,13 +7,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // AddPeer puts the guard in place, then hands the peer's key and connection to
 // charon. A peer that exists already with the same name is replaced: if only
 // its profile or key differ its SAs and flows stay, else they end. An error of
 // the configuration leaves nothing behind; one of the guard, or of its self-test,
-// leaves what could be blocked: RemoveGuard (the function) takes it down. If
+// leaves what could be blocked: guard.Remove takes it down. If
 // charon is not there the peer is loaded when it comes, and the error is nil:
 // PeerStatus tells. If charon refuses the connection, the guard stays and the
 // error says why; RemovePeer removes it.
@@ -34,7 +36,7 @@ func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
 		if old.cfg.Remote == cfg.Remote {
 			keep = cfg.links()
 		}
-		var held *HeldError
+		var held *guard.HeldError
 		if err := m.retire(ctx, old, keep); errors.As(err, &held) {
 			m.cfg.Logger.Warn("the guard of what the peer was stays", "peer", cfg.Name, "err", err)
 		} else if err != nil {
@@ -108,7 +110,7 @@ func (p *peer) sameEnds(o *Peer) bool {
 // removes its guard, but that of the links in keep: from then on the port's traffic
 // with the peer may flow in clear. Before that the kernel's sockets of its links are
 // ended. The guard of a link stays whose sockets cannot be, and the error is a
-// *HeldError: RemoveGuard (the function) takes it down later.
+// *HeldError: guard.Remove takes it down later.
 func (m *Manager) RemovePeer(ctx context.Context, name string, keep ...Link) error {
 	m.editing.Lock()
 	defer m.editing.Unlock()
@@ -150,7 +152,7 @@ func (m *Manager) retire(ctx context.Context, p *peer, keep []Link) error {
 	errs = append(errs, m.dropGuard(p, m.empty, keep...))
 	if st := m.DaemonStatus(); st.DataPlane.Offers().HoldsSAs {
 		for _, g := range p.guards(st.DataPlane, "") {
-			errs = append(errs, removeChildren(g))
+			errs = append(errs, guard.RemoveChildren(g))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -26,15 +27,15 @@ type Manager struct {
 	cancel context.CancelFunc
 
 	// The kernel's side of the guard; tests without privileges have another one.
-	install   func(netns string, specs []GuardSpec) ([]guardResult, error)
-	uninstall func(GuardSpec) error
-	empty     func(GuardSpec) error // ends the sockets of its link
-	probe     func(GuardSpec) error // the self-test
-	route     func(g GuardSpec, local netip.Addr, up bool) error
-	confirm   func(g GuardSpec, sa *SA, c *Child) error // that a listed child is in place
+	install   func(netns string, specs []guard.Spec) ([]guard.Result, error)
+	uninstall func(guard.Spec) error
+	empty     func(guard.Spec) error // ends the sockets of its link
+	probe     func(guard.Spec) error // the self-test
+	route     func(g guard.Spec, local netip.Addr, up bool) error
+	confirm   func(g guard.Spec, sa *SA, c *Child) error // that a listed child is in place
 	// That of the blocks.
-	listBlocks  func(netns string) ([]blockEntry, error)
-	setBlocks   func(netns string, gone []blockKey, add []blockEntry) error
+	listBlocks  func(netns string) ([]guard.BlockEntry, error)
+	setBlocks   func(netns string, gone []guard.LinkKey, add []guard.BlockEntry) error
 	checkBlocks func(netns string) (faults []string, err error)
 
 	lines     lifeLog
@@ -75,16 +76,18 @@ func New(cfg Config) (*Manager, error) {
 		linked:    make(chan struct{}),
 		blocks:    map[string]blocked{},
 		reblocked: make(chan struct{}, 1),
-		install:   reconcileGuards,
-		uninstall: removeBlocks,
-		empty:     endSockets,
-		probe:     ProbeGuard,
-		route:     func(g GuardSpec, local netip.Addr, up bool) error { return planeOf(g.DataPlane).route(g, local, up) },
-		confirm:   func(g GuardSpec, sa *SA, c *Child) error { return planeOf(g.DataPlane).installed(g, sa, c) },
+		install:   guard.Reconcile,
+		uninstall: guard.TakeDown,
+		empty:     guard.EndSockets,
+		probe:     guard.Probe,
+		route:     guard.Route,
+		confirm: func(g guard.Spec, sa *SA, c *Child) error {
+			return guard.Confirm(g, guard.ChildSA{Name: c.Name, Local: sa.LocalHost, Remote: sa.RemoteHost, SPIIn: c.SPIIn, SPIOut: c.SPIOut})
+		},
 
-		listBlocks:  readBlocks,
-		setBlocks:   writeBlocks,
-		checkBlocks: blockFaults,
+		listBlocks:  guard.ReadBlocks,
+		setBlocks:   guard.WriteBlocks,
+		checkBlocks: guard.CheckBlocks,
 	}
 	if m.cfg.DataPlane > esp.Userland {
 		return nil, fmt.Errorf("ipsec: unknown data plane %d", m.cfg.DataPlane)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -55,15 +56,15 @@ func newBenchOf(t *testing.T, cfg Config) *bench {
 		t.Fatal(err)
 	}
 	b.Manager = m
-	m.install = func(_ string, specs []GuardSpec) ([]guardResult, error) {
+	m.install = func(_ string, specs []guard.Spec) ([]guard.Result, error) {
 		b.guarded.Store(int32(len(specs)))
-		return make([]guardResult, len(specs)), nil
+		return make([]guard.Result, len(specs)), nil
 	}
-	m.empty = func(GuardSpec) error { return nil }
-	m.uninstall = func(GuardSpec) error { b.guarded.Store(0); return nil }
-	m.route = func(GuardSpec, netip.Addr, bool) error { return nil }
-	m.probe = func(GuardSpec) error { return nil }
-	m.confirm = func(GuardSpec, *SA, *Child) error { return nil }
+	m.empty = func(guard.Spec) error { return nil }
+	m.uninstall = func(guard.Spec) error { b.guarded.Store(0); return nil }
+	m.route = func(guard.Spec, netip.Addr, bool) error { return nil }
+	m.probe = func(guard.Spec) error { return nil }
+	m.confirm = func(guard.Spec, *SA, *Child) error { return nil }
 	m.listBlocks, m.setBlocks, m.checkBlocks = b.kernel.list, b.kernel.set, b.kernel.check
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(context.Background()) }()
@@ -324,7 +325,7 @@ func TestPeerAddedWithoutCharonIsGuardedAndLoadedLater(t *testing.T) {
 func TestPeerWithoutGuardIsNotLoaded(t *testing.T) {
 	b := newBench(t)
 	broken := errors.New("the kernel said no")
-	b.install = func(string, []GuardSpec) ([]guardResult, error) { return make([]guardResult, 1), broken }
+	b.install = func(string, []guard.Spec) ([]guard.Result, error) { return make([]guard.Result, 1), broken }
 	if err := b.AddPeer(t.Context(), testPeer("beta", 2)); !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -97,11 +98,11 @@ type peer struct {
 	since       time.Time
 	guarded     bool
 	hadGuard    bool
-	noGuard     bool     // taken down on request
-	tested      bool     // the guard has stopped a probe
-	orphans     []orphan // of the kernel, left by an earlier charon
-	loaded      bool     // in the present life of charon
-	hasIKE      bool     // an IKE SA is established
+	noGuard     bool          // taken down on request
+	tested      bool          // the guard has stopped a probe
+	orphans     []guard.State // of the kernel, left by an earlier charon
+	loaded      bool          // in the present life of charon
+	hasIKE      bool          // an IKE SA is established
 	ikes        []uint32
 	live        []SA // by the last list
 	endings     endings

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -30,7 +31,7 @@ func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
 		return m.refuse(p, err)
 	}
 	if err := m.ensureTested(p); err != nil {
-		if errors.Is(err, ErrGuardUntested) { // there is no way to the peer
+		if errors.Is(err, guard.ErrUntested) { // there is no way to the peer
 			return awayError{err}
 		}
 		return err
@@ -161,7 +162,7 @@ func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c 
 	var id transport.Identity
 	var err error
 	if !p.isTested() {
-		if err = m.ensureTested(p); errors.Is(err, ErrGuardUntested) {
+		if err = m.ensureTested(p); errors.Is(err, guard.ErrUntested) {
 			err = awayError{err}
 		}
 	}

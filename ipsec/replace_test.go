@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // TestReplacedPeerKeepsItsGuard: between the old settings and the new ones the
@@ -11,8 +13,8 @@ import (
 func TestReplacedPeerKeepsItsGuard(t *testing.T) {
 	b := newBench(t)
 	removed, ended := 0, 0
-	b.uninstall = func(GuardSpec) error { removed++; return nil }
-	b.empty = func(GuardSpec) error { ended++; return nil }
+	b.uninstall = func(guard.Spec) error { removed++; return nil }
+	b.empty = func(guard.Spec) error { ended++; return nil }
 	p := testPeer("beta", 2)
 	b.add(t, p)
 	p.RemoteID = "beta.example"
@@ -41,7 +43,7 @@ func TestReplacedPeerKeepsItsGuard(t *testing.T) {
 func TestOtherGuardsAreLookedAfterWhileSocketsEnd(t *testing.T) {
 	b := newBench(t)
 	ending, end := make(chan struct{}), make(chan struct{})
-	b.empty = func(GuardSpec) error { close(ending); <-end; return nil }
+	b.empty = func(guard.Spec) error { close(ending); <-end; return nil }
 	b.add(t, testPeer("beta", 2))
 	b.add(t, testPeer("gamma", 3))
 	removed := make(chan error, 1)

@@ -3,6 +3,7 @@ package ipsec
 import (
 	"slices"
 
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -18,7 +19,7 @@ func (m *Manager) Screen(f transport.Flow) error {
 		switch {
 		case f.Local.Addr() != p.local && f.Local.Addr().IsValid() && !f.Local.Addr().IsUnspecified() || p.laneOf(f, false) == nil:
 		case !p.ready.Load():
-			return &AdmitError{Flow: f, Peer: p.name, Kind: ErrGuardUntested}
+			return &AdmitError{Flow: f, Peer: p.name, Kind: guard.ErrUntested}
 		default:
 			return m.screenBlocked(p.name, f)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ironwarp/ironwarp/internal/otheruser"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
@@ -111,7 +112,7 @@ func TestProbeDaemonWithoutPermission(t *testing.T) {
 	if err := os.Chmod(f.socket, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := asNobody(func() error {
+	if err := otheruser.AsNobody(func() error {
 		_, err := ProbeDaemon(t.Context(), f.socket)
 		if !errors.Is(err, ErrDaemonPermission) || !strings.Contains(err.Error(), "root") {
 			t.Errorf("error %v", err)

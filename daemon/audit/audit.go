@@ -8,7 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // Snapshot is what there is to know of a running daemon.
@@ -17,7 +17,7 @@ type Snapshot struct {
 	Peers     []api.Peer
 	Resources api.Resources
 	// Holes are the ways around the kernel's guards that were found, by peer.
-	Holes map[string][]ipsec.Hole
+	Holes map[string][]guard.Hole
 	// Block is why the kernel can't block a peer, nil: it can.
 	Block error
 	// Files are those by which the daemon is configured and controlled.

@@ -13,6 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -91,10 +92,10 @@ func TestEachWeakness(t *testing.T) {
 		{"a peer in clear", peer(func(p *config.Peer) { p.Protection = config.ProtectPlaintext }), api.AuditNotMet, "R4 R19", "peer beta: insecure_plaintext: true", "in clear"},
 		{"no guard", func(s *Snapshot) { s.Peers[0].IPsec.Guarded = false }, api.AuditNotMet, "R4 R5", "guard of peer alpha", "nothing stops clear packets"},
 		{"a hole in the guard", func(s *Snapshot) {
-			s.Holes = map[string][]ipsec.Hole{"beta": {{What: "a policy of somebody's lets it pass", Fix: "remove it"}}}
+			s.Holes = map[string][]guard.Hole{"beta": {{What: "a policy of somebody's lets it pass", Fix: "remove it"}}}
 		}, api.AuditNotMet, "R4 R5", "guard of peer beta", "a policy of somebody's"},
 		{"a hole that is shut", func(s *Snapshot) {
-			s.Holes = map[string][]ipsec.Hole{"beta": {{What: "a policy leads astray", Fix: "remove it", Shut: true}}}
+			s.Holes = map[string][]guard.Hole{"beta": {{What: "a policy leads astray", Fix: "remove it", Shut: true}}}
 		}, api.AuditWeakened, "R4 R5", "guard of peer beta", "leads astray"},
 		{"a peer that is not set up", func(s *Snapshot) {
 			s.Peers[0].IPsec, s.Peers[0].Problem = nil, &api.Error{Message: "no strongSwan", Fix: "start it"}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -33,7 +33,7 @@ func check(c *Config) Errors {
 		names[p.Name] = p.Origin
 		clash := false
 		for _, a := range p.Addresses() {
-			for _, form := range (ipsec.GuardSpec{Remote: a}).Addresses() {
+			for _, form := range (guard.Spec{Remote: a}).Addresses() {
 				if q, dup := addrs[form]; dup {
 					same := a.String()
 					if form != a {

@@ -6,27 +6,27 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // blocks reports whether this kernel can block a peer that creates streams without
 // end (RFC 5042 6.4.1), and whom it blocks now.
 func (x *examination) blocks() {
 	f := Finding{What: "blocks", Level: OK, Found: "the kernel can block a peer (nf_tables); none is blocked"}
-	if err := ipsec.CanBlock(); err != nil {
+	if err := guard.CanBlock(); err != nil {
 		f.Level, f.Found = x.missing(x.needsIPsec()), "not known: "+err.Error()
 		if g, denied := asRoot(f.What, err); denied {
 			f = g
 		}
-		if errors.Is(err, ipsec.ErrNoBlock) {
+		if errors.Is(err, guard.ErrNoBlock) {
 			f.Level, f.Found = Warn, err.Error()+"; a peer that creates streams without end can be refused, but no packets of it are dropped"
 			f.Do = []string{"modprobe nf_tables"}
 		}
 		x.find(f)
 		return
 	}
-	have, err := ipsec.ListBlocks("")
-	faults, err2 := ipsec.BlockFaults("")
+	have, err := guard.ListBlocks("")
+	faults, err2 := guard.BlockFaults("")
 	switch err := errors.Join(err, err2); {
 	case err != nil:
 		f.Level, f.Found, f.Do = Warn, fmt.Sprintf("cannot be read: %v", err), []string{"nft list table inet ironwarp-block"}

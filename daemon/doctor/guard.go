@@ -9,15 +9,16 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // Guard is what was found of one peer's guard.
 type Guard struct {
-	Peer     string              `json:"peer"`
-	Link     string              `json:"link"` // such as "tcp port 7471"
-	Address  netip.Addr          `json:"address"`
-	Policies []ipsec.GuardPolicy `json:"policies"`
-	Holes    []ipsec.Hole        `json:"holes"`
+	Peer     string         `json:"peer"`
+	Link     string         `json:"link"` // such as "tcp port 7471"
+	Address  netip.Addr     `json:"address"`
+	Policies []guard.Policy `json:"policies"`
+	Holes    []guard.Hole   `json:"holes"`
 	// SelfTest is "passed", or why a clear packet to the peer was not stopped, or
 	// could not be tried.
 	SelfTest string `json:"self_test"`
@@ -29,7 +30,7 @@ const passed = "passed"
 // guards looks at the kernel's guard of each peer: the policies that should be
 // there, ways around them, and whether a clear packet is stopped.
 func (x *examination) guards() {
-	have, err := ipsec.ListGuard("")
+	have, err := guard.List("")
 	if err != nil {
 		f, denied := asRoot("kernel guard", err)
 		if !denied {
@@ -43,7 +44,7 @@ func (x *examination) guards() {
 	for _, p := range x.ipsecPeers() {
 		for _, addr := range p.Addresses() {
 			for _, k := range p.Links() {
-				g := ipsec.GuardSpec{Remote: addr, Port: k.Port, Protocol: k.Protocol, DataPlane: x.plane()}
+				g := guard.Spec{Remote: addr, Port: k.Port, Protocol: k.Protocol, DataPlane: x.plane()}
 				if x.ike != nil {
 					g.Tun = x.ike.Tun
 				}
@@ -59,7 +60,7 @@ func (x *examination) guards() {
 	if n > 0 {
 		f.Found = fmt.Sprintf("%d policies for %s", len(have), count(n, "peer"))
 	}
-	if s, err := ipsec.XfrmStats(""); err == nil {
+	if s, err := guard.XfrmStats(""); err == nil {
 		f.Found += fmt.Sprintf("; clear packets stopped since the host was started: %d on their way in, %d on their way out",
 			s["XfrmInPolBlock"]+s["XfrmInTmplMismatch"], s["XfrmOutPolBlock"])
 	}
@@ -69,14 +70,14 @@ func (x *examination) guards() {
 
 // guard looks at one guard of a peer, of which there is one for each carrier and
 // address.
-func (x *examination) guard(p config.Peer, k ipsec.Link, g ipsec.GuardSpec, have []ipsec.GuardPolicy) {
+func (x *examination) guard(p config.Peer, k ipsec.Link, g guard.Spec, have []guard.Policy) {
 	f := Finding{What: "guard of " + p.Name, Level: OK, Guard: &Guard{Peer: p.Name, Link: k.String(), Address: g.Remote, SelfTest: passed, Passed: true}}
 	for _, q := range have {
 		if slices.Contains(g.Addresses(), q.Remote) && q.Protocol == k.Protocol && (q.LocalPort == g.Port || q.PeerPort == g.Port) {
 			f.Guard.Policies = append(f.Guard.Policies, q)
 		}
 	}
-	coarse := slices.ContainsFunc(have, func(q ipsec.GuardPolicy) bool { return q.StopsICMP() && slices.Contains(g.Addresses(), q.Remote) })
+	coarse := slices.ContainsFunc(have, func(q guard.Policy) bool { return q.StopsICMP() && slices.Contains(g.Addresses(), q.Remote) })
 	blocks := 0
 	for _, q := range f.Guard.Policies {
 		if q.Action == "block" {
@@ -90,9 +91,9 @@ func (x *examination) guard(p config.Peer, k ipsec.Link, g ipsec.GuardSpec, have
 	if coarse {
 		f.Found += "; all ICMP errors to it are stopped, since this kernel has no nf_tables (CONFIG_NF_TABLES_INET) to tell those that quote the link"
 	}
-	holes, err := ipsec.GuardHoles(g)
+	holes, err := guard.Holes(g)
 	if err != nil {
-		holes = append(holes, ipsec.Hole{What: err.Error(), Fix: "sudo ironwarp doctor"})
+		holes = append(holes, guard.Hole{What: err.Error(), Fix: "sudo ironwarp doctor"})
 	}
 	f.Guard.Holes = holes
 	for _, h := range holes {
@@ -102,10 +103,10 @@ func (x *examination) guard(p config.Peer, k ipsec.Link, g ipsec.GuardSpec, have
 			f.Do = append(f.Do, h.Fix)
 		}
 	}
-	switch err := ipsec.ProbeGuard(g); {
+	switch err := guard.Probe(g); {
 	case err == nil:
 		f.Found += "; self-test: a clear packet is stopped, and an ICMP message that quotes one"
-	case errors.Is(err, ipsec.ErrGuardLeaks):
+	case errors.Is(err, guard.ErrLeaks):
 		f.Level = Fail
 		f.Guard.SelfTest, f.Guard.Passed = err.Error(), false
 		f.Found += "; " + err.Error()
@@ -124,7 +125,7 @@ func (x *examination) guard(p config.Peer, k ipsec.Link, g ipsec.GuardSpec, have
 }
 
 // leftOver finds policies of hosts that are no configured peers.
-func (x *examination) leftOver(have []ipsec.GuardPolicy, known map[netip.Addr]bool) {
+func (x *examination) leftOver(have []guard.Policy, known map[netip.Addr]bool) {
 	if x.cfg == nil {
 		return
 	}
@@ -155,11 +156,11 @@ func (x *examination) leftOver(have []ipsec.GuardPolicy, known map[netip.Addr]bo
 }
 
 // holders are the kernel's sockets for which a guard that nobody needs stays.
-func holders(p ipsec.GuardPolicy) (all []string) {
+func holders(p guard.Policy) (all []string) {
 	if p.StopsICMP() {
 		return nil
 	}
-	sockets, err := ipsec.LinkSockets(ipsec.GuardSpec{Remote: p.Remote, Protocol: p.Protocol, Port: max(p.LocalPort, p.PeerPort)})
+	sockets, err := guard.LinkSockets(guard.Spec{Remote: p.Remote, Protocol: p.Protocol, Port: max(p.LocalPort, p.PeerPort)})
 	if err != nil {
 		return []string{err.Error()}
 	}

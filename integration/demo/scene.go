@@ -14,8 +14,8 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/node"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -203,7 +203,7 @@ func (s *scene) withLogs(err error) error {
 // guardStopped is how many clear packets the guards have kept from leaving.
 func (s *scene) guardStopped() (n uint64, err error) {
 	for _, h := range s.lab.Hosts() {
-		stats, err := ipsec.XfrmStats(h.NetNS())
+		stats, err := guard.XfrmStats(h.NetNS())
 		if err != nil {
 			return 0, err
 		}

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // firstPort is the first row's; each row has its own, so that a packet in clear
@@ -156,7 +156,7 @@ func (m *matrix) row(t *testing.T, row Row, port uint16) Result {
 	if err := m.forget(t.Context()); err != nil {
 		res.Surprise = strings.TrimSpace(res.Surprise + " " + err.Error())
 	}
-	if errors.Is(err, ipsec.ErrNoGuard6) && wireErr == nil {
+	if errors.Is(err, guard.ErrNoIPv6) && wireErr == nil {
 		t.Skip(err)
 	}
 	if res.Surprise != "" {

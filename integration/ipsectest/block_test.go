@@ -16,18 +16,19 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
 // blockOf returns the block of a peer on a host.
-func blockOf(t *testing.T, h *host, peer string) ipsec.Block {
+func blockOf(t *testing.T, h *host, peer string) guard.Block {
 	t.Helper()
 	for _, b := range h.m.Blocks() {
 		if b.Peer == peer {
 			return b
 		}
 	}
-	return ipsec.Block{}
+	return guard.Block{}
 }
 
 // dropped counts what the block of a peer has.
@@ -173,12 +174,12 @@ func TestBlockEndsInTheKernelAndOpensNothing(t *testing.T) {
 	block(t, p.beta, "alpha", 3*time.Second)
 	until := blockOf(t, p.beta, "alpha").Until
 	p.beta.stop()
-	have, err := ipsec.ListBlocks(p.beta.NetNS())
+	have, err := guard.ListBlocks(p.beta.NetNS())
 	if err != nil || len(have) != 1 && time.Now().Before(until) {
 		t.Errorf("after the end of the process: %v, %v", have, err)
 	}
 	eventually(t, "the block ends by itself", func() bool {
-		have, err := ipsec.ListBlocks(p.beta.NetNS())
+		have, err := guard.ListBlocks(p.beta.NetNS())
 		return err == nil && len(have) == 0
 	})
 	if time.Now().Before(until.Add(-time.Second)) {
@@ -263,8 +264,8 @@ func TestBlockIsPutBackWhenSomebodyTakesItAway(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 		eventually(t, what+" is put back", func() bool {
-			have, err := ipsec.ListBlocks(p.beta.NetNS())
-			faults, err2 := ipsec.BlockFaults(p.beta.NetNS())
+			have, err := guard.ListBlocks(p.beta.NetNS())
+			faults, err2 := guard.BlockFaults(p.beta.NetNS())
 			return err == nil && err2 == nil && len(have) == 1 && time.Until(have[0].Until) > 50*time.Minute && len(faults) == 0
 		})
 		for repaired := false; !repaired; {

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 func newPair6(t *testing.T) *pair {
@@ -49,7 +49,7 @@ func TestIPv6StreamSurvivesLossesAndNothingLeavesInClear(t *testing.T) {
 		}
 		eventually(t, tc.what+": the guard is whole", func() bool {
 			st := p.alpha.m.DaemonStatus()
-			h, err := ipsec.GuardHoles(ipsec.GuardSpec{NetNS: p.alpha.NetNS(), Remote: p.beta.Addr6(), Port: port, DataPlane: st.DataPlane, Tun: st.Tun})
+			h, err := guard.Holes(guard.Spec{NetNS: p.alpha.NetNS(), Remote: p.beta.Addr6(), Port: port, DataPlane: st.DataPlane, Tun: st.Tun})
 			return err == nil && len(h) == 0
 		})
 	}

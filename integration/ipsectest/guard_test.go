@@ -20,11 +20,12 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-func (h *host) spec(o *host, plane esp.Plane) ipsec.GuardSpec {
-	return ipsec.GuardSpec{NetNS: h.NetNS(), Remote: o.Addr(), Port: port, DataPlane: plane}
+func (h *host) spec(o *host, plane esp.Plane) guard.Spec {
+	return guard.Spec{NetNS: h.NetNS(), Remote: o.Addr(), Port: port, DataPlane: plane}
 }
 
 // knock tries a clear connection.
@@ -41,7 +42,7 @@ func knock(t *testing.T, from *lab.Host, to netip.AddrPort, d time.Duration) err
 
 func stat(t *testing.T, h *host, name string) uint64 {
 	t.Helper()
-	s, err := ipsec.XfrmStats(h.NetNS())
+	s, err := guard.XfrmStats(h.NetNS())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +242,7 @@ func TestTableOfTheGuardIsFoundMissingAndPutBack(t *testing.T) {
 			spec := p.alpha.specOf(p.beta, transport.TCP, esp.Auto)
 			whole := func() bool {
 				t.Helper()
-				h, err := ipsec.GuardHoles(spec)
+				h, err := guard.Holes(spec)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -255,7 +256,7 @@ func TestTableOfTheGuardIsFoundMissingAndPutBack(t *testing.T) {
 				st, err := p.alpha.m.PeerStatus("beta")
 				return err == nil && st.Counters.GuardRepairs >= 3 && st.Guarded
 			})
-			if err := ipsec.ProbeGuard(spec); err != nil {
+			if err := guard.Probe(spec); err != nil {
 				t.Error(err)
 			}
 			p.alpha.stop()
@@ -271,21 +272,21 @@ func TestTableOfTheGuardIsFoundMissingAndPutBack(t *testing.T) {
 				},
 			} {
 				changeTables(t, p.alpha.Host, harm)
-				h, err := ipsec.GuardHoles(spec)
+				h, err := guard.Holes(spec)
 				if err != nil || len(h) != 1 || h[0].Shut || !strings.Contains(h[0].What, "may quote in clear") {
 					t.Errorf("%s: holes %v, %v", what, h, err)
 				}
-				if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) || !strings.Contains(err.Error(), "doctor") {
+				if err := guard.Probe(spec); !errors.Is(err, guard.ErrLeaks) || !strings.Contains(err.Error(), "doctor") {
 					t.Errorf("%s: the self-test says %v", what, err)
 				}
-				if err := ipsec.InstallGuard(spec); err != nil {
+				if err := guard.Install(spec); err != nil {
 					t.Fatal(err)
 				}
-				if err := ipsec.ProbeGuard(spec); err != nil || !whole() {
+				if err := guard.Probe(spec); err != nil || !whole() {
 					t.Errorf("after it was mended: %v", err)
 				}
 			}
-			if err := ipsec.RemoveGuard(spec); err != nil {
+			if err := guard.Remove(spec); err != nil {
 				t.Fatal(err)
 			}
 			changeTables(t, p.alpha.Host, func(c *nftables.Conn, table *nftables.Table) {
@@ -297,9 +298,9 @@ func TestTableOfTheGuardIsFoundMissingAndPutBack(t *testing.T) {
 	}
 }
 
-func guardOf(t *testing.T, h *host) []ipsec.GuardPolicy {
+func guardOf(t *testing.T, h *host) []guard.Policy {
 	t.Helper()
-	g, err := ipsec.ListGuard(h.NetNS())
+	g, err := guard.List(h.NetNS())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +338,7 @@ func checkBlocks(t *testing.T, h *host, remote netip.Addr) {
 func TestGuardIsIdempotentListedAndRemovedWithThePeerOnly(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	p.addPeers(t)
-	all, err := ipsec.ListGuard(p.alpha.NetNS())
+	all, err := guard.List(p.alpha.NetNS())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,10 +346,10 @@ func TestGuardIsIdempotentListedAndRemovedWithThePeerOnly(t *testing.T) {
 		t.Log(g)
 	}
 	checkBlocks(t, p.alpha, p.beta.Addr())
-	if err := ipsec.InstallGuard(p.alpha.spec(p.beta, p.lab.DataPlane())); err != nil {
+	if err := guard.Install(p.alpha.spec(p.beta, p.lab.DataPlane())); err != nil {
 		t.Fatal(err)
 	}
-	if again, _ := ipsec.ListGuard(p.alpha.NetNS()); !slices.Equal(all, again) {
+	if again, _ := guard.List(p.alpha.NetNS()); !slices.Equal(all, again) {
 		t.Errorf("a second installation changed the guard: %v", again)
 	}
 	p.alpha.stop()
@@ -379,9 +380,9 @@ func TestHolesInTheGuardAreFound(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	p.addPeers(t)
 	spec := p.alpha.spec(p.beta, p.lab.DataPlane())
-	holes := func() []ipsec.Hole {
+	holes := func() []guard.Hole {
 		t.Helper()
-		h, err := ipsec.GuardHoles(spec)
+		h, err := guard.Holes(spec)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -422,10 +423,10 @@ func TestHolesInTheGuardAreFound(t *testing.T) {
 		t.Errorf("harmless policies are called holes: %v", h)
 	}
 	p.alpha.stop()
-	if err := ipsec.RemoveGuard(spec); err != nil {
+	if err := guard.Remove(spec); err != nil {
 		t.Fatal(err)
 	}
-	open := slices.DeleteFunc(holes(), func(h ipsec.Hole) bool { return h.Shut })
+	open := slices.DeleteFunc(holes(), func(h guard.Hole) bool { return h.Shut })
 	if want := 6 + 4 + 1; len(open) != want { // the peer's address, and its form in IPv6; the table of nf_tables
 		t.Errorf("without the guard %d holes are found, want %d: %v", len(open), want, open)
 	}
@@ -509,7 +510,7 @@ func TestGuardStaysWhenManagerAndCharonAreKilled(t *testing.T) {
 		t.Error("a connection was made after both were killed")
 	}
 	checkBlocks(t, p.alpha, p.beta.Addr())
-	if err := ipsec.ProbeGuard(p.alpha.spec(p.beta, p.lab.DataPlane())); err != nil {
+	if err := guard.Probe(p.alpha.spec(p.beta, p.lab.DataPlane())); err != nil {
 		t.Errorf("the self-test after both were killed: %v", err)
 	}
 	if k := counted(t, wire); k.Clear(port) != 0 || k.ESP == 0 {

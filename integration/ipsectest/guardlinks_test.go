@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
@@ -27,9 +27,9 @@ var families = []struct {
 	v6   bool
 }{{"IPv4", false}, {"IPv6", true}}
 
-func (h *host) specOf(o *host, kind transport.Kind, plane esp.Plane) ipsec.GuardSpec {
+func (h *host) specOf(o *host, kind transport.Kind, plane esp.Plane) guard.Spec {
 	k := linkOf(kind)
-	return ipsec.GuardSpec{NetNS: h.NetNS(), Remote: o.at(), Port: k.Port, Protocol: k.Protocol, DataPlane: plane}
+	return guard.Spec{NetNS: h.NetNS(), Remote: o.at(), Port: k.Port, Protocol: k.Protocol, DataPlane: plane}
 }
 
 // datagram sends one from a host, from a port of its own or any, in clear as far
@@ -170,33 +170,33 @@ func testGuardOf(t *testing.T, kind transport.Kind, v6 bool, plane esp.Plane) {
 	spec := p.alpha.specOf(p.beta, kind, plane)
 	other := spec // that of TCP, which must not be touched
 	other.Protocol, other.Port = transport.ProtoTCP, port
-	if err := ipsec.InstallGuard(other); err != nil {
+	if err := guard.Install(other); err != nil {
 		t.Fatal(err)
 	}
 	alone := guardOf(t, p.alpha)
-	if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) {
+	if err := guard.Probe(spec); !errors.Is(err, guard.ErrLeaks) {
 		t.Errorf("without a guard: %v", err)
 	}
-	holes := func() []ipsec.Hole {
+	holes := func() []guard.Hole {
 		t.Helper()
-		h, err := ipsec.GuardHoles(spec, other)
+		h, err := guard.Holes(spec, other)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return slices.DeleteFunc(h, func(h ipsec.Hole) bool { return h.Shut })
+		return slices.DeleteFunc(h, func(h guard.Hole) bool { return h.Shut })
 	}
 	if len(holes()) == 0 {
 		t.Error("without a guard no hole is found")
 	}
-	if err := ipsec.InstallGuard(spec); err != nil {
+	if err := guard.Install(spec); err != nil {
 		t.Fatal(err)
 	}
 	if h := holes(); len(h) != 0 {
 		t.Errorf("a whole guard has holes: %v", h)
 	}
 	wire := capture(t, p.beta)
-	for _, s := range []ipsec.GuardSpec{spec, other} {
-		if err := ipsec.ProbeGuard(s); err != nil {
+	for _, s := range []guard.Spec{spec, other} {
+		if err := guard.Probe(s); err != nil {
 			t.Error(err)
 		}
 	}
@@ -225,7 +225,7 @@ func testGuardOf(t *testing.T, kind transport.Kind, v6 bool, plane esp.Plane) {
 			continue // the rules still stop what goes out
 		}
 		sh(t, p.alpha.Host, b.open)
-		if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) {
+		if err := guard.Probe(spec); !errors.Is(err, guard.ErrLeaks) {
 			t.Errorf("%s: the self-test says %v", b.what, err)
 		}
 		if len(holes()) == 0 {
@@ -234,16 +234,16 @@ func testGuardOf(t *testing.T, kind transport.Kind, v6 bool, plane esp.Plane) {
 		if b.shut != "" {
 			sh(t, p.alpha.Host, b.shut)
 		}
-		for _, s := range []ipsec.GuardSpec{spec, other} {
-			if err := ipsec.InstallGuard(s); err != nil {
+		for _, s := range []guard.Spec{spec, other} {
+			if err := guard.Install(s); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := ipsec.ProbeGuard(spec); err != nil {
+		if err := guard.Probe(spec); err != nil {
 			t.Errorf("after %s was mended: %v", b.what, err)
 		}
 	}
-	if err := ipsec.RemoveGuard(spec); err != nil {
+	if err := guard.Remove(spec); err != nil {
 		t.Fatal(err)
 	}
 	if left := guardOf(t, p.alpha); !slices.Equal(left, alone) {
@@ -298,7 +298,7 @@ func TestGuardedHostForwardsNoClearDatagramsOfThePort(t *testing.T) {
 			}
 			both(3) // without a guard the router forwards them
 			for _, plane := range []esp.Plane{esp.Auto, esp.Userland} {
-				if err := ipsec.InstallGuard(router.specOf(right, transport.SCTPUDP, plane)); err != nil {
+				if err := guard.Install(router.specOf(right, transport.SCTPUDP, plane)); err != nil {
 					t.Fatal(err)
 				}
 				both(0)
@@ -361,10 +361,10 @@ func TestKernelSCTPInUDPIsAHole(t *testing.T) {
 	p := newPair(t, lab.Config{Hosts: []string{"alpha", "beta", "mallory"}, NoCharon: true})
 	p.kind = transport.SCTP
 	spec := p.beta.specOf(p.alpha, transport.SCTP, esp.Auto)
-	if err := ipsec.InstallGuard(spec); err != nil {
+	if err := guard.Install(spec); err != nil {
 		t.Fatal(err)
 	}
-	if err := ipsec.ProbeGuard(spec); err != nil {
+	if err := guard.Probe(spec); err != nil {
 		t.Error(err)
 	}
 	mallory := newNeighbour(t, p.lab.Host("mallory"), p.beta)
@@ -386,10 +386,10 @@ func TestKernelSCTPInUDPIsAHole(t *testing.T) {
 	was := taken()
 	mallory.send(init.packet(transport.SCTPUDP))
 	eventually(t, "SCTP in UDP gets in", func() bool { return taken() != was })
-	if h, err := ipsec.GuardHoles(spec); err != nil || len(h) != 1 || h[0].Shut || !strings.Contains(h[0].What, "net.sctp.udp_port") {
+	if h, err := guard.Holes(spec); err != nil || len(h) != 1 || h[0].Shut || !strings.Contains(h[0].What, "net.sctp.udp_port") {
 		t.Errorf("holes: %v, %v", h, err)
 	}
-	if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) {
+	if err := guard.Probe(spec); !errors.Is(err, guard.ErrLeaks) {
 		t.Errorf("the self-test says %v", err)
 	}
 
@@ -404,27 +404,27 @@ func TestKernelSCTPInUDPIsAHole(t *testing.T) {
 	if n := knock(); n != 0 {
 		t.Errorf("%d clear packets of SCTP in UDP", n)
 	}
-	if err := ipsec.RemoveGuard(spec); err != nil {
+	if err := guard.Remove(spec); err != nil {
 		t.Fatal(err)
 	}
 	if knock(lab.PortKind(transport.ProtoUDP, udpPort)) == 0 {
 		t.Error("without the guard the check finds nothing")
 	}
-	if err := ipsec.InstallGuard(spec); err != nil {
+	if err := guard.Install(spec); err != nil {
 		t.Fatal(err)
 	}
 
 	// A guard of that UDP port closes the way in.
-	if err := ipsec.InstallGuard(p.beta.specOf(p.alpha, transport.SCTPUDP, esp.Auto)); err != nil {
+	if err := guard.Install(p.beta.specOf(p.alpha, transport.SCTPUDP, esp.Auto)); err != nil {
 		t.Fatal(err)
 	}
 	before = stoppedInbound(t, p.beta)
 	mallory.send(init.packet(transport.SCTPUDP))
 	eventually(t, "SCTP in UDP is stopped", func() bool { return stoppedInbound(t, p.beta) > before })
-	if h, err := ipsec.GuardHoles(spec); err != nil || len(h) != 0 {
+	if h, err := guard.Holes(spec); err != nil || len(h) != 0 {
 		t.Errorf("holes: %v, %v", h, err)
 	}
-	if err := ipsec.ProbeGuard(spec); err != nil {
+	if err := guard.Probe(spec); err != nil {
 		t.Error(err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -43,21 +43,21 @@ func tableless() int {
 		return 1
 	}
 	f := strings.Split(os.Getenv(tablelessVar), ",")
-	g := ipsec.GuardSpec{Remote: netip.MustParseAddr(f[1]), Protocol: transport.ProtoUDP, Port: udpPort, DataPlane: esp.Userland}
+	g := guard.Spec{Remote: netip.MustParseAddr(f[1]), Protocol: transport.ProtoUDP, Port: udpPort, DataPlane: esp.Userland}
 	var err error
 	switch f[0] {
 	case "install":
-		err = ipsec.InstallGuard(g)
+		err = guard.Install(g)
 	case "check":
-		var holes []ipsec.Hole
-		if err = ipsec.ProbeGuard(g); err == nil {
-			holes, err = ipsec.GuardHoles(g)
+		var holes []guard.Hole
+		if err = guard.Probe(g); err == nil {
+			holes, err = guard.Holes(g)
 		}
 		if len(holes) > 0 {
 			err = fmt.Errorf("%v", holes)
 		}
 	case "remove":
-		err = ipsec.RemoveGuard(g)
+		err = guard.Remove(g)
 	}
 	if err != nil {
 		fmt.Println(err)
@@ -82,7 +82,7 @@ func TestWithoutTablesNoICMPErrorGoesToThePeer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			guard := func(what string) error {
+			tryGuard := func(what string) error {
 				cmd := alpha.Command(t.Context(), exe)
 				cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s,%v", tablelessVar, what, beta.at()))
 				out, err := cmd.CombinedOutput()
@@ -112,10 +112,10 @@ func TestWithoutTablesNoICMPErrorGoesToThePeer(t *testing.T) {
 			if leaks(udpPort) == 0 {
 				t.Fatal("without a guard nothing is quoted: the check cannot fail")
 			}
-			if err := guard("install"); err != nil {
+			if err := tryGuard("install"); err != nil {
 				t.Fatal(err)
 			}
-			if err := guard("check"); err != nil {
+			if err := tryGuard("check"); err != nil {
 				t.Error(err)
 			}
 			if n := leaks(udpPort); n != 0 {
@@ -124,14 +124,14 @@ func TestWithoutTablesNoICMPErrorGoesToThePeer(t *testing.T) {
 			echoed(t, alpha, beta.at())
 			echoed(t, beta, alpha.at())
 			sh(t, alpha.Host, "ip xfrm policy flush")
-			if err := guard("check"); err == nil {
+			if err := tryGuard("check"); err == nil {
 				t.Error("a guard that was flushed is called whole")
 			}
-			if err := guard("install"); err != nil {
+			if err := tryGuard("install"); err != nil {
 				t.Fatal(err)
 			}
 			spec := alpha.specOf(beta, transport.SCTPUDP, esp.Userland)
-			if err := ipsec.InstallGuard(spec); err != nil { // with nf_tables
+			if err := guard.Install(spec); err != nil { // with nf_tables
 				t.Fatal(err)
 			}
 			if n := leaks(udpPort); n != 0 {
@@ -140,13 +140,13 @@ func TestWithoutTablesNoICMPErrorGoesToThePeer(t *testing.T) {
 			if leaks(udpPort+1) == 0 {
 				t.Error("with nf_tables errors of other ports do not pass")
 			}
-			if err := ipsec.RemoveGuard(spec); err != nil {
+			if err := guard.Remove(spec); err != nil {
 				t.Fatal(err)
 			}
-			if err := guard("install"); err != nil {
+			if err := tryGuard("install"); err != nil {
 				t.Fatal(err)
 			}
-			if err := guard("remove"); err != nil {
+			if err := tryGuard("remove"); err != nil {
 				t.Fatal(err)
 			}
 			if n := guardSize(t, alpha); n != 0 {

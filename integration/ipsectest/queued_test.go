@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -54,7 +54,7 @@ func orphaned(t *testing.T, p *pair, text pattern, listening bool) {
 		t.Fatal(err)
 	}
 	c.Close()
-	left, err := ipsec.LinkSockets(p.alpha.spec6(p.beta))
+	left, err := guard.LinkSockets(p.alpha.spec6(p.beta))
 	if err != nil || len(left) != 1 || !left[0].Orphan || left[0].State != "FIN-WAIT-1" || left[0].Queued == 0 {
 		t.Fatalf("the kernel has %v, %v; wanted is one orphan with data", left, err)
 	}
@@ -90,7 +90,7 @@ func TestGuardGoesAfterTheLastByteOfItsLink(t *testing.T) {
 					if err := p.alpha.m.RemovePeer(t.Context(), "beta"); err != nil {
 						t.Fatal(err)
 					}
-					if left, err := ipsec.LinkSockets(p.alpha.spec6(p.beta)); err != nil || len(left) != 0 {
+					if left, err := guard.LinkSockets(p.alpha.spec6(p.beta)); err != nil || len(left) != 0 {
 						t.Errorf("after RemovePeer the kernel has %v, %v", left, err)
 					}
 					if n := guardSize(t, p.alpha); n != 0 {
@@ -106,6 +106,6 @@ func TestGuardGoesAfterTheLastByteOfItsLink(t *testing.T) {
 }
 
 // spec6 is spec for the address that the link uses.
-func (h *host) spec6(o *host) ipsec.GuardSpec {
-	return ipsec.GuardSpec{NetNS: h.NetNS(), Remote: o.at(), Port: port}
+func (h *host) spec6(o *host) guard.Spec {
+	return guard.Spec{NetNS: h.NetNS(), Remote: o.at(), Port: port}
 }

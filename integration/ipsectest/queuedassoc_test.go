@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -121,7 +121,7 @@ func TestKernelSCTPAssociationKeepsItsGuard(t *testing.T) {
 				state = "SHUTDOWN-PENDING"
 			}
 			spec := p.alpha.specOf(p.beta, transport.SCTP, esp.Auto)
-			left, err := ipsec.LinkSockets(spec)
+			left, err := guard.LinkSockets(spec)
 			if err != nil || len(left) != 1 || left[0].State != state || left[0].Orphan != tc.orphan || left[0].Queued < 8<<10 {
 				t.Fatalf("the kernel has %+v, %v; wanted is one association, %s, with 8 KiB", left, err, state)
 			}
@@ -136,7 +136,7 @@ func TestKernelSCTPAssociationKeepsItsGuard(t *testing.T) {
 				return
 			}
 			before := guardSize(t, p.alpha)
-			var held *ipsec.HeldError
+			var held *guard.HeldError
 			if err := p.alpha.m.RemovePeer(t.Context(), "beta"); !errors.As(err, &held) || len(held.Sockets) != 1 || held.Sockets[0].Queued < 8<<10 {
 				t.Fatalf("RemovePeer: %v", err)
 			}
@@ -148,10 +148,10 @@ func TestKernelSCTPAssociationKeepsItsGuard(t *testing.T) {
 				if err := errors.Join(err, own.Close()); err != nil {
 					t.Fatal(err)
 				}
-				if err := ipsec.RemoveGuard(spec); err != nil {
+				if err := guard.Remove(spec); err != nil {
 					t.Errorf("the association is aborted: %v", err)
 				}
-				if left, err := ipsec.LinkSockets(spec); err != nil || len(left) != 0 {
+				if left, err := guard.LinkSockets(spec); err != nil || len(left) != 0 {
 					t.Errorf("the kernel has %v, %v", left, err)
 				}
 				if n := guardSize(t, p.alpha); n != 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -175,8 +176,8 @@ func TestEveryAnswerThatQuotesTheLinkIsStopped(t *testing.T) {
 			if q.proto != 0 {
 				k = ipsec.Link{Protocol: q.proto, Port: port}
 			}
-			spec := ipsec.GuardSpec{NetNS: alpha.NetNS(), Remote: beta.at(), Protocol: k.Protocol, Port: k.Port, DataPlane: esp.Userland}
-			if err := ipsec.InstallGuard(spec); err != nil {
+			spec := guard.Spec{NetNS: alpha.NetNS(), Remote: beta.at(), Protocol: k.Protocol, Port: k.Port, DataPlane: esp.Userland}
+			if err := guard.Install(spec); err != nil {
 				t.Fatal(err)
 			}
 			answered := func(port uint16) int {
@@ -284,7 +285,7 @@ func TestForwardedQuotesOfTheLinkAreStopped(t *testing.T) {
 			shapes["in fragments"] = func(s quotedScene) [][]byte { return fragments(message(kinds[0], s.udp(behind)), 8) }
 			hidden["in fragments"] = true
 			for what, packets := range shapes {
-				if err := ipsec.InstallGuard(spec); err != nil {
+				if err := guard.Install(spec); err != nil {
 					t.Fatal(err)
 				}
 				if n := try(udpPort, packets); n != 0 {
@@ -343,7 +344,7 @@ func TestWhatESPCarriedIsNotForwarded(t *testing.T) {
 	alpha, beta := &host{Host: l.Host("alpha")}, &host{Host: l.Host("beta")}
 	sh(t, alpha.Host, "sysctl -qw net.ipv4.ip_forward=1")
 	in := newInlet(t, alpha.Host, decrypted)
-	if err := ipsec.InstallGuard(alpha.specOf(beta, transport.SCTPUDP, esp.Userland)); err != nil {
+	if err := guard.Install(alpha.specOf(beta, transport.SCTPUDP, esp.Userland)); err != nil {
 		t.Fatal(err)
 	}
 	wire := record(t, alpha)
@@ -378,7 +379,7 @@ func TestFragmentsOfWhatESPCarriedAreNotForwarded(t *testing.T) {
 			alpha, beta, gamma := &host{Host: l.Host("alpha"), v6: f.v6}, &host{Host: l.Host("beta"), v6: f.v6}, &host{Host: l.Host("gamma"), v6: f.v6}
 			sh(t, alpha.Host, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
 			carried, clear := newInlet(t, alpha.Host, decrypted), newInlet(t, alpha.Host, "behind0")
-			if err := ipsec.InstallGuard(alpha.specOf(beta, transport.SCTPUDP, esp.Userland)); err != nil {
+			if err := guard.Install(alpha.specOf(beta, transport.SCTPUDP, esp.Userland)); err != nil {
 				t.Fatal(err)
 			}
 			wire := record(t, alpha)

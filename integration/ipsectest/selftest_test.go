@@ -12,6 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // sh runs a shell line on a host.
@@ -32,23 +33,23 @@ var breaches = []struct{ what, open, shut string }{
 func TestSelfTestFindsWhatMakesTheGuardUseless(t *testing.T) {
 	p := newPair(t, lab.Config{NoCharon: true})
 	spec := p.alpha.spec(p.beta, esp.Auto)
-	if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) {
+	if err := guard.Probe(spec); !errors.Is(err, guard.ErrLeaks) {
 		t.Errorf("without a guard: %v", err)
 	}
-	if err := ipsec.InstallGuard(spec); err != nil {
+	if err := guard.Install(spec); err != nil {
 		t.Fatal(err)
 	}
 	fill := strings.NewReplacer("$ANY", "0.0.0.0/0", "$PEER", p.beta.Addr().String()+"/32")
 	for _, b := range breaches {
 		wire := capture(t, p.beta)
-		if err := ipsec.ProbeGuard(spec); err != nil {
+		if err := guard.Probe(spec); err != nil {
 			t.Errorf("before %s: %v", b.what, err)
 		}
 		if c := counted(t, wire); c.Clear(port) != 0 {
 			t.Errorf("a probe of a whole guard is on the wire: %v", c)
 		}
 		sh(t, p.alpha.Host, fill.Replace(b.open))
-		if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) || !strings.Contains(err.Error(), "doctor") {
+		if err := guard.Probe(spec); !errors.Is(err, guard.ErrLeaks) || !strings.Contains(err.Error(), "doctor") {
 			t.Errorf("%s: the self-test says %v", b.what, err)
 		}
 		if b.shut != "" {
@@ -59,22 +60,22 @@ func TestSelfTestFindsWhatMakesTheGuardUseless(t *testing.T) {
 
 func TestSelfTestOfIPv6WithRulesInsteadOfPolicies(t *testing.T) {
 	p := newPair(t, lab.Config{NoCharon: true})
-	spec := ipsec.GuardSpec{NetNS: p.alpha.NetNS(), Remote: p.beta.Addr6(), Port: port, DataPlane: esp.Userland}
-	if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) {
+	spec := guard.Spec{NetNS: p.alpha.NetNS(), Remote: p.beta.Addr6(), Port: port, DataPlane: esp.Userland}
+	if err := guard.Probe(spec); !errors.Is(err, guard.ErrLeaks) {
 		t.Errorf("without a guard: %v", err)
 	}
 	// As a daemon does it: the blocks first, before it knows who does ESP.
 	early := spec
 	early.DataPlane = esp.Auto
-	for _, s := range []ipsec.GuardSpec{early, spec, early} {
-		if err := ipsec.InstallGuard(s); err != nil {
+	for _, s := range []guard.Spec{early, spec, early} {
+		if err := guard.Install(s); err != nil {
 			t.Fatal(err)
 		}
-		if err := ipsec.ProbeGuard(s); err != nil {
+		if err := guard.Probe(s); err != nil {
 			t.Errorf("guard of %v: %v", s.DataPlane, err)
 		}
 	}
-	if h, err := ipsec.GuardHoles(spec); err != nil || len(h) != 0 {
+	if h, err := guard.Holes(spec); err != nil || len(h) != 0 {
 		t.Errorf("a whole guard has holes: %v, %v", h, err)
 	}
 	// Routes of charon's table that do not lead into a tun, as bypass-lan makes them.
@@ -82,7 +83,7 @@ func TestSelfTestOfIPv6WithRulesInsteadOfPolicies(t *testing.T) {
 	for _, dst := range []string{peer, net} {
 		sh(t, p.alpha.Host, "ip -6 route add "+dst+" dev wire0 table 220")
 	}
-	if err := ipsec.ProbeGuard(spec); err != nil {
+	if err := guard.Probe(spec); err != nil {
 		t.Errorf("with clear routes in charon's table: %v", err)
 	}
 	for _, b := range []struct{ what, open, shut string }{
@@ -91,24 +92,24 @@ func TestSelfTestOfIPv6WithRulesInsteadOfPolicies(t *testing.T) {
 		{"another rule comes first", "ip -6 rule add pref 100 to " + p.beta.Addr6().String() + " lookup main", "ip -6 rule del pref 100"},
 	} {
 		sh(t, p.alpha.Host, b.open)
-		if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardLeaks) {
+		if err := guard.Probe(spec); !errors.Is(err, guard.ErrLeaks) {
 			t.Errorf("%s: the self-test says %v", b.what, err)
 		}
-		h, err := ipsec.GuardHoles(spec)
+		h, err := guard.Holes(spec)
 		if err != nil || len(h) == 0 || h[0].Shut {
 			t.Errorf("%s: holes %v, %v", b.what, h, err)
 		}
 		if b.shut != "" {
 			sh(t, p.alpha.Host, b.shut)
 		}
-		if err := ipsec.InstallGuard(spec); err != nil {
+		if err := guard.Install(spec); err != nil {
 			t.Fatal(err)
 		}
-		if err := ipsec.ProbeGuard(spec); err != nil {
+		if err := guard.Probe(spec); err != nil {
 			t.Errorf("after %s was mended: %v", b.what, err)
 		}
 	}
-	if err := ipsec.RemoveGuard(spec); err != nil {
+	if err := guard.Remove(spec); err != nil {
 		t.Fatal(err)
 	}
 	out, err := p.alpha.Run(t.Context(), "sh", "-c", "ip -6 rule; ip xfrm policy")
@@ -119,11 +120,11 @@ func TestSelfTestOfIPv6WithRulesInsteadOfPolicies(t *testing.T) {
 
 func TestSelfTestWithoutAWayToThePeerTellsSo(t *testing.T) {
 	p := newPair(t, lab.Config{NoCharon: true})
-	spec := ipsec.GuardSpec{NetNS: p.alpha.NetNS(), Remote: netip.MustParseAddr("198.51.100.7"), Port: port}
-	if err := ipsec.InstallGuard(spec); err != nil {
+	spec := guard.Spec{NetNS: p.alpha.NetNS(), Remote: netip.MustParseAddr("198.51.100.7"), Port: port}
+	if err := guard.Install(spec); err != nil {
 		t.Fatal(err)
 	}
-	if err := ipsec.ProbeGuard(spec); !errors.Is(err, ipsec.ErrGuardUntested) || errors.Is(err, ipsec.ErrGuardLeaks) {
+	if err := guard.Probe(spec); !errors.Is(err, guard.ErrUntested) || errors.Is(err, guard.ErrLeaks) {
 		t.Errorf("without a route: %v", err)
 	}
 }
@@ -135,7 +136,7 @@ func TestPeerWhoseGuardLeaksIsNotUsed(t *testing.T) {
 	bypass := fmt.Sprintf("ip xfrm policy %%s src 0.0.0.0/0 dst %v/32 dir out", p.beta.Addr())
 	sh(t, p.alpha.Host, fmt.Sprintf(bypass, "add")+" action allow priority 10")
 	err := p.alpha.m.AddPeer(t.Context(), p.peerOf(p.alpha))
-	if !errors.Is(err, ipsec.ErrGuardLeaks) {
+	if !errors.Is(err, guard.ErrLeaks) {
 		t.Fatalf("adding a peer whose guard leaks: %v", err)
 	}
 	t.Log(err)
@@ -208,8 +209,8 @@ func TestGuardedHostDoesNotForwardThePortInClear(t *testing.T) {
 			}
 			both(true) // without a guard the router forwards it
 			for _, plane := range []esp.Plane{esp.Auto, esp.Userland} {
-				spec := ipsec.GuardSpec{NetNS: router.NetNS(), Remote: at(right), Port: port, DataPlane: plane}
-				if err := ipsec.InstallGuard(spec); err != nil {
+				spec := guard.Spec{NetNS: router.NetNS(), Remote: at(right), Port: port, DataPlane: plane}
+				if err := guard.Install(spec); err != nil {
 					t.Fatal(err)
 				}
 				both(false)
@@ -223,7 +224,7 @@ func TestGuardedHostDoesNotForwardThePortInClear(t *testing.T) {
 func TestLeftoversOfACharonGoWithTheGuard(t *testing.T) {
 	p := newPair(t, lab.Config{NoCharon: true})
 	spec := p.alpha.spec(p.beta, esp.Kernel)
-	if err := ipsec.InstallGuard(spec); err != nil {
+	if err := guard.Install(spec); err != nil {
 		t.Fatal(err)
 	}
 	a, b := p.alpha.Addr(), p.beta.Addr()
@@ -238,10 +239,10 @@ func TestLeftoversOfACharonGoWithTheGuard(t *testing.T) {
 	for _, o := range others {
 		sh(t, p.alpha.Host, "ip xfrm policy add "+o)
 	}
-	if h, err := ipsec.GuardHoles(spec); err != nil || len(h) != 0 {
+	if h, err := guard.Holes(spec); err != nil || len(h) != 0 {
 		t.Errorf("policies that demand ESP are called holes: %v, %v", h, err)
 	}
-	if err := ipsec.RemoveGuard(spec); err != nil {
+	if err := guard.Remove(spec); err != nil {
 		t.Fatal(err)
 	}
 	out, err := p.alpha.Run(t.Context(), "ip", "xfrm", "policy")

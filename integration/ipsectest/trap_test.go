@@ -14,6 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // trapHosts are two hosts without a Manager: strongSwan configured by hand, and
@@ -30,7 +31,7 @@ func trapHosts(t *testing.T, mode ipsec.Mode, start string, priority int) (alpha
 		if h == alpha {
 			o = beta
 		}
-		if err := ipsec.InstallGuard(ipsec.GuardSpec{NetNS: h.NetNS(), Remote: o.Addr(), Port: port, DataPlane: esp.Kernel}); err != nil {
+		if err := guard.Install(guard.Spec{NetNS: h.NetNS(), Remote: o.Addr(), Port: port, DataPlane: esp.Kernel}); err != nil {
 			t.Fatal(err)
 		}
 		foreign{local: h.Addr(), remote: o.Addr(), localID: h.Name(), remoteID: o.Name(), mode: mode, start: start, priority: priority, key: key}.load(t, h)

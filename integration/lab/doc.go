@@ -20,6 +20,6 @@
 // owner has left behind.
 //
 // A lab needs root, /dev/net/tun, ip, tcpdump and charon; Require says what is
-// missing. ESP is the kernel's where KernelESP finds it there, else that of
+// missing. ESP is the kernel's where esp.ProbeKernel finds it there, else that of
 // strongSwan's kernel-libipsec plugin.
 package lab

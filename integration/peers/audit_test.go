@@ -8,7 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/node"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // TestAuditOfHostsWithESP asks running daemons how they meet RFC 5042: they do, until
@@ -23,7 +23,7 @@ func TestAuditOfHostsWithESP(t *testing.T) {
 		var weak []string
 		for _, r := range s.audit(n).Requirements {
 			// A kernel without nf_tables can't block a peer.
-			if r.State != api.AuditMet && (r.ID != "R19" || !errors.Is(ipsec.CanBlock(), ipsec.ErrNoBlock)) {
+			if r.State != api.AuditMet && (r.ID != "R19" || !errors.Is(guard.CanBlock(), guard.ErrNoBlock)) {
 				weak = append(weak, fmt.Sprintf("%s is %s: %+v", r.ID, r.State, r.Weak))
 			}
 		}

@@ -8,14 +8,14 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/node"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // TestBlockedPeerWithESP: a peer is blocked in the kernel, by hand and then by itself
 // since it creates too many streams (RFC 5042 section 6.4.1). Nothing of it comes in,
 // also when the daemon dies and starts again, until the block is taken back or ends.
 func TestBlockedPeerWithESP(t *testing.T) {
-	if err := ipsec.CanBlock(); errors.Is(err, ipsec.ErrNoBlock) {
+	if err := guard.CanBlock(); errors.Is(err, guard.ErrNoBlock) {
 		t.Skip(err)
 	}
 	s := newScene(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/node"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -102,9 +102,9 @@ func TestWhatIsQueuedForARemovedPeerIsNeverSent(t *testing.T) {
 				_ = cmd.Process.Kill()
 				_ = cmd.Wait()
 			}()
-			link := ipsec.GuardSpec{NetNS: s.alpha.NetNS(), Remote: s.beta.Addr(), Protocol: transport.ProtoTCP, Port: config.DefaultPort}
+			link := guard.Spec{NetNS: s.alpha.NetNS(), Remote: s.beta.Addr(), Protocol: transport.ProtoTCP, Port: config.DefaultPort}
 			queued := func() (n uint64) {
-				left, err := ipsec.LinkSockets(link)
+				left, err := guard.LinkSockets(link)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -127,7 +127,7 @@ func TestWhatIsQueuedForARemovedPeerIsNeverSent(t *testing.T) {
 			}
 			way.end(s)
 			s.until("the guard is let go", func() bool {
-				list, err := ipsec.ListGuard(s.alpha.NetNS())
+				list, err := guard.List(s.alpha.NetNS())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -138,7 +138,7 @@ func TestWhatIsQueuedForARemovedPeerIsNeverSent(t *testing.T) {
 				}
 				return true
 			})
-			if left, err := ipsec.LinkSockets(link); err != nil || len(left) > 0 {
+			if left, err := guard.LinkSockets(link); err != nil || len(left) > 0 {
 				t.Errorf("the kernel still has %v, %v", left, err)
 			}
 			if _, err := wire.Stop(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/node"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -108,7 +108,7 @@ func on(streams []api.Stream, carrier string) bool {
 // one for each carrier that streams may have, and no other.
 func (s *scene) guardsFit(n *node.Node, carrier config.Transport) {
 	s.t.Helper()
-	list, err := ipsec.ListGuard(n.NetNS())
+	list, err := guard.List(n.NetNS())
 	if err != nil {
 		s.t.Fatal(err)
 	}

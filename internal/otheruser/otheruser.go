@@ -68,3 +68,21 @@ func become(uid uint32, groups []uint32) error {
 	}
 	return nil
 }
+
+// AsNobody runs f on a thread that has no privileges.
+func AsNobody(f func() error) error {
+	if os.Geteuid() != 0 {
+		return f()
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends here
+		const nobody = 65534
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); e != 0 {
+			done <- fmt.Errorf("setresuid: %w", e)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}

@@ -33,6 +33,8 @@ var layers = [][]string{
 	{"ddp/enhanced"},
 	{"ddp"},
 	{"ipsec"},
+	{"ipsec/guard"},
+	{"ipsec/esp"},
 	{"transport"},
 	{"internal"},
 	{"internal/tools"},

@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"net/netip"
@@ -13,12 +13,28 @@ import (
 // behind it.
 type dataPlane interface {
 	// plan tells what the kernel has to hold for a guard. It changes nothing.
-	plan(k *kernel, g GuardSpec) (plan, error)
+	plan(k *kernel, g Spec) (plan, error)
 	// installed proves that a child that charon lists is in place where its
-	// packets come by.
-	installed(g GuardSpec, sa *SA, c *Child) error
-	// route keeps the way of the peer's packets to ESP, while a child is up.
-	route(g GuardSpec, local netip.Addr, up bool) error
+	// Packets come by.
+	installed(g Spec, c ChildSA) error
+	// Route keeps the way of the peer's packets to ESP, while a child is up.
+	route(g Spec, local netip.Addr, up bool) error
+}
+
+// ChildSA is a child SA as charon lists it.
+type ChildSA struct {
+	Name          string
+	Local, Remote netip.Addr // the hosts between which its ESP goes
+	SPIIn, SPIOut string
+}
+
+// Confirm proves that a child is in place where the packets of the guard's link come
+// by.
+func Confirm(g Spec, c ChildSA) error { return planeOf(g.DataPlane).installed(g, c) }
+
+// Route keeps the way of the packets of the guard's peer to ESP, while a child is up.
+func Route(g Spec, local netip.Addr, up bool) error {
+	return planeOf(g.DataPlane).route(g, local, up)
 }
 
 // plan is what a guard consists of under a data plane.
@@ -52,7 +68,7 @@ func planeOf(d esp.Plane) dataPlane {
 // undecided is the plane while charon has not been seen: the blocks alone.
 type undecided struct{}
 
-func (undecided) plan(k *kernel, g GuardSpec) (plan, error) {
+func (undecided) plan(k *kernel, g Spec) (plan, error) {
 	p := plan{policies: g.blocks(), keep: true}
 	if !g.Remote.Is6() {
 		return p, nil
@@ -66,5 +82,5 @@ func (undecided) plan(k *kernel, g GuardSpec) (plan, error) {
 	return p, err
 }
 
-func (undecided) installed(GuardSpec, *SA, *Child) error  { return nil }
-func (undecided) route(GuardSpec, netip.Addr, bool) error { return nil }
+func (undecided) installed(Spec, ChildSA) error      { return nil }
+func (undecided) route(Spec, netip.Addr, bool) error { return nil }

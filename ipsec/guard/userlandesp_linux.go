@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"errors"
@@ -29,7 +29,7 @@ import (
 // disable_policy is one of addresses.
 type userlandESP struct{}
 
-func (u userlandESP) plan(k *kernel, g GuardSpec) (plan, error) {
+func (u userlandESP) plan(k *kernel, g Spec) (plan, error) {
 	p := plan{policies: g.blocks()}
 	tuns, err := k.tuns(g.Tun)
 	if err != nil {
@@ -54,7 +54,7 @@ func (u userlandESP) plan(k *kernel, g GuardSpec) (plan, error) {
 // exemptStep lets decrypted packets that charon writes to its tun pass the
 // inbound block. It is set on that device alone: a new device starts without
 // it, so that nothing else is ever exempt.
-func exemptStep(g GuardSpec, dev string) step {
+func exemptStep(g Spec, dev string) step {
 	path := "/proc/sys/net/ipv4/conf/" + dev + "/disable_policy"
 	isSet := func() bool {
 		b, err := os.ReadFile(path)
@@ -81,8 +81,8 @@ func exemptStep(g GuardSpec, dev string) step {
 }
 
 // installed checks that the packets of the child's peer are led into the tun.
-func (userlandESP) installed(g GuardSpec, _ *SA, c *Child) error {
-	return inGuardNS(g.NetNS, func(k *kernel) error {
+func (userlandESP) installed(g Spec, c ChildSA) error {
+	return inNS(g.NetNS, func(k *kernel) error {
 		tuns, err := k.tuns(g.Tun)
 		if err != nil {
 			return err
@@ -116,11 +116,11 @@ const (
 	routeProtocol = 74
 )
 
-// route adds the route into the tun to a peer's address, or removes it. A route
+// Route adds the route into the tun to a peer's address, or removes it. A route
 // that is as it should be is no error, and neither is a device that is gone: its
 // routes have gone with it.
-func (userlandESP) route(g GuardSpec, local netip.Addr, up bool) error {
-	return inGuardNS(g.NetNS, func(k *kernel) error {
+func (userlandESP) route(g Spec, local netip.Addr, up bool) error {
+	return inNS(g.NetNS, func(k *kernel) error {
 		r := &netlink.Route{Dst: hostNet(g.Remote), Table: charonTable, Protocol: routeProtocol, Priority: routeMetric}
 		if !g.Remote.Is6() {
 			r.Scope = unix.RT_SCOPE_LINK // without it the kernel does not find it again

@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"errors"
@@ -35,7 +35,7 @@ var markProgram = []ebpf.Instruction{
 
 // adoptStep marks what comes out of a tun, and puts it into the group of devices
 // that the port's packets may be routed to.
-func adoptStep(k *kernel, g GuardSpec, tun netlink.Link) step {
+func adoptStep(k *kernel, g Spec, tun netlink.Link) step {
 	dev := tun.Attrs()
 	isSet := func() (bool, error) {
 		if dev.Group != tunGroup {
@@ -62,7 +62,7 @@ func adoptStep(k *kernel, g GuardSpec, tun netlink.Link) step {
 				err = k.LinkSetGroup(tun, tunGroup)
 			}
 			if err != nil && !errors.Is(err, syscall.ENODEV) {
-				return 0, fmt.Errorf("%w: mark what comes out of %s: %w", ErrNoGuard6, dev.Name, err)
+				return 0, fmt.Errorf("%w: mark what comes out of %s: %w", ErrNoIPv6, dev.Name, err)
 			}
 			return 0, nil
 		},

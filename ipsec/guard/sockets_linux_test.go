@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"errors"
@@ -45,10 +45,10 @@ func TestGuardStaysWhileSocketsCannotBeEnded(t *testing.T) {
 			return err
 		}
 		defer twin.Close()
-		g := GuardSpec{Remote: netip.MustParseAddr("127.0.0.1"), Port: 7471}
+		g := Spec{Remote: netip.MustParseAddr("127.0.0.1"), Port: 7471}
 		other := g
 		other.Port = 7472
-		if err := endSockets(other); err != nil {
+		if err := EndSockets(other); err != nil {
 			t.Errorf("a link without sockets: %v", err)
 		}
 		var held *HeldError
@@ -61,7 +61,7 @@ func TestGuardStaysWhileSocketsCannotBeEnded(t *testing.T) {
 		if !errors.As(err, &held) || len(held.Sockets) != 2 || !errors.Is(err, syscall.EOPNOTSUPP) || !strings.Contains(err.Error(), "stays") || !strings.Contains(err.Error(), "ESTABLISHED") {
 			t.Errorf("sockets that cannot be ended: %v", err)
 		}
-		if err := endSockets(g); err != nil {
+		if err := EndSockets(g); err != nil {
 			t.Errorf("sockets that can be: %v", err)
 		}
 		if left, err := LinkSockets(g); err != nil || len(left) > 0 {
@@ -104,7 +104,7 @@ e5810df9 d77bd006 2   1   3  0       3        0        0       0 10953 50451  74
 		{"10.0.0.2", 7472, ""},
 	} {
 		got := ""
-		for _, s := range parseAssociations(GuardSpec{Remote: netip.MustParseAddr(c.remote), Protocol: transport.ProtoSCTP, Port: c.port}, text) {
+		for _, s := range parseAssociations(Spec{Remote: netip.MustParseAddr(c.remote), Protocol: transport.ProtoSCTP, Port: c.port}, text) {
 			got += s.String()
 		}
 		if got != c.want {

@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"errors"
@@ -33,7 +33,7 @@ func (k *kernel) close() {
 	}
 }
 
-func inGuardNS(netns string, f func(*kernel) error) error {
+func inNS(netns string, f func(*kernel) error) error {
 	return nsdo.Do(netns, func() error {
 		h, err := netlink.NewHandle(unix.NETLINK_XFRM, unix.NETLINK_ROUTE)
 		if err != nil {
@@ -117,7 +117,7 @@ func inventoryOf(all []netlink.XfrmPolicy) inventory {
 }
 
 // plan is what the guard consists of.
-func (k *kernel) plan(g GuardSpec, have inventory) (plan, error) {
+func (k *kernel) plan(g Spec, have inventory) (plan, error) {
 	p, err := planeOf(g.DataPlane).plan(k, g)
 	p.steps = append(p.steps, quoteStep(k, g, have))
 	return p, err
@@ -127,9 +127,9 @@ func (k *kernel) plan(g GuardSpec, have inventory) (plan, error) {
 // in the plan. A part that fails does not keep the others from being done, but
 // nothing is removed then. It reports how many block policies were missing, and
 // how much of what is beside the policies.
-func (k *kernel) reconcile(g GuardSpec, have inventory) (r guardResult) {
+func (k *kernel) reconcile(g Spec, have inventory) (r Result) {
 	plan, err := k.plan(g, have)
-	errs := nonNil(err)
+	errs := []error{err}
 	wanted := map[policyKey]bool{}
 	for _, w := range plan.policies {
 		wanted[keyOf(w)] = true
@@ -141,15 +141,15 @@ func (k *kernel) reconcile(g GuardSpec, have inventory) (r guardResult) {
 			continue
 		}
 		if isBlock(w) {
-			r.blocks++
+			r.Blocks++
 		}
 	}
 	for _, s := range plan.steps {
 		n, err := s.do()
-		r.others += n
-		errs = append(errs, nonNil(err)...)
+		r.Others += n
+		errs = append(errs, err)
 	}
-	if r.err = errors.Join(errs...); r.err != nil || plan.keep {
+	if r.Err = errors.Join(errs...); r.Err != nil || plan.keep {
 		return r
 	}
 	for _, a := range g.Addresses() {
@@ -159,7 +159,7 @@ func (k *kernel) reconcile(g GuardSpec, have inventory) (r guardResult) {
 			}
 		}
 	}
-	r.err = errors.Join(errs...)
+	r.Err = errors.Join(errs...)
 	return r
 }
 
@@ -190,11 +190,11 @@ func (k *kernel) tuns(name string) ([]netlink.Link, error) {
 
 var libipsecTun = regexp.MustCompile(`^ipsec\d+$`)
 
-// blocks are the policies that stop clear packets: what this host sends, what
+// Blocks are the policies that stop clear packets: what this host sends, what
 // it receives, and what it forwards from the peer. What it forwards to the peer
 // meets those of the outbound direction. The peer's address in the form of the
-// other family (GuardSpec.Addresses) is blocked as well; no ESP has that one.
-func (g GuardSpec) blocks() []*netlink.XfrmPolicy {
+// other family (Spec.Addresses) is blocked as well; no ESP has that one.
+func (g Spec) blocks() []*netlink.XfrmPolicy {
 	var out []*netlink.XfrmPolicy
 	for i, a := range g.Addresses() {
 		dirs := []netlink.Dir{netlink.XFRM_DIR_OUT, netlink.XFRM_DIR_IN, netlink.XFRM_DIR_FWD}
@@ -216,12 +216,12 @@ func (g GuardSpec) blocks() []*netlink.XfrmPolicy {
 
 // isOutbound tells whether a policy is one for packets to the peer's own
 // address.
-func (g GuardSpec) isOutbound(p *netlink.XfrmPolicy) bool {
+func (g Spec) isOutbound(p *netlink.XfrmPolicy) bool {
 	return p.Dir == netlink.XFRM_DIR_OUT && remoteOf(p) == g.Remote
 }
 
 // allows are the policies that let clear packets go into a tun.
-func (g GuardSpec) allows(tun int) []*netlink.XfrmPolicy {
+func (g Spec) allows(tun int) []*netlink.XfrmPolicy {
 	var out []*netlink.XfrmPolicy
 	for _, local := range []bool{false, true} {
 		p := g.policy(netlink.XFRM_DIR_OUT, local)
@@ -232,7 +232,7 @@ func (g GuardSpec) allows(tun int) []*netlink.XfrmPolicy {
 }
 
 // allowMarked are the policies that let packets with the tun's mark come in.
-func (g GuardSpec) allowMarked() []*netlink.XfrmPolicy {
+func (g Spec) allowMarked() []*netlink.XfrmPolicy {
 	var out []*netlink.XfrmPolicy
 	for _, local := range []bool{false, true} {
 		p := g.policy(netlink.XFRM_DIR_IN, local)
@@ -243,8 +243,8 @@ func (g GuardSpec) allowMarked() []*netlink.XfrmPolicy {
 }
 
 // policy is one for packets from or to any local address; local tells whose
-// port it is.
-func (g GuardSpec) policy(dir netlink.Dir, local bool) *netlink.XfrmPolicy {
+// Port it is.
+func (g Spec) policy(dir netlink.Dir, local bool) *netlink.XfrmPolicy {
 	p := &netlink.XfrmPolicy{Dir: dir, Proto: netlink.Proto(g.protocol())}
 	remote, all := hostNet(g.Remote), everything(g.Remote)
 	if dir == netlink.XFRM_DIR_OUT {
@@ -288,7 +288,7 @@ func isAllow(p *netlink.XfrmPolicy) bool {
 
 func isGuard(p *netlink.XfrmPolicy) bool { return isBlock(p) || isAllow(p) }
 
-// guardShape is that of GuardSpec.policy: one host, everything, one port.
+// guardShape is that of Spec.policy: one host, everything, one port.
 func guardShape(p *netlink.XfrmPolicy) bool {
 	if p.Ifid != 0 || len(p.Tmpls) > 0 || (p.SrcPort == 0) == (p.DstPort == 0) {
 		return false
@@ -308,7 +308,7 @@ func remoteOf(p *netlink.XfrmPolicy) netip.Addr {
 	return prefixOf(p.Dst).Addr()
 }
 
-func concerns(p *netlink.XfrmPolicy, g GuardSpec) bool {
+func concerns(p *netlink.XfrmPolicy, g Spec) bool {
 	return slices.Contains(g.Addresses(), remoteOf(p)) && transport.Protocol(p.Proto) == g.protocol() && p.SrcPort+p.DstPort == int(g.Port)
 }
 
@@ -337,8 +337,8 @@ func directionName(d netlink.Dir) string {
 	return "out"
 }
 
-func (k *kernel) describe(p *netlink.XfrmPolicy) GuardPolicy {
-	d := GuardPolicy{Direction: directionName(p.Dir), Action: "block", Remote: remoteOf(p), Protocol: transport.Protocol(p.Proto), Priority: p.Priority,
+func (k *kernel) describe(p *netlink.XfrmPolicy) Policy {
+	d := Policy{Direction: directionName(p.Dir), Action: "block", Remote: remoteOf(p), Protocol: transport.Protocol(p.Proto), Priority: p.Priority,
 		LocalPort: uint16(p.SrcPort), PeerPort: uint16(p.DstPort)}
 	if p.Dir != netlink.XFRM_DIR_OUT {
 		d.LocalPort, d.PeerPort = d.PeerPort, d.LocalPort

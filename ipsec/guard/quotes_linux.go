@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"errors"
@@ -15,15 +15,15 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// GuardHoles checks guards that should be in place, and returns what is missing
+// Holes checks guards that should be in place, and returns what is missing
 // and what other settings of the host open a way around them. The guards are of
 // one network namespace.
-func GuardHoles(specs ...GuardSpec) ([]Hole, error) {
+func Holes(specs ...Spec) ([]Hole, error) {
 	if len(specs) == 0 {
 		return nil, nil
 	}
 	var holes []Hole
-	err := inGuardNS(specs[0].NetNS, func(k *kernel) error {
+	err := inNS(specs[0].NetNS, func(k *kernel) error {
 		have, err := k.policies()
 		if err != nil {
 			return err
@@ -52,7 +52,7 @@ func GuardHoles(specs ...GuardSpec) ([]Hole, error) {
 }
 
 // faults compares what the kernel has with the plan.
-func (k *kernel) faults(g GuardSpec, have inventory) ([]Hole, error) {
+func (k *kernel) faults(g Spec, have inventory) ([]Hole, error) {
 	var holes []Hole
 	plan, err := k.plan(g, have)
 	if err != nil {
@@ -82,7 +82,7 @@ func (k *kernel) faults(g GuardSpec, have inventory) ([]Hole, error) {
 
 // bypasses finds policies that let clear packets of the guard's port pass and
 // win over the block. Those that demand a transformation are no hole.
-func (k *kernel) bypasses(g GuardSpec, have []netlink.XfrmPolicy) []Hole {
+func (k *kernel) bypasses(g Spec, have []netlink.XfrmPolicy) []Hole {
 	var holes []Hole
 	for i := range have {
 		p := &have[i]
@@ -109,7 +109,7 @@ func (k *kernel) bypasses(g GuardSpec, have []netlink.XfrmPolicy) []Hole {
 
 // decapsulated finds the setting by which the kernel takes SCTP out of UDP (RFC
 // 6951): to the policies such a packet is one of UDP.
-func (g GuardSpec) decapsulated(have inventory) []Hole {
+func (g Spec) decapsulated(have inventory) []Hole {
 	if g.protocol() != transport.ProtoSCTP {
 		return nil
 	}
@@ -132,7 +132,7 @@ func (g GuardSpec) decapsulated(have inventory) []Hole {
 	return nil
 }
 
-func overlaps(p *netlink.XfrmPolicy, g GuardSpec) bool {
+func overlaps(p *netlink.XfrmPolicy, g Spec) bool {
 	remote, local := prefixOf(p.Dst), prefixOf(p.Src)
 	if p.Dir != netlink.XFRM_DIR_OUT {
 		remote, local = local, remote

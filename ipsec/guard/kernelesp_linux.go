@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ type kernelESP struct{}
 
 // plan is the blocks. Rules of userland ESP, from a time before, would lead the
 // port's packets astray.
-func (kernelESP) plan(k *kernel, g GuardSpec) (plan, error) {
+func (kernelESP) plan(k *kernel, g Spec) (plan, error) {
 	return plan{policies: g.blocks(), steps: []step{{
 		do:    func() (int, error) { return 0, k.removeRules(g) },
 		check: func() ([]Hole, error) { return nil, nil },
@@ -23,12 +23,12 @@ func (kernelESP) plan(k *kernel, g GuardSpec) (plan, error) {
 
 // installed checks that the kernel holds both ESP states of a child: what charon
 // lists must be what the kernel does.
-func (kernelESP) installed(g GuardSpec, sa *SA, c *Child) error {
-	return inGuardNS(g.NetNS, func(k *kernel) error {
+func (kernelESP) installed(g Spec, c ChildSA) error {
+	return inNS(g.NetNS, func(k *kernel) error {
 		for _, s := range []struct {
 			dst netip.Addr
 			spi string
-		}{{sa.LocalHost, c.SPIIn}, {sa.RemoteHost, c.SPIOut}} {
+		}{{c.Local, c.SPIIn}, {c.Remote, c.SPIOut}} {
 			spi, err := strconv.ParseUint(s.spi, 16, 32)
 			if err != nil {
 				return fmt.Errorf("SPI %q: %w", s.spi, err)
@@ -41,4 +41,4 @@ func (kernelESP) installed(g GuardSpec, sa *SA, c *Child) error {
 	})
 }
 
-func (kernelESP) route(GuardSpec, netip.Addr, bool) error { return nil }
+func (kernelESP) route(Spec, netip.Addr, bool) error { return nil }

@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ var writing sync.Mutex
 
 // writeQuotes adds links to the table and removes others, in one step, and makes
 // what is not as it should be. The table goes with the last link.
-func (k *kernel) writeQuotes(add, gone []blockKey) error {
+func (k *kernel) writeQuotes(add, gone []LinkKey) error {
 	writing.Lock()
 	defer writing.Unlock()
 	c, err := k.tables()
@@ -52,7 +52,7 @@ func (k *kernel) writeQuotes(add, gone []blockKey) error {
 // change queues what turns the table into one with the links that it has, those
 // in add and without those in gone. A table that is not as it should be is made
 // anew, in the same step; of one that is, nothing but elements changes.
-func (q *quoteTable) change(c *nftables.Conn, add, gone []blockKey) error {
+func (q *quoteTable) change(c *nftables.Conn, add, gone []LinkKey) error {
 	t := &nftables.Table{Name: guardTable, Family: nftables.TableFamilyINet}
 	links, hosts := maps.Clone(q.links), map[netip.Addr]bool{}
 	for _, k := range add {
@@ -62,7 +62,7 @@ func (q *quoteTable) change(c *nftables.Conn, add, gone []blockKey) error {
 		delete(links, k)
 	}
 	for k := range links {
-		hosts[k.addr] = true
+		hosts[k.Addr] = true
 	}
 	sound := q.there && len(q.faults) == 0 && len(links) > 0
 	if !sound {
@@ -97,7 +97,7 @@ func (q *quoteTable) change(c *nftables.Conn, add, gone []blockKey) error {
 }
 
 // elements are those of a set for links and hosts, without what a table has.
-func (s *guardSet) elements(links map[blockKey]bool, hosts map[netip.Addr]bool, without *quoteTable) (out []nftables.SetElement) {
+func (s *guardSet) elements(links map[LinkKey]bool, hosts map[netip.Addr]bool, without *quoteTable) (out []nftables.SetElement) {
 	if s.family == nil {
 		for a := range hosts {
 			if a.BitLen() == s.bits && !without.hosts[a] {
@@ -117,13 +117,13 @@ func (s *guardSet) elements(links map[blockKey]bool, hosts map[netip.Addr]bool, 
 // fillQuotes puts in place at once what the table lacks of all these guards: a change
 // of it takes the kernel long. It tells how much that was of each. What fails is
 // tried by the guards' own steps again, which say so.
-func (k *kernel) fillQuotes(specs []GuardSpec) []int {
+func (k *kernel) fillQuotes(specs []Spec) []int {
 	lacked := make([]int, len(specs))
 	q, err := k.quotes()
 	if err != nil || q.absent {
 		return lacked
 	}
-	var all []blockKey
+	var all []LinkKey
 	for i, g := range specs {
 		if g.validate() == nil {
 			missing := q.missing(g)

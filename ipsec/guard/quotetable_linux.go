@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"fmt"
@@ -13,7 +13,7 @@ type quoteTable struct {
 	absent bool // the kernel has no nf_tables
 	faults []string
 	there  bool
-	links  map[blockKey]bool
+	links  map[LinkKey]bool
 	hosts  map[netip.Addr]bool
 }
 
@@ -34,7 +34,7 @@ func (k *kernel) quotes() (*quoteTable, error) {
 	if k.quoted != nil {
 		return k.quoted, nil
 	}
-	q := &quoteTable{links: map[blockKey]bool{}, hosts: map[netip.Addr]bool{}}
+	q := &quoteTable{links: map[LinkKey]bool{}, hosts: map[netip.Addr]bool{}}
 	c, err := k.tables()
 	if err == nil {
 		err = q.read(c)
@@ -167,16 +167,16 @@ func guardChains(t *nftables.Table) []*nftables.Chain {
 		hooked(chainForward, nftables.ChainHookForward, nftables.ChainPriorityFilter))
 }
 
-// quoteKeys are a guard's elements of the sets.
-func (g GuardSpec) quoteKeys() []blockKey {
-	var keys []blockKey
+// Keys are a guard's elements of the sets.
+func (g Spec) Keys() []LinkKey {
+	var keys []LinkKey
 	for _, a := range g.Addresses() {
-		keys = append(keys, blockKey{a, g.protocol(), g.Port})
+		keys = append(keys, LinkKey{a, g.protocol(), g.Port})
 	}
 	return keys
 }
 
 // missing tells which of a guard's elements a table lacks.
-func (q *quoteTable) missing(g GuardSpec) []blockKey {
-	return slices.DeleteFunc(g.quoteKeys(), func(k blockKey) bool { return q.links[k] && q.hosts[k.addr] })
+func (q *quoteTable) missing(g Spec) []LinkKey {
+	return slices.DeleteFunc(g.Keys(), func(k LinkKey) bool { return q.links[k] && q.hosts[k.Addr] })
 }

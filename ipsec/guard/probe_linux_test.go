@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"errors"
@@ -40,8 +40,8 @@ func TestProbeIsNotTakenByAnSAOfTheHosts(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				g := GuardSpec{Remote: remote, Port: 7471, DataPlane: esp.Kernel}
-				if err := InstallGuard(g); err != nil {
+				g := Spec{Remote: remote, Port: 7471, DataPlane: esp.Kernel}
+				if err := Install(g); err != nil {
 					return err
 				}
 				for _, local := range []bool{false, true} {
@@ -52,13 +52,13 @@ func TestProbeIsNotTakenByAnSAOfTheHosts(t *testing.T) {
 						return err
 					}
 				}
-				if err := ProbeGuard(g); err != nil {
+				if err := Probe(g); err != nil {
 					t.Errorf("a whole guard beside an SA: %v", err)
 				}
-				if err := removeBlocks(g); err != nil {
+				if err := TakeDown(g); err != nil {
 					return err
 				}
-				if err := ProbeGuard(g); !errors.Is(err, ErrGuardLeaks) {
+				if err := Probe(g); !errors.Is(err, ErrLeaks) {
 					t.Errorf("without a guard: %v", err)
 				}
 				return nil

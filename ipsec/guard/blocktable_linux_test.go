@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"errors"
@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables"
 
 	"github.com/ironwarp/ironwarp/internal/nsdo"
+	"github.com/ironwarp/ironwarp/internal/otheruser"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -30,14 +31,14 @@ func inFreshNS(t *testing.T, f func()) {
 	}
 }
 
-func entryFor(addr string, proto transport.Protocol, d time.Duration, why string) blockEntry {
-	return blockEntry{blockKey: blockKey{netip.MustParseAddr(addr), proto, 7471}, peer: "alpha", why: why, until: time.Now().Add(d)}
+func entryFor(addr string, proto transport.Protocol, d time.Duration, why string) BlockEntry {
+	return BlockEntry{LinkKey: LinkKey{netip.MustParseAddr(addr), proto, 7471}, Peer: "alpha", Why: why, Until: time.Now().Add(d)}
 }
 
 // keyAndWhy is what is the same of an entry that was written and one that was read.
-func keyAndWhy(entries []blockEntry) (out []string) {
+func keyAndWhy(entries []BlockEntry) (out []string) {
 	for _, e := range entries {
-		out = append(out, strings.Join([]string{e.addr.String(), e.proto.String(), e.peer, e.why, time.Until(e.until).Round(time.Minute).String()}, " "))
+		out = append(out, strings.Join([]string{e.Addr.String(), e.proto.String(), e.Peer, e.Why, time.Until(e.Until).Round(time.Minute).String()}, " "))
 	}
 	slices.Sort(out)
 	return out
@@ -45,31 +46,31 @@ func keyAndWhy(entries []blockEntry) (out []string) {
 
 func TestBlocksAreReadAsTheyWereWritten(t *testing.T) {
 	inFreshNS(t, func() {
-		if have, err := readBlocks(""); err != nil || len(have) != 0 {
+		if have, err := ReadBlocks(""); err != nil || len(have) != 0 {
 			t.Errorf("a new namespace has %v, %v", have, err)
 		}
 		longest := strings.Repeat("x", maxWhy)
-		one := []blockEntry{entryFor("10.0.0.1", transport.ProtoTCP, time.Hour, "a: b"), entryFor("fd99::1", transport.ProtoSCTP, MaxBlock, longest)}
-		one[1].peer = strings.Repeat("p", 63)
+		one := []BlockEntry{entryFor("10.0.0.1", transport.ProtoTCP, time.Hour, "a: b"), entryFor("fd99::1", transport.ProtoSCTP, MaxBlock, longest)}
+		one[1].Peer = strings.Repeat("p", 63)
 		two := entryFor("10.0.0.1", transport.ProtoTCP, time.Minute, "again")
 		for _, change := range []struct {
-			gone []blockKey
-			add  []blockEntry
-			want []blockEntry
+			gone []LinkKey
+			add  []BlockEntry
+			want []BlockEntry
 		}{
 			{nil, one, one},
-			{[]blockKey{one[0].blockKey}, []blockEntry{two}, []blockEntry{one[1], two}},
-			{[]blockKey{one[0].blockKey, {netip.MustParseAddr("10.9.9.9"), 6, 1}}, nil, one[1:]},
-			{[]blockKey{one[1].blockKey}, []blockEntry{entryFor("10.0.0.3", transport.ProtoTCP, -time.Second, "over")}, nil},
+			{[]LinkKey{one[0].LinkKey}, []BlockEntry{two}, []BlockEntry{one[1], two}},
+			{[]LinkKey{one[0].LinkKey, {netip.MustParseAddr("10.9.9.9"), 6, 1}}, nil, one[1:]},
+			{[]LinkKey{one[1].LinkKey}, []BlockEntry{entryFor("10.0.0.3", transport.ProtoTCP, -time.Second, "over")}, nil},
 		} {
-			if err := writeBlocks("", change.gone, change.add); err != nil {
+			if err := WriteBlocks("", change.gone, change.add); err != nil {
 				t.Fatal(err)
 			}
-			have, err := readBlocks("")
+			have, err := ReadBlocks("")
 			if err != nil || !slices.Equal(keyAndWhy(have), keyAndWhy(change.want)) {
 				t.Errorf("%v, %v, want %v", keyAndWhy(have), err, keyAndWhy(change.want))
 			}
-			if faults, err := blockFaults(""); err != nil || len(faults) > 0 {
+			if faults, err := CheckBlocks(""); err != nil || len(faults) > 0 {
 				t.Errorf("faults %v, %v", faults, err)
 			}
 		}
@@ -80,7 +81,7 @@ func TestBlocksAreReadAsTheyWereWritten(t *testing.T) {
 func TestBlocksSurviveATableOfAnotherLayout(t *testing.T) {
 	inFreshNS(t, func() {
 		kept := entryFor("fd99::1", transport.ProtoTCP, time.Hour, "kept")
-		if err := writeBlocks("", nil, []blockEntry{kept}); err != nil {
+		if err := WriteBlocks("", nil, []BlockEntry{kept}); err != nil {
 			t.Fatal(err)
 		}
 		c, err := nftables.New()
@@ -96,26 +97,26 @@ func TestBlocksSurviveATableOfAnotherLayout(t *testing.T) {
 		if err := c.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		if faults, err := blockFaults(""); err != nil || len(faults) == 0 {
+		if faults, err := CheckBlocks(""); err != nil || len(faults) == 0 {
 			t.Errorf("nothing is amiss without the rules: %v", err)
 		}
 		add := entryFor("10.0.0.2", transport.ProtoTCP, time.Hour, "new")
-		if err := writeBlocks("", nil, []blockEntry{add}); err != nil {
+		if err := WriteBlocks("", nil, []BlockEntry{add}); err != nil {
 			t.Fatal(err)
 		}
-		have, err := readBlocks("")
-		if want := []blockEntry{kept, add}; err != nil || !slices.Equal(keyAndWhy(have), keyAndWhy(want)) {
+		have, err := ReadBlocks("")
+		if want := []BlockEntry{kept, add}; err != nil || !slices.Equal(keyAndWhy(have), keyAndWhy(want)) {
 			t.Errorf("%v, %v, want %v", keyAndWhy(have), err, keyAndWhy(want))
 		}
-		if faults, err := blockFaults(""); err != nil || len(faults) > 0 {
+		if faults, err := CheckBlocks(""); err != nil || len(faults) > 0 {
 			t.Errorf("faults %v, %v", faults, err)
 		}
 	})
 }
 
 func TestWhoMayNotBlockIsTold(t *testing.T) {
-	err := asNobody(func() error {
-		return writeBlocks("", nil, []blockEntry{entryFor("10.0.0.1", transport.ProtoTCP, time.Hour, "")})
+	err := otheruser.AsNobody(func() error {
+		return WriteBlocks("", nil, []BlockEntry{entryFor("10.0.0.1", transport.ProtoTCP, time.Hour, "")})
 	})
 	if !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "CAP_NET_ADMIN") {
 		t.Errorf("without privileges: %v", err)
@@ -131,16 +132,16 @@ func TestWhoMayNotBlockIsTold(t *testing.T) {
 // longest names and reasons, as when somebody has flushed nf_tables.
 func TestBlocksOfAsManyPeersAsArePossible(t *testing.T) {
 	inFreshNS(t, func() {
-		var add []blockEntry
+		var add []BlockEntry
 		for _, g := range asManyAsPossible() {
-			for _, k := range g.quoteKeys() {
-				add = append(add, blockEntry{blockKey: k, peer: strings.Repeat("p", 63), why: strings.Repeat("x", maxWhy), until: time.Now().Add(time.Hour)})
+			for _, k := range g.Keys() {
+				add = append(add, BlockEntry{LinkKey: k, Peer: strings.Repeat("p", 63), Why: strings.Repeat("x", maxWhy), Until: time.Now().Add(time.Hour)})
 			}
 		}
-		if err := writeBlocks("", nil, add); err != nil {
+		if err := WriteBlocks("", nil, add); err != nil {
 			t.Fatal(err)
 		}
-		if have, err := readBlocks(""); err != nil || len(have) != len(add) {
+		if have, err := ReadBlocks(""); err != nil || len(have) != len(add) {
 			t.Errorf("the kernel has %d of %d, %v", len(have), len(add), err)
 		}
 	})

@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"errors"
@@ -22,15 +22,18 @@ const dormantTable = 1
 const maxElements = 200
 
 // tableBuffer is the size of a batch in bytes at most, and of the answers to it:
-// the blocks of MaxPeers fit.
+// the blocks of 1024 peers fit.
 const tableBuffer = 8 << 20
+
+// tableTimeout bounds the wait for an answer of nf_tables.
+const tableTimeout = 5 * time.Second
 
 // openTables connects to nf_tables in the network namespace of the thread. Its
 // CloseLasting ends that.
 func openTables() (*nftables.Conn, error) {
 	prepare := func(c *netlink.Conn) error {
 		// A kernel without nf_tables answers a batch with less than is waited for.
-		return errors.Join(c.SetDeadline(time.Now().Add(callTimeout)), c.SetWriteBuffer(tableBuffer), c.SetReadBuffer(tableBuffer))
+		return errors.Join(c.SetDeadline(time.Now().Add(tableTimeout)), c.SetWriteBuffer(tableBuffer), c.SetReadBuffer(tableBuffer))
 	}
 	c, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(prepare))
 	if err != nil {

@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"net/netip"
@@ -10,12 +10,12 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// asManyAsPossible are the guards of MaxPeers peers with a link of each protocol.
-func asManyAsPossible() []GuardSpec {
-	var specs []GuardSpec
-	for i := range MaxPeers {
+// asManyAsPossible are the guards of as many peers as a manager has, each with a link of each protocol.
+func asManyAsPossible() []Spec {
+	var specs []Spec
+	for i := range 1024 {
 		for _, p := range []transport.Protocol{transport.ProtoTCP, transport.ProtoUDP, transport.ProtoSCTP} {
-			specs = append(specs, GuardSpec{Remote: netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), Port: 7471, Protocol: p})
+			specs = append(specs, Spec{Remote: netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), Port: 7471, Protocol: p})
 		}
 	}
 	return specs
@@ -30,16 +30,16 @@ func TestGuardsOfAsManyPeersAsArePossible(t *testing.T) {
 	inFreshNS(t, func() {
 		specs := asManyAsPossible()
 		for _, when := range []string{"at first", "when the table was removed"} {
-			results, err := reconcileGuards("", specs)
+			results, err := Reconcile("", specs)
 			if err != nil {
 				t.Fatal(when, err)
 			}
 			for i, r := range results {
-				if r.err != nil || r.others == 0 {
-					t.Fatalf("%s: %d parts were missing of %v, %v", when, r.others, specs[i], r.err)
+				if r.Err != nil || r.Others == 0 {
+					t.Fatalf("%s: %d parts were missing of %v, %v", when, r.Others, specs[i], r.Err)
 				}
 			}
-			holes, err := GuardHoles(specs...)
+			holes, err := Holes(specs...)
 			if err != nil || len(holes) != 0 {
 				t.Fatalf("%s: %d holes, the first of them %v; %v", when, len(holes), slices.Concat(holes, []Hole{{}})[0], err)
 			}
@@ -59,33 +59,33 @@ func TestGuardsOfAsManyPeersAsArePossible(t *testing.T) {
 // same host and the same port stay.
 func TestQuotesOfALinkGoByThemselves(t *testing.T) {
 	inFreshNS(t, func() {
-		specs := []GuardSpec{
+		specs := []Spec{
 			{Remote: netip.MustParseAddr("10.0.0.1"), Port: 7471},
 			{Remote: netip.MustParseAddr("10.0.0.1"), Port: 7472},
 			{Remote: netip.MustParseAddr("fd99::1"), Port: 7471, Protocol: transport.ProtoUDP},
 		}
 		for _, g := range specs {
-			if err := InstallGuard(g); err != nil {
+			if err := Install(g); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for i, g := range specs {
-			if err := removeBlocks(g); err != nil {
+			if err := TakeDown(g); err != nil {
 				t.Fatal(err)
 			}
 			left := specs[i+1:]
-			if holes, err := GuardHoles(left...); err != nil || len(holes) != 0 {
+			if holes, err := Holes(left...); err != nil || len(holes) != 0 {
 				t.Errorf("without %v: %v, %v", g, holes, err)
 			}
-			err := inGuardNS("", func(k *kernel) error {
+			err := inNS("", func(k *kernel) error {
 				q, err := k.quotes()
 				if err != nil {
 					return err
 				}
-				links, hosts := map[blockKey]bool{}, map[netip.Addr]bool{}
+				links, hosts := map[LinkKey]bool{}, map[netip.Addr]bool{}
 				for _, g := range left {
-					for _, key := range g.quoteKeys() {
-						links[key], hosts[key.addr] = true, true
+					for _, key := range g.Keys() {
+						links[key], hosts[key.Addr] = true, true
 					}
 				}
 				if len(q.links) != len(links) || len(q.hosts) != len(hosts) || q.there != (len(left) > 0) {

@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"errors"
@@ -17,7 +17,7 @@ import (
 // SA into the tun, where those that no SA covers vanish. Rules before it confine
 // that to the port: the port's packets look into charon's table, all others to
 // that peer are routed as ever. Without an SA charon's table is empty, and the
-// packets go on: in IPv4 to the guard on their usual way, in IPv6 to a rule that
+// Packets go on: in IPv4 to the guard on their usual way, in IPv6 to a rule that
 // has no way for them.
 const (
 	rulePort    = 217
@@ -35,7 +35,7 @@ const (
 
 // rules are those of a guard under userland ESP, in the order in which they
 // have to be added, so that none opens a way.
-func (g GuardSpec) rules() []*netlink.Rule {
+func (g Spec) rules() []*netlink.Rule {
 	var rules []*netlink.Rule
 	if g.Remote.Is6() {
 		for _, r := range g.portRules(ruleShut) {
@@ -56,7 +56,7 @@ func (g GuardSpec) rules() []*netlink.Rule {
 }
 
 // portRules are rules for the port's packets, as that of either host.
-func (g GuardSpec) portRules(pref int) []*netlink.Rule {
+func (g Spec) portRules(pref int) []*netlink.Rule {
 	var rules []*netlink.Rule
 	for _, local := range []bool{false, true} {
 		r := g.rule(pref)
@@ -71,7 +71,7 @@ func (g GuardSpec) portRules(pref int) []*netlink.Rule {
 	return rules
 }
 
-func (g GuardSpec) rule(pref int) *netlink.Rule {
+func (g Spec) rule(pref int) *netlink.Rule {
 	r := netlink.NewRule()
 	r.Family = familyOf(g.Remote)
 	r.Dst = hostNet(g.Remote)
@@ -86,7 +86,7 @@ func familyOf(a netip.Addr) int {
 	return netlink.FAMILY_V4
 }
 
-func rulesStep(k *kernel, g GuardSpec) step {
+func rulesStep(k *kernel, g Spec) step {
 	return step{
 		do: func() (int, error) {
 			var errs []error
@@ -107,7 +107,7 @@ func rulesStep(k *kernel, g GuardSpec) step {
 	}
 }
 
-func (k *kernel) ruleList(g GuardSpec) ([]netlink.Rule, error) {
+func (k *kernel) ruleList(g Spec) ([]netlink.Rule, error) {
 	have, err := k.RuleList(familyOf(g.Remote))
 	for try := 0; errors.Is(err, netlink.ErrDumpInterrupted) && try < 10; try++ {
 		have, err = k.RuleList(familyOf(g.Remote))
@@ -120,7 +120,7 @@ func (k *kernel) ruleList(g GuardSpec) ([]netlink.Rule, error) {
 
 // rulesHold tells whether the rules that stand for the outbound policies of IPv6
 // are all there.
-func (k *kernel) rulesHold(g GuardSpec) (bool, error) {
+func (k *kernel) rulesHold(g Spec) (bool, error) {
 	have, err := k.ruleList(g)
 	if err != nil {
 		return false, err
@@ -149,7 +149,7 @@ func samePorts(a, b *netlink.RulePortRange) bool {
 }
 
 // ruleFaults compares a guard's rules with those that the host has.
-func (g GuardSpec) ruleFaults(have []netlink.Rule) []Hole {
+func (g Spec) ruleFaults(have []netlink.Rule) []Hole {
 	var holes []Hole
 	for _, r := range g.rules() {
 		if slices.ContainsFunc(have, func(h netlink.Rule) bool { return sameRule(&h, r) }) {
@@ -178,7 +178,7 @@ func (g GuardSpec) ruleFaults(have []netlink.Rule) []Hole {
 }
 
 // precedes tells whether a rule may take packets of the guard's port.
-func (g GuardSpec) precedes(r *netlink.Rule) bool {
+func (g Spec) precedes(r *netlink.Rule) bool {
 	switch {
 	case r.Table == unix.RT_TABLE_LOCAL, r.Mark != 0, shuts(r):
 		return false
@@ -192,18 +192,18 @@ func (g GuardSpec) precedes(r *netlink.Rule) bool {
 }
 
 // shutRules lists the rules that stand for outbound block policies.
-func (k *kernel) shutRules() ([]GuardPolicy, error) {
+func (k *kernel) shutRules() ([]Policy, error) {
 	have, err := k.RuleList(netlink.FAMILY_V6)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list routing rules: %w", err)
 	}
-	var out []GuardPolicy
+	var out []Policy
 	for i := range have {
 		r := &have[i]
 		if r.Priority != ruleShut || !shuts(r) || r.Dst == nil || !prefixOf(r.Dst).IsSingleIP() || (r.Sport == nil) == (r.Dport == nil) {
 			continue
 		}
-		p := GuardPolicy{Direction: "out", Action: "block", Remote: prefixOf(r.Dst).Addr(), Protocol: transport.Protocol(r.IPProto), Rule: r.Priority}
+		p := Policy{Direction: "out", Action: "block", Remote: prefixOf(r.Dst).Addr(), Protocol: transport.Protocol(r.IPProto), Rule: r.Priority}
 		if r.Sport != nil {
 			p.LocalPort = r.Sport.Start
 		} else {
@@ -216,7 +216,7 @@ func (k *kernel) shutRules() ([]GuardPolicy, error) {
 
 // removeRules removes the rules of a guard; the one that other ports of the peer
 // share goes with the last of them. Rules that are not there are no error.
-func (k *kernel) removeRules(g GuardSpec) error {
+func (k *kernel) removeRules(g Spec) error {
 	have, err := k.ruleList(g)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"encoding/binary"
@@ -26,6 +26,13 @@ import (
 // guard goes. Datagrams have met the policies when they were sent: what UDP has
 // queued is in ESP already, or was stopped.
 
+const (
+	// endWait is how long the sockets of a link are given to end before its guard
+	// stays, and endPoll how often they are looked at.
+	endWait = 2 * time.Second
+	endPoll = 10 * time.Millisecond
+)
+
 // LinkSocket is a connection of the kernel's, or an association, that belongs to a
 // link, whoever has its socket.
 type LinkSocket struct {
@@ -50,7 +57,7 @@ func (s LinkSocket) String() string {
 // HeldError tells that a guard stays, since the kernel still owns sockets of its
 // link.
 type HeldError struct {
-	Spec    GuardSpec
+	Spec    Spec
 	Sockets []LinkSocket
 	Why     error // they could not be ended
 }
@@ -60,8 +67,8 @@ func (e *HeldError) Error() string {
 	for _, s := range e.Sockets {
 		queued += s.Queued
 	}
-	text := fmt.Sprintf("the guard of %v stays, since the kernel still has %s of it, with %d bytes to send, that would leave in clear: %v",
-		e.Spec, plural(len(e.Sockets), "socket"), queued, e.Sockets[0])
+	text := fmt.Sprintf("the guard of %v stays, since the kernel still has %d socket%s of it, with %d bytes to send, that would leave in clear: %v",
+		e.Spec, len(e.Sockets), map[bool]string{true: "s"}[len(e.Sockets) != 1], queued, e.Sockets[0])
 	if e.Why != nil {
 		text += fmt.Sprintf(" (it cannot be ended: %v)", e.Why)
 	}
@@ -109,18 +116,18 @@ func (s LinkSocket) request(states uint32) []byte {
 
 // LinkSockets lists what the kernel has of a link: connections that may have to
 // send, and SCTP's associations.
-func LinkSockets(g GuardSpec) (out []LinkSocket, err error) {
+func LinkSockets(g Spec) (out []LinkSocket, err error) {
 	if err := g.validate(); err != nil {
 		return nil, err
 	}
-	err = inGuardNS(g.NetNS, func(k *kernel) error {
+	err = inNS(g.NetNS, func(k *kernel) error {
 		out, err = k.sockets(g)
 		return err
 	})
 	return out, err
 }
 
-func (k *kernel) sockets(g GuardSpec) ([]LinkSocket, error) {
+func (k *kernel) sockets(g Spec) ([]LinkSocket, error) {
 	switch g.protocol() {
 	case transport.ProtoTCP:
 		return k.connections(g)
@@ -131,7 +138,7 @@ func (k *kernel) sockets(g GuardSpec) ([]LinkSocket, error) {
 }
 
 // connections are the TCP sockets of a link.
-func (k *kernel) connections(g GuardSpec) ([]LinkSocket, error) {
+func (k *kernel) connections(g Spec) ([]LinkSocket, error) {
 	c, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list sockets: %w", err)
@@ -177,13 +184,13 @@ func parseSocket(b []byte) (s LinkSocket, ok bool) {
 }
 
 // has tells whether a connection is one of the guard's link.
-func (g GuardSpec) has(local, remote netip.AddrPort) bool {
+func (g Spec) has(local, remote netip.AddrPort) bool {
 	return slices.Contains(g.Addresses(), remote.Addr()) && (local.Port() == g.Port || remote.Port() == g.Port)
 }
 
 // associations are those of the kernel's SCTP, which sock_diag cannot end, with
 // any address of the peer's.
-func associations(g GuardSpec) ([]LinkSocket, error) {
+func associations(g Spec) ([]LinkSocket, error) {
 	b, err := os.ReadFile("/proc/thread-self/net/sctp/assocs")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // the kernel has no SCTP
@@ -194,7 +201,7 @@ func associations(g GuardSpec) ([]LinkSocket, error) {
 	return parseAssociations(g, string(b)), nil
 }
 
-func parseAssociations(g GuardSpec, text string) (out []LinkSocket) {
+func parseAssociations(g Spec, text string) (out []LinkSocket) {
 	for line := range strings.Lines(text) {
 		// ASSOC SOCK STY SST ST HBKT ASSOC-ID TX_QUEUE RX_QUEUE UID INODE LPORT RPORT LADDRS <-> RADDRS ...
 		f := strings.Fields(line)
@@ -232,16 +239,16 @@ func associationState(number string) string {
 	return "state " + number
 }
 
-// endSockets ends all sockets of a link while its guard is in place, so that no
+// EndSockets ends all sockets of a link while its guard is in place, so that no
 // reset of theirs leaves in clear either, and returns when none is left. The error
 // is a *HeldError if there are some after endWait.
-func endSockets(g GuardSpec) error { return endSocketsBy(g, LinkSocket.end) }
+func EndSockets(g Spec) error { return endSocketsBy(g, LinkSocket.end) }
 
-func endSocketsBy(g GuardSpec, end func(LinkSocket) error) error {
+func endSocketsBy(g Spec, end func(LinkSocket) error) error {
 	if err := g.validate(); err != nil {
 		return err
 	}
-	return inGuardNS(g.NetNS, func(k *kernel) error {
+	return inNS(g.NetNS, func(k *kernel) error {
 		var why error
 		for until := time.Now().Add(endWait); ; {
 			left, err := k.sockets(g)

@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"net/netip"
@@ -45,7 +45,7 @@ func TestRouteIntoTheTunGoesWithTheLastChild(t *testing.T) {
 					}
 					return len(list)
 				}
-				g := GuardSpec{Remote: e[1], Port: 7471, DataPlane: esp.Userland, Tun: "ipsec0"}
+				g := Spec{Remote: e[1], Port: 7471, DataPlane: esp.Userland, Tun: "ipsec0"}
 				for range 2 { // again is no error
 					if err := (userlandESP{}).route(g, e[0], true); err != nil {
 						return err

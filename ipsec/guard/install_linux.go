@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"cmp"
@@ -14,34 +14,34 @@ import (
 	"github.com/ironwarp/ironwarp/internal/nsdo"
 )
 
-// InstallGuard puts the guard in place, before the first packet. It may be
+// Install puts the guard in place, before the first packet. It may be
 // called again: what is there already stays as it is, what is missing is added.
-func InstallGuard(g GuardSpec) error {
-	results, err := reconcileGuards(g.NetNS, []GuardSpec{g})
+func Install(g Spec) error {
+	results, err := Reconcile(g.NetNS, []Spec{g})
 	if err != nil {
 		return err
 	}
-	return results[0].err
+	return results[0].Err
 }
 
-// RemoveGuard takes a guard down. From then on the port's traffic may flow in
+// Remove takes a guard down. From then on the port's traffic may flow in
 // clear, so all that the kernel has of the link is ended before; if that takes
 // longer the guard stays, and the error is a *HeldError. A guard that is not there
 // is no error. What a charon that was killed has left of the peer's SAs goes as
 // well: its policies would go on demanding ESP.
-func RemoveGuard(g GuardSpec) error {
-	if err := endSockets(g); err != nil {
+func Remove(g Spec) error {
+	if err := EndSockets(g); err != nil {
 		return err
 	}
-	return errors.Join(removeBlocks(g), removeChildren(g))
+	return errors.Join(TakeDown(g), RemoveChildren(g))
 }
 
-// removeBlocks removes a guard itself.
-func removeBlocks(g GuardSpec) error {
+// TakeDown removes a guard itself.
+func TakeDown(g Spec) error {
 	if err := g.validate(); err != nil {
 		return err
 	}
-	return inGuardNS(g.NetNS, func(k *kernel) error {
+	return inNS(g.NetNS, func(k *kernel) error {
 		policies, err := k.policies()
 		if err != nil {
 			return err
@@ -59,11 +59,11 @@ func removeBlocks(g GuardSpec) error {
 	})
 }
 
-// ListGuard returns the guard policies of a network namespace ("": our own), and
+// List returns the guard policies of a network namespace ("": our own), and
 // the routing rules that stand for some of them, whoever installed them.
-func ListGuard(netns string) ([]GuardPolicy, error) {
-	var out []GuardPolicy
-	err := inGuardNS(netns, func(k *kernel) error {
+func List(netns string) ([]Policy, error) {
+	var out []Policy
+	err := inNS(netns, func(k *kernel) error {
 		policies, err := k.policies()
 		if err != nil {
 			return err
@@ -77,7 +77,7 @@ func ListGuard(netns string) ([]GuardPolicy, error) {
 		out = append(out, rules...)
 		return err
 	})
-	slices.SortFunc(out, func(a, b GuardPolicy) int {
+	slices.SortFunc(out, func(a, b Policy) int {
 		return cmp.Or(a.Remote.Compare(b.Remote), cmp.Compare(a.PeerPort+a.LocalPort, b.PeerPort+b.LocalPort),
 			cmp.Compare(a.Direction, b.Direction), cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.LocalPort, b.LocalPort))
 	})
@@ -104,18 +104,18 @@ func XfrmStats(netns string) (map[string]uint64, error) {
 	return stats, err
 }
 
-// guardResult is what became of one guard.
-type guardResult struct {
-	blocks int // block policies that were missing
-	others int // parts of other kinds that were
-	err    error
+// Result is what became of one guard.
+type Result struct {
+	Blocks int // block policies that were missing
+	Others int // parts of other kinds that were
+	Err    error
 }
 
-// reconcileGuards makes the kernel hold every policy and rule that the guards
+// Reconcile makes the kernel hold every policy and rule that the guards
 // need. Allow policies that no longer name the tun are removed.
-func reconcileGuards(netns string, specs []GuardSpec) ([]guardResult, error) {
-	results := make([]guardResult, len(specs))
-	err := inGuardNS(netns, func(k *kernel) error {
+func Reconcile(netns string, specs []Spec) ([]Result, error) {
+	results := make([]Result, len(specs))
+	err := inNS(netns, func(k *kernel) error {
 		have, err := k.inventory()
 		if err != nil {
 			return err
@@ -123,12 +123,12 @@ func reconcileGuards(netns string, specs []GuardSpec) ([]guardResult, error) {
 		lacked := k.fillQuotes(specs)
 		for i, g := range specs {
 			r := &results[i]
-			if r.err = g.validate(); r.err == nil {
+			if r.Err = g.validate(); r.Err == nil {
 				*r = k.reconcile(g, have)
-				r.others += lacked[i]
+				r.Others += lacked[i]
 			}
-			if r.err != nil {
-				r.err = fmt.Errorf("guard of %v: %w", g, explain(r.err))
+			if r.Err != nil {
+				r.Err = fmt.Errorf("guard of %v: %w", g, explain(r.Err))
 			}
 		}
 		return nil

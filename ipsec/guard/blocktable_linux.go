@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"encoding/binary"
@@ -61,19 +61,19 @@ func blockFamilies() []blockFamily {
 // The fields of a key fill up to four bytes each.
 func (f blockFamily) keySize() int { return int(f.size) + 8 }
 
-func (k blockKey) bytes() []byte {
-	b := k.addr.AsSlice()
+func (k LinkKey) bytes() []byte {
+	b := k.Addr.AsSlice()
 	b = append(b, byte(k.proto), 0, 0, 0)
-	b = binary.BigEndian.AppendUint16(b, k.port)
+	b = binary.BigEndian.AppendUint16(b, k.Port)
 	return append(b, 0, 0)
 }
 
-func (f blockFamily) parse(b []byte) (k blockKey, ok bool) {
+func (f blockFamily) parse(b []byte) (k LinkKey, ok bool) {
 	if len(b) != f.keySize() {
 		return k, false
 	}
-	k.addr, ok = netip.AddrFromSlice(b[:f.size])
-	k.proto, k.port = transport.Protocol(b[f.size]), binary.BigEndian.Uint16(b[f.size+4:])
+	k.Addr, ok = netip.AddrFromSlice(b[:f.size])
+	k.proto, k.Port = transport.Protocol(b[f.size]), binary.BigEndian.Uint16(b[f.size+4:])
 	return k, ok
 }
 
@@ -138,7 +138,7 @@ func (b *blockTables) set(f blockFamily) *nftables.Set {
 }
 
 // entries lists the elements.
-func (b *blockTables) entries() ([]blockEntry, error) {
+func (b *blockTables) entries() ([]BlockEntry, error) {
 	t, err := b.exists()
 	if t == nil || err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (b *blockTables) entries() ([]blockEntry, error) {
 		return nil, fmt.Errorf("list the sets of table %s: %w", blockTable, err)
 	}
 	now := time.Now()
-	var out []blockEntry
+	var out []BlockEntry
 	for _, f := range blockFamilies() {
 		for _, s := range sets {
 			if s.Name != f.set {
@@ -164,10 +164,10 @@ func (b *blockTables) entries() ([]blockEntry, error) {
 					continue
 				}
 				peer, why, _ := strings.Cut(e.Comment, ": ")
-				n := blockEntry{blockKey: k, peer: oneLine(peer), why: oneLine(why), until: now.Add(e.Expires)}
-				n.since = n.until.Add(-e.Timeout)
+				n := BlockEntry{LinkKey: k, Peer: OneLine(peer), Why: OneLine(why), Until: now.Add(e.Expires)}
+				n.Since = n.Until.Add(-e.Timeout)
 				if e.Counter != nil {
-					n.packets = e.Counter.Packets
+					n.Packets = e.Counter.Packets
 				}
 				out = append(out, n)
 			}
@@ -176,8 +176,8 @@ func (b *blockTables) entries() ([]blockEntry, error) {
 	return out, nil
 }
 
-// readBlocks lists what the kernel drops.
-func readBlocks(netns string) (out []blockEntry, err error) {
+// ReadBlocks lists what the kernel drops.
+func ReadBlocks(netns string) (out []BlockEntry, err error) {
 	err = inBlockNS(netns, func(b *blockTables) error {
 		out, err = b.entries()
 		return err
@@ -188,10 +188,10 @@ func readBlocks(netns string) (out []blockEntry, err error) {
 	return out, err
 }
 
-// writeBlocks removes elements and adds others, in one step: there is no moment
+// WriteBlocks removes elements and adds others, in one step: there is no moment
 // without those that are in both. The rules are put in place if they are not.
 // Elements to be removed need not be there.
-func writeBlocks(netns string, gone []blockKey, add []blockEntry) error {
+func WriteBlocks(netns string, gone []LinkKey, add []BlockEntry) error {
 	return inBlockNS(netns, func(b *blockTables) error {
 		var err error
 		afresh := false
@@ -211,7 +211,7 @@ func writeBlocks(netns string, gone []blockKey, add []blockEntry) error {
 
 // write makes one change of the table, or a new table, to which nothing of the old
 // one is taken over but its blocks.
-func (b *blockTables) write(gone []blockKey, add []blockEntry, afresh bool) error {
+func (b *blockTables) write(gone []LinkKey, add []BlockEntry, afresh bool) error {
 	have, err := b.entries()
 	if err != nil {
 		return err
@@ -221,15 +221,15 @@ func (b *blockTables) write(gone []blockKey, add []blockEntry, afresh bool) erro
 		b.DelTable(b.table)
 		b.AddTable(b.table)
 		for _, e := range have {
-			if !slices.Contains(gone, e.blockKey) {
+			if !slices.Contains(gone, e.LinkKey) {
 				add = append(add, e)
 			}
 		}
 		have = nil
 	}
-	there := map[blockKey]bool{}
+	there := map[LinkKey]bool{}
 	for _, e := range have {
-		there[e.blockKey] = true
+		there[e.LinkKey] = true
 	}
 	b.AddChain(b.chain)
 	b.FlushChain(b.chain)
@@ -248,8 +248,8 @@ func (b *blockTables) write(gone []blockKey, add []blockEntry, afresh bool) erro
 			}
 		}
 		for _, e := range add {
-			if left := time.Until(e.until).Truncate(time.Millisecond); left > 0 && f.holds(e.blockKey) {
-				more = append(more, nftables.SetElement{Key: e.bytes(), Timeout: left, Comment: e.peer + ": " + e.why})
+			if left := time.Until(e.Until).Truncate(time.Millisecond); left > 0 && f.holds(e.LinkKey) {
+				more = append(more, nftables.SetElement{Key: e.bytes(), Timeout: left, Comment: e.Peer + ": " + e.Why})
 			}
 		}
 		if err := errors.Join(setElements(b.SetDeleteElements, s, del), setElements(b.SetAddElements, s, more)); err != nil {
@@ -262,7 +262,7 @@ func (b *blockTables) write(gone []blockKey, add []blockEntry, afresh bool) erro
 	return nil
 }
 
-func (f blockFamily) holds(k blockKey) bool { return k.addr.BitLen() == int(f.size)*8 }
+func (f blockFamily) holds(k LinkKey) bool { return k.Addr.BitLen() == int(f.size)*8 }
 
 // faults tells what of the rules is missing.
 func (b *blockTables) faults() ([]string, error) {
@@ -302,8 +302,8 @@ func (b *blockTables) faults() ([]string, error) {
 	return faults, nil
 }
 
-// blockFaults tells what keeps the kernel's blocks from working.
-func blockFaults(netns string) (faults []string, err error) {
+// CheckBlocks tells what keeps the kernel's blocks from working.
+func CheckBlocks(netns string) (faults []string, err error) {
 	err = inBlockNS(netns, func(b *blockTables) error {
 		faults, err = b.faults()
 		return err
@@ -314,11 +314,11 @@ func blockFaults(netns string) (faults []string, err error) {
 // BlockFaults tells what keeps the blocks that a network namespace has ("": our
 // own) from working; nil where there are none.
 func BlockFaults(netns string) ([]string, error) {
-	have, err := readBlocks(netns)
+	have, err := ReadBlocks(netns)
 	if len(have) == 0 || err != nil {
 		return nil, err
 	}
-	return blockFaults(netns)
+	return CheckBlocks(netns)
 }
 
 // CanBlock tries a block in a network namespace of its own that is gone
@@ -326,11 +326,11 @@ func BlockFaults(netns string) ([]string, error) {
 // when the kernel cannot, and is another one when that could not be tried.
 func CanBlock() error {
 	return nsdo.Fresh(func() error {
-		key := blockKey{netip.AddrFrom4([4]byte{192, 0, 2, 1}), transport.ProtoTCP, 1}
-		if err := writeBlocks("", nil, []blockEntry{{blockKey: key, peer: "probe", until: time.Now().Add(MaxBlock)}}); err != nil {
+		key := LinkKey{netip.AddrFrom4([4]byte{192, 0, 2, 1}), transport.ProtoTCP, 1}
+		if err := WriteBlocks("", nil, []BlockEntry{{LinkKey: key, Peer: "probe", Until: time.Now().Add(MaxBlock)}}); err != nil {
 			return err
 		}
-		have, err := readBlocks("")
+		have, err := ReadBlocks("")
 		if err == nil && len(have) != 1 {
 			err = fmt.Errorf("%w (a block of a probe is not there: %v)", ErrNoBlock, have)
 		}

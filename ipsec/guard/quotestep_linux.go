@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ func coarseTypes(a netip.Addr) (transport.Protocol, []int) {
 	return protoICMP, []int{3, 4, 5, 11, 12}
 }
 
-func (g GuardSpec) coarse() []*netlink.XfrmPolicy {
+func (g Spec) coarse() []*netlink.XfrmPolicy {
 	var out []*netlink.XfrmPolicy
 	for _, a := range g.Addresses() {
 		proto, types := coarseTypes(a)
@@ -34,7 +34,7 @@ func (g GuardSpec) coarse() []*netlink.XfrmPolicy {
 }
 
 // quoteStep is the part of a guard that keeps ICMP from quoting the link.
-func quoteStep(k *kernel, g GuardSpec, have inventory) step {
+func quoteStep(k *kernel, g Spec, have inventory) step {
 	coarse := func(there bool, do func(*netlink.XfrmPolicy) error) error {
 		var errs []error
 		for _, p := range g.coarse() {
@@ -91,12 +91,12 @@ func quoteStep(k *kernel, g GuardSpec, have inventory) step {
 
 // removeQuotes takes that part of a guard away. The policies that stand for it
 // go with the last guard of the host: left are the guard policies that stay.
-func (k *kernel) removeQuotes(g GuardSpec, left []netlink.XfrmPolicy) error {
+func (k *kernel) removeQuotes(g Spec, left []netlink.XfrmPolicy) error {
 	q, err := k.quotes()
-	if err == nil && !q.absent && slices.ContainsFunc(g.quoteKeys(), func(x blockKey) bool { return q.links[x] }) {
-		err = k.writeQuotes(nil, g.quoteKeys())
+	if err == nil && !q.absent && slices.ContainsFunc(g.Keys(), func(x LinkKey) bool { return q.links[x] }) {
+		err = k.writeQuotes(nil, g.Keys())
 	}
-	errs := nonNil(err)
+	errs := []error{err}
 	for _, c := range g.coarse() {
 		used := func(p netlink.XfrmPolicy) bool {
 			return isGuard(&p) && !isCoarse(&p) && remoteOf(&p) == remoteOf(c)

@@ -1,4 +1,4 @@
-package ipsec
+package guard
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// GuardSpec names what a guard protects: the clear traffic of one port with one
+// Spec names what a guard protects: the clear traffic of one port with one
 // peer, both directions, both roles (local port and remote port).
 //
 // The block policies name no device and no local address, so that no change of
@@ -30,7 +30,7 @@ import (
 // of no port. That is rules of nf_tables, which look at the quote.
 //
 // All of it lives in the kernel, and stays when this process or charon is killed.
-type GuardSpec struct {
+type Spec struct {
 	NetNS     string             // path of a network namespace; "": our own
 	Remote    netip.Addr         // the peer
 	Port      uint16             // the link's port
@@ -40,11 +40,11 @@ type GuardSpec struct {
 	Tun string
 }
 
-// ErrNoGuard6 tells that this kernel lacks what a guard needs to tell the tun of
+// ErrNoIPv6 tells that this kernel lacks what a guard needs to tell the tun of
 // userland ESP from the wire in IPv6.
-var ErrNoGuard6 = errors.New("IPv6 cannot be guarded with userland ESP on this kernel, which lacks the ingress filter (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF); use IPv4, or a kernel with ESP (CONFIG_INET6_ESP)")
+var ErrNoIPv6 = errors.New("IPv6 cannot be guarded with userland ESP on this kernel, which lacks the ingress filter (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF); use IPv4, or a kernel with ESP (CONFIG_INET6_ESP)")
 
-func (g GuardSpec) String() string {
+func (g Spec) String() string {
 	return fmt.Sprintf("%v port %d with %v", g.protocol(), g.Port, g.Remote)
 }
 
@@ -57,7 +57,7 @@ var wellKnownNAT64 = netip.MustParsePrefix("64:ff9b::/96")
 // have its IPv4-mapped address (RFC 4291 section 2.5.5.2) send IPv4. Other
 // addresses of the same machine are no addresses of the peer: nothing is dialled
 // there, and a flow from there is of an unknown peer.
-func (g GuardSpec) Addresses() []netip.Addr {
+func (g Spec) Addresses() []netip.Addr {
 	if !g.Remote.Is4() {
 		if wellKnownNAT64.Contains(g.Remote) {
 			b := g.Remote.As16()
@@ -71,14 +71,14 @@ func (g GuardSpec) Addresses() []netip.Addr {
 	return []netip.Addr{g.Remote, netip.AddrFrom16(b)}
 }
 
-func (g GuardSpec) protocol() transport.Protocol {
+func (g Spec) protocol() transport.Protocol {
 	if g.Protocol == 0 {
 		return transport.ProtoTCP
 	}
 	return g.Protocol
 }
 
-func (g GuardSpec) validate() error {
+func (g Spec) validate() error {
 	switch {
 	case !g.Remote.IsValid() || g.Remote.IsUnspecified() || g.Remote.Is4In6() || g.Remote.Zone() != "":
 		return fmt.Errorf("guard: %q is no address of a peer", g.Remote)
@@ -94,8 +94,8 @@ func (g GuardSpec) validate() error {
 // the policies that let the tun of userland ESP pass have as well.
 const blockPriority = 2000
 
-// GuardPolicy is a policy of a guard that was found in the kernel.
-type GuardPolicy struct {
+// Policy is a policy of a guard that was found in the kernel.
+type Policy struct {
 	Direction string             `json:"direction"` // in, out, fwd
 	Action    string             `json:"action"`    // block, allow
 	Remote    netip.Addr         `json:"remote"`
@@ -110,14 +110,14 @@ type GuardPolicy struct {
 
 // StopsICMP tells that a policy is one of those that stop ICMP errors, of the type
 // that LocalPort has, on a kernel that cannot see what they quote.
-func (p GuardPolicy) StopsICMP() bool { return p.Protocol == protoICMP || p.Protocol == protoICMP6 }
+func (p Policy) StopsICMP() bool { return p.Protocol == protoICMP || p.Protocol == protoICMP6 }
 
 const (
 	protoICMP  = 1
 	protoICMP6 = 58
 )
 
-func (p GuardPolicy) String() string {
+func (p Policy) String() string {
 	s := fmt.Sprintf("%-3s %-5s %v with %v", p.Direction, p.Action, p.Protocol, p.Remote)
 	if p.StopsICMP() {
 		return fmt.Sprintf("%-3s %-5s ICMP errors of type %d to %v", p.Direction, p.Action, p.LocalPort, p.Remote)
@@ -142,9 +142,9 @@ func (p GuardPolicy) String() string {
 
 // Hole is a way around a guard, or a fault of it.
 type Hole struct {
-	Spec GuardSpec `json:"-"`
-	What string    `json:"what"`
-	Fix  string    `json:"fix"`
+	Spec Spec   `json:"-"`
+	What string `json:"what"`
+	Fix  string `json:"fix"`
 	// Shut tells that nothing gets out by it: the link's own packets are stopped,
 	// or led astray.
 	Shut bool `json:"shut,omitempty"`

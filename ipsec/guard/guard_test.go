@@ -1,50 +1,14 @@
-package ipsec
+package guard
 
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
-
-func TestPlaneIsChosenByWhatCharonHasLoaded(t *testing.T) {
-	for _, tc := range []struct {
-		plugins    []string
-		configured esp.Plane
-		want       esp.Plane
-		words      []string
-	}{
-		{[]string{esp.Plugin, "vici"}, esp.Auto, esp.Userland, []string{"has loaded its plugin kernel-libipsec"}},
-		{[]string{"vici"}, esp.Auto, esp.Kernel, []string{"kernel"}},
-		{[]string{esp.Plugin}, esp.Userland, esp.Userland, []string{"has loaded its plugin"}},
-		{[]string{esp.Plugin}, esp.Kernel, esp.Kernel, []string{"the configuration says so", "would be userland ESP", "kernel-libipsec"}},
-		{nil, esp.Userland, esp.Userland, []string{"the configuration says so", "would be kernel ESP"}},
-	} {
-		d := DaemonStatus{Plugins: tc.plugins}
-		d.choose(tc.configured)
-		if d.DataPlane != tc.want {
-			t.Errorf("%v, configured %v: %v, want %v", tc.plugins, tc.configured, d.DataPlane, tc.want)
-		}
-		for _, w := range tc.words {
-			if !strings.Contains(d.Reason, w) {
-				t.Errorf("%v, configured %v: the reason does not say %q: %s", tc.plugins, tc.configured, w, d.Reason)
-			}
-		}
-	}
-}
-
-func TestPlanesDifferWhereTheyHaveTo(t *testing.T) {
-	if o := esp.Kernel.Offers(); !o.ESN || !o.Transport || !o.Kernel || o.UDP || o.Priority >= blockPriority || o.Priority == 0 {
-		t.Errorf("kernel ESP: %+v", o)
-	}
-	if o := esp.Userland.Offers(); o.ESN || o.Transport || o.Kernel || !o.UDP || o.Priority != 0 {
-		t.Errorf("userland ESP: %+v", o)
-	}
-}
 
 func TestPeerIsBlockedByTheAddressOfATranslatorToo(t *testing.T) {
 	for remote, want := range map[string][]string{
@@ -54,7 +18,7 @@ func TestPeerIsBlockedByTheAddressOfATranslatorToo(t *testing.T) {
 		"2001:db8::10.1.2.3": {"2001:db8::a01:203"},
 	} {
 		var got []string
-		for _, a := range (GuardSpec{Remote: netip.MustParseAddr(remote)}).Addresses() {
+		for _, a := range (Spec{Remote: netip.MustParseAddr(remote)}).Addresses() {
 			got = append(got, a.String())
 		}
 		if !slices.Equal(got, want) {
@@ -64,7 +28,7 @@ func TestPeerIsBlockedByTheAddressOfATranslatorToo(t *testing.T) {
 }
 
 func TestRulesBeforeTheGuardsAreFoundOut(t *testing.T) {
-	g := GuardSpec{Remote: netip.MustParseAddr("fd99::2"), Port: 7471, DataPlane: esp.Userland}
+	g := Spec{Remote: netip.MustParseAddr("fd99::2"), Port: 7471, DataPlane: esp.Userland}
 	whole := func() []netlink.Rule {
 		local := *netlink.NewRule()
 		local.Priority, local.Table = 0, 255
