@@ -1,11 +1,9 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -13,7 +11,6 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
-	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -196,202 +193,5 @@ func (d *Daemon) serve(ctx context.Context, at *attachment, s *session, dk *rnbd
 	}()
 	close(at.ready)
 	at.log.Info("disk is attached", "socket", at.socket, "bytes", dk.Geometry().Size)
-	return nil
-}
-
-func errDetached(k disk) error {
-	return &api.Error{Code: api.CodeNotFound, Message: k.String() + " has been detached meanwhile"}
-}
-
-func (d *Daemon) restoreError(k disk, err error) *api.Error {
-	p, perr := d.findPeer(k.Peer)
-	if perr != nil {
-		return apiError(perr)
-	}
-	e := d.attachError(p, d.asRoot(), k, err, restoreTime)
-	e.Fix += "\nThe daemon keeps trying; `ironwarp detach " + k.String() + "` ends that"
-	return e
-}
-
-// attachError says why a disk cannot be attached.
-func (d *Daemon) attachError(p *peer, who caller, k disk, err error, limit time.Duration) *api.Error {
-	prefixed := func(e *api.Error) *api.Error {
-		c := *e
-		c.Message = fmt.Sprintf("cannot attach %s: %s", k, e.Message)
-		return &c
-	}
-	if who.ended() {
-		return prefixed(errChanged(who))
-	}
-	if e := short(who, err); e != nil {
-		return prefixed(e)
-	}
-	var known *api.Error
-	if errors.As(err, &known) {
-		if known.Code == api.CodeUnavailable || known.Code == api.CodeInternal {
-			known = discreet(who, p.cfg.Name, known)
-		}
-		return prefixed(known)
-	}
-	e := apiError(err)
-	var refused *rtrs.RefusedError
-	switch {
-	case errors.Is(err, rnbd.ErrNotFound):
-		e.Message = fmt.Sprintf("cannot attach %s: peer %s has no export of that name", k, k.Peer)
-		e.Fix = fmt.Sprintf("`ironwarp ls %s` lists what it offers to this host", k.Peer)
-	case errors.Is(err, rnbd.ErrForbidden):
-		e.Message = fmt.Sprintf("cannot attach %s: peer %s does not allow it to this host", k, k.Peer)
-		e.Fix = "its administrator has to name this host there: `ironwarp export set --allow THIS_HOST EXPORT`"
-	case isRefusedDisk(err):
-		return prefixed(refusedDisk(who, k, err))
-	case errors.As(err, &refused):
-		e.Code, e.Message = api.CodeUnavailable, fmt.Sprintf("cannot attach %s: %v", k, refused)
-	case errors.Is(err, context.DeadlineExceeded):
-		e.Message = fmt.Sprintf("cannot attach %s: peer %s at %s was not reached within %v", k, p.cfg.Name, p.cfg.AddrPort(), limit)
-		e.Fix = "is the daemon running there, and does `ironwarp peer ls` there show this host?"
-		if v := d.describePeer(p, streamCount{}); v.Problem != nil && who.all {
-			e.Message += "\n" + v.Problem.Message
-			e.Fix = cmp.Or(v.Problem.Fix, e.Fix)
-		}
-	default:
-		return prefixed(discreet(who, p.cfg.Name, d.unreachable(p, err)))
-	}
-	return e
-}
-
-// detach ends an attachment and forgets it. While NBD clients are connected it
-// takes force.
-func (d *Daemon) detach(k disk, force bool) error {
-	d.mu.Lock()
-	at := d.disks[k]
-	d.mu.Unlock()
-	if at == nil {
-		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s is not attached", k), Fix: "`ironwarp ls` lists what is"}
-	}
-	if n := at.clients(); n > 0 && !force {
-		return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("%s is in use: %d NBD clients are connected to %s", k, n, at.socket),
-			Fix: "unmount it and end them first (nbd-client -d /dev/nbdX), or use --force: their I/O fails then"}
-	}
-	d.drop(at)
-	if err := d.remember(); err != nil {
-		e := *apiError(err)
-		e.Message = fmt.Sprintf("%s is detached, but would come back with the next start of the daemon: %s", k, e.Message)
-		e.Fix += "; the daemon keeps trying"
-		return &e
-	}
-	return nil
-}
-
-// drop ends an attachment: NBD clients, the disk, the session if it was the
-// last one.
-func (d *Daemon) drop(at *attachment) {
-	d.mu.Lock()
-	if d.disks[at.key] == at {
-		delete(d.disks, at.key)
-	}
-	d.mu.Unlock()
-	d.end(at)
-}
-
-// undo is drop of an attachment that has not come up. An orphan that was in its place
-// is there again.
-func (d *Daemon) undo(at *attachment) {
-	d.mu.Lock()
-	if d.disks[at.key] == at && at.replaces != nil {
-		d.disks[at.key] = at.replaces
-	}
-	d.mu.Unlock()
-	d.drop(at)
-}
-
-// dropLater is drop that waits for nobody: NBD clients are told nothing more, and the
-// rest is done in the background, until at.ended is closed.
-func (d *Daemon) dropLater(list ...*attachment) {
-	d.mu.Lock()
-	for _, at := range list {
-		if d.disks[at.key] == at {
-			delete(d.disks, at.key)
-		}
-	}
-	d.mu.Unlock()
-	for _, at := range list {
-		at.shut()
-	}
-	for _, at := range list {
-		d.run(func(context.Context) { d.end(at) })
-	}
-}
-
-// end is drop without forgetting.
-func (d *Daemon) end(at *attachment) {
-	at.dropping.Do(func() {
-		defer close(at.ended)
-		at.cancel()
-		close(at.gone)
-		at.mu.Lock()
-		dk, stop, served, before := at.disk, at.stop, at.served, at.before
-		at.mu.Unlock()
-		if before != nil {
-			<-before.ended
-		}
-		if dk == nil {
-			return
-		}
-		stop()
-		<-served
-		at.setClaim(dk.Claim())
-		if err := dk.Close(); err != nil {
-			at.log.Warn("closing a remote disk", "error", err)
-		}
-		d.leaveSession(at.session)
-		at.log.Info("the NBD socket of a disk is closed")
-	})
-}
-
-// closeAttachments ends all at the daemon's end; they come back with the next
-// start. What is attached is known once the daemon was up.
-func (d *Daemon) closeAttachments(up bool) {
-	var wg sync.WaitGroup
-	for _, at := range d.attachmentList() {
-		wg.Go(func() { d.end(at) })
-	}
-	wg.Wait()
-	if !up {
-		return
-	}
-	// What has nothing to flush may go on with whatever life its disk has then.
-	if err := d.remember(); err != nil {
-		d.log.Warn("which disks have nothing to flush was not written down", "error", err)
-	}
-}
-
-// rememberOrLog is remember where nobody is to be told but the log.
-func (d *Daemon) rememberOrLog() {
-	if err := d.remember(); err != nil {
-		d.log.Error("cannot write down which disks are attached; the daemon keeps trying", "error", err)
-	}
-}
-
-// remember writes down what is attached. What cannot be written is tried again
-// by supervise.
-func (d *Daemon) remember() error {
-	d.saving.Lock()
-	defer d.saving.Unlock()
-	var s state
-	for _, at := range d.attachmentList() {
-		s.Attachments = append(s.Attachments, at.saved())
-	}
-	d.mu.Lock()
-	for _, a := range d.aside {
-		s.Attachments = append(s.Attachments, a.now())
-	}
-	d.mu.Unlock()
-	dir := d.config().StateDir
-	err := s.save(dir)
-	d.unsaved.Store(err != nil)
-	if err != nil {
-		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot write down which disks are attached: %v", err),
-			Fix: fmt.Sprintf("make room in %s, or repair what the error says", dir)}
-	}
 	return nil
 }

@@ -13,17 +13,11 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/probe"
-	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
 const (
-	// avoidMin is how long transport: auto passes over a carrier that has failed, and
-	// waits before it asks again for one that the peer does not have yet or that could
-	// not be measured, doubling to avoidFor: most reasons pass, as does a peer's reload.
-	avoidMin = time.Second
-	avoidFor = 5 * time.Minute
 	// trialTime bounds the question over a carrier that auto is about to take: a
 	// firewall that swallows packets must not hold up the next best. Kernel ESP takes
 	// up to 7 s for its first SA.
@@ -31,13 +25,6 @@ const (
 	// kernelLookEvery is how often it is looked whether the kernel has SCTP, which
 	// may load a module.
 	kernelLookEvery = 30 * time.Second
-	// rateTime is how long each carrier is measured that auto may take, and rateFor
-	// how long that is believed.
-	rateTime = 100 * time.Millisecond
-	rateFor  = time.Hour
-	// muchFaster is what another carrier has to be than TCP, or than the one in use,
-	// so that chance decides nothing.
-	muchFaster = 1.2
 )
 
 // carriers are all that there are. TCP comes last, since who is asked over it has it.
@@ -78,30 +65,6 @@ type carrier struct {
 
 func newCarrier() *carrier {
 	return &carrier{configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, wanting: map[transport.Kind]failure{}, rates: map[transport.Kind]rate{}, reached: map[netip.Addr]*reached{}}
-}
-
-// failure is an attempt with a carrier that came to nothing.
-type failure struct {
-	at    time.Time
-	pause time.Duration // before the next
-	err   string
-}
-
-func (f failure) fresh() bool { return !f.at.IsZero() && time.Since(f.at) < f.pause }
-
-// again is the failure that follows f, the first one if f was long ago.
-func (f failure) again(first time.Duration, err string) failure {
-	next := failure{time.Now(), first, err}
-	if !f.at.IsZero() && time.Since(f.at) < f.pause+avoidFor {
-		next.pause = min(2*f.pause, avoidFor)
-	}
-	return next
-}
-
-// rate is what a carrier was measured to carry, in bytes a second.
-type rate struct {
-	at    time.Time
-	bytes float64
 }
 
 // transportTo is the transport of streams to a peer over one carrier.
@@ -209,56 +172,6 @@ func (d *Daemon) pick(ctx context.Context, by *consumer, p *peer) (transport.Kin
 	return k, nil
 }
 
-// fastest measures carriers, the last of which is TCP. One that could not be measured
-// is neither taken for another nor left for one.
-func (d *Daemon) fastest(ctx context.Context, by *consumer, p *peer, work []transport.Kind) (best transport.Kind, why string, unmeasured []transport.Kind, err error) {
-	var words []string
-	for _, k := range work {
-		r, fresh := p.carrier.rate(k)
-		if !fresh {
-			mctx, cancel := context.WithTimeout(ctx, d.opt.trial)
-			r, err = d.opt.rate(mctx, d, by, p, k)
-			cancel()
-			switch {
-			case ctx.Err() != nil:
-				return 0, "", nil, ctx.Err()
-			case err != nil:
-				// Nothing is said against the carrier: the peer may be short of something.
-				words = append(words, fmt.Sprintf("%s: not measured, %s", k, oneLine(err)))
-				unmeasured = append(unmeasured, k)
-				continue
-			}
-			p.carrier.rated(k, r)
-		}
-		words = append(words, fmt.Sprintf("%s %.0f MB/s", k, r/1e6))
-	}
-	best = p.carrier.inUse(work)
-	for _, k := range work {
-		if p.carrier.isMuchFaster(k, best) {
-			best = k
-		}
-	}
-	return best, "the fastest that both hosts have, as measured: " + strings.Join(words, ", "), unmeasured, nil
-}
-
-// measureRate reads from a peer for a moment.
-func measureRate(ctx context.Context, d *Daemon, by *consumer, p *peer, k transport.Kind) (float64, error) {
-	tc, err := d.transportTo(p, k)
-	if err != nil {
-		return 0, err
-	}
-	c, err := probe.Dial(ctx, d.probeFor(by), verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: tc, MPA: dialMPA(p.cfg)})
-	if err != nil {
-		return 0, err
-	}
-	defer c.Close()
-	row := probe.Row{Op: "read", Size: 64 << 10, Depth: 16}
-	if err := c.Bench(ctx, &row, rateTime, d.opt.trial); err != nil {
-		return 0, err
-	}
-	return float64(row.Operations) * float64(row.Size) / row.Elapsed.Seconds(), nil
-}
-
 // hello asks a peer over one carrier which carriers it has.
 func (d *Daemon) hello(ctx context.Context, by *consumer, p *peer, k transport.Kind) (probe.Transports, error) {
 	c, err := d.transportTo(p, k)
@@ -269,31 +182,6 @@ func (d *Daemon) hello(ctx context.Context, by *consumer, p *peer, k transport.K
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
-
-// rate is what a carrier was measured to carry lately.
-func (c *carrier) rate(k transport.Kind) (bytes float64, fresh bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.rates[k]
-	return r.bytes, r.fresh()
-}
-
-func (r rate) fresh() bool { return time.Since(r.at) < rateFor }
-
-// isMuchFaster reports whether both were measured lately, and one is much faster than
-// the other.
-func (c *carrier) isMuchFaster(one, other transport.Kind) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r, o := c.rates[one], c.rates[other]
-	return r.fresh() && o.fresh() && r.bytes > o.bytes*muchFaster
-}
-
-func (c *carrier) rated(k transport.Kind, bytes float64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.rates[k] = rate{time.Now(), bytes}
-}
 
 // inUse is the carrier that was picked last, if it is among those that work, else
 // TCP.
@@ -306,12 +194,6 @@ func (c *carrier) inUse(work []transport.Kind) transport.Kind {
 	return transport.TCP
 }
 
-func (c *carrier) failed(k transport.Kind) failure {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.tried[k]
-}
-
 // pick notes what was picked, and reports whether that is news.
 func (c *carrier) pick(k transport.Kind, why string) bool {
 	c.mu.Lock()
@@ -319,60 +201,6 @@ func (c *carrier) pick(k transport.Kind, why string) bool {
 	news := c.why == "" || c.picked != k
 	c.picked, c.why = k, why
 	return news
-}
-
-// tried notes how an attempt with a carrier went. What the peer refused in words
-// is not the carrier's fault, nor is the quota of who tried: a local user must not
-// decide what others' streams are carried by.
-func (d *Daemon) tried(p *peer, k transport.Kind, err error) {
-	var refused *rtrs.RefusedError
-	var rejected *verbs.RejectedError
-	var quota *verbs.QuotaError
-	if errors.As(err, &quota) {
-		return
-	}
-	if p.cfg.Transport != config.TransportAuto || k == transport.TCP || errors.As(err, &refused) || errors.As(err, &rejected) || errors.Is(err, context.Canceled) {
-		return
-	}
-	c := p.carrier
-	c.mu.Lock()
-	var f failure
-	if err == nil {
-		delete(c.tried, k)
-	} else {
-		f = c.tried[k].again(d.opt.avoid, oneLine(err))
-		c.tried[k] = f
-		delete(c.wanting, k)
-		delete(c.rates, k)
-		c.fallbacks++
-	}
-	c.mu.Unlock()
-	if err != nil {
-		log := d.log.Warn
-		if f.pause > d.opt.avoid {
-			log = d.log.Info // the first time it was a warning
-		}
-		log("a transport does not work; the next best is taken", "peer", p.cfg.Name, "transport", k.String(), "error", err, "again_in", f.pause)
-	}
-}
-
-// eachCarrier makes an attempt that chooses a carrier, and another one while it is
-// auto's choice that fails, so that the next best has its turn.
-func (p *peer) eachCarrier(ctx context.Context, attempt func() error) (err error) {
-	for range carriers {
-		before := p.carrier.failures()
-		if err = attempt(); err == nil || ctx.Err() != nil || p.carrier.failures() == before {
-			break
-		}
-	}
-	return err
-}
-
-// failures is how many attempts have failed by their carrier.
-func (c *carrier) failures() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.fallbacks
 }
 
 // kindFor is the carrier that a request asks for, or what the peer's streams have.

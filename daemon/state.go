@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/transport"
@@ -82,4 +83,35 @@ func (s state) save(dir string) error {
 		return err
 	}
 	return wholefile.Write(stateFile(dir), append(data, '\n'))
+}
+
+// rememberOrLog is remember where nobody is to be told but the log.
+func (d *Daemon) rememberOrLog() {
+	if err := d.remember(); err != nil {
+		d.log.Error("cannot write down which disks are attached; the daemon keeps trying", "error", err)
+	}
+}
+
+// remember writes down what is attached. What cannot be written is tried again
+// by supervise.
+func (d *Daemon) remember() error {
+	d.saving.Lock()
+	defer d.saving.Unlock()
+	var s state
+	for _, at := range d.attachmentList() {
+		s.Attachments = append(s.Attachments, at.saved())
+	}
+	d.mu.Lock()
+	for _, a := range d.aside {
+		s.Attachments = append(s.Attachments, a.now())
+	}
+	d.mu.Unlock()
+	dir := d.config().StateDir
+	err := s.save(dir)
+	d.unsaved.Store(err != nil)
+	if err != nil {
+		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot write down which disks are attached: %v", err),
+			Fix: fmt.Sprintf("make room in %s, or repair what the error says", dir)}
+	}
+	return nil
 }

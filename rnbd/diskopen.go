@@ -1,0 +1,164 @@
+package rnbd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/rtrs"
+)
+
+// reopen opens the disk at the server, the first time or again, and notes the
+// result. needed reports whether it still has to be; nil: it does.
+func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client, needed func() bool) error {
+	select {
+	case d.opening <- struct{}{}:
+		defer func() { <-d.opening }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if needed != nil && !needed() {
+		return nil
+	}
+	d.mu.Lock()
+	claim, err := d.claimLocked(), d.err
+	d.mu.Unlock()
+	if errors.Is(err, ErrWritesLost) {
+		return err // for good
+	}
+	rsp, err := open(ctx, rt, d.name, d.access, d.id, claim)
+	if errors.Is(err, rtrs.ErrPathLost) || ctx.Err() != nil {
+		return err // nothing was learnt
+	}
+	if err == nil {
+		if err = d.adopt(rt, claim, &rsp); err != nil {
+			// Nothing may be done to that other disk, also if it cannot be closed.
+			if cerr := d.release(ctx); cerr != nil && ctx.Err() != nil {
+				return cerr
+			}
+		}
+	}
+	return d.note(err)
+}
+
+// note notes the result of an opening, and lets I/O begin, wait or fail accordingly.
+func (d *Disk) note(err error) error {
+	resume := false
+	defer func() {
+		if resume {
+			d.share.Resume()
+		}
+	}()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closing.Load() && checks.On(checks.DetachedDisk) {
+		// CLOSE may have come before OPEN.
+		if err == nil {
+			d.c.letGo(d)
+		}
+		return &OpenError{Export: d.name, Err: ErrClosed}
+	}
+	d.tried = time.Now()
+	waits := d.opened && comesYet(err) && checks.On(checks.ReadyFirst)
+	was, waited := d.err != nil, d.waiting.Load()
+	switch {
+	case waits && !waited:
+		d.since = d.tried
+		d.c.log.Warn("a remote disk is not open yet at the server; its I/O waits", "export", d.name, "error", err)
+	case err != nil && !waits && (!was || waited) && d.opened:
+		d.since = d.tried
+		d.c.log.Error("a remote disk is lost; its I/O fails until it can be opened again", "export", d.name, "error", err)
+	case err == nil && (was || !d.opened):
+		d.since = d.tried
+		d.c.log.Info("remote disk open", "export", d.name, "bytes", d.geometry.Size, "read_only", d.geometry.ReadOnly)
+	}
+	d.opened = d.opened || err == nil
+	d.err = err
+	if waits {
+		d.waitLocked()
+		return err
+	}
+	d.failed.Store(err != nil)
+	resume = d.waitNoMoreLocked()
+	return err
+}
+
+// adopt takes over what the server says of the device. The size that clients have seen
+// stays under them: a disk that has grown is used as far as that. asked is the claim of
+// the OPEN.
+func (d *Disk) adopt(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
+	if err := d.compare(asked, rsp); err != nil {
+		return &OpenError{Export: d.name, Err: err}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	g := block.Geometry{
+		Size: rsp.Sectors * SectorSize, MinBlock: SectorSize, PreferredBlock: max(uint32(rsp.Physical), 4096),
+		MaxIO:    uint32(min(maxDiskIO, rt.MostPermits()*rt.MaxIO())),
+		ReadOnly: rsp.Flags&flagReadOnly != 0 || d.access == accessRO, Rotational: rsp.Rotational,
+		CanFlush: true, CanFUA: rsp.CachePolicy&cacheFUA != 0, MultiConn: true,
+	}
+	g.MaxIO -= g.MaxIO % SectorSize
+	g.CanTrim = rsp.MaxDiscard > 0 && !g.ReadOnly
+	g.CanWriteZeroes = rsp.MaxZeroes > 0 && !g.ReadOnly
+	switch {
+	case !d.opened:
+		d.geometry = g
+	case g.Size < d.geometry.Size:
+		return &OpenError{Export: d.name, Err: fmt.Errorf("%w from %d to %d bytes since it was attached; attach it again", ErrShrunk, d.geometry.Size, g.Size)}
+	case g.ReadOnly && !d.geometry.ReadOnly:
+		return &OpenError{Export: d.name, Err: fmt.Errorf("%w since the server came back; attach it again", ErrReadOnly)}
+	}
+	claim := Claim{Attachment: d.claim.Attachment, Disk: rsp.Identity.Disk, Life: rsp.Identity.Life}
+	if d.keep != nil && (!d.opened || claim != d.claim) {
+		if err := d.keep(claim); err != nil {
+			return &OpenError{Export: d.name, Err: err}
+		}
+	}
+	d.claim = claim
+	return nil
+}
+
+// revive tries to open a disk that has failed, now and then.
+func (d *Disk) revive(ctx context.Context) {
+	d.mu.Lock()
+	// An acknowledgement of the life before must not come after the next has begun.
+	due := d.failed.Load() && !d.closing.Load() && d.flying.Load() == 0 && time.Since(d.tried) >= reopenInterval
+	if due {
+		d.tried = time.Now()
+	}
+	d.mu.Unlock()
+	if due {
+		d.reopen(ctx, d.c.rt, d.failed.Load)
+	}
+}
+
+// lose notes that the server does not know the device any more: the export was
+// removed. errno of an I/O.
+func (d *Disk) lose() {
+	if d.failed.Load() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil {
+		d.err, d.since = &OpenError{Export: d.name, Err: ErrNotFound}, time.Now()
+		d.failed.Store(true)
+	}
+}
+
+// await notes that the server opens the export's storage again, which an I/O was told.
+func (d *Disk) await() {
+	if d.failed.Load() || d.waiting.Load() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err == nil && !d.closing.Load() {
+		d.err, d.since = &OpenError{Export: d.name, Detail: "it is being opened again", Err: ErrNotReady}, time.Now()
+		d.waitLocked()
+	}
+}
