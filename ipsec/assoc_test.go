@@ -146,3 +146,111 @@ func TestSAIsNotToBlameForOnePeerThatDied(t *testing.T) {
 	quiet.set(func() { quiet.stats.Unanswered = 5 })
 	check(64*second, 64*second, 60*second, 31, true)
 }
+
+// TestIdleStreamsAreAskedWhenThePeerHasStartedAfresh: a peer that ends its streams and
+// its IKE SA may do so without a word that arrives. Idle streams are asked for once it
+// is back, whichever lists have been read in between. A child's end alone, and fresh keys
+// for IKE, are no reason.
+func TestIdleStreamsAreAskedWhenThePeerHasStartedAfresh(t *testing.T) {
+	const between, none = "a list without it is read in between", "none is"
+	for _, tc := range []struct {
+		name  string
+		out   bool   // the stream was dialled here
+		lists string // of the time when there is no IKE SA
+		child string // that comes with the new IKE SA
+		asked bool
+		come  string // event of the new IKE SA
+	}{
+		{"dialled here", true, between, "", true, "ike-updown"},
+		{"dialled here, with a child of the other direction", true, between, "beta-in-udp", true, "ike-updown"},
+		{"dialled here, no list between", true, none, "", true, "ike-updown"},
+		{"dialled by the peer", false, between, "", true, "ike-updown"},
+		{"dialled by the peer, which makes the child", false, between, "beta-in-udp", true, "ike-updown"},
+		{"dialled by the peer, which makes the child, no list between", false, none, "beta-in-udp", true, "ike-updown"},
+		{"fresh keys for IKE", true, none, "", false, "ike-rekey"},
+		{"a child's end", true, none, "", false, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBench(t)
+			p := linkPeer(udpLink)
+			lane, own := 0, "beta-out-udp"
+			if !tc.out {
+				lane, own = 1, "beta-in-udp"
+			}
+			ike := "7"
+			has := func(id string, children ...string) {
+				sa := saOf(p, children...)
+				section := sa[0].value.(tree)
+				section[0].value = id
+				b.f.set(func() { b.f.sas, ike = []tree{sa}, id })
+			}
+			b.f.set(func() {
+				b.f.answer = func(cmd string, req tree) ([]string, tree) {
+					if cmd == "initiate" {
+						has(ike, own)
+					}
+					return nil, nil
+				}
+			})
+			b.add(t, p)
+			q, _ := b.peer("beta")
+			has("7", own)
+			if err := q.refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			a := &assoc{dead: time.Hour}
+			pr, err := b.Admit(t.Context(), flowOn(p, udpLink, tc.out), tc.out, a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pr.Release()
+			rest := "7"
+			if tc.come == "" || tc.come == "ike-rekey" { // the child goes first, alone
+				has(rest)
+				if err := q.refresh(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := b.f.count("initiate " + own)
+			if tc.lists == between {
+				b.f.set(func() { b.f.sas = nil })
+				b.f.raise("ike-updown", tree{{"beta", tree{{"uniqueid", "7"}}}})
+				eventually(t, "paused", pr.Paused)
+			}
+			var children []string
+			if tc.child != "" {
+				children = []string{tc.child}
+			}
+			switch tc.come {
+			case "ike-updown":
+				has("8", children...)
+				if tc.lists == none { // the list comes before its event
+					if err := q.refresh(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				b.f.raise("ike-updown", tree{{"up", "yes"}, {"beta", tree{{"uniqueid", "8"}}}})
+			case "ike-rekey":
+				has("8")
+				b.f.raise("ike-rekey", tree{{"beta", tree{{"old", tree{{"uniqueid", "7"}}}, {"new", tree{{"uniqueid", "8"}}}}}})
+			}
+			if tc.asked {
+				eventually(t, "the stream has its SA, and is asked", func() bool {
+					a.mu.Lock()
+					defer a.mu.Unlock()
+					return !pr.Paused() && a.kicks > 0
+				})
+				return
+			}
+			if err := q.refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			q.mu.Lock()
+			wanted := q.lanes[lane].want
+			q.mu.Unlock()
+			if n := b.f.count("initiate "+own) - before; wanted || n != 0 || !pr.Paused() {
+				t.Errorf("an idle stream got an SA: wanted %v, %d attempts", wanted, n)
+			}
+		})
+	}
+}

@@ -145,6 +145,7 @@ func (p *peer) dueUp(l *lane, now time.Time) (act, time.Duration) {
 			l.kicks, every = 1, kickSlowly
 		}
 		if l.kicks == 0 {
+			l.kickAll = false
 			l.calm()
 		}
 		l.kickAt = now.Add(every)

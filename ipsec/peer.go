@@ -51,6 +51,7 @@ type lane struct {
 	duplicates time.Time // since when there is more than one
 	evictAt    time.Time // when foreign children are ended (again)
 	kicks      int       // how often waiting flows are still to be kicked
+	kickAll    bool      // and idle ones: the peer may not have them any more
 	kickAt     time.Time
 	kickUntil  time.Time
 	lookAt     time.Time // when idle flows are looked at for signs of fading
@@ -104,7 +105,9 @@ type peer struct {
 	loaded      bool          // in the present life of charon
 	hasIKE      bool          // an IKE SA is established
 	ikes        []uint32
-	live        []SA // by the last list
+	generation  []uint32        // those that the list had which first had none of the one before
+	came        map[uint32]bool // IKE SAs that charon says are up, and no list has had yet
+	live        []SA            // by the last list
 	endings     endings
 	settling    bool      // a goroutine waits for reasons
 	strangers   []foreign // children of other connections that overlap with this peer's
@@ -160,6 +163,7 @@ func (p *peer) apply(sas []SA, lost bool) {
 	// All IKE SAs gone and a new one there: the peer has started afresh and knows
 	// nothing of what it had agreed to.
 	afresh := len(before) > 0 && p.hasIKE && !slices.ContainsFunc(p.ikes, func(id uint32) bool { return slices.Contains(before, id) })
+	anew := p.anew(before)
 	carried := false
 	for i, l := range p.lanes {
 		was := l.up.Load()
@@ -191,6 +195,9 @@ func (p *peer) apply(sas []SA, lost bool) {
 		case !is && (lost || afresh) && len(l.flows) > 0 && !l.atRest:
 			l.wanted(ReasonRestart)
 		}
+		if anew && l.admitted() > 0 {
+			p.seek(l, is, now)
+		}
 		if settledChildren(l.installed) < 2 {
 			l.duplicates = time.Time{}
 		} else if l.duplicates.IsZero() {
@@ -206,6 +213,33 @@ func (p *peer) apply(sas []SA, lost bool) {
 		p.m.note(e)
 	}
 	p.poke()
+}
+
+// anew tells that the peer has made an IKE SA while there was none, and not fresh keys
+// for one: the event of that may come before the list that has it, or after; p.mu is held.
+func (p *peer) anew(before []uint32) (anew bool) {
+	if p.hasIKE && !slices.ContainsFunc(p.ikes, func(id uint32) bool { return slices.Contains(before, id) }) {
+		p.generation = p.ikes
+	}
+	for _, id := range p.ikes {
+		anew = anew || p.came[id] && slices.Contains(p.generation, id)
+		delete(p.came, id)
+	}
+	return anew
+}
+
+// seek has the streams of a lane asked whether the peer still has them, the idle ones as
+// well: it may have ended them while there was no SA that would have told. p.mu is held.
+func (p *peer) seek(l *lane, is bool, now time.Time) {
+	l.kickAll = true
+	if is {
+		l.kickFrom(now)
+		return
+	}
+	l.wanted(ReasonRestart)
+	if l.role == listener {
+		l.notBefore = now.Add(listenerGrace)
+	}
 }
 
 // settledChildren is how many children there are beside those that are being
@@ -421,11 +455,11 @@ func (l *lane) kickFrom(now time.Time) {
 	l.kicks, l.kickAt, l.kickUntil = kickTimes, now, now.Add(kickFor)
 }
 
-// kickWaiting kicks the flows that have data waiting, and tells whether TCP has
+// kickWaiting kicks the flows that have data waiting, or all of them, and tells whether TCP has
 // repeated data of one of them in vain so far; p.mu is held.
 func (l *lane) kickWaiting() (stuck bool) {
 	for f := range l.flows {
-		if n, err := f.c.Outq(); err == nil && n > 0 {
+		if n, err := f.c.Outq(); err == nil && (n > 0 || l.kickAll) {
 			stuck = kick(f.c) || stuck
 		}
 	}

@@ -69,8 +69,10 @@ func (p *peer) heard(ev vici.Event, up bool, ike *vici.Message) (out []Event) {
 		return []Event{{Kind: EventIKERekey, Reason: ReasonRekeyed, UniqueID: uint32(num(sub(ike, "new"), "uniqueid"))}}
 	case "ike-updown":
 		if up {
+			put(&p.came, id, true)
 			return []Event{{Kind: EventIKEUp, UniqueID: id, Detail: "authenticated as " + strconv.Quote(str(ike, "remote-id"))}}
 		}
+		delete(p.came, id)
 		for _, k := range p.endings.of(func(k knownChild) bool { return k.ike == id }) {
 			p.endings.ended(ev.Timestamp, k.ike, k.child)
 		}
