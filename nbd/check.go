@@ -46,7 +46,7 @@ func (g *geometry) transmissionFlags(structured bool) uint16 {
 	return f
 }
 
-// check translates a request for the backend, or says with which error it is
+// check translates a request for the device, or says with which error it is
 // refused ("Command flags", "Request types", "Error values").
 func (g *geometry) check(r *request, structured bool) (op block.Op, fl block.Flags, errno syscall.Errno) {
 	allowed := uint16(0)

@@ -24,14 +24,14 @@ import (
 //
 // A request's slot goes round:
 //
-//	free --> receiving goroutine --> at the backend --> ready --> at the socket --> free
+//	free --> receiving goroutine --> at the device --> ready --> at the socket --> free
 type conn struct {
 	srv *Server
 	nc  net.Conn
 	exp *export
 	geo geometry
 	heir
-	backend block.Device // the export's, for this client
+	device block.Device // the export's, for this client
 
 	// The receiving goroutine's.
 	structured bool
@@ -40,7 +40,7 @@ type conn struct {
 	buf        []byte // buf[r:w] is received and not looked at yet
 	r, w       int
 	vec        [][]byte
-	held       bool   // the backend may hold I/Os back until it is kicked
+	held       bool   // the device may hold I/Os back until it is kicked
 	stage      []byte // what a slow client has sent of a write
 	free       *slot
 	freeCount  int
@@ -80,13 +80,13 @@ type slot struct {
 	abandoned bool // nobody waits any more
 	errno     uint32
 	req       request
-	since     atomic.Int64 // when it began to wait for the backend, 0: it does not
+	since     atomic.Int64 // when it began to wait for the device, 0: it does not
 
 	large []byte // a large read's data
 	keep  []byte // that of a read whose client does not read it
 
 	parent *slot         // of a piece: the large write
-	left   atomic.Int32  // of a large write: pieces at the backend, and one until all are
+	left   atomic.Int32  // of a large write: pieces at the device, and one until all are
 	failed atomic.Uint32 // and the first error
 
 	hdr   []byte // the reply's header, in store
@@ -128,11 +128,11 @@ var (
 func (c *conn) transmit(ctx context.Context) error {
 	c.exp.stats.clients.Add(1)
 	defer c.exp.stats.clients.Add(-1)
-	cancel := c.exp.backend.OnBatchEnd(c.batchEnd)
+	cancel := c.exp.device.OnBatchEnd(c.batchEnd)
 	defer cancel()
-	c.backend = c.exp.backend
-	if d, ok := c.backend.(block.MultiUser); ok {
-		c.backend = d.NewUser()
+	c.device = c.exp.device
+	if d, ok := c.device.(block.MultiUser); ok {
+		c.device = d.NewUser()
 	}
 	c.exp.enter(ctx, c)
 	defer c.exp.leave(c)

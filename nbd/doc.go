@@ -5,7 +5,7 @@
 // A disk is anything that implements block.Device. The server speaks the fixed
 // newstyle handshake and simple and structured replies; it has requests of a
 // client under way side by side and answers them in the order in which they
-// complete. An error of the backend is the result of one request and never ends
+// complete. An error of the device is the result of one request and never ends
 // a connection. There is no TLS: on anything but a Unix socket or loopback the
 // caller has to protect the connection.
 //

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A client that does not read its replies holds no I/O of the backend: after clientTime
+// A client that does not read its replies holds no I/O of the device: after clientTime
 // they are copied, and nothing more is begun for it until it has read what the socket
 // was waiting for. Where all such clients of a server together have more than
 // Config.MaxKept bytes, the next is cut off.
@@ -101,7 +101,7 @@ var epoch = time.Now()
 // clock is a time in nanoseconds, greater than 0.
 func clock() int64 { return int64(time.Since(epoch)) + 1 }
 
-// oldest is how long the oldest request has been waiting for the backend, 0 if none is.
+// oldest is how long the oldest request has been waiting for the device, 0 if none is.
 func (x *succession) oldest() time.Duration {
 	x.mu.Lock()
 	conns := append([]*conn(nil), x.conns...)

@@ -10,19 +10,19 @@ const (
 
 	// minAdvertisedMax is the smallest maximum payload in bytes that is
 	// advertised: the protocol says that it should be at least this. Requests
-	// above the backend's own maximum are taken apart.
+	// above the device's own maximum are taken apart.
 	minAdvertisedMax = 1 << 20
 
 	// maxWritePiece is the longest part in bytes of a write that is received, and then
-	// given to the backend, at a time: large enough for the cost of a part not to
+	// given to the device, at a time: large enough for the cost of a part not to
 	// matter, and what a client that does not send the rest makes the server keep.
 	maxWritePiece = 1 << 20
 
 	// smallWrite is up to how many bytes of a write's payload are there before the
-	// backend is asked for an I/O. Copying them costs little.
+	// device is asked for an I/O. Copying them costs little.
 	smallWrite = 16 << 10
 
-	// clientTime is how long an I/O of the backend waits for the client: for the rest
+	// clientTime is how long an I/O of the device waits for the client: for the rest
 	// of a write's payload, or to read a reply. What is there by then is copied, and the
 	// I/O given back. A client that is running needs a few microseconds for its next
 	// bytes; a copy of 1 MiB costs a tenth of a millisecond.
@@ -32,7 +32,7 @@ const (
 	// read them, over all clients of a server: twice what a session has in flight.
 	maxKept = 64 << 20
 
-	// maxLargeReads is how many reads above the backend's maximum are put
+	// maxLargeReads is how many reads above the device's maximum are put
 	// together at a time, by all clients: each takes up to maxPayload of memory.
 	maxLargeReads = 4
 

@@ -98,7 +98,7 @@ func (c *conn) exportName(name string) error {
 	if e == nil {
 		return fmt.Errorf("there is no export %.80q", name)
 	}
-	g := geometry(e.backend.Geometry()).normal()
+	g := geometry(e.device.Geometry()).normal()
 	b := binary.BigEndian.AppendUint64(nil, g.Size)
 	b = binary.BigEndian.AppendUint16(b, g.transmissionFlags(c.structured))
 	if !c.noZeroes {
@@ -134,7 +134,7 @@ func (c *conn) info(option uint32, data []byte) error {
 	if e == nil {
 		return c.answer(option, repErrUnknown, fmt.Sprintf("there is no export %.80q", r.name))
 	}
-	g := geometry(e.backend.Geometry()).normal()
+	g := geometry(e.device.Geometry()).normal()
 	var b []byte
 	add := func(id uint16, payload []byte) {
 		b = appendOptionReply(b, option, repInfo, binary.BigEndian.AppendUint16(nil, id), payload)

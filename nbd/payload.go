@@ -16,7 +16,7 @@ import (
 var errSlow = errors.New("the client is slow")
 
 // getWrite obtains the I/O of a write, with its payload in it. What it takes from the
-// backend waits for the client for no longer than clientTime: a payload that does not
+// device waits for the client for no longer than clientTime: a payload that does not
 // come is waited for without. Only the connection's end is an error.
 func (c *conn) getWrite(s *slot, off uint64, n uint32) (syscall.Errno, error) {
 	if n <= smallWrite && c.w-c.r < int(n) {
@@ -143,8 +143,8 @@ func (c *conn) readStage(got int) error {
 	return err
 }
 
-// largeWrite handles a write longer than maxWritePiece, or than one I/O of the backend:
-// each piece is given to the backend when it has come, while the next is received.
+// largeWrite handles a write longer than maxWritePiece, or than one I/O of the device:
+// each piece is given to the device when it has come, while the next is received.
 func (c *conn) largeWrite(s *slot) error {
 	s.left.Store(1)
 	s.failed.Store(0)

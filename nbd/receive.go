@@ -95,7 +95,7 @@ func (c *conn) submit(s *slot) error {
 func (c *conn) kick() {
 	if c.held {
 		c.held = false
-		c.backend.Kick()
+		c.device.Kick()
 	}
 }
 
@@ -110,7 +110,7 @@ func (c *conn) get(s *slot, off uint64, n uint32) (syscall.Errno, error) {
 			return 0, err
 		}
 	}
-	b := c.backend
+	b := c.device
 	io, err := b.TryGet(s.op, off, n, s.fl)
 	if err == block.ErrBusy {
 		c.kick()
@@ -132,7 +132,7 @@ func (c *conn) get(s *slot, off uint64, n uint32) (syscall.Errno, error) {
 	return errno, nil
 }
 
-// largeRead handles a read longer than one I/O of the backend. Clients that heed the
+// largeRead handles a read longer than one I/O of the device. Clients that heed the
 // advertised maximum send none, so it goes piece by piece: what matters is that it is
 // right, and that it holds one I/O at a time.
 func (c *conn) largeRead(s *slot) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-// Complete is the backend's: it queues the reply. A batch end sends it.
+// Complete is the device's: it queues the reply. A batch end sends it.
 func (s *slot) Complete(errno syscall.Errno) {
 	c := s.c
 	s.since.Store(0)
@@ -95,7 +95,7 @@ func (s *slot) count() {
 	st.ops[s.op].Add(1)
 }
 
-// batchEnd is called by the backend after a batch of completions.
+// batchEnd is called by the device after a batch of completions.
 func (c *conn) batchEnd() {
 	if c.dirty.Load() {
 		c.flush()

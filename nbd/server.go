@@ -30,7 +30,7 @@ type Config struct {
 	// MaxInFlight bounds a client's requests under way (256). Further ones wait
 	// in the socket.
 	MaxInFlight int
-	// LargeReads bounds the memory of reads larger than the backend's maximum, over
+	// LargeReads bounds the memory of reads larger than the device's maximum, over
 	// all servers that have the same one; nil: 4 of this server.
 	LargeReads *LargeReads
 	// MaxKept bounds the bytes of replies that are kept in memory for clients which
@@ -65,7 +65,7 @@ type Server struct {
 
 type export struct {
 	name, description string
-	backend           block.Device
+	device            block.Device
 	stats             counters
 	succession
 }
@@ -84,7 +84,7 @@ type Stats struct {
 	Reads, Writes, Flushes, Trims, ZeroRange uint64 // requests that succeeded
 	ReadBytes, WrittenBytes                  uint64 // theirs
 	Errors                                   uint64 // requests that failed
-	// Oldest is how long the oldest request has been waiting for the backend.
+	// Oldest is how long the oldest request has been waiting for the device.
 	Oldest time.Duration
 }
 
@@ -127,14 +127,14 @@ func (s *Server) Export(name string, b block.Device, description string) error {
 	if _, ok := s.exports[name]; ok {
 		return fmt.Errorf("export %q: %w", name, ErrExportExists)
 	}
-	e := &export{name: name, description: description, backend: b}
+	e := &export{name: name, description: description, device: b}
 	e.change.L = &e.mu
 	s.exports[name] = e
 	return nil
 }
 
 // Remove takes an export from what new clients get. Connected ones keep it:
-// end their Serve, or the backend, to end them.
+// end their Serve, or the device, to end them.
 func (s *Server) Remove(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +189,7 @@ func (s *Server) list() []*export {
 // Serve accepts clients from ln until ctx ends or ln fails, and closes ln.
 // When it returns no client is connected and no goroutine of it is left. When
 // ctx ends, requests under way get DrainTimeout to complete and be answered; I/Os
-// that are at the backend even then are released when it completes them.
+// that are at the device even then are released when it completes them.
 // The error is nil when ctx ended.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)

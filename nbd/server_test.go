@@ -229,7 +229,7 @@ func TestServeCutsWhatDoesNotFinish(t *testing.T) {
 	if n := m.Live(); n != 3 {
 		t.Errorf("%d I/Os are out, want 3", n)
 	}
-	m.LetAll() // the backend completes them long after
+	m.LetAll() // the device completes them long after
 	m.WaitLive(0)
 }
 

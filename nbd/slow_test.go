@@ -209,7 +209,7 @@ func TestOldestRequest(t *testing.T) {
 	}
 }
 
-// A request that the backend does not take waits for nothing once it is answered.
+// A request that the device does not take waits for nothing once it is answered.
 func TestRefusedRequestDoesNotGrowOld(t *testing.T) {
 	m := nbdtest.NewMemory(1 << 20)
 	m.GetError = func(block.Op, uint64, uint32) error { return syscall.EIO }

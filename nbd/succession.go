@@ -19,9 +19,9 @@ import (
 // come back, another, or the same one by another of its connections. Otherwise a write
 // that nobody waits for would land on one that was acknowledged.
 //
-//	      client hangs up               its last I/O at the backend ends
+//	      client hangs up               its last I/O at the device ends
 //	live ────────────────▶ orphan ────────────────────────────────────▶ over
-//	  └─────────────── nothing is at the backend ────────────────────────▲
+//	  └─────────────── nothing is at the device ────────────────────────▲
 //
 // Nobody begins an I/O while there is an orphan. A client's end is noticed by its own
 // goroutine at some time, and by any other's at the latest when it has received something
@@ -45,7 +45,7 @@ type heir struct {
 	fd     int32         // -1: the socket cannot be asked whether its client is there
 	hangup int16         // the events that say it is not
 	gone   atomic.Bool   // it submits nothing any more
-	out    atomic.Int32  // I/Os at the backend
+	out    atomic.Int32  // I/Os at the device
 	orphan bool          // guarded by succession.mu
 	fresh  bool          // the receiving goroutine's: something has come since it looked at others
 	polls  []unix.PollFd // its own, too
@@ -96,7 +96,7 @@ func socketOf(nc net.Conn) (raw syscall.RawConn, fd int32, hangup int16) {
 func (h *heir) isClosed() bool { return h.raw.Control(func(uintptr) {}) != nil }
 
 // leave is the last that is heard of a connection, but for I/O of it that is still at
-// the backend.
+// the device.
 func (x *succession) leave(c *conn) {
 	c.cancel()
 	x.mu.Lock()
@@ -128,7 +128,7 @@ func (x *succession) end(c *conn) {
 // nothing any more.
 func (x *succession) abandon(c *conn) {
 	x.end(c)
-	if u, ok := c.backend.(block.User); ok && checks.On(checks.Succession) {
+	if u, ok := c.device.(block.User); ok && checks.On(checks.Succession) {
 		u.Abandon()
 	}
 }

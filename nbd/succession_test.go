@@ -163,7 +163,7 @@ func cutOff(s *server, c *nbdtest.Client) *nbdtest.Client {
 }
 
 // unreadRequests: a client that is killed has more requests in its socket than the
-// backend takes at once. None of them begins after its successor's.
+// device takes at once. None of them begins after its successor's.
 func unreadRequests(t *testing.T) error {
 	m := nbdtest.NewMemory(1 << 20)
 	m.Depth = 1
@@ -197,7 +197,7 @@ func unreadRequests(t *testing.T) error {
 		return st.Clients == 1
 	})
 	if n := len(m.Calls()); n != 2 {
-		return fmt.Errorf("the backend was asked for %d I/Os, 2 were to begin: %v", n, m.Calls())
+		return fmt.Errorf("the device was asked for %d I/Os, 2 were to begin: %v", n, m.Calls())
 	}
 	return nil
 }

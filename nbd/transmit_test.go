@@ -73,7 +73,7 @@ func TestCommands(t *testing.T) {
 			calls = append(calls[:3], calls[4:]...)
 		}
 		if got := m.Calls(); fmt.Sprint(got) != fmt.Sprint(calls) {
-			t.Errorf("the backend saw\n%v, want\n%v", got, calls)
+			t.Errorf("the device saw\n%v, want\n%v", got, calls)
 		}
 		c.Send(0, cmdDisc, 0, 0, 0, nil)
 		wantEnd(t, c)
@@ -122,7 +122,7 @@ func TestRefusedRequestsKeepTheStreamInStep(t *testing.T) {
 		}
 		for _, call := range m.Calls() {
 			if call.Op != block.OpRead || call.Length != 512 {
-				t.Errorf("the backend was asked for %+v", call)
+				t.Errorf("the device was asked for %+v", call)
 			}
 		}
 	})
@@ -142,8 +142,8 @@ func TestReadOnlyExportRefusesWrites(t *testing.T) {
 	want(t, c, "read", 0, cmdRead, 0, 512, nil, 0)
 }
 
-// TestBackendErrorsAreTheRequests proves that they never end the connection.
-func TestBackendErrorsAreTheRequests(t *testing.T) {
+// TestDeviceErrorsAreTheRequests proves that they never end the connection.
+func TestDeviceErrorsAreTheRequests(t *testing.T) {
 	eachKind(t, func(t *testing.T, structured bool) {
 		m := nbdtest.NewMemory(1 << 20)
 		var fail atomic.Int64
@@ -267,11 +267,11 @@ func TestPipelinedWrites(t *testing.T) {
 	})
 }
 
-func TestMoreRequestsThanTheBackendHasRoomFor(t *testing.T) {
-	for name, cfg := range map[string]nbd.Config{"backend": {}, "server": {MaxInFlight: 3}} {
+func TestMoreRequestsThanTheDeviceHasRoomFor(t *testing.T) {
+	for name, cfg := range map[string]nbd.Config{"device": {}, "server": {MaxInFlight: 3}} {
 		t.Run(name, func(t *testing.T) {
 			m := nbdtest.NewMemory(1 << 20)
-			if name == "backend" {
+			if name == "device" {
 				m.Depth = 3
 			}
 			s := serve(t, m, cfg)
@@ -327,8 +327,8 @@ func TestClientThatReadsLate(t *testing.T) {
 	})
 }
 
-// TestLargerThanTheBackendTakes has requests taken apart.
-func TestLargerThanTheBackendTakes(t *testing.T) {
+// TestLargerThanTheDeviceTakes has requests taken apart.
+func TestLargerThanTheDeviceTakes(t *testing.T) {
 	eachKind(t, func(t *testing.T, structured bool) {
 		m := nbdtest.NewMemory(34 << 20)
 		m.Geo.MaxIO = 100_000
@@ -355,7 +355,7 @@ func TestLargerThanTheBackendTakes(t *testing.T) {
 		want(t, c, "read", 0, cmdRead, 0, 4096, nil, 0)
 		for _, call := range m.Calls() {
 			if call.Length > 100_000 || call.Op == block.OpWrite && call.Offset >= 12345 && call.Flags != block.FUA && failAt.Load() == 0 {
-				t.Errorf("the backend was asked for %+v", call)
+				t.Errorf("the device was asked for %+v", call)
 			}
 		}
 		m.WaitLive(0)

@@ -162,7 +162,7 @@ func TestGeometryThatClientsSee(t *testing.T) {
 }
 
 // FuzzCheck proves that whatever a client asks for, an operation that is
-// passed to a backend lies inside the disk.
+// passed to a device lies inside the disk.
 func FuzzCheck(f *testing.F) {
 	f.Add(request{typ: cmdRead, length: 512}.append(nil), uint64(1<<20), uint8(9), uint8(0xff))
 	f.Add(request{typ: cmdWrite, offset: 1<<64 - 1, length: 1<<32 - 1}.append(nil), uint64(1<<63), uint8(0), uint8(0))

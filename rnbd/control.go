@@ -1,0 +1,176 @@
+package rnbd
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/internal/printable"
+	"github.com/ironwarp/ironwarp/rtrs"
+)
+
+// control carries out everything but I/O. The answer is put in r.Data, the rest
+// of which becomes zero. It returns the device that was opened, if one was.
+func (s *session) control(r *rtrs.Request) (errno syscall.Errno, opened *device) {
+	if r.Dir != rtrs.Read {
+		return syscall.EINVAL, nil
+	}
+	var answer []byte
+	var err error
+	out := r.Data[:0]
+	switch msgType(r.Header) {
+	case msgSessInfo:
+		var m sessInfo
+		if err = m.Parse(r.Header, msgSessInfo); err == nil {
+			if m.Version != ProtoVersion {
+				err = syscall.EPROTONOSUPPORT
+			}
+			answer = (&sessInfo{Version: ProtoVersion}).Append(out, msgSessInfoRsp)
+		}
+	case msgOpen:
+		var m openMsg
+		if len(r.Data) < openRspLen {
+			err = syscall.EINVAL
+		} else if err = m.Parse(r.Header); err == nil {
+			var rsp openRsp
+			if rsp, opened, err = s.open(&m); err == nil {
+				answer = rsp.Append(out)
+			}
+		}
+	case msgClose:
+		var m numMsg
+		if err = m.Parse(r.Header, msgClose); err == nil {
+			s.leavePlace(m.N)
+			err = s.close(m.N)
+		}
+	case msgList:
+		var m numMsg
+		if err = m.Parse(r.Header, msgList); err == nil {
+			answer = s.list(m.N, out, len(r.Data))
+		}
+	default:
+		err = syscall.EOPNOTSUPP
+	}
+	if err != nil {
+		errno = syscall.EINVAL
+		errors.As(err, &errno)
+		return errno, nil
+	}
+	if len(answer) > len(r.Data) {
+		return syscall.EINVAL, nil
+	}
+	clear(r.Data[len(answer):])
+	return 0, opened
+}
+
+func (s *session) open(m *openMsg) (openRsp, *device, error) {
+	log := s.srv.log.With("peer", s.info.Peer, "session", s.info.Name, "export", m.Name)
+	exp, err := s.srv.lookUp(m.Name, &s.info)
+	var why notReady
+	switch {
+	case errors.As(err, &why):
+		return openRsp{Result: openNotReady, Detail: printable.Text(string(why))}, nil, nil
+	case errors.Is(err, ErrNotFound):
+		log.Warn("a peer asked for an export that does not exist")
+		return openRsp{}, nil, syscall.ENOENT
+	case errors.Is(err, ErrTrusted):
+		log.Warn("a peer asked for an export in a session that is trusted more than the export permits; end the session, and it comes back as it should be", "trust", s.info.Trust)
+		return openRsp{}, nil, syscall.EAGAIN
+	case err != nil:
+		log.Warn("a peer asked for an export that it may not open; add its identity to the export's allowed peers if it should")
+		return openRsp{}, nil, syscall.EACCES
+	}
+	st := exp.cfg.Storage
+	identity := st.Identity()
+	d := &device{exp: exp, sess: s, attachment: m.Claim.Attachment, readOnly: m.Access == accessRO || exp.cfg.ReadOnly, since: time.Now()}
+	d.refs.Store(1)
+	d.closed.Store(true) // until it is admitted
+	switch fault := st.Fault(); {
+	case !m.Claim.Disk.IsZero() && m.Claim.Disk != identity.Disk && checks.On(checks.DiskIdentity):
+		log.Warn("a peer asked for another disk than the export is; it has to attach it anew", "asked_for", m.Claim.Disk, "is", identity.Disk)
+		return openRsp{Result: openOtherDisk}, nil, nil
+	case fault != "" && !d.readOnly && m.Claim.Life != identity.Life:
+		log.Warn("a peer asked for an export whose storage has lost acknowledged writes; see to the storage, then run `ironwarp export repair`", "fault", fault)
+		return openRsp{Result: openDamaged, Detail: printable.Text(fault)}, nil, nil
+	}
+	if err := s.enter(d, m.Device); err != nil {
+		log.Warn("an export cannot be opened", "error", err)
+		return openRsp{}, nil, err
+	}
+	switch w, err := exp.attach(d); {
+	case err != nil:
+		s.devices[d.id%maxDevices].CompareAndSwap(d, nil)
+		return openRsp{}, nil, err
+	case w != nil:
+		s.devices[d.id%maxDevices].CompareAndSwap(d, nil)
+		log.Warn("a peer asked for an export that another has open for writing", "writer", w.peer, "writers_session", w.session)
+		return openRsp{Result: openInUse, Detail: w.String()}, nil, nil
+	}
+	d.closed.Store(false)
+	log.Info("export opened", "read_only", d.readOnly)
+	g := st.Geometry()
+	rsp := openRsp{Device: d.id, Identity: identity, Sectors: exp.sectors, MaxIO: uint32(s.info.MaxIO / SectorSize),
+		Physical: uint16(max(SectorSize, min(g.PreferredBlock, 1<<15))), Logical: SectorSize,
+		Rotational: g.Rotational, CachePolicy: cacheFUA | cacheWriteback}
+	if !m.Claim.Life.IsZero() && (m.Claim.Life == identity.Life || st.Keeps(m.Claim.Life)) {
+		rsp.Flags |= flagKept
+	}
+	if d.readOnly {
+		rsp.Flags |= flagReadOnly
+	} else {
+		rsp.MaxZeroes = maxZeroes / SectorSize
+		if g.CanTrim {
+			rsp.MaxDiscard, rsp.DiscardGran = maxZeroes/SectorSize, uint32(rsp.Physical)
+		}
+	}
+	return rsp, d, nil
+}
+
+// enter gives d a place and an id, that which the client wants or any.
+func (s *session) enter(d *device, want uint32) error {
+	if want != 0 {
+		if err := s.close(want); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range maxDevices {
+		d.id = want
+		if want == 0 {
+			s.nextID = s.nextID%maxDeviceID + 1
+			d.id = s.nextID
+		}
+		if s.devices[d.id%maxDevices].CompareAndSwap(nil, d) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the peer has as many exports open in one session as it may, %d: %w", maxDevices, syscall.EMFILE)
+}
+
+// close ends a device. It fails with EBUSY while I/O of it is being carried out.
+func (s *session) close(id uint32) error {
+	d := s.device(id)
+	if d == nil {
+		return nil
+	}
+	if n := d.close(); n > 0 && checks.On(checks.CloseWaits) {
+		return fmt.Errorf("%d I/Os of the device are being carried out: %w", n, syscall.EBUSY)
+	}
+	d.remove()
+	return nil
+}
+
+func (s *session) list(first uint32, out []byte, size int) []byte {
+	all := s.srv.offered(s.info.Peer)
+	if int64(first) > int64(len(all)) {
+		first = uint32(len(all))
+	}
+	answer, n := (&listRsp{Entries: all[first:]}).Append(out, size)
+	if next := int(first) + n; n > 0 && next < len(all) {
+		le.PutUint32(answer[8:], uint32(next))
+	}
+	return answer
+}
