@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
@@ -19,6 +20,10 @@ type Config struct {
 	// Kind is what carries the streams. Dial and Listen are for TCP, DialSCTP and
 	// ListenSCTP for the others.
 	Kind Kind
+
+	// Network, if not nil, carries the connections of Kind TCP in place of the host's
+	// TCP. The Protector is asked all the same.
+	Network Network
 
 	// Local is the address that Dial binds to; invalid: the kernel chooses.
 	Local netip.Addr
@@ -64,6 +69,16 @@ type Config struct {
 	// It is called from several goroutines, must not block, and must not call
 	// the Listener's Close.
 	OnRefused func(Flow, error)
+}
+
+// Network is what carries connections where not the host's TCP does: one in memory,
+// for tests (package verbs/verbstest). Addresses are *net.TCPAddr. Connections whose
+// CloseWrite ends the sending direction can end gracefully.
+type Network interface {
+	// Dial connects to remote, from local where that is valid.
+	Dial(ctx context.Context, local netip.Addr, remote netip.AddrPort) (net.Conn, error)
+	// Listen listens on local, whose port 0 stands for a free one.
+	Listen(local netip.AddrPort) (net.Listener, error)
 }
 
 func (c *Config) admitTimeout() time.Duration {

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
@@ -11,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is an admitted TCP connection. It is a net.Conn; its methods may be
+// Conn is an admitted connection, over TCP or a Network. It is a net.Conn; its methods may be
 // called from several goroutines.
 type Conn struct {
-	tcp  *net.TCPConn
-	raw  syscall.RawConn
+	nc   net.Conn        // a *net.TCPConn, or a Network's
+	raw  syscall.RawConn // nil: a Network's
 	flow Flow
 	prot Protection
 	emss atomic.Int32
@@ -27,14 +28,18 @@ type Conn struct {
 	closeErr  error
 }
 
-// newConn dresses a connected socket. The connection still has to be admitted.
-func newConn(tcp *net.TCPConn, cfg *Config) (*Conn, error) {
-	raw, err := tcp.SyscallConn()
-	if err != nil {
+// newConn makes a Conn of a connected socket. It still has to be admitted.
+func newConn(nc net.Conn, cfg *Config) (*Conn, error) {
+	c := &Conn{nc: nc, flow: tcpFlow(nc.LocalAddr(), nc.RemoteAddr())}
+	tcp, ok := nc.(*net.TCPConn)
+	if !ok {
+		return c, nil
+	}
+	var err error
+	if c.raw, err = tcp.SyscallConn(); err != nil {
 		return nil, err
 	}
-	c := &Conn{tcp: tcp, raw: raw, flow: tcpFlow(tcp.LocalAddr(), tcp.RemoteAddr())}
-	if err := cfg.tune(tcp, raw); err != nil {
+	if err := cfg.tune(tcp, c.raw); err != nil {
 		return c, err
 	}
 	c.refresh = func(fd uintptr) {
@@ -75,8 +80,9 @@ func (c *Conn) EMSS() int { return int(c.emss.Load()) }
 // RefreshEMSS asks the kernel for the EMSS, which changes with the path's MTU,
 // and returns it. It costs one system call and no allocation.
 func (c *Conn) RefreshEMSS() int {
-	// After Close the last value stays.
-	_ = c.raw.Control(c.refresh)
+	if c.raw != nil {
+		_ = c.raw.Control(c.refresh) // after Close the last value stays
+	}
 	return c.EMSS()
 }
 
@@ -85,9 +91,12 @@ func (c *Conn) RefreshEMSS() int {
 // (RFC 4821). 0 is not known.
 func (c *Conn) PathMTU() (carries, lost int) {
 	now := c.RefreshEMSS()
+	if now == 0 {
+		return 0, 0
+	}
 	var info *unix.TCPInfo
 	err := c.raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
-	if err != nil || info == nil || now == 0 {
+	if err != nil || info == nil {
 		return 0, 0
 	}
 	const optTimestamps, timestampsLen, tcpHeaderLen = 1, 12, 20 // TCPI_OPT_TIMESTAMPS
@@ -106,6 +115,9 @@ func (c *Conn) PathMTU() (carries, lost int) {
 
 // Outq is the number of bytes written which the peer has not acknowledged.
 func (c *Conn) Outq() (int, error) {
+	if c.raw == nil {
+		return 0, nil
+	}
 	var n int
 	var err error
 	if cerr := c.raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); cerr != nil {
@@ -114,26 +126,37 @@ func (c *Conn) Outq() (int, error) {
 	return n, err
 }
 
-// SyscallConn gives access to the socket.
-func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.tcp.SyscallConn() }
+// SyscallConn gives access to the socket. It fails where a Network is below, which
+// has none.
+func (c *Conn) SyscallConn() (syscall.RawConn, error) {
+	if sc, ok := c.nc.(syscall.Conn); ok {
+		return sc.SyscallConn()
+	}
+	return nil, flowError("use", c.flow, errors.ErrUnsupported)
+}
 
-// NetConn is the TCP connection below. Closing it does not release the
+// NetConn is the connection below. Closing it does not release the
 // Protection.
-func (c *Conn) NetConn() net.Conn { return c.tcp }
+func (c *Conn) NetConn() net.Conn { return c.nc }
 
 // Read reads from the connection.
-func (c *Conn) Read(p []byte) (int, error) { return c.tcp.Read(p) }
+func (c *Conn) Read(p []byte) (int, error) { return c.nc.Read(p) }
 
 // Write writes to the connection.
-func (c *Conn) Write(p []byte) (int, error) { return c.tcp.Write(p) }
+func (c *Conn) Write(p []byte) (int, error) { return c.nc.Write(p) }
 
 // CloseWrite ends the sending direction (FIN).
-func (c *Conn) CloseWrite() error { return c.tcp.CloseWrite() }
+func (c *Conn) CloseWrite() error {
+	if cw, ok := c.nc.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
+	}
+	return flowError("close", c.flow, errors.ErrUnsupported)
+}
 
 // Close closes the connection and releases its protection. It is idempotent.
 func (c *Conn) Close() error {
 	c.closeOnce.Do(func() {
-		c.closeErr = c.tcp.Close()
+		c.closeErr = c.nc.Close()
 		if c.prot != nil {
 			c.prot.Release()
 		}
@@ -142,16 +165,16 @@ func (c *Conn) Close() error {
 }
 
 // LocalAddr returns the local address.
-func (c *Conn) LocalAddr() net.Addr { return c.tcp.LocalAddr() }
+func (c *Conn) LocalAddr() net.Addr { return c.nc.LocalAddr() }
 
 // RemoteAddr returns the peer's address.
-func (c *Conn) RemoteAddr() net.Addr { return c.tcp.RemoteAddr() }
+func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 
 // SetDeadline sets both deadlines.
-func (c *Conn) SetDeadline(t time.Time) error { return c.tcp.SetDeadline(t) }
+func (c *Conn) SetDeadline(t time.Time) error { return c.nc.SetDeadline(t) }
 
 // SetReadDeadline sets the deadline of reads.
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.tcp.SetReadDeadline(t) }
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.nc.SetReadDeadline(t) }
 
 // SetWriteDeadline sets the deadline of writes.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.tcp.SetWriteDeadline(t) }
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.nc.SetWriteDeadline(t) }

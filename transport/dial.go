@@ -39,11 +39,15 @@ func Dial(ctx context.Context, remote netip.AddrPort, cfg *Config) (*Conn, error
 	}
 	dial, over := context.WithCancel(ctx)
 	defer over()
-	nc, err := connect(dial, &d, f, cfg.Protector)
+	open := func() (net.Conn, error) { return d.DialContext(dial, "tcp", f.Remote.String()) }
+	if cfg.Network != nil {
+		open = func() (net.Conn, error) { return cfg.Network.Dial(dial, f.Local.Addr(), f.Remote) }
+	}
+	nc, err := connect(dial, open, f, cfg.Protector)
 	if err != nil {
 		return nil, err
 	}
-	c, err := newConn(nc.(*net.TCPConn), cfg)
+	c, err := newConn(nc, cfg)
 	if err != nil {
 		nc.Close()
 		return nil, flowError("dial", f, err)
@@ -57,13 +61,13 @@ func Dial(ctx context.Context, remote netip.AddrPort, cfg *Config) (*Conn, error
 // connect prepares the flow and connects. An SA that goes between the two (RFC
 // 5042 5.4.5: a delete is no reason to give a stream up) makes the guard refuse
 // the first packet, and is prepared again.
-func connect(ctx context.Context, d *net.Dialer, f Flow, p Protector) (net.Conn, error) {
+func connect(ctx context.Context, open func() (net.Conn, error), f Flow, p Protector) (net.Conn, error) {
 	pause := prepareAgainMin
 	for {
 		if err := p.Prepare(ctx, f); err != nil {
 			return nil, flowError("prepare", f, err)
 		}
-		nc, err := d.DialContext(ctx, "tcp", f.Remote.String())
+		nc, err := open()
 		if err == nil {
 			return nc, nil
 		}

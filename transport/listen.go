@@ -9,7 +9,7 @@ import (
 
 // Listener accepts connections which the Protector has admitted.
 type Listener struct {
-	ln    *net.TCPListener
+	ln    net.Listener
 	cfg   *Config
 	ready chan *Conn // unbuffered: a connection counts as pending until it is accepted
 
@@ -29,15 +29,12 @@ func Listen(ctx context.Context, local netip.AddrPort, cfg *Config) (*Listener, 
 	if cfg == nil || cfg.Protector == nil {
 		return nil, ErrNoProtector
 	}
-	lc := net.ListenConfig{Control: cfg.control, KeepAlive: -1}
-	// A multipath connection would grow subflows that no one admitted.
-	lc.SetMultipathTCP(false)
-	nl, err := lc.Listen(ctx, "tcp", local.String())
+	nl, err := openListener(ctx, local, cfg)
 	if err != nil {
 		return nil, flowError("listen", Flow{Protocol: ProtoTCP, Local: unmap(local)}, err)
 	}
 	l := &Listener{
-		ln:      nl.(*net.TCPListener),
+		ln:      nl,
 		cfg:     cfg,
 		ready:   make(chan *Conn),
 		pending: newPending(cfg.maxPending()),
@@ -45,6 +42,16 @@ func Listen(ctx context.Context, local netip.AddrPort, cfg *Config) (*Listener, 
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	l.wg.Go(l.run)
 	return l, nil
+}
+
+func openListener(ctx context.Context, local netip.AddrPort, cfg *Config) (net.Listener, error) {
+	if cfg.Network != nil {
+		return cfg.Network.Listen(local)
+	}
+	lc := net.ListenConfig{Control: cfg.control, KeepAlive: -1}
+	// A multipath connection would grow subflows that no one admitted.
+	lc.SetMultipathTCP(false)
+	return lc.Listen(ctx, "tcp", local.String())
 }
 
 // Addr is the address that the listener has.
@@ -78,10 +85,10 @@ func (l *Listener) Close() error {
 // run takes connections from the kernel and starts an admission for each.
 func (l *Listener) run() {
 	for {
-		tcp, err := l.ln.AcceptTCP()
+		nc, err := l.ln.Accept()
 		if l.ctx.Err() != nil {
 			if err == nil {
-				tcp.Close()
+				nc.Close()
 			}
 			return
 		}
@@ -92,15 +99,17 @@ func (l *Listener) run() {
 			}
 			continue
 		}
-		f := tcpFlow(tcp.LocalAddr(), tcp.RemoteAddr())
+		f := tcpFlow(nc.LocalAddr(), nc.RemoteAddr())
 		if !l.pending.enter(f.Remote.Addr()) {
-			tcp.SetLinger(0) // nothing was exchanged: a reset leaves no state behind
-			tcp.Close()
+			if tcp, ok := nc.(*net.TCPConn); ok {
+				tcp.SetLinger(0) // nothing was exchanged: a reset leaves no state behind
+			}
+			nc.Close()
 			l.cfg.refused(f, flowError("accept", f, ErrBusy))
 			continue
 		}
 		l.wg.Go(func() {
-			if !l.offer(tcp, f) {
+			if !l.offer(nc, f) {
 				l.pending.leave(f.Remote.Addr())
 			}
 		})
@@ -108,10 +117,10 @@ func (l *Listener) run() {
 }
 
 // offer has one connection admitted and hands it to Accept, if it can.
-func (l *Listener) offer(tcp *net.TCPConn, f Flow) bool {
-	c, err := newConn(tcp, l.cfg)
+func (l *Listener) offer(nc net.Conn, f Flow) bool {
+	c, err := newConn(nc, l.cfg)
 	if err != nil {
-		tcp.Close()
+		nc.Close()
 		l.cfg.refused(f, flowError("accept", f, err))
 		return false
 	}

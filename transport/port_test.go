@@ -132,7 +132,7 @@ func TestDialPreparesAgainWhenTheSAWentBeforeTheFirstPacket(t *testing.T) {
 				}
 				return nil
 			}}
-			nc, err := connect(t.Context(), &d, Flow{Protocol: ProtoTCP, Remote: l.Addr()}, c)
+			nc, err := connect(t.Context(), func() (net.Conn, error) { return d.DialContext(t.Context(), "tcp", l.Addr().String()) }, Flow{Protocol: ProtoTCP, Remote: l.Addr()}, c)
 			if !errors.Is(err, tc.err) {
 				t.Fatalf("error %v, want %v", err, tc.err)
 			}

@@ -59,6 +59,19 @@ func (cq *CQ) Wait(ctx context.Context) error {
 	}
 }
 
+// Next waits for the next completion and takes it: Poll, with Wait where there is
+// none. It fails with ctx's error only; that of the work request is WC.Err. Like
+// Wait, it is for one consumer of a queue without a handler.
+func (cq *CQ) Next(ctx context.Context) (WC, error) {
+	var wcs [1]WC
+	for cq.Poll(wcs[:]) == 0 {
+		if err := cq.Wait(ctx); err != nil {
+			return WC{}, err
+		}
+	}
+	return wcs[0], nil
+}
+
 // dueLocked reports that Wait is to return.
 func (cq *CQ) dueLocked() bool {
 	return cq.n > 0 && (cq.armed != armedSolicited || cq.urgent > 0) || cq.lost

@@ -132,13 +132,11 @@ func (e *end) next() WC {
 	e.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	var wcs [1]WC
-	for e.cq.Poll(wcs[:]) == 0 {
-		if err := e.cq.Wait(ctx); err != nil {
-			e.t.Fatalf("no completion: %v; stream: %v", err, e.qp.Err())
-		}
+	wc, err := e.cq.Next(ctx)
+	if err != nil {
+		e.t.Fatalf("no completion: %v; stream: %v", err, e.qp.Err())
 	}
-	return wcs[0]
+	return wc
 }
 
 func (e *end) wantOK(op WCOp) WC {

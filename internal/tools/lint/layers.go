@@ -35,6 +35,7 @@ var layers = [][]string{
 	{"ipsec"},
 	{"ipsec/guard"},
 	{"ipsec/esp"},
+	{"verbs/verbstest"}, // a network for tests of what is above
 	{"transport"},
 	{"internal"},
 	{"internal/tools"},

@@ -1,0 +1,170 @@
+package verbstest
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// pipeSize bounds what is under way in one direction of a connection, as a socket's
+// buffers do.
+const pipeSize = 1 << 20
+
+// conn is one end of a connection.
+type conn struct {
+	fabric        *Fabric
+	local, remote netip.AddrPort
+	in, out       *pipe
+}
+
+func tcpAddr(a netip.AddrPort) net.Addr { return net.TCPAddrFromAddrPort(a) }
+
+func (c *conn) LocalAddr() net.Addr               { return tcpAddr(c.local) }
+func (c *conn) RemoteAddr() net.Addr              { return tcpAddr(c.remote) }
+func (c *conn) Read(b []byte) (int, error)        { return c.in.read(b) }
+func (c *conn) Write(b []byte) (int, error)       { return c.out.write(b) }
+func (c *conn) SetReadDeadline(t time.Time) error { c.in.reader.set(c.in, t); return nil }
+
+func (c *conn) SetWriteDeadline(t time.Time) error { c.out.writer.set(c.out, t); return nil }
+
+func (c *conn) SetDeadline(t time.Time) error {
+	c.SetReadDeadline(t)
+	return c.SetWriteDeadline(t)
+}
+
+// CloseWrite ends the sending direction.
+func (c *conn) CloseWrite() error {
+	c.out.end()
+	return nil
+}
+
+// Close ends both directions. What has been sent arrives all the same.
+func (c *conn) Close() error {
+	c.fabric.mu.Lock()
+	delete(c.fabric.conns, c)
+	c.fabric.mu.Unlock()
+	c.SetDeadline(time.Time{}) // its timers go
+	c.in.fail(syscall.ECONNRESET)
+	c.out.end()
+	return nil
+}
+
+// pipe is one direction of a connection.
+type pipe struct {
+	mu             sync.Mutex
+	cond           sync.Cond
+	buf            []byte
+	ended          bool  // by the writer
+	err            error // it is broken
+	paused         bool
+	spoil          bool // flip a bit of the next write
+	reader, writer deadline
+}
+
+// deadline is that of one end of a pipe, whose mutex guards it.
+type deadline struct {
+	timer  *time.Timer
+	passed bool
+}
+
+func newPipe(paused bool) *pipe {
+	p := &pipe{paused: paused}
+	p.cond.L = &p.mu
+	return p
+}
+
+func (p *pipe) read(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		switch {
+		case p.reader.passed:
+			return 0, os.ErrDeadlineExceeded
+		case p.err != nil:
+			return 0, p.err
+		case p.paused:
+		case len(p.buf) > 0:
+			n := copy(b, p.buf)
+			p.buf = p.buf[n:]
+			p.cond.Broadcast()
+			return n, nil
+		case p.ended:
+			return 0, io.EOF
+		}
+		p.cond.Wait()
+	}
+}
+
+func (p *pipe) write(b []byte) (n int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(b) > 0 {
+		switch {
+		case p.writer.passed:
+			return n, os.ErrDeadlineExceeded
+		case p.err != nil:
+			return n, p.err
+		case p.ended:
+			return n, net.ErrClosed
+		case len(p.buf) < pipeSize:
+			k := min(len(b), pipeSize-len(p.buf))
+			p.buf = append(p.buf, b[:k]...)
+			if p.spoil {
+				p.spoil = false
+				p.buf[len(p.buf)-1] ^= 0x10
+			}
+			n, b = n+k, b[k:]
+			p.cond.Broadcast()
+			continue
+		}
+		p.cond.Wait()
+	}
+	return n, nil
+}
+
+// change changes the pipe's state by f.
+func (p *pipe) change(f func()) {
+	p.mu.Lock()
+	f()
+	p.cond.Broadcast()
+	p.mu.Unlock()
+}
+
+func (p *pipe) end()          { p.change(func() { p.ended = true }) }
+func (p *pipe) pause(on bool) { p.change(func() { p.paused = on }) }
+func (p *pipe) corrupt()      { p.change(func() { p.spoil = true }) }
+
+// fail breaks the pipe for both ends, and loses what is in it.
+func (p *pipe) fail(err error) {
+	p.change(func() {
+		if p.err == nil {
+			p.err, p.buf = err, nil
+		}
+	})
+}
+
+// set sets a deadline of p.
+func (d *deadline) set(p *pipe, t time.Time) {
+	p.change(func() {
+		if d.timer != nil {
+			d.timer.Stop()
+			d.timer = nil
+		}
+		d.passed = false
+		switch left := time.Until(t); {
+		case t.IsZero():
+		case left <= 0:
+			d.passed = true
+		default:
+			var timer *time.Timer
+			timer = time.AfterFunc(left, func() {
+				p.change(func() { d.passed = d.passed || d.timer == timer })
+			})
+			d.timer = timer
+		}
+	})
+}

@@ -1,0 +1,222 @@
+// Package verbstest is a network in memory for tests of programs that use package
+// verbs. It needs no sockets, no root and no strongSwan, and breaks when it is told to.
+//
+// A Fabric has hosts. Give the Transport of a Host to the DialConfig or ListenConfig of
+// the code under test, on a verbs.Device that is real, as is everything above the
+// network: a peer's identity is the name of its host. Cut, Pause, Corrupt and Refuse
+// are the faults.
+package verbstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// Fabric joins hosts in memory. Its methods are safe for concurrent use.
+type Fabric struct {
+	mu        sync.Mutex
+	hosts     []*Host
+	listeners map[netip.AddrPort]*listener
+	conns     map[*conn]struct{} // both ends of each
+	port      uint16             // the last that was given away
+	paused    bool
+	refused   bool
+}
+
+// New makes a Fabric without hosts.
+func New() *Fabric {
+	return &Fabric{listeners: make(map[netip.AddrPort]*listener), conns: make(map[*conn]struct{}), port: 32767}
+}
+
+// Host is one end of a Fabric, with an address and a name.
+type Host struct {
+	fabric *Fabric
+	name   transport.Identity
+	addr   netip.Addr
+}
+
+// Host adds a host, whose name is the identity that its peers see. The addresses of
+// hosts are 192.0.2.1 and so on: there may be 254. It panics beyond that.
+func (f *Fabric) Host(name string) *Host {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.hosts) == 254 {
+		panic("verbstest: a fabric has 254 hosts at most")
+	}
+	h := &Host{fabric: f, name: transport.Identity(name), addr: netip.AddrFrom4([4]byte{192, 0, 2, byte(len(f.hosts) + 1)})}
+	f.hosts = append(f.hosts, h)
+	return h
+}
+
+// Addr is the host's address with a port; 0 is for a listener that takes any.
+func (h *Host) Addr(port uint16) netip.AddrPort { return netip.AddrPortFrom(h.addr, port) }
+
+// Transport is what the host's code dials and listens with.
+func (h *Host) Transport() *transport.Config {
+	return &transport.Config{Protector: (*protector)(h), Network: (*network)(h), Local: h.addr}
+}
+
+// Cut loses every connection that there is, as when a path is gone for good. New ones
+// may be made.
+func (f *Fabric) Cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.conns {
+		c.in.fail(syscall.ECONNRESET)
+	}
+}
+
+// Pause holds back what is sent, until Pause(false); QP.Paused reports it. Nothing is
+// lost, and no connection ends by it.
+func (f *Fabric) Pause(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.paused = on
+	for c := range f.conns {
+		c.in.pause(on)
+	}
+}
+
+// Corrupt flips a bit of what each connection sends next to the host, as a bad network
+// card does. MPA finds it by its CRC, and the stream ends with mpa.ErrCRC.
+func (f *Fabric) Corrupt(to *Host) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for c := range f.conns {
+		if c.local.Addr() == to.addr {
+			c.in.corrupt()
+		}
+	}
+}
+
+// Refuse has new connections refused, until Refuse(false).
+func (f *Fabric) Refuse(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refused = on
+}
+
+// network is a Host as transport sees it.
+type network Host
+
+// Dial implements transport.Network.
+func (n *network) Dial(ctx context.Context, local netip.Addr, remote netip.AddrPort) (net.Conn, error) {
+	f := n.fabric
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.listeners[remote]
+	if l == nil || f.refused || ctx.Err() != nil {
+		return nil, &net.OpError{Op: "dial", Net: "verbstest", Addr: tcpAddr(remote), Err: errors.Join(ctx.Err(), syscall.ECONNREFUSED)}
+	}
+	from := netip.AddrPortFrom(local, f.nextPort())
+	there, back := newPipe(f.paused), newPipe(f.paused)
+	a, b := &conn{f, from, remote, back, there}, &conn{f, remote, from, there, back}
+	select {
+	case l.queue <- b:
+	default:
+		return nil, &net.OpError{Op: "dial", Net: "verbstest", Addr: tcpAddr(remote), Err: syscall.ECONNREFUSED}
+	}
+	f.conns[a], f.conns[b] = struct{}{}, struct{}{}
+	return a, nil
+}
+
+// Listen implements transport.Network.
+func (n *network) Listen(local netip.AddrPort) (net.Listener, error) {
+	f := n.fabric
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if local.Port() == 0 {
+		local = netip.AddrPortFrom(local.Addr(), f.nextPort())
+	}
+	if local.Addr() != n.addr {
+		return nil, fmt.Errorf("verbstest: listen on %v: the address of host %s is %v: %w", local, n.name, n.addr, syscall.EADDRNOTAVAIL)
+	}
+	if f.listeners[local] != nil {
+		return nil, fmt.Errorf("verbstest: listen on %v: %w", local, syscall.EADDRINUSE)
+	}
+	l := &listener{fabric: f, addr: local, queue: make(chan *conn, 128), closed: make(chan struct{})}
+	f.listeners[local] = l
+	return l, nil
+}
+
+// nextPort gives a port away. The caller holds the mutex.
+func (f *Fabric) nextPort() uint16 {
+	f.port = max(f.port+1, 32768)
+	return f.port
+}
+
+// listener is a net.Listener of a Fabric.
+type listener struct {
+	fabric *Fabric
+	addr   netip.AddrPort
+	queue  chan *conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (l *listener) Addr() net.Addr { return tcpAddr(l.addr) }
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.queue:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close resets the connections that were not accepted.
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		l.fabric.mu.Lock()
+		delete(l.fabric.listeners, l.addr)
+		l.fabric.mu.Unlock()
+		close(l.closed)
+		for len(l.queue) > 0 {
+			c := <-l.queue
+			c.out.fail(syscall.ECONNRESET)
+			c.Close()
+		}
+	})
+	return nil
+}
+
+// protector is a Host as the guard of its connections: the peer is who has the
+// address.
+type protector Host
+
+// Prepare implements transport.Protector.
+func (*protector) Prepare(context.Context, transport.Flow) error { return nil }
+
+// Admit implements transport.Protector.
+func (p *protector) Admit(_ context.Context, f transport.Flow, _ bool, _ transport.Monitored) (transport.Protection, error) {
+	p.fabric.mu.Lock()
+	defer p.fabric.mu.Unlock()
+	for _, h := range p.fabric.hosts {
+		if h.addr == f.Remote.Addr() {
+			return protection{h}, nil
+		}
+	}
+	return nil, fmt.Errorf("verbstest: no host has the address %v: %w", f.Remote.Addr(), transport.ErrNotProtected)
+}
+
+// protection is that of a connection with a peer.
+type protection struct{ peer *Host }
+
+func (p protection) Peer() transport.Identity { return p.peer.name }
+
+func (p protection) Paused() bool {
+	p.peer.fabric.mu.Lock()
+	defer p.peer.fabric.mu.Unlock()
+	return p.peer.fabric.paused
+}
+
+func (protection) Kind() string { return "memory" }
+func (protection) Release()     {}
