@@ -24,6 +24,7 @@ type Assoc struct {
 	recv  sctp.Receiver
 	below func() // closes what carries it; may be called again, and waits
 
+	protector Protector
 	deadAfter time.Duration
 }
 
@@ -42,6 +43,11 @@ func (a *Assoc) PathMTU() (carries, lost int) {
 	s := a.Stats()
 	return s.PathMTU, s.LostMTU
 }
+
+// Screen asks the Protector once more about an association that a peer has set up: it
+// may have been admitted just before its peer was removed. The error says that it would
+// be refused by now.
+func (a *Assoc) Screen() error { return screen(a.protector, a.flows[0]) }
 
 // Receiver is what NewReceiver made for the association.
 func (a *Assoc) Receiver() sctp.Receiver { return a.recv }
@@ -110,7 +116,7 @@ func (c *Config) admit(ctx context.Context, f Flow, outgoing bool, m Monitored) 
 // closes what carries the association. After an error the association is
 // aborted, and what carries it is not closed.
 func (g *gate) admitted(ctx context.Context, outgoing bool, newRecv NewReceiver, below func()) (*Assoc, error) {
-	a := &Assoc{Association: g.assoc, flows: g.flows, deadAfter: g.cfg.deadAfter()}
+	a := &Assoc{Association: g.assoc, flows: g.flows, protector: g.cfg.Protector, deadAfter: g.cfg.deadAfter()}
 	p := newPaths(g.ctx, a, outgoing, g.cfg)
 	f, err := p.admit(ctx)
 	if err == nil {

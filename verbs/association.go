@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,6 +35,7 @@ type association struct {
 	lingering bool
 	half      *hold // of an accepted one without streams
 	over      bool
+	ended     []transport.Identity // by EndAssociations, while it is dialled
 }
 
 // assocKey tells which streams share an association: what they say of themselves to
@@ -110,8 +112,12 @@ func (a *association) dial(ctx context.Context) {
 		a.mux = a.assoc.Receiver().(*sctpadapt.Mux)
 	}
 	as.mu.Lock()
-	if a.err == nil && as.closed {
+	switch {
+	case a.err != nil:
+	case as.closed:
 		a.err = ErrClosed
+	case slices.Contains(a.ended, a.assoc.Protection().Peer()):
+		a.err = errPeerEnded
 	}
 	if a.err == nil {
 		as.all[a] = struct{}{}
@@ -119,7 +125,12 @@ func (a *association) dial(ctx context.Context) {
 		as.retireLocked(a)
 	}
 	as.mu.Unlock()
-	if a.err != nil && a.assoc != nil {
+	switch {
+	case a.assoc == nil || a.err == nil:
+	case errors.Is(a.err, errPeerEnded):
+		a.assoc.Abort(a.err.Error())
+		a.assoc.Close()
+	default:
 		a.shutdown()
 	}
 	close(a.ready)
@@ -261,6 +272,11 @@ func (l *Listener) runSCTP(ln *transport.SCTPListener) {
 			l.refuse(assoc, err)
 			assoc.Close()
 			continue
+		}
+		// Its peer's associations may have been ended before this was among them.
+		if err := assoc.Screen(); err != nil {
+			l.refuse(assoc, err)
+			assoc.Abort(err.Error())
 		}
 		go a.serve(l)
 	}
