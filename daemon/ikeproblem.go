@@ -11,6 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // ikeReasons are what can be wrong with IPsec, the most special first, and what
@@ -34,7 +35,7 @@ var ikeReasons = []struct {
 	{ipsec.ErrCertIdentity, api.ReasonCertIdentity, "the identity (local_id there, remote_id here; the address by default) has to be among the certificate's subject alternative names"},
 	{ipsec.ErrCertStatus, api.ReasonCertStatus, "make the revocation list or OCSP responder reachable, or say revocation: relaxed, with which a revoked certificate may go unnoticed"},
 	{ipsec.ErrAggressiveRefused, api.ReasonNegotiation, "take a profile without aggressive mode on both hosts"},
-	{ipsec.ErrDataPlane, api.ReasonDataPlane, "choose another profile or mode; `ironwarp doctor` says what this host's ESP can do"},
+	{esp.ErrCannot, api.ReasonDataPlane, "choose another profile or mode; `ironwarp doctor` says what this host's ESP can do"},
 	{ipsec.ErrPluginMissing, api.ReasonStrongSwan, "install libstrongswan-standard-plugins, libstrongswan-extra-plugins and libcharon-extra-plugins, then restart strongSwan"},
 	{ipsec.ErrNoProposal, api.ReasonNoProposal, "compare profile and mode of the peer on both hosts"},
 	{ipsec.ErrAuthFailed, api.ReasonAuthFailed, "compare the secrets or certificates and the identities on both hosts"},
@@ -47,7 +48,7 @@ var ikeReasons = []struct {
 	{ipsec.ErrKeyMismatch, api.ReasonCredential, "cert_file and key_file have to belong together; then run `ironwarp reload`"},
 	{ipsec.ErrNotAuthority, api.ReasonCredential, "ca_files have to name the authority that issued the peer's certificate; then run `ironwarp reload`"},
 	{ipsec.ErrCredential, api.ReasonCredential, "correct the files (cert_file, key_file of mode 0600, ca_files), then run `ironwarp reload`"},
-	{ipsec.ErrProfile, api.ReasonProfile, "choose another profile, or correct it under ipsec: profiles:, then run `ironwarp reload`"},
+	{profile.ErrRefused, api.ReasonProfile, "choose another profile, or correct it under ipsec: profiles:, then run `ironwarp reload`"},
 	{guard.ErrLeaks, api.ReasonGuard, "`ironwarp doctor` lists the holes in the guard; until they are closed nothing is sent to this peer"},
 	{guard.ErrUntested, api.ReasonGuard, "is there a route to the peer? See `ip route get` with its address; the test is made as soon as there is one"},
 	{guard.ErrNoIPv6, api.ReasonGuard, "use IPv4 addresses for this peer, or a kernel with ESP"},

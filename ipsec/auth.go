@@ -78,7 +78,7 @@ func (p *Peer) revocation() Revocation {
 
 // load hands a peer's credentials and connection to charon.
 func (l *link) load(ctx context.Context, p *Peer) error {
-	if err := p.Profile.fits(l.status.DataPlane); err != nil {
+	if err := p.Profile.Fits(l.status.DataPlane); err != nil {
 		return fmt.Errorf("peer %s: %w", p.Name, err)
 	}
 	if err := l.hasPlugins(p); err != nil {

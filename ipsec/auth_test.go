@@ -9,10 +9,11 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 func TestConnectionSaysWhatTheProfileSays(t *testing.T) {
-	for _, name := range ProfileNames() {
+	for _, name := range profile.Names() {
 		p := testPeer("beta", 2)
 		p.Profile = mustProfile(t, name)
 		conn := sub(connMessage(&p, esp.Kernel), "beta")
@@ -31,13 +32,13 @@ func TestConnectionSaysWhatTheProfileSays(t *testing.T) {
 			// RFC 7146 2.2: no key of a cipher of 64-bit blocks lives past 3 GiB, and
 			// fresh ones are made well before.
 			rekey, life := num(c, "rekey_bytes"), num(c, "life_bytes")
-			if strings.Contains(esp, "3des") && (rekey == 0 || life <= rekey || life > MaxSmallBlockBytes) {
+			if strings.Contains(esp, "3des") && (rekey == 0 || life <= rekey || life > profile.MaxSmallBlockBytes) {
 				t.Errorf("%s: 3DES with rekey_bytes %d and life_bytes %d", name, rekey, life)
 			}
 		}
 	}
 	p := testPeer("beta", 2)
-	p.Profile.Mode = ModeTransport
+	p.Profile.Mode = profile.Transport
 	if c := sub(sub(sub(connMessage(&p, esp.Kernel), "beta"), "children"), "beta-out"); str(c, "mode") != "transport" {
 		t.Errorf("mode %q", str(c, "mode"))
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // DefaultSocket is where Debian's strongSwan has its control socket.
@@ -68,8 +69,8 @@ type Peer struct {
 	// SAs of the first come up before they are needed, unless OnDemand says
 	// otherwise, those of the others when a flow needs them. Nil: TCP with Port.
 	Links []Link
-	// Profile is how; nil is DefaultProfile.
-	Profile *Profile
+	// Profile is how; nil is profile.Default.
+	Profile *profile.Profile
 	// PSK is the pre-shared key; the zero Secret means certificates. It and Cert
 	// exclude each other.
 	PSK Secret
@@ -108,9 +109,9 @@ func (p Peer) withDefaults() (Peer, error) {
 		p.RemoteID = p.Remote.String()
 	}
 	if p.Profile == nil {
-		p.Profile = DefaultProfile()
+		p.Profile = profile.Default()
 	}
-	p.Profile = p.Profile.clone()
+	p.Profile = p.Profile.Clone()
 	p.Links = slices.Clone(p.Links)
 	if p.Revocation == "" {
 		p.Revocation = RevocationIfURI
@@ -172,7 +173,7 @@ func (p *Peer) checkExtras() []error {
 		fault("gateway %v and remote address %v are of different families", g, p.Remote)
 	case g == p.Local || g == p.Remote:
 		fault("gateway %v is one of the two hosts: leave it out", g)
-	case p.Profile.Mode == ModeTransport:
+	case p.Profile.Mode == profile.Transport:
 		fault("gateway %v: transport mode ends at the peer itself; tunnel mode is needed (RFC 4301 4.1)", g)
 	}
 	return faults

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // DaemonStatus tells how it stands with charon.
@@ -150,4 +151,27 @@ func (d *DaemonStatus) choose(configured esp.Plane) {
 		d.Reason = fmt.Sprintf("the configuration says so; by itself it would be %v: %s", d.DataPlane, d.Reason)
 		d.DataPlane = configured
 	}
+}
+
+// ProbeAlgorithms asks charon once for the algorithms that its plugins bring.
+func ProbeAlgorithms(ctx context.Context, socket string) (profile.Algorithms, error) {
+	cfg := Config{Socket: socket}.withDefaults()
+	ctx, cancel := context.WithTimeout(ctx, cfg.CallTimeout)
+	defer cancel()
+	c, err := dialVici(ctx, cfg.Socket)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	m, err := c.call(ctx, "get-algorithms", "charon", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	all := profile.Algorithms{}
+	for _, kind := range m.Keys() {
+		for _, name := range sub(m, kind).Keys() {
+			all[name] = true
+		}
+	}
+	return all, nil
 }

@@ -22,12 +22,11 @@
 // (unless Peer.Gateway names it), and IKE has authenticated the peer as the
 // identity that is configured.
 //
-// A Profile says how IKE and ESP are done; ProfileByName has those of the RFCs,
-// and Clauses tells what these say of each line. Hosts authenticate each other
+// A profile says how IKE and ESP are done (package profile). Hosts authenticate each other
 // by a pre-shared Secret, or by a Credential and the Authorities behind it;
 // package pki makes both for a lab. A NegotiationError says what a failed attempt
 // means and what to do.
 //
 // What can be understood without the manager is in packages below, which know nothing
-// of it: guard, which works without one, and esp, the two that do ESP.
+// of it: guard, which works without one, profile, and esp, the two that do ESP.
 package ipsec

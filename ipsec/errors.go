@@ -33,8 +33,6 @@ var (
 	ErrUnloaded = errors.New("somebody has unloaded the connection from strongSwan")
 	// ErrAggressiveRefused tells that the peer does not do aggressive mode.
 	ErrAggressiveRefused = errors.New("aggressive mode refused")
-	// ErrDataPlane tells that the data plane lacks a mode or an algorithm.
-	ErrDataPlane = errors.New("the data plane cannot do it")
 	// ErrPluginMissing tells that strongSwan lacks a plugin.
 	ErrPluginMissing = errors.New("strongSwan lacks a plugin")
 )

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // explainFailure turns charon's words about a failed attempt into what they mean
@@ -92,7 +93,7 @@ func now() string { return time.Now().Format(time.RFC3339) }
 func ownSide(p *Peer, w words) (string, error) {
 	switch {
 	case w.said("unable to install", "unable to add SAD", "unable to add policy", "received netlink error", "unsupported by the kernel"):
-		return "this host could not install the SA: its data plane lacks ESP, an algorithm of the profile or the mode; `ironwarp doctor` tells, and charon's log has the kernel's words", ErrDataPlane
+		return "this host could not install the SA: its data plane lacks ESP, an algorithm of the profile or the mode; `ironwarp doctor` tells, and charon's log has the kernel's words", esp.ErrCannot
 	case unsupported.MatchString(strings.Join(w, "\n")):
 		return fmt.Sprintf("strongSwan has no plugin for an algorithm of profile %q (%s): install libstrongswan-standard-plugins and libstrongswan-extra-plugins, or choose other algorithms",
 			p.Profile.Name, unsupported.FindString(strings.Join(w, "\n"))), ErrPluginMissing
@@ -205,7 +206,7 @@ func peersRefusal(p *Peer, w words) (string, error) {
 	switch {
 	case w.refused() && p.Profile.Aggressive && !w.said("parsed AGGRESSIVE response"):
 		return fmt.Sprintf("the peer is not configured for aggressive mode with this host's identity (%s), or its strongSwan allows none with pre-shared keys: "+
-			"it needs i_dont_care_about_security_and_use_aggressive_mode_psk = yes in the charon section of strongswan.conf. IKEv2 (profile %s) needs nothing of that kind", ids, DefaultProfile().Name), ErrAggressiveRefused
+			"it needs i_dont_care_about_security_and_use_aggressive_mode_psk = yes in the charon section of strongswan.conf. IKEv2 (profile %s) needs nothing of that kind", ids, profile.Default().Name), ErrAggressiveRefused
 	case w.refused() && p.Cert != nil:
 		return fmt.Sprintf("the peer refused this host's certificate: it trusts another authority than %q, could not learn whether the certificate was revoked, its clock is wrong, its own certificate is not for its identity, or it has a pre-shared key or other identities for this host (%s). Its own log says which: journalctl -u strongswan there",
 			p.Cert.Certificate().Issuer, ids), ErrAuthFailed
@@ -284,7 +285,7 @@ func explainRefusal(p *Peer, err error) error {
 // negotiated, and then hears of the peer that there is no proposal left.
 func blameKernel(plane esp.Plane, err error) error {
 	var n *NegotiationError
-	if plane != esp.Kernel || !errors.As(err, &n) || !errors.Is(n.Kind, ErrNoProposal) && !errors.Is(n.Kind, ErrDataPlane) && !errors.Is(n.Kind, ErrNegotiation) ||
+	if plane != esp.Kernel || !errors.As(err, &n) || !errors.Is(n.Kind, ErrNoProposal) && !errors.Is(n.Kind, esp.ErrCannot) && !errors.Is(n.Kind, ErrNegotiation) ||
 		!errors.Is(esp.ProbeKernel(), esp.ErrNoKernel) {
 		return err
 	}

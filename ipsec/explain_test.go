@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // The words are those of charon 5.9.8; integration/ipsectest provokes most of
@@ -14,7 +16,7 @@ func TestCharonsWordsAreExplained(t *testing.T) {
 	cert := func(p *Peer) {
 		p.PSK, p.Cert, p.CAs = Secret{}, labCredential(t, dir, "here"), []Authority{labTrust(t, dir)}
 	}
-	profile := func(name string) func(*Peer) {
+	by := func(name string) func(*Peer) {
 		return func(p *Peer) { p.Profile = mustProfile(t, name) }
 	}
 	stamp := func(d time.Duration) string { return time.Now().Add(d).Format(charonTime) }
@@ -26,12 +28,12 @@ func TestCharonsWordsAreExplained(t *testing.T) {
 		kinds  []error
 		words  string
 	}{
-		{"main mode, another key", profile("rfc3723"), "invalid HASH_V1 payload length, decryption failed?\ncould not decrypt payloads\ngiving up after 5 retransmits", []error{ErrAuthFailed}, "keys differ"},
-		{"main mode, another identity", profile("rfc3723"), "parsed ID_PROT response 0 [ KE No NAT-D NAT-D ]\nreceived AUTHENTICATION_FAILED error notify", []error{ErrAuthFailed}, "keys are the same"},
-		{"aggressive mode, another key", profile("rfc3723-aggressive"), "parsed AGGRESSIVE response 0 [ SA KE No ID ]\ncalculated HASH does not match HASH payload", []error{ErrAuthFailed}, "keys differ"},
-		{"aggressive mode, refused", profile("rfc3723-aggressive"), "generating AGGRESSIVE request 0 [ SA KE No ID ]\nreceived AUTHENTICATION_FAILED error notify", []error{ErrAggressiveRefused, ErrAuthFailed}, "strongswan.conf"},
-		{"a certificate there, a key here, IKEv1", profile("rfc3723"), "received INVALID_KE_PAYLOAD error notify", []error{ErrAuthFailed}, "it has certificates"},
-		{"quick mode, another port", profile("rfc3723"), established + "\nreceived INVALID_ID_INFORMATION error notify", []error{ErrTrafficSelectors}, "7471"},
+		{"main mode, another key", by("rfc3723"), "invalid HASH_V1 payload length, decryption failed?\ncould not decrypt payloads\ngiving up after 5 retransmits", []error{ErrAuthFailed}, "keys differ"},
+		{"main mode, another identity", by("rfc3723"), "parsed ID_PROT response 0 [ KE No NAT-D NAT-D ]\nreceived AUTHENTICATION_FAILED error notify", []error{ErrAuthFailed}, "keys are the same"},
+		{"aggressive mode, another key", by("rfc3723-aggressive"), "parsed AGGRESSIVE response 0 [ SA KE No ID ]\ncalculated HASH does not match HASH payload", []error{ErrAuthFailed}, "keys differ"},
+		{"aggressive mode, refused", by("rfc3723-aggressive"), "generating AGGRESSIVE request 0 [ SA KE No ID ]\nreceived AUTHENTICATION_FAILED error notify", []error{ErrAggressiveRefused, ErrAuthFailed}, "strongswan.conf"},
+		{"a certificate there, a key here, IKEv1", by("rfc3723"), "received INVALID_KE_PAYLOAD error notify", []error{ErrAuthFailed}, "it has certificates"},
+		{"quick mode, another port", by("rfc3723"), established + "\nreceived INVALID_ID_INFORMATION error notify", []error{ErrTrafficSelectors}, "7471"},
 		{"IKEv2, another port", nil, established + "\nreceived TS_UNACCEPTABLE notify, no CHILD_SA built", []error{ErrTrafficSelectors}, "7471"},
 		{"no IKE proposal", nil, "received NO_PROPOSAL_CHOSEN notify error", []error{ErrNoProposal}, "IKE proposals"},
 		{"no ESP proposal", nil, established + "\nreceived NO_PROPOSAL_CHOSEN notify, no CHILD_SA built", []error{ErrNoProposal}, "ESP proposals"},
@@ -42,7 +44,7 @@ func TestCharonsWordsAreExplained(t *testing.T) {
 		{"no plugin for a DH group", nil, "configured DH group ECP_256 not supported", []error{ErrPluginMissing}, "ECP_256"},
 		{"no plugin for a cipher", nil, "ENCRYPTION_ALGORITHM 3DES_CBC (key size 0) not supported!\nkey derivation failed", []error{ErrPluginMissing}, "3DES_CBC"},
 		{"no plugin for ESP", nil, established + "\nfailed to create ESP context: unsupported encryption algorithm AES_CTR", []error{ErrPluginMissing}, "AES_CTR"},
-		{"the kernel refuses", nil, established + "\nunable to install inbound and outbound IPsec SA (SAD) in kernel", []error{ErrDataPlane}, "doctor"},
+		{"the kernel refuses", nil, established + "\nunable to install inbound and outbound IPsec SA (SAD) in kernel", []error{esp.ErrCannot}, "doctor"},
 		{"the key was cleared", nil, "no shared key found for 'here' - 'beta'", []error{ErrAuthFailed}, "loaded again"},
 		{"the private key was cleared", cert, "no private key found for 'here'", []error{ErrAuthFailed}, "loaded again"},
 		{"another identity in the peer's answer", nil, "constraint check failed: identity 'beta' required \nselected peer config 'beta' unacceptable: constraint checking failed", []error{ErrAuthFailed}, "local_id there"},

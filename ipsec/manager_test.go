@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -171,7 +172,7 @@ func TestFailedAttemptsSayWhatTheyMean(t *testing.T) {
 		{"giving up after 3 retransmits", "establishing CHILD_SA 'x' failed", ErrUnreachable, "UDP ports 500 and 4500"},
 		{"sending packet", "CHILD_SA 'x' not established after 10000ms", ErrUnreachable, "198.51.100.2"},
 		{"something new", "establishing CHILD_SA 'x' failed", ErrNegotiation, "establishing CHILD_SA 'x' failed"},
-		{"unable to install inbound and outbound IPsec SA (SAD) in kernel", "failed", ErrDataPlane, "data plane"},
+		{"unable to install inbound and outbound IPsec SA (SAD) in kernel", "failed", esp.ErrCannot, "data plane"},
 	} {
 		t.Run(tc.log, func(t *testing.T) {
 			b := newBench(t)

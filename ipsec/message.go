@@ -51,7 +51,7 @@ func connMessage(p *Peer, plane esp.Plane) *vici.Message {
 		m := section(
 			"local_ts", []string{spec.local.Numeric()},
 			"remote_ts", []string{spec.remote.Numeric()},
-			"esp_proposals", p.Profile.espFor(plane),
+			"esp_proposals", p.Profile.ESPFor(plane),
 			"mode", p.Profile.Mode.String(),
 			"start_action", "none", // the keeper initiates, nobody else
 			"close_action", "none",
@@ -61,7 +61,7 @@ func connMessage(p *Peer, plane esp.Plane) *vici.Message {
 		)
 		if p.Profile.RekeyBytes > 0 {
 			set(m, "rekey_bytes", strconv.FormatUint(p.Profile.RekeyBytes, 10))
-			set(m, "life_bytes", strconv.FormatUint(p.Profile.lifeBytes(), 10))
+			set(m, "life_bytes", strconv.FormatUint(p.Profile.LifeBytes(), 10))
 		}
 		if n := plane.Offers().Priority; n > 0 {
 			set(m, "priority", strconv.Itoa(n))

@@ -67,7 +67,7 @@ func TestOtherGuardsAreLookedAfterWhileSocketsEnd(t *testing.T) {
 func TestIKEv1PeerGetsTimeToInstallItsHalf(t *testing.T) {
 	b := newBench(t)
 	p := testPeer("beta", 2)
-	p.Profile = p.Profile.clone()
+	p.Profile = p.Profile.Clone()
 	p.Profile.Version = 1
 	p.Profile.IKE, p.Profile.ESP = []string{"aes128-sha256-modp2048"}, []string{"aes128gcm16-modp2048"}
 	b.add(t, p)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/urfave/cli/v2"
 )
 
@@ -22,7 +22,7 @@ const (
 // values of flags that are one of a few words.
 var values = map[string][]string{
 	"transport":  {"tcp", "sctp", "sctp-udp", "auto"},
-	"profile":    ipsec.ProfileNames(),
+	"profile":    profile.Names(),
 	"auth":       {"psk", "cert"},
 	"revocation": {"strict", "ifuri", "relaxed"},
 	"mode":       {"tunnel", "transport"},

@@ -11,6 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/urfave/cli/v2"
 )
 
@@ -57,7 +58,7 @@ func peerFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "crl-uri", Usage: "`URI` of the authority's revocation list; repeat for more"},
 		&cli.StringSliceFlag{Name: "ocsp-uri", Usage: "`URI` of the authority's OCSP responder; repeat for more"},
 		&cli.StringFlag{Name: "revocation", Usage: "strict, ifuri (default) or relaxed: how certain it has to be that the peer's certificate was not revoked"},
-		&cli.StringFlag{Name: "profile", Usage: "IPsec `PROFILE`: " + strings.Join(ipsec.ProfileNames(), ", ") + ", or one of the configuration"},
+		&cli.StringFlag{Name: "profile", Usage: "IPsec `PROFILE`: " + strings.Join(profile.Names(), ", ") + ", or one of the configuration"},
 		&cli.StringFlag{Name: "mode", Usage: "tunnel, or transport with kernel ESP (default: the profile's)"},
 		&cli.StringFlag{Name: "gateway", Usage: "`ADDRESS` of a gateway at which the peer's ESP may end: nothing protects what is behind it"},
 		&cli.IntFlag{Name: "child-sas", Usage: "child SAs per direction, a power of two up to " + fmt.Sprint(ipsec.MaxChildren) + ", so that kernels spread them over CPUs"},

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/urfave/cli/v2"
 )
 
@@ -19,7 +19,7 @@ func (w *ironwarp) profileCommand() *cli.Command {
 				Name: "show", Usage: "show each setting of a profile with its RFC clause", ArgsUsage: "NAME",
 				Flags: []cli.Flag{configFlag(), jsonFlag()}, Action: w.profileShow,
 				BashComplete: func(c *cli.Context) {
-					for _, name := range ipsec.ProfileNames() {
+					for _, name := range profile.Names() {
 						w.printf("%s\n", name)
 					}
 				},
@@ -36,7 +36,7 @@ func (w *ironwarp) profileList(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	list := []*ipsec.Profile{}
+	list := []*profile.Profile{}
 	for _, name := range cfg.ProfileNames() {
 		p, err := cfg.ProfileByName(name)
 		if err != nil {
@@ -68,9 +68,9 @@ func (w *ironwarp) profileShow(c *cli.Context) error {
 	}
 	clauses := p.Clauses()
 	return w.print(c, struct {
-		*ipsec.Profile
-		Clauses  []ipsec.Clause `json:"clauses"`
-		Warnings []string       `json:"warnings,omitempty"`
+		*profile.Profile
+		Clauses  []profile.Clause `json:"clauses"`
+		Warnings []string         `json:"warnings,omitempty"`
 	}{p, clauses, p.Warnings()}, func() {
 		t := w.sheet("setting", "value", "rfc", "level", "what it says")
 		for _, cl := range clauses {

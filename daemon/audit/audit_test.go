@@ -14,6 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -25,7 +26,7 @@ func host() *Snapshot {
 	s := &Snapshot{Config: c, Files: []File{{Path: c.Path, Mode: 0o600}, {Path: "/etc/ironwarp", Mode: fs.ModeDir | 0o755}, {Path: c.ControlSocket, Mode: fs.ModeSocket | 0o600, Socket: true}}}
 	for i, name := range []string{"alpha", "beta"} {
 		c.Peers = append(c.Peers, config.Peer{Name: name, Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), Protection: config.ProtectIPsec,
-			Auth: config.AuthPSK, Connections: 2, Resolved: ipsec.DefaultProfile()})
+			Auth: config.AuthPSK, Connections: 2, Resolved: profile.Default()})
 		s.Peers = append(s.Peers, api.Peer{PeerSpec: api.PeerSpec{Name: name}, IPsec: &api.IPsec{Guarded: true}})
 		s.Resources.Peers = append(s.Resources.Peers, principal(name, "streams", 170))
 	}
@@ -75,7 +76,7 @@ func TestEachWeakness(t *testing.T) {
 		return func(s *Snapshot) { change(&s.Config.Peers[1]) }
 	}
 	profile := func(name string) func(*Snapshot) {
-		return peer(func(p *config.Peer) { p.Resolved, _ = ipsec.ProfileByName(name) })
+		return peer(func(p *config.Peer) { p.Resolved, _ = profile.ByName(name) })
 	}
 	conf := func(change func(*config.Config)) func(*Snapshot) { return func(s *Snapshot) { change(s.Config) } }
 	service := func(name string, trust config.Trust) func(*Snapshot) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // load reads a configuration of a main file and one peer's file.
@@ -40,7 +41,7 @@ func TestPeerWithCertificatesReadsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, _ := c.Peer("beta")
-	if got.Resolved == nil || got.Resolved.Name != "ours" || got.Resolved.Mode != ipsec.ModeTunnel {
+	if got.Resolved == nil || got.Resolved.Name != "ours" || got.Resolved.Mode != profile.Tunnel {
 		t.Errorf("the profile is %+v", got.Resolved)
 	}
 	got.Resolved = nil
@@ -78,7 +79,7 @@ ipsec:
 		t.Fatal(err)
 	}
 	p, _ := c.Peer("beta")
-	want := ipsec.DefaultProfile()
+	want := profile.Default()
 	want.Name, want.ESP, want.ChildRekey, want.RekeyBytes = "slow", []string{"aes256gcm16-ecp384"}, 30*time.Minute, 64<<30
 	if !reflect.DeepEqual(p.Resolved, want) {
 		t.Errorf("\n got %+v\nwant %+v", p.Resolved, want)

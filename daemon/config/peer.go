@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // Protection is what guards a peer's streams.
@@ -64,7 +65,7 @@ type Peer struct {
 	Mode       string           // tunnel, transport; empty: the profile's
 
 	// Resolved is what Profile and Mode mean. Load fills it in.
-	Resolved *ipsec.Profile
+	Resolved *profile.Profile
 
 	profileAt Pos // of Profile
 }

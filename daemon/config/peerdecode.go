@@ -10,6 +10,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 func (d *decoder) peer(n ast.Node) Peer {
@@ -81,7 +82,7 @@ func (d *decoder) peerIPsec(p *Peer) fields {
 			p.profileAt = d.pos(n)
 			d.str("profile", &p.Profile, nil)(n)
 		},
-		"mode": d.enum("mode", func(s string) { p.Mode = s }, ipsec.ModeTunnel.String(), ipsec.ModeTransport.String()),
+		"mode": d.enum("mode", func(s string) { p.Mode = s }, profile.Tunnel.String(), profile.Transport.String()),
 	}
 }
 
@@ -145,7 +146,7 @@ func (p *Peer) ipsecFault() (msg, fix string) {
 		return fmt.Sprintf("peer %s has its own address as gateway", p.Name), "remove gateway: it is for ESP that ends at another host"
 	case p.Gateway.IsValid() && p.Gateway.Is4() != p.Address.Is4():
 		return fmt.Sprintf("peer %s mixes IPv4 and IPv6: address %s, gateway %s", p.Name, p.Address, p.Gateway), "use two addresses of one family"
-	case p.Gateway.IsValid() && p.Mode == ipsec.ModeTransport.String():
+	case p.Gateway.IsValid() && p.Mode == profile.Transport.String():
 		return fmt.Sprintf("peer %s has a gateway and mode: transport", p.Name), "ESP that ends at a gateway is tunnel mode: remove one of the two"
 	case p.LocalID != "" && p.LocalID == p.Identity():
 		return fmt.Sprintf("peer %s and this host have the same IKE identity %s", p.Name, p.LocalID), "give each host an identity of its own"

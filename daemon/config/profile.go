@@ -10,20 +10,20 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // Profile is an IPsec profile of the administrator's own: a built-in one with
 // differences.
 type Profile struct {
-	*ipsec.Profile
+	*profile.Profile
 	Base   string
 	Origin Pos
 }
 
 // ProfileNames lists the built-in profiles, then those of the configuration.
 func (c *Config) ProfileNames() []string {
-	names := ipsec.ProfileNames()
+	names := profile.Names()
 	for _, p := range c.IPsec.Profiles {
 		names = append(names, p.Name)
 	}
@@ -32,7 +32,7 @@ func (c *Config) ProfileNames() []string {
 
 // ProfileByName returns a profile of the configuration or a built-in one; "" is
 // the default. The error lists the names.
-func (c *Config) ProfileByName(name string) (*ipsec.Profile, error) {
+func (c *Config) ProfileByName(name string) (*profile.Profile, error) {
 	for _, p := range c.IPsec.Profiles {
 		if p.Name == name {
 			cp := *p.Profile
@@ -40,7 +40,7 @@ func (c *Config) ProfileByName(name string) (*ipsec.Profile, error) {
 			return &cp, nil
 		}
 	}
-	p, err := ipsec.ProfileByName(name)
+	p, err := profile.ByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("there is no profile %q; allowed: %s", name, strings.Join(c.ProfileNames(), ", "))
 	}
@@ -55,7 +55,7 @@ func (d *decoder) profiles(n ast.Node) []Profile {
 			d.fail(name, fmt.Sprintf("profile name %q %s", name.Value, err), "")
 			return
 		}
-		if slices.Contains(ipsec.ProfileNames(), name.Value) {
+		if slices.Contains(profile.Names(), name.Value) {
 			d.fail(name, fmt.Sprintf("profile %s is built in", name.Value), "choose another name, and say base: "+name.Value)
 			return
 		}
@@ -71,8 +71,8 @@ func (d *decoder) profile(name *ast.StringNode, n ast.Node) (Profile, bool) {
 	out := Profile{Origin: d.pos(name)}
 	what := "profile " + name.Value
 	// The base comes first, wherever it stands: the rest is what differs.
-	d.onlyKey(n, "base", d.enum("base", func(s string) { out.Base = s }, ipsec.ProfileNames()...))
-	base, err := ipsec.ProfileByName(out.Base)
+	d.onlyKey(n, "base", d.enum("base", func(s string) { out.Base = s }, profile.Names()...))
+	base, err := profile.ByName(out.Base)
 	if err != nil {
 		d.fail(n, fmt.Sprintf("%s: %v", what, err), "")
 		return out, false
@@ -91,7 +91,7 @@ func (d *decoder) profile(name *ast.StringNode, n ast.Node) (Profile, bool) {
 		"pfs":           d.boolean("pfs", &p.PFS),
 		"esn":           d.boolean("esn", &p.ESN),
 		"replay_window": d.integer("replay_window", 0, 1<<16, func(v uint64) { p.ReplayWindow = int(v) }),
-		"mode":          d.enum("mode", func(s string) { p.Mode, _ = ipsec.ParseMode(s) }, ipsec.ModeTunnel.String(), ipsec.ModeTransport.String()),
+		"mode":          d.enum("mode", func(s string) { p.Mode, _ = profile.ParseMode(s) }, profile.Tunnel.String(), profile.Transport.String()),
 		"ike_rekey":     seconds("ike_rekey", &p.IKERekey),
 		"child_rekey":   seconds("child_rekey", &p.ChildRekey),
 		"rekey_bytes":   d.size("rekey_bytes", 1<<20, func(v int64) { p.RekeyBytes = uint64(v) }),
@@ -115,7 +115,7 @@ func reasons(err error) []string {
 	for errors.As(err, &joined) {
 		list := joined.Unwrap()
 		err = list[len(list)-1]
-		if errors.Is(list[0], ipsec.ErrProfile) && len(list) > 1 {
+		if errors.Is(list[0], profile.ErrRefused) && len(list) > 1 {
 			continue
 		}
 		var out []string
@@ -140,11 +140,11 @@ func (c *Config) resolve(p *Peer) (at Pos, msg, fix string) {
 	}
 	if p.Mode != "" {
 		// The word was checked when it was read.
-		r.Mode, _ = ipsec.ParseMode(p.Mode)
+		r.Mode, _ = profile.ParseMode(p.Mode)
 	}
 	p.Resolved = r
 	switch {
-	case r.Mode == ipsec.ModeTransport && c.IPsec.DataPlane == "userland":
+	case r.Mode == profile.Transport && c.IPsec.DataPlane == "userland":
 		return at, fmt.Sprintf("peer %s has transport mode and this host userland ESP", p.Name), "userland ESP has tunnel mode only: say mode: tunnel, or use a kernel with ESP"
 	case r.Version == 1 && p.ChildSAs > 1:
 		return at, fmt.Sprintf("peer %s has child_sas: %d and the profile %s with IKEv1", p.Name, p.ChildSAs, r.Name), "IKEv1 has one child SA per direction, since its selectors have no port ranges (RFC 2407 4.6.2): remove child_sas, or take a profile with IKEv2"

@@ -14,6 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // Where Debian puts strongSwan's programs and plugins.
@@ -129,9 +130,9 @@ func (x *examination) algorithms(ctx context.Context) {
 		x.find(f)
 		return
 	}
-	profiles, used := map[string]*ipsec.Profile{}, map[string]bool{}
-	for _, name := range ipsec.ProfileNames() {
-		if p, err := ipsec.ProfileByName(name); err == nil {
+	profiles, used := map[string]*profile.Profile{}, map[string]bool{}
+	for _, name := range profile.Names() {
+		if p, err := profile.ByName(name); err == nil {
 			profiles[name] = p
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // Case is a row of the matrix: a way to have an SA. Fields are texts, so that a
@@ -85,14 +85,14 @@ func (c *Case) null() bool {
 }
 
 // profile makes the profile that asks for exactly this.
-func (c *Case) profile() (*ipsec.Profile, error) {
-	p, err := ipsec.ProfileByName(c.ProfileName())
+func (c *Case) profile() (*profile.Profile, error) {
+	p, err := profile.ByName(c.ProfileName())
 	if err != nil {
 		return nil, err
 	}
 	p.Aggressive = c.Exchange == aggressive
 	p.PFS, p.ESN = c.PFS == on, c.ESN == on
-	if p.Mode, err = ipsec.ParseMode(c.Mode); err != nil {
+	if p.Mode, err = profile.ParseMode(c.Mode); err != nil {
 		return nil, err
 	}
 	if c.Whole != "" {

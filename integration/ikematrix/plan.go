@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // The settings of a case and their values. In the full plan every combination of
@@ -88,7 +88,7 @@ func Plan(plane esp.Plane, short bool) []Row {
 		}
 		rows = append(rows, Row{Case: c, Refusal: find(refusals, &c)})
 	}
-	for _, name := range ipsec.ProfileNames() {
+	for _, name := range profile.Names() {
 		add(Case{Whole: name, Exchange: exchangeOf(name)})
 	}
 	if short {
@@ -127,8 +127,8 @@ func Plan(plane esp.Plane, short bool) []Row {
 }
 
 // exchangeOf is how a profile does phase 1.
-func exchangeOf(profile string) string {
-	p, err := ipsec.ProfileByName(profile)
+func exchangeOf(name string) string {
+	p, err := profile.ByName(name)
 	switch {
 	case err != nil || p.Version == 2:
 		return ikeV2

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 var planes = []esp.Plane{esp.Userland, esp.Kernel}
@@ -109,7 +109,7 @@ func TestPlanCoversWhatItSays(t *testing.T) {
 				t.Errorf("%v: no RDMA over %s", plane, key)
 			}
 		}
-		for _, p := range ipsec.ProfileNames() {
+		for _, p := range profile.Names() {
 			if !slices.ContainsFunc(rows, func(r Row) bool { return r.Whole == p }) {
 				t.Errorf("%v: profile %s is not tried as it is", plane, p)
 			}
@@ -175,7 +175,7 @@ func TestCasesMakeTheProfileTheyName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.ProfileName() != "rfc3723-null" || p.Name != c.ProfileName() || p.Version != 1 || p.Aggressive || p.Mode != ipsec.ModeTransport || p.ESN || !p.PFS ||
+	if c.ProfileName() != "rfc3723-null" || p.Name != c.ProfileName() || p.Version != 1 || p.Aggressive || p.Mode != profile.Transport || p.ESN || !p.PFS ||
 		!slices.Equal(p.IKE, []string{"3des-sha1-modp2048"}) || !slices.Equal(p.ESP, []string{"null-sha1-modp2048"}) {
 		t.Errorf("%s: %+v", c.ProfileName(), p)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // Refusal is something that does not work on a data plane, and has to be refused.
@@ -45,13 +46,13 @@ func refusalsOf(plane esp.Plane) []*Refusal {
 			Words:    "Aggressive Mode PSK disabled for security reasons",
 			Holds:    func(c *Case) bool { return c.Exchange == aggressive && c.Auth == psk && c.Charon == strict },
 			Examples: []Case{{Exchange: aggressive, Auth: psk, Charon: strict}}},
-		{Why: "IKEv1 has no number for AES-GCM in phase 1 (RFC 5282 is for IKEv2)", By: byUs, Words: "IKEv1 has no combined modes for itself", Kind: ipsec.ErrProfile,
+		{Why: "IKEv1 has no number for AES-GCM in phase 1 (RFC 5282 is for IKEv2)", By: byUs, Words: "IKEv1 has no combined modes for itself", Kind: profile.ErrRefused,
 			Holds:    func(c *Case) bool { return v1(c) && strings.Contains(c.Suite, "gcm") },
 			Examples: []Case{{Exchange: main1, Suite: "aes128gcm16-prfsha256"}, {Exchange: aggressive, Auth: rsa, Suite: "aes256gcm16-prfsha384"}}},
-		{Why: "IKEv1 has no number for ChaCha20-Poly1305 (RFC 7634 is for IKEv2)", By: byUs, Words: "chacha20poly1305 is for IKEv2 only", Kind: ipsec.ErrProfile,
+		{Why: "IKEv1 has no number for ChaCha20-Poly1305 (RFC 7634 is for IKEv2)", By: byUs, Words: "chacha20poly1305 is for IKEv2 only", Kind: profile.ErrRefused,
 			Holds:    func(c *Case) bool { return v1(c) && c.ESP == "chacha20poly1305" },
 			Examples: []Case{{Exchange: main1, ESP: "chacha20poly1305"}}},
-		{Why: "IKEv1 has no number for these curves (RFC 8031 is for IKEv2), though two strongSwans agree on them", By: byUs, Words: "is for IKEv2 only", Kind: ipsec.ErrProfile,
+		{Why: "IKEv1 has no number for these curves (RFC 8031 is for IKEv2), though two strongSwans agree on them", By: byUs, Words: "is for IKEv2 only", Kind: profile.ErrRefused,
 			Holds:    func(c *Case) bool { return v1(c) && strings.HasPrefix(c.Group, "curve") },
 			Examples: []Case{{Exchange: main1, Group: "curve25519"}, {Exchange: main1, Group: "curve448"}}},
 		forbidden("DH groups below 2048 bits are not offered (RFC 7146 3.2)", "a DH group below 2048 bits", Case{Group: "modp1024"}),
@@ -63,10 +64,10 @@ func refusalsOf(plane esp.Plane) []*Refusal {
 	}
 	if plane == esp.Userland {
 		all = append(all,
-			&Refusal{Why: "userland ESP has tunnel mode only", By: byUs, Words: "has tunnel mode only", Kind: ipsec.ErrDataPlane,
+			&Refusal{Why: "userland ESP has tunnel mode only", By: byUs, Words: "has tunnel mode only", Kind: esp.ErrCannot,
 				Holds:    func(c *Case) bool { return c.Mode == modeTransport },
 				Examples: []Case{{Mode: modeTransport}, {Mode: modeTransport, Exchange: main1}, {Mode: modeTransport, Exchange: aggressive, Auth: rsa}}},
-			&Refusal{Why: "userland ESP has no AES-GMAC", By: byUs, Words: "userland ESP has none of it", Kind: ipsec.ErrDataPlane,
+			&Refusal{Why: "userland ESP has no AES-GMAC", By: byUs, Words: "userland ESP has none of it", Kind: esp.ErrCannot,
 				Holds: func(c *Case) bool { return c.ESP == "aes128gmac" }},
 			missing("configured DH group ECP_256 not supported", Case{Group: "ecp256"}),
 			missing("ENCRYPTION_ALGORITHM 3DES_CBC (key size 0) not supported", Case{Suite: "3des-sha1"}),

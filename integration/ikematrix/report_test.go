@@ -11,6 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 func TestWhatARowLeavesOutsideESPIsFound(t *testing.T) {
@@ -51,11 +52,11 @@ func TestRefusalsHaveToBeTheExpectedOnes(t *testing.T) {
 	if s := r.check(errors.New("no route"), []string{"unsupported mode"}); !strings.Contains(s, "no route") {
 		t.Errorf("another error: %q", s)
 	}
-	r = &Refusal{Why: "x", By: byUs, Words: "the words", Kind: ipsec.ErrProfile}
-	if s := r.check(fmt.Errorf("%w: something else", ipsec.ErrProfile), []string{"the words"}); s == "" {
+	r = &Refusal{Why: "x", By: byUs, Words: "the words", Kind: profile.ErrRefused}
+	if s := r.check(fmt.Errorf("%w: something else", profile.ErrRefused), []string{"the words"}); s == "" {
 		t.Error("words of strongSwan's pass as our own")
 	}
-	if s := r.check(fmt.Errorf("%w: with the words", ipsec.ErrProfile), nil); s != "" {
+	if s := r.check(fmt.Errorf("%w: with the words", profile.ErrRefused), nil); s != "" {
 		t.Errorf("our own refusal: %s", s)
 	}
 	if s := r.check(negotiation, []string{"the words"}); s == "" {

@@ -19,6 +19,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // allowAggressive is what strongSwan wants of whoever answers in aggressive mode
@@ -191,7 +192,7 @@ func TestFailedIKEIsExplained(t *testing.T) {
 			{name: "no common ESP proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.ESP = []string{"aes256-sha512-modp2048"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE is fine", "ESP proposals"}},
 			{name: "the peer has another port", change: onBeta(func(c *ipsec.Peer) { c.Port++ }), kinds: []error{ipsec.ErrTrafficSelectors}, advice: []string{"another port than 7471"}},
 			{name: "the peer does not know us", change: onBeta(func(c *ipsec.Peer) { c.Remote = stranger }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not know 10.99.0.1"}},
-			{name: "the peer speaks IKEv1", change: onBeta(func(c *ipsec.Peer) { c.Profile, _ = ipsec.ProfileByName("rfc3723") }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not speak IKEv2"}},
+			{name: "the peer speaks IKEv1", change: onBeta(func(c *ipsec.Peer) { c.Profile, _ = profile.ByName("rfc3723") }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not speak IKEv2"}},
 			{name: "the peer is down", charon: impatient, after: func(p *pair) { p.beta.KillCharon() }, kinds: []error{ipsec.ErrUnreachable}, advice: []string{"UDP ports 500 and 4500", "10.99.0.2"}},
 			{name: "an algorithm without a plugin", charon: noCurves, change: onAlpha(func(c *ipsec.Peer) { c.Profile.IKE = []string{"aes128-sha256-ecp256"} }), kinds: []error{ipsec.ErrPluginMissing}, advice: []string{"libstrongswan-extra-plugins"}},
 		},
@@ -202,7 +203,7 @@ func TestFailedIKEIsExplained(t *testing.T) {
 			{name: "no common IKE proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.IKE = []string{"aes256-sha512-modp4096"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE proposals"}},
 			{name: "no common ESP proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.ESP = []string{"aes256-sha512-modp2048"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE is fine", "ESP proposals"}},
 			{name: "the peer has another port", change: onBeta(func(c *ipsec.Peer) { c.Port++ }), kinds: []error{ipsec.ErrTrafficSelectors}, advice: []string{"another port than 7471"}},
-			{name: "the peer speaks IKEv2", change: onBeta(func(c *ipsec.Peer) { c.Profile, _ = ipsec.ProfileByName("rfc7146") }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not speak IKEv1"}},
+			{name: "the peer speaks IKEv2", change: onBeta(func(c *ipsec.Peer) { c.Profile, _ = profile.ByName("rfc7146") }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not speak IKEv1"}},
 		},
 		"rfc3723-aggressive": {
 			{name: "keys differ", charon: allowAggressive, change: onBeta(func(c *ipsec.Peer) { c.PSK = ipsec.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, notKind: ipsec.ErrAggressiveRefused, advice: []string{"keys differ"}},

@@ -13,20 +13,21 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
 // versions are those of IKE, each with a profile.
 var versions = []struct {
 	name    string
-	profile func() *ipsec.Profile
+	profile func() *profile.Profile
 }{
 	{"IKEv1", ikev1},
-	{"IKEv2", ipsec.DefaultProfile},
+	{"IKEv2", profile.Default},
 }
 
-func ikev1() *ipsec.Profile {
-	p := ipsec.DefaultProfile()
+func ikev1() *profile.Profile {
+	p := profile.Default()
 	p.Name, p.Version = "main mode", 1
 	p.IKE = []string{"aes128-sha256-modp2048"}
 	p.ESP = []string{"aes128gcm16-modp2048", "aes128-sha256-modp2048"}
@@ -104,7 +105,7 @@ func TestPhase2DeleteLeavesTheStreamUp(t *testing.T) {
 
 // deleteMatrix deletes the Phase 2 SA by each side, and both, in each phase of a
 // stream's life.
-func deleteMatrix(t *testing.T, p *pair, version string, profile *ipsec.Profile) {
+func deleteMatrix(t *testing.T, p *pair, version string, profile *profile.Profile) {
 	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = profile })
 	p.echo(t, p.beta, nil)
 	wire := capture(t, p.beta)
@@ -233,7 +234,7 @@ func TestControlALostSAWithoutTheGuardLeaks(t *testing.T) {
 	}
 }
 
-func leak(t *testing.T, p *pair, profile *ipsec.Profile) {
+func leak(t *testing.T, p *pair, profile *profile.Profile) {
 	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = profile })
 	p.echo(t, p.beta, nil)
 	c := p.mustOpen(t, p.alpha)
@@ -304,7 +305,7 @@ func TestPeerThatRebooted(t *testing.T) {
 	}
 }
 
-func rebooted(t *testing.T, p *pair, profile *ipsec.Profile) {
+func rebooted(t *testing.T, p *pair, profile *profile.Profile) {
 	add := func(h *host) {
 		t.Helper()
 		c := p.peerOf(h)

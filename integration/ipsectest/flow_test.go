@@ -10,6 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -111,7 +112,7 @@ func TestWrongIdentityAndWrongPortAreExplained(t *testing.T) {
 		{"the peer is somebody else", func(c *ipsec.Peer) { c.RemoteID = "gamma" }, ipsec.ErrAuthFailed},
 		{"the peer expects somebody else", func(c *ipsec.Peer) { c.LocalID = "mallory" }, ipsec.ErrAuthFailed},
 		{"other algorithms", func(c *ipsec.Peer) {
-			c.Profile = ipsec.DefaultProfile()
+			c.Profile = profile.Default()
 			c.Profile.IKE = []string{"aes256ctr-sha512-prfsha512-modp4096"}
 		}, ipsec.ErrNoProposal},
 		{"another port", func(c *ipsec.Peer) { c.Port = port + 1 }, ipsec.ErrTrafficSelectors},

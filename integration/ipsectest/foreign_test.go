@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // foreign is what an administrator without IronWarp would write into
@@ -20,7 +21,7 @@ import (
 type foreign struct {
 	local, remote     netip.Addr
 	localID, remoteID string
-	mode              ipsec.Mode
+	mode              profile.Mode
 	start             string // start_action
 	priority          int    // of the policies; 0: what strongSwan computes
 	key               ipsec.Secret

@@ -10,6 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // kernelPair is a pair whose kernel does ESP; elsewhere the test is skipped.
@@ -114,12 +115,12 @@ func TestKernelStatesAreRead(t *testing.T) {
 func TestKernelESPInEveryMode(t *testing.T) {
 	p := kernelPair(t)
 	for _, tc := range []struct {
-		mode    ipsec.Mode
+		mode    profile.Mode
 		v6, esn bool
 	}{
-		{ipsec.ModeTunnel, false, true}, {ipsec.ModeTransport, false, true},
-		{ipsec.ModeTunnel, true, true}, {ipsec.ModeTransport, true, true},
-		{ipsec.ModeTunnel, false, false},
+		{profile.Tunnel, false, true}, {profile.Transport, false, true},
+		{profile.Tunnel, true, true}, {profile.Transport, true, true},
+		{profile.Tunnel, false, false},
 	} {
 		family, esn := "IPv4", "ESN"
 		if tc.v6 {
@@ -133,7 +134,7 @@ func TestKernelESPInEveryMode(t *testing.T) {
 			p.alpha.v6, p.beta.v6 = tc.v6, tc.v6
 			wire := capture(t, p.beta)
 			p.addPeersWith(t, func(c *ipsec.Peer) {
-				c.Profile = ipsec.DefaultProfile()
+				c.Profile = profile.Default()
 				c.Profile.Mode, c.Profile.ESN = tc.mode, tc.esn
 			})
 			defer p.removePeers(t)

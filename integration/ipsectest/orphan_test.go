@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // listedSPIs are those of the children that charon has, in and out.
@@ -41,13 +42,13 @@ func kernelSPIs(t *testing.T, h *host) []string {
 // the kernel has its states and goes on. A new charon knows nothing of them;
 // what it does not know must not stay.
 func TestKernelESPCarriesOnWithoutCharonAndKeepsNoOrphans(t *testing.T) {
-	for _, mode := range []ipsec.Mode{ipsec.ModeTunnel, ipsec.ModeTransport} {
+	for _, mode := range []profile.Mode{profile.Tunnel, profile.Transport} {
 		t.Run(mode.String(), func(t *testing.T) {
 			row(t, fmt.Sprintf("SIGKILL of charon on both hosts, %v mode: the kernel carries on without, and no orphaned SA is left when charon is back", mode))
 			p := kernelPair(t)
 			wire := capture(t, p.beta)
 			p.addPeersWith(t, func(c *ipsec.Peer) {
-				c.Profile = ipsec.DefaultProfile()
+				c.Profile = profile.Default()
 				c.Profile.Mode = mode
 			})
 			p.beta.echo(t, nil)

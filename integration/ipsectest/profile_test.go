@@ -12,12 +12,13 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // mustProfile returns a built-in profile; ESP proposals replace its own.
-func mustProfile(t *testing.T, name string, esp ...string) *ipsec.Profile {
+func mustProfile(t *testing.T, name string, esp ...string) *profile.Profile {
 	t.Helper()
-	p, err := ipsec.ProfileByName(name)
+	p, err := profile.ByName(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestTransportModeNeedsADataPlaneThatHasIt(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	c := p.peerOf(p.alpha)
 	c.Profile = mustProfile(t, "rfc7146")
-	c.Profile.Mode = ipsec.ModeTransport
+	c.Profile.Mode = profile.Transport
 	p.awaitCharon(t)
 	err := p.alpha.m.AddPeer(t.Context(), c)
 	if p.alpha.m.DaemonStatus().DataPlane != esp.Userland {
@@ -105,7 +106,7 @@ func TestTransportModeNeedsADataPlaneThatHasIt(t *testing.T) {
 		}
 		t.Skip("this host's kernel has ESP: TestMatrix in integration/ikematrix has transport mode")
 	}
-	if !errors.Is(err, ipsec.ErrDataPlane) || !strings.Contains(err.Error(), "tunnel") {
+	if !errors.Is(err, esp.ErrCannot) || !strings.Contains(err.Error(), "tunnel") {
 		t.Errorf("transport mode over userland ESP: %v", err)
 	}
 	// The peer is refused, and guarded all the same.

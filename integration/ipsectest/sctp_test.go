@@ -18,6 +18,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -49,7 +50,7 @@ func TestPhase2DeleteLeavesAssociationsUp(t *testing.T) {
 // others find what the guard prevents.
 func TestControlAnAssociationWithoutGuardAndSALeaks(t *testing.T) {
 	overEach(t, "control: without guard and SA clear packets are found", lab.Config{},
-		func(t *testing.T, p *pair) { leak(t, p, ipsec.DefaultProfile()) })
+		func(t *testing.T, p *pair) { leak(t, p, profile.Default()) })
 }
 
 func TestAssociationSurvivesEveryLoss(t *testing.T) {
@@ -85,7 +86,7 @@ func TestIdleAssociationOutlivesItsSA(t *testing.T) {
 
 func TestPeerOfAnAssociationThatRebooted(t *testing.T) {
 	overEach(t, "the peer loses its SAs and associations without a word: the old association ends, a new one comes up", lab.Config{},
-		func(t *testing.T, p *pair) { rebooted(t, p, ipsec.DefaultProfile()) })
+		func(t *testing.T, p *pair) { rebooted(t, p, profile.Default()) })
 }
 
 // TestBulkOverAnAssociation fills the path, whose MTU ESP makes smaller: messages
@@ -142,7 +143,7 @@ func TestBulkOverAnAssociation(t *testing.T) {
 
 func TestIdleAssociationsSAIsReaped(t *testing.T) {
 	overEach(t, "the SA of an idle association is reaped, and comes back with the first byte", lab.Config{},
-		func(t *testing.T, p *pair) { reap(t, p, ipsec.DefaultProfile()) })
+		func(t *testing.T, p *pair) { reap(t, p, profile.Default()) })
 }
 
 func TestAssociationDoesNotGoOnUnderAnotherIdentity(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/siw"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
 )
 
@@ -24,7 +25,7 @@ type siwCase struct {
 	name   string
 	dial   bool // we connect to siw
 	v6     bool
-	mode   ipsec.Mode
+	mode   profile.Mode
 	byHand bool // siw's host has a strongSwan that was configured by hand, with traps, and no Manager
 	core   bool // run all cases that depend on how segments travel, not three
 }
@@ -32,8 +33,8 @@ type siwCase struct {
 func siwCases() []siwCase {
 	return []siwCase{
 		{name: "we connect, siw's SA by hand", dial: true, byHand: true, core: true},
-		{name: "siw connects, siw's SA by hand", byHand: true, mode: ipsec.ModeTransport, core: true},
-		{name: "we connect, a Manager on both hosts", dial: true, mode: ipsec.ModeTransport},
+		{name: "siw connects, siw's SA by hand", byHand: true, mode: profile.Transport, core: true},
+		{name: "we connect, a Manager on both hosts", dial: true, mode: profile.Transport},
 		{name: "siw connects, a Manager on both hosts", v6: true},
 	}
 }
@@ -58,7 +59,7 @@ func (c siwCase) setUp(t *testing.T, p *pair) {
 	t.Helper()
 	peer := func(h *host) ipsec.Peer {
 		cfg := p.peerOf(h)
-		cfg.Profile = ipsec.DefaultProfile()
+		cfg.Profile = profile.Default()
 		cfg.Profile.Mode = c.mode
 		return cfg
 	}

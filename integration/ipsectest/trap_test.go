@@ -15,12 +15,13 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // trapHosts are two hosts without a Manager: strongSwan configured by hand, and
 // the guard of the port on both, as a crash of this program would leave it.
 // priority is that of strongSwan's policies.
-func trapHosts(t *testing.T, mode ipsec.Mode, start string, priority int) (alpha, beta *lab.Host) {
+func trapHosts(t *testing.T, mode profile.Mode, start string, priority int) (alpha, beta *lab.Host) {
 	t.Helper()
 	requireKernelESP(t)
 	l := lab.Start(t, lab.Config{DataPlane: esp.Kernel, Canary: canary})
@@ -87,7 +88,7 @@ func plainPing(c net.Conn) error {
 const trapPriority = 1000
 
 func TestKernelESPIsAcquiredByTrapsBesideTheGuard(t *testing.T) {
-	for _, mode := range []ipsec.Mode{ipsec.ModeTunnel, ipsec.ModeTransport} {
+	for _, mode := range []profile.Mode{profile.Tunnel, profile.Transport} {
 		t.Run(mode.String(), func(t *testing.T) {
 			row(t, "trap policies of strongSwan beside the guard, "+mode.String()+" mode: the first packet acquires the SA, and so does the first after a delete")
 			alpha, beta := trapHosts(t, mode, "trap", trapPriority)
@@ -142,7 +143,7 @@ func TestKernelESPIsNotAcquiredWithoutTrapsOrBehindTheGuard(t *testing.T) {
 	} {
 		t.Run(tc.what, func(t *testing.T) {
 			row(t, "control: "+tc.what+" the guard stops the packet and nothing is acquired")
-			alpha, beta := trapHosts(t, ipsec.ModeTunnel, tc.start, tc.priority)
+			alpha, beta := trapHosts(t, profile.Tunnel, tc.start, tc.priority)
 			wire, err := beta.Capture(t.Context(), lab.CaptureOptions{})
 			if err != nil {
 				t.Fatal(err)

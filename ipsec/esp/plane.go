@@ -2,6 +2,7 @@ package esp
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -53,6 +54,9 @@ const Plugin = "kernel-libipsec"
 // that strongSwan computes by itself (its best, a bypass policy with full selectors,
 // is above 60,000).
 const ChildPriority = 1000
+
+// ErrCannot tells that the data plane lacks a mode or an algorithm.
+var ErrCannot = errors.New("the data plane cannot do it")
 
 // Offer is what a data plane can do.
 type Offer struct {

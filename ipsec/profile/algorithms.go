@@ -1,7 +1,6 @@
-package ipsec
+package profile
 
 import (
-	"context"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,29 +10,6 @@ import (
 
 // Algorithms are those that charon has, by its own names.
 type Algorithms map[string]bool
-
-// ProbeAlgorithms asks charon once for the algorithms that its plugins bring.
-func ProbeAlgorithms(ctx context.Context, socket string) (Algorithms, error) {
-	cfg := Config{Socket: socket}.withDefaults()
-	ctx, cancel := context.WithTimeout(ctx, cfg.CallTimeout)
-	defer cancel()
-	c, err := dialVici(ctx, cfg.Socket)
-	if err != nil {
-		return nil, err
-	}
-	defer c.close()
-	m, err := c.call(ctx, "get-algorithms", "charon", nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	all := Algorithms{}
-	for _, kind := range m.Keys() {
-		for _, name := range sub(m, kind).Keys() {
-			all[name] = true
-		}
-	}
-	return all, nil
-}
 
 // charonNames turns a token of a proposal into charon's name, by the first
 // pattern that fits.
@@ -105,6 +81,6 @@ func (a Algorithms) Lacks(p *Profile, plane esp.Plane) (lacking []string, usable
 		return some
 	}
 	ike := check(p.IKE, func(algorithm) bool { return true })
-	esp := check(p.espFor(plane), func(t algorithm) bool { return !plane.Offers().HoldsSAs || t.kind == kindDH })
+	esp := check(p.ESPFor(plane), func(t algorithm) bool { return !plane.Offers().HoldsSAs || t.kind == kindDH })
 	return lacking, ike && esp
 }

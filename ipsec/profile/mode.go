@@ -1,4 +1,4 @@
-package ipsec
+package profile
 
 import "fmt"
 
@@ -6,15 +6,15 @@ import "fmt"
 type Mode uint8
 
 const (
-	ModeTunnel Mode = iota
-	ModeTransport
+	Tunnel Mode = iota
+	Transport
 )
 
 func (m Mode) String() string {
 	switch m {
-	case ModeTunnel:
+	case Tunnel:
 		return "tunnel"
-	case ModeTransport:
+	case Transport:
 		return "transport"
 	}
 	return fmt.Sprintf("mode %d", uint8(m))
@@ -24,9 +24,9 @@ func (m Mode) String() string {
 func ParseMode(s string) (Mode, error) {
 	switch s {
 	case "", "tunnel":
-		return ModeTunnel, nil
+		return Tunnel, nil
 	case "transport":
-		return ModeTransport, nil
+		return Transport, nil
 	}
 	return 0, fmt.Errorf("IPsec mode %q: want tunnel or transport", s)
 }

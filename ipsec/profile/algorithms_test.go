@@ -1,4 +1,4 @@
-package ipsec
+package profile
 
 import (
 	"slices"
@@ -28,7 +28,7 @@ func TestEveryTokenOfAProposalHasItsNameInCharon(t *testing.T) {
 }
 
 func TestLackingAlgorithmsAreNamed(t *testing.T) {
-	p := DefaultProfile()
+	p := Default()
 	p.IKE = []string{"aes128gcm16-prfsha256-ecp256", "aes128-sha256-modp2048"}
 	p.ESP = []string{"aes128gcm16-modp2048", "aes128-sha256-modp2048"}
 	all := Algorithms{}

@@ -1,4 +1,4 @@
-package ipsec
+package profile
 
 import (
 	"errors"
@@ -10,10 +10,10 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
-// ErrProfile tells that a Profile was refused.
-var ErrProfile = errors.New("IPsec profile refused")
+// ErrRefused tells that a Profile was refused.
+var ErrRefused = errors.New("IPsec profile refused")
 
-// Profile is how IKE and ESP are done with a peer: data that ProfileByName fills
+// Profile is how IKE and ESP are done with a peer: data that ByName fills
 // in as the RFCs want it, and Validate checks against what RFC 3723 and RFC 7146
 // forbid.
 type Profile struct {
@@ -72,7 +72,7 @@ type Profile struct {
 // GiB, a tenth of the birthday bound (RFC 7146 2.2).
 const MaxSmallBlockBytes = 3 << 30
 
-// Validate checks the profile against the RFCs. The error wraps ErrProfile and
+// Validate checks the profile against the RFCs. The error wraps ErrRefused and
 // names every fault, with the clause.
 func (p *Profile) Validate() error {
 	var faults []error
@@ -86,7 +86,7 @@ func (p *Profile) Validate() error {
 	if p.Aggressive && p.Version != 1 {
 		fault("aggressive mode with IKEv%d: only IKEv1 has modes (RFC 7146 3)", p.Version)
 	}
-	if p.Mode > ModeTransport {
+	if p.Mode > Transport {
 		fault("%v: ESP has tunnel and transport mode (RFC 3723 2.3.2)", p.Mode)
 	}
 	if len(p.ESP) == 0 {
@@ -121,7 +121,7 @@ func (p *Profile) Validate() error {
 		fault("a DPD delay of %v: at least a second", p.DPDDelay)
 	}
 	if len(faults) > 0 {
-		return fmt.Errorf("%w: profile %q: %w", ErrProfile, p.Name, errors.Join(faults...))
+		return fmt.Errorf("%w: profile %q: %w", ErrRefused, p.Name, errors.Join(faults...))
 	}
 	return nil
 }
@@ -143,7 +143,8 @@ func (p *Profile) Warnings() []string {
 	return out
 }
 
-func (p *Profile) clone() *Profile {
+// Clone returns a copy that shares nothing with the profile.
+func (p *Profile) Clone() *Profile {
 	c := *p
 	c.IKE, c.ESP = slices.Clone(p.IKE), slices.Clone(p.ESP)
 	return &c
@@ -191,18 +192,18 @@ func (p *Profile) checkESP(text string) error {
 		return fmt.Errorf("%s is for IKEv2 only", prop.only2)
 	case p.PFS && !prop.has(kindDH):
 		return errors.New("it has no DH group, and PFS is on (RFC 7146 3.2)")
-	case prop.smallBlock && (p.RekeyBytes == 0 || p.lifeBytes() > MaxSmallBlockBytes):
+	case prop.smallBlock && (p.RekeyBytes == 0 || p.LifeBytes() > MaxSmallBlockBytes):
 		return fmt.Errorf("its cipher has 64-bit blocks: rekey_bytes of at most %d is needed, so that the key ends a tenth later before 3 GiB (RFC 7146 2.2)",
 			uint64(MaxSmallBlockBytes)*10/11)
 	}
 	return nil
 }
 
-// lifeBytes is when the old key ends, 0 for never.
-func (p *Profile) lifeBytes() uint64 { return p.RekeyBytes + p.RekeyBytes/10 }
+// LifeBytes is when the old key ends, 0 for never.
+func (p *Profile) LifeBytes() uint64 { return p.RekeyBytes + p.RekeyBytes/10 }
 
-// espFor returns the ESP proposals as a data plane takes them.
-func (p *Profile) espFor(d esp.Plane) []string {
+// ESPFor returns the ESP proposals as a data plane takes them.
+func (p *Profile) ESPFor(d esp.Plane) []string {
 	var out []string
 	for _, text := range p.ESP {
 		var tokens []string
@@ -229,13 +230,13 @@ func (p *Profile) espFor(d esp.Plane) []string {
 	return slices.Compact(out)
 }
 
-// fits tells whether a data plane can do what the profile wants.
-func (p *Profile) fits(d esp.Plane) error {
+// Fits tells whether a data plane can do what the profile wants.
+func (p *Profile) Fits(d esp.Plane) error {
 	switch {
-	case p.Mode == ModeTransport && !d.Offers().Transport:
-		return fmt.Errorf("%w: profile %q wants transport mode, and %v has tunnel mode only: set the mode to tunnel on both hosts, or use the kernel's ESP", ErrDataPlane, p.Name, d)
-	case len(p.espFor(d)) == 0:
-		return fmt.Errorf("%w: profile %q offers %s, and %v has none of it: choose another profile, or use the kernel's ESP", ErrDataPlane, p.Name, strings.Join(p.ESP, ", "), d)
+	case p.Mode == Transport && !d.Offers().Transport:
+		return fmt.Errorf("%w: profile %q wants transport mode, and %v has tunnel mode only: set the mode to tunnel on both hosts, or use the kernel's ESP", esp.ErrCannot, p.Name, d)
+	case len(p.ESPFor(d)) == 0:
+		return fmt.Errorf("%w: profile %q offers %s, and %v has none of it: choose another profile, or use the kernel's ESP", esp.ErrCannot, p.Name, strings.Join(p.ESP, ", "), d)
 	}
 	return nil
 }

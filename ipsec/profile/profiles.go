@@ -1,4 +1,4 @@
-package ipsec
+package profile
 
 import (
 	"fmt"
@@ -137,22 +137,22 @@ func with(lines []Clause, c Clause) []Clause {
 	return out
 }
 
-// DefaultProfile is rfc7146, with IKEv2.
-func DefaultProfile() *Profile { return builtins()[0].profile() }
+// Default is rfc7146, with IKEv2.
+func Default() *Profile { return builtins()[0].profile() }
 
-// ProfileByName returns a built-in profile, "" being the default one. The error
-// wraps ErrProfile and lists the names.
-func ProfileByName(name string) (*Profile, error) {
+// ByName returns a built-in profile, "" being the default one. The error
+// wraps ErrRefused and lists the names.
+func ByName(name string) (*Profile, error) {
 	for i, b := range builtins() {
 		if name == b.name || name == "" && i == 0 {
 			return b.profile(), nil
 		}
 	}
-	return nil, fmt.Errorf("%w: there is no profile %q: %s are built in", ErrProfile, name, strings.Join(ProfileNames(), ", "))
+	return nil, fmt.Errorf("%w: there is no profile %q: %s are built in", ErrRefused, name, strings.Join(Names(), ", "))
 }
 
-// ProfileNames lists the built-in profiles, the default one first.
-func ProfileNames() []string {
+// Names lists the built-in profiles, the default one first.
+func Names() []string {
 	var names []string
 	for _, b := range builtins() {
 		names = append(names, b.name)
