@@ -1,14 +1,76 @@
-// Package verbs is the RNIC interface (RFC 5042 section 2): devices, protection
-// domains, memory regions and windows, queue pairs, shared receive queues and
-// completion queues, and the Privileged Resource Manager that every allocation
-// passes through.
+// Package verbs is RDMA for Go programs: devices, protection domains, memory regions
+// and windows, queue pairs, shared receive queues and completion queues, in user space,
+// over TCP or SCTP. This is all of both ends of a stream, with must for a function
+// that panics at an error:
 //
-// A Device is one userspace RNIC. Its consumers are ULPs, each a principal
-// with a quota. A ULP allocates protection domains and completion queues,
-// registers memory, and makes queue pairs that a connection manager (Dial,
-// Listen) joins to a peer's. Work is posted to a queue pair and its end is
-// learnt from completion queues, by polling, waiting or a handler. What happens
-// besides is told by the device's events.
+//	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+//	defer cancel()
+//	dev := must(verbs.Open(verbs.Config{}))
+//	defer dev.Close()
+//	ulp := must(dev.NewULP("example", verbs.ULPConfig{}))
+//	local := &transport.Config{Protector: transport.LoopbackOnly()} // between hosts: an ipsec.Manager
+//
+//	// The server opens memory to the peer and tells it where, in its answer.
+//	ln := must(dev.Listen(ctx, netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{Transport: local}))
+//	spd, scq := must(ulp.AllocPD()), must(ulp.CreateCQ(16, nil))
+//	shared := must(spd.RegisterMR(make([]byte, 64), verbs.LocalWrite|verbs.RemoteWrite|verbs.RemoteRead))
+//	inbox := must(spd.RegisterMR(make([]byte, 64), verbs.LocalWrite))
+//	go func() {
+//		req := must(ln.Accept(ctx))
+//		must(req.Accept(ctx, spd, verbs.AcceptConfig{
+//			QP:          verbs.QPConfig{SendCQ: scq, RecvCQ: scq, MaxSend: 8, MaxRecv: 8, IRD: 1},
+//			PrivateData: binary.BigEndian.AppendUint32(nil, shared.STag()),
+//			Prepare:     func(qp *verbs.QP) error { return qp.PostRecv(verbs.RecvWR{SGL: []verbs.SGE{{MR: inbox, Len: 64}}}) },
+//		}))
+//	}()
+//
+//	// The client.
+//	pd, cq := must(ulp.AllocPD()), must(ulp.CreateCQ(16, nil))
+//	mem := must(pd.RegisterMR([]byte("hello, RDMA............"), verbs.LocalWrite))
+//	qp := must(pd.Dial(ctx, verbs.DialConfig{Remote: ln.Addr(), Transport: local,
+//		QP: verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 8, MaxRecv: 8, ORD: 1}}))
+//	stag := binary.BigEndian.Uint32(qp.PrivateData())
+//	for _, wr := range []verbs.SendWR{
+//		{Op: verbs.OpWrite, SGL: []verbs.SGE{{MR: mem, Len: 11}}, RemoteSTag: stag},
+//		{Op: verbs.OpRead, SGL: []verbs.SGE{{MR: mem, Off: 11, Len: 11}}, RemoteSTag: stag, Flags: verbs.Signaled},
+//		{Op: verbs.OpSend, SGL: []verbs.SGE{{MR: mem, Off: 7, Len: 4}}, Flags: verbs.Fence},
+//	} {
+//		check(qp.PostSend(&wr))
+//	}
+//	check(must(cq.Next(ctx)).Err) // the Read
+//	fmt.Printf("read back %q\n", mem.Bytes()[11:22])
+//	wc := must(scq.Next(ctx))
+//	fmt.Printf("the server holds %q and received %q\n", shared.Bytes()[:11], inbox.Bytes()[:wc.Len])
+//	check(qp.Shutdown(ctx))
+//
+// A Device is one userspace RNIC. Its consumers are ULPs. A ULP allocates protection
+// domains and completion queues; by a protection domain it registers memory and dials,
+// or answers what a Listener of the device has taken. The result is a queue pair. Work
+// is posted to it and its end is learnt from completion queues, by Next or Poll, or by
+// a handler. Peers reach memory by the STag of a region or window, which they have to be
+// told: in private data, as here, or by a message. What happens besides comes from
+// Device.Event.
+//
+// A QP has no stream while Prepare runs, so that is the place to post receives before
+// anything can arrive. Either end may send first; DialConfig.ClientServer says when not.
+// In a QPConfig IRD and ORD 0 mean that the peer may make no Reads and Atomics, and
+// that this end makes none. Each end of a stream goes when the other one does: QP.Done and
+// QP.Err. Errors begin with the name of the package that found what is wrong, are wrapped, and
+// are told apart by errors.Is and errors.As; each call says which to expect. Package
+// verbstest is a network in memory, for tests.
+//
+// # Carriers
+//
+// Streams go over MPA on TCP, or over SCTP, the kernel's or in UDP: the
+// transport.Config of Dial and Listen says which, and nothing else depends on it.
+// Over SCTP the streams of a ULP to one peer share an association, where their trust
+// model lets them share. The Protector of that Config guards every stream: in this
+// module it is IPsec (package ipsec), or loopback.
+//
+// # Who may do what (RFC 5042)
+//
+// The interface is that of RFC 5042 section 2, and every allocation passes its
+// Privileged Resource Manager: each ULP is a principal with a quota.
 //
 // A Device and its methods are the privileged control interface of RFC 5042 section
 // 2.3.1: whoever has one decides on limits, trust and the end of streams. A ULP is
@@ -21,9 +83,4 @@
 // brings its own transport.Config, Protector included, so it is for code of this
 // process. Another process is served by a privileged one that makes these calls on
 // a ULP in its name.
-//
-// Streams go over MPA on TCP, or over SCTP, the kernel's or in UDP: the
-// transport.Config of Dial and Listen says which, and nothing else depends on it.
-// Over SCTP the streams of a ULP to one peer share an association, where their trust
-// model lets them share.
 package verbs
