@@ -2,9 +2,11 @@ package daemon
 
 import (
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -19,10 +21,9 @@ import (
 // inNamespace makes the test binary run one test as a daemon of a host of its own.
 const inNamespace = "IRONWARP_TEST_NAMESPACE"
 
-// The guard of a peer that is removed while its link's sockets cannot be ended stays,
-// and who removes the peer is told why. So it does over a restart of the daemon, and goes
-// as soon as the sockets do.
-func TestHeldGuardStaysOverARestart(t *testing.T) {
+// ownHost runs a test once more in a network namespace of its own, and is true in there.
+func ownHost(t *testing.T) bool {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("making a network namespace takes root")
 	}
@@ -33,7 +34,7 @@ func TestHeldGuardStaysOverARestart(t *testing.T) {
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		return
+		return false
 	}
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
@@ -41,6 +42,16 @@ func TestHeldGuardStaysOverARestart(t *testing.T) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+	return true
+}
+
+// The guard of a peer that is removed while its link's sockets cannot be ended stays,
+// and who removes the peer is told why. So it does over a restart of the daemon, and goes
+// as soon as the sockets do.
+func TestHeldGuardStaysOverARestart(t *testing.T) {
+	if !ownHost(t) {
+		return
 	}
 	var stuck atomic.Bool
 	stuck.Store(true)
@@ -86,4 +97,67 @@ func TestHeldGuardStaysOverARestart(t *testing.T) {
 	})
 	h.stop()
 	guarded("at last", false)
+}
+
+// TestListenerIsClosedBeforeItsGuardGoes: the kernel would answer a SYN in clear.
+func TestListenerIsClosedBeforeItsGuardGoes(t *testing.T) {
+	if !ownHost(t) {
+		return
+	}
+	var gone atomic.Int32
+	h := &host{t: t}
+	h.removeGuard = func(g guard.Spec) error {
+		gone.Add(1)
+		if c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(h.port)))); err == nil {
+			c.Close()
+			t.Errorf("when %v goes, this host still listens", g)
+		}
+		return guard.Remove(g)
+	}
+	h.begin("ipsec: {vici: \"unix:///nowhere/charon.vici\"}\n")
+	h.write("beta.psk", "0123456789abcdef0123456789abcdef")
+	if _, err := h.api.AddPeer(t.Context(), api.PeerSpec{Name: "beta", Address: "192.0.2.77", LocalAddress: "127.0.0.1", PSKFile: filepath.Join(h.dir, "beta.psk")}); err != nil {
+		t.Fatal(err)
+	}
+	listens := func(want bool) {
+		t.Helper()
+		c, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(h.port))))
+		if err == nil {
+			c.Close()
+		}
+		if err == nil != want {
+			t.Fatalf("listens: %v", err)
+		}
+	}
+	file := filepath.Join(h.dir, "peers.d/beta.yaml")
+	was, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, end := range []struct {
+		how string
+		do  func() error
+	}{
+		{"another transport", func() error { return os.WriteFile(file, append([]byte("transport: sctp-udp\n"), was...), 0o600) }},
+		{"removed", func() error { return os.Remove(file) }},
+	} {
+		listens(true)
+		if err := end.do(); err != nil {
+			t.Fatal(err)
+		}
+		before := gone.Load()
+		if _, err := h.api.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		listens(false)
+		if gone.Load() == before {
+			t.Errorf("%s: no guard went", end.how)
+		}
+		if err := os.WriteFile(file, was, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := h.api.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -43,18 +43,47 @@ type listener struct {
 	problem *api.Error
 }
 
+// awaited is a peer, and the address of this host that it comes to, if that is known.
+type awaited struct {
+	cfg   config.Peer
+	local netip.Addr
+}
+
+// awaits are the peers that there are.
+func (d *Daemon) awaits() (all []awaited) {
+	for _, p := range d.peerList() {
+		all = append(all, awaited{p.cfg, p.localAddr()})
+	}
+	return all
+}
+
+// willAwait are those of another configuration, which is about to be applied.
+func (d *Daemon) willAwait(next *config.Config) (all []awaited) {
+	for _, c := range next.Peers {
+		local := c.LocalAddress
+		if p, err := d.findPeer(c.Name); err == nil && c.SameEnds(p.cfg) {
+			local = p.localAddr()
+		}
+		if !local.IsValid() {
+			local, _ = localAddr(c.Address) // without a route nobody comes
+		}
+		all = append(all, awaited{c, local})
+	}
+	return all
+}
+
 // wanted are the places that peers reach this host at.
-func (d *Daemon) wanted() map[listenAt]bool {
+func (d *Daemon) wanted(peers []awaited) map[listenAt]bool {
 	// To ask may load the module, so it is only done for who wants to know.
-	auto := slices.ContainsFunc(d.peerList(), func(p *peer) bool { return p.cfg.Transport == config.TransportAuto })
+	auto := slices.ContainsFunc(peers, func(p awaited) bool { return p.cfg.Transport == config.TransportAuto })
 	noKernel := auto && d.kernel.available() != nil
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w := map[listenAt]bool{}
 	kinds := map[transport.Kind]bool{}
 	var sctp [][]netip.Addr // addresses of one host each
-	for _, p := range d.peers {
-		local := p.localAddr()
+	for _, p := range peers {
+		local := p.local
 		for _, k := range p.cfg.Transport.Kinds() {
 			if k == transport.SCTP && p.cfg.Transport == config.TransportAuto && noKernel {
 				continue
@@ -73,7 +102,7 @@ func (d *Daemon) wanted() map[listenAt]bool {
 			}
 		}
 	}
-	if len(d.cfg.ListenOn) > 0 && len(d.peers) == 0 {
+	if len(d.cfg.ListenOn) > 0 && len(peers) == 0 {
 		kinds[transport.TCP] = true
 	}
 	for _, a := range d.cfg.ListenOn {
@@ -123,10 +152,8 @@ func joined(sets [][]netip.Addr) [][]netip.Addr {
 	return out
 }
 
-// listen opens the listeners that are wanted and closes those that are not.
-// changing is held.
-func (d *Daemon) listen(ctx context.Context) {
-	want := d.wanted()
+// closeListenersBut closes listeners that are not wanted. changing is held.
+func (d *Daemon) closeListenersBut(want map[listenAt]bool) {
 	d.mu.Lock()
 	var stale []*listener
 	for at, l := range d.listeners {
@@ -142,6 +169,13 @@ func (d *Daemon) listen(ctx context.Context) {
 			l.ln.Close()
 		}
 	}
+}
+
+// listen opens the listeners that are wanted and closes those that are not.
+// changing is held.
+func (d *Daemon) listen(ctx context.Context) {
+	want := d.wanted(d.awaits())
+	d.closeListenersBut(want)
 	d.lookAtAddresses()
 	for at := range want {
 		d.mu.Lock()

@@ -80,6 +80,8 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	}
 	// Whoever may not go on is cut off before anything is waited for.
 	d.cutOffAll(next)
+	// A listener goes before the guard of its link: the kernel answers a SYN in clear.
+	d.closeListenersBut(d.wanted(d.willAwait(next)))
 	changed = append(changed, d.applyShares(old, next)...)
 	changed = append(changed, d.applyExports(next)...)
 	var removed sync.WaitGroup
