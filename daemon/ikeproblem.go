@@ -9,6 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
@@ -90,7 +91,7 @@ func ikeProblem(peer string, err error) *api.Error {
 		e.Message = fmt.Sprintf("peer %s: %s", peer, what)
 	}
 	var neg *ipsec.NegotiationError
-	var de *ipsec.DaemonError
+	var de *charon.Error
 	switch {
 	case errors.As(err, &neg):
 		e.Message = fmt.Sprintf("no IPsec SA with peer %s: %v", peer, neg.Kind)
@@ -130,8 +131,8 @@ func adviceOf(err error) (reason, fix string) {
 	return "", ""
 }
 
-// daemonErrorText is a DaemonError without its advice.
-func daemonErrorText(de *ipsec.DaemonError) string {
+// daemonErrorText is a charon.Error without its advice.
+func daemonErrorText(de *charon.Error) string {
 	bare := *de
 	bare.Advice = ""
 	return bare.Error()

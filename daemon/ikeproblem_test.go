@@ -17,6 +17,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -58,7 +59,7 @@ func kindsOf(t *testing.T) map[string]string {
 }
 
 // notForUsers are kinds that no user of the daemon can cause, or that are only
-// seen within a DaemonError, which has advice of its own.
+// seen within a charon.Error, which has advice of its own.
 var notForUsers = map[string]bool{"ErrUnknownPeer": true, "ErrPeerExists": true, "ErrClosed": true}
 
 // TestEveryKindOfIPsecFailureHasAReasonAndAdvice finds a new kind that nobody has
@@ -123,8 +124,8 @@ func TestRefusalsOfFlowsComeWithAdvice(t *testing.T) {
 }
 
 func TestFailuresOfStrongSwanKeepTheirAdvice(t *testing.T) {
-	for _, kind := range []error{ipsec.ErrDaemonNotRunning, ipsec.ErrDaemonRefused, ipsec.ErrDaemonPermission, ipsec.ErrDaemonTooOld, ipsec.ErrDaemonHangs, ipsec.ErrDaemonGone, ipsec.ErrDaemonProtocol} {
-		e := ikeProblem("beta", fmt.Errorf("list: %w", &ipsec.DaemonError{Op: "connect", Socket: "/run/vici", Kind: kind, Advice: "do this"}))
+	for _, kind := range []error{charon.ErrNotRunning, charon.ErrRefused, charon.ErrPermission, charon.ErrTooOld, charon.ErrHangs, charon.ErrGone, charon.ErrProtocol} {
+		e := ikeProblem("beta", fmt.Errorf("list: %w", &charon.Error{Op: "connect", Socket: "/run/vici", Kind: kind, Advice: "do this"}))
 		if e.Reason != api.ReasonStrongSwan || e.Code != api.CodeUnavailable || !strings.Contains(e.Message, kind.Error()) ||
 			!strings.Contains(e.Message, "/run/vici") || strings.Contains(e.Message, "do this") || !strings.HasPrefix(e.Fix, "do this; `ironwarp doctor`") {
 			t.Errorf("%v: %+v", kind, e)

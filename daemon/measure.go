@@ -13,6 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -93,7 +94,7 @@ func (d *Daemon) unreachable(p *peer, err error) *api.Error {
 		cause.Message, cause.Fix = noKernelSCTP, getKernelSCTP
 	}
 	var neg *ipsec.NegotiationError
-	var de *ipsec.DaemonError
+	var de *charon.Error
 	var admit *ipsec.AdmitError
 	switch {
 	case errors.As(err, &neg), errors.As(err, &de), errors.As(err, &admit), errors.Is(err, ipsec.ErrNotConnected):

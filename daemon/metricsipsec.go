@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // emitter sends one value of a metric.
@@ -73,7 +73,7 @@ func collectIPsec(st api.Status, gauge, counter emitter) {
 	for _, s := range st.SAs {
 		// One of a name is enough: rekeyed ones go away by themselves.
 		k := [2]string{s.Peer, s.Child}
-		if seen[k] || s.State != ipsec.StateInstalled {
+		if seen[k] || s.State != charon.StateInstalled {
 			continue
 		}
 		seen[k] = true

@@ -12,6 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // SAs lists the child SAs of all peers.
@@ -65,7 +66,7 @@ func sasError(err error) error {
 	return e
 }
 
-func ikeSA(s ipsec.SA, now time.Time) api.IKESA {
+func ikeSA(s charon.SA, now time.Time) api.IKESA {
 	v := api.IKESA{
 		Peer: s.Peer, UniqueID: fmt.Sprint(s.UniqueID), Version: s.Version, State: s.State, Initiator: s.Initiator,
 		LocalHost: s.LocalHost.String(), RemoteHost: s.RemoteHost.String(), LocalID: s.LocalID, RemoteID: s.RemoteID,
@@ -98,7 +99,7 @@ func secondsTo(t, now time.Time) float64 {
 	return t.Sub(now).Seconds()
 }
 
-func espText(c ipsec.Child) string {
+func espText(c charon.Child) string {
 	s := c.Protocol + " " + strings.ToLower(c.Mode)
 	if c.Encap {
 		s += " in UDP"
@@ -106,7 +107,7 @@ func espText(c ipsec.Child) string {
 	return s
 }
 
-func selectors(list []ipsec.Selector) string {
+func selectors(list []charon.Selector) string {
 	texts := make([]string, len(list))
 	for i, s := range list {
 		texts[i] = fmt.Sprint(s)
@@ -157,7 +158,7 @@ func (d *Daemon) ikeAction(ctx context.Context, name, child string, do func(ctx 
 		n, errs = n+k, append(errs, err)
 	}
 	err = errors.Join(errs...)
-	var refused *ipsec.CommandError
+	var refused *charon.CommandError
 	if err == nil || n > 0 && errors.As(err, &refused) {
 		return n, nil // one path may have no SA now
 	}

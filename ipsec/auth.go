@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/strongswan/govici/vici"
+
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // What charon is told of the authentication of a peer: a pre-shared key, or
@@ -28,7 +30,7 @@ func authorityPrefix(peer string) string { return "ironwarp-" + peer + "/" }
 // every key that belongs to either of the two identities, so that one which
 // belonged to this host's as well would let its peer pass for any other.
 func sharedMessage(p *Peer) *vici.Message {
-	return section("id", secretName(p.Name), "type", "IKE", "data", string(p.PSK.bytes()), "owners", []string{p.RemoteID})
+	return charon.Section("id", secretName(p.Name), "type", "IKE", "data", string(p.PSK.bytes()), "owners", []string{p.RemoteID})
 }
 
 // keyMessage is load-key. The encodings are those that need the fewest plugins.
@@ -39,16 +41,16 @@ func keyMessage(c *Credential) (*vici.Message, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: the private key cannot be encoded", ErrCredential)
 		}
-		return section("type", "ecdsa", "data", string(der)), nil
+		return charon.Section("type", "ecdsa", "data", string(der)), nil
 	case *rsa.PrivateKey:
-		return section("type", "rsa", "data", string(x509.MarshalPKCS1PrivateKey(k))), nil
+		return charon.Section("type", "rsa", "data", string(x509.MarshalPKCS1PrivateKey(k))), nil
 	}
 	return nil, checkKey(c.key.Public())
 }
 
 // authorityMessage is load-authority.
 func authorityMessage(peer string, i int, a *Authority) *vici.Message {
-	return section(authorityName(peer, i), section("cacert", string(a.cert.Raw), "crl_uris", a.CRLURIs, "ocsp_uris", a.OCSPURIs))
+	return charon.Section(authorityName(peer, i), charon.Section("cacert", string(a.cert.Raw), "crl_uris", a.CRLURIs, "ocsp_uris", a.OCSPURIs))
 }
 
 // authSections are how this host and the peer authenticate, in load-conn. The
@@ -56,14 +58,14 @@ func authorityMessage(peer string, i int, a *Authority) *vici.Message {
 // from any that charon trusts, and has to be for the peer's identity.
 func authSections(p *Peer) (local, remote *vici.Message) {
 	if p.Cert == nil {
-		return section("auth", "psk", "id", p.LocalID), section("auth", "psk", "id", p.RemoteID)
+		return charon.Section("auth", "psk", "id", p.LocalID), charon.Section("auth", "psk", "id", p.RemoteID)
 	}
 	var cas []string
 	for _, a := range p.CAs {
 		cas = append(cas, string(a.cert.Raw))
 	}
-	return section("auth", "pubkey", "id", p.LocalID, "certs", []string{string(p.Cert.Certificate().Raw)}),
-		section("auth", "pubkey", "id", p.RemoteID, "cacerts", cas, "revocation", string(p.revocation()))
+	return charon.Section("auth", "pubkey", "id", p.LocalID, "certs", []string{string(p.Cert.Certificate().Raw)}),
+		charon.Section("auth", "pubkey", "id", p.RemoteID, "cacerts", cas, "revocation", string(p.revocation()))
 }
 
 // revocation is what charon is asked for. Where every authority has a place to
@@ -105,7 +107,7 @@ func (l *link) loadAuth(ctx context.Context, p *Peer) error {
 		return err
 	}
 	for _, c := range p.Cert.chain[1:] {
-		if _, err := l.ask(ctx, "load-cert", "the intermediate authority's certificate for "+p.Name, section("type", "X509", "flag", "CA", "data", string(c.Raw))); err != nil {
+		if _, err := l.ask(ctx, "load-cert", "the intermediate authority's certificate for "+p.Name, charon.Section("type", "X509", "flag", "CA", "data", string(c.Raw))); err != nil {
 			return err
 		}
 	}
@@ -115,13 +117,13 @@ func (l *link) loadAuth(ctx context.Context, p *Peer) error {
 		}
 	}
 	// Revocation lists and answers are read afresh now, not when they get stale.
-	if _, err := l.ask(ctx, "flush-certs", "cached revocation lists", section()); err != nil {
+	if _, err := l.ask(ctx, "flush-certs", "cached revocation lists", charon.Section()); err != nil {
 		return err
 	}
 	if err := l.dropShared(ctx, p.Name); err != nil {
 		return err
 	}
-	return l.dropCert(ctx, p.Name, &usedCert{key: str(answer, "id"), authorities: len(p.CAs)})
+	return l.dropCert(ctx, p.Name, &usedCert{key: charon.Str(answer, "id"), authorities: len(p.CAs)})
 }
 
 // usedCert is what a peer with certificates has in charon.
@@ -150,7 +152,7 @@ func (l *link) dropCert(ctx context.Context, name string, now *usedCert) error {
 		return nil
 	}
 	var errs []error
-	answer, err := l.ask(ctx, "get-authorities", "authorities", section())
+	answer, err := l.ask(ctx, "get-authorities", "authorities", charon.Section())
 	if err != nil {
 		return err
 	}
@@ -158,9 +160,9 @@ func (l *link) dropCert(ctx context.Context, name string, now *usedCert) error {
 	for i := range keep.authorities {
 		wanted = append(wanted, authorityName(name, i))
 	}
-	for _, a := range list(answer, "authorities") {
+	for _, a := range charon.List(answer, "authorities") {
 		if strings.HasPrefix(a, authorityPrefix(name)) && !slices.Contains(wanted, a) {
-			_, err := l.ask(ctx, "unload-authority", "the authority of "+name, section("name", a))
+			_, err := l.ask(ctx, "unload-authority", "the authority of "+name, charon.Section("name", a))
 			errs = append(errs, notFound(err))
 		}
 	}
@@ -169,21 +171,21 @@ func (l *link) dropCert(ctx context.Context, name string, now *usedCert) error {
 		inUse = inUse || u.key == before.key
 	}
 	if before.key != "" && !inUse {
-		_, err := l.ask(ctx, "unload-key", "the private key for "+name, section("id", before.key))
+		_, err := l.ask(ctx, "unload-key", "the private key for "+name, charon.Section("id", before.key))
 		errs = append(errs, notFound(err))
 	}
 	return errors.Join(errs...)
 }
 
 func (l *link) dropShared(ctx context.Context, name string) error {
-	_, err := l.ask(ctx, "unload-shared", "the key of "+name, section("id", secretName(name)))
+	_, err := l.ask(ctx, "unload-shared", "the key of "+name, charon.Section("id", secretName(name)))
 	return notFound(err)
 }
 
 // unload takes a peer's connection and credentials away again. What is not there
 // is no error.
 func (l *link) unload(ctx context.Context, name string) error {
-	_, err := l.ask(ctx, "unload-conn", "connection "+name, section("name", name))
+	_, err := l.ask(ctx, "unload-conn", "connection "+name, charon.Section("name", name))
 	l.certs.Lock()
 	_, had := l.certs.of[name]
 	l.certs.Unlock()
@@ -199,12 +201,12 @@ func (l *link) unload(ctx context.Context, name string) error {
 // them, whoever loaded it.
 func (l *link) clearCerts(ctx context.Context) error {
 	for _, q := range []struct{ cmd, key string }{{"get-conns", "conns"}, {"get-shared", "keys"}, {"get-keys", "keys"}, {"get-authorities", "authorities"}} {
-		answer, err := l.ask(ctx, q.cmd, "what is left", section())
-		if err != nil || len(list(answer, q.key)) > 0 {
+		answer, err := l.ask(ctx, q.cmd, "what is left", charon.Section())
+		if err != nil || len(charon.List(answer, q.key)) > 0 {
 			return err
 		}
 	}
-	_, err := l.ask(ctx, "clear-creds", "certificates", section())
+	_, err := l.ask(ctx, "clear-creds", "certificates", charon.Section())
 	return err
 }
 

@@ -27,6 +27,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 )
 
@@ -248,7 +249,7 @@ func TestPrivateKeysOfAllEncodingsAreRead(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if m, err := keyMessage(c); err != nil || str(m, "data") == "" {
+		if m, err := keyMessage(c); err != nil || charon.Str(m, "data") == "" {
 			t.Errorf("%s for charon: %v", name, err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
@@ -40,17 +41,17 @@ const (
 )
 
 // ProbeDaemon connects to charon once and tells what it is. The error is a
-// *DaemonError whose text says what to do.
+// *charon.Error whose text says what to do.
 func ProbeDaemon(ctx context.Context, socket string) (DaemonStatus, error) {
 	cfg := Config{Socket: socket}.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, cfg.CallTimeout)
 	defer cancel()
-	c, err := dialVici(ctx, cfg.Socket)
+	c, err := charon.Dial(ctx, cfg.Socket)
 	if err != nil {
 		return DaemonStatus{Socket: cfg.Socket, LastError: err.Error()}, err
 	}
-	defer c.close()
-	st, err := c.identify(ctx)
+	defer c.Close()
+	st, err := identify(ctx, c)
 	if err == nil {
 		st.choose(esp.Auto)
 	}
@@ -58,34 +59,34 @@ func ProbeDaemon(ctx context.Context, socket string) (DaemonStatus, error) {
 }
 
 // identify asks charon for its version and plugins.
-func (c *viciConn) identify(ctx context.Context) (DaemonStatus, error) {
-	d := DaemonStatus{Socket: c.socket}
-	v, err := c.call(ctx, "version", "charon", nil, nil)
+func identify(ctx context.Context, c *charon.Conn) (DaemonStatus, error) {
+	d := DaemonStatus{Socket: c.Socket}
+	v, err := c.Call(ctx, "version", "charon", nil, nil)
 	if err != nil {
 		d.LastError = err.Error()
 		return d, err
 	}
-	d.Daemon, d.Version = str(v, "daemon"), str(v, "version")
+	d.Daemon, d.Version = charon.Str(v, "daemon"), charon.Str(v, "version")
 	if tooOld(d.Version) {
-		err := &DaemonError{Op: "version", Socket: c.socket, Kind: ErrDaemonTooOld,
+		err := &charon.Error{Op: "version", Socket: c.Socket, Kind: charon.ErrTooOld,
 			Err:    fmt.Errorf("it is %q", d.Version),
 			Advice: fmt.Sprintf("%d.%d or later is needed", oldestMajor, oldestMinor)}
 		d.LastError = err.Error()
 		return d, err
 	}
-	stats, err := c.call(ctx, "stats", "charon", nil, nil)
+	stats, err := c.Call(ctx, "stats", "charon", nil, nil)
 	if err != nil {
 		d.LastError = err.Error()
 		return d, err
 	}
-	d.Plugins = list(stats, "plugins")
-	if err := checkPlugins(c.socket, d.Plugins); err != nil {
+	d.Plugins = charon.List(stats, "plugins")
+	if err := checkPlugins(c.Socket, d.Plugins); err != nil {
 		d.LastError = err.Error()
 		return d, err
 	}
 	d.Connected, d.Since = true, time.Now()
 	if slices.Contains(d.Plugins, esp.Plugin) {
-		d.Tun = tunOf(c.pid)
+		d.Tun = tunOf(c.PID)
 	}
 	return d, nil
 }
@@ -158,18 +159,18 @@ func ProbeAlgorithms(ctx context.Context, socket string) (profile.Algorithms, er
 	cfg := Config{Socket: socket}.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, cfg.CallTimeout)
 	defer cancel()
-	c, err := dialVici(ctx, cfg.Socket)
+	c, err := charon.Dial(ctx, cfg.Socket)
 	if err != nil {
 		return nil, err
 	}
-	defer c.close()
-	m, err := c.call(ctx, "get-algorithms", "charon", nil, nil)
+	defer c.Close()
+	m, err := c.Call(ctx, "get-algorithms", "charon", nil, nil)
 	if err != nil {
 		return nil, err
 	}
 	all := profile.Algorithms{}
 	for _, kind := range m.Keys() {
-		for _, name := range sub(m, kind).Keys() {
+		for _, name := range charon.Sub(m, kind).Keys() {
 			all[name] = true
 		}
 	}

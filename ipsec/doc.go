@@ -28,5 +28,6 @@
 // means and what to do.
 //
 // What can be understood without the manager is in packages below, which know nothing
-// of it: guard, which works without one, profile, and esp, the two that do ESP.
+// of it: guard, which works without one, charon,
+// which talks to strongSwan, profile, and esp, the two that do ESP.
 package ipsec

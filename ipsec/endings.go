@@ -1,6 +1,10 @@
 package ipsec
 
-import "time"
+import (
+	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/charon"
+)
 
 // endings remembers what is needed to say why an SA has ended: charon's events
 // tell only that it has. The peer's mutex guards it.
@@ -22,7 +26,7 @@ type endings struct {
 
 type knownChild struct {
 	ike   uint32
-	child Child
+	child charon.Child
 	seen  time.Time
 }
 
@@ -30,7 +34,7 @@ type knownChild struct {
 type ending struct {
 	at    time.Time
 	ike   uint32
-	child Child
+	child charon.Child
 	isIKE bool
 }
 
@@ -50,7 +54,7 @@ func put[K comparable, V any](m *map[K]V, k K, v V) {
 }
 
 // saw notes a child that charon has.
-func (e *endings) saw(ike uint32, c Child) {
+func (e *endings) saw(ike uint32, c charon.Child) {
 	if c.UniqueID == 0 || e.reported[c.UniqueID] || !c.IsInstalled() {
 		return
 	}
@@ -58,13 +62,13 @@ func (e *endings) saw(ike uint32, c Child) {
 }
 
 // came notes a child that is new.
-func (e *endings) came(ike uint32, c Child) {
+func (e *endings) came(ike uint32, c charon.Child) {
 	delete(e.latest, c.Name)
 	e.saw(ike, c)
 }
 
 // doom notes that the children which match are about to be ended here.
-func (e *endings) doom(why Reason, match func(ike uint32, c Child) bool) {
+func (e *endings) doom(why Reason, match func(ike uint32, c charon.Child) bool) {
 	for id, k := range e.known {
 		if match(k.ike, k.child) {
 			put(&e.doomed, id, why)
@@ -73,7 +77,7 @@ func (e *endings) doom(why Reason, match func(ike uint32, c Child) bool) {
 }
 
 // why tells why a child has ended.
-func (e *endings) why(ike uint32, c Child) Reason {
+func (e *endings) why(ike uint32, c charon.Child) Reason {
 	if r := e.doomed[c.UniqueID]; r != "" {
 		return r
 	}
@@ -120,7 +124,7 @@ func (e *endings) last(name string) Reason {
 }
 
 // ended notes the end of a child, unless it is known.
-func (e *endings) ended(at time.Time, ike uint32, c Child) {
+func (e *endings) ended(at time.Time, ike uint32, c charon.Child) {
 	if c.UniqueID != 0 && e.reported[c.UniqueID] {
 		return
 	}
@@ -158,7 +162,7 @@ func (e *endings) settle(now time.Time) (out []ending, why []Reason) {
 }
 
 // drop forgets a child that a younger one has replaced.
-func (e *endings) drop(c Child) {
+func (e *endings) drop(c charon.Child) {
 	if c.UniqueID != 0 {
 		put(&e.reported, c.UniqueID, true)
 	}

@@ -8,20 +8,6 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// What can be wrong between this host and charon. DaemonError wraps them.
-var (
-	ErrDaemonNotRunning = errors.New("strongSwan is not running")
-	ErrDaemonRefused    = errors.New("strongSwan's control socket refuses connections")
-	ErrDaemonPermission = errors.New("no permission for strongSwan's control socket")
-	ErrDaemonTooOld     = errors.New("strongSwan is too old")
-	ErrDaemonHangs      = errors.New("strongSwan does not answer")
-	ErrDaemonGone       = errors.New("the connection to strongSwan was lost")
-	ErrDaemonProtocol   = errors.New("strongSwan's answer was not understood")
-	// ErrNotConnected tells that the Manager has no connection to charon at the
-	// moment; it tries to get one.
-	ErrNotConnected = errors.New("not connected to strongSwan")
-)
-
 // What can be wrong between this host and the peer. NegotiationError wraps them.
 var (
 	ErrNoProposal       = errors.New("no proposal chosen")
@@ -62,6 +48,9 @@ var (
 	ErrPeerExists = errors.New("the peer exists already")
 	// ErrClosed tells that the Manager has been closed.
 	ErrClosed = errors.New("the IPsec manager is closed")
+	// ErrNotConnected tells that the Manager has no connection to charon at the
+	// moment; it tries to get one.
+	ErrNotConnected = errors.New("not connected to strongSwan")
 	// ErrNotCovered tells that no installed SA covers a flow.
 	ErrNotCovered = errors.New("no installed SA covers the flow")
 	// ErrWrongIdentity tells that IKE authenticated somebody else than configured.
@@ -73,42 +62,6 @@ var (
 	// bring a lost SA back.
 	ErrNotSupervised = errors.New("the IPsec manager does not run")
 )
-
-// DaemonError is a failure to talk to charon. errors.Is finds its Kind.
-type DaemonError struct {
-	Op     string // "connect", or the VICI command
-	Socket string
-	Kind   error // one of the ErrDaemon values
-	Err    error // the cause, or nil
-	Advice string
-}
-
-func (e *DaemonError) Error() string {
-	s := fmt.Sprintf("strongSwan at %s, %s: %v", e.Socket, e.Op, e.Kind)
-	if e.Err != nil {
-		s += fmt.Sprintf(" (%v)", e.Err)
-	}
-	if e.Advice != "" {
-		s += ": " + e.Advice
-	}
-	return s
-}
-
-func (e *DaemonError) Unwrap() []error { return nonNil(e.Kind, e.Err) }
-
-// Timeout reports whether charon failed to answer in time.
-func (e *DaemonError) Timeout() bool { return errors.Is(e.Kind, ErrDaemonHangs) }
-
-// CommandError is charon's refusal of a command.
-type CommandError struct {
-	Command string // the VICI command
-	Name    string // what it was about: a connection, a child, a secret
-	Reason  string // charon's words
-}
-
-func (e *CommandError) Error() string {
-	return fmt.Sprintf("strongSwan refused %s of %s: %s", e.Command, e.Name, e.Reason)
-}
 
 // NegotiationError is a failed attempt to bring up a child SA. errors.Is finds
 // its Kind.

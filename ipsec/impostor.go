@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
@@ -21,15 +22,15 @@ type foreign struct {
 	ike      uint32
 	host     netip.Addr // where its ESP ends
 	remoteID string
-	child    Child
+	child    charon.Child
 }
 
-func newForeign(sa *SA, c Child) foreign {
+func newForeign(sa *charon.SA, c charon.Child) foreign {
 	return foreign{conn: sa.Peer, ike: sa.UniqueID, host: sa.RemoteHost, remoteID: sa.RemoteID, child: c}
 }
 
 func (f foreign) covers(l *lane) bool {
-	return overlap(f.child.LocalTS, l.local) && overlap(f.child.RemoteTS, l.remote)
+	return charon.Overlap(f.child.LocalTS, l.local) && charon.Overlap(f.child.RemoteTS, l.remote)
 }
 
 func (f foreign) String() string {
@@ -38,7 +39,7 @@ func (f foreign) String() string {
 
 // owns tells whether an IKE SA of the peer's connection is the peer's; the error
 // says why not and wraps ErrWrongIdentity or ErrGateway.
-func (p *Peer) owns(sa *SA) error {
+func (p *Peer) owns(sa *charon.SA) error {
 	switch {
 	case !sameID(sa.RemoteID, p.RemoteID):
 		return fmt.Errorf("%w: IKE authenticated %q, and %q is configured", ErrWrongIdentity, sa.RemoteID, p.RemoteID)
@@ -81,7 +82,7 @@ func (m *Manager) readStrangers() (struct{}, error) {
 }
 
 // compare takes over from a list of all SAs what concerns the peer.
-func (p *peer) compare(all []SA, plane esp.Plane) {
+func (p *peer) compare(all []charon.SA, plane esp.Plane) {
 	var found []foreign
 	var own []uint32
 	p.mu.Lock()
@@ -151,11 +152,11 @@ func (p *peer) evict(ctx context.Context, l *link, ln *lane) {
 	p.counters.Impostors += uint64(len(all))
 	p.mu.Unlock()
 	for _, f := range all {
-		which, force := section("child-id", uintString(f.child.UniqueID)), false
+		which, force := charon.Section("child-id", charon.Uint(f.child.UniqueID)), false
 		if f.host == cfg.Remote || f.conn == cfg.Name {
-			which, force = section("ike-id", uintString(f.ike)), true
+			which, force = charon.Section("ike-id", charon.Uint(f.ike)), true
 		}
-		p.doom(ReasonIdentity, func(_ uint32, c Child) bool { return c.UniqueID == f.child.UniqueID })
+		p.doom(ReasonIdentity, func(_ uint32, c charon.Child) bool { return c.UniqueID == f.child.UniqueID })
 		_, err := l.terminate(ctx, f.conn, which, force)
 		if f.conn == cfg.Name && err == nil {
 			err = l.load(ctx, &cfg) // somebody has changed the connection

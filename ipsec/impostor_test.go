@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // renamed is saOf with other words at the IKE SA's level.
@@ -121,7 +123,7 @@ func TestCharonThatStopsAnsweringIsLeftAndFoundAgain(t *testing.T) {
 	f.up(p, "beta-out")
 	eventually(t, "up", func() bool { st, _ := m.PeerStatus("beta"); return st.State == StateUp })
 	f.set(func() { f.hang["list-sas"], f.hang["version"] = true, true })
-	if _, err := m.SAs(t.Context()); !errors.Is(err, ErrDaemonHangs) && !errors.Is(err, ErrNotConnected) {
+	if _, err := m.SAs(t.Context()); !errors.Is(err, charon.ErrHangs) && !errors.Is(err, ErrNotConnected) {
 		t.Errorf("a list: %v", err)
 	}
 	eventually(t, "it is said", func() bool {

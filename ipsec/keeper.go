@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // keep is the peer's keeper: it brings up children that flows need, and ends
@@ -267,7 +269,7 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	if errors.Is(err, ErrUnreachable) {
 		// The half-open IKE SA would repeat its packets ever more rarely.
 		p.doomIKE(ReasonStale)
-		if _, err := l.terminate(ctx, cfg.Name, section("ike", cfg.Name), true); err != nil && ctx.Err() == nil {
+		if _, err := l.terminate(ctx, cfg.Name, charon.Section("ike", cfg.Name), true); err != nil && ctx.Err() == nil {
 			p.m.cfg.Logger.Debug("could not end an IKE SA without answer", "peer", cfg.Name, "err", err)
 		}
 	}
@@ -334,9 +336,9 @@ func (p *peer) reject(ctx context.Context, l *link, ln *lane) {
 }
 
 // endChild ends one child, and tells whether charon had it.
-func (p *peer) endChild(ctx context.Context, l *link, c Child, why Reason, force bool) bool {
-	p.doom(why, func(_ uint32, k Child) bool { return k.UniqueID == c.UniqueID })
-	n, err := l.terminate(ctx, c.Name, section("child-id", uintString(c.UniqueID)), force)
+func (p *peer) endChild(ctx context.Context, l *link, c charon.Child, why Reason, force bool) bool {
+	p.doom(why, func(_ uint32, k charon.Child) bool { return k.UniqueID == c.UniqueID })
+	n, err := l.terminate(ctx, c.Name, charon.Section("child-id", charon.Uint(c.UniqueID)), force)
 	if err != nil && ctx.Err() == nil {
 		p.m.cfg.Logger.Debug("could not end a child SA", "peer", p.name, "child", c.Name, "reason", why, "err", err)
 	}
@@ -351,12 +353,12 @@ const staleTimeout = 5 * time.Second
 func (p *peer) dedupe(ctx context.Context, l *link, ln *lane) {
 	_ = p.refresh(ctx)
 	p.mu.Lock()
-	all := slices.DeleteFunc(slices.Clone(ln.installed), func(c Child) bool { return c.State != StateInstalled })
+	all := slices.DeleteFunc(slices.Clone(ln.installed), func(c charon.Child) bool { return c.State != charon.StateInstalled })
 	p.mu.Unlock()
 	if len(all) < 2 {
 		return
 	}
-	slices.SortFunc(all, func(a, b Child) int { return int(int64(a.UniqueID) - int64(b.UniqueID)) })
+	slices.SortFunc(all, func(a, b charon.Child) int { return int(int64(a.UniqueID) - int64(b.UniqueID)) })
 	for _, c := range all[:len(all)-1] {
 		if p.endChild(ctx, l, c, ReasonDuplicate, false) {
 			p.mu.Lock()

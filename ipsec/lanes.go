@@ -1,6 +1,10 @@
 package ipsec
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/ironwarp/ironwarp/ipsec/charon"
+)
 
 // A peer with N child SAs per direction splits the dynamic ports (RFC 6335
 // section 6) of the host that dials into N blocks. Each block is a power of two
@@ -22,8 +26,8 @@ func portBlock(k, n int) (lo, hi uint16) {
 
 // splitOf tells into how many blocks a peer splits its ports that has this one;
 // 0: it is no such block.
-func splitOf(s Selector) int {
-	if s.anyPort() {
+func splitOf(s charon.Selector) int {
+	if s.AnyPort() {
 		return 1
 	}
 	for n := 2; n <= MaxChildren; n *= 2 {
@@ -41,7 +45,7 @@ type laneSpec struct {
 	child         string
 	link          Link
 	role          role
-	local, remote Selector
+	local, remote charon.Selector
 }
 
 // laneSpecs are the children of a peer link by link, those for flows that this
@@ -70,13 +74,13 @@ func (p Peer) laneSpecs() []laneSpec {
 
 // selectors are those of a child: a block of ports of the host that dials, the
 // link's port of the one that is dialled.
-func (p Peer) selectors(link Link, r role, k int) (local, remote Selector) {
+func (p Peer) selectors(link Link, r role, k int) (local, remote charon.Selector) {
 	lo, hi := portBlock(k, p.Children)
-	from := func(s Selector) Selector { s.PortFrom, s.PortTo = lo, hi; return s }
+	from := func(s charon.Selector) charon.Selector { s.PortFrom, s.PortTo = lo, hi; return s }
 	if r == dialler {
-		return from(HostSelector(p.Local, link.Protocol, 0)), HostSelector(p.Remote, link.Protocol, link.Port)
+		return from(charon.HostSelector(p.Local, link.Protocol, 0)), charon.HostSelector(p.Remote, link.Protocol, link.Port)
 	}
-	return HostSelector(p.Local, link.Protocol, link.Port), from(HostSelector(p.Remote, link.Protocol, 0))
+	return charon.HostSelector(p.Local, link.Protocol, link.Port), from(charon.HostSelector(p.Remote, link.Protocol, 0))
 }
 
 func (p Peer) outName() string { return p.Name + "-out" }

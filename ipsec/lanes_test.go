@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -19,7 +20,7 @@ func TestPortBlocksAreAlignedAndCoverTheDynamicPorts(t *testing.T) {
 			if int(lo) != next || size&(size-1) != 0 || int(lo)%size != 0 {
 				t.Errorf("block %d of %d is %d to %d: no port and mask expresses it, or it does not follow the one before", k, n, lo, hi)
 			}
-			if got := splitOf(Selector{PortFrom: lo, PortTo: hi}); got != n {
+			if got := splitOf(charon.Selector{PortFrom: lo, PortTo: hi}); got != n {
 				t.Errorf("block %d of %d is taken for one of %d", k, n, got)
 			}
 			next = int(hi) + 1
@@ -31,7 +32,7 @@ func TestPortBlocksAreAlignedAndCoverTheDynamicPorts(t *testing.T) {
 	if lo, hi := portBlock(0, 1); lo != 0 || hi != 65535 {
 		t.Errorf("one child has ports %d to %d", lo, hi)
 	}
-	if n := splitOf(Selector{PortFrom: 7471, PortTo: 7471}); n != 0 {
+	if n := splitOf(charon.Selector{PortFrom: 7471, PortTo: 7471}); n != 0 {
 		t.Errorf("the link's port is taken for a block of %d", n)
 	}
 }
@@ -44,7 +45,7 @@ func lanePeer(children int) Peer {
 
 func TestPeerWithOneChildHasItsNamesAndPortsAsEver(t *testing.T) {
 	specs := testPeer("beta", 2).laneSpecs()
-	if len(specs) != 2 || specs[0].child != "beta-out" || specs[1].child != "beta-in" || !specs[0].local.anyPort() || !specs[1].remote.anyPort() {
+	if len(specs) != 2 || specs[0].child != "beta-out" || specs[1].child != "beta-in" || !specs[0].local.AnyPort() || !specs[1].remote.AnyPort() {
 		t.Errorf("children %+v", specs)
 	}
 }

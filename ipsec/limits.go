@@ -18,10 +18,6 @@ const (
 	// MaxChildren bounds the child SAs of a peer per direction.
 	MaxChildren = 16
 
-	// maxListed bounds the SAs, children included, of one list: 1024 peers with
-	// three links of 32 children each, and some of other programs.
-	maxListed = 1 << 17
-
 	// ikePort and natPort are the UDP ports of IKE and of ESP in UDP (RFC 7296 2,
 	// RFC 3948 2.1), which no link may have.
 	ikePort = 500

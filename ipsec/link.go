@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/strongswan/govici/vici"
+
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // watched are the events that make the list of SAs worth reading again.
@@ -23,10 +25,10 @@ var watched = []string{"ike-updown", "ike-rekey", "child-updown", "child-rekey",
 type link struct {
 	cfg    Config
 	status DaemonStatus
-	events *viciConn
+	events *charon.Conn
 
 	mu    sync.Mutex // serialises questions
-	query *viciConn
+	query *charon.Conn
 
 	certs struct {
 		sync.Mutex
@@ -40,22 +42,22 @@ func connect(ctx context.Context, cfg Config) (*link, error) {
 	defer cancel()
 	l := &link{cfg: cfg}
 	var err error
-	if l.query, err = dialVici(ctx, cfg.Socket); err != nil {
+	if l.query, err = charon.Dial(ctx, cfg.Socket); err != nil {
 		return nil, err
 	}
-	if l.status, err = l.query.identify(ctx); err != nil {
-		l.query.close()
+	if l.status, err = identify(ctx, l.query); err != nil {
+		l.query.Close()
 		return nil, err
 	}
-	if err = l.query.subscribe(ctx, "list-sa", "list-cert"); err != nil {
-		l.query.close()
+	if err = l.query.Subscribe(ctx, "list-sa", "list-cert"); err != nil {
+		l.query.Close()
 		return nil, err
 	}
-	if l.events, err = dialVici(ctx, cfg.Socket); err != nil {
-		l.query.close()
+	if l.events, err = charon.Dial(ctx, cfg.Socket, saidChildDelete, saidGivingUp, saidUnloaded); err != nil {
+		l.query.Close()
 		return nil, err
 	}
-	if err = l.events.subscribe(ctx, watched...); err != nil {
+	if err = l.events.Subscribe(ctx, watched...); err != nil {
 		l.close()
 		return nil, err
 	}
@@ -64,9 +66,9 @@ func connect(ctx context.Context, cfg Config) (*link, error) {
 }
 
 func (l *link) close() {
-	l.query.close()
+	l.query.Close()
 	if l.events != nil {
-		l.events.close()
+		l.events.Close()
 	}
 }
 
@@ -78,25 +80,25 @@ func (l *link) ask(ctx context.Context, cmd, about string, in *vici.Message) (*v
 	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m, err := l.query.call(ctx, cmd, about, in, nil)
+	m, err := l.query.Call(ctx, cmd, about, in, nil)
 	l.judge(err)
 	return m, err
 }
 
 func (l *link) judge(err error) {
-	var refused *CommandError
+	var refused *charon.CommandError
 	if err != nil && !errors.As(err, &refused) {
 		l.close()
 	}
 }
 
 // list reads the SAs of a connection, or all of them.
-func (l *link) list(ctx context.Context, conn string) ([]SA, error) {
+func (l *link) list(ctx context.Context, conn string) ([]charon.SA, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.cfg.CallTimeout)
 	defer cancel()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	sas, err := listSAs(ctx, l.query, conn)
+	sas, err := charon.ListSAs(ctx, l.query, conn)
 	l.judge(err)
 	return sas, err
 }
@@ -106,16 +108,16 @@ func (l *link) control(ctx context.Context, d time.Duration, cmd, about string, 
 	// charon gives up by itself at d and says why; the margin is for that answer.
 	ctx, cancel := context.WithTimeout(ctx, d+2*time.Second)
 	defer cancel()
-	c, err := dialVici(ctx, l.cfg.Socket)
+	c, err := charon.Dial(ctx, l.cfg.Socket)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer c.close()
-	if err := c.subscribe(ctx, "control-log"); err != nil {
+	defer c.Close()
+	if err := c.Subscribe(ctx, "control-log"); err != nil {
 		return nil, nil, err
 	}
-	answer, err = c.call(ctx, cmd, about, in, func(ev vici.Event) {
-		if text := str(ev.Message, "msg"); ev.Name == "control-log" && text != "" && len(log) < maxControlLog {
+	answer, err = c.Call(ctx, cmd, about, in, func(ev vici.Event) {
+		if text := charon.Str(ev.Message, "msg"); ev.Name == "control-log" && text != "" && len(log) < maxControlLog {
 			log = append(log, text)
 		}
 	})
@@ -125,9 +127,6 @@ func (l *link) control(ctx context.Context, d time.Duration, cmd, about string, 
 // maxControlLog bounds what is kept of charon's words about one command.
 const maxControlLog = 200
 
-// errLinkClosed tells that the socket for events was closed by charon.
-var errLinkClosed = errors.New("charon closed the connection")
-
 // follow hands over events until the link is down, and looks for a sign of life
 // where there are none.
 func (l *link) follow(ctx context.Context, event func(vici.Event), alive func() error) error {
@@ -135,9 +134,9 @@ func (l *link) follow(ctx context.Context, event func(vici.Event), alive func() 
 	defer tick.Stop()
 	for {
 		select {
-		case ev, ok := <-l.events.events:
+		case ev, ok := <-l.events.Events:
 			if !ok {
-				return l.events.ended()
+				return l.events.Ended()
 			}
 			event(ev)
 		case <-tick.C:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
@@ -133,7 +134,7 @@ func (m *Manager) retire(ctx context.Context, p *peer, keep []Link) error {
 	var errs []error
 	p.doomIKE(ReasonRemoved)
 	if l != nil {
-		if _, err := l.terminate(ctx, p.name, section("ike", p.name), true); err != nil {
+		if _, err := l.terminate(ctx, p.name, charon.Section("ike", p.name), true); err != nil {
 			errs = append(errs, err)
 		}
 		errs = append(errs, l.unload(ctx, p.name))
@@ -162,23 +163,23 @@ func (m *Manager) retire(ctx context.Context, p *peer, keep []Link) error {
 }
 
 // SAs lists the SAs of the peers, as charon has them now, by peer.
-func (m *Manager) SAs(ctx context.Context) ([]SA, error) {
+func (m *Manager) SAs(ctx context.Context) ([]charon.SA, error) {
 	all, err := m.listAll(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var ours []SA
+	var ours []charon.SA
 	for _, sa := range all {
 		if p, err := m.peer(sa.Peer); err == nil {
 			ours = append(ours, p.dress(sa))
 		}
 	}
-	slices.SortStableFunc(ours, func(a, b SA) int { return cmp.Compare(a.Peer, b.Peer) })
+	slices.SortStableFunc(ours, func(a, b charon.SA) int { return cmp.Compare(a.Peer, b.Peer) })
 	return ours, nil
 }
 
 // dress adds to a listed SA what only this package knows.
-func (p *peer) dress(sa SA) SA {
+func (p *peer) dress(sa charon.SA) charon.SA {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sa.Gateway = sa.RemoteHost != p.cfg.Remote
@@ -200,9 +201,9 @@ func (p *peer) dress(sa SA) SA {
 func (m *Manager) DeleteChild(ctx context.Context, name, child string) (int, error) {
 	return m.eachChild(ctx, name, child, func(p *peer, l *link, child string) (int, error) {
 		ids := p.installedIDs(child)
-		p.doom(ReasonHere, func(_ uint32, c Child) bool { return c.Name == child })
-		n, err := l.terminate(ctx, child, section("ike", name, "child", child), false)
-		var refused *CommandError
+		p.doom(ReasonHere, func(_ uint32, c charon.Child) bool { return c.Name == child })
+		n, err := l.terminate(ctx, child, charon.Section("ike", name, "child", child), false)
+		var refused *charon.CommandError
 		if !errors.As(err, &refused) || p.refresh(ctx) != nil {
 			return n, err
 		}
@@ -234,7 +235,7 @@ func (m *Manager) DeleteIKE(ctx context.Context, name string) (int, error) {
 		return 0, err
 	}
 	p.doomIKE(ReasonHere)
-	n, err := l.terminate(ctx, name, section("ike", name), false)
+	n, err := l.terminate(ctx, name, charon.Section("ike", name), false)
 	return n, errors.Join(err, p.refresh(ctx))
 }
 
@@ -245,27 +246,27 @@ func (m *Manager) RekeyIKE(ctx context.Context, name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	answer, err := l.ask(ctx, "rekey", name, section("ike", name))
+	answer, err := l.ask(ctx, "rekey", name, charon.Section("ike", name))
 	if err != nil {
 		return 0, notMatching(err)
 	}
-	return int(num(answer, "matches")), p.refresh(ctx)
+	return int(charon.Num(answer, "matches")), p.refresh(ctx)
 }
 
 // Rekey makes fresh keys for a peer's children (child as in DeleteChild).
 func (m *Manager) Rekey(ctx context.Context, name, child string) (int, error) {
 	return m.eachChild(ctx, name, child, func(_ *peer, l *link, child string) (int, error) {
-		answer, err := l.ask(ctx, "rekey", child, section("ike", name, "child", child))
+		answer, err := l.ask(ctx, "rekey", child, charon.Section("ike", name, "child", child))
 		if err != nil {
 			return 0, notMatching(err)
 		}
-		return int(num(answer, "matches")), nil
+		return int(charon.Num(answer, "matches")), nil
 	})
 }
 
 // notMatching turns the refusal of a command that found no SA into nil.
 func notMatching(err error) error {
-	var refused *CommandError
+	var refused *charon.CommandError
 	if errors.As(err, &refused) && strings.Contains(refused.Reason, "no matching") {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
@@ -21,7 +22,7 @@ import (
 type Manager struct {
 	cfg    Config
 	board  board
-	lists  flights[[]SA]
+	lists  flights[[]charon.SA]
 	slots  chan struct{} // attempts under way in charon
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -32,7 +33,7 @@ type Manager struct {
 	empty     func(guard.Spec) error // ends the sockets of its link
 	probe     func(guard.Spec) error // the self-test
 	route     func(g guard.Spec, local netip.Addr, up bool) error
-	confirm   func(g guard.Spec, sa *SA, c *Child) error // that a listed child is in place
+	confirm   func(g guard.Spec, sa *charon.SA, c *charon.Child) error // that a listed child is in place
 	// That of the blocks.
 	listBlocks  func(netns string) ([]guard.BlockEntry, error)
 	setBlocks   func(netns string, gone []guard.LinkKey, add []guard.BlockEntry) error
@@ -81,7 +82,7 @@ func New(cfg Config) (*Manager, error) {
 		empty:     guard.EndSockets,
 		probe:     guard.Probe,
 		route:     guard.Route,
-		confirm: func(g guard.Spec, sa *SA, c *Child) error {
+		confirm: func(g guard.Spec, sa *charon.SA, c *charon.Child) error {
 			return guard.Confirm(g, guard.ChildSA{Name: c.Name, Local: sa.LocalHost, Remote: sa.RemoteHost, SPIIn: c.SPIIn, SPIOut: c.SPIOut})
 		},
 

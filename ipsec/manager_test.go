@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
@@ -65,7 +66,7 @@ func newBenchOf(t *testing.T, cfg Config) *bench {
 	m.uninstall = func(guard.Spec) error { b.guarded.Store(0); return nil }
 	m.route = func(guard.Spec, netip.Addr, bool) error { return nil }
 	m.probe = func(guard.Spec) error { return nil }
-	m.confirm = func(guard.Spec, *SA, *Child) error { return nil }
+	m.confirm = func(guard.Spec, *charon.SA, *charon.Child) error { return nil }
 	m.listBlocks, m.setBlocks, m.checkBlocks = b.kernel.list, b.kernel.set, b.kernel.check
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(context.Background()) }()

@@ -6,30 +6,9 @@ import (
 
 	"github.com/strongswan/govici/vici"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
-
-// section builds a VICI message from keys and values: strings, lists of strings
-// and sections. Empty values are left out.
-func section(kv ...any) *vici.Message {
-	m := vici.NewMessage()
-	for i := 0; i+1 < len(kv); i += 2 {
-		switch v := kv[i+1].(type) {
-		case string:
-			if v == "" {
-				continue
-			}
-		case []string:
-			if len(v) == 0 {
-				continue
-			}
-		}
-		if err := m.Set(kv[i].(string), kv[i+1]); err != nil {
-			panic("ipsec: a VICI message of our own: " + err.Error())
-		}
-	}
-	return m
-}
 
 // connMessage is load-conn.
 func connMessage(p *Peer, plane esp.Plane) *vici.Message {
@@ -48,7 +27,7 @@ func connMessage(p *Peer, plane esp.Plane) *vici.Message {
 	}
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) + "s" }
 	child := func(spec laneSpec) *vici.Message {
-		m := section(
+		m := charon.Section(
 			"local_ts", []string{spec.local.Numeric()},
 			"remote_ts", []string{spec.remote.Numeric()},
 			"esp_proposals", p.Profile.ESPFor(plane),
@@ -60,19 +39,19 @@ func connMessage(p *Peer, plane esp.Plane) *vici.Message {
 			"replay_window", strconv.Itoa(p.Profile.ReplayWindow),
 		)
 		if p.Profile.RekeyBytes > 0 {
-			set(m, "rekey_bytes", strconv.FormatUint(p.Profile.RekeyBytes, 10))
-			set(m, "life_bytes", strconv.FormatUint(p.Profile.LifeBytes(), 10))
+			charon.Set(m, "rekey_bytes", strconv.FormatUint(p.Profile.RekeyBytes, 10))
+			charon.Set(m, "life_bytes", strconv.FormatUint(p.Profile.LifeBytes(), 10))
 		}
 		if n := plane.Offers().Priority; n > 0 {
-			set(m, "priority", strconv.Itoa(n))
+			charon.Set(m, "priority", strconv.Itoa(n))
 		}
 		return m
 	}
-	children := section()
+	children := charon.Section()
 	for _, spec := range p.laneSpecs() {
-		set(children, spec.child, child(spec))
+		charon.Set(children, spec.child, child(spec))
 	}
-	conn := section(
+	conn := charon.Section(
 		"version", strconv.Itoa(p.Profile.Version),
 		"local_addrs", []string{p.Local.String()},
 		"remote_addrs", []string{end.String()},
@@ -89,44 +68,7 @@ func connMessage(p *Peer, plane esp.Plane) *vici.Message {
 		"children", children,
 	)
 	if p.Profile.Aggressive {
-		set(conn, "aggressive", "yes")
+		charon.Set(conn, "aggressive", "yes")
 	}
-	return section(p.Name, conn)
-}
-
-func set(m *vici.Message, key string, value any) {
-	if err := m.Set(key, value); err != nil {
-		panic("ipsec: a VICI message of our own: " + err.Error())
-	}
-}
-
-func str(m *vici.Message, key string) string {
-	s, _ := m.Get(key).(string)
-	return s
-}
-
-func num(m *vici.Message, key string) uint64 {
-	n, _ := strconv.ParseUint(str(m, key), 10, 64)
-	return n
-}
-
-func uintString(n uint32) string { return strconv.FormatUint(uint64(n), 10) }
-
-func list(m *vici.Message, key string) []string {
-	switch v := m.Get(key).(type) {
-	case []string:
-		return v
-	case string:
-		if v != "" {
-			return []string{v}
-		}
-	}
-	return nil
-}
-
-func sub(m *vici.Message, key string) *vici.Message {
-	if s, ok := m.Get(key).(*vici.Message); ok && s != nil {
-		return s
-	}
-	return vici.NewMessage()
+	return charon.Section(p.Name, conn)
 }

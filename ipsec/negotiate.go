@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/strongswan/govici/vici"
+
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // initiate asks charon to bring a child up, and explains a failure.
 func (l *link) initiate(ctx context.Context, p *Peer, child string, d time.Duration) error {
-	m := section("ike", p.Name, "child", child, "timeout", millis(d), "loglevel", "1")
+	m := charon.Section("ike", p.Name, "child", child, "timeout", millis(d), "loglevel", "1")
 	_, log, err := l.control(ctx, d, "initiate", child, m)
-	var refused *CommandError
+	var refused *charon.CommandError
 	if err == nil || !errors.As(err, &refused) {
 		return err
 	}
@@ -28,16 +30,16 @@ func (l *link) terminate(ctx context.Context, about string, which *vici.Message,
 }
 
 func (l *link) terminateWithin(ctx context.Context, d time.Duration, about string, which *vici.Message, force bool) (int, error) {
-	set(which, "timeout", millis(d))
-	set(which, "loglevel", "-1")
+	charon.Set(which, "timeout", millis(d))
+	charon.Set(which, "loglevel", "-1")
 	if force {
-		set(which, "force", "yes")
+		charon.Set(which, "force", "yes")
 	}
 	for again := force; ; again = false {
 		answer, _, err := l.control(ctx, d, "terminate", about, which)
 		n := 0
 		if answer != nil {
-			n, _ = strconv.Atoi(str(answer, "terminated"))
+			n, _ = strconv.Atoi(charon.Str(answer, "terminated"))
 		}
 		refused, isRefusal := asCommandError(err)
 		switch {
@@ -52,8 +54,8 @@ func (l *link) terminateWithin(ctx context.Context, d time.Duration, about strin
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-func asCommandError(err error) (*CommandError, bool) {
-	var refused *CommandError
+func asCommandError(err error) (*charon.CommandError, bool) {
+	var refused *charon.CommandError
 	ok := errors.As(err, &refused)
 	return refused, ok
 }

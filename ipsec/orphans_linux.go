@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
@@ -18,7 +19,7 @@ import (
 // them, and below them stands the guard.
 
 // unlisted leaves out states that a list of SAs has.
-func unlisted(states []guard.State, sas []SA) []guard.State {
+func unlisted(states []guard.State, sas []charon.SA) []guard.State {
 	listed := map[uint32]bool{}
 	for _, sa := range sas {
 		for _, c := range sa.Children {
@@ -43,7 +44,7 @@ func (m *Manager) noteOrphans(ctx context.Context, p *peer) {
 	// The states come first: what charon makes meanwhile is in its list only.
 	states, err := guard.ChildStates(m.cfg.NetNS, specs, p.local)
 	if err == nil && len(states) > 0 {
-		var sas []SA
+		var sas []charon.SA
 		if sas, err = m.listAll(ctx); err == nil {
 			states = unlisted(states, sas)
 		}

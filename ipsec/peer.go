@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -24,12 +25,12 @@ type lane struct {
 	link  Link
 	role  role
 
-	local, remote Selector // what the child has to cover
+	local, remote charon.Selector // what the child has to cover
 
-	up        atomic.Bool // the peer's own child is installed, and nobody else's; read by Protection.Paused
-	installed []Child     // by the last list
-	narrowed  []Child     // those that the peer has agreed to in part only
-	foreign   []foreign   // children of others that would carry the lane's flows
+	up        atomic.Bool    // the peer's own child is installed, and nobody else's; read by Protection.Paused
+	installed []charon.Child // by the last list
+	narrowed  []charon.Child // those that the peer has agreed to in part only
+	foreign   []foreign      // children of others that would carry the lane's flows
 	flows     map[*protection]struct{}
 	waiters   map[chan error]struct{} // calls of Prepare
 
@@ -107,7 +108,7 @@ type peer struct {
 	ikes        []uint32
 	generation  []uint32        // those that the list had which first had none of the one before
 	came        map[uint32]bool // IKE SAs that charon says are up, and no list has had yet
-	live        []SA            // by the last list
+	live        []charon.SA     // by the last list
 	endings     endings
 	settling    bool      // a goroutine waits for reasons
 	strangers   []foreign // children of other connections that overlap with this peer's
@@ -153,7 +154,7 @@ func (p *peer) laneNamed(child string) *lane {
 
 // apply takes over what charon lists of this peer; lost tells that charon itself
 // has gone.
-func (p *peer) apply(sas []SA, lost bool) {
+func (p *peer) apply(sas []charon.SA, lost bool) {
 	now := time.Now()
 	var events []Event
 	p.mu.Lock()
@@ -167,8 +168,8 @@ func (p *peer) apply(sas []SA, lost bool) {
 	carried := false
 	for i, l := range p.lanes {
 		was := l.up.Load()
-		replaced := was && !slices.ContainsFunc(found[i].installed, func(c Child) bool {
-			return slices.ContainsFunc(l.installed, func(o Child) bool { return o.UniqueID == c.UniqueID })
+		replaced := was && !slices.ContainsFunc(found[i].installed, func(c charon.Child) bool {
+			return slices.ContainsFunc(l.installed, func(o charon.Child) bool { return o.UniqueID == c.UniqueID })
 		})
 		events = append(events, p.fresh(l, found[i].foreign)...)
 		l.installed, l.narrowed, l.foreign = found[i].installed, found[i].narrowed, found[i].foreign
@@ -244,9 +245,9 @@ func (p *peer) seek(l *lane, is bool, now time.Time) {
 
 // settledChildren is how many children there are beside those that are being
 // rekeyed.
-func settledChildren(all []Child) (n int) {
+func settledChildren(all []charon.Child) (n int) {
 	for _, c := range all {
-		if c.State == StateInstalled {
+		if c.State == charon.StateInstalled {
 			n++
 		}
 	}
@@ -255,12 +256,12 @@ func settledChildren(all []Child) (n int) {
 
 // findings are what a list has of a lane.
 type findings struct {
-	installed, narrowed []Child
+	installed, narrowed []charon.Child
 	foreign             []foreign
 }
 
 // sort looks up what a list has of each lane; p.mu is held.
-func (p *peer) sort(sas []SA) []findings {
+func (p *peer) sort(sas []charon.SA) []findings {
 	found := make([]findings, len(p.lanes))
 	for i := range sas {
 		sa := &sas[i]
@@ -285,10 +286,10 @@ func (p *peer) sort(sas []SA) []findings {
 			for j, l := range p.lanes {
 				switch {
 				case !c.IsInstalled():
-				case !own && (c.Name == l.child || overlap(c.LocalTS, l.local) && overlap(c.RemoteTS, l.remote)):
+				case !own && (c.Name == l.child || charon.Overlap(c.LocalTS, l.local) && charon.Overlap(c.RemoteTS, l.remote)):
 					found[j].foreign = append(found[j].foreign, newForeign(sa, c))
 				case c.Name != l.child || !own:
-				case anyContains(c.LocalTS, l.local) && anyContains(c.RemoteTS, l.remote):
+				case charon.AnyContains(c.LocalTS, l.local) && charon.AnyContains(c.RemoteTS, l.remote):
 					found[j].installed = append(found[j].installed, c)
 				default:
 					found[j].narrowed = append(found[j].narrowed, c)
@@ -308,14 +309,14 @@ func (p *peer) sort(sas []SA) []findings {
 
 // alive tells that an IKE SA has authenticated its peer and is not on its way
 // out.
-func alive(sa *SA) bool { return sa.State == "ESTABLISHED" || sa.State == "REKEYING" }
+func alive(sa *charon.SA) bool { return sa.State == "ESTABLISHED" || sa.State == "REKEYING" }
 
 // inherited tells that a child is one that the lane has had already, and waits
 // with an IKEv1 SA whose hosts authenticate anew: charon hands the children over
 // before that. Their keys are those that the old SA has authenticated.
-func (l *lane) inherited(sa *SA, c Child) bool {
+func (l *lane) inherited(sa *charon.SA, c charon.Child) bool {
 	return sa.Version == 1 && sa.State == "CONNECTING" && c.Name == l.child && c.IsInstalled() &&
-		slices.ContainsFunc(l.installed, func(o Child) bool { return o.UniqueID == c.UniqueID })
+		slices.ContainsFunc(l.installed, func(o charon.Child) bool { return o.UniqueID == c.UniqueID })
 }
 
 func (l *lane) wanted(why Reason) {
@@ -437,8 +438,8 @@ func (p *peer) laneOf(f transport.Flow, outgoing bool) *lane {
 	for _, l := range p.lanes {
 		switch {
 		case !l.link.carries(f, outgoing):
-		case outgoing && l.role == dialler && l.local.hasPort(f.Local.Port()),
-			!outgoing && l.role == listener && l.remote.hasPort(f.Remote.Port()):
+		case outgoing && l.role == dialler && l.local.HasPort(f.Local.Port()),
+			!outgoing && l.role == listener && l.remote.HasPort(f.Remote.Port()):
 			return l
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -37,8 +38,8 @@ func (l *lane) status(busy bool) LaneStatus {
 }
 
 // youngest returns the child that was made last, nil if there is none.
-func youngest(all []Child) *Child {
-	var last *Child
+func youngest(all []charon.Child) *charon.Child {
+	var last *charon.Child
 	for i := range all {
 		if last == nil || all[i].UniqueID > last.UniqueID {
 			last = &all[i]
@@ -52,13 +53,13 @@ func (p *peer) liveStatus() *Live {
 	if len(p.live) == 0 {
 		return nil
 	}
-	sa := slices.MaxFunc(p.live, func(a, b SA) int { return int(int64(a.UniqueID) - int64(b.UniqueID)) })
+	sa := slices.MaxFunc(p.live, func(a, b charon.SA) int { return int(int64(a.UniqueID) - int64(b.UniqueID)) })
 	v := &Live{IKEVersion: sa.Version, LocalID: sa.LocalID, RemoteID: sa.RemoteID, IKE: sa.Algorithms(), Initiator: sa.Initiator,
 		SPI: sa.SPI, Established: sa.Established, Rekey: sa.Rekey}
 	if sa.RemoteHost != p.cfg.Remote {
 		v.Gateway = sa.RemoteHost.String()
 	}
-	var all []Child
+	var all []charon.Child
 	for _, l := range p.lanes {
 		all = append(all, l.installed...)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
@@ -38,7 +39,7 @@ func checkPlugins(socket string, loaded []string) error {
 	if len(lacks) == 0 {
 		return nil
 	}
-	return &DaemonError{Op: "plugins", Socket: socket, Kind: ErrPluginMissing,
+	return &charon.Error{Op: "plugins", Socket: socket, Kind: ErrPluginMissing,
 		Err:    fmt.Errorf("it has loaded %s", strings.Join(lacks, "; ")),
 		Advice: strings.Join(fixes, "; ") + "; see charon.load in strongswan.conf, and systemctl restart strongswan"}
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -16,7 +17,7 @@ import (
 // Prepare implements transport.Protector: the guard is checked, and an SA for
 // dialling f's remote address is brought up if there is none. Concurrent calls
 // share one attempt. The error tells what is wrong with the SA, see
-// NegotiationError and DaemonError; it matches transport.ErrAway if the guard is
+// NegotiationError and charon.Error; it matches transport.ErrAway if the guard is
 // in place and the SA is all that is missing.
 func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
 	f = unmapped(f)
@@ -131,7 +132,7 @@ func (p *peer) forget(ln *lane, w chan error) {
 func (m *Manager) LocalPorts(_ context.Context, f transport.Flow) (lo, hi uint16, err error) {
 	f = unmapped(f)
 	p, ln := m.find(f, true)
-	if p == nil || ln.local.anyPort() {
+	if p == nil || ln.local.AnyPort() {
 		return 0, 0, nil
 	}
 	p.mu.Lock()
@@ -279,17 +280,17 @@ func (m *Manager) proof(ctx context.Context, p *peer, cfg *Peer, name string, f 
 }
 
 // judge looks for the child that carries a flow in a list of all SAs.
-func judge(p *Peer, name string, f transport.Flow, sas []SA) (*SA, *Child, error) {
-	refuse := func(kind error, format string, args ...any) (*SA, *Child, error) {
+func judge(p *Peer, name string, f transport.Flow, sas []charon.SA) (*charon.SA, *charon.Child, error) {
+	refuse := func(kind error, format string, args ...any) (*charon.SA, *charon.Child, error) {
 		return nil, nil, &AdmitError{Flow: f, Peer: p.Name, Kind: kind, Detail: fmt.Sprintf(format, args...)}
 	}
-	var found *SA
-	var child *Child
+	var found *charon.SA
+	var child *charon.Child
 	for i := range sas {
 		sa := &sas[i]
 		for j := range sa.Children {
 			c := &sa.Children[j]
-			if !c.IsInstalled() || !covers(c.LocalTS, c.RemoteTS, f) {
+			if !c.IsInstalled() || !charon.Covers(c.LocalTS, c.RemoteTS, f) {
 				continue
 			}
 			if sa.Peer != p.Name {

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -12,9 +13,9 @@ func flowTo(p Peer) transport.Flow {
 	return transport.Flow{Protocol: transport.ProtoTCP, Local: netip.AddrPortFrom(p.Local, 40000), Remote: netip.AddrPortFrom(p.Remote, p.Port)}
 }
 
-func mustSelectors(texts ...string) (out []Selector) {
+func mustSelectors(texts ...string) (out []charon.Selector) {
 	for _, s := range texts {
-		sel, err := ParseSelector(s)
+		sel, err := charon.ParseSelector(s)
 		if err != nil {
 			panic(err)
 		}
@@ -32,15 +33,15 @@ func TestGatewayIsAcceptedWhereItIsConfigured(t *testing.T) {
 		host string
 		want error
 	}{{"203.0.113.1", nil}, {p.Remote.String(), nil}, {"203.0.113.2", ErrGateway}} {
-		sa := SA{Peer: "beta", State: "ESTABLISHED", LocalHost: p.Local, RemoteHost: netip.MustParseAddr(tc.host), LocalID: "here", RemoteID: "beta",
-			Children: []Child{{Name: "beta-out", State: "INSTALLED",
+		sa := charon.SA{Peer: "beta", State: "ESTABLISHED", LocalHost: p.Local, RemoteHost: netip.MustParseAddr(tc.host), LocalID: "here", RemoteID: "beta",
+			Children: []charon.Child{{Name: "beta-out", State: "INSTALLED",
 				LocalTS: mustSelectors("192.0.2.1/32[tcp]"), RemoteTS: mustSelectors("198.51.100.2/32[tcp/7471]")}}}
-		if _, _, err := judge(&p, "beta-out", flowTo(p), []SA{sa}); !errors.Is(err, tc.want) {
+		if _, _, err := judge(&p, "beta-out", flowTo(p), []charon.SA{sa}); !errors.Is(err, tc.want) {
 			t.Errorf("ESP that ends at %s: %v, want %v", tc.host, err, tc.want)
 		}
 		p2 := p
 		p2.Gateway = netip.Addr{}
-		if _, _, err := judge(&p2, "beta-out", flowTo(p), []SA{sa}); (err == nil) != (tc.host == p.Remote.String()) {
+		if _, _, err := judge(&p2, "beta-out", flowTo(p), []charon.SA{sa}); (err == nil) != (tc.host == p.Remote.String()) {
 			t.Errorf("ESP that ends at %s, without a gateway: %v", tc.host, err)
 		}
 	}
@@ -48,9 +49,9 @@ func TestGatewayIsAcceptedWhereItIsConfigured(t *testing.T) {
 
 func TestFlowIsJudgedByTheSAThatCoversIt(t *testing.T) {
 	p := testPeer("beta", 2)
-	good := func() SA {
-		return SA{Peer: "beta", State: "ESTABLISHED", LocalHost: p.Local, RemoteHost: p.Remote, LocalID: "here", RemoteID: "beta",
-			Children: []Child{{Name: "beta-out", State: "INSTALLED",
+	good := func() charon.SA {
+		return charon.SA{Peer: "beta", State: "ESTABLISHED", LocalHost: p.Local, RemoteHost: p.Remote, LocalID: "here", RemoteID: "beta",
+			Children: []charon.Child{{Name: "beta-out", State: "INSTALLED",
 				LocalTS: mustSelectors("192.0.2.1/32[tcp]"), RemoteTS: mustSelectors("198.51.100.2/32[tcp/7471]")}}}
 	}
 	other := good()
@@ -58,39 +59,39 @@ func TestFlowIsJudgedByTheSAThatCoversIt(t *testing.T) {
 	other.Children[0].LocalTS, other.Children[0].RemoteTS = mustSelectors("0.0.0.0/0"), mustSelectors("0.0.0.0/0")
 	for _, tc := range []struct {
 		name   string
-		change func(*SA, *transport.Flow)
-		more   []SA
+		change func(*charon.SA, *transport.Flow)
+		more   []charon.SA
 		want   error
 	}{
 		{"all is well", nil, nil, nil},
-		{"the identity is written otherwise", func(s *SA, _ *transport.Flow) { s.RemoteID = "BETA" }, nil, nil},
-		{"while the IKE SA is rekeyed", func(s *SA, _ *transport.Flow) { s.State = "REKEYING" }, nil, nil},
-		{"another connection has other traffic", nil, []SA{{Peer: "vpn", State: "ESTABLISHED", Children: []Child{{Name: "net", State: "INSTALLED",
+		{"the identity is written otherwise", func(s *charon.SA, _ *transport.Flow) { s.RemoteID = "BETA" }, nil, nil},
+		{"while the IKE SA is rekeyed", func(s *charon.SA, _ *transport.Flow) { s.State = "REKEYING" }, nil, nil},
+		{"another connection has other traffic", nil, []charon.SA{{Peer: "vpn", State: "ESTABLISHED", Children: []charon.Child{{Name: "net", State: "INSTALLED",
 			LocalTS: mustSelectors("10.0.0.0/8"), RemoteTS: mustSelectors("10.0.0.0/8")}}}}, nil},
-		{"child not installed yet", func(s *SA, _ *transport.Flow) { s.Children[0].State = "CREATED" }, nil, ErrNotCovered},
-		{"child being deleted", func(s *SA, _ *transport.Flow) { s.Children[0].State = "DELETING" }, nil, ErrNotCovered},
-		{"while the child is rekeyed", func(s *SA, _ *transport.Flow) { s.Children[0].State = "REKEYING" }, nil, nil},
-		{"child of a rekeyed past", func(s *SA, _ *transport.Flow) { s.Children[0].State = "REKEYED" }, nil, ErrNotCovered},
-		{"no child", func(s *SA, _ *transport.Flow) { s.Children = nil }, nil, ErrNotCovered},
-		{"IKE SA not authenticated", func(s *SA, _ *transport.Flow) { s.State = "CONNECTING" }, nil, ErrNotCovered},
-		{"IKE SA being deleted", func(s *SA, _ *transport.Flow) { s.State = "DELETING" }, nil, ErrNotCovered},
-		{"another port", func(_ *SA, f *transport.Flow) { f.Remote = netip.AddrPortFrom(p.Remote, 7472) }, nil, ErrNotCovered},
-		{"another protocol", func(_ *SA, f *transport.Flow) { f.Protocol = transport.ProtoSCTP }, nil, ErrNotCovered},
-		{"another local address", func(_ *SA, f *transport.Flow) { f.Local = netip.MustParseAddrPort("192.0.2.9:40000") }, nil, ErrNotCovered},
-		{"selectors too narrow", func(s *SA, _ *transport.Flow) { s.Children[0].LocalTS = mustSelectors("192.0.2.1/32[tcp/1]") }, nil, ErrNotCovered},
-		{"selectors not understood", func(s *SA, _ *transport.Flow) { s.Children[0].RemoteTS = nil }, nil, ErrNotCovered},
-		{"another child of the same peer", func(s *SA, _ *transport.Flow) { s.Children[0].Name = "beta-in" }, nil, ErrNotCovered},
-		{"another identity", func(s *SA, _ *transport.Flow) { s.RemoteID = "mallory" }, nil, ErrWrongIdentity},
-		{"an address as identity", func(s *SA, _ *transport.Flow) { s.RemoteID = "198.51.100.2" }, nil, ErrWrongIdentity},
-		{"ESP ends at a gateway", func(s *SA, _ *transport.Flow) { s.RemoteHost = netip.MustParseAddr("203.0.113.1") }, nil, ErrGateway},
-		{"ESP ends at a gateway of ours", func(s *SA, _ *transport.Flow) { s.LocalHost = netip.MustParseAddr("203.0.113.1") }, nil, ErrGateway},
-		{"another connection covers the flow as well", nil, []SA{other}, ErrWrongIdentity},
+		{"child not installed yet", func(s *charon.SA, _ *transport.Flow) { s.Children[0].State = "CREATED" }, nil, ErrNotCovered},
+		{"child being deleted", func(s *charon.SA, _ *transport.Flow) { s.Children[0].State = "DELETING" }, nil, ErrNotCovered},
+		{"while the child is rekeyed", func(s *charon.SA, _ *transport.Flow) { s.Children[0].State = "REKEYING" }, nil, nil},
+		{"child of a rekeyed past", func(s *charon.SA, _ *transport.Flow) { s.Children[0].State = "REKEYED" }, nil, ErrNotCovered},
+		{"no child", func(s *charon.SA, _ *transport.Flow) { s.Children = nil }, nil, ErrNotCovered},
+		{"IKE SA not authenticated", func(s *charon.SA, _ *transport.Flow) { s.State = "CONNECTING" }, nil, ErrNotCovered},
+		{"IKE SA being deleted", func(s *charon.SA, _ *transport.Flow) { s.State = "DELETING" }, nil, ErrNotCovered},
+		{"another port", func(_ *charon.SA, f *transport.Flow) { f.Remote = netip.AddrPortFrom(p.Remote, 7472) }, nil, ErrNotCovered},
+		{"another protocol", func(_ *charon.SA, f *transport.Flow) { f.Protocol = transport.ProtoSCTP }, nil, ErrNotCovered},
+		{"another local address", func(_ *charon.SA, f *transport.Flow) { f.Local = netip.MustParseAddrPort("192.0.2.9:40000") }, nil, ErrNotCovered},
+		{"selectors too narrow", func(s *charon.SA, _ *transport.Flow) { s.Children[0].LocalTS = mustSelectors("192.0.2.1/32[tcp/1]") }, nil, ErrNotCovered},
+		{"selectors not understood", func(s *charon.SA, _ *transport.Flow) { s.Children[0].RemoteTS = nil }, nil, ErrNotCovered},
+		{"another child of the same peer", func(s *charon.SA, _ *transport.Flow) { s.Children[0].Name = "beta-in" }, nil, ErrNotCovered},
+		{"another identity", func(s *charon.SA, _ *transport.Flow) { s.RemoteID = "mallory" }, nil, ErrWrongIdentity},
+		{"an address as identity", func(s *charon.SA, _ *transport.Flow) { s.RemoteID = "198.51.100.2" }, nil, ErrWrongIdentity},
+		{"ESP ends at a gateway", func(s *charon.SA, _ *transport.Flow) { s.RemoteHost = netip.MustParseAddr("203.0.113.1") }, nil, ErrGateway},
+		{"ESP ends at a gateway of ours", func(s *charon.SA, _ *transport.Flow) { s.LocalHost = netip.MustParseAddr("203.0.113.1") }, nil, ErrGateway},
+		{"another connection covers the flow as well", nil, []charon.SA{other}, ErrWrongIdentity},
 	} {
 		sa, f := good(), flowTo(p)
 		if tc.change != nil {
 			tc.change(&sa, &f)
 		}
-		_, _, err := judge(&p, "beta-out", f, append([]SA{sa}, tc.more...))
+		_, _, err := judge(&p, "beta-out", f, append([]charon.SA{sa}, tc.more...))
 		if !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v, want %v", tc.name, err, tc.want)
 		}

@@ -3,6 +3,8 @@ package ipsec
 import (
 	"context"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // RFC 5042 5.4.5 lets an RNIC send Phase 2 deletes for idle SAs, so that hardware
@@ -74,7 +76,7 @@ func (pr *protection) unused(now time.Time, limit time.Duration) time.Duration {
 // reap ends the children of an idle lane.
 func (p *peer) reap(ctx context.Context, l *link, ln *lane) {
 	p.mu.Lock()
-	all := append([]Child(nil), ln.installed...)
+	all := append([]charon.Child(nil), ln.installed...)
 	p.mu.Unlock()
 	ended := false
 	for _, c := range all {

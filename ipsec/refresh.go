@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // flights shares calls: everyone who asks while one is under way gets the result
@@ -128,9 +130,9 @@ func (p *peer) readSAs() (struct{}, error) {
 }
 
 // listAll returns all SAs that charon has, of other connections, too.
-func (m *Manager) listAll(ctx context.Context) ([]SA, error) {
+func (m *Manager) listAll(ctx context.Context) ([]charon.SA, error) {
 	fl, start := m.lists.join()
-	read := func() ([]SA, error) {
+	read := func() ([]charon.SA, error) {
 		l := m.currentLink()
 		if l == nil {
 			return nil, m.notConnected()
@@ -138,7 +140,7 @@ func (m *Manager) listAll(ctx context.Context) ([]SA, error) {
 		return l.list(m.ctx, "")
 	}
 	if start && !m.goWork(func() { m.lists.loop(read) }) {
-		m.lists.loop(func() ([]SA, error) { return nil, ErrClosed })
+		m.lists.loop(func() ([]charon.SA, error) { return nil, ErrClosed })
 	}
 	return fl.wait(ctx)
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/strongswan/govici/vici"
+
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // Others can take from charon what it was given here: `swanctl --load-all`, which
@@ -19,7 +21,7 @@ import (
 // and that of connections not at all: so it is asked.
 
 // saidUnloaded begins what charon logs when a key is unloaded.
-var saidUnloaded = []byte("unloaded ")
+const saidUnloaded = "unloaded "
 
 // holdings are what charon has of everybody's.
 type holdings struct {
@@ -33,12 +35,12 @@ func (l *link) holdings(ctx context.Context, certs bool) (have holdings, err err
 		cmd, key string
 		into     *map[string]bool
 	}{{"get-conns", "conns", &have.conns}, {"get-shared", "keys", &have.shared}, {"get-keys", "keys", &have.keys}, {"get-authorities", "authorities", &have.authorities}} {
-		answer, err := l.ask(ctx, q.cmd, "what strongSwan has", section())
+		answer, err := l.ask(ctx, q.cmd, "what strongSwan has", charon.Section())
 		if err != nil {
 			return have, err
 		}
 		*q.into = map[string]bool{}
-		for _, name := range list(answer, q.key) {
+		for _, name := range charon.List(answer, q.key) {
 			(*q.into)[name] = true
 		}
 	}
@@ -55,9 +57,9 @@ func (l *link) caCerts(ctx context.Context) (map[string]bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := map[string]bool{}
-	_, err := l.query.call(ctx, "list-certs", "certificates", section("type", "X509", "flag", "CA"), func(ev vici.Event) {
-		if ev.Name == "list-cert" && len(all) < maxListed {
-			all[str(ev.Message, "data")] = true
+	_, err := l.query.Call(ctx, "list-certs", "certificates", charon.Section("type", "X509", "flag", "CA"), func(ev vici.Event) {
+		if ev.Name == "list-cert" && len(all) < charon.MaxListed {
+			all[charon.Str(ev.Message, "data")] = true
 		}
 	})
 	l.judge(err)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // An SA may be up on this host alone: the peer has rebooted, or a collision of
@@ -131,12 +133,12 @@ func (p *peer) revive(ctx context.Context, l *link, ln *lane) {
 	ln.wanted(ReasonStale)
 	p.mu.Unlock()
 	for _, c := range all {
-		p.doom(ReasonStale, func(_ uint32, k Child) bool { return k.UniqueID == c.UniqueID })
-		if _, err := l.terminateWithin(ctx, reviveWait, c.Name, section("child-id", uintString(c.UniqueID)), false); err == nil || ctx.Err() != nil {
+		p.doom(ReasonStale, func(_ uint32, k charon.Child) bool { return k.UniqueID == c.UniqueID })
+		if _, err := l.terminateWithin(ctx, reviveWait, c.Name, charon.Section("child-id", charon.Uint(c.UniqueID)), false); err == nil || ctx.Err() != nil {
 			continue
 		}
 		p.doomIKE(ReasonStale)
-		if _, err := l.terminate(ctx, p.name, section("ike", p.name), true); err != nil && ctx.Err() == nil {
+		if _, err := l.terminate(ctx, p.name, charon.Section("ike", p.name), true); err != nil && ctx.Err() == nil {
 			p.m.cfg.Logger.Debug("could not end an IKE SA without answer", "peer", p.name, "err", err)
 		}
 		break

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironwarp/ironwarp/internal/otheruser"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
@@ -77,21 +78,21 @@ func TestProbeDaemonSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		kind         error
 		words        string
 	}{
-		{"no socket", filepath.Join(dir, "none"), ErrDaemonNotRunning, "systemctl start strongswan"},
-		{"nobody listens", dead.socket, ErrDaemonRefused, "systemctl restart strongswan"},
-		{"no answer", hung.socket, ErrDaemonHangs, "no answer"},
-		{"too old", old.socket, ErrDaemonTooOld, "5.9 or later"},
-		{"odd version", odd.socket, ErrDaemonTooOld, "dunno"},
+		{"no socket", filepath.Join(dir, "none"), charon.ErrNotRunning, "systemctl start strongswan"},
+		{"nobody listens", dead.socket, charon.ErrRefused, "systemctl restart strongswan"},
+		{"no answer", hung.socket, charon.ErrHangs, "no answer"},
+		{"too old", old.socket, charon.ErrTooOld, "5.9 or later"},
+		{"odd version", odd.socket, charon.ErrTooOld, "dunno"},
 		{"no plugin for IKE's packets", bare.socket, ErrPluginMissing, "load socket-default"},
 		{"no plugin for ESP", noESP.socket, ErrPluginMissing, "else kernel-libipsec"},
 		{"no plugin for ciphers", noCrypto.socket, ErrPluginMissing, "does AES"},
-		{"a length of 2 GiB", huge, ErrDaemonProtocol, "2147483648 bytes"},
+		{"a length of 2 GiB", huge, charon.ErrProtocol, "2147483648 bytes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			_, err := ProbeDaemon(ctx, tc.socket)
-			var de *DaemonError
+			var de *charon.Error
 			if !errors.Is(err, tc.kind) || !errors.As(err, &de) || !strings.Contains(err.Error(), tc.words) {
 				t.Errorf("error %v, want %v with %q", err, tc.kind, tc.words)
 			}
@@ -114,7 +115,7 @@ func TestProbeDaemonWithoutPermission(t *testing.T) {
 	}
 	if err := otheruser.AsNobody(func() error {
 		_, err := ProbeDaemon(t.Context(), f.socket)
-		if !errors.Is(err, ErrDaemonPermission) || !strings.Contains(err.Error(), "root") {
+		if !errors.Is(err, charon.ErrPermission) || !strings.Contains(err.Error(), "root") {
 			t.Errorf("error %v", err)
 		}
 		return nil
@@ -150,19 +151,19 @@ func TestListOf500SAsIsCompleteEveryTime(t *testing.T) {
 func TestEventBeforeTheConfirmationDoesNotBlockASubscription(t *testing.T) {
 	f := newFakeCharon(t)
 	f.early = "ike-updown"
-	c, err := dialVici(t.Context(), f.socket)
+	c, err := charon.Dial(t.Context(), f.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.close()
+	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if err := c.subscribe(ctx, watched...); err != nil {
+	if err := c.Subscribe(ctx, watched...); err != nil {
 		t.Fatal(err)
 	}
 	for range len(watched) {
 		select {
-		case ev := <-c.events:
+		case ev := <-c.Events:
 			if ev.Name != "ike-updown" {
 				t.Errorf("event %s", ev.Name)
 			}
@@ -179,15 +180,15 @@ func TestSubscriptionEndsWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	c, err := dialVici(t.Context(), ln.Addr().String())
+	c, err := charon.Dial(t.Context(), ln.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.close()
+	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := c.subscribe(ctx, "list-sa"); !errors.Is(err, ErrDaemonHangs) {
-		t.Errorf("error %v, want %v", err, ErrDaemonHangs)
+	if err := c.Subscribe(ctx, "list-sa"); !errors.Is(err, charon.ErrHangs) {
+		t.Errorf("error %v, want %v", err, charon.ErrHangs)
 	}
 }
 

@@ -1,26 +1,27 @@
 package ipsec
 
 import (
-	"bytes"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/strongswan/govici/vici"
+
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
-// viciEvent takes one event of charon: it is told to subscribers, and the
+// charon.packetEvent takes one event of charon: it is told to subscribers, and the
 // peer's SAs are listed again.
 func (m *Manager) viciEvent(ev vici.Event) {
 	if ev.Name == "log" {
-		line := str(ev.Message, "msg")
-		if strings.HasPrefix(line, string(saidUnloaded)) {
+		line := charon.Str(ev.Message, "msg")
+		if strings.HasPrefix(line, saidUnloaded) {
 			m.seekLosses()
 		}
-		m.charonSaid(str(ev.Message, "ikesa-name"), line)
+		m.charonSaid(charon.Str(ev.Message, "ikesa-name"), line)
 		return
 	}
-	up := str(ev.Message, "up") == "yes"
+	up := charon.Str(ev.Message, "up") == "yes"
 	for _, name := range ev.Message.Keys() {
 		ike, ok := ev.Message.Get(name).(*vici.Message)
 		if !ok {
@@ -41,10 +42,10 @@ func (m *Manager) viciEvent(ev vici.Event) {
 // concerns tells whether an IKE SA of a connection that is nobody's here has
 // children which overlap with a peer's link.
 func (m *Manager) concerns(ike *vici.Message) bool {
-	children := sub(ike, "child-sas")
+	children := charon.Sub(ike, "child-sas")
 	for _, key := range children.Keys() {
-		for _, section := range []*vici.Message{sub(children, key), sub(sub(children, key), "new")} {
-			f := foreign{child: Child{LocalTS: parseSelectors(list(section, "local-ts")), RemoteTS: parseSelectors(list(section, "remote-ts"))}}
+		for _, section := range []*vici.Message{charon.Sub(children, key), charon.Sub(charon.Sub(children, key), "new")} {
+			f := foreign{child: charon.Child{LocalTS: charon.ParseSelectors(charon.List(section, "local-ts")), RemoteTS: charon.ParseSelectors(charon.List(section, "remote-ts"))}}
 			for _, p := range m.allPeers() {
 				for _, l := range p.lanes {
 					if f.covers(l) {
@@ -61,16 +62,16 @@ func (m *Manager) concerns(ike *vici.Message) bool {
 func (p *peer) heard(ev vici.Event, up bool, ike *vici.Message) (out []Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	id := uint32(num(ike, "uniqueid"))
-	children := sub(ike, "child-sas")
+	id := uint32(charon.Num(ike, "uniqueid"))
+	children := charon.Sub(ike, "child-sas")
 	switch ev.Name {
 	case "ike-rekey":
 		p.counters.IKERekeys++
-		return []Event{{Kind: EventIKERekey, Reason: ReasonRekeyed, UniqueID: uint32(num(sub(ike, "new"), "uniqueid"))}}
+		return []Event{{Kind: EventIKERekey, Reason: ReasonRekeyed, UniqueID: uint32(charon.Num(charon.Sub(ike, "new"), "uniqueid"))}}
 	case "ike-updown":
 		if up {
 			put(&p.came, id, true)
-			return []Event{{Kind: EventIKEUp, UniqueID: id, Detail: "authenticated as " + strconv.Quote(str(ike, "remote-id"))}}
+			return []Event{{Kind: EventIKEUp, UniqueID: id, Detail: "authenticated as " + strconv.Quote(charon.Str(ike, "remote-id"))}}
 		}
 		delete(p.came, id)
 		for _, k := range p.endings.of(func(k knownChild) bool { return k.ike == id }) {
@@ -80,16 +81,16 @@ func (p *peer) heard(ev vici.Event, up bool, ike *vici.Message) (out []Event) {
 		return p.settled(ev.Timestamp)
 	}
 	for _, key := range children.Keys() {
-		section := sub(children, key)
+		section := charon.Sub(children, key)
 		switch {
 		case ev.Name == "child-rekey":
-			was, is := parseChild(sub(section, "old"), "", ev.Timestamp), parseChild(sub(section, "new"), key, ev.Timestamp)
+			was, is := charon.ParseChild(charon.Sub(section, "old"), "", ev.Timestamp), charon.ParseChild(charon.Sub(section, "new"), key, ev.Timestamp)
 			p.endings.drop(was)
 			p.endings.came(id, is)
 			p.counters.Rekeys++
 			out = append(out, childEvent(EventChildRekey, ReasonRekeyed, is))
 		case up:
-			c := parseChild(section, key, ev.Timestamp)
+			c := charon.ParseChild(section, key, ev.Timestamp)
 			p.endings.came(id, c)
 			why := ReasonByPeer
 			if l := p.laneNamed(c.Name); l != nil && l.trying && l.why != "" {
@@ -99,7 +100,7 @@ func (p *peer) heard(ev vici.Event, up bool, ike *vici.Message) (out []Event) {
 			e.Detail = c.Algorithms()
 			out = append(out, e)
 		default:
-			p.endings.ended(ev.Timestamp, id, parseChild(section, key, ev.Timestamp))
+			p.endings.ended(ev.Timestamp, id, charon.ParseChild(section, key, ev.Timestamp))
 		}
 	}
 	return append(out, p.settled(ev.Timestamp)...)
@@ -161,7 +162,7 @@ func (p *peer) tell(events []Event) {
 	}
 }
 
-func childEvent(kind EventKind, why Reason, c Child) Event {
+func childEvent(kind EventKind, why Reason, c charon.Child) Event {
 	return Event{Kind: kind, Child: c.Name, Reason: why, UniqueID: c.UniqueID, SPIIn: c.SPIIn, SPIOut: c.SPIOut, BytesIn: c.BytesIn, BytesOut: c.BytesOut}
 }
 
@@ -185,7 +186,7 @@ func (p *peer) allDown(why Reason) {
 }
 
 // doom notes why children are about to be ended here.
-func (p *peer) doom(why Reason, match func(ike uint32, c Child) bool) {
+func (p *peer) doom(why Reason, match func(ike uint32, c charon.Child) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.endings.doom(why, match)
@@ -200,19 +201,10 @@ func (p *peer) doomIKE(why Reason) {
 }
 
 // What charon logs of the ends of SAs.
-var (
-	saidChildDelete = []byte("received DELETE for ")
-	saidGivingUp    = []byte("giving up after ")
+const (
+	saidChildDelete = "received DELETE for "
+	saidGivingUp    = "giving up after "
 )
-
-// worthHearing picks the log lines that are followed, before they cost anything.
-func worthHearing(frame []byte) bool {
-	const name = "log"
-	if len(frame) < 6+len(name) || frame[4] != viciEvent || string(frame[6:6+len(name)]) != name || int(frame[5]) != len(name) {
-		return true
-	}
-	return bytes.Contains(frame, saidChildDelete) || bytes.Contains(frame, saidGivingUp) || bytes.Contains(frame, saidUnloaded)
-}
 
 // charonSaid takes a line of charon's log about a connection.
 func (m *Manager) charonSaid(conn, line string) {
@@ -229,9 +221,9 @@ func (m *Manager) charonSaid(conn, line string) {
 
 // said takes a line of charon's log about a connection that has these IKE SAs.
 func (e *endings) said(line string, ikes []uint32) {
-	switch rest, told := strings.CutPrefix(line, string(saidChildDelete)); {
+	switch rest, told := strings.CutPrefix(line, saidChildDelete); {
 	case !told:
-		if strings.HasPrefix(line, string(saidGivingUp)) {
+		if strings.HasPrefix(line, saidGivingUp) {
 			for _, id := range ikes {
 				put(&e.toldIKE, id, ReasonStale)
 			}

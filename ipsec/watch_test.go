@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // childTree is what charon's events tell of a child.
@@ -97,7 +99,7 @@ func TestEndOfAChildTellsItsReason(t *testing.T) {
 
 func TestEndIsReportedOnce(t *testing.T) {
 	var e endings
-	c := Child{Name: "beta-out", UniqueID: 5, State: StateInstalled}
+	c := charon.Child{Name: "beta-out", UniqueID: 5, State: charon.StateInstalled}
 	e.came(1, c)
 	now := time.Now()
 	e.ended(now, 1, c)
@@ -116,7 +118,7 @@ func TestWhatIsRememberedOfEndingsIsBounded(t *testing.T) {
 	for i := range 5 * maxEndings {
 		e.said(fmt.Sprintf("received DELETE for ESP CHILD_SA with SPI %08x", i), nil)
 		e.said(fmt.Sprintf("received DELETE for IKE_SA beta[%d]", i), nil)
-		e.came(uint32(i), Child{Name: fmt.Sprint(i), UniqueID: uint32(i), State: StateInstalled})
+		e.came(uint32(i), charon.Child{Name: fmt.Sprint(i), UniqueID: uint32(i), State: charon.StateInstalled})
 	}
 	if len(e.told) > maxEndings || len(e.toldIKE) > maxEndings || len(e.known) > maxEndings {
 		t.Errorf("%d, %d and %d entries", len(e.told), len(e.toldIKE), len(e.known))

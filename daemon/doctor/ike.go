@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
@@ -77,7 +78,7 @@ func (x *examination) strongSwan(ctx context.Context) {
 	case !plugin("vici"):
 		f.Found = "strongSwan has no VICI plugin"
 		f.Do = []string{installStrongSwan}
-	case errors.Is(err, fs.ErrPermission), errors.Is(err, ipsec.ErrDaemonPermission):
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, charon.ErrPermission):
 		if g, denied := asRoot(f.What, err); denied {
 			f = g
 		}

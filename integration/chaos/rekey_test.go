@@ -8,7 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/integration/node"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // rekeys is how many SAs get fresh keys, as alpha counts.
@@ -56,7 +56,7 @@ func TestRekeyStormFromBothSidesUnderVerifiedIO(t *testing.T) {
 			list, err := n.Client().SAs(ctx)
 			seen := map[string]int{}
 			for _, sa := range list {
-				if sa.State == ipsec.StateInstalled {
+				if sa.State == charon.StateInstalled {
 					seen[sa.Child]++
 				}
 			}

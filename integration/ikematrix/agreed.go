@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
@@ -18,7 +18,7 @@ var names = map[string]string{
 	"ecp224": "ECP_224", "ecp256": "ECP_256", "ecp384": "ECP_384", "ecp521": "ECP_521", "curve25519": "CURVE_25519", "curve448": "CURVE_448",
 }
 
-func agreed(sa *ipsec.SA, c *ipsec.Child) *Agreed {
+func agreed(sa *charon.SA, c *charon.Child) *Agreed {
 	join := func(parts ...string) string {
 		var some []string
 		for _, p := range parts {
@@ -67,7 +67,7 @@ func (a *Agreed) check(c *Case, plane esp.Plane, returned bool) error {
 }
 
 // identities checks whom IKE has authenticated.
-func checkIdentities(sa *ipsec.SA, local, remote string) error {
+func checkIdentities(sa *charon.SA, local, remote string) error {
 	if sa.LocalID != local || sa.RemoteID != remote {
 		return fmt.Errorf("IKE authenticated %q as %q here, and %q as the peer %q", sa.LocalID, local, sa.RemoteID, remote)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // patience bounds a step of a row. An emulated machine takes seconds for an SA
@@ -54,8 +55,8 @@ func (h *host) at(c *Case) netip.Addr {
 
 // carrying is a child and the IKE SA that it belongs to.
 type carrying struct {
-	sa    ipsec.SA
-	child ipsec.Child
+	sa    charon.SA
+	child charon.Child
 }
 
 // children returns those of that name when one of them is installed. When both
@@ -63,7 +64,7 @@ type carrying struct {
 // IKEv1, one that counts as rekeyed.
 func (h *host) children(ctx context.Context, name string) (all []carrying, err error) {
 	waited := until(h.Name()+" has a child "+name+" that is installed", func() bool {
-		var sas []ipsec.SA
+		var sas []charon.SA
 		if sas, err = h.m.SAs(ctx); err != nil {
 			return true
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
@@ -113,7 +114,7 @@ func v1(c *Case) bool { return c.Exchange == main1 || c.Exchange == aggressive }
 // strongSwan has written to its logs.
 func (r *Refusal) check(err error, heard []string) string {
 	var failed *ipsec.NegotiationError
-	var refused *ipsec.CommandError
+	var refused *charon.CommandError
 	theirs := errors.As(err, &failed) || errors.As(err, &refused) || errors.Is(err, ipsec.ErrPluginMissing)
 	if r.By == byStrongSwan && !theirs || r.Kind != nil && !errors.Is(err, r.Kind) {
 		return fmt.Sprintf("refused, but not for the reason expected (%s): %v", r.Why, err)

@@ -9,16 +9,17 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-func childrenOf(t *testing.T, h *host) map[string]ipsec.Child {
+func childrenOf(t *testing.T, h *host) map[string]charon.Child {
 	t.Helper()
 	sas, err := h.m.SAs(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[string]ipsec.Child{}
+	all := map[string]charon.Child{}
 	for _, sa := range sas {
 		for _, c := range sa.Children {
 			if c.IsInstalled() {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -206,9 +206,9 @@ var floods = []struct {
 	name    string
 	packets int
 	to      uint16
-	payload func(r *rand.Rand, c ipsec.Child) []byte
+	payload func(r *rand.Rand, c charon.Child) []byte
 }{
-	{"ESP garbage with the SPI in use", 2000, 4500, func(r *rand.Rand, c ipsec.Child) []byte {
+	{"ESP garbage with the SPI in use", 2000, 4500, func(r *rand.Rand, c charon.Child) []byte {
 		b := noise(r, 32+r.IntN(1200))
 		var spi uint32
 		_, _ = fmt.Sscanf(c.SPIIn, "%x", &spi)
@@ -216,20 +216,20 @@ var floods = []struct {
 		binary.BigEndian.PutUint32(b[4:], r.Uint32N(1<<16))
 		return b
 	}},
-	{"ESP garbage with any SPI", 2000, 4500, func(r *rand.Rand, _ ipsec.Child) []byte {
+	{"ESP garbage with any SPI", 2000, 4500, func(r *rand.Rand, _ charon.Child) []byte {
 		b := noise(r, 8+r.IntN(1200))
 		b[0] |= 1
 		return b
 	}},
-	{"IKE garbage", 2000, 500, func(r *rand.Rand, _ ipsec.Child) []byte { return noise(r, r.IntN(600)) }},
-	{"IKE headers and garbage", 2000, 4500, func(r *rand.Rand, _ ipsec.Child) []byte {
+	{"IKE garbage", 2000, 500, func(r *rand.Rand, _ charon.Child) []byte { return noise(r, r.IntN(600)) }},
+	{"IKE headers and garbage", 2000, 4500, func(r *rand.Rand, _ charon.Child) []byte {
 		b := append(make([]byte, 4), ikeInit(r)...) // the non-ESP marker of RFC 3948
 		for range 8 {
 			b[4+r.IntN(len(b)-4)] = byte(r.Uint32())
 		}
 		return b
 	}},
-	{"a flood of IKE_SA_INIT", 2000, 500, func(r *rand.Rand, _ ipsec.Child) []byte { return ikeInit(r) }},
+	{"a flood of IKE_SA_INIT", 2000, 500, func(r *rand.Rand, _ charon.Child) []byte { return ikeInit(r) }},
 }
 
 func noise(r *rand.Rand, n int) []byte {
@@ -289,7 +289,7 @@ func deleteChild(t *testing.T, h *host, peer string) {
 	}
 }
 
-func childOf(t *testing.T, h *host, name string) (c ipsec.Child) {
+func childOf(t *testing.T, h *host, name string) (c charon.Child) {
 	t.Helper()
 	eventually(t, "child "+name+" is installed", func() bool {
 		sas, err := h.m.SAs(t.Context())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
@@ -29,7 +30,7 @@ func mustProfile(t *testing.T, name string, esp ...string) *profile.Profile {
 }
 
 // live returns the peer's IKE SA and its first installed child.
-func live(t *testing.T, h *host) (ipsec.SA, ipsec.Child) {
+func live(t *testing.T, h *host) (charon.SA, charon.Child) {
 	t.Helper()
 	sas, err := h.m.SAs(t.Context())
 	if err != nil {
@@ -43,11 +44,11 @@ func live(t *testing.T, h *host) (ipsec.SA, ipsec.Child) {
 		}
 	}
 	t.Fatalf("no child is installed: %+v", sas)
-	return ipsec.SA{}, ipsec.Child{}
+	return charon.SA{}, charon.Child{}
 }
 
 // algorithms are those of the child, as charon lists them.
-func algorithms(c ipsec.Child) string {
+func algorithms(c charon.Child) string {
 	s := c.Encryption
 	if c.Integrity != "" {
 		s += " " + c.Integrity
@@ -162,7 +163,7 @@ func TestTripleDESGetsFreshKeysBeforeItsLimitAndTheStreamStays(t *testing.T) {
 
 // carriesMore tells whether a child has the keys that it had, none fresher are on
 // their way, and fewer bytes than a limit went out.
-func carriesMore(t *testing.T, h *host, first ipsec.Child, limit uint64) bool {
+func carriesMore(t *testing.T, h *host, first charon.Child, limit uint64) bool {
 	t.Helper()
 	sas, err := h.m.SAs(t.Context())
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -343,7 +344,9 @@ func TestControlAGatewayThatWasAskedForIsFlagged(t *testing.T) {
 			t.Errorf("status %+v, %v", st, err)
 		}
 		sas, err := g.alpha.m.SAs(t.Context())
-		if err != nil || !slices.ContainsFunc(sas, func(sa ipsec.SA) bool { return sa.Gateway && strings.Contains(sa.RemoteHost.String(), st.Live.Gateway) }) {
+		if err != nil || !slices.ContainsFunc(sas, func(sa charon.SA) bool {
+			return sa.Gateway && strings.Contains(sa.RemoteHost.String(), st.Live.Gateway)
+		}) {
 			t.Errorf("the SAs do not say that ESP ends at a gateway: %+v, %v", sas, err)
 		}
 	})

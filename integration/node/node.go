@@ -18,7 +18,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
 // Node is a host with its daemon.
@@ -190,7 +190,7 @@ func JoinWith(ctx context.Context, a, b *Node, options func(n, peer *Node) []str
 		err := Until(ctx, func() (bool, error) {
 			var list []api.SA
 			list, last = n.client.SAs(ctx)
-			return last == nil && slices.ContainsFunc(list, func(sa api.SA) bool { return sa.State == ipsec.StateInstalled }), nil
+			return last == nil && slices.ContainsFunc(list, func(sa api.SA) bool { return sa.State == charon.StateInstalled }), nil
 		})
 		if err != nil {
 			return fmt.Errorf("no SA on %s: %w", n.Name(), errors.Join(err, last))

@@ -1,4 +1,4 @@
-package ipsec
+package charon
 
 import (
 	"net/netip"

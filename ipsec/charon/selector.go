@@ -1,4 +1,4 @@
-package ipsec
+package charon
 
 import (
 	"context"
@@ -46,7 +46,8 @@ func (s Selector) Contains(o Selector) bool {
 		s.PortFrom <= o.PortFrom && o.PortTo <= s.PortTo
 }
 
-func anyContains(sels []Selector, o Selector) bool {
+// AnyContains reports whether every packet of o falls into one of the selectors.
+func AnyContains(sels []Selector, o Selector) bool {
 	for _, s := range sels {
 		if s.Contains(o) {
 			return true
@@ -55,8 +56,8 @@ func anyContains(sels []Selector, o Selector) bool {
 	return false
 }
 
-// overlap reports whether some packet falls into one of the selectors and into o.
-func overlap(sels []Selector, o Selector) bool {
+// Overlap reports whether some packet falls into one of the selectors and into o.
+func Overlap(sels []Selector, o Selector) bool {
 	for _, s := range sels {
 		if s.From.IsValid() && o.From.IsValid() && s.From.BitLen() == o.From.BitLen() &&
 			s.From.Compare(o.To) <= 0 && o.From.Compare(s.To) <= 0 &&
@@ -68,13 +69,15 @@ func overlap(sels []Selector, o Selector) bool {
 	return false
 }
 
-func (s Selector) hasPort(port uint16) bool { return s.PortFrom <= port && port <= s.PortTo }
+// HasPort reports whether the port is one of the selector's.
+func (s Selector) HasPort(port uint16) bool { return s.PortFrom <= port && port <= s.PortTo }
 
 // SingleHost reports whether the selector names one address (RFC 3723 2.3.3:
 // Phase 2 identities should carry a single address).
 func (s Selector) SingleHost() bool { return s.From == s.To }
 
-func (s Selector) anyPort() bool { return s.PortFrom == 0 && s.PortTo == 65535 }
+// AnyPort reports whether all ports are.
+func (s Selector) AnyPort() bool { return s.PortFrom == 0 && s.PortTo == 65535 }
 
 // String writes the selector as strongSwan lists it, "192.0.2.1/32[tcp/7471]".
 func (s Selector) String() string {
@@ -103,11 +106,11 @@ func (s Selector) text(proto string) string {
 	} else if p, ok := asPrefix(s.From, s.To); ok {
 		addr = p.String()
 	}
-	if s.Protocol == 0 && s.anyPort() {
+	if s.Protocol == 0 && s.AnyPort() {
 		return addr
 	}
 	switch {
-	case s.anyPort():
+	case s.AnyPort():
 	case s.PortFrom == s.PortTo:
 		proto += "/" + strconv.Itoa(int(s.PortFrom))
 	default:
@@ -236,8 +239,8 @@ func asPrefix(from, to netip.Addr) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// covers reports whether a child with these selectors carries the flow.
-func covers(local, remote []Selector, f transport.Flow) bool {
+// Covers reports whether a child with these selectors carries the flow.
+func Covers(local, remote []Selector, f transport.Flow) bool {
 	return anyCovers(local, f.Protocol, f.Local) && anyCovers(remote, f.Protocol, f.Remote)
 }
 

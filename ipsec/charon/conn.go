@@ -1,4 +1,4 @@
-package ipsec
+package charon
 
 import (
 	"context"
@@ -16,58 +16,61 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// viciConn is one connection to charon. At most one goroutine uses it, but any
+// Conn is one connection to charon. At most one goroutine uses it, but any
 // may close it. Every call has a deadline; a call that runs out of it leaves the
 // connection closed, since its answer might still come.
-type viciConn struct {
-	socket string
+type Conn struct {
+	Socket string
 	s      *vici.Session
 	fc     *framedConn
-	events chan vici.Event
-	pid    int // of charon, 0 when it cannot be seen
+	Events chan vici.Event
+	PID    int // of charon, 0 when it cannot be seen
 }
 
-// dialVici connects to charon.
-func dialVici(ctx context.Context, socket string) (*viciConn, error) {
+// Dial connects to charon. Of the lines of its log those arrive that have one of the
+// words, or all without words.
+func Dial(ctx context.Context, socket string, words ...string) (*Conn, error) {
 	fail := func(kind, err error, advice string) error {
-		return &DaemonError{Op: "connect", Socket: socket, Kind: kind, Err: err, Advice: advice}
+		return &Error{Op: "connect", Socket: socket, Kind: kind, Err: err, Advice: advice}
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	switch {
 	case err == nil:
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fail(ErrDaemonNotRunning, nil, "there is no such socket; install it with apt install charon-systemd strongswan-swanctl, start it with systemctl start strongswan")
+		return nil, fail(ErrNotRunning, nil, "there is no such socket; install it with apt install charon-systemd strongswan-swanctl, start it with systemctl start strongswan")
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fail(ErrDaemonRefused, nil, "the socket is there but nobody listens, as after a crash; systemctl restart strongswan")
+		return nil, fail(ErrRefused, nil, "the socket is there but nobody listens, as after a crash; systemctl restart strongswan")
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fail(ErrDaemonPermission, nil, "run as root, or as a member of the socket's group")
+		return nil, fail(ErrPermission, nil, "run as root, or as a member of the socket's group")
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.EAGAIN):
-		return nil, fail(ErrDaemonHangs, err, "it does not accept connections; systemctl restart strongswan")
+		return nil, fail(ErrHangs, err, "it does not accept connections; systemctl restart strongswan")
 	default:
-		return nil, fail(ErrDaemonGone, err, "")
+		return nil, fail(ErrGone, err, "")
 	}
-	return newViciConn(conn, socket)
+	return NewConn(conn, socket, words...)
 }
 
-// newViciConn speaks VICI on a connection.
-func newViciConn(conn net.Conn, socket string) (*viciConn, error) {
-	c := &viciConn{socket: socket, fc: newFramedConn(conn), events: make(chan vici.Event, eventBuffer), pid: peerPID(conn)}
+// NewConn speaks VICI on a connection.
+func NewConn(conn net.Conn, socket string, words ...string) (*Conn, error) {
+	c := &Conn{Socket: socket, fc: newFramedConn(conn), Events: make(chan vici.Event, eventBuffer), PID: peerPID(conn)}
 	var err error
-	c.fc.room = func() bool { return len(c.events) < cap(c.events)/2 }
+	c.fc.words = words
+	c.fc.room = func() bool { return len(c.Events) < cap(c.Events)/2 }
 	c.s, err = vici.NewSession(vici.WithDialContext(func(context.Context, string, string) (net.Conn, error) { return c.fc, nil }))
 	if err != nil {
 		conn.Close()
-		return nil, &DaemonError{Op: "connect", Socket: socket, Kind: ErrDaemonGone, Err: err}
+		return nil, &Error{Op: "connect", Socket: socket, Kind: ErrGone, Err: err}
 	}
-	c.s.NotifyEvents(c.events)
+	c.s.NotifyEvents(c.Events)
 	return c, nil
 }
 
-func (c *viciConn) close() { c.fc.Close() }
+// Close ends the connection, and calls under way.
+func (c *Conn) Close() { c.fc.Close() }
 
-// call makes a request and returns the answer. Events that come before it go to
+// Call makes a request and returns the answer. Events that come before it go to
 // each, if that is not nil. What the request is about is named for errors.
-func (c *viciConn) call(ctx context.Context, cmd, about string, in *vici.Message, each func(vici.Event)) (*vici.Message, error) {
+func (c *Conn) Call(ctx context.Context, cmd, about string, in *vici.Message, each func(vici.Event)) (*vici.Message, error) {
 	type answer struct {
 		m   *vici.Message
 		err error
@@ -77,7 +80,7 @@ func (c *viciConn) call(ctx context.Context, cmd, about string, in *vici.Message
 		m, err := c.s.Call(ctx, cmd, in)
 		done <- answer{m, err}
 	}()
-	events := c.events
+	events := c.Events
 	if each == nil {
 		events = nil
 	}
@@ -90,8 +93,8 @@ func (c *viciConn) call(ctx context.Context, cmd, about string, in *vici.Message
 			}
 			each(ev)
 		case a := <-done:
-			for each != nil && len(c.events) > 0 {
-				if ev, ok := <-c.events; ok {
+			for each != nil && len(c.Events) > 0 {
+				if ev, ok := <-c.Events; ok {
 					each(ev)
 				} else {
 					break
@@ -102,51 +105,54 @@ func (c *viciConn) call(ctx context.Context, cmd, about string, in *vici.Message
 	}
 }
 
-func (c *viciConn) callError(ctx context.Context, cmd, about string, m *vici.Message, err error) error {
+func (c *Conn) callError(ctx context.Context, cmd, about string, m *vici.Message, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case m != nil:
 		reason := err.Error()
-		if s := str(m, "errmsg"); s != "" {
+		if s := Str(m, "errmsg"); s != "" {
 			reason = s
 		}
 		return &CommandError{Command: cmd, Name: about, Reason: reason}
 	}
 	lost := c.fc.isLost()
-	c.close()
-	e := &DaemonError{Op: cmd, Socket: c.socket, Kind: ErrDaemonGone, Err: err}
+	c.Close()
+	e := &Error{Op: cmd, Socket: c.Socket, Kind: ErrGone, Err: err}
 	switch {
 	case ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
 	case ctx.Err() != nil:
-		e.Kind, e.Err = ErrDaemonHangs, nil
+		e.Kind, e.Err = ErrHangs, nil
 		e.Advice = "no answer in time; if that lasts: systemctl restart strongswan"
 	case c.fc.fault() != nil:
-		e.Kind, e.Err = ErrDaemonProtocol, c.fc.fault()
+		e.Kind, e.Err = ErrProtocol, c.fc.fault()
 	case !lost:
-		e.Kind = ErrDaemonProtocol // it was not decoded, though the socket is well
+		e.Kind = ErrProtocol // it was not decoded, though the socket is well
 	}
 	return e
 }
 
-// ended tells why the connection for events is no more.
-func (c *viciConn) ended() error {
-	e := &DaemonError{Op: "follow events", Socket: c.socket, Kind: ErrDaemonGone, Err: errLinkClosed}
+// errClosed tells that the socket for events was closed by charon.
+var errClosed = errors.New("charon closed the connection")
+
+// Ended tells why the connection for events is no more.
+func (c *Conn) Ended() error {
+	e := &Error{Op: "follow events", Socket: c.Socket, Kind: ErrGone, Err: errClosed}
 	if err := c.fc.fault(); err != nil {
-		e.Kind, e.Err = ErrDaemonProtocol, err
+		e.Kind, e.Err = ErrProtocol, err
 	} else if !c.fc.isLost() {
-		e.Kind, e.Err = ErrDaemonProtocol, errors.New("an event that could not be decoded")
+		e.Kind, e.Err = ErrProtocol, errors.New("an event that could not be decoded")
 	}
 	return e
 }
 
-// subscribe registers for events. Those that arrive meanwhile are held back
+// Subscribe registers for events. Those that arrive meanwhile are held back
 // until all registrations are done: govici waits for a confirmation under the
 // lock that the delivery of an event takes, so that one event at the wrong moment
 // would block the connection for good.
-func (c *viciConn) subscribe(ctx context.Context, names ...string) error {
-	stop := context.AfterFunc(ctx, c.close)
+func (c *Conn) Subscribe(ctx context.Context, names ...string) error {
+	stop := context.AfterFunc(ctx, c.Close)
 	defer stop()
 	c.fc.hold()
 	for _, name := range names {
@@ -156,7 +162,7 @@ func (c *viciConn) subscribe(ctx context.Context, names ...string) error {
 	}
 	if c.fc.unhold() {
 		// The reader sits in the socket; an answer makes it look at what it holds.
-		_, err := c.call(ctx, "version", "charon", nil, nil)
+		_, err := c.Call(ctx, "version", "charon", nil, nil)
 		return err
 	}
 	return nil
@@ -196,7 +202,8 @@ const (
 // charon sends before memory is made for them.
 type framedConn struct {
 	net.Conn
-	room func() bool
+	room  func() bool
+	words []string // of the lines of the log that pass
 
 	buf []byte // what is left of the packet that is being handed over
 
@@ -294,10 +301,10 @@ func (f *framedConn) next() ([]byte, error) {
 		if err := checkFrame(frame); err != nil {
 			return nil, f.bad(err)
 		}
-		if frame[4] != viciEvent {
+		if frame[4] != packetEvent {
 			return frame, nil
 		}
-		if !worthHearing(frame) {
+		if !worthHearing(frame, f.words) {
 			continue
 		}
 		kept, err := f.keep(frame)

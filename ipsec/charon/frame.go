@@ -1,27 +1,29 @@
-package ipsec
+package charon
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Packet types of the VICI protocol.
 const (
-	viciRequest    = 0
-	viciRegister   = 3
-	viciUnregister = 4
-	viciEvent      = 7
+	packetRequest    = 0
+	packetRegister   = 3
+	packetUnregister = 4
+	packetEvent      = 7
 )
 
 // Element types of a VICI message.
 const (
-	viciSection    = 1
-	viciSectionEnd = 2
-	viciKeyValue   = 3
-	viciList       = 4
-	viciListItem   = 5
-	viciListEnd    = 6
+	elementSection    = 1
+	elementSectionEnd = 2
+	elementKeyValue   = 3
+	elementList       = 4
+	elementListItem   = 5
+	elementListEnd    = 6
 )
 
 // maxDepth bounds nested sections: charon's have four levels. The library that
@@ -56,11 +58,11 @@ func checkFrame(frame []byte) error {
 		return ok
 	}
 	kind, ok := take(1)
-	if !ok || kind[0] > viciEvent {
+	if !ok || kind[0] > packetEvent {
 		return fmt.Errorf("a packet of an unknown type (% x)", kind)
 	}
 	switch kind[0] {
-	case viciRequest, viciRegister, viciUnregister, viciEvent:
+	case packetRequest, packetRegister, packetUnregister, packetEvent:
 		if !short() {
 			return errFrameShort
 		}
@@ -70,20 +72,20 @@ func checkFrame(frame []byte) error {
 		e, _ := take(1)
 		ok := true
 		switch {
-		case inList && e[0] == viciListItem:
+		case inList && e[0] == elementListItem:
 			ok = long()
-		case inList && e[0] == viciListEnd:
+		case inList && e[0] == elementListEnd:
 			inList = false
 		case inList:
 			return fmt.Errorf("an element of type %d within a list", e[0])
-		case e[0] == viciSection:
+		case e[0] == elementSection:
 			depth++
 			ok = short()
-		case e[0] == viciSectionEnd && depth > 0:
+		case e[0] == elementSectionEnd && depth > 0:
 			depth--
-		case e[0] == viciKeyValue:
+		case e[0] == elementKeyValue:
 			ok = short() && long()
-		case e[0] == viciList:
+		case e[0] == elementList:
 			inList = true
 			ok = short()
 		default:
@@ -100,4 +102,14 @@ func checkFrame(frame []byte) error {
 		return errFrameShort
 	}
 	return nil
+}
+
+// worthHearing picks the log lines that have one of these words, before they cost
+// anything. Without words it is all of them.
+func worthHearing(frame []byte, words []string) bool {
+	const name = "log"
+	if len(words) == 0 || len(frame) < 6+len(name) || frame[4] != packetEvent || string(frame[6:6+len(name)]) != name || int(frame[5]) != len(name) {
+		return true
+	}
+	return slices.ContainsFunc(words, func(w string) bool { return bytes.Contains(frame, []byte(w)) })
 }

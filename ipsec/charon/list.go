@@ -1,0 +1,144 @@
+package charon
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/strongswan/govici/vici"
+)
+
+// MaxListed bounds the SAs, children included, of one list: 1024 peers with
+// three links of 32 children each, and some of other programs.
+const MaxListed = 1 << 17
+
+// parseSAs reads the SAs of one list-sa event.
+func parseSAs(m *vici.Message, now time.Time) []SA {
+	var out []SA
+	for _, name := range m.Keys() {
+		ike, ok := m.Get(name).(*vici.Message)
+		if !ok {
+			continue // success, errmsg, up: not SAs
+		}
+		sa := SA{
+			Peer:       name,
+			UniqueID:   uint32(Num(ike, "uniqueid")),
+			Version:    int(Num(ike, "version")),
+			State:      Str(ike, "state"),
+			LocalPort:  uint16(Num(ike, "local-port")),
+			RemotePort: uint16(Num(ike, "remote-port")),
+			LocalID:    Str(ike, "local-id"),
+			RemoteID:   Str(ike, "remote-id"),
+			Initiator:  Str(ike, "initiator") == "yes",
+			SPI:        [2]string{Str(ike, "initiator-spi"), Str(ike, "responder-spi")},
+			Encryption: algorithmName(ike, "encr-alg", "encr-keysize"),
+			Integrity:  Str(ike, "integ-alg"),
+			PRF:        Str(ike, "prf-alg"),
+			DHGroup:    Str(ike, "dh-group"),
+		}
+		sa.LocalHost, _ = netip.ParseAddr(Str(ike, "local-host"))
+		sa.RemoteHost, _ = netip.ParseAddr(Str(ike, "remote-host"))
+		if Str(ike, "established") != "" {
+			sa.Established = now.Add(-seconds(ike, "established"))
+		}
+		if Str(ike, "rekey-time") != "" {
+			sa.Rekey = now.Add(seconds(ike, "rekey-time"))
+		}
+		if Str(ike, "reauth-time") != "" {
+			sa.Reauth = now.Add(seconds(ike, "reauth-time"))
+		}
+		children := Sub(ike, "child-sas")
+		for _, key := range children.Keys() {
+			sa.Children = append(sa.Children, ParseChild(Sub(children, key), key, now))
+		}
+		out = append(out, sa)
+	}
+	return out
+}
+
+// ParseChild reads a child SA; key is its name in the message.
+func ParseChild(m *vici.Message, key string, now time.Time) Child {
+	c := Child{
+		Name:       Str(m, "name"),
+		UniqueID:   uint32(Num(m, "uniqueid")),
+		ReqID:      uint32(Num(m, "reqid")),
+		State:      Str(m, "state"),
+		Mode:       Str(m, "mode"),
+		Protocol:   Str(m, "protocol"),
+		Encap:      Str(m, "encap") == "yes",
+		SPIIn:      Str(m, "spi-in"),
+		SPIOut:     Str(m, "spi-out"),
+		Encryption: algorithmName(m, "encr-alg", "encr-keysize"),
+		KeyBits:    int(Num(m, "encr-keysize")),
+		Integrity:  Str(m, "integ-alg"),
+		DHGroup:    Str(m, "dh-group"),
+		ESN:        Str(m, "esn") == "1" || Str(m, "esn") == "yes",
+		BytesIn:    Num(m, "bytes-in"),
+		PacketsIn:  Num(m, "packets-in"),
+		BytesOut:   Num(m, "bytes-out"),
+		PacketsOut: Num(m, "packets-out"),
+	}
+	if c.Name == "" {
+		c.Name = key
+	}
+	if Str(m, "install-time") != "" {
+		c.Installed = now.Add(-seconds(m, "install-time"))
+	}
+	if Str(m, "rekey-time") != "" {
+		c.Rekey = now.Add(seconds(m, "rekey-time"))
+	}
+	if Str(m, "life-time") != "" {
+		c.Expires = now.Add(seconds(m, "life-time"))
+	}
+	c.LocalTS = ParseSelectors(List(m, "local-ts"))
+	c.RemoteTS = ParseSelectors(List(m, "remote-ts"))
+	return c
+}
+
+// ParseSelectors leaves out selectors that are not understood: they cover
+// nothing.
+func ParseSelectors(texts []string) []Selector {
+	out := make([]Selector, 0, len(texts))
+	for _, t := range texts {
+		if s, err := ParseSelector(t); err == nil {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func seconds(m *vici.Message, key string) time.Duration {
+	n, _ := strconv.ParseInt(Str(m, key), 10, 64)
+	return time.Duration(n) * time.Second
+}
+
+func algorithmName(m *vici.Message, alg, size string) string {
+	name := Str(m, alg)
+	if n := Str(m, size); n != "" && n != "0" {
+		name += "-" + n
+	}
+	return name
+}
+
+// ListSAs asks charon for the SAs of a connection ("": all of them), and returns
+// them all. c must be subscribed to list-sa.
+func ListSAs(ctx context.Context, c *Conn, conn string) ([]SA, error) {
+	var sas []SA
+	now := time.Now()
+	children := 0
+	_, err := c.Call(ctx, "list-sas", conn, Section("ike", conn), func(ev vici.Event) {
+		if ev.Name != "list-sa" || len(sas)+children > MaxListed {
+			return
+		}
+		for _, sa := range parseSAs(ev.Message, now) {
+			sas = append(sas, sa)
+			children += len(sa.Children)
+		}
+	})
+	if err == nil && len(sas)+children > MaxListed {
+		err = &Error{Op: "list-sas", Socket: c.Socket, Kind: ErrProtocol, Err: fmt.Errorf("more than %d SAs", MaxListed)}
+	}
+	return sas, err
+}
