@@ -140,15 +140,19 @@ func TestTooManyUnreadRepliesEndTheClient(t *testing.T) {
 	m := nbdtest.NewMemory(8 << 20)
 	s := serve(t, m, nbd.Config{MaxKept: 1 << 20})
 	good, c := s.connect(false), s.connect(false)
+	clients := func(n int) func() bool {
+		return func() bool {
+			st, _ := s.Stats("disk")
+			return st.Clients == n
+		}
+	}
+	eventually(t, "both are there", clients(2))
 	for i := range uint64(8) {
 		if err := c.Send(0, cmdRead, i, 0, 1<<20, nil); err != nil {
 			break
 		}
 	}
-	eventually(t, "the client is cut off", func() bool {
-		st, _ := s.Stats("disk")
-		return st.Clients == 1
-	})
+	eventually(t, "the client is cut off", clients(1))
 	if n, err := io.Copy(io.Discard, c); n >= 8<<20 {
 		t.Errorf("%d bytes came, %v", n, err)
 	}
