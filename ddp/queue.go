@@ -17,7 +17,7 @@ const FirstMSN = 1
 func NewRecvQueue(qn, msn uint32) RecvQueue { return RecvQueue{qn: qn, msn: msn} }
 
 // Accept checks the sequence fields of a segment whose turn it is. One that
-// repeats or skips is the peer's fault.
+// repeats or skips is the peer's fault. The error is a *Error, for a Terminate.
 func (q *RecvQueue) Accept(u Untagged) error {
 	if u.MSN() != q.msn {
 		return Faultf(LayerDDP, TypeUntagged, CodeUntaggedMSNRange, u,

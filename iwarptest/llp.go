@@ -198,7 +198,8 @@ func (l *LLP) Close() error {
 // the peer sends waits until then.
 func (l *LLP) Stall(on bool) { l.in.stall(on) }
 
-// Send sends raw segments to the peer, whatever they are.
+// Send sends raw segments to the peer, whatever they are. It fails with ddp.ErrClosed
+// after the end.
 func (l *LLP) Send(segs ...[]byte) error {
 	batch := make([]segment, len(segs))
 	for i, seg := range segs {
@@ -210,7 +211,7 @@ func (l *LLP) Send(segs ...[]byte) error {
 
 // SendNumbered sends a raw segment under number n, whatever has been sent
 // before: the first in the sender's order has number 0. It is for an LLP with a
-// Window, and does not go together with Send.
+// Window, and does not go together with Send. It fails as Send does.
 func (l *LLP) SendNumbered(n uint16, seg []byte) error {
 	_, err := l.out.put([]segment{{n, seg}}, true)
 	return err

@@ -26,7 +26,7 @@ func NewPeer(o Options) (*Peer, *LLP) {
 	return &Peer{LLP: a}, b
 }
 
-// Say sends segments that are made of fields.
+// Say sends segments that are made of fields. It fails as LLP.Send does.
 func (p *Peer) Say(segs ...Segment) error {
 	raw := make([][]byte, len(segs))
 	for i, s := range segs {
@@ -36,7 +36,7 @@ func (p *Peer) Say(segs ...Segment) error {
 }
 
 // Hear waits for the next segment that the stack sends, io.EOF at its graceful
-// end.
+// end. It fails where what comes is no DDP segment.
 func (p *Peer) Hear() (Segment, error) {
 	for len(p.pending) == 0 {
 		segs, err := p.Recv()
@@ -59,7 +59,7 @@ func (p *Peer) Hear() (Segment, error) {
 var ErrNoTerminate = errors.New("iwarptest: the Terminate does not parse")
 
 // HearTerminate takes what the stack sends up to its Terminate message (RFC 5040
-// section 4.8).
+// section 4.8). It fails with ErrNoTerminate, and as Hear does.
 func (p *Peer) HearTerminate() (rdmap.Terminate, error) {
 	for {
 		s, err := p.Hear()

@@ -46,7 +46,8 @@ func (c *Conn) refreshMULPDU() {
 }
 
 // Append frames a segment into the pending batch; see ddp.LLP. Payloads of up
-// to 256 bytes are copied, longer ones referenced.
+// to 256 bytes are copied, longer ones referenced. It fails with ErrTooLong, and with
+// why sending has failed before.
 func (c *Conn) Append(hdr []byte, sgl [][]byte) error {
 	t := &c.tx
 	payload := 0
@@ -134,7 +135,7 @@ func (c *Conn) Full() bool {
 
 // TryFlush writes what the socket takes without blocking. On a connection
 // without a file descriptor, and before a responder may send, it does nothing:
-// use Flush.
+// use Flush. An error is that of the connection, and lasting.
 func (c *Conn) TryFlush() (done bool, err error) {
 	t := &c.tx
 	if t.err != nil {

@@ -92,7 +92,7 @@ func (r *Request) Reject(ctx context.Context, privateData []byte) error {
 
 // RejectDepths is Reject where the initiator offers too few RDMA Reads: the
 // reply says what would have done (RFC 6581 section 9.1). ird and ord are as in
-// Config.
+// Config. It fails as Reject does.
 func (r *Request) RejectDepths(ctx context.Context, privateData []byte, ird, ord uint16) error {
 	rep, _ := r.reply(AcceptOptions{})
 	if rep.Enhanced != nil {

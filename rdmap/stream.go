@@ -169,7 +169,9 @@ func (s *Stream) Run() {
 }
 
 // Reserve takes a free element of the send queue to be filled in; Commit must
-// follow without delay, the stream's lock is held in between.
+// follow without delay, the stream's lock is held in between. It fails with
+// ErrQueueFull, and with ErrClosed where the stream is ending; then the lock is not
+// held.
 func (s *Stream) Reserve() (*Op, error) {
 	s.mu.Lock()
 	if s.state != Streaming {

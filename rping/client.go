@@ -31,7 +31,8 @@ func (c *Config) debug(msg string, args ...any) {
 }
 
 // Client connects to a server and pings it. Private data, IRD and ORD of dial
-// are set here. It returns how many pings came back.
+// are set here. It returns how many pings came back. It fails where a ping comes back
+// altered, when the stream ends early, and with ctx's error.
 func Client(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig, cfg Config) (done int, err error) {
 	if cfg.Size == 0 {
 		cfg.Size = DefaultSize

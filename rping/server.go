@@ -9,7 +9,8 @@ import (
 )
 
 // Serve accepts a client and answers its pings until it closes the stream. It
-// returns how many there were.
+// returns how many there were. It fails when the stream does not end gracefully, and
+// with ctx's error.
 func Serve(ctx context.Context, ulp *verbs.ULP, req *verbs.ConnRequest, cfg Config) (done int, err error) {
 	s, err := newSide(ulp, cfg.Trust, verbs.LocalWrite)
 	if err != nil {

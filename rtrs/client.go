@@ -123,7 +123,8 @@ type Client struct {
 
 // Connect opens a session. It tries each path once, and again while the server
 // says that it is busy with the session's predecessor, until ctx ends. Once it
-// has returned the session reconnects by itself.
+// has returned the session reconnects by itself. It fails with a *RefusedError where
+// the server refuses, and with what has kept each path from coming up.
 func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err

@@ -268,7 +268,7 @@ func (cl *Client) GetN(ctx context.Context, ps []*Permit) error {
 	return cl.getN(ctx, nil, ps)
 }
 
-// TryGetN is GetN that does not wait: ok is false when it would.
+// TryGetN is GetN that does not wait: ok is false when it would. It fails as GetN does.
 func (cl *Client) TryGetN(ps []*Permit) (ok bool, err error) { return cl.pool.try(nil, ps) }
 
 // Put gives permits back, from any goroutine, also from within a completion.

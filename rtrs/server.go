@@ -98,7 +98,8 @@ type nameKey struct {
 	name string
 }
 
-// NewServer makes a server.
+// NewServer makes a server. It fails where the configuration is impossible, and says
+// what would do.
 func NewServer(cfg ServerConfig) (*Server, error) {
 	def := func(p *int, v int) {
 		if *p == 0 {

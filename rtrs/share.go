@@ -37,10 +37,10 @@ func (s *Share) Close() {
 	})
 }
 
-// GetN is Client.GetN within the share.
+// GetN is Client.GetN within the share. It fails as that does.
 func (s *Share) GetN(ctx context.Context, ps []*Permit) error { return s.cl.getN(ctx, s, ps) }
 
-// TryGetN is GetN that does not wait: ok is false when it would.
+// TryGetN is GetN that does not wait: ok is false when it would. It fails as GetN does.
 func (s *Share) TryGetN(ps []*Permit) (ok bool, err error) { return s.cl.pool.try(s, ps) }
 
 // Suspend holds back I/O of the share's permits that is submitted, or would be sent again,

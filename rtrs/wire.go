@@ -137,7 +137,7 @@ func (m *ConRsp) Append(b []byte) []byte {
 	return append(b, make([]byte, ConRspLen-20)...)
 }
 
-// Parse reads the message from b.
+// Parse reads the message from b. It fails with ErrWire.
 func (m *ConRsp) Parse(b []byte) error {
 	if len(b) < ConRspLen {
 		return wireErr("connection response of %d bytes, want %d", len(b), ConRspLen)

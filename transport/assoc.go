@@ -57,7 +57,7 @@ func (a *Assoc) Receiver() sctp.Receiver { return a.recv }
 func (a *Assoc) DeadAfter() time.Duration { return a.deadAfter }
 
 // Shutdown ends the association gracefully (RFC 9260 section 9.2) and waits for
-// that until ctx is over; then it is aborted.
+// that until ctx is over; then it is aborted. It fails with ctx's error then.
 func (a *Assoc) Shutdown(ctx context.Context) error {
 	err := a.Association.Shutdown(ctx)
 	a.Close()

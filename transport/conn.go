@@ -113,7 +113,8 @@ func (c *Conn) PathMTU() (carries, lost int) {
 	return now + headers, lost
 }
 
-// Outq is the number of bytes written which the peer has not acknowledged.
+// Outq is the number of bytes written which the peer has not acknowledged. It fails
+// after Close.
 func (c *Conn) Outq() (int, error) {
 	if c.raw == nil {
 		return 0, nil
@@ -139,13 +140,14 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 // Protection.
 func (c *Conn) NetConn() net.Conn { return c.nc }
 
-// Read reads from the connection.
+// Read reads from the connection. It fails with net.ErrClosed after Close, and with the
+// network's error.
 func (c *Conn) Read(p []byte) (int, error) { return c.nc.Read(p) }
 
-// Write writes to the connection.
+// Write writes to the connection. It fails as Read does.
 func (c *Conn) Write(p []byte) (int, error) { return c.nc.Write(p) }
 
-// CloseWrite ends the sending direction (FIN).
+// CloseWrite ends the sending direction (FIN). It fails with the network's error.
 func (c *Conn) CloseWrite() error {
 	if cw, ok := c.nc.(interface{ CloseWrite() error }); ok {
 		return cw.CloseWrite()
@@ -170,11 +172,11 @@ func (c *Conn) LocalAddr() net.Addr { return c.nc.LocalAddr() }
 // RemoteAddr returns the peer's address.
 func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 
-// SetDeadline sets both deadlines.
+// SetDeadline sets both deadlines. It fails after Close.
 func (c *Conn) SetDeadline(t time.Time) error { return c.nc.SetDeadline(t) }
 
-// SetReadDeadline sets the deadline of reads.
+// SetReadDeadline sets the deadline of reads. It fails after Close.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.nc.SetReadDeadline(t) }
 
-// SetWriteDeadline sets the deadline of writes.
+// SetWriteDeadline sets the deadline of writes. It fails after Close.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.nc.SetWriteDeadline(t) }

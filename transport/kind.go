@@ -21,7 +21,8 @@ func (k Kind) String() string {
 	return fmt.Sprintf("transport %d", uint8(k))
 }
 
-// ParseKind is the Kind that String gives s for.
+// ParseKind is the Kind that String gives s for. It fails for any other s, and names
+// those that there are.
 func ParseKind(s string) (Kind, error) {
 	for k, name := range kindNames {
 		if s == name {

@@ -24,7 +24,8 @@ type Listener struct {
 }
 
 // Listen listens on local, whose port 0 stands for a free one. ctx bounds only
-// the call itself.
+// the call itself. It fails with ErrNoProtector, and with a *FlowError where the
+// address can't be listened on.
 func Listen(ctx context.Context, local netip.AddrPort, cfg *Config) (*Listener, error) {
 	if cfg == nil || cfg.Protector == nil {
 		return nil, ErrNoProtector

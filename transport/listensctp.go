@@ -40,7 +40,7 @@ type listensBelow interface {
 }
 
 // ListenSCTP is Endpoints.ListenSCTP where no listener will follow at the same
-// address.
+// address. It fails as that does.
 func ListenSCTP(ctx context.Context, local netip.AddrPort, cfg *Config, recv NewReceiver) (*SCTPListener, error) {
 	return new(Endpoints).ListenSCTP(ctx, local, cfg, recv)
 }
@@ -48,7 +48,8 @@ func ListenSCTP(ctx context.Context, local netip.AddrPort, cfg *Config, recv New
 // ListenSCTP awaits associations at local, an address and an SCTP port, by the
 // carrier cfg.Kind. With SCTPUDP that is one UDP socket with the port
 // cfg.UDPPort; the SCTP port 0 stands for 9899 there. ctx bounds only the call
-// itself.
+// itself. It fails with ErrNoProtector, and with a *FlowError where the address can't
+// be listened on.
 func (es *Endpoints) ListenSCTP(ctx context.Context, local netip.AddrPort, cfg *Config, recv NewReceiver) (*SCTPListener, error) {
 	if cfg == nil || cfg.Protector == nil {
 		return nil, ErrNoProtector

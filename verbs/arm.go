@@ -39,7 +39,7 @@ func (cq *CQ) Arm(solicitedOnly bool) {
 
 // Wait blocks until the queue holds a completion of the kind that it is armed
 // for, or ctx ends. It uses up the arming and takes nothing: Poll follows. It is
-// for one consumer of a queue without a handler.
+// for one consumer of a queue without a handler. It fails with ctx's error only.
 func (cq *CQ) Wait(ctx context.Context) error {
 	for {
 		cq.mu.Lock()

@@ -45,7 +45,7 @@ type Device struct {
 	wg     sync.WaitGroup // streams' goroutines
 }
 
-// Open makes a Device.
+// Open makes a Device. It fails where a limit or policy of cfg is impossible.
 func Open(cfg Config) (*Device, error) {
 	limit, err := cfg.Limits.check(defaultLimits.array())
 	if err != nil {
@@ -125,7 +125,8 @@ type PD struct {
 	closed  bool
 }
 
-// AllocPD allocates a protection domain of the ULP's trust model.
+// AllocPD allocates a protection domain of the ULP's trust model. It fails with a
+// *QuotaError, and with ErrClosed when the ULP is closed.
 func (u *ULP) AllocPD() (*PD, error) { return u.AllocPDAs(u.Trust()) }
 
 // AllocPDAs allocates a protection domain of a trust model that is as strict as the

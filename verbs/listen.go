@@ -42,7 +42,8 @@ type carrier interface {
 }
 
 // Listen listens on local for streams to any ULP of the device, by the carrier
-// cfg.Transport.Kind. Over SCTP local's port is SCTP's, also in UDP.
+// cfg.Transport.Kind. Over SCTP local's port is SCTP's, also in UDP. It fails with
+// ErrClosed after the device's Close, and as transport.Listen does.
 func (d *Device) Listen(ctx context.Context, local netip.AddrPort, cfg ListenConfig) (*Listener, error) {
 	if cfg.Backlog <= 0 {
 		cfg.Backlog = defaultBacklog
@@ -214,14 +215,15 @@ func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg AcceptConfig) (*QP
 	return qp, nil
 }
 
-// Reject refuses the stream, telling the peer private.
+// Reject refuses the stream, telling the peer private. It fails when the answer can't
+// be sent.
 func (r *ConnRequest) Reject(ctx context.Context, private []byte) error {
 	return r.rejected(r.in.reject(ctx, private))
 }
 
 // RejectDepths is Reject for a peer whose depths won't do: it is told which IRD
 // and ORD of ours, 0 to 16,382 each, it would have to meet (RFC 6581 section
-// 9.1).
+// 9.1). It fails when the answer can't be sent.
 func (r *ConnRequest) RejectDepths(ctx context.Context, private []byte, ird, ord int) error {
 	if ird < 0 || ird > maxReadDepth || ord < 0 || ord > maxReadDepth {
 		return fmt.Errorf("verbs: reject a stream with IRD %d, ORD %d: 0 to %d are possible", ird, ord, maxReadDepth)

@@ -131,7 +131,7 @@ func (mr *MR) Len() int { return len(mr.buf) }
 
 // Invalidate ends remote access through the region's STag. When it returns, no
 // peer's operation reads or changes the memory through it any more. Local use
-// and memory windows go on.
+// and memory windows go on. It fails with ErrClosed after Deregister.
 func (mr *MR) Invalidate() error { return mr.win.invalidate() }
 
 // Reregister is fast registration: it ends access through the old STag, as

@@ -44,7 +44,8 @@ type MW struct {
 }
 
 // AllocMW allocates a memory window of pd, bound to nothing. It is charged to
-// the PD's ULP.
+// the PD's ULP. It fails with a *QuotaError, and with ErrClosed where the domain is
+// freed.
 func (pd *PD) AllocMW() (*MW, error) {
 	if err := pd.enter(); err != nil {
 		return nil, err
@@ -65,7 +66,8 @@ func (mw *MW) STag() uint32 { return mw.win.tag() }
 
 // Invalidate ends remote access through the window, on whatever queue pair. When
 // it returns, no peer's operation reads or changes the memory any more. A bind
-// that is posted and not yet reached still follows.
+// that is posted and not yet reached still follows. It fails with ErrClosed after
+// Dealloc.
 func (mw *MW) Invalidate() error { return mw.win.invalidate() }
 
 // Dealloc invalidates and frees the window. It fails with ErrInUse while a bind

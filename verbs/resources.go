@@ -61,7 +61,8 @@ func (m *manager) usageOf(a *account) Usage {
 func (d *Device) Usage() Limits { return d.prm.usageOf(&d.prm.device).Used }
 
 // SetLimits changes the device's limits; 0 fields take defaults. Where more is in
-// use than a new limit allows, nothing is taken away and nothing more is given.
+// use than a new limit allows, nothing is taken away and nothing more is given. It
+// fails where one is negative.
 func (d *Device) SetLimits(l Limits) error {
 	limit, err := l.check(defaultLimits.array())
 	if err != nil {
@@ -76,7 +77,7 @@ func (d *Device) SetLimits(l Limits) error {
 	return nil
 }
 
-// SetQuota changes the quota of a ULP, as SetLimits does.
+// SetQuota changes the quota of a ULP, as SetLimits does. It fails as that does.
 func (d *Device) SetQuota(u *ULP, q Quota) error {
 	limit, err := q.check(amounts{})
 	if err != nil {
@@ -92,7 +93,7 @@ func (d *Device) SetQuota(u *ULP, q Quota) error {
 
 // SetPeers names the peers whose shares are kept also while they use nothing, each
 // with its quota, in place of those named before. Config.Peer's quota is that of
-// other peers.
+// other peers. It fails where a quota is impossible, and changes nothing then.
 func (d *Device) SetPeers(peers map[transport.Identity]Quota) error {
 	m := &d.prm
 	m.mu.Lock()
@@ -121,7 +122,8 @@ func (d *Device) SetPeers(peers map[transport.Identity]Quota) error {
 }
 
 // SetPeerQuota changes the quota of peers that SetPeers does not name, in place of
-// Config.Peer, and what SetPeers takes from then on where a peer's own is 0.
+// Config.Peer, and what SetPeers takes from then on where a peer's own is 0. It fails
+// where one is negative.
 func (d *Device) SetPeerQuota(q Quota) error {
 	limit, err := q.check(amounts{})
 	if err != nil {

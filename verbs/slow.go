@@ -86,7 +86,7 @@ func (b *bucket) take(p SlowPolicy, now time.Time) bool {
 }
 
 // SetSlowPolicy changes how often peers may drive slow paths, for streams that
-// there are, too.
+// there are, too. It fails where a number is impossible.
 func (d *Device) SetSlowPolicy(p SlowPolicy) error {
 	if p.PerSecond < 0 || p.Burst < 0 || p.PerSecond == 0 && p.Burst > 0 {
 		return fmt.Errorf("verbs: set the slow-path policy to %d per second and %d at once: neither can be negative, and a burst needs a rate", p.PerSecond, p.Burst)

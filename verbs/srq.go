@@ -65,7 +65,9 @@ var ErrSRQShare = errors.New("verbs: the stream's share of the shared receive qu
 // receive queue was empty.
 var ErrSRQEmpty = errors.New("verbs: the shared receive queue is empty: post earlier or more")
 
-// CreateSRQ makes a shared receive queue, which is charged to the PD's ULP.
+// CreateSRQ makes a shared receive queue, which is charged to the PD's ULP. It fails
+// with a *QuotaError, with ErrTrust where the trust model has to bound what one stream
+// may take, with ErrClosed where the domain is freed, and where cfg is impossible.
 func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
 	if cfg.MaxPerQP == 0 {
 		cfg.MaxPerQP = cfg.MaxRecv
@@ -132,7 +134,8 @@ func (s *SRQ) Len() int {
 
 // Arm asks for one EventSRQLimit, the low-water notification of RFC 5042 section
 // 6.4.3.1: when fewer than limit receives are left, at once if that is so
-// already. 0 takes the wish back.
+// already. 0 takes the wish back. It fails with ErrClosed after Destroy, and where the
+// queue can't hold limit receives.
 func (s *SRQ) Arm(limit int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

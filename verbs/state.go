@@ -94,7 +94,7 @@ func (qp *QP) Stats() QPStats {
 func (qp *QP) Done() <-chan struct{} { return qp.done }
 
 // Err is why the stream ended or did not come up, nil after a graceful close by
-// both sides or while it lives.
+// both sides or while it lives. io.EOF in its chain: the peer alone has closed it.
 func (qp *QP) Err() error {
 	select {
 	case <-qp.done:
@@ -117,7 +117,7 @@ func (qp *QP) Close() {
 }
 
 // Shutdown is Close and waits for the end. When ctx ends first the stream is
-// aborted. It returns Err.
+// aborted. It returns the error that Err does.
 func (qp *QP) Shutdown(ctx context.Context) error {
 	qp.Close()
 	select {

@@ -28,7 +28,8 @@ func (m TrustModel) String() string {
 	return fmt.Sprintf("trust model %d", uint8(m))
 }
 
-// ParseTrustModel is the TrustModel that String gives s for.
+// ParseTrustModel is the TrustModel that String gives s for. It fails for any other s,
+// and names those that there are.
 func ParseTrustModel(s string) (TrustModel, error) {
 	for m, name := range trustNames {
 		if s == name {

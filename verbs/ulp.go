@@ -32,7 +32,8 @@ type ULPConfig struct {
 	Privileged bool
 }
 
-// NewULP registers a consumer, which gets a share of the device.
+// NewULP registers a consumer, which gets a share of the device. It fails with
+// ErrClosed after the device's Close, and where the quota is impossible.
 func (d *Device) NewULP(name string, cfg ULPConfig) (*ULP, error) {
 	limit, err := cfg.Quota.check(amounts{})
 	if err != nil {

@@ -107,12 +107,13 @@ func (r *Request) Accept(o Session) (*Stream, error) {
 }
 
 // Reject refuses the session with the ULP's private data (RFC 5043 section
-// 6.3).
+// 6.3). It fails with ErrPrivateData where that is too long, and when the session is
+// answered or over.
 func (r *Request) Reject(privateData []byte) error { return r.reject(privateData, nil) }
 
 // RejectDepths is Reject where the peer offers too few RDMA Reads: the answer
 // says what would have done (RFC 6581 section 9.1). ird and ord are as in
-// Session.
+// Session. It fails as Reject does.
 func (r *Request) RejectDepths(privateData []byte, ird, ord uint16) error {
 	return r.reject(privateData, &Enhanced{IRD: enhanced.Depth(ird), ORD: enhanced.Depth(ord)})
 }

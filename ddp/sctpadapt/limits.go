@@ -31,9 +31,9 @@ const (
 	// DefaultDepth is the IRD and ORD of a Session that says nothing, DepthULP leaves
 	// them to the ULPs, DepthNone stands for 0; more than MaxDepth is cut to it.
 	DefaultDepth = enhanced.DefaultDepth
-	DepthULP     = enhanced.DepthULP
-	MaxDepth     = enhanced.MaxDepth
-	DepthNone    = enhanced.DepthNone
+	DepthULP     = enhanced.DepthULP  // leaves the depth to the ULPs
+	MaxDepth     = enhanced.MaxDepth  // the largest that can be negotiated
+	DepthNone    = enhanced.DepthNone // 0: no RDMA Reads
 
 	// batchSegments and batchBytes are where a batch is full: what two UDP_SEGMENT
 	// sends carry.

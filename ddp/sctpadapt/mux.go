@@ -292,7 +292,7 @@ func (m *Mux) Refuse() {
 }
 
 // Quiet waits until there is no session left whose chunks are still exchanged.
-// One goroutine at a time may wait.
+// One goroutine at a time may wait. It fails with ctx's error.
 func (m *Mux) Quiet(ctx context.Context) error {
 	for m.Streams() > 0 {
 		select {

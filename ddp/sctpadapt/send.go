@@ -68,7 +68,8 @@ func (s *Stream) MULPDU() int {
 // system call.
 func (s *Stream) EvenSegments() {}
 
-// Append adds a segment to the pending batch; see ddp.LLP.
+// Append adds a segment to the pending batch; see ddp.LLP. It fails with ErrTooLong,
+// and with why the stream is over.
 func (s *Stream) Append(hdr []byte, sgl [][]byte) error {
 	t := &s.tx
 	n := ssnLen + len(hdr)
@@ -101,7 +102,7 @@ func (s *Stream) Full() bool {
 }
 
 // TryFlush queues what the association has room for; see ddp.LLP. SCTP copies
-// it.
+// it. It fails with why the stream is over.
 func (s *Stream) TryFlush() (done bool, err error) {
 	t := &s.tx
 	if t.batch == nil {
@@ -160,7 +161,7 @@ func (m *Mux) putBatch(b *batch) {
 	m.batches.Put(b)
 }
 
-// Flush is TryFlush that waits for room.
+// Flush is TryFlush that waits for room. It fails as TryFlush does.
 func (s *Stream) Flush() error {
 	for {
 		done, err := s.TryFlush()

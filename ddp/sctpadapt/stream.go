@@ -271,7 +271,7 @@ func (s *Stream) wake() {
 }
 
 // CloseWrite ends the sending direction by a Terminate. What was not flushed is
-// lost.
+// lost. It fails when the association is over.
 func (s *Stream) CloseWrite() error {
 	err := s.sendTerminate()
 	s.tidy(false)

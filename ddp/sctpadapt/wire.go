@@ -95,7 +95,8 @@ var (
 	ErrPrivateData = errors.New("sctpadapt: the private data does not fit the 512 bytes of a session control message")
 )
 
-// ParseControl reads a control message. The private data points into b.
+// ParseControl reads a control message. The private data points into b. It fails where
+// b is no control message.
 func ParseControl(b []byte) (c Control, err error) {
 	if len(b) < controlLen {
 		return c, fmt.Errorf("%w: %d bytes", ErrMalformed, len(b))
@@ -118,7 +119,8 @@ func ParseControl(b []byte) (c Control, err error) {
 	return c, nil
 }
 
-// Append appends the message as it goes over the wire.
+// Append appends the message as it goes over the wire. It fails with ErrPrivateData
+// where the private data is too long.
 func (c *Control) Append(b []byte) ([]byte, error) {
 	n := len(c.PrivateData)
 	if c.Function.enhanced() {

@@ -106,7 +106,7 @@ const (
 
 // Endpoint makes an end of the suite on the host. mulpdu is what its lower layer
 // sends at most in a segment, 0 if that is not known. What it takes is given
-// back when the test ends.
+// back when the test ends. It fails as start does.
 func (h *Host) Endpoint(t testing.TB, mulpdu int, start Start) (Endpoint, error) {
 	q := &queuePair{host: h, mulpdu: mulpdu}
 	t.Cleanup(func() {

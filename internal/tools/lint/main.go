@@ -3,6 +3,8 @@
 //
 //   - imports point down the list of layers (layers.go);
 //   - no Go file is longer than 800 lines;
+//   - exported names have comments that begin with them, and say how a function fails
+//     (comments.go);
 //   - a test that skips says why, and no test sleeps;
 //   - the documents name only commands, flags, make targets, tests and files
 //     that exist;
@@ -80,6 +82,11 @@ func check(binary string) ([]finding, error) {
 			return nil, err
 		}
 		found = append(found, checkLength(f, src)...)
+		undocumented, err := checkComments(f, src)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, undocumented...)
 		if err := use.note(f, src); err != nil {
 			return nil, err
 		}
