@@ -61,6 +61,7 @@ type lane struct {
 	dialledAt  time.Time // since when a flow is on its way from Prepare to Admit, while the lane is up
 	dialledIn  uint64    // packetsIn at that time
 	dials      int       // that are not known to be over
+	proved     bool      // a flow was admitted since the last of them began
 	stallAt    time.Time // when it is looked at for stalled flows
 	reviveAt   time.Time // not made anew before
 	revivals   backoff

@@ -59,11 +59,14 @@ func (m *Manager) prepare(ctx context.Context, p *peer, ln *lane) error {
 		ln.watchDial(time.Now())
 	}
 	ln.dials++
+	ln.proved = false
 	p.mu.Unlock()
 	context.AfterFunc(ctx, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		ln.dials--
+		if ln.dials--; ln.dials == 0 && ln.proved {
+			ln.dialling, ln.dialledAt = time.Time{}, time.Time{}
+		}
 	})
 	if ln.up.Load() {
 		p.poke() // which sees to it that the SA leads somewhere
@@ -178,7 +181,7 @@ func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c 
 	pr.admitted.Store(true)
 	p.mu.Lock()
 	if outgoing {
-		ln.dialling, ln.dialledAt = time.Time{}, time.Time{}
+		ln.dialEnds(time.Now())
 		if len(ln.picks) > 0 {
 			ln.picks = ln.picks[1:]
 		}

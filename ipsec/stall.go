@@ -150,6 +150,17 @@ func (p *peer) revive(ctx context.Context, l *link, ln *lane) {
 // on its way to Admit.
 func (l *lane) watchDial(now time.Time) { l.dialledAt, l.dialledIn = now, l.packetsIn() }
 
+// dialEnds has one flow's way to Admit end well. That of others is watched from now on;
+// the peer's mutex is held.
+func (l *lane) dialEnds(now time.Time) {
+	l.proved = true
+	if l.dials > 1 && l.isDialling(now) { // the one that has ended is still among them
+		l.watchDial(now)
+		return
+	}
+	l.dialling, l.dialledAt = time.Time{}, time.Time{}
+}
+
 // isDialling reports whether a flow is on its way to Admit for all that is known.
 func (l *lane) isDialling(now time.Time) bool { return l.dials > 0 && now.Before(l.dialling) }
 

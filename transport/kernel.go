@@ -42,7 +42,9 @@ func dialKernel(ctx context.Context, remote netip.AddrPort, f Flow, cfg *Config,
 	}
 	var ready []netip.AddrPort
 	var a *ksctp.Assoc
-	err = attempts(ctx, f, func() (err error) { ready, err = cfg.prepareAll(ctx, flows); return err }, func() error {
+	dial, over := context.WithCancel(ctx)
+	defer over()
+	err = attempts(ctx, f, func() (err error) { ready, err = cfg.prepareAll(dial, flows); return err }, func() error {
 		return eachPort(lo, hi, func(port uint16) (err error) {
 			kc.Port = port
 			a, err = ksctp.Dial(ctx, kc, ready...)

@@ -65,17 +65,26 @@ func (c *Config) flowsTo(f Flow, source func(netip.AddrPort) (netip.Addr, error)
 
 // prepareAll prepares the paths, all at once, and returns the peer's addresses:
 // first those whose path is ready. Once one is, the others have only a while more.
-// What Prepare has against one of them Admit will say again.
+// What Prepare has against one of them Admit will say again. ctx ends with the dialling.
 func (c *Config) prepareAll(ctx context.Context, flows []Flow) ([]netip.AddrPort, error) {
 	type outcome struct {
 		i   int
 		err error
 	}
-	pctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	patience, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	outcomes := make(chan outcome, len(flows))
 	for i, f := range flows {
-		go func() { outcomes <- outcome{i, c.Protector.Prepare(pctx, f)} }()
+		go func() {
+			pctx, cancel := context.WithCancel(ctx) // that of a path that is ready ends with ctx
+			stop := context.AfterFunc(patience, cancel)
+			err := c.Protector.Prepare(pctx, f)
+			if err != nil {
+				cancel()
+			}
+			stop()
+			outcomes <- outcome{i, err}
+		}()
 	}
 	ready := make([]bool, len(flows))
 	var errs []error
@@ -86,7 +95,7 @@ func (c *Config) prepareAll(ctx context.Context, flows []Flow) ([]netip.AddrPort
 		case o.err == nil:
 			ready[o.i] = true
 			if grace == nil {
-				grace = time.AfterFunc(pathGrace, cancel)
+				grace = time.AfterFunc(pathGrace, giveUp)
 				defer grace.Stop()
 			}
 		case len(flows) == 1:

@@ -510,6 +510,26 @@ func TestPathsThatAreReadyComeFirst(t *testing.T) {
 	}
 }
 
+// TestPathsAreDialledUntilThatIsOver: the Protector watches over a dial for as long as the
+// context of its Prepare.
+func TestPathsAreDialledUntilThatIsOver(t *testing.T) {
+	ctxs := make(chan context.Context, 2)
+	ready := func(ctx context.Context) error { ctxs <- ctx; return nil }
+	dial, over := context.WithCancel(t.Context())
+	defer over()
+	p := &perPath{prepare: map[netip.Addr]func(context.Context) error{there1: ready, there2: ready}}
+	if _, err := (&Config{Protector: p}).prepareAll(dial, twoPaths()); err != nil {
+		t.Fatal(err)
+	}
+	one, two := <-ctxs, <-ctxs
+	if one.Err() != nil || two.Err() != nil {
+		t.Errorf("a dial is over as soon as it is prepared: %v, %v", one.Err(), two.Err())
+	}
+	over()
+	<-one.Done()
+	<-two.Done()
+}
+
 func TestDiallingIsTriedAgainWhileTheGuardRefuses(t *testing.T) {
 	for after, want := range map[int]error{1: nil, 3: nil, 4: errEPERM} {
 		prepared, dialled := 0, 0

@@ -1,0 +1,57 @@
+package ipsec
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// TestAdmittedDialEndsNoOthersWatch: an SA that one flow was admitted under may be lost at
+// the peer while the next one connects.
+func TestAdmittedDialEndsNoOthersWatch(t *testing.T) {
+	b := newBench(t)
+	p := testPeer("beta", 2)
+	b.f.ending(p)
+	b.add(t, p)
+	var over []context.CancelFunc
+	for range 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		over = append(over, cancel)
+		if err := b.Prepare(ctx, flowTo(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q, _ := b.peer("beta")
+	ln := q.lanes[0]
+	watched := func(since time.Duration) bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if ln.dialledAt.IsZero() {
+			return false
+		}
+		ln.dialledAt = ln.dialledAt.Add(-since)
+		return true
+	}
+	admit := func() {
+		t.Helper()
+		pr, err := b.Admit(t.Context(), flowTo(p), true, &stream{idle: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pr.Release)
+	}
+	admit()
+	over[0]()
+	if !watched(2 * stallAfter) {
+		t.Fatal("nobody watches the other dial any more")
+	}
+	q.revive(t.Context(), b.currentLink(), ln)
+	if st, _ := b.PeerStatus("beta"); st.Counters.Stale != 1 {
+		t.Errorf("made anew %d times for the other dial", st.Counters.Stale)
+	}
+	eventually(t, "up", func() bool { st, _ := b.PeerStatus("beta"); return st.State == StateUp })
+	admit()
+	over[1]()
+	eventually(t, "no dial is watched once the last is over", func() bool { return !watched(0) })
+}
