@@ -469,6 +469,7 @@ func TestAssociationsOfAPeerAreBounded(t *testing.T) {
 		if _, err := associate(true); err != nil {
 			t.Fatal(err)
 		}
+		wantHalfOpen(t, x.b.dev, 0) // it is answered before it is taken in
 	}
 	first, err := associate(false)
 	if err != nil {
