@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func loopOn(t *testing.T, path string) string {
@@ -75,11 +76,66 @@ func TestStorageInUseUnderAnotherNameIsRefused(t *testing.T) {
 	if err := syscall.Unmount(mnt, 0); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := Open(dev, Options{}); err != nil {
-		t.Error(err)
-	} else {
-		s.Close()
+	// Programs that were started meanwhile in mount namespaces of their own have the
+	// mount until they end.
+	s, err := Open(dev, Options{})
+	for end := time.Now().Add(2 * time.Minute); errors.Is(err, ErrInUse) && time.Now().Before(end); {
+		s, err = Open(dev, Options{})
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+}
+
+// udev locks a device for the moment in which it looks what is on it.
+func TestDeviceThatIsLookedAtIsWaitedFor(t *testing.T) {
+	path := newFile(t, t.TempDir(), "disk")
+	dev := loopOn(t, path)
+	udev, err := os.Open(dev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udev.Close()
+	if err := syscall.Flock(int(udev.Fd()), syscall.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		s, err := Open(dev, Options{})
+		if err == nil {
+			err = s.Close()
+		}
+		opened <- err
+	}()
+	for looks := 0; looks < 100; { // at two of them: ours, and that of the Store, which has to last
+		if openings(t, dev) >= 2 {
+			looks++
+		}
+		select {
+		case err := <-opened:
+			t.Fatalf("it did not wait: %v", err)
+		default:
+		}
+	}
+	if err := errors.Join(syscall.Flock(int(udev.Fd()), syscall.LOCK_UN), <-opened); err != nil {
+		t.Error(err)
+	}
+}
+
+// openings counts this process' descriptors of a file.
+func openings(t *testing.T, path string) (n int) {
+	t.Helper()
+	list, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range list {
+		if to, err := os.Readlink(fd); err == nil && to == path {
+			n++
+		}
+	}
+	return n
 }
 
 func TestSizeThatIsNoWholeNumberOfSectorsIsRefused(t *testing.T) {

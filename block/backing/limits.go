@@ -29,6 +29,10 @@ const (
 	// and the caller had better go on receiving.
 	maxInlineIO = 128 << 10
 
+	// lockTime is how long a device may be locked by another program before it counts
+	// as in use: udev needs some milliseconds, on a busy host more.
+	lockTime = 2 * time.Second
+
 	// maxSyncs is how many flushes and FUA writes a Store does at once: what a queue
 	// has at the storage.
 	maxSyncs = maxWorkers

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -175,6 +176,22 @@ func openFD(path string, flags int) (int, error) {
 	}
 }
 
+// lock takes the storage for this Store. udev has a shared lock on a device for the
+// moment in which it looks what is on it, after each close of a writer.
+func (s *Store) lock(how int) error {
+	for end := time.Now().Add(lockTime); ; time.Sleep(lockTime / 100) {
+		err := unix.Flock(int(s.fd), how|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case err != unix.EWOULDBLOCK && err != unix.EINTR:
+			return fmt.Errorf("lock: %w", err)
+		case !s.device || time.Now().After(end):
+			return ErrInUse
+		}
+	}
+}
+
 func newStore(path string, fd int, opt Options) (*Store, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -191,11 +208,8 @@ func newStore(path string, fd int, opt Options) (*Store, error) {
 	if opt.ReadOnly {
 		how = unix.LOCK_SH
 	}
-	switch err := unix.Flock(int(s.fd), how|unix.LOCK_NB); {
-	case err == unix.EWOULDBLOCK:
-		return nil, ErrInUse
-	case err != nil:
-		return nil, fmt.Errorf("lock: %w", err)
+	if err := s.lock(how); err != nil {
+		return nil, err
 	}
 	if opt.ReadOnly {
 		if err := s.writtenBeside(&st); err != nil {
