@@ -27,7 +27,8 @@ const keptLives = 16
 
 // beginLife finds which disk this is and which life of it, and writes it down.
 func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
-	mark, derived := "", block.ID{}
+	var mark string
+	var derived block.ID
 	if s.device {
 		mark = deviceName(st.Rdev)
 		derived = block.NamedID("device", mark)
