@@ -209,4 +209,4 @@ func (h *Host) logTail(n int) string {
 	return string(all)
 }
 
-const charonTimeout = 30 * time.Second
+const charonTimeout = 2 * time.Minute

@@ -271,6 +271,6 @@ func bridgeDev(wire int) string { return fmt.Sprintf("br%d", wire) }
 const (
 	namePrefix   = "iwlab-"
 	maxHosts     = 200 // the last byte of an address numbers the host
-	startTimeout = 60 * time.Second
-	closeTimeout = 20 * time.Second
+	startTimeout = 5 * time.Minute
+	closeTimeout = time.Minute
 )
