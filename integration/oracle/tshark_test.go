@@ -57,7 +57,7 @@ func ask(t testing.TB, path string, serverPort int) finding {
 func tshark(t testing.TB, path string, args ...string) []byte {
 	t.Helper()
 	argv := []string{"-n", "-r", path, "-T", "pdml", "-o", "iwarp_ddp_rdmap.reassemble_iwarp_rdma_send:FALSE"}
-	for _, p := range []string{"rpcordma", "smb_direct", "nvme-tcp", "nvme-rdma", "iser"} {
+	for _, p := range []string{"rpcordma", "smb_direct", "nvme-tcp", "nvme-rdma", "iser", "nbap"} { // nbap takes random bytes over SCTP for its own
 		argv = append(argv, "--disable-protocol", p)
 	}
 	cmd := exec.Command("tshark", append(argv, args...)...)
