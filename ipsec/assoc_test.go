@@ -254,3 +254,51 @@ func TestIdleStreamsAreAskedWhenThePeerHasStartedAfresh(t *testing.T) {
 		})
 	}
 }
+
+// TestChildThatMovesBetweenIKESAsIsNotPaused: charon lists its IKE SAs one after the
+// other, so that a child which moves to the SA with the fresh keys (RFC 7296 2.18) may
+// be missing in a list although it never ended. A child that stays away is paused, also
+// when no event has told of its end.
+func TestChildThatMovesBetweenIKESAsIsNotPaused(t *testing.T) {
+	b := newBench(t)
+	p := linkPeer(udpLink)
+	b.add(t, p)
+	q, _ := b.peer("beta")
+	of := func(id string, children ...string) []tree {
+		sa := saOf(p, children...)
+		sa[0].value.(tree)[0].value = id
+		return []tree{sa}
+	}
+	b.f.set(func() { b.f.sas = of("7", "beta-out-udp") })
+	if err := q.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pr, err := b.Admit(t.Context(), flowOn(p, udpLink, true), true, &assoc{dead: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pr.Release()
+	moves := true // while a list is read
+	b.f.set(func() {
+		b.f.sas = of("7")
+		b.f.answer = func(cmd string, _ tree) ([]string, tree) {
+			if cmd == "list-sas" && moves {
+				b.f.set(func() { b.f.sas = of("8", "beta-out-udp") })
+			}
+			return nil, nil
+		}
+	})
+	if err := q.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if st, _ := b.PeerStatus("beta"); pr.Paused() || st.Counters.Outages != 0 {
+		t.Errorf("a child that moved is taken for lost: paused %v, %+v", pr.Paused(), st.Counters)
+	}
+	b.f.set(func() { moves, b.f.sas = false, of("8") })
+	if err := q.refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if st, _ := b.PeerStatus("beta"); !pr.Paused() || st.Counters.Outages != 1 {
+		t.Errorf("a child that is gone is not missed: paused %v, %+v", pr.Paused(), st.Counters)
+	}
+}

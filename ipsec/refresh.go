@@ -2,6 +2,7 @@ package ipsec
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -117,6 +118,9 @@ func (p *peer) readSAs() (struct{}, error) {
 		return struct{}{}, ErrNotConnected
 	}
 	sas, err := l.list(p.m.ctx, p.name)
+	if err == nil && p.missing(sas) {
+		sas, err = l.list(p.m.ctx, p.name)
+	}
 	if err != nil {
 		return struct{}{}, err
 	}
@@ -127,6 +131,25 @@ func (p *peer) readSAs() (struct{}, error) {
 	}
 	p.apply(sas, false)
 	return struct{}{}, nil
+}
+
+// missing reports whether a list lacks a child that carried a lane and whose end no
+// event has told. charon lists one IKE SA after the other: a child that moves to the
+// IKE SA which replaces its own (RFC 7296 2.18) may meanwhile be in neither.
+func (p *peer) missing(sas []charon.SA) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.lanes {
+		for _, c := range l.installed {
+			_, known := p.endings.known[c.UniqueID]
+			if known && !slices.ContainsFunc(sas, func(sa charon.SA) bool {
+				return slices.ContainsFunc(sa.Children, func(o charon.Child) bool { return o.UniqueID == c.UniqueID })
+			}) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // listAll returns all SAs that charon has, of other connections, too.
