@@ -18,6 +18,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/internal/otheruser"
+	"github.com/ironwarp/ironwarp/iwarptest"
 )
 
 // The users of this host who attack each other: alice, bob and bill are ULPs, bob and
@@ -110,14 +111,10 @@ func (m *machine) start(name, more string) (dir string, root *api.Client, port u
 		m.Fatal(err)
 	}
 	m.Cleanup(func() { os.RemoveAll(dir) })
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		m.Fatal(err)
-	}
-	port = uint16(l.Addr().(*net.TCPAddr).Port)
+	port = iwarptest.FreePort(m)
 	conf := filepath.Join(dir, "ironwarp.yaml")
 	text := fmt.Sprintf("listen: {port: %d}\nstate_dir: state\nruntime_dir: run\n%s", port, more)
-	if err := errors.Join(l.Close(), os.Chmod(dir, 0o755), os.WriteFile(conf, []byte(text), 0o600)); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755), os.WriteFile(conf, []byte(text), 0o600)); err != nil {
 		m.Fatal(err)
 	}
 	d, err := daemon.Start(m.Context(), daemon.Options{Config: conf, Named: true, Version: "test"})
