@@ -69,8 +69,8 @@ func (l *lab) sctpScriptFor(only string, whole bool) string {
 		tests, skip := only, p.skip
 		if tests == "" {
 			tests = p.tests
-			if !whole && p.large != "" {
-				skip = strings.TrimPrefix(skip+"|"+p.large, "|")
+			if !whole {
+				skip = skipLarge(p.large, skip)
 			}
 		}
 		end := ""
