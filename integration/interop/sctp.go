@@ -79,12 +79,12 @@ func (l *lab) sctpScriptFor(only string, whole bool) string {
 		} else if i > 0 && sctpPrograms[i-1].aside {
 			b.WriteString("wait\n")
 		}
-		fmt.Fprintf(&b, "run %s %d %s -test.v -test.run %s -test.skip %s%s\n", p.name, int(p.limit.Seconds()), quote(l.program(p.name)), quote(tests), quote(skip), end)
+		fmt.Fprintf(&b, "run %s %d %s -test.v -test.run %s -test.skip %s%s\n", p.name, int(allowed(p.limit, whole).Seconds()), quote(l.program(p.name)), quote(tests), quote(skip), end)
 	}
 	if only == "" {
-		fmt.Fprintf(&b, "run %s %d %s -quick -transport sctp -ironwarp %s\n", logDemo, int(demoTime.Seconds()), quote(l.program("demo")), quote(l.binary))
+		fmt.Fprintf(&b, "run %s %d %s -quick -transport sctp -ironwarp %s\n", logDemo, int(allowed(demoTime, whole).Seconds()), quote(l.program("demo")), quote(l.binary))
 		for _, p := range sctpPrograms {
-			fmt.Fprintf(&b, "again %s %d %s -test.v -test.skip %s\n", p.name, int(p.limit.Seconds()), quote(l.program(p.name)), quote(p.skip))
+			fmt.Fprintf(&b, "again %s %d %s -test.v -test.skip %s\n", p.name, int(allowed(p.limit, whole).Seconds()), quote(l.program(p.name)), quote(p.skip))
 		}
 	}
 	b.WriteString("finish\n")
@@ -94,7 +94,7 @@ func (l *lab) sctpScriptFor(only string, whole bool) string {
 // sctp boots the machine and carries the tests out.
 func (l *lab) sctp(ctx context.Context, only string, whole bool, out string) (o sctpOutcome, err error) {
 	out = filepath.Join(out, "sctp")
-	if err := l.programs(ctx, l.sctpScriptFor(only, whole), out, machineSCTP); err != nil {
+	if err := l.programs(ctx, l.sctpScriptFor(only, whole), out, allowed(machineSCTP, whole)); err != nil {
 		return o, err
 	}
 	return readSCTP(out, only == "")
