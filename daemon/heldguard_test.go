@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -13,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
@@ -159,5 +163,87 @@ func TestListenerIsClosedBeforeItsGuardGoes(t *testing.T) {
 		if _, err := h.api.Reload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestGuardThatAnotherPeerTakesOverStays: a peer gets another name, or its addresses
+// another order. The kernel tells of each policy that goes.
+func TestGuardThatAnotherPeerTakesOverStays(t *testing.T) {
+	if !ownHost(t) {
+		return
+	}
+	wire := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wire0"}, PeerName: "wire1"}
+	err := netlink.LinkAdd(wire)
+	for _, last := range []byte{1, 2} {
+		own := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(192, 0, 2, last), Mask: net.CIDRMask(24, 32)}}
+		err = errors.Join(err, netlink.AddrAdd(wire, own), netlink.LinkSetUp(wire))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{t: t}
+	h.begin("ipsec: {vici: \"unix:///nowhere/charon.vici\"}\n")
+	h.write("beta.psk", "0123456789abcdef0123456789abcdef")
+	file := func(name, first, second string) {
+		t.Helper()
+		h.write("peers.d/beta.yaml", fmt.Sprintf("name: %s\naddress: %s\nlocal_address: 192.0.2.1\npaths: [{address: %s, local_address: 192.0.2.2}]\nremote_id: beta\npsk_file: %s\ntransport: sctp\n",
+			name, first, second, filepath.Join(h.dir, "beta.psk")))
+		if _, err := h.api.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const one, other = "192.0.2.77", "192.0.2.78"
+	file("beta", one, other)
+	before, err := guard.List("")
+	if err != nil || len(before) == 0 {
+		t.Fatalf("%v, %v", before, err)
+	}
+	const groupPolicy, messageDeleted = 4, 20 // XFRMNLGRP_POLICY, XFRM_MSG_DELPOLICY
+	told, err := nl.Subscribe(unix.NETLINK_XFRM, groupPolicy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer told.Close()
+	// deleted is how many policies have gone, of which the kernel tells before they have.
+	deleted := func() (n int) {
+		b := make([]byte, 1<<16)
+		for {
+			l, _, err := unix.Recvfrom(told.GetFd(), b, unix.MSG_DONTWAIT)
+			if errors.Is(err, unix.EAGAIN) {
+				return n
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			messages, err := syscall.ParseNetlinkMessage(b[:l])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range messages {
+				if m.Header.Type == messageDeleted {
+					n++
+				}
+			}
+		}
+	}
+	file("gamma", one, other)
+	if n := deleted(); n > 0 {
+		t.Errorf("%d policies went as the peer got another name", n)
+	}
+	file("gamma", other, one)
+	if n := deleted(); n > 0 {
+		t.Errorf("%d policies went as its addresses got another order", n)
+	}
+	if after, err := guard.List(""); err != nil || !reflect.DeepEqual(after, before) {
+		t.Errorf("policies %v, %v, and before %v", after, err, before)
+	}
+	if err := os.Remove(filepath.Join(h.dir, "peers.d/beta.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.api.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := deleted(); n != len(before) {
+		t.Errorf("%d policies went with the peer, which had %d", n, len(before))
 	}
 }

@@ -354,20 +354,21 @@ func (d *Daemon) guarded() []string {
 // SAs and at last its guard. changing is held.
 func (d *Daemon) dropPeer(ctx context.Context, p *peer) {
 	d.cutOff(p, fmt.Errorf("peer %s was removed from the configuration", p.cfg.Name))
-	d.dropPaths(ctx, p, func(int) []ipsec.Link { return nil })
+	d.dropPaths(ctx, p)
 }
 
-// dropPaths ends the SAs of a peer's addresses, and the guards, but those of the links
-// that keep has for an address.
-func (d *Daemon) dropPaths(ctx context.Context, p *peer, keep func(i int) []ipsec.Link) {
+// dropPaths ends the SAs of a peer's addresses, and the guards, but those of links that
+// the configuration has, by whatever peer's name. It is the next one already.
+func (d *Daemon) dropPaths(ctx context.Context, p *peer) {
 	if p.cfg.Protection != config.ProtectIPsec {
 		return
 	}
+	c := d.config()
 	var errs []error
-	for i := range p.cfg.Addresses() {
+	for i, a := range p.cfg.Addresses() {
 		err := ipsec.ErrUnknownPeer // it never came further than the guard, which letGo takes down
 		if m := d.ike.current(); m != nil {
-			err = m.RemovePeer(ctx, p.cfg.PathName(i), keep(i)...)
+			err = m.RemovePeer(ctx, p.cfg.PathName(i), c.Guarded(a)...)
 		}
 		var held *guard.HeldError
 		if !errors.Is(err, ipsec.ErrUnknownPeer) && !errors.As(err, &held) {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
 )
 
 // Reload reads the configuration again and applies what is different. With a
@@ -232,13 +231,7 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 	disks := d.disksOf(p)
 	d.dropLater(disks...)
 	d.cutOff(p, fmt.Errorf("peer %s has changed", n.Name))
-	d.dropPaths(ctx, p, func(i int) []ipsec.Link {
-		// A guard whose link stays, stays while the rest is replaced.
-		if n.Protection == config.ProtectIPsec && i < len(n.Addresses()) && n.Addresses()[i] == p.cfg.Addresses()[i] {
-			return n.Links()
-		}
-		return nil
-	})
+	d.dropPaths(ctx, p)
 	d.setUpPeer(ctx, next)
 	for _, at := range disks {
 		d.restore(at.saved(), at)

@@ -64,6 +64,16 @@ func (p Peer) Links() []ipsec.Link {
 	return links
 }
 
+// Guarded are the links with an address that have a guard.
+func (c *Config) Guarded(a netip.Addr) (links []ipsec.Link) {
+	for _, p := range c.Peers {
+		if p.Protection == ProtectIPsec && slices.Contains(p.Addresses(), a) {
+			links = append(links, p.Links()...)
+		}
+	}
+	return links
+}
+
 // Addresses are all of the peer's, the first one first.
 func (p Peer) Addresses() []netip.Addr {
 	out := []netip.Addr{p.Address}
