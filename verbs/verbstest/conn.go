@@ -1,11 +1,13 @@
 package verbstest
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/netip"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -19,21 +21,44 @@ type conn struct {
 	fabric        *Fabric
 	local, remote netip.AddrPort
 	in, out       *pipe
+	closed        atomic.Bool
 }
 
 func tcpAddr(a netip.AddrPort) net.Addr { return net.TCPAddrFromAddrPort(a) }
 
-func (c *conn) LocalAddr() net.Addr               { return tcpAddr(c.local) }
-func (c *conn) RemoteAddr() net.Addr              { return tcpAddr(c.remote) }
-func (c *conn) Read(b []byte) (int, error)        { return c.in.read(b) }
-func (c *conn) Write(b []byte) (int, error)       { return c.out.write(b) }
-func (c *conn) SetReadDeadline(t time.Time) error { c.in.reader.set(c.in, t); return nil }
+func (c *conn) LocalAddr() net.Addr  { return tcpAddr(c.local) }
+func (c *conn) RemoteAddr() net.Addr { return tcpAddr(c.remote) }
 
-func (c *conn) SetWriteDeadline(t time.Time) error { c.out.writer.set(c.out, t); return nil }
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.in.read(b)
+	if err != nil {
+		err = c.ours(err)
+	}
+	return n, err
+}
+
+func (c *conn) Write(b []byte) (int, error) { return c.out.write(b) }
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.in.reader.set(c.in, t)
+	return c.ours(nil)
+}
+
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.out.writer.set(c.out, t)
+	return c.ours(nil)
+}
 
 func (c *conn) SetDeadline(t time.Time) error {
-	c.SetReadDeadline(t)
-	return c.SetWriteDeadline(t)
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// ours is what a call has failed with: that this end has closed the connection, or err.
+func (c *conn) ours(err error) error {
+	if c.closed.Load() {
+		return net.ErrClosed
+	}
+	return err
 }
 
 // CloseWrite ends the sending direction.
@@ -47,7 +72,9 @@ func (c *conn) Close() error {
 	c.fabric.mu.Lock()
 	delete(c.fabric.conns, c)
 	c.fabric.mu.Unlock()
-	c.SetDeadline(time.Time{}) // its timers go
+	c.closed.Store(true)
+	c.in.reader.set(c.in, time.Time{}) // its timers go
+	c.out.writer.set(c.out, time.Time{})
 	c.in.fail(syscall.ECONNRESET)
 	c.out.end()
 	return nil

@@ -117,7 +117,7 @@ func (n *network) Dial(ctx context.Context, local netip.Addr, remote netip.AddrP
 	}
 	from := netip.AddrPortFrom(local, f.nextPort())
 	there, back := newPipe(f.paused), newPipe(f.paused)
-	a, b := &conn{f, from, remote, back, there}, &conn{f, remote, from, there, back}
+	a, b := &conn{fabric: f, local: from, remote: remote, in: back, out: there}, &conn{fabric: f, local: remote, remote: from, in: there, out: back}
 	select {
 	case l.queue <- b:
 	default:
@@ -179,10 +179,14 @@ func (l *listener) Close() error {
 		delete(l.fabric.listeners, l.addr)
 		l.fabric.mu.Unlock()
 		close(l.closed)
-		for len(l.queue) > 0 {
-			c := <-l.queue
-			c.out.fail(syscall.ECONNRESET)
-			c.Close()
+		for {
+			select {
+			case c := <-l.queue:
+				c.out.fail(syscall.ECONNRESET)
+				c.Close()
+			default: // Accept may have taken the last one
+				return
+			}
 		}
 	})
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -102,7 +104,7 @@ func (p *pair) ended(t *testing.T, qp *verbs.QP) error {
 	select {
 	case <-qp.Done():
 		return qp.Err()
-	case <-time.After(time.Minute):
+	case <-time.After(10 * time.Second):
 		t.Fatal("the stream does not end")
 		return nil
 	}
@@ -197,4 +199,70 @@ func TestSilentPeerMeetsTheStartupsDeadline(t *testing.T) {
 		t.Errorf("dial: %v", err)
 	}
 	p.Pause(false)
+}
+
+// A listener may be closed while it is accepted from: one of the two takes what is queued.
+func TestListenerIsClosedWhileItIsAcceptedFrom(t *testing.T) {
+	f := verbstest.New()
+	server, client := f.Host("server"), f.Host("client")
+	at := server.Addr(18515)
+	for range 5000 {
+		ln, err := server.Transport().Network.Listen(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var conns []net.Conn
+		for range 8 {
+			c, err := client.Transport().Network.Dial(t.Context(), client.Addr(0).Addr(), at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			conns = append(conns, c)
+		}
+		ended := make(chan struct{})
+		var all sync.WaitGroup
+		all.Go(func() { ln.Close() })
+		for range 4 {
+			all.Go(func() {
+				for err := error(nil); err == nil; {
+					var c net.Conn
+					if c, err = ln.Accept(); err == nil {
+						c.Close()
+					}
+				}
+			})
+		}
+		go func() { all.Wait(); close(ended) }()
+		select {
+		case <-ended:
+		case <-time.After(10 * time.Second):
+			t.Fatal("Close of the listener hangs")
+		}
+		for _, c := range conns {
+			c.Close()
+		}
+	}
+}
+
+// The end that has closed a connection is told so, as by the host's TCP.
+func TestClosedConnectionSaysSo(t *testing.T) {
+	f := verbstest.New()
+	server, client := f.Host("server"), f.Host("client")
+	ln, err := server.Transport().Network.Listen(server.Addr(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	c, err := client.Transport().Network.Dial(t.Context(), client.Addr(0).Addr(), ln.Addr().(*net.TCPAddr).AddrPort())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	_, rerr := c.Read(make([]byte, 1))
+	_, werr := c.Write(make([]byte, 1))
+	for what, err := range map[string]error{"Read": rerr, "Write": werr, "SetDeadline": c.SetDeadline(time.Now())} {
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s after Close: %v", what, err)
+		}
+	}
 }
