@@ -19,8 +19,8 @@ type Claim struct {
 	Life block.ID `json:"life"`
 }
 
-// unflushed counts the writes that were acknowledged, and those of them that a flush
-// has covered.
+// unflushed counts the writes, or parts of one, that the server has acknowledged, and
+// those of them that a flush has covered.
 type unflushed struct{ acked, flushed atomic.Uint64 }
 
 // cover notes that a flush was successful which began when n writes were acknowledged.

@@ -235,8 +235,12 @@ func (io *diskIO) Complete(p *rtrs.Permit, errno syscall.Errno) {
 		}
 		errno = syscall.EIO
 	}
-	if errno != 0 {
+	switch {
+	case errno != 0:
 		io.errno.CompareAndSwap(0, uint32(errno))
+	case io.op.Writes() && io.fl&block.FUA == 0:
+		// Each part is at risk until a flush: it is not sent again with the others.
+		io.d.writes.acked.Add(1)
 	}
 	if io.left.Add(-1) == 0 {
 		io.finish(syscall.Errno(io.errno.Load()))
@@ -244,12 +248,8 @@ func (io *diskIO) Complete(p *rtrs.Permit, errno syscall.Errno) {
 }
 
 func (io *diskIO) finish(errno syscall.Errno) {
-	switch {
-	case errno != 0 || io.op == block.OpRead:
-	case io.op == block.OpFlush:
+	if errno == 0 && io.op == block.OpFlush {
 		io.d.writes.cover(io.acked)
-	case io.fl&block.FUA == 0:
-		io.d.writes.acked.Add(1)
 	}
 	io.d.flying.Add(-1)
 	io.d.counters.count(io.op, uint64(io.n), errno)

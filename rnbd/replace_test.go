@@ -1,6 +1,7 @@
 package rnbd
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -95,5 +96,58 @@ func reopenUnder(t *testing.T, next func(*ram) *ram, fails error) {
 	}
 	if errno := do(t, d, block.OpFlush, nil, 0, 0, 0); (errno == 0) != (fails == nil) {
 		t.Errorf("flush: %v", errno)
+	}
+}
+
+// A long write is several requests. One whose first part was carried out in a life that a
+// crash has ended is not acknowledged in the next, which lacks that part.
+func TestLongWriteIsNotAcknowledgedByHalves(t *testing.T) {
+	r := newRAM(1 << 20)
+	export := ramExport("r", r)
+	srv := startServer(t, export)
+	c := connect(t, srv.addr)
+	d := openDisk(t, c, "r")
+	part, crashed := int64(c.rt.MaxIO()), make(chan struct{})
+	r.before = func(op block.Op, off, _ int64) syscall.Errno {
+		if op == block.OpWrite && off >= part {
+			<-crashed
+			return syscall.EBADF // it is closed
+		}
+		return 0
+	}
+	p := bytes.Repeat([]byte{7}, int(2*part))
+	io, err := d.Get(testContext(t), block.OpWrite, 0, uint32(len(p)), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := p
+	for _, b := range io.Buffers() {
+		rest = rest[copy(b, rest):]
+	}
+	written := newWaiter()
+	io.Submit(written, false)
+	eventually(t, "the first part is written", func() bool { return d.share.Flying() == 1 })
+
+	srv.mu.Lock()
+	was := srv.exports["r"]
+	srv.mu.Unlock()
+	replaced := make(chan error, 1)
+	go func() { replaced <- srv.ReplaceExport("r", "its host has crashed") }()
+	eventually(t, "the export is away", was.removed.Load)
+	close(crashed)
+	if err := <-replaced; err != nil {
+		t.Fatal(err)
+	}
+	next := nextLife(r)
+	next.data = slices.Clone(r.flushed)
+	if err := srv.AddExport(ramExport("r", next)); err != nil {
+		t.Fatal(err)
+	}
+	errno := written.wait(t)
+	io.Release()
+	next.mu.Lock()
+	defer next.mu.Unlock()
+	if errno == 0 && !bytes.Equal(next.data[:len(p)], p) {
+		t.Errorf("a write of %d bytes was acknowledged; the disk has %d of its first byte, %d of its last", len(p), next.data[0], next.data[len(p)-1])
 	}
 }
