@@ -28,9 +28,14 @@ func (d *Daemon) reconsider(ctx context.Context) {
 		}
 		for _, p := range d.peerList() {
 			// An SA that is to go while nothing is sent is not kept up for ever by questions.
-			if p.cfg.Transport == config.TransportAuto && len(d.carriersOf(p)) > 0 && p.carrier.begin(p.cfg.IdleReap > 0) {
-				d.run(func(ctx context.Context) { d.pickAgain(ctx, p) })
+			if p.cfg.Transport != config.TransportAuto || !p.carrier.begin(p.cfg.IdleReap > 0) {
+				continue
 			}
+			if len(d.carriersOf(p)) == 0 { // this looks through all sessions
+				p.carrier.end()
+				continue
+			}
+			d.run(func(ctx context.Context) { d.pickAgain(ctx, p) })
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
-// charon.packetEvent takes one event of charon: it is told to subscribers, and the
+// viciEvent takes one event of charon: it is told to subscribers, and the
 // peer's SAs are listed again.
 func (m *Manager) viciEvent(ev vici.Event) {
 	if ev.Name == "log" {

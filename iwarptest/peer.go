@@ -12,7 +12,7 @@ import (
 // send anything, and sees every segment of the stack under test. It never
 // answers by itself.
 //
-// Above it everything is real: give the LLP to verbs.ULP.Adopt or rdmap.New. End
+// Above it everything is real: give the LLP to verbs.PD.Adopt or rdmap.New. End
 // a Peer with Close, or with CloseWrite as a peer that ends gracefully.
 type Peer struct {
 	*LLP // its Send takes raw segments, its Stall is a peer that reads nothing

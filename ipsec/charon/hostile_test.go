@@ -62,7 +62,7 @@ func TestMalformedAnswersAreRefusedInWords(t *testing.T) {
 			_, err := listFrom(ctx, tc.answer, false)
 			var de *Error
 			if !errors.As(err, &de) || !strings.Contains(err.Error(), tc.words) {
-				t.Fatalf("error %v, want a DaemonError with %q", err, tc.words)
+				t.Fatalf("error %v, want an *Error with %q", err, tc.words)
 			}
 			if tc.words != "lost" && !errors.Is(err, ErrProtocol) || tc.words == "lost" && !errors.Is(err, ErrGone) {
 				t.Errorf("error %v is of the wrong kind", err)

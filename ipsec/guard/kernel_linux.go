@@ -190,7 +190,7 @@ func (k *kernel) tuns(name string) ([]netlink.Link, error) {
 
 var libipsecTun = regexp.MustCompile(`^ipsec\d+$`)
 
-// Blocks are the policies that stop clear packets: what this host sends, what
+// blocks are the policies that stop clear packets: what this host sends, what
 // it receives, and what it forwards from the peer. What it forwards to the peer
 // meets those of the outbound direction. The peer's address in the form of the
 // other family (Spec.Addresses) is blocked as well; no ESP has that one.

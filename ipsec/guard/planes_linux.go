@@ -15,9 +15,9 @@ type dataPlane interface {
 	// plan tells what the kernel has to hold for a guard. It changes nothing.
 	plan(k *kernel, g Spec) (plan, error)
 	// installed proves that a child that charon lists is in place where its
-	// Packets come by.
+	// packets come by.
 	installed(g Spec, c ChildSA) error
-	// Route keeps the way of the peer's packets to ESP, while a child is up.
+	// route keeps the way of the peer's packets to ESP, while a child is up.
 	route(g Spec, local netip.Addr, up bool) error
 }
 

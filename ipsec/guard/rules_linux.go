@@ -17,7 +17,7 @@ import (
 // SA into the tun, where those that no SA covers vanish. Rules before it confine
 // that to the port: the port's packets look into charon's table, all others to
 // that peer are routed as ever. Without an SA charon's table is empty, and the
-// Packets go on: in IPv4 to the guard on their usual way, in IPv6 to a rule that
+// packets go on: in IPv4 to the guard on their usual way, in IPv6 to a rule that
 // has no way for them.
 const (
 	rulePort    = 217

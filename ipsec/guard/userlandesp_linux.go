@@ -116,7 +116,7 @@ const (
 	routeProtocol = 74
 )
 
-// Route adds the route into the tun to a peer's address, or removes it. A route
+// route adds the route into the tun to a peer's address, or removes it. A route
 // that is as it should be is no error, and neither is a device that is gone: its
 // routes have gone with it.
 func (userlandESP) route(g Spec, local netip.Addr, up bool) error {

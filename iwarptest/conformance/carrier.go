@@ -11,7 +11,7 @@ import (
 )
 
 // OverCarrier connects queue pairs of two hosts of package verbs by
-// verbs.Device.Listen and verbs.ULP.Dial, whatever carrier the configs are for.
+// verbs.Device.Listen and verbs.PD.Dial, whatever carrier the configs are for.
 // Over SCTP all streams share an association. local is the listener's address,
 // with the port of SCTP where the carrier is that. Either end must be able to send
 // first, as over SCTP.

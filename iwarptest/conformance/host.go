@@ -94,7 +94,7 @@ func NewHost(t testing.TB, options ...Option) *Host {
 	return h
 }
 
-// Start brings up a queue pair of pd by verbs.ULP.Adopt, verbs.ULP.Dial or
+// Start brings up a queue pair of pd by verbs.PD.Adopt, verbs.PD.Dial or
 // verbs.ConnRequest.Accept.
 type Start func(pd *verbs.PD, cfg verbs.QPConfig) (*verbs.QP, error)
 
