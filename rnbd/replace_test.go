@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -149,5 +150,27 @@ func TestLongWriteIsNotAcknowledgedByHalves(t *testing.T) {
 	defer next.mu.Unlock()
 	if errno == 0 && !bytes.Equal(next.data[:len(p)], p) {
 		t.Errorf("a write of %d bytes was acknowledged; the disk has %d of its first byte, %d of its last", len(p), next.data[0], next.data[len(p)-1])
+	}
+}
+
+// Whoever may open an export waits while its storage is away, also where everybody may.
+func TestEverybodyWaitsForStorageThatIsAway(t *testing.T) {
+	r := newRAM(1 << 20)
+	srv := startServer(t, ramExport("r", r)) // everybody may
+	d := openDisk(t, connect(t, srv.addr), "r")
+	if err := srv.ReplaceExport("r", "it is looked at"); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan syscall.Errno, 1)
+	go func() { written <- do(t, d, block.OpWrite, filled(1), 0, 0, 0) }()
+	eventually(t, "the server has been asked for the disk", func() bool {
+		i := d.Info()
+		return i.Err != nil || i.Waits != nil && strings.Contains(i.Waits.Error(), "it is looked at")
+	})
+	if err := srv.AddExport(ramExport("r", r)); err != nil {
+		t.Fatal(err)
+	}
+	if errno := <-written; errno != 0 {
+		t.Errorf("written: %v, %v", errno, d.Info().Err)
 	}
 }

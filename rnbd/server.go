@@ -51,6 +51,7 @@ type Server struct {
 // awaited is an export whose storage is not open yet.
 type awaited struct {
 	allow []transport.Identity
+	all   bool
 	why   notReady
 }
 
@@ -111,7 +112,7 @@ func (s *Server) AddExport(cfg Export) error {
 func (s *Server) Await(name string, allow []transport.Identity, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting[name] = awaited{slices.Clone(allow), notReady(why)}
+	s.waiting[name] = awaited{allow: slices.Clone(allow), why: notReady(why)}
 }
 
 // RemoveExport removes an export. I/O of sessions that have it open fails from
@@ -149,7 +150,7 @@ func (s *Server) take(name string, why *string) (e *export, err error) {
 	case e == nil && !waits:
 		return nil, fmt.Errorf("%w: %q", ErrNotFound, name)
 	case e != nil && why != nil:
-		s.waiting[name] = awaited{e.cfg.Allow, notReady(*why)}
+		s.waiting[name] = awaited{e.cfg.Allow, e.cfg.AllowAll, notReady(*why)}
 	}
 	return e, nil
 }
@@ -257,7 +258,7 @@ func (s *Server) lookUp(name string, in *rtrs.SessionInfo) (*export, error) {
 	switch {
 	case e == nil && !waits:
 		return nil, ErrNotFound
-	case e == nil && !slices.Contains(w.allow, in.Peer):
+	case e == nil && !w.all && !slices.Contains(w.allow, in.Peer):
 		return nil, ErrForbidden
 	case e == nil:
 		return nil, w.why
