@@ -108,8 +108,9 @@ func TestLongWriteIsNotAcknowledgedByHalves(t *testing.T) {
 	srv := startServer(t, export)
 	c := connect(t, srv.addr)
 	d := openDisk(t, c, "r")
-	part, crashed := int64(c.rt.MaxIO()), make(chan struct{})
+	part, begun, crashed := int64(c.rt.MaxIO()), make(chan struct{}, 2), make(chan struct{})
 	r.before = func(op block.Op, off, _ int64) syscall.Errno {
+		begun <- struct{}{}
 		if op == block.OpWrite && off >= part {
 			<-crashed
 			return syscall.EBADF // it is closed
@@ -127,6 +128,9 @@ func TestLongWriteIsNotAcknowledgedByHalves(t *testing.T) {
 	}
 	written := newWaiter()
 	io.Submit(written, false)
+	for range 2 {
+		<-begun
+	}
 	eventually(t, "the first part is written", func() bool { return d.share.Flying() == 1 })
 
 	srv.mu.Lock()
