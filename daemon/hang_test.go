@@ -261,3 +261,28 @@ func TestHungStorageIsOfferedWhenItAnswers(t *testing.T) {
 	eventually(t, "it is offered", func() bool { return state()["disk"].State == api.ExportReady })
 	ok(t, alpha.attach("disk"), cmdRead, 0, 512, nil)
 }
+
+// A device that another program has locked is in use; its storage does not hang.
+func TestDeviceInUseIsNotSaidToHang(t *testing.T) {
+	h := newHost(t, "")
+	out, err := exec.CommandContext(t.Context(), "losetup", "-f", "--show", h.image("disk.img", 1<<20)).CombinedOutput()
+	if err != nil {
+		t.Skipf("no loop devices here: %s", out)
+	}
+	dev := strings.TrimSpace(string(out))
+	t.Cleanup(func() {
+		if out, err := exec.Command("losetup", "-d", dev).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	other, err := os.OpenFile(dev, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if err := unix.Flock(int(other.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	_, err = h.api.AddExport(t.Context(), api.ExportSpec{Name: "disk", Path: dev, ReadOnly: true})
+	says(t, err, api.CodeInvalid, "in use by another export or program")
+}

@@ -30,8 +30,9 @@ const (
 	maxInlineIO = 128 << 10
 
 	// lockTime is how long a device may be locked by another program before it counts
-	// as in use: udev needs some milliseconds, on a busy host more.
-	lockTime = 2 * time.Second
+	// as in use: udev needs some milliseconds, on a busy host more. It is shorter than the
+	// two seconds after which a daemon takes storage that does not answer for hung.
+	lockTime = time.Second
 
 	// maxSyncs is how many flushes and FUA writes a Store does at once: what a queue
 	// has at the storage.
