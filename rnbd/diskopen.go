@@ -93,6 +93,23 @@ func (d *Disk) adopt(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
 	if err := d.compare(asked, rsp); err != nil {
 		return &OpenError{Export: d.name, Err: err}
 	}
+	claim, keep, err := d.measure(rt, rsp)
+	if err == nil && keep {
+		err = d.keep(claim) // without the lock: others ask for the disk's state meanwhile
+	}
+	if err != nil {
+		return &OpenError{Export: d.name, Err: err}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.claim = claim
+	return nil
+}
+
+// measure compares what the server says of the device with the geometry that clients
+// have seen, or makes that. It returns the claim on the device, and whether that is to be
+// kept.
+func (d *Disk) measure(rt *rtrs.Client, rsp *openRsp) (claim Claim, keep bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g := block.Geometry{
@@ -108,18 +125,12 @@ func (d *Disk) adopt(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
 	case !d.opened:
 		d.geometry = g
 	case g.Size < d.geometry.Size:
-		return &OpenError{Export: d.name, Err: fmt.Errorf("%w from %d to %d bytes since it was attached; attach it again", ErrShrunk, d.geometry.Size, g.Size)}
+		return claim, false, fmt.Errorf("%w from %d to %d bytes since it was attached; attach it again", ErrShrunk, d.geometry.Size, g.Size)
 	case g.ReadOnly && !d.geometry.ReadOnly:
-		return &OpenError{Export: d.name, Err: fmt.Errorf("%w since the server came back; attach it again", ErrReadOnly)}
+		return claim, false, fmt.Errorf("%w since the server came back; attach it again", ErrReadOnly)
 	}
-	claim := Claim{Attachment: d.claim.Attachment, Disk: rsp.Identity.Disk, Life: rsp.Identity.Life}
-	if d.keep != nil && (!d.opened || claim != d.claim) {
-		if err := d.keep(claim); err != nil {
-			return &OpenError{Export: d.name, Err: err}
-		}
-	}
-	d.claim = claim
-	return nil
+	claim = Claim{Attachment: d.claim.Attachment, Disk: rsp.Identity.Disk, Life: rsp.Identity.Life}
+	return claim, d.keep != nil && (!d.opened || claim != d.claim), nil
 }
 
 // revive tries to open a disk that has failed, now and then.
