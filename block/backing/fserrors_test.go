@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -156,5 +157,45 @@ func TestExt4ThatGoesOnAfterAnErrorFailsFlushes(t *testing.T) {
 	}
 	if err := s.Flush(); err == nil || s.Fault() == "" {
 		t.Errorf("%v, %q", err, s.Fault())
+	}
+}
+
+// The state of a disk is told while the storage that its fault is to be written down on
+// does not answer.
+func TestFaultIsToldWhileItsRecordHangs(t *testing.T) {
+	thin := backingtest.ThinFile(t, 1<<20)
+	fs := newFakeExt4(t, thin.Path, "errors=remount-ro")
+	s := reopen(t, thin.Path, Options{root: fs.root})
+	fs.set(t, 8)
+	dir, err := os.Open(filepath.Dir(thin.Path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	const freeze, thaw = 0xC0045877, 0xC0045878 // FIFREEZE and FITHAW of linux/fs.h
+	if err := unix.IoctlSetInt(int(dir.Fd()), freeze, 0); err != nil {
+		t.Skipf("cannot freeze a file system here: %v", err)
+	}
+	flushed, told := make(chan error, 1), make(chan string, 1)
+	go func() { flushed <- s.Flush() }()
+	for s.flushFailed.Load() == 0 {
+		runtime.Gosched()
+	}
+	go func() {
+		for s.Fault() == "" {
+			runtime.Gosched()
+		}
+		told <- s.Fault()
+	}()
+	select {
+	case <-told:
+	case <-time.After(20 * time.Second):
+		t.Error("who asks for the fault waits for the storage")
+	}
+	if err := unix.IoctlSetInt(int(dir.Fd()), thaw, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-flushed; err == nil {
+		t.Error("the flush succeeds")
 	}
 }

@@ -118,10 +118,14 @@ func (s *Store) latch(errno syscall.Errno, call string) {
 		return
 	}
 	s.recMu.Lock()
-	defer s.recMu.Unlock()
 	s.rec.Fault = &fault{Errno: errno, Call: call, Time: time.Now()}
-	if err := s.keeper.save(&s.rec); err != nil {
+	r := s.rec
+	s.recMu.Unlock()
+	// Without the lock: such storage may not answer any more.
+	if err := s.keeper.save(&r); err != nil {
+		s.recMu.Lock()
 		s.unkept = cmp.Or(s.unkept, err)
+		s.recMu.Unlock()
 		pin(int(s.fd), 0) // the next Store begins another life
 	}
 }
