@@ -251,12 +251,7 @@ func listenProblem(at listenAt, err error) *api.Error {
 	case transport.SCTPUDP:
 		what, port, find = "UDP port", at.udp, "-lunp"
 	}
-	var lingers *transport.LingeringError
 	switch {
-	case errors.As(err, &lingers):
-		e.Code = api.CodeInUse
-		e.Message = fmt.Sprintf("cannot listen at %s: %v", at, lingers)
-		e.Fix = fmt.Sprintf("have the disks attached anew that peers reached at %s, restart the daemon, or listen there again. The daemon keeps trying", lingers.At.Addr())
 	case errors.Is(err, ksctp.ErrUnavailable):
 		e.Message = fmt.Sprintf("cannot listen at %s: %s", at, noKernelSCTP)
 		e.Fix = getKernelSCTP + ". The daemon keeps trying"

@@ -23,9 +23,8 @@ type SCTPListener struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	mu     sync.Mutex
-	live   int  // associations that are not over
-	closed bool // the listener goes with the last of them
+	mu    sync.Mutex // no association begins once ctx has ended
+	close sync.Once
 
 	strange atomic.Int64 // when a stranger was last reported, in ns since start
 	start   time.Time
@@ -35,12 +34,12 @@ type SCTPListener struct {
 type listensBelow interface {
 	// stop refuses new associations from now on.
 	stop()
-	// close closes the socket, and waits.
+	// close gives up the socket when nothing of the listener is left but associations.
 	close()
 }
 
 // ListenSCTP is Endpoints.ListenSCTP where no listener will follow at the same
-// address. It fails as that does.
+// port. It fails as that does.
 func ListenSCTP(ctx context.Context, local netip.AddrPort, cfg *Config, recv NewReceiver) (*SCTPListener, error) {
 	return new(Endpoints).ListenSCTP(ctx, local, cfg, recv)
 }
@@ -97,7 +96,7 @@ func (l *SCTPListener) Accept(ctx context.Context) (*Assoc, error) {
 
 // Close stops listening and waits until that is over. Associations that were
 // accepted stay, and with SCTPUDP keep the socket until the last of them ends; the
-// next listener at its address has it, too. It is idempotent.
+// next listeners at its UDP port have it, too. It is idempotent.
 func (l *SCTPListener) Close() error {
 	l.mu.Lock()
 	first := l.ctx.Err() == nil
@@ -107,13 +106,7 @@ func (l *SCTPListener) Close() error {
 		l.below.stop()
 	}
 	l.wg.Wait()
-	l.mu.Lock()
-	idle := !l.closed && l.live == 0
-	l.closed = true
-	l.mu.Unlock()
-	if idle {
-		l.below.close()
-	}
+	l.close.Do(l.below.close)
 	return nil
 }
 
@@ -130,31 +123,15 @@ func (l *SCTPListener) begin(f Flow) error {
 		l.pending.leave(f.Remote.Addr())
 		return net.ErrClosed
 	}
-	l.live++
 	l.wg.Add(1)
 	return nil
 }
 
-// end returns what is to be called once an association is over, and may be called
-// again. The last one takes a closed listener with it.
-func (l *SCTPListener) end() func() {
-	return sync.OnceFunc(func() {
-		l.mu.Lock()
-		l.live--
-		last := l.closed && l.live == 0
-		l.mu.Unlock()
-		if last {
-			l.below.close()
-		}
-	})
-}
-
 // offer has one association admitted and hands it to Accept, if it can. It is to
-// be called after begin.
-func (l *SCTPListener) offer(f Flow, admitted func(ctx context.Context, over func()) (*Assoc, error)) {
+// be called after begin. Where it is not admitted, over is called.
+func (l *SCTPListener) offer(f Flow, over func(), admitted func(ctx context.Context) (*Assoc, error)) {
 	defer l.wg.Done()
-	over := l.end()
-	a, err := admitted(l.ctx, over)
+	a, err := admitted(l.ctx)
 	if err != nil {
 		if l.ctx.Err() == nil {
 			l.cfg.refused(f, err)

@@ -3,109 +3,239 @@ package transport
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"slices"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
-// Endpoints are the UDP sockets on which associations are awaited, one for each UDP
-// address. A listener that is closed leaves its socket to the associations that it
-// has taken, and the next one at that address takes it over. The zero value is ready
-// for use.
+// Endpoints are the UDP sockets on which associations are awaited. A listener that is
+// closed leaves its socket to the associations that it has taken, and the next one at
+// that UDP port takes it over:
+//
+//   - A socket of one address goes on receiving what comes to that address, also beside
+//     one of all addresses: a listener at all addresses has both.
+//   - A socket of all addresses serves listeners at single ones. What comes to others is
+//     dropped, unless it belongs to an association. Without the socket the kernel would
+//     answer by an ICMP port unreachable, which diallers do not look at either.
+//
+// The zero value is ready for use.
 type Endpoints struct {
 	mu  sync.Mutex
-	all map[netip.AddrPort]*udpBelow
+	all map[netip.AddrPort]*udpSocket
 }
 
-// LingeringError is why a UDP socket can't be opened while associations of a
-// listener that is closed have one of the same port.
-type LingeringError struct {
-	At netip.AddrPort // that socket's address
-}
-
-func (e *LingeringError) Error() string {
-	return fmt.Sprintf("streams that began when this was listened on %v still have the UDP port", e.At)
-}
-
-// udpBelow is the endpoint of a listener in UDP, and of the associations of earlier
-// ones. What is not fixed is guarded by the mutex of Endpoints.
-type udpBelow struct {
+// udpSocket is a socket of listeners, and of the associations of earlier ones.
+type udpSocket struct {
 	es      *Endpoints
-	at      netip.AddrPort
+	at      netip.AddrPort // 0.0.0.0 for all addresses, those of IPv6 as well
+	raw     syscall.RawConn
 	ep      *sctp.Endpoint
 	drained sync.WaitGroup
 
-	users     int  // listeners that are open or have associations
-	listening bool // one is open
+	// What follows is guarded by the mutex of Endpoints.
+	listeners []*udpListener // that are open
+	uses      int            // listeners that are not closed, and associations
 }
 
-// open opens a socket at an address, or takes that of a closed listener over.
-func (es *Endpoints) open(ctx context.Context, at netip.AddrPort, sc sctp.Config) (*udpBelow, error) {
+// udpListener is what a listener in UDP has below itself.
+type udpListener struct {
+	es      *Endpoints
+	at      netip.AddrPort
+	cfg     func(*udpSocket) sctp.Config
+	sockets []*udpSocket
+}
+
+// udpAddr makes of all addresses one: the kernel's sockets are of both families.
+func udpAddr(at netip.AddrPort) netip.AddrPort {
+	if at.Addr().IsUnspecified() {
+		return netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())
+	}
+	return at
+}
+
+// listen has the sockets at an address ask cfg, those that are there and one that
+// is opened if it takes one.
+func (es *Endpoints) listen(ctx context.Context, at netip.AddrPort, cfg func(*udpSocket) sctp.Config) (*udpListener, error) {
+	l := &udpListener{es: es, at: udpAddr(at), cfg: cfg}
+	all := udpAddr(netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()))
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	b := es.all[at]
-	if b != nil && !b.listening {
-		if err := b.ep.Reconfigure(sc); err != nil {
-			return nil, err
+	var beside []*udpSocket // with the same port
+	for _, s := range es.all {
+		if s.at.Port() != at.Port() {
+			continue
 		}
-		b.users++
-		b.listening = true
-		return b, nil
-	}
-	pc, err := (&net.ListenConfig{}).ListenPacket(ctx, "udp", at.String())
-	if errors.Is(err, syscall.EADDRINUSE) && b == nil {
-		for other, b := range es.all {
-			if !b.listening && other.Port() == at.Port() {
-				return nil, &LingeringError{At: other}
+		beside = append(beside, s)
+		for _, o := range s.listeners {
+			if o.at == l.at || o.at == all || l.at == all {
+				return nil, &net.OpError{Op: "listen", Net: "udp", Addr: net.UDPAddrFromAddrPort(at), Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
 			}
 		}
 	}
+	switch own, wild := es.all[l.at], es.all[all]; {
+	case l.at == all:
+		l.sockets = slices.Clone(beside)
+		if wild != nil {
+			break
+		}
+		s, err := es.open(ctx, at, beside, cfg)
+		if err != nil {
+			return nil, err
+		}
+		l.sockets = append(l.sockets, s)
+	case own != nil:
+		l.sockets = []*udpSocket{own}
+	case wild != nil:
+		l.sockets = []*udpSocket{wild}
+	default:
+		s, err := es.open(ctx, at, nil, cfg)
+		if err != nil {
+			return nil, err
+		}
+		l.sockets = []*udpSocket{s}
+	}
+	for _, s := range l.sockets {
+		s.uses++
+		s.listeners = append(s.listeners, l)
+	}
+	for _, s := range beside {
+		if err := s.configure(); err != nil {
+			l.leave()
+			l.release()
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// open opens a socket, which shares its port with those beside it.
+func (es *Endpoints) open(ctx context.Context, at netip.AddrPort, beside []*udpSocket, cfg func(*udpSocket) sctp.Config) (*udpSocket, error) {
+	s := &udpSocket{es: es, at: udpAddr(at)}
+	var lc net.ListenConfig
+	if len(beside) > 0 {
+		lc.Control = func(_, _ string, c syscall.RawConn) error { return sharePort(c, true) }
+	}
+	for _, o := range beside {
+		if err := sharePort(o.raw, true); err != nil {
+			return nil, err
+		}
+		defer sharePort(o.raw, false)
+	}
+	pc, err := lc.ListenPacket(ctx, "udp", at.String())
 	if err != nil {
 		return nil, err
 	}
-	ep, err := sctp.Listen(pc.(*net.UDPConn), sc)
+	conn := pc.(*net.UDPConn)
+	if s.raw, err = conn.SyscallConn(); err == nil {
+		err = sharePort(s.raw, false)
+	}
 	if err != nil {
+		conn.Close()
 		return nil, err
 	}
-	b = &udpBelow{es: es, at: at, ep: ep, users: 1, listening: true}
-	b.drained.Go(func() {
+	if s.ep, err = sctp.Listen(conn, cfg(s)); err != nil {
+		return nil, err
+	}
+	s.drained.Go(func() {
 		for {
 			// They are taken as they arrive.
-			if _, err := ep.Accept(context.Background()); errors.Is(err, net.ErrClosed) {
+			if _, err := s.ep.Accept(context.Background()); errors.Is(err, net.ErrClosed) {
 				return
 			}
 		}
 	})
 	if es.all == nil {
-		es.all = make(map[netip.AddrPort]*udpBelow)
+		es.all = make(map[netip.AddrPort]*udpSocket)
 	}
-	es.all[at] = b
-	return b, nil
+	es.all[s.at] = s
+	return s, nil
 }
 
-// stop lets another listener have the socket. Until then the endpoint asks the one
-// that is closed, which refuses.
-func (b *udpBelow) stop() {
-	b.es.mu.Lock()
-	defer b.es.mu.Unlock()
-	b.listening = false
+// sharePort lets other sockets of the same user have the port, too. The kernel asks
+// when one is bound; in between nobody may join in.
+func sharePort(c syscall.RawConn, on bool) (err error) {
+	value := 0
+	if on {
+		value = 1
+	}
+	cerr := c.Control(func(fd uintptr) {
+		err = os.NewSyscallError("setsockopt", unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, value))
+	})
+	return errors.Join(cerr, err)
 }
 
-// close is called when a listener is closed and has no association left. The last
-// one closes the socket; who wants to listen there meanwhile waits.
-func (b *udpBelow) close() {
-	b.es.mu.Lock()
-	defer b.es.mu.Unlock()
-	if b.users--; b.users > 0 {
+// configure has the endpoint ask the listeners that there are.
+func (s *udpSocket) configure() error {
+	at := make(map[netip.Addr]sctp.Config, len(s.listeners))
+	for _, l := range s.listeners {
+		a := l.at.Addr()
+		if a.IsUnspecified() || s.at == l.at {
+			a = netip.Addr{} // wherever a packet has come to
+		}
+		at[a.WithZone("")] = l.cfg(s)
+	}
+	return s.ep.Reconfigure(at)
+}
+
+// use keeps the socket for an association until over is called, which may be called
+// again. A listener has it meanwhile.
+func (s *udpSocket) use() (over func()) {
+	s.es.mu.Lock()
+	defer s.es.mu.Unlock()
+	s.uses++
+	return sync.OnceFunc(func() {
+		s.es.mu.Lock()
+		defer s.es.mu.Unlock()
+		s.release()
+	})
+}
+
+// release ends one use. The last one closes the socket; who wants to listen there
+// meanwhile waits.
+func (s *udpSocket) release() {
+	if s.uses--; s.uses > 0 {
 		return
 	}
-	b.ep.Close()
-	b.drained.Wait()
-	delete(b.es.all, b.at)
+	s.ep.Close()
+	s.drained.Wait()
+	delete(s.es.all, s.at)
+}
+
+// stop lets another listener have the sockets. An endpoint that has no other asks the
+// one that is closed, which refuses, until somebody listens at its port again.
+func (l *udpListener) stop() {
+	l.es.mu.Lock()
+	defer l.es.mu.Unlock()
+	l.leave()
+}
+
+func (l *udpListener) leave() {
+	for _, s := range l.sockets {
+		s.listeners = slices.DeleteFunc(s.listeners, func(o *udpListener) bool { return o == l })
+		if len(s.listeners) > 0 {
+			_ = s.configure() // as it was before l came
+		}
+	}
+}
+
+// close gives up the sockets, which associations may still have.
+func (l *udpListener) close() {
+	l.es.mu.Lock()
+	defer l.es.mu.Unlock()
+	l.release()
+}
+
+func (l *udpListener) release() {
+	for _, s := range l.sockets {
+		s.release()
+	}
 }
 
 // listenUDP opens the UDP socket of a listener.
@@ -127,8 +257,11 @@ func (l *SCTPListener) listenUDP(ctx context.Context, es *Endpoints) error {
 		}
 		return err
 	}
-	sc.Accept = l.arrived
-	b, err := es.open(ctx, l.flow.Local, sc)
+	b, err := es.listen(ctx, l.flow.Local, func(s *udpSocket) sctp.Config {
+		c := sc
+		c.Accept = func(a *sctp.Assoc) sctp.Receiver { return l.arrived(s, a) }
+		return c
+	})
 	if err != nil {
 		return err
 	}
@@ -138,14 +271,14 @@ func (l *SCTPListener) listenUDP(ctx context.Context, es *Endpoints) error {
 
 // arrived takes an association that a peer has set up. The goroutine that reads
 // the socket calls it.
-func (l *SCTPListener) arrived(a *sctp.Assoc) sctp.Receiver {
+func (l *SCTPListener) arrived(s *udpSocket, a *sctp.Assoc) sctp.Receiver {
 	f := Flow{Protocol: ProtoUDP, Local: unmap(a.Local()), Remote: unmap(a.Remote())}
 	if err := l.begin(f); err != nil {
 		a.Abort(err.Error())
 		return refusedReceiver{}
 	}
-	g := newGate(a, []Flow{f}, l.cfg)
-	go l.offer(f, func(ctx context.Context, over func()) (*Assoc, error) {
+	g, over := newGate(a, []Flow{f}, l.cfg), s.use()
+	go l.offer(f, over, func(ctx context.Context) (*Assoc, error) {
 		return g.admitted(ctx, false, l.newRecv, over)
 	})
 	return g

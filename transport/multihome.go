@@ -193,8 +193,9 @@ func (l *SCTPListener) accepted(a kernelAssoc) {
 		a.Abort("not admitted")
 		return
 	}
-	go l.offer(f, func(ctx context.Context, over func()) (*Assoc, error) {
-		return admitKernel(ctx, a, flows, false, l.cfg, l.newRecv, over)
+	below := func() {} // the kernel's association has a socket of its own
+	go l.offer(f, below, func(ctx context.Context) (*Assoc, error) {
+		return admitKernel(ctx, a, flows, false, l.cfg, l.newRecv, below)
 	})
 }
 

@@ -261,32 +261,6 @@ func TestTheNextListenerTakesOver(t *testing.T) {
 	})
 }
 
-// Where the next listener needs another socket, since its address is another one, it
-// is told who has the port.
-func TestListenerBesideTheSocketOfAClosedOne(t *testing.T) {
-	cfg := udpConfig(t, LoopbackOnly())
-	var es Endpoints
-	first, err := es.ListenSCTP(t.Context(), netip.AddrPortFrom(loopbackAny.Addr(), linkPort), cfg, inboxes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a, b := meet(t, first, cfg)
-	first.Close()
-	any := netip.AddrPortFrom(netip.IPv4Unspecified(), linkPort)
-	_, err = es.ListenSCTP(t.Context(), any, cfg, inboxes)
-	var lingers *LingeringError
-	if !errors.As(err, &lingers) || lingers.At != netip.AddrPortFrom(loopbackAny.Addr(), cfg.UDPPort) || errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("listening at all addresses: %v", err)
-	}
-	a.Close()
-	b.Close()
-	l, err := es.ListenSCTP(t.Context(), any, cfg, inboxes)
-	if err != nil {
-		t.Fatalf("after the last association: %v", err)
-	}
-	l.Close()
-}
-
 func TestSCTPAcceptHonoursItsContext(t *testing.T) {
 	eachKind(t, func(t *testing.T, cfg *Config) {
 		l := listenSCTP(t, cfg)

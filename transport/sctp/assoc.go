@@ -14,6 +14,7 @@ var _ Association = (*Assoc)(nil)
 // Assoc is an association. Its methods may be called from several goroutines.
 type Assoc struct {
 	ep   *Endpoint
+	cfg  *Config // of the endpoint when it began
 	key  addrKey // in ep.byAddr, guarded by ep.mu
 	recv Receiver
 
@@ -41,8 +42,8 @@ type Assoc struct {
 	err  error         // why, before done is closed
 }
 
-func newAssoc(e *Endpoint, local netip.Addr, remote netip.AddrPort, s settings) *Assoc {
-	a := &Assoc{ep: e, local: local, remote: remote, up: make(chan struct{}), done: make(chan struct{})}
+func newAssoc(e *Endpoint, cfg *Config, local netip.Addr, remote netip.AddrPort, s settings) *Assoc {
+	a := &Assoc{ep: e, cfg: cfg, local: local, remote: remote, up: make(chan struct{}), done: make(chan struct{})}
 	a.key = addrKey{remote, s.localPort, s.peerPort}
 	a.settled.L, a.room.L = &a.mu, &a.mu
 	a.t.init(s)

@@ -141,7 +141,8 @@ func (e *Endpoint) strayPacket(r *run, from netip.AddrPort, p packet) {
 	if !from.Addr().IsValid() || from.Addr().IsMulticast() || from.Addr().IsUnspecified() || from.Port() == 0 {
 		return
 	}
-	if e.admit(e.localAddr(r.to), from, false) != nil {
+	cfg := e.asked(r.to, from, p)
+	if cfg.admit(e.localAddr(r.to), from, false) != nil {
 		e.counts.notAdmitted.Add(1)
 		return
 	}
@@ -158,14 +159,14 @@ func (e *Endpoint) strayPacket(r *run, from netip.AddrPort, p packet) {
 	case first.typ() == typeInit:
 		// Alone and with tag 0; bundled or tagged it is dropped.
 		if n == 1 && p.tag() == 0 {
-			e.init(r, from, p, first)
+			e.init(r, cfg, from, p, first)
 		}
 	case p.tag() == 0:
 	case (first.typ() == typeAbort || first.typ() == typeShutdownComplete) && first.flags()&flagT != 0:
 		e.reflected(now, from, p)
 	case k.has(typeAbort) || k.has(typeInit):
 	case first.typ() == typeCookieEcho:
-		e.cookieEcho(r, from, p, first)
+		e.cookieEcho(r, cfg, from, p, first)
 	case k.has(typeShutdownAck):
 		e.answer(from, p, p.tag(), func(b []byte) []byte { return appendChunk(b, typeShutdownComplete, flagT, nil) })
 	case k.has(typeShutdownComplete), k.has(typeCookieAck):
@@ -173,6 +174,30 @@ func (e *Endpoint) strayPacket(r *run, from netip.AddrPort, p packet) {
 	default:
 		e.answer(from, p, p.tag(), func(b []byte) []byte { return appendAbort(b, flagT, Cause{}) })
 	}
+}
+
+// asked is the Config that a packet outside associations is treated by: of who listens at
+// the address that it came to, otherwise of who did when the association began that it
+// names. It is nil if there is neither.
+func (e *Endpoint) asked(to netip.Addr, from netip.AddrPort, p packet) *Config {
+	if cfg := e.config(e.localAddr(to).Addr()); cfg != nil {
+		return cfg
+	}
+	e.mu.RLock()
+	a := e.byTag[p.tag()]
+	if a == nil {
+		a = e.byAddr[addrKey{from, p.dstPort(), p.srcPort()}]
+	}
+	e.mu.RUnlock()
+	if a == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.ours(to, from, p) {
+		return nil
+	}
+	return a.cfg
 }
 
 // answer sends one packet back to where p came from.
@@ -203,7 +228,7 @@ func (e *Endpoint) reflected(now time.Duration, from netip.AddrPort, p packet) {
 
 // init answers an INIT (RFC 9260 sections 5.1 B, 5.2.1 and 5.2.2) and keeps
 // nothing.
-func (e *Endpoint) init(r *run, from netip.AddrPort, p packet, c chunk) {
+func (e *Endpoint) init(r *run, cfg *Config, from netip.AddrPort, p packet, c chunk) {
 	now := r.now
 	i, err := parseInit(c)
 	if err != nil || i.tag == 0 {
@@ -213,7 +238,7 @@ func (e *Endpoint) init(r *run, from netip.AddrPort, p packet, c chunk) {
 		e.answer(from, p, i.tag, func(b []byte) []byte { return appendAbort(b, 0, cause) })
 	}
 	params, err := parseParams(i.params)
-	s := e.settings(from.Addr(), 0)
+	s := e.settings(cfg, from.Addr(), 0)
 	s.localPort, s.peerPort = p.dstPort(), p.srcPort()
 	switch {
 	case err != nil:
@@ -232,7 +257,7 @@ func (e *Endpoint) init(r *run, from netip.AddrPort, p packet, c chunk) {
 	e.mu.RLock()
 	a := e.byAddr[addrKey{from, p.dstPort(), p.srcPort()}]
 	e.mu.RUnlock()
-	if cfg := e.cfg.Load(); a == nil && (cfg.Accept == nil || p.dstPort() != cfg.port()) {
+	if a == nil && (cfg.Accept == nil || p.dstPort() != cfg.port()) {
 		abort(Cause{})
 		return
 	}
@@ -293,7 +318,7 @@ func (a *Assoc) tie(s *settings, k *cookie) bool {
 }
 
 // cookieEcho takes a COOKIE ECHO (RFC 9260 sections 5.1.5 and 5.2.4).
-func (e *Endpoint) cookieEcho(r *run, from netip.AddrPort, p packet, c chunk) {
+func (e *Endpoint) cookieEcho(r *run, cfg *Config, from netip.AddrPort, p packet, c chunk) {
 	now := r.now
 	k, ok := e.signer.open(now, c.value())
 	if !ok || k.localTag != p.tag() || k.localPort != p.dstPort() || k.peerPort != p.srcPort() || k.addr != from.Addr() {
@@ -323,7 +348,7 @@ func (e *Endpoint) cookieEcho(r *run, from netip.AddrPort, p packet, c chunk) {
 		e.answer(from, p, k.peerTag, func(b []byte) []byte { return staleCookie(b, now, &k) })
 		return
 	}
-	e.establish(r, from, p, &k, rest)
+	e.establish(r, cfg, from, p, &k, rest)
 }
 
 // staleCookie appends an ERROR that says by how many microseconds a cookie is
@@ -334,21 +359,20 @@ func staleCookie(b []byte, now time.Duration, k *cookie) []byte {
 }
 
 // establish makes an association from a cookie.
-func (e *Endpoint) establish(r *run, from netip.AddrPort, p packet, k *cookie, rest []byte) {
+func (e *Endpoint) establish(r *run, cfg *Config, from netip.AddrPort, p packet, k *cookie, rest []byte) {
 	now := r.now
 	refuse := func() {
 		e.counts.noRoom.Add(1)
 		e.answer(from, p, k.peerTag, func(b []byte) []byte { return appendAbort(b, 0, Cause{Code: CauseOutOfResource}) })
 	}
-	cfg := e.cfg.Load()
 	if cfg.Accept == nil || k.localPort != cfg.port() || len(e.accepted) == cap(e.accepted) {
 		refuse()
 		return
 	}
-	s := e.settings(from.Addr(), e.sock.mtu(r.to, from))
+	s := e.settings(cfg, from.Addr(), e.sock.mtu(r.to, from))
 	s.localPort, s.peerPort = k.localPort, k.peerPort
 	s.localTag, s.localTSN = k.localTag, k.localTSN
-	a, err := e.add(r.to, from, s, false)
+	a, err := e.add(cfg, r.to, from, s, false)
 	if err != nil {
 		refuse()
 		return

@@ -15,7 +15,7 @@ import (
 
 // Endpoint is an SCTP endpoint on a UDP socket, with any number of associations.
 type Endpoint struct {
-	cfg     atomic.Pointer[Config]
+	cfg     atomic.Pointer[map[netip.Addr]*Config] // by local address
 	sock    carrier
 	start   time.Time
 	window  int // where Config.RecvWindow is 0
@@ -102,7 +102,7 @@ func newEndpoint(sock carrier, cfg Config) *Endpoint {
 		byAddr:   make(map[addrKey]*Assoc),
 		meter:    newMeter(),
 	}
-	e.cfg.Store(&cfg)
+	e.cfg.Store(&map[netip.Addr]*Config{{}: &cfg})
 	e.signer.random = randomBytes
 	e.wg.Go(func() {
 		if err := sock.read(&run{e: e}); err != nil {
@@ -166,21 +166,35 @@ func (e *Endpoint) Stats() EndpointStats {
 }
 
 // Reconfigure says how associations are that begin from now on, and who may set them
-// up: somebody else may listen. Backlog and NoOffload stay as they are.
-func (e *Endpoint) Reconfigure(cfg Config) error {
-	if err := cfg.check(); err != nil {
-		return err
+// up: others may listen, each at a local address. The zero Addr stands for every address
+// that has no Config of its own. Where nobody listens nothing is answered but what
+// belongs to an association that there is. Backlog and NoOffload stay as they are.
+func (e *Endpoint) Reconfigure(at map[netip.Addr]Config) error {
+	all := make(map[netip.Addr]*Config, len(at))
+	for a, cfg := range at {
+		if err := cfg.check(); err != nil {
+			return err
+		}
+		all[a.Unmap()] = &cfg
 	}
-	e.cfg.Store(&cfg)
+	e.cfg.Store(&all)
 	return nil
 }
 
-func (e *Endpoint) admit(local, remote netip.AddrPort, outgoing bool) error {
-	cfg := e.cfg.Load()
-	if cfg.Admit == nil {
+// config is the Config of who listens at a local address, nil: nobody does.
+func (e *Endpoint) config(local netip.Addr) *Config {
+	all := *e.cfg.Load()
+	if cfg := all[local]; cfg != nil {
+		return cfg
+	}
+	return all[netip.Addr{}]
+}
+
+func (c *Config) admit(local, remote netip.AddrPort, outgoing bool) error {
+	if c == nil || c.Admit == nil {
 		return fmt.Errorf("%w: Config.Admit is not set", ErrNotAdmitted)
 	}
-	if err := cfg.Admit(local, remote, outgoing); err != nil {
+	if err := c.Admit(local, remote, outgoing); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotAdmitted, err)
 	}
 	return nil
@@ -208,12 +222,13 @@ func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig
 	if !remote.IsValid() || remote.Port() == 0 {
 		return fail(errors.New("the UDP address or port is missing"))
 	}
-	if err := e.admit(e.sock.local(), remote, true); err != nil {
+	cfg := e.config(e.sock.local().Addr())
+	if err := cfg.admit(e.sock.local(), remote, true); err != nil {
 		return fail(err)
 	}
-	s := e.settings(remote.Addr(), e.sock.mtu(netip.Addr{}, remote))
+	s := e.settings(cfg, remote.Addr(), e.sock.mtu(netip.Addr{}, remote))
 	s.peerPort, s.localPort = or(d.RemotePort, DefaultPort), d.LocalPort
-	a, err := e.add(netip.Addr{}, remote, s, d.LocalPort == 0)
+	a, err := e.add(cfg, netip.Addr{}, remote, s, d.LocalPort == 0)
 	if err != nil {
 		return fail(err)
 	}
@@ -242,8 +257,7 @@ func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig
 }
 
 // settings are those of a new association, with random tags.
-func (e *Endpoint) settings(remote netip.Addr, route int) settings {
-	cfg := e.cfg.Load()
+func (e *Endpoint) settings(cfg *Config, remote netip.Addr, route int) settings {
 	s := cfg.settings(remote, or(cfg.RecvWindow, e.window), route)
 	s.localTag, s.localTSN = randomTag(), random32()
 	s.localTie, s.peerTie = randomTag(), randomTag()
@@ -254,7 +268,7 @@ func (e *Endpoint) settings(remote netip.Addr, route int) settings {
 
 // add puts a new association into the maps. With anyPort it chooses a local port
 // that is free. The association is locked.
-func (e *Endpoint) add(local netip.Addr, remote netip.AddrPort, s settings, anyPort bool) (*Assoc, error) {
+func (e *Endpoint) add(cfg *Config, local netip.Addr, remote netip.AddrPort, s settings, anyPort bool) (*Assoc, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {
@@ -277,7 +291,7 @@ func (e *Endpoint) add(local netip.Addr, remote netip.AddrPort, s settings, anyP
 	if e.byTag[s.localTag] != nil {
 		return nil, errors.New("two associations have drawn the same tag: try again")
 	}
-	a := newAssoc(e, local, remote, s)
+	a := newAssoc(e, cfg, local, remote, s)
 	a.mu.Lock()
 	e.byTag[s.localTag] = a
 	e.byAddr[a.key] = a

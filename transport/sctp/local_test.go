@@ -180,3 +180,43 @@ func TestShutdownEndsWithDeadAfter(t *testing.T) {
 		}
 	})
 }
+
+// A socket of all addresses on which somebody listens at one of them answers nothing that
+// comes to the others, but what belongs to an association: its packets, and those which
+// have no Verification Tag of ours to be known by.
+func TestAddressesThatNobodyListensAtAreSilent(t *testing.T) {
+	e := listen(t, "0.0.0.0", Config{Accept: to(newInbox())})
+	r := newRawPeer(t, e)
+	r.send(0, r.init())
+	c, _ := r.want(typeInitAck)
+	i, _ := parseInit(c)
+	p, err := parseParams(i.params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.peerTag = i.tag
+	echo := appendChunk(nil, typeCookieEcho, 0, p.cookie)
+	r.send(r.peerTag, echo)
+	r.want(typeCookieAck)
+	if err := e.Reconfigure(map[netip.Addr]Config{netip.MustParseAddr("127.0.0.2"): {Admit: anyone, Accept: to(newInbox())}}); err != nil {
+		t.Fatal(err)
+	}
+	before := e.Stats()
+	stranger := newRawPeer(t, e)
+	stranger.send(0, stranger.init())
+	stranger.send(7, appendChunk(nil, typeShutdownAck, 0, nil))
+	r.quiet("what a stranger sent")
+	if after := e.Stats(); after.Inits != before.Inits || after.NotAdmitted != before.NotAdmitted+2 {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+	stranger.c.SetReadDeadline(time.Now())
+	if n, err := stranger.c.Read(make([]byte, 1<<16)); err == nil {
+		t.Errorf("a stranger got an answer of %d bytes", n)
+	}
+	r.send(r.peerTag, echo) // the COOKIE ACK was lost
+	r.want(typeCookieAck)
+	r.send(0, r.init()) // the peer has restarted
+	if _, p := r.want(typeInitAck); p.tag() != r.tag {
+		t.Errorf("the INIT ACK has tag %x", p.tag())
+	}
+}
