@@ -107,11 +107,12 @@ func (d *Daemon) wanted(peers []awaited) map[listenAt]bool {
 	}
 	for _, a := range d.cfg.ListenOn {
 		for k := range kinds {
-			if k == transport.SCTP {
+			switch {
+			case k != transport.SCTP:
+				w[d.placeOf(k, a)] = true
+			case !a.IsUnspecified(): // an association would have all addresses of the host
 				sctp = append(sctp, []netip.Addr{a})
-				continue
 			}
-			w[d.placeOf(k, a)] = true
 		}
 	}
 	for _, addrs := range joined(sctp) {

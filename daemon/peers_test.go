@@ -205,20 +205,14 @@ func TestPortInUseIsNamedAndTriedAgain(t *testing.T) {
 func TestReloadTouchesNoRunningStream(t *testing.T) {
 	alpha, beta, _ := pair(t, 1<<20)
 	c := alpha.attach("disk")
-	ids := func() (s []string) {
-		for _, st := range alpha.status().Streams {
-			s = append(s, st.ID)
-		}
-		return s
-	}
-	before := ids()
+	before := alpha.streamIDs()
 	alpha.write("peers.d/gamma.yaml", "name: gamma\naddress: 127.0.0.3\nprotection: loopback\n")
 	alpha.write("peers.d/beta.yaml", fmt.Sprintf("name: beta\naddress: 127.0.0.1\nport: %d\nprotection: loopback\nconnections: 4\nfpdu: emss\n", beta.port))
 	r, err := alpha.api.Reload(t.Context())
 	if err != nil || fmt.Sprint(r.Changed) != "[peer beta changed peer gamma added]" || len(r.Restart) != 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if after := ids(); fmt.Sprint(after) != fmt.Sprint(before) {
+	if after := alpha.streamIDs(); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("streams were %v and are %v", before, after)
 	}
 	ok(t, c, cmdRead, 0, 512, nil)

@@ -74,7 +74,7 @@ func (d *Daemon) keepUntilRestart(old, next *config.Config) []string {
 func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	changed := []string{}
 	say := func(format string, a ...any) { changed = append(changed, fmt.Sprintf(format, a...)) }
-	if old.ListenPort != next.ListenPort || !slices.Equal(old.ListenOn, next.ListenOn) {
+	if old.ListenPort != next.ListenPort || old.ListenUDPPort != next.ListenUDPPort || !slices.Equal(old.ListenOn, next.ListenOn) {
 		say("listen addresses changed")
 	}
 	// Whoever may not go on is cut off before anything is waited for.

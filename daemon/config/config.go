@@ -23,7 +23,7 @@ type Config struct {
 	Path          string       // the main file
 	ListenPort    uint16       // of TCP, and of SCTP
 	ListenUDPPort uint16       // of SCTP in UDP
-	ListenOn      []netip.Addr // empty: the local address of each peer
+	ListenOn      []netip.Addr // empty: the local address of each peer; 0.0.0.0 or :: alone: all
 	StateDir      string       // what survives a restart: attachments
 	RuntimeDir    string       // sockets
 	ControlSocket string

@@ -233,15 +233,29 @@ func (d *decoder) size(what string, lo int64, set func(int64)) func(ast.Node) {
 }
 
 func (d *decoder) addr(what string, set func(netip.Addr)) func(ast.Node) {
+	return d.address(what, ParseAddr, "192.0.2.7", set)
+}
+
+// listenAddr reads an address of this host, or 0.0.0.0 or :: for all.
+func (d *decoder) listenAddr(set func(netip.Addr)) func(ast.Node) {
+	return d.address("listen address", func(s string) (netip.Addr, error) {
+		if a, err := netip.ParseAddr(s); err == nil && a.IsUnspecified() && a.Zone() == "" {
+			return a, nil
+		}
+		return ParseAddr(s)
+	}, "192.0.2.7, or 0.0.0.0 for all", set)
+}
+
+func (d *decoder) address(what string, parse func(string) (netip.Addr, error), such string, set func(netip.Addr)) func(ast.Node) {
 	return func(n ast.Node) {
 		s, ok := n.(*ast.StringNode)
 		var a netip.Addr
 		var err error
 		if ok {
-			a, err = ParseAddr(s.Value)
+			a, err = parse(s.Value)
 		}
 		if !ok || err != nil {
-			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), "write an IPv4 or IPv6 address, such as 192.0.2.7; host names are not looked up")
+			d.fail(n, fmt.Sprintf("%s is %s", what, shown(n)), "write an IPv4 or IPv6 address, such as "+such+"; host names are not looked up")
 			return
 		}
 		set(a)

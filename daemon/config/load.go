@@ -154,7 +154,10 @@ func (d *decoder) config(n ast.Node, c *Config) {
 				"port":     d.integer("port", 1, 65535, func(v uint64) { c.ListenPort = uint16(v) }),
 				"udp_port": d.udpPort(func(v uint64) { c.ListenUDPPort = uint16(v) }),
 				"addresses": func(n ast.Node) {
-					d.sequence(n, "addresses", d.addr("listen address", func(a netip.Addr) { c.ListenOn = append(c.ListenOn, a) }))
+					d.sequence(n, "addresses", d.listenAddr(func(a netip.Addr) { c.ListenOn = append(c.ListenOn, a) }))
+					if len(c.ListenOn) > 1 && slices.ContainsFunc(c.ListenOn, netip.Addr.IsUnspecified) {
+						d.fail(n, "addresses has all addresses (0.0.0.0 or ::) beside others", "write one entry, 0.0.0.0, or only the addresses of this host that you mean")
+					}
 				},
 			})
 		},
