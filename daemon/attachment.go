@@ -185,16 +185,16 @@ func (at *attachment) describe() api.Attachment {
 	}
 	at.meter.rates(&v.IO)
 	at.mu.Lock()
-	defer at.mu.Unlock()
 	v.Problem, v.AgeSeconds = at.problem, time.Since(at.since).Seconds()
 	if at.orphan {
 		v.State, v.Socket, v.URI = api.AttachOrphaned, "", ""
 	}
-	if at.disk == nil {
-		return v
+	dk, srv := at.disk, at.server
+	at.mu.Unlock()
+	if dk != nil {
+		st, _ := srv.Stats(at.key.Export)
+		judge(&v, at.key, dk.Info(), st.Oldest)
 	}
-	st, _ := at.server.Stats(at.key.Export)
-	judge(&v, at.key, at.disk.Info(), st.Oldest)
 	return v
 }
 

@@ -154,6 +154,33 @@ func TestClaimThatCannotBeKeptOpensNothing(t *testing.T) {
 	}
 }
 
+// Who keeps a claim writes it to storage, and may be asked for the disk's state meanwhile.
+func TestDiskTellsItsStateWhileItsClaimIsKept(t *testing.T) {
+	r := newRAM(1 << 20)
+	srv := startServer(t, ramExport("r", r))
+	c := connect(t, srv.addr)
+	asked := make(chan func() DiskInfo, 1)
+	d, err := c.Open(testContext(t), "r", OpenOptions{Keep: func(Claim) error {
+		select {
+		case info := <-asked:
+			asked <- info
+			info()
+		default: // the first time
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked <- d.Info
+	srv.stop(t)
+	powerCut(r)
+	startServerAt(t, srv.addr, rtrs.ServerConfig{}, ramExport("r", r))
+	if e := do(t, d, block.OpFlush, nil, 0, 0, 0); e != 0 {
+		t.Errorf("flush in the next life: %v", e)
+	}
+}
+
 func TestAnotherDiskInItsPlaceIsRefused(t *testing.T) {
 	one, two := newRAM(1<<20), newRAM(1<<20)
 	srv := startServer(t, ramExport("r", one))
