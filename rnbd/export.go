@@ -94,6 +94,21 @@ func (e *export) gone() syscall.Errno {
 	return syscall.ENODEV
 }
 
+// said is the result of I/O that the storage fails with errno. Some errors are said of
+// exports alone; a disk that is offline says ENODEV as well.
+func (e *export) said(errno syscall.Errno) syscall.Errno {
+	switch errno {
+	case syscall.EBADF, syscall.ESHUTDOWN: // it is closed, if the export was removed
+		if e.removed.Load() {
+			return e.gone()
+		}
+		return syscall.EIO
+	case syscall.ENODEV, errReplaced:
+		return syscall.EIO
+	}
+	return errno
+}
+
 func (e *export) sharedWriters() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -178,3 +178,26 @@ func TestEverybodyWaitsForStorageThatIsAway(t *testing.T) {
 		t.Errorf("written: %v, %v", errno, d.Info().Err)
 	}
 }
+
+// What storage says of itself is the result of one I/O, and says nothing of the export.
+func TestErrorsOfStorageAreNotThoseOfItsExport(t *testing.T) {
+	for _, said := range []syscall.Errno{syscall.ENODEV, syscall.ESHUTDOWN, syscall.EBADF, syscall.EAGAIN} {
+		r := newRAM(1 << 20)
+		r.before = func(op block.Op, off, _ int64) syscall.Errno {
+			if op == block.OpWrite && off == 0 {
+				return said
+			}
+			return 0
+		}
+		d := openDisk(t, connect(t, startServer(t, ramExport("r", r)).addr), "r")
+		if errno := do(t, d, block.OpWrite, filled(1), 0, 0, 0); errno != syscall.EIO {
+			t.Errorf("%v: the write ends with %v", said, errno)
+		}
+		if i := d.Info(); i.Err != nil || i.Waits != nil {
+			t.Errorf("%v: %v, %v", said, i.Err, i.Waits)
+		}
+		if errno := do(t, d, block.OpWrite, filled(1), 4096, 0, 0); errno != 0 {
+			t.Errorf("%v: another write ends with %v", said, errno)
+		}
+	}
+}

@@ -119,11 +119,8 @@ type ioReq struct {
 
 // Complete implements block.Completion.
 func (q *ioReq) Complete(errno syscall.Errno) {
-	switch errno {
-	case syscall.EBADF, syscall.ESHUTDOWN:
-		errno = q.dev.exp.gone()
-	case errReplaced:
-		errno = syscall.EIO // that is said of exports alone
+	if errno != 0 {
+		errno = q.dev.exp.said(errno)
 	}
 	q.dev.exp.counters.count(q.op, uint64(q.size), errno)
 	q.dev.release()
