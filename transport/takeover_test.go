@@ -16,11 +16,11 @@ import (
 
 // Addresses of this host, and all of them.
 var (
-	one    = netip.MustParseAddr("127.0.0.1")
-	other  = netip.MustParseAddr("127.0.0.2")
-	any4   = netip.IPv4Unspecified()
-	any6   = netip.IPv6Unspecified()
-	third6 = netip.IPv6Loopback()
+	one   = netip.MustParseAddr("127.0.0.1")
+	other = netip.MustParseAddr("127.0.0.2")
+	any4  = netip.IPv4Unspecified()
+	any6  = netip.IPv6Unspecified()
+	six   = netip.IPv6Loopback()
 )
 
 // hops are the listeners of one host, one after the other, and all their associations.
@@ -109,9 +109,6 @@ func (h *hops) end() {
 		p[0].Close()
 		p[1].Close()
 	}
-	if h.cfg.Kind != SCTPUDP {
-		return
-	}
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{Port: int(h.cfg.UDPPort)})
 	if err != nil {
 		h.t.Fatalf("the UDP port after the last association: %v", err)
@@ -125,31 +122,25 @@ func (h *hops) end() {
 // A listener whose address changes, from one to all, to another one and back, has new
 // associations at once wherever it listens, and those before go on.
 func TestTheNextListenerTakesOverAtOtherAddresses(t *testing.T) {
-	eachKind(t, func(t *testing.T, cfg *Config) {
-		all := []netip.Addr{one, other}
-		if cfg.Kind == SCTPUDP {
-			all = append(all, third6)
-		}
-		for _, path := range [][]netip.Addr{
-			{one, any4}, {any4, one}, {other, any6}, {any6, other},
-			{one, any4, one, other, any6, any4, other, one, any6},
-			{any4, one, any4, other, one},
-		} {
-			t.Run(fmt.Sprint(path), func(t *testing.T) {
-				h := &hops{t: t, cfg: cfg}
-				for _, at := range path {
-					l := h.hop(at)
-					for _, a := range all {
-						if a == at || at.IsUnspecified() {
-							h.meet(l, a)
-						}
+	for _, path := range [][]netip.Addr{
+		{one, any4}, {any4, one}, {other, any6}, {any6, other},
+		{one, any4, one, other, any6, any4, other, one, any6},
+		{any4, one, any4, other, one},
+	} {
+		t.Run(fmt.Sprint(path), func(t *testing.T) {
+			h := &hops{t: t, cfg: udpConfig(t, LoopbackOnly())}
+			for _, at := range path {
+				l := h.hop(at)
+				for _, a := range []netip.Addr{one, other, six} {
+					if a == at || at.IsUnspecified() {
+						h.meet(l, a)
 					}
-					h.exchange()
 				}
-				h.end()
-			})
-		}
-	})
+				h.exchange()
+			}
+			h.end()
+		})
+	}
 }
 
 // A listener at one address that has the socket of all takes nothing at the others: a
@@ -159,12 +150,12 @@ func TestOtherAddressesStaySilent(t *testing.T) {
 	l := h.hop(any4)
 	h.meet(l, other)
 	first := h.hop(one)
-	second, err := h.listen(third6)
+	second, err := h.listen(six)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.meet(first, one)
-	h.meet(second, third6)
+	h.meet(second, six)
 	if len(h.es.all) != 1 {
 		t.Fatalf("%d sockets, where one has all addresses", len(h.es.all))
 	}
@@ -239,7 +230,7 @@ func TestListenersComeAndGo(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 0))
 			h := &hops{t: t, cfg: udpConfig(t, LoopbackOnly())}
-			addrs := []netip.Addr{one, other, third6, any4, any6}
+			addrs := []netip.Addr{one, other, six, any4, any6}
 			overlap := func(a, b netip.Addr) bool { return a == b || a.IsUnspecified() || b.IsUnspecified() }
 			for range 40 {
 				at := addrs[rnd.IntN(len(addrs))]
