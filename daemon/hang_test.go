@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/block/backing/backingtest"
 	"github.com/ironwarp/ironwarp/daemon/api"
 )
 
@@ -265,16 +266,7 @@ func TestHungStorageIsOfferedWhenItAnswers(t *testing.T) {
 // A device that another program has locked is in use; its storage does not hang.
 func TestDeviceInUseIsNotSaidToHang(t *testing.T) {
 	h := newHost(t, "")
-	out, err := exec.CommandContext(t.Context(), "losetup", "-f", "--show", h.image("disk.img", 1<<20)).CombinedOutput()
-	if err != nil {
-		t.Skipf("no loop devices here: %s", out)
-	}
-	dev := strings.TrimSpace(string(out))
-	t.Cleanup(func() {
-		if out, err := exec.Command("losetup", "-d", dev).CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, out)
-		}
-	})
+	dev := backingtest.Loop(t, h.image("disk.img", 1<<20))
 	other, err := os.OpenFile(dev, os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)

@@ -9,25 +9,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
-)
 
-func loopOn(t *testing.T, path string) string {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("loop devices need root")
-	}
-	out, err := exec.Command("losetup", "-f", "--show", path).CombinedOutput()
-	if err != nil {
-		t.Skipf("no loop devices here: %s", out)
-	}
-	dev := strings.TrimSpace(string(out))
-	t.Cleanup(func() {
-		if out, err := exec.Command("losetup", "-d", dev).CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, out)
-		}
-	})
-	return dev
-}
+	"github.com/ironwarp/ironwarp/block/backing/backingtest"
+)
 
 func refused(t *testing.T, what, path string, words ...string) {
 	t.Helper()
@@ -58,7 +42,7 @@ func TestStorageInUseUnderAnotherNameIsRefused(t *testing.T) {
 	s := reopen(t, path, Options{})
 	refused(t, "a hard link", filepath.Join(dir, "hard"))
 	refused(t, "a symbolic link", filepath.Join(dir, "soft"))
-	dev := loopOn(t, path)
+	dev := backingtest.Loop(t, path)
 	refused(t, "a loop device on an exported file", dev, "disk")
 	s.Close()
 	refused(t, "a file below a loop device", path, dev)
@@ -91,7 +75,7 @@ func TestStorageInUseUnderAnotherNameIsRefused(t *testing.T) {
 // udev locks a device for the moment in which it looks what is on it.
 func TestDeviceThatIsLookedAtIsWaitedFor(t *testing.T) {
 	path := newFile(t, t.TempDir(), "disk")
-	dev := loopOn(t, path)
+	dev := backingtest.Loop(t, path)
 	udev, err := os.Open(dev)
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +142,7 @@ func TestReadOnlyExportOfWhatIsWrittenIsRefused(t *testing.T) {
 	if err := os.Truncate(path, 32<<20); err != nil {
 		t.Fatal(err)
 	}
-	dev := loopOn(t, path)
+	dev := backingtest.Loop(t, path)
 	open := func(what, path string, words ...string) {
 		t.Helper()
 		s, err := Open(path, Options{ReadOnly: true})

@@ -93,9 +93,22 @@ func thinDevice(t *testing.T, size int64, format ...string) (dev, tmp string) {
 	if len(format) > 0 {
 		run(t, format[0], append(format[1:], image)...)
 	}
-	dev = strings.TrimSpace(run(t, "losetup", "-f", "--show", image))
+	return Loop(t, image), tmp
+}
+
+// Loop is a block device that a file stands below.
+func Loop(t *testing.T, file string) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("loop devices need root")
+	}
+	out, err := exec.Command("losetup", "-f", "--show", file).CombinedOutput()
+	if err != nil {
+		t.Skipf("no loop devices here: %v %s", err, out)
+	}
+	dev := strings.TrimSpace(string(out))
 	t.Cleanup(func() { run(t, "losetup", "-d", dev) })
-	return dev, tmp
+	return dev
 }
 
 func unmount(t *testing.T, dir string) {
