@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -374,48 +373,5 @@ func TestWriterKeepsItsPlaceWhileItsSessionIsLost(t *testing.T) {
 			}
 			openDisk(t, b, "r") // it was left in good order
 		})
-	}
-}
-
-// A claim is kept while others ask for the disk's state and use it: whoever keeps it may
-// wait for them.
-func TestClaimIsKeptWithoutLocks(t *testing.T) {
-	r := newRAM(1 << 20)
-	srv := startServer(t, ramExport("r", r))
-	c := connect(t, srv.addr)
-	var disk atomic.Pointer[Disk]
-	looked := make(chan DiskInfo, 1)
-	d, err := c.Open(testContext(t), "r", OpenOptions{Keep: func(Claim) error {
-		d := disk.Load()
-		if d == nil {
-			return nil // at first
-		}
-		done := make(chan DiskInfo)
-		go func() { done <- d.Info() }()
-		select {
-		case i := <-done:
-			looked <- i
-			return nil
-		case <-time.After(testTimeout / 4):
-			return errors.New("who asked for the disk's state waits")
-		}
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	disk.Store(d)
-	if err := srv.ReplaceExport("r", "it is looked at"); err != nil {
-		t.Fatal(err)
-	}
-	if err := srv.AddExport(ramExport("r", nextLife(r, r.identity.Life))); err != nil {
-		t.Fatal(err)
-	}
-	if errno := do(t, d, block.OpWrite, filled(1), 0, 0, 0); errno != 0 {
-		t.Errorf("written: %v, %v", errno, d.Info().Err)
-	}
-	select {
-	case <-looked:
-	default:
-		t.Error("nobody has asked for the disk's state while its claim was kept")
 	}
 }
