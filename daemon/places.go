@@ -23,8 +23,8 @@ const placesVersion = 1
 func placesFile(dir string) string { return filepath.Join(dir, "writers.json") }
 
 // loadPlaces reads who wrote to the disks that an earlier daemon exported. A file that
-// cannot be read is said, and begun anew: the disks are everybody's then who may attach
-// them.
+// cannot be read is said, and begun anew: the disks are everybody's then who attaches
+// them, and those that are attached have to be so anew.
 func (d *Daemon) loadPlaces() []rnbd.Place {
 	var p places
 	data, err := os.ReadFile(placesFile(d.cfg.StateDir))
@@ -38,19 +38,20 @@ func (d *Daemon) loadPlaces() []rnbd.Place {
 		err = fmt.Errorf("version %d, this daemon knows %d", p.Version, placesVersion)
 	}
 	if err != nil {
-		d.log.Warn("who was writing to the exports is not known: their places are not kept", "file", placesFile(d.cfg.StateDir), "error", err)
+		d.log.Warn("who was writing to the exports is not known: their places are not kept, and peers have to attach anew what they have attached for writing", "file", placesFile(d.cfg.StateDir), "error", err)
 		return nil
 	}
 	return p.Writers
 }
 
 // savePlaces writes down who writes to the exports.
-func (d *Daemon) savePlaces(all []rnbd.Place) {
+func (d *Daemon) savePlaces(all []rnbd.Place) error {
 	data, err := json.MarshalIndent(places{placesVersion, all}, "", "  ")
 	if err == nil {
 		err = wholefile.Write(placesFile(d.config().StateDir), append(data, '\n'))
 	}
 	if err != nil {
-		d.log.Warn("cannot write down who writes to the exports: after a restart of this daemon their places are not kept against other hosts", "error", err)
+		d.log.Error("cannot write down who writes to the exports: nobody is let in who would be the next", "error", err)
 	}
+	return err
 }

@@ -17,6 +17,9 @@ type Claim struct {
 	// Life is the life of the disk that acknowledged writes which no flush has
 	// covered; zero: there are none.
 	Life block.ID `json:"life"`
+	// Writer tells that the server made the attachment the disk's writer: it lets nobody
+	// in again whose place another has had since.
+	Writer bool `json:"writer,omitempty"`
 }
 
 // unflushed counts the writes, or parts of one, that the server has acknowledged, and

@@ -99,14 +99,20 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 		log.Warn("an export cannot be opened", "error", err)
 		return openRsp{}, nil, err
 	}
-	switch w, err := exp.attach(d); {
+	refused, err := s.srv.admit(d, m.Claim.Writer)
+	if refused != nil || err != nil {
+		s.devices[d.id%maxDevices].CompareAndSwap(d, nil)
+	}
+	switch {
 	case err != nil:
-		s.devices[d.id%maxDevices].CompareAndSwap(d, nil)
 		return openRsp{}, nil, err
-	case w != nil:
-		s.devices[d.id%maxDevices].CompareAndSwap(d, nil)
-		log.Warn("a peer asked for an export that another has open for writing", "writer", w.peer, "writers_session", w.session)
-		return openRsp{Result: openInUse, Detail: w.String()}, nil, nil
+	case refused == nil:
+	case refused.Result == openTaken:
+		log.Warn("a peer that was away asked for an export that was opened for writing since; it has to attach it anew", "by", refused.Detail)
+		return *refused, nil, nil
+	default:
+		log.Warn("a peer asked for an export that another has open for writing", "writer", refused.Detail)
+		return *refused, nil, nil
 	}
 	d.closed.Store(false)
 	log.Info("export opened", "read_only", d.readOnly)
@@ -120,6 +126,9 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 	if d.readOnly {
 		rsp.Flags |= flagReadOnly
 	} else {
+		if !d.attachment.IsZero() {
+			rsp.Flags |= flagWriter
+		}
 		rsp.MaxZeroes = maxZeroes / SectorSize
 		if g.CanTrim {
 			rsp.MaxDiscard, rsp.DiscardGran = maxZeroes/SectorSize, uint32(rsp.Physical)

@@ -26,7 +26,7 @@ func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client, needed func() bool) 
 	d.mu.Lock()
 	claim, err := d.claimLocked(), d.err
 	d.mu.Unlock()
-	if errors.Is(err, ErrWritesLost) {
+	if errors.Is(err, ErrWritesLost) || errors.Is(err, ErrPlaceTaken) {
 		return err // for good
 	}
 	rsp, err := open(ctx, rt, d.name, d.access, d.id, claim)
@@ -129,7 +129,7 @@ func (d *Disk) measure(rt *rtrs.Client, rsp *openRsp) (claim Claim, keep bool, e
 	case g.ReadOnly && !d.geometry.ReadOnly:
 		return claim, false, fmt.Errorf("%w since the server came back; attach it again", ErrReadOnly)
 	}
-	claim = Claim{Attachment: d.claim.Attachment, Disk: rsp.Identity.Disk, Life: rsp.Identity.Life}
+	claim = Claim{Attachment: d.claim.Attachment, Disk: rsp.Identity.Disk, Life: rsp.Identity.Life, Writer: rsp.Flags&flagWriter != 0}
 	return claim, d.keep != nil && (!d.opened || claim != d.claim), nil
 }
 

@@ -15,7 +15,7 @@
 // u16 0. Those with an answer are rtrs reads, and the answer is their data.
 //
 //	0 SESS_INFO  4 u8 version | 5 zero[31]           answer: type 1, the same
-//	2 OPEN       4 u8 access (0 ro, 1 rw) | 5 0 | 6 name[255] |
+//	2 OPEN       4 u8 access (0 ro, 1 rw) | 5 u8 flags (*; 1: writer) | 6 name[255] |
 //	             261 u24 device id wanted (*), 0: any |
 //	             264 disk[16] (*), 0: any | 280 attachment[16] (*) |
 //	             296 life[16] (*), 0: none
@@ -24,7 +24,7 @@
 //	             32 u32 discard alignment | 36 u16 physical, 38 u16 logical block |
 //	             40 u16 max segments | 42 u16 secure discard | 44 u8 rotational |
 //	             45 u8 cache policy (1 FUA, 2 write-back) | 46 u8 flags (*; 1:
-//	             read-only, 2: kept) | 47 zero[9] | 56 disk[16] (*) |
+//	             read-only, 2: kept, 4: writer) | 47 zero[9] | 56 disk[16] (*) |
 //	             72 life[16] (*) | 88 u8 result (*) | 89 u8 length of the text |
 //	             90 text[118]
 //	4 IO         4 u32 device | 8 u64 sector | 16 u32 operation and flags |
@@ -50,7 +50,7 @@
 // that the peer may not open; LIST shows only what it may. Other refusals are results
 // of its answer, with a text: 1 the export's storage is not open yet, 2 another has
 // it open for writing, 3 it is another disk than the one that was asked for, 4 its
-// storage has lost acknowledged writes. 0 is success.
+// storage has lost acknowledged writes, 5 it has had another writer since. 0 is success.
 //
 // # Which disk, and which life of it
 //
@@ -63,4 +63,10 @@
 // The attachment is what a disk has in common with itself after a lost session or a
 // restart of the client: of a disk that has one writer, it takes over from itself in an
 // earlier session.
+//
+// The answer says whether the attachment is the disk's writer now, and the client says so
+// when it opens the disk again. Meanwhile another may have been let in, whose writes
+// nothing from before may land on: the server knows which attachment it made the writer
+// last, over restarts, and refuses one that was it and is not any more. A client that does
+// not say is let in whenever nobody else is there.
 package rnbd

@@ -21,6 +21,7 @@ var (
 	ErrInUse        = errors.New("rnbd: the export has another writer")
 	ErrOtherDisk    = errors.New("rnbd: the export is another disk")
 	ErrDamaged      = errors.New("rnbd: the export's storage has lost acknowledged writes")
+	ErrPlaceTaken   = errors.New("rnbd: the export has had another writer since")
 	ErrWritesLost   = errors.New("rnbd: acknowledged writes may be lost")
 )
 
@@ -58,6 +59,9 @@ func (e *OpenError) advice() string {
 		return "another disk stands there now than the one that was attached; detach it and attach it again if that is meant"
 	case errors.Is(err, ErrDamaged):
 		return "its storage has lost acknowledged writes (" + e.Detail + "); its administrator has to see to the storage and then run `ironwarp export repair " + e.Export + "`"
+	case errors.Is(err, ErrPlaceTaken):
+		return "it has one writer at a time, and was opened for writing elsewhere while this host was away (by whom: " + e.Detail + "). All I/O fails from now on, so that none of before " +
+			"lands on what was written since; detach the disk, attach it again, and check the file system on it"
 	case errors.Is(err, ErrWritesLost):
 		return "the server's storage has another life than the one that acknowledged writes, and no flush covered them: they may be lost. All I/O fails from now on; " +
 			"detach the disk, attach it again, and check the file system on it"
@@ -66,7 +70,8 @@ func (e *OpenError) advice() string {
 }
 
 // refusals are the errors of the results of OPEN.
-var refusals = [openResults]error{openNotReady: ErrNotReady, openInUse: ErrInUse, openOtherDisk: ErrOtherDisk, openDamaged: ErrDamaged}
+var refusals = [openResults]error{openNotReady: ErrNotReady, openInUse: ErrInUse, openOtherDisk: ErrOtherDisk, openDamaged: ErrDamaged,
+	openTaken: ErrPlaceTaken}
 
 // openError turns the server's errno into an error of this package.
 func openError(name string, err error) error {

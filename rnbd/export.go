@@ -198,6 +198,20 @@ func (o *device) takenOverBy(d *device) bool {
 	return o.attachment == d.attachment && !d.attachment.IsZero() && o.sess.info.Peer == d.sess.info.Peer && o.sess.number <= d.sess.number
 }
 
+// onlyWriterLocked is the device that is open for writing, nil if there are none or several.
+func (e *export) onlyWriterLocked() (only *device) {
+	for _, d := range e.devices {
+		switch {
+		case d.readOnly:
+		case only != nil:
+			return nil
+		default:
+			only = d
+		}
+	}
+	return only
+}
+
 // detach reports whether d was there.
 func (e *export) detach(d *device) bool {
 	e.mu.Lock()

@@ -39,6 +39,9 @@ const (
 	// DefaultWriterGrace is longer than a client takes to notice that its path is lost
 	// and to find another.
 	DefaultWriterGrace = 30 * time.Second
+	// maxPlaces is how many disks' last writers a server remembers, some 200 bytes each,
+	// before it forgets those that have left.
+	maxPlaces = 4096
 
 	// controlTimeout bounds CLOSE.
 	controlTimeout = 5 * time.Second

@@ -7,67 +7,127 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/internal/printable"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// Place is that of a disk's one writer. It outlives sessions, exports that come back, and
-// servers, until the writer closes the disk or another takes it.
+// Place is that of a disk's writer, who opened it for writing last. It outlives sessions,
+// exports that come back, and servers, until another takes it. The attachment is its
+// generation: a writer that was away and comes back finds its own, or has been overtaken.
 type Place struct {
 	Disk       block.ID           `json:"disk"`
 	Peer       transport.Identity `json:"peer"`
 	Attachment block.ID           `json:"attachment"`
+	// Left tells that the writer has closed the disk, or its export was removed: the
+	// place is not kept for it.
+	Left bool `json:"left,omitempty"`
 }
 
-// takePlace notes who has the place of an export's writer, d having been let in. It
-// reports whether that is to be written down before the client may write.
-func (s *Server) takePlace(d *device) bool {
-	p := Place{d.exp.disk, d.sess.info.Peer, d.attachment}
-	if d.readOnly || d.exp.sharedWriters() {
-		return false
-	}
+// place is that of a device's client.
+func (d *device) place() Place {
+	return Place{Disk: d.exp.disk, Peer: d.sess.info.Peer, Attachment: d.attachment}
+}
+
+// admit enters a device with its export, and gives it the place of the disk's writer if it
+// is to write. had tells that its attachment had that place before. The answer is that of
+// a refusal, nil if there is none.
+func (s *Server) admit(d *device, had bool) (refused *openRsp, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.places[p.Disk] == p {
-		return false
+	was, known := s.places[d.exp.disk]
+	if had && !d.readOnly && !d.exp.sharedWriters() && was.Attachment != d.attachment && checks.On(checks.WritersPlace) {
+		switch {
+		case known:
+			return &openRsp{Result: openTaken, Detail: printable.Text(string(was.Peer))}, nil
+		case s.keepPlaces != nil:
+			return &openRsp{Result: openTaken, Detail: "not known there any more"}, nil
+		}
+	}
+	switch w, err := d.exp.attach(d); {
+	case err != nil:
+		return nil, err
+	case w != nil:
+		return &openRsp{Result: openInUse, Detail: w.String()}, nil
+	}
+	if !d.readOnly {
+		s.takeLocked(d)
+	}
+	return nil, nil
+}
+
+// takeLocked gives a device the place of its disk's writer.
+func (s *Server) takeLocked(d *device) {
+	p := d.place()
+	was := s.places[p.Disk]
+	if was == p {
+		return
+	}
+	d.overtakes = &was
+	for disk, o := range s.places {
+		if len(s.places) < maxPlaces {
+			break
+		}
+		if o.Left {
+			delete(s.places, disk)
+		}
 	}
 	s.places[p.Disk] = p
-	return s.keepPlaces != nil
+}
+
+// giveBack undoes takeLocked, since it could not be written down.
+func (s *Server) giveBack(d *device) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := d.place()
+	switch {
+	case s.places[p.Disk] != p:
+	case d.overtakes.Disk.IsZero():
+		delete(s.places, p.Disk)
+	default:
+		s.places[p.Disk] = *d.overtakes
+	}
 }
 
 // leavePlace has a device that its client closes give the place up.
 func (s *session) leavePlace(id uint32) {
 	if d := s.device(id); d != nil {
-		s.srv.vacate(d.exp.disk, &Place{d.exp.disk, s.info.Peer, d.attachment})
+		p := d.place()
+		s.srv.vacate(p.Disk, &p)
 	}
 }
 
-// vacate forgets who has the place of a disk's writer, if it is whom, or whoever it is.
+// vacate notes that the writer of a disk has left its place, if it is whom, or whoever it is.
 func (s *Server) vacate(disk block.ID, whom *Place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p, ok := s.places[disk]; ok && (whom == nil || *whom == p) {
-		delete(s.places, disk)
-		s.saves.Go(s.savePlaces)
+	if p, ok := s.places[disk]; ok && !p.Left && (whom == nil || *whom == p) {
+		p.Left = true
+		s.places[disk] = p
+		s.saveLater()
 	}
 }
 
 // keepPlaceLocked keeps the place of who had a disk open for writing before its export
 // was added.
 func (s *Server) keepPlaceLocked(e *export) {
-	if p, ok := s.places[e.disk]; ok && e.allows(p.Peer) && !e.cfg.SharedWriters {
+	if p, ok := s.places[e.disk]; ok && !p.Left && e.allows(p.Peer) && !e.cfg.SharedWriters {
 		e.kept = &writer{peer: p.Peer, until: time.Now().Add(s.writerGrace)}
 	}
 }
 
+// saveLater has the places written down, without anybody who waits for it.
+func (s *Server) saveLater() { s.saves.Go(func() { _ = s.savePlaces() }) }
+
 // savePlaces has the places written down, as they are when it is its turn.
-func (s *Server) savePlaces() {
+func (s *Server) savePlaces() error {
 	if s.keepPlaces == nil {
-		return
+		return nil
 	}
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()
 	all := slices.SortedFunc(maps.Values(s.places), func(a, b Place) int { return bytes.Compare(a.Disk[:], b.Disk[:]) })
 	s.mu.Unlock()
-	s.keepPlaces(all)
+	return s.keepPlaces(all)
 }

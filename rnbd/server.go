@@ -24,9 +24,10 @@ type ServerConfig struct {
 	WriterGrace time.Duration
 	// Places are those of a server before: they are kept for WriterGrace from when their
 	// export is added. KeepPlaces is told them whenever they have changed, one call at a
-	// time, and is waited for before a writer is let in.
+	// time, and is waited for before a writer is let in, who is not if it fails. Without it
+	// a server believes every client that says it was the writer before the server started.
 	Places     []Place
-	KeepPlaces func([]Place)
+	KeepPlaces func([]Place) error
 }
 
 // Server has exports and serves the sessions of an rtrs.Server, whose
@@ -36,7 +37,7 @@ type Server struct {
 	log         *slog.Logger
 	writerGrace time.Duration
 	sessions    atomic.Uint64 // that there have been
-	keepPlaces  func([]Place)
+	keepPlaces  func([]Place) error
 
 	saving sync.Mutex     // held while keepPlaces is called
 	saves  sync.WaitGroup // calls of savePlaces
@@ -182,7 +183,7 @@ func (s *Server) keepPlace(d *device, until time.Time) {
 }
 
 // SetWriters changes whether several may have an export open for writing. Those that
-// have it open keep it.
+// have it open keep it. Of several the one is the disk's writer then that opened it last.
 func (s *Server) SetWriters(name string, shared bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,6 +194,10 @@ func (s *Server) SetWriters(name string, shared bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.cfg.SharedWriters = shared
+	if d := e.onlyWriterLocked(); d != nil && !shared {
+		s.takeLocked(d)
+		s.saveLater()
+	}
 	return nil
 }
 

@@ -33,6 +33,7 @@ type device struct {
 	attachment block.ID
 	readOnly   bool
 	since      time.Time
+	overtakes  *Place // whose place it has taken as the disk's writer; nil: it had it before
 
 	closed atomic.Bool  // it takes no more I/O
 	refs   atomic.Int64 // I/O at the storage, and one until it is closed
@@ -85,14 +86,19 @@ func (s *session) Serve(r *rtrs.Request) {
 		return
 	}
 	errno, opened := s.control(r)
-	if opened != nil && s.srv.takePlace(opened) {
-		s.srv.saves.Go(func() {
-			s.srv.savePlaces()
-			r.Complete(errno)
-		})
+	if opened == nil || opened.overtakes == nil || s.srv.keepPlaces == nil {
+		r.CompleteMore(errno)
 		return
 	}
-	r.CompleteMore(errno)
+	s.srv.saves.Go(func() {
+		// Else the writer before would come back after a restart of this server.
+		if err := s.srv.savePlaces(); err != nil {
+			s.srv.giveBack(opened)
+			opened.close()
+			(&openRsp{Result: openNotReady, Detail: "the server cannot write down who writes to it"}).Append(r.Data[:0])
+		}
+		r.Complete(errno)
+	})
 }
 
 // BatchEnd implements rtrs.ServerHandler.

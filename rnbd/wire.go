@@ -92,6 +92,10 @@ const (
 	accessRW = 1
 )
 
+// openWriter is the flag of OPEN that the attachment was the disk's writer when it opened
+// the disk last.
+const openWriter = 1 << 0
+
 // openMsg asks for a device.
 type openMsg struct {
 	Access uint8
@@ -102,7 +106,11 @@ type openMsg struct {
 
 func (m *openMsg) Append(b []byte) []byte {
 	start := len(b)
-	b = append(appendHdr(b, msgOpen), m.Access, 0)
+	var flags byte
+	if m.Claim.Writer {
+		flags = openWriter
+	}
+	b = append(appendHdr(b, msgOpen), m.Access, flags)
 	b = append(b, m.Name...)
 	b = append(b, make([]byte, start+6+nameField-len(b))...)
 	b = append(b, byte(m.Device), byte(m.Device>>8), byte(m.Device>>16))
@@ -125,7 +133,7 @@ func (m *openMsg) Parse(b []byte) error {
 		return wireErr("OPEN whose name is not terminated")
 	}
 	m.Name, m.Device = string(name[:end]), le.Uint32(b[5+nameField:])>>8
-	m.Claim = Claim{Disk: block.ID(b[264:280]), Attachment: block.ID(b[280:296]), Life: block.ID(b[296:312])}
+	m.Claim = Claim{Disk: block.ID(b[264:280]), Attachment: block.ID(b[280:296]), Life: block.ID(b[296:312]), Writer: b[5]&openWriter != 0}
 	return CheckName(m.Name)
 }
 
@@ -151,6 +159,7 @@ const (
 	cacheWriteback = 1 << 1
 	flagReadOnly   = 1 << 0
 	flagKept       = 1 << 1 // what the claimed life acknowledged is all there
+	flagWriter     = 1 << 2 // the attachment is the disk's writer
 )
 
 // Results of OPEN.
@@ -160,6 +169,7 @@ const (
 	openInUse     // another has it open for writing; detail: who
 	openOtherDisk // its UUID is not the one that was asked for
 	openDamaged   // its storage has lost acknowledged writes; detail: how
+	openTaken     // another was let in since the claimed attachment was its writer; detail: who
 	openResults
 )
 

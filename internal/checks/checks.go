@@ -74,5 +74,6 @@ const (
 	FlushLatch   // an error of writeback that one call was told is one of every later flush
 	RestoredFile // a reload takes the file that stands at an export's path
 	OneWriter    // an export has one writer unless it is shared
+	WritersPlace // a writer whose place another has had since does not go on
 	ReadyFirst   // I/O of a disk whose export is not open yet waits for it
 )

@@ -1,0 +1,260 @@
+package rnbd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// hosts are a server and two hosts that write to its disk, the first over a link that can
+// be cut.
+type hosts struct {
+	*testServer
+	r    *ram
+	link *link
+	a, b *Client
+	disk *Disk // a's
+
+	mu     sync.Mutex
+	stored []Place // by the server
+	fails  error   // of what it stores
+}
+
+var hostA, hostB = netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+
+func overFrom(local netip.Addr) *transport.Config {
+	return &transport.Config{Local: local, Protector: transport.Plaintext(testLogger(), hostA, hostB)}
+}
+
+func newHosts(t testing.TB, shared bool) *hosts {
+	h := &hosts{r: newRAM(1 << 20)}
+	h.start(t, anyPort, shared)
+	h.link = startLink(t, h.addr.String())
+	h.a = connectAs(t, "a", overFrom(hostA), h.link.ln.Addr().(*net.TCPAddr).AddrPort())
+	h.b = connectAs(t, "b", overFrom(hostB), h.addr)
+	h.disk = openDisk(t, h.a, "r")
+	return h
+}
+
+// start starts the server, which knows the places that the one before has stored.
+func (h *hosts) start(t testing.TB, at netip.AddrPort, shared bool) {
+	h.testServer = startServerOn(t, overFrom(netip.Addr{}), at, rtrs.ServerConfig{})
+	h.Server.writerGrace = time.Nanosecond
+	h.Server.keepPlaces = func(all []Place) error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.fails == nil {
+			h.stored = all
+		}
+		return h.fails
+	}
+	for _, p := range h.stored {
+		h.Server.places[p.Disk] = p
+	}
+	e := ramExport("r", h.r)
+	e.SharedWriters = shared
+	if err := h.AddExport(e); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *hosts) restart(t testing.TB) {
+	h.stop(t)
+	h.start(t, h.addr, false)
+}
+
+// cutOff takes a's path away, and waits until it may lose its place.
+func (h *hosts) cutOff(t testing.TB) {
+	h.link.set(false)
+	eventually(t, "the path is lost", func() bool { return h.a.Info().State == rtrs.Reconnecting })
+	eventually(t, "its session ends", func() bool { return len(h.Exports()[0].Openers) == 0 })
+}
+
+// write has b write.
+func (h *hosts) write(t testing.TB, p byte) *Disk {
+	t.Helper()
+	d := openDisk(t, h.b, "r")
+	write(t, d, filled(p), 0)
+	return d
+}
+
+func (h *hosts) writeAndLeave(t testing.TB) {
+	t.Helper()
+	if err := h.write(t, 2).Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A writer that was away while another had the disk open is not let in again: what it
+// wrote last, and has not been told of, would land on what the other has written.
+func TestWriterWhosePlaceWasTakenDoesNotGoOn(t *testing.T) { play(t, placeScenes) }
+
+var placeScenes = []scene{{"another host came, wrote and left", checks.WritersPlace, overtaken}}
+
+func overtaken(t *testing.T) error {
+	h := newHosts(t, false)
+	write(t, h.disk, filled(1), 0)
+	h.cutOff(t)
+	parked := start(t, h.disk, block.OpWrite, filled(3), 0)
+	h.writeAndLeave(t)
+	h.link.set(true)
+	errno := parked.wait(t)
+	if got := h.r.at(0); got != 2 {
+		return fmt.Errorf("the disk has %d, a write from before; %d was acknowledged last", got, 2)
+	}
+	if err := h.disk.Info().Err; errno != syscall.EIO || !errors.Is(err, ErrPlaceTaken) || !strings.Contains(err.Error(), "by whom: plaintext:127.0.0.2") {
+		return fmt.Errorf("%w: %w", errno, err)
+	}
+	return nil
+}
+
+func TestPlaceOfAWriter(t *testing.T) {
+	for name, c := range map[string]struct {
+		taken   bool
+		shared  bool
+		between func(t *testing.T, h *hosts)
+	}{
+		"nobody came": {between: func(*testing.T, *hosts) {}},
+		"another read": {between: func(t *testing.T, h *hosts) {
+			if _, err := h.b.Open(testContext(t), "r", OpenOptions{ReadOnly: true}); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"another is there": {taken: true, between: func(t *testing.T, h *hosts) { h.write(t, 2) }},
+		"another was cut off": {taken: true, between: func(t *testing.T, h *hosts) {
+			h.write(t, 2)
+			h.b.Close()
+		}},
+		"another program of its own host": {taken: true, between: func(t *testing.T, h *hosts) {
+			openDisk(t, connectAs(t, "c", overFrom(hostA), h.addr), "r").Close()
+		}},
+		"the server restarted":               {between: func(t *testing.T, h *hosts) { h.restart(t) }},
+		"another came, the server restarted": {taken: true, between: func(t *testing.T, h *hosts) { h.writeAndLeave(t); h.restart(t) }},
+		"the server restarted, another came": {taken: true, between: func(t *testing.T, h *hosts) { h.restart(t); reconnectB(t, h); h.writeAndLeave(t) }},
+		"the server has forgotten its writers": {taken: true, between: func(t *testing.T, h *hosts) {
+			h.stored = nil
+			h.restart(t)
+		}},
+		"the export was removed and added":               {between: func(t *testing.T, h *hosts) { again(t, h) }},
+		"the export was removed and added, another came": {taken: true, between: func(t *testing.T, h *hosts) { again(t, h); h.writeAndLeave(t) }},
+		"another came in vain: it could not be written down": {between: func(t *testing.T, h *hosts) {
+			h.fail(errors.New("no space left on device"))
+			if _, err := h.b.Open(testContext(t), "r", OpenOptions{}); !errors.Is(err, ErrNotReady) || !strings.Contains(err.Error(), "who writes to it") {
+				t.Errorf("another host: %v", err)
+			}
+			if n := len(h.Exports()[0].Openers); n != 0 {
+				t.Errorf("%d have it open", n)
+			}
+			h.fail(nil)
+		}},
+		"writers share": {shared: true, between: func(t *testing.T, h *hosts) { h.writeAndLeave(t) }},
+		"writers shared while another came": {taken: true, shared: true, between: func(t *testing.T, h *hosts) {
+			h.writeAndLeave(t)
+			if err := h.SetWriters("r", false); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHosts(t, c.shared)
+			h.cutOff(t)
+			parked := start(t, h.disk, block.OpWrite, filled(3), 0)
+			c.between(t, h)
+			before := h.r.at(0)
+			h.link.set(true)
+			errno := parked.wait(t)
+			if !c.taken {
+				if errno != 0 || h.r.at(0) != 3 {
+					t.Errorf("%v; the disk has %d", errno, h.r.at(0))
+				}
+				return
+			}
+			if errno != syscall.EIO || h.r.at(0) != before {
+				t.Errorf("%v; the disk has %d", errno, h.r.at(0))
+			}
+			// For good, also over a restart of the client; until the disk is opened anew.
+			h.b.Close()
+			claim := h.disk.Claim()
+			if e := do(t, h.disk, block.OpRead, make([]byte, 512), 0, 0, 0); e != syscall.EIO {
+				t.Errorf("a read: %v", e)
+			}
+			if err := h.disk.reopen(testContext(t), h.a.rt, nil); !errors.Is(err, ErrPlaceTaken) {
+				t.Errorf("opened again: %v", err)
+			}
+			if err := h.disk.Close(); err != nil {
+				t.Error(err)
+			}
+			a := connectAs(t, "a again", overFrom(hostA), h.addr)
+			eventually(t, "it is refused after its restart", func() bool {
+				_, err := a.Open(testContext(t), "r", OpenOptions{Claim: claim})
+				return errors.Is(err, ErrPlaceTaken)
+			})
+			var d *Disk
+			eventually(t, "it is let in anew", func() bool {
+				var err error
+				d, err = a.Open(testContext(t), "r", OpenOptions{})
+				return err == nil
+			})
+			write(t, d, filled(4), 0)
+		})
+	}
+}
+
+func (h *hosts) fail(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.fails = err
+}
+
+func reconnectB(t testing.TB, h *hosts) {
+	h.b.Close()
+	h.b = connectAs(t, "b again", overFrom(hostB), h.addr)
+}
+
+func again(t testing.TB, h *hosts) {
+	if err := errors.Join(h.RemoveExport("r"), h.AddExport(ramExport("r", h.r))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A switch from several writers to one while one has the disk open makes it that one's.
+func TestOnlyWriterOfSharedDiskBecomesItsWriter(t *testing.T) {
+	h := newHosts(t, true)
+	h.writeAndLeave(t)
+	if err := h.SetWriters("r", false); err != nil {
+		t.Fatal(err)
+	}
+	h.cutOff(t)
+	parked := start(t, h.disk, block.OpWrite, filled(3), 0)
+	h.link.set(true)
+	if errno := parked.wait(t); errno != 0 {
+		t.Error(errno, h.disk.Info().Err)
+	}
+}
+
+// What peers of before know nothing of stays as it was to them.
+func TestOpenWithoutThePlaceIsAsBefore(t *testing.T) {
+	m := openMsg{Access: accessRW, Name: "docs", Claim: Claim{Attachment: block.ID{2}}}
+	old, b := m.Append(nil), []byte(nil)
+	m.Claim.Writer = true
+	b = m.Append(nil)
+	if old[5] != 0 || b[5] != openWriter || !bytes.Equal(old[6:], b[6:]) {
+		t.Errorf("% x\n% x", old, b)
+	}
+	var back openMsg
+	if err := back.Parse(b); err != nil || back != m {
+		t.Errorf("%+v, %v", back, err)
+	}
+}
