@@ -147,6 +147,8 @@ func TestExportThatChangesIsNeverMissing(t *testing.T) {
 		reloaded <- err
 	}()
 	answers := map[string]bool{}
+	pace := time.NewTicker(20 * time.Millisecond) // who makes more streams than that is blocked
+	defer pace.Stop()
 	for over := false; !over; {
 		select {
 		case err := <-reloaded:
@@ -154,7 +156,7 @@ func TestExportThatChangesIsNeverMissing(t *testing.T) {
 				t.Error(err)
 			}
 			over = true
-		default:
+		case <-pace.C:
 		}
 		_, err := gamma.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk", TimeoutSeconds: 30}, nil)
 		if err == nil {

@@ -159,12 +159,11 @@ func TestWriterOfAnotherHostIsNamed(t *testing.T) {
 	ok(t, gamma.attach("disk"), cmdWrite, 0, 512, make([]byte, 512))
 }
 
-// The exporting daemon restarts while a disk is attached: whoever writes to it keeps his
-// place against other hosts, also if the daemon was killed or his own is away. A detach
-// frees it for good.
-func TestWriterKeepsItsPlaceOverARestartOfTheServer(t *testing.T) {
-	alpha, beta, _ := pair(t, 1<<20)
-	gamma := newHost(t, "")
+// threeHosts are pair and gamma, which beta lets attach the same disk.
+func threeHosts(t *testing.T) (alpha, beta, gamma *host) {
+	t.Helper()
+	alpha, beta, _ = pair(t, 1<<20)
+	gamma = newHost(t, "")
 	for _, x := range []struct {
 		on   *host
 		spec api.PeerSpec
@@ -179,6 +178,65 @@ func TestWriterKeepsItsPlaceOverARestartOfTheServer(t *testing.T) {
 	if _, err := beta.api.SetExport(t.Context(), "disk", api.ExportChange{Allow: []string{"gamma"}}); err != nil {
 		t.Fatal(err)
 	}
+	return alpha, beta, gamma
+}
+
+// A host that was away comes back to a disk that another has written to meanwhile, or may
+// have: what its file system remembers is of before.
+func TestOvertakenDiskStaysAwayUntilItIsAttachedAnew(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(beta, gamma *host)
+		words     string
+	}{
+		"another host wrote and left": {func(_, gamma *host) {
+			ok(t, gamma.attach("disk"), cmdWrite, 0, 512, bytes.Repeat([]byte{2}, 512))
+			if err := gamma.api.Detach(t.Context(), "beta", "disk", true); err != nil {
+				t.Fatal(err)
+			}
+		}, "by whom: loopback:127.0.0.2)"},
+		"writers.json was lost": {func(beta, _ *host) {
+			beta.stop()
+			if err := os.Remove(filepath.Join(beta.dir, "state/writers.json")); err != nil {
+				t.Fatal(err)
+			}
+			beta.start()
+		}, "by whom: not known there any more)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alpha, beta, gamma := threeHosts(t)
+			ok(t, alpha.attach("disk"), cmdWrite, 0, 512, bytes.Repeat([]byte{1}, 512))
+			alpha.stop()
+			c.meanwhile(beta, gamma)
+			for range 2 { // for good
+				beta.stop()
+				beta.start()
+				alpha.start()
+				eventually(t, "the disk says why it is away", func() bool {
+					p := alpha.status().Attachments[0].Problem
+					return p != nil && strings.Contains(p.Message, "opened for writing elsewhere") && strings.Contains(p.Message, c.words) && strings.Contains(p.Fix, "ironwarp attach beta/disk")
+				})
+				if _, err := os.Stat(filepath.Join(alpha.dir, "run/nbd/beta-disk.sock")); err == nil {
+					t.Error("NBD clients are served")
+				}
+				alpha.stop()
+			}
+			alpha.start()
+			if err := alpha.api.Detach(t.Context(), "beta", "disk", true); err != nil {
+				t.Fatal(err)
+			}
+			ok(t, alpha.attach("disk"), cmdWrite, 0, 512, bytes.Repeat([]byte{3}, 512))
+			alpha.stop()
+			alpha.start()
+			eventually(t, "the disk is ready after a restart with nobody between", alpha.isReady("beta/disk"))
+		})
+	}
+}
+
+// The exporting daemon restarts while a disk is attached: whoever writes to it keeps his
+// place against other hosts, also if the daemon was killed or his own is away. A detach
+// frees it for good.
+func TestWriterKeepsItsPlaceOverARestartOfTheServer(t *testing.T) {
+	alpha, beta, gamma := threeHosts(t)
 	refused := func(when string) {
 		t.Helper()
 		_, err := gamma.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk"}, nil)

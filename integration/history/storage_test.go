@@ -115,7 +115,7 @@ type powered struct {
 	d *disk
 }
 
-func newPowered(t *testing.T, off checks.Check) *powered {
+func newPowered(t *testing.T, off checks.Check, setUp ...func(p *powered)) *powered {
 	t.Helper()
 	needStorage(t)
 	p := &powered{}
@@ -124,6 +124,9 @@ func newPowered(t *testing.T, off checks.Check) *powered {
 		t.Cleanup(s.beta.kill) // it has a file open there
 		p.d = s.newDisk("disk", filepath.Join(p.m.dir, "disk.img"))
 		command(t, "sync", p.d.path)
+		for _, f := range setUp {
+			f(p)
+		}
 	})
 	return p
 }
