@@ -33,6 +33,7 @@ type Disk struct {
 	counters counters
 	writes   unflushed
 	flying   atomic.Int64 // I/Os that are submitted
+	order    overlaps     // of writes that are
 
 	keep func(Claim) error
 
@@ -106,6 +107,9 @@ func (u *diskUser) Abandon() {
 		}
 		return 0
 	})
+	for _, io := range u.order.drop(u) {
+		io.finish(syscall.ECANCELED)
+	}
 }
 
 // OnBatchEnd implements block.Device.

@@ -192,8 +192,19 @@ func (io *diskIO) Submit(done block.Completion, more bool) {
 	io.done = done
 	d.flying.Add(1)
 	io.acked = d.writes.acked.Load()
-	if d.failed.Load() {
+	if !io.op.Writes() || d.order.begin(io) {
+		io.send(more)
+	}
+}
+
+func (io *diskIO) send(more bool) {
+	d := io.d
+	switch u, _ := io.permits[0].User.(*diskUser); {
+	case d.failed.Load():
 		io.finish(syscall.EIO)
+		return
+	case u.gone.Load():
+		io.finish(syscall.ECANCELED)
 		return
 	}
 	dir := rtrs.Write
@@ -253,9 +264,16 @@ func (io *diskIO) finish(errno syscall.Errno) {
 	}
 	io.d.flying.Add(-1)
 	io.d.counters.count(io.op, uint64(io.n), errno)
-	done := io.done
+	done, d := io.done, io.d
+	var next []*diskIO
+	if io.op.Writes() {
+		next = d.order.end(io)
+	}
 	io.done = nil
 	done.Complete(errno)
+	for _, w := range next {
+		w.send(false)
+	}
 }
 
 // Release implements block.IO.

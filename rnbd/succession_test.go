@@ -27,6 +27,7 @@ var successionScenes = []scene{
 	{"killed while its write waits for the path", checks.None, killedWhileParked},
 	{"killed while its write is being carried out and the path is lost", checks.Succession, killedInDoubt},
 	{"writes that wait for the path", checks.PostingOrder, postingOrder},
+	{"a write that is sent again after a later one to its block", checks.PostingOrder, sentAgainLate},
 }
 
 const nbdWrite, nbdRead = 1, 0
@@ -242,6 +243,48 @@ func postingOrder(t *testing.T) error {
 		if got := r.at(0); got != round*20+20 {
 			return fmt.Errorf("the write that came last is number %d, not %d", got, round*20+20)
 		}
+	}
+	return nil
+}
+
+// sentAgainLate: a write is being carried out, and another to the same block is
+// submitted, when the path is lost. The first is sent again, and the block has the other.
+func sentAgainLate(t *testing.T) error {
+	r := newRAM(1 << 20)
+	entered, release := make(chan struct{}), make(chan struct{})
+	var first atomic.Bool
+	r.before = func(op block.Op, off, _ int64) syscall.Errno {
+		if op == block.OpWrite && off == 0 && first.CompareAndSwap(false, true) {
+			close(entered)
+			<-release
+		}
+		return 0
+	}
+	p := newPath(t, r)
+	one := start(t, p.disk, block.OpWrite, filled(1), 0)
+	<-entered
+	two := start(t, p.disk, block.OpWrite, filled(2), 0)
+	if errno := start(t, p.disk, block.OpWrite, filled(3), 8192).wait(t); errno != 0 {
+		return fmt.Errorf("a write to another block: %w", errno)
+	}
+	if !checks.On(checks.PostingOrder) {
+		if errno := two.wait(t); errno != 0 {
+			return errno
+		}
+	}
+	p.lose(t)
+	close(release)
+	p.link.set(true)
+	if errno := one.wait(t); errno != 0 {
+		return errno
+	}
+	if checks.On(checks.PostingOrder) {
+		if errno := two.wait(t); errno != 0 {
+			return errno
+		}
+	}
+	if got := r.at(0); got != 2 {
+		return fmt.Errorf("the block has %d, and 2 was acknowledged after it had been submitted last", got)
 	}
 	return nil
 }

@@ -1,0 +1,86 @@
+package rnbd
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+)
+
+// overlaps has writes to the same bytes of a disk begin one after the other, in the
+// order of their submission. An unanswered write is sent again when its path is lost,
+// although the server may have carried it out: had a later one to the same bytes been
+// acknowledged meanwhile, the earlier data would come back over it.
+type overlaps struct {
+	mu     sync.Mutex
+	flying []extent
+	held   []*diskIO // in order; each overlaps one that flies, or is held before it
+}
+
+// extent is what a write changes.
+type extent struct {
+	from, to uint64
+	io       *diskIO
+}
+
+func extentOf(io *diskIO) extent { return extent{io.off, io.off + uint64(io.n), io} }
+
+func (e extent) overlaps(o extent) bool { return e.from < o.to && o.from < e.to }
+
+// begin reports whether a write may be sent now. If not, an end gives it out.
+func (w *overlaps) begin(io *diskIO) bool {
+	if !checks.On(checks.PostingOrder) {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.admitLocked(io)
+}
+
+func (w *overlaps) admitLocked(io *diskIO) bool {
+	e := extentOf(io)
+	if slices.ContainsFunc(w.flying, e.overlaps) || slices.ContainsFunc(w.held, func(h *diskIO) bool { return e.overlaps(extentOf(h)) }) {
+		w.held = append(w.held, io)
+		return false
+	}
+	w.flying = append(w.flying, e)
+	return true
+}
+
+// end notes that a write has ended, sent or not. It returns those that may be sent now.
+func (w *overlaps) end(io *diskIO) (ready []*diskIO) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	same := func(e extent) bool { return e.io == io }
+	if i := slices.IndexFunc(w.flying, same); i >= 0 {
+		last := len(w.flying) - 1
+		w.flying[i] = w.flying[last]
+		w.flying[last] = extent{}
+		w.flying = w.flying[:last]
+	}
+	if len(w.held) == 0 {
+		return nil
+	}
+	held := w.held
+	w.held = nil
+	for _, h := range held {
+		if w.admitLocked(h) {
+			ready = append(ready, h)
+		}
+	}
+	return ready
+}
+
+// drop takes out the writes of a user that have not been sent.
+func (w *overlaps) drop(u *diskUser) (all []*diskIO) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = slices.DeleteFunc(w.held, func(io *diskIO) bool {
+		if io.permits[0].User != u {
+			return false
+		}
+		all = append(all, io)
+		return true
+	})
+	return all
+}

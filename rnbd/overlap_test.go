@@ -1,0 +1,45 @@
+package rnbd
+
+import (
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/block"
+)
+
+// A client that goes while its write waits for an earlier one to the same bytes takes it
+// along, and others that waited for that one do not wait any longer than they must.
+func TestWriteThatWaitsForAnotherGoesWithItsClient(t *testing.T) {
+	r := newRAM(1 << 20)
+	entered, release := make(chan struct{}), make(chan struct{})
+	var writes atomic.Int32
+	r.before = func(op block.Op, _, _ int64) syscall.Errno {
+		if op == block.OpWrite && writes.Add(1) == 1 {
+			close(entered)
+			<-release
+		}
+		return 0
+	}
+	srv := startServer(t, ramExport("r", r))
+	d := openDisk(t, connect(t, srv.addr), "r")
+	stays, goes := d.NewUser(), d.NewUser()
+	one := start(t, stays, block.OpWrite, filled(1), 0)
+	<-entered
+	two := start(t, goes, block.OpWrite, append(filled(2), filled(2)...), 0)
+	three := start(t, stays, block.OpWrite, filled(3), 4096)
+	goes.Abandon()
+	if errno := two.wait(t); errno != syscall.ECANCELED {
+		t.Errorf("the write of the client that is gone: %v", errno)
+	}
+	if errno := three.wait(t); errno != 0 {
+		t.Errorf("a write that waited for it alone: %v", errno)
+	}
+	close(release)
+	if errno := one.wait(t); errno != 0 {
+		t.Error(errno)
+	}
+	if a, b, n := r.at(0), r.at(4096), writes.Load(); a != 1 || b != 3 || n != 2 {
+		t.Errorf("the blocks have %d and %d after %d writes", a, b, n)
+	}
+}
