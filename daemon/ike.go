@@ -32,8 +32,27 @@ type ike struct {
 
 func newIKE() ike { return ike{made: make(chan struct{})} }
 
-// manager returns the manager, and starts it if need be.
-func (d *Daemon) ikeManager(c config.IPsec) (*ipsec.Manager, error) {
+// firstTry is how long the first peer waits for strongSwan.
+const firstTry = 5 * time.Second
+
+// ikeManager returns the manager, and starts it if need be. The first peer waits until
+// strongSwan was reached, or not: who was told that a peer is there may use it at once.
+func (d *Daemon) ikeManager(ctx context.Context, c config.IPsec) (*ipsec.Manager, error) {
+	m, err := d.startIKE(c)
+	if err != nil {
+		return nil, err
+	}
+	timer := time.NewTimer(firstTry)
+	defer timer.Stop()
+	select {
+	case <-m.Tried():
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return m, nil
+}
+
+func (d *Daemon) startIKE(c config.IPsec) (*ipsec.Manager, error) {
 	d.ike.mu.Lock()
 	defer d.ike.mu.Unlock()
 	if d.ike.m != nil {

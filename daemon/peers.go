@@ -180,7 +180,7 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 	if err != nil {
 		return nil, err
 	}
-	m, err := d.ikeManager(d.config().IPsec)
+	m, err := d.ikeManager(ctx, d.config().IPsec)
 	if err != nil {
 		return nil, err
 	}

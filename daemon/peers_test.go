@@ -303,7 +303,7 @@ func TestStaleSocketOfStrongSwanIsExplained(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	l.Close()
-	if _, err := h.d.ikeManager(config.IPsec{VICI: "unix://" + socket, DataPlane: "auto"}); err != nil {
+	if _, err := h.d.ikeManager(t.Context(), config.IPsec{VICI: "unix://" + socket, DataPlane: "auto"}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the status says what is wrong", func() bool {
@@ -315,5 +315,39 @@ func TestStaleSocketOfStrongSwanIsExplained(t *testing.T) {
 	link(t, h, other)
 	if _, err := h.api.Ping(t.Context(), api.PingRequest{Peer: "beta", Count: 1}, nil); err != nil {
 		t.Errorf("a peer that needs no strongSwan: %v", err)
+	}
+}
+
+// TestFirstPeerWaitsForStrongSwan: who adds the first peer, and uses it at once, finds
+// that strongSwan knows it, however long strongSwan takes to answer.
+func TestFirstPeerWaitsForStrongSwan(t *testing.T) {
+	h := newHost(t, "")
+	socket := filepath.Join(t.TempDir(), "vici")
+	ln, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	returned := make(chan error, 1)
+	go func() {
+		_, err := h.d.ikeManager(t.Context(), config.IPsec{VICI: "unix://" + socket, DataPlane: "auto"})
+		returned <- err
+	}()
+	c, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-returned:
+		t.Errorf("the peer is added before strongSwan has answered: %v", err)
+	default:
+	}
+	ln.Close()
+	c.Close()
+	if err := <-returned; err != nil {
+		t.Error(err)
 	}
 }

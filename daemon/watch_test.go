@@ -21,7 +21,7 @@ func TestWatchOfSAsMayBeginBeforeThereAreAny(t *testing.T) {
 	if h.d.ike.current() != nil || h.status().IKE != nil {
 		t.Error("a watcher alone has the daemon look for strongSwan")
 	}
-	if _, err := h.d.ikeManager(config.IPsec{VICI: "unix://" + h.dir + "/none", DataPlane: "auto"}); err != nil {
+	if _, err := h.d.ikeManager(t.Context(), config.IPsec{VICI: "unix://" + h.dir + "/none", DataPlane: "auto"}); err != nil {
 		t.Fatal(err)
 	}
 	cancel()

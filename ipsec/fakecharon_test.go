@@ -231,7 +231,13 @@ func (f *fakeCharon) command(c *fakeConn, name string, req tree) {
 		what += " " + req[0].key
 	}
 	f.commands = append(f.commands, what)
-	hang, answer, sas := f.hang[name], f.answer, slices.Clone(f.sas)
+	hang, answer := f.hang[name], f.answer
+	var sas [][]byte // encoded while nobody changes them
+	for _, sa := range f.sas {
+		if want := req.str("ike"); want == "" || sa[0].key == want {
+			sas = append(sas, sa.encode(nil))
+		}
+	}
 	version, plugins := f.version, f.plugins
 	f.mu.Unlock()
 	if hang {
@@ -270,9 +276,7 @@ func (f *fakeCharon) command(c *fakeConn, name string, req tree) {
 		resp = tree{{"plugins", plugins}}
 	case "list-sas":
 		for _, sa := range sas {
-			if want := req.str("ike"); want == "" || sa[0].key == want {
-				c.send(7, "list-sa", sa.encode(nil))
-			}
+			c.send(7, "list-sa", sa)
 		}
 	}
 	c.send(1, "", resp.encode(nil))

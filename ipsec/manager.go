@@ -60,9 +60,12 @@ type Manager struct {
 	byAddr  map[netip.Addr][]*peer // the same; its slices are never changed
 	link    *link
 	linked  chan struct{} // closed and replaced when link changes
-	status  DaemonStatus
-	refused uint64 // flows of no peer
-	blocks  map[string]blocked
+	tried   chan struct{} // closed when the first attempt to reach charon has ended
+
+	firstTry func() // closes it
+	status   DaemonStatus
+	refused  uint64 // flows of no peer
+	blocks   map[string]blocked
 }
 
 var _ transport.Protector = (*Manager)(nil)
@@ -75,6 +78,7 @@ func New(cfg Config) (*Manager, error) {
 		peers:     map[string]*peer{},
 		byAddr:    map[netip.Addr][]*peer{},
 		linked:    make(chan struct{}),
+		tried:     make(chan struct{}),
 		blocks:    map[string]blocked{},
 		reblocked: make(chan struct{}, 1),
 		install:   guard.Reconcile,
@@ -97,6 +101,7 @@ func New(cfg Config) (*Manager, error) {
 	m.relook = backoff{min: reloadSettle, max: versionPoll}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.strangers.pace, m.losses.pace = newPace(m.ctx), newPace(m.ctx)
+	m.firstTry = sync.OnceFunc(func() { close(m.tried) })
 	return m, nil
 }
 
@@ -134,6 +139,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			break
 		}
 		m.noteDaemon(err)
+		m.firstTry()
 		timer := time.NewTimer(wait.next())
 		select {
 		case <-timer.C:
@@ -193,7 +199,12 @@ func (m *Manager) setLink(l *link) {
 	}
 	close(m.linked)
 	m.linked = make(chan struct{})
+	m.firstTry()
 }
+
+// Tried is closed when the first attempt of Run to reach charon has ended: a peer that
+// is added from then on is known to a charon that runs when AddPeer returns.
+func (m *Manager) Tried() <-chan struct{} { return m.tried }
 
 // detach notes that charon is gone: every child with it.
 func (m *Manager) detach(l *link) {
