@@ -43,12 +43,14 @@ var (
 	rdmacmDev  = debPackage{"librdmacm-dev", []string{"/usr/include/rdma/rdma_cma.h"}, "the program at the peer's end of the conformance suite"}
 	bootstrap  = debPackage{"debootstrap", []string{"debootstrap"}, "makes the machines with systemd"}
 	netbase    = debPackage{"netbase", []string{"/etc/services"}, "strongSwan names ports in selectors by it"}
+	zsh        = debPackage{"zsh", []string{"zsh"}, "completes what peers have named"}
+	fish       = debPackage{"fish", []string{"fish"}, "completes what peers have named"}
 	nbdkit     = debPackage{"nbdkit", []string{"nbdkit", "/usr/lib/*/nbdkit/plugins/nbdkit-file-plugin.so"}, "the rival of the fio rows"}
 )
 
 // sets names what each make target needs.
 var sets = map[string][]debPackage{
-	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, bootstrap, netbase},
+	"test":     {cc, libc, iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, tshark, e2fsprogs, fio, faketime, libnbd, file, qemuUtils, bootstrap, netbase, zsh, fish},
 	"demo":     {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, e2fsprogs, fio, libnbd},
 	"newcomer": {iproute, charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, bootstrap},
 	"bench":    {charon, swanctl, swanStd, swanExtra, charonPlug, tcpdump, fio, qemuUtils, nbdkit, cc, gnuMake, headers, source, xz, kmod, cpio, busybox, qemu, iproute, ibverbs, perftest},
