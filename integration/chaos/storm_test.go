@@ -59,9 +59,17 @@ func storm(t *testing.T, s *scene, deletes int, how node.Load) {
 	by := map[string]int{}
 	for step := 0; by["alpha"]+by["beta"] < deletes; step++ {
 		who := [][]*node.Node{{s.alpha}, {s.beta}, {s.alpha, s.beta}}[step%3]
-		old := s.children(t)
-		marks = append(marks, time.Now())
-		ended := s.deleteAtOnce(t, who)
+		var old []string
+		var ended map[string]int
+		var at time.Time
+		// A host that has not heard yet of the child that replaces the last one has
+		// nothing to delete.
+		s.eventually(t, "something to delete", l, func(context.Context) bool {
+			old, at = s.children(t), time.Now()
+			ended = s.deleteAtOnce(t, who)
+			return ended["alpha"]+ended["beta"] > 0
+		})
+		marks = append(marks, at)
 		for name, n := range ended {
 			by[name] += n
 		}
