@@ -58,8 +58,9 @@ const (
 	// retryShortLived bounds the pause after one that lived shorter.
 	retryShortLived = 200 * time.Millisecond
 	// admitWait is how long Admit waits for a child to show up in the list: the
-	// dialling peer's first packet may overtake the end of the IKE exchange.
-	admitWait = 2 * time.Second
+	// dialling peer's first packet may overtake the end of the IKE exchange, and the child
+	// may be deleted and made anew meanwhile.
+	admitWait = 5 * time.Second
 	// idlePoll is how often the flows of a lost child are asked for waiting data.
 	idlePoll = 25 * time.Millisecond
 	// dialWait is how long after Prepare an SA is kept up for a flow that is not
