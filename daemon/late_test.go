@@ -18,15 +18,14 @@ func TestKilledClientsWritesDoNotComeLate(t *testing.T) {
 	first := alpha.attach("disk")
 	ok(t, first, cmdRead, 0, 512, nil)
 	beta.stop()
+	// What is sent on a path that is being lost may be carried out, and is waited for.
+	eventually(t, "the path is lost", func() bool { return alpha.status().Attachments[0].State == api.AttachWaiting })
 	for i := range uint64(8) {
 		if err := first.Send(0, cmdWrite, i, i*4096, 4096, bytes.Repeat([]byte{1}, 4096)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the writes wait", func() bool {
-		at := alpha.status().Attachments[0]
-		return at.OldestIOSeconds > 0 && at.State == api.AttachWaiting
-	})
+	eventually(t, "the writes wait", func() bool { return alpha.status().Attachments[0].OldestIOSeconds > 0 })
 	first.Close()
 	second := alpha.nbd("disk")
 	result := make(chan uint32, 1)
