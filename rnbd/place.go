@@ -72,13 +72,14 @@ func (s *Server) takeLocked(d *device) {
 			delete(s.places, disk)
 		}
 	}
-	s.places[p.Disk] = p
+	s.places[p.Disk], s.unwritten = p, true
 }
 
 // giveBack undoes takeLocked, since it could not be written down.
 func (s *Server) giveBack(d *device) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.unwritten = true
 	p := d.place()
 	switch {
 	case s.places[p.Disk] != p:
@@ -103,7 +104,7 @@ func (s *Server) vacate(disk block.ID, whom *Place) {
 	defer s.mu.Unlock()
 	if p, ok := s.places[disk]; ok && !p.Left && (whom == nil || *whom == p) {
 		p.Left = true
-		s.places[disk] = p
+		s.places[disk], s.unwritten = p, true
 		s.saveLater()
 	}
 }
@@ -119,7 +120,8 @@ func (s *Server) keepPlaceLocked(e *export) {
 // saveLater has the places written down, without anybody who waits for it.
 func (s *Server) saveLater() { s.saves.Go(func() { _ = s.savePlaces() }) }
 
-// savePlaces has the places written down, as they are when it is its turn.
+// savePlaces has the places written down, as they are when it is its turn, unless they
+// have been meanwhile.
 func (s *Server) savePlaces() error {
 	if s.keepPlaces == nil {
 		return nil
@@ -127,7 +129,18 @@ func (s *Server) savePlaces() error {
 	s.saving.Lock()
 	defer s.saving.Unlock()
 	s.mu.Lock()
+	if !s.unwritten {
+		s.mu.Unlock()
+		return nil
+	}
 	all := slices.SortedFunc(maps.Values(s.places), func(a, b Place) int { return bytes.Compare(a.Disk[:], b.Disk[:]) })
+	s.unwritten = false
 	s.mu.Unlock()
-	return s.keepPlaces(all)
+	err := s.keepPlaces(all)
+	if err != nil {
+		s.mu.Lock()
+		s.unwritten = true
+		s.mu.Unlock()
+	}
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -256,5 +257,59 @@ func TestOpenWithoutThePlaceIsAsBefore(t *testing.T) {
 	var back openMsg
 	if err := back.Parse(b); err != nil || back != m {
 		t.Errorf("%+v, %v", back, err)
+	}
+}
+
+// Changes that come while places are written down are written with the next list, all at
+// once: a peer that opens and closes a disk again and again keeps nobody waiting.
+func TestPlacesAreWrittenTogether(t *testing.T) {
+	const disks = 20
+	writing, written := make(chan struct{}, disks+1), make(chan struct{})
+	close(written) // at first
+	var lists atomic.Int32
+	var mu sync.Mutex
+	var last []Place
+	s := startServer(t)
+	s.keepPlaces = func(all []Place) error {
+		lists.Add(1)
+		mu.Lock()
+		wait := written
+		last = all
+		mu.Unlock()
+		writing <- struct{}{}
+		<-wait
+		return nil
+	}
+	c := connect(t, s.addr)
+	for i := range disks {
+		name := fmt.Sprint("disk", i)
+		if err := s.AddExport(ramExport(name, newRAM(1<<20))); err != nil {
+			t.Fatal(err)
+		}
+		openDisk(t, c, name)
+		<-writing
+	}
+	mu.Lock()
+	written = make(chan struct{})
+	mu.Unlock()
+	before := lists.Load()
+	for i := range disks {
+		if err := s.RemoveExport(fmt.Sprint("disk", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	<-writing
+	close(written)
+	s.saves.Wait()
+	if n := lists.Load() - before; n > 2 {
+		t.Errorf("%d changes at once are written in %d lists", disks, n)
+	}
+	for _, p := range last {
+		if !p.Left {
+			t.Errorf("%v has not left", p)
+		}
+	}
+	if len(last) != disks {
+		t.Errorf("%d places are written", len(last))
 	}
 }

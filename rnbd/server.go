@@ -47,6 +47,8 @@ type Server struct {
 	exports map[string]*export
 	waiting map[string]awaited
 	places  map[block.ID]Place // by disk
+	// unwritten: some of them have changed since keepPlaces was told them last.
+	unwritten bool
 }
 
 // awaited is an export whose storage is not open yet.
