@@ -28,6 +28,23 @@ var (
 	testName   = regexp.MustCompile(`^(?:([a-z][a-z0-9_/]*)\.)?((?:Test|Fuzz|Benchmark)[A-Z0-9]\w*)$`)
 )
 
+// indexFile says what each folder beside it proves.
+const indexFile = "integration/README.md"
+
+// checkIndex finds folders of Go files that the index in a file does not link to.
+func checkIndex(file string, src []byte, files []string) (found []finding) {
+	top := path.Dir(file)
+	missing := make(map[string]bool)
+	for _, f := range files {
+		dir, below := strings.CutPrefix(path.Dir(f), top+"/")
+		if below && strings.HasSuffix(f, ".go") && !bytes.Contains(src, []byte("]("+dir+")")) && !missing[dir] {
+			missing[dir] = true
+			found = append(found, finding{file: file, text: dir + " is missing"})
+		}
+	}
+	return found
+}
+
 func makeTargets(makefile []byte) map[string]bool {
 	targets := make(map[string]bool)
 	for _, m := range targetLine.FindAllSubmatch(makefile, -1) {

@@ -178,6 +178,14 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	}
 }
 
+func TestFoldersThatAnIndexLacksAreFound(t *testing.T) {
+	files := []string{"a/README.md", "a/x/x.go", "a/y/y.go", "a/y/z.go", "a/y/raw/r.go", "a/data/notes.txt", "b/b.go"}
+	got := checkIndex("a/README.md", []byte("| [x](x) | [r](y/raw) |"), files)
+	if len(got) != 1 || got[0].text != "y is missing" {
+		t.Errorf("%v", got)
+	}
+}
+
 func TestTestsAreFound(t *testing.T) {
 	src := "package p\n\nfunc TestA(t *testing.T) {}\nfunc (x T) TestB() {}\n// func TestC(\nfunc FuzzD(f *testing.F) {}\nfunc Testing() {}\n"
 	if got := testNames([]byte(src)); !slices.Equal(got, []string{"TestA", "FuzzD"}) {

@@ -6,6 +6,7 @@
 //   - exported names have comments that begin with them, and say how a function fails
 //     (comments.go);
 //   - a test that skips says why, and no test sleeps;
+//   - integration/README.md has a line for each folder below it;
 //   - the documents name only commands, flags, make targets, tests and files
 //     that exist;
 //   - every requirement of RFC 5042 has a row with a test in docs/security.md, and
@@ -111,6 +112,9 @@ func check(binary string) ([]finding, error) {
 			return nil, err
 		}
 		found = append(found, docs.check(f, src)...)
+		if f == indexFile {
+			found = append(found, checkIndex(f, src, files)...)
+		}
 		if f == rfc5042.Document {
 			found = append(found, checkTable(src, tests)...)
 		}
