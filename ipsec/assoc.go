@@ -3,6 +3,7 @@ package ipsec
 import (
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
@@ -56,7 +57,7 @@ func (pr *protection) askAssociation(a association, now time.Time) condition {
 	silent, again := pr.listen(a, now)
 	n, err := a.Outq()
 	waits := err == nil && n > 0
-	return condition{silent: silent, inVain: waits && again > 0, stalled: waits && again >= 3 && silent >= stallAfter}
+	return condition{silent: silent, inVain: waits && again > 0, stalled: waits && again >= 3 && silent >= lanestate.StallAfter}
 }
 
 // fading tells that the peer has been silent for half as long as the flow

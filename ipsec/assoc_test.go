@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
@@ -56,7 +57,7 @@ func TestAssociationThatIsPausedIsHurriedAndKicked(t *testing.T) {
 	eventually(t, "the SA is back, and the association was kicked", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return !pr.Paused() && a.kicks >= kickTimes
+		return !pr.Paused() && a.kicks >= lanestate.KickTimes
 	})
 	a.set(func() { a.outq, a.stuck = 0, false })
 	eventually(t, "it is calm again", func() bool {
@@ -73,7 +74,7 @@ func TestAssociationTellsOfStallsAndSilence(t *testing.T) {
 	check := func(at time.Duration, stalled, alive, fading bool) {
 		t.Helper()
 		c, _ := pr.ask(now.Add(at))
-		if f := pr.fading(now.Add(at)); c.stalled != stalled || c.silent < stallAfter != alive || f != fading {
+		if f := pr.fading(now.Add(at)); c.stalled != stalled || c.silent < lanestate.StallAfter != alive || f != fading {
 			t.Errorf("after %v: %+v, fading %v", at, c, f)
 		}
 	}
@@ -123,7 +124,7 @@ func TestSAIsNotToBlameForOnePeerThatDied(t *testing.T) {
 	dead, quiet := &assoc{outq: 1}, &assoc{}
 	for _, a := range []*assoc{dead, quiet} {
 		pr := &protection{c: a}
-		pr.admitted.Store(true)
+		pr.admitted = true
 		l.flows[pr] = struct{}{}
 	}
 	now := time.Now()
@@ -131,7 +132,8 @@ func TestSAIsNotToBlameForOnePeerThatDied(t *testing.T) {
 		t.Helper()
 		dead.set(func() { dead.stats.Silent, dead.stats.Unanswered = silentDead, again })
 		quiet.set(func() { quiet.stats.Silent = silentQuiet })
-		if got := l.suspect(now.Add(at)); got != want {
+		s := l.silence(now.Add(at))
+		if got := s.Of >= lanestate.StallAfter && s.Vain; got != want {
 			t.Errorf("after %v: suspect %v", at, got)
 		}
 	}
@@ -246,7 +248,7 @@ func TestIdleStreamsAreAskedWhenThePeerHasStartedAfresh(t *testing.T) {
 				t.Fatal(err)
 			}
 			q.mu.Lock()
-			wanted := q.lanes[lane].want
+			wanted := q.lanes[lane].life.Wanted()
 			q.mu.Unlock()
 			if n := b.f.count("initiate "+own) - before; wanted || n != 0 || !pr.Paused() {
 				t.Errorf("an idle stream got an SA: wanted %v, %d attempts", wanted, n)

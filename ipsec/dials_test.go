@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 )
 
 // TestAdmittedDialEndsNoOthersWatch: an SA that one flow was admitted under may be lost at
@@ -24,14 +26,10 @@ func TestAdmittedDialEndsNoOthersWatch(t *testing.T) {
 	}
 	q, _ := b.peer("beta")
 	ln := q.lanes[0]
-	watched := func(since time.Duration) bool {
+	watched := func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if ln.dialledAt.IsZero() {
-			return false
-		}
-		ln.dialledAt = ln.dialledAt.Add(-since)
-		return true
+		return ln.life.WatchesDial()
 	}
 	admit := func() {
 		t.Helper()
@@ -43,7 +41,8 @@ func TestAdmittedDialEndsNoOthersWatch(t *testing.T) {
 	}
 	admit()
 	over[0]()
-	if !watched(2 * stallAfter) {
+	b.pass(2 * lanestate.StallAfter)
+	if !watched() {
 		t.Fatal("nobody watches the other dial any more")
 	}
 	q.revive(t.Context(), b.currentLink(), ln)
@@ -53,5 +52,5 @@ func TestAdmittedDialEndsNoOthersWatch(t *testing.T) {
 	eventually(t, "up", func() bool { st, _ := b.PeerStatus("beta"); return st.State == StateUp })
 	admit()
 	over[1]()
-	eventually(t, "no dial is watched once the last is over", func() bool { return !watched(0) })
+	eventually(t, "no dial is watched once the last is over", func() bool { return !watched() })
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 )
 
 // idleFor tells for how long a flow has had no data in either direction.
@@ -60,7 +62,7 @@ func askTCP(c any) condition {
 		return condition{silent: unheard}
 	}
 	silent := time.Duration(info.Last_ack_recv) * time.Millisecond
-	return condition{silent: silent, inVain: info.Unacked > 0 && info.Retransmits > 0, stalled: info.Unacked > 0 && info.Retransmits >= 3 && silent >= stallAfter}
+	return condition{silent: silent, inVain: info.Unacked > 0 && info.Retransmits > 0, stalled: info.Unacked > 0 && info.Retransmits >= 3 && silent >= lanestate.StallAfter}
 }
 
 func tcpInfo(c any) (info *unix.TCPInfo) {

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 )
 
 // stream is a flow whose idleness and troubles the test decides.
@@ -72,6 +74,18 @@ func (f *fakeCharon) ending(p Peer) {
 	})
 }
 
+// hearing has the peer's first child up, with so many packets that came in.
+func (f *fakeCharon) hearing(p Peer, packets string) {
+	sa := saOf(p, "beta-out")
+	child := sa[0].value.(tree).get("child-sas").(tree)[0].value.(tree)
+	for i := range child {
+		if child[i].key == "packets-in" {
+			child[i].value = packets
+		}
+	}
+	f.set(func() { f.sas = []tree{sa} })
+}
+
 func idleBench(t *testing.T, change func(*Peer)) (*bench, *stream, Peer) {
 	t.Helper()
 	b := newBench(t)
@@ -90,6 +104,8 @@ func idleBench(t *testing.T, change func(*Peer)) (*bench, *stream, Peer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pr.Release)
+	q, _ := b.peer("beta")
+	eventually(t, "the attempt is over", func() bool { q.mu.Lock(); defer q.mu.Unlock(); return !q.lanes[0].life.Trying() })
 	return b, s, p
 }
 
@@ -99,19 +115,26 @@ func TestIdleChildIsReapedOnlyIfAskedFor(t *testing.T) {
 			b, s, _ := idleBench(t, func(p *Peer) { p.IdleReap = reap })
 			s.set(func() { s.idle = time.Hour })
 			q, _ := b.peer("beta")
-			q.mu.Lock()
 			l := q.lanes[0]
-			due, _ := q.idle(l, l.risenAt.Add(999*time.Millisecond))
-			later, _ := q.idle(l, l.risenAt.Add(time.Hour))
-			s.set(func() { s.idle = 0 })
-			busy, _ := q.idle(l, l.risenAt.Add(time.Hour))
-			s.set(func() { s.idle, s.outq = time.Hour, 1 })
-			waiting, _ := q.idle(l, l.risenAt.Add(time.Hour))
-			s.set(func() { s.outq = 0 })
-			q.mu.Unlock()
-			if due || later != (reap > 0) || busy || waiting {
-				t.Errorf("reaped: before its time %v, then %v, busy %v, with data waiting %v", due, later, busy, waiting)
+			reaps := func(after time.Duration) bool {
+				q.mu.Lock()
+				defer q.mu.Unlock()
+				now := b.now().Add(after)
+				_, out := l.life.Next(now, lanestate.Tick{IdleReap: reap, Answered: lanestate.AskUse | lanestate.AskSilence, Use: l.use(now, reap)})
+				return out.Work == lanestate.Reap
 			}
+			if got := reaps(time.Hour); got != (reap > 0) {
+				t.Errorf("reaped: %v", got)
+			}
+			s.set(func() { s.idle = 0 })
+			if reaps(time.Hour) {
+				t.Error("reaped while it is busy")
+			}
+			s.set(func() { s.idle, s.outq = time.Hour, 1 })
+			if reaps(time.Hour) {
+				t.Error("reaped while data waits")
+			}
+			s.set(func() { s.outq = 0 })
 			if reap == 0 {
 				return
 			}
@@ -141,10 +164,9 @@ func TestChildThatLeadsNowhereIsMadeAnew(t *testing.T) {
 	suspect := func(at time.Duration) bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		l := q.lanes[0]
-		l.stallAt = time.Time{}
-		bad, _ := q.stalled(l, l.risenAt.Add(at))
-		return bad
+		l, now := q.lanes[0], b.now().Add(at)
+		_, out := l.life.Next(now, lanestate.Tick{Answered: lanestate.AskSilence, Silence: l.silence(now)})
+		return out.Work == lanestate.Probe
 	}
 	s.set(func() { s.stalled, s.alive = true, true })
 	if suspect(time.Minute) {
@@ -154,20 +176,15 @@ func TestChildThatLeadsNowhereIsMadeAnew(t *testing.T) {
 	if suspect(time.Minute) {
 		t.Error("a lane whose streams are idle is suspect")
 	}
+	b.pass(time.Minute)
 	s.set(func() { s.stalled = true })
-	if suspect(stallAfter / 2) {
-		t.Error("a child is suspect as soon as it is there")
-	}
-	q.mu.Lock()
-	q.lanes[0].stallAt, q.lanes[0].risenAt = time.Time{}, time.Now().Add(-time.Minute)
-	q.mu.Unlock()
 	q.poke()
 	eventually(t, "made anew", func() bool {
 		st, _ := b.PeerStatus("beta")
 		return st.Counters.Stale == 1 && b.f.count("initiate beta-out") == 2 && st.State == StateUp
 	})
 	q.poke()
-	if suspect(2 * stallAfter) {
+	if suspect(2 * lanestate.StallAfter) {
 		t.Error("it is made anew again at once")
 	}
 }
@@ -184,23 +201,11 @@ func TestDialThatGetsNoFurtherDoesNotCostTheSA(t *testing.T) {
 			if err := b.Prepare(t.Context(), flowTo(p)); err != nil {
 				t.Fatal(err)
 			}
-			if err := b.Prepare(t.Context(), flowTo(p)); err != nil {
-				t.Fatal(err)
-			}
 			q, _ := b.peer("beta")
-			q.mu.Lock()
-			q.lanes[0].dialledAt = time.Now().Add(-2 * stallAfter)
-			q.mu.Unlock()
 			if heard {
-				b.f.set(func() {
-					child := b.f.sas[0][0].value.(tree).get("child-sas").(tree)[0].value.(tree)
-					for i := range child {
-						if child[i].key == "packets-in" {
-							child[i].value = "99"
-						}
-					}
-				})
+				b.f.hearing(p, "99")
 			}
+			b.pass(2 * lanestate.StallAfter)
 			q.revive(t.Context(), b.currentLink(), q.lanes[0])
 			st, _ := b.PeerStatus("beta")
 			if ended := st.Counters.Stale == 1; ended == heard {
@@ -208,9 +213,12 @@ func TestDialThatGetsNoFurtherDoesNotCostTheSA(t *testing.T) {
 			}
 			// Admitted between the suspicion and the deed.
 			eventually(t, "up", func() bool { st, _ := b.PeerStatus("beta"); return st.State == StateUp })
-			q.mu.Lock()
-			q.lanes[0].dialledAt = time.Time{}
-			q.mu.Unlock()
+			pr, err := b.Admit(t.Context(), flowTo(p), true, &stream{idle: time.Hour})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pr.Release()
+			b.pass(2 * lanestate.StallAfter)
 			q.revive(t.Context(), b.currentLink(), q.lanes[0])
 			if again, _ := b.PeerStatus("beta"); again.Counters.Stale != st.Counters.Stale {
 				t.Error("made anew although the flow was admitted")
@@ -238,16 +246,10 @@ func TestStuckDialIsWatchedToItsEnd(t *testing.T) {
 			}
 			q, _ := b.peer("beta")
 			ln := q.lanes[0]
-			// since moves the beginning of the watch into the past, and says whether there
-			// is one.
-			since := func() bool {
+			watched := func() bool {
 				q.mu.Lock()
 				defer q.mu.Unlock()
-				if ln.dialledAt.IsZero() {
-					return false
-				}
-				ln.dialledAt = time.Now().Add(-2 * stallAfter)
-				return true
+				return ln.life.WatchesDial()
 			}
 			stale := func() uint64 {
 				st, _ := b.PeerStatus("beta")
@@ -258,28 +260,23 @@ func TestStuckDialIsWatchedToItsEnd(t *testing.T) {
 				st, _ := b.PeerStatus("beta")
 				return b.f.count("initiate beta-out") == 2 && st.State == StateUp
 			})
-			if !since() {
+			if !watched() {
 				t.Fatal("nobody watches the dial any more once the SA was lost and is back")
 			}
 			if tc.over {
 				over()
-				eventually(t, "the dial is over", func() bool { q.mu.Lock(); defer q.mu.Unlock(); return ln.dials == 0 })
+				eventually(t, "the dial is over", func() bool { q.mu.Lock(); defer q.mu.Unlock(); return !ln.life.Dialling(b.now()) })
 			}
-			b.f.set(func() {
-				child := b.f.sas[0][0].value.(tree).get("child-sas").(tree)[0].value.(tree)
-				for i := range child {
-					if child[i].key == "packets-in" {
-						child[i].value = "99"
-					}
-				}
-			})
+			b.f.hearing(p, "99")
+			b.pass(2 * lanestate.StallAfter)
 			q.revive(t.Context(), b.currentLink(), ln)
 			if n := stale(); n != 0 {
 				t.Errorf("made anew %d times although packets came in", n)
 			}
-			if watched := since(); watched == tc.over {
-				t.Errorf("the dial is watched: %v", watched)
+			if w := watched(); w == tc.over {
+				t.Errorf("the dial is watched: %v", w)
 			}
+			b.pass(2 * lanestate.StallAfter)
 			q.revive(t.Context(), b.currentLink(), ln)
 			if n := stale(); n != 0 == tc.over {
 				t.Errorf("made anew %d times once nothing came in any more", n)

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
@@ -137,18 +136,11 @@ func (p *peer) fresh(l *lane, now []foreign) (events []Event) {
 	return events
 }
 
-// mustEvict tells whether foreign children are to be ended: those which would
-// carry a live stream, and whatever has the peer's own name; p.mu is held.
-func (p *peer) mustEvict(l *lane) bool {
-	return l.admitted() > 0 || slices.ContainsFunc(l.foreign, func(f foreign) bool { return f.conn == p.name })
-}
-
 // evict ends the foreign children of a lane. At the peer's own address the whole
 // IKE SA goes, without waiting for an answer that an impostor need not give.
 func (p *peer) evict(ctx context.Context, l *link, ln *lane) {
 	p.mu.Lock()
 	all, cfg := slices.Clone(ln.foreign), p.cfg
-	ln.evictAt = time.Now().Add(evictEvery)
 	p.counters.Impostors += uint64(len(all))
 	p.mu.Unlock()
 	for _, f := range all {
@@ -167,20 +159,6 @@ func (p *peer) evict(ctx context.Context, l *link, ln *lane) {
 	}
 	p.m.seekStrangers()
 	_ = p.refresh(ctx)
-}
-
-// blameStrangers answers those who wait for a lane that foreign children cover;
-// p.mu is held.
-func (p *peer) blameStrangers(l *lane) {
-	if len(l.waiters) == 0 {
-		return
-	}
-	err := p.foreignError(l)
-	p.failed(err)
-	for w := range l.waiters {
-		w <- err
-		delete(l.waiters, w)
-	}
 }
 
 // foreignError tells which foreign child stands in a lane's way; p.mu is held.

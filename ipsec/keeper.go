@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 )
 
 // keep is the peer's keeper: it brings up children that flows need, and ends
@@ -48,133 +50,29 @@ func (p *peer) step(ctx context.Context) time.Duration {
 		if ctx.Err() != nil {
 			return 0
 		}
-		due, again := p.due(ln)
-		later(again)
-		switch due {
-		case actInitiate:
+		p.mu.Lock()
+		var out lanestate.Effect
+		if p.loaded {
+			out = p.tick(ln)
+		}
+		p.mu.Unlock()
+		later(out.Again)
+		switch out.Work {
+		case lanestate.Initiate:
 			p.initiate(ctx, l, ln)
-			later(time.Millisecond)
-		case actDedupe:
+		case lanestate.Dedupe:
 			p.dedupe(ctx, l, ln)
-			later(leaderDedupe)
-		case actReap:
+		case lanestate.Reap:
 			p.reap(ctx, l, ln)
-			later(time.Millisecond)
-		case actEvict:
+		case lanestate.Evict:
 			p.evict(ctx, l, ln)
-			later(time.Millisecond)
-		case actRevive:
+		case lanestate.Probe:
 			p.revive(ctx, l, ln)
-			later(time.Millisecond)
-		case actReject:
+		case lanestate.Reject:
 			p.reject(ctx, l, ln)
-			later(retryMin)
 		}
 	}
 	return next
-}
-
-type act uint8
-
-const (
-	actNothing  act = iota
-	actInitiate     // bring the child up
-	actDedupe       // end all but the youngest
-	actReap         // end it, since its streams are idle
-	actEvict        // end those of others
-	actReject       // end those that the peer asked for with other ports
-	actRevive       // make it anew, since it leads nowhere
-)
-
-// due decides what a lane needs now, and when to ask again.
-func (p *peer) due(l *lane) (act, time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	switch {
-	case !p.loaded:
-		return actNothing, 0
-	case len(l.foreign) > 0:
-		p.blameStrangers(l)
-		if !p.mustEvict(l) {
-			return actNothing, 0
-		}
-		if wait := l.evictAt.Sub(now); wait > 0 {
-			return actNothing, wait
-		}
-		return actEvict, 0
-	case l.role == listener && splitAnew(l, p.cfg.Children) != 0:
-		return actReject, 0
-	case l.up.Load():
-		return p.dueUp(l, now)
-	}
-	need := len(l.waiters) > 0 || l.want || now.Before(l.dialling) || l.pending(now)
-	if wait := l.notBefore.Sub(now); wait > 0 && len(l.waiters) == 0 {
-		if !need && len(l.flows) == 0 {
-			return actNothing, 0
-		}
-		return actNothing, wait
-	}
-	switch {
-	case need:
-		if !l.want {
-			l.why = ReasonFlow
-		}
-		return actInitiate, 0
-	case len(l.flows) == 0:
-		return actNothing, 0
-	case l.waiting():
-		l.why = ReasonTraffic
-		return actInitiate, 0
-	case !now.Before(l.lookAt):
-		l.lookAt = now.Add(fadeCheck)
-		if l.fading(now) {
-			l.why = ReasonKeepAlive
-			return actInitiate, 0
-		}
-	}
-	return actNothing, idlePoll * time.Duration(1+len(l.flows)/maxPollFlows)
-}
-
-// dueUp is due for a lane that is up; p.mu is held.
-func (p *peer) dueUp(l *lane, now time.Time) (act, time.Duration) {
-	if wait := l.kickAt.Sub(now); l.kicks > 0 && wait > 0 {
-		return actNothing, wait
-	}
-	if l.kicks > 0 {
-		every, stuck := kickEvery, l.kickWaiting()
-		if l.kicks--; l.kicks == 0 && stuck && now.Before(l.kickUntil) {
-			l.kicks, every = 1, kickSlowly
-		}
-		if l.kicks == 0 {
-			l.kickAll = false
-			l.calm()
-		}
-		l.kickAt = now.Add(every)
-		return actNothing, every
-	}
-	reap, again := p.idle(l, now)
-	if reap {
-		return actReap, 0
-	}
-	stalled, look := p.stalled(l, now)
-	if stalled {
-		return actRevive, 0
-	}
-	if look > 0 && (again == 0 || look < again) {
-		again = look
-	}
-	if l.duplicates.IsZero() {
-		return actNothing, again
-	}
-	limit := leaderDedupe
-	if !p.leads() {
-		limit = followerDedupe
-	}
-	if left := limit - now.Sub(l.duplicates); left > 0 {
-		return actNothing, left
-	}
-	return actDedupe, 0
 }
 
 // initiate makes one attempt to bring a lane's child up.
@@ -184,7 +82,7 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	}
 	defer p.m.release()
 	p.mu.Lock()
-	cfg, again, hadIKE, reloads := p.cfg, ln.lostBefore, p.hasIKE, p.counters.Reloads
+	cfg, again, hadIKE, reloads := p.cfg, ln.life.HasBeenUp(), p.hasIKE, p.counters.Reloads
 	p.mu.Unlock()
 	if cfg.Profile.Version == 1 {
 		// IKEv1 takes an initiate of what is up for a rekey, and there would be two.
@@ -193,7 +91,8 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 		}
 	}
 	p.mu.Lock()
-	p.busy, ln.trying = true, true
+	p.busy = true
+	p.happen(ln, lanestate.AttemptBegins{})
 	p.counters.Initiations++
 	if again {
 		p.counters.Reinitiations++
@@ -202,7 +101,7 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	for w := range ln.waiters {
 		asked[w] = struct{}{}
 	}
-	p.restate(time.Now())
+	p.restate()
 	p.mu.Unlock()
 
 	// On an IKE SA that the peer has forgotten, an exchange is repeated in vain
@@ -211,7 +110,6 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	if hadIKE {
 		patience = min(patience, staleTimeout)
 	}
-	begin := time.Now()
 	err := l.initiate(ctx, &cfg, ln.child, patience)
 	if err != nil && p.reloadedSince(ctx, reloads) {
 		err = l.initiate(ctx, &cfg, ln.child, patience)
@@ -222,50 +120,45 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	// back.
 	gone := p.m.currentLink() != l
 	p.mu.Lock()
-	p.busy, ln.trying = false, false
-	switch {
-	case ln.up.Load():
+	p.busy = false
+	out := p.happen(ln, lanestate.AttemptEnds{Failed: err != nil, Crossed: crossed(err, hadIKE), Narrowed: len(ln.narrowed) > 0,
+		Cut: ctx.Err() != nil || gone, Draw: rand.Float64()})
+	switch out.Fault {
+	case lanestate.NoFault:
 		err = nil
-	case len(ln.foreign) > 0:
+	case lanestate.FaultForeign:
 		err = p.foreignError(ln)
-	case err == nil && ln.risenAt.After(begin): // up, and lost again meanwhile
-		p.restate(time.Now())
-		p.mu.Unlock()
-		return
-	case err == nil && len(ln.narrowed) > 0:
+	case lanestate.FaultNarrowed:
 		err = narrowedError(&cfg, ln)
-	case (err == nil || crossed(err, hadIKE)) && ln.vanished < maxVanished: // by a delete
-		ln.vanished++
-		p.restate(time.Now())
-		p.mu.Unlock()
-		return
-	case err == nil:
+	case lanestate.FaultVanished:
 		err = &NegotiationError{Peer: cfg.Name, Child: ln.child, Kind: ErrNegotiation,
 			Advice: "the SA came up and went at once; the peer's log says why. Are the port and child_sas the same on both hosts?"}
 	}
-	if err != nil && ctx.Err() == nil && !gone {
-		ln.vanished = 0
+	if out.Do.Has(lanestate.Refuse) {
 		p.counters.Failures++
 		p.failed(err)
-		ln.notBefore = time.Now().Add(ln.attempts.next())
-		ln.want = ln.want && len(ln.flows) > 0
 		for w := range asked {
 			if _, still := ln.waiters[w]; still {
 				w <- err
 				delete(ln.waiters, w)
 			}
 		}
+		ln.countWaiters()
 	}
-	narrowed := slices.Clone(ln.narrowed)
-	p.restate(time.Now())
+	var narrowed []charon.Child
+	if out.Do.Has(lanestate.EndNarrowed) {
+		narrowed = slices.Clone(ln.narrowed)
+	}
+	why := needs[ln.life.Why()]
+	p.restate()
 	p.mu.Unlock()
 	for _, c := range narrowed {
 		p.endChild(ctx, l, c, ReasonMismatch, true)
 	}
-	if err == nil || ctx.Err() != nil || gone {
+	if err == nil {
 		return
 	}
-	p.m.note(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.child, Reason: ln.why, Detail: err.Error()})
+	p.m.note(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.child, Reason: why, Detail: err.Error()})
 	if errors.Is(err, ErrUnreachable) {
 		// The half-open IKE SA would repeat its packets ever more rarely.
 		p.doomIKE(ReasonStale)

@@ -144,10 +144,7 @@ func (m *Manager) retire(ctx context.Context, p *peer, keep []Link) error {
 	p.applying.Unlock()
 	p.mu.Lock()
 	for _, ln := range p.lanes {
-		for w := range ln.waiters {
-			w <- fmt.Errorf("%w: %q was removed", ErrUnknownPeer, p.name)
-			delete(ln.waiters, w)
-		}
+		ln.answer(fmt.Errorf("%w: %q was removed", ErrUnknownPeer, p.name))
 	}
 	p.mu.Unlock()
 	errs = append(errs, m.dropGuard(p, m.empty, keep...))

@@ -13,6 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -27,6 +28,7 @@ type Manager struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
+	now func() time.Time // the clock of lanes
 	// The kernel's side of the guard; tests without privileges have another one.
 	install   func(netns string, specs []guard.Spec) ([]guard.Result, error)
 	uninstall func(guard.Spec) error
@@ -81,6 +83,7 @@ func New(cfg Config) (*Manager, error) {
 		tried:     make(chan struct{}),
 		blocks:    map[string]blocked{},
 		reblocked: make(chan struct{}, 1),
+		now:       time.Now,
 		install:   guard.Reconcile,
 		uninstall: guard.TakeDown,
 		empty:     guard.EndSockets,
@@ -258,12 +261,8 @@ func (m *Manager) bringUp(ctx context.Context, l *link, p *peer) error {
 	p.loaded = true
 	p.lastErr = ""
 	for _, ln := range p.lanes {
-		if ln.role != dialler || ln.link != p.links[0] || cfg.OnDemand || ln.up.Load() {
-			continue
-		}
-		ln.wanted(ReasonGreeting)
-		if !p.leads() {
-			ln.notBefore = time.Now().Add(greetDelay)
+		if ln.role == dialler && ln.link == p.links[0] && !cfg.OnDemand {
+			p.happen(ln, lanestate.Greet{})
 		}
 	}
 	p.mu.Unlock()

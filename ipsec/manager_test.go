@@ -15,6 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -24,6 +25,7 @@ type bench struct {
 	f       *fakeCharon
 	guarded atomic.Int32
 	kernel  fakeBlocks
+	ahead   atomic.Int64 // of its clock, for lanes
 }
 
 func newBench(t *testing.T) *bench {
@@ -58,6 +60,7 @@ func newBenchOf(t *testing.T, cfg Config) *bench {
 		t.Fatal(err)
 	}
 	b.Manager = m
+	m.now = func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) }
 	m.install = func(_ string, specs []guard.Spec) ([]guard.Result, error) {
 		b.guarded.Store(int32(len(specs)))
 		return make([]guard.Result, len(specs)), nil
@@ -79,6 +82,9 @@ func newBenchOf(t *testing.T, cfg Config) *bench {
 	eventually(t, "connected", func() bool { return m.DaemonStatus().Connected })
 	return b
 }
+
+// pass lets time pass for lanes.
+func (b *bench) pass(d time.Duration) { b.ahead.Add(int64(d)) }
 
 func (b *bench) add(t *testing.T, p Peer) {
 	t.Helper()
@@ -221,7 +227,7 @@ func TestLostChildComesBackForTrafficAndOnlyThen(t *testing.T) {
 	// Some polls of the idle flow later there is still no attempt.
 	q, _ := b.peer("beta")
 	for range 3 {
-		if d := q.step(t.Context()); d == 0 || d > max(idlePoll, retryMin) {
+		if d := q.step(t.Context()); d == 0 || d > 4*lanestate.IdlePoll {
 			t.Errorf("the keeper sleeps for %v beside an idle flow", d)
 		}
 	}

@@ -1,6 +1,7 @@
 package ipsec
 
 import (
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"sync"
@@ -9,17 +10,12 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// lane is one of the children of a peer, and the flows that it carries. The
-// peer's mutex guards it.
-//
-//	        flow needs it              child INSTALLED
-//	down ------------------> connecting --------------> up
-//	                              ^                      | child gone,
-//	                              | data waits, or a     v or not the peer's
-//	                              +--- flow is opened- paused/down
+// lane is one of the children of a peer, and the flows that it carries. What it needs is
+// decided by its life, a state machine. The peer's mutex guards it.
 type lane struct {
 	child string // NAME-out or NAME-in, with a number where there are several
 	link  Link
@@ -27,44 +23,20 @@ type lane struct {
 
 	local, remote charon.Selector // what the child has to cover
 
-	up        atomic.Bool    // the peer's own child is installed, and nobody else's; read by Protection.Paused
-	installed []charon.Child // by the last list
+	life lanestate.Lane
+	up   atomic.Bool // the peer's own child is installed, and nobody else's; read by Protection.Paused
+
+	// By the last list.
+	installed []charon.Child
 	narrowed  []charon.Child // those that the peer has agreed to in part only
 	foreign   []foreign      // children of others that would carry the lane's flows
-	flows     map[*protection]struct{}
-	waiters   map[chan error]struct{} // calls of Prepare
 
-	want       bool      // bring it up although no flow has data waiting
-	why        Reason    // it is wanted, or was brought up
-	trying     bool      // an attempt of ours is under way
-	gone       Reason    // it went last
-	atRest     bool      // it was deleted while its flows were idle, here or by the peer
-	reaped     bool      // it was deleted here since its flows were idle
-	risenAt    time.Time // when it last came up
-	dialling   time.Time // until then a flow may be on its way from Prepare to Admit
-	picks      []time.Time
-	picked     time.Time // when a flow to dial was last given to it
-	lost       time.Time // since when admitted flows are without it; zero: they are not
-	lostBefore bool      // it has been up since the peer was added
-	attempts   backoff
-	notBefore  time.Time // of the next attempt
-	vanished   int       // attempts in a row whose child went before it was listed
-	duplicates time.Time // since when there is more than one
-	evictAt    time.Time // when foreign children are ended (again)
-	kicks      int       // how often waiting flows are still to be kicked
-	kickAll    bool      // and idle ones: the peer may not have them any more
-	kickAt     time.Time
-	kickUntil  time.Time
-	lookAt     time.Time // when idle flows are looked at for signs of fading
-	quiet      time.Time // since when it is up without a flow
-	fellAt     time.Time // when it last went
-	dialledAt  time.Time // since when a flow is on its way from Prepare to Admit, while the lane is up
-	dialledIn  uint64    // packetsIn at that time
-	dials      int       // that are not known to be over
-	proved     bool      // a flow was admitted since the last of them began
-	stallAt    time.Time // when it is looked at for stalled flows
-	reviveAt   time.Time // not made anew before
-	revivals   backoff
+	flows   map[*protection]struct{}
+	waiters map[chan error]struct{} // calls of Prepare
+
+	// Flows to dial that were given to it.
+	picks  []time.Time
+	picked time.Time // the last one
 }
 
 // role tells who dials the flows of a lane.
@@ -127,7 +99,7 @@ func newPeer(m *Manager, cfg Peer) *peer {
 		lists: flights[struct{}]{pace: newPace(m.ctx)}}
 	for _, s := range cfg.laneSpecs() {
 		p.lanes = append(p.lanes, &lane{child: s.child, link: s.link, role: s.role, local: s.local, remote: s.remote,
-			flows: map[*protection]struct{}{}, waiters: map[chan error]struct{}{}, attempts: backoff{min: retryMin, max: retryMax}, revivals: backoff{min: reviveMin, max: reviveMax}})
+			life: lanestate.New(s.role == dialler, p.leads()), flows: map[*protection]struct{}{}, waiters: map[chan error]struct{}{}})
 	}
 	return p
 }
@@ -156,7 +128,6 @@ func (p *peer) laneNamed(child string) *lane {
 // apply takes over what charon lists of this peer; lost tells that charon itself
 // has gone.
 func (p *peer) apply(sas []charon.SA, lost bool) {
-	now := time.Now()
 	var events []Event
 	p.mu.Lock()
 	hadIKE, before := p.hasIKE, p.ikes
@@ -168,45 +139,34 @@ func (p *peer) apply(sas []charon.SA, lost bool) {
 	anew := p.anew(before)
 	carried := false
 	for i, l := range p.lanes {
-		was := l.up.Load()
-		replaced := was && !slices.ContainsFunc(found[i].installed, func(c charon.Child) bool {
-			return slices.ContainsFunc(l.installed, func(o charon.Child) bool { return o.UniqueID == c.UniqueID })
-		})
+		had := l.installed
 		events = append(events, p.fresh(l, found[i].foreign)...)
 		l.installed, l.narrowed, l.foreign = found[i].installed, found[i].narrowed, found[i].foreign
-		is := len(l.installed) > 0 && len(l.foreign) == 0
 		carried = carried || len(l.installed) > 0
-		l.up.Store(is)
-		switch {
-		case is && !was:
-			if !l.lost.IsZero() {
-				events = append(events, Event{Kind: EventRestored, Peer: p.name, Child: l.child, Reason: l.why,
-					Detail: "streams go on after " + now.Sub(l.lost).Round(time.Millisecond).String()})
+		e := lanestate.Listed{Installed: len(l.installed), Settled: settledChildren(l.installed), Packets: l.packetsIn(), Foreign: len(l.foreign),
+			Named:    slices.ContainsFunc(l.foreign, func(f foreign) bool { return f.conn == p.name }),
+			Mismatch: l.role == listener && splitAnew(l, p.cfg.Children) != 0,
+			Replaced: !slices.ContainsFunc(l.installed, func(c charon.Child) bool {
+				return slices.ContainsFunc(had, func(o charon.Child) bool { return o.UniqueID == c.UniqueID })
+			}),
+			CharonGone: lost, IKEGone: hadIKE && !p.hasIKE, Afresh: afresh, Anew: anew}
+		var gone Reason
+		if l.up.Load() && !e.Up() {
+			if gone = p.endings.last(l.child); lost {
+				gone = ReasonCharon
 			}
-			p.risen(l, now)
-		case is && replaced: // lost and restored by the peer between two lists, or rekeyed
-			l.kickFrom(now)
-		case was && !is:
-			p.fallen(l, now, lost, hadIKE && !p.hasIKE)
-			if afresh && len(l.flows) > 0 {
-				l.wanted(ReasonRestart)
-			}
-			if len(l.flows) > 0 {
-				events = append(events, Event{Kind: EventPaused, Peer: p.name, Child: l.child, Reason: l.gone, Detail: plural(len(l.flows), "stream") + " without an SA"})
-			}
-		case !is && (lost || afresh) && len(l.flows) > 0 && !l.atRest:
-			l.wanted(ReasonRestart)
+			e.Waiting, e.Reaped, e.Draw = l.waiting(), gone == ReasonIdle, rand.Float64()
 		}
-		if anew && l.admitted() > 0 {
-			p.seek(l, is, now)
+		out := p.happen(l, e)
+		if out.Do.Has(lanestate.Restore) {
+			events = append(events, Event{Kind: EventRestored, Peer: p.name, Child: l.child, Reason: needs[l.life.Why()],
+				Detail: "streams go on after " + out.Outage.Round(time.Millisecond).String()})
 		}
-		if settledChildren(l.installed) < 2 {
-			l.duplicates = time.Time{}
-		} else if l.duplicates.IsZero() {
-			l.duplicates = now
+		if out.Do.Has(lanestate.Pause) {
+			events = append(events, Event{Kind: EventPaused, Peer: p.name, Child: l.child, Reason: gone, Detail: plural(len(l.flows), "stream") + " without an SA"})
 		}
 	}
-	p.restate(now)
+	p.restate()
 	close(p.changed)
 	p.changed = make(chan struct{})
 	p.mu.Unlock()
@@ -228,20 +188,6 @@ func (p *peer) anew(before []uint32) (anew bool) {
 		delete(p.came, id)
 	}
 	return anew
-}
-
-// seek has the streams of a lane asked whether the peer still has them, the idle ones as
-// well: it may have ended them while there was no SA that would have told. p.mu is held.
-func (p *peer) seek(l *lane, is bool, now time.Time) {
-	l.kickAll = true
-	if is {
-		l.kickFrom(now)
-		return
-	}
-	l.wanted(ReasonRestart)
-	if l.role == listener {
-		l.notBefore = now.Add(listenerGrace)
-	}
 }
 
 // settledChildren is how many children there are beside those that are being
@@ -320,69 +266,8 @@ func (l *lane) inherited(sa *charon.SA, c charon.Child) bool {
 		slices.ContainsFunc(l.installed, func(o charon.Child) bool { return o.UniqueID == c.UniqueID })
 }
 
-func (l *lane) wanted(why Reason) {
-	if !l.want {
-		l.want, l.why = true, why
-	}
-}
-
-func (p *peer) risen(l *lane, now time.Time) {
-	if !l.lost.IsZero() {
-		p.counters.Outage += now.Sub(l.lost)
-		p.counters.LongestOutage = max(p.counters.LongestOutage, now.Sub(l.lost))
-		l.lost = time.Time{}
-		l.kickFrom(now)
-	}
-	l.want, l.lostBefore, l.risenAt, l.vanished = false, true, now, 0
-	l.atRest, l.reaped = false, false
-	l.quiet = now
-	if !l.dialledAt.IsZero() || l.isDialling(now) { // what comes in counts from here
-		l.watchDial(now)
-	}
-	l.notBefore = time.Time{}
-	p.lastErr = ""
-	for w := range l.waiters {
-		w <- nil
-		delete(l.waiters, w)
-	}
-}
-
-func (p *peer) fallen(l *lane, now time.Time, charonLost, ikeLost bool) {
-	if len(l.flows) > 0 {
-		l.hurry()
-		l.lost = now
-		p.counters.Outages++
-	}
-	l.fellAt, l.dialledAt = now, time.Time{}
-	l.gone = p.endings.last(l.child)
-	if charonLost {
-		// The peer's charon knows of a delete, but nothing of the death of ours: it
-		// goes on sending into the void until it is told by a new SA.
-		l.gone = ReasonCharon
-		l.wanted(ReasonRestart)
-	}
-	l.reaped = l.gone == ReasonIdle
-	l.atRest = !charonLost && !l.waiting()
-	var grace time.Duration
-	if l.role == listener {
-		grace += listenerGrace
-	}
-	if ikeLost && !p.leads() {
-		grace += followerGrace
-	}
-	switch {
-	case charonLost:
-		l.attempts.reset()
-	case now.Sub(l.risenAt) >= stableAfter:
-		l.attempts.reset()
-		l.notBefore = now.Add(grace)
-	default: // a child that is deleted as soon as it is there must not keep us busy
-		l.notBefore = now.Add(max(grace, min(l.attempts.next(), retryShortLived)))
-	}
-}
-
 // restate works out the state; p.mu is held.
-func (p *peer) restate(now time.Time) {
+func (p *peer) restate() {
 	s := StateDown
 	for _, l := range p.lanes {
 		switch t := l.state(p.busy); {
@@ -391,18 +276,23 @@ func (p *peer) restate(now time.Time) {
 		}
 	}
 	if s != p.state {
-		p.state, p.since = s, now
+		p.state, p.since = s, time.Now()
 	}
 }
 
+// state returns the lane's state as it is shown; busy says that an attempt is under way.
 func (l *lane) state(busy bool) State {
-	switch {
-	case !l.up.Load() && len(l.flows) > 0:
-		return StatePaused
-	case l.up.Load():
+	switch l.life.State() {
+	case lanestate.Up:
 		return StateUp
-	case len(l.waiters) > 0 || l.want && busy:
+	case lanestate.Paused:
+		return StatePaused
+	case lanestate.Connecting:
 		return StateConnecting
+	case lanestate.Wanted:
+		if busy {
+			return StateConnecting
+		}
 	}
 	return StateDown
 }
@@ -450,71 +340,4 @@ func (p *peer) laneOf(f transport.Flow, outgoing bool) *lane {
 // hasLink tells whether a flow is one of the peer's links.
 func (p *peer) hasLink(f transport.Flow, outgoing bool) bool {
 	return f.Remote.Addr() == p.remote && slices.ContainsFunc(p.links, func(k Link) bool { return k.carries(f, outgoing) })
-}
-
-// kickFrom has the flows that wait kicked from now on; p.mu is held.
-func (l *lane) kickFrom(now time.Time) {
-	l.kicks, l.kickAt, l.kickUntil = kickTimes, now, now.Add(kickFor)
-}
-
-// kickWaiting kicks the flows that have data waiting, or all of them, and tells whether TCP has
-// repeated data of one of them in vain so far; p.mu is held.
-func (l *lane) kickWaiting() (stuck bool) {
-	for f := range l.flows {
-		if n, err := f.c.Outq(); err == nil && (n > 0 || l.kickAll) {
-			stuck = kick(f.c) || stuck
-		}
-	}
-	return stuck
-}
-
-// hurry is for the flows of a lane that has lost its child, calm for those that
-// have it again; p.mu is held.
-func (l *lane) hurry() {
-	for f := range l.flows {
-		if f.patience == 0 {
-			f.patience = hurry(f.c)
-		}
-	}
-}
-
-func (l *lane) calm() {
-	for f := range l.flows {
-		if f.patience > 0 {
-			calm(f.c, f.patience)
-			f.patience = 0
-		}
-	}
-}
-
-// admitted is how many flows of the lane live under it; p.mu is held.
-func (l *lane) admitted() int {
-	n := 0
-	for f := range l.flows {
-		if f.admitted.Load() {
-			n++
-		}
-	}
-	return n
-}
-
-// pending tells whether a flow of a lane that went a moment ago waits to be
-// admitted: it came in while the SA was up. One that comes when there was none
-// is not worth an SA; p.mu is held.
-func (l *lane) pending(now time.Time) bool {
-	return l.lostBefore && len(l.flows) > l.admitted() && now.Sub(l.fellAt) < 2*admitWait
-}
-
-// waiting tells whether a flow of the lane has data that was not acknowledged;
-// p.mu is held.
-func (l *lane) waiting() bool {
-	for f := range l.flows {
-		if !f.admitted.Load() {
-			continue
-		}
-		if n, err := f.c.Outq(); err == nil && n > 0 {
-			return true
-		}
-	}
-	return false
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -30,7 +31,7 @@ func (p *peer) status(plane esp.Plane) Status {
 }
 
 func (l *lane) status(busy bool) LaneStatus {
-	s := LaneStatus{Child: l.child, State: l.state(busy), Flows: len(l.flows), Reaped: l.reaped}
+	s := LaneStatus{Child: l.child, State: l.state(busy), Flows: len(l.flows), Reaped: l.life.Reaped()}
 	if c := youngest(l.installed); c != nil {
 		s.UniqueID, s.SPIIn, s.SPIOut, s.ESP, s.Installed = c.UniqueID, c.SPIIn, c.SPIOut, c.Algorithms(), c.Installed
 	}
@@ -90,7 +91,7 @@ func (p *peer) leastLoaded(f transport.Flow) *lane {
 		if l.role != dialler || !l.link.carries(f, true) {
 			continue
 		}
-		l.picks = slices.DeleteFunc(l.picks, func(t time.Time) bool { return now.Sub(t) > dialWait })
+		l.picks = slices.DeleteFunc(l.picks, func(t time.Time) bool { return now.Sub(t) > lanestate.DialWait })
 		n := len(l.flows) + len(l.picks)
 		if best == nil || n < load || n == load && l.picked.Before(best.picked) {
 			best, load = l, n

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -47,39 +48,27 @@ func (m *Manager) prepare(ctx context.Context, p *peer, ln *lane) error {
 	}
 	// Until Admit the flow is nobody's: if the SA goes while it connects, it has to
 	// come back all the same.
-	until := time.Now().Add(dialWait)
+	until := m.now().Add(lanestate.DialWait)
 	if d, ok := ctx.Deadline(); ok && d.Before(until) {
 		until = d
 	}
+	w := make(chan error, 1)
 	p.mu.Lock()
-	if until.After(ln.dialling) {
-		ln.dialling = until
+	p.happen(ln, lanestate.DialBegins{Until: until})
+	up := ln.life.State() == lanestate.Up
+	if !up {
+		ln.waiters[w] = struct{}{}
+		ln.countWaiters()
 	}
-	if ln.dialledAt.IsZero() {
-		ln.watchDial(time.Now())
-	}
-	ln.dials++
-	ln.proved = false
+	p.restate()
 	p.mu.Unlock()
 	context.AfterFunc(ctx, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if ln.dials--; ln.dials == 0 && ln.proved {
-			ln.dialling, ln.dialledAt = time.Time{}, time.Time{}
-		}
+		p.happen(ln, lanestate.DialOver{})
 	})
-	if ln.up.Load() {
+	if up {
 		p.poke() // which sees to it that the SA leads somewhere
-		return nil
-	}
-	w := make(chan error, 1)
-	p.mu.Lock()
-	ln.waiters[w] = struct{}{}
-	p.restate(time.Now())
-	p.mu.Unlock()
-	// It may have come up before the waiter was in the list.
-	if ln.up.Load() {
-		p.forget(ln, w)
 		return nil
 	}
 	p.poke()
@@ -124,7 +113,8 @@ func (p *peer) settle(ctx context.Context) error {
 func (p *peer) forget(ln *lane, w chan error) {
 	p.mu.Lock()
 	delete(ln.waiters, w)
-	p.restate(time.Now())
+	ln.countWaiters()
+	p.restate()
 	p.mu.Unlock()
 }
 
@@ -178,13 +168,11 @@ func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c 
 		return nil, m.refuse(p, err)
 	}
 	pr.id, pr.kind = id, fmt.Sprintf("ipsec (%v)", m.DaemonStatus().DataPlane)
-	pr.admitted.Store(true)
 	p.mu.Lock()
-	if outgoing {
-		ln.dialEnds(time.Now())
-		if len(ln.picks) > 0 {
-			ln.picks = ln.picks[1:]
-		}
+	pr.admitted = true
+	p.happen(ln, lanestate.FlowAdmitted{Dialled: outgoing})
+	if outgoing && len(ln.picks) > 0 {
+		ln.picks = ln.picks[1:]
 	}
 	p.mu.Unlock()
 	p.poke()
@@ -226,10 +214,10 @@ func (r *Refusals) add(err error) {
 	}
 }
 
-// prove waits up to admitWait for the list to show the flow covered: the first
+// prove waits up to lanestate.AdmitWait for the list to show the flow covered: the first
 // packet of a flow may overtake the end of the key exchange that it rides on.
 func (m *Manager) prove(ctx context.Context, p *peer, ln *lane, f transport.Flow) (transport.Identity, error) {
-	timer := time.NewTimer(admitWait)
+	timer := time.NewTimer(lanestate.AdmitWait)
 	defer timer.Stop()
 	var last error
 	for {
@@ -352,8 +340,8 @@ type protection struct {
 	c        transport.Monitored
 	id       transport.Identity
 	kind     string
-	admitted atomic.Bool // until then its data is not waited for
 	released atomic.Bool
+	admitted bool      // until then its data is not waited for; the peer's mutex guards it
 	patience int       // of its TCP while it has an SA, see hurry; 0: as now. The peer's mutex guards it
 	heard    hearing   // if it is an association; the peer's mutex guards it
 	vainAt   time.Time // since when it is seen to send in vain; the same guards it
@@ -367,10 +355,8 @@ type protection struct {
 func (p *peer) enrol(ln *lane, pr *protection) {
 	p.mu.Lock()
 	ln.flows[pr] = struct{}{}
-	if !ln.up.Load() && ln.lost.IsZero() && ln.lostBefore {
-		ln.lost = time.Now()
-	}
-	p.restate(time.Now())
+	p.happen(ln, lanestate.FlowComes{})
+	p.restate()
 	p.mu.Unlock()
 }
 
@@ -385,12 +371,9 @@ func (pr *protection) Release() {
 	p := pr.p
 	p.mu.Lock()
 	delete(pr.l.flows, pr)
-	if len(pr.l.flows) == 0 {
-		pr.l.lost = time.Time{} // nobody waits any longer
-		pr.l.quiet = time.Now()
-	}
+	p.happen(pr.l, lanestate.FlowLeaves{Admitted: pr.admitted})
 	reap := p.cfg.IdleReap > 0
-	p.restate(time.Now())
+	p.restate()
 	p.mu.Unlock()
 	if reap {
 		p.poke()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 )
 
 // RFC 5042 5.4.5 lets an RNIC send Phase 2 deletes for idle SAs, so that hardware
@@ -23,29 +24,16 @@ type idler interface {
 	Fading() bool
 }
 
-// idle tells whether a lane that is up is to be reaped, and if not when to look
-// again, 0: never; p.mu is held.
-func (p *peer) idle(l *lane, now time.Time) (bool, time.Duration) {
-	limit := p.cfg.IdleReap
-	if limit <= 0 || len(l.waiters) > 0 || l.want || now.Before(l.dialling) {
-		return false, 0
-	}
-	// What the flows tell counts from when the child came up at the earliest, so
-	// that one brought back for a sign of life is not gone at once.
-	quiet := now.Sub(l.risenAt)
-	if len(l.flows) == 0 {
-		quiet = now.Sub(l.quiet)
-	}
+// use is for how long a lane's flows have carried nothing; the peer's mutex is held.
+func (l *lane) use(now time.Time, limit time.Duration) lanestate.Use {
+	u := lanestate.Use{Unused: unheard}
 	for f := range l.flows {
-		if n, err := f.c.Outq(); err != nil || n > 0 || !f.admitted.Load() {
-			return false, limit / 4
+		if n, err := f.c.Outq(); err != nil || n > 0 || !f.admitted {
+			return lanestate.Use{Busy: true}
 		}
-		quiet = min(quiet, f.unused(now, limit))
+		u.Unused = min(u.Unused, f.unused(now, limit))
 	}
-	if quiet < limit {
-		return false, max(min(limit-quiet, limit/4), time.Millisecond)
-	}
-	return true, 0
+	return u
 }
 
 // unused tells for how long a flow has carried nothing that is worth an SA.
@@ -84,8 +72,7 @@ func (p *peer) reap(ctx context.Context, l *link, ln *lane) {
 	}
 	if !ended {
 		p.mu.Lock()
-		ln.risenAt = time.Now() // not again at once
-		ln.quiet = ln.risenAt
+		p.happen(ln, lanestate.ReapFailed{})
 		p.mu.Unlock()
 	}
 	_ = p.refresh(ctx)
@@ -95,7 +82,7 @@ func (p *peer) reap(ctx context.Context, l *link, ln *lane) {
 // its peer's silence: an idle stream has to outlive its SA; p.mu is held.
 func (l *lane) fading(now time.Time) bool {
 	for f := range l.flows {
-		if f.admitted.Load() && f.fading(now) {
+		if f.admitted && f.fading(now) {
 			return true
 		}
 	}

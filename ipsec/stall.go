@@ -2,10 +2,12 @@ package ipsec
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 )
 
 // An SA may be up on this host alone: the peer has rebooted, or a collision of
@@ -56,46 +58,22 @@ func (pr *protection) ask(now time.Time) (c condition, vain time.Duration) {
 	return c, now.Sub(pr.vainAt)
 }
 
-// stalled tells whether a lane that is up seems to lead nowhere; p.mu is held.
-func (p *peer) stalled(l *lane, now time.Time) (bool, time.Duration) {
-	if len(l.flows) == 0 && l.dialledAt.IsZero() {
-		return false, 0
-	}
-	if wait := l.stallAt.Sub(now); wait > 0 {
-		return false, wait
-	}
-	every := stallCheck * time.Duration(1+len(l.flows)/maxPollFlows)
-	l.stallAt = now.Add(every)
-	if !l.dialledAt.IsZero() && now.Sub(l.dialledAt) > dialWait {
-		l.dialledAt = time.Time{}
-	}
-	if !l.suspect(now) || now.Sub(l.risenAt) < stallAfter || now.Before(l.reviveAt) {
-		return false, every
-	}
-	return true, every
-}
-
-// suspect tells whether a flow is stuck on its way to Admit, or has sent data in
-// vain, while nothing was heard on any other: its host may as well have died
-// alone, without a word. The peer's mutex is held.
-func (l *lane) suspect(now time.Time) bool {
-	suspect := !l.dialledAt.IsZero() && now.Sub(l.dialledAt) > stallAfter
-	silent := unheard // of all
+// silence is for how long nothing was heard on a lane's flows; the peer's mutex is held.
+func (l *lane) silence(now time.Time) lanestate.Silence {
+	s := lanestate.Silence{Of: unheard}
 	var vain []time.Duration
 	for f := range l.flows {
-		if !f.admitted.Load() {
+		if !f.admitted {
 			continue
 		}
 		c, since := f.ask(now)
-		silent = min(silent, c.silent)
+		s.Of = min(s.Of, c.silent)
 		if c.stalled {
 			vain = append(vain, since)
 		}
 	}
-	if silent < stallAfter {
-		return false
-	}
-	return suspect || slices.ContainsFunc(vain, func(since time.Duration) bool { return silent >= since })
+	s.Vain = slices.ContainsFunc(vain, func(since time.Duration) bool { return s.Of >= since })
+	return s
 }
 
 // revive ends a lane's children, unless packets have come in on them, so that
@@ -106,32 +84,16 @@ func (p *peer) revive(ctx context.Context, l *link, ln *lane) {
 		return
 	}
 	p.mu.Lock()
-	now := time.Now()
-	if !ln.suspect(now) { // a flow was admitted meanwhile
-		p.mu.Unlock()
-		return
-	}
-	if now.Sub(ln.reviveAt) > reviveMax {
-		ln.revivals.reset()
-	}
-	if !ln.dialledAt.IsZero() && ln.packetsIn() != ln.dialledIn {
-		// It was not the SA that the dialling suffered from, so far.
-		ln.dialledAt = time.Time{}
-		if ln.isDialling(now) {
-			ln.watchDial(now)
-		}
-		p.mu.Unlock()
-		return
-	}
-	ln.reviveAt = now.Add(ln.revivals.next())
+	out := p.happen(ln, lanestate.Suspected{Silence: ln.silence(p.m.now()), Draw: rand.Float64()})
 	all := slices.Clone(ln.installed)
-	ln.dialledAt = time.Time{}
+	if out.Work == lanestate.Renew {
+		p.counters.Stale++
+	}
 	p.mu.Unlock()
+	if out.Work != lanestate.Renew {
+		return
+	}
 	p.m.cfg.Logger.Warn("an IPsec SA seems to lead nowhere, and is made anew", "peer", p.name, "child", ln.child)
-	p.mu.Lock()
-	p.counters.Stale++
-	ln.wanted(ReasonStale)
-	p.mu.Unlock()
 	for _, c := range all {
 		p.doom(ReasonStale, func(_ uint32, k charon.Child) bool { return k.UniqueID == c.UniqueID })
 		if _, err := l.terminateWithin(ctx, reviveWait, c.Name, charon.Section("child-id", charon.Uint(c.UniqueID)), false); err == nil || ctx.Err() != nil {
@@ -145,24 +107,6 @@ func (p *peer) revive(ctx context.Context, l *link, ln *lane) {
 	}
 	_ = p.refresh(ctx)
 }
-
-// watchDial has the lane's SA proved from now on by what comes in, as long as a flow is
-// on its way to Admit.
-func (l *lane) watchDial(now time.Time) { l.dialledAt, l.dialledIn = now, l.packetsIn() }
-
-// dialEnds has one flow's way to Admit end well. That of others is watched from now on;
-// the peer's mutex is held.
-func (l *lane) dialEnds(now time.Time) {
-	l.proved = true
-	if l.dials > 1 && l.isDialling(now) { // the one that has ended is still among them
-		l.watchDial(now)
-		return
-	}
-	l.dialling, l.dialledAt = time.Time{}, time.Time{}
-}
-
-// isDialling reports whether a flow is on its way to Admit for all that is known.
-func (l *lane) isDialling(now time.Time) bool { return l.dials > 0 && now.Before(l.dialling) }
 
 // packetsIn is what has come in on a lane's children by the last list.
 func (l *lane) packetsIn() (n uint64) {

@@ -8,6 +8,7 @@ import (
 	"github.com/strongswan/govici/vici"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 )
 
 // viciEvent takes one event of charon: it is told to subscribers, and the
@@ -93,8 +94,8 @@ func (p *peer) heard(ev vici.Event, up bool, ike *vici.Message) (out []Event) {
 			c := charon.ParseChild(section, key, ev.Timestamp)
 			p.endings.came(id, c)
 			why := ReasonByPeer
-			if l := p.laneNamed(c.Name); l != nil && l.trying && l.why != "" {
-				why = l.why
+			if l := p.laneNamed(c.Name); l != nil && l.life.Trying() && l.life.Why() != lanestate.NoNeed {
+				why = needs[l.life.Why()]
 			}
 			e := childEvent(EventChildUp, why, c)
 			e.Detail = c.Algorithms()

@@ -33,7 +33,7 @@ var layers = [][]string{
 	{"ddp/enhanced"},
 	{"ddp"},
 	{"ipsec"},
-	{"ipsec/guard", "ipsec/profile", "ipsec/charon"},
+	{"ipsec/guard", "ipsec/profile", "ipsec/charon", "ipsec/lanestate"},
 	{"ipsec/esp"},
 	{"verbs/verbstest"}, // a network for tests of what is above
 	{"transport"},
