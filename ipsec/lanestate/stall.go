@@ -26,10 +26,10 @@ type Suspected struct {
 }
 
 func (e Suspected) apply(l *Lane, now time.Time) (out Effect) {
-	if !l.suspect(now, e.Silence) { // a flow was admitted meanwhile
+	s := &l.stall
+	if l.state != Up || now.Before(s.reviveAt) || !l.suspect(now, e.Silence) { // it is gone, or a flow was admitted meanwhile
 		return out
 	}
-	s := &l.stall
 	if now.Sub(s.reviveAt) > reviveMax {
 		s.revivals = 0
 	}
