@@ -15,7 +15,7 @@ func TestIdleLaneDeletedAtRestStaysDown(t *testing.T) {
 		for range rapid.IntRange(1, 3).Draw(rt, "flows") {
 			w.connect()
 		}
-		w.now = w.now.Add(time.Duration(rapid.IntRange(0, int(time.Minute)).Draw(rt, "life")))
+		w.now = w.now.Add(time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(rt, "life")))
 		if out := w.happen(Listed{IKEGone: rapid.Bool().Draw(rt, "no IKE SA"), Reaped: rapid.Bool().Draw(rt, "reaped")}); !out.Do.Has(Pause) {
 			rt.Fatalf("the streams are not paused: %+v", out)
 		}
