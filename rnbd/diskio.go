@@ -197,15 +197,16 @@ func (io *diskIO) Submit(done block.Completion, more bool) {
 	}
 }
 
-func (io *diskIO) send(more bool) {
+// send reports whether the I/O is on its way; if not, it has ended.
+func (io *diskIO) send(more bool) bool {
 	d := io.d
 	switch u, _ := io.permits[0].User.(*diskUser); {
 	case d.failed.Load():
 		io.finish(syscall.EIO)
-		return
+		return false
 	case u.gone.Load():
 		io.finish(syscall.ECANCELED)
-		return
+		return false
 	}
 	dir := rtrs.Write
 	if io.op == block.OpRead {
@@ -230,6 +231,7 @@ func (io *diskIO) send(more bool) {
 		}
 		m.Sector += uint64(n) / SectorSize
 	}
+	return true
 }
 
 // Complete implements rtrs.Completion, for each part.
@@ -271,8 +273,12 @@ func (io *diskIO) finish(errno syscall.Errno) {
 	}
 	io.done = nil
 	done.Complete(errno)
+	ended := false
 	for _, w := range next {
-		w.send(false)
+		ended = !w.send(false) || ended
+	}
+	if ended { // and may be another user's than whose call this is
+		d.c.rt.EndBatch()
 	}
 }
 

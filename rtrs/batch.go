@@ -51,7 +51,9 @@ func (b *batchHooks) change(f func([]*batchHook) []*batchHook) {
 	b.hooks.Store(&hs)
 }
 
-func (cl *Client) batchEnd() {
+// EndBatch calls what OnBatchEnd has registered. It is for who ends I/O of others outside of
+// a completion.
+func (cl *Client) EndBatch() {
 	hs := cl.batch.hooks.Load()
 	if hs == nil {
 		return

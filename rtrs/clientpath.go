@@ -123,7 +123,7 @@ func (c *clientConn) Completions(_ *verbs.CQ, wcs []verbs.WC) {
 		}
 	}
 	c.path.flush()
-	c.path.cl.batchEnd()
+	c.path.cl.EndBatch()
 }
 
 func (c *clientConn) immediate(imm uint64, stats *Stats) {

@@ -188,7 +188,7 @@ func (cl *Client) DropParked(drop func(p *Permit) syscall.Errno) {
 		p.finish(results[i])
 	}
 	if len(dropped) > 0 {
-		cl.batchEnd()
+		cl.EndBatch()
 	}
 }
 

@@ -185,7 +185,7 @@ func (cl *Client) refused(p *Permit) bool {
 	}
 	p.state.Store(permitIdle)
 	p.finish(errno)
-	cl.batchEnd()
+	cl.EndBatch()
 	return true
 }
 
@@ -212,7 +212,7 @@ func (cl *Client) finishParked() {
 		p.state.Store(permitIdle)
 		p.finish(syscall.ESHUTDOWN)
 	}
-	cl.batchEnd()
+	cl.EndBatch()
 }
 
 func (cl *Client) noteFailure(err error) {

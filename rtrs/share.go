@@ -64,7 +64,7 @@ func (s *Share) Resume() {
 			s.suspended.Store(false)
 			cl.mu.Unlock()
 			cl.Flush()
-			cl.batchEnd()
+			cl.EndBatch()
 			return
 		case t == nil: // all of it waits for a path instead
 			cl.suspended = slices.DeleteFunc(cl.suspended, func(p *Permit) bool {
