@@ -5,14 +5,13 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/internal/nsdo"
+	"github.com/ironwarp/ironwarp/internal/nsdo/nsdotest"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -21,33 +20,7 @@ import (
 // connection that could not be ended: what somebody takes away of it is put back, and
 // with the connection it goes.
 func TestHeldGuardIsLookedAfterAndLetGo(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("making a network namespace takes root")
-	}
-	err := nsdo.Fresh(func() error {
-		lo, err := netlink.LinkByName("lo")
-		if err == nil {
-			err = netlink.LinkSetUp(lo)
-		}
-		if err != nil {
-			return err
-		}
-		ln, err := net.Listen("tcp", "127.0.0.1:7471")
-		if err != nil {
-			return err
-		}
-		defer ln.Close()
-		c, err := net.Dial("tcp", "127.0.0.1:7471")
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		taken, err := ln.Accept()
-		if err != nil {
-			return err
-		}
-		defer taken.Close()
-
+	nsdotest.Connected(t, "127.0.0.1:7471", func(dialled, accepted *net.TCPConn) error {
 		r := guardRecord{Peer: "beta", Address: netip.MustParseAddr("127.0.0.1"), Protocol: transport.ProtoTCP, Port: 7471}
 		d := &Daemon{opt: Options{removeGuard: guard.Remove}, cfg: &config.Config{StateDir: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
 		d.guards = recordedGuards{list: []guardRecord{r}, held: map[guardRecord]string{r: "its connection could not be ended"}}
@@ -74,8 +47,8 @@ func TestHeldGuardIsLookedAfterAndLetGo(t *testing.T) {
 			t.Errorf("held: %q, list %v", why, d.guards.list)
 		}
 
-		c.Close()
-		taken.Close()
+		dialled.Close()
+		accepted.Close()
 		eventually(t, "the kernel has nothing of the link", func() bool {
 			left, err := guard.LinkSockets(r.spec())
 			return err == nil && len(left) == 0
@@ -86,7 +59,4 @@ func TestHeldGuardIsLookedAfterAndLetGo(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/nsdo/nsdotest"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
@@ -40,11 +41,7 @@ func ownHost(t *testing.T) bool {
 		}
 		return false
 	}
-	lo, err := netlink.LinkByName("lo")
-	if err == nil {
-		err = netlink.LinkSetUp(lo)
-	}
-	if err != nil {
+	if err := nsdotest.LoopbackUp(); err != nil {
 		t.Fatal(err)
 	}
 	return true

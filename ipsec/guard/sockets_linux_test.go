@@ -4,14 +4,11 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-
-	"github.com/ironwarp/ironwarp/internal/nsdo"
+	"github.com/ironwarp/ironwarp/internal/nsdo/nsdotest"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -19,28 +16,8 @@ import (
 // then the one that there is. A file descriptor of another process would not help:
 // what is ended is the socket.
 func TestGuardStaysWhileSocketsCannotBeEnded(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("making a network namespace takes root")
-	}
-	err := nsdo.Fresh(func() error {
-		lo, err := netlink.LinkByName("lo")
-		if err == nil {
-			err = netlink.LinkSetUp(lo)
-		}
-		if err != nil {
-			return err
-		}
-		ln, err := net.Listen("tcp", "127.0.0.1:7471")
-		if err != nil {
-			return err
-		}
-		defer ln.Close()
-		c, err := net.Dial("tcp", "127.0.0.1:7471")
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		twin, err := c.(*net.TCPConn).File() // as a child process would have it
+	nsdotest.Connected(t, "127.0.0.1:7471", func(dialled, _ *net.TCPConn) error {
+		twin, err := dialled.File() // as a child process would have it
 		if err != nil {
 			return err
 		}
@@ -67,7 +44,7 @@ func TestGuardStaysWhileSocketsCannotBeEnded(t *testing.T) {
 		if left, err := LinkSockets(g); err != nil || len(left) > 0 {
 			t.Errorf("left are %v, %v", left, err)
 		}
-		if _, err := c.Write([]byte("x")); err == nil {
+		if _, err := dialled.Write([]byte("x")); err == nil {
 			t.Error("the connection goes on")
 		}
 		again, err := net.Dial("tcp", "127.0.0.1:7471") // the listener is everybody's
@@ -76,9 +53,6 @@ func TestGuardStaysWhileSocketsCannotBeEnded(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestAssociationsOfTheKernelAreRead reads /proc/net/sctp/assocs as Linux 6.1
