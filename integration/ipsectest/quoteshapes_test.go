@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -388,43 +389,131 @@ func TestWhatESPCarriedIsNotForwarded(t *testing.T) {
 func TestFragmentsOfWhatESPCarriedAreNotForwarded(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {
-			l := lab.Start(t, lab.Config{Hosts: []string{"alpha", "beta", "gamma"}, NoCharon: true})
-			alpha, beta, gamma := &host{Host: l.Host("alpha"), v6: f.v6}, &host{Host: l.Host("beta"), v6: f.v6}, &host{Host: l.Host("gamma"), v6: f.v6}
-			sh(t, alpha.Host, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
-			carried, clear := newInlet(t, alpha.Host, decrypted), newInlet(t, alpha.Host, "behind0")
-			if err := guard.Install(alpha.specOf(beta, transport.SCTPUDP, esp.Userland)); err != nil {
-				t.Fatal(err)
-			}
-			wire := record(t, alpha)
-			behind := netip.MustParseAddr(map[bool]string{false: "10.77.0.1", true: "fd77::1"}[f.v6])
-			forwarded := func(in inlet, from netip.Addr) int {
-				t.Helper()
-				text, last := newPattern(), newPattern()
-				s := quotedScene{peer: from, port: udpPort, body: text.fill(400)}
-				packets := fragments(s.udp(gamma.at()), 8)
-				s = quotedScene{peer: behind, port: udpPort + 2, body: last.fill(400)}
-				packets = append(packets, s.udp(gamma.at()))
-				eventually(t, "a packet of somebody else's is forwarded", func() bool {
-					for _, p := range packets { // the first ones get lost while neighbours are sought
-						in.write(t, p)
-					}
-					return last.in(t, wire) > 0
-				})
-				return text.in(t, wire)
-			}
-			if n := forwarded(carried, beta.at()); n != 0 {
-				t.Errorf("a piece of the link's packet is forwarded in clear, %d times", n)
-			}
-			if forwarded(carried, behind) == 0 {
-				t.Error("another host's are not forwarded")
-			}
-			if forwarded(clear, beta.at()) == 0 {
+			r := newRouter(t, f.v6, esp.Userland)
+			carried, clear := newInlet(t, r.alpha.Host, decrypted), newInlet(t, r.alpha.Host, "behind0")
+			r.stops(t, carried.write)
+			if r.forwarded(t, clear.write, r.beta.at()) == 0 {
 				t.Error("what came in clear is not forwarded: that is none of the guard's business")
 			}
-			dropGuardTable(t, alpha.Host)
-			if forwarded(carried, beta.at()) == 0 {
-				t.Error("without the table nothing is forwarded: the check cannot fail")
-			}
+			r.forwardsWithoutTable(t, carried.write)
 		})
+	}
+}
+
+// The kernel's ESP says by a packet's secpath what it has carried, and has a policy for
+// what is forwarded.
+func TestKernelFragmentsOfWhatESPCarriedAreNotForwarded(t *testing.T) {
+	requireKernelESP(t)
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) {
+			row(t, "pieces of a packet of the link that the kernel's ESP brings for another host, "+f.name+": not forwarded in clear, and others' are")
+			r := newRouter(t, f.v6, esp.Kernel)
+			ends := fmt.Sprintf("src %s dst %s", r.beta.at(), r.alpha.at())
+			for _, h := range []*host{r.alpha, r.beta} {
+				sh(t, h.Host, "ip xfrm state add "+ends+" proto esp spi 0x707 mode tunnel aead 'rfc4106(gcm(aes))' 0x"+strings.Repeat("5a", 20)+" 128")
+			}
+			any := map[bool]string{false: "0.0.0.0/0", true: "::/0"}[f.v6]
+			for h, dir := range map[*host]string{r.beta: "out", r.alpha: "fwd"} {
+				sh(t, h.Host, fmt.Sprintf("ip xfrm policy add src %s dst %s dir %s priority 900000 tmpl %s proto esp mode tunnel", any, r.gamma.at(), dir, ends))
+			}
+			send := rawSender(t, r.beta)
+			before := espIn(t, r.alpha)
+			r.stops(t, send)
+			if espIn(t, r.alpha) == before {
+				t.Error("nothing was carried by ESP")
+			}
+			r.forwardsWithoutTable(t, send)
+		})
+	}
+}
+
+// espIn says how many packets a host's ESP states have seen.
+func espIn(t *testing.T, h *host) string {
+	t.Helper()
+	out, err := h.Run(t.Context(), "sh", "-c", "ip -s xfrm state | grep '(bytes), '")
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	return out
+}
+
+// rawSender sends packets as they are, as far as a host's policies let them be.
+func rawSender(t *testing.T, h *host) func(*testing.T, []byte) {
+	t.Helper()
+	family, to := unix.AF_INET, func(p []byte) unix.Sockaddr { return &unix.SockaddrInet4{Addr: [4]byte(p[16:20])} }
+	if h.v6 {
+		family, to = unix.AF_INET6, func(p []byte) unix.Sockaddr { return &unix.SockaddrInet6{Addr: [16]byte(p[24:40])} }
+	}
+	fd := -1
+	if err := h.Do(func() (err error) {
+		fd, err = unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return func(t *testing.T, p []byte) {
+		t.Helper()
+		if err := unix.Sendto(fd, p, 0, to(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// router is a host that forwards to gamma, and has a guard of its link with beta.
+type router struct {
+	alpha, beta, gamma *host
+	wire               *recording
+	behind             netip.Addr // beyond beta
+}
+
+func newRouter(t *testing.T, v6 bool, plane esp.Plane) *router {
+	t.Helper()
+	l := lab.Start(t, lab.Config{Hosts: []string{"alpha", "beta", "gamma"}, NoCharon: true})
+	r := &router{alpha: &host{Host: l.Host("alpha"), v6: v6}, beta: &host{Host: l.Host("beta"), v6: v6}, gamma: &host{Host: l.Host("gamma"), v6: v6},
+		behind: netip.MustParseAddr(map[bool]string{false: "10.77.0.1", true: "fd77::1"}[v6])}
+	sh(t, r.alpha.Host, "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
+	if err := guard.Install(r.alpha.specOf(r.beta, transport.SCTPUDP, plane)); err != nil {
+		t.Fatal(err)
+	}
+	r.wire = record(t, r.alpha)
+	return r
+}
+
+// forwarded has a packet to the link's port come in two pieces, and counts how often the
+// second is on the wire.
+func (r *router) forwarded(t *testing.T, write func(*testing.T, []byte), from netip.Addr) int {
+	t.Helper()
+	text, last := newPattern(), newPattern()
+	s := quotedScene{peer: from, port: udpPort, body: text.fill(400)}
+	packets := fragments(s.udp(r.gamma.at()), 8)
+	s = quotedScene{peer: r.behind, port: udpPort + 2, body: last.fill(400)}
+	packets = append(packets, s.udp(r.gamma.at()))
+	eventually(t, "a packet of somebody else's is forwarded", func() bool {
+		for _, p := range packets { // the first ones get lost while neighbours are sought
+			write(t, p)
+		}
+		return last.in(t, r.wire) > 0
+	})
+	return text.in(t, r.wire)
+}
+
+// stops shows that the link's pieces are not forwarded, and others' are.
+func (r *router) stops(t *testing.T, write func(*testing.T, []byte)) {
+	t.Helper()
+	if n := r.forwarded(t, write, r.beta.at()); n != 0 {
+		t.Errorf("a piece of the link's packet is forwarded in clear, %d times", n)
+	}
+	if r.forwarded(t, write, r.behind) == 0 {
+		t.Error("another host's are not forwarded")
+	}
+}
+
+// forwardsWithoutTable is the control.
+func (r *router) forwardsWithoutTable(t *testing.T, write func(*testing.T, []byte)) {
+	t.Helper()
+	dropGuardTable(t, r.alpha.Host)
+	if r.forwarded(t, write, r.beta.at()) == 0 {
+		t.Error("without the table nothing is forwarded: the check cannot fail")
 	}
 }
