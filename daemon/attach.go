@@ -47,7 +47,7 @@ func (d *Daemon) attach(ctx context.Context, who caller, req api.AttachRequest, 
 	defer cancel()
 	defer context.AfterFunc(d.ctx, cancel)()
 	emit(api.Event{Progress: fmt.Sprintf("connecting to %s at %s", p.cfg.Name, p.cfg.AddrPort())})
-	at, created, err := d.claim(ctx, who, disk{who.name, req.Peer, req.Export}, p.identity, cancel)
+	at, created, err := d.claim(ctx, who, disk{who.name, req.Peer, req.Export}, p.identity, cancel, false)
 	if err != nil {
 		return api.Attachment{}, err
 	}
@@ -93,8 +93,9 @@ func (d *Daemon) narrate(p *peer, who caller, emit func(api.Event), done chan st
 	}
 }
 
-// claim enters an attachment, or finds the one that is there.
-func (d *Daemon) claim(ctx context.Context, who caller, k disk, identity transport.Identity, cancel context.CancelFunc) (at *attachment, created bool, err error) {
+// claim enters an attachment, or finds the one that is there. One that is remembered and
+// more than its ULP may have is an orphan, others like that are refused.
+func (d *Daemon) claim(ctx context.Context, who caller, k disk, identity transport.Identity, cancel context.CancelFunc, remembered bool) (at *attachment, created bool, err error) {
 	socket := d.socketOf(k) // asks for the configuration itself
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -110,23 +111,30 @@ func (d *Daemon) claim(ctx context.Context, who caller, k disk, identity transpo
 	if at := d.disks[k]; at != nil && !at.isOrphan() {
 		return at, false, nil
 	}
-	n := 0
+	full := d.fullLocked(who, k)
+	if full != nil && !remembered {
+		return nil, false, full
+	}
 	orphan := d.disks[k]
+	at = &attachment{key: k, owner: who.consumer, uid: who.uid, identity: identity, log: d.logOf(k), socket: socket, cancel: cancel, since: time.Now(), replaces: orphan, ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
+	at.full, at.problem, at.orphan = full, full, full != nil
+	d.disks[k] = at
+	return at, true, nil
+}
+
+// fullLocked says that a ULP may attach no more disks, nil if it may.
+func (d *Daemon) fullLocked(who caller, k disk) *api.Error {
+	n := 0
 	for _, other := range d.disks {
-		if other == orphan {
-			continue // its place is taken
-		}
-		if other.owner == who.consumer {
+		if other.owner == who.consumer && !other.isOrphan() {
 			n++
 		}
 	}
-	if who.name != "" && n >= who.cfg.Attachments && checks.On(checks.LocalShare) {
-		return nil, false, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot attach %s: ULP %s has %d disks attached, and may have no more", k, who.name, n),
-			Fix: "detach one, or ask root to raise attachments: in the ULP's limits"}
+	if who.name == "" || n < who.cfg.Attachments || !checks.On(checks.LocalShare) {
+		return nil
 	}
-	at = &attachment{key: k, owner: who.consumer, uid: who.uid, identity: identity, log: d.logOf(k), socket: socket, cancel: cancel, since: time.Now(), replaces: orphan, ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
-	d.disks[k] = at
-	return at, true, nil
+	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot attach %s: ULP %s has %d disks attached, and may have no more", k, who.name, n),
+		Fix: fmt.Sprintf("detach another, or ask root to raise attachments: in the ULP's limits; then `ironwarp attach %s`", k)}
 }
 
 // await waits for an attachment that somebody else brings up.

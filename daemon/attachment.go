@@ -28,6 +28,7 @@ type attachment struct {
 	identity transport.Identity
 	log      *slog.Logger
 	socket   string
+	full     *api.Error  // why it stays down, if its ULP has as many disks as it may
 	replaces *attachment // the orphan in whose place it is, nil if there was none
 	meter    meter
 	cancel   context.CancelFunc // ends the attempts to bring it up
@@ -39,7 +40,7 @@ type attachment struct {
 
 	mu      sync.Mutex
 	since   time.Time
-	orphan  bool        // its peer is not there: it stays down until somebody attaches it
+	orphan  bool        // its peer is not there, or its ULP has too many: it stays down until somebody attaches it, or a reload
 	claim   rnbd.Claim  // on the disk, for the next time
 	before  *attachment // the one before, which is ending: the claim is its, until there is another
 	problem *api.Error  // why it is not up yet
@@ -172,7 +173,7 @@ func (at *attachment) io() api.IO {
 // describeTo is describe for a caller.
 func (at *attachment) describeTo(who caller) api.Attachment {
 	v := at.describe()
-	if v.Problem != nil {
+	if v.Problem != nil && v.Problem != at.full {
 		v.Problem = discreet(who, at.key.Peer, v.Problem)
 	}
 	return v

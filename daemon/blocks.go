@@ -102,10 +102,10 @@ func (d *Daemon) Block(ctx context.Context, req api.BlockRequest) (api.Block, er
 	if err != nil {
 		return api.Block{}, err
 	}
-	span, err := seconds(req.Seconds, d.intake.blockTime(), config.MaxBlock)
-	if err != nil || span < config.MinBlock {
+	span, err := seconds(req.Seconds, d.intake.blockTime(), guard.MaxBlock)
+	if err != nil || span < guard.MinBlock {
 		return api.Block{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("cannot block peer %s for %g seconds", p.cfg.Name, req.Seconds),
-			Fix: fmt.Sprintf("allowed: %s to %s", config.FormatDuration(config.MinBlock), config.FormatDuration(config.MaxBlock))}
+			Fix: fmt.Sprintf("allowed: %s to %s", config.FormatDuration(guard.MinBlock), config.FormatDuration(guard.MaxBlock))}
 	}
 	if len(req.Why) > maxWhy {
 		return api.Block{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("the reason has %d bytes; %d are allowed", len(req.Why), maxWhy)}

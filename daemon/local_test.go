@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -404,4 +405,56 @@ func TestULPThatIsRemovedWhileItsDisksComeBackLeavesNothing(t *testing.T) {
 	if strings.Contains(alpha.log.String(), "leaves something behind") {
 		t.Error("it left something behind")
 	}
+}
+
+// Root lowers how many disks a ULP may have while it has more: those that do not come back
+// are there to see, until there is room for them.
+func TestRememberedDisksOverTheLimitOfTheirULPAreSaid(t *testing.T) {
+	alpha, _ := twoUsers(t)
+	a := alpha.as(alice)
+	attachAs(t, a, "a")
+	attachAs(t, a, "shared")
+	// limit lets alice have n disks.
+	limit := func(n int) {
+		alpha.ulps(fmt.Sprintf("\n  - {name: alice, users: [%d], exports: [beta/a, beta/shared], limits: {attachments: %d}}\n", alice, n))
+	}
+	// disks waits until the states of alice's disks are these, by name.
+	disks := func(want ...string) []api.Attachment {
+		t.Helper()
+		var list []api.Attachment
+		eventually(t, fmt.Sprintf("the disks are %v", want), func() bool {
+			var err error
+			list, err = a.Attachments(t.Context())
+			states := []string{}
+			for _, at := range list {
+				states = append(states, at.Name()+" "+at.State)
+			}
+			slices.Sort(states)
+			return err == nil && slices.Equal(states, want)
+		})
+		return list
+	}
+	limit(1)
+	for range 2 {
+		alpha.stop()
+		alpha.start()
+		list := disks("beta/a ready", "beta/shared orphaned")
+		says(t, list[1].Problem, api.CodeUnavailable, "ULP alice has 1 disks attached, and may have no more", "ironwarp attach beta/shared")
+		if list := alpha.status().Attachments; len(list) != 2 || list[1].Problem == nil {
+			t.Errorf("root sees %+v", list) // as ironwarp doctor does
+		}
+	}
+	limit(2)
+	disks("beta/a ready", "beta/shared ready")
+	limit(1)
+	alpha.stop()
+	alpha.start()
+	disks("beta/a ready", "beta/shared orphaned")
+	_, err := a.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "shared"}, nil)
+	says(t, err, api.CodeUnavailable, "may have no more")
+	if err := a.Detach(t.Context(), "beta", "a", true); err != nil {
+		t.Fatal(err)
+	}
+	attachAs(t, a, "shared")
+	disks("beta/shared ready")
 }

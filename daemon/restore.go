@@ -9,7 +9,8 @@ import (
 )
 
 // restore brings a remembered disk up in the background, however long it takes. One
-// whose peer is not there, or is another one by now, stays down, and says so.
+// whose peer is not there, or is another one by now, stays down, and says so; so does one
+// that is more than its ULP may have.
 // before, if any, is the attachment of it that has to end first.
 func (d *Daemon) restore(s saved, before *attachment) {
 	c := d.hold(s.ULP)
@@ -30,7 +31,7 @@ func (d *Daemon) restore(s saved, before *attachment) {
 		}
 	}
 	ctx, cancel := context.WithCancel(d.ctx)
-	at, created, err := d.claim(ctx, caller{consumer: c, uid: s.UID, all: s.ULP == "" || d.isPrivileged(c)}, s.disk, s.Identity, cancel)
+	at, created, err := d.claim(ctx, caller{consumer: c, uid: s.UID, all: s.ULP == "" || d.isPrivileged(c)}, s.disk, s.Identity, cancel, true)
 	if err != nil || !created {
 		cancel()
 		c.requests.Done()
@@ -40,6 +41,9 @@ func (d *Daemon) restore(s saved, before *attachment) {
 		return
 	}
 	at.follow(s.Claim, before)
+	if problem == nil {
+		problem = at.whyOrphan()
+	}
 	if problem != nil {
 		cancel()
 		c.requests.Done()
@@ -88,7 +92,7 @@ func (d *Daemon) missing(s saved) *api.Error {
 	return nil
 }
 
-// adopt looks at the disks whose peers were not there, after a change of these.
+// adopt looks at the disks that stay down, after a change of the configuration.
 // changing is held.
 func (d *Daemon) adopt() {
 	for _, at := range d.attachmentList() {
@@ -105,10 +109,16 @@ func (d *Daemon) adopt() {
 	}
 }
 
-func (at *attachment) isOrphan() bool {
+func (at *attachment) isOrphan() bool { return at.whyOrphan() != nil }
+
+// whyOrphan says why an attachment stays down, nil if it does not.
+func (at *attachment) whyOrphan() *api.Error {
 	at.mu.Lock()
 	defer at.mu.Unlock()
-	return at.orphan
+	if !at.orphan {
+		return nil
+	}
+	return at.problem
 }
 
 // orphaned notes that an attachment stays down, and why.

@@ -145,7 +145,7 @@ const (
 	AttachWaiting    = "waiting"  // the path is away; I/O waits
 	AttachStalled    = "stalled"  // the path is up, and I/O does not end
 	AttachFailed     = "failed"   // the peer does not let it be opened any more; I/O fails
-	AttachOrphaned   = "orphaned" // its peer is gone, or another one has its name; it has no socket
+	AttachOrphaned   = "orphaned" // its peer is gone, another one has its name, or its ULP has as many disks as it may; it has no socket
 )
 
 // AttachRequest asks for a peer's export.

@@ -92,10 +92,8 @@ const (
 	// MinBlockBurst is what a host with a few disks needs when it comes back.
 	MinBlockBurst = 16
 	// DefaultBlock is how long a block lasts: somebody can look at it, and a peer that
-	// was repaired comes back by itself. MaxBlock is for those who block by hand.
+	// was repaired comes back by itself.
 	DefaultBlock = 10 * time.Minute
-	MinBlock     = time.Second
-	MaxBlock     = 30 * 24 * time.Hour
 
 	// DefaultSlowRate and DefaultSlowBurst are slow paths of one stream: ten times
 	// what a lossy network makes honest peers drive, and at most some tenths of a core.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
+	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -261,7 +262,7 @@ func (d *decoder) block(b *Block) func(ast.Node) {
 	return d.policy("block", func() { *b = Block{} }, fields{
 		"per_second": d.integer("per_second", 1, 1<<20, func(v uint64) { b.PerSecond = int(v) }),
 		"burst":      d.integer("burst", MinBlockBurst, 1<<20, func(v uint64) { b.Burst = int(v) }),
-		"for":        d.duration("for", MinBlock, MaxBlock, func(v time.Duration) { b.For = v }),
+		"for":        d.duration("for", guard.MinBlock, guard.MaxBlock, func(v time.Duration) { b.For = v }),
 	})
 }
 
