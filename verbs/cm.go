@@ -31,8 +31,8 @@ type DialConfig struct {
 	// ClientServer is for a peer that is to send nothing before this end has. MPA's
 	// rule (RFC 5044 section 7.1.2) is that an acceptor's data waits for the dialler's
 	// first message. So Dial asks a peer of revision 2 for the peer-to-peer model (RFC
-	// 6581 section 9.2), in which that message is an empty one that no consumer sees,
-	// and both ends may send first. With ClientServer, with a peer that declines, and with
+	// 6581 section 9.2), in which that message is an empty one that no consumer sees
+	// (but of a peer that takes nothing but a Send for it, by a receive), and both ends may send first. With ClientServer, with a peer that declines, and with
 	// one of revision 1, what an acceptor posts waits for the dialler's consumer. Over
 	// SCTP there is no such rule.
 	ClientServer bool

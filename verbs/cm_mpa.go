@@ -24,7 +24,8 @@ func (c *mpaDial) start(ctx context.Context, dial *DialConfig) (*started, error)
 	case dial.ClientServer:
 		mc.PeerToPeer = 0
 	case mc.PeerToPeer == 0:
-		mc.PeerToPeer, mc.MayDecline = mpa.RTRWrite|mpa.RTRRead, true
+		// All that there are (RFC 6581 section 9.2); readyFor chooses.
+		mc.PeerToPeer, mc.MayDecline = mpa.RTRWrite|mpa.RTRRead|mpa.RTRSend, true
 	}
 	m, err := mpa.Client(ctx, c.Conn, &mc)
 	if err != nil {

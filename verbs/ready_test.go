@@ -11,7 +11,8 @@ import (
 
 // In the peer-to-peer model the responder sends first, although the initiator's
 // consumer posts nothing: the ready-to-receive message lets it (RFC 6581
-// section 9.2). Neither consumer sees that message.
+// section 9.2). Neither consumer sees that message, but a Send, which a peer may insist
+// on.
 func TestPeerToPeerResponderMaySendFirst(t *testing.T) {
 	for _, rtr := range []struct {
 		name   string
@@ -23,6 +24,7 @@ func TestPeerToPeerResponderMaySendFirst(t *testing.T) {
 		{"read", mpa.RTRRead, 0},
 		{"read or write", mpa.RTRRead | mpa.RTRWrite, 0},
 		{"send", mpa.RTRSend, mpa.RTRSend},
+		{"by default, of a peer that takes sends alone", 0, mpa.RTRSend},
 	} {
 		t.Run(rtr.name, func(t *testing.T) {
 			a, b := newEnd(t, Config{}), newEnd(t, Config{})
@@ -51,7 +53,7 @@ func TestPeerToPeerResponderMaySendFirst(t *testing.T) {
 			if err := <-accepted; err != nil {
 				t.Fatal(err)
 			}
-			if rtr.ask == mpa.RTRSend {
+			if rtr.server == mpa.RTRSend {
 				if wc := b.wantOK(WCRecv); wc.ID != 1 || wc.Len != 0 {
 					t.Errorf("the Send that says ready arrived as %+v", wc)
 				}

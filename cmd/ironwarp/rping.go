@@ -88,7 +88,7 @@ func (w *ironwarp) rping(c *cli.Context) error {
 		return &usageError{msg: fmt.Sprintf("-C %d -S %d: the size is %d to %d bytes", cfg.Count, cfg.Size, rping.MinSize, rping.MaxSize)}
 	}
 	if c.Bool("peer-to-peer") {
-		mc.PeerToPeer = mpa.RTRWrite | mpa.RTRRead
+		mc.PeerToPeer = mpa.RTRWrite | mpa.RTRRead | mpa.RTRSend
 	}
 	if c.Bool("v") {
 		cfg.Each = func(text []byte) { w.printf("ping data: %s\n", text) }
