@@ -74,11 +74,17 @@ func (a *Assoc) Close() error {
 	return nil
 }
 
+// DialSCTP is Endpoints.DialSCTP where nothing is remembered for the next association.
+// It fails as that does.
+func DialSCTP(ctx context.Context, remote netip.AddrPort, cfg *Config, recv NewReceiver) (*Assoc, error) {
+	return new(Endpoints).DialSCTP(ctx, remote, cfg, recv)
+}
+
 // DialSCTP sets up an association with remote, the address and SCTP port of the
 // peer, by the carrier cfg.Kind. The Protector prepares its flows before the first
 // packet and admits them before DialSCTP returns. Errors are *FlowError, except
 // ErrNoProtector.
-func DialSCTP(ctx context.Context, remote netip.AddrPort, cfg *Config, recv NewReceiver) (*Assoc, error) {
+func (es *Endpoints) DialSCTP(ctx context.Context, remote netip.AddrPort, cfg *Config, recv NewReceiver) (*Assoc, error) {
 	if cfg == nil || cfg.Protector == nil {
 		return nil, ErrNoProtector
 	}
@@ -94,7 +100,7 @@ func DialSCTP(ctx context.Context, remote netip.AddrPort, cfg *Config, recv NewR
 	case SCTPUDP:
 		return dialUDP(ctx, remote, f, cfg, recv)
 	case SCTP:
-		return dialKernel(ctx, remote, f, cfg, recv)
+		return dialKernel(ctx, es, remote, f, cfg, recv)
 	}
 	return nil, flowError("dial", f, errNotSCTP)
 }

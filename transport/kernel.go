@@ -8,7 +8,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 )
 
-func (c *Config) kernelConfig() ksctp.Config {
+func (c *Config) kernelConfig(es *Endpoints) ksctp.Config {
 	s := c.sctpConfig()
 	return ksctp.Config{
 		Adaptation:     s.Adaptation,
@@ -20,12 +20,13 @@ func (c *Config) kernelConfig() ksctp.Config {
 		PathMaxRetrans: s.PathMaxRetrans,
 		DeadAfter:      s.DeadAfter,
 		Backlog:        s.Backlog,
+		Narrow:         &es.narrow,
 	}
 }
 
 // dialKernel sets up an association of the kernel's SCTP. f is the flow of its
 // first path as far as it is known.
-func dialKernel(ctx context.Context, remote netip.AddrPort, f Flow, cfg *Config, recv NewReceiver) (*Assoc, error) {
+func dialKernel(ctx context.Context, es *Endpoints, remote netip.AddrPort, f Flow, cfg *Config, recv NewReceiver) (*Assoc, error) {
 	f, lo, hi, err := choosePorts(ctx, cfg.Protector, f)
 	if err != nil {
 		return nil, flowError("prepare", f, err)
@@ -34,7 +35,7 @@ func dialKernel(ctx context.Context, remote netip.AddrPort, f Flow, cfg *Config,
 	if err != nil {
 		return nil, flowError("dial", f, err)
 	}
-	kc := cfg.kernelConfig()
+	kc := cfg.kernelConfig(es)
 	for _, f := range flows {
 		if !slices.Contains(kc.Local, f.Local.Addr()) {
 			kc.Local = append(kc.Local, f.Local.Addr())
@@ -58,8 +59,8 @@ func dialKernel(ctx context.Context, remote netip.AddrPort, f Flow, cfg *Config,
 }
 
 // listenKernel opens the kernel's socket of a listener.
-func (l *SCTPListener) listenKernel(ctx context.Context) error {
-	kc := l.cfg.kernelConfig()
+func (l *SCTPListener) listenKernel(ctx context.Context, es *Endpoints) error {
+	kc := l.cfg.kernelConfig(es)
 	kc.Local, kc.Port = []netip.Addr{l.addr.Addr()}, l.addr.Port()
 	for _, a := range l.cfg.MoreLocal {
 		kc.Local = append(kc.Local, a.Unmap())

@@ -68,7 +68,7 @@ func (es *Endpoints) ListenSCTP(ctx context.Context, local netip.AddrPort, cfg *
 	case SCTPUDP:
 		err = l.listenUDP(ctx, es)
 	case SCTP:
-		err = l.listenKernel(ctx)
+		err = l.listenKernel(ctx, es)
 	}
 	if err != nil {
 		l.stop()

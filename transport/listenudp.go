@@ -12,10 +12,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
-// Endpoints are the UDP sockets on which associations are awaited. A listener that is
+// Endpoints are what the associations of one user of SCTP have in common: of the kernel's,
+// which paths drop long packets, and the UDP sockets on which others are awaited. A listener that is
 // closed leaves its socket to the associations that it has taken, and the next one at
 // that UDP port takes it over:
 //
@@ -27,6 +29,8 @@ import (
 //
 // The zero value is ready for use.
 type Endpoints struct {
+	narrow ksctp.Narrow
+
 	mu  sync.Mutex
 	all map[netip.AddrPort]*udpSocket
 }

@@ -325,7 +325,7 @@ func TestPathEventsOfARelayThatGoesDeaf(t *testing.T) {
 }
 
 func TestSettingsOfAssociations(t *testing.T) {
-	s, k := (&Config{}).sctpConfig(), (&Config{}).kernelConfig()
+	s, k := (&Config{}).sctpConfig(), (&Config{}).kernelConfig(new(Endpoints))
 	if s.Adaptation != 1 || s.DeadAfter < 15*time.Minute || s.RTOMax > 5*time.Second || s.RecvWindow != 0 {
 		t.Errorf("in UDP: %+v", s)
 	}

@@ -105,7 +105,7 @@ func (as *associations) take(ctx context.Context, k assocKey) (*session, error) 
 // dial sets a up.
 func (a *association) dial(ctx context.Context) {
 	as := &a.dev.assocs
-	a.assoc, a.err = transport.DialSCTP(ctx, a.key.remote, a.key.cfg, func(b sctp.Association) sctp.Receiver {
+	a.assoc, a.err = a.dev.below.DialSCTP(ctx, a.key.remote, a.key.cfg, func(b sctp.Association) sctp.Receiver {
 		return sctpadapt.New(b, sctpadapt.Config{MaxPending: -1, Stray: a.strays.take}, true) // streams come to listeners only
 	})
 	if a.err == nil {

@@ -35,7 +35,7 @@ type Device struct {
 	events  eventQueue
 	reaper  reaper
 	assocs  associations
-	below   transport.Endpoints // sockets of listeners
+	below   transport.Endpoints // sockets of listeners, and what is known of paths
 	slow    atomic.Pointer[SlowPolicy]
 
 	mu     sync.Mutex

@@ -34,7 +34,8 @@ type Assoc struct {
 	used  atomic.Int64 // when a message last went or came, UnixNano
 	heard atomic.Int64 // when something last came, UnixNano
 
-	vain vain // what Stats has seen
+	vain   vain     // what Stats has seen
+	narrow narrowed // the path, as it was found to be before; it does not change
 
 	// Receiving: see receive.go.
 	rx receiving
@@ -51,6 +52,8 @@ type Assoc struct {
 	peerShut bool        // the peer shuts it down
 	errno    unix.Errno  // of the socket, when the association has failed
 	death    *time.Timer // of Config.DeadAfter
+	stuck    stuck
+	ups      int // how often a path has answered again
 
 	done chan struct{}
 	wg   sync.WaitGroup // goroutines that wait for room
@@ -79,6 +82,11 @@ func newAssoc(conn *socket.Conn, c *Config, v6 bool, out, in uint16, early []not
 	now := time.Now().UnixNano()
 	a.used.Store(now)
 	a.heard.Store(now)
+	if n := c.Narrow.of(a.peer[0].Addr()); n.mtu > 0 {
+		if err := a.keepTo(n); err != nil {
+			return nil, err
+		}
+	}
 	return a, a.refresh()
 }
 
@@ -98,6 +106,9 @@ func (a *Assoc) Start(r sctp.Receiver) {
 	}
 	a.rx.recv = r
 	a.started = !a.ending
+	if a.started {
+		a.lookAgain()
+	}
 	aborted, err := a.ending, a.err
 	a.mu.Unlock()
 	if aborted {
@@ -187,6 +198,9 @@ func (a *Assoc) end(err error) {
 	a.ending, a.err = true, err
 	if a.death != nil {
 		a.death.Stop()
+	}
+	if a.stuck.timer != nil {
+		a.stuck.timer.Stop()
 	}
 	a.rx.resume()
 	a.room.Broadcast()

@@ -52,6 +52,10 @@ type Config struct {
 	// AssocMaxRetrans: when no path has worked for so long.
 	DeadAfter time.Duration
 
+	// Narrow remembers paths that drop long packets from association to association, nil:
+	// nothing does.
+	Narrow *Narrow
+
 	// Backlog bounds the associations that wait for Accept, 0 for 128.
 	Backlog int
 

@@ -55,6 +55,17 @@ const (
 	// sackDelay is SACK.Delay.
 	sackDelay = 100 * time.Millisecond
 
+	// An association is looked at after lookEvery, and found stuck after stuckLooks at
+	// which nothing was acknowledged: 15 to 20 s. The timeouts of a path that loses
+	// much, at most 3 s each, do not come to that.
+	lookEvery  = 5 * time.Second
+	stuckLooks = 3
+
+	// narrowFor is PMTU_RAISE_TIMER (RFC 8899 section 5.1.1): how long a path is kept
+	// for narrow. maxNarrow is how many are remembered.
+	narrowFor = 10 * time.Minute
+	maxNarrow = 1024
+
 	// maxReason is how many bytes of an error cause's information are kept.
 	maxReason = 256
 
@@ -74,3 +85,9 @@ const (
 	// descriptors or memory.
 	acceptBackoff = 50 * time.Millisecond
 )
+
+// narrowSteps are the path MTUs in bytes that are tried after one has lost packets: one
+// that IPv6 links carry (RFC 8200 section 5) inside of a tunnel, BASE_PLPMTU (RFC 8899
+// section 5.1.2), one between, and what every host takes of IPv4 (RFC 1122 section
+// 3.3.3).
+var narrowSteps = [...]int{1200, 1000, 576}

@@ -143,6 +143,7 @@ const (
 	sppNoHeartbeat   = 1 << 1
 	sppDemand        = 1 << 2 // a heartbeat at once
 	sppDiscovery     = 1 << 3 // of the path's MTU
+	sppNoDiscovery   = 1 << 4
 	sppSackDelay     = 1 << 5
 	paddrparamsLen   = 156
 	sockaddrStorage  = 128

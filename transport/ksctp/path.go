@@ -161,6 +161,7 @@ func (a *Assoc) pathChanged(path netip.AddrPort, state uint32) {
 	case pathAvailable, pathConfirmed:
 		kind = sctp.EventPathUp
 		a.mu.Lock()
+		a.ups++
 		if a.death != nil {
 			a.death.Stop()
 			a.death = nil
@@ -301,6 +302,8 @@ func (a *Assoc) Stats() sctp.Stats {
 		s.PeerWindow = int(native.Uint32(st[8:]))
 		s.Window = int(native.Uint32(p[4:]))
 		s.RTO = time.Duration(native.Uint32(p[12:])) * time.Millisecond
+		s.PathMTU = int(native.Uint32(p[16:]))
+		s.LostMTU = a.narrow.lost
 	}
 	return s
 }

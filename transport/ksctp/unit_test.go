@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"reflect"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -219,6 +220,42 @@ func TestWhatIsSentInVainIsCountedByLooks(t *testing.T) {
 	} {
 		if heard, times := v.look(c.packets, c.again); heard != c.heard || times != c.times {
 			t.Errorf("look %d: %v, %d, want %v, %d", i+1, heard, times, c.heard, c.times)
+		}
+	}
+}
+
+// What is known of a path is forgotten, and takes no more than so much memory.
+func TestNarrowPathsAreRememberedForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w Narrow
+		peer := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}) }
+		for i := range 2 * maxNarrow {
+			w.note(peer(i), narrowed{mtu: 1200, lost: 1500})
+			if n := w.of(peer(i)); n.mtu != 1200 || n.lost != 1500 || len(w.peers) > maxNarrow {
+				t.Fatalf("%+v of %d", n, len(w.peers))
+			}
+		}
+		last := peer(2*maxNarrow - 1)
+		<-time.After(narrowFor - time.Second)
+		if n := w.of(last); n.mtu != 1200 {
+			t.Errorf("forgotten too early: %+v", n)
+		}
+		w.note(last, narrowed{mtu: 1000, lost: 1500})
+		<-time.After(2 * time.Second)
+		if n := w.of(last); n.mtu != 1000 {
+			t.Errorf("what was found later: %+v", n)
+		}
+		<-time.After(narrowFor)
+		if n := w.of(last); n.mtu != 0 || len(w.peers) > maxNarrow {
+			t.Errorf("never forgotten: %+v", n)
+		}
+		if n := (*Narrow)(nil).of(last); n.mtu != 0 {
+			t.Errorf("nobody remembers %+v", n)
+		}
+	})
+	for mtu, want := range map[int]int{65535: 1200, 1500: 1200, 1201: 1200, 1200: 1000, 1000: 576, 576: 0, 512: 0} {
+		if got := shorter(mtu); got != want {
+			t.Errorf("after %d comes %d, want %d", mtu, got, want)
 		}
 	}
 }

@@ -1,0 +1,157 @@
+package ksctp
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// A path that drops long packets and tells nobody (RFC 8899 section 4.3) stops an
+// association of the kernel for good: what was queued in long messages is never cut,
+// nor does the kernel's own search for the path's MTU (SCTP_PLPMTUD_PROBE_INTERVAL)
+// help it, which takes half a minute and is deaf to routers meanwhile. So the
+// association ends, and the next ones with that peer begin with shorter packets.
+
+// Narrow remembers which peers' paths have dropped long packets. The zero value is ready
+// for use.
+type Narrow struct {
+	mu    sync.Mutex
+	peers map[netip.Addr]narrowed
+}
+
+// narrowed is a path that does not carry what this host's route does.
+type narrowed struct {
+	mtu, lost int // in bytes: what is tried, and what got lost
+	until     time.Time
+}
+
+// of is what is known of the path to a peer, 0 for nothing.
+func (w *Narrow) of(peer netip.Addr) narrowed {
+	if w == nil {
+		return narrowed{}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.peers[peer]
+	if time.Now().After(n.until) {
+		delete(w.peers, peer)
+		return narrowed{}
+	}
+	return n
+}
+
+// note remembers a path.
+func (w *Narrow) note(peer netip.Addr, n narrowed) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	for p, o := range w.peers {
+		if now.After(o.until) || len(w.peers) >= maxNarrow {
+			delete(w.peers, p)
+		}
+	}
+	if w.peers == nil {
+		w.peers = make(map[netip.Addr]narrowed)
+	}
+	n.until = now.Add(narrowFor)
+	w.peers[peer] = n
+}
+
+// shorter is what is tried of a path that does not carry mtu bytes, 0: nothing is left.
+func shorter(mtu int) int {
+	for _, n := range narrowSteps {
+		if n < mtu {
+			return n
+		}
+	}
+	return 0
+}
+
+// keepTo has packets be no longer than what is tried of a path that is known to be
+// narrow, unless this host's route is by now.
+func (a *Assoc) keepTo(n narrowed) error {
+	st, err := a.status()
+	if err != nil || int(native.Uint32(st[28+sockaddrStorage+16:])) < n.lost {
+		return err
+	}
+	b := make([]byte, paddrparamsLen)
+	v := b[paddrparamsAfter:]
+	native.PutUint32(v[6:], uint32(n.mtu))
+	native.PutUint32(v[14:], sppNoDiscovery)
+	if err := control(a.conn, func(fd int) error { return setOption(fd, optPathParams, b) }); err != nil {
+		return fmt.Errorf("set the path's MTU to %d: %w", n.mtu, err)
+	}
+	a.narrow = n
+	return nil
+}
+
+// stuck is what the looks at an association have seen since something was last
+// acknowledged.
+type stuck struct {
+	timer    *time.Timer
+	acked    uint64 // bytes of messages
+	looks    int
+	answered int // looks at which HEARTBEATs had been answered since the one before
+	ups      int
+}
+
+// lookAgain looks at the association later; a.mu is held.
+func (a *Assoc) lookAgain() {
+	if a.ending {
+		return
+	}
+	if a.stuck.timer == nil {
+		a.stuck.timer = time.AfterFunc(lookEvery, a.look)
+		return
+	}
+	a.stuck.timer.Reset(lookEvery)
+}
+
+// look finds out whether the path drops long packets: nothing is acknowledged for some
+// time, although the peer has room and answers HEARTBEATs.
+func (a *Assoc) look() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ending {
+		return
+	}
+	defer a.lookAgain()
+	s, t := &a.stuck, &a.tx
+	t.log.trim(t.used)
+	out := t.log.bytes()
+	acked := t.bytes - uint64(out)
+	if out == 0 || acked != s.acked {
+		s.acked, s.looks, s.answered, s.ups = acked, 0, 0, a.ups
+		return
+	}
+	st, err := a.status()
+	if err != nil {
+		return
+	}
+	s.looks++
+	p := st[28+sockaddrStorage:]
+	if a.ups != s.ups || PathState(native.Uint32(p)) == PathUp {
+		s.ups = a.ups
+		s.answered++
+	}
+	mtu, window := int(native.Uint32(p[16:])), int(native.Uint32(st[8:]))
+	next := shorter(mtu)
+	if s.looks < stuckLooks || s.answered < 2 || window < mtu || next == 0 {
+		a.Kick()
+		return
+	}
+	primary, err := sockaddr(st[28 : 28+sockaddrStorage])
+	if err != nil {
+		return
+	}
+	n := narrowed{mtu: next, lost: mtu}
+	if a.narrow.lost > 0 {
+		n.lost = a.narrow.lost // which this host's route has
+	}
+	a.c.Narrow.note(primary.Addr(), n)
+	a.fail(fmt.Errorf("messages in packets of up to %d bytes do not get through, while the peer answers short ones: the path has become narrower. The next association tries %d", mtu, next))
+}
