@@ -20,7 +20,12 @@ func TestRepairedExportFlushesAgain(t *testing.T) {
 	thin := backingtest.ThinFile(t, size)
 	alpha, beta := newHost(t, ""), newHost(t, "")
 	link(t, alpha, beta)
-	beta.export("disk", thin.Path, false)
+	// Its own file system may turn read-only at any time; what leads to it does not.
+	path := filepath.Join(t.TempDir(), "disk")
+	if err := os.Symlink(thin.Path, path); err != nil {
+		t.Fatal(err)
+	}
+	beta.export("disk", path, false)
 	c := alpha.attach("disk")
 	block := bytes.Repeat([]byte{0xa5}, 1<<20)
 	for off := uint64(0); off < size; off += 1 << 20 {
@@ -39,14 +44,14 @@ func TestRepairedExportFlushesAgain(t *testing.T) {
 	says(t, beta.status().Exports[0].Problem, api.CodeUnavailable, "has lost acknowledged writes", "ironwarp export repair disk")
 
 	// A repair that cannot open the storage is none, and says so.
-	if err := os.Rename(thin.Path, thin.Path+".away"); err != nil {
+	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // it is open, and it is not
 		_, err := beta.api.RepairExport(t.Context(), "disk")
 		says(t, err, api.CodeNotFound, "export disk", "no such file")
 	}
-	if err := os.Rename(thin.Path+".away", thin.Path); err != nil {
+	if err := os.Rename(path+".away", path); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the export is offered again", func() bool { return beta.status().Exports[0].UUID != "" })
