@@ -29,8 +29,10 @@ func Install(g Spec) error {
 // longer the guard stays, and the error is a *HeldError. A guard that is not there
 // is no error. What a charon that was killed has left of the peer's SAs goes as
 // well: its policies would go on demanding ESP.
-func Remove(g Spec) error {
-	if err := EndSockets(g); err != nil {
+func Remove(g Spec) error { return removeBy(g, LinkSocket.end) }
+
+func removeBy(g Spec, end func(LinkSocket) error) error {
+	if err := endSocketsBy(g, end); err != nil {
 		return err
 	}
 	return errors.Join(TakeDown(g), RemoveChildren(g))

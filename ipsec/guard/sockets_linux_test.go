@@ -28,8 +28,15 @@ func TestGuardStaysWhileSocketsCannotBeEnded(t *testing.T) {
 		if err := EndSockets(other); err != nil {
 			t.Errorf("a link without sockets: %v", err)
 		}
+		if err := Install(g); err != nil {
+			return err
+		}
+		before, err := List("")
+		if err != nil {
+			return err
+		}
 		var held *HeldError
-		err = endSocketsBy(g, func(s LinkSocket) error {
+		err = removeBy(g, func(s LinkSocket) error {
 			if s.Local.Port() == g.Port {
 				return syscall.EOPNOTSUPP // the other one is ended, as far as the kernel says
 			}
@@ -38,8 +45,15 @@ func TestGuardStaysWhileSocketsCannotBeEnded(t *testing.T) {
 		if !errors.As(err, &held) || len(held.Sockets) != 2 || !errors.Is(err, syscall.EOPNOTSUPP) || !strings.Contains(err.Error(), "stays") || !strings.Contains(err.Error(), "ESTABLISHED") {
 			t.Errorf("sockets that cannot be ended: %v", err)
 		}
-		if err := EndSockets(g); err != nil {
+		holes, herr := Holes(g)
+		if after, err := List(""); err != nil || herr != nil || len(holes) > 0 || len(before) == 0 || len(after) != len(before) {
+			t.Errorf("of the guard's %d policies %d are left: %v, %v", len(before), len(after), holes, errors.Join(err, herr))
+		}
+		if err := Remove(g); err != nil {
 			t.Errorf("sockets that can be: %v", err)
+		}
+		if after, err := List(""); err != nil || len(after) > 0 {
+			t.Errorf("the guard is still there: %v, %v", after, err)
 		}
 		if left, err := LinkSockets(g); err != nil || len(left) > 0 {
 			t.Errorf("left are %v, %v", left, err)
