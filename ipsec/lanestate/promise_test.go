@@ -72,7 +72,7 @@ func TestPeerThatEndsEachChildAtOnceKeepsNobodyBusy(t *testing.T) {
 				w.now = w.now.Add(time.Hour)
 				w.happen(Listed{Waiting: true})
 				w.initiations = 0
-				for end := w.now.Add(time.Minute); w.now.Before(end); {
+				for end := w.now.Add(time.Minute); w.now.Before(end) && w.initiations <= tc.most; {
 					w.run(end.Sub(w.now), func(k Work) bool {
 						if k == Initiate {
 							w.happen(AttemptBegins{})
@@ -258,5 +258,135 @@ func TestBothHostsDoNotAct(t *testing.T) {
 	}
 	if a, b := delay(true, true, true), delay(true, false, true); a != 0 || b < followerGrace {
 		t.Errorf("without an IKE SA: the leader acts after %v, the follower after %v", a, b)
+	}
+	until := func(leads bool, work Work, bring func(*world)) time.Duration {
+		w := newWorld(t.Fatalf, true, leads)
+		bring(w)
+		w.run(time.Minute, func(k Work) bool { return k != work })
+		return w.now.Sub(begin)
+	}
+	greet := func(w *world) { w.happen(Greet{}) }
+	if a, b := until(true, Initiate, greet), until(false, Initiate, greet); a != 0 || b < greetDelay || b > time.Second {
+		t.Errorf("the first child: the leader acts after %v, the follower after %v", a, b)
+	}
+	two := func(w *world) { w.connect(); w.lists(2) }
+	if a, b := until(true, Dedupe, two), until(false, Dedupe, two); a != leaderDedupe || b != followerDedupe {
+		t.Errorf("a duplicate: the leader acts after %v, the follower after %v", a, b)
+	}
+}
+
+// TestChildIsReapedOnlyWhileNobodyUsesIt takes away one by one what has to be true.
+func TestChildIsReapedOnlyWhileNobodyUsesIt(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		use   func(*world, *flow)
+		reaps bool
+	}{
+		{"idle", func(*world, *flow) {}, true},
+		{"no flow", func(w *world, _ *flow) { w.leave(0) }, true},
+		{"not asked for", func(w *world, _ *flow) { w.reap = 0 }, false},
+		{"data waits", func(_ *world, f *flow) { f.waiting = true }, false},
+		{"used at last", func(w *world, f *flow) { f.used = w.now.Add(59 * time.Minute) }, false},
+		{"a flow waits to be admitted", func(w *world, _ *flow) {
+			w.flows = append(w.flows, &flow{used: w.now})
+			w.happen(FlowComes{})
+		}, false},
+		{"a flow is dialled", func(w *world, _ *flow) {
+			w.until = w.now.Add(2 * time.Hour)
+			w.happen(DialBegins{Until: w.until})
+		}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t.Fatalf, true, true)
+			w.reap, w.silence = 2*time.Minute, Silence{}
+			tc.use(w, w.connect())
+			w.now = w.now.Add(time.Hour)
+			if out := w.tick(); (out.Work == Reap) != tc.reaps {
+				t.Errorf("%+v", out)
+			}
+		})
+	}
+}
+
+// TestChildComesBackForFlowsThatAreOnTheirWay, dialled or accepted under the one that went.
+// A flow that comes when there was none is not worth an SA.
+func TestChildComesBackForFlowsThatAreOnTheirWay(t *testing.T) {
+	comes := func(w *world) { w.flows = append(w.flows, &flow{used: w.now}); w.happen(FlowComes{}) }
+	for _, tc := range []struct {
+		name  string
+		bring func(*world)
+		back  bool
+	}{
+		{"accepted under it", func(w *world) { comes(w); w.lists(0) }, true},
+		{"accepted long after", func(w *world) { w.lists(0); w.now = w.now.Add(time.Minute); comes(w) }, false},
+		{"dialled", func(w *world) {
+			w.until = w.now.Add(DialWait)
+			w.happen(DialBegins{Until: w.until})
+			w.lists(0)
+		}, true},
+		{"dialled, and not known to have come to anything", func(w *world) {
+			w.until = w.now.Add(DialWait)
+			w.happen(DialBegins{Until: w.until})
+			w.happen(DialOver{})
+			w.lists(0)
+		}, true},
+		{"dialled long before", func(w *world) {
+			w.until = w.now.Add(DialWait)
+			w.happen(DialBegins{Until: w.until})
+			w.now = w.until
+			w.lists(0)
+		}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t.Fatalf, true, true)
+			w.lists(1)
+			w.now = w.now.Add(time.Second)
+			tc.bring(w)
+			if back := w.run(10*time.Second, func(k Work) bool { return k != Initiate }) > 0; back != tc.back {
+				t.Errorf("it comes back: %v", back)
+			}
+		})
+	}
+}
+
+// TestStreamsGetTheirSAWhenCharonIsBack without traffic, and whatever had failed before: the
+// peer's charon believes in the old one.
+func TestStreamsGetTheirSAWhenCharonIsBack(t *testing.T) {
+	w := newWorld(t.Fatalf, true, true)
+	w.connect()
+	w.now = w.now.Add(time.Minute)
+	w.fails(8)
+	w.lists(1)
+	w.happen(Listed{CharonGone: true})
+	if out := w.tick(); out.Work != Initiate || w.lane.Why() != NeedRestart {
+		t.Errorf("%+v since %d", out, w.lane.Why())
+	}
+}
+
+// TestStableChildMakesUpForFailures: the pause after the next failure is a short one.
+func TestStableChildMakesUpForFailures(t *testing.T) {
+	w := newWorld(t.Fatalf, true, true)
+	w.connect()
+	w.fails(8)
+	w.lists(1)
+	w.now = w.now.Add(stableAfter)
+	w.fails(1)
+	failed := w.now
+	w.run(time.Minute, func(k Work) bool { return k != Initiate })
+	if d := w.now.Sub(failed); d > retryMin {
+		t.Errorf("a pause of %v", d)
+	}
+}
+
+// fails takes the child away from a stream with data, and lets so many attempts fail.
+func (w *world) fails(times int) {
+	w.flows[0].waiting = true
+	w.lists(0)
+	for range times {
+		if w.run(time.Minute, func(k Work) bool { return k != Initiate }) == 0 {
+			w.fatalf("no attempt")
+		}
+		w.happen(AttemptBegins{})
+		w.ends(AttemptEnds{Failed: true})
 	}
 }

@@ -94,7 +94,10 @@ func (w *world) happen(e Event) Effect {
 		w.fatalf("%T: from %v to %v without a list", e, before.State(), after.State())
 	}
 	if rises {
-		w.waiters, w.hasBeen, w.rose = 0, true, w.now
+		w.waiters, w.hasBeen, w.rose, w.failed = 0, true, w.now, time.Time{}
+		if w.lane.Wanted() {
+			w.fatalf("a child that is there is wanted")
+		}
 	}
 	if want := w.state(); after.State() != want {
 		w.fatalf("%T: the lane is %v, want %v", e, after.State(), want)
@@ -229,6 +232,14 @@ func (w *world) tick() Effect {
 			w.fatalf("flows are kicked while the lane is %v", w.lane.State())
 		}
 		out = w.happen(Kicked{Stuck: w.waiting()})
+	}
+	// Data that comes to wait is an event for nobody: a lane that has flows asks in time.
+	most := RetryMax
+	if w.lane.State() == Up {
+		most = stallCheck
+	}
+	if w.admitted() > 0 && !w.lane.Trying() && out.Work == Nothing && (out.Again <= 0 || out.Again > most) {
+		w.fatalf("%v: the next tick is after %v", w, out.Again)
 	}
 	return out
 }
