@@ -56,6 +56,7 @@ func (w *world) actions(rt *rapid.T) map[string]func(*rapid.T) {
 			}
 			f.admitted = true
 			dialled := rapid.Bool().Draw(rt, "dialled")
+			w.proved = w.proved || dialled
 			if dialled && (w.dials <= 1 || !w.now.Before(w.until)) {
 				w.until = time.Time{}
 			}
@@ -82,13 +83,16 @@ func (w *world) actions(rt *rapid.T) map[string]func(*rapid.T) {
 				w.until = until
 			}
 			w.dials++
+			w.proved = false
 			w.happen(DialBegins{Until: until})
 		},
 		"dial is over": func(rt *rapid.T) {
 			if w.dials == 0 {
 				rt.Skip("there is none")
 			}
-			w.dials--
+			if w.dials--; w.dials == 0 && w.proved {
+				w.until = time.Time{}
+			}
 			w.happen(DialOver{})
 		},
 		"greet": func(*rapid.T) { w.happen(Greet{}) },

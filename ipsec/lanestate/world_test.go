@@ -27,6 +27,7 @@ type world struct {
 	waiters int
 	dials   int
 	until   time.Time // the last dial may be on its way
+	proved  bool      // one was admitted since the last began
 	silence Silence
 
 	hasBeen     bool
