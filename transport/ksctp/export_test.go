@@ -4,3 +4,11 @@ import "net/netip"
 
 // AskAddrs asks the kernel for the addresses of an association.
 func (a *Assoc) AskAddrs() (local, peer []netip.AddrPort, err error) { return addrsOf(a.conn) }
+
+// Looks is how many times in a row an association was looked at with something queued
+// and nothing acknowledged.
+func (a *Assoc) Looks() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stuck.looks
+}

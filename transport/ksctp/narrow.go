@@ -41,7 +41,7 @@ func (w *Narrow) of(peer netip.Addr) narrowed {
 	return n
 }
 
-// note remembers a path.
+// note remembers a path, by the shortest that was found.
 func (w *Narrow) note(peer netip.Addr, n narrowed) {
 	if w == nil {
 		return
@@ -56,6 +56,9 @@ func (w *Narrow) note(peer netip.Addr, n narrowed) {
 	}
 	if w.peers == nil {
 		w.peers = make(map[netip.Addr]narrowed)
+	}
+	if o, ok := w.peers[peer]; ok && o.mtu < n.mtu { // an association that is older than that
+		n.mtu = o.mtu
 	}
 	n.until = now.Add(narrowFor)
 	w.peers[peer] = n

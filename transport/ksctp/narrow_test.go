@@ -1,6 +1,8 @@
 package ksctp_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -20,12 +22,10 @@ func TestPathThatDropsLongPackets(t *testing.T) {
 	if err := hb.Narrow(t.Context(), 0, 1300); err != nil {
 		t.Fatal(err)
 	}
-	start := time.Now()
 	long := make([]byte, x.a.MaxMessage())
 	send(t, x.a, repeat(one(0, make([]byte, 1000)), 3)...)
 	send(t, x.a, repeat(one(0, long), 3)...)
 	<-x.a.Done()
-	t.Logf("after %v: %v", time.Since(start), x.a.Err())
 	if err := x.a.Err(); err == nil || !strings.Contains(err.Error(), "the path has become narrower") {
 		t.Errorf("the association ended: %v", err)
 	}
@@ -36,5 +36,56 @@ func TestPathThatDropsLongPackets(t *testing.T) {
 	y.rb.waitFor(t, 100)
 	if s := y.a.Stats(); s.PathMTU != 1200 || s.LostMTU != 1500 {
 		t.Errorf("the path carries %d and loses %d", s.PathMTU, s.LostMTU)
+	}
+}
+
+// Neither an outage nor a peer that takes nothing is such a path, however long it lasts.
+func TestOutageAndClosedWindowEndNothing(t *testing.T) {
+	ha, hb := hosts(t, 1)
+	for what, tc := range map[string]struct {
+		stop func(x *ends) error
+		on   func(x *ends) error
+	}{
+		"an outage": {
+			func(*ends) error { return ha.Sever(t.Context(), 0, true) },
+			func(*ends) error { return ha.Sever(t.Context(), 0, false) },
+		},
+		"a closed window": {
+			func(x *ends) error { x.rb.set(func() { x.rb.hold, x.rb.quiet = true, true }); return nil },
+			func(x *ends) error {
+				var n int
+				x.rb.set(func() { x.rb.hold, n, x.rb.held = false, x.rb.held, 0 })
+				x.b.Release(n)
+				return nil
+			},
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			c := quick
+			c.Heartbeat, c.Narrow, c.SendBuffer, c.RecvBuffer = time.Second, new(ksctp.Narrow), 128<<10, 128<<10
+			x := between(t, ha, hb, 1, c)
+			defer x.l.Close()
+			if err := tc.stop(x); err != nil {
+				t.Fatal(err)
+			}
+			sent, full := 0, false
+			for !full || x.a.Looks() < 6 {
+				n, err := x.a.TrySend(repeat(one(0, make([]byte, x.a.MaxMessage())), 16))
+				if err != nil {
+					t.Fatalf("after %d messages: %v", sent, err)
+				}
+				sent += n
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				full = errors.Is(x.a.Wait(ctx), context.DeadlineExceeded)
+				cancel()
+			}
+			if err := tc.on(x); err != nil {
+				t.Fatal(err)
+			}
+			x.rb.waitFor(t, sent)
+			if s := x.a.Stats(); s.LostMTU != 0 {
+				t.Errorf("packets of %d bytes get lost", s.LostMTU)
+			}
+		})
 	}
 }

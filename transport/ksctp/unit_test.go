@@ -242,10 +242,11 @@ func TestNarrowPathsAreRememberedForAWhile(t *testing.T) {
 		}
 		w.note(last, narrowed{mtu: 1000, lost: 1500})
 		<-time.After(2 * time.Second)
+		w.note(last, narrowed{mtu: 1200, lost: 1500}) // by one that began before
 		if n := w.of(last); n.mtu != 1000 {
 			t.Errorf("what was found later: %+v", n)
 		}
-		<-time.After(narrowFor)
+		<-time.After(narrowFor + time.Second)
 		if n := w.of(last); n.mtu != 0 || len(w.peers) > maxNarrow {
 			t.Errorf("never forgotten: %+v", n)
 		}
