@@ -35,7 +35,7 @@ var sctpPrograms = []struct {
 	{"oversctp", ".", "", "TestConformance$/sctp-udp", 25 * time.Minute, true},
 	{"ipsectest", associations, besides, "Phase2DeleteLeavesAssociationsUp/SCTP in UDP", 35 * time.Minute, false},
 	{"chaos", "KernelSCTP", "", "", 25 * time.Minute, false},
-	{"peers", "WhatIsQueued", "/_tcp$|/_sctp-udp$", "", 15 * time.Minute, false},
+	{"peers", "WhatIsQueued|NarrowerThanItsEnds", "/_tcp$|/_sctp-udp$|/^tcp_|/^sctp-udp_", "", 15 * time.Minute, false},
 }
 
 // associations are the tests of package ipsectest about the kernel's SCTP inside
