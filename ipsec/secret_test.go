@@ -80,6 +80,15 @@ func TestSecretFilesAreCheckedBeforeTheyAreBelieved(t *testing.T) {
 			t.Errorf("%s: error %v, want %v with %q", tc.name, err, tc.err, tc.words)
 		}
 	}
+	if os.Geteuid() == 0 { // nobody else gives files away
+		path := write("h", "0123456789abcdef\n", 0o600)
+		if err := os.Chown(path, 65534, -1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := LoadSecret(path); !errors.Is(err, ErrSecretFile) || !strings.Contains(err.Error(), "belongs to user 65534") {
+			t.Errorf("another user's: %v", err)
+		}
+	}
 	for _, mode := range []os.FileMode{0o600, 0o400} {
 		s, err := LoadSecret(write(fmt.Sprint("ok", mode), "0123456789abcdef\n", mode))
 		if err != nil || string(s.Reveal()) != "0123456789abcdef" {

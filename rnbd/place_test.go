@@ -191,8 +191,10 @@ func TestPlaceOfAWriter(t *testing.T) {
 			if e := do(t, h.disk, block.OpRead, make([]byte, 512), 0, 0, 0); e != syscall.EIO {
 				t.Errorf("a read: %v", e)
 			}
-			if err := h.disk.reopen(testContext(t), h.a.rt, nil); !errors.Is(err, ErrPlaceTaken) {
-				t.Errorf("opened again: %v", err)
+			for _, shared := range []bool{true, false} { // a server that would let it in is not asked
+				if err := errors.Join(h.SetWriters("r", shared), h.disk.reopen(testContext(t), h.a.rt, nil)); !errors.Is(err, ErrPlaceTaken) {
+					t.Errorf("opened again: %v", err)
+				}
 			}
 			if err := h.disk.Close(); err != nil {
 				t.Error(err)
