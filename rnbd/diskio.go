@@ -29,7 +29,7 @@ type diskIO struct {
 	errno   atomic.Uint32 // the first error
 	acked   uint64        // writes that were acknowledged when it was submitted
 
-	next *diskIO // in the pool
+	next *diskIO // in the pool, or of those that overlaps has let go
 }
 
 // ioPool keeps diskIOs for their next use. There are never more than the
@@ -267,14 +267,15 @@ func (io *diskIO) finish(errno syscall.Errno) {
 	io.d.flying.Add(-1)
 	io.d.counters.count(io.op, uint64(io.n), errno)
 	done, d := io.done, io.d
-	var next []*diskIO
+	var next *diskIO
 	if io.op.Writes() {
 		next = d.order.end(io)
 	}
 	io.done = nil
 	done.Complete(errno)
 	ended := false
-	for _, w := range next {
+	for w := next; w != nil; w = next {
+		next, w.next = w.next, nil
 		ended = !w.send(false) || ended
 	}
 	if ended { // and may be another user's than whose call this is

@@ -29,7 +29,7 @@ func (e extent) overlaps(o extent) bool { return e.from < o.to && o.from < e.to 
 
 // begin reports whether a write may be sent now. If not, an end gives it out.
 func (w *overlaps) begin(io *diskIO) bool {
-	if !checks.On(checks.PostingOrder) {
+	if !checks.On(checks.PostingOrder) || !checks.On(checks.Succession) {
 		return true
 	}
 	w.mu.Lock()
@@ -47,8 +47,9 @@ func (w *overlaps) admitLocked(io *diskIO) bool {
 	return true
 }
 
-// end notes that a write has ended, sent or not. It returns those that may be sent now.
-func (w *overlaps) end(io *diskIO) (ready []*diskIO) {
+// end notes that a write has ended, sent or not. It returns those that may be sent now,
+// linked by next.
+func (w *overlaps) end(io *diskIO) (ready *diskIO) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	same := func(e extent) bool { return e.io == io }
@@ -58,16 +59,14 @@ func (w *overlaps) end(io *diskIO) (ready []*diskIO) {
 		w.flying[last] = extent{}
 		w.flying = w.flying[:last]
 	}
-	if len(w.held) == 0 {
-		return nil
-	}
-	held := w.held
-	w.held = nil
+	held, tail := w.held, &ready
+	w.held = held[:0]
 	for _, h := range held {
 		if w.admitLocked(h) {
-			ready = append(ready, h)
+			*tail, tail = h, &h.next
 		}
 	}
+	clear(held[len(w.held):])
 	return ready
 }
 

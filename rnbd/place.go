@@ -36,7 +36,7 @@ func (s *Server) admit(d *device, had bool) (refused *openRsp, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was, known := s.places[d.exp.disk]
-	if had && !d.readOnly && !d.exp.sharedWriters() && was.Attachment != d.attachment && checks.On(checks.WritersPlace) {
+	if had && !d.readOnly && !d.exp.sharedWriters() && was.Attachment != d.attachment && checks.On(checks.WritersPlace) && checks.On(checks.DiskIdentity) {
 		switch {
 		case known:
 			return &openRsp{Result: openTaken, Detail: printable.Text(string(was.Peer))}, nil
