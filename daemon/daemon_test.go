@@ -219,7 +219,12 @@ func (h *host) offer(spec api.ExportSpec) {
 // attach attaches a disk and connects an NBD client to it.
 func (h *host) attach(disk string) *nbdtest.Client {
 	h.t.Helper()
-	if _, err := h.api.Attach(h.t.Context(), api.AttachRequest{Peer: "beta", Export: disk}, nil); err != nil {
+	var err error
+	eventually(h.t, "attached", func() bool {
+		_, err = h.api.Attach(h.t.Context(), api.AttachRequest{Peer: "beta", Export: disk}, nil)
+		return err == nil || !strings.Contains(err.Error(), errHangs.Error()) // as on a busy machine
+	})
+	if err != nil {
 		h.t.Fatal(err)
 	}
 	return h.nbd(disk)
