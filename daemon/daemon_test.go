@@ -204,10 +204,11 @@ func (h *host) offer(spec api.ExportSpec) {
 	h.t.Helper()
 	name := spec.Name
 	spec.Allow = []string{"alpha"}
-	e, err := h.api.AddExport(h.t.Context(), spec)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	var e api.Export
+	h.unlessLate("offered", func() (err error) {
+		e, err = h.api.AddExport(h.t.Context(), spec)
+		return err
+	})
 	if e.State != api.ExportReady {
 		h.t.Logf("export %s is not offered at once: %v", name, e.Problem)
 		eventually(h.t, "the export is offered", func() bool {
@@ -219,15 +220,25 @@ func (h *host) offer(spec api.ExportSpec) {
 // attach attaches a disk and connects an NBD client to it.
 func (h *host) attach(disk string) *nbdtest.Client {
 	h.t.Helper()
+	h.unlessLate("attached", func() error {
+		_, err := h.api.Attach(h.t.Context(), api.AttachRequest{Peer: "beta", Export: disk}, nil)
+		return err
+	})
+	return h.nbd(disk)
+}
+
+// unlessLate does something to storage that works, which on a busy machine may answer too
+// late for one call of the daemon.
+func (h *host) unlessLate(what string, do func() error) {
+	h.t.Helper()
 	var err error
-	eventually(h.t, "attached", func() bool {
-		_, err = h.api.Attach(h.t.Context(), api.AttachRequest{Peer: "beta", Export: disk}, nil)
-		return err == nil || !strings.Contains(err.Error(), errHangs.Error()) // as on a busy machine
+	eventually(h.t, what, func() bool {
+		err = do()
+		return err == nil || !strings.Contains(err.Error(), errHangs.Error())
 	})
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return h.nbd(disk)
 }
 
 func (h *host) nbd(disk string) *nbdtest.Client {
