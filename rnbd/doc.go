@@ -7,7 +7,8 @@
 // each of which is a block.Device. When the path to the server is lost, I/O
 // waits; when it is back the disks are opened again, and what was in flight is
 // sent again. Writes to the same bytes begin one after the other, so that what is
-// sent again never comes over what was acknowledged since. A disk that the server cannot open yet goes on waiting and asks again.
+// sent again never comes over what was acknowledged since. A disk that the server
+// cannot open yet goes on waiting and asks again.
 //
 // # Wire format
 //
