@@ -167,8 +167,8 @@ func TestProgramThatBreaksOffIsAFailure(t *testing.T) {
 		"no matrix":          {map[string]string{"kernel.log": pass, "kernel.status": "0\n", "ikematrix.log": "panic: x\n"}, 1},
 	} {
 		o, err := readESP(leave(t, c.files))
-		if err != nil || o.failed() != c.failed {
-			t.Errorf("%s: %d failures of %+v, %v; want %d", name, o.failed(), o, err, c.failed)
+		if err != nil || len(o.unexpected()) != c.failed {
+			t.Errorf("%s: %d failures of %+v, %v; want %d", name, len(o.unexpected()), o, err, c.failed)
 		}
 	}
 	if _, err := readESP(t.TempDir()); err == nil {
@@ -204,8 +204,8 @@ func TestSecondTryReplacesTheFirst(t *testing.T) {
 		"breaks off":  {"=== RUN   TestA\n", "124\n", 2, 0},
 	} {
 		o, err := readESP(leave(t, map[string]string{"kernel.log": first, "kernel.status": "1\n", "kernel-again.log": c.again, "kernel-again.status": c.status}))
-		if err != nil || o.failed() != c.failed || len(o.shaky) != c.shaky || len(o.kernel) != 2 {
-			t.Errorf("%s: %d failures of %+v, %v; want %d", name, o.failed(), o, err, c.failed)
+		if err != nil || len(o.unexpected()) != c.failed || len(o.shaky) != c.shaky || len(o.kernel) != 2 {
+			t.Errorf("%s: %d failures of %+v, %v; want %d", name, len(o.unexpected()), o, err, c.failed)
 		}
 		if c.shaky > 0 && !strings.Contains(o.shaky[0], "too late") {
 			t.Errorf("%s: %q", name, o.shaky)

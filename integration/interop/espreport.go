@@ -16,16 +16,14 @@ func (o *espOutcome) passed() int {
 	return k + others + o.matrixRows()
 }
 
-// failed counts what is not as expected: a test that needs the kernel's ESP must
+// unexpected names what is not as expected: a test that needs the kernel's ESP must
 // not be skipped here. A program that did not come to its end is one more.
-func (o *espOutcome) failed() int {
-	_, k, skipped := countTests(o.kernel)
-	_, others, _ := countTests(o.others)
-	n := k + skipped + others + len(o.broken)
+func (o *espOutcome) unexpected() []string {
+	names := slices.Concat(namesOf(o.kernel, resultFail, resultSkip), namesOf(o.others, resultFail), o.broken)
 	if o.matrix != nil {
-		n += len(o.matrix.Failed())
+		names = append(names, o.matrix.Failed()...)
 	}
-	return n
+	return names
 }
 
 // matrixRows is how many rows of the matrix are as expected.

@@ -214,13 +214,17 @@ func run(ctx context.Context) (ok bool, err error) {
 	}
 	r.print(os.Stdout, out)
 	l.printTimes(os.Stdout)
+	unexpected := r.unexpected()
+	for _, name := range unexpected {
+		fmt.Println("UNEXPECTED:", name)
+	}
 	fmt.Printf("%s in %.0f s\n", r.summary(), time.Since(begin).Seconds())
 	if err := long.End(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
-	ok = r.failed() == 0
+	ok = len(unexpected) == 0
 	if a.summary != "" {
-		if err := writeSummary(a.summary, r.passed(), r.failed(), r.skipped()); err != nil {
+		if err := writeSummary(a.summary, r.passed(), len(unexpected), r.skipped()); err != nil {
 			return false, err
 		}
 	}

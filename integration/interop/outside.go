@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -96,14 +97,14 @@ func (o *outsideOutcome) passed() int {
 	return n
 }
 
-// failed counts what is not as expected, and what was skipped though there is all it
-// needs.
-func (o *outsideOutcome) failed() int {
-	_, failed, skipped := countTests(o.tests)
-	if o.mayLack {
-		skipped = 0
+// unexpected names what is not as expected, and what was skipped though there is all
+// it needs.
+func (o *outsideOutcome) unexpected() []string {
+	names := slices.Concat(namesOf(o.tests, resultFail), o.broken)
+	if !o.mayLack {
+		names = append(names, namesOf(o.tests, resultSkip)...)
 	}
-	return failed + skipped + len(o.broken)
+	return names
 }
 
 // skipped counts what this host lacks something for.

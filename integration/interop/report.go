@@ -38,18 +38,19 @@ func (r *report) passed() int {
 	return n
 }
 
-func (r *report) failed() int {
-	n := r.siwFailed()
+// unexpected names what is not as expected.
+func (r *report) unexpected() []string {
+	names := r.siwUnexpected()
 	if r.esp != nil {
-		n += r.esp.failed()
+		names = append(names, r.esp.unexpected()...)
 	}
 	if r.sctp != nil {
-		n += r.sctp.failed()
+		names = append(names, r.sctp.unexpected()...)
 	}
 	for _, o := range r.outside {
-		n += o.failed()
+		names = append(names, o.unexpected()...)
 	}
-	return n
+	return names
 }
 
 func (r *report) skipped() (n int) {
@@ -74,14 +75,23 @@ func (r *report) siwPassed() (n int) {
 	return n
 }
 
-// siwFailed is how many are not; a suite that has not come to its end is one
+// siwUnexpected names those that are not; a suite that has not come to its end is one
 // more.
-func (r *report) siwFailed() int {
-	n := len(r.rping) + len(r.suite) - r.siwPassed()
-	if r.broken != "" {
-		n++
+func (r *report) siwUnexpected() (names []string) {
+	for _, v := range r.rping {
+		if !v.Expected() {
+			names = append(names, v.Name())
+		}
 	}
-	return n
+	for _, v := range r.suite {
+		if !v.Expected() {
+			names = append(names, v.TestName())
+		}
+	}
+	if r.broken != "" {
+		names = append(names, r.broken)
+	}
+	return names
 }
 
 func (r *report) summary() string {
@@ -92,15 +102,15 @@ func (r *report) summary() string {
 		}
 	}
 	s := fmt.Sprintf("%d runs of rping and %d of the suite: %d as expected, %d of these because siw can't; %d unexpected",
-		len(r.rping), len(r.suite), r.siwPassed(), lacking, r.siwFailed())
+		len(r.rping), len(r.suite), r.siwPassed(), lacking, len(r.siwUnexpected()))
 	if r.esp != nil {
-		s += fmt.Sprintf(". Kernel ESP: %d as expected, %d unexpected", r.esp.passed(), r.esp.failed())
+		s += fmt.Sprintf(". Kernel ESP: %d as expected, %d unexpected", r.esp.passed(), len(r.esp.unexpected()))
 	}
 	if r.sctp != nil {
-		s += fmt.Sprintf(". Kernel SCTP: %d as expected, %d unexpected", r.sctp.passed(), r.sctp.failed())
+		s += fmt.Sprintf(". Kernel SCTP: %d as expected, %d unexpected", r.sctp.passed(), len(r.sctp.unexpected()))
 	}
 	for _, o := range r.outside {
-		s += fmt.Sprintf(". %s: %d as expected, %d unexpected", strings.ToUpper(o.title[:1])+o.title[1:], o.passed(), o.failed())
+		s += fmt.Sprintf(". %s: %d as expected, %d unexpected", strings.ToUpper(o.title[:1])+o.title[1:], o.passed(), len(o.unexpected()))
 		if n := o.skipped(); n > 0 {
 			s += fmt.Sprintf(", %d skipped", n)
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -140,12 +141,10 @@ func (o *sctpOutcome) passed() int {
 	return n
 }
 
-// failed counts what is not as expected: nothing that has a row may be skipped
+// unexpected names what is not as expected: nothing that has a row may be skipped
 // here.
-func (o *sctpOutcome) failed() int {
-	_, failed, _ := countTests(o.tests)
-	_, _, skipped := countTests(o.rows())
-	return failed + skipped + len(o.broken)
+func (o *sctpOutcome) unexpected() []string {
+	return slices.Concat(namesOf(o.tests, resultFail), namesOf(o.rows(), resultSkip), o.broken)
 }
 
 // rows are the tests that have a row of their own.

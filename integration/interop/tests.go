@@ -114,6 +114,16 @@ func countTests(ts []Test) (passed, failed, skipped int) {
 	return passed, failed, skipped
 }
 
+// namesOf are the names of the tests that came to one of the results.
+func namesOf(ts []Test, results ...string) (names []string) {
+	for _, t := range ts {
+		if slices.Contains(results, t.Result) {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
 func (t Test) result() string {
 	switch t.Result {
 	case resultPass:
