@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -52,7 +53,7 @@ type espSettings struct {
 
 // peers are the two links between the hosts, as one of them sees them.
 func (s espSettings) peers() ([]ipsec.Peer, error) {
-	secret, err := ipsec.LoadSecret(s.Secret)
+	secret, err := auth.LoadSecret(s.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +130,7 @@ func openESP(ctx context.Context, b *bench, names []string) (_ []contender, _ io
 		}
 	}
 	secret := filepath.Join(l.Dir(), "psk")
-	if err := ipsec.GenerateSecret().Save(secret); err != nil {
+	if err := auth.GenerateSecret().Save(secret); err != nil {
 		return nil, nil, err
 	}
 	settings, err := json.Marshal(espSettings{VICI: beta.ViciSocket(), Secret: secret, Local: beta.Addr(), Remote: alpha.Addr()})

@@ -7,28 +7,28 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
 // credentials are what this host proves itself to a peer with, and what it
 // judges the peer by.
 type credentials struct {
-	psk  ipsec.Secret
-	cert *ipsec.Credential
-	cas  []ipsec.Authority
+	psk  auth.Secret
+	cert *auth.Credential
+	cas  []auth.Authority
 }
 
 // loadCredentials reads the files that a peer's declaration names.
 func loadCredentials(c config.Peer) (k credentials, err error) {
 	if c.Auth != config.AuthCert {
-		k.psk, err = ipsec.LoadSecret(c.PSKFile)
+		k.psk, err = auth.LoadSecret(c.PSKFile)
 		return k, err
 	}
-	if k.cert, err = ipsec.LoadCredential(c.CertFile, c.KeyFile); err != nil {
+	if k.cert, err = auth.LoadCredential(c.CertFile, c.KeyFile); err != nil {
 		return credentials{}, err
 	}
 	for _, file := range c.CAFiles {
-		ca, err := ipsec.LoadAuthority(file)
+		ca, err := auth.LoadAuthority(file)
 		if err != nil {
 			return credentials{}, err
 		}
@@ -58,7 +58,7 @@ func (k *credentials) certProblem(peer string, now time.Time) *api.Error {
 func (k *credentials) empty() bool { return k.psk.IsZero() && k.cert == nil }
 
 func (k *credentials) equal(o *credentials) bool {
-	return k.psk.Equal(o.psk) && k.cert.Equal(o.cert) && slices.EqualFunc(k.cas, o.cas, func(a, b ipsec.Authority) bool {
+	return k.psk.Equal(o.psk) && k.cert.Equal(o.cert) && slices.EqualFunc(k.cas, o.cas, func(a, b auth.Authority) bool {
 		return a.Certificate().Equal(b.Certificate())
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
@@ -29,12 +30,12 @@ var ikeReasons = []struct {
 	{ipsec.ErrGateway, api.ReasonGateway, "ESP has to end at the peer itself (RFC 5042 5.4.5); if this gateway is meant to be trusted, say so with gateway: in the peer's file"},
 	{ipsec.ErrNotCovered, api.ReasonNotCovered, "an SA is brought up by the stream that needs it; `ironwarp sa ls` shows what there is"},
 	{ipsec.ErrClock, api.ReasonClock, "set the clocks of both hosts, by NTP best, and look at the certificates' dates with `openssl x509 -noout -dates -in FILE`"},
-	{ipsec.ErrCertExpired, api.ReasonCertExpired, "issue a new certificate, replace the file, and run `ironwarp reload`"},
-	{ipsec.ErrCertNotYet, api.ReasonCertNotYet, "compare the clocks of both hosts; else wait, or issue a certificate that is valid now"},
-	{ipsec.ErrCertRevoked, api.ReasonCertRevoked, "the host with this certificate needs a new one from the authority, unless it was revoked for a reason"},
-	{ipsec.ErrCertUntrusted, api.ReasonCertUntrusted, "ca_files have to name the authority that issued the other host's certificate, on both hosts"},
-	{ipsec.ErrCertIdentity, api.ReasonCertIdentity, "the identity (local_id there, remote_id here; the address by default) has to be among the certificate's subject alternative names"},
-	{ipsec.ErrCertStatus, api.ReasonCertStatus, "make the revocation list or OCSP responder reachable, or say revocation: relaxed, with which a revoked certificate may go unnoticed"},
+	{auth.ErrCertExpired, api.ReasonCertExpired, "issue a new certificate, replace the file, and run `ironwarp reload`"},
+	{auth.ErrCertNotYet, api.ReasonCertNotYet, "compare the clocks of both hosts; else wait, or issue a certificate that is valid now"},
+	{auth.ErrCertRevoked, api.ReasonCertRevoked, "the host with this certificate needs a new one from the authority, unless it was revoked for a reason"},
+	{auth.ErrCertUntrusted, api.ReasonCertUntrusted, "ca_files have to name the authority that issued the other host's certificate, on both hosts"},
+	{auth.ErrCertIdentity, api.ReasonCertIdentity, "the identity (local_id there, remote_id here; the address by default) has to be among the certificate's subject alternative names"},
+	{auth.ErrCertStatus, api.ReasonCertStatus, "make the revocation list or OCSP responder reachable, or say revocation: relaxed, with which a revoked certificate may go unnoticed"},
 	{ipsec.ErrAggressiveRefused, api.ReasonNegotiation, "take a profile without aggressive mode on both hosts"},
 	{esp.ErrCannot, api.ReasonDataPlane, "choose another profile or mode; `ironwarp doctor` says what this host's ESP can do"},
 	{ipsec.ErrPluginMissing, api.ReasonStrongSwan, "install libstrongswan-standard-plugins, libstrongswan-extra-plugins and libcharon-extra-plugins, then restart strongSwan"},
@@ -44,11 +45,11 @@ var ikeReasons = []struct {
 	{ipsec.ErrUnreachable, api.ReasonUnreachable, "is the host up, does strongSwan run there, and do firewalls let UDP 500 and 4500 through?"},
 	{ipsec.ErrUnloaded, api.ReasonStrongSwan, "it is loaded again; whatever runs swanctl while the daemon runs does this"},
 	{ipsec.ErrNegotiation, api.ReasonNegotiation, "strongSwan's log on both hosts says more"},
-	{ipsec.ErrSecretFile, api.ReasonSecret, "both hosts need the same secret, in a file of mode 0600; then run `ironwarp reload`"},
-	{ipsec.ErrSecretShort, api.ReasonSecret, "make a longer one with `ironwarp peer rotate-secret --generate-psk`, on one host, and bring it to the other"},
-	{ipsec.ErrKeyMismatch, api.ReasonCredential, "cert_file and key_file have to belong together; then run `ironwarp reload`"},
-	{ipsec.ErrNotAuthority, api.ReasonCredential, "ca_files have to name the authority that issued the peer's certificate; then run `ironwarp reload`"},
-	{ipsec.ErrCredential, api.ReasonCredential, "correct the files (cert_file, key_file of mode 0600, ca_files), then run `ironwarp reload`"},
+	{auth.ErrSecretFile, api.ReasonSecret, "both hosts need the same secret, in a file of mode 0600; then run `ironwarp reload`"},
+	{auth.ErrSecretShort, api.ReasonSecret, "make a longer one with `ironwarp peer rotate-secret --generate-psk`, on one host, and bring it to the other"},
+	{auth.ErrKeyMismatch, api.ReasonCredential, "cert_file and key_file have to belong together; then run `ironwarp reload`"},
+	{auth.ErrNotAuthority, api.ReasonCredential, "ca_files have to name the authority that issued the peer's certificate; then run `ironwarp reload`"},
+	{auth.ErrCredential, api.ReasonCredential, "correct the files (cert_file, key_file of mode 0600, ca_files), then run `ironwarp reload`"},
 	{profile.ErrRefused, api.ReasonProfile, "choose another profile, or correct it under ipsec: profiles:, then run `ironwarp reload`"},
 	{guard.ErrLeaks, api.ReasonGuard, "`ironwarp doctor` lists the holes in the guard; until they are closed nothing is sent to this peer"},
 	{guard.ErrUntested, api.ReasonGuard, "is there a route to the peer? See `ip route get` with its address; the test is made as soon as there is one"},

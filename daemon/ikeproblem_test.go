@@ -17,6 +17,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 	"github.com/ironwarp/ironwarp/transport"
@@ -98,7 +99,7 @@ func TestOperationsExplainEveryIPsecFailure(t *testing.T) {
 
 func TestSpecialReasonsComeFirst(t *testing.T) {
 	// A certificate that has expired is a failed authentication, too.
-	err := &ipsec.NegotiationError{Peer: "beta", Kind: errors.Join(ipsec.ErrAuthFailed, ipsec.ErrCertExpired), Advice: "renew it"}
+	err := &ipsec.NegotiationError{Peer: "beta", Kind: errors.Join(ipsec.ErrAuthFailed, auth.ErrCertExpired), Advice: "renew it"}
 	e := ikeProblem("beta", err)
 	if e.Reason != api.ReasonCertExpired || !strings.HasPrefix(e.Fix, "renew it") || !strings.Contains(e.Fix, "keeps trying") {
 		t.Errorf("%+v", e)

@@ -11,6 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -151,11 +152,11 @@ func stateOf(st ipsec.Status) string {
 }
 
 // revocation is what a peer's declaration means, "" with a secret.
-func revocation(c config.Peer) ipsec.Revocation {
+func revocation(c config.Peer) auth.Revocation {
 	if c.Auth != config.AuthCert {
 		return ""
 	}
-	return cmp.Or(c.Revocation, ipsec.RevocationIfURI)
+	return cmp.Or(c.Revocation, auth.RevocationIfURI)
 }
 
 func ipsecState(st ipsec.Status) *api.IPsec {

@@ -12,6 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
 // peerOf turns what was asked for into a declaration. What is wrong with it as a
@@ -20,7 +21,7 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 	p := config.Peer{
 		Name: s.Name, Port: s.Port, Transport: config.TransportTCP, UDPPort: s.UDPPort, LocalID: s.LocalID, RemoteID: s.RemoteID, Profile: s.Profile, Mode: s.Mode,
 		Auth: config.Auth(s.Auth), PSKFile: s.PSKFile, CertFile: s.CertFile, KeyFile: s.KeyFile, CAFiles: s.CAFiles,
-		CRLURIs: s.CRLURIs, OCSPURIs: s.OCSPURIs, Revocation: ipsec.Revocation(s.Revocation),
+		CRLURIs: s.CRLURIs, OCSPURIs: s.OCSPURIs, Revocation: auth.Revocation(s.Revocation),
 		Protection: config.ProtectIPsec, CRC: true, LargeFPDU: true, Connections: config.DefaultConnections, ChildSAs: max(s.ChildSAs, 1),
 	}
 	bad := func(format string, a ...any) (config.Peer, error) {

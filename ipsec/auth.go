@@ -2,9 +2,6 @@ package ipsec
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/rsa"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,6 +10,7 @@ import (
 
 	"github.com/strongswan/govici/vici"
 
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
@@ -30,27 +28,21 @@ func authorityPrefix(peer string) string { return "ironwarp-" + peer + "/" }
 // every key that belongs to either of the two identities, so that one which
 // belonged to this host's as well would let its peer pass for any other.
 func sharedMessage(p *Peer) *vici.Message {
-	return charon.Section("id", secretName(p.Name), "type", "IKE", "data", string(p.PSK.bytes()), "owners", []string{p.RemoteID})
+	return charon.Section("id", secretName(p.Name), "type", "IKE", "data", string(p.PSK.Reveal()), "owners", []string{p.RemoteID})
 }
 
-// keyMessage is load-key. The encodings are those that need the fewest plugins.
-func keyMessage(c *Credential) (*vici.Message, error) {
-	switch k := c.key.(type) {
-	case *ecdsa.PrivateKey:
-		der, err := x509.MarshalECPrivateKey(k)
-		if err != nil {
-			return nil, fmt.Errorf("%w: the private key cannot be encoded", ErrCredential)
-		}
-		return charon.Section("type", "ecdsa", "data", string(der)), nil
-	case *rsa.PrivateKey:
-		return charon.Section("type", "rsa", "data", string(x509.MarshalPKCS1PrivateKey(k))), nil
+// keyMessage is load-key.
+func keyMessage(c *auth.Credential) (*vici.Message, error) {
+	kind, der, err := c.Reveal()
+	if err != nil {
+		return nil, err
 	}
-	return nil, checkKey(c.key.Public())
+	return charon.Section("type", kind, "data", string(der)), nil
 }
 
 // authorityMessage is load-authority.
-func authorityMessage(peer string, i int, a *Authority) *vici.Message {
-	return charon.Section(authorityName(peer, i), charon.Section("cacert", string(a.cert.Raw), "crl_uris", a.CRLURIs, "ocsp_uris", a.OCSPURIs))
+func authorityMessage(peer string, i int, a *auth.Authority) *vici.Message {
+	return charon.Section(authorityName(peer, i), charon.Section("cacert", string(a.Certificate().Raw), "crl_uris", a.CRLURIs, "ocsp_uris", a.OCSPURIs))
 }
 
 // authSections are how this host and the peer authenticate, in load-conn. The
@@ -62,7 +54,7 @@ func authSections(p *Peer) (local, remote *vici.Message) {
 	}
 	var cas []string
 	for _, a := range p.CAs {
-		cas = append(cas, string(a.cert.Raw))
+		cas = append(cas, string(a.Certificate().Raw))
 	}
 	return charon.Section("auth", "pubkey", "id", p.LocalID, "certs", []string{string(p.Cert.Certificate().Raw)}),
 		charon.Section("auth", "pubkey", "id", p.RemoteID, "cacerts", cas, "revocation", string(p.revocation()))
@@ -71,9 +63,9 @@ func authSections(p *Peer) (local, remote *vici.Message) {
 // revocation is what charon is asked for. Where every authority has a place to
 // ask, "ifuri" is "strict": charon's own "ifuri" accepts a certificate if it
 // finds none, for whatever reason.
-func (p *Peer) revocation() Revocation {
-	if p.Revocation == RevocationIfURI && !slices.ContainsFunc(p.CAs, func(a Authority) bool { return len(a.CRLURIs)+len(a.OCSPURIs) == 0 }) {
-		return RevocationStrict
+func (p *Peer) revocation() auth.Revocation {
+	if p.Revocation == auth.RevocationIfURI && !slices.ContainsFunc(p.CAs, func(a auth.Authority) bool { return len(a.CRLURIs)+len(a.OCSPURIs) == 0 }) {
+		return auth.RevocationStrict
 	}
 	return p.Revocation
 }
@@ -106,7 +98,7 @@ func (l *link) loadAuth(ctx context.Context, p *Peer) error {
 	if err != nil {
 		return err
 	}
-	for _, c := range p.Cert.chain[1:] {
+	for _, c := range p.Cert.Intermediates() {
 		if _, err := l.ask(ctx, "load-cert", "the intermediate authority's certificate for "+p.Name, charon.Section("type", "X509", "flag", "CA", "data", string(c.Raw))); err != nil {
 			return err
 		}
@@ -225,7 +217,7 @@ func (l *link) hasPlugins(p *Peer) error {
 	}
 	need := []string{"x509", "pubkey", "pem", "constraints"}
 	why := map[string]string{"curl": "libcurl fetches revocation lists and asks OCSP responders"}
-	if p.Revocation != RevocationRelaxed || p.asksForStatus() {
+	if p.Revocation != auth.RevocationRelaxed || p.asksForStatus() {
 		need = append(need, "revocation")
 	}
 	if p.asksForStatus() {
@@ -247,5 +239,5 @@ func (l *link) hasPlugins(p *Peer) error {
 // asksForStatus tells whether a place is known where certificates' status can be
 // asked for.
 func (p *Peer) asksForStatus() bool {
-	return slices.ContainsFunc(p.CAs, func(a Authority) bool { return len(a.CRLURIs)+len(a.OCSPURIs) > 0 })
+	return slices.ContainsFunc(p.CAs, func(a auth.Authority) bool { return len(a.CRLURIs)+len(a.OCSPURIs) > 0 })
 }

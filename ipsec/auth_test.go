@@ -1,13 +1,15 @@
 package ipsec
 
 import (
-	"crypto/ecdsa"
+	"crypto/x509"
 	"errors"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/auth/authtest"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
@@ -67,13 +69,13 @@ func TestConnectionEndsAtTheGatewayThatWasAskedFor(t *testing.T) {
 }
 
 func TestConnectionPinsTheAuthorityAndTheIdentity(t *testing.T) {
-	dir := labAuthority(t, "here")
+	dir := authtest.Authority(t, "here")
 	p := testPeer("beta", 2)
 	conn := charon.Sub(connMessage(&p, esp.Kernel), "beta")
 	if l, r := charon.Sub(conn, "local-1"), charon.Sub(conn, "remote-1"); charon.Str(l, "auth") != "psk" || charon.Str(r, "auth") != "psk" || charon.Str(l, "id") != "here" || charon.Str(r, "id") != "beta" {
 		t.Errorf("with a key: %v, %v", l, r)
 	}
-	p.PSK, p.Cert, p.CAs, p.Revocation = Secret{}, labCredential(t, dir, "here"), []Authority{labTrust(t, dir)}, RevocationStrict
+	p.PSK, p.Cert, p.CAs, p.Revocation = auth.Secret{}, authtest.Credential(t, dir, "here"), []auth.Authority{authtest.Trust(t, dir)}, auth.RevocationStrict
 	conn = charon.Sub(connMessage(&p, esp.Kernel), "beta")
 	l, r := charon.Sub(conn, "local-1"), charon.Sub(conn, "remote-1")
 	if charon.Str(l, "auth") != "pubkey" || charon.Str(l, "id") != "here" || !slices.Equal(charon.List(l, "certs"), []string{string(p.Cert.Certificate().Raw)}) {
@@ -93,10 +95,18 @@ func TestConnectionPinsTheAuthorityAndTheIdentity(t *testing.T) {
 }
 
 func TestPrivateKeyGoesToCharonOnlyInItsOwnMessage(t *testing.T) {
-	dir := labAuthority(t, "here")
+	dir := authtest.Authority(t, "here")
 	p := testPeer("beta", 2)
-	p.PSK, p.Cert, p.CAs = Secret{}, labCredential(t, dir, "here"), []Authority{labTrust(t, dir)}
-	raw, err := p.Cert.key.(*ecdsa.PrivateKey).Bytes()
+	p.PSK, p.Cert, p.CAs = auth.Secret{}, authtest.Credential(t, dir, "here"), []auth.Authority{authtest.Trust(t, dir)}
+	_, der, err := p.Cert.Reveal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := x509.ParseECPrivateKey(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := key.Bytes()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
@@ -73,14 +74,14 @@ type Peer struct {
 	Profile *profile.Profile
 	// PSK is the pre-shared key; the zero Secret means certificates. It and Cert
 	// exclude each other.
-	PSK Secret
+	PSK auth.Secret
 	// Cert is this host's certificate and private key; nil means a PSK.
-	Cert *Credential
+	Cert *auth.Credential
 	// CAs may have issued the peer's certificate; at least one is needed with Cert.
-	CAs []Authority
+	CAs []auth.Authority
 	// Revocation is how certain it has to be that the peer's certificate was not
 	// revoked. Default: RevocationIfURI.
-	Revocation Revocation
+	Revocation auth.Revocation
 	// Gateway is an address other than Remote at which the ESP of this peer's flows
 	// may end (RFC 5042 5.4.5: end-to-end is what protects; this is the exception
 	// that somebody has to ask for). The zero Addr: no such exception.
@@ -114,7 +115,7 @@ func (p Peer) withDefaults() (Peer, error) {
 	p.Profile = p.Profile.Clone()
 	p.Links = slices.Clone(p.Links)
 	if p.Revocation == "" {
-		p.Revocation = RevocationIfURI
+		p.Revocation = auth.RevocationIfURI
 	}
 	p.Gateway = p.Gateway.Unmap()
 	if p.Children == 0 {
@@ -145,9 +146,9 @@ func (p Peer) validate() error {
 	faults = append(faults, p.checkIdentities()...)
 	faults = append(faults, p.checkAuth()...)
 	faults = append(faults, p.checkExtras()...)
-	faults = append(faults, nonNil(p.Profile.Validate())...)
-	if len(faults) > 0 {
-		return fmt.Errorf("peer %q: %w", p.Name, errors.Join(faults...))
+	faults = append(faults, p.Profile.Validate())
+	if err := errors.Join(faults...); err != nil {
+		return fmt.Errorf("peer %q: %w", p.Name, err)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -15,30 +16,15 @@ var (
 	ErrTrafficSelectors = errors.New("traffic selectors not acceptable")
 	ErrUnreachable      = errors.New("the peer does not answer")
 	ErrNegotiation      = errors.New("negotiation failed")
+	// ErrClock tells that a clock may be wrong: this host's, the peer's or the
+	// authority's.
+	ErrClock = errors.New("a clock may be wrong")
 	// ErrUnloaded tells that charon no longer has the peer's connection.
 	ErrUnloaded = errors.New("somebody has unloaded the connection from strongSwan")
 	// ErrAggressiveRefused tells that the peer does not do aggressive mode.
 	ErrAggressiveRefused = errors.New("aggressive mode refused")
 	// ErrPluginMissing tells that strongSwan lacks a plugin.
 	ErrPluginMissing = errors.New("strongSwan lacks a plugin")
-)
-
-// What can be wrong with a certificate. A NegotiationError with one of them is
-// ErrAuthFailed as well.
-var (
-	ErrCertExpired   = errors.New("the certificate has expired")
-	ErrCertNotYet    = errors.New("the certificate is not valid yet")
-	ErrCertRevoked   = errors.New("the certificate was revoked")
-	ErrCertUntrusted = errors.New("the certificate is of another authority")
-	ErrCertIdentity  = errors.New("the certificate is not of the expected identity")
-	ErrCertStatus    = errors.New("whether the certificate was revoked is not known")
-	// ErrClock tells that a clock may be wrong: this host's, the peer's or the
-	// authority's.
-	ErrClock = errors.New("a clock may be wrong")
-	// ErrKeyMismatch tells that a private key is not that of the certificate.
-	ErrKeyMismatch = errors.New("the private key is not that of the certificate")
-	// ErrNotAuthority tells that a certificate is not an authority's.
-	ErrNotAuthority = errors.New("the certificate is not an authority's")
 )
 
 var (
@@ -89,10 +75,10 @@ func (e *NegotiationError) Error() string {
 // be to blame.
 func (e *NegotiationError) Unwrap() []error {
 	switch {
-	case errors.Is(e.Kind, ErrCertNotYet):
+	case errors.Is(e.Kind, auth.ErrCertNotYet):
 		return []error{e.Kind, ErrAuthFailed, ErrClock}
-	case errors.Is(e.Kind, ErrCertExpired), errors.Is(e.Kind, ErrCertRevoked), errors.Is(e.Kind, ErrCertUntrusted),
-		errors.Is(e.Kind, ErrCertIdentity), errors.Is(e.Kind, ErrCertStatus), errors.Is(e.Kind, ErrAggressiveRefused):
+	case errors.Is(e.Kind, auth.ErrCertExpired), errors.Is(e.Kind, auth.ErrCertRevoked), errors.Is(e.Kind, auth.ErrCertUntrusted),
+		errors.Is(e.Kind, auth.ErrCertIdentity), errors.Is(e.Kind, auth.ErrCertStatus), errors.Is(e.Kind, ErrAggressiveRefused):
 		return []error{e.Kind, ErrAuthFailed}
 	}
 	return []error{e.Kind}
@@ -141,14 +127,4 @@ func away(err error) error {
 		return err
 	}
 	return awayError{err}
-}
-
-func nonNil(errs ...error) []error {
-	var out []error
-	for _, e := range errs {
-		if e != nil {
-			out = append(out, e)
-		}
-	}
-	return out
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
@@ -105,9 +106,9 @@ func ownSide(p *Peer, w words) (string, error) {
 		// The peer does not say why; what is wrong with our own certificate can be
 		// seen from here.
 		if err := p.Cert.CheckTime(time.Now()); err != nil {
-			kind := ErrCertExpired
-			if errors.Is(err, ErrCertNotYet) {
-				kind = ErrCertNotYet
+			kind := auth.ErrCertExpired
+			if errors.Is(err, auth.ErrCertNotYet) {
+				kind = auth.ErrCertNotYet
 			}
 			return fmt.Sprintf("the peer refused this host's own certificate: %v", err), kind
 		}
@@ -127,13 +128,13 @@ func peersCertificate(p *Peer, w words) (string, error) {
 	whose := fmt.Sprintf("the certificate of peer %s (%s)", p.Name, cmp.Or(w.quoted("received end entity cert"), p.RemoteID))
 	switch {
 	case w.said("certificate was revoked on"):
-		return fmt.Sprintf("%s was revoked; the authority says: %s. Issue another one there, with a new key", whose, w.line("certificate was revoked on")), ErrCertRevoked
+		return fmt.Sprintf("%s was revoked; the authority says: %s. Issue another one there, with a new key", whose, w.line("certificate was revoked on")), auth.ErrCertRevoked
 	case w.said("certificate invalid (valid from"):
 		return outOfTime(whose, w.line("certificate invalid (valid from"))
 	case w.said("peer not authenticated by CA"):
-		return fmt.Sprintf("%s was issued by %s, which strongSwan trusts for another peer, and this peer has to have one of %s", whose, orUnknown(w.quoted("trusted ca certificate")), p.authorities()), ErrCertUntrusted
+		return fmt.Sprintf("%s was issued by %s, which strongSwan trusts for another peer, and this peer has to have one of %s", whose, orUnknown(w.quoted("trusted ca certificate")), p.authorities()), auth.ErrCertUntrusted
 	case w.said("no issuer certificate found", "is not trusted", "reached end of incomplete trust chain"):
-		return fmt.Sprintf("%s was issued by %s, and here the peer has to have one of %s: add that authority to the peer's, if it is the right one, or issue the certificate there anew", whose, orUnknown(w.quoted("issuer is")), p.authorities()), ErrCertUntrusted
+		return fmt.Sprintf("%s was issued by %s, and here the peer has to have one of %s: add that authority to the peer's, if it is the right one, or issue the certificate there anew", whose, orUnknown(w.quoted("issuer is")), p.authorities()), auth.ErrCertUntrusted
 	case w.said("RULE_CRL_VALIDATION is", "RULE_OCSP_VALIDATION is", "certificate status is unknown"):
 		return noStatus(p, whose, w)
 	case w.said("invalid signature", "signature verification failed", "signature validation failed"):
@@ -144,13 +145,13 @@ func peersCertificate(p *Peer, w words) (string, error) {
 
 // outOfTime explains charon's line about a certificate that is not valid now.
 func outOfTime(whose, line string) (string, error) {
-	kind := ErrCertExpired
+	kind := auth.ErrCertExpired
 	m := validity.FindStringSubmatch(line)
 	if m == nil {
 		return whose + " is not valid now: " + line, kind
 	}
 	if from, err := time.ParseInLocation(charonTime, m[1], time.Local); err == nil && from.After(time.Now()) {
-		return fmt.Sprintf("%s becomes valid only on %s, and this host's clock says %s: set the clock that is wrong, here or at the authority (timedatectl, chronyc tracking)", whose, m[1], now()), ErrCertNotYet
+		return fmt.Sprintf("%s becomes valid only on %s, and this host's clock says %s: set the clock that is wrong, here or at the authority (timedatectl, chronyc tracking)", whose, m[1], now()), auth.ErrCertNotYet
 	}
 	return fmt.Sprintf("%s (or its authority's) was valid until %s, and this host's clock says %s: issue another one there; if the clock is wrong, set it (timedatectl, chronyc tracking)", whose, m[2], now()), kind
 }
@@ -171,7 +172,7 @@ func noStatus(p *Peer, whose string, w words) (string, error) {
 	default:
 		why = "neither list nor responder knows it"
 	}
-	return fmt.Sprintf("the policy is %q, and whether %s was revoked is not known: %s", p.Revocation, whose, why), ErrCertStatus
+	return fmt.Sprintf("the policy is %q, and whether %s was revoked is not known: %s", p.Revocation, whose, why), auth.ErrCertStatus
 }
 
 // peersIdentity is what charon has found wrong with the identity or the key that
@@ -179,16 +180,16 @@ func noStatus(p *Peer, whose string, w words) (string, error) {
 func peersIdentity(p *Peer, w words) (string, error) {
 	switch {
 	case p.Cert != nil && strings.Contains(w.quoted("does not match to"), "="):
-		return fmt.Sprintf("the peer calls itself %q, which is its certificate's subject and no identity here: issue one there with %q as subject alternative name, and set that as local_id", w.quoted("does not match to"), p.RemoteID), ErrCertIdentity
+		return fmt.Sprintf("the peer calls itself %q, which is its certificate's subject and no identity here: issue one there with %q as subject alternative name, and set that as local_id", w.quoted("does not match to"), p.RemoteID), auth.ErrCertIdentity
 	case w.said("does not match to"):
 		return fmt.Sprintf("the peer says that it is %q, and here it is expected to be %q: compare local_id there with remote_id here", w.quoted("does not match to"), p.RemoteID), ErrAuthFailed
 	case w.said("constraint check failed: identity", "constraint check failed: EAP identity"):
 		if p.Cert != nil {
-			return fmt.Sprintf("the peer's certificate is not for identity %q, so that the peer has used another one: issue one there with that name or address as subject alternative name", p.RemoteID), ErrCertIdentity
+			return fmt.Sprintf("the peer's certificate is not for identity %q, so that the peer has used another one: issue one there with that name or address as subject alternative name", p.RemoteID), auth.ErrCertIdentity
 		}
 		return fmt.Sprintf("the peer has another identity than %q: compare local_id there with remote_id here", p.RemoteID), ErrAuthFailed
 	case w.said("no trusted") && w.said("public key found for"):
-		return fmt.Sprintf("the peer has no certificate for identity %q of %s: issue one there with that name or address as subject alternative name", orUnknown(w.quoted("public key found for")), p.authorities()), ErrCertIdentity
+		return fmt.Sprintf("the peer has no certificate for identity %q of %s: issue one there with that name or address as subject alternative name", orUnknown(w.quoted("public key found for")), p.authorities()), auth.ErrCertIdentity
 	case w.said("no shared key found"):
 		return "strongSwan does not have the pre-shared key any longer, perhaps by `swanctl --load-creds --clear`: it is loaded again", ErrAuthFailed
 	case w.said("MAC mismatched", "calculated HASH does not match", "decryption failed", "could not decrypt payloads"):
@@ -258,7 +259,7 @@ func (p *Peer) otherMethod() string {
 func (p *Peer) authorities() string {
 	var out []string
 	for _, a := range p.CAs {
-		out = append(out, fmt.Sprintf("%q", a.cert.Subject))
+		out = append(out, fmt.Sprintf("%q", a.Certificate().Subject))
 	}
 	return strings.Join(out, ", ")
 }

@@ -6,15 +6,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/auth/authtest"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
 // The words are those of charon 5.9.8; integration/ipsectest provokes most of
 // them.
 func TestCharonsWordsAreExplained(t *testing.T) {
-	dir := labAuthority(t, "here")
+	dir := authtest.Authority(t, "here")
 	cert := func(p *Peer) {
-		p.PSK, p.Cert, p.CAs = Secret{}, labCredential(t, dir, "here"), []Authority{labTrust(t, dir)}
+		p.PSK, p.Cert, p.CAs = auth.Secret{}, authtest.Credential(t, dir, "here"), []auth.Authority{authtest.Trust(t, dir)}
 	}
 	by := func(name string) func(*Peer) {
 		return func(p *Peer) { p.Profile = mustProfile(t, name) }
@@ -48,19 +50,19 @@ func TestCharonsWordsAreExplained(t *testing.T) {
 		{"the key was cleared", nil, "no shared key found for 'here' - 'beta'", []error{ErrAuthFailed}, "loaded again"},
 		{"the private key was cleared", cert, "no private key found for 'here'", []error{ErrAuthFailed}, "loaded again"},
 		{"another identity in the peer's answer", nil, "constraint check failed: identity 'beta' required \nselected peer config 'beta' unacceptable: constraint checking failed", []error{ErrAuthFailed}, "local_id there"},
-		{"a certificate without the name", cert, "received end entity cert \"CN=gamma\"\nconstraint check failed: identity 'beta' required ", []error{ErrCertIdentity, ErrAuthFailed}, "subject alternative name"},
-		{"a certificate without the name, IKEv1", cert, "IDir 'CN=gamma' does not match to 'beta'", []error{ErrCertIdentity, ErrAuthFailed}, "CN=gamma"},
-		{"no certificate for the name", cert, "received end entity cert \"CN=gamma\"\nno trusted ECDSA public key found for 'beta'", []error{ErrCertIdentity}, `"beta"`},
-		{"expired", cert, "subject certificate invalid (valid from " + stamp(-2*time.Hour) + " to " + stamp(-time.Hour) + ")\nno trusted ECDSA public key found for 'beta'", []error{ErrCertExpired, ErrAuthFailed}, "issue another one"},
-		{"not valid yet", cert, "subject certificate invalid (valid from " + stamp(time.Hour) + " to " + stamp(2*time.Hour) + ")\nno trusted ECDSA public key found for 'beta'", []error{ErrCertNotYet, ErrClock, ErrAuthFailed}, "clock"},
-		{"revoked", cert, "certificate was revoked on Nov 21 08:06:52 UTC 2026, reason: unspecified\nno trusted ECDSA public key found for 'beta'", []error{ErrCertRevoked, ErrAuthFailed}, "08:06:52"},
+		{"a certificate without the name", cert, "received end entity cert \"CN=gamma\"\nconstraint check failed: identity 'beta' required ", []error{auth.ErrCertIdentity, ErrAuthFailed}, "subject alternative name"},
+		{"a certificate without the name, IKEv1", cert, "IDir 'CN=gamma' does not match to 'beta'", []error{auth.ErrCertIdentity, ErrAuthFailed}, "CN=gamma"},
+		{"no certificate for the name", cert, "received end entity cert \"CN=gamma\"\nno trusted ECDSA public key found for 'beta'", []error{auth.ErrCertIdentity}, `"beta"`},
+		{"expired", cert, "subject certificate invalid (valid from " + stamp(-2*time.Hour) + " to " + stamp(-time.Hour) + ")\nno trusted ECDSA public key found for 'beta'", []error{auth.ErrCertExpired, ErrAuthFailed}, "issue another one"},
+		{"not valid yet", cert, "subject certificate invalid (valid from " + stamp(time.Hour) + " to " + stamp(2*time.Hour) + ")\nno trusted ECDSA public key found for 'beta'", []error{auth.ErrCertNotYet, ErrClock, ErrAuthFailed}, "clock"},
+		{"revoked", cert, "certificate was revoked on Nov 21 08:06:52 UTC 2026, reason: unspecified\nno trusted ECDSA public key found for 'beta'", []error{auth.ErrCertRevoked, ErrAuthFailed}, "08:06:52"},
 		{"expired, and an older one was revoked", cert, "received end entity cert \"CN=new\"\n  using certificate \"CN=new\"\n  using trusted ca certificate \"CN=lab\"\nsubject certificate invalid (valid from " + stamp(-2*time.Hour) + " to " + stamp(-time.Hour) + ")\n" +
-			"  using certificate \"CN=old\"\nchecking certificate status of \"CN=old\"\ncertificate was revoked on Nov 21 08:06:52 UTC 2026, reason: unspecified\nno trusted ECDSA public key found for 'beta'", []error{ErrCertExpired}, "CN=new"},
-		{"another authority", cert, "no issuer certificate found for \"CN=x\"\n  issuer is \"CN=CA 002\"\nno trusted ECDSA public key found for 'beta'", []error{ErrCertUntrusted}, "CN=CA 002"},
-		{"another peer's authority", cert, "  using trusted ca certificate \"CN=CA 002\"\nconstraint check failed: peer not authenticated by CA 'CN=CA 001'", []error{ErrCertUntrusted}, "CN=CA 002"},
-		{"a list that has run out", cert, "  fetching crl from 'http://192.0.2.9/ca.crl' ...\n  crl is stale: since Nov 20 00:00:00 2026\nconstraint check failed: RULE_CRL_VALIDATION is STALE, but requires at least GOOD", []error{ErrCertStatus}, "run out"},
-		{"a list that cannot be had", cert, "  fetching crl from 'http://192.0.2.9/ca.crl' ...\ncrl fetching failed\nconstraint check failed: RULE_CRL_VALIDATION is FAILED, but requires at least GOOD", []error{ErrCertStatus}, "http://192.0.2.9/ca.crl"},
-		{"a responder that is silent", cert, "  requesting ocsp status from 'http://192.0.2.9/' ...\nocsp request to http://192.0.2.9/ failed\nconstraint check failed: RULE_CRL_VALIDATION is FAILED, but requires at least GOOD", []error{ErrCertStatus}, "http://192.0.2.9/"},
+			"  using certificate \"CN=old\"\nchecking certificate status of \"CN=old\"\ncertificate was revoked on Nov 21 08:06:52 UTC 2026, reason: unspecified\nno trusted ECDSA public key found for 'beta'", []error{auth.ErrCertExpired}, "CN=new"},
+		{"another authority", cert, "no issuer certificate found for \"CN=x\"\n  issuer is \"CN=CA 002\"\nno trusted ECDSA public key found for 'beta'", []error{auth.ErrCertUntrusted}, "CN=CA 002"},
+		{"another peer's authority", cert, "  using trusted ca certificate \"CN=CA 002\"\nconstraint check failed: peer not authenticated by CA 'CN=CA 001'", []error{auth.ErrCertUntrusted}, "CN=CA 002"},
+		{"a list that has run out", cert, "  fetching crl from 'http://192.0.2.9/ca.crl' ...\n  crl is stale: since Nov 20 00:00:00 2026\nconstraint check failed: RULE_CRL_VALIDATION is STALE, but requires at least GOOD", []error{auth.ErrCertStatus}, "run out"},
+		{"a list that cannot be had", cert, "  fetching crl from 'http://192.0.2.9/ca.crl' ...\ncrl fetching failed\nconstraint check failed: RULE_CRL_VALIDATION is FAILED, but requires at least GOOD", []error{auth.ErrCertStatus}, "http://192.0.2.9/ca.crl"},
+		{"a responder that is silent", cert, "  requesting ocsp status from 'http://192.0.2.9/' ...\nocsp request to http://192.0.2.9/ failed\nconstraint check failed: RULE_CRL_VALIDATION is FAILED, but requires at least GOOD", []error{auth.ErrCertStatus}, "http://192.0.2.9/"},
 		{"our certificate is refused", cert, "received AUTHENTICATION_FAILED notify error", []error{ErrAuthFailed}, "its clock is wrong"},
 		{"nothing known", nil, "something new", []error{ErrNegotiation}, ""},
 	} {
@@ -85,12 +87,12 @@ func TestCharonsWordsAreExplained(t *testing.T) {
 }
 
 func TestOwnExpiredCertificateIsNamedWhenThePeerRefuses(t *testing.T) {
-	dir := labAuthority(t, "here")
+	dir := authtest.Authority(t, "here")
 	p := testPeer("beta", 2)
-	p.PSK, p.Cert, p.CAs = Secret{}, labCredential(t, dir, "here"), []Authority{labTrust(t, dir)}
-	p.Cert.chain[0].NotAfter = time.Now().Add(-time.Hour)
+	p.PSK, p.Cert, p.CAs = auth.Secret{}, authtest.Credential(t, dir, "here"), []auth.Authority{authtest.Trust(t, dir)}
+	p.Cert.Certificate().NotAfter = time.Now().Add(-time.Hour)
 	err := explainFailure(&p, "beta-out", "failed", []string{"received AUTHENTICATION_FAILED notify error"})
-	if !errors.Is(err, ErrCertExpired) || !strings.Contains(err.Error(), "this host's own certificate") {
+	if !errors.Is(err, auth.ErrCertExpired) || !strings.Contains(err.Error(), "this host's own certificate") {
 		t.Errorf("%v", err)
 	}
 }

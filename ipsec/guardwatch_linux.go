@@ -127,13 +127,9 @@ func summed(results []guard.Result) (sum guard.Result) {
 	for _, r := range results {
 		sum.Blocks += r.Blocks
 		sum.Others += r.Others
-		errs = append(errs, nonNil(r.Err)...)
+		errs = append(errs, r.Err)
 	}
-	if len(errs) == 1 {
-		sum.Err = errs[0]
-	} else {
-		sum.Err = errors.Join(errs...)
-	}
+	sum.Err = errors.Join(errs...)
 	return sum
 }
 

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
@@ -40,7 +40,7 @@ func (f foreign) String() string {
 // says why not and wraps ErrWrongIdentity or ErrGateway.
 func (p *Peer) owns(sa *charon.SA) error {
 	switch {
-	case !sameID(sa.RemoteID, p.RemoteID):
+	case !auth.SameIdentity(sa.RemoteID, p.RemoteID):
 		return fmt.Errorf("%w: IKE authenticated %q, and %q is configured", ErrWrongIdentity, sa.RemoteID, p.RemoteID)
 	case sa.RemoteHost != p.Remote && (!p.Gateway.IsValid() || sa.RemoteHost != p.Gateway):
 		return fmt.Errorf("%w: ESP ends at %v, and the peer is %v (RFC 5042 5.4.5)", ErrGateway, sa.RemoteHost, p.Remote)
@@ -48,16 +48,6 @@ func (p *Peer) owns(sa *charon.SA) error {
 		return fmt.Errorf("%w: ESP ends here at %v, and the peer's link at %v", ErrGateway, sa.LocalHost, p.Local)
 	}
 	return nil
-}
-
-// sameID compares identities: addresses by value, names without case.
-func sameID(a, b string) bool {
-	x, err1 := netip.ParseAddr(a)
-	y, err2 := netip.ParseAddr(b)
-	if err1 == nil && err2 == nil {
-		return x.Unmap() == y.Unmap()
-	}
-	return err1 != nil && err2 != nil && strings.EqualFold(a, b)
 }
 
 // seekStrangers has all SAs listed and compared with the peers' links. Calls that
@@ -165,7 +155,7 @@ func (p *peer) evict(ctx context.Context, l *link, ln *lane) {
 func (p *peer) foreignError(l *lane) error {
 	kind := ErrWrongIdentity
 	f := l.foreign[0]
-	if sameID(f.remoteID, p.cfg.RemoteID) {
+	if auth.SameIdentity(f.remoteID, p.cfg.RemoteID) {
 		kind = ErrGateway
 	}
 	return fmt.Errorf("the IPsec SA with peer %s: %w: %v covers its flows; narrow its traffic selectors, or end it", p.name, kind, f)

@@ -3,15 +3,6 @@ package ipsec
 import "time"
 
 const (
-	// MinSecretBytes is the least material of a pre-shared key: 96 bits, below
-	// which guessing offline against a recorded handshake comes into reach.
-	MinSecretBytes = 12
-	// generatedSecretBytes is what GenerateSecret draws.
-	generatedSecretBytes = 32
-	// maxSecretBytes keeps a wrong file (a disk image, /dev/zero) out of memory
-	// and a VICI value within its 16-bit length.
-	maxSecretBytes = 4096
-
 	// MaxPeers bounds the peers of one Manager: each has a goroutine and ten
 	// kernel policies or more, which the kernel searches.
 	MaxPeers = 1024

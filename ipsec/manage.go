@@ -78,6 +78,23 @@ func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
 	return m.unlessGone(l, m.bringUp(ctx, l, p))
 }
 
+// warn logs what is allowed and dangerous all the same. Keys that strongSwan
+// would confuse are no reason to refuse a peer, which would leave it without a
+// guard, and a rotation passes through that state.
+func (m *Manager) warn(p *Peer) {
+	for _, w := range p.Profile.Warnings() {
+		m.cfg.Logger.Warn(w, "peer", p.Name, "profile", p.Profile.Name)
+	}
+	for _, o := range m.allPeers() {
+		o.mu.Lock()
+		cfg := o.cfg
+		o.mu.Unlock()
+		if err := p.keyClash(&cfg); err != nil {
+			m.cfg.Logger.Warn("one of two peers cannot authenticate", "peer", p.Name, "err", err)
+		}
+	}
+}
+
 // unlessGone turns an error into nil if charon went away meanwhile: the peer is
 // loaded when it comes back.
 func (m *Manager) unlessGone(l *link, err error) error {

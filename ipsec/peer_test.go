@@ -2,12 +2,15 @@ package ipsec
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/auth/authtest"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
@@ -58,7 +61,7 @@ func TestPeerRefusesWhatDoesNotGoTogether(t *testing.T) {
 	}{
 		{"aggressive mode with addresses", func(p *Peer) { p.Profile, p.LocalID, p.RemoteID = aggressive, "", "" }, "names only"},
 		{"aggressive mode with one address", func(p *Peer) { p.Profile, p.LocalID, p.RemoteID = aggressive, "alpha", "192.0.2.2" }, "names only"},
-		{"no authentication", func(p *Peer) { p.PSK = Secret{} }, "pre-shared key is missing"},
+		{"no authentication", func(p *Peer) { p.PSK = auth.Secret{} }, "pre-shared key is missing"},
 		{"three children", func(p *Peer) { p.Children = 3 }, "power of two"},
 		{"32 children", func(p *Peer) { p.Children = 32 }, "1 to 16"},
 		{"less than one child", func(p *Peer) { p.Children = -1 }, "power of two"},
@@ -92,7 +95,7 @@ func TestPeerRefusesWhatDoesNotGoTogether(t *testing.T) {
 func TestKeysThatStrongSwanWouldConfuseAreFound(t *testing.T) {
 	at := func(how, name string, id string) *Peer {
 		p := testPeer(name, 2)
-		p.Profile, p.LocalID, p.RemoteID, p.PSK = mustProfile(t, how), "alpha", id, GenerateSecret()
+		p.Profile, p.LocalID, p.RemoteID, p.PSK = mustProfile(t, how), "alpha", id, auth.GenerateSecret()
 		return &p
 	}
 	if err := at("rfc7146", "a", "beta").keyClash(at("rfc7146", "b", "beta")); err == nil || !strings.Contains(err.Error(), "same identities") {
@@ -133,9 +136,51 @@ func TestDangerousSettingsAreLoggedLoudly(t *testing.T) {
 	defer delete(m.peers, "beta")
 	log.Reset()
 	again := testPeer("beta2", 2)
-	again.RemoteID, again.PSK = quiet.RemoteID, GenerateSecret()
+	again.RemoteID, again.PSK = quiet.RemoteID, auth.GenerateSecret()
 	m.warn(&again)
 	if s := log.String(); !strings.Contains(s, "same identities") || strings.Contains(s, string(again.PSK.Reveal())) {
 		t.Errorf("two keys for one identity: %s", s)
+	}
+}
+
+func TestPeerWithCertificateIsChecked(t *testing.T) {
+	dir := authtest.Authority(t, "here", "there")
+	for _, tc := range []struct {
+		name   string
+		change func(*Peer)
+		kind   error
+		words  string
+	}{
+		{"a key as well", func(p *Peer) { p.PSK = auth.GenerateSecret() }, nil, "choose one"},
+		{"no authority", func(p *Peer) { p.CAs = nil }, nil, "authority that issued"},
+		{"an empty authority", func(p *Peer) { p.CAs = []auth.Authority{{}} }, auth.ErrCredential, "without a certificate"},
+		{"an identity that is not in it", func(p *Peer) { p.LocalID = "elsewhere" }, auth.ErrCertIdentity, `"elsewhere"`},
+		{"an address that is not in it", func(p *Peer) { p.LocalID = "" }, auth.ErrCertIdentity, "for here"},
+		{"an authority and a key", func(p *Peer) { p.Cert, p.PSK = nil, auth.GenerateSecret() }, nil, "no certificate"},
+	} {
+		p := testPeer("beta", 2)
+		p.PSK, p.Cert, p.CAs = auth.Secret{}, authtest.Credential(t, dir, "here"), []auth.Authority{authtest.Trust(t, dir)}
+		tc.change(&p)
+		_, err := p.withDefaults()
+		if err == nil || !strings.Contains(err.Error(), tc.words) || tc.kind != nil && !errors.Is(err, tc.kind) {
+			t.Errorf("%s: error %v, want one with %q", tc.name, err, tc.words)
+		}
+	}
+	p := testPeer("beta", 2)
+	p.PSK, p.Cert, p.CAs = auth.Secret{}, authtest.Credential(t, dir, "here"), []auth.Authority{authtest.Trust(t, dir)}
+	p, err := p.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.revocation() != auth.RevocationIfURI {
+		t.Errorf("without a place to ask: %s", p.revocation())
+	}
+	p.CAs[0].CRLURIs = []string{"http://192.0.2.1/ca.crl"}
+	if p.revocation() != auth.RevocationStrict {
+		t.Errorf("with a place to ask: %s, and charon would accept what it could not ask about", p.revocation())
+	}
+	p.Revocation = auth.RevocationRelaxed
+	if p.revocation() != auth.RevocationRelaxed {
+		t.Errorf("relaxed turned into %s", p.revocation())
 	}
 }

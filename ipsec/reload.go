@@ -83,9 +83,9 @@ func (l *link) missing(p *Peer, have holdings) (what []string) {
 	if !have.keys[key] {
 		what = append(what, "private key")
 	}
-	lost := slices.ContainsFunc(p.Cert.chain[1:], func(c *x509.Certificate) bool { return !have.certs[string(c.Raw)] })
+	lost := slices.ContainsFunc(p.Cert.Intermediates(), func(c *x509.Certificate) bool { return !have.certs[string(c.Raw)] })
 	for i := range p.CAs {
-		lost = lost || !have.authorities[authorityName(p.Name, i)] || !have.certs[string(p.CAs[i].cert.Raw)]
+		lost = lost || !have.authorities[authorityName(p.Name, i)] || !have.certs[string(p.CAs[i].Certificate().Raw)]
 	}
 	if lost {
 		what = append(what, "authorities")

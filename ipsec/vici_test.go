@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironwarp/ironwarp/internal/otheruser"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
@@ -194,7 +195,7 @@ func TestSubscriptionEndsWithItsContext(t *testing.T) {
 
 func testPeer(name string, n byte) Peer {
 	p := Peer{Name: name, Local: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Remote: netip.AddrFrom4([4]byte{198, 51, 100, n}),
-		LocalID: "here", RemoteID: name, Port: 7471, PSK: GenerateSecret(), OnDemand: true}
+		LocalID: "here", RemoteID: name, Port: 7471, PSK: auth.GenerateSecret(), OnDemand: true}
 	p, err := p.withDefaults()
 	if err != nil {
 		panic(err)

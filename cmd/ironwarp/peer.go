@@ -11,6 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/urfave/cli/v2"
 )
@@ -177,7 +178,7 @@ func certificates(c *cli.Context, spec *api.PeerSpec) error {
 		return &usageError{msg: "a certificate without its key, or a key without its certificate", fix: "give --cert-file and --key-file"}
 	}
 	if spec.CertFile != "" {
-		own, err := ipsec.LoadCredential(spec.CertFile, spec.KeyFile)
+		own, err := auth.LoadCredential(spec.CertFile, spec.KeyFile)
 		if err == nil {
 			err = own.CheckTime(time.Now())
 		}
@@ -186,7 +187,7 @@ func certificates(c *cli.Context, spec *api.PeerSpec) error {
 		}
 	}
 	for _, name := range spec.CAFiles {
-		if _, err := ipsec.LoadAuthority(name); err != nil {
+		if _, err := auth.LoadAuthority(name); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/urfave/cli/v2"
 )
 
@@ -95,7 +95,7 @@ func (w *ironwarp) peerSet(c *cli.Context) error {
 
 // setSecret applies a change with a secret. One that is in use is replaced last, when
 // nothing can be refused any more.
-func (w *ironwarp) setSecret(c *cli.Context, cl *api.Client, main string, change *api.PeerChange, secret ipsec.Secret, offline bool, apply func() error) (string, error) {
+func (w *ironwarp) setSecret(c *cli.Context, cl *api.Client, main string, change *api.PeerChange, secret auth.Secret, offline bool, apply func() error) (string, error) {
 	cfg, err := config.Load(main, false)
 	if err != nil {
 		return "", err

@@ -8,7 +8,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/urfave/cli/v2"
 )
 
@@ -71,7 +71,7 @@ func (w *ironwarp) rotate(c *cli.Context) error {
 }
 
 // replaceSecret gives a peer another secret, and no other peer.
-func (w *ironwarp) replaceSecret(c *cli.Context, cl *api.Client, cfg *config.Config, p config.Peer, secret ipsec.Secret, offline bool) (r rotation, err error) {
+func (w *ironwarp) replaceSecret(c *cli.Context, cl *api.Client, cfg *config.Config, p config.Peer, secret auth.Secret, offline bool) (r rotation, err error) {
 	r = rotation{Peer: p.Name, File: p.PSKFile, Changed: []string{}}
 	if cfg.OwnSecret(p) {
 		if err := config.ReplaceSecret(p.PSKFile, secret); err != nil {
@@ -91,7 +91,7 @@ func (w *ironwarp) replaceSecret(c *cli.Context, cl *api.Client, cfg *config.Con
 }
 
 // part gives a peer, whose file others have, a file of its own with the secret.
-func (w *ironwarp) part(c *cli.Context, cl *api.Client, cfg *config.Config, p config.Peer, secret ipsec.Secret, offline bool) (string, error) {
+func (w *ironwarp) part(c *cli.Context, cl *api.Client, cfg *config.Config, p config.Peer, secret auth.Secret, offline bool) (string, error) {
 	kept, err := config.KeepSecret(cfg, p.Name, secret)
 	if err != nil {
 		return "", err

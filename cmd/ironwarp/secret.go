@@ -8,28 +8,28 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/urfave/cli/v2"
 )
 
 // newSecret is the secret that the flags ask for, the zero one if they ask for none.
-func (w *ironwarp) newSecret(c *cli.Context) (ipsec.Secret, error) {
+func (w *ironwarp) newSecret(c *cli.Context) (auth.Secret, error) {
 	file, generate := c.String("psk-file"), c.Bool("generate-psk")
 	switch {
 	case file != "" && generate:
-		return ipsec.Secret{}, &usageError{msg: "--psk-file and --generate-psk exclude each other", fix: "generate the secret on one host, copy the file to the other and name it there with --psk-file"}
+		return auth.Secret{}, &usageError{msg: "--psk-file and --generate-psk exclude each other", fix: "generate the secret on one host, copy the file to the other and name it there with --psk-file"}
 	case generate:
-		return ipsec.GenerateSecret(), nil
+		return auth.GenerateSecret(), nil
 	case file == "-":
-		s, err := ipsec.ReadSecret(w.stdin)
+		s, err := auth.ReadSecret(w.stdin)
 		if err != nil {
 			err = fmt.Errorf("read the secret from standard input: %w", err)
 		}
 		return s, err
 	case file != "":
-		return ipsec.LoadSecret(file)
+		return auth.LoadSecret(file)
 	}
-	return ipsec.Secret{}, nil
+	return auth.Secret{}, nil
 }
 
 // keepSecret writes the secret that the flags ask for to a file of a new peer alone.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -104,7 +104,7 @@ func TestEachWeakness(t *testing.T) {
 		{"a gateway", peer(func(p *config.Peer) { p.Gateway = netip.MustParseAddr("198.51.100.1") }), api.AuditWeakened, "R6", "peer beta: gateway: 198.51.100.1", "between 198.51.100.1 and 192.0.2.1"},
 		{"no encryption", profile("rfc7146-null"), api.AuditWeakened, "R4", "peer beta: profile: rfc7146-null", "NO CONFIDENTIALITY"},
 		{"aggressive mode", profile("rfc3723-aggressive"), api.AuditWeakened, "R4", "peer beta: profile: rfc3723-aggressive", "AGGRESSIVE MODE"},
-		{"relaxed revocation", peer(func(p *config.Peer) { p.Auth, p.Revocation = config.AuthCert, ipsec.RevocationRelaxed }), api.AuditWeakened, "R4", "peer beta: revocation: relaxed", "is believed"},
+		{"relaxed revocation", peer(func(p *config.Peer) { p.Auth, p.Revocation = config.AuthCert, auth.RevocationRelaxed }), api.AuditWeakened, "R4", "peer beta: revocation: relaxed", "is believed"},
 		{"exports S-LT", service(config.ServiceExports, "S-LT"), api.AuditWeakened, "R3 R18 R22 R25", "services: exports: trust: S-LT", "sessions of peers alpha, beta at the exports are S-LT: "},
 		{"exports S-T", service(config.ServiceExports, "S-T"), api.AuditWeakened, "R3 R18 R20 R21 R22 R25", "services: exports: trust: S-T", "are S-T: "},
 		{"exports NS-RT", service(config.ServiceExports, "NS-RT"), api.AuditWeakened, "R18 R20", "services: exports: trust: NS-RT", "are NS-RT: "},

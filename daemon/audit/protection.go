@@ -6,7 +6,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
 // protection says what protects the peers (R4).
@@ -49,7 +49,7 @@ func (v *view) unprotected() []api.Weakness {
 				out = append(out, api.Weakness{Setting: at + "profile: " + p.Resolved.Name, Effect: w, Fix: "take a profile without that: `ironwarp profile ls`"})
 			}
 		}
-		if p.Auth == config.AuthCert && p.Revocation == ipsec.RevocationRelaxed {
+		if p.Auth == config.AuthCert && p.Revocation == auth.RevocationRelaxed {
 			out = append(out, api.Weakness{Setting: at + "revocation: " + string(p.Revocation), Effect: "a certificate whose status can't be learned is believed",
 				Fix: "say revocation: strict, or ifuri where the authority publishes no status"})
 		}

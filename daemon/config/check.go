@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
 // CheckPeerName says why a name cannot be a peer's, nil if it can.
@@ -68,7 +68,7 @@ func checkURI(s string, schemes ...string) error {
 
 // checkIdentity keeps IKE identities to those of RFC 7146 3.1.
 func checkIdentity(s string) error {
-	if err := ipsec.CheckIdentity(s); err != nil {
+	if err := auth.CheckIdentity(s); err != nil {
 		return fmt.Errorf("cannot be an IKE identity: %w", err)
 	}
 	return nil

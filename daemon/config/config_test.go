@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
 func write(t *testing.T, dir, name, text string) string {
@@ -258,13 +258,13 @@ func TestEachPeerKeepsASecretOfItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	holds := func(path string, want ipsec.Secret) {
+	holds := func(path string, want auth.Secret) {
 		t.Helper()
-		if got, err := ipsec.LoadSecret(path); err != nil || !got.Equal(want) {
+		if got, err := auth.LoadSecret(path); err != nil || !got.Equal(want) {
 			t.Errorf("%s has another secret (%v)", path, err)
 		}
 	}
-	first, second := ipsec.GenerateSecret(), ipsec.GenerateSecret()
+	first, second := auth.GenerateSecret(), auth.GenerateSecret()
 	k, err := KeepSecret(c, "beta", first)
 	if err != nil || k.Path != SecretPath(main, "beta") {
 		t.Fatalf("%+v, %v", k, err)

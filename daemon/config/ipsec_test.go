@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
@@ -30,7 +30,7 @@ func TestPeerWithCertificatesReadsBack(t *testing.T) {
 	p := defaultPeer()
 	p.Name, p.Address, p.Port = "beta", netip.MustParseAddr("192.0.2.2"), DefaultPort
 	p.Auth, p.CertFile, p.KeyFile, p.CAFiles = AuthCert, "/c.pem", "/c.key", []string{"/ca1.pem", "/ca2.pem"}
-	p.CRLURIs, p.OCSPURIs, p.Revocation = []string{"file:///ca.crl"}, []string{"http://192.0.2.9/ocsp"}, ipsec.RevocationStrict
+	p.CRLURIs, p.OCSPURIs, p.Revocation = []string{"file:///ca.crl"}, []string{"http://192.0.2.9/ocsp"}, auth.RevocationStrict
 	p.Profile, p.Mode, p.Gateway = "ours", "tunnel", netip.MustParseAddr("192.0.2.254")
 	p.ChildSAs, p.IdleReap, p.LocalID, p.RemoteID = 4, 90*time.Minute, "alpha.example", "ops@beta.example"
 	if _, err := AddPeer(main, p); err != nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
@@ -52,17 +52,17 @@ type Peer struct {
 	RemoteID   string // IKE identity of the peer; empty: its address
 	Auth       Auth
 	PSKFile    string
-	CertFile   string           // this host's certificate, then those of intermediate authorities
-	KeyFile    string           // its private key
-	CAFiles    []string         // authorities that may have issued the peer's certificate
-	CRLURIs    []string         // where their revocation lists are
-	OCSPURIs   []string         // where their OCSP responders are
-	Revocation ipsec.Revocation // empty: ipsec.RevocationIfURI
-	Gateway    netip.Addr       // where else the peer's ESP may end; zero: nowhere
-	ChildSAs   int              // per direction
-	IdleReap   time.Duration    // 0: never
-	Profile    string           // name of an IPsec profile; empty: the default one
-	Mode       string           // tunnel, transport; empty: the profile's
+	CertFile   string          // this host's certificate, then those of intermediate authorities
+	KeyFile    string          // its private key
+	CAFiles    []string        // authorities that may have issued the peer's certificate
+	CRLURIs    []string        // where their revocation lists are
+	OCSPURIs   []string        // where their OCSP responders are
+	Revocation auth.Revocation // empty: auth.RevocationIfURI
+	Gateway    netip.Addr      // where else the peer's ESP may end; zero: nowhere
+	ChildSAs   int             // per direction
+	IdleReap   time.Duration   // 0: never
+	Profile    string          // name of an IPsec profile; empty: the default one
+	Mode       string          // tunnel, transport; empty: the profile's
 
 	// Resolved is what Profile and Mode mean. Load fills it in.
 	Resolved *profile.Profile

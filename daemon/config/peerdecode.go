@@ -10,6 +10,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
@@ -74,7 +75,7 @@ func (d *decoder) peerIPsec(p *Peer) fields {
 		"ca_files":   d.paths("ca_files", &p.CAFiles),
 		"crl_uris":   d.uris("crl_uris", &p.CRLURIs, CheckCRLURI),
 		"ocsp_uris":  d.uris("ocsp_uris", &p.OCSPURIs, CheckOCSPURI),
-		"revocation": d.enum("revocation", func(s string) { p.Revocation = ipsec.Revocation(s) }, revocations()...),
+		"revocation": d.enum("revocation", func(s string) { p.Revocation = auth.Revocation(s) }, revocations()...),
 		"gateway":    d.addr("gateway", func(a netip.Addr) { p.Gateway = a }),
 		"child_sas":  d.integer("child_sas", 1, ipsec.MaxChildren, func(v uint64) { p.ChildSAs = int(v) }),
 		"idle_reap":  d.duration("idle_reap", MinIdleReap, MaxIdleReap, func(v time.Duration) { p.IdleReap = v }),
@@ -87,7 +88,7 @@ func (d *decoder) peerIPsec(p *Peer) fields {
 }
 
 func revocations() []string {
-	return []string{string(ipsec.RevocationStrict), string(ipsec.RevocationIfURI), string(ipsec.RevocationRelaxed)}
+	return []string{string(auth.RevocationStrict), string(auth.RevocationIfURI), string(auth.RevocationRelaxed)}
 }
 
 // fault says what is wrong with a peer as a whole, and what to do. said are the

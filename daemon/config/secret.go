@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/ironwarp/ironwarp/internal/wholefile"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
 // SecretPath is where the secret of a peer stands when ironwarp wrote it.
@@ -25,7 +25,7 @@ type KeptSecret struct {
 // KeepSecret writes a secret to a file of the peer alone, in one step and with mode
 // 0600: SecretPath, or one beside it while another peer has that. Whatever stood
 // there is nobody's else.
-func KeepSecret(c *Config, peer string, s ipsec.Secret) (KeptSecret, error) {
+func KeepSecret(c *Config, peer string, s auth.Secret) (KeptSecret, error) {
 	k := KeptSecret{Path: SecretPath(c.Path, peer)}
 	// No peer's name has a tilde.
 	for n := 2; c.hasSecret(k.Path, peer); n++ {
@@ -76,7 +76,7 @@ func (k KeptSecret) Undo() error {
 
 // ReplaceSecret writes another secret to a peer's file in one step, mode 0600: a
 // reader finds the old one or the new.
-func ReplaceSecret(path string, s ipsec.Secret) error {
+func ReplaceSecret(path string, s auth.Secret) error {
 	if err := wholefile.Write(path, append(s.Reveal(), '\n')); err != nil {
 		return fmt.Errorf("replace the secret: %w", err)
 	}

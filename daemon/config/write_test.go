@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/internal/wholefile"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
 // TestSetPeerChangesWhatWasAskedForAlone: comments, keys that no command writes
@@ -248,7 +248,7 @@ func TestFullDiskChangesNothing(t *testing.T) {
 	if _, err := AddPeer(main, p); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("add: %v", err)
 	}
-	if err := ReplaceSecret(filepath.Join(dir, "peers.d", "x.psk"), ipsec.GenerateSecret()); !errors.Is(err, syscall.ENOSPC) {
+	if err := ReplaceSecret(filepath.Join(dir, "peers.d", "x.psk"), auth.GenerateSecret()); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("secret: %v", err)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "peers.d", "*"))

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
 // expiresSoon is when a certificate that ends is worth a warning.
@@ -46,7 +46,7 @@ func (x *examination) secrets() {
 			checkCertificates(&f, p)
 			continue
 		}
-		if _, err := ipsec.LoadSecret(p.PSKFile); err != nil {
+		if _, err := auth.LoadSecret(p.PSKFile); err != nil {
 			f.fault(Fail, fmt.Sprintf("peer %s: %v", p.Name, err), "Give both hosts the same secret, in a file of mode 0600, then run `ironwarp reload`.")
 		}
 	}
@@ -57,7 +57,7 @@ func (x *examination) secrets() {
 }
 
 func checkCertificates(f *Finding, p config.Peer) {
-	own, err := ipsec.LoadCredential(p.CertFile, p.KeyFile)
+	own, err := auth.LoadCredential(p.CertFile, p.KeyFile)
 	now := time.Now()
 	switch {
 	case err != nil:
@@ -69,7 +69,7 @@ func checkCertificates(f *Finding, p config.Peer) {
 			"Issue a new certificate, replace the files, and run `ironwarp reload`: streams go on.")
 	}
 	for _, file := range p.CAFiles {
-		a, err := ipsec.LoadAuthority(file)
+		a, err := auth.LoadAuthority(file)
 		switch {
 		case err != nil:
 			f.fault(Fail, fmt.Sprintf("peer %s: %v", p.Name, err), "Correct ca_files, then run `ironwarp reload`.")

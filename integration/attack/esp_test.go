@@ -12,6 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
@@ -50,7 +51,7 @@ func newESP(t *testing.T, victim string, peers ...string) *esp {
 		})
 		e.hosts[h.Name()] = &espHost{h, m}
 	}
-	key := ipsec.GenerateSecret()
+	key := auth.GenerateSecret()
 	v := e.hosts[victim]
 	for _, name := range peers {
 		p := e.hosts[name]
@@ -85,7 +86,7 @@ func (h *espHost) await(t *testing.T) {
 	}
 }
 
-func (h *espHost) know(t *testing.T, o *espHost, key ipsec.Secret) {
+func (h *espHost) know(t *testing.T, o *espHost, key auth.Secret) {
 	t.Helper()
 	err := h.ipsec.AddPeer(t.Context(), ipsec.Peer{Name: o.Name(), Local: h.Addr(), Remote: o.Addr(), LocalID: h.Name(), RemoteID: o.Name(), Port: espPort, PSK: key, OnDemand: true})
 	if err != nil {

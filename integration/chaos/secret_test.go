@@ -8,7 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/integration/node"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
 // TestSecretIsRotatedWithoutLosingAStream gives both hosts a new secret under
@@ -80,7 +80,7 @@ func TestWrongSecretOnOneSidePausesStreamsUntilItIsRight(t *testing.T) {
 func newSecret(t *testing.T) string {
 	t.Helper()
 	path := t.TempDir() + "/psk"
-	if err := ipsec.GenerateSecret().Save(path); err != nil {
+	if err := auth.GenerateSecret().Save(path); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(path)

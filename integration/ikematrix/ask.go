@@ -10,7 +10,7 @@ import (
 
 	"github.com/strongswan/govici/vici"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
@@ -95,7 +95,7 @@ func (m *matrix) ask(ctx context.Context, a *Ask, port uint16) (err error) {
 	if a.ESP != "" {
 		proposal = a.ESP
 	}
-	key := string(ipsec.GenerateSecret().Reveal())
+	key := string(auth.GenerateSecret().Reveal())
 	encap, version := "no", "1"
 	if m.plane == esp.Userland {
 		encap = "yes"

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 )
 
@@ -17,8 +18,8 @@ type credentials struct {
 }
 
 type credential struct {
-	authority   ipsec.Authority
-	alpha, beta *ipsec.Credential
+	authority   auth.Authority
+	alpha, beta *auth.Credential
 }
 
 func (c *credentials) of(kind string, alpha, beta *host) (*credential, error) {
@@ -31,15 +32,15 @@ func (c *credentials) of(kind string, alpha, beta *host) (*credential, error) {
 		return nil, err
 	}
 	made := &credential{}
-	if made.authority, err = ipsec.LoadAuthority(ca.CertFile()); err != nil {
+	if made.authority, err = auth.LoadAuthority(ca.CertFile()); err != nil {
 		return nil, err
 	}
-	for h, to := range map[*host]**ipsec.Credential{alpha: &made.alpha, beta: &made.beta} {
+	for h, to := range map[*host]**auth.Credential{alpha: &made.alpha, beta: &made.beta} {
 		is, err := ca.Issue(pki.Request{Name: h.Name(), SANs: sans(h), Key: key})
 		if err != nil {
 			return nil, err
 		}
-		if *to, err = ipsec.LoadCredential(is.CertFile, is.KeyFile); err != nil {
+		if *to, err = auth.LoadCredential(is.CertFile, is.KeyFile); err != nil {
 			return nil, err
 		}
 	}
@@ -59,6 +60,6 @@ func (m *matrix) give(kind string, a, b *ipsec.Peer) error {
 		return fmt.Errorf("make %s certificates: %w", kind, err)
 	}
 	a.Cert, b.Cert = made.alpha, made.beta
-	a.CAs, b.CAs = []ipsec.Authority{made.authority}, []ipsec.Authority{made.authority}
+	a.CAs, b.CAs = []auth.Authority{made.authority}, []auth.Authority{made.authority}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -29,7 +30,7 @@ func (m *matrix) peers(c *Case, port uint16) (a, b ipsec.Peer, err error) {
 	a = ipsec.Peer{Name: "beta", Local: here, Remote: there, LocalID: idA, RemoteID: idB, Port: port, Profile: p, OnDemand: true}
 	b = ipsec.Peer{Name: "alpha", Local: there, Remote: here, LocalID: idB, RemoteID: idA, Port: port, Profile: p, OnDemand: true}
 	if c.Auth == psk {
-		a.PSK = ipsec.GenerateSecret()
+		a.PSK = auth.GenerateSecret()
 		b.PSK = a.PSK
 		return a, b, nil
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
@@ -49,22 +50,22 @@ func newAuthority(t *testing.T, name string) *authority {
 }
 
 // issue makes a certificate; without names it is for the request's name.
-func (a *authority) issue(r pki.Request) *ipsec.Credential {
+func (a *authority) issue(r pki.Request) *auth.Credential {
 	a.t.Helper()
 	got, err := pki.Issue(a.dir, r)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	c, err := ipsec.LoadCredential(got.CertFile, got.KeyFile)
+	c, err := auth.LoadCredential(got.CertFile, got.KeyFile)
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	return c
 }
 
-func (a *authority) trusted() ipsec.Authority {
+func (a *authority) trusted() auth.Authority {
 	a.t.Helper()
-	got, err := ipsec.LoadAuthority(filepath.Join(a.dir, "ca.pem"))
+	got, err := auth.LoadAuthority(filepath.Join(a.dir, "ca.pem"))
 	if err != nil {
 		a.t.Fatal(err)
 	}
@@ -76,9 +77,9 @@ func (a *authority) crl() string { return filepath.Join(a.dir, "ca.crl") }
 // withCertificates makes a peer's setting one with certificates.
 func (a *authority) withCertificates(h *host, c *ipsec.Peer) {
 	a.t.Helper()
-	c.PSK = ipsec.Secret{}
+	c.PSK = auth.Secret{}
 	c.Cert = a.issue(pki.Request{Name: h.Name()})
-	c.CAs = []ipsec.Authority{a.trusted()}
+	c.CAs = []auth.Authority{a.trusted()}
 }
 
 func TestCertificatesAuthenticateBothHosts(t *testing.T) {
@@ -186,7 +187,7 @@ func TestFailedIKEIsExplained(t *testing.T) {
 	stranger := netip.MustParseAddr("10.99.0.77")
 	for profile, attempts := range map[string][]attempt{
 		"rfc7146": {
-			{name: "keys differ", change: onBeta(func(c *ipsec.Peer) { c.PSK = ipsec.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys differ", `"alpha"`, `"beta"`}},
+			{name: "keys differ", change: onBeta(func(c *ipsec.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys differ", `"alpha"`, `"beta"`}},
 			{name: "the peer expects somebody else", change: onBeta(func(c *ipsec.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"other identities"}},
 			{name: "no common IKE proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.IKE = []string{"aes256-sha512-modp4096"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE proposals"}},
 			{name: "no common ESP proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.ESP = []string{"aes256-sha512-modp2048"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE is fine", "ESP proposals"}},
@@ -197,7 +198,7 @@ func TestFailedIKEIsExplained(t *testing.T) {
 			{name: "an algorithm without a plugin", charon: noCurves, change: onAlpha(func(c *ipsec.Peer) { c.Profile.IKE = []string{"aes128-sha256-ecp256"} }), kinds: []error{ipsec.ErrPluginMissing}, advice: []string{"libstrongswan-extra-plugins"}},
 		},
 		"rfc3723": {
-			{name: "keys differ", charon: impatient, change: onBeta(func(c *ipsec.Peer) { c.PSK = ipsec.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys differ"}},
+			{name: "keys differ", charon: impatient, change: onBeta(func(c *ipsec.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys differ"}},
 			{name: "the peer expects somebody else", change: onBeta(func(c *ipsec.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys are the same", `remote_id has to be "alpha"`}},
 			{name: "the peer is somebody else", change: onAlpha(func(c *ipsec.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{`says that it is "beta"`, `expected to be "gamma"`}},
 			{name: "no common IKE proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.IKE = []string{"aes256-sha512-modp4096"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE proposals"}},
@@ -206,7 +207,7 @@ func TestFailedIKEIsExplained(t *testing.T) {
 			{name: "the peer speaks IKEv2", change: onBeta(func(c *ipsec.Peer) { c.Profile, _ = profile.ByName("rfc7146") }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not speak IKEv1"}},
 		},
 		"rfc3723-aggressive": {
-			{name: "keys differ", charon: allowAggressive, change: onBeta(func(c *ipsec.Peer) { c.PSK = ipsec.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, notKind: ipsec.ErrAggressiveRefused, advice: []string{"keys differ"}},
+			{name: "keys differ", charon: allowAggressive, change: onBeta(func(c *ipsec.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, notKind: ipsec.ErrAggressiveRefused, advice: []string{"keys differ"}},
 			{name: "the peer expects somebody else", charon: allowAggressive, change: onBeta(func(c *ipsec.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAggressiveRefused}, advice: []string{`remote_id has to be "alpha"`}},
 			{name: "the peer's strongSwan allows none", kinds: []error{ipsec.ErrAggressiveRefused, ipsec.ErrAuthFailed}, advice: []string{"i_dont_care_about_security_and_use_aggressive_mode_psk"}},
 			{name: "the peer has main mode", charon: allowAggressive, change: onBeta(func(c *ipsec.Peer) { c.Profile.Aggressive = false }), kinds: []error{ipsec.ErrAggressiveRefused}, advice: []string{"not configured for aggressive mode"}},
@@ -230,23 +231,23 @@ func TestFailedCertificatesAreExplained(t *testing.T) {
 			advice []string
 		}{
 			{name: "the peer's has expired", beta: func(_ *host, c *ipsec.Peer) { c.Cert = ca.issue(pki.Request{Name: c.LocalID, Life: -time.Hour}) },
-				kinds: []error{ipsec.ErrCertExpired, ipsec.ErrAuthFailed}, advice: []string{"was valid until", "clock says"}},
+				kinds: []error{auth.ErrCertExpired, ipsec.ErrAuthFailed}, advice: []string{"was valid until", "clock says"}},
 			{name: "the peer's is not valid yet", beta: func(_ *host, c *ipsec.Peer) {
 				c.Cert = ca.issue(pki.Request{Name: c.LocalID, NotBefore: time.Now().Add(time.Hour)})
-			}, kinds: []error{ipsec.ErrCertNotYet, ipsec.ErrClock}, advice: []string{"becomes valid only on", "clock says"}},
+			}, kinds: []error{auth.ErrCertNotYet, ipsec.ErrClock}, advice: []string{"becomes valid only on", "clock says"}},
 			{name: "our own has expired", alpha: func(_ *host, c *ipsec.Peer) { c.Cert = ca.issue(pki.Request{Name: c.LocalID, Life: -time.Hour}) },
-				kinds: []error{ipsec.ErrCertExpired, ipsec.ErrAuthFailed}, advice: []string{"this host's own certificate", "issue another one"}},
+				kinds: []error{auth.ErrCertExpired, ipsec.ErrAuthFailed}, advice: []string{"this host's own certificate", "issue another one"}},
 			{name: "the peer's is of another authority", beta: func(_ *host, c *ipsec.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
-				kinds: []error{ipsec.ErrCertUntrusted}, advice: []string{"somebody's", `"CN=lab"`}},
+				kinds: []error{auth.ErrCertUntrusted}, advice: []string{"somebody's", `"CN=lab"`}},
 			{name: "the peer's is of the authority of a third host", beta: func(_ *host, c *ipsec.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
 				alpha: func(h *host, c *ipsec.Peer) {
 					c.Cert = ca.issue(pki.Request{Name: c.LocalID})
 					third := *c
-					third.Name, third.RemoteID, third.Remote, third.CAs = "third", "third", netip.MustParseAddr("10.99.0.77"), []ipsec.Authority{other.trusted()}
+					third.Name, third.RemoteID, third.Remote, third.CAs = "third", "third", netip.MustParseAddr("10.99.0.77"), []auth.Authority{other.trusted()}
 					if err := h.m.AddPeer(t.Context(), third); err != nil {
 						t.Fatal(err)
 					}
-				}, kinds: []error{ipsec.ErrCertUntrusted}, advice: []string{"for another peer", `"CN=lab"`}},
+				}, kinds: []error{auth.ErrCertUntrusted}, advice: []string{"for another peer", `"CN=lab"`}},
 			{name: "our own is of another authority", alpha: func(_ *host, c *ipsec.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
 				kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"trusts another authority than", "somebody's"}},
 			{name: "the peer's was revoked", beta: func(_ *host, c *ipsec.Peer) {
@@ -255,25 +256,25 @@ func TestFailedCertificatesAreExplained(t *testing.T) {
 					t.Fatal(err)
 				}
 			}, change: func(_ *host, c *ipsec.Peer) { c.CAs[0].CRLURIs = []string{"file://" + ca.crl()} },
-				kinds: []error{ipsec.ErrCertRevoked, ipsec.ErrAuthFailed}, advice: []string{"was revoked"}},
+				kinds: []error{auth.ErrCertRevoked, ipsec.ErrAuthFailed}, advice: []string{"was revoked"}},
 			{name: "the list cannot be had", alpha: func(_ *host, c *ipsec.Peer) { c.CAs[0].CRLURIs = []string{"file://" + ca.crl() + ".none"} },
-				kinds: []error{ipsec.ErrCertStatus}, advice: []string{"could not reach", "ca.crl.none"}},
-			{name: "nobody to ask", alpha: func(_ *host, c *ipsec.Peer) { c.Revocation = ipsec.RevocationStrict },
-				kinds: []error{ipsec.ErrCertStatus}, advice: []string{"names a CRL or an OCSP responder"}},
+				kinds: []error{auth.ErrCertStatus}, advice: []string{"could not reach", "ca.crl.none"}},
+			{name: "nobody to ask", alpha: func(_ *host, c *ipsec.Peer) { c.Revocation = auth.RevocationStrict },
+				kinds: []error{auth.ErrCertStatus}, advice: []string{"names a CRL or an OCSP responder"}},
 			{name: "the peer is somebody else", beta: func(_ *host, c *ipsec.Peer) { c.LocalID = "gamma"; c.Cert = ca.issue(pki.Request{Name: "gamma"}) },
 				kinds: []error{ipsec.ErrAuthFailed}},
-			{name: "the peer has a key", beta: func(_ *host, c *ipsec.Peer) { c.Cert, c.CAs, c.PSK = nil, nil, ipsec.GenerateSecret() },
+			{name: "the peer has a key", beta: func(_ *host, c *ipsec.Peer) { c.Cert, c.CAs, c.PSK = nil, nil, auth.GenerateSecret() },
 				kinds: []error{ipsec.ErrAuthFailed}},
-			{name: "we have a key", alpha: func(_ *host, c *ipsec.Peer) { c.Cert, c.CAs, c.PSK = nil, nil, ipsec.GenerateSecret() },
+			{name: "we have a key", alpha: func(_ *host, c *ipsec.Peer) { c.Cert, c.CAs, c.PSK = nil, nil, auth.GenerateSecret() },
 				kinds: []error{ipsec.ErrAuthFailed}},
 		} {
 			_ = i
 			a := attempt{kinds: c.kinds, advice: c.advice, change: func(t *testing.T, p *pair, h *host, peer *ipsec.Peer) {
 				ca.t, other.t = t, t
-				peer.PSK = ipsec.Secret{}
+				peer.PSK = auth.Secret{}
 				ca.fresh()
 				other.fresh()
-				peer.CAs = []ipsec.Authority{ca.trusted()}
+				peer.CAs = []auth.Authority{ca.trusted()}
 				peer.Cert = nil
 				switch {
 				case h == p.alpha && c.alpha != nil:
@@ -334,14 +335,14 @@ func TestCRLOverHTTPIsReadAgainOnReload(t *testing.T) {
 	if _, err := p.alpha.m.DeleteIKE(t.Context(), "beta"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.alpha.dial(t, p.beta); !errors.Is(err, ipsec.ErrCertRevoked) {
+	if _, err := p.alpha.dial(t, p.beta); !errors.Is(err, auth.ErrCertRevoked) {
 		t.Errorf("dialling a revoked peer: %v", err)
 	}
 }
 
 // responder answers OCSP requests on a host, for one certificate with a status
 // of package ocsp, and returns its URI.
-func (a *authority) responder(h *host, c *ipsec.Credential, status int) string {
+func (a *authority) responder(h *host, c *auth.Credential, status int) string {
 	a.t.Helper()
 	block, _ := pem.Decode(a.file("ca.key"))
 	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
@@ -402,7 +403,7 @@ func TestOCSPResponderDecides(t *testing.T) {
 				beta := ca.issue(pki.Request{Name: "beta"})
 				uri := ca.responder(p.alpha, beta, status)
 				p.addWith(t, func(h *host, c *ipsec.Peer) {
-					c.Profile, c.PSK, c.CAs = mustProfile(t, profile), ipsec.Secret{}, []ipsec.Authority{ca.trusted()}
+					c.Profile, c.PSK, c.CAs = mustProfile(t, profile), auth.Secret{}, []auth.Authority{ca.trusted()}
 					c.Cert = beta
 					if h == p.alpha {
 						c.Cert = ca.issue(pki.Request{Name: "alpha"})
@@ -412,8 +413,8 @@ func TestOCSPResponderDecides(t *testing.T) {
 				p.beta.echo(t, nil)
 				c, err := p.alpha.dial(t, p.beta)
 				switch {
-				case status == ocsp.Revoked && !errors.Is(err, ipsec.ErrCertRevoked),
-					status == ocsp.Unknown && !errors.Is(err, ipsec.ErrCertStatus),
+				case status == ocsp.Revoked && !errors.Is(err, auth.ErrCertRevoked),
+					status == ocsp.Unknown && !errors.Is(err, auth.ErrCertStatus),
 					status == ocsp.Good && err != nil:
 					t.Errorf("dialling: %v", err)
 				case err == nil:
@@ -447,7 +448,7 @@ func TestThePeerOfOneKeyCannotAuthenticateAsAnother(t *testing.T) {
 	for _, profile := range []string{"rfc7146", "rfc3723", "rfc3723-aggressive"} {
 		t.Run(profile, func(t *testing.T) {
 			p := newPair(t, lab.Config{Charon: allowAggressive + "\n" + impatient})
-			mallory := ipsec.GenerateSecret()
+			mallory := auth.GenerateSecret()
 			p.addWith(t, func(h *host, c *ipsec.Peer) {
 				c.Profile = mustProfile(t, profile)
 				if h == p.beta { // it has mallory's key, and says that it is beta

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 )
 
@@ -143,19 +144,19 @@ func TestCertificateOfAnIntermediateAuthorityIsTrustedThroughItsRoot(t *testing.
 		t.Run(profile, func(t *testing.T) {
 			p := newPair(t, lab.Config{})
 			root := issue(t, nil, x509.Certificate{Subject: pkix.Name{CommonName: "root"}, IsCA: true, KeyUsage: x509.KeyUsageCertSign})
-			trusted, err := ipsec.NewAuthority(root.pem)
+			trusted, err := auth.NewAuthority(root.pem)
 			if err != nil {
 				t.Fatal(err)
 			}
 			p.addWith(t, func(h *host, c *ipsec.Peer) {
-				c.Profile, c.PSK, c.CAs = mustProfile(t, profile), ipsec.Secret{}, []ipsec.Authority{trusted}
+				c.Profile, c.PSK, c.CAs = mustProfile(t, profile), auth.Secret{}, []auth.Authority{trusted}
 				middle := issue(t, root, x509.Certificate{Subject: pkix.Name{CommonName: "between " + h.Name()}, IsCA: true, KeyUsage: x509.KeyUsageCertSign})
 				leaf := issue(t, middle, x509.Certificate{Subject: pkix.Name{CommonName: h.Name()}, DNSNames: []string{h.Name()}, KeyUsage: x509.KeyUsageDigitalSignature})
 				key, err := x509.MarshalPKCS8PrivateKey(leaf.key)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if c.Cert, err = ipsec.NewCredential(append(leaf.pem, middle.pem...), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})); err != nil {
+				if c.Cert, err = auth.NewCredential(append(leaf.pem, middle.pem...), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})); err != nil {
 					t.Fatal(err)
 				}
 			})
@@ -174,7 +175,7 @@ func TestCertificateThatIsNotForThePeersIdentityIsExplained(t *testing.T) {
 		kind  error
 		words string
 	}{
-		"rfc7146": {ipsec.ErrCertIdentity, `no certificate for identity "beta"`},
+		"rfc7146": {auth.ErrCertIdentity, `no certificate for identity "beta"`},
 		"rfc3723": {ipsec.ErrAuthFailed, "its own certificate is not for its identity"}, // beta itself gives up
 	} {
 		t.Run(profile, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/transport"
@@ -86,7 +87,7 @@ func TestWrongKeySaysThatTheKeysDiffer(t *testing.T) {
 	if err := p.beta.m.AddPeer(t.Context(), p.peerOf(p.beta)); err != nil {
 		t.Fatal(err)
 	}
-	p.key = ipsec.GenerateSecret()
+	p.key = auth.GenerateSecret()
 	if err := p.alpha.m.AddPeer(t.Context(), p.peerOf(p.alpha)); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +219,7 @@ func TestKeyIsRotatedUnderALiveStream(t *testing.T) {
 	p.beta.echo(t, nil)
 	k := talk(p.alpha.mustDial(t, p.beta))
 	k.moves(t, 20)
-	p.key = ipsec.GenerateSecret()
+	p.key = auth.GenerateSecret()
 	p.addPeers(t)
 	k.moves(t, 20)
 	if _, err := p.alpha.m.DeleteIKE(t.Context(), "beta"); err != nil {

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
@@ -24,7 +24,7 @@ type foreign struct {
 	mode              profile.Mode
 	start             string // start_action
 	priority          int    // of the policies; 0: what strongSwan computes
-	key               ipsec.Secret
+	key               auth.Secret
 }
 
 const foreignChild = "all-tcp"

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
@@ -439,7 +440,7 @@ func helper() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	f := strings.Split(os.Getenv(helperVar), ",")
-	key, err := ipsec.NewSecret([]byte(os.Getenv(helperVar + "_KEY")))
+	key, err := auth.NewSecret([]byte(os.Getenv(helperVar + "_KEY")))
 	if err != nil {
 		fmt.Println(err)
 		return 1

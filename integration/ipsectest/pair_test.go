@@ -16,6 +16,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -59,7 +60,7 @@ func (h *host) at() netip.Addr {
 type pair struct {
 	lab         *lab.Lab
 	alpha, beta *host
-	key         ipsec.Secret
+	key         auth.Secret
 	kind        transport.Kind // of the link
 
 	// more, if set, adds what a carrier needs beside its kind.
@@ -70,7 +71,7 @@ func newPair(t *testing.T, cfg lab.Config) *pair {
 	t.Helper()
 	cfg.Canary = canary
 	l := lab.Start(t, cfg)
-	p := &pair{lab: l, alpha: newHost(t, l.Host("alpha")), beta: newHost(t, l.Host("beta")), key: ipsec.GenerateSecret()}
+	p := &pair{lab: l, alpha: newHost(t, l.Host("alpha")), beta: newHost(t, l.Host("beta")), key: auth.GenerateSecret()}
 	return p
 }
 

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
@@ -26,7 +26,7 @@ func trapHosts(t *testing.T, mode profile.Mode, start string, priority int) (alp
 	requireKernelESP(t)
 	l := lab.Start(t, lab.Config{DataPlane: esp.Kernel, Canary: canary})
 	alpha, beta = l.Host("alpha"), l.Host("beta")
-	key := ipsec.GenerateSecret()
+	key := auth.GenerateSecret()
 	for _, h := range []*lab.Host{alpha, beta} {
 		o := alpha
 		if h == alpha {

@@ -19,7 +19,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/node"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 )
 
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func makeSecrets(t *testing.T, dir string) (psk, key string) {
 	t.Helper()
 	psk = filepath.Join(dir, "psk")
-	if err := ipsec.GenerateSecret().Save(psk); err != nil {
+	if err := auth.GenerateSecret().Save(psk); err != nil {
 		t.Fatal(err)
 	}
 	ca, err := pki.Init(filepath.Join(dir, "pki"), pki.Options{})

@@ -33,8 +33,8 @@ var layers = [][]string{
 	{"ddp/enhanced"},
 	{"ddp"},
 	{"ipsec"},
-	{"ipsec/guard", "ipsec/profile", "ipsec/charon", "ipsec/lanestate"},
-	{"ipsec/esp"},
+	{"ipsec/guard", "ipsec/profile", "ipsec/charon", "ipsec/lanestate", "ipsec/auth"},
+	{"ipsec/esp", "ipsec/pki"},
 	{"verbs/verbstest"}, // a network for tests of what is above
 	{"transport"},
 	{"internal"},

@@ -1,4 +1,4 @@
-package ipsec
+package auth
 
 import (
 	"bytes"
@@ -120,6 +120,26 @@ func LoadCredential(certFile, keyFile string) (*Credential, error) {
 // Certificate is the host's own.
 func (c *Credential) Certificate() *x509.Certificate { return c.chain[0] }
 
+// Intermediates are the certificates of intermediate authorities, the host's own
+// issuer first.
+func (c *Credential) Intermediates() []*x509.Certificate { return c.chain[1:] }
+
+// Reveal returns the private key for handing it to strongSwan, and its type in
+// the words of VICI. It is the only way to get at it. The encodings, SEC 1 and
+// PKCS #1, are those that need the fewest plugins.
+func (c *Credential) Reveal() (kind string, der []byte, err error) {
+	switch k := c.key.(type) {
+	case *ecdsa.PrivateKey:
+		if der, err = x509.MarshalECPrivateKey(k); err != nil {
+			return "", nil, fmt.Errorf("%w: the private key cannot be encoded", ErrCredential)
+		}
+		return "ecdsa", der, nil
+	case *rsa.PrivateKey:
+		return "rsa", x509.MarshalPKCS1PrivateKey(k), nil
+	}
+	return "", nil, checkKey(c.key.Public())
+}
+
 // CheckTime tells whether the certificates are valid at a time: the error wraps
 // ErrCertExpired or ErrCertNotYet. LoadCredential does not look at it, so that a
 // peer is guarded even if nothing can be said to it any longer.
@@ -212,7 +232,8 @@ func LoadAuthority(caFile string) (Authority, error) {
 // Certificate is the authority's; nil of the zero Authority.
 func (a Authority) Certificate() *x509.Certificate { return a.cert }
 
-func (a Authority) validate() error {
+// Validate checks the URIs, and whether strongSwan would ever ask them.
+func (a Authority) Validate() error {
 	if a.cert == nil {
 		return fmt.Errorf("%w: an authority without a certificate", ErrCredential)
 	}

@@ -1,4 +1,4 @@
-package ipsec
+package auth_test
 
 import (
 	"bytes"
@@ -12,24 +12,27 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
 func TestSecretIsNeverShown(t *testing.T) {
 	const key = "correct-horse-battery"
-	s, err := NewSecret([]byte(key))
+	s, err := auth.NewSecret([]byte(key))
 	if err != nil {
 		t.Fatal(err)
 	}
-	peer := Peer{Name: "beta", PSK: s}
+	peer := ipsec.Peer{Name: "beta", PSK: s}
 	var log bytes.Buffer
 	l := slog.New(slog.NewJSONHandler(&log, nil))
-	l.Info("text", "secret", s, "peer", peer, "in", []Secret{s})
+	l.Info("text", "secret", s, "peer", peer, "in", []auth.Secret{s})
 	slog.New(slog.NewTextHandler(&log, nil)).Info("text", "secret", s, "peer", peer, "pointer", &s)
 	js, err := json.Marshal(map[string]any{"s": s, "p": peer, "ptr": &s})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ym, err := yaml.Marshal(struct{ S Secret }{s})
+	ym, err := yaml.Marshal(struct{ S auth.Secret }{s})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,17 +69,17 @@ func TestSecretFilesAreCheckedBeforeTheyAreBelieved(t *testing.T) {
 		err        error
 		words      string
 	}{
-		{"readable by others", write("a", "0123456789abcdef\n", 0o644), ErrSecretFile, "chmod 0600"},
-		{"readable by the group", write("b", "0123456789abcdef\n", 0o640), ErrSecretFile, "0640"},
-		{"writable by others", write("c", "0123456789abcdef\n", 0o602), ErrSecretFile, "chmod 0600"},
-		{"short", write("d", "0123456789\n", 0o600), ErrSecretShort, "96 bits"},
-		{"empty", write("e", "", 0o600), ErrSecretShort, "0 bytes"},
-		{"huge", write("f", strings.Repeat("x", 1<<20), 0o600), ErrSecretFile, "more than 4096"},
-		{"binary", write("g", "0123456\x00789abcdef", 0o600), ErrSecretFile, "base64"},
-		{"a directory", dir, ErrSecretFile, "regular file"},
+		{"readable by others", write("a", "0123456789abcdef\n", 0o644), auth.ErrSecretFile, "chmod 0600"},
+		{"readable by the group", write("b", "0123456789abcdef\n", 0o640), auth.ErrSecretFile, "0640"},
+		{"writable by others", write("c", "0123456789abcdef\n", 0o602), auth.ErrSecretFile, "chmod 0600"},
+		{"short", write("d", "0123456789\n", 0o600), auth.ErrSecretShort, "96 bits"},
+		{"empty", write("e", "", 0o600), auth.ErrSecretShort, "0 bytes"},
+		{"huge", write("f", strings.Repeat("x", 1<<20), 0o600), auth.ErrSecretFile, "more than 4096"},
+		{"binary", write("g", "0123456\x00789abcdef", 0o600), auth.ErrSecretFile, "base64"},
+		{"a directory", dir, auth.ErrSecretFile, "regular file"},
 		{"missing", filepath.Join(dir, "none"), os.ErrNotExist, "none"},
 	} {
-		if _, err := LoadSecret(tc.path); !errors.Is(err, tc.err) || !strings.Contains(err.Error(), tc.words) {
+		if _, err := auth.LoadSecret(tc.path); !errors.Is(err, tc.err) || !strings.Contains(err.Error(), tc.words) {
 			t.Errorf("%s: error %v, want %v with %q", tc.name, err, tc.err, tc.words)
 		}
 	}
@@ -85,23 +88,23 @@ func TestSecretFilesAreCheckedBeforeTheyAreBelieved(t *testing.T) {
 		if err := os.Chown(path, 65534, -1); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := LoadSecret(path); !errors.Is(err, ErrSecretFile) || !strings.Contains(err.Error(), "belongs to user 65534") {
+		if _, err := auth.LoadSecret(path); !errors.Is(err, auth.ErrSecretFile) || !strings.Contains(err.Error(), "belongs to user 65534") {
 			t.Errorf("another user's: %v", err)
 		}
 	}
 	for _, mode := range []os.FileMode{0o600, 0o400} {
-		s, err := LoadSecret(write(fmt.Sprint("ok", mode), "0123456789abcdef\n", mode))
+		s, err := auth.LoadSecret(write(fmt.Sprint("ok", mode), "0123456789abcdef\n", mode))
 		if err != nil || string(s.Reveal()) != "0123456789abcdef" {
 			t.Errorf("mode %o: %q, %v", mode, s.Reveal(), err)
 		}
 	}
-	if s, err := NewSecret([]byte("123456789012")); err != nil || s.IsZero() {
+	if s, err := auth.NewSecret([]byte("123456789012")); err != nil || s.IsZero() {
 		t.Errorf("12 bytes, 96 bits: %v", err)
 	}
 }
 
 func TestGeneratedSecretIsLongDifferentAndSavedPrivately(t *testing.T) {
-	a, b := GenerateSecret(), GenerateSecret()
+	a, b := auth.GenerateSecret(), auth.GenerateSecret()
 	if a.Equal(b) || len(a.Reveal()) != 44 {
 		t.Errorf("%d characters; equal: %v", len(a.Reveal()), a.Equal(b))
 	}
@@ -112,7 +115,7 @@ func TestGeneratedSecretIsLongDifferentAndSavedPrivately(t *testing.T) {
 	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", st.Mode(), err)
 	}
-	if c, err := LoadSecret(path); err != nil || !c.Equal(a) {
+	if c, err := auth.LoadSecret(path); err != nil || !c.Equal(a) {
 		t.Errorf("read back: %v", err)
 	}
 	if err := b.Save(path); !errors.Is(err, os.ErrExist) {

@@ -1,4 +1,4 @@
-package ipsec
+package auth
 
 import (
 	"bytes"
@@ -16,6 +16,17 @@ var ErrSecretFile = errors.New("secret file refused")
 
 // ErrSecretShort tells that a pre-shared key has too little material.
 var ErrSecretShort = errors.New("pre-shared key too short")
+
+const (
+	// minSecretBytes is the least material of a pre-shared key: 96 bits, below
+	// which guessing offline against a recorded handshake comes into reach.
+	minSecretBytes = 12
+	// generatedSecretBytes is what GenerateSecret draws.
+	generatedSecretBytes = 32
+	// maxSecretBytes keeps a wrong file (a disk image, /dev/zero) out of memory
+	// and a VICI value within its 16-bit length.
+	maxSecretBytes = 4096
+)
 
 // redacted is what every way of printing a Secret gives.
 const redacted = "[secret]"
@@ -43,12 +54,12 @@ func (s Secret) bytes() []byte {
 }
 
 // NewSecret takes key as it is, without a trailing line end. It refuses fewer
-// than MinSecretBytes bytes.
+// than 12 bytes, 96 bits.
 func NewSecret(key []byte) (Secret, error) {
 	key = bytes.TrimRight(key, "\r\n")
-	if len(key) < MinSecretBytes {
+	if len(key) < minSecretBytes {
 		return Secret{}, fmt.Errorf("%w: %d bytes, at least %d (96 bits) are needed; generate one of 32 random bytes: head -c 32 /dev/urandom | base64",
-			ErrSecretShort, len(key), MinSecretBytes)
+			ErrSecretShort, len(key), minSecretBytes)
 	}
 	if len(key) > maxSecretBytes {
 		return Secret{}, fmt.Errorf("%w: more than %d bytes", ErrSecretFile, maxSecretBytes)
