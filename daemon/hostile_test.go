@@ -48,7 +48,7 @@ func openRaw(t *testing.T, port uint16) *rawStream {
 	if err := c.SetDeadline(time.Now().Add(waitTime)); err != nil {
 		t.Fatal(err)
 	}
-	m, err := mpa.Client(t.Context(), c, &mpa.Config{PrivateData: []byte("IWpg\x01\x00\x00\x00")})
+	m, err := mpa.Client(t.Context(), c, &mpa.Config{IRD: 16, ORD: 16, PrivateData: []byte("IWpg\x01\x00\x00\x00")})
 	if err != nil {
 		t.Fatal(err)
 	}

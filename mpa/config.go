@@ -1,10 +1,6 @@
 package mpa
 
-import (
-	"time"
-
-	"github.com/ironwarp/ironwarp/ddp/enhanced"
-)
+import "time"
 
 // CRCMode is a side's wish for CRCs. They are on if either side wants them
 // (RFC 5044 section 7.1.1).
@@ -28,9 +24,9 @@ type Config struct {
 	// peer's wish.
 	Markers bool
 
-	// IRD is how many RDMA Reads of the peer we accept at a time, ORD how many
-	// of ours we want outstanding (RFC 6581 section 9.1). 0 stands for
-	// DefaultDepth, DepthNone for 0, DepthULP leaves it to the ULP.
+	// IRD is how many RDMA Reads of the peer an initiator accepts at a time, ORD how
+	// many of its own it wants outstanding (RFC 6581 section 9.1): 0 is none, DepthULP
+	// leaves it to the ULP. A responder's are in AcceptOptions.
 	IRD, ORD uint16
 
 	// Revision is the MPA revision of a request, 0 for 2. A request of revision 1
@@ -112,9 +108,4 @@ func (c *Config) largeFPDU() int {
 	}
 	n := max(minMULPDU, min(c.LargeFPDU, MaxLargeFPDU))
 	return n - (n-2)&3
-}
-
-// depths are the depths wanted.
-func (c *Config) depths() enhanced.Agreed {
-	return enhanced.Agreed{IRD: enhanced.Depth(c.IRD), ORD: enhanced.Depth(c.ORD)}
 }

@@ -20,7 +20,7 @@ func (c *closing) Close() error { c.closed = true; return nil }
 
 // configOf makes a Config of fuzzed bits.
 func configOf(bits uint64) *Config {
-	depths := []uint16{0, 1, 7, DepthNone, MaxDepth, DepthULP, 0xfffe, 300}
+	depths := []uint16{0, 1, 7, 32, MaxDepth, DepthULP, 0xfffe, 300}
 	return &Config{
 		CRC:         CRCMode(bits & 1),
 		Markers:     bits&2 != 0,
@@ -71,7 +71,7 @@ func FuzzRequest(f *testing.F) {
 		if err != nil {
 			t.Fatalf("read %d of %d bytes: %v", len(req), len(b), err)
 		}
-		c, err := r.Accept(context.Background(), AcceptOptions{})
+		c, err := r.Accept(context.Background(), AcceptOptions{IRD: cfg.IRD, ORD: cfg.ORD})
 		if err != nil {
 			if !errors.Is(err, ErrPrivateData) || !nc.closed {
 				t.Fatalf("Accept: %v, closed %v", err, nc.closed)

@@ -47,13 +47,17 @@ type accepted struct {
 // serve runs Server and Accept on b.
 func serve(t testing.TB, b net.Conn, cfg *Config) chan accepted {
 	done := make(chan accepted, 1)
+	var o AcceptOptions
+	if cfg != nil {
+		o.IRD, o.ORD = cfg.IRD, cfg.ORD
+	}
 	go func() {
 		r, err := Server(context.Background(), b, cfg)
 		if err != nil {
 			done <- accepted{nil, err}
 			return
 		}
-		c, err := r.Accept(context.Background(), AcceptOptions{})
+		c, err := r.Accept(context.Background(), o)
 		done <- accepted{c, err}
 	}()
 	t.Cleanup(func() { b.Close() })

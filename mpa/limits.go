@@ -28,12 +28,11 @@ const (
 	// 1500 bytes less IPv6, TCP and its timestamps.
 	defaultEMSS = 1428
 
-	// DefaultDepth is the IRD and ORD of a Config that says nothing, DepthULP leaves
-	// them to the ULPs, DepthNone stands for 0; more than MaxDepth is cut to it.
-	DefaultDepth = enhanced.DefaultDepth
-	DepthULP     = enhanced.DepthULP  // leaves the depth to the ULPs
-	MaxDepth     = enhanced.MaxDepth  // the largest that can be negotiated
-	DepthNone    = enhanced.DepthNone // 0: no RDMA Reads
+	// DepthULP as IRD or ORD leaves the depth to the ULPs (RFC 6581 section 9.1).
+	DepthULP = enhanced.DepthULP
+	// MaxDepth is the largest IRD and ORD that can be negotiated. What is more is cut
+	// to it.
+	MaxDepth = enhanced.MaxDepth
 
 	// defaultStartupTimeout bounds the exchange of the start-up frames
 	// (RFC 5044 section 7.1.2 rule 10).

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net"
 	"testing"
-
-	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 // The rules of RFC 6581 sections 9 and 10 that are about both ends at once.
@@ -17,11 +15,11 @@ import (
 func TestEachRTROfferMeetsEachSupport(t *testing.T) {
 	for offer := RTRSend; offer <= RTRSend|RTRWrite|RTRRead; offer++ {
 		for support := RTR(0); support <= RTRSend|RTRWrite|RTRRead; support++ {
-			for _, ird := range []uint16{DepthNone, 1, 8} {
-				t.Run(fmt.Sprintf("offer %03b/support %03b/IRD %d", offer, support, enhanced.Depth(ird)), func(t *testing.T) {
+			for _, ird := range []uint16{0, 1, 8} {
+				t.Run(fmt.Sprintf("offer %03b/support %03b/IRD %d", offer, support, ird), func(t *testing.T) {
 					a, b := netPair(t, "pipe")
 					done := serve(t, b, &Config{PeerToPeer: support, IRD: ird})
-					c, err := Client(context.Background(), a, &Config{PeerToPeer: offer, ORD: DepthNone})
+					c, err := Client(context.Background(), a, &Config{PeerToPeer: offer})
 					r := <-done
 					if r.err != nil {
 						t.Fatal(r.err)
@@ -50,10 +48,10 @@ func TestEachRTROfferMeetsEachSupport(t *testing.T) {
 					if c.RTR()&RTRRead != 0 && (r.c.IRD() < 1 || c.PeerEnhanced().IRD < 1) {
 						t.Errorf("a Read may come and the responder has IRD %d and said %d", r.c.IRD(), c.PeerEnhanced().IRD)
 					}
-					if enhanced.Depth(ird) == 0 && common&^RTRRead != 0 && (c.RTR()&RTRRead != 0 || r.c.IRD() != 0) {
+					if ird == 0 && common&^RTRRead != 0 && (c.RTR()&RTRRead != 0 || r.c.IRD() != 0) {
 						t.Errorf("a responder without RDMA Reads chose %03b and IRD %d", c.RTR(), r.c.IRD())
 					}
-					if enhanced.Depth(ird) > 0 && c.RTR() != common {
+					if ird > 0 && c.RTR() != common {
 						t.Errorf("agreed on %03b, want all of %03b", c.RTR(), common)
 					}
 				})
@@ -66,8 +64,8 @@ func TestEachRTROfferMeetsEachSupport(t *testing.T) {
 func TestReadAsRTRGivesTheResponderAnIRD(t *testing.T) {
 	for _, tt := range []struct {
 		ord, wantLocal, wantReply uint16
-	}{{DepthNone, 1, 1}, {5, 1, 1}, {DepthULP, 1, DepthULP}} {
-		a, b := connect(t, "pipe", &Config{PeerToPeer: RTRRead, ORD: tt.ord}, &Config{IRD: DepthNone})
+	}{{0, 1, 1}, {5, 1, 1}, {DepthULP, 1, DepthULP}} {
+		a, b := connect(t, "pipe", &Config{PeerToPeer: RTRRead, ORD: tt.ord}, nil)
 		if a.RTR() != RTRRead || b.IRD() != tt.wantLocal || a.PeerEnhanced().IRD != tt.wantReply {
 			t.Errorf("initiator ORD %#x: RTR %03b, IRD %d, reply %#x; want IRD %d, reply %#x",
 				tt.ord, a.RTR(), b.IRD(), a.PeerEnhanced().IRD, tt.wantLocal, tt.wantReply)
@@ -87,23 +85,23 @@ func TestRepliesThatBreakRFC6581(t *testing.T) {
 		ird  uint16
 		ord  uint16
 	}{
-		{name: "peer-to-peer unasked", rep: Frame{Revision: 2, Enhanced: p2p(RTRWrite, 1, 1)}, code: CodeRTR},
-		{name: "client-server instead", cfg: Config{PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 1, ORD: 1}}, code: CodeRTR},
-		{name: "client-server instead, which will do", cfg: Config{PeerToPeer: RTRWrite, MayDecline: true}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 1, ORD: 1}}, ird: 32, ord: 1},
-		{name: "another indication, where none will do", cfg: Config{PeerToPeer: RTRWrite, MayDecline: true}, rep: Frame{Revision: 2, Enhanced: p2p(RTRRead, 1, 1)}, code: CodeRTR},
-		{name: "no indication", cfg: Config{PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(0, 1, 1)}, code: CodeRTR},
-		{name: "another indication", cfg: Config{PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(RTRSend|RTRRead, 1, 1)}, code: CodeRTR},
-		{name: "Read with IRD 0", cfg: Config{PeerToPeer: RTRRead}, rep: Frame{Revision: 2, Enhanced: p2p(RTRRead, 0, 1)}, code: CodeRTR},
-		{name: "Read with IRD 0, or Write", cfg: Config{PeerToPeer: RTRRead | RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(RTRRead|RTRWrite, 0, 1)},
+		{name: "peer-to-peer unasked", cfg: Config{IRD: 1}, rep: Frame{Revision: 2, Enhanced: p2p(RTRWrite, 1, 1)}, code: CodeRTR},
+		{name: "client-server instead", cfg: Config{IRD: 1, PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 1, ORD: 1}}, code: CodeRTR},
+		{name: "client-server instead, which will do", cfg: Config{IRD: 32, ORD: 32, PeerToPeer: RTRWrite, MayDecline: true}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 1, ORD: 1}}, ird: 32, ord: 1},
+		{name: "another indication, where none will do", cfg: Config{IRD: 1, PeerToPeer: RTRWrite, MayDecline: true}, rep: Frame{Revision: 2, Enhanced: p2p(RTRRead, 1, 1)}, code: CodeRTR},
+		{name: "no indication", cfg: Config{IRD: 1, PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(0, 1, 1)}, code: CodeRTR},
+		{name: "another indication", cfg: Config{IRD: 1, PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(RTRSend|RTRRead, 1, 1)}, code: CodeRTR},
+		{name: "Read with IRD 0", cfg: Config{IRD: 1, PeerToPeer: RTRRead}, rep: Frame{Revision: 2, Enhanced: p2p(RTRRead, 0, 1)}, code: CodeRTR},
+		{name: "Read with IRD 0, or Write", cfg: Config{IRD: 32, ORD: 32, PeerToPeer: RTRRead | RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(RTRRead|RTRWrite, 0, 1)},
 			rtr: RTRWrite, ird: 32, ord: 0},
-		{name: "Read with IRD left to the ULP", cfg: Config{PeerToPeer: RTRRead}, rep: Frame{Revision: 2, Enhanced: p2p(RTRRead, DepthULP, 1)},
+		{name: "Read with IRD left to the ULP", cfg: Config{IRD: 32, ORD: 32, PeerToPeer: RTRRead}, rep: Frame{Revision: 2, Enhanced: p2p(RTRRead, DepthULP, 1)},
 			rtr: RTRRead, ird: 32, ord: 32},
-		{name: "additional indications", cfg: Config{PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(7, 1, 1)}, rtr: RTRWrite, ird: 32, ord: 1},
-		{name: "ORD at the limit", cfg: Config{IRD: 4}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 9, ORD: 4}}, ird: 4, ord: 9},
+		{name: "additional indications", cfg: Config{IRD: 32, ORD: 32, PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(7, 1, 1)}, rtr: RTRWrite, ird: 32, ord: 1},
+		{name: "ORD at the limit", cfg: Config{IRD: 4, ORD: 32}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 9, ORD: 4}}, ird: 4, ord: 9},
 		{name: "ORD past the limit", cfg: Config{IRD: 4}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 9, ORD: 5}}, code: CodeIRD},
 		{name: "ORD at the end of the field", cfg: Config{IRD: 4}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 9, ORD: MaxDepth}}, code: CodeIRD},
-		{name: "any ORD with IRD 0", cfg: Config{IRD: DepthNone}, rep: Frame{Revision: 2, Enhanced: &Enhanced{ORD: 1}}, code: CodeIRD},
-		{name: "IRD above our ORD", cfg: Config{ORD: 4}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: MaxDepth}}, ird: 32, ord: 4},
+		{name: "any ORD with IRD 0", rep: Frame{Revision: 2, Enhanced: &Enhanced{ORD: 1}}, code: CodeIRD},
+		{name: "IRD above our ORD", cfg: Config{IRD: 32, ORD: 4}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: MaxDepth}}, ird: 32, ord: 4},
 		{name: "both left to the ULP", cfg: Config{IRD: 3, ORD: 4}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: DepthULP, ORD: DepthULP}}, ird: 3, ord: 4},
 		{name: "numbers where the ULP decides", cfg: Config{IRD: DepthULP, ORD: DepthULP}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 3, ORD: 4}},
 			ird: DepthULP, ord: DepthULP},
@@ -201,7 +199,7 @@ func TestRejectionMayNameTheDepths(t *testing.T) {
 			if rev == 2 && (r.Enhanced.IRD != 2 || r.Enhanced.ORD != 3) {
 				t.Errorf("the ULP was told %+v", r.Enhanced)
 			}
-			return nil, r.RejectDepths(context.Background(), []byte("more"), DepthNone, 16)
+			return nil, r.RejectDepths(context.Background(), []byte("more"), 0, 16)
 		})
 		_, err := Client(context.Background(), a, &Config{Revision: rev, IRD: 2, ORD: 3})
 		var rej *RejectedError

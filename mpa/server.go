@@ -31,7 +31,7 @@ type Request struct {
 type AcceptOptions struct {
 	// PrivateData goes into the reply, in place of Config's if not nil.
 	PrivateData []byte
-	// IRD and ORD, if not 0, stand in place of Config's.
+	// IRD and ORD are the responder's, as in Config.
 	IRD, ORD uint16
 }
 
@@ -84,9 +84,13 @@ func (r *Request) Accept(ctx context.Context, o AcceptOptions) (*Conn, error) {
 
 // Reject refuses the request with the ULP's private data. The underlying
 // connection stays open and has no byte of it read ahead, so the ULP may go on
-// with it; only an error closes it (RFC 5044 section 7.1.2 rule 2).
+// with it; only an error closes it (RFC 5044 section 7.1.2 rule 2). A reply of revision
+// 2 has an IRD and ORD in any case; here they say nothing.
 func (r *Request) Reject(ctx context.Context, privateData []byte) error {
 	rep, _ := r.reply(AcceptOptions{})
+	if rep.Enhanced != nil {
+		rep.Enhanced = enhanced.Refuse(r.Enhanced, r.cfg.PeerToPeer)
+	}
 	return r.reject(ctx, rep, privateData)
 }
 
@@ -143,16 +147,10 @@ func (r *Request) reply(o AcceptOptions) (Frame, params) {
 		crc:       rep.CRC,
 		txMarkers: r.Markers,
 		rxMarkers: cfg.Markers,
-		agreed:    cfg.depths(),
+		agreed:    enhanced.Agreed{IRD: enhanced.Depth(o.IRD), ORD: enhanced.Depth(o.ORD)},
 		peer:      r.Enhanced,
 
 		privateData: r.PrivateData,
-	}
-	if o.IRD != 0 {
-		p.agreed.IRD = enhanced.Depth(o.IRD)
-	}
-	if o.ORD != 0 {
-		p.agreed.ORD = enhanced.Depth(o.ORD)
 	}
 	if r.Enhanced != nil {
 		rep.Enhanced = p.agreed.Answer(r.Enhanced, cfg.PeerToPeer)

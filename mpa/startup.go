@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 // Client starts MPA on nc as initiator: it sends a request and reads the
@@ -21,7 +22,7 @@ func Client(ctx context.Context, nc net.Conn, cfg *Config) (*Conn, error) {
 	if cfg == nil {
 		cfg = &Config{}
 	}
-	agreed := cfg.depths()
+	agreed := enhanced.Agreed{IRD: enhanced.Depth(cfg.IRD), ORD: enhanced.Depth(cfg.ORD)}
 	req := Frame{Markers: cfg.Markers, CRC: cfg.CRC == CRCPrefer, Revision: cfg.revision()}
 	if req.Revision >= 2 {
 		req.Enhanced = agreed.Ask(cfg.PeerToPeer)

@@ -36,7 +36,7 @@ func wantClosed(t *testing.T, nc net.Conn) {
 
 func TestRule1InitiatorSendsAValidRequest(t *testing.T) {
 	for _, cfg := range []Config{
-		{}, {Revision: 1}, {CRC: CRCAvoid}, {Markers: true}, {PrivateData: []byte("hello")}, {PeerToPeer: RTRSend | RTRWrite | RTRRead},
+		{}, {Revision: 1}, {IRD: 3, ORD: 7}, {CRC: CRCAvoid}, {Markers: true}, {PrivateData: []byte("hello")}, {IRD: 9, PeerToPeer: RTRSend | RTRWrite | RTRRead},
 	} {
 		a, b := netPair(t, "tcp")
 		go func() {
@@ -61,9 +61,9 @@ func TestRule1InitiatorSendsAValidRequest(t *testing.T) {
 		want := cfg.PrivateData
 		if cfg.Revision != 1 {
 			flags |= 0x10
-			enh := []byte{0, 32, 0, 32}
+			enh := []byte{0, byte(cfg.IRD), 0, byte(cfg.ORD)}
 			if cfg.PeerToPeer != 0 {
-				enh = []byte{0xc0, 32, 0xc0, 32}
+				enh[0], enh[2] = 0xc0, 0xc0
 			}
 			want = append(enh, want...)
 		}

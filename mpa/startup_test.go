@@ -124,13 +124,14 @@ func TestDepthNegotiation(t *testing.T) {
 		insufficient       bool
 		replyIRD, replyORD uint16
 	}{
-		{name: "defaults", wcIRD: 32, wcORD: 32, wsIRD: 32, wsORD: 32, replyIRD: 32, replyORD: 32},
-		{name: "client smaller", cIRD: 4, cORD: 8, wcIRD: 4, wcORD: 8, wsIRD: 8, wsORD: 4, replyIRD: 8, replyORD: 4},
-		{name: "server smaller", sIRD: 3, sORD: 5, wcIRD: 32, wcORD: 3, wsIRD: 3, wsORD: 5, replyIRD: 3, replyORD: 5},
-		{name: "none", cIRD: DepthNone, cORD: DepthNone, wcIRD: 0, wcORD: 0, wsIRD: 0, wsORD: 0},
+		{name: "none"},
+		{name: "client smaller", cIRD: 4, cORD: 8, sIRD: 32, sORD: 32, wcIRD: 4, wcORD: 8, wsIRD: 8, wsORD: 4, replyIRD: 8, replyORD: 4},
+		{name: "server smaller", cIRD: 32, cORD: 32, sIRD: 3, sORD: 5, wcIRD: 32, wcORD: 3, wsIRD: 3, wsORD: 5, replyIRD: 3, replyORD: 5},
+		{name: "none of the client", sIRD: 32, sORD: 32},
+		{name: "none of the server", cIRD: 32, cORD: 32, wcIRD: 32},
 		{name: "client leaves it to the ULP", cIRD: DepthULP, cORD: DepthULP, sIRD: 7, sORD: 9, wcIRD: DepthULP, wcORD: DepthULP, wsIRD: 7, wsORD: 9,
 			replyIRD: DepthULP, replyORD: DepthULP},
-		{name: "server leaves it to the ULP", sIRD: DepthULP, sORD: DepthULP, wcIRD: 32, wcORD: 32, wsIRD: DepthULP, wsORD: 32, replyIRD: DepthULP, replyORD: 32},
+		{name: "server leaves it to the ULP", cIRD: 32, cORD: 32, sIRD: DepthULP, sORD: DepthULP, wcIRD: 32, wcORD: 32, wsIRD: DepthULP, wsORD: 32, replyIRD: DepthULP, replyORD: 32},
 		{name: "revision 1", rev: 1, cIRD: 4, cORD: 5, sIRD: 6, sORD: 7, wcIRD: 4, wcORD: 5, wsIRD: 6, wsORD: 7},
 		{name: "beyond 14 bits", cIRD: 0x4001, cORD: 0x8002, sIRD: 0x7fff, sORD: 0x7fff, wcIRD: MaxDepth, wcORD: MaxDepth, wsIRD: MaxDepth, wsORD: MaxDepth,
 			replyIRD: MaxDepth, replyORD: MaxDepth},
@@ -179,7 +180,7 @@ func TestWhatTheInitiatorCannotMeetComesWithItsConnection(t *testing.T) {
 		code uint8
 	}{
 		{"the peer's ORD exceeds our IRD", Config{IRD: 4}, Enhanced{IRD: 32, ORD: 5}, CodeIRD},
-		{"no common RTR", Config{PeerToPeer: RTRWrite}, Enhanced{PeerToPeer: true, RTR: RTRRead, IRD: 32, ORD: 32}, CodeRTR},
+		{"no common RTR", Config{IRD: 32, PeerToPeer: RTRWrite}, Enhanced{PeerToPeer: true, RTR: RTRRead, IRD: 32, ORD: 32}, CodeRTR},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -209,7 +210,7 @@ func TestPeerToPeerAgreesOnRTR(t *testing.T) {
 		{RTRSend | RTRRead, RTRSend | RTRWrite, RTRSend},
 	}
 	for _, tt := range tests {
-		a, b := connect(t, "pipe", &Config{PeerToPeer: tt.offer, ORD: DepthNone}, &Config{PeerToPeer: tt.support})
+		a, b := connect(t, "pipe", &Config{PeerToPeer: tt.offer}, &Config{PeerToPeer: tt.support, IRD: 32})
 		if a.RTR() != tt.want || b.RTR() != tt.want {
 			t.Errorf("offer %b, support %b: %b and %b, want %b", tt.offer, tt.support, a.RTR(), b.RTR(), tt.want)
 		}
@@ -232,7 +233,7 @@ func TestRejectionLeavesTheConnectionOpen(t *testing.T) {
 		}
 		return nil, err
 	})
-	_, err := Client(context.Background(), a, nil)
+	_, err := Client(context.Background(), a, &Config{IRD: 32, ORD: 32})
 	var rej *RejectedError
 	if !errors.As(err, &rej) || string(rej.PrivateData) != "no thanks" || rej.IRD != 32 || rej.ORD != 32 {
 		t.Fatalf("Client: %v (%+v)", err, rej)
@@ -290,11 +291,11 @@ func TestPeersThatKnowOnlyRevision1(t *testing.T) {
 	t.Run("accepts", func(t *testing.T) {
 		a, b := netPair(t, "tcp")
 		done := reply(b, Frame{Reply: true, Revision: 1, PrivateData: []byte("abcdef")})
-		c, err := Client(context.Background(), a, nil)
+		c, err := Client(context.Background(), a, &Config{ORD: 3})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.Revision() != 1 || string(c.PrivateData()) != "abcdef" || c.ORD() != DefaultDepth {
+		if c.Revision() != 1 || string(c.PrivateData()) != "abcdef" || c.ORD() != 3 {
 			t.Errorf("revision %d, private data %q", c.Revision(), c.PrivateData())
 		}
 		if err := <-done; err != nil {

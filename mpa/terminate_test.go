@@ -144,9 +144,9 @@ func TestFaultsOfNegotiationGoOutInATerminate(t *testing.T) {
 		rep  mpa.Enhanced
 		code uint8
 	}{
-		{"local", mpa.Config{}, mpa.Enhanced{IRD: 1, ORD: 1}, mpa.CodeLocal},
+		{"local", mpa.Config{IRD: 1}, mpa.Enhanced{IRD: 1, ORD: 1}, mpa.CodeLocal},
 		{"IRD", mpa.Config{IRD: 1}, mpa.Enhanced{IRD: 1, ORD: 2}, mpa.CodeIRD},
-		{"RTR", mpa.Config{PeerToPeer: mpa.RTRSend}, mpa.Enhanced{PeerToPeer: true, RTR: mpa.RTRRead, IRD: 1, ORD: 1}, mpa.CodeRTR},
+		{"RTR", mpa.Config{IRD: 1, PeerToPeer: mpa.RTRSend}, mpa.Enhanced{PeerToPeer: true, RTR: mpa.RTRRead, IRD: 1, ORD: 1}, mpa.CodeRTR},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := pair(t)

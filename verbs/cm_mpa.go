@@ -19,7 +19,7 @@ func (c *mpaDial) drop() { c.Close() }
 
 func (c *mpaDial) start(ctx context.Context, dial *DialConfig) (*started, error) {
 	mc := c.dev.mpaConfig(dial.MPA, c.Conn)
-	mc.PrivateData, mc.IRD, mc.ORD = dial.PrivateData, depth(dial.QP.IRD), depth(dial.QP.ORD)
+	mc.PrivateData, mc.IRD, mc.ORD = dial.PrivateData, uint16(dial.QP.IRD), uint16(dial.QP.ORD)
 	switch {
 	case dial.ClientServer:
 		mc.PeerToPeer = 0
@@ -66,14 +66,6 @@ func readyFor(rtr mpa.RTR) rdmap.Ready {
 		return rdmap.ReadySend
 	}
 	return rdmap.ReadyNone
-}
-
-// depth is an IRD or ORD as mpa.Config wants it.
-func depth(n int) uint16 {
-	if n == 0 {
-		return mpa.DepthNone
-	}
-	return uint16(n)
 }
 
 // runTCP accepts connections.

@@ -69,7 +69,7 @@ func (s *session) start(ctx context.Context, dial *DialConfig) (*started, error)
 		return nil, ctx.Err()
 	}
 	want := sctpadapt.Session{
-		PrivateData: dial.PrivateData, IRD: depth(dial.QP.IRD), ORD: depth(dial.QP.ORD),
+		PrivateData: dial.PrivateData, IRD: uint16(dial.QP.IRD), ORD: uint16(dial.QP.ORD),
 		PeerToPeer: sctpadapt.RTR(dial.MPA.PeerToPeer), Plain: dial.MPA.Revision == 1, Timeout: dial.MPA.StartupTimeout,
 	}
 	st, err := a.mux.Initiate(ctx, want)

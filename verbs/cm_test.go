@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -254,6 +255,43 @@ func TestDepthsReachTheConsumers(t *testing.T) {
 	})
 }
 
+// IRD and ORD 0 are none, on either end and over each carrier: nothing stands in
+// their place, and a Read is refused when it is posted (RFC 6581 section 9.1).
+func TestDepthZeroIsNone(t *testing.T) {
+	overEachCarrier(t, Config{}, Config{}, func(t *testing.T, a, b *end) {
+		ln := listen(t, b, ListenConfig{})
+		for _, depth := range [][2]int{{0, 7}, {7, 0}} {
+			a.cfg.IRD, a.cfg.ORD, b.cfg.IRD, b.cfg.ORD = depth[0], depth[0], depth[1], depth[1]
+			accepted := make(chan error, 1)
+			go func() {
+				cr, err := ln.Accept(testContext(t))
+				if err == nil {
+					if want := (Depths{IRD: a.cfg.IRD, ORD: a.cfg.ORD}); cr.Depths() != want {
+						t.Errorf("the listener is offered %+v, want %+v", cr.Depths(), want)
+					}
+					b.qp, err = cr.Accept(testContext(t), b.pd, AcceptConfig{QP: b.cfg})
+				}
+				accepted <- err
+			}()
+			var err error
+			a.qp, err = a.dial(ln.Addr())
+			if err := errors.Join(err, <-accepted); err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range []*end{a, b} {
+				if e.qp.ORD() != 0 {
+					t.Errorf("a queue pair has ORD %d where one end has none", e.qp.ORD())
+				}
+				if err := e.qp.PostSend(&SendWR{Op: OpRead, SGL: whole(e.mr(8, LocalWrite), 8)}); err == nil || !strings.Contains(err.Error(), "ORD is 0") {
+					t.Errorf("a Read was posted: %v", err)
+				}
+			}
+			a.qp.Abort(nil)
+			<-b.qp.Done()
+		}
+	})
+}
+
 // An LLP whose ends left the depths to their ULPs is adopted with the queue
 // pair's.
 func TestAdoptedDepthsMayBeTheULPs(t *testing.T) {
@@ -270,9 +308,9 @@ func TestAdoptedDepthsMayBeTheULPs(t *testing.T) {
 		c, err := ln.Accept()
 		if err == nil {
 			var req *mpa.Request
-			if req, err = mpa.Server(context.Background(), c, &cfg); err == nil {
+			if req, err = mpa.Server(context.Background(), c, nil); err == nil {
 				var m *mpa.Conn
-				if m, err = req.Accept(context.Background(), mpa.AcceptOptions{}); err == nil {
+				if m, err = req.Accept(context.Background(), mpa.AcceptOptions{IRD: mpa.DepthULP, ORD: mpa.DepthULP}); err == nil {
 					b.qp, err = b.pd.Adopt(AdoptMPA(b.cfg, m, fakeConn{"a"}, false))
 				}
 			}

@@ -201,7 +201,7 @@ func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg AcceptConfig) (*QP
 		return nil, err
 	}
 	defer stop()
-	s, err := r.in.accept(ctx, cfg.PrivateData, depth(cfg.QP.IRD), depth(cfg.QP.ORD))
+	s, err := r.in.accept(ctx, cfg.PrivateData, uint16(cfg.QP.IRD), uint16(cfg.QP.ORD))
 	if err != nil {
 		r.end()
 		return nil, qp.fail(err)
@@ -228,7 +228,7 @@ func (r *ConnRequest) RejectDepths(ctx context.Context, private []byte, ird, ord
 	if ird < 0 || ird > maxReadDepth || ord < 0 || ord > maxReadDepth {
 		return fmt.Errorf("verbs: reject a stream with IRD %d, ORD %d: 0 to %d are possible", ird, ord, maxReadDepth)
 	}
-	return r.rejected(r.in.rejectDepths(ctx, private, depth(ird), depth(ord)))
+	return r.rejected(r.in.rejectDepths(ctx, private, uint16(ird), uint16(ord)))
 }
 
 func (r *ConnRequest) rejected(err error) error {

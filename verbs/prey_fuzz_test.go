@@ -232,5 +232,5 @@ func startPrey(mode byte, conn net.Conn, first []byte) (*mpa.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return req.Accept(ctx, mpa.AcceptOptions{})
+	return req.Accept(ctx, mpa.AcceptOptions{IRD: cfg.IRD, ORD: cfg.ORD})
 }

@@ -21,8 +21,8 @@ type QPConfig struct {
 	MaxSend int  // work requests posted and not yet done
 	MaxRecv int  // receives posted and not yet delivered; 0 with an SRQ
 	SRQ     *SRQ // where receives come from; nil: the queue pair's own queue
-	IRD     int  // Reads and Atomics that we hold for the peer at once
-	ORD     int  // ours at the peer
+	IRD     int  // Reads and Atomics of the peer that are held at once; 0: none (RFC 6581 section 9.1)
+	ORD     int  // ours at the peer, at most as many as it takes; 0: none
 	Context any  // the consumer's own, see QP.Context
 }
 

@@ -83,7 +83,7 @@ func newAttackerWith(t testing.TB, backlog, mtu int) *attacker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { x.assoc.Close() })
-	s, err := x.assoc.Receiver().(*tap).Initiate(testContext(t), sctpadapt.Session{})
+	s, err := x.assoc.Receiver().(*tap).Initiate(testContext(t), sctpadapt.Session{IRD: 16, ORD: 16})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func (x *rawAssoc) session(t *testing.T) (client, server *sctpadapt.Stream) {
 		}
 		accepted <- err
 	}()
-	client, err := x.client.Receiver().(*sctpadapt.Mux).Initiate(context.Background(), sctpadapt.Session{})
+	client, err := x.client.Receiver().(*sctpadapt.Mux).Initiate(context.Background(), sctpadapt.Session{IRD: 16, ORD: 16})
 	if err := errors.Join(err, <-accepted); err != nil {
 		t.Fatal(err)
 	}

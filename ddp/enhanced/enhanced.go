@@ -14,19 +14,16 @@ const (
 	// Len is the length of Data in bytes.
 	Len = 4
 
-	// DefaultDepth is the IRD and ORD of a configuration that says nothing. Each
-	// outstanding read costs a few dozen bytes of state; 32 keep a pipeline of
-	// 64 KiB reads full at 10 Gbit/s and 1 ms.
-	DefaultDepth = 32
 	// DepthULP as IRD or ORD says on the wire that the ULPs agree on the depth
 	// themselves (RFC 6581 section 9.1): the largest value of the field, above
 	// MaxDepth.
 	DepthULP = 0x3fff
 	// MaxDepth is the largest depth that the 14-bit fields can negotiate.
 	MaxDepth = 0x3ffe
-	// DepthNone in a configuration stands for a depth of 0, no RDMA Reads, since 0
-	// stands for DefaultDepth.
-	DepthNone = 0xffff
+
+	// refusalDepth is the IRD and ORD in the reply of an end that refuses for another
+	// reason.
+	refusalDepth = 32
 
 	// CodeIRD and CodeRTR are the codes of a Terminate about the set-up (RFC 6581
 	// section 8).
@@ -34,15 +31,11 @@ const (
 	CodeRTR uint8 = 0x07 // no matching RTR option
 )
 
-// Depth turns a configured depth into what goes on the wire.
+// Depth turns a configured depth into what goes on the wire: 0 is no RDMA Reads, and
+// what the field can't hold is cut to MaxDepth.
 func Depth(d uint16) uint16 {
-	switch d {
-	case 0:
-		return DefaultDepth
-	case DepthNone:
-		return 0
-	case DepthULP:
-		return DepthULP
+	if d == DepthULP {
+		return d
 	}
 	return min(d, MaxDepth)
 }
@@ -164,6 +157,13 @@ func (a *Agreed) Answer(req *Data, supported RTR) *Data {
 		rep.ORD = a.ORD
 	}
 	return rep
+}
+
+// Refuse is the data of a reply that refuses the stream and says nothing about depths.
+// supported is as in Answer.
+func Refuse(req *Data, supported RTR) *Data {
+	a := Agreed{IRD: refusalDepth, ORD: refusalDepth}
+	return a.Answer(req, supported)
 }
 
 // Take is the initiator's part. After an error the peer gets a Terminate.

@@ -68,7 +68,7 @@ func TestReadAsRTRHasAnIRD(t *testing.T) {
 // FuzzNegotiation has any request answered by any responder, and the answer taken;
 // and any reply. What RFC 6581 section 9 demands of both ends holds.
 func FuzzNegotiation(f *testing.F) {
-	f.Add([]byte{0x80, 0x01, 0xc0, 0x00, 0, 0, 0, 0}, uint16(DepthNone), uint16(0), uint8(0))
+	f.Add([]byte{0x80, 0x01, 0xc0, 0x00, 0, 0, 0, 0}, uint16(0), uint16(32), uint8(0))
 	f.Add([]byte{0x3f, 0xff, 0x3f, 0xff, 0xff, 0xff, 0xff, 0xff}, uint16(DepthULP), uint16(3), uint8(RTRSend))
 	f.Fuzz(func(t *testing.T, b []byte, ird, ord uint16, support uint8) {
 		if len(b) < 2*Len {

@@ -124,8 +124,7 @@ func (r *Request) reject(privateData []byte, e *Enhanced) error {
 	if s.asked != nil {
 		c.Function, c.Enhanced = FunctionEnhancedReject, e
 		if e == nil {
-			n := new(Session).depths()
-			c.Enhanced = n.Answer(s.asked, 0)
+			c.Enhanced = enhanced.Refuse(s.asked, 0)
 		}
 	}
 	b, err := c.Append(nil)

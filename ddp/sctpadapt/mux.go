@@ -59,8 +59,8 @@ type Session struct {
 	PrivateData []byte // up to 512 bytes, 508 with IRD and ORD
 
 	// IRD is how many RDMA Reads of the peer the stream accepts at a time, ORD how many
-	// of ours it wants outstanding (RFC 6581 section 9.1). 0 stands for
-	// DefaultDepth, DepthNone for 0, DepthULP leaves it to the ULP.
+	// of ours it wants outstanding (RFC 6581 section 9.1): 0 is none, DepthULP leaves
+	// it to the ULP.
 	IRD, ORD uint16
 
 	// PeerToPeer, if not 0, asks for the peer-to-peer model with these RTR

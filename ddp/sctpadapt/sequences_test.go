@@ -305,7 +305,7 @@ func TestStreamsAreUsedAgain(t *testing.T) {
 
 // RFC 6581 section 9.1: depths, as both sides compute them.
 func TestDepths(t *testing.T) {
-	const none, ulp = sctpadapt.DepthNone, sctpadapt.DepthULP
+	const ulp = sctpadapt.DepthULP
 	for _, tc := range []struct {
 		ird, ord   uint16 // of the initiator
 		rird, rord uint16 // of the responder
@@ -314,10 +314,11 @@ func TestDepths(t *testing.T) {
 	}{
 		{8, 4, 16, 16, [4]uint16{8, 4, 4, 8}, 0},
 		{8, 20, 16, 2, [4]uint16{8, 16, 16, 2}, 0},
-		{none, none, 16, 16, [4]uint16{0, 0, 0, 0}, 0},
+		{0, 0, 16, 16, [4]uint16{0, 0, 0, 0}, 0},
+		{16, 16, 0, 0, [4]uint16{16, 0, 0, 0}, 0},
 		{ulp, ulp, 5, 6, [4]uint16{ulp, ulp, 5, 6}, 0},
 		{5, 6, ulp, ulp, [4]uint16{5, 6, ulp, 5}, 0},
-		{0, 0, 0, 0, [4]uint16{32, 32, 32, 32}, 0},
+		{0, 0, 0, 0, [4]uint16{0, 0, 0, 0}, 0},
 	} {
 		x := connect(t, sctpadapt.Config{}, sctpadapt.Config{}, nil)
 		a, b := x.sessionWith(t, sctpadapt.Session{IRD: tc.ird, ORD: tc.ord}, sctpadapt.Session{IRD: tc.rird, ORD: tc.rord})
@@ -347,16 +348,15 @@ func TestDepths(t *testing.T) {
 // RFC 6581 section 9.2: a responder without an IRD takes no Read as RTR if there is
 // something else, and one is granted to an initiator without an ORD.
 func TestReadAsRTRHasAnIRD(t *testing.T) {
-	const none = sctpadapt.DepthNone
 	for _, tc := range []struct {
 		ird, ord      uint16 // of the responder, of the initiator
 		offer, agreed sctpadapt.RTR
 		granted       uint16 // IRD
 	}{
-		{none, 16, sctpadapt.RTRWrite | sctpadapt.RTRRead, sctpadapt.RTRWrite, 0},
-		{none, 16, sctpadapt.RTRRead, sctpadapt.RTRRead, 1},
-		{16, none, sctpadapt.RTRWrite | sctpadapt.RTRRead, sctpadapt.RTRWrite | sctpadapt.RTRRead, 1},
-		{none, none, sctpadapt.RTRWrite | sctpadapt.RTRRead, sctpadapt.RTRWrite, 0},
+		{0, 16, sctpadapt.RTRWrite | sctpadapt.RTRRead, sctpadapt.RTRWrite, 0},
+		{0, 16, sctpadapt.RTRRead, sctpadapt.RTRRead, 1},
+		{16, 0, sctpadapt.RTRWrite | sctpadapt.RTRRead, sctpadapt.RTRWrite | sctpadapt.RTRRead, 1},
+		{0, 0, sctpadapt.RTRWrite | sctpadapt.RTRRead, sctpadapt.RTRWrite, 0},
 	} {
 		x := connect(t, sctpadapt.Config{}, sctpadapt.Config{}, nil)
 		a, b := x.sessionWith(t, sctpadapt.Session{ORD: tc.ord, PeerToPeer: tc.offer}, sctpadapt.Session{IRD: tc.ird})

@@ -180,19 +180,18 @@ func (e *esp) ways(t *testing.T, from, to string) func(t *testing.T, foe ddp.LLP
 		defer cancel()
 		near := must(src.dial(ctx, dst))(t)
 		far := must(e.ln.Accept(ctx))(t)
-		depths := mpa.Config{IRD: mpa.DepthULP, ORD: mpa.DepthULP}
 		answered := make(chan *mpa.Conn, 1)
 		go func() {
 			defer close(answered)
-			r, err := mpa.Server(ctx, far, &depths)
+			r, err := mpa.Server(ctx, far, nil)
 			if err != nil {
 				return
 			}
-			if m, err := r.Accept(ctx, mpa.AcceptOptions{}); err == nil {
+			if m, err := r.Accept(ctx, mpa.AcceptOptions{IRD: mpa.DepthULP, ORD: mpa.DepthULP}); err == nil {
 				answered <- m
 			}
 		}()
-		foes := must(mpa.Client(ctx, near, &depths))(t)
+		foes := must(mpa.Client(ctx, near, &mpa.Config{IRD: mpa.DepthULP, ORD: mpa.DepthULP}))(t)
 		victims := <-answered
 		if victims == nil {
 			t.Fatal("MPA's start-up failed on the victim's side")

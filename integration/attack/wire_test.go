@@ -28,16 +28,14 @@ type wire struct {
 	rmsn  uint32                 // of queue 1
 }
 
-var wireDepths = mpa.Config{IRD: 16, ORD: 16}
+const wireDepth = 16 // IRD and ORD
 
 // call opens a stream to a service of the victim. It returns the error of a
 // rejection.
 func call(t *testing.T, to netip.AddrPort, private []byte) (*wire, error) {
 	t.Helper()
 	nc := must(net.Dial("tcp", to.String()))(t)
-	cfg := wireDepths
-	cfg.PrivateData = private
-	m, err := mpa.Client(t.Context(), nc, &cfg)
+	m, err := mpa.Client(t.Context(), nc, &mpa.Config{IRD: wireDepth, ORD: wireDepth, PrivateData: private})
 	if err != nil {
 		return nil, err
 	}
@@ -58,12 +56,11 @@ func lure(t *testing.T, answer func(private []byte) []byte) (netip.AddrPort, <-c
 			if err != nil {
 				return
 			}
-			cfg := wireDepths
-			req, err := mpa.Server(t.Context(), nc, &cfg)
+			req, err := mpa.Server(t.Context(), nc, nil)
 			if err != nil {
 				continue
 			}
-			if m, err := req.Accept(t.Context(), mpa.AcceptOptions{PrivateData: answer(req.PrivateData)}); err == nil {
+			if m, err := req.Accept(t.Context(), mpa.AcceptOptions{PrivateData: answer(req.PrivateData), IRD: wireDepth, ORD: wireDepth}); err == nil {
 				wires <- newWire(t, m)
 			}
 		}

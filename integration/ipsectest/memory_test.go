@@ -48,7 +48,7 @@ func (p *pair) expose(t *testing.T) *exposed {
 	served := make(chan error, 1)
 	go func() { served <- x.serve(t.Context(), dev, ln) }()
 	x.c = p.alpha.mustDial(t, p.beta)
-	if x.mpa, err = mpa.Client(t.Context(), x.c, &mpa.Config{}); err != nil {
+	if x.mpa, err = mpa.Client(t.Context(), x.c, &mpa.Config{IRD: 16, ORD: 16}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-served; err != nil {

@@ -153,9 +153,9 @@ func provoke(t *testing.T, s *end, nc [2]net.Conn, seg []byte, spoil bool) {
 	defer cancel()
 	served := make(chan error, 1)
 	go func() {
-		r, err := mpa.Server(ctx, nc[server], &mpa.Config{IRD: 4, ORD: 4})
+		r, err := mpa.Server(ctx, nc[server], nil)
 		if err == nil {
-			s.conn, err = r.Accept(ctx, mpa.AcceptOptions{})
+			s.conn, err = r.Accept(ctx, mpa.AcceptOptions{IRD: 4, ORD: 4})
 		}
 		served <- err
 	}()

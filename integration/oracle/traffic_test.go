@@ -98,12 +98,12 @@ func join(t testing.TB, c, s *end, nc [2]net.Conn, ccfg, scfg mpa.Config) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	ccfg.IRD, ccfg.ORD, scfg.IRD, scfg.ORD = 4, 4, 4, 4
+	ccfg.IRD, ccfg.ORD = 4, 4
 	served := make(chan error, 1)
 	go func() {
 		r, err := mpa.Server(ctx, nc[server], &scfg)
 		if err == nil {
-			s.conn, err = r.Accept(ctx, mpa.AcceptOptions{})
+			s.conn, err = r.Accept(ctx, mpa.AcceptOptions{IRD: 4, ORD: 4})
 		}
 		served <- err
 	}()
