@@ -69,9 +69,9 @@ type Row struct {
 // the kernel sees nothing of, are two. On both the built-in profiles as they
 // are, and an example of everything that is refused.
 //
-// Short: every value of every setting in some row that works, the built-in profiles,
+// Few: every value of every setting in some row that works, the built-in profiles,
 // and the refusals.
-func Plan(plane esp.Plane, short bool) []Row {
+func Plan(plane esp.Plane, few bool) []Row {
 	small := plane == esp.Kernel
 	refusals := refusalsOf(plane)
 	conflict := func(c *Case) bool { return find(refusals, c) != nil }
@@ -91,18 +91,18 @@ func Plan(plane esp.Plane, short bool) []Row {
 	for _, name := range profile.Names() {
 		add(Case{Whole: name, Exchange: exchangeOf(name)})
 	}
-	if short {
+	if few {
 		good = eachValueOnce(factors(small), good)
 	}
 	for _, c := range good {
 		add(c)
 	}
 	for _, c := range left {
-		if !short && !small && c.ESP != "" && c.Exchange != "" && c.Auth != "" {
+		if !few && !small && c.ESP != "" && c.Exchange != "" && c.Auth != "" {
 			add(c)
 		}
 	}
-	if !small && !short {
+	if !small && !few {
 		// Groups that take seconds, or nobody needs.
 		for _, g := range []string{"ecp224", "modp6144", "modp8192"} {
 			add(Case{Group: g, PFS: off})

@@ -37,7 +37,7 @@ func TestPlanIsTheSameEachTimeAndHasNoRowTwice(t *testing.T) {
 
 func TestShortPlanHasEveryValueOfTheWholeOne(t *testing.T) {
 	for _, plane := range planes {
-		whole, short := Plan(plane, false), Plan(plane, true)
+		whole, few := Plan(plane, false), Plan(plane, true)
 		works := func(rows []Row, part *Case) bool {
 			return slices.ContainsFunc(rows, func(r Row) bool {
 				return r.Refusal == nil && r.Whole == "" && r.Charon != noOpenSSL && fits(&r.Case, part)
@@ -47,21 +47,21 @@ func TestShortPlanHasEveryValueOfTheWholeOne(t *testing.T) {
 			for _, v := range f.values {
 				var c Case
 				*f.get(&c) = v
-				if works(whole, &c) && !works(short, &c) {
+				if works(whole, &c) && !works(few, &c) {
 					t.Errorf("%v: %s %s is not tried", plane, f.name, v)
 				}
 			}
 		}
 		for _, r := range whole {
 			if (r.Whole != "" || r.Refusal != nil && slices.ContainsFunc(r.Refusal.Examples, func(c Case) bool { return c.withDefaults() == r.Case })) &&
-				!slices.ContainsFunc(short, func(s Row) bool { return s.Case == r.Case }) {
+				!slices.ContainsFunc(few, func(s Row) bool { return s.Case == r.Case }) {
 				t.Errorf("%v: %s is left out", plane, r.Name())
 			}
 		}
-		if 2*len(short) > len(whole) && plane == esp.Userland {
-			t.Errorf("%v: %d rows of %d are no short plan", plane, len(short), len(whole))
+		if 2*len(few) > len(whole) && plane == esp.Userland {
+			t.Errorf("%v: %d rows of %d are not few", plane, len(few), len(whole))
 		}
-		t.Logf("%v: %d rows of %d", plane, len(short), len(whole))
+		t.Logf("%v: %d rows of %d", plane, len(few), len(whole))
 	}
 }
 

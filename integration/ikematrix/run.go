@@ -18,16 +18,16 @@ import (
 const firstPort = 20000
 
 // Run tries the rows of the plan for this machine's data plane, each as a test
-// of its own, and returns the report; short has fewer rows, see Plan. It skips the
+// of its own, and returns the report; few has fewer rows, see Plan. It skips the
 // test where no lab can run.
-func Run(t *testing.T, short bool) *Report {
+func Run(t *testing.T, few bool) *Report {
 	lab.Require(t)
 	plane := esp.Userland
 	if esp.ProbeKernel() == nil {
 		plane = esp.Kernel
 	}
 	r := &Report{Plane: plane.String(), Kernel: kernelRelease()}
-	rows := Plan(plane, short)
+	rows := Plan(plane, few)
 	planned := len(rows)
 	port, creds := uint16(firstPort), &credentials{dir: t.TempDir(), made: map[string]*credential{}}
 	for len(rows) > 0 {

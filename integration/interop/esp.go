@@ -69,7 +69,7 @@ func (l *lab) espScriptFor(only string, whole bool) string {
 	var b strings.Builder
 	skip, matrix := kernelTests+"|"+planeless, ""
 	if !whole {
-		skip, matrix = skipLarge(largeESP, skip), " -test.short"
+		skip, matrix = skipLarge(largeESP, skip), " -"+ikematrix.Few
 	}
 	seconds := func(d time.Duration) int { return int(allowed(d, whole).Seconds()) }
 	fmt.Fprintf(&b, "%s\n%s\nexport IRONWARP_SIW_AGENT=%s\n", programsScript, espScript, quote(l.agent))
