@@ -43,3 +43,40 @@ func TestMatrixBeginsWithTheFlagsOfTheScript(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsLeftOutIsThere: a name that was changed since would be left out no more.
+func TestWhatIsLeftOutIsThere(t *testing.T) {
+	patterns := map[string][]string{"integration/ipsectest": {kernelTests, planeless, largeESP}}
+	for _, p := range sctpPrograms {
+		dir := p.name
+		for _, d := range []string{"integration/" + p.name, "transport/" + p.name, p.name} {
+			if _, err := os.Stat(filepath.Join("..", "..", d)); err == nil {
+				dir = d
+				break
+			}
+		}
+		patterns[dir] = append(patterns[dir], p.tests, p.skip, p.large)
+	}
+	for dir, all := range patterns {
+		files, err := filepath.Glob(filepath.Join("..", "..", dir, "*_test.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d test files, %v", dir, len(files), err)
+		}
+		var source strings.Builder
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source.Write(b)
+		}
+		for _, one := range strings.Split(strings.Join(all, "|"), "|") {
+			name, _, _ := strings.Cut(one, "/")
+			name = strings.TrimPrefix(strings.TrimPrefix(name, "^"), "Test")
+			name = strings.TrimSuffix(name, "$")
+			if name != "" && !regexp.MustCompile(`\nfunc Test\w*`+name).MatchString(source.String()) {
+				t.Errorf("%s has no test whose name has %q in it", dir, name)
+			}
+		}
+	}
+}

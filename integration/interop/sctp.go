@@ -31,12 +31,12 @@ var sctpPrograms = []struct {
 	limit time.Duration
 	aside bool // it runs beside the next
 }{
-	{"ksctp", ".", "", "ConformanceOfOurEndpointInUDPAndTheKernels/2 % loss", 25 * time.Minute, true},
+	{"ksctp", ".", "", "ConformanceOfOurEndpointInUDPAndTheKernels/2 % loss|ConformanceOfOurEndpointInUDPAndTheKernels/good wire, the kernel dials", 25 * time.Minute, true},
 	{"transport", ".", "", "", 25 * time.Minute, true},
-	{"oversctp", ".", "", "TestConformance$/sctp-udp", 25 * time.Minute, true},
-	{"ipsectest", associations, besides, "Phase2DeleteLeavesAssociationsUp/SCTP in UDP", 35 * time.Minute, false},
-	{"chaos", "KernelSCTP", "", "", 25 * time.Minute, false},
-	{"peers", "WhatIsQueued|NarrowerThanItsEnds", "/_tcp$|/_sctp-udp$|/^tcp_|/^sctp-udp_", "", 15 * time.Minute, false},
+	{"oversctp", ".", "", "TestConformance$/sctp-udp|TestConformance$/sctp IPv6|OnBadWires/a delay|OnBadWires/reordering|OnBadWires/duplication|OnBadWires/[0-9] % loss", 25 * time.Minute, true},
+	{"ipsectest", associations, besides, "Phase2DeleteLeavesAssociationsUp/SCTP in UDP|Phase2DeleteLeavesAssociationsUp/kernel SCTP IKEv1|KernelSCTPAssociationKeepsItsGuard/IPv6|BlockedPeerReachesNothing/kernel SCTP IPv6|PeerWithoutAnSAIsNotAnswered/kernel SCTP IPv6", 35 * time.Minute, false},
+	{"chaos", "KernelSCTP", "", "StormOfDeletes", 25 * time.Minute, false},
+	{"peers", "WhatIsQueued|NarrowerThanItsEnds", "/_tcp$|/_sctp-udp$|/^tcp_|/^sctp-udp_", "NarrowerThanItsEnds/sctp later", 15 * time.Minute, false},
 }
 
 // associations are the tests of package ipsectest about the kernel's SCTP inside
