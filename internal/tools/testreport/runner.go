@@ -73,7 +73,7 @@ func (r *runner) all(ctx context.Context, patterns []string) bool {
 	labs.start(ctx, r, labsAtOnce)
 	units.start(ctx, r, unitsAtOnce)
 	r.program(ctx, p.labs)
-	labs.add(r.build(ctx, passHosts, "", p.labs)...)
+	labs.add(slowFirst(r.build(ctx, passHosts, "", p.labs))...)
 	race, why := raceAvailable(ctx)
 	if race {
 		units.add(r.build(ctx, passRace, "", p.units, "-race")...)
