@@ -14,6 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -52,15 +53,15 @@ type espSettings struct {
 }
 
 // peers are the two links between the hosts, as one of them sees them.
-func (s espSettings) peers() ([]ipsec.Peer, error) {
+func (s espSettings) peers() ([]pad.Peer, error) {
 	secret, err := auth.LoadSecret(s.Secret)
 	if err != nil {
 		return nil, err
 	}
-	var all []ipsec.Peer
+	var all []pad.Peer
 	for name, port := range map[string]uint16{"writes": espPort, "tcp": espTCPPort} {
 		id := func(a netip.Addr) string { return fmt.Sprintf("%s-%x.bench", name, a.AsSlice()) }
-		all = append(all, ipsec.Peer{Name: name, Local: s.Local, Remote: s.Remote, LocalID: id(s.Local), RemoteID: id(s.Remote), Port: port, PSK: secret, OnDemand: true})
+		all = append(all, pad.Peer{Name: name, Local: s.Local, Remote: s.Remote, LocalID: id(s.Local), RemoteID: id(s.Remote), Port: port, PSK: secret, OnDemand: true})
 	}
 	return all, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
@@ -26,9 +27,9 @@ var ikeReasons = []struct {
 	{ipsec.ErrBlocked, api.ReasonBlocked, "`ironwarp block ls` says why and until when; `ironwarp block rm` ends it"},
 	{ipsec.ErrNotBlocked, api.ReasonBlocked, "`ironwarp block ls` lists who is"},
 	{guard.ErrNoBlock, api.ReasonGuard, "load it with `modprobe nf_tables`; until then the daemon itself refuses the peer's streams"},
-	{ipsec.ErrWrongIdentity, api.ReasonIdentity, "compare the remote_id here with the local_id there; whoever has the address but not the identity gets nothing"},
-	{ipsec.ErrGateway, api.ReasonGateway, "ESP has to end at the peer itself (RFC 5042 5.4.5); if this gateway is meant to be trusted, say so with gateway: in the peer's file"},
-	{ipsec.ErrNotCovered, api.ReasonNotCovered, "an SA is brought up by the stream that needs it; `ironwarp sa ls` shows what there is"},
+	{pad.ErrWrongIdentity, api.ReasonIdentity, "compare the remote_id here with the local_id there; whoever has the address but not the identity gets nothing"},
+	{pad.ErrGateway, api.ReasonGateway, "ESP has to end at the peer itself (RFC 5042 5.4.5); if this gateway is meant to be trusted, say so with gateway: in the peer's file"},
+	{pad.ErrNotCovered, api.ReasonNotCovered, "an SA is brought up by the stream that needs it; `ironwarp sa ls` shows what there is"},
 	{ipsec.ErrClock, api.ReasonClock, "set the clocks of both hosts, by NTP best, and look at the certificates' dates with `openssl x509 -noout -dates -in FILE`"},
 	{auth.ErrCertExpired, api.ReasonCertExpired, "issue a new certificate, replace the file, and run `ironwarp reload`"},
 	{auth.ErrCertNotYet, api.ReasonCertNotYet, "compare the clocks of both hosts; else wait, or issue a certificate that is valid now"},

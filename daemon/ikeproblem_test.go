@@ -19,6 +19,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -113,7 +114,7 @@ func TestSpecialReasonsComeFirst(t *testing.T) {
 func TestRefusalsOfFlowsComeWithAdvice(t *testing.T) {
 	var out bytes.Buffer
 	var r refusals
-	r.add(slog.New(slog.NewTextHandler(&out, nil)), "beta", transport.Flow{}, &ipsec.AdmitError{Peer: "beta", Kind: ipsec.ErrWrongIdentity, Detail: "mallory.example"})
+	r.add(slog.New(slog.NewTextHandler(&out, nil)), "beta", transport.Flow{}, &ipsec.AdmitError{Peer: "beta", Kind: pad.ErrWrongIdentity, Detail: "mallory.example"})
 	n, last, fix := r.count()
 	if n != 1 || !strings.Contains(last, "mallory.example") || !strings.Contains(fix, "remote_id") || !strings.Contains(out.String(), "advice=") {
 		t.Errorf("%d, %q, %q, %s", n, last, fix, out.String())

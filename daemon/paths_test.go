@@ -11,8 +11,8 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -85,7 +85,7 @@ func TestEachAddressOfAPeerIsGuardedAndAuthenticatedAlike(t *testing.T) {
 	if got := guardsOf(c); !reflect.DeepEqual(got, want) {
 		t.Errorf("guards %v, want %v", got, want)
 	}
-	if links := ipsecPeer(c, 0, c.Address, local, credentials{}).Links; len(links) != 3 || links[0] != (ipsec.Link{Protocol: transport.ProtoTCP, Port: 7471}) {
+	if links := ipsecPeer(c, 0, c.Address, local, credentials{}).Links; len(links) != 3 || links[0] != (pad.Link{Protocol: transport.ProtoTCP, Port: 7471}) {
 		t.Errorf("links %v: the first one is brought up at once, and auto asks over it", links)
 	}
 }

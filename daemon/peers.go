@@ -16,6 +16,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -200,8 +201,8 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 
 // ipsecPeer is what the IPsec manager has to know of one of the addresses of a
 // peer. To it each is a peer of its own, with the identities of the first.
-func ipsecPeer(c config.Peer, i int, remote, local netip.Addr, keys credentials) ipsec.Peer {
-	q := ipsec.Peer{
+func ipsecPeer(c config.Peer, i int, remote, local netip.Addr, keys credentials) pad.Peer {
+	q := pad.Peer{
 		Name: c.PathName(i), Local: local, Remote: remote, LocalID: c.LocalID, RemoteID: c.RemoteID, Links: c.Links(),
 		Profile: c.Resolved, PSK: keys.psk, Cert: keys.cert, CAs: keys.cas, Revocation: c.Revocation,
 		Gateway: c.Gateway, Children: c.ChildSAs, IdleReap: c.IdleReap,

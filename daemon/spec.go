@@ -11,8 +11,8 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
 // peerOf turns what was asked for into a declaration. What is wrong with it as a
@@ -69,8 +69,8 @@ func peerOf(s api.PeerSpec) (config.Peer, error) {
 	if s.Connections > 0 {
 		p.Connections = s.Connections
 	}
-	if s.ChildSAs < 0 || s.ChildSAs > ipsec.MaxChildren {
-		return bad("%d child SAs; allowed: powers of two up to %d", s.ChildSAs, ipsec.MaxChildren)
+	if s.ChildSAs < 0 || s.ChildSAs > pad.MaxChildren {
+		return bad("%d child SAs; allowed: powers of two up to %d", s.ChildSAs, pad.MaxChildren)
 	}
 	var err error
 	if s.IdleReap != "" {

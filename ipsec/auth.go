@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
 // What charon is told of the authentication of a peer: a pre-shared key, or
@@ -27,7 +28,7 @@ func authorityPrefix(peer string) string { return "ironwarp-" + peer + "/" }
 // sharedMessage is load-shared. The peer alone owns the key: charon's IKEv2 tries
 // every key that belongs to either of the two identities, so that one which
 // belonged to this host's as well would let its peer pass for any other.
-func sharedMessage(p *Peer) *vici.Message {
+func sharedMessage(p *pad.Peer) *vici.Message {
 	return charon.Section("id", secretName(p.Name), "type", "IKE", "data", string(p.PSK.Reveal()), "owners", []string{p.RemoteID})
 }
 
@@ -48,7 +49,7 @@ func authorityMessage(peer string, i int, a *auth.Authority) *vici.Message {
 // authSections are how this host and the peer authenticate, in load-conn. The
 // peer's certificate has to come from one of the peer's own authorities, not
 // from any that charon trusts, and has to be for the peer's identity.
-func authSections(p *Peer) (local, remote *vici.Message) {
+func authSections(p *pad.Peer) (local, remote *vici.Message) {
 	if p.Cert == nil {
 		return charon.Section("auth", "psk", "id", p.LocalID), charon.Section("auth", "psk", "id", p.RemoteID)
 	}
@@ -57,21 +58,11 @@ func authSections(p *Peer) (local, remote *vici.Message) {
 		cas = append(cas, string(a.Certificate().Raw))
 	}
 	return charon.Section("auth", "pubkey", "id", p.LocalID, "certs", []string{string(p.Cert.Certificate().Raw)}),
-		charon.Section("auth", "pubkey", "id", p.RemoteID, "cacerts", cas, "revocation", string(p.revocation()))
-}
-
-// revocation is what charon is asked for. Where every authority has a place to
-// ask, "ifuri" is "strict": charon's own "ifuri" accepts a certificate if it
-// finds none, for whatever reason.
-func (p *Peer) revocation() auth.Revocation {
-	if p.Revocation == auth.RevocationIfURI && !slices.ContainsFunc(p.CAs, func(a auth.Authority) bool { return len(a.CRLURIs)+len(a.OCSPURIs) == 0 }) {
-		return auth.RevocationStrict
-	}
-	return p.Revocation
+		charon.Section("auth", "pubkey", "id", p.RemoteID, "cacerts", cas, "revocation", string(p.AskedRevocation()))
 }
 
 // load hands a peer's credentials and connection to charon.
-func (l *link) load(ctx context.Context, p *Peer) error {
+func (l *link) load(ctx context.Context, p *pad.Peer) error {
 	if err := p.Profile.Fits(l.status.DataPlane); err != nil {
 		return fmt.Errorf("peer %s: %w", p.Name, err)
 	}
@@ -85,7 +76,7 @@ func (l *link) load(ctx context.Context, p *Peer) error {
 	return explainRefusal(p, err)
 }
 
-func (l *link) loadAuth(ctx context.Context, p *Peer) error {
+func (l *link) loadAuth(ctx context.Context, p *pad.Peer) error {
 	if p.Cert == nil {
 		_, err := l.ask(ctx, "load-shared", "the key of "+p.Name, sharedMessage(p))
 		return errors.Join(err, l.dropCert(ctx, p.Name, nil))
@@ -211,16 +202,16 @@ func notFound(err error) error {
 
 // hasPlugins tells whether charon has what certificates need. Without the
 // revocation plugin it would accept revoked ones and say nothing.
-func (l *link) hasPlugins(p *Peer) error {
+func (l *link) hasPlugins(p *pad.Peer) error {
 	if p.Cert == nil || len(l.status.Plugins) == 0 {
 		return nil
 	}
 	need := []string{"x509", "pubkey", "pem", "constraints"}
 	why := map[string]string{"curl": "libcurl fetches revocation lists and asks OCSP responders"}
-	if p.Revocation != auth.RevocationRelaxed || p.asksForStatus() {
+	if p.Revocation != auth.RevocationRelaxed || p.AsksForStatus() {
 		need = append(need, "revocation")
 	}
-	if p.asksForStatus() {
+	if p.AsksForStatus() {
 		need = append(need, "curl")
 	}
 	for _, n := range need {
@@ -234,10 +225,4 @@ func (l *link) hasPlugins(p *Peer) error {
 		}
 	}
 	return nil
-}
-
-// asksForStatus tells whether a place is known where certificates' status can be
-// asked for.
-func (p *Peer) asksForStatus() bool {
-	return slices.ContainsFunc(p.CAs, func(a auth.Authority) bool { return len(a.CRLURIs)+len(a.OCSPURIs) > 0 })
 }

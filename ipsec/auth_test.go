@@ -12,13 +12,14 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/auth/authtest"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 func TestConnectionSaysWhatTheProfileSays(t *testing.T) {
 	for _, name := range profile.Names() {
-		p := testPeer("beta", 2)
-		p.Profile = mustProfile(t, name)
+		p := padtest.Peer("beta", 2)
+		p.Profile = padtest.Profile(t, name)
 		conn := charon.Sub(connMessage(&p, esp.Kernel), "beta")
 		if charon.Str(conn, "version") != strconv.Itoa(p.Profile.Version) || (charon.Str(conn, "aggressive") == "yes") != p.Profile.Aggressive || !slices.Equal(charon.List(conn, "proposals"), p.Profile.IKE) {
 			t.Errorf("%s: version %s, aggressive %q, proposals %v", name, charon.Str(conn, "version"), charon.Str(conn, "aggressive"), charon.List(conn, "proposals"))
@@ -40,7 +41,7 @@ func TestConnectionSaysWhatTheProfileSays(t *testing.T) {
 			}
 		}
 	}
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	p.Profile.Mode = profile.Transport
 	if c := charon.Sub(charon.Sub(charon.Sub(connMessage(&p, esp.Kernel), "beta"), "children"), "beta-out"); charon.Str(c, "mode") != "transport" {
 		t.Errorf("mode %q", charon.Str(c, "mode"))
@@ -48,14 +49,14 @@ func TestConnectionSaysWhatTheProfileSays(t *testing.T) {
 }
 
 func TestKeyBelongsToThePeerAlone(t *testing.T) {
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	if owners := charon.List(sharedMessage(&p), "owners"); !slices.Equal(owners, []string{"beta"}) {
 		t.Errorf("the key of beta has the owners %v: strongSwan takes it for everybody that one of them talks to", owners)
 	}
 }
 
 func TestConnectionEndsAtTheGatewayThatWasAskedFor(t *testing.T) {
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	ends := func() []string {
 		return charon.List(charon.Sub(connMessage(&p, esp.Kernel), "beta"), "remote_addrs")
 	}
@@ -70,7 +71,7 @@ func TestConnectionEndsAtTheGatewayThatWasAskedFor(t *testing.T) {
 
 func TestConnectionPinsTheAuthorityAndTheIdentity(t *testing.T) {
 	dir := authtest.Authority(t, "here")
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	conn := charon.Sub(connMessage(&p, esp.Kernel), "beta")
 	if l, r := charon.Sub(conn, "local-1"), charon.Sub(conn, "remote-1"); charon.Str(l, "auth") != "psk" || charon.Str(r, "auth") != "psk" || charon.Str(l, "id") != "here" || charon.Str(r, "id") != "beta" {
 		t.Errorf("with a key: %v, %v", l, r)
@@ -96,7 +97,7 @@ func TestConnectionPinsTheAuthorityAndTheIdentity(t *testing.T) {
 
 func TestPrivateKeyGoesToCharonOnlyInItsOwnMessage(t *testing.T) {
 	dir := authtest.Authority(t, "here")
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	p.PSK, p.Cert, p.CAs = auth.Secret{}, authtest.Credential(t, dir, "here"), []auth.Authority{authtest.Trust(t, dir)}
 	_, der, err := p.Cert.Reveal()
 	if err != nil {
@@ -121,7 +122,7 @@ func TestPrivateKeyGoesToCharonOnlyInItsOwnMessage(t *testing.T) {
 }
 
 func TestRefusalsOfCommandsNameThePlugin(t *testing.T) {
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	for reason, want := range map[string]error{
 		"invalid value for: esp_proposals, config discarded": ErrPluginMissing,
 		"invalid value for: proposals, config discarded":     ErrPluginMissing,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -66,8 +67,8 @@ func (b *bench) blockOfPeer(name string) *guard.Block {
 
 func TestBlockNamesAPeerAndATime(t *testing.T) {
 	b := newBench(t)
-	b.add(t, testPeer("alpha", 7))
-	name := testPeer("alpha", 7).Name
+	b.add(t, padtest.Peer("alpha", 7))
+	name := padtest.Peer("alpha", 7).Name
 	for _, d := range []time.Duration{-1, 0, guard.MinBlock - 1, guard.MaxBlock + 1} {
 		if err := b.Block(t.Context(), name, d, ""); err == nil || !strings.Contains(err.Error(), "from 1s to 720h") {
 			t.Errorf("for %v: %v", d, err)
@@ -92,7 +93,7 @@ func TestBlockNamesAPeerAndATime(t *testing.T) {
 
 func TestFlowsOfABlockedPeerAreRefused(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("alpha", 7)
+	p := padtest.Peer("alpha", 7)
 	b.add(t, p)
 	in := transport.Flow{Protocol: transport.ProtoTCP, Local: netip.AddrPortFrom(p.Local, p.Port), Remote: netip.AddrPortFrom(p.Remote, 40000)}
 	out := transport.Flow{Protocol: transport.ProtoTCP, Local: netip.AddrPortFrom(p.Local, 0), Remote: netip.AddrPortFrom(p.Remote, p.Port)}
@@ -121,7 +122,7 @@ func TestFlowsOfABlockedPeerAreRefused(t *testing.T) {
 
 func TestBlockIsReplacedByAShorterOne(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("alpha", 7)
+	p := padtest.Peer("alpha", 7)
 	b.add(t, p)
 	for _, d := range []time.Duration{time.Hour, time.Minute} {
 		if err := b.Block(t.Context(), p.Name, d, d.String()); err != nil {
@@ -136,7 +137,7 @@ func TestBlockIsReplacedByAShorterOne(t *testing.T) {
 
 func TestBlockThatSomebodyTakesAwayComesBack(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("alpha", 7)
+	p := padtest.Peer("alpha", 7)
 	b.add(t, p)
 	events, stop := b.Events()
 	defer stop()
@@ -176,7 +177,7 @@ func TestBlockThatSomebodyTakesAwayComesBack(t *testing.T) {
 
 func TestBlockOfAnEarlierLifeIsFoundAgain(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("alpha", 7)
+	p := padtest.Peer("alpha", 7)
 	b.add(t, p)
 	if err := b.Block(t.Context(), p.Name, time.Hour, "flood"); err != nil {
 		t.Fatal(err)
@@ -203,7 +204,7 @@ func TestBlockOfAnEarlierLifeIsFoundAgain(t *testing.T) {
 
 func TestBlockEndsByItself(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("alpha", 7)
+	p := padtest.Peer("alpha", 7)
 	b.add(t, p)
 	events, stop := b.Events()
 	defer stop()
@@ -220,7 +221,7 @@ func TestBlockEndsByItself(t *testing.T) {
 
 func TestPeerThatMovesStaysBlocked(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("alpha", 7)
+	p := padtest.Peer("alpha", 7)
 	b.add(t, p)
 	if err := b.Block(t.Context(), p.Name, time.Hour, "flood"); err != nil {
 		t.Fatal(err)
@@ -247,7 +248,7 @@ func TestPeerThatMovesStaysBlocked(t *testing.T) {
 // TestBlockByAnotherNameIsOneBlock renames a blocked peer.
 func TestBlockByAnotherNameIsOneBlock(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("alpha", 7)
+	p := padtest.Peer("alpha", 7)
 	b.add(t, p)
 	if err := b.Block(t.Context(), p.Name, time.Hour, "flood"); err != nil {
 		t.Fatal(err)
@@ -276,7 +277,7 @@ func TestBlockByAnotherNameIsOneBlock(t *testing.T) {
 // another port of the peer.
 func TestPeerThatMovedMeanwhileStaysBlocked(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("alpha", 7)
+	p := padtest.Peer("alpha", 7)
 	left := guard.BlockEntry{LinkKey: guard.Spec{Remote: p.Remote, Port: p.Port + 1}.Keys()[0], Peer: p.Name, Until: time.Now().Add(time.Hour)}
 	b.kernel.change(func() { b.kernel.have = append(b.kernel.have, left) })
 	b.blocking.Lock()

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
+	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 )
 
 // TestAdmittedDialEndsNoOthersWatch: an SA that one flow was admitted under may be lost at
 // the peer while the next one connects.
 func TestAdmittedDialEndsNoOthersWatch(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	b.f.ending(p)
 	b.add(t, p)
 	var over []context.CancelFunc
@@ -20,7 +21,7 @@ func TestAdmittedDialEndsNoOthersWatch(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		over = append(over, cancel)
-		if err := b.Prepare(ctx, flowTo(p)); err != nil {
+		if err := b.Prepare(ctx, padtest.FlowTo(p)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,7 +34,7 @@ func TestAdmittedDialEndsNoOthersWatch(t *testing.T) {
 	}
 	admit := func() {
 		t.Helper()
-		pr, err := b.Admit(t.Context(), flowTo(p), true, &stream{idle: time.Hour})
+		pr, err := b.Admit(t.Context(), padtest.FlowTo(p), true, &stream{idle: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -37,13 +38,6 @@ var (
 	// ErrNotConnected tells that the Manager has no connection to charon at the
 	// moment; it tries to get one.
 	ErrNotConnected = errors.New("not connected to strongSwan")
-	// ErrNotCovered tells that no installed SA covers a flow.
-	ErrNotCovered = errors.New("no installed SA covers the flow")
-	// ErrWrongIdentity tells that IKE authenticated somebody else than configured.
-	ErrWrongIdentity = errors.New("the SA belongs to another identity")
-	// ErrGateway tells that the SA ends at another host than the flow's peer
-	// (RFC 5042 section 5.4.5).
-	ErrGateway = errors.New("the SA ends at a gateway, not at the peer")
 	// ErrNotSupervised tells that the Manager does not run, so that nobody would
 	// bring a lost SA back.
 	ErrNotSupervised = errors.New("the IPsec manager does not run")
@@ -110,7 +104,7 @@ func (e *AdmitError) Error() string {
 // Unwrap returns the Kind and transport.ErrNotProtected, and transport.ErrAway
 // where an SA that comes up is all that is missing.
 func (e *AdmitError) Unwrap() []error {
-	if (e.Kind == ErrNotCovered || e.Kind == ErrNotConnected) && !e.never {
+	if (e.Kind == pad.ErrNotCovered || e.Kind == ErrNotConnected) && !e.never {
 		return []error{e.Kind, transport.ErrNotProtected, transport.ErrAway}
 	}
 	return []error{e.Kind, transport.ErrNotProtected}
@@ -123,7 +117,7 @@ func (e awayError) Unwrap() []error { return []error{e.error, transport.ErrAway}
 
 // away marks what keeps Prepare from having an SA, unless somebody else has it.
 func away(err error) error {
-	if err == nil || errors.Is(err, ErrWrongIdentity) || errors.Is(err, ErrGateway) || errors.Is(err, ErrClosed) || errors.Is(err, ErrUnknownPeer) {
+	if err == nil || errors.Is(err, pad.ErrWrongIdentity) || errors.Is(err, pad.ErrGateway) || errors.Is(err, ErrClosed) || errors.Is(err, ErrUnknownPeer) {
 		return err
 	}
 	return awayError{err}

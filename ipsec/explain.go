@@ -10,17 +10,18 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
 // explainFailure turns charon's words about a failed attempt into what they mean
 // here and what to do. An IKE peer that refuses says as little as possible; what
 // charon has found itself is told first, since it is exact.
-func explainFailure(p *Peer, child, reason string, log []string) error {
+func explainFailure(p *pad.Peer, child, reason string, log []string) error {
 	e := &NegotiationError{Peer: p.Name, Child: child, Kind: ErrNegotiation, Log: append(log, reason)}
-	p = p.only(child)
+	p = p.Only(child)
 	w := words(e.Log)
-	for _, explain := range []func(*Peer, words) (string, error){ownSide, peersCertificate, peersIdentity, peersRefusal, noAnswer} {
+	for _, explain := range []func(*pad.Peer, words) (string, error){ownSide, peersCertificate, peersIdentity, peersRefusal, noAnswer} {
 		if advice, kind := explain(p, w); kind != nil {
 			e.Kind, e.Advice = kind, advice
 			break
@@ -91,7 +92,7 @@ const charonTime = "Jan 02 15:04:05 2006"
 func now() string { return time.Now().Format(time.RFC3339) }
 
 // ownSide is what this host lacks.
-func ownSide(p *Peer, w words) (string, error) {
+func ownSide(p *pad.Peer, w words) (string, error) {
 	switch {
 	case w.said("unable to install", "unable to add SAD", "unable to add policy", "received netlink error", "unsupported by the kernel"):
 		return "this host could not install the SA: its data plane lacks ESP, an algorithm of the profile or the mode; `ironwarp doctor` tells, and charon's log has the kernel's words", esp.ErrCannot
@@ -120,7 +121,7 @@ func ownSide(p *Peer, w words) (string, error) {
 func (w words) refused() bool { return w.said("received AUTHENTICATION_FAILED") }
 
 // peersCertificate is what charon has found wrong with the peer's certificate.
-func peersCertificate(p *Peer, w words) (string, error) {
+func peersCertificate(p *pad.Peer, w words) (string, error) {
 	if p.Cert == nil {
 		return "", nil
 	}
@@ -132,9 +133,9 @@ func peersCertificate(p *Peer, w words) (string, error) {
 	case w.said("certificate invalid (valid from"):
 		return outOfTime(whose, w.line("certificate invalid (valid from"))
 	case w.said("peer not authenticated by CA"):
-		return fmt.Sprintf("%s was issued by %s, which strongSwan trusts for another peer, and this peer has to have one of %s", whose, orUnknown(w.quoted("trusted ca certificate")), p.authorities()), auth.ErrCertUntrusted
+		return fmt.Sprintf("%s was issued by %s, which strongSwan trusts for another peer, and this peer has to have one of %s", whose, orUnknown(w.quoted("trusted ca certificate")), authorities(p)), auth.ErrCertUntrusted
 	case w.said("no issuer certificate found", "is not trusted", "reached end of incomplete trust chain"):
-		return fmt.Sprintf("%s was issued by %s, and here the peer has to have one of %s: add that authority to the peer's, if it is the right one, or issue the certificate there anew", whose, orUnknown(w.quoted("issuer is")), p.authorities()), auth.ErrCertUntrusted
+		return fmt.Sprintf("%s was issued by %s, and here the peer has to have one of %s: add that authority to the peer's, if it is the right one, or issue the certificate there anew", whose, orUnknown(w.quoted("issuer is")), authorities(p)), auth.ErrCertUntrusted
 	case w.said("RULE_CRL_VALIDATION is", "RULE_OCSP_VALIDATION is", "certificate status is unknown"):
 		return noStatus(p, whose, w)
 	case w.said("invalid signature", "signature verification failed", "signature validation failed"):
@@ -156,7 +157,7 @@ func outOfTime(whose, line string) (string, error) {
 	return fmt.Sprintf("%s (or its authority's) was valid until %s, and this host's clock says %s: issue another one there; if the clock is wrong, set it (timedatectl, chronyc tracking)", whose, m[2], now()), kind
 }
 
-func noStatus(p *Peer, whose string, w words) (string, error) {
+func noStatus(p *pad.Peer, whose string, w words) (string, error) {
 	var why string
 	switch {
 	case w.said("crl is stale", "ocsp response is stale"):
@@ -167,7 +168,7 @@ func noStatus(p *Peer, whose string, w words) (string, error) {
 		why = "strongSwan could not reach " + orUnknown(cmp.Or(w.quoted("fetching crl from"), w.quoted("requesting ocsp status from"))) + ": is it up, can this host reach it outside IPsec, may charon read it (AppArmor), is the plugin curl loaded?"
 	case w.said("crl response verification failed", "ocsp response verification failed", "parsing failed"):
 		why = "what was fetched is not signed by the authority, or is no list in DER"
-	case !p.asksForStatus():
+	case !p.AsksForStatus():
 		why = "neither the peer's authority nor its certificate names a CRL or an OCSP responder: set crl_uris or ocsp_uris, or choose another revocation policy"
 	default:
 		why = "neither list nor responder knows it"
@@ -177,7 +178,7 @@ func noStatus(p *Peer, whose string, w words) (string, error) {
 
 // peersIdentity is what charon has found wrong with the identity or the key that
 // the peer has used.
-func peersIdentity(p *Peer, w words) (string, error) {
+func peersIdentity(p *pad.Peer, w words) (string, error) {
 	switch {
 	case p.Cert != nil && strings.Contains(w.quoted("does not match to"), "="):
 		return fmt.Sprintf("the peer calls itself %q, which is its certificate's subject and no identity here: issue one there with %q as subject alternative name, and set that as local_id", w.quoted("does not match to"), p.RemoteID), auth.ErrCertIdentity
@@ -189,19 +190,19 @@ func peersIdentity(p *Peer, w words) (string, error) {
 		}
 		return fmt.Sprintf("the peer has another identity than %q: compare local_id there with remote_id here", p.RemoteID), ErrAuthFailed
 	case w.said("no trusted") && w.said("public key found for"):
-		return fmt.Sprintf("the peer has no certificate for identity %q of %s: issue one there with that name or address as subject alternative name", orUnknown(w.quoted("public key found for")), p.authorities()), auth.ErrCertIdentity
+		return fmt.Sprintf("the peer has no certificate for identity %q of %s: issue one there with that name or address as subject alternative name", orUnknown(w.quoted("public key found for")), authorities(p)), auth.ErrCertIdentity
 	case w.said("no shared key found"):
 		return "strongSwan does not have the pre-shared key any longer, perhaps by `swanctl --load-creds --clear`: it is loaded again", ErrAuthFailed
 	case w.said("MAC mismatched", "calculated HASH does not match", "decryption failed", "could not decrypt payloads"):
 		return fmt.Sprintf("the pre-shared keys differ: what the peer answers does not fit the key that this host has for %s; copy the key of one host to the other and run `ironwarp reload`", p.Name), ErrAuthFailed
 	case w.said("constraint requires", "peer config") && w.said("unacceptable", "constraint requires"):
-		return "the peer authenticates in another way: " + p.otherMethod(), ErrAuthFailed
+		return "the peer authenticates in another way: " + otherMethod(p), ErrAuthFailed
 	}
 	return "", nil
 }
 
 // peersRefusal is what the peer has said.
-func peersRefusal(p *Peer, w words) (string, error) {
+func peersRefusal(p *pad.Peer, w words) (string, error) {
 	phase2 := w.said("established between", "QUICK_MODE", "CREATE_CHILD_SA", "parsed IKE_AUTH response")
 	ids := fmt.Sprintf("there remote_id has to be %q and local_id %q", p.LocalID, p.RemoteID)
 	switch {
@@ -216,9 +217,9 @@ func peersRefusal(p *Peer, w words) (string, error) {
 	case w.refused():
 		return fmt.Sprintf("the pre-shared keys differ, the peer expects other identities (%s), or it has certificates for this host; compare both hosts' peer settings. Its own log says which: journalctl -u strongswan there", ids), ErrAuthFailed
 	case w.said("INVALID_KE_PAYLOAD error notify", "INVALID_KEY_INFORMATION") && p.Profile.Version == 1:
-		return "the peer could not make keys for this host: it has no pre-shared key for these addresses and identities (" + ids + "), or " + p.otherMethod(), ErrAuthFailed
+		return "the peer could not make keys for this host: it has no pre-shared key for these addresses and identities (" + ids + "), or " + otherMethod(p), ErrAuthFailed
 	case w.said("TS_UNACCEPT", "INVALID_ID_INFORMATION", "N(INVAL_ID)"):
-		return fmt.Sprintf("the peer does not have %s between %v and %v as its link to this host; compare the ports, transports and addresses on both hosts", p.links()[0].words(), p.Remote, p.Local), ErrTrafficSelectors
+		return fmt.Sprintf("the peer does not have %s between %v and %v as its link to this host; compare the ports, transports and addresses on both hosts", p.AllLinks()[0].Words(), p.Remote, p.Local), ErrTrafficSelectors
 	case w.said("NO_PROPOSAL_CHOSEN", "NO_PROP") && phase2:
 		return fmt.Sprintf("IKE is fine, but the peer takes none of the ESP proposals of profile %q (%s), wants another mode than %v, PFS with another group, or has no ESP at all; compare the profiles, and run `ironwarp doctor` there",
 			p.Profile.Name, strings.Join(p.Profile.ESP, ", "), p.Profile.Mode), ErrNoProposal
@@ -232,7 +233,7 @@ func peersRefusal(p *Peer, w words) (string, error) {
 }
 
 // noAnswer is silence.
-func noAnswer(p *Peer, w words) (string, error) {
+func noAnswer(p *pad.Peer, w words) (string, error) {
 	end := p.Remote
 	if p.Gateway.IsValid() {
 		end = p.Gateway
@@ -248,7 +249,7 @@ func noAnswer(p *Peer, w words) (string, error) {
 	return fmt.Sprintf("no answer from %v on UDP ports 500 and 4500; is that host up, does strongSwan run there, does a firewall let IKE and ESP through?", end), ErrUnreachable
 }
 
-func (p *Peer) otherMethod() string {
+func otherMethod(p *pad.Peer) string {
 	if p.Cert != nil {
 		return "it has a pre-shared key for this host, and this host has a certificate for it: choose one on both"
 	}
@@ -256,7 +257,7 @@ func (p *Peer) otherMethod() string {
 }
 
 // authorities names those of the peer.
-func (p *Peer) authorities() string {
+func authorities(p *pad.Peer) string {
 	var out []string
 	for _, a := range p.CAs {
 		out = append(out, fmt.Sprintf("%q", a.Certificate().Subject))
@@ -267,7 +268,7 @@ func (p *Peer) authorities() string {
 func orUnknown(s string) string { return cmp.Or(s, "somebody unknown") }
 
 // explainRefusal adds to charon's refusal of a command what it means.
-func explainRefusal(p *Peer, err error) error {
+func explainRefusal(p *pad.Peer, err error) error {
 	refused, ok := asCommandError(err)
 	if !ok {
 		return err

@@ -9,23 +9,25 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/auth/authtest"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
+	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 )
 
 // The words are those of charon 5.9.8; integration/ipsectest provokes most of
 // them.
 func TestCharonsWordsAreExplained(t *testing.T) {
 	dir := authtest.Authority(t, "here")
-	cert := func(p *Peer) {
+	cert := func(p *pad.Peer) {
 		p.PSK, p.Cert, p.CAs = auth.Secret{}, authtest.Credential(t, dir, "here"), []auth.Authority{authtest.Trust(t, dir)}
 	}
-	by := func(name string) func(*Peer) {
-		return func(p *Peer) { p.Profile = mustProfile(t, name) }
+	by := func(name string) func(*pad.Peer) {
+		return func(p *pad.Peer) { p.Profile = padtest.Profile(t, name) }
 	}
 	stamp := func(d time.Duration) string { return time.Now().Add(d).Format(charonTime) }
 	const established = "IKE_SA beta[1] established between 192.0.2.1[here]...198.51.100.2[beta]"
 	for _, tc := range []struct {
 		name   string
-		change func(*Peer)
+		change func(*pad.Peer)
 		log    string
 		kinds  []error
 		words  string
@@ -66,7 +68,7 @@ func TestCharonsWordsAreExplained(t *testing.T) {
 		{"our certificate is refused", cert, "received AUTHENTICATION_FAILED notify error", []error{ErrAuthFailed}, "its clock is wrong"},
 		{"nothing known", nil, "something new", []error{ErrNegotiation}, ""},
 	} {
-		p := testPeer("beta", 2)
+		p := padtest.Peer("beta", 2)
 		if tc.change != nil {
 			tc.change(&p)
 		}
@@ -88,7 +90,7 @@ func TestCharonsWordsAreExplained(t *testing.T) {
 
 func TestOwnExpiredCertificateIsNamedWhenThePeerRefuses(t *testing.T) {
 	dir := authtest.Authority(t, "here")
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	p.PSK, p.Cert, p.CAs = auth.Secret{}, authtest.Credential(t, dir, "here"), []auth.Authority{authtest.Trust(t, dir)}
 	p.Cert.Certificate().NotAfter = time.Now().Add(-time.Hour)
 	err := explainFailure(&p, "beta-out", "failed", []string{"received AUTHENTICATION_FAILED notify error"})

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
 // tree is a VICI message: keys in order, with strings, lists and trees.
@@ -324,13 +326,13 @@ func (f *fakeCharon) count(command string) int {
 }
 
 // saOf is a list-sa event of a peer with installed children of these names.
-func saOf(p Peer, children ...string) tree {
+func saOf(p pad.Peer, children ...string) tree {
 	kids := tree{}
 	for i, name := range children {
 		local, remote := p.Local.String()+"/32[tcp]", fmt.Sprintf("%v/32[tcp/%d]", p.Remote, p.Port)
-		for _, s := range p.laneSpecs() {
-			if s.child == name {
-				local, remote = s.local.String(), s.remote.String()
+		for _, s := range p.ChildSAs() {
+			if s.Name == name {
+				local, remote = s.Local.String(), s.Remote.String()
 			}
 		}
 		kids = append(kids, pair{fmt.Sprintf("%s-%d", name, i+1), tree{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
 // watchGuard puts back at once what others take away from the guards, and lets
@@ -136,7 +137,7 @@ func summed(results []guard.Result) (sum guard.Result) {
 // dropGuard takes a peer's guard down, when ready has ended what its links have. Those
 // in keep and those for which ready has an error keep it. Other guards are looked
 // after while that waits.
-func (m *Manager) dropGuard(p *peer, ready func(guard.Spec) error, keep ...Link) error {
+func (m *Manager) dropGuard(p *peer, ready func(guard.Spec) error, keep ...pad.Link) error {
 	m.guarding.Lock()
 	p.mu.Lock()
 	p.noGuard, p.guarded = true, false
@@ -172,4 +173,22 @@ func (m *Manager) RemoveGuard(_ context.Context, name string) error {
 	}
 	m.cfg.Logger.Warn("the guard is taken down: the link's port may be used in clear", "peer", name)
 	return m.dropGuard(p, func(guard.Spec) error { return nil })
+}
+
+// guards are the guards of a peer, one for each link.
+func (p *peer) guards(plane esp.Plane, tun string) []guard.Spec {
+	var specs []guard.Spec
+	for _, k := range p.links {
+		specs = append(specs, p.guardOf(k, plane, tun))
+	}
+	return specs
+}
+
+func (p *peer) guardOf(k pad.Link, plane esp.Plane, tun string) guard.Spec {
+	return guard.Spec{NetNS: p.m.cfg.NetNS, Remote: p.remote, Port: k.Port, Protocol: k.Protocol, DataPlane: plane, Tun: tun}
+}
+
+// host is a guard spec for what concerns all links of a peer.
+func (p *peer) host(plane esp.Plane, tun string) guard.Spec {
+	return p.guardOf(p.links[0], plane, tun)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/charon/charontest"
+	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 )
 
 // listFrom asks such a charon for its SAs.
@@ -27,7 +28,7 @@ func listFrom(ctx context.Context, answer []byte, stay bool) ([]charon.SA, error
 // comes back or an error that says what is wrong, and no child that covers
 // something without a selector that says so.
 func FuzzAnswersOfCharon(f *testing.F) {
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	for _, body := range [][]byte{nil, saOf(p, "beta-out", "beta-in").encode(nil), charontest.Nested(3), tree{{"a", []string{"b", "c"}}}.encode(nil)} {
 		f.Add(append(charontest.Packet(7, "list-sa", body), charontest.Packet(1, "", nil)...))
 	}
@@ -41,21 +42,21 @@ func FuzzAnswersOfCharon(f *testing.F) {
 			t.Fatalf("it hung: %v", err)
 		}
 		for i := range sas {
-			_ = p.owns(&sas[i])
+			_ = p.Owns(&sas[i])
 			for _, c := range sas[i].Children {
-				if charon.Covers(c.LocalTS, c.RemoteTS, flowTo(p)) && (len(c.LocalTS) == 0 || len(c.RemoteTS) == 0) {
+				if charon.Covers(c.LocalTS, c.RemoteTS, padtest.FlowTo(p)) && (len(c.LocalTS) == 0 || len(c.RemoteTS) == 0) {
 					t.Errorf("a child without selectors covers a flow: %+v", c)
 				}
 			}
 		}
-		_, _, _ = judge(&p, "beta-out", flowTo(p), sas)
+		_, _, _ = p.Carrier("beta-out", padtest.FlowTo(p), sas)
 	})
 }
 
 // FuzzEventsOfCharon hands over events of any name and content, as if charon had
 // sent them.
 func FuzzEventsOfCharon(f *testing.F) {
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	f.Add("child-updown", tree{{"up", "yes"}, {"beta", saOf(p, "beta-out")[0].value}}.encode(nil))
 	f.Add("child-rekey", tree{{"beta", tree{{"child-sas", tree{{"beta-out", tree{{"old", tree{}}, {"new", tree{}}}}}}}}}.encode(nil))
 	f.Add("ike-updown", tree{{"beta", tree{{"uniqueid", "1"}}}}.encode(nil))

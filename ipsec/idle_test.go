@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
+	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 )
 
 // stream is a flow whose idleness and troubles the test decides.
@@ -59,7 +61,7 @@ func (s *stream) set(change func()) {
 }
 
 // ending makes a terminate of any child take the SAs away.
-func (f *fakeCharon) ending(p Peer) {
+func (f *fakeCharon) ending(p pad.Peer) {
 	f.set(func() {
 		f.answer = func(cmd string, req tree) ([]string, tree) {
 			switch cmd {
@@ -75,7 +77,7 @@ func (f *fakeCharon) ending(p Peer) {
 }
 
 // hearing has the peer's first child up, with so many packets that came in.
-func (f *fakeCharon) hearing(p Peer, packets string) {
+func (f *fakeCharon) hearing(p pad.Peer, packets string) {
 	sa := saOf(p, "beta-out")
 	child := sa[0].value.(tree).get("child-sas").(tree)[0].value.(tree)
 	for i := range child {
@@ -86,20 +88,20 @@ func (f *fakeCharon) hearing(p Peer, packets string) {
 	f.set(func() { f.sas = []tree{sa} })
 }
 
-func idleBench(t *testing.T, change func(*Peer)) (*bench, *stream, Peer) {
+func idleBench(t *testing.T, change func(*pad.Peer)) (*bench, *stream, pad.Peer) {
 	t.Helper()
 	b := newBench(t)
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	if change != nil {
 		change(&p)
 	}
 	b.f.ending(p)
 	b.add(t, p)
-	if err := b.Prepare(t.Context(), flowTo(p)); err != nil {
+	if err := b.Prepare(t.Context(), padtest.FlowTo(p)); err != nil {
 		t.Fatal(err)
 	}
 	s := &stream{}
-	pr, err := b.Admit(t.Context(), flowTo(p), true, s)
+	pr, err := b.Admit(t.Context(), padtest.FlowTo(p), true, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +114,7 @@ func idleBench(t *testing.T, change func(*Peer)) (*bench, *stream, Peer) {
 func TestIdleChildIsReapedOnlyIfAskedFor(t *testing.T) {
 	for _, reap := range []time.Duration{0, time.Second} {
 		t.Run(fmt.Sprint(reap), func(t *testing.T) {
-			b, s, _ := idleBench(t, func(p *Peer) { p.IdleReap = reap })
+			b, s, _ := idleBench(t, func(p *pad.Peer) { p.IdleReap = reap })
 			s.set(func() { s.idle = time.Hour })
 			q, _ := b.peer("beta")
 			l := q.lanes[0]
@@ -195,10 +197,10 @@ func TestDialThatGetsNoFurtherDoesNotCostTheSA(t *testing.T) {
 	for _, heard := range []bool{true, false} {
 		t.Run(fmt.Sprint("packets come in: ", heard), func(t *testing.T) {
 			b := newBench(t)
-			p := testPeer("beta", 2)
+			p := padtest.Peer("beta", 2)
 			b.f.ending(p)
 			b.add(t, p)
-			if err := b.Prepare(t.Context(), flowTo(p)); err != nil {
+			if err := b.Prepare(t.Context(), padtest.FlowTo(p)); err != nil {
 				t.Fatal(err)
 			}
 			q, _ := b.peer("beta")
@@ -213,7 +215,7 @@ func TestDialThatGetsNoFurtherDoesNotCostTheSA(t *testing.T) {
 			}
 			// Admitted between the suspicion and the deed.
 			eventually(t, "up", func() bool { st, _ := b.PeerStatus("beta"); return st.State == StateUp })
-			pr, err := b.Admit(t.Context(), flowTo(p), true, &stream{idle: time.Hour})
+			pr, err := b.Admit(t.Context(), padtest.FlowTo(p), true, &stream{idle: time.Hour})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -236,12 +238,12 @@ func TestStuckDialIsWatchedToItsEnd(t *testing.T) {
 	}{{"on its way", false}, {"over", true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBench(t)
-			p := testPeer("beta", 2)
+			p := padtest.Peer("beta", 2)
 			b.f.ending(p)
 			b.add(t, p)
 			ctx, over := context.WithCancel(t.Context())
 			defer over()
-			if err := b.Prepare(ctx, flowTo(p)); err != nil {
+			if err := b.Prepare(ctx, padtest.FlowTo(p)); err != nil {
 				t.Fatal(err)
 			}
 			q, _ := b.peer("beta")

@@ -10,6 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
 // foreign is an installed child that covers flows of a peer and is not the
@@ -29,25 +30,11 @@ func newForeign(sa *charon.SA, c charon.Child) foreign {
 }
 
 func (f foreign) covers(l *lane) bool {
-	return charon.Overlap(f.child.LocalTS, l.local) && charon.Overlap(f.child.RemoteTS, l.remote)
+	return charon.Overlap(f.child.LocalTS, l.Local) && charon.Overlap(f.child.RemoteTS, l.Remote)
 }
 
 func (f foreign) String() string {
 	return fmt.Sprintf("child %s of connection %s, whose peer at %v is %q", f.child.Name, f.conn, f.host, f.remoteID)
-}
-
-// owns tells whether an IKE SA of the peer's connection is the peer's; the error
-// says why not and wraps ErrWrongIdentity or ErrGateway.
-func (p *Peer) owns(sa *charon.SA) error {
-	switch {
-	case !auth.SameIdentity(sa.RemoteID, p.RemoteID):
-		return fmt.Errorf("%w: IKE authenticated %q, and %q is configured", ErrWrongIdentity, sa.RemoteID, p.RemoteID)
-	case sa.RemoteHost != p.Remote && (!p.Gateway.IsValid() || sa.RemoteHost != p.Gateway):
-		return fmt.Errorf("%w: ESP ends at %v, and the peer is %v (RFC 5042 5.4.5)", ErrGateway, sa.RemoteHost, p.Remote)
-	case sa.LocalHost != p.Local:
-		return fmt.Errorf("%w: ESP ends here at %v, and the peer's link at %v", ErrGateway, sa.LocalHost, p.Local)
-	}
-	return nil
 }
 
 // seekStrangers has all SAs listed and compared with the peers' links. Calls that
@@ -119,7 +106,7 @@ func sameStrangers(a, b []foreign) bool {
 func (p *peer) fresh(l *lane, now []foreign) (events []Event) {
 	for _, f := range now {
 		if !slices.ContainsFunc(l.foreign, func(o foreign) bool { return o.child.UniqueID == f.child.UniqueID }) {
-			events = append(events, Event{Kind: EventImpostor, Peer: p.name, Child: l.child, Reason: ReasonIdentity, UniqueID: f.child.UniqueID,
+			events = append(events, Event{Kind: EventImpostor, Peer: p.name, Child: l.Name, Reason: ReasonIdentity, UniqueID: f.child.UniqueID,
 				SPIIn: f.child.SPIIn, SPIOut: f.child.SPIOut, Detail: f.String() + " covers the peer's streams; the peer is " + p.cfg.RemoteID})
 		}
 	}
@@ -144,7 +131,7 @@ func (p *peer) evict(ctx context.Context, l *link, ln *lane) {
 			err = l.load(ctx, &cfg) // somebody has changed the connection
 		}
 		if err != nil && ctx.Err() == nil {
-			p.m.note(Event{Kind: EventFailed, Peer: p.name, Child: ln.child, Reason: ReasonIdentity, Detail: "could not end " + f.String() + ": " + err.Error()})
+			p.m.note(Event{Kind: EventFailed, Peer: p.name, Child: ln.Name, Reason: ReasonIdentity, Detail: "could not end " + f.String() + ": " + err.Error()})
 		}
 	}
 	p.m.seekStrangers()
@@ -153,10 +140,10 @@ func (p *peer) evict(ctx context.Context, l *link, ln *lane) {
 
 // foreignError tells which foreign child stands in a lane's way; p.mu is held.
 func (p *peer) foreignError(l *lane) error {
-	kind := ErrWrongIdentity
+	kind := pad.ErrWrongIdentity
 	f := l.foreign[0]
 	if auth.SameIdentity(f.remoteID, p.cfg.RemoteID) {
-		kind = ErrGateway
+		kind = pad.ErrGateway
 	}
 	return fmt.Errorf("the IPsec SA with peer %s: %w: %v covers its flows; narrow its traffic selectors, or end it", p.name, kind, f)
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
+	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 )
 
 // renamed is saOf with other words at the IKE SA's level.
@@ -38,10 +40,10 @@ func TestChildOfAnotherIdentityIsEnded(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBench(t)
-			p := testPeer("beta", 2)
+			p := padtest.Peer("beta", 2)
 			b.add(t, p)
 			b.f.up(p, "beta-out")
-			pr, err := b.Admit(t.Context(), flowTo(p), true, &traffic{})
+			pr, err := b.Admit(t.Context(), padtest.FlowTo(p), true, &traffic{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +96,7 @@ func TestChildOfAnotherIdentityIsEnded(t *testing.T) {
 
 func TestTunnelToElsewhereIsLeftAloneWithoutAStream(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	b.add(t, p)
 	b.f.set(func() {
 		b.f.sas = []tree{renamed(saOf(p, "beta-out"), "vpn", map[string]string{"remote-id": "gate", "remote-host": "203.0.113.1"})}
@@ -102,8 +104,8 @@ func TestTunnelToElsewhereIsLeftAloneWithoutAStream(t *testing.T) {
 	b.seekStrangers()
 	q, _ := b.peer("beta")
 	eventually(t, "seen", func() bool { q.mu.Lock(); defer q.mu.Unlock(); return len(q.lanes[0].foreign) == 1 })
-	err := b.Prepare(t.Context(), flowTo(p))
-	if !errors.Is(err, ErrWrongIdentity) || !strings.Contains(err.Error(), "narrow its traffic selectors") {
+	err := b.Prepare(t.Context(), padtest.FlowTo(p))
+	if !errors.Is(err, pad.ErrWrongIdentity) || !strings.Contains(err.Error(), "narrow its traffic selectors") {
 		t.Errorf("dialling: %v", err)
 	}
 	if n := b.f.count("terminate"); n != 0 {
@@ -116,7 +118,7 @@ func TestTunnelToElsewhereIsLeftAloneWithoutAStream(t *testing.T) {
 func TestCharonThatStopsAnsweringIsLeftAndFoundAgain(t *testing.T) {
 	m := newBenchOf(t, Config{CallTimeout: 200 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	f := m.f
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	if err := m.AddPeer(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}

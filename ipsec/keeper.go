@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
 // keep is the peer's keeper: it brings up children that flows need, and ends
@@ -110,9 +111,9 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	if hadIKE {
 		patience = min(patience, staleTimeout)
 	}
-	err := l.initiate(ctx, &cfg, ln.child, patience)
+	err := l.initiate(ctx, &cfg, ln.Name, patience)
 	if err != nil && p.reloadedSince(ctx, reloads) {
-		err = l.initiate(ctx, &cfg, ln.child, patience)
+		err = l.initiate(ctx, &cfg, ln.Name, patience)
 	}
 	err = blameKernel(l.status.DataPlane, err)
 	_ = p.refresh(ctx)
@@ -131,7 +132,7 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	case lanestate.FaultNarrowed:
 		err = narrowedError(&cfg, ln)
 	case lanestate.FaultVanished:
-		err = &NegotiationError{Peer: cfg.Name, Child: ln.child, Kind: ErrNegotiation,
+		err = &NegotiationError{Peer: cfg.Name, Child: ln.Name, Kind: ErrNegotiation,
 			Advice: "the SA came up and went at once; the peer's log says why. Are the port and child_sas the same on both hosts?"}
 	}
 	if out.Do.Has(lanestate.Refuse) {
@@ -158,7 +159,7 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	if err == nil {
 		return
 	}
-	p.m.note(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.child, Reason: why, Detail: err.Error()})
+	p.m.note(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.Name, Reason: why, Detail: err.Error()})
 	if errors.Is(err, ErrUnreachable) {
 		// The half-open IKE SA would repeat its packets ever more rarely.
 		p.doomIKE(ReasonStale)
@@ -177,10 +178,10 @@ func crossed(err error, hadIKE bool) bool {
 
 // narrowedError tells why the peer has agreed to a part of a lane only; p.mu is
 // held.
-func narrowedError(cfg *Peer, ln *lane) error {
+func narrowedError(cfg *pad.Peer, ln *lane) error {
 	c := ln.narrowed[0]
-	e := &NegotiationError{Peer: cfg.Name, Child: ln.child, Kind: ErrTrafficSelectors,
-		Advice: fmt.Sprintf("the peer agrees to %v - %v only; it has another port than %d for this link, or other addresses: compare them on both hosts", c.LocalTS, c.RemoteTS, ln.link.Port)}
+	e := &NegotiationError{Peer: cfg.Name, Child: ln.Name, Kind: ErrTrafficSelectors,
+		Advice: fmt.Sprintf("the peer agrees to %v - %v only; it has another port than %d for this link, or other addresses: compare them on both hosts", c.LocalTS, c.RemoteTS, ln.Link.Port)}
 	if n := splitAnew(ln, cfg.Children); n != 0 {
 		e.Advice = splitAdvice(n, cfg.Children)
 	}
@@ -196,11 +197,11 @@ func splitAdvice(peer, own int) string {
 func splitAnew(l *lane, n int) int {
 	for _, c := range l.narrowed {
 		ports := c.LocalTS // of the host that dials
-		if l.role == listener {
+		if l.Role == pad.Listener {
 			ports = c.RemoteTS
 		}
 		for _, s := range ports {
-			if m := splitOf(s); m > 1 && m != n {
+			if m := pad.SplitOf(s); m > 1 && m != n {
 				return m
 			}
 		}
@@ -217,11 +218,11 @@ func (p *peer) reject(ctx context.Context, l *link, ln *lane) {
 		p.mu.Unlock()
 		return
 	}
-	err := &NegotiationError{Peer: cfg.Name, Child: ln.child, Kind: ErrTrafficSelectors, Advice: splitAdvice(n, cfg.Children)}
+	err := &NegotiationError{Peer: cfg.Name, Child: ln.Name, Kind: ErrTrafficSelectors, Advice: splitAdvice(n, cfg.Children)}
 	p.counters.Failures++
 	p.failed(err)
 	p.mu.Unlock()
-	p.m.note(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.child, Reason: ReasonMismatch, Detail: err.Error()})
+	p.m.note(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.Name, Reason: ReasonMismatch, Detail: err.Error()})
 	for _, c := range narrowed {
 		p.endChild(ctx, l, c, ReasonMismatch, false)
 	}

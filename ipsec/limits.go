@@ -6,14 +6,6 @@ const (
 	// MaxPeers bounds the peers of one Manager: each has a goroutine and ten
 	// kernel policies or more, which the kernel searches.
 	MaxPeers = 1024
-	// MaxChildren bounds the child SAs of a peer per direction.
-	MaxChildren = 16
-
-	// ikePort and natPort are the UDP ports of IKE and of ESP in UDP (RFC 7296 2,
-	// RFC 3948 2.1), which no link may have.
-	ikePort = 500
-	natPort = 4500
-
 	// callTimeout bounds a VICI call that charon answers from memory. A call
 	// without a deadline may wait for ever when charon hangs.
 	callTimeout = 5 * time.Second

@@ -5,85 +5,35 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
+	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
 var (
-	tcpLink  = Link{transport.ProtoTCP, 7471}
-	udpLink  = Link{transport.ProtoUDP, 9899}
-	sctpLink = Link{transport.ProtoSCTP, 7471}
+	tcpLink  = pad.Link{Protocol: transport.ProtoTCP, Port: 7471}
+	udpLink  = pad.Link{Protocol: transport.ProtoUDP, Port: 9899}
+	sctpLink = pad.Link{Protocol: transport.ProtoSCTP, Port: 7471}
 )
 
-func linkPeer(links ...Link) Peer {
-	p := testPeer("beta", 2)
+func linkPeer(links ...pad.Link) pad.Peer {
+	p := padtest.Peer("beta", 2)
 	p.Links = links
 	return p
 }
 
-func flowOn(p Peer, k Link, outgoing bool) transport.Flow {
+func flowOn(p pad.Peer, k pad.Link, outgoing bool) transport.Flow {
 	f := transport.Flow{Protocol: k.Protocol, Local: netip.AddrPortFrom(p.Local, 50000), Remote: netip.AddrPortFrom(p.Remote, k.Port)}
 	if !outgoing {
 		f.Local, f.Remote = netip.AddrPortFrom(p.Local, k.Port), netip.AddrPortFrom(p.Remote, 50000)
 	}
 	return f
-}
-
-func TestEachLinkHasChildrenOfItsOwn(t *testing.T) {
-	p := linkPeer(tcpLink, udpLink, sctpLink)
-	var got []string
-	for _, s := range p.laneSpecs() {
-		got = append(got, fmt.Sprintf("%s %v %v", s.child, s.local, s.remote))
-	}
-	want := []string{
-		"beta-out 192.0.2.1/32[tcp] 198.51.100.2/32[tcp/7471]",
-		"beta-in 192.0.2.1/32[tcp/7471] 198.51.100.2/32[tcp]",
-		"beta-out-udp 192.0.2.1/32[udp] 198.51.100.2/32[udp/9899]",
-		"beta-in-udp 192.0.2.1/32[udp/9899] 198.51.100.2/32[udp]",
-		"beta-out-sctp 192.0.2.1/32[sctp] 198.51.100.2/32[sctp/7471]",
-		"beta-in-sctp 192.0.2.1/32[sctp/7471] 198.51.100.2/32[sctp]",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("children %q, want %q", got, want)
-	}
-	p = linkPeer(udpLink)
-	p.Children = 2
-	if s := p.laneSpecs(); len(s) != 4 || s[1].child != "beta-out-udp-1" || s[3].child != "beta-in-udp-1" || s[1].local.PortFrom != firstLanePort+lanePorts/2 {
-		t.Errorf("two children of a link: %+v", s)
-	}
-}
-
-func TestLinksAreChecked(t *testing.T) {
-	for _, tc := range []struct {
-		links []Link
-		words string // "": they are fine
-	}{
-		{nil, ""},
-		{[]Link{tcpLink, udpLink, sctpLink}, ""},
-		{[]Link{{transport.ProtoUDP, 7471}, {transport.ProtoTCP, 7471}}, ""},
-		{[]Link{{transport.ProtoTCP, 500}, {transport.ProtoSCTP, 4500}}, ""},
-		{[]Link{{transport.ProtoUDP, 0}}, "port is missing"},
-		{[]Link{{transport.ProtoUDP, 500}}, "IKE and ESP"},
-		{[]Link{{transport.ProtoUDP, 4500}}, "IKE and ESP"},
-		{[]Link{{50, 7471}}, "tcp, udp and sctp are possible"},
-		{[]Link{udpLink, {transport.ProtoUDP, 9900}}, "another one of that protocol"},
-	} {
-		_, err := linkPeer(tc.links...).withDefaults()
-		if (err == nil) != (tc.words == "") || err != nil && !strings.Contains(err.Error(), tc.words) {
-			t.Errorf("links %v: error %v, want one with %q", tc.links, err, tc.words)
-		}
-	}
-	p := linkPeer()
-	p.Port = 0
-	if _, err := p.withDefaults(); err == nil {
-		t.Error("a peer without any port is accepted")
-	}
 }
 
 func TestFlowsOfALinkUseItsChildren(t *testing.T) {
@@ -96,18 +46,18 @@ func TestFlowsOfALinkUseItsChildren(t *testing.T) {
 	for _, k := range p.Links {
 		for _, outgoing := range []bool{true, false} {
 			_, ln := b.find(flowOn(p, k, outgoing), outgoing)
-			if ln == nil || ln.link != k || (ln.role == dialler) != outgoing {
+			if ln == nil || ln.Link != k || (ln.Role == pad.Dialler) != outgoing {
 				t.Errorf("%v, outgoing %v: lane %+v", k, outgoing, ln)
 			}
 		}
 		f := flowOn(p, k, true)
 		f.Local = netip.AddrPortFrom(f.Local.Addr(), 0)
-		if _, ln := b.find(f, true); ln == nil || ln.link != k {
+		if _, ln := b.find(f, true); ln == nil || ln.Link != k {
 			t.Errorf("%v, a flow without a port: lane %+v", k, ln)
 		}
 	}
 	// The UDP port of one link is no port of another protocol's.
-	for _, f := range []transport.Flow{flowOn(p, Link{transport.ProtoTCP, 9899}, true), flowOn(p, Link{transport.ProtoUDP, 7471}, true)} {
+	for _, f := range []transport.Flow{flowOn(p, pad.Link{Protocol: transport.ProtoTCP, Port: 9899}, true), flowOn(p, pad.Link{Protocol: transport.ProtoUDP, Port: 7471}, true)} {
 		_, err := b.Admit(t.Context(), f, true, &traffic{})
 		if !errors.Is(err, ErrUnknownPeer) || !strings.Contains(err.Error(), "tcp port 7471, udp port 9899, sctp port 7471") {
 			t.Errorf("%v: %v", f, err)
@@ -133,7 +83,7 @@ func TestFlowsOfALinkUseItsChildren(t *testing.T) {
 		if err == nil {
 			t.Fatal("a TCP flow is admitted beside a child for UDP")
 		}
-		return errors.Is(err, ErrNotCovered) // else that was too short for the question to strongSwan
+		return errors.Is(err, pad.ErrNotCovered) // else that was too short for the question to strongSwan
 	})
 }
 
@@ -160,7 +110,7 @@ func TestTwoPeersMayHaveDifferentLinksOfAnAddress(t *testing.T) {
 	other := linkPeer(sctpLink)
 	other.Name = "gamma"
 	b.add(t, other)
-	other.Name, other.Links = "delta", []Link{{transport.ProtoTCP, 7472}, udpLink}
+	other.Name, other.Links = "delta", []pad.Link{{Protocol: transport.ProtoTCP, Port: 7472}, udpLink}
 	if err := b.AddPeer(t.Context(), other); !errors.Is(err, ErrPeerExists) || !strings.Contains(err.Error(), "beta has 198.51.100.2 udp port 9899") {
 		t.Errorf("a link that another peer has: %v", err)
 	}
@@ -302,19 +252,19 @@ func TestWhatOnlyLacksAnSAIsAway(t *testing.T) {
 	} {
 		err := b.Prepare(soon(), tc.flow)
 		_, err2 := b.Admit(soon(), tc.flow, true, &traffic{})
-		if err == nil || err2 == nil || errors.Is(err, transport.ErrAway) != tc.away || errors.Is(err2, transport.ErrAway) != tc.away {
+		if err == nil || !errors.Is(err2, transport.ErrNotProtected) || errors.Is(err, transport.ErrAway) != tc.away || errors.Is(err2, transport.ErrAway) != tc.away {
 			t.Errorf("%s: prepare %v, admit %v; away should be %v", name, err, err2, tc.away)
 		}
 	}
 	b.f.set(func() {
 		b.f.sas = []tree{renamed(saOf(p, "beta-out-udp"), "beta", map[string]string{"remote-id": "mallory"})}
 	})
-	if _, err := b.Admit(soon(), f, true, &traffic{}); !errors.Is(err, ErrWrongIdentity) || errors.Is(err, transport.ErrAway) {
+	if _, err := b.Admit(soon(), f, true, &traffic{}); !errors.Is(err, pad.ErrWrongIdentity) || !errors.Is(err, transport.ErrNotProtected) || errors.Is(err, transport.ErrAway) {
 		t.Errorf("under another identity: %v", err)
 	}
 	for err, want := range map[error]bool{
 		&NegotiationError{Kind: ErrUnreachable}: true, ErrNotSupervised: true, ErrNotConnected: true,
-		ErrClosed: false, fmt.Errorf("%w: x", ErrGateway): false,
+		ErrClosed: false, fmt.Errorf("%w: x", pad.ErrGateway): false,
 	} {
 		if got := away(err); errors.Is(got, transport.ErrAway) != want || !errors.Is(got, err) || got.Error() != err.Error() {
 			t.Errorf("%v becomes %v", err, got)

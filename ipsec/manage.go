@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
 // AddPeer puts the guard in place, then hands the peer's key and connection to
@@ -20,8 +21,8 @@ import (
 // charon is not there the peer is loaded when it comes, and the error is nil:
 // PeerStatus tells. If charon refuses the connection, the guard stays and the
 // error says why; RemovePeer removes it.
-func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
-	cfg, err := cfg.withDefaults()
+func (m *Manager) AddPeer(ctx context.Context, cfg pad.Peer) error {
+	cfg, err := cfg.WithDefaults()
 	if err != nil {
 		return err
 	}
@@ -33,9 +34,9 @@ func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
 			return m.update(ctx, old, cfg)
 		}
 		// Between the old and the new one the ports that both have stay closed.
-		var keep []Link
+		var keep []pad.Link
 		if old.cfg.Remote == cfg.Remote {
-			keep = cfg.links()
+			keep = cfg.AllLinks()
 		}
 		var held *guard.HeldError
 		if err := m.retire(ctx, old, keep); errors.As(err, &held) {
@@ -45,7 +46,7 @@ func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
 		}
 	}
 	for _, o := range m.allPeers() {
-		if k, both := o.cfg.sharedLink(&cfg); both {
+		if k, both := sharedLink(&o.cfg, &cfg); both {
 			return fmt.Errorf("add peer %s: %w: %s has %v %v", cfg.Name, ErrPeerExists, o.name, cfg.Remote, k)
 		}
 	}
@@ -81,7 +82,7 @@ func (m *Manager) AddPeer(ctx context.Context, cfg Peer) error {
 // warn logs what is allowed and dangerous all the same. Keys that strongSwan
 // would confuse are no reason to refuse a peer, which would leave it without a
 // guard, and a rotation passes through that state.
-func (m *Manager) warn(p *Peer) {
+func (m *Manager) warn(p *pad.Peer) {
 	for _, w := range p.Profile.Warnings() {
 		m.cfg.Logger.Warn(w, "peer", p.Name, "profile", p.Profile.Name)
 	}
@@ -89,7 +90,7 @@ func (m *Manager) warn(p *Peer) {
 		o.mu.Lock()
 		cfg := o.cfg
 		o.mu.Unlock()
-		if err := p.keyClash(&cfg); err != nil {
+		if err := p.KeyClash(&cfg); err != nil {
 			m.cfg.Logger.Warn("one of two peers cannot authenticate", "peer", p.Name, "err", err)
 		}
 	}
@@ -104,7 +105,7 @@ func (m *Manager) unlessGone(l *link, err error) error {
 	return err
 }
 
-func (m *Manager) update(ctx context.Context, p *peer, cfg Peer) error {
+func (m *Manager) update(ctx context.Context, p *peer, cfg pad.Peer) error {
 	p.mu.Lock()
 	p.cfg = cfg
 	p.mu.Unlock()
@@ -116,12 +117,26 @@ func (m *Manager) update(ctx context.Context, p *peer, cfg Peer) error {
 }
 
 // sameEnds tells whether two configurations are of the same hosts and flows.
-func (p *peer) sameEnds(o *Peer) bool {
+func (p *peer) sameEnds(o *pad.Peer) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := &p.cfg
-	return c.Local == o.Local && c.Remote == o.Remote && slices.Equal(c.links(), o.links()) && c.LocalID == o.LocalID && c.RemoteID == o.RemoteID &&
+	return c.Local == o.Local && c.Remote == o.Remote && slices.Equal(c.AllLinks(), o.AllLinks()) && c.LocalID == o.LocalID && c.RemoteID == o.RemoteID &&
 		c.Gateway == o.Gateway && max(c.Children, 1) == max(o.Children, 1)
+}
+
+// sharedLink returns a link that two peers have with the same address, in whatever
+// form: the guards of both would be of the same packets.
+func sharedLink(p, o *pad.Peer) (pad.Link, bool) {
+	if !slices.Contains(guard.Spec{Remote: p.Remote}.Addresses(), o.Remote) {
+		return pad.Link{}, false
+	}
+	for _, k := range p.AllLinks() {
+		if slices.Contains(o.AllLinks(), k) {
+			return k, true
+		}
+	}
+	return pad.Link{}, false
 }
 
 // RemovePeer ends the peer's SAs, unloads its connection and key, and then
@@ -129,7 +144,7 @@ func (p *peer) sameEnds(o *Peer) bool {
 // with the peer may flow in clear. Before that the kernel's sockets of its links are
 // ended. The guard of a link stays whose sockets cannot be, and the error is a
 // *HeldError: guard.Remove takes it down later.
-func (m *Manager) RemovePeer(ctx context.Context, name string, keep ...Link) error {
+func (m *Manager) RemovePeer(ctx context.Context, name string, keep ...pad.Link) error {
 	m.editing.Lock()
 	defer m.editing.Unlock()
 	p, err := m.peer(name)
@@ -140,7 +155,7 @@ func (m *Manager) RemovePeer(ctx context.Context, name string, keep ...Link) err
 }
 
 // retire ends a peer; the guard of the links in keep stays.
-func (m *Manager) retire(ctx context.Context, p *peer, keep []Link) error {
+func (m *Manager) retire(ctx context.Context, p *peer, keep []pad.Link) error {
 	m.mu.Lock()
 	delete(m.peers, p.name)
 	m.index(p, false)
@@ -201,7 +216,7 @@ func (p *peer) dress(sa charon.SA) charon.SA {
 	for i := range sa.Children {
 		c := &sa.Children[i]
 		for _, l := range p.lanes {
-			if c.Name == l.child && c.IsInstalled() {
+			if c.Name == l.Name && c.IsInstalled() {
 				c.Flows = len(l.flows)
 			}
 		}
@@ -296,18 +311,18 @@ func (m *Manager) eachChild(ctx context.Context, name, child string, do func(*pe
 	var errs []error
 	found := child == ""
 	for _, ln := range p.lanes {
-		if child != "" && child != ln.child {
+		if child != "" && child != ln.Name {
 			continue
 		}
 		found = true
-		n, err := do(p, l, ln.child)
+		n, err := do(p, l, ln.Name)
 		total += n
 		errs = append(errs, err)
 	}
 	if !found {
 		var names []string
 		for _, ln := range p.lanes {
-			names = append(names, ln.child)
+			names = append(names, ln.Name)
 		}
 		return 0, fmt.Errorf("peer %s has no child %q: it has %s", name, child, strings.Join(names, ", "))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -261,7 +262,7 @@ func (m *Manager) bringUp(ctx context.Context, l *link, p *peer) error {
 	p.loaded = true
 	p.lastErr = ""
 	for _, ln := range p.lanes {
-		if ln.role == dialler && ln.link == p.links[0] && !cfg.OnDemand {
+		if ln.Role == pad.Dialler && ln.Link == p.links[0] && !cfg.OnDemand {
 			p.happen(ln, lanestate.Greet{})
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
+	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -86,7 +88,7 @@ func newBenchOf(t *testing.T, cfg Config) *bench {
 // pass lets time pass for lanes.
 func (b *bench) pass(d time.Duration) { b.ahead.Add(int64(d)) }
 
-func (b *bench) add(t *testing.T, p Peer) {
+func (b *bench) add(t *testing.T, p pad.Peer) {
 	t.Helper()
 	if err := b.AddPeer(t.Context(), p); err != nil {
 		t.Fatal(err)
@@ -94,7 +96,7 @@ func (b *bench) add(t *testing.T, p Peer) {
 }
 
 // up lets the fake charon have these children of a peer, and says so.
-func (f *fakeCharon) up(p Peer, children ...string) {
+func (f *fakeCharon) up(p pad.Peer, children ...string) {
 	f.set(func() { f.sas = []tree{saOf(p, children...)} })
 	for _, c := range children {
 		f.raise("child-updown", tree{{"up", "yes"}, {p.Name, tree{{"child-sas", tree{{c + "-1", tree{{"name", c}}}}}}}})
@@ -102,7 +104,7 @@ func (f *fakeCharon) up(p Peer, children ...string) {
 }
 
 // down takes them away.
-func (f *fakeCharon) down(p Peer, children ...string) {
+func (f *fakeCharon) down(p pad.Peer, children ...string) {
 	f.set(func() { f.sas = nil })
 	for _, c := range children {
 		f.raise("child-updown", tree{{p.Name, tree{{"child-sas", tree{{c + "-1", tree{{"name", c}}}}}}}})
@@ -110,7 +112,7 @@ func (f *fakeCharon) down(p Peer, children ...string) {
 }
 
 // answering makes an initiate bring the child up.
-func (f *fakeCharon) answering(p Peer) {
+func (f *fakeCharon) answering(p pad.Peer) {
 	f.set(func() {
 		f.answer = func(cmd string, req tree) ([]string, tree) {
 			if cmd == "initiate" {
@@ -125,13 +127,13 @@ type traffic struct{ n atomic.Int64 }
 
 func (c *traffic) Outq() (int, error) { return int(c.n.Load()), nil }
 
-func incoming(p Peer) transport.Flow {
+func incoming(p pad.Peer) transport.Flow {
 	return transport.Flow{Protocol: transport.ProtoTCP, Local: netip.AddrPortFrom(p.Local, p.Port), Remote: netip.AddrPortFrom(p.Remote, 50000)}
 }
 
 func TestConcurrentPreparesShareOneAttempt(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	release := make(chan struct{})
 	b.f.set(func() {
 		b.f.answer = func(cmd string, req tree) ([]string, tree) {
@@ -146,7 +148,7 @@ func TestConcurrentPreparesShareOneAttempt(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
-			if err := b.Prepare(t.Context(), flowTo(p)); err != nil {
+			if err := b.Prepare(t.Context(), padtest.FlowTo(p)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -162,7 +164,7 @@ func TestConcurrentPreparesShareOneAttempt(t *testing.T) {
 	if n := b.f.count("initiate beta-out"); n != 1 {
 		t.Errorf("%d attempts for 50 calls", n)
 	}
-	if err := b.Prepare(t.Context(), flowTo(p)); err != nil || b.f.count("initiate beta-out") != 1 {
+	if err := b.Prepare(t.Context(), padtest.FlowTo(p)); err != nil || b.f.count("initiate beta-out") != 1 {
 		t.Errorf("with the SA up: %v, %d attempts", err, b.f.count("initiate beta-out"))
 	}
 }
@@ -183,7 +185,7 @@ func TestFailedAttemptsSayWhatTheyMean(t *testing.T) {
 	} {
 		t.Run(tc.log, func(t *testing.T) {
 			b := newBench(t)
-			p := testPeer("beta", 2)
+			p := padtest.Peer("beta", 2)
 			b.f.set(func() {
 				b.f.answer = func(cmd string, _ tree) ([]string, tree) {
 					if cmd == "initiate" {
@@ -193,7 +195,7 @@ func TestFailedAttemptsSayWhatTheyMean(t *testing.T) {
 				}
 			})
 			b.add(t, p)
-			err := b.Prepare(t.Context(), flowTo(p))
+			err := b.Prepare(t.Context(), padtest.FlowTo(p))
 			if !errors.Is(err, tc.kind) || !strings.Contains(err.Error(), tc.words) {
 				t.Errorf("error %v, want %v with %q", err, tc.kind, tc.words)
 			}
@@ -207,14 +209,14 @@ func TestFailedAttemptsSayWhatTheyMean(t *testing.T) {
 
 func TestLostChildComesBackForTrafficAndOnlyThen(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	b.add(t, p)
 	b.f.answering(p)
-	if err := b.Prepare(t.Context(), flowTo(p)); err != nil {
+	if err := b.Prepare(t.Context(), padtest.FlowTo(p)); err != nil {
 		t.Fatal(err)
 	}
 	c := &traffic{}
-	pr, err := b.Admit(t.Context(), flowTo(p), true, c)
+	pr, err := b.Admit(t.Context(), padtest.FlowTo(p), true, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +254,7 @@ func TestLostChildComesBackForTrafficAndOnlyThen(t *testing.T) {
 
 func TestFailedReinitiationIsTriedAgainWhileTrafficWaits(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	b.add(t, p)
 	b.f.up(p, "beta-in")
 	c := &traffic{}
@@ -285,7 +287,7 @@ func TestFailedReinitiationIsTriedAgainWhileTrafficWaits(t *testing.T) {
 
 func TestRestartOfCharonReloadsRelistsAndRestores(t *testing.T) {
 	b := newBench(t)
-	p, idle := testPeer("beta", 2), testPeer("gamma", 3)
+	p, idle := padtest.Peer("beta", 2), padtest.Peer("gamma", 3)
 	b.add(t, p)
 	b.add(t, idle)
 	b.f.up(p, "beta-in")
@@ -321,7 +323,7 @@ func TestPeerAddedWithoutCharonIsGuardedAndLoadedLater(t *testing.T) {
 	b := newBench(t)
 	b.f.stop()
 	eventually(t, "disconnected", func() bool { return !b.DaemonStatus().Connected })
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	b.add(t, p)
 	if b.guarded.Load() != 1 {
 		t.Error("no guard before charon is there")
@@ -334,60 +336,60 @@ func TestPeerWithoutGuardIsNotLoaded(t *testing.T) {
 	b := newBench(t)
 	broken := errors.New("the kernel said no")
 	b.install = func(string, []guard.Spec) ([]guard.Result, error) { return make([]guard.Result, 1), broken }
-	if err := b.AddPeer(t.Context(), testPeer("beta", 2)); !errors.Is(err, broken) {
+	if err := b.AddPeer(t.Context(), padtest.Peer("beta", 2)); !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
 	if n := b.f.count("load-conn beta"); n != 0 {
 		t.Error("the connection was loaded without a guard")
 	}
-	if err := b.Prepare(t.Context(), flowTo(testPeer("beta", 2))); !errors.Is(err, ErrUnknownPeer) {
+	if err := b.Prepare(t.Context(), padtest.FlowTo(padtest.Peer("beta", 2))); !errors.Is(err, ErrUnknownPeer) {
 		t.Errorf("prepare: %v", err)
 	}
 }
 
 func TestRefusalsOfFlowsThatNoPeerHas(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	b.add(t, p)
 	b.f.up(p, "beta-out", "beta-in")
-	stranger := flowTo(testPeer("x", 99))
+	stranger := padtest.FlowTo(padtest.Peer("x", 99))
 	if err := b.Prepare(t.Context(), stranger); !errors.Is(err, ErrUnknownPeer) || !errors.Is(err, transport.ErrNotProtected) {
 		t.Errorf("prepare for a stranger: %v", err)
 	}
 	if _, err := b.Admit(t.Context(), stranger, false, &traffic{}); !errors.Is(err, ErrUnknownPeer) {
 		t.Errorf("admit of a stranger: %v", err)
 	}
-	wrongPort := flowTo(p)
+	wrongPort := padtest.FlowTo(p)
 	wrongPort.Remote = netip.AddrPortFrom(p.Remote, 80)
 	if err := b.Prepare(t.Context(), wrongPort); !errors.Is(err, ErrUnknownPeer) || !strings.Contains(err.Error(), "port 7471") {
 		t.Errorf("another port: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	elsewhere := flowTo(p)
+	elsewhere := padtest.FlowTo(p)
 	elsewhere.Local = netip.MustParseAddrPort("192.0.2.77:40000")
-	if _, err := b.Admit(ctx, elsewhere, true, &traffic{}); !errors.Is(err, ErrNotCovered) {
+	if _, err := b.Admit(ctx, elsewhere, true, &traffic{}); !errors.Is(err, pad.ErrNotCovered) {
 		t.Errorf("another local address: %v", err)
 	}
-	mapped := flowTo(p)
+	mapped := padtest.FlowTo(p)
 	mapped.Remote = netip.AddrPortFrom(netip.AddrFrom16(p.Remote.As16()), p.Port)
 	pr, err := b.Admit(t.Context(), mapped, true, &traffic{})
 	if err != nil {
 		t.Fatalf("an address in IPv6 form: %v", err)
 	}
 	pr.Release()
-	if err := b.AddPeer(t.Context(), testPeer("again", 2)); !errors.Is(err, ErrPeerExists) {
+	if err := b.AddPeer(t.Context(), padtest.Peer("again", 2)); !errors.Is(err, ErrPeerExists) {
 		t.Errorf("a second peer with the same address and port: %v", err)
 	}
 }
 
 func TestCallsReturnPromptlyWhenTheManagerCloses(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	b.f.set(func() { b.f.hang["initiate"] = true })
 	b.add(t, p)
 	got := make(chan error, 1)
-	go func() { got <- b.Prepare(context.Background(), flowTo(p)) }()
+	go func() { got <- b.Prepare(context.Background(), padtest.FlowTo(p)) }()
 	eventually(t, "initiating", func() bool { return b.f.count("initiate beta-out") == 1 })
 	events, _ := b.Events()
 	b.Close()
@@ -399,7 +401,7 @@ func TestCallsReturnPromptlyWhenTheManagerCloses(t *testing.T) {
 	if _, err := b.SAs(t.Context()); err == nil {
 		t.Error("SAs after Close gave no error")
 	}
-	if err := b.AddPeer(t.Context(), testPeer("gamma", 3)); !errors.Is(err, ErrClosed) {
+	if err := b.AddPeer(t.Context(), padtest.Peer("gamma", 3)); !errors.Is(err, ErrClosed) {
 		t.Errorf("AddPeer after Close: %v", err)
 	}
 	if err := b.Run(t.Context()); err != nil {
@@ -409,7 +411,7 @@ func TestCallsReturnPromptlyWhenTheManagerCloses(t *testing.T) {
 
 func TestDuplicateChildrenAreEndedButTheYoungest(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	b.add(t, p)
 	b.f.set(func() {
 		b.f.answer = func(cmd string, req tree) ([]string, tree) {
@@ -444,7 +446,7 @@ func TestPeerIsRemovedAlthoughItsSAsGoMeanwhile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			p := testPeer("beta", 2)
+			p := padtest.Peer("beta", 2)
 			b.add(t, p)
 			tries := 0
 			b.f.set(func() {
@@ -474,7 +476,7 @@ func TestChildThatIsDeletedAsItComesUpIsTriedAgain(t *testing.T) {
 	}{"twice": {2, true}, "always": {1000, false}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			p := testPeer("beta", 2)
+			p := padtest.Peer("beta", 2)
 			b.add(t, p)
 			tries := 0
 			b.f.set(func() {
@@ -487,7 +489,7 @@ func TestChildThatIsDeletedAsItComesUpIsTriedAgain(t *testing.T) {
 					return nil, nil
 				}
 			})
-			err := b.Prepare(t.Context(), flowTo(p))
+			err := b.Prepare(t.Context(), padtest.FlowTo(p))
 			if (err == nil) != tc.ok {
 				t.Errorf("Prepare: %v", err)
 			}
@@ -500,7 +502,7 @@ func TestChildThatIsDeletedAsItComesUpIsTriedAgain(t *testing.T) {
 
 func TestExchangeThatADeleteHasCrossedIsTriedAgain(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	b.add(t, p)
 	b.f.up(p, "beta-in")
 	eventually(t, "the peer's child is up", func() bool { st, _ := b.PeerStatus("beta"); return st.State == StateUp })
@@ -517,7 +519,7 @@ func TestExchangeThatADeleteHasCrossedIsTriedAgain(t *testing.T) {
 			return nil, nil
 		}
 	})
-	if err := b.Prepare(t.Context(), flowTo(p)); err != nil {
+	if err := b.Prepare(t.Context(), padtest.FlowTo(p)); err != nil {
 		t.Errorf("Prepare: %v", err)
 	}
 }

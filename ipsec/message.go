@@ -8,10 +8,11 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
 // connMessage is load-conn.
-func connMessage(p *Peer, plane esp.Plane) *vici.Message {
+func connMessage(p *pad.Peer, plane esp.Plane) *vici.Message {
 	encap := "no"
 	if plane.Offers().UDP {
 		encap = "yes" // userland ESP speaks it in UDP only
@@ -26,10 +27,10 @@ func connMessage(p *Peer, plane esp.Plane) *vici.Message {
 		sendCert, sendCertReq = "always", "yes" // certificate requests: RFC 7146 3.1 b
 	}
 	seconds := func(d time.Duration) string { return strconv.Itoa(int(d/time.Second)) + "s" }
-	child := func(spec laneSpec) *vici.Message {
+	child := func(spec pad.Child) *vici.Message {
 		m := charon.Section(
-			"local_ts", []string{spec.local.Numeric()},
-			"remote_ts", []string{spec.remote.Numeric()},
+			"local_ts", []string{spec.Local.Numeric()},
+			"remote_ts", []string{spec.Remote.Numeric()},
 			"esp_proposals", p.Profile.ESPFor(plane),
 			"mode", p.Profile.Mode.String(),
 			"start_action", "none", // the keeper initiates, nobody else
@@ -48,8 +49,8 @@ func connMessage(p *Peer, plane esp.Plane) *vici.Message {
 		return m
 	}
 	children := charon.Section()
-	for _, spec := range p.laneSpecs() {
-		charon.Set(children, spec.child, child(spec))
+	for _, spec := range p.ChildSAs() {
+		charon.Set(children, spec.Name, child(spec))
 	}
 	conn := charon.Section(
 		"version", strconv.Itoa(p.Profile.Version),

@@ -10,10 +10,11 @@ import (
 	"github.com/strongswan/govici/vici"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
 // initiate asks charon to bring a child up, and explains a failure.
-func (l *link) initiate(ctx context.Context, p *Peer, child string, d time.Duration) error {
+func (l *link) initiate(ctx context.Context, p *pad.Peer, child string, d time.Duration) error {
 	m := charon.Section("ike", p.Name, "child", child, "timeout", millis(d), "loglevel", "1")
 	_, log, err := l.control(ctx, d, "initiate", child, m)
 	var refused *charon.CommandError

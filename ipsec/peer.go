@@ -11,17 +11,14 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
 // lane is one of the children of a peer, and the flows that it carries. What it needs is
 // decided by its life, a state machine. The peer's mutex guards it.
 type lane struct {
-	child string // NAME-out or NAME-in, with a number where there are several
-	link  Link
-	role  role
-
-	local, remote charon.Selector // what the child has to cover
+	pad.Child
 
 	life lanestate.Lane
 	up   atomic.Bool // the peer's own child is installed, and nobody else's; read by Protection.Paused
@@ -39,20 +36,12 @@ type lane struct {
 	picked time.Time // the last one
 }
 
-// role tells who dials the flows of a lane.
-type role uint8
-
-const (
-	dialler  role = iota // this host
-	listener             // the peer
-)
-
 // peer is a configured peer. Its keeper goroutine (keeper.go) brings lost
 // children back.
 type peer struct {
 	m     *Manager
 	name  string
-	links []Link
+	links []pad.Link
 
 	local, remote netip.Addr
 
@@ -67,7 +56,7 @@ type peer struct {
 	steered  bool       // there is a route for it; guarded by applying
 
 	mu          sync.Mutex
-	cfg         Peer
+	cfg         pad.Peer
 	lanes       []*lane // those for flows that this host dials first
 	state       State
 	since       time.Time
@@ -94,12 +83,11 @@ type peer struct {
 	changed     chan struct{} // closed and replaced when the lanes change
 }
 
-func newPeer(m *Manager, cfg Peer) *peer {
-	p := &peer{m: m, name: cfg.Name, links: cfg.links(), local: cfg.Local, remote: cfg.Remote, cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), state: StateDown, since: time.Now(), changed: make(chan struct{}),
+func newPeer(m *Manager, cfg pad.Peer) *peer {
+	p := &peer{m: m, name: cfg.Name, links: cfg.AllLinks(), local: cfg.Local, remote: cfg.Remote, cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), state: StateDown, since: time.Now(), changed: make(chan struct{}),
 		lists: flights[struct{}]{pace: newPace(m.ctx)}}
-	for _, s := range cfg.laneSpecs() {
-		p.lanes = append(p.lanes, &lane{child: s.child, link: s.link, role: s.role, local: s.local, remote: s.remote,
-			life: lanestate.New(s.role == dialler, p.leads()), flows: map[*protection]struct{}{}, waiters: map[chan error]struct{}{}})
+	for _, s := range cfg.ChildSAs() {
+		p.lanes = append(p.lanes, &lane{Child: s, life: lanestate.New(s.Role == pad.Dialler, p.leads()), flows: map[*protection]struct{}{}, waiters: map[chan error]struct{}{}})
 	}
 	return p
 }
@@ -118,7 +106,7 @@ func (p *peer) leads() bool { return p.local.Less(p.remote) }
 // laneNamed returns the lane of a child, or nil; p.mu need not be held.
 func (p *peer) laneNamed(child string) *lane {
 	for _, l := range p.lanes {
-		if l.child == child {
+		if l.Name == child {
 			return l
 		}
 	}
@@ -145,25 +133,25 @@ func (p *peer) apply(sas []charon.SA, lost bool) {
 		carried = carried || len(l.installed) > 0
 		e := lanestate.Listed{Installed: len(l.installed), Settled: settledChildren(l.installed), Packets: l.packetsIn(), Foreign: len(l.foreign),
 			Named:    slices.ContainsFunc(l.foreign, func(f foreign) bool { return f.conn == p.name }),
-			Mismatch: l.role == listener && splitAnew(l, p.cfg.Children) != 0,
+			Mismatch: l.Role == pad.Listener && splitAnew(l, p.cfg.Children) != 0,
 			Replaced: !slices.ContainsFunc(l.installed, func(c charon.Child) bool {
 				return slices.ContainsFunc(had, func(o charon.Child) bool { return o.UniqueID == c.UniqueID })
 			}),
 			CharonGone: lost, IKEGone: hadIKE && !p.hasIKE, Afresh: afresh, Anew: anew}
 		var gone Reason
 		if l.up.Load() && !e.Up() {
-			if gone = p.endings.last(l.child); lost {
+			if gone = p.endings.last(l.Name); lost {
 				gone = ReasonCharon
 			}
 			e.Waiting, e.Reaped, e.Draw = l.waiting(), gone == ReasonIdle, rand.Float64()
 		}
 		out := p.happen(l, e)
 		if out.Do.Has(lanestate.Restore) {
-			events = append(events, Event{Kind: EventRestored, Peer: p.name, Child: l.child, Reason: needs[l.life.Why()],
+			events = append(events, Event{Kind: EventRestored, Peer: p.name, Child: l.Name, Reason: needs[l.life.Why()],
 				Detail: "streams go on after " + out.Outage.Round(time.Millisecond).String()})
 		}
 		if out.Do.Has(lanestate.Pause) {
-			events = append(events, Event{Kind: EventPaused, Peer: p.name, Child: l.child, Reason: gone, Detail: plural(len(l.flows), "stream") + " without an SA"})
+			events = append(events, Event{Kind: EventPaused, Peer: p.name, Child: l.Name, Reason: gone, Detail: plural(len(l.flows), "stream") + " without an SA"})
 		}
 	}
 	p.restate()
@@ -212,7 +200,7 @@ func (p *peer) sort(sas []charon.SA) []findings {
 	found := make([]findings, len(p.lanes))
 	for i := range sas {
 		sa := &sas[i]
-		if !alive(sa) {
+		if !sa.IsAlive() {
 			for _, c := range sa.Children {
 				for j, l := range p.lanes {
 					if l.inherited(sa, c) {
@@ -222,7 +210,7 @@ func (p *peer) sort(sas []charon.SA) []findings {
 			}
 			continue
 		}
-		own := p.cfg.owns(sa) == nil
+		own := p.cfg.Owns(sa) == nil
 		if own {
 			p.hasIKE = true
 			p.ikes = append(p.ikes, sa.UniqueID)
@@ -233,10 +221,10 @@ func (p *peer) sort(sas []charon.SA) []findings {
 			for j, l := range p.lanes {
 				switch {
 				case !c.IsInstalled():
-				case !own && (c.Name == l.child || charon.Overlap(c.LocalTS, l.local) && charon.Overlap(c.RemoteTS, l.remote)):
+				case !own && (c.Name == l.Name || charon.Overlap(c.LocalTS, l.Local) && charon.Overlap(c.RemoteTS, l.Remote)):
 					found[j].foreign = append(found[j].foreign, newForeign(sa, c))
-				case c.Name != l.child || !own:
-				case charon.AnyContains(c.LocalTS, l.local) && charon.AnyContains(c.RemoteTS, l.remote):
+				case c.Name != l.Name || !own:
+				case charon.AnyContains(c.LocalTS, l.Local) && charon.AnyContains(c.RemoteTS, l.Remote):
 					found[j].installed = append(found[j].installed, c)
 				default:
 					found[j].narrowed = append(found[j].narrowed, c)
@@ -254,15 +242,11 @@ func (p *peer) sort(sas []charon.SA) []findings {
 	return found
 }
 
-// alive tells that an IKE SA has authenticated its peer and is not on its way
-// out.
-func alive(sa *charon.SA) bool { return sa.State == "ESTABLISHED" || sa.State == "REKEYING" }
-
 // inherited tells that a child is one that the lane has had already, and waits
 // with an IKEv1 SA whose hosts authenticate anew: charon hands the children over
 // before that. Their keys are those that the old SA has authenticated.
 func (l *lane) inherited(sa *charon.SA, c charon.Child) bool {
-	return sa.Version == 1 && sa.State == "CONNECTING" && c.Name == l.child && c.IsInstalled() &&
+	return sa.Version == 1 && sa.State == "CONNECTING" && c.Name == l.Name && c.IsInstalled() &&
 		slices.ContainsFunc(l.installed, func(o charon.Child) bool { return o.UniqueID == c.UniqueID })
 }
 
@@ -328,9 +312,9 @@ func (p *peer) laneOf(f transport.Flow, outgoing bool) *lane {
 	}
 	for _, l := range p.lanes {
 		switch {
-		case !l.link.carries(f, outgoing):
-		case outgoing && l.role == dialler && l.local.HasPort(f.Local.Port()),
-			!outgoing && l.role == listener && l.remote.HasPort(f.Remote.Port()):
+		case !l.Link.Carries(f, outgoing):
+		case outgoing && l.Role == pad.Dialler && l.Local.HasPort(f.Local.Port()),
+			!outgoing && l.Role == pad.Listener && l.Remote.HasPort(f.Remote.Port()):
 			return l
 		}
 	}
@@ -339,5 +323,5 @@ func (p *peer) laneOf(f transport.Flow, outgoing bool) *lane {
 
 // hasLink tells whether a flow is one of the peer's links.
 func (p *peer) hasLink(f transport.Flow, outgoing bool) bool {
-	return f.Remote.Addr() == p.remote && slices.ContainsFunc(p.links, func(k Link) bool { return k.carries(f, outgoing) })
+	return f.Remote.Addr() == p.remote && slices.ContainsFunc(p.links, func(k pad.Link) bool { return k.Carries(f, outgoing) })
 }

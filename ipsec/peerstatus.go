@@ -8,6 +8,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -31,7 +32,7 @@ func (p *peer) status(plane esp.Plane) Status {
 }
 
 func (l *lane) status(busy bool) LaneStatus {
-	s := LaneStatus{Child: l.child, State: l.state(busy), Flows: len(l.flows), Reaped: l.life.Reaped()}
+	s := LaneStatus{Child: l.Name, State: l.state(busy), Flows: len(l.flows), Reaped: l.life.Reaped()}
 	if c := youngest(l.installed); c != nil {
 		s.UniqueID, s.SPIIn, s.SPIOut, s.ESP, s.Installed = c.UniqueID, c.SPIIn, c.SPIOut, c.Algorithms(), c.Installed
 	}
@@ -88,7 +89,7 @@ func (p *peer) leastLoaded(f transport.Flow) *lane {
 	var best *lane
 	load := 0
 	for _, l := range p.lanes {
-		if l.role != dialler || !l.link.carries(f, true) {
+		if l.Role != pad.Dialler || !l.Link.Carries(f, true) {
 			continue
 		}
 		l.picks = slices.DeleteFunc(l.picks, func(t time.Time) bool { return now.Sub(t) > lanestate.DialWait })

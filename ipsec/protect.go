@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -27,7 +27,7 @@ func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
 		return &AdmitError{Flow: f, Kind: ErrUnknownPeer, Detail: m.knownPeers(f)}
 	}
 	if a := f.Local.Addr(); a.IsValid() && !a.IsUnspecified() && a != p.local {
-		return &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, never: true, Detail: fmt.Sprintf("the peer's SA is for local address %v", p.local)}
+		return &AdmitError{Flow: f, Peer: p.name, Kind: pad.ErrNotCovered, never: true, Detail: fmt.Sprintf("the peer's SA is for local address %v", p.local)}
 	}
 	if err := m.screenBlocked(p.name, f); err != nil {
 		return m.refuse(p, err)
@@ -125,14 +125,14 @@ func (p *peer) forget(ln *lane, w chan error) {
 func (m *Manager) LocalPorts(_ context.Context, f transport.Flow) (lo, hi uint16, err error) {
 	f = unmapped(f)
 	p, ln := m.find(f, true)
-	if p == nil || ln.local.AnyPort() {
+	if p == nil || ln.Local.AnyPort() {
 		return 0, 0, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ln.picked = time.Now()
 	ln.picks = append(ln.picks, ln.picked)
-	return ln.local.PortFrom, ln.local.PortTo, nil
+	return ln.Local.PortFrom, ln.Local.PortTo, nil
 }
 
 var _ transport.PortChooser = (*Manager)(nil)
@@ -176,7 +176,7 @@ func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c 
 	}
 	p.mu.Unlock()
 	p.poke()
-	m.note(Event{Kind: EventFlowAdmitted, Peer: p.name, Child: ln.child, Detail: f.String()})
+	m.note(Event{Kind: EventFlowAdmitted, Peer: p.name, Child: ln.Name, Detail: f.String()})
 	return pr, nil
 }
 
@@ -198,16 +198,16 @@ func (m *Manager) refuse(p *peer, err error) error {
 }
 
 func (r *Refusals) add(err error) {
-	switch kindOf(err, ErrWrongIdentity, ErrGateway, ErrNotConnected, ErrNotCovered, ErrBlocked) {
+	switch kindOf(err, pad.ErrWrongIdentity, pad.ErrGateway, ErrNotConnected, pad.ErrNotCovered, ErrBlocked) {
 	case ErrBlocked:
 		r.Blocked++
-	case ErrWrongIdentity:
+	case pad.ErrWrongIdentity:
 		r.WrongIdentity++
-	case ErrGateway:
+	case pad.ErrGateway:
 		r.Gateway++
 	case ErrNotConnected:
 		r.NotConnected++
-	case ErrNotCovered:
+	case pad.ErrNotCovered:
 		r.NotCovered++
 	default:
 		r.Other++
@@ -225,16 +225,16 @@ func (m *Manager) prove(ctx context.Context, p *peer, ln *lane, f transport.Flow
 		changed, cfg := p.changed, p.cfg
 		p.mu.Unlock()
 		if f.Local.Addr() != cfg.Local {
-			return "", &AdmitError{Flow: f, Peer: p.name, Kind: ErrNotCovered, never: true, Detail: fmt.Sprintf("the peer's SA is for local address %v", cfg.Local)}
+			return "", &AdmitError{Flow: f, Peer: p.name, Kind: pad.ErrNotCovered, never: true, Detail: fmt.Sprintf("the peer's SA is for local address %v", cfg.Local)}
 		}
-		err := m.proof(ctx, p, &cfg, ln.child, f)
+		err := m.proof(ctx, p, &cfg, ln.Name, f)
 		if err == nil && !ln.up.Load() {
 			err = p.refresh(ctx) // so that the flow does not start as a paused one
 		}
 		if err == nil {
 			return transport.Identity(cfg.RemoteID), nil
 		}
-		if errors.Is(err, ErrWrongIdentity) || errors.Is(err, ErrGateway) {
+		if errors.Is(err, pad.ErrWrongIdentity) || errors.Is(err, pad.ErrGateway) {
 			return "", err
 		}
 		if ctx.Err() == nil || last == nil {
@@ -254,53 +254,21 @@ func (m *Manager) prove(ctx context.Context, p *peer, ln *lane, f transport.Flow
 }
 
 // proof looks once whether a flow is covered.
-func (m *Manager) proof(ctx context.Context, p *peer, cfg *Peer, name string, f transport.Flow) error {
+func (m *Manager) proof(ctx context.Context, p *peer, cfg *pad.Peer, name string, f transport.Flow) error {
 	sas, err := m.listAll(ctx)
 	if err != nil {
 		return &AdmitError{Flow: f, Peer: cfg.Name, Kind: ErrNotConnected, Detail: err.Error()}
 	}
-	sa, child, err := judge(cfg, name, f, sas)
+	sa, child, err := cfg.Carrier(name, f, sas)
 	if err != nil {
-		return err
+		kind := kindOf(err, pad.ErrWrongIdentity, pad.ErrGateway, pad.ErrNotCovered)
+		return &AdmitError{Flow: f, Peer: cfg.Name, Kind: kind, Detail: strings.TrimPrefix(err.Error(), kind.Error()+": ")}
 	}
 	st := m.DaemonStatus()
 	if err := m.confirm(p.host(st.DataPlane, st.Tun), sa, child); err != nil {
-		return &AdmitError{Flow: f, Peer: cfg.Name, Kind: ErrNotCovered, Detail: err.Error()}
+		return &AdmitError{Flow: f, Peer: cfg.Name, Kind: pad.ErrNotCovered, Detail: err.Error()}
 	}
 	return nil
-}
-
-// judge looks for the child that carries a flow in a list of all SAs.
-func judge(p *Peer, name string, f transport.Flow, sas []charon.SA) (*charon.SA, *charon.Child, error) {
-	refuse := func(kind error, format string, args ...any) (*charon.SA, *charon.Child, error) {
-		return nil, nil, &AdmitError{Flow: f, Peer: p.Name, Kind: kind, Detail: fmt.Sprintf(format, args...)}
-	}
-	var found *charon.SA
-	var child *charon.Child
-	for i := range sas {
-		sa := &sas[i]
-		for j := range sa.Children {
-			c := &sa.Children[j]
-			if !c.IsInstalled() || !charon.Covers(c.LocalTS, c.RemoteTS, f) {
-				continue
-			}
-			if sa.Peer != p.Name {
-				return refuse(ErrWrongIdentity, "child %s of connection %s, whose peer is %q, covers the flow as well; narrow its traffic selectors", c.Name, sa.Peer, sa.RemoteID)
-			}
-			if err := p.owns(sa); err != nil {
-				kind := kindOf(err, ErrWrongIdentity, ErrGateway)
-				return refuse(kind, "%s", strings.TrimPrefix(err.Error(), kind.Error()+": "))
-			}
-			// The lane's own child is the one that the keeper watches.
-			if alive(sa) && c.Name == name {
-				found, child = sa, c
-			}
-		}
-	}
-	if found == nil {
-		return refuse(ErrNotCovered, "no child %s is INSTALLED that has it", name)
-	}
-	return found, child, nil
 }
 
 // find returns the peer and the lane of a flow, or nil.
@@ -318,13 +286,21 @@ func (m *Manager) knownPeers(f transport.Flow) string {
 	for _, p := range m.allPeers() {
 		if p.hasLink(f, true) || p.hasLink(f, false) {
 			n := len(p.lanes) / len(p.links) / 2
-			return fmt.Sprintf("peer %s has %d child SAs per direction, for ports %d to 65535 of the host that dials; is child_sas the same on both hosts?", p.name, n, firstLanePort)
+			return fmt.Sprintf("peer %s has %d child SAs per direction, for ports %d to 65535 of the host that dials; is child_sas the same on both hosts?", p.name, n, pad.FirstBlockPort)
 		}
 		if p.remote == f.Remote.Addr() {
 			return fmt.Sprintf("%v is peer %s, whose link has %s", p.remote, p.name, linkWords(p.links))
 		}
 	}
 	return fmt.Sprintf("no peer has the address %v; add it first", f.Remote.Addr())
+}
+
+func linkWords(links []pad.Link) string {
+	var words []string
+	for _, k := range links {
+		words = append(words, k.String())
+	}
+	return strings.Join(words, ", ")
 }
 
 func unmapped(f transport.Flow) transport.Flow {

@@ -11,6 +11,7 @@ import (
 	"github.com/strongswan/govici/vici"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
 // Others can take from charon what it was given here: `swanctl --load-all`, which
@@ -67,7 +68,7 @@ func (l *link) caCerts(ctx context.Context) (map[string]bool, error) {
 }
 
 // missing names what charon no longer has of what it was given for a peer.
-func (l *link) missing(p *Peer, have holdings) (what []string) {
+func (l *link) missing(p *pad.Peer, have holdings) (what []string) {
 	if !have.conns[p.Name] {
 		what = append(what, "connection")
 	}
@@ -178,7 +179,7 @@ func (p *peer) reloadedSince(ctx context.Context, n uint64) bool {
 	return p.counters.Reloads > n
 }
 
-func (p *peer) config() Peer {
+func (p *peer) config() pad.Peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cfg

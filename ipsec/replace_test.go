@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 )
 
 // TestReplacedPeerKeepsItsGuard: between the old settings and the new ones the
@@ -15,7 +16,7 @@ func TestReplacedPeerKeepsItsGuard(t *testing.T) {
 	removed, ended := 0, 0
 	b.uninstall = func(guard.Spec) error { removed++; return nil }
 	b.empty = func(guard.Spec) error { ended++; return nil }
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	b.add(t, p)
 	p.RemoteID = "beta.example"
 	b.add(t, p)
@@ -44,8 +45,8 @@ func TestOtherGuardsAreLookedAfterWhileSocketsEnd(t *testing.T) {
 	b := newBench(t)
 	ending, end := make(chan struct{}), make(chan struct{})
 	b.empty = func(guard.Spec) error { close(ending); <-end; return nil }
-	b.add(t, testPeer("beta", 2))
-	b.add(t, testPeer("gamma", 3))
+	b.add(t, padtest.Peer("beta", 2))
+	b.add(t, padtest.Peer("gamma", 3))
 	removed := make(chan error, 1)
 	go func() { removed <- b.RemovePeer(t.Context(), "beta") }()
 	<-ending
@@ -66,21 +67,21 @@ func TestOtherGuardsAreLookedAfterWhileSocketsEnd(t *testing.T) {
 // Prepare returns after the pause, however long that takes.
 func TestIKEv1PeerGetsTimeToInstallItsHalf(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	p.Profile = p.Profile.Clone()
 	p.Profile.Version = 1
 	p.Profile.IKE, p.Profile.ESP = []string{"aes128-sha256-modp2048"}, []string{"aes128gcm16-modp2048"}
 	b.add(t, p)
 	b.f.answering(p)
 	begin := time.Now()
-	if err := b.Prepare(t.Context(), flowTo(p)); err != nil {
+	if err := b.Prepare(t.Context(), padtest.FlowTo(p)); err != nil {
 		t.Fatal(err)
 	}
 	if d := time.Since(begin); d < quickModeSettle {
 		t.Errorf("Prepare returned after %v", d)
 	}
 	b.Close()
-	if err := b.Prepare(t.Context(), flowTo(p)); err != nil && !errors.Is(err, ErrClosed) {
+	if err := b.Prepare(t.Context(), padtest.FlowTo(p)); err != nil && !errors.Is(err, ErrClosed) {
 		t.Errorf("after Close: %v", err)
 	}
 }

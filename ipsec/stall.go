@@ -93,7 +93,7 @@ func (p *peer) revive(ctx context.Context, l *link, ln *lane) {
 	if out.Work != lanestate.Renew {
 		return
 	}
-	p.m.cfg.Logger.Warn("an IPsec SA seems to lead nowhere, and is made anew", "peer", p.name, "child", ln.child)
+	p.m.cfg.Logger.Warn("an IPsec SA seems to lead nowhere, and is made anew", "peer", p.name, "child", ln.Name)
 	for _, c := range all {
 		p.doom(ReasonStale, func(_ uint32, k charon.Child) bool { return k.UniqueID == c.UniqueID })
 		if _, err := l.terminateWithin(ctx, reviveWait, c.Name, charon.Section("child-id", charon.Uint(c.UniqueID)), false); err == nil || ctx.Err() != nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,9 +15,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironwarp/ironwarp/internal/otheruser"
-	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -128,8 +127,8 @@ func TestProbeDaemonWithoutPermission(t *testing.T) {
 func TestListOf500SAsIsCompleteEveryTime(t *testing.T) {
 	f := newFakeCharon(t)
 	for i := range 500 {
-		p := testPeer(fmt.Sprintf("peer%d", i), 1)
-		f.sas = append(f.sas, saOf(p, p.outName(), p.inName()))
+		p := padtest.Peer(fmt.Sprintf("peer%d", i), 1)
+		f.sas = append(f.sas, saOf(p, p.Name+"-out", p.Name+"-in"))
 	}
 	l, err := connect(t.Context(), Config{Socket: f.socket}.withDefaults())
 	if err != nil {
@@ -191,14 +190,4 @@ func TestSubscriptionEndsWithItsContext(t *testing.T) {
 	if err := c.Subscribe(ctx, "list-sa"); !errors.Is(err, charon.ErrHangs) {
 		t.Errorf("error %v, want %v", err, charon.ErrHangs)
 	}
-}
-
-func testPeer(name string, n byte) Peer {
-	p := Peer{Name: name, Local: netip.AddrFrom4([4]byte{192, 0, 2, 1}), Remote: netip.AddrFrom4([4]byte{198, 51, 100, n}),
-		LocalID: "here", RemoteID: name, Port: 7471, PSK: auth.GenerateSecret(), OnDemand: true}
-	p, err := p.withDefaults()
-	if err != nil {
-		panic(err)
-	}
-	return p
 }

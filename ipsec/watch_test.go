@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
+	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 )
 
 // childTree is what charon's events tell of a child.
@@ -15,7 +17,7 @@ func childTree(name string, id int) tree {
 		{"bytes-in", "100"}, {"bytes-out", "200"}}
 }
 
-func (f *fakeCharon) childEvent(p Peer, up bool, ike, id int) {
+func (f *fakeCharon) childEvent(p pad.Peer, up bool, ike, id int) {
 	body := tree{{p.Name, tree{{"uniqueid", fmt.Sprint(ike)}, {"child-sas", tree{{"c", childTree("beta-out", id)}}}}}}
 	if up {
 		body = append(tree{{"up", "yes"}}, body...)
@@ -23,7 +25,7 @@ func (f *fakeCharon) childEvent(p Peer, up bool, ike, id int) {
 	f.raise("child-updown", body)
 }
 
-func (f *fakeCharon) says(p Peer, line string) {
+func (f *fakeCharon) says(p pad.Peer, line string) {
 	f.raise("log", tree{{"group", "IKE"}, {"ikesa-name", p.Name}, {"msg", line}})
 }
 
@@ -45,7 +47,7 @@ func await(t *testing.T, events <-chan Event, kind EventKind) Event {
 
 func TestEndOfAChildTellsItsReason(t *testing.T) {
 	b := newBench(t)
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	b.add(t, p)
 	events, cancel := b.Events()
 	defer cancel()
@@ -128,7 +130,7 @@ func TestWhatIsRememberedOfEndingsIsBounded(t *testing.T) {
 func TestStormCostsBoundedListsAndLines(t *testing.T) {
 	var lines lineCounter
 	b := newBenchWith(t, &lines)
-	p := testPeer("beta", 2)
+	p := padtest.Peer("beta", 2)
 	b.add(t, p)
 	before := b.f.count("list-sas")
 	begin := time.Now()

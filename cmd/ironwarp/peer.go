@@ -10,8 +10,8 @@ import (
 	"github.com/ironwarp/ironwarp/daemon"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/urfave/cli/v2"
 )
@@ -62,7 +62,7 @@ func peerFlags() []cli.Flag {
 		&cli.StringFlag{Name: "profile", Usage: "IPsec `PROFILE`: " + strings.Join(profile.Names(), ", ") + ", or one of the configuration"},
 		&cli.StringFlag{Name: "mode", Usage: "tunnel, or transport with kernel ESP (default: the profile's)"},
 		&cli.StringFlag{Name: "gateway", Usage: "`ADDRESS` of a gateway at which the peer's ESP may end: nothing protects what is behind it"},
-		&cli.IntFlag{Name: "child-sas", Usage: "child SAs per direction, a power of two up to " + fmt.Sprint(ipsec.MaxChildren) + ", so that kernels spread them over CPUs"},
+		&cli.IntFlag{Name: "child-sas", Usage: "child SAs per direction, a power of two up to " + fmt.Sprint(pad.MaxChildren) + ", so that kernels spread them over CPUs"},
 		&cli.DurationFlag{Name: "idle-reap", Usage: "delete child SAs whose streams were idle for this `TIME` (default: never)"},
 		&cli.StringFlag{Name: "protection", Usage: "ipsec, or loopback for a daemon on this host"},
 		&cli.BoolFlag{Name: "insecure-plaintext", Usage: "no protection at all: for labs only"},

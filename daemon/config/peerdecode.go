@@ -9,8 +9,8 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
@@ -77,7 +77,7 @@ func (d *decoder) peerIPsec(p *Peer) fields {
 		"ocsp_uris":  d.uris("ocsp_uris", &p.OCSPURIs, CheckOCSPURI),
 		"revocation": d.enum("revocation", func(s string) { p.Revocation = auth.Revocation(s) }, revocations()...),
 		"gateway":    d.addr("gateway", func(a netip.Addr) { p.Gateway = a }),
-		"child_sas":  d.integer("child_sas", 1, ipsec.MaxChildren, func(v uint64) { p.ChildSAs = int(v) }),
+		"child_sas":  d.integer("child_sas", 1, pad.MaxChildren, func(v uint64) { p.ChildSAs = int(v) }),
 		"idle_reap":  d.duration("idle_reap", MinIdleReap, MaxIdleReap, func(v time.Duration) { p.IdleReap = v }),
 		"profile": func(n ast.Node) {
 			p.profileAt = d.pos(n)
@@ -142,7 +142,7 @@ func (p *Peer) ipsecFault() (msg, fix string) {
 	case p.Auth == AuthCert && len(p.CAFiles) == 0:
 		return fmt.Sprintf("peer %s without ca_files", p.Name), "add ca_files: and a list of the certificates (PEM) of the authorities that may have issued the peer's certificate"
 	case p.ChildSAs&(p.ChildSAs-1) != 0:
-		return fmt.Sprintf("peer %s has child_sas: %d", p.Name, p.ChildSAs), fmt.Sprintf("allowed: powers of two up to %d, the same on both hosts", ipsec.MaxChildren)
+		return fmt.Sprintf("peer %s has child_sas: %d", p.Name, p.ChildSAs), fmt.Sprintf("allowed: powers of two up to %d, the same on both hosts", pad.MaxChildren)
 	case p.Gateway == p.Address:
 		return fmt.Sprintf("peer %s has its own address as gateway", p.Name), "remove gateway: it is for ESP that ends at another host"
 	case p.Gateway.IsValid() && p.Gateway.Is4() != p.Address.Is4():

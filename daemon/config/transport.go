@@ -7,7 +7,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -52,20 +52,20 @@ type Path struct {
 
 // Links are the ports that packets of the peer's streams have on the wire, one for
 // each of its carriers.
-func (p Peer) Links() []ipsec.Link {
-	var links []ipsec.Link
+func (p Peer) Links() []pad.Link {
+	var links []pad.Link
 	for _, k := range p.Transport.Kinds() {
 		port := p.Port
 		if k == transport.SCTPUDP {
 			port = p.UDPPort
 		}
-		links = append(links, ipsec.Link{Protocol: k.Protocol(), Port: port})
+		links = append(links, pad.Link{Protocol: k.Protocol(), Port: port})
 	}
 	return links
 }
 
 // Guarded are the links with an address that have a guard.
-func (c *Config) Guarded(a netip.Addr) (links []ipsec.Link) {
+func (c *Config) Guarded(a netip.Addr) (links []pad.Link) {
 	for _, p := range c.Peers {
 		if p.Protection == ProtectIPsec && slices.Contains(p.Addresses(), a) {
 			links = append(links, p.Links()...)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -41,7 +41,7 @@ func TestTransportOfAPeerReadsBack(t *testing.T) {
 			if got.Resolved = nil; !got.Equal(p) {
 				t.Errorf("\n got %+v\nwant %+v", got, p)
 			}
-			if !slices.Equal(got.Transport.Kinds(), tc.kinds) || got.Links()[len(tc.kinds)-1] != (ipsec.Link{Protocol: tc.kinds[len(tc.kinds)-1].Protocol(), Port: tc.port}) {
+			if !slices.Equal(got.Transport.Kinds(), tc.kinds) || got.Links()[len(tc.kinds)-1] != (pad.Link{Protocol: tc.kinds[len(tc.kinds)-1].Protocol(), Port: tc.port}) {
 				t.Errorf("kinds %v, links %v", got.Transport.Kinds(), got.Links())
 			}
 		})

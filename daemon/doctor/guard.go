@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
 // Guard is what was found of one peer's guard.
@@ -70,7 +70,7 @@ func (x *examination) guards() {
 
 // guard looks at one guard of a peer, of which there is one for each carrier and
 // address.
-func (x *examination) guard(p config.Peer, k ipsec.Link, g guard.Spec, have []guard.Policy) {
+func (x *examination) guard(p config.Peer, k pad.Link, g guard.Spec, have []guard.Policy) {
 	f := Finding{What: "guard of " + p.Name, Level: OK, Guard: &Guard{Peer: p.Name, Link: k.String(), Address: g.Remote, SelfTest: passed, Passed: true}}
 	for _, q := range have {
 		if slices.Contains(g.Addresses(), q.Remote) && q.Protocol == k.Protocol && (q.LocalPort == g.Port || q.PeerPort == g.Port) {

@@ -13,6 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
@@ -88,7 +89,7 @@ func (h *espHost) await(t *testing.T) {
 
 func (h *espHost) know(t *testing.T, o *espHost, key auth.Secret) {
 	t.Helper()
-	err := h.ipsec.AddPeer(t.Context(), ipsec.Peer{Name: o.Name(), Local: h.Addr(), Remote: o.Addr(), LocalID: h.Name(), RemoteID: o.Name(), Port: espPort, PSK: key, OnDemand: true})
+	err := h.ipsec.AddPeer(t.Context(), pad.Peer{Name: o.Name(), Local: h.Addr(), Remote: o.Addr(), LocalID: h.Name(), RemoteID: o.Name(), Port: espPort, PSK: key, OnDemand: true})
 	if err != nil {
 		t.Fatal(err)
 	}

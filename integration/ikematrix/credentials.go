@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 )
 
@@ -54,7 +54,7 @@ func sans(h *host) []string {
 }
 
 // give puts certificates of a kind into the hosts' settings for each other.
-func (m *matrix) give(kind string, a, b *ipsec.Peer) error {
+func (m *matrix) give(kind string, a, b *pad.Peer) error {
 	made, err := m.creds.of(kind, m.alpha, m.beta)
 	if err != nil {
 		return fmt.Errorf("make %s certificates: %w", kind, err)

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -20,15 +20,15 @@ func (e *setupError) Error() string { return e.err.Error() }
 func (e *setupError) Unwrap() error { return e.err }
 
 // peers are the hosts' settings for each other.
-func (m *matrix) peers(c *Case, port uint16) (a, b ipsec.Peer, err error) {
+func (m *matrix) peers(c *Case, port uint16) (a, b pad.Peer, err error) {
 	p, err := c.profile()
 	if err != nil {
 		return a, b, err
 	}
 	here, there := m.alpha.at(c), m.beta.at(c)
 	idA, idB := c.identities(here.String(), there.String())
-	a = ipsec.Peer{Name: "beta", Local: here, Remote: there, LocalID: idA, RemoteID: idB, Port: port, Profile: p, OnDemand: true}
-	b = ipsec.Peer{Name: "alpha", Local: there, Remote: here, LocalID: idB, RemoteID: idA, Port: port, Profile: p, OnDemand: true}
+	a = pad.Peer{Name: "beta", Local: here, Remote: there, LocalID: idA, RemoteID: idB, Port: port, Profile: p, OnDemand: true}
+	b = pad.Peer{Name: "alpha", Local: there, Remote: here, LocalID: idB, RemoteID: idA, Port: port, Profile: p, OnDemand: true}
 	if c.Auth == psk {
 		a.PSK = auth.GenerateSecret()
 		b.PSK = a.PSK
@@ -47,7 +47,7 @@ func (m *matrix) try(ctx context.Context, row *Row, port uint16) (*Agreed, error
 	}
 	if row.Stream {
 		for _, kind := range carriers() {
-			a.Links = append(a.Links, ipsec.Link{Protocol: kind.Protocol(), Port: port})
+			a.Links = append(a.Links, pad.Link{Protocol: kind.Protocol(), Port: port})
 		}
 		b.Links = a.Links
 	}
@@ -94,7 +94,7 @@ func carriers() []transport.Kind {
 
 // connect gives the hosts each other as peers and makes a connection. A failure
 // is a setupError, unless what must not be went through all the same.
-func (m *matrix) connect(ctx context.Context, a, b *ipsec.Peer, to netip.AddrPort) (srv *echoServer, conn *transport.Conn, err error) {
+func (m *matrix) connect(ctx context.Context, a, b *pad.Peer, to netip.AddrPort) (srv *echoServer, conn *transport.Conn, err error) {
 	errA, errB := m.alpha.m.AddPeer(ctx, *a), m.beta.m.AddPeer(ctx, *b)
 	if srv, err = m.beta.serveEcho(ctx, to); err != nil {
 		return nil, nil, err
@@ -118,13 +118,13 @@ func (m *matrix) connect(ctx context.Context, a, b *ipsec.Peer, to netip.AddrPor
 
 // returns checks the SAs at both ends, deletes the child at one of them and
 // checks that the same stream goes on over another child.
-func (m *matrix) returns(ctx context.Context, c *Case, conn *transport.Conn, a, b *ipsec.Peer) (*Agreed, error) {
+func (m *matrix) returns(ctx context.Context, c *Case, conn *transport.Conn, a, b *pad.Peer) (*Agreed, error) {
 	var last *Agreed
 	deleted := map[string]bool{} // children, by their SPI
 	look := func(returned bool) error {
 		for _, e := range []struct {
 			h     *host
-			peer  *ipsec.Peer
+			peer  *pad.Peer
 			child string
 		}{{m.alpha, a, "beta-out"}, {m.beta, b, "alpha-in"}} {
 			all, err := e.h.children(ctx, e.child)

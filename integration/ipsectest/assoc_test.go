@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
@@ -42,11 +42,11 @@ func newPairOf(t *testing.T, kind transport.Kind, cfg lab.Config) *pair {
 }
 
 // linkOf is the link that a kind of carriers has in these tests.
-func linkOf(kind transport.Kind) ipsec.Link {
+func linkOf(kind transport.Kind) pad.Link {
 	if kind == transport.SCTPUDP {
-		return ipsec.Link{Protocol: transport.ProtoUDP, Port: sctp.DefaultPort}
+		return pad.Link{Protocol: transport.ProtoUDP, Port: sctp.DefaultPort}
 	}
-	return ipsec.Link{Protocol: kind.Protocol(), Port: port}
+	return pad.Link{Protocol: kind.Protocol(), Port: port}
 }
 
 // clear is how many packets of the pair's link crossed the wire outside ESP.

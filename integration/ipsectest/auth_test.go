@@ -19,6 +19,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
@@ -75,7 +76,7 @@ func (a *authority) trusted() auth.Authority {
 func (a *authority) crl() string { return filepath.Join(a.dir, "ca.crl") }
 
 // withCertificates makes a peer's setting one with certificates.
-func (a *authority) withCertificates(h *host, c *ipsec.Peer) {
+func (a *authority) withCertificates(h *host, c *pad.Peer) {
 	a.t.Helper()
 	c.PSK = auth.Secret{}
 	c.Cert = a.issue(pki.Request{Name: h.Name()})
@@ -98,7 +99,7 @@ func TestCertificatesAuthenticateBothHosts(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPair(t, lab.Config{})
 			ca := newAuthority(t, "lab")
-			p.addWith(t, func(h *host, c *ipsec.Peer) {
+			p.addWith(t, func(h *host, c *pad.Peer) {
 				c.Profile = mustProfile(t, tc.profile)
 				c.LocalID, c.RemoteID = tc.ids(h), tc.ids(p.other(h))
 				ca.withCertificates(h, c)
@@ -122,7 +123,7 @@ func TestCertificatesAuthenticateBothHosts(t *testing.T) {
 // attempt is a pair whose beta cannot be reached, and why.
 type attempt struct {
 	name    string
-	change  func(t *testing.T, p *pair, h *host, c *ipsec.Peer)
+	change  func(t *testing.T, p *pair, h *host, c *pad.Peer)
 	charon  string // of both hosts' strongswan.conf
 	after   func(p *pair)
 	kinds   []error
@@ -133,7 +134,7 @@ type attempt struct {
 func (a *attempt) run(t *testing.T, profile string) {
 	t.Helper()
 	p := newPair(t, lab.Config{Charon: a.charon})
-	p.addWith(t, func(h *host, c *ipsec.Peer) {
+	p.addWith(t, func(h *host, c *pad.Peer) {
 		c.Profile = mustProfile(t, profile)
 		if a.change != nil {
 			a.change(t, p, h, c)
@@ -167,16 +168,16 @@ func (a *attempt) run(t *testing.T, profile string) {
 	}
 }
 
-func onBeta(f func(c *ipsec.Peer)) func(*testing.T, *pair, *host, *ipsec.Peer) {
-	return func(_ *testing.T, p *pair, h *host, c *ipsec.Peer) {
+func onBeta(f func(c *pad.Peer)) func(*testing.T, *pair, *host, *pad.Peer) {
+	return func(_ *testing.T, p *pair, h *host, c *pad.Peer) {
 		if h == p.beta {
 			f(c)
 		}
 	}
 }
 
-func onAlpha(f func(c *ipsec.Peer)) func(*testing.T, *pair, *host, *ipsec.Peer) {
-	return func(_ *testing.T, p *pair, h *host, c *ipsec.Peer) {
+func onAlpha(f func(c *pad.Peer)) func(*testing.T, *pair, *host, *pad.Peer) {
+	return func(_ *testing.T, p *pair, h *host, c *pad.Peer) {
 		if h == p.alpha {
 			f(c)
 		}
@@ -187,30 +188,30 @@ func TestFailedIKEIsExplained(t *testing.T) {
 	stranger := netip.MustParseAddr("10.99.0.77")
 	for profile, attempts := range map[string][]attempt{
 		"rfc7146": {
-			{name: "keys differ", change: onBeta(func(c *ipsec.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys differ", `"alpha"`, `"beta"`}},
-			{name: "the peer expects somebody else", change: onBeta(func(c *ipsec.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"other identities"}},
-			{name: "no common IKE proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.IKE = []string{"aes256-sha512-modp4096"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE proposals"}},
-			{name: "no common ESP proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.ESP = []string{"aes256-sha512-modp2048"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE is fine", "ESP proposals"}},
-			{name: "the peer has another port", change: onBeta(func(c *ipsec.Peer) { c.Port++ }), kinds: []error{ipsec.ErrTrafficSelectors}, advice: []string{"another port than 7471"}},
-			{name: "the peer does not know us", change: onBeta(func(c *ipsec.Peer) { c.Remote = stranger }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not know 10.99.0.1"}},
-			{name: "the peer speaks IKEv1", change: onBeta(func(c *ipsec.Peer) { c.Profile, _ = profile.ByName("rfc3723") }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not speak IKEv2"}},
+			{name: "keys differ", change: onBeta(func(c *pad.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys differ", `"alpha"`, `"beta"`}},
+			{name: "the peer expects somebody else", change: onBeta(func(c *pad.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"other identities"}},
+			{name: "no common IKE proposal", change: onBeta(func(c *pad.Peer) { c.Profile.IKE = []string{"aes256-sha512-modp4096"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE proposals"}},
+			{name: "no common ESP proposal", change: onBeta(func(c *pad.Peer) { c.Profile.ESP = []string{"aes256-sha512-modp2048"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE is fine", "ESP proposals"}},
+			{name: "the peer has another port", change: onBeta(func(c *pad.Peer) { c.Port++ }), kinds: []error{ipsec.ErrTrafficSelectors}, advice: []string{"another port than 7471"}},
+			{name: "the peer does not know us", change: onBeta(func(c *pad.Peer) { c.Remote = stranger }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not know 10.99.0.1"}},
+			{name: "the peer speaks IKEv1", change: onBeta(func(c *pad.Peer) { c.Profile, _ = profile.ByName("rfc3723") }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not speak IKEv2"}},
 			{name: "the peer is down", charon: impatient, after: func(p *pair) { p.beta.KillCharon() }, kinds: []error{ipsec.ErrUnreachable}, advice: []string{"UDP ports 500 and 4500", "10.99.0.2"}},
-			{name: "an algorithm without a plugin", charon: noCurves, change: onAlpha(func(c *ipsec.Peer) { c.Profile.IKE = []string{"aes128-sha256-ecp256"} }), kinds: []error{ipsec.ErrPluginMissing}, advice: []string{"libstrongswan-extra-plugins"}},
+			{name: "an algorithm without a plugin", charon: noCurves, change: onAlpha(func(c *pad.Peer) { c.Profile.IKE = []string{"aes128-sha256-ecp256"} }), kinds: []error{ipsec.ErrPluginMissing}, advice: []string{"libstrongswan-extra-plugins"}},
 		},
 		"rfc3723": {
-			{name: "keys differ", charon: impatient, change: onBeta(func(c *ipsec.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys differ"}},
-			{name: "the peer expects somebody else", change: onBeta(func(c *ipsec.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys are the same", `remote_id has to be "alpha"`}},
-			{name: "the peer is somebody else", change: onAlpha(func(c *ipsec.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{`says that it is "beta"`, `expected to be "gamma"`}},
-			{name: "no common IKE proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.IKE = []string{"aes256-sha512-modp4096"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE proposals"}},
-			{name: "no common ESP proposal", change: onBeta(func(c *ipsec.Peer) { c.Profile.ESP = []string{"aes256-sha512-modp2048"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE is fine", "ESP proposals"}},
-			{name: "the peer has another port", change: onBeta(func(c *ipsec.Peer) { c.Port++ }), kinds: []error{ipsec.ErrTrafficSelectors}, advice: []string{"another port than 7471"}},
-			{name: "the peer speaks IKEv2", change: onBeta(func(c *ipsec.Peer) { c.Profile, _ = profile.ByName("rfc7146") }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not speak IKEv1"}},
+			{name: "keys differ", charon: impatient, change: onBeta(func(c *pad.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys differ"}},
+			{name: "the peer expects somebody else", change: onBeta(func(c *pad.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys are the same", `remote_id has to be "alpha"`}},
+			{name: "the peer is somebody else", change: onAlpha(func(c *pad.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{`says that it is "beta"`, `expected to be "gamma"`}},
+			{name: "no common IKE proposal", change: onBeta(func(c *pad.Peer) { c.Profile.IKE = []string{"aes256-sha512-modp4096"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE proposals"}},
+			{name: "no common ESP proposal", change: onBeta(func(c *pad.Peer) { c.Profile.ESP = []string{"aes256-sha512-modp2048"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE is fine", "ESP proposals"}},
+			{name: "the peer has another port", change: onBeta(func(c *pad.Peer) { c.Port++ }), kinds: []error{ipsec.ErrTrafficSelectors}, advice: []string{"another port than 7471"}},
+			{name: "the peer speaks IKEv2", change: onBeta(func(c *pad.Peer) { c.Profile, _ = profile.ByName("rfc7146") }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not speak IKEv1"}},
 		},
 		"rfc3723-aggressive": {
-			{name: "keys differ", charon: allowAggressive, change: onBeta(func(c *ipsec.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, notKind: ipsec.ErrAggressiveRefused, advice: []string{"keys differ"}},
-			{name: "the peer expects somebody else", charon: allowAggressive, change: onBeta(func(c *ipsec.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAggressiveRefused}, advice: []string{`remote_id has to be "alpha"`}},
+			{name: "keys differ", charon: allowAggressive, change: onBeta(func(c *pad.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, notKind: ipsec.ErrAggressiveRefused, advice: []string{"keys differ"}},
+			{name: "the peer expects somebody else", charon: allowAggressive, change: onBeta(func(c *pad.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAggressiveRefused}, advice: []string{`remote_id has to be "alpha"`}},
 			{name: "the peer's strongSwan allows none", kinds: []error{ipsec.ErrAggressiveRefused, ipsec.ErrAuthFailed}, advice: []string{"i_dont_care_about_security_and_use_aggressive_mode_psk"}},
-			{name: "the peer has main mode", charon: allowAggressive, change: onBeta(func(c *ipsec.Peer) { c.Profile.Aggressive = false }), kinds: []error{ipsec.ErrAggressiveRefused}, advice: []string{"not configured for aggressive mode"}},
+			{name: "the peer has main mode", charon: allowAggressive, change: onBeta(func(c *pad.Peer) { c.Profile.Aggressive = false }), kinds: []error{ipsec.ErrAggressiveRefused}, advice: []string{"not configured for aggressive mode"}},
 		},
 	} {
 		for _, a := range attempts {
@@ -224,23 +225,23 @@ func TestFailedCertificatesAreExplained(t *testing.T) {
 		ca, other := newAuthority(t, "lab"), newAuthority(t, "somebody's")
 		for i, c := range []struct {
 			name   string
-			change func(h *host, c *ipsec.Peer)
-			beta   func(h *host, c *ipsec.Peer)
-			alpha  func(h *host, c *ipsec.Peer)
+			change func(h *host, c *pad.Peer)
+			beta   func(h *host, c *pad.Peer)
+			alpha  func(h *host, c *pad.Peer)
 			kinds  []error
 			advice []string
 		}{
-			{name: "the peer's has expired", beta: func(_ *host, c *ipsec.Peer) { c.Cert = ca.issue(pki.Request{Name: c.LocalID, Life: -time.Hour}) },
+			{name: "the peer's has expired", beta: func(_ *host, c *pad.Peer) { c.Cert = ca.issue(pki.Request{Name: c.LocalID, Life: -time.Hour}) },
 				kinds: []error{auth.ErrCertExpired, ipsec.ErrAuthFailed}, advice: []string{"was valid until", "clock says"}},
-			{name: "the peer's is not valid yet", beta: func(_ *host, c *ipsec.Peer) {
+			{name: "the peer's is not valid yet", beta: func(_ *host, c *pad.Peer) {
 				c.Cert = ca.issue(pki.Request{Name: c.LocalID, NotBefore: time.Now().Add(time.Hour)})
 			}, kinds: []error{auth.ErrCertNotYet, ipsec.ErrClock}, advice: []string{"becomes valid only on", "clock says"}},
-			{name: "our own has expired", alpha: func(_ *host, c *ipsec.Peer) { c.Cert = ca.issue(pki.Request{Name: c.LocalID, Life: -time.Hour}) },
+			{name: "our own has expired", alpha: func(_ *host, c *pad.Peer) { c.Cert = ca.issue(pki.Request{Name: c.LocalID, Life: -time.Hour}) },
 				kinds: []error{auth.ErrCertExpired, ipsec.ErrAuthFailed}, advice: []string{"this host's own certificate", "issue another one"}},
-			{name: "the peer's is of another authority", beta: func(_ *host, c *ipsec.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
+			{name: "the peer's is of another authority", beta: func(_ *host, c *pad.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
 				kinds: []error{auth.ErrCertUntrusted}, advice: []string{"somebody's", `"CN=lab"`}},
-			{name: "the peer's is of the authority of a third host", beta: func(_ *host, c *ipsec.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
-				alpha: func(h *host, c *ipsec.Peer) {
+			{name: "the peer's is of the authority of a third host", beta: func(_ *host, c *pad.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
+				alpha: func(h *host, c *pad.Peer) {
 					c.Cert = ca.issue(pki.Request{Name: c.LocalID})
 					third := *c
 					third.Name, third.RemoteID, third.Remote, third.CAs = "third", "third", netip.MustParseAddr("10.99.0.77"), []auth.Authority{other.trusted()}
@@ -248,28 +249,28 @@ func TestFailedCertificatesAreExplained(t *testing.T) {
 						t.Fatal(err)
 					}
 				}, kinds: []error{auth.ErrCertUntrusted}, advice: []string{"for another peer", `"CN=lab"`}},
-			{name: "our own is of another authority", alpha: func(_ *host, c *ipsec.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
+			{name: "our own is of another authority", alpha: func(_ *host, c *pad.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
 				kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"trusts another authority than", "somebody's"}},
-			{name: "the peer's was revoked", beta: func(_ *host, c *ipsec.Peer) {
+			{name: "the peer's was revoked", beta: func(_ *host, c *pad.Peer) {
 				c.Cert = ca.issue(pki.Request{Name: "revoked", SANs: []string{c.LocalID}})
 				if _, err := pki.Revoke(ca.dir, "revoked"); err != nil {
 					t.Fatal(err)
 				}
-			}, change: func(_ *host, c *ipsec.Peer) { c.CAs[0].CRLURIs = []string{"file://" + ca.crl()} },
+			}, change: func(_ *host, c *pad.Peer) { c.CAs[0].CRLURIs = []string{"file://" + ca.crl()} },
 				kinds: []error{auth.ErrCertRevoked, ipsec.ErrAuthFailed}, advice: []string{"was revoked"}},
-			{name: "the list cannot be had", alpha: func(_ *host, c *ipsec.Peer) { c.CAs[0].CRLURIs = []string{"file://" + ca.crl() + ".none"} },
+			{name: "the list cannot be had", alpha: func(_ *host, c *pad.Peer) { c.CAs[0].CRLURIs = []string{"file://" + ca.crl() + ".none"} },
 				kinds: []error{auth.ErrCertStatus}, advice: []string{"could not reach", "ca.crl.none"}},
-			{name: "nobody to ask", alpha: func(_ *host, c *ipsec.Peer) { c.Revocation = auth.RevocationStrict },
+			{name: "nobody to ask", alpha: func(_ *host, c *pad.Peer) { c.Revocation = auth.RevocationStrict },
 				kinds: []error{auth.ErrCertStatus}, advice: []string{"names a CRL or an OCSP responder"}},
-			{name: "the peer is somebody else", beta: func(_ *host, c *ipsec.Peer) { c.LocalID = "gamma"; c.Cert = ca.issue(pki.Request{Name: "gamma"}) },
+			{name: "the peer is somebody else", beta: func(_ *host, c *pad.Peer) { c.LocalID = "gamma"; c.Cert = ca.issue(pki.Request{Name: "gamma"}) },
 				kinds: []error{ipsec.ErrAuthFailed}},
-			{name: "the peer has a key", beta: func(_ *host, c *ipsec.Peer) { c.Cert, c.CAs, c.PSK = nil, nil, auth.GenerateSecret() },
+			{name: "the peer has a key", beta: func(_ *host, c *pad.Peer) { c.Cert, c.CAs, c.PSK = nil, nil, auth.GenerateSecret() },
 				kinds: []error{ipsec.ErrAuthFailed}},
-			{name: "we have a key", alpha: func(_ *host, c *ipsec.Peer) { c.Cert, c.CAs, c.PSK = nil, nil, auth.GenerateSecret() },
+			{name: "we have a key", alpha: func(_ *host, c *pad.Peer) { c.Cert, c.CAs, c.PSK = nil, nil, auth.GenerateSecret() },
 				kinds: []error{ipsec.ErrAuthFailed}},
 		} {
 			_ = i
-			a := attempt{kinds: c.kinds, advice: c.advice, change: func(t *testing.T, p *pair, h *host, peer *ipsec.Peer) {
+			a := attempt{kinds: c.kinds, advice: c.advice, change: func(t *testing.T, p *pair, h *host, peer *pad.Peer) {
 				ca.t, other.t = t, t
 				peer.PSK = auth.Secret{}
 				ca.fresh()
@@ -314,8 +315,8 @@ func TestCRLOverHTTPIsReadAgainOnReload(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	ca := newAuthority(t, "lab")
 	uri := ca.serve(p.alpha, http.FileServer(http.Dir(ca.dir)))
-	var alpha ipsec.Peer
-	p.addWith(t, func(h *host, c *ipsec.Peer) {
+	var alpha pad.Peer
+	p.addWith(t, func(h *host, c *pad.Peer) {
 		ca.withCertificates(h, c)
 		if h == p.alpha {
 			c.CAs[0].CRLURIs = []string{uri + "/ca.crl"}
@@ -402,7 +403,7 @@ func TestOCSPResponderDecides(t *testing.T) {
 				ca := newAuthority(t, "lab")
 				beta := ca.issue(pki.Request{Name: "beta"})
 				uri := ca.responder(p.alpha, beta, status)
-				p.addWith(t, func(h *host, c *ipsec.Peer) {
+				p.addWith(t, func(h *host, c *pad.Peer) {
 					c.Profile, c.PSK, c.CAs = mustProfile(t, profile), auth.Secret{}, []auth.Authority{ca.trusted()}
 					c.Cert = beta
 					if h == p.alpha {
@@ -432,7 +433,7 @@ func TestOCSPResponderDecides(t *testing.T) {
 func TestControlARevokedPeerIsAcceptedWhereNobodyIsAsked(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	ca := newAuthority(t, "lab")
-	p.addWith(t, func(h *host, c *ipsec.Peer) { ca.withCertificates(h, c) })
+	p.addWith(t, func(h *host, c *pad.Peer) { ca.withCertificates(h, c) })
 	if _, err := pki.Revoke(ca.dir, "beta"); err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +450,7 @@ func TestThePeerOfOneKeyCannotAuthenticateAsAnother(t *testing.T) {
 		t.Run(profile, func(t *testing.T) {
 			p := newPair(t, lab.Config{Charon: allowAggressive + "\n" + impatient})
 			mallory := auth.GenerateSecret()
-			p.addWith(t, func(h *host, c *ipsec.Peer) {
+			p.addWith(t, func(h *host, c *pad.Peer) {
 				c.Profile = mustProfile(t, profile)
 				if h == p.beta { // it has mallory's key, and says that it is beta
 					c.PSK = mallory

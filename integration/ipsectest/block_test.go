@@ -18,6 +18,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -142,7 +143,7 @@ func TestBlockStopsNothingElse(t *testing.T) {
 		if h == gamma {
 			o = p.beta
 		}
-		if err := h.m.AddPeer(t.Context(), ipsec.Peer{Name: o.Name(), Local: h.at(), Remote: o.at(), LocalID: h.Name(), RemoteID: o.Name(), Port: port, PSK: p.key, OnDemand: true}); err != nil {
+		if err := h.m.AddPeer(t.Context(), pad.Peer{Name: o.Name(), Local: h.at(), Remote: o.at(), LocalID: h.Name(), RemoteID: o.Name(), Port: port, PSK: p.key, OnDemand: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -290,7 +291,7 @@ func TestBlockCountsPacketsOfEveryKind(t *testing.T) {
 			p, mallory := hostile(t, lab.Config{NoCharon: true})
 			p.alpha.v6, p.beta.v6 = f.v6, f.v6
 			cfg := p.peerOf(p.beta)
-			cfg.Links = []ipsec.Link{linkOf(transport.TCP), linkOf(transport.SCTPUDP), linkOf(transport.SCTP)}
+			cfg.Links = []pad.Link{linkOf(transport.TCP), linkOf(transport.SCTPUDP), linkOf(transport.SCTP)}
 			if err := p.beta.m.AddPeer(t.Context(), cfg); err != nil {
 				t.Fatal(err)
 			}

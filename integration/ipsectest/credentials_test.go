@@ -20,6 +20,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 )
 
@@ -56,8 +57,8 @@ func TestCredentialsGoWithTheirPeer(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	ca := newAuthority(t, "lab")
 	m := p.alpha.m
-	var first ipsec.Peer
-	p.addWith(t, func(h *host, c *ipsec.Peer) {
+	var first pad.Peer
+	p.addWith(t, func(h *host, c *pad.Peer) {
 		ca.withCertificates(h, c)
 		if h == p.alpha {
 			first = *c
@@ -106,7 +107,7 @@ func TestCredentialsOfOthersStay(t *testing.T) {
 	p := newPair(t, lab.Config{})
 	ca := newAuthority(t, "lab")
 	charonCall(t, p.alpha, "load-shared", "id", "somebody-else", "type", "IKE", "data", "0123456789abcdef")
-	p.addWith(t, func(h *host, c *ipsec.Peer) { ca.withCertificates(h, c) })
+	p.addWith(t, func(h *host, c *pad.Peer) { ca.withCertificates(h, c) })
 	if err := p.alpha.m.RemovePeer(t.Context(), "beta"); err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +149,7 @@ func TestCertificateOfAnIntermediateAuthorityIsTrustedThroughItsRoot(t *testing.
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.addWith(t, func(h *host, c *ipsec.Peer) {
+			p.addWith(t, func(h *host, c *pad.Peer) {
 				c.Profile, c.PSK, c.CAs = mustProfile(t, profile), auth.Secret{}, []auth.Authority{trusted}
 				middle := issue(t, root, x509.Certificate{Subject: pkix.Name{CommonName: "between " + h.Name()}, IsCA: true, KeyUsage: x509.KeyUsageCertSign})
 				leaf := issue(t, middle, x509.Certificate{Subject: pkix.Name{CommonName: h.Name()}, DNSNames: []string{h.Name()}, KeyUsage: x509.KeyUsageDigitalSignature})

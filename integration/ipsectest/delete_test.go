@@ -13,6 +13,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -35,7 +36,7 @@ func ikev1() *profile.Profile {
 }
 
 // addWith gives both hosts each other as a peer, changed by change.
-func (p *pair) addWith(t *testing.T, change func(h *host, c *ipsec.Peer)) {
+func (p *pair) addWith(t *testing.T, change func(h *host, c *pad.Peer)) {
 	t.Helper()
 	for _, h := range []*host{p.alpha, p.beta} {
 		c := p.peerOf(h)
@@ -106,7 +107,7 @@ func TestPhase2DeleteLeavesTheStreamUp(t *testing.T) {
 // deleteMatrix deletes the Phase 2 SA by each side, and both, in each phase of a
 // stream's life.
 func deleteMatrix(t *testing.T, p *pair, version string, profile *profile.Profile) {
-	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = profile })
+	p.addWith(t, func(_ *host, c *pad.Peer) { c.Profile = profile })
 	p.echo(t, p.beta, nil)
 	wire := capture(t, p.beta)
 	for _, d := range deleters {
@@ -235,7 +236,7 @@ func TestControlALostSAWithoutTheGuardLeaks(t *testing.T) {
 }
 
 func leak(t *testing.T, p *pair, profile *profile.Profile) {
-	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = profile })
+	p.addWith(t, func(_ *host, c *pad.Peer) { c.Profile = profile })
 	p.echo(t, p.beta, nil)
 	c := p.mustOpen(t, p.alpha)
 	for _, h := range []*host{p.alpha, p.beta} {
@@ -368,7 +369,7 @@ func TestFreshIKEKeysLeaveStreamsAlone(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v.name, func(t *testing.T) {
 			p := newPair(t, lab.Config{})
-			p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = v.profile() })
+			p.addWith(t, func(_ *host, c *pad.Peer) { c.Profile = v.profile() })
 			p.beta.echo(t, nil)
 			c := p.alpha.mustDial(t, p.beta)
 			k := talk(c)

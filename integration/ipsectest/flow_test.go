@@ -11,6 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -107,16 +108,16 @@ func TestWrongIdentityAndWrongPortAreExplained(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name   string
-		change func(*ipsec.Peer)
+		change func(*pad.Peer)
 		kind   error
 	}{
-		{"the peer is somebody else", func(c *ipsec.Peer) { c.RemoteID = "gamma" }, ipsec.ErrAuthFailed},
-		{"the peer expects somebody else", func(c *ipsec.Peer) { c.LocalID = "mallory" }, ipsec.ErrAuthFailed},
-		{"other algorithms", func(c *ipsec.Peer) {
+		{"the peer is somebody else", func(c *pad.Peer) { c.RemoteID = "gamma" }, ipsec.ErrAuthFailed},
+		{"the peer expects somebody else", func(c *pad.Peer) { c.LocalID = "mallory" }, ipsec.ErrAuthFailed},
+		{"other algorithms", func(c *pad.Peer) {
 			c.Profile = profile.Default()
 			c.Profile.IKE = []string{"aes256ctr-sha512-prfsha512-modp4096"}
 		}, ipsec.ErrNoProposal},
-		{"another port", func(c *ipsec.Peer) { c.Port = port + 1 }, ipsec.ErrTrafficSelectors},
+		{"another port", func(c *pad.Peer) { c.Port = port + 1 }, ipsec.ErrTrafficSelectors},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := p.peerOf(p.alpha)
@@ -157,7 +158,7 @@ func TestFlowWithoutAnSAIsRefused(t *testing.T) {
 	defer c.Close()
 	select {
 	case err := <-refused:
-		if !errors.Is(err, ipsec.ErrNotCovered) || !errors.Is(err, transport.ErrNotProtected) {
+		if !errors.Is(err, pad.ErrNotCovered) || !errors.Is(err, transport.ErrNotProtected) {
 			t.Errorf("refused with %v", err)
 		}
 	case <-time.After(2 * time.Minute):

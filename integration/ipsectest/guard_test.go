@@ -22,6 +22,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -452,7 +453,7 @@ func helper() int {
 	}
 	go func() { _ = m.Run(ctx) }()
 	local, remote := netip.MustParseAddr(f[1]), netip.MustParseAddr(f[3])
-	if err := m.AddPeer(ctx, ipsec.Peer{Name: f[2], Local: local, Remote: remote, LocalID: f[0], RemoteID: f[2], Port: port, PSK: key}); err != nil {
+	if err := m.AddPeer(ctx, pad.Peer{Name: f[2], Local: local, Remote: remote, LocalID: f[0], RemoteID: f[2], Port: port, PSK: key}); err != nil {
 		fmt.Println(err)
 		return 1
 	}

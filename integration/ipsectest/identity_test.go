@@ -15,6 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -90,7 +91,7 @@ func TestFlowOfRightAddressesUnderAnotherIdentityIsRefused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	err := p.alpha.m.Prepare(ctx, transport.Flow{Protocol: transport.ProtoTCP, Remote: netip.AddrPortFrom(p.beta.Addr(), port)})
-	if !errors.Is(err, ipsec.ErrWrongIdentity) || !strings.Contains(err.Error(), "mallory") {
+	if !errors.Is(err, pad.ErrWrongIdentity) || !strings.Contains(err.Error(), "mallory") {
 		t.Errorf("dialling under mallory's SA: %v", err)
 	}
 	// On beta nothing but this connection carries the link, and no Protector asks.
@@ -108,7 +109,7 @@ func TestFlowOfRightAddressesUnderAnotherIdentityIsRefused(t *testing.T) {
 	defer c.Close()
 	select {
 	case err := <-refused:
-		if !errors.Is(err, ipsec.ErrWrongIdentity) || !errors.Is(err, transport.ErrNotProtected) {
+		if !errors.Is(err, pad.ErrWrongIdentity) || !errors.Is(err, transport.ErrNotProtected) {
 			t.Errorf("refused with %v", err)
 		}
 	case <-time.After(2 * time.Minute):

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
@@ -37,7 +37,7 @@ func detail(t *testing.T, format string, args ...any) {
 }
 
 // addPeersWith gives both hosts the other as a peer, changed by f.
-func (p *pair) addPeersWith(t *testing.T, f func(*ipsec.Peer)) {
+func (p *pair) addPeersWith(t *testing.T, f func(*pad.Peer)) {
 	t.Helper()
 	for _, h := range []*host{p.alpha, p.beta} {
 		cfg := p.peerOf(h)
@@ -133,7 +133,7 @@ func TestKernelESPInEveryMode(t *testing.T) {
 			row(t, fmt.Sprintf("%v mode, %s, %s: echoes while either side deletes the child", tc.mode, family, esn))
 			p.alpha.v6, p.beta.v6 = tc.v6, tc.v6
 			wire := capture(t, p.beta)
-			p.addPeersWith(t, func(c *ipsec.Peer) {
+			p.addPeersWith(t, func(c *pad.Peer) {
 				c.Profile = profile.Default()
 				c.Profile.Mode, c.Profile.ESN = tc.mode, tc.esn
 			})

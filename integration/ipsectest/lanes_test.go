@@ -10,6 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -34,7 +35,7 @@ func TestFlowsSpreadOverSeveralChildSAs(t *testing.T) {
 	row(t, "streams spread over several child SAs of a peer")
 	const n = 4
 	p := newPair(t, lab.Config{})
-	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Children = n })
+	p.addWith(t, func(_ *host, c *pad.Peer) { c.Children = n })
 	p.beta.echo(t, nil)
 	wire := capture(t, p.beta)
 	var flows []*transport.Conn
@@ -116,7 +117,7 @@ func TestDifferentNumbersOfChildSAsAreExplained(t *testing.T) {
 	for _, tc := range []struct{ dialler, dialled int }{{4, 1}, {1, 4}, {4, 2}, {2, 4}} {
 		t.Run(fmt.Sprintf("%d dials %d", tc.dialler, tc.dialled), func(t *testing.T) {
 			p := newPair(t, lab.Config{})
-			p.addWith(t, func(h *host, c *ipsec.Peer) {
+			p.addWith(t, func(h *host, c *pad.Peer) {
 				c.Children = tc.dialler
 				if h == p.beta {
 					c.Children = tc.dialled

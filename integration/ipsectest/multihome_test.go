@@ -8,12 +8,13 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
 // newMultihomed is a pair on two wires whose association uses both. change may
 // alter what a host has of the second path as a peer of its own.
-func newMultihomed(t *testing.T, change func(h *host, c *ipsec.Peer)) *pair {
+func newMultihomed(t *testing.T, change func(h *host, c *pad.Peer)) *pair {
 	t.Helper()
 	p := newPairOf(t, transport.SCTP, lab.Config{Wires: 2})
 	for _, h := range []*host{p.alpha, p.beta} {
@@ -24,7 +25,7 @@ func newMultihomed(t *testing.T, change func(h *host, c *ipsec.Peer)) *pair {
 		if change != nil {
 			change(h, &second)
 		}
-		for _, c := range []ipsec.Peer{first, second} {
+		for _, c := range []pad.Peer{first, second} {
 			if !c.Remote.IsValid() {
 				continue
 			}
@@ -167,15 +168,15 @@ func TestMultihomedAssociationBeginsOnOnePath(t *testing.T) {
 func TestMultihomedAssociationIsCoveredOrRefused(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
-		change func(h *host, c *ipsec.Peer)
+		change func(h *host, c *pad.Peer)
 		kind   error
 	}{
-		{"the second address is nobody's", func(h *host, c *ipsec.Peer) {
+		{"the second address is nobody's", func(h *host, c *pad.Peer) {
 			if h.Name() == "beta" {
 				c.Remote = netip.Addr{}
 			}
 		}, ipsec.ErrUnknownPeer},
-		{"the second path is another identity's", func(h *host, c *ipsec.Peer) {
+		{"the second path is another identity's", func(h *host, c *pad.Peer) {
 			if h.Name() == "beta" {
 				c.RemoteID = "gamma"
 			} else {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
@@ -47,7 +47,7 @@ func TestKernelESPCarriesOnWithoutCharonAndKeepsNoOrphans(t *testing.T) {
 			row(t, fmt.Sprintf("SIGKILL of charon on both hosts, %v mode: the kernel carries on without, and no orphaned SA is left when charon is back", mode))
 			p := kernelPair(t)
 			wire := capture(t, p.beta)
-			p.addPeersWith(t, func(c *ipsec.Peer) {
+			p.addPeersWith(t, func(c *pad.Peer) {
 				c.Profile = profile.Default()
 				c.Profile.Mode = mode
 			})

@@ -17,6 +17,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -104,11 +105,11 @@ func (h *host) start(t *testing.T) {
 }
 
 // peerOf is the setting of the other host on this one.
-func (p *pair) peerOf(h *host) ipsec.Peer {
+func (p *pair) peerOf(h *host) pad.Peer {
 	o := p.other(h)
-	c := ipsec.Peer{Name: o.Name(), Local: h.at(), Remote: o.at(), LocalID: h.Name(), RemoteID: o.Name(), Port: port, PSK: p.key, OnDemand: true}
+	c := pad.Peer{Name: o.Name(), Local: h.at(), Remote: o.at(), LocalID: h.Name(), RemoteID: o.Name(), Port: port, PSK: p.key, OnDemand: true}
 	if p.kind != transport.TCP {
-		c.Links = []ipsec.Link{linkOf(p.kind)}
+		c.Links = []pad.Link{linkOf(p.kind)}
 	}
 	return c
 }

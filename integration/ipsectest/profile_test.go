@@ -10,9 +10,9 @@ import (
 	"github.com/strongswan/govici/vici"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
@@ -72,7 +72,7 @@ func TestProfilesCarryTrafficInESPOnly(t *testing.T) {
 	} {
 		t.Run(tc.profile+" "+tc.esp, func(t *testing.T) {
 			p := newPair(t, lab.Config{Charon: "i_dont_care_about_security_and_use_aggressive_mode_psk = yes"})
-			p.addWith(t, func(_ *host, c *ipsec.Peer) {
+			p.addWith(t, func(_ *host, c *pad.Peer) {
 				c.Profile = mustProfile(t, tc.profile, strings.Fields(tc.esp)...)
 			})
 			p.beta.echo(t, nil)
@@ -121,7 +121,7 @@ func TestTripleDESGetsFreshKeysBeforeItsLimitAndTheStreamStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPair(t, lab.Config{})
 			const limit = 100_000
-			p.addWith(t, func(_ *host, c *ipsec.Peer) {
+			p.addWith(t, func(_ *host, c *pad.Peer) {
 				c.Profile = mustProfile(t, name, "3des-sha1-modp2048")
 				c.Profile.RekeyBytes = limit
 			})
@@ -181,7 +181,7 @@ func carriesMore(t *testing.T, h *host, first charon.Child, limit uint64) bool {
 
 func TestIKEv1AuthenticatesAnewUnderALiveStream(t *testing.T) {
 	p := newPair(t, lab.Config{})
-	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = mustProfile(t, "rfc3723") })
+	p.addWith(t, func(_ *host, c *pad.Peer) { c.Profile = mustProfile(t, "rfc3723") })
 	p.beta.echo(t, nil)
 	wire := capture(t, p.beta)
 	k := talk(p.alpha.mustDial(t, p.beta))
@@ -236,7 +236,7 @@ func charonSession(t *testing.T, h *host) *vici.Session {
 // refuses a second one.
 func TestIKEv1ChildrenThatAreTooManyEndAndTheStreamStays(t *testing.T) {
 	p := newPair(t, lab.Config{})
-	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = mustProfile(t, "rfc3723") })
+	p.addWith(t, func(_ *host, c *pad.Peer) { c.Profile = mustProfile(t, "rfc3723") })
 	p.beta.echo(t, nil)
 	k := talk(p.alpha.mustDial(t, p.beta))
 	k.moves(t, 20)
@@ -256,7 +256,7 @@ func TestIKEv1ChildrenThatAreTooManyEndAndTheStreamStays(t *testing.T) {
 // The control of TestTripleDESGetsFreshKeysBeforeItsLimitAndTheStreamStays: without a limit the keys stay.
 func TestControlWithoutALimitOfBytesTheKeysStay(t *testing.T) {
 	p := newPair(t, lab.Config{})
-	p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Profile = mustProfile(t, "rfc3723", "aes128-sha1-modp2048") })
+	p.addWith(t, func(_ *host, c *pad.Peer) { c.Profile = mustProfile(t, "rfc3723", "aes128-sha1-modp2048") })
 	p.beta.echo(t, nil)
 	conn := p.alpha.mustDial(t, p.beta)
 	line := strings.Repeat("x", 1000) + "\n"

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -173,9 +173,9 @@ func TestEveryAnswerThatQuotesTheLinkIsStopped(t *testing.T) {
 				t.Skip("this kernel has SCTP, and answers in its own way")
 			}
 			alpha.v6, beta.v6 = q.v6, q.v6
-			k := ipsec.Link{Protocol: transport.ProtoUDP, Port: udpPort}
+			k := pad.Link{Protocol: transport.ProtoUDP, Port: udpPort}
 			if q.proto != 0 {
-				k = ipsec.Link{Protocol: q.proto, Port: port}
+				k = pad.Link{Protocol: q.proto, Port: port}
 			}
 			spec := guard.Spec{NetNS: alpha.NetNS(), Remote: beta.at(), Protocol: k.Protocol, Port: k.Port, DataPlane: esp.Userland}
 			if err := guard.Install(spec); err != nil {

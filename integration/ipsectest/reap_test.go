@@ -6,6 +6,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -22,7 +23,7 @@ func TestIdleChildIsReapedAndComesBackWithTheFirstByte(t *testing.T) {
 }
 
 func reap(t *testing.T, p *pair, profile *profile.Profile) {
-	p.addWith(t, func(h *host, c *ipsec.Peer) {
+	p.addWith(t, func(h *host, c *pad.Peer) {
 		c.Profile = profile
 		if h == p.alpha {
 			c.IdleReap = time.Second

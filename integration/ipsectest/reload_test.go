@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
 // What Debian's unit runs when strongSwan is reloaded, and what an administrator
@@ -32,7 +33,7 @@ func TestWhatSwanctlUnloadsIsLoadedAgain(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := newPair(t, lab.Config{})
 			ca := newAuthority(t, "lab")
-			p.addWith(t, func(h *host, c *ipsec.Peer) {
+			p.addWith(t, func(h *host, c *pad.Peer) {
 				if tc.certs {
 					ca.withCertificates(h, c)
 				}

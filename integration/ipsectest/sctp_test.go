@@ -18,6 +18,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -193,7 +194,7 @@ func TestAssociationOfRightAddressesUnderAnotherIdentityIsRefused(t *testing.T) 
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		err := p.alpha.m.Prepare(ctx, transport.Flow{Protocol: k.Protocol, Remote: netip.AddrPortFrom(p.beta.Addr(), k.Port)})
-		if !errors.Is(err, ipsec.ErrWrongIdentity) || errors.Is(err, transport.ErrAway) || !strings.Contains(err.Error(), "mallory") {
+		if !errors.Is(err, pad.ErrWrongIdentity) || errors.Is(err, transport.ErrAway) || !strings.Contains(err.Error(), "mallory") {
 			t.Errorf("dialling under mallory's SA: %v", err)
 		}
 		// On beta nothing but this connection carries the link, and no Protector asks.
@@ -207,7 +208,7 @@ func TestAssociationOfRightAddressesUnderAnotherIdentityIsRefused(t *testing.T) 
 		}
 		select {
 		case err := <-refused:
-			if !errors.Is(err, ipsec.ErrWrongIdentity) || !errors.Is(err, transport.ErrNotProtected) {
+			if !errors.Is(err, pad.ErrWrongIdentity) || !errors.Is(err, transport.ErrNotProtected) {
 				t.Errorf("refused with %v", err)
 			}
 		case <-time.After(2 * time.Minute):
@@ -236,7 +237,7 @@ func TestClearAssociationIsNotAdmitted(t *testing.T) {
 		}
 		select {
 		case err := <-refused:
-			if !errors.Is(err, ipsec.ErrNotCovered) || !errors.Is(err, transport.ErrNotProtected) {
+			if !errors.Is(err, pad.ErrNotCovered) || !errors.Is(err, transport.ErrNotProtected) {
 				t.Errorf("refused with %v", err)
 			}
 		case <-time.After(2 * time.Minute):
@@ -253,8 +254,8 @@ func TestClearAssociationIsNotAdmitted(t *testing.T) {
 func TestLinksOfAPeerAreIndependent(t *testing.T) {
 	overEach(t, "beside TCP with the same peer: the child of one is deleted, the other goes on under its own", lab.Config{}, func(t *testing.T, p *pair) {
 		kind := p.kind
-		p.addWith(t, func(_ *host, c *ipsec.Peer) {
-			c.Links = []ipsec.Link{linkOf(transport.TCP), linkOf(kind)}
+		p.addWith(t, func(_ *host, c *pad.Peer) {
+			c.Links = []pad.Link{linkOf(transport.TCP), linkOf(kind)}
 		})
 		wire := capture(t, p.beta)
 		p.beta.echo(t, nil)
@@ -312,7 +313,7 @@ func TestLinksOfAPeerAreIndependent(t *testing.T) {
 func TestAssociationsSpreadOverSeveralChildSAs(t *testing.T) {
 	const n = 4
 	overEach(t, fmt.Sprintf("associations spread over %d child SAs of a peer", n), lab.Config{}, func(t *testing.T, p *pair) {
-		p.addWith(t, func(_ *host, c *ipsec.Peer) { c.Children = n })
+		p.addWith(t, func(_ *host, c *pad.Peer) { c.Children = n })
 		p.echo(t, p.beta, nil)
 		for range n {
 			if err := ping(p.mustOpen(t, p.alpha), "hello"); err != nil {
@@ -333,9 +334,9 @@ func TestAssociationsSpreadOverSeveralChildSAs(t *testing.T) {
 // the link.
 func TestAssociationWithAPeerOnAnotherPortIsExplained(t *testing.T) {
 	p := newPairOf(t, transport.SCTPUDP, lab.Config{})
-	p.addWith(t, func(h *host, c *ipsec.Peer) {
+	p.addWith(t, func(h *host, c *pad.Peer) {
 		if h == p.beta {
-			c.Links = []ipsec.Link{linkOf(transport.TCP)}
+			c.Links = []pad.Link{linkOf(transport.TCP)}
 		}
 	})
 	_, err := p.open(t, p.alpha, transport.Config{})

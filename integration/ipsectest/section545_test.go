@@ -21,6 +21,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -98,7 +99,7 @@ func TestPeerWithoutAnSAIsNotAnswered(t *testing.T) {
 		eventually(t, "there is an answer without the guard", func() bool { return len(answers()) > 0 })
 		select {
 		case err := <-refused:
-			if !errors.Is(err, ipsec.ErrNotCovered) {
+			if !errors.Is(err, pad.ErrNotCovered) {
 				t.Errorf("refused with %v", err)
 			}
 		case <-time.After(2 * time.Minute):
@@ -293,7 +294,7 @@ func TestStreamThroughAGatewaysTunnelIsRefused(t *testing.T) {
 					return tell(t, g.alpha, "initiate", message(t, "ike", "tunnel", "child", "tunnel", "timeout", "10000"))
 				})
 				err := g.prepare(t)
-				want := map[string]error{"gate": ipsec.ErrWrongIdentity, "beta": ipsec.ErrGateway}[id]
+				want := map[string]error{"gate": pad.ErrWrongIdentity, "beta": pad.ErrGateway}[id]
 				kernel := g.lab.DataPlane() == esp.Kernel // there the guard comes before the tunnel's policies
 				if !errors.Is(err, want) && !kernel || err == nil {
 					t.Errorf("dialling: %v, want %v", err, want)
@@ -305,7 +306,7 @@ func TestStreamThroughAGatewaysTunnelIsRefused(t *testing.T) {
 				if !kernel {
 					select {
 					case err := <-refused:
-						if !errors.Is(err, ipsec.ErrWrongIdentity) && !errors.Is(err, ipsec.ErrGateway) || !errors.Is(err, transport.ErrNotProtected) {
+						if !errors.Is(err, pad.ErrWrongIdentity) && !errors.Is(err, pad.ErrGateway) || !errors.Is(err, transport.ErrNotProtected) {
 							t.Errorf("refused with %v", err)
 						}
 					case <-time.After(2 * time.Minute):

@@ -14,7 +14,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/siw"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
 )
@@ -57,7 +57,7 @@ func (c siwCase) String() string {
 // setUp configures both hosts.
 func (c siwCase) setUp(t *testing.T, p *pair) {
 	t.Helper()
-	peer := func(h *host) ipsec.Peer {
+	peer := func(h *host) pad.Peer {
 		cfg := p.peerOf(h)
 		cfg.Profile = profile.Default()
 		cfg.Profile.Mode = c.mode

@@ -27,9 +27,9 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/auth/authtest"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
 func file(t *testing.T, path string) []byte {
@@ -61,8 +61,8 @@ func TestPrivateKeyIsNeverShown(t *testing.T) {
 	leaks := []string{hex.EncodeToString(d), strings.ToUpper(hex.EncodeToString(d)), decimal, string(d),
 		base64.StdEncoding.EncodeToString(block.Bytes)[40:80], strings.Trim(fmt.Sprint(d), "[]")}
 
-	peer := ipsec.Peer{Name: "beta", Cert: c, LocalID: "here", CAs: []auth.Authority{authtest.Trust(t, dir)}}
-	hidden := struct{ peer ipsec.Peer }{peer} // package fmt does not call methods of what it cannot export
+	peer := pad.Peer{Name: "beta", Cert: c, LocalID: "here", CAs: []auth.Authority{authtest.Trust(t, dir)}}
+	hidden := struct{ peer pad.Peer }{peer} // package fmt does not call methods of what it cannot export
 	var log bytes.Buffer
 	slog.New(slog.NewJSONHandler(&log, nil)).Info("text", "cred", c, "peer", peer, "hidden", hidden)
 	slog.New(slog.NewTextHandler(&log, nil)).Info("text", "cred", c, "peer", peer, "hidden", hidden, "in", []*auth.Credential{c})
@@ -99,10 +99,10 @@ func TestSecretIsNotShownInsideOfUnexportedFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	hidden := struct {
-		cfg  ipsec.Peer
+		cfg  pad.Peer
 		list []auth.Secret
 		by   map[string]auth.Secret
-	}{ipsec.Peer{Name: "beta", PSK: s}, []auth.Secret{s}, map[string]auth.Secret{"x": s}}
+	}{pad.Peer{Name: "beta", PSK: s}, []auth.Secret{s}, map[string]auth.Secret{"x": s}}
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
 		for _, text := range []string{fmt.Sprintf(verb, hidden), fmt.Sprintf(verb, &hidden)} {
 			for _, leak := range []string{key, hex.EncodeToString([]byte(key)), strings.Trim(fmt.Sprint([]byte(key)), "[]")} {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
 func TestSecretIsNeverShown(t *testing.T) {
@@ -23,7 +23,7 @@ func TestSecretIsNeverShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	peer := ipsec.Peer{Name: "beta", PSK: s}
+	peer := pad.Peer{Name: "beta", PSK: s}
 	var log bytes.Buffer
 	l := slog.New(slog.NewJSONHandler(&log, nil))
 	l.Info("text", "secret", s, "peer", peer, "in", []auth.Secret{s})

@@ -82,3 +82,7 @@ const (
 
 // IsInstalled reports whether the child carries traffic.
 func (c *Child) IsInstalled() bool { return c.State == StateInstalled || c.State == StateRekeying }
+
+// IsAlive reports whether the IKE SA has authenticated its peer and is not on its way
+// out.
+func (sa *SA) IsAlive() bool { return sa.State == "ESTABLISHED" || sa.State == "REKEYING" }

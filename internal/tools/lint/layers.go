@@ -33,6 +33,7 @@ var layers = [][]string{
 	{"ddp/enhanced"},
 	{"ddp"},
 	{"ipsec"},
+	{"ipsec/pad"},
 	{"ipsec/guard", "ipsec/profile", "ipsec/charon", "ipsec/lanestate", "ipsec/auth"},
 	{"ipsec/esp", "ipsec/pki"},
 	{"verbs/verbstest"}, // a network for tests of what is above

@@ -1,11 +1,12 @@
-package ipsec
+package pad
 
 import (
 	"fmt"
-	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
 // checkIdentities checks both identities and what the IKE mode makes of them.
@@ -57,10 +58,10 @@ func orNone(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// keyClash tells whether strongSwan would confuse the pre-shared keys of two
-// peers: it looks them up by the identities of both hosts, and in IKEv1's main
+// KeyClash is not nil if strongSwan would confuse the pre-shared keys of two peers:
+// it looks them up by the identities of both hosts, and in IKEv1's main
 // mode, where these come too late, by the addresses (RFC 2409 5.4).
-func (p *Peer) keyClash(o *Peer) error {
+func (p *Peer) KeyClash(o *Peer) error {
 	if p.Cert != nil || o.Cert != nil || p.PSK.Equal(o.PSK) || p.Name == o.Name {
 		return nil
 	}
@@ -72,4 +73,20 @@ func (p *Peer) keyClash(o *Peer) error {
 		return fmt.Errorf("peers %s and %s have the same addresses (%v and %v) and different pre-shared keys, and IKEv1's main mode finds a key by the addresses: give both the same key, or use IKEv2 (RFC 2409 5.4)", o.Name, p.Name, p.Local, p.Remote)
 	}
 	return nil
+}
+
+// AskedRevocation is what charon is asked for. Where every authority has a place to
+// ask, "ifuri" is "strict": charon's own "ifuri" accepts a certificate if it
+// finds none, for whatever reason.
+func (p *Peer) AskedRevocation() auth.Revocation {
+	if p.Revocation == auth.RevocationIfURI && !slices.ContainsFunc(p.CAs, func(a auth.Authority) bool { return len(a.CRLURIs)+len(a.OCSPURIs) == 0 }) {
+		return auth.RevocationStrict
+	}
+	return p.Revocation
+}
+
+// AsksForStatus reports whether a place is known where the status of certificates can
+// be asked for.
+func (p *Peer) AsksForStatus() bool {
+	return slices.ContainsFunc(p.CAs, func(a auth.Authority) bool { return len(a.CRLURIs)+len(a.OCSPURIs) > 0 })
 }

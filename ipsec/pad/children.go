@@ -1,4 +1,4 @@
-package ipsec
+package pad
 
 import (
 	"fmt"
@@ -6,12 +6,15 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
+// MaxChildren bounds the child SAs of a peer per direction.
+const MaxChildren = 16
+
 // A peer with N child SAs per direction splits the dynamic ports (RFC 6335
 // section 6) of the host that dials into N blocks. Each block is a power of two
 // and aligned to it, so that a kernel's selector (port and mask) expresses it.
 const (
-	firstLanePort = 49152
-	lanePorts     = 1<<16 - firstLanePort
+	FirstBlockPort = 49152
+	blockPorts     = 1<<16 - FirstBlockPort
 )
 
 // portBlock is the range of block k of n; with one block it is every port.
@@ -19,14 +22,14 @@ func portBlock(k, n int) (lo, hi uint16) {
 	if n <= 1 {
 		return 0, 65535
 	}
-	size := lanePorts / n
-	lo = uint16(firstLanePort + k*size)
+	size := blockPorts / n
+	lo = uint16(FirstBlockPort + k*size)
 	return lo, lo + uint16(size-1)
 }
 
-// splitOf tells into how many blocks a peer splits its ports that has this one;
-// 0: it is no such block.
-func splitOf(s charon.Selector) int {
+// SplitOf returns the number of blocks into which a peer splits its ports that has this
+// one, or 0 if it is no such block.
+func SplitOf(s charon.Selector) int {
 	if s.AnyPort() {
 		return 1
 	}
@@ -40,48 +43,52 @@ func splitOf(s charon.Selector) int {
 	return 0
 }
 
-// laneSpec is one child SA as it is configured.
-type laneSpec struct {
-	child         string
-	link          Link
-	role          role
-	local, remote charon.Selector
+// Role is who dials the flows of a child SA.
+type Role uint8
+
+const (
+	Dialler  Role = iota // this host
+	Listener             // the peer
+)
+
+// Child is one child SA as it is configured.
+type Child struct {
+	Name          string // in charon
+	Link          Link
+	Role          Role
+	Local, Remote charon.Selector // what it has to cover
 }
 
-// laneSpecs are the children of a peer link by link, those for flows that this
+// ChildSAs are the child SAs of a peer link by link, those for flows that this
 // host dials first.
-func (p Peer) laneSpecs() []laneSpec {
-	var specs []laneSpec
+func (p Peer) ChildSAs() []Child {
+	var all []Child
 	n := max(p.Children, 1)
-	for _, link := range p.links() {
-		for _, r := range []role{dialler, listener} {
+	for _, link := range p.AllLinks() {
+		for _, r := range []Role{Dialler, Listener} {
 			for k := range n {
-				name := p.outName()
-				if r == listener {
-					name = p.inName()
+				name := p.Name + "-out" + link.suffix()
+				if r == Listener {
+					name = p.Name + "-in" + link.suffix()
 				}
-				name += link.suffix()
 				if n > 1 {
 					name = fmt.Sprintf("%s-%d", name, k)
 				}
 				local, remote := p.selectors(link, r, k)
-				specs = append(specs, laneSpec{child: name, link: link, role: r, local: local, remote: remote})
+				all = append(all, Child{Name: name, Link: link, Role: r, Local: local, Remote: remote})
 			}
 		}
 	}
-	return specs
+	return all
 }
 
 // selectors are those of a child: a block of ports of the host that dials, the
 // link's port of the one that is dialled.
-func (p Peer) selectors(link Link, r role, k int) (local, remote charon.Selector) {
+func (p Peer) selectors(link Link, r Role, k int) (local, remote charon.Selector) {
 	lo, hi := portBlock(k, p.Children)
 	from := func(s charon.Selector) charon.Selector { s.PortFrom, s.PortTo = lo, hi; return s }
-	if r == dialler {
+	if r == Dialler {
 		return from(charon.HostSelector(p.Local, link.Protocol, 0)), charon.HostSelector(p.Remote, link.Protocol, link.Port)
 	}
 	return charon.HostSelector(p.Local, link.Protocol, link.Port), from(charon.HostSelector(p.Remote, link.Protocol, 0))
 }
-
-func (p Peer) outName() string { return p.Name + "-out" }
-func (p Peer) inName() string  { return p.Name + "-in" }

@@ -1,0 +1,69 @@
+package pad
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// Why no SA of the peer carries a flow.
+var (
+	// ErrNotCovered: no installed SA covers a flow.
+	ErrNotCovered = errors.New("no installed SA covers the flow")
+	// ErrWrongIdentity: IKE authenticated somebody else than configured.
+	ErrWrongIdentity = errors.New("the SA belongs to another identity")
+	// ErrGateway: the SA ends at another host than the flow's peer
+	// (RFC 5042 section 5.4.5).
+	ErrGateway = errors.New("the SA ends at a gateway, not at the peer")
+)
+
+// Owns returns nil if an IKE SA of the peer's connection is the peer's. Otherwise the
+// error says why not, and wraps ErrWrongIdentity or ErrGateway.
+func (p *Peer) Owns(sa *charon.SA) error {
+	switch {
+	case !auth.SameIdentity(sa.RemoteID, p.RemoteID):
+		return fmt.Errorf("%w: IKE authenticated %q, and %q is configured", ErrWrongIdentity, sa.RemoteID, p.RemoteID)
+	case sa.RemoteHost != p.Remote && (!p.Gateway.IsValid() || sa.RemoteHost != p.Gateway):
+		return fmt.Errorf("%w: ESP ends at %v, and the peer is %v (RFC 5042 5.4.5)", ErrGateway, sa.RemoteHost, p.Remote)
+	case sa.LocalHost != p.Local:
+		return fmt.Errorf("%w: ESP ends here at %v, and the peer's link at %v", ErrGateway, sa.LocalHost, p.Local)
+	}
+	return nil
+}
+
+// Carrier finds the child SA of a name that carries a flow in a list of all SAs. It is an
+// error if none is installed, if it is not the peer's own, or if another connection's
+// covers the flow as well; it wraps ErrNotCovered, ErrWrongIdentity or ErrGateway.
+func (p *Peer) Carrier(name string, f transport.Flow, sas []charon.SA) (*charon.SA, *charon.Child, error) {
+	refuse := func(kind error, format string, args ...any) (*charon.SA, *charon.Child, error) {
+		return nil, nil, fmt.Errorf("%w: %s", kind, fmt.Sprintf(format, args...))
+	}
+	var found *charon.SA
+	var child *charon.Child
+	for i := range sas {
+		sa := &sas[i]
+		for j := range sa.Children {
+			c := &sa.Children[j]
+			if !c.IsInstalled() || !charon.Covers(c.LocalTS, c.RemoteTS, f) {
+				continue
+			}
+			if sa.Peer != p.Name {
+				return refuse(ErrWrongIdentity, "child %s of connection %s, whose peer is %q, covers the flow as well; narrow its traffic selectors", c.Name, sa.Peer, sa.RemoteID)
+			}
+			if err := p.Owns(sa); err != nil {
+				return nil, nil, err
+			}
+			// The lane's own child is the one that the keeper watches.
+			if sa.IsAlive() && c.Name == name {
+				found, child = sa, c
+			}
+		}
+	}
+	if found == nil {
+		return refuse(ErrNotCovered, "no child %s is INSTALLED that has it", name)
+	}
+	return found, child, nil
+}
