@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/ironwarp/ironwarp/mpa"
 )
 
 // upTo is a limit for contenders that count operations.
@@ -130,7 +128,7 @@ func TestBothEndsOfTCPWrite(t *testing.T) {
 }
 
 func TestWriteIsAnsweredByAWrite(t *testing.T) {
-	c := client(t, server(t, variant{}), rdmaNotice, variant{crc: mpa.CRCPrefer}, noticeSize)
+	c := client(t, server(t, variant{}), rdmaNotice, variant{}, noticeSize)
 	const rounds = 600 // the number in the last byte wraps
 	took, err := c.notices(upTo(rounds))
 	if err != nil || len(took) != rounds {

@@ -13,8 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/ironwarp/ironwarp/mpa"
 )
 
 // What runs inside a virtual machine, in namespace B; Linux' soft-iWARP (siw) as
@@ -91,12 +89,12 @@ func siwContenders() ([]*peer, map[string]func(context.Context) (metrics, error)
 	for _, crc := range []struct {
 		name string
 		siw  string
-		mode mpa.CRCMode
-	}{{"CRC on", "1", mpa.CRCPrefer}, {"CRC off", "0", mpa.CRCAvoid}} {
-		fitting, large := variant{crc: crc.mode}, variant{crc: crc.mode, large: largeFPDU}
+		off  bool
+	}{{"CRC on", "1", false}, {"CRC off", "0", true}} {
+		fitting, large := variant{noCRC: crc.off}, variant{noCRC: crc.off, large: largeFPDU}
 		all["bandwidth, FPDUs that fit the EMSS, "+crc.name] = rdmaSingly(server, fitting, 64<<10)
 		all["bandwidth, large FPDUs, "+crc.name] = rdmaSingly(server, large, 64<<10)
-		all["latency, "+crc.name] = onOneProcessor(rdmaNotices(spins, variant{crc: crc.mode, spin: spinTime}))
+		all["latency, "+crc.name] = onOneProcessor(rdmaNotices(spins, variant{noCRC: crc.off, spin: spinTime}))
 		all["siw bandwidth, "+crc.name] = func(ctx context.Context) (metrics, error) {
 			mib, err := perftest(ctx, crc.siw, 3, "ib_write_bw", "-n", "400", "-s", "65536", "-t", strconv.Itoa(window/(64<<10)))
 			return metrics{"rate": mib * (1 << 20)}, err // perftest's MB are MiB

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -43,7 +42,7 @@ const (
 // variant is how a stream frames.
 type variant struct {
 	name  string
-	crc   mpa.CRCMode
+	noCRC bool
 	large int // LargeFPDU of the client
 	kind  transport.Kind
 	mtu   int // of packets over SCTP in UDP; 0: as found
@@ -124,10 +123,10 @@ func setAffinity(set *unix.CPUSet) error {
 }
 
 var (
-	largeCRC   = variant{name: "large FPDUs, CRC on", crc: mpa.CRCPrefer, large: largeFPDU}
-	largeNoCRC = variant{name: "large FPDUs, CRC off", crc: mpa.CRCAvoid, large: largeFPDU}
-	spinning   = variant{name: "spinning, CRC on", crc: mpa.CRCPrefer, spin: spinTime}
-	smallCRC   = variant{name: "1460-byte FPDUs, CRC on", crc: mpa.CRCPrefer, emss: 1460}
+	largeCRC   = variant{name: "large FPDUs, CRC on", large: largeFPDU}
+	largeNoCRC = variant{name: "large FPDUs, CRC off", noCRC: true, large: largeFPDU}
+	spinning   = variant{name: "spinning, CRC on", spin: spinTime}
+	smallCRC   = variant{name: "1460-byte FPDUs, CRC on", emss: 1460}
 )
 
 // transportFor admits peers of this host on loopback, and on another address,
@@ -228,11 +227,11 @@ func (h *rdmaHome) dial(ctx context.Context, kind byte, size int, handler verbs.
 		w.stag = c.sink.STag()
 	}
 	v := h.v
-	mc := mpa.Config{CRC: v.crc, LargeFPDU: v.large, Markers: v.markers, Spin: v.spin}
+	setup := verbs.Setup{NoCRC: v.noCRC, LargeFPDU: v.large, Markers: v.markers, Spin: v.spin}
 	if v.emss > 0 {
-		mc.EMSS = func() int { return v.emss }
+		setup.EMSS = func() int { return v.emss }
 	}
-	c.qp, err = pd.Dial(ctx, verbs.DialConfig{Remote: h.remote, Transport: h.transport, PrivateData: w.bytes(), QP: qpConfig(c.cq), MPA: mc, Prepare: func(qp *verbs.QP) error {
+	c.qp, err = pd.Dial(ctx, verbs.DialConfig{Remote: h.remote, Transport: h.transport, PrivateData: w.bytes(), QP: qpConfig(c.cq), Setup: setup, Prepare: func(qp *verbs.QP) error {
 		for i := range echoDepth {
 			c.sge[0] = verbs.SGE{MR: c.mr, Off: 0, Len: echoSlot}
 			if err := qp.PostRecv(verbs.RecvWR{ID: uint64(i), SGL: c.sge[:]}); err != nil {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -53,7 +52,7 @@ func startRDMAServer(ctx context.Context, listen string, v variant) (*rdmaServer
 	// The client decides: CRCs are on if it asks for them, FPDUs large if it offers.
 	local, cfg := v.address(addr, neighbours(addr.Addr())...)
 	s.ln, err = dev.Listen(ctx, local, verbs.ListenConfig{Transport: cfg,
-		MPA: mpa.Config{CRC: mpa.CRCAvoid, LargeFPDU: largeFPDU, Markers: v.markers, Spin: v.spin}, Backlog: 1024})
+		Setup: verbs.Setup{NoCRC: true, LargeFPDU: largeFPDU, Markers: v.markers, Spin: v.spin}, Backlog: 1024})
 	if err != nil {
 		return fail(err)
 	}

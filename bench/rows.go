@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"time"
-
-	"github.com/ironwarp/ironwarp/mpa"
 )
 
 func groups() []group {
@@ -68,10 +66,10 @@ func fpduVariants() []variant {
 	var vs []variant
 	for _, crc := range []struct {
 		name string
-		mode mpa.CRCMode
-	}{{"CRC on", mpa.CRCPrefer}, {"CRC off", mpa.CRCAvoid}} {
+		off  bool
+	}{{"CRC on", false}, {"CRC off", true}} {
 		for _, size := range fpdus {
-			vs = append(vs, variant{name: fmt.Sprintf("FPDU %d, %s", size, crc.name), crc: crc.mode, emss: size})
+			vs = append(vs, variant{name: fmt.Sprintf("FPDU %d, %s", size, crc.name), noCRC: crc.off, emss: size})
 		}
 	}
 	return vs
@@ -83,15 +81,15 @@ func markerVariants() []variant {
 	var vs []variant
 	for _, size := range []int{1460, 65480} {
 		vs = append(vs,
-			variant{name: fmt.Sprintf("FPDU %d, CRC on", size), crc: mpa.CRCPrefer, emss: size},
-			variant{name: fmt.Sprintf("FPDU %d, CRC off", size), crc: mpa.CRCAvoid, emss: size})
+			variant{name: fmt.Sprintf("FPDU %d, CRC on", size), emss: size},
+			variant{name: fmt.Sprintf("FPDU %d, CRC off", size), noCRC: true, emss: size})
 	}
 	return vs
 }
 
 // markedReads has markers from the server to the client, in FPDUs of what
 // loopback takes.
-var markedReads = variant{name: "loopback's segments, CRC on", crc: mpa.CRCPrefer, markers: true}
+var markedReads = variant{name: "loopback's segments, CRC on", markers: true}
 
 const (
 	markedReadDepth = 16

@@ -178,7 +178,7 @@ func (d *Daemon) hello(ctx context.Context, by *consumer, p *peer, k transport.K
 	if err != nil {
 		return 0, err
 	}
-	return probe.Hello(ctx, d.probeFor(by), verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: c, MPA: dialMPA(p.cfg)})
+	return probe.Hello(ctx, d.probeFor(by), verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: c, Setup: setupOf(p.cfg)})
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -65,7 +65,7 @@ func measureRate(ctx context.Context, d *Daemon, by *consumer, p *peer, k transp
 	if err != nil {
 		return 0, err
 	}
-	c, err := probe.Dial(ctx, d.probeFor(by), verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: tc, MPA: dialMPA(p.cfg)})
+	c, err := probe.Dial(ctx, d.probeFor(by), verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: tc, Setup: setupOf(p.cfg)})
 	if err != nil {
 		return 0, err
 	}

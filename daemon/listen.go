@@ -219,7 +219,7 @@ func (d *Daemon) openListener(ctx context.Context, l *listener) {
 	for _, a := range strings.Fields(l.at.more) {
 		tc.MoreLocal = append(tc.MoreLocal, netip.MustParseAddr(a))
 	}
-	ln, err := d.dev.Listen(ctx, l.at.addr, verbs.ListenConfig{Transport: tc, PeerMPA: d.listenMPA, OnFailed: d.turnedAway})
+	ln, err := d.dev.Listen(ctx, l.at.addr, verbs.ListenConfig{Transport: tc, PeerSetup: d.listenSetup, OnFailed: d.turnedAway})
 	problem := listenProblem(l.at, err)
 	d.mu.Lock()
 	changed := problem != nil && (l.problem == nil || l.problem.Message != problem.Message)

@@ -78,7 +78,7 @@ func (d *Daemon) probeOnce(ctx context.Context, by *consumer, p *peer, carrier s
 	if err != nil {
 		return nil, err
 	}
-	c, err := probe.Dial(ctx, d.probeFor(by), verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: tc, MPA: dialMPA(p.cfg)})
+	c, err := probe.Dial(ctx, d.probeFor(by), verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: tc, Setup: setupOf(p.cfg)})
 	tried(err)
 	return c, err
 }

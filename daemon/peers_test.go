@@ -16,7 +16,6 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/iwarptest"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -156,7 +155,7 @@ func dialRaw(t *testing.T, port uint16, private []byte) (*verbs.Device, *verbs.Q
 	qp, err := pd.Dial(t.Context(), verbs.DialConfig{
 		QP:        verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 8, MaxRecv: 8, ORD: 4},
 		Remote:    netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port),
-		Transport: &transport.Config{Protector: transport.LoopbackOnly()}, MPA: mpa.Config{PrivateData: private},
+		Transport: &transport.Config{Protector: transport.LoopbackOnly()}, PrivateData: private,
 	})
 	return dev, qp, err
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/probe"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -90,25 +89,22 @@ func (d *Daemon) turnAway(cr *verbs.ConnRequest, private []byte) {
 	})
 }
 
-// dialMPA is the start-up of streams to and from a peer.
-func dialMPA(p config.Peer) mpa.Config {
-	var m mpa.Config
-	if !p.CRC {
-		m.CRC = mpa.CRCAvoid
-	}
+// setupOf is the start-up of streams to and from a peer.
+func setupOf(p config.Peer) verbs.Setup {
+	s := verbs.Setup{NoCRC: !p.CRC}
 	if p.LargeFPDU {
-		m.LargeFPDU = mpa.MaxLargeFPDU
+		s.LargeFPDU = verbs.MaxLargeFPDU
 	}
-	return m
+	return s
 }
 
-// listenMPA is the start-up of a stream from a peer. A stranger's goes as far
+// listenSetup is the start-up of a stream from a peer. A stranger's goes as far
 // as its request, to be refused in words.
-func (d *Daemon) listenMPA(f transport.Flow, id transport.Identity) mpa.Config {
+func (d *Daemon) listenSetup(f transport.Flow, id transport.Identity) verbs.Setup {
 	if p, ok := d.peerFor(id, f.Remote.Addr()); ok {
-		return dialMPA(p.cfg)
+		return setupOf(p.cfg)
 	}
-	return mpa.Config{}
+	return verbs.Setup{}
 }
 
 func streamID(id uint64) string {

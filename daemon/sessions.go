@@ -172,7 +172,7 @@ func (d *Daemon) connectOnce(ctx context.Context, c *consumer, p *peer, choose f
 		RTRS: rtrs.ClientConfig{
 			ULP: d.rdmaFor(c), Name: d.sessionName(c), Trust: d.trustFor(c),
 			Paths: []rtrs.PathConfig{{Remote: p.cfg.AddrPort(), Choose: choose}},
-			Conns: p.cfg.Connections, QueueDepth: d.config().Limits.QueueSize, MPA: dialMPA(p.cfg),
+			Conns: p.cfg.Connections, QueueDepth: d.config().Limits.QueueSize, Setup: setupOf(p.cfg),
 		},
 		Logger: d.log.With("peer", p.cfg.Name),
 	})

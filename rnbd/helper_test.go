@@ -19,7 +19,6 @@ import (
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/block/backing"
 	"github.com/ironwarp/ironwarp/iwarptest"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -96,7 +95,7 @@ func startServerOn(t testing.TB, tc *transport.Config, addr netip.AddrPort, rc r
 	if s.rt, err = rtrs.NewServer(rc); err != nil {
 		t.Fatal(err)
 	}
-	s.ln, err = dev.Listen(context.Background(), addr, verbs.ListenConfig{Transport: tc, MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}})
+	s.ln, err = dev.Listen(context.Background(), addr, verbs.ListenConfig{Transport: tc, Setup: verbs.Setup{LargeFPDU: verbs.MaxLargeFPDU}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +142,7 @@ func connectAs(t testing.TB, name string, tc *transport.Config, addr netip.AddrP
 	t.Helper()
 	_, ulp := newULP(t)
 	c, err := Connect(testContext(t), ClientConfig{Logger: testLogger(), RTRS: rtrs.ClientConfig{ULP: ulp, Name: name,
-		Paths: []rtrs.PathConfig{{Remote: addr, Transport: tc}}, MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}}})
+		Paths: []rtrs.PathConfig{{Remote: addr, Transport: tc}}, Setup: verbs.Setup{LargeFPDU: verbs.MaxLargeFPDU}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,10 +14,10 @@ import (
 
 	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/internal/checks"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
 	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 func TestNothingOfAGoneClientComesLate(t *testing.T) { play(t, successionScenes) }
@@ -102,7 +102,7 @@ func connectOne(t testing.TB, l *link) *Client {
 	t.Helper()
 	_, ulp := newULP(t)
 	c, err := Connect(testContext(t), ClientConfig{RTRS: rtrs.ClientConfig{ULP: ulp, Name: t.Name(), Conns: 1,
-		Paths: []rtrs.PathConfig{{Remote: l.ln.Addr().(*net.TCPAddr).AddrPort(), Transport: loopback()}}, MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}}})
+		Paths: []rtrs.PathConfig{{Remote: l.ln.Addr().(*net.TCPAddr).AddrPort(), Transport: loopback()}}, Setup: verbs.Setup{LargeFPDU: verbs.MaxLargeFPDU}}})
 	if err != nil {
 		t.Fatal(err)
 	}

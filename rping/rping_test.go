@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironwarp/ironwarp/iwarptest"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -60,16 +59,16 @@ type served struct {
 }
 
 // serveOne serves one client.
-func serveOne(t *testing.T, cfg Config, mc mpa.Config, addr string) (netip.AddrPort, <-chan served) {
+func serveOne(t *testing.T, cfg Config, setup verbs.Setup, addr string) (netip.AddrPort, <-chan served) {
 	t.Helper()
-	return serveOneOn(t, loopback, cfg, mc, addr)
+	return serveOneOn(t, loopback, cfg, setup, addr)
 }
 
-func serveOneOn(t *testing.T, tc *transport.Config, cfg Config, mc mpa.Config, addr string) (netip.AddrPort, <-chan served) {
+func serveOneOn(t *testing.T, tc *transport.Config, cfg Config, setup verbs.Setup, addr string) (netip.AddrPort, <-chan served) {
 	t.Helper()
 	ctx := testContext(t)
 	dev, ulp := newULP(t)
-	ln, err := dev.Listen(ctx, netip.MustParseAddrPort(addr), verbs.ListenConfig{Transport: tc, MPA: mc})
+	ln, err := dev.Listen(ctx, netip.MustParseAddrPort(addr), verbs.ListenConfig{Transport: tc, Setup: setup})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,23 +89,23 @@ func TestPingsComeBackWhole(t *testing.T) {
 	for _, c := range []struct {
 		name, addr string
 		size       int
-		mpa        mpa.Config
+		setup      verbs.Setup
 		sctp       bool // in UDP
 	}{
-		{"smallest", "127.0.0.1:0", MinSize, mpa.Config{}, false},
-		{"default size", "127.0.0.1:0", 0, mpa.Config{}, false},
-		{"largest", "127.0.0.1:0", MaxSize, mpa.Config{}, false},
-		{"IPv6", "[::1]:0", 5000, mpa.Config{}, false},
-		{"without CRC", "127.0.0.1:0", 5000, mpa.Config{CRC: mpa.CRCAvoid}, false},
-		{"MPA revision 1", "127.0.0.1:0", 100, mpa.Config{Revision: 1}, false},
-		{"peer to peer by Write", "127.0.0.1:0", 100, mpa.Config{PeerToPeer: mpa.RTRWrite}, false},
-		{"peer to peer by Read", "127.0.0.1:0", 100, mpa.Config{PeerToPeer: mpa.RTRRead}, false},
-		{"SCTP smallest", "127.0.0.1:7471", MinSize, mpa.Config{}, true},
-		{"SCTP largest", "127.0.0.1:7471", MaxSize, mpa.Config{}, true},
-		{"SCTP IPv6", "[::1]:7471", 5000, mpa.Config{}, true},
-		{"SCTP without IRD and ORD", "127.0.0.1:7471", 100, mpa.Config{Revision: 1}, true},
-		{"SCTP peer to peer by Write", "127.0.0.1:7471", 100, mpa.Config{PeerToPeer: mpa.RTRWrite}, true},
-		{"SCTP peer to peer by Read", "127.0.0.1:7471", 100, mpa.Config{PeerToPeer: mpa.RTRRead}, true},
+		{"smallest", "127.0.0.1:0", MinSize, verbs.Setup{}, false},
+		{"default size", "127.0.0.1:0", 0, verbs.Setup{}, false},
+		{"largest", "127.0.0.1:0", MaxSize, verbs.Setup{}, false},
+		{"IPv6", "[::1]:0", 5000, verbs.Setup{}, false},
+		{"without CRC", "127.0.0.1:0", 5000, verbs.Setup{NoCRC: true}, false},
+		{"MPA revision 1", "127.0.0.1:0", 100, verbs.Setup{Plain: true}, false},
+		{"peer to peer by Write", "127.0.0.1:0", 100, verbs.Setup{PeerToPeer: verbs.RTRWrite}, false},
+		{"peer to peer by Read", "127.0.0.1:0", 100, verbs.Setup{PeerToPeer: verbs.RTRRead}, false},
+		{"SCTP smallest", "127.0.0.1:7471", MinSize, verbs.Setup{}, true},
+		{"SCTP largest", "127.0.0.1:7471", MaxSize, verbs.Setup{}, true},
+		{"SCTP IPv6", "[::1]:7471", 5000, verbs.Setup{}, true},
+		{"SCTP without IRD and ORD", "127.0.0.1:7471", 100, verbs.Setup{Plain: true}, true},
+		{"SCTP peer to peer by Write", "127.0.0.1:7471", 100, verbs.Setup{PeerToPeer: verbs.RTRWrite}, true},
+		{"SCTP peer to peer by Read", "127.0.0.1:7471", 100, verbs.Setup{PeerToPeer: verbs.RTRRead}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tc := loopback
@@ -114,9 +113,9 @@ func TestPingsComeBackWhole(t *testing.T) {
 				tc = iwarptest.SCTPInUDP(t, netip.MustParseAddrPort(c.addr).Addr())
 			}
 			var sent, seen []string
-			addr, out := serveOneOn(t, tc, Config{Each: func(b []byte) { seen = append(seen, string(b)) }}, mpa.Config{CRC: c.mpa.CRC}, c.addr)
+			addr, out := serveOneOn(t, tc, Config{Each: func(b []byte) { seen = append(seen, string(b)) }}, verbs.Setup{NoCRC: c.setup.NoCRC}, c.addr)
 			_, ulp := newULP(t)
-			n, err := Client(testContext(t), ulp, verbs.DialConfig{Remote: addr, Transport: tc, MPA: c.mpa},
+			n, err := Client(testContext(t), ulp, verbs.DialConfig{Remote: addr, Transport: tc, Setup: c.setup},
 				Config{Size: c.size, Count: 3, Validate: true, Each: func(b []byte) { sent = append(sent, string(b)) }})
 			if err != nil || n != 3 {
 				t.Fatalf("%d pings: %v", n, err)
@@ -150,7 +149,7 @@ func TestClientRefusesSizesThatRpingCannotHave(t *testing.T) {
 // A peer that says how large its buffer is must not make the server read more
 // than it has room for.
 func TestServerRefusesABufferThatIsTooLarge(t *testing.T) {
-	addr, out := serveOne(t, Config{}, mpa.Config{}, "127.0.0.1:0")
+	addr, out := serveOne(t, Config{}, verbs.Setup{}, "127.0.0.1:0")
 	_, ulp := newULP(t)
 	s, err := newSide(ulp, verbs.NSNT)
 	if err != nil {
@@ -169,7 +168,7 @@ func TestServerRefusesABufferThatIsTooLarge(t *testing.T) {
 }
 
 func TestClientEndsWithItsContext(t *testing.T) {
-	addr, out := serveOne(t, Config{}, mpa.Config{}, "127.0.0.1:0")
+	addr, out := serveOne(t, Config{}, verbs.Setup{}, "127.0.0.1:0")
 	_, ulp := newULP(t)
 	ctx, cancel := context.WithCancel(testContext(t))
 	defer cancel()
@@ -209,7 +208,7 @@ func FuzzParseInfo(f *testing.F) {
 
 // Each buffer is open for its step of a ping, and under another STag each time.
 func TestSTagsAreForOnePing(t *testing.T) {
-	addr, out := serveOne(t, Config{Trust: verbs.SNT}, mpa.Config{}, "127.0.0.1:0")
+	addr, out := serveOne(t, Config{Trust: verbs.SNT}, verbs.Setup{}, "127.0.0.1:0")
 	_, ulp := newULP(t)
 	seen := map[string]bool{}
 	log := slog.New(slog.NewTextHandler(writer(func(line string) {

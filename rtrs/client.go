@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/internal/printable"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -39,9 +38,9 @@ type ClientConfig struct {
 	// the next is tried.
 	Paths []PathConfig
 
-	Conns      int        // connections of the path; 0 means DefaultConns
-	QueueDepth int        // I/Os in flight at most; 0 means DefaultQueueDepth; the server may have fewer
-	MPA        mpa.Config // start-up of each connection, as in verbs.DialConfig
+	Conns      int         // connections of the path; 0 means DefaultConns
+	QueueDepth int         // I/Os in flight at most; 0 means DefaultQueueDepth; the server may have fewer
+	Setup      verbs.Setup // start-up of each connection
 	Heartbeat  HeartbeatConfig
 
 	// OnConnect is called each time a path has come up, before any I/O waiting

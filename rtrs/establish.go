@@ -110,7 +110,7 @@ func (cl *Client) dial(ctx context.Context, t *clientPath, pc PathConfig, cid in
 	c.cq = cq
 	req := ConReq{Version: Version, CID: uint16(cid), CIDNum: uint16(cl.cfg.Conns), Incarnation: t.inc,
 		Path: cl.pathID, Session: cl.session, First: cid == 0 && t.inc == 1}
-	cfg := verbs.DialConfig{Remote: pc.Remote, Transport: pc.Transport, PrivateData: req.Append(nil), QP: cl.qpConfig(cq), MPA: cl.cfg.MPA}
+	cfg := verbs.DialConfig{Remote: pc.Remote, Transport: pc.Transport, PrivateData: req.Append(nil), QP: cl.qpConfig(cq), Setup: cl.cfg.Setup}
 	dctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	qp, err := cl.domains.of(cid).Dial(dctx, cfg)

@@ -14,7 +14,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironwarp/ironwarp/iwarptest"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -98,7 +97,7 @@ func startServerOn(t testing.TB, tc *transport.Config, addr netip.AddrPort, cfg 
 	if s.Server, err = NewServer(cfg); err != nil {
 		t.Fatal(err)
 	}
-	s.ln, err = s.dev.Listen(context.Background(), addr, verbs.ListenConfig{Transport: tc, MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}})
+	s.ln, err = s.dev.Listen(context.Background(), addr, verbs.ListenConfig{Transport: tc, Setup: verbs.Setup{LargeFPDU: verbs.MaxLargeFPDU}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +129,7 @@ func (s *testServer) stop(t testing.TB) {
 
 func clientConfig(h *host, addr netip.AddrPort, name string) ClientConfig {
 	return ClientConfig{ULP: h.ulp, Name: name, Paths: []PathConfig{{Remote: addr, Transport: loopback()}},
-		MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}}
+		Setup: verbs.Setup{LargeFPDU: verbs.MaxLargeFPDU}}
 }
 
 // connect opens a session that is closed at the end of the test.

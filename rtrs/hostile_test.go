@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -43,7 +42,7 @@ func rawDial(t testing.TB, h *host, addr netip.AddrPort, req ConReq) (*rawPeer, 
 	if p.cq, err = h.ulp.CreateCQ(4096, nil); err != nil {
 		t.Fatal(err)
 	}
-	dial := verbs.DialConfig{Remote: addr, Transport: loopback(), MPA: mpa.Config{PrivateData: req.Append(nil)},
+	dial := verbs.DialConfig{Remote: addr, Transport: loopback(), PrivateData: req.Append(nil),
 		QP: verbs.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, MaxSend: 1024, MaxRecv: 1024}}
 	qp, err := pd.Dial(testContext(t), dial)
 	if err != nil {
@@ -470,7 +469,7 @@ func TestHostileServerReachesNothingButTheWindow(t *testing.T) {
 				}
 			})
 			cfg := clientConfig(newHost(t), addr, "a")
-			cfg.MPA, cfg.Conns = mpa.Config{}, 1
+			cfg.Setup, cfg.Conns = verbs.Setup{}, 1
 			cl := connect(t, cfg)
 			p := get(t, cl)
 			copy(p.Buffer(), bytes.Repeat([]byte{1}, 4096))
@@ -501,7 +500,7 @@ func TestWindowIsShutWhenTheReadIsDone(t *testing.T) {
 		}
 	})
 	cfg := clientConfig(newHost(t), addr, "a")
-	cfg.MPA, cfg.Conns = mpa.Config{}, 1
+	cfg.Setup, cfg.Conns = verbs.Setup{}, 1
 	cl := connect(t, cfg)
 	p := get(t, cl)
 	p.Buffer()[0] = 1

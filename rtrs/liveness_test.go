@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -57,7 +56,7 @@ func TestClientGivesUpASilentServer(t *testing.T) {
 	ticks := make(manualTicker)
 	var paused atomic.Bool
 	cfg := clientConfig(newHost(t), addr, "a")
-	cfg.MPA, cfg.Conns = mpa.Config{}, 1
+	cfg.Setup, cfg.Conns = verbs.Setup{}, 1
 	cfg.Paths[0].Transport = &transport.Config{Protector: pausable{transport.LoopbackOnly(), &paused}}
 	cfg.Heartbeat = HeartbeatConfig{Interval: time.Second, Missed: 3, ticker: ticks.ticker}
 	cl := connect(t, cfg)
@@ -115,7 +114,7 @@ func TestClientAnswersHeartbeats(t *testing.T) {
 		}
 	})
 	cfg := clientConfig(newHost(t), addr, "a")
-	cfg.MPA, cfg.Conns = mpa.Config{}, 1
+	cfg.Setup, cfg.Conns = verbs.Setup{}, 1
 	connect(t, cfg)
 	select {
 	case <-answered:

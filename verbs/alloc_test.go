@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/iwarptest"
-	"github.com/ironwarp/ironwarp/mpa"
 )
 
 // echo posts back and keeps receives posted, from the engine's goroutine.
@@ -45,15 +44,15 @@ func (h *echo) Completions(_ *CQ, wcs []WC) {
 // The data path allocates nothing in steady state: each operation, both ends,
 // with receives of its own or shared ones.
 func TestOperationsAllocateNothing(t *testing.T) {
-	large := mpa.Config{CRC: mpa.CRCAvoid, LargeFPDU: mpa.MaxLargeFPDU}
+	large := Setup{NoCRC: true, LargeFPDU: MaxLargeFPDU}
 	for _, l := range []struct {
 		name string
 		srq  bool
 		pair func(t testing.TB, a, b *end)
 	}{
-		{"MPA", false, tcpPair(mpa.Config{}, mpa.Config{})},
+		{"MPA", false, tcpPair(Setup{}, Setup{})},
 		{"MPA large FPDUs without CRC", false, tcpPair(large, large)},
-		{"MPA with shared receives", true, tcpPair(mpa.Config{}, mpa.Config{})},
+		{"MPA with shared receives", true, tcpPair(Setup{}, Setup{})},
 		{"SCTP in UDP", false, sctpPair},
 	} {
 		a, b := newEnd(t, Config{}), newEnd(t, Config{})

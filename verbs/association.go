@@ -315,8 +315,7 @@ func (a *association) serve(l *Listener) {
 				s.drop()
 				continue
 			}
-			mc := l.mpa(s)
-			s.reply, s.rtr = mc.PrivateData, sctpadapt.RTR(mc.PeerToPeer)
+			s.rtr = l.setup(s).PeerToPeer
 			l.offer(s, half)
 		case errors.Is(err, sctpadapt.ErrMuxClosed):
 			if a.strays.over.Load() {

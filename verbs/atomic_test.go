@@ -11,7 +11,6 @@ import (
 	"unsafe"
 
 	"github.com/ironwarp/ironwarp/iwarptest"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
@@ -67,7 +66,7 @@ func overStreams(t *testing.T, n int, mr *MR, b *end, pair func(testing.TB, *end
 
 var atomicPairs = map[string]func(testing.TB, *end, *end){
 	"memory": memPair(iwarptest.Options{}),
-	"MPA":    tcpPair(mpa.Config{}, mpa.Config{}),
+	"MPA":    tcpPair(Setup{}, Setup{}),
 }
 
 // Atomics of 32 streams on one region, through its STag and through windows, and

@@ -3,18 +3,16 @@ package verbs
 import (
 	"fmt"
 	"testing"
-
-	"github.com/ironwarp/ironwarp/mpa"
 )
 
 func BenchmarkWrite(b *testing.B) {
 	for _, m := range []struct {
 		name string
-		cfg  mpa.Config
+		cfg  Setup
 	}{
-		{"large crc", mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}},
-		{"large nocrc", mpa.Config{LargeFPDU: mpa.MaxLargeFPDU, CRC: mpa.CRCAvoid}},
-		{"1460 crc", mpa.Config{EMSS: func() int { return 1460 }}},
+		{"large crc", Setup{LargeFPDU: MaxLargeFPDU}},
+		{"large nocrc", Setup{LargeFPDU: MaxLargeFPDU, NoCRC: true}},
+		{"1460 crc", Setup{EMSS: func() int { return 1460 }}},
 	} {
 		for _, size := range []int{64 << 10, 1 << 20} {
 			b.Run(fmt.Sprintf("%s/%d", m.name, size), func(b *testing.B) {
@@ -80,7 +78,7 @@ func BenchmarkRead4K(b *testing.B) {
 				b.Fatal(err)
 			}
 			x.cfg.SendCQ = cq
-			cfg := mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}
+			cfg := Setup{LargeFPDU: MaxLargeFPDU}
 			tcpPair(cfg, cfg)(b, x, y)
 			src, dst := y.mr(4096, RemoteRead), x.mr(4096, LocalWrite)
 			h.wr = SendWR{Op: OpRead, Flags: Signaled | More, SGL: whole(dst, 4096), RemoteSTag: src.STag()}

@@ -25,22 +25,10 @@ type DialConfig struct {
 	Prepare func(*QP) error
 
 	// PrivateData goes to the peer with the request, see ConnRequest.PrivateData: at
-	// most 512 bytes, less 4 for the enhanced set-up and 16 for large FPDUs. Nil: that of MPA.
+	// most 512 bytes, less 4 unless Setup.Plain, and less 16 with Setup.LargeFPDU.
 	PrivateData []byte
 
-	// ClientServer is for a peer that is to send nothing before this end has. MPA's
-	// rule (RFC 5044 section 7.1.2) is that an acceptor's data waits for the dialler's
-	// first message. So Dial asks a peer of revision 2 for the peer-to-peer model (RFC
-	// 6581 section 9.2), in which that message is an empty one that no consumer sees
-	// (but of a peer that takes nothing but a Send for it, by a receive), and both ends may send first. With ClientServer, with a peer that declines, and with
-	// one of revision 1, what an acceptor posts waits for the dialler's consumer. Over
-	// SCTP there is no such rule.
-	ClientServer bool
-
-	// MPA is how MPA starts up; its IRD and ORD come from the QPConfig. Over SCTP only
-	// its PeerToPeer, StartupTimeout and Revision count, where 1 stands for a set-up
-	// without IRD and ORD (RFC 5043).
-	MPA mpa.Config
+	Setup Setup // how the stream starts up
 }
 
 // RejectedError says that the peer refused the stream in start-up (RFC 5044
@@ -91,9 +79,6 @@ func (e *RejectedError) Unwrap() error { return e.Err }
 // error when ctx ends first, and with the network's error otherwise.
 func (pd *PD) Dial(ctx context.Context, dial DialConfig) (*QP, error) {
 	u := pd.ulp
-	if dial.PrivateData == nil {
-		dial.PrivateData = dial.MPA.PrivateData
-	}
 	setup := charge{ulp: &u.acct}
 	setup.n[resDials] = 1
 	if err := u.dev.prm.take(&setup); err != nil {
@@ -107,10 +92,10 @@ func (pd *PD) Dial(ctx context.Context, dial DialConfig) (*QP, error) {
 		if errors.As(err, &stale) && ctx.Err() == nil {
 			continue
 		}
-		if err == nil || dial.MPA.Revision == 1 || errors.As(err, &ended) || !mpa.RetryRevision1(err) {
+		if err == nil || dial.Setup.Plain || errors.As(err, &ended) || !mpa.RetryRevision1(err) {
 			return qp, err
 		}
-		dial.MPA.Revision = 1
+		dial.Setup.Plain = true
 	}
 }
 

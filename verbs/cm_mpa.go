@@ -18,16 +18,14 @@ type mpaDial struct {
 func (c *mpaDial) drop() { c.Close() }
 
 func (c *mpaDial) start(ctx context.Context, dial *DialConfig) (*started, error) {
-	mc := c.dev.mpaConfig(dial.MPA, c.Conn)
+	mc := dial.Setup.mpa(c.dev, c.Conn)
 	mc.PrivateData, mc.IRD, mc.ORD = dial.PrivateData, uint16(dial.QP.IRD), uint16(dial.QP.ORD)
-	switch {
-	case dial.ClientServer:
-		mc.PeerToPeer = 0
-	case mc.PeerToPeer == 0:
+	mc.PeerToPeer = dial.Setup.offer()
+	if mc.PeerToPeer == 0 && !dial.Setup.ClientServer {
 		// All that there are (RFC 6581 section 9.2); readyFor chooses.
-		mc.PeerToPeer, mc.MayDecline = mpa.RTRWrite|mpa.RTRRead|mpa.RTRSend, true
+		mc.PeerToPeer, mc.MayDecline = RTRWrite|RTRRead|RTRSend, true
 	}
-	m, err := mpa.Client(ctx, c.Conn, &mc)
+	m, err := mpa.Client(ctx, c.Conn, mc)
 	if err != nil {
 		var rej *mpa.RejectedError
 		var neg *mpa.NegotiationError
@@ -42,27 +40,16 @@ func (c *mpaDial) start(ctx context.Context, dial *DialConfig) (*started, error)
 	return &started{llp: m, ird: int(m.IRD()), ord: int(m.ORD()), ready: readyFor(m.RTR()), private: m.PrivateData()}, nil
 }
 
-// mpaConfig is c for a connection of the device.
-func (d *Device) mpaConfig(c mpa.Config, conn *transport.Conn) mpa.Config {
-	if c.Pool == nil {
-		c.Pool = d.pool
-	}
-	if c.EMSS == nil {
-		c.EMSS = conn.RefreshEMSS
-	}
-	return c
-}
-
 // readyFor is the ready-to-receive message that an initiator sends where those
 // in rtr were agreed on (RFC 6581 section 9.2): the one that costs the peer
 // least.
-func readyFor(rtr mpa.RTR) rdmap.Ready {
+func readyFor(rtr RTR) rdmap.Ready {
 	switch {
-	case rtr&mpa.RTRWrite != 0:
+	case rtr&RTRWrite != 0:
 		return rdmap.ReadyWrite
-	case rtr&mpa.RTRRead != 0:
+	case rtr&RTRRead != 0:
 		return rdmap.ReadyRead
-	case rtr&mpa.RTRSend != 0:
+	case rtr&RTRSend != 0:
 		return rdmap.ReadySend
 	}
 	return rdmap.ReadyNone
@@ -87,8 +74,7 @@ func (l *Listener) runTCP(ln *transport.Listener) {
 
 // startup reads one connection's MPA request.
 func (l *Listener) startup(conn *transport.Conn, half *hold) {
-	mc := l.dev.mpaConfig(l.mpa(conn), conn)
-	req, err := mpa.Server(l.ctx, conn, &mc)
+	req, err := mpa.Server(l.ctx, conn, l.setup(conn).mpa(l.dev, conn))
 	if err != nil {
 		conn.Close()
 		half.release()

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -20,9 +19,8 @@ type session struct {
 	up    atomic.Bool // of an accepted one: it pays for it
 
 	// Of a session that the peer wants to start.
-	req   *sctpadapt.Request
-	reply []byte // private data of an Accept that has none
-	rtr   sctpadapt.RTR
+	req *sctpadapt.Request
+	rtr RTR // that are taken
 }
 
 // Flow implements Transport.
@@ -70,7 +68,7 @@ func (s *session) start(ctx context.Context, dial *DialConfig) (*started, error)
 	}
 	want := sctpadapt.Session{
 		PrivateData: dial.PrivateData, IRD: uint16(dial.QP.IRD), ORD: uint16(dial.QP.ORD),
-		PeerToPeer: sctpadapt.RTR(dial.MPA.PeerToPeer), Plain: dial.MPA.Revision == 1, Timeout: dial.MPA.StartupTimeout,
+		PeerToPeer: dial.Setup.offer(), Plain: dial.Setup.Plain, Timeout: dial.Setup.Timeout,
 	}
 	st, err := a.mux.Initiate(ctx, want)
 	if errors.Is(err, sctpadapt.ErrTerminated) && !want.Plain { // a peer that knows no Enhanced Initiate
@@ -82,7 +80,7 @@ func (s *session) start(ctx context.Context, dial *DialConfig) (*started, error)
 	var neg *sctpadapt.NegotiationError
 	switch {
 	case err == nil:
-		return &started{llp: st, ird: int(st.IRD()), ord: int(st.ORD()), ready: readyFor(mpa.RTR(st.RTR())), private: st.PrivateData()}, nil
+		return &started{llp: st, ird: int(st.IRD()), ord: int(st.ORD()), ready: readyFor(st.RTR()), private: st.PrivateData()}, nil
 	case errors.As(err, &rej):
 		err = &RejectedError{Remote: dial.Remote, PrivateData: rej.PrivateData, Depths: offered(rej.Enhanced), Err: err}
 	case errors.As(err, &neg):
@@ -112,9 +110,6 @@ func (s *session) privateData() []byte { return s.req.PrivateData }
 func (s *session) depths() Depths { return offered(s.req.Enhanced) }
 
 func (s *session) accept(_ context.Context, private []byte, ird, ord uint16) (*started, error) {
-	if private == nil {
-		private = s.reply
-	}
 	st, err := s.req.Accept(sctpadapt.Session{PrivateData: private, IRD: ird, ORD: ord, PeerToPeer: s.rtr})
 	if err != nil {
 		return nil, err
@@ -129,6 +124,3 @@ func (s *session) reject(_ context.Context, private []byte) error { return s.req
 func (s *session) rejectDepths(_ context.Context, private []byte, ird, ord uint16) error {
 	return s.req.RejectDepths(private, ird, ord)
 }
-
-// The ready-to-receive indications of MPA and SCTP have the same values.
-var _ = [1]struct{}{}[mpa.RTRSend-mpa.RTR(sctpadapt.RTRSend)|mpa.RTRWrite-mpa.RTR(sctpadapt.RTRWrite)|mpa.RTRRead-mpa.RTR(sctpadapt.RTRRead)]

@@ -66,7 +66,7 @@ func TestRejectReachesTheDialler(t *testing.T) {
 func TestSilentAndGarbageClientsHoldUpNobody(t *testing.T) {
 	a, b := newEnd(t, Config{}), newEnd(t, Config{})
 	failed := make(chan error, 8)
-	ln := listen(t, b, ListenConfig{MPA: mpa.Config{StartupTimeout: 300 * time.Millisecond}, OnFailed: func(_ transport.Flow, err error) { failed <- err }})
+	ln := listen(t, b, ListenConfig{Setup: Setup{Timeout: 300 * time.Millisecond}, OnFailed: func(_ transport.Flow, err error) { failed <- err }})
 	for _, say := range []string{"", "GET / HTTP/1.1\r\nHost: storage\r\n\r\n"} {
 		c, err := net.Dial("tcp", ln.Addr().String())
 		if err != nil {
@@ -181,22 +181,32 @@ func TestClosedDeviceRefusesEverything(t *testing.T) {
 // The start-up may differ by peer, whom the Protector has named by then.
 func TestStartUpMayDifferByPeer(t *testing.T) {
 	overEachCarrier(t, Config{}, Config{}, func(t *testing.T, a, b *end) {
-		asked := make(chan transport.Identity, 1)
-		ln := listen(t, b, ListenConfig{PeerMPA: func(_ transport.Flow, id transport.Identity) mpa.Config {
+		asked := make(chan transport.Identity, 2)
+		ln := listen(t, b, ListenConfig{PeerSetup: func(_ transport.Flow, id transport.Identity) Setup {
 			asked <- id
-			return mpa.Config{PrivateData: []byte("yours")}
+			return Setup{PeerToPeer: RTRRead}
 		}})
 		go func() {
-			if cr, err := ln.Accept(context.Background()); err == nil {
-				cr.Accept(context.Background(), b.pd, AcceptConfig{QP: b.cfg})
+			for range 2 {
+				if cr, err := ln.Accept(context.Background()); err == nil {
+					cr.Accept(context.Background(), b.pd, AcceptConfig{QP: b.cfg})
+				}
 			}
 		}()
-		qp, err := a.dial(ln.Addr())
+		dial := DialConfig{QP: a.cfg, Remote: ln.Addr(), Transport: a.tc, Setup: Setup{PeerToPeer: RTRWrite}}
+		var fault *ddp.Error
+		if _, err := a.pd.Dial(testContext(t), dial); !errors.As(err, &fault) || fault.Code != mpa.CodeRTR {
+			t.Errorf("a Write was offered where Reads alone are taken: %v", err)
+		}
+		dial.Setup.PeerToPeer = RTRWrite | RTRRead
+		qp, err := a.pd.Dial(testContext(t), dial)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if id := <-asked; id != qp.Peer() || string(qp.PrivateData()) != "yours" {
-			t.Errorf("asked for %q, answered with %q", id, qp.PrivateData())
+		for range 2 {
+			if id := <-asked; id != qp.Peer() {
+				t.Errorf("asked for %q, not for %q", id, qp.Peer())
+			}
 		}
 		qp.Close()
 		<-qp.Done()
@@ -244,7 +254,7 @@ func TestDepthsReachTheConsumers(t *testing.T) {
 		}()
 		_, err = a.pd.Dial(testContext(t), DialConfig{
 			QP:     a.cfg,
-			Remote: ln.Addr(), Transport: a.tc, MPA: mpa.Config{Revision: 1},
+			Remote: ln.Addr(), Transport: a.tc, Setup: Setup{Plain: true},
 		})
 		if !errors.As(err, &rej) || rej.Depths != (Depths{IRD: -1, ORD: -1}) {
 			t.Errorf("dial with revision 1: %v, %+v", err, rej)
@@ -366,7 +376,7 @@ func TestLocalFaultAfterTheReplyIsTold(t *testing.T) {
 			return nil
 		},
 		Remote: ln.Addr(), Transport: &transport.Config{Protector: transport.LoopbackOnly()},
-		MPA: mpa.Config{EMSS: func() int { // asked when the reply has been read
+		Setup: Setup{EMSS: func() int { // asked when the reply has been read
 			qp.Abort(reason)
 			return 1460
 		}},

@@ -52,7 +52,7 @@
 // Device.Event.
 //
 // A QP has no stream while Prepare runs, so that is the place to post receives before
-// anything can arrive. Either end may send first; DialConfig.ClientServer says when not.
+// anything can arrive. Either end may send first; Setup.ClientServer says when not.
 // In a QPConfig IRD and ORD 0 mean that the peer may make no Reads and Atomics, and
 // that this end makes none. Each end of a stream goes when the other one does: QP.Done and
 // QP.Err. Errors begin with the name of the package that found what is wrong, are wrapped, and

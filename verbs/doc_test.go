@@ -5,6 +5,8 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -41,4 +43,61 @@ func TestDocumentsShowTheExample(t *testing.T) {
 			t.Errorf("%s does not have the program of example_test.go:\n%s", doc, want.String())
 		}
 	}
+}
+
+// Who dials and listens needs no package below this one. Adopt is for those who bring
+// an LLP of their own.
+func TestSetUpNeedsNoPackageBelow(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fset := token.NewFileSet()
+	foreign := func(of string, n ast.Node) {
+		ast.Inspect(n, func(n ast.Node) bool {
+			if f, ok := n.(*ast.Field); ok && len(f.Names) > 0 && !slices.ContainsFunc(f.Names, (*ast.Ident).IsExported) {
+				return false
+			}
+			if sel, ok := n.(*ast.SelectorExpr); ok && slices.Contains([]string{"ddp", "mpa", "rdmap", "sctpadapt"}, sel.X.(*ast.Ident).Name) {
+				t.Errorf("%v: who uses %s has to import package %s for %s", fset.Position(n.Pos()), of, sel.X, sel.Sel)
+			}
+			return true
+		})
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Name.IsExported() && d.Name.Name != "AdoptMPA" && (d.Recv == nil || exported(d.Recv.List[0].Type)) {
+					for _, params := range []*ast.FieldList{d.Type.Params, d.Type.Results} {
+						for i := 0; params != nil && i < len(params.List); i++ {
+							foreign(d.Name.Name, params.List[i].Type)
+						}
+					}
+				}
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					if ts, ok := s.(*ast.TypeSpec); ok && ts.Name.IsExported() && ts.Name.Name != "AdoptConfig" {
+						foreign(ts.Name.Name, ts.Type)
+					}
+				}
+			}
+		}
+	}
+}
+
+// exported reports that a receiver's type is.
+func exported(t ast.Expr) bool {
+	if p, ok := t.(*ast.StarExpr); ok {
+		t = p.X
+	}
+	id, ok := t.(*ast.Ident)
+	return ok && id.IsExported()
 }

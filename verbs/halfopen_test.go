@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
@@ -39,7 +38,7 @@ func TestSilentConnectionsOfAPeer(t *testing.T) {
 	a.tc = &transport.Config{Protector: byAddress()}
 	b.tc = a.tc
 	failed := make(chanOfErrors, 100)
-	ln, err := b.dev.Listen(testContext(t), netip.AddrPortFrom(honestHost, 0), ListenConfig{Transport: b.tc, MPA: mpa.Config{StartupTimeout: time.Minute}, OnFailed: failed.put})
+	ln, err := b.dev.Listen(testContext(t), netip.AddrPortFrom(honestHost, 0), ListenConfig{Transport: b.tc, Setup: Setup{Timeout: time.Minute}, OnFailed: failed.put})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +130,7 @@ func TestRequestsAreHalfOpenUntilAnswered(t *testing.T) {
 		} {
 			dialled := make(chan *QP, 1)
 			go func() {
-				dial := DialConfig{Remote: ln.Addr(), Transport: a.tc, MPA: mpa.Config{Revision: 1}} // so it does not try again
+				dial := DialConfig{Remote: ln.Addr(), Transport: a.tc, Setup: Setup{Plain: true}} // so it does not try again
 				dial.QP = a.cfg
 				qp, _ := a.pd.Dial(testContext(t), dial)
 				dialled <- qp
@@ -337,7 +336,7 @@ func TestDialsOfAULPAreBounded(t *testing.T) {
 	ends := make(chan error, attempts)
 	for range attempts {
 		go func() {
-			_, err := pd.Dial(ctx, DialConfig{QP: cfg, Remote: silent.Addr().(*net.TCPAddr).AddrPort(), Transport: tcp, MPA: mpa.Config{StartupTimeout: time.Minute}})
+			_, err := pd.Dial(ctx, DialConfig{QP: cfg, Remote: silent.Addr().(*net.TCPAddr).AddrPort(), Transport: tcp, Setup: Setup{Timeout: time.Minute}})
 			ends <- err
 		}()
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/iwarptest"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -168,11 +167,11 @@ func memPair(o iwarptest.Options) func(t testing.TB, a, b *end) {
 	}
 }
 
-func tcpPair(client, server mpa.Config) func(t testing.TB, a, b *end) {
+func tcpPair(client, server Setup) func(t testing.TB, a, b *end) {
 	return func(t testing.TB, a, b *end) {
 		t.Helper()
 		tc := &transport.Config{Protector: transport.LoopbackOnly()}
-		connect(t, a, b, DialConfig{Transport: tc, MPA: client}, netip.MustParseAddrPort("127.0.0.1:0"), ListenConfig{Transport: tc, MPA: server})
+		connect(t, a, b, DialConfig{Transport: tc, Setup: client}, netip.MustParseAddrPort("127.0.0.1:0"), ListenConfig{Transport: tc, Setup: server})
 	}
 }
 
@@ -227,10 +226,10 @@ var llps = []struct {
 }{
 	{"memory", memPair(iwarptest.Options{})},
 	{"memory direct", memPair(iwarptest.Options{Direct: true, MULPDU: 128})},
-	{"MPA with CRC", tcpPair(mpa.Config{}, mpa.Config{})},
-	{"MPA without CRC", tcpPair(mpa.Config{CRC: mpa.CRCAvoid}, mpa.Config{CRC: mpa.CRCAvoid})},
-	{"MPA large FPDUs", tcpPair(mpa.Config{LargeFPDU: mpa.MaxLargeFPDU}, mpa.Config{LargeFPDU: mpa.MaxLargeFPDU})},
-	{"MPA large FPDUs without CRC", tcpPair(mpa.Config{LargeFPDU: mpa.MaxLargeFPDU, CRC: mpa.CRCAvoid}, mpa.Config{LargeFPDU: mpa.MaxLargeFPDU, CRC: mpa.CRCAvoid})},
+	{"MPA with CRC", tcpPair(Setup{}, Setup{})},
+	{"MPA without CRC", tcpPair(Setup{NoCRC: true}, Setup{NoCRC: true})},
+	{"MPA large FPDUs", tcpPair(Setup{LargeFPDU: MaxLargeFPDU}, Setup{LargeFPDU: MaxLargeFPDU})},
+	{"MPA large FPDUs without CRC", tcpPair(Setup{LargeFPDU: MaxLargeFPDU, NoCRC: true}, Setup{LargeFPDU: MaxLargeFPDU, NoCRC: true})},
 	{"SCTP in UDP", sctpPair},
 }
 

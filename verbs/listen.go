@@ -8,17 +8,16 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
 // ListenConfig says how a Listener takes streams.
 type ListenConfig struct {
 	Transport *transport.Config
-	MPA       mpa.Config // as in DialConfig. Its PrivateData is that of an Accept that has none
-	// PeerMPA, if not nil, says how to start up with one peer, in place of MPA.
-	PeerMPA func(transport.Flow, transport.Identity) mpa.Config
-	Backlog int // requests that wait for Accept, 0 for 128
+	Setup     Setup // how streams start up
+	// PeerSetup, if not nil, says how to start up with one peer, in place of Setup.
+	PeerSetup func(transport.Flow, transport.Identity) Setup
+	Backlog   int // requests that wait for Accept, 0 for 128
 	// OnFailed is told of streams that failed in start-up. It must not block.
 	OnFailed func(transport.Flow, error)
 }
@@ -88,12 +87,13 @@ func (l *Listener) listen(ctx context.Context, local netip.AddrPort) (run func()
 // Addr is the address listened on; over SCTP its port is SCTP's, also in UDP.
 func (l *Listener) Addr() netip.AddrPort { return l.ln.Addr() }
 
-// mpa is how to start up a stream on conn.
-func (l *Listener) mpa(conn Transport) mpa.Config {
-	if l.cfg.PeerMPA != nil {
-		return l.cfg.PeerMPA(conn.Flow(), conn.Protection().Peer())
+// setup is how to start up a stream on conn.
+func (l *Listener) setup(conn Transport) *Setup {
+	if l.cfg.PeerSetup != nil {
+		s := l.cfg.PeerSetup(conn.Flow(), conn.Protection().Peer())
+		return &s
 	}
-	return l.cfg.MPA
+	return &l.cfg.Setup
 }
 
 // offer hands a request, which is charged by half, to Accept if there is room.
@@ -179,7 +179,7 @@ type AcceptConfig struct {
 	Prepare func(*QP) error
 
 	// PrivateData goes to the peer with the answer, see QP.PrivateData. Its length is
-	// bounded as in DialConfig. Nil: that of ListenConfig.MPA.
+	// bounded as in DialConfig.
 	PrivateData []byte
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/iwarptest"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -445,17 +444,17 @@ func connectModel(p *modelPlan, ends *[2]modelEnd) error {
 	if p.net.mpa {
 		tc, local = [2]*transport.Config{tcp, tcp}, netip.AddrPortFrom(sctpLocal.Addr(), 0)
 	}
-	var mc [2]mpa.Config
+	var mc [2]Setup
 	for s := range mc {
-		mc[s] = mpa.Config{Markers: p.net.markers[s], EMSS: func() int { return p.net.mulpdu }}
+		mc[s] = Setup{Markers: p.net.markers[s], EMSS: func() int { return p.net.mulpdu }}
 		if !p.net.crc {
-			mc[s].CRC = mpa.CRCAvoid
+			mc[s].NoCRC = true
 		}
 		if p.net.large {
 			mc[s].LargeFPDU = 8192
 		}
 	}
-	ln, err := b.dev.Listen(ctx, local, ListenConfig{Transport: tc[1], MPA: mc[1]})
+	ln, err := b.dev.Listen(ctx, local, ListenConfig{Transport: tc[1], Setup: mc[1]})
 	if err != nil {
 		return err
 	}
@@ -468,7 +467,7 @@ func connectModel(p *modelPlan, ends *[2]modelEnd) error {
 		}
 		accepted <- err
 	}()
-	_, err = a.pds[0].Dial(ctx, DialConfig{QP: a.cfg, Prepare: prepare(a), Remote: ln.Addr(), Transport: tc[0], MPA: mc[0]})
+	_, err = a.pds[0].Dial(ctx, DialConfig{QP: a.cfg, Prepare: prepare(a), Remote: ln.Addr(), Transport: tc[0], Setup: mc[0]})
 	return errors.Join(err, <-accepted)
 }
 

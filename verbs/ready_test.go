@@ -5,7 +5,6 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -16,20 +15,20 @@ import (
 func TestPeerToPeerResponderMaySendFirst(t *testing.T) {
 	for _, rtr := range []struct {
 		name   string
-		ask    mpa.RTR
-		server mpa.RTR // 0 for what a listener takes by default
+		ask    RTR
+		server RTR // 0 for what a listener takes by default
 	}{
 		{"by default", 0, 0},
-		{"write", mpa.RTRWrite, 0},
-		{"read", mpa.RTRRead, 0},
-		{"read or write", mpa.RTRRead | mpa.RTRWrite, 0},
-		{"send", mpa.RTRSend, mpa.RTRSend},
-		{"by default, of a peer that takes sends alone", 0, mpa.RTRSend},
+		{"write", RTRWrite, 0},
+		{"read", RTRRead, 0},
+		{"read or write", RTRRead | RTRWrite, 0},
+		{"send", RTRSend, RTRSend},
+		{"by default, of a peer that takes sends alone", 0, RTRSend},
 	} {
 		t.Run(rtr.name, func(t *testing.T) {
 			a, b := newEnd(t, Config{}), newEnd(t, Config{})
 			a.cfg.ORD = 1 // the message must not take the only Read for good
-			ln := listen(t, b, ListenConfig{MPA: mpa.Config{PeerToPeer: rtr.server}})
+			ln := listen(t, b, ListenConfig{Setup: Setup{PeerToPeer: rtr.server}})
 			accepted := make(chan error, 1)
 			msgs := b.mr(64, LocalWrite)
 			go func() {
@@ -44,7 +43,7 @@ func TestPeerToPeerResponderMaySendFirst(t *testing.T) {
 			dst := a.mr(64, LocalWrite)
 			qp, err := a.pd.Dial(testContext(t), DialConfig{
 				QP: a.cfg, Prepare: func(qp *QP) error { return qp.PostRecv(RecvWR{ID: 2, SGL: whole(dst, 64)}) },
-				Remote: ln.Addr(), Transport: &transport.Config{Protector: transport.LoopbackOnly()}, MPA: mpa.Config{PeerToPeer: rtr.ask},
+				Remote: ln.Addr(), Transport: &transport.Config{Protector: transport.LoopbackOnly()}, Setup: Setup{PeerToPeer: rtr.ask},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -53,7 +52,7 @@ func TestPeerToPeerResponderMaySendFirst(t *testing.T) {
 			if err := <-accepted; err != nil {
 				t.Fatal(err)
 			}
-			if rtr.server == mpa.RTRSend {
+			if rtr.server == RTRSend {
 				if wc := b.wantOK(WCRecv); wc.ID != 1 || wc.Len != 0 {
 					t.Errorf("the Send that says ready arrived as %+v", wc)
 				}
@@ -85,8 +84,8 @@ func TestPeerToPeerResponderMaySendFirst(t *testing.T) {
 // with a peer of revision 1, and with one that declines the peer-to-peer model.
 func TestAcceptorWaitsForAnInitiatorWithoutReadiness(t *testing.T) {
 	for name, change := range map[string]func(*DialConfig){
-		"revision 1":    func(d *DialConfig) { d.MPA.Revision = 1 },
-		"client-server": func(d *DialConfig) { d.ClientServer = true },
+		"revision 1":    func(d *DialConfig) { d.Setup.Plain = true },
+		"client-server": func(d *DialConfig) { d.Setup.ClientServer = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := newEnd(t, Config{}), newEnd(t, Config{})

@@ -13,7 +13,6 @@ import (
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/iwarptest"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/sctp"
@@ -559,7 +558,7 @@ func TestGivingUpIsNotShared(t *testing.T) {
 func TestPlainPeers(t *testing.T) {
 	a, b, _, accepted := sctpEnds(t, Config{})
 	a.qp = nil
-	qp, err := a.pd.Dial(testContext(t), DialConfig{QP: a.cfg, Remote: sctpLocal, Transport: a.tc, MPA: mpa.Config{Revision: 1}})
+	qp, err := a.pd.Dial(testContext(t), DialConfig{QP: a.cfg, Remote: sctpLocal, Transport: a.tc, Setup: Setup{Plain: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/iwarptest"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -155,7 +154,7 @@ func TestStartUpInProgressEnds(t *testing.T) {
 				prepared <- qp
 				return nil
 			},
-			Remote: silent(t), Transport: &transport.Config{Protector: transport.LoopbackOnly()}, MPA: mpa.Config{StartupTimeout: time.Hour},
+			Remote: silent(t), Transport: &transport.Config{Protector: transport.LoopbackOnly()}, Setup: Setup{Timeout: time.Hour},
 		})
 		if !errors.Is(err, reason) && !errors.Is(err, ErrClosed) {
 			t.Errorf("%s: %v", name, err)
@@ -272,7 +271,7 @@ func TestReadyReadAgainstAListenerWithoutIRD(t *testing.T) {
 	}()
 	qp, err := a.pd.Dial(testContext(t), DialConfig{
 		QP:     a.cfg,
-		Remote: ln.Addr(), Transport: &transport.Config{Protector: transport.LoopbackOnly()}, MPA: mpa.Config{PeerToPeer: mpa.RTRRead},
+		Remote: ln.Addr(), Transport: &transport.Config{Protector: transport.LoopbackOnly()}, Setup: Setup{PeerToPeer: RTRRead},
 	})
 	if err := errors.Join(err, <-accepted); err != nil {
 		t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"sync"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rping"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -58,12 +57,9 @@ func (w *ironwarp) rping(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	mc := mpa.Config{Revision: uint8(c.Int("mpa-revision"))}
+	setup := verbs.Setup{Plain: c.Int("mpa-revision") == 1, NoCRC: c.Bool("no-crc")}
 	if r := c.Int("mpa-revision"); r != 1 && r != 2 {
 		return &usageError{msg: fmt.Sprintf("--mpa-revision %d: there are 1 and 2", r)}
-	}
-	if c.Bool("no-crc") {
-		mc.CRC = mpa.CRCAvoid
 	}
 	cfg := rping.Config{Size: c.Int("S"), Count: c.Int("C"), Validate: c.Bool("V")}
 	if c.Bool("d") {
@@ -82,18 +78,19 @@ func (w *ironwarp) rping(c *cli.Context) error {
 		if c.Bool("v") {
 			cfg.Each = func(text []byte) { w.printf("server ping data: %s\n", text) }
 		}
-		return w.rpingServe(c, dev, ulp, addr, verbs.ListenConfig{Transport: tc, MPA: mc}, cfg)
+		return w.rpingServe(c, dev, ulp, addr, verbs.ListenConfig{Transport: tc, Setup: setup}, cfg)
 	}
 	if cfg.Size < rping.MinSize || cfg.Size > rping.MaxSize || cfg.Count < 0 {
 		return &usageError{msg: fmt.Sprintf("-C %d -S %d: the size is %d to %d bytes", cfg.Count, cfg.Size, rping.MinSize, rping.MaxSize)}
 	}
-	if c.Bool("peer-to-peer") {
-		mc.PeerToPeer = mpa.RTRWrite | mpa.RTRRead | mpa.RTRSend
+	setup.ClientServer = !c.Bool("peer-to-peer")
+	if !setup.ClientServer {
+		setup.PeerToPeer = verbs.RTRWrite | verbs.RTRRead | verbs.RTRSend
 	}
 	if c.Bool("v") {
 		cfg.Each = func(text []byte) { w.printf("ping data: %s\n", text) }
 	}
-	_, err = rping.Client(c.Context, ulp, verbs.DialConfig{Remote: addr, Transport: tc, ClientServer: !c.Bool("peer-to-peer"), MPA: mc}, cfg)
+	_, err = rping.Client(c.Context, ulp, verbs.DialConfig{Remote: addr, Transport: tc, Setup: setup}, cfg)
 	return err
 }
 

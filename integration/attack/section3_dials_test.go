@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -18,7 +17,7 @@ func (p *party) dial() error {
 	dial := verbs.DialConfig{
 		Remote:    silent.Addr().(*net.TCPAddr).AddrPort(),
 		Transport: &transport.Config{Protector: transport.LoopbackOnly()},
-		MPA:       mpa.Config{StartupTimeout: time.Hour},
+		Setup:     verbs.Setup{Timeout: time.Hour},
 	}
 	cfg := verbs.QPConfig{SendCQ: p.cq, RecvCQ: p.cq, MaxSend: 1, MaxRecv: 1}
 	ctx, cancel := context.WithCancel(context.Background())

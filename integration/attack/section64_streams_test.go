@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/internal/checks"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -45,7 +44,7 @@ func (v *victim) listen(tc *transport.Config) *service {
 
 func (v *victim) listenWith(tc *transport.Config, cfg verbs.ListenConfig) *service {
 	v.Helper()
-	cfg.Transport, cfg.MPA.StartupTimeout = tc, time.Hour
+	cfg.Transport, cfg.Setup.Timeout = tc, time.Hour
 	local := netip.AddrPortFrom(home, 0)
 	if tc.Kind != transport.TCP {
 		local = netip.AddrPortFrom(home, 7000)
@@ -98,7 +97,7 @@ func (s *service) newcomer(tc *transport.Config) (shutOut bool) {
 	ctx, cancel := context.WithTimeout(s.Context(), wait)
 	defer cancel()
 	cfg := verbs.QPConfig{SendCQ: n.cq, RecvCQ: n.cq, MaxSend: 4, MaxRecv: 4}
-	dial := verbs.DialConfig{Remote: s.ln.Addr(), Transport: tc, MPA: mpa.Config{Revision: 1}} // with which it tries once
+	dial := verbs.DialConfig{Remote: s.ln.Addr(), Transport: tc, Setup: verbs.Setup{Plain: true}} // with which it tries once
 	dial.QP = cfg
 	qp, err := n.pd.Dial(ctx, dial)
 	if err != nil {
@@ -147,7 +146,7 @@ func (s *service) connections(n int, say ...string) {
 	})
 }
 
-// Requests of MPA: none, a part of one, and a whole one of revision 1 (RFC 5044
+// Requests of Setup: none, a part of one, and a whole one of revision 1 (RFC 5044
 // section 7.1.1).
 const (
 	silence = ""

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -19,12 +18,12 @@ import (
 func rdmaPair(t *testing.T, p *pair) (a, b conformance.Endpoint) {
 	t.Helper()
 	// As between two hosts of ours: ESP guards the bytes, and FPDUs are large.
-	cfg := mpa.Config{CRC: mpa.CRCAvoid, LargeFPDU: mpa.MaxLargeFPDU}
+	cfg := verbs.Setup{NoCRC: true, LargeFPDU: verbs.MaxLargeFPDU}
 	to := netip.AddrPortFrom(p.beta.at(), port)
 	theirs, ours := conformance.NewHost(t), conformance.NewHost(t)
 	var ln *verbs.Listener
 	err := p.beta.Do(func() (err error) {
-		ln, err = theirs.Device.Listen(t.Context(), to, verbs.ListenConfig{Transport: &transport.Config{Protector: p.beta.m}, MPA: cfg})
+		ln, err = theirs.Device.Listen(t.Context(), to, verbs.ListenConfig{Transport: &transport.Config{Protector: p.beta.m}, Setup: cfg})
 		return err
 	})
 	if err != nil {
@@ -48,7 +47,7 @@ func rdmaPair(t *testing.T, p *pair) (a, b conformance.Endpoint) {
 	}()
 	a, err = ours.Endpoint(t, 0, func(pd *verbs.PD, qc verbs.QPConfig) (qp *verbs.QP, err error) {
 		err = p.alpha.Do(func() (err error) {
-			qp, err = pd.Dial(t.Context(), verbs.DialConfig{QP: qc, Remote: to, Transport: &transport.Config{Protector: p.alpha.m, Local: p.alpha.at()}, MPA: cfg})
+			qp, err = pd.Dial(t.Context(), verbs.DialConfig{QP: qc, Remote: to, Transport: &transport.Config{Protector: p.alpha.m, Local: p.alpha.at()}, Setup: cfg})
 			return err
 		})
 		return qp, err

@@ -21,7 +21,6 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/iwarptest"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
@@ -127,7 +126,7 @@ func (v *victim) connect(session string) (*rnbd.Client, error) {
 	defer cancel()
 	path := rtrs.PathConfig{Remote: netip.AddrPortFrom(home, v.port), Transport: &transport.Config{Protector: transport.LoopbackOnly(), Local: alice}}
 	return rnbd.Connect(ctx, rnbd.ClientConfig{RTRS: rtrs.ClientConfig{
-		ULP: v.ulp, Name: session, Paths: []rtrs.PathConfig{path}, Conns: 1, QueueDepth: 8, MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU},
+		ULP: v.ulp, Name: session, Paths: []rtrs.PathConfig{path}, Conns: 1, QueueDepth: 8, Setup: verbs.Setup{LargeFPDU: verbs.MaxLargeFPDU},
 	}})
 }
 

@@ -79,7 +79,7 @@ func (l Lab) Open(t testing.TB, v Variant, port uint16) *Pairs {
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
 	err = nsdo.Do(l.NetNS, func() (err error) {
-		p.ln, err = p.host.Device.Listen(ctx, netip.AddrPortFrom(ours, port), verbs.ListenConfig{Transport: p.tc, MPA: v.mpa()})
+		p.ln, err = p.host.Device.Listen(ctx, netip.AddrPortFrom(ours, port), verbs.ListenConfig{Transport: p.tc, Setup: v.setup()})
 		return err
 	})
 	if err != nil {
@@ -106,7 +106,7 @@ func (p *Pairs) Connect(t testing.TB) (a, b conformance.Endpoint) {
 	our, err := p.host.Endpoint(t, 0, func(pd *verbs.PD, cfg verbs.QPConfig) (qp *verbs.QP, err error) {
 		if p.v.Dial {
 			err = nsdo.Do(p.netns, func() (err error) {
-				qp, err = pd.Dial(ctx, verbs.DialConfig{QP: cfg, Remote: p.siw, Transport: p.tc, ClientServer: p.v.RTR == 0, MPA: p.v.mpa()})
+				qp, err = pd.Dial(ctx, verbs.DialConfig{QP: cfg, Remote: p.siw, Transport: p.tc, Setup: p.v.setup()})
 				return err
 			})
 		} else {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
-	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 func TestEventsOfTheAgent(t *testing.T) {
@@ -119,20 +119,20 @@ func TestVariantsSayWhatTheyAre(t *testing.T) {
 			t.Errorf("two variants are called %s", v.Name())
 		}
 		seen[v.Name()] = true
-		p, m := v.parameters(), v.mpa()
-		if crc := p["mpa_crc_required"] == "1"; crc != v.CRC || crc != (m.CRC == mpa.CRCPrefer) {
-			t.Errorf("%s: siw's CRC %s, ours %v", v.Name(), p["mpa_crc_required"], m.CRC)
+		p, m := v.parameters(), v.setup()
+		if crc := p["mpa_crc_required"] == "1"; crc != v.CRC || crc == m.NoCRC {
+			t.Errorf("%s: siw's CRC %s, ours %v", v.Name(), p["mpa_crc_required"], !m.NoCRC)
 		}
-		if v.Dial != (m.PeerToPeer != 0 || m.Revision == 1) && (v.RTR != 0 || v.MPA1) {
+		if v.Dial != (m.PeerToPeer != 0 || m.Plain) && (v.RTR != 0 || v.MPA1) {
 			t.Errorf("%s: our start-up is %+v", v.Name(), m)
 		}
 	}
-	v := Variant{RTR: mpa.RTRRead, CRC: true}
+	v := Variant{RTR: verbs.RTRRead, CRC: true}
 	if p := v.parameters(); v.Name() != "siw-dials-ipv4-crc-p2p-read" || v.Feature() != "CRC, peer-to-peer by read" || p["rtr_type"] != "16384" || p["peer_to_peer"] != "1" {
 		t.Errorf("%s, %s: %v", v.Name(), v.Feature(), p)
 	}
-	v = Variant{Dial: true, IPv6: true, RTR: mpa.RTRWrite | mpa.RTRRead}
-	if p := v.parameters(); v.Name() != "we-dial-ipv6-nocrc-p2p-write-read" || p["rtr_type"] != "49152" || v.mpa().PeerToPeer != v.RTR {
+	v = Variant{Dial: true, IPv6: true, RTR: verbs.RTRWrite | verbs.RTRRead}
+	if p := v.parameters(); v.Name() != "we-dial-ipv6-nocrc-p2p-write-read" || p["rtr_type"] != "49152" || v.setup().PeerToPeer != v.RTR {
 		t.Errorf("%s: %v", v.Name(), p)
 	}
 }

@@ -5,16 +5,16 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/ironwarp/ironwarp/mpa"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // Variant is a way to set up streams between siw and us.
 type Variant struct {
-	Dial bool    // we connect to siw, not siw to us
-	IPv6 bool    //
-	CRC  bool    // both ask for it
-	RTR  mpa.RTR // the initiator asks for MPA's peer-to-peer model with these messages (RFC 6581 section 9.2); 0: it does not
-	MPA1 bool    // the initiator begins with MPA revision 1
+	Dial bool      // we connect to siw, not siw to us
+	IPv6 bool      //
+	CRC  bool      // both ask for it
+	RTR  verbs.RTR // the initiator asks for MPA's peer-to-peer model with these messages (RFC 6581 section 9.2); 0: it does not
+	MPA1 bool      // the initiator begins with MPA revision 1
 }
 
 // Name identifies the variant.
@@ -41,9 +41,9 @@ func (v Variant) Name() string {
 func (v Variant) rtr() string {
 	var names []string
 	for _, r := range []struct {
-		is   mpa.RTR
+		is   verbs.RTR
 		name string
-	}{{mpa.RTRWrite, "write"}, {mpa.RTRRead, "read"}} {
+	}{{verbs.RTRWrite, "write"}, {verbs.RTRRead, "read"}} {
 		if v.RTR&r.is != 0 {
 			names = append(names, r.name)
 		}
@@ -68,7 +68,7 @@ func (v Variant) Feature() string {
 
 // parameters are siw's module parameters for the variant.
 func (v Variant) parameters() map[string]string {
-	p := map[string]string{"mpa_crc_required": "0", "peer_to_peer": "0", "mpa_version": "2", "rtr_type": fmt.Sprint(rtrBits(mpa.RTRWrite | mpa.RTRRead))}
+	p := map[string]string{"mpa_crc_required": "0", "peer_to_peer": "0", "mpa_version": "2", "rtr_type": fmt.Sprint(rtrBits(verbs.RTRWrite | verbs.RTRRead))}
 	if v.CRC {
 		p["mpa_crc_required"] = "1"
 	}
@@ -86,29 +86,22 @@ func (v Variant) parameters() map[string]string {
 
 // rtrBits are the control bits of a start-up frame beside its ORD (RFC 6581
 // section 6).
-func rtrBits(r mpa.RTR) (b int) {
-	if r&mpa.RTRWrite != 0 {
+func rtrBits(r verbs.RTR) (b int) {
+	if r&verbs.RTRWrite != 0 {
 		b |= 0x8000
 	}
-	if r&mpa.RTRRead != 0 {
+	if r&verbs.RTRRead != 0 {
 		b |= 0x4000
 	}
 	return b
 }
 
-// mpa is our side's start-up.
-func (v Variant) mpa() mpa.Config {
-	var c mpa.Config
-	if !v.CRC {
-		c.CRC = mpa.CRCAvoid
+// setup is our side's start-up.
+func (v Variant) setup() verbs.Setup {
+	if !v.Dial {
+		return verbs.Setup{NoCRC: !v.CRC}
 	}
-	if v.Dial {
-		c.PeerToPeer = v.RTR
-		if v.MPA1 {
-			c.Revision = 1
-		}
-	}
-	return c
+	return verbs.Setup{NoCRC: !v.CRC, PeerToPeer: v.RTR, ClientServer: v.RTR == 0, Plain: v.MPA1}
 }
 
 // Addresses of siw and of us.
@@ -128,7 +121,7 @@ func Variants() []Variant {
 				all = append(all, Variant{Dial: dial, IPv6: v6, CRC: crc})
 			}
 		}
-		for _, r := range []mpa.RTR{mpa.RTRWrite, mpa.RTRRead, mpa.RTRWrite | mpa.RTRRead} {
+		for _, r := range []verbs.RTR{verbs.RTRWrite, verbs.RTRRead, verbs.RTRWrite | verbs.RTRRead} {
 			all = append(all, Variant{Dial: dial, CRC: true, RTR: r})
 		}
 		all = append(all, Variant{Dial: dial, CRC: true, MPA1: true})

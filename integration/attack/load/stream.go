@@ -11,7 +11,6 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/ironwarp/ironwarp/block"
-	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
@@ -44,7 +43,7 @@ func Dial(ctx context.Context, t Target, from netip.Addr, carrier transport.Kind
 	tc := &transport.Config{Protector: transport.LoopbackOnly(), Local: from, Kind: carrier, UDPPort: t.UDP, MTU: 1500}
 	s.client, err = rnbd.Connect(ctx, rnbd.ClientConfig{RTRS: rtrs.ClientConfig{
 		ULP: ulp, Name: "stream of " + from.String(), Paths: []rtrs.PathConfig{{Remote: t.Addr, Transport: tc}}, Conns: 1, QueueDepth: 32,
-		MPA: mpa.Config{LargeFPDU: mpa.MaxLargeFPDU},
+		Setup: verbs.Setup{LargeFPDU: verbs.MaxLargeFPDU},
 	}})
 	if err != nil {
 		return nil, err
