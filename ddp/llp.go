@@ -64,6 +64,10 @@ type LLP interface {
 // length, in place of full ones and a rest.
 type EvenSegments interface{ EvenSegments() }
 
+// Outqueuer is implemented by an LLP that knows how many bytes it has taken which the
+// peer has not acknowledged, those of streams that leave by the same queue included.
+type Outqueuer interface{ Outq() (int, error) }
+
 // Sink takes received segments from an LLP. All calls come from the goroutine
 // that runs LLP.Receive.
 type Sink interface {

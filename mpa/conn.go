@@ -153,6 +153,15 @@ func (c *Conn) LargeULPDU() int { return c.p.large }
 // NetConn is the connection below.
 func (c *Conn) NetConn() net.Conn { return c.nc }
 
+// Outq implements ddp.Outqueuer. The error matches errors.ErrUnsupported where the
+// connection below does not know.
+func (c *Conn) Outq() (int, error) {
+	if o, ok := c.nc.(ddp.Outqueuer); ok {
+		return o.Outq()
+	}
+	return 0, fmt.Errorf("mpa: count what a %T has not delivered: %w", c.nc, errors.ErrUnsupported)
+}
+
 // release ends the hold of a responder.
 func (c *Conn) release() {
 	if c.held.CompareAndSwap(true, false) {

@@ -37,6 +37,11 @@ var ErrClosed = errors.New("rdmap: stream closed")
 // ErrPeerClosed says that the peer ended the stream gracefully.
 var ErrPeerClosed = fmt.Errorf("rdmap: the peer closed the stream: %w", io.EOF)
 
+// ErrCutOff says that a graceful close was given up: for ten seconds the peer took
+// nothing of what was queued, answered nothing of what had been asked, or did not end
+// the stream; or it took and answered next to nothing for many minutes.
+var ErrCutOff = errors.New("rdmap: the peer was cut off, as it held up the close of the stream: what it has not acknowledged may be lost")
+
 // ErrQueueFull is returned by Reserve when the send queue is at its maximum.
 var ErrQueueFull = errors.New("rdmap: send queue full")
 

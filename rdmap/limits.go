@@ -31,10 +31,25 @@ const (
 	// room for a peer that quotes more than it should.
 	maxTerminateLen = 128
 
-	// teardownTime bounds how long an ended stream waits for the peer to take
-	// our last bytes (a Terminate, or what a graceful close still had to send, of
-	// which it must take some in that time) and to close its side.
+	// teardownTime bounds how long a stream that ended by a fault waits for the peer to
+	// take the Terminate and to close its side. Whoever uses the stream hears of the
+	// end after that, so it is short: nothing but the Terminate can be lost.
 	teardownTime = 2 * time.Second
+
+	// closeTime is how long a graceful close waits while the peer takes nothing of
+	// what is queued, answers nothing and does not follow. A packet that gets lost
+	// four times is sent again within that time on all carriers: retransmission
+	// timeouts are 1 s at first (RFC 9260 section 16; TCP's are less) and 3 s at most
+	// (package transport).
+	closeTime = 10 * time.Second
+	// closeTick is how often that is looked at.
+	closeTick = time.Second
+	// closeMost and slowestPath bound all of a graceful close, for a peer that takes a
+	// byte now and then: a time for what the layers below hold already, a few MiB, and
+	// as much as it takes for the rest on the slowest path that there may be, in
+	// bytes a second.
+	closeMost   = 10 * time.Minute
+	slowestPath = 8 << 10
 
 	// termBehind is how much of a Send, in bytes, a Terminate lets go first: a
 	// second or so of a slow link. A longer rest is left out, and so is that of a

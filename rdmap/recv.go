@@ -145,6 +145,7 @@ func unexpectedRead(t ddp.Tagged, total int) error {
 func (s *Stream) readPlaced(n uint32) {
 	s.mu.Lock()
 	s.reads.front().got += n
+	s.placed += uint64(n)
 	s.mu.Unlock()
 }
 

@@ -102,6 +102,8 @@ type Stream struct {
 	peerFin  bool // the peer ended the stream gracefully before we did
 	extended bool // we have sent an operation of RFC 7306
 	killer   *time.Timer
+	placed   uint64 // bytes of Read Responses
+	closing  closing
 
 	stop atomic.Bool // a fault has been found: nothing is received or sent any more but the Terminate
 
@@ -224,17 +226,16 @@ func (s *Stream) kickLocked(engine bool) {
 }
 
 // Close ends the stream gracefully: no more posts, what is queued is sent, then
-// the LLP is ended. It does not wait; the Upper hears of the end. A peer that
-// takes nothing of what is queued, or does not follow, for two seconds is cut
-// off.
+// the LLP is ended. It does not wait; the Upper hears of the end. A peer that for ten
+// seconds takes nothing of what is queued, answers nothing of what was asked, or does
+// not follow, is cut off (ErrCutOff).
 func (s *Stream) Close() {
 	s.mu.Lock()
 	if s.state != Streaming {
 		s.mu.Unlock()
 		return
 	}
-	s.state = Closing
-	s.armKillerLocked()
+	s.closeLocked()
 	s.kickLocked(false)
 }
 
@@ -255,17 +256,14 @@ func (s *Stream) failLocked(err error) {
 	}
 }
 
-// armKillerLocked bounds how long the end may take.
+// armKillerLocked bounds how long an end by a fault may take. A graceful close is
+// bounded already.
 func (s *Stream) armKillerLocked() {
-	if s.killer == nil {
-		s.killer = time.AfterFunc(teardownTime, func() { s.llp.Close() })
-	}
-}
-
-// progressLocked gives a graceful close new time: some of what we had queued has
-// gone, of which there is no more to come. What the peer asks for does not count.
-func (s *Stream) progressLocked() {
-	if s.state == Closing && !s.finSent && s.killer != nil {
+	switch {
+	case s.killer == nil:
+		s.killer = time.AfterFunc(teardownTime, s.late)
+	case s.closing.on && s.state == Terminating:
+		s.closing.on = false
 		s.killer.Reset(teardownTime)
 	}
 }
@@ -275,9 +273,9 @@ func (s *Stream) progressLocked() {
 func (s *Stream) peerEnded() {
 	s.mu.Lock()
 	if s.state == Streaming {
-		s.state, s.peerFin = Closing, true
+		s.peerFin = true
+		s.closeLocked()
 	}
-	s.armKillerLocked()
 	for s.err == nil && !s.finSent {
 		if s.busy {
 			s.idle.Wait()

@@ -17,12 +17,13 @@ func (s *Stream) Terminate(fault *ddp.Error) {
 
 // terminateLocked ends the stream for reason; the peer is told fault.
 func (s *Stream) terminateLocked(fault *ddp.Error, reason error) {
-	if s.err == nil && s.state != Closed {
+	first := s.err == nil && s.state != Closed
+	s.failLocked(reason)
+	if first {
 		s.term = terminateFor(fault)
 		s.stop.Store(true)
 		s.armKillerLocked()
 	}
-	s.failLocked(reason)
 }
 
 // Refuse ends an LLP that never became a Stream with a Terminate that names

@@ -64,8 +64,10 @@ func (t *clientPath) isDown() bool {
 
 // shutdown ends the connections and returns when nothing of them is left: no
 // post, no completion and no placement comes after it. graceful lets what is
-// posted leave first.
+// posted leave first, within partTime.
 func (t *clientPath) shutdown(graceful bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), partTime)
+	defer cancel()
 	for _, c := range t.conns {
 		c.gate.Lock()
 		c.shut = true
@@ -80,7 +82,7 @@ func (t *clientPath) shutdown(graceful bool) {
 	}
 	for _, c := range t.conns {
 		if c.qp != nil {
-			<-c.qp.Done()
+			_ = c.qp.Shutdown(ctx) // that it is over is all that matters
 		}
 		if c.cq != nil {
 			c.cq.Destroy()

@@ -66,6 +66,10 @@ const (
 	// it is looked at every challengeTick.
 	challengeWait = 3 * time.Second
 	challengeTick = 20 * time.Millisecond
+	// partTime is how long a client that closes its session waits for a server that takes
+	// nothing of what is posted, or does not follow. Nobody waits for the answers any
+	// more, so it need not outlive what a stream of data does.
+	partTime = 2 * time.Second
 	// closeWait is how long Server.Close waits for requests at their handlers.
 	closeWait = 10 * time.Second
 

@@ -6,9 +6,11 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
+	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
@@ -29,6 +31,7 @@ type association struct {
 	strays *strays
 
 	starting chan struct{} // one for each session of ours in start-up
+	owed     atomic.Bool   // a stream was closed gracefully: what it had sent has to arrive
 
 	// Guarded by the associations' mutex.
 	users     int // streams and those that start up; of an accepted one those that are up
@@ -251,12 +254,45 @@ func (a *association) finish() {
 	}
 }
 
-// shutdown ends the association gracefully, a peer that does not follow
-// otherwise.
+// streamEnded takes note of how a stream ended.
+func (a *association) streamEnded(err error) {
+	switch {
+	case err == nil, errors.Is(err, rdmap.ErrPeerClosed):
+		a.owed.Store(true)
+	case errors.Is(err, rdmap.ErrCutOff): // it was waited for
+		a.owed.Store(false)
+	}
+}
+
+// shutdown ends the association gracefully: what streams had sent that were closed
+// gracefully is delivered. A peer that takes nothing of it, or does not follow, is cut
+// off.
 func (a *association) shutdown() {
-	ctx, cancel := context.WithTimeout(context.Background(), lingerTime)
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownMost)
 	defer cancel()
-	_ = a.assoc.Shutdown(ctx) // it may be over already
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = a.assoc.Shutdown(ctx) // it may be over already
+	}()
+	patience := lingerTime
+	if a.owed.Load() {
+		patience = shutdownTime
+	}
+	look := time.NewTicker(patience)
+	defer look.Stop()
+	for left, _ := a.assoc.Outq(); ; {
+		select {
+		case <-over:
+			return
+		case <-look.C:
+		}
+		n, err := a.assoc.Outq()
+		if err != nil || n >= left {
+			cancel()
+		}
+		left = n
+	}
 }
 
 // runSCTP accepts associations.

@@ -71,10 +71,15 @@ const (
 	// the peer's answer, since peers have a limit (RFC 5043 section 6.4).
 	maxInitiates = 32
 
-	// lingerTime bounds how long an SCTP association without streams lives on: until
-	// the peer has ended its sessions, and then for the shutdown. RDMAP gives a peer
-	// as much to end a stream.
+	// lingerTime bounds how long an SCTP association without streams waits until the peer
+	// has ended its sessions as well, which it has if they were closed gracefully; and how
+	// long the shutdown goes on in which the peer acknowledges nothing.
 	lingerTime = 2 * time.Second
+	// shutdownTime is that where streams were closed gracefully: they may be over here
+	// before what they have sent has arrived, and RDMAP gives a peer as much.
+	shutdownTime = 10 * time.Second
+	// shutdownMost bounds all of it, for a peer that acknowledges a byte now and then.
+	shutdownMost = 10 * time.Minute
 
 	// idleAssociation is how long a peer may at most keep an SCTP association on which
 	// no stream is up, and at least half of that. A peer that has gone without a word

@@ -104,9 +104,10 @@ func (qp *QP) Err() error {
 	}
 }
 
-// Close ends the stream gracefully: what is posted is sent, then the stream is
-// closed; a peer that for two seconds takes nothing or does not follow is cut
-// off. It does not wait, see Done. In QPIdle it is Abort with ErrClosed.
+// Close ends the stream gracefully: what is posted is sent and answered, then the stream
+// is closed. A peer that for ten seconds takes nothing, answers nothing or does not follow
+// is cut off: Err matches rdmap.ErrCutOff then. It does not wait, see Done. In QPIdle it
+// is Abort with ErrClosed.
 func (qp *QP) Close() {
 	if qp.discard(ErrClosed) {
 		return

@@ -200,6 +200,7 @@ func (u *upper) Ended(err error) {
 	}
 	dev.events.emit(qp.event(EventStreamDown, err))
 	if s, ok := qp.conn.(*session); ok {
+		s.a.streamEnded(err)
 		s.leave() // the Protection is the association's
 	} else {
 		qp.conn.Protection().Release()

@@ -78,8 +78,9 @@ func Dial(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig) (_ *Client
 // Close ends the stream and frees what it used.
 func (c *Client) Close() error {
 	if c.QP != nil {
-		c.QP.Close()
-		<-c.QP.Done()
+		ctx, cancel := context.WithTimeout(context.Background(), partTime)
+		defer cancel()
+		_ = c.QP.Shutdown(ctx)
 	}
 	var err error
 	if c.cq != nil {

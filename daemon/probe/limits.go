@@ -24,6 +24,8 @@ const (
 	keptMemory = MaxClientsPeer
 	// maxAge of a client's stream. A benchmark takes seconds.
 	maxAge = 10 * time.Minute
+	// partTime bounds the end of a client's stream: nothing on it is waited for any more.
+	partTime = 2 * time.Second
 	// answerTimeout bounds sending the reply.
 	answerTimeout = 10 * time.Second
 

@@ -84,6 +84,8 @@ func (f *fake) Outstanding(uint16) int {
 	return f.flying
 }
 
+func (f *fake) Outq() (int, error) { return f.Outstanding(0), nil }
+
 func (f *fake) Abort(reason string) {
 	f.mu.Lock()
 	f.aborted = reason

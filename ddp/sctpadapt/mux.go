@@ -33,6 +33,8 @@ type Association interface {
 	Streams() (out, in int)
 	// Outstanding is how many messages of a stream are not acknowledged.
 	Outstanding(stream uint16) int
+	// Outq is how many bytes of messages are not acknowledged.
+	Outq() (int, error)
 	// Abort ends the association at once.
 	Abort(reason string)
 	// Err is why the association is over, if it is.

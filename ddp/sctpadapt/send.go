@@ -68,6 +68,16 @@ func (s *Stream) MULPDU() int {
 // system call.
 func (s *Stream) EvenSegments() {}
 
+// Outq implements ddp.Outqueuer. While something of this stream is not acknowledged it
+// is the association's, as the chunks of all streams leave in one order; then it is 0. It
+// fails when the association is over.
+func (s *Stream) Outq() (int, error) {
+	if s.mux.assoc.Outstanding(s.id) == 0 {
+		return 0, nil
+	}
+	return s.mux.assoc.Outq()
+}
+
 // Append adds a segment to the pending batch; see ddp.LLP. It fails with ErrTooLong,
 // and with why the stream is over.
 func (s *Stream) Append(hdr []byte, sgl [][]byte) error {
