@@ -116,8 +116,9 @@ func NewServer(cfg Config) *Server {
 	return s
 }
 
-// Export offers b under name. A client that names none gets the export named
-// "", or the only one there is. description, for human beings, may be empty.
+// Export offers b under name. A client that names none gets the export named "", or the
+// only one there is. description, for human beings, may be empty. It fails with
+// ErrExportName and ErrExportExists.
 func (s *Server) Export(name string, b block.Device, description string) error {
 	if len(name) > maxName || len(description) > maxName || strings.ToValidUTF8(name, "") != name || strings.ContainsRune(name, 0) {
 		return fmt.Errorf("export %.80q: %w", name, ErrExportName)

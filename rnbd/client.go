@@ -39,7 +39,7 @@ type Client struct {
 	free ioPool
 }
 
-// Connect opens a session, see rtrs.Connect.
+// Connect opens a session, see rtrs.Connect. It fails as that does.
 func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
@@ -207,7 +207,8 @@ func (c *Client) forget(d *Disk) {
 	d.share.Close()
 }
 
-// List returns the exports that the server offers to this host.
+// List returns the exports that the server offers to this host. It fails with ctx's
+// error, rtrs.ErrClosed after Close, and at an answer that is none.
 func (c *Client) List(ctx context.Context) ([]Listed, error) {
 	var list []Listed
 	answer := make([]byte, listAnswer)

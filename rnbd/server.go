@@ -118,8 +118,9 @@ func (s *Server) Await(name string, allow []transport.Identity, why string) {
 	s.waiting[name] = awaited{allow: slices.Clone(allow), why: notReady(why)}
 }
 
-// RemoveExport removes an export. I/O of sessions that have it open fails from
-// now on; what has begun has ended when RemoveExport returns.
+// RemoveExport removes an export. I/O of sessions that have it open fails from now on;
+// what has begun has ended when RemoveExport returns. It fails with ErrNotFound, and
+// with the storage's error.
 func (s *Server) RemoveExport(name string) error {
 	e, err := s.take(name, nil)
 	if e == nil {
@@ -130,7 +131,8 @@ func (s *Server) RemoveExport(name string) error {
 }
 
 // ReplaceExport is RemoveExport for an export that is about to be added again: I/O of
-// sessions that have it open waits, as it does after Await, and its writer's place is kept.
+// sessions that have it open waits, as it does after Await, and its writer's place is
+// kept. It fails as RemoveExport does.
 func (s *Server) ReplaceExport(name, why string) error {
 	e, err := s.take(name, &why)
 	if e == nil {
@@ -158,7 +160,8 @@ func (s *Server) take(name string, why *string) (e *export, err error) {
 	return e, nil
 }
 
-// SetAllow changes who may open an export. Sessions that have it open keep it.
+// SetAllow changes who may open an export. Sessions that have it open keep it. It fails
+// with ErrNotFound.
 func (s *Server) SetAllow(name string, allow []transport.Identity, all bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +188,8 @@ func (s *Server) keepPlace(d *device, until time.Time) {
 }
 
 // SetWriters changes whether several may have an export open for writing. Those that
-// have it open keep it. Of several the one is the disk's writer then that opened it last.
+// have it open keep it. Of several the one is the disk's writer then that opened it
+// last. It fails with ErrNotFound.
 func (s *Server) SetWriters(name string, shared bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +208,8 @@ func (s *Server) SetWriters(name string, shared bool) error {
 }
 
 // SetTrust changes how much sessions may be trusted that open an export. Those that
-// have it open keep it: end those that TrustOf would not have trusted as much.
+// have it open keep it: end those that TrustOf would not have trusted as much. It fails
+// with ErrNotFound.
 func (s *Server) SetTrust(name string, m verbs.TrustModel) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,7 +282,7 @@ func (s *Server) lookUp(name string, in *rtrs.SessionInfo) (*export, error) {
 	return e, nil
 }
 
-// NewSession admits a session. It is for rtrs.ServerConfig.
+// NewSession admits a session. It is for rtrs.ServerConfig. It does not fail.
 func (s *Server) NewSession(info rtrs.SessionInfo) (rtrs.ServerHandler, error) {
 	return &session{srv: s, info: info, number: s.sessions.Add(1)}, nil
 }

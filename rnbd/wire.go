@@ -137,8 +137,8 @@ func (m *openMsg) Parse(b []byte) error {
 	return CheckName(m.Name)
 }
 
-// CheckName reports what is wrong with the name of an export: it has 1 to
-// MaxName bytes, all of which can be printed.
+// CheckName reports what is wrong with the name of an export: it has 1 to MaxName
+// bytes, all of which can be printed. It returns nil for a name that will do.
 func CheckName(name string) error {
 	if name == "" || len(name) > MaxName {
 		return wireErr("an export's name of %d bytes, 1 to %d are possible", len(name), MaxName)

@@ -61,7 +61,7 @@ const (
 	noOpenSSL = "without plugin openssl"
 )
 
-// Profile is the name of the built-in profile that the case is made of.
+// ProfileName is the name of the built-in profile that the case is made of.
 func (c *Case) ProfileName() string {
 	if c.Whole != "" {
 		return c.Whole

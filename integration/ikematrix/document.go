@@ -15,8 +15,9 @@ import (
 // ErrDocument tells that a document is not one that WriteDocument could change.
 var ErrDocument = errors.New("not the document of the IKE matrix")
 
-// WriteDocument writes the report's part of docs/ipsec-matrix.md and leaves those
-// of other data planes alone. A document that is not there is begun.
+// WriteDocument writes the report's part of docs/ipsec-matrix.md and leaves those of
+// other data planes alone. A document that is not there is begun. It fails with
+// ErrDocument where one has no place for that part, and with the file system's error.
 func WriteDocument(path string, r *Report) error {
 	old, err := os.ReadFile(path)
 	switch {
@@ -41,8 +42,9 @@ func WriteDocument(path string, r *Report) error {
 	return os.WriteFile(path, now, 0o644)
 }
 
-// CheckDocument compares the report's part of the document to what the report
-// would have written. It tells what differs first; "" if nothing does.
+// CheckDocument compares the report's part of the document to what the report would
+// have written. It tells what differs first; "" if nothing does. It fails with
+// ErrDocument where there is no such part, and with the file system's error.
 func CheckDocument(path string, r *Report) (string, error) {
 	doc, err := os.ReadFile(path)
 	if err != nil {
@@ -75,7 +77,8 @@ func CheckDocument(path string, r *Report) (string, error) {
 }
 
 // DocumentVersion is the strongSwan that a data plane's part of the document was
-// written with.
+// written with. It fails with ErrDocument where it does not say so, and with the file
+// system's error.
 func DocumentVersion(path, plane string) (string, error) {
 	doc, err := os.ReadFile(path)
 	if err != nil {

@@ -100,7 +100,8 @@ func (r *Report) Summary() string {
 	return fmt.Sprintf("IKE matrix, %s: %d combinations work, %d are refused as expected, %d surprises; %d packets in clear", r.Plane, work, refused, surprises, r.Clear())
 }
 
-// ReadReport reads what a run has written.
+// ReadReport reads what a run has written. It fails where the file can't be read, or is
+// no report.
 func ReadReport(path string) (*Report, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -113,7 +114,7 @@ func ReadReport(path string) (*Report, error) {
 	return r, nil
 }
 
-// Write writes the report to a file.
+// Write writes the report to a file. It fails where the file can't be written.
 func (r *Report) Write(path string) error {
 	b, err := json.MarshalIndent(r, "", " ")
 	if err != nil {

@@ -67,7 +67,7 @@ type Capture struct {
 type mark [16]byte
 
 // Capture starts tcpdump on the host's wire, both directions, and returns when it
-// listens: no later packet is missed.
+// listens: no later packet is missed. It fails where tcpdump does not run or listen.
 func (h *Host) Capture(ctx context.Context, o CaptureOptions) (*Capture, error) {
 	if o.SnapLen == 0 {
 		o.SnapLen = h.lab.cfg.MTU + 64 // Ethernet, tags; more only where the kernel joins segments
@@ -178,7 +178,8 @@ func (c *Capture) take(frame []byte, onWire int) {
 // Path is the capture's file.
 func (c *Capture) Path() string { return c.o.File }
 
-// Count counts what has crossed the wire so far; the capture goes on.
+// Count counts what has crossed the wire so far; the capture goes on. It fails where
+// tcpdump has ended, or a packet could not be read.
 func (c *Capture) Count() (Counts, error) {
 	err := c.catchUp()
 	c.mu.Lock()

@@ -136,7 +136,8 @@ func (h *Host) viciVersion(ctx context.Context) error {
 	return err
 }
 
-// StopCharon ends strongSwan in good order: SAs are deleted, peers are told.
+// StopCharon ends strongSwan in good order: SAs are deleted, peers are told. It fails
+// with ctx's error; strongSwan may be there then.
 func (h *Host) StopCharon(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,7 +160,7 @@ func (h *Host) StopCharon(ctx context.Context) error {
 // when the process is gone.
 func (h *Host) KillCharon() { h.endCharon(true) }
 
-// RestartCharon kills strongSwan and starts it again.
+// RestartCharon kills strongSwan and starts it again. It fails as StartCharon does.
 func (h *Host) RestartCharon(ctx context.Context) error {
 	h.KillCharon()
 	return h.StartCharon(ctx)

@@ -120,11 +120,11 @@ func (h *Host) Run(ctx context.Context, name string, args ...string) (string, er
 	return out.String(), nil
 }
 
-// Do runs f on a thread that is in the host's network namespace; sockets f
-// opens belong to it. See nsdo.Do.
+// Do runs f on a thread that is in the host's network namespace; sockets f opens belong
+// to it. See nsdo.Do. It fails as that does.
 func (h *Host) Do(f func() error) error { return nsdo.Do(h.NetNS(), f) }
 
-// Dial opens a TCP connection from the host.
+// Dial opens a TCP connection from the host. It fails with the network's error.
 func (h *Host) Dial(ctx context.Context, to netip.AddrPort) (c *net.TCPConn, err error) {
 	err = h.Do(func() error {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", to.String())
@@ -136,7 +136,7 @@ func (h *Host) Dial(ctx context.Context, to netip.AddrPort) (c *net.TCPConn, err
 	return c, err
 }
 
-// Listen opens a TCP listener in the host.
+// Listen opens a TCP listener in the host. It fails with the network's error.
 func (h *Host) Listen(ctx context.Context, at netip.AddrPort) (ln *net.TCPListener, err error) {
 	err = h.Do(func() error {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.String())
@@ -148,10 +148,10 @@ func (h *Host) Listen(ctx context.Context, at netip.AddrPort) (ln *net.TCPListen
 	return ln, err
 }
 
-// Link sets the host's end of the first wire up or down.
+// Link sets the host's end of the first wire up or down. It fails as LinkOn does.
 func (h *Host) Link(ctx context.Context, up bool) error { return h.LinkOn(ctx, 0, up) }
 
-// LinkOn sets the host's end of a wire up or down.
+// LinkOn sets the host's end of a wire up or down. It fails with what ip(8) says.
 func (h *Host) LinkOn(ctx context.Context, wire int, up bool) error {
 	state := "down"
 	if up {
@@ -160,8 +160,8 @@ func (h *Host) LinkOn(ctx context.Context, wire int, up bool) error {
 	return ip(ctx, "-n", h.ns, "link", "set", wireDev(wire), state)
 }
 
-// Sever has a wire lose every packet to and from the host, which sees nothing of
-// it but that no answer comes; or joins it again.
+// Sever has a wire lose every packet to and from the host, which sees nothing of it but
+// that no answer comes; or joins it again. It fails with what ip(8) says.
 func (h *Host) Sever(ctx context.Context, wire int, cut bool) error {
 	args := []string{"-n", h.lab.bridge, "link", "set", h.switchPort(wire)}
 	if cut {
@@ -171,14 +171,14 @@ func (h *Host) Sever(ctx context.Context, wire int, cut bool) error {
 }
 
 // Narrow has a wire drop every packet from and to the host that is longer than mtu
-// bytes, and tell nobody: a path MTU black hole.
+// bytes, and tell nobody: a path MTU black hole. It fails with what ip(8) says.
 func (h *Host) Narrow(ctx context.Context, wire, mtu int) error {
 	return ip(ctx, "-n", h.lab.bridge, "link", "set", h.switchPort(wire), "mtu", fmt.Sprint(mtu))
 }
 
-// Impair has a wire treat every packet from and to the host as the queueing
-// discipline netem is told: "loss", "2%", "delay", "1ms" and so on. It takes a
-// kernel that has netem.
+// Impair has a wire treat every packet from and to the host as the queueing discipline
+// netem is told: "loss", "2%", "delay", "1ms" and so on. It takes a kernel that has
+// netem. It fails with what tc(8) says.
 func (h *Host) Impair(ctx context.Context, wire int, netem ...string) error {
 	for _, at := range [][2]string{{h.lab.bridge, h.switchPort(wire)}, {h.ns, wireDev(wire)}} {
 		args := append([]string{"-n", at[0], "qdisc", "replace", "dev", at[1], "root", "netem"}, netem...)

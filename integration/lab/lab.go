@@ -186,8 +186,8 @@ func (l *Lab) Dir() string { return l.dir }
 // Name is the prefix of everything this lab has made.
 func (l *Lab) Name() string { return l.prefix }
 
-// Keep leaves the hosts up: Close then only ends captures, and a later Sweep
-// passes over them. Discard removes a kept lab.
+// Keep leaves the hosts up: Close then only ends captures, and a later Sweep passes
+// over them. Discard removes a kept lab. It fails where that can't be written down.
 func (l *Lab) Keep() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

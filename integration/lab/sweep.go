@@ -25,7 +25,8 @@ func register(prefix, dir string) error {
 	return os.WriteFile(filepath.Join(registry, prefix), []byte(dir), 0o600)
 }
 
-// Sweep removes labs whose owner has died without closing them. Kept ones stay.
+// Sweep removes labs whose owner has died without closing them. Kept ones stay. It
+// fails with what could not be removed.
 func Sweep(ctx context.Context) error {
 	var errs []error
 	for _, prefix := range prefixes() {
@@ -40,9 +41,10 @@ func Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Discard removes the lab of that name (Lab.Name), kept or not, together with
-// every process in its hosts. dir is its Config.Dir; it is known if the lab was
-// made on this machine since it started, and may be left empty then.
+// Discard removes the lab of that name (Lab.Name), kept or not, together with every
+// process in its hosts. dir is its Config.Dir; it is known if the lab was made on this
+// machine since it started, and may be left empty then. It fails where name is not a
+// lab's, and with what could not be removed.
 func Discard(ctx context.Context, dir, name string) error {
 	if _, _, ok := parsePrefix(name); !ok {
 		return fmt.Errorf("%q is not the name of a lab", name)

@@ -166,18 +166,19 @@ func (m *Machine) until(ctx context.Context, ok func() bool) error {
 	return nil
 }
 
-// Run runs a shell script in the machine as root and returns both outputs.
+// Run runs a shell script in the machine as root and returns both outputs. It fails
+// with ctx's error, and where the script ends with a status other than 0.
 func (m *Machine) Run(ctx context.Context, script string) (string, error) {
 	return m.RunWith(ctx, nil, script)
 }
 
-// RunWith is Run with something to read.
+// RunWith is Run with something to read. It fails as Run does.
 func (m *Machine) RunWith(ctx context.Context, stdin []byte, script string) (string, error) {
 	return m.run(ctx, stdin, script, "-n")
 }
 
-// RunOnline is Run with this machine's network in place of the machine's own, for
-// what it fetches from the Internet.
+// RunOnline is Run with this machine's network in place of the machine's own, for what
+// it fetches from the Internet. It fails as Run does.
 func (m *Machine) RunOnline(ctx context.Context, script string) (string, error) {
 	return m.run(ctx, nil, script)
 }

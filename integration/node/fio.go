@@ -43,7 +43,8 @@ type End struct {
 	Took time.Duration
 }
 
-// Run runs passes until stop is closed; the pass that runs then is finished.
+// Run runs passes until stop is closed; the pass that runs then is finished. It fails
+// with ctx's error or after Timeout, and where fio fails.
 func (l Load) Run(ctx context.Context, n *Node, stop <-chan struct{}) (done Done, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.Timeout)
 	defer cancel()

@@ -44,8 +44,9 @@ func New(h *lab.Host, binary string) *Node {
 // Client talks to the daemon without a process in between.
 func (n *Node) Client() *api.Client { return n.client }
 
-// Start starts the daemon with a main file that leaves all settings but the
-// state directory and More at their defaults, and waits until it answers.
+// Start starts the daemon with a main file that leaves all settings but the state
+// directory and More at their defaults, and waits until it answers. It fails with ctx's
+// error, and where the daemon ends.
 func (n *Node) Start(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(n.Config), 0o700); err != nil {
 		return err
@@ -120,7 +121,8 @@ func (n *Node) Kill() {
 	n.daemon = nil
 }
 
-// Ironwarp runs the command line on the host and returns its output.
+// Ironwarp runs the command line on the host and returns its output. It fails where the
+// exit status is not 0, with what the command has said.
 func (n *Node) Ironwarp(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, cliTimeout)
 	defer cancel()
@@ -134,7 +136,8 @@ func (n *Node) Ironwarp(ctx context.Context, stdin io.Reader, args ...string) ([
 	return stdout.Bytes(), nil
 }
 
-// Query runs a command of the CLI with --json and reads what it prints.
+// Query runs a command of the CLI with --json and reads what it prints. It fails as
+// Ironwarp does, and where the output is no JSON of that shape.
 func (n *Node) Query(ctx context.Context, into any, args ...string) error {
 	out, err := n.Ironwarp(ctx, nil, append([]string{"--json"}, args...)...)
 	if err != nil {
@@ -158,14 +161,16 @@ func (n *Node) LogTail(max int) string {
 	return strings.TrimSpace(string(b))
 }
 
-// Join declares a and b to each other, with the same options of `peer add` on
-// both, and waits for their first SA. The secret is generated on a and travels as
-// a person would carry it: from the file there to standard input on b.
+// Join declares a and b to each other, with the same options of `peer add` on both, and
+// waits for their first SA. The secret is generated on a and travels as a person would
+// carry it: from the file there to standard input on b. It fails as Ironwarp does, and
+// with ctx's error.
 func Join(ctx context.Context, a, b *Node, options ...string) error {
 	return JoinWith(ctx, a, b, func(_, _ *Node) []string { return options })
 }
 
-// JoinWith is Join with options that options gives for a node and its peer.
+// JoinWith is Join with options that options gives for a node and its peer. It fails as
+// Join does.
 func JoinWith(ctx context.Context, a, b *Node, options func(n, peer *Node) []string) error {
 	add := func(n, peer *Node, stdin io.Reader, secret ...string) error {
 		args := append([]string{"peer", "add"}, secret...)
@@ -199,7 +204,8 @@ func JoinWith(ctx context.Context, a, b *Node, options func(n, peer *Node) []str
 	return nil
 }
 
-// DiskIO is what the daemon has counted for an attached disk.
+// DiskIO is what the daemon has counted for an attached disk. It fails where the daemon
+// does not answer, or has no such disk.
 func (n *Node) DiskIO(ctx context.Context, export string) (api.IO, error) {
 	list, err := n.client.Attachments(ctx)
 	if err != nil {
@@ -213,7 +219,8 @@ func (n *Node) DiskIO(ctx context.Context, export string) (api.IO, error) {
 	return api.IO{}, fmt.Errorf("%s is not attached to %s any more", export, n.Name())
 }
 
-// Build makes the program ironwarp in dir and returns its path.
+// Build makes the program ironwarp in dir and returns its path. It fails with what the
+// compiler says.
 func Build(ctx context.Context, dir string) (string, error) {
 	binary := filepath.Join(dir, "ironwarp")
 	out, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", binary, "github.com/ironwarp/ironwarp/cmd/ironwarp").CombinedOutput()

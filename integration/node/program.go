@@ -36,7 +36,7 @@ func (p *Program) Path(t testing.TB) string {
 	return p.path
 }
 
-// Remove removes it, in TestMain.
+// Remove removes it, in TestMain. It fails with the file system's error.
 func (p *Program) Remove() error {
 	if p.dir == "" {
 		return nil

@@ -60,7 +60,8 @@ type answer struct {
 	err     error
 }
 
-// Start runs an agent on an RDMA device of a network namespace.
+// Start runs an agent on an RDMA device of a network namespace. It fails where the
+// process can't be started.
 func Start(path, namespace, device string) (*Agent, error) {
 	return start(exec.Command("ip", "netns", "exec", namespace, path, device))
 }
@@ -85,7 +86,8 @@ func start(cmd *exec.Cmd) (*Agent, error) {
 	return a, nil
 }
 
-// Stop ends the agent, whose kernel objects go with it.
+// Stop ends the agent, whose kernel objects go with it. It fails with the status that
+// the agent ended with, and what it said; one that does not end is killed.
 func (a *Agent) Stop() error {
 	a.in.Close()
 	t := time.AfterFunc(answerTime, func() { a.cmd.Process.Kill() })
@@ -143,7 +145,8 @@ func (a *Agent) happened(words []string) {
 	}
 }
 
-// Do gives a command and returns the words of its answer.
+// Do gives a command and returns the words of its answer. It fails with the error that
+// the agent answers, and where it has ended or does not answer.
 func (a *Agent) Do(format string, args ...any) ([]string, error) {
 	ans := a.do(fmt.Sprintf(format, args...), nil, false)
 	return ans.words, ans.err

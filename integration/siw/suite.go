@@ -124,8 +124,8 @@ func (v Variant) Runs(c conformance.Case) bool {
 	return c.Core || v.CRC && !v.IPv6
 }
 
-// ReadResults reads what the suite has noted; complete tells whether it came to
-// its end.
+// ReadResults reads what the suite has noted; complete tells whether it came to its
+// end. It fails where r does, and at what is no result.
 func ReadResults(r io.Reader) (rs []Result, complete bool, err error) {
 	for d := json.NewDecoder(r); ; {
 		var one Result

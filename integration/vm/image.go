@@ -45,10 +45,10 @@ var ErrNoPackage = errors.New("the kernel's package can't be fetched")
 // exitNoPackage is how build.sh ends then.
 const exitNoPackage = 75
 
-// Build returns the image for the Debian packages that are installed, from the
-// cache directory if it is there. Building takes a minute, fetches the kernel's
-// package by apt-get and tells its steps to log. Images of other versions are
-// removed, unless they are running.
+// Build returns the image for the Debian packages that are installed, from the cache
+// directory if it is there. Building takes a minute, fetches the kernel's package by
+// apt-get and tells its steps to log. Images of other versions are removed, unless they
+// are running. It fails where a package is not there, the disk is full or ctx is over.
 func Build(ctx context.Context, cache string, log io.Writer) (*Image, error) {
 	im, key, err := identify(ctx)
 	if err != nil {
@@ -96,7 +96,8 @@ func Build(ctx context.Context, cache string, log io.Writer) (*Image, error) {
 	return im, nil
 }
 
-// Cached tells whether Build would find its image in the cache directory.
+// Cached tells whether Build would find its image in the cache directory. It fails
+// where dpkg does not say which versions are installed.
 func Cached(ctx context.Context, cache string) (bool, error) {
 	_, key, err := identify(ctx)
 	if err != nil {

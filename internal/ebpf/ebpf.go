@@ -24,9 +24,9 @@ func New(code, regs byte, offset uint16, imm uint32) (i Instruction) {
 	return i
 }
 
-// Load gives the kernel a program of a type (unix.BPF_PROG_TYPE_...) and returns
-// a file descriptor, which the caller closes: what the program is attached to
-// keeps it. It takes CAP_BPF and CAP_NET_ADMIN.
+// Load gives the kernel a program of a type (unix.BPF_PROG_TYPE_...) and returns a file
+// descriptor, which the caller closes: what the program is attached to keeps it. It
+// fails with the kernel's error, which is EPERM without CAP_BPF and CAP_NET_ADMIN.
 func Load(kind uint32, program []Instruction) (fd int, err error) {
 	if len(program) == 0 {
 		return -1, errors.New("load an eBPF program: it is empty")

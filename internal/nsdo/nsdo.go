@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Do runs f on an operating system thread that is in the network namespace
-// bound to path (for example /run/netns/alpha). An empty path is the caller's
-// own namespace. Sockets that f opens belong to that namespace for as long as
-// they live; goroutines that f starts do not run in it.
+// Do runs f on an operating system thread that is in the network namespace bound to
+// path (for example /run/netns/alpha). An empty path is the caller's own namespace.
+// Sockets that f opens belong to that namespace for as long as they live; goroutines
+// that f starts do not run in it. It fails with f's error, and with the kernel's where
+// the namespace can't be entered: EPERM without root's rights.
 func Do(path string, f func() error) error {
 	if path == "" {
 		return f()
@@ -48,7 +49,9 @@ func Do(path string, f func() error) error {
 	return <-result
 }
 
-// Fresh runs f in a new, empty network namespace that vanishes afterwards.
+// Fresh runs f in a new, empty network namespace that vanishes afterwards. It fails
+// with f's error, and with the kernel's where none can be made: EPERM without root's
+// rights.
 func Fresh(f func() error) error {
 	result := make(chan error, 1)
 	go func() {

@@ -22,7 +22,8 @@ func Need(t testing.TB) {
 
 // Dial connects to a Unix socket as a user who is in the group of his number and in
 // those of groups. The kernel takes what the thread is that connects, so a thread is
-// made for that, which ends with it.
+// made for that, which ends with it. It fails with the kernel's error: EPERM without
+// root's rights, EACCES where that user may not connect.
 func Dial(path string, uid uint32, groups ...uint32) (net.Conn, error) {
 	type result struct {
 		fd  int
@@ -69,7 +70,8 @@ func become(uid uint32, groups []uint32) error {
 	return nil
 }
 
-// AsNobody runs f on a thread that has no privileges.
+// AsNobody runs f on a thread that has no privileges. It fails with the kernel's error,
+// or f's.
 func AsNobody(f func() error) error {
 	if os.Geteuid() != 0 {
 		return f()

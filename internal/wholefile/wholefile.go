@@ -13,11 +13,11 @@ import (
 )
 
 // Write replaces a file in one step, mode 0600: after a crash there is either the old
-// content or the new.
+// content or the new. After an error, which is the file system's, that holds, too.
 func Write(path string, data []byte) error { return WriteSteps(path, data, func(string) {}) }
 
 // WriteSteps is Write that reports each step once it is done, after which the process
-// may end.
+// may end. It fails as Write does.
 func WriteSteps(path string, data []byte, done func(step string)) error {
 	f, err := os.CreateTemp(filepath.Dir(path), temporary(os.Getpid())+"*")
 	if err != nil {
@@ -44,7 +44,8 @@ func WriteSteps(path string, data []byte, done func(step string)) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// SyncDir makes it durable which files a directory has.
+// SyncDir makes it durable which files a directory has. It fails with the file system's
+// error; one that can't synchronise directories is passed over.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -63,8 +64,9 @@ const TemporaryPrefix = ".new-"
 // temporary begins the names of a process's temporary files.
 func temporary(pid int) string { return TemporaryPrefix + strconv.Itoa(pid) + "-" }
 
-// RemoveTemporary removes the temporary files that processes have left in a
-// directory which were killed while they wrote. The caller has written none yet.
+// RemoveTemporary removes the temporary files that processes have left in a directory
+// which were killed while they wrote. The caller has written none yet. A directory that
+// is not there has none. It fails with the file system's error.
 func RemoveTemporary(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

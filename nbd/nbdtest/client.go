@@ -38,8 +38,8 @@ type Reply struct {
 	Message    string // of a structured error
 }
 
-// Hello receives the server's greeting and answers with flags (3: fixed
-// newstyle, no zeroes).
+// Hello receives the server's greeting and answers with flags (3: fixed newstyle, no
+// zeroes). It fails with the connection's error, and at what is no greeting.
 func Hello(c net.Conn, flags uint32) (*Client, error) {
 	var b [18]byte
 	if _, err := io.ReadFull(c, b[:]); err != nil {
@@ -52,7 +52,8 @@ func Hello(c net.Conn, flags uint32) (*Client, error) {
 	return &Client{Conn: c}, err
 }
 
-// Connect shakes hands and enters transmission of the export.
+// Connect shakes hands and enters transmission of the export. It fails with the
+// connection's error, and where the server refuses an option.
 func Connect(c net.Conn, export string, structured bool) (*Client, error) {
 	cl, err := Hello(c, 3)
 	if err != nil {
@@ -68,7 +69,8 @@ func Connect(c net.Conn, export string, structured bool) (*Client, error) {
 	return cl, cl.Go(export)
 }
 
-// Go enters transmission of the export.
+// Go enters transmission of the export. It fails with the connection's error, and where
+// the server refuses the export.
 func (c *Client) Go(export string) error {
 	rs, err := c.Option(7, InfoData(export, 3))
 	if err != nil {
@@ -96,7 +98,7 @@ func InfoData(export string, ids ...uint16) []byte {
 	return b
 }
 
-// SendOption sends an option.
+// SendOption sends an option. It fails with the connection's error.
 func (c *Client) SendOption(option uint32, data []byte) error {
 	b := append([]byte(nil), "IHAVEOPT"...)
 	b = binary.BigEndian.AppendUint32(b, option)
@@ -105,7 +107,9 @@ func (c *Client) SendOption(option uint32, data []byte) error {
 	return err
 }
 
-// Option sends an option and receives its replies, the final one last.
+// Option sends an option and receives its replies, the final one last. It fails with
+// the connection's error, and at what is no reply; a refusal is one
+// (OptionReply.IsError).
 func (c *Client) Option(option uint32, data []byte) ([]OptionReply, error) {
 	if err := c.SendOption(option, data); err != nil {
 		return nil, err
@@ -142,14 +146,16 @@ func AppendRequest(b []byte, flags, typ uint16, cookie, off uint64, n uint32, pa
 	return append(b, payload...)
 }
 
-// Send sends a request.
+// Send sends a request. It fails with the connection's error.
 func (c *Client) Send(flags, typ uint16, cookie, off uint64, n uint32, payload []byte) error {
 	_, err := c.Write(AppendRequest(nil, flags, typ, cookie, off, n, payload))
 	return err
 }
 
-// Receive receives a simple reply or one chunk. readLen tells how many bytes
-// of data follow a successful simple reply with a cookie (0: none).
+// Receive receives a simple reply or one chunk. readLen tells how many bytes of data
+// follow a successful simple reply with a cookie (0: none). It fails with the
+// connection's error, and at what is no reply; an error of the server's is in
+// Reply.Error.
 func (c *Client) Receive(readLen func(cookie uint64) int) (*Reply, error) {
 	var h [20]byte
 	if _, err := io.ReadFull(c, h[:16]); err != nil {
@@ -196,7 +202,8 @@ func (r *Reply) parse(p []byte) error {
 	return fmt.Errorf("chunk of type %#x with %d bytes", r.Type, len(p))
 }
 
-// Do sends a request and receives its reply; nothing else may be under way.
+// Do sends a request and receives its reply; nothing else may be under way. It fails as
+// Receive does, and at the reply to another request.
 func (c *Client) Do(flags, typ uint16, off uint64, n uint32, payload []byte) (*Reply, error) {
 	const cookie = 0x1122334455667788
 	if err := c.Send(flags, typ, cookie, off, n, payload); err != nil {

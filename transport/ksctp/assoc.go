@@ -143,9 +143,10 @@ func (a *Assoc) Err() error {
 	}
 }
 
-// Shutdown ends the association in order: what was queued is delivered, then both
-// ends close (RFC 9260 section 9.2). It waits for that until ctx is over; then
-// the association is aborted.
+// Shutdown ends the association in order: what was queued is delivered, then both ends
+// close (RFC 9260 section 9.2). It waits for that until ctx is over; then the
+// association is aborted, and ctx's error returned. It fails as well when the
+// association ends otherwise.
 func (a *Assoc) Shutdown(ctx context.Context) error {
 	a.mu.Lock()
 	if !a.started {

@@ -104,7 +104,8 @@ type Path struct {
 	MTU     int           // in bytes
 }
 
-// Paths are those to all addresses of the peer.
+// Paths are those to all addresses of the peer. It fails with the kernel's error, for
+// example when the association is over.
 func (a *Assoc) Paths() ([]Path, error) {
 	st, err := a.status()
 	if err != nil {
@@ -139,8 +140,9 @@ func (a *Assoc) Paths() ([]Path, error) {
 	return out, nil
 }
 
-// SetPrimary makes the path to one of the peer's addresses the one that data
-// takes as long as it is up (RFC 6458 section 8.1.9).
+// SetPrimary makes the path to one of the peer's addresses the one that data takes as
+// long as it is up (RFC 6458 section 8.1.9). It fails with the kernel's error where the
+// address is not one of the peer's, or the association is over.
 func (a *Assoc) SetPrimary(peer netip.AddrPort) error {
 	b := make([]byte, 4+sockaddrStorage) // struct sctp_prim
 	putSockaddr(b[4:], peer, a.v6)

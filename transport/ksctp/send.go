@@ -74,8 +74,9 @@ func (a *Assoc) TrySend(ms []sctp.Outgoing) (n int, err error) {
 	return n, a.wrap("send", err)
 }
 
-// SendNow queues one message even if the kernel has no room, up to 1 MiB beyond:
-// for the few that must not wait.
+// SendNow queues one message even if the kernel has no room, up to 1 MiB beyond: for
+// the few that must not wait. It fails with sctp.ErrNoRoom beyond that, at a message
+// that is too long, and with why the association is over.
 func (a *Assoc) SendNow(m sctp.Outgoing) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -249,7 +250,8 @@ func (a *Assoc) awaitRoom() {
 	a.flush()
 }
 
-// Wait waits until there is room for a message, ctx is over or the association.
+// Wait waits until there is room for a message, ctx is over or the association. It
+// fails with ctx's error, or with why the association is over.
 func (a *Assoc) Wait(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		a.mu.Lock()

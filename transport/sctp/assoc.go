@@ -358,8 +358,9 @@ func (a *Assoc) queue(ms []Outgoing) (n int, err error) {
 	return len(ms), nil
 }
 
-// SendNow queues one message even if there is no room, up to 1 MiB beyond: for
-// the few that must not wait.
+// SendNow queues one message even if there is no room, up to 1 MiB beyond: for the few
+// that must not wait. It fails with ErrNoRoom beyond that, at a message that is too
+// long, and with why the association is over.
 func (a *Assoc) SendNow(m Outgoing) error {
 	a.mu.Lock()
 	size, err := a.t.sendable(&m)
@@ -373,7 +374,8 @@ func (a *Assoc) SendNow(m Outgoing) error {
 	return a.wrap("send", err)
 }
 
-// Wait waits until there is room for a message, ctx is over or the association.
+// Wait waits until there is room for a message, ctx is over or the association. It
+// fails with ctx's error, or with why the association is over.
 func (a *Assoc) Wait(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		a.mu.Lock()
@@ -391,8 +393,8 @@ func (a *Assoc) Wait(ctx context.Context) error {
 	return a.wrap("send", ctx.Err())
 }
 
-// Send queues messages as TrySend does, and waits for room until all are
-// queued, ctx is over or the association.
+// Send queues messages as TrySend does, and waits for room until all are queued, ctx is
+// over or the association. It fails as they do; the first n are queued.
 func (a *Assoc) Send(ctx context.Context, ms []Outgoing) (n int, err error) {
 	for {
 		k, err := a.TrySend(ms[n:])
@@ -432,9 +434,10 @@ func (a *Assoc) Release(n int) {
 	a.mu.Unlock()
 }
 
-// Shutdown ends the association in order: what was queued is delivered, then both
-// ends close (RFC 9260 section 9.2). It waits for that until ctx is over; then
-// the association is aborted.
+// Shutdown ends the association in order: what was queued is delivered, then both ends
+// close (RFC 9260 section 9.2). It waits for that until ctx is over; then the
+// association is aborted, and ctx's error returned. It fails as well when the
+// association ends otherwise.
 func (a *Assoc) Shutdown(ctx context.Context) error {
 	a.mu.Lock()
 	a.t.shutdown(a.ep.now())

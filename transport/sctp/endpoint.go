@@ -166,9 +166,10 @@ func (e *Endpoint) Stats() EndpointStats {
 }
 
 // Reconfigure says how associations are that begin from now on, and who may set them
-// up: others may listen, each at a local address. The zero Addr stands for every address
-// that has no Config of its own. Where nobody listens nothing is answered but what
-// belongs to an association that there is. Backlog and NoOffload stay as they are.
+// up: others may listen, each at a local address. The zero Addr stands for every
+// address that has no Config of its own. Where nobody listens nothing is answered but
+// what belongs to an association that there is. Backlog and NoOffload stay as they are.
+// It fails at an impossible Config, and changes nothing then.
 func (e *Endpoint) Reconfigure(at map[netip.Addr]Config) error {
 	all := make(map[netip.Addr]*Config, len(at))
 	for a, cfg := range at {

@@ -25,7 +25,8 @@ type Stream struct {
 	next   uint64
 }
 
-// Dial connects to the daemon's disk of the name export.
+// Dial connects to the daemon's disk of the name export. It fails with the first error
+// of verbs, rtrs or rnbd.
 func Dial(ctx context.Context, t Target, from netip.Addr, carrier transport.Kind, export string) (_ *Stream, err error) {
 	s := &Stream{}
 	if s.dev, err = verbs.Open(verbs.Config{}); err != nil {
@@ -69,7 +70,8 @@ type done chan syscall.Errno
 
 func (d done) Complete(errno syscall.Errno) { d <- errno }
 
-// Read reads n bytes from the next place of the disk.
+// Read reads n bytes from the next place of the disk. It fails with ctx's error, or the
+// I/O's.
 func (s *Stream) Read(ctx context.Context, n uint32) error {
 	x, end, err := s.submit(ctx, n)
 	if err != nil {
@@ -108,8 +110,8 @@ func wait(ctx context.Context, x block.IO, end done) error {
 	}
 }
 
-// Bandwidth reads 64 KiB at a time, eight at once, for a while, and returns bytes
-// per second.
+// Bandwidth reads 64 KiB at a time, eight at once, for a while, and returns bytes per
+// second. It fails as Read does.
 func (s *Stream) Bandwidth(ctx context.Context, d time.Duration) (float64, error) {
 	const size, deep = 64 << 10, 8
 	type read struct {
@@ -140,7 +142,8 @@ func (s *Stream) Bandwidth(ctx context.Context, d time.Duration) (float64, error
 	return rate, err
 }
 
-// Latency reads 4 KiB at a time, one after the other, for a while.
+// Latency reads 4 KiB at a time, one after the other, for a while. It fails as Read
+// does.
 func (s *Stream) Latency(ctx context.Context, d time.Duration) (median, p99 time.Duration, err error) {
 	h := hdrhistogram.New(1, int64(time.Minute), 3)
 	for start := time.Now(); time.Since(start) < d; {

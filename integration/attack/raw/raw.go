@@ -43,7 +43,8 @@ func CutFPDU(b []byte) (seg, rest []byte, ok bool) {
 // ErrRefused is returned for a stream that the daemon does not want.
 var ErrRefused = errors.New("the daemon refuses the stream")
 
-// ReadReply reads the reply of MPA's start-up, and not a byte more.
+// ReadReply reads the reply of MPA's start-up, and not a byte more. It fails with the
+// connection's error, and at what is no reply.
 func ReadReply(c net.Conn) (mpa.Frame, error) {
 	b := make([]byte, 20, 1024)
 	if _, err := io.ReadFull(c, b); err != nil {
@@ -97,7 +98,8 @@ func PingRegion(private []byte) (Region, bool) {
 	return Region{STag: binary.BigEndian.Uint32(private[12:]), Len: binary.BigEndian.Uint32(private[16:])}, true
 }
 
-// Chunks are those of a block session, of the answer to InfoRequest.
+// Chunks are those of a block session, of the answer to InfoRequest. It fails where msg
+// is no such answer.
 func Chunks(msg []byte) (rs []Region, err error) {
 	le := binary.LittleEndian
 	if len(msg) < 8 || le.Uint16(msg) != 1 {

@@ -77,8 +77,8 @@ type Association struct {
 	TSN      uint32 // of the next DATA chunk
 }
 
-// Associate carries out the handshake on a connected UDP socket, whose deadline
-// bounds it.
+// Associate carries out the handshake on a connected UDP socket, whose deadline bounds
+// it. It fails with the connection's error, and at another answer.
 func Associate(c net.Conn, src, dst uint16, tag uint32) (*Association, error) {
 	const firstTSN = 1000
 	a := &Association{c: c, src: src, dst: dst, TSN: firstTSN}
@@ -129,11 +129,11 @@ func (a *Association) hear(typ byte) ([]byte, error) {
 	}
 }
 
-// Send sends chunks in a packet.
+// Send sends chunks in a packet. It fails with the connection's error.
 func (a *Association) Send(chunks []byte) error {
 	_, err := a.c.Write(Seal(append(Packet(a.src, a.dst, a.tag), chunks...)))
 	return err
 }
 
-// Abort ends the association.
+// Abort ends the association. It fails with the connection's error.
 func (a *Association) Abort() error { return a.Send(AppendChunk(nil, ChunkAbort, 0, nil)) }

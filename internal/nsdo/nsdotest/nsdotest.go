@@ -11,7 +11,8 @@ import (
 	"github.com/ironwarp/ironwarp/internal/nsdo"
 )
 
-// LoopbackUp brings the loopback device of the caller's namespace up.
+// LoopbackUp brings the loopback device of the caller's namespace up. It fails with the
+// kernel's error.
 func LoopbackUp() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {

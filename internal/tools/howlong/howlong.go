@@ -40,6 +40,7 @@ func Begin(w io.Writer, file, what string, first time.Duration) *Run {
 }
 
 // End notes how long it took. It is for a run that came to its end, whatever it found.
+// It fails where the file can't be written.
 func (r *Run) End() error {
 	all := load(r.file)
 	all[r.what] = taken{time.Since(r.began).Seconds(), time.Now()}

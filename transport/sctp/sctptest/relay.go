@@ -44,8 +44,9 @@ type Relay struct {
 // Counts is what a Relay has done.
 type Counts struct{ Passed, Lost, Duplicated, Corrupted, Reordered int }
 
-// NewRelay starts a relay on a free port of the target's address, which has to be
-// a loopback one. The same seed draws the same faults.
+// NewRelay starts a relay on a free port of the target's address. The same seed draws
+// the same faults. It fails where that address is no loopback one, and with the
+// kernel's error.
 func NewRelay(target netip.AddrPort, f Faults, seed uint64) (*Relay, error) {
 	if !target.Addr().IsLoopback() {
 		return nil, fmt.Errorf("sctptest: relay to %v: only loopback addresses are allowed", target)
