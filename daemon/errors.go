@@ -9,6 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -24,7 +25,7 @@ func apiError(err error) *api.Error {
 	}
 	e = &api.Error{Code: api.CodeInternal, Message: err.Error()}
 	var faults config.Errors
-	var neg *ipsec.NegotiationError
+	var neg *negotiation.Error
 	var ike *charon.Error
 	var flow *transport.FlowError
 	switch {

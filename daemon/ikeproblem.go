@@ -13,6 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
@@ -30,22 +31,22 @@ var ikeReasons = []struct {
 	{pad.ErrWrongIdentity, api.ReasonIdentity, "compare the remote_id here with the local_id there; whoever has the address but not the identity gets nothing"},
 	{pad.ErrGateway, api.ReasonGateway, "ESP has to end at the peer itself (RFC 5042 5.4.5); if this gateway is meant to be trusted, say so with gateway: in the peer's file"},
 	{pad.ErrNotCovered, api.ReasonNotCovered, "an SA is brought up by the stream that needs it; `ironwarp sa ls` shows what there is"},
-	{ipsec.ErrClock, api.ReasonClock, "set the clocks of both hosts, by NTP best, and look at the certificates' dates with `openssl x509 -noout -dates -in FILE`"},
+	{negotiation.ErrClock, api.ReasonClock, "set the clocks of both hosts, by NTP best, and look at the certificates' dates with `openssl x509 -noout -dates -in FILE`"},
 	{auth.ErrCertExpired, api.ReasonCertExpired, "issue a new certificate, replace the file, and run `ironwarp reload`"},
 	{auth.ErrCertNotYet, api.ReasonCertNotYet, "compare the clocks of both hosts; else wait, or issue a certificate that is valid now"},
 	{auth.ErrCertRevoked, api.ReasonCertRevoked, "the host with this certificate needs a new one from the authority, unless it was revoked for a reason"},
 	{auth.ErrCertUntrusted, api.ReasonCertUntrusted, "ca_files have to name the authority that issued the other host's certificate, on both hosts"},
 	{auth.ErrCertIdentity, api.ReasonCertIdentity, "the identity (local_id there, remote_id here; the address by default) has to be among the certificate's subject alternative names"},
 	{auth.ErrCertStatus, api.ReasonCertStatus, "make the revocation list or OCSP responder reachable, or say revocation: relaxed, with which a revoked certificate may go unnoticed"},
-	{ipsec.ErrAggressiveRefused, api.ReasonNegotiation, "take a profile without aggressive mode on both hosts"},
+	{negotiation.ErrAggressiveRefused, api.ReasonNegotiation, "take a profile without aggressive mode on both hosts"},
 	{esp.ErrCannot, api.ReasonDataPlane, "choose another profile or mode; `ironwarp doctor` says what this host's ESP can do"},
-	{ipsec.ErrPluginMissing, api.ReasonStrongSwan, "install libstrongswan-standard-plugins, libstrongswan-extra-plugins and libcharon-extra-plugins, then restart strongSwan"},
-	{ipsec.ErrNoProposal, api.ReasonNoProposal, "compare profile and mode of the peer on both hosts"},
-	{ipsec.ErrAuthFailed, api.ReasonAuthFailed, "compare the secrets or certificates and the identities on both hosts"},
-	{ipsec.ErrTrafficSelectors, api.ReasonSelectors, "compare addresses, ports, transport and child_sas of the peer on both hosts"},
-	{ipsec.ErrUnreachable, api.ReasonUnreachable, "is the host up, does strongSwan run there, and do firewalls let UDP 500 and 4500 through?"},
-	{ipsec.ErrUnloaded, api.ReasonStrongSwan, "it is loaded again; whatever runs swanctl while the daemon runs does this"},
-	{ipsec.ErrNegotiation, api.ReasonNegotiation, "strongSwan's log on both hosts says more"},
+	{negotiation.ErrPluginMissing, api.ReasonStrongSwan, "install libstrongswan-standard-plugins, libstrongswan-extra-plugins and libcharon-extra-plugins, then restart strongSwan"},
+	{negotiation.ErrNoProposal, api.ReasonNoProposal, "compare profile and mode of the peer on both hosts"},
+	{negotiation.ErrAuthFailed, api.ReasonAuthFailed, "compare the secrets or certificates and the identities on both hosts"},
+	{negotiation.ErrTrafficSelectors, api.ReasonSelectors, "compare addresses, ports, transport and child_sas of the peer on both hosts"},
+	{negotiation.ErrUnreachable, api.ReasonUnreachable, "is the host up, does strongSwan run there, and do firewalls let UDP 500 and 4500 through?"},
+	{negotiation.ErrUnloaded, api.ReasonStrongSwan, "it is loaded again; whatever runs swanctl while the daemon runs does this"},
+	{negotiation.ErrFailed, api.ReasonNegotiation, "strongSwan's log on both hosts says more"},
 	{auth.ErrSecretFile, api.ReasonSecret, "both hosts need the same secret, in a file of mode 0600; then run `ironwarp reload`"},
 	{auth.ErrSecretShort, api.ReasonSecret, "make a longer one with `ironwarp peer rotate-secret --generate-psk`, on one host, and bring it to the other"},
 	{auth.ErrKeyMismatch, api.ReasonCredential, "cert_file and key_file have to belong together; then run `ironwarp reload`"},
@@ -92,7 +93,7 @@ func ikeProblem(peer string, err error) *api.Error {
 		e.Code = api.CodeInvalid
 		e.Message = fmt.Sprintf("peer %s: %s", peer, what)
 	}
-	var neg *ipsec.NegotiationError
+	var neg *negotiation.Error
 	var de *charon.Error
 	switch {
 	case errors.As(err, &neg):
@@ -103,7 +104,7 @@ func ikeProblem(peer string, err error) *api.Error {
 		if neg.Advice != "" {
 			e.Fix = neg.Advice
 		}
-		if errors.Is(neg.Kind, ipsec.ErrNegotiation) && len(neg.Log) > 0 {
+		if errors.Is(neg.Kind, negotiation.ErrFailed) && len(neg.Log) > 0 {
 			e.Message += "; strongSwan says: " + neg.Log[len(neg.Log)-1]
 		}
 	case errors.As(err, &de):

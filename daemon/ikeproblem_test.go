@@ -19,6 +19,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 	"github.com/ironwarp/ironwarp/transport"
@@ -100,12 +101,12 @@ func TestOperationsExplainEveryIPsecFailure(t *testing.T) {
 
 func TestSpecialReasonsComeFirst(t *testing.T) {
 	// A certificate that has expired is a failed authentication, too.
-	err := &ipsec.NegotiationError{Peer: "beta", Kind: errors.Join(ipsec.ErrAuthFailed, auth.ErrCertExpired), Advice: "renew it"}
+	err := &negotiation.Error{Peer: "beta", Kind: errors.Join(negotiation.ErrAuthFailed, auth.ErrCertExpired), Advice: "renew it"}
 	e := ikeProblem("beta", err)
 	if e.Reason != api.ReasonCertExpired || !strings.HasPrefix(e.Fix, "renew it") || !strings.Contains(e.Fix, "keeps trying") {
 		t.Errorf("%+v", e)
 	}
-	e = ikeProblem("beta", &ipsec.NegotiationError{Peer: "beta", Kind: ipsec.ErrNegotiation, Log: []string{"one", "what charon said"}})
+	e = ikeProblem("beta", &negotiation.Error{Peer: "beta", Kind: negotiation.ErrFailed, Log: []string{"one", "what charon said"}})
 	if e.Reason != api.ReasonNegotiation || !strings.Contains(e.Message, "strongSwan says: what charon said") {
 		t.Errorf("%+v", e)
 	}
@@ -139,13 +140,13 @@ func TestFailuresOfStrongSwanKeepTheirAdvice(t *testing.T) {
 // only this host has the new secret.
 func TestNewSecretIsNamedWhenAuthenticationFails(t *testing.T) {
 	p := newPeer(config.Peer{Name: "beta", Protection: config.ProtectIPsec, Auth: config.AuthPSK, PSKFile: "/etc/ironwarp/secrets/beta.psk"})
-	failed := &ipsec.NegotiationError{Peer: "beta", Kind: ipsec.ErrAuthFailed, Advice: "the pre-shared keys differ"}
+	failed := &negotiation.Error{Peer: "beta", Kind: negotiation.ErrAuthFailed, Advice: "the pre-shared keys differ"}
 	if e := p.ikeProblem(failed); strings.Contains(e.Fix, "another secret") {
 		t.Errorf("nothing was rotated: %+v", e)
 	}
 	p.newKeys = time.Date(2030, 1, 2, 15, 4, 5, 0, time.UTC)
 	says(t, p.ikeProblem(failed), api.CodeUnavailable, "authentication failed", "another secret since 15:04:05", "rotate-secret", "/etc/ironwarp/secrets/beta.psk", "the pre-shared keys differ")
-	if e := p.ikeProblem(&ipsec.NegotiationError{Peer: "beta", Kind: ipsec.ErrUnreachable}); strings.Contains(e.Fix, "another secret") {
+	if e := p.ikeProblem(&negotiation.Error{Peer: "beta", Kind: negotiation.ErrUnreachable}); strings.Contains(e.Fix, "another secret") {
 		t.Errorf("another failure: %+v", e)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -93,7 +94,7 @@ func (d *Daemon) unreachable(p *peer, err error) *api.Error {
 	if errors.Is(err, ksctp.ErrUnavailable) {
 		cause.Message, cause.Fix = noKernelSCTP, getKernelSCTP
 	}
-	var neg *ipsec.NegotiationError
+	var neg *negotiation.Error
 	var de *charon.Error
 	var admit *ipsec.AdmitError
 	switch {

@@ -2,14 +2,11 @@ package ipsec
 
 import (
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/ike"
 )
-
-// DefaultSocket is where Debian's strongSwan has its control socket.
-const DefaultSocket = "/var/run/charon.vici"
 
 // Config is what New needs. The zero value is useful.
 type Config struct {
@@ -30,15 +27,12 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Socket == "" {
-		c.Socket = DefaultSocket
-	}
-	c.Socket = strings.TrimPrefix(c.Socket, "unix://")
+	c.Socket = ike.SocketPath(c.Socket)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.CallTimeout <= 0 {
-		c.CallTimeout = callTimeout
+		c.CallTimeout = ike.CallTimeout
 	}
 	if c.InitiateTimeout <= 0 {
 		c.InitiateTimeout = initiateTimeout

@@ -46,7 +46,7 @@ func TestAdmittedDialEndsNoOthersWatch(t *testing.T) {
 	if !watched() {
 		t.Fatal("nobody watches the other dial any more")
 	}
-	q.revive(t.Context(), b.currentLink(), ln)
+	q.revive(t.Context(), b.currentSession(), ln)
 	if st, _ := b.PeerStatus("beta"); st.Counters.Stale != 1 {
 		t.Errorf("made anew %d times for the other dial", st.Counters.Stale)
 	}

@@ -23,11 +23,11 @@
 // identity that is configured.
 //
 // A profile says how IKE and ESP are done (package profile). Hosts authenticate each other
-// by a pre-shared Secret, or by a Credential and the Authorities behind it;
-// package pki makes both for a lab. A NegotiationError says what a failed attempt
-// means and what to do.
+// by a pre-shared key or by certificates (package auth); package pki makes
+// certificates for a lab. A negotiation.Error says what a failed attempt means and what
+// to do.
 //
 // What can be understood without the manager is in packages below, which know nothing
-// of it: guard, which works without one, charon,
-// which talks to strongSwan, profile, and esp, the two that do ESP.
+// of it: guard, which works without one, pad, which says who the peers are and whether an
+// SA is theirs, ike, which has strongSwan do things, and what these stand on.
 package ipsec

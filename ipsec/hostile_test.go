@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/charon/charontest"
+	"github.com/ironwarp/ironwarp/ipsec/ike"
 	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 )
 
@@ -71,7 +72,7 @@ func FuzzEventsOfCharon(f *testing.F) {
 		}
 		defer m.Close()
 		m.peers["beta"] = newPeer(m, p)
-		c, err := charon.NewConn(charontest.Saying(charontest.Confirmed, append(charontest.Packet(7, name, body), charontest.Packet(1, "", nil)...), false), "test", saidChildDelete, saidGivingUp, saidUnloaded)
+		c, err := charon.NewConn(charontest.Saying(charontest.Confirmed, append(charontest.Packet(7, name, body), charontest.Packet(1, "", nil)...), false), "test", ike.SaidChildDelete, ike.SaidGivingUp, ike.SaidUnloaded)
 		if err != nil {
 			t.Fatal(err)
 		}

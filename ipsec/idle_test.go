@@ -208,7 +208,7 @@ func TestDialThatGetsNoFurtherDoesNotCostTheSA(t *testing.T) {
 				b.f.hearing(p, "99")
 			}
 			b.pass(2 * lanestate.StallAfter)
-			q.revive(t.Context(), b.currentLink(), q.lanes[0])
+			q.revive(t.Context(), b.currentSession(), q.lanes[0])
 			st, _ := b.PeerStatus("beta")
 			if ended := st.Counters.Stale == 1; ended == heard {
 				t.Errorf("made anew: %v", ended)
@@ -221,7 +221,7 @@ func TestDialThatGetsNoFurtherDoesNotCostTheSA(t *testing.T) {
 			}
 			defer pr.Release()
 			b.pass(2 * lanestate.StallAfter)
-			q.revive(t.Context(), b.currentLink(), q.lanes[0])
+			q.revive(t.Context(), b.currentSession(), q.lanes[0])
 			if again, _ := b.PeerStatus("beta"); again.Counters.Stale != st.Counters.Stale {
 				t.Error("made anew although the flow was admitted")
 			}
@@ -271,7 +271,7 @@ func TestStuckDialIsWatchedToItsEnd(t *testing.T) {
 			}
 			b.f.hearing(p, "99")
 			b.pass(2 * lanestate.StallAfter)
-			q.revive(t.Context(), b.currentLink(), ln)
+			q.revive(t.Context(), b.currentSession(), ln)
 			if n := stale(); n != 0 {
 				t.Errorf("made anew %d times although packets came in", n)
 			}
@@ -279,7 +279,7 @@ func TestStuckDialIsWatchedToItsEnd(t *testing.T) {
 				t.Errorf("the dial is watched: %v", w)
 			}
 			b.pass(2 * lanestate.StallAfter)
-			q.revive(t.Context(), b.currentLink(), ln)
+			q.revive(t.Context(), b.currentSession(), ln)
 			if n := stale(); n != 0 == tc.over {
 				t.Errorf("made anew %d times once nothing came in any more", n)
 			}

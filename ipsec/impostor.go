@@ -10,6 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/ike"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
@@ -115,7 +116,7 @@ func (p *peer) fresh(l *lane, now []foreign) (events []Event) {
 
 // evict ends the foreign children of a lane. At the peer's own address the whole
 // IKE SA goes, without waiting for an answer that an impostor need not give.
-func (p *peer) evict(ctx context.Context, l *link, ln *lane) {
+func (p *peer) evict(ctx context.Context, l *ike.Session, ln *lane) {
 	p.mu.Lock()
 	all, cfg := slices.Clone(ln.foreign), p.cfg
 	p.counters.Impostors += uint64(len(all))
@@ -126,9 +127,9 @@ func (p *peer) evict(ctx context.Context, l *link, ln *lane) {
 			which, force = charon.Section("ike-id", charon.Uint(f.ike)), true
 		}
 		p.doom(ReasonIdentity, func(_ uint32, c charon.Child) bool { return c.UniqueID == f.child.UniqueID })
-		_, err := l.terminate(ctx, f.conn, which, force)
+		_, err := l.Terminate(ctx, f.conn, which, force)
 		if f.conn == cfg.Name && err == nil {
-			err = l.load(ctx, &cfg) // somebody has changed the connection
+			err = l.Load(ctx, &cfg) // somebody has changed the connection
 		}
 		if err != nil && ctx.Err() == nil {
 			p.m.note(Event{Kind: EventFailed, Peer: p.name, Child: ln.Name, Reason: ReasonIdentity, Detail: "could not end " + f.String() + ": " + err.Error()})

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/ike"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
@@ -37,7 +39,7 @@ func (p *peer) keep(ctx context.Context) {
 
 // step does what is due, and returns when to look again; 0: when poked.
 func (p *peer) step(ctx context.Context) time.Duration {
-	l := p.m.currentLink()
+	l := p.m.currentSession()
 	if l == nil {
 		return 0
 	}
@@ -77,7 +79,7 @@ func (p *peer) step(ctx context.Context) time.Duration {
 }
 
 // initiate makes one attempt to bring a lane's child up.
-func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
+func (p *peer) initiate(ctx context.Context, l *ike.Session, ln *lane) {
 	if !p.m.acquire(ctx) {
 		return
 	}
@@ -111,15 +113,15 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	if hadIKE {
 		patience = min(patience, staleTimeout)
 	}
-	err := l.initiate(ctx, &cfg, ln.Name, patience)
+	err := l.Initiate(ctx, &cfg, ln.Name, patience)
 	if err != nil && p.reloadedSince(ctx, reloads) {
-		err = l.initiate(ctx, &cfg, ln.Name, patience)
+		err = l.Initiate(ctx, &cfg, ln.Name, patience)
 	}
-	err = blameKernel(l.status.DataPlane, err)
+	err = negotiation.BlameKernel(l.Status.DataPlane, err)
 	_ = p.refresh(ctx)
 	// Charon's end is no failure of the attempt; there is another one when it is
 	// back.
-	gone := p.m.currentLink() != l
+	gone := p.m.currentSession() != l
 	p.mu.Lock()
 	p.busy = false
 	out := p.happen(ln, lanestate.AttemptEnds{Failed: err != nil, Crossed: crossed(err, hadIKE), Narrowed: len(ln.narrowed) > 0,
@@ -132,7 +134,7 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 	case lanestate.FaultNarrowed:
 		err = narrowedError(&cfg, ln)
 	case lanestate.FaultVanished:
-		err = &NegotiationError{Peer: cfg.Name, Child: ln.Name, Kind: ErrNegotiation,
+		err = &negotiation.Error{Peer: cfg.Name, Child: ln.Name, Kind: negotiation.ErrFailed,
 			Advice: "the SA came up and went at once; the peer's log says why. Are the port and child_sas the same on both hosts?"}
 	}
 	if out.Do.Has(lanestate.Refuse) {
@@ -160,10 +162,10 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 		return
 	}
 	p.m.note(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.Name, Reason: why, Detail: err.Error()})
-	if errors.Is(err, ErrUnreachable) {
+	if errors.Is(err, negotiation.ErrUnreachable) {
 		// The half-open IKE SA would repeat its packets ever more rarely.
 		p.doomIKE(ReasonStale)
-		if _, err := l.terminate(ctx, cfg.Name, charon.Section("ike", cfg.Name), true); err != nil && ctx.Err() == nil {
+		if _, err := l.Terminate(ctx, cfg.Name, charon.Section("ike", cfg.Name), true); err != nil && ctx.Err() == nil {
 			p.m.cfg.Logger.Debug("could not end an IKE SA without answer", "peer", cfg.Name, "err", err)
 		}
 	}
@@ -172,15 +174,15 @@ func (p *peer) initiate(ctx context.Context, l *link, ln *lane) {
 // crossed tells that an exchange on an IKE SA that was up may have failed since a
 // delete has crossed it: strongSwan gives no reason then.
 func crossed(err error, hadIKE bool) bool {
-	var n *NegotiationError
-	return hadIKE && errors.As(err, &n) && n.Kind == ErrNegotiation && n.Advice == ""
+	n, ok := errors.AsType[*negotiation.Error](err)
+	return hadIKE && ok && n.Kind == negotiation.ErrFailed && n.Advice == ""
 }
 
 // narrowedError tells why the peer has agreed to a part of a lane only; p.mu is
 // held.
 func narrowedError(cfg *pad.Peer, ln *lane) error {
 	c := ln.narrowed[0]
-	e := &NegotiationError{Peer: cfg.Name, Child: ln.Name, Kind: ErrTrafficSelectors,
+	e := &negotiation.Error{Peer: cfg.Name, Child: ln.Name, Kind: negotiation.ErrTrafficSelectors,
 		Advice: fmt.Sprintf("the peer agrees to %v - %v only; it has another port than %d for this link, or other addresses: compare them on both hosts", c.LocalTS, c.RemoteTS, ln.Link.Port)}
 	if n := splitAnew(ln, cfg.Children); n != 0 {
 		e.Advice = splitAdvice(n, cfg.Children)
@@ -210,7 +212,7 @@ func splitAnew(l *lane, n int) int {
 }
 
 // reject ends children that the peer has asked for with other blocks of ports.
-func (p *peer) reject(ctx context.Context, l *link, ln *lane) {
+func (p *peer) reject(ctx context.Context, l *ike.Session, ln *lane) {
 	p.mu.Lock()
 	cfg, narrowed := p.cfg, slices.Clone(ln.narrowed)
 	n := splitAnew(ln, cfg.Children)
@@ -218,7 +220,7 @@ func (p *peer) reject(ctx context.Context, l *link, ln *lane) {
 		p.mu.Unlock()
 		return
 	}
-	err := &NegotiationError{Peer: cfg.Name, Child: ln.Name, Kind: ErrTrafficSelectors, Advice: splitAdvice(n, cfg.Children)}
+	err := &negotiation.Error{Peer: cfg.Name, Child: ln.Name, Kind: negotiation.ErrTrafficSelectors, Advice: splitAdvice(n, cfg.Children)}
 	p.counters.Failures++
 	p.failed(err)
 	p.mu.Unlock()
@@ -230,9 +232,9 @@ func (p *peer) reject(ctx context.Context, l *link, ln *lane) {
 }
 
 // endChild ends one child, and tells whether charon had it.
-func (p *peer) endChild(ctx context.Context, l *link, c charon.Child, why Reason, force bool) bool {
+func (p *peer) endChild(ctx context.Context, l *ike.Session, c charon.Child, why Reason, force bool) bool {
 	p.doom(why, func(_ uint32, k charon.Child) bool { return k.UniqueID == c.UniqueID })
-	n, err := l.terminate(ctx, c.Name, charon.Section("child-id", charon.Uint(c.UniqueID)), force)
+	n, err := l.Terminate(ctx, c.Name, charon.Section("child-id", charon.Uint(c.UniqueID)), force)
 	if err != nil && ctx.Err() == nil {
 		p.m.cfg.Logger.Debug("could not end a child SA", "peer", p.name, "child", c.Name, "reason", why, "err", err)
 	}
@@ -244,7 +246,7 @@ func (p *peer) endChild(ctx context.Context, l *link, c charon.Child, why Reason
 const staleTimeout = 5 * time.Second
 
 // dedupe ends all children of a lane but the youngest.
-func (p *peer) dedupe(ctx context.Context, l *link, ln *lane) {
+func (p *peer) dedupe(ctx context.Context, l *ike.Session, ln *lane) {
 	_ = p.refresh(ctx)
 	p.mu.Lock()
 	all := slices.DeleteFunc(slices.Clone(ln.installed), func(c charon.Child) bool { return c.State != charon.StateInstalled })

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 	"github.com/ironwarp/ironwarp/transport"
@@ -90,6 +91,6 @@ func TestPeerThatSplitsOtherwiseIsToldSo(t *testing.T) {
 	b.f.raise("child-updown", tree{{"up", "yes"}, {"beta", tree{{"child-sas", tree{{"c", tree{{"name", "beta-in-0"}}}}}}}})
 	eventually(t, "the child is ended, and why", func() bool {
 		st, _ := b.PeerStatus("beta")
-		return strings.Contains(st.LastError, "8 child SAs per direction, and this host into 4") && errors.Is(st.Err, ErrTrafficSelectors) && b.f.count("terminate") > 0
+		return strings.Contains(st.LastError, "8 child SAs per direction, and this host into 4") && errors.Is(st.Err, negotiation.ErrTrafficSelectors) && b.f.count("terminate") > 0
 	})
 }

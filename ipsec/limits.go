@@ -6,9 +6,6 @@ const (
 	// MaxPeers bounds the peers of one Manager: each has a goroutine and ten
 	// kernel policies or more, which the kernel searches.
 	MaxPeers = 1024
-	// callTimeout bounds a VICI call that charon answers from memory. A call
-	// without a deadline may wait for ever when charon hangs.
-	callTimeout = 5 * time.Second
 	// initiateTimeout bounds one attempt to bring up a child: IKE_SA_INIT,
 	// IKE_AUTH, CREATE_CHILD_SA with retransmissions on a lossy path.
 	initiateTimeout = 15 * time.Second
@@ -20,15 +17,13 @@ const (
 	// reconnectMin, doubling to reconnectMax.
 	reconnectMin = 20 * time.Millisecond
 	reconnectMax = time.Second
-	// versionPoll is how often a Manager asks charon for a sign of life.
-	versionPoll = 5 * time.Second
 
 	// reloadSettle is how long after something was loaded again charon is asked once
-	// more, doubling to versionPoll: swanctl may still be unloading.
+	// more, doubling to signPoll: swanctl may still be unloading.
 	reloadSettle = 250 * time.Millisecond
 
 	// linkWait is how long Prepare waits for charon to come back.
-	linkWait = 3 * time.Second
+	sessionWait = 3 * time.Second
 	// quickModeSettle is how long Prepare leaves to an IKEv1 peer to install its half
 	// of an SA.
 	quickModeSettle = 25 * time.Millisecond

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 	"github.com/ironwarp/ironwarp/transport"
@@ -263,7 +264,7 @@ func TestWhatOnlyLacksAnSAIsAway(t *testing.T) {
 		t.Errorf("under another identity: %v", err)
 	}
 	for err, want := range map[error]bool{
-		&NegotiationError{Kind: ErrUnreachable}: true, ErrNotSupervised: true, ErrNotConnected: true,
+		&negotiation.Error{Kind: negotiation.ErrUnreachable}: true, ErrNotSupervised: true, ErrNotConnected: true,
 		ErrClosed: false, fmt.Errorf("%w: x", pad.ErrGateway): false,
 	} {
 		if got := away(err); errors.Is(got, transport.ErrAway) != want || !errors.Is(got, err) || got.Error() != err.Error() {

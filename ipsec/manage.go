@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/ike"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
@@ -70,7 +71,7 @@ func (m *Manager) AddPeer(ctx context.Context, cfg pad.Peer) error {
 	}
 	m.peers[cfg.Name] = p
 	m.index(p, true)
-	l := m.link
+	l := m.session
 	m.wg.Go(func() { p.keep(keeping) })
 	m.mu.Unlock()
 	if l == nil {
@@ -98,8 +99,8 @@ func (m *Manager) warn(p *pad.Peer) {
 
 // unlessGone turns an error into nil if charon went away meanwhile: the peer is
 // loaded when it comes back.
-func (m *Manager) unlessGone(l *link, err error) error {
-	if err != nil && m.currentLink() != l {
+func (m *Manager) unlessGone(l *ike.Session, err error) error {
+	if err != nil && m.currentSession() != l {
 		return nil
 	}
 	return err
@@ -109,7 +110,7 @@ func (m *Manager) update(ctx context.Context, p *peer, cfg pad.Peer) error {
 	p.mu.Lock()
 	p.cfg = cfg
 	p.mu.Unlock()
-	l := m.currentLink()
+	l := m.currentSession()
 	if l == nil {
 		return nil
 	}
@@ -159,17 +160,17 @@ func (m *Manager) retire(ctx context.Context, p *peer, keep []pad.Link) error {
 	m.mu.Lock()
 	delete(m.peers, p.name)
 	m.index(p, false)
-	l := m.link
+	l := m.session
 	m.mu.Unlock()
 	p.stop()
 	<-p.done
 	var errs []error
 	p.doomIKE(ReasonRemoved)
 	if l != nil {
-		if _, err := l.terminate(ctx, p.name, charon.Section("ike", p.name), true); err != nil {
+		if _, err := l.Terminate(ctx, p.name, charon.Section("ike", p.name), true); err != nil {
 			errs = append(errs, err)
 		}
-		errs = append(errs, l.unload(ctx, p.name))
+		errs = append(errs, l.Unload(ctx, p.name))
 	}
 	p.applying.Lock()
 	p.apply(nil, false)
@@ -228,12 +229,11 @@ func (p *peer) dress(sa charon.SA) charon.SA {
 // NAME-in, or "" for all of them. It returns how many there were. Streams are
 // paused, and the children come back as soon as one of them has data to send.
 func (m *Manager) DeleteChild(ctx context.Context, name, child string) (int, error) {
-	return m.eachChild(ctx, name, child, func(p *peer, l *link, child string) (int, error) {
+	return m.eachChild(ctx, name, child, func(p *peer, l *ike.Session, child string) (int, error) {
 		ids := p.installedIDs(child)
 		p.doom(ReasonHere, func(_ uint32, c charon.Child) bool { return c.Name == child })
-		n, err := l.terminate(ctx, child, charon.Section("ike", name, "child", child), false)
-		var refused *charon.CommandError
-		if !errors.As(err, &refused) || p.refresh(ctx) != nil {
+		n, err := l.Terminate(ctx, child, charon.Section("ike", name, "child", child), false)
+		if !charon.Refused(err, "") || p.refresh(ctx) != nil {
 			return n, err
 		}
 		// The peer may have deleted it at the same time, or rekeyed it: what counts is
@@ -259,51 +259,38 @@ func (p *peer) installedIDs(child string) (ids []uint32) {
 
 // DeleteIKE ends the peer's IKE SAs with their children.
 func (m *Manager) DeleteIKE(ctx context.Context, name string) (int, error) {
-	p, l, err := m.peerAndLink(name)
+	p, l, err := m.peerAndSession(name)
 	if err != nil {
 		return 0, err
 	}
 	p.doomIKE(ReasonHere)
-	n, err := l.terminate(ctx, name, charon.Section("ike", name), false)
+	n, err := l.Terminate(ctx, name, charon.Section("ike", name), false)
 	return n, errors.Join(err, p.refresh(ctx))
 }
 
 // RekeyIKE makes fresh keys for the peer's IKE SAs; with IKEv1 the peers
 // authenticate anew. It returns how many there were.
 func (m *Manager) RekeyIKE(ctx context.Context, name string) (int, error) {
-	p, l, err := m.peerAndLink(name)
+	p, l, err := m.peerAndSession(name)
 	if err != nil {
 		return 0, err
 	}
-	answer, err := l.ask(ctx, "rekey", name, charon.Section("ike", name))
-	if err != nil {
-		return 0, notMatching(err)
+	n, err := l.Rekey(ctx, name, charon.Section("ike", name))
+	if err != nil || n == 0 {
+		return 0, err
 	}
-	return int(charon.Num(answer, "matches")), p.refresh(ctx)
+	return n, p.refresh(ctx)
 }
 
 // Rekey makes fresh keys for a peer's children (child as in DeleteChild).
 func (m *Manager) Rekey(ctx context.Context, name, child string) (int, error) {
-	return m.eachChild(ctx, name, child, func(_ *peer, l *link, child string) (int, error) {
-		answer, err := l.ask(ctx, "rekey", child, charon.Section("ike", name, "child", child))
-		if err != nil {
-			return 0, notMatching(err)
-		}
-		return int(charon.Num(answer, "matches")), nil
+	return m.eachChild(ctx, name, child, func(_ *peer, l *ike.Session, child string) (int, error) {
+		return l.Rekey(ctx, child, charon.Section("ike", name, "child", child))
 	})
 }
 
-// notMatching turns the refusal of a command that found no SA into nil.
-func notMatching(err error) error {
-	var refused *charon.CommandError
-	if errors.As(err, &refused) && strings.Contains(refused.Reason, "no matching") {
-		return nil
-	}
-	return err
-}
-
-func (m *Manager) eachChild(ctx context.Context, name, child string, do func(*peer, *link, string) (int, error)) (int, error) {
-	p, l, err := m.peerAndLink(name)
+func (m *Manager) eachChild(ctx context.Context, name, child string, do func(*peer, *ike.Session, string) (int, error)) (int, error) {
+	p, l, err := m.peerAndSession(name)
 	if err != nil {
 		return 0, err
 	}
@@ -330,12 +317,12 @@ func (m *Manager) eachChild(ctx context.Context, name, child string, do func(*pe
 	return total, errors.Join(errs...)
 }
 
-func (m *Manager) peerAndLink(name string) (*peer, *link, error) {
+func (m *Manager) peerAndSession(name string) (*peer, *ike.Session, error) {
 	p, err := m.peer(name)
 	if err != nil {
 		return nil, nil, err
 	}
-	l := m.currentLink()
+	l := m.currentSession()
 	if l == nil {
 		return nil, nil, m.notConnected()
 	}
@@ -361,8 +348,8 @@ func (m *Manager) Peers() []Status {
 	return all
 }
 
-// DaemonStatus tells how it stands with charon.
-func (m *Manager) DaemonStatus() DaemonStatus {
+// DaemonStatus returns the state of charon and of the connection to it.
+func (m *Manager) DaemonStatus() ike.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	st := m.status

@@ -13,6 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/ipsec/ike"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
@@ -55,18 +56,18 @@ type Manager struct {
 	blocksUnknown bool          // the kernel would not tell of them; guarded by blocking
 	reblocked     chan struct{} // one slot: there is a new block
 
-	mu      sync.Mutex
-	wg      sync.WaitGroup
-	closed  bool
-	running bool
-	peers   map[string]*peer
-	byAddr  map[netip.Addr][]*peer // the same; its slices are never changed
-	link    *link
-	linked  chan struct{} // closed and replaced when link changes
-	tried   chan struct{} // closed when the first attempt to reach charon has ended
+	mu             sync.Mutex
+	wg             sync.WaitGroup
+	closed         bool
+	running        bool
+	peers          map[string]*peer
+	byAddr         map[netip.Addr][]*peer // the same; its slices are never changed
+	session        *ike.Session
+	sessionChanged chan struct{} // closed and replaced when link changes
+	tried          chan struct{} // closed when the first attempt to reach charon has ended
 
 	firstTry func() // closes it
-	status   DaemonStatus
+	status   ike.Status
 	refused  uint64 // flows of no peer
 	blocks   map[string]blocked
 }
@@ -76,20 +77,20 @@ var _ transport.Protector = (*Manager)(nil)
 // New makes a Manager. Nothing is started or contacted: Run does that.
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{
-		cfg:       cfg.withDefaults(),
-		slots:     make(chan struct{}, maxInitiates),
-		peers:     map[string]*peer{},
-		byAddr:    map[netip.Addr][]*peer{},
-		linked:    make(chan struct{}),
-		tried:     make(chan struct{}),
-		blocks:    map[string]blocked{},
-		reblocked: make(chan struct{}, 1),
-		now:       time.Now,
-		install:   guard.Reconcile,
-		uninstall: guard.TakeDown,
-		empty:     guard.EndSockets,
-		probe:     guard.Probe,
-		route:     guard.Route,
+		cfg:            cfg.withDefaults(),
+		slots:          make(chan struct{}, maxInitiates),
+		peers:          map[string]*peer{},
+		byAddr:         map[netip.Addr][]*peer{},
+		sessionChanged: make(chan struct{}),
+		tried:          make(chan struct{}),
+		blocks:         map[string]blocked{},
+		reblocked:      make(chan struct{}, 1),
+		now:            time.Now,
+		install:        guard.Reconcile,
+		uninstall:      guard.TakeDown,
+		empty:          guard.EndSockets,
+		probe:          guard.Probe,
+		route:          guard.Route,
 		confirm: func(g guard.Spec, sa *charon.SA, c *charon.Child) error {
 			return guard.Confirm(g, guard.ChildSA{Name: c.Name, Local: sa.LocalHost, Remote: sa.RemoteHost, SPIIn: c.SPIIn, SPIOut: c.SPIOut})
 		},
@@ -101,8 +102,8 @@ func New(cfg Config) (*Manager, error) {
 	if m.cfg.DataPlane > esp.Userland {
 		return nil, fmt.Errorf("ipsec: unknown data plane %d", m.cfg.DataPlane)
 	}
-	m.status = DaemonStatus{Socket: m.cfg.Socket, DataPlane: m.cfg.DataPlane, Since: time.Now()}
-	m.relook = backoff{min: reloadSettle, max: versionPoll}
+	m.status = ike.Status{Socket: m.cfg.Socket, DataPlane: m.cfg.DataPlane, Since: time.Now()}
+	m.relook = backoff{min: reloadSettle, max: ike.SignPoll}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.strangers.pace, m.losses.pace = newPace(m.ctx), newPace(m.ctx)
 	m.firstTry = sync.OnceFunc(func() { close(m.tried) })
@@ -159,16 +160,16 @@ func (m *Manager) Run(ctx context.Context) error {
 
 // attach connects to charon and serves the link until it is down.
 func (m *Manager) attach(ctx context.Context, up func()) error {
-	l, err := connect(ctx, m.cfg)
+	l, err := ike.Connect(ctx, m.cfg.Socket, m.cfg.DataPlane, m.cfg.CallTimeout)
 	if err != nil {
 		return err
 	}
-	defer l.close()
-	defer context.AfterFunc(ctx, l.close)()
+	defer l.Close()
+	defer context.AfterFunc(ctx, l.Close)()
 	up()
-	m.setLink(l)
+	m.setSession(l)
 	defer m.detach(l)
-	m.note(Event{Kind: EventCharonUp, Detail: fmt.Sprintf("%s %s, %v", l.status.Daemon, l.status.Version, l.status.DataPlane)})
+	m.note(Event{Kind: EventCharonUp, Detail: fmt.Sprintf("%s %s, %v", l.Status.Daemon, l.Status.Version, l.Status.DataPlane)})
 	m.editing.Lock()
 	peers := m.allPeers()
 	// Those whose streams wait come first.
@@ -183,26 +184,25 @@ func (m *Manager) attach(ctx context.Context, up func()) error {
 	}
 	m.editing.Unlock()
 	m.seekStrangers()
-	return l.follow(ctx, m.viciEvent, func() error {
+	return l.Follow(ctx, m.viciEvent, func() error {
 		m.flushLog()
 		m.seekStrangers() // which refreshes peers whose SAs are not what is believed
 		m.seekLosses()
-		_, err := l.ask(ctx, "version", "charon", nil)
-		return err
+		return l.Ping(ctx)
 	})
 }
 
-func (m *Manager) setLink(l *link) {
+func (m *Manager) setSession(l *ike.Session) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.link = l
+	m.session = l
 	if l != nil {
 		restarts := m.status.Restarts
-		m.status = l.status
+		m.status = l.Status
 		m.status.Restarts = restarts
 	}
-	close(m.linked)
-	m.linked = make(chan struct{})
+	close(m.sessionChanged)
+	m.sessionChanged = make(chan struct{})
 	m.firstTry()
 }
 
@@ -211,8 +211,8 @@ func (m *Manager) setLink(l *link) {
 func (m *Manager) Tried() <-chan struct{} { return m.tried }
 
 // detach notes that charon is gone: every child with it.
-func (m *Manager) detach(l *link) {
-	m.setLink(nil)
+func (m *Manager) detach(l *ike.Session) {
+	m.setSession(nil)
 	m.mu.Lock()
 	m.status.Connected, m.status.Since = false, time.Now()
 	m.status.Restarts++
@@ -240,14 +240,14 @@ func (m *Manager) noteDaemon(err error) {
 
 // bringUp hands a peer to charon: its guard, its key and connection, what it has
 // of SAs. m.editing is held.
-func (m *Manager) bringUp(ctx context.Context, l *link, p *peer) error {
+func (m *Manager) bringUp(ctx context.Context, l *ike.Session, p *peer) error {
 	err := m.ensureGuard(p)
 	p.mu.Lock()
 	cfg := p.cfg
 	p.mu.Unlock()
 	m.noteOrphans(ctx, p)
 	if err == nil {
-		err = l.load(ctx, &cfg)
+		err = l.Load(ctx, &cfg)
 	}
 	if err != nil {
 		p.mu.Lock()
@@ -294,19 +294,19 @@ func (m *Manager) goWork(f func()) bool {
 	return true
 }
 
-func (m *Manager) currentLink() *link {
+func (m *Manager) currentSession() *ike.Session {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.link
+	return m.session
 }
 
 // awaitLink returns the link, waiting a little for charon to come back.
-func (m *Manager) awaitLink(ctx context.Context) (*link, error) {
-	timer := time.NewTimer(linkWait)
+func (m *Manager) awaitSession(ctx context.Context) (*ike.Session, error) {
+	timer := time.NewTimer(sessionWait)
 	defer timer.Stop()
 	for {
 		m.mu.Lock()
-		l, changed, running := m.link, m.linked, m.running
+		l, changed, running := m.session, m.sessionChanged, m.running
 		m.mu.Unlock()
 		if l != nil {
 			return l, nil

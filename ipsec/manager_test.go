@@ -16,6 +16,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 	"github.com/ironwarp/ironwarp/transport"
@@ -175,12 +176,12 @@ func TestFailedAttemptsSayWhatTheyMean(t *testing.T) {
 		kind        error
 		words       string
 	}{
-		{"received AUTHENTICATION_FAILED notify error", "establishing CHILD_SA 'x' failed", ErrAuthFailed, "pre-shared keys differ"},
-		{"received NO_PROPOSAL_CHOSEN notify error", "establishing CHILD_SA 'x' failed", ErrNoProposal, "compare the profiles"},
-		{"received TS_UNACCEPTABLE notify, no CHILD_SA built", "establishing CHILD_SA 'x' failed", ErrTrafficSelectors, "compare the ports"},
-		{"giving up after 3 retransmits", "establishing CHILD_SA 'x' failed", ErrUnreachable, "UDP ports 500 and 4500"},
-		{"sending packet", "CHILD_SA 'x' not established after 10000ms", ErrUnreachable, "198.51.100.2"},
-		{"something new", "establishing CHILD_SA 'x' failed", ErrNegotiation, "establishing CHILD_SA 'x' failed"},
+		{"received AUTHENTICATION_FAILED notify error", "establishing CHILD_SA 'x' failed", negotiation.ErrAuthFailed, "pre-shared keys differ"},
+		{"received NO_PROPOSAL_CHOSEN notify error", "establishing CHILD_SA 'x' failed", negotiation.ErrNoProposal, "compare the profiles"},
+		{"received TS_UNACCEPTABLE notify, no CHILD_SA built", "establishing CHILD_SA 'x' failed", negotiation.ErrTrafficSelectors, "compare the ports"},
+		{"giving up after 3 retransmits", "establishing CHILD_SA 'x' failed", negotiation.ErrUnreachable, "UDP ports 500 and 4500"},
+		{"sending packet", "CHILD_SA 'x' not established after 10000ms", negotiation.ErrUnreachable, "198.51.100.2"},
+		{"something new", "establishing CHILD_SA 'x' failed", negotiation.ErrFailed, "establishing CHILD_SA 'x' failed"},
 		{"unable to install inbound and outbound IPsec SA (SAD) in kernel", "failed", esp.ErrCannot, "data plane"},
 	} {
 		t.Run(tc.log, func(t *testing.T) {
@@ -493,7 +494,7 @@ func TestChildThatIsDeletedAsItComesUpIsTriedAgain(t *testing.T) {
 			if (err == nil) != tc.ok {
 				t.Errorf("Prepare: %v", err)
 			}
-			if !tc.ok && (!errors.Is(err, ErrNegotiation) || b.f.count("initiate beta-out") > 10) {
+			if !tc.ok && (!errors.Is(err, negotiation.ErrFailed) || b.f.count("initiate beta-out") > 10) {
 				t.Errorf("%v after %d attempts", err, b.f.count("initiate beta-out"))
 			}
 		})

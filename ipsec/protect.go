@@ -18,7 +18,7 @@ import (
 // Prepare implements transport.Protector: the guard is checked, and an SA for
 // dialling f's remote address is brought up if there is none. Concurrent calls
 // share one attempt. The error tells what is wrong with the SA, see
-// NegotiationError and charon.Error; it matches transport.ErrAway if the guard is
+// negotiation.Error and charon.Error; it matches transport.ErrAway if the guard is
 // in place and the SA is all that is missing.
 func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
 	f = unmapped(f)
@@ -43,7 +43,7 @@ func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
 
 // prepare waits for the child of a lane whose guard is in place.
 func (m *Manager) prepare(ctx context.Context, p *peer, ln *lane) error {
-	if _, err := m.awaitLink(ctx); err != nil {
+	if _, err := m.awaitSession(ctx); err != nil {
 		return err
 	}
 	// Until Admit the flow is nobody's: if the SA goes while it connects, it has to

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/ike"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 )
 
@@ -62,7 +63,7 @@ func (pr *protection) unused(now time.Time, limit time.Duration) time.Duration {
 }
 
 // reap ends the children of an idle lane.
-func (p *peer) reap(ctx context.Context, l *link, ln *lane) {
+func (p *peer) reap(ctx context.Context, l *ike.Session, ln *lane) {
 	p.mu.Lock()
 	all := append([]charon.Child(nil), ln.installed...)
 	p.mu.Unlock()

@@ -2,6 +2,7 @@ package ipsec
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -113,20 +114,20 @@ func (p *peer) beginRefresh() *flight[struct{}] {
 }
 
 func (p *peer) readSAs() (struct{}, error) {
-	l := p.m.currentLink()
+	l := p.m.currentSession()
 	if l == nil {
 		return struct{}{}, ErrNotConnected
 	}
-	sas, err := l.list(p.m.ctx, p.name)
+	sas, err := l.List(p.m.ctx, p.name)
 	if err == nil && p.missing(sas) {
-		sas, err = l.list(p.m.ctx, p.name)
+		sas, err = l.List(p.m.ctx, p.name)
 	}
 	if err != nil {
 		return struct{}{}, err
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	if p.m.currentLink() != l {
+	if p.m.currentSession() != l {
 		return struct{}{}, ErrNotConnected
 	}
 	p.apply(sas, false)
@@ -156,14 +157,29 @@ func (p *peer) missing(sas []charon.SA) bool {
 func (m *Manager) listAll(ctx context.Context) ([]charon.SA, error) {
 	fl, start := m.lists.join()
 	read := func() ([]charon.SA, error) {
-		l := m.currentLink()
+		l := m.currentSession()
 		if l == nil {
 			return nil, m.notConnected()
 		}
-		return l.list(m.ctx, "")
+		return l.List(m.ctx, "")
 	}
 	if start && !m.goWork(func() { m.lists.loop(read) }) {
 		m.lists.loop(func() ([]charon.SA, error) { return nil, ErrClosed })
 	}
 	return fl.wait(ctx)
 }
+
+// backoff doubles from a least to a most, and takes a random half off, so that
+// two hosts do not go on colliding.
+type backoff struct {
+	min, max time.Duration
+	n        int
+}
+
+func (b *backoff) next() time.Duration {
+	d := min(b.min<<min(b.n, 20), b.max)
+	b.n++
+	return d - rand.N(d/2)
+}
+
+func (b *backoff) reset() { b.n = 0 }

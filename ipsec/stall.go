@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/ike"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 )
 
@@ -79,7 +80,7 @@ func (l *lane) silence(now time.Time) lanestate.Silence {
 // revive ends a lane's children, unless packets have come in on them, so that
 // the keeper brings up a new one. A peer that does not answer the delete has
 // forgotten the IKE SA as well, which then goes without its consent.
-func (p *peer) revive(ctx context.Context, l *link, ln *lane) {
+func (p *peer) revive(ctx context.Context, l *ike.Session, ln *lane) {
 	if p.refresh(ctx) != nil {
 		return
 	}
@@ -96,11 +97,11 @@ func (p *peer) revive(ctx context.Context, l *link, ln *lane) {
 	p.m.cfg.Logger.Warn("an IPsec SA seems to lead nowhere, and is made anew", "peer", p.name, "child", ln.Name)
 	for _, c := range all {
 		p.doom(ReasonStale, func(_ uint32, k charon.Child) bool { return k.UniqueID == c.UniqueID })
-		if _, err := l.terminateWithin(ctx, reviveWait, c.Name, charon.Section("child-id", charon.Uint(c.UniqueID)), false); err == nil || ctx.Err() != nil {
+		if _, err := l.TerminateWithin(ctx, reviveWait, c.Name, charon.Section("child-id", charon.Uint(c.UniqueID)), false); err == nil || ctx.Err() != nil {
 			continue
 		}
 		p.doomIKE(ReasonStale)
-		if _, err := l.terminate(ctx, p.name, charon.Section("ike", p.name), true); err != nil && ctx.Err() == nil {
+		if _, err := l.Terminate(ctx, p.name, charon.Section("ike", p.name), true); err != nil && ctx.Err() == nil {
 			p.m.cfg.Logger.Debug("could not end an IKE SA without answer", "peer", p.name, "err", err)
 		}
 		break

@@ -17,6 +17,8 @@ import (
 	"github.com/ironwarp/ironwarp/internal/otheruser"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/ike"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 )
 
@@ -83,27 +85,27 @@ func TestProbeDaemonSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		{"no answer", hung.socket, charon.ErrHangs, "no answer"},
 		{"too old", old.socket, charon.ErrTooOld, "5.9 or later"},
 		{"odd version", odd.socket, charon.ErrTooOld, "dunno"},
-		{"no plugin for IKE's packets", bare.socket, ErrPluginMissing, "load socket-default"},
-		{"no plugin for ESP", noESP.socket, ErrPluginMissing, "else kernel-libipsec"},
-		{"no plugin for ciphers", noCrypto.socket, ErrPluginMissing, "does AES"},
+		{"no plugin for IKE's packets", bare.socket, negotiation.ErrPluginMissing, "load socket-default"},
+		{"no plugin for ESP", noESP.socket, negotiation.ErrPluginMissing, "else kernel-libipsec"},
+		{"no plugin for ciphers", noCrypto.socket, negotiation.ErrPluginMissing, "does AES"},
 		{"a length of 2 GiB", huge, charon.ErrProtocol, "2147483648 bytes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
-			_, err := ProbeDaemon(ctx, tc.socket)
+			_, err := ike.Probe(ctx, tc.socket)
 			var de *charon.Error
 			if !errors.Is(err, tc.kind) || !errors.As(err, &de) || !strings.Contains(err.Error(), tc.words) {
 				t.Errorf("error %v, want %v with %q", err, tc.kind, tc.words)
 			}
 		})
 	}
-	st, err := ProbeDaemon(t.Context(), "unix://"+good.socket)
+	st, err := ike.Probe(t.Context(), "unix://"+good.socket)
 	if err != nil || !st.Connected || st.Version != "5.9.8" || st.DataPlane != esp.Userland {
 		t.Errorf("a good daemon: %+v, %v", st, err)
 	}
 	good.set(func() { good.plugins = []string{"openssl", "kernel-netlink", "socket-default"} })
-	if st, err := ProbeDaemon(t.Context(), good.socket); err != nil || st.DataPlane != esp.Kernel {
+	if st, err := ike.Probe(t.Context(), good.socket); err != nil || st.DataPlane != esp.Kernel {
 		t.Errorf("without kernel-libipsec: %+v, %v", st, err)
 	}
 }
@@ -114,7 +116,7 @@ func TestProbeDaemonWithoutPermission(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := otheruser.AsNobody(func() error {
-		_, err := ProbeDaemon(t.Context(), f.socket)
+		_, err := ike.Probe(t.Context(), f.socket)
 		if !errors.Is(err, charon.ErrPermission) || !strings.Contains(err.Error(), "root") {
 			t.Errorf("error %v", err)
 		}
@@ -130,13 +132,13 @@ func TestListOf500SAsIsCompleteEveryTime(t *testing.T) {
 		p := padtest.Peer(fmt.Sprintf("peer%d", i), 1)
 		f.sas = append(f.sas, saOf(p, p.Name+"-out", p.Name+"-in"))
 	}
-	l, err := connect(t.Context(), Config{Socket: f.socket}.withDefaults())
+	l, err := ike.Connect(t.Context(), f.socket, esp.Auto, ike.CallTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.close()
+	defer l.Close()
 	for range 20 {
-		sas, err := l.list(t.Context(), "")
+		sas, err := l.List(t.Context(), "")
 		if err != nil || len(sas) != 500 {
 			t.Fatalf("%d SAs of 500, %v", len(sas), err)
 		}
@@ -158,10 +160,10 @@ func TestEventBeforeTheConfirmationDoesNotBlockASubscription(t *testing.T) {
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	if err := c.Subscribe(ctx, watched...); err != nil {
+	if err := c.Subscribe(ctx, ike.Watched...); err != nil {
 		t.Fatal(err)
 	}
-	for range len(watched) {
+	for range len(ike.Watched) {
 		select {
 		case ev := <-c.Events:
 			if ev.Name != "ike-updown" {

@@ -8,6 +8,7 @@ import (
 	"github.com/strongswan/govici/vici"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/ike"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 )
 
@@ -16,7 +17,7 @@ import (
 func (m *Manager) viciEvent(ev vici.Event) {
 	if ev.Name == "log" {
 		line := charon.Str(ev.Message, "msg")
-		if strings.HasPrefix(line, saidUnloaded) {
+		if strings.HasPrefix(line, ike.SaidUnloaded) {
 			m.seekLosses()
 		}
 		m.charonSaid(charon.Str(ev.Message, "ikesa-name"), line)
@@ -201,12 +202,6 @@ func (p *peer) doomIKE(why Reason) {
 	}
 }
 
-// What charon logs of the ends of SAs.
-const (
-	saidChildDelete = "received DELETE for "
-	saidGivingUp    = "giving up after "
-)
-
 // charonSaid takes a line of charon's log about a connection.
 func (m *Manager) charonSaid(conn, line string) {
 	p, err := m.peer(conn)
@@ -222,9 +217,9 @@ func (m *Manager) charonSaid(conn, line string) {
 
 // said takes a line of charon's log about a connection that has these IKE SAs.
 func (e *endings) said(line string, ikes []uint32) {
-	switch rest, told := strings.CutPrefix(line, saidChildDelete); {
+	switch rest, told := strings.CutPrefix(line, ike.SaidChildDelete); {
 	case !told:
-		if strings.HasPrefix(line, saidGivingUp) {
+		if strings.HasPrefix(line, ike.SaidGivingUp) {
 			for _, id := range ikes {
 				put(&e.toldIKE, id, ReasonStale)
 			}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/ipsec/ike"
 )
 
 // Levels of a Finding.
@@ -45,9 +45,9 @@ type Options struct {
 // examination is one run of all looks.
 type examination struct {
 	opt Options
-	cfg *config.Config      // nil if it has faults
-	ike *ipsec.DaemonStatus // nil if strongSwan does not answer
-	run *api.Status         // nil if no daemon answers
+	cfg *config.Config // nil if it has faults
+	ike *ike.Status    // nil if strongSwan does not answer
+	run *api.Status    // nil if no daemon answers
 	out []Finding
 }
 

@@ -16,8 +16,8 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/ike"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 )
 
@@ -137,7 +137,7 @@ func TestKernelESPThatTheKernelLacksIsNotFine(t *testing.T) {
 		t.Skip("this kernel has ESP, or this user may not look")
 	}
 	peers := []config.Peer{{Name: "beta", Protection: config.ProtectIPsec}}
-	x := &examination{cfg: &config.Config{Peers: peers}, ike: &ipsec.DaemonStatus{DataPlane: esp.Kernel, Reason: "by default"}}
+	x := &examination{cfg: &config.Config{Peers: peers}, ike: &ike.Status{DataPlane: esp.Kernel, Reason: "by default"}}
 	x.dataPlane()
 	check(t, map[string]Finding{"data plane": x.out[0]}, "data plane", Fail, "this kernel has none", "modprobe esp4")
 }
@@ -216,7 +216,7 @@ func TestPluginsForCertificates(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			plugins := slices.DeleteFunc(slices.Clone(whole), func(p string) bool { return p == tc.without })
-			x := &examination{cfg: &config.Config{Peers: tc.peers}, ike: &ipsec.DaemonStatus{Plugins: plugins}}
+			x := &examination{cfg: &config.Config{Peers: tc.peers}, ike: &ike.Status{Plugins: plugins}}
 			x.revocation()
 			check(t, map[string]Finding{"certificates": x.out[0]}, "certificates", tc.level, tc.words...)
 		})
@@ -224,7 +224,7 @@ func TestPluginsForCertificates(t *testing.T) {
 }
 
 func TestDataPlaneIsShownWithItsReason(t *testing.T) {
-	x := &examination{cfg: &config.Config{}, ike: &ipsec.DaemonStatus{DataPlane: esp.Userland, Reason: "the kernel has no ESP: protocol not supported"}}
+	x := &examination{cfg: &config.Config{}, ike: &ike.Status{DataPlane: esp.Userland, Reason: "the kernel has no ESP: protocol not supported"}}
 	x.dataPlane()
 	check(t, map[string]Finding{"data plane": x.out[0]}, "data plane", OK, "userland ESP: the kernel has no ESP", "tunnel mode")
 	x = &examination{cfg: &config.Config{IPsec: config.IPsec{DataPlane: "kernel"}}, ike: x.ike}

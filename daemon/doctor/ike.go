@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/ike"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
@@ -59,7 +59,7 @@ func (x *examination) strongSwan(ctx context.Context) {
 	f := Finding{What: "strongSwan", Level: OK}
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	st, err := ipsec.ProbeDaemon(ctx, x.vici())
+	st, err := ike.Probe(ctx, x.vici())
 	if err == nil {
 		x.ike = &st
 		f.Found = fmt.Sprintf("%s %s answers at %s", st.Daemon, st.Version, st.Socket)
@@ -125,7 +125,7 @@ func (x *examination) dataPlane() {
 // algorithms looks what strongSwan lacks of the profiles.
 func (x *examination) algorithms(ctx context.Context) {
 	f := Finding{What: "algorithms", Level: OK}
-	have, err := ipsec.ProbeAlgorithms(ctx, x.vici())
+	have, err := ike.ProbeAlgorithms(ctx, x.vici())
 	if err != nil {
 		f.Level, f.Found = Note, err.Error()
 		x.find(f)

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
@@ -113,9 +113,9 @@ func v1(c *Case) bool { return c.Exchange == main1 || c.Exchange == aggressive }
 // check compares a refusal that came to the expected one. heard is what
 // strongSwan has written to its logs.
 func (r *Refusal) check(err error, heard []string) string {
-	var failed *ipsec.NegotiationError
+	var failed *negotiation.Error
 	var refused *charon.CommandError
-	theirs := errors.As(err, &failed) || errors.As(err, &refused) || errors.Is(err, ipsec.ErrPluginMissing)
+	theirs := errors.As(err, &failed) || errors.As(err, &refused) || errors.Is(err, negotiation.ErrPluginMissing)
 	if r.By == byStrongSwan && !theirs || r.Kind != nil && !errors.Is(err, r.Kind) {
 		return fmt.Sprintf("refused, but not for the reason expected (%s): %v", r.Why, err)
 	}

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
@@ -41,7 +41,7 @@ func TestWhatARowLeavesOutsideESPIsFound(t *testing.T) {
 }
 
 func TestRefusalsHaveToBeTheExpectedOnes(t *testing.T) {
-	negotiation := &ipsec.NegotiationError{Kind: ipsec.ErrNoProposal}
+	negotiation := &negotiation.Error{Kind: negotiation.ErrNoProposal}
 	r := &Refusal{Why: "x", By: byStrongSwan, Words: "unsupported mode"}
 	if s := r.check(negotiation, []string{"a", "12[ESP]  unsupported mode"}); s != "" {
 		t.Errorf("the expected words: %s", s)

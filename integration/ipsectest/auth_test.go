@@ -17,8 +17,8 @@ import (
 	"golang.org/x/crypto/ocsp"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
@@ -146,7 +146,7 @@ func (a *attempt) run(t *testing.T, profile string) {
 	p.beta.echo(t, nil)
 	wire := capture(t, p.beta)
 	_, err := p.alpha.dial(t, p.beta)
-	var n *ipsec.NegotiationError
+	var n *negotiation.Error
 	if !errors.As(err, &n) {
 		t.Fatalf("dialling: %v, want a NegotiationError", err)
 	}
@@ -188,30 +188,30 @@ func TestFailedIKEIsExplained(t *testing.T) {
 	stranger := netip.MustParseAddr("10.99.0.77")
 	for profile, attempts := range map[string][]attempt{
 		"rfc7146": {
-			{name: "keys differ", change: onBeta(func(c *pad.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys differ", `"alpha"`, `"beta"`}},
-			{name: "the peer expects somebody else", change: onBeta(func(c *pad.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"other identities"}},
-			{name: "no common IKE proposal", change: onBeta(func(c *pad.Peer) { c.Profile.IKE = []string{"aes256-sha512-modp4096"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE proposals"}},
-			{name: "no common ESP proposal", change: onBeta(func(c *pad.Peer) { c.Profile.ESP = []string{"aes256-sha512-modp2048"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE is fine", "ESP proposals"}},
-			{name: "the peer has another port", change: onBeta(func(c *pad.Peer) { c.Port++ }), kinds: []error{ipsec.ErrTrafficSelectors}, advice: []string{"another port than 7471"}},
-			{name: "the peer does not know us", change: onBeta(func(c *pad.Peer) { c.Remote = stranger }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not know 10.99.0.1"}},
-			{name: "the peer speaks IKEv1", change: onBeta(func(c *pad.Peer) { c.Profile, _ = profile.ByName("rfc3723") }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not speak IKEv2"}},
-			{name: "the peer is down", charon: impatient, after: func(p *pair) { p.beta.KillCharon() }, kinds: []error{ipsec.ErrUnreachable}, advice: []string{"UDP ports 500 and 4500", "10.99.0.2"}},
-			{name: "an algorithm without a plugin", charon: noCurves, change: onAlpha(func(c *pad.Peer) { c.Profile.IKE = []string{"aes128-sha256-ecp256"} }), kinds: []error{ipsec.ErrPluginMissing}, advice: []string{"libstrongswan-extra-plugins"}},
+			{name: "keys differ", change: onBeta(func(c *pad.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{negotiation.ErrAuthFailed}, advice: []string{"keys differ", `"alpha"`, `"beta"`}},
+			{name: "the peer expects somebody else", change: onBeta(func(c *pad.Peer) { c.RemoteID = "gamma" }), kinds: []error{negotiation.ErrAuthFailed}, advice: []string{"other identities"}},
+			{name: "no common IKE proposal", change: onBeta(func(c *pad.Peer) { c.Profile.IKE = []string{"aes256-sha512-modp4096"} }), kinds: []error{negotiation.ErrNoProposal}, advice: []string{"IKE proposals"}},
+			{name: "no common ESP proposal", change: onBeta(func(c *pad.Peer) { c.Profile.ESP = []string{"aes256-sha512-modp2048"} }), kinds: []error{negotiation.ErrNoProposal}, advice: []string{"IKE is fine", "ESP proposals"}},
+			{name: "the peer has another port", change: onBeta(func(c *pad.Peer) { c.Port++ }), kinds: []error{negotiation.ErrTrafficSelectors}, advice: []string{"another port than 7471"}},
+			{name: "the peer does not know us", change: onBeta(func(c *pad.Peer) { c.Remote = stranger }), kinds: []error{negotiation.ErrNoProposal}, advice: []string{"does not know 10.99.0.1"}},
+			{name: "the peer speaks IKEv1", change: onBeta(func(c *pad.Peer) { c.Profile, _ = profile.ByName("rfc3723") }), kinds: []error{negotiation.ErrNoProposal}, advice: []string{"does not speak IKEv2"}},
+			{name: "the peer is down", charon: impatient, after: func(p *pair) { p.beta.KillCharon() }, kinds: []error{negotiation.ErrUnreachable}, advice: []string{"UDP ports 500 and 4500", "10.99.0.2"}},
+			{name: "an algorithm without a plugin", charon: noCurves, change: onAlpha(func(c *pad.Peer) { c.Profile.IKE = []string{"aes128-sha256-ecp256"} }), kinds: []error{negotiation.ErrPluginMissing}, advice: []string{"libstrongswan-extra-plugins"}},
 		},
 		"rfc3723": {
-			{name: "keys differ", charon: impatient, change: onBeta(func(c *pad.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys differ"}},
-			{name: "the peer expects somebody else", change: onBeta(func(c *pad.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"keys are the same", `remote_id has to be "alpha"`}},
-			{name: "the peer is somebody else", change: onAlpha(func(c *pad.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAuthFailed}, advice: []string{`says that it is "beta"`, `expected to be "gamma"`}},
-			{name: "no common IKE proposal", change: onBeta(func(c *pad.Peer) { c.Profile.IKE = []string{"aes256-sha512-modp4096"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE proposals"}},
-			{name: "no common ESP proposal", change: onBeta(func(c *pad.Peer) { c.Profile.ESP = []string{"aes256-sha512-modp2048"} }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"IKE is fine", "ESP proposals"}},
-			{name: "the peer has another port", change: onBeta(func(c *pad.Peer) { c.Port++ }), kinds: []error{ipsec.ErrTrafficSelectors}, advice: []string{"another port than 7471"}},
-			{name: "the peer speaks IKEv2", change: onBeta(func(c *pad.Peer) { c.Profile, _ = profile.ByName("rfc7146") }), kinds: []error{ipsec.ErrNoProposal}, advice: []string{"does not speak IKEv1"}},
+			{name: "keys differ", charon: impatient, change: onBeta(func(c *pad.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{negotiation.ErrAuthFailed}, advice: []string{"keys differ"}},
+			{name: "the peer expects somebody else", change: onBeta(func(c *pad.Peer) { c.RemoteID = "gamma" }), kinds: []error{negotiation.ErrAuthFailed}, advice: []string{"keys are the same", `remote_id has to be "alpha"`}},
+			{name: "the peer is somebody else", change: onAlpha(func(c *pad.Peer) { c.RemoteID = "gamma" }), kinds: []error{negotiation.ErrAuthFailed}, advice: []string{`says that it is "beta"`, `expected to be "gamma"`}},
+			{name: "no common IKE proposal", change: onBeta(func(c *pad.Peer) { c.Profile.IKE = []string{"aes256-sha512-modp4096"} }), kinds: []error{negotiation.ErrNoProposal}, advice: []string{"IKE proposals"}},
+			{name: "no common ESP proposal", change: onBeta(func(c *pad.Peer) { c.Profile.ESP = []string{"aes256-sha512-modp2048"} }), kinds: []error{negotiation.ErrNoProposal}, advice: []string{"IKE is fine", "ESP proposals"}},
+			{name: "the peer has another port", change: onBeta(func(c *pad.Peer) { c.Port++ }), kinds: []error{negotiation.ErrTrafficSelectors}, advice: []string{"another port than 7471"}},
+			{name: "the peer speaks IKEv2", change: onBeta(func(c *pad.Peer) { c.Profile, _ = profile.ByName("rfc7146") }), kinds: []error{negotiation.ErrNoProposal}, advice: []string{"does not speak IKEv1"}},
 		},
 		"rfc3723-aggressive": {
-			{name: "keys differ", charon: allowAggressive, change: onBeta(func(c *pad.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{ipsec.ErrAuthFailed}, notKind: ipsec.ErrAggressiveRefused, advice: []string{"keys differ"}},
-			{name: "the peer expects somebody else", charon: allowAggressive, change: onBeta(func(c *pad.Peer) { c.RemoteID = "gamma" }), kinds: []error{ipsec.ErrAggressiveRefused}, advice: []string{`remote_id has to be "alpha"`}},
-			{name: "the peer's strongSwan allows none", kinds: []error{ipsec.ErrAggressiveRefused, ipsec.ErrAuthFailed}, advice: []string{"i_dont_care_about_security_and_use_aggressive_mode_psk"}},
-			{name: "the peer has main mode", charon: allowAggressive, change: onBeta(func(c *pad.Peer) { c.Profile.Aggressive = false }), kinds: []error{ipsec.ErrAggressiveRefused}, advice: []string{"not configured for aggressive mode"}},
+			{name: "keys differ", charon: allowAggressive, change: onBeta(func(c *pad.Peer) { c.PSK = auth.GenerateSecret() }), kinds: []error{negotiation.ErrAuthFailed}, notKind: negotiation.ErrAggressiveRefused, advice: []string{"keys differ"}},
+			{name: "the peer expects somebody else", charon: allowAggressive, change: onBeta(func(c *pad.Peer) { c.RemoteID = "gamma" }), kinds: []error{negotiation.ErrAggressiveRefused}, advice: []string{`remote_id has to be "alpha"`}},
+			{name: "the peer's strongSwan allows none", kinds: []error{negotiation.ErrAggressiveRefused, negotiation.ErrAuthFailed}, advice: []string{"i_dont_care_about_security_and_use_aggressive_mode_psk"}},
+			{name: "the peer has main mode", charon: allowAggressive, change: onBeta(func(c *pad.Peer) { c.Profile.Aggressive = false }), kinds: []error{negotiation.ErrAggressiveRefused}, advice: []string{"not configured for aggressive mode"}},
 		},
 	} {
 		for _, a := range attempts {
@@ -232,12 +232,12 @@ func TestFailedCertificatesAreExplained(t *testing.T) {
 			advice []string
 		}{
 			{name: "the peer's has expired", beta: func(_ *host, c *pad.Peer) { c.Cert = ca.issue(pki.Request{Name: c.LocalID, Life: -time.Hour}) },
-				kinds: []error{auth.ErrCertExpired, ipsec.ErrAuthFailed}, advice: []string{"was valid until", "clock says"}},
+				kinds: []error{auth.ErrCertExpired, negotiation.ErrAuthFailed}, advice: []string{"was valid until", "clock says"}},
 			{name: "the peer's is not valid yet", beta: func(_ *host, c *pad.Peer) {
 				c.Cert = ca.issue(pki.Request{Name: c.LocalID, NotBefore: time.Now().Add(time.Hour)})
-			}, kinds: []error{auth.ErrCertNotYet, ipsec.ErrClock}, advice: []string{"becomes valid only on", "clock says"}},
+			}, kinds: []error{auth.ErrCertNotYet, negotiation.ErrClock}, advice: []string{"becomes valid only on", "clock says"}},
 			{name: "our own has expired", alpha: func(_ *host, c *pad.Peer) { c.Cert = ca.issue(pki.Request{Name: c.LocalID, Life: -time.Hour}) },
-				kinds: []error{auth.ErrCertExpired, ipsec.ErrAuthFailed}, advice: []string{"this host's own certificate", "issue another one"}},
+				kinds: []error{auth.ErrCertExpired, negotiation.ErrAuthFailed}, advice: []string{"this host's own certificate", "issue another one"}},
 			{name: "the peer's is of another authority", beta: func(_ *host, c *pad.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
 				kinds: []error{auth.ErrCertUntrusted}, advice: []string{"somebody's", `"CN=lab"`}},
 			{name: "the peer's is of the authority of a third host", beta: func(_ *host, c *pad.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
@@ -250,24 +250,24 @@ func TestFailedCertificatesAreExplained(t *testing.T) {
 					}
 				}, kinds: []error{auth.ErrCertUntrusted}, advice: []string{"for another peer", `"CN=lab"`}},
 			{name: "our own is of another authority", alpha: func(_ *host, c *pad.Peer) { c.Cert = other.issue(pki.Request{Name: c.LocalID}) },
-				kinds: []error{ipsec.ErrAuthFailed}, advice: []string{"trusts another authority than", "somebody's"}},
+				kinds: []error{negotiation.ErrAuthFailed}, advice: []string{"trusts another authority than", "somebody's"}},
 			{name: "the peer's was revoked", beta: func(_ *host, c *pad.Peer) {
 				c.Cert = ca.issue(pki.Request{Name: "revoked", SANs: []string{c.LocalID}})
 				if _, err := pki.Revoke(ca.dir, "revoked"); err != nil {
 					t.Fatal(err)
 				}
 			}, change: func(_ *host, c *pad.Peer) { c.CAs[0].CRLURIs = []string{"file://" + ca.crl()} },
-				kinds: []error{auth.ErrCertRevoked, ipsec.ErrAuthFailed}, advice: []string{"was revoked"}},
+				kinds: []error{auth.ErrCertRevoked, negotiation.ErrAuthFailed}, advice: []string{"was revoked"}},
 			{name: "the list cannot be had", alpha: func(_ *host, c *pad.Peer) { c.CAs[0].CRLURIs = []string{"file://" + ca.crl() + ".none"} },
 				kinds: []error{auth.ErrCertStatus}, advice: []string{"could not reach", "ca.crl.none"}},
 			{name: "nobody to ask", alpha: func(_ *host, c *pad.Peer) { c.Revocation = auth.RevocationStrict },
 				kinds: []error{auth.ErrCertStatus}, advice: []string{"names a CRL or an OCSP responder"}},
 			{name: "the peer is somebody else", beta: func(_ *host, c *pad.Peer) { c.LocalID = "gamma"; c.Cert = ca.issue(pki.Request{Name: "gamma"}) },
-				kinds: []error{ipsec.ErrAuthFailed}},
+				kinds: []error{negotiation.ErrAuthFailed}},
 			{name: "the peer has a key", beta: func(_ *host, c *pad.Peer) { c.Cert, c.CAs, c.PSK = nil, nil, auth.GenerateSecret() },
-				kinds: []error{ipsec.ErrAuthFailed}},
+				kinds: []error{negotiation.ErrAuthFailed}},
 			{name: "we have a key", alpha: func(_ *host, c *pad.Peer) { c.Cert, c.CAs, c.PSK = nil, nil, auth.GenerateSecret() },
-				kinds: []error{ipsec.ErrAuthFailed}},
+				kinds: []error{negotiation.ErrAuthFailed}},
 		} {
 			_ = i
 			a := attempt{kinds: c.kinds, advice: c.advice, change: func(t *testing.T, p *pair, h *host, peer *pad.Peer) {
@@ -463,7 +463,7 @@ func TestThePeerOfOneKeyCannotAuthenticateAsAnother(t *testing.T) {
 				}
 			})
 			p.alpha.echo(t, nil)
-			if c, err := p.beta.dial(t, p.alpha); !errors.Is(err, ipsec.ErrAuthFailed) {
+			if c, err := p.beta.dial(t, p.alpha); !errors.Is(err, negotiation.ErrAuthFailed) {
 				t.Errorf("dialling as beta with mallory's key: %v, %v", c, err)
 			}
 			// An honest strongSwan goes no further, since the answer is not by its own

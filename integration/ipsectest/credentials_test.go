@@ -18,8 +18,8 @@ import (
 	"github.com/strongswan/govici/vici"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 )
@@ -130,7 +130,7 @@ func TestMissingPluginsAreNamedBeforeAnythingIsAccepted(t *testing.T) {
 			ca.withCertificates(p.alpha, &c)
 			c.CAs[0].CRLURIs = []string{"file://" + ca.crl()}
 			err := p.alpha.m.AddPeer(t.Context(), c)
-			if !errors.Is(err, ipsec.ErrPluginMissing) || !strings.Contains(err.Error(), plugin) || !strings.Contains(err.Error(), "install") {
+			if !errors.Is(err, negotiation.ErrPluginMissing) || !strings.Contains(err.Error(), plugin) || !strings.Contains(err.Error(), "install") {
 				t.Errorf("without plugin %s: %v", plugin, err)
 			}
 			if st, err := p.alpha.m.PeerStatus("beta"); err != nil || !st.Guarded || st.Loaded {
@@ -177,7 +177,7 @@ func TestCertificateThatIsNotForThePeersIdentityIsExplained(t *testing.T) {
 		words string
 	}{
 		"rfc7146": {auth.ErrCertIdentity, `no certificate for identity "beta"`},
-		"rfc3723": {ipsec.ErrAuthFailed, "its own certificate is not for its identity"}, // beta itself gives up
+		"rfc3723": {negotiation.ErrAuthFailed, "its own certificate is not for its identity"}, // beta itself gives up
 	} {
 		t.Run(profile, func(t *testing.T) {
 			p := newPair(t, lab.Config{})

@@ -11,6 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/transport"
@@ -95,7 +96,7 @@ func TestWrongKeySaysThatTheKeysDiffer(t *testing.T) {
 	p.awaitCharon(t)
 	p.beta.echo(t, nil)
 	_, err := p.alpha.dial(t, p.beta)
-	if !errors.Is(err, ipsec.ErrAuthFailed) {
+	if !errors.Is(err, negotiation.ErrAuthFailed) {
 		t.Fatalf("dialling with another key than the peer's: %v", err)
 	}
 	t.Log(err)
@@ -111,13 +112,13 @@ func TestWrongIdentityAndWrongPortAreExplained(t *testing.T) {
 		change func(*pad.Peer)
 		kind   error
 	}{
-		{"the peer is somebody else", func(c *pad.Peer) { c.RemoteID = "gamma" }, ipsec.ErrAuthFailed},
-		{"the peer expects somebody else", func(c *pad.Peer) { c.LocalID = "mallory" }, ipsec.ErrAuthFailed},
+		{"the peer is somebody else", func(c *pad.Peer) { c.RemoteID = "gamma" }, negotiation.ErrAuthFailed},
+		{"the peer expects somebody else", func(c *pad.Peer) { c.LocalID = "mallory" }, negotiation.ErrAuthFailed},
 		{"other algorithms", func(c *pad.Peer) {
 			c.Profile = profile.Default()
 			c.Profile.IKE = []string{"aes256ctr-sha512-prfsha512-modp4096"}
-		}, ipsec.ErrNoProposal},
-		{"another port", func(c *pad.Peer) { c.Port = port + 1 }, ipsec.ErrTrafficSelectors},
+		}, negotiation.ErrNoProposal},
+		{"another port", func(c *pad.Peer) { c.Port = port + 1 }, negotiation.ErrTrafficSelectors},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := p.peerOf(p.alpha)
@@ -296,7 +297,7 @@ func TestNoESPAnywhereIsExplained(t *testing.T) {
 	p.beta.echo(t, nil)
 	_, err := p.alpha.dial(t, p.beta)
 	t.Log(err)
-	var ne *ipsec.NegotiationError
+	var ne *negotiation.Error
 	if !errors.As(err, &ne) || !errors.Is(err, esp.ErrNoKernel) || !strings.Contains(ne.Advice, "kernel-libipsec") || !strings.Contains(ne.Advice, "ironwarp doctor") {
 		t.Errorf("dialling without ESP: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -139,7 +140,7 @@ func TestDifferentNumbersOfChildSAsAreExplained(t *testing.T) {
 				return strings.Contains(words(p.alpha)+words(p.beta), "child_sas to the same number")
 			})
 			t.Logf("alpha: %s; beta: %s", words(p.alpha), words(p.beta))
-			if tc.dialler < tc.dialled && !errors.Is(err, ipsec.ErrTrafficSelectors) {
+			if tc.dialler < tc.dialled && !errors.Is(err, negotiation.ErrTrafficSelectors) {
 				t.Errorf("the dialling host: %v", err)
 			}
 		})

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
-	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/transport"
@@ -340,7 +340,7 @@ func TestAssociationWithAPeerOnAnotherPortIsExplained(t *testing.T) {
 		}
 	})
 	_, err := p.open(t, p.alpha, transport.Config{})
-	if !errors.Is(err, ipsec.ErrTrafficSelectors) || !strings.Contains(err.Error(), "udp port 9899") || !strings.Contains(err.Error(), "transports") {
+	if !errors.Is(err, negotiation.ErrTrafficSelectors) || !strings.Contains(err.Error(), "udp port 9899") || !strings.Contains(err.Error(), "transports") {
 		t.Errorf("dialling a peer that has TCP alone: %v", err)
 	}
 }

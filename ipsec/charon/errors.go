@@ -3,6 +3,7 @@ package charon
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // What can be wrong between this host and charon. Error wraps them.
@@ -50,4 +51,10 @@ type CommandError struct {
 
 func (e *CommandError) Error() string {
 	return fmt.Sprintf("strongSwan refused %s of %s: %s", e.Command, e.Name, e.Reason)
+}
+
+// Refused reports whether charon has refused a command with a reason that has words.
+func Refused(err error, words string) bool {
+	refused, ok := errors.AsType[*CommandError](err)
+	return ok && strings.Contains(refused.Reason, words)
 }

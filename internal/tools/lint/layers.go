@@ -33,6 +33,8 @@ var layers = [][]string{
 	{"ddp/enhanced"},
 	{"ddp"},
 	{"ipsec"},
+	{"ipsec/ike"},
+	{"ipsec/negotiation"},
 	{"ipsec/pad"},
 	{"ipsec/guard", "ipsec/profile", "ipsec/charon", "ipsec/lanestate", "ipsec/auth"},
 	{"ipsec/esp", "ipsec/pki"},

@@ -1,4 +1,4 @@
-package ipsec
+package negotiation
 
 import (
 	"cmp"
@@ -9,16 +9,17 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/auth"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
-// explainFailure turns charon's words about a failed attempt into what they mean
+// Explain turns charon's words about a failed attempt into what they mean
 // here and what to do. An IKE peer that refuses says as little as possible; what
 // charon has found itself is told first, since it is exact.
-func explainFailure(p *pad.Peer, child, reason string, log []string) error {
-	e := &NegotiationError{Peer: p.Name, Child: child, Kind: ErrNegotiation, Log: append(log, reason)}
+func Explain(p *pad.Peer, child, reason string, log []string) error {
+	e := &Error{Peer: p.Name, Child: child, Kind: ErrFailed, Log: append(log, reason)}
 	p = p.Only(child)
 	w := words(e.Log)
 	for _, explain := range []func(*pad.Peer, words) (string, error){ownSide, peersCertificate, peersIdentity, peersRefusal, noAnswer} {
@@ -117,7 +118,7 @@ func ownSide(p *pad.Peer, w words) (string, error) {
 	return "", nil
 }
 
-// refused tells whether the peer has said that authentication failed.
+// refused reports whether the peer has said that authentication failed.
 func (w words) refused() bool { return w.said("received AUTHENTICATION_FAILED") }
 
 // peersCertificate is what charon has found wrong with the peer's certificate.
@@ -267,9 +268,9 @@ func authorities(p *pad.Peer) string {
 
 func orUnknown(s string) string { return cmp.Or(s, "somebody unknown") }
 
-// explainRefusal adds to charon's refusal of a command what it means.
-func explainRefusal(p *pad.Peer, err error) error {
-	refused, ok := asCommandError(err)
+// ExplainRefusal adds to charon's refusal of a command what it means.
+func ExplainRefusal(p *pad.Peer, err error) error {
+	refused, ok := errors.AsType[*charon.CommandError](err)
 	if !ok {
 		return err
 	}
@@ -282,15 +283,15 @@ func explainRefusal(p *pad.Peer, err error) error {
 	return err
 }
 
-// blameKernel replaces the explanation of a failed attempt where the true cause
+// BlameKernel replaces the explanation of a failed attempt where the true cause
 // is that nobody on this host does ESP: strongSwan only finds out when it has
 // negotiated, and then hears of the peer that there is no proposal left.
-func blameKernel(plane esp.Plane, err error) error {
-	var n *NegotiationError
-	if plane != esp.Kernel || !errors.As(err, &n) || !errors.Is(n.Kind, ErrNoProposal) && !errors.Is(n.Kind, esp.ErrCannot) && !errors.Is(n.Kind, ErrNegotiation) ||
+func BlameKernel(plane esp.Plane, err error) error {
+	n, ok := errors.AsType[*Error](err)
+	if plane != esp.Kernel || !ok || !errors.Is(n.Kind, ErrNoProposal) && !errors.Is(n.Kind, esp.ErrCannot) && !errors.Is(n.Kind, ErrFailed) ||
 		!errors.Is(esp.ProbeKernel(), esp.ErrNoKernel) {
 		return err
 	}
-	return &NegotiationError{Peer: n.Peer, Child: n.Child, Kind: esp.ErrNoKernel, Log: n.Log,
+	return &Error{Peer: n.Peer, Child: n.Child, Kind: esp.ErrNoKernel, Log: n.Log,
 		Advice: "nor has strongSwan loaded its plugin kernel-libipsec, which does ESP in user space; load the kernel's (modprobe esp4 esp6 xfrm_user), or see `ironwarp doctor` for the plugin"}
 }

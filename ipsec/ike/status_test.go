@@ -1,4 +1,4 @@
-package ipsec
+package ike
 
 import (
 	"strings"
@@ -20,7 +20,7 @@ func TestPlaneIsChosenByWhatCharonHasLoaded(t *testing.T) {
 		{[]string{esp.Plugin}, esp.Kernel, esp.Kernel, []string{"the configuration says so", "would be userland ESP", "kernel-libipsec"}},
 		{nil, esp.Userland, esp.Userland, []string{"the configuration says so", "would be kernel ESP"}},
 	} {
-		d := DaemonStatus{Plugins: tc.plugins}
+		d := Status{Plugins: tc.plugins}
 		d.choose(tc.configured)
 		if d.DataPlane != tc.want {
 			t.Errorf("%v, configured %v: %v, want %v", tc.plugins, tc.configured, d.DataPlane, tc.want)

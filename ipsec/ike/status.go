@@ -1,4 +1,4 @@
-package ipsec
+package ike
 
 import (
 	"bufio"
@@ -17,8 +17,8 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
-// DaemonStatus tells how it stands with charon.
-type DaemonStatus struct {
+// Status is the state of charon and of the connection to it.
+type Status struct {
 	Socket    string    `json:"socket"`
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since"`
@@ -40,15 +40,15 @@ const (
 	oldestMinor = 9
 )
 
-// ProbeDaemon connects to charon once and tells what it is. The error is a
+// Probe connects to charon once and returns what it is. The error is a
 // *charon.Error whose text says what to do.
-func ProbeDaemon(ctx context.Context, socket string) (DaemonStatus, error) {
-	cfg := Config{Socket: socket}.withDefaults()
-	ctx, cancel := context.WithTimeout(ctx, cfg.CallTimeout)
+func Probe(ctx context.Context, socket string) (Status, error) {
+	socket = SocketPath(socket)
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	c, err := charon.Dial(ctx, cfg.Socket)
+	c, err := charon.Dial(ctx, socket)
 	if err != nil {
-		return DaemonStatus{Socket: cfg.Socket, LastError: err.Error()}, err
+		return Status{Socket: socket, LastError: err.Error()}, err
 	}
 	defer c.Close()
 	st, err := identify(ctx, c)
@@ -59,8 +59,8 @@ func ProbeDaemon(ctx context.Context, socket string) (DaemonStatus, error) {
 }
 
 // identify asks charon for its version and plugins.
-func identify(ctx context.Context, c *charon.Conn) (DaemonStatus, error) {
-	d := DaemonStatus{Socket: c.Socket}
+func identify(ctx context.Context, c *charon.Conn) (Status, error) {
+	d := Status{Socket: c.Socket}
 	v, err := c.Call(ctx, "version", "charon", nil, nil)
 	if err != nil {
 		d.LastError = err.Error()
@@ -126,9 +126,9 @@ func tunOf(pid int) string {
 	return ""
 }
 
-// choose says who does ESP here, and why: configured is what the configuration
+// choose settles who does ESP here, and why: configured is what the configuration
 // says.
-func (d *DaemonStatus) choose(configured esp.Plane) {
+func (d *Status) choose(configured esp.Plane) {
 	probe := esp.ProbeKernel()
 	kernel := "the kernel has ESP"
 	switch {
@@ -156,10 +156,10 @@ func (d *DaemonStatus) choose(configured esp.Plane) {
 
 // ProbeAlgorithms asks charon once for the algorithms that its plugins bring.
 func ProbeAlgorithms(ctx context.Context, socket string) (profile.Algorithms, error) {
-	cfg := Config{Socket: socket}.withDefaults()
-	ctx, cancel := context.WithTimeout(ctx, cfg.CallTimeout)
+	socket = SocketPath(socket)
+	ctx, cancel := context.WithTimeout(ctx, CallTimeout)
 	defer cancel()
-	c, err := charon.Dial(ctx, cfg.Socket)
+	c, err := charon.Dial(ctx, socket)
 	if err != nil {
 		return nil, err
 	}

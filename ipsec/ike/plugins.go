@@ -1,4 +1,4 @@
-package ipsec
+package ike
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 )
 
 // needed are sets of charon's plugins of which it has to have loaded at least
@@ -39,7 +40,7 @@ func checkPlugins(socket string, loaded []string) error {
 	if len(lacks) == 0 {
 		return nil
 	}
-	return &charon.Error{Op: "plugins", Socket: socket, Kind: ErrPluginMissing,
+	return &charon.Error{Op: "plugins", Socket: socket, Kind: negotiation.ErrPluginMissing,
 		Err:    fmt.Errorf("it has loaded %s", strings.Join(lacks, "; ")),
 		Advice: strings.Join(fixes, "; ") + "; see charon.load in strongswan.conf, and systemctl restart strongswan"}
 }

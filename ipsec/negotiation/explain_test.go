@@ -1,4 +1,4 @@
-package ipsec
+package negotiation
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/auth/authtest"
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
@@ -66,14 +67,14 @@ func TestCharonsWordsAreExplained(t *testing.T) {
 		{"a list that cannot be had", cert, "  fetching crl from 'http://192.0.2.9/ca.crl' ...\ncrl fetching failed\nconstraint check failed: RULE_CRL_VALIDATION is FAILED, but requires at least GOOD", []error{auth.ErrCertStatus}, "http://192.0.2.9/ca.crl"},
 		{"a responder that is silent", cert, "  requesting ocsp status from 'http://192.0.2.9/' ...\nocsp request to http://192.0.2.9/ failed\nconstraint check failed: RULE_CRL_VALIDATION is FAILED, but requires at least GOOD", []error{auth.ErrCertStatus}, "http://192.0.2.9/"},
 		{"our certificate is refused", cert, "received AUTHENTICATION_FAILED notify error", []error{ErrAuthFailed}, "its clock is wrong"},
-		{"nothing known", nil, "something new", []error{ErrNegotiation}, ""},
+		{"nothing known", nil, "something new", []error{ErrFailed}, ""},
 	} {
 		p := padtest.Peer("beta", 2)
 		if tc.change != nil {
 			tc.change(&p)
 		}
-		err := explainFailure(&p, "beta-out", "establishing CHILD_SA 'beta-out' failed", strings.Split(tc.log, "\n"))
-		var n *NegotiationError
+		err := Explain(&p, "beta-out", "establishing CHILD_SA 'beta-out' failed", strings.Split(tc.log, "\n"))
+		var n *Error
 		if !errors.As(err, &n) || n.Peer != "beta" {
 			t.Fatalf("%s: %v", tc.name, err)
 		}
@@ -93,8 +94,28 @@ func TestOwnExpiredCertificateIsNamedWhenThePeerRefuses(t *testing.T) {
 	p := padtest.Peer("beta", 2)
 	p.PSK, p.Cert, p.CAs = auth.Secret{}, authtest.Credential(t, dir, "here"), []auth.Authority{authtest.Trust(t, dir)}
 	p.Cert.Certificate().NotAfter = time.Now().Add(-time.Hour)
-	err := explainFailure(&p, "beta-out", "failed", []string{"received AUTHENTICATION_FAILED notify error"})
+	err := Explain(&p, "beta-out", "failed", []string{"received AUTHENTICATION_FAILED notify error"})
 	if !errors.Is(err, auth.ErrCertExpired) || !strings.Contains(err.Error(), "this host's own certificate") {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestRefusalsOfCommandsNameThePlugin(t *testing.T) {
+	p := padtest.Peer("beta", 2)
+	for reason, want := range map[string]error{
+		"invalid value for: esp_proposals, config discarded": ErrPluginMissing,
+		"invalid value for: proposals, config discarded":     ErrPluginMissing,
+		"parsing ECDSA private key failed":                   ErrPluginMissing,
+		"parsing X509 certificate failed":                    ErrPluginMissing,
+		"something new":                                      nil,
+	} {
+		err := ExplainRefusal(&p, &charon.CommandError{Command: "load-conn", Name: "connection beta", Reason: reason})
+		var refused *charon.CommandError
+		if !errors.As(err, &refused) || errors.Is(err, ErrPluginMissing) != (want != nil) || !strings.Contains(err.Error(), reason) {
+			t.Errorf("%s: %v", reason, err)
+		}
+	}
+	if err := ExplainRefusal(&p, nil); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,8 +1,7 @@
-package ipsec
+package ike
 
 import (
 	"crypto/x509"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,25 +117,5 @@ func TestPrivateKeyGoesToCharonOnlyInItsOwnMessage(t *testing.T) {
 	}
 	if text := connMessage(&p, esp.Kernel).String(); strings.Contains(text, d) {
 		t.Error("load-conn has the key")
-	}
-}
-
-func TestRefusalsOfCommandsNameThePlugin(t *testing.T) {
-	p := padtest.Peer("beta", 2)
-	for reason, want := range map[string]error{
-		"invalid value for: esp_proposals, config discarded": ErrPluginMissing,
-		"invalid value for: proposals, config discarded":     ErrPluginMissing,
-		"parsing ECDSA private key failed":                   ErrPluginMissing,
-		"parsing X509 certificate failed":                    ErrPluginMissing,
-		"something new":                                      nil,
-	} {
-		err := explainRefusal(&p, &charon.CommandError{Command: "load-conn", Name: "connection beta", Reason: reason})
-		var refused *charon.CommandError
-		if !errors.As(err, &refused) || errors.Is(err, ErrPluginMissing) != (want != nil) || !strings.Contains(err.Error(), reason) {
-			t.Errorf("%s: %v", reason, err)
-		}
-	}
-	if err := explainRefusal(&p, nil); err != nil {
-		t.Error(err)
 	}
 }

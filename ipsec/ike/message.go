@@ -1,4 +1,4 @@
-package ipsec
+package ike
 
 import (
 	"strconv"

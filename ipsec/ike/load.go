@@ -1,4 +1,4 @@
-package ipsec
+package ike
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 )
 
@@ -61,22 +62,22 @@ func authSections(p *pad.Peer) (local, remote *vici.Message) {
 		charon.Section("auth", "pubkey", "id", p.RemoteID, "cacerts", cas, "revocation", string(p.AskedRevocation()))
 }
 
-// load hands a peer's credentials and connection to charon.
-func (l *link) load(ctx context.Context, p *pad.Peer) error {
-	if err := p.Profile.Fits(l.status.DataPlane); err != nil {
+// Load hands a peer's credentials and connection to charon.
+func (l *Session) Load(ctx context.Context, p *pad.Peer) error {
+	if err := p.Profile.Fits(l.Status.DataPlane); err != nil {
 		return fmt.Errorf("peer %s: %w", p.Name, err)
 	}
 	if err := l.hasPlugins(p); err != nil {
 		return err
 	}
 	if err := l.loadAuth(ctx, p); err != nil {
-		return explainRefusal(p, err)
+		return negotiation.ExplainRefusal(p, err)
 	}
-	_, err := l.ask(ctx, "load-conn", "connection "+p.Name, connMessage(p, l.status.DataPlane))
-	return explainRefusal(p, err)
+	_, err := l.ask(ctx, "load-conn", "connection "+p.Name, connMessage(p, l.Status.DataPlane))
+	return negotiation.ExplainRefusal(p, err)
 }
 
-func (l *link) loadAuth(ctx context.Context, p *pad.Peer) error {
+func (l *Session) loadAuth(ctx context.Context, p *pad.Peer) error {
 	if p.Cert == nil {
 		_, err := l.ask(ctx, "load-shared", "the key of "+p.Name, sharedMessage(p))
 		return errors.Join(err, l.dropCert(ctx, p.Name, nil))
@@ -117,7 +118,7 @@ type usedCert struct {
 
 // dropCert takes away what a peer had in charon by certificates and no longer
 // has. The private key goes when no other peer has it.
-func (l *link) dropCert(ctx context.Context, name string, now *usedCert) error {
+func (l *Session) dropCert(ctx context.Context, name string, now *usedCert) error {
 	l.certs.Lock()
 	defer l.certs.Unlock()
 	before, had := l.certs.of[name]
@@ -160,14 +161,14 @@ func (l *link) dropCert(ctx context.Context, name string, now *usedCert) error {
 	return errors.Join(errs...)
 }
 
-func (l *link) dropShared(ctx context.Context, name string) error {
+func (l *Session) dropShared(ctx context.Context, name string) error {
 	_, err := l.ask(ctx, "unload-shared", "the key of "+name, charon.Section("id", secretName(name)))
 	return notFound(err)
 }
 
-// unload takes a peer's connection and credentials away again. What is not there
+// Unload takes a peer's connection and credentials away again. What is not there
 // is no error.
-func (l *link) unload(ctx context.Context, name string) error {
+func (l *Session) Unload(ctx context.Context, name string) error {
 	_, err := l.ask(ctx, "unload-conn", "connection "+name, charon.Section("name", name))
 	l.certs.Lock()
 	_, had := l.certs.of[name]
@@ -182,28 +183,26 @@ func (l *link) unload(ctx context.Context, name string) error {
 // clearCerts removes certificates from charon, which cannot be removed one by
 // one: only when charon has no connection and no credential left that might need
 // them, whoever loaded it.
-func (l *link) clearCerts(ctx context.Context) error {
-	for _, q := range []struct{ cmd, key string }{{"get-conns", "conns"}, {"get-shared", "keys"}, {"get-keys", "keys"}, {"get-authorities", "authorities"}} {
-		answer, err := l.ask(ctx, q.cmd, "what is left", charon.Section())
-		if err != nil || len(charon.List(answer, q.key)) > 0 {
-			return err
-		}
+func (l *Session) clearCerts(ctx context.Context) error {
+	left, err := l.Holdings(ctx, false)
+	if err != nil || len(left.conns)+len(left.shared)+len(left.keys)+len(left.authorities) > 0 {
+		return err
 	}
-	_, err := l.ask(ctx, "clear-creds", "certificates", charon.Section())
+	_, err = l.ask(ctx, "clear-creds", "certificates", charon.Section())
 	return err
 }
 
 func notFound(err error) error {
-	if refused, ok := asCommandError(err); ok && strings.Contains(refused.Reason, "not found") {
+	if charon.Refused(err, "not found") {
 		return nil
 	}
 	return err
 }
 
-// hasPlugins tells whether charon has what certificates need. Without the
+// hasPlugins is nil if charon has what certificates need. Without the
 // revocation plugin it would accept revoked ones and say nothing.
-func (l *link) hasPlugins(p *pad.Peer) error {
-	if p.Cert == nil || len(l.status.Plugins) == 0 {
+func (l *Session) hasPlugins(p *pad.Peer) error {
+	if p.Cert == nil || len(l.Status.Plugins) == 0 {
 		return nil
 	}
 	need := []string{"x509", "pubkey", "pem", "constraints"}
@@ -215,13 +214,13 @@ func (l *link) hasPlugins(p *pad.Peer) error {
 		need = append(need, "curl")
 	}
 	for _, n := range need {
-		if !slices.Contains(l.status.Plugins, n) {
+		if !slices.Contains(l.Status.Plugins, n) {
 			reason := why[n]
 			if reason == "" {
 				reason = "certificates need it"
 			}
 			return fmt.Errorf("peer %s: %w: %s (%s): install libstrongswan-standard-plugins and libstrongswan-extra-plugins, look for a `load =` line in strongswan.conf that leaves it out, and restart strongSwan",
-				p.Name, ErrPluginMissing, n, reason)
+				p.Name, negotiation.ErrPluginMissing, n, reason)
 		}
 	}
 	return nil

@@ -1,0 +1,186 @@
+package ike
+
+import (
+	"cmp"
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/strongswan/govici/vici"
+
+	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/esp"
+)
+
+// DefaultSocket is where Debian's strongSwan has its control socket.
+const DefaultSocket = "/var/run/charon.vici"
+
+// SocketPath is the path of a configured socket, with or without "unix://"; the default
+// one where none is configured.
+func SocketPath(configured string) string {
+	return cmp.Or(strings.TrimPrefix(configured, "unix://"), DefaultSocket)
+}
+
+const (
+	// CallTimeout bounds a VICI call that charon answers from memory. A call
+	// without a deadline may wait for ever when charon hangs.
+	CallTimeout = 5 * time.Second
+	// SignPoll is how often charon is asked for a sign of life.
+	SignPoll = 5 * time.Second
+)
+
+// Watched are the events that make the list of SAs worth reading again.
+// The log tells who ended them.
+var Watched = []string{"ike-updown", "ike-rekey", "child-updown", "child-rekey", "log"}
+
+// How charon's log lines about the ends of SAs begin.
+const (
+	SaidChildDelete = "received DELETE for "
+	SaidGivingUp    = "giving up after "
+
+	// SaidUnloaded begins the line about a key that is unloaded.
+	SaidUnloaded = "unloaded "
+)
+
+// Session is one life of the connection to charon: one socket for events, one for
+// short questions. Commands that take long have a socket of their own each.
+//
+//	connecting --identify, subscribe--> up --socket closed, no answer--> down
+//	    ^                                                                 |
+//	    +------------------------- backoff -------------------------------+
+type Session struct {
+	Status  Status        // as it was when the connection was made
+	timeout time.Duration // of calls that charon answers at once
+	events  *charon.Conn
+
+	mu    sync.Mutex // serialises questions
+	query *charon.Conn
+
+	certs struct {
+		sync.Mutex
+		of map[string]usedCert // by peer
+	}
+}
+
+// Connect begins a session: plane is the configured one, timeout that of calls which
+// charon answers at once.
+func Connect(ctx context.Context, socket string, plane esp.Plane, timeout time.Duration) (*Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	l := &Session{timeout: timeout}
+	var err error
+	if l.query, err = charon.Dial(ctx, socket); err != nil {
+		return nil, err
+	}
+	if l.Status, err = identify(ctx, l.query); err != nil {
+		l.query.Close()
+		return nil, err
+	}
+	if err = l.query.Subscribe(ctx, "list-sa", "list-cert"); err != nil {
+		l.query.Close()
+		return nil, err
+	}
+	if l.events, err = charon.Dial(ctx, socket, SaidChildDelete, SaidGivingUp, SaidUnloaded); err != nil {
+		l.query.Close()
+		return nil, err
+	}
+	if err = l.events.Subscribe(ctx, Watched...); err != nil {
+		l.Close()
+		return nil, err
+	}
+	l.Status.choose(plane)
+	return l, nil
+}
+
+// Close ends the session.
+func (l *Session) Close() {
+	l.query.Close()
+	if l.events != nil {
+		l.events.Close()
+	}
+}
+
+// ask makes a call that charon answers at once. A caller that goes away does not
+// cut it short, since the connection is shared.
+func (l *Session) ask(ctx context.Context, cmd, about string, in *vici.Message) (m *vici.Message, err error) {
+	err = l.inTurn(ctx, func(ctx context.Context) error {
+		m, err = l.query.Call(ctx, cmd, about, in, nil)
+		return err
+	})
+	return m, err
+}
+
+// inTurn runs a question when the ones before it are answered. A failure of the
+// connection ends the session.
+func (l *Session) inTurn(ctx context.Context, question func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout)
+	defer cancel()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err := question(ctx)
+	if err != nil && !charon.Refused(err, "") {
+		l.Close()
+	}
+	return err
+}
+
+// List reads the SAs of a connection, or all of them.
+func (l *Session) List(ctx context.Context, conn string) (sas []charon.SA, err error) {
+	err = l.inTurn(ctx, func(ctx context.Context) error {
+		sas, err = charon.ListSAs(ctx, l.query, conn)
+		return err
+	})
+	return sas, err
+}
+
+// control makes a call that takes up to d, and returns what charon logged of it.
+func (l *Session) control(ctx context.Context, d time.Duration, cmd, about string, in *vici.Message) (answer *vici.Message, log []string, err error) {
+	// charon gives up by itself at d and says why; the margin is for that answer.
+	ctx, cancel := context.WithTimeout(ctx, d+2*time.Second)
+	defer cancel()
+	c, err := charon.Dial(ctx, l.Status.Socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer c.Close()
+	if err := c.Subscribe(ctx, "control-log"); err != nil {
+		return nil, nil, err
+	}
+	answer, err = c.Call(ctx, cmd, about, in, func(ev vici.Event) {
+		if text := charon.Str(ev.Message, "msg"); ev.Name == "control-log" && text != "" && len(log) < maxControlLog {
+			log = append(log, text)
+		}
+	})
+	return answer, log, err
+}
+
+// maxControlLog bounds what is kept of charon's words about one command.
+const maxControlLog = 200
+
+// Follow hands over events until the session is over, and calls alive every SignPoll.
+func (l *Session) Follow(ctx context.Context, event func(vici.Event), alive func() error) error {
+	tick := time.NewTicker(SignPoll)
+	defer tick.Stop()
+	for {
+		select {
+		case ev, ok := <-l.events.Events:
+			if !ok {
+				return l.events.Ended()
+			}
+			event(ev)
+		case <-tick.C:
+			if err := alive(); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Ping asks charon for a sign of life.
+func (l *Session) Ping(ctx context.Context) error {
+	_, err := l.ask(ctx, "version", "charon", nil)
+	return err
+}
