@@ -83,7 +83,8 @@ type Daemon struct {
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
-	up        bool // it was ready once
+	endBy     time.Time // when closed: how long the last flushes are waited for
+	up        bool      // it was ready once
 	cfg       *config.Config
 	peers     map[string]*peer
 	exports   map[string]*export
@@ -240,6 +241,9 @@ func (d *Daemon) Close() error {
 	d.mu.Lock()
 	first, up := !d.closed, d.up
 	d.closed = true
+	if first {
+		d.endBy = time.Now().Add(flushTime)
+	}
 	d.mu.Unlock()
 	if !first {
 		return nil

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/block/backing"
 	"github.com/ironwarp/ironwarp/block/backing/backingtest"
 	"github.com/ironwarp/ironwarp/daemon/api"
 )
@@ -111,6 +112,50 @@ func TestHungStorageHoldsUpNobodyElse(t *testing.T) {
 	}
 	thaw()
 	<-answered
+}
+
+// TestEndWaitsForASlowLastFlush: a daemon that ends while the storage is slow, as a disk
+// is that has much to write or spins up, has flushed what it acknowledged.
+func TestEndWaitsForASlowLastFlush(t *testing.T) {
+	dir, freeze, thaw := freezable(t)
+	alpha, beta := newHost(t, ""), newHost(t, "")
+	link(t, alpha, beta)
+	image := filepath.Join(dir, "disk.img")
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	beta.export("disk", image, false)
+	c := alpha.attach("disk")
+	ok(t, c, cmdWrite, 0, 4096, make([]byte, 4096))
+	life := beta.d.exportList()[0].store.Identity().Life
+	freeze()
+	t.Cleanup(thaw)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		beta.stop()
+	}()
+	eventually(t, "the daemon waits for the flush", func() bool {
+		select {
+		case <-ended:
+			t.Fatal("the daemon has ended without its last flush")
+		default:
+		}
+		return strings.Contains(beta.log.String(), "waits for the last flush")
+	})
+	thaw()
+	<-ended
+	if strings.Contains(beta.log.String(), "its storage hangs") {
+		t.Error("the daemon has given the flush up")
+	}
+	store, err := backing.Open(image, backing.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	if !store.Keeps(life) {
+		t.Error("the end was not orderly: the next daemon cannot know what was flushed")
+	}
 }
 
 // TestExportThatChangesIsNeverMissing: a host that asks for an export while its old

@@ -19,6 +19,11 @@ import (
 // hangs, nor can such a call be interrupted.
 const storageTime = 2 * time.Second
 
+// flushTime is how long the end of the daemon may have taken when it stops waiting for
+// the last flushes of exports. Disks spin up in some 10 s, and have a page cache to write.
+// ironwarp.service gives 30 s for all of the end, of which streams may take 10 after that.
+const flushTime = 20 * time.Second
+
 var errHangs = fmt.Errorf("the storage has not answered for %v; it may hang", storageTime)
 
 // asked is a question to storage, which may never be answered. It is asked in a
@@ -32,13 +37,17 @@ type asked[T any] struct {
 func (a *asked[T]) ask(question func() T) (answer T, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	wait := time.Duration(0)
-	if a.pending == nil {
-		wait = storageTime
-		a.pending = make(chan T, 1)
-		go func(to chan T) { to <- question() }(a.pending)
+	if a.pending != nil {
+		return a.wait(0)
 	}
-	t := time.NewTimer(wait)
+	a.pending = make(chan T, 1)
+	go func(to chan T) { to <- question() }(a.pending)
+	return a.wait(storageTime)
+}
+
+// wait takes the answer, which it gives so much time; nobody else asks meanwhile.
+func (a *asked[T]) wait(most time.Duration) (answer T, err error) {
+	t := time.NewTimer(most)
 	defer t.Stop()
 	select {
 	case answer = <-a.pending:
@@ -151,6 +160,10 @@ func (d *Daemon) closeExport(e *export, remove func(name string) error) {
 	}
 	var closing asked[error]
 	err, hangs := closing.ask(func() error { return errors.Join(remove(e.cfg.Name), store.Close()) })
+	if left := d.flushLeft(); hangs != nil && left > 0 {
+		d.log.Warn("the daemon waits for the last flush of an export, whose storage is slow", "export", e.cfg.Name, "path", e.cfg.Path)
+		err, hangs = closing.wait(left)
+	}
 	report := func(err error) {
 		if err != nil {
 			d.log.Warn("closing an export", "export", e.cfg.Name, "error", err)
@@ -161,6 +174,17 @@ func (d *Daemon) closeExport(e *export, remove func(name string) error) {
 		d.log.Error("an export is not offered any more, but what its peers have begun does not end: its storage hangs", "export", e.cfg.Name, "path", e.cfg.Path)
 		closing.forget(report)
 	}
+}
+
+// flushLeft is how long the end of the daemon waits for a last flush yet; 0 before its
+// end, since what was begun goes on then.
+func (d *Daemon) flushLeft() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		return 0
+	}
+	return time.Until(d.endBy)
 }
 
 // atOnce calls f of each of a list, all at the same time, since storage may keep each
