@@ -96,7 +96,8 @@ func (d *Daemon) pathNames() map[string]string {
 	return names
 }
 
-// Block keeps a peer out for a while and ends its streams.
+// Block keeps a peer out for a while and ends its streams. It fails for an unknown peer
+// and an impossible time, and where the kernel does not take the block.
 func (d *Daemon) Block(ctx context.Context, req api.BlockRequest) (api.Block, error) {
 	p, err := d.findPeer(req.Peer)
 	if err != nil {
@@ -155,7 +156,8 @@ func (d *Daemon) blockInKernel(ctx context.Context, p *peer, span time.Duration,
 	return nil
 }
 
-// Unblock lets a peer in again.
+// Unblock lets a peer in again. It fails with api.CodeNotFound for a peer that is not
+// blocked, and where the kernel keeps the block.
 func (d *Daemon) Unblock(ctx context.Context, name string) error {
 	names := []string{name} // also of a peer that is not configured any more
 	if p, err := d.findPeer(name); err == nil {

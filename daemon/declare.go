@@ -13,12 +13,14 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
-// AddPeer declares a peer in a file of its own and sets it up.
+// AddPeer declares a peer in a file of its own and sets it up. It fails for a name that
+// is taken, and where the declaration is impossible or can't be written.
 func (d *Daemon) AddPeer(ctx context.Context, s api.PeerSpec) (api.Peer, error) {
 	return d.declarePeer(ctx, s.Name, func(main string) error { _, err := AddPeer(main, s); return err })
 }
 
-// SetPeer changes what a peer's declaration says.
+// SetPeer changes what a peer's declaration says. It fails for an unknown peer, and
+// where the declaration is impossible or can't be written.
 func (d *Daemon) SetPeer(ctx context.Context, c api.PeerChange) (api.Peer, error) {
 	return d.declarePeer(ctx, c.Name, func(main string) error { _, err := SetPeer(main, c); return err })
 }
@@ -35,9 +37,10 @@ func (d *Daemon) declarePeer(ctx context.Context, name string, write func(main s
 	return d.Peer(ctx, name)
 }
 
-// RemovePeer removes a peer's declaration and everything that was set up for it.
-// One whose disks are attached, or which exports allow, takes force. A guard stays
-// for as long as the kernel has something to send by its link.
+// RemovePeer removes a peer's declaration and everything that was set up for it. One
+// whose disks are attached, or which exports allow, takes force, and fails with
+// api.CodeInUse without. A guard stays for as long as the kernel has something to send
+// by its link.
 func (d *Daemon) RemovePeer(ctx context.Context, name string, force bool) (api.Removed, error) {
 	if _, err := d.findPeer(name); err != nil {
 		return api.Removed{}, err
@@ -107,7 +110,8 @@ func (d *Daemon) AddExport(ctx context.Context, s api.ExportSpec) (api.Export, e
 	return d.declareExport(ctx, s.Name, func(main string) error { _, err := AddExport(main, s); return err })
 }
 
-// SetExport changes what an export's declaration says.
+// SetExport changes what an export's declaration says. It fails for an unknown export,
+// and where the declaration is impossible or can't be written.
 func (d *Daemon) SetExport(ctx context.Context, name string, c api.ExportChange) (api.Export, error) {
 	return d.declareExport(ctx, name, func(main string) error { _, err := SetExport(main, name, c); return err })
 }
@@ -124,8 +128,8 @@ func (d *Daemon) declareExport(ctx context.Context, name string, write func(main
 	return d.exportNamed(name)
 }
 
-// RemoveExport removes an export's declaration and stops offering it. While
-// peers have it open it takes force.
+// RemoveExport removes an export's declaration and stops offering it. While peers have
+// it open it takes force, and fails with api.CodeInUse without.
 func (d *Daemon) RemoveExport(ctx context.Context, name string, force bool) error {
 	d.changing.Lock()
 	defer d.changing.Unlock()
@@ -143,8 +147,8 @@ func (d *Daemon) RemoveExport(ctx context.Context, name string, force bool) erro
 	return err
 }
 
-// AddPeer declares a peer in the configuration of a daemon that does not run,
-// and returns the file that it wrote.
+// AddPeer declares a peer in the configuration of a daemon that does not run, and
+// returns the file that it wrote. It fails as Daemon.AddPeer does.
 func AddPeer(mainFile string, s api.PeerSpec) (string, error) {
 	p, err := peerOf(s)
 	if err != nil {
@@ -166,7 +170,7 @@ func existing(err error, fix string) error {
 	return e
 }
 
-// SetPeer changes a peer's declaration like AddPeer.
+// SetPeer changes a peer's declaration like AddPeer. It fails as Daemon.SetPeer does.
 func SetPeer(mainFile string, c api.PeerChange) (string, error) {
 	cfg, err := config.Load(mainFile, false)
 	if err != nil {
@@ -270,7 +274,7 @@ func RemovePeer(mainFile, name string, force bool) (guardErr, err error) {
 	return guardErr, nil
 }
 
-// AddExport declares an export like AddPeer.
+// AddExport declares an export like AddPeer. It fails as that does.
 func AddExport(mainFile string, s api.ExportSpec) (string, error) {
 	e, err := exportOf(s)
 	if err != nil {
@@ -289,7 +293,8 @@ func AddExport(mainFile string, s api.ExportSpec) (string, error) {
 	return path, existing(err, "`ironwarp export set "+e.Name+"` changes it")
 }
 
-// SetExport changes an export's declaration like AddPeer.
+// SetExport changes an export's declaration like AddPeer. It fails as Daemon.SetExport
+// does.
 func SetExport(mainFile, name string, c api.ExportChange) (string, error) {
 	cfg, err := config.Load(mainFile, false)
 	if err != nil {

@@ -65,7 +65,8 @@ func (d *Daemon) growExports() {
 
 // RepairExport offers an export again whose storage has lost acknowledged writes, once
 // its administrator has seen to the storage. Peers that have it attached have to attach
-// it anew.
+// it anew. It fails for an unknown export, for one that has lost nothing, and where its
+// storage can't be opened.
 func (d *Daemon) RepairExport(_ context.Context, name string) (api.Export, error) {
 	d.changing.Lock()
 	defer d.changing.Unlock()

@@ -27,7 +27,8 @@ func (d *Daemon) Peers(context.Context) []api.Peer {
 	return out
 }
 
-// Peer describes one peer.
+// Peer describes one peer. It fails with api.CodeNotFound where there is none of that
+// name.
 func (d *Daemon) Peer(ctx context.Context, name string) (api.Peer, error) {
 	if _, err := d.findPeer(name); err != nil {
 		return api.Peer{}, err

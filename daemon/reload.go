@@ -10,8 +10,8 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 )
 
-// Reload reads the configuration again and applies what is different. With a
-// fault in it nothing changes.
+// Reload reads the configuration again and applies what is different. With a fault in
+// it Reload fails, and nothing changes.
 func (d *Daemon) Reload(ctx context.Context) (api.Reloaded, error) {
 	d.changing.Lock()
 	defer d.changing.Unlock()

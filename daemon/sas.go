@@ -15,7 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
-// SAs lists the child SAs of all peers.
+// SAs lists the child SAs of all peers. It fails where strongSwan does not answer.
 func (d *Daemon) SAs(ctx context.Context) ([]api.SA, error) {
 	list, err := d.IKESAs(ctx, "")
 	if err != nil {
@@ -28,8 +28,8 @@ func (d *Daemon) SAs(ctx context.Context) ([]api.SA, error) {
 	return out, nil
 }
 
-// IKESAs lists the IKE SAs of a peer with their children, of all peers if its
-// name is empty.
+// IKESAs lists the IKE SAs of a peer with their children, of all peers if its name is
+// empty. It fails for an unknown peer, and where strongSwan does not answer.
 func (d *Daemon) IKESAs(ctx context.Context, name string) ([]api.IKESA, error) {
 	if name != "" {
 		if _, err := d.ipsecPeer(name); err != nil {
@@ -193,32 +193,35 @@ func orderFailed(name string, err error) error {
 	return e
 }
 
-// DeleteSAs deletes child SAs of a peer, all or those of one name. Streams
-// pause and go on when traffic has brought new ones up.
+// DeleteSAs deletes child SAs of a peer, all or those of one name. Streams pause and go
+// on when traffic has brought new ones up. It fails as IKESAs does, and where
+// strongSwan refuses.
 func (d *Daemon) DeleteSAs(ctx context.Context, name, child string) (int, error) {
 	return d.ikeAction(ctx, name, child, func(ctx context.Context, m *ipsec.Manager, c string) (int, error) {
 		return m.DeleteChild(ctx, c, child)
 	})
 }
 
-// DeleteIKE deletes the IKE SAs of a peer with their children. Streams pause
-// until the hosts have authenticated each other anew.
+// DeleteIKE deletes the IKE SAs of a peer with their children. Streams pause until the
+// hosts have authenticated each other anew. It fails as DeleteSAs does.
 func (d *Daemon) DeleteIKE(ctx context.Context, name string) (int, error) {
 	return d.ikeAction(ctx, name, "", func(ctx context.Context, m *ipsec.Manager, c string) (int, error) { return m.DeleteIKE(ctx, c) })
 }
 
-// RekeyIKE makes new keys for the IKE SAs of a peer.
+// RekeyIKE makes new keys for the IKE SAs of a peer. It fails as DeleteSAs does.
 func (d *Daemon) RekeyIKE(ctx context.Context, name string) (int, error) {
 	return d.ikeAction(ctx, name, "", func(ctx context.Context, m *ipsec.Manager, c string) (int, error) { return m.RekeyIKE(ctx, c) })
 }
 
-// RekeySAs makes new keys for the child SAs of a peer, all or those of one name.
+// RekeySAs makes new keys for the child SAs of a peer, all or those of one name. It
+// fails as DeleteSAs does.
 func (d *Daemon) RekeySAs(ctx context.Context, name, child string) (int, error) {
 	return d.ikeAction(ctx, name, child, func(ctx context.Context, m *ipsec.Manager, c string) (int, error) { return m.Rekey(ctx, c, child) })
 }
 
-// WatchSAs reports what happens to the SAs of a peer, or of all, until ctx or
-// the daemon ends. A reader that does not keep up misses the oldest events.
+// WatchSAs reports what happens to the SAs of a peer, or of all, until ctx or the
+// daemon ends, and fails then. A reader that does not keep up misses the oldest events.
+// It fails at once for an unknown peer.
 func (d *Daemon) WatchSAs(ctx context.Context, req api.SARequest, emit func(api.Event)) (struct{}, error) {
 	if req.Peer != "" {
 		if _, err := d.ipsecPeer(req.Peer); err != nil {

@@ -49,6 +49,7 @@ func slowPaths(c verbs.SlowCounts) []api.SlowPath {
 }
 
 // KillStream ends a stream by its ID and reports what it was (RFC 5042 section 6.4.4).
+// It fails with api.CodeNotFound where there is none.
 func (d *Daemon) KillStream(id string) (api.Stream, error) {
 	gone := &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no stream %q", id), Fix: "`ironwarp stream ls` lists them"}
 	n, err := strconv.ParseUint(id, 16, 64)

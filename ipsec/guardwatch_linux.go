@@ -161,9 +161,9 @@ func (m *Manager) dropGuard(p *peer, ready func(guard.Spec) error, keep ...pad.L
 	return errors.Join(errs...)
 }
 
-// RemoveGuard takes down the guard of a peer that stays, and keeps it down, with
-// its streams as they are. It exists for demonstrations of what the guard is good
-// for.
+// RemoveGuard takes down the guard of a peer that stays, and keeps it down, with its
+// streams as they are. It exists for demonstrations of what the guard is good for. It
+// fails with ErrUnknownPeer, and with the kernel's error.
 func (m *Manager) RemoveGuard(_ context.Context, name string) error {
 	m.editing.Lock()
 	defer m.editing.Unlock()

@@ -192,7 +192,8 @@ func (m *Manager) retire(ctx context.Context, p *peer, keep []pad.Link) error {
 	return nil
 }
 
-// SAs lists the SAs of the peers, as charon has them now, by peer.
+// SAs lists the SAs of the peers, as charon has them now, by peer. It fails with
+// ErrNotConnected, and as charon.ListSAs does.
 func (m *Manager) SAs(ctx context.Context) ([]charon.SA, error) {
 	all, err := m.listAll(ctx)
 	if err != nil {
@@ -225,9 +226,11 @@ func (p *peer) dress(sa charon.SA) charon.SA {
 	return sa
 }
 
-// DeleteChild ends the children of a peer; child is a name such as NAME-out or
-// NAME-in, or "" for all of them. It returns how many there were. Streams are
-// paused, and the children come back as soon as one of them has data to send.
+// DeleteChild ends the children of a peer; child is a name such as NAME-out or NAME-in,
+// or "" for all of them. It returns how many there were. Streams are paused, and the
+// children come back as soon as one of them has data to send. It fails with
+// ErrUnknownPeer, ErrNotConnected, where the peer has no such child, and with
+// strongSwan's error.
 func (m *Manager) DeleteChild(ctx context.Context, name, child string) (int, error) {
 	return m.eachChild(ctx, name, child, func(p *peer, l *ike.Session, child string) (int, error) {
 		ids := p.installedIDs(child)
@@ -257,7 +260,8 @@ func (p *peer) installedIDs(child string) (ids []uint32) {
 	return ids
 }
 
-// DeleteIKE ends the peer's IKE SAs with their children.
+// DeleteIKE ends the peer's IKE SAs with their children. It returns how many there
+// were, and fails as DeleteChild does.
 func (m *Manager) DeleteIKE(ctx context.Context, name string) (int, error) {
 	p, l, err := m.peerAndSession(name)
 	if err != nil {
@@ -268,8 +272,8 @@ func (m *Manager) DeleteIKE(ctx context.Context, name string) (int, error) {
 	return n, errors.Join(err, p.refresh(ctx))
 }
 
-// RekeyIKE makes fresh keys for the peer's IKE SAs; with IKEv1 the peers
-// authenticate anew. It returns how many there were.
+// RekeyIKE makes fresh keys for the peer's IKE SAs; with IKEv1 the peers authenticate
+// anew. It returns how many there were. It fails as DeleteChild does.
 func (m *Manager) RekeyIKE(ctx context.Context, name string) (int, error) {
 	p, l, err := m.peerAndSession(name)
 	if err != nil {
@@ -282,7 +286,8 @@ func (m *Manager) RekeyIKE(ctx context.Context, name string) (int, error) {
 	return n, p.refresh(ctx)
 }
 
-// Rekey makes fresh keys for a peer's children (child as in DeleteChild).
+// Rekey makes fresh keys for a peer's children (child as in DeleteChild). It returns
+// how many there were, and fails as DeleteChild does.
 func (m *Manager) Rekey(ctx context.Context, name, child string) (int, error) {
 	return m.eachChild(ctx, name, child, func(_ *peer, l *ike.Session, child string) (int, error) {
 		return l.Rekey(ctx, child, charon.Section("ike", name, "child", child))

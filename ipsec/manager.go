@@ -74,7 +74,8 @@ type Manager struct {
 
 var _ transport.Protector = (*Manager)(nil)
 
-// New makes a Manager. Nothing is started or contacted: Run does that.
+// New makes a Manager. Nothing is started or contacted: Run does that. It fails where
+// cfg is impossible.
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{
 		cfg:            cfg.withDefaults(),

@@ -9,11 +9,11 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
-// Blocked tells what the guards have stopped.
+// Blocked tells what the guards have stopped. It fails with the kernel's error.
 func (m *Manager) Blocked() (guard.Blocked, error) { return guard.CountBlocked(m.cfg.NetNS) }
 
-// SelfTest tries every guard by guard.Probe. It is done by itself before a peer
-// is used for the first time.
+// SelfTest tries every guard by guard.Probe. It is done by itself before a peer is used
+// for the first time. It fails with ctx's error, and as guard.Probe does.
 func (m *Manager) SelfTest(ctx context.Context) error {
 	st := m.DaemonStatus()
 	var errs []error

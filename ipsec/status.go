@@ -115,6 +115,7 @@ type LaneStatus struct {
 // EventKind names what happened to an SA.
 type EventKind string
 
+// The kinds of an Event.
 const (
 	EventChildUp      EventKind = "child-up"
 	EventChildDown    EventKind = "child-down"
@@ -140,6 +141,7 @@ const (
 // Reason says why something happened to an SA.
 type Reason string
 
+// The reasons of Events.
 const (
 	ReasonPeer      Reason = "deleted by the peer"
 	ReasonHere      Reason = "deleted on request"

@@ -19,6 +19,10 @@ const maxAnswer = 64 << 20
 
 // Client talks to the daemon at one control socket. It is safe for concurrent
 // use.
+//
+// Each call fails with the *Error that the daemon answers, with ctx's error, and with
+// an *Error of CodeUnavailable or CodeForbidden where no daemon can be reached; see
+// NotRunning.
 type Client struct {
 	socket string
 	http   http.Client
@@ -160,74 +164,83 @@ func (c *Client) stream(ctx context.Context, path string, in, out any, on func(E
 	}
 }
 
-// Info asks who answers.
+// Info asks who answers. It fails as each call does.
 func (c *Client) Info(ctx context.Context) (v Info, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/info", nil, &v)
 }
 
-// Status asks for everything at once.
+// Status asks for everything at once. It fails as each call does.
 func (c *Client) Status(ctx context.Context) (v Status, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/status", nil, &v)
 }
 
-// Reload makes the daemon read its configuration again.
+// Reload makes the daemon read its configuration again. It fails as each call does.
 func (c *Client) Reload(ctx context.Context) (v Reloaded, err error) {
 	return v, c.call(ctx, http.MethodPost, "/v1/reload", nil, &v)
 }
 
-// Peers lists the peers.
+// Peers lists the peers. It fails as each call does.
 func (c *Client) Peers(ctx context.Context) (v []Peer, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/peers", nil, &v)
 }
 
-// Peer shows one peer.
+// Peer shows one peer. It fails as each call does, with CodeNotFound for an unknown
+// name.
 func (c *Client) Peer(ctx context.Context, name string) (v Peer, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/peers/"+url.PathEscape(name), nil, &v)
 }
 
-// AddPeer declares a peer and applies it.
+// AddPeer declares a peer and applies it. It fails as each call does, with CodeExists
+// for a name that is taken.
 func (c *Client) AddPeer(ctx context.Context, spec PeerSpec) (v Peer, err error) {
 	return v, c.call(ctx, http.MethodPost, "/v1/peers", spec, &v)
 }
 
-// SetPeer changes what a peer's declaration says, and applies it.
+// SetPeer changes what a peer's declaration says, and applies it. It fails as each call
+// does, with CodeNotFound for an unknown name.
 func (c *Client) SetPeer(ctx context.Context, change PeerChange) (v Peer, err error) {
 	return v, c.call(ctx, http.MethodPatch, "/v1/peers", change, &v)
 }
 
-// RemovePeer removes a peer's declaration and everything that was set up for it.
-// With force its disks are detached, and exports do not allow it any more.
+// RemovePeer removes a peer's declaration and everything that was set up for it. With
+// force its disks are detached, and exports do not allow it any more. It fails as each
+// call does, with CodeNotFound for an unknown name.
 func (c *Client) RemovePeer(ctx context.Context, name string, force bool) (v Removed, err error) {
 	return v, c.call(ctx, http.MethodDelete, "/v1/peers/"+url.PathEscape(name)+forced(force), nil, &v)
 }
 
-// Offers lists what a peer offers to this host.
+// Offers lists what a peer offers to this host. It fails as each call does, with
+// CodeNotFound for an unknown name.
 func (c *Client) Offers(ctx context.Context, peer string) (v []Offer, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/peers/"+url.PathEscape(peer)+"/exports", nil, &v)
 }
 
-// Exports lists the exports.
+// Exports lists the exports. It fails as each call does.
 func (c *Client) Exports(ctx context.Context) (v []Export, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/exports", nil, &v)
 }
 
-// AddExport declares an export and opens it.
+// AddExport declares an export and opens it. It fails as each call does, with
+// CodeExists for a name that is taken.
 func (c *Client) AddExport(ctx context.Context, spec ExportSpec) (v Export, err error) {
 	return v, c.call(ctx, http.MethodPost, "/v1/exports", spec, &v)
 }
 
-// RepairExport offers an export again whose storage has lost acknowledged writes.
+// RepairExport offers an export again whose storage has lost acknowledged writes. It
+// fails as each call does, with CodeNotFound for an unknown name.
 func (c *Client) RepairExport(ctx context.Context, name string) (v Export, err error) {
 	return v, c.call(ctx, http.MethodPost, "/v1/exports/"+url.PathEscape(name)+"/repair", nil, &v)
 }
 
-// SetExport changes what an export's declaration says, and applies it.
+// SetExport changes what an export's declaration says, and applies it. It fails as each
+// call does, with CodeNotFound for an unknown name.
 func (c *Client) SetExport(ctx context.Context, name string, change ExportChange) (v Export, err error) {
 	return v, c.call(ctx, http.MethodPatch, "/v1/exports/"+url.PathEscape(name), change, &v)
 }
 
-// RemoveExport removes an export. While peers have it open it takes force, and
-// their I/O fails from then on.
+// RemoveExport removes an export. While peers have it open it takes force, and their
+// I/O fails from then on. It fails as each call does, with CodeNotFound for an unknown
+// name.
 func (c *Client) RemoveExport(ctx context.Context, name string, force bool) error {
 	return c.call(ctx, http.MethodDelete, "/v1/exports/"+url.PathEscape(name)+forced(force), nil, nil)
 }
@@ -239,35 +252,37 @@ func forced(force bool) string {
 	return ""
 }
 
-// Attachments lists the attached disks.
+// Attachments lists the attached disks. It fails as each call does.
 func (c *Client) Attachments(ctx context.Context) (v []Attachment, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/attachments", nil, &v)
 }
 
-// Attach brings a peer's export up as an NBD socket; on sees the progress.
+// Attach brings a peer's export up as an NBD socket; on sees the progress. It fails as
+// each call does, with CodeNotFound for an unknown name.
 func (c *Client) Attach(ctx context.Context, req AttachRequest, on func(Event)) (v Attachment, err error) {
 	return v, c.stream(ctx, "/v1/attachments", req, &v, on)
 }
 
-// Detach ends an attachment. While NBD clients are connected it takes force, and
-// their I/O fails from then on.
+// Detach ends an attachment. While NBD clients are connected it takes force, and their
+// I/O fails from then on. It fails as each call does, with CodeNotFound for an unknown
+// name.
 func (c *Client) Detach(ctx context.Context, peer, export string, force bool) error {
 	return c.call(ctx, http.MethodDelete, "/v1/attachments/"+url.PathEscape(peer)+"/"+url.PathEscape(export)+forced(force), nil, nil)
 }
 
-// SAs lists the SAs of all peers.
+// SAs lists the SAs of all peers. It fails as each call does.
 func (c *Client) SAs(ctx context.Context) (v []SA, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/sas", nil, &v)
 }
 
-// IKESAs lists the IKE SAs of a peer with their children, of all peers if its
-// name is empty.
+// IKESAs lists the IKE SAs of a peer with their children, of all peers if its name is
+// empty. It fails as each call does, with CodeNotFound for an unknown name.
 func (c *Client) IKESAs(ctx context.Context, peer string) (v []IKESA, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/ike?"+url.Values{"peer": {peer}}.Encode(), nil, &v)
 }
 
-// DeleteSAs deletes the child SAs of a peer, all or those of one name, and says
-// how many there were.
+// DeleteSAs deletes the child SAs of a peer, all or those of one name, and says how
+// many there were. It fails as each call does, with CodeNotFound for an unknown name.
 func (c *Client) DeleteSAs(ctx context.Context, peer, child string) (n int, err error) {
 	q := url.Values{"peer": {peer}}
 	if child != "" {
@@ -276,25 +291,27 @@ func (c *Client) DeleteSAs(ctx context.Context, peer, child string) (n int, err 
 	return n, c.call(ctx, http.MethodDelete, "/v1/sas?"+q.Encode(), nil, &n)
 }
 
-// DeleteIKE deletes the IKE SAs of a peer with their children, and says how many
-// there were.
+// DeleteIKE deletes the IKE SAs of a peer with their children, and says how many there
+// were. It fails as each call does, with CodeNotFound for an unknown name.
 func (c *Client) DeleteIKE(ctx context.Context, peer string) (n int, err error) {
 	return n, c.call(ctx, http.MethodDelete, "/v1/ike?"+url.Values{"peer": {peer}}.Encode(), nil, &n)
 }
 
-// RekeySAs makes new keys for the child SAs of a peer, all or those of one name,
-// and says for how many.
+// RekeySAs makes new keys for the child SAs of a peer, all or those of one name, and
+// says for how many. It fails as each call does, with CodeNotFound for an unknown name.
 func (c *Client) RekeySAs(ctx context.Context, peer, child string) (n int, err error) {
 	return n, c.call(ctx, http.MethodPost, "/v1/sas/rekey", SARequest{Peer: peer, Child: child}, &n)
 }
 
-// RekeyIKE makes new keys for the IKE SAs of a peer, and says for how many.
+// RekeyIKE makes new keys for the IKE SAs of a peer, and says for how many. It fails as
+// each call does, with CodeNotFound for an unknown name.
 func (c *Client) RekeyIKE(ctx context.Context, peer string) (n int, err error) {
 	return n, c.call(ctx, http.MethodPost, "/v1/ike/rekey", SARequest{Peer: peer}, &n)
 }
 
 // WatchSAs reports what happens to the SAs of a peer, of all peers if its name is
-// empty, until ctx ends.
+// empty, until ctx ends. It fails as each call does, with CodeNotFound for an unknown
+// name.
 func (c *Client) WatchSAs(ctx context.Context, peer string, on func(SAEvent)) error {
 	return c.stream(ctx, "/v1/sas/watch", SARequest{Peer: peer}, nil, func(ev Event) {
 		if ev.SA != nil && on != nil {
@@ -303,42 +320,47 @@ func (c *Client) WatchSAs(ctx context.Context, peer string, on func(SAEvent)) er
 	})
 }
 
-// Resources reports who has what of the RNIC's resources.
+// Resources reports who has what of the RNIC's resources. It fails as each call does.
 func (c *Client) Resources(ctx context.Context) (v Resources, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/resources", nil, &v)
 }
 
-// Streams lists the RDMA streams.
+// Streams lists the RDMA streams. It fails as each call does.
 func (c *Client) Streams(ctx context.Context) (v []Stream, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/streams", nil, &v)
 }
 
-// KillStream ends a stream of an ID, and reports what it was.
+// KillStream ends a stream of an ID, and reports what it was. It fails as each call
+// does, with CodeNotFound for an unknown name.
 func (c *Client) KillStream(ctx context.Context, id string) (v Stream, err error) {
 	return v, c.call(ctx, http.MethodDelete, "/v1/streams/"+url.PathEscape(id), nil, &v)
 }
 
-// Blocks lists the peers that are blocked.
+// Blocks lists the peers that are blocked. It fails as each call does.
 func (c *Client) Blocks(ctx context.Context) (v []Block, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/blocks", nil, &v)
 }
 
-// Block keeps a peer out for a while. A block that it has is replaced.
+// Block keeps a peer out for a while. A block that it has is replaced. It fails as each
+// call does, with CodeNotFound for an unknown name.
 func (c *Client) Block(ctx context.Context, req BlockRequest) (v Block, err error) {
 	return v, c.call(ctx, http.MethodPost, "/v1/blocks", req, &v)
 }
 
-// Unblock lets a peer in again.
+// Unblock lets a peer in again. It fails as each call does, with CodeNotFound for an
+// unknown name.
 func (c *Client) Unblock(ctx context.Context, peer string) error {
 	return c.call(ctx, http.MethodDelete, "/v1/blocks/"+url.PathEscape(peer), nil, nil)
 }
 
-// Ping measures round trips; on sees each.
+// Ping measures round trips; on sees each. It fails as each call does, with
+// CodeNotFound for an unknown name.
 func (c *Client) Ping(ctx context.Context, req PingRequest, on func(Event)) (v PingResult, err error) {
 	return v, c.stream(ctx, "/v1/ping", req, &v, on)
 }
 
-// Bench runs a short benchmark; on sees each row as it is measured.
+// Bench runs a short benchmark; on sees each row as it is measured. It fails as each
+// call does, with CodeNotFound for an unknown name.
 func (c *Client) Bench(ctx context.Context, req BenchRequest, on func(Event)) (v BenchResult, err error) {
 	return v, c.stream(ctx, "/v1/bench", req, &v, on)
 }

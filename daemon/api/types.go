@@ -34,7 +34,7 @@ func (e *Error) Error() string {
 	return Plain(e.Message) + "\n" + e.Fix
 }
 
-// MarshalJSON writes the message without names of packages.
+// MarshalJSON writes the message without names of packages. It does not fail.
 func (e Error) MarshalJSON() ([]byte, error) {
 	type plain Error
 	p := plain(e)

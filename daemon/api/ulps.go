@@ -23,13 +23,14 @@ type ULP struct {
 	Problem        *Error   `json:"problem,omitempty"` // why it is disabled; its users are refused
 }
 
-// ULPs lists the local consumers: all for who is privileged, for others that which
-// they are.
+// ULPs lists the local consumers: all for who is privileged, for others that which they
+// are. It fails as each call does.
 func (c *Client) ULPs(ctx context.Context) (v []ULP, err error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/ulps", nil, &v)
 }
 
-// DetachOf is Detach for an attachment of a ULP, which takes privileges.
+// DetachOf is Detach for an attachment of a ULP, which takes privileges. It fails as
+// Detach does.
 func (c *Client) DetachOf(ctx context.Context, ulp, peer, export string, force bool) error {
 	q := url.Values{"ulp": {ulp}}
 	if force {

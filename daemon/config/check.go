@@ -52,10 +52,10 @@ func CheckAllowed(s string) error {
 	return nil
 }
 
-// CheckCRLURI says why a text cannot name a certificate revocation list.
+// CheckCRLURI says why a text cannot name a certificate revocation list, nil if it can.
 func CheckCRLURI(s string) error { return checkURI(s, "http", "https", "file") }
 
-// CheckOCSPURI says why a text cannot name an OCSP responder.
+// CheckOCSPURI says why a text cannot name an OCSP responder, nil if it can.
 func CheckOCSPURI(s string) error { return checkURI(s, "http", "https") }
 
 func checkURI(s string, schemes ...string) error {
@@ -88,7 +88,8 @@ func checkVICI(s string) error {
 	return errors.New("is not a VICI socket; write unix:// and an absolute path, such as unix:///var/run/charon.vici")
 }
 
-// ParseAddr reads an IP address that can be a peer's: unicast and without zone.
+// ParseAddr reads an IP address that can be a peer's: unicast and without zone. It
+// fails at any other.
 func ParseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
@@ -106,8 +107,8 @@ var sizeUnits = []struct {
 	shift  uint
 }{{"GiB", 30}, {"MiB", 20}, {"KiB", 10}}
 
-// ParseSize reads an amount of memory: a number of bytes, or one followed by
-// KiB, MiB or GiB.
+// ParseSize reads an amount of memory: a number of bytes, or one followed by KiB, MiB
+// or GiB. It fails at any other text, and at more than an int64 holds.
 func ParseSize(s string) (int64, error) {
 	shift := uint(0)
 	digits := s

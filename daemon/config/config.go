@@ -73,7 +73,7 @@ const (
 	SharedWriters Writers = "shared"
 )
 
-// CheckWriters says why a word is none of these.
+// CheckWriters says why a word is none of these, nil if it is one.
 func CheckWriters(s string) error {
 	if s != "one" && s != string(SharedWriters) {
 		return errors.New("has to be one or shared")

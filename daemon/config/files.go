@@ -15,7 +15,7 @@ import (
 const stepRemoved = "file removed"
 
 // RemoveTemporary removes what killed processes have left beside the files of the
-// configuration.
+// configuration. It fails with the file system's errors.
 func (c *Config) RemoveTemporary() error {
 	var err error
 	for _, sub := range []string{"", peersDir, exportsDir, secretsDir} {

@@ -24,7 +24,7 @@ const (
 	// address, and leave room for both in RTRS' messages. In longer directories the
 	// daemon cuts the names of sockets.
 	MaxPeerName   = 32
-	MaxExportName = 48
+	MaxExportName = 48 // bytes
 
 	// MaxProfileName in bytes of an IPsec profile; it stands in tables.
 	MaxProfileName = 32
@@ -32,7 +32,7 @@ const (
 	// MinIdleReap and MaxIdleReap bound how long an idle child SA is kept: below,
 	// an SA would go between two looks of a file system at its disk.
 	MinIdleReap = 10 * time.Second
-	MaxIdleReap = 24 * time.Hour
+	MaxIdleReap = 24 * time.Hour // see MinIdleReap
 
 	// MaxRekey is the longest life of keys that makes sense: RFC 4301 4.4.2.1 wants
 	// lifetimes at all, and RFC 3723 5.4 counts in hours.
@@ -49,24 +49,24 @@ const (
 	// DefaultAttachments are the disks that a local consumer may have attached at a
 	// time: each costs a socket, and some goroutines and buffers for each client.
 	DefaultAttachments = 16
-	MaxAttachments     = 1024
+	MaxAttachments     = 1024 // for one local consumer
 
 	// DefaultMemory is the registered memory in bytes over all peers, MinMemory the
 	// least that some block sessions can do with, and MinServiceMemory that of one
 	// service or local consumer.
 	DefaultMemory    = 1 << 30
-	MinMemory        = 64 << 20
-	MinServiceMemory = 1 << 20
+	MinMemory        = 64 << 20 // over all peers
+	MinServiceMemory = 1 << 20  // of one service
 	// DefaultStreams over all peers; each costs up to 20 KiB when idle.
 	DefaultStreams = 1024
-	MaxStreams     = 1 << 20
+	MaxStreams     = 1 << 20 // over all peers
 	// MaxResource bounds other counts: what an int32 holds, and more than a host has.
 	MaxResource = 1 << 30
 	// DefaultPingStreams and DefaultPingMemory in bytes are those of ping and bench:
 	// 16 that peers may have with this host, and as many the other way round, of up
 	// to 6 MiB each.
 	DefaultPingStreams = 2 * 16
-	DefaultPingMemory  = DefaultPingStreams * 6 << 20
+	DefaultPingMemory  = DefaultPingStreams * 6 << 20 // bytes
 	// DefaultSessions that one peer may hold open at this host.
 	DefaultSessions = 16
 	// DefaultQueueSize is the number of I/O requests in flight per session.
@@ -76,8 +76,8 @@ const (
 	// nobody sits at a disk that has not been touched for so long. MinIdle is what
 	// the RNIC counts in, some rounds of its looks; after MaxIdle it is no policy.
 	DefaultIdle = 5 * time.Minute
-	MinIdle     = time.Second
-	MaxIdle     = 7 * 24 * time.Hour
+	MinIdle     = time.Second        // see DefaultIdle
+	MaxIdle     = 7 * 24 * time.Hour // see DefaultIdle
 	// DefaultIdleBytes is more than the heartbeats of a block session take within
 	// DefaultIdle, in bytes.
 	DefaultIdleBytes = 16 << 10
@@ -88,7 +88,7 @@ const (
 	// peer may create: all streams of DefaultSessions sessions at once when it comes
 	// back, and then as many a second as a loop of pings takes.
 	DefaultBlockRate  = 50
-	DefaultBlockBurst = 1000
+	DefaultBlockBurst = 1000 // see DefaultBlockRate
 	// MinBlockBurst is what a host with a few disks needs when it comes back.
 	MinBlockBurst = 16
 	// DefaultBlock is how long a block lasts: somebody can look at it, and a peer that
@@ -98,5 +98,5 @@ const (
 	// DefaultSlowRate and DefaultSlowBurst are slow paths of one stream: ten times
 	// what a lossy network makes honest peers drive, and at most some tenths of a core.
 	DefaultSlowRate  = 20_000
-	DefaultSlowBurst = 200_000
+	DefaultSlowBurst = 200_000 // see DefaultSlowRate
 )

@@ -23,8 +23,8 @@ type KeptSecret struct {
 }
 
 // KeepSecret writes a secret to a file of the peer alone, in one step and with mode
-// 0600: SecretPath, or one beside it while another peer has that. Whatever stood
-// there is nobody's else.
+// 0600: SecretPath, or one beside it while another peer has that. Whatever stood there
+// is nobody's else. It fails with the file system's error.
 func KeepSecret(c *Config, peer string, s auth.Secret) (KeptSecret, error) {
 	k := KeptSecret{Path: SecretPath(c.Path, peer)}
 	// No peer's name has a tilde.
@@ -63,7 +63,7 @@ func sameFile(a, b string) bool {
 // OwnSecret reports whether no other peer has the file of a peer's secret.
 func (c *Config) OwnSecret(p Peer) bool { return !c.hasSecret(p.PSKFile, p.Name) }
 
-// Undo puts back what the file held.
+// Undo puts back what the file held. It fails with the file system's error.
 func (k KeptSecret) Undo() error {
 	switch {
 	case k.Path == "":
@@ -74,8 +74,8 @@ func (k KeptSecret) Undo() error {
 	return wholefile.Write(k.Path, k.had)
 }
 
-// ReplaceSecret writes another secret to a peer's file in one step, mode 0600: a
-// reader finds the old one or the new.
+// ReplaceSecret writes another secret to a peer's file in one step, mode 0600: a reader
+// finds the old one or the new. It fails with the file system's error.
 func ReplaceSecret(path string, s auth.Secret) error {
 	if err := wholefile.Write(path, append(s.Reveal(), '\n')); err != nil {
 		return fmt.Errorf("replace the secret: %w", err)

@@ -217,7 +217,8 @@ func checkDisk(s string) error {
 	return CheckExportName(export)
 }
 
-// CheckULPName says what is wrong with the name of a ULP, as CheckPeerName does.
+// CheckULPName says what is wrong with the name of a ULP, as CheckPeerName does. It
+// returns nil for one that will do.
 func CheckULPName(s string) error {
 	if slices.Contains(ServiceNames(), s) {
 		return errors.New("is the name of a service of the daemon")

@@ -67,9 +67,9 @@ func AddPeer(main string, p Peer) (string, error) {
 	return add(main, peersDir, p.Name, fileOfPeer(p))
 }
 
-// SetPeer changes the file that declares a peer to say p, and returns its name.
-// What it says besides, and its comments, stay. Like with AddPeer nothing is
-// written that does not check.
+// SetPeer changes the file that declares a peer to say p, and returns its name. What it
+// says besides, and its comments, stay. Like with AddPeer nothing is written that does
+// not check. A peer that there is not is ErrNotFound.
 func SetPeer(main string, p Peer) (string, error) {
 	c, err := begin(main)
 	if err != nil {
@@ -134,7 +134,7 @@ func addrOf(a netip.Addr) string {
 	return a.String()
 }
 
-// AddExport writes exports.d/NAME.yaml like AddPeer does.
+// AddExport writes exports.d/NAME.yaml like AddPeer does. It fails as that does.
 func AddExport(main string, e Export) (string, error) {
 	if err := CheckExportName(e.Name); err != nil {
 		return "", fmt.Errorf("export name %q %w", e.Name, err)
@@ -142,7 +142,8 @@ func AddExport(main string, e Export) (string, error) {
 	return add(main, exportsDir, e.Name, fileOfExport(e))
 }
 
-// SetExport changes the file that declares an export like SetPeer does.
+// SetExport changes the file that declares an export like SetPeer does. It fails as
+// that does.
 func SetExport(main string, e Export) (string, error) {
 	c, err := begin(main)
 	if err != nil {
@@ -227,7 +228,8 @@ func (c *change) disallow(peer string) error {
 	return nil
 }
 
-// RemoveExport removes the file that AddExport wrote, like RemovePeer.
+// RemoveExport removes the file that AddExport wrote, like RemovePeer. It fails as that
+// does.
 func RemoveExport(main, name string) error {
 	c, err := begin(main)
 	if err != nil {

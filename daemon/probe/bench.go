@@ -35,8 +35,8 @@ func Rows() []Row {
 	}
 }
 
-// Bench measures one row for about d. silence bounds the time without any
-// completion.
+// Bench measures one row for about d. silence bounds the time without any completion.
+// It fails with ErrSilent, ctx's error, or that of the stream.
 func (c *Client) Bench(ctx context.Context, r *Row, d, silence time.Duration) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, d+silence, ErrSilent)
 	defer cancel()

@@ -32,8 +32,8 @@ type Client struct {
 	sunk    uint32
 }
 
-// Dial connects to a peer's service as ulp. The private data, IRD and ORD of
-// dial are set here.
+// Dial connects to a peer's service as ulp. The private data, IRD and ORD of dial are
+// set here. It fails with what a peer says that refuses, and as verbs' Dial does.
 func Dial(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig) (_ *Client, err error) {
 	res, err := newResources(ulp, verbs.NSNT, make([]byte, RegionSize+(window+3)*MaxMessage), verbs.LocalWrite)
 	if err != nil {
@@ -145,7 +145,7 @@ type Ping struct {
 	Interval time.Duration
 }
 
-// Check says what is wrong with the parameters.
+// Check says what is wrong with the parameters. It returns nil for those that will do.
 func (p Ping) Check() error {
 	limit := RegionSize
 	if p.Send {

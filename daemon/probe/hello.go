@@ -43,8 +43,8 @@ func AppendHello(b []byte, have Transports) []byte {
 // ErrNoHello says that a peer knows of no hello.
 var ErrNoHello = errors.New("the peer does not say which transports it has: its ironwarp is older than this one")
 
-// Hello asks a peer which carriers it has for this host. The private data of dial
-// is set here.
+// Hello asks a peer which carriers it has for this host. The private data of dial is
+// set here. It fails as Dial does.
 func Hello(ctx context.Context, ulp *verbs.ULP, dial verbs.DialConfig) (_ Transports, err error) {
 	pd, err := ulp.AllocPDAs(verbs.NSNT)
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 
 	// MaxClients and MaxClientsPeer at the same time: each costs 5 MiB.
 	MaxClients     = 16
-	MaxClientsPeer = 4
+	MaxClientsPeer = 4 // of one peer
 	// keptMemory is how many clients' memory is kept for those who come next: as much
 	// as one peer may have.
 	keptMemory = MaxClientsPeer

@@ -42,8 +42,8 @@ const (
 	RevocationRelaxed Revocation = "relaxed"
 )
 
-// ParseRevocation reads "strict", "ifuri" or "relaxed"; an empty string is
-// ifuri.
+// ParseRevocation reads "strict", "ifuri" or "relaxed"; an empty string is ifuri. It
+// fails at any other.
 func ParseRevocation(s string) (Revocation, error) {
 	switch r := Revocation(s); r {
 	case "":
@@ -124,9 +124,10 @@ func (c *Credential) Certificate() *x509.Certificate { return c.chain[0] }
 // issuer first.
 func (c *Credential) Intermediates() []*x509.Certificate { return c.chain[1:] }
 
-// Reveal returns the private key for handing it to strongSwan, and its type in
-// the words of VICI. It is the only way to get at it. The encodings, SEC 1 and
-// PKCS #1, are those that need the fewest plugins.
+// Reveal returns the private key for handing it to strongSwan, and its type in the
+// words of VICI. It is the only way to get at it. The encodings, SEC 1 and PKCS #1, are
+// those that need the fewest plugins. It fails with ErrCredential where there is no
+// such encoding of the key.
 func (c *Credential) Reveal() (kind string, der []byte, err error) {
 	switch k := c.key.(type) {
 	case *ecdsa.PrivateKey:
@@ -183,7 +184,7 @@ func (c *Credential) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.St
 // LogValue does not tell the key.
 func (c *Credential) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// MarshalText does not tell the key.
+// MarshalText does not tell the key. It does not fail.
 func (c *Credential) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // Authority is who may have issued the peer's certificate, and where to ask
@@ -216,7 +217,8 @@ func NewAuthority(caPEM []byte) (Authority, error) {
 	return Authority{cert: certs[0]}, nil
 }
 
-// LoadAuthority is NewAuthority with a file.
+// LoadAuthority is NewAuthority with a file. It fails as that does, and where the file
+// can't be read.
 func LoadAuthority(caFile string) (Authority, error) {
 	b, err := readLimited(caFile)
 	if err != nil {
@@ -232,7 +234,8 @@ func LoadAuthority(caFile string) (Authority, error) {
 // Certificate is the authority's; nil of the zero Authority.
 func (a Authority) Certificate() *x509.Certificate { return a.cert }
 
-// Validate checks the URIs, and whether strongSwan would ever ask them.
+// Validate checks the URIs, and whether strongSwan would ever ask them. It fails with
+// ErrCredential.
 func (a Authority) Validate() error {
 	if a.cert == nil {
 		return fmt.Errorf("%w: an authority without a certificate", ErrCredential)

@@ -10,9 +10,10 @@ import (
 
 var hostName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
 
-// CheckIdentity allows the identification types of RFC 7146 3.1 e and f: an
-// address, ID_FQDN and ID_RFC822_ADDR (in IKEv1 ID_USER_FQDN). ID_KEY_ID must
-// not be used, distinguished names should not, subnets and ranges are too broad.
+// CheckIdentity allows the identification types of RFC 7146 3.1 e and f: an address,
+// ID_FQDN and ID_RFC822_ADDR (in IKEv1 ID_USER_FQDN). ID_KEY_ID must not be used,
+// distinguished names should not, subnets and ranges are too broad. It returns nil for
+// one that is allowed.
 func CheckIdentity(id string) error {
 	switch {
 	case id == "":
@@ -46,7 +47,7 @@ func CheckIdentity(id string) error {
 
 func isAddr(s string) bool { a, err := netip.ParseAddr(s); return err == nil && a.Zone() == "" }
 
-// sameID compares identities: addresses by value, names without case.
+// SameIdentity compares identities: addresses by value, names without case.
 func SameIdentity(a, b string) bool {
 	x, err1 := netip.ParseAddr(a)
 	y, err2 := netip.ParseAddr(b)

@@ -53,8 +53,9 @@ func (s Secret) bytes() []byte {
 	return **s.p
 }
 
-// NewSecret takes key as it is, without a trailing line end. It refuses fewer
-// than 12 bytes, 96 bits.
+// NewSecret takes key as it is, without a trailing line end. It fails with
+// ErrSecretShort at fewer than 12 bytes, 96 bits, and with ErrSecretFile at too many or
+// a zero byte.
 func NewSecret(key []byte) (Secret, error) {
 	key = bytes.TrimRight(key, "\r\n")
 	if len(key) < minSecretBytes {
@@ -78,7 +79,8 @@ func GenerateSecret() Secret {
 	return secretOf(base64.StdEncoding.AppendEncode(nil, b[:]))
 }
 
-// ReadSecret reads a pre-shared key, for example from standard input.
+// ReadSecret reads a pre-shared key, for example from standard input. It fails as
+// NewSecret does, and with r's error.
 func ReadSecret(r io.Reader) (Secret, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxSecretBytes+2))
 	if err != nil {
@@ -87,9 +89,10 @@ func ReadSecret(r io.Reader) (Secret, error) {
 	return NewSecret(b)
 }
 
-// LoadSecret reads a pre-shared key from a file of mode 0600 or less that
-// belongs to this user or root (RFC 3723 2.3.3: access to a locally stored
-// pre-shared key must be suitably restricted).
+// LoadSecret reads a pre-shared key from a file of mode 0600 or less that belongs to
+// this user or root (RFC 3723 2.3.3: access to a locally stored pre-shared key must be
+// suitably restricted). It fails as NewSecret does, with ErrSecretFile at any other
+// file, and with the file system's error.
 func LoadSecret(path string) (Secret, error) {
 	f, err := openPrivate(path, "pre-shared key")
 	if err != nil {
@@ -132,7 +135,8 @@ func openPrivate(path, what string) (_ *os.File, err error) {
 	return f, nil
 }
 
-// Save writes the key to a new file of mode 0600; it does not replace one.
+// Save writes the key to a new file of mode 0600; it does not replace one. It fails
+// with the file system's error.
 func (s Secret) Save(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -167,8 +171,8 @@ func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted)
 // LogValue does not tell the key.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// MarshalText does not tell the key, to JSON, YAML and the like.
+// MarshalText does not tell the key, to JSON, YAML and the like. It does not fail.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// MarshalJSON does not tell the key.
+// MarshalJSON does not tell the key. It does not fail.
 func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }

@@ -28,7 +28,8 @@ type Conn struct {
 }
 
 // Dial connects to charon. Of the lines of its log those arrive that have one of the
-// words, or all without words.
+// words, or all without words. It fails with an *Error of ErrNotRunning, ErrRefused,
+// ErrPermission, ErrHangs or ErrGone.
 func Dial(ctx context.Context, socket string, words ...string) (*Conn, error) {
 	fail := func(kind, err error, advice string) error {
 		return &Error{Op: "connect", Socket: socket, Kind: kind, Err: err, Advice: advice}
@@ -50,7 +51,8 @@ func Dial(ctx context.Context, socket string, words ...string) (*Conn, error) {
 	return NewConn(conn, socket, words...)
 }
 
-// NewConn speaks VICI on a connection.
+// NewConn speaks VICI on a connection. It fails with an *Error of ErrGone, and closes
+// conn then.
 func NewConn(conn net.Conn, socket string, words ...string) (*Conn, error) {
 	c := &Conn{Socket: socket, fc: newFramedConn(conn), Events: make(chan vici.Event, eventBuffer), PID: peerPID(conn)}
 	var err error
@@ -68,8 +70,9 @@ func NewConn(conn net.Conn, socket string, words ...string) (*Conn, error) {
 // Close ends the connection, and calls under way.
 func (c *Conn) Close() { c.fc.Close() }
 
-// Call makes a request and returns the answer. Events that come before it go to
-// each, if that is not nil. What the request is about is named for errors.
+// Call makes a request and returns the answer. Events that come before it go to each,
+// if that is not nil. about is what the request is about, for errors. It fails with a
+// *CommandError where charon refuses, and otherwise with an *Error.
 func (c *Conn) Call(ctx context.Context, cmd, about string, in *vici.Message, each func(vici.Event)) (*vici.Message, error) {
 	type answer struct {
 		m   *vici.Message
@@ -136,7 +139,8 @@ func (c *Conn) callError(ctx context.Context, cmd, about string, m *vici.Message
 // errClosed tells that the socket for events was closed by charon.
 var errClosed = errors.New("charon closed the connection")
 
-// Ended tells why the connection for events is no more.
+// Ended is why the connection for events is no more: an *Error of ErrGone or
+// ErrProtocol.
 func (c *Conn) Ended() error {
 	e := &Error{Op: "follow events", Socket: c.Socket, Kind: ErrGone, Err: errClosed}
 	if err := c.fc.fault(); err != nil {
@@ -147,10 +151,10 @@ func (c *Conn) Ended() error {
 	return e
 }
 
-// Subscribe registers for events. Those that arrive meanwhile are held back
-// until all registrations are done: govici waits for a confirmation under the
-// lock that the delivery of an event takes, so that one event at the wrong moment
-// would block the connection for good.
+// Subscribe registers for events. Those that arrive meanwhile are held back until all
+// registrations are done: govici waits for a confirmation under the lock that the
+// delivery of an event takes, so that one event at the wrong moment would block the
+// connection for good. It fails as Call does.
 func (c *Conn) Subscribe(ctx context.Context, names ...string) error {
 	stop := context.AfterFunc(ctx, c.Close)
 	defer stop()

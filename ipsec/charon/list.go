@@ -122,8 +122,9 @@ func algorithmName(m *vici.Message, alg, size string) string {
 	return name
 }
 
-// ListSAs asks charon for the SAs of a connection ("": all of them), and returns
-// them all. c must be subscribed to list-sa.
+// ListSAs asks charon for the SAs of a connection ("": all of them), and returns them
+// all. c must be subscribed to list-sa. It fails as Call does, and with ErrProtocol at
+// more than MaxListed.
 func ListSAs(ctx context.Context, c *Conn, conn string) ([]SA, error) {
 	var sas []SA
 	now := time.Now()

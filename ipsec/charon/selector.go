@@ -119,18 +119,19 @@ func (s Selector) text(proto string) string {
 	return addr + "[" + proto + "]"
 }
 
-// MarshalText writes the selector as String does.
+// MarshalText writes the selector as String does. It does not fail.
 func (s Selector) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what MarshalText and strongSwan write.
+// UnmarshalText reads what MarshalText and strongSwan write. It fails as ParseSelector
+// does.
 func (s *Selector) UnmarshalText(b []byte) (err error) {
 	*s, err = ParseSelector(string(b))
 	return err
 }
 
-// ParseSelector reads a selector as strongSwan writes it: an address, a prefix
-// or a range of addresses, then perhaps a protocol and a port in brackets, both
-// as numbers or as the names in /etc/services and /etc/protocols.
+// ParseSelector reads a selector as strongSwan writes it: an address, a prefix or a
+// range of addresses, then perhaps a protocol and a port in brackets, both as numbers
+// or as the names in /etc/services and /etc/protocols. It fails at any other text.
 func ParseSelector(text string) (Selector, error) {
 	bad := func(why string) (Selector, error) {
 		return Selector{}, fmt.Errorf("traffic selector %q: %s", text, why)

@@ -30,10 +30,11 @@ func (d Plane) String() string {
 	return "auto"
 }
 
-// MarshalJSON writes the data plane as its name.
+// MarshalJSON writes the data plane as its name. It does not fail.
 func (d Plane) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 
-// ParsePlane reads "auto", "kernel" or "userland"; an empty string is auto.
+// ParsePlane reads "auto", "kernel" or "userland"; an empty string is auto. It fails at
+// any other.
 func ParsePlane(s string) (Plane, error) {
 	switch s {
 	case "", "auto":

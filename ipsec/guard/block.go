@@ -15,9 +15,9 @@ import (
 
 const (
 	// MinBlock and MaxBlock bound the time of a Block: one without an end is a
-	// Peer to be removed.
+	// peer to be removed.
 	MinBlock = time.Second
-	MaxBlock = 30 * 24 * time.Hour
+	MaxBlock = 30 * 24 * time.Hour // see MinBlock
 	// maxWhy is the longest reason of a block in bytes, which the kernel keeps beside
 	// the peer's name in 256.
 	maxWhy = 160
@@ -67,8 +67,8 @@ type BlockEntry struct {
 	Packets      uint64
 }
 
-// ListBlocks returns the blocks of a network namespace ("": our own), as the
-// kernel has them.
+// ListBlocks returns the blocks of a network namespace ("": our own), as the kernel has
+// them. It fails as ReadBlocks does.
 func ListBlocks(netns string) ([]Block, error) {
 	have, err := ReadBlocks(netns)
 	all := BlocksOf(have)
@@ -76,6 +76,7 @@ func ListBlocks(netns string) ([]Block, error) {
 	return all, err
 }
 
+// SortBlocks sorts by peer and address.
 func SortBlocks(all []Block) {
 	slices.SortFunc(all, func(a, b Block) int { return cmp.Or(cmp.Compare(a.Peer, b.Peer), a.Addr.Compare(b.Addr)) })
 }

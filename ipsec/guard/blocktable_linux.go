@@ -176,7 +176,7 @@ func (b *blockTables) entries() ([]BlockEntry, error) {
 	return out, nil
 }
 
-// ReadBlocks lists what the kernel drops.
+// ReadBlocks lists what the kernel drops. It fails with the kernel's error.
 func ReadBlocks(netns string) (out []BlockEntry, err error) {
 	err = inBlockNS(netns, func(b *blockTables) error {
 		out, err = b.entries()
@@ -188,9 +188,10 @@ func ReadBlocks(netns string) (out []BlockEntry, err error) {
 	return out, err
 }
 
-// WriteBlocks removes elements and adds others, in one step: there is no moment
-// without those that are in both. The rules are put in place if they are not.
-// Elements to be removed need not be there.
+// WriteBlocks removes elements and adds others, in one step: there is no moment without
+// those that are in both. The rules are put in place if they are not. Elements to be
+// removed need not be there. It fails with the kernel's error, and changes nothing
+// then.
 func WriteBlocks(netns string, gone []LinkKey, add []BlockEntry) error {
 	return inBlockNS(netns, func(b *blockTables) error {
 		var err error
@@ -302,7 +303,8 @@ func (b *blockTables) faults() ([]string, error) {
 	return faults, nil
 }
 
-// CheckBlocks tells what keeps the kernel's blocks from working.
+// CheckBlocks tells what keeps the kernel's blocks from working. It fails with the
+// kernel's error.
 func CheckBlocks(netns string) (faults []string, err error) {
 	err = inBlockNS(netns, func(b *blockTables) error {
 		faults, err = b.faults()

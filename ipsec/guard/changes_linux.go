@@ -38,7 +38,7 @@ func Changes(ctx context.Context, netns string) (changed <-chan struct{}, stop f
 		group{unix.NETLINK_NETFILTER, groupNFTables, guardTable})
 }
 
-// BlockChanges does that for the blocks.
+// BlockChanges does that for the blocks. It fails as that does.
 func BlockChanges(ctx context.Context, netns string) (changed <-chan struct{}, stop func(), err error) {
 	return follow(ctx, netns, group{unix.NETLINK_NETFILTER, groupNFTables, ""})
 }

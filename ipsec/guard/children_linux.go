@@ -86,8 +86,8 @@ func (k *kernel) delState(o State) error {
 	return nil
 }
 
-// RemoveChildren removes what a charon that is gone has left of a peer's
-// children.
+// RemoveChildren removes what a charon that is gone has left of a peer's children. It
+// fails with the kernel's error, and where g is impossible.
 func RemoveChildren(g Spec) error {
 	if err := g.validate(); err != nil {
 		return err

@@ -15,9 +15,9 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// Holes checks guards that should be in place, and returns what is missing
-// and what other settings of the host open a way around them. The guards are of
-// one network namespace.
+// Holes checks guards that should be in place, and returns what is missing and what
+// other settings of the host open a way around them. The guards are of one network
+// namespace. It fails with the kernel's error.
 func Holes(specs ...Spec) ([]Hole, error) {
 	if len(specs) == 0 {
 		return nil, nil

@@ -14,8 +14,9 @@ import (
 	"github.com/ironwarp/ironwarp/internal/nsdo"
 )
 
-// Install puts the guard in place, before the first packet. It may be
-// called again: what is there already stays as it is, what is missing is added.
+// Install puts the guard in place, before the first packet. It may be called again:
+// what is there already stays as it is, what is missing is added. It fails with the
+// kernel's error, and where g is impossible.
 func Install(g Spec) error {
 	results, err := Reconcile(g.NetNS, []Spec{g})
 	if err != nil {
@@ -38,7 +39,7 @@ func removeBy(g Spec, end func(LinkSocket) error) error {
 	return errors.Join(TakeDown(g), RemoveChildren(g))
 }
 
-// TakeDown removes a guard itself.
+// TakeDown removes a guard itself. It fails as Install does.
 func TakeDown(g Spec) error {
 	if err := g.validate(); err != nil {
 		return err
@@ -61,8 +62,9 @@ func TakeDown(g Spec) error {
 	})
 }
 
-// List returns the guard policies of a network namespace ("": our own), and
-// the routing rules that stand for some of them, whoever installed them.
+// List returns the guard policies of a network namespace ("": our own), and the routing
+// rules that stand for some of them, whoever installed them. It fails with the kernel's
+// error.
 func List(netns string) ([]Policy, error) {
 	var out []Policy
 	err := inNS(netns, func(k *kernel) error {
@@ -87,8 +89,8 @@ func List(netns string) ([]Policy, error) {
 }
 
 // XfrmStats reads the kernel's counters of packets dropped for IPsec's sake
-// (/proc/net/xfrm_stat). XfrmOutPolBlock and XfrmInPolBlock count what the guard
-// has stopped.
+// (/proc/net/xfrm_stat). XfrmOutPolBlock and XfrmInPolBlock count what the guard has
+// stopped. It fails with the kernel's error, for example where it keeps none.
 func XfrmStats(netns string) (map[string]uint64, error) {
 	stats := map[string]uint64{}
 	err := nsdo.Do(netns, func() error {
@@ -113,8 +115,9 @@ type Result struct {
 	Err    error
 }
 
-// Reconcile makes the kernel hold every policy and rule that the guards
-// need. Allow policies that no longer name the tun are removed.
+// Reconcile makes the kernel hold every policy and rule that the guards need. Allow
+// policies that no longer name the tun are removed. It fails with the kernel's error;
+// what is wrong with one guard is in its Result.
 func Reconcile(netns string, specs []Spec) ([]Result, error) {
 	results := make([]Result, len(specs))
 	err := inNS(netns, func(k *kernel) error {

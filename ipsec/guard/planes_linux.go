@@ -29,10 +29,11 @@ type ChildSA struct {
 }
 
 // Confirm proves that a child is in place where the packets of the guard's link come
-// by.
+// by. It fails where it is not, and with the kernel's error.
 func Confirm(g Spec, c ChildSA) error { return planeOf(g.DataPlane).installed(g, c) }
 
 // Route keeps the way of the packets of the guard's peer to ESP, while a child is up.
+// It fails with the kernel's error.
 func Route(g Spec, local netip.Addr, up bool) error {
 	return planeOf(g.DataPlane).route(g, local, up)
 }

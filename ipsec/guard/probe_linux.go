@@ -293,7 +293,7 @@ type Blocked struct {
 	In  uint64 `json:"in"`
 }
 
-// CountBlocked reads those counters.
+// CountBlocked reads those counters. It fails as XfrmStats does.
 func CountBlocked(netns string) (Blocked, error) {
 	s, err := XfrmStats(netns)
 	// A packet that meets an SA's own policy instead of the block lacks what that

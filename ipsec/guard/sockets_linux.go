@@ -114,8 +114,8 @@ func (s LinkSocket) request(states uint32) []byte {
 	return b
 }
 
-// LinkSockets lists what the kernel has of a link: connections that may have to
-// send, and SCTP's associations.
+// LinkSockets lists what the kernel has of a link: connections that may have to send,
+// and SCTP's associations. It fails with the kernel's error, and where g is impossible.
 func LinkSockets(g Spec) (out []LinkSocket, err error) {
 	if err := g.validate(); err != nil {
 		return nil, err

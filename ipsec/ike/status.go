@@ -154,7 +154,8 @@ func (d *Status) choose(configured esp.Plane) {
 	}
 }
 
-// ProbeAlgorithms asks charon once for the algorithms that its plugins bring.
+// ProbeAlgorithms asks charon once for the algorithms that its plugins bring. It fails
+// as charon.Dial does.
 func ProbeAlgorithms(ctx context.Context, socket string) (profile.Algorithms, error) {
 	socket = SocketPath(socket)
 	ctx, cancel := context.WithTimeout(ctx, CallTimeout)

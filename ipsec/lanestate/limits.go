@@ -29,8 +29,8 @@ const (
 	// greetDelay is how long the side with the higher address leaves it to the
 	// other one to bring up the first SA.
 	greetDelay = 300 * time.Millisecond
-	// Flows that wait are kicked KickTimes when their child is back: the first
-	// probe may arrive before the peer has installed its half.
+	// KickTimes is how often flows that wait are kicked when their child is back: the
+	// first probe may arrive before the peer has installed its half.
 	KickTimes = 3
 	kickEvery = 15 * time.Millisecond
 	// Linux answers such a probe twice a second at most, so one that comes soon

@@ -60,7 +60,8 @@ type Peer struct {
 
 var peerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// WithDefaults sets what was left out, and refuses what is wrong or does not go together.
+// WithDefaults sets what was left out. It fails where something is wrong or does not go
+// together.
 func (p Peer) WithDefaults() (Peer, error) {
 	p.Local, p.Remote = p.Local.Unmap(), p.Remote.Unmap()
 	if p.LocalID == "" && p.Local.IsValid() {

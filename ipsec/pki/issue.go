@@ -41,7 +41,8 @@ type Issued struct {
 	NotAfter time.Time
 }
 
-// Issue makes a private key and a certificate in dir, see CA.Issue.
+// Issue makes a private key and a certificate in dir, see CA.Issue. It fails as that
+// does, and as Open does.
 func Issue(dir string, r Request) (Issued, error) {
 	ca, err := Open(dir)
 	if err != nil {

@@ -21,8 +21,8 @@ type CRL struct {
 	Serials    []string  // revoked ones, hexadecimal
 }
 
-// Revoke revokes the certificate of a host and writes a new revocation list.
-// The host's files stay.
+// Revoke revokes the certificate of a host and writes a new revocation list. The host's
+// files stay. It fails as CA.Revoke does, and as Open does.
 func Revoke(dir, name string) (CRL, error) {
 	ca, err := Open(dir)
 	if err != nil {
@@ -31,7 +31,9 @@ func Revoke(dir, name string) (CRL, error) {
 	return ca.Revoke(name)
 }
 
-// Revoke revokes the certificate of a host and writes a new revocation list.
+// Revoke revokes the certificate of a host and writes a new revocation list. It fails
+// with ErrRevoked where it was revoked before, where the host has no certificate of
+// this authority, and with the file system's error.
 func (ca *CA) Revoke(name string) (CRL, error) {
 	fail := func(err error) (CRL, error) {
 		return CRL{}, fmt.Errorf("revoke the certificate of %q in %s: %w", name, ca.dir, err)
@@ -63,7 +65,8 @@ func (ca *CA) Revoke(name string) (CRL, error) {
 	return ca.CRL()
 }
 
-// Refresh writes the revocation list anew, before the old one gets stale.
+// Refresh writes the revocation list anew, before the old one gets stale. It fails with
+// the file system's error, and where the list is none.
 func (ca *CA) Refresh() (CRL, error) {
 	list, err := ca.loadCRL()
 	if err != nil {
@@ -75,7 +78,8 @@ func (ca *CA) Refresh() (CRL, error) {
 	return ca.CRL()
 }
 
-// CRL reads the revocation list.
+// CRL reads the revocation list. It fails with the file system's error, and where the
+// list is none.
 func (ca *CA) CRL() (CRL, error) {
 	list, err := ca.loadCRL()
 	if err != nil {

@@ -230,7 +230,8 @@ func (p *Profile) ESPFor(d esp.Plane) []string {
 	return slices.Compact(out)
 }
 
-// Fits tells whether a data plane can do what the profile wants.
+// Fits is nil where a data plane can do what the profile wants, and fails with
+// esp.ErrCannot where it can't.
 func (p *Profile) Fits(d esp.Plane) error {
 	switch {
 	case p.Mode == Transport && !d.Offers().Transport:
