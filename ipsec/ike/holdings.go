@@ -17,7 +17,8 @@ type Holdings struct {
 	certs                            map[string]bool // DER
 }
 
-// Holdings asks charon; with certs for the authorities' certificates, too.
+// Holdings asks charon; with certs for the authorities' certificates, too. It fails as
+// charon.Conn.Call does.
 func (l *Session) Holdings(ctx context.Context, certs bool) (have Holdings, err error) {
 	for _, q := range []struct {
 		cmd, key string

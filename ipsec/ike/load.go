@@ -62,7 +62,10 @@ func authSections(p *pad.Peer) (local, remote *vici.Message) {
 		charon.Section("auth", "pubkey", "id", p.RemoteID, "cacerts", cas, "revocation", string(p.AskedRevocation()))
 }
 
-// Load hands a peer's credentials and connection to charon.
+// Load hands a peer's credentials and connection to charon. It fails with esp.ErrCannot
+// where the data plane can't do what the profile wants, with
+// negotiation.ErrPluginMissing where strongSwan lacks one, and as charon.Conn.Call
+// does.
 func (l *Session) Load(ctx context.Context, p *pad.Peer) error {
 	if err := p.Profile.Fits(l.Status.DataPlane); err != nil {
 		return fmt.Errorf("peer %s: %w", p.Name, err)

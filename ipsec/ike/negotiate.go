@@ -23,13 +23,13 @@ func (l *Session) Initiate(ctx context.Context, p *pad.Peer, child string, d tim
 	return err
 }
 
-// Terminate ends the SAs that which selects, and returns how many there were. With force
-// it does not wait for the peer.
+// Terminate ends the SAs that which selects, and returns how many there were. With
+// force it does not wait for the peer. It fails as charon.Conn.Call does.
 func (l *Session) Terminate(ctx context.Context, about string, which *vici.Message, force bool) (int, error) {
 	return l.TerminateWithin(ctx, l.timeout, about, which, force)
 }
 
-// TerminateWithin is Terminate with a patience of its own.
+// TerminateWithin is Terminate with a patience of its own. It fails as that does.
 func (l *Session) TerminateWithin(ctx context.Context, d time.Duration, about string, which *vici.Message, force bool) (int, error) {
 	charon.Set(which, "timeout", millis(d))
 	charon.Set(which, "loglevel", "-1")
@@ -54,7 +54,8 @@ func (l *Session) TerminateWithin(ctx context.Context, d time.Duration, about st
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// Rekey has the SAs that which selects rekeyed, and returns how many there were.
+// Rekey has the SAs that which selects rekeyed, and returns how many there were. It
+// fails as charon.Conn.Call does; none is no error.
 func (l *Session) Rekey(ctx context.Context, about string, which *vici.Message) (int, error) {
 	answer, err := l.ask(ctx, "rekey", about, which)
 	if err == nil {

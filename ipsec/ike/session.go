@@ -64,7 +64,7 @@ type Session struct {
 }
 
 // Connect begins a session: plane is the configured one, timeout that of calls which
-// charon answers at once.
+// charon answers at once. It fails as charon.Dial does, and with charon.ErrTooOld.
 func Connect(ctx context.Context, socket string, plane esp.Plane, timeout time.Duration) (*Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -125,7 +125,7 @@ func (l *Session) inTurn(ctx context.Context, question func(context.Context) err
 	return err
 }
 
-// List reads the SAs of a connection, or all of them.
+// List reads the SAs of a connection, or all of them. It fails as charon.ListSAs does.
 func (l *Session) List(ctx context.Context, conn string) (sas []charon.SA, err error) {
 	err = l.inTurn(ctx, func(ctx context.Context) error {
 		sas, err = charon.ListSAs(ctx, l.query, conn)
@@ -159,6 +159,7 @@ func (l *Session) control(ctx context.Context, d time.Duration, cmd, about strin
 const maxControlLog = 200
 
 // Follow hands over events until the session is over, and calls alive every SignPoll.
+// It fails with why the session is over, ctx's error, or alive's.
 func (l *Session) Follow(ctx context.Context, event func(vici.Event), alive func() error) error {
 	tick := time.NewTicker(SignPoll)
 	defer tick.Stop()
@@ -179,7 +180,7 @@ func (l *Session) Follow(ctx context.Context, event func(vici.Event), alive func
 	}
 }
 
-// Ping asks charon for a sign of life.
+// Ping asks charon for a sign of life. It fails as charon.Conn.Call does.
 func (l *Session) Ping(ctx context.Context) error {
 	_, err := l.ask(ctx, "version", "charon", nil)
 	return err

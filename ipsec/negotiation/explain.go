@@ -268,7 +268,8 @@ func authorities(p *pad.Peer) string {
 
 func orUnknown(s string) string { return cmp.Or(s, "somebody unknown") }
 
-// ExplainRefusal adds to charon's refusal of a command what it means.
+// ExplainRefusal adds to charon's refusal of a command what it means. Another error
+// stays as it is.
 func ExplainRefusal(p *pad.Peer, err error) error {
 	refused, ok := errors.AsType[*charon.CommandError](err)
 	if !ok {
