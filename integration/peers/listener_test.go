@@ -1,14 +1,19 @@
 package peers
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
+	"os"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/node"
@@ -34,31 +39,9 @@ func TestNoSYNIsAnsweredInClearWhenTheGuardGoes(t *testing.T) {
 			s.ping()                              // alpha listens
 			s.must(s.beta, "peer", "rm", "alpha") // from now on beta has no SA and no guard
 			at := netip.AddrPortFrom(s.alpha.Addr(), config.DefaultPort)
-			answers := func(flags string) func() int {
-				wire, err := s.alpha.Capture(t.Context(), lab.CaptureOptions{Unjudged: "the control at the end has to find answers",
-					Filter: fmt.Sprintf("src host %s and tcp src port %d and %s", at.Addr(), at.Port(), flags)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return func() int {
-					k, err := wire.Count()
-					if err != nil {
-						t.Fatal(err)
-					}
-					return k.ClearTCP[at.Port()]
-				}
-			}
-			accepted, refused := answers("tcp[tcpflags] & (tcp-syn|tcp-ack) = (tcp-syn|tcp-ack)"), answers("tcp[tcpflags] & tcp-rst != 0")
-			defer s.askInClear(at)()
-			dropped := "grep XfrmInPolBlock /proc/net/xfrm_stat | awk '{ print $2 }'"
-			was, err := s.alpha.Run(t.Context(), "sh", "-c", dropped)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.until("the guard drops what beta asks", func() bool {
-				now, err := s.alpha.Run(t.Context(), "sh", "-c", dropped)
-				return err == nil && now != was
-			})
+			accepted, refused := s.answers(s.alpha, at)
+			defer s.askInClear(s.beta, at)()
+			s.untilDropped(s.alpha)
 			if n := accepted() + refused(); n != 0 {
 				t.Errorf("%d answers in clear while there is a guard", n)
 			}
@@ -77,13 +60,157 @@ func TestNoSYNIsAnsweredInClearWhenTheGuardGoes(t *testing.T) {
 	}
 }
 
-// askInClear has beta send a SYN each millisecond, until stop is called.
-func (s *scene) askInClear(at netip.AddrPort) (stop func()) {
+// TestListenerThatMovesLeaksNothing has a daemon listen at one address, at all, and at
+// one again, under a disk that is in use and then while the peer asks for connections in
+// clear: everything stays in ESP, and at no time is any policy of the guard taken away.
+// That either would be found is shown by the peer's removal at the end.
+func TestListenerThatMovesLeaksNothing(t *testing.T) {
+	s := newScene(t)
+	if err := node.Join(t.Context(), s.alpha, s.beta, "--transport", "tcp"); err != nil {
+		t.Fatal(err)
+	}
+	s.attach()
+	s.ping()
+	own := s.beta.Addr().String()
+	main, err := os.ReadFile(s.beta.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	move := func(to string) {
+		t.Helper()
+		text := fmt.Sprintf("%slisten: {addresses: [%q]}\n", main, to)
+		if err := os.WriteFile(s.beta.Config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.must(s.beta, "reload")
+		st, err := s.beta.Client().Status(t.Context())
+		if err != nil || len(st.Listeners) != 1 || st.Listeners[0].State != "listening" || !strings.HasPrefix(st.Listeners[0].Address, to+":") {
+			t.Fatalf("listening at %s: %+v, %v", to, st.Listeners, err)
+		}
+	}
+	removed := s.removedPolicies(s.beta)
+	wire, err := s.beta.Capture(t.Context(), lab.CaptureOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var socket string
+	s.until("the disk is there", func() bool {
+		list, err := s.alpha.Client().Attachments(t.Context())
+		if err != nil || len(list) != 1 || list[0].State != api.AttachReady {
+			return false
+		}
+		socket = list[0].Socket
+		return true
+	})
+	streams := s.streams()
+	for _, to := range []string{own, "0.0.0.0", own, "0.0.0.0", own} {
+		move(to)
+		s.ping()
+		s.readDisk(socket)
+	}
+	if now := s.streams(); !slices.Equal(now, streams) {
+		t.Errorf("the disk's streams were %v and are %v", streams, now)
+	}
+	if k, err := wire.Stop(); err != nil || len(k.ClearTCP) != 0 {
+		t.Errorf("in clear on the wire: %+v, %v", k.ClearTCP, err)
+	}
+
+	s.must(s.alpha, "detach", "beta/disk")
+	s.must(s.beta, "export", "rm", "disk")
+	s.must(s.alpha, "peer", "rm", "beta") // from now on alpha has no SA and no guard
+	at := netip.AddrPortFrom(s.beta.Addr(), config.DefaultPort)
+	accepted, refused := s.answers(s.beta, at)
+	defer s.askInClear(s.alpha, at)()
+	s.untilDropped(s.beta)
+	for _, to := range []string{"0.0.0.0", own, "0.0.0.0", own} {
+		move(to)
+		s.untilDropped(s.beta)
+	}
+	if n := accepted() + refused(); n != 0 {
+		t.Errorf("%d answers in clear while the listener moved", n)
+	}
+	if list := removed(); len(list) > 0 {
+		t.Errorf("policies were taken away while the listener moved: %q", list)
+	}
+	s.must(s.beta, "peer", "rm", "alpha")
+	s.until("a removed guard is found", func() bool { return refused() > 0 && len(removed()) > 0 })
+}
+
+// removedPolicies watches the XFRM policies of a host, and returns what was removed so
+// far.
+func (s *scene) removedPolicies(n *node.Node) func() []string {
+	s.t.Helper()
+	var seen lines
+	ctx, stop := context.WithCancel(s.t.Context())
+	cmd := n.Command(ctx, "ip", "xfrm", "monitor", "policy")
+	cmd.Stdout = &seen
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		stop()
+		_ = cmd.Wait()
+	})
+	const other = "198.51.100.1"
+	s.until("a policy is seen to go", func() bool {
+		for _, verb := range []string{"add", "delete"} {
+			more := map[string]string{"add": " action allow priority 5000"}[verb]
+			s.shell(n, "ip xfrm policy "+verb+" src "+other+"/32 dst "+other+"/32 dir out"+more)
+		}
+		return seen.has("Deleted src " + other)
+	})
+	return func() (all []string) {
+		for _, line := range strings.Split(seen.String(), "\n") {
+			if strings.HasPrefix(line, "Deleted") && !strings.Contains(line, other) {
+				all = append(all, line)
+			}
+		}
+		return all
+	}
+}
+
+// answers counts the SYNs to a port of a host that it accepts, and that it refuses, in
+// clear.
+func (s *scene) answers(n *node.Node, at netip.AddrPort) (accepted, refused func() int) {
+	s.t.Helper()
+	count := func(flags string) func() int {
+		wire, err := n.Capture(s.t.Context(), lab.CaptureOptions{Unjudged: "the control at the end has to find answers",
+			Filter: fmt.Sprintf("src host %s and tcp src port %d and %s", at.Addr(), at.Port(), flags)})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return func() int {
+			k, err := wire.Count()
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			return k.ClearTCP[at.Port()]
+		}
+	}
+	return count("tcp[tcpflags] & (tcp-syn|tcp-ack) = (tcp-syn|tcp-ack)"), count("tcp[tcpflags] & tcp-rst != 0")
+}
+
+// untilDropped waits until a host's guard has dropped something more.
+func (s *scene) untilDropped(n *node.Node) {
+	s.t.Helper()
+	dropped := "grep XfrmInPolBlock /proc/net/xfrm_stat | awk '{ print $2 }'"
+	was, err := n.Run(s.t.Context(), "sh", "-c", dropped)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.until("the guard drops what the peer asks", func() bool {
+		now, err := n.Run(s.t.Context(), "sh", "-c", dropped)
+		return err == nil && now != was
+	})
+}
+
+// askInClear has a host send a SYN each millisecond, until stop is called.
+func (s *scene) askInClear(n *node.Node, at netip.AddrPort) (stop func()) {
 	s.t.Helper()
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		err := s.beta.Do(func() error {
+		err := n.Do(func() error {
 			tick := time.NewTicker(time.Millisecond)
 			defer tick.Stop()
 			for {
