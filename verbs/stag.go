@@ -142,7 +142,6 @@ func (t *stagTable) remove(stag uint32) {
 	}
 	if !checks.On(checks.FreshSTag) {
 		t.drop(stag)
-		t.retired[0] = stag // for random
 		return
 	}
 	if oldest := t.retired[t.next]; oldest != 0 {
@@ -191,11 +190,6 @@ func (t *stagTable) random() uint32 {
 	if !checks.On(checks.RandomSTag) {
 		v := binary.LittleEndian.Uint32(t.pool[:]) + 1
 		binary.LittleEndian.PutUint32(t.pool[:], v)
-		return v
-	}
-	if !checks.On(checks.FreshSTag) && t.retired[0] != 0 { // the one that went last, as from a list of free ones
-		v := t.retired[0]
-		t.retired[0] = 0
 		return v
 	}
 	if len(t.rnd) < 4 {

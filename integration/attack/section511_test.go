@@ -1,6 +1,9 @@
 package attack
 
 import (
+	"crypto/rand"
+	"encoding/binary"
+	"io"
 	"math"
 	"slices"
 	"testing"
@@ -56,8 +59,34 @@ func regular(stags []uint32) (why string) {
 	return ""
 }
 
-// An attacker who has seen a million STags, one after the other, guesses the next
-// (R7; RFC 5042 sections 5.1.1 and 6.1.1).
+// csprng is the system's, in the hands of the test: it gives these words, one after
+// the other.
+type csprng struct {
+	word  func(i uint32) uint32
+	given uint32
+}
+
+func (c *csprng) Read(p []byte) (int, error) {
+	for i := 0; i+4 <= len(p); i += 4 {
+		binary.LittleEndian.PutUint32(p[i:], c.word(c.given))
+		c.given++
+	}
+	return len(p), nil
+}
+
+// draw replaces the system's CSPRNG until f has returned.
+func (c *csprng) draw(f func()) {
+	defer func(r io.Reader) { rand.Reader = r }(rand.Reader)
+	rand.Reader = c
+	f()
+}
+
+// scatter permutes the words, so that none comes twice.
+func scatter(i uint32) uint32 { return i*2654435761 + 0x9e3779b9 }
+
+// An attacker guesses the next STag: from a million, one after the other, or from a
+// device of his own whose random numbers agree with the victim's for a while (R7; RFC
+// 5042 sections 5.1.1 and 6.1.1).
 func TestSTagsCannotBeGuessed(t *testing.T) {
 	run(t, attack{"from a million", checks.RandomSTag, func(v *victim) bool {
 		mr := v.region(v.pd, 8, verbs.LocalWrite)
@@ -73,28 +102,57 @@ func TestSTagsCannotBeGuessed(t *testing.T) {
 			v.Log(why)
 		}
 		return why != ""
+	}}, attack{"from another device", checks.RandomSTag, func(v *victim) bool {
+		const same, many = 100, 5000
+		his := func(i uint32) uint32 {
+			if i < same {
+				return scatter(i)
+			}
+			return scatter(i + 1<<31)
+		}
+		var stags [2][]uint32
+		for i, word := range []func(uint32) uint32{scatter, his} {
+			c := csprng{word: word}
+			c.draw(func() {
+				mr := newVictim(v.T).region(v.pd, 8, verbs.LocalWrite)
+				for range many {
+					stags[i] = append(stags[i], must(mr.Reregister(0, 8, verbs.RemoteWrite))(v.T))
+				}
+			})
+			if c.given < many {
+				v.Logf("%d STags take %d random numbers of 32 bits", many, c.given)
+				return true
+			}
+		}
+		for i := same; i < many; i++ {
+			if stags[0][i] == stags[1][i] {
+				v.Logf("number %d is the same as on the other device", i)
+				return true
+			}
+		}
+		return false
 	}})
 }
 
-// An attacker keeps the STags that have gone and waits until one of the last thousand
-// is given to somebody else (R7).
+// An attacker keeps the last thousand STags that have gone, and chance draws one of
+// them for somebody else (R7).
 func TestSTagIsNotGivenAgainSoon(t *testing.T) {
-	const last, many = 1000, 300_000
-	run(t, attack{"stale STags", checks.FreshSTag, func(v *victim) bool {
-		mr := v.region(v.pd, 8, verbs.LocalWrite)
-		var ring [last]uint32
-		var count [1 << 16]uint16 // of those in ring, by their lower half
-		for i := range many {
-			stag := must(mr.Reregister(0, 8, verbs.RemoteWrite))(v.T)
-			if count[uint16(stag)] > 0 && slices.Contains(ring[:], stag) {
-				return true
+	const last, many = 1000, 5000
+	run(t, attack{"stale STags", checks.FreshSTag, func(v *victim) (again bool) {
+		var gone []uint32
+		c := csprng{word: func(i uint32) uint32 {
+			if n := uint32(len(gone)); i%2 == 1 && n > 0 {
+				return gone[n-1-min(n-1, i/2%last)]
 			}
-			if i >= last {
-				count[uint16(ring[i%last])]--
+			return scatter(i)
+		}}
+		c.draw(func() {
+			mr := v.region(v.pd, 8, verbs.LocalWrite)
+			for !again && len(gone) < many {
+				gone = append(gone, mr.STag())
+				again = slices.Contains(gone[max(0, len(gone)-last):], must(mr.Reregister(0, 8, verbs.RemoteWrite))(v.T))
 			}
-			ring[i%last] = stag
-			count[uint16(stag)]++
-		}
-		return false
+		})
+		return again
 	}})
 }
