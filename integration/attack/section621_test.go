@@ -20,13 +20,39 @@ import (
 func inner(v *victim) (*verbs.MR, uint32, *foe) {
 	f := v.stream(v.pd, "mallory")
 	mr := v.region(v.pd, 48, verbs.LocalWrite|verbs.WindowBind)
-	if v.ulp.Trust().Trust().ShareSTags {
-		stag, err := mr.Reregister(16, 16, all)
-		v.granted(err)
-		return mr, stag, f
+	return mr, f.open(mr, 16, 16, all), f
+}
+
+// open opens n bytes at off of mr in the way that the trust model has, see grant.
+func (f *foe) open(mr *verbs.MR, off, n int, access verbs.Access) (stag uint32) {
+	f.v.Helper()
+	if !f.v.ulp.Trust().Trust().ShareSTags {
+		_, stag = f.bind(mr, off, n, access)
+		return stag
 	}
-	_, stag := f.bind(mr, 16, 16, all)
-	return mr, stag, f
+	stag, err := mr.Reregister(off, n, access)
+	f.v.granted(err)
+	return stag
+}
+
+// openings are all ways to open n bytes at off of mr.
+var openings = []struct {
+	name string
+	open func(f *foe, mr *verbs.MR, off, n int, access verbs.Access) (stag uint32)
+}{
+	{"a region", func(f *foe, mr *verbs.MR, off, n int, access verbs.Access) uint32 {
+		return must(mr.Reregister(off, n, access))(f.v.T)
+	}},
+	{"a region by a post", func(f *foe, mr *verbs.MR, off, n int, access verbs.Access) uint32 {
+		const id = 1 << 43
+		f.v.granted(f.qp.PostSend(&verbs.SendWR{ID: id, Op: verbs.OpRegister, Flags: verbs.Signaled, SGL: []verbs.SGE{{MR: mr, Off: uint32(off), Len: uint32(n)}}, Access: access}))
+		f.v.granted(f.completion(id).Err)
+		return mr.STag()
+	}},
+	{"a window", func(f *foe, mr *verbs.MR, off, n int, access verbs.Access) uint32 {
+		_, stag := f.bind(mr, off, n, access)
+		return stag
+	}},
 }
 
 // outside tells whether memory around the window has changed.
@@ -92,6 +118,16 @@ func aroundTheWindow() []attack {
 			}
 			return outside(mr)
 		}},
+		{"an Atomic whose last bytes are behind the end", checks.Bounds, func(v *victim) bool {
+			f := v.stream(v.pd, "mallory")
+			mr := v.region(v.pd, 48, verbs.LocalWrite|verbs.WindowBind)
+			stag := f.open(mr, 16, 12, all)
+			f.fetchAdd(stag, 8, 1<<32|1<<24) // changes bytes 3 and 4 of 8
+			if !f.settled() {
+				f.wantTerminated(protectionError(rdmap.CodeBounds))
+			}
+			return !bytes.Equal(mr.Bytes()[28:], make([]byte, 20))
+		}},
 	}
 }
 
@@ -151,8 +187,9 @@ func (s shot) legal(size int) bool {
 // fire makes it, and checks what becomes of stream and memory by the model: want is
 // the region's memory before, from is where the window begins in it.
 func (s shot) fire(f *foe, mr *verbs.MR, stag uint32, from, size int, want []byte) error {
-	mark := bytes.Repeat([]byte{0xee}, s.n)
+	var mark []byte
 	if s.write {
+		mark = bytes.Repeat([]byte{0xee}, s.n)
 		f.write(stag, s.to, mark)
 	} else {
 		f.read(stag, s.to, uint32(s.n))
@@ -191,22 +228,24 @@ func TestEveryAccessAroundASmallWindowAgainstAModel(t *testing.T) {
 		t.Skip("TestAccessOutsideOfTheWindow has the twins")
 	}
 	const region, from, size = 12, 3, 5
-	for _, c := range carriers {
-		t.Run(c.name, func(t *testing.T) {
-			v := newVictim(t)
-			for i := range 2 * (size + 3) * (size + 4) {
-				s := shot{i%2 == 0, uint64(i / 2 / (size + 4)), i / 2 % (size + 4)}
-				mr := v.region(v.pd, region, verbs.LocalWrite)
-				stag := must(mr.Reregister(from, size, verbs.RemoteWrite|verbs.RemoteRead))(t)
-				want := []byte("secretsecret")
-				copy(mr.Bytes(), want)
-				f := must(v.streamAs(v.pd, v.config(v.cq), c.o, "mallory"))(t)
-				if err := s.fire(f, mr, stag, from, size, want); err != nil {
-					t.Error(err)
-				}
-				<-closed(f)
+	try := func(v *victim, c iwarptest.Options, open func(f *foe, mr *verbs.MR, off, n int, access verbs.Access) uint32) {
+		for i := range 2 * (size + 3) * (size + 4) {
+			s := shot{i%2 == 0, uint64(i / 2 / (size + 4)), i / 2 % (size + 4)}
+			mr := v.region(v.pd, region, verbs.LocalWrite|verbs.WindowBind)
+			want := []byte("secretsecret")
+			copy(mr.Bytes(), want)
+			f := must(v.streamAs(v.pd, v.config(v.cq), c, "mallory"))(v.T)
+			stag := open(f, mr, from, size, verbs.RemoteWrite|verbs.RemoteRead)
+			if err := s.fire(f, mr, stag, from, size, want); err != nil {
+				v.Error(err)
 			}
-		})
+			<-closed(f)
+		}
+	}
+	for _, c := range carriers {
+		for _, o := range openings {
+			t.Run(c.name+"/"+o.name, func(t *testing.T) { try(newVictim(t), c.o, o.open) })
+		}
 	}
 }
 
@@ -218,19 +257,20 @@ func TestTaggedOffsetsAgainstAModel(t *testing.T) {
 	}
 	const region = 1 << 16
 	v := newVictim(t)
-	mr := v.region(v.pd, region, verbs.LocalWrite)
+	mr := v.region(v.pd, region, verbs.LocalWrite|verbs.WindowBind)
 	rapid.Check(t, func(rt *rapid.T) {
 		from := rapid.IntRange(0, region-1).Draw(rt, "from")
 		size := rapid.IntRange(1, region-from).Draw(rt, "window")
-		stag := must(mr.Reregister(from, size, verbs.RemoteWrite|verbs.RemoteRead))(t)
 		want := bytes.Repeat(secret, region/len(secret)+1)[:region]
 		copy(mr.Bytes(), want)
 		f := must(v.streamAs(v.pd, v.config(v.cq), rapid.SampledFrom(carriers).Draw(rt, "carrier").o, "mallory"))(t)
+		stag := rapid.SampledFrom(openings).Draw(rt, "opening").open(f, mr, from, size, verbs.RemoteWrite|verbs.RemoteRead)
 		for range rapid.IntRange(1, 4).Draw(rt, "accesses") {
 			near := rapid.SampledFrom([]uint64{0, uint64(size) - 1, uint64(size), math.MaxUint64, math.MaxUint32, 1 << 63}).Draw(rt, "near")
 			s := shot{write: rapid.Bool().Draw(rt, "write"), to: near + uint64(rapid.IntRange(-2000, 2000).Draw(rt, "by"))}
 			if s.n = rapid.IntRange(0, 1400).Draw(rt, "length"); !s.write {
-				s.n *= rapid.IntRange(1, 4).Draw(rt, "times") // a response of several segments
+				// A response of several segments, or more than there is anywhere.
+				s.n *= rapid.SampledFrom([]int{1, 2, 3, 4, 1 << 10, 1 << 20}).Draw(rt, "times")
 			}
 			if err := s.fire(f, mr, stag, from, size, want); err != nil {
 				rt.Fatal(err)
