@@ -315,9 +315,13 @@ func TestMemoryOfTheClientBefore(t *testing.T) {
 			all = append(all, must(call(v.T, to, pingRequest))(v.T))
 		}
 		first := all[0]
-		first.write(first.region(), 1000, []byte("secret"))
-		first.read(first.region(), 1000, 6)
-		if s, ok := first.hear(isResponse); !ok || string(s.Payload) != "secret" {
+		// All of the region, since what is left of any byte would be of use.
+		const piece = 1 << 15
+		for to := uint64(0); to < probe.RegionSize; to += piece {
+			first.write(first.region(), to, bytes.Repeat([]byte("secret: "), piece/8))
+		}
+		first.read(first.region(), probe.RegionSize-8, 8)
+		if s, ok := first.hear(isResponse); !ok || string(s.Payload) != "secret: " {
 			v.Fatalf("the region does not keep what is written: %q", s.Payload)
 		}
 		first.close()
@@ -332,12 +336,18 @@ func TestMemoryOfTheClientBefore(t *testing.T) {
 		if err != nil {
 			v.Fatalf("the place of the first is not given: %v", err)
 		}
-		next.read(next.region(), 1000, 6)
-		s, ok := next.hear(isResponse)
-		if !ok || len(s.Payload) != 6 {
-			v.Fatalf("the region can't be read: %x", s.Payload)
+		next.read(next.region(), 0, probe.RegionSize)
+		for got, last := 0, false; !last; {
+			s, ok := next.hear(isResponse)
+			if !ok {
+				v.Fatalf("of the region %d bytes can be read", got)
+			}
+			if !bytes.Equal(s.Payload, make([]byte, len(s.Payload))) {
+				return true
+			}
+			got, last = got+len(s.Payload), s.Last
 		}
-		return string(s.Payload) == "secret"
+		return false
 	}})
 }
 
@@ -405,6 +415,18 @@ func TestBytesBesideTheData(t *testing.T) {
 	run(t,
 		attack{"rping, the byte behind", checks.ExactWindow, beyond(func(n int) uint64 { return uint64(n) }, 1)},
 		attack{"rping, one byte more", checks.ExactWindow, beyond(func(n int) uint64 { return uint64(n) - 1 }, 2)},
+		attack{"rping, a byte behind what comes back", checks.ExactWindow, func(v *victim) bool {
+			w, n := lurePing(v, nil)
+			w.hearInfo(v)
+			w.send(rdmap.OpSend, make([]byte, 16))
+			w.write(w.hearInfo(v), uint64(n), []byte{0xee})
+			w.read(0, 0, 0) // as in TestAnswerThatChangesAfterwards
+			_, ok := w.hear(isResponse)
+			if !ok {
+				w.wantTerminated(ddpTagged(ddp.CodeTaggedBounds))
+			}
+			return ok
+		}},
 		attack{"ping service, the byte behind", checks.ExactWindow, func(v *victim) bool {
 			w := must(call(v.T, servePing(v), pingRequest))(v.T)
 			w.read(w.region(), probe.RegionSize, 1)
