@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -134,16 +135,17 @@ func (o *things) post(wr verbs.SendWR) error {
 	return o.foe.completion(11).Err
 }
 
-// leak posts an operation that sends what stands in the victim's memory.
+// leak posts an operation that sends what stands in the victim's memory, behind some
+// bytes of mallory's own.
 func leak(op verbs.Opcode) func(mine, theirs *things) (bool, error) {
 	return func(mine, theirs *things) (bool, error) {
 		copy(theirs.mr.Bytes(), secret)
-		wr := verbs.SendWR{Op: op, SGL: []verbs.SGE{{MR: theirs.mr, Len: uint32(len(secret))}}, RemoteSTag: 1}
+		wr := verbs.SendWR{Op: op, SGL: []verbs.SGE{{MR: mine.mr, Len: 4}, {MR: theirs.mr, Len: uint32(len(secret))}}, RemoteSTag: 1}
 		if err := mine.post(wr); err != nil {
 			return false, err
 		}
 		s, _ := mine.foe.hear()
-		return string(s.Payload) == string(secret), nil
+		return bytes.HasSuffix(s.Payload, secret), nil
 	}
 }
 
@@ -163,14 +165,15 @@ func fetch(op verbs.Opcode, answer func(f *foe, sink uint32)) func(mine, theirs 
 	}
 }
 
-// receive posts a receive into the victim's memory, and has a message come.
+// receive posts a receive into the victim's memory, behind some bytes of mallory's own,
+// and has a message come.
 func receive(post func(mine *things, wr verbs.RecvWR) (*foe, error)) func(mine, theirs *things) (bool, error) {
 	return func(mine, theirs *things) (bool, error) {
-		f, err := post(mine, verbs.RecvWR{ID: 11, SGL: []verbs.SGE{{MR: theirs.mr, Len: 64}}})
+		f, err := post(mine, verbs.RecvWR{ID: 11, SGL: []verbs.SGE{{MR: mine.mr, Len: 4}, {MR: theirs.mr, Len: 64}}})
 		if err != nil {
 			return false, err
 		}
-		f.send(0, evil)
+		f.send(0, append([]byte("mine"), evil...))
 		if err := f.completion(11).Err; err != nil {
 			return false, err
 		}

@@ -83,6 +83,17 @@ var kinds = []kind{
 		bulk: func(p *party, n int64) error { return p.stream(verbs.QPConfig{MaxSend: 1, MaxRecv: 1, IRD: int(n)}) }},
 }
 
+// many takes n units, at once if that can be.
+func (k kind) many(p *party, n int64) (err error) {
+	if k.bulk != nil {
+		return k.bulk(p, n)
+	}
+	for range n {
+		err = k.take(p)
+	}
+	return err
+}
+
 // units is how many units of the kind under test there are: each of two principals
 // has a sixth for sure, as has a third one that may come; half goes to who asks first.
 const units = 48
@@ -180,17 +191,9 @@ func TestGluttonLeavesOthersTheirShare(t *testing.T) {
 // The same in one request for everything.
 func TestGluttonAsksForAllAtOnce(t *testing.T) {
 	run(t, eachKind(checks.FairShare, func(v *victim, k kind, peers bool) bool {
-		if k.bulk == nil {
-			k.bulk = func(p *party, n int64) (err error) {
-				for range n {
-					err = k.take(p)
-				}
-				return err
-			}
-		}
 		glutton, modest := scarce(v, k, peers, 0)
 		left := units - v.device(k)/k.unit
-		if err := k.bulk(glutton, left); err != nil {
+		if err := k.many(glutton, left); err != nil {
 			v.wantQuotaError(err)
 		}
 		return k.take(modest) != nil
@@ -209,6 +212,20 @@ func TestPrincipalBeyondItsQuota(t *testing.T) {
 			}
 		}
 		err := k.take(glutton)
+		if err != nil {
+			v.wantQuotaError(err)
+		}
+		return err == nil
+	})...)
+}
+
+// The same in one request, made while nothing is in use (R2).
+func TestPrincipalAsksForMoreThanItsQuota(t *testing.T) {
+	run(t, eachKind(checks.PeerQuota, func(v *victim, k kind, peers bool) bool {
+		const quota = 3
+		glutton, _ := scarce(v, k, peers, quota)
+		used := k.used(glutton, peers) / k.unit
+		err := k.many(glutton, quota+1-used)
 		if err != nil {
 			v.wantQuotaError(err)
 		}
