@@ -205,8 +205,8 @@ func thefts() []theft {
 		{"QP.PostSend SGL MR", "Send", checks.ForeignPD, checks.ForeignPD, leak(verbs.OpSend)},
 		{"QP.PostSend SGL MR", "Write", checks.ForeignPD, checks.ForeignPD, leak(verbs.OpWrite)},
 		{"QP.PostSend SGL MR", "Read", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpRead, func(f *foe, sink uint32) { f.answer(sink, []byte("evilevil")) })},
-		{"QP.PostSend SGL MR", "FetchAdd", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpFetchAdd, (*foe).answerAtomic)},
-		{"QP.PostSend SGL MR", "CmpSwap", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpCmpSwap, (*foe).answerAtomic)},
+		{"QP.PostSend SGL MR", "FetchAdd", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpFetchAdd, func(f *foe, id uint32) { f.answerAtomic(id, 1) })},
+		{"QP.PostSend SGL MR", "CmpSwap", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpCmpSwap, func(f *foe, id uint32) { f.answerAtomic(id, 1) })},
 		{"QP.PostSend SGL MR", "Bind", checks.ForeignPD, checks.ForeignPD, func(mine, theirs *things) (bool, error) {
 			mw := must(mine.pd.AllocMW())(mine.v.T)
 			if err := mine.post(verbs.SendWR{Op: verbs.OpBind, MW: mw, SGL: []verbs.SGE{{MR: theirs.mr, Len: 8}}, Access: verbs.RemoteWrite}); err != nil {
@@ -246,10 +246,10 @@ func sinkOf(s iwarptest.Segment) uint32 {
 	return a.ID
 }
 
-// answerAtomic answers the first Atomic of the victim.
-func (f *foe) answerAtomic(id uint32) {
+// answerAtomic answers an Atomic of the victim, as message msn.
+func (f *foe) answerAtomic(id, msn uint32) {
 	r := rdmap.AtomicResponse{ID: id, Original: binary.NativeEndian.Uint64([]byte("evilevil"))}
-	_ = f.Say(iwarptest.Segment{Last: true, Op: rdmap.OpAtomicResponse, QN: rdmap.QNAtomicResponse, MSN: 1, Payload: r.Append(nil)})
+	_ = f.Say(iwarptest.Segment{Last: true, Op: rdmap.OpAtomicResponse, QN: rdmap.QNAtomicResponse, MSN: msn, Payload: r.Append(nil)})
 }
 
 // stolen makes thefts into attacks, of what set makes for the victim.

@@ -59,52 +59,97 @@ func TestMoreRequestsThanTheReadQueueHolds(t *testing.T) {
 	)
 }
 
-// A ULP of ours that posts more Reads than the peer takes at a time: they wait here,
-// so that a proper peer has no reason to end the stream (R23).
-func TestMoreReadsOfOursThanThePeerTakes(t *testing.T) {
-	run(t, attack{"post", checks.ORDDepth, func(v *victim) bool {
-		const depth, posted = 3, 12
-		mr := v.region(v.pd, 64, verbs.LocalWrite)
-		cfg := verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: posted, MaxRecv: 64, IRD: 1, ORD: depth}
-		f := must(v.streamAs(v.pd, cfg, iwarptest.Options{}, "alice"))(v.T)
-		for range posted {
-			wr := verbs.SendWR{Op: verbs.OpRead, Flags: verbs.Signaled, SGL: []verbs.SGE{{MR: mr, Len: 8}}, RemoteSTag: 1}
-			if err := f.qp.PostSend(&wr); err != nil {
+// One request more than the IRD, all of which the victim has before it can answer any:
+// the first comes last (R23).
+func TestOneRequestMoreThanTheReadQueueHolds(t *testing.T) {
+	// taken tells whether the victim takes n of them.
+	taken := func(v *victim, n int, op rdmap.Opcode) bool {
+		f := must(v.streamAs(v.pd, v.config(v.cq), iwarptest.Options{Window: 64}, "mallory"))(v.T)
+		const id = 7
+		v.granted(f.qp.PostRecv(verbs.RecvWR{ID: id}))
+		mr := v.region(v.pd, 64, all)
+		for i := n; i >= 0; i-- { // behind the requests is a Send
+			s := iwarptest.Segment{Last: true, Op: op, QN: rdmap.QNReadRequest, MSN: uint32(i + 1)}
+			switch {
+			case i == n:
+				s.Op, s.QN, s.MSN = rdmap.OpSend, rdmap.QNSend, 1
+			case op == rdmap.OpReadRequest:
+				s.Payload = rdmap.ReadRequest{SinkSTag: 1, Size: 8, SourceSTag: mr.STag()}.Append(nil)
+			default:
+				s.Payload = rdmap.AtomicRequest{Op: rdmap.AtomicFetchAdd, STag: mr.STag(), AddSwap: 1}.Append(nil)
+			}
+			if err := f.SendNumbered(uint16(i), s.Append(nil)); err != nil {
 				v.Fatal(err)
 			}
 		}
-		var asked []rdmap.ReadRequest
-		request := func() bool {
-			s, ok := f.hear()
-			if ok {
-				r, _ := rdmap.ParseReadRequest(s.Payload)
-				asked = append(asked, r)
-			}
-			return ok
+		if f.completion(id).Err == nil {
+			return true
 		}
-		for answered := 0; answered < posted; answered++ {
-			due := min(depth, posted-answered)
-			if checks.Weakened {
-				due = depth + 1 // it has no reason to wait
-			}
-			for len(asked) < due && request() {
-				continue
-			}
-			if !checks.Weakened && !f.settled() {
-				v.Fatal("the stream ended")
-			}
-			select {
-			case <-f.heard:
-				return true
-			default:
-			}
-			if len(asked) > depth {
-				return true
-			}
-			r := asked[0]
-			asked = asked[1:]
-			_ = f.Say(iwarptest.Segment{Tagged: true, Last: true, Op: rdmap.OpReadResponse, STag: r.SinkSTag, TO: r.SinkTO, Payload: make([]byte, r.Size)})
-		}
+		f.wantTerminated(noBuffer)
 		return false
-	}})
+	}
+	for name, op := range map[string]rdmap.Opcode{"Reads": rdmap.OpReadRequest, "Atomics": rdmap.OpAtomicRequest} {
+		v := newVictim(t)
+		ird := v.config(v.cq).IRD
+		if !taken(v, ird, op) {
+			t.Errorf("%d %s are refused, as many as the IRD permits", ird, name)
+		}
+		run(t, attack{name, checks.IRRQDepth, func(v *victim) bool { return taken(v, ird+1, op) }})
+	}
+}
+
+// A ULP of ours that posts more Reads and Atomics than the peer takes at a time: they
+// wait here, so that a proper peer has no reason to end the stream (R23).
+func TestMoreReadsOfOursThanThePeerTakes(t *testing.T) {
+	for name, op := range map[string]verbs.Opcode{"Reads": verbs.OpRead, "Atomics": verbs.OpFetchAdd} {
+		run(t, attack{name, checks.ORDDepth, func(v *victim) bool { return moreThanThePeerTakes(v, op) }})
+	}
+}
+
+func moreThanThePeerTakes(v *victim, op verbs.Opcode) bool {
+	const depth, posted = 3, 12
+	mr := v.region(v.pd, 64, verbs.LocalWrite)
+	cfg := verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: posted, MaxRecv: 64, IRD: 1, ORD: depth}
+	f := must(v.streamAs(v.pd, cfg, iwarptest.Options{}, "alice"))(v.T)
+	for range posted {
+		wr := verbs.SendWR{Op: op, Flags: verbs.Signaled, SGL: []verbs.SGE{{MR: mr, Len: 8}}, RemoteSTag: 1}
+		if err := f.qp.PostSend(&wr); err != nil {
+			v.Fatal(err)
+		}
+	}
+	var asked []uint32 // the STag or identifier of each
+	request := func() bool {
+		s, ok := f.hear()
+		if ok {
+			asked = append(asked, sinkOf(s))
+		}
+		return ok
+	}
+	for answered := 0; answered < posted; answered++ {
+		due := min(depth, posted-answered)
+		if checks.Weakened {
+			due = depth + 1 // it has no reason to wait
+		}
+		for len(asked) < due && request() {
+			continue
+		}
+		if !checks.Weakened && !f.settled() {
+			v.Fatal("the stream ended")
+		}
+		select {
+		case <-f.heard:
+			return true
+		default:
+		}
+		if len(asked) > depth {
+			return true
+		}
+		if op == verbs.OpRead {
+			f.answer(asked[0], make([]byte, 8))
+		} else {
+			f.answerAtomic(asked[0], uint32(answered+1))
+		}
+		asked = asked[1:]
+	}
+	return false
 }
