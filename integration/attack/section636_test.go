@@ -27,6 +27,21 @@ var overlaps = []overlap{
 	{"from behind its last byte", 32, 16, false},
 }
 
+// amongOthers is memory of 48 bytes, of which no byte is registered. What stands before
+// and behind it is, in an order that goes to and fro.
+func amongOthers(v *victim, pd *verbs.PD) []byte {
+	v.Helper()
+	const pieces = 32
+	all := make([]byte, 2*pieces*48+48)
+	for i := range pieces {
+		at := i * 7 % pieces * 48
+		must(pd.RegisterMR(all[at:at+48], verbs.RemoteRead))(v.T)
+		at += (pieces + 1) * 48
+		must(pd.RegisterMR(all[at:at+48], verbs.RemoteRead))(v.T)
+	}
+	return all[pieces*48:][:48:48]
+}
+
 // aliases are attempts to get memory of one trust group into another.
 func aliases() (attacks []attack) {
 	for _, o := range overlaps {
@@ -42,7 +57,7 @@ func aliases() (attacks []attack) {
 					w = 1
 				}
 				access[w] = verbs.LocalWrite | verbs.RemoteWrite
-				buf := make([]byte, 48)
+				buf := amongOthers(v, pds[0])
 				if _, err := pds[0].RegisterMR(buf[16:32], access[0]); err != nil {
 					v.Fatal(err)
 				}
@@ -105,17 +120,21 @@ func sharedWindows() (attacks []attack) {
 		if !o.touches {
 			continue
 		}
-		for _, spoils := range []bool{false, true} {
-			name := o.name + ", to read what another peer writes"
-			if spoils {
-				name = o.name + ", to write what another peer reads"
+		for _, right := range []verbs.Access{verbs.RemoteRead, verbs.RemoteWrite, verbs.RemoteAtomic} {
+			if right == verbs.RemoteAtomic && (o.off > 16 || o.off+o.n < 24) {
+				continue // it takes 8 bytes
+			}
+			spoils := right != verbs.RemoteRead
+			name := fmt.Sprintf("%s, to %s what another peer reads", o.name, map[bool]string{false: "write", true: "add to"}[right == verbs.RemoteAtomic])
+			if !spoils {
+				name = o.name + ", to read what another peer writes"
 			}
 			attacks = append(attacks, attack{name, checks.AliasWindow, func(v *victim) bool {
 				pd := must(v.ulp.AllocPDAs(verbs.SNT))(v.T)
 				mr := v.region(pd, 48, verbs.LocalWrite|verbs.WindowBind)
-				hers, his := verbs.RemoteWrite, verbs.RemoteRead
+				hers, his := verbs.RemoteWrite, right
 				if spoils {
-					hers, his = his, hers
+					hers = verbs.RemoteRead
 				}
 				alice, f := v.stream(pd, "alice"), v.stream(pd, "mallory")
 				alice.bind(mr, 16, 16, hers)
@@ -131,6 +150,11 @@ func sharedWindows() (attacks []attack) {
 					return false
 				}
 				at := max(o.off, 16)
+				if right == verbs.RemoteAtomic {
+					f.fetchAdd(mw.STag(), uint64(16-o.off), 1)
+					f.settled()
+					return !bytes.Equal(mr.Bytes()[16:24], make([]byte, 8))
+				}
 				if spoils {
 					f.write(mw.STag(), uint64(at-o.off), []byte{0xee})
 					f.settled()

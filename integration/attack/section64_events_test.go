@@ -13,7 +13,7 @@ import (
 // that are about others are still there, and the streams go on (R30, RFC 5042
 // section 2.2.7).
 func TestStormOfEvents(t *testing.T) {
-	const storm = 2000 // there is room for half as many
+	const room, storm = 1024, 2000
 	// comesAndGoes has a peer start a stream and break a rule on it.
 	comesAndGoes := func(v *victim, id transport.Identity) {
 		f := v.stream(v.pd, id)
@@ -22,14 +22,19 @@ func TestStormOfEvents(t *testing.T) {
 	}
 	// missing tells whether no event of this kind is about that stream or queue.
 	missing := func(v *victim, is func(verbs.Event) bool) bool {
-		found := false
-		for {
-			ev, ok := v.dev.TryEvent()
-			if !ok {
-				return !found
-			}
+		found, n, taken := false, 0, uint64(0)
+		for ev, ok := v.dev.TryEvent(); ok; ev, ok = v.dev.TryEvent() {
 			found = found || is(ev)
+			n++
+			taken += uint64(ev.Count)
 		}
+		if n > room {
+			v.Errorf("there are %d events in the queue, which is to be bounded", n)
+		}
+		if all := taken + v.dev.EventsDropped(); all < storm {
+			v.Errorf("%d events are counted of more than %d", all, storm)
+		}
+		return !found
 	}
 	// fault tells whether nothing says that alice broke a rule.
 	fault := func(v *victim) bool {

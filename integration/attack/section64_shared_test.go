@@ -70,24 +70,29 @@ func receiveFloods() []attack {
 		}
 		return false
 	}
-	noticed := func(v *victim, f *foe) {
-		for {
-			ev, ok := v.dev.TryEvent()
-			if !ok {
-				v.Error("no high-water event names the stream that floods")
-				return
+	noticed := func(v *victim, srq *verbs.SRQ, f *foe) {
+		high, low := 0, 0
+		for ev, ok := v.dev.TryEvent(); ok; ev, ok = v.dev.TryEvent() {
+			switch {
+			case ev.Kind == verbs.EventSRQHighWater && ev.QP == f.qp.ID():
+				high++
+			case ev.Kind == verbs.EventSRQHighWater:
+				v.Errorf("a high-water event names stream %d, which has taken nothing", ev.QP)
+			case ev.Kind == verbs.EventSRQLimit && ev.SRQ == srq:
+				low++
 			}
-			if ev.Kind == verbs.EventSRQHighWater && ev.QP == f.qp.ID() {
-				return
-			}
+		}
+		if high != 1 || low != 1 {
+			v.Errorf("%d high-water events name the stream that floods, and %d low-water events the queue, want 1 each", high, low)
 		}
 	}
 	sends := func(data []byte) func(v *victim) bool {
 		return func(v *victim) bool {
-			_, foes := group(v, iwarptest.Options{})
+			srq, foes := group(v, iwarptest.Options{})
+			v.granted(srq.Arm(share*streams - 1)) // the low-water mark: two are taken
 			foes[0].flood(10*share*streams, data)
 			<-foes[0].qp.Done()
-			noticed(v, foes[0])
+			noticed(v, srq, foes[0])
 			if err := foes[0].qp.Err(); !checks.Weakened && !errors.Is(err, verbs.ErrSRQShare) {
 				v.Errorf("the stream that floods ended with: %v", err)
 			}
@@ -113,6 +118,7 @@ func receiveFloods() []attack {
 		// placed in.
 		{"Sends out of order", checks.SRQShare, func(v *victim) bool {
 			srq, foes := group(v, iwarptest.Options{Window: 64})
+			v.granted(srq.Arm(share*streams - 1))
 			for i := uint32(1); i < share*streams; i++ {
 				s := iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: i + 1, Payload: []byte{1}}
 				if err := foes[0].SendNumbered(uint16(i), s.Append(nil)); err != nil {
@@ -120,7 +126,7 @@ func receiveFloods() []attack {
 				}
 			}
 			v.await(func() bool { return srq.Len() <= streams*share-takes(share, streams) })
-			noticed(v, foes[0])
+			noticed(v, srq, foes[0])
 			return dry(foes[1:])
 		}},
 	}
@@ -211,6 +217,29 @@ func completionFloods() []attack {
 				f.received(deep)
 			} else if !errors.Is(err, verbs.ErrTrust) {
 				v.Fatal(err)
+			}
+			return lost(v, cq, innocent)
+		}},
+		// What the consumer has posted when a stream ends is completed then.
+		{"streams that end with full queues", checks.CQReservation, func(v *victim) bool {
+			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
+			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
+			mr := v.region(pd, 8, verbs.LocalWrite)
+			for range 4 {
+				f, err := v.tryStream(pd, cq, "mallory")
+				if err != nil {
+					if !errors.Is(err, verbs.ErrTrust) {
+						v.Fatal(err)
+					}
+					continue
+				}
+				post(v, f)
+				for range recvs { // which are never answered
+					wr := verbs.SendWR{Op: verbs.OpRead, SGL: []verbs.SGE{{MR: mr, Len: 8}}, RemoteSTag: 1}
+					v.granted(f.qp.PostSend(&wr))
+				}
+				f.write(1, 0, evil)
+				<-f.qp.Done()
 			}
 			return lost(v, cq, innocent)
 		}},

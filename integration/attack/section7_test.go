@@ -18,8 +18,8 @@ func foreignMemory() (attacks []attack) {
 		}
 		try := func(access verbs.Access, use func(f *foe, mr *verbs.MR, at int, victims []byte) bool) func(v *victim) bool {
 			return func(v *victim) bool {
-				buf := make([]byte, 48)
 				alice := must(v.consumer("alice", verbs.ST).AllocPD())(v.T)
+				buf := amongOthers(v, alice)
 				must(alice.RegisterMR(buf[16:32], access))(v.T)
 				mr, err := v.pd.RegisterMR(buf[o.off:o.off+o.n], access)
 				if err != nil {
