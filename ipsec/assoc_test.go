@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/flow"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
@@ -15,7 +16,6 @@ type assoc struct {
 	sctp.Association // nil: what is not here is not asked
 	mu               sync.Mutex
 	outq             int
-	bytes            uint64
 	stats            sctp.Stats
 	dead             time.Duration
 	kicks            int
@@ -30,7 +30,7 @@ func (a *assoc) set(change func()) {
 }
 
 func (a *assoc) Outq() (int, error) { a.mu.Lock(); defer a.mu.Unlock(); return a.outq, nil }
-func (a *assoc) Bytes() uint64      { a.mu.Lock(); defer a.mu.Unlock(); return a.bytes }
+func (a *assoc) Bytes() uint64      { return 0 }
 func (a *assoc) Stats() sctp.Stats  { a.mu.Lock(); defer a.mu.Unlock(); return a.stats }
 func (a *assoc) Kick() bool         { a.mu.Lock(); defer a.mu.Unlock(); a.kicks++; return a.stuck }
 func (a *assoc) Hurry(d time.Duration) {
@@ -38,7 +38,7 @@ func (a *assoc) Hurry(d time.Duration) {
 }
 func (a *assoc) DeadAfter() time.Duration { return a.dead }
 
-func TestAssociationThatIsPausedIsHurriedAndKicked(t *testing.T) {
+func TestAssociationThatIsPausedSendsSoonAgainAndIsKicked(t *testing.T) {
 	b := newBench(t)
 	p := linkPeer(udpLink)
 	b.f.answering(p)
@@ -60,60 +60,11 @@ func TestAssociationThatIsPausedIsHurriedAndKicked(t *testing.T) {
 		return !pr.Paused() && a.kicks >= lanestate.KickTimes
 	})
 	a.set(func() { a.outq, a.stuck = 0, false })
-	eventually(t, "it is calm again", func() bool {
+	eventually(t, "its timeout is its own again", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		return slices.Equal(a.rtoMax, []time.Duration{hurryMS * time.Millisecond, 0})
+		return slices.Equal(a.rtoMax, []time.Duration{time.Second, 0})
 	})
-}
-
-func TestAssociationTellsOfStallsAndSilence(t *testing.T) {
-	a := &assoc{dead: 20 * time.Second}
-	pr := &protection{c: a}
-	now := time.Now()
-	check := func(at time.Duration, stalled, alive, fading bool) {
-		t.Helper()
-		c, _ := pr.ask(now.Add(at))
-		if f := pr.fading(now.Add(at)); c.stalled != stalled || c.silent < lanestate.StallAfter != alive || f != fading {
-			t.Errorf("after %v: %+v, fading %v", at, c, f)
-		}
-	}
-	check(0, false, true, false)
-	a.set(func() { a.outq, a.stats.Timeouts = 1, 2 })
-	check(2*time.Second, false, false, false) // not in vain often enough
-	a.set(func() { a.stats.Timeouts = 3 })
-	check(2*time.Second, true, false, false)
-	a.set(func() { a.outq = 0 })
-	check(2*time.Second, false, false, false) // nothing waits
-	a.set(func() { a.outq, a.stats.PacketsIn = 1, 1 })
-	check(3*time.Second, false, true, false) // heard of
-	check(12*time.Second, false, false, false)
-	check(14*time.Second, false, false, true)
-	a.set(func() { a.stats.Retransmits = 9 }) // as the kernel tells
-	check(14*time.Second, true, false, true)
-
-	silent := &protection{c: &struct{ *assoc }{a}}
-	if silent.fading(now) || silent.fading(now.Add(9*time.Second)) || !silent.fading(now.Add(11*time.Second)) {
-		t.Error("the tolerance of an association is not taken into account")
-	}
-}
-
-func TestIdleAssociationIsReaped(t *testing.T) {
-	a := &assoc{}
-	pr := &protection{c: a}
-	now := time.Now()
-	if q := pr.unused(now, time.Minute); q > 0 {
-		t.Errorf("idle for %v at first", q)
-	}
-	now = now.Add(30 * time.Second)
-	a.set(func() { a.bytes = 10_000 })
-	if q := pr.unused(now, time.Minute); q > 0 {
-		t.Errorf("idle for %v after traffic", q)
-	}
-	now = now.Add(time.Minute)
-	if q := pr.unused(now, time.Minute); q < time.Minute {
-		t.Errorf("idle for %v after a minute without traffic", q)
-	}
 }
 
 // TestSAIsNotToBlameForOnePeerThatDied has a flow whose peer is gone for good,
@@ -123,7 +74,7 @@ func TestSAIsNotToBlameForOnePeerThatDied(t *testing.T) {
 	l := &lane{flows: map[*protection]struct{}{}}
 	dead, quiet := &assoc{outq: 1}, &assoc{}
 	for _, a := range []*assoc{dead, quiet} {
-		pr := &protection{c: a}
+		pr := &protection{Watch: flow.Watch{Monitored: a}}
 		pr.admitted = true
 		l.flows[pr] = struct{}{}
 	}

@@ -17,17 +17,7 @@ type stream struct {
 	mu                     sync.Mutex
 	outq                   int
 	idle                   time.Duration
-	bytes                  uint64
 	fading, stalled, alive bool
-}
-
-// counting is a stream that tells how many bytes it has carried.
-type counting struct{ stream }
-
-func (c *counting) Bytes() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.bytes
 }
 
 func (s *stream) Outq() (int, error) {
@@ -282,41 +272,6 @@ func TestStuckDialIsWatchedToItsEnd(t *testing.T) {
 			q.revive(t.Context(), b.currentSession(), ln)
 			if n := stale(); n != 0 == tc.over {
 				t.Errorf("made anew %d times once nothing came in any more", n)
-			}
-		})
-	}
-}
-
-// TestHeartbeatsAreNoUseOfAStream: data goes every 10 s, and nobody uses it.
-func TestHeartbeatsAreNoUseOfAStream(t *testing.T) {
-	for _, tc := range []struct {
-		name  string
-		bytes uint64 // every 10 s
-		limit time.Duration
-		idle  bool
-	}{
-		{"heartbeats", 72, 10 * time.Second, true},
-		{"heartbeats, long limit", 72, 5 * time.Minute, true},
-		{"a small request", 512, 10 * time.Second, false},
-		{"small requests, long limit", 512, 5 * time.Minute, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			c := &counting{}
-			pr := &protection{c: c}
-			now := time.Now()
-			pr.unused(now, tc.limit)
-			for range 60 {
-				now = now.Add(10 * time.Second)
-				c.set(func() { c.bytes += tc.bytes })
-				if quiet := pr.unused(now, tc.limit); quiet >= tc.limit {
-					if !tc.idle {
-						t.Fatalf("idle for %v although it is used", quiet)
-					}
-					return
-				}
-			}
-			if tc.idle {
-				t.Error("heartbeats keep it from being idle")
 			}
 		})
 	}

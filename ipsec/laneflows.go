@@ -16,11 +16,15 @@ func (p *peer) happenAt(now time.Time, l *lane, e lanestate.Event) lanestate.Eff
 	var out lanestate.Effect
 	l.life, out = l.life.Next(now, e)
 	l.up.Store(l.life.State() == lanestate.Up)
-	if out.Do.Has(lanestate.Hurry) {
-		l.hurry()
+	if out.Do.Has(lanestate.ShortenRTO) {
+		for f := range l.flows {
+			f.ShortenRTO()
+		}
 	}
-	if out.Do.Has(lanestate.Calm) {
-		l.calm()
+	if out.Do.Has(lanestate.RestoreRTO) {
+		for f := range l.flows {
+			f.RestoreRTO()
+		}
 	}
 	if out.Do.Has(lanestate.Pause) {
 		p.counters.Outages++
@@ -96,30 +100,11 @@ func (p *peer) tick(l *lane) lanestate.Effect {
 // repeated data of one of them in vain so far; p.mu is held.
 func (l *lane) kickWaiting(all bool) (stuck bool) {
 	for f := range l.flows {
-		if n, err := f.c.Outq(); err == nil && (n > 0 || all) {
-			stuck = kick(f.c) || stuck
+		if n, err := f.Outq(); err == nil && (n > 0 || all) {
+			stuck = f.Kick() || stuck
 		}
 	}
 	return stuck
-}
-
-// hurry is for the flows of a lane that has lost its child, calm for those that
-// have it again; p.mu is held.
-func (l *lane) hurry() {
-	for f := range l.flows {
-		if f.patience == 0 {
-			f.patience = hurry(f.c)
-		}
-	}
-}
-
-func (l *lane) calm() {
-	for f := range l.flows {
-		if f.patience > 0 {
-			calm(f.c, f.patience)
-			f.patience = 0
-		}
-	}
 }
 
 // waiting tells whether a flow of the lane has data that was not acknowledged;
@@ -129,7 +114,7 @@ func (l *lane) waiting() bool {
 		if !f.admitted {
 			continue
 		}
-		if n, err := f.c.Outq(); err == nil && n > 0 {
+		if n, err := f.Outq(); err == nil && n > 0 {
 			return true
 		}
 	}

@@ -27,18 +27,9 @@ const (
 	// quickModeSettle is how long Prepare leaves to an IKEv1 peer to install its half
 	// of an SA.
 	quickModeSettle = 25 * time.Millisecond
-	// hurryMS is the longest retransmission timeout of a flow without an SA, in
-	// milliseconds: the least that Linux takes.
-	hurryMS = 1000
 	// Lists of a peer's SAs: paceBurst at once, then one per paceEvery.
 	paceBurst = 16
 	paceEvery = 20 * time.Millisecond
-
-	// A flow that carries no more than heartbeatBytes and heartbeatRate bytes a second
-	// within Peer.IdleReap is idle: an RTRS connection's heartbeats are 72 bytes every
-	// 10 s.
-	heartbeatBytes = 128
-	heartbeatRate  = 16
 
 	// linesPerSecond bounds the log of one kind of event of one peer.
 	linesPerSecond = 5

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/flow"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
@@ -151,7 +152,7 @@ func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c 
 	if err := m.screenBlocked(p.name, f); err != nil {
 		return nil, m.refuse(p, err)
 	}
-	pr := &protection{p: p, l: ln, c: c}
+	pr := &protection{p: p, l: ln, Watch: flow.Watch{Monitored: c}}
 	p.enrol(ln, pr)
 	var id transport.Identity
 	var err error
@@ -313,19 +314,13 @@ func unmapped(f transport.Flow) transport.Flow {
 type protection struct {
 	p        *peer
 	l        *lane
-	c        transport.Monitored
 	id       transport.Identity
 	kind     string
 	released atomic.Bool
-	admitted bool      // until then its data is not waited for; the peer's mutex guards it
-	patience int       // of its TCP while it has an SA, see hurry; 0: as now. The peer's mutex guards it
-	heard    hearing   // if it is an association; the peer's mutex guards it
-	vainAt   time.Time // since when it is seen to send in vain; the same guards it
 
-	// What the idle reaper has seen of it; the peer's mutex guards them.
-	since   uint64 // bytes at sinceAt
-	sinceAt time.Time
-	used    time.Time // when it last carried more than heartbeats
+	// The peer's mutex guards these.
+	flow.Watch
+	admitted bool // until then its data is not waited for
 }
 
 func (p *peer) enrol(ln *lane, pr *protection) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/charon"
+	"github.com/ironwarp/ironwarp/ipsec/flow"
 	"github.com/ironwarp/ironwarp/ipsec/ike"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 )
@@ -16,61 +17,18 @@ import (
 // lost, and IKE finds out after minutes if at all. TCP knows sooner: data is sent
 // again and again, and nothing comes back on any stream of the lane.
 
-// staller is a flow that tells whether it has sent data repeatedly in vain; alive
-// tells that its peer was heard of lately.
-type staller interface {
-	Stalled() (stalled, alive bool)
-}
-
-// condition is how it stands with a flow.
-type condition struct {
-	silent  time.Duration // since the peer was heard of
-	inVain  bool          // data was sent again, and nothing has come back
-	stalled bool          // so often and for so long that the SA may be to blame
-}
-
-// unheard is the silence of a flow that does not tell.
-const unheard = time.Duration(1<<63 - 1)
-
-// ask tells how it stands with a flow, and since when it has sent in vain, 0: it
-// has not; the peer's mutex is held.
-func (pr *protection) ask(now time.Time) (c condition, vain time.Duration) {
-	switch f := pr.c.(type) {
-	case staller:
-		stalled, alive := f.Stalled()
-		c = condition{silent: unheard, inVain: stalled, stalled: stalled}
-		if alive {
-			c.silent = 0
-		}
-	case association:
-		c = pr.askAssociation(f, now)
-	default:
-		c = askTCP(f)
-	}
-	switch {
-	case !c.inVain:
-		pr.vainAt = time.Time{}
-	case pr.vainAt.IsZero():
-		pr.vainAt = now
-	}
-	if pr.vainAt.IsZero() {
-		return c, 0
-	}
-	return c, now.Sub(pr.vainAt)
-}
-
 // silence is for how long nothing was heard on a lane's flows; the peer's mutex is held.
 func (l *lane) silence(now time.Time) lanestate.Silence {
-	s := lanestate.Silence{Of: unheard}
+	s := lanestate.Silence{Of: flow.Unheard}
 	var vain []time.Duration
 	for f := range l.flows {
 		if !f.admitted {
 			continue
 		}
-		c, since := f.ask(now)
-		s.Of = min(s.Of, c.silent)
-		if c.stalled {
-			vain = append(vain, since)
+		c := f.Ask(now)
+		s.Of = min(s.Of, c.Silent)
+		if c.Stalled {
+			vain = append(vain, c.Vain)
 		}
 	}
 	s.Vain = slices.ContainsFunc(vain, func(since time.Duration) bool { return s.Of >= since })

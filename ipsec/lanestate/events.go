@@ -55,10 +55,10 @@ const (
 	Kick Do = 1 << iota
 	// KickAll makes the idle ones ask as well.
 	KickAll
-	// Hurry keeps the retransmission timers of the flows short.
-	Hurry
-	// Calm takes that back.
-	Calm
+	// ShortenRTO keeps the retransmission timers of the flows short.
+	ShortenRTO
+	// RestoreRTO takes that back.
+	RestoreRTO
 	// Pause says that flows are without a child from now on.
 	Pause
 	// Restore says that they have it again.
@@ -193,7 +193,7 @@ func (e Kicked) apply(l *Lane, now time.Time) Effect {
 	}
 	if k.left == 0 {
 		k.all = false
-		out.Do = Calm
+		out.Do = RestoreRTO
 	}
 	k.at = now.Add(out.Again)
 	return out

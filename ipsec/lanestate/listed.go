@@ -76,7 +76,7 @@ func (l *Lane) rise(now time.Time) Effect {
 // fall takes in that it is not there any more.
 func (l *Lane) fall(now time.Time, e *Listed) (out Effect) {
 	if l.flows.all > 0 {
-		out.Do = Hurry | Pause
+		out.Do = ShortenRTO | Pause
 		l.outage.since = now
 	}
 	l.child.fellAt, l.dial.since = now, time.Time{}

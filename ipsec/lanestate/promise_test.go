@@ -203,7 +203,7 @@ func TestWaitingFlowsAreKickedWhenTheirChildIsBack(t *testing.T) {
 			out := w.happen(Tick{})
 			if out.Do.Has(Kick) {
 				kicks++
-				if out = w.happen(Kicked{Stuck: stuck}); out.Do.Has(Calm) {
+				if out = w.happen(Kicked{Stuck: stuck}); out.Do.Has(RestoreRTO) {
 					break
 				}
 			}

@@ -115,7 +115,7 @@ func (w *world) happen(e Event) Effect {
 // checkOutage holds that each loss of a child that pauses flows is told once, and each
 // return with the time that it took.
 func (w *world) checkOutage(e Event, rises, falls bool, out Effect) {
-	if paused := falls && len(w.flows) > 0; out.Do.Has(Pause) != paused || out.Do.Has(Hurry) != paused {
+	if paused := falls && len(w.flows) > 0; out.Do.Has(Pause) != paused || out.Do.Has(ShortenRTO) != paused {
 		w.fatalf("%T: flows are paused: %v, and this is told: %v", e, paused, out.Do.Has(Pause))
 	}
 	if falls {

@@ -36,6 +36,7 @@ var layers = [][]string{
 	{"ipsec/ike"},
 	{"ipsec/negotiation"},
 	{"ipsec/pad"},
+	{"ipsec/flow"},
 	{"ipsec/guard", "ipsec/profile", "ipsec/charon", "ipsec/lanestate", "ipsec/auth"},
 	{"ipsec/esp", "ipsec/pki"},
 	{"verbs/verbstest"}, // a network for tests of what is above

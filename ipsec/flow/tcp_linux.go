@@ -1,4 +1,4 @@
-package ipsec
+package flow
 
 import (
 	"syscall"
@@ -9,7 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 )
 
-// idleFor tells for how long a flow has had no data in either direction.
+// idleFor returns for how long a flow has had no data in either direction.
 func idleFor(c any) (time.Duration, bool) {
 	if i, ok := c.(idler); ok {
 		return i.Idle()
@@ -38,9 +38,8 @@ func bytesOf(c any) (uint64, bool) {
 	return info.Bytes_acked + info.Bytes_received, true
 }
 
-// isFading tells that the peer has been silent for half as long as TCP tolerates
-// (TCP_USER_TIMEOUT, which keep-alive obeys as well). While the guard holds the
-// probes back, an idle stream has to get its SA back before that.
+// isFading is Fading for a TCP connection, which tolerates TCP_USER_TIMEOUT; keep-alive
+// obeys that as well.
 func isFading(c any) bool {
 	if i, ok := c.(idler); ok {
 		return i.Fading()
@@ -54,15 +53,15 @@ func isFading(c any) bool {
 	return patience > 0 && int64(info.Last_ack_recv) > int64(patience)/2
 }
 
-// askTCP tells how it stands with a TCP connection. A peer that takes no more, its
-// window being closed, is no stall.
-func askTCP(c any) condition {
+// tcpCondition is the condition of a TCP connection. A peer that takes no more, its window
+// being closed, is no stall.
+func tcpCondition(c any) Condition {
 	info := tcpInfo(c)
 	if info == nil {
-		return condition{silent: unheard}
+		return Condition{Silent: Unheard}
 	}
 	silent := time.Duration(info.Last_ack_recv) * time.Millisecond
-	return condition{silent: silent, inVain: info.Unacked > 0 && info.Retransmits > 0, stalled: info.Unacked > 0 && info.Retransmits >= 3 && silent >= lanestate.StallAfter}
+	return Condition{Silent: silent, inVain: info.Unacked > 0 && info.Retransmits > 0, Stalled: info.Unacked > 0 && info.Retransmits >= 3 && silent >= lanestate.StallAfter}
 }
 
 func tcpInfo(c any) (info *unix.TCPInfo) {
