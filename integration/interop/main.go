@@ -134,7 +134,7 @@ func (a arguments) String() string {
 // building of the machines supposed; 0: nobody has measured that.
 func (a arguments) firstTime() time.Duration {
 	if a.String() == "make interop" {
-		return 40 * time.Minute
+		return 20 * time.Minute
 	}
 	return 0
 }

@@ -16,8 +16,8 @@ import (
 //go:embed sctp.sh
 var sctpScript string
 
-// machineSCTP limits the time of the machine whose kernel has SCTP. On two idle
-// processors its runs take some ten minutes.
+// machineSCTP limits the time of the machine whose kernel has SCTP. Without -whole
+// its runs take some 15 minutes beside another machine.
 const machineSCTP = 70 * time.Minute
 
 // sctpPrograms are the test programs that run there. The first ones, which wait for
