@@ -23,8 +23,19 @@ func TestConnectionSaysWhatTheProfileSays(t *testing.T) {
 		if charon.Str(conn, "version") != strconv.Itoa(p.Profile.Version) || (charon.Str(conn, "aggressive") == "yes") != p.Profile.Aggressive || !slices.Equal(charon.List(conn, "proposals"), p.Profile.IKE) {
 			t.Errorf("%s: version %s, aggressive %q, proposals %v", name, charon.Str(conn, "version"), charon.Str(conn, "aggressive"), charon.List(conn, "proposals"))
 		}
-		for _, child := range []string{"beta-out", "beta-in"} {
+		// RFC 7146 3.1 d: single addresses, and here one protocol and port.
+		ends := map[string][2]string{
+			"beta-out": {"192.0.2.1/32[6]", "198.51.100.2/32[6/7471]"},
+			"beta-in":  {"192.0.2.1/32[6/7471]", "198.51.100.2/32[6]"},
+		}
+		if n := len(charon.Sub(conn, "children").Keys()); n != len(ends) {
+			t.Errorf("%s: %d children, want %d", name, n, len(ends))
+		}
+		for child, ts := range ends {
 			c := charon.Sub(charon.Sub(conn, "children"), child)
+			if local, remote := charon.List(c, "local_ts"), charon.List(c, "remote_ts"); !slices.Equal(local, ts[:1]) || !slices.Equal(remote, ts[1:]) {
+				t.Errorf("%s: child %s is for %v to %v, want %v", name, child, local, remote, ts)
+			}
 			if charon.Str(c, "mode") != "tunnel" || charon.Str(c, "replay_window") != "1024" {
 				t.Errorf("%s: child %s in mode %q with a replay window of %q", name, child, charon.Str(c, "mode"), charon.Str(c, "replay_window"))
 			}

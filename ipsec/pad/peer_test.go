@@ -52,6 +52,14 @@ func TestPeerRefusesWhatDoesNotGoTogether(t *testing.T) {
 	}{
 		{"aggressive mode with addresses", func(p *pad.Peer) { p.Profile, p.LocalID, p.RemoteID = aggressive, "", "" }, "names only"},
 		{"aggressive mode with one address", func(p *pad.Peer) { p.Profile, p.LocalID, p.RemoteID = aggressive, "alpha", "192.0.2.2" }, "names only"},
+		{"a profile without replay protection", func(p *pad.Peer) {
+			p.Profile = profile.Default()
+			p.Profile.ReplayWindow = 0
+		}, "RFC 3723 2.3.1"},
+		{"a profile with DES", func(p *pad.Peer) {
+			p.Profile = profile.Default()
+			p.Profile.ESP = []string{"des-sha1-modp2048"}
+		}, "RFC 3723 2.3.1"},
 		{"no authentication", func(p *pad.Peer) { p.PSK = auth.Secret{} }, "pre-shared key is missing"},
 		{"three children", func(p *pad.Peer) { p.Children = 3 }, "power of two"},
 		{"32 children", func(p *pad.Peer) { p.Children = 32 }, "1 to 16"},

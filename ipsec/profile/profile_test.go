@@ -80,6 +80,27 @@ func TestProfileRefusesWhatTheRFCsForbid(t *testing.T) {
 	}
 }
 
+// Each algorithm that is not to be is refused in IKE and in ESP, on whatever place of
+// the list it stands (RFC 7146 3.2, RFC 3723 2.3.1 and 5.5).
+func TestWeakAlgorithmsAreRefusedWhereverTheyStand(t *testing.T) {
+	for weak, words := range map[string]string{
+		"aes128-sha1-modp768": "RFC 7146 3.2", "aes128-sha1-modp1024": "RFC 7146 3.2", "aes128-sha1-modp1536": "RFC 7146 3.2", "aes128-sha1-ecp192": "RFC 7146 3.2",
+		"des-sha1-modp2048": "RFC 3723 2.3.1", "aes128-md5-modp2048": "RFC 3723 5.5", "aes128-sha1-prfmd5-modp2048": "RFC 3723 5.5",
+		"aes128-sha1-modp1024-modp2048": "RFC 7146 3.2", "aes128-sha1-md5-modp2048": "RFC 3723 5.5", "aes128-des-sha1-modp2048": "RFC 3723 2.3.1",
+	} {
+		for place := range 3 {
+			for _, list := range []func(*Profile) *[]string{func(p *Profile) *[]string { return &p.IKE }, func(p *Profile) *[]string { return &p.ESP }} {
+				p := Default()
+				l := list(p)
+				*l = slices.Insert(*l, place, weak)
+				if err := p.Validate(); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), words) {
+					t.Errorf("%s as number %d of %v: error %v, want one with %q", weak, place, *l, err, words)
+				}
+			}
+		}
+	}
+}
+
 func TestIKEv1ProfileRefusesWhatIKEv1DoesNotHave(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

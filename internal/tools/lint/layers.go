@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 )
 
@@ -117,6 +118,9 @@ func checkLayers(pkgs []pkg) (found []finding) {
 	return found
 }
 
+// tls finds TLS and DTLS in an import path.
+var tls = regexp.MustCompile(`(^|/)[a-z-]*tls([/.-]|$)`)
+
 func checkImports(pkgs []pkg) []finding {
 	var found []finding
 	for _, p := range pkgs {
@@ -130,8 +134,8 @@ func checkImports(pkgs []pkg) []finding {
 			continue
 		}
 		for _, imp := range p.Imports {
-			if imp == "crypto/tls" {
-				found = append(found, finding{dir, 0, "imports crypto/tls: nothing layers TLS under or over RDMAP (RFC 5042 section 5.4.2)"})
+			if tls.MatchString(imp) {
+				found = append(found, finding{dir, 0, "imports " + imp + ": nothing layers TLS under or over RDMAP (RFC 5042 section 5.4.2)"})
 			}
 			to, ours := relative(imp)
 			if !ours {

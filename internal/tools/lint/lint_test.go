@@ -51,7 +51,21 @@ func TestLayersWithoutPackagesAreFound(t *testing.T) {
 // RFC 5042 section 5.4.2: TLS can't protect RDMAP, neither under nor over it.
 func TestNothingLayersTLS(t *testing.T) {
 	for _, dir := range []string{"transport", "mpa", "verbs", "daemon"} {
-		expect(t, checkImports([]pkg{{ImportPath: module + "/" + dir, Imports: []string{"crypto/tls"}}}), dir+": imports crypto/tls")
+		for _, imp := range []string{"crypto/tls", "crypto/tls/fipsonly", "github.com/refraction-networking/utls", "github.com/pion/dtls/v3", "example.org/go-tls"} {
+			expect(t, checkImports([]pkg{{ImportPath: module + "/" + dir, Imports: []string{imp}}}), dir+": imports "+imp)
+		}
+		expect(t, checkImports([]pkg{{ImportPath: module + "/" + dir, Imports: []string{"example.org/atlas", "net/http"}}}), "")
+	}
+	t.Chdir("../../..")
+	all, err := listImports()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 20 {
+		t.Errorf("the module has %d packages", len(all))
+	}
+	for _, f := range checkImports(all) {
+		t.Error(f)
 	}
 }
 
