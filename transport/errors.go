@@ -13,7 +13,7 @@ import (
 
 var (
 	// ErrNoProtector is returned for a Config without a Protector.
-	ErrNoProtector = errors.New("no Protector configured: a connection needs one (ipsec, or transport.LoopbackOnly within one host)")
+	ErrNoProtector = errors.New("transport: no Protector configured: a connection needs one (ipsec, or transport.LoopbackOnly within one host)")
 
 	// ErrNotProtected says that a Protector refused a flow because nothing
 	// protects it.

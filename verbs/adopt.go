@@ -32,9 +32,9 @@ func AdoptMPA(qp QPConfig, m *mpa.Conn, conn Transport, initiator bool) AdoptCon
 	return a
 }
 
-// Adopt makes a queue pair of pd on an LLP that the caller has set up. After an
-// error, which is a *QuotaError, that of Prepare, or says what is wrong with the
-// configuration, the LLP is still the caller's.
+// Adopt makes a queue pair of pd on an LLP that the caller has set up. After an error,
+// which is a *QuotaError, ErrTrust, ErrClosed, that of Prepare, or says what is wrong
+// with the configuration, the LLP is still the caller's.
 func (pd *PD) Adopt(a AdoptConfig) (*QP, error) {
 	cfg := a.QP
 	if a.IRD == -1 {

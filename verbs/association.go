@@ -3,6 +3,7 @@ package verbs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -120,7 +121,7 @@ func (a *association) dial(ctx context.Context) {
 	case as.closed:
 		a.err = ErrClosed
 	case slices.Contains(a.ended, a.assoc.Protection().Peer()):
-		a.err = errPeerEnded
+		a.err = fmt.Errorf("verbs: connect to %v: %w", a.key.remote, errPeerEnded)
 	}
 	if a.err == nil {
 		as.all[a] = struct{}{}
@@ -131,7 +132,7 @@ func (a *association) dial(ctx context.Context) {
 	switch {
 	case a.assoc == nil || a.err == nil:
 	case errors.Is(a.err, errPeerEnded):
-		a.assoc.Abort(a.err.Error())
+		a.assoc.Abort(errPeerEnded.Error())
 		a.assoc.Close()
 	default:
 		a.shutdown()

@@ -76,7 +76,10 @@ func (e *RejectedError) Unwrap() error { return e.Err }
 //
 // It fails with a *RejectedError when the peer's ULP refuses, with a *QuotaError
 // when a limit is reached, with what Prepare or the Protector returns, with ctx's
-// error when ctx ends first, and with the network's error otherwise.
+// error when ctx ends first, with ErrClosed after the device's Close, where dial.QP is
+// impossible or the trust model does not permit it (ErrTrust), where both ends have no
+// depths or ready-to-receive indication in common (RFC 6581 section 9), and with the
+// network's error otherwise.
 func (pd *PD) Dial(ctx context.Context, dial DialConfig) (*QP, error) {
 	u := pd.ulp
 	setup := charge{ulp: &u.acct}

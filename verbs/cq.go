@@ -60,6 +60,14 @@ var ErrFlushed = errors.New("verbs: flushed")
 // the last word.
 var ErrUnsupportedByPeer = rdmap.ErrUnsupportedByPeer
 
+// ErrCutOff matches the reason of a stream whose peer held up its graceful close for ten
+// seconds.
+var ErrCutOff = rdmap.ErrCutOff
+
+// TerminateError is in the reason of a stream that the peer has ended by a Terminate
+// (RFC 5040 section 4.8).
+type TerminateError = rdmap.TerminateError
+
 // urgent reports that a consumer who waits for solicited completions only is to
 // be told.
 func (wc *WC) urgent() bool { return wc.Solicited || wc.Err != nil }
@@ -112,9 +120,10 @@ type CQOption uint8
 // the queue. It is then given all that came before them too.
 const SolicitedOnly CQOption = 1
 
-// CreateCQ makes a completion queue for depth completions, which is charged to
-// the ULP. Size it for all that its queue pairs can have outstanding and
-// unpolled: an overflow ends them with ErrCQOverflow. handler may be nil.
+// CreateCQ makes a completion queue for depth completions, which is charged to the ULP.
+// Size it for all that its queue pairs can have outstanding and unpolled: an overflow
+// ends them with ErrCQOverflow. handler may be nil. It fails with a *QuotaError, with
+// ErrClosed when the ULP is closed, and where depth or an option is impossible.
 func (u *ULP) CreateCQ(depth int, handler CQHandler, opts ...CQOption) (*CQ, error) {
 	if depth < 1 || depth > maxCQDepth {
 		return nil, fmt.Errorf("verbs: create a completion queue of depth %d: 1 to %d are possible", depth, maxCQDepth)

@@ -30,7 +30,7 @@ func (cq *CQ) enter(qp *QP) error {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	if cq.closed {
-		return fmt.Errorf("verbs: use a destroyed completion queue: %w", ErrClosed)
+		return &closedError{what: "use a destroyed completion queue"}
 	}
 	use := cq.users[qp]
 	if use.queues == 0 {

@@ -71,8 +71,8 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// Close aborts every stream, those that are starting up included, and ends the
-// device. It returns when no goroutine of the device is left.
+// Close aborts every stream, those that are starting up included, and ends the device.
+// It returns when no goroutine of the device is left, always nil.
 func (d *Device) Close() error {
 	d.reaper.stop()
 	d.mu.Lock()
@@ -131,7 +131,8 @@ func (u *ULP) AllocPD() (*PD, error) { return u.AllocPDAs(u.Trust()) }
 
 // AllocPDAs allocates a protection domain of a trust model that is as strict as the
 // ULP's, or stricter. It is the ULP's word that the streams of the domain may be
-// trusted that much (RFC 5042 section 3); another one fails with ErrTrust.
+// trusted that much (RFC 5042 section 3). It fails with ErrTrust for a model that
+// trusts more, and as AllocPD does.
 func (u *ULP) AllocPDAs(m TrustModel) (*PD, error) {
 	if most := u.Trust(); !most.Permits(m) && checks.On(checks.DeclaredTrust) {
 		return nil, trustError(most, "3", fmt.Sprintf("allocate a protection domain of model %v for ULP %s", m, u.name))
@@ -148,7 +149,7 @@ func (u *ULP) AllocPDAs(m TrustModel) (*PD, error) {
 func (pd *PD) ULP() *ULP { return pd.ulp }
 
 // ErrInUse is returned when an object that others depend on is to be freed.
-var ErrInUse = errors.New("verbs: still in use")
+var ErrInUse = errors.New("still in use")
 
 // Dealloc frees the protection domain. It fails with ErrInUse while memory
 // regions, memory windows, queue pairs or shared receive queues belong to it.
@@ -170,7 +171,7 @@ func (pd *PD) enter() error {
 	pd.mu.Lock()
 	defer pd.mu.Unlock()
 	if pd.closed {
-		return fmt.Errorf("verbs: use a freed protection domain: %w", ErrClosed)
+		return &closedError{what: "use a freed protection domain"}
 	}
 	pd.users++
 	return nil
@@ -188,7 +189,7 @@ func (pd *PD) enterStream() error {
 	defer pd.mu.Unlock()
 	switch {
 	case pd.closed:
-		return fmt.Errorf("verbs: use a freed protection domain: %w", ErrClosed)
+		return &closedError{what: "use a freed protection domain"}
 	case pd.streams > 0 && !pd.trust.ShareStreams && checks.On(checks.StreamTrust): // R3
 		return trustError(pd.model, "3", "create a second queue pair in a protection domain for one stream: allocate another, or one of a model that shares")
 	}

@@ -84,7 +84,7 @@ func TestSetUpNeedsNoPackageBelow(t *testing.T) {
 				}
 			case *ast.GenDecl:
 				for _, s := range d.Specs {
-					if ts, ok := s.(*ast.TypeSpec); ok && ts.Name.IsExported() && ts.Name.Name != "AdoptConfig" {
+					if ts, ok := s.(*ast.TypeSpec); ok && ts.Name.IsExported() && !ts.Assign.IsValid() && ts.Name.Name != "AdoptConfig" {
 						foreign(ts.Name.Name, ts.Type)
 					}
 				}

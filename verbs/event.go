@@ -199,8 +199,8 @@ func (q *eventQueue) take() (e Event, ok bool) {
 // counted (EventsDropped).
 func (d *Device) TryEvent() (e Event, ok bool) { return d.events.take() }
 
-// Event takes the oldest asynchronous event and waits for it, if need be. The error
-// is the context's.
+// Event takes the oldest asynchronous event and waits for it, if need be. The error is
+// ctx's.
 func (d *Device) Event(ctx context.Context) (Event, error) {
 	for {
 		if e, ok := d.events.take(); ok {

@@ -110,14 +110,14 @@ func (l *Listener) failed(f transport.Flow, err error) {
 	}
 }
 
-// Accept waits for the next stream whose protection has been proved and whose
-// request has been read. After Close it returns ErrClosed.
+// Accept waits for the next stream whose protection has been proved and whose request
+// has been read. It fails with ErrClosed after Close, and with ctx's error.
 func (l *Listener) Accept(ctx context.Context) (*ConnRequest, error) {
 	return l.queue.take(ctx, l.ctx.Done())
 }
 
-// Close stops listening and drops the streams that were not accepted. Live
-// streams stay. It is idempotent.
+// Close stops listening and drops the streams that were not accepted. Live streams
+// stay. It is idempotent, and returns nil.
 func (l *Listener) Close() error {
 	l.cancel()
 	l.ln.Close()
@@ -183,10 +183,10 @@ type AcceptConfig struct {
 	PrivateData []byte
 }
 
-// Accept answers the request and returns a queue pair of pd whose stream is up,
-// charged to the PD's ULP and to the peer. When there is no room for the queue pair
-// (a *QuotaError) or Prepare fails, the request may still be rejected; any other
-// error has ended the stream: ctx's, or the network's.
+// Accept answers the request and returns a queue pair of pd whose stream is up, charged
+// to the PD's ULP and to the peer. When there is no room for the queue pair (a
+// *QuotaError), cfg.QP is impossible or Prepare fails, the request may still be
+// rejected; any other error has ended the stream: ctx's, ErrClosed, or the network's.
 func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg AcceptConfig) (*QP, error) {
 	qp, err := newQP(pd, cfg.QP, r.in)
 	if err != nil {

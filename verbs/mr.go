@@ -64,9 +64,12 @@ const gone = -1 << 30
 // RegisterMR registers buf, all of which becomes the window. The region is
 // charged to the PD's ULP. Without a remote right the STag opens nothing.
 //
-// Memory of another ULP's is refused with ErrForeignMemory, and with ErrTrust memory
-// of another protection domain's that peers might write to, unless both trust models
-// permit that.
+// Memory of another ULP's is refused with ErrForeignMemory, and with ErrTrust memory of
+// another protection domain's that peers might write to, unless both trust models
+// permit that, and a remote right where the streams of the domain share no STags (RFC
+// 5042 section 6.1.1). It fails as well with a *QuotaError, with ErrClosed where the
+// domain is freed, and where buf is empty, longer than 4 GiB - 1, or open to changes
+// without LocalWrite.
 func (pd *PD) RegisterMR(buf []byte, access Access) (*MR, error) {
 	if len(buf) == 0 || uint64(len(buf)) > maxMRLen {
 		return nil, fmt.Errorf("verbs: register a memory region of %d bytes: 1 to %d are possible", len(buf), uint64(maxMRLen))
@@ -134,10 +137,11 @@ func (mr *MR) Len() int { return len(mr.buf) }
 // and memory windows go on. It fails with ErrClosed after Deregister.
 func (mr *MR) Invalidate() error { return mr.win.invalidate() }
 
-// Reregister is fast registration: it ends access through the old STag, as
-// Invalidate does, and opens the window of n bytes at off of the registered
-// memory under a new, random STag. It allocates nothing. It fails with ErrInUse
-// while an OpRegister of the region is posted and not yet reached.
+// Reregister is fast registration: it ends access through the old STag, as Invalidate
+// does, and opens the window of n bytes at off of the registered memory under a new,
+// random STag. It allocates nothing. It fails with ErrInUse while an OpRegister of the
+// region is posted and not yet reached, with ErrClosed after Deregister, with ErrTrust
+// as RegisterMR does, and outside the region.
 func (mr *MR) Reregister(off, n int, access Access) (stag uint32, err error) {
 	if off < 0 || n <= 0 || off > len(mr.buf) || n > len(mr.buf)-off {
 		return 0, fmt.Errorf("verbs: register a window of %d bytes at %d in a region of %d", n, off, len(mr.buf))
@@ -192,7 +196,7 @@ func (mr *MR) claim() (rdmap.Pin, error) {
 	return (*ref)(mr), nil
 }
 
-var errDeregistered = fmt.Errorf("verbs: post a work request that names deregistered memory: %w", ErrClosed)
+var errDeregistered error = &closedError{what: "post a work request that names deregistered memory"}
 
 // ref is a work request's claim on local memory.
 type ref MR

@@ -10,7 +10,7 @@ import (
 
 // ErrInvalidSTag says that an operation of the send queue named an STag that it
 // can't name.
-var ErrInvalidSTag = errors.New("verbs: invalid STag")
+var ErrInvalidSTag = errors.New("invalid STag")
 
 // opError is the error of an operation in the send queue that failed when it was
 // reached.

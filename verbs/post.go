@@ -77,12 +77,13 @@ type RecvWR struct {
 	SGL []SGE // empty: takes Immediate Data and zero-length Sends
 }
 
-// PostSend posts a send work request. It never blocks: what the connection does
-// not take at once is sent by the stream's own goroutine. It fails with ErrIdle
-// before the stream is up, with ErrQueueFull when MaxSend work requests are
-// outstanding and with ErrClosed in its chain when the stream is ending or memory
-// that it names is deregistered. An OpBind or OpRegister gives the new STag at
-// once, see MW.STag and MR.STag: a later Send may tell the peer.
+// PostSend posts a send work request. It never blocks: what the connection does not
+// take at once is sent by the stream's own goroutine. An OpBind or OpRegister gives the
+// new STag at once, see MW.STag and MR.STag: a later Send may tell the peer. It fails
+// with ErrIdle before the stream is up, with ErrQueueFull when MaxSend work requests
+// are outstanding, with ErrClosed in its chain when the stream is ending or memory that
+// it names is deregistered, and where the work request is impossible; ErrTrust says
+// that the trust model forbids it. Nothing is posted then.
 func (qp *QP) PostSend(wr *SendWR) error {
 	stream := qp.stream.Load()
 	if stream == nil {
@@ -143,7 +144,7 @@ func reserve(stream *rdmap.Stream) (*rdmap.Op, error) {
 	case errors.Is(err, rdmap.ErrQueueFull):
 		return nil, ErrQueueFull
 	}
-	return nil, &closedError{err: err}
+	return nil, &closedError{"post a send", err}
 }
 
 // claim keeps the memory that sgl names for a work request.
@@ -169,13 +170,23 @@ func (qp *QP) noStream() error {
 	if qp.State() == QPIdle {
 		return fmt.Errorf("verbs: post a send: %w; post from prepare is for receives", ErrIdle)
 	}
-	return fmt.Errorf("verbs: post a send: %w", ErrClosed)
+	return &closedError{what: "post a send"}
 }
 
-// closedError is the error of a post to a stream that is no longer open.
-type closedError struct{ err error }
+// closedError matches ErrClosed, and says what can't be done.
+type closedError struct {
+	what string
+	err  error // why it is closed, may be nil
+}
 
-func (e *closedError) Error() string        { return "verbs: post a send: " + e.err.Error() }
+func (e *closedError) Error() string {
+	why := "closed"
+	if e.err != nil {
+		why = e.err.Error()
+	}
+	return "verbs: " + e.what + ": " + why
+}
+
 func (e *closedError) Unwrap() error        { return e.err }
 func (e *closedError) Is(target error) bool { return target == ErrClosed }
 
@@ -238,9 +249,10 @@ func (pd *PD) checkSGL(sgl []SGE, written bool) (total uint32, err error) {
 	return uint32(sum), nil
 }
 
-// PostRecv posts a receive. Receives may be posted before the stream is up. It
-// fails with ErrQueueFull when MaxRecv receives are posted and not yet delivered,
-// with ErrClosed when the stream is over.
+// PostRecv posts a receive. Receives may be posted before the stream is up. It fails
+// with ErrQueueFull when MaxRecv receives are posted and not yet delivered, with
+// ErrClosed when the stream is over, and where the queue pair has an SRQ or the work
+// request is impossible.
 func (qp *QP) PostRecv(wr RecvWR) error {
 	if qp.cfg.SRQ != nil {
 		return errors.New("verbs: post a receive on a queue pair with a shared receive queue: post it there")
@@ -253,7 +265,7 @@ func (qp *QP) PostRecv(wr RecvWR) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return fmt.Errorf("verbs: post a receive: %w", ErrClosed)
+		return &closedError{what: "post a receive"}
 	}
 	r := q.reserve()
 	if r == nil {

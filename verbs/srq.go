@@ -94,8 +94,9 @@ func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
 	return s, nil
 }
 
-// PostRecv posts a receive. It fails with ErrQueueFull when MaxRecv receives are
-// posted and not yet delivered, with ErrClosed after Destroy.
+// PostRecv posts a receive. It fails with ErrQueueFull when MaxRecv receives are posted
+// and not yet delivered, with ErrClosed after Destroy, and where the work request is
+// impossible.
 func (s *SRQ) PostRecv(wr RecvWR) error {
 	total, err := s.pd.checkSGL(wr.SGL, true)
 	if err != nil {
@@ -105,7 +106,7 @@ func (s *SRQ) PostRecv(wr RecvWR) error {
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-		return fmt.Errorf("verbs: post a receive to a destroyed queue: %w", ErrClosed)
+		return &closedError{what: "post a receive to a destroyed queue"}
 	case s.out+int(s.unpolled.Load()) >= s.cfg.MaxRecv:
 		return ErrQueueFull
 	}
@@ -141,7 +142,7 @@ func (s *SRQ) Arm(limit int) error {
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-		return fmt.Errorf("verbs: arm a destroyed shared receive queue: %w", ErrClosed)
+		return &closedError{what: "arm a destroyed shared receive queue"}
 	case limit < 0 || limit > s.cfg.MaxRecv:
 		return fmt.Errorf("verbs: arm a shared receive queue of %d for a limit of %d", s.cfg.MaxRecv, limit)
 	}
@@ -183,7 +184,7 @@ func (s *SRQ) enter(qp *QP) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return fmt.Errorf("verbs: use a destroyed shared receive queue: %w", ErrClosed)
+		return &closedError{what: "use a destroyed shared receive queue"}
 	}
 	s.users++
 	if !s.pd.trust.UnlimitedSRQ {

@@ -36,7 +36,7 @@ func (s QPState) String() string {
 }
 
 // ErrIdle is returned by PostSend while the queue pair has no stream.
-var ErrIdle = errors.New("verbs: the queue pair has no stream yet")
+var ErrIdle = errors.New("the queue pair has no stream yet")
 
 // State is the state of the queue pair.
 func (qp *QP) State() QPState {
@@ -93,8 +93,11 @@ func (qp *QP) Stats() QPStats {
 // certain; its receives end without completions.
 func (qp *QP) Done() <-chan struct{} { return qp.done }
 
-// Err is why the stream ended or did not come up, nil after a graceful close by
-// both sides or while it lives. io.EOF in its chain: the peer alone has closed it.
+// Err is why the stream ended or did not come up, nil after a graceful close by both
+// sides or while it lives. io.EOF in its chain: the peer alone has closed it.
+// *TerminateError: it has sent a Terminate. Of the reasons here it matches ErrCutOff,
+// ErrCQOverflow, ErrKilled, ErrReaped, ErrSlowPath, ErrSRQEmpty, ErrSRQShare or
+// ErrClosed.
 func (qp *QP) Err() error {
 	select {
 	case <-qp.done:
@@ -106,7 +109,7 @@ func (qp *QP) Err() error {
 
 // Close ends the stream gracefully: what is posted is sent and answered, then the stream
 // is closed. A peer that for ten seconds takes nothing, answers nothing or does not follow
-// is cut off: Err matches rdmap.ErrCutOff then. It does not wait, see Done. In QPIdle it
+// is cut off: Err matches ErrCutOff then. It does not wait, see Done. In QPIdle it
 // is Abort with ErrClosed.
 func (qp *QP) Close() {
 	if qp.discard(ErrClosed) {

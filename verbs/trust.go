@@ -36,7 +36,7 @@ func ParseTrustModel(s string) (TrustModel, error) {
 			return TrustModel(m), nil
 		}
 	}
-	return 0, fmt.Errorf("trust model %q: NS-NT, NS-RT, S-NT, S-LT and S-T are possible (RFC 5042 appendix C)", s)
+	return 0, fmt.Errorf("verbs: trust model %q: NS-NT, NS-RT, S-NT, S-LT and S-T are possible (RFC 5042 appendix C)", s)
 }
 
 // TrustModels are all of them, the safest first.
