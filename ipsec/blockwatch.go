@@ -31,11 +31,7 @@ func (m *Manager) watchBlocks(ctx context.Context) {
 		case <-ctx.Done():
 		}
 		next.Stop()
-		pause := time.NewTimer(blockPause)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !sleep(ctx, blockPause) {
 			return
 		}
 	}

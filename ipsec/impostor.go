@@ -40,11 +40,7 @@ func (f foreign) String() string {
 
 // seekStrangers has all SAs listed and compared with the peers' links. Calls that
 // come faster share.
-func (m *Manager) seekStrangers() {
-	if _, start := m.strangers.join(); start && !m.goWork(func() { m.strangers.loop(m.readStrangers) }) {
-		m.strangers.loop(func() (struct{}, error) { return struct{}{}, ErrClosed })
-	}
-}
+func (m *Manager) seekStrangers() { m.strangers.join() }
 
 func (m *Manager) readStrangers() (struct{}, error) {
 	all, err := m.listAll(m.ctx)

@@ -88,9 +88,7 @@ func (m *Manager) warn(p *pad.Peer) {
 		m.cfg.Logger.Warn(w, "peer", p.Name, "profile", p.Profile.Name)
 	}
 	for _, o := range m.allPeers() {
-		o.mu.Lock()
-		cfg := o.cfg
-		o.mu.Unlock()
+		cfg := o.config()
 		if err := p.KeyClash(&cfg); err != nil {
 			m.cfg.Logger.Warn("one of two peers cannot authenticate", "peer", p.Name, "err", err)
 		}

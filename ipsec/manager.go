@@ -106,7 +106,9 @@ func New(cfg Config) (*Manager, error) {
 	m.status = ike.Status{Socket: m.cfg.Socket, DataPlane: m.cfg.DataPlane, Since: time.Now()}
 	m.relook = backoff{min: reloadSettle, max: ike.SignPoll}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	m.strangers.pace, m.losses.pace = newPace(m.ctx), newPace(m.ctx)
+	m.lists = flights[[]charon.SA]{call: m.readAll, work: m.goWork}
+	m.strangers = flights[struct{}]{call: m.readStrangers, work: m.goWork, pace: &pace{ctx: m.ctx}}
+	m.losses = flights[struct{}]{call: m.reloadLost, work: m.goWork, pace: &pace{ctx: m.ctx}}
 	m.firstTry = sync.OnceFunc(func() { close(m.tried) })
 	return m, nil
 }
@@ -146,12 +148,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		}
 		m.noteDaemon(err)
 		m.firstTry()
-		timer := time.NewTimer(wait.next())
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		sleep(ctx, wait.next())
 	}
 	m.mu.Lock()
 	m.running = false
@@ -243,9 +240,7 @@ func (m *Manager) noteDaemon(err error) {
 // of SAs. m.editing is held.
 func (m *Manager) bringUp(ctx context.Context, l *ike.Session, p *peer) error {
 	err := m.ensureGuard(p)
-	p.mu.Lock()
-	cfg := p.cfg
-	p.mu.Unlock()
+	cfg := p.config()
 	m.noteOrphans(ctx, p)
 	if err == nil {
 		err = l.Load(ctx, &cfg)

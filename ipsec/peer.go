@@ -84,8 +84,8 @@ type peer struct {
 }
 
 func newPeer(m *Manager, cfg pad.Peer) *peer {
-	p := &peer{m: m, name: cfg.Name, links: cfg.AllLinks(), local: cfg.Local, remote: cfg.Remote, cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), state: StateDown, since: time.Now(), changed: make(chan struct{}),
-		lists: flights[struct{}]{pace: newPace(m.ctx)}}
+	p := &peer{m: m, name: cfg.Name, links: cfg.AllLinks(), local: cfg.Local, remote: cfg.Remote, cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), state: StateDown, since: time.Now(), changed: make(chan struct{})}
+	p.lists = flights[struct{}]{call: p.readSAs, work: m.goWork, pace: &pace{ctx: m.ctx}}
 	for _, s := range cfg.ChildSAs() {
 		p.lanes = append(p.lanes, &lane{Child: s, life: lanestate.New(s.Role == pad.Dialler, p.leads()), flows: map[*protection]struct{}{}, waiters: map[chan error]struct{}{}})
 	}

@@ -93,10 +93,7 @@ func (m *Manager) prepare(ctx context.Context, p *peer, ln *lane) error {
 // that is sent. A SYN that overtakes it would be lost, and TCP repeats it after
 // a second.
 func (p *peer) settle(ctx context.Context) error {
-	p.mu.Lock()
-	version := p.cfg.Profile.Version
-	p.mu.Unlock()
-	if version != 1 {
+	if p.config().Profile.Version != 1 {
 		return nil
 	}
 	timer := time.NewTimer(quickModeSettle)

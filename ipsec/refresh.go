@@ -13,8 +13,11 @@ import (
 // flights shares calls: everyone who asks while one is under way gets the result
 // of the next one, which begins after they asked.
 type flights[T any] struct {
-	pace *pace // nil: as fast as they end
+	call func() (T, error)
+	work func(func()) bool // runs a function on a goroutine; false if it no longer does
+	pace *pace             // nil: as fast as they end
 
+	// mu guards the fields below it.
 	mu      sync.Mutex
 	running bool
 	next    *flight[T]
@@ -26,64 +29,38 @@ type flight[T any] struct {
 	err    error
 }
 
-// join returns the flight that will begin from now on; start tells that the
-// caller has to run the loop.
-func (f *flights[T]) join() (_ *flight[T], start bool) {
+// join returns the flight that will begin from now on. It does not wait.
+func (f *flights[T]) join() *flight[T] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.next == nil {
-		f.next = &flight[T]{done: make(chan struct{})}
+	fl := f.next
+	if fl == nil {
+		fl = &flight[T]{done: make(chan struct{})}
+		f.next = fl
 	}
-	start = !f.running
-	f.running = true
-	return f.next, start
+	if f.running = f.running || f.work(f.loop); !f.running {
+		f.next, fl.err = nil, ErrClosed
+		close(fl.done)
+	}
+	return fl
 }
 
 // loop runs flights until nobody asks for more.
-func (f *flights[T]) loop(call func() (T, error)) {
+func (f *flights[T]) loop() {
 	for {
 		f.mu.Lock()
 		now := f.next
+		f.running = now != nil
+		f.mu.Unlock()
 		if now == nil {
-			f.running = false
-			f.mu.Unlock()
 			return
 		}
-		f.mu.Unlock()
 		f.pace.wait() // who asks meanwhile shares the flight
 		f.mu.Lock()
 		f.next = nil
 		f.mu.Unlock()
-		now.result, now.err = call()
+		now.result, now.err = f.call()
 		close(now.done)
-	}
-}
-
-// pace lets paceBurst calls through at once and then one per paceEvery, so that a
-// storm of events costs a bounded number of lists.
-type pace struct {
-	ctx context.Context
-	due time.Time // of the next call if there were no burst; its user serialises
-}
-
-func newPace(ctx context.Context) *pace { return &pace{ctx: ctx} }
-
-func (p *pace) wait() {
-	if p == nil {
-		return
-	}
-	now := time.Now()
-	if least := now.Add(-paceBurst * paceEvery); p.due.Before(least) {
-		p.due = least
-	}
-	p.due = p.due.Add(paceEvery)
-	if d := p.due.Sub(now); d > 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-p.ctx.Done():
-		}
 	}
 }
 
@@ -97,6 +74,37 @@ func (fl *flight[T]) wait(ctx context.Context) (T, error) {
 	}
 }
 
+// pace lets paceBurst calls through at once and then one per paceEvery, so that a
+// storm of events costs a bounded number of lists.
+type pace struct {
+	ctx context.Context
+	due time.Time // of the next call if there were no burst; its user serialises
+}
+
+func (p *pace) wait() {
+	if p == nil {
+		return
+	}
+	now := time.Now()
+	if least := now.Add(-paceBurst * paceEvery); p.due.Before(least) {
+		p.due = least
+	}
+	p.due = p.due.Add(paceEvery)
+	sleep(p.ctx, p.due.Sub(now))
+}
+
+// sleep reports whether a time has passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // refresh lists the peer's SAs and takes them over; it returns after a list that
 // began after the call.
 func (p *peer) refresh(ctx context.Context) error {
@@ -104,13 +112,9 @@ func (p *peer) refresh(ctx context.Context) error {
 	return err
 }
 
-// beginRefresh does not wait. Calls that come faster than charon lists share.
+// beginRefresh is refresh without waiting. Calls that come faster than charon lists share.
 func (p *peer) beginRefresh() *flight[struct{}] {
-	fl, start := p.lists.join()
-	if start && !p.m.goWork(func() { p.lists.loop(p.readSAs) }) {
-		p.lists.loop(func() (struct{}, error) { return struct{}{}, ErrClosed })
-	}
-	return fl
+	return p.lists.join()
 }
 
 func (p *peer) readSAs() (struct{}, error) {
@@ -155,18 +159,15 @@ func (p *peer) missing(sas []charon.SA) bool {
 
 // listAll returns all SAs that charon has, of other connections, too.
 func (m *Manager) listAll(ctx context.Context) ([]charon.SA, error) {
-	fl, start := m.lists.join()
-	read := func() ([]charon.SA, error) {
-		l := m.currentSession()
-		if l == nil {
-			return nil, m.notConnected()
-		}
-		return l.List(m.ctx, "")
+	return m.lists.join().wait(ctx)
+}
+
+func (m *Manager) readAll() ([]charon.SA, error) {
+	l := m.currentSession()
+	if l == nil {
+		return nil, m.notConnected()
 	}
-	if start && !m.goWork(func() { m.lists.loop(read) }) {
-		m.lists.loop(func() ([]charon.SA, error) { return nil, ErrClosed })
-	}
-	return fl.wait(ctx)
+	return l.List(m.ctx, "")
 }
 
 // backoff doubles from a least to a most, and takes a random half off, so that

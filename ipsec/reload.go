@@ -19,13 +19,7 @@ import (
 
 // seekLosses has charon's connections and credentials compared with the peers',
 // and what is missing loaded again. Calls that come faster share.
-func (m *Manager) seekLosses() *flight[struct{}] {
-	fl, start := m.losses.join()
-	if start && !m.goWork(func() { m.losses.loop(m.reloadLost) }) {
-		m.losses.loop(func() (struct{}, error) { return struct{}{}, ErrClosed })
-	}
-	return fl
-}
+func (m *Manager) seekLosses() *flight[struct{}] { return m.losses.join() }
 
 // reloadLost looks once more a little later if something was missing: swanctl
 // unloads credentials first and connections after them.
@@ -37,12 +31,8 @@ func (m *Manager) reloadLost() (struct{}, error) {
 	}
 	pause := m.relook.next()
 	m.goWork(func() {
-		timer := time.NewTimer(pause)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
+		if sleep(m.ctx, pause) {
 			m.seekLosses()
-		case <-m.ctx.Done():
 		}
 	})
 	return struct{}{}, err

@@ -141,13 +141,8 @@ func (p *peer) settled(now time.Time) (out []Event) {
 
 // settleLater reports the ends whose reason does not come.
 func (p *peer) settleLater() {
-	timer := time.NewTimer(reasonWait)
-	defer timer.Stop()
-	for more := true; more; timer.Reset(reasonWait) {
-		select {
-		case <-timer.C:
-		case <-p.m.ctx.Done():
-		}
+	for more := true; more; {
+		sleep(p.m.ctx, reasonWait)
 		p.mu.Lock()
 		events := p.settled(time.Now())
 		more = len(p.endings.open) > 0 && p.m.ctx.Err() == nil
