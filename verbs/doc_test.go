@@ -5,7 +5,9 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -30,10 +32,14 @@ func TestDocumentsShowTheExample(t *testing.T) {
 	}
 	program, _, _ := strings.Cut(string(src[fset.Position(body.Lbrace).Offset+2:fset.Position(body.Rbrace).Offset]), "\t// Output:")
 	lines := strings.Split(strings.TrimRight(program, "\n"), "\n")
-	for doc, prefix := range map[string]string{"../README.md": "", "doc.go": "//\t"} {
+	for doc, prefix := range map[string]string{"../README.md": "", "doc.go": "//\t\t"} {
 		var want strings.Builder
 		for _, l := range lines {
-			want.WriteString(strings.TrimRight(prefix+strings.TrimPrefix(l, "\t"), "\t") + "\n")
+			if l = strings.TrimPrefix(l, "\t"); l == "" {
+				want.WriteString(strings.TrimRight(prefix, "\t") + "\n")
+			} else {
+				want.WriteString(prefix + l + "\n")
+			}
 		}
 		text, err := os.ReadFile(doc)
 		if err != nil {
@@ -42,6 +48,25 @@ func TestDocumentsShowTheExample(t *testing.T) {
 		if !strings.Contains(string(text), "\n"+want.String()) {
 			t.Errorf("%s does not have the program of example_test.go:\n%s", doc, want.String())
 		}
+	}
+}
+
+// The first thing on the package's page is a program that runs as it stands there.
+func TestProgramOfThePageRuns(t *testing.T) {
+	page, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := regexp.MustCompile(`(?m)(^//(\t.*)?\n)+`).Find(page)
+	program = regexp.MustCompile(`(?m)^//\t?`).ReplaceAll(program, nil)
+	file := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(file, program, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "run", file).CombinedOutput()
+	const want = "read back \"hello, RDMA\"\nthe server holds \"hello, RDMA\" and received \"RDMA\"\n"
+	if err != nil || string(out) != want {
+		t.Errorf("%v: it says %q, want %q", err, out, want)
 	}
 }
 
