@@ -177,7 +177,7 @@ func (m *machine) routes(file string) (list []string) {
 	if err != nil {
 		m.Fatal(err)
 	}
-	for _, r := range regexp.MustCompile(`"((?:GET|POST|DELETE) /v1/[^"]*)"`).FindAllStringSubmatch(string(src), -1) {
+	for _, r := range regexp.MustCompile(`"([A-Z]+ /v1/[^"]*)"`).FindAllStringSubmatch(string(src), -1) {
 		list = append(list, r[1])
 	}
 	if len(list) < 10 {
@@ -192,7 +192,7 @@ func (m *machine) ask(uid uint32, route string) (status int, answer string) {
 	method, path, _ := strings.Cut(route, " ")
 	path = strings.NewReplacer("{peer}", "far", "{export}", "a", "{name}", "far", "{id}", "1").Replace(path)
 	var body io.Reader
-	if method == http.MethodPost {
+	if method == http.MethodPost || method == http.MethodPatch {
 		body = strings.NewReader("{}")
 	}
 	return m.raw(uid, method, path, body)
