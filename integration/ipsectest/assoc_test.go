@@ -87,6 +87,7 @@ func (p *pair) open(t *testing.T, from *host, cfg transport.Config) (stream, err
 	if err != nil {
 		return nil, err
 	}
+	from.carry(a)
 	c := &association{Assoc: a, in: a.Receiver().(*inbox).in}
 	t.Cleanup(func() { c.Close() })
 	return c, nil
@@ -133,6 +134,7 @@ func (p *pair) serve(t *testing.T, h *host, refused func(error)) (end func()) {
 				return
 			}
 			all = append(all, a)
+			h.carry(a)
 		}
 	})
 	return sync.OnceFunc(func() {

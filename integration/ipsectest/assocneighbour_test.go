@@ -118,7 +118,7 @@ func newAssocPrey(t *testing.T, p *pair) *assocPrey {
 		}
 		return l.last.body != nil
 	})
-	acknowledged(t)
+	p.acknowledged(t)
 	return l
 }
 

@@ -151,7 +151,7 @@ func deletedIdle(t *testing.T, p *pair, by []*host) {
 	if err := ping(c, "before"); err != nil {
 		t.Fatal(err)
 	}
-	acknowledged(t)
+	p.acknowledged(t)
 	before := initiations(t, p)
 	if n := p.deleteBy(t, by); n == 0 {
 		t.Error("there was nothing to delete")
@@ -172,10 +172,6 @@ func deletedIdle(t *testing.T, p *pair, by []*host) {
 		t.Errorf("%d attempts, want 1", n)
 	}
 }
-
-// acknowledged gives TCP the time to acknowledge the last echo, which it delays: a
-// byte that is not acknowledged is traffic that waits.
-func acknowledged(t *testing.T) { pause(t, 200*time.Millisecond) }
 
 func deletedInRekey(t *testing.T, p *pair, by []*host) {
 	k := talk(p.mustOpen(t, p.alpha))
@@ -280,7 +276,7 @@ func outlive(t *testing.T, p *pair) {
 	if err := ping(c, "before"); err != nil {
 		t.Fatal(err)
 	}
-	acknowledged(t)
+	p.acknowledged(t)
 	if n := p.deleteBy(t, []*host{p.beta}); n != 1 {
 		t.Fatalf("%d children deleted", n)
 	}
@@ -400,7 +396,7 @@ func TestFreshIKEKeysLeaveStreamsAlone(t *testing.T) {
 					t.Errorf("%s took fresh keys for an outage: %+v", h.Name(), st.Counters)
 				}
 			}
-			acknowledged(t)
+			p.acknowledged(t)
 			eventually(t, "the idle child is deleted", func() bool {
 				st, _ := p.alpha.m.PeerStatus("beta")
 				if st.State != ipsec.StatePaused {

@@ -159,7 +159,7 @@ func TestNeighbourWritesNothingIntoMemory(t *testing.T) {
 			last, ok = seen.last(func(g segment) bool { return g.from == from && bytes.Contains(g.data, []byte(data)) })
 			return ok
 		})
-		acknowledged(t)
+		p.acknowledged(t)
 		return segment{from: last.from, to: last.to, seq: last.next(), ack: last.ack, flags: flagACK | flagPSH}
 	}
 	x.say(t, 0, "fine")

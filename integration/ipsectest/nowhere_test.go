@@ -19,7 +19,7 @@ func intoNothing(t *testing.T, p *pair) {
 	if err := ping(c, "before"); err != nil {
 		t.Fatal(err)
 	}
-	acknowledged(t)
+	p.acknowledged(t)
 	for _, s := range espStates(t, p.beta.Host) {
 		if s.src == p.alpha.at().String() {
 			sh(t, p.beta.Host, "ip xfrm state delete src "+s.src+" dst "+s.dst+" proto esp spi "+s.spi)

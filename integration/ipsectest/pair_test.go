@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +48,39 @@ type host struct {
 	m    *ipsec.Manager
 	stop func()
 	v6   bool // talk IPv6
+
+	mu      sync.Mutex
+	carries []sender // all streams that were opened and accepted here
+}
+
+// sender knows how many bytes it has taken that the peer has not acknowledged.
+type sender interface{ Outq() (int, error) }
+
+// carry notes a stream.
+func (h *host) carry(s sender) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.carries = append(h.carries, s)
+}
+
+// acknowledged waits until each end has acknowledged what came from the other: both
+// carriers delay that, and a byte that is not acknowledged is traffic that waits.
+func (p *pair) acknowledged(t *testing.T) {
+	t.Helper()
+	eventually(t, "all that was sent is acknowledged", func() bool {
+		for _, h := range []*host{p.alpha, p.beta} {
+			h.mu.Lock()
+			waits := slices.ContainsFunc(h.carries, func(s sender) bool {
+				n, err := s.Outq() // which fails when the stream is over
+				return err == nil && n > 0
+			})
+			h.mu.Unlock()
+			if waits {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // at is the host's address that the link uses.
@@ -180,6 +214,7 @@ func (h *host) serve(t *testing.T, refused func(error)) (end func()) {
 			mu.Lock()
 			conns = append(conns, c)
 			mu.Unlock()
+			h.carry(c)
 			wg.Go(func() { _, _ = io.Copy(c, c) })
 		}
 	})
@@ -219,6 +254,7 @@ func (h *host) dialWith(t *testing.T, to *host, cfg transport.Config) (*transpor
 		return err
 	})
 	if err == nil {
+		h.carry(c)
 		t.Cleanup(func() { c.Close() })
 	}
 	return c, err

@@ -266,7 +266,7 @@ func TestLinksOfAPeerAreIndependent(t *testing.T) {
 				t.Fatalf("%v: %v", k, err)
 			}
 		}
-		acknowledged(t)
+		p.acknowledged(t)
 		suffix := "-" + kind.Protocol().String()
 		all := childrenOf(t, p.alpha)
 		if a, b := all["beta-out"], all["beta-out"+suffix]; a.Flows != 1 || b.Flows != 1 || a.BytesIn == 0 || b.BytesIn == 0 {
@@ -295,7 +295,7 @@ func TestLinksOfAPeerAreIndependent(t *testing.T) {
 					t.Errorf("%v: %v", k, err)
 				}
 			}
-			acknowledged(t)
+			p.acknowledged(t)
 		}
 		c := counted(t, wire)
 		if p.clear(c) != 0 || c.Clear(port) != 0 || c.ESP == 0 {

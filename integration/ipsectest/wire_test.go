@@ -306,7 +306,7 @@ func (s *sniffer) last(f func(segment) bool) (segment, bool) {
 func (p *pair) unguard(t *testing.T, h *host) {
 	t.Helper()
 	if p.lab.DataPlane() == esp.Kernel { // the SA's policies demand ESP
-		acknowledged(t) // what waits would bring the SA back
+		p.acknowledged(t) // what waits would bring the SA back
 		deleteIKE(t, h, p.other(h).Name())
 		// strongSwan tells of the end of an SA before it has cleared up.
 		eventually(t, "the SA's policies are gone", func() bool {
