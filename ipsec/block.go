@@ -14,9 +14,9 @@ import (
 )
 
 var (
-	// ErrBlocked tells that a peer is blocked (Manager.Block).
+	// ErrBlocked means that a peer is blocked (Manager.Block).
 	ErrBlocked = errors.New("the peer is blocked")
-	// ErrNotBlocked tells that there is no block to end.
+	// ErrNotBlocked means that there is no block to end.
 	ErrNotBlocked = errors.New("the peer is not blocked")
 )
 
@@ -101,7 +101,7 @@ func (m *Manager) Blocks() []guard.Block {
 	defer m.blocking.Unlock()
 	have, err := m.listBlocks(m.cfg.NetNS)
 	if err != nil {
-		m.cfg.Logger.Warn("the kernel does not tell of its blocks", "err", err)
+		m.cfg.Logger.Warn("the kernel does not list its blocks", "err", err)
 	}
 	all := guard.BlocksOf(have)
 	for i := range all {

@@ -11,7 +11,7 @@ import (
 )
 
 // watchBlocks takes over the blocks that the kernel has from an earlier life,
-// puts back at once what others take away from any, and tells when one is over.
+// puts back at once what others take away from any, and reports when one is over.
 func (m *Manager) watchBlocks(ctx context.Context) {
 	changed, stop, err := guard.BlockChanges(ctx, m.cfg.NetNS)
 	defer stop()
@@ -150,7 +150,7 @@ func (m *Manager) keepQuietly(b blocked) {
 func (m *Manager) extendBlock(p *peer) error {
 	m.blocking.Lock()
 	defer m.blocking.Unlock()
-	if !m.blocksRead { // what fails here is told by repairBlocks
+	if !m.blocksRead { // repairBlocks reports what fails here
 		if have, err := m.listBlocks(m.cfg.NetNS); err == nil {
 			m.adoptBlocks(have)
 		}

@@ -7,21 +7,21 @@ import (
 )
 
 // endings remembers what is needed to say why an SA has ended: charon's events
-// tell only that it has. The peer's mutex guards it.
+// say only that it has. The peer's mutex guards it.
 //
 // A child is known from the first event or list that has it until its end is
 // reported, once. Who ended it is known before: this package notes what it is
-// about to end, and charon's log tells what the peer has deleted before the
+// about to end, and charon's log says what the peer has deleted before the
 // event of the loss comes.
 type endings struct {
-	known     map[uint32]knownChild
-	doomed    map[uint32]Reason // children, by unique id
-	doomedIKE map[uint32]Reason // IKE SAs, by unique id
-	told      map[string]Reason // children, by their outgoing SPI
-	toldIKE   map[uint32]Reason
-	latest    map[string]Reason // of the children's names
-	open      []ending          // whose reason may still come
-	reported  map[uint32]bool
+	known       map[uint32]knownChild
+	expected    map[uint32]Reason // children, by unique id
+	expectedIKE map[uint32]Reason // IKE SAs, by unique id
+	logged      map[string]Reason // children, by their outgoing SPI
+	loggedIKE   map[uint32]Reason
+	latest      map[string]Reason // of the children's names
+	open        []ending          // whose reason may still come
+	reported    map[uint32]bool
 }
 
 type knownChild struct {
@@ -38,7 +38,7 @@ type ending struct {
 	isIKE bool
 }
 
-// reasonWait is how long the end of an SA waits for charon's log to tell the
+// reasonWait is how long the end of an SA waits for charon's log to say the
 // reason: charon sends the lines of its log from another thread than its events.
 const reasonWait = 100 * time.Millisecond
 
@@ -67,21 +67,21 @@ func (e *endings) came(ike uint32, c charon.Child) {
 	e.saw(ike, c)
 }
 
-// doom notes that the children which match are about to be ended here.
-func (e *endings) doom(why Reason, match func(ike uint32, c charon.Child) bool) {
+// expect notes that the children which match are about to be ended here.
+func (e *endings) expect(why Reason, match func(ike uint32, c charon.Child) bool) {
 	for id, k := range e.known {
 		if match(k.ike, k.child) {
-			put(&e.doomed, id, why)
+			put(&e.expected, id, why)
 		}
 	}
 }
 
-// why tells why a child has ended.
+// why returns why a child has ended.
 func (e *endings) why(ike uint32, c charon.Child) Reason {
-	if r := e.doomed[c.UniqueID]; r != "" {
+	if r := e.expected[c.UniqueID]; r != "" {
 		return r
 	}
-	if r := e.told[c.SPIOut]; r != "" && c.SPIOut != "" {
+	if r := e.logged[c.SPIOut]; r != "" && c.SPIOut != "" {
 		return r
 	}
 	if r := e.whyIKE(ike); r != ReasonElsewhere {
@@ -93,9 +93,9 @@ func (e *endings) why(ike uint32, c charon.Child) Reason {
 	return ReasonElsewhere
 }
 
-// whyIKE tells why an IKE SA has ended.
+// whyIKE returns why an IKE SA has ended.
 func (e *endings) whyIKE(id uint32) Reason {
-	for _, m := range []map[uint32]Reason{e.doomedIKE, e.toldIKE} {
+	for _, m := range []map[uint32]Reason{e.expectedIKE, e.loggedIKE} {
 		if r := m[id]; r != "" {
 			return r
 		}
@@ -103,7 +103,7 @@ func (e *endings) whyIKE(id uint32) Reason {
 	return ReasonElsewhere
 }
 
-// last tells why the child of a name went last, or is about to go; "": not known
+// last returns why the child of a name went last, or is about to go; "": not known
 // yet.
 func (e *endings) last(name string) Reason {
 	r := e.latest[name]
@@ -167,8 +167,8 @@ func (e *endings) drop(c charon.Child) {
 		put(&e.reported, c.UniqueID, true)
 	}
 	delete(e.known, c.UniqueID)
-	delete(e.doomed, c.UniqueID)
-	delete(e.told, c.SPIOut)
+	delete(e.expected, c.UniqueID)
+	delete(e.logged, c.SPIOut)
 }
 
 // of returns the known children which match.

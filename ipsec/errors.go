@@ -10,21 +10,21 @@ import (
 )
 
 var (
-	// ErrUnknownPeer tells that no peer of that name or address is configured.
+	// ErrUnknownPeer means that no peer of that name or address is configured.
 	ErrUnknownPeer = errors.New("unknown peer")
-	// ErrPeerExists tells that the name or the address pair and port is taken.
+	// ErrPeerExists means that the name or the address pair and port is taken.
 	ErrPeerExists = errors.New("the peer exists already")
-	// ErrClosed tells that the Manager has been closed.
+	// ErrClosed means that the Manager has been closed.
 	ErrClosed = errors.New("the IPsec manager is closed")
-	// ErrNotConnected tells that the Manager has no connection to charon at the
+	// ErrNotConnected means that the Manager has no connection to charon at the
 	// moment; it tries to get one.
 	ErrNotConnected = errors.New("not connected to strongSwan")
-	// ErrNotSupervised tells that the Manager does not run, so that nobody would
+	// ErrNotSupervised means that the Manager does not run, so that nobody would
 	// bring a lost SA back.
 	ErrNotSupervised = errors.New("the IPsec manager does not run")
 )
 
-// AdmitError tells why a flow was refused. errors.Is finds its Kind and
+// AdmitError returns why a flow was refused. errors.Is finds its Kind and
 // transport.ErrNotProtected.
 type AdmitError struct {
 	Flow   transport.Flow

@@ -10,6 +10,7 @@ const eventQueue = 256
 
 // board hands events to subscribers without ever waiting for one.
 type board struct {
+	// mu guards the fields below it.
 	mu     sync.Mutex
 	closed bool
 	subs   map[chan Event]struct{}

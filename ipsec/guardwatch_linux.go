@@ -37,14 +37,14 @@ func (m *Manager) watchGuard(ctx context.Context) {
 func (m *Manager) ensureGuard(p *peer) error {
 	m.guarding.Lock()
 	defer m.guarding.Unlock()
-	_, err := m.reconcile([]*peer{p})
+	_, err := m.reconcileLocked([]*peer{p})
 	return err
 }
 
-// reconcile compares the guards of peers with what the kernel has, and adds what
-// is missing. m.guarding is held. Of the peers whose policies somebody had removed
+// reconcileLocked compares the guards of peers with what the kernel has, and adds what
+// is missing. Of the peers whose policies somebody had removed
 // it returns a list; the error is that of the first peer.
-func (m *Manager) reconcile(peers []*peer) (repaired []*peer, first error) {
+func (m *Manager) reconcileLocked(peers []*peer) (repaired []*peer, first error) {
 	status := m.DaemonStatus()
 	var specs []guard.Spec
 	var of []*peer
@@ -79,7 +79,7 @@ func (m *Manager) reconcile(peers []*peer) (repaired []*peer, first error) {
 		p.guarded, p.hadGuard = r.Err == nil && p.tested, true
 		p.ready.Store(p.guarded)
 		if r.Err != nil {
-			p.failed(r.Err)
+			p.failedLocked(r.Err)
 		}
 		again := was && r.Blocks+r.Others > 0
 		if again {
@@ -107,7 +107,7 @@ func (m *Manager) reconcile(peers []*peer) (repaired []*peer, first error) {
 // repairGuards looks after all guards.
 func (m *Manager) repairGuards(ctx context.Context) {
 	m.guarding.Lock()
-	repaired, _ := m.reconcile(m.allPeers())
+	repaired, _ := m.reconcileLocked(m.allPeers())
 	m.guarding.Unlock()
 	m.sweepOrphans(ctx)
 	// Who took the guard's policies has taken charon's as well, and charon does

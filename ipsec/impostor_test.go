@@ -101,9 +101,9 @@ func TestTunnelToElsewhereIsLeftAloneWithoutAStream(t *testing.T) {
 	b.f.set(func() {
 		b.f.sas = []tree{renamed(saOf(p, "beta-out"), "vpn", map[string]string{"remote-id": "gate", "remote-host": "203.0.113.1"})}
 	})
-	b.seekStrangers()
+	b.compareAll()
 	q, _ := b.peer("beta")
-	eventually(t, "seen", func() bool { q.mu.Lock(); defer q.mu.Unlock(); return len(q.lanes[0].foreign) == 1 })
+	eventually(t, "seen", func() bool { q.mu.Lock(); defer q.mu.Unlock(); return len(q.lanes[0].impostors) == 1 })
 	err := b.Prepare(t.Context(), padtest.FlowTo(p))
 	if !errors.Is(err, pad.ErrWrongIdentity) || !strings.Contains(err.Error(), "narrow its traffic selectors") {
 		t.Errorf("dialling: %v", err)

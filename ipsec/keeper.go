@@ -56,7 +56,7 @@ func (p *peer) step(ctx context.Context) time.Duration {
 		p.mu.Lock()
 		var out lanestate.Effect
 		if p.loaded {
-			out = p.tick(ln)
+			out = p.tickLocked(ln)
 		}
 		p.mu.Unlock()
 		later(out.Again)
@@ -95,7 +95,7 @@ func (p *peer) initiate(ctx context.Context, l *ike.Session, ln *lane) {
 	}
 	p.mu.Lock()
 	p.busy = true
-	p.happen(ln, lanestate.AttemptBegins{})
+	p.happenLocked(ln, lanestate.AttemptBegins{})
 	p.counters.Initiations++
 	if again {
 		p.counters.Reinitiations++
@@ -104,7 +104,7 @@ func (p *peer) initiate(ctx context.Context, l *ike.Session, ln *lane) {
 	for w := range ln.waiters {
 		asked[w] = struct{}{}
 	}
-	p.restate()
+	p.restateLocked()
 	p.mu.Unlock()
 
 	// On an IKE SA that the peer has forgotten, an exchange is repeated in vain
@@ -124,13 +124,13 @@ func (p *peer) initiate(ctx context.Context, l *ike.Session, ln *lane) {
 	gone := p.m.currentSession() != l
 	p.mu.Lock()
 	p.busy = false
-	out := p.happen(ln, lanestate.AttemptEnds{Failed: err != nil, Crossed: crossed(err, hadIKE), Narrowed: len(ln.narrowed) > 0,
+	out := p.happenLocked(ln, lanestate.AttemptEnds{Failed: err != nil, Crossed: crossed(err, hadIKE), Narrowed: len(ln.narrowed) > 0,
 		Cut: ctx.Err() != nil || gone, Draw: rand.Float64()})
 	switch out.Fault {
 	case lanestate.NoFault:
 		err = nil
-	case lanestate.FaultForeign:
-		err = p.foreignError(ln)
+	case lanestate.FaultImpostor:
+		err = p.impostorErrorLocked(ln)
 	case lanestate.FaultNarrowed:
 		err = narrowedError(&cfg, ln)
 	case lanestate.FaultVanished:
@@ -139,7 +139,7 @@ func (p *peer) initiate(ctx context.Context, l *ike.Session, ln *lane) {
 	}
 	if out.Do.Has(lanestate.Refuse) {
 		p.counters.Failures++
-		p.failed(err)
+		p.failedLocked(err)
 		for w := range asked {
 			if _, still := ln.waiters[w]; still {
 				w <- err
@@ -153,7 +153,7 @@ func (p *peer) initiate(ctx context.Context, l *ike.Session, ln *lane) {
 		narrowed = slices.Clone(ln.narrowed)
 	}
 	why := needs[ln.life.Why()]
-	p.restate()
+	p.restateLocked()
 	p.mu.Unlock()
 	for _, c := range narrowed {
 		p.endChild(ctx, l, c, ReasonMismatch, true)
@@ -164,21 +164,21 @@ func (p *peer) initiate(ctx context.Context, l *ike.Session, ln *lane) {
 	p.m.note(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.Name, Reason: why, Detail: err.Error()})
 	if errors.Is(err, negotiation.ErrUnreachable) {
 		// The half-open IKE SA would repeat its packets ever more rarely.
-		p.doomIKE(ReasonStale)
+		p.expectEndOfIKE(ReasonStale)
 		if _, err := l.Terminate(ctx, cfg.Name, charon.Section("ike", cfg.Name), true); err != nil && ctx.Err() == nil {
 			p.m.cfg.Logger.Debug("could not end an IKE SA without answer", "peer", cfg.Name, "err", err)
 		}
 	}
 }
 
-// crossed tells that an exchange on an IKE SA that was up may have failed since a
+// crossed reports whether an exchange on an IKE SA that was up may have failed since a
 // delete has crossed it: strongSwan gives no reason then.
 func crossed(err error, hadIKE bool) bool {
 	n, ok := errors.AsType[*negotiation.Error](err)
 	return hadIKE && ok && n.Kind == negotiation.ErrFailed && n.Advice == ""
 }
 
-// narrowedError tells why the peer has agreed to a part of a lane only; p.mu is
+// narrowedError returns why the peer has agreed to a part of a lane only; p.mu is
 // held.
 func narrowedError(cfg *pad.Peer, ln *lane) error {
 	c := ln.narrowed[0]
@@ -194,7 +194,7 @@ func splitAdvice(peer, own int) string {
 	return fmt.Sprintf("the peer splits its link into %d child SAs per direction, and this host into %d: set child_sas to the same number on both", peer, own)
 }
 
-// splitAnew tells into how many blocks the peer splits its link, if a lane's
+// splitAnew returns into how many blocks the peer splits its link, if a lane's
 // narrowed children show that it is another number than ours; else 0.
 func splitAnew(l *lane, n int) int {
 	for _, c := range l.narrowed {
@@ -222,7 +222,7 @@ func (p *peer) reject(ctx context.Context, l *ike.Session, ln *lane) {
 	}
 	err := &negotiation.Error{Peer: cfg.Name, Child: ln.Name, Kind: negotiation.ErrTrafficSelectors, Advice: splitAdvice(n, cfg.Children)}
 	p.counters.Failures++
-	p.failed(err)
+	p.failedLocked(err)
 	p.mu.Unlock()
 	p.m.note(Event{Kind: EventFailed, Peer: cfg.Name, Child: ln.Name, Reason: ReasonMismatch, Detail: err.Error()})
 	for _, c := range narrowed {
@@ -231,9 +231,9 @@ func (p *peer) reject(ctx context.Context, l *ike.Session, ln *lane) {
 	_ = p.refresh(ctx)
 }
 
-// endChild ends one child, and tells whether charon had it.
+// endChild ends one child, and reports whether charon had it.
 func (p *peer) endChild(ctx context.Context, l *ike.Session, c charon.Child, why Reason, force bool) bool {
-	p.doom(why, func(_ uint32, k charon.Child) bool { return k.UniqueID == c.UniqueID })
+	p.expectEnd(why, func(_ uint32, k charon.Child) bool { return k.UniqueID == c.UniqueID })
 	n, err := l.Terminate(ctx, c.Name, charon.Section("child-id", charon.Uint(c.UniqueID)), force)
 	if err != nil && ctx.Err() == nil {
 		p.m.cfg.Logger.Debug("could not end a child SA", "peer", p.name, "child", c.Name, "reason", why, "err", err)

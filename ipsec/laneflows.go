@@ -6,13 +6,13 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 )
 
-// happen takes an event to a lane's state machine and does at once what that asks for; what
-// takes time is left to the caller. p.mu is held.
-func (p *peer) happen(l *lane, e lanestate.Event) lanestate.Effect {
-	return p.happenAt(p.m.now(), l, e)
+// happenLocked takes an event to a lane's state machine and does at once what that asks for;
+// what takes time is left to the caller.
+func (p *peer) happenLocked(l *lane, e lanestate.Event) lanestate.Effect {
+	return p.happenAtLocked(p.m.now(), l, e)
 }
 
-func (p *peer) happenAt(now time.Time, l *lane, e lanestate.Event) lanestate.Effect {
+func (p *peer) happenAtLocked(now time.Time, l *lane, e lanestate.Event) lanestate.Effect {
 	var out lanestate.Effect
 	l.life, out = l.life.Next(now, e)
 	l.up.Store(l.life.State() == lanestate.Up)
@@ -38,12 +38,12 @@ func (p *peer) happenAt(now time.Time, l *lane, e lanestate.Event) lanestate.Eff
 		l.answer(nil)
 	}
 	if out.Do.Has(lanestate.Blame) {
-		err := p.foreignError(l)
-		p.failed(err)
+		err := p.impostorErrorLocked(l)
+		p.failedLocked(err)
 		l.answer(err)
 	}
 	if out.Do.Has(lanestate.Kick) {
-		return p.happenAt(now, l, lanestate.Kicked{Stuck: l.kickWaiting(out.Do.Has(lanestate.KickAll))})
+		return p.happenAtLocked(now, l, lanestate.Kicked{Stuck: l.kickWaiting(out.Do.Has(lanestate.KickAll))})
 	}
 	return out
 }
@@ -58,7 +58,7 @@ var needs = map[lanestate.Need]Reason{
 	lanestate.NeedRenewal:  ReasonStale,
 }
 
-// answer ends the calls of Prepare that wait; the peer's mutex is held.
+// answer ends the calls of Prepare that wait.
 func (l *lane) answer(err error) {
 	for w := range l.waiters {
 		w <- err
@@ -67,16 +67,16 @@ func (l *lane) answer(err error) {
 	l.countWaiters()
 }
 
-// countWaiters has the state machine know how many calls wait; the peer's mutex is held.
+// countWaiters has the state machine know how many calls wait.
 func (l *lane) countWaiters() {
 	l.life, _ = l.life.Next(time.Time{}, lanestate.Waiters(len(l.waiters)))
 }
 
-// tick asks what a lane needs now; p.mu is held.
-func (p *peer) tick(l *lane) lanestate.Effect {
+// tickLocked asks what a lane needs now.
+func (p *peer) tickLocked(l *lane) lanestate.Effect {
 	now := p.m.now() // of the question and of the answer, or there would be another question
 	e := lanestate.Tick{IdleReap: p.cfg.IdleReap}
-	out := p.happenAt(now, l, e)
+	out := p.happenAtLocked(now, l, e)
 	if out.Ask == 0 {
 		return out
 	}
@@ -93,11 +93,11 @@ func (p *peer) tick(l *lane) lanestate.Effect {
 	if out.Ask.Has(lanestate.AskSilence) {
 		e.Silence = l.silence(now)
 	}
-	return p.happenAt(now, l, e)
+	return p.happenAtLocked(now, l, e)
 }
 
-// kickWaiting kicks the flows that have data waiting, or all of them, and tells whether TCP has
-// repeated data of one of them in vain so far; p.mu is held.
+// kickWaiting kicks the flows that have data waiting, or all of them, and reports whether TCP
+// has repeated data of one of them in vain so far.
 func (l *lane) kickWaiting(all bool) (stuck bool) {
 	for f := range l.flows {
 		if n, err := f.Outq(); err == nil && (n > 0 || all) {
@@ -107,8 +107,7 @@ func (l *lane) kickWaiting(all bool) (stuck bool) {
 	return stuck
 }
 
-// waiting tells whether a flow of the lane has data that was not acknowledged;
-// p.mu is held.
+// waiting reports whether a flow of the lane has data that was not acknowledged.
 func (l *lane) waiting() bool {
 	for f := range l.flows {
 		if !f.admitted {

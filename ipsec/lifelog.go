@@ -10,6 +10,7 @@ import (
 // lifeLog writes a line for each event in the life of SAs. In a storm a peer
 // gets linesPerSecond of each kind, and then how many there were beside them.
 type lifeLog struct {
+	// mu guards the field below it.
 	mu      sync.Mutex
 	windows map[lineKey]*lineWindow
 }
@@ -26,7 +27,7 @@ type lineWindow struct {
 	level   slog.Level
 }
 
-// take tells whether a line may be written now, and how many were left out
+// take reports whether a line may be written now, and how many were left out
 // before it.
 func (l *lifeLog) take(k lineKey, level slog.Level, now time.Time) (write bool, missed int) {
 	l.mu.Lock()
@@ -66,7 +67,7 @@ func (l *lifeLog) flush(now time.Time) map[lineKey]lineWindow {
 	return out
 }
 
-// note tells subscribers and the log of an event.
+// note reports an event to subscribers and in the log.
 func (m *Manager) note(e Event) {
 	m.board.post(e)
 	level := slog.LevelInfo

@@ -20,7 +20,7 @@ import (
 // the configuration leaves nothing behind; one of the guard, or of its self-test,
 // leaves what could be blocked: guard.Remove takes it down. If
 // charon is not there the peer is loaded when it comes, and the error is nil:
-// PeerStatus tells. If charon refuses the connection, the guard stays and the
+// PeerStatus says so. If charon refuses the connection, the guard stays and the
 // error says why; RemovePeer removes it.
 func (m *Manager) AddPeer(ctx context.Context, cfg pad.Peer) error {
 	cfg, err := cfg.WithDefaults()
@@ -70,14 +70,14 @@ func (m *Manager) AddPeer(ctx context.Context, cfg pad.Peer) error {
 		return ErrClosed
 	}
 	m.peers[cfg.Name] = p
-	m.index(p, true)
+	m.indexLocked(p, true)
 	l := m.session
 	m.wg.Go(func() { p.keep(keeping) })
 	m.mu.Unlock()
 	if l == nil {
 		return nil
 	}
-	return m.unlessGone(l, m.bringUp(ctx, l, p))
+	return m.unlessGone(l, m.bringUpLocked(ctx, l, p))
 }
 
 // warn logs what is allowed and dangerous all the same. Keys that strongSwan
@@ -112,10 +112,10 @@ func (m *Manager) update(ctx context.Context, p *peer, cfg pad.Peer) error {
 	if l == nil {
 		return nil
 	}
-	return m.unlessGone(l, m.bringUp(ctx, l, p))
+	return m.unlessGone(l, m.bringUpLocked(ctx, l, p))
 }
 
-// sameEnds tells whether two configurations are of the same hosts and flows.
+// sameEnds reports whether two configurations are of the same hosts and flows.
 func (p *peer) sameEnds(o *pad.Peer) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,13 +157,13 @@ func (m *Manager) RemovePeer(ctx context.Context, name string, keep ...pad.Link)
 func (m *Manager) retire(ctx context.Context, p *peer, keep []pad.Link) error {
 	m.mu.Lock()
 	delete(m.peers, p.name)
-	m.index(p, false)
+	m.indexLocked(p, false)
 	l := m.session
 	m.mu.Unlock()
 	p.stop()
 	<-p.done
 	var errs []error
-	p.doomIKE(ReasonRemoved)
+	p.expectEndOfIKE(ReasonRemoved)
 	if l != nil {
 		if _, err := l.Terminate(ctx, p.name, charon.Section("ike", p.name), true); err != nil {
 			errs = append(errs, err)
@@ -171,7 +171,7 @@ func (m *Manager) retire(ctx context.Context, p *peer, keep []pad.Link) error {
 		errs = append(errs, l.Unload(ctx, p.name))
 	}
 	p.applying.Lock()
-	p.apply(nil, false)
+	p.applyLocked(nil, false)
 	p.applying.Unlock()
 	p.mu.Lock()
 	for _, ln := range p.lanes {
@@ -200,15 +200,15 @@ func (m *Manager) SAs(ctx context.Context) ([]charon.SA, error) {
 	var ours []charon.SA
 	for _, sa := range all {
 		if p, err := m.peer(sa.Peer); err == nil {
-			ours = append(ours, p.dress(sa))
+			ours = append(ours, p.annotate(sa))
 		}
 	}
 	slices.SortStableFunc(ours, func(a, b charon.SA) int { return cmp.Compare(a.Peer, b.Peer) })
 	return ours, nil
 }
 
-// dress adds to a listed SA what only this package knows.
-func (p *peer) dress(sa charon.SA) charon.SA {
+// annotate adds to a listed SA what only this package knows.
+func (p *peer) annotate(sa charon.SA) charon.SA {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sa.Gateway = sa.RemoteHost != p.cfg.Remote
@@ -232,7 +232,7 @@ func (p *peer) dress(sa charon.SA) charon.SA {
 func (m *Manager) DeleteChild(ctx context.Context, name, child string) (int, error) {
 	return m.eachChild(ctx, name, child, func(p *peer, l *ike.Session, child string) (int, error) {
 		ids := p.installedIDs(child)
-		p.doom(ReasonHere, func(_ uint32, c charon.Child) bool { return c.Name == child })
+		p.expectEnd(ReasonHere, func(_ uint32, c charon.Child) bool { return c.Name == child })
 		n, err := l.Terminate(ctx, child, charon.Section("ike", name, "child", child), false)
 		if !charon.Refused(err, "") || p.refresh(ctx) != nil {
 			return n, err
@@ -265,7 +265,7 @@ func (m *Manager) DeleteIKE(ctx context.Context, name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	p.doomIKE(ReasonHere)
+	p.expectEndOfIKE(ReasonHere)
 	n, err := l.Terminate(ctx, name, charon.Section("ike", name), false)
 	return n, errors.Join(err, p.refresh(ctx))
 }

@@ -43,19 +43,22 @@ type Manager struct {
 	setBlocks   func(netns string, gone []guard.LinkKey, add []guard.BlockEntry) error
 	checkBlocks func(netns string) (faults []string, err error)
 
-	lines     lifeLog
-	strangers flights[struct{}] // comparisons of all SAs with the peers' links
-	losses    flights[struct{}] // comparisons of what charon has with what it was given
-	relook    backoff           // of the next such comparison; its flight serialises
+	lines       lifeLog
+	comparisons flights[struct{}] // comparisons of all SAs with the peers' links
+	losses      flights[struct{}] // comparisons of what charon has with what it was given
+	relook      backoff           // of the next such comparison; its flight serialises
 
+	// Locks are taken in this order: editing, guarding or blocking, a peer's applying, its
+	// mu, mu.
 	editing  sync.Mutex // serialises AddPeer, RemovePeer and the loading of peers
 	guarding sync.Mutex // serialises changes of the kernel's policies
 	blocking sync.Mutex // serialises changes of the kernel's blocks
 
 	blocksRead    bool          // those of an earlier life are known; guarded by blocking
-	blocksUnknown bool          // the kernel would not tell of them; guarded by blocking
+	blocksUnknown bool          // the kernel did not list them; guarded by blocking
 	reblocked     chan struct{} // one slot: there is a new block
 
+	// mu guards the fields below it.
 	mu             sync.Mutex
 	wg             sync.WaitGroup
 	closed         bool
@@ -107,7 +110,7 @@ func New(cfg Config) (*Manager, error) {
 	m.relook = backoff{min: reloadSettle, max: ike.SignPoll}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.lists = flights[[]charon.SA]{call: m.readAll, work: m.goWork}
-	m.strangers = flights[struct{}]{call: m.readStrangers, work: m.goWork, pace: &pace{ctx: m.ctx}}
+	m.comparisons = flights[struct{}]{call: m.readAndCompare, work: m.goWork, pace: &pace{ctx: m.ctx}}
 	m.losses = flights[struct{}]{call: m.reloadLost, work: m.goWork, pace: &pace{ctx: m.ctx}}
 	m.firstTry = sync.OnceFunc(func() { close(m.tried) })
 	return m, nil
@@ -176,15 +179,15 @@ func (m *Manager) attach(ctx context.Context, up func()) error {
 		if p.isLoaded() { // added since the link is up
 			continue
 		}
-		if err := m.bringUp(ctx, l, p); err != nil && ctx.Err() == nil {
+		if err := m.bringUpLocked(ctx, l, p); err != nil && ctx.Err() == nil {
 			m.cfg.Logger.Error("could not hand the peer to strongSwan", "peer", p.name, "err", err)
 		}
 	}
 	m.editing.Unlock()
-	m.seekStrangers()
+	m.compareAll()
 	return l.Follow(ctx, m.viciEvent, func() error {
 		m.flushLog()
-		m.seekStrangers() // which refreshes peers whose SAs are not what is believed
+		m.compareAll() // which refreshes peers whose SAs are not what is believed
 		m.seekLosses()
 		return l.Ping(ctx)
 	})
@@ -217,11 +220,11 @@ func (m *Manager) detach(l *ike.Session) {
 	m.mu.Unlock()
 	for _, p := range m.allPeers() {
 		p.mu.Lock()
-		p.loaded, p.strangers = false, nil
+		p.loaded, p.ofOthers = false, nil
 		p.mu.Unlock()
 		p.allDown(ReasonCharon)
 		p.applying.Lock()
-		p.apply(nil, true)
+		p.applyLocked(nil, true)
 		p.applying.Unlock()
 	}
 }
@@ -236,9 +239,9 @@ func (m *Manager) noteDaemon(err error) {
 	}
 }
 
-// bringUp hands a peer to charon: its guard, its key and connection, what it has
-// of SAs. m.editing is held.
-func (m *Manager) bringUp(ctx context.Context, l *ike.Session, p *peer) error {
+// bringUpLocked hands a peer to charon: its guard, its key and connection, what it has
+// of SAs.
+func (m *Manager) bringUpLocked(ctx context.Context, l *ike.Session, p *peer) error {
 	err := m.ensureGuard(p)
 	cfg := p.config()
 	m.noteOrphans(ctx, p)
@@ -247,7 +250,7 @@ func (m *Manager) bringUp(ctx context.Context, l *ike.Session, p *peer) error {
 	}
 	if err != nil {
 		p.mu.Lock()
-		p.failed(err)
+		p.failedLocked(err)
 		p.mu.Unlock()
 		return err
 	}
@@ -259,7 +262,7 @@ func (m *Manager) bringUp(ctx context.Context, l *ike.Session, p *peer) error {
 	p.lastErr = ""
 	for _, ln := range p.lanes {
 		if ln.Role == pad.Dialler && ln.Link == p.links[0] && !cfg.OnDemand {
-			p.happen(ln, lanestate.Greet{})
+			p.happenLocked(ln, lanestate.Greet{})
 		}
 	}
 	p.mu.Unlock()

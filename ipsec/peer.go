@@ -26,7 +26,7 @@ type lane struct {
 	// By the last list.
 	installed []charon.Child
 	narrowed  []charon.Child // those that the peer has agreed to in part only
-	foreign   []foreign      // children of others that would carry the lane's flows
+	impostors []impostor     // children of others that would carry the lane's flows
 
 	flows   map[*protection]struct{}
 	waiters map[chan error]struct{} // calls of Prepare
@@ -55,6 +55,7 @@ type peer struct {
 	applying sync.Mutex // held while a list is compared with the link and applied
 	steered  bool       // there is a route for it; guarded by applying
 
+	// mu guards the fields below it.
 	mu          sync.Mutex
 	cfg         pad.Peer
 	lanes       []*lane // those for flows that this host dials first
@@ -72,9 +73,9 @@ type peer struct {
 	came        map[uint32]bool // IKE SAs that charon says are up, and no list has had yet
 	live        []charon.SA     // by the last list
 	endings     endings
-	settling    bool      // a goroutine waits for reasons
-	strangers   []foreign // children of other connections that overlap with this peer's
-	busy        bool      // an attempt is under way
+	settling    bool       // a goroutine waits for reasons
+	ofOthers    []impostor // children of other connections that overlap with this peer's
+	busy        bool       // an attempt is under way
 	lastErr     string
 	lastFailure error // what lastErr is the text of
 	lastErrAt   time.Time
@@ -99,11 +100,11 @@ func (p *peer) poke() {
 	}
 }
 
-// leads tells whether this host is the one of the two that acts first where both
+// leads reports whether this host is the one of the two that acts first where both
 // might: the one with the lower address.
 func (p *peer) leads() bool { return p.local.Less(p.remote) }
 
-// laneNamed returns the lane of a child, or nil; p.mu need not be held.
+// laneNamed returns the lane of a child, or nil.
 func (p *peer) laneNamed(child string) *lane {
 	for _, l := range p.lanes {
 		if l.Name == child {
@@ -113,26 +114,26 @@ func (p *peer) laneNamed(child string) *lane {
 	return nil
 }
 
-// apply takes over what charon lists of this peer; lost tells that charon itself
+// applyLocked takes over what charon lists of this peer; lost means that charon itself
 // has gone.
-func (p *peer) apply(sas []charon.SA, lost bool) {
+func (p *peer) applyLocked(sas []charon.SA, lost bool) {
 	var events []Event
 	p.mu.Lock()
 	hadIKE, before := p.hasIKE, p.ikes
 	p.hasIKE, p.ikes, p.live = false, nil, nil
-	found := p.sort(sas)
+	found := p.sortLocked(sas)
 	// All IKE SAs gone and a new one there: the peer has started afresh and knows
 	// nothing of what it had agreed to.
 	afresh := len(before) > 0 && p.hasIKE && !slices.ContainsFunc(p.ikes, func(id uint32) bool { return slices.Contains(before, id) })
-	anew := p.anew(before)
+	anew := p.anewLocked(before)
 	carried := false
 	for i, l := range p.lanes {
 		had := l.installed
-		events = append(events, p.fresh(l, found[i].foreign)...)
-		l.installed, l.narrowed, l.foreign = found[i].installed, found[i].narrowed, found[i].foreign
+		events = append(events, p.impostorEventsLocked(l, found[i].impostors)...)
+		l.installed, l.narrowed, l.impostors = found[i].installed, found[i].narrowed, found[i].impostors
 		carried = carried || len(l.installed) > 0
-		e := lanestate.Listed{Installed: len(l.installed), Settled: settledChildren(l.installed), Packets: l.packetsIn(), Foreign: len(l.foreign),
-			Named:    slices.ContainsFunc(l.foreign, func(f foreign) bool { return f.conn == p.name }),
+		e := lanestate.Listed{Installed: len(l.installed), Settled: settledChildren(l.installed), Packets: l.packetsIn(), Impostors: len(l.impostors),
+			Named:    slices.ContainsFunc(l.impostors, func(f impostor) bool { return f.conn == p.name }),
 			Mismatch: l.Role == pad.Listener && splitAnew(l, p.cfg.Children) != 0,
 			Replaced: !slices.ContainsFunc(l.installed, func(c charon.Child) bool {
 				return slices.ContainsFunc(had, func(o charon.Child) bool { return o.UniqueID == c.UniqueID })
@@ -145,7 +146,7 @@ func (p *peer) apply(sas []charon.SA, lost bool) {
 			}
 			e.Waiting, e.Reaped, e.Draw = l.waiting(), gone == ReasonIdle, rand.Float64()
 		}
-		out := p.happen(l, e)
+		out := p.happenLocked(l, e)
 		if out.Do.Has(lanestate.Restore) {
 			events = append(events, Event{Kind: EventRestored, Peer: p.name, Child: l.Name, Reason: needs[l.life.Why()],
 				Detail: "streams go on after " + out.Outage.Round(time.Millisecond).String()})
@@ -154,20 +155,20 @@ func (p *peer) apply(sas []charon.SA, lost bool) {
 			events = append(events, Event{Kind: EventPaused, Peer: p.name, Child: l.Name, Reason: gone, Detail: plural(len(l.flows), "stream") + " without an SA"})
 		}
 	}
-	p.restate()
+	p.restateLocked()
 	close(p.changed)
 	p.changed = make(chan struct{})
 	p.mu.Unlock()
-	p.steer(carried)
+	p.steerLocked(carried)
 	for _, e := range events {
 		p.m.note(e)
 	}
 	p.poke()
 }
 
-// anew tells that the peer has made an IKE SA while there was none, and not fresh keys
-// for one: the event of that may come before the list that has it, or after; p.mu is held.
-func (p *peer) anew(before []uint32) (anew bool) {
+// anewLocked reports whether the peer has made an IKE SA while there was none, and not fresh keys
+// for one: the event of that may come before the list that has it, or after.
+func (p *peer) anewLocked(before []uint32) (anew bool) {
 	if p.hasIKE && !slices.ContainsFunc(p.ikes, func(id uint32) bool { return slices.Contains(before, id) }) {
 		p.generation = p.ikes
 	}
@@ -192,11 +193,11 @@ func settledChildren(all []charon.Child) (n int) {
 // findings are what a list has of a lane.
 type findings struct {
 	installed, narrowed []charon.Child
-	foreign             []foreign
+	impostors           []impostor
 }
 
-// sort looks up what a list has of each lane; p.mu is held.
-func (p *peer) sort(sas []charon.SA) []findings {
+// sortLocked looks up what a list has of each lane.
+func (p *peer) sortLocked(sas []charon.SA) []findings {
 	found := make([]findings, len(p.lanes))
 	for i := range sas {
 		sa := &sas[i]
@@ -222,7 +223,7 @@ func (p *peer) sort(sas []charon.SA) []findings {
 				switch {
 				case !c.IsInstalled():
 				case !own && (c.Name == l.Name || charon.Overlap(c.LocalTS, l.Local) && charon.Overlap(c.RemoteTS, l.Remote)):
-					found[j].foreign = append(found[j].foreign, newForeign(sa, c))
+					found[j].impostors = append(found[j].impostors, newImpostor(sa, c))
 				case c.Name != l.Name || !own:
 				case charon.AnyContains(c.LocalTS, l.Local) && charon.AnyContains(c.RemoteTS, l.Remote):
 					found[j].installed = append(found[j].installed, c)
@@ -232,17 +233,17 @@ func (p *peer) sort(sas []charon.SA) []findings {
 			}
 		}
 	}
-	for _, f := range p.strangers {
+	for _, f := range p.ofOthers {
 		for j, l := range p.lanes {
 			if f.covers(l) {
-				found[j].foreign = append(found[j].foreign, f)
+				found[j].impostors = append(found[j].impostors, f)
 			}
 		}
 	}
 	return found
 }
 
-// inherited tells that a child is one that the lane has had already, and waits
+// inherited reports whether a child is one that the lane has had already, and waits
 // with an IKEv1 SA whose hosts authenticate anew: charon hands the children over
 // before that. Their keys are those that the old SA has authenticated.
 func (l *lane) inherited(sa *charon.SA, c charon.Child) bool {
@@ -250,8 +251,8 @@ func (l *lane) inherited(sa *charon.SA, c charon.Child) bool {
 		slices.ContainsFunc(l.installed, func(o charon.Child) bool { return o.UniqueID == c.UniqueID })
 }
 
-// restate works out the state; p.mu is held.
-func (p *peer) restate() {
+// restateLocked works out the state.
+func (p *peer) restateLocked() {
 	s := StateDown
 	for _, l := range p.lanes {
 		switch t := l.state(p.busy); {
@@ -281,7 +282,7 @@ func (l *lane) state(busy bool) State {
 	return StateDown
 }
 
-func (p *peer) failed(err error) {
+func (p *peer) failedLocked(err error) {
 	p.lastErr, p.lastErrAt, p.lastFailure = err.Error(), time.Now(), err
 }
 
@@ -321,7 +322,7 @@ func (p *peer) laneOf(f transport.Flow, outgoing bool) *lane {
 	return nil
 }
 
-// hasLink tells whether a flow is one of the peer's links.
+// hasLink reports whether a flow is one of the peer's links.
 func (p *peer) hasLink(f transport.Flow, outgoing bool) bool {
 	return f.Remote.Addr() == p.remote && slices.ContainsFunc(p.links, func(k pad.Link) bool { return k.Carries(f, outgoing) })
 }

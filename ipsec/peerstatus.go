@@ -16,7 +16,7 @@ func (p *peer) status(plane esp.Plane) Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Status{Peer: p.cfg.Name, State: p.state, Since: p.since, DataPlane: plane, Guarded: p.guarded, Loaded: p.loaded,
-		LocalID: p.cfg.LocalID, RemoteID: p.cfg.RemoteID, Profile: p.cfg.Profile.Name, Live: p.liveStatus(),
+		LocalID: p.cfg.LocalID, RemoteID: p.cfg.RemoteID, Profile: p.cfg.Profile.Name, Live: p.liveStatusLocked(),
 		LastError: p.lastErr, LastErrorAt: p.lastErrAt, ReloadedAt: p.reloadedAt, Counters: p.counters}
 	if p.lastErr != "" {
 		s.Err = p.lastFailure
@@ -50,8 +50,8 @@ func youngest(all []charon.Child) *charon.Child {
 	return last
 }
 
-// liveStatus tells of the youngest IKE SA and its youngest child; p.mu is held.
-func (p *peer) liveStatus() *Live {
+// liveStatusLocked is about the youngest IKE SA and its youngest child.
+func (p *peer) liveStatusLocked() *Live {
 	if len(p.live) == 0 {
 		return nil
 	}
@@ -81,7 +81,7 @@ func plural(n int, what string) string {
 // leastLoaded picks the lane for a flow that this host is about to dial: the one
 // with the fewest flows, those that are on their way included; among equals the
 // one that was picked longest ago; nil if the flow is of none of the peer's
-// links. p.mu need not be held.
+// links.
 func (p *peer) leastLoaded(f transport.Flow) *lane {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 
 // Prepare implements transport.Protector: the guard is checked, and an SA for
 // dialling f's remote address is brought up if there is none. Concurrent calls
-// share one attempt. The error tells what is wrong with the SA, see
+// share one attempt. The error says what is wrong with the SA, see
 // negotiation.Error and charon.Error; it matches transport.ErrAway if the guard is
 // in place and the SA is all that is missing.
 func (m *Manager) Prepare(ctx context.Context, f transport.Flow) error {
@@ -55,18 +55,18 @@ func (m *Manager) prepare(ctx context.Context, p *peer, ln *lane) error {
 	}
 	w := make(chan error, 1)
 	p.mu.Lock()
-	p.happen(ln, lanestate.DialBegins{Until: until})
+	p.happenLocked(ln, lanestate.DialBegins{Until: until})
 	up := ln.life.State() == lanestate.Up
 	if !up {
 		ln.waiters[w] = struct{}{}
 		ln.countWaiters()
 	}
-	p.restate()
+	p.restateLocked()
 	p.mu.Unlock()
 	context.AfterFunc(ctx, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.happen(ln, lanestate.DialOver{})
+		p.happenLocked(ln, lanestate.DialOver{})
 	})
 	if up {
 		p.poke() // which sees to it that the SA leads somewhere
@@ -89,7 +89,7 @@ func (m *Manager) prepare(ctx context.Context, p *peer, ln *lane) error {
 }
 
 // settle gives an IKEv1 peer the time to install its half: the responder does so
-// at the third message of quick mode, and charon tells us that the SA is up when
+// at the third message of quick mode, and charon reports the SA as up when
 // that is sent. A SYN that overtakes it would be lost, and TCP repeats it after
 // a second.
 func (p *peer) settle(ctx context.Context) error {
@@ -112,7 +112,7 @@ func (p *peer) forget(ln *lane, w chan error) {
 	p.mu.Lock()
 	delete(ln.waiters, w)
 	ln.countWaiters()
-	p.restate()
+	p.restateLocked()
 	p.mu.Unlock()
 }
 
@@ -168,7 +168,7 @@ func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c 
 	pr.id, pr.kind = id, fmt.Sprintf("ipsec (%v)", m.DaemonStatus().DataPlane)
 	p.mu.Lock()
 	pr.admitted = true
-	p.happen(ln, lanestate.FlowAdmitted{Dialled: outgoing})
+	p.happenLocked(ln, lanestate.FlowAdmitted{Dialled: outgoing})
 	if outgoing && len(ln.picks) > 0 {
 		ln.picks = ln.picks[1:]
 	}
@@ -323,8 +323,8 @@ type protection struct {
 func (p *peer) enrol(ln *lane, pr *protection) {
 	p.mu.Lock()
 	ln.flows[pr] = struct{}{}
-	p.happen(ln, lanestate.FlowComes{})
-	p.restate()
+	p.happenLocked(ln, lanestate.FlowComes{})
+	p.restateLocked()
 	p.mu.Unlock()
 }
 
@@ -339,9 +339,9 @@ func (pr *protection) Release() {
 	p := pr.p
 	p.mu.Lock()
 	delete(pr.l.flows, pr)
-	p.happen(pr.l, lanestate.FlowLeaves{Admitted: pr.admitted})
+	p.happenLocked(pr.l, lanestate.FlowLeaves{Admitted: pr.admitted})
 	reap := p.cfg.IdleReap > 0
-	p.restate()
+	p.restateLocked()
 	p.mu.Unlock()
 	if reap {
 		p.poke()

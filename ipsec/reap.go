@@ -15,7 +15,7 @@ import (
 // byte brings the child back. The other host sees the delete while its side of
 // the stream is idle as well, and leaves it at that.
 
-// use is for how long a lane's flows have carried nothing; the peer's mutex is held.
+// use is for how long a lane's flows have carried nothing.
 func (l *lane) use(now time.Time, limit time.Duration) lanestate.Use {
 	u := lanestate.Use{Unused: flow.Unheard}
 	for f := range l.flows {
@@ -38,14 +38,14 @@ func (p *peer) reap(ctx context.Context, l *ike.Session, ln *lane) {
 	}
 	if !ended {
 		p.mu.Lock()
-		p.happen(ln, lanestate.ReapFailed{})
+		p.happenLocked(ln, lanestate.ReapFailed{})
 		p.mu.Unlock()
 	}
 	_ = p.refresh(ctx)
 }
 
-// fading tells whether a flow of a lane that is down would soon be given up for
-// its peer's silence: an idle stream has to outlive its SA; p.mu is held.
+// fading reports whether a flow of a lane that is down would soon be given up for
+// its peer's silence: an idle stream has to outlive its SA.
 func (l *lane) fading(now time.Time) bool {
 	for f := range l.flows {
 		if f.admitted && f.Fading(now) {

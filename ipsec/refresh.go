@@ -134,12 +134,12 @@ func (p *peer) readSAs() (struct{}, error) {
 	if p.m.currentSession() != l {
 		return struct{}{}, ErrNotConnected
 	}
-	p.apply(sas, false)
+	p.applyLocked(sas, false)
 	return struct{}{}, nil
 }
 
 // missing reports whether a list lacks a child that carried a lane and whose end no
-// event has told. charon lists one IKE SA after the other: a child that moves to the
+// event has reported. charon lists one IKE SA after the other: a child that moves to the
 // IKE SA which replaces its own (RFC 7296 2.18) may meanwhile be in neither.
 func (p *peer) missing(sas []charon.SA) bool {
 	p.mu.Lock()

@@ -67,7 +67,7 @@ func (m *Manager) reloadOnce() (n int, _ error) {
 			}
 			err = fmt.Errorf("strongSwan has lost the peer's %s, and does not take them again: %w", strings.Join(what, " and "), err)
 			p.mu.Lock()
-			p.failed(err)
+			p.failedLocked(err)
 			p.mu.Unlock()
 			m.note(Event{Kind: EventFailed, Peer: p.name, Detail: err.Error()})
 			continue
@@ -83,7 +83,7 @@ func (m *Manager) reloadOnce() (n int, _ error) {
 	return n, nil
 }
 
-// reloadedSince tells whether charon had lost what it was given for the peer, and
+// reloadedSince reports whether charon had lost what it was given for the peer, and
 // has got it again after the counter of reloads stood at n.
 func (p *peer) reloadedSince(ctx context.Context, n uint64) bool {
 	_, _ = p.m.seekLosses().wait(ctx)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// steer keeps the peer's route in step with its children; p.applying is held.
-func (p *peer) steer(up bool) {
+// steerLocked keeps the peer's route in step with its children; the lock is p.applying.
+func (p *peer) steerLocked(up bool) {
 	if !up && !p.steered {
 		return
 	}
@@ -25,7 +25,7 @@ func (p *peer) steer(up bool) {
 	}
 }
 
-// reaches tells whether the peer has that address and a child that is up.
+// reaches reports whether the peer has that address and a child that is up.
 func (p *peer) reaches(a netip.Addr) bool {
 	return p.remote == a && slices.ContainsFunc(p.lanes, func(l *lane) bool { return l.up.Load() })
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // Screen implements transport.Screener: it refuses a flow of no peer, one of a
-// peer whose guard is not in place yet, and one of a peer that is blocked. It takes no lock that is held for long,
-// and asks nobody.
+// peer whose guard is not in place yet, and one of a peer that is blocked. It takes no lock
+// that is held for long, and asks nobody.
 func (m *Manager) Screen(f transport.Flow) error {
 	f = unmapped(f)
 	m.mu.Lock()
@@ -29,8 +29,8 @@ func (m *Manager) Screen(f transport.Flow) error {
 
 var _ transport.Screener = (*Manager)(nil)
 
-// index keeps the peers by their addresses; m.mu is held.
-func (m *Manager) index(p *peer, add bool) {
+// indexLocked keeps the peers by their addresses.
+func (m *Manager) indexLocked(p *peer, add bool) {
 	rest := slices.DeleteFunc(slices.Clone(m.byAddr[p.remote]), func(o *peer) bool { return o == p })
 	if add {
 		rest = append(rest, p)

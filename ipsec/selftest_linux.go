@@ -9,7 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
-// Blocked tells what the guards have stopped. It fails with the kernel's error.
+// Blocked returns what the guards have stopped. It fails with the kernel's error.
 func (m *Manager) Blocked() (guard.Blocked, error) { return guard.CountBlocked(m.cfg.NetNS) }
 
 // SelfTest tries every guard by guard.Probe. It is done by itself before a peer is used
@@ -36,7 +36,7 @@ func (m *Manager) SelfTest(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// isTested tells whether a guard's self-test has succeeded.
+// isTested reports whether a guard's self-test has succeeded.
 func (p *peer) isTested() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (m *Manager) tryGuards(p *peer, specs []guard.Spec) error {
 		return nil
 	}
 	if errors.Is(err, guard.ErrUntested) {
-		p.failed(err)
+		p.failedLocked(err)
 		return nil
 	}
 	return err

@@ -17,7 +17,7 @@ import (
 // lost, and IKE finds out after minutes if at all. TCP knows sooner: data is sent
 // again and again, and nothing comes back on any stream of the lane.
 
-// silence is for how long nothing was heard on a lane's flows; the peer's mutex is held.
+// silence is for how long nothing was heard on a lane's flows.
 func (l *lane) silence(now time.Time) lanestate.Silence {
 	s := lanestate.Silence{Of: flow.Unheard}
 	var vain []time.Duration
@@ -43,7 +43,7 @@ func (p *peer) revive(ctx context.Context, l *ike.Session, ln *lane) {
 		return
 	}
 	p.mu.Lock()
-	out := p.happen(ln, lanestate.Suspected{Silence: ln.silence(p.m.now()), Draw: rand.Float64()})
+	out := p.happenLocked(ln, lanestate.Suspected{Silence: ln.silence(p.m.now()), Draw: rand.Float64()})
 	all := slices.Clone(ln.installed)
 	if out.Work == lanestate.Renew {
 		p.counters.Stale++
@@ -54,11 +54,11 @@ func (p *peer) revive(ctx context.Context, l *ike.Session, ln *lane) {
 	}
 	p.m.cfg.Logger.Warn("an IPsec SA seems to lead nowhere, and is made anew", "peer", p.name, "child", ln.Name)
 	for _, c := range all {
-		p.doom(ReasonStale, func(_ uint32, k charon.Child) bool { return k.UniqueID == c.UniqueID })
+		p.expectEnd(ReasonStale, func(_ uint32, k charon.Child) bool { return k.UniqueID == c.UniqueID })
 		if _, err := l.TerminateWithin(ctx, reviveWait, c.Name, charon.Section("child-id", charon.Uint(c.UniqueID)), false); err == nil || ctx.Err() != nil {
 			continue
 		}
-		p.doomIKE(ReasonStale)
+		p.expectEndOfIKE(ReasonStale)
 		if _, err := l.Terminate(ctx, p.name, charon.Section("ike", p.name), true); err != nil && ctx.Err() == nil {
 			p.m.cfg.Logger.Debug("could not end an IKE SA without answer", "peer", p.name, "err", err)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 )
 
-// viciEvent takes one event of charon: it is told to subscribers, and the
+// viciEvent takes one event of charon: subscribers get it, and the
 // peer's SAs are listed again.
 func (m *Manager) viciEvent(ev vici.Event) {
 	if ev.Name == "log" {
@@ -32,22 +32,22 @@ func (m *Manager) viciEvent(ev vici.Event) {
 		p, err := m.peer(name)
 		if err != nil {
 			if m.concerns(ike) {
-				m.seekStrangers()
+				m.compareAll()
 			}
 			continue
 		}
-		p.tell(p.heard(ev, up, ike))
+		p.report(p.heard(ev, up, ike))
 		p.beginRefresh()
 	}
 }
 
-// concerns tells whether an IKE SA of a connection that is nobody's here has
+// concerns reports whether an IKE SA of a connection that is nobody's here has
 // children which overlap with a peer's link.
 func (m *Manager) concerns(ike *vici.Message) bool {
 	children := charon.Sub(ike, "child-sas")
 	for _, key := range children.Keys() {
 		for _, section := range []*vici.Message{charon.Sub(children, key), charon.Sub(charon.Sub(children, key), "new")} {
-			f := foreign{child: charon.Child{LocalTS: charon.ParseSelectors(charon.List(section, "local-ts")), RemoteTS: charon.ParseSelectors(charon.List(section, "remote-ts"))}}
+			f := impostor{child: charon.Child{LocalTS: charon.ParseSelectors(charon.List(section, "local-ts")), RemoteTS: charon.ParseSelectors(charon.List(section, "remote-ts"))}}
 			for _, p := range m.allPeers() {
 				for _, l := range p.lanes {
 					if f.covers(l) {
@@ -80,7 +80,7 @@ func (p *peer) heard(ev vici.Event, up bool, ike *vici.Message) (out []Event) {
 			p.endings.ended(ev.Timestamp, k.ike, k.child)
 		}
 		p.endings.open = append(p.endings.open, ending{at: ev.Timestamp, ike: id, isIKE: true})
-		return p.settled(ev.Timestamp)
+		return p.settledLocked(ev.Timestamp)
 	}
 	for _, key := range children.Keys() {
 		section := charon.Sub(children, key)
@@ -105,12 +105,12 @@ func (p *peer) heard(ev vici.Event, up bool, ike *vici.Message) (out []Event) {
 			p.endings.ended(ev.Timestamp, id, charon.ParseChild(section, key, ev.Timestamp))
 		}
 	}
-	return append(out, p.settled(ev.Timestamp)...)
+	return append(out, p.settledLocked(ev.Timestamp)...)
 }
 
-// settled counts and reports ends of SAs whose reason is known by now, and sees
-// to the others later; p.mu is held.
-func (p *peer) settled(now time.Time) (out []Event) {
+// settledLocked counts ends of SAs whose reason is known by now, returns their events, and
+// sees to the others later.
+func (p *peer) settledLocked(now time.Time) (out []Event) {
 	ended, why := p.endings.settle(now)
 	for i, x := range ended {
 		if x.isIKE {
@@ -144,15 +144,15 @@ func (p *peer) settleLater() {
 	for more := true; more; {
 		sleep(p.m.ctx, reasonWait)
 		p.mu.Lock()
-		events := p.settled(time.Now())
+		events := p.settledLocked(time.Now())
 		more = len(p.endings.open) > 0 && p.m.ctx.Err() == nil
 		p.settling = more
 		p.mu.Unlock()
-		p.tell(events)
+		p.report(events)
 	}
 }
 
-func (p *peer) tell(events []Event) {
+func (p *peer) report(events []Event) {
 	for _, e := range events {
 		e.Peer = p.name
 		p.m.note(e)
@@ -176,24 +176,24 @@ func (p *peer) allDown(why Reason) {
 		out = append(out, childEvent(EventChildDown, why, k.child))
 	}
 	// A new charon numbers its SAs from 1 again.
-	out = append(p.settled(time.Now().Add(reasonWait)), out...)
+	out = append(p.settledLocked(time.Now().Add(reasonWait)), out...)
 	p.endings = endings{latest: p.endings.latest}
 	p.mu.Unlock()
-	p.tell(out)
+	p.report(out)
 }
 
-// doom notes why children are about to be ended here.
-func (p *peer) doom(why Reason, match func(ike uint32, c charon.Child) bool) {
+// expectEnd notes why children are about to be ended here.
+func (p *peer) expectEnd(why Reason, match func(ike uint32, c charon.Child) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.endings.doom(why, match)
+	p.endings.expect(why, match)
 }
 
-func (p *peer) doomIKE(why Reason) {
+func (p *peer) expectEndOfIKE(why Reason) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, id := range p.ikes {
-		put(&p.endings.doomedIKE, id, why)
+		put(&p.endings.expectedIKE, id, why)
 	}
 }
 
@@ -205,9 +205,9 @@ func (m *Manager) charonSaid(conn, line string) {
 	}
 	p.mu.Lock()
 	p.endings.said(line, p.ikes)
-	events := p.settled(time.Now())
+	events := p.settledLocked(time.Now())
 	p.mu.Unlock()
-	p.tell(events)
+	p.report(events)
 }
 
 // said takes a line of charon's log about a connection that has these IKE SAs.
@@ -216,17 +216,17 @@ func (e *endings) said(line string, ikes []uint32) {
 	case !told:
 		if strings.HasPrefix(line, ike.SaidGivingUp) {
 			for _, id := range ikes {
-				put(&e.toldIKE, id, ReasonStale)
+				put(&e.loggedIKE, id, ReasonStale)
 			}
 		}
 	case strings.HasPrefix(rest, "IKE_SA "):
 		_, id, _ := strings.Cut(strings.TrimSuffix(rest, "]"), "[")
 		if n, err := strconv.ParseUint(id, 10, 32); err == nil {
-			put(&e.toldIKE, uint32(n), ReasonPeer)
+			put(&e.loggedIKE, uint32(n), ReasonPeer)
 		}
 	default:
 		if _, spi, ok := strings.Cut(rest, "CHILD_SA with SPI "); ok && !strings.Contains(rest, "unknown") {
-			put(&e.told, spi, ReasonPeer)
+			put(&e.logged, spi, ReasonPeer)
 		}
 	}
 }

@@ -122,8 +122,8 @@ func TestWhatIsRememberedOfEndingsIsBounded(t *testing.T) {
 		e.said(fmt.Sprintf("received DELETE for IKE_SA beta[%d]", i), nil)
 		e.came(uint32(i), charon.Child{Name: fmt.Sprint(i), UniqueID: uint32(i), State: charon.StateInstalled})
 	}
-	if len(e.told) > maxEndings || len(e.toldIKE) > maxEndings || len(e.known) > maxEndings {
-		t.Errorf("%d, %d and %d entries", len(e.told), len(e.toldIKE), len(e.known))
+	if len(e.logged) > maxEndings || len(e.loggedIKE) > maxEndings || len(e.known) > maxEndings {
+		t.Errorf("%d, %d and %d entries", len(e.logged), len(e.loggedIKE), len(e.known))
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/pki"
 )
 
-// ErrCredential tells that a certificate, private key or authority was refused.
+// ErrCredential means that a certificate, private key or authority was refused.
 var ErrCredential = errors.New("credential refused")
 
 // Revocation is how certain it has to be that the peer's certificate was not
@@ -141,7 +141,7 @@ func (c *Credential) Reveal() (kind string, der []byte, err error) {
 	return "", nil, checkKey(c.key.Public())
 }
 
-// CheckTime tells whether the certificates are valid at a time: the error wraps
+// CheckTime checks whether the certificates are valid at a time: the error wraps
 // ErrCertExpired or ErrCertNotYet. LoadCredential does not look at it, so that a
 // peer is guarded even if nothing can be said to it any longer.
 func (c *Credential) CheckTime(at time.Time) error {
@@ -167,7 +167,7 @@ func (c *Credential) Equal(o *Credential) bool {
 	return slices.EqualFunc(c.chain, o.chain, (*x509.Certificate).Equal)
 }
 
-// String tells whose certificate it is.
+// String says whose certificate it is.
 func (c *Credential) String() string {
 	if c == nil || len(c.chain) == 0 {
 		return "no credential"
@@ -175,16 +175,16 @@ func (c *Credential) String() string {
 	return fmt.Sprintf("certificate of %v, key %s", c.chain[0].Subject, redacted)
 }
 
-// GoString does not tell the key.
+// GoString does not show the key.
 func (c *Credential) GoString() string { return c.String() }
 
 // Format does not write the key, whatever the verb.
 func (c *Credential) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, c.String()) }
 
-// LogValue does not tell the key.
+// LogValue does not show the key.
 func (c *Credential) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// MarshalText does not tell the key. It does not fail.
+// MarshalText does not show the key. It does not fail.
 func (c *Credential) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // Authority is who may have issued the peer's certificate, and where to ask
@@ -258,7 +258,7 @@ func (a Authority) Validate() error {
 	return nil
 }
 
-// findable tells whether strongSwan applies CRLURIs to the authority. It looks
+// findable reports whether strongSwan applies CRLURIs to the authority. It looks
 // for them by the certificate's key id, and compares that with the SHA-1 of the
 // key (RFC 5280 4.2.1.2 method 1); with another id it passes over the list and
 // says nothing.

@@ -10,8 +10,8 @@ var (
 	ErrCertUntrusted = errors.New("the certificate is of another authority")
 	ErrCertIdentity  = errors.New("the certificate is not of the expected identity")
 	ErrCertStatus    = errors.New("whether the certificate was revoked is not known")
-	// ErrKeyMismatch tells that a private key is not that of the certificate.
+	// ErrKeyMismatch means that a private key is not that of the certificate.
 	ErrKeyMismatch = errors.New("the private key is not that of the certificate")
-	// ErrNotAuthority tells that a certificate is not an authority's.
+	// ErrNotAuthority means that a certificate is not an authority's.
 	ErrNotAuthority = errors.New("the certificate is not an authority's")
 )

@@ -11,10 +11,10 @@ import (
 	"os"
 )
 
-// ErrSecretFile tells that a file of a pre-shared or private key was refused.
+// ErrSecretFile means that a file of a pre-shared or private key was refused.
 var ErrSecretFile = errors.New("secret file refused")
 
-// ErrSecretShort tells that a pre-shared key has too little material.
+// ErrSecretShort means that a pre-shared key has too little material.
 var ErrSecretShort = errors.New("pre-shared key too short")
 
 const (
@@ -159,20 +159,20 @@ func (s Secret) Equal(o Secret) bool { return bytes.Equal(s.bytes(), o.bytes()) 
 // to get at it.
 func (s Secret) Reveal() []byte { return bytes.Clone(s.bytes()) }
 
-// String does not tell the key.
+// String does not show the key.
 func (s Secret) String() string { return redacted }
 
-// GoString does not tell the key.
+// GoString does not show the key.
 func (s Secret) GoString() string { return redacted }
 
 // Format does not write the key, whatever the verb.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, redacted) }
 
-// LogValue does not tell the key.
+// LogValue does not show the key.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(redacted) }
 
-// MarshalText does not tell the key, to JSON, YAML and the like. It does not fail.
+// MarshalText does not show the key, to JSON, YAML and the like. It does not fail.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// MarshalJSON does not tell the key. It does not fail.
+// MarshalJSON does not show the key. It does not fail.
 func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }

@@ -136,7 +136,7 @@ func (c *Conn) callError(ctx context.Context, cmd, about string, m *vici.Message
 	return e
 }
 
-// errClosed tells that the socket for events was closed by charon.
+// errClosed means that the socket for events was closed by charon.
 var errClosed = errors.New("charon closed the connection")
 
 // Ended is why the connection for events is no more: an *Error of ErrGone or
@@ -211,6 +211,7 @@ type framedConn struct {
 
 	buf []byte // what is left of the packet that is being handed over
 
+	// mu guards the fields below it.
 	mu      sync.Mutex
 	holding bool
 	held    [][]byte // events that wait

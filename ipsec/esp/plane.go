@@ -56,7 +56,7 @@ const Plugin = "kernel-libipsec"
 // is above 60,000).
 const ChildPriority = 1000
 
-// ErrCannot tells that the data plane lacks a mode or an algorithm.
+// ErrCannot means that the data plane lacks a mode or an algorithm.
 var ErrCannot = errors.New("the data plane cannot do it")
 
 // Offer is what a data plane can do.

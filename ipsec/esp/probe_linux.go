@@ -11,7 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/internal/nsdo"
 )
 
-// ErrNoKernel tells that this kernel cannot hold ESP states.
+// ErrNoKernel means that this kernel cannot hold ESP states.
 var ErrNoKernel = errors.New("this kernel has no ESP")
 
 // ProbeKernel reports whether the kernel can do ESP, by adding an ESP state in a

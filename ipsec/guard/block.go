@@ -48,7 +48,7 @@ func (b Block) String() string {
 	return s
 }
 
-// ErrNoBlock tells that this kernel lacks what a block needs.
+// ErrNoBlock means that this kernel lacks what a block needs.
 var ErrNoBlock = errors.New("this kernel cannot block a peer, since it lacks nf_tables: modprobe nf_tables (CONFIG_NF_TABLES, CONFIG_NF_TABLES_INET)")
 
 // LinkKey is one thing that is dropped: packets from an address whose source or

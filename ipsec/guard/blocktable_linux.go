@@ -265,7 +265,7 @@ func (b *blockTables) write(gone []LinkKey, add []BlockEntry, afresh bool) error
 
 func (f blockFamily) holds(k LinkKey) bool { return k.Addr.BitLen() == int(f.size)*8 }
 
-// faults tells what of the rules is missing.
+// faults returns what of the rules is missing.
 func (b *blockTables) faults() ([]string, error) {
 	t, err := b.exists()
 	if err != nil {
@@ -303,7 +303,7 @@ func (b *blockTables) faults() ([]string, error) {
 	return faults, nil
 }
 
-// CheckBlocks tells what keeps the kernel's blocks from working. It fails with the
+// CheckBlocks returns what keeps the kernel's blocks from working. It fails with the
 // kernel's error.
 func CheckBlocks(netns string) (faults []string, err error) {
 	err = inBlockNS(netns, func(b *blockTables) error {
@@ -313,7 +313,7 @@ func CheckBlocks(netns string) (faults []string, err error) {
 	return faults, err
 }
 
-// BlockFaults tells what keeps the blocks that a network namespace has ("": our
+// BlockFaults returns what keeps the blocks that a network namespace has ("": our
 // own) from working; nil where there are none.
 func BlockFaults(netns string) ([]string, error) {
 	have, err := ReadBlocks(netns)

@@ -16,7 +16,7 @@ type State struct {
 	SPI      uint32
 }
 
-// isChildPolicy tells that charon has installed a policy for a child of the
+// isChildPolicy reports whether charon has installed a policy for a child of the
 // guard's peer: it demands ESP, for the link's port, at the priority that only
 // our children have.
 func isChildPolicy(p *netlink.XfrmPolicy, g Spec) bool {

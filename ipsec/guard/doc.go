@@ -12,7 +12,7 @@
 //     and says so by a *HeldError otherwise.
 //
 // It needs CAP_NET_ADMIN and a kernel with XFRM. Whoever has these privileges as well
-// can take it away: Changes tells of it, Holes says what is missing and what settings
+// can take it away: Changes reports it, Holes says what is missing and what settings
 // of others open a way, and Reconcile puts it back. Where the kernel has no nf_tables,
 // ICMP errors to the peer are stopped whatever they quote. The host's other ports are
 // left as they are.

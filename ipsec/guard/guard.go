@@ -40,7 +40,7 @@ type Spec struct {
 	Tun string
 }
 
-// ErrNoIPv6 tells that this kernel lacks what a guard needs to tell the tun of
+// ErrNoIPv6 means that this kernel lacks what a guard needs to tell the tun of
 // userland ESP from the wire in IPv6.
 var ErrNoIPv6 = errors.New("IPv6 cannot be guarded with userland ESP on this kernel, which lacks the ingress filter (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF); use IPv4, or a kernel with ESP (CONFIG_INET6_ESP)")
 
@@ -108,7 +108,7 @@ type Policy struct {
 	Rule      int                `json:"rule,omitempty"` // preference of the routing rule that it is
 }
 
-// StopsICMP tells that a policy is one of those that stop ICMP errors, of the type
+// StopsICMP reports whether a policy is one of those that stop ICMP errors, of the type
 // that LocalPort has, on a kernel that cannot see what they quote.
 func (p Policy) StopsICMP() bool { return p.Protocol == protoICMP || p.Protocol == protoICMP6 }
 
@@ -145,7 +145,7 @@ type Hole struct {
 	Spec Spec   `json:"-"`
 	What string `json:"what"`
 	Fix  string `json:"fix"`
-	// Shut tells that nothing gets out by it: the link's own packets are stopped,
+	// Shut means that nothing gets out by it: the link's own packets are stopped,
 	// or led astray.
 	Shut bool `json:"shut,omitempty"`
 }

@@ -214,7 +214,7 @@ func (g Spec) blocks() []*netlink.XfrmPolicy {
 	return out
 }
 
-// isOutbound tells whether a policy is one for packets to the peer's own
+// isOutbound reports whether a policy is one for packets to the peer's own
 // address.
 func (g Spec) isOutbound(p *netlink.XfrmPolicy) bool {
 	return p.Dir == netlink.XFRM_DIR_OUT && remoteOf(p) == g.Remote
@@ -275,7 +275,7 @@ func isBlock(p *netlink.XfrmPolicy) bool {
 	return p.Action == netlink.XFRM_POLICY_BLOCK && p.Priority == blockPriority && p.Ifindex == 0 && p.Mark == nil && guardShape(p)
 }
 
-// isAllow tells that a policy is one of those that let ESP's clear side pass.
+// isAllow reports whether a policy is one of those that let ESP's clear side pass.
 func isAllow(p *netlink.XfrmPolicy) bool {
 	if p.Action != netlink.XFRM_POLICY_ALLOW || p.Priority != esp.ChildPriority || !guardShape(p) {
 		return false

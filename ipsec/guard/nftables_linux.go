@@ -42,7 +42,7 @@ func openTables() (*nftables.Conn, error) {
 	return c, nil
 }
 
-// withoutTables tells of an error that this kernel has no nf_tables.
+// withoutTables reports of an error that this kernel has no nf_tables.
 func withoutTables(err error) bool {
 	return errors.Is(err, syscall.EPROTONOSUPPORT) || errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.EAFNOSUPPORT)
 }
@@ -75,7 +75,7 @@ func setElements(change func(*nftables.Set, []nftables.SetElement) error, s *nft
 	return nil
 }
 
-// signatures tells what rules do, a line for each, without the registers, which
+// signatures returns what rules do, a line for each, without the registers, which
 // the kernel numbers in its own way.
 func signatures(rules []*nftables.Rule) string {
 	var b strings.Builder

@@ -12,7 +12,7 @@ import (
 // dataPlane is who does ESP. Everything that differs between the two stands
 // behind it.
 type dataPlane interface {
-	// plan tells what the kernel has to hold for a guard. It changes nothing.
+	// plan returns what the kernel has to hold for a guard. It changes nothing.
 	plan(k *kernel, g Spec) (plan, error)
 	// installed proves that a child that charon lists is in place where its
 	// packets come by.
@@ -48,10 +48,10 @@ type plan struct {
 // step is a part of a guard beside the policies. Policies that are not in the
 // plan give way when every step is done.
 type step struct {
-	// do puts in place what is missing, and tells how much that was if it is worth
+	// do puts in place what is missing, and returns how much that was if it is worth
 	// telling.
 	do func() (int, error)
-	// check tells what is amiss, without changing it.
+	// check returns what is amiss, without changing it.
 	check func() ([]Hole, error)
 }
 

@@ -17,9 +17,9 @@ import (
 )
 
 var (
-	// ErrLeaks tells that a clear packet of a guarded port was not stopped.
+	// ErrLeaks means that a clear packet of a guarded port was not stopped.
 	ErrLeaks = errors.New("the guard does not stop clear packets")
-	// ErrUntested tells that no packet to the peer could be tried: there is
+	// ErrUntested means that no packet to the peer could be tried: there is
 	// no way to it, so that nothing can leave either.
 	ErrUntested = errors.New("the guard could not be tested")
 )

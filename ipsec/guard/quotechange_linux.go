@@ -115,7 +115,7 @@ func (s *guardSet) elements(links map[LinkKey]bool, hosts map[netip.Addr]bool, w
 }
 
 // fillQuotes puts in place at once what the table lacks of all these guards: a change
-// of it takes the kernel long. It tells how much that was of each. What fails is
+// of it takes the kernel long. It returns how much that was of each. What fails is
 // tried by the guards' own steps again, which say so.
 func (k *kernel) fillQuotes(specs []Spec) []int {
 	lacked := make([]int, len(specs))

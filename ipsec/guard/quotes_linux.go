@@ -131,7 +131,7 @@ func isNot(value ...byte) []expr.Any {
 	return []expr.Any{&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: value}}
 }
 
-// some tells that not all of the masked bits are 0.
+// some reports whether not all of the masked bits are 0.
 func some(mask ...byte) []expr.Any {
 	return append([]expr.Any{&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: uint32(len(mask)), Mask: mask, Xor: make([]byte, len(mask))}},
 		isNot(make([]byte, len(mask))...)...)

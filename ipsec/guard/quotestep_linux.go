@@ -12,7 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// coarseTypes are the kernel's own errors, which XFRM policies tell by their type
+// coarseTypes are the kernel's own errors, which XFRM policies know by their type
 // where there is no nf_tables: the selector has it in place of the source port.
 func coarseTypes(a netip.Addr) (transport.Protocol, []int) {
 	if a.Is6() {
@@ -109,7 +109,7 @@ func (k *kernel) removeQuotes(g Spec, left []netlink.XfrmPolicy) error {
 	return errors.Join(errs...)
 }
 
-// isCoarse tells a guard's policy against ICMP from those of its port.
+// isCoarse distinguishes a guard's policy against ICMP from those of its port.
 func isCoarse(p *netlink.XfrmPolicy) bool {
 	return p.Proto == protoICMP || p.Proto == protoICMP6
 }

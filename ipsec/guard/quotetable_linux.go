@@ -176,7 +176,7 @@ func (g Spec) Keys() []LinkKey {
 	return keys
 }
 
-// missing tells which of a guard's elements a table lacks.
+// missing returns which of a guard's elements a table lacks.
 func (q *quoteTable) missing(g Spec) []LinkKey {
 	return slices.DeleteFunc(g.Keys(), func(k LinkKey) bool { return q.links[k] && q.hosts[k.Addr] })
 }

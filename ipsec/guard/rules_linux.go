@@ -118,7 +118,7 @@ func (k *kernel) ruleList(g Spec) ([]netlink.Rule, error) {
 	return have, nil
 }
 
-// rulesHold tells whether the rules that stand for the outbound policies of IPv6
+// rulesHold reports whether the rules that stand for the outbound policies of IPv6
 // are all there.
 func (k *kernel) rulesHold(g Spec) (bool, error) {
 	have, err := k.ruleList(g)
@@ -140,7 +140,7 @@ func sameRule(a, b *netlink.Rule) bool {
 		a.Mark == 0 && a.Src == nil && a.IifName == "" && a.OifName == "" && !a.Invert
 }
 
-// shuts tells whether a rule has no way for packets. A list of rules does not
+// shuts reports whether a rule has no way for packets. A list of rules does not
 // say what each does, but all others name a table or another rule.
 func shuts(r *netlink.Rule) bool { return r.Table == 0 && r.Goto < 0 }
 
@@ -177,7 +177,7 @@ func (g Spec) ruleFaults(have []netlink.Rule) []Hole {
 	return holes
 }
 
-// precedes tells whether a rule may take packets of the guard's port.
+// precedes reports whether a rule may take packets of the guard's port.
 func (g Spec) precedes(r *netlink.Rule) bool {
 	switch {
 	case r.Table == unix.RT_TABLE_LOCAL, r.Mark != 0, shuts(r):

@@ -54,7 +54,7 @@ func (s LinkSocket) String() string {
 	return text
 }
 
-// HeldError tells that a guard stays, since the kernel still owns sockets of its
+// HeldError means that a guard stays, since the kernel still owns sockets of its
 // link.
 type HeldError struct {
 	Spec    Spec
@@ -183,7 +183,7 @@ func parseSocket(b []byte) (s LinkSocket, ok bool) {
 	}, true
 }
 
-// has tells whether a connection is one of the guard's link.
+// has reports whether a connection is one of the guard's link.
 func (g Spec) has(local, remote netip.AddrPort) bool {
 	return slices.Contains(g.Addresses(), remote.Addr()) && (local.Port() == g.Port || remote.Port() == g.Port)
 }

@@ -64,9 +64,9 @@ func (l *Session) Missing(p *pad.Peer, have Holdings) (what []string) {
 		}
 		return what
 	}
-	l.certs.Lock()
-	key := l.certs.of[p.Name].key
-	l.certs.Unlock()
+	l.certsMu.Lock()
+	key := l.certs[p.Name].key
+	l.certsMu.Unlock()
 	if !have.keys[key] {
 		what = append(what, "private key")
 	}

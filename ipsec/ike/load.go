@@ -122,18 +122,18 @@ type usedCert struct {
 // dropCert takes away what a peer had in charon by certificates and no longer
 // has. The private key goes when no other peer has it.
 func (l *Session) dropCert(ctx context.Context, name string, now *usedCert) error {
-	l.certs.Lock()
-	defer l.certs.Unlock()
-	before, had := l.certs.of[name]
+	l.certsMu.Lock()
+	defer l.certsMu.Unlock()
+	before, had := l.certs[name]
 	keep := usedCert{}
 	if now != nil {
 		keep = *now
-		if l.certs.of == nil {
-			l.certs.of = map[string]usedCert{}
+		if l.certs == nil {
+			l.certs = map[string]usedCert{}
 		}
-		l.certs.of[name] = keep
+		l.certs[name] = keep
 	} else {
-		delete(l.certs.of, name)
+		delete(l.certs, name)
 	}
 	if !had && now == nil {
 		return nil
@@ -154,7 +154,7 @@ func (l *Session) dropCert(ctx context.Context, name string, now *usedCert) erro
 		}
 	}
 	inUse := false
-	for _, u := range l.certs.of {
+	for _, u := range l.certs {
 		inUse = inUse || u.key == before.key
 	}
 	if before.key != "" && !inUse {
@@ -173,9 +173,9 @@ func (l *Session) dropShared(ctx context.Context, name string) error {
 // is no error.
 func (l *Session) Unload(ctx context.Context, name string) error {
 	_, err := l.ask(ctx, "unload-conn", "connection "+name, charon.Section("name", name))
-	l.certs.Lock()
-	_, had := l.certs.of[name]
-	l.certs.Unlock()
+	l.certsMu.Lock()
+	_, had := l.certs[name]
+	l.certsMu.Unlock()
 	err = errors.Join(notFound(err), l.dropShared(ctx, name), l.dropCert(ctx, name, nil))
 	if had {
 		err = errors.Join(err, l.clearCerts(ctx))

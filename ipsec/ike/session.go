@@ -57,10 +57,9 @@ type Session struct {
 	mu    sync.Mutex // serialises questions
 	query *charon.Conn
 
-	certs struct {
-		sync.Mutex
-		of map[string]usedCert // by peer
-	}
+	// certsMu guards the field below it. It is taken before mu.
+	certsMu sync.Mutex
+	certs   map[string]usedCert // by peer
 }
 
 // Connect begins a session: plane is the configured one, timeout that of calls which

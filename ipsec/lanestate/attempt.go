@@ -25,8 +25,8 @@ func (e AttemptEnds) apply(l *Lane, now time.Time) (out Effect) {
 	fault := NoFault
 	switch {
 	case l.state == Up:
-	case l.child.foreign > 0:
-		fault = FaultForeign
+	case l.child.impostors > 0:
+		fault = FaultImpostor
 	case !e.Failed && l.child.risenAt.After(a.begun): // up, and lost again meanwhile
 		return out
 	case !e.Failed && e.Narrowed:

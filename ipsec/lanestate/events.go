@@ -65,9 +65,9 @@ const (
 	Restore
 	// Answer lets calls of Prepare go on.
 	Answer
-	// Blame tells calls of Prepare of the foreign child in their way.
+	// Blame ends calls of Prepare with the impostor in their way as the reason.
 	Blame
-	// Refuse tells those who waited when the attempt began that it has failed.
+	// Refuse ends the calls that waited when the attempt began: it has failed.
 	Refuse
 	// EndNarrowed ends children that the peer agreed to in part only.
 	EndNarrowed
@@ -97,12 +97,12 @@ func (a Ask) Has(b Ask) bool { return a&b != 0 }
 type Fault uint8
 
 const (
-	// NoFault means that it has not, or that this is not to be told.
+	// NoFault means that it has not, or that nobody is to hear of it.
 	NoFault Fault = iota
 	// FaultSaid means that the daemon has said so.
 	FaultSaid
-	// FaultForeign means that a child of somebody else is in the way.
-	FaultForeign
+	// FaultImpostor means that a child of somebody else is in the way.
+	FaultImpostor
 	// FaultNarrowed means that the peer agreed to a part only.
 	FaultNarrowed
 	// FaultVanished means that the child went as soon as it was there, again and again.

@@ -7,7 +7,7 @@ type Listed struct {
 	Installed int    // children of the peer's own that cover the lane
 	Settled   int    // those of them that are not being rekeyed
 	Packets   uint64 // that have come in on them
-	Foreign   int    // children of others that would carry the lane's flows
+	Impostors int    // children of others that would carry the flows
 	Named     bool   // one of those has the name of the peer's connection
 	Mismatch  bool   // the peer has asked for one with other blocks of ports
 	Replaced  bool   // none is one of the list before
@@ -24,12 +24,12 @@ type Listed struct {
 }
 
 // Up reports whether a lane is up under this list.
-func (e *Listed) Up() bool { return e.Installed > 0 && e.Foreign == 0 }
+func (e *Listed) Up() bool { return e.Installed > 0 && e.Impostors == 0 }
 
 func (e Listed) apply(l *Lane, now time.Time) (out Effect) {
 	was, is := l.state == Up, e.Up()
 	c := &l.child
-	c.installed, c.packets, c.foreign, c.named, c.mismatch = e.Installed, e.Packets, e.Foreign, e.Named, e.Mismatch
+	c.installed, c.packets, c.impostors, c.named, c.mismatch = e.Installed, e.Packets, e.Impostors, e.Named, e.Mismatch
 	switch {
 	case is && !was:
 		out = l.rise(now)

@@ -123,12 +123,12 @@ func (w *world) work(rt *rapid.T, k Work) {
 // anyList has charon list anything.
 func (w *world) anyList(rt *rapid.T) {
 	n := rapid.IntRange(0, 3)
-	e := Listed{Installed: n.Draw(rt, "installed"), Foreign: max(n.Draw(rt, "foreign")-2, 0), Packets: w.list.Packets,
+	e := Listed{Installed: n.Draw(rt, "installed"), Impostors: max(n.Draw(rt, "impostors")-2, 0), Packets: w.list.Packets,
 		Mismatch: n.Draw(rt, "mismatch") == 3, Replaced: rapid.Bool().Draw(rt, "replaced"), IKEGone: rapid.Bool().Draw(rt, "no IKE SA"),
 		Afresh: n.Draw(rt, "afresh") == 3, Anew: n.Draw(rt, "anew") == 3, Reaped: rapid.Bool().Draw(rt, "reaped"),
 		Waiting: w.waiting(), Draw: rapid.Float64Range(0, 0.999).Draw(rt, "draw")}
 	e.Settled = rapid.IntRange(0, e.Installed).Draw(rt, "settled")
-	e.Named = e.Foreign > 0 && rapid.Bool().Draw(rt, "named")
+	e.Named = e.Impostors > 0 && rapid.Bool().Draw(rt, "named")
 	if e.CharonGone = n.Draw(rt, "charon") == 3; e.CharonGone {
 		e = Listed{CharonGone: true, Waiting: e.Waiting, Draw: e.Draw}
 	}
@@ -183,7 +183,7 @@ func TestEveryEventInEveryState(t *testing.T) {
 	}{
 		{"child is listed", func(w *world) { w.happen(up) }, map[State]State{Down: Up, Wanted: Up, Connecting: Up, Paused: Up}},
 		{"child is gone", func(w *world) { w.lists(0) }, map[State]State{Up: Paused}},
-		{"a foreign child", func(w *world) { w.happen(Listed{Installed: 1, Settled: 1, Foreign: 1}) }, map[State]State{Up: Paused}},
+		{"an impostor", func(w *world) { w.happen(Listed{Installed: 1, Settled: 1, Impostors: 1}) }, map[State]State{Up: Paused}},
 		{"charon is gone", func(w *world) { w.happen(Listed{CharonGone: true}) }, map[State]State{Up: Paused}},
 		{"the peer's new IKE SA", func(w *world) { w.happen(Listed{Afresh: true, Anew: true}) }, map[State]State{Up: Paused}},
 		{"a call waits", func(w *world) { w.waiters++; w.happen(Waiters(w.waiters)) }, map[State]State{Down: Connecting, Wanted: Connecting}},

@@ -84,8 +84,8 @@ type Lane struct {
 type child struct {
 	installed int    // of the peer's own
 	packets   uint64 // that have come in on those
-	foreign   int
-	named     bool // a foreign one has the name of the peer's connection
+	impostors int
+	named     bool // an impostor has the name of the peer's connection
 	mismatch  bool // the peer has asked for one with other blocks of ports
 
 	hasBeen    bool      // it has been up since the peer was added
@@ -93,7 +93,7 @@ type child struct {
 	fellAt     time.Time // when it last went
 	quiet      time.Time // since when the lane has no flow
 	duplicates time.Time // since when there is more than one
-	evictAt    time.Time // when foreign ones are ended (again)
+	evictAt    time.Time // when impostors are ended (again)
 	reaped     bool      // it was ended here since its flows were idle
 }
 
@@ -173,7 +173,7 @@ func (l *Lane) wanted(why Need) {
 // enter sets the state that follows from what is there.
 func (l *Lane) enter() {
 	switch {
-	case l.child.installed > 0 && l.child.foreign == 0:
+	case l.child.installed > 0 && l.child.impostors == 0:
 		l.state = Up
 	case l.flows.all > 0:
 		l.state = Paused

@@ -30,8 +30,8 @@ func (e Tick) apply(l *Lane, now time.Time) Effect {
 	switch {
 	case l.attempt.underWay:
 		return Effect{}
-	case l.child.foreign > 0:
-		return l.tickForeign(now)
+	case l.child.impostors > 0:
+		return l.tickImpostors(now)
 	case l.child.mismatch:
 		return Effect{Work: Reject, Again: rejectEvery}
 	case l.state == Up:
@@ -40,9 +40,9 @@ func (e Tick) apply(l *Lane, now time.Time) Effect {
 	return l.tickDown(now, &e)
 }
 
-// tickForeign ends children of others that would carry a live stream, and whatever has the
+// tickImpostors ends children of others that would carry a live stream, and whatever has the
 // name of the peer's connection.
-func (l *Lane) tickForeign(now time.Time) (out Effect) {
+func (l *Lane) tickImpostors(now time.Time) (out Effect) {
 	if l.flows.waiters > 0 {
 		out.Do = Blame
 	}

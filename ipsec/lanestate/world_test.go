@@ -33,7 +33,7 @@ type world struct {
 	hasBeen     bool
 	fell, rose  time.Time
 	outage      time.Time // since when flows have no child
-	evicted     time.Time // foreign children, last
+	evicted     time.Time // impostors, last
 	renewed     time.Time // the child, last
 	failed      time.Time // the last attempt, while nobody waits for it
 	initiations int
@@ -163,7 +163,7 @@ func (w *world) checkWork(e Event, before *Lane, out Effect) {
 	case Initiate:
 		pending := w.hasBeen && len(w.flows) > w.admitted() && w.now.Sub(w.fell) < 2*AdmitWait
 		switch {
-		case before.State() == Up || w.list.Foreign > 0 || w.list.Mismatch:
+		case before.State() == Up || w.list.Impostors > 0 || w.list.Mismatch:
 			w.fatalf("a child is brought up under %+v", w.list)
 		case w.waiters == 0 && !before.Wanted() && !w.now.Before(w.until) && !pending && !tick.Waiting && !tick.Fading:
 			w.fatalf("a child is brought up that nobody needs, of a lane that is %v", before.State())
@@ -181,7 +181,7 @@ func (w *world) checkWork(e Event, before *Lane, out Effect) {
 			}
 		}
 	case Evict:
-		if w.list.Foreign == 0 || w.admitted() == 0 && !w.list.Named {
+		if w.list.Impostors == 0 || w.admitted() == 0 && !w.list.Named {
 			w.fatalf("somebody's child is ended although it harms nobody: %+v", w.list)
 		}
 		if d := w.now.Sub(w.evicted); d < evictEvery {

@@ -17,7 +17,7 @@ import (
 
 // Explain turns charon's words about a failed attempt into what they mean
 // here and what to do. An IKE peer that refuses says as little as possible; what
-// charon has found itself is told first, since it is exact.
+// charon has found itself comes first, since it is exact.
 func Explain(p *pad.Peer, child, reason string, log []string) error {
 	e := &Error{Peer: p.Name, Child: child, Kind: ErrFailed, Log: append(log, reason)}
 	p = p.Only(child)

@@ -53,7 +53,7 @@ type Peer struct {
 	IdleReap time.Duration
 	// OnDemand leaves the SA down until a flow needs it. Otherwise one attempt to
 	// bring it up is made when the peer is added and when charon has restarted,
-	// which tells early what is wrong, and tells a peer that still believes in SAs
+	// which shows early what is wrong, and corrects a peer that still believes in SAs
 	// of our former life.
 	OnDemand bool
 }

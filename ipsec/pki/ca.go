@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// ErrName tells that a host's name is not fit to be a file's.
+// ErrName means that a host's name is not fit to be a file's.
 var ErrName = errors.New("name refused")
 
 const (

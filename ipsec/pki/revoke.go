@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ErrRevoked tells that a certificate was revoked before.
+// ErrRevoked means that a certificate was revoked before.
 var ErrRevoked = errors.New("the certificate is revoked already")
 
 // CRL is a revocation list.

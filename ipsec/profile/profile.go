@@ -10,7 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
-// ErrRefused tells that a Profile was refused.
+// ErrRefused means that a Profile was refused.
 var ErrRefused = errors.New("IPsec profile refused")
 
 // Profile is how IKE and ESP are done with a peer: data that ByName fills
@@ -126,7 +126,7 @@ func (p *Profile) Validate() error {
 	return nil
 }
 
-// Warnings tells what the RFCs allow and a reader should know all the same; none
+// Warnings returns what the RFCs allow and a reader should know all the same; none
 // for most profiles.
 func (p *Profile) Warnings() []string {
 	var out []string
