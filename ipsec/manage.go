@@ -32,7 +32,10 @@ func (m *Manager) AddPeer(ctx context.Context, cfg pad.Peer) error {
 	m.warn(&cfg)
 	if old, err := m.peer(cfg.Name); err == nil {
 		if old.sameEnds(&cfg) {
-			return m.update(ctx, old, cfg)
+			old.mu.Lock()
+			old.cfg = cfg
+			old.mu.Unlock()
+			return m.offerLocked(ctx, old)
 		}
 		// Between the old and the new one the ports that both have stay closed.
 		var keep []pad.Link
@@ -71,13 +74,9 @@ func (m *Manager) AddPeer(ctx context.Context, cfg pad.Peer) error {
 	}
 	m.peers[cfg.Name] = p
 	m.indexLocked(p, true)
-	l := m.session
 	m.wg.Go(func() { p.keep(keeping) })
 	m.mu.Unlock()
-	if l == nil {
-		return nil
-	}
-	return m.unlessGone(l, m.bringUpLocked(ctx, l, p))
+	return m.offerLocked(ctx, p)
 }
 
 // warn logs what is allowed and dangerous all the same. Keys that strongSwan
@@ -95,24 +94,17 @@ func (m *Manager) warn(p *pad.Peer) {
 	}
 }
 
-// unlessGone turns an error into nil if charon went away meanwhile: the peer is
-// loaded when it comes back.
-func (m *Manager) unlessGone(l *ike.Session, err error) error {
-	if err != nil && m.currentSession() != l {
-		return nil
-	}
-	return err
-}
-
-func (m *Manager) update(ctx context.Context, p *peer, cfg pad.Peer) error {
-	p.mu.Lock()
-	p.cfg = cfg
-	p.mu.Unlock()
+// offerLocked hands a peer to charon. If charon is not there, or goes away meanwhile, the
+// peer is loaded when it comes back.
+func (m *Manager) offerLocked(ctx context.Context, p *peer) error {
 	l := m.currentSession()
 	if l == nil {
 		return nil
 	}
-	return m.unlessGone(l, m.bringUpLocked(ctx, l, p))
+	if err := m.bringUpLocked(ctx, l, p); err != nil && m.currentSession() == l {
+		return err
+	}
+	return nil
 }
 
 // sameEnds reports whether two configurations are of the same hosts and flows.

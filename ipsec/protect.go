@@ -150,7 +150,11 @@ func (m *Manager) Admit(ctx context.Context, f transport.Flow, outgoing bool, c 
 		return nil, m.refuse(p, err)
 	}
 	pr := &protection{p: p, l: ln, Watch: flow.Watch{Monitored: c}}
-	p.enrol(ln, pr)
+	p.mu.Lock()
+	ln.flows[pr] = struct{}{}
+	p.happenLocked(ln, lanestate.FlowComes{})
+	p.restateLocked()
+	p.mu.Unlock()
 	var id transport.Identity
 	var err error
 	if !p.isTested() {
@@ -318,14 +322,6 @@ type protection struct {
 	// The peer's mutex guards these.
 	flow.Watch
 	admitted bool // until then its data is not waited for
-}
-
-func (p *peer) enrol(ln *lane, pr *protection) {
-	p.mu.Lock()
-	ln.flows[pr] = struct{}{}
-	p.happenLocked(ln, lanestate.FlowComes{})
-	p.restateLocked()
-	p.mu.Unlock()
 }
 
 func (pr *protection) Peer() transport.Identity { return pr.id }
