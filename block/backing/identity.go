@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -28,21 +29,25 @@ func markOf(fd int, st *unix.Stat_t) string {
 	return fmt.Sprintf("inode %d of %x", st.Ino, f.Fsid.Val)
 }
 
-// inodeStays is the value of a file's write hint that stands for "the inode has been in
-// memory since". It says "no hint", as the value of an inode that was just read does.
-const inodeStays = 1 // RWH_WRITE_LIFE_NONE
+// The values of the write hint of a file, or a device's node, both of which say "no hint".
+// That of an inode that was just read is untold.
+const (
+	untold     = 0 // RWH_WRITE_LIFE_NOT_SET
+	inodeStays = 1 // RWH_WRITE_LIFE_NONE
+)
 
-// pinned reports whether the inode has been in memory since pin was called for it: the
-// kernel keeps the hint there only, beside the page cache and the errors of writeback.
+// pinned reports whether the inode has been in memory since pin was called for it, and no
+// call was under way when its Store died (told.go): the kernel keeps the hint there only,
+// beside the page cache and the errors of writeback.
 func pinned(fd int) bool {
 	var hint uint64
 	_, _, errno := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_GET_RW_HINT, uintptr(unsafe.Pointer(&hint)))
 	return errno == 0 && hint == inodeStays
 }
 
-func pin(fd int, hint uint64) {
-	// Where this fails pinned is false, which is safe.
-	_, _, _ = unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_SET_RW_HINT, uintptr(unsafe.Pointer(&hint)))
+func pin(fd int, hint uint64) syscall.Errno {
+	_, _, errno := syscall.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_SET_RW_HINT, uintptr(unsafe.Pointer(&hint)))
+	return errno
 }
 
 // bootID is the identity of the running kernel, "" if it is not known.
@@ -62,7 +67,8 @@ func (s *Store) cache() string {
 	if s.ioctl(unix.BLKGETDISKSEQ, unsafe.Pointer(&seq)) != 0 || seq == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s disk %d", boot, seq)
+	// The hint is that of this node, of which a device may have several.
+	return fmt.Sprintf("%s disk %d node %x:%d", boot, seq, s.opened.Dev, s.opened.Ino)
 }
 
 func sysText(path string) string {

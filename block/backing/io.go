@@ -126,6 +126,10 @@ func (s *Store) writeThrough(p []byte, off int64) syscall.Errno {
 	if e := s.flushFailed.Load(); e != 0 {
 		return syscall.Errno(e)
 	}
+	if errno := s.hear(); errno != 0 {
+		return errno
+	}
+	defer s.heard()
 	fd := s.syncFD()
 	errno := s.pwrite(fd, p, off, unix.RWF_DSYNC)
 	s.syncDone(fd)
@@ -180,6 +184,10 @@ func (s *Store) flushBy(call uintptr, name string) syscall.Errno {
 	if e := s.flushFailed.Load(); e != 0 {
 		return syscall.Errno(e)
 	}
+	if errno := s.hear(); errno != 0 {
+		return errno
+	}
+	defer s.heard()
 	if errno := s.sync(call); errno != 0 {
 		s.latch(errno, name)
 		return errno

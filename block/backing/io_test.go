@@ -310,6 +310,8 @@ func BenchmarkStore(b *testing.B) {
 		"read":    func() error { return s.Read(p, 8192) },
 		"tryread": func() error { _, err := s.TryRead(p, 8192); return err },
 		"write":   func() error { return s.Write(p, 8192, false) },
+		"fua":     func() error { return s.Write(p, 8192, true) },
+		"flush":   func() error { return s.Flush() },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -6,19 +6,20 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // A life of a disk begins when a Store opens it for writing, and goes on in the next
 // Store if the same page cache has all that was written and every error of writeback
-// that the kernel has not told yet. That is so as long as the kernel runs and the inode
-// stays in memory, or the device is there. A life that ends with a flush is one of
-// those that the next one keeps. Otherwise a new one begins that does not keep it.
+// that the kernel has not told yet. That is so as long as the kernel runs, the inode
+// stays in memory, or the device is there, and no Store died that was just being told
+// (told.go). A life that ends with a flush is one of those that the next one keeps.
+// Otherwise a new one begins that does not keep it, of what the storage has.
 // An error of writeback stays with the life: what it was about cannot be told.
 
 // keptLives bounds the lives that a disk keeps: a client that was away while so many
@@ -49,7 +50,7 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 		s.copyOf, old = old.Disk, nil
 	}
 	cache := s.cache()
-	goesOn := old != nil && old.Open && cache != "" && old.Cache == cache && (s.device || pinned(int(s.fd)))
+	goesOn := old != nil && old.Open && cache != "" && old.Cache == cache && pinned(int(s.fd))
 	r := record{Version: recordVersion, Disk: derived, Mark: mark, Life: block.NewID(), Open: true, Cache: cache}
 	if n, ok := s.fsErrors.count(); ok {
 		r.FSErrors = &n
@@ -65,8 +66,8 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 	if old != nil {
 		switch {
 		case old.Fault != nil && opt.Repair && !s.readOnly:
-			if err := s.forgetCache(); err != nil {
-				return fmt.Errorf("write out what the page cache has: %w", err)
+			if errno := s.forgetCache(); errno != 0 {
+				return fmt.Errorf("write out what the page cache has: %w", errno)
 			}
 		case old.Fault != nil:
 			r.Life, r.Fault = old.Life, old.Fault
@@ -74,6 +75,14 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 		case goesOn:
 			r.Life, r.FSErrors = old.Life, cmp.Or(old.FSErrors, r.FSErrors)
 		case old.Open:
+			// Pages may be taken for clean that could not be written.
+			if s.readOnly {
+				break
+			}
+			if errno := s.forgetCache(); errno != 0 {
+				r.Life, r.Fault = old.Life, newFault(errno, "fsync")
+				s.flushFailed.Store(int32(errno))
+			}
 		case s.device || old.Size == st.Size && old.Changed == st.Mtim.Nano():
 			r.Kept = append(slices.Clone(old.Kept), old.Life)
 			r.Kept = r.Kept[max(0, len(r.Kept)-keptLives):]
@@ -81,14 +90,23 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 			r.Kept = nil // somebody else has written to it
 		}
 	}
-	s.rec = r
-	if !s.readOnly {
-		// If this fails, what is written down is of a life before this one, which
-		// nobody may take for it, nor for one that goes on.
-		if s.unkept = s.keeper.save(&r); s.unkept == nil {
-			pin(int(s.fd), inodeStays)
-		}
+	if s.readOnly {
+		s.rec = r
+		return nil
 	}
+	if pin(int(s.fd), untold) != 0 {
+		r.Cache = "" // it shall not go on
+	}
+	s.rec = r
+	s.hearing.calls = 1 // as hear, and heard below
+	// If this fails, what is written down is of a life before this one, which
+	// nobody may take for it, nor for one that goes on.
+	s.unkept = s.keeper.save(&r)
+	s.hearing.stays = s.unkept == nil
+	if s.keeper.told != 0 && checks.On(checks.ToldDaemon) {
+		s.latch(s.keeper.told, "fsync")
+	}
+	s.heard()
 	return nil
 }
 
@@ -117,8 +135,11 @@ func (s *Store) latch(errno syscall.Errno, call string) {
 	if !s.flushFailed.CompareAndSwap(0, int32(errno)) {
 		return
 	}
+	if s.hear() == 0 { // writing it down is such a call
+		defer s.heard()
+	}
 	s.recMu.Lock()
-	s.rec.Fault = &fault{Errno: errno, Call: call, Time: time.Now()}
+	s.rec.Fault = newFault(errno, call)
 	r := s.rec
 	s.recMu.Unlock()
 	// Without the lock: such storage may not answer any more.
@@ -126,14 +147,14 @@ func (s *Store) latch(errno syscall.Errno, call string) {
 		s.recMu.Lock()
 		s.unkept = cmp.Or(s.unkept, err)
 		s.recMu.Unlock()
-		pin(int(s.fd), 0) // the next Store begins another life
+		s.unsure()
 	}
 }
 
 // forgetCache writes the page cache out and empties it, so that what is read from then
 // on is what the storage has: after an error the kernel keeps pages as clean that it
 // could not write.
-func (s *Store) forgetCache() error {
+func (s *Store) forgetCache() syscall.Errno {
 	// The kernel reports each error once to each opening; the first may be an old one.
 	_ = unix.Fsync(int(s.fd))
 	for range maxSyncs {
@@ -142,13 +163,11 @@ func (s *Store) forgetCache() error {
 	if errno := s.sync(unix.SYS_FSYNC); errno != 0 {
 		return errno
 	}
-	if s.device {
-		if errno := s.ioctl(unix.BLKFLSBUF, unsafe.Pointer(nil)); errno != 0 {
-			return errno
-		}
-		return nil
+	if s.device && s.ioctl(unix.BLKFLSBUF, unsafe.Pointer(nil)) == 0 {
+		return 0
 	}
-	return unix.Fadvise(int(s.fd), 0, 0, unix.FADV_DONTNEED)
+	errno, _ := unix.Fadvise(int(s.fd), 0, 0, unix.FADV_DONTNEED).(syscall.Errno)
+	return errno
 }
 
 // Identity returns which disk this is, and which life of it.

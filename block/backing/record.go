@@ -47,6 +47,10 @@ type fault struct {
 	Time  time.Time     `json:"time"`
 }
 
+func newFault(errno syscall.Errno, call string) *fault {
+	return &fault{Errno: errno, Call: call, Time: time.Now()}
+}
+
 func (f *fault) String() string {
 	return fmt.Sprintf("%s said %q at %s", f.Call, f.Errno.Error(), f.Time.UTC().Format(time.DateTime+" UTC"))
 }
@@ -64,6 +68,8 @@ type keeper struct {
 	fd     int    // of the file, -1: it cannot have attributes
 	file   string // where the record stands otherwise, "" if it cannot
 	beside bool   // it stands there
+
+	told syscall.Errno // what fsync of the attribute said, which may be of the data
 }
 
 // load reads the record; nil if there is none that can be understood.
@@ -111,6 +117,7 @@ func (k *keeper) save(r *record) error {
 		if k.fd >= 0 {
 			if err = unix.Fsetxattr(k.fd, recordAttr, data, 0); err == nil {
 				err = unix.Fsync(k.fd)
+				k.told, _ = err.(syscall.Errno)
 			}
 		}
 		if err == nil || k.file == "" {

@@ -40,6 +40,7 @@ type Store struct {
 
 	opened   unix.Stat_t // before anything was done to it
 	fsErrors fsErrors
+	hearing  hearing
 	keeper   keeper
 	copyOf   block.ID
 	unkept   error

@@ -2,7 +2,11 @@ package history
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -39,20 +43,86 @@ func swallowed(t *testing.T, off checks.Check) *scene {
 		}
 	}
 	s.wait(c.start(opFlush, 0, 0, false))
-	// What the page cache still has, and the storage has not, is gone with the next boot.
-	e := event{disk: d.number, call: s.rec.now()}
-	s.beta.kill()
-	f := must(os.Open(d.path))(t)
-	if err := errors.Join(unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close()); err != nil {
-		t.Fatal(err)
-	}
-	e.ret = s.rec.now()
-	s.rec.happened(e)
-	s.beta.start()
+	s.emptyCache(d)
 	s.auditFrom(d, d.path, b-large)
 	s.auditFrom(d, d.path, b)
 	end()
 	return s
+}
+
+// emptyCache takes from beta what its page cache still has, and the storage has not, as
+// the next boot would.
+func (s *scene) emptyCache(d *disk) {
+	s.Helper()
+	e := event{disk: d.number, call: s.rec.now()}
+	s.beta.kill()
+	f := must(os.Open(d.path))(s)
+	if err := errors.Join(unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close()); err != nil {
+		s.Fatal(err)
+	}
+	e.ret = s.rec.now()
+	s.rec.happened(e)
+	s.beta.start()
+}
+
+// dying kills a daemon whose flush hangs, and fails then: nobody is told of it. No flush
+// that the next daemon carries out may vouch for what was lost.
+func dying(t *testing.T, off checks.Check) *scene {
+	needStorage(t)
+	const (
+		size  = 40 << 20 // twice of what there is room for
+		large = 64       // blocks of one write
+	)
+	var d *disk
+	var freeze, thaw func()
+	s := newScene(t, off, func(s *scene) {
+		d = &disk{number: 1, name: "disk"}
+		d.path, freeze, thaw = backingtest.HangingFile(t, size)
+		t.Cleanup(s.beta.kill) // it has the file open
+		s.disks = append(s.disks, d)
+		s.export(d, d.path)
+	})
+	s.attach(d)
+	c := s.dial(d)
+	end := s.rec.excuse(d.number, "the storage is full")
+	s.rec.fault("exporting daemon killed while it flushes", true)
+	freeze()
+	const blocks = size / blockSize
+	for b := uint32(0); b < blocks; b += large {
+		s.must(c.start(opWrite, b, large, false))
+	}
+	flush := c.start(opFlush, 0, 0, false)
+	until(t, "the daemon flushes", s.beta.flushes)
+	if err := s.beta.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	thaw()
+	s.beta.kill()
+	s.beta.start()
+	s.wait(flush) // may fail
+	s.wait(c.start(opFlush, 0, 0, false))
+	s.emptyCache(d)
+	for b := uint32(0); b+diskBlocks <= blocks; b += blocks / 8 {
+		s.auditFrom(d, d.path, b)
+	}
+	end()
+	return s
+}
+
+// flushes reports whether a thread of the daemon is in fdatasync.
+func (p *proc) flushes() bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/syscall", p.cmd.Process.Pid))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return slices.ContainsFunc(threads, func(file string) bool {
+		call, err := os.ReadFile(file) // the thread may have ended
+		return err == nil && strings.HasPrefix(string(call), fmt.Sprintf("%d ", unix.SYS_FDATASYNC))
+	})
+}
+
+func TestDaemonDiesInAFlush(t *testing.T) {
+	prove(t, scenario{"the daemon dies with the error that it is told", checks.ToldDaemon, dying})
 }
 
 func TestFullStorage(t *testing.T) {

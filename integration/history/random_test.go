@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/block/backing/backingtest"
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
@@ -272,11 +273,7 @@ func (r *random) faults() []randomFault {
 		{"disks are attached anew", r.reattach},
 		{"the attaching daemon is killed", func() { r.restartAlpha(r.alpha.kill) }},
 		{"the attaching daemon is restarted", func() { r.restartAlpha(r.alpha.stop) }},
-		{"the exporting daemon is killed", func() {
-			r.rec.fault("exporting daemon killed", true)
-			r.beta.kill()
-			r.beta.start()
-		}},
+		{"the exporting daemon is killed", r.killBeta},
 		{"the exporting daemon is restarted", func() {
 			r.rec.fault("exporting daemon restarted", true)
 			r.beta.stop()
@@ -288,6 +285,26 @@ func (r *random) faults() []randomFault {
 		all = append(all, randomFault{"the exporting host loses power", r.cutPower})
 	}
 	return all
+}
+
+// killBeta kills the exporting daemon. A disk that it was flushing then fails, until it
+// is attached anew; no other does.
+func (r *random) killBeta() {
+	r.rec.fault("exporting daemon killed", true)
+	r.beta.kill()
+	var flushed []*disk
+	var ends []func()
+	for _, d := range r.disks {
+		if backingtest.Told(r.T, d.path) {
+			flushed = append(flushed, d)
+			ends = append(ends, r.rec.excuse(d.number, "it was being flushed"))
+		}
+	}
+	r.beta.start()
+	r.scene.reattach(flushed...)
+	for _, end := range ends {
+		end()
+	}
 }
 
 // pathAway takes the path away until clients wait for it.

@@ -72,6 +72,7 @@ const (
 	StoreLife    // a flush fails if the storage may have lost writes that it should cover
 	DiskIdentity // a disk that was attached does not go on as another
 	FlushLatch   // an error of writeback that one call was told is one of every later flush
+	ToldDaemon   // nor is it forgotten when the daemon dies that was just being told
 	RestoredFile // a reload takes the file that stands at an export's path
 	OneWriter    // an export has one writer unless it is shared
 	WritersPlace // a writer whose place another has had since does not go on

@@ -5,9 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Thin is a file whose storage is full, though it does not say so.
@@ -37,8 +41,40 @@ func (f *Thin) Repair(t *testing.T) {
 // but writeback meets the end.
 func ThinFile(t *testing.T, size int64) *Thin {
 	t.Helper()
-	dev, tmp := thinDevice(t, size+size/2, "mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-J", "size=4")
-	mnt := filepath.Join(filepath.Dir(tmp), "mnt")
+	dev, tmp := thinDevice(t, size+size/2, ext4...)
+	mnt := mount(t, dev, filepath.Join(filepath.Dir(tmp), "mnt"))
+	return &Thin{allocated(t, mnt, size), tmp, mnt, dev}
+}
+
+// HangingFile is as ThinFile is a file whose storage is full. What is written to that
+// storage waits from freeze until thaw.
+func HangingFile(t *testing.T, size int64) (path string, freeze, thaw func()) {
+	t.Helper()
+	dev, tmp := thinDevice(t, 22<<20, ext4...)
+	lower := mount(t, dev, filepath.Join(filepath.Dir(tmp), "lower"))
+	image := filepath.Join(lower, "image")
+	mnt := mount(t, Loop(t, sparse(t, image, size+size/2, ext4...)), filepath.Join(filepath.Dir(tmp), "mnt"))
+	path = allocated(t, mnt, size)
+	var frozen bool
+	freeze = func() { run(t, "fsfreeze", "--freeze", lower); frozen = true }
+	thaw = func() {
+		if frozen {
+			run(t, "fsfreeze", "--unfreeze", lower)
+		}
+		frozen = false
+	}
+	t.Cleanup(thaw)
+	return path, freeze, thaw
+}
+
+// ext4 makes a file system that has its own blocks, the journal among them, within ext4Own
+// bytes at its beginning.
+var ext4 = []string{"mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1,packed_meta_blocks=1", "-J", "size=4"}
+
+const ext4Own = 6 << 20
+
+func mount(t *testing.T, dev, mnt string) string {
+	t.Helper()
 	if err := os.Mkdir(mnt, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +82,13 @@ func ThinFile(t *testing.T, size int64) *Thin {
 		t.Skipf("cannot mount ext4 here: %v", err)
 	}
 	t.Cleanup(func() { unmount(t, mnt) })
-	path := filepath.Join(mnt, "disk")
+	return mnt
+}
+
+// allocated is a file all of whose blocks are.
+func allocated(t *testing.T, dir string, size int64) string {
+	t.Helper()
+	path := filepath.Join(dir, "disk")
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +100,7 @@ func ThinFile(t *testing.T, size int64) *Thin {
 	if err := f.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	return &Thin{path, tmp, mnt, dev}
+	return path
 }
 
 // ThinDevice is a disk that says it has size bytes and has room for 24 MiB.
@@ -83,7 +125,11 @@ func thinDevice(t *testing.T, size int64, format ...string) (dev, tmp string) {
 		t.Skipf("cannot mount a tmpfs here: %v", err)
 	}
 	t.Cleanup(func() { unmount(t, tmp) })
-	image := filepath.Join(tmp, "image")
+	return Loop(t, sparse(t, filepath.Join(tmp, "image"), size, format...)), tmp
+}
+
+func sparse(t *testing.T, image string, size int64, format ...string) string {
+	t.Helper()
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -91,9 +137,22 @@ func thinDevice(t *testing.T, size int64, format ...string) (dev, tmp string) {
 		t.Fatal(err)
 	}
 	if len(format) > 0 {
-		run(t, format[0], append(format[1:], image)...)
+		run(t, format[0], append(slices.Clone(format[1:]), image)...)
+		// They shall have room: without it the file system ends before its files do.
+		f, err := os.OpenFile(image, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		own := make([]byte, min(size, ext4Own))
+		if _, err := f.ReadAt(own, 0); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(own, 0); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return Loop(t, image), tmp
+	return image
 }
 
 // Loop is a block device that a file stands below.
@@ -127,4 +186,20 @@ func run(t *testing.T, name string, args ...string) string {
 		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, out)
 	}
 	return string(out)
+}
+
+// Told reports whether a Store of the file that was killed may just have been told of an
+// error of writeback: its next life is another one then.
+func Told(t *testing.T, path string) bool {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var hint uint64
+	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), unix.F_GET_RW_HINT, uintptr(unsafe.Pointer(&hint))); errno != 0 {
+		t.Fatalf("ask for the write hint of %s: %v", path, errno)
+	}
+	return hint == 0
 }
