@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/flow"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
+	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
@@ -40,14 +41,14 @@ func (a *assoc) DeadAfter() time.Duration { return a.dead }
 
 func TestAssociationThatIsPausedSendsSoonAgainAndIsKicked(t *testing.T) {
 	b := newBench(t)
-	p := linkPeer(udpLink)
+	p := padtest.Linked(padtest.UDP)
 	b.f.answering(p)
 	b.add(t, p)
-	if err := b.Prepare(t.Context(), flowOn(p, udpLink, true)); err != nil {
+	if err := b.Prepare(t.Context(), flowOn(p, padtest.UDP, true)); err != nil {
 		t.Fatal(err)
 	}
 	a := &assoc{dead: time.Hour}
-	pr, err := b.Admit(t.Context(), flowOn(p, udpLink, true), true, a)
+	pr, err := b.Admit(t.Context(), flowOn(p, padtest.UDP, true), true, a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func TestIdleStreamsAreAskedWhenThePeerHasStartedAfresh(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBench(t)
-			p := linkPeer(udpLink)
+			p := padtest.Linked(padtest.UDP)
 			lane, own := 0, "beta-out-udp"
 			if !tc.out {
 				lane, own = 1, "beta-in-udp"
@@ -152,7 +153,7 @@ func TestIdleStreamsAreAskedWhenThePeerHasStartedAfresh(t *testing.T) {
 				t.Fatal(err)
 			}
 			a := &assoc{dead: time.Hour}
-			pr, err := b.Admit(t.Context(), flowOn(p, udpLink, tc.out), tc.out, a)
+			pr, err := b.Admit(t.Context(), flowOn(p, padtest.UDP, tc.out), tc.out, a)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -214,7 +215,7 @@ func TestIdleStreamsAreAskedWhenThePeerHasStartedAfresh(t *testing.T) {
 // when no event has told of its end.
 func TestChildThatMovesBetweenIKESAsIsNotPaused(t *testing.T) {
 	b := newBench(t)
-	p := linkPeer(udpLink)
+	p := padtest.Linked(padtest.UDP)
 	b.add(t, p)
 	q, _ := b.peer("beta")
 	of := func(id string, children ...string) []tree {
@@ -226,7 +227,7 @@ func TestChildThatMovesBetweenIKESAsIsNotPaused(t *testing.T) {
 	if err := q.refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	pr, err := b.Admit(t.Context(), flowOn(p, udpLink, true), true, &assoc{dead: time.Hour})
+	pr, err := b.Admit(t.Context(), flowOn(p, padtest.UDP, true), true, &assoc{dead: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

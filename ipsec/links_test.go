@@ -17,18 +17,6 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-var (
-	tcpLink  = pad.Link{Protocol: transport.ProtoTCP, Port: 7471}
-	udpLink  = pad.Link{Protocol: transport.ProtoUDP, Port: 9899}
-	sctpLink = pad.Link{Protocol: transport.ProtoSCTP, Port: 7471}
-)
-
-func linkPeer(links ...pad.Link) pad.Peer {
-	p := padtest.Peer("beta", 2)
-	p.Links = links
-	return p
-}
-
 func flowOn(p pad.Peer, k pad.Link, outgoing bool) transport.Flow {
 	f := transport.Flow{Protocol: k.Protocol, Local: netip.AddrPortFrom(p.Local, 50000), Remote: netip.AddrPortFrom(p.Remote, k.Port)}
 	if !outgoing {
@@ -39,7 +27,7 @@ func flowOn(p pad.Peer, k pad.Link, outgoing bool) transport.Flow {
 
 func TestFlowsOfALinkUseItsChildren(t *testing.T) {
 	b := newBench(t)
-	p := linkPeer(tcpLink, udpLink, sctpLink)
+	p := padtest.Linked(padtest.TCP, padtest.UDP, padtest.SCTP)
 	b.add(t, p)
 	if n := b.guarded.Load(); n != 3 {
 		t.Errorf("%d guards of 3 links", n)
@@ -66,10 +54,10 @@ func TestFlowsOfALinkUseItsChildren(t *testing.T) {
 	}
 	b.f.up(p, "beta-out-udp")
 	eventually(t, "the child is up", func() bool {
-		_, ln := b.find(flowOn(p, udpLink, true), true)
+		_, ln := b.find(flowOn(p, padtest.UDP, true), true)
 		return ln.up.Load()
 	})
-	pr, err := b.Admit(t.Context(), flowOn(p, udpLink, true), true, &traffic{})
+	pr, err := b.Admit(t.Context(), flowOn(p, padtest.UDP, true), true, &traffic{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +68,7 @@ func TestFlowsOfALinkUseItsChildren(t *testing.T) {
 	eventually(t, "a TCP flow beside a child for UDP is not covered", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		_, err := b.Admit(ctx, flowOn(p, tcpLink, true), true, &traffic{})
+		_, err := b.Admit(ctx, flowOn(p, padtest.TCP, true), true, &traffic{})
 		if err == nil {
 			t.Fatal("a TCP flow is admitted beside a child for UDP")
 		}
@@ -91,12 +79,12 @@ func TestFlowsOfALinkUseItsChildren(t *testing.T) {
 // TestOnlyTheFirstLinkIsGreeted: the others wait for a flow.
 func TestOnlyTheFirstLinkIsGreeted(t *testing.T) {
 	b := newBench(t)
-	p := linkPeer(udpLink, tcpLink)
+	p := padtest.Linked(padtest.UDP, padtest.TCP)
 	p.OnDemand = false
 	b.f.answering(p)
 	b.add(t, p)
 	eventually(t, "the first link's child is up", func() bool { return b.f.count("initiate beta-out-udp") == 1 })
-	f := flowOn(p, tcpLink, true)
+	f := flowOn(p, padtest.TCP, true)
 	if err := b.Prepare(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
@@ -107,11 +95,11 @@ func TestOnlyTheFirstLinkIsGreeted(t *testing.T) {
 
 func TestTwoPeersMayHaveDifferentLinksOfAnAddress(t *testing.T) {
 	b := newBench(t)
-	b.add(t, linkPeer(tcpLink, udpLink))
-	other := linkPeer(sctpLink)
+	b.add(t, padtest.Linked(padtest.TCP, padtest.UDP))
+	other := padtest.Linked(padtest.SCTP)
 	other.Name = "gamma"
 	b.add(t, other)
-	other.Name, other.Links = "delta", []pad.Link{{Protocol: transport.ProtoTCP, Port: 7472}, udpLink}
+	other.Name, other.Links = "delta", []pad.Link{{Protocol: transport.ProtoTCP, Port: 7472}, padtest.UDP}
 	if err := b.AddPeer(t.Context(), other); !errors.Is(err, ErrPeerExists) || !strings.Contains(err.Error(), "beta has 198.51.100.2 udp port 9899") {
 		t.Errorf("a link that another peer has: %v", err)
 	}
@@ -133,8 +121,8 @@ func TestGuardOfALinkThatStaysIsNotTakenDown(t *testing.T) {
 		dropped = append(dropped, g.String())
 		return nil
 	}
-	b.add(t, linkPeer(tcpLink, udpLink))
-	b.add(t, linkPeer(tcpLink, sctpLink))
+	b.add(t, padtest.Linked(padtest.TCP, padtest.UDP))
+	b.add(t, padtest.Linked(padtest.TCP, padtest.SCTP))
 	mu.Lock()
 	if len(dropped) != 1 || dropped[0] != "udp port 9899 with 198.51.100.2" {
 		t.Errorf("taken down: %q", dropped)
@@ -161,7 +149,7 @@ func TestPeerIsReadyWhenEveryLinkIsTested(t *testing.T) {
 		}
 		return nil
 	}
-	p := linkPeer(tcpLink, udpLink)
+	p := padtest.Linked(padtest.TCP, padtest.UDP)
 	b.add(t, p)
 	for _, k := range p.Links {
 		if err := b.Screen(flowOn(p, k, false)); !errors.Is(err, guard.ErrUntested) {
@@ -184,10 +172,10 @@ func TestPeerIsReadyWhenEveryLinkIsTested(t *testing.T) {
 
 func TestStrangersAreScreenedOut(t *testing.T) {
 	b := newBench(t)
-	p := linkPeer(tcpLink, udpLink)
+	p := padtest.Linked(padtest.TCP, padtest.UDP)
 	p.Children = 4
 	b.add(t, p)
-	good := flowOn(p, udpLink, false)
+	good := flowOn(p, padtest.UDP, false)
 	if err := b.Screen(good); err != nil {
 		t.Errorf("a peer's flow: %v", err)
 	}
@@ -231,9 +219,9 @@ func TestStrangersAreScreenedOut(t *testing.T) {
 // several paths.
 func TestWhatOnlyLacksAnSAIsAway(t *testing.T) {
 	b := newBench(t)
-	p := linkPeer(udpLink)
+	p := padtest.Linked(padtest.UDP)
 	b.add(t, p)
-	f := flowOn(p, udpLink, true)
+	f := flowOn(p, padtest.UDP, true)
 	soon := func() context.Context {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		t.Cleanup(cancel)

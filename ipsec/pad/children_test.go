@@ -11,20 +11,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-var (
-	tcpPort  = pad.Link{Protocol: transport.ProtoTCP, Port: 7471}
-	udpPort  = pad.Link{Protocol: transport.ProtoUDP, Port: 9899}
-	sctpPort = pad.Link{Protocol: transport.ProtoSCTP, Port: 7471}
-)
-
-func linked(links ...pad.Link) pad.Peer {
-	p := padtest.Peer("beta", 2)
-	p.Links = links
-	return p
-}
-
 func TestEachLinkHasChildrenOfItsOwn(t *testing.T) {
-	p := linked(tcpPort, udpPort, sctpPort)
+	p := padtest.Linked(padtest.TCP, padtest.UDP, padtest.SCTP)
 	var got []string
 	for _, s := range p.ChildSAs() {
 		got = append(got, fmt.Sprintf("%s %v %v", s.Name, s.Local, s.Remote))
@@ -40,7 +28,7 @@ func TestEachLinkHasChildrenOfItsOwn(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("children %q, want %q", got, want)
 	}
-	p = linked(udpPort)
+	p = padtest.Linked(padtest.UDP)
 	p.Children = 2
 	if s := p.ChildSAs(); len(s) != 4 || s[1].Name != "beta-out-udp-1" || s[3].Name != "beta-in-udp-1" || s[1].Local.PortFrom != 57344 {
 		t.Errorf("two children of a link: %+v", s)
@@ -53,21 +41,21 @@ func TestLinksAreChecked(t *testing.T) {
 		words string // "": they are fine
 	}{
 		{nil, ""},
-		{[]pad.Link{tcpPort, udpPort, sctpPort}, ""},
+		{[]pad.Link{padtest.TCP, padtest.UDP, padtest.SCTP}, ""},
 		{[]pad.Link{{Protocol: transport.ProtoUDP, Port: 7471}, {Protocol: transport.ProtoTCP, Port: 7471}}, ""},
 		{[]pad.Link{{Protocol: transport.ProtoTCP, Port: 500}, {Protocol: transport.ProtoSCTP, Port: 4500}}, ""},
 		{[]pad.Link{{Protocol: transport.ProtoUDP, Port: 0}}, "port is missing"},
 		{[]pad.Link{{Protocol: transport.ProtoUDP, Port: 500}}, "IKE and ESP"},
 		{[]pad.Link{{Protocol: transport.ProtoUDP, Port: 4500}}, "IKE and ESP"},
 		{[]pad.Link{{Protocol: 50, Port: 7471}}, "tcp, udp and sctp are possible"},
-		{[]pad.Link{udpPort, {Protocol: transport.ProtoUDP, Port: 9900}}, "another one of that protocol"},
+		{[]pad.Link{padtest.UDP, {Protocol: transport.ProtoUDP, Port: 9900}}, "another one of that protocol"},
 	} {
-		_, err := linked(tc.links...).WithDefaults()
+		_, err := padtest.Linked(tc.links...).WithDefaults()
 		if (err == nil) != (tc.words == "") || err != nil && !strings.Contains(err.Error(), tc.words) {
 			t.Errorf("links %v: error %v, want one with %q", tc.links, err, tc.words)
 		}
 	}
-	p := linked()
+	p := padtest.Linked()
 	p.Port = 0
 	if _, err := p.WithDefaults(); err == nil {
 		t.Error("a peer without any port is accepted")

@@ -22,6 +22,20 @@ func Peer(name string, n byte) pad.Peer {
 	return p
 }
 
+// Links of each carrier.
+var (
+	TCP  = pad.Link{Protocol: transport.ProtoTCP, Port: 7471}
+	UDP  = pad.Link{Protocol: transport.ProtoUDP, Port: 9899}
+	SCTP = pad.Link{Protocol: transport.ProtoSCTP, Port: 7471}
+)
+
+// Linked makes a peer "beta" with these links.
+func Linked(links ...pad.Link) pad.Peer {
+	p := Peer("beta", 2)
+	p.Links = links
+	return p
+}
+
 // FlowTo makes a flow that this host dials to a peer.
 func FlowTo(p pad.Peer) transport.Flow {
 	return transport.Flow{Protocol: transport.ProtoTCP, Local: netip.AddrPortFrom(p.Local, 40000), Remote: netip.AddrPortFrom(p.Remote, p.Port)}
