@@ -59,7 +59,7 @@ func TestAutoTakesTheBestThatBothHostsHave(t *testing.T) {
 func TestAutoTakesWhatIsFaster(t *testing.T) {
 	rates := map[transport.Kind]float64{}
 	var broken error
-	alpha, beta := &host{t: t}, newHost(t, "")
+	alpha, beta := &host{t: t, trial: trialTime}, newHost(t, "")
 	alpha.rate = func(_ context.Context, _ *Daemon, _ *consumer, _ *peer, k transport.Kind) (float64, error) {
 		if k == transport.SCTPUDP && broken != nil {
 			return 0, broken

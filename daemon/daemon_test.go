@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // testRetry is how often a test's daemon tries again what does not work.
 const testRetry = 20 * time.Millisecond
 
-// testTrial is how long a test's daemon tries a carrier.
+// testTrial is how long a test's daemon tries a carrier that is not to work.
 const testTrial = 300 * time.Millisecond
 
 // waitTime bounds waiting for what takes milliseconds; a busy machine is no failure.
