@@ -84,7 +84,7 @@ func parse() (a arguments, err error) {
 	flag.StringVar(&a.matrix, "matrix", "", "and those of the matrix to this one")
 	flag.StringVar(&a.part, "part", "", "run only `siw` (rping and the suite), esp (what has the kernel's ESP), sctp, power (whose power is cut) or mounted (README on hosts with systemd)")
 	flag.StringVar(&a.only, "run", "", "run only what matches this `regexp`: names of rping's cases, of the suite's tests as in Siw/we-dial-ipv4-crc/send, and of those of the test programs")
-	flag.BoolVar(&a.whole, "whole", false, "run everything; without it pairs of settings are left out that are in the tests' largest tables only, and the documents stay as they are")
+	flag.BoolVar(&a.whole, "whole", false, "run everything; without it pairs of settings of the largest tables are left out and tests that make test has with userland ESP, and the documents stay as they are")
 	flag.IntVar(&a.repeat, "repeat", 1, "run each of rping's cases so many times and nothing else, to look for what is rare")
 	flag.IntVar(&a.atOnce, "at-once", 2, "how many virtual machines run at once")
 	flag.StringVar(&a.logs, "logs", "", "keep the logs and captures in this `directory`; without it those of a failed run are kept in one of their own")
