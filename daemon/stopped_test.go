@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -98,7 +99,12 @@ func (s *stoppable) disk(n int) string {
 	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 1<<20)); err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.api.AddExport(s.t.Context(), api.ExportSpec{Name: name, Path: image, Allow: []string{"alpha"}}); err != nil {
+	var err error
+	eventually(s.t, "a slow machine has opened it in time", func() bool {
+		_, err = s.api.AddExport(s.t.Context(), api.ExportSpec{Name: name, Path: image, Allow: []string{"alpha"}})
+		return err == nil || !strings.Contains(err.Error(), errHangs.Error())
+	})
+	if err != nil {
 		s.t.Fatal(err)
 	}
 	return name
