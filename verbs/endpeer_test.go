@@ -3,6 +3,7 @@ package verbs
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -49,7 +50,22 @@ func TestAssociationDoesNotEscapeTheEndOfItsPeer(t *testing.T) {
 			own := *plain
 			own.Protector = &leaving{Protector: plain.Protector, outgoing: outgoing, cut: func() { e.dev.EndAssociations("loopback", "the peer was removed") }}
 			e.tc = &own
-			acceptAll(t, b, listen(t, b, ListenConfig{}))
+			ln := listen(t, b, ListenConfig{})
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				for {
+					r, err := ln.Accept(t.Context())
+					if err != nil {
+						return
+					}
+					// That the association is over may show here first.
+					if _, err := r.Accept(t.Context(), b.pd, AcceptConfig{QP: b.cfg}); err == nil && !outgoing {
+						t.Error("a stream is accepted from a peer that was removed")
+					}
+				}
+			})
+			t.Cleanup(wg.Wait)
+			t.Cleanup(func() { ln.Close() })
 			if _, err := a.dial(sctpLocal); err == nil {
 				t.Error("a stream is set up with a peer that was removed")
 			}
