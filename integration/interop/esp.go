@@ -45,7 +45,9 @@ const largeESP = "Phase2DeleteLeavesTheStreamUp/IKEv1|GuardGoesAfterTheLastByteO
 	"|ChildDeletedTenTimes|WrongKey|WrongIdentity|NoESPAnywhere|DifferentNumbersOfChildSAs|IPv6StreamSurvives|OtherTrafficToThePeer" +
 	"|GuardIsIdempotent|GuardStaysWhenManager|SimultaneousInitiation|Swanctl|FindsItsConnectionUnloaded|IdleStreamOutlives|WireCut" +
 	"|ControlWithoutALimitOfBytes|StreamKeepsItsRoute|ControlALostSA|DoctorShowsThePlane|TestFragmentsOfWhat|DoesNotForwardThePortInClear" +
-	"|PeerWithoutAnSAIsNotAnswered|StreamThroughAGateway|ControlAGateway|NeighbourWritesNothing"
+	"|PeerWithoutAnSAIsNotAnswered|StreamThroughAGateway|ControlAGateway|NeighbourWritesNothing" +
+	"|KernelESPCarriesRDMAAsFastAsTCP|KernelESPCarriesOnWithoutCharonAndKeepsNoOrphans/tunnel|KernelDoesNotQuoteWhatESPCarried/IPv6" +
+	"|GuardGoesAfterTheLastByteOfItsLink/IPv4 dialled there|ControlWithoutTheGuardTheSamePackets|FloodsOfANeighbour|IdleChildIsReaped.*/IKEv1"
 
 // allowed is a limit of time; the largest tables, in full, take long beside other work.
 func allowed(limit time.Duration, whole bool) time.Duration {
