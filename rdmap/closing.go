@@ -13,6 +13,7 @@ type closing struct {
 	on     bool
 	moved  time.Time // when the peer last took or answered something
 	most   time.Time // the end, whatever the peer does
+	due    time.Time // when an end by a fault has taken too long
 	placed uint64    // Stream.placed, when it was last looked at
 	outq   int       // bytes below that were not acknowledged then
 }
@@ -52,7 +53,7 @@ func (s *Stream) late() {
 		return
 	case s.state == Closing:
 		s.failLocked(ErrCutOff)
-	case s.state == Terminating && s.closing.on: // a fault came just now
+	case s.state == Terminating && (s.closing.on || time.Now().Before(s.closing.due)): // a fault came just now
 		s.armKillerLocked()
 		s.mu.Unlock()
 		return

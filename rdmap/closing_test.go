@@ -3,6 +3,7 @@ package rdmap_test
 import (
 	"errors"
 	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -297,12 +298,51 @@ func TestFaultDuringAClose(t *testing.T) {
 	}
 }
 
+// A fault may come while a close is being looked at: the Terminate has its two seconds then,
+// too.
+func TestFaultInTheMomentInWhichACloseIsLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		met := make(chan struct{})
+		p := closeStalledOver(t, func(raw, mem *iwarptest.LLP) ddp.LLP {
+			return askedLLP{mem, sync.OnceFunc(func() {
+				raw.Send(untagged(true, rdmap.OpSend, 9, 1, 0))
+				synctest.Wait()
+				close(met)
+			})}
+		})
+		<-met
+		<-time.After(1900 * time.Millisecond)
+		p.raw.Stall(false)
+		p.wantTerminate()
+		<-p.over
+		var fault *ddp.Error
+		if !errors.As(p.err, &fault) {
+			t.Errorf("the stream ended with %v", p.err)
+		}
+	})
+}
+
+// askedLLP tells when it is asked what the peer has not acknowledged.
+type askedLLP struct {
+	*iwarptest.LLP
+	asked func()
+}
+
+func (l askedLLP) Outq() (int, error) {
+	l.asked()
+	return 0, nil
+}
+
 // closeStalled is a stream that was closed after a Send which the peer does not take.
 func closeStalled(t *testing.T) *peer {
+	return closeStalledOver(t, func(_, mem *iwarptest.LLP) ddp.LLP { return mem })
+}
+
+func closeStalledOver(t *testing.T, over func(raw, mem *iwarptest.LLP) ddp.LLP) *peer {
 	raw, mem := iwarptest.Pair(iwarptest.Options{})
 	raw.Stall(true)
 	p := &peer{upper: newUpper(), t: t, raw: raw}
-	p.s = rdmap.New(rdmap.Config{LLP: mem, Upper: p.upper, MaxSend: 16})
+	p.s = rdmap.New(rdmap.Config{LLP: over(raw, mem), Upper: p.upper, MaxSend: 16})
 	go p.s.Run()
 	p.post(sgl(rdmap.Op{Kind: rdmap.OpSend, ID: 1}, make([]byte, 10)))
 	p.s.Close()

@@ -25,6 +25,7 @@ type region struct {
 	buf    []byte
 	rights rdmap.Access
 	pins   int
+	let    func() // called when a pin is given up
 }
 
 // upper is an rdmap.Upper that owns a little memory and writes down what it is
@@ -54,6 +55,9 @@ type pin struct {
 func (p pin) Unpin() {
 	p.u.mu.Lock()
 	p.r.pins--
+	if p.r.let != nil {
+		p.r.let()
+	}
 	p.u.mu.Unlock()
 	if p.r.stag == probeSTag {
 		p.u.note("probe")

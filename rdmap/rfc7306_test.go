@@ -71,6 +71,36 @@ func TestAtomicsOnTheWire(t *testing.T) {
 	}
 }
 
+// A revocation waits for pins (RFC 5042 section 6.2.2): that of a Write or an Atomic is
+// given up after it has changed the memory, not before.
+func TestMemoryIsPinnedUntilItHasChanged(t *testing.T) {
+	const stag, now = 7, 0x0123456789abcdef
+	for name, msg := range map[string][]byte{
+		"write": tagged(true, rdmap.OpWrite, stag, 0, binary.NativeEndian.AppendUint64(nil, now)...),
+		"fetch and add": untagged(true, rdmap.OpAtomicRequest, 1, 1, 0,
+			rdmap.AtomicRequest{Op: rdmap.AtomicFetchAdd, STag: stag, AddSwap: now}.Append(nil)...),
+		"compare and swap": untagged(true, rdmap.OpAtomicRequest, 1, 1, 0,
+			rdmap.AtomicRequest{Op: rdmap.AtomicCmpSwap, STag: stag, AddSwap: now, AddSwapMask: ^uint64(0)}.Append(nil)...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := start(t)
+			mem := p.region(stag, 8, rdmap.RemoteWrite|rdmap.RemoteAtomic)
+			var seen []uint64
+			p.mu.Lock()
+			p.regions[stag].let = func() { seen = append(seen, binary.NativeEndian.Uint64(mem)) }
+			p.mu.Unlock()
+			p.region(probeSTag, 1, rdmap.RemoteWrite)
+			p.raw.Send(msg, tagged(true, rdmap.OpWrite, probeSTag, 0, 1))
+			p.want("probe")
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if len(seen) != 1 || seen[0] != now {
+				t.Errorf("the memory held %#x when its pins were given up", seen)
+			}
+		})
+	}
+}
+
 // Section 5.2.1: it is the buffer's address that must be aligned, whatever the
 // offset.
 func TestAtomicAlignment(t *testing.T) {

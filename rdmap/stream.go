@@ -263,7 +263,7 @@ func (s *Stream) armKillerLocked() {
 	case s.killer == nil:
 		s.killer = time.AfterFunc(teardownTime, s.late)
 	case s.closing.on && s.state == Terminating:
-		s.closing.on = false
+		s.closing.on, s.closing.due = false, time.Now().Add(teardownTime)
 		s.killer.Reset(teardownTime)
 	}
 }
