@@ -61,6 +61,10 @@ func (s *Store) cache() string {
 		return ""
 	}
 	if !s.device {
+		var fs unix.Statfs_t
+		if unix.Fstatfs(int(s.fd), &fs) != nil || tellsWrites(int64(fs.Type)) {
+			return ""
+		}
 		return boot
 	}
 	var seq uint64
@@ -70,6 +74,11 @@ func (s *Store) cache() string {
 	// The hint is that of this node, of which a device may have several.
 	return fmt.Sprintf("%s disk %d node %x:%d", boot, seq, s.opened.Dev, s.opened.Ino)
 }
+
+// tellsWrites reports whether a kind of file system tells an error of writeback to whichever
+// write comes next: a Store that is killed then takes it along without a hint. NFS does so
+// where its server has no room.
+func tellsWrites(kind int64) bool { return kind == unix.NFS_SUPER_MAGIC }
 
 func sysText(path string) string {
 	b, err := os.ReadFile(path)

@@ -154,14 +154,15 @@ func (s *Store) writeThrough(p []byte, off int64) syscall.Errno {
 func isNoRoom(errno syscall.Errno) bool { return errno == unix.ENOSPC || errno == unix.EDQUOT }
 
 // heed returns the result of an operation that changes the storage. Where it waits for
-// writeback, its error may be of earlier writes: a flush finds out, and latches it.
+// writeback, its error may be of earlier writes: a flush finds out, and latches it. By the
+// Store's own opening, as those that FUA writes take may all have been told already.
 func (s *Store) heed(errno syscall.Errno) syscall.Errno {
 	switch {
 	case errno == 0 || !checks.On(checks.FlushLatch):
 	case errno == unix.EROFS:
 		s.latch(errno, "a write") // the file system gave up
 	default:
-		_ = s.fdatasync()
+		_ = s.flushBy(unix.SYS_FDATASYNC, "fdatasync", s.syncOwn)
 	}
 	return errno
 }
@@ -177,10 +178,12 @@ func (s *Store) flush() syscall.Errno {
 	return s.fdatasync()
 }
 
-func (s *Store) fdatasync() syscall.Errno { return s.flushBy(unix.SYS_FDATASYNC, "fdatasync") }
+func (s *Store) fdatasync() syscall.Errno {
+	return s.flushBy(unix.SYS_FDATASYNC, "fdatasync", s.sync)
+}
 
-// flushBy flushes by fsync or fdatasync.
-func (s *Store) flushBy(call uintptr, name string) syscall.Errno {
+// flushBy flushes by fsync or fdatasync of an opening.
+func (s *Store) flushBy(call uintptr, name string, sync func(uintptr) syscall.Errno) syscall.Errno {
 	if e := s.flushFailed.Load(); e != 0 {
 		return syscall.Errno(e)
 	}
@@ -188,7 +191,7 @@ func (s *Store) flushBy(call uintptr, name string) syscall.Errno {
 		return errno
 	}
 	defer s.heard()
-	if errno := s.sync(call); errno != 0 {
+	if errno := sync(call); errno != 0 {
 		s.latch(errno, name)
 		return errno
 	}
@@ -204,6 +207,12 @@ func (s *Store) flushBy(call uintptr, name string) syscall.Errno {
 func (s *Store) sync(call uintptr) syscall.Errno {
 	fd := s.syncFD()
 	defer s.syncDone(fd)
+	return syncOf(fd, call)
+}
+
+func (s *Store) syncOwn(call uintptr) syscall.Errno { return syncOf(s.fd, call) }
+
+func syncOf(fd, call uintptr) syscall.Errno {
 	for {
 		if _, _, errno := syscall.Syscall(call, fd, 0, 0); errno != unix.EINTR {
 			return errno

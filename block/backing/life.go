@@ -91,6 +91,8 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 		}
 	}
 	if s.readOnly {
+		// Its flushes do nothing: it vouches for no life that may have writes to flush.
+		r.Life = block.NewID()
 		s.rec = r
 		return nil
 	}
@@ -115,7 +117,7 @@ func (s *Store) endLife() error {
 	if s.readOnly || s.flushFailed.Load() != 0 {
 		return nil
 	}
-	if errno := s.flushBy(unix.SYS_FSYNC, "the last fsync"); errno != 0 {
+	if errno := s.flushBy(unix.SYS_FSYNC, "the last fsync", s.sync); errno != 0 {
 		return fmt.Errorf("flush %s: %w", s.path, errno)
 	}
 	if s.unkept != nil {

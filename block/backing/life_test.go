@@ -2,6 +2,7 @@ package backing
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,6 +114,54 @@ func TestEachFUAWriteThatSucceedsIsThere(t *testing.T) {
 		if ok && !bytes.Equal(got, block) {
 			t.Errorf("FUA write %d succeeded, and is lost", i)
 		}
+	}
+}
+
+// FUA writes for which there is no room, and which are told of earlier writes instead, may
+// use up all openings by which the kernel would tell a flush.
+func TestFUAWritesWithoutRoomLeaveTheErrorToTheFlush(t *testing.T) {
+	const size, part = 40 << 20, 32 << 10
+	path := backingtest.ThinFile(t, size).Path
+	s := reopen(t, path, Options{Records: filepath.Join(t.TempDir(), "records")})
+	// Half of the write has room, and the device has, too; the other half has none.
+	if err := s.Write(bytes.Repeat([]byte{1}, part), 0, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Discard(part, part, true); err != nil {
+		t.Fatal(err)
+	}
+	backingtest.Fill(t, filepath.Dir(path))
+	block := bytes.Repeat([]byte{0xa5}, 1<<20)
+	for off := int64(len(block)); off < size; off += int64(len(block)) {
+		if err := s.Write(block, off, false); err != nil {
+			t.Fatalf("a write into the page cache: %v", err)
+		}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if f.Sync() == nil {
+		t.Fatal("the storage is not full")
+	}
+	// Sixteen at once, of which each ends before the next takes an opening.
+	var all []uintptr
+	for range maxSyncs {
+		all = append(all, <-s.syncs)
+	}
+	for _, fd := range all {
+		s.syncs <- fd
+		if err := s.Write(block[:2*part], 0, true); !errors.Is(err, unix.ENOSPC) {
+			t.Fatalf("a write without room: %v", err)
+		}
+		<-s.syncs
+	}
+	for _, fd := range all {
+		s.syncs <- fd
+	}
+	if err := s.Flush(); err == nil {
+		t.Error("a flush succeeds although acknowledged writes are lost")
 	}
 }
 
@@ -234,6 +283,35 @@ func TestLifeChangesWhenWritesMayBeLost(t *testing.T) {
 			changed := open()
 			if changed.Keeps(last) || changed.Identity().Disk != was.Disk {
 				t.Error("somebody else has written to the file, and its writes are vouched for")
+			}
+		})
+	}
+}
+
+// A flush of what is exported read-only does nothing. So it speaks for no life that has not
+// ended, or has lost writes: the next Store that may write does.
+func TestReadOnlyStoreVouchesForNoWrites(t *testing.T) {
+	for name, lost := range map[string]bool{"killed": false, "killed after it had lost writes": true} {
+		t.Run(name, func(t *testing.T) {
+			path, opt := newFile(t, t.TempDir(), "disk"), Options{}
+			s := reopen(t, path, opt)
+			was := s.Identity()
+			if err := s.Write([]byte("acknowledged"), 0, false); err != nil {
+				t.Fatal(err)
+			}
+			if lost {
+				s.latch(unix.EIO, "a test")
+			}
+			s.abandon(t)
+			r := reopen(t, path, Options{ReadOnly: true})
+			if now := r.Identity(); now.Disk != was.Disk || now.Life == was.Life || r.Keeps(was.Life) {
+				t.Errorf("read-only: %v, was %v, kept %v, flush %v", now, was, r.Keeps(was.Life), r.Flush())
+			}
+			if err := r.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if s = reopen(t, path, opt); s.Identity() != was || (s.Fault() != "") != lost {
+				t.Errorf("then for writing: %v, was %v, fault %q", s.Identity(), was, s.Fault())
 			}
 		})
 	}

@@ -100,6 +100,18 @@ func TestErrorThatTheNextStoreIsToldAtItsStartIsLatched(t *testing.T) {
 	}
 }
 
+// NFS tells plain writes, which no hint stands for: no life goes on there.
+func TestNoLifeGoesOnWhereWritesAreTold(t *testing.T) {
+	if !tellsWrites(unix.NFS_SUPER_MAGIC) {
+		t.Error("a life would go on over NFS")
+	}
+	for name, kind := range map[string]int64{"ext4": unix.EXT4_SUPER_MAGIC, "XFS": unix.XFS_SUPER_MAGIC, "Btrfs": unix.BTRFS_SUPER_MAGIC, "tmpfs": unix.TMPFS_MAGIC} {
+		if tellsWrites(kind) {
+			t.Errorf("no life would go on over %s", name)
+		}
+	}
+}
+
 // withoutOwner runs f as a user who may write to files of others, and nothing else to
 // them, as a daemon without CAP_FOWNER.
 func withoutOwner(t *testing.T, f func()) {

@@ -103,6 +103,27 @@ func allocated(t *testing.T, dir string, size int64) string {
 	return path
 }
 
+// Fill takes all room of the file system of a directory, but none of its device.
+func Fill(t *testing.T, dir string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(dir, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var size int64
+	for step := int64(1 << 30); step >= 512; {
+		switch err := syscall.Fallocate(int(f.Fd()), 0, size, step); err {
+		case nil:
+			size += step
+		case syscall.ENOSPC:
+			step /= 2
+		default:
+			t.Fatal(err)
+		}
+	}
+}
+
 // ThinDevice is a disk that says it has size bytes and has room for 24 MiB.
 func ThinDevice(t *testing.T, size int64) string {
 	t.Helper()
