@@ -107,17 +107,15 @@ type blockTables struct {
 	chain *nftables.Chain
 }
 
+// inBlockNS calls f as askTables does.
 func inBlockNS(netns string, f func(*blockTables) error) error {
 	return nsdo.Do(netns, func() error {
-		c, err := openTables()
-		if err != nil {
-			return explainBlock(err)
-		}
-		defer c.CloseLasting()
 		t := &nftables.Table{Name: blockTable, Family: nftables.TableFamilyINet}
 		policy := nftables.ChainPolicyAccept
-		return explainBlock(f(&blockTables{c, t, &nftables.Chain{Name: blockChain, Table: t, Type: nftables.ChainTypeFilter,
-			Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityRaw, Policy: &policy}}))
+		return explainBlock(askTables(func(c *nftables.Conn) error {
+			return f(&blockTables{c, t, &nftables.Chain{Name: blockChain, Table: t, Type: nftables.ChainTypeFilter,
+				Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityRaw, Policy: &policy}})
+		}))
 	})
 }
 

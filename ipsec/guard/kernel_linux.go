@@ -9,7 +9,6 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -22,15 +21,7 @@ import (
 type kernel struct {
 	*netlink.Handle
 
-	nft    *nftables.Conn // nil until it is needed
-	quoted *quoteTable    // as it was last read
-}
-
-func (k *kernel) close() {
-	k.Close()
-	if k.nft != nil {
-		_ = k.nft.CloseLasting()
-	}
+	quoted *quoteTable // as it was last read
 }
 
 func inNS(netns string, f func(*kernel) error) error {
@@ -39,9 +30,8 @@ func inNS(netns string, f func(*kernel) error) error {
 		if err != nil {
 			return explain(fmt.Errorf("guard: open netlink: %w", err))
 		}
-		k := &kernel{Handle: h}
-		defer k.close()
-		return explain(f(k))
+		defer h.Close()
+		return explain(f(&kernel{Handle: h}))
 	})
 }
 

@@ -25,21 +25,32 @@ const maxElements = 200
 // the blocks of 1024 peers fit.
 const tableBuffer = 8 << 20
 
-// tableTimeout bounds the wait for an answer of nf_tables.
-const tableTimeout = 5 * time.Second
+// tableTimes bound the waits for nf_tables: the first, and the one when that was not enough.
+// The kernel answers while it takes what it is sent, which a busy one does late; it answers
+// a batch with less than is waited for when it is out of memory.
+var tableTimes = []time.Duration{5 * time.Second, 20 * time.Second}
 
-// openTables connects to nf_tables in the network namespace of the thread. Its
-// CloseLasting ends that.
-func openTables() (*nftables.Conn, error) {
-	prepare := func(c *netlink.Conn) error {
-		// A kernel without nf_tables answers a batch with less than is waited for.
-		return errors.Join(c.SetDeadline(time.Now().Add(tableTimeout)), c.SetWriteBuffer(tableBuffer), c.SetReadBuffer(tableBuffer))
+// askTables calls f with a connection to nf_tables in the network namespace of the thread.
+// If f fails and its time is over, it is called once more, with more time and a connection
+// on which no answers are late: f has to look afresh then what the first call has done.
+func askTables(f func(*nftables.Conn) error) error {
+	var err error
+	for _, wait := range tableTimes {
+		end := time.Now().Add(wait)
+		var c *nftables.Conn
+		c, err = nftables.New(nftables.AsLasting(), nftables.WithSockOptions(func(c *netlink.Conn) error {
+			return errors.Join(c.SetDeadline(end), c.SetWriteBuffer(tableBuffer), c.SetReadBuffer(tableBuffer))
+		}))
+		if err != nil {
+			return fmt.Errorf("open netlink for nf_tables: %w", err)
+		}
+		err = f(c)
+		_ = c.CloseLasting()
+		if err == nil || time.Now().Before(end) {
+			return err
+		}
 	}
-	c, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(prepare))
-	if err != nil {
-		return nil, fmt.Errorf("open netlink for nf_tables: %w", err)
-	}
-	return c, nil
+	return fmt.Errorf("nf_tables has not answered in time, the kernel is too busy: %w", err)
 }
 
 // withoutTables reports of an error that this kernel has no nf_tables.

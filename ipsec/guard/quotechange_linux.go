@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,27 +21,25 @@ var writing sync.Mutex
 func (k *kernel) writeQuotes(add, gone []LinkKey) error {
 	writing.Lock()
 	defer writing.Unlock()
-	c, err := k.tables()
-	if err != nil {
+	err := askTables(func(c *nftables.Conn) (err error) {
+		for range 5 {
+			q := newQuoteTable()
+			if err = q.read(c); err != nil {
+				return err
+			}
+			if err = q.change(c, add, gone); err != nil {
+				return err
+			}
+			err = c.Flush()
+			// Somebody else has changed it meanwhile, or it holds something else by a name of
+			// ours: what is there is looked at afresh.
+			if err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrExist) && !errors.Is(err, unix.EBUSY) {
+				break
+			}
+		}
 		return err
-	}
-	for range 5 {
-		var q *quoteTable
-		k.quoted = nil
-		if q, err = k.quotes(); err != nil || q.absent {
-			return cmp.Or(err, error(unix.EOPNOTSUPP))
-		}
-		if err = q.change(c, add, gone); err != nil {
-			return err
-		}
-		err = c.Flush()
-		k.quoted = nil
-		// Somebody else has changed it meanwhile, or it holds something else by a name of
-		// ours: what is there is looked at afresh.
-		if err == nil || !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrExist) && !errors.Is(err, unix.EBUSY) {
-			break
-		}
-	}
+	})
+	k.quoted = nil
 	if err != nil {
 		return fmt.Errorf("change table %s of nf_tables: %w", guardTable, err)
 	}

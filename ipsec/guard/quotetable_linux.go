@@ -17,36 +17,28 @@ type quoteTable struct {
 	hosts  map[netip.Addr]bool
 }
 
-// tables is the connection to nf_tables, opened when it is first needed.
-func (k *kernel) tables() (*nftables.Conn, error) {
-	if k.nft == nil {
-		c, err := openTables()
-		if err != nil {
-			return nil, err
-		}
-		k.nft = c
-	}
-	return k.nft, nil
-}
-
 // quotes reads guardTable, once between two changes.
 func (k *kernel) quotes() (*quoteTable, error) {
 	if k.quoted != nil {
 		return k.quoted, nil
 	}
-	q := &quoteTable{links: map[LinkKey]bool{}, hosts: map[netip.Addr]bool{}}
-	c, err := k.tables()
-	if err == nil {
-		err = q.read(c)
-	}
+	var q *quoteTable
+	err := askTables(func(c *nftables.Conn) error {
+		q = newQuoteTable()
+		return q.read(c)
+	})
 	if withoutTables(err) {
-		q.absent, err = true, nil
+		q, err = &quoteTable{absent: true}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look at table %s of nf_tables: %w", guardTable, err)
 	}
 	k.quoted = q
 	return q, nil
+}
+
+func newQuoteTable() *quoteTable {
+	return &quoteTable{links: map[LinkKey]bool{}, hosts: map[netip.Addr]bool{}}
 }
 
 func (q *quoteTable) read(c *nftables.Conn) error {
