@@ -16,10 +16,11 @@ import (
 )
 
 func TestConnectionSaysWhatTheProfileSays(t *testing.T) {
+	const plane = esp.Kernel
 	for _, name := range profile.Names() {
 		p := padtest.Peer("beta", 2)
 		p.Profile = padtest.Profile(t, name)
-		conn := charon.Sub(connMessage(&p, esp.Kernel), "beta")
+		conn := charon.Sub(connMessage(&p, plane), "beta")
 		if charon.Str(conn, "version") != strconv.Itoa(p.Profile.Version) || (charon.Str(conn, "aggressive") == "yes") != p.Profile.Aggressive || !slices.Equal(charon.List(conn, "proposals"), p.Profile.IKE) {
 			t.Errorf("%s: version %s, aggressive %q, proposals %v", name, charon.Str(conn, "version"), charon.Str(conn, "aggressive"), charon.List(conn, "proposals"))
 		}
@@ -39,9 +40,10 @@ func TestConnectionSaysWhatTheProfileSays(t *testing.T) {
 			if charon.Str(c, "mode") != "tunnel" || charon.Str(c, "replay_window") != "1024" {
 				t.Errorf("%s: child %s in mode %q with a replay window of %q", name, child, charon.Str(c, "mode"), charon.Str(c, "replay_window"))
 			}
-			esp := strings.Join(charon.List(c, "esp_proposals"), " ")
-			if !strings.Contains(esp, "-esn") || !strings.Contains(esp, "modp2048") {
-				t.Errorf("%s: ESP %s", name, esp)
+			offers := charon.List(c, "esp_proposals")
+			esp := strings.Join(offers, " ")
+			if !slices.Equal(offers, p.Profile.ESPFor(plane)) || !strings.Contains(esp, "-esn") || !strings.Contains(esp, "modp2048") {
+				t.Errorf("%s: ESP %s, the profile has %s", name, esp, p.Profile.ESPFor(plane))
 			}
 			// RFC 7146 2.2: no key of a cipher of 64-bit blocks lives past 3 GiB, and
 			// fresh ones are made well before.

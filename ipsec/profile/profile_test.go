@@ -147,3 +147,27 @@ func TestProfileAllowsWhatTheRFCsLeaveOpen(t *testing.T) {
 		t.Errorf("3DES with 2.5 GiB: %v", err)
 	}
 }
+
+// Whatever is left out or added for a data plane, no algorithm is offered that the profile
+// does not name.
+func TestNothingIsOfferedButWhatTheProfileNames(t *testing.T) {
+	for _, name := range Names() {
+		for _, plane := range []esp.Plane{esp.Userland, esp.Kernel} {
+			for _, pfs := range []bool{true, false} {
+				p := named(t, name)
+				p.PFS = pfs
+				for _, offer := range p.ESPFor(plane) {
+					all := strings.Split(offer, "-")
+					all = slices.DeleteFunc(all, func(s string) bool { return s == "esn" || s == "noesn" })
+					if !slices.ContainsFunc(p.ESP, func(s string) bool {
+						own := strings.Split(s, "-")
+						own = slices.DeleteFunc(own, func(s string) bool { return !pfs && algorithms[s].kind == kindDH })
+						return slices.Equal(own, all)
+					}) {
+						t.Errorf("%s, %v, PFS %v: %s is offered, the profile has %v", name, plane, pfs, offer, p.ESP)
+					}
+				}
+			}
+		}
+	}
+}
