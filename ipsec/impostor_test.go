@@ -116,7 +116,7 @@ func TestTunnelToElsewhereIsLeftAloneWithoutAStream(t *testing.T) {
 // TestCharonThatStopsAnsweringIsLeftAndFoundAgain: its socket stays open, and no
 // answer comes.
 func TestCharonThatStopsAnsweringIsLeftAndFoundAgain(t *testing.T) {
-	m := newBenchOf(t, Config{CallTimeout: 200 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	m := newBenchOf(t, Config{CallTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	f := m.f
 	p := padtest.Peer("beta", 2)
 	if err := m.AddPeer(t.Context(), p); err != nil {

@@ -248,7 +248,7 @@ func TestWhatOnlyLacksAnSAIsAway(t *testing.T) {
 	b.f.set(func() {
 		b.f.sas = []tree{renamed(saOf(p, "beta-out-udp"), "beta", map[string]string{"remote-id": "mallory"})}
 	})
-	if _, err := b.Admit(soon(), f, true, &traffic{}); !errors.Is(err, pad.ErrWrongIdentity) || !errors.Is(err, transport.ErrNotProtected) || errors.Is(err, transport.ErrAway) {
+	if _, err := b.Admit(t.Context(), f, true, &traffic{}); !errors.Is(err, pad.ErrWrongIdentity) || !errors.Is(err, transport.ErrNotProtected) || errors.Is(err, transport.ErrAway) {
 		t.Errorf("under another identity: %v", err)
 	}
 	for err, want := range map[error]bool{

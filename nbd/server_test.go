@@ -147,7 +147,7 @@ func TestClientThatSaysNothingIsCutOff(t *testing.T) {
 }
 
 func TestClientThatNegotiatesForEverIsCutOff(t *testing.T) {
-	s := serve(t, nbdtest.NewMemory(512), nbd.Config{HandshakeTimeout: 50 * time.Millisecond})
+	s := serve(t, nbdtest.NewMemory(512), nbd.Config{HandshakeTimeout: 500 * time.Millisecond})
 	c, err := nbdtest.Hello(s.dial(), 3)
 	if err != nil {
 		t.Fatal(err)

@@ -125,7 +125,7 @@ func TestClientAnswersHeartbeats(t *testing.T) {
 
 func TestSessionThatIsNeverOpenedIsDropped(t *testing.T) {
 	m := newMemory(4096)
-	srv := startServer(t, ServerConfig{NewSession: m.session, setupWait: 50 * time.Millisecond})
+	srv := startServer(t, ServerConfig{NewSession: m.session, setupWait: 500 * time.Millisecond})
 	p, err := rawDial(t, newHost(t), srv.addr, pathReq(1))
 	if err != nil {
 		t.Fatal(err)

@@ -78,11 +78,11 @@ func TestGuardStopsClearTrafficBeforeThereIsACharon(t *testing.T) {
 	}
 	wire := capture(t, p.beta, lab.PortKind(transport.ProtoTCP, port+1))
 	clearListener(t, p.beta.Host, netip.AddrPortFrom(p.beta.Addr(), port))
-	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), time.Second); !errors.Is(err, syscall.EPERM) {
+	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), time.Minute); !errors.Is(err, syscall.EPERM) {
 		t.Errorf("a clear connection to the port: %v, want %v", err, syscall.EPERM)
 	}
 	clearListener(t, p.beta.Host, netip.AddrPortFrom(p.beta.Addr(), port+1))
-	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port+1), 5*time.Second); err != nil {
+	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port+1), time.Minute); err != nil {
 		t.Errorf("another port of the peer: %v", err)
 	}
 	if n := stat(t, p.alpha, "XfrmOutPolBlock"); n == 0 {
@@ -110,7 +110,7 @@ func TestGuardHoldsWhateverTheRouteAndDevice(t *testing.T) {
 		}
 	}
 	before := stat(t, p.alpha, "XfrmOutPolBlock")
-	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), time.Second); !errors.Is(err, syscall.EPERM) {
+	if err := knock(t, p.alpha.Host, netip.AddrPortFrom(p.beta.Addr(), port), time.Minute); !errors.Is(err, syscall.EPERM) {
 		t.Errorf("a clear connection through a new device: %v, want %v", err, syscall.EPERM)
 	}
 	if n := stat(t, p.alpha, "XfrmOutPolBlock"); n == before {

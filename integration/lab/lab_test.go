@@ -141,9 +141,10 @@ func TestHostsOnTwoWires(t *testing.T) {
 		t.Fatal(err)
 	}
 	echoOnce(t, a, b, netip.AddrPortFrom(b.AddrOn6(1), 7471))
-	if reaches(t, a, b, b.Addr()) || !reaches(t, a, b, b.AddrOn(1)) {
-		t.Error("not the first wire is severed, or not it alone")
+	if reaches(t, a, b, b.Addr()) {
+		t.Error("the first wire is not severed")
 	}
+	echoOnce(t, a, b, netip.AddrPortFrom(b.AddrOn(1), 7471))
 	if err := b.Sever(t.Context(), 0, false); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -11,12 +12,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/integration/node"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
 // TestNoSYNIsAnsweredInClearWhenTheGuardGoes has a peer ask for connections in clear, all
@@ -39,8 +42,8 @@ func TestNoSYNIsAnsweredInClearWhenTheGuardGoes(t *testing.T) {
 			s.ping()                              // alpha listens
 			s.must(s.beta, "peer", "rm", "alpha") // from now on beta has no SA and no guard
 			at := netip.AddrPortFrom(s.alpha.Addr(), config.DefaultPort)
-			accepted, refused := s.answers(s.alpha, at)
-			defer s.askInClear(s.beta, at)()
+			accepted, refused := s.answers(s.alpha, transport.ProtoTCP, at)
+			defer s.askInClear(s.beta, transport.ProtoTCP, at)()
 			s.untilDropped(s.alpha)
 			if n := accepted() + refused(); n != 0 {
 				t.Errorf("%d answers in clear while there is a guard", n)
@@ -61,12 +64,18 @@ func TestNoSYNIsAnsweredInClearWhenTheGuardGoes(t *testing.T) {
 }
 
 // TestListenerThatMovesLeaksNothing has a daemon listen at one address, at all, and at
-// one again, under a disk that is in use and then while the peer asks for connections in
-// clear: everything stays in ESP, and at no time is any policy of the guard taken away.
-// That either would be found is shown by the peer's removal at the end.
+// one again, under a disk that is being read and then while the peer asks for connections in
+// clear: everything stays in ESP, and at no time is any policy of the guard taken away, or
+// anything of its table. That either would be found is shown by the peer's removal at the end.
 func TestListenerThatMovesLeaksNothing(t *testing.T) {
+	for carrier, link := range map[string]transport.Protocol{"tcp": transport.ProtoTCP, "sctp-udp": transport.ProtoUDP} {
+		t.Run(carrier, func(t *testing.T) { movingListener(t, carrier, link) })
+	}
+}
+
+func movingListener(t *testing.T, carrier string, link transport.Protocol) {
 	s := newScene(t)
-	if err := node.Join(t.Context(), s.alpha, s.beta, "--transport", "tcp"); err != nil {
+	if err := node.Join(t.Context(), s.alpha, s.beta, "--transport", carrier); err != nil {
 		t.Fatal(err)
 	}
 	s.attach()
@@ -88,7 +97,7 @@ func TestListenerThatMovesLeaksNothing(t *testing.T) {
 			t.Fatalf("listening at %s: %+v, %v", to, st.Listeners, err)
 		}
 	}
-	removed := s.removedPolicies(s.beta)
+	policies, tables := s.removedPolicies(s.beta), s.removedTables(s.beta)
 	wire, err := s.beta.Capture(t.Context(), lab.CaptureOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -103,24 +112,41 @@ func TestListenerThatMovesLeaksNothing(t *testing.T) {
 		return true
 	})
 	streams := s.streams()
+	moved := make(chan struct{})
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		for {
+			s.readDisk(socket)
+			select {
+			case <-moved:
+				return
+			default:
+			}
+		}
+	})
 	for _, to := range []string{own, "0.0.0.0", own, "0.0.0.0", own} {
 		move(to)
 		s.ping()
 		s.readDisk(socket)
 	}
+	close(moved)
+	reading.Wait()
 	if now := s.streams(); !slices.Equal(now, streams) {
 		t.Errorf("the disk's streams were %v and are %v", streams, now)
 	}
-	if k, err := wire.Stop(); err != nil || len(k.ClearTCP) != 0 {
-		t.Errorf("in clear on the wire: %+v, %v", k.ClearTCP, err)
+	at := netip.AddrPortFrom(s.beta.Addr(), config.DefaultPort)
+	if link == transport.ProtoUDP {
+		at = netip.AddrPortFrom(s.beta.Addr(), config.DefaultUDPPort)
+	}
+	if k, err := wire.Stop(); err != nil || k.ClearOf(link, at.Port()) != 0 {
+		t.Errorf("in clear on the wire: %v, %v", k, err)
 	}
 
 	s.must(s.alpha, "detach", "beta/disk")
 	s.must(s.beta, "export", "rm", "disk")
 	s.must(s.alpha, "peer", "rm", "beta") // from now on alpha has no SA and no guard
-	at := netip.AddrPortFrom(s.beta.Addr(), config.DefaultPort)
-	accepted, refused := s.answers(s.beta, at)
-	defer s.askInClear(s.alpha, at)()
+	accepted, refused := s.answers(s.beta, link, at)
+	defer s.askInClear(s.alpha, link, at)()
 	s.untilDropped(s.beta)
 	for _, to := range []string{"0.0.0.0", own, "0.0.0.0", own} {
 		move(to)
@@ -129,11 +155,53 @@ func TestListenerThatMovesLeaksNothing(t *testing.T) {
 	if n := accepted() + refused(); n != 0 {
 		t.Errorf("%d answers in clear while the listener moved", n)
 	}
-	if list := removed(); len(list) > 0 {
-		t.Errorf("policies were taken away while the listener moved: %q", list)
+	if list := append(policies(), tables()...); len(list) > 0 {
+		t.Errorf("taken away of the guard while the listener moved: %q", list)
 	}
 	s.must(s.beta, "peer", "rm", "alpha")
-	s.until("a removed guard is found", func() bool { return refused() > 0 && len(removed()) > 0 })
+	s.until("a removed guard is found", func() bool { return refused() > 0 && len(policies()) > 0 && len(tables()) > 0 })
+}
+
+// removedTables watches what a host has of nf_tables, and returns what was removed so far.
+func (s *scene) removedTables(n *node.Node) func() []string {
+	s.t.Helper()
+	var c *netlink.Conn
+	err := n.Do(func() (err error) {
+		c, err = netlink.Dial(unix.NETLINK_NETFILTER, nil)
+		return err
+	})
+	if err == nil {
+		err = c.JoinGroup(unix.NFNLGRP_NFTABLES)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var seen lines
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		kinds := map[netlink.HeaderType]string{unix.NFT_MSG_DELTABLE: "table", unix.NFT_MSG_DELCHAIN: "chain", unix.NFT_MSG_DELRULE: "rule",
+			unix.NFT_MSG_DELSET: "set", unix.NFT_MSG_DELSETELEM: "element"}
+		for {
+			msgs, err := c.Receive()
+			if errors.Is(err, os.ErrClosed) || errors.Is(err, unix.EBADF) {
+				return
+			}
+			if err != nil {
+				s.t.Errorf("watch nf_tables: %v", err)
+				return
+			}
+			for _, m := range msgs {
+				if kind := kinds[m.Header.Type&0xff]; kind != "" {
+					fmt.Fprintf(&seen, "a %s of nf_tables: %q\n", kind, m.Data)
+				}
+			}
+		}
+	})
+	s.t.Cleanup(func() {
+		_ = c.Close()
+		watching.Wait()
+	})
+	return func() []string { return slices.Collect(strings.Lines(seen.String())) }
 }
 
 // removedPolicies watches the XFRM policies of a host, and returns what was removed so
@@ -169,25 +237,32 @@ func (s *scene) removedPolicies(n *node.Node) func() []string {
 	}
 }
 
-// answers counts the SYNs to a port of a host that it accepts, and that it refuses, in
-// clear.
-func (s *scene) answers(n *node.Node, at netip.AddrPort) (accepted, refused func() int) {
+// answers counts what a host answers in clear to who asks for its port: what its listener
+// says, and what the kernel does where none listens.
+func (s *scene) answers(n *node.Node, link transport.Protocol, at netip.AddrPort) (accepted, refused func() int) {
 	s.t.Helper()
-	count := func(flags string) func() int {
+	count := func(filter string) func() int {
 		wire, err := n.Capture(s.t.Context(), lab.CaptureOptions{Unjudged: "the control at the end has to find answers",
-			Filter: fmt.Sprintf("src host %s and tcp src port %d and %s", at.Addr(), at.Port(), flags)})
+			Filter: fmt.Sprintf("src host %s and %s", at.Addr(), filter)})
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		return func() int {
+		return func() (n int) {
 			k, err := wire.Count()
 			if err != nil {
 				s.t.Fatal(err)
 			}
-			return k.ClearTCP[at.Port()]
+			for _, of := range k.Kinds {
+				n += of
+			}
+			return n
 		}
 	}
-	return count("tcp[tcpflags] & (tcp-syn|tcp-ack) = (tcp-syn|tcp-ack)"), count("tcp[tcpflags] & tcp-rst != 0")
+	if link == transport.ProtoUDP {
+		return count(fmt.Sprintf("udp src port %d", at.Port())), count("icmp[icmptype] = icmp-unreach")
+	}
+	syn := fmt.Sprintf("tcp src port %d and tcp[tcpflags] & ", at.Port())
+	return count(syn + "(tcp-syn|tcp-ack) = (tcp-syn|tcp-ack)"), count(syn + "tcp-rst != 0")
 }
 
 // untilDropped waits until a host's guard has dropped something more.
@@ -204,9 +279,13 @@ func (s *scene) untilDropped(n *node.Node) {
 	})
 }
 
-// askInClear has a host send a SYN each millisecond, until stop is called.
-func (s *scene) askInClear(n *node.Node, at netip.AddrPort) (stop func()) {
+// askInClear has a host send a SYN each millisecond, or a datagram, until stop is called.
+func (s *scene) askInClear(n *node.Node, link transport.Protocol, at netip.AddrPort) (stop func()) {
 	s.t.Helper()
+	kind := unix.SOCK_STREAM
+	if link == transport.ProtoUDP {
+		kind = unix.SOCK_DGRAM
+	}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -219,11 +298,14 @@ func (s *scene) askInClear(n *node.Node, at netip.AddrPort) (stop func()) {
 					return nil
 				case <-tick.C:
 				}
-				fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+				fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 				if err != nil {
 					return err
 				}
 				_ = unix.Connect(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}) // goes on
+				if kind == unix.SOCK_DGRAM {
+					_, _ = unix.Write(fd, []byte("anybody there?"))
+				}
 				if err := unix.Close(fd); err != nil {
 					return err
 				}
