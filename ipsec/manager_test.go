@@ -226,7 +226,10 @@ func TestLostChildComesBackForTrafficAndOnlyThen(t *testing.T) {
 		t.Errorf("protection: %q, paused %v, %q", pr.Peer(), pr.Paused(), pr.Kind())
 	}
 	b.f.down(p, "beta-out")
-	eventually(t, "paused", pr.Paused)
+	eventually(t, "paused, and the lane knows why", func() bool {
+		st, err := b.PeerStatus("beta")
+		return err == nil && pr.Paused() && st.Counters.ChildDeletes == 1
+	})
 	// Some polls of the idle flow later there is still no attempt.
 	q, _ := b.peer("beta")
 	polls := 0

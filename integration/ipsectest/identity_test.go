@@ -163,9 +163,11 @@ func stayWithPeer(t *testing.T, p *pair) {
 		if id := c.Protection().Peer(); id != "beta" {
 			t.Errorf("the stream's peer is %q", id)
 		}
-		if st, _ := p.alpha.m.PeerStatus("beta"); st.Live == nil || st.Live.RemoteID != "beta" || st.State != ipsec.StateUp {
-			t.Errorf("status %+v", st)
-		}
+		// The SA carries the ping before the manager has read who made it.
+		eventually(t, "the status names beta", func() bool {
+			st, err := p.alpha.m.PeerStatus("beta")
+			return err == nil && st.Live != nil && st.Live.RemoteID == "beta" && st.State == ipsec.StateUp
+		})
 	}
 	st, _ := p.alpha.m.PeerStatus("beta")
 	if ended := st.Counters.Impostors; ended < 3 {
