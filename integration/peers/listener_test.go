@@ -2,7 +2,6 @@ package peers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -178,16 +177,18 @@ func (s *scene) removedTables(n *node.Node) func() []string {
 	}
 	var seen lines
 	var watching sync.WaitGroup
+	over := make(chan struct{})
 	watching.Go(func() {
 		kinds := map[netlink.HeaderType]string{unix.NFT_MSG_DELTABLE: "table", unix.NFT_MSG_DELCHAIN: "chain", unix.NFT_MSG_DELRULE: "rule",
 			unix.NFT_MSG_DELSET: "set", unix.NFT_MSG_DELSETELEM: "element"}
 		for {
 			msgs, err := c.Receive()
-			if errors.Is(err, os.ErrClosed) || errors.Is(err, unix.EBADF) {
-				return
-			}
 			if err != nil {
-				s.t.Errorf("watch nf_tables: %v", err)
+				select {
+				case <-over:
+				default:
+					s.t.Errorf("watch nf_tables: %v", err)
+				}
 				return
 			}
 			for _, m := range msgs {
@@ -198,6 +199,7 @@ func (s *scene) removedTables(n *node.Node) func() []string {
 		}
 	})
 	s.t.Cleanup(func() {
+		close(over)
 		_ = c.Close()
 		watching.Wait()
 	})
