@@ -22,7 +22,7 @@ const (
 	// more, doubling to signPoll: swanctl may still be unloading.
 	reloadSettle = 250 * time.Millisecond
 
-	// linkWait is how long Prepare waits for charon to come back.
+	// sessionWait is how long Prepare waits for charon to come back, at least.
 	sessionWait = 3 * time.Second
 	// quickModeSettle is how long Prepare leaves to an IKEv1 peer to install its half
 	// of an SA.

@@ -58,6 +58,8 @@ type Manager struct {
 	blocksUnknown bool          // the kernel did not list them; guarded by blocking
 	reblocked     chan struct{} // one slot: there is a new block
 
+	sessionWait time.Duration
+
 	// mu guards the fields below it.
 	mu             sync.Mutex
 	wg             sync.WaitGroup
@@ -66,7 +68,8 @@ type Manager struct {
 	peers          map[string]*peer
 	byAddr         map[netip.Addr][]*peer // the same; its slices are never changed
 	session        *ike.Session
-	sessionChanged chan struct{} // closed and replaced when link changes
+	trying         bool          // to reach charon
+	sessionChanged chan struct{} // closed and replaced when it changes, or an attempt has ended
 	tried          chan struct{} // closed when the first attempt to reach charon has ended
 
 	firstTry func() // closes it
@@ -89,6 +92,7 @@ func New(cfg Config) (*Manager, error) {
 		tried:          make(chan struct{}),
 		blocks:         map[string]blocked{},
 		reblocked:      make(chan struct{}, 1),
+		sessionWait:    sessionWait,
 		now:            time.Now,
 		install:        guard.Reconcile,
 		uninstall:      guard.TakeDown,
@@ -155,12 +159,16 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	m.running = false
+	m.triedLocked()
 	m.mu.Unlock()
 	return nil
 }
 
 // attach connects to charon and serves the link until it is down.
 func (m *Manager) attach(ctx context.Context, up func()) error {
+	m.mu.Lock()
+	m.trying = true
+	m.mu.Unlock()
 	l, err := ike.Connect(ctx, m.cfg.Socket, m.cfg.DataPlane, m.cfg.CallTimeout)
 	if err != nil {
 		return err
@@ -193,6 +201,13 @@ func (m *Manager) attach(ctx context.Context, up func()) error {
 	})
 }
 
+// triedLocked notes that an attempt to reach charon is over.
+func (m *Manager) triedLocked() {
+	m.trying = false
+	close(m.sessionChanged)
+	m.sessionChanged = make(chan struct{})
+}
+
 func (m *Manager) setSession(l *ike.Session) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,8 +217,7 @@ func (m *Manager) setSession(l *ike.Session) {
 		m.status = l.Status
 		m.status.Restarts = restarts
 	}
-	close(m.sessionChanged)
-	m.sessionChanged = make(chan struct{})
+	m.triedLocked()
 	m.firstTry()
 }
 
@@ -233,6 +247,7 @@ func (m *Manager) noteDaemon(err error) {
 	m.mu.Lock()
 	was := m.status.LastError
 	m.status.LastError = err.Error()
+	m.triedLocked()
 	m.mu.Unlock()
 	if was != err.Error() {
 		m.note(Event{Kind: EventCharonDown, Detail: "no connection to strongSwan, trying again: " + err.Error()})
@@ -299,24 +314,27 @@ func (m *Manager) currentSession() *ike.Session {
 	return m.session
 }
 
-// awaitLink returns the link, waiting a little for charon to come back.
+// awaitSession returns the session, waiting a little for charon to come back, and for the
+// end of an attempt to reach it: a busy host's takes its time.
 func (m *Manager) awaitSession(ctx context.Context) (*ike.Session, error) {
-	timer := time.NewTimer(sessionWait)
+	timer := time.NewTimer(m.sessionWait)
 	defer timer.Stop()
-	for {
+	for over := false; ; {
 		m.mu.Lock()
-		l, changed, running := m.session, m.sessionChanged, m.running
+		l, changed, running, trying := m.session, m.sessionChanged, m.running, m.trying
 		m.mu.Unlock()
-		if l != nil {
+		switch {
+		case l != nil:
 			return l, nil
+		case over && !running:
+			return nil, ErrNotSupervised
+		case over && !trying:
+			return nil, m.notConnected()
 		}
 		select {
 		case <-changed:
 		case <-timer.C:
-			if !running {
-				return nil, ErrNotSupervised
-			}
-			return nil, m.notConnected()
+			over = true
 		case <-m.ctx.Done():
 			return nil, ErrClosed
 		case <-ctx.Done():

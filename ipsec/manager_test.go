@@ -208,6 +208,50 @@ func TestFailedAttemptsSayWhatTheyMean(t *testing.T) {
 	}
 }
 
+// A busy host's strongSwan answers late: who dials waits for the end of the attempt to
+// reach it, and for no other.
+func TestDialWaitsForTheAttemptToReachCharon(t *testing.T) {
+	for name, comes := range map[string]bool{"it answers": true, "it does not": false} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			p := padtest.Peer("beta", 2)
+			b.add(t, p)
+			b.sessionWait = time.Nanosecond
+			asked, goOn := make(chan struct{}, 100), make(chan struct{})
+			b.f.stop()
+			eventually(t, "away", func() bool { return !b.DaemonStatus().Connected })
+			b.f.answering(p)
+			b.f.set(func() {
+				answer := b.f.answer
+				b.f.answer = func(cmd string, req tree) ([]string, tree) {
+					if cmd == "version" {
+						asked <- struct{}{}
+						<-goOn
+						if !comes {
+							return nil, tree{{"success", "no"}, {"errmsg", "too busy"}}
+						}
+					}
+					return answer(cmd, req)
+				}
+			})
+			b.f.start()
+			<-asked
+			dialled := make(chan error, 1)
+			go func() { dialled <- b.Prepare(t.Context(), padtest.FlowTo(p)) }()
+			select {
+			case err := <-dialled:
+				t.Errorf("while an attempt is under way: %v", err)
+				dialled <- err
+			case <-time.After(50 * time.Millisecond): // longer than it would wait without one
+			}
+			close(goOn)
+			if err := <-dialled; (err == nil) != comes || err != nil && !errors.Is(err, ErrNotConnected) {
+				t.Errorf("after it: %v", err)
+			}
+		})
+	}
+}
+
 func TestLostChildComesBackForTrafficAndOnlyThen(t *testing.T) {
 	b := newBench(t)
 	p := padtest.Peer("beta", 2)

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -170,7 +171,7 @@ func (s *scene) removedTables(n *node.Node) func() []string {
 		return err
 	})
 	if err == nil {
-		err = c.JoinGroup(unix.NFNLGRP_NFTABLES)
+		err = errors.Join(c.SetReadBuffer(8<<20), c.JoinGroup(unix.NFNLGRP_NFTABLES))
 	}
 	if err != nil {
 		s.t.Fatal(err)
