@@ -58,13 +58,13 @@ type carrier struct {
 	wanting   map[transport.Kind]failure // those that nothing is said against, but that cannot be taken yet
 	lacking   []transport.Kind           // of tried and wanting, at the last pick
 	asking    bool                       // for them, in the background
-	rates     map[transport.Kind]rate
+	rates     map[transport.Kind]measured
 	fallbacks uint64
 	reached   map[netip.Addr]*reached // by the peer's addresses
 }
 
 func newCarrier() *carrier {
-	return &carrier{configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, wanting: map[transport.Kind]failure{}, rates: map[transport.Kind]rate{}, reached: map[netip.Addr]*reached{}}
+	return &carrier{configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, wanting: map[transport.Kind]failure{}, rates: map[transport.Kind]measured{}, reached: map[netip.Addr]*reached{}}
 }
 
 // transportTo is the transport of streams to a peer over one carrier.

@@ -21,8 +21,8 @@ const (
 	muchFaster = 1.2
 )
 
-// rate is what a carrier was measured to carry, in bytes a second.
-type rate struct {
+// measured is what a carrier was measured to carry, in bytes a second.
+type measured struct {
 	at    time.Time
 	bytes float64
 }
@@ -85,7 +85,7 @@ func (c *carrier) rate(k transport.Kind) (bytes float64, fresh bool) {
 	return r.bytes, r.fresh()
 }
 
-func (r rate) fresh() bool { return time.Since(r.at) < rateFor }
+func (r measured) fresh() bool { return time.Since(r.at) < rateFor }
 
 // isMuchFaster reports whether both were measured lately, and one is much faster than
 // the other.
@@ -99,5 +99,5 @@ func (c *carrier) isMuchFaster(one, other transport.Kind) bool {
 func (c *carrier) rated(k transport.Kind, bytes float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.rates[k] = rate{time.Now(), bytes}
+	c.rates[k] = measured{time.Now(), bytes}
 }

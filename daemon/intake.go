@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/ipsec"
 )
 
@@ -20,14 +21,13 @@ type intake struct {
 
 	mu     sync.Mutex
 	policy config.Block
-	peers  map[string]*bucket
+	peers  map[string]*intakeOf
 }
 
-// bucket is what a peer may still create.
-type bucket struct {
-	tokens float64
-	at     time.Time // as of then
-	asked  bool      // that it be blocked
+// intakeOf is what a peer has created lately.
+type intakeOf struct {
+	bucket rate.Bucket
+	asked  bool // that it be blocked
 }
 
 // excess is a peer that has created more than it may.
@@ -42,7 +42,7 @@ type excess struct {
 const maxExcess = 64
 
 func newIntake(p config.Block) *intake {
-	return &intake{now: time.Now, excess: make(chan excess, maxExcess), policy: p, peers: map[string]*bucket{}}
+	return &intake{now: time.Now, excess: make(chan excess, maxExcess), policy: p, peers: map[string]*intakeOf{}}
 }
 
 // set changes the policy; whoever is configured begins with a full bucket.
@@ -67,19 +67,13 @@ func (i *intake) created(peer string, err error) {
 	if p.PerSecond == 0 {
 		return
 	}
-	now := i.now()
 	b := i.peers[peer]
 	if b == nil {
-		b = &bucket{tokens: float64(p.Burst), at: now}
+		b = &intakeOf{}
 		i.peers[peer] = b
 	}
-	b.tokens = min(float64(p.Burst), b.tokens+max(0, now.Sub(b.at).Seconds())*float64(p.PerSecond))
-	b.at = now
-	if b.tokens >= 1 || !checks.On(checks.StreamRate) {
-		b.tokens--
-		return
-	}
-	if b.asked {
+	limit := rate.Limit{PerSecond: float64(p.PerSecond), Burst: float64(p.Burst)}
+	if b.bucket.Take(limit, i.now()) || !checks.On(checks.StreamRate) || b.asked {
 		return
 	}
 	why := fmt.Sprintf("it has created more than %d streams at once and %d each second, failed attempts included", p.Burst, p.PerSecond)

@@ -192,7 +192,7 @@ func (c *consumer) mayDial(ctx context.Context) error {
 	if c.gate.dials == nil || !checks.On(checks.LocalShare) {
 		return nil
 	}
-	return c.gate.dials.await(ctx, 1, maxAttachTime)
+	return c.gate.dials.Wait(ctx, 1, maxAttachTime)
 }
 
 // discreet is what a caller is told of an error: why a peer can't be reached is the

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/rate"
 )
 
 // What one principal may have of the control socket. Each has a gate of its own, so
@@ -42,8 +43,8 @@ type gate struct {
 	maxConns int
 	wait     time.Duration // for a slot; 0: as long as the client does
 	slots    chan struct{} // of requests under way
-	requests *pace         // nil: as many as it likes
-	dials    *pace
+	requests *rate.Pacer   // nil: as many as it likes
+	dials    *rate.Pacer
 
 	mu      sync.Mutex
 	conns   int
@@ -59,7 +60,7 @@ func newULPGate(privileged bool) *gate {
 		return newGate(rootConns, rootRequests)
 	}
 	g := newGate(ulpConns, ulpRequests)
-	g.wait, g.requests, g.dials = ulpWait, newPace(requestEvery, requestBurst), newPace(dialEvery, dialBurst)
+	g.wait, g.requests, g.dials = ulpWait, rate.NewPacer(requestEvery, requestBurst), rate.NewPacer(dialEvery, dialBurst)
 	return g
 }
 
@@ -95,7 +96,7 @@ func (g *gate) begin(ctx context.Context, who string, r *http.Request) (end func
 		if r.Method != http.MethodGet {
 			cost = changeCost
 		}
-		if err := g.requests.await(ctx, cost, g.wait); err != nil {
+		if err := g.requests.Wait(ctx, cost, g.wait); err != nil {
 			return nil, g.busy(who, "it asks for too much at once")
 		}
 	}
@@ -120,53 +121,6 @@ func (g *gate) busy(who, why string) error {
 	g.refused++
 	g.mu.Unlock()
 	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("ULP %s has to wait: %s", who, why), Fix: "try again when some of them have ended"}
-}
-
-// pace lets so many through at once, and then one each time that every has passed.
-type pace struct {
-	every time.Duration
-	burst int
-
-	mu    sync.Mutex
-	ready time.Time // when all that was let through is paid for
-}
-
-func newPace(every time.Duration, burst int) *pace { return &pace{every: every, burst: burst} }
-
-// take books n at a time, and returns how long to wait for the last of them. When that
-// is longer than limit it books nothing.
-func (p *pace) take(now time.Time, n int, limit time.Duration) (wait time.Duration, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	ready := p.ready
-	if full := now.Add(-time.Duration(p.burst) * p.every); ready.Before(full) {
-		ready = full
-	}
-	ready = ready.Add(time.Duration(n) * p.every)
-	if wait = max(0, ready.Sub(now)); wait > limit {
-		return 0, false
-	}
-	p.ready = ready
-	return wait, true
-}
-
-// await takes n and waits, no longer than limit.
-func (p *pace) await(ctx context.Context, n int, limit time.Duration) error {
-	wait, ok := p.take(time.Now(), n, limit)
-	if !ok {
-		return context.DeadlineExceeded
-	}
-	if wait == 0 {
-		return nil
-	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // userListener tells each connection's user, and closes at once what finds no place

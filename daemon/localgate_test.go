@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -77,27 +76,6 @@ func TestMetricsTellTheDisksOfULPsApart(t *testing.T) {
 			t.Errorf("%v", f)
 		}
 	}
-}
-
-func TestPaceLetsABurstThroughAndThenSoManyATime(t *testing.T) {
-	p := newPace(10*time.Millisecond, 5)
-	now := time.Unix(1000, 0)
-	take := func(n int, want time.Duration, wantOK bool) {
-		t.Helper()
-		if wait, ok := p.take(now, n, time.Second); ok != wantOK || wait != want {
-			t.Errorf("%d at %v: %v, %v; want %v, %v", n, now.Sub(time.Unix(1000, 0)), wait, ok, want, wantOK)
-		}
-	}
-	take(5, 0, true)
-	take(1, 10*time.Millisecond, true)
-	take(2, 30*time.Millisecond, true)
-	take(98, 0, false) // more than a second's: nothing is booked
-	take(97, time.Second, true)
-	now = now.Add(time.Second)
-	take(1, 10*time.Millisecond, true)
-	now = now.Add(time.Hour) // does not add up to more than the burst
-	take(5, 0, true)
-	take(1, 10*time.Millisecond, true)
 }
 
 func TestQuotaOfAULPIsNoFaultOfTheTransport(t *testing.T) {

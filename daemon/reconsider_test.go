@@ -182,16 +182,16 @@ func TestSessionsStayWithWhatIsNotMuchSlower(t *testing.T) {
 	c := newCarrier()
 	now := time.Now()
 	for _, tc := range []struct {
-		udp, tcp rate
+		udp, tcp measured
 		want     bool
 	}{
-		{rate{now, 130}, rate{now, 100}, true},
-		{rate{now, 110}, rate{now, 100}, false},
-		{rate{now, 130}, rate{}, false},
-		{rate{}, rate{now, 100}, false},
-		{rate{now, 130}, rate{now.Add(-rateFor), 100}, false},
+		{measured{now, 130}, measured{now, 100}, true},
+		{measured{now, 110}, measured{now, 100}, false},
+		{measured{now, 130}, measured{}, false},
+		{measured{}, measured{now, 100}, false},
+		{measured{now, 130}, measured{now.Add(-rateFor), 100}, false},
 	} {
-		c.rates = map[transport.Kind]rate{transport.SCTPUDP: tc.udp, transport.TCP: tc.tcp}
+		c.rates = map[transport.Kind]measured{transport.SCTPUDP: tc.udp, transport.TCP: tc.tcp}
 		if got := c.isMuchFaster(transport.SCTPUDP, transport.TCP); got != tc.want {
 			t.Errorf("%+v: much faster: %v", tc, got)
 		}

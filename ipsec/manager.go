@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
@@ -114,8 +115,8 @@ func New(cfg Config) (*Manager, error) {
 	m.relook = backoff{min: reloadSettle, max: ike.SignPoll}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.lists = flights[[]charon.SA]{call: m.readAll, work: m.goWork}
-	m.comparisons = flights[struct{}]{call: m.readAndCompare, work: m.goWork, pace: &pace{ctx: m.ctx}}
-	m.losses = flights[struct{}]{call: m.reloadLost, work: m.goWork, pace: &pace{ctx: m.ctx}}
+	m.comparisons = flights[struct{}]{call: m.readAndCompare, work: m.goWork, ctx: m.ctx, pace: rate.NewPacer(paceEvery, paceBurst)}
+	m.losses = flights[struct{}]{call: m.reloadLost, work: m.goWork, ctx: m.ctx, pace: rate.NewPacer(paceEvery, paceBurst)}
 	m.firstTry = sync.OnceFunc(func() { close(m.tried) })
 	return m, nil
 }

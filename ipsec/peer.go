@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
@@ -86,7 +87,7 @@ type peer struct {
 
 func newPeer(m *Manager, cfg pad.Peer) *peer {
 	p := &peer{m: m, name: cfg.Name, links: cfg.AllLinks(), local: cfg.Local, remote: cfg.Remote, cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), state: StateDown, since: time.Now(), changed: make(chan struct{})}
-	p.lists = flights[struct{}]{call: p.readSAs, work: m.goWork, pace: &pace{ctx: m.ctx}}
+	p.lists = flights[struct{}]{call: p.readSAs, work: m.goWork, ctx: m.ctx, pace: rate.NewPacer(paceEvery, paceBurst)}
 	for _, s := range cfg.ChildSAs() {
 		p.lanes = append(p.lanes, &lane{Child: s, life: lanestate.New(s.Role == pad.Dialler, p.leads()), flows: map[*protection]struct{}{}, waiters: map[chan error]struct{}{}})
 	}

@@ -2,11 +2,13 @@ package ipsec
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
 )
 
@@ -14,8 +16,9 @@ import (
 // of the next one, which begins after they asked.
 type flights[T any] struct {
 	call func() (T, error)
+	ctx  context.Context   // ends the pauses of pace
 	work func(func()) bool // runs a function on a goroutine; false if it no longer does
-	pace *pace             // nil: as fast as they end
+	pace *rate.Pacer       // nil: as fast as they end
 
 	// mu guards the fields below it.
 	mu      sync.Mutex
@@ -55,7 +58,9 @@ func (f *flights[T]) loop() {
 		if now == nil {
 			return
 		}
-		f.pace.wait() // who asks meanwhile shares the flight
+		if f.pace != nil {
+			_ = f.pace.Wait(f.ctx, 1, math.MaxInt64) // who asks meanwhile shares the flight
+		}
 		f.mu.Lock()
 		f.next = nil
 		f.mu.Unlock()
@@ -72,25 +77,6 @@ func (fl *flight[T]) wait(ctx context.Context) (T, error) {
 		var none T
 		return none, ctx.Err()
 	}
-}
-
-// pace lets paceBurst calls through at once and then one per paceEvery, so that a
-// storm of events costs a bounded number of lists.
-type pace struct {
-	ctx context.Context
-	due time.Time // of the next call if there were no burst; its user serialises
-}
-
-func (p *pace) wait() {
-	if p == nil {
-		return
-	}
-	now := time.Now()
-	if least := now.Add(-paceBurst * paceEvery); p.due.Before(least) {
-		p.due = least
-	}
-	p.due = p.due.Add(paceEvery)
-	sleep(p.ctx, p.due.Sub(now))
 }
 
 // sleep reports whether a time has passed before ctx ended.

@@ -93,7 +93,7 @@ func (k *sink) DirectBuffer() ([]byte, error) {
 		return buf, nil
 	case OpReadResponse:
 		s.mu.Lock()
-		op := s.reads.front().op
+		op := s.reads.At(0).op
 		s.mu.Unlock()
 		return span(op.SGL[:op.N], uint32(d.to), d.left), nil
 	}

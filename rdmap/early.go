@@ -52,8 +52,8 @@ func (s *Stream) earlyRead(t ddp.Tagged) error {
 	p := t.Payload()
 	s.mu.Lock()
 	var op *Op
-	for i := range s.reads.n {
-		if r := s.reads.at(i); (r.stag == t.STag() || !checks.On(checks.ReadAnswer)) && r.op.Kind == OpReadRequest {
+	for i := range s.reads.Len() {
+		if r := s.reads.At(i); (r.stag == t.STag() || !checks.On(checks.ReadAnswer)) && r.op.Kind == OpReadRequest {
 			op = r.op
 		}
 	}
@@ -81,25 +81,25 @@ func (s *Stream) earlySend(u ddp.Untagged, ahead int) error {
 		return ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, ddp.CodeUntaggedMSNRange, u,
 			"queue %d: message sequence number %d, %d segments ahead of the one that is due", QNSend, u.MSN(), ahead)
 	}
-	if r.buf == nil && r.ahead.n > 0 {
-		r.buf = r.ahead.pop()
+	if r.buf == nil && r.ahead.Len() > 0 {
+		r.buf = r.ahead.Pop()
 	}
 	if r.buf == nil {
 		r.buf = s.up.NextRecv()
 	}
-	for r.buf != nil && r.ahead.n < int(j) {
+	for r.buf != nil && r.ahead.Len() < int(j) {
 		b := s.up.NextRecv()
 		if b == nil {
 			break
 		}
-		r.ahead.push(b)
+		r.ahead.Push(b)
 	}
-	if r.buf == nil || r.ahead.n < int(j) {
+	if r.buf == nil || r.ahead.Len() < int(j) {
 		return noBuffer(u, len(u))
 	}
 	b := r.buf
 	if j > 0 {
-		b = *r.ahead.at(int(j) - 1)
+		b = *r.ahead.At(int(j) - 1)
 	}
 	p := u.Payload()
 	if err := fits(b, u, len(p), len(u)); err != nil {

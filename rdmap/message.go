@@ -29,8 +29,8 @@ func (s *Stream) pickLocked() bool {
 		return true
 	}
 	ready := s.readyLocked()
-	if s.irrq.n > 0 && (t.turn || !ready) {
-		t.op, t.resp = nil, *s.irrq.front()
+	if s.irrq.Len() > 0 && (t.turn || !ready) {
+		t.op, t.resp = nil, *s.irrq.At(0)
 		t.active, t.off, t.turn = true, 0, false
 		if t.resp.atomic {
 			t.msn = t.arMSN
@@ -79,7 +79,7 @@ func (s *Stream) beginLocked(op *Op) {
 		t.msn = t.rrMSN
 		t.rrMSN++
 		s.sinkTag++
-		s.reads.push(outstanding{op: op, stag: s.sinkTag})
+		s.reads.Push(outstanding{op: op, stag: s.sinkTag})
 		op.Atomic.ID = s.sinkTag
 	default:
 		t.msn = t.sqMSN
@@ -207,6 +207,6 @@ func (s *Stream) segmentResponse() error {
 func (s *Stream) responded() {
 	s.tx.active = false
 	s.mu.Lock()
-	s.irrq.pop()
+	s.irrq.Pop()
 	s.mu.Unlock()
 }

@@ -6,13 +6,14 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/internal/fifo"
 )
 
 // receiver is the state of the receiving goroutine.
 type receiver struct {
-	q      [4]ddp.RecvQueue  // by queue number
-	buf    *RecvBuffer       // of the message of queue 0 that is next or in progress, nil: not taken
-	ahead  fifo[*RecvBuffer] // of the messages after it, taken because they came early
+	q      [4]ddp.RecvQueue        // by queue number
+	buf    *RecvBuffer             // of the message of queue 0 that is next or in progress, nil: not taken
+	ahead  fifo.Queue[*RecvBuffer] // of the messages after it, taken because they came early
 	direct direct
 	early  bool // a run of segments is ahead of its turn
 	kick   bool // the sender may have got work
@@ -122,10 +123,10 @@ func writeFault(fault Fault, t ddp.Tagged, total int) error {
 func (s *Stream) expectRead(t ddp.Tagged, n, total int) (op *Op, got uint32, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reads.n == 0 || s.reads.front().op.Kind != OpReadRequest || s.reads.front().stag != t.STag() && checks.On(checks.ReadAnswer) {
+	if s.reads.Len() == 0 || s.reads.At(0).op.Kind != OpReadRequest || s.reads.At(0).stag != t.STag() && checks.On(checks.ReadAnswer) {
 		return nil, 0, unexpectedRead(t, total)
 	}
-	r := s.reads.front()
+	r := s.reads.At(0)
 	if t.TO() != uint64(r.got) || uint32(n) > r.op.Len-r.got || t.Last() != (r.got+uint32(n) == r.op.Len) {
 		e := ddp.Faultf(ddp.LayerDDP, ddp.TypeTagged, ddp.CodeTaggedBounds, t,
 			"Read Response of %d bytes at %d (last %v), with %d of %d bytes received", n, t.TO(), t.Last(), r.got, r.op.Len)
@@ -144,7 +145,7 @@ func unexpectedRead(t ddp.Tagged, total int) error {
 // readPlaced records that n bytes of the oldest Read have arrived.
 func (s *Stream) readPlaced(n uint32) {
 	s.mu.Lock()
-	s.reads.front().got += n
+	s.reads.At(0).got += n
 	s.placed += uint64(n)
 	s.mu.Unlock()
 }
@@ -166,7 +167,7 @@ func (s *Stream) readResponse(t ddp.Tagged, p []byte) error {
 // answered completes the oldest Read or Atomic.
 func (s *Stream) answered() {
 	s.mu.Lock()
-	r := s.reads.pop()
+	r := s.reads.Pop()
 	r.op.done = true
 	if s.retireLocked() {
 		s.rx.sends = true
@@ -264,8 +265,8 @@ func queueOf(op Opcode) (uint32, bool) {
 // with room for it.
 func (s *Stream) sendBuffer(u ddp.Untagged, n, total int) (*RecvBuffer, error) {
 	if s.rx.buf == nil {
-		if s.rx.ahead.n > 0 {
-			s.rx.buf = s.rx.ahead.pop()
+		if s.rx.ahead.Len() > 0 {
+			s.rx.buf = s.rx.ahead.Pop()
 		} else if s.rx.buf = s.up.NextRecv(); s.rx.buf == nil {
 			return nil, noBuffer(u, total)
 		}

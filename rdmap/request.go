@@ -52,9 +52,9 @@ func quote(e *ddp.Error, header []byte) *ddp.Error {
 // quotes no RDMAP header (RFC 5040 section 7.1 rule 3 and Figure 10).
 func (s *Stream) queueResponse(u ddp.Untagged, r response) error {
 	s.mu.Lock()
-	full := s.irrq.n >= s.ird && checks.On(checks.IRRQDepth)
+	full := s.irrq.Len() >= s.ird && checks.On(checks.IRRQDepth)
 	if !full {
-		s.irrq.push(r)
+		s.irrq.Push(r)
 	}
 	s.mu.Unlock()
 	if full {
@@ -77,7 +77,7 @@ func (s *Stream) atomicRequest(u ddp.Untagged, p []byte) error {
 		return ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeUnexpectedOpcode, u, "Atomic Request of %d bytes, operation %d", len(p), a.Op)
 	}
 	s.mu.Lock()
-	full := s.irrq.n >= s.ird && checks.On(checks.IRRQDepth)
+	full := s.irrq.Len() >= s.ird && checks.On(checks.IRRQDepth)
 	s.mu.Unlock()
 	if full {
 		return s.irrqFull(u)
@@ -114,9 +114,9 @@ func (a AtomicRequest) carryOut(word *uint64) (old uint64) {
 func (s *Stream) atomicResponse(u ddp.Untagged, p []byte) error {
 	a, ok := ParseAtomicResponse(p)
 	s.mu.Lock()
-	due := ok && s.reads.n > 0 && s.reads.front().op.Kind == OpAtomicRequest && s.reads.front().stag == a.ID
+	due := ok && s.reads.Len() > 0 && s.reads.At(0).op.Kind == OpAtomicRequest && s.reads.At(0).stag == a.ID
 	if due {
-		op := s.reads.front().op
+		op := s.reads.At(0).op
 		op.Orig = a.Original
 		if op.N > 0 && len(op.SGL[0]) >= 8 {
 			binary.NativeEndian.PutUint64(op.SGL[0], a.Original)

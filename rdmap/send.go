@@ -40,7 +40,7 @@ func (s *Stream) workLocked() bool {
 		return !s.termSent
 	case s.state == Terminating || s.finSent:
 		return false
-	case s.tx.active || s.readyDue || s.irrq.n > 0:
+	case s.tx.active || s.readyDue || s.irrq.Len() > 0:
 		return true
 	case s.readyLocked():
 		return true
@@ -51,11 +51,11 @@ func (s *Stream) workLocked() bool {
 // stalledLocked reports that op has to wait for the response to an earlier
 // Read or Atomic: the peer's depth is never exceeded (RFC 5040 section 6.1).
 func (s *Stream) stalledLocked(op *Op) bool {
-	return s.reads.n > 0 && (op.Fence || op.waits() && s.reads.n >= s.ord && checks.On(checks.ORDDepth))
+	return s.reads.Len() > 0 && (op.Fence || op.waits() && s.reads.Len() >= s.ord && checks.On(checks.ORDDepth))
 }
 
 func (s *Stream) finDueLocked() bool {
-	return s.state == Closing && !s.finSent && s.sq.head == s.sq.tail && s.irrq.n == 0
+	return s.state == Closing && !s.finSent && s.sq.head == s.sq.tail && s.irrq.Len() == 0
 }
 
 // drive sends until there is nothing left to do, the LLP would block or it has

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/internal/fifo"
 )
 
 // State is where a Stream is in its life.
@@ -87,17 +88,17 @@ type Stream struct {
 	err      error // why the stream ends, the first reason
 	sendLost bool  // err is that sending failed
 	sq       sendRing
-	flushed  uint64            // operations before it have left
-	reads    fifo[outstanding] // our Reads and Atomics at the peer, in order
-	sinkTag  uint32            // of the next Read
-	ready    *Op               // the ready-to-receive message, nil: none
-	readyDue bool              // it has not been begun
-	irrq     fifo[response]    // the peer's Reads and Atomics, in order
-	term     *Terminate        // to be sent before anything else
-	termSent bool              // handed to the sender
-	termOver bool              // termDone is closed
-	termDone chan struct{}     // closed when the Terminate has left or never will
-	busy     bool              // somebody sends; the fields of tx are that goroutine's
+	flushed  uint64                  // operations before it have left
+	reads    fifo.Queue[outstanding] // our Reads and Atomics at the peer, in order
+	sinkTag  uint32                  // of the next Read
+	ready    *Op                     // the ready-to-receive message, nil: none
+	readyDue bool                    // it has not been begun
+	irrq     fifo.Queue[response]    // the peer's Reads and Atomics, in order
+	term     *Terminate              // to be sent before anything else
+	termSent bool                    // handed to the sender
+	termOver bool                    // termDone is closed
+	termDone chan struct{}           // closed when the Terminate has left or never will
+	busy     bool                    // somebody sends; the fields of tx are that goroutine's
 	finSent  bool
 	peerFin  bool // the peer ended the stream gracefully before we did
 	extended bool // we have sent an operation of RFC 7306
@@ -343,7 +344,7 @@ func (s *Stream) finish(err error) {
 	}
 	s.killer.Stop()
 	reason := s.err
-	s.reads, s.irrq = fifo[outstanding]{}, fifo[response]{}
+	s.reads, s.irrq = fifo.Queue[outstanding]{}, fifo.Queue[response]{}
 	for ; s.sq.head < s.sq.tail; s.sq.head++ {
 		op := s.sq.at(s.sq.head)
 		err := op.err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
@@ -49,6 +50,10 @@ type SlowPolicy struct {
 	Burst     int // as often at once, 0: PerSecond
 }
 
+func (p *SlowPolicy) limit() rate.Limit {
+	return rate.Limit{PerSecond: float64(p.PerSecond), Burst: float64(cmp.Or(p.Burst, p.PerSecond))}
+}
+
 // ErrSlowPath is in the reason of a stream whose peer made it take slow paths more
 // often than the SlowPolicy permits.
 var ErrSlowPath = errors.New("verbs: the peer drives slow paths more often than the policy permits")
@@ -58,31 +63,9 @@ type slowPath struct {
 	counts [rdmap.SlowPaths]atomic.Uint64
 
 	// Of the receiving goroutine.
-	bucket bucket
+	bucket rate.Bucket
 	over   bool // the policy is exceeded
 	ready  bool // a ready-to-receive message is to come, which is empty (RFC 6581 section 9.2)
-}
-
-// bucket is a token bucket: what may still happen at once.
-type bucket struct {
-	tokens float64
-	at     time.Time // as of then; zero: it is full
-}
-
-// take takes one token, if there is one.
-func (b *bucket) take(p SlowPolicy, now time.Time) bool {
-	most := float64(cmp.Or(p.Burst, p.PerSecond))
-	if b.at.IsZero() {
-		b.tokens = most
-	} else {
-		b.tokens = min(most, b.tokens+now.Sub(b.at).Seconds()*float64(p.PerSecond))
-	}
-	b.at = now
-	if b.tokens < 1 {
-		return false
-	}
-	b.tokens--
-	return true
 }
 
 // SetSlowPolicy changes how often peers may drive slow paths, for streams that
@@ -114,14 +97,14 @@ type strays struct {
 	n    atomic.Uint64
 	over atomic.Bool
 
-	bucket bucket // of the goroutine that delivers
+	bucket rate.Bucket // of the goroutine that delivers
 }
 
 // take reports that there was one more, and whether the association may go on.
 func (s *strays) take() bool {
 	s.n.Add(1)
 	p := s.dev.slow.Load()
-	if p.PerSecond == 0 || s.bucket.take(*p, time.Now()) || !checks.On(checks.SlowPath) {
+	if p.PerSecond == 0 || s.bucket.Take(p.limit(), time.Now()) || !checks.On(checks.SlowPath) {
 		return true
 	}
 	s.over.Store(true)
@@ -136,7 +119,7 @@ func (u *upper) Slow(k rdmap.SlowPath) error {
 	}
 	u.slow.counts[k].Add(1)
 	p := u.pd.ulp.dev.slow.Load()
-	if p.PerSecond == 0 || u.slow.bucket.take(*p, time.Now()) || !checks.On(checks.SlowPath) {
+	if p.PerSecond == 0 || u.slow.bucket.Take(p.limit(), time.Now()) || !checks.On(checks.SlowPath) {
 		return nil
 	}
 	u.slow.over = true

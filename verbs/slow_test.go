@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/iwarptest"
@@ -144,25 +143,13 @@ func inBubble(t *testing.T, name string, f func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
 }
 
-// A bucket holds a burst and gets its rate.
-func TestSlowPathBucket(t *testing.T) {
-	p := SlowPolicy{PerSecond: 10, Burst: 3}
-	start := time.Unix(1_000_000, 0)
-	var b bucket
-	for _, step := range []struct {
-		after time.Duration
-		want  bool
-	}{
-		{0, true}, {0, true}, {0, true}, {0, false},
-		{50 * time.Millisecond, false}, {100 * time.Millisecond, true}, {100 * time.Millisecond, false},
-		{time.Hour, true}, {time.Hour, true}, {time.Hour, true}, {time.Hour, false}, // no more than the burst
-	} {
-		if got := b.take(p, start.Add(step.after)); got != step.want {
-			t.Errorf("after %v: %v, want %v", step.after, got, step.want)
-		}
+// Without a burst a policy permits the rate at once.
+func TestSlowPolicyWithoutABurst(t *testing.T) {
+	if l := (&SlowPolicy{PerSecond: 7}).limit(); l.PerSecond != 7 || l.Burst != 7 {
+		t.Errorf("%+v", l)
 	}
-	if b = (bucket{}); !b.take(SlowPolicy{PerSecond: 1}, start) || b.take(SlowPolicy{PerSecond: 1}, start) {
-		t.Error("without a burst it is the rate")
+	if l := (&SlowPolicy{PerSecond: 7, Burst: 3}).limit(); l.Burst != 3 {
+		t.Errorf("%+v", l)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/internal/fifo"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -40,7 +41,7 @@ type SRQ struct {
 	charge charge
 
 	mu     sync.Mutex
-	posted ring[*rdmap.RecvBuffer]
+	posted fifo.Queue[*rdmap.RecvBuffer]
 	spare  []*rdmap.RecvBuffer
 	out    int // posted or taken
 	limit  int // of the next EventSRQLimit, 0: none
@@ -121,7 +122,7 @@ func (s *SRQ) PostRecv(wr RecvWR) error {
 		return err
 	}
 	s.spare = s.spare[:len(s.spare)-1]
-	s.posted.push(r)
+	s.posted.Push(r)
 	s.out++
 	return nil
 }
@@ -130,7 +131,7 @@ func (s *SRQ) PostRecv(wr RecvWR) error {
 func (s *SRQ) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.posted.n
+	return s.posted.Len()
 }
 
 // Arm asks for one EventSRQLimit, the low-water notification of RFC 5042 section
@@ -152,7 +153,7 @@ func (s *SRQ) Arm(limit int) error {
 }
 
 func (s *SRQ) checkLimitLocked() {
-	if s.posted.n < s.limit {
+	if s.posted.Len() < s.limit {
 		s.limit = 0
 		s.pd.ulp.dev.events.emit(Event{Kind: EventSRQLimit, SRQ: s})
 	}
@@ -170,8 +171,8 @@ func (s *SRQ) Destroy() error {
 		return fmt.Errorf("verbs: destroy a shared receive queue that %d queue pairs use: %w", s.users, ErrInUse)
 	}
 	s.closed = true
-	for s.posted.n > 0 {
-		r := s.posted.pop()
+	for s.posted.Len() > 0 {
+		r := s.posted.Pop()
 		forget(r)
 	}
 	s.spare = nil
@@ -213,10 +214,10 @@ func (s *SRQ) leave() {
 func (s *SRQ) take() *rdmap.RecvBuffer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.posted.n == 0 {
+	if s.posted.Len() == 0 {
 		return nil
 	}
-	r := s.posted.pop()
+	r := s.posted.Pop()
 	s.checkLimitLocked()
 	return r
 }
@@ -244,17 +245,17 @@ func (s *SRQ) polled(qp *QP) {
 // untake posts a receive again that a stream took and did not deliver.
 func (s *SRQ) untake(r *rdmap.RecvBuffer) {
 	s.mu.Lock()
-	s.posted.push(r)
+	s.posted.Push(r)
 	s.mu.Unlock()
 }
 
 // share is a queue pair's part in a shared receive queue; held apart, it is the
 // receiving goroutine's.
 type share struct {
-	taken ring[*rdmap.RecvBuffer] // not delivered, in the order of taking
-	high  bool                    // EventSRQHighWater has been raised
-	fault error                   // why there was no receive
-	owed  []*QP                   // streams of the peer before this one, see SRQ.ended
+	taken fifo.Queue[*rdmap.RecvBuffer] // not delivered, in the order of taking
+	high  bool                          // EventSRQHighWater has been raised
+	fault error                         // why there was no receive
+	owed  []*QP                         // streams of the peer before this one, see SRQ.ended
 }
 
 // debt is how many receives the peer holds by streams that are over.
@@ -289,7 +290,7 @@ func (u *upper) nextShared() *rdmap.RecvBuffer {
 		sh.fault = ErrSRQEmpty
 		return nil
 	}
-	sh.taken.push(r)
+	sh.taken.Push(r)
 	u.held.Add(1)
 	if high := srq.cfg.HighWater; high > 0 {
 		if 2*held < high {
@@ -307,8 +308,8 @@ func (u *upper) nextShared() *rdmap.RecvBuffer {
 
 // giveBack returns what the ended stream took and did not deliver.
 func (u *upper) giveBack() {
-	for u.share.taken.n > 0 {
-		u.cfg.SRQ.untake(u.share.taken.pop())
+	for u.share.taken.Len() > 0 {
+		u.cfg.SRQ.untake(u.share.taken.Pop())
 		u.held.Add(-1)
 	}
 	if s := u.cfg.SRQ; s != nil && !s.pd.trust.UnlimitedSRQ && u.held.Load() > 0 {

@@ -51,7 +51,7 @@ func (u *upper) Received(r *rdmap.RecvBuffer, m rdmap.Message) {
 	forget(r)
 	if u.cfg.SRQ != nil {
 		wc.shared = true
-		u.cfg.SRQ.used(u.share.taken.pop())
+		u.cfg.SRQ.used(u.share.taken.Pop())
 	} else {
 		q := &u.rq
 		q.mu.Lock()

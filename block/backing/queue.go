@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/internal/fifo"
 )
 
 // queue is a block.Queue: it runs an operation at once on the caller's goroutine when
@@ -19,9 +20,7 @@ type queue struct {
 
 	mu      sync.Mutex
 	work    sync.Cond
-	jobs    []job // ring
-	head    int
-	count   int
+	jobs    fifo.Queue[job]
 	workers int
 	idle    int
 	closed  bool
@@ -43,7 +42,7 @@ type job struct {
 func (s *Store) NewQueue(afterBatch func()) block.Queue { return s.newQueue(maxWorkers, afterBatch) }
 
 func (s *Store) newQueue(maxWorkers int, afterBatch func()) *queue {
-	q := &queue{store: s, afterBatch: afterBatch, maxWorkers: maxWorkers, jobs: make([]job, 64)}
+	q := &queue{store: s, afterBatch: afterBatch, maxWorkers: maxWorkers}
 	q.work.L = &q.mu
 	return q
 }
@@ -76,16 +75,9 @@ func (q *queue) push(j job) bool {
 	if q.closed {
 		return false
 	}
-	if q.count == len(q.jobs) {
-		ring := make([]job, 2*len(q.jobs))
-		n := copy(ring, q.jobs[q.head:])
-		copy(ring[n:], q.jobs[:q.head])
-		q.jobs, q.head = ring, 0
-	}
-	q.jobs[(q.head+q.count)&(len(q.jobs)-1)] = j
-	q.count++
+	q.jobs.Push(j)
 	switch {
-	case q.idle >= q.count:
+	case q.idle >= q.jobs.Len():
 		q.work.Signal()
 	case q.workers < q.maxWorkers:
 		q.workers++
@@ -101,7 +93,7 @@ func (q *queue) push(j job) bool {
 func (q *queue) pop() (j job, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for q.count == 0 {
+	for q.jobs.Len() == 0 {
 		if q.closed {
 			return job{}, false
 		}
@@ -109,11 +101,7 @@ func (q *queue) pop() (j job, ok bool) {
 		q.work.Wait()
 		q.idle--
 	}
-	j = q.jobs[q.head]
-	q.jobs[q.head] = job{}
-	q.head = (q.head + 1) & (len(q.jobs) - 1)
-	q.count--
-	return j, true
+	return q.jobs.Pop(), true
 }
 
 func (q *queue) worker() {

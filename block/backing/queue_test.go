@@ -130,7 +130,7 @@ func TestEveryOperationCompletesOnce(t *testing.T) {
 		t.Errorf("%d errors", c.errs.Load())
 	}
 	q.mu.Lock()
-	workers, waiting := q.workers, q.count
+	workers, waiting := q.workers, q.jobs.Len()
 	q.mu.Unlock()
 	if workers > 3 || waiting != 0 {
 		t.Errorf("%d workers, %d operations left", workers, waiting)
