@@ -9,6 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/transport"
@@ -56,7 +57,7 @@ func (d *Daemon) attach(ctx context.Context, who caller, req api.AttachRequest, 
 	go d.narrate(p, who, emit, done)
 	if !created {
 		err = d.await(ctx, at)
-	} else if err = d.bring(ctx, at); err == nil {
+	} else if err = d.bringPatiently(ctx, at); err == nil {
 		err = d.remember()
 	}
 	if err != nil {
@@ -152,6 +153,22 @@ func (d *Daemon) await(ctx context.Context, at *attachment) error {
 		return at.problem
 	}
 	return ctx.Err()
+}
+
+// bringPatiently is bring, again for as long as strongSwan cannot be reached: the daemon goes
+// on trying that, so it may pass.
+func (d *Daemon) bringPatiently(ctx context.Context, at *attachment) error {
+	for {
+		err := d.bring(ctx, at)
+		if err == nil || !errors.Is(err, ipsec.ErrNotConnected) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(restoreMin):
+		}
+	}
 }
 
 // bring opens the remote disk and serves it.
