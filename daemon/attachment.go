@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/meter"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
@@ -30,7 +31,7 @@ type attachment struct {
 	socket   string
 	full     *api.Error  // why it stays down, if its ULP has as many disks as it may
 	replaces *attachment // the orphan in whose place it is, nil if there was none
-	meter    meter
+	meter    meter.Meter
 	cancel   context.CancelFunc // ends the attempts to bring it up
 	ready    chan struct{}      // closed when it is up
 	gone     chan struct{}      // closed when it is detached
@@ -167,7 +168,7 @@ func (at *attachment) io() api.IO {
 		return api.IO{}
 	}
 	st, _ := at.server.Stats(at.key.Export)
-	return ioOfNBD(st)
+	return api.IO{Reads: st.Reads, Writes: st.Writes, ReadBytes: st.ReadBytes, WriteBytes: st.WrittenBytes, Errors: st.Errors}
 }
 
 // describeTo is describe for a caller.
@@ -184,7 +185,7 @@ func (at *attachment) describe() api.Attachment {
 		ULP: at.key.ULP, Peer: at.key.Peer, Export: at.key.Export, State: api.AttachConnecting, Socket: at.socket, Clients: at.clients(), IO: at.io(),
 		URI: "nbd+unix:///" + url.PathEscape(at.key.Export) + "?socket=" + at.socket,
 	}
-	at.meter.rates(&v.IO)
+	at.meter.Rates(&v.IO)
 	at.mu.Lock()
 	v.Problem, v.AgeSeconds = at.problem, time.Since(at.since).Seconds()
 	if at.orphan {

@@ -95,7 +95,7 @@ func (d *Daemon) routes() http.Handler {
 		return d.RemovePeer(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") != "")
 	})
 	get(mux, "GET /v1/peers/{name}/exports", d.offersRoute)
-	get(mux, "GET /v1/exports", func(*http.Request) ([]api.Export, error) { return d.Exports(), nil })
+	get(mux, "GET /v1/exports", func(*http.Request) ([]api.Export, error) { return d.exports.List(), nil })
 	post(mux, "POST /v1/exports", func(r *http.Request, s api.ExportSpec) (api.Export, error) { return d.AddExport(r.Context(), s) })
 	get(mux, "POST /v1/exports/{name}/repair", func(r *http.Request) (api.Export, error) { return d.RepairExport(r.Context(), r.PathValue("name")) })
 	post(mux, "PATCH /v1/exports/{name}", func(r *http.Request, c api.ExportChange) (api.Export, error) {

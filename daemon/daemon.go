@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,10 +18,10 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/export"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
-	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
@@ -41,6 +40,7 @@ type Options struct {
 	trial  time.Duration // 0: trialTime
 	avoid  time.Duration // 0: avoidMin
 	stuck  time.Duration // 0: stuckTime
+	offer  time.Duration // 0: export.OfferTime
 	kernel func() error  // tells whether the kernel has SCTP; nil: ksctp.Available
 	// removeGuard takes a guard down, or says why it stays; nil: guard.Remove.
 	removeGuard func(guard.Spec) error
@@ -63,7 +63,7 @@ type Daemon struct {
 	metrics  *http.Server
 	dev      *verbs.Device
 	ulps     ulps
-	exporter *rnbd.Server
+	exports  *export.Exporter
 	blocks   *rtrs.Server
 	probes   *probe.Server
 	ike      ike
@@ -83,11 +83,9 @@ type Daemon struct {
 
 	mu        sync.Mutex // guards what follows
 	closed    bool
-	endBy     time.Time // when closed: how long the last flushes are waited for
-	up        bool      // it was ready once
+	up        bool // it was ready once
 	cfg       *config.Config
 	peers     map[string]*peer
-	exports   map[string]*export
 	disks     map[disk]*attachment
 	aside     []aside // disks that wait for their ULP
 	listeners map[listenAt]*listener
@@ -115,12 +113,13 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 		opt.removeGuard = guard.Remove
 	}
 	opt.retry, opt.trial, opt.avoid, opt.stuck = cmp.Or(opt.retry, retryEvery), cmp.Or(opt.trial, trialTime), cmp.Or(opt.avoid, avoidMin), cmp.Or(opt.stuck, stuckTime)
+	opt.offer = cmp.Or(opt.offer, export.OfferTime)
 	if opt.kernel == nil {
 		opt.kernel = ksctp.Available
 	}
 	d := &Daemon{
 		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ike: newIKE(), kernel: kernelSCTP{ask: opt.kernel}, intake: newIntake(cfg.Block),
-		peers: map[string]*peer{}, exports: map[string]*export{}, disks: map[disk]*attachment{}, local: newLocals(), listeners: map[listenAt]*listener{},
+		peers: map[string]*peer{}, disks: map[disk]*attachment{}, local: newLocals(), listeners: map[listenAt]*listener{},
 	}
 	if opt.Log != nil {
 		d.log = opt.Log(cfg.Log)
@@ -165,6 +164,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	}
 	d.saving.Unlock()
 	d.changing.Unlock()
+	d.exports.Settle()
 	cfg := d.cfg
 	// Whoever has made systemd start the daemon hears of the disks that are saved.
 	d.http = d.control()
@@ -185,7 +185,7 @@ func (d *Daemon) open(ctx context.Context) error {
 
 // tidy removes what processes that were killed have left.
 func (d *Daemon) tidy() {
-	if err := errors.Join(d.cfg.RemoveTemporary(), wholefile.RemoveTemporary(d.cfg.StateDir), wholefile.RemoveTemporary(d.records())); err != nil {
+	if err := errors.Join(d.cfg.RemoveTemporary(), wholefile.RemoveTemporary(d.cfg.StateDir), wholefile.RemoveTemporary(export.Records(d.cfg.StateDir))); err != nil {
 		d.log.Warn("cannot remove what a process that was killed has left", "error", err)
 	}
 }
@@ -241,12 +241,12 @@ func (d *Daemon) Close() error {
 	d.mu.Lock()
 	first, up := !d.closed, d.up
 	d.closed = true
-	if first {
-		d.endBy = time.Now().Add(flushTime)
-	}
 	d.mu.Unlock()
 	if !first {
 		return nil
+	}
+	if d.exports != nil {
+		d.exports.EndBy(time.Now().Add(export.FlushTime))
 	}
 	d.notify(sd.SdNotifyStopping)
 	// A socket of systemd's stays, and who may connect to it may start the daemon.
@@ -268,7 +268,9 @@ func (d *Daemon) Close() error {
 	if d.probes != nil {
 		err = errors.Join(err, d.probes.Close())
 	}
-	d.closeExports()
+	if d.exports != nil {
+		d.exports.Close()
+	}
 	d.wg.Wait()
 	if d.dev != nil {
 		err = errors.Join(err, d.dev.Close())
@@ -328,6 +330,26 @@ func (d *Daemon) supervise(ctx context.Context) {
 	}
 }
 
+// measureEvery is how often counters are looked at for rates.
+const measureEvery = time.Second
+
+// measure looks at the counters of all block I/O again and again.
+func (d *Daemon) measure(ctx context.Context) {
+	t := time.NewTicker(measureEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-t.C:
+			d.exports.Meter(now)
+			for _, at := range d.attachmentList() {
+				at.meter.Look(now, at.io())
+			}
+		}
+	}
+}
+
 // repair tries everything that is broken once. changing is held.
 func (d *Daemon) repair(ctx context.Context) {
 	for _, p := range d.peerList() {
@@ -337,8 +359,7 @@ func (d *Daemon) repair(ctx context.Context) {
 	}
 	d.letGo()
 	d.listen(ctx)
-	d.growExports()
-	atOnce(slices.DeleteFunc(d.exportList(), (*export).isReady), d.openExport)
+	d.exports.Retry()
 }
 
 // Info says who this daemon is.

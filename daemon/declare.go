@@ -104,49 +104,6 @@ func inTheWay(cfg *config.Config, name string, disks []disk, force bool) error {
 	return e
 }
 
-// AddExport declares an export in a file of its own and offers it. A path that
-// cannot be opened is refused.
-func (d *Daemon) AddExport(ctx context.Context, s api.ExportSpec) (api.Export, error) {
-	return d.declareExport(ctx, s.Name, func(main string) error { _, err := AddExport(main, s); return err })
-}
-
-// SetExport changes what an export's declaration says. It fails for an unknown export,
-// and where the declaration is impossible or can't be written.
-func (d *Daemon) SetExport(ctx context.Context, name string, c api.ExportChange) (api.Export, error) {
-	return d.declareExport(ctx, name, func(main string) error { _, err := SetExport(main, name, c); return err })
-}
-
-func (d *Daemon) declareExport(ctx context.Context, name string, write func(main string) error) (api.Export, error) {
-	d.changing.Lock()
-	defer d.changing.Unlock()
-	if err := write(d.config().Path); err != nil {
-		return api.Export{}, err
-	}
-	if _, err := d.reload(ctx); err != nil {
-		return api.Export{}, err
-	}
-	return d.exportNamed(name)
-}
-
-// RemoveExport removes an export's declaration and stops offering it. While peers have
-// it open it takes force, and fails with api.CodeInUse without.
-func (d *Daemon) RemoveExport(ctx context.Context, name string, force bool) error {
-	d.changing.Lock()
-	defer d.changing.Unlock()
-	for _, i := range d.exporter.Exports() {
-		if i.Name == name && len(i.Openers) > 0 && !force {
-			peer := d.peerName(i.Openers[0].Peer)
-			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("export %s is in use: peer %s has it attached", name, peer),
-				Fix: fmt.Sprintf("detach it there first, or use --force: I/O of %s fails then", peer)}
-		}
-	}
-	if err := config.RemoveExport(d.config().Path, name); err != nil {
-		return configError(err)
-	}
-	_, err := d.reload(ctx)
-	return err
-}
-
 // AddPeer declares a peer in the configuration of a daemon that does not run, and
 // returns the file that it wrote. It fails as Daemon.AddPeer does.
 func AddPeer(mainFile string, s api.PeerSpec) (string, error) {
@@ -272,67 +229,4 @@ func RemovePeer(mainFile, name string, force bool) (guardErr, err error) {
 		}
 	}
 	return guardErr, nil
-}
-
-// AddExport declares an export like AddPeer. It fails as that does.
-func AddExport(mainFile string, s api.ExportSpec) (string, error) {
-	e, err := exportOf(s)
-	if err != nil {
-		return "", err
-	}
-	cfg, err := config.Load(mainFile, false)
-	if err != nil {
-		return "", configError(err)
-	}
-	if _, dup := cfg.Export(e.Name); !dup {
-		if err := usable(e, ""); err != nil {
-			return "", err
-		}
-	}
-	path, err := config.AddExport(mainFile, e)
-	return path, existing(err, "`ironwarp export set "+e.Name+"` changes it")
-}
-
-// SetExport changes an export's declaration like AddPeer. It fails as Daemon.SetExport
-// does.
-func SetExport(mainFile, name string, c api.ExportChange) (string, error) {
-	cfg, err := config.Load(mainFile, false)
-	if err != nil {
-		return "", configError(err)
-	}
-	e, ok := cfg.Export(name)
-	if !ok {
-		return "", &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("unknown export %q", name), Fix: "`ironwarp export ls` lists them"}
-	}
-	s := specOfExport(e)
-	for _, p := range c.Disallow {
-		if !slices.Contains(s.Allow, p) {
-			return "", &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("export %s does not allow %s", name, p), Fix: "it allows: " + strings.Join(append([]string{}, s.Allow...), ", ")}
-		}
-		s.Allow = slices.DeleteFunc(s.Allow, func(a string) bool { return a == p })
-	}
-	s.Allow = append(s.Allow, c.Allow...)
-	if c.Path != nil {
-		s.Path = *c.Path
-	}
-	if c.ReadOnly != nil {
-		s.ReadOnly = *c.ReadOnly
-	}
-	if c.Writers != nil {
-		s.Writers = *c.Writers
-	}
-	if c.Trust != nil {
-		s.Trust = *c.Trust
-	}
-	n, err := exportOf(s)
-	if err != nil {
-		return "", err
-	}
-	if n.Path != e.Path || n.ReadOnly != e.ReadOnly {
-		if err := usable(n, e.Path); err != nil {
-			return "", err
-		}
-	}
-	path, err := config.SetExport(mainFile, n)
-	return path, existing(err, "")
 }

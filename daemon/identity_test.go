@@ -42,7 +42,7 @@ func TestRightAddressWithAnotherIdentityGetsNothing(t *testing.T) {
 			if _, err := beta.api.AddPeer(t.Context(), api.PeerSpec{Name: "gamma", Address: "127.0.0.3", Protection: "loopback"}); err != nil {
 				t.Fatal(err)
 			}
-			if err := beta.d.exporter.SetAllow("disk", beta.d.identities([]string{"alpha", "gamma"}), false); err != nil {
+			if err := beta.d.exports.Server().SetAllow("disk", beta.d.identities([]string{"alpha", "gamma"}), false); err != nil {
 				t.Fatal(err)
 			}
 			beta.authenticatedAs("alpha", tc.id)

@@ -311,6 +311,24 @@ func (d *Daemon) peerName(id transport.Identity) string {
 	return string(id)
 }
 
+// identities are those that IKE, or what stands in for it, has to have told of
+// whoever an export allows. An identity that is named itself counts only where
+// IKE is what tells.
+func (d *Daemon) identities(allow []string) []transport.Identity {
+	c := d.config()
+	var ids []transport.Identity
+	for _, a := range allow {
+		if id, ok := strings.CutPrefix(a, config.AllowIdentity); ok {
+			if slices.ContainsFunc(c.Peers, func(p config.Peer) bool { return p.Protection == config.ProtectIPsec && p.Identity() == id }) {
+				ids = append(ids, transport.Identity(id))
+			}
+		} else if p, ok := c.Peer(a); ok {
+			ids = append(ids, newPeer(p).identity)
+		}
+	}
+	return ids
+}
+
 func (d *Daemon) peerList() []*peer {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,8 +14,10 @@ import (
 // it Reload fails, and nothing changes.
 func (d *Daemon) Reload(ctx context.Context) (api.Reloaded, error) {
 	d.changing.Lock()
-	defer d.changing.Unlock()
-	return d.reload(ctx)
+	r, err := d.reload(ctx)
+	d.changing.Unlock()
+	d.exports.Settle()
+	return r, err
 }
 
 // ReloadAndLog is Reload for a signal: what is wrong goes to the log.
@@ -82,7 +84,7 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	// A listener goes before the guard of its link: the kernel answers a SYN in clear.
 	d.closeListenersBut(d.wanted(d.willAwait(next)))
 	changed = append(changed, d.applyShares(old, next)...)
-	changed = append(changed, d.applyExports(next)...)
+	changed = append(changed, d.exports.Apply(next)...)
 	var removed sync.WaitGroup
 	forgot := false // a disk
 	for _, p := range d.peerList() {
@@ -131,44 +133,10 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	if forgot {
 		d.rememberOrLog()
 	}
-	d.allowAgain()
+	d.exports.AllowAgain()
 	d.applyPeerShares(next)
 	d.letGo()
 	d.listen(ctx)
-	return changed
-}
-
-// applyExports makes the exports what the configuration says, and reports what it did.
-func (d *Daemon) applyExports(next *config.Config) (changed []string) {
-	call := func(f func()) { f() }
-	var do []func()
-	for _, e := range d.exportList() {
-		n, ok := next.Export(e.cfg.Name)
-		switch {
-		case !ok:
-			do = append(do, func() { d.dropExport(e) })
-			changed = append(changed, fmt.Sprintf("export %s removed", e.cfg.Name))
-		case !n.Equal(e.cfg):
-			do = append(do, func() { d.changeExport(e, n) })
-			changed = append(changed, fmt.Sprintf("export %s changed", n.Name))
-		case e.exchanged():
-			do = append(do, func() { d.reopenExport(e, e.cfg, false) })
-			changed = append(changed, fmt.Sprintf("export %s: another file stands at %s, and is offered from now on; what peers have attached of the one before fails", n.Name, n.Path))
-		}
-	}
-	// What is dropped may stand in the way of what is added.
-	atOnce(do, call)
-	do = nil
-	for _, c := range next.Exports {
-		d.mu.Lock()
-		_, have := d.exports[c.Name]
-		d.mu.Unlock()
-		if !have {
-			do = append(do, func() { d.addExport(c) })
-			changed = append(changed, fmt.Sprintf("export %s added", c.Name))
-		}
-	}
-	atOnce(do, call)
 	return changed
 }
 

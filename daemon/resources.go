@@ -64,9 +64,7 @@ func (d *Daemon) applyShares(old, next *config.Config) []string {
 	return changed
 }
 
-// applyPeerShares keeps a share of the RNIC for each configured peer, and ends the
-// streams of exports that are trusted too much; their sessions make new ones.
-// changing is held.
+// applyPeerShares keeps a share of the RNIC for each configured peer. changing is held.
 func (d *Daemon) applyPeerShares(next *config.Config) {
 	quotas := map[transport.Identity]verbs.Quota{}
 	for _, p := range d.peerList() {
@@ -75,6 +73,12 @@ func (d *Daemon) applyPeerShares(next *config.Config) {
 	if err := d.dev.SetPeers(quotas); err != nil {
 		d.log.Error("the RNIC keeps the quotas that peers had", "error", err)
 	}
+	d.endOvertrusted()
+}
+
+// endOvertrusted ends the streams of exports that are trusted too much; their sessions make
+// new ones.
+func (d *Daemon) endOvertrusted() {
 	for _, qp := range d.dev.QPs() {
 		if qp.PD().ULP() == d.ulps.server && !d.trustOf(qp.Peer()).Permits(qp.PD().Trust()) {
 			qp.Abort(fmt.Errorf("sessions of peer %s are trusted less now: %v", d.peerName(qp.Peer()), d.trustOf(qp.Peer())))
@@ -84,7 +88,7 @@ func (d *Daemon) applyPeerShares(next *config.Config) {
 
 // trustOf is how much the sessions of a peer are trusted that attach exports.
 func (d *Daemon) trustOf(id transport.Identity) verbs.TrustModel {
-	return d.exporter.TrustOf(id, d.config().ServiceTrust(config.ServiceExports).Model())
+	return d.exports.Server().TrustOf(id, d.config().ServiceTrust(config.ServiceExports).Model())
 }
 
 // Resources reports who has what of the RNIC.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/export"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
@@ -27,7 +28,15 @@ func (d *Daemon) openRNIC() error {
 		return err
 	}
 	d.probes = probe.NewServer(d.ulps.probe, d.log)
-	return d.openBlocks()
+	d.exports = export.New(export.Config{
+		Log: d.log, StateDir: d.cfg.StateDir, Identities: d.identities, EndStreams: d.abortStreams, Offered: d.endOvertrusted,
+		Trust: func(e config.Export) verbs.TrustModel { return d.config().ExportTrust(e).Model() },
+	})
+	d.blocks, err = rtrs.NewServer(rtrs.ServerConfig{
+		ULP: d.ulps.server, QueueDepth: d.cfg.Limits.QueueSize, MaxSessionsPerPeer: d.cfg.Limits.Sessions,
+		NewSession: d.exports.Server().NewSession, TrustOf: d.trustOf, Logger: d.log,
+	})
+	return err
 }
 
 // accept hands each stream that a peer asks for to the service that it is for.

@@ -157,28 +157,6 @@ func addrText(a netip.Addr) string {
 	return a.String()
 }
 
-func exportOf(s api.ExportSpec) (config.Export, error) {
-	if err := config.CheckExportName(s.Name); err != nil {
-		return config.Export{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export name %q %s", s.Name, err)}
-	}
-	if len(s.Path) == 0 || s.Path[0] != '/' {
-		return config.Export{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export path %q is not absolute", s.Path)}
-	}
-	allow := slices.Clone(s.Allow)
-	slices.Sort(allow)
-	if s.Writers != "" {
-		if err := config.CheckWriters(s.Writers); err != nil {
-			return config.Export{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("writers %q %s", s.Writers, err)}
-		}
-	}
-	return config.Export{Name: s.Name, Path: s.Path, ReadOnly: s.ReadOnly, Writers: config.ParseWriters(s.Writers), Allow: slices.Compact(allow), Trust: config.Trust(s.Trust)}, nil
-}
-
-// specOfExport is the reverse of exportOf.
-func specOfExport(e config.Export) api.ExportSpec {
-	return api.ExportSpec{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Writers: string(e.Writers), Allow: append([]string{}, e.Allow...), Trust: string(e.Trust)}
-}
-
 // configError gives an error of package config the code that fits.
 func configError(err error) *api.Error {
 	e := &api.Error{Code: api.CodeInternal, Message: err.Error()}

@@ -16,7 +16,7 @@ import (
 func (d *Daemon) Status(ctx context.Context) api.Status {
 	st := api.Status{
 		Info: d.Info(), IKE: d.ike.component(), Listeners: d.listenerStates(), Peers: d.Peers(ctx),
-		Streams: d.streams(), Sessions: d.sessionStates(d.asRoot()), Exports: d.Exports(), Attachments: d.Attachments(),
+		Streams: d.streams(), Sessions: d.sessionStates(d.asRoot()), Exports: d.exports.List(), Attachments: d.Attachments(),
 	}
 	st.Refused, st.LastRefused, st.LastRefusedFix = d.refused.count()
 	st.Guard = d.guardState()

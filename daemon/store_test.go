@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,10 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ironwarp/ironwarp/block"
-	"github.com/ironwarp/ironwarp/block/backing"
 	"github.com/ironwarp/ironwarp/daemon/api"
-	"github.com/ironwarp/ironwarp/daemon/config"
 )
 
 // changeRecord changes the record of a file that was exported.
@@ -292,28 +288,6 @@ func TestExportOfPartOfASectorIsRefused(t *testing.T) {
 	}
 	_, err := h.api.RepairExport(t.Context(), "odd")
 	says(t, err, api.CodeNotFound)
-}
-
-// A peer hears why an export that it may attach is not there, and nothing of the host.
-func TestPeersAreToldNoPathOfTheHost(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "disk.img")
-	_, gone := backing.Open(file, backing.Options{})
-	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := backing.Open(file, backing.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	_, used := backing.Open(file, backing.Options{})
-	d := &Daemon{exports: map[string]*export{"secret": {cfg: config.Export{Name: "secret", Path: file}}}}
-	same := d.takeDisk(&export{cfg: config.Export{Path: file}}, block.ID{})
-	for err, want := range map[error]string{gone: "no such file", used: "in use", same: "another name", fmt.Errorf("open %s: %w", file, errHangs): "may hang", errors.New(file): "cannot be opened"} {
-		if got := forPeers(err); !strings.Contains(got, want) || strings.Contains(got, file) || strings.Contains(got, "secret") {
-			t.Errorf("of %q peers are told %q", err, got)
-		}
-	}
 }
 
 // Two files of one UUID, as a file system and its clone have them: one of them only is

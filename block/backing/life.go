@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"unsafe"
 
@@ -69,6 +70,7 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 			if errno := s.forgetCache(); errno != 0 {
 				return fmt.Errorf("write out what the page cache has: %w", errno)
 			}
+			s.newLife = "it had lost acknowledged writes, and its administrator has seen to it"
 		case old.Fault != nil:
 			r.Life, r.Fault = old.Life, old.Fault
 			s.flushFailed.Store(int32(old.Fault.Errno))
@@ -82,12 +84,16 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 			if errno := s.forgetCache(); errno != 0 {
 				r.Life, r.Fault = old.Life, newFault(errno, "fsync")
 				s.flushFailed.Store(int32(errno))
+			} else {
+				s.newLife = whyLost(old.Cache, cache)
 			}
 		case s.device || old.Size == st.Size && old.Changed == st.Mtim.Nano():
 			r.Kept = append(slices.Clone(old.Kept), old.Life)
 			r.Kept = r.Kept[max(0, len(r.Kept)-keptLives):]
+			s.newLife, s.keepsLast = "the last one ended in good order, with all writes flushed", true
 		default:
 			r.Kept = nil // somebody else has written to it
+			s.newLife = "its size or time of change is not what it was when the last one ended: somebody else has written to it"
 		}
 	}
 	if s.readOnly {
@@ -171,6 +177,25 @@ func (s *Store) forgetCache() syscall.Errno {
 	errno, _ := unix.Fadvise(int(s.fd), 0, 0, unix.FADV_DONTNEED).(syscall.Errno)
 	return errno
 }
+
+// whyLost is why a life that has not ended does not go on: was is the page cache that had
+// its writes, is the one that there is now.
+func whyLost(was, is string) string {
+	boot, _, _ := strings.Cut(is, " ")
+	switch {
+	case was == "" || is == "":
+		return "the last one was not ended in good order, and this kernel cannot tell whether it still has all that was written"
+	case !strings.HasPrefix(was, boot):
+		return "this host was started anew, and the last one was not ended in good order: what was not flushed may be lost"
+	case was != is:
+		return "the device was away, and the last one was not ended in good order: what was not flushed may be lost"
+	}
+	return "the last one was not ended in good order: it was killed while it flushed, or the kernel has dropped the file from its memory since, and an error of writing it out may have been missed"
+}
+
+// NewLife says why a new life of the disk has begun with this Store, and whether it keeps
+// all writes of the last one; "" if that goes on, or there was none.
+func (s *Store) NewLife() (why string, keeps bool) { return s.newLife, s.keepsLast }
 
 // Identity returns which disk this is, and which life of it.
 func (s *Store) Identity() block.Identity { return block.Identity{Disk: s.rec.Disk, Life: s.rec.Life} }

@@ -238,7 +238,14 @@ func TestLifeChangesWhenWritesMayBeLost(t *testing.T) {
 				}
 				return s
 			}
+			says := func(s *Store, why string, keeps bool) {
+				t.Helper()
+				if got, has := s.NewLife(); !strings.Contains(got, why) || (got == "") != (why == "") || has != keeps {
+					t.Errorf("the reason of its life is %q, it keeps the last one: %v; want %q, %v", got, has, why, keeps)
+				}
+			}
 			first := open()
+			says(first, "", false)
 			was := first.Identity()
 			if err := first.Write([]byte("acknowledged"), 0, false); err != nil {
 				t.Fatal(err)
@@ -248,6 +255,7 @@ func TestLifeChangesWhenWritesMayBeLost(t *testing.T) {
 			if killed.Identity() != was {
 				t.Error("a daemon that is killed keeps the page cache, and the life does not go on")
 			}
+			says(killed, "", false)
 			if err := killed.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -255,6 +263,7 @@ func TestLifeChangesWhenWritesMayBeLost(t *testing.T) {
 			if now := ended.Identity(); now.Disk != was.Disk || now.Life == was.Life || !ended.Keeps(was.Life) {
 				t.Errorf("after an orderly end: %v, was %v, kept %v", now, was, ended.Keeps(was.Life))
 			}
+			says(ended, "ended in good order", true)
 			unsure := ended.Identity().Life
 			pin(int(ended.fd), 0) // the inode leaves the memory
 			ended.abandon(t)
@@ -262,6 +271,7 @@ func TestLifeChangesWhenWritesMayBeLost(t *testing.T) {
 			if now := evicted.Identity(); now.Disk != was.Disk || now.Life == unsure || evicted.Keeps(unsure) || !evicted.Keeps(was.Life) {
 				t.Error("the inode was evicted, and its writes are vouched for")
 			}
+			says(evicted, "was killed while it flushed, or the kernel has dropped the file from its memory", false)
 			unsure = evicted.Identity().Life
 			evicted.rec.Cache = "another boot"
 			if err := evicted.keeper.save(&evicted.rec); err != nil {
@@ -272,6 +282,7 @@ func TestLifeChangesWhenWritesMayBeLost(t *testing.T) {
 			if now := rebooted.Identity(); now.Life == unsure || rebooted.Keeps(unsure) {
 				t.Error("the host has booted anew, and its writes are vouched for")
 			}
+			says(rebooted, "this host was started anew", false)
 			last := rebooted.Identity().Life
 			if err := rebooted.Close(); err != nil {
 				t.Fatal(err)
@@ -283,6 +294,7 @@ func TestLifeChangesWhenWritesMayBeLost(t *testing.T) {
 			if changed.Keeps(last) || changed.Identity().Disk != was.Disk {
 				t.Error("somebody else has written to the file, and its writes are vouched for")
 			}
+			says(changed, "somebody else has written to it", false)
 		})
 	}
 }

@@ -46,6 +46,9 @@ type Store struct {
 	unkept   error
 	recMu    sync.Mutex
 	rec      record
+
+	newLife   string // why it began
+	keepsLast bool
 }
 
 var _ block.Storage = (*Store)(nil)

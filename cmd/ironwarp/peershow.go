@@ -64,7 +64,7 @@ func (w *ironwarp) stateText(s string) string {
 		return w.good(s)
 	case api.PeerProblem, api.AttachStalled, api.AttachFailed:
 		return w.bad(s)
-	case api.PeerPaused, api.AttachWaiting, api.AttachConnecting:
+	case api.PeerPaused, api.ExportOpening, api.AttachWaiting, api.AttachConnecting:
 		return w.warn(s)
 	}
 	return s

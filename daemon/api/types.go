@@ -93,6 +93,7 @@ type Info struct {
 // States of an export.
 const (
 	ExportReady   = "ready"
+	ExportOpening = "opening" // its storage has been opened for a moment
 	ExportProblem = "problem"
 )
 

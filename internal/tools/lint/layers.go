@@ -22,6 +22,9 @@ var layers = [][]string{
 	{"integration"},
 	{"cmd/ironwarp"},
 	{"daemon"},
+	{"daemon/export", "daemon/audit", "daemon/doctor", "daemon/probe"}, // rooms: none knows another
+	{"daemon/config", "daemon/meter"},
+	{"daemon/api"},
 	{"nbd", "rnbd"}, // they meet in block.Device
 	{"block/backing"},
 	{"block"},

@@ -1,4 +1,4 @@
-package daemon
+package meter
 
 import (
 	"testing"
@@ -8,9 +8,9 @@ import (
 )
 
 func TestRatesCoverTheLastLooks(t *testing.T) {
-	var m meter
+	var m Meter
 	var io api.IO
-	m.rates(&io)
+	m.Rates(&io)
 	if io != (api.IO{}) {
 		t.Errorf("rates of nothing: %+v", io)
 	}
@@ -18,9 +18,9 @@ func TestRatesCoverTheLastLooks(t *testing.T) {
 	for i := range uint64(10) {
 		// Ten looks, two seconds apart; only the last four count: idle before.
 		n := max(i, 6) - 6
-		m.look(at.Add(time.Duration(i)*2*time.Second), api.IO{Reads: 10 * n, Writes: 2 * n, ReadBytes: 4096 * n, WriteBytes: 512 * n})
+		m.Look(at.Add(time.Duration(i)*2*time.Second), api.IO{Reads: 10 * n, Writes: 2 * n, ReadBytes: 4096 * n, WriteBytes: 512 * n})
 	}
-	m.rates(&io)
+	m.Rates(&io)
 	want := api.IO{ReadsPerSec: 5, WritesPerSec: 1, ReadBytesSec: 2048, WriteBytesSec: 256}
 	if io != want {
 		t.Errorf("\n got %+v\nwant %+v", io, want)

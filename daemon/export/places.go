@@ -1,4 +1,4 @@
-package daemon
+package export
 
 import (
 	"encoding/json"
@@ -25,9 +25,9 @@ func placesFile(dir string) string { return filepath.Join(dir, "writers.json") }
 // loadPlaces reads who wrote to the disks that an earlier daemon exported. A file that
 // cannot be read is said, and begun anew: the disks are everybody's then who attaches
 // them, and those that are attached have to be so anew.
-func (d *Daemon) loadPlaces() []rnbd.Place {
+func (r *Exporter) loadPlaces() []rnbd.Place {
 	var p places
-	data, err := os.ReadFile(placesFile(d.cfg.StateDir))
+	data, err := os.ReadFile(placesFile(r.cfg.StateDir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -38,20 +38,20 @@ func (d *Daemon) loadPlaces() []rnbd.Place {
 		err = fmt.Errorf("version %d, this daemon knows %d", p.Version, placesVersion)
 	}
 	if err != nil {
-		d.log.Warn("who was writing to the exports is not known: their places are not kept, and peers have to attach anew what they have attached for writing", "file", placesFile(d.cfg.StateDir), "error", err)
+		r.log.Warn("who was writing to the exports is not known: their places are not kept, and peers have to attach anew what they have attached for writing", "file", placesFile(r.cfg.StateDir), "error", err)
 		return nil
 	}
 	return p.Writers
 }
 
 // savePlaces writes down who writes to the exports.
-func (d *Daemon) savePlaces(all []rnbd.Place) error {
+func (r *Exporter) savePlaces(all []rnbd.Place) error {
 	data, err := json.MarshalIndent(places{placesVersion, all}, "", "  ")
 	if err == nil {
-		err = wholefile.Write(placesFile(d.config().StateDir), append(data, '\n'))
+		err = wholefile.Write(placesFile(r.cfg.StateDir), append(data, '\n'))
 	}
 	if err != nil {
-		d.log.Error("cannot write down who writes to the exports: nobody is let in who would be the next", "error", err)
+		r.log.Error("cannot write down who writes to the exports: nobody is let in who would be the next", "error", err)
 	}
 	return err
 }

@@ -1,0 +1,136 @@
+package export
+
+import (
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/block/backing"
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+)
+
+// exchanged reports whether another file or device stands at an export's path than the
+// one that is open.
+func (e *export) exchanged(path string) bool {
+	store := e.opened()
+	if store == nil {
+		return false
+	}
+	info, err := e.stat(path)
+	if err != nil {
+		return false
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && !store.IsFile(&unix.Stat_t{Dev: st.Dev, Ino: st.Ino, Mode: st.Mode, Rdev: st.Rdev})
+}
+
+// reopen closes an export's storage and opens what the declaration n names. Disks that peers
+// have attached wait meanwhile, and are opened again by them: which fails, and with it all
+// of their I/O, if it is another disk, or one that has lost writes.
+func (r *Exporter) reopen(e *export, n config.Export, repair bool) {
+	next := r.enter(n, repair)
+	r.close(e, func(name string) error { return r.server.ReplaceExport(name, beingOpened) })
+	r.open(next)
+}
+
+// Retry opens the storage again that could not be opened, and offers files that have grown
+// with their new size, where nobody has them attached.
+func (r *Exporter) Retry() {
+	open := map[string]bool{}
+	for _, i := range r.server.Exports() {
+		open[i.Name] = len(i.Openers) > 0
+	}
+	for _, e := range r.list() {
+		r.open(e)
+		c, store := r.declared(e), e.opened()
+		if store == nil || store.IsDevice() || open[c.Name] {
+			continue
+		}
+		if st, err := e.stat(c.Path); err == nil && st.Size() > store.Size() && st.Size()%512 == 0 && !e.exchanged(c.Path) {
+			r.log.Info("an exported file has grown and is offered with its new size", "export", c.Name, "bytes", st.Size())
+			r.reopen(e, c, false)
+		}
+	}
+}
+
+// Repair begins to offer an export again whose storage has lost acknowledged writes, once
+// its administrator has seen to the storage; see Repaired. Peers that have it attached have
+// to attach it anew. It fails for an unknown export, for one that has lost nothing, and
+// where its storage can't be opened.
+func (r *Exporter) Repair(name string) error {
+	e := r.find(name)
+	if e == nil {
+		return unknown(name)
+	}
+	store := e.opened()
+	if store == nil {
+		return e.unrepaired(name)
+	}
+	if store.Fault() == "" {
+		return &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export %s has lost no acknowledged writes: there is nothing to repair", name)}
+	}
+	r.log.Warn("an export is offered again after it lost acknowledged writes", "export", name, "fault", store.Fault())
+	r.reopen(e, r.declared(e), true)
+	return nil
+}
+
+// Open opens the storage of an export that is not offered. It waits, and fails, as Repaired
+// does.
+func (r *Exporter) Open(name string) error {
+	e := r.find(name)
+	if e == nil {
+		return unknown(name)
+	}
+	r.open(e)
+	return r.Repaired(name)
+}
+
+// Repaired waits as Await does, for OfferTime, and says why an export is not offered then.
+func (r *Exporter) Repaired(name string) error {
+	r.Await(name, OfferTime)
+	if e := r.find(name); e == nil {
+		return unknown(name)
+	} else if e.opened() == nil {
+		return e.unrepaired(name)
+	}
+	return nil
+}
+
+func unknown(name string) error {
+	return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no export %s", name), Fix: "`ironwarp export ls` lists them"}
+}
+
+// unrepaired says why an export that is not open cannot be repaired.
+func (e *export) unrepaired(name string) *api.Error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := api.Error{Code: api.CodeUnavailable, Message: "it was closed meanwhile", Fix: "try again"}
+	if e.problem != nil {
+		p = *e.problem
+	}
+	p.Message = fmt.Sprintf("export %s is not repaired: %s", name, p.Message)
+	return &p
+}
+
+// faulty says that an export's storage has lost writes, nil if it has not.
+func faulty(name string, store *backing.Store) *api.Error {
+	fault := store.Fault()
+	if fault == "" {
+		return nil
+	}
+	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("export %s: its storage has lost acknowledged writes: %s. Flushes fail", name, fault),
+		Fix: fmt.Sprintf("see to the storage (room, cables, the file system), then run `ironwarp export repair %s`; peers have to attach it anew and check their file system", name)}
+}
+
+// careless warns of storage that goes on after errors, nil if it does not.
+func careless(name string, store *backing.Store) *api.Error {
+	dev := store.GoesOnAfterErrors()
+	if dev == "" {
+		return nil
+	}
+	return &api.Error{Code: api.CodeUnavailable,
+		Message: fmt.Sprintf("export %s: the file system on %s goes on after errors of its own (errors=continue), and may damage what was flushed before it is noticed", name, dev),
+		Fix:     fmt.Sprintf("tune2fs -e remount-ro %s\nIt takes effect with the next mount; `mount -o remount,errors=remount-ro` does it at once.", dev)}
+}

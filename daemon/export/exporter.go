@@ -1,0 +1,363 @@
+// Package export offers storage of this host to its peers: the files and devices that the
+// configuration declares. Storage is opened in the background, since it may be slow, or
+// hang: meanwhile peers that have an export attached wait, everybody else is told that it is
+// being opened, and the configuration may change as it likes.
+package export
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/block/backing"
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/meter"
+	"github.com/ironwarp/ironwarp/rnbd"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// Config says what exports need of the rest of the host. The functions may be called at
+// any time from New on.
+type Config struct {
+	Log      *slog.Logger
+	StateDir string // where writers, and the records of disks, are written down
+	// Identities are those of whoever an export allows, and Trust is how much sessions may
+	// be trusted that open it, as the configuration is now.
+	Identities func(allow []string) []transport.Identity
+	Trust      func(config.Export) verbs.TrustModel
+	// EndStreams ends the streams of a peer that an export does not allow any more.
+	EndStreams func(id transport.Identity, why error)
+	// Offered is called when an export has come: sessions may be trusted less from then on.
+	Offered func()
+}
+
+// Exporter has a host's exports. What changes them, Apply, Retry, Repair and Close, is for
+// one goroutine at a time.
+type Exporter struct {
+	cfg    Config
+	log    *slog.Logger
+	server *rnbd.Server
+
+	// mu guards the fields below it, and cfg and disk of each export. It is taken after
+	// an export's own.
+	mu      sync.Mutex
+	exports map[string]*export
+	endBy   time.Time // when the host is ending: how long the last flushes are waited for
+}
+
+// export is a declared export and the storage below it.
+//
+//	opening --> offered
+//	   |  \----> failed --Retry--> opening
+//	   \-> late --> offered, or failed
+type export struct {
+	cfg    config.Export // path and mode stay
+	disk   block.ID      // that it has, or is about to have
+	repair bool          // the next opening begins a new life of a disk that has lost writes
+	meter  meter.Meter
+
+	mu      sync.Mutex
+	store   *backing.Store // nil while it is not open
+	opening *opening       // nil while it is not being opened
+	problem *api.Error
+	why     string // it is not offered, as peers are told
+	gone    bool   // it is not to be offered any more
+
+	looking asked[stated]
+}
+
+// opening is an attempt to open an export's storage.
+type opening struct {
+	answered func()        // closes known
+	known    chan struct{} // closed when it is over, or late
+	over     chan struct{} // closed when the storage is open, or cannot be opened
+}
+
+// New returns an Exporter without exports, whose disks have the writers that an earlier one
+// has written down.
+func New(cfg Config) *Exporter {
+	r := &Exporter{cfg: cfg, log: cfg.Log, exports: map[string]*export{}}
+	r.server = rnbd.NewServer(rnbd.ServerConfig{Logger: r.log, Places: r.loadPlaces(), KeepPlaces: r.savePlaces})
+	return r
+}
+
+// Server serves the sessions of peers.
+func (r *Exporter) Server() *rnbd.Server { return r.server }
+
+// Records is the directory for the records of disks that cannot have them with themselves.
+func Records(stateDir string) string { return filepath.Join(stateDir, "disks") }
+
+// Apply makes the exports what the configuration says, and reports what it did. It does
+// not wait until storage is open; see Settle.
+func (r *Exporter) Apply(next *config.Config) (changed []string) {
+	call := func(f func()) { f() }
+	var do []func()
+	for _, e := range r.list() {
+		c := r.declared(e)
+		n, ok := next.Export(c.Name)
+		switch {
+		case !ok:
+			do = append(do, func() { r.drop(e) })
+			changed = append(changed, fmt.Sprintf("export %s removed", c.Name))
+		case !n.Equal(c):
+			do = append(do, func() { r.change(e, n) })
+			changed = append(changed, fmt.Sprintf("export %s changed", n.Name))
+		case e.exchanged(c.Path):
+			do = append(do, func() { r.reopen(e, c, false) })
+			changed = append(changed, fmt.Sprintf("export %s: another file stands at %s, and is offered from now on; what peers have attached of the one before fails", n.Name, n.Path))
+		}
+	}
+	// What is dropped may stand in the way of what is added.
+	atOnce(do, call)
+	for _, c := range next.Exports {
+		if r.find(c.Name) == nil {
+			r.open(r.enter(c, false))
+			changed = append(changed, fmt.Sprintf("export %s added", c.Name))
+		}
+	}
+	return changed
+}
+
+// enter has an export stand for a name.
+func (r *Exporter) enter(c config.Export, repair bool) *export {
+	e := &export{cfg: c, repair: repair}
+	r.mu.Lock()
+	r.exports[c.Name] = e
+	r.mu.Unlock()
+	return e
+}
+
+// beingOpened is why an export waits whose storage nothing is known to be wrong with.
+const beingOpened = "it is being opened"
+
+// open begins to open the storage, which is offered then. What fails is the export's
+// problem, and is tried again by Retry.
+func (r *Exporter) open(e *export) {
+	c := r.declared(e)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.store != nil || e.opening != nil || e.gone {
+		return
+	}
+	if e.problem == nil {
+		// Whoever has it attached waits meanwhile.
+		e.why = beingOpened
+		r.server.Await(c.Name, r.cfg.Identities(c.Allow), e.why)
+	}
+	o := &opening{known: make(chan struct{}), over: make(chan struct{})}
+	o.answered = sync.OnceFunc(func() { close(o.known) })
+	e.opening = o
+	opt := backing.Options{ReadOnly: c.ReadOnly, Records: Records(r.cfg.StateDir), Repair: e.repair, Admit: func(disk block.ID) error { return r.takeDisk(e, disk) }}
+	e.repair = false // what is not done by this waits for another word
+	late := time.AfterFunc(storageTime, func() { r.late(e, o) })
+	go func() {
+		store, err := backing.Open(c.Path, opt)
+		late.Stop()
+		r.opened(e, o, store, err)
+	}()
+}
+
+// late notes that the storage may hang.
+func (r *Exporter) late(e *export, o *opening) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.opening == o {
+		c := r.declared(e)
+		r.failedLocked(e, c, fmt.Errorf("open %s: %w", c.Path, hangs(storageTime)))
+	}
+	o.answered()
+}
+
+// opened offers the storage, or notes why it could not be opened.
+func (r *Exporter) opened(e *export, o *opening, store *backing.Store, err error) {
+	defer close(o.over)
+	defer o.answered()
+	switch {
+	case r.offer(e, o, store, err):
+		r.cfg.Offered()
+	case err == nil:
+		store.Close()
+	}
+}
+
+// offer is opened, and reports whether the storage is the export's from now on.
+func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.opening != o {
+		return false
+	}
+	e.opening = nil
+	c := r.declared(e)
+	if err == nil {
+		err = r.server.AddExport(rnbd.Export{Name: c.Name, Storage: store, ReadOnly: c.ReadOnly, Allow: r.cfg.Identities(c.Allow),
+			SharedWriters: c.Writers == config.SharedWriters, Trust: r.cfg.Trust(c)})
+	}
+	if err != nil {
+		r.leaveDisk(e)
+		r.failedLocked(e, c, err)
+		return false
+	}
+	e.store, e.problem, e.why = store, nil, ""
+	r.log.Info("export is offered", "export", c.Name, "path", c.Path, "bytes", store.Size(), "read_only", c.ReadOnly, "allowed", c.Allow)
+	r.logRecord(c.Name, store)
+	if w := careless(c.Name, store); w != nil {
+		r.log.Warn(w.Message, "fix", w.Fix)
+	}
+	return true
+}
+
+// failedLocked has an export wait that cannot be offered now.
+func (r *Exporter) failedLocked(e *export, c config.Export, err error) {
+	before := e.problem
+	e.problem, e.why = problemOf(c.Name, err), forPeers(err)
+	r.server.Await(c.Name, r.cfg.Identities(c.Allow), e.why)
+	if before == nil || before.Message != e.problem.Message {
+		r.log.Warn("export cannot be offered", "export", c.Name, "error", e.problem)
+	}
+}
+
+// Settle waits until of each export it is known whether it can be offered: its storage was
+// opened, cannot be, or is late.
+func (r *Exporter) Settle() {
+	for _, e := range r.list() {
+		if o := e.beingOpened(); o != nil {
+			<-o.known
+		}
+	}
+}
+
+// Await waits until the storage of an export was opened, or could not be, but not longer
+// than most.
+func (r *Exporter) Await(name string, most time.Duration) {
+	e := r.find(name)
+	if e == nil {
+		return
+	}
+	if o := e.beingOpened(); o != nil {
+		t := time.NewTimer(most)
+		defer t.Stop()
+		select {
+		case <-o.over:
+		case <-t.C:
+		}
+	}
+}
+
+func (e *export) beingOpened() *opening {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.opening
+}
+
+// opened is the storage, nil while it is not open.
+func (e *export) opened() *backing.Store {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.store
+}
+
+// drop stops offering an export. I/O of sessions that have it open fails from then on.
+func (r *Exporter) drop(e *export) {
+	r.mu.Lock()
+	delete(r.exports, e.cfg.Name)
+	r.mu.Unlock()
+	r.close(e, r.server.RemoveExport)
+}
+
+// EndBy says that the host is ending, and how long it waits for last flushes.
+func (r *Exporter) EndBy(t time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.endBy = t
+}
+
+// Close stops offering all exports. Peers that have them attached wait for the next
+// Exporter.
+func (r *Exporter) Close() {
+	atOnce(r.list(), func(e *export) {
+		r.close(e, func(name string) error { return r.server.ReplaceExport(name, "the daemon is ending") })
+	})
+	// It has no exports left that could fail to close.
+	_ = r.server.Close()
+}
+
+// change applies a different declaration. Peers that may not attach it any more lose their
+// streams, so that they cannot go on with what they have open.
+func (r *Exporter) change(e *export, n config.Export) {
+	c := r.declared(e)
+	if n.Path != c.Path || n.ReadOnly != c.ReadOnly {
+		r.reopen(e, n, false)
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r.mu.Lock()
+	e.cfg = n
+	r.mu.Unlock()
+	if e.store == nil {
+		return
+	}
+	allow := r.cfg.Identities(n.Allow)
+	if err := r.server.SetAllow(n.Name, allow, false); err != nil {
+		r.log.Warn("cannot change who may attach an export", "export", n.Name, "error", err)
+	}
+	if err := r.server.SetWriters(n.Name, n.Writers == config.SharedWriters); err != nil {
+		r.log.Warn("cannot change how many may write to an export", "export", n.Name, "error", err)
+	}
+	for _, id := range r.cfg.Identities(c.Allow) {
+		if !slices.Contains(allow, id) {
+			r.cfg.EndStreams(id, fmt.Errorf("export %s is no longer allowed for this peer", n.Name))
+		}
+	}
+}
+
+// AllowAgain gives the exports the identities of their peers, which a change of the peers
+// may have changed, and how much sessions may be trusted.
+func (r *Exporter) AllowAgain() {
+	for _, e := range r.list() {
+		if err := r.allow(e, r.declared(e)); err != nil {
+			r.log.Warn("cannot change who may attach an export", "export", r.declared(e).Name, "error", err)
+		}
+	}
+}
+
+func (r *Exporter) allow(e *export, c config.Export) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	allow := r.cfg.Identities(c.Allow)
+	if e.store == nil {
+		r.server.Await(c.Name, allow, e.why)
+		return nil
+	}
+	return errors.Join(r.server.SetAllow(c.Name, allow, false), r.server.SetTrust(c.Name, r.cfg.Trust(c)))
+}
+
+func (r *Exporter) list() []*export {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.SortedFunc(maps.Values(r.exports), func(a, b *export) int { return cmp.Compare(a.cfg.Name, b.cfg.Name) })
+}
+
+// find is the export of a name, nil if there is none.
+func (r *Exporter) find(name string) *export {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.exports[name]
+}
+
+// declared is an export's declaration.
+func (r *Exporter) declared(e *export) config.Export {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return e.cfg
+}

@@ -1,0 +1,33 @@
+package export
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+)
+
+// Declaration turns what was asked for into a declaration. What is wrong with it as a
+// whole, package config finds when it is written. It fails where a word is impossible.
+func Declaration(s api.ExportSpec) (config.Export, error) {
+	if err := config.CheckExportName(s.Name); err != nil {
+		return config.Export{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export name %q %s", s.Name, err)}
+	}
+	if len(s.Path) == 0 || s.Path[0] != '/' {
+		return config.Export{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export path %q is not absolute", s.Path)}
+	}
+	allow := slices.Clone(s.Allow)
+	slices.Sort(allow)
+	if s.Writers != "" {
+		if err := config.CheckWriters(s.Writers); err != nil {
+			return config.Export{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("writers %q %s", s.Writers, err)}
+		}
+	}
+	return config.Export{Name: s.Name, Path: s.Path, ReadOnly: s.ReadOnly, Writers: config.ParseWriters(s.Writers), Allow: slices.Compact(allow), Trust: config.Trust(s.Trust)}, nil
+}
+
+// Spec is the reverse of Declaration.
+func Spec(e config.Export) api.ExportSpec {
+	return api.ExportSpec{Name: e.Name, Path: e.Path, ReadOnly: e.ReadOnly, Writers: string(e.Writers), Allow: append([]string{}, e.Allow...), Trust: string(e.Trust)}
+}

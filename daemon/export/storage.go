@@ -1,0 +1,196 @@
+package export
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/ironwarp/ironwarp/block/backing"
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+)
+
+// storageTime is how long storage may take to be opened, closed or looked at while
+// others wait. The kernel does not return from a call to a disk or a file server that
+// hangs, nor can such a call be interrupted.
+const storageTime = 2 * time.Second
+
+// OfferTime is how long it may take to be opened for somebody who offers it and waits
+// alone: disks spin up in some 10 s, and a busy machine is no reason to refuse one.
+const OfferTime = 20 * time.Second
+
+// FlushTime is how long the end of the host may have taken when it stops waiting for
+// the last flushes of exports. Disks spin up in some 10 s, and have a page cache to write.
+// ironwarp.service gives 30 s for all of the end, of which streams may take 10 after that.
+const FlushTime = 20 * time.Second
+
+var errHangs = errors.New("it may hang")
+
+func hangs(after time.Duration) error {
+	return fmt.Errorf("the storage has not answered for %v; %w", after, errHangs)
+}
+
+// asked is a question to storage, which may never be answered. It is asked in a
+// goroutine of its own, once at a time; a later call takes the answer to an earlier
+// question that was not waited for any more, and waits no longer for it.
+type asked[T any] struct {
+	mu      sync.Mutex
+	pending chan T
+}
+
+func (a *asked[T]) ask(question func() T, most time.Duration) (answer T, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pending != nil {
+		return a.wait(0)
+	}
+	a.pending = make(chan T, 1)
+	go func(to chan T) { to <- question() }(a.pending)
+	return a.wait(most)
+}
+
+// wait takes the answer, which it gives so much time; nobody else asks meanwhile.
+func (a *asked[T]) wait(most time.Duration) (answer T, err error) {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case answer = <-a.pending:
+	default:
+		select {
+		case answer = <-a.pending:
+		case <-t.C:
+			return answer, hangs(max(most, storageTime))
+		}
+	}
+	a.pending = nil
+	return answer, nil
+}
+
+// forget has an answer that comes yet dealt with.
+func (a *asked[T]) forget(deal func(T)) {
+	a.mu.Lock()
+	pending := a.pending
+	a.pending = nil
+	a.mu.Unlock()
+	if pending != nil {
+		go func() { deal(<-pending) }()
+	}
+}
+
+// Usable says why a file or device cannot be exported. That it is in use is no reason for
+// one that the export has already, at the path was. Storage that takes longer than most to be opened may hang.
+func Usable(c config.Export, was string, most time.Duration) error {
+	type opened struct {
+		store *backing.Store
+		err   error
+	}
+	var opening asked[opened]
+	o, err := opening.ask(func() opened {
+		store, err := backing.Open(c.Path, backing.Options{ReadOnly: c.ReadOnly})
+		return opened{store, err}
+	}, most)
+	if err != nil {
+		opening.forget(func(o opened) {
+			if o.err == nil {
+				o.store.Close()
+			}
+		})
+		return problemOf(c.Name, fmt.Errorf("open %s: %w", c.Path, err))
+	}
+	if o.err == nil {
+		return o.store.Close()
+	}
+	if errors.Is(o.err, backing.ErrInUse) && sameFile(c.Path, was) {
+		return nil
+	}
+	p := problemOf(c.Name, o.err)
+	if !errors.Is(o.err, os.ErrNotExist) {
+		p.Code = api.CodeInvalid
+	}
+	return p
+}
+
+func sameFile(a, b string) bool {
+	sa, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	sb, err := os.Stat(b)
+	return err == nil && os.SameFile(sa, sb)
+}
+
+// stated is what a look at a file has found.
+type stated struct {
+	info fs.FileInfo
+	err  error
+}
+
+// stat looks at the file of an export.
+func (e *export) stat(path string) (fs.FileInfo, error) {
+	s, err := e.looking.ask(func() stated {
+		info, err := os.Stat(path)
+		return stated{info, err}
+	}, storageTime)
+	if err != nil {
+		return nil, err
+	}
+	return s.info, s.err
+}
+
+// close stops offering an export, at once, by remove. Storage that hangs is closed in the
+// background, and so is one that is opened yet.
+func (r *Exporter) close(e *export, remove func(name string) error) {
+	c := r.declared(e)
+	e.looking.forget(func(stated) {})
+	e.mu.Lock()
+	store, opening := e.store, e.opening
+	e.store, e.opening, e.gone = nil, nil, true
+	e.mu.Unlock()
+	if opening != nil {
+		opening.answered()
+	}
+	if store == nil {
+		_ = remove(c.Name) // it may be awaited
+		return
+	}
+	var closing asked[error]
+	err, hangs := closing.ask(func() error { return errors.Join(remove(c.Name), store.Close()) }, storageTime)
+	if left := r.flushLeft(); hangs != nil && left > 0 {
+		r.log.Warn("the daemon waits for the last flush of an export, whose storage is slow", "export", c.Name, "path", c.Path)
+		err, hangs = closing.wait(left)
+	}
+	report := func(err error) {
+		if err != nil {
+			r.log.Warn("closing an export", "export", c.Name, "error", err)
+		}
+	}
+	report(err)
+	if hangs != nil {
+		r.log.Error("an export is not offered any more, but what its peers have begun does not end: its storage hangs", "export", c.Name, "path", c.Path)
+		closing.forget(report)
+	}
+}
+
+// flushLeft is how long the end of the host waits for a last flush yet; 0 before its end,
+// since what was begun goes on then.
+func (r *Exporter) flushLeft() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.endBy.IsZero() {
+		return 0
+	}
+	return time.Until(r.endBy)
+}
+
+// atOnce calls f of each of a list, all at the same time, since storage may keep each
+// waiting.
+func atOnce[T any](list []T, f func(T)) {
+	var wg sync.WaitGroup
+	for _, x := range list {
+		wg.Go(func() { f(x) })
+	}
+	wg.Wait()
+}
