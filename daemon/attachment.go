@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/meter"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
@@ -49,8 +50,8 @@ type attachment struct {
 	disk    *rnbd.Disk // nil until it is up, like what follows
 	server  *nbd.Server
 	stop    context.CancelFunc
-	served  chan struct{} // closed when the server has ended
-	guard   *ulpSocket    // of a ULP's disk: who connects to it
+	served  chan struct{}  // closed when the server has ended
+	guard   *local.Guarded // of a ULP's disk: who connects to it
 }
 
 // up notes that the disk is there and about to be served, unless it has been

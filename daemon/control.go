@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
@@ -54,11 +55,11 @@ func (d *Daemon) control() *http.Server {
 // other ULPs with theirs. Who it is says the kernel, for each request anew.
 func (d *Daemon) authorized(all, ulps http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := r.Context().Value(connKey{}).(*userConn)
-		who, ok := d.admit(c.user)
+		c := r.Context().Value(connKey{}).(*local.Conn)
+		who, ok := d.admit(c.User)
 		if !ok {
 			w.Header().Set("Connection", "close")
-			answer(w, nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("user id %d may not use the control socket of this daemon", c.user.uid),
+			answer(w, nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("user id %d may not use the control socket of this daemon", c.User.UID),
 				Fix: "it answers root, the user it runs as, and the users that ulps: in its configuration names: run the command with sudo"})
 			return
 		}
@@ -68,7 +69,7 @@ func (d *Daemon) authorized(all, ulps http.Handler) http.Handler {
 		if who.made != nil {
 			defer context.AfterFunc(who.made, cancel)()
 		}
-		end, err := d.gateFor(who).begin(ctx, who.name, r)
+		end, err := d.gateFor(who).Begin(ctx, who.name, r)
 		if err != nil {
 			answer(w, nil, err)
 			return
@@ -247,13 +248,8 @@ func httpStatus(code string) int {
 
 // serveControl runs the control API until the daemon closes.
 func (d *Daemon) serveControl(l net.Listener) {
-	err := d.http.Serve(&userListener{Listener: l, gateOf: d.gateOf})
+	err := d.http.Serve(&local.Listener{Listener: l, GateOf: d.gateOf})
 	if !errors.Is(err, http.ErrServerClosed) {
 		d.log.Error("the control socket has failed", "socket", l.Addr(), "error", err)
 	}
-}
-
-// limitListener lets n connections be open at a time.
-func limitListener(l net.Listener, n int) net.Listener {
-	return &limited{Listener: l, slots: make(chan struct{}, n), done: make(chan struct{})}
 }

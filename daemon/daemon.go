@@ -19,6 +19,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/export"
+	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
@@ -232,7 +233,7 @@ func (d *Daemon) openControl(ctx context.Context) (net.Listener, error) {
 	if l != nil {
 		return l, nil
 	}
-	return listenUnix(ctx, d.cfg.ControlSocket)
+	return local.Listen(ctx, d.cfg.ControlSocket)
 }
 
 // Close shuts the daemon down: streams end, disks are detached from their

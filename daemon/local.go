@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -20,7 +20,7 @@ import (
 // that is not privileged neither sees nor touches.
 type consumer struct {
 	name  string // "": root
-	gate  *gate
+	gate  *local.Gate
 	rdma  *verbs.ULP      // of root: nil, the services' are taken
 	large *nbd.LargeReads // of its disks
 
@@ -39,15 +39,15 @@ type consumer struct {
 // locals are all local consumers.
 type locals struct {
 	root      *consumer
-	strangers *gate
-	pings     turns
+	strangers *local.Gate
+	pings     local.Turns
 
 	ulps map[string]*consumer // guarded by Daemon.mu
 }
 
 func newLocals() locals {
-	root := &consumer{gate: newGate(rootConns, rootRequests), sessions: map[string]*session{}}
-	return locals{root: root, strangers: newGate(strangerConns, 1), ulps: map[string]*consumer{}}
+	root := &consumer{gate: local.RootGate(), sessions: map[string]*session{}}
+	return locals{root: root, strangers: local.StrangersGate(), ulps: map[string]*consumer{}}
 }
 
 // caller is the user of a consumer who makes a request.
@@ -74,17 +74,15 @@ func callerOf(ctx context.Context) caller { return ctx.Value(callerKey{}).(calle
 // asRoot is the caller that the daemon itself is.
 func (d *Daemon) asRoot() caller { return caller{consumer: d.local.root, all: true} }
 
-func isRoot(u user) bool { return u.uid == 0 || int(u.uid) == os.Geteuid() }
-
 // whoIs finds on whose account a user's requests are served; false: nobody's.
-func (d *Daemon) whoIs(u user) (caller, bool) {
+func (d *Daemon) whoIs(u local.User) (caller, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.identify(u)
 }
 
 // admit is whoIs for a request, which ends with who.requests.Done.
-func (d *Daemon) admit(u user) (who caller, ok bool) {
+func (d *Daemon) admit(u local.User) (who caller, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if who, ok = d.identify(u); ok {
@@ -109,17 +107,17 @@ func (d *Daemon) hold(name string) *consumer {
 }
 
 // identify is whoIs with d.mu held.
-func (d *Daemon) identify(u user) (caller, bool) {
-	if isRoot(u) {
+func (d *Daemon) identify(u local.User) (caller, bool) {
+	if u.IsRoot() {
 		return d.asRoot(), true
 	}
-	if cfg, ok := d.cfg.ULPOf(u.uid, u.gids); ok {
+	if cfg, ok := d.cfg.ULPOf(u.UID, u.GIDs); ok {
 		// It may be on its way out or in.
 		c := d.local.ulps[cfg.Name]
 		if c == nil {
 			return caller{}, false
 		}
-		return caller{c, u.uid, cfg.Privileged, c.current}, true
+		return caller{c, u.UID, cfg.Privileged, c.current}, true
 	}
 	if !checks.On(checks.LocalUser) {
 		return d.asRoot(), true
@@ -128,7 +126,7 @@ func (d *Daemon) identify(u user) (caller, bool) {
 }
 
 // gateOf is the gate of a user's connections.
-func (d *Daemon) gateOf(u user) *gate {
+func (d *Daemon) gateOf(u local.User) *local.Gate {
 	who, ok := d.whoIs(u)
 	if !ok && checks.On(checks.LocalShare) {
 		return d.local.strangers
@@ -138,7 +136,7 @@ func (d *Daemon) gateOf(u user) *gate {
 
 // gateFor is the gate of a caller's connections and requests: without shares all
 // have one.
-func (d *Daemon) gateFor(who caller) *gate {
+func (d *Daemon) gateFor(who caller) *local.Gate {
 	if !checks.On(checks.LocalShare) {
 		return d.local.root.gate
 	}
@@ -184,15 +182,6 @@ func (d *Daemon) trustFor(c *consumer) verbs.TrustModel {
 		return c.rdma.Trust()
 	}
 	return d.config().ServiceTrust(config.ServiceAttachments).Model()
-}
-
-// mayDial waits until a consumer may make streams again: who makes too many has its
-// host blocked by the peer.
-func (c *consumer) mayDial(ctx context.Context) error {
-	if c.gate.dials == nil || !checks.On(checks.LocalShare) {
-		return nil
-	}
-	return c.gate.dials.Wait(ctx, 1, maxAttachTime)
 }
 
 // discreet is what a caller is told of an error: why a peer can't be reached is the

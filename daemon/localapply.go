@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -99,7 +100,7 @@ func (d *Daemon) startULP(cfg *config.Config, u config.ULP) bool {
 		d.log.Error("a ULP cannot be registered; its users are refused", "ulp", u.Name, "error", err)
 		return false
 	}
-	c := &consumer{name: u.Name, gate: newULPGate(u.Privileged), cfg: u, rdma: rdma, sessions: map[string]*session{}, large: nbd.NewLargeReads(ulpLarge)}
+	c := &consumer{name: u.Name, gate: local.ULPGate(u.Privileged), cfg: u, rdma: rdma, sessions: map[string]*session{}, large: nbd.NewLargeReads(ulpLarge)}
 	c.current, c.change = context.WithCancel(d.ctx)
 	d.mu.Lock()
 	d.local.ulps[u.Name] = c
@@ -223,7 +224,7 @@ func (d *Daemon) describeULP(c *consumer) api.ULP {
 		Name: u.Name, Privileged: u.Privileged, Trust: c.rdma.Trust().String(), Users: accounts(u.Users), Groups: accounts(u.Groups),
 		Peers: append([]string{}, u.Peers...), Exports: append([]string{}, u.Exports...), Attachments: n, MaxAttachments: u.Attachments,
 	}
-	v.Connections, v.Refused = c.gate.use()
+	v.Connections, _, v.Refused = c.gate.Use()
 	return v
 }
 

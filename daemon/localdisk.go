@@ -11,9 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
 )
@@ -51,10 +51,10 @@ func (d *Daemon) socketOf(k disk) string {
 func socketPath(dir string, k disk) string {
 	const ending = ".sock"
 	name := strings.ReplaceAll(k.Peer, "-", "--") + "-" + k.Export
-	if n := maxUnixPath - len(filepath.Join(dir, ending)); len(name) > n {
+	if n := local.MaxPath - len(filepath.Join(dir, ending)); len(name) > n {
 		sum := sha256.Sum256([]byte(k.Peer + "/" + k.Export))
 		hash := fmt.Sprintf("~%x", sum[:8])
-		name = name[:max(0, n-len(hash))] + hash // listenUnix refuses what is too long all the same
+		name = name[:max(0, n-len(hash))] + hash // local.Listen refuses what is too long all the same
 	}
 	return filepath.Join(dir, name+ending)
 }
@@ -82,7 +82,7 @@ func (at *attachment) nbdConfig() nbd.Config {
 func (d *Daemon) listenNBD(ctx context.Context, at *attachment) (net.Listener, error) {
 	k := at.key
 	if k.ULP == "" {
-		return listenUnix(ctx, at.socket)
+		return local.Listen(ctx, at.socket)
 	}
 	dir := filepath.Dir(at.socket)
 	if err := os.MkdirAll(dir, 0o711); err != nil {
@@ -94,7 +94,7 @@ func (d *Daemon) listenNBD(ctx context.Context, at *attachment) (net.Listener, e
 			return nil, err
 		}
 	}
-	l, err := listenUnix(ctx, at.socket)
+	l, err := local.Listen(ctx, at.socket)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (d *Daemon) listenNBD(ctx context.Context, at *attachment) (net.Listener, e
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	s := &ulpSocket{UnixListener: l, conns: map[*ulpClient]user{}, may: func(u user) bool { return d.mayOpen(at, u) }}
+	s := local.Guard(l, func(u local.User) bool { return d.mayOpen(at, u) })
 	at.mu.Lock()
 	at.guard = s
 	at.mu.Unlock()
@@ -122,13 +122,13 @@ func (d *Daemon) listenNBD(ctx context.Context, at *attachment) (net.Listener, e
 }
 
 // mayOpen reports whether a user may use a ULP's disk: the ULP's users and root.
-func (d *Daemon) mayOpen(at *attachment, u user) bool {
-	if isRoot(u) || !checks.On(checks.LocalSocket) {
+func (d *Daemon) mayOpen(at *attachment, u local.User) bool {
+	if u.IsRoot() || !checks.On(checks.LocalSocket) {
 		return true
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	cfg, ok := d.cfg.ULPOf(u.uid, u.gids)
+	cfg, ok := d.cfg.ULPOf(u.UID, u.GIDs)
 	return ok && cfg.Name == at.key.ULP
 }
 
@@ -138,59 +138,6 @@ func (at *attachment) recheck() {
 	s := at.guard
 	at.mu.Unlock()
 	if s != nil {
-		s.recheck()
+		s.Recheck()
 	}
-}
-
-// ulpSocket is the NBD socket of a ULP's disk.
-type ulpSocket struct {
-	*net.UnixListener
-	may func(user) bool
-
-	mu    sync.Mutex
-	conns map[*ulpClient]user
-}
-
-func (s *ulpSocket) Accept() (net.Conn, error) {
-	for {
-		c, u, err := acceptUser(s.UnixListener)
-		if err != nil {
-			return nil, err
-		}
-		n := &ulpClient{UnixConn: c.(*net.UnixConn), of: s}
-		s.mu.Lock()
-		may := s.may(u)
-		if may {
-			s.conns[n] = u
-		}
-		s.mu.Unlock()
-		if may {
-			return n, nil
-		}
-		c.Close()
-	}
-}
-
-func (s *ulpSocket) recheck() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c, u := range s.conns {
-		if !s.may(u) {
-			c.UnixConn.Close()
-			delete(s.conns, c)
-		}
-	}
-}
-
-// ulpClient is an NBD client of a ULP's disk.
-type ulpClient struct {
-	*net.UnixConn
-	of *ulpSocket
-}
-
-func (c *ulpClient) Close() error {
-	c.of.mu.Lock()
-	delete(c.of.conns, c)
-	c.of.mu.Unlock()
-	return c.UnixConn.Close()
 }

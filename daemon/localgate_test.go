@@ -19,7 +19,7 @@ import (
 
 func TestUserWhoGoesAwayLeavesNothing(t *testing.T) {
 	h := silentPeer(t)
-	for i := range 2 * ulpRequests {
+	for i := range 16 { // more than may be under way
 		ctx, cancel := context.WithCancel(t.Context())
 		_, err := h.as(alice).Attach(ctx, api.AttachRequest{Peer: "silent", Export: fmt.Sprint("x", i), TimeoutSeconds: 600}, func(api.Event) { cancel() })
 		if err == nil {
@@ -28,9 +28,9 @@ func TestUserWhoGoesAwayLeavesNothing(t *testing.T) {
 	}
 	eventually(t, "no connection, disk or stream is left", func() bool {
 		g := h.d.consumer("alice").gate
-		conns, _ := g.use()
+		conns, requests, _ := g.Use()
 		r := h.d.consumer("alice").rdma.Usage()
-		return conns == 0 && len(g.slots) == 0 && len(h.status().Attachments) == 0 && r.Streams == 0 && r.PDs == 0
+		return conns == 0 && requests == 0 && len(h.status().Attachments) == 0 && r.Streams == 0 && r.PDs == 0
 	})
 }
 
@@ -52,7 +52,7 @@ func TestUsersCannotFillTheLog(t *testing.T) {
 		c.Close()
 	}
 	eventually(t, "all of that is over", func() bool {
-		conns, _ := alpha.d.local.strangers.use()
+		conns, _, _ := alpha.d.local.strangers.Use()
 		return conns == 0 && alpha.status().Attachments[0].Clients == 0
 	})
 	text := strings.Split(alpha.log.String(), "\n")[before:]
@@ -94,47 +94,5 @@ func TestQuotaOfAULPIsNoFaultOfTheTransport(t *testing.T) {
 	h.d.tried(p, transport.SCTPUDP, errors.New("no answer"))
 	if p.carrier.failures() != 1 {
 		t.Error("a transport that does not work is not noted")
-	}
-}
-
-func TestTurnsAtAPeersPingService(t *testing.T) {
-	var all turns
-	who := map[string]caller{}
-	for _, name := range []string{"alice", "bob", "carol"} {
-		who[name] = caller{consumer: &consumer{name: name}}
-	}
-	take := func(ctx context.Context, peer, name string) (func(), error) { return all.take(ctx, peer, who[name]) }
-	a, err := take(t.Context(), "beta", "alice")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = take(t.Context(), "beta", "alice")
-	says(t, err, api.CodeInUse, "ULP alice is already pinging beta")
-	other, err := take(t.Context(), "gamma", "alice")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := take(t.Context(), "beta", "bob")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := take(ctx, "beta", "carol"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a third one at a time: %v", err)
-	}
-	if _, err := all.take(ctx, "beta", caller{consumer: &consumer{}, all: true}); err != nil {
-		t.Errorf("root waits: %v", err)
-	}
-	a()
-	c, err := take(t.Context(), "beta", "carol")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, release := range []func(){b, c, other} {
-		release()
-	}
-	if len(all.peers) != 0 {
-		t.Errorf("left: %v", all.peers)
 	}
 }

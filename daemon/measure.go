@@ -44,7 +44,7 @@ func (d *Daemon) probePeer(ctx context.Context, who caller, name, carrier string
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := who.mayDial(ctx); err != nil {
+	if err := who.gate.MayDial(ctx, maxAttachTime); err != nil {
 		return nil, 0, err
 	}
 	emit(api.Event{Progress: "connecting to " + name})
@@ -122,6 +122,28 @@ func plain(err error) string {
 		return errno.Error()
 	}
 	return err.Error()
+}
+
+// maxPing is how long a ULP's ping may take, so that others have their turn.
+const maxPing = time.Minute
+
+// errPingOver ends a ping that takes longer.
+var errPingOver = &api.Error{Code: api.CodeTimeout, Message: fmt.Sprintf("a ULP's ping ends after %v: others have their turn", maxPing), Fix: "ask for fewer round trips, or a shorter interval"}
+
+// pingTurn waits for the turn of a ping, which ends with the context.
+func (d *Daemon) pingTurn(ctx context.Context, who caller, peer string) (context.Context, func(), error) {
+	if who.all {
+		return ctx, func() {}, nil
+	}
+	release, err := d.local.pings.Take(ctx, peer, who.consumer, who.name)
+	if err != nil {
+		return ctx, release, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, maxPing, errPingOver)
+	return ctx, func() {
+		cancel()
+		release()
+	}, nil
 }
 
 // ping measures round trips to a peer.

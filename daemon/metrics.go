@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 )
@@ -42,7 +43,7 @@ func (d *Daemon) openMetrics(ctx context.Context) error {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Timeout: scrapeTime, MaxRequestsInFlight: 4}))
 	d.metrics = &http.Server{Handler: mux, ReadHeaderTimeout: controlHeaderTime, IdleTimeout: time.Minute}
 	d.run(func(context.Context) {
-		if err := d.metrics.Serve(limitListener(l, maxControlClients)); !errors.Is(err, http.ErrServerClosed) {
+		if err := d.metrics.Serve(netutil.LimitListener(l, maxControlClients)); !errors.Is(err, http.ErrServerClosed) {
 			d.log.Error("the metrics listener has failed", "error", err)
 		}
 	})

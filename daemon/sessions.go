@@ -144,7 +144,7 @@ func (d *Daemon) joinSession(ctx context.Context, c *consumer, p *peer) (*sessio
 }
 
 func (d *Daemon) connect(ctx context.Context, c *consumer, p *peer) (*rnbd.Client, error) {
-	if err := c.mayDial(ctx); err != nil {
+	if err := c.gate.MayDial(ctx, maxAttachTime); err != nil {
 		return nil, err
 	}
 	name := p.cfg.Name

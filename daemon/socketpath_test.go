@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/local"
 )
 
 // Disks with the longest names that are allowed have sockets, also in a long
@@ -20,7 +21,7 @@ func TestSocketsOfTheLongestNames(t *testing.T) {
 		seen := map[string]disk{}
 		for _, k := range []disk{{Peer: peer, Export: export + "1"}, {Peer: peer, Export: export + "2"}, {Peer: peer[1:] + "q", Export: export + "1"}} {
 			path := socketPath(dir, k)
-			if len(path) > maxUnixPath || filepath.Dir(path) != dir || !strings.HasSuffix(path, ".sock") {
+			if len(path) > local.MaxPath || filepath.Dir(path) != dir || !strings.HasSuffix(path, ".sock") {
 				t.Errorf("%s has %d bytes", path, len(path))
 			}
 			if other, ok := seen[path]; ok {

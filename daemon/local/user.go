@@ -1,4 +1,7 @@
-package daemon
+// Package local tells the users of this host apart that reach the daemon by Unix sockets, and
+// gives each its share of them: who they are says the kernel, and what one has keeps no other
+// out (RFC 5042 section 2.1.3).
+package local
 
 import (
 	"errors"
@@ -12,25 +15,28 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-// user is the process at the other end of a Unix connection, as the kernel knew it
+// User is the process at the other end of a Unix connection, as the kernel knew it
 // when it connected. Nothing that it says of itself counts.
-type user struct {
-	uid  uint32
-	gids []uint32
+type User struct {
+	UID  uint32
+	GIDs []uint32
 }
+
+// IsRoot reports whether it is root, or whom the daemon runs as.
+func (u User) IsRoot() bool { return u.UID == 0 || int(u.UID) == os.Geteuid() }
 
 // maxGroups is what the kernel has at most of one process (NGROUPS_MAX).
 const maxGroups = 65536
 
 // userOf asks the kernel who has connected (SO_PEERCRED, SO_PEERGROUPS). Of a
 // process in a user namespace it names the user that stands behind it.
-func userOf(c net.Conn) (user, error) {
-	fail := func(err error) (user, error) {
-		return user{}, fmt.Errorf("ask the kernel who has connected: %w", err)
+func userOf(c net.Conn) (User, error) {
+	fail := func(err error) (User, error) {
+		return User{}, fmt.Errorf("ask the kernel who has connected: %w", err)
 	}
 	sc, ok := c.(*net.UnixConn)
 	if !ok && !checks.On(checks.Management) {
-		return user{}, nil
+		return User{}, nil
 	}
 	if !ok {
 		return fail(errors.New("it is no Unix socket"))
@@ -39,15 +45,15 @@ func userOf(c net.Conn) (user, error) {
 	if err != nil {
 		return fail(err)
 	}
-	var u user
+	var u User
 	cerr := rc.Control(func(fd uintptr) {
 		var cred *unix.Ucred
 		if cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err != nil {
 			return
 		}
-		u.uid = cred.Uid
-		u.gids, err = peerGroups(int(fd))
-		u.gids = append(u.gids, cred.Gid)
+		u.UID = cred.Uid
+		u.GIDs, err = peerGroups(int(fd))
+		u.GIDs = append(u.GIDs, cred.Gid)
 	})
 	if err = errors.Join(cerr, err); err != nil {
 		return fail(err)
@@ -56,11 +62,11 @@ func userOf(c net.Conn) (user, error) {
 }
 
 // acceptUser accepts a connection whose user the kernel tells.
-func acceptUser(l net.Listener) (net.Conn, user, error) {
+func acceptUser(l net.Listener) (net.Conn, User, error) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
-			return nil, user{}, err
+			return nil, User{}, err
 		}
 		u, err := userOf(c)
 		if err == nil {

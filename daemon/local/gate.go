@@ -1,4 +1,4 @@
-package daemon
+package local
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/internal/rate"
 )
 
@@ -38,8 +39,8 @@ const (
 	dialBurst = 8
 )
 
-// gate bounds what one principal has of the control socket.
-type gate struct {
+// Gate bounds what one principal has of the control socket.
+type Gate struct {
 	maxConns int
 	wait     time.Duration // for a slot; 0: as long as the client does
 	slots    chan struct{} // of requests under way
@@ -51,13 +52,20 @@ type gate struct {
 	refused uint64 // connections and requests
 }
 
-func newGate(conns, requests int) *gate {
-	return &gate{maxConns: conns, slots: make(chan struct{}, requests)}
+func newGate(conns, requests int) *Gate {
+	return &Gate{maxConns: conns, slots: make(chan struct{}, requests)}
 }
 
-func newULPGate(privileged bool) *gate {
+// RootGate returns the gate of root.
+func RootGate() *Gate { return newGate(rootConns, rootRequests) }
+
+// StrangersGate returns the gate of all who are nobody here.
+func StrangersGate() *Gate { return newGate(strangerConns, 1) }
+
+// ULPGate returns the gate of a ULP.
+func ULPGate(privileged bool) *Gate {
 	if privileged {
-		return newGate(rootConns, rootRequests)
+		return RootGate()
 	}
 	g := newGate(ulpConns, ulpRequests)
 	g.wait, g.requests, g.dials = ulpWait, rate.NewPacer(requestEvery, requestBurst), rate.NewPacer(dialEvery, dialBurst)
@@ -65,7 +73,7 @@ func newULPGate(privileged bool) *gate {
 }
 
 // enter takes a place for a connection, false if there is none.
-func (g *gate) enter() bool {
+func (g *Gate) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.conns >= g.maxConns {
@@ -76,21 +84,33 @@ func (g *gate) enter() bool {
 	return true
 }
 
-func (g *gate) leave() {
+func (g *Gate) leave() {
 	g.mu.Lock()
 	g.conns--
 	g.mu.Unlock()
 }
 
-// use is how many connections there are, and what was refused.
-func (g *gate) use() (conns int, refused uint64) {
+// Use is how many connections there are and requests under way, and how many of both were
+// refused.
+func (g *Gate) Use() (conns, requests int, refused uint64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.conns, g.refused
+	return g.conns, len(g.slots), g.refused
 }
 
-// begin waits for the turn of a request. end gives its slot back.
-func (g *gate) begin(ctx context.Context, who string, r *http.Request) (end func(), err error) {
+// MayDial waits until the principal may make streams again: who makes too many has its host
+// blocked by the peer. It fails where that takes longer than limit, and with ctx's error.
+func (g *Gate) MayDial(ctx context.Context, limit time.Duration) error {
+	if g.dials == nil || !checks.On(checks.LocalShare) {
+		return nil
+	}
+	return g.dials.Wait(ctx, 1, limit)
+}
+
+// Begin waits for the turn of a request of the ULP who. end gives its slot back. It fails
+// with an *api.Error of CodeUnavailable where the ULP asks for too much, and with ctx's
+// error.
+func (g *Gate) Begin(ctx context.Context, who string, r *http.Request) (end func(), err error) {
 	if g.requests != nil {
 		cost := 1
 		if r.Method != http.MethodGet {
@@ -116,44 +136,45 @@ func (g *gate) begin(ctx context.Context, who string, r *http.Request) (end func
 	}
 }
 
-func (g *gate) busy(who, why string) error {
+func (g *Gate) busy(who, why string) error {
 	g.mu.Lock()
 	g.refused++
 	g.mu.Unlock()
 	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("ULP %s has to wait: %s", who, why), Fix: "try again when some of them have ended"}
 }
 
-// userListener tells each connection's user, and closes at once what finds no place
-// in its gate: whoever waits in the kernel's queue is never behind one who may not
-// come in.
-type userListener struct {
+// Listener accepts connections with their users, and closes at once what finds no place in
+// its gate: whoever waits in the kernel's queue is never behind one who may not come in.
+type Listener struct {
 	net.Listener
-	gateOf func(user) *gate
+	GateOf func(User) *Gate
 }
 
-func (l *userListener) Accept() (net.Conn, error) {
+// Accept returns a *Conn. It fails as the Listener below does.
+func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		c, u, err := acceptUser(l.Listener)
 		if err != nil {
 			return nil, err
 		}
-		g := l.gateOf(u)
+		g := l.GateOf(u)
 		if !g.enter() {
 			c.Close()
 			continue
 		}
-		return &userConn{Conn: c, user: u, leave: sync.OnceFunc(g.leave)}, nil
+		return &Conn{Conn: c, User: u, leave: sync.OnceFunc(g.leave)}, nil
 	}
 }
 
-// userConn is a connection of a user who is known.
-type userConn struct {
+// Conn is a connection of a user who is known.
+type Conn struct {
 	net.Conn
-	user  user
+	User  User
 	leave func()
 }
 
-func (c *userConn) Close() error {
+// Close closes the connection and gives up its place. It fails as that below does.
+func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.leave()
 	return err

@@ -1,0 +1,68 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/internal/checks"
+)
+
+// Turns let few ULPs at a time have a peer's ping service, and each once: it serves this host
+// as one. The zero value is ready.
+type Turns struct {
+	mu    sync.Mutex
+	peers map[string]*turn
+}
+
+type turn struct {
+	slots chan struct{}
+	held  map[any]bool
+	users int
+}
+
+// maxPings of ULPs at one peer at a time. The peer serves probe.MaxClientsPeer.
+const maxPings = 2
+
+// Take waits for the turn of who, a ULP of a name, at a peer. It fails with an *api.Error of
+// CodeInUse where it has its turn already, and with ctx's error.
+func (t *Turns) Take(ctx context.Context, peer string, who any, name string) (release func(), err error) {
+	if !checks.On(checks.LocalShare) {
+		return func() {}, nil
+	}
+	t.mu.Lock()
+	if t.peers == nil {
+		t.peers = map[string]*turn{}
+	}
+	p := t.peers[peer]
+	if p == nil {
+		p = &turn{slots: make(chan struct{}, maxPings), held: map[any]bool{}}
+		t.peers[peer] = p
+	}
+	if p.held[who] {
+		t.mu.Unlock()
+		return nil, &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("ULP %s is already pinging %s", name, peer), Fix: "wait until that has ended"}
+	}
+	p.held[who] = true
+	p.users++
+	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(p.held, who)
+		if p.users--; p.users == 0 {
+			delete(t.peers, peer)
+		}
+	}
+	select {
+	case p.slots <- struct{}{}:
+		return func() {
+			<-p.slots
+			leave()
+		}, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}
