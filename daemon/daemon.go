@@ -20,7 +20,9 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/export"
 	"github.com/ironwarp/ironwarp/daemon/local"
+	"github.com/ironwarp/ironwarp/daemon/metrics"
 	"github.com/ironwarp/ironwarp/daemon/probe"
+	"github.com/ironwarp/ironwarp/daemon/repeats"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/rtrs"
@@ -53,7 +55,7 @@ type Options struct {
 type Daemon struct {
 	opt     Options
 	log     *slog.Logger
-	repeats *repeats // its handler
+	repeats *repeats.Handler // its handler
 	started time.Time
 	ctx     context.Context // ends when Close begins
 	cancel  context.CancelFunc
@@ -125,7 +127,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	if opt.Log != nil {
 		d.log = opt.Log(cfg.Log)
 	}
-	d.repeats = newRepeats(d.log.Handler())
+	d.repeats = repeats.New(d.log.Handler())
 	d.log = slog.New(d.repeats)
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	if err := d.open(ctx); err != nil {
@@ -152,7 +154,7 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.controlPath = control.Addr().String()
-	if err := d.openMetrics(ctx); err != nil {
+	if err := d.serveMetrics(ctx); err != nil {
 		control.Close()
 		return err
 	}
@@ -315,7 +317,7 @@ func (d *Daemon) supervise(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		d.repeats.report(d.log)
+		d.repeats.Report(d.log)
 		d.tellNarrow()
 		// Close waits for this goroutine with changing held.
 		if !d.changing.TryLock() {
@@ -362,6 +364,31 @@ func (d *Daemon) repair(ctx context.Context) {
 	d.listen(ctx)
 	d.exports.Retry()
 }
+
+// serveMetrics listens for Prometheus if the configuration says so.
+func (d *Daemon) serveMetrics(ctx context.Context) error {
+	at := d.cfg.Metrics.Listen
+	if !at.IsValid() {
+		return nil
+	}
+	l, err := metrics.Listen(ctx, at, d.cfg.Path)
+	if err != nil {
+		return err
+	}
+	if !at.Addr().IsLoopback() {
+		d.log.Warn("metrics are served without protection beyond this host", "address", at)
+	}
+	d.metrics = metrics.Server(d.ctx, d)
+	d.run(func(context.Context) {
+		if err := d.metrics.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			d.log.Error("the metrics listener has failed", "error", err)
+		}
+	})
+	return nil
+}
+
+// PeerNames are the peers of the configuration.
+func (d *Daemon) PeerNames() []string { return d.config().PeerNames() }
 
 // Info says who this daemon is.
 func (d *Daemon) Info() api.Info {

@@ -8,15 +8,14 @@ import (
 	"sync"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/metrics"
+	"github.com/ironwarp/ironwarp/daemon/repeats"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // Events beside the RNIC's own.
 const eventBlocked = "blocked"
-
-// otherPeers stands for all who are not configured.
-const otherPeers = "(other)"
 
 // eventCounts counts events by kind and configured peer.
 type eventCounts struct {
@@ -67,7 +66,7 @@ func (d *Daemon) watchEvents(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		d.events.count(ev.Kind.String(), d.countedAs(ev.Peer), uint64(ev.Count))
+		d.events.count(ev.Kind.String(), d.CountedAs(ev.Peer), uint64(ev.Count))
 		level := slog.LevelWarn
 		switch ev.Kind {
 		case verbs.EventStreamUp, verbs.EventStreamDown:
@@ -75,7 +74,7 @@ func (d *Daemon) watchEvents(ctx context.Context) {
 		}
 		attrs := []any{"stream", streamID(ev.QP), "peer", d.peerName(ev.Peer), "flow", ev.Flow.String()}
 		if ev.Count > 1 {
-			attrs = append(attrs, attrRepeated, ev.Count)
+			attrs = append(attrs, repeats.Attr, ev.Count)
 		}
 		if ev.Err != nil {
 			attrs = append(attrs, "error", ev.Err)
@@ -84,10 +83,10 @@ func (d *Daemon) watchEvents(ctx context.Context) {
 	}
 }
 
-// countedAs is the name of a configured peer.
-func (d *Daemon) countedAs(id transport.Identity) string {
+// CountedAs is the name of a configured peer; metrics.Others where none has the identity.
+func (d *Daemon) CountedAs(id transport.Identity) string {
 	if p, ok := d.peerByIdentity(id); ok {
 		return p.cfg.Name
 	}
-	return otherPeers
+	return metrics.Others
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/metrics"
 	"github.com/ironwarp/ironwarp/internal/otheruser"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -66,7 +67,7 @@ func TestMetricsTellTheDisksOfULPsApart(t *testing.T) {
 	attachAs(t, alpha.as(alice), "shared")
 	attachAs(t, alpha.as(bob), "shared")
 	reg := prometheus.NewRegistry()
-	reg.MustRegister(collector{alpha.d})
+	reg.MustRegister(metrics.Collector(t.Context(), alpha.d))
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/metrics"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
@@ -121,7 +122,7 @@ func TestAddressesThatShareASocketOfTheKernelsSCTP(t *testing.T) {
 func (h *host) metric(name string) string {
 	h.t.Helper()
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(collector{h.d})
+	reg.MustRegister(metrics.Collector(h.t.Context(), h.d))
 	families, err := reg.Gather()
 	if err != nil {
 		h.t.Fatal(err)

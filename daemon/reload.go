@@ -175,7 +175,7 @@ func (d *Daemon) forget(p *peer) {
 	d.mu.Unlock()
 	d.intake.forget(p.cfg.Name)
 	d.events.forget(p.cfg.Name)
-	d.repeats.forget(p.cfg.Name)
+	d.repeats.Forget(p.cfg.Name)
 	d.refusing.end(p.cfg.Name)
 }
 

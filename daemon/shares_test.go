@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/rdmap"
@@ -265,30 +263,4 @@ func TestIdleStreamGivesWay(t *testing.T) {
 	eventually(t, "an idle stream ends when streams run short", func() bool {
 		return strings.Contains(beta.log.String(), verbs.ErrReaped.Error())
 	})
-}
-
-// However many peers there are, the metrics of what they have are bounded.
-func TestPeersBeyondABoundShareTheirMetrics(t *testing.T) {
-	const peers = maxPeerSeries + 30
-	var more strings.Builder
-	more.WriteString("peers:\n")
-	for i := range peers {
-		fmt.Fprintf(&more, "  - {name: p%d, address: 127.1.%d.%d, protection: loopback}\n", i, i/200, i%200+1)
-	}
-	h := newHost(t, more.String())
-	h.d.events.count("stream up", "p0", 3)
-	h.d.events.count("stream up", "p99", 4) // the last one as texts are sorted
-	h.d.events.count("stream up", otherPeers, 5)
-	principals, events := map[string]bool{}, map[string]float64{}
-	h.d.collectShares(h.status(), func(_ *prometheus.Desc, _ float64, labels ...string) {
-		if len(labels) == 3 && labels[0] == api.PrincipalPeer {
-			principals[labels[1]] = true
-		}
-	}, func(_ *prometheus.Desc, v float64, labels ...string) { events[labels[0]] += v })
-	if len(principals) != maxPeerSeries+1 || !principals[otherPeers] {
-		t.Errorf("%d principals, want %d and %s", len(principals), maxPeerSeries, otherPeers)
-	}
-	if len(events) != 2 || events["p0"] != 3 || events[otherPeers] != 9 {
-		t.Errorf("events %v", events)
-	}
 }

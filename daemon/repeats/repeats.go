@@ -1,4 +1,5 @@
-package daemon
+// Package repeats keeps what others can cause as often as they like from filling a log.
+package repeats
 
 import (
 	"context"
@@ -18,11 +19,11 @@ const (
 	// beyond that is counted as one.
 	maxRepeats = 1000
 
-	// attrRepeated tells in a record of how many like it there were.
-	attrRepeated = "like_this"
+	// Attr tells in a record of how many like it there were.
+	Attr = "like_this"
 )
 
-// repeats is a handler for what others can cause as often as they like: of the
+// Handler is a handler for what others can cause as often as they like: of the
 // records of one kind and peer it lets the 1st, 2nd, 5th, 10th, 20th, 50th, 100th
 // and so on through, with their number, so that nobody fills a disk. When there has
 // been none for a while it says how many there were, and the next one is the first
@@ -31,7 +32,7 @@ const (
 // It is about records of level Info and above with an attribute peer, ulp, client,
 // flow or remote. The kind is the message with the attributes event and reason, and
 // who is peer or else ulp; all strangers are one.
-type repeats struct {
+type Handler struct {
 	to   slog.Handler
 	seen *repeatCount
 	with repeatKey // by WithAttrs
@@ -53,19 +54,20 @@ type repeated struct {
 	level       slog.Level
 }
 
-func newRepeats(to slog.Handler) *repeats {
-	return &repeats{to: to, seen: &repeatCount{now: time.Now, keys: map[repeatKey]*repeated{}}}
+// New returns a Handler that passes records on.
+func New(to slog.Handler) *Handler {
+	return &Handler{to: to, seen: &repeatCount{now: time.Now, keys: map[repeatKey]*repeated{}}}
 }
 
 // Enabled implements slog.Handler.
-func (h *repeats) Enabled(ctx context.Context, l slog.Level) bool { return h.to.Enabled(ctx, l) }
+func (h *Handler) Enabled(ctx context.Context, l slog.Level) bool { return h.to.Enabled(ctx, l) }
 
 // Handle implements slog.Handler.
-func (h *repeats) Handle(ctx context.Context, r slog.Record) error {
+func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	k, caused, weight := h.with, h.ours, uint64(1)
 	r.Attrs(func(a slog.Attr) bool {
 		caused = k.see(a) || caused
-		if a.Key == attrRepeated && a.Value.Kind() == slog.KindInt64 && a.Value.Int64() > 0 {
+		if a.Key == Attr && a.Value.Kind() == slog.KindInt64 && a.Value.Int64() > 0 {
 			weight = uint64(a.Value.Int64())
 		}
 		return true
@@ -88,12 +90,12 @@ func (h *repeats) Handle(ctx context.Context, r slog.Record) error {
 func withRepeats(r slog.Record, n uint64) slog.Record {
 	c := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {
-		if a.Key != attrRepeated {
+		if a.Key != Attr {
 			c.AddAttrs(a)
 		}
 		return true
 	})
-	c.AddAttrs(slog.Uint64(attrRepeated, n))
+	c.AddAttrs(slog.Uint64(Attr, n))
 	return c
 }
 
@@ -120,7 +122,7 @@ func (k *repeatKey) see(a slog.Attr) bool {
 }
 
 // WithAttrs implements slog.Handler.
-func (h *repeats) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	c := *h
 	c.to = h.to.WithAttrs(attrs)
 	for _, a := range attrs {
@@ -130,7 +132,7 @@ func (h *repeats) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 
 // WithGroup implements slog.Handler.
-func (h *repeats) WithGroup(name string) slog.Handler {
+func (h *Handler) WithGroup(name string) slog.Handler {
 	c := *h
 	c.to = h.to.WithGroup(name)
 	return &c
@@ -172,8 +174,8 @@ func passesMark(before, after uint64) bool {
 	}
 }
 
-// report logs how many there were of what has come to an end, and forgets it.
-func (h *repeats) report(log *slog.Logger) {
+// Report logs how many there were of what has come to an end, and forgets it.
+func (h *Handler) Report(log *slog.Logger) {
 	for _, o := range h.seen.over() {
 		attrs := []any{"what", o.k.message}
 		for _, a := range []struct{ key, value string }{{"event", o.k.event}, {"reason", o.k.reason}, {"from", o.k.who}} {
@@ -186,8 +188,8 @@ func (h *repeats) report(log *slog.Logger) {
 	}
 }
 
-// forget makes what a peer does next the first again.
-func (h *repeats) forget(who string) {
+// Forget makes what a peer does next the first again.
+func (h *Handler) Forget(who string) {
 	h.seen.mu.Lock()
 	defer h.seen.mu.Unlock()
 	for k := range h.seen.keys {

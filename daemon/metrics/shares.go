@@ -1,4 +1,4 @@
-package daemon
+package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,10 +28,10 @@ func newShareMetrics() shareMetrics {
 }
 
 // collectShares describes who has what of the RNIC.
-func (d *Daemon) collectShares(st api.Status, gauge, counter emitter) {
-	set, r := newShareMetrics(), d.Resources()
+func (c collector) collectShares(st api.Status, r api.Resources, gauge, counter emitter) {
+	set := newShareMetrics()
 	own := map[string]bool{}
-	for _, name := range d.config().PeerNames() {
+	for _, name := range c.PeerNames() {
 		if len(own) < maxPeerSeries {
 			own[name] = true
 		}
@@ -54,7 +54,7 @@ func (d *Daemon) collectShares(st api.Status, gauge, counter emitter) {
 	others := map[string]int64{}
 	for _, p := range r.Peers {
 		// An identity of nobody's may read like a peer's name.
-		if name := d.countedAs(transport.Identity(p.Identity)); own[name] {
+		if name := c.CountedAs(transport.Identity(p.Identity)); own[name] {
 			one(p)
 			continue
 		}
@@ -63,13 +63,13 @@ func (d *Daemon) collectShares(st api.Status, gauge, counter emitter) {
 		}
 	}
 	for name, n := range others {
-		gauge(set.used, float64(n), api.PrincipalPeer, otherPeers, name)
+		gauge(set.used, float64(n), api.PrincipalPeer, Others, name)
 	}
 	peerLabel := func(name string) string {
 		if own[name] {
 			return name
 		}
-		return otherPeers
+		return Others
 	}
 	events, slow, dropped := map[[2]string]uint64{}, map[[2]string]uint64{}, map[[2]string]uint64{}
 	for _, e := range r.Events {

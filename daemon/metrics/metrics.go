@@ -1,4 +1,5 @@
-package daemon
+// Package metrics describes a host to Prometheus.
+package metrics
 
 import (
 	"context"
@@ -6,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"syscall"
 	"time"
 
@@ -15,49 +17,67 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/transport"
 )
 
-// scrapeTime bounds one scrape.
-const scrapeTime = 5 * time.Second
+const (
+	// scrapeTime bounds one scrape.
+	scrapeTime = 5 * time.Second
+	// maxClients at the same time: each has two goroutines.
+	maxClients = 64
+	// headerTime is for a client that connects and says nothing.
+	headerTime = 10 * time.Second
+)
 
-// openMetrics listens for Prometheus if the configuration says so.
-func (d *Daemon) openMetrics(ctx context.Context) error {
-	at := d.cfg.Metrics.Listen
-	if !at.IsValid() {
-		return nil
-	}
+// Source is the host that the metrics are about.
+type Source interface {
+	Status(context.Context) api.Status
+	Resources() api.Resources
+	// PeerNames are the peers of the configuration, and CountedAs is which of them has an
+	// identity; Others where none has.
+	PeerNames() []string
+	CountedAs(transport.Identity) string
+}
+
+// Others stands for all who are no peers of the configuration.
+const Others = "(other)"
+
+// Listen begins to listen for Prometheus. It fails with an *api.Error where another program
+// has the port; main is the file that names it.
+func Listen(ctx context.Context, at netip.AddrPort, main string) (net.Listener, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", at.String())
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("cannot serve metrics at %s: another program has the port", at), Fix: fmt.Sprintf("find it with `ss -ltnp 'sport = :%d'`, or change metrics: {listen: ...} in %s", at.Port(), d.cfg.Path)}
+		return nil, &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("cannot serve metrics at %s: another program has the port", at), Fix: fmt.Sprintf("find it with `ss -ltnp 'sport = :%d'`, or change metrics: {listen: ...} in %s", at.Port(), main)}
 	}
 	if err != nil {
-		return fmt.Errorf("serve metrics at %s: %w", at, err)
+		return nil, fmt.Errorf("serve metrics at %s: %w", at, err)
 	}
-	if !at.Addr().IsLoopback() {
-		d.log.Warn("metrics are served without protection beyond this host", "address", at)
-	}
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(collector{d}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Timeout: scrapeTime, MaxRequestsInFlight: 4}))
-	d.metrics = &http.Server{Handler: mux, ReadHeaderTimeout: controlHeaderTime, IdleTimeout: time.Minute}
-	d.run(func(context.Context) {
-		if err := d.metrics.Serve(netutil.LimitListener(l, maxControlClients)); !errors.Is(err, http.ErrServerClosed) {
-			d.log.Error("the metrics listener has failed", "error", err)
-		}
-	})
-	return nil
+	return netutil.LimitListener(l, maxClients), nil
 }
 
-// collector turns the status into metrics at each scrape.
-type collector struct{ d *Daemon }
+// Server returns a server of the metrics of a host, whose scrapes end with ctx.
+func Server(ctx context.Context, of Source) *http.Server {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(Collector(ctx, of), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Timeout: scrapeTime, MaxRequestsInFlight: 4}))
+	return &http.Server{Handler: mux, ReadHeaderTimeout: headerTime, IdleTimeout: time.Minute}
+}
+
+// Collector turns the status of a host into metrics at each scrape.
+func Collector(ctx context.Context, of Source) prometheus.Collector { return collector{ctx, of} }
+
+type collector struct {
+	ctx context.Context
+	Source
+}
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("ironwarp_"+name, help, labels, nil)
 }
 
-// metrics that the daemon has.
+// metricSet are those of the host, its streams and its block I/O.
 type metricSet struct {
 	up, peerUp, carrier, fallbacks, path, pathFailures, streams, streamAge, paused, refused, ops, bytes, ioErrors, attached, oldestIO, exportReady, dropped *prometheus.Desc
 }
@@ -89,9 +109,9 @@ func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(c.d.ctx, scrapeTime)
+	ctx, cancel := context.WithTimeout(c.ctx, scrapeTime)
 	defer cancel()
-	st, set := c.d.Status(ctx), newMetricSet()
+	st, r, set := c.Status(ctx), c.Resources(), newMetricSet()
 	gauge := func(m *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(m, prometheus.GaugeValue, v, labels...)
 	}
@@ -100,7 +120,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(set.up, 1, st.Info.Version)
 	counter(set.refused, float64(st.Refused))
-	counter(set.dropped, float64(c.d.dev.EventsDropped()))
+	counter(set.dropped, float64(r.EventsDropped))
 	for _, p := range st.Peers {
 		gauge(set.peerUp, truth(p.State == api.PeerUp || p.State == api.PeerIdle), p.Name, p.State)
 		gauge(set.carrier, 1, p.Name, p.Transport, p.Carrier.Transport)
@@ -130,7 +150,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(set.exportReady, truth(e.State == api.ExportReady), e.Name)
 		io("export", "", e.Name, e.IO)
 	}
-	c.d.collectShares(st, gauge, counter)
+	c.collectShares(st, r, gauge, counter)
 }
 
 func collectStreams(streams []api.Stream, set metricSet, gauge emitter) {

@@ -1,4 +1,4 @@
-package daemon
+package repeats
 
 import (
 	"bytes"
@@ -16,7 +16,7 @@ import (
 // affected.
 func TestRepeatedLinesAreLoggedAtOneTwoFiveTenAndSoOn(t *testing.T) {
 	var out bytes.Buffer
-	h := newRepeats(slog.NewTextHandler(&out, nil))
+	h := New(slog.NewTextHandler(&out, nil))
 	now := time.Unix(1000, 0)
 	h.seen.now = func() time.Time { return now }
 	log := slog.New(h)
@@ -36,7 +36,7 @@ func TestRepeatedLinesAreLoggedAtOneTwoFiveTenAndSoOn(t *testing.T) {
 				continue
 			}
 			n = append(n, 1)
-			if m := regexp.MustCompile(attrRepeated + `=(\d+)`).FindStringSubmatch(l); m != nil {
+			if m := regexp.MustCompile(Attr + `=(\d+)`).FindStringSubmatch(l); m != nil {
 				n[len(n)-1], _ = strconv.Atoi(m[1])
 			}
 		}
@@ -54,12 +54,12 @@ func TestRepeatedLinesAreLoggedAtOneTwoFiveTenAndSoOn(t *testing.T) {
 		}
 	}
 	out.Reset()
-	h.report(log)
+	h.Report(log)
 	if out.Len() > 0 {
 		t.Errorf("it is not quiet yet:\n%s", out.String())
 	}
 	now = now.Add(quietAfter)
-	h.report(log)
+	h.Report(log)
 	for _, want := range []string{`what="connection refused" reason=not_covered from=beta in_all=1234 since_the_last_line=234`, `what="path lost" from=delta in_all=1234`} {
 		if strings.Count(out.String(), want) != 1 {
 			t.Errorf("no line with %s:\n%s", want, out.String())
@@ -71,14 +71,14 @@ func TestRepeatedLinesAreLoggedAtOneTwoFiveTenAndSoOn(t *testing.T) {
 	out.Reset()
 	for i := range 3 {
 		log.Warn("connection refused", "peer", "beta", "reason", "not_covered")
-		if i == 0 && (strings.Count(out.String(), "\n") != 1 || strings.Contains(out.String(), attrRepeated)) {
+		if i == 0 && (strings.Count(out.String(), "\n") != 1 || strings.Contains(out.String(), Attr)) {
 			t.Errorf("after a quiet time it is not the first again:\n%s", out.String())
 		}
 	}
-	h.forget("beta")
+	h.Forget("beta")
 	out.Reset()
 	log.Warn("connection refused", "peer", "beta", "reason", "not_covered")
-	if strings.Count(out.String(), "\n") != 1 || strings.Contains(out.String(), attrRepeated) {
+	if strings.Count(out.String(), "\n") != 1 || strings.Contains(out.String(), Attr) {
 		t.Errorf("what a peer does that was away is not the first again:\n%s", out.String())
 	}
 }
@@ -86,11 +86,11 @@ func TestRepeatedLinesAreLoggedAtOneTwoFiveTenAndSoOn(t *testing.T) {
 // Events that were counted in one count as many.
 func TestRecordThatStandsForManyCountsAsMany(t *testing.T) {
 	var out bytes.Buffer
-	log := slog.New(newRepeats(slog.NewTextHandler(&out, nil)))
+	log := slog.New(New(slog.NewTextHandler(&out, nil)))
 	for range 2 {
-		log.Warn("peer fault", "peer", "beta", attrRepeated, 30)
+		log.Warn("peer fault", "peer", "beta", Attr, 30)
 	}
-	if got := regexp.MustCompile(attrRepeated+`=\d+`).FindAllString(out.String(), -1); len(got) != 2 || got[0] != "like_this=30" || got[1] != "like_this=60" {
+	if got := regexp.MustCompile(Attr+`=\d+`).FindAllString(out.String(), -1); len(got) != 2 || got[0] != "like_this=30" || got[1] != "like_this=60" {
 		t.Errorf("lines with %v, want 30 and then 60:\n%s", got, out.String())
 	}
 }
@@ -99,7 +99,7 @@ func TestRecordThatStandsForManyCountsAsMany(t *testing.T) {
 // bound.
 func TestKindsOfRepeatedLinesAreBounded(t *testing.T) {
 	var out bytes.Buffer
-	h := newRepeats(slog.NewTextHandler(&out, nil))
+	h := New(slog.NewTextHandler(&out, nil))
 	log := slog.New(h)
 	const names = 50_000
 	for i := range names {
