@@ -24,10 +24,9 @@ func TestAutoTakesTheBestThatBothHostsHave(t *testing.T) {
 		{"tcp", "tcp", "the only one that both hosts have; no sctp: this host's kernel has none; no sctp-udp: beta has none for this host"},
 	} {
 		t.Run(tc.there, func(t *testing.T) {
-			alpha, beta := newHost(t, ""), newHost(t, "")
-			alpha.kernel, beta.kernel = none, none
-			alpha.again()
-			beta.again()
+			alpha, beta := &host{t: t, kernel: none, trial: trialTime}, &host{t: t, kernel: none}
+			alpha.begin("")
+			beta.begin("")
 			beta.declare("alpha", alpha, over(tc.there, alpha))
 			alpha.declare("beta", beta, over("auto", beta))
 			beta.export("disk", beta.image("disk.img", 1<<20), false)
