@@ -87,7 +87,8 @@ func (r *Exporter) Open(name string) error {
 	return r.Repaired(name)
 }
 
-// Repaired waits as Await does, for OfferTime, and says why an export is not offered then.
+// Repaired waits as Await does, for OfferTime. It fails with an *api.Error that says why the
+// export is not offered then.
 func (r *Exporter) Repaired(name string) error {
 	r.Await(name, OfferTime)
 	if e := r.find(name); e == nil {

@@ -80,7 +80,7 @@ func (a *asked[T]) forget(deal func(T)) {
 	}
 }
 
-// Usable says why a file or device cannot be exported. That it is in use is no reason for
+// Usable fails with an *api.Error that says why a file or device cannot be exported. That it is in use is no reason for
 // one that the export has already, at the path was. Storage that takes longer than most to be opened may hang.
 func Usable(c config.Export, was string, most time.Duration) error {
 	type opened struct {
