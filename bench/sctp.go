@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
@@ -30,12 +31,12 @@ const wireMTU = 1500
 const sctpMessage = 1400
 
 // listenSCTP opens an endpoint at a UDP address. accept may be nil.
-func listenSCTP(at netip.AddrPort, accept func(*sctp.Assoc) sctp.Receiver) (*sctp.Endpoint, error) {
+func listenSCTP(at netip.AddrPort, accept func(*sctp.Assoc) assoc.Receiver) (*sctp.Endpoint, error) {
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 	if err != nil {
 		return nil, err
 	}
-	return sctp.Listen(c, sctp.Config{MTU: wireMTU, Accept: accept, Backlog: 1024,
+	return sctp.Listen(c, sctp.Config{Params: assoc.Params{Backlog: 1024}, MTU: wireMTU, Accept: accept,
 		Admit: func(_, _ netip.AddrPort, _ bool) error { return nil }})
 }
 
@@ -44,7 +45,7 @@ func serveSCTP(ctx context.Context, listen string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	e, err := listenSCTP(at, func(a *sctp.Assoc) sctp.Receiver { return &sctpServer{a: a} })
+	e, err := listenSCTP(at, func(a *sctp.Assoc) assoc.Receiver { return &sctpServer{a: a} })
 	if err != nil {
 		return "", err
 	}
@@ -63,13 +64,13 @@ func serveSCTP(ctx context.Context, listen string) (string, error) {
 type sctpServer struct {
 	a    *sctp.Assoc
 	bufs [1][]byte
-	out  [1]sctp.Outgoing
+	out  [1]assoc.Outgoing
 }
 
-func (s *sctpServer) Message(m *sctp.Message) bool {
+func (s *sctpServer) Message(m *assoc.Message) bool {
 	if m.Stream == sctpEcho {
 		s.bufs[0] = m.Payload
-		s.out[0] = sctp.Outgoing{Stream: sctpEcho, PPID: m.PPID, Bufs: s.bufs[:]}
+		s.out[0] = assoc.Outgoing{Stream: sctpEcho, PPID: m.PPID, Bufs: s.bufs[:]}
 		if n, err := s.a.TrySend(s.out[:]); n == 0 && err == nil {
 			s.a.Abort("there is no room for an answer")
 		}
@@ -77,8 +78,8 @@ func (s *sctpServer) Message(m *sctp.Message) bool {
 	return false
 }
 
-func (s *sctpServer) Event(sctp.Event) {}
-func (s *sctpServer) BatchEnd()        {}
+func (s *sctpServer) Event(assoc.Event) {}
+func (s *sctpServer) BatchEnd()         {}
 
 // sctpClient is the measuring end.
 type sctpClient struct {
@@ -87,13 +88,13 @@ type sctpClient struct {
 	back chan struct{} // an answer
 }
 
-func (c *sctpClient) Message(*sctp.Message) bool {
+func (c *sctpClient) Message(*assoc.Message) bool {
 	c.back <- struct{}{}
 	return false
 }
 
-func (c *sctpClient) Event(sctp.Event) {}
-func (c *sctpClient) BatchEnd()        {}
+func (c *sctpClient) Event(assoc.Event) {}
+func (c *sctpClient) BatchEnd()         {}
 
 func dialSCTP(ctx context.Context, addr string) (*sctpClient, error) {
 	remote, err := netip.ParseAddrPort(addr)
@@ -109,7 +110,7 @@ func dialSCTP(ctx context.Context, addr string) (*sctpClient, error) {
 	if c.e, err = listenSCTP(local, nil); err != nil {
 		return nil, err
 	}
-	c.a, err = c.e.Dial(ctx, remote, sctp.DialConfig{Receiver: func(*sctp.Assoc) sctp.Receiver { return c }})
+	c.a, err = c.e.Dial(ctx, remote, sctp.DialConfig{Receiver: func(*sctp.Assoc) assoc.Receiver { return c }})
 	if err != nil {
 		c.e.Close()
 		return nil, err
@@ -126,16 +127,16 @@ const sctpList = 64
 // follows them all and is answered. They are shorter while the path is not known
 // to carry such packets.
 func (c *sctpClient) messages(ctx context.Context, size int, more func(n int) bool) (n, bytes int, err error) {
-	p, ms := make([]byte, size), make([]sctp.Outgoing, sctpList)
+	p, ms := make([]byte, size), make([]assoc.Outgoing, sctpList)
 	for more(n) {
 		fit := min(size, c.a.MaxMessage())
 		for i := range ms {
-			ms[i] = sctp.Outgoing{Stream: sctpSink, Bufs: append(ms[i].Bufs[:0], p[:fit])}
+			ms[i] = assoc.Outgoing{Stream: sctpSink, Bufs: append(ms[i].Bufs[:0], p[:fit])}
 		}
 		k, err := c.a.Send(ctx, ms)
 		n += k
 		bytes += k * fit
-		if err != nil && !errors.Is(err, sctp.ErrTooLong) {
+		if err != nil && !errors.Is(err, assoc.ErrTooLong) {
 			return n, bytes, err
 		}
 	}
@@ -145,7 +146,7 @@ func (c *sctpClient) messages(ctx context.Context, size int, more func(n int) bo
 // echo sends a message and waits until it is back; with barrier it follows
 // everything before it.
 func (c *sctpClient) echo(ctx context.Context, p []byte, barrier bool) error {
-	if _, err := c.a.Send(ctx, []sctp.Outgoing{{Stream: sctpEcho, Bufs: [][]byte{p}, Barrier: barrier}}); err != nil {
+	if _, err := c.a.Send(ctx, []assoc.Outgoing{{Stream: sctpEcho, Bufs: [][]byte{p}, Barrier: barrier}}); err != nil {
 		return err
 	}
 	select {

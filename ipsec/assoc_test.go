@@ -9,35 +9,35 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/flow"
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// assoc is an association whose troubles the test decides.
-type assoc struct {
-	sctp.Association // nil: what is not here is not asked
-	mu               sync.Mutex
-	outq             int
-	stats            sctp.Stats
-	dead             time.Duration
-	kicks            int
-	stuck            bool
-	rtoMax           []time.Duration
+// fakeAssoc is an association whose troubles the test decides.
+type fakeAssoc struct {
+	assoc.Association // nil: what is not here is not asked
+	mu                sync.Mutex
+	outq              int
+	stats             assoc.Stats
+	dead              time.Duration
+	kicks             int
+	stuck             bool
+	rtoMax            []time.Duration
 }
 
-func (a *assoc) set(change func()) {
+func (a *fakeAssoc) set(change func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	change()
 }
 
-func (a *assoc) Outq() (int, error) { a.mu.Lock(); defer a.mu.Unlock(); return a.outq, nil }
-func (a *assoc) Bytes() uint64      { return 0 }
-func (a *assoc) Stats() sctp.Stats  { a.mu.Lock(); defer a.mu.Unlock(); return a.stats }
-func (a *assoc) Kick() bool         { a.mu.Lock(); defer a.mu.Unlock(); a.kicks++; return a.stuck }
-func (a *assoc) Hurry(d time.Duration) {
+func (a *fakeAssoc) Outq() (int, error) { a.mu.Lock(); defer a.mu.Unlock(); return a.outq, nil }
+func (a *fakeAssoc) Bytes() uint64      { return 0 }
+func (a *fakeAssoc) Stats() assoc.Stats { a.mu.Lock(); defer a.mu.Unlock(); return a.stats }
+func (a *fakeAssoc) Kick() bool         { a.mu.Lock(); defer a.mu.Unlock(); a.kicks++; return a.stuck }
+func (a *fakeAssoc) Hurry(d time.Duration) {
 	a.set(func() { a.rtoMax = append(a.rtoMax, d) })
 }
-func (a *assoc) DeadAfter() time.Duration { return a.dead }
+func (a *fakeAssoc) DeadAfter() time.Duration { return a.dead }
 
 func TestAssociationThatIsPausedSendsSoonAgainAndIsKicked(t *testing.T) {
 	b := newBench(t)
@@ -47,7 +47,7 @@ func TestAssociationThatIsPausedSendsSoonAgainAndIsKicked(t *testing.T) {
 	if err := b.Prepare(t.Context(), flowOn(p, padtest.UDP, true)); err != nil {
 		t.Fatal(err)
 	}
-	a := &assoc{dead: time.Hour}
+	a := &fakeAssoc{dead: time.Hour}
 	pr, err := b.Admit(t.Context(), flowOn(p, padtest.UDP, true), true, a)
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +73,8 @@ func TestAssociationThatIsPausedSendsSoonAgainAndIsKicked(t *testing.T) {
 // heard of that one either, it is not.
 func TestSAIsNotToBlameForOnePeerThatDied(t *testing.T) {
 	l := &lane{flows: map[*protection]struct{}{}}
-	dead, quiet := &assoc{outq: 1}, &assoc{}
-	for _, a := range []*assoc{dead, quiet} {
+	dead, quiet := &fakeAssoc{outq: 1}, &fakeAssoc{}
+	for _, a := range []*fakeAssoc{dead, quiet} {
 		pr := &protection{Watch: flow.Watch{Monitored: a}}
 		pr.admitted = true
 		l.flows[pr] = struct{}{}
@@ -152,7 +152,7 @@ func TestIdleStreamsAreAskedWhenThePeerHasStartedAfresh(t *testing.T) {
 			if err := q.refresh(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			a := &assoc{dead: time.Hour}
+			a := &fakeAssoc{dead: time.Hour}
 			pr, err := b.Admit(t.Context(), flowOn(p, padtest.UDP, tc.out), tc.out, a)
 			if err != nil {
 				t.Fatal(err)
@@ -227,7 +227,7 @@ func TestChildThatMovesBetweenIKESAsIsNotPaused(t *testing.T) {
 	if err := q.refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	pr, err := b.Admit(t.Context(), flowOn(p, padtest.UDP, true), true, &assoc{dead: time.Hour})
+	pr, err := b.Admit(t.Context(), flowOn(p, padtest.UDP, true), true, &fakeAssoc{dead: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,20 +8,21 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
 // NewReceiver makes what takes the messages of an association that was admitted,
 // those included which came meanwhile. It must not block.
-type NewReceiver func(a sctp.Association) sctp.Receiver
+type NewReceiver func(a assoc.Association) assoc.Receiver
 
 // Assoc is an admitted SCTP association, of the kernel or in UDP. Its Protection
 // is released when it is over.
 type Assoc struct {
-	sctp.Association
+	assoc.Association
 	flows []Flow
 	prot  Protection
-	recv  sctp.Receiver
+	recv  assoc.Receiver
 	below func() // closes what carries it; may be called again, and waits
 
 	protector Protector
@@ -50,7 +51,7 @@ func (a *Assoc) PathMTU() (carries, lost int) {
 func (a *Assoc) Screen() error { return screen(a.protector, a.flows[0]) }
 
 // Receiver is what NewReceiver made for the association.
-func (a *Assoc) Receiver() sctp.Receiver { return a.recv }
+func (a *Assoc) Receiver() assoc.Receiver { return a.recv }
 
 // DeadAfter is how long the peer may be silent before the association is given
 // up.
@@ -146,25 +147,23 @@ func (g *gate) admitted(ctx context.Context, outgoing bool, newRecv NewReceiver,
 	p.wg.Wait()
 	g.cancel()
 	if wasOver {
-		err = fmt.Errorf("the association ended meanwhile: %w", cmp.Or(g.assoc.Err(), sctp.ErrShutdown))
+		err = fmt.Errorf("the association ended meanwhile: %w", cmp.Or(g.assoc.Err(), assoc.ErrShutdown))
 	}
 	return nil, flowError("admit", f, err)
 }
 
 // bare takes off what FlowError says itself.
 func bare(err error) error {
-	if ae, ok := err.(*sctp.AssocError); ok {
+	if ae, ok := err.(*assoc.Error); ok {
 		return ae.Err
 	}
 	return err
 }
 
-// sctpConfig are the settings of associations (RFC 9260 section 16).
-func (c *Config) sctpConfig() sctp.Config {
-	s := sctp.Config{
+// params are those of associations by either carrier (RFC 9260 section 16).
+func (c *Config) params() assoc.Params {
+	return assoc.Params{
 		Adaptation:     adaptationDDP,
-		MTU:            c.MTU,
-		SendBuffer:     c.SendBuffer,
 		RTOInitial:     assocRTOInitial,
 		RTOMax:         maxRTO,
 		Heartbeat:      assocHeartbeat,
@@ -172,10 +171,20 @@ func (c *Config) sctpConfig() sctp.Config {
 		PathMaxRetrans: pathTries - 1,
 		Backlog:        c.maxPending(),
 	}
+}
+
+// recvWindow is how much of an association may wait to be received, in bytes, 0: the
+// carrier decides.
+func (c *Config) recvWindow() int {
 	if c.RecvBuffer > 0 {
-		s.RecvWindow = max(c.RecvBuffer, minRecvWindow)
+		return max(c.RecvBuffer, minRecvWindow)
 	}
-	return s
+	return 0
+}
+
+// sctpConfig is that of an endpoint in UDP.
+func (c *Config) sctpConfig() sctp.Config {
+	return sctp.Config{Params: c.params(), MTU: c.MTU, SendBuffer: c.SendBuffer, RecvWindow: c.recvWindow()}
 }
 
 // udpPort is the UDP port of listeners (RFC 6951 section 6.2).

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
@@ -78,7 +79,7 @@ func associateUDP(ctx context.Context, port uint16, f Flow, lo, hi uint16, cfg *
 	if err != nil {
 		return nil, nil, err
 	}
-	_, err = ep.Dial(ctx, f.Remote, sctp.DialConfig{RemotePort: port, Receiver: func(a *sctp.Assoc) sctp.Receiver {
+	_, err = ep.Dial(ctx, f.Remote, sctp.DialConfig{RemotePort: port, Receiver: func(a *sctp.Assoc) assoc.Receiver {
 		g = newGate(a, []Flow{f}, cfg)
 		return g
 	}})

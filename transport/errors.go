@@ -8,7 +8,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 var (
@@ -87,10 +87,10 @@ func hint(op string, proto Protocol, err error) string {
 			return "out of file descriptors: raise the limit (LimitNOFILE)"
 		}
 	}
-	if errors.Is(err, sctp.ErrAdaptation) {
+	if errors.Is(err, assoc.ErrAdaptation) {
 		return "the peer's SCTP port serves something else than RDMA"
 	}
-	if op == "dial" && (errors.Is(err, sctp.ErrPeerUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ETIMEDOUT)) {
+	if op == "dial" && (errors.Is(err, assoc.ErrPeerUnreachable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.ETIMEDOUT)) {
 		return "no answer: the peer is down, or packets are dropped on the way (its guard drops what does not come through ESP)"
 	}
 	return ""

@@ -4,17 +4,17 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // fakeAssoc stands for an association of the kernel: kernelAssoc.
 type fakeAssoc struct {
-	sctp.Association
+	assoc.Association
 	local, peer []netip.AddrPort
 	remote      netip.AddrPort // of Remote
 
 	mu       sync.Mutex
-	recv     sctp.Receiver
+	recv     assoc.Receiver
 	done     chan struct{}
 	aborted  []string
 	released int
@@ -36,7 +36,7 @@ func (a *fakeAssoc) Err() error {
 	if len(a.aborted) == 0 {
 		return nil
 	}
-	return &sctp.AbortError{Local: true, Cause: sctp.Cause{Code: sctp.CauseUserAbort, Info: []byte(a.aborted[0])}}
+	return &assoc.AbortError{Local: true, Cause: assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte(a.aborted[0])}}
 }
 
 func (a *fakeAssoc) Release(n int) {
@@ -45,14 +45,14 @@ func (a *fakeAssoc) Release(n int) {
 	a.mu.Unlock()
 }
 
-func (a *fakeAssoc) Start(r sctp.Receiver) {
+func (a *fakeAssoc) Start(r assoc.Receiver) {
 	a.mu.Lock()
 	a.recv = r
 	over := len(a.aborted) > 0
 	a.mu.Unlock()
-	r.Event(sctp.Event{Kind: sctp.EventUp})
+	r.Event(assoc.Event{Kind: assoc.EventUp})
 	if over {
-		r.Event(sctp.Event{Kind: sctp.EventDown})
+		r.Event(assoc.Event{Kind: assoc.EventDown})
 	}
 }
 
@@ -66,7 +66,7 @@ func (a *fakeAssoc) Abort(reason string) {
 		return
 	}
 	if r != nil {
-		r.Event(sctp.Event{Kind: sctp.EventDown, Err: a.Err()})
+		r.Event(assoc.Event{Kind: assoc.EventDown, Err: a.Err()})
 	}
 	close(a.done)
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // errEarly ends an association whose peer does not wait for its admission.
@@ -18,13 +18,13 @@ var errEarly = errors.New("the peer sent more than fits before it was admitted")
 //
 //	shut --open--> passing on what was kept --> open
 type gate struct {
-	assoc sctp.Association
+	assoc assoc.Association
 	flows []Flow
 	cfg   *Config
 	start func() // makes the association read, nil: it does already
 
 	opened  atomic.Bool
-	recv    sctp.Receiver // this and the next two are set before opened
+	recv    assoc.Receiver // this and the next two are set before opened
 	paths   *paths
 	release func() // called when an admitted association is over
 
@@ -38,18 +38,18 @@ type gate struct {
 
 // keptItem is one call of the Receiver's methods.
 type keptItem struct {
-	message sctp.Message // its payload copied
-	event   sctp.Event
+	message assoc.Message // its payload copied
+	event   assoc.Event
 }
 
-func newGate(a sctp.Association, flows []Flow, cfg *Config) *gate {
+func newGate(a assoc.Association, flows []Flow, cfg *Config) *gate {
 	g := &gate{assoc: a, flows: flows, cfg: cfg}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
 }
 
-// Message implements sctp.Receiver.
-func (g *gate) Message(m *sctp.Message) bool {
+// Message implements assoc.Receiver.
+func (g *gate) Message(m *assoc.Message) bool {
 	if g.opened.Load() {
 		return g.recv.Message(m)
 	}
@@ -72,15 +72,15 @@ func (g *gate) Message(m *sctp.Message) bool {
 	return true
 }
 
-// Event implements sctp.Receiver.
-func (g *gate) Event(e sctp.Event) {
+// Event implements assoc.Receiver.
+func (g *gate) Event(e assoc.Event) {
 	if !g.keep(e) {
 		g.pass(e)
 	}
 }
 
 // keep keeps an event if the gate is not open yet.
-func (g *gate) keep(e sctp.Event) bool {
+func (g *gate) keep(e assoc.Event) bool {
 	if g.opened.Load() {
 		return false
 	}
@@ -89,25 +89,25 @@ func (g *gate) keep(e sctp.Event) bool {
 	if g.opened.Load() {
 		return false
 	}
-	if e.Kind == sctp.EventDown {
+	if e.Kind == assoc.EventDown {
 		g.isOver = true
 		g.cancel()
 	}
-	if e.Kind == sctp.EventDown || len(g.kept) < 2*maxEarlyMessages {
+	if e.Kind == assoc.EventDown || len(g.kept) < 2*maxEarlyMessages {
 		g.kept = append(g.kept, keptItem{event: e})
 	}
 	return true
 }
 
 // pass hands an event to the Receiver of an admitted association.
-func (g *gate) pass(e sctp.Event) {
+func (g *gate) pass(e assoc.Event) {
 	g.recv.Event(e)
 	switch e.Kind {
-	case sctp.EventPathUp, sctp.EventPathDown:
-		g.paths.changed(e.Path.Addr(), e.Kind == sctp.EventPathUp)
-	case sctp.EventMoved:
+	case assoc.EventPathUp, assoc.EventPathDown:
+		g.paths.changed(e.Path.Addr(), e.Kind == assoc.EventPathUp)
+	case assoc.EventMoved:
 		g.screen()
-	case sctp.EventDown:
+	case assoc.EventDown:
 		g.cancel()
 		g.release()
 	}
@@ -127,7 +127,7 @@ func (g *gate) screen() {
 	}
 }
 
-// BatchEnd implements sctp.Receiver.
+// BatchEnd implements assoc.Receiver.
 func (g *gate) BatchEnd() {
 	if g.opened.Load() {
 		g.recv.BatchEnd()
@@ -137,7 +137,7 @@ func (g *gate) BatchEnd() {
 // open passes on to recv what was kept and what comes from now on. release is
 // called when the association is over. It is false if that has happened already:
 // then neither is ever called.
-func (g *gate) open(recv sctp.Receiver, p *paths, release func()) bool {
+func (g *gate) open(recv assoc.Receiver, p *paths, release func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.isOver {

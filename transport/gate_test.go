@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 var errEPERM = os.NewSyscallError("sendmmsg", syscall.EPERM)
@@ -33,9 +33,9 @@ func (l *log) note(s string) {
 	}
 }
 
-func (l *log) Message(m *sctp.Message) bool { l.note(string(m.Payload)); return l.held }
-func (l *log) Event(e sctp.Event)           { l.note(e.Kind.String()) }
-func (l *log) BatchEnd()                    { l.note("end") }
+func (l *log) Message(m *assoc.Message) bool { l.note(string(m.Payload)); return l.held }
+func (l *log) Event(e assoc.Event)           { l.note(e.Kind.String()) }
+func (l *log) BatchEnd()                     { l.note("end") }
 
 // shut is a gate of a fake association with the flow's only path admitted.
 func shut(cfg *Config) (*gate, *fakeAssoc, *paths) {
@@ -47,19 +47,19 @@ func shut(cfg *Config) (*gate, *fakeAssoc, *paths) {
 	return g, a, p
 }
 
-func message(s string) *sctp.Message { return &sctp.Message{Payload: []byte(s)} }
+func message(s string) *assoc.Message { return &assoc.Message{Payload: []byte(s)} }
 
 func TestGateKeepsTheOrderOfWhatCameBeforeItOpened(t *testing.T) {
 	g, a, p := shut(&Config{})
-	g.Event(sctp.Event{Kind: sctp.EventUp})
+	g.Event(assoc.Event{Kind: assoc.EventUp})
 	buf := []byte("first")
-	if !g.Message(&sctp.Message{Payload: buf}) {
+	if !g.Message(&assoc.Message{Payload: buf}) {
 		t.Error("a message that is kept gives its window back")
 	}
 	copy(buf, "spoil") // the memory is valid during the call only
 	g.Message(message("second"))
 	g.BatchEnd()
-	g.Event(sctp.Event{Kind: sctp.EventShutdown})
+	g.Event(assoc.Event{Kind: assoc.EventShutdown})
 	l := &log{}
 	if !g.open(l, p, func() {}) {
 		t.Fatal("it does not open")
@@ -90,7 +90,7 @@ func TestWhatComesWhileTheGateOpensWaitsForItsTurn(t *testing.T) {
 	l := &log{during: func(call string) {
 		if call == "first" {
 			g.Message(message("third"))
-			g.Event(sctp.Event{Kind: sctp.EventShutdown})
+			g.Event(assoc.Event{Kind: assoc.EventShutdown})
 		}
 	}}
 	g.open(l, p, func() {})
@@ -169,7 +169,7 @@ func TestAChangedUDPPortIsScreened(t *testing.T) {
 		g, a, p := shut(&Config{Protector: s})
 		g.open(&log{}, p, func() {})
 		a.remote = moved
-		g.Event(sctp.Event{Kind: sctp.EventMoved})
+		g.Event(assoc.Event{Kind: assoc.EventMoved})
 		if a.isOver() == allowed {
 			t.Errorf("allowed %v, over %v", allowed, a.isOver())
 		}
@@ -204,10 +204,10 @@ func TestPathEventsAreToldUnlessTheSAIsAway(t *testing.T) {
 	part := &pausing{}
 	p.parts[0] = part
 	g.open(&log{}, p, func() {})
-	down, up := sctp.Event{Kind: sctp.EventPathDown}, sctp.Event{Kind: sctp.EventPathUp}
+	down, up := assoc.Event{Kind: assoc.EventPathDown}, assoc.Event{Kind: assoc.EventPathUp}
 	for _, step := range []struct {
 		paused bool
-		e      sctp.Event
+		e      assoc.Event
 		want   []string
 	}{
 		{false, down, []string{"down"}},

@@ -9,19 +9,7 @@ import (
 )
 
 func (c *Config) kernelConfig(es *Endpoints) ksctp.Config {
-	s := c.sctpConfig()
-	return ksctp.Config{
-		Adaptation:     s.Adaptation,
-		SendBuffer:     c.SendBuffer,
-		RecvBuffer:     s.RecvWindow,
-		RTOInitial:     s.RTOInitial,
-		RTOMax:         s.RTOMax,
-		Heartbeat:      s.Heartbeat,
-		PathMaxRetrans: s.PathMaxRetrans,
-		DeadAfter:      s.DeadAfter,
-		Backlog:        s.Backlog,
-		Narrow:         &es.narrow,
-	}
+	return ksctp.Config{Params: c.params(), SendBuffer: c.SendBuffer, RecvBuffer: c.recvWindow(), Narrow: &es.narrow}
 }
 
 // dialKernel sets up an association of the kernel's SCTP. f is the flow of its

@@ -48,7 +48,7 @@ func TestAMultihomedAssociationOfTheKernelHasAFlowPerPath(t *testing.T) {
 		}
 	}
 	send(t, a, "on one of them")
-	if got := b.box().messages(1)[0]; got != "on one of them" {
+	if got := texts(t, b.box(), 1)[0]; got != "on one of them" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
@@ -263,7 +264,7 @@ func (l *SCTPListener) listenUDP(ctx context.Context, es *Endpoints) error {
 	}
 	b, err := es.listen(ctx, l.flow.Local, func(s *udpSocket) sctp.Config {
 		c := sc
-		c.Accept = func(a *sctp.Assoc) sctp.Receiver { return l.arrived(s, a) }
+		c.Accept = func(a *sctp.Assoc) assoc.Receiver { return l.arrived(s, a) }
 		return c
 	})
 	if err != nil {
@@ -275,7 +276,7 @@ func (l *SCTPListener) listenUDP(ctx context.Context, es *Endpoints) error {
 
 // arrived takes an association that a peer has set up. The goroutine that reads
 // the socket calls it.
-func (l *SCTPListener) arrived(s *udpSocket, a *sctp.Assoc) sctp.Receiver {
+func (l *SCTPListener) arrived(s *udpSocket, a *sctp.Assoc) assoc.Receiver {
 	f := Flow{Protocol: ProtoUDP, Local: unmap(a.Local()), Remote: unmap(a.Remote())}
 	if err := l.begin(f); err != nil {
 		a.Abort(err.Error())
@@ -291,6 +292,6 @@ func (l *SCTPListener) arrived(s *udpSocket, a *sctp.Assoc) sctp.Receiver {
 // refusedReceiver is that of an association which is over already.
 type refusedReceiver struct{}
 
-func (refusedReceiver) Message(*sctp.Message) bool { return false }
-func (refusedReceiver) Event(sctp.Event)           {}
-func (refusedReceiver) BatchEnd()                  {}
+func (refusedReceiver) Message(*assoc.Message) bool { return false }
+func (refusedReceiver) Event(assoc.Event)           {}
+func (refusedReceiver) BatchEnd()                   {}

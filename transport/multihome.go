@@ -8,16 +8,16 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // kernelAssoc is an association of the kernel: *ksctp.Assoc. Nothing of the peer
 // is read before Start.
 type kernelAssoc interface {
-	sctp.Association
+	assoc.Association
 	LocalAddrs() []netip.AddrPort
 	PeerAddrs() []netip.AddrPort
-	Start(r sctp.Receiver)
+	Start(r assoc.Receiver)
 }
 
 // flowsTo are the flows of an association's paths: each address of the peer with

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 var (
@@ -92,7 +92,7 @@ func dialTwo(p *perPath, cfg *Config) (*Assoc, *fakeAssoc, *log, error) {
 	c := *cfg
 	c.Protector = p
 	l := &log{}
-	as, err := c.dialled(context.Background(), a, twoPaths(), func(sctp.Association) sctp.Receiver { return l })
+	as, err := c.dialled(context.Background(), a, twoPaths(), func(assoc.Association) assoc.Receiver { return l })
 	return as, a, l, err
 }
 
@@ -223,7 +223,7 @@ func TestAPathThatAnswersIsAskedAboutAtOnce(t *testing.T) {
 		}
 		two := beta()
 		p.set(there2, yes(two))
-		a.recv.Event(sctp.Event{Kind: sctp.EventPathUp, Path: at(4000, there2)[0]})
+		a.recv.Event(assoc.Event{Kind: assoc.EventPathUp, Path: at(4000, there2)[0]})
 		begin := time.Now()
 		synctest.Wait()
 		as.prot.(*paths).mu.Lock()
@@ -329,7 +329,7 @@ func TestAnAssociationThatEndsWhileItIsAdmitted(t *testing.T) {
 			return hang(ctx)
 		}}}
 		_, err := (&Config{Protector: p}).dialled(t.Context(), a, twoPaths(), inboxes)
-		if !errors.Is(err, &sctp.AbortError{Local: true}) || !strings.Contains(err.Error(), "ended meanwhile") {
+		if !errors.Is(err, &assoc.AbortError{Local: true}) || !strings.Contains(err.Error(), "ended meanwhile") {
 			t.Errorf("error %v", err)
 		}
 		if one.released() != 0 {
@@ -535,7 +535,7 @@ func TestDiallingIsTriedAgainWhileTheGuardRefuses(t *testing.T) {
 		prepared, dialled := 0, 0
 		err := attempts(t.Context(), testFlow, func() error { prepared++; return nil }, func() error {
 			if dialled++; dialled < after {
-				return &sctp.AssocError{Op: "dial", Err: errEPERM}
+				return &assoc.Error{Op: "dial", Err: errEPERM}
 			}
 			return nil
 		})
@@ -544,8 +544,8 @@ func TestDiallingIsTriedAgainWhileTheGuardRefuses(t *testing.T) {
 		}
 	}
 	dialled := 0
-	err := attempts(t.Context(), testFlow, func() error { return nil }, func() error { dialled++; return sctp.ErrPeerUnreachable })
-	if !errors.Is(err, sctp.ErrPeerUnreachable) || dialled != 1 || !strings.Contains(err.Error(), "no answer") {
+	err := attempts(t.Context(), testFlow, func() error { return nil }, func() error { dialled++; return assoc.ErrPeerUnreachable })
+	if !errors.Is(err, assoc.ErrPeerUnreachable) || dialled != 1 || !strings.Contains(err.Error(), "no answer") {
 		t.Errorf("%v after %d attempts", err, dialled)
 	}
 }

@@ -6,66 +6,17 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
-	"github.com/ironwarp/ironwarp/transport/sctp"
 	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 )
 
-// inbox is a Receiver that keeps what it gets.
-type inbox struct {
-	mu     sync.Mutex
-	cond   sync.Cond
-	got    []string
-	events []sctp.EventKind
-}
-
-func newInbox() *inbox {
-	i := &inbox{}
-	i.cond.L = &i.mu
-	return i
-}
-
-func (i *inbox) Message(m *sctp.Message) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.got = append(i.got, string(m.Payload))
-	i.cond.Broadcast()
-	return false
-}
-
-func (i *inbox) Event(e sctp.Event) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.events = append(i.events, e.Kind)
-	i.cond.Broadcast()
-}
-
-func (i *inbox) BatchEnd() {}
-
-// messages waits for n of them.
-func (i *inbox) messages(n int) []string {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for len(i.got) < n {
-		i.cond.Wait()
-	}
-	return i.got
-}
-
-func (i *inbox) last(k sctp.EventKind) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for len(i.events) == 0 || i.events[len(i.events)-1] != k {
-		i.cond.Wait()
-	}
-}
-
-func inboxes(sctp.Association) sctp.Receiver { return newInbox() }
+func inboxes(assoc.Association) assoc.Receiver { return assoctest.NewInbox() }
 
 // udpConfig is a Config for SCTP in UDP with a UDP port that is free on loopback.
 func udpConfig(t *testing.T, p Protector) *Config {
@@ -125,12 +76,21 @@ func meet(t *testing.T, l *SCTPListener, cfg *Config) (client, server *Assoc) {
 
 func send(t *testing.T, a *Assoc, text string) {
 	t.Helper()
-	if err := a.SendNow(sctp.Outgoing{PPID: 16, Bufs: [][]byte{[]byte(text)}}); err != nil {
+	if err := a.SendNow(assoc.Outgoing{PPID: 16, Bufs: [][]byte{[]byte(text)}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (a *Assoc) box() *inbox { return a.Receiver().(*inbox) }
+func (a *Assoc) box() *assoctest.Inbox { return a.Receiver().(*assoctest.Inbox) }
+
+// texts waits for n messages.
+func texts(t *testing.T, b *assoctest.Inbox, n int) (got []string) {
+	t.Helper()
+	for _, m := range b.WaitFor(t, n) {
+		got = append(got, string(m.Payload))
+	}
+	return got
+}
 
 // eachKind runs a test with every carrier that this host has.
 func eachKind(t *testing.T, test func(t *testing.T, cfg *Config)) {
@@ -153,10 +113,10 @@ func TestAnAssociationCarriesMessages(t *testing.T) {
 		a, b := associate(t, cfg, cfg)
 		send(t, a, "there")
 		send(t, b, "back")
-		if got := b.box().messages(1); got[0] != "there" {
+		if got := texts(t, b.box(), 1); got[0] != "there" {
 			t.Errorf("got %q", got)
 		}
-		if got := a.box().messages(1); got[0] != "back" {
+		if got := texts(t, a.box(), 1); got[0] != "back" {
 			t.Errorf("got %q", got)
 		}
 		fa, fb := a.Flow(), b.Flow()
@@ -172,7 +132,7 @@ func TestAnAssociationCarriesMessages(t *testing.T) {
 		if err := a.Shutdown(t.Context()); err != nil {
 			t.Errorf("Shutdown: %v", err)
 		}
-		b.box().last(sctp.EventDown)
+		b.box().WaitEvent(t, assoc.EventDown)
 	})
 }
 
@@ -198,7 +158,7 @@ func TestTheEndOfAnAssociationReleasesBothProtections(t *testing.T) {
 					}
 					for _, x := range []*Assoc{a, b} {
 						<-x.Done()
-						x.box().last(sctp.EventDown)
+						x.box().WaitEvent(t, assoc.EventDown)
 						x.Close()
 						x.Close()
 					}
@@ -226,7 +186,7 @@ func TestProtectorsSeeMoreOfAnAssociationThanItsQueue(t *testing.T) {
 		}}
 		associate(t, with(cfg, p), cfg)
 		m, ok := seen.(interface {
-			sctp.Association
+			assoc.Association
 			DeadAfter() time.Duration
 		})
 		if !ok || m.DeadAfter() != time.Hour {
@@ -257,7 +217,7 @@ func TestAnAssociationOverIPv6(t *testing.T) {
 		t.Cleanup(func() { l.Close() })
 		a, b := meet(t, l, cfg)
 		send(t, a, "six")
-		if got := b.box().messages(1); got[0] != "six" || !a.Flow().Local.Addr().Is6() || a.Flow().Local != b.Flow().Remote {
+		if got := texts(t, b.box(), 1); got[0] != "six" || !a.Flow().Local.Addr().Is6() || a.Flow().Local != b.Flow().Remote {
 			t.Errorf("got %q on %v", got, a.Flow())
 		}
 	})

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 )
@@ -128,9 +130,9 @@ func TestOrderOfAPreparedAssociation(t *testing.T) {
 			},
 		}
 		l := listenSCTP(t, cfg)
-		a, err := DialSCTP(t.Context(), l.Addr(), with(cfg, p), func(sctp.Association) sctp.Receiver {
+		a, err := DialSCTP(t.Context(), l.Addr(), with(cfg, p), func(assoc.Association) assoc.Receiver {
 			steps = append(steps, "receiver")
-			return newInbox()
+			return assoctest.NewInbox()
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -150,9 +152,9 @@ func TestARefusedDialEndsTheAssociation(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				l := listenSCTP(t, cfg)
-				_, err := DialSCTP(t.Context(), l.Addr(), with(cfg, p), func(sctp.Association) sctp.Receiver {
+				_, err := DialSCTP(t.Context(), l.Addr(), with(cfg, p), func(assoc.Association) assoc.Receiver {
 					t.Error("there is a Receiver")
-					return newInbox()
+					return assoctest.NewInbox()
 				})
 				var fe *FlowError
 				if !errors.Is(err, ErrNotProtected) || !errors.As(err, &fe) || fe.Op != "admit" {
@@ -163,8 +165,8 @@ func TestARefusedDialEndsTheAssociation(t *testing.T) {
 				cancel()
 				if b, err := l.Accept(ctx); err == nil {
 					<-b.Done()
-					if len(b.box().messages(0)) != 0 {
-						t.Errorf("it got %q", b.box().got)
+					if len(texts(t, b.box(), 0)) != 0 {
+						t.Errorf("it got %v", b.box().Messages())
 					}
 					b.Close()
 				}
@@ -190,8 +192,8 @@ func TestNoMessageIsHandedOverBeforeAdmission(t *testing.T) {
 				refused := make(chan error, 1)
 				s := with(cfg, p)
 				s.OnRefused = func(_ Flow, err error) { refused <- err }
-				box := newInbox()
-				l, err := ListenSCTP(t.Context(), netip.AddrPortFrom(loopbackAny.Addr(), linkPort), s, func(sctp.Association) sctp.Receiver {
+				box := assoctest.NewInbox()
+				l, err := ListenSCTP(t.Context(), netip.AddrPortFrom(loopbackAny.Addr(), linkPort), s, func(assoc.Association) assoc.Receiver {
 					if !admitted.Load() {
 						t.Error("a Receiver before admission")
 					}
@@ -218,8 +220,8 @@ func TestNoMessageIsHandedOverBeforeAdmission(t *testing.T) {
 						t.Errorf("refused: %v", err)
 					}
 					<-a.Done()
-					if len(box.messages(0)) > 0 {
-						t.Errorf("got %q", box.got)
+					if len(texts(t, box, 0)) > 0 {
+						t.Errorf("got %v", box.Got)
 					}
 					return
 				}
@@ -229,13 +231,13 @@ func TestNoMessageIsHandedOverBeforeAdmission(t *testing.T) {
 				}
 				defer b.Close()
 				send(t, a, "late")
-				if got := strings.Join(box.messages(3), " "); got != "early bird late" {
+				if got := strings.Join(texts(t, box, 3), " "); got != "early bird late" {
 					t.Errorf("got %q", got)
 				}
-				box.mu.Lock()
-				defer box.mu.Unlock()
-				if len(box.events) == 0 || box.events[0] != sctp.EventUp {
-					t.Errorf("events %v", box.events)
+				box.Lock()
+				defer box.Unlock()
+				if len(box.Events) == 0 || box.Events[0].Kind != assoc.EventUp {
+					t.Errorf("events %v", box.Events)
 				}
 			})
 		}
@@ -346,20 +348,20 @@ func TestTheDiallersSocketIsForItsPeerAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		ep, err := sctp.Listen(conn, sctp.Config{
-			Admit:      func(_, _ netip.AddrPort, _ bool) error { return nil },
-			RTOInitial: 20 * time.Millisecond, RTOMin: 20 * time.Millisecond, MaxInitRetrans: 2,
+			Params: assoc.Params{RTOInitial: 20 * time.Millisecond, RTOMin: 20 * time.Millisecond, MaxInitRetrans: 2},
+			Admit:  func(_, _ netip.AddrPort, _ bool) error { return nil },
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer ep.Close()
-		_, err = ep.Dial(t.Context(), at, sctp.DialConfig{Receiver: func(*sctp.Assoc) sctp.Receiver { return refusedReceiver{} }})
+		_, err = ep.Dial(t.Context(), at, sctp.DialConfig{Receiver: func(*sctp.Assoc) assoc.Receiver { return refusedReceiver{} }})
 		return err
 	}
-	if err := knock(a.Flow().Local); !errors.Is(err, sctp.ErrPeerUnreachable) {
+	if err := knock(a.Flow().Local); !errors.Is(err, assoc.ErrPeerUnreachable) {
 		t.Errorf("the dialler's socket: %v", err)
 	}
-	if err := knock(a.Flow().Remote); !errors.Is(err, &sctp.AbortError{}) {
+	if err := knock(a.Flow().Remote); !errors.Is(err, &assoc.AbortError{}) {
 		t.Errorf("control, the listener's socket: %v", err)
 	}
 }
@@ -454,8 +456,8 @@ func TestErrorsOfAssociationsSayWhatToDo(t *testing.T) {
 		{"no port", dial(base, netip.AddrPort{}), nil, []string{"missing"}},
 		{"several addresses", dial(more, at), nil, []string{"kernel's SCTP"}},
 		{"no such address", dial(elsewhere, at), syscall.EADDRNOTAVAIL, []string{"198.51.100.7", "no interface"}},
-		{"another SCTP port", dial(other, netip.AddrPortFrom(at.Addr(), at.Port()+1)), &sctp.AbortError{}, []string{"aborted"}},
-		{"adaptation", flowError("dial", testFlow, &sctp.AdaptationError{Want: 1, None: true}), sctp.ErrAdaptation, []string{"something else than RDMA"}},
+		{"another SCTP port", dial(other, netip.AddrPortFrom(at.Addr(), at.Port()+1)), &assoc.AbortError{}, []string{"aborted"}},
+		{"adaptation", flowError("dial", testFlow, &assoc.AdaptationError{Want: 1, None: true}), assoc.ErrAdaptation, []string{"something else than RDMA"}},
 		{"guard", flowError("dial", testFlow, errEPERM), syscall.EPERM, []string{"guard"}},
 	}
 	for _, tt := range tests {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // tryDial sets up an association that the listener may refuse.
@@ -18,7 +18,7 @@ func tryDial(t *testing.T, l *SCTPListener, cfg *Config) *Assoc {
 	t.Helper()
 	a, err := DialSCTP(t.Context(), l.Addr(), cfg, inboxes)
 	if err != nil {
-		if errors.Is(err, &sctp.AbortError{}) {
+		if errors.Is(err, &assoc.AbortError{}) {
 			return nil // so fast that this end saw it in the handshake
 		}
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestRefusedAssociationsAreReportedAndDoNotBlockOthers(t *testing.T) {
 		}
 		if second != nil {
 			<-second.Done()
-			if !errors.Is(second.Err(), &sctp.AbortError{}) {
+			if !errors.Is(second.Err(), &assoc.AbortError{}) {
 				t.Errorf("the refused end sees %v", second.Err())
 			}
 		}
@@ -189,12 +189,12 @@ func TestAcceptedAssociationsOutliveTheirListener(t *testing.T) {
 		}
 		send(t, a, "still")
 		send(t, b, "here")
-		if got := b.box().messages(1)[0] + a.box().messages(1)[0]; got != "stillhere" {
+		if got := texts(t, b.box(), 1)[0] + texts(t, a.box(), 1)[0]; got != "stillhere" {
 			t.Errorf("got %q", got)
 		}
 		if c, err := DialSCTP(t.Context(), l.Addr(), cfg, inboxes); err == nil {
 			c.Close()
-			if got := c.Err(); !errors.Is(got, &sctp.AbortError{}) {
+			if got := c.Err(); !errors.Is(got, &assoc.AbortError{}) {
 				t.Errorf("a closed listener took an association, which ended by %v", got)
 			}
 		}
@@ -243,7 +243,7 @@ func TestTheNextListenerTakesOver(t *testing.T) {
 		for _, x := range [][2]*Assoc{{a, b}, {c, d}, {e, f}} {
 			send(t, x[0], "there")
 			send(t, x[1], "back")
-			if got := x[1].box().messages(1)[0] + x[0].box().messages(1)[0]; got != "thereback" {
+			if got := texts(t, x[1].box(), 1)[0] + texts(t, x[0].box(), 1)[0]; got != "thereback" {
 				t.Errorf("got %q", got)
 			}
 		}
@@ -317,7 +317,7 @@ func TestOneUDPSocketServesManyAssociations(t *testing.T) {
 	}
 	for i, a := range as {
 		send(t, a, a.Flow().Local.String())
-		if got := bs[i].box().messages(1)[0]; got != bs[i].Flow().Remote.String() {
+		if got := texts(t, bs[i].box(), 1)[0]; got != bs[i].Flow().Remote.String() {
 			t.Errorf("association %d got %q", i, got)
 		}
 	}

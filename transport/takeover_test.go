@@ -93,7 +93,7 @@ func (h *hops) exchange() {
 	for _, p := range h.pairs {
 		send(h.t, p[0], "there")
 		send(h.t, p[1], "back")
-		if got := p[1].box().messages(1)[0] + p[0].box().messages(1)[0]; got != "thereback" {
+		if got := texts(h.t, p[1].box(), 1)[0] + texts(h.t, p[0].box(), 1)[0]; got != "thereback" {
 			h.t.Fatalf("got %q", got)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // association is an SCTP association with the streams on it.
@@ -109,7 +109,7 @@ func (as *associations) take(ctx context.Context, k assocKey) (*session, error) 
 // dial sets a up.
 func (a *association) dial(ctx context.Context) {
 	as := &a.dev.assocs
-	a.assoc, a.err = a.dev.below.DialSCTP(ctx, a.key.remote, a.key.cfg, func(b sctp.Association) sctp.Receiver {
+	a.assoc, a.err = a.dev.below.DialSCTP(ctx, a.key.remote, a.key.cfg, func(b assoc.Association) assoc.Receiver {
 		return sctpadapt.New(b, sctpadapt.Config{MaxPending: -1, Stray: a.strays.take}, true) // streams come to listeners only
 	})
 	if a.err == nil {
@@ -325,7 +325,7 @@ type receiver struct {
 	strays *strays
 }
 
-func (l *Listener) receiver(a sctp.Association) sctp.Receiver {
+func (l *Listener) receiver(a assoc.Association) assoc.Receiver {
 	s := &strays{dev: l.dev}
 	return receiver{sctpadapt.New(a, sctpadapt.Config{MaxPending: l.cfg.Backlog, Stray: s.take}, false), s}
 }

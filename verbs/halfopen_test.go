@@ -15,7 +15,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/transport"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // The peers of these tests are the addresses of this host.
@@ -199,7 +199,7 @@ func TestAssociationWithoutStreamsIsHalfOpenAgain(t *testing.T) {
 	x.a.qp.Abort(nil)
 	select {
 	case <-over:
-		var abort *sctp.AbortError
+		var abort *assoc.AbortError
 		if err := x.assoc.Err(); !errors.As(err, &abort) {
 			t.Errorf("the association ended with %v", err)
 		}

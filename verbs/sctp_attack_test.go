@@ -14,6 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 )
@@ -29,7 +30,7 @@ type attacker struct {
 	a, b      *end
 	tc        *transport.Config // past a relay
 	assoc     *transport.Assoc
-	heard     chan sctp.Message // on the streams from own on
+	heard     chan assoc.Message // on the streams from own on
 	accepted  <-chan *QP
 	bystander *end
 	prey      *QP // the stack's end of the bystander's stream
@@ -40,10 +41,10 @@ type attacker struct {
 // tap is the attacker's Receiver.
 type tap struct {
 	*sctpadapt.Mux
-	heard chan sctp.Message
+	heard chan assoc.Message
 }
 
-func (p *tap) Message(m *sctp.Message) bool {
+func (p *tap) Message(m *assoc.Message) bool {
 	if m.Stream < own {
 		return p.Mux.Message(m)
 	}
@@ -63,7 +64,7 @@ func newAttacker(t testing.TB, backlog int) *attacker {
 // newAttackerWith is newAttacker with packets up to mtu, 0: as the path has them.
 func newAttackerWith(t testing.TB, backlog, mtu int) *attacker {
 	t.Helper()
-	x := &attacker{t: t, heard: make(chan sctp.Message, 1<<14)}
+	x := &attacker{t: t, heard: make(chan assoc.Message, 1<<14)}
 	server := iwarptest.SCTPInUDP(t, sctpLocal.Addr())
 	x.tc, _ = relayTo(t, server, sctptest.Faults{Drop: func(fromClient bool, p []byte) bool {
 		if f := x.alter.Load(); f != nil && fromClient {
@@ -76,7 +77,7 @@ func newAttackerWith(t testing.TB, backlog, mtu int) *attacker {
 	x.b.tc = server
 	x.accepted = acceptAll(t, x.b, listen(t, x.b, ListenConfig{Backlog: backlog}))
 	var err error
-	x.assoc, err = transport.DialSCTP(testContext(t), sctpLocal, x.tc, func(a sctp.Association) sctp.Receiver {
+	x.assoc, err = transport.DialSCTP(testContext(t), sctpLocal, x.tc, func(a assoc.Association) assoc.Receiver {
 		return &tap{sctpadapt.New(a, sctpadapt.Config{}, true), x.heard}
 	})
 	if err != nil {
@@ -98,7 +99,7 @@ func newAttackerWith(t testing.TB, backlog, mtu int) *attacker {
 // say sends one message.
 func (x *attacker) say(stream uint16, ppid uint32, payload ...byte) {
 	x.t.Helper()
-	if err := x.assoc.SendNow(sctp.Outgoing{Stream: stream, PPID: ppid, Bufs: [][]byte{payload}}); err != nil {
+	if err := x.assoc.SendNow(assoc.Outgoing{Stream: stream, PPID: ppid, Bufs: [][]byte{payload}}); err != nil {
 		x.t.Fatal(err)
 	}
 }
@@ -195,11 +196,11 @@ func TestIllegalChunksEndTheirSession(t *testing.T) {
 		{"513 bytes of private data", func(s uint16) { x.control(s, 1, sctpadapt.FunctionAccept, make([]byte, 513)...) }},
 		{"a Terminate with private data", func(s uint16) { x.control(s, 1, sctpadapt.FunctionTerminate, 1) }},
 		{"an ordered chunk", func(s uint16) {
-			x.altered([]byte{0, 1, 'o'}, func(c []byte) { c[1] &^= byte(sctp.Unordered) })
+			x.altered([]byte{0, 1, 'o'}, func(c []byte) { c[1] &^= byte(assoc.Unordered) })
 			x.say(s, sctpadapt.PPIDSegment, 0, 1, 'o')
 		}},
 		{"a fragment", func(s uint16) {
-			x.altered([]byte{0, 1, 'f'}, func(c []byte) { c[1] &^= byte(sctp.End) })
+			x.altered([]byte{0, 1, 'f'}, func(c []byte) { c[1] &^= byte(assoc.End) })
 			x.say(s, sctpadapt.PPIDSegment, 0, 1, 'f')
 		}},
 	} {
@@ -291,7 +292,7 @@ func TestStraysBeyondThePolicyEndTheAssociation(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range uint16(1000) { // however slow the machine is
-		if x.assoc.SendNow(sctp.Outgoing{Stream: own + i%64, PPID: 46, Bufs: [][]byte{{0}}}) != nil {
+		if x.assoc.SendNow(assoc.Outgoing{Stream: own + i%64, PPID: 46, Bufs: [][]byte{{0}}}) != nil {
 			break
 		}
 	}
@@ -371,21 +372,21 @@ func TestIndicationIsDemanded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ep, err := sctp.Listen(conn, sctp.Config{Admit: anyone, Adaptation: c.indication})
+		ep, err := sctp.Listen(conn, sctp.Config{Params: assoc.Params{Adaptation: c.indication}, Admit: anyone})
 		if err != nil {
 			t.Fatal(err)
 		}
 		// A peer that demands none itself.
-		assoc, err := ep.Dial(testContext(t), addrOf(x.tc), sctp.DialConfig{RemotePort: sctpLocal.Port(), Receiver: func(*sctp.Assoc) sctp.Receiver { return deaf{} }})
+		a, err := ep.Dial(testContext(t), addrOf(x.tc), sctp.DialConfig{RemotePort: sctpLocal.Port(), Receiver: func(*sctp.Assoc) assoc.Receiver { return deaf{} }})
 		if (err == nil) != c.ok {
 			t.Errorf("indication %#x: %v", c.indication, err)
 		}
-		var abort *sctp.AbortError
+		var abort *assoc.AbortError
 		if err != nil && !errors.As(err, &abort) {
 			t.Errorf("indication %#x: refused by %v, not by an ABORT", c.indication, err)
 		}
-		if assoc != nil {
-			assoc.Close()
+		if a != nil {
+			a.Close()
 		}
 		ep.Close()
 		x.bystander.wantAlive(x.target)
@@ -479,7 +480,7 @@ func TestAssociationsOfAPeerAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantHalfOpen(t, x.b.dev, 2) // until both have been taken in
-	var abort *sctp.AbortError
+	var abort *assoc.AbortError
 	if _, err := associate(true); !errors.As(err, &abort) {
 		t.Errorf("one association too many: %v", err)
 	}
@@ -537,6 +538,6 @@ func TestInitFlood(t *testing.T) {
 // deaf is a Receiver that throws all away.
 type deaf struct{}
 
-func (deaf) Message(*sctp.Message) bool { return false }
-func (deaf) Event(sctp.Event)           {}
-func (deaf) BatchEnd()                  {}
+func (deaf) Message(*assoc.Message) bool { return false }
+func (deaf) Event(assoc.Event)           {}
+func (deaf) BatchEnd()                   {}

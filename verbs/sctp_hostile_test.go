@@ -9,7 +9,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/transport"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // association is both ends of an SCTP association in UDP, without anything above
@@ -20,7 +20,7 @@ type rawAssoc struct {
 
 func rawAssociation(t *testing.T, tc *transport.Config) *rawAssoc {
 	t.Helper()
-	ln, err := transport.ListenSCTP(testContext(t), sctpLocal, tc, func(a sctp.Association) sctp.Receiver {
+	ln, err := transport.ListenSCTP(testContext(t), sctpLocal, tc, func(a assoc.Association) assoc.Receiver {
 		return sctpadapt.New(a, sctpadapt.Config{}, false)
 	})
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 )
 
@@ -227,7 +227,7 @@ func relayTo(t testing.TB, server *transport.Config, f sctptest.Faults) (*transp
 	return &tc, r
 }
 
-func muxOf(a sctp.Association) sctp.Receiver { return sctpadapt.New(a, sctpadapt.Config{}, true) }
+func muxOf(a assoc.Association) assoc.Receiver { return sctpadapt.New(a, sctpadapt.Config{}, true) }
 
 // anotherOf is another as another ULP.
 func (e *end) anotherOf(ulp *ULP, to netip.AddrPort, tc *transport.Config) *end {
@@ -442,15 +442,15 @@ func TestEndingSessionsKeepNoAssociation(t *testing.T) {
 			accepted := acceptAll(t, b, ln)
 			open := a.another(sctpLocal, tc)
 			<-accepted
-			heard := make(chan sctp.Message, 100)
-			rude, err := transport.DialSCTP(testContext(t), sctpLocal, tc, func(a sctp.Association) sctp.Receiver {
+			heard := make(chan assoc.Message, 100)
+			rude, err := transport.DialSCTP(testContext(t), sctpLocal, tc, func(a assoc.Association) assoc.Receiver {
 				return &tap{sctpadapt.New(a, sctpadapt.Config{}, true), heard}
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { rude.Close() })
-			if err := rude.SendNow(sctp.Outgoing{Stream: own, PPID: sctpadapt.PPIDControl, Bufs: [][]byte{{0, 0, 0, byte(sctpadapt.FunctionInitiate)}}}); err != nil {
+			if err := rude.SendNow(assoc.Outgoing{Stream: own, PPID: sctpadapt.PPIDControl, Bufs: [][]byte{{0, 0, 0, byte(sctpadapt.FunctionInitiate)}}}); err != nil {
 				t.Fatal(err)
 			}
 			qp := <-accepted

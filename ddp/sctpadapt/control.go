@@ -5,12 +5,12 @@ import (
 	"slices"
 
 	"github.com/ironwarp/ironwarp/ddp/enhanced"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // control takes a DDP Stream Session Control message (RFC 5043 section 6). s is
 // the stream's session, nil for none.
-func (m *Mux) control(s *Stream, msg *sctp.Message) (held bool) {
+func (m *Mux) control(s *Stream, msg *assoc.Message) (held bool) {
 	c, err := ParseControl(msg.Payload)
 	if err != nil {
 		return m.illegal(s, msg, err.Error())
@@ -32,7 +32,7 @@ func (m *Mux) control(s *Stream, msg *sctp.Message) (held bool) {
 }
 
 // initiated takes an Initiate.
-func (m *Mux) initiated(s *Stream, msg *sctp.Message, c *Control) {
+func (m *Mux) initiated(s *Stream, msg *assoc.Message, c *Control) {
 	if s != nil && !s.closedHere() {
 		m.illegal(s, msg, fmt.Sprintf("an %v within a session", c.Function))
 		return

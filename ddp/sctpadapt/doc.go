@@ -5,8 +5,8 @@
 //
 // A Mux serves one association: it starts DDP Stream Sessions (Initiate), offers
 // those that the peer wants to start (Accept) and hands chunks to their streams.
-// A Stream is a ddp.LLP. What is below is an Association: *sctp.Assoc, or
-// an SCTP socket of the kernel behind the same few methods.
+// A Stream is a ddp.LLP. What is below is an assoc.Association, of
+// the kernel or in UDP.
 //
 // MULPDU is what a packet takes, as of now. Segments that were made for a longer
 // one, and have not gone, are cut again. A chunk that no legal sequence has ends its

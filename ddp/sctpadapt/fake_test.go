@@ -10,16 +10,17 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// fake is an Association whose peer is the test.
+// fake is an association whose peer is the test.
 type fake struct {
+	assoc.Association
 	t       testing.TB
 	mux     *sctpadapt.Mux
 	mu      sync.Mutex
 	more    sync.Cond
-	sent    []sctp.Outgoing // with one Buf each
+	sent    []assoc.Outgoing // with one Buf each
 	read    int
 	streams int
 	flying  int // what Outstanding says
@@ -34,11 +35,11 @@ func newFake(t testing.TB, cfg sctpadapt.Config, dialled bool) *fake {
 	f := &fake{t: t, streams: 8, longest: 1444}
 	f.more.L = &f.mu
 	f.mux = sctpadapt.New(f, cfg, dialled)
-	f.mux.Event(sctp.Event{Kind: sctp.EventUp})
+	f.mux.Event(assoc.Event{Kind: assoc.EventUp})
 	return f
 }
 
-func (f *fake) TrySend(ms []sctp.Outgoing) (int, error) {
+func (f *fake) TrySend(ms []assoc.Outgoing) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.full {
@@ -50,7 +51,7 @@ func (f *fake) TrySend(ms []sctp.Outgoing) (int, error) {
 	for i, m := range ms {
 		m.Bufs = [][]byte{bytes.Join(m.Bufs, nil)}
 		if len(m.Bufs[0]) > f.longest {
-			return i, sctp.ErrTooLong
+			return i, assoc.ErrTooLong
 		}
 		f.sent = append(f.sent, m)
 	}
@@ -58,8 +59,8 @@ func (f *fake) TrySend(ms []sctp.Outgoing) (int, error) {
 	return len(ms), nil
 }
 
-func (f *fake) SendNow(m sctp.Outgoing) error {
-	_, err := f.TrySend([]sctp.Outgoing{m})
+func (f *fake) SendNow(m assoc.Outgoing) error {
+	_, err := f.TrySend([]assoc.Outgoing{m})
 	return err
 }
 
@@ -94,10 +95,10 @@ func (f *fake) Abort(reason string) {
 
 // say is a chunk of the peer.
 func (f *fake) say(stream uint16, ppid uint32, payload []byte) {
-	f.chunk(&sctp.Message{Stream: stream, PPID: ppid, Flags: sctp.Begin | sctp.End | sctp.Unordered, Payload: payload})
+	f.chunk(&assoc.Message{Stream: stream, PPID: ppid, Flags: assoc.Begin | assoc.End | assoc.Unordered, Payload: payload})
 }
 
-func (f *fake) chunk(m *sctp.Message) {
+func (f *fake) chunk(m *assoc.Message) {
 	n := len(m.Payload)
 	if f.mux.Message(m) {
 		f.mu.Lock()
@@ -122,7 +123,7 @@ func (f *fake) segment(stream, ssn uint16, text string) {
 }
 
 // next is what was sent next.
-func (f *fake) next() sctp.Outgoing {
+func (f *fake) next() assoc.Outgoing {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for f.read == len(f.sent) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // FuzzControl: what can be read as a control message comes back byte for byte.
@@ -43,7 +43,7 @@ func FuzzMux(f *testing.F) {
 			switch {
 			case op < 200: // a chunk
 				n = min(n, len(script))
-				m := sctp.Message{Stream: id, PPID: 16, Flags: sctp.Begin | sctp.End | sctp.Unordered, Payload: bytes.Clone(script[:n])}
+				m := assoc.Message{Stream: id, PPID: 16, Flags: assoc.Begin | assoc.End | assoc.Unordered, Payload: bytes.Clone(script[:n])}
 				script = script[n:]
 				switch op % 8 {
 				case 0, 1:
@@ -52,7 +52,7 @@ func FuzzMux(f *testing.F) {
 					m.PPID = 17
 					m.Payload = append(binary.BigEndian.AppendUint32(nil, uint32(op%7)), m.Payload...)
 				case 3:
-					m.Flags = sctp.Flags(op >> 3)
+					m.Flags = assoc.Flags(op >> 3)
 				case 4:
 					m.PPID = uint32(op)
 				}

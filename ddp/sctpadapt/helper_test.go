@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
@@ -29,7 +30,7 @@ func anyone(_, _ netip.AddrPort, _ bool) error { return nil }
 
 // config is a Config for both ends of a test.
 func config() sctp.Config {
-	return sctp.Config{Admit: anyone, Adaptation: sctpadapt.Indication, RTOInitial: 100 * time.Millisecond, RTOMin: 50 * time.Millisecond}
+	return sctp.Config{Params: assoc.Params{Adaptation: sctpadapt.Indication, RTOInitial: 100 * time.Millisecond, RTOMin: 50 * time.Millisecond}, Admit: anyone}
 }
 
 func listen(t testing.TB, cfg sctp.Config) *sctp.Endpoint {
@@ -66,7 +67,7 @@ func connectWith(t testing.TB, change func(*sctp.Config), ca, cb sctpadapt.Confi
 	cfg := config()
 	change(&cfg)
 	ea := listen(t, cfg)
-	cfg.Accept = func(a *sctp.Assoc) sctp.Receiver {
+	cfg.Accept = func(a *sctp.Assoc) assoc.Receiver {
 		x.b = sctpadapt.New(a, cb, false)
 		return x.b
 	}
@@ -76,7 +77,7 @@ func connectWith(t testing.TB, change func(*sctp.Config), ca, cb sctpadapt.Confi
 		to = via(t, to)
 	}
 	var err error
-	if x.aa, err = ea.Dial(patient(t), to, sctp.DialConfig{Receiver: func(a *sctp.Assoc) sctp.Receiver {
+	if x.aa, err = ea.Dial(patient(t), to, sctp.DialConfig{Receiver: func(a *sctp.Assoc) assoc.Receiver {
 		x.a = sctpadapt.New(a, ca, true)
 		return x.a
 	}}); err != nil {

@@ -9,39 +9,8 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp/enhanced"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
-
-// Association is what DDP streams stand on: an established SCTP association whose
-// peer has given DDP's Adaptation Layer Indication (RFC 5043 section 11.1). All
-// methods may be called from several goroutines; only Wait blocks.
-// *sctp.Assoc implements it.
-type Association interface {
-	// TrySend queues messages in this order, unordered and of one chunk each, as
-	// long as there is room, and copies them. It accepts no more than 32,767 that
-	// the peer has not acknowledged (RFC 5043 section 10).
-	TrySend(ms []sctp.Outgoing) (n int, err error)
-	// SendNow queues one message whether there is room or not, within reason.
-	SendNow(m sctp.Outgoing) error
-	// Wait waits until there is room.
-	Wait(ctx context.Context) error
-	// Release gives bytes of held messages back to the receive window.
-	Release(n int)
-	// MaxMessage is the longest message in bytes that needs no fragmentation.
-	MaxMessage() int
-	// Streams is how many streams there are in each direction.
-	Streams() (out, in int)
-	// Outstanding is how many messages of a stream are not acknowledged.
-	Outstanding(stream uint16) int
-	// Outq is how many bytes of messages are not acknowledged.
-	Outq() (int, error)
-	// Abort ends the association at once.
-	Abort(reason string)
-	// Err is why the association is over, if it is.
-	Err() error
-}
-
-var _ Association = (*sctp.Assoc)(nil)
 
 // Config says how a Mux is. The zero value is useful. It is read only.
 type Config struct {
@@ -84,9 +53,9 @@ func (o *Session) depths() enhanced.Agreed {
 }
 
 // Mux carries the DDP streams of one association. It is the association's
-// sctp.Receiver.
+// assoc.Receiver.
 type Mux struct {
-	assoc Association
+	assoc assoc.Association
 	stray func() bool
 	odd   uint16 // 1: this end numbers its sessions 1, 3, ..., else 0, 2, ...
 
@@ -111,15 +80,16 @@ type Mux struct {
 	batches sync.Pool // *batch
 }
 
-var _ sctp.Receiver = (*Mux)(nil)
+var _ assoc.Receiver = (*Mux)(nil)
 
-// New returns the Mux of an association. It is to be made, as the association's
+// New returns the Mux of an association whose peer has given DDP's Adaptation Layer
+// Indication (RFC 5043 section 11.1). It is to be made, as the association's
 // Receiver, before the association gets its first message. dialled tells that
 // this end set it up: it then starts sessions on streams of even numbers, the
 // other end on those of odd ones, so that both may start one at the same time.
-func New(assoc Association, cfg Config, dialled bool) *Mux {
+func New(a assoc.Association, cfg Config, dialled bool) *Mux {
 	m := &Mux{
-		assoc:   assoc,
+		assoc:   a,
 		stray:   cfg.Stray,
 		up:      make(chan struct{}),
 		over:    make(chan struct{}),
@@ -308,15 +278,15 @@ func (m *Mux) Quiet(ctx context.Context) error {
 	return nil
 }
 
-// Event implements sctp.Receiver.
-func (m *Mux) Event(e sctp.Event) {
+// Event implements assoc.Receiver.
+func (m *Mux) Event(e assoc.Event) {
 	switch e.Kind {
-	case sctp.EventUp:
+	case assoc.EventUp:
 		close(m.up)
-	case sctp.EventDown:
+	case assoc.EventDown:
 		err := e.Err
 		if err == nil {
-			err = sctp.ErrShutdown
+			err = assoc.ErrShutdown
 		}
 		m.mu.Lock()
 		m.ended = err
@@ -334,7 +304,7 @@ func (m *Mux) Event(e sctp.Event) {
 	}
 }
 
-// BatchEnd implements sctp.Receiver.
+// BatchEnd implements assoc.Receiver.
 func (m *Mux) BatchEnd() {
 	for i, s := range m.touched {
 		s.touched = false
@@ -344,13 +314,13 @@ func (m *Mux) BatchEnd() {
 	m.touched = m.touched[:0]
 }
 
-// Message implements sctp.Receiver.
-func (m *Mux) Message(msg *sctp.Message) (held bool) {
+// Message implements assoc.Receiver.
+func (m *Mux) Message(msg *assoc.Message) (held bool) {
 	m.mu.Lock()
 	s := m.streams[msg.Stream]
 	m.mu.Unlock()
 	switch {
-	case msg.Flags&sctp.Unordered == 0: // RFC 5043 section 10
+	case msg.Flags&assoc.Unordered == 0: // RFC 5043 section 10
 		return m.illegal(s, msg, "an ordered chunk")
 	case !msg.Flags.Whole(): // RFC 5043 section 9
 		return m.illegal(s, msg, "a fragment")
@@ -368,7 +338,7 @@ func (m *Mux) Message(msg *sctp.Message) (held bool) {
 
 // illegal ends what a chunk that conforms to no legal sequence belongs to
 // (RFC 5043 section 6.1), and nothing more.
-func (m *Mux) illegal(s *Stream, msg *sctp.Message, what string) (held bool) {
+func (m *Mux) illegal(s *Stream, msg *assoc.Message, what string) (held bool) {
 	if s == nil {
 		// There is no session to be terminated here. The peer is told that, if it
 		// believes in one.
@@ -397,7 +367,7 @@ func (m *Mux) terminate(stream, ssn uint16) {
 	}
 	c := Control{SSN: ssn, Function: FunctionTerminate}
 	b, _ := c.Append(nil)
-	if err := m.assoc.SendNow(sctp.Outgoing{Stream: stream, PPID: PPIDControl, Bufs: [][]byte{b}}); err != nil {
+	if err := m.assoc.SendNow(assoc.Outgoing{Stream: stream, PPID: PPIDControl, Bufs: [][]byte{b}}); err != nil {
 		m.assoc.Abort("a DDP Stream Session Terminate could not be sent")
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"bytes"
 
 	"github.com/ironwarp/ironwarp/ddp"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // resegment replaces the first message of the batch that was not sent by shorter
@@ -20,12 +20,12 @@ func (s *Stream) resegment() bool {
 		return false
 	}
 	rest := t.msgs[t.sent+1:]
-	msgs := append([]sctp.Outgoing(nil), t.msgs[:t.sent]...)
+	msgs := append([]assoc.Outgoing(nil), t.msgs[:t.sent]...)
 	for payload, at := seg[hdr:], 0; at < len(payload); at += room {
 		piece := payload[at:min(at+room, len(payload))]
 		b := make([]byte, ssnLen, ssnLen+hdr+len(piece))
 		b = appendHeader(b, seg, at, at+len(piece) == len(payload))
-		msgs = append(msgs, sctp.Outgoing{Stream: s.id, PPID: PPIDSegment, Bufs: [][]byte{append(b, piece...)}})
+		msgs = append(msgs, assoc.Outgoing{Stream: s.id, PPID: PPIDSegment, Bufs: [][]byte{append(b, piece...)}})
 	}
 	t.msgs = append(msgs, rest...)
 	return true

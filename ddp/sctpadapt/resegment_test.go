@@ -8,7 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // RFC 5043 section 9, RFC 5041 section 5.1: MULPDU follows the path's MTU. What was
@@ -91,7 +91,7 @@ func TestSegmentsFollowAShrinkingPath(t *testing.T) {
 	s := f.open()
 	s.Append(make([]byte, 5), [][]byte{make([]byte, 1000)})
 	f.longest = 10
-	if _, err := s.TryFlush(); !errors.Is(err, sctp.ErrTooLong) {
+	if _, err := s.TryFlush(); !errors.Is(err, assoc.ErrTooLong) {
 		t.Error(err)
 	}
 	s.Close()

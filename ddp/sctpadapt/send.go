@@ -10,12 +10,12 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // batch is what is appended and not flushed.
 type batch struct {
-	msgs  []sctp.Outgoing
+	msgs  []assoc.Outgoing
 	sent  int      // of msgs
 	bufs  [][]byte // of msgs, in a row
 	arena []byte   // numbers and headers
@@ -99,7 +99,7 @@ func (s *Stream) Append(hdr []byte, sgl [][]byte) error {
 	t.arena = append(append(t.arena, 0, 0), hdr...)
 	from := len(t.bufs)
 	t.bufs = append(append(t.bufs, t.arena[at:len(t.arena):len(t.arena)]), sgl...)
-	t.msgs = append(t.msgs, sctp.Outgoing{Stream: s.id, PPID: PPIDSegment, Bufs: t.bufs[from:len(t.bufs):len(t.bufs)]})
+	t.msgs = append(t.msgs, assoc.Outgoing{Stream: s.id, PPID: PPIDSegment, Bufs: t.bufs[from:len(t.bufs):len(t.bufs)]})
 	t.bytes += n
 	return nil
 }
@@ -138,7 +138,7 @@ func (s *Stream) TryFlush() (done bool, err error) {
 			n, err = s.mux.assoc.TrySend(t.msgs[t.sent:])
 			t.sent += n
 			t.ssn += uint16(n)
-			again = errors.Is(err, sctp.ErrTooLong) && s.resegment()
+			again = errors.Is(err, assoc.ErrTooLong) && s.resegment()
 		}
 	}
 	if err != nil {
@@ -216,7 +216,7 @@ func (s *Stream) sendError(err error) error {
 	switch {
 	case errors.Is(err, ddp.ErrClosed) || errors.As(err, &f):
 		return err
-	case s.mux.assoc.Err() != nil || errors.Is(err, sctp.ErrShutdown):
+	case s.mux.assoc.Err() != nil || errors.Is(err, assoc.ErrShutdown):
 		return lost(err)
 	}
 	return fmt.Errorf("sctpadapt: stream %d: %w", s.id, err)
@@ -240,7 +240,7 @@ func (s *Stream) sendFirst(b []byte) error {
 		return t.err
 	}
 	t.ssn = 1
-	return s.mux.assoc.SendNow(sctp.Outgoing{Stream: s.id, PPID: PPIDControl, Bufs: [][]byte{b}})
+	return s.mux.assoc.SendNow(assoc.Outgoing{Stream: s.id, PPID: PPIDControl, Bufs: [][]byte{b}})
 }
 
 // sendTerminate sends the session's last chunk, once. Until something of the peer
@@ -260,7 +260,7 @@ func (s *Stream) sendTerminate() error {
 	t.ended = true
 	c := Control{SSN: t.ssn, Function: FunctionTerminate}
 	b, _ := c.Append(nil)
-	err := s.mux.assoc.SendNow(sctp.Outgoing{Stream: s.id, PPID: PPIDControl, Bufs: [][]byte{b}, Barrier: !heard})
+	err := s.mux.assoc.SendNow(assoc.Outgoing{Stream: s.id, PPID: PPIDControl, Bufs: [][]byte{b}, Barrier: !heard})
 	t.mu.Unlock()
 	if err != nil {
 		s.mux.assoc.Abort("a DDP Stream Session Terminate could not be sent")

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // RFC 5043 section 6.2, active side: Initiate, Accept, segments, Terminates.
@@ -130,20 +130,20 @@ func TestInitiateFlood(t *testing.T) {
 // terminates its session, says why, and leaves the association and other
 // sessions alone.
 func TestIllegalSequences(t *testing.T) {
-	chunk := func(flags sctp.Flags, ppid uint32, b string) func(*fake) {
+	chunk := func(flags assoc.Flags, ppid uint32, b string) func(*fake) {
 		return func(f *fake) {
-			f.chunk(&sctp.Message{Stream: 1, PPID: ppid, Flags: flags, Payload: []byte(b)})
+			f.chunk(&assoc.Message{Stream: 1, PPID: ppid, Flags: flags, Payload: []byte(b)})
 		}
 	}
-	const whole = sctp.Begin | sctp.End | sctp.Unordered
+	const whole = assoc.Begin | assoc.End | assoc.Unordered
 	say := func(ssn uint16, fn sctpadapt.Function, private string) func(*fake) {
 		return func(f *fake) { f.control(1, ssn, fn, private) }
 	}
 	for name, do := range map[string]func(*fake){
-		"ordered chunk":               chunk(sctp.Begin|sctp.End, 16, "\x00\x01x"),
-		"first fragment":              chunk(sctp.Begin|sctp.Unordered, 16, "\x00\x01x"),
-		"middle fragment":             chunk(sctp.Unordered, 16, "\x00\x01x"),
-		"last fragment":               chunk(sctp.End|sctp.Unordered, 16, "\x00\x01x"),
+		"ordered chunk":               chunk(assoc.Begin|assoc.End, 16, "\x00\x01x"),
+		"first fragment":              chunk(assoc.Begin|assoc.Unordered, 16, "\x00\x01x"),
+		"middle fragment":             chunk(assoc.Unordered, 16, "\x00\x01x"),
+		"last fragment":               chunk(assoc.End|assoc.Unordered, 16, "\x00\x01x"),
 		"wrong protocol":              chunk(whole, 18, "\x00\x01x"),
 		"protocol 0":                  chunk(whole, 0, "\x00\x01x"),
 		"half a number":               chunk(whole, 16, "\x00"),
@@ -379,7 +379,7 @@ func TestLostAssociation(t *testing.T) {
 	asking := make(chan error)
 	go func() { _, err := f.mux.Initiate(patient(t), plain); asking <- err }()
 	f.next()
-	f.mux.Event(sctp.Event{Kind: sctp.EventDown, Err: why})
+	f.mux.Event(assoc.Event{Kind: assoc.EventDown, Err: why})
 	if err := <-over; !errors.Is(err, sctpadapt.ErrConnectionLost) || !errors.Is(err, why) {
 		t.Error(err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/ddp/enhanced"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // state is where a session stands at this end.
@@ -110,7 +110,7 @@ func (s *Stream) PeerEnhanced() *Enhanced {
 }
 
 // answer takes an Accept or Reject of ours Initiate.
-func (s *Stream) answer(msg *sctp.Message, c *Control) {
+func (s *Stream) answer(msg *assoc.Message, c *Control) {
 	s.mu.Lock()
 	s.chunks++
 	st := s.st
@@ -156,7 +156,7 @@ func (s *Stream) outcome() (*Stream, error) {
 }
 
 // segment takes a DDP Segment Chunk.
-func (s *Stream) segment(msg *sctp.Message) (held bool) {
+func (s *Stream) segment(msg *assoc.Message) (held bool) {
 	s.mu.Lock()
 	s.chunks++
 	s.heard = true
@@ -175,7 +175,7 @@ func (s *Stream) segment(msg *sctp.Message) (held bool) {
 }
 
 // terminated takes a Terminate.
-func (s *Stream) terminated(msg *sctp.Message, ssn uint16) (held bool) {
+func (s *Stream) terminated(msg *assoc.Message, ssn uint16) (held bool) {
 	s.mu.Lock()
 	s.chunks++
 	s.heard = true

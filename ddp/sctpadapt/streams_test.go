@@ -14,6 +14,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 )
@@ -245,13 +246,13 @@ func TestManySessionsFromBothEnds(t *testing.T) {
 	x := &muxes{}
 	cfg := config()
 	cfg.Streams = 6
-	cfg.Accept = func(a *sctp.Assoc) sctp.Receiver {
+	cfg.Accept = func(a *sctp.Assoc) assoc.Receiver {
 		x.b = sctpadapt.New(a, sctpadapt.Config{}, false)
 		return x.b
 	}
 	eb := listen(t, cfg)
 	ea := listen(t, cfg)
-	a, err := ea.Dial(patient(t), eb.Addr(), sctp.DialConfig{Receiver: func(a *sctp.Assoc) sctp.Receiver {
+	a, err := ea.Dial(patient(t), eb.Addr(), sctp.DialConfig{Receiver: func(a *sctp.Assoc) assoc.Receiver {
 		x.a = sctpadapt.New(a, sctpadapt.Config{}, true)
 		return x.a
 	}})

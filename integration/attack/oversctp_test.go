@@ -12,7 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/transport"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 )
 
@@ -55,7 +55,7 @@ func sctpLay(t *testing.T) func(t *testing.T, foe ddp.LLP) ddp.LLP {
 	relay := must(sctptest.NewRelay(netip.AddrPortFrom(home, to.UDPPort), sctptest.Faults{Reorder: 0.2}, 1))(t)
 	t.Cleanup(func() { relay.Close() })
 	mux := func(dialled bool) transport.NewReceiver {
-		return func(a sctp.Association) sctp.Receiver { return sctpadapt.New(a, sctpadapt.Config{}, dialled) }
+		return func(a assoc.Association) assoc.Receiver { return sctpadapt.New(a, sctpadapt.Config{}, dialled) }
 	}
 	at := netip.AddrPortFrom(home, 7000)
 	ln := must(transport.ListenSCTP(t.Context(), at, to, mux(false)))(t)

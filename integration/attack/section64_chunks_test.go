@@ -14,7 +14,7 @@ import (
 // Chunks of a session that come ahead of their turn, which SCTP has no reason to
 // hold back: what waits for its turn is bounded like what does not.
 func TestChunksAheadOfTheirTurn(t *testing.T) {
-	serve := func(v *victim, kind func() (*verbs.PD, verbs.QPConfig), prepare func(*verbs.QP) error) *assoc {
+	serve := func(v *victim, kind func() (*verbs.PD, verbs.QPConfig), prepare func(*verbs.QP) error) *rawAssoc {
 		to, from := sctpByAddress(v.T)
 		s := v.listen(to)
 		s.serveWith(kind, prepare)
@@ -134,7 +134,7 @@ func TestOverflowOfAnotherSessionsCompletionQueue(t *testing.T) {
 // section 6.1): the association ends, and another peer's stream goes on (R24).
 func TestChunksOfNoSessionWithoutEnd(t *testing.T) {
 	const burst, flood = 50, 1000
-	strays := func(say func(a *assoc, stream uint16)) func(v *victim) bool {
+	strays := func(say func(a *rawAssoc, stream uint16)) func(v *victim) bool {
 		return func(v *victim) bool {
 			if err := v.dev.SetSlowPolicy(verbs.SlowPolicy{PerSecond: 1, Burst: burst}); err != nil {
 				v.Fatal(err)
@@ -172,11 +172,11 @@ func TestChunksOfNoSessionWithoutEnd(t *testing.T) {
 		}
 	}
 	run(t,
-		attack{"segments", checks.SlowPath, strays(func(a *assoc, stream uint16) {
+		attack{"segments", checks.SlowPath, strays(func(a *rawAssoc, stream uint16) {
 			a.segment(stream, 1, iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: 1})
 		})},
-		attack{"another protocol's", checks.SlowPath, strays(func(a *assoc, stream uint16) { a.say(stream, 46, []byte{0, 0}) })},
-		attack{"Initiates with a wrong number", checks.SlowPath, strays(func(a *assoc, stream uint16) {
+		attack{"another protocol's", checks.SlowPath, strays(func(a *rawAssoc, stream uint16) { a.say(stream, 46, []byte{0, 0}) })},
+		attack{"Initiates with a wrong number", checks.SlowPath, strays(func(a *rawAssoc, stream uint16) {
 			c := must((&sctpadapt.Control{SSN: 1, Function: sctpadapt.FunctionInitiate}).Append(nil))(a.s.T)
 			a.say(stream, sctpadapt.PPIDControl, c)
 		})},

@@ -14,7 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -30,49 +30,49 @@ func sctpByAddress(t *testing.T) (to *transport.Config, from func(netip.Addr) *t
 	return from(home), from
 }
 
-// assoc is an association of the attacker's, on which any message can be said.
-type assoc struct {
+// rawAssoc is an association of the attacker's, on which any message can be said.
+type rawAssoc struct {
 	*transport.Assoc
 	s     *service
-	heard chan sctp.Message
+	heard chan assoc.Message
 }
 
-// ears are the Receiver of an assoc.
-type ears chan sctp.Message
+// ears are the Receiver of an rawAssoc.
+type ears chan assoc.Message
 
-func (e ears) Message(m *sctp.Message) bool {
+func (e ears) Message(m *assoc.Message) bool {
 	c := *m
 	c.Payload = slices.Clone(m.Payload)
 	e <- c
 	return false
 }
-func (ears) Event(sctp.Event) {}
-func (ears) BatchEnd()        {}
+func (ears) Event(assoc.Event) {}
+func (ears) BatchEnd()         {}
 
 // associate sets an association up, which the victim may end at once.
-func (s *service) associate(tc *transport.Config) (*assoc, error) {
+func (s *service) associate(tc *transport.Config) (*rawAssoc, error) {
 	heard := make(ears, 1<<14)
-	a, err := transport.DialSCTP(s.Context(), s.ln.Addr(), tc, func(sctp.Association) sctp.Receiver { return heard })
+	a, err := transport.DialSCTP(s.Context(), s.ln.Addr(), tc, func(assoc.Association) assoc.Receiver { return heard })
 	if err != nil {
 		return nil, err
 	}
 	s.Cleanup(func() { a.Close() })
-	return &assoc{a, s, heard}, nil
+	return &rawAssoc{a, s, heard}, nil
 }
 
 // say sends a message. What fails here shows in what the attack does not get.
-func (a *assoc) say(stream uint16, ppid uint32, payload []byte) {
-	_ = a.SendNow(sctp.Outgoing{Stream: stream, PPID: ppid, Bufs: [][]byte{payload}})
+func (a *rawAssoc) say(stream uint16, ppid uint32, payload []byte) {
+	_ = a.SendNow(assoc.Outgoing{Stream: stream, PPID: ppid, Bufs: [][]byte{payload}})
 }
 
 // initiate asks for a session (RFC 5043 section 6.2).
-func (a *assoc) initiate(stream uint16) {
+func (a *rawAssoc) initiate(stream uint16) {
 	c := must((&sctpadapt.Control{Function: sctpadapt.FunctionInitiate}).Append(nil))(a.s.T)
 	a.say(stream, sctpadapt.PPIDControl, c)
 }
 
 // session starts a session. It returns the victim's stream.
-func (a *assoc) session(stream uint16) *foe {
+func (a *rawAssoc) session(stream uint16) *foe {
 	a.s.Helper()
 	a.initiate(stream)
 	qp := <-a.s.streams
@@ -81,7 +81,7 @@ func (a *assoc) session(stream uint16) *foe {
 
 // received is foe.received. Where the victim ends the session by a Terminate, it does
 // not wait for more.
-func (a *assoc) received(f *foe, n uint64) (all bool) {
+func (a *rawAssoc) received(f *foe, n uint64) (all bool) {
 	a.s.Helper()
 	a.s.await(func() bool {
 		for len(a.heard) > 0 {
@@ -105,12 +105,12 @@ func (a *assoc) received(f *foe, n uint64) (all bool) {
 }
 
 // segment sends a segment as number ssn of a session.
-func (a *assoc) segment(stream, ssn uint16, s iwarptest.Segment) {
+func (a *rawAssoc) segment(stream, ssn uint16, s iwarptest.Segment) {
 	a.say(stream, sctpadapt.PPIDSegment, s.Append(binary.BigEndian.AppendUint16(nil, ssn)))
 }
 
 // refusals waits for n answers to Initiates and tells how many of them were refusals.
-func (a *assoc) refusals(n int) (refused int) {
+func (a *rawAssoc) refusals(n int) (refused int) {
 	for range n {
 		m := <-a.heard
 		c, err := sctpadapt.ParseControl(m.Payload)

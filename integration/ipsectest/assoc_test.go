@@ -17,6 +17,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
@@ -119,7 +120,7 @@ func (p *pair) serve(t *testing.T, h *host, refused func(error)) (end func()) {
 		if p.more != nil {
 			p.more(h, cfg, false)
 		}
-		ln, err = transport.ListenSCTP(t.Context(), netip.AddrPortFrom(h.at(), port), cfg, func(a sctp.Association) sctp.Receiver { return echoer{a} })
+		ln, err = transport.ListenSCTP(t.Context(), netip.AddrPortFrom(h.at(), port), cfg, func(a assoc.Association) assoc.Receiver { return echoer{a} })
 		return err
 	})
 	if err != nil {
@@ -154,36 +155,36 @@ func (p *pair) echo(t *testing.T, h *host, refused func(error)) {
 
 // echoer sends messages back; of long ones, which need not fit the other
 // direction's path, their first 4 bytes and the checksum of the others.
-type echoer struct{ a sctp.Association }
+type echoer struct{ a assoc.Association }
 
 const longMessage = 512
 
-func (e echoer) Message(m *sctp.Message) bool {
+func (e echoer) Message(m *assoc.Message) bool {
 	answer := m.Payload
 	if len(answer) > longMessage {
 		answer = binary.BigEndian.AppendUint32(slices.Clone(answer[:4]), crc32.ChecksumIEEE(answer[4:]))
 	}
 	// An association that is over needs no echo.
-	_ = e.a.SendNow(sctp.Outgoing{Stream: m.Stream, PPID: m.PPID, Bufs: [][]byte{answer}})
+	_ = e.a.SendNow(assoc.Outgoing{Stream: m.Stream, PPID: m.PPID, Bufs: [][]byte{answer}})
 	return false
 }
-func (e echoer) Event(sctp.Event) {}
-func (e echoer) BatchEnd()        {}
+func (e echoer) Event(assoc.Event) {}
+func (e echoer) BatchEnd()         {}
 
 // inbox keeps messages until they are read. Those that nobody awaits are dropped.
 type inbox struct{ in chan []byte }
 
-func newInbox(sctp.Association) sctp.Receiver { return &inbox{make(chan []byte, 512)} }
+func newInbox(assoc.Association) assoc.Receiver { return &inbox{make(chan []byte, 512)} }
 
-func (b *inbox) Message(m *sctp.Message) bool {
+func (b *inbox) Message(m *assoc.Message) bool {
 	select {
 	case b.in <- append([]byte(nil), m.Payload...):
 	default:
 	}
 	return false
 }
-func (b *inbox) Event(sctp.Event) {}
-func (b *inbox) BatchEnd()        {}
+func (b *inbox) Event(assoc.Event) {}
+func (b *inbox) BatchEnd()         {}
 
 // association is a stream of messages, each Write one of them.
 type association struct {
@@ -209,7 +210,7 @@ func (a *association) Write(b []byte) (int, error) {
 	ctx, cancel := context.WithDeadline(context.Background(), a.deadline)
 	defer cancel()
 	for {
-		n, err := a.TrySend([]sctp.Outgoing{{Stream: 0, PPID: 16, Bufs: [][]byte{b}}})
+		n, err := a.TrySend([]assoc.Outgoing{{Stream: 0, PPID: 16, Bufs: [][]byte{b}}})
 		if n == 1 || err != nil {
 			return len(b), err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/integration/attack/raw"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
@@ -32,7 +33,7 @@ type sctpLine struct {
 	stream uint16
 	ssn    uint16
 	held   []byte // a message that another overtakes
-	heard  chan sctp.Message
+	heard  chan assoc.Message
 }
 
 // openSCTP sets an association up, nil if the victim does not go along.
@@ -48,7 +49,7 @@ func openSCTP(v *victim, s *script) *attackers {
 		return nil
 	}
 	any := func(netip.AddrPort, netip.AddrPort, bool) error { return nil }
-	a.end, err = sctp.Listen(own, sctp.Config{Admit: any, Adaptation: sctpadapt.Indication, MTU: 1500, RTOInitial: 50 * time.Millisecond, RTOMin: 20 * time.Millisecond, MaxInitRetrans: 2, NoOffload: true})
+	a.end, err = sctp.Listen(own, sctp.Config{Params: assoc.Params{Adaptation: sctpadapt.Indication, RTOInitial: 50 * time.Millisecond, RTOMin: 20 * time.Millisecond, MaxInitRetrans: 2}, Admit: any, MTU: 1500, NoOffload: true})
 	if err != nil {
 		a.relay.close()
 		return nil
@@ -58,7 +59,7 @@ func openSCTP(v *victim, s *script) *attackers {
 	if how := s.byte(); how >= 0xc0 { // already during the handshake
 		a.relay.falsify(s, int(how&7))
 	}
-	a.assoc, err = a.end.Dial(ctx, a.relay.addr(), sctp.DialConfig{RemotePort: v.port, Receiver: func(*sctp.Assoc) sctp.Receiver { return a }})
+	a.assoc, err = a.end.Dial(ctx, a.relay.addr(), sctp.DialConfig{RemotePort: v.port, Receiver: func(*sctp.Assoc) assoc.Receiver { return a }})
 	if err != nil {
 		a.close()
 		return nil
@@ -71,8 +72,8 @@ func (a *attackers) close() {
 	a.relay.close()
 }
 
-// Message implements sctp.Receiver.
-func (a *attackers) Message(m *sctp.Message) bool {
+// Message implements assoc.Receiver.
+func (a *attackers) Message(m *assoc.Message) bool {
 	c := *m
 	c.Payload = bytes.Clone(m.Payload)
 	a.mu.Lock()
@@ -87,10 +88,10 @@ func (a *attackers) Message(m *sctp.Message) bool {
 	return false
 }
 
-// Event implements sctp.Receiver.
-func (a *attackers) Event(sctp.Event) {}
+// Event implements assoc.Receiver.
+func (a *attackers) Event(assoc.Event) {}
 
-// BatchEnd implements sctp.Receiver.
+// BatchEnd implements assoc.Receiver.
 func (a *attackers) BatchEnd() {}
 
 // open asks for a stream session, nil if it is refused.
@@ -106,7 +107,7 @@ func (a *attackers) open() *foe {
 	case 3:
 		private = s.bytes(int(s.byte()))
 	}
-	l := &sctpLine{a: a, heard: make(chan sctp.Message, 1<<10)}
+	l := &sctpLine{a: a, heard: make(chan assoc.Message, 1<<10)}
 	a.mu.Lock()
 	for i := range a.lines {
 		if a.lines[i] == nil {
@@ -151,7 +152,7 @@ func (l *sctpLine) send(ppid uint32, b []byte) {
 		return
 	}
 	// If it fails the association is over, which the victim has to survive as well.
-	_ = l.a.assoc.SendNow(sctp.Outgoing{Stream: l.stream, PPID: ppid, Bufs: [][]byte{b}})
+	_ = l.a.assoc.SendNow(assoc.Outgoing{Stream: l.stream, PPID: ppid, Bufs: [][]byte{b}})
 }
 
 func (l *sctpLine) say(seg []byte, s *script) {
@@ -209,7 +210,7 @@ func (l *sctpLine) hear(wait bool) ([]byte, bool) {
 		late = t.C
 	}
 	for {
-		var m sctp.Message
+		var m assoc.Message
 		select {
 		case m = <-l.heard:
 		default:

@@ -5,7 +5,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
 	"github.com/ironwarp/ironwarp/transport"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // association is a flow that is an SCTP association, of the kernel or in UDP. What the
@@ -15,10 +15,10 @@ type association interface {
 	transport.Monitored
 	Kick() (stuck bool)
 	Hurry(rtoMax time.Duration)
-	Stats() sctp.Stats
+	Stats() assoc.Stats
 }
 
-var _ association = sctp.Association(nil)
+var _ association = assoc.Association(nil)
 
 // defaultTolerance is how long an association that does not say bears its peer's
 // silence.

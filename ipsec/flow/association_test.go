@@ -5,25 +5,25 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ipsec/lanestate"
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// assoc is an association whose troubles the test decides.
-type assoc struct {
-	sctp.Association // nil: what is not here is not asked
-	outq             int
-	bytes            uint64
-	stats            sctp.Stats
-	dead             time.Duration
+// fakeAssoc is an association whose troubles the test decides.
+type fakeAssoc struct {
+	assoc.Association // nil: what is not here is not asked
+	outq              int
+	bytes             uint64
+	stats             assoc.Stats
+	dead              time.Duration
 }
 
-func (a *assoc) Outq() (int, error)       { return a.outq, nil }
-func (a *assoc) Bytes() uint64            { return a.bytes }
-func (a *assoc) Stats() sctp.Stats        { return a.stats }
-func (a *assoc) DeadAfter() time.Duration { return a.dead }
+func (a *fakeAssoc) Outq() (int, error)       { return a.outq, nil }
+func (a *fakeAssoc) Bytes() uint64            { return a.bytes }
+func (a *fakeAssoc) Stats() assoc.Stats       { return a.stats }
+func (a *fakeAssoc) DeadAfter() time.Duration { return a.dead }
 
 func TestStallsAndSilenceOfAnAssociationAreSeen(t *testing.T) {
-	a := &assoc{dead: 20 * time.Second}
+	a := &fakeAssoc{dead: 20 * time.Second}
 	w := &Watch{Monitored: a}
 	now := time.Now()
 	check := func(at time.Duration, stalled, alive, fading bool) {
@@ -47,14 +47,14 @@ func TestStallsAndSilenceOfAnAssociationAreSeen(t *testing.T) {
 	a.stats.Retransmits = 9 // as the kernel counts
 	check(14*time.Second, true, false, true)
 
-	silent := &Watch{Monitored: &struct{ *assoc }{a}}
+	silent := &Watch{Monitored: &struct{ *fakeAssoc }{a}}
 	if silent.Fading(now) || silent.Fading(now.Add(9*time.Second)) || !silent.Fading(now.Add(11*time.Second)) {
 		t.Error("the tolerance of an association is not taken into account")
 	}
 }
 
 func TestAssociationWithoutTrafficIsUnused(t *testing.T) {
-	a := &assoc{}
+	a := &fakeAssoc{}
 	w := &Watch{Monitored: a}
 	now := time.Now()
 	if q := w.Unused(now, time.Minute); q > 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/mdlayher/socket"
 	"golang.org/x/sys/unix"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // Assoc is an association of the kernel. It is established from the first; its
@@ -59,7 +59,7 @@ type Assoc struct {
 	wg   sync.WaitGroup // goroutines that wait for room
 }
 
-var _ sctp.Association = (*Assoc)(nil)
+var _ assoc.Association = (*Assoc)(nil)
 
 // newAssoc takes over the socket of an association that is up.
 func newAssoc(conn *socket.Conn, c *Config, v6 bool, out, in uint16, early []notification) (*Assoc, error) {
@@ -99,7 +99,7 @@ func (a *Assoc) PeerAddrs() []netip.AddrPort { return slices.Clone(a.peer) }
 
 // Start has everything handed to r from here on, the first of it EventUp, the last
 // EventDown, also if the association is over already. It is to be called once.
-func (a *Assoc) Start(r sctp.Receiver) {
+func (a *Assoc) Start(r assoc.Receiver) {
 	a.mu.Lock()
 	if a.started {
 		panic("ksctp: an association is started twice")
@@ -112,8 +112,8 @@ func (a *Assoc) Start(r sctp.Receiver) {
 	aborted, err := a.ending, a.err
 	a.mu.Unlock()
 	if aborted {
-		r.Event(sctp.Event{Kind: sctp.EventUp})
-		r.Event(sctp.Event{Kind: sctp.EventDown, Err: err})
+		r.Event(assoc.Event{Kind: assoc.EventUp})
+		r.Event(assoc.Event{Kind: assoc.EventDown, Err: err})
 		return
 	}
 	go a.read()
@@ -130,8 +130,8 @@ func (a *Assoc) MaxMessage() int { return int(a.max.Load()) }
 func (a *Assoc) Done() <-chan struct{} { return a.done }
 
 // Err is why the association ended: nil while it lives and after a shutdown that
-// this end began, sctp.ErrShutdown after one that the peer began, an
-// *sctp.AbortError, sctp.ErrPeerUnreachable, sctp.ErrRestarted.
+// this end began, assoc.ErrShutdown after one that the peer began, an
+// *assoc.AbortError, assoc.ErrPeerUnreachable, assoc.ErrRestarted.
 func (a *Assoc) Err() error {
 	select {
 	case <-a.done:
@@ -173,7 +173,7 @@ func (a *Assoc) Shutdown(ctx context.Context) error {
 func (a *Assoc) Abort(reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.fail(&sctp.AbortError{Local: true, Cause: sctp.Cause{Code: sctp.CauseUserAbort, Info: []byte(reason)}})
+	a.fail(&assoc.AbortError{Local: true, Cause: assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte(reason)}})
 }
 
 // Close is Abort without a reason. It is idempotent and waits for nothing.
@@ -219,7 +219,7 @@ func (a *Assoc) finish(err error) {
 	a.mu.Unlock()
 	a.conn.Close()
 	a.wg.Wait()
-	a.rx.recv.Event(sctp.Event{Kind: sctp.EventDown, Err: err})
+	a.rx.recv.Event(assoc.Event{Kind: assoc.EventDown, Err: err})
 	close(a.done)
 }
 
@@ -233,7 +233,7 @@ func (a *Assoc) wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &sctp.AssocError{Op: op, Remote: a.peer[0], Err: err}
+	return &assoc.Error{Op: op, Remote: a.peer[0], Err: err}
 }
 
 // errClosed is what is left to say about an association that is over.

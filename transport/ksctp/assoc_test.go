@@ -9,8 +9,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
-	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
 var loopback = []netip.Addr{netip.MustParseAddr("127.0.0.1")}
@@ -31,9 +32,9 @@ func TestIndicationIsDemandedByBothEnds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			refused := make(chan error, 1)
-			l := listen(t, ksctp.Config{Local: loopback, Adaptation: c.listen, Refused: func(_ netip.AddrPort, err error) { refused <- err }})
-			a, err := ksctp.Dial(patient(t), ksctp.Config{Adaptation: c.dial}, l.Addr())
-			var wrong *sctp.AdaptationError
+			l := listen(t, ksctp.Config{Params: assoc.Params{Adaptation: c.listen}, Local: loopback, Refused: func(_ netip.AddrPort, err error) { refused <- err }})
+			a, err := ksctp.Dial(patient(t), ksctp.Config{Params: assoc.Params{Adaptation: c.dial}}, l.Addr())
+			var wrong *assoc.AdaptationError
 			if c.dialFails {
 				if err == nil {
 					a.Abort("")
@@ -43,12 +44,12 @@ func TestIndicationIsDemandedByBothEnds(t *testing.T) {
 				}
 			} else {
 				if err == nil { // it may be up for a moment, and only that
-					a.Start(newInbox())
+					a.Start(assoctest.NewInbox())
 					<-a.Done()
 					err = a.Err()
 				}
-				var abort *sctp.AbortError
-				if !errors.As(err, &abort) || abort.Local || abort.Cause.Code != sctp.CauseUserAbort {
+				var abort *assoc.AbortError
+				if !errors.As(err, &abort) || abort.Local || abort.Cause.Code != assoc.CauseUserAbort {
 					t.Errorf("the dialler's end: %v, want an abort by the peer", err)
 				}
 			}
@@ -77,7 +78,7 @@ func TestNobodyListens(t *testing.T) {
 		t.Errorf("accept after close: %v", err)
 	}
 	_, err := ksctp.Dial(patient(t), ksctp.Config{}, at)
-	var failed *sctp.AssocError
+	var failed *assoc.Error
 	if !errors.Is(err, syscall.ECONNREFUSED) || !errors.As(err, &failed) || failed.Remote != at {
 		t.Errorf("dial: %v", err)
 	}
@@ -110,7 +111,7 @@ func TestAddressesThatMakeNoSense(t *testing.T) {
 			return err
 		},
 	} {
-		var failed *sctp.AssocError
+		var failed *assoc.Error
 		if err := f(); !errors.As(err, &failed) {
 			t.Errorf("%s: %v", name, err)
 		} else {
@@ -147,18 +148,18 @@ func TestAbort(t *testing.T) {
 	x.a.Abort("again")
 	<-x.a.Done()
 	<-x.b.Done()
-	var abort *sctp.AbortError
-	if err := x.b.Err(); !errors.As(err, &abort) || abort.Local || abort.Cause.Code != sctp.CauseUserAbort {
+	var abort *assoc.AbortError
+	if err := x.b.Err(); !errors.As(err, &abort) || abort.Local || abort.Cause.Code != assoc.CauseUserAbort {
 		t.Errorf("the peer's end: %v", err)
 	}
 	if err := x.a.Err(); !errors.As(err, &abort) || !abort.Local || !strings.Contains(err.Error(), "no more of this") {
 		t.Errorf("this end: %v", err)
 	}
-	if e := x.rb.waitEvent(t, sctp.EventDown); e.Err != x.b.Err() {
+	if e := x.rb.WaitEvent(t, assoc.EventDown); e.Err != x.b.Err() {
 		t.Errorf("the event says %v, Err %v", e.Err, x.b.Err())
 	}
 	for _, a := range []*ksctp.Assoc{x.a, x.b} {
-		if _, err := a.TrySend([]sctp.Outgoing{one(0, []byte("late"))}); !errors.As(err, &abort) {
+		if _, err := a.TrySend([]assoc.Outgoing{one(0, []byte("late"))}); !errors.As(err, &abort) {
 			t.Errorf("send: %v", err)
 		}
 		if err := a.SendNow(one(0, []byte("late"))); !errors.As(err, &abort) {
@@ -184,7 +185,7 @@ func TestAbort(t *testing.T) {
 // other end may not queue any more.
 func TestShutdownDeliversWhatWasQueued(t *testing.T) {
 	x := connect(t, "127.0.0.1", ksctp.Config{}, ksctp.Config{})
-	x.rb.set(func() { x.rb.quiet = true })
+	x.rb.Set(func() { x.rb.Quiet = true })
 	p := make([]byte, 1400)
 	sent := 0
 	for range 3 { // until the kernel is full
@@ -204,23 +205,23 @@ func TestShutdownDeliversWhatWasQueued(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-x.b.Done()
-	x.rb.waitEvent(t, sctp.EventShutdown)
-	if x.rb.total != sent {
-		t.Errorf("%d of %d messages have arrived", x.rb.total, sent)
+	x.rb.WaitEvent(t, assoc.EventShutdown)
+	if x.rb.Total != sent {
+		t.Errorf("%d of %d messages have arrived", x.rb.Total, sent)
 	}
 	if err := x.a.Err(); err != nil {
 		t.Errorf("this end: %v", err)
 	}
-	if err := x.b.Err(); err != sctp.ErrShutdown {
+	if err := x.b.Err(); err != assoc.ErrShutdown {
 		t.Errorf("the peer's end: %v", err)
 	}
-	if _, err := x.b.TrySend([]sctp.Outgoing{one(0, p)}); !errors.Is(err, sctp.ErrShutdown) {
+	if _, err := x.b.TrySend([]assoc.Outgoing{one(0, p)}); !errors.Is(err, assoc.ErrShutdown) {
 		t.Errorf("send: %v", err)
 	}
 }
 
-func repeat(m sctp.Outgoing, n int) []sctp.Outgoing {
-	ms := make([]sctp.Outgoing, n)
+func repeat(m assoc.Outgoing, n int) []assoc.Outgoing {
+	ms := make([]assoc.Outgoing, n)
 	for i := range ms {
 		ms[i] = m
 	}
@@ -230,7 +231,7 @@ func repeat(m sctp.Outgoing, n int) []sctp.Outgoing {
 // A shutdown that the peer does not go along with becomes an abort.
 func TestShutdownThatTakesTooLong(t *testing.T) {
 	x := connect(t, "127.0.0.1", ksctp.Config{}, ksctp.Config{RecvBuffer: 128 << 10})
-	x.rb.set(func() { x.rb.hold, x.rb.quiet = true, true })
+	x.rb.Set(func() { x.rb.Hold, x.rb.Quiet = true, true })
 	if n, err := x.a.TrySend(repeat(one(0, make([]byte, 1000)), 2000)); err != nil || n < 500 {
 		t.Fatalf("%d sent, %v", n, err)
 	}
@@ -239,15 +240,15 @@ func TestShutdownThatTakesTooLong(t *testing.T) {
 	if err := x.a.Shutdown(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("shut down: %v", err)
 	}
-	var abort *sctp.AbortError
+	var abort *assoc.AbortError
 	<-x.a.Done()
 	if err := x.a.Err(); !errors.As(err, &abort) || !abort.Local {
 		t.Errorf("this end: %v", err)
 	}
-	x.rb.mu.Lock()
-	held := x.rb.held
-	x.rb.hold = false
-	x.rb.mu.Unlock()
+	x.rb.Lock()
+	held := x.rb.Held
+	x.rb.Hold = false
+	x.rb.Unlock()
 	x.b.Release(held)
 	<-x.b.Done()
 	if err := x.b.Err(); !errors.As(err, &abort) || abort.Local {
@@ -272,15 +273,15 @@ func TestAssociationThatIsOverBeforeItIsStarted(t *testing.T) {
 			a.Abort("nor this")
 			<-a.Done()
 		}
-		r := newInbox()
+		r := assoctest.NewInbox()
 		a.Start(r)
 		<-a.Done()
-		r.mu.Lock()
-		var abort *sctp.AbortError
-		if e := r.events; len(e) != 2 || e[0].Kind != sctp.EventUp || e[1].Kind != sctp.EventDown || !errors.As(e[1].Err, &abort) || abort.Local != (ended == "here") {
+		r.Lock()
+		var abort *assoc.AbortError
+		if e := r.Events; len(e) != 2 || e[0].Kind != assoc.EventUp || e[1].Kind != assoc.EventDown || !errors.As(e[1].Err, &abort) || abort.Local != (ended == "here") {
 			t.Errorf("ended %s: events %v", ended, e)
 		}
-		r.mu.Unlock()
+		r.Unlock()
 	}
 }
 
@@ -288,7 +289,7 @@ func TestAssociationThatIsOverBeforeItIsStarted(t *testing.T) {
 // was not accepted, but nothing else.
 func TestListenerHandsOutWhatIsAlive(t *testing.T) {
 	kernel(t)
-	l := listen(t, ksctp.Config{Local: loopback, Backlog: 4})
+	l := listen(t, ksctp.Config{Params: assoc.Params{Backlog: 4}, Local: loopback})
 	dial := func() *ksctp.Assoc {
 		a, err := ksctp.Dial(patient(t), ksctp.Config{}, l.Addr())
 		if err != nil {
@@ -310,13 +311,13 @@ func TestListenerHandsOutWhatIsAlive(t *testing.T) {
 	if err := errors.Join(l.Close(), l.Close()); err != nil {
 		t.Error(err)
 	}
-	r, ra, rb := newInbox(), newInbox(), newInbox()
+	r, ra, rb := assoctest.NewInbox(), assoctest.NewInbox(), assoctest.NewInbox()
 	waits.Start(r)
 	<-waits.Done()
 	kept.Start(ra)
 	b.Start(rb)
 	send(t, kept, one(0, []byte("still here")))
-	rb.waitFor(t, 1)
+	rb.WaitFor(t, 1)
 	b.Close()
 	<-b.Done()
 	<-kept.Done()
@@ -325,12 +326,12 @@ func TestListenerHandsOutWhatIsAlive(t *testing.T) {
 func TestTooManyWaitForAccept(t *testing.T) {
 	kernel(t)
 	refused := make(chan error, 1)
-	l := listen(t, ksctp.Config{Local: loopback, Backlog: 2, Refused: func(_ netip.AddrPort, err error) { refused <- err }})
+	l := listen(t, ksctp.Config{Params: assoc.Params{Backlog: 2}, Local: loopback, Refused: func(_ netip.AddrPort, err error) { refused <- err }})
 	for i := range 3 {
 		a, err := ksctp.Dial(patient(t), ksctp.Config{}, l.Addr())
 		if err == nil {
 			defer a.Close()
-		} else if abort := (*sctp.AbortError)(nil); i < 2 || !errors.As(err, &abort) {
+		} else if abort := (*assoc.AbortError)(nil); i < 2 || !errors.As(err, &abort) {
 			t.Fatal(err) // only the third may be aborted that early
 		}
 	}

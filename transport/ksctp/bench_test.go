@@ -7,8 +7,8 @@ import (
 	lksctp "github.com/ishidawataru/sctp"
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
-	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
 // counter is a Receiver that counts, and tells when it has all.
@@ -17,16 +17,16 @@ type counter struct {
 	all     chan struct{}
 }
 
-func (c *counter) Message(*sctp.Message) bool {
+func (c *counter) Message(*assoc.Message) bool {
 	if c.n.Add(1) == c.want.Load() {
 		c.all <- struct{}{}
 	}
 	return false
 }
-func (c *counter) Event(sctp.Event) {}
-func (c *counter) BatchEnd()        {}
+func (c *counter) Event(assoc.Event) {}
+func (c *counter) BatchEnd()         {}
 
-func pair(b testing.TB, r sctp.Receiver) (x, y *ksctp.Assoc) {
+func pair(b testing.TB, r assoc.Receiver) (x, y *ksctp.Assoc) {
 	b.Helper()
 	kernel(b)
 	l := listen(b, ksctp.Config{Local: loopback})

@@ -7,6 +7,7 @@ import (
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
@@ -98,14 +99,14 @@ func TestConformanceOfOurEndpointInUDPAndTheKernels(t *testing.T) {
 					}
 				}
 				x := &muxes{}
-				cfg := ksctp.Config{Adaptation: sctpadapt.Indication, EncapPort: udpPort, RTOInitial: quick.RTOInitial, RTOMin: quick.RTOMin}
+				cfg := ksctp.Config{Params: assoc.Params{Adaptation: sctpadapt.Indication, RTOInitial: quick.RTOInitial, RTOMin: quick.RTOMin}, EncapPort: udpPort}
 				if dialler == "ours" {
 					cfg.Local, cfg.Port = addrs(hkernel, 1), port
 					l := listenOn(t, hkernel, cfg)
 					e := endpoint(t, hours, nil)
 					_, err := e.Dial(patient(t), netip.AddrPortFrom(hkernel.Addr(), udpPort), sctp.DialConfig{
 						RemotePort: port,
-						Receiver: func(a *sctp.Assoc) sctp.Receiver {
+						Receiver: func(a *sctp.Assoc) assoc.Receiver {
 							x.a = sctpadapt.New(a, sctpadapt.Config{}, true)
 							return x.a
 						},
@@ -121,7 +122,7 @@ func TestConformanceOfOurEndpointInUDPAndTheKernels(t *testing.T) {
 					x.b = sctpadapt.New(b, sctpadapt.Config{}, false)
 					b.Start(x.b)
 				} else {
-					e := endpointOf(t, hours, func(a *sctp.Assoc) sctp.Receiver {
+					e := endpointOf(t, hours, func(a *sctp.Assoc) assoc.Receiver {
 						x.b = sctpadapt.New(a, sctpadapt.Config{}, false)
 						return x.b
 					})

@@ -1,5 +1,5 @@
 // Package ksctp gives the kernel's SCTP (RFC 9260, by the socket API of RFC 6458)
-// the face of an sctp.Association, as DDP needs it (RFC 5043): the Adaptation
+// the face of an assoc.Association, as DDP needs it (RFC 5043): the Adaptation
 // Layer Indication sent and demanded, unordered messages of one DATA chunk each,
 // nothing fragmented, several addresses at each end.
 //

@@ -16,7 +16,7 @@ import (
 	"github.com/mdlayher/socket"
 	"golang.org/x/sys/unix"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // msgNotification is the flag of what is no message of the peer.
@@ -123,7 +123,7 @@ func addrsOf(conn *socket.Conn) (local, peer []netip.AddrPort, err error) {
 
 // Dial makes an association with a peer and waits until it is established. The
 // first of the peer's addresses is where the primary path leads; all of them have
-// the same port. Errors are *sctp.AssocError.
+// the same port. Errors are *assoc.Error.
 func Dial(ctx context.Context, c Config, remotes ...netip.AddrPort) (*Assoc, error) {
 	var first netip.AddrPort
 	if len(remotes) > 0 {
@@ -131,7 +131,7 @@ func Dial(ctx context.Context, c Config, remotes ...netip.AddrPort) (*Assoc, err
 	}
 	a, err := dial(ctx, c, remotes)
 	if err != nil {
-		return nil, &sctp.AssocError{Op: "dial", Remote: first, Err: err}
+		return nil, &assoc.Error{Op: "dial", Remote: first, Err: err}
 	}
 	return a, nil
 }
@@ -140,6 +140,7 @@ func dial(ctx context.Context, c Config, remotes []netip.AddrPort) (*Assoc, erro
 	if len(remotes) == 0 {
 		return nil, errors.New("the peer's address is missing")
 	}
+	c.Params = c.Params.Filled()
 	to := make([]netip.Addr, len(remotes))
 	for i, r := range remotes {
 		if !r.IsValid() || r.Port() == 0 || r.Port() != remotes[0].Port() {
@@ -252,7 +253,7 @@ func demand(conn *socket.Conn, want uint32) (early []notification, err error) {
 		if want == 0 {
 			return early, nil
 		}
-		return nil, &sctp.AdaptationError{Want: want, None: true}
+		return nil, &assoc.AdaptationError{Want: want, None: true}
 	}
 	for {
 		n, flags, err := recvNow(conn, unix.MSG_PEEK)
@@ -276,7 +277,7 @@ func demand(conn *socket.Conn, want uint32) (early []notification, err error) {
 			return nil, err
 		}
 		if want != 0 && got != want {
-			return nil, &sctp.AdaptationError{Want: want, Peer: got}
+			return nil, &assoc.AdaptationError{Want: want, Peer: got}
 		}
 		return early, nil
 	}
@@ -286,7 +287,7 @@ func demand(conn *socket.Conn, want uint32) (early []notification, err error) {
 func handshakeError(err error) error {
 	switch {
 	case errors.Is(err, unix.ETIMEDOUT):
-		return fmt.Errorf("%w: %w", sctp.ErrPeerUnreachable, err)
+		return fmt.Errorf("%w: %w", assoc.ErrPeerUnreachable, err)
 	case errors.Is(err, io.EOF):
 		return errors.New("the association ended during the handshake")
 	}
@@ -301,9 +302,9 @@ func refusedBy(conn *socket.Conn, ch assocChange) error {
 	case err == nil && errno != 0 && cause.Code == 0:
 		return handshakeError(syscall.Errno(errno))
 	case err == nil && errno != 0:
-		return fmt.Errorf("%w: %w", &sctp.AbortError{Cause: cause}, syscall.Errno(errno))
+		return fmt.Errorf("%w: %w", &assoc.AbortError{Cause: cause}, syscall.Errno(errno))
 	}
-	return &sctp.AbortError{Cause: cause}
+	return &assoc.AbortError{Cause: cause}
 }
 
 // abortive says what becomes of an association whose socket is closed: an ABORT, with

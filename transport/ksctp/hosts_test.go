@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
-	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
 const port = 7471
@@ -63,7 +64,7 @@ func between(t *testing.T, a, b *lab.Host, wires int, c ksctp.Config) *ends {
 	t.Helper()
 	ca, cb := c, c
 	ca.Local, cb.Local, cb.Port = addrs(a, wires), addrs(b, wires), port
-	x := &ends{l: listenOn(t, b, cb), ra: newInbox(), rb: newInbox()}
+	x := &ends{l: listenOn(t, b, cb), ra: assoctest.NewInbox(), rb: assoctest.NewInbox()}
 	var err error
 	if x.a, err = dialFrom(t, a, ca, ports(cb.Local)...); err != nil {
 		t.Fatal(err)
@@ -78,10 +79,10 @@ func between(t *testing.T, a, b *lab.Host, wires int, c ksctp.Config) *ends {
 }
 
 // quick has everything noticed within a second or so.
-var quick = ksctp.Config{
+var quick = ksctp.Config{Params: assoc.Params{
 	RTOInitial: 200 * time.Millisecond, RTOMin: 200 * time.Millisecond, RTOMax: 500 * time.Millisecond,
 	Heartbeat: 200 * time.Millisecond, PathMaxRetrans: 2, DeadAfter: time.Hour,
-}
+}}
 
 // RFC 9260 section 8.2: data goes on by the other path when one fails, both ends
 // are told, and are told when it is back.
@@ -104,7 +105,7 @@ func TestPathsFailAndComeBack(t *testing.T) {
 	if ps, err := x.a.Paths(); err != nil || ps[0].State != ksctp.PathUp || ps[1].State != ksctp.PathUp {
 		t.Errorf("paths: %+v, %v", ps, err)
 	}
-	if e := x.rb.waitEvent(t, sctp.EventPathUp); e.Path.Addr() != ha.AddrOn(1) {
+	if e := x.rb.WaitEvent(t, assoc.EventPathUp); e.Path.Addr() != ha.AddrOn(1) {
 		t.Errorf("path up at the listener: %v", e.Path)
 	}
 	sent := 0
@@ -114,30 +115,30 @@ func TestPathsFailAndComeBack(t *testing.T) {
 			send(t, x.a, one(uint16(sent%10), make([]byte, 1000)))
 			sent++
 		}
-		x.rb.waitFor(t, sent)
+		x.rb.WaitFor(t, sent)
 	}
 	some()
 	if err := ha.Sever(t.Context(), 0, true); err != nil {
 		t.Fatal(err)
 	}
 	some()
-	if e := x.ra.waitEvent(t, sctp.EventPathDown); e.Path != ports(addrs(hb, 2))[0] {
+	if e := x.ra.WaitEvent(t, assoc.EventPathDown); e.Path != ports(addrs(hb, 2))[0] {
 		t.Errorf("path down: %v", e.Path)
 	}
-	if e := x.rb.waitEvent(t, sctp.EventPathDown); e.Path.Addr() != ha.AddrOn(0) {
+	if e := x.rb.WaitEvent(t, assoc.EventPathDown); e.Path.Addr() != ha.AddrOn(0) {
 		t.Errorf("path down at the peer: %v", e.Path)
 	}
 	ps, err := x.a.Paths()
 	if err != nil || len(ps) != 2 || ps[0].State != ksctp.PathDown || !ps[0].Primary || ps[1].State != ksctp.PathUp || ps[1].Primary || ps[1].MTU != 1500 || ps[1].Remote != second {
 		t.Errorf("paths: %+v, %v", ps, err)
 	}
-	x.ra.mu.Lock()
-	x.ra.events = nil
-	x.ra.mu.Unlock()
+	x.ra.Lock()
+	x.ra.Events = nil
+	x.ra.Unlock()
 	if err := ha.Sever(t.Context(), 0, false); err != nil {
 		t.Fatal(err)
 	}
-	if e := x.ra.waitEvent(t, sctp.EventPathUp); e.Path != ports(addrs(hb, 2))[0] {
+	if e := x.ra.WaitEvent(t, assoc.EventPathUp); e.Path != ports(addrs(hb, 2))[0] {
 		t.Errorf("path up: %v", e.Path)
 	}
 	if err := x.a.SetPrimary(second); err != nil {
@@ -168,15 +169,15 @@ func TestDeathByTheClock(t *testing.T) {
 	cut(true)
 	send(t, x.a, repeat(one(0, make([]byte, 1000)), 10)...)
 	x.a.Hurry(time.Second)
-	x.ra.waitEvent(t, sctp.EventPathDown)
+	x.ra.WaitEvent(t, assoc.EventPathDown)
 	if n, err := x.a.Outq(); err != nil || n != 10000 {
 		t.Errorf("%d bytes are not acknowledged, want 10000; %v", n, err)
 	}
 	cut(false)
 	x.a.Kick()
-	x.ra.waitEvent(t, sctp.EventPathUp)
+	x.ra.WaitEvent(t, assoc.EventPathUp)
 	x.a.Hurry(0)
-	x.rb.waitFor(t, 10)
+	x.rb.WaitFor(t, 10)
 	if s := x.a.Stats(); s.Retransmits == 0 {
 		t.Errorf("nothing was sent again: %+v", s)
 	}
@@ -184,7 +185,7 @@ func TestDeathByTheClock(t *testing.T) {
 	<-x.a.Done()
 	<-x.b.Done()
 	for _, a := range []*ksctp.Assoc{x.a, x.b} {
-		if err := a.Err(); !errors.Is(err, sctp.ErrPeerUnreachable) {
+		if err := a.Err(); !errors.Is(err, assoc.ErrPeerUnreachable) {
 			t.Errorf("the association ended: %v", err)
 		}
 	}
@@ -205,7 +206,7 @@ func TestDeathByTheClockWithAPathThatNeverWorked(t *testing.T) {
 	<-x.b.Done()
 	<-x.a.Done()
 	for _, a := range []*ksctp.Assoc{x.a, x.b} {
-		if err := a.Err(); !errors.Is(err, sctp.ErrPeerUnreachable) {
+		if err := a.Err(); !errors.Is(err, assoc.ErrPeerUnreachable) {
 			t.Errorf("the association ended: %v", err)
 		}
 	}
@@ -223,11 +224,11 @@ func TestDeathByRetransmissions(t *testing.T) {
 	}
 	send(t, x.a, one(0, []byte("into the void")))
 	<-x.a.Done()
-	if err := x.a.Err(); !errors.Is(err, sctp.ErrPeerUnreachable) {
+	if err := x.a.Err(); !errors.Is(err, assoc.ErrPeerUnreachable) {
 		t.Errorf("the association ended: %v", err)
 	}
 	c.Local = nil
-	if _, err := dialFrom(t, ha, c, netip.AddrPortFrom(hb.Addr(), port)); !errors.Is(err, sctp.ErrPeerUnreachable) {
+	if _, err := dialFrom(t, ha, c, netip.AddrPortFrom(hb.Addr(), port)); !errors.Is(err, assoc.ErrPeerUnreachable) {
 		t.Errorf("dial: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -246,7 +247,7 @@ func TestDeathByRetransmissions(t *testing.T) {
 func TestWhatIsSentInVainIsCounted(t *testing.T) {
 	ha, hb := hosts(t, 1)
 	x := between(t, ha, hb, 1, quick)
-	until := func(what string, ok func(sctp.Stats) bool) {
+	until := func(what string, ok func(assoc.Stats) bool) {
 		t.Helper()
 		tick := time.NewTicker(50 * time.Millisecond)
 		defer tick.Stop()
@@ -263,12 +264,12 @@ func TestWhatIsSentInVainIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	send(t, x.a, one(0, []byte("into the void")))
-	until("it was sent three times in vain", func(s sctp.Stats) bool { return s.Unanswered >= 3 })
+	until("it was sent three times in vain", func(s assoc.Stats) bool { return s.Unanswered >= 3 })
 	if err := ha.Sever(t.Context(), 0, false); err != nil {
 		t.Fatal(err)
 	}
-	x.rb.waitFor(t, 1)
-	until("it is answered", func(s sctp.Stats) bool { return s.Unanswered == 0 })
+	x.rb.WaitFor(t, 1)
+	until("it is answered", func(s assoc.Stats) bool { return s.Unanswered == 0 })
 }
 
 // RFC 9260 section 5.2: a peer that has lost the association sets it up anew, with
@@ -298,16 +299,16 @@ func TestRestartByThePeer(t *testing.T) {
 	}
 	a, err := again()
 	if err == nil { // the handshake may be over before the abort comes
-		a.Start(newInbox())
+		a.Start(assoctest.NewInbox())
 		<-a.Done()
 		err = a.Err()
 	}
-	var abort *sctp.AbortError
+	var abort *assoc.AbortError
 	if !errors.As(err, &abort) || abort.Local {
 		t.Errorf("the new association: %v", err)
 	}
 	<-x.b.Done()
-	if err := x.b.Err(); err != sctp.ErrRestarted {
+	if err := x.b.Err(); err != assoc.ErrRestarted {
 		t.Errorf("the old association: %v", err)
 	}
 	if a, err = again(); err != nil {
@@ -317,11 +318,11 @@ func TestRestartByThePeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newInbox()
+	r := assoctest.NewInbox()
 	b.Start(r)
-	a.Start(newInbox())
+	a.Start(assoctest.NewInbox())
 	send(t, a, one(0, []byte("hello again")))
-	r.waitFor(t, 1)
+	r.WaitFor(t, 1)
 	b.Close()
 	<-b.Done()
 }
@@ -346,26 +347,26 @@ func TestPathMTUChanges(t *testing.T) {
 	long := make([]byte, at1500)
 	got := 0
 	// The kernel learns it when it sends the first packet that is too long.
-	for err := error(nil); !errors.Is(err, sctp.ErrTooLong); {
+	for err := error(nil); !errors.Is(err, assoc.ErrTooLong); {
 		if err = x.a.Wait(patient(t)); err != nil {
 			t.Fatal(err)
 		}
 		var n int
-		if n, err = x.a.TrySend([]sctp.Outgoing{one(0, long)}); err != nil && !errors.Is(err, sctp.ErrTooLong) {
+		if n, err = x.a.TrySend([]assoc.Outgoing{one(0, long)}); err != nil && !errors.Is(err, assoc.ErrTooLong) {
 			t.Fatal(err)
 		}
 		if got += n; got > 5000 {
 			t.Fatal("5000 messages do not teach the kernel the path's MTU")
 		}
-		x.rb.waitFor(t, got)
+		x.rb.WaitFor(t, got)
 	}
 	at1300 := x.a.MaxMessage()
 	if at1300 < 1240 || at1300 > 1300-20-12-16 {
 		t.Errorf("a message may have %d bytes with an MTU of 1300", at1300)
 	}
 	send(t, x.a, one(0, long[:at1300]))
-	x.rb.waitFor(t, got+1)
-	for _, m := range x.rb.got {
+	x.rb.WaitFor(t, got+1)
+	for _, m := range x.rb.Got {
 		if !m.Flags.Whole() {
 			t.Fatalf("a fragment: %v", m.Flags)
 		}
@@ -382,15 +383,15 @@ func TestMessagesOverABadWire(t *testing.T) {
 		}
 	}
 	seen := make(map[byte]int)
-	x.rb.set(func() {
-		x.rb.on = func(m *sctp.Message) { seen[m.Payload[0]]++ }
-		x.rb.quiet = true
+	x.rb.Set(func() {
+		x.rb.On = func(m *assoc.Message) { seen[m.Payload[0]]++ }
+		x.rb.Quiet = true
 	})
 	const n = 2000
 	for i := range n {
 		send(t, x.a, one(uint16(i%7), []byte{byte(i % 200)}, make([]byte, 999)))
 	}
-	x.rb.waitFor(t, n)
+	x.rb.WaitFor(t, n)
 	s := x.a.Stats()
 	if err := x.a.Shutdown(patient(t)); err != nil {
 		t.Fatal(err)

@@ -8,8 +8,9 @@ import (
 	lksctp "github.com/ishidawataru/sctp"
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
-	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
 // plainPeer is a socket whose user does what RFC 5043 forbids. It gives DDP's
@@ -48,42 +49,42 @@ func sendInfo(fd int, stream, flags uint16, ppid uint32, p []byte) error {
 // ends what RFC 5043 says. The association and its other streams go on.
 func TestIllegalMessagesAreSeenAsSuch(t *testing.T) {
 	kernel(t)
-	l := listen(t, ksctp.Config{Local: loopback, Adaptation: 1, Streams: 10})
+	l := listen(t, ksctp.Config{Params: assoc.Params{Adaptation: 1, Streams: 10}, Local: loopback})
 	fd := plainPeer(t, l.Addr())
 	a, err := l.Accept(patient(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { a.Close(); <-a.Done() })
-	r := newInbox()
+	r := assoctest.NewInbox()
 	a.Start(r)
 	const unordered = 1
-	whole := sctp.Begin | sctp.End
+	whole := assoc.Begin | assoc.End
 	for came, m := range []struct {
 		stream, flags uint16
 		ppid          uint32
 		size          int
-		want          sctp.Flags
+		want          assoc.Flags
 	}{
-		{0, unordered, 16, 100, whole | sctp.Unordered},
+		{0, unordered, 16, 100, whole | assoc.Unordered},
 		{1, 0, 16, 100, whole},
 		{1, 0, 17, 100, whole},
-		{2, unordered, 4711, 100, whole | sctp.Unordered},
-		{3, unordered, 16, 1, whole | sctp.Unordered},
-		{9, unordered, 16, a.MaxMessage(), whole | sctp.Unordered},
+		{2, unordered, 4711, 100, whole | assoc.Unordered},
+		{3, unordered, 16, 1, whole | assoc.Unordered},
+		{9, unordered, 16, a.MaxMessage(), whole | assoc.Unordered},
 	} {
 		if err := sendInfo(fd, m.stream, m.flags, m.ppid, make([]byte, m.size)); err != nil {
 			t.Fatal(err)
 		}
-		r.waitFor(t, came+1)
-		var got sctp.Message
-		r.set(func() { got = r.got[came] })
+		r.WaitFor(t, came+1)
+		var got assoc.Message
+		r.Set(func() { got = r.Got[came] })
 		if got.Flags != m.want || got.Stream != m.stream || got.PPID != m.ppid || len(got.Payload) != m.size {
 			t.Errorf("%+v came as stream %d, flags %v, PPID %d, %d bytes", m, got.Stream, got.Flags, got.PPID, len(got.Payload))
 		}
 	}
-	if ordered := r.got[2]; ordered.SSN != r.got[1].SSN+1 || ordered.TSN != r.got[1].TSN+1 {
-		t.Errorf("the numbers of two ordered messages: %d, %d and TSNs %d, %d", r.got[1].SSN, ordered.SSN, r.got[1].TSN, ordered.TSN)
+	if ordered := r.Got[2]; ordered.SSN != r.Got[1].SSN+1 || ordered.TSN != r.Got[1].TSN+1 {
+		t.Errorf("the numbers of two ordered messages: %d, %d and TSNs %d, %d", r.Got[1].SSN, ordered.SSN, r.Got[1].TSN, ordered.TSN)
 	}
 	send(t, a, one(5, []byte("and the other way")))
 	p := make([]byte, 100)
@@ -96,7 +97,7 @@ func TestIllegalMessagesAreSeenAsSuch(t *testing.T) {
 // together, which a message longer than the receive window makes sure of.
 func TestFragmentsAreSeenAsSuch(t *testing.T) {
 	ha, hb := hosts(t, 1)
-	l := listenOn(t, hb, ksctp.Config{Local: addrs(hb, 1), Port: port, Adaptation: 1, RecvBuffer: 128 << 10})
+	l := listenOn(t, hb, ksctp.Config{Params: assoc.Params{Adaptation: 1}, Local: addrs(hb, 1), Port: port, RecvBuffer: 128 << 10})
 	var fd int
 	if err := ha.Do(func() error { fd = plainPeer(t, l.Addr()); return nil }); err != nil {
 		t.Fatal(err)
@@ -106,8 +107,8 @@ func TestFragmentsAreSeenAsSuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { a.Close(); <-a.Done() })
-	r, bytes := newInbox(), 0
-	r.on = func(m *sctp.Message) { bytes += len(m.Payload) }
+	r, bytes := assoctest.NewInbox(), 0
+	r.On = func(m *assoc.Message) { bytes += len(m.Payload) }
 	a.Start(r)
 	sent := make(chan error, 1)
 	go func() {
@@ -120,19 +121,19 @@ func TestFragmentsAreSeenAsSuch(t *testing.T) {
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
-	r.wait(t, "all of it", func() bool { return bytes == 180<<10+5 })
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	first, last := r.got[0], r.got[len(r.got)-2]
-	if len(r.got) < 3 || first.Flags&(sctp.Begin|sctp.End) != sctp.Begin || last.Flags&(sctp.Begin|sctp.End) != sctp.End {
-		t.Errorf("%d pieces, the first with flags %v, the last with %v", len(r.got), first.Flags, last.Flags)
+	r.Wait(t, "all of it", func() bool { return bytes == 180<<10+5 })
+	r.Lock()
+	defer r.Unlock()
+	first, last := r.Got[0], r.Got[len(r.Got)-2]
+	if len(r.Got) < 3 || first.Flags&(assoc.Begin|assoc.End) != assoc.Begin || last.Flags&(assoc.Begin|assoc.End) != assoc.End {
+		t.Errorf("%d pieces, the first with flags %v, the last with %v", len(r.Got), first.Flags, last.Flags)
 	}
-	for _, m := range r.got[1 : len(r.got)-2] {
-		if m.Flags&(sctp.Begin|sctp.End) != 0 {
+	for _, m := range r.Got[1 : len(r.Got)-2] {
+		if m.Flags&(assoc.Begin|assoc.End) != 0 {
 			t.Errorf("a piece in between has flags %v", m.Flags)
 		}
 	}
-	if m := r.got[len(r.got)-1]; !m.Flags.Whole() || m.Stream != 2 {
+	if m := r.Got[len(r.Got)-1]; !m.Flags.Whole() || m.Stream != 2 {
 		t.Errorf("the message behind it: stream %d, flags %v", m.Stream, m.Flags)
 	}
 }

@@ -3,13 +3,6 @@ package ksctp
 import "time"
 
 const (
-	// DefaultStreams is how many streams are asked for and allowed, each way, as in
-	// package sctp.
-	DefaultStreams = 1024
-
-	// defaultBuffer is what the kernel is asked to buffer each way, in bytes: the
-	// bandwidth-delay product of 10 Gbit/s and 3 ms.
-	defaultBuffer = 4 << 20
 	// minBuffer is two of the longest messages, in bytes.
 	minBuffer = 128 << 10
 	// maxBuffer bounds Config.SendBuffer. The kernel doubles the number and charges
@@ -19,11 +12,6 @@ const (
 	// minCharge is less than what the kernel charges the send buffer for a message
 	// besides its bytes: struct sk_buff, struct skb_shared_info, struct sctp_chunk.
 	minCharge = 576
-
-	// reserve is how many bytes SendNow may queue while the kernel takes nothing,
-	// and messageOverhead what each message counts besides its bytes.
-	reserve         = 1 << 20
-	messageOverhead = 64
 
 	// batchLen and batchBufs are how many messages, and buffers, one sendmmsg takes.
 	batchLen  = 32
@@ -39,22 +27,6 @@ const (
 	// kernel gives no list that is longer than asked for.
 	maxAddrs = 128
 
-	// DefaultBacklog bounds the associations that wait for Accept.
-	DefaultBacklog = 128
-
-	// The parameters of RFC 9260 section 16, as package sctp has them. The kernel
-	// does not go below its own RTO.Min and SACK.Delay unless it is told.
-	defaultRTOInitial      = time.Second
-	defaultRTOMin          = 250 * time.Millisecond
-	defaultRTOMax          = 60 * time.Second
-	defaultAssocMaxRetrans = 10
-	defaultPathMaxRetrans  = 5
-	defaultMaxInitRetrans  = 8
-	defaultHeartbeat       = 30 * time.Second
-
-	// sackDelay is SACK.Delay.
-	sackDelay = 100 * time.Millisecond
-
 	// An association is looked at after lookEvery, and found stuck after stuckLooks at
 	// which nothing was acknowledged: 15 to 20 s. The timeouts of a path that loses
 	// much, at most 3 s each, do not come to that.
@@ -65,9 +37,6 @@ const (
 	// for narrow. maxNarrow is how many are remembered.
 	narrowFor = 10 * time.Minute
 	maxNarrow = 1024
-
-	// maxReason is how many bytes of an error cause's information are kept.
-	maxReason = 256
 
 	// refreshEvery is how old the message size may be that is known of the path.
 	// A size that has become too long is found at once, by EMSGSIZE.

@@ -14,7 +14,7 @@ import (
 	"github.com/mdlayher/socket"
 	"golang.org/x/sys/unix"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // Listener awaits associations that peers set up. The kernel answers INITs by
@@ -32,15 +32,16 @@ type Listener struct {
 }
 
 // Listen awaits associations at c.Port of all addresses of c.Local. The error is
-// an *sctp.AssocError.
+// an *assoc.Error.
 func Listen(_ context.Context, c Config) (*Listener, error) {
-	l := &Listener{c: c, accepted: make(chan *Assoc, or(c.Backlog, DefaultBacklog)), closed: make(chan struct{})}
+	c.Params = c.Params.Filled()
+	l := &Listener{c: c, accepted: make(chan *Assoc, c.Backlog), closed: make(chan struct{})}
 	if err := l.listen(); err != nil {
 		at := netip.AddrPort{}
 		if len(c.Local) > 0 {
 			at = netip.AddrPortFrom(c.Local[0], c.Port)
 		}
-		return nil, &sctp.AssocError{Op: "listen at", Remote: at, Err: err}
+		return nil, &assoc.Error{Op: "listen at", Remote: at, Err: err}
 	}
 	l.wg.Go(l.acceptAll)
 	return l, nil
@@ -57,7 +58,7 @@ func (l *Listener) listen() (err error) {
 	if l.conn, l.v6, err = open(&l.c, local); err != nil {
 		return err
 	}
-	if err = l.conn.Listen(or(l.c.Backlog, DefaultBacklog)); err == nil {
+	if err = l.conn.Listen(l.c.Backlog); err == nil {
 		l.addrs, err = boundTo(l.conn)
 	}
 	if err != nil {

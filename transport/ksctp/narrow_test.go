@@ -33,7 +33,7 @@ func TestPathThatDropsLongPackets(t *testing.T) {
 	x.l.Close()
 	y := between(t, ha, hb, 1, c)
 	send(t, y.a, repeat(one(0, long[:y.a.MaxMessage()]), 100)...)
-	y.rb.waitFor(t, 100)
+	y.rb.WaitFor(t, 100)
 	if s := y.a.Stats(); s.PathMTU != 1200 || s.LostMTU != 1500 {
 		t.Errorf("the path carries %d and loses %d", s.PathMTU, s.LostMTU)
 	}
@@ -51,10 +51,10 @@ func TestOutageAndClosedWindowEndNothing(t *testing.T) {
 			func(*ends) error { return ha.Sever(t.Context(), 0, false) },
 		},
 		"a closed window": {
-			func(x *ends) error { x.rb.set(func() { x.rb.hold, x.rb.quiet = true, true }); return nil },
+			func(x *ends) error { x.rb.Set(func() { x.rb.Hold, x.rb.Quiet = true, true }); return nil },
 			func(x *ends) error {
 				var n int
-				x.rb.set(func() { x.rb.hold, n, x.rb.held = false, x.rb.held, 0 })
+				x.rb.Set(func() { x.rb.Hold, n, x.rb.Held = false, x.rb.Held, 0 })
 				x.b.Release(n)
 				return nil
 			},
@@ -82,7 +82,7 @@ func TestOutageAndClosedWindowEndNothing(t *testing.T) {
 			if err := tc.on(x); err != nil {
 				t.Fatal(err)
 			}
-			x.rb.waitFor(t, sent)
+			x.rb.WaitFor(t, sent)
 			if s := x.a.Stats(); s.LostMTU != 0 {
 				t.Errorf("packets of %d bytes get lost", s.LostMTU)
 			}

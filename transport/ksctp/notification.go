@@ -8,7 +8,7 @@ import (
 
 	lksctp "github.com/ishidawataru/sctp"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // notification is one of the kernel's (RFC 6458 section 6.1), as it stands in
@@ -48,7 +48,7 @@ const (
 // assocChange is struct sctp_assoc_change.
 type assocChange struct {
 	state   uint16
-	cause   sctp.CauseCode
+	cause   assoc.CauseCode
 	out, in uint16
 	info    []byte // error causes of an ABORT that came
 }
@@ -59,7 +59,7 @@ func (n notification) assocChange() (c assocChange, err error) {
 	}
 	return assocChange{
 		state: native.Uint16(n[8:]),
-		cause: sctp.CauseCode(binary.BigEndian.Uint16(n[10:])),
+		cause: assoc.CauseCode(binary.BigEndian.Uint16(n[10:])),
 		out:   native.Uint16(n[12:]),
 		in:    native.Uint16(n[14:]),
 		info:  n[20:],
@@ -67,15 +67,15 @@ func (n notification) assocChange() (c assocChange, err error) {
 }
 
 // abortCause is the cause that the peer has given for its ABORT.
-func (c assocChange) abortCause() sctp.Cause {
-	k := sctp.Cause{Code: c.cause}
+func (c assocChange) abortCause() assoc.Cause {
+	k := assoc.Cause{Code: c.cause}
 	if len(c.info) < 4 {
 		return k
 	}
-	k.Code = sctp.CauseCode(binary.BigEndian.Uint16(c.info))
+	k.Code = assoc.CauseCode(binary.BigEndian.Uint16(c.info))
 	n := int(binary.BigEndian.Uint16(c.info[2:]))
 	if n > 4 && n <= len(c.info) {
-		k.Info = append([]byte(nil), c.info[4:min(n, 4+maxReason)]...)
+		k.Info = append([]byte(nil), c.info[4:min(n, 4+assoc.MaxCauseInfo)]...)
 	}
 	return k
 }
@@ -98,13 +98,13 @@ func (n notification) pathChange() (addr netip.AddrPort, state uint32, err error
 }
 
 // remoteError is struct sctp_remote_error: the cause of an ERROR chunk.
-func (n notification) remoteError() (sctp.Cause, error) {
+func (n notification) remoteError() (assoc.Cause, error) {
 	if len(n) < 16 {
-		return sctp.Cause{}, fmt.Errorf("remote error: %w", errShort)
+		return assoc.Cause{}, fmt.Errorf("remote error: %w", errShort)
 	}
-	k := sctp.Cause{Code: sctp.CauseCode(binary.BigEndian.Uint16(n[8:]))}
+	k := assoc.Cause{Code: assoc.CauseCode(binary.BigEndian.Uint16(n[8:]))}
 	if info := n[16:]; len(info) > 0 {
-		k.Info = append([]byte(nil), info[:min(len(info), maxReason)]...)
+		k.Info = append([]byte(nil), info[:min(len(info), assoc.MaxCauseInfo)]...)
 	}
 	return k, nil
 }

@@ -11,6 +11,8 @@ import (
 
 	lksctp "github.com/ishidawataru/sctp"
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // Socket options of linux/sctp.h that the library does not name.
@@ -50,18 +52,13 @@ func ms(d time.Duration) uint32 { return uint32(max(d/time.Millisecond, 1)) }
 // prepare sets all that has to be set before the handshake.
 func prepare(fd int, c *Config) error {
 	send, recv := c.buffers()
-	streams := or(c.Streams, DefaultStreams)
-	rtoMin := or(c.RTOMin, defaultRTOMin)
-	rtoInitial := max(or(c.RTOInitial, defaultRTOInitial), rtoMin)
-	rtoMax := max(or(c.RTOMax, defaultRTOMax), rtoInitial)
+	init := native.AppendUint16(nil, c.Streams)
+	init = native.AppendUint16(init, c.Streams)
+	init = native.AppendUint16(init, uint16(min(c.MaxInitRetrans, 1<<16-1)))
+	init = native.AppendUint16(init, uint16(min(ms(c.RTOMax), 1<<16-1)))
 
-	init := native.AppendUint16(nil, streams)
-	init = native.AppendUint16(init, streams)
-	init = native.AppendUint16(init, uint16(min(or(c.MaxInitRetrans, defaultMaxInitRetrans), 1<<16-1)))
-	init = native.AppendUint16(init, uint16(min(ms(rtoMax), 1<<16-1)))
-
-	assoc := make([]byte, 20) // struct sctp_assocparams
-	native.PutUint16(assoc[4:], uint16(c.assocMaxRetrans()))
+	params := make([]byte, 20) // struct sctp_assocparams
+	native.PutUint16(params[4:], uint16(c.assocMaxRetrans()))
 
 	events := []byte{
 		0: 0, // data: SCTP_RECVRCVINFO gives more
@@ -81,8 +78,8 @@ func prepare(fd int, c *Config) error {
 		may  bool // the kernel need not have it
 	}{
 		{"SCTP_INITMSG", lksctp.SCTP_INITMSG, init, false},
-		{"SCTP_RTOINFO", lksctp.SCTP_RTOINFO, rtoInfo(rtoInitial, rtoMin, rtoMax), false},
-		{"SCTP_ASSOCINFO", lksctp.SCTP_ASSOCINFO, assoc, false},
+		{"SCTP_RTOINFO", lksctp.SCTP_RTOINFO, rtoInfo(c.RTOInitial, c.RTOMin, c.RTOMax), false},
+		{"SCTP_ASSOCINFO", lksctp.SCTP_ASSOCINFO, params, false},
 		{"SCTP_PEER_ADDR_PARAMS", lksctp.SCTP_PEER_ADDR_PARAMS, pathParams(c), false},
 		{"SCTP_ADAPTATION_LAYER", lksctp.SCTP_ADAPTATION_LAYER, native.AppendUint32(nil, c.Adaptation), false},
 		{"SCTP_NODELAY", lksctp.SCTP_NODELAY, native.AppendUint32(nil, 1), false},
@@ -158,10 +155,10 @@ func pathParams(c *Config) []byte {
 	if c.Heartbeat < 0 {
 		flags = flags&^sppHeartbeat | sppNoHeartbeat
 	} else {
-		native.PutUint32(v, ms(or(c.Heartbeat, defaultHeartbeat)))
+		native.PutUint32(v, ms(c.Heartbeat))
 	}
-	native.PutUint16(v[4:], uint16(min(or(c.PathMaxRetrans, defaultPathMaxRetrans), 1<<16-1)))
-	native.PutUint32(v[10:], ms(sackDelay))
+	native.PutUint16(v[4:], uint16(min(c.PathMaxRetrans, 1<<16-1)))
+	native.PutUint32(v[10:], ms(assoc.SACKDelay))
 	native.PutUint32(v[14:], flags)
 	return b
 }

@@ -11,7 +11,7 @@ import (
 	lksctp "github.com/ishidawataru/sctp"
 	"golang.org/x/sys/unix"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 const (
@@ -153,15 +153,15 @@ func (a *Assoc) SetPrimary(peer netip.AddrPort) error {
 // pathChanged tells the Receiver of a path that fails or answers again, and starts
 // the clock of Config.DeadAfter when none is left that works.
 func (a *Assoc) pathChanged(path netip.AddrPort, state uint32) {
-	var kind sctp.EventKind
+	var kind assoc.EventKind
 	switch state {
 	case pathUnreachable:
-		kind = sctp.EventPathDown
+		kind = assoc.EventPathDown
 		if a.c.DeadAfter > 0 && !a.anyPath() {
 			a.startDying()
 		}
 	case pathAvailable, pathConfirmed:
-		kind = sctp.EventPathUp
+		kind = assoc.EventPathUp
 		a.mu.Lock()
 		a.ups++
 		if a.death != nil {
@@ -177,7 +177,7 @@ func (a *Assoc) pathChanged(path netip.AddrPort, state uint32) {
 		}
 	}
 	if kind != 0 {
-		a.rx.recv.Event(sctp.Event{Kind: kind, Path: path})
+		a.rx.recv.Event(assoc.Event{Kind: kind, Path: path})
 	}
 }
 
@@ -201,7 +201,7 @@ func (a *Assoc) die() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.death != nil {
-		a.fail(fmt.Errorf("%w for %v", sctp.ErrPeerUnreachable, a.c.DeadAfter))
+		a.fail(fmt.Errorf("%w for %v", assoc.ErrPeerUnreachable, a.c.DeadAfter))
 	}
 }
 
@@ -225,15 +225,13 @@ func (a *Assoc) Kick() (stuck bool) {
 // Hurry bounds the retransmission timeout as long as the path is known to be away,
 // by 250 ms at least. The kernel follows with its next timeout. 0 ends that.
 func (a *Assoc) Hurry(rtoMax time.Duration) {
-	least := or(a.c.RTOMin, defaultRTOMin)
-	most := max(or(a.c.RTOMax, defaultRTOMax), least, or(a.c.RTOInitial, defaultRTOInitial))
-	initial := or(a.c.RTOInitial, defaultRTOInitial)
+	initial, most := a.c.RTOInitial, a.c.RTOMax
 	if rtoMax > 0 {
-		most = max(hurryMin, least)
+		most = max(hurryMin, a.c.RTOMin)
 		initial = most
 	}
 	_ = control(a.conn, func(fd int) error {
-		return setOption(fd, lksctp.SCTP_RTOINFO, rtoInfo(initial, least, most))
+		return setOption(fd, lksctp.SCTP_RTOINFO, rtoInfo(initial, a.c.RTOMin, most))
 	})
 }
 
@@ -270,7 +268,7 @@ func (v *vain) look(packets, again uint64) (heard bool, times int) {
 // Stats are counts of the association since it began, as far as the kernel has
 // them. That packets without messages have come, Silent knows from the Stats before,
 // and so does Unanswered of what was sent again.
-func (a *Assoc) Stats() sctp.Stats {
+func (a *Assoc) Stats() assoc.Stats {
 	var b [statsLen]byte
 	_ = control(a.conn, func(fd int) error {
 		_, err := getOption(fd, unix.IPPROTO_SCTP, optAssocStats, b[:])
@@ -282,7 +280,7 @@ func (a *Assoc) Stats() sctp.Stats {
 	if heard { // heartbeats, for instance
 		a.heard.Store(now)
 	}
-	s := sctp.Stats{
+	s := assoc.Stats{
 		SacksIn: at(1), SacksOut: at(2),
 		PacketsOut: at(3), PacketsIn: at(4),
 		Retransmits: at(5),

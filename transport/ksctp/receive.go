@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // Of struct sctp_rcvinfo (RFC 6458 section 5.3.5).
@@ -24,7 +24,7 @@ const (
 // receiving is the receiving half, of the goroutine that reads, but what is
 // atomic.
 type receiving struct {
-	recv    sctp.Receiver
+	recv    assoc.Receiver
 	window  int64         // bytes that the Receiver may hold
 	held    atomic.Int64  // bytes that it holds
 	hasty   atomic.Bool   // the association is going down: read on whatever is held
@@ -35,7 +35,7 @@ type receiving struct {
 
 	batches sync.Pool // *recvBatch
 	batch   *recvBatch
-	msg     sctp.Message // that is handed over
+	msg     assoc.Message // that is handed over
 	n       int
 	err     error
 	take    func(fd uintptr) bool // reads a batch; made once
@@ -121,7 +121,7 @@ func (a *Assoc) Release(n int) {
 // read hands everything over until the association ends.
 func (a *Assoc) read() {
 	r := &a.rx
-	r.recv.Event(sctp.Event{Kind: sctp.EventUp})
+	r.recv.Event(assoc.Event{Kind: assoc.EventUp})
 	for _, n := range a.early {
 		a.notified(n)
 	}
@@ -194,21 +194,21 @@ func (a *Assoc) handOver() (end error) {
 func (a *Assoc) message(p, ctl []byte, flags int32) {
 	r := &a.rx
 	m := &r.msg
-	*m = sctp.Message{Payload: p, Flags: sctp.Begin | sctp.End}
+	*m = assoc.Message{Payload: p, Flags: assoc.Begin | assoc.End}
 	if info, ok := rcvinfo(ctl); ok {
 		m.Stream = native.Uint16(info)
 		m.SSN = native.Uint16(info[2:])
 		if native.Uint16(info[4:])&flagUnordered != 0 {
-			m.Flags |= sctp.Unordered
+			m.Flags |= assoc.Unordered
 		}
 		m.PPID = binary.BigEndian.Uint32(info[8:])
 		m.TSN = native.Uint32(info[12:])
 	}
 	if r.partial {
-		m.Flags &^= sctp.Begin
+		m.Flags &^= assoc.Begin
 	}
 	if r.partial = flags&unix.MSG_EOR == 0; r.partial {
-		m.Flags &^= sctp.End
+		m.Flags &^= assoc.End
 	}
 	if r.recv.Message(m) {
 		r.held.Add(int64(len(p)))
@@ -234,7 +234,7 @@ func rcvinfo(ctl []byte) (info []byte, ok bool) {
 
 // notified acts on a notification. An error says that the association is over.
 func (a *Assoc) notified(n notification) (over error) {
-	event := func(e sctp.Event) { a.rx.recv.Event(e) }
+	event := func(e assoc.Event) { a.rx.recv.Event(e) }
 	switch n.kind() {
 	case noteAssocChange:
 		ch, err := n.assocChange()
@@ -248,7 +248,7 @@ func (a *Assoc) notified(n notification) (over error) {
 		}
 	case noteRemoteError:
 		if cause, err := n.remoteError(); err == nil {
-			event(sctp.Event{Kind: sctp.EventPeerError, Cause: cause})
+			event(assoc.Event{Kind: assoc.EventPeerError, Cause: cause})
 		}
 	case noteShutdown:
 		a.mu.Lock()
@@ -257,7 +257,7 @@ func (a *Assoc) notified(n notification) (over error) {
 		a.room.Broadcast()
 		a.mu.Unlock()
 		if !ours {
-			event(sctp.Event{Kind: sctp.EventShutdown})
+			event(assoc.Event{Kind: assoc.EventShutdown})
 		}
 	case notePartialDelivery:
 		a.rx.partial = false // what was begun is not gone on with
@@ -277,12 +277,12 @@ func (a *Assoc) changed(ch assocChange) (over error) {
 		if ours {
 			return errOrderly
 		}
-		return sctp.ErrShutdown
+		return assoc.ErrShutdown
 	case restart:
 		a.mu.Lock()
-		a.fail(sctp.ErrRestarted)
+		a.fail(assoc.ErrRestarted)
 		a.mu.Unlock()
-		return sctp.ErrRestarted
+		return assoc.ErrRestarted
 	case commLost, cannotStart:
 		n, _ := a.conn.GetsockoptInt(unix.SOL_SOCKET, unix.SO_ERROR)
 		a.reported(unix.Errno(n))
@@ -313,13 +313,13 @@ func lost(ch assocChange, errno unix.Errno) error {
 	cause := ch.abortCause()
 	switch {
 	case errno == unix.ETIMEDOUT:
-		return fmt.Errorf("%w: %w", sctp.ErrPeerUnreachable, errno)
+		return fmt.Errorf("%w: %w", assoc.ErrPeerUnreachable, errno)
 	case errno == unix.ECONNABORTED: // by this end's kernel
-		return &sctp.AbortError{Local: true, Cause: cause}
+		return &assoc.AbortError{Local: true, Cause: cause}
 	case errno == unix.ECONNRESET, errno == unix.ECONNREFUSED, len(ch.info) > 0, cause.Code != 0:
-		return &sctp.AbortError{Cause: cause}
+		return &assoc.AbortError{Cause: cause}
 	}
-	return sctp.ErrPeerUnreachable
+	return assoc.ErrPeerUnreachable
 }
 
 // reason is what Err says after the reader has met err.
@@ -332,7 +332,7 @@ func (a *Assoc) reason(err error) error {
 	case a.errno != 0 && (errors.Is(err, io.EOF) || errors.Is(err, a.errno)):
 		return lost(assocChange{}, a.errno)
 	case errors.Is(err, io.EOF):
-		return sctp.ErrShutdown
+		return assoc.ErrShutdown
 	}
 	return err
 }

@@ -9,42 +9,26 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // sendable checks a message; a.mu is held.
-func (a *Assoc) sendable(m *sctp.Outgoing) (size int, err error) {
+func (a *Assoc) sendable(m *assoc.Outgoing) (size int, err error) {
 	switch {
 	case a.ending:
 		return 0, a.errClosed()
 	case a.shutting || a.peerShut:
-		return 0, sctp.ErrShutdown
-	case int(m.Stream) >= a.out:
-		return 0, sctp.ErrStream
+		return 0, assoc.ErrShutdown
 	}
-	size = sizeOf(m)
-	switch {
-	case size == 0:
-		return 0, sctp.ErrEmpty
-	case size > int(a.max.Load()):
-		return 0, sctp.ErrTooLong
-	}
-	return size, nil
-}
-
-func sizeOf(m *sctp.Outgoing) (size int) {
-	for _, b := range m.Bufs {
-		size += len(b)
-	}
-	return size
+	return m.Check(a.MaxMessage(), a.out)
 }
 
 // TrySend queues messages, in this order, as long as the kernel has room, and
 // returns how many. Their bytes are copied: the memory may be used again. The
 // error is about the first message that was not queued, nil if there was only no
-// room for it: sctp.ErrTooLong, after which MaxMessage says what is not too long,
+// room for it: assoc.ErrTooLong, after which MaxMessage says what is not too long,
 // ErrEmpty, ErrStream, ErrShutdown, or why the association is over.
-func (a *Assoc) TrySend(ms []sctp.Outgoing) (n int, err error) {
+func (a *Assoc) TrySend(ms []assoc.Outgoing) (n int, err error) {
 	if len(ms) == 0 {
 		return 0, nil
 	}
@@ -75,9 +59,9 @@ func (a *Assoc) TrySend(ms []sctp.Outgoing) (n int, err error) {
 }
 
 // SendNow queues one message even if the kernel has no room, up to 1 MiB beyond: for
-// the few that must not wait. It fails with sctp.ErrNoRoom beyond that, at a message
+// the few that must not wait. It fails with assoc.ErrNoRoom beyond that, at a message
 // that is too long, and with why the association is over.
-func (a *Assoc) SendNow(m sctp.Outgoing) error {
+func (a *Assoc) SendNow(m assoc.Outgoing) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	size, err := a.sendable(&m)
@@ -86,13 +70,13 @@ func (a *Assoc) SendNow(m sctp.Outgoing) error {
 	}
 	t, n := &a.tx, 0
 	if len(t.kept) == 0 && !t.full {
-		if n, err = a.give([]sctp.Outgoing{m}); err != nil {
+		if n, err = a.give([]assoc.Outgoing{m}); err != nil {
 			return a.wrap("send", err)
 		}
 	}
 	if n == 0 {
-		if t.keptBytes+size+messageOverhead > reserve {
-			return a.wrap("send", sctp.ErrNoRoom)
+		if t.keptBytes+size+assoc.MessageOverhead > assoc.Reserve {
+			return a.wrap("send", assoc.ErrNoRoom)
 		}
 		a.keep(&m)
 	}
@@ -100,15 +84,15 @@ func (a *Assoc) SendNow(m sctp.Outgoing) error {
 }
 
 // keep copies a message to those that wait here; a.mu is held.
-func (a *Assoc) keep(m *sctp.Outgoing) {
+func (a *Assoc) keep(m *assoc.Outgoing) {
 	t := &a.tx
-	size := sizeOf(m)
+	size := m.Size()
 	whole := make([]byte, 0, size)
 	for _, b := range m.Bufs {
 		whole = append(whole, b...)
 	}
-	t.kept = append(t.kept, sctp.Outgoing{Stream: m.Stream, PPID: m.PPID, Bufs: [][]byte{whole}, Barrier: m.Barrier})
-	t.keptBytes += size + messageOverhead
+	t.kept = append(t.kept, assoc.Outgoing{Stream: m.Stream, PPID: m.PPID, Bufs: [][]byte{whole}, Barrier: m.Barrier})
+	t.keptBytes += size + assoc.MessageOverhead
 }
 
 // flush sends what waits here, and then the shutdown that waits for it; a.mu is
@@ -118,12 +102,12 @@ func (a *Assoc) flush() {
 	for len(t.kept) > 0 && !t.full && !t.drying && !a.ending {
 		n, err := a.give(t.kept)
 		for i := range n {
-			t.keptBytes -= sizeOf(&t.kept[i]) + messageOverhead
+			t.keptBytes -= t.kept[i].Size() + assoc.MessageOverhead
 		}
 		t.kept = append(t.kept[:0], t.kept[n:]...)
 		if err != nil {
 			t.kept, t.keptBytes = nil, 0
-			if errors.Is(err, sctp.ErrTooLong) { // what was taken cannot be delivered
+			if errors.Is(err, assoc.ErrTooLong) { // what was taken cannot be delivered
 				a.fail(err)
 			} // else the association is going down, and the reader hears why
 		}
@@ -139,7 +123,7 @@ func (a *Assoc) flush() {
 
 // give hands messages to the kernel until it has no room or a Barrier has to
 // wait; a.mu is held.
-func (a *Assoc) give(ms []sctp.Outgoing) (n int, err error) {
+func (a *Assoc) give(ms []assoc.Outgoing) (n int, err error) {
 	t := &a.tx
 	for n < len(ms) && err == nil && !t.full {
 		if ms[n].Barrier && !a.settled() {
@@ -157,7 +141,7 @@ func (a *Assoc) give(ms []sctp.Outgoing) (n int, err error) {
 }
 
 // giveBatch is one system call; a.mu is held.
-func (a *Assoc) giveBatch(ms []sctp.Outgoing) (n int, err error) {
+func (a *Assoc) giveBatch(ms []assoc.Outgoing) (n int, err error) {
 	t := &a.tx
 	t.log.reserve(batchLen, t.used)
 	b := t.getBatch()
@@ -180,17 +164,17 @@ func (a *Assoc) giveBatch(ms []sctp.Outgoing) (n int, err error) {
 		a.fill(memoryPause)
 	case unix.EMSGSIZE: // the path's MTU has shrunk
 		if err = a.refresh(); err == nil {
-			err = sctp.ErrTooLong
+			err = assoc.ErrTooLong
 		}
 	default:
 		if errno, ok := t.sendErr.(unix.Errno); ok && errno != unix.EPIPE && a.errno == 0 {
 			a.errno = errno
 		}
 		a.rx.hasten()
-		err = fmt.Errorf("%w: %w", sctp.ErrShutdown, t.sendErr)
+		err = fmt.Errorf("%w: %w", assoc.ErrShutdown, t.sendErr)
 	}
 	for i := range n {
-		size := sizeOf(&ms[i])
+		size := ms[i].Size()
 		t.log.add(ms[i].Stream, size)
 		t.messages++
 		t.bytes += uint64(size)
@@ -306,5 +290,5 @@ func (a *Assoc) Outq() (int, error) {
 	}
 	t := &a.tx
 	t.log.trim(t.used)
-	return t.log.bytes() + t.keptBytes - messageOverhead*len(t.kept), nil
+	return t.log.bytes() + t.keptBytes - assoc.MessageOverhead*len(t.kept), nil
 }

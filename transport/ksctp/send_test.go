@@ -5,12 +5,12 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
-	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
 func TestMessagesThatMayNotBeSent(t *testing.T) {
-	x := connect(t, "127.0.0.1", ksctp.Config{Streams: 4}, ksctp.Config{Streams: 8})
+	x := connect(t, "127.0.0.1", ksctp.Config{Params: assoc.Params{Streams: 4}}, ksctp.Config{Params: assoc.Params{Streams: 8}})
 	if out, in := x.a.Streams(); out != 4 || in != 4 {
 		t.Errorf("streams %d, %d, want 4 each way", out, in)
 	}
@@ -19,15 +19,15 @@ func TestMessagesThatMayNotBeSent(t *testing.T) {
 	}
 	good := one(3, []byte("good"))
 	for _, c := range []struct {
-		m    sctp.Outgoing
+		m    assoc.Outgoing
 		want error
 	}{
-		{one(4, []byte("no such stream")), sctp.ErrStream},
-		{one(0), sctp.ErrEmpty},
-		{one(0, nil, []byte{}), sctp.ErrEmpty},
-		{one(0, make([]byte, x.a.MaxMessage()), []byte("!")), sctp.ErrTooLong},
+		{one(4, []byte("no such stream")), assoc.ErrStream},
+		{one(0), assoc.ErrEmpty},
+		{one(0, nil, []byte{}), assoc.ErrEmpty},
+		{one(0, make([]byte, x.a.MaxMessage()), []byte("!")), assoc.ErrTooLong},
 	} {
-		if n, err := x.a.TrySend([]sctp.Outgoing{good, c.m, good}); n != 1 || !errors.Is(err, c.want) {
+		if n, err := x.a.TrySend([]assoc.Outgoing{good, c.m, good}); n != 1 || !errors.Is(err, c.want) {
 			t.Errorf("%d sent, %v; want 1, %v", n, err, c.want)
 		}
 		if err := x.a.SendNow(c.m); !errors.Is(err, c.want) {
@@ -41,9 +41,9 @@ func TestMessagesThatMayNotBeSent(t *testing.T) {
 		many.Bufs = append(many.Bufs, []byte{1, 2, 3})
 	}
 	send(t, x.a, good, many, good)
-	x.rb.waitFor(t, 8)
+	x.rb.WaitFor(t, 8)
 	sizes := make(map[int]int)
-	for _, m := range x.rb.got {
+	for _, m := range x.rb.Got {
 		if !m.Flags.Whole() {
 			t.Errorf("a message came as a fragment: %v", m.Flags)
 		}
@@ -58,7 +58,7 @@ func TestMessagesThatMayNotBeSent(t *testing.T) {
 // nothing by that.
 func TestHeldMessagesPushBack(t *testing.T) {
 	x := connect(t, "127.0.0.1", ksctp.Config{SendBuffer: 128 << 10}, ksctp.Config{RecvBuffer: 128 << 10})
-	x.rb.set(func() { x.rb.hold, x.rb.quiet = true, true })
+	x.rb.Set(func() { x.rb.Hold, x.rb.Quiet = true, true })
 	const size, all = 1000, 5000
 	ms := repeat(one(0, make([]byte, size)), all)
 	sent := 0
@@ -73,9 +73,9 @@ func TestHeldMessagesPushBack(t *testing.T) {
 			continue
 		}
 		// The peer's user has all that it may hold, the kernels have the rest.
-		x.rb.mu.Lock()
-		full := x.rb.held >= 128<<10
-		x.rb.mu.Unlock()
+		x.rb.Lock()
+		full := x.rb.Held >= 128<<10
+		x.rb.Unlock()
 		if full {
 			break
 		}
@@ -99,7 +99,7 @@ func TestHeldMessagesPushBack(t *testing.T) {
 		}
 		sent++
 	}
-	if !errors.Is(err, sctp.ErrNoRoom) {
+	if !errors.Is(err, assoc.ErrNoRoom) {
 		t.Errorf("send now, too often: %v", err)
 	}
 	cancel()
@@ -110,17 +110,17 @@ func TestHeldMessagesPushBack(t *testing.T) {
 		t.Errorf("%d bytes are not acknowledged, %v", n, err)
 	}
 	release := func() {
-		x.rb.mu.Lock()
-		n := x.rb.held
-		x.rb.held = 0
-		x.rb.mu.Unlock()
+		x.rb.Lock()
+		n := x.rb.Held
+		x.rb.Held = 0
+		x.rb.Unlock()
 		x.b.Release(n)
 	}
-	x.rb.wait(t, "what was queued", func() bool {
-		x.rb.mu.Unlock()
+	x.rb.Wait(t, "what was queued", func() bool {
+		x.rb.Unlock()
 		release()
-		x.rb.mu.Lock()
-		return x.rb.total >= sent
+		x.rb.Lock()
+		return x.rb.Total >= sent
 	})
 	release()
 	if got := x.b.Stats().HeldHere; got != 0 {
@@ -133,9 +133,9 @@ func TestHeldMessagesPushBack(t *testing.T) {
 func TestBarrier(t *testing.T) {
 	x := connect(t, "127.0.0.1", ksctp.Config{}, ksctp.Config{})
 	var order []uint16
-	x.rb.set(func() {
-		x.rb.on = func(m *sctp.Message) { order = append(order, m.Stream) }
-		x.rb.quiet = true
+	x.rb.Set(func() {
+		x.rb.On = func(m *assoc.Message) { order = append(order, m.Stream) }
+		x.rb.Quiet = true
 	})
 	barrier := one(1, []byte("barrier"))
 	barrier.Barrier = true
@@ -150,7 +150,7 @@ func TestBarrier(t *testing.T) {
 	if err := x.a.SendNow(barrier); err != nil {
 		t.Fatal(err)
 	}
-	x.rb.waitFor(t, len(want)+1)
+	x.rb.WaitFor(t, len(want)+1)
 	for i, s := range want {
 		if order[i] == 1 && s != 1 || order[i] != 1 && s == 1 {
 			t.Fatalf("message %d is of stream %d, want %d", i, order[i], s)
@@ -161,14 +161,14 @@ func TestBarrier(t *testing.T) {
 // Outstanding and Outq are exact when nothing is outstanding, and never too low.
 func TestOutstanding(t *testing.T) {
 	x := connect(t, "127.0.0.1", ksctp.Config{}, ksctp.Config{RecvBuffer: 128 << 10})
-	x.rb.set(func() { x.rb.hold, x.rb.quiet = true, true })
+	x.rb.Set(func() { x.rb.Hold, x.rb.Quiet = true, true })
 	n, err := x.a.TrySend(append(repeat(one(1, make([]byte, 900)), 20), repeat(one(2, make([]byte, 900)), 1500)...))
 	if err != nil || n != 1520 {
 		t.Fatalf("%d sent, %v", n, err)
 	}
-	x.rb.wait(t, "all that may be held", func() bool { return x.rb.held >= 128<<10 })
+	x.rb.Wait(t, "all that may be held", func() bool { return x.rb.Held >= 128<<10 })
 	unread := n
-	x.rb.set(func() { unread -= x.rb.total }) // some of them are in the peer's buffer, acknowledged
+	x.rb.Set(func() { unread -= x.rb.Total }) // some of them are in the peer's buffer, acknowledged
 	if got := x.a.Outstanding(2); got > 1500 || got < unread-1000 {
 		t.Errorf("%d messages are outstanding, %d were not read", got, unread)
 	}
@@ -178,19 +178,19 @@ func TestOutstanding(t *testing.T) {
 	if x.a.Outstanding(3) != 0 {
 		t.Error("a stream that was not used has something outstanding")
 	}
-	x.rb.wait(t, "the rest", func() bool {
-		held := x.rb.held
-		x.rb.held = 0
-		x.rb.mu.Unlock()
+	x.rb.Wait(t, "the rest", func() bool {
+		held := x.rb.Held
+		x.rb.Held = 0
+		x.rb.Unlock()
 		x.b.Release(held)
-		x.rb.mu.Lock()
-		return x.rb.total == n
+		x.rb.Lock()
+		return x.rb.Total == n
 	})
 	// A Barrier is there when all before it is acknowledged.
 	last := one(3, []byte("last"))
 	last.Barrier = true
 	send(t, x.a, last)
-	x.rb.waitFor(t, n+1)
+	x.rb.WaitFor(t, n+1)
 	if a, b := x.a.Outstanding(1), x.a.Outstanding(2); a != 0 || b != 0 {
 		t.Errorf("%d and %d messages are outstanding after all were acknowledged", a, b)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // Of struct sctp_sndinfo and its flags (RFC 6458 section 5.3.4).
@@ -21,8 +21,8 @@ const (
 // does not take although it must wait nowhere else, and what a Barrier holds
 // back, waits in here, before everything that comes later.
 type sending struct {
-	kept      []sctp.Outgoing
-	keptBytes int  // with messageOverhead
+	kept      []assoc.Outgoing
+	keptBytes int  // with assoc.MessageOverhead
 	full      bool // the kernel has no room; a goroutine waits for it
 	drying    bool // the kernel is to say when all is acknowledged
 	shut      bool // the kernel was told to shut down
@@ -97,7 +97,7 @@ func (t *sending) init(a *Assoc) (err error) {
 }
 
 // add puts a message into the batch, false if it does not fit.
-func (b *sendBatch) add(m *sctp.Outgoing) bool {
+func (b *sendBatch) add(m *assoc.Outgoing) bool {
 	bufs := m.Bufs
 	if b.n == len(b.hdrs) || b.bufs+len(bufs) > len(b.iovs) && b.n > 0 {
 		return false

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/integration/lab"
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
@@ -15,12 +17,12 @@ import (
 const udpPort = 9899
 
 // endpoint is one of package sctp in a host, which hands its associations to r.
-func endpoint(t *testing.T, h *lab.Host, r sctp.Receiver) *sctp.Endpoint {
+func endpoint(t *testing.T, h *lab.Host, r assoc.Receiver) *sctp.Endpoint {
 	t.Helper()
-	return endpointOf(t, h, func(*sctp.Assoc) sctp.Receiver { return r })
+	return endpointOf(t, h, func(*sctp.Assoc) assoc.Receiver { return r })
 }
 
-func endpointOf(t *testing.T, h *lab.Host, accept func(*sctp.Assoc) sctp.Receiver) *sctp.Endpoint {
+func endpointOf(t *testing.T, h *lab.Host, accept func(*sctp.Assoc) assoc.Receiver) *sctp.Endpoint {
 	t.Helper()
 	var e *sctp.Endpoint
 	err := h.Do(func() error {
@@ -29,10 +31,10 @@ func endpointOf(t *testing.T, h *lab.Host, accept func(*sctp.Assoc) sctp.Receive
 			return err
 		}
 		e, err = sctp.Listen(c, sctp.Config{
-			Admit:      func(_, _ netip.AddrPort, _ bool) error { return nil },
-			Accept:     accept,
-			Port:       port,
-			Adaptation: 1,
+			Params: assoc.Params{Adaptation: 1},
+			Admit:  func(_, _ netip.AddrPort, _ bool) error { return nil },
+			Accept: accept,
+			Port:   port,
 			// Linux 6.1 panics when its UDP socket for SCTP gets a batch of UDP_SEGMENT
 			// whole, as it may over a veth pair.
 			NoOffload: true,
@@ -61,8 +63,8 @@ func encapsulate(t *testing.T, h *lab.Host) {
 	}
 }
 
-// numbered are so many messages, and got checks that all of them came, each once.
-func numbered(n int) (ms []sctp.Outgoing) {
+// numbered are so many messages, and check finds out that all of them came, each once.
+func numbered(n int) (ms []assoc.Outgoing) {
 	for i := range n {
 		b := binary.BigEndian.AppendUint32(nil, uint32(i))
 		ms = append(ms, one(uint16(i%10), b, make([]byte, i%1000)))
@@ -70,15 +72,12 @@ func numbered(n int) (ms []sctp.Outgoing) {
 	return ms
 }
 
-func (b *inbox) check(t *testing.T, who string, n int) {
+func check(t *testing.T, b *assoctest.Inbox, who string, n int) {
 	t.Helper()
-	b.waitFor(t, n)
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	seen := make(map[uint32]bool)
-	for _, m := range b.got {
+	for _, m := range b.WaitFor(t, n) {
 		i := binary.BigEndian.Uint32(m.Payload)
-		if seen[i] || int(i) >= n || m.Stream != uint16(i%10) || len(m.Payload) != 4+int(i)%1000 || m.PPID != 16 || !m.Flags.Whole() || m.Flags&sctp.Unordered == 0 {
+		if seen[i] || int(i) >= n || m.Stream != uint16(i%10) || len(m.Payload) != 4+int(i)%1000 || m.PPID != 16 || !m.Flags.Whole() || m.Flags&assoc.Unordered == 0 {
 			t.Fatalf("%s: message %d: seen %v, stream %d, %d bytes, flags %v", who, i, seen[i], m.Stream, len(m.Payload), m.Flags)
 		}
 		seen[i] = true
@@ -106,13 +105,13 @@ func TestOurEndpointInUDPAndTheKernels(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				rours, rkernel := newInbox(), newInbox()
+				rours, rkernel := assoctest.NewInbox(), assoctest.NewInbox()
 				e := endpoint(t, hours, rours)
-				var ours, ks sctp.Association
+				var ours, ks assoc.Association
 				if dialler == "ours" {
-					l := listenOn(t, hkernel, ksctp.Config{Local: addrs(hkernel, 1), Port: port, Adaptation: 1})
+					l := listenOn(t, hkernel, ksctp.Config{Params: assoc.Params{Adaptation: 1}, Local: addrs(hkernel, 1), Port: port})
 					a, err := e.Dial(patient(t), netip.AddrPortFrom(hkernel.Addr(), udpPort), sctp.DialConfig{
-						Receiver:   func(*sctp.Assoc) sctp.Receiver { return rours },
+						Receiver:   func(*sctp.Assoc) assoc.Receiver { return rours },
 						RemotePort: port,
 					})
 					if err != nil {
@@ -126,7 +125,7 @@ func TestOurEndpointInUDPAndTheKernels(t *testing.T) {
 					b.Start(rkernel)
 					ours, ks = a, b
 				} else {
-					b, err := dialFrom(t, hkernel, ksctp.Config{Adaptation: 1, EncapPort: udpPort}, netip.AddrPortFrom(hours.Addr(), port))
+					b, err := dialFrom(t, hkernel, ksctp.Config{Params: assoc.Params{Adaptation: 1}, EncapPort: udpPort}, netip.AddrPortFrom(hours.Addr(), port))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -141,8 +140,8 @@ func TestOurEndpointInUDPAndTheKernels(t *testing.T) {
 				wg.Go(func() { send(t, ours, numbered(c.n)...) })
 				wg.Go(func() { send(t, ks, numbered(c.n)...) })
 				wg.Wait()
-				rours.check(t, "ours", c.n)
-				rkernel.check(t, "the kernel", c.n)
+				check(t, rours, "ours", c.n)
+				check(t, rkernel, "the kernel", c.n)
 				t.Logf("ours %+v, the kernel's %+v", ours.Stats(), ks.Stats())
 				// Who has dialled shuts down, the other end goes along.
 				one, other := ours, ks
@@ -153,7 +152,7 @@ func TestOurEndpointInUDPAndTheKernels(t *testing.T) {
 					t.Error(err)
 				}
 				<-other.Done()
-				if err := other.Err(); err != sctp.ErrShutdown {
+				if err := other.Err(); err != assoc.ErrShutdown {
 					t.Errorf("the end that goes along: %v", err)
 				}
 			})

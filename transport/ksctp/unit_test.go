@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ironwarp/ironwarp/transport/sctp"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 func unhex(t testing.TB, s string) []byte {
@@ -39,14 +39,14 @@ func TestNotifications(t *testing.T) {
 	if err != nil || c.state != commLost {
 		t.Errorf("lost: %+v, %v", c, err)
 	}
-	if k := c.abortCause(); k.Code != sctp.CauseUserAbort || string(k.Info) != "bye" {
+	if k := c.abortCause(); k.Code != assoc.CauseUserAbort || string(k.Info) != "bye" {
 		t.Errorf("the cause: %v", k)
 	}
 	for errno, want := range map[unix.Errno]error{
-		unix.ECONNRESET:   &sctp.AbortError{Cause: sctp.Cause{Code: sctp.CauseUserAbort}},
-		0:                 &sctp.AbortError{Cause: sctp.Cause{Code: sctp.CauseUserAbort}},
-		unix.ECONNABORTED: &sctp.AbortError{Local: true, Cause: sctp.Cause{Code: sctp.CauseUserAbort}},
-		unix.ETIMEDOUT:    sctp.ErrPeerUnreachable,
+		unix.ECONNRESET:   &assoc.AbortError{Cause: assoc.Cause{Code: assoc.CauseUserAbort}},
+		0:                 &assoc.AbortError{Cause: assoc.Cause{Code: assoc.CauseUserAbort}},
+		unix.ECONNABORTED: &assoc.AbortError{Local: true, Cause: assoc.Cause{Code: assoc.CauseUserAbort}},
+		unix.ETIMEDOUT:    assoc.ErrPeerUnreachable,
 	} {
 		if err := lost(c, errno); !errors.Is(err, want) {
 			t.Errorf("lost with errno %d: %v, want %v", errno, err, want)
@@ -67,7 +67,7 @@ func TestNotifications(t *testing.T) {
 		t.Errorf("indication: %d, %v", v, err)
 	}
 	remote := notification(unhex(t, "04800000"+"18000000"+"00010000"+"01000000"+"00010000"+"00000000"))
-	if k, err := remote.remoteError(); err != nil || k.Code != sctp.CauseInvalidStream || len(k.Info) != 8 {
+	if k, err := remote.remoteError(); err != nil || k.Code != assoc.CauseInvalidStream || len(k.Info) != 8 {
 		t.Errorf("remote error: %v, %v", k, err)
 	}
 }
@@ -81,7 +81,7 @@ func FuzzNotification(f *testing.F) {
 		n := notification(b[:len(b):len(b)])
 		n.kind()
 		if c, err := n.assocChange(); err == nil {
-			if k := c.abortCause(); len(k.Info) > maxReason {
+			if k := c.abortCause(); len(k.Info) > assoc.MaxCauseInfo {
 				t.Errorf("%d bytes of a cause are kept", len(k.Info))
 			}
 		}
@@ -143,12 +143,12 @@ func TestBufferHoldsFewerMessagesThanNumbers(t *testing.T) {
 
 func TestDeathByTheClockLeavesTheKernelNoSay(t *testing.T) {
 	for _, d := range []time.Duration{time.Second, time.Minute, 20 * time.Minute} {
-		c := Config{DeadAfter: d, AssocMaxRetrans: 1}
+		c := Config{Params: assoc.Params{DeadAfter: d, AssocMaxRetrans: 1}}
 		if n := c.assocMaxRetrans(); time.Duration(n)*hurryMin < d || n > 1<<16-1 {
 			t.Errorf("%v: the kernel gives up after %d retransmissions", d, n)
 		}
 	}
-	if n := (&Config{}).assocMaxRetrans(); n != defaultAssocMaxRetrans {
+	if n := (&Config{Params: assoc.Params{}.Filled()}).assocMaxRetrans(); n != assoc.DefaultAssocMaxRetrans {
 		t.Errorf("%d retransmissions by default", n)
 	}
 }
@@ -176,7 +176,7 @@ func TestSocketAddresses(t *testing.T) {
 func TestBatchForgetsWhatItHasSent(t *testing.T) {
 	var s sending
 	b := s.getBatch()
-	m := sctp.Outgoing{Stream: 3, PPID: 16, Bufs: [][]byte{bytes.Repeat([]byte{1}, 10), {2}}}
+	m := assoc.Outgoing{Stream: 3, PPID: 16, Bufs: [][]byte{bytes.Repeat([]byte{1}, 10), {2}}}
 	for b.add(&m) {
 	}
 	if b.n != batchLen || b.bufs != 2*batchLen {

@@ -5,18 +5,21 @@ import (
 	"errors"
 	"net"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 )
 
 // Accept returns no association that has ended while it waited for Accept.
 func TestAcceptLeavesDeadAssociationsOut(t *testing.T) {
 	made := make(chan *Assoc, 2)
-	e := listen(t, "127.0.0.1", Config{Accept: func(a *Assoc) Receiver {
+	e := listen(t, "127.0.0.1", Config{Accept: func(a *Assoc) assoc.Receiver {
 		made <- a
-		return newInbox()
+		return assoctest.NewInbox()
 	}})
 	dead := newRawPeer(t, e)
 	dead.connect()
-	dead.send(dead.peerTag, appendAbort(nil, 0, Cause{}))
+	dead.send(dead.peerTag, appendAbort(nil, 0, assoc.Cause{}))
 	<-(<-made).Done()
 	live := newRawPeer(t, e)
 	live.connect()

@@ -7,16 +7,18 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-var _ Association = (*Assoc)(nil)
+var _ assoc.Association = (*Assoc)(nil)
 
 // Assoc is an association. Its methods may be called from several goroutines.
 type Assoc struct {
 	ep   *Endpoint
 	cfg  *Config // of the endpoint when it began
 	key  addrKey // in ep.byAddr, guarded by ep.mu
-	recv Receiver
+	recv assoc.Receiver
 
 	mu       sync.Mutex
 	t        tcb
@@ -144,11 +146,11 @@ func (a *Assoc) arm() {
 func (a *Assoc) end() {
 	a.ended = true
 	a.err = a.t.err
-	if a.err == ErrPeerUnreachable && a.sendErr != nil {
+	if a.err == assoc.ErrPeerUnreachable && a.sendErr != nil {
 		a.err = &unreachableError{a.sendErr}
 	}
 	a.ep.remove(a)
-	a.t.events = append(a.t.events, Event{Kind: EventDown, Err: a.err})
+	a.t.events = append(a.t.events, assoc.Event{Kind: assoc.EventDown, Err: a.err})
 }
 
 // handOver calls the Receiver, without the lock, one goroutine at a time.
@@ -189,9 +191,9 @@ func (a *Assoc) handOver(reader bool) {
 
 // call is one round of handOver. The first event comes before the first
 // message, the others after it. It tells whether the association is over.
-func (a *Assoc) call(messages []Message, events []Event) (over bool) {
+func (a *Assoc) call(messages []assoc.Message, events []assoc.Event) (over bool) {
 	for i := range events {
-		if events[i].Kind == EventUp {
+		if events[i].Kind == assoc.EventUp {
 			close(a.up)
 			a.recv.Event(events[i])
 		}
@@ -208,9 +210,9 @@ func (a *Assoc) call(messages []Message, events []Event) (over bool) {
 	}
 	for i := range events {
 		switch events[i].Kind {
-		case EventUp:
+		case assoc.EventUp:
 			continue
-		case EventDown:
+		case assoc.EventDown:
 			over = true
 		}
 		a.recv.Event(events[i])
@@ -254,15 +256,15 @@ func (a *Assoc) PeerAdaptation() (indication uint32, ok bool) {
 }
 
 // MaxMessage is the size in bytes of the longest message that may be sent, as of
-// now: it follows the path's MTU (RFC 8899), and EventMTU tells of a change.
+// now: it follows the path's MTU (RFC 8899), and assoc.EventMTU tells of a change.
 func (a *Assoc) MaxMessage() int { return int(a.t.longest.Load()) }
 
 // Done is closed when the association is over; Err then says why.
 func (a *Assoc) Done() <-chan struct{} { return a.done }
 
 // Err is why the association ended: nil while it lives and after a shutdown that
-// this end began, ErrShutdown after one that the peer began, an *AbortError,
-// ErrPeerUnreachable, ErrRestarted.
+// this end began, assoc.ErrShutdown after one that the peer began, an *assoc.AbortError,
+// assoc.ErrPeerUnreachable, assoc.ErrRestarted.
 func (a *Assoc) Err() error {
 	select {
 	case <-a.done:
@@ -280,7 +282,7 @@ func (a *Assoc) State() string {
 }
 
 // Stats returns the counts as of now.
-func (a *Assoc) Stats() Stats {
+func (a *Assoc) Stats() assoc.Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s, p := a.t.stats, &a.t.path
@@ -335,16 +337,16 @@ func (a *Assoc) Hurry(rtoMax time.Duration) {
 // TrySend queues messages, in this order, as long as there is room, and returns
 // how many. Their bytes are copied: the memory may be used again. The error is
 // about the first message that was not queued, nil if there was only no room for
-// it: ErrTooLong, ErrEmpty, ErrStream, ErrShutdown, or why the association
+// it: assoc.ErrTooLong, assoc.ErrEmpty, assoc.ErrStream, assoc.ErrShutdown, or why the association
 // is over.
-func (a *Assoc) TrySend(ms []Outgoing) (n int, err error) {
+func (a *Assoc) TrySend(ms []assoc.Outgoing) (n int, err error) {
 	a.mu.Lock()
 	n, err = a.queue(ms)
 	a.leaveSender()
 	return n, a.wrap("send", err)
 }
 
-func (a *Assoc) queue(ms []Outgoing) (n int, err error) {
+func (a *Assoc) queue(ms []assoc.Outgoing) (n int, err error) {
 	for n = range ms {
 		size, err := a.t.sendable(&ms[n])
 		if err != nil {
@@ -359,13 +361,13 @@ func (a *Assoc) queue(ms []Outgoing) (n int, err error) {
 }
 
 // SendNow queues one message even if there is no room, up to 1 MiB beyond: for the few
-// that must not wait. It fails with ErrNoRoom beyond that, at a message that is too
+// that must not wait. It fails with assoc.ErrNoRoom beyond that, at a message that is too
 // long, and with why the association is over.
-func (a *Assoc) SendNow(m Outgoing) error {
+func (a *Assoc) SendNow(m assoc.Outgoing) error {
 	a.mu.Lock()
 	size, err := a.t.sendable(&m)
-	if err == nil && !a.t.tx.room(size, a.t.sendBuffer+reserve) {
-		err = ErrNoRoom
+	if err == nil && !a.t.tx.room(size, a.t.sendBuffer+assoc.Reserve) {
+		err = assoc.ErrNoRoom
 	}
 	if err == nil {
 		a.t.tx.push(&m, size)
@@ -395,7 +397,7 @@ func (a *Assoc) Wait(ctx context.Context) error {
 
 // Send queues messages as TrySend does, and waits for room until all are queued, ctx is
 // over or the association. It fails as they do; the first n are queued.
-func (a *Assoc) Send(ctx context.Context, ms []Outgoing) (n int, err error) {
+func (a *Assoc) Send(ctx context.Context, ms []assoc.Outgoing) (n int, err error) {
 	for {
 		k, err := a.TrySend(ms[n:])
 		n += k
@@ -456,7 +458,7 @@ func (a *Assoc) Shutdown(ctx context.Context) error {
 // It does nothing if it is over.
 func (a *Assoc) Abort(reason string) {
 	a.mu.Lock()
-	a.t.fail(Cause{Code: CauseUserAbort, Info: []byte(reason)})
+	a.t.fail(assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte(reason)})
 	a.leave(false)
 }
 
@@ -470,7 +472,7 @@ func (a *Assoc) wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &AssocError{Op: op, Remote: a.Remote(), Err: err}
+	return &assoc.Error{Op: op, Remote: a.Remote(), Err: err}
 }
 
 // gaveUp adds to why a handshake was given up that the socket has refused
@@ -484,11 +486,11 @@ func (a *Assoc) gaveUp(err error) error {
 	return fmt.Errorf("%w; the last packet could not be sent: %w", err, a.sendErr)
 }
 
-// unreachableError is ErrPeerUnreachable where the socket has refused packets.
+// unreachableError is assoc.ErrPeerUnreachable where the socket has refused packets.
 type unreachableError struct{ err error }
 
 func (e *unreachableError) Error() string {
-	return ErrPeerUnreachable.Error() + "; the last packet could not be sent: " + e.err.Error()
+	return assoc.ErrPeerUnreachable.Error() + "; the last packet could not be sent: " + e.err.Error()
 }
 
-func (e *unreachableError) Unwrap() []error { return []error{ErrPeerUnreachable, e.err} }
+func (e *unreachableError) Unwrap() []error { return []error{assoc.ErrPeerUnreachable, e.err} }

@@ -1,6 +1,10 @@
 package sctp
 
-import "time"
+import (
+	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
+)
 
 // initAck takes an INIT ACK (RFC 9260 section 5.1 C).
 func (t *tcb) initAck(now time.Duration, c chunk) {
@@ -12,31 +16,31 @@ func (t *tcb) initAck(now time.Duration, c chunk) {
 		return
 	}
 	if i.tag == 0 { // section 3.3.3
-		t.close(&AbortError{Local: true, Cause: Cause{Code: CauseInvalidParameter, Info: []byte("Initiate Tag 0 in INIT ACK")}})
+		t.close(&assoc.AbortError{Local: true, Cause: assoc.Cause{Code: assoc.CauseInvalidParameter, Info: []byte("Initiate Tag 0 in INIT ACK")}})
 		return
 	}
 	p, err := parseParams(i.params)
-	refuse := func(cause Cause, err error) {
+	refuse := func(cause assoc.Cause, err error) {
 		t.peerTag = i.tag
 		t.abort = cause
 		t.want = sendAbort
 		t.close(err)
 	}
-	cause := Cause{}
+	cause := assoc.Cause{}
 	switch {
 	case err != nil:
 		return
 	case i.out == 0 || i.in == 0:
-		cause = Cause{Code: CauseInvalidParameter, Info: []byte("0 streams in INIT ACK")}
+		cause = assoc.Cause{Code: assoc.CauseInvalidParameter, Info: []byte("0 streams in INIT ACK")}
 	case len(p.cookie) == 0:
-		cause = Cause{Code: CauseMissingParameter, Info: []byte{0, 0, 0, 1, 0, byte(paramCookie)}}
+		cause = assoc.Cause{Code: assoc.CauseMissingParameter, Info: []byte{0, 0, 0, 1, 0, byte(paramCookie)}}
 	case len(p.hostName) > 0:
-		cause = Cause{Code: CauseUnresolvableAddress, Info: p.hostName}
+		cause = assoc.Cause{Code: assoc.CauseUnresolvableAddress, Info: p.hostName}
 	case len(p.cookie) > maxCookie || len(p.cookie)+chunkHeaderLen+headerLen > t.size:
-		cause = Cause{Code: CauseOutOfResource}
+		cause = assoc.Cause{Code: assoc.CauseOutOfResource}
 	}
 	if cause.Code != 0 {
-		refuse(cause, &AbortError{Local: true, Cause: cause})
+		refuse(cause, &assoc.AbortError{Local: true, Cause: cause})
 		return
 	}
 	t.peerAdaptation, t.hasAdaptation = p.adaptation, p.hasAdaptation
@@ -45,13 +49,13 @@ func (t *tcb) initAck(now time.Duration, c chunk) {
 		return
 	}
 	t.peerTag = i.tag
-	t.out, t.in = min(t.streams, i.in), min(t.streams, i.out)
+	t.out, t.in = min(t.Streams, i.in), min(t.Streams, i.out)
 	t.peerRwnd = int(min(i.rwnd, 1<<30))
 	t.rx.cum, t.rx.high = i.tsn-1, i.tsn-1
 	t.cookie = append([]byte(nil), p.cookie...)
 	t.reportParams = p.unrecognized
 	if t.inits == 0 && t.initSent != 0 { // not retransmitted: the RTT is known (section 6.3.1 C5)
-		t.path.rtt(now-t.initSent, t.rtoMin, t.mostRTO())
+		t.path.rtt(now-t.initSent, t.RTOMin, t.mostRTO())
 	}
 	t.state = stateCookieEchoed
 	t.want |= sendCookieEcho
@@ -61,12 +65,12 @@ func (t *tcb) initAck(now time.Duration, c chunk) {
 // checkAdaptation compares what the peer indicates with what is demanded here
 // (RFC 5043 section 11.1).
 func (s *settings) checkAdaptation(p initParams) error {
-	if s.wantAdaptation && (!p.hasAdaptation || p.adaptation != s.adaptation) {
-		return &AdaptationError{Want: s.adaptation, Peer: p.adaptation, None: !p.hasAdaptation}
+	if s.Adaptation != 0 && (!p.hasAdaptation || p.adaptation != s.Adaptation) {
+		return &assoc.AdaptationError{Want: s.Adaptation, Peer: p.adaptation, None: !p.hasAdaptation}
 	}
 	return nil
 }
 
-func adaptationCause() Cause {
-	return Cause{Code: CauseUserAbort, Info: []byte("another Adaptation Layer Indication is demanded here")}
+func adaptationCause() assoc.Cause {
+	return assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte("another Adaptation Layer Indication is demanded here")}
 }

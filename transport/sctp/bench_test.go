@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // sink counts messages.
@@ -16,14 +18,14 @@ type sink struct {
 	done chan struct{}
 }
 
-func (s *sink) Message(*Message) bool {
+func (s *sink) Message(*assoc.Message) bool {
 	if s.n.Add(1) == s.want {
 		close(s.done)
 	}
 	return false
 }
-func (s *sink) Event(Event) {}
-func (s *sink) BatchEnd()   {}
+func (s *sink) Event(assoc.Event) {}
+func (s *sink) BatchEnd()         {}
 
 func cpu() time.Duration {
 	var u syscall.Rusage
@@ -42,16 +44,16 @@ func BenchmarkSend(b *testing.B) {
 			}
 			b.Run(name, func(b *testing.B) {
 				s := &sink{want: int64(b.N), done: make(chan struct{})}
-				eb := listen(b, "127.0.0.1", Config{Accept: func(*Assoc) Receiver { return s }, NoOffload: plain})
+				eb := listen(b, "127.0.0.1", Config{Accept: func(*Assoc) assoc.Receiver { return s }, NoOffload: plain})
 				ea := listen(b, "127.0.0.1", Config{NoOffload: plain})
-				a, err := ea.Dial(patient(b), eb.Addr(), DialConfig{Receiver: func(*Assoc) Receiver { return &sink{} }})
+				a, err := ea.Dial(patient(b), eb.Addr(), DialConfig{Receiver: func(*Assoc) assoc.Receiver { return &sink{} }})
 				if err != nil {
 					b.Fatal(err)
 				}
 				p := make([]byte, size)
-				ms := make([]Outgoing, 64)
+				ms := make([]assoc.Outgoing, 64)
 				for i := range ms {
-					ms[i] = Outgoing{PPID: 16, Bufs: [][]byte{p}}
+					ms[i] = assoc.Outgoing{PPID: 16, Bufs: [][]byte{p}}
 				}
 				b.SetBytes(int64(size))
 				b.ReportAllocs()
@@ -80,13 +82,13 @@ func BenchmarkPingPong(b *testing.B) {
 	back := make(chan struct{}, 1)
 	ra := &bouncer{back: back}
 	rb := &bouncer{}
-	eb := listen(b, "127.0.0.1", Config{Accept: func(a *Assoc) Receiver { rb.a = a; return rb }})
+	eb := listen(b, "127.0.0.1", Config{Accept: func(a *Assoc) assoc.Receiver { rb.a = a; return rb }})
 	ea := listen(b, "127.0.0.1", Config{})
-	a, err := ea.Dial(patient(b), eb.Addr(), DialConfig{Receiver: func(*Assoc) Receiver { return ra }})
+	a, err := ea.Dial(patient(b), eb.Addr(), DialConfig{Receiver: func(*Assoc) assoc.Receiver { return ra }})
 	if err != nil {
 		b.Fatal(err)
 	}
-	ms := []Outgoing{{Bufs: [][]byte{make([]byte, 64)}}}
+	ms := []assoc.Outgoing{{Bufs: [][]byte{make([]byte, 64)}}}
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := a.TrySend(ms); err != nil {
@@ -100,11 +102,11 @@ func BenchmarkPingPong(b *testing.B) {
 type bouncer struct {
 	a    *Assoc
 	back chan struct{}
-	ms   [1]Outgoing
+	ms   [1]assoc.Outgoing
 	bufs [1][]byte
 }
 
-func (r *bouncer) Message(m *Message) bool {
+func (r *bouncer) Message(m *assoc.Message) bool {
 	if r.back != nil {
 		r.back <- struct{}{}
 		return false
@@ -114,5 +116,5 @@ func (r *bouncer) Message(m *Message) bool {
 	r.a.TrySend(r.ms[:])
 	return false
 }
-func (r *bouncer) Event(Event) {}
-func (r *bouncer) BatchEnd()   {}
+func (r *bouncer) Event(assoc.Event) {}
+func (r *bouncer) BatchEnd()         {}

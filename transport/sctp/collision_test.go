@@ -3,12 +3,14 @@ package sctp
 import (
 	"net"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 )
 
 // RFC 9260 section 5.2.4 B: the peer never answers our INIT but sends its own;
 // its COOKIE ECHO establishes the association that we are dialling.
 func TestPeersInitServesOurDial(t *testing.T) {
-	in := newInbox()
+	in := assoctest.NewInbox()
 	e := listen(t, "127.0.0.1", Config{}) // which accepts nobody
 	r := &rawPeer{t: t, src: 7777, dst: 8888, tag: 0x11223344, tsn: 1000}
 	var err error
@@ -51,7 +53,7 @@ func TestPeersInitServesOurDial(t *testing.T) {
 	r.send(r.peerTag, appendChunk(nil, typeCookieEcho, 0, params.cookie), r.data(3, "with the cookie"))
 	r.want(typeCookieAck)
 	a := <-dialled
-	in.waitFor(t, 1)
+	in.WaitFor(t, 1)
 	if out, in := a.Streams(); a.State() != "ESTABLISHED" || out != 10 || in != 10 {
 		t.Errorf("%s, %d and %d streams", a.State(), out, in)
 	}

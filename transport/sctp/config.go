@@ -3,12 +3,15 @@ package sctp
 import (
 	"fmt"
 	"net/netip"
-	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // Config says how an Endpoint's associations are. The zero value is useful, but
 // admits and accepts nobody. It is read only.
 type Config struct {
+	assoc.Params
+
 	// Admit says between which UDP addresses packets are exchanged: before the first
 	// packet of an outgoing association, and before anything from an address that
 	// has no association is looked at. local is the address that the packet came
@@ -20,19 +23,11 @@ type Config struct {
 	// Accept makes the Receiver of an association that a peer sets up, called by
 	// the goroutine that reads the socket; it must not block. Afterwards the
 	// association comes from Endpoint.Accept. Nil: peers may set up none.
-	Accept func(*Assoc) Receiver
+	Accept func(*Assoc) assoc.Receiver
 
 	// Port is the SCTP port that peers set up associations with, 0 for 9899. It is
 	// not the UDP port.
 	Port uint16
-
-	// Adaptation is the Adaptation Layer Indication that is sent and demanded of the
-	// peer (RFC 5061 section 4.2.6; 0x00000001 is DDP's, RFC 5043), 0 for none.
-	Adaptation uint32
-
-	// Streams is how many streams are asked for and allowed, in each direction,
-	// 0 for 1,024 (RFC 5043 section 8).
-	Streams uint16
 
 	// MTU is the longest IP packet in bytes that is tried, 640 to 65,535, 0 for that
 	// of the route, up to 9,000. What the path carries is found out (RFC 8899),
@@ -48,28 +43,6 @@ type Config struct {
 	// association, 0 for 4 MiB.
 	SendBuffer int
 
-	// Backlog bounds the associations that wait for Accept, 0 for 128.
-	Backlog int
-
-	// RTOInitial, RTOMin and RTOMax bound the retransmission timeout (RFC 9260
-	// section 6.3.1), 0 for 1 s, 250 ms and 60 s.
-	RTOInitial, RTOMin, RTOMax time.Duration
-
-	// Heartbeat is HB.interval, 0 for 30 s, negative for none (RFC 9260 section
-	// 8.3).
-	Heartbeat time.Duration
-
-	// DeadAfter is how long nothing of what is sent is answered before the
-	// association is given up, whatever the count of retransmissions, 0: the count
-	// decides. Where a shutdown is not answered, the count decides in any case.
-	DeadAfter time.Duration
-
-	// AssocMaxRetrans is how many retransmissions in a row go unanswered before the
-	// association is given up, 0 for 10; PathMaxRetrans how many before
-	// EventPathDown, 0 for 5 (RFC 9260 sections 8.1 and 8.2); MaxInitRetrans bounds
-	// those of the handshake, 0 for 8.
-	AssocMaxRetrans, PathMaxRetrans, MaxInitRetrans int
-
 	// NoOffload leaves UDP_SEGMENT and UDP_GRO alone even if the kernel has them.
 	NoOffload bool
 }
@@ -81,7 +54,7 @@ func (c *Config) port() uint16 {
 	return DefaultPort
 }
 
-func or[T int | uint16 | time.Duration](v, otherwise T) T {
+func or[T int | uint16](v, otherwise T) T {
 	if v > 0 {
 		return v
 	}
@@ -92,26 +65,11 @@ func or[T int | uint16 | time.Duration](v, otherwise T) T {
 // is the MTU of the route, 0 if it is not known.
 func (c *Config) settings(remote netip.Addr, window, route int) settings {
 	s := settings{
-		rtoInitial:      or(c.RTOInitial, defaultRTOInitial),
-		rtoMin:          or(c.RTOMin, defaultRTOMin),
-		rtoMax:          or(c.RTOMax, defaultRTOMax),
-		heartbeat:       or(c.Heartbeat, defaultHeartbeat),
-		deadAfter:       c.DeadAfter,
-		assocMaxRetrans: or(c.AssocMaxRetrans, defaultAssocMaxRetrans),
-		pathMaxRetrans:  or(c.PathMaxRetrans, defaultPathMaxRetrans),
-		maxInitRetrans:  or(c.MaxInitRetrans, defaultMaxInitRetrans),
-		streams:         or(c.Streams, DefaultStreams),
-		window:          window,
-		sendBuffer:      or(c.SendBuffer, DefaultSendBuffer),
-		v6:              remote.Is6() && !remote.Is4In6(),
-		adaptation:      c.Adaptation,
-		wantAdaptation:  c.Adaptation != 0,
+		Params:     c.Params.Filled(),
+		window:     window,
+		sendBuffer: or(c.SendBuffer, assoc.DefaultBuffer),
+		v6:         remote.Is6() && !remote.Is4In6(),
 	}
-	if c.Heartbeat < 0 {
-		s.heartbeat = 0
-	}
-	s.rtoInitial = max(s.rtoInitial, s.rtoMin)
-	s.rtoMax = max(s.rtoMax, s.rtoInitial)
 	s.overhead = udpHeaderLen + ipv4HeaderLen
 	if s.v6 {
 		s.overhead = udpHeaderLen + ipv6HeaderLen

@@ -3,6 +3,8 @@ package sctp
 import (
 	"net/netip"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // run is the goroutine that reads the socket. What comes for one association in
@@ -99,7 +101,7 @@ func (r *run) moved(a *Assoc, from netip.AddrPort) {
 	}
 	e.mu.Unlock()
 	a.remote = from
-	a.t.event(Event{Kind: EventMoved})
+	a.t.event(assoc.Event{Kind: assoc.EventMoved})
 }
 
 // sendStray sends what the reader has put together itself. An error is as good
@@ -170,9 +172,9 @@ func (e *Endpoint) strayPacket(r *run, from netip.AddrPort, p packet) {
 	case k.has(typeShutdownAck):
 		e.answer(from, p, p.tag(), func(b []byte) []byte { return appendChunk(b, typeShutdownComplete, flagT, nil) })
 	case k.has(typeShutdownComplete), k.has(typeCookieAck):
-	case k.has(typeError) && firstCause(first).Code == CauseStaleCookie:
+	case k.has(typeError) && firstCause(first).Code == assoc.CauseStaleCookie:
 	default:
-		e.answer(from, p, p.tag(), func(b []byte) []byte { return appendAbort(b, flagT, Cause{}) })
+		e.answer(from, p, p.tag(), func(b []byte) []byte { return appendAbort(b, flagT, assoc.Cause{}) })
 	}
 }
 
@@ -234,7 +236,7 @@ func (e *Endpoint) init(r *run, cfg *Config, from netip.AddrPort, p packet, c ch
 	if err != nil || i.tag == 0 {
 		return
 	}
-	abort := func(cause Cause) {
+	abort := func(cause assoc.Cause) {
 		e.answer(from, p, i.tag, func(b []byte) []byte { return appendAbort(b, 0, cause) })
 	}
 	params, err := parseParams(i.params)
@@ -242,23 +244,23 @@ func (e *Endpoint) init(r *run, cfg *Config, from netip.AddrPort, p packet, c ch
 	s.localPort, s.peerPort = p.dstPort(), p.srcPort()
 	switch {
 	case err != nil:
-		abort(Cause{Code: CauseProtocolViolation, Info: []byte("a parameter of the INIT is longer than the chunk")})
+		abort(assoc.Cause{Code: assoc.CauseProtocolViolation, Info: []byte("a parameter of the INIT is longer than the chunk")})
 		return
 	case i.out == 0 || i.in == 0:
-		abort(Cause{Code: CauseInvalidParameter, Info: []byte("0 streams in INIT")})
+		abort(assoc.Cause{Code: assoc.CauseInvalidParameter, Info: []byte("0 streams in INIT")})
 		return
 	case i.rwnd < 1500: // section 3.3.2
-		abort(Cause{Code: CauseProtocolViolation, Info: []byte("a_rwnd of the INIT is less than 1500")})
+		abort(assoc.Cause{Code: assoc.CauseProtocolViolation, Info: []byte("a_rwnd of the INIT is less than 1500")})
 		return
 	case len(params.hostName) > 0:
-		abort(Cause{Code: CauseUnresolvableAddress, Info: params.hostName})
+		abort(assoc.Cause{Code: assoc.CauseUnresolvableAddress, Info: params.hostName})
 		return
 	}
 	e.mu.RLock()
 	a := e.byAddr[addrKey{from, p.dstPort(), p.srcPort()}]
 	e.mu.RUnlock()
 	if a == nil && (cfg.Accept == nil || p.dstPort() != cfg.port()) {
-		abort(Cause{})
+		abort(assoc.Cause{})
 		return
 	}
 	if s.checkAdaptation(params) != nil {
@@ -269,7 +271,7 @@ func (e *Endpoint) init(r *run, cfg *Config, from netip.AddrPort, p packet, c ch
 		created: now, life: cookieLife,
 		peerTag: i.tag, peerTSN: i.tsn, peerRwnd: i.rwnd,
 		localPort: s.localPort, peerPort: s.peerPort,
-		out: min(s.streams, i.in), in: min(s.streams, i.out),
+		out: min(s.Streams, i.in), in: min(s.Streams, i.out),
 		adaptation: params.adaptation, hasAdaptation: params.hasAdaptation,
 		addr: from.Addr(),
 	}
@@ -286,8 +288,8 @@ func (e *Endpoint) init(r *run, cfg *Config, from netip.AddrPort, p packet, c ch
 		}
 		ack.params = appendParam(ack.params, paramUnrecognized, q)
 	}
-	if s.wantAdaptation {
-		ack.params = appendAdaptation(ack.params, s.adaptation)
+	if s.Adaptation != 0 {
+		ack.params = appendAdaptation(ack.params, s.Adaptation)
 	}
 	// The last, since its length is a multiple of 4: padding of the last parameter
 	// would not count towards the chunk (RFC 9260 section 3.2).
@@ -355,7 +357,7 @@ func (e *Endpoint) cookieEcho(r *run, cfg *Config, from netip.AddrPort, p packet
 // too old (RFC 9260 section 3.3.10.3).
 func staleCookie(b []byte, now time.Duration, k *cookie) []byte {
 	late := (now - k.created - k.life) / time.Microsecond
-	return appendError(b, CauseStaleCookie, uint32Info(uint32(min(late, 1<<32-1))))
+	return appendError(b, assoc.CauseStaleCookie, uint32Info(uint32(min(late, 1<<32-1))))
 }
 
 // establish makes an association from a cookie.
@@ -363,7 +365,7 @@ func (e *Endpoint) establish(r *run, cfg *Config, from netip.AddrPort, p packet,
 	now := r.now
 	refuse := func() {
 		e.counts.noRoom.Add(1)
-		e.answer(from, p, k.peerTag, func(b []byte) []byte { return appendAbort(b, 0, Cause{Code: CauseOutOfResource}) })
+		e.answer(from, p, k.peerTag, func(b []byte) []byte { return appendAbort(b, 0, assoc.Cause{Code: assoc.CauseOutOfResource}) })
 	}
 	if cfg.Accept == nil || k.localPort != cfg.port() || len(e.accepted) == cap(e.accepted) {
 		refuse()
@@ -396,7 +398,7 @@ func (a *Assoc) cookieEcho(now time.Duration, from netip.AddrPort, k *cookie, re
 	t := &a.t
 	local, peer := k.localTag == t.localTag, k.peerTag == t.peerTag
 	if now > k.created+k.life && !(local && peer) {
-		t.reply(typeError, appendCause(nil, CauseStaleCookie, uint32Info(uint32(min((now-k.created-k.life)/time.Microsecond, 1<<32-1)))))
+		t.reply(typeError, appendCause(nil, assoc.CauseStaleCookie, uint32Info(uint32(min((now-k.created-k.life)/time.Microsecond, 1<<32-1)))))
 		return false
 	}
 	tied := k.localTie == t.localTie && k.peerTie == t.peerTie
@@ -404,10 +406,10 @@ func (a *Assoc) cookieEcho(now time.Duration, from netip.AddrPort, k *cookie, re
 	case !local && !peer && tied: // A
 		if t.state == stateShutdownAckSent {
 			t.want |= sendShutdownAck
-			t.reply(typeError, appendCause(nil, CauseCookieWhileShutdown, nil))
+			t.reply(typeError, appendCause(nil, assoc.CauseCookieWhileShutdown, nil))
 			return false
 		}
-		t.close(ErrRestarted)
+		t.close(assoc.ErrRestarted)
 		return true
 	case local && !peer: // B
 		if t.state == stateCookieWait || t.state == stateCookieEchoed {

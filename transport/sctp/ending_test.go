@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 )
 
 // slow is a carrier whose packets take their time to be sent: until the test says
@@ -47,8 +49,8 @@ func TestTheLastPacketLeavesBeforeTheEndIsTold(t *testing.T) {
 		s := &slow{carrier: sock, began: make(chan struct{}), let: make(chan struct{})}
 		e := newEndpoint(s, Config{Admit: anyone})
 		defer e.Close()
-		peer := listen(t, "127.0.0.1", Config{Accept: to(newInbox())})
-		a, err := e.Dial(patient(t), peer.Addr(), DialConfig{Receiver: to(newInbox())})
+		peer := listen(t, "127.0.0.1", Config{Accept: to(assoctest.NewInbox())})
+		a, err := e.Dial(patient(t), peer.Addr(), DialConfig{Receiver: to(assoctest.NewInbox())})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // Endpoint is an SCTP endpoint on a UDP socket, with any number of associations.
@@ -46,6 +48,9 @@ type addrKey struct {
 	remote      netip.AddrPort
 	local, peer uint16 // SCTP ports
 }
+
+// ErrNotAdmitted is wrapped around what Config.Admit says.
+var ErrNotAdmitted = errors.New("the address is not admitted")
 
 // EndpointStats are counts of an endpoint since it began.
 type EndpointStats struct {
@@ -96,7 +101,7 @@ func newEndpoint(sock carrier, cfg Config) *Endpoint {
 		sock:     sock,
 		start:    time.Now(),
 		window:   min(max(sock.recvBuffer()/2, minWindow), maxWindow),
-		accepted: make(chan *Assoc, or(cfg.Backlog, DefaultBacklog)),
+		accepted: make(chan *Assoc, cfg.Params.Filled().Backlog),
 		closed:   make(chan struct{}),
 		byTag:    make(map[uint32]*Assoc),
 		byAddr:   make(map[addrKey]*Assoc),
@@ -204,18 +209,18 @@ func (c *Config) admit(local, remote netip.AddrPort, outgoing bool) error {
 // DialConfig says how Dial makes an association.
 type DialConfig struct {
 	// Receiver makes the Receiver of the association, as Config.Accept does.
-	Receiver func(*Assoc) Receiver
+	Receiver func(*Assoc) assoc.Receiver
 
 	RemotePort uint16 // the peer's SCTP port, 0 for 9899
 	LocalPort  uint16 // ours, 0 for a free one
 }
 
 // Dial makes an association with the endpoint at the UDP address remote and
-// waits until it is established (RFC 9260 section 5.1). Errors are *AssocError.
+// waits until it is established (RFC 9260 section 5.1). Errors are *assoc.Error.
 func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig) (*Assoc, error) {
 	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
 	fail := func(err error) (*Assoc, error) {
-		return nil, &AssocError{Op: "dial", Remote: remote, Err: err}
+		return nil, &assoc.Error{Op: "dial", Remote: remote, Err: err}
 	}
 	if d.Receiver == nil {
 		return fail(errors.New("DialConfig.Receiver is not set"))

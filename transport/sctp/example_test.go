@@ -6,19 +6,20 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
 // printer prints what comes.
 type printer struct{ done chan struct{} }
 
-func (p printer) Message(m *sctp.Message) bool {
+func (p printer) Message(m *assoc.Message) bool {
 	fmt.Printf("stream %d: %s\n", m.Stream, m.Payload)
 	return false // not held: the window is free again
 }
 
-func (p printer) Event(e sctp.Event) {
-	if e.Kind == sctp.EventDown {
+func (p printer) Event(e assoc.Event) {
+	if e.Kind == assoc.EventDown {
 		close(p.done)
 	}
 }
@@ -46,19 +47,19 @@ func Example() {
 		return e
 	}
 	p := printer{make(chan struct{})}
-	server := listen(sctp.Config{Accept: func(*sctp.Assoc) sctp.Receiver { return p }})
+	server := listen(sctp.Config{Accept: func(*sctp.Assoc) assoc.Receiver { return p }})
 	defer server.Close()
 	client := listen(sctp.Config{})
 	defer client.Close()
 
 	ctx := context.Background()
 	a, err := client.Dial(ctx, server.Addr(), sctp.DialConfig{
-		Receiver: func(*sctp.Assoc) sctp.Receiver { return printer{make(chan struct{})} },
+		Receiver: func(*sctp.Assoc) assoc.Receiver { return printer{make(chan struct{})} },
 	})
 	if err != nil {
 		panic(err)
 	}
-	a.Send(ctx, []sctp.Outgoing{{Stream: 7, PPID: 16, Bufs: [][]byte{[]byte("hello, "), []byte("world")}}})
+	a.Send(ctx, []assoc.Outgoing{{Stream: 7, PPID: 16, Bufs: [][]byte{[]byte("hello, "), []byte("world")}}})
 	if err := a.Shutdown(ctx); err != nil {
 		panic(err)
 	}

@@ -5,6 +5,9 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 )
 
 // deaf is a carrier of which nothing comes; what is sent to it is kept.
@@ -37,7 +40,7 @@ func FuzzEndpoint(f *testing.F) {
 	f.Add([]byte{0, 24, 3, 0}, []byte("x"))
 	var seed []byte
 	for _, c := range [][]byte{sack(0), sack(2, gapBlock{2, 3}), sack(2, gapBlock{2, 3}), sack(5), dataWith(3, 1, 7, "abc"), dataWith(1, 1, 7, "abc"),
-		appendShutdown(nil, 5), appendChunk(nil, typeHeartbeat, 0, []byte{0, 1, 0, 4}), appendAbort(nil, 0, Cause{})} {
+		appendShutdown(nil, 5), appendChunk(nil, typeHeartbeat, 0, []byte{0, 1, 0, 4}), appendAbort(nil, 0, assoc.Cause{})} {
 		seed = append(append(seed, 0, byte(len(c))), c...)
 	}
 	f.Add(seed, []byte("payload"))
@@ -48,9 +51,9 @@ func FuzzEndpoint(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, script, payload []byte) {
 		d := &deaf{done: make(chan struct{})}
-		in := newInbox()
-		in.quiet, in.hold = true, len(payload)%2 == 0
-		e := newEndpoint(d, Config{Admit: anyone, Accept: to(in), Streams: 4, RecvWindow: 4000, SendBuffer: 1 << 16})
+		in := assoctest.NewInbox()
+		in.Quiet, in.Hold = true, len(payload)%2 == 0
+		e := newEndpoint(d, Config{Params: assoc.Params{Streams: 4}, Admit: anyone, Accept: to(in), RecvWindow: 4000, SendBuffer: 1 << 16})
 		defer e.Close()
 		r := &run{e: e, now: time.Second}
 		peer, other := netip.MustParseAddrPort(addrB), netip.MustParseAddrPort("192.0.2.3:9899")
@@ -75,7 +78,7 @@ func FuzzEndpoint(f *testing.F) {
 		a, b := setUp(peer), setUp(other)
 		first := a.t.localTSN
 		if len(payload) > 0 {
-			ms := make([]Outgoing, 8)
+			ms := make([]assoc.Outgoing, 8)
 			for i := range ms {
 				ms[i].Bufs = [][]byte{payload[:min(len(payload), 1400)]}
 			}

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 )
 
 // wires are a network in memory between endpoints, for tests in a bubble of
@@ -112,16 +115,18 @@ const (
 )
 
 // bubbleInbox is an inbox on the clock of a bubble.
-func bubbleInbox() *inbox {
-	b := newInbox()
-	b.patience = time.Hour
+func bubbleInbox() *assoctest.Inbox {
+	b := assoctest.NewInbox()
+	b.Patience = time.Hour
 	return b
 }
 
 // pass lets time pass in a bubble.
 func pass(d time.Duration) { <-time.After(d) }
 
-func to(b *inbox) func(*Assoc) Receiver { return func(*Assoc) Receiver { return b } }
+func to(b *assoctest.Inbox) func(*Assoc) assoc.Receiver {
+	return func(*Assoc) assoc.Receiver { return b }
+}
 
 // RFC 9260 section 5.1: the handshake gets through a network that loses a third
 // of the packets, and the association then works.
@@ -131,18 +136,18 @@ func TestHandshakeOverALossyNetwork(t *testing.T) {
 			w := newWires(seed)
 			w.loss = 33
 			in, out := bubbleInbox(), bubbleInbox()
-			a := w.endpoint(addrA, Config{MaxInitRetrans: 50, AssocMaxRetrans: 100})
-			b := w.endpoint(addrB, Config{Accept: to(in), AssocMaxRetrans: 100})
+			a := w.endpoint(addrA, Config{Params: assoc.Params{MaxInitRetrans: 50, AssocMaxRetrans: 100}})
+			b := w.endpoint(addrB, Config{Params: assoc.Params{AssocMaxRetrans: 100}, Accept: to(in)})
 			defer b.Close()
 			defer a.Close()
 			x, err := a.Dial(t.Context(), netip.MustParseAddrPort(addrB), DialConfig{Receiver: to(out)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := x.TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
+			if _, err := x.TrySend([]assoc.Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
 				t.Fatal(err)
 			}
-			in.wait(t, "the message", func() bool { return in.total == 1 })
+			in.Wait(t, "the message", func() bool { return in.Total == 1 })
 			if _, err := b.Accept(t.Context()); err != nil {
 				t.Error(err)
 			}
@@ -162,8 +167,8 @@ func TestCollision(t *testing.T) {
 			if seed > 0 {
 				w.loss = 20
 			}
-			in := [2]*inbox{bubbleInbox(), bubbleInbox()}
-			cfg := Config{MaxInitRetrans: 50, AssocMaxRetrans: 100}
+			in := [2]*assoctest.Inbox{bubbleInbox(), bubbleInbox()}
+			cfg := Config{Params: assoc.Params{MaxInitRetrans: 50, AssocMaxRetrans: 100}}
 			e := [2]*Endpoint{w.endpoint(addrA, cfg), w.endpoint(addrB, cfg)}
 			defer e[0].Close()
 			defer e[1].Close()
@@ -183,10 +188,10 @@ func TestCollision(t *testing.T) {
 				return
 			}
 			for i := range e {
-				if _, err := x[i].TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
+				if _, err := x[i].TrySend([]assoc.Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
 					t.Fatal(err)
 				}
-				in[1-i].wait(t, "the message", func() bool { return in[1-i].total == 1 })
+				in[1-i].Wait(t, "the message", func() bool { return in[1-i].Total == 1 })
 			}
 			for i := range e {
 				if s := e[i].Stats(); s.Assocs != 1 || x[i].State() != "ESTABLISHED" {
@@ -234,13 +239,13 @@ func TestRestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-old.Done()
-		if !errors.Is(old.Err(), ErrRestarted) {
+		if !errors.Is(old.Err(), assoc.ErrRestarted) {
 			t.Errorf("the old association: %v", old.Err())
 		}
-		if _, err := x.TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
+		if _, err := x.TrySend([]assoc.Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
 			t.Fatal(err)
 		}
-		in.wait(t, "the message", func() bool { return in.total == 1 })
+		in.Wait(t, "the message", func() bool { return in.Total == 1 })
 		if s := b.Stats(); s.Assocs != 1 || again.State() != "ESTABLISHED" {
 			t.Errorf("%+v", s)
 		}
@@ -276,11 +281,11 @@ func TestPeerMovesToAnotherPort(t *testing.T) {
 		}
 		w.mu.Unlock()
 		for i, s := range []*Assoc{x, y} {
-			if _, err := s.TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
+			if _, err := s.TrySend([]assoc.Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
 				t.Fatal(err)
 			}
-			box := []*inbox{in, out}[i]
-			box.wait(t, "the message", func() bool { return box.total == 1 })
+			box := []*assoctest.Inbox{in, out}[i]
+			box.Wait(t, "the message", func() bool { return box.Total == 1 })
 		}
 		if y.Remote() != moved {
 			t.Errorf("the peer is at %v", y.Remote())
@@ -314,18 +319,18 @@ func TestSilentPeer(t *testing.T) {
 			w.loss = 100
 			w.mu.Unlock()
 			if sends {
-				if _, err := x.TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
+				if _, err := x.TrySend([]assoc.Outgoing{{Bufs: [][]byte{[]byte("hello")}}}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			<-x.Done()
-			if !errors.Is(x.Err(), ErrPeerUnreachable) {
+			if !errors.Is(x.Err(), assoc.ErrPeerUnreachable) {
 				t.Error(x.Err())
 			}
-			out.mu.Lock()
-			defer out.mu.Unlock()
-			k := slices.DeleteFunc(slices.Clone(out.events), func(e Event) bool { return e.Kind == EventMTU })
-			if len(k) != 3 || k[1].Kind != EventPathDown || k[2].Kind != EventDown || !errors.Is(k[2].Err, ErrPeerUnreachable) {
+			out.Lock()
+			defer out.Unlock()
+			k := slices.DeleteFunc(slices.Clone(out.Events), func(e assoc.Event) bool { return e.Kind == assoc.EventMTU })
+			if len(k) != 3 || k[1].Kind != assoc.EventPathDown || k[2].Kind != assoc.EventDown || !errors.Is(k[2].Err, assoc.ErrPeerUnreachable) {
 				t.Errorf("events %v", k)
 			}
 		})
@@ -337,7 +342,7 @@ func TestPathComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWires(1)
 		in, out := bubbleInbox(), bubbleInbox()
-		cfg := Config{AssocMaxRetrans: 100, RTOMax: 3 * time.Second}
+		cfg := Config{Params: assoc.Params{AssocMaxRetrans: 100, RTOMax: 3 * time.Second}}
 		a := w.endpoint(addrA, cfg)
 		cfg.Accept = to(in)
 		b := w.endpoint(addrB, cfg)
@@ -353,11 +358,11 @@ func TestPathComesBack(t *testing.T) {
 			w.mu.Unlock()
 		}
 		setLoss(100)
-		x.TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}})
+		x.TrySend([]assoc.Outgoing{{Bufs: [][]byte{[]byte("hello")}}})
 		pass(time.Minute)
 		setLoss(0)
-		in.wait(t, "the message", func() bool { return in.total == 1 })
-		out.wait(t, "the path", func() bool { return len(out.events) == 3 && out.events[2].Kind == EventPathUp })
+		in.Wait(t, "the message", func() bool { return in.Total == 1 })
+		out.Wait(t, "the path", func() bool { return len(out.Events) == 3 && out.Events[2].Kind == assoc.EventPathUp })
 	})
 }
 
@@ -365,17 +370,17 @@ func TestPathComesBack(t *testing.T) {
 func TestDialFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWires(1)
-		a := w.endpoint(addrA, Config{Adaptation: 1})
+		a := w.endpoint(addrA, Config{Params: assoc.Params{Adaptation: 1}})
 		defer a.Close()
 		dial := func(ctx context.Context) error {
 			_, err := a.Dial(ctx, netip.MustParseAddrPort(addrB), DialConfig{Receiver: to(bubbleInbox())})
-			var ae *AssocError
+			var ae *assoc.Error
 			if !errors.As(err, &ae) || ae.Op != "dial" || ae.Remote != netip.MustParseAddrPort(addrB) {
 				t.Errorf("%v", err)
 			}
 			return err
 		}
-		if err := dial(t.Context()); !errors.Is(err, ErrPeerUnreachable) {
+		if err := dial(t.Context()); !errors.Is(err, assoc.ErrPeerUnreachable) {
 			t.Errorf("nobody there: %v", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -384,18 +389,18 @@ func TestDialFails(t *testing.T) {
 		}
 		cancel()
 		b := w.endpoint(addrB, Config{})
-		if err := dial(t.Context()); !errors.Is(err, &AbortError{}) {
+		if err := dial(t.Context()); !errors.Is(err, &assoc.AbortError{}) {
 			t.Errorf("nobody listens: %v", err)
 		}
 		b.Close()
 		// RFC 5043 section 7.1: another indication, or none.
 		for _, other := range []uint32{0, 2} {
-			b = w.endpoint(addrB, Config{Adaptation: other, Accept: to(bubbleInbox())})
+			b = w.endpoint(addrB, Config{Params: assoc.Params{Adaptation: other}, Accept: to(bubbleInbox())})
 			err := dial(t.Context())
 			switch {
-			case other == 0 && !errors.Is(err, ErrAdaptation): // the peer minds nothing: we do
+			case other == 0 && !errors.Is(err, assoc.ErrAdaptation): // the peer minds nothing: we do
 				t.Errorf("no indication: %v", err)
-			case other != 0 && !errors.Is(err, &AbortError{Cause: Cause{Code: CauseUserAbort}}):
+			case other != 0 && !errors.Is(err, &assoc.AbortError{Cause: assoc.Cause{Code: assoc.CauseUserAbort}}):
 				t.Errorf("another indication: %v", err)
 			}
 			synctest.Wait()
@@ -419,7 +424,7 @@ func TestShutdown(t *testing.T) {
 			w := newWires(seed)
 			w.loss = int(seed) % 3 * 10
 			in, out := bubbleInbox(), bubbleInbox()
-			cfg := Config{AssocMaxRetrans: 100, MaxInitRetrans: 50}
+			cfg := Config{Params: assoc.Params{AssocMaxRetrans: 100, MaxInitRetrans: 50}}
 			a := w.endpoint(addrA, cfg)
 			cfg.Accept = to(in)
 			b := w.endpoint(addrB, cfg)
@@ -433,7 +438,7 @@ func TestShutdown(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ms := make([]Outgoing, 200)
+			ms := make([]assoc.Outgoing, 200)
 			for i := range ms {
 				ms[i].Bufs = [][]byte{make([]byte, 500)}
 			}
@@ -445,7 +450,7 @@ func TestShutdown(t *testing.T) {
 			both := seed%2 == 0
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				if err := x.Shutdown(t.Context()); err != nil && !errors.Is(err, ErrShutdown) && !(w.loss > 0 && errors.Is(err, ErrPeerUnreachable)) {
+				if err := x.Shutdown(t.Context()); err != nil && !errors.Is(err, assoc.ErrShutdown) && !(w.loss > 0 && errors.Is(err, assoc.ErrPeerUnreachable)) {
 					t.Error(err)
 				}
 			})
@@ -454,10 +459,10 @@ func TestShutdown(t *testing.T) {
 			}
 			wg.Wait()
 			<-y.Done()
-			if in.total != 200 || both && out.total != 200 {
-				t.Errorf("%d and %d messages came", in.total, out.total)
+			if in.Total != 200 || both && out.Total != 200 {
+				t.Errorf("%d and %d messages came", in.Total, out.Total)
 			}
-			if _, err := x.TrySend(ms[:1]); !errors.Is(err, ErrShutdown) && !errors.Is(err, ErrPeerUnreachable) {
+			if _, err := x.TrySend(ms[:1]); !errors.Is(err, assoc.ErrShutdown) && !errors.Is(err, assoc.ErrPeerUnreachable) {
 				t.Errorf("a message after the shutdown: %v", err)
 			}
 			if n := a.Stats().Assocs + b.Stats().Assocs; n != 0 {

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 )
 
 // RFC 9260 section 8.5: what has another Verification Tag is nothing of the
@@ -16,21 +19,21 @@ import (
 func TestWrongTagsChangeNothing(t *testing.T) {
 	_, r, a, in := victim(t, Config{})
 	for _, tag := range []uint32{r.peerTag ^ 1, r.tag, 1} {
-		r.send(tag, appendAbort(nil, 0, Cause{CauseUserAbort, nil}))
+		r.send(tag, appendAbort(nil, 0, assoc.Cause{Code: assoc.CauseUserAbort}))
 		r.send(tag, appendChunk(nil, typeShutdownComplete, 0, nil))
 		r.send(tag, appendChunk(nil, typeCookieAck, 0, nil))
-		r.send(tag, appendError(nil, CauseStaleCookie, []byte{0, 0, 0, 0}))
+		r.send(tag, appendError(nil, assoc.CauseStaleCookie, []byte{0, 0, 0, 0}))
 	}
-	r.send(r.peerTag, appendAbort(nil, flagT, Cause{})) // reflected, but with a tag that is not ours (8.5.1 B)
-	r.send(0, appendAbort(nil, 0, Cause{}))
+	r.send(r.peerTag, appendAbort(nil, flagT, assoc.Cause{})) // reflected, but with a tag that is not ours (8.5.1 B)
+	r.send(0, appendAbort(nil, 0, assoc.Cause{}))
 	r.send(0, r.data(0, "with tag 0"))
 	r.tsn--
 	r.send(r.peerTag, r.init()) // an INIT has tag 0
 	r.send(0, r.init(), r.data(0, "bundled with INIT"))
 	r.tsn--
 	r.quiet("packets with wrong tags")
-	if s := a.State(); s != "ESTABLISHED" || len(in.messages()) > 0 {
-		t.Errorf("state %s, messages %v", s, in.messages())
+	if s := a.State(); s != "ESTABLISHED" || len(in.Messages()) > 0 {
+		t.Errorf("state %s, messages %v", s, in.Messages())
 	}
 	// DATA with a wrong tag is out of the blue: an ABORT that reflects the tag
 	// (section 8.4 rule 8).
@@ -39,9 +42,9 @@ func TestWrongTagsChangeNothing(t *testing.T) {
 		t.Errorf("flags %x, tag %x", c.flags(), p.tag())
 	}
 	// The T bit with the peer's own tag does end it.
-	r.send(r.tag, appendAbort(nil, flagT, Cause{}))
+	r.send(r.tag, appendAbort(nil, flagT, assoc.Cause{}))
 	<-a.Done()
-	if !errors.Is(a.Err(), &AbortError{}) {
+	if !errors.Is(a.Err(), &assoc.AbortError{}) {
 		t.Error(a.Err())
 	}
 }
@@ -55,9 +58,9 @@ func TestOutOfTheBlue(t *testing.T) {
 		t.Errorf("SHUTDOWN COMPLETE: flags %x, tag %x", c.flags(), p.tag())
 	}
 	for _, silent := range [][]byte{
-		appendAbort(nil, 0, Cause{}), appendChunk(nil, typeShutdownComplete, 0, nil), appendChunk(nil, typeCookieAck, 0, nil),
-		appendError(nil, CauseStaleCookie, []byte{0, 0, 0, 1}), appendChunk(nil, typeCookieEcho, 0, make([]byte, cookieLen)),
-		append(appendChunk(nil, typeHeartbeat, 0, nil), appendAbort(nil, 0, Cause{})...),
+		appendAbort(nil, 0, assoc.Cause{}), appendChunk(nil, typeShutdownComplete, 0, nil), appendChunk(nil, typeCookieAck, 0, nil),
+		appendError(nil, assoc.CauseStaleCookie, []byte{0, 0, 0, 1}), appendChunk(nil, typeCookieEcho, 0, make([]byte, cookieLen)),
+		append(appendChunk(nil, typeHeartbeat, 0, nil), appendAbort(nil, 0, assoc.Cause{})...),
 		{0, 0, 0, 200, 1}, {0, 0, 0, 1},
 	} {
 		r.send(6, silent)
@@ -75,7 +78,7 @@ func TestOutOfTheBlue(t *testing.T) {
 
 // RFC 9260 section 5.1.3: INITs leave nothing behind.
 func TestInitFloodKeepsNothing(t *testing.T) {
-	e := listen(t, "127.0.0.1", Config{Accept: func(*Assoc) Receiver { return newInbox() }})
+	e := listen(t, "127.0.0.1", Config{Accept: func(*Assoc) assoc.Receiver { return assoctest.NewInbox() }})
 	r := newRawPeer(t, e)
 	for i := range 2000 {
 		r.src = uint16(i + 1)
@@ -91,7 +94,7 @@ func TestInitFloodKeepsNothing(t *testing.T) {
 
 // Associations that nobody accepts are bounded, and refused with a cause.
 func TestBacklogIsBounded(t *testing.T) {
-	e := listen(t, "127.0.0.1", Config{Backlog: 3, Accept: func(*Assoc) Receiver { return newInbox() }})
+	e := listen(t, "127.0.0.1", Config{Params: assoc.Params{Backlog: 3}, Accept: func(*Assoc) assoc.Receiver { return assoctest.NewInbox() }})
 	for range 3 {
 		newRawPeer(t, e).connect()
 	}
@@ -101,7 +104,7 @@ func TestBacklogIsBounded(t *testing.T) {
 	i, _ := parseInit(c)
 	params, _ := parseParams(i.params)
 	r.send(i.tag, appendChunk(nil, typeCookieEcho, 0, params.cookie))
-	if c, p := r.want(typeAbort); firstCause(c).Code != CauseOutOfResource || p.tag() != r.tag {
+	if c, p := r.want(typeAbort); firstCause(c).Code != assoc.CauseOutOfResource || p.tag() != r.tag {
 		t.Errorf("%v", firstCause(c))
 	}
 	if s := e.Stats(); s.Assocs != 3 || s.NoRoom != 1 {
@@ -113,7 +116,7 @@ func TestBacklogIsBounded(t *testing.T) {
 func TestAdmission(t *testing.T) {
 	no := errors.New("not him")
 	e := listen(t, "127.0.0.1", Config{
-		Accept: func(*Assoc) Receiver { return newInbox() },
+		Accept: func(*Assoc) assoc.Receiver { return assoctest.NewInbox() },
 		Admit: func(_, a netip.AddrPort, out bool) error {
 			if a.Port()%2 == 0 || out {
 				return no
@@ -121,7 +124,7 @@ func TestAdmission(t *testing.T) {
 			return nil
 		},
 	})
-	_, err := e.Dial(patient(t), netip.MustParseAddrPort("127.0.0.1:9"), DialConfig{Receiver: func(*Assoc) Receiver { return newInbox() }})
+	_, err := e.Dial(patient(t), netip.MustParseAddrPort("127.0.0.1:9"), DialConfig{Receiver: func(*Assoc) assoc.Receiver { return assoctest.NewInbox() }})
 	if !errors.Is(err, ErrNotAdmitted) || !errors.Is(err, no) {
 		t.Error(err)
 	}
@@ -143,7 +146,7 @@ func TestAdmission(t *testing.T) {
 	if n, err := even.c.Read(make([]byte, 100)); err == nil {
 		t.Errorf("who is not admitted gets %d bytes", n)
 	}
-	if _, err := listen(t, "127.0.0.1", Config{}).Dial(patient(t), netip.AddrPort{}, DialConfig{Receiver: func(*Assoc) Receiver { return nil }}); err == nil {
+	if _, err := listen(t, "127.0.0.1", Config{}).Dial(patient(t), netip.AddrPort{}, DialConfig{Receiver: func(*Assoc) assoc.Receiver { return nil }}); err == nil {
 		t.Error("Dial without an address")
 	}
 }
@@ -153,20 +156,20 @@ func TestAdmission(t *testing.T) {
 func TestViolationsEndTheAssociation(t *testing.T) {
 	for name, tc := range map[string]struct {
 		chunk func(r *rawPeer) []byte
-		want  CauseCode
+		want  assoc.CauseCode
 	}{
-		"SACK of a TSN never sent":     {func(r *rawPeer) []byte { return appendSack(nil, r.peerTSN, 1<<20, nil, nil) }, CauseProtocolViolation},
-		"SACK of a far TSN":            {func(r *rawPeer) []byte { return appendSack(nil, r.peerTSN+1<<30, 1<<20, nil, nil) }, CauseProtocolViolation},
-		"gap block beyond":             {func(r *rawPeer) []byte { return appendSack(nil, r.peerTSN-1, 1<<20, []gapBlock{{2, 9}}, nil) }, CauseProtocolViolation},
-		"gap block backwards":          {func(r *rawPeer) []byte { return appendSack(nil, r.peerTSN-1, 1<<20, []gapBlock{{5, 2}}, nil) }, CauseProtocolViolation},
-		"gap block at 0":               {func(r *rawPeer) []byte { return appendSack(nil, r.peerTSN-1, 1<<20, []gapBlock{{0, 0}}, nil) }, CauseProtocolViolation},
-		"SACK cut short":               {func(r *rawPeer) []byte { b := appendSack(nil, r.peerTSN-1, 1, nil, nil); b[13] = 9; return b }, CauseProtocolViolation},
-		"DATA without a byte":          {func(r *rawPeer) []byte { return dataWith(r.tsn, 0, 7, "") }, CauseNoUserData},
-		"DATA shorter than its header": {func(r *rawPeer) []byte { return appendChunk(nil, typeData, 7, make([]byte, 8)) }, CauseProtocolViolation},
-		"chunk of length 0":            {func(r *rawPeer) []byte { return []byte{0, 0, 0, 0} }, CauseProtocolViolation},
-		"chunk beyond its packet":      {func(r *rawPeer) []byte { return []byte{3, 0, 0xff, 0xff} }, CauseProtocolViolation},
-		"SHUTDOWN of a TSN never sent": {func(r *rawPeer) []byte { return appendShutdown(nil, r.peerTSN+5) }, CauseProtocolViolation},
-		"SHUTDOWN of a wrong length":   {func(r *rawPeer) []byte { return appendChunk(nil, typeShutdown, 0, make([]byte, 9)) }, CauseProtocolViolation},
+		"SACK of a TSN never sent":     {func(r *rawPeer) []byte { return appendSack(nil, r.peerTSN, 1<<20, nil, nil) }, assoc.CauseProtocolViolation},
+		"SACK of a far TSN":            {func(r *rawPeer) []byte { return appendSack(nil, r.peerTSN+1<<30, 1<<20, nil, nil) }, assoc.CauseProtocolViolation},
+		"gap block beyond":             {func(r *rawPeer) []byte { return appendSack(nil, r.peerTSN-1, 1<<20, []gapBlock{{2, 9}}, nil) }, assoc.CauseProtocolViolation},
+		"gap block backwards":          {func(r *rawPeer) []byte { return appendSack(nil, r.peerTSN-1, 1<<20, []gapBlock{{5, 2}}, nil) }, assoc.CauseProtocolViolation},
+		"gap block at 0":               {func(r *rawPeer) []byte { return appendSack(nil, r.peerTSN-1, 1<<20, []gapBlock{{0, 0}}, nil) }, assoc.CauseProtocolViolation},
+		"SACK cut short":               {func(r *rawPeer) []byte { b := appendSack(nil, r.peerTSN-1, 1, nil, nil); b[13] = 9; return b }, assoc.CauseProtocolViolation},
+		"DATA without a byte":          {func(r *rawPeer) []byte { return dataWith(r.tsn, 0, 7, "") }, assoc.CauseNoUserData},
+		"DATA shorter than its header": {func(r *rawPeer) []byte { return appendChunk(nil, typeData, 7, make([]byte, 8)) }, assoc.CauseProtocolViolation},
+		"chunk of length 0":            {func(r *rawPeer) []byte { return []byte{0, 0, 0, 0} }, assoc.CauseProtocolViolation},
+		"chunk beyond its packet":      {func(r *rawPeer) []byte { return []byte{3, 0, 0xff, 0xff} }, assoc.CauseProtocolViolation},
+		"SHUTDOWN of a TSN never sent": {func(r *rawPeer) []byte { return appendShutdown(nil, r.peerTSN+5) }, assoc.CauseProtocolViolation},
+		"SHUTDOWN of a wrong length":   {func(r *rawPeer) []byte { return appendChunk(nil, typeShutdown, 0, make([]byte, 9)) }, assoc.CauseProtocolViolation},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, r, a, _ := victim(t, Config{})
@@ -181,10 +184,10 @@ func TestViolationsEndTheAssociation(t *testing.T) {
 				t.Errorf("ABORT: %v, tag %x, flags %x", k, p.tag(), c.flags())
 			}
 			<-a.Done()
-			if !errors.Is(a.Err(), &AbortError{Local: true, Cause: Cause{Code: tc.want}}) {
+			if !errors.Is(a.Err(), &assoc.AbortError{Local: true, Cause: assoc.Cause{Code: tc.want}}) {
 				t.Error(a.Err())
 			}
-			if _, err := a.TrySend([]Outgoing{{Bufs: [][]byte{{1}}}}); !errors.Is(err, &AbortError{Local: true}) {
+			if _, err := a.TrySend([]assoc.Outgoing{{Bufs: [][]byte{{1}}}}); !errors.Is(err, &assoc.AbortError{Local: true}) {
 				t.Error(err)
 			}
 			if s := bystander.State(); s != "ESTABLISHED" {
@@ -199,31 +202,31 @@ func TestJunkAbort(t *testing.T) {
 	_, r, a, in := victim(t, Config{})
 	r.send(r.peerTag, appendChunk(nil, typeAbort, 0, []byte{0, 12, 0xff, 0xff, 1, 2, 3}))
 	<-a.Done()
-	var ae *AbortError
+	var ae *assoc.AbortError
 	if !errors.As(a.Err(), &ae) || ae.Local || ae.Cause.Code != 0 {
 		t.Error(a.Err())
 	}
 	_, r, a, _ = victim(t, Config{})
 	long := bytes.Repeat([]byte("why? "), 200)
-	r.send(r.peerTag, appendChunk(nil, typeAbort, 0, appendCause(nil, CauseUserAbort, long)))
+	r.send(r.peerTag, appendChunk(nil, typeAbort, 0, appendCause(nil, assoc.CauseUserAbort, long)))
 	<-a.Done()
-	if !errors.As(a.Err(), &ae) || ae.Cause.Code != CauseUserAbort || len(ae.Cause.Info) != maxCauseInfo || !strings.Contains(ae.Error(), "why?") {
+	if !errors.As(a.Err(), &ae) || ae.Cause.Code != assoc.CauseUserAbort || len(ae.Cause.Info) != assoc.MaxCauseInfo || !strings.Contains(ae.Error(), "why?") {
 		t.Error(a.Err())
 	}
-	in.wait(t, "the event", func() bool { return len(in.events) == 2 && in.events[1].Kind == EventDown })
+	in.Wait(t, "the event", func() bool { return len(in.Events) == 2 && in.Events[1].Kind == assoc.EventDown })
 }
 
 // RFC 9260 section 6.5: a stream that was not negotiated is reported, its DATA
 // acknowledged and thrown away.
 func TestStreamOutOfRange(t *testing.T) {
-	_, r, a, in := victim(t, Config{Streams: 4})
+	_, r, a, in := victim(t, Config{Params: assoc.Params{Streams: 4}})
 	r.send(r.peerTag, r.data(4, "beyond"))
 	c, _ := r.want(typeError)
-	if k := firstCause(c); k.Code != CauseInvalidStream || !bytes.Equal(k.Info, []byte{0, 4, 0, 0}) {
+	if k := firstCause(c); k.Code != assoc.CauseInvalidStream || !bytes.Equal(k.Info, []byte{0, 4, 0, 0}) {
 		t.Errorf("%v %x", k.Code, k.Info)
 	}
 	r.send(r.peerTag, r.data(3, "the last"))
-	in.waitFor(t, 1)
+	in.WaitFor(t, 1)
 	c, _ = r.want(typeSack)
 	if s, _ := parseSack(c); s.cum() != r.tsn-1 {
 		t.Errorf("acknowledged up to %d, want %d", s.cum(), r.tsn-1)
@@ -239,8 +242,8 @@ func TestOrderedAndFragmentsAreReported(t *testing.T) {
 	for i, flags := range []uint8{flagB | flagE, flagB, 0, flagE, flagB | flagU, flagE | flagU, flagB | flagE | flagU | flagI} {
 		r.send(r.peerTag, dataWith(r.tsn, 1, flags, "abcd"))
 		r.tsn++
-		in.waitFor(t, i+1)
-		if m := in.messages()[i]; m.Flags != Flags(flags) || m.TSN != r.tsn-1 {
+		in.WaitFor(t, i+1)
+		if m := in.Messages()[i]; m.Flags != assoc.Flags(flags) || m.TSN != r.tsn-1 {
 			t.Errorf("flags %x: %+v", flags, m)
 		}
 	}
@@ -262,7 +265,7 @@ func TestGapsAndDuplicatesAreReported(t *testing.T) {
 	if s := sack(); s.cum() != first-1 || s.gaps() != 1 || s.gap(0) != (gapBlock{3, 3}) {
 		t.Errorf("%x", s)
 	}
-	in.waitFor(t, 1) // at once, though two are missing
+	in.WaitFor(t, 1) // at once, though two are missing
 	r.send(r.peerTag, dataWith(first+2, 0, 7, "third"))
 	if s := sack(); s.dups() != 1 || s.dup(0) != first+2 {
 		t.Errorf("%x", s)
@@ -277,8 +280,8 @@ func TestGapsAndDuplicatesAreReported(t *testing.T) {
 	if s := sack(); s.cum() != first+2 || s.gaps() != 0 {
 		t.Errorf("%x", s)
 	}
-	if len(in.messages()) != 3 {
-		t.Errorf("%d messages", len(in.got))
+	if len(in.Messages()) != 3 {
+		t.Errorf("%d messages", len(in.Got))
 	}
 }
 
@@ -286,16 +289,16 @@ func TestGapsAndDuplicatesAreReported(t *testing.T) {
 // minds nothing cannot make this end keep more.
 func TestWindowIsKept(t *testing.T) {
 	_, r, a, in := victim(t, Config{RecvWindow: 8000})
-	in.mu.Lock()
-	in.hold = true
-	in.mu.Unlock()
+	in.Lock()
+	in.Hold = true
+	in.Unlock()
 	text := string(make([]byte, 1000))
 	for range 20 {
 		r.send(r.peerTag, r.data(0, text))
 	}
 	r.quietAfterData()
-	if len(in.messages()) != 8 || a.Stats().HeldHere != 8000 || a.Stats().Dropped != 12 {
-		t.Errorf("%d messages are held, %+v", len(in.messages()), a.Stats())
+	if len(in.Messages()) != 8 || a.Stats().HeldHere != 8000 || a.Stats().Dropped != 12 {
+		t.Errorf("%d messages are held, %+v", len(in.Messages()), a.Stats())
 	}
 	a.Release(8000)
 	for {
@@ -323,17 +326,17 @@ func TestUnknownChunks(t *testing.T) {
 		typ           chunkType
 		skip, reports bool
 	}{{0x3f, false, false}, {0x7f, false, true}, {0xbf, true, false}, {0xff, true, true}} {
-		before := len(in.messages())
+		before := len(in.Messages())
 		d := r.data(0, "behind it")
 		r.send(r.peerTag, appendChunk(nil, tc.typ, 0, []byte{1, 2, 3}), d)
 		if tc.reports {
 			c, _ := r.want(typeError)
-			if k := firstCause(c); k.Code != CauseUnrecognizedChunk || k.Info[0] != byte(tc.typ) {
+			if k := firstCause(c); k.Code != assoc.CauseUnrecognizedChunk || k.Info[0] != byte(tc.typ) {
 				t.Errorf("type %x: %v", tc.typ, k)
 			}
 		}
 		r.quietAfterData()
-		if got := len(in.messages()) > before; got != tc.skip {
+		if got := len(in.Messages()) > before; got != tc.skip {
 			t.Errorf("%d: DATA behind a chunk of type %x is delivered: %v", i, tc.typ, got)
 		}
 		if !tc.skip {
@@ -344,7 +347,7 @@ func TestUnknownChunks(t *testing.T) {
 
 // A State Cookie serves who got it, where it was got, as long as it lives.
 func TestCookiesOfOthers(t *testing.T) {
-	e := listen(t, "127.0.0.1", Config{Accept: func(*Assoc) Receiver { return newInbox() }})
+	e := listen(t, "127.0.0.1", Config{Accept: func(*Assoc) assoc.Receiver { return assoctest.NewInbox() }})
 	r := newRawPeer(t, e)
 	r.send(0, r.init())
 	c, _ := r.want(typeInitAck)

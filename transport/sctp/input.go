@@ -3,6 +3,8 @@ package sctp
 import (
 	"encoding/binary"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // input takes the chunks of a packet with a right checksum that belongs to this
@@ -107,7 +109,7 @@ func (t *tcb) chunk(now time.Duration, c chunk) bool {
 // section 3.2).
 func (t *tcb) unknown(c chunk) bool {
 	if c.typ().report() && t.state >= stateEstablished {
-		t.reply(typeError, appendCause(nil, CauseUnrecognizedChunk, c[:min(len(c), maxUnrecognized)]))
+		t.reply(typeError, appendCause(nil, assoc.CauseUnrecognizedChunk, c[:min(len(c), maxUnrecognized)]))
 	}
 	return c.typ().skip()
 }
@@ -134,7 +136,7 @@ func (t *tcb) data(now time.Duration, c chunk) bool {
 	}
 	d := dataChunk(c)
 	if len(c) == dataHeaderLen {
-		t.fail(Cause{Code: CauseNoUserData, Info: uint32Info(d.tsn())})
+		t.fail(assoc.Cause{Code: assoc.CauseNoUserData, Info: uint32Info(d.tsn())})
 		return false
 	}
 	switch t.state {
@@ -173,14 +175,14 @@ func (t *tcb) data(now time.Duration, c chunk) bool {
 	t.stats.BytesIn += uint64(n)
 	if d.stream() >= t.in {
 		// Acknowledged, reported, not delivered (RFC 9260 section 6.5).
-		t.reply(typeError, appendCause(nil, CauseInvalidStream, uint32Info(uint32(d.stream())<<16)))
+		t.reply(typeError, appendCause(nil, assoc.CauseInvalidStream, uint32Info(uint32(d.stream())<<16)))
 		return true
 	}
 	t.held += n
-	t.deliver = append(t.deliver, Message{
+	t.deliver = append(t.deliver, assoc.Message{
 		Stream:  d.stream(),
 		PPID:    d.ppid(),
-		Flags:   Flags(c.flags()),
+		Flags:   assoc.Flags(c.flags()),
 		SSN:     d.ssn(),
 		TSN:     d.tsn(),
 		Payload: d.payload(),
@@ -215,7 +217,7 @@ func (t *tcb) packetDone(now time.Duration) {
 		t.sackNow = true
 	}
 	if t.tSack == 0 {
-		t.tSack = now + sackDelay
+		t.tSack = now + assoc.SACKDelay
 	}
 }
 
@@ -274,7 +276,7 @@ func (t *tcb) heartbeatAck(now time.Duration, c chunk) {
 	default:
 		return
 	}
-	t.path.rtt(now-sent, t.rtoMin, t.mostRTO())
+	t.path.rtt(now-sent, t.RTOMin, t.mostRTO())
 	t.heard()
 }
 
@@ -282,10 +284,10 @@ func (t *tcb) heartbeatAck(now time.Duration, c chunk) {
 // section 5.2.6): the handshake begins again.
 func (t *tcb) errorChunk(now time.Duration, c chunk) {
 	cause := firstCause(c)
-	if cause.Code == CauseStaleCookie && t.state == stateCookieEchoed {
+	if cause.Code == assoc.CauseStaleCookie && t.state == stateCookieEchoed {
 		t.inits++
-		if t.inits > t.maxInitRetrans {
-			t.close(ErrPeerUnreachable)
+		if t.inits > t.MaxInitRetrans {
+			t.close(assoc.ErrPeerUnreachable)
 			return
 		}
 		t.state = stateCookieWait
@@ -296,7 +298,7 @@ func (t *tcb) errorChunk(now time.Duration, c chunk) {
 		return
 	}
 	if t.state >= stateEstablished {
-		t.event(Event{Kind: EventPeerError, Cause: cause})
+		t.event(assoc.Event{Kind: assoc.EventPeerError, Cause: cause})
 	}
 }
 
@@ -304,11 +306,11 @@ func (t *tcb) errorChunk(now time.Duration, c chunk) {
 // reflected tag it says that the peer has no such association: after all has been
 // acknowledged, at the end of a shutdown, that is as good as its SHUTDOWN
 // COMPLETE, which was lost or overtaken.
-func (t *tcb) aborted(cause Cause, reflected bool) {
+func (t *tcb) aborted(cause assoc.Cause, reflected bool) {
 	t.want = 0
 	if reflected && t.state == stateShutdownAckSent {
 		t.close(t.shutdownErr)
 		return
 	}
-	t.close(&AbortError{Cause: cause})
+	t.close(&assoc.AbortError{Cause: cause})
 }

@@ -9,7 +9,7 @@ import "time"
 // the RTO is again what the measured round trips make it. stuck tells that some
 // of it was sent in vain before.
 func (t *tcb) kick(now time.Duration) (stuck bool) {
-	t.path.calm(t.rtoMin, t.mostRTO())
+	t.path.calm(t.RTOMin, t.mostRTO())
 	stuck = t.inits > 0
 	q := &t.tx
 	switch t.state {
@@ -128,7 +128,7 @@ func (t *tcb) hurry(now, most time.Duration) {
 	if most <= 0 {
 		return
 	}
-	t.hurried = max(most, t.rtoMin)
+	t.hurried = max(most, t.RTOMin)
 	t.path.rto = min(t.path.rto, t.hurried)
 	for _, d := range [...]*time.Duration{&t.t1, &t.t2, &t.t3} {
 		if *d != 0 {
@@ -141,7 +141,7 @@ func (t *tcb) hurry(now, most time.Duration) {
 // mostRTO is the longest RTO as of now.
 func (t *tcb) mostRTO() time.Duration {
 	if t.hurried > 0 {
-		return min(t.hurried, t.rtoMax)
+		return min(t.hurried, t.RTOMax)
 	}
-	return t.rtoMax
+	return t.RTOMax
 }

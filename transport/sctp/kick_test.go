@@ -5,6 +5,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // established is a simulation that has sent something already, so that the RTT is
@@ -144,7 +146,7 @@ func TestKickOfHandshakeAndShutdown(t *testing.T) {
 
 // Hurry bounds the RTO at once and from then on, until it is over.
 func TestHurry(t *testing.T) {
-	s := established(t, netConfig{delay: time.Millisecond}, func(_ int, s *settings) { s.assocMaxRetrans = 1000 })
+	s := established(t, netConfig{delay: time.Millisecond}, func(_ int, s *settings) { s.AssocMaxRetrans = 1000 })
 	tx := &s.ends[0].t
 	s.drop = func(int, packet) bool { return true }
 	s.send(0, 3, 1200)
@@ -168,15 +170,15 @@ func TestHurry(t *testing.T) {
 // Outq, Bytes and the gauges tell what those who watch an association need.
 func TestWhatWatchersSee(t *testing.T) {
 	x := connect(t, "127.0.0.1", Config{}, Config{})
-	m := Outgoing{Bufs: [][]byte{make([]byte, 1000)}}
-	if _, err := x.a.Send(patient(t), []Outgoing{m, m, m}); err != nil {
+	m := assoc.Outgoing{Bufs: [][]byte{make([]byte, 1000)}}
+	if _, err := x.a.Send(patient(t), []assoc.Outgoing{m, m, m}); err != nil {
 		t.Fatal(err)
 	}
-	x.rb.waitFor(t, 3)
+	x.rb.WaitFor(t, 3)
 	if n := x.b.Bytes(); n != 3000 {
 		t.Errorf("%d bytes came", n)
 	}
-	x.ra.wait(t, "the acknowledgement", func() bool {
+	x.ra.Wait(t, "the acknowledgement", func() bool {
 		go x.ra.BatchEnd() // look again
 		n, err := x.a.Outq()
 		return err == nil && n == 0

@@ -29,11 +29,6 @@ const (
 	ipv4HeaderLen = 20
 	ipv6HeaderLen = 40
 
-	// DefaultStreams is how many streams are asked for and allowed, each way: as
-	// many DDP streams fit into an association. A stream costs nothing until it is
-	// used.
-	DefaultStreams = 1024
-
 	// maxQueued is the number of messages that an association has queued or in
 	// flight at most. With DDP-SSNs of 16 bits a receiver can order that many
 	// (RFC 5043 section 10).
@@ -49,18 +44,6 @@ const (
 	// reported when it is nearer.
 	maxGapBlocks = 96
 	maxDups      = 16
-
-	// messageOverhead is what a queued message is charged besides its bytes against
-	// Config.SendBuffer, in bytes: its entry in the queue.
-	messageOverhead = 64
-
-	// DefaultSendBuffer is how much may be queued and in flight, in bytes: the
-	// bandwidth-delay product of 10 Gbit/s and 3 ms.
-	DefaultSendBuffer = 4 << 20
-
-	// reserve is how much beyond Config.SendBuffer SendNow may queue, in bytes:
-	// some 10,000 short messages.
-	reserve = 1 << 20
 
 	// minWindow and maxWindow bound the receive window in bytes that is chosen when
 	// Config.RecvWindow is 0: the least that RFC 9260 section 3.3.2 allows would be
@@ -89,8 +72,6 @@ const (
 	// maxUnrecognized bounds in bytes what is quoted of unknown parameters and
 	// chunks: an INIT ACK has to fit a packet.
 	maxUnrecognized = 128
-	// maxCauseInfo bounds in bytes the information of an error cause, sent or kept.
-	maxCauseInfo = 256
 	// maxCookie is the longest State Cookie of a peer that is echoed, in bytes: it
 	// has to fit the least MTU. Linux' has 228 bytes.
 	maxCookie = 512
@@ -100,20 +81,6 @@ const (
 	// cookieKeyLife is how long the key of the State Cookies is used. The one before
 	// is kept as long again, so that no valid cookie gets lost.
 	cookieKeyLife = 15 * time.Minute
-
-	// The parameters of RFC 9260 section 16. RTO.Min is lower than its second, as
-	// in TCP stacks: paths that carry RDMA are short, and a tail loss costs an RTO.
-	// It stays above SACK.Delay of any peer that keeps to the usual 200 ms.
-	defaultRTOInitial      = time.Second
-	defaultRTOMin          = 250 * time.Millisecond
-	defaultRTOMax          = 60 * time.Second
-	defaultAssocMaxRetrans = 10
-	defaultPathMaxRetrans  = 5
-	defaultMaxInitRetrans  = 8
-	defaultHeartbeat       = 30 * time.Second
-
-	// sackDelay is SACK.Delay, below 200 ms (RFC 9260 section 6.2).
-	sackDelay = 100 * time.Millisecond
 
 	// sackPackets is after how many packets without a gap a SACK leaves at once. RFC
 	// 9260 section 6.2 suggests 2. From 2 on it goes along with what the user sends
@@ -144,10 +111,6 @@ const (
 
 	// clockGranularity is G of RFC 9260 section 6.3.1, G1: the least RTTVAR.
 	clockGranularity = time.Millisecond
-
-	// DefaultBacklog bounds the associations that peers have set up and that wait
-	// for Accept.
-	DefaultBacklog = 128
 
 	// strayRate and strayBurst are how many packets of no association (INITs, State
 	// Cookies, what is out of the blue) are looked at of each address, a second and at

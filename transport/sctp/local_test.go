@@ -8,6 +8,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 )
 
 // An endpoint on all addresses answers from the one that a packet came to, tells
@@ -23,7 +26,7 @@ func TestSocketOfAllAddresses(t *testing.T) {
 		}
 		var mu sync.Mutex
 		asked := make(map[netip.AddrPort]bool)
-		in := newInbox()
+		in := assoctest.NewInbox()
 		e, err := Listen(conn, Config{Accept: to(in), Admit: func(local, _ netip.AddrPort, _ bool) error {
 			mu.Lock()
 			asked[local] = true
@@ -41,7 +44,7 @@ func TestSocketOfAllAddresses(t *testing.T) {
 				other = "::1"
 			}
 			de := dialler(t, other, target)
-			a, err := de.Dial(patient(t), target, DialConfig{Receiver: to(newInbox())})
+			a, err := de.Dial(patient(t), target, DialConfig{Receiver: to(assoctest.NewInbox())})
 			if err != nil {
 				t.Fatalf("listens on %s, dial %s: %v", listen, d, err)
 			}
@@ -53,7 +56,7 @@ func TestSocketOfAllAddresses(t *testing.T) {
 				t.Errorf("listens on %s, dialled %s: the ends are %v and %v, %v and %v", listen, d, a.Local(), a.Remote(), b.Local(), b.Remote())
 			}
 			// Messages of the acceptor, batches of them too, leave from there.
-			ms := make([]Outgoing, 20)
+			ms := make([]assoc.Outgoing, 20)
 			for i := range ms {
 				ms[i].Bufs = [][]byte{make([]byte, 500)}
 			}
@@ -84,10 +87,10 @@ func dialler(t *testing.T, addr string, peer netip.AddrPort) *Endpoint {
 
 // A dialler on all addresses learns its own from the first packet.
 func TestDiallerOfAllAddresses(t *testing.T) {
-	in := newInbox()
+	in := assoctest.NewInbox()
 	e := listen(t, "127.0.0.1", Config{Accept: to(in)})
 	d := listen(t, "0.0.0.0", Config{})
-	a, err := d.Dial(patient(t), e.Addr(), DialConfig{Receiver: to(newInbox())})
+	a, err := d.Dial(patient(t), e.Addr(), DialConfig{Receiver: to(assoctest.NewInbox())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,9 +105,9 @@ func TestDeadAfter(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWires(1)
 			in, out := bubbleInbox(), bubbleInbox()
-			cfg := Config{DeadAfter: 20 * time.Minute, AssocMaxRetrans: 2, RTOMax: 3 * time.Second, Heartbeat: 10 * time.Second}
+			cfg := Config{Params: assoc.Params{DeadAfter: 20 * time.Minute, AssocMaxRetrans: 2, RTOMax: 3 * time.Second, Heartbeat: 10 * time.Second}}
 			a := w.endpoint(addrA, cfg)
-			b := w.endpoint(addrB, Config{Accept: to(in), AssocMaxRetrans: 1000})
+			b := w.endpoint(addrB, Config{Params: assoc.Params{AssocMaxRetrans: 1000}, Accept: to(in)})
 			defer b.Close()
 			defer a.Close()
 			x, err := a.Dial(t.Context(), b.Addr(), DialConfig{Receiver: to(out)})
@@ -119,7 +122,7 @@ func TestDeadAfter(t *testing.T) {
 			}
 			loss(100)
 			if sends {
-				x.TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}})
+				x.TrySend([]assoc.Outgoing{{Bufs: [][]byte{[]byte("hello")}}})
 			}
 			pass(19 * time.Minute)
 			if s := x.State(); s != "ESTABLISHED" || x.Stats().Unanswered < 20 {
@@ -133,14 +136,14 @@ func TestDeadAfter(t *testing.T) {
 			}
 			loss(100)
 			if sends {
-				x.TrySend([]Outgoing{{Bufs: [][]byte{[]byte("hello")}}})
+				x.TrySend([]assoc.Outgoing{{Bufs: [][]byte{[]byte("hello")}}})
 			}
 			pass(19 * time.Minute)
 			if s := x.State(); s != "ESTABLISHED" {
 				t.Fatalf("19 minutes later: %s, %v", s, x.Err())
 			}
 			pass(2 * time.Minute)
-			if !errors.Is(x.Err(), ErrPeerUnreachable) {
+			if !errors.Is(x.Err(), assoc.ErrPeerUnreachable) {
 				t.Errorf("after 21 minutes: %s, %v", x.State(), x.Err())
 			}
 		})
@@ -152,7 +155,7 @@ func TestShutdownEndsWithDeadAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWires(1)
 		in, out := bubbleInbox(), bubbleInbox()
-		cfg := Config{DeadAfter: 20 * time.Minute, RTOMax: 3 * time.Second}
+		cfg := Config{Params: assoc.Params{DeadAfter: 20 * time.Minute, RTOMax: 3 * time.Second}}
 		a := w.endpoint(addrA, cfg)
 		cfg.Accept = to(in)
 		b := w.endpoint(addrB, cfg)
@@ -185,7 +188,7 @@ func TestShutdownEndsWithDeadAfter(t *testing.T) {
 // comes to the others, but what belongs to an association: its packets, and those which
 // have no Verification Tag of ours to be known by.
 func TestAddressesThatNobodyListensAtAreSilent(t *testing.T) {
-	e := listen(t, "0.0.0.0", Config{Accept: to(newInbox())})
+	e := listen(t, "0.0.0.0", Config{Accept: to(assoctest.NewInbox())})
 	r := newRawPeer(t, e)
 	r.send(0, r.init())
 	c, _ := r.want(typeInitAck)
@@ -198,7 +201,7 @@ func TestAddressesThatNobodyListensAtAreSilent(t *testing.T) {
 	echo := appendChunk(nil, typeCookieEcho, 0, p.cookie)
 	r.send(r.peerTag, echo)
 	r.want(typeCookieAck)
-	if err := e.Reconfigure(map[netip.Addr]Config{netip.MustParseAddr("127.0.0.2"): {Admit: anyone, Accept: to(newInbox())}}); err != nil {
+	if err := e.Reconfigure(map[netip.Addr]Config{netip.MustParseAddr("127.0.0.2"): {Admit: anyone, Accept: to(assoctest.NewInbox())}}); err != nil {
 		t.Fatal(err)
 	}
 	before := e.Stats()

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // allocated is how much memory is in use, in bytes.
@@ -38,12 +40,12 @@ func TestIdleMemory(t *testing.T) {
 		return e
 	}
 	s := &sink{}
-	e := endpoint(Config{Accept: func(*Assoc) Receiver { return s }})
+	e := endpoint(Config{Accept: func(*Assoc) assoc.Receiver { return s }})
 	before := allocated()
 	all := make([]*Assoc, 0, 2*n)
-	m := Outgoing{Bufs: [][]byte{make([]byte, 500)}}
+	m := assoc.Outgoing{Bufs: [][]byte{make([]byte, 500)}}
 	for range n {
-		a, err := endpoint(Config{}).Dial(ctx, e.Addr(), DialConfig{Receiver: func(*Assoc) Receiver { return &sink{} }})
+		a, err := endpoint(Config{}).Dial(ctx, e.Addr(), DialConfig{Receiver: func(*Assoc) assoc.Receiver { return &sink{} }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +54,7 @@ func TestIdleMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 1000 {
-			if _, err := a.Send(ctx, []Outgoing{m}); err != nil {
+			if _, err := a.Send(ctx, []assoc.Outgoing{m}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 )
 
 // What one address floods with leaves every other its allowance.
@@ -57,7 +60,7 @@ func TestMeterOfManyAddresses(t *testing.T) {
 
 // INITs are answered up to the allowance.
 func TestFloodOfInitsIsDroppedUnseen(t *testing.T) {
-	e := listen(t, "127.0.0.1", Config{Accept: func(*Assoc) Receiver { return newInbox() }})
+	e := listen(t, "127.0.0.1", Config{Accept: func(*Assoc) assoc.Receiver { return assoctest.NewInbox() }})
 	r := newRawPeer(t, e)
 	const answered, flood = strayBurst + spareBurst, strayBurst + spareBurst + 1000
 	reader := &run{e: e, to: e.Addr().Addr()} // the endpoint's own waits for packets
@@ -77,7 +80,7 @@ func TestDuplicatesWithoutEndAreAcknowledgedLate(t *testing.T) {
 	s := newSim(1, netConfig{}, nil)
 	a, z := &s.ends[0].t, &s.ends[1].t
 	b := newBatch()
-	a.tx.push(&Outgoing{Bufs: [][]byte{[]byte("once")}}, 4)
+	a.tx.push(&assoc.Outgoing{Bufs: [][]byte{[]byte("once")}}, 4)
 	now := time.Second
 	a.transmit(now, b)
 	again := packet(b.packet(0)).chunks()
@@ -96,7 +99,7 @@ func TestDuplicatesWithoutEndAreAcknowledgedLate(t *testing.T) {
 	if n < vainBurst-1 || n > vainBurst+1 {
 		t.Errorf("%d SACKs at once for 5,000 duplicates, want about %d", n, vainBurst)
 	}
-	now += sackDelay
+	now += assoc.SACKDelay
 	z.expire(now)
 	if n := sacks(); n != 1 {
 		t.Errorf("%d SACKs after SACK.Delay, want 1", n)

@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // namespace puts the test into a network namespace of its own, whose loopback
@@ -55,7 +57,7 @@ func TestDeviceChangesItsMTU(t *testing.T) {
 			namespace(t)
 			device(t, unix.SIOCSIFMTU, 5000)
 			x := connect(t, addr, Config{}, Config{})
-			x.ra.wait(t, "a larger size", func() bool { return x.a.Stats().PathMTU > 4990 })
+			x.ra.Wait(t, "a larger size", func() bool { return x.a.Stats().PathMTU > 4990 })
 			if n := x.a.Stats().PathMTU; n > 5000 {
 				t.Fatalf("IP packets of %d bytes, the device has 5000", n)
 			}
@@ -63,23 +65,23 @@ func TestDeviceChangesItsMTU(t *testing.T) {
 			const n = 300
 			longest := x.a.MaxMessage()
 			for i := 0; i < n; {
-				_, err := x.a.Send(patient(t), []Outgoing{{Bufs: [][]byte{make([]byte, min(longest, x.a.MaxMessage()))}}})
+				_, err := x.a.Send(patient(t), []assoc.Outgoing{{Bufs: [][]byte{make([]byte, min(longest, x.a.MaxMessage()))}}})
 				switch {
 				case err == nil:
 					i++
-				case !errors.Is(err, ErrTooLong): // the size changes meanwhile
+				case !errors.Is(err, assoc.ErrTooLong): // the size changes meanwhile
 					t.Fatal(err)
 				}
 			}
-			x.rb.waitFor(t, n)
-			x.ra.wait(t, "a smaller size", func() bool {
+			x.rb.WaitFor(t, n)
+			x.ra.Wait(t, "a smaller size", func() bool {
 				mtu := x.a.Stats().PathMTU
 				return mtu <= 1400 && mtu > 1396
 			})
 			if s := x.a.Stats(); s.Timeouts > 0 {
 				t.Errorf("the host has refused the packets, and a timeout was needed: %+v", s)
 			}
-			if got := len(x.rb.messages()[0].Payload); got != longest {
+			if got := len(x.rb.Messages()[0].Payload); got != longest {
 				t.Errorf("the first message has %d bytes, want %d", got, longest)
 			}
 		})

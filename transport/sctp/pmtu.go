@@ -3,6 +3,8 @@ package sctp
 import (
 	"fmt"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // pmtu finds out how long packets may be (RFC 8899, for SCTP its section 6.2).
@@ -226,7 +228,7 @@ func (t *tcb) probeAck(now, sent time.Duration, nonce uint64, n int) bool {
 			}
 		case t.losses > 0 && t.front() > t.size:
 			if m.vain++; m.vain >= maxVain {
-				t.fail(Cause{Code: CauseUserAbort, Info: fmt.Appendf(nil,
+				t.fail(assoc.Cause{Code: assoc.CauseUserAbort, Info: fmt.Appendf(nil,
 					"a message for packets of %d bytes does not get through: the path has become narrower and carries %d by now",
 					t.front()+t.overhead, t.size+t.overhead)})
 			}
@@ -348,7 +350,7 @@ func (t *tcb) shrink(now time.Duration, size int) {
 	m.small, m.sure = 0, true
 	m.probes = [len(m.probes)]probe{}
 	t.resize(size)
-	t.path.calm(t.rtoMin, t.mostRTO())
+	t.path.calm(t.RTOMin, t.mostRTO())
 	if t.tx.outstanding() {
 		t.again()
 		t.rtxOnce = true
@@ -373,7 +375,7 @@ func (t *tcb) resize(size int) {
 	if t.solo {
 		t.path.cwnd = t.path.pmdcs
 	}
-	t.event(Event{Kind: EventMTU})
+	t.event(assoc.Event{Kind: assoc.EventMTU})
 }
 
 // refused is told that the kernel has refused a packet of n bytes for its

@@ -5,13 +5,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // jumbo lets an end try packets of up to 8,972 bytes.
 func jumbo(_ int, s *settings) {
 	s.maxSize = s.packetSize(9000)
 	s.mostSize = s.maxSize
-	s.assocMaxRetrans = 1000
+	s.AssocMaxRetrans = 1000
 	s.window = 1 << 20
 }
 
@@ -21,7 +23,7 @@ func first(side int, s *settings) {
 	s.size = s.minSize
 }
 
-func (e *simEnd) saw(k EventKind) bool {
+func (e *simEnd) saw(k assoc.EventKind) bool {
 	for _, x := range e.ups {
 		if x.Kind == k {
 			return true
@@ -44,7 +46,7 @@ func TestMTUGrowsAtOnce(t *testing.T) {
 	}
 	s.flush(0)
 	s.run(3*time.Millisecond, never)
-	if tx.size != 8972 || int(tx.longest.Load()) != 8972-headerLen-dataHeaderLen || !s.ends[0].saw(EventMTU) || tx.stats.Probes != 3 {
+	if tx.size != 8972 || int(tx.longest.Load()) != 8972-headerLen-dataHeaderLen || !s.ends[0].saw(assoc.EventMTU) || tx.stats.Probes != 3 {
 		t.Errorf("after a round trip: %d bytes, messages of %d, %d probes, events %v", tx.size, tx.longest.Load(), tx.stats.Probes, s.ends[0].ups)
 	}
 	s.send(0, 100, 8900)
@@ -96,7 +98,7 @@ func TestMTUSearchWhileIdle(t *testing.T) {
 	for _, mtu := range []int{1300, 1000, 700} {
 		s := newSim(1, netConfig{delay: time.Millisecond}, func(side int, set *settings) {
 			first(side, set)
-			set.heartbeat = 0
+			set.Heartbeat = -1
 		})
 		tx := &s.ends[0].t
 		s.mtu = [2]int{tx.packetSize(mtu), tx.packetSize(mtu)}
@@ -137,7 +139,7 @@ func TestBlackHole(t *testing.T) {
 			t.Errorf("after 10 s %d messages are left", tx.tx.len())
 		}
 		s.run(20*time.Second, never) // the search
-		if tx.size > s.mtu[0] || tx.size < s.mtu[0]-3 || !s.ends[0].saw(EventMTU) {
+		if tx.size > s.mtu[0] || tx.size < s.mtu[0]-3 || !s.ends[0].saw(assoc.EventMTU) {
 			t.Errorf("the path carries %d bytes, %d are used", s.mtu[0], tx.size)
 		}
 		n := tx.stats.Timeouts
@@ -356,7 +358,7 @@ func TestRouteTellsOfLess(t *testing.T) {
 		t.Fatal("a report alone, which anybody may send, has changed the size")
 	}
 	s.send(0, 10, 8000)
-	if !s.run(tx.rtoMin+50*time.Millisecond, s.all(0)) || tx.stats.Timeouts > 1 || tx.size != s.mtu[0] {
+	if !s.run(tx.RTOMin+50*time.Millisecond, s.all(0)) || tx.stats.Timeouts > 1 || tx.size != s.mtu[0] {
 		t.Errorf("%d timeouts, %d bytes are used, %d messages are left", tx.stats.Timeouts, tx.size, tx.tx.len())
 	}
 	// And of more again: it is tried at the next opportunity.

@@ -5,6 +5,9 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 )
 
 // rawPeer is a peer that sends whatever a test wants, on a UDP socket.
@@ -137,10 +140,10 @@ func dataWith(tsn uint32, stream uint16, flags uint8, payload string) []byte {
 }
 
 // victim is an endpoint with a raw peer that has an association with it.
-func victim(t testing.TB, cfg Config) (*Endpoint, *rawPeer, *Assoc, *inbox) {
+func victim(t testing.TB, cfg Config) (*Endpoint, *rawPeer, *Assoc, *assoctest.Inbox) {
 	t.Helper()
-	in := newInbox()
-	cfg.Accept = func(*Assoc) Receiver { return in }
+	in := assoctest.NewInbox()
+	cfg.Accept = func(*Assoc) assoc.Receiver { return in }
 	e := listen(t, "127.0.0.1", cfg)
 	r := newRawPeer(t, e)
 	r.connect()

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 )
 
 // INITs that cannot be are refused with an ABORT that has their tag and says why,
@@ -15,19 +18,19 @@ func TestInitsThatAreRefused(t *testing.T) {
 	good := initChunk{tag: 77, rwnd: 1 << 16, out: 4, in: 4, tsn: 1, params: appendAdaptation(nil, 1)}
 	for name, tc := range map[string]struct {
 		change func(i *initChunk)
-		want   CauseCode
+		want   assoc.CauseCode
 	}{
-		"no outbound streams": {func(i *initChunk) { i.out = 0 }, CauseInvalidParameter},
-		"no inbound streams":  {func(i *initChunk) { i.in = 0 }, CauseInvalidParameter},
-		"small window":        {func(i *initChunk) { i.rwnd = 1499 }, CauseProtocolViolation},
-		"host name":           {func(i *initChunk) { i.params = appendParam(i.params, paramHostName, []byte("host")) }, CauseUnresolvableAddress},
-		"parameter too long":  {func(i *initChunk) { i.params = append(i.params, 0xc0, 6, 0xff, 0xff) }, CauseProtocolViolation},
-		"no indication":       {func(i *initChunk) { i.params = nil }, CauseUserAbort},
-		"other indication":    {func(i *initChunk) { i.params = appendAdaptation(nil, 2) }, CauseUserAbort},
+		"no outbound streams": {func(i *initChunk) { i.out = 0 }, assoc.CauseInvalidParameter},
+		"no inbound streams":  {func(i *initChunk) { i.in = 0 }, assoc.CauseInvalidParameter},
+		"small window":        {func(i *initChunk) { i.rwnd = 1499 }, assoc.CauseProtocolViolation},
+		"host name":           {func(i *initChunk) { i.params = appendParam(i.params, paramHostName, []byte("host")) }, assoc.CauseUnresolvableAddress},
+		"parameter too long":  {func(i *initChunk) { i.params = append(i.params, 0xc0, 6, 0xff, 0xff) }, assoc.CauseProtocolViolation},
+		"no indication":       {func(i *initChunk) { i.params = nil }, assoc.CauseUserAbort},
+		"other indication":    {func(i *initChunk) { i.params = appendAdaptation(nil, 2) }, assoc.CauseUserAbort},
 		"tag 0":               {func(i *initChunk) { i.tag = 0 }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := listen(t, "127.0.0.1", Config{Adaptation: 1, Accept: to(newInbox())})
+			e := listen(t, "127.0.0.1", Config{Params: assoc.Params{Adaptation: 1}, Accept: to(assoctest.NewInbox())})
 			r := newRawPeer(t, e)
 			i := good
 			tc.change(&i)
@@ -56,16 +59,16 @@ func TestInitAcksThatAreRefused(t *testing.T) {
 	good := initChunk{tag: 77, rwnd: 1 << 16, out: 4, in: 4, tsn: 1, params: withCookie}
 	for name, tc := range map[string]struct {
 		change func(i *initChunk)
-		want   CauseCode
+		want   assoc.CauseCode
 	}{
-		"no outbound streams": {func(i *initChunk) { i.out = 0 }, CauseInvalidParameter},
-		"no inbound streams":  {func(i *initChunk) { i.in = 0 }, CauseInvalidParameter},
-		"no cookie":           {func(i *initChunk) { i.params = nil }, CauseMissingParameter},
+		"no outbound streams": {func(i *initChunk) { i.out = 0 }, assoc.CauseInvalidParameter},
+		"no inbound streams":  {func(i *initChunk) { i.in = 0 }, assoc.CauseInvalidParameter},
+		"no cookie":           {func(i *initChunk) { i.params = nil }, assoc.CauseMissingParameter},
 		"host name": {func(i *initChunk) {
 			i.params = appendParam(i.params[:len(i.params):len(i.params)], paramHostName, []byte("host"))
-		}, CauseUnresolvableAddress},
-		"cookie too long": {func(i *initChunk) { i.params = appendParam(nil, paramCookie, make([]byte, 1200)) }, CauseOutOfResource},
-		"tag 0":           {func(i *initChunk) { i.tag = 0 }, CauseInvalidParameter},
+		}, assoc.CauseUnresolvableAddress},
+		"cookie too long": {func(i *initChunk) { i.params = appendParam(nil, paramCookie, make([]byte, 1200)) }, assoc.CauseOutOfResource},
+		"tag 0":           {func(i *initChunk) { i.tag = 0 }, assoc.CauseInvalidParameter},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := listen(t, "127.0.0.1", Config{})
@@ -76,7 +79,7 @@ func TestInitAcksThatAreRefused(t *testing.T) {
 			defer c.Close()
 			failed := make(chan error)
 			go func() {
-				_, err := e.Dial(patient(t), c.LocalAddr().(*net.UDPAddr).AddrPort(), DialConfig{Receiver: to(newInbox())})
+				_, err := e.Dial(patient(t), c.LocalAddr().(*net.UDPAddr).AddrPort(), DialConfig{Receiver: to(assoctest.NewInbox())})
 				failed <- err
 			}()
 			b := make([]byte, 2000)
@@ -95,7 +98,7 @@ func TestInitAcksThatAreRefused(t *testing.T) {
 			ack := packet(i.append(appendHeader(nil, p.dstPort(), p.srcPort(), theirs.tag), typeInitAck))
 			ack.seal()
 			c.WriteToUDPAddrPort(ack, from)
-			if err := <-failed; !errors.Is(err, &AbortError{Local: true, Cause: Cause{Code: tc.want}}) {
+			if err := <-failed; !errors.Is(err, &assoc.AbortError{Local: true, Cause: assoc.Cause{Code: tc.want}}) {
 				t.Error(err)
 			}
 		})
@@ -111,7 +114,7 @@ func TestStaleCookie(t *testing.T) {
 		w.drop = func(_, _ netip.AddrPort, p packet) bool {
 			return chunkType(p[headerLen]) == typeCookieEcho && time.Since(start) < 2*cookieLife
 		}
-		a := w.endpoint(addrA, Config{MaxInitRetrans: 50, RTOMax: 5 * time.Second})
+		a := w.endpoint(addrA, Config{Params: assoc.Params{MaxInitRetrans: 50, RTOMax: 5 * time.Second}})
 		b := w.endpoint(addrB, Config{Accept: to(bubbleInbox())})
 		defer b.Close()
 		defer a.Close()

@@ -93,7 +93,7 @@ func (t *tcb) arrived(now time.Duration, tsn uint32, c *txChunk) {
 	t.usedAt = now
 	if t.timing && t.timed == tsn {
 		t.timing = false
-		t.path.rtt(now-t.timedAt, t.rtoMin, t.mostRTO())
+		t.path.rtt(now-t.timedAt, t.RTOMin, t.mostRTO())
 	}
 }
 
@@ -192,7 +192,7 @@ func (t *tcb) drained(now time.Duration) {
 		t.state = stateShutdownSent
 		t.want |= sendShutdown
 		t.startT2(now)
-		t.t5 = now + 5*t.rtoMax
+		t.t5 = now + 5*t.RTOMax
 	case stateShutdownReceived:
 		t.state = stateShutdownAckSent
 		t.want = t.want&^sendShutdown | sendShutdownAck

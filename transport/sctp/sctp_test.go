@@ -5,11 +5,13 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
+	"github.com/ironwarp/ironwarp/transport/assoc/assoctest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,72 +27,6 @@ func patient(t testing.TB) context.Context {
 }
 
 func anyone(_, _ netip.AddrPort, _ bool) error { return nil }
-
-// inbox is a Receiver that keeps what comes.
-type inbox struct {
-	mu     sync.Mutex
-	more   sync.Cond
-	got    []Message
-	events []Event
-	hold   bool
-	total  int
-	quiet  bool // count only
-
-	patience time.Duration
-}
-
-func newInbox() *inbox {
-	b := &inbox{patience: patience}
-	b.more.L = &b.mu
-	return b
-}
-
-func (b *inbox) Message(m *Message) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.total++
-	if !b.quiet {
-		k := *m
-		k.Payload = append([]byte(nil), m.Payload...)
-		b.got = append(b.got, k)
-	}
-	return b.hold
-}
-
-func (b *inbox) Event(e Event) {
-	b.mu.Lock()
-	b.events = append(b.events, e)
-	b.more.Broadcast()
-	b.mu.Unlock()
-}
-
-func (b *inbox) BatchEnd() {
-	b.mu.Lock()
-	b.more.Broadcast()
-	b.mu.Unlock()
-}
-
-// wait waits until ok, which is called with the lock held.
-func (b *inbox) wait(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), b.patience)
-	defer cancel()
-	stop := context.AfterFunc(ctx, func() { b.BatchEnd() })
-	defer stop()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for !ok() {
-		if ctx.Err() != nil {
-			t.Fatalf("waited in vain for %s: %d messages, events %v", what, b.total, b.events)
-		}
-		b.more.Wait()
-	}
-}
-
-func (b *inbox) waitFor(t testing.TB, n int) {
-	t.Helper()
-	b.wait(t, "messages", func() bool { return b.total >= n })
-}
 
 // listen makes an endpoint on a free port of the loopback address.
 func listen(t testing.TB, addr string, cfg Config) *Endpoint {
@@ -114,43 +50,43 @@ func listen(t testing.TB, addr string, cfg Config) *Endpoint {
 type ends struct {
 	ea, eb *Endpoint
 	a, b   *Assoc
-	ra, rb *inbox
+	ra, rb *assoctest.Inbox
 }
 
 func connect(t testing.TB, addr string, ca, cb Config) *ends {
 	t.Helper()
-	x := &ends{ra: newInbox(), rb: newInbox()}
-	cb.Accept = func(*Assoc) Receiver { return x.rb }
+	x := &ends{ra: assoctest.NewInbox(), rb: assoctest.NewInbox()}
+	cb.Accept = func(*Assoc) assoc.Receiver { return x.rb }
 	x.ea, x.eb = listen(t, addr, ca), listen(t, addr, cb)
 	var err error
-	if x.a, err = x.ea.Dial(patient(t), x.eb.Addr(), DialConfig{Receiver: func(*Assoc) Receiver { return x.ra }}); err != nil {
+	if x.a, err = x.ea.Dial(patient(t), x.eb.Addr(), DialConfig{Receiver: func(*Assoc) assoc.Receiver { return x.ra }}); err != nil {
 		t.Fatal(err)
 	}
 	if x.b, err = x.eb.Accept(patient(t)); err != nil {
 		t.Fatal(err)
 	}
-	x.ra.wait(t, "answers to probes", func() bool { return x.a.Stats().PathMTU >= min(or(ca.MTU, safeMTU), safeMTU)-3 })
-	x.rb.wait(t, "answers to probes", func() bool { return x.b.Stats().PathMTU >= min(or(cb.MTU, safeMTU), safeMTU)-3 })
+	x.ra.Wait(t, "answers to probes", func() bool { return x.a.Stats().PathMTU >= min(or(ca.MTU, safeMTU), safeMTU)-3 })
+	x.rb.Wait(t, "answers to probes", func() bool { return x.b.Stats().PathMTU >= min(or(cb.MTU, safeMTU), safeMTU)-3 })
 	return x
 }
 
 func TestMessagesOverLoopback(t *testing.T) {
 	for _, addr := range []string{"127.0.0.1", "::1"} {
-		x := connect(t, addr, Config{Adaptation: 1}, Config{Adaptation: 1})
+		x := connect(t, addr, Config{Params: assoc.Params{Adaptation: 1}}, Config{Params: assoc.Params{Adaptation: 1}})
 		const n = 5000
 		for i := range n {
 			var b [1000]byte
 			binary.BigEndian.PutUint32(b[:], uint32(i))
-			m := Outgoing{Stream: uint16(i % 10), PPID: 16, Bufs: [][]byte{b[:4], b[4 : 4+i%900]}}
-			if _, err := x.a.Send(patient(t), []Outgoing{m}); err != nil {
+			m := assoc.Outgoing{Stream: uint16(i % 10), PPID: 16, Bufs: [][]byte{b[:4], b[4 : 4+i%900]}}
+			if _, err := x.a.Send(patient(t), []assoc.Outgoing{m}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		x.rb.waitFor(t, n)
+		x.rb.WaitFor(t, n)
 		seen := make(map[uint32]bool)
-		for _, m := range x.rb.got {
+		for _, m := range x.rb.Got {
 			i := binary.BigEndian.Uint32(m.Payload)
-			if seen[i] || int(i) >= n || m.Stream != uint16(i%10) || len(m.Payload) != 4+int(i)%900 || m.PPID != 16 || m.Flags&^Immediate != Begin|End|Unordered {
+			if seen[i] || int(i) >= n || m.Stream != uint16(i%10) || len(m.Payload) != 4+int(i)%900 || m.PPID != 16 || m.Flags&^assoc.Immediate != assoc.Begin|assoc.End|assoc.Unordered {
 				t.Fatalf("message %d: seen %v, %+v", i, seen[i], m)
 			}
 			seen[i] = true
@@ -159,16 +95,9 @@ func TestMessagesOverLoopback(t *testing.T) {
 			t.Error(err)
 		}
 		<-x.b.Done()
-		if x.b.Err() != ErrShutdown {
+		if x.b.Err() != assoc.ErrShutdown {
 			t.Errorf("the peer's end: %v", x.b.Err())
 		}
 		t.Logf("%+v", x.a.Stats())
 	}
-}
-
-// messages are those that have come.
-func (b *inbox) messages() []Message {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.got
 }

@@ -3,6 +3,8 @@ package sctp
 import (
 	"sync"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // blockPool is where memory for queued messages comes from, in blocks of
@@ -78,7 +80,7 @@ func (q *sendQueue) at(tsn uint32) *txChunk { return &q.ring[int(tsn)&(len(q.rin
 func (q *sendQueue) len() int { return int(q.next - q.acked - 1) }
 
 // user is the number of bytes of messages queued and in flight.
-func (q *sendQueue) user() int { return q.bytes - q.len()*messageOverhead }
+func (q *sendQueue) user() int { return q.bytes - q.len()*assoc.MessageOverhead }
 
 // outstanding tells whether something was sent and is not acknowledged.
 func (q *sendQueue) outstanding() bool { return q.unsent != q.acked+1 }
@@ -86,11 +88,11 @@ func (q *sendQueue) outstanding() bool { return q.unsent != q.acked+1 }
 // room tells whether a message of n bytes may be queued within limit bytes. One
 // always may.
 func (q *sendQueue) room(n, limit int) bool {
-	return q.len() == 0 || q.len() < maxQueued && q.bytes+n+messageOverhead <= limit
+	return q.len() == 0 || q.len() < maxQueued && q.bytes+n+assoc.MessageOverhead <= limit
 }
 
 // push queues a message of n bytes, which it copies.
-func (q *sendQueue) push(m *Outgoing, n int) {
+func (q *sendQueue) push(m *assoc.Outgoing, n int) {
 	if q.len() == len(q.ring) {
 		q.grow()
 	}
@@ -109,7 +111,7 @@ func (q *sendQueue) push(m *Outgoing, n int) {
 	u.last = q.next
 	q.used += need
 	*q.at(q.next) = txChunk{data: b, size: uint16(n), last: m.Barrier}
-	q.bytes += n + messageOverhead
+	q.bytes += n + assoc.MessageOverhead
 	q.next++
 }
 
@@ -125,7 +127,7 @@ func (q *sendQueue) grow() {
 func (q *sendQueue) pop() {
 	q.acked++
 	c := q.at(q.acked)
-	q.bytes -= int(c.size) + messageOverhead
+	q.bytes -= int(c.size) + assoc.MessageOverhead
 	switch c.state {
 	case chunkLost:
 		q.lost--
@@ -169,23 +171,14 @@ func (q *sendQueue) discard() {
 
 // sendable tells whether a message may be queued in this state (RFC 9260 section
 // 9.2), and how long it is.
-func (t *tcb) sendable(m *Outgoing) (n int, err error) {
-	for _, p := range m.Bufs {
-		n += len(p)
-	}
+func (t *tcb) sendable(m *assoc.Outgoing) (n int, err error) {
 	switch {
 	case t.state == stateClosed && t.err != nil:
-		return n, t.err
+		return 0, t.err
 	case t.state == stateClosed || t.state >= stateShutdownPending:
-		return n, ErrShutdown
-	case n == 0:
-		return n, ErrEmpty
-	case n > t.maxMessage():
-		return n, ErrTooLong
-	case m.Stream >= t.out:
-		return n, ErrStream
+		return 0, assoc.ErrShutdown
 	}
-	return n, nil
+	return m.Check(t.maxMessage(), int(t.out))
 }
 
 // maxMessage is the longest message in bytes.

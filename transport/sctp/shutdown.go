@@ -1,13 +1,17 @@
 package sctp
 
-import "time"
+import (
+	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
+)
 
 // shutdown is the primitive of RFC 9260 section 11.1.3: no more messages are
 // taken, those that were are delivered, then the association ends.
 func (t *tcb) shutdown(now time.Duration) {
 	switch t.state {
 	case stateCookieWait, stateCookieEchoed:
-		t.fail(Cause{Code: CauseUserAbort})
+		t.fail(assoc.Cause{Code: assoc.CauseUserAbort})
 	case stateEstablished:
 		t.state = stateShutdownPending
 		t.drained(now)
@@ -26,12 +30,12 @@ func (t *tcb) startT2(now time.Duration) {
 
 func (t *tcb) expireT2(now time.Duration) {
 	t.inits++
-	most := t.assocMaxRetrans
+	most := t.AssocMaxRetrans
 	if t.state == stateShutdownAckSent { // both ends have everything, and the peer may be gone
-		most = min(most, defaultAssocMaxRetrans)
+		most = min(most, assoc.DefaultAssocMaxRetrans)
 	}
 	if t.inits > most {
-		t.close(ErrPeerUnreachable)
+		t.close(assoc.ErrPeerUnreachable)
 		return
 	}
 	t.path.backOff(t.mostRTO())
@@ -65,8 +69,8 @@ func (t *tcb) shutdownChunk(now time.Duration, c chunk) {
 		return
 	}
 	if t.state == stateEstablished {
-		t.shutdownErr = ErrShutdown
-		t.event(Event{Kind: EventShutdown})
+		t.shutdownErr = assoc.ErrShutdown
+		t.event(assoc.Event{Kind: assoc.EventShutdown})
 	}
 	t.state = stateShutdownReceived
 	// The Cumulative TSN Ack counts as that of a SACK without gaps; the window stays.

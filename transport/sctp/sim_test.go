@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // sim is two TCBs and a network between them, on a clock of its own.
@@ -47,7 +49,7 @@ type simEnd struct {
 	held    int
 	maxHeld int
 	sent    uint32
-	ups     []Event
+	ups     []assoc.Event
 }
 
 type simEvent struct {
@@ -226,7 +228,7 @@ func (s *sim) send(side, n, size int) int {
 	for i := range n {
 		b := make([]byte, max(size, 4))
 		binary.BigEndian.PutUint32(b, e.sent)
-		m := Outgoing{Stream: uint16(e.sent % 100), PPID: 16, Bufs: [][]byte{b}}
+		m := assoc.Outgoing{Stream: uint16(e.sent % 100), PPID: 16, Bufs: [][]byte{b}}
 		k, err := e.t.sendable(&m)
 		if err != nil || !e.t.tx.room(k, e.t.sendBuffer) {
 			s.flush(side)
@@ -275,7 +277,7 @@ func (s *sim) check(t *tcb) {
 	q := &t.tx
 	for tsn := q.acked + 1; tsn != q.next; tsn++ {
 		c := q.at(tsn)
-		bytes += int(c.size) + messageOverhead
+		bytes += int(c.size) + assoc.MessageOverhead
 		switch c.state {
 		case chunkFlying:
 			flight += len(c.data)
@@ -325,8 +327,8 @@ func TestModelLossyNetwork(t *testing.T) {
 			lossless: 30 * time.Minute,
 		}
 		s := newSim(rapid.Uint64().Draw(t, "seed"), n, func(_ int, s *settings) {
-			s.assocMaxRetrans = 1000
-			s.pathMaxRetrans = 5
+			s.AssocMaxRetrans = 1000
+			s.PathMaxRetrans = 5
 		})
 		steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) [4]int {
 			return [4]int{rapid.IntRange(0, 1).Draw(t, "side"), rapid.IntRange(1, 200).Draw(t, "n"), rapid.IntRange(4, 1444).Draw(t, "size"), rapid.IntRange(0, 300).Draw(t, "ms")}
@@ -371,7 +373,7 @@ func TestModelLossyNetwork(t *testing.T) {
 		if err := s.ends[0].t.err; err != nil {
 			t.Fatalf("the shutdown ended with: %v", err)
 		}
-		if err := s.ends[1].t.err; !errors.Is(err, ErrShutdown) && !errors.Is(err, ErrPeerUnreachable) {
+		if err := s.ends[1].t.err; !errors.Is(err, assoc.ErrShutdown) && !errors.Is(err, assoc.ErrPeerUnreachable) {
 			t.Fatalf("the shutdown ended at the peer with: %v", err)
 		}
 	})

@@ -3,6 +3,8 @@ package sctp
 import (
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // In steady state nothing is allocated for packets, chunks or SACKs, also where
@@ -11,7 +13,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	s := newSim(1, netConfig{}, nil)
 	b := newBatch()
 	payload := make([]byte, 1200)
-	m := Outgoing{Bufs: [][]byte{payload}}
+	m := assoc.Outgoing{Bufs: [][]byte{payload}}
 	a, z := &s.ends[0].t, &s.ends[1].t
 	now, n := time.Second, 0
 	step := func() {
@@ -194,7 +196,7 @@ func TestLaterLossIsRepairedAgain(t *testing.T) {
 // RFC 9260 section 7.2.4: the third miss indication makes a Fast Retransmit, the
 // second does not.
 func TestThirdMissIndicationCounts(t *testing.T) {
-	for behind, want := range map[int]Stats{
+	for behind, want := range map[int]assoc.Stats{
 		2: {TailProbes: 1},
 		3: {FastRetransmits: 1},
 	} {
@@ -267,8 +269,8 @@ func TestTimeout(t *testing.T) {
 	s.send(0, 1, 1200)
 	tx := &s.ends[0].t
 	rto := tx.path.rto
-	if rto != tx.rtoMin {
-		t.Errorf("RTO %v after a round trip of 2 ms, want the least: %v", rto, tx.rtoMin)
+	if rto != tx.RTOMin {
+		t.Errorf("RTO %v after a round trip of 2 ms, want the least: %v", rto, tx.RTOMin)
 	}
 	sent := 0
 	s.drop = func(from int, q packet) bool {
@@ -329,7 +331,7 @@ func TestDelayedSack(t *testing.T) {
 		return false
 	}
 	s.send(0, 1, 100)
-	s.run(sackDelay-time.Millisecond, func() bool { return false })
+	s.run(assoc.SACKDelay-time.Millisecond, func() bool { return false })
 	if sacks != 0 {
 		t.Errorf("%d SACKs before the delay is over", sacks)
 	}
@@ -385,7 +387,7 @@ func TestSackOfAFewPacketsWaitsForTheUser(t *testing.T) {
 	pass(10 * time.Millisecond)
 	want("a release", 1, 0)
 	s.send(0, 2, 1200)
-	pass(sackDelay + 10*time.Millisecond)
+	pass(assoc.SACKDelay + 10*time.Millisecond)
 	want("nothing for long", 1, 0)
 	for range 10 { // the congestion window opens
 		s.ends[1].hold = false

@@ -3,6 +3,8 @@ package sctp
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // state is the state of an association (RFC 9260 section 4). CLOSED is both
@@ -28,15 +30,9 @@ func (s state) String() string {
 // settings are the protocol's parameters (RFC 9260 section 16) and the sizes of
 // one association.
 type settings struct {
-	rtoInitial, rtoMin, rtoMax time.Duration
-	heartbeat                  time.Duration // HB.interval, 0: none
-	assocMaxRetrans            int
-	deadAfter                  time.Duration // 0: assocMaxRetrans decides
-	pathMaxRetrans             int
-	maxInitRetrans             int
-	streams                    uint16
-	window                     int // receive window in bytes
-	sendBuffer                 int
+	assoc.Params
+	window     int // receive window in bytes
+	sendBuffer int
 	// Lengths of packets in bytes, IP and UDP headers not counted.
 	size                int // the longest that are sent; changes
 	maxSize             int // the longest that are tried at first
@@ -45,8 +41,6 @@ type settings struct {
 	minSize             int // the shortest size in use
 	overhead            int // of IP and UDP headers
 	v6                  bool
-	adaptation          uint32
-	wantAdaptation      bool
 	localPort, peerPort uint16
 	localTag            uint32
 	localTSN            uint32 // initial
@@ -102,7 +96,7 @@ type tcb struct {
 
 	want    pending
 	control []byte // encoded chunks to be sent: HEARTBEAT ACK, ERROR
-	abort   Cause
+	abort   assoc.Cause
 
 	path   path
 	pm     pmtu
@@ -155,10 +149,10 @@ type tcb struct {
 	// T3-rtx, SACK.Delay, heartbeat, T5-shutdown-guard.
 	t1, t2, t3, tSack, tHB, t5, tTail time.Duration
 
-	deliver []Message // received and not yet taken by the caller
-	events  []Event
+	deliver []assoc.Message // received and not yet taken by the caller
+	events  []assoc.Event
 	gapBuf  [maxGapBlocks]gapBlock
-	stats   Stats
+	stats   assoc.Stats
 
 	longest  atomic.Int32 // maxMessage
 	askRoute bool         // setRoute is to be called
@@ -169,7 +163,7 @@ type tcb struct {
 func (t *tcb) init(s settings) {
 	t.settings = s
 	t.tx.init(s.localTSN, s.blocks)
-	t.path.reset(s.size-headerLen, s.v6, s.rtoInitial)
+	t.path.reset(s.size-headerLen, s.v6, s.RTOInitial)
 	t.lastWindow = s.window
 	t.vain = newAllowance(0, vainBurst)
 	t.longest.Store(int32(t.maxMessage()))
@@ -209,26 +203,26 @@ func (t *tcb) up(now time.Duration) {
 	t.heardAt, t.usedAt = now, now
 	t.cookie, t.reportParams = nil, nil
 	if !t.path.measured { // retransmissions of the INIT do not count
-		t.path.rto = t.rtoInitial
+		t.path.rto = t.RTOInitial
 	}
 	t.inits = 0
 	t.errors, t.path.errors = 0, 0
 	t.want &^= sendInit | sendCookieEcho
 	t.touch(now)
-	t.event(Event{Kind: EventUp})
+	t.event(assoc.Event{Kind: assoc.EventUp})
 	t.startProbing(now)
 }
 
 // touch notes that the path is in use, which puts the next heartbeat off
 // (RFC 9260 section 8.3).
 func (t *tcb) touch(now time.Duration) {
-	if t.heartbeat == 0 || t.state != stateEstablished && t.state != stateShutdownPending && t.state != stateShutdownReceived {
+	if t.Heartbeat <= 0 || t.state != stateEstablished && t.state != stateShutdownPending && t.state != stateShutdownReceived {
 		t.tHB = 0
 		return
 	}
 	// HB.interval plus the RTO with a jitter of half of it.
 	rto := t.path.rto
-	t.tHB = now + t.heartbeat + rto/2 + time.Duration(uint64(rto)*uint64(t.hbJitter)>>32)
+	t.tHB = now + t.Heartbeat + rto/2 + time.Duration(uint64(rto)*uint64(t.hbJitter)>>32)
 }
 
 // close ends the association for good.
@@ -247,7 +241,7 @@ func (t *tcb) close(err error) {
 }
 
 // fail aborts the association from here (RFC 9260 section 9.1).
-func (t *tcb) fail(cause Cause) {
+func (t *tcb) fail(cause assoc.Cause) {
 	if t.state == stateClosed {
 		return
 	}
@@ -255,15 +249,15 @@ func (t *tcb) fail(cause Cause) {
 		t.abort = cause
 		t.want |= sendAbort
 	}
-	t.close(&AbortError{Local: true, Cause: cause})
+	t.close(&assoc.AbortError{Local: true, Cause: cause})
 }
 
 // violation is fail for a peer that broke a rule.
 func (t *tcb) violation(text string) {
-	t.fail(Cause{Code: CauseProtocolViolation, Info: []byte(text)})
+	t.fail(assoc.Cause{Code: assoc.CauseProtocolViolation, Info: []byte(text)})
 }
 
-func (t *tcb) event(e Event) {
+func (t *tcb) event(e assoc.Event) {
 	if len(t.events) < maxEvents {
 		t.events = append(t.events, e)
 	}
@@ -294,7 +288,7 @@ func (t *tcb) expire(now time.Duration) {
 		t.expireT1(now)
 	}
 	if due(&t.t5) {
-		t.fail(Cause{Code: CauseUserAbort, Info: []byte("the shutdown took too long")})
+		t.fail(assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte("the shutdown took too long")})
 	}
 	if due(&t.t2) {
 		t.expireT2(now)
@@ -319,8 +313,8 @@ func (t *tcb) expire(now time.Duration) {
 // expireT1 sends INIT or COOKIE ECHO again (RFC 9260 section 5.1 note 2).
 func (t *tcb) expireT1(now time.Duration) {
 	t.inits++
-	if t.inits > t.maxInitRetrans {
-		t.close(ErrPeerUnreachable)
+	if t.inits > t.MaxInitRetrans {
+		t.close(assoc.ErrPeerUnreachable)
 		return
 	}
 	t.path.backOff(t.mostRTO())
@@ -337,19 +331,19 @@ func (t *tcb) expireT1(now time.Duration) {
 func (t *tcb) stroke() bool {
 	t.errors++
 	if !t.path.down {
-		if t.path.errors++; t.path.errors > t.pathMaxRetrans {
+		if t.path.errors++; t.path.errors > t.PathMaxRetrans {
 			t.path.down = true
-			t.event(Event{Kind: EventPathDown})
+			t.event(assoc.Event{Kind: assoc.EventPathDown})
 		}
 	}
 	if t.errors == 1 {
 		t.silent = t.now
 	}
-	if t.deadAfter > 0 && t.now-t.silent >= t.deadAfter || t.deadAfter == 0 && t.errors > t.assocMaxRetrans {
+	if t.DeadAfter > 0 && t.now-t.silent >= t.DeadAfter || t.DeadAfter == 0 && t.errors > t.AssocMaxRetrans {
 		// The peer may be there and not get through; it is told for that case.
-		t.abort = Cause{Code: CauseUserAbort, Info: []byte("too many retransmissions")}
+		t.abort = assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte("too many retransmissions")}
 		t.want |= sendAbort
-		t.close(ErrPeerUnreachable)
+		t.close(assoc.ErrPeerUnreachable)
 		return false
 	}
 	return true
@@ -360,6 +354,6 @@ func (t *tcb) heard() {
 	t.errors, t.path.errors = 0, 0
 	if t.path.down {
 		t.path.down = false
-		t.event(Event{Kind: EventPathUp})
+		t.event(assoc.Event{Kind: assoc.EventPathUp})
 	}
 }

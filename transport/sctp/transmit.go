@@ -3,6 +3,8 @@ package sctp
 import (
 	"encoding/binary"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // transmit makes the packets that may leave now. more tells that the batch is
@@ -47,8 +49,8 @@ func (t *tcb) transmitInit(b *batch) {
 	t.want &^= sendInit
 	b.begin(t.localPort, t.peerPort, 0)
 	i := t.initChunk()
-	if t.wantAdaptation {
-		i.params = appendAdaptation(i.params, t.adaptation)
+	if t.Adaptation != 0 {
+		i.params = appendAdaptation(i.params, t.Adaptation)
 	}
 	b.buf = i.append(b.buf, typeInit)
 	b.end()
@@ -57,7 +59,7 @@ func (t *tcb) transmitInit(b *batch) {
 
 // initChunk is what this end says of itself in INIT and INIT ACK.
 func (s *settings) initChunk() initChunk {
-	return initChunk{tag: s.localTag, rwnd: uint32(s.window), out: s.streams, in: s.streams, tsn: s.localTSN}
+	return initChunk{tag: s.localTag, rwnd: uint32(s.window), out: s.Streams, in: s.Streams, tsn: s.localTSN}
 }
 
 // transmitControl puts the chunks that are due into the packet.
@@ -79,7 +81,7 @@ func (t *tcb) transmitControl(now time.Duration, b *batch) {
 	if take(sendCookieEcho) { // the first chunk of its packet (RFC 9260 section 5.1 C)
 		b.buf = appendChunk(b.buf, typeCookieEcho, 0, t.cookie)
 		if len(t.reportParams) > 0 && b.len()+2*chunkHeaderLen+len(t.reportParams) <= t.size {
-			b.buf = appendError(b.buf, CauseUnrecognizedParameters, t.reportParams)
+			b.buf = appendError(b.buf, assoc.CauseUnrecognizedParameters, t.reportParams)
 		}
 		return
 	}

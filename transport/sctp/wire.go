@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/ironwarp/ironwarp/internal/crc32c"
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // Sizes in bytes (RFC 9260 section 3).
@@ -144,10 +145,10 @@ func appendChunk(b []byte, t chunkType, flags uint8, value []byte) []byte {
 
 // Flags of a DATA chunk (RFC 9260 section 3.3.1).
 const (
-	flagE = 0x01 // last fragment of a message
-	flagB = 0x02 // first fragment
-	flagU = 0x04 // unordered
-	flagI = 0x08 // acknowledge without delay
+	flagE = uint8(assoc.End)
+	flagB = uint8(assoc.Begin)
+	flagU = uint8(assoc.Unordered)
+	flagI = uint8(assoc.Immediate)
 )
 
 // dataChunk is a view of a DATA chunk of at least dataHeaderLen bytes (RFC 9260

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
 // golden are packets of Linux' SCTP by what tshark says of them.
@@ -319,7 +321,7 @@ func FuzzPacket(f *testing.F) {
 	for _, g := range linuxPackets(f) {
 		f.Add([]byte(g.p))
 	}
-	f.Add(append(make([]byte, headerLen), appendAbort(nil, flagT, Cause{CauseUserAbort, []byte("why")})...))
+	f.Add(append(make([]byte, headerLen), appendAbort(nil, flagT, assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte("why")})...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) < headerLen {
 			packet(b).intact()

@@ -45,6 +45,8 @@ var layers = [][]string{
 	{"ipsec/esp", "ipsec/pki"},
 	{"verbs/verbstest"}, // a network for tests of what is above
 	{"transport"},
+	{"transport/ksctp", "transport/sctp"}, // they meet in assoc.Association
+	{"transport/assoc"},
 	{"internal"},
 	{"internal/tools"},
 }

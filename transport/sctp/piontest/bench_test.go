@@ -10,6 +10,7 @@ import (
 
 	pion "github.com/pion/sctp"
 
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
@@ -27,14 +28,14 @@ type counter struct {
 	done    chan struct{}
 }
 
-func (c *counter) Message(*sctp.Message) bool {
+func (c *counter) Message(*assoc.Message) bool {
 	if c.n.Add(1) == c.want.Load() {
 		close(c.done)
 	}
 	return false
 }
-func (c *counter) Event(sctp.Event) {}
-func (c *counter) BatchEnd()        {}
+func (c *counter) Event(assoc.Event) {}
+func (c *counter) BatchEnd()         {}
 
 func socket(b *testing.B) *net.UDPConn {
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -52,7 +53,7 @@ func BenchmarkOurs(b *testing.B) {
 	c := &counter{done: make(chan struct{})}
 	c.want.Store(int64(b.N))
 	cfg := config(newBox())
-	cfg.Accept = func(*sctp.Assoc) sctp.Receiver { return c }
+	cfg.Accept = func(*sctp.Assoc) assoc.Receiver { return c }
 	eb, err := sctp.Listen(socket(b), cfg)
 	if err != nil {
 		b.Fatal(err)
@@ -63,12 +64,12 @@ func BenchmarkOurs(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer ea.Close()
-	a, err := ea.Dial(context.Background(), eb.Addr(), sctp.DialConfig{RemotePort: pionPort, Receiver: func(*sctp.Assoc) sctp.Receiver { return newBox() }})
+	a, err := ea.Dial(context.Background(), eb.Addr(), sctp.DialConfig{RemotePort: pionPort, Receiver: func(*sctp.Assoc) assoc.Receiver { return newBox() }})
 	if err != nil {
 		b.Fatal(err)
 	}
 	grow(b, a, size)
-	ms := make([]sctp.Outgoing, 64)
+	ms := make([]assoc.Outgoing, 64)
 	for i := range ms {
 		ms[i].Bufs = [][]byte{make([]byte, size)}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/pion/logging"
 	pion "github.com/pion/sctp"
 
+	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
@@ -40,7 +41,7 @@ func newBox() *box {
 	return b
 }
 
-func (b *box) Message(m *sctp.Message) bool {
+func (b *box) Message(m *assoc.Message) bool {
 	b.take(m.Payload)
 	return false
 }
@@ -55,10 +56,10 @@ func (b *box) take(p []byte) {
 	}
 }
 
-func (b *box) Event(e sctp.Event) {
+func (b *box) Event(e assoc.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e.Kind == sctp.EventDown && e.Err != nil {
+	if e.Kind == assoc.EventDown && e.Err != nil {
 		b.bad = e.Err
 	}
 	b.more.Broadcast()
@@ -139,7 +140,7 @@ func config(b *box) sctp.Config {
 	return sctp.Config{
 		Port:   pionPort,
 		Admit:  func(_, _ netip.AddrPort, _ bool) error { return nil },
-		Accept: func(*sctp.Assoc) sctp.Receiver { return b },
+		Accept: func(*sctp.Assoc) assoc.Receiver { return b },
 	}
 }
 
@@ -195,7 +196,7 @@ func exchange(t *testing.T, a *sctp.Assoc, ours *box, p *pion.Association, ourSh
 			// are probed at first.
 			grow(t, a, long)
 		}
-		if _, err := a.Send(ctx, []sctp.Outgoing{{Stream: 3, PPID: uint32(pion.PayloadTypeWebRTCBinary), Bufs: [][]byte{message(i)}}}); err != nil {
+		if _, err := a.Send(ctx, []assoc.Outgoing{{Stream: 3, PPID: uint32(pion.PayloadTypeWebRTCBinary), Bufs: [][]byte{message(i)}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -211,7 +212,7 @@ func exchange(t *testing.T, a *sctp.Assoc, ours *box, p *pion.Association, ourSh
 		t.Error(err)
 	}
 	<-a.Done()
-	if a.Err() != sctp.ErrShutdown {
+	if a.Err() != assoc.ErrShutdown {
 		t.Error(a.Err())
 	}
 }
@@ -261,7 +262,7 @@ func TestPionIsTheServer(t *testing.T) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		a, err := e.Dial(ctx, c.LocalAddr().(*net.UDPAddr).AddrPort(), sctp.DialConfig{
 			RemotePort: pionPort, LocalPort: pionPort,
-			Receiver: func(*sctp.Assoc) sctp.Receiver { return in },
+			Receiver: func(*sctp.Assoc) assoc.Receiver { return in },
 		})
 		cancel()
 		if err != nil {

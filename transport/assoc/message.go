@@ -1,4 +1,4 @@
-package sctp
+package assoc
 
 import (
 	"fmt"
@@ -11,20 +11,20 @@ type Flags uint8
 
 // The flags of a DATA chunk.
 const (
-	End       Flags = flagE // last fragment of its message
-	Begin     Flags = flagB // first fragment of its message
-	Unordered Flags = flagU
-	Immediate Flags = flagI // the sender waits for the acknowledgement
+	End   Flags = 1 << iota // last fragment of its message
+	Begin                   // first fragment of its message
+	Unordered
+	Immediate // the sender waits for the acknowledgement
 )
 
 // Whole tells that the chunk is a whole message.
 func (f Flags) Whole() bool { return f&(Begin|End) == Begin|End }
 
-// Message is a received DATA chunk. From an endpoint of this package it is a
+// Message is a received DATA chunk. From a peer that conforms to RFC 5043 it is a
 // whole, unordered message. Ordered messages and fragments of other peers come
 // as they arrive, in whatever order, each chunk once: SSN tells the order of
 // ordered messages in their stream, and TSNs that follow each other join the
-// fragments of a message (RFC 9260 section 6.9).
+// fragments of a message (RFC 9260 section 6.9). The kernel joins them itself.
 type Message struct {
 	Stream  uint16
 	SSN     uint16
@@ -46,13 +46,36 @@ type Outgoing struct {
 	Barrier bool
 }
 
+// Size is the length of the message in bytes.
+func (m *Outgoing) Size() (n int) {
+	for _, b := range m.Bufs {
+		n += len(b)
+	}
+	return n
+}
+
+// Check returns the length of the message in bytes. It fails with ErrEmpty, with
+// ErrTooLong beyond longest bytes, and with ErrStream where there are fewer streams.
+func (m *Outgoing) Check(longest, streams int) (n int, err error) {
+	n = m.Size()
+	switch {
+	case n == 0:
+		err = ErrEmpty
+	case n > longest:
+		err = ErrTooLong
+	case int(m.Stream) >= streams:
+		err = ErrStream
+	}
+	return n, err
+}
+
 // Receiver takes what an association receives. All calls come from the goroutine
 // that reads the socket, for all associations of it, and must not block.
-// They may call methods of the Assoc that do not block.
+// They may call methods of the Association that do not block.
 type Receiver interface {
 	// Message takes a message, as soon as its chunk is here. If it returns true,
 	// the user holds it: its bytes stay taken off the receive window until
-	// Assoc.Release. A user who keeps what is held bounded by that window has
+	// Association.Release. A user who keeps what is held bounded by that window has
 	// back-pressure.
 	Message(m *Message) (held bool)
 

@@ -1,4 +1,4 @@
-package sctp
+package assoc
 
 import (
 	"errors"
@@ -8,13 +8,13 @@ import (
 
 var (
 	// ErrPeerUnreachable says that the peer has not answered for
-	// Association.Max.Retrans retransmissions (RFC 9260 section 8.1), or
-	// Max.Init.Retransmits during the handshake.
+	// Association.Max.Retrans retransmissions (RFC 9260 section 8.1), for
+	// Params.DeadAfter, or for Max.Init.Retransmits during the handshake.
 	ErrPeerUnreachable = errors.New("the peer does not answer")
 
 	// ErrRestarted says that the peer has set the association up anew, as it does
-	// after a crash (RFC 9260 section 5.2.4.1). What was on its way is lost. The
-	// new association comes from Accept.
+	// after a crash (RFC 9260 section 5.2.4.1). What was on its way is lost. In
+	// UDP the new association comes from Accept; with the kernel the peer dials again.
 	ErrRestarted = errors.New("the peer has restarted the association")
 
 	// ErrShutdown says that one end has begun to shut the association down, and
@@ -23,7 +23,7 @@ var (
 	ErrShutdown = errors.New("the association is shut down")
 
 	// ErrAdaptation says that the peer gives another Adaptation Layer Indication
-	// than Config.Adaptation, or none (RFC 5061 section 4.2.6).
+	// than Params.Adaptation, or none (RFC 5061 section 4.2.6).
 	ErrAdaptation = errors.New("the peer does not offer the adaptation layer that is demanded")
 
 	// ErrTooLong is returned for a message that does not fit a packet. Nothing is
@@ -39,9 +39,6 @@ var (
 
 	// ErrNoRoom is returned by SendNow when too much is queued already.
 	ErrNoRoom = errors.New("too much is queued")
-
-	// ErrNotAdmitted is wrapped around what Config.Admit says.
-	ErrNotAdmitted = errors.New("the address is not admitted")
 )
 
 // AdaptationError is ErrAdaptation with what was found.
@@ -60,17 +57,17 @@ func (e *AdaptationError) Error() string {
 // Unwrap returns ErrAdaptation.
 func (e *AdaptationError) Unwrap() error { return ErrAdaptation }
 
-// AssocError says which step failed for which association.
-type AssocError struct {
+// Error says which step failed for which association.
+type Error struct {
 	Op     string         // "dial", "send", "accept", ...
-	Remote netip.AddrPort // the peer's UDP address
+	Remote netip.AddrPort // the peer's address: that of UDP where SCTP is in it
 	Err    error
 }
 
-func (e *AssocError) Error() string { return fmt.Sprintf("sctp: %s %s: %v", e.Op, e.Remote, e.Err) }
+func (e *Error) Error() string { return fmt.Sprintf("sctp: %s %s: %v", e.Op, e.Remote, e.Err) }
 
 // Unwrap returns the cause.
-func (e *AssocError) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error { return e.Err }
 
 // AbortError is the end of an association by an ABORT (RFC 9260 section 9.1).
 type AbortError struct {

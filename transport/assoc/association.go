@@ -1,13 +1,12 @@
-package sctp
+package assoc
 
 import (
 	"context"
 	"time"
 )
 
-// Association is an SCTP association, whoever provides it: Assoc of this package,
-// or the kernel's (package ksctp). Its methods may be called from several
-// goroutines; only Wait and Shutdown block.
+// Association is an established SCTP association, whoever carries it. Its methods may
+// be called from several goroutines; only Wait and Shutdown block.
 type Association interface {
 	// TrySend queues messages in this order, unordered and of one chunk each, as
 	// long as there is room, and copies them. It accepts no more than 32,767 that
