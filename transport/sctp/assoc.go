@@ -244,7 +244,7 @@ func (a *Assoc) Ports() (local, remote uint16) { return a.t.localPort, a.t.peerP
 func (a *Assoc) Streams() (out, in int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return int(a.t.out), int(a.t.in)
+	return int(a.t.peer.out), int(a.t.peer.in)
 }
 
 // PeerAdaptation is the peer's Adaptation Layer Indication (RFC 5061 section
@@ -252,7 +252,7 @@ func (a *Assoc) Streams() (out, in int) {
 func (a *Assoc) PeerAdaptation() (indication uint32, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.t.peerAdaptation, a.t.hasAdaptation
+	return a.t.peer.adaptation, a.t.peer.hasAdaptation
 }
 
 // MaxMessage is the size in bytes of the longest message that may be sent, as of
@@ -288,12 +288,12 @@ func (a *Assoc) Stats() assoc.Stats {
 	s, p := a.t.stats, &a.t.path
 	s.RTT, s.RTO = p.srtt, p.rto
 	s.Window, s.Threshold, s.InFlight = p.cwnd, p.ssthresh, p.flight
-	s.Queued, s.PeerWindow, s.HeldHere = a.t.tx.bytes, max(0, a.t.peerRwnd), a.t.held
+	s.Queued, s.PeerWindow, s.HeldHere = a.t.tx.bytes, max(0, a.t.flow.rwnd), a.t.held
 	now := a.ep.now()
 	s.PathMTU = a.t.size + a.t.overhead
 	s.LostMTU = a.t.lostMTU()
-	s.Unanswered = max(a.t.errors, a.t.inits)
-	s.Silent, s.Idle = now-a.t.heardAt, now-a.t.usedAt
+	s.Unanswered = max(a.t.life.errors, a.t.exchange.tries)
+	s.Silent, s.Idle = now-a.t.life.heard, now-a.t.life.used
 	return s
 }
 

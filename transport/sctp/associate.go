@@ -6,6 +6,23 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
+// peer is what the peer has said of itself, and what was agreed on with it.
+type peer struct {
+	tag           uint32
+	out, in       uint16 // streams that we may send on, and that it may
+	adaptation    uint32
+	hasAdaptation bool
+}
+
+// exchange is the handshake or the shutdown, whose chunks T1 and T2 have sent again.
+type exchange struct {
+	cookie []byte        // of the peer, until COOKIE ACK
+	report []byte        // parameters of the INIT ACK that the peer is told it need not send
+	sent   time.Duration // when the INIT was sent that is answered, 0: that is not known
+	tries  int           // chunks sent again
+	err    error         // the reason of the end once the shutdown is complete
+}
+
 // initAck takes an INIT ACK (RFC 9260 section 5.1 C).
 func (t *tcb) initAck(now time.Duration, c chunk) {
 	if t.state != stateCookieWait {
@@ -21,7 +38,7 @@ func (t *tcb) initAck(now time.Duration, c chunk) {
 	}
 	p, err := parseParams(i.params)
 	refuse := func(cause assoc.Cause, err error) {
-		t.peerTag = i.tag
+		t.peer.tag = i.tag
 		t.abort = cause
 		t.want = sendAbort
 		t.close(err)
@@ -43,23 +60,21 @@ func (t *tcb) initAck(now time.Duration, c chunk) {
 		refuse(cause, &assoc.AbortError{Local: true, Cause: cause})
 		return
 	}
-	t.peerAdaptation, t.hasAdaptation = p.adaptation, p.hasAdaptation
 	if err := t.checkAdaptation(p); err != nil {
 		refuse(adaptationCause(), err)
 		return
 	}
-	t.peerTag = i.tag
-	t.out, t.in = min(t.Streams, i.in), min(t.Streams, i.out)
-	t.peerRwnd = int(min(i.rwnd, 1<<30))
+	t.peer = peer{i.tag, min(t.Streams, i.in), min(t.Streams, i.out), p.adaptation, p.hasAdaptation}
+	t.flow.rwnd = int(min(i.rwnd, 1<<30))
 	t.rx.cum, t.rx.high = i.tsn-1, i.tsn-1
-	t.cookie = append([]byte(nil), p.cookie...)
-	t.reportParams = p.unrecognized
-	if t.inits == 0 && t.initSent != 0 { // not retransmitted: the RTT is known (section 6.3.1 C5)
-		t.path.rtt(now-t.initSent, t.RTOMin, t.mostRTO())
+	t.exchange.cookie = append([]byte(nil), p.cookie...)
+	t.exchange.report = p.unrecognized
+	if t.exchange.tries == 0 && t.exchange.sent != 0 { // not retransmitted: the RTT is known (section 6.3.1 C5)
+		t.path.rtt(now-t.exchange.sent, t.RTOMin, t.mostRTO())
 	}
 	t.state = stateCookieEchoed
 	t.want |= sendCookieEcho
-	t.t1 = now + t.path.rto
+	t.timers[t1] = now + t.path.rto
 }
 
 // checkAdaptation compares what the peer indicates with what is demanded here

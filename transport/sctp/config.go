@@ -69,6 +69,7 @@ func (c *Config) settings(remote netip.Addr, window, route int) settings {
 		window:     window,
 		sendBuffer: or(c.SendBuffer, assoc.DefaultBuffer),
 		v6:         remote.Is6() && !remote.Is4In6(),
+		control:    newStandard,
 	}
 	s.overhead = udpHeaderLen + ipv4HeaderLen
 	if s.v6 {

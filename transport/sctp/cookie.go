@@ -16,14 +16,12 @@ type cookie struct {
 	created time.Duration // on the endpoint's clock
 	life    time.Duration
 
-	localTag, peerTag   uint32
+	peer
+	localTag            uint32
 	localTSN, peerTSN   uint32 // the initial ones
 	localTie, peerTie   uint32 // RFC 9260 section 5.2.2
 	peerRwnd            uint32
-	out, in             uint16 // streams after negotiation
 	localPort, peerPort uint16
-	adaptation          uint32
-	hasAdaptation       bool
 	addr                netip.Addr // where the INIT came from
 }
 
@@ -36,7 +34,7 @@ const (
 func (c *cookie) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint64(b, uint64(c.created))
 	b = binary.BigEndian.AppendUint64(b, uint64(c.life))
-	for _, v := range [...]uint32{c.localTag, c.peerTag, c.localTSN, c.peerTSN, c.localTie, c.peerTie, c.peerRwnd, c.adaptation} {
+	for _, v := range [...]uint32{c.localTag, c.tag, c.localTSN, c.peerTSN, c.localTie, c.peerTie, c.peerRwnd, c.adaptation} {
 		b = binary.BigEndian.AppendUint32(b, v)
 	}
 	for _, v := range [...]uint16{c.out, c.in, c.localPort, c.peerPort} {
@@ -58,7 +56,7 @@ func (c *cookie) append(b []byte) []byte {
 func parseCookie(b []byte) (c cookie) {
 	c.created = time.Duration(binary.BigEndian.Uint64(b))
 	c.life = time.Duration(binary.BigEndian.Uint64(b[8:]))
-	for i, v := range [...]*uint32{&c.localTag, &c.peerTag, &c.localTSN, &c.peerTSN, &c.localTie, &c.peerTie, &c.peerRwnd, &c.adaptation} {
+	for i, v := range [...]*uint32{&c.localTag, &c.tag, &c.localTSN, &c.peerTSN, &c.localTie, &c.peerTie, &c.peerRwnd, &c.adaptation} {
 		*v = binary.BigEndian.Uint32(b[16+4*i:])
 	}
 	for i, v := range [...]*uint16{&c.out, &c.in, &c.localPort, &c.peerPort} {

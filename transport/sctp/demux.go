@@ -222,7 +222,7 @@ func (e *Endpoint) reflected(now time.Duration, from netip.AddrPort, p packet) {
 		return
 	}
 	a.mu.Lock()
-	if a.t.peerTag != 0 && a.t.peerTag == p.tag() {
+	if a.t.peer.tag != 0 && a.t.peer.tag == p.tag() {
 		a.t.input(now, p.chunks(), true)
 	}
 	a.leave(true)
@@ -269,10 +269,9 @@ func (e *Endpoint) init(r *run, cfg *Config, from netip.AddrPort, p packet, c ch
 	}
 	k := cookie{
 		created: now, life: cookieLife,
-		peerTag: i.tag, peerTSN: i.tsn, peerRwnd: i.rwnd,
+		peer:    peer{i.tag, min(s.Streams, i.in), min(s.Streams, i.out), params.adaptation, params.hasAdaptation},
+		peerTSN: i.tsn, peerRwnd: i.rwnd,
 		localPort: s.localPort, peerPort: s.peerPort,
-		out: min(s.Streams, i.in), in: min(s.Streams, i.out),
-		adaptation: params.adaptation, hasAdaptation: params.hasAdaptation,
 		addr: from.Addr(),
 	}
 	if a != nil && !a.tie(&s, &k) {
@@ -347,7 +346,7 @@ func (e *Endpoint) cookieEcho(r *run, cfg *Config, from netip.AddrPort, p packet
 		}
 	} else if now > k.created+k.life {
 		e.counts.badCookies.Add(1)
-		e.answer(from, p, k.peerTag, func(b []byte) []byte { return staleCookie(b, now, &k) })
+		e.answer(from, p, k.tag, func(b []byte) []byte { return staleCookie(b, now, &k) })
 		return
 	}
 	e.establish(r, cfg, from, p, &k, rest)
@@ -365,7 +364,7 @@ func (e *Endpoint) establish(r *run, cfg *Config, from netip.AddrPort, p packet,
 	now := r.now
 	refuse := func() {
 		e.counts.noRoom.Add(1)
-		e.answer(from, p, k.peerTag, func(b []byte) []byte { return appendAbort(b, 0, assoc.Cause{Code: assoc.CauseOutOfResource}) })
+		e.answer(from, p, k.tag, func(b []byte) []byte { return appendAbort(b, 0, assoc.Cause{Code: assoc.CauseOutOfResource}) })
 	}
 	if cfg.Accept == nil || k.localPort != cfg.port() || len(e.accepted) == cap(e.accepted) {
 		refuse()
@@ -396,7 +395,7 @@ func (e *Endpoint) establish(r *run, cfg *Config, from netip.AddrPort, p packet,
 // association is over, and a new one is due.
 func (a *Assoc) cookieEcho(now time.Duration, from netip.AddrPort, k *cookie, rest []byte) (restarted bool) {
 	t := &a.t
-	local, peer := k.localTag == t.localTag, k.peerTag == t.peerTag
+	local, peer := k.localTag == t.localTag, k.tag == t.peer.tag
 	if now > k.created+k.life && !(local && peer) {
 		t.reply(typeError, appendCause(nil, assoc.CauseStaleCookie, uint32Info(uint32(min((now-k.created-k.life)/time.Microsecond, 1<<32-1)))))
 		return false
@@ -417,7 +416,7 @@ func (a *Assoc) cookieEcho(now time.Duration, from netip.AddrPort, k *cookie, re
 			t.up(now)
 			t.heard()
 		} else {
-			t.peerTag = k.peerTag
+			t.peer.tag = k.tag
 		}
 		t.want |= sendCookieAck
 	case local && peer: // D

@@ -26,10 +26,11 @@
 //   - Section 6.3, path.go, sendqueue.go: RTO and T3-rtx.
 //   - Sections 6.4, 6.5, 6.9: one address for each end, streams as they were
 //     negotiated; nothing is fragmented but, where the path's MTU has shrunk, by IP.
-//   - Section 7.2, path.go, sack.go: slow start, congestion avoidance, Fast
-//     Retransmit and Fast Recovery. Losses are found by packets that left later
-//     instead of counting SACKs, so that lost retransmissions are found, too, and
-//     one probe of the tail precedes a timeout.
+//   - Section 7.2, congestion.go: slow start and congestion avoidance, behind a seam
+//     that another controller fits; recovery.go, sack.go: Fast Retransmit and Fast
+//     Recovery. Losses are found by packets that left later instead of counting SACKs,
+//     so that lost retransmissions are found, too, and one probe of the tail (kick.go)
+//     precedes a timeout.
 //   - Section 7.3 and RFC 8899, pmtu.go: discovery of the path's MTU.
 //   - Section 8, tcb.go, transmit.go, demux.go: heartbeats, failure of path and
 //     peer, out-of-the-blue packets, Verification Tags.

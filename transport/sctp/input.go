@@ -7,6 +7,16 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
+// acks is what SACKs are owed to the peer (RFC 9260 section 6.2).
+type acks struct {
+	packets     int  // with DATA since the last SACK
+	now         bool // the next opportunity sends a SACK
+	data, fresh bool // this packet had a DATA chunk, and one that was new
+	sent        int  // SACKs for the current read
+	window      int  // a_rwnd of the last SACK
+	gaps        [maxGapBlocks]gapBlock
+}
+
 // input takes the chunks of a packet with a right checksum that belongs to this
 // association: its ports are right, and its Verification Tag is ours (RFC 9260
 // section 8.5), or the peer's if reflected, which only ABORT and SHUTDOWN
@@ -14,10 +24,10 @@ import (
 // points into chunks. INIT and COOKIE ECHO are not for it: the endpoint treats
 // them.
 func (t *tcb) input(now time.Duration, chunks []byte, reflected bool) {
-	t.now, t.heardAt = now, now
+	t.now, t.life.heard = now, now
 	t.stats.PacketsIn++
-	t.dataIn, t.newIn = false, false
-	due := t.sackNow
+	t.acks.data, t.acks.fresh = false, false
+	due := t.acks.now
 	for rest := chunks; len(rest) > 0 && t.state != stateClosed; {
 		c, next, err := cutChunk(rest)
 		if err != nil {
@@ -41,10 +51,10 @@ func (t *tcb) input(now time.Duration, chunks []byte, reflected bool) {
 			break
 		}
 	}
-	if t.dataIn && t.state != stateClosed {
+	if t.acks.data && t.state != stateClosed {
 		t.packetDone(now)
-		if !t.newIn && t.sackNow && !due && !t.vain.take(now, vainRate, vainBurst) {
-			t.sackNow = false // tSack runs
+		if !t.acks.fresh && t.acks.now && !due && !t.vain.take(now, vainRate, vainBurst) {
+			t.acks.now = false // tSack runs
 		}
 	}
 }
@@ -88,11 +98,11 @@ func (t *tcb) chunk(now time.Duration, c chunk) bool {
 	case typeShutdownAck:
 		if t.state == stateShutdownSent || t.state == stateShutdownAckSent {
 			t.want |= sendShutdownComplete
-			t.close(t.shutdownErr)
+			t.close(t.exchange.err)
 		}
 	case typeShutdownComplete:
 		if t.state == stateShutdownAckSent {
-			t.close(t.shutdownErr)
+			t.close(t.exchange.err)
 		}
 	case typeInit, typeCookieEcho:
 		// INIT is alone and without a tag, COOKIE ECHO the first in its packet: here
@@ -144,9 +154,9 @@ func (t *tcb) data(now time.Duration, c chunk) bool {
 	default:
 		return false // before, the peer sends it again; afterwards it has said that it has no more
 	}
-	t.dataIn = true
+	t.acks.data = true
 	if c.flags()&flagI != 0 {
-		t.sackNow = true
+		t.acks.now = true
 	}
 	switch t.rx.judge(d.tsn()) {
 	case duplicate:
@@ -154,7 +164,7 @@ func (t *tcb) data(now time.Duration, c chunk) bool {
 		t.stats.Duplicates++
 		return true
 	case tooFar:
-		t.sackNow = true
+		t.acks.now = true
 		t.stats.Dropped++
 		return true
 	}
@@ -163,17 +173,17 @@ func (t *tcb) data(now time.Duration, c chunk) bool {
 	// (RFC 9260 section 6.2). One message always fits.
 	if limit := t.window; t.held > 0 && t.held+n > limit {
 		if before(t.rx.high, d.tsn()) || t.held+n > 2*limit {
-			t.sackNow = true
+			t.acks.now = true
 			t.stats.Dropped++
 			return true
 		}
 	}
 	t.rx.add(d.tsn())
-	t.newIn = true
-	t.usedAt = now
+	t.acks.fresh = true
+	t.life.used = now
 	t.stats.MessagesIn++
 	t.stats.BytesIn += uint64(n)
-	if d.stream() >= t.in {
+	if d.stream() >= t.peer.in {
 		// Acknowledged, reported, not delivered (RFC 9260 section 6.5).
 		t.reply(typeError, appendCause(nil, assoc.CauseInvalidStream, uint32Info(uint32(d.stream())<<16)))
 		return true
@@ -200,38 +210,38 @@ func (t *tcb) packetDone(now time.Duration) {
 		// Each such packet is answered by a SHUTDOWN, with a SACK where that cannot
 		// say it all (RFC 9260 section 9.2).
 		t.want |= sendShutdown
-		t.t2 = now + t.path.rto
-		t.inits = 0
+		t.timers[t2] = now + t.path.rto
+		t.exchange.tries = 0
 		if t.rx.missing() || len(t.rx.dups) > 0 {
 			t.want |= sendSack
 		}
-		t.tSack = 0
+		t.timers[tSack] = 0
 		return
 	}
-	t.packetsIn++
-	if t.rx.missing() || len(t.rx.dups) > 0 || !t.newIn {
+	t.acks.packets++
+	if t.rx.missing() || len(t.rx.dups) > 0 || !t.acks.fresh {
 		// At once, so that the peer learns of the gap.
-		t.sackNow = true
+		t.acks.now = true
 	}
-	if t.packetsIn >= sackPackets {
-		t.sackNow = true
+	if t.acks.packets >= sackPackets {
+		t.acks.now = true
 	}
-	if t.tSack == 0 {
-		t.tSack = now + assoc.SACKDelay
+	if t.timers[tSack] == 0 {
+		t.timers[tSack] = now + assoc.SACKDelay
 	}
 }
 
 // sackBetween tells whether between has something to do.
 func (t *tcb) sackBetween() bool {
-	return t.sackNow && t.rx.missing() && t.sacksOut < sacksPerRead-1 && t.state >= stateEstablished
+	return t.acks.now && t.rx.missing() && t.acks.sent < sacksPerRead-1 && t.state >= stateEstablished
 }
 
 // between is called between the packets of one read: where TSNs are missing,
 // each packet has its own SACK, up to a few, so that the peer can count them
 // (RFC 9260 section 7.2.4).
 func (t *tcb) between(b *batch) {
-	t.sacksOut++
-	b.begin(t.localPort, t.peerPort, t.peerTag)
+	t.acks.sent++
+	b.begin(t.localPort, t.peerPort, t.peer.tag)
 	t.transmitSack(b)
 	b.end()
 	t.stats.PacketsOut++
@@ -239,8 +249,8 @@ func (t *tcb) between(b *batch) {
 
 // readDone ends what one read has brought.
 func (t *tcb) readDone() {
-	t.sacksOut = 0
-	if t.sackNow && t.state != stateClosed {
+	t.acks.sent = 0
+	if t.acks.now && t.state != stateClosed {
 		t.want |= sendSack
 	}
 }
@@ -250,7 +260,7 @@ func (t *tcb) readDone() {
 // no answer of the user's has acknowledged.
 func (t *tcb) release(n int) {
 	t.held = max(0, t.held-n)
-	if t.state >= stateEstablished && t.state < stateShutdownReceived && (t.packetsIn >= 2 || t.rwnd()-t.lastWindow >= t.window/4) {
+	if t.state >= stateEstablished && t.state < stateShutdownReceived && (t.acks.packets >= 2 || t.rwnd()-t.acks.window >= t.window/4) {
 		t.want |= sendSack
 	}
 }
@@ -266,9 +276,9 @@ func (t *tcb) heartbeatAck(now time.Duration, c chunk) {
 	switch {
 	case sent == 0:
 		return
-	case sent == t.hbSent && nonce == t.hbNonce:
-		t.hbSent = 0
-	case sent == t.kickAt && nonce == t.kickNonce && !t.kickDue:
+	case sent == t.beat.sent && nonce == t.beat.nonce:
+		t.beat.sent = 0
+	case sent == t.question.at && nonce == t.question.nonce && !t.question.due:
 		t.kickAnswered(now)
 	case t.probeAck(now, sent, nonce, len(p)):
 		t.heard() // a long packet's round trip is not that of others
@@ -285,16 +295,16 @@ func (t *tcb) heartbeatAck(now time.Duration, c chunk) {
 func (t *tcb) errorChunk(now time.Duration, c chunk) {
 	cause := firstCause(c)
 	if cause.Code == assoc.CauseStaleCookie && t.state == stateCookieEchoed {
-		t.inits++
-		if t.inits > t.MaxInitRetrans {
+		t.exchange.tries++
+		if t.exchange.tries > t.MaxInitRetrans {
 			t.close(assoc.ErrPeerUnreachable)
 			return
 		}
 		t.state = stateCookieWait
-		t.cookie, t.reportParams = nil, nil
-		t.peerTag = 0
+		t.exchange.cookie, t.exchange.report = nil, nil
+		t.peer.tag = 0
 		t.want = sendInit
-		t.t1 = now + t.path.rto
+		t.timers[t1] = now + t.path.rto
 		return
 	}
 	if t.state >= stateEstablished {
@@ -309,7 +319,7 @@ func (t *tcb) errorChunk(now time.Duration, c chunk) {
 func (t *tcb) aborted(cause assoc.Cause, reflected bool) {
 	t.want = 0
 	if reflected && t.state == stateShutdownAckSent {
-		t.close(t.shutdownErr)
+		t.close(t.exchange.err)
 		return
 	}
 	t.close(&assoc.AbortError{Cause: cause})

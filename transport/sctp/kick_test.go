@@ -43,8 +43,8 @@ func TestKickAfterAnOutage(t *testing.T) {
 		if got := s.run(20*time.Millisecond, all); got != kick {
 			t.Errorf("with a kick: %v, all is there after 20 ms: %v, %d are not", kick, got, tx.tx.len())
 		}
-		if kick && (tx.path.cwnd < window || tx.errors != 0 || tx.stats.Timeouts != 0) {
-			t.Errorf("a window of %d became %d, %d errors, %+v", window, tx.path.cwnd, tx.errors, tx.stats)
+		if kick && (tx.path.cwnd < window || tx.life.errors != 0 || tx.stats.Timeouts != 0) {
+			t.Errorf("a window of %d became %d, %d errors, %+v", window, tx.path.cwnd, tx.life.errors, tx.stats)
 		}
 		if !s.run(time.Minute, all) {
 			t.Error("the rest does not come")
@@ -122,7 +122,7 @@ func TestKickOfHandshakeAndShutdown(t *testing.T) {
 	if a.kick(s.now); sent(&a, s.now) != typeInit {
 		t.Error("a kick sends no INIT again")
 	}
-	a.state, a.cookie = stateCookieEchoed, make([]byte, 8)
+	a.state, a.exchange.cookie = stateCookieEchoed, make([]byte, 8)
 	if a.kick(s.now); sent(&a, s.now) != typeCookieEcho {
 		t.Error("a kick sends no COOKIE ECHO again")
 	}

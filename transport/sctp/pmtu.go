@@ -37,17 +37,16 @@ import (
 //
 // Sizes are those of SCTP packets, without IP and UDP headers.
 type pmtu struct {
-	max    int           // the longest packet that is tried
-	failed int           // what is as long as this is known not to get through
-	lost   int           // the shortest that got lost although the host had taken it, 0: none
-	target int           // the size being probed, 0: none
-	tries  int           // probes of that size that were lost
-	route  int           // what the route is said to carry, 0: not known
-	small  int           // the longest that got through since tcb.losses began, below the size in use
-	sure   bool          // a probe of more than the first size got through, or the size has shrunk
-	vain   int           // short probes that were answered while a longer first chunk got lost
-	noPad  bool          // the last probe that was answered had no PAD chunk
-	timer  time.Duration // when the probe is taken for lost; without one, when the search begins anew
+	max    int  // the longest packet that is tried
+	failed int  // what is as long as this is known not to get through
+	lost   int  // the shortest that got lost although the host had taken it, 0: none
+	target int  // the size being probed, 0: none
+	tries  int  // probes of that size that were lost
+	route  int  // what the route is said to carry, 0: not known
+	small  int  // the longest that got through since recovery.front began, below the size in use
+	sure   bool // a probe of more than the first size got through, or the size has shrunk
+	vain   int  // short probes that were answered while a longer first chunk got lost
+	noPad  bool // the last probe that was answered had no PAD chunk
 
 	probes [4]probe
 }
@@ -99,7 +98,7 @@ var likely = [...]int{1006, 1200, 1280, 1320, 1360, 1380, 1400, 1420, 1440, 1460
 func (t *tcb) startProbing(now time.Duration) {
 	m := &t.pm
 	// Windows and buffers have to hold several packets.
-	t.mostSize = min(t.mostSize, max(t.packetSize(DefaultMTU), min(t.peerRwnd, t.sendBuffer)/8&^3))
+	t.mostSize = min(t.mostSize, max(t.packetSize(DefaultMTU), min(t.flow.rwnd, t.sendBuffer)/8&^3))
 	*m = pmtu{max: max(min(t.maxSize, t.mostSize), t.size)}
 	m.failed = m.max + 4
 	t.search(now)
@@ -118,7 +117,7 @@ func (t *tcb) launch(now time.Duration) {
 	if m.tries > 0 {
 		m.probes[alive] = probe{size: shortProbe, due: byInfo}
 	}
-	m.timer = now + max(probeTimeout, t.path.rto)
+	t.timers[tProbe] = now + max(probeTimeout, t.path.rto)
 }
 
 // probeWith has a probe sent, and in both forms where others got lost.
@@ -126,7 +125,7 @@ func (t *tcb) probeWith(i, size int) {
 	m := &t.pm
 	form := byPad
 	switch {
-	case m.tries > 0 || t.losses > 1:
+	case m.tries > 0 || t.loss.front > 1:
 		form = byPad | byInfo
 	case m.noPad:
 		form = byInfo
@@ -164,7 +163,7 @@ func (t *tcb) search(now time.Duration) {
 		}
 	}
 	if m.target == 0 {
-		m.timer = now + raiseInterval
+		t.timers[tProbe] = now + raiseInterval
 		return
 	}
 	t.launch(now)
@@ -188,7 +187,7 @@ func (t *tcb) transmitProbe(now time.Duration, b *batch) bool {
 				p.sent, p.nonce = now, t.nonce()
 			}
 			p.due &^= form
-			b.begin(t.localPort, t.peerPort, t.peerTag)
+			b.begin(t.localPort, t.peerPort, t.peer.tag)
 			b.kind = packetAlone
 			if form == byInfo {
 				b.buf = appendHeartbeat(b.buf, p.sent, p.nonce, p.size-b.len()-chunkHeaderLen)
@@ -226,7 +225,7 @@ func (t *tcb) probeAck(now, sent time.Duration, nonce uint64, n int) bool {
 			if m.target <= size {
 				t.search(now)
 			}
-		case t.losses > 0 && t.front() > t.size:
+		case t.loss.front > 0 && t.front() > t.size:
 			if m.vain++; m.vain >= maxVain {
 				t.fail(assoc.Cause{Code: assoc.CauseUserAbort, Info: fmt.Appendf(nil,
 					"a message for packets of %d bytes does not get through: the path has become narrower and carries %d by now",
@@ -252,7 +251,7 @@ func (t *tcb) expireProbe(now time.Duration) {
 		t.search(now)
 		return
 	case p.due != 0:
-	case t.heardAt > p.sent:
+	case t.life.heard > p.sent:
 		m.tries++
 	default: // nothing gets through, whatever its length
 		m.tries = max(m.tries, 1)
@@ -272,10 +271,10 @@ func (t *tcb) expireProbe(now time.Duration) {
 // that: they may be shorter.
 func (t *tcb) lostAgain(now time.Duration) {
 	m := &t.pm
-	if t.losses == 0 {
+	if t.loss.front == 0 {
 		m.small, m.vain = 0, 0
 	}
-	t.losses++
+	t.loss.front++
 	front := t.front()
 	if front <= t.minSize {
 		return
@@ -287,7 +286,7 @@ func (t *tcb) lostAgain(now time.Duration) {
 	}
 	t.askRoute = true
 	least := t.safeSize
-	if t.losses >= maxProbes {
+	if t.loss.front >= maxProbes {
 		least = t.minSize
 	}
 	if least < t.size {
@@ -314,10 +313,10 @@ func (t *tcb) front() (n int) {
 // judge decides whether there is a black hole.
 func (t *tcb) judge(now time.Duration) {
 	m := &t.pm
-	if front := t.front(); m.small == 0 || t.losses == 0 || front <= m.small || front > t.size || m.small >= t.size {
+	if front := t.front(); m.small == 0 || t.loss.front == 0 || front <= m.small || front > t.size || m.small >= t.size {
 		return
 	}
-	if t.losses >= maxProbes || m.route != 0 && m.route < t.size && m.small >= min(m.route, t.safeSize) {
+	if t.loss.front >= maxProbes || m.route != 0 && m.route < t.size && m.small >= min(m.route, t.safeSize) {
 		t.swallowed(t.size)
 		t.shrink(now, m.small)
 	}
@@ -353,10 +352,10 @@ func (t *tcb) shrink(now time.Duration, size int) {
 	t.path.calm(t.RTOMin, t.mostRTO())
 	if t.tx.outstanding() {
 		t.again()
-		t.rtxOnce = true
+		t.loss.once = true
 		t.armT3(now)
 	}
-	t.losses = 0
+	t.loss.front = 0
 	t.search(now)
 }
 
@@ -370,11 +369,7 @@ func (t *tcb) resize(size int) {
 		t.pm.lost = 0
 	}
 	t.longest.Store(int32(t.maxMessage()))
-	t.path.pmdcs = size - headerLen
-	t.path.cwnd = max(t.path.cwnd, initialWindow(t.path.pmdcs, t.v6))
-	if t.solo {
-		t.path.cwnd = t.path.pmdcs
-	}
+	t.path.window.resize(size-headerLen, t.v6, t.loss.solo)
 	t.event(assoc.Event{Kind: assoc.EventMTU})
 }
 

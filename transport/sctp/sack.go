@@ -16,9 +16,9 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 		t.violation("a SACK acknowledges a TSN that was never sent")
 		return
 	}
-	t.probeHeard = true
-	for i := 0; t.kickAt != 0 && i < s.dups(); i++ {
-		t.inVain = t.inVain || s.dup(i) == t.kicked
+	t.flow.heard = true
+	for i := 0; t.question.at != 0 && i < s.dups(); i++ {
+		t.question.inVain = t.question.inVain || s.dup(i) == t.question.first
 	}
 	flight := p.flight
 	advanced := s.cum() != q.acked
@@ -42,38 +42,38 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 	}
 	if newly > 0 {
 		t.heard()
-		t.solo = false
-		t.tailed = false
+		t.loss.solo = false
+		t.question.tailed = false
 	}
 	if advanced {
-		t.losses = 0
+		t.loss.front = 0
 	}
-	if p.recovering && !before(s.cum(), p.exit) {
-		p.recovering = false
+	t.loss.leave(s.cum())
+	if newly > 0 && !t.loss.fast {
+		p.control.acked(&p.window, progress{now: now, rtt: p.srtt, n: newly, flight: flight, left: p.flight})
 	}
-	p.acked(newly, flight)
 	if gaps && newly > 0 {
 		t.missed(now)
 	}
-	t.peerRwnd = int(min(s.rwnd(), 1<<30)) - p.flight
-	if t.probing && advanced {
-		t.probing = false
+	t.flow.rwnd = int(min(s.rwnd(), 1<<30)) - p.flight
+	if t.flow.probing && advanced {
+		t.flow.probing = false
 	}
-	if t.probing && q.outstanding() && int(s.rwnd()) >= int(q.at(q.acked+1).size) {
+	if t.flow.probing && q.outstanding() && int(s.rwnd()) >= int(q.at(q.acked+1).size) {
 		// The window has opened, and the probe had been dropped.
 		if c := q.at(q.acked + 1); c.state == chunkFlying {
 			t.lose(c)
-			t.probing = false
+			t.flow.probing = false
 		}
 	}
 	q.scan = q.acked + 1
 	switch {
 	case !q.outstanding():
-		t.t3, t.tTail = 0, 0 // R2
-	case advanced, t.t3 == 0:
+		t.timers[t3], t.timers[tTail] = 0, 0 // R2
+	case advanced, t.timers[t3] == 0:
 		t.armT3(now) // R3, R4
-	case t.tTail == 0:
-		t.tTail = t.tailTimeout(now)
+	case t.timers[tTail] == 0:
+		t.timers[tTail] = t.tailTimeout(now)
 	}
 	q.release()
 	t.drained(now)
@@ -83,17 +83,17 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 func (t *tcb) arrived(now time.Duration, tsn uint32, c *txChunk) {
 	// Of a chunk that was sent again, what is acknowledged sooner than a round trip
 	// takes was sent before.
-	if int32(c.packet-t.arrivedTop) > 0 && (c.sent == 1 || micros(now)-c.sentAt >= micros(t.path.least)) {
-		t.arrivedTop = c.packet
+	if c.sent == 1 || micros(now)-c.sentAt >= micros(t.path.least) {
+		t.loss.arrived(c.packet)
 	}
 	if c.state == chunkFlying {
 		t.path.flight -= len(c.data)
 	}
 	t.ackedBytes += uint64(c.size)
-	t.usedAt = now
-	if t.timing && t.timed == tsn {
-		t.timing = false
-		t.path.rtt(now-t.timedAt, t.RTOMin, t.mostRTO())
+	t.life.used = now
+	if t.path.timing && t.path.timed == tsn {
+		t.path.timing = false
+		t.path.rtt(now-t.path.timedAt, t.RTOMin, t.mostRTO())
 	}
 }
 
@@ -121,7 +121,7 @@ func (t *tcb) gaps(now time.Duration, s sackChunk) (newly int, ok bool) {
 			t.arrived(now, tsn, c)
 			if c.state == chunkLost {
 				q.lost--
-				t.peerRwnd -= int(c.size)
+				t.flow.rwnd -= int(c.size)
 			}
 			c.state = chunkAcked
 			q.gapped++
@@ -145,12 +145,16 @@ func (t *tcb) renege(c *txChunk) {
 	t.path.flight += len(c.data)
 }
 
-// missed looks for what is lost: chunks of a packet such that one that left three
-// packets later, or more, has arrived. RFC 9260 section 7.2.4 counts SACKs that
-// report a TSN as missing, and does so once for each TSN. Here one SACK may stand
-// for many packets, so the packets are counted (as RFC 9002 section 6.1.1 does),
-// and what was sent again and gets lost again is found in the same way, without a
-// timeout.
+// reduce shrinks the congestion window for a loss, once for all that is outstanding.
+func (t *tcb) reduce() bool {
+	first := t.loss.enter(t.tx.unsent - 1)
+	if first {
+		t.path.control.lost(&t.path.window)
+	}
+	return first
+}
+
+// missed looks for chunks of packets that are lost.
 func (t *tcb) missed(now time.Duration) {
 	q := &t.tx
 	again := false
@@ -159,18 +163,17 @@ func (t *tcb) missed(now time.Duration) {
 		if c.state != chunkFlying {
 			continue
 		}
-		if int32(t.arrivedTop-c.packet) < 3 {
+		if !t.loss.overtaken(c.packet) {
 			if c.sent == 1 {
 				break // what follows left later
 			}
 			continue
 		}
 		again = again || tsn == q.acked+1 && c.sent > 1
-		if !t.path.recovering {
-			t.rtxOnce = true
+		if t.reduce() {
+			t.loss.once = true
 			t.stats.FastRetransmits++
 		}
-		t.path.fastRetransmit(q.unsent - 1)
 		t.lose(c)
 	}
 	if again {
@@ -192,7 +195,7 @@ func (t *tcb) drained(now time.Duration) {
 		t.state = stateShutdownSent
 		t.want |= sendShutdown
 		t.startT2(now)
-		t.t5 = now + 5*t.RTOMax
+		t.timers[t5] = now + 5*t.RTOMax
 	case stateShutdownReceived:
 		t.state = stateShutdownAckSent
 		t.want = t.want&^sendShutdown | sendShutdownAck

@@ -178,7 +178,7 @@ func (t *tcb) sendable(m *assoc.Outgoing) (n int, err error) {
 	case t.state == stateClosed || t.state >= stateShutdownPending:
 		return 0, assoc.ErrShutdown
 	}
-	return m.Check(t.maxMessage(), int(t.out))
+	return m.Check(t.maxMessage(), int(t.peer.out))
 }
 
 // maxMessage is the longest message in bytes.
@@ -186,8 +186,8 @@ func (t *tcb) maxMessage() int { return (t.size - headerLen - dataHeaderLen) &^ 
 
 // armT3 starts T3-rtx (RFC 9260 section 6.3.2).
 func (t *tcb) armT3(now time.Duration) {
-	t.t3 = now + t.path.rto
-	t.tTail = t.tailTimeout(now)
+	t.timers[t3] = now + t.path.rto
+	t.timers[tTail] = t.tailTimeout(now)
 }
 
 // expireT3 is RFC 9260 section 6.3.3.
@@ -195,19 +195,20 @@ func (t *tcb) expireT3(now time.Duration) {
 	q := &t.tx
 	if !q.outstanding() {
 		// The peer's window is closed: probe it (RFC 9260 section 6.1 A).
-		t.probe = q.unsent != q.next
+		t.flow.probe = q.unsent != q.next
 		t.path.backOff(t.mostRTO())
 		return
 	}
-	heard := t.probing && t.probeHeard
+	heard := t.flow.probing && t.flow.heard
 	if heard {
-		t.probeHeard = false
+		t.flow.heard = false
 	} else if !t.stroke() {
 		return
 	}
 	t.stats.Timeouts++
-	if !t.probing {
-		t.path.timedOut()
+	if !t.flow.probing {
+		t.path.control.timedOut(&t.path.window)
+		t.loss.fast = false
 	}
 	t.path.backOff(t.mostRTO())
 	t.again()
@@ -220,9 +221,9 @@ func (t *tcb) expireT3(now time.Duration) {
 // again marks all that is in flight to be sent again, one packet at first.
 func (t *tcb) again() {
 	q := &t.tx
-	t.timing = false
-	t.solo = true
-	t.kickAt = 0
+	t.path.timing = false
+	t.loss.solo = true
+	t.question.at = 0
 	for tsn := q.acked + 1; tsn != q.unsent; tsn++ {
 		c := q.at(tsn)
 		if c.state == chunkFlying {
@@ -237,5 +238,5 @@ func (t *tcb) lose(c *txChunk) {
 	c.state = chunkLost
 	t.tx.lost++
 	t.path.flight -= len(c.data)
-	t.peerRwnd += int(c.size)
+	t.flow.rwnd += int(c.size)
 }

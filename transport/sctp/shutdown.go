@@ -20,26 +20,26 @@ func (t *tcb) shutdown(now time.Duration) {
 
 // startT2 starts T2-shutdown. Heartbeats are over (RFC 9260 section 8.3).
 func (t *tcb) startT2(now time.Duration) {
-	t.inits = 0
-	t.t2 = now + t.path.rto
-	t.tHB, t.hbSent = 0, 0
-	t.pm.timer = 0
+	t.exchange.tries = 0
+	t.timers[t2] = now + t.path.rto
+	t.timers[tHB], t.beat.sent = 0, 0
+	t.timers[tProbe] = 0
 	t.want &^= sendProbe
-	t.tSack, t.sackNow = 0, false
+	t.timers[tSack], t.acks.now = 0, false
 }
 
 func (t *tcb) expireT2(now time.Duration) {
-	t.inits++
+	t.exchange.tries++
 	most := t.AssocMaxRetrans
 	if t.state == stateShutdownAckSent { // both ends have everything, and the peer may be gone
 		most = min(most, assoc.DefaultAssocMaxRetrans)
 	}
-	if t.inits > most {
+	if t.exchange.tries > most {
 		t.close(assoc.ErrPeerUnreachable)
 		return
 	}
 	t.path.backOff(t.mostRTO())
-	t.t2 = now + t.path.rto
+	t.timers[t2] = now + t.path.rto
 	if t.state == stateShutdownSent {
 		t.want |= sendShutdown
 	} else {
@@ -69,7 +69,7 @@ func (t *tcb) shutdownChunk(now time.Duration, c chunk) {
 		return
 	}
 	if t.state == stateEstablished {
-		t.shutdownErr = assoc.ErrShutdown
+		t.exchange.err = assoc.ErrShutdown
 		t.event(assoc.Event{Kind: assoc.EventShutdown})
 	}
 	t.state = stateShutdownReceived
@@ -97,13 +97,13 @@ func (t *tcb) ackedTo(now time.Duration, cum uint32) {
 	}
 	if advanced {
 		t.heard()
-		t.solo = false
-		t.losses = 0
+		t.loss.solo = false
+		t.loss.front = 0
 		q.scan = q.acked + 1
 	}
 	switch {
 	case !q.outstanding():
-		t.t3, t.tTail = 0, 0
+		t.timers[t3], t.timers[tTail] = 0, 0
 	case advanced:
 		t.armT3(now)
 	}

@@ -107,7 +107,7 @@ func newSim(seed uint64, n netConfig, change func(side int, s *settings)) *sim {
 	}
 	for i, e := range s.ends {
 		o := set[1-i]
-		e.t.adopt(&cookie{peerTag: o.localTag, peerTSN: o.localTSN, peerRwnd: uint32(o.window), out: 100, in: 100})
+		e.t.adopt(&cookie{peer: peer{tag: o.localTag, out: 100, in: 100}, peerTSN: o.localTSN, peerRwnd: uint32(o.window)})
 		e.t.up(s.now)
 	}
 	return s
@@ -184,7 +184,7 @@ func (s *sim) arrive(side int, p packet) {
 		}
 		return
 	}
-	reflected := p.tag() == t.peerTag && p[headerLen] == byte(typeShutdownComplete)
+	reflected := p.tag() == t.peer.tag && p[headerLen] == byte(typeShutdownComplete)
 	if p.tag() != t.localTag && !reflected {
 		return
 	}
@@ -293,7 +293,7 @@ func (s *sim) check(t *tcb) {
 	if flight != t.path.flight || lost != q.lost || gapped != q.gapped || bytes != q.bytes {
 		panic(fmt.Sprintf("flight %d/%d, lost %d/%d, gapped %d/%d, bytes %d/%d", flight, t.path.flight, lost, q.lost, gapped, q.gapped, bytes, q.bytes))
 	}
-	if t.state != stateClosed && q.outstanding() && t.t3 == 0 {
+	if t.state != stateClosed && q.outstanding() && t.timers[t3] == 0 {
 		panic("something is outstanding and T3-rtx does not run")
 	}
 	if t.path.cwnd < t.path.pmdcs {

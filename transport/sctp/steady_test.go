@@ -187,8 +187,8 @@ func TestLaterLossIsRepairedAgain(t *testing.T) {
 		}
 		s.send(0, 20, 1200)
 		s.run(time.Minute, all)
-		if st := s.ends[0].t.stats; st.FastRetransmits != round+1 || st.Timeouts != 0 || p.recovering || p.ssthresh != max(window/2, 4*p.pmdcs) {
-			t.Errorf("loss %d: %+v, recovering %v, threshold %d of %d", round, st, p.recovering, p.ssthresh, window)
+		if st := s.ends[0].t.stats; st.FastRetransmits != round+1 || st.Timeouts != 0 || s.ends[0].t.loss.fast || p.ssthresh != max(window/2, 4*p.pmdcs) {
+			t.Errorf("loss %d: %+v, recovering %v, threshold %d of %d", round, st, s.ends[0].t.loss.fast, p.ssthresh, window)
 		}
 	}
 }
@@ -300,8 +300,8 @@ func TestClosedWindowIsProbed(t *testing.T) {
 	}
 	before := s.ends[0].t.stats.PacketsOut
 	s.run(time.Hour, func() bool { return false })
-	if tx := &s.ends[0].t; tx.state != stateEstablished || tx.stats.PacketsOut-before < 30 || tx.errors > 1 {
-		t.Errorf("after an hour: %v, %v, %d packets, %d errors", tx.state, tx.err, tx.stats.PacketsOut-before, tx.errors)
+	if tx := &s.ends[0].t; tx.state != stateEstablished || tx.stats.PacketsOut-before < 30 || tx.life.errors > 1 {
+		t.Errorf("after an hour: %v, %v, %d packets, %d errors", tx.state, tx.err, tx.stats.PacketsOut-before, tx.life.errors)
 	}
 	if n := len(s.ends[1].got); n >= 200 || n < 40 {
 		t.Errorf("%d messages are held", n)

@@ -47,6 +47,7 @@ type settings struct {
 	localTie, peerTie   uint32 // Tie-Tags, never 0 (RFC 9260 section 5.2.2)
 	jitter              func() uint32
 	blocks              *blockPool
+	control             func() controller // of congestion
 }
 
 // pending says which chunks are due. Each of them is made when it is sent, with
@@ -84,98 +85,90 @@ const (
 type tcb struct {
 	settings
 	state state
-	err   error // once CLOSED, nil after a shutdown that this end began
+	err   error         // once CLOSED, nil after a shutdown that this end began
+	now   time.Duration // as of the last call
 
-	peerTag        uint32
-	out            uint16 // streams that we may send on
-	in             uint16 // streams that the peer may send on
-	peerAdaptation uint32
-	hasAdaptation  bool
-	cookie         []byte // of the peer, until COOKIE ACK
-	reportParams   []byte // parameters of the INIT ACK that the peer is told it need not send
+	peer     peer
+	exchange exchange
 
 	want    pending
 	control []byte // encoded chunks to be sent: HEARTBEAT ACK, ERROR
 	abort   assoc.Cause
+	timers  [timers]time.Duration // deadlines, 0 when they are not set
 
-	path   path
-	pm     pmtu
-	errors int           // association's error counter (RFC 9260 section 8.1)
-	silent time.Duration // when the first of these errors was counted
-	inits  int           // INITs or COOKIE ECHOs sent again
+	// Sending: what, how much at a time, and what of it is lost.
+	tx       sendQueue
+	path     path
+	loss     recovery
+	question question
+	flow     flow
+	pm       pmtu
+	hurried  time.Duration // the longest RTO for the time being, 0: RTOMax
 
-	tx sendQueue
-	rx received
-
-	held        int           // bytes of received messages that the user has not released
-	peerRwnd    int           // of the peer, less what is in flight
-	packets     uint32        // number of the last packet that was begun
-	arrivedTop  uint32        // the highest number of a packet that has arrived, as far as known
-	packetsIn   int           // packets with DATA since the last SACK
-	sackNow     bool          // the next opportunity sends a SACK
-	vain        allowance     // of answers to what brings nothing new
-	dataIn      bool          // this packet had a DATA chunk
-	newIn       bool          // ... and one that was new
-	sacksOut    int           // SACKs sent for the current read
-	lastWindow  int           // a_rwnd of the last SACK
-	probe       bool          // the next chunk may probe a closed window
-	probing     bool          // the only DATA in flight is such a probe
-	probeHeard  bool          // the peer has sent a SACK since the last timeout
-	solo        bool          // after a timeout: one packet in flight until something is acknowledged
-	now         time.Duration // as of the last call
-	rtxOnce     bool          // one packet of a Fast Retransmit may exceed the window
-	timing      bool          // the RTT of TSN timed is being measured
-	timed       uint32
-	timedAt     time.Duration
-	initSent    time.Duration
-	shutdownErr error         // the reason of the end once the shutdown is complete
-	hbSent      time.Duration // of the HEARTBEAT that is not acknowledged
-	hbNonce     uint64
-	hbJitter    uint32        // as a fraction of 1<<32
-	hurried     time.Duration // the longest RTO for the time being, 0: rtoMax
-	kickAt      time.Duration // of a kick without an answer, 0: none
-	kickNonce   uint64        // of its HEARTBEAT
-	kickDue     bool          // that was not sent yet
-	kicked      uint32        // the first TSN that was sent again
-	tail        bool          // it is one of probeTail
-	tailed      bool          // probeTail was called since something was acknowledged
-	inVain      bool          // the peer had that TSN
-	kickEnd     uint32        // the first TSN that was not sent then
-	heardAt     time.Duration // when a packet of the peer came
-	usedAt      time.Duration // when a message came, was sent or was acknowledged
-	ackedBytes  uint64        // of messages that the peer has
-
-	// Deadlines, 0 when they are not set: T1-init and T1-cookie, T2-shutdown,
-	// T3-rtx, SACK.Delay, heartbeat, T5-shutdown-guard.
-	t1, t2, t3, tSack, tHB, t5, tTail time.Duration
-
+	// Receiving.
+	rx      received
+	acks    acks
+	vain    allowance       // of answers to what brings nothing new
+	held    int             // bytes of received messages that the user has not released
 	deliver []assoc.Message // received and not yet taken by the caller
-	events  []assoc.Event
-	gapBuf  [maxGapBlocks]gapBlock
-	stats   assoc.Stats
 
-	longest  atomic.Int32 // maxMessage
-	askRoute bool         // setRoute is to be called
-	losses   int          // of the first outstanding chunk, sent again and not answered
+	beat heartbeat
+	life life
+
+	events     []assoc.Event
+	stats      assoc.Stats
+	ackedBytes uint64       // of messages that the peer has
+	longest    atomic.Int32 // maxMessage
+	askRoute   bool         // setRoute is to be called
+}
+
+// timer is one of the deadlines of an association.
+type timer uint8
+
+const (
+	t1     timer = iota // T1-init and T1-cookie
+	t2                  // T2-shutdown
+	t3                  // T3-rtx
+	t5                  // T5-shutdown-guard
+	tSack               // SACK.Delay
+	tHB                 // HB.interval
+	tTail               // of probeTail
+	tProbe              // when a probe of the MTU is taken for lost; without one, when the search begins anew
+	timers
+)
+
+// heartbeat is the last HEARTBEAT of an idle path (RFC 9260 section 8.3).
+type heartbeat struct {
+	sent   time.Duration // 0: it is acknowledged
+	nonce  uint64
+	jitter uint32 // as a fraction of 1<<32
+}
+
+// life is whether the peer answers (RFC 9260 section 8.1).
+type life struct {
+	errors int           // association's error counter
+	silent time.Duration // when the first of these errors was counted
+	heard  time.Duration // when a packet of the peer came
+	used   time.Duration // when a message came, was sent or was acknowledged
 }
 
 // init brings the fields into their first state.
 func (t *tcb) init(s settings) {
 	t.settings = s
 	t.tx.init(s.localTSN, s.blocks)
-	t.path.reset(s.size-headerLen, s.v6, s.RTOInitial)
-	t.lastWindow = s.window
+	t.path.reset(s.size-headerLen, s.v6, s.RTOInitial, s.control())
+	t.acks.window = s.window
 	t.vain = newAllowance(0, vainBurst)
 	t.longest.Store(int32(t.maxMessage()))
-	t.hbJitter = s.jitter()
+	t.beat.jitter = s.jitter()
 }
 
 // associate begins the handshake (RFC 9260 section 5.1 A).
 func (t *tcb) associate(now time.Duration) {
 	t.state = stateCookieWait
 	t.want |= sendInit
-	t.initSent = now
-	t.t1 = now + t.path.rto
+	t.exchange.sent = now
+	t.timers[t1] = now + t.path.rto
 }
 
 // establish makes an association from a State Cookie of ours (RFC 9260 section
@@ -189,24 +182,22 @@ func (t *tcb) establish(now time.Duration, c *cookie) {
 // adopt takes over what the peer has said in the INIT that a cookie was made
 // for.
 func (t *tcb) adopt(c *cookie) {
-	t.peerTag = c.peerTag
-	t.out, t.in = c.out, c.in
-	t.peerAdaptation, t.hasAdaptation = c.adaptation, c.hasAdaptation
-	t.peerRwnd = int(min(c.peerRwnd, 1<<30))
+	t.peer = c.peer
+	t.flow.rwnd = int(min(c.peerRwnd, 1<<30))
 	t.rx.cum, t.rx.high = c.peerTSN-1, c.peerTSN-1
 }
 
 // up enters ESTABLISHED.
 func (t *tcb) up(now time.Duration) {
 	t.state = stateEstablished
-	t.t1 = 0
-	t.heardAt, t.usedAt = now, now
-	t.cookie, t.reportParams = nil, nil
+	t.timers[t1] = 0
+	t.life.heard, t.life.used = now, now
+	t.exchange.cookie, t.exchange.report = nil, nil
 	if !t.path.measured { // retransmissions of the INIT do not count
 		t.path.rto = t.RTOInitial
 	}
-	t.inits = 0
-	t.errors, t.path.errors = 0, 0
+	t.exchange.tries = 0
+	t.life.errors, t.path.errors = 0, 0
 	t.want &^= sendInit | sendCookieEcho
 	t.touch(now)
 	t.event(assoc.Event{Kind: assoc.EventUp})
@@ -217,12 +208,12 @@ func (t *tcb) up(now time.Duration) {
 // (RFC 9260 section 8.3).
 func (t *tcb) touch(now time.Duration) {
 	if t.Heartbeat <= 0 || t.state != stateEstablished && t.state != stateShutdownPending && t.state != stateShutdownReceived {
-		t.tHB = 0
+		t.timers[tHB] = 0
 		return
 	}
 	// HB.interval plus the RTO with a jitter of half of it.
 	rto := t.path.rto
-	t.tHB = now + t.Heartbeat + rto/2 + time.Duration(uint64(rto)*uint64(t.hbJitter)>>32)
+	t.timers[tHB] = now + t.Heartbeat + rto/2 + time.Duration(uint64(rto)*uint64(t.beat.jitter)>>32)
 }
 
 // close ends the association for good.
@@ -231,10 +222,10 @@ func (t *tcb) close(err error) {
 		return
 	}
 	t.state, t.err = stateClosed, err
-	t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5, t.tTail, t.pm.timer = 0, 0, 0, 0, 0, 0, 0, 0
+	t.timers = [timers]time.Duration{}
 	t.want &= sendAbort | sendShutdownComplete
 	t.control = nil
-	t.kickAt, t.kickDue = 0, false
+	t.question.at, t.question.due = 0, false
 	t.tx.discard()
 	t.path.flight = 0
 	t.rx.ring = nil
@@ -266,7 +257,7 @@ func (t *tcb) event(e assoc.Event) {
 // deadline is when expire is due next, 0 for never.
 func (t *tcb) deadline() time.Duration {
 	var d time.Duration
-	for _, x := range [...]time.Duration{t.t1, t.t2, t.t3, t.tSack, t.tHB, t.t5, t.tTail, t.pm.timer} {
+	for _, x := range &t.timers {
 		if x != 0 && (d == 0 || x < d) {
 			d = x
 		}
@@ -277,48 +268,48 @@ func (t *tcb) deadline() time.Duration {
 // expire does what the deadlines up to now ask for.
 func (t *tcb) expire(now time.Duration) {
 	t.now = now
-	due := func(d *time.Duration) bool {
-		if *d == 0 || *d > now {
+	due := func(i timer) bool {
+		if d := t.timers[i]; d == 0 || d > now {
 			return false
 		}
-		*d = 0
+		t.timers[i] = 0
 		return true
 	}
-	if due(&t.t1) {
+	if due(t1) {
 		t.expireT1(now)
 	}
-	if due(&t.t5) {
+	if due(t5) {
 		t.fail(assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte("the shutdown took too long")})
 	}
-	if due(&t.t2) {
+	if due(t2) {
 		t.expireT2(now)
 	}
-	if due(&t.tTail) {
+	if due(tTail) {
 		t.probeTail(now)
 	}
-	if due(&t.t3) {
+	if due(t3) {
 		t.expireT3(now)
 	}
-	if due(&t.tSack) {
+	if due(tSack) {
 		t.want |= sendSack
 	}
-	if due(&t.pm.timer) {
+	if due(tProbe) {
 		t.expireProbe(now)
 	}
-	if due(&t.tHB) {
+	if due(tHB) {
 		t.expireHeartbeat(now)
 	}
 }
 
 // expireT1 sends INIT or COOKIE ECHO again (RFC 9260 section 5.1 note 2).
 func (t *tcb) expireT1(now time.Duration) {
-	t.inits++
-	if t.inits > t.MaxInitRetrans {
+	t.exchange.tries++
+	if t.exchange.tries > t.MaxInitRetrans {
 		t.close(assoc.ErrPeerUnreachable)
 		return
 	}
 	t.path.backOff(t.mostRTO())
-	t.t1 = now + t.path.rto
+	t.timers[t1] = now + t.path.rto
 	if t.state == stateCookieWait {
 		t.want |= sendInit
 	} else {
@@ -329,17 +320,17 @@ func (t *tcb) expireT1(now time.Duration) {
 // stroke counts something that was not answered, on the path and for the
 // association (RFC 9260 sections 8.1 and 8.2). It is false when that ended it.
 func (t *tcb) stroke() bool {
-	t.errors++
+	t.life.errors++
 	if !t.path.down {
 		if t.path.errors++; t.path.errors > t.PathMaxRetrans {
 			t.path.down = true
 			t.event(assoc.Event{Kind: assoc.EventPathDown})
 		}
 	}
-	if t.errors == 1 {
-		t.silent = t.now
+	if t.life.errors == 1 {
+		t.life.silent = t.now
 	}
-	if t.DeadAfter > 0 && t.now-t.silent >= t.DeadAfter || t.DeadAfter == 0 && t.errors > t.AssocMaxRetrans {
+	if t.DeadAfter > 0 && t.now-t.life.silent >= t.DeadAfter || t.DeadAfter == 0 && t.life.errors > t.AssocMaxRetrans {
 		// The peer may be there and not get through; it is told for that case.
 		t.abort = assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte("too many retransmissions")}
 		t.want |= sendAbort
@@ -351,7 +342,7 @@ func (t *tcb) stroke() bool {
 
 // heard clears the error counters: the peer has acknowledged something.
 func (t *tcb) heard() {
-	t.errors, t.path.errors = 0, 0
+	t.life.errors, t.path.errors = 0, 0
 	if t.path.down {
 		t.path.down = false
 		t.event(assoc.Event{Kind: assoc.EventPathUp})

@@ -7,6 +7,14 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
+// flow is what is known of the peer's receive window (RFC 9260 section 6.1).
+type flow struct {
+	rwnd    int  // less what is in flight
+	probe   bool // the next chunk may probe a closed window
+	probing bool // the only DATA in flight is such a probe
+	heard   bool // the peer has sent a SACK since the last timeout
+}
+
 // transmit makes the packets that may leave now. more tells that the batch is
 // full and something is left.
 func (t *tcb) transmit(now time.Duration, b *batch) (more bool) {
@@ -20,23 +28,23 @@ func (t *tcb) transmit(now time.Duration, b *batch) (more bool) {
 			t.transmitInit(b)
 			continue
 		}
-		b.begin(t.localPort, t.peerPort, t.peerTag)
-		t.packets++
+		b.begin(t.localPort, t.peerPort, t.peer.tag)
+		t.loss.packets++
 		t.transmitControl(now, b)
 		if t.state >= stateEstablished && t.transmitData(now, b, &burst) {
 			t.touch(now)
-			t.usedAt = now
+			t.life.used = now
 		}
 		if !b.end() {
 			if t.want&sendProbe != 0 && t.state != stateClosed && !t.transmitProbe(now, b) {
 				return true
 			}
-			if !t.kickDue {
+			if !t.question.due {
 				return false
 			}
-			t.kickDue = false
-			b.begin(t.localPort, t.peerPort, t.peerTag)
-			b.buf = appendHeartbeat(b.buf, t.kickAt, t.kickNonce, heartbeatLen)
+			t.question.due = false
+			b.begin(t.localPort, t.peerPort, t.peer.tag)
+			b.buf = appendHeartbeat(b.buf, t.question.at, t.question.nonce, heartbeatLen)
 			b.end()
 		}
 		t.stats.PacketsOut++
@@ -79,9 +87,9 @@ func (t *tcb) transmitControl(now time.Duration, b *batch) {
 		return
 	}
 	if take(sendCookieEcho) { // the first chunk of its packet (RFC 9260 section 5.1 C)
-		b.buf = appendChunk(b.buf, typeCookieEcho, 0, t.cookie)
-		if len(t.reportParams) > 0 && b.len()+2*chunkHeaderLen+len(t.reportParams) <= t.size {
-			b.buf = appendError(b.buf, assoc.CauseUnrecognizedParameters, t.reportParams)
+		b.buf = appendChunk(b.buf, typeCookieEcho, 0, t.exchange.cookie)
+		if len(t.exchange.report) > 0 && b.len()+2*chunkHeaderLen+len(t.exchange.report) <= t.size {
+			b.buf = appendError(b.buf, assoc.CauseUnrecognizedParameters, t.exchange.report)
 		}
 		return
 	}
@@ -124,16 +132,16 @@ func (t *tcb) transmitControl(now time.Duration, b *batch) {
 
 // transmitSack appends a SACK (RFC 9260 section 3.3.4).
 func (t *tcb) transmitSack(b *batch) {
-	gaps := t.gapBuf[:0]
+	gaps := t.acks.gaps[:0]
 	if t.rx.missing() {
 		gaps = t.rx.gaps(gaps)
 	}
 	w := t.rwnd()
-	t.lastWindow = w
+	t.acks.window = w
 	b.buf = appendSack(b.buf, t.rx.cum, uint32(w), gaps, t.rx.dups)
 	t.rx.dups = t.rx.dups[:0]
 	t.want &^= sendSack
-	t.sackNow, t.packetsIn, t.tSack = false, 0, 0
+	t.acks.now, t.acks.packets, t.timers[tSack] = false, 0, 0
 	t.stats.SacksOut++
 }
 
@@ -152,8 +160,8 @@ func (t *tcb) rwnd() int {
 const heartbeatLen = paramHeaderLen + 16
 
 func (t *tcb) transmitHeartbeat(now time.Duration, b *batch) {
-	t.hbNonce, t.hbSent, t.hbJitter = t.nonce(), now, t.jitter()
-	b.buf = appendHeartbeat(b.buf, t.hbSent, t.hbNonce, heartbeatLen)
+	t.beat.nonce, t.beat.sent, t.beat.jitter = t.nonce(), now, t.jitter()
+	b.buf = appendHeartbeat(b.buf, t.beat.sent, t.beat.nonce, heartbeatLen)
 	t.touch(now)
 }
 
@@ -171,14 +179,14 @@ func appendHeartbeat(b []byte, sent time.Duration, nonce uint64, n int) []byte {
 // expireHeartbeat sends a HEARTBEAT to an idle peer (RFC 9260 section 8.3). One
 // that was not answered until now counts as an error.
 func (t *tcb) expireHeartbeat(now time.Duration) {
-	if t.hbSent != 0 {
+	if t.beat.sent != 0 {
 		t.path.backOff(t.mostRTO())
 		if !t.stroke() {
 			return
 		}
 	}
 	if !t.tx.outstanding() {
-		t.path.idle()
+		t.path.control.idle(&t.path.window)
 	}
 	t.tx.idle()
 	t.rx.idle()
@@ -195,13 +203,13 @@ func (t *tcb) expireHeartbeat(now time.Duration) {
 func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool) {
 	q := &t.tx
 	p := &t.path
-	if q.lost == 0 && q.unsent == q.next || t.solo && p.flight > 0 && b.len() == headerLen {
+	if q.lost == 0 && q.unsent == q.next || t.loss.solo && p.flight > 0 && b.len() == headerLen {
 		return false
 	}
 	if q.lost > 0 {
 		// The packet of a Fast Retransmit goes whatever the window (RFC 9260
 		// section 7.2.4 rule 3), as does the first one after a timeout.
-		once := t.rtxOnce
+		once := t.loss.once
 		for ; q.lost > 0 && q.scan != q.unsent; q.scan++ {
 			tsn := q.scan
 			c := q.at(tsn)
@@ -214,10 +222,10 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 			if !t.fits(b, c) {
 				return false
 			}
-			t.rtxOnce = false
+			t.loss.once = false
 			q.lost--
-			if t.timing && t.timed == tsn { // Karn's rule (section 6.3.1 C5)
-				t.timing = false
+			if t.path.timing && t.path.timed == tsn { // Karn's rule (section 6.3.1 C5)
+				t.path.timing = false
 			}
 			t.send(now, b, c, tsn, tsn == q.acked+1)
 			t.stats.Retransmits++
@@ -231,7 +239,7 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 		return added
 	}
 	// A SACK that is due goes along where there is room (RFC 9260 section 6.1).
-	if b.len() == headerLen && t.tSack != 0 && headerLen+sackLen+4*len(t.rx.dups)+len(q.at(q.unsent).data) <= t.size && !t.rx.missing() {
+	if b.len() == headerLen && t.timers[tSack] != 0 && headerLen+sackLen+4*len(t.rx.dups)+len(q.at(q.unsent).data) <= t.size && !t.rx.missing() {
 		t.transmitSack(b)
 	}
 	for q.unsent != q.next && p.flight < p.cwnd && t.windowOpen() {
@@ -245,15 +253,15 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 			*burst--
 		}
 		q.unsent++
-		if !t.timing {
-			t.timing, t.timed, t.timedAt = true, tsn, now
+		if !t.path.timing {
+			t.path.timing, t.path.timed, t.path.timedAt = true, tsn, now
 		}
 		t.send(now, b, c, tsn, false)
 		t.stats.MessagesOut++
 		t.stats.BytesOut += uint64(c.size)
 	}
-	if added && t.tTail == 0 {
-		t.tTail = t.tailTimeout(now)
+	if added && t.timers[tTail] == 0 {
+		t.timers[tTail] = t.tailTimeout(now)
 	}
 	return added
 }
@@ -266,23 +274,23 @@ func (t *tcb) fits(b *batch, c *txChunk) bool {
 // windowOpen tells whether the next new chunk fits the peer's window (RFC 9260
 // section 6.1 A). With nothing in flight one may probe it.
 func (t *tcb) windowOpen() bool {
-	if int(t.tx.at(t.tx.unsent).size) <= t.peerRwnd {
-		t.probing = false
+	if int(t.tx.at(t.tx.unsent).size) <= t.flow.rwnd {
+		t.flow.probing = false
 		return true
 	}
 	if t.tx.outstanding() {
 		return false
 	}
-	if t.probing { // allowed, and not sent yet
+	if t.flow.probing { // allowed, and not sent yet
 		return true
 	}
-	if !t.probe { // the first probe comes after an RTO
-		if t.t3 == 0 {
+	if !t.flow.probe { // the first probe comes after an RTO
+		if t.timers[t3] == 0 {
 			t.armT3(t.now)
 		}
 		return false
 	}
-	t.probe, t.probing, t.probeHeard = false, true, true
+	t.flow.probe, t.flow.probing, t.flow.heard = false, true, true
 	return true
 }
 
@@ -293,18 +301,18 @@ func (t *tcb) send(now time.Duration, b *batch, c *txChunk, tsn uint32, first bo
 		b.kind = packetLoose
 	}
 	b.buf = append(b.buf, c.data...)
-	c.state, c.packet, c.offset, c.sentAt = chunkFlying, t.packets, uint16(at-b.at), micros(now)
+	c.state, c.packet, c.offset, c.sentAt = chunkFlying, t.loss.packets, uint16(at-b.at), micros(now)
 	if c.sent < 255 {
 		c.sent++
 	}
 	t.path.flight += len(c.data)
-	t.peerRwnd -= int(c.size)
+	t.flow.rwnd -= int(c.size)
 	// The peer's answer is waited for where this is the last chunk that may leave,
 	// or one that was lost (RFC 9260 section 6.1, the I bit).
-	if c.sent > 1 || t.path.flight >= t.path.cwnd || t.state != stateEstablished || t.peerRwnd <= 0 {
+	if c.sent > 1 || t.path.flight >= t.path.cwnd || t.state != stateEstablished || t.flow.rwnd <= 0 {
 		b.buf[at+1] |= flagI
 	}
-	if t.t3 == 0 || first {
+	if t.timers[t3] == 0 || first {
 		t.armT3(now)
 	}
 }

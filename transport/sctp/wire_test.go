@@ -224,8 +224,8 @@ func TestCookies(t *testing.T) {
 		}
 	}}
 	now := time.Hour
-	k := cookie{created: now, life: cookieLife, localTag: 1, peerTag: 2, localTSN: 3, peerTSN: 4, localTie: 5, peerTie: 6, peerRwnd: 7,
-		out: 8, in: 9, localPort: 10, peerPort: 11, adaptation: 12, hasAdaptation: true, addr: netip.MustParseAddr("192.0.2.7")}
+	k := cookie{created: now, life: cookieLife, localTag: 1, localTSN: 3, peerTSN: 4, localTie: 5, peerTie: 6, peerRwnd: 7,
+		peer: peer{tag: 2, out: 8, in: 9, adaptation: 12, hasAdaptation: true}, localPort: 10, peerPort: 11, addr: netip.MustParseAddr("192.0.2.7")}
 	b := s.sign(now, &k)
 	if got, ok := s.open(now, b); !ok || got != k {
 		t.Errorf("%+v, %v; was %+v", got, ok, k)

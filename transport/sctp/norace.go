@@ -1,6 +1,0 @@
-//go:build !race
-
-package sctp
-
-func sendBarrier() {}
-func recvBarrier() {}
