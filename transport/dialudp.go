@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/ironwarp/ironwarp/internal/sockio"
 	"github.com/ironwarp/ironwarp/transport/assoc"
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
@@ -96,7 +97,7 @@ func bindUDP(f Flow, lo, hi uint16) (*net.UDPConn, error) {
 	local := f.Local.Addr()
 	if !local.IsValid() {
 		var err error
-		if local, err = sourceOf(f.Remote); err != nil {
+		if local, err = sockio.Source(f.Remote); err != nil {
 			return nil, err
 		}
 	}
@@ -123,15 +124,4 @@ func eachPort(lo, hi uint16, bind func(port uint16) error) error {
 		}
 	}
 	return fmt.Errorf("local ports %d to %d: %w", lo, hi, syscall.EADDRINUSE)
-}
-
-// sourceOf is the address from which the kernel sends to a remote one. No packet
-// is sent.
-func sourceOf(remote netip.AddrPort) (netip.Addr, error) {
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(remote))
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	defer c.Close()
-	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/ironwarp/ironwarp/internal/sockio"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 )
 
@@ -19,7 +20,7 @@ func dialKernel(ctx context.Context, es *Endpoints, remote netip.AddrPort, f Flo
 	if err != nil {
 		return nil, flowError("prepare", f, err)
 	}
-	flows, err := cfg.flowsTo(f, sourceOf)
+	flows, err := cfg.flowsTo(f, sockio.Source)
 	if err != nil {
 		return nil, flowError("dial", f, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ironwarp/ironwarp/internal/sockio"
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
@@ -179,7 +180,7 @@ func admitKernel(ctx context.Context, a kernelAssoc, flows []Flow, outgoing bool
 
 // accepted takes an association that a peer has set up.
 func (l *SCTPListener) accepted(a kernelAssoc) {
-	flows, err := l.flowsFrom(a.LocalAddrs(), a.PeerAddrs(), sourceOf)
+	flows, err := l.flowsFrom(a.LocalAddrs(), a.PeerAddrs(), sockio.Source)
 	f := l.flow
 	if len(flows) > 0 {
 		f = flows[0]

@@ -10,5 +10,8 @@ import "sync/atomic"
 // to users, as peers write each other's memory.
 var ioSync atomic.Uint64
 
-func sendBarrier() { ioSync.Add(1) }
-func recvBarrier() { ioSync.Load() }
+// SendBarrier is called before a system call that sends.
+func SendBarrier() { ioSync.Add(1) }
+
+// RecvBarrier is called after one that has received.
+func RecvBarrier() { ioSync.Load() }

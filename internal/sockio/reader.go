@@ -140,7 +140,7 @@ func (r *Reader) spinning(fd uintptr) {
 		n, _, errno := syscall.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(r.iov[0].Base)), uintptr(r.iov[0].Len),
 			unix.MSG_DONTWAIT, 0, 0)
 		if r.errno = errno; errno != unix.EAGAIN && errno != unix.EINTR {
-			recvBarrier()
+			RecvBarrier()
 			r.n = int(n)
 			return
 		}
@@ -192,7 +192,7 @@ func (r *Reader) receive(fd uintptr) {
 			r.msg.Iov = nil
 		}
 		if r.errno != unix.EINTR {
-			recvBarrier()
+			RecvBarrier()
 			r.n = int(n)
 			return
 		}

@@ -133,7 +133,7 @@ func (w *Writer) send(fd uintptr) {
 	for w.head < len(w.iov) {
 		w.msg.Iov = &w.iov[w.head]
 		w.msg.SetIovlen(min(len(w.iov)-w.head, maxIovecs))
-		sendBarrier()
+		SendBarrier()
 		n, _, errno := syscall.Syscall(unix.SYS_SENDMSG, fd, uintptr(unsafe.Pointer(&w.msg)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 		w.msg.Iov = nil
 		switch errno {

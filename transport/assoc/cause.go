@@ -23,36 +23,27 @@ const (
 	CauseProtocolViolation      CauseCode = 13
 )
 
+var causeNames = [...]string{
+	CauseInvalidStream:          "Invalid Stream Identifier",
+	CauseMissingParameter:       "Missing Mandatory Parameter",
+	CauseStaleCookie:            "Stale Cookie",
+	CauseOutOfResource:          "Out of Resource",
+	CauseUnresolvableAddress:    "Unresolvable Address",
+	CauseUnrecognizedChunk:      "Unrecognized Chunk Type",
+	CauseInvalidParameter:       "Invalid Mandatory Parameter",
+	CauseUnrecognizedParameters: "Unrecognized Parameters",
+	CauseNoUserData:             "No User Data",
+	CauseCookieWhileShutdown:    "Cookie Received While Shutting Down",
+	CauseRestartNewAddresses:    "Restart of an Association with New Addresses",
+	CauseUserAbort:              "User-Initiated Abort",
+	CauseProtocolViolation:      "Protocol Violation",
+}
+
 func (c CauseCode) String() string {
-	switch c {
-	case CauseInvalidStream:
-		return "Invalid Stream Identifier"
-	case CauseMissingParameter:
-		return "Missing Mandatory Parameter"
-	case CauseStaleCookie:
-		return "Stale Cookie"
-	case CauseOutOfResource:
-		return "Out of Resource"
-	case CauseUnresolvableAddress:
-		return "Unresolvable Address"
-	case CauseUnrecognizedChunk:
-		return "Unrecognized Chunk Type"
-	case CauseInvalidParameter:
-		return "Invalid Mandatory Parameter"
-	case CauseUnrecognizedParameters:
-		return "Unrecognized Parameters"
-	case CauseNoUserData:
-		return "No User Data"
-	case CauseCookieWhileShutdown:
-		return "Cookie Received While Shutting Down"
-	case CauseRestartNewAddresses:
-		return "Restart of an Association with New Addresses"
-	case CauseUserAbort:
-		return "User-Initiated Abort"
-	case CauseProtocolViolation:
-		return "Protocol Violation"
+	if c == 0 || int(c) >= len(causeNames) {
+		return fmt.Sprintf("cause %d", uint16(c))
 	}
-	return fmt.Sprintf("cause %d", uint16(c))
+	return causeNames[c]
 }
 
 // Cause is one error cause: why an association was aborted or what was wrong

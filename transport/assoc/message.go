@@ -1,7 +1,6 @@
 package assoc
 
 import (
-	"fmt"
 	"net/netip"
 	"time"
 )
@@ -103,25 +102,7 @@ const (
 )
 
 func (k EventKind) String() string {
-	switch k {
-	case EventUp:
-		return "up"
-	case EventDown:
-		return "down"
-	case EventShutdown:
-		return "shutdown"
-	case EventPathDown:
-		return "path down"
-	case EventPathUp:
-		return "path up"
-	case EventPeerError:
-		return "peer error"
-	case EventMoved:
-		return "moved"
-	case EventMTU:
-		return "mtu"
-	}
-	return fmt.Sprintf("event %d", uint8(k))
+	return [...]string{"event 0", "up", "down", "shutdown", "path down", "path up", "peer error", "moved", "mtu"}[k]
 }
 
 // Event is something that happened to an association.

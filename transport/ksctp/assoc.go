@@ -119,19 +119,16 @@ func (a *Assoc) Start(r assoc.Receiver) {
 	go a.read()
 }
 
-// Streams is how many streams may be sent on and how many the peer may send on.
+// Streams implements assoc.Association.
 func (a *Assoc) Streams() (out, in int) { return a.out, a.in }
 
-// MaxMessage is the size in bytes of the longest message that may be sent now. It
-// follows the path's MTU.
+// MaxMessage implements assoc.Association.
 func (a *Assoc) MaxMessage() int { return int(a.max.Load()) }
 
-// Done is closed when the association is over, and the Receiver knows.
+// Done implements assoc.Association.
 func (a *Assoc) Done() <-chan struct{} { return a.done }
 
-// Err is why the association ended: nil while it lives and after a shutdown that
-// this end began, assoc.ErrShutdown after one that the peer began, an
-// *assoc.AbortError, assoc.ErrPeerUnreachable, assoc.ErrRestarted.
+// Err implements assoc.Association.
 func (a *Assoc) Err() error {
 	select {
 	case <-a.done:
@@ -143,10 +140,7 @@ func (a *Assoc) Err() error {
 	}
 }
 
-// Shutdown ends the association in order: what was queued is delivered, then both ends
-// close (RFC 9260 section 9.2). It waits for that until ctx is over; then the
-// association is aborted, and ctx's error returned. It fails as well when the
-// association ends otherwise.
+// Shutdown implements assoc.Association.
 func (a *Assoc) Shutdown(ctx context.Context) error {
 	a.mu.Lock()
 	if !a.started {
@@ -166,10 +160,9 @@ func (a *Assoc) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Abort ends the association at once (RFC 9260 section 9.1). The peer gets an ABORT
-// with the cause User-Initiated Abort, but not the reason, which the kernel takes
-// on one-to-many sockets only: it is for Err at this end. It does nothing if the
-// association is over.
+// Abort implements assoc.Association. The peer gets the cause User-Initiated Abort, but
+// not the reason, which the kernel takes on one-to-many sockets only: it is for Err at
+// this end.
 func (a *Assoc) Abort(reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

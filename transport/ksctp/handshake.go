@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 	"github.com/mdlayher/socket"
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/internal/sockio"
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
@@ -153,9 +153,9 @@ func dial(ctx context.Context, c Config, remotes []netip.AddrPort) (*Assoc, erro
 		local[i] = local[i].Unmap()
 	}
 	if len(local) == 0 {
-		a, err := sourceFor(to[0])
+		a, err := sockio.Source(netip.AddrPortFrom(to[0], remotes[0].Port()))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("find the address of this host that routes to %v: %w", to[0], err)
 		}
 		local = []netip.Addr{a}
 	}
@@ -171,16 +171,6 @@ func dial(ctx context.Context, c Config, remotes []netip.AddrPort) (*Assoc, erro
 		return nil, err
 	}
 	return establish(conn, &c, v6, func() (notification, int, error) { return recvWait(ctx, conn) })
-}
-
-// sourceFor is the address from which packets to remote leave. Nothing is sent.
-func sourceFor(remote netip.Addr) (netip.Addr, error) {
-	u, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(remote, 9)))
-	if err != nil {
-		return netip.Addr{}, fmt.Errorf("find the address of this host that routes to %v: %w", remote, err)
-	}
-	defer u.Close()
-	return u.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
 }
 
 // establish reads up to the end of the handshake and judges the peer's

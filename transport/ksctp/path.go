@@ -205,10 +205,10 @@ func (a *Assoc) die() {
 	}
 }
 
-// Kick has all paths probed by heartbeats: an answer ends their state of failure
-// and measures the timeout anew. The kernel cannot be made to resend what waits for
-// its timer, so a second Kick is of no use, and stuck is never true; Hurry keeps
-// that timer short.
+// Kick implements assoc.Association: all paths are probed by heartbeats. An answer ends
+// their state of failure and measures the timeout anew. The kernel cannot be made to
+// resend what waits for its timer, so a second Kick is of no use, and stuck is never
+// true; Hurry keeps that timer short.
 func (a *Assoc) Kick() (stuck bool) {
 	_ = control(a.conn, func(fd int) error {
 		for _, r := range a.peer {
@@ -222,8 +222,8 @@ func (a *Assoc) Kick() (stuck bool) {
 	return false
 }
 
-// Hurry bounds the retransmission timeout as long as the path is known to be away,
-// by 250 ms at least. The kernel follows with its next timeout. 0 ends that.
+// Hurry implements assoc.Association, by 250 ms at least. The kernel follows with its
+// next timeout.
 func (a *Assoc) Hurry(rtoMax time.Duration) {
 	initial, most := a.c.RTOInitial, a.c.RTOMax
 	if rtoMax > 0 {
@@ -235,7 +235,7 @@ func (a *Assoc) Hurry(rtoMax time.Duration) {
 	})
 }
 
-// Bytes is how many bytes of messages have come and were given to the kernel.
+// Bytes implements assoc.Association.
 func (a *Assoc) Bytes() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -265,9 +265,9 @@ func (v *vain) look(packets, again uint64) (heard bool, times int) {
 	return heard, v.times
 }
 
-// Stats are counts of the association since it began, as far as the kernel has
-// them. That packets without messages have come, Silent knows from the Stats before,
-// and so does Unanswered of what was sent again.
+// Stats implements assoc.Association, as far as the kernel counts. That packets without
+// messages have come, Silent knows from the Stats before, and so does Unanswered of what
+// was sent again.
 func (a *Assoc) Stats() assoc.Stats {
 	var b [statsLen]byte
 	_ = control(a.conn, func(fd int) error {

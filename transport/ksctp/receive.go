@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/internal/sockio"
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
@@ -43,7 +44,7 @@ type receiving struct {
 
 // recvBatch is what one recvmmsg takes.
 type recvBatch struct {
-	hdrs [readBatch]mmsghdr
+	hdrs [readBatch]sockio.Mmsghdr
 	iovs [readBatch]unix.Iovec
 	ctl  [readBatch][recvSpace]byte
 	mem  []byte
@@ -84,13 +85,13 @@ func (r *receiving) getBatch() *recvBatch {
 		for i := range b.hdrs {
 			b.iovs[i].Base = &b.mem[i*readSize]
 			b.iovs[i].SetLen(readSize)
-			b.hdrs[i].hdr.Iov = &b.iovs[i]
-			b.hdrs[i].hdr.Iovlen = 1
-			b.hdrs[i].hdr.Control = &b.ctl[i][0]
+			b.hdrs[i].Hdr.Iov = &b.iovs[i]
+			b.hdrs[i].Hdr.Iovlen = 1
+			b.hdrs[i].Hdr.Control = &b.ctl[i][0]
 		}
 	}
 	for i := range b.hdrs {
-		b.hdrs[i].hdr.SetControllen(recvSpace)
+		b.hdrs[i].Hdr.SetControllen(recvSpace)
 	}
 	return b
 }
@@ -109,7 +110,7 @@ func (r *receiving) hasten() {
 	r.resume()
 }
 
-// Release gives n bytes back that Receiver.Message has said to hold.
+// Release implements assoc.Association.
 func (a *Assoc) Release(n int) {
 	r := &a.rx
 	now := r.held.Add(-int64(n))
@@ -164,14 +165,14 @@ func (a *Assoc) handOver() (end error) {
 	messages, bytes := 0, 0
 	for i := range r.n {
 		h := &b.hdrs[i]
-		p := b.mem[i*readSize:][:h.n]
+		p := b.mem[i*readSize:][:h.Len]
 		switch {
-		case h.hdr.Flags&msgNotification != 0:
+		case h.Hdr.Flags&msgNotification != 0:
 			end = a.notified(p)
-		case h.n == 0:
+		case h.Len == 0:
 			end = io.EOF
 		default:
-			a.message(p, b.ctl[i][:h.hdr.Controllen], h.hdr.Flags)
+			a.message(p, b.ctl[i][:h.Hdr.Controllen], h.Hdr.Flags)
 			messages++
 			bytes += len(p)
 		}

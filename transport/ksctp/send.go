@@ -23,11 +23,7 @@ func (a *Assoc) sendable(m *assoc.Outgoing) (size int, err error) {
 	return m.Check(a.MaxMessage(), a.out)
 }
 
-// TrySend queues messages, in this order, as long as the kernel has room, and
-// returns how many. Their bytes are copied: the memory may be used again. The
-// error is about the first message that was not queued, nil if there was only no
-// room for it: assoc.ErrTooLong, after which MaxMessage says what is not too long,
-// ErrEmpty, ErrStream, ErrShutdown, or why the association is over.
+// TrySend implements assoc.Association.
 func (a *Assoc) TrySend(ms []assoc.Outgoing) (n int, err error) {
 	if len(ms) == 0 {
 		return 0, nil
@@ -58,9 +54,7 @@ func (a *Assoc) TrySend(ms []assoc.Outgoing) (n int, err error) {
 	return n, a.wrap("send", err)
 }
 
-// SendNow queues one message even if the kernel has no room, up to 1 MiB beyond: for
-// the few that must not wait. It fails with assoc.ErrNoRoom beyond that, at a message
-// that is too long, and with why the association is over.
+// SendNow implements assoc.Association.
 func (a *Assoc) SendNow(m assoc.Outgoing) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -234,8 +228,7 @@ func (a *Assoc) awaitRoom() {
 	a.flush()
 }
 
-// Wait waits until there is room for a message, ctx is over or the association. It
-// fails with ctx's error, or with why the association is over.
+// Wait implements assoc.Association.
 func (a *Assoc) Wait(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		a.mu.Lock()
@@ -261,10 +254,8 @@ func (a *Assoc) queued() (used int, err error) {
 	return t.memory, t.memoryErr
 }
 
-// Outstanding is the number of messages on a stream that are queued or that the
-// peer has not acknowledged cumulatively. The kernel tells only how much memory
-// they take, so it may be more than the truth, but not less, and it is exact when
-// nothing is outstanding.
+// Outstanding implements assoc.Association. The kernel tells only how much memory the
+// messages take, so it may be more than the truth, but not less.
 func (a *Assoc) Outstanding(stream uint16) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -279,9 +270,7 @@ func (a *Assoc) Outstanding(stream uint16) int {
 	return n
 }
 
-// Outq is the number of bytes of messages which the peer has not acknowledged,
-// sent or queued, estimated as Outstanding does it. Once the association is over
-// it is an error.
+// Outq implements assoc.Association, by an estimate as Outstanding has.
 func (a *Assoc) Outq() (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

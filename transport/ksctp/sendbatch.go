@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/internal/sockio"
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
@@ -45,16 +46,9 @@ type sending struct {
 	await     func()              // Assoc.awaitRoom
 }
 
-// mmsghdr is struct mmsghdr.
-type mmsghdr struct {
-	hdr unix.Msghdr
-	n   uint32
-	_   [4]byte
-}
-
 // sendBatch is what one sendmmsg takes.
 type sendBatch struct {
-	hdrs [batchLen]mmsghdr
+	hdrs [batchLen]sockio.Mmsghdr
 	iovs [batchBufs]unix.Iovec
 	ctl  [batchLen][unix.SizeofCmsghdr + sndinfoLen]byte
 	n    int // messages
@@ -109,7 +103,7 @@ func (b *sendBatch) add(m *assoc.Outgoing) bool {
 		}
 		bufs = [][]byte{whole}
 	}
-	h := &b.hdrs[b.n].hdr
+	h := &b.hdrs[b.n].Hdr
 	h.Iov = &b.iovs[b.bufs]
 	h.SetIovlen(len(bufs))
 	for _, p := range bufs {

@@ -147,7 +147,7 @@ func (a *Assoc) end() {
 	a.ended = true
 	a.err = a.t.err
 	if a.err == assoc.ErrPeerUnreachable && a.sendErr != nil {
-		a.err = &unreachableError{a.sendErr}
+		a.err = fmt.Errorf("%w; the last packet could not be sent: %w", a.err, a.sendErr)
 	}
 	a.ep.remove(a)
 	a.t.events = append(a.t.events, assoc.Event{Kind: assoc.EventDown, Err: a.err})
@@ -239,8 +239,7 @@ func (a *Assoc) Local() netip.AddrPort {
 // Ports are the SCTP ports of both ends.
 func (a *Assoc) Ports() (local, remote uint16) { return a.t.localPort, a.t.peerPort }
 
-// Streams is how many streams may be sent on and how many the peer may send on,
-// after negotiation (RFC 9260 section 5.1.1). Both are 0 before the handshake.
+// Streams implements assoc.Association. Both are 0 before the handshake.
 func (a *Assoc) Streams() (out, in int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -255,16 +254,13 @@ func (a *Assoc) PeerAdaptation() (indication uint32, ok bool) {
 	return a.t.peer.adaptation, a.t.peer.hasAdaptation
 }
 
-// MaxMessage is the size in bytes of the longest message that may be sent, as of
-// now: it follows the path's MTU (RFC 8899), and assoc.EventMTU tells of a change.
+// MaxMessage implements assoc.Association.
 func (a *Assoc) MaxMessage() int { return int(a.t.longest.Load()) }
 
-// Done is closed when the association is over; Err then says why.
+// Done implements assoc.Association.
 func (a *Assoc) Done() <-chan struct{} { return a.done }
 
-// Err is why the association ended: nil while it lives and after a shutdown that
-// this end began, assoc.ErrShutdown after one that the peer began, an *assoc.AbortError,
-// assoc.ErrPeerUnreachable, assoc.ErrRestarted.
+// Err implements assoc.Association.
 func (a *Assoc) Err() error {
 	select {
 	case <-a.done:
@@ -281,7 +277,7 @@ func (a *Assoc) State() string {
 	return a.t.state.String()
 }
 
-// Stats returns the counts as of now.
+// Stats implements assoc.Association.
 func (a *Assoc) Stats() assoc.Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -297,8 +293,7 @@ func (a *Assoc) Stats() assoc.Stats {
 	return s
 }
 
-// Outq is the number of bytes of messages which the peer has not acknowledged,
-// sent or queued. Once the association is over it is an error.
+// Outq implements assoc.Association.
 func (a *Assoc) Outq() (int, error) {
 	a.mu.Lock()
 	n, over := a.t.tx.user(), a.ended
@@ -309,16 +304,14 @@ func (a *Assoc) Outq() (int, error) {
 	return n, nil
 }
 
-// Bytes is how many bytes of messages have come or were acknowledged so far.
+// Bytes implements assoc.Association.
 func (a *Assoc) Bytes() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.t.stats.BytesIn + a.t.ackedBytes
 }
 
-// Kick sends at once what waits for a retransmission timer or an answer: the path
-// is known to be back. The congestion window stays as it is. It tells whether
-// some of it was sent in vain before, by a timer or by Kick.
+// Kick implements assoc.Association.
 func (a *Assoc) Kick() (stuck bool) {
 	a.mu.Lock()
 	stuck = a.t.kick(a.ep.now())
@@ -326,19 +319,14 @@ func (a *Assoc) Kick() (stuck bool) {
 	return stuck
 }
 
-// Hurry bounds the retransmission timeout as long as the path is known to be
-// away: silence is no sign of congestion then. 0 ends that.
+// Hurry implements assoc.Association.
 func (a *Assoc) Hurry(rtoMax time.Duration) {
 	a.mu.Lock()
 	a.t.hurry(a.ep.now(), rtoMax)
 	a.leaveSender()
 }
 
-// TrySend queues messages, in this order, as long as there is room, and returns
-// how many. Their bytes are copied: the memory may be used again. The error is
-// about the first message that was not queued, nil if there was only no room for
-// it: assoc.ErrTooLong, assoc.ErrEmpty, assoc.ErrStream, assoc.ErrShutdown, or why the association
-// is over.
+// TrySend implements assoc.Association.
 func (a *Assoc) TrySend(ms []assoc.Outgoing) (n int, err error) {
 	a.mu.Lock()
 	n, err = a.queue(ms)
@@ -360,9 +348,7 @@ func (a *Assoc) queue(ms []assoc.Outgoing) (n int, err error) {
 	return len(ms), nil
 }
 
-// SendNow queues one message even if there is no room, up to 1 MiB beyond: for the few
-// that must not wait. It fails with assoc.ErrNoRoom beyond that, at a message that is too
-// long, and with why the association is over.
+// SendNow implements assoc.Association.
 func (a *Assoc) SendNow(m assoc.Outgoing) error {
 	a.mu.Lock()
 	size, err := a.t.sendable(&m)
@@ -376,8 +362,7 @@ func (a *Assoc) SendNow(m assoc.Outgoing) error {
 	return a.wrap("send", err)
 }
 
-// Wait waits until there is room for a message, ctx is over or the association. It
-// fails with ctx's error, or with why the association is over.
+// Wait implements assoc.Association.
 func (a *Assoc) Wait(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() {
 		a.mu.Lock()
@@ -410,8 +395,7 @@ func (a *Assoc) Send(ctx context.Context, ms []assoc.Outgoing) (n int, err error
 	}
 }
 
-// Outstanding is the number of messages on a stream that are queued or that the
-// peer has not acknowledged cumulatively.
+// Outstanding implements assoc.Association.
 func (a *Assoc) Outstanding(stream uint16) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -424,8 +408,7 @@ func (a *Assoc) Outstanding(stream uint16) int {
 	return n
 }
 
-// Release gives n bytes back to the receive window that Receiver.Message has
-// said to hold.
+// Release implements assoc.Association.
 func (a *Assoc) Release(n int) {
 	a.mu.Lock()
 	a.t.release(n)
@@ -436,10 +419,7 @@ func (a *Assoc) Release(n int) {
 	a.mu.Unlock()
 }
 
-// Shutdown ends the association in order: what was queued is delivered, then both ends
-// close (RFC 9260 section 9.2). It waits for that until ctx is over; then the
-// association is aborted, and ctx's error returned. It fails as well when the
-// association ends otherwise.
+// Shutdown implements assoc.Association.
 func (a *Assoc) Shutdown(ctx context.Context) error {
 	a.mu.Lock()
 	a.t.shutdown(a.ep.now())
@@ -453,9 +433,7 @@ func (a *Assoc) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Abort ends the association at once and tells the peer why: the Upper Layer
-// Abort Reason of RFC 9260 section 3.3.10.12, of which 256 bytes are sent.
-// It does nothing if it is over.
+// Abort implements assoc.Association.
 func (a *Assoc) Abort(reason string) {
 	a.mu.Lock()
 	a.t.fail(assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte(reason)})
@@ -485,12 +463,3 @@ func (a *Assoc) gaveUp(err error) error {
 	}
 	return fmt.Errorf("%w; the last packet could not be sent: %w", err, a.sendErr)
 }
-
-// unreachableError is assoc.ErrPeerUnreachable where the socket has refused packets.
-type unreachableError struct{ err error }
-
-func (e *unreachableError) Error() string {
-	return assoc.ErrPeerUnreachable.Error() + "; the last packet could not be sent: " + e.err.Error()
-}
-
-func (e *unreachableError) Unwrap() []error { return []error{assoc.ErrPeerUnreachable, e.err} }

@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
 // reader is what reading the socket needs: buffers for several datagrams, each
@@ -17,7 +19,7 @@ import (
 type reader struct {
 	bufs  *[readBuffers][readBufferSize]byte
 	used  bool // since rest looked last
-	msgs  [readBuffers]mmsghdr
+	msgs  [readBuffers]sockio.Mmsghdr
 	iovs  [readBuffers]unix.Iovec
 	names [readBuffers][unix.SizeofSockaddrInet6]byte
 	ctl   [readBuffers][controlLen]byte
@@ -137,7 +139,7 @@ func (r *reader) recvmmsg(fd uintptr) bool {
 	for i := range r.msgs {
 		r.iovs[i].Base = &r.bufs[i][0]
 		r.iovs[i].SetLen(readBufferSize)
-		h := &r.msgs[i].hdr
+		h := &r.msgs[i].Hdr
 		h.Name, h.Namelen = &r.names[i][0], uint32(len(r.names[i]))
 		h.Iov = &r.iovs[i]
 		h.SetIovlen(1)
@@ -150,7 +152,7 @@ func (r *reader) recvmmsg(fd uintptr) bool {
 		switch errno {
 		case 0:
 			r.n = int(n)
-			recvBarrier()
+			sockio.RecvBarrier()
 			return true
 		case unix.EINTR:
 			continue
@@ -168,9 +170,9 @@ func (r *reader) recvmmsg(fd uintptr) bool {
 // not, and the bytes. A datagram that was cut off is none.
 func (r *reader) message(i int) (from netip.AddrPort, to netip.Addr, seg int, data []byte) {
 	m := &r.msgs[i]
-	if m.hdr.Flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
+	if m.Hdr.Flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		return from, to, 0, nil
 	}
-	seg, to = control(r.ctl[i][:min(int(m.hdr.Controllen), len(r.ctl[i]))])
-	return getName(r.names[i][:], m.hdr.Namelen), to, seg, r.bufs[i][:min(int(m.n), readBufferSize)]
+	seg, to = control(r.ctl[i][:min(int(m.Hdr.Controllen), len(r.ctl[i]))])
+	return getName(r.names[i][:], m.Hdr.Namelen), to, seg, r.bufs[i][:min(int(m.Len), readBufferSize)]
 }

@@ -16,13 +16,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-)
 
-// mmsghdr is struct mmsghdr of Linux, for sendmmsg and recvmmsg.
-type mmsghdr struct {
-	hdr unix.Msghdr
-	n   uint32
-}
+	"github.com/ironwarp/ironwarp/internal/sockio"
+)
 
 // socket is a UDP socket with what the kernel has for many packets at once.
 type socket struct {
@@ -104,7 +100,7 @@ type sender struct {
 	from    netip.Addr // the local address, where the socket has several
 	refused int        // length of the shortest packet that was refused as too long, 0: none
 
-	msgs  [batchPackets]mmsghdr
+	msgs  [batchPackets]sockio.Mmsghdr
 	iovs  [batchPackets]unix.Iovec
 	ctl   [batchPackets][controlLen]byte
 	first [batchPackets]int // index of the first packet in each message
@@ -253,13 +249,13 @@ func (k *socket) add(s *sender, i int, segment bool, nameLen int, kind packetKin
 		iov := &s.iovs[s.n]
 		iov.Base = &b.buf[start]
 		iov.SetLen(b.ends[i+n-1] - start)
-		m.hdr = unix.Msghdr{Name: &s.name[0], Namelen: uint32(nameLen), Iov: iov}
-		m.hdr.SetIovlen(1)
+		m.Hdr = unix.Msghdr{Name: &s.name[0], Namelen: uint32(nameLen), Iov: iov}
+		m.Hdr.SetIovlen(1)
 		if n > 1 {
-			segmented(&m.hdr, s.ctl[s.n][:], size)
+			segmented(&m.Hdr, s.ctl[s.n][:], size)
 		}
 		if k.wild && s.from.IsValid() {
-			k.sentFrom(&m.hdr, s.ctl[s.n][:], s.from)
+			k.sentFrom(&m.Hdr, s.ctl[s.n][:], s.from)
 		}
 		s.first[s.n], s.sizes[s.n] = i, n
 		s.n++
@@ -270,7 +266,7 @@ func (k *socket) add(s *sender, i int, segment bool, nameLen int, kind packetKin
 // sendmmsg is called by the poller; it is false when the socket's buffer is
 // full.
 func (s *sender) sendmmsg(fd uintptr) bool {
-	sendBarrier()
+	sockio.SendBarrier()
 	for s.sent < s.n {
 		n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, fd, uintptr(unsafe.Pointer(&s.msgs[s.sent])), uintptr(s.n-s.sent), unix.MSG_DONTWAIT, 0, 0)
 		switch errno {

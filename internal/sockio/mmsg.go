@@ -1,0 +1,25 @@
+package sockio
+
+import (
+	"net"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mmsghdr is struct mmsghdr of Linux, for sendmmsg and recvmmsg.
+type Mmsghdr struct {
+	Hdr unix.Msghdr
+	Len uint32 // bytes of the message
+}
+
+// Source is the address from which the kernel sends to remote. No packet is sent. It
+// fails where there is no route.
+func Source(remote netip.AddrPort) (netip.Addr, error) {
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(remote))
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), nil
+}
