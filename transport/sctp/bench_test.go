@@ -3,6 +3,7 @@ package sctp
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -49,6 +50,9 @@ func BenchmarkSend(b *testing.B) {
 				a, err := ea.Dial(patient(b), eb.Addr(), DialConfig{Receiver: func(*Assoc) assoc.Receiver { return &sink{} }})
 				if err != nil {
 					b.Fatal(err)
+				}
+				for a.MaxMessage() < size { // an association begins with short packets
+					runtime.Gosched()
 				}
 				p := make([]byte, size)
 				ms := make([]assoc.Outgoing, 64)
