@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ipsec/charon"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
@@ -74,6 +75,36 @@ func TestFlowsOfALinkUseItsChildren(t *testing.T) {
 		}
 		return errors.Is(err, pad.ErrNotCovered) // else that was too short for the question to strongSwan
 	})
+}
+
+// What strongSwan lists has to be where the packets come by, too.
+func TestFlowWhoseSAIsListedAndNotInPlaceIsRefused(t *testing.T) {
+	b := newBench(t)
+	p := padtest.Peer("beta", 2)
+	b.add(t, p)
+	b.f.up(p, "beta-out", "beta-in")
+	b.confirm = func(guard.Spec, *charon.SA, *charon.Child) error { return errors.New("nothing of it in the kernel") }
+	for _, out := range []bool{true, false} {
+		f := padtest.FlowTo(p)
+		if !out {
+			f = incoming(p)
+		}
+		eventually(t, "the flow is refused since its SA is not in place", func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, err := b.Admit(ctx, f, out, &traffic{})
+			if err == nil {
+				t.Fatal("a flow is admitted whose SA is not in place")
+			}
+			return errors.Is(err, pad.ErrNotCovered) && strings.Contains(err.Error(), "nothing of it in the kernel")
+		})
+	}
+	b.confirm = func(guard.Spec, *charon.SA, *charon.Child) error { return nil }
+	pr, err := b.Admit(t.Context(), padtest.FlowTo(p), true, &traffic{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pr.Release()
 }
 
 // TestOnlyTheFirstLinkIsGreeted: the others wait for a flow.
