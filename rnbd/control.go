@@ -101,7 +101,7 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 	}
 	refused, err := s.srv.admit(d, m.Claim.Writer)
 	if refused != nil || err != nil {
-		s.devices[d.id%maxDevices].CompareAndSwap(d, nil)
+		s.devices.remove(d)
 	}
 	switch {
 	case err != nil:
@@ -152,7 +152,7 @@ func (s *session) enter(d *device, want uint32) error {
 			s.nextID = s.nextID%maxDeviceID + 1
 			d.id = s.nextID
 		}
-		if s.devices[d.id%maxDevices].CompareAndSwap(nil, d) {
+		if s.devices.add(d) {
 			return nil
 		}
 	}

@@ -67,15 +67,17 @@ type export struct {
 	mu      sync.Mutex
 	devices []*device
 	kept    *writer // whose session was lost
-	// users are the sessions of devices, for those who flush their responses.
-	users atomic.Pointer[[]*session]
+
+	owing struct {
+		mu   sync.Mutex
+		list []*device // whose responses are to be sent by flush
+	}
 }
 
 func newExport(cfg Export) *export {
 	g := cfg.Storage.Geometry()
 	cfg.Allow, cfg.ReadOnly = slices.Clone(cfg.Allow), cfg.ReadOnly || g.ReadOnly
 	e := &export{cfg: cfg, disk: cfg.Storage.Identity().Disk, sectors: g.Size / SectorSize}
-	e.users.Store(new([]*session))
 	e.queue = cfg.Storage.NewQueue(e.flush)
 	return e
 }
@@ -119,10 +121,50 @@ func (e *export) allows(peer transport.Identity) bool {
 	return e.cfg.AllowAll || slices.Contains(e.cfg.Allow, peer)
 }
 
-// flush sends the responses of the queue's completions.
+// owe notes that a response to d's session has been made and is to be sent.
+func (e *export) owe(d *device) {
+	if d.owed.Swap(true) {
+		return
+	}
+	o := &e.owing
+	o.mu.Lock()
+	o.list = append(o.list, d)
+	o.mu.Unlock()
+	if d.refs.Load() == 0 { // it has been detached, and nobody else takes it out again
+		e.settle(d)
+	}
+}
+
+// settle sends what d's session is owed.
+func (e *export) settle(d *device) {
+	if !d.owed.Load() {
+		return
+	}
+	o := &e.owing
+	o.mu.Lock()
+	o.list = slices.DeleteFunc(o.list, func(x *device) bool { return x == d })
+	o.mu.Unlock()
+	d.owed.Store(false)
+	d.sess.info.Flush()
+}
+
+// flush sends the responses of the queue's completions. It looks at those alone whose
+// responses wait, however many have the export open.
 func (e *export) flush() {
-	for _, s := range *e.users.Load() {
-		s.info.Flush()
+	o := &e.owing
+	for {
+		o.mu.Lock()
+		n := len(o.list)
+		if n == 0 {
+			o.mu.Unlock()
+			return
+		}
+		d := o.list[n-1]
+		o.list[n-1] = nil
+		o.list = o.list[:n-1]
+		o.mu.Unlock()
+		d.owed.Store(false) // a response that is made from now on is owed anew
+		d.sess.info.Flush()
 	}
 }
 
@@ -188,7 +230,6 @@ func (e *export) tryAttach(d *device) (ghost *device, other *writer) {
 		e.kept = nil
 	}
 	e.devices = append(e.devices, d)
-	e.setUsersLocked()
 	return nil, nil
 }
 
@@ -214,22 +255,12 @@ func (e *export) onlyWriterLocked() (only *device) {
 
 // detach reports whether d was there.
 func (e *export) detach(d *device) bool {
+	defer e.settle(d)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := len(e.devices)
 	e.devices = slices.DeleteFunc(e.devices, func(x *device) bool { return x == d })
-	e.setUsersLocked()
 	return len(e.devices) < n
-}
-
-func (e *export) setUsersLocked() {
-	var users []*session
-	for _, d := range e.devices {
-		if !slices.Contains(users, d.sess) {
-			users = append(users, d.sess)
-		}
-	}
-	e.users.Store(&users)
 }
 
 func (e *export) describe() ExportInfo {

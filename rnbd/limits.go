@@ -12,7 +12,9 @@ const (
 
 	// maxDevices is how many devices one session may have open, each a few
 	// hundred bytes. A power of two, since ids are taken modulo it.
-	maxDevices = 256
+	maxDevices = 1024
+	// devicePage is how many of them a session makes room for at a time.
+	devicePage = 32
 	// maxDeviceID is the greatest device id that OPEN has place for.
 	maxDeviceID = 1<<24 - 1
 

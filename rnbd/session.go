@@ -17,9 +17,7 @@ type session struct {
 	info   rtrs.SessionInfo
 	number uint64 // greater than that of each session before
 
-	// devices by id modulo their number, so that an id of the past is not
-	// taken for another's.
-	devices [maxDevices]atomic.Pointer[device]
+	devices deviceTable
 
 	mu     sync.Mutex // opening and closing
 	nextID uint32
@@ -35,6 +33,7 @@ type device struct {
 	since      time.Time
 	overtakes  *Place // whose place it has taken as the disk's writer; nil: it had it before
 
+	owed   atomic.Bool  // it is among those of its export that are owed answers
 	closed atomic.Bool  // it takes no more I/O
 	refs   atomic.Int64 // I/O at the storage, and one until it is closed
 }
@@ -68,15 +67,10 @@ func (d *device) remove() {
 	if d.exp.detach(d) {
 		d.sess.srv.log.Info("export closed", "peer", d.sess.info.Peer, "session", d.sess.info.Name, "export", d.exp.cfg.Name)
 	}
-	d.sess.devices[d.id%maxDevices].CompareAndSwap(d, nil)
+	d.sess.devices.remove(d)
 }
 
-func (s *session) device(id uint32) *device {
-	if d := s.devices[id%maxDevices].Load(); d != nil && d.id == id {
-		return d
-	}
-	return nil
-}
+func (s *session) device(id uint32) *device { return s.devices.get(id) }
 
 // Serve implements rtrs.ServerHandler.
 func (s *session) Serve(r *rtrs.Request) {
@@ -107,11 +101,9 @@ func (s *session) BatchEnd() {}
 // Closed implements rtrs.ServerHandler.
 func (s *session) Closed(error) {
 	until := time.Now().Add(s.srv.writerGrace)
-	for i := range s.devices {
-		if d := s.devices[i].Load(); d != nil {
-			s.srv.keepPlace(d, until)
-			d.close()
-		}
+	for d := range s.devices.all {
+		s.srv.keepPlace(d, until)
+		d.close()
 	}
 }
 
@@ -128,9 +120,11 @@ func (q *ioReq) Complete(errno syscall.Errno) {
 	if errno != 0 {
 		errno = q.dev.exp.said(errno)
 	}
-	q.dev.exp.counters.count(q.op, uint64(q.size), errno)
-	q.dev.release()
+	d := q.dev
+	d.exp.counters.count(q.op, uint64(q.size), errno)
+	d.release()
 	q.r.CompleteMore(errno)
+	d.exp.owe(d)
 }
 
 func (s *session) io(r *rtrs.Request, m *ioMsg) {
