@@ -34,7 +34,8 @@ func (d *Daemon) openRNIC() error {
 	})
 	d.blocks, err = rtrs.NewServer(rtrs.ServerConfig{
 		ULP: d.ulps.server, QueueDepth: d.cfg.Limits.QueueSize, MaxSessionsPerPeer: d.cfg.Limits.Sessions,
-		NewSession: d.exports.Server().NewSession, TrustOf: d.trustOf, Logger: d.log,
+		MaxSessions: config.MaxStreams, // each has streams, of which the RNIC keeps each peer its share
+		NewSession:  d.exports.Server().NewSession, TrustOf: d.trustOf, Logger: d.log,
 	})
 	return err
 }

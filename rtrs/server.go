@@ -79,13 +79,14 @@ type Server struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // handlers of connection requests and sessions
 
-	mu        sync.Mutex
-	closed    bool
-	pending   int // connection requests being handled
-	pendingBy map[transport.Identity]int
-	sessions  map[sessionKey]*session
-	names     map[nameKey]*session
-	past      Stats // of sessions that have ended
+	mu         sync.Mutex
+	closed     bool
+	pending    int // connection requests being handled
+	pendingBy  map[transport.Identity]int
+	sessions   map[sessionKey]*session
+	sessionsBy map[transport.Identity]int
+	names      map[nameKey]*session
+	past       Stats // of sessions that have ended
 }
 
 type sessionKey struct {
@@ -136,7 +137,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		return nil, fmt.Errorf("rtrs: %d chunks for %d bytes each: an immediate has too few bits to name their offsets; reduce one of them", cfg.QueueDepth, cfg.MaxIO)
 	}
 	s := &Server{cfg: cfg, log: cfg.Logger, pendingBy: make(map[transport.Identity]int),
-		sessions: make(map[sessionKey]*session), names: make(map[nameKey]*session)}
+		sessions: make(map[sessionKey]*session), sessionsBy: make(map[transport.Identity]int), names: make(map[nameKey]*session)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -260,12 +261,7 @@ func (s *Server) fence(ctx context.Context, old *session) error {
 }
 
 func (s *Server) newSessionLocked(key sessionKey, trust verbs.TrustModel, req *ConReq) (*session, syscall.Errno, error) {
-	mine := 0
-	for k := range s.sessions {
-		if k.peer == key.peer {
-			mine++
-		}
-	}
+	mine := s.sessionsBy[key.peer]
 	switch {
 	case mine >= s.cfg.MaxSessionsPerPeer:
 		return nil, syscall.EUSERS, fmt.Errorf("rtrs: the peer has %d sessions open, the limit", mine)
@@ -279,6 +275,7 @@ func (s *Server) newSessionLocked(key sessionKey, trust verbs.TrustModel, req *C
 		return nil, syscall.ENOMEM, err
 	}
 	s.sessions[key] = sess
+	s.sessionsBy[key.peer]++
 	s.wg.Add(1)
 	sess.joining.Add(1)
 	go sess.run()
@@ -313,6 +310,9 @@ func (s *Server) remove(sess *session, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, sess.key)
+	if s.sessionsBy[sess.key.peer]--; s.sessionsBy[sess.key.peer] == 0 {
+		delete(s.sessionsBy, sess.key.peer)
+	}
 	if key := (nameKey{sess.key.peer, name}); s.names[key] == sess {
 		delete(s.names, key)
 	}
