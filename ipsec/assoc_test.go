@@ -134,12 +134,12 @@ func TestIdleStreamsAreAskedWhenThePeerHasStartedAfresh(t *testing.T) {
 			ike := "7"
 			has := func(id string, children ...string) {
 				sa := saOf(p, children...)
-				section := sa[0].value.(tree)
-				section[0].value = id
-				b.f.set(func() { b.f.sas, ike = []tree{sa}, id })
+				section := sa[0][1].(tree)
+				section[0][1] = id
+				b.f.Set(func() { b.f.SAs, ike = []tree{sa}, id })
 			}
-			b.f.set(func() {
-				b.f.answer = func(cmd string, req tree) ([]string, tree) {
+			b.f.Set(func() {
+				b.f.Answer = func(cmd string, req tree) ([]string, tree) {
 					if cmd == "initiate" {
 						has(ike, own)
 					}
@@ -165,10 +165,10 @@ func TestIdleStreamsAreAskedWhenThePeerHasStartedAfresh(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			before := b.f.count("initiate " + own)
+			before := b.f.Count("initiate " + own)
 			if tc.lists == between {
-				b.f.set(func() { b.f.sas = nil })
-				b.f.raise("ike-updown", tree{{"beta", tree{{"uniqueid", "7"}}}})
+				b.f.Set(func() { b.f.SAs = nil })
+				b.f.Raise("ike-updown", tree{{"beta", tree{{"uniqueid", "7"}}}})
 				eventually(t, "paused", pr.Paused)
 			}
 			var children []string
@@ -183,10 +183,10 @@ func TestIdleStreamsAreAskedWhenThePeerHasStartedAfresh(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				b.f.raise("ike-updown", tree{{"up", "yes"}, {"beta", tree{{"uniqueid", "8"}}}})
+				b.f.Raise("ike-updown", tree{{"up", "yes"}, {"beta", tree{{"uniqueid", "8"}}}})
 			case "ike-rekey":
 				has("8")
-				b.f.raise("ike-rekey", tree{{"beta", tree{{"old", tree{{"uniqueid", "7"}}}, {"new", tree{{"uniqueid", "8"}}}}}})
+				b.f.Raise("ike-rekey", tree{{"beta", tree{{"old", tree{{"uniqueid", "7"}}}, {"new", tree{{"uniqueid", "8"}}}}}})
 			}
 			if tc.asked {
 				eventually(t, "the stream has its SA, and is asked", func() bool {
@@ -202,7 +202,7 @@ func TestIdleStreamsAreAskedWhenThePeerHasStartedAfresh(t *testing.T) {
 			q.mu.Lock()
 			wanted := q.lanes[lane].life.Wanted()
 			q.mu.Unlock()
-			if n := b.f.count("initiate "+own) - before; wanted || n != 0 || !pr.Paused() {
+			if n := b.f.Count("initiate "+own) - before; wanted || n != 0 || !pr.Paused() {
 				t.Errorf("an idle stream got an SA: wanted %v, %d attempts", wanted, n)
 			}
 		})
@@ -220,10 +220,10 @@ func TestChildThatMovesBetweenIKESAsIsNotPaused(t *testing.T) {
 	q, _ := b.peer("beta")
 	of := func(id string, children ...string) []tree {
 		sa := saOf(p, children...)
-		sa[0].value.(tree)[0].value = id
+		sa[0][1].(tree)[0][1] = id
 		return []tree{sa}
 	}
-	b.f.set(func() { b.f.sas = of("7", "beta-out-udp") })
+	b.f.Set(func() { b.f.SAs = of("7", "beta-out-udp") })
 	if err := q.refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -233,11 +233,11 @@ func TestChildThatMovesBetweenIKESAsIsNotPaused(t *testing.T) {
 	}
 	defer pr.Release()
 	moves := true // while a list is read
-	b.f.set(func() {
-		b.f.sas = of("7")
-		b.f.answer = func(cmd string, _ tree) ([]string, tree) {
+	b.f.Set(func() {
+		b.f.SAs = of("7")
+		b.f.Answer = func(cmd string, _ tree) ([]string, tree) {
 			if cmd == "list-sas" && moves {
-				b.f.set(func() { b.f.sas = of("8", "beta-out-udp") })
+				b.f.Set(func() { b.f.SAs = of("8", "beta-out-udp") })
 			}
 			return nil, nil
 		}
@@ -248,7 +248,7 @@ func TestChildThatMovesBetweenIKESAsIsNotPaused(t *testing.T) {
 	if st, _ := b.PeerStatus("beta"); pr.Paused() || st.Counters.Outages != 0 {
 		t.Errorf("a child that moved is taken for lost: paused %v, %+v", pr.Paused(), st.Counters)
 	}
-	b.f.set(func() { moves, b.f.sas = false, of("8") })
+	b.f.Set(func() { moves, b.f.SAs = false, of("8") })
 	if err := q.refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -30,10 +30,10 @@ func listFrom(ctx context.Context, answer []byte, stay bool) ([]charon.SA, error
 // something without a selector that says so.
 func FuzzAnswersOfCharon(f *testing.F) {
 	p := padtest.Peer("beta", 2)
-	for _, body := range [][]byte{nil, saOf(p, "beta-out", "beta-in").encode(nil), charontest.Nested(3), tree{{"a", []string{"b", "c"}}}.encode(nil)} {
+	for _, body := range [][]byte{nil, saOf(p, "beta-out", "beta-in").Encode(nil), charontest.Nested(3), tree{{"a", []string{"b", "c"}}}.Encode(nil)} {
 		f.Add(append(charontest.Packet(7, "list-sa", body), charontest.Packet(1, "", nil)...))
 	}
-	f.Add(charontest.Packet(1, "", tree{{"success", "no"}, {"errmsg", "no"}}.encode(nil)))
+	f.Add(charontest.Packet(1, "", tree{{"success", "no"}, {"errmsg", "no"}}.Encode(nil)))
 	f.Add([]byte{0, 0, 0, 1, 7})
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -58,10 +58,10 @@ func FuzzAnswersOfCharon(f *testing.F) {
 // sent them.
 func FuzzEventsOfCharon(f *testing.F) {
 	p := padtest.Peer("beta", 2)
-	f.Add("child-updown", tree{{"up", "yes"}, {"beta", saOf(p, "beta-out")[0].value}}.encode(nil))
-	f.Add("child-rekey", tree{{"beta", tree{{"child-sas", tree{{"beta-out", tree{{"old", tree{}}, {"new", tree{}}}}}}}}}.encode(nil))
-	f.Add("ike-updown", tree{{"beta", tree{{"uniqueid", "1"}}}}.encode(nil))
-	f.Add("log", tree{{"ikesa-name", "beta"}, {"msg", "received DELETE for IKE_SA beta[1"}}.encode(nil))
+	f.Add("child-updown", tree{{"up", "yes"}, {"beta", saOf(p, "beta-out")[0][1]}}.Encode(nil))
+	f.Add("child-rekey", tree{{"beta", tree{{"child-sas", tree{{"beta-out", tree{{"old", tree{}}, {"new", tree{}}}}}}}}}.Encode(nil))
+	f.Add("ike-updown", tree{{"beta", tree{{"uniqueid", "1"}}}}.Encode(nil))
+	f.Add("log", tree{{"ikesa-name", "beta"}, {"msg", "received DELETE for IKE_SA beta[1"}}.Encode(nil))
 	f.Fuzz(func(t *testing.T, name string, body []byte) {
 		if len(name) == 0 || len(name) > 255 {
 			return

@@ -52,11 +52,11 @@ func (s *stream) set(change func()) {
 
 // ending makes a terminate of any child take the SAs away.
 func (f *fakeCharon) ending(p pad.Peer) {
-	f.set(func() {
-		f.answer = func(cmd string, req tree) ([]string, tree) {
+	f.Set(func() {
+		f.Answer = func(cmd string, req tree) ([]string, tree) {
 			switch cmd {
 			case "initiate":
-				f.up(p, req.str("child"))
+				f.up(p, req.Str("child"))
 			case "terminate":
 				f.down(p, "beta-out")
 				return nil, tree{{"success", "yes"}, {"terminated", "1"}}
@@ -69,13 +69,13 @@ func (f *fakeCharon) ending(p pad.Peer) {
 // hearing has the peer's first child up, with so many packets that came in.
 func (f *fakeCharon) hearing(p pad.Peer, packets string) {
 	sa := saOf(p, "beta-out")
-	child := sa[0].value.(tree).get("child-sas").(tree)[0].value.(tree)
+	child := sa[0][1].(tree).Get("child-sas").(tree)[0][1].(tree)
 	for i := range child {
-		if child[i].key == "packets-in" {
-			child[i].value = packets
+		if child[i].Key() == "packets-in" {
+			child[i][1] = packets
 		}
 	}
-	f.set(func() { f.sas = []tree{sa} })
+	f.Set(func() { f.SAs = []tree{sa} })
 }
 
 func idleBench(t *testing.T, change func(*pad.Peer)) (*bench, *stream, pad.Peer) {
@@ -133,7 +133,7 @@ func TestIdleChildIsReapedOnlyIfAskedFor(t *testing.T) {
 			q.poke()
 			eventually(t, "reaped", func() bool {
 				st, _ := b.PeerStatus("beta")
-				return st.State == StatePaused && b.f.count("terminate")+b.f.count("terminate 1") > 0
+				return st.State == StatePaused && b.f.Count("terminate")+b.f.Count("terminate 1") > 0
 			})
 		})
 	}
@@ -143,7 +143,7 @@ func TestFadingStreamGetsItsSABack(t *testing.T) {
 	b, s, p := idleBench(t, nil)
 	b.f.down(p, "beta-out")
 	eventually(t, "paused", func() bool { st, _ := b.PeerStatus("beta"); return st.State == StatePaused })
-	if n := b.f.count("initiate beta-out"); n != 1 {
+	if n := b.f.Count("initiate beta-out"); n != 1 {
 		t.Errorf("%d attempts while the stream is idle", n)
 	}
 	s.set(func() { s.fading = true })
@@ -173,7 +173,7 @@ func TestChildThatLeadsNowhereIsMadeAnew(t *testing.T) {
 	q.poke()
 	eventually(t, "made anew", func() bool {
 		st, _ := b.PeerStatus("beta")
-		return st.Counters.Stale == 1 && b.f.count("initiate beta-out") == 2 && st.State == StateUp
+		return st.Counters.Stale == 1 && b.f.Count("initiate beta-out") == 2 && st.State == StateUp
 	})
 	q.poke()
 	if suspect(2 * lanestate.StallAfter) {
@@ -250,7 +250,7 @@ func TestStuckDialIsWatchedToItsEnd(t *testing.T) {
 			b.f.down(p, "beta-out")
 			eventually(t, "it is made for the dial again", func() bool {
 				st, _ := b.PeerStatus("beta")
-				return b.f.count("initiate beta-out") == 2 && st.State == StateUp
+				return b.f.Count("initiate beta-out") == 2 && st.State == StateUp
 			})
 			if !watched() {
 				t.Fatal("nobody watches the dial any more once the SA was lost and is back")

@@ -14,11 +14,11 @@ import (
 
 // renamed is saOf with other words at the IKE SA's level.
 func renamed(sa tree, conn string, changes map[string]string) tree {
-	sa[0].key = conn
-	ike := sa[0].value.(tree)
+	sa[0][0] = conn
+	ike := sa[0][1].(tree)
 	for i := range ike {
-		if v, ok := changes[ike[i].key]; ok {
-			ike[i].value = v
+		if v, ok := changes[ike[i].Key()]; ok {
+			ike[i][1] = v
 		}
 	}
 	return sa
@@ -51,27 +51,27 @@ func TestChildOfAnotherIdentityIsEnded(t *testing.T) {
 			events, cancel := b.Events()
 			defer cancel()
 			how := make(chan string, 10)
-			loads := b.f.count("load-conn beta")
-			b.f.set(func() {
-				b.f.answer = func(cmd string, req tree) ([]string, tree) {
+			loads := b.f.Count("load-conn beta")
+			b.f.Set(func() {
+				b.f.Answer = func(cmd string, req tree) ([]string, tree) {
 					if cmd != "terminate" {
 						return nil, nil
 					}
 					for _, key := range []string{"ike-id", "child-id"} {
-						if req.str(key) != "" {
+						if req.Str(key) != "" {
 							how <- "terminate by " + key
 						}
 					}
-					b.f.set(func() { b.f.sas = []tree{saOf(p, "beta-out")} })
+					b.f.Set(func() { b.f.SAs = []tree{saOf(p, "beta-out")} })
 					return nil, tree{{"success", "yes"}, {"terminated", "1"}}
 				}
 				bad := renamed(saOf(p, "beta-out"), tc.conn, tc.changes)
-				b.f.sas = []tree{saOf(p, "beta-out"), bad}
+				b.f.SAs = []tree{saOf(p, "beta-out"), bad}
 				if tc.conn == "beta" {
-					b.f.sas = []tree{bad}
+					b.f.SAs = []tree{bad}
 				}
 			})
-			b.f.raise("child-updown", append(tree{{"up", "yes"}}, renamed(saOf(p, "beta-out"), tc.conn, tc.changes)...))
+			b.f.Raise("child-updown", append(tree{{"up", "yes"}}, renamed(saOf(p, "beta-out"), tc.conn, tc.changes)...))
 			e := await(t, events, EventImpostor)
 			if e.Peer != "beta" || !strings.Contains(e.Detail, tc.changes["remote-id"]) {
 				t.Errorf("event %+v", e)
@@ -84,7 +84,7 @@ func TestChildOfAnotherIdentityIsEnded(t *testing.T) {
 			}
 			await(t, events, EventRestored)
 			eventually(t, "the stream goes on", func() bool { return !pr.Paused() })
-			if reloaded := b.f.count("load-conn beta") > loads; reloaded != tc.reload {
+			if reloaded := b.f.Count("load-conn beta") > loads; reloaded != tc.reload {
 				t.Errorf("the connection was loaded again: %v", reloaded)
 			}
 			if st, _ := b.PeerStatus("beta"); st.Counters.Impostors == 0 || st.Live == nil || st.Live.RemoteID != "beta" {
@@ -98,8 +98,8 @@ func TestTunnelToElsewhereIsLeftAloneWithoutAStream(t *testing.T) {
 	b := newBench(t)
 	p := padtest.Peer("beta", 2)
 	b.add(t, p)
-	b.f.set(func() {
-		b.f.sas = []tree{renamed(saOf(p, "beta-out"), "vpn", map[string]string{"remote-id": "gate", "remote-host": "203.0.113.1"})}
+	b.f.Set(func() {
+		b.f.SAs = []tree{renamed(saOf(p, "beta-out"), "vpn", map[string]string{"remote-id": "gate", "remote-host": "203.0.113.1"})}
 	})
 	b.compareAll()
 	q, _ := b.peer("beta")
@@ -108,7 +108,7 @@ func TestTunnelToElsewhereIsLeftAloneWithoutAStream(t *testing.T) {
 	if !errors.Is(err, pad.ErrWrongIdentity) || !strings.Contains(err.Error(), "narrow its traffic selectors") {
 		t.Errorf("dialling: %v", err)
 	}
-	if n := b.f.count("terminate"); n != 0 {
+	if n := b.f.Count("terminate"); n != 0 {
 		t.Errorf("somebody's tunnel was ended %d times although no stream lives", n)
 	}
 }
@@ -124,7 +124,7 @@ func TestCharonThatStopsAnsweringIsLeftAndFoundAgain(t *testing.T) {
 	}
 	f.up(p, "beta-out")
 	eventually(t, "up", func() bool { st, _ := m.PeerStatus("beta"); return st.State == StateUp })
-	f.set(func() { f.hang["list-sas"], f.hang["version"] = true, true })
+	f.Set(func() { f.Hang["list-sas"], f.Hang["version"] = true, true })
 	if _, err := m.SAs(t.Context()); !errors.Is(err, charon.ErrHangs) && !errors.Is(err, ErrNotConnected) {
 		t.Errorf("a list: %v", err)
 	}
@@ -132,7 +132,7 @@ func TestCharonThatStopsAnsweringIsLeftAndFoundAgain(t *testing.T) {
 		st := m.DaemonStatus()
 		return !st.Connected && strings.Contains(st.LastError, "does not answer")
 	})
-	f.set(func() { f.hang = map[string]bool{} })
+	f.Set(func() { f.Hang = map[string]bool{} })
 	eventually(t, "all is back", func() bool {
 		st, _ := m.PeerStatus("beta")
 		return m.DaemonStatus().Connected && st.Loaded && st.State == StateUp

@@ -70,27 +70,27 @@ func TestPeerThatSplitsOtherwiseIsToldSo(t *testing.T) {
 	b.add(t, p)
 	lo, hi := 49152, 51199 // of eight
 	sa := saOf(p, "beta-in-0")
-	child := sa[0].value.(tree).get("child-sas").(tree)[0].value.(tree)
+	child := sa[0][1].(tree).Get("child-sas").(tree)[0][1].(tree)
 	for i := range child {
-		switch child[i].key {
+		switch child[i].Key() {
 		case "local-ts":
-			child[i].value = []string{fmt.Sprintf("%v/32[tcp/%d]", p.Local, p.Port)}
+			child[i][1] = []string{fmt.Sprintf("%v/32[tcp/%d]", p.Local, p.Port)}
 		case "remote-ts":
-			child[i].value = []string{fmt.Sprintf("%v/32[tcp/%d-%d]", p.Remote, lo, hi)}
+			child[i][1] = []string{fmt.Sprintf("%v/32[tcp/%d-%d]", p.Remote, lo, hi)}
 		}
 	}
-	b.f.set(func() { b.f.sas = []tree{sa} })
-	b.f.set(func() {
-		b.f.answer = func(cmd string, req tree) ([]string, tree) {
-			if cmd == "terminate" && req.str("child-id") == "1" {
-				b.f.set(func() { b.f.sas = nil })
+	b.f.Set(func() { b.f.SAs = []tree{sa} })
+	b.f.Set(func() {
+		b.f.Answer = func(cmd string, req tree) ([]string, tree) {
+			if cmd == "terminate" && req.Str("child-id") == "1" {
+				b.f.Set(func() { b.f.SAs = nil })
 			}
 			return nil, nil
 		}
 	})
-	b.f.raise("child-updown", tree{{"up", "yes"}, {"beta", tree{{"child-sas", tree{{"c", tree{{"name", "beta-in-0"}}}}}}}})
+	b.f.Raise("child-updown", tree{{"up", "yes"}, {"beta", tree{{"child-sas", tree{{"c", tree{{"name", "beta-in-0"}}}}}}}})
 	eventually(t, "the child is ended, and why", func() bool {
 		st, _ := b.PeerStatus("beta")
-		return strings.Contains(st.LastError, "8 child SAs per direction, and this host into 4") && errors.Is(st.Err, negotiation.ErrTrafficSelectors) && b.f.count("terminate") > 0
+		return strings.Contains(st.LastError, "8 child SAs per direction, and this host into 4") && errors.Is(st.Err, negotiation.ErrTrafficSelectors) && b.f.Count("terminate") > 0
 	})
 }

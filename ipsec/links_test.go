@@ -114,12 +114,12 @@ func TestOnlyTheFirstLinkIsGreeted(t *testing.T) {
 	p.OnDemand = false
 	b.f.answering(p)
 	b.add(t, p)
-	eventually(t, "the first link's child is up", func() bool { return b.f.count("initiate beta-out-udp") == 1 })
+	eventually(t, "the first link's child is up", func() bool { return b.f.Count("initiate beta-out-udp") == 1 })
 	f := flowOn(p, padtest.TCP, true)
 	if err := b.Prepare(t.Context(), f); err != nil {
 		t.Fatal(err)
 	}
-	if n := b.f.count("initiate beta-out"); n != 1 {
+	if n := b.f.Count("initiate beta-out"); n != 1 {
 		t.Errorf("%d attempts for the second link, want the flow's", n)
 	}
 }
@@ -261,7 +261,7 @@ func TestWhatOnlyLacksAnSAIsAway(t *testing.T) {
 	elsewhere, stranger := f, f
 	elsewhere.Local = netip.AddrPortFrom(netip.MustParseAddr("192.0.2.9"), 50000)
 	stranger.Remote = netip.AddrPortFrom(netip.MustParseAddr("198.51.100.99"), 9899)
-	b.f.set(func() { b.f.hang["initiate"] = true })
+	b.f.Set(func() { b.f.Hang["initiate"] = true })
 	for name, tc := range map[string]struct {
 		flow transport.Flow
 		away bool
@@ -276,8 +276,8 @@ func TestWhatOnlyLacksAnSAIsAway(t *testing.T) {
 			t.Errorf("%s: prepare %v, admit %v; away should be %v", name, err, err2, tc.away)
 		}
 	}
-	b.f.set(func() {
-		b.f.sas = []tree{renamed(saOf(p, "beta-out-udp"), "beta", map[string]string{"remote-id": "mallory"})}
+	b.f.Set(func() {
+		b.f.SAs = []tree{renamed(saOf(p, "beta-out-udp"), "beta", map[string]string{"remote-id": "mallory"})}
 	})
 	if _, err := b.Admit(t.Context(), f, true, &traffic{}); !errors.Is(err, pad.ErrWrongIdentity) || !errors.Is(err, transport.ErrNotProtected) || errors.Is(err, transport.ErrAway) {
 		t.Errorf("under another identity: %v", err)

@@ -57,7 +57,7 @@ func newBenchWith(t *testing.T, log io.Writer) *bench {
 func newBenchOf(t *testing.T, cfg Config) *bench {
 	t.Helper()
 	b := &bench{f: newFakeCharon(t)}
-	cfg.Socket = b.f.socket
+	cfg.Socket = b.f.Socket
 	m, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -98,26 +98,26 @@ func (b *bench) add(t *testing.T, p pad.Peer) {
 
 // up lets the fake charon have these children of a peer, and says so.
 func (f *fakeCharon) up(p pad.Peer, children ...string) {
-	f.set(func() { f.sas = []tree{saOf(p, children...)} })
+	f.Set(func() { f.SAs = []tree{saOf(p, children...)} })
 	for _, c := range children {
-		f.raise("child-updown", tree{{"up", "yes"}, {p.Name, tree{{"child-sas", tree{{c + "-1", tree{{"name", c}}}}}}}})
+		f.Raise("child-updown", tree{{"up", "yes"}, {p.Name, tree{{"child-sas", tree{{c + "-1", tree{{"name", c}}}}}}}})
 	}
 }
 
 // down takes them away.
 func (f *fakeCharon) down(p pad.Peer, children ...string) {
-	f.set(func() { f.sas = nil })
+	f.Set(func() { f.SAs = nil })
 	for _, c := range children {
-		f.raise("child-updown", tree{{p.Name, tree{{"child-sas", tree{{c + "-1", tree{{"name", c}}}}}}}})
+		f.Raise("child-updown", tree{{p.Name, tree{{"child-sas", tree{{c + "-1", tree{{"name", c}}}}}}}})
 	}
 }
 
 // answering makes an initiate bring the child up.
 func (f *fakeCharon) answering(p pad.Peer) {
-	f.set(func() {
-		f.answer = func(cmd string, req tree) ([]string, tree) {
+	f.Set(func() {
+		f.Answer = func(cmd string, req tree) ([]string, tree) {
 			if cmd == "initiate" {
-				f.up(p, req.str("child"))
+				f.up(p, req.Str("child"))
 			}
 			return nil, nil
 		}
@@ -136,11 +136,11 @@ func TestConcurrentPreparesShareOneAttempt(t *testing.T) {
 	b := newBench(t)
 	p := padtest.Peer("beta", 2)
 	release := make(chan struct{})
-	b.f.set(func() {
-		b.f.answer = func(cmd string, req tree) ([]string, tree) {
+	b.f.Set(func() {
+		b.f.Answer = func(cmd string, req tree) ([]string, tree) {
 			if cmd == "initiate" {
 				<-release
-				b.f.up(p, req.str("child"))
+				b.f.up(p, req.Str("child"))
 			}
 			return nil, nil
 		}
@@ -162,11 +162,11 @@ func TestConcurrentPreparesShareOneAttempt(t *testing.T) {
 	})
 	close(release)
 	wg.Wait()
-	if n := b.f.count("initiate beta-out"); n != 1 {
+	if n := b.f.Count("initiate beta-out"); n != 1 {
 		t.Errorf("%d attempts for 50 calls", n)
 	}
-	if err := b.Prepare(t.Context(), padtest.FlowTo(p)); err != nil || b.f.count("initiate beta-out") != 1 {
-		t.Errorf("with the SA up: %v, %d attempts", err, b.f.count("initiate beta-out"))
+	if err := b.Prepare(t.Context(), padtest.FlowTo(p)); err != nil || b.f.Count("initiate beta-out") != 1 {
+		t.Errorf("with the SA up: %v, %d attempts", err, b.f.Count("initiate beta-out"))
 	}
 }
 
@@ -187,8 +187,8 @@ func TestFailedAttemptsSayWhatTheyMean(t *testing.T) {
 		t.Run(tc.log, func(t *testing.T) {
 			b := newBench(t)
 			p := padtest.Peer("beta", 2)
-			b.f.set(func() {
-				b.f.answer = func(cmd string, _ tree) ([]string, tree) {
+			b.f.Set(func() {
+				b.f.Answer = func(cmd string, _ tree) ([]string, tree) {
 					if cmd == "initiate" {
 						return []string{"initiating IKE_SA", tc.log}, tree{{"success", "no"}, {"errmsg", tc.errmsg}}
 					}
@@ -218,12 +218,12 @@ func TestDialWaitsForTheAttemptToReachCharon(t *testing.T) {
 			b.add(t, p)
 			b.sessionWait = time.Nanosecond
 			asked, goOn := make(chan struct{}, 100), make(chan struct{})
-			b.f.stop()
+			b.f.Stop()
 			eventually(t, "away", func() bool { return !b.DaemonStatus().Connected })
 			b.f.answering(p)
-			b.f.set(func() {
-				answer := b.f.answer
-				b.f.answer = func(cmd string, req tree) ([]string, tree) {
+			b.f.Set(func() {
+				answer := b.f.Answer
+				b.f.Answer = func(cmd string, req tree) ([]string, tree) {
 					if cmd == "version" {
 						asked <- struct{}{}
 						<-goOn
@@ -287,12 +287,12 @@ func TestLostChildComesBackForTrafficAndOnlyThen(t *testing.T) {
 		}
 		return polls >= 3
 	})
-	if n := b.f.count("initiate beta-out"); n != 1 {
+	if n := b.f.Count("initiate beta-out"); n != 1 {
 		t.Errorf("%d attempts while the flow is idle, 1 was made before", n)
 	}
 	c.n.Store(100)
 	eventually(t, "back", func() bool { return !pr.Paused() })
-	if n := b.f.count("initiate beta-out"); n != 2 {
+	if n := b.f.Count("initiate beta-out"); n != 2 {
 		t.Errorf("%d attempts, want 2", n)
 	}
 	eventually(t, "the outage is counted", func() bool {
@@ -319,15 +319,15 @@ func TestFailedReinitiationIsTriedAgainWhileTrafficWaits(t *testing.T) {
 	}
 	defer pr.Release()
 	var tries atomic.Int32
-	b.f.set(func() {
-		b.f.answer = func(cmd string, req tree) ([]string, tree) {
+	b.f.Set(func() {
+		b.f.Answer = func(cmd string, req tree) ([]string, tree) {
 			if cmd != "initiate" {
 				return nil, nil
 			}
 			if tries.Add(1) < 4 {
 				return []string{"received TEMPORARY_FAILURE notify error"}, tree{{"success", "no"}, {"errmsg", "failed"}}
 			}
-			b.f.up(p, req.str("child"))
+			b.f.up(p, req.Str("child"))
 			return nil, nil
 		}
 	})
@@ -351,20 +351,20 @@ func TestRestartOfCharonReloadsRelistsAndRestores(t *testing.T) {
 	}
 	defer pr.Release()
 	for round := range 3 {
-		b.f.stop()
+		b.f.Stop()
 		eventually(t, "paused", pr.Paused)
 		if b.DaemonStatus().Connected {
 			t.Error("connected to a charon that is dead")
 		}
-		b.f.set(func() { b.f.sas = nil })
+		b.f.Set(func() { b.f.SAs = nil })
 		b.f.answering(p)
 		b.f.start()
 		// The peer's charon believes in its SA: it is restored although no data waits.
 		eventually(t, "restored", func() bool { return !pr.Paused() })
 		for _, cmd := range []string{"load-conn beta", "load-conn gamma", "load-shared ironwarp-beta", "load-shared ironwarp-gamma"} {
-			eventually(t, cmd, func() bool { return b.f.count(cmd) == 1 })
+			eventually(t, cmd, func() bool { return b.f.Count(cmd) == 1 })
 		}
-		if b.f.count("initiate gamma-out")+b.f.count("initiate gamma-in") != 0 {
+		if b.f.Count("initiate gamma-out")+b.f.Count("initiate gamma-in") != 0 {
 			t.Errorf("round %d: a peer that nobody needs was initiated", round)
 		}
 	}
@@ -375,7 +375,7 @@ func TestRestartOfCharonReloadsRelistsAndRestores(t *testing.T) {
 
 func TestPeerAddedWithoutCharonIsGuardedAndLoadedLater(t *testing.T) {
 	b := newBench(t)
-	b.f.stop()
+	b.f.Stop()
 	eventually(t, "disconnected", func() bool { return !b.DaemonStatus().Connected })
 	p := padtest.Peer("beta", 2)
 	b.add(t, p)
@@ -383,7 +383,7 @@ func TestPeerAddedWithoutCharonIsGuardedAndLoadedLater(t *testing.T) {
 		t.Error("no guard before charon is there")
 	}
 	b.f.start()
-	eventually(t, "loaded", func() bool { return b.f.count("load-conn beta") == 1 })
+	eventually(t, "loaded", func() bool { return b.f.Count("load-conn beta") == 1 })
 }
 
 func TestPeerWithoutGuardIsNotLoaded(t *testing.T) {
@@ -393,7 +393,7 @@ func TestPeerWithoutGuardIsNotLoaded(t *testing.T) {
 	if err := b.AddPeer(t.Context(), padtest.Peer("beta", 2)); !errors.Is(err, broken) {
 		t.Errorf("error %v", err)
 	}
-	if n := b.f.count("load-conn beta"); n != 0 {
+	if n := b.f.Count("load-conn beta"); n != 0 {
 		t.Error("the connection was loaded without a guard")
 	}
 	if err := b.Prepare(t.Context(), padtest.FlowTo(padtest.Peer("beta", 2))); !errors.Is(err, ErrUnknownPeer) {
@@ -440,11 +440,11 @@ func TestRefusalsOfFlowsThatNoPeerHas(t *testing.T) {
 func TestCallsReturnPromptlyWhenTheManagerCloses(t *testing.T) {
 	b := newBench(t)
 	p := padtest.Peer("beta", 2)
-	b.f.set(func() { b.f.hang["initiate"] = true })
+	b.f.Set(func() { b.f.Hang["initiate"] = true })
 	b.add(t, p)
 	got := make(chan error, 1)
 	go func() { got <- b.Prepare(context.Background(), padtest.FlowTo(p)) }()
-	eventually(t, "initiating", func() bool { return b.f.count("initiate beta-out") == 1 })
+	eventually(t, "initiating", func() bool { return b.f.Count("initiate beta-out") == 1 })
 	events, _ := b.Events()
 	b.Close()
 	if err := <-got; !errors.Is(err, ErrClosed) {
@@ -467,13 +467,13 @@ func TestDuplicateChildrenAreEndedButTheYoungest(t *testing.T) {
 	b := newBench(t)
 	p := padtest.Peer("beta", 2)
 	b.add(t, p)
-	b.f.set(func() {
-		b.f.answer = func(cmd string, req tree) ([]string, tree) {
-			if cmd == "terminate" && req.str("child-id") == "1" {
-				b.f.set(func() {
+	b.f.Set(func() {
+		b.f.Answer = func(cmd string, req tree) ([]string, tree) {
+			if cmd == "terminate" && req.Str("child-id") == "1" {
+				b.f.Set(func() {
 					sa := saOf(p, "beta-out")
-					sa[0].value.(tree).get("child-sas").(tree)[0].value.(tree)[1].value = "2"
-					b.f.sas = []tree{sa}
+					sa[0][1].(tree).Get("child-sas").(tree)[0][1].(tree)[1][1] = "2"
+					b.f.SAs = []tree{sa}
 				})
 				return nil, tree{{"success", "yes"}, {"terminated", "1"}}
 			}
@@ -503,8 +503,8 @@ func TestPeerIsRemovedAlthoughItsSAsGoMeanwhile(t *testing.T) {
 			p := padtest.Peer("beta", 2)
 			b.add(t, p)
 			tries := 0
-			b.f.set(func() {
-				b.f.answer = func(cmd string, _ tree) ([]string, tree) {
+			b.f.Set(func() {
+				b.f.Answer = func(cmd string, _ tree) ([]string, tree) {
 					if cmd != "terminate" {
 						return nil, nil
 					}
@@ -533,11 +533,11 @@ func TestChildThatIsDeletedAsItComesUpIsTriedAgain(t *testing.T) {
 			p := padtest.Peer("beta", 2)
 			b.add(t, p)
 			tries := 0
-			b.f.set(func() {
-				b.f.answer = func(cmd string, req tree) ([]string, tree) {
+			b.f.Set(func() {
+				b.f.Answer = func(cmd string, req tree) ([]string, tree) {
 					if cmd == "initiate" {
 						if tries++; tries > tc.deleted {
-							b.f.up(p, req.str("child"))
+							b.f.up(p, req.Str("child"))
 						}
 					}
 					return nil, nil
@@ -547,8 +547,8 @@ func TestChildThatIsDeletedAsItComesUpIsTriedAgain(t *testing.T) {
 			if (err == nil) != tc.ok {
 				t.Errorf("Prepare: %v", err)
 			}
-			if !tc.ok && (!errors.Is(err, negotiation.ErrFailed) || b.f.count("initiate beta-out") > 10) {
-				t.Errorf("%v after %d attempts", err, b.f.count("initiate beta-out"))
+			if !tc.ok && (!errors.Is(err, negotiation.ErrFailed) || b.f.Count("initiate beta-out") > 10) {
+				t.Errorf("%v after %d attempts", err, b.f.Count("initiate beta-out"))
 			}
 		})
 	}
@@ -561,15 +561,15 @@ func TestExchangeThatADeleteHasCrossedIsTriedAgain(t *testing.T) {
 	b.f.up(p, "beta-in")
 	eventually(t, "the peer's child is up", func() bool { st, _ := b.PeerStatus("beta"); return st.State == StateUp })
 	tries := 0
-	b.f.set(func() {
-		b.f.answer = func(cmd string, req tree) ([]string, tree) {
+	b.f.Set(func() {
+		b.f.Answer = func(cmd string, req tree) ([]string, tree) {
 			if cmd != "initiate" {
 				return nil, nil
 			}
 			if tries++; tries == 1 {
 				return nil, tree{{"success", "no"}, {"errmsg", "establishing CHILD_SA 'beta-out' failed"}}
 			}
-			b.f.up(p, "beta-in", req.str("child"))
+			b.f.up(p, "beta-in", req.Str("child"))
 			return nil, nil
 		}
 	})

@@ -42,19 +42,19 @@ func eventually(t *testing.T, what string, f func() bool) {
 func TestProbeDaemonSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 	good := newFakeCharon(t)
 	old := newFakeCharon(t)
-	old.version = "5.8.4"
+	old.Version = "5.8.4"
 	odd := newFakeCharon(t)
-	odd.version = "dunno"
+	odd.Version = "dunno"
 	dead := newFakeCharon(t)
-	dead.stop()
+	dead.Stop()
 	bare := newFakeCharon(t)
-	bare.plugins = []string{"charon", "openssl", "kernel-netlink", "vici"}
+	bare.Plugins = []string{"charon", "openssl", "kernel-netlink", "vici"}
 	noESP := newFakeCharon(t)
-	noESP.plugins = []string{"charon", "openssl", "kernel-pfroute", "socket-default", "vici"}
+	noESP.Plugins = []string{"charon", "openssl", "kernel-pfroute", "socket-default", "vici"}
 	noCrypto := newFakeCharon(t)
-	noCrypto.plugins = []string{"charon", "kernel-netlink", "socket-default", "vici"}
+	noCrypto.Plugins = []string{"charon", "kernel-netlink", "socket-default", "vici"}
 	hung := newFakeCharon(t)
-	hung.hang["version"] = true
+	hung.Hang["version"] = true
 	dir := t.TempDir()
 	huge := filepath.Join(dir, "huge")
 	ln, err := net.Listen("unix", huge)
@@ -81,18 +81,18 @@ func TestProbeDaemonSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 		words        string
 	}{
 		{"no socket", filepath.Join(dir, "none"), charon.ErrNotRunning, "systemctl start strongswan"},
-		{"nobody listens", dead.socket, charon.ErrRefused, "systemctl restart strongswan"},
-		{"no answer", hung.socket, charon.ErrHangs, "no answer"},
-		{"too old", old.socket, charon.ErrTooOld, "5.9 or later"},
-		{"odd version", odd.socket, charon.ErrTooOld, "dunno"},
-		{"no plugin for IKE's packets", bare.socket, negotiation.ErrPluginMissing, "load socket-default"},
-		{"no plugin for ESP", noESP.socket, negotiation.ErrPluginMissing, "else kernel-libipsec"},
-		{"no plugin for ciphers", noCrypto.socket, negotiation.ErrPluginMissing, "does AES"},
+		{"nobody listens", dead.Socket, charon.ErrRefused, "systemctl restart strongswan"},
+		{"no answer", hung.Socket, charon.ErrHangs, "no answer"},
+		{"too old", old.Socket, charon.ErrTooOld, "5.9 or later"},
+		{"odd version", odd.Socket, charon.ErrTooOld, "dunno"},
+		{"no plugin for IKE's packets", bare.Socket, negotiation.ErrPluginMissing, "load socket-default"},
+		{"no plugin for ESP", noESP.Socket, negotiation.ErrPluginMissing, "else kernel-libipsec"},
+		{"no plugin for ciphers", noCrypto.Socket, negotiation.ErrPluginMissing, "does AES"},
 		{"a length of 2 GiB", huge, charon.ErrProtocol, "2147483648 bytes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			limit := time.Minute
-			if tc.socket == hung.socket {
+			if tc.socket == hung.Socket {
 				limit = 300 * time.Millisecond
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -104,23 +104,23 @@ func TestProbeDaemonSaysWhatIsWrongAndWhatToDo(t *testing.T) {
 			}
 		})
 	}
-	st, err := ike.Probe(t.Context(), "unix://"+good.socket)
+	st, err := ike.Probe(t.Context(), "unix://"+good.Socket)
 	if err != nil || !st.Connected || st.Version != "5.9.8" || st.DataPlane != esp.Userland {
 		t.Errorf("a good daemon: %+v, %v", st, err)
 	}
-	good.set(func() { good.plugins = []string{"openssl", "kernel-netlink", "socket-default"} })
-	if st, err := ike.Probe(t.Context(), good.socket); err != nil || st.DataPlane != esp.Kernel {
+	good.Set(func() { good.Plugins = []string{"openssl", "kernel-netlink", "socket-default"} })
+	if st, err := ike.Probe(t.Context(), good.Socket); err != nil || st.DataPlane != esp.Kernel {
 		t.Errorf("without kernel-libipsec: %+v, %v", st, err)
 	}
 }
 
 func TestProbeDaemonWithoutPermission(t *testing.T) {
 	f := newFakeCharon(t)
-	if err := os.Chmod(f.socket, 0); err != nil {
+	if err := os.Chmod(f.Socket, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := otheruser.AsNobody(func() error {
-		_, err := ike.Probe(t.Context(), f.socket)
+		_, err := ike.Probe(t.Context(), f.Socket)
 		if !errors.Is(err, charon.ErrPermission) || !strings.Contains(err.Error(), "root") {
 			t.Errorf("error %v", err)
 		}
@@ -134,9 +134,9 @@ func TestListOf500SAsIsCompleteEveryTime(t *testing.T) {
 	f := newFakeCharon(t)
 	for i := range 500 {
 		p := padtest.Peer(fmt.Sprintf("peer%d", i), 1)
-		f.sas = append(f.sas, saOf(p, p.Name+"-out", p.Name+"-in"))
+		f.SAs = append(f.SAs, saOf(p, p.Name+"-out", p.Name+"-in"))
 	}
-	l, err := ike.Connect(t.Context(), f.socket, esp.Auto, ike.CallTimeout)
+	l, err := ike.Connect(t.Context(), f.Socket, esp.Auto, ike.CallTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,8 +156,8 @@ func TestListOf500SAsIsCompleteEveryTime(t *testing.T) {
 
 func TestEventBeforeTheConfirmationDoesNotBlockASubscription(t *testing.T) {
 	f := newFakeCharon(t)
-	f.early = "ike-updown"
-	c, err := charon.Dial(t.Context(), f.socket)
+	f.Early = "ike-updown"
+	c, err := charon.Dial(t.Context(), f.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,11 +22,11 @@ func (f *fakeCharon) childEvent(p pad.Peer, up bool, ike, id int) {
 	if up {
 		body = append(tree{{"up", "yes"}}, body...)
 	}
-	f.raise("child-updown", body)
+	f.Raise("child-updown", body)
 }
 
 func (f *fakeCharon) says(p pad.Peer, line string) {
-	f.raise("log", tree{{"group", "IKE"}, {"ikesa-name", p.Name}, {"msg", line}})
+	f.Raise("log", tree{{"group", "IKE"}, {"ikesa-name", p.Name}, {"msg", line}})
 }
 
 // await returns the next event of a kind.
@@ -71,7 +71,7 @@ func TestEndOfAChildTellsItsReason(t *testing.T) {
 		{"by hand", func(id int) { b.f.childEvent(p, false, 1, id) }, ReasonElsewhere},
 		{"the peer ends the IKE SA", func(int) {
 			b.f.says(p, "received DELETE for IKE_SA beta[1]")
-			b.f.raise("ike-updown", tree{{"beta", tree{{"uniqueid", "1"}}}})
+			b.f.Raise("ike-updown", tree{{"beta", tree{{"uniqueid", "1"}}}})
 		}, ReasonPeer},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -92,7 +92,7 @@ func TestEndOfAChildTellsItsReason(t *testing.T) {
 	}
 	b.f.childEvent(p, true, 2, 77)
 	await(t, events, EventChildUp)
-	b.f.stop()
+	b.f.Stop()
 	if e := await(t, events, EventChildDown); e.Reason != ReasonCharon || e.UniqueID != 77 {
 		t.Errorf("with charon: %+v", e)
 	}
@@ -132,7 +132,7 @@ func TestStormCostsBoundedListsAndLines(t *testing.T) {
 	b := newBenchWith(t, &lines)
 	p := padtest.Peer("beta", 2)
 	b.add(t, p)
-	before := b.f.count("list-sas")
+	before := b.f.Count("list-sas")
 	begin := time.Now()
 	const storm = 2000
 	for i := range storm {
@@ -146,7 +146,7 @@ func TestStormCostsBoundedListsAndLines(t *testing.T) {
 	})
 	// Every kind of list has its own budget: that of the peer, and that of all SAs.
 	budget := 2 * (paceBurst + 2 + int(time.Since(begin)/paceEvery))
-	if n := b.f.count("list-sas") - before; n > budget {
+	if n := b.f.Count("list-sas") - before; n > budget {
 		t.Errorf("%d lists for %d events, at most %d are due", n, storm, budget)
 	}
 	windows := int(time.Since(begin)/time.Second) + 2
