@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 )
 
 // startDaemons returns what starts two daemons that are loopback peers, with
@@ -77,21 +78,31 @@ func runDaemons(ctx context.Context, b *bench, dir, image, transport string) (*b
 // daemon is one `ironwarp daemon` with all its files in a directory.
 type daemon struct {
 	name, binary, dir string
+	prefix            []string // words before its command line, if any
 	process           *process
 }
 
 func (d *daemon) run() string { return filepath.Join(d.dir, "run") }
 
+func (d *daemon) socket() string { return filepath.Join(d.run(), "ironwarp.sock") }
+
 func (d *daemon) start(ctx context.Context, config string) (*process, error) {
-	if err := os.Mkdir(d.dir, 0o700); err != nil {
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return nil, err
 	}
-	file := filepath.Join(d.dir, "ironwarp.yaml")
 	config += "state_dir: state\nruntime_dir: " + d.run() + "\n"
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+	if err := os.WriteFile(d.config(), []byte(config), 0o600); err != nil {
 		return nil, err
 	}
-	p, err := startProcess(d.binary, "daemon", "--config", file)
+	return d.again(ctx)
+}
+
+func (d *daemon) config() string { return filepath.Join(d.dir, "ironwarp.yaml") }
+
+// again starts it with the configuration that it has.
+func (d *daemon) again(ctx context.Context) (*process, error) {
+	command := slices.Concat(d.prefix, []string{d.binary, "daemon", "--config", d.config()})
+	p, err := startProcess(command[0], command[1:]...)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +119,7 @@ func (d *daemon) start(ctx context.Context, config string) (*process, error) {
 
 // cli runs the command line against the daemon.
 func (d *daemon) cli(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, d.binary, append([]string{"--socket", filepath.Join(d.run(), "ironwarp.sock")}, args...)...)
+	cmd := exec.CommandContext(ctx, d.binary, append([]string{"--socket", d.socket()}, args...)...)
 	out, err := cmd.Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {

@@ -25,6 +25,7 @@ type contender struct {
 type group struct {
 	name   string
 	rounds int
+	cold   bool // each run starts anew all that it needs: no round warms it up
 	// open starts what the contenders need. It returns those of names.
 	open func(ctx context.Context, b *bench, names []string) ([]contender, io.Closer, error)
 	// elsewhere, if not nil, measures the rounds in place of open: where this
@@ -168,7 +169,15 @@ func (b *bench) left() string {
 
 // runs is how often contenders of a group run for these rows.
 func (b *bench) runs(g group, rows []row) int {
-	return len(b.contenders(rows)) * (b.roundsOf(g) + 1)
+	return len(b.contenders(rows)) * (b.roundsOf(g) + g.warmUp())
+}
+
+// warmUp is how many rounds come first and are not counted.
+func (g group) warmUp() int {
+	if g.cold {
+		return 0
+	}
+	return 1
 }
 
 func (b *bench) roundsOf(g group) int {
@@ -226,7 +235,7 @@ func (b *bench) takeTurns(ctx context.Context, g group, names []string, rounds i
 		return nil, err
 	}
 	defer closer.Close()
-	return turns(ctx, contenders, rounds, func(i int) {
+	return turns(ctx, contenders, g.warmUp(), rounds, func(i int) {
 		if i > 0 {
 			b.done += len(names)
 		}
@@ -234,11 +243,11 @@ func (b *bench) takeTurns(ctx context.Context, g group, names []string, rounds i
 	})
 }
 
-// turns runs the contenders rounds times and once more before, which warms
-// caches and is not counted.
-func turns(ctx context.Context, contenders []contender, rounds int, say func(round int)) ([]map[string]metrics, error) {
+// turns runs the contenders rounds times, and warmUp times before, which warms
+// caches and is not counted: that is round 0.
+func turns(ctx context.Context, contenders []contender, warmUp, rounds int, say func(round int)) ([]map[string]metrics, error) {
 	var measured []map[string]metrics
-	for i := range rounds + 1 {
+	for i := 1 - warmUp; i <= rounds; i++ {
 		say(i)
 		order := slices.Clone(contenders)
 		if i%2 == 1 {

@@ -65,7 +65,7 @@ func (g guest) measure(ctx context.Context, names []string, rounds int, path str
 		}
 		cs = append(cs, contender{n, run})
 	}
-	measured, err := turns(ctx, cs, rounds, func(int) {})
+	measured, err := turns(ctx, cs, 1, rounds, func(int) {})
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func (p *process) alive() error {
 // ready waits until check succeeds while the process lives.
 func (p *process) ready(ctx context.Context, check func() error) error {
 	var early error
-	err := waitFor(ctx, filepath.Base(p.cmd.Path), 20*time.Second, func() error {
+	err := waitFor(ctx, filepath.Base(p.cmd.Path), 2*time.Minute, func() error {
 		if early = p.alive(); early != nil {
 			return nil
 		}

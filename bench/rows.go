@@ -16,7 +16,7 @@ func groups() []group {
 		{name: "attacks", rounds: 3, open: openAttacks, rows: attackRows()},
 		{name: "soft-iWARP", rounds: 5, elsewhere: siwGuest.run, rows: siwRows()},
 	}
-	return append(gs, sctpGroups()...)
+	return append(append(gs, sctpGroups()...), growthGroups()...)
 }
 
 var (

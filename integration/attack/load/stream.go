@@ -19,7 +19,7 @@ import (
 
 // Stream is one that behaves: it reads from a disk that the daemon exports.
 type Stream struct {
-	dev    *verbs.Device
+	dev    *verbs.Device // nil: it is of others
 	client *rnbd.Client
 	disk   *rnbd.Disk
 	next   uint64
@@ -28,28 +28,45 @@ type Stream struct {
 // Dial connects to the daemon's disk of the name export. It fails with the first error
 // of verbs, rtrs or rnbd.
 func Dial(ctx context.Context, t Target, from netip.Addr, carrier transport.Kind, export string) (_ *Stream, err error) {
-	s := &Stream{}
-	if s.dev, err = verbs.Open(verbs.Config{}); err != nil {
+	dev, err := verbs.Open(verbs.Config{})
+	if err != nil {
 		return nil, err
 	}
+	ulp, err := dev.NewULP("stream", verbs.ULPConfig{Trust: verbs.SLT})
+	if err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	s, err := Join(ctx, ulp, t, from, carrier, Session{Name: "stream of " + from.String(), Export: export, Conns: 1, QueueDepth: 32})
+	if err != nil {
+		return nil, errors.Join(err, dev.Close())
+	}
+	s.dev = dev
+	return s, nil
+}
+
+// Session is one of a daemon's disks, and how a client has it.
+type Session struct {
+	Name, Export      string
+	Conns, QueueDepth int
+}
+
+// Join is Dial with an ULP that others may use at the same time. It fails as Dial does.
+func Join(ctx context.Context, ulp *verbs.ULP, t Target, from netip.Addr, carrier transport.Kind, as Session) (_ *Stream, err error) {
+	s := &Stream{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	ulp, err := s.dev.NewULP("stream", verbs.ULPConfig{Trust: verbs.SLT})
-	if err != nil {
-		return nil, err
-	}
 	tc := &transport.Config{Protector: transport.LoopbackOnly(), Local: from, Kind: carrier, UDPPort: t.UDP, MTU: 1500}
 	s.client, err = rnbd.Connect(ctx, rnbd.ClientConfig{RTRS: rtrs.ClientConfig{
-		ULP: ulp, Name: "stream of " + from.String(), Paths: []rtrs.PathConfig{{Remote: t.Addr, Transport: tc}}, Conns: 1, QueueDepth: 32,
+		ULP: ulp, Name: as.Name, Paths: []rtrs.PathConfig{{Remote: t.Addr, Transport: tc}}, Conns: as.Conns, QueueDepth: as.QueueDepth,
 		Setup: verbs.Setup{LargeFPDU: verbs.MaxLargeFPDU},
 	}})
 	if err != nil {
 		return nil, err
 	}
-	s.disk, err = s.client.Open(ctx, export, rnbd.OpenOptions{ReadOnly: true})
+	s.disk, err = s.client.Open(ctx, as.Export, rnbd.OpenOptions{ReadOnly: true})
 	return s, err
 }
 
@@ -59,7 +76,10 @@ func (s *Stream) Close() error {
 	if s.client != nil {
 		err = s.client.Close()
 	}
-	return errors.Join(err, s.dev.Close())
+	if s.dev != nil {
+		err = errors.Join(err, s.dev.Close())
+	}
+	return err
 }
 
 // Reconnects is how often the stream was lost.
