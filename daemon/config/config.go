@@ -117,20 +117,22 @@ func (e Export) Allows(p Peer) bool {
 
 // Peer finds a peer by name.
 func (c *Config) Peer(name string) (Peer, bool) {
-	i := slices.IndexFunc(c.Peers, func(p Peer) bool { return p.Name == name })
-	if i < 0 {
-		return Peer{}, false
+	for i := range c.Peers { // without a copy of each
+		if c.Peers[i].Name == name {
+			return c.Peers[i], true
+		}
 	}
-	return c.Peers[i], true
+	return Peer{}, false
 }
 
 // Export finds an export by name.
 func (c *Config) Export(name string) (Export, bool) {
-	i := slices.IndexFunc(c.Exports, func(e Export) bool { return e.Name == name })
-	if i < 0 {
-		return Export{}, false
+	for i := range c.Exports {
+		if c.Exports[i].Name == name {
+			return c.Exports[i], true
+		}
 	}
-	return c.Exports[i], true
+	return Export{}, false
 }
 
 // PeerNames lists the peers by name.

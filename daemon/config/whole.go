@@ -96,22 +96,30 @@ func check(c *Config) Errors {
 func checkPaths(c *Config, names map[string]Pos) Errors {
 	var errs Errors
 	fail := func(at Pos, msg, fix string) { errs = append(errs, &Error{Pos: at, Msg: msg, Fix: fix}) }
-	for i, p := range c.Peers {
+	at := map[netip.Addr]*Peer{} // the first that has it
+	for i := range c.Peers {
+		p := &c.Peers[i]
 		for n := range p.Paths {
 			if at, dup := names[p.PathName(n+1)]; dup {
 				fail(at, fmt.Sprintf("peer %s has the name of path %d of peer %s", p.PathName(n+1), n+2, p.Name), "give one of them another name")
 			}
 		}
-		for _, q := range c.Peers[:i] {
-			if p.Transport != TransportSCTP || q.Transport != TransportSCTP {
-				continue
+		if p.Transport != TransportSCTP {
+			continue
+		}
+		mine := p.Locals()
+		var other *Peer
+		for _, a := range mine {
+			q := at[a]
+			if q == nil {
+				at[a] = p
+			} else if theirs := q.Locals(); q != p && (len(mine) != len(theirs) || slices.ContainsFunc(mine, func(a netip.Addr) bool { return !slices.Contains(theirs, a) })) {
+				other = q
 			}
-			mine, theirs := p.Locals(), q.Locals()
-			shared := slices.ContainsFunc(mine, func(a netip.Addr) bool { return slices.Contains(theirs, a) })
-			if shared && (len(mine) != len(theirs) || slices.ContainsFunc(mine, func(a netip.Addr) bool { return !slices.Contains(theirs, a) })) {
-				fail(p.Origin, fmt.Sprintf("peers %s and %s reach this host at some of the same addresses, but not at all of them", q.Name, p.Name),
-					"the kernel's SCTP listens at one set of addresses, which each peer is told: give both peers the same local addresses, or addresses that they do not share")
-			}
+		}
+		if other != nil {
+			fail(p.Origin, fmt.Sprintf("peers %s and %s reach this host at some of the same addresses, but not at all of them", other.Name, p.Name),
+				"the kernel's SCTP listens at one set of addresses, which each peer is told: give both peers the same local addresses, or addresses that they do not share")
 		}
 	}
 	return errs
