@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,6 +90,7 @@ type Daemon struct {
 	up        bool // it was ready once
 	cfg       *config.Config
 	peers     map[string]*peer
+	index     peerIndex
 	disks     map[disk]*attachment
 	aside     []aside // disks that wait for their ULP
 	listeners map[listenAt]*listener
@@ -122,7 +124,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	}
 	d := &Daemon{
 		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ike: newIKE(), kernel: kernelSCTP{ask: opt.kernel}, intake: newIntake(cfg.Block),
-		peers: map[string]*peer{}, disks: map[disk]*attachment{}, local: newLocals(), listeners: map[listenAt]*listener{},
+		peers: map[string]*peer{}, index: newPeerIndex(), disks: map[disk]*attachment{}, local: newLocals(), listeners: map[listenAt]*listener{},
 	}
 	if opt.Log != nil {
 		d.log = opt.Log(cfg.Log)
@@ -355,11 +357,7 @@ func (d *Daemon) measure(ctx context.Context) {
 
 // repair tries everything that is broken once. changing is held.
 func (d *Daemon) repair(ctx context.Context) {
-	for _, p := range d.peerList() {
-		if !p.isReady() || !p.hasItsAddress() {
-			d.setUpPeer(ctx, p)
-		}
-	}
+	d.setUpPeers(ctx, slices.DeleteFunc(d.peerList(), func(p *peer) bool { return p.isReady() && p.hasItsAddress() }))
 	d.letGo()
 	d.listen(ctx)
 	d.exports.Retry()

@@ -66,15 +66,22 @@ func (d *Daemon) saveGuards() {
 	}
 }
 
-// recordGuards notes the guards of a peer before they are put in place. changing
+// recordGuards notes the guards of peers before they are put in place. changing
 // is held.
-func (d *Daemon) recordGuards(c config.Peer) {
+func (d *Daemon) recordGuards(peers ...config.Peer) {
 	n := len(d.guards.list)
-	for _, g := range guardsOf(c) {
-		r := guardRecord{c.Name, g.Remote, g.Protocol, g.Port}
-		delete(d.guards.held, r)
-		if !slices.Contains(d.guards.list, r) {
-			d.guards.list = append(d.guards.list, r)
+	have := map[guardRecord]bool{}
+	for _, r := range d.guards.list {
+		have[r] = true
+	}
+	for _, c := range peers {
+		for _, g := range guardsOf(c) {
+			r := guardRecord{c.Name, g.Remote, g.Protocol, g.Port}
+			delete(d.guards.held, r)
+			if !have[r] {
+				have[r] = true
+				d.guards.list = append(d.guards.list, r)
+			}
 		}
 	}
 	if len(d.guards.list) != n {
@@ -85,8 +92,9 @@ func (d *Daemon) recordGuards(c config.Peer) {
 // letGo takes down the guards that no configured peer has any more. One stays for
 // as long as the kernel has something to send by its link. changing is held.
 func (d *Daemon) letGo() {
-	needed := map[guard.Spec]bool{}
+	needed, names := map[guard.Spec]bool{}, map[string]bool{}
 	for _, p := range d.peerList() {
+		names[p.cfg.Name] = true
 		if p.cfg.Protection == config.ProtectIPsec {
 			for _, g := range guardsOf(p.cfg) {
 				needed[g] = true
@@ -97,7 +105,7 @@ func (d *Daemon) letGo() {
 	d.guards.list = slices.DeleteFunc(d.guards.list, func(r guardRecord) bool {
 		if needed[r.spec()] {
 			// That of a peer by another name is recorded for itself.
-			return !slices.ContainsFunc(d.peerList(), func(p *peer) bool { return p.cfg.Name == r.Peer })
+			return !names[r.Peer]
 		}
 		was, waits := d.guards.held[r]
 		if waits { // ending its sockets was tried

@@ -112,10 +112,5 @@ func (d *Daemon) pathProtection(name string) string {
 func (d *Daemon) peerAt(a netip.Addr) *peer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, p := range d.peers {
-		if p.cfg.HasAddress(a) {
-			return p
-		}
-	}
-	return nil
+	return d.index.addresses[a]
 }

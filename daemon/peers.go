@@ -106,8 +106,18 @@ func (p *peer) state() (transport.Protector, netip.Addr, *api.Error) {
 // setUpPeer puts a peer's protection in place: the guard first, then the IKE
 // connection. What fails is the peer's problem and is tried again; what was in
 // place before stays. changing is held.
-func (d *Daemon) setUpPeer(ctx context.Context, p *peer) {
-	protector, err := d.protect(ctx, p)
+func (d *Daemon) setUpPeer(ctx context.Context, p *peer) { d.setUpPeers(ctx, []*peer{p}) }
+
+// setUpPeers is setUpPeer for several, for which the kernel is asked at once: it lists
+// all that it has to whoever asks about one.
+func (d *Daemon) setUpPeers(ctx context.Context, peers []*peer) {
+	for i, r := range d.protect(ctx, peers) {
+		d.setUp(peers[i], r.protector, r.err)
+	}
+}
+
+// setUp notes what became of a peer's protection.
+func (d *Daemon) setUp(p *peer, protector transport.Protector, err error) {
 	p.mu.Lock()
 	before := p.problem
 	p.problem = nil
@@ -138,17 +148,51 @@ func (d *Daemon) setUpPeer(ctx context.Context, p *peer) {
 	}
 }
 
-func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, error) {
+// protected is what became of protecting a peer.
+type protected struct {
+	protector transport.Protector
+	err       error
+}
+
+func (d *Daemon) protect(ctx context.Context, peers []*peer) []protected {
+	out := make([]protected, len(peers))
+	var todo []int // those with IPsec
+	for i, p := range peers {
+		if out[i].err = d.meet(p); out[i].err != nil {
+			continue
+		}
+		switch p.cfg.Protection {
+		case config.ProtectLoopback:
+			out[i].protector = p.named(transport.LoopbackOnly())
+		case config.ProtectPlaintext:
+			out[i].protector = p.named(transport.Plaintext(d.log, p.cfg.Addresses()...))
+		default:
+			if local := p.localAddr(); local == p.cfg.Address {
+				out[i].err = &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s has the address %s, which is this host's own", p.cfg.Name, local),
+					Fix: "a peer is another host; correct its address with `ironwarp peer rm` and `ironwarp peer add`"}
+				continue
+			}
+			todo = append(todo, i)
+		}
+	}
+	if len(todo) > 0 {
+		d.protectByIPsec(ctx, peers, todo, out)
+	}
+	return out
+}
+
+// meet finds out by which address of this host a peer is met.
+func (d *Daemon) meet(p *peer) error {
 	local := p.cfg.LocalAddress
 	if !local.IsValid() {
 		var err error
 		if local, err = localAddr(p.cfg.Address); err != nil {
-			return nil, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot reach peer %s: %v", p.cfg.Name, err),
+			return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot reach peer %s: %v", p.cfg.Name, err),
 				Fix: "check `ip route get " + p.cfg.Address.String() + "`. The daemon keeps trying"}
 		}
 	}
 	if !isHere(local) {
-		return nil, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("no interface of this host has the address %s, at which it meets peer %s", local, p.cfg.Name),
+		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("no interface of this host has the address %s, at which it meets peer %s", local, p.cfg.Name),
 			Fix: "see `ip address`; give it back to the host, or set local_address of the peer to another one. The daemon keeps looking"}
 	}
 	p.mu.Lock()
@@ -159,44 +203,74 @@ func (d *Daemon) protect(ctx context.Context, p *peer) (transport.Protector, err
 	if moved {
 		d.log.Warn("this host has another address for the peer: streams end, and are made anew from there", "peer", p.cfg.Name, "was", before, "is", local)
 	}
-	switch p.cfg.Protection {
-	case config.ProtectLoopback:
-		return p.named(transport.LoopbackOnly()), nil
-	case config.ProtectPlaintext:
-		return p.named(transport.Plaintext(d.log, p.cfg.Addresses()...)), nil
+	return nil
+}
+
+// protectByIPsec protects the peers with these indexes.
+func (d *Daemon) protectByIPsec(ctx context.Context, peers []*peer, todo []int, out []protected) {
+	// The guards come first: whatever else is missing, nothing leaves in clear.
+	var specs []guard.Spec
+	var cfgs []config.Peer
+	of := []int{} // whose spec it is
+	for _, i := range todo {
+		cfgs = append(cfgs, peers[i].cfg)
+		for _, g := range guardsOf(peers[i].cfg) {
+			specs, of = append(specs, g), append(of, i)
+		}
 	}
-	if local == p.cfg.Address {
-		return nil, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s has the address %s, which is this host's own", p.cfg.Name, local),
-			Fix: "a peer is another host; correct its address with `ironwarp peer rm` and `ironwarp peer add`"}
-	}
-	// The guard comes first: whatever else is missing, nothing leaves in clear.
-	d.recordGuards(p.cfg)
-	for _, g := range guardsOf(p.cfg) {
-		if err := guard.Install(g); err != nil {
-			return nil, err
+	d.recordGuards(cfgs...)
+	results, err := guard.Reconcile("", specs)
+	for k, i := range of {
+		if out[i].err == nil {
+			out[i].err = cmp.Or(err, results[k].Err)
 		}
 	}
 	d.probeMTU()
-	keys, err := loadCredentials(p.cfg)
-	if err != nil {
-		return nil, err
-	}
-	m, err := d.ikeManager(ctx, d.config().IPsec)
-	if err != nil {
-		return nil, err
-	}
-	for i, addr := range p.cfg.Addresses() {
-		if err := m.AddPeer(ctx, ipsecPeer(p.cfg, i, addr, local, keys)); err != nil {
-			return nil, err
+	keys := map[int]credentials{}
+	for _, i := range todo {
+		if out[i].err == nil {
+			keys[i], out[i].err = loadCredentials(peers[i].cfg)
 		}
 	}
+	todo = slices.DeleteFunc(slices.Clone(todo), func(i int) bool { return out[i].err != nil })
+	if len(todo) == 0 {
+		return
+	}
+	m, err := d.ikeManager(ctx, d.config().IPsec)
+	var links []pad.Peer
+	of = of[:0]
+	for _, i := range todo {
+		if out[i] = (protected{m, err}); err != nil {
+			continue
+		}
+		c, local := peers[i].cfg, peers[i].localAddr()
+		for j, addr := range c.Addresses() {
+			links, of = append(links, ipsecPeer(c, j, addr, local, keys[i])), append(of, i)
+		}
+	}
+	if err != nil {
+		return
+	}
+	for k, err := range m.AddPeers(ctx, links) {
+		if i := of[k]; out[i].err == nil && err != nil {
+			out[i] = protected{err: err}
+		}
+	}
+	for _, i := range todo {
+		if out[i].err == nil {
+			peers[i].give(keys[i])
+		}
+	}
+}
+
+// give notes the keys that the IKE daemon was given.
+func (p *peer) give(keys credentials) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if !p.keys.empty() && !p.keys.equal(&keys) {
 		p.newKeys = time.Now()
 	}
 	p.keys = keys
-	p.mu.Unlock()
-	return m, nil
 }
 
 // ipsecPeer is what the IPsec manager has to know of one of the addresses of a
@@ -295,12 +369,8 @@ func (d *Daemon) peerFor(id transport.Identity, a netip.Addr) (*peer, bool) {
 func (d *Daemon) peerByIdentity(id transport.Identity) (*peer, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, p := range d.peers {
-		if p.identity == id {
-			return p, true
-		}
-	}
-	return nil, false
+	p, ok := d.index.identities[id]
+	return p, ok
 }
 
 // peerName is the peer's name, or its identity if it has none.

@@ -118,6 +118,7 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 		}
 	}
 	removed.Wait()
+	var added []*peer
 	for _, c := range next.Peers {
 		d.mu.Lock()
 		_, have := d.peers[c.Name]
@@ -125,9 +126,10 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 		if have {
 			continue
 		}
-		d.introduce(ctx, c)
+		added = append(added, d.introduce(c))
 		say("peer %s added", c.Name)
 	}
+	d.setUpPeers(ctx, added)
 	changed = append(changed, d.applyULPs(next)...)
 	d.adopt()
 	if forgot {
@@ -160,18 +162,17 @@ func (d *Daemon) disksOf(p *peer) []*attachment {
 	return slices.DeleteFunc(d.attachmentList(), func(at *attachment) bool { return at.key.Peer != p.cfg.Name || at.isOrphan() })
 }
 
-func (d *Daemon) introduce(ctx context.Context, c config.Peer) *peer {
+// introduce adds a peer, which is to be set up.
+func (d *Daemon) introduce(c config.Peer) *peer {
 	p := newPeer(c)
-	d.mu.Lock()
-	d.peers[c.Name] = p
-	d.mu.Unlock()
-	d.setUpPeer(ctx, p)
+	d.enter(p)
 	return p
 }
 
 func (d *Daemon) forget(p *peer) {
 	d.mu.Lock()
 	delete(d.peers, p.cfg.Name)
+	d.index.remove(p)
 	d.mu.Unlock()
 	d.intake.forget(p.cfg.Name)
 	d.events.forget(p.cfg.Name)
@@ -189,9 +190,7 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 	if same {
 		next.follow(p)
 	}
-	d.mu.Lock()
-	d.peers[n.Name] = next
-	d.mu.Unlock()
+	d.enter(next)
 	if same {
 		d.setUpPeer(ctx, next)
 		return

@@ -127,10 +127,10 @@ func (d *Daemon) ipsecPeer(name string) (*peer, error) {
 // ownerOf is the peer that an IKE connection is of: the manager has one for each
 // address of a peer.
 func (d *Daemon) ownerOf(connection string) string {
-	for _, p := range d.peerList() {
-		if slices.Contains(p.cfg.PathNames(), connection) {
-			return p.cfg.Name
-		}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.index.connections[connection]; p != nil {
+		return p.cfg.Name
 	}
 	return connection
 }

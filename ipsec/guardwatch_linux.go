@@ -33,18 +33,20 @@ func (m *Manager) watchGuard(ctx context.Context) {
 	}
 }
 
-// ensureGuard puts a peer's guard in place.
-func (m *Manager) ensureGuard(p *peer) error {
+// ensureGuards puts the guards of peers in place, and returns what has kept some from
+// that. The kernel lists all that it has for it: many at once cost what one does.
+func (m *Manager) ensureGuards(peers ...*peer) map[*peer]error {
 	m.guarding.Lock()
 	defer m.guarding.Unlock()
-	_, err := m.reconcileLocked([]*peer{p})
-	return err
+	_, failed := m.reconcileLocked(peers)
+	return failed
 }
 
 // reconcileLocked compares the guards of peers with what the kernel has, and adds what
-// is missing. Of the peers whose policies somebody had removed
-// it returns a list; the error is that of the first peer.
-func (m *Manager) reconcileLocked(peers []*peer) (repaired []*peer, first error) {
+// is missing. It returns the peers whose policies somebody had removed, and why guards
+// are not complete.
+func (m *Manager) reconcileLocked(peers []*peer) (repaired []*peer, failed map[*peer]error) {
+	failed = map[*peer]error{}
 	status := m.DaemonStatus()
 	var specs []guard.Spec
 	var of []*peer
@@ -58,7 +60,7 @@ func (m *Manager) reconcileLocked(peers []*peer) (repaired []*peer, first error)
 		p.mu.Unlock()
 	}
 	if len(specs) == 0 {
-		return nil, nil
+		return nil, failed
 	}
 	results, err := m.install(m.cfg.NetNS, specs)
 	for i, p := range of {
@@ -71,8 +73,8 @@ func (m *Manager) reconcileLocked(peers []*peer) (repaired []*peer, first error)
 		if r.Err == nil {
 			r.Err = m.tryGuards(p, own)
 		}
-		if r.Err != nil && first == nil {
-			first = r.Err
+		if r.Err != nil {
+			failed[p] = r.Err
 		}
 		p.mu.Lock()
 		was := p.hadGuard
@@ -101,7 +103,7 @@ func (m *Manager) reconcileLocked(peers []*peer) (repaired []*peer, first error)
 			m.board.post(Event{Kind: EventGuardRepair, Peer: p.name, Detail: what})
 		}
 	}
-	return repaired, first
+	return repaired, failed
 }
 
 // repairGuards looks after all guards.

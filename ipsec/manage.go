@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -23,19 +24,73 @@ import (
 // PeerStatus says so. If charon refuses the connection, the guard stays and the
 // error says why; RemovePeer removes it.
 func (m *Manager) AddPeer(ctx context.Context, cfg pad.Peer) error {
-	cfg, err := cfg.WithDefaults()
-	if err != nil {
-		return err
-	}
+	return m.AddPeers(ctx, []pad.Peer{cfg})[0]
+}
+
+// AddPeers is AddPeer for several peers, with an error for each. What the kernel has is
+// looked at once for all of them, and changed at once: a thousand at a time take as long
+// as some.
+func (m *Manager) AddPeers(ctx context.Context, cfgs []pad.Peer) []error {
 	m.editing.Lock()
 	defer m.editing.Unlock()
-	m.warn(&cfg)
+	errs := make([]error, len(cfgs))
+	of := make([]*peer, len(cfgs))
+	fresh := batch{at: map[netip.Addr][]*peer{}}
+	for i, cfg := range cfgs {
+		of[i], errs[i] = m.declareLocked(ctx, cfg, &fresh)
+	}
+	failed := m.ensureGuards(fresh.peers...)
+	added := map[*peer]bool{}
+	for _, p := range fresh.peers {
+		err := failed[p]
+		if err == nil {
+			err = m.extendBlock(p)
+		}
+		if err == nil {
+			err = m.enterLocked(p)
+		}
+		if err != nil {
+			failed[p] = fmt.Errorf("add peer %s: %w", p.name, err)
+		}
+		added[p] = err == nil
+	}
+	offer := slices.DeleteFunc(slices.Clone(of), func(p *peer) bool { return p == nil || failed[p] != nil })
+	// If charon is not there, or goes away meanwhile, they are loaded when it comes back.
+	if l := m.currentSession(); l != nil {
+		for p, err := range m.bringUpLocked(ctx, l, offer, added) {
+			if m.currentSession() == l {
+				failed[p] = err
+			}
+		}
+	}
+	for i, p := range of {
+		if p != nil {
+			errs[i] = failed[p]
+		}
+	}
+	return errs
+}
+
+// batch is peers that are being added.
+type batch struct {
+	peers []*peer
+	at    map[netip.Addr][]*peer
+}
+
+// declareLocked makes a peer and adds it to those that are being added, or changes one
+// that is there already. editing is held.
+func (m *Manager) declareLocked(ctx context.Context, cfg pad.Peer, fresh *batch) (*peer, error) {
+	cfg, err := cfg.WithDefaults()
+	if err != nil {
+		return nil, err
+	}
+	m.warn(&cfg, fresh.peers...)
 	if old, err := m.peer(cfg.Name); err == nil {
 		if old.sameEnds(&cfg) {
 			old.mu.Lock()
 			old.cfg = cfg
 			old.mu.Unlock()
-			return m.offerLocked(ctx, old)
+			return old, nil
 		}
 		// Between the old and the new one the ports that both have stay closed.
 		var keep []pad.Link
@@ -46,65 +101,63 @@ func (m *Manager) AddPeer(ctx context.Context, cfg pad.Peer) error {
 		if err := m.retire(ctx, old, keep); errors.As(err, &held) {
 			m.cfg.Logger.Warn("the guard of what the peer was stays", "peer", cfg.Name, "err", err)
 		} else if err != nil {
-			return fmt.Errorf("replace peer %s: %w", cfg.Name, err)
+			return nil, fmt.Errorf("replace peer %s: %w", cfg.Name, err)
 		}
 	}
-	for _, o := range m.allPeers() {
+	m.mu.Lock()
+	n := len(m.peers) + len(fresh.peers)
+	var near []*peer
+	for _, a := range (guard.Spec{Remote: cfg.Remote}).Addresses() {
+		near = append(near, m.byAddr[a]...)
+		near = append(near, fresh.at[a]...)
+	}
+	m.mu.Unlock()
+	for _, o := range near {
 		if k, both := sharedLink(&o.cfg, &cfg); both {
-			return fmt.Errorf("add peer %s: %w: %s has %v %v", cfg.Name, ErrPeerExists, o.name, cfg.Remote, k)
+			return nil, fmt.Errorf("add peer %s: %w: %s has %v %v", cfg.Name, ErrPeerExists, o.name, cfg.Remote, k)
 		}
 	}
-	if len(m.allPeers()) >= MaxPeers {
-		return fmt.Errorf("add peer %s: there are %d peers, and no more are possible", cfg.Name, MaxPeers)
+	switch {
+	case slices.ContainsFunc(fresh.peers, func(p *peer) bool { return p.name == cfg.Name }):
+		return nil, fmt.Errorf("add peer %s: %w: two have its name", cfg.Name, ErrPeerExists)
+	case n >= MaxPeers:
+		return nil, fmt.Errorf("add peer %s: there are %d peers, and no more are possible", cfg.Name, MaxPeers)
 	}
 	p := newPeer(m, cfg)
-	if err := m.ensureGuard(p); err != nil {
-		return fmt.Errorf("add peer %s: %w", cfg.Name, err)
-	}
-	if err := m.extendBlock(p); err != nil {
-		return fmt.Errorf("add peer %s: %w", cfg.Name, err)
-	}
+	fresh.peers = append(fresh.peers, p)
+	fresh.at[cfg.Remote] = append(fresh.at[cfg.Remote], p)
+	return p, nil
+}
+
+// enterLocked begins to look after a peer. editing is held.
+func (m *Manager) enterLocked(p *peer) error {
 	keeping, stop := context.WithCancel(m.ctx)
 	p.stop = stop
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.closed {
-		m.mu.Unlock()
 		stop()
 		return ErrClosed
 	}
-	m.peers[cfg.Name] = p
+	m.peers[p.name] = p
 	m.indexLocked(p, true)
 	m.wg.Go(func() { p.keep(keeping) })
-	m.mu.Unlock()
-	return m.offerLocked(ctx, p)
+	return nil
 }
 
 // warn logs what is allowed and dangerous all the same. Keys that strongSwan
 // would confuse are no reason to refuse a peer, which would leave it without a
 // guard, and a rotation passes through that state.
-func (m *Manager) warn(p *pad.Peer) {
+func (m *Manager) warn(p *pad.Peer, fresh ...*peer) {
 	for _, w := range p.Profile.Warnings() {
 		m.cfg.Logger.Warn(w, "peer", p.Name, "profile", p.Profile.Name)
 	}
-	for _, o := range m.allPeers() {
+	for _, o := range slices.Concat(m.allPeers(), fresh) {
 		cfg := o.config()
 		if err := p.KeyClash(&cfg); err != nil {
 			m.cfg.Logger.Warn("one of two peers cannot authenticate", "peer", p.Name, "err", err)
 		}
 	}
-}
-
-// offerLocked hands a peer to charon. If charon is not there, or goes away meanwhile, the
-// peer is loaded when it comes back.
-func (m *Manager) offerLocked(ctx context.Context, p *peer) error {
-	l := m.currentSession()
-	if l == nil {
-		return nil
-	}
-	if err := m.bringUpLocked(ctx, l, p); err != nil && m.currentSession() == l {
-		return err
-	}
-	return nil
 }
 
 // sameEnds reports whether two configurations are of the same hosts and flows.

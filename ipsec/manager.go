@@ -39,6 +39,8 @@ type Manager struct {
 	probe     func(guard.Spec) error // the self-test
 	route     func(g guard.Spec, local netip.Addr, up bool) error
 	confirm   func(g guard.Spec, sa *charon.SA, c *charon.Child) error // that a listed child is in place
+	// childStates lists what charons have left in the kernel.
+	childStates func(netns string, links []guard.ChildLink) ([][]guard.State, error)
 	// That of the blocks.
 	listBlocks  func(netns string) ([]guard.BlockEntry, error)
 	setBlocks   func(netns string, gone []guard.LinkKey, add []guard.BlockEntry) error
@@ -100,6 +102,7 @@ func New(cfg Config) (*Manager, error) {
 		empty:          guard.EndSockets,
 		probe:          guard.Probe,
 		route:          guard.Route,
+		childStates:    guard.ChildStates,
 		confirm: func(g guard.Spec, sa *charon.SA, c *charon.Child) error {
 			return guard.Confirm(g, guard.ChildSA{Name: c.Name, Local: sa.LocalHost, Remote: sa.RemoteHost, SPIIn: c.SPIIn, SPIOut: c.SPIOut})
 		},
@@ -184,11 +187,9 @@ func (m *Manager) attach(ctx context.Context, up func()) error {
 	peers := m.allPeers()
 	// Those whose streams wait come first.
 	slices.SortStableFunc(peers, func(a, b *peer) int { return b.flowCount() - a.flowCount() })
-	for _, p := range peers {
-		if p.isLoaded() { // added since the link is up
-			continue
-		}
-		if err := m.bringUpLocked(ctx, l, p); err != nil && ctx.Err() == nil {
+	peers = slices.DeleteFunc(peers, (*peer).isLoaded) // added since the link is up
+	for p, err := range m.bringUpLocked(ctx, l, peers, nil) {
+		if ctx.Err() == nil {
 			m.cfg.Logger.Error("could not hand the peer to strongSwan", "peer", p.name, "err", err)
 		}
 	}
@@ -255,35 +256,41 @@ func (m *Manager) noteDaemon(err error) {
 	}
 }
 
-// bringUpLocked hands a peer to charon: its guard, its key and connection, what it has
-// of SAs.
-func (m *Manager) bringUpLocked(ctx context.Context, l *ike.Session, p *peer) error {
-	err := m.ensureGuard(p)
-	cfg := p.config()
-	m.noteOrphans(ctx, p)
-	if err == nil {
-		err = l.Load(ctx, &cfg)
-	}
-	if err != nil {
-		p.mu.Lock()
-		p.failedLocked(err)
-		p.mu.Unlock()
-		return err
-	}
-	if err := p.refresh(ctx); err != nil {
-		return err
-	}
-	p.mu.Lock()
-	p.loaded = true
-	p.lastErr = ""
-	for _, ln := range p.lanes {
-		if ln.Role == pad.Dialler && ln.Link == p.links[0] && !cfg.OnDemand {
-			p.happenLocked(ln, lanestate.Greet{})
+// bringUpLocked hands peers to charon: their guards, but those of guarded, which are in
+// place, their keys and connections, what they have of SAs. It returns what has kept
+// some from that.
+func (m *Manager) bringUpLocked(ctx context.Context, l *ike.Session, peers []*peer, guarded map[*peer]bool) map[*peer]error {
+	failed := m.ensureGuards(slices.DeleteFunc(slices.Clone(peers), func(p *peer) bool { return guarded[p] })...)
+	m.noteOrphans(ctx, peers)
+	for _, p := range peers {
+		cfg := p.config()
+		err := failed[p]
+		if err == nil {
+			err = l.Load(ctx, &cfg)
 		}
+		if err != nil {
+			p.mu.Lock()
+			p.failedLocked(err)
+			p.mu.Unlock()
+			failed[p] = err
+			continue
+		}
+		if err := p.refresh(ctx); err != nil {
+			failed[p] = err
+			continue
+		}
+		p.mu.Lock()
+		p.loaded = true
+		p.lastErr = ""
+		for _, ln := range p.lanes {
+			if ln.Role == pad.Dialler && ln.Link == p.links[0] && !cfg.OnDemand {
+				p.happenLocked(ln, lanestate.Greet{})
+			}
+		}
+		p.mu.Unlock()
+		p.poke()
 	}
-	p.mu.Unlock()
-	p.poke()
-	return nil
+	return failed
 }
 
 // Close ends Run and every waiting call. Guards, connections and SAs stay as

@@ -34,26 +34,39 @@ func unlisted(states []guard.State, sas []charon.SA) []guard.State {
 }
 
 // noteOrphans looks for states of an earlier charon, before the present one
-// makes any for this peer.
-func (m *Manager) noteOrphans(ctx context.Context, p *peer) {
+// makes any for these peers.
+func (m *Manager) noteOrphans(ctx context.Context, peers []*peer) {
 	st := m.DaemonStatus()
 	if !st.DataPlane.Offers().HoldsSAs {
 		return
 	}
-	specs := p.guards(st.DataPlane, st.Tun)
-	// The states come first: what charon makes meanwhile is in its list only.
-	states, err := guard.ChildStates(m.cfg.NetNS, specs, p.local)
-	if err == nil && len(states) > 0 {
-		var sas []charon.SA
-		if sas, err = m.listAll(ctx); err == nil {
-			states = unlisted(states, sas)
+	var links []guard.ChildLink
+	var of []*peer
+	for _, p := range peers {
+		for _, g := range p.guards(st.DataPlane, st.Tun) {
+			links, of = append(links, guard.ChildLink{Spec: g, Local: p.local}), append(of, p)
 		}
 	}
+	// The states come first: what charon makes meanwhile is in its list only.
+	all, err := m.childStates(m.cfg.NetNS, links)
+	left := map[*peer][]guard.State{}
+	for i, states := range all {
+		if len(states) > 0 {
+			left[of[i]] = append(left[of[i]], states...)
+		}
+	}
+	var sas []charon.SA
+	if err == nil && len(left) > 0 {
+		sas, err = m.listAll(ctx)
+	}
 	if err != nil {
-		m.cfg.Logger.Warn("could not look for SAs that an earlier strongSwan has left", "peer", p.name, "err", err)
+		m.cfg.Logger.Warn("could not look for SAs that an earlier strongSwan has left", "err", err)
 		return
 	}
-	if len(states) > 0 {
+	for p, states := range left {
+		if states = unlisted(states, sas); len(states) == 0 {
+			continue
+		}
 		m.cfg.Logger.Info("an earlier strongSwan has left SAs; they go when there are new ones", "peer", p.name, "states", len(states))
 		p.mu.Lock()
 		p.orphans = states

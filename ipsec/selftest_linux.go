@@ -46,7 +46,7 @@ func (p *peer) isTested() bool {
 // ensureTested puts a peer's guard in place and sees to it that it has been
 // tested, before packets of a stream may flow.
 func (m *Manager) ensureTested(p *peer) error {
-	if err := m.ensureGuard(p); err != nil {
+	if err := m.ensureGuards(p)[p]; err != nil {
 		return err
 	}
 	p.mu.Lock()

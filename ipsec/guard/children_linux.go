@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"github.com/ironwarp/ironwarp/ipsec/esp"
@@ -30,49 +31,80 @@ func isChildPolicy(p *netlink.XfrmPolicy, g Spec) bool {
 	return remote.IsValid() && remote.IsSingleIP() && remote.Addr() == g.Remote && (p.SrcPort == int(g.Port) || p.DstPort == int(g.Port))
 }
 
-// states lists the ESP states that policies of the peer's children lead to.
-func (k *kernel) states(g Spec, local netip.Addr) ([]State, error) {
+// ChildLink is the link of a guard, and this host's address for it.
+type ChildLink struct {
+	Spec
+	Local netip.Addr
+}
+
+// states lists for each link the ESP states that policies of its children lead to.
+// Policies and states are read once for all.
+func (k *kernel) states(links []ChildLink) ([][]State, error) {
 	policies, err := k.policies()
 	if err != nil {
 		return nil, err
+	}
+	at := map[netip.Addr][]*netlink.XfrmPolicy{} // policies by the host at either end
+	for i := range policies {
+		if p := &policies[i]; p.Priority == esp.ChildPriority && len(p.Tmpls) > 0 {
+			src, dst := prefixOf(p.Src).Addr(), prefixOf(p.Dst).Addr()
+			at[src] = append(at[src], p)
+			if dst != src {
+				at[dst] = append(at[dst], p)
+			}
+		}
 	}
 	type use struct {
 		reqid    int
 		src, dst netip.Addr
 	}
-	uses := map[use]bool{}
-	for i := range policies {
-		if !isChildPolicy(&policies[i], g) {
-			continue
-		}
-		for _, t := range policies[i].Tmpls {
-			// Those of transport mode name no addresses.
-			src, ok1 := netip.AddrFromSlice(t.Src)
-			dst, ok2 := netip.AddrFromSlice(t.Dst)
-			if !ok1 || !ok2 || src.Unmap().IsUnspecified() || dst.Unmap().IsUnspecified() {
-				src, dst = local, g.Remote
+	users := map[use][]int{} // links
+	families := map[int]bool{}
+	for i, l := range links {
+		note := func(u use) {
+			if !slices.Contains(users[u], i) {
+				users[u] = append(users[u], i)
 			}
-			src, dst = src.Unmap(), dst.Unmap()
-			uses[use{t.Reqid, src, dst}], uses[use{t.Reqid, dst, src}] = true, true
+		}
+		for _, p := range at[l.Remote] {
+			if !isChildPolicy(p, l.Spec) {
+				continue
+			}
+			families[familyOf(l.Remote)] = true
+			for _, t := range p.Tmpls {
+				// Those of transport mode name no addresses.
+				src, ok1 := netip.AddrFromSlice(t.Src)
+				dst, ok2 := netip.AddrFromSlice(t.Dst)
+				if !ok1 || !ok2 || src.Unmap().IsUnspecified() || dst.Unmap().IsUnspecified() {
+					src, dst = l.Local, l.Remote
+				}
+				src, dst = src.Unmap(), dst.Unmap()
+				note(use{t.Reqid, src, dst})
+				note(use{t.Reqid, dst, src})
+			}
 		}
 	}
-	if len(uses) == 0 {
-		return nil, nil
-	}
-	all, err := k.XfrmStateList(familyOf(g.Remote))
-	for try := 0; errors.Is(err, netlink.ErrDumpInterrupted) && try < 10; try++ {
-		all, err = k.XfrmStateList(familyOf(g.Remote))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list ESP states: %w", err)
-	}
-	var out []State
-	for _, s := range all {
-		src, _ := netip.AddrFromSlice(s.Src)
-		dst, _ := netip.AddrFromSlice(s.Dst)
-		src, dst = src.Unmap(), dst.Unmap()
-		if s.Proto == netlink.XFRM_PROTO_ESP && s.Spi != 0 && uses[use{s.Reqid, src, dst}] {
-			out = append(out, State{src, dst, uint32(s.Spi)})
+	out := make([][]State, len(links))
+	for family := range families {
+		all, err := k.XfrmStateList(family)
+		for try := 0; errors.Is(err, netlink.ErrDumpInterrupted) && try < 10; try++ {
+			all, err = k.XfrmStateList(family)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list ESP states: %w", err)
+		}
+		for _, s := range all {
+			src, _ := netip.AddrFromSlice(s.Src)
+			dst, _ := netip.AddrFromSlice(s.Dst)
+			src, dst = src.Unmap(), dst.Unmap()
+			if s.Proto != netlink.XFRM_PROTO_ESP || s.Spi == 0 {
+				continue
+			}
+			for _, i := range users[use{s.Reqid, src, dst}] {
+				if familyOf(links[i].Remote) == family {
+					out[i] = append(out[i], State{src, dst, uint32(s.Spi)})
+				}
+			}
 		}
 	}
 	return out, nil
@@ -101,31 +133,25 @@ func (k *kernel) dropChildren(g Spec) error {
 		return err
 	}
 	var errs []error
-	states, err := k.states(g, netip.Addr{})
+	states, err := k.states([]ChildLink{{Spec: g}})
 	errs = append(errs, err)
 	for i := range policies {
 		if p := &policies[i]; isChildPolicy(p, g) {
 			errs = append(errs, k.delPolicy(p))
 		}
 	}
-	for _, o := range states {
+	for _, o := range slices.Concat(states...) {
 		errs = append(errs, k.delState(o))
 	}
 	return errors.Join(errs...)
 }
 
-// ChildStates lists the ESP states that policies of the children of these guards' peer
-// lead to.
-func ChildStates(netns string, specs []Spec, local netip.Addr) (states []State, err error) {
+// ChildStates lists for each link the ESP states that policies of its children lead to,
+// by one look at the kernel for all of them. It fails with the kernel's error.
+func ChildStates(netns string, links []ChildLink) (states [][]State, err error) {
 	err = inNS(netns, func(k *kernel) error {
-		for _, g := range specs {
-			some, err := k.states(g, local)
-			if err != nil {
-				return err
-			}
-			states = append(states, some...)
-		}
-		return nil
+		states, err = k.states(links)
+		return err
 	})
 	return states, err
 }
