@@ -188,9 +188,4 @@ func (c *Config) sctpConfig() sctp.Config {
 }
 
 // udpPort is the UDP port of listeners (RFC 6951 section 6.2).
-func (c *Config) udpPort() uint16 {
-	if c.UDPPort != 0 {
-		return c.UDPPort
-	}
-	return sctp.DefaultPort
-}
+func (c *Config) udpPort() uint16 { return cmp.Or(c.UDPPort, sctp.DefaultPort) }

@@ -7,5 +7,6 @@
 // (SyscallConn: TCP, Unix and transport.Conn), below its Read and Write
 // methods; a type that embeds such a connection in order to alter its traffic
 // must hide SyscallConn. Any other net.Conn (net.Pipe, crypto/tls) works with
-// the same semantics, only slower. Linux only.
+// the same semantics, only slower. Mmsghdr and Source are for sockets of messages.
+// Linux only.
 package sockio

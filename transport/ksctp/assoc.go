@@ -1,6 +1,7 @@
 package ksctp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -230,9 +231,4 @@ func (a *Assoc) wrap(op string, err error) error {
 }
 
 // errClosed is what is left to say about an association that is over.
-func (a *Assoc) errClosed() error {
-	if a.err != nil {
-		return a.err
-	}
-	return net.ErrClosed
-}
+func (a *Assoc) errClosed() error { return cmp.Or(a.err, net.ErrClosed) }

@@ -1,6 +1,7 @@
 package sctp
 
-// batch collects packets to one peer, one after the other.
+// batch collects packets to one peer, one after the other. Chunks are copied into it: a
+// piece more of each packet costs the kernel more than that.
 type batch struct {
 	buf  []byte
 	ends []int // where each packet ends

@@ -47,12 +47,7 @@ type Config struct {
 	NoOffload bool
 }
 
-func (c *Config) port() uint16 {
-	if c.Port != 0 {
-		return c.Port
-	}
-	return DefaultPort
-}
+func (c *Config) port() uint16 { return or(c.Port, DefaultPort) }
 
 func or[T int | uint16](v, otherwise T) T {
 	if v > 0 {
