@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
@@ -93,9 +92,9 @@ func (c *conn) payload(bufs [][]byte) (got int, err error) {
 			if c.dirty.Load() {
 				c.flush()
 			}
-			if !waiting && checks.On(checks.ClientBytes) {
+			if !waiting {
 				waiting = true
-				c.readBy(time.Now().Add(clientTime))
+				c.readBy(clientDeadline())
 			}
 			if n, err = c.nc.Read(bufs[i][off:]); n > 0 {
 				err = nil

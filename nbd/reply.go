@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // Complete is the device's: it queues the reply. A batch end sends it.
@@ -138,9 +137,7 @@ func (c *conn) flush() {
 // ready any more.
 func (c *conn) write() {
 	for batch := c.sending; ; {
-		if checks.On(checks.ClientBytes) {
-			c.nc.SetWriteDeadline(time.Now().Add(clientTime))
-		}
+		c.nc.SetWriteDeadline(clientDeadline())
 		err := c.sock.Flush()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			c.nc.SetWriteDeadline(time.Time{})

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/block"
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // succession orders what an export's clients do: what one that is gone has submitted is
@@ -63,7 +62,7 @@ func (x *succession) enter(ctx context.Context, c *conn) {
 	x.mu.Unlock()
 	// A client that has shaken hands, asked and hung up by now may have had a successor
 	// that saw nothing of it.
-	if c.fd >= 0 && checks.On(checks.Succession) {
+	if c.fd >= 0 {
 		own := []unix.PollFd{{Fd: c.fd, Events: c.hangup}}
 		n, err := unix.Poll(own, 0)
 		for err == unix.EINTR {
@@ -105,11 +104,9 @@ func (x *succession) leave(c *conn) {
 	x.members.Add(-1)
 }
 
-// end has a connection submit nothing any more. It does not block.
-func (x *succession) end(c *conn) {
-	if !checks.On(checks.Succession) {
-		return
-	}
+// cutOff has a connection submit nothing any more, and wait for nothing if its client is gone
+// without a word. It does not block.
+func (x *succession) cutOff(c *conn, silent bool) {
 	x.mu.Lock()
 	c.gone.Store(true)
 	if c.out.Load() > 0 && !c.orphan {
@@ -122,13 +119,7 @@ func (x *succession) end(c *conn) {
 	c.mu.Lock()
 	c.change.Broadcast()
 	c.mu.Unlock()
-}
-
-// abandon is end for a connection whose client is gone without a word: it waits for
-// nothing any more.
-func (x *succession) abandon(c *conn) {
-	x.end(c)
-	if u, ok := c.device.(block.User); ok && checks.On(checks.Succession) {
+	if u, ok := c.device.(block.User); ok && silent {
 		u.Abandon()
 	}
 }
@@ -162,7 +153,7 @@ func (c *conn) over() {
 func (c *conn) look() {
 	c.fresh = false
 	x := &c.exp.succession
-	if x.members.Load() < 2 || !checks.On(checks.Succession) {
+	if x.members.Load() < 2 {
 		return
 	}
 	c.polls, c.polled = c.polls[:0], c.polled[:0]

@@ -2,7 +2,6 @@ package rdmap
 
 import (
 	"github.com/ironwarp/ironwarp/ddp"
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 var _ ddp.Placer = (*sink)(nil)
@@ -53,7 +52,7 @@ func (s *Stream) earlyRead(t ddp.Tagged) error {
 	s.mu.Lock()
 	var op *Op
 	for i := range s.reads.Len() {
-		if r := s.reads.At(i); (r.stag == t.STag() || !checks.On(checks.ReadAnswer)) && r.op.Kind == OpReadRequest {
+		if r := s.reads.At(i); r.awaits(t.STag()) {
 			op = r.op
 		}
 	}

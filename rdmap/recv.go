@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/ironwarp/ironwarp/ddp"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/internal/fifo"
 )
 
@@ -123,7 +122,7 @@ func writeFault(fault Fault, t ddp.Tagged, total int) error {
 func (s *Stream) expectRead(t ddp.Tagged, n, total int) (op *Op, got uint32, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reads.Len() == 0 || s.reads.At(0).op.Kind != OpReadRequest || s.reads.At(0).stag != t.STag() && checks.On(checks.ReadAnswer) {
+	if s.reads.Len() == 0 || !s.reads.At(0).awaits(t.STag()) {
 		return nil, 0, unexpectedRead(t, total)
 	}
 	r := s.reads.At(0)

@@ -6,7 +6,6 @@ import (
 	"unsafe"
 
 	"github.com/ironwarp/ironwarp/ddp"
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // readRequest queues the peer's Read. Its memory is checked now, so that the
@@ -52,7 +51,7 @@ func quote(e *ddp.Error, header []byte) *ddp.Error {
 // quotes no RDMAP header (RFC 5040 section 7.1 rule 3 and Figure 10).
 func (s *Stream) queueResponse(u ddp.Untagged, r response) error {
 	s.mu.Lock()
-	full := s.irrq.Len() >= s.ird && checks.On(checks.IRRQDepth)
+	full := s.isFullLocked()
 	if !full {
 		s.irrq.Push(r)
 	}
@@ -77,7 +76,7 @@ func (s *Stream) atomicRequest(u ddp.Untagged, p []byte) error {
 		return ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeUnexpectedOpcode, u, "Atomic Request of %d bytes, operation %d", len(p), a.Op)
 	}
 	s.mu.Lock()
-	full := s.irrq.Len() >= s.ird && checks.On(checks.IRRQDepth)
+	full := s.isFullLocked()
 	s.mu.Unlock()
 	if full {
 		return s.irrqFull(u)

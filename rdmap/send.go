@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/ironwarp/ironwarp/ddp"
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // sender is the state of whoever sends (Stream.busy).
@@ -51,7 +50,7 @@ func (s *Stream) workLocked() bool {
 // stalledLocked reports that op has to wait for the response to an earlier
 // Read or Atomic: the peer's depth is never exceeded (RFC 5040 section 6.1).
 func (s *Stream) stalledLocked(op *Op) bool {
-	return s.reads.Len() > 0 && (op.Fence || op.waits() && s.reads.Len() >= s.ord && checks.On(checks.ORDDepth))
+	return s.reads.Len() > 0 && (op.Fence || op.waits() && s.peerIsFullLocked())
 }
 
 func (s *Stream) finDueLocked() bool {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/internal/fifo"
 )
 
@@ -301,9 +300,7 @@ func (s *Stream) finish(err error) {
 		s.failLocked(err)
 		s.mu.Unlock()
 	case errors.As(err, &fault):
-		if checks.On(checks.Terminate) {
-			s.Terminate(fault)
-		}
+		s.answerFault(fault)
 	case errors.Is(err, io.EOF):
 		s.peerEnded()
 	}

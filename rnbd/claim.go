@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 
 	"github.com/ironwarp/ironwarp/block"
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // Claim is what an attachment knows of its disk. Who keeps it over a restart, and
@@ -60,9 +59,9 @@ func (d *Disk) compare(asked Claim, rsp *openRsp) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case !d.claim.Disk.IsZero() && d.claim.Disk != rsp.Identity.Disk && checks.On(checks.DiskIdentity):
+	case d.claim.isOfAnother(&rsp.Identity):
 		return ErrOtherDisk
-	case !d.writes.any() || !checks.On(checks.StoreLife):
+	case !d.writes.needLife():
 	case d.claim.Life == rsp.Identity.Life:
 	case d.claim.Life == asked.Life && rsp.Flags&flagKept != 0:
 	default:

@@ -10,7 +10,6 @@ import (
 	"syscall"
 
 	"github.com/ironwarp/ironwarp/block"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
@@ -157,28 +156,13 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 		}
 		// An OPEN that was not waited for any longer may be carried out yet.
 		d.shut()
-		if ctx.Err() != nil && checks.On(checks.LateOpen) {
+		if mayOpenLate(ctx) {
 			c.letGo(d)
 		} else {
 			c.forget(d)
 		}
 		return nil, err
 	}
-}
-
-// newIDLocked returns a device id that has not been given before, so that I/O of the
-// past finds no device, with a place at the server that is free. 0: there is none.
-func (c *Client) newIDLocked() uint32 {
-	if !checks.On(checks.FreshDevice) {
-		c.lastID = 0
-	}
-	for range maxDevices {
-		c.lastID = c.lastID%maxDeviceID + 1
-		if !slices.ContainsFunc(c.disks, func(d *Disk) bool { return d.id%maxDevices == c.lastID%maxDevices }) {
-			return c.lastID
-		}
-	}
-	return 0
 }
 
 // letGo has the server close a disk's device, however long it takes, and forgets it.

@@ -6,7 +6,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/internal/printable"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
@@ -88,7 +87,7 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 	d.refs.Store(1)
 	d.closed.Store(true) // until it is admitted
 	switch fault := st.Fault(); {
-	case !m.Claim.Disk.IsZero() && m.Claim.Disk != identity.Disk && checks.On(checks.DiskIdentity):
+	case m.Claim.isOfAnother(&identity):
 		log.Warn("a peer asked for another disk than the export is; it has to attach it anew", "asked_for", m.Claim.Disk, "is", identity.Disk)
 		return openRsp{Result: openOtherDisk}, nil, nil
 	case fault != "" && !d.readOnly && m.Claim.Life != identity.Life:
@@ -165,7 +164,7 @@ func (s *session) close(id uint32) error {
 	if d == nil {
 		return nil
 	}
-	if n := d.close(); n > 0 && checks.On(checks.CloseWaits) {
+	if n := d.close(); mustWaitFor(n) {
 		return fmt.Errorf("%d I/Os of the device are being carried out: %w", n, syscall.EBUSY)
 	}
 	d.remove()

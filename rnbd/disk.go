@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
@@ -147,7 +146,7 @@ func (d *Disk) Close() error {
 		return nil
 	}
 	d.c.rt.DropParked(func(p *rtrs.Permit) syscall.Errno {
-		if u, _ := p.User.(*diskUser); u != nil && u.Disk == d && checks.On(checks.DetachedDisk) {
+		if d.drops(p) {
 			return syscall.ESHUTDOWN
 		}
 		return 0
@@ -192,7 +191,7 @@ func onResend(p *rtrs.Permit) syscall.Errno {
 	switch u, _ := p.User.(*diskUser); {
 	case u == nil:
 		return syscall.EIO
-	case u.closing.Load() && checks.On(checks.DetachedDisk):
+	case u.isDetached():
 		return syscall.ESHUTDOWN
 	case u.gone.Load():
 		return syscall.ECANCELED

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
@@ -54,7 +53,7 @@ func (d *Disk) note(err error) error {
 	}()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closing.Load() && checks.On(checks.DetachedDisk) {
+	if d.isDetached() {
 		// CLOSE may have come before OPEN.
 		if err == nil {
 			d.c.letGo(d)
@@ -62,7 +61,7 @@ func (d *Disk) note(err error) error {
 		return &OpenError{Export: d.name, Err: ErrClosed}
 	}
 	d.tried = time.Now()
-	waits := d.opened && comesYet(err) && checks.On(checks.ReadyFirst)
+	waits := d.mayWaitLocked(err)
 	was, waited := d.err != nil, d.waiting.Load()
 	switch {
 	case waits && !waited:

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -203,7 +202,7 @@ func (e *export) attach(d *device) (other *writer, err error) {
 		if ghost == nil {
 			return other, nil
 		}
-		if n := ghost.close(); n > 0 && checks.On(checks.CloseWaits) {
+		if n := ghost.close(); mustWaitFor(n) {
 			return nil, fmt.Errorf("%d I/Os of the session before are being carried out: %w", n, syscall.EBUSY)
 		}
 		ghost.remove()
@@ -213,7 +212,7 @@ func (e *export) attach(d *device) (other *writer, err error) {
 func (e *export) tryAttach(d *device) (ghost *device, other *writer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	one := !e.cfg.SharedWriters && checks.On(checks.OneWriter)
+	one := e.hasOneWriterLocked()
 	for _, o := range e.devices {
 		switch {
 		case d.readOnly || o.readOnly:

@@ -3,8 +3,6 @@ package rnbd
 import (
 	"slices"
 	"sync"
-
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // overlaps has writes to the same bytes of a disk begin one after the other, in the
@@ -26,16 +24,6 @@ type extent struct {
 func extentOf(io *diskIO) extent { return extent{io.off, io.off + uint64(io.n), io} }
 
 func (e extent) overlaps(o extent) bool { return e.from < o.to && o.from < e.to }
-
-// begin reports whether a write may be sent now. If not, an end gives it out.
-func (w *overlaps) begin(io *diskIO) bool {
-	if !checks.On(checks.PostingOrder) || !checks.On(checks.Succession) {
-		return true
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.admitLocked(io)
-}
 
 func (w *overlaps) admitLocked(io *diskIO) bool {
 	e := extentOf(io)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/block"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/internal/printable"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -36,10 +35,7 @@ func (s *Server) admit(d *device, had bool) (refused *openRsp, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	was, known := s.places[d.exp.disk]
-	// Another disk at the export's name has another place: without the check of which disk
-	// it is nothing may be found out by that either.
-	on := checks.On(checks.WritersPlace) && checks.On(checks.DiskIdentity)
-	if on && had && !d.readOnly && !d.exp.sharedWriters() && was.Attachment != d.attachment {
+	if had && d.hasLost(was) {
 		switch {
 		case known:
 			return &openRsp{Result: openTaken, Detail: printable.Text(string(was.Peer))}, nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -71,19 +70,14 @@ func (s *side) ping(ctx context.Context, seq int, cfg *Config) error {
 	if err := s.offer(ctx, s.data[0], verbs.RemoteRead, cfg); err != nil {
 		return err
 	}
-	if checks.On(checks.ReadWhileNeeded) {
-		if err := s.data[0].Invalidate(); err != nil {
-			return err
-		}
+	if err := s.endRead(); err != nil {
+		return err
 	}
 	if err := s.offer(ctx, s.data[1], verbs.RemoteWrite, cfg); err != nil {
 		return err
 	}
-	// Nobody looks at it while the server may change it (RFC 5042 section 6.2.2).
-	if checks.On(checks.RevokeFirst) {
-		if err := s.data[1].Invalidate(); err != nil {
-			return err
-		}
+	if err := s.endWrite(); err != nil {
+		return err
 	}
 	if cfg.Validate && !bytes.Equal(source, sink) {
 		return fmt.Errorf("rping: what came back differs from what was sent, first at byte %d", firstDifference(source, sink))
@@ -94,17 +88,12 @@ func (s *side) ping(ctx context.Context, seq int, cfg *Config) error {
 	return nil
 }
 
-// offer opens as much of a buffer as a ping has bytes (RFC 5042 section 6.3.4), tells
-// the server, and waits for its answer.
+// offer opens as much of a buffer as a ping has bytes, tells the server, and waits for its answer.
 func (s *side) offer(ctx context.Context, mr *verbs.MR, right verbs.Access, cfg *Config) error {
-	n := cfg.Size
-	if !checks.On(checks.ExactWindow) {
-		n = mr.Len()
-	}
 	if right == verbs.RemoteWrite {
 		right |= verbs.LocalWrite
 	}
-	stag, err := mr.Reregister(0, n, right)
+	stag, err := mr.Reregister(0, window(mr, cfg.Size), right)
 	if err != nil {
 		return err
 	}

@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -164,15 +163,6 @@ func (c *clientConn) response(imm uint64, stats *Stats) {
 	}
 	stats.count(p.dir, p.n, errno)
 	p.finish(errno)
-}
-
-// closeWindow takes the server's access to a read's buffer away, before
-// anybody looks at what is in it (RFC 5042 section 6.2.2).
-func (p *Permit) closeWindow() error {
-	if p.dir != Read || p.n == 0 || !checks.On(checks.RevokeFirst) {
-		return nil
-	}
-	return p.mr.Invalidate()
 }
 
 // message takes the one Send that a server makes, INFO_RSP on connection 0.

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -236,14 +235,6 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 	}
 	c.post(verbs.SendWR{Op: verbs.OpImmediate, Imm: reqImm(uint32(p.id), off, t.offBits)}, more && p.n < sendAtOnce)
 	return true
-}
-
-// window is how much of the buffer a read opens: what is read (R16).
-func (p *Permit) window() int {
-	if !checks.On(checks.ExactWindow) {
-		return len(p.buf)
-	}
-	return int(p.n)
 }
 
 // Get returns a permit, waiting until one is free, ctx ends (its error) or the

@@ -1,15 +1,12 @@
 package rtrs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/netip"
 	"slices"
 	"syscall"
 	"time"
-
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // first makes the session's first path.
@@ -128,9 +125,7 @@ func (cl *Client) collect(t *clientPath) {
 		}
 		cl.parked = append(cl.parked, p)
 	}
-	if checks.On(checks.PostingOrder) {
-		slices.SortFunc(cl.parked, func(a, b *Permit) int { return cmp.Compare(a.seq, b.seq) })
-	}
+	cl.orderLocked()
 }
 
 // resume sends what is parked, in the order of its posting, and lets I/O flow on t.
@@ -154,12 +149,7 @@ func (cl *Client) resume(t *clientPath) error {
 			t.flush()
 			return nil
 		}
-		i := 0
-		if !checks.On(checks.PostingOrder) {
-			i = len(cl.parked) - 1
-		}
-		p := cl.parked[i]
-		cl.parked = slices.Delete(cl.parked, i, i+1)
+		p := cl.unparkLocked()
 		cl.mu.Unlock()
 		if cl.refused(p) || cl.suspend(p) {
 			continue

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -118,8 +117,7 @@ func (c *serverConn) request(imm uint64) bool {
 }
 
 // takeRequest makes the chunk that imm names the server's and reads the request
-// in it, not before its client can no longer change it (RFC 5042 section
-// 6.2.2).
+// in it, not before its client can no longer change it.
 func (c *serverConn) takeRequest(imm uint64) (*Request, error) {
 	s := c.sess
 	id, off := splitReq(imm, s.offBits)
@@ -133,10 +131,8 @@ func (c *serverConn) takeRequest(imm uint64) (*Request, error) {
 	if !r.state.CompareAndSwap(chunkFree, chunkBusy) {
 		return nil, violation("a request in chunk %d, whose last request has not been answered", id)
 	}
-	if !s.trusting && checks.On(checks.RevokeFirst) {
-		if err := r.mr.Invalidate(); err != nil {
-			return nil, err
-		}
+	if err := r.revoke(); err != nil {
+		return nil, err
 	}
 	if err := r.read(off, uint32(s.srv.cfg.MaxIO)); err != nil {
 		return nil, err

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"syscall"
-
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // Share is a part of a client's permits, so that nobody who holds on to permits keeps
@@ -134,10 +132,7 @@ func (p *permitPool) divide(change func([]*Share) []*Share) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shares = change(p.shares)
-	p.each, p.owed = 0, 0
-	if n := len(p.shares); n > 1 && checks.On(checks.DiskShare) {
-		p.each = max(1, p.total/(2*n))
-	}
+	p.each, p.owed = p.partLocked(), 0
 	for _, s := range p.shares {
 		p.owed += max(0, p.each-s.held)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -52,7 +51,7 @@ func (b *backlog) giveWay(to transport.Identity) *ConnRequest {
 			most, from = n, id
 		}
 	}
-	if from == to || !checks.On(checks.BacklogShare) {
+	if keepsOut(from, to) {
 		return nil
 	}
 	for i := len(b.all) - 1; ; i-- {

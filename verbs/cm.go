@@ -7,7 +7,6 @@ import (
 	"net/netip"
 
 	"github.com/ironwarp/ironwarp/ddp"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
@@ -123,7 +122,7 @@ func (pd *PD) connect(ctx context.Context, dial *DialConfig) (outgoing, error) {
 	u := pd.ulp
 	if dial.Transport != nil && dial.Transport.Kind != transport.TCP {
 		k := assocKey{ulp: u, cfg: dial.Transport, remote: dial.Remote}
-		if !pd.trust.ShareStreams && checks.On(checks.StreamTrust) {
+		if pd.isForOneStream() {
 			k.pd = pd
 		}
 		return u.dev.assocs.take(ctx, k)

@@ -2,8 +2,6 @@ package verbs
 
 import (
 	"fmt"
-
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // cqUse is a queue pair's part in a completion queue.
@@ -51,7 +49,7 @@ func (cq *CQ) admit(qp *QP, use *cqUse) error {
 	if qp.cfg.RecvCQ == cq && srq == nil {
 		use.need += qp.cfg.MaxRecv
 	}
-	need, strict := use.need, !qp.pd.trust.Overcommit
+	need, strict := use.need, qp.pd.reserves()
 	most := use.need
 	srqs := make(map[*SRQ]bool)
 	if qp.cfg.RecvCQ == cq && srq != nil {
@@ -60,12 +58,12 @@ func (cq *CQ) admit(qp *QP, use *cqUse) error {
 	}
 	for other, u := range cq.users {
 		for _, pd := range []*PD{other.pd, qp.pd} {
-			if !pd.trust.ShareStreams && checks.On(checks.StreamTrust) {
+			if pd.isForOneStream() {
 				return trustError(pd.model, "7.1", "create a queue pair whose completion queue another one uses: create one of its own, or use a model that shares")
 			}
 		}
 		need += u.need
-		strict = strict || !other.pd.trust.Overcommit
+		strict = strict || other.pd.reserves()
 		if other.cfg.RecvCQ == cq && other.cfg.SRQ != nil {
 			srqs[other.cfg.SRQ] = true
 		}
@@ -73,7 +71,6 @@ func (cq *CQ) admit(qp *QP, use *cqUse) error {
 	for s := range srqs {
 		need += s.cfg.MaxRecv
 	}
-	strict = strict && checks.On(checks.CQReservation)
 	if strict && !cq.strict {
 		cq.recountLocked()
 	}

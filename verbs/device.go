@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
@@ -134,7 +133,7 @@ func (u *ULP) AllocPD() (*PD, error) { return u.AllocPDAs(u.Trust()) }
 // trusted that much (RFC 5042 section 3). It fails with ErrTrust for a model that
 // trusts more, and as AllocPD does.
 func (u *ULP) AllocPDAs(m TrustModel) (*PD, error) {
-	if most := u.Trust(); !most.Permits(m) && checks.On(checks.DeclaredTrust) {
+	if most := u.Trust(); m.isMoreThan(most) {
 		return nil, trustError(most, "3", fmt.Sprintf("allocate a protection domain of model %v for ULP %s", m, u.name))
 	}
 	pd := &PD{ulp: u, model: m, trust: m.Trust(), charge: charge{ulp: &u.acct}}
@@ -190,7 +189,7 @@ func (pd *PD) enterStream() error {
 	switch {
 	case pd.closed:
 		return &closedError{what: "use a freed protection domain"}
-	case pd.streams > 0 && !pd.trust.ShareStreams && checks.On(checks.StreamTrust): // R3
+	case pd.streams > 0 && pd.isForOneStream():
 		return trustError(pd.model, "3", "create a second queue pair in a protection domain for one stream: allocate another, or one of a model that shares")
 	}
 	pd.users++

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -105,12 +104,12 @@ func (q *eventQueue) emit(e Event) {
 		p = new(eventEntries)
 		q.sources[from] = p
 	}
-	if last := p.last[e.Kind]; last != nil && p.n >= eventsPerPeer && checks.On(checks.EventShare) {
+	if last := p.last[e.Kind]; last != nil && p.hasItsShare() {
 		e.Count += last.Count
 		last.Event = e
 		return
 	}
-	if q.n == eventDepth && !(checks.On(checks.EventShare) && q.makeRoom(p.n)) {
+	if q.n == eventDepth && !q.givesWayLocked(p) {
 		q.dropped++
 		if p.n == 0 {
 			delete(q.sources, from)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -18,11 +17,8 @@ type hold struct {
 
 // halfOpen charges one to peer.
 func (d *Device) halfOpen(peer transport.Identity) (*hold, error) {
-	h := &hold{dev: d}
+	h := &hold{dev: d, charge: halfOpenOf(peer)}
 	h.charge.n[resHalfOpen] = 1
-	if checks.On(checks.HalfOpen) { // otherwise it is nobody's, and first come, first served
-		h.charge.peer = peer
-	}
 	if err := d.prm.take(&h.charge); err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -99,7 +98,7 @@ func (d *Device) reapIdle(now time.Time) time.Duration {
 	d.mu.Lock()
 	policy := d.reaper.policy
 	d.mu.Unlock()
-	if policy.After == 0 || !checks.On(checks.Reaping) {
+	if !policy.reaps() {
 		return 0
 	}
 	short, scarce := d.prm.shortage(policy.Mark)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -102,7 +101,7 @@ type account struct {
 }
 
 func (a *account) fits(r resource, n int64) error {
-	if l := a.limit[r]; l > 0 && a.used[r]+n > l && (a.group == nil || checks.On(checks.PeerQuota)) {
+	if l := a.limit[r]; a.isOver(l, a.used[r]+n) {
 		return &QuotaError{Resource: resourceNames[r], Principal: a.name, Want: n, Used: a.used[r], Limit: l}
 	}
 	return nil

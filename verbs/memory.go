@@ -6,7 +6,6 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
@@ -93,7 +92,7 @@ func (t *extent) clash(e *extent) error {
 	if e.mr != nil {
 		return mayAlias(t.mr, e.mr)
 	}
-	if t.qp == e.qp || !t.writable && !e.writable || !checks.On(checks.AliasWindow) {
+	if t.mayShare(e) {
 		return nil
 	}
 	return ErrTrust
@@ -129,9 +128,9 @@ func (w *window) conceal() {
 func mayAlias(a, b *MR) error {
 	pa, pb := a.win.pd, b.win.pd
 	switch {
-	case pa.ulp != pb.ulp && checks.On(checks.ForeignMemory):
+	case pa.isOfOther(pb.ulp):
 		return fmt.Errorf("verbs: register memory: %w", ErrForeignMemory)
-	case pa == pb || !a.local && !b.local || pa.ulp != pb.ulp || !checks.On(checks.Alias):
+	case a.mayShare(b):
 		return nil
 	}
 	for _, pd := range []*PD{pa, pb} {

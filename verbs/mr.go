@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
@@ -113,10 +112,9 @@ func checkAccess(a Access, localWrite bool) error {
 }
 
 // checkRemote enforces that the STag of a region, which is that of every stream of
-// the protection domain, opens nothing where the streams don't trust each other (RFC
-// 5042 sections 6.1.1 and 6.4.5; R9, R25).
+// the protection domain, opens nothing where the streams don't trust each other.
 func (pd *PD) checkRemote(a Access) error {
-	if a.remote() != 0 && !pd.trust.ShareSTags && checks.On(checks.SharedSTag) {
+	if a.remote() != 0 && pd.sharesNoSTags() {
 		return trustError(pd.model, "6.1.1", "give remote rights to the STag of a memory region, which several streams may use: bind a memory window for one stream")
 	}
 	return nil

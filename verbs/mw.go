@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
@@ -160,7 +159,7 @@ func (qp *QP) bindingFor(wr *SendWR, w **window) (b binding, err error) {
 	switch {
 	case wr.MW == nil:
 		return b, errors.New("verbs: post a bind: MW names no memory window")
-	case wr.MW.win.pd != qp.pd && checks.On(checks.ForeignPD): // R31
+	case wr.MW.win.pd.isForeign(qp.pd):
 		return b, errors.New("verbs: post a bind: the memory window belongs to another protection domain")
 	case !e.MR.bindable:
 		return b, errors.New("verbs: post a bind: the memory region has no WindowBind right")

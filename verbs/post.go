@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
@@ -234,7 +233,7 @@ func (pd *PD) checkSGL(sgl []SGE, written bool) (total uint32, err error) {
 		switch {
 		case e.MR == nil:
 			return 0, fmt.Errorf("verbs: scatter/gather element %d names no memory region", i)
-		case e.MR.win.pd != pd && checks.On(checks.ForeignPD): // R31
+		case e.MR.win.pd.isForeign(pd):
 			return 0, fmt.Errorf("verbs: scatter/gather element %d: the memory region belongs to another protection domain", i)
 		case uint64(e.Off)+uint64(e.Len) > uint64(len(e.MR.buf)):
 			return 0, fmt.Errorf("verbs: scatter/gather element %d: %d bytes at %d of a region of %d", i, e.Len, e.Off, len(e.MR.buf))

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -93,8 +92,7 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 	if cfg.SendCQ == nil || cfg.RecvCQ == nil {
 		return nil, errors.New("verbs: create a queue pair: SendCQ and RecvCQ are needed")
 	}
-	// R27, R31: objects of another ULP can't be attached.
-	if (cfg.SendCQ.ulp != pd.ulp || cfg.RecvCQ.ulp != pd.ulp) && checks.On(checks.ForeignCQ) {
+	if cfg.SendCQ.isForeign(pd.ulp) || cfg.RecvCQ.isForeign(pd.ulp) {
 		return nil, fmt.Errorf("verbs: create a queue pair of ULP %s: a completion queue belongs to another ULP", pd.ulp.name)
 	}
 	for _, q := range [...]struct {
@@ -109,7 +107,7 @@ func newQP(pd *PD, cfg QPConfig, conn Transport) (*QP, error) {
 		}
 	}
 	if cfg.SRQ != nil {
-		if cfg.SRQ.pd != pd && checks.On(checks.ForeignPD) { // R27, R31
+		if cfg.SRQ.pd.isForeign(pd) {
 			return nil, errors.New("verbs: create a queue pair: the shared receive queue belongs to another protection domain")
 		}
 		if cfg.MaxRecv != 0 {
@@ -303,11 +301,6 @@ func (qp *QP) overflowed(cq *CQ) {
 		e := qp.event(EventCQOverflow, ErrCQOverflow)
 		e.CQ = cq
 		dev.events.emit(e)
-		qp.Abort(ErrCQOverflow)
-		if !checks.On(checks.CQIsolation) {
-			for _, other := range dev.QPs() {
-				other.Abort(ErrCQOverflow)
-			}
-		}
+		qp.abortOverflowed()
 	}()
 }

@@ -1,7 +1,5 @@
 package verbs
 
-import "github.com/ironwarp/ironwarp/internal/checks"
-
 // group is the principals of one kind, ULPs or peers, among whom the device is
 // divided fairly: a part of each resource (guaranteedPart) is divided evenly among
 // the members and one newcomer, and what of its share a member does not use is kept
@@ -64,7 +62,7 @@ func (g *group) entitles(a *account, r resource, n int64) bool {
 // fits refuses n more to a member beyond its share where the others' shares would
 // suffer.
 func (g *group) fits(a *account, r resource, n int64) error {
-	if !g.divides[r] || g.entitles(a, r, n) || !checks.On(checks.FairShare) {
+	if g.isFree(r) || g.entitles(a, r, n) {
 		return nil
 	}
 	kept := g.unmet[r] - g.lack(a, r)

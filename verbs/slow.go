@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
@@ -104,7 +103,7 @@ type strays struct {
 func (s *strays) take() bool {
 	s.n.Add(1)
 	p := s.dev.slow.Load()
-	if p.PerSecond == 0 || s.bucket.Take(p.limit(), time.Now()) || !checks.On(checks.SlowPath) {
+	if p.allows(&s.bucket) {
 		return true
 	}
 	s.over.Store(true)
@@ -119,7 +118,7 @@ func (u *upper) Slow(k rdmap.SlowPath) error {
 	}
 	u.slow.counts[k].Add(1)
 	p := u.pd.ulp.dev.slow.Load()
-	if p.PerSecond == 0 || u.slow.bucket.Take(p.limit(), time.Now()) || !checks.On(checks.SlowPath) {
+	if p.allows(&u.slow.bucket) {
 		return nil
 	}
 	u.slow.over = true

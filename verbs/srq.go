@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/internal/fifo"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
@@ -86,7 +85,7 @@ func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
 		return nil, err
 	}
 	s := &SRQ{pd: pd, cfg: cfg, charge: charge{ulp: &pd.ulp.acct}, ended: make(map[transport.Identity][]*QP)}
-	s.reserved = !pd.trust.Overcommit && checks.On(checks.CQReservation)
+	s.reserved = pd.reserves()
 	s.charge.n[resSRQEntries] = int64(cfg.MaxRecv)
 	if err := pd.ulp.dev.prm.take(&s.charge); err != nil {
 		pd.leave()
@@ -281,7 +280,7 @@ func (qp *QP) RecvHeld() int { return int(qp.held.Load()) }
 func (u *upper) nextShared() *rdmap.RecvBuffer {
 	srq, sh := u.cfg.SRQ, &u.share
 	held := int(u.held.Load())
-	if held+sh.debt() >= srq.cfg.MaxPerQP && checks.On(checks.SRQShare) {
+	if srq.isShare(held + sh.debt()) {
 		sh.fault = ErrSRQShare
 		return nil
 	}

@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"sync"
 	"sync/atomic"
-
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // stagTable maps STags to windows. Lookups take no lock: linear probing
@@ -86,7 +84,7 @@ func (t *stagTable) insert(w *window) uint32 {
 		s = t.grow(s)
 	}
 	for {
-		stag := t.random()
+		stag := t.draw()
 		i := stag & s.mask
 		for {
 			k := s.slots[i].key.Load()
@@ -140,15 +138,9 @@ func (t *stagTable) remove(stag uint32) {
 			return
 		}
 	}
-	if !checks.On(checks.FreshSTag) {
-		t.drop(stag)
-		return
-	}
-	if oldest := t.retired[t.next]; oldest != 0 {
+	if oldest := t.retireLocked(stag); oldest != 0 {
 		t.drop(oldest)
 	}
-	t.retired[t.next] = stag
-	t.next = (t.next + 1) % len(t.retired)
 }
 
 // drop takes stag out of the table and closes the gap that it leaves in its run.
@@ -187,11 +179,6 @@ func (t *stagTable) drop(stag uint32) {
 
 // random draws 32 bits from the system's CSPRNG, 4 KiB at a time.
 func (t *stagTable) random() uint32 {
-	if !checks.On(checks.RandomSTag) {
-		v := binary.LittleEndian.Uint32(t.pool[:]) + 1
-		binary.LittleEndian.PutUint32(t.pool[:], v)
-		return v
-	}
 	if len(t.rnd) < 4 {
 		rand.Read(t.pool[:])
 		t.rnd = t.pool[:]

@@ -6,7 +6,6 @@ import (
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
@@ -194,9 +193,7 @@ func (u *upper) Ended(err error) {
 	case errors.As(err, &term): // first: what is wrong with a Terminate is a fault of the peer's, but no Terminate answers it
 		dev.events.emit(qp.event(EventTerminated, err))
 	case errors.As(err, &illegal), errors.As(err, &fault) && !(fault.Layer == ddp.LayerLLP && fault.Code == mpa.CodeConnectionLost):
-		if checks.On(checks.FaultEvent) { // R10
-			dev.events.emit(qp.event(EventPeerFault, err))
-		}
+		qp.reportFault(err)
 	}
 	dev.events.emit(qp.event(EventStreamDown, err))
 	if s, ok := qp.conn.(*session); ok {

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
@@ -94,7 +93,7 @@ func (w *window) closeLocked() {
 		return
 	}
 	w.pins.Add(shut)
-	for w.pins.Load() != shut && checks.On(checks.Revocation) {
+	for w.isInUse() {
 		runtime.Gosched()
 	}
 	w.stags().remove(w.stag)
@@ -118,9 +117,7 @@ func (w *window) invalidate() error {
 	if w.state == windowGone {
 		return ErrClosed
 	}
-	if checks.On(checks.LiveSTag) {
-		w.closeLocked()
-	}
+	w.revokeLocked()
 	return nil
 }
 
@@ -236,23 +233,17 @@ func (d *Device) acquire(pd *PD, qp *QP, stag uint32, to uint64, n uint32, need 
 	switch end := to + uint64(n); {
 	case !w.allows(pd, qp):
 		fault = rdmap.FaultNotAssociated
-	case end < to && checks.On(checks.TOWrap):
+	case wraps(to, end):
 		fault = rdmap.FaultTOWrap
-	case end > uint64(len(w.mem)) && checks.On(checks.Bounds):
+	case w.isOutside(end):
 		fault = rdmap.FaultBounds
-	case w.rights&need != need && checks.On(checks.Rights):
+	case w.lacks(need):
 		fault = rdmap.FaultAccess
 	default:
 		return w.mem[to:end:end], (*pin)(w), rdmap.FaultNone
 	}
 	w.pins.Add(-1)
 	return nil, nil, fault
-}
-
-// allows reports whether the open window's STag is associated with the stream of
-// qp: its scope is a protection domain or one stream (RFC 5042 section 2.2.5).
-func (w *window) allows(pd *PD, qp *QP) bool {
-	return (w.pd == pd || !checks.On(checks.PDOfSTag)) && (w.qp == nil || w.qp == qp || !checks.On(checks.StreamOfSTag))
 }
 
 // pin is a held access.

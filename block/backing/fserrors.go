@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // ext4 that is mounted with errors=continue goes on after an error in its metadata, and
@@ -69,7 +67,7 @@ func (e *fsErrors) close() {
 
 // heedCount latches errors that the file system has counted since the life began.
 func (s *Store) heedCount() {
-	if n, ok := s.fsErrors.count(); ok && s.rec.FSErrors != nil && n > *s.rec.FSErrors && checks.On(checks.FlushLatch) {
+	if n, ok := s.fsErrors.count(); ok && s.rec.isExceeded(n) {
 		s.latch(unix.EIO, "the file system's count of its errors")
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // holdersOf names who uses a block device, its partitions included, as far as the
@@ -130,16 +128,4 @@ func heldError(path string) error {
 		return fmt.Errorf("%w: %s", ErrInUse, who)
 	}
 	return ErrInUse
-}
-
-// IsFile reports whether a file or device, as os.Stat found it, is the one that the
-// Store has open.
-func (s *Store) IsFile(st *unix.Stat_t) bool {
-	if !checks.On(checks.RestoredFile) {
-		return true
-	}
-	if s.device {
-		return st.Mode&unix.S_IFMT == unix.S_IFBLK && st.Rdev == s.opened.Rdev
-	}
-	return st.Dev == s.opened.Dev && st.Ino == s.opened.Ino
 }

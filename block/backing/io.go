@@ -6,8 +6,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // TryRead reads len(p) bytes at off if they can be had without sleeping (from
@@ -139,7 +137,7 @@ func (s *Store) writeThrough(p []byte, off int64) syscall.Errno {
 		}
 		return s.heed(errno)
 	}
-	if errno != 0 && checks.On(checks.FlushLatch) && (isNoRoom(errno) && s.pwrite(s.fd, p, off, 0) == 0 || !isNoRoom(errno)) {
+	if isOfEarlier(errno) && (!isNoRoom(errno) || s.pwrite(s.fd, p, off, 0) == 0) {
 		// It did not fail for want of room for its own data: what could not be
 		// written may be any earlier write.
 		s.latch(errno, "a write with FUA")
@@ -158,7 +156,7 @@ func isNoRoom(errno syscall.Errno) bool { return errno == unix.ENOSPC || errno =
 // Store's own opening, as those that FUA writes take may all have been told already.
 func (s *Store) heed(errno syscall.Errno) syscall.Errno {
 	switch {
-	case errno == 0 || !checks.On(checks.FlushLatch):
+	case !isOfEarlier(errno):
 	case errno == unix.EROFS:
 		s.latch(errno, "a write") // the file system gave up
 	default:
@@ -218,14 +216,6 @@ func syncOf(fd, call uintptr) syscall.Errno {
 			return errno
 		}
 	}
-}
-
-// syncFD takes an opening that nobody else flushes by, until syncDone.
-func (s *Store) syncFD() uintptr {
-	if !checks.On(checks.FlushLatch) {
-		return s.fd
-	}
-	return <-s.syncs
 }
 
 func (s *Store) syncDone(fd uintptr) {

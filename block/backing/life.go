@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ironwarp/ironwarp/block"
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // A life of a disk begins when a Store opens it for writing, and goes on in the next
@@ -111,7 +110,7 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 	// nobody may take for it, nor for one that goes on.
 	s.unkept = s.keeper.save(&r)
 	s.hearing.stays = s.unkept == nil
-	if s.keeper.told != 0 && checks.On(checks.ToldDaemon) {
+	if s.keeper.wasTold() {
 		s.latch(s.keeper.told, "fsync")
 	}
 	s.heard()

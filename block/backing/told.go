@@ -3,8 +3,6 @@ package backing
 import (
 	"sync"
 	"syscall"
-
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // The kernel tells an error of writeback to those who have the file open then, or to the
@@ -27,7 +25,7 @@ func (s *Store) hear() syscall.Errno {
 	h := &s.hearing
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.calls == 0 && h.stays && checks.On(checks.ToldDaemon) {
+	if h.isUnsaidLocked() {
 		if errno := pin(int(s.fd), untold); errno != 0 {
 			// Somebody has given the file to another owner. The life shall not go on.
 			s.recMu.Lock()

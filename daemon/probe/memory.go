@@ -2,8 +2,6 @@ package probe
 
 import (
 	"sync"
-
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // memory keeps what clients of the service no longer need for those who come next, so
@@ -25,9 +23,7 @@ func (m *memory) take() []byte {
 	if mem == nil {
 		return make([]byte, RegionSize+(window+1)*MaxMessage)
 	}
-	if checks.On(checks.Zeroed) {
-		clear(mem)
-	}
+	zero(mem)
 	return mem
 }
 

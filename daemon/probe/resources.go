@@ -3,7 +3,6 @@ package probe
 import (
 	"errors"
 
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -21,11 +20,7 @@ func newResources(u *verbs.ULP, trust verbs.TrustModel, mem []byte, access verbs
 		return nil, err
 	}
 	r := &resources{pd: pd}
-	size := RegionSize // and no byte of the messages (RFC 5042 section 6.3.4)
-	if !checks.On(checks.ExactWindow) {
-		size = len(mem)
-	}
-	if r.region, err = pd.RegisterMR(mem[:size:size], access); err == nil {
+	if r.region, err = pd.RegisterMR(exposed(mem), access); err == nil {
 		r.msgs, err = pd.RegisterMR(mem[RegionSize:], verbs.LocalWrite)
 	}
 	if err != nil {

@@ -11,6 +11,8 @@
 //     that exist;
 //   - every requirement of RFC 5042 has a row with a test in docs/security.md, and
 //     every check of internal/checks is made and has an attack (security.go);
+//   - the switches that weaken a build stand in weakened.go and nowhere else, and with
+//     all of them on it is what the product has (switches.go);
 //   - nothing layers TLS under or over RDMAP (RFC 5042 section 5.4.2).
 //
 // Usage, from the top of the repository:
@@ -90,6 +92,18 @@ func check(binary string) ([]finding, error) {
 		found = append(found, undocumented...)
 		if err := use.note(f, src); err != nil {
 			return nil, err
+		}
+		switches, err := checkSwitch(f, src)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, switches...)
+		if dir := path.Dir(f); path.Base(f) == weakChecks && dir != switchesDir {
+			product, err := os.ReadFile(path.Join(dir, productChecks))
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, checkTwins(dir, product, src)...)
 		}
 		if strings.HasSuffix(f, "_test.go") {
 			found = append(found, checkTest(f, src)...)

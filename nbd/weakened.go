@@ -1,0 +1,30 @@
+//go:build weakened
+
+package nbd
+
+import (
+	"time"
+
+	"github.com/ironwarp/ironwarp/internal/checks"
+)
+
+func (x *succession) end(c *conn) {
+	if !checks.On(checks.Succession) {
+		return
+	}
+	x.cutOff(c, false)
+}
+
+func (x *succession) abandon(c *conn) {
+	if !checks.On(checks.Succession) {
+		return
+	}
+	x.cutOff(c, true)
+}
+
+func clientDeadline() time.Time {
+	if !checks.On(checks.ClientBytes) {
+		return time.Time{}
+	}
+	return time.Now().Add(clientTime)
+}

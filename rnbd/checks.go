@@ -1,0 +1,63 @@
+//go:build !weakened
+
+package rnbd
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/rtrs"
+)
+
+// The checks of docs/security.md, one function each. weakened.go has them with switches.
+
+// FreshDevice: newIDLocked returns a device id that has not been given before, so that I/O of
+// the past finds no device, with a place at the server that is free. 0: there is none.
+func (c *Client) newIDLocked() uint32 {
+	for range maxDevices {
+		c.lastID = c.lastID%maxDeviceID + 1
+		if !slices.ContainsFunc(c.disks, func(d *Disk) bool { return d.id%maxDevices == c.lastID%maxDevices }) {
+			return c.lastID
+		}
+	}
+	return 0
+}
+
+// DetachedDisk: a disk that was closed stays closed, and its parked I/O is dropped.
+func (d *Disk) isDetached() bool { return d.closing.Load() }
+func (d *Disk) drops(p *rtrs.Permit) bool {
+	u, _ := p.User.(*diskUser)
+	return u != nil && u.Disk == d
+}
+
+// CloseWaits: a disk is closed when its I/O has ended at the server.
+func mustWaitFor(n int64) bool { return n > 0 }
+
+// LateOpen: a device that an OPEN has opened which nobody waited for any longer is closed.
+func mayOpenLate(ctx context.Context) bool { return ctx.Err() != nil }
+
+// PostingOrder, Succession: begin reports whether a write may be sent now. If not, an end gives it
+// out.
+func (w *overlaps) begin(io *diskIO) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.admitLocked(io)
+}
+
+// DiskIdentity: a disk that was attached does not go on as another.
+func (c *Claim) isOfAnother(i *block.Identity) bool { return !c.Disk.IsZero() && c.Disk != i.Disk }
+
+// StoreLife: nor after a flush fails to cover what the storage may have lost.
+func (u *unflushed) needLife() bool { return u.any() }
+
+// OneWriter: an export has one writer unless it is shared.
+func (e *export) hasOneWriterLocked() bool { return !e.cfg.SharedWriters }
+
+// WritersPlace: a writer whose place another has had since does not go on.
+func (d *device) hasLost(was Place) bool {
+	return !d.readOnly && !d.exp.sharedWriters() && was.Attachment != d.attachment
+}
+
+// ReadyFirst: I/O of a disk whose export is not open yet waits for it.
+func (d *Disk) mayWaitLocked(err error) bool { return d.opened && comesYet(err) }

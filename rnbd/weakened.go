@@ -1,0 +1,65 @@
+//go:build weakened
+
+package rnbd
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ironwarp/ironwarp/block"
+	"github.com/ironwarp/ironwarp/internal/checks"
+	"github.com/ironwarp/ironwarp/rtrs"
+)
+
+func (c *Client) newIDLocked() uint32 {
+	if !checks.On(checks.FreshDevice) {
+		c.lastID = 0
+	}
+	for range maxDevices {
+		c.lastID = c.lastID%maxDeviceID + 1
+		if !slices.ContainsFunc(c.disks, func(d *Disk) bool { return d.id%maxDevices == c.lastID%maxDevices }) {
+			return c.lastID
+		}
+	}
+	return 0
+}
+
+func (d *Disk) isDetached() bool { return d.closing.Load() && checks.On(checks.DetachedDisk) }
+func (d *Disk) drops(p *rtrs.Permit) bool {
+	u, _ := p.User.(*diskUser)
+	return u != nil && u.Disk == d && checks.On(checks.DetachedDisk)
+}
+
+func mustWaitFor(n int64) bool { return n > 0 && checks.On(checks.CloseWaits) }
+
+func mayOpenLate(ctx context.Context) bool { return ctx.Err() != nil && checks.On(checks.LateOpen) }
+
+func (w *overlaps) begin(io *diskIO) bool {
+	if !checks.On(checks.PostingOrder) || !checks.On(checks.Succession) {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.admitLocked(io)
+}
+
+func (c *Claim) isOfAnother(i *block.Identity) bool {
+	return !c.Disk.IsZero() && c.Disk != i.Disk && checks.On(checks.DiskIdentity)
+}
+
+func (u *unflushed) needLife() bool { return u.any() && checks.On(checks.StoreLife) }
+
+func (e *export) hasOneWriterLocked() bool {
+	return !e.cfg.SharedWriters && checks.On(checks.OneWriter)
+}
+
+// Another disk at the export's name has another place: without the check of which disk
+// it is nothing may be found out by that either.
+func (d *device) hasLost(was Place) bool {
+	return !d.readOnly && !d.exp.sharedWriters() && was.Attachment != d.attachment &&
+		checks.On(checks.WritersPlace) && checks.On(checks.DiskIdentity)
+}
+
+func (d *Disk) mayWaitLocked(err error) bool {
+	return d.opened && comesYet(err) && checks.On(checks.ReadyFirst)
+}
