@@ -10,8 +10,7 @@ const eventQueue = 256
 
 // board hands events to subscribers without ever waiting for one.
 type board struct {
-	// mu guards the fields below it.
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below it
 	closed bool
 	subs   map[chan Event]struct{}
 }

@@ -10,8 +10,7 @@ import (
 // lifeLog writes a line for each event in the life of SAs. In a storm a peer
 // gets linesPerSecond of each kind, and then how many there were beside them.
 type lifeLog struct {
-	// mu guards the field below it.
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	windows map[lineKey]*lineWindow
 }
 

@@ -57,14 +57,13 @@ type Manager struct {
 	guarding sync.Mutex // serialises changes of the kernel's policies
 	blocking sync.Mutex // serialises changes of the kernel's blocks
 
-	blocksRead    bool          // those of an earlier life are known; guarded by blocking
-	blocksUnknown bool          // the kernel did not list them; guarded by blocking
+	blocksRead    bool          // those of an earlier life are known; guarded by Manager.blocking
+	blocksUnknown bool          // the kernel did not list them; guarded by Manager.blocking
 	reblocked     chan struct{} // one slot: there is a new block
 
 	sessionWait time.Duration
 
-	// mu guards the fields below it.
-	mu             sync.Mutex
+	mu             sync.Mutex // guards the fields below it
 	wg             sync.WaitGroup
 	closed         bool
 	running        bool

@@ -54,10 +54,9 @@ type peer struct {
 
 	lists    flights[struct{}]
 	applying sync.Mutex // held while a list is compared with the link and applied
-	steered  bool       // there is a route for it; guarded by applying
+	steered  bool       // there is a route for it; guarded by peer.applying
 
-	// mu guards the fields below it.
-	mu          sync.Mutex
+	mu          sync.Mutex // guards the fields below it
 	cfg         pad.Peer
 	lanes       []*lane // those for flows that this host dials first
 	state       State

@@ -20,8 +20,7 @@ type flights[T any] struct {
 	work func(func()) bool // runs a function on a goroutine; false if it no longer does
 	pace *rate.Pacer       // nil: as fast as they end
 
-	// mu guards the fields below it.
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	running bool
 	next    *flight[T]
 }

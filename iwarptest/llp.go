@@ -231,7 +231,7 @@ func (l *LLP) Recv() ([][]byte, error) {
 
 // queue is one direction.
 type queue struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	cond    sync.Cond
 	segs    []segment
 	stalled bool

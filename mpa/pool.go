@@ -6,10 +6,10 @@ import "sync"
 // idle stream costs little. Give the same Pool to all connections of a device.
 // The zero value is ready to use. Its methods are safe for concurrent use.
 type Pool struct {
-	mu     sync.Mutex
-	reads  [][]byte // of readBuffer bytes, last used first since it is in the cache
-	arenas [][]byte // of arenaSize bytes
-	copies [][]byte // of detachSize bytes
+	mu     sync.Mutex // guards the fields below it
+	reads  [][]byte   // of readBuffer bytes, last used first since it is in the cache
+	arenas [][]byte   // of arenaSize bytes
+	copies [][]byte   // of detachSize bytes
 }
 
 func (p *Pool) getRead() []byte   { return p.get(&p.reads, readBuffer) }

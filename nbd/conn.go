@@ -52,10 +52,10 @@ type conn struct {
 	dirty atomic.Bool // ready is not empty; lets a batch end pass by cheaply
 	stuck atomic.Bool // the client does not read its replies: they are kept. Set with mu locked
 
-	mu        sync.Mutex
-	change    sync.Cond // a slot was freed, a waited-for I/O completed, flushing ended, cut was set
-	ready     slotList  // completed, to be sent
-	freed     *slot     // to be taken by the receiving goroutine
+	mu        sync.Mutex // guards the fields below it
+	change    sync.Cond  // a slot was freed, a waited-for I/O completed, flushing ended, cut was set
+	ready     slotList   // completed, to be sent
+	freed     *slot      // to be taken by the receiving goroutine
 	freedN    int
 	flushing  bool
 	dead      bool // nothing can be sent any more

@@ -58,7 +58,7 @@ type Server struct {
 	large chan struct{} // a place for each large read that is put together
 	kept  atomic.Int64  // bytes of replies that clients don't read
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	exports map[string]*export
 	clients int
 }

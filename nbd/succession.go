@@ -30,8 +30,8 @@ type succession struct {
 	members atomic.Int32
 	orphans atomic.Int32
 
-	mu      sync.Mutex
-	change  sync.Cond // an orphan is over, a waiting connection is to end
+	mu      sync.Mutex // guards the fields below it
+	change  sync.Cond  // an orphan is over, a waiting connection is to end
 	conns   []*conn
 	waiting int // connections, for orphans
 }

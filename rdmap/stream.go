@@ -81,8 +81,8 @@ type Stream struct {
 	ird, ord int
 	driverFn func()
 
-	mu       sync.Mutex
-	idle     sync.Cond // busy has become false
+	mu       sync.Mutex // guards the fields below it
+	idle     sync.Cond  // busy has become false
 	state    State
 	err      error // why the stream ends, the first reason
 	sendLost bool  // err is that sending failed

@@ -30,7 +30,7 @@ type Client struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // what is done in the background
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below it
 	disks  []*Disk
 	lastID uint32 // of a device
 	closed bool

@@ -20,9 +20,7 @@ type Disk struct {
 	access uint8
 	id     uint32 // at the server, the same on each path
 
-	// Set by the first opening and constant thereafter.
-	opened   bool // guarded by mu
-	geometry block.Geometry
+	geometry block.Geometry // set by the first opening and constant thereafter
 
 	share    *rtrs.Share // of the session's permits
 	anyone   *diskUser   // whoever uses the disk without being told apart
@@ -38,12 +36,13 @@ type Disk struct {
 
 	opening chan struct{} // capacity 1: serialises openings
 
-	mu    sync.Mutex
-	claim Claim
-	err   error         // why it has failed, or waits
-	since time.Time     // in this state
-	tried time.Time     // to open it again
-	ended chan struct{} // closed when it does not wait any more; nil: it does not
+	mu     sync.Mutex // guards the fields below it
+	opened bool
+	claim  Claim
+	err    error         // why it has failed, or waits
+	since  time.Time     // in this state
+	tried  time.Time     // to open it again
+	ended  chan struct{} // closed when it does not wait any more; nil: it does not
 }
 
 var _ block.MultiUser = (*Disk)(nil)

@@ -35,7 +35,7 @@ type diskIO struct {
 // ioPool keeps diskIOs for their next use. There are never more than the
 // session has permits, each I/O having one at least.
 type ioPool struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards the fields below it
 	free *diskIO
 }
 

@@ -63,7 +63,7 @@ type export struct {
 	replaced bool // set before removed
 	counters counters
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	devices []*device
 	kept    *writer // whose session was lost
 

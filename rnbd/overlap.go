@@ -10,7 +10,7 @@ import (
 // although the server may have carried it out: had a later one to the same bytes been
 // acknowledged meanwhile, the earlier data would come back over it.
 type overlaps struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below it
 	flying []extent
 	held   []*diskIO // in order; each overlaps one that flies, or is held before it
 }

@@ -42,7 +42,7 @@ type Server struct {
 	saving sync.Mutex     // held while keepPlaces is called
 	saves  sync.WaitGroup // calls of savePlaces
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	closed  bool
 	exports map[string]*export
 	waiting map[string]awaited

@@ -19,7 +19,7 @@ type session struct {
 
 	devices deviceTable
 
-	mu     sync.Mutex // opening and closing
+	mu     sync.Mutex // guards the fields below it, and opening and closing
 	nextID uint32
 }
 

@@ -7,7 +7,7 @@ import (
 
 // batchHooks are called after each batch of completions.
 type batchHooks struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below it
 	hooks atomic.Pointer[[]*batchHook]
 }
 

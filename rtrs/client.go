@@ -100,7 +100,7 @@ type Client struct {
 	counters counters
 	batch    batchHooks
 
-	mu         sync.Mutex
+	mu         sync.Mutex // guards the fields below it
 	state      State
 	since      time.Time
 	lastErr    error

@@ -40,8 +40,8 @@ type clientConn struct {
 	hb    heartbeat
 	dirty atomic.Bool // posted with More, not flushed
 
-	gate sync.RWMutex // read-locked while posting
-	shut bool         // no more posts; guarded by gate
+	gate sync.RWMutex // guards the fields below it; read-locked while posting
+	shut bool         // no more posts
 }
 
 func (t *clientPath) fail(err error) {

@@ -12,7 +12,7 @@ type control struct {
 	permit *Permit
 	free   chan struct{} // capacity 1: a token, the right to use permit
 
-	mu        sync.Mutex
+	mu        sync.Mutex         // guards the fields below it
 	result    chan syscall.Errno // capacity 1
 	abandoned bool
 }

@@ -15,7 +15,7 @@ import (
 // nobody else, and who takes no more than it is owed waits for no one in the line. That
 // costs those who wait nothing: what is free and what is owed become less by the same.
 type permitPool struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below it
 	free   []*Permit
 	first  *permitWaiter
 	last   *permitWaiter

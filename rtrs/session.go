@@ -67,7 +67,7 @@ type session struct {
 
 	conns []*serverConn // by cid
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below it
 	since time.Time
 	name  string
 	err   error

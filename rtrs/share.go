@@ -14,8 +14,8 @@ import (
 // and kept for them; the rest goes to whoever comes first. A single share has all.
 type Share struct {
 	cl     *Client
-	held   int // guarded by the pool's lock, as is open
-	isOpen bool
+	held   int  // guarded by permitPool.mu
+	isOpen bool // guarded by permitPool.mu
 
 	suspended atomic.Bool // set and cleared with Client.mu held
 }

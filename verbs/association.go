@@ -56,7 +56,7 @@ type assocKey struct {
 type associations struct {
 	idle time.Duration // see idleAssociation
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	closed  bool
 	dialled map[assocKey]*association // where new streams go
 	all     map[*association]struct{}

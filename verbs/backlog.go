@@ -13,8 +13,8 @@ import (
 type backlog struct {
 	signal chan struct{} // one slot: there is something
 
-	mu    sync.Mutex
-	most  int // negative: it is closed
+	mu    sync.Mutex // guards the fields below it
+	most  int        // negative: it is closed
 	all   []*ConnRequest
 	peers map[transport.Identity]int
 }

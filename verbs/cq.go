@@ -91,7 +91,7 @@ type CQ struct {
 	ch      chan struct{} // Wait should look again
 	wake    atomic.Bool   // completions were pushed that the consumer is to be told of
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	ring    []WC
 	head, n int
 	urgent  int  // completions in the ring that are solicited or errors

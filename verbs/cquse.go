@@ -11,7 +11,7 @@ type cqUse struct {
 }
 
 // kept is how many entries a completion queue keeps for a queue pair, and, if the
-// queue is strict, how many it has. The queue's mutex guards it.
+// queue is strict, how many it has. It is guarded by CQ.mu.
 type kept struct{ most, n int }
 
 func (qp *QP) keptIn(cq *CQ) *kept {

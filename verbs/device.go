@@ -37,7 +37,7 @@ type Device struct {
 	below   transport.Endpoints // sockets of listeners, and what is known of paths
 	slow    atomic.Pointer[SlowPolicy]
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below it
 	closed bool
 	qps    map[uint64]*QP // idle ones too
 	lns    map[*Listener]struct{}
@@ -118,9 +118,9 @@ type PD struct {
 	trust  Trust
 	charge charge
 
-	mu      sync.Mutex
-	users   int // memory regions, memory windows, queue pairs and shared receive queues
-	streams int // queue pairs
+	mu      sync.Mutex // guards the fields below it
+	users   int        // memory regions, memory windows, queue pairs and shared receive queues
+	streams int        // queue pairs
 	closed  bool
 }
 

@@ -55,9 +55,10 @@ type Event struct {
 // that is counted in its last entry of that kind. In a full queue it is the source with
 // the most entries that gives way.
 type eventQueue struct {
-	mu      sync.Mutex
-	signal  chan struct{} // one slot: there is something
-	head    *eventEntry   // oldest
+	signal chan struct{} // one slot: there is something
+
+	mu      sync.Mutex  // guards the fields below it
+	head    *eventEntry // oldest
 	tail    *eventEntry
 	n       int
 	sources map[eventSource]*eventEntries // those that have entries

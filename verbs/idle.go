@@ -33,10 +33,10 @@ var ErrReaped = errors.New("verbs: the stream was idle when streams ran short")
 type reaper struct {
 	wake   chan struct{} // one slot: look again
 	stop   context.CancelFunc
-	policy IdlePolicy // guarded by the device's mutex
+	policy IdlePolicy // guarded by Device.mu
 }
 
-// idleness is what the reaper has seen of a stream; the device's mutex guards it.
+// idleness is what the reaper has seen of a stream, guarded by Device.mu.
 type idleness struct {
 	moved uint64    // bytes, when it last was not idle
 	since time.Time // when that was

@@ -111,7 +111,7 @@ func (a *account) fits(r resource, n int64) error {
 // allocation is charged to the device, to the ULP that makes it and, where a
 // peer is the cause, to the peer.
 type manager struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below it
 	device account
 	ulps   group
 	peers  group

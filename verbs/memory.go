@@ -18,7 +18,7 @@ var ErrForeignMemory = errors.New("another ULP has registered it")
 // 7.3). It is an interval tree: a treap by address, in which each node knows how far
 // its subtree reaches.
 type memoryMap struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards the fields below it
 	root *extent
 	seed uint32
 }

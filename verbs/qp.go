@@ -37,7 +37,7 @@ type QP struct {
 	done   chan struct{}
 	err    error // valid when done is closed
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below it
 	charge  charge
 	since   time.Time // set before stream
 	private []byte    // likewise
@@ -79,7 +79,7 @@ type qpStats struct {
 // recvQueue is the receive queue: buffers between head and tail, of which those
 // before next are being filled.
 type recvQueue struct {
-	mu               sync.Mutex
+	mu               sync.Mutex // guards the fields below it
 	slots            []*rdmap.RecvBuffer
 	max              int
 	head, next, tail uint64

@@ -39,19 +39,18 @@ type SRQ struct {
 	cfg    SRQConfig
 	charge charge
 
-	mu     sync.Mutex
-	posted fifo.Queue[*rdmap.RecvBuffer]
-	spare  []*rdmap.RecvBuffer
-	out    int // posted or taken
-	limit  int // of the next EventSRQLimit, 0: none
-
 	// unpolled receives are delivered and not polled. Where completion queues keep room
 	// for MaxRecv of them (R22), they count against that.
 	reserved bool
 	unpolled atomic.Int32
 
+	mu     sync.Mutex // guards the fields below it
+	posted fifo.Queue[*rdmap.RecvBuffer]
+	spare  []*rdmap.RecvBuffer
+	out    int // posted or taken
+	limit  int // of the next EventSRQLimit, 0: none
 	// ended are streams that are over while what they were given is not polled: it
-	// counts against the shares of their peers' next streams. The mutex guards it.
+	// counts against the shares of their peers' next streams.
 	ended  map[transport.Identity][]*QP
 	users  int // queue pairs
 	closed bool

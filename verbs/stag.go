@@ -14,10 +14,10 @@ type stagTable struct {
 	seq atomic.Uint64
 	tab atomic.Pointer[stagSlots]
 
-	mu   sync.Mutex
-	live int    // STags that open something or will
-	keys int    // in the table
-	rnd  []byte // random bytes not yet used
+	mu   sync.Mutex // guards the fields below it
+	live int        // STags that open something or will
+	keys int        // in the table
+	rnd  []byte     // random bytes not yet used
 	pool [4096]byte
 
 	// The STags that went last stay in the table, without a window, so that none of

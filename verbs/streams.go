@@ -27,7 +27,7 @@ type StreamInfo struct {
 	Slow SlowCounts
 }
 
-// activity is what was last seen of a stream; the device's mutex guards it.
+// activity is what was last seen of a stream, guarded by Device.mu.
 type activity struct {
 	moved uint64
 	at    time.Time

@@ -17,7 +17,7 @@ type ULP struct {
 
 	privileged bool
 
-	closed bool // guarded by dev.mu
+	closed bool // guarded by Device.mu
 }
 
 // ULPConfig describes a local consumer. The zero value is the safest.

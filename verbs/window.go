@@ -22,7 +22,7 @@ type window struct {
 	local bool // of a memory region with LocalWrite
 	pins  atomic.Int64
 
-	mu     sync.Mutex // serialises changes; never taken by who holds a pin
+	mu     sync.Mutex // guards the fields below it; never taken by who holds a pin
 	state  windowState
 	next   binding // posted and not yet reached in the send queue
 	extent *extent // of a memory window, where overlaps matter; nil: they do not
@@ -173,7 +173,7 @@ func (w *window) reached(qp *QP) error {
 
 // boundList holds the windows that are bound to a queue pair.
 type boundList struct {
-	mu   sync.Mutex // innermost
+	mu   sync.Mutex // guards the fields below it; innermost
 	head *window
 }
 

@@ -18,7 +18,7 @@ type queue struct {
 	afterBatch func()
 	maxWorkers int // that sleep in the storage at once; they start on demand and stay until Close
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	work    sync.Cond
 	jobs    fifo.Queue[job]
 	workers int

@@ -31,7 +31,7 @@ type Store struct {
 	spinning bool
 	zeroes   []byte
 
-	mu     sync.RWMutex // read-locked by operations under way
+	mu     sync.RWMutex // guards the fields below it; read-locked by operations under way
 	closed bool
 
 	noWaitUnsupported atomic.Bool
@@ -44,11 +44,12 @@ type Store struct {
 	keeper   keeper
 	copyOf   block.ID
 	unkept   error
-	recMu    sync.Mutex
-	rec      record
 
 	newLife   string // why it began
 	keepsLast bool
+
+	recMu sync.Mutex // guards the fields below it
+	rec   record
 }
 
 var _ block.Storage = (*Store)(nil)

@@ -14,7 +14,7 @@ import (
 
 // hearing are the calls under way that the kernel may tell of an error of writeback.
 type hearing struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below it
 	calls int
 	stays bool // the hint says so while there are none
 }

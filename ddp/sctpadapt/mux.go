@@ -64,8 +64,8 @@ type Mux struct {
 	over     chan struct{} // closed when it is over
 	emptied  chan struct{} // the last session has gone
 
-	mu         sync.Mutex
-	ended      error // why the association is over
+	mu         sync.Mutex // guards the fields below it
+	ended      error      // why the association is over
 	streams    map[uint16]*Stream
 	used       map[uint16]bool // streams that have had a session
 	last       uint16          // the stream of the last Initiate of ours

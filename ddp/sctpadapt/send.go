@@ -31,9 +31,9 @@ type batch struct {
 type sending struct {
 	*batch
 
-	mu    sync.Mutex
-	ssn   uint16 // of the next chunk
-	ended bool   // the Terminate is sent, or must not be
+	mu    sync.Mutex // guards the fields below it
+	ssn   uint16     // of the next chunk
+	ended bool       // the Terminate is sent, or must not be
 	err   error
 }
 

@@ -57,7 +57,7 @@ type Stream struct {
 	// Of the goroutine that delivers the association's messages.
 	touched bool
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below it
 	st    state
 	queue *[]byte // records
 	stall

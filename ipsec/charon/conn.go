@@ -211,8 +211,7 @@ type framedConn struct {
 
 	buf []byte // what is left of the packet that is being handed over
 
-	// mu guards the fields below it.
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	holding bool
 	held    [][]byte // events that wait
 	closed  bool

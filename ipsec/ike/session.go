@@ -54,11 +54,10 @@ type Session struct {
 	timeout time.Duration // of calls that charon answers at once
 	events  *charon.Conn
 
-	mu    sync.Mutex // serialises questions
+	mu    sync.Mutex // guards the fields below it, and serialises questions
 	query *charon.Conn
 
-	// certsMu guards the field below it. It is taken before mu.
-	certsMu sync.Mutex
+	certsMu sync.Mutex          // guards the fields below it; taken before mu
 	certs   map[string]usedCert // by peer
 }
 

@@ -9,7 +9,7 @@ import (
 
 // inbox keeps what a completion queue's handler is given.
 type inbox struct {
-	mu  sync.Mutex
+	mu  sync.Mutex // guards the fields below it
 	wcs []verbs.WC
 	ch  chan struct{}
 }

@@ -20,7 +20,7 @@ type Disk struct {
 	queue  block.Queue
 	places chan struct{} // one for each I/O that is out
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below it
 	small *diskIO
 	large *diskIO
 
@@ -125,7 +125,7 @@ func (io *diskIO) Release() {
 
 // hooks are the functions to call at a batch's end.
 type hooks struct {
-	mu sync.RWMutex
+	mu sync.RWMutex // guards the fields below it
 	fs []*func()
 }
 

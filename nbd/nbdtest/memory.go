@@ -22,7 +22,7 @@ type Memory struct {
 	// Hold, if set, decides which operations complete only at Let.
 	Hold func(op block.Op, off uint64) bool
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	change  *sync.Cond
 	data    []byte
 	live    int

@@ -82,7 +82,7 @@ func (c *conn) Close() error {
 
 // pipe is one direction of a connection.
 type pipe struct {
-	mu             sync.Mutex
+	mu             sync.Mutex // guards the fields below it
 	cond           sync.Cond
 	buf            []byte
 	ended          bool  // by the writer

@@ -21,7 +21,7 @@ import (
 
 // Fabric joins hosts in memory. Its methods are safe for concurrent use.
 type Fabric struct {
-	mu        sync.Mutex
+	mu        sync.Mutex // guards the fields below it
 	hosts     []*Host
 	listeners map[netip.AddrPort]*listener
 	conns     map[*conn]struct{} // both ends of each

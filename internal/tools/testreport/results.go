@@ -42,7 +42,7 @@ type verdict struct {
 
 // results collects the verdicts of several `go test` passes.
 type results struct {
-	mu       sync.Mutex // guards what stands below
+	mu       sync.Mutex // guards the fields below it
 	tests    map[testKey]*verdict
 	measured []measurement
 }

@@ -47,7 +47,7 @@ type runner struct {
 	lanes   [2]lane
 	begin   time.Time
 
-	mu     sync.Mutex // guards what stands below
+	mu     sync.Mutex // guards the fields below it
 	out    io.Writer
 	broken []string // faults that belong to no test
 	times  []timing
