@@ -24,7 +24,7 @@ type process struct {
 }
 
 type lockedBuffer struct {
-	mu sync.Mutex
+	mu sync.Mutex // guards the fields below it
 	b  bytes.Buffer
 }
 

@@ -65,7 +65,7 @@ func (m *Manager) repairBlocks() {
 		return
 	}
 	m.blocksUnknown = false
-	m.adoptBlocks(have)
+	m.adoptBlocksLocked(have)
 	var lost []guard.BlockEntry
 	var names []string
 	blocks := m.allBlocks()
@@ -122,8 +122,8 @@ func packetsOf(have []guard.BlockEntry, peer string) (n uint64) {
 	return n
 }
 
-// adoptBlocks takes over what the kernel has and this Manager does not know.
-func (m *Manager) adoptBlocks(have []guard.BlockEntry) {
+// adoptBlocksLocked takes over what the kernel has and this Manager does not know.
+func (m *Manager) adoptBlocksLocked(have []guard.BlockEntry) {
 	m.blocksRead = true
 	for _, b := range guard.BlocksOf(have) {
 		if _, known := m.blockOf(b.Peer); known || !b.Until.After(time.Now()) {
@@ -152,7 +152,7 @@ func (m *Manager) extendBlock(p *peer) error {
 	defer m.blocking.Unlock()
 	if !m.blocksRead { // repairBlocks reports what fails here
 		if have, err := m.listBlocks(m.cfg.NetNS); err == nil {
-			m.adoptBlocks(have)
+			m.adoptBlocksLocked(have)
 		}
 	}
 	b, ok := m.blockOf(p.name)

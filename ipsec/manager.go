@@ -63,6 +63,9 @@ type Manager struct {
 
 	sessionWait time.Duration
 
+	tried    chan struct{} // closed when the first attempt to reach charon has ended
+	firstTry func()        // closes it
+
 	mu             sync.Mutex // guards the fields below it
 	wg             sync.WaitGroup
 	closed         bool
@@ -72,12 +75,9 @@ type Manager struct {
 	session        *ike.Session
 	trying         bool          // to reach charon
 	sessionChanged chan struct{} // closed and replaced when it changes, or an attempt has ended
-	tried          chan struct{} // closed when the first attempt to reach charon has ended
-
-	firstTry func() // closes it
-	status   ike.Status
-	refused  uint64 // flows of no peer
-	blocks   map[string]blocked
+	status         ike.Status
+	refused        uint64 // flows of no peer
+	blocks         map[string]blocked
 }
 
 var _ transport.Protector = (*Manager)(nil)

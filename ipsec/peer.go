@@ -43,6 +43,7 @@ type peer struct {
 	m     *Manager
 	name  string
 	links []pad.Link
+	lanes []*lane // those for flows that this host dials first
 
 	local, remote netip.Addr
 
@@ -58,7 +59,6 @@ type peer struct {
 
 	mu          sync.Mutex // guards the fields below it
 	cfg         pad.Peer
-	lanes       []*lane // those for flows that this host dials first
 	state       State
 	since       time.Time
 	guarded     bool

@@ -47,7 +47,8 @@ type conn struct {
 	allocated  int
 
 	// Owned by whoever set flushing.
-	sock *sockio.Writer
+	sock    *sockio.Writer
+	sending *slot // what writeLoop starts with
 
 	dirty atomic.Bool // ready is not empty; lets a batch end pass by cheaply
 	stuck atomic.Bool // the client does not read its replies: they are kept. Set with mu locked
@@ -64,7 +65,6 @@ type conn struct {
 	slots     []*slot
 	ended     bool // the connection is over
 	timer     *time.Timer
-	sending   *slot  // what writeLoop starts with
 	writeLoop func() // c.write, made once
 }
 

@@ -111,7 +111,7 @@ func (c *conn) flush() {
 	}
 	c.flushing = true
 	for round := 0; ; round++ {
-		batch := c.takeBatch()
+		batch := c.takeBatchLocked()
 		c.mu.Unlock()
 		c.load(batch)
 		done := false
@@ -150,7 +150,7 @@ func (c *conn) write() {
 		if c.sent(batch) {
 			return
 		}
-		batch = c.takeBatch()
+		batch = c.takeBatchLocked() // unlocked: sent has taken the lock
 		c.mu.Unlock()
 		c.load(batch)
 	}
@@ -162,7 +162,7 @@ func (c *conn) sent(batch *slot) bool {
 	tail, n := c.release(batch)
 	c.mu.Lock()
 	if tail != nil {
-		c.put(batch, tail, n)
+		c.putLocked(batch, tail, n)
 	}
 	if c.ready.head != nil {
 		return false
@@ -185,8 +185,8 @@ func (c *conn) broken(batch *slot) {
 	c.mu.Unlock()
 }
 
-// takeBatch takes ready requests for about maxBatch bytes. c.mu is locked.
-func (c *conn) takeBatch() *slot {
+// takeBatchLocked takes ready requests for about maxBatch bytes.
+func (c *conn) takeBatchLocked() *slot {
 	first := c.ready.head
 	last, bytes := first, 0
 	for {
@@ -233,7 +233,7 @@ func (c *conn) finish(batch *slot) {
 	}
 	tail, n := c.release(batch)
 	c.mu.Lock()
-	c.put(batch, tail, n)
+	c.putLocked(batch, tail, n)
 	c.mu.Unlock()
 }
 
@@ -258,8 +258,8 @@ func (c *conn) release(batch *slot) (tail *slot, n int) {
 	return tail, n
 }
 
-// put makes slots free. c.mu is locked.
-func (c *conn) put(head, tail *slot, n int) {
+// putLocked makes slots free.
+func (c *conn) putLocked(head, tail *slot, n int) {
 	tail.next = c.freed
 	c.freed = head
 	c.freedN += n

@@ -80,6 +80,7 @@ type Stream struct {
 	even     bool // the LLP is a ddp.EvenSegments
 	ird, ord int
 	driverFn func()
+	ready    *Op // the ready-to-receive message, nil: none
 
 	mu       sync.Mutex // guards the fields below it
 	idle     sync.Cond  // busy has become false
@@ -90,7 +91,6 @@ type Stream struct {
 	flushed  uint64                  // operations before it have left
 	reads    fifo.Queue[outstanding] // our Reads and Atomics at the peer, in order
 	sinkTag  uint32                  // of the next Read
-	ready    *Op                     // the ready-to-receive message, nil: none
 	readyDue bool                    // it has not been begun
 	irrq     fifo.Queue[response]    // the peer's Reads and Atomics, in order
 	term     *Terminate              // to be sent before anything else
@@ -199,12 +199,12 @@ func (s *Stream) Cancel() { s.mu.Unlock() }
 // sending it, in the calling goroutine if nobody else sends; it never blocks
 // on the LLP.
 func (s *Stream) Commit(more bool) {
-	s.sq.tail++
+	s.sq.tail++ // unlocked: Reserve has taken the lock
 	if more {
 		s.mu.Unlock()
 		return
 	}
-	s.kickLocked(false)
+	s.kickLocked(false) // unlocked: likewise
 }
 
 // Flush starts sending operations that were committed with more.

@@ -72,7 +72,7 @@ func (s *Stream) segmentTerminate() error {
 	t.active = false
 	hdr := ddp.AppendUntagged(t.hdr[:0], true, Control(OpTerminate), 0, QNTerminate, 1, 0)
 	t.term = false
-	return s.llp.Append(s.term.Append(hdr), nil)
+	return s.llp.Append(s.term.Append(hdr), nil) // unlocked: once set it stays
 }
 
 // terminated takes the peer's Terminate, which is never answered by one: what

@@ -184,6 +184,8 @@ const hdrSlot = MaxHeader + readMsgLen
 
 // allocate reserves and registers the permits' memory. None of it is reachable
 // by the server until a read is in flight.
+//
+// unlocked: nobody else has the client yet.
 func (cl *Client) allocate() error {
 	slots := cl.depth + controlChunks
 	var err error

@@ -77,7 +77,7 @@ type Permit struct {
 	seq  uint64 // of the I/O, in the order of Submit
 	sent bool   // on some path: the server may carry the I/O out
 
-	share *Share // that it is out of; guarded by permitPool.mu
+	share *Share // that it is out of; changed with permitPool.mu held
 	sgl   [2]verbs.SGE
 }
 

@@ -67,10 +67,11 @@ type session struct {
 
 	conns []*serverConn // by cid
 
+	err  error  // valid once failed is closed; set with mu held
+	name string // set by run's goroutine with mu held, which others read it with
+
 	mu    sync.Mutex // guards the fields below it
 	since time.Time
-	name  string
-	err   error
 	count int // of connections that are up
 }
 

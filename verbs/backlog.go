@@ -33,7 +33,7 @@ func (b *backlog) put(r *ConnRequest) (refused *ConnRequest) {
 		return r
 	case len(b.all) < b.most:
 	default:
-		if refused = b.giveWay(r.Peer()); refused == nil {
+		if refused = b.giveWayLocked(r.Peer()); refused == nil {
 			return r
 		}
 	}
@@ -43,8 +43,8 @@ func (b *backlog) put(r *ConnRequest) (refused *ConnRequest) {
 	return refused
 }
 
-// giveWay takes out the youngest request of the peer with the most, if to has fewer.
-func (b *backlog) giveWay(to transport.Identity) *ConnRequest {
+// giveWayLocked takes out the youngest request of the peer with the most, if to has fewer.
+func (b *backlog) giveWayLocked(to transport.Identity) *ConnRequest {
 	most, from := b.peers[to], to
 	for id, n := range b.peers {
 		if n > most {
@@ -56,12 +56,12 @@ func (b *backlog) giveWay(to transport.Identity) *ConnRequest {
 	}
 	for i := len(b.all) - 1; ; i-- {
 		if b.all[i].Peer() == from {
-			return b.remove(i)
+			return b.removeLocked(i)
 		}
 	}
 }
 
-func (b *backlog) remove(i int) *ConnRequest {
+func (b *backlog) removeLocked(i int) *ConnRequest {
 	r := b.all[i]
 	copy(b.all[i:], b.all[i+1:])
 	b.all[len(b.all)-1] = nil
@@ -96,7 +96,7 @@ func (b *backlog) pop() *ConnRequest {
 	if len(b.all) == 0 {
 		return nil
 	}
-	r := b.remove(0)
+	r := b.removeLocked(0)
 	if len(b.all) > 0 {
 		b.tell() // for another one who waits
 	}

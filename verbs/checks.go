@@ -28,7 +28,7 @@ func (pd *PD) isForOneStream() bool { return !pd.trust.ShareStreams }
 
 // R7, sections 5.1.1 and 6.1.1: STags come from the CSPRNG, and are given again as late as
 // possible. retireLocked returns the one that may be given again instead, 0: none.
-func (t *stagTable) draw() uint32 { return t.random() }
+func (t *stagTable) drawLocked() uint32 { return t.randomLocked() }
 func (t *stagTable) retireLocked(stag uint32) (oldest uint32) {
 	oldest = t.retired[t.next]
 	t.retired[t.next] = stag
@@ -97,5 +97,5 @@ func (pd *PD) isForeign(o *PD) bool  { return pd != o }
 // R30, section 2.2.7: events of one peer are bounded, and give way to those of others.
 func (p *eventEntries) hasItsShare() bool { return p.n >= eventsPerPeer }
 func (q *eventQueue) givesWayLocked(p *eventEntries) bool {
-	return q.makeRoom(p.n)
+	return q.makeRoomLocked(p.n)
 }

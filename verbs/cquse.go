@@ -32,7 +32,7 @@ func (cq *CQ) enter(qp *QP) error {
 	}
 	use := cq.users[qp]
 	if use.queues == 0 {
-		if err := cq.admit(qp, &use); err != nil {
+		if err := cq.admitLocked(qp, &use); err != nil {
 			return err
 		}
 	}
@@ -41,7 +41,7 @@ func (cq *CQ) enter(qp *QP) error {
 	return nil
 }
 
-func (cq *CQ) admit(qp *QP, use *cqUse) error {
+func (cq *CQ) admitLocked(qp *QP, use *cqUse) error {
 	if qp.cfg.SendCQ == cq {
 		use.need += qp.cfg.MaxSend
 	}

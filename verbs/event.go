@@ -133,9 +133,9 @@ func (q *eventQueue) emit(e Event) {
 	}
 }
 
-// makeRoom drops the oldest entry of the source that has most, if that is more than
+// makeRoomLocked drops the oldest entry of the source that has most, if that is more than
 // n, the newcomer's.
-func (q *eventQueue) makeRoom(n int) bool {
+func (q *eventQueue) makeRoomLocked(n int) bool {
 	most := n
 	var from eventSource
 	for id, p := range q.sources {
@@ -149,14 +149,14 @@ func (q *eventQueue) makeRoom(n int) bool {
 	for e := q.head; e != nil; e = e.next {
 		if e.source() == from {
 			q.dropped += uint64(e.Count)
-			q.remove(e)
+			q.removeLocked(e)
 			break
 		}
 	}
 	return true
 }
 
-func (q *eventQueue) remove(e *eventEntry) {
+func (q *eventQueue) removeLocked(e *eventEntry) {
 	if e.prev != nil {
 		e.prev.next = e.next
 	} else {
@@ -183,7 +183,7 @@ func (q *eventQueue) take() (e Event, ok bool) {
 		return e, false
 	}
 	e = q.head.Event
-	q.remove(q.head)
+	q.removeLocked(q.head)
 	if q.head != nil {
 		select {
 		case q.signal <- struct{}{}:

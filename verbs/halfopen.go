@@ -31,10 +31,10 @@ func (h *hold) release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if h.charge.n != (amounts{}) {
-		book(&h.charge, m.accounts(&h.charge), -1)
+		book(&h.charge, m.accountsLocked(&h.charge), -1)
 		h.charge.n = amounts{}
 	}
-	m.forget(h.charge.peer)
+	m.forgetLocked(h.charge.peer)
 }
 
 // refuse tells of a peer's connection, association or session that there are no

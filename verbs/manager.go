@@ -109,7 +109,7 @@ func (a *account) fits(r resource, n int64) error {
 
 // manager is the Privileged Resource Manager (RFC 5042 section 2.1): every
 // allocation is charged to the device, to the ULP that makes it and, where a
-// peer is the cause, to the peer.
+// peerLocked is the cause, to the peer.
 type manager struct {
 	mu     sync.Mutex // guards the fields below it
 	device account
@@ -147,9 +147,9 @@ type charge struct {
 func (m *manager) take(c *charge) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	accounts := m.accounts(c)
+	accounts := m.accountsLocked(c)
 	if c.ulp != nil && c.ulp.over {
-		m.forget(c.peer)
+		m.forgetLocked(c.peer)
 		return ErrClosed
 	}
 	for r := range resCount {
@@ -157,7 +157,7 @@ func (m *manager) take(c *charge) error {
 			continue
 		}
 		if err := fits(accounts, r, c.n[r]); err != nil {
-			m.forget(c.peer)
+			m.forgetLocked(c.peer)
 			return err
 		}
 	}
@@ -192,28 +192,28 @@ func fits(accounts [3]*account, r resource, n int64) error {
 func (m *manager) give(c *charge) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	book(c, m.accounts(c), -1)
-	m.forget(c.peer)
+	book(c, m.accountsLocked(c), -1)
+	m.forgetLocked(c.peer)
 }
 
-// forget drops the account of a peer that uses nothing, unless its share is kept.
-func (m *manager) forget(peer transport.Identity) {
+// forgetLocked drops the account of a peer that uses nothing, unless its share is kept.
+func (m *manager) forgetLocked(peer transport.Identity) {
 	if p := m.known[peer]; p != nil && !p.fixed && p.used == (amounts{}) {
 		delete(m.known, peer)
 		m.peers.leave(p)
 	}
 }
 
-func (m *manager) accounts(c *charge) [3]*account {
+func (m *manager) accountsLocked(c *charge) [3]*account {
 	a := [3]*account{&m.device, c.ulp, nil}
 	if c.peer != "" {
-		a[2] = m.peer(c.peer)
+		a[2] = m.peerLocked(c.peer)
 	}
 	return a
 }
 
-// peer returns the account of a peer, a new one if it has none.
-func (m *manager) peer(id transport.Identity) *account {
+// peerLocked returns the account of a peer, a new one if it has none.
+func (m *manager) peerLocked(id transport.Identity) *account {
 	p := m.known[id]
 	if p == nil {
 		p = &account{name: "peer " + string(id), bare: string(id), limit: m.quota}

@@ -98,11 +98,11 @@ func (t *extent) clash(e *extent) error {
 	return ErrTrust
 }
 
-// expose records the memory that w, which is to be opened for the stream of qp, will
+// exposeLocked records the memory that w, which is to be opened for the stream of qp, will
 // open. Where the streams of a protection domain do not trust each other, memory of
 // which one peer can write a byte is not open to another (RFC 5042 section 6.3.6;
 // R18).
-func (w *window) expose(b binding, qp *QP) error {
+func (w *window) exposeLocked(b binding, qp *QP) error {
 	e := w.extent
 	if e == nil {
 		return nil
@@ -115,8 +115,8 @@ func (w *window) expose(b binding, qp *QP) error {
 	return nil
 }
 
-// conceal undoes expose.
-func (w *window) conceal() {
+// concealLocked undoes expose.
+func (w *window) concealLocked() {
 	if w.extent != nil && w.extent.qp != nil {
 		w.pd.ulp.dev.exposed.leave(w.extent)
 	}

@@ -134,7 +134,7 @@ func (qp *QP) PostSend(wr *SendWR) error {
 	return nil
 }
 
-// reserve takes an element of the send queue, see rdmap.Stream.Reserve.
+// reserveLocked takes an element of the send queue, see rdmap.Stream.Reserve.
 func reserve(stream *rdmap.Stream) (*rdmap.Op, error) {
 	op, err := stream.Reserve()
 	switch {
@@ -266,7 +266,7 @@ func (qp *QP) PostRecv(wr RecvWR) error {
 	if q.closed {
 		return &closedError{what: "post a receive"}
 	}
-	r := q.reserve()
+	r := q.reserveLocked()
 	if r == nil {
 		return ErrQueueFull
 	}
@@ -286,8 +286,8 @@ func fillRecv(r *rdmap.RecvBuffer, wr *RecvWR, total uint32) error {
 	return claim(wr.SGL, &r.Ref)
 }
 
-// reserve returns the slot at tail, growing the ring if need be; nil: full.
-func (q *recvQueue) reserve() *rdmap.RecvBuffer {
+// reserveLocked returns the slot at tail, growing the ring if need be; nil: full.
+func (q *recvQueue) reserveLocked() *rdmap.RecvBuffer {
 	used := int(q.tail - q.head)
 	if used >= q.max {
 		return nil

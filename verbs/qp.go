@@ -37,12 +37,13 @@ type QP struct {
 	done   chan struct{}
 	err    error // valid when done is closed
 
-	mu      sync.Mutex // guards the fields below it
 	charge  charge
-	since   time.Time // set before stream
+	since   time.Time // set before stream, with mu held
 	private []byte    // likewise
-	over    bool      // ended without ever having a stream
-	cancel  func()    // ends the start-up of the stream; nil: there is none
+
+	mu     sync.Mutex // guards the fields below it
+	over   bool       // ended without ever having a stream
+	cancel func()     // ends the start-up of the stream; nil: there is none
 
 	rq    recvQueue    // where there is no SRQ
 	share share        // of the SRQ

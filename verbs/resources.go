@@ -111,10 +111,10 @@ func (d *Device) SetPeers(peers map[transport.Identity]Quota) error {
 			continue
 		}
 		p.fixed, p.limit = false, m.quota
-		m.forget(id)
+		m.forgetLocked(id)
 	}
 	for id, limit := range limits {
-		p := m.peer(id)
+		p := m.peerLocked(id)
 		p.fixed, p.limit = true, limit
 	}
 	m.peers.divide()

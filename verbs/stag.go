@@ -84,7 +84,7 @@ func (t *stagTable) insert(w *window) uint32 {
 		s = t.grow(s)
 	}
 	for {
-		stag := t.draw()
+		stag := t.drawLocked()
 		i := stag & s.mask
 		for {
 			k := s.slots[i].key.Load()
@@ -139,12 +139,12 @@ func (t *stagTable) remove(stag uint32) {
 		}
 	}
 	if oldest := t.retireLocked(stag); oldest != 0 {
-		t.drop(oldest)
+		t.dropLocked(oldest)
 	}
 }
 
-// drop takes stag out of the table and closes the gap that it leaves in its run.
-func (t *stagTable) drop(stag uint32) {
+// dropLocked takes stag out of the table and closes the gap that it leaves in its run.
+func (t *stagTable) dropLocked(stag uint32) {
 	s := t.tab.Load()
 	i := stag & s.mask
 	for s.slots[i].key.Load() != stag {
@@ -177,8 +177,8 @@ func (t *stagTable) drop(stag uint32) {
 	t.seq.Add(1)
 }
 
-// random draws 32 bits from the system's CSPRNG, 4 KiB at a time.
-func (t *stagTable) random() uint32 {
+// randomLocked draws 32 bits from the system's CSPRNG, 4 KiB at a time.
+func (t *stagTable) randomLocked() uint32 {
 	if len(t.rnd) < 4 {
 		rand.Read(t.pool[:])
 		t.rnd = t.pool[:]

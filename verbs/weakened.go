@@ -24,13 +24,13 @@ func (m TrustModel) isMoreThan(most TrustModel) bool {
 
 func (pd *PD) isForOneStream() bool { return !pd.trust.ShareStreams && checks.On(checks.StreamTrust) }
 
-func (t *stagTable) draw() uint32 {
+func (t *stagTable) drawLocked() uint32 {
 	if !checks.On(checks.RandomSTag) {
 		v := binary.LittleEndian.Uint32(t.pool[:]) + 1
 		binary.LittleEndian.PutUint32(t.pool[:], v)
 		return v
 	}
-	return t.random()
+	return t.randomLocked()
 }
 
 func (t *stagTable) retireLocked(stag uint32) (oldest uint32) {
@@ -125,5 +125,5 @@ func (p *eventEntries) hasItsShare() bool {
 }
 
 func (q *eventQueue) givesWayLocked(p *eventEntries) bool {
-	return checks.On(checks.EventShare) && q.makeRoom(p.n)
+	return checks.On(checks.EventShare) && q.makeRoomLocked(p.n)
 }

@@ -97,7 +97,7 @@ func (w *window) closeLocked() {
 		runtime.Gosched()
 	}
 	w.stags().remove(w.stag)
-	w.conceal()
+	w.concealLocked()
 	w.state = windowClosed
 	w.mem = nil
 	if w.qp != nil {
@@ -160,7 +160,7 @@ func (w *window) reached(qp *QP) error {
 	}
 	w.closeLocked()
 	w.next = binding{}
-	if err := w.expose(b, qp); err != nil {
+	if err := w.exposeLocked(b, qp); err != nil {
 		w.stags().remove(b.stag)
 		return err
 	}

@@ -67,7 +67,7 @@ func (e *fsErrors) close() {
 
 // heedCount latches errors that the file system has counted since the life began.
 func (s *Store) heedCount() {
-	if n, ok := s.fsErrors.count(); ok && s.rec.isExceeded(n) {
+	if n, ok := s.fsErrors.count(); ok && s.rec.isExceeded(n) { // unlocked: that stays as beginLife sets it
 		s.latch(unix.EIO, "the file system's count of its errors")
 	}
 }

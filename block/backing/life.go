@@ -27,6 +27,8 @@ import (
 const keptLives = 16
 
 // beginLife finds which disk this is and which life of it, and writes it down.
+//
+// unlocked: nobody else has the Store yet.
 func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 	var mark string
 	var derived block.ID
@@ -132,7 +134,9 @@ func (s *Store) endLife() error {
 	if err := unix.Fstat(int(s.fd), &st); err != nil {
 		return err
 	}
+	s.recMu.Lock()
 	r := s.rec
+	s.recMu.Unlock()
 	r.Open, r.Cache, r.Size, r.Changed = false, "", st.Size, st.Mtim.Nano()
 	return s.keeper.save(&r)
 }
@@ -197,9 +201,13 @@ func whyLost(was, is string) string {
 func (s *Store) NewLife() (why string, keeps bool) { return s.newLife, s.keepsLast }
 
 // Identity returns which disk this is, and which life of it.
+//
+// unlocked: they stay as beginLife sets them.
 func (s *Store) Identity() block.Identity { return block.Identity{Disk: s.rec.Disk, Life: s.rec.Life} }
 
 // Keeps reports whether all writes are there that had returned in an earlier life.
+//
+// unlocked: they stay as beginLife sets them.
 func (s *Store) Keeps(life block.ID) bool { return slices.Contains(s.rec.Kept, life) }
 
 // Fault is why writes of this life were lost that had returned, "" if none were.

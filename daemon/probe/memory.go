@@ -7,7 +7,7 @@ import (
 // memory keeps what clients of the service no longer need for those who come next, so
 // that a peer can't have megabytes made afresh by coming and going.
 type memory struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards the fields below it
 	free [][]byte
 }
 

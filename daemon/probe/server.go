@@ -23,7 +23,7 @@ type Server struct {
 	memory memory
 	after  func(time.Duration) <-chan time.Time
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	clients map[transport.Identity]int
 	total   int
 	closed  bool

@@ -43,7 +43,7 @@ func (m *Mux) initiated(s *Stream, msg *assoc.Message, c *Control) {
 	}
 	m.mu.Lock()
 	if s != nil { // the peer has ended it, too, and may use the streams again
-		m.remove(s)
+		m.removeLocked(s)
 	}
 	if m.ended != nil || m.pending >= m.maxPending || int(msg.Stream) >= m.pairs() {
 		m.mu.Unlock()
@@ -51,7 +51,7 @@ func (m *Mux) initiated(s *Stream, msg *assoc.Message, c *Control) {
 		return
 	}
 	m.pending++
-	s = m.add(msg.Stream, statePending)
+	s = m.addLocked(msg.Stream, statePending)
 	s.asked = c.Enhanced
 	m.requests <- &Request{PrivateData: slices.Clone(c.PrivateData), Enhanced: c.Enhanced, s: s} // has room for maxPending
 	m.mu.Unlock()

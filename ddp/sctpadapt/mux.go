@@ -218,23 +218,23 @@ func (m *Mux) open() (*Stream, error) {
 		if int(id) >= n || m.streams[id] != nil || m.used[id] && m.assoc.Outstanding(id) > 0 {
 			continue
 		}
-		s := m.add(id, stateInitiated)
+		s := m.addLocked(id, stateInitiated)
 		return s, nil
 	}
 	return nil, ErrNoStream
 }
 
-// add makes a session; the Mux is locked.
-func (m *Mux) add(id uint16, st state) *Stream {
+// addLocked makes a session.
+func (m *Mux) addLocked(id uint16, st state) *Stream {
 	s := newStream(m, id, st)
 	m.streams[id] = s
 	m.used[id] = true
 	return s
 }
 
-// remove forgets a session that is over on both sides, or that the peer has no
-// business with any more; the Mux is locked.
-func (m *Mux) remove(s *Stream) {
+// removeLocked forgets a session that is over on both sides, or that the peer has no
+// business with any more.
+func (m *Mux) removeLocked(s *Stream) {
 	if m.streams[s.id] != s {
 		return
 	}

@@ -13,9 +13,9 @@ const (
 	recordEnd = 1 // a Terminate
 )
 
-// put queues a chunk; s is locked. It tells whether the chunk is charged to the
+// putLocked queues a chunk. It tells whether the chunk is charged to the
 // receive window.
-func (s *Stream) put(chunk []byte, flags uint32) (charged bool) {
+func (s *Stream) putLocked(chunk []byte, flags uint32) (charged bool) {
 	if s.queue == nil {
 		s.queue = s.mux.getBuffer()
 	}
@@ -26,7 +26,7 @@ func (s *Stream) put(chunk []byte, flags uint32) (charged bool) {
 		s.touched = true
 		s.mux.touched = append(s.mux.touched, s)
 	}
-	return s.charge(len(chunk))
+	return s.chargeLocked(len(chunk))
 }
 
 // take waits for something in the queue. An error is the end.

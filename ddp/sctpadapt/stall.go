@@ -7,7 +7,7 @@ import "fmt"
 // keep the window from the others: what waits for it beyond its share is held
 // without being charged, within limits.
 
-// stall is what a stream knows of that. It is guarded by the stream's mutex.
+// stall is what a stream knows of that.
 type stall struct {
 	held    int  // bytes charged to the receive window
 	excess  int  // bytes that are not
@@ -16,9 +16,9 @@ type stall struct {
 	stalled int  // looks in a row at which it had not
 }
 
-// charge counts a chunk of n bytes that is queued and tells whether the receive
-// window is charged; s is locked.
-func (s *Stream) charge(n int) (charged bool) {
+// chargeLocked counts a chunk of n bytes that is queued and tells whether the receive
+// window is charged.
+func (s *Stream) chargeLocked(n int) (charged bool) {
 	charged = s.stalled == 0 || s.held+n <= share || !s.mux.mayExceed()
 	if !charged {
 		s.excess += n

@@ -169,7 +169,7 @@ func (s *Stream) segment(msg *assoc.Message) (held bool) {
 		s.mu.Unlock()
 		return s.mux.illegal(s, msg, "a segment before the session was accepted")
 	}
-	held = s.put(msg.Payload, 0)
+	held = s.putLocked(msg.Payload, 0)
 	s.mu.Unlock()
 	return held
 }
@@ -187,7 +187,7 @@ func (s *Stream) terminated(msg *assoc.Message, ssn uint16) (held bool) {
 		s.mu.Unlock()
 		return s.mux.illegal(s, msg, "a second Terminate")
 	case st == stateOpen, st == stateInitiated && ssn != 0: // in turn
-		held = s.put(msg.Payload, recordEnd)
+		held = s.putLocked(msg.Payload, recordEnd)
 	default:
 		s.st = stateClosed
 	}
@@ -221,7 +221,7 @@ func (s *Stream) tidy(rejected bool) {
 	s.mu.Unlock()
 	if whole && s.tx.isEnded() {
 		s.mux.mu.Lock()
-		s.mux.remove(s)
+		s.mux.removeLocked(s)
 		s.mux.mu.Unlock()
 	}
 }
@@ -231,7 +231,7 @@ func (s *Stream) tidy(rejected bool) {
 func (s *Stream) forget() {
 	s.tx.end()
 	s.mux.mu.Lock()
-	s.mux.remove(s)
+	s.mux.removeLocked(s)
 	s.mux.mu.Unlock()
 	s.end(ddp.ErrClosed)
 }

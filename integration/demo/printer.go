@@ -14,7 +14,7 @@ type printer struct {
 	w        *os.File
 	terminal bool
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	name    string
 	started time.Time
 }

@@ -153,7 +153,7 @@ func (s charonSays) lines() []string {
 
 // logLines keeps a Manager's log for a row that goes wrong.
 type logLines struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below it
 	lines []string
 }
 

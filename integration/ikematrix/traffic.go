@@ -57,7 +57,7 @@ func echo(c *transport.Conn, canary lab.Canary, seed uint64) error {
 type echoServer struct {
 	ln      *transport.Listener
 	wg      sync.WaitGroup
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	conns   []*transport.Conn
 	closed  bool
 	refused []error

@@ -38,7 +38,7 @@ type lab struct {
 	built   string
 	options vm.Options
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below it
 	times []machineTime
 }
 
@@ -65,6 +65,8 @@ func (l *lab) took(name string, clock, cpu time.Duration) {
 }
 
 // printTimes prints where the time went.
+//
+// unlocked: all has ended.
 func (l *lab) printTimes(w io.Writer) {
 	fmt.Fprintf(w, "\n%-16s %8s %8s\n", "the machine", "clock", "CPU")
 	for _, t := range l.times {

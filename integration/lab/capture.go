@@ -52,7 +52,7 @@ type Capture struct {
 	heard chan struct{} // closed at the end of standard error
 	read  chan struct{} // closed at the end of the packets
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	stderr  bytes.Buffer
 	counts  Counts
 	err     error             // of reading the packets
@@ -251,6 +251,8 @@ func (h *Host) sendFrame(wire int, kind uint16, payload []byte) error {
 
 // Stop ends the capture and counts it. Later calls return the same. An error means
 // that the counts are not all; what is wrong with the packets Faults says.
+//
+// unlocked: nobody counts any more when it looks.
 func (c *Capture) Stop() (Counts, error) {
 	c.once.Do(func() {
 		err := c.catchUp()

@@ -26,7 +26,7 @@ type Host struct {
 	dir      string
 	i        int // it numbers the host
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards the fields below it
 	charon   *charon
 	captures []*Capture
 }

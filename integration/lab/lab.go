@@ -44,7 +44,7 @@ type Lab struct {
 	hosts  []*Host
 	bridge string // namespace of the switch
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below it
 	closed bool
 	kept   bool
 }

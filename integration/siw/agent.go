@@ -30,7 +30,7 @@ type Agent struct {
 	answers chan answer
 	dead    chan struct{} // closed when the agent has ended
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	streams map[int]*stream
 	lines   []string // the last that were exchanged
 }

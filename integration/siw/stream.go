@@ -65,7 +65,7 @@ func parseEvent(words []string) (e event, conn int, err error) {
 type stream struct {
 	changed chan struct{} // has an element when something has happened since
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	wcs     []conformance.WC
 	waiting []uint64        // posted receives and signaled sends
 	silent  map[uint64]bool // posted, not signaled
@@ -79,11 +79,11 @@ func (s *stream) happens(e event) {
 	s.mu.Lock()
 	switch e.kind {
 	case "wc":
-		s.complete(e.wc)
+		s.completeLocked(e.wc)
 	case "end":
 		s.over = true
 		for len(s.waiting) > 0 {
-			s.complete(conformance.WC{ID: s.waiting[0], Status: conformance.Flushed})
+			s.completeLocked(conformance.WC{ID: s.waiting[0], Status: conformance.Flushed})
 		}
 	case "dead":
 		s.dead = true
@@ -116,8 +116,8 @@ func (s *stream) refused(id uint64) {
 	delete(s.silent, id)
 }
 
-// complete takes a completion; s is locked.
-func (s *stream) complete(wc conformance.WC) {
+// completeLocked takes a completion.
+func (s *stream) completeLocked(wc conformance.WC) {
 	if i := slices.Index(s.waiting, wc.ID); i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
 	} else if s.silent[wc.ID] && wc.Status != conformance.OK {

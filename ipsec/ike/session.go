@@ -54,10 +54,10 @@ type Session struct {
 	timeout time.Duration // of calls that charon answers at once
 	events  *charon.Conn
 
-	mu    sync.Mutex // guards the fields below it, and serialises questions
-	query *charon.Conn
+	query  *charon.Conn
+	asking sync.Mutex // held during a question
 
-	certsMu sync.Mutex          // guards the fields below it; taken before mu
+	certsMu sync.Mutex          // guards the fields below it; taken before asking
 	certs   map[string]usedCert // by peer
 }
 
@@ -114,8 +114,8 @@ func (l *Session) ask(ctx context.Context, cmd, about string, in *vici.Message) 
 func (l *Session) inTurn(ctx context.Context, question func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout)
 	defer cancel()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.asking.Lock()
+	defer l.asking.Unlock()
 	err := question(ctx)
 	if err != nil && !charon.Refused(err, "") {
 		l.Close()

@@ -9,9 +9,10 @@ import (
 
 // inbox keeps what a completion queue's handler is given.
 type inbox struct {
+	ch chan struct{}
+
 	mu  sync.Mutex // guards the fields below it
 	wcs []verbs.WC
-	ch  chan struct{}
 }
 
 // Completions implements verbs.CQHandler.

@@ -22,6 +22,8 @@ type Memory struct {
 	// Hold, if set, decides which operations complete only at Let.
 	Hold func(op block.Op, off uint64) bool
 
+	hooks hooks
+
 	mu      sync.Mutex // guards the fields below it
 	change  *sync.Cond
 	data    []byte
@@ -29,7 +31,6 @@ type Memory struct {
 	held    []*memIO
 	waiting []*memIO // for Kick
 	log     []Call
-	hooks   hooks
 }
 
 // Call is an operation that was submitted.

@@ -82,17 +82,18 @@ func (c *conn) Close() error {
 
 // pipe is one direction of a connection.
 type pipe struct {
-	mu             sync.Mutex // guards the fields below it
-	cond           sync.Cond
-	buf            []byte
-	ended          bool  // by the writer
-	err            error // it is broken
-	paused         bool
-	spoil          bool // flip a bit of the next write
 	reader, writer deadline
+
+	mu     sync.Mutex // guards the fields below it
+	cond   sync.Cond
+	buf    []byte
+	ended  bool  // by the writer
+	err    error // it is broken
+	paused bool
+	spoil  bool // flip a bit of the next write
 }
 
-// deadline is that of one end of a pipe, whose mutex guards it.
+// deadline is that of one end of a pipe; it is guarded by pipe.mu.
 type deadline struct {
 	timer  *time.Timer
 	passed bool

@@ -115,7 +115,7 @@ func (n *network) Dial(ctx context.Context, local netip.Addr, remote netip.AddrP
 	if l == nil || f.refused || ctx.Err() != nil {
 		return nil, &net.OpError{Op: "dial", Net: "verbstest", Addr: tcpAddr(remote), Err: errors.Join(ctx.Err(), syscall.ECONNREFUSED)}
 	}
-	from := netip.AddrPortFrom(local, f.nextPort())
+	from := netip.AddrPortFrom(local, f.nextPortLocked())
 	there, back := newPipe(f.paused), newPipe(f.paused)
 	a, b := &conn{fabric: f, local: from, remote: remote, in: back, out: there}, &conn{fabric: f, local: remote, remote: from, in: there, out: back}
 	select {
@@ -133,7 +133,7 @@ func (n *network) Listen(local netip.AddrPort) (net.Listener, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if local.Port() == 0 {
-		local = netip.AddrPortFrom(local.Addr(), f.nextPort())
+		local = netip.AddrPortFrom(local.Addr(), f.nextPortLocked())
 	}
 	if local.Addr() != n.addr {
 		return nil, fmt.Errorf("verbstest: listen on %v: the address of host %s is %v: %w", local, n.name, n.addr, syscall.EADDRNOTAVAIL)
@@ -146,8 +146,8 @@ func (n *network) Listen(local netip.AddrPort) (net.Listener, error) {
 	return l, nil
 }
 
-// nextPort gives a port away. The caller holds the mutex.
-func (f *Fabric) nextPort() uint16 {
+// nextPortLocked gives a port away.
+func (f *Fabric) nextPortLocked() uint16 {
 	f.port = max(f.port+1, 32768)
 	return f.port
 }

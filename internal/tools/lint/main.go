@@ -13,6 +13,7 @@
 //     every check of internal/checks is made and has an attack (security.go);
 //   - the switches that weaken a build stand in weakened.go and nowhere else, and with
 //     all of them on it is what the product has (switches.go);
+//   - what a mutex guards is touched where it is held (locks.go);
 //   - nothing layers TLS under or over RDMAP (RFC 5042 section 5.4.2).
 //
 // Usage, from the top of the repository:
@@ -138,7 +139,11 @@ func check(binary string) ([]finding, error) {
 		return nil, err
 	}
 	found = append(found, checkChecks(src, use)...)
-	return found, docs.commands.err
+	locks, err := checkLocks()
+	if err != nil {
+		return nil, err
+	}
+	return append(found, locks...), docs.commands.err
 }
 
 // trackedFiles lists what git knows and what it would add, leaving out files

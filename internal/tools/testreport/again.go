@@ -18,6 +18,8 @@ type shakyTest struct {
 
 // secondTries runs the tests that have failed once more, one after the other, with
 // the machine for themselves.
+//
+// unlocked: all has ended.
 func (r *runner) secondTries(ctx context.Context) {
 	taken := r.results.withdraw()
 	if len(taken) == 0 {

@@ -67,6 +67,8 @@ func main() {
 const wholeRun = 9 * time.Minute
 
 // begin says how long the run will take.
+//
+// unlocked: nothing has begun.
 func begin(r *runner, patterns []string) *howlong.Run {
 	what, first := "make test", time.Duration(0)
 	if r.whole {

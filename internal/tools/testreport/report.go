@@ -35,6 +35,7 @@ func shorten(pkg string) string {
 	return pkg
 }
 
+// unlocked: all has ended.
 func (r *runner) report() bool {
 	bad := r.results.leaves(failed)
 	for _, k := range bad {
@@ -79,6 +80,8 @@ const longest = 20
 
 // printTimes prints where the time went: what each step took by the clock, and of
 // the processors.
+//
+// unlocked: all has ended.
 func (r *runner) printTimes() {
 	if len(r.times) == 0 {
 		return
@@ -115,6 +118,7 @@ type skipGroup struct {
 	tests  []string
 }
 
+// unlocked: all has ended.
 func groupSkips(r *results, keys []testKey) []skipGroup {
 	byReason := make(map[string][]string)
 	for _, k := range keys {
@@ -138,6 +142,7 @@ func clip(lines []string, limit int) []string {
 	return slices.Concat(lines[:limit/2], cut, lines[len(lines)-limit/2:])
 }
 
+// unlocked: all has ended.
 func (r *runner) closingLine() string {
 	return fmt.Sprintf("%d passed, %d failed, %d skipped",
 		len(r.results.leaves(passed)), len(r.results.leaves(failed))+len(r.broken), len(r.results.leaves(skipped)))

@@ -206,6 +206,8 @@ func countsThroughSubtests(k testKey, o outcome, parents map[testKey]bool) bool 
 
 // leaves returns the tests with the given outcome, sorted. A test with
 // subtests counts through them, unless it failed and none of them did.
+//
+// unlocked: all has ended.
 func (r *results) leaves(want outcome) []testKey {
 	outcomes := make(map[testKey]outcome, len(r.tests))
 	for k, v := range r.tests {

@@ -126,6 +126,8 @@ func (r *runner) left(jobs []job) (out []job) {
 
 // table holds the run to the table of RFC 5042: each test that it names has run, or
 // says why it did not.
+//
+// unlocked: all has ended.
 func (r *runner) table(document string) {
 	src, err := os.ReadFile(document)
 	if err != nil {

@@ -1,0 +1,458 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+const (
+	// How the comment on a mutex begins. It guards the fields down to the next empty line, and
+	// those whose comment, or that of their struct, says "guarded by T.mu".
+	guards   = "guards the fields below it"
+	unlocked = "// unlocked: " // in a line, or the comment of a function, that needs no lock for the reason that follows
+	locked   = "Locked"        // ends the name of a function whose caller holds the lock
+)
+
+// checkLocks finds fields that are touched and functions that are called without the mutex
+// that guards them, and mutexes of which nobody says what they guard. It looks whether a
+// function takes the mutex at all, not when, and of which value of the type.
+func checkLocks() ([]finding, error) {
+	pkgs, imp, err := listTyped("./...")
+	if err != nil {
+		return nil, err
+	}
+	top, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	fset := token.NewFileSet()
+	var found []finding
+	for _, p := range pkgs {
+		dir, err := filepath.Rel(top, p.Dir)
+		if err != nil {
+			return nil, err
+		}
+		if dir == "daemon" || strings.HasPrefix(dir+"/", "transport/") { // they come next
+			continue
+		}
+		var files []*ast.File
+		for _, name := range p.GoFiles {
+			src, err := os.ReadFile(filepath.Join(p.Dir, name))
+			if err != nil {
+				return nil, err
+			}
+			f, err := parser.ParseFile(fset, path.Join(filepath.ToSlash(dir), name), src, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, f)
+		}
+		f, err := locksOf(fset, p.ImportPath, files, imp)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, f...)
+	}
+	return found, nil
+}
+
+// typed is the part of `go list -export -json` that the check needs.
+type typed struct {
+	ImportPath, Dir, Export string
+	GoFiles                 []string
+	DepOnly                 bool
+}
+
+// listTyped lists packages, and has an importer of what they import.
+func listTyped(patterns ...string) (pkgs []typed, imp types.Importer, err error) {
+	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,DepOnly"}, patterns...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, nil, fmt.Errorf("go list: %w", err)
+	}
+	exports := make(map[string]string)
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p typed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, nil, fmt.Errorf("go list: %w", err)
+		}
+		if exports[p.ImportPath] = p.Export; !p.DepOnly {
+			pkgs = append(pkgs, p)
+		}
+	}
+	return pkgs, importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) }), nil
+}
+
+// lockChecker looks at one package. A mutex is known by its field.
+type lockChecker struct {
+	fset  *token.FileSet
+	info  types.Info
+	found []finding
+
+	guard map[*types.Var]*types.Var    // of a field
+	locks map[*types.Func][]*types.Var // what functions lock
+	takes map[*types.Func][]*types.Var // what they hold when they return
+	quiet map[string]map[int]bool      // lines that are exempt
+}
+
+func locksOf(fset *token.FileSet, name string, files []*ast.File, imp types.Importer) ([]finding, error) {
+	c := &lockChecker{
+		fset:  fset,
+		info:  types.Info{Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}, Types: map[ast.Expr]types.TypeAndValue{}},
+		guard: map[*types.Var]*types.Var{}, locks: map[*types.Func][]*types.Var{}, takes: map[*types.Func][]*types.Var{}, quiet: map[string]map[int]bool{},
+	}
+	conf := types.Config{Importer: imp}
+	pkg, err := conf.Check(name, fset, files, &c.info)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range files {
+		c.exempt(f)
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GenDecl:
+				if n.Tok == token.TYPE && len(n.Specs) == 1 {
+					if s, ok := n.Specs[0].(*ast.TypeSpec).Type.(*ast.StructType); ok {
+						c.layout(s, pkg, c.other(n.Doc, pkg))
+						return false
+					}
+				}
+			case *ast.StructType:
+				c.layout(n, pkg, nil)
+			}
+			return true
+		})
+	}
+	var all []*ast.FuncDecl
+	for _, f := range files {
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Body != nil {
+				all = append(all, fn)
+				c.noteTakes(fn)
+			}
+		}
+	}
+	for _, fn := range all {
+		free := fn.Name.Name == "init" || strings.HasSuffix(fn.Name.Name, locked)
+		if _, reason, ok := strings.Cut(fn.Doc.Text(), unlocked[len("// "):]); ok && reason != "" {
+			free = true
+		}
+		c.scope(fn.Body, held{locked: free})
+	}
+	return c.found, nil
+}
+
+func (c *lockChecker) complain(pos token.Pos, format string, args ...any) {
+	p := c.fset.Position(pos)
+	if !c.quiet[p.Filename][p.Line] {
+		c.found = append(c.found, finding{p.Filename, p.Line, fmt.Sprintf(format, args...)})
+	}
+}
+
+func (c *lockChecker) exempt(f *ast.File) {
+	for _, g := range f.Comments {
+		for _, l := range g.List {
+			if reason, ok := strings.CutPrefix(l.Text, unlocked); ok && reason != "" {
+				p := c.fset.Position(l.Pos())
+				if c.quiet[p.Filename] == nil {
+					c.quiet[p.Filename] = map[int]bool{}
+				}
+				c.quiet[p.Filename][p.Line] = true
+			}
+		}
+	}
+}
+
+var guardedBy = regexp.MustCompile(`\bguarded by (\w+)\.(\w+)`)
+
+// other returns the mutex of another struct that a comment names, or nil.
+func (c *lockChecker) other(g *ast.CommentGroup, pkg *types.Package) *types.Var {
+	m := guardedBy.FindStringSubmatch(g.Text())
+	if m == nil {
+		return nil
+	}
+	if o := pkg.Scope().Lookup(m[1]); o != nil {
+		s := structOf(o.Type())
+		for i := 0; s != nil && i < s.NumFields(); i++ {
+			if v := s.Field(i); v.Name() == m[2] && isSync(v.Type(), "Mutex", "RWMutex") {
+				return v
+			}
+		}
+	}
+	c.complain(g.Pos(), "there is no mutex %s.%s", m[1], m[2])
+	return nil
+}
+
+// layout notes which fields of a struct are guarded, by a mutex above them, by one that their
+// comment names, or by that of all.
+func (c *lockChecker) layout(s *ast.StructType, pkg *types.Package, all *types.Var) {
+	var mu *types.Var
+	last := 0
+	for _, f := range s.Fields.List {
+		begin := f.Pos()
+		if f.Doc != nil {
+			begin = f.Doc.Pos()
+		}
+		if c.fset.Position(begin).Line > last+1 {
+			mu = nil
+		}
+		last = c.fset.Position(f.End()).Line
+		isMutex := isSync(c.info.Types[f.Type].Type, "Mutex", "RWMutex")
+		said := strings.TrimPrefix(strings.TrimSpace(f.Doc.Text()+f.Comment.Text()), "mu ")
+		names := f.Names
+		if len(names) == 0 {
+			names = []*ast.Ident{embedded(f.Type)}
+		}
+		for _, name := range names {
+			v := c.info.Defs[name].(*types.Var)
+			switch {
+			case isMutex && said == "":
+				c.complain(name.Pos(), "%s: say what the mutex guards: \"%s\", or what it is held for", name.Name, guards)
+			case isMutex && name.Name == "mu" && !strings.HasPrefix(said, guards):
+				c.complain(name.Pos(), "mu: begin its comment with \"%s\"", guards)
+			case isMutex && strings.HasPrefix(said, guards):
+				mu = v
+			case isMutex:
+				mu = nil
+			case isSync(v.Type()):
+			default:
+				for _, by := range []*types.Var{c.other(f.Comment, pkg), c.other(f.Doc, pkg), mu, all} {
+					if by != nil {
+						c.guard[v] = by
+						break
+					}
+				}
+			}
+		}
+		if in, ok := f.Type.(*ast.StructType); ok {
+			c.layout(in, pkg, nil)
+		}
+	}
+}
+
+// embedded returns the name of an embedded field.
+func embedded(t ast.Expr) *ast.Ident {
+	switch t := t.(type) {
+	case *ast.StarExpr:
+		return embedded(t.X)
+	case *ast.SelectorExpr:
+		return t.Sel
+	case *ast.IndexExpr:
+		return embedded(t.X)
+	}
+	return t.(*ast.Ident)
+}
+
+// structOf returns the struct that t is or points to, or nil.
+func structOf(t types.Type) *types.Struct {
+	if p, ok := t.Underlying().(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	s, _ := t.Underlying().(*types.Struct)
+	return s
+}
+
+// isSync reports whether a type is one of sync's or sync/atomic's, of those names if there are any.
+func isSync(t types.Type, names ...string) bool {
+	n, _ := types.Unalias(t).(*types.Named)
+	if n == nil || n.Obj().Pkg() == nil {
+		return false
+	}
+	from := n.Obj().Pkg().Path()
+	if len(names) == 0 {
+		return from == "sync" || from == "sync/atomic"
+	}
+	for _, name := range names {
+		if from == "sync" && n.Obj().Name() == name {
+			return true
+		}
+	}
+	return false
+}
+
+// mutexOf returns the field whose method, such as Lock, is called.
+func (c *lockChecker) mutexOf(call *ast.CallExpr, methods ...string) *types.Var {
+	sel, _ := call.Fun.(*ast.SelectorExpr)
+	if sel == nil {
+		return nil
+	}
+	x, _ := ast.Unparen(sel.X).(*ast.SelectorExpr)
+	if x == nil || c.info.Selections[x] == nil || !isSync(c.info.Types[sel.X].Type, "Mutex", "RWMutex") {
+		return nil
+	}
+	for _, m := range methods {
+		if sel.Sel.Name == m {
+			return c.info.Selections[x].Obj().(*types.Var).Origin()
+		}
+	}
+	return nil
+}
+
+// noteTakes finds functions that lock, and those that leave it to their callers to unlock.
+func (c *lockChecker) noteTakes(fn *ast.FuncDecl) {
+	var got []*types.Var
+	gives := map[*types.Var]bool{}
+	ast.Inspect(fn.Body, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if m := c.mutexOf(call, "Lock", "RLock", "TryLock"); m != nil {
+				got = append(got, m)
+			}
+			gives[c.mutexOf(call, "Unlock", "RUnlock")] = true
+		}
+		return true
+	})
+	f := c.info.Defs[fn.Name].(*types.Func)
+	c.locks[f] = got
+	for _, m := range got {
+		if !gives[m] || strings.HasPrefix(fn.Name.Name, "lock") {
+			c.takes[f] = append(c.takes[f], m)
+		}
+	}
+}
+
+// held is what a function holds or need not hold.
+type held struct {
+	locked bool
+	mus    map[*types.Var]bool
+	made   map[*types.Var]bool // fields of what it makes itself
+}
+
+func (h held) covers(mu *types.Var) bool { return h.locked || h.mus[mu] || h.made[mu] }
+
+// scope looks at the body of a function. A function in it is thought to run while it does, and
+// under the locks of what it is given to, but for one that runs by itself.
+func (c *lockChecker) scope(body *ast.BlockStmt, outer held) {
+	h := held{outer.locked, map[*types.Var]bool{}, map[*types.Var]bool{}}
+	maps.Copy(h.mus, outer.mus)
+	maps.Copy(h.made, outer.made)
+	goes, passed, given := map[ast.Node]bool{}, map[*ast.SelectorExpr]bool{}, map[ast.Node]*types.Func{}
+	walk := func(visit func(ast.Node)) {
+		ast.Inspect(body, func(n ast.Node) bool {
+			if n != nil {
+				visit(n)
+			}
+			_, lit := n.(*ast.FuncLit)
+			return !lit
+		})
+	}
+	walk(func(n ast.Node) {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			goes[ast.Unparen(n.Call.Fun)] = true
+		case *ast.CallExpr:
+			if m := c.mutexOf(n, "Lock", "RLock", "TryLock"); m != nil {
+				h.mus[m] = true
+			}
+			if sel, ok := n.Fun.(*ast.SelectorExpr); ok {
+				if f, ok := c.info.Uses[sel.Sel].(*types.Func); ok {
+					for _, m := range c.takes[f.Origin()] {
+						h.mus[m] = true
+					}
+					for _, a := range n.Args {
+						given[a], goes[a] = f.Origin(), f.Name() == "AfterFunc" || f.Name() == "Go"
+					}
+				}
+			}
+			if id, ok := n.Fun.(*ast.Ident); ok && id.Name == "new" && len(n.Args) == 1 {
+				c.makes(h, n.Args[0])
+			}
+		case *ast.CompositeLit:
+			c.makes(h, n)
+		case *ast.ValueSpec:
+			if n.Type != nil && len(n.Values) == 0 {
+				c.makes(h, n.Type)
+			}
+		}
+	})
+	walk(func(n ast.Node) {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			if goes[n] {
+				c.scope(n.Body, held{})
+				return
+			}
+			in := held{h.locked, maps.Clone(h.mus), h.made}
+			for _, m := range c.locks[given[n]] {
+				in.mus[m] = true
+			}
+			c.scope(n.Body, in)
+		case *ast.UnaryExpr: // whose address is taken may be touched where it is used
+			if sel, ok := n.X.(*ast.SelectorExpr); ok && n.Op == token.AND {
+				passed[sel] = true
+			}
+		case *ast.SelectorExpr:
+			if !passed[n] {
+				c.use(n, h)
+			}
+		}
+	})
+}
+
+func (c *lockChecker) makes(h held, e ast.Expr) {
+	if t := c.info.Types[e].Type; t != nil {
+		h.makes(structOf(t))
+	}
+}
+
+func (h held) makes(s *types.Struct) {
+	for i := 0; s != nil && i < s.NumFields(); i++ {
+		v := s.Field(i).Origin()
+		h.made[v] = true
+		if in, ok := v.Type().Underlying().(*types.Struct); ok {
+			h.makes(in)
+		}
+	}
+}
+
+// use looks at a selector: guarded fields, and a function whose caller holds a lock.
+func (c *lockChecker) use(sel *ast.SelectorExpr, h held) {
+	s := c.info.Selections[sel]
+	if s == nil {
+		return
+	}
+	path, t := s.Index(), s.Recv()
+	if s.Kind() != types.FieldVal {
+		path = path[:len(path)-1]
+	}
+	for _, i := range path {
+		v := structOf(t).Field(i).Origin()
+		if mu := c.guard[v]; mu != nil && !h.covers(mu) {
+			c.complain(sel.Sel.Pos(), "%s is touched without %s, which guards it: take it, or be called ...%s", types.ExprString(sel), mu.Name(), locked)
+			return
+		}
+		t = v.Type()
+	}
+	if s.Kind() == types.FieldVal || !strings.HasSuffix(sel.Sel.Name, locked) || h.locked {
+		return
+	}
+	own := false
+	for st, i := structOf(t), 0; st != nil && i < st.NumFields(); i++ {
+		if v := st.Field(i).Origin(); isSync(v.Type(), "Mutex", "RWMutex") {
+			own = true
+			if h.covers(v) {
+				return
+			}
+		}
+	}
+	if own || len(h.mus) == 0 {
+		c.complain(sel.Sel.Pos(), "%s is called without its lock: take it, or be called ...%s", types.ExprString(sel), locked)
+	}
+}

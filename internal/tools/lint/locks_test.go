@@ -1,0 +1,91 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"testing"
+)
+
+func TestLocksAreHeldWhereTheyAreNeeded(t *testing.T) {
+	const head = `package p
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+type inner struct{ deep int }
+
+type T struct {
+	free int
+	mu   sync.Mutex // guards the fields below it
+	n    int
+	inner
+	seen atomic.Int32
+
+	after int
+}
+
+type outer struct{ t T }
+
+// part is guarded by T.mu.
+type part struct {
+	n int
+}
+
+func (t *T) addLocked() { t.n++ }
+func (t *T) lock()      { t.mu.Lock() }
+
+`
+	fset := token.NewFileSet()
+	_, imp, err := listTyped("sync", "sync/atomic")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ src, want string }{
+		{"func (t *T) f() { t.mu.Lock(); defer t.mu.Unlock(); t.n = t.free; t.addLocked() }", ""},
+		{"func (t *T) f() { t.free = 1; t.after = 2; t.seen.Add(1) }", ""},
+		{"func (t *T) f() { t.n = 1 }", "t.n is touched without mu, which guards it"},
+		{"func (t *T) f() { t.deep = 1 }", "t.deep is touched without mu"},
+		{"func (o *outer) f() int { return o.t.n }", "o.t.n is touched without mu"},
+		{"func (t *T) f() { t.n = 1 // unlocked: the only one that knows it\n}", ""},
+		{"func (t *T) f() { t.n = 1 // unlocked: \n}", "t.n is touched without mu"},
+		{"func (t *T) f() { t.addLocked() }", "t.addLocked is called without its lock"},
+		{"func (t *T) f() { g := t.addLocked; g() }", "t.addLocked is called without its lock"},
+		{"func (t *T) fLocked() { t.n = 1; t.addLocked() }", ""},
+		{"func (t *T) f() { t.lock(); defer t.mu.Unlock(); t.n = 1 }", ""},
+		{"func (t *T) f() { t.mu.Lock(); defer t.mu.Unlock(); func() { t.n = 1 }() }", ""},
+		{"func (t *T) f() { t.mu.Lock(); defer t.mu.Unlock(); go func() { t.n = 1 }() }", "t.n is touched without mu"},
+		{"func (t *T) fLocked() { go func() { t.n = 1 }() }", "t.n is touched without mu"},
+		{"func (t *T) f() { func() { t.mu.Lock(); defer t.mu.Unlock() }(); t.n = 1 }", "t.n is touched without mu"},
+		{"func (t *T) with(f func()) { t.mu.Lock(); defer t.mu.Unlock(); f() }\nfunc (t *T) f() { t.with(func() { t.n = 1 }) }", ""},
+		{"func (t *T) f() { t.mu.Lock(); defer t.mu.Unlock(); var wg sync.WaitGroup; wg.Go(func() { t.n = 1 }) }", "t.n is touched without mu"},
+		{"// f counts.\n//\n// unlocked: nobody else has it yet.\nfunc (t *T) f() { t.n = 1 }", ""},
+		{"func (t *T) init() { t.n = 1 }", ""},
+		{"func (t *T) f() *int { return &t.n }", ""},
+		{"func (t *T) lockFree() { t.mu.Lock(); if t.free == 0 { t.mu.Unlock() } }\nfunc (t *T) f() { t.lockFree(); t.n = 1; t.mu.Unlock() }", ""},
+		{"func f() *T { t := &T{}; t.n = 1; t.addLocked(); return t }", ""},
+		{"func f() *outer { o := new(outer); o.t.n = 1; return o }", ""},
+		{"func f(t *T) int { var o outer; return o.t.n }", ""},
+		{"type other struct { mu sync.Mutex // guards the fields below it\n n int }\nfunc f(t *T, o *other) { o.mu.Lock(); defer o.mu.Unlock(); t.n = o.n }", "t.n is touched without mu"},
+		{"func (t *T) f(p *part) { t.mu.Lock(); defer t.mu.Unlock(); p.n = 1 }", ""},
+		{"func f(p *part) { p.n = 1 }", "p.n is touched without mu"},
+		{"type other struct { n int // guarded by T.mu\n}\nfunc f(o *other) { o.n = 1 }", "o.n is touched without mu"},
+		{"type other struct { n int // guarded by T.lock\n}", "there is no mutex T.lock"},
+		{"type other struct { mu sync.Mutex }", "say what the mutex guards"},
+		{"type other struct { mu sync.Mutex // for all of it\n}", "begin its comment with"},
+		{"type other struct { saving sync.Mutex // held while it is written\n}", ""},
+	} {
+		f, err := parser.ParseFile(fset, "p/p.go", head+x.src+"\n", parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := locksOf(fset, "p", []*ast.File{f}, imp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Log(x.src)
+		expect(t, found, x.want)
+	}
+}
