@@ -36,7 +36,7 @@ type Disk struct {
 
 	opening chan struct{} // capacity 1: serialises openings
 
-	mu     sync.Mutex // guards the fields below it
+	mu     sync.Mutex // guards the fields below it; taken before the Client's
 	opened bool
 	claim  Claim
 	err    error         // why it has failed, or waits

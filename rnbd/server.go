@@ -42,7 +42,7 @@ type Server struct {
 	saving sync.Mutex     // held while keepPlaces is called
 	saves  sync.WaitGroup // calls of savePlaces
 
-	mu      sync.Mutex // guards the fields below it
+	mu      sync.Mutex // guards the fields below it; taken after saving, before an export's
 	closed  bool
 	exports map[string]*export
 	waiting map[string]awaited

@@ -100,7 +100,7 @@ type Client struct {
 	counters counters
 	batch    batchHooks
 
-	mu         sync.Mutex // guards the fields below it
+	mu         sync.Mutex // guards the fields below it; taken before the control's, after a connection's gate
 	state      State
 	since      time.Time
 	lastErr    error

@@ -79,7 +79,7 @@ type Server struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // handlers of connection requests and sessions
 
-	mu         sync.Mutex // guards the fields below it
+	mu         sync.Mutex // guards the fields below it; taken before a session's
 	closed     bool
 	pending    int // connection requests being handled
 	pendingBy  map[transport.Identity]int

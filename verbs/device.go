@@ -37,6 +37,8 @@ type Device struct {
 	below   transport.Endpoints // sockets of listeners, and what is known of paths
 	slow    atomic.Pointer[SlowPolicy]
 
+	// Locks are taken in this order: the Device's, a QP's; or a window's, an SRQ's, a CQ's or the
+	// associations'; a PD's. The rest, that of the manager above all, are innermost.
 	mu     sync.Mutex // guards the fields below it
 	closed bool
 	qps    map[uint64]*QP // idle ones too

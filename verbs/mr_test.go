@@ -208,7 +208,7 @@ func TestSTagsLookRandom(t *testing.T) {
 	const n = 1 << 16
 	var ones [32]int
 	for range n {
-		k := tab.random()
+		k := tab.randomLocked()
 		for b := range ones {
 			ones[b] += int(k >> b & 1)
 		}

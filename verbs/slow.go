@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"sync/atomic"
-	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
 	"github.com/ironwarp/ironwarp/internal/rate"

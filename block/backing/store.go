@@ -31,7 +31,7 @@ type Store struct {
 	spinning bool
 	zeroes   []byte
 
-	mu     sync.RWMutex // guards the fields below it; read-locked by operations under way
+	mu     sync.RWMutex // guards the fields below it; read-locked by operations under way; taken before the hearing's
 	closed bool
 
 	noWaitUnsupported atomic.Bool
@@ -48,7 +48,7 @@ type Store struct {
 	newLife   string // why it began
 	keepsLast bool
 
-	recMu sync.Mutex // guards the fields below it
+	recMu sync.Mutex // guards the fields below it; taken after the hearing's
 	rec   record
 }
 

@@ -57,7 +57,7 @@ type Stream struct {
 	// Of the goroutine that delivers the association's messages.
 	touched bool
 
-	mu    sync.Mutex // guards the fields below it
+	mu    sync.Mutex // guards the fields below it; taken before the sending half's and the Mux's
 	st    state
 	queue *[]byte // records
 	stall

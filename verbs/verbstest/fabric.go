@@ -21,7 +21,7 @@ import (
 
 // Fabric joins hosts in memory. Its methods are safe for concurrent use.
 type Fabric struct {
-	mu        sync.Mutex // guards the fields below it
+	mu        sync.Mutex // guards the fields below it; taken before a pipe's
 	hosts     []*Host
 	listeners map[netip.AddrPort]*listener
 	conns     map[*conn]struct{} // both ends of each
