@@ -47,7 +47,7 @@ func checkLocks() ([]finding, error) {
 		if err != nil {
 			return nil, err
 		}
-		if dir == "daemon" || strings.HasPrefix(dir+"/", "transport/") { // they come next
+		if strings.HasPrefix(dir+"/", "daemon/") || strings.HasPrefix(dir+"/", "transport/") { // they come next
 			continue
 		}
 		var files []*ast.File
