@@ -57,7 +57,7 @@ func (b *Bucket) refill(l Limit, now time.Time) {
 type Pacer struct {
 	limit Limit
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below it
 	bucket Bucket
 }
 

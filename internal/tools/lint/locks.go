@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// How the comment on a mutex begins. It guards the fields down to the next empty line, and
+	// What the comment on a mutex says. It guards the fields down to the next empty line, and
 	// those whose comment, or that of their struct, says "guarded by T.mu".
 	guards   = "guards the fields below it"
 	unlocked = "// unlocked: " // in a line, or the comment of a function, that needs no lock for the reason that follows
@@ -216,7 +216,7 @@ func (c *lockChecker) layout(s *ast.StructType, pkg *types.Package, all *types.V
 		}
 		last = c.fset.Position(f.End()).Line
 		isMutex := isSync(c.info.Types[f.Type].Type, "Mutex", "RWMutex")
-		said := strings.TrimPrefix(strings.TrimSpace(f.Doc.Text()+f.Comment.Text()), "mu ")
+		said := f.Doc.Text() + f.Comment.Text()
 		names := f.Names
 		if len(names) == 0 {
 			names = []*ast.Ident{embedded(f.Type)}
@@ -226,9 +226,9 @@ func (c *lockChecker) layout(s *ast.StructType, pkg *types.Package, all *types.V
 			switch {
 			case isMutex && said == "":
 				c.complain(name.Pos(), "%s: say what the mutex guards: \"%s\", or what it is held for", name.Name, guards)
-			case isMutex && name.Name == "mu" && !strings.HasPrefix(said, guards):
-				c.complain(name.Pos(), "mu: begin its comment with \"%s\"", guards)
-			case isMutex && strings.HasPrefix(said, guards):
+			case isMutex && name.Name == "mu" && !strings.Contains(said, guards):
+				c.complain(name.Pos(), "mu: say in its comment that it \"%s\"", guards)
+			case isMutex && strings.Contains(said, guards):
 				mu = v
 			case isMutex:
 				mu = nil

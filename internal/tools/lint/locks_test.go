@@ -74,7 +74,7 @@ func (t *T) lock()      { t.mu.Lock() }
 		{"type other struct { n int // guarded by T.mu\n}\nfunc f(o *other) { o.n = 1 }", "o.n is touched without mu"},
 		{"type other struct { n int // guarded by T.lock\n}", "there is no mutex T.lock"},
 		{"type other struct { mu sync.Mutex }", "say what the mutex guards"},
-		{"type other struct { mu sync.Mutex // for all of it\n}", "begin its comment with"},
+		{"type other struct { mu sync.Mutex // for all of it\n}", "say in its comment"},
 		{"type other struct { saving sync.Mutex // held while it is written\n}", ""},
 	} {
 		f, err := parser.ParseFile(fset, "p/p.go", head+x.src+"\n", parser.ParseComments|parser.SkipObjectResolution)
