@@ -44,7 +44,7 @@ type farCharon struct {
 	local netip.Addr
 	peers map[string]netip.Addr // by connection
 
-	mu  sync.Mutex
+	mu  sync.Mutex // guards the fields below it
 	sas map[string]*charontest.SA
 	up  int // child SAs
 }

@@ -68,8 +68,8 @@ type export struct {
 	kept    *writer // whose session was lost
 
 	owing struct {
-		mu   sync.Mutex
-		list []*device // whose responses are to be sent by flush
+		mu   sync.Mutex // guards the fields below it
+		list []*device  // whose responses are to be sent by flush
 	}
 }
 

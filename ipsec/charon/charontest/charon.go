@@ -105,7 +105,7 @@ type Charon struct {
 	ln net.Listener
 	wg sync.WaitGroup
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards the fields below it
 	conns    map[*client]bool
 	commands []string
 	loaded   map[string]map[string]bool // what it was given: conns, shared, keys, authorities
@@ -113,7 +113,7 @@ type Charon struct {
 
 type client struct {
 	net.Conn
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below it
 	events map[string]bool
 }
 
@@ -250,9 +250,9 @@ func (f *Charon) command(c *client, name string, req Tree) {
 	kind := name[strings.LastIndexByte(name, '-')+1:]
 	switch {
 	case name == "load-conn", name == "load-authority":
-		f.keep(kind, req[0].Key())
+		f.keepLocked(kind, req[0].Key())
 	case name == "load-shared":
-		f.keep(kind, req.Str("id"))
+		f.keepLocked(kind, req.Str("id"))
 	case strings.HasPrefix(name, "unload-"):
 		delete(f.loaded[kind], req.Str("name")+req.Str("id"))
 	case name == "get-conns", name == "get-shared", name == "get-keys", name == "get-authorities":
@@ -274,8 +274,8 @@ func (f *Charon) command(c *client, name string, req Tree) {
 	c.send(1, "", resp.Encode(nil))
 }
 
-// keep notes what was loaded; f.mu is held.
-func (f *Charon) keep(kind, name string) {
+// keepLocked notes what was loaded.
+func (f *Charon) keepLocked(kind, name string) {
 	if f.loaded[kind] == nil {
 		f.loaded[kind] = map[string]bool{}
 	}
