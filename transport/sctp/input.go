@@ -53,7 +53,7 @@ func (t *tcb) input(now time.Duration, chunks []byte, reflected bool) {
 	}
 	if t.acks.data && t.state != stateClosed {
 		t.packetDone(now)
-		if !t.acks.fresh && t.acks.now && !due && !t.vain.take(now, vainRate, vainBurst) {
+		if !t.acks.fresh && t.acks.now && !due && !t.vain.Take(vainLimit, clock(now)) {
 			t.acks.now = false // tSack runs
 		}
 	}
@@ -129,7 +129,7 @@ func (t *tcb) unknown(c chunk) bool {
 // packets (RFC 9260 section 8.3): alone in a packet, which IP may fragment.
 func (t *tcb) reply(typ chunkType, value []byte) {
 	n := padded(chunkHeaderLen + len(value))
-	if !t.vain.take(t.now, vainRate, vainBurst) {
+	if !t.vain.Take(vainLimit, clock(t.now)) {
 		return
 	}
 	if most := max(t.mostSize, maxControl); n > most-headerLen || len(t.control)+n > most {

@@ -3,62 +3,47 @@ package sctp
 import (
 	"net/netip"
 	"time"
+
+	"github.com/ironwarp/ironwarp/internal/rate"
 )
 
-// allowance bounds how often something happens: perSecond in the long run, and burst
-// at once.
-type allowance struct {
-	left float64
-	at   time.Duration // when left was right
-}
+// How often what costs more to answer than to send is answered.
+var (
+	vainLimit  = rate.Limit{PerSecond: vainRate, Burst: vainBurst}
+	strayLimit = rate.Limit{PerSecond: strayRate, Burst: strayBurst}
+	spareLimit = rate.Limit{PerSecond: spareRate, Burst: spareBurst}
+)
 
-func newAllowance(now time.Duration, burst float64) allowance { return allowance{burst, now} }
-
-// take reports whether it may happen once more.
-func (a *allowance) take(now time.Duration, perSecond, burst float64) bool {
-	a.fill(now, perSecond, burst)
-	if a.left < 1 {
-		return false
-	}
-	a.left--
-	return true
-}
-
-func (a *allowance) fill(now time.Duration, perSecond, burst float64) {
-	a.left = min(burst, a.left+max(0, now-a.at).Seconds()*perSecond)
-	a.at = now
-}
+// clock is a moment of an endpoint's time.
+func clock(now time.Duration) time.Time { return time.Time{}.Add(now) }
 
 // meter bounds the packets of no association that are looked at: answers to them
 // cost more than to send them. Each address has an allowance that nobody takes from it,
 // and what is spare goes to whoever comes first.
 type meter struct {
-	spare allowance
-	addrs map[netip.Addr]*allowance
+	spare rate.Bucket
+	addrs map[netip.Addr]*rate.Bucket
 }
 
-func newMeter() meter {
-	return meter{spare: newAllowance(0, spareBurst), addrs: make(map[netip.Addr]*allowance)}
-}
+func newMeter() meter { return meter{addrs: make(map[netip.Addr]*rate.Bucket)} }
 
 // take reports whether a packet from addr is looked at.
 func (m *meter) take(addr netip.Addr, now time.Duration) bool {
-	a := m.addrs[addr]
-	if a == nil && len(m.addrs) >= maxMetered {
+	b := m.addrs[addr]
+	if b == nil && len(m.addrs) >= maxMetered {
 		m.forget(now)
 	}
-	if a == nil && len(m.addrs) < maxMetered {
-		n := newAllowance(now, strayBurst)
-		a = &n
-		m.addrs[addr] = a
+	if b == nil && len(m.addrs) < maxMetered {
+		b = &rate.Bucket{}
+		m.addrs[addr] = b
 	}
-	return a != nil && a.take(now, strayRate, strayBurst) || m.spare.take(now, spareRate, spareBurst)
+	return b != nil && b.Take(strayLimit, clock(now)) || m.spare.Take(spareLimit, clock(now))
 }
 
 // forget drops the addresses that have been quiet for long.
 func (m *meter) forget(now time.Duration) {
-	for addr, a := range m.addrs {
-		if a.fill(now, strayRate, strayBurst); a.left == strayBurst {
+	for addr, b := range m.addrs {
+		if b.Full(strayLimit, clock(now)) {
 			delete(m.addrs, addr)
 		}
 	}

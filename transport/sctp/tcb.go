@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
@@ -108,7 +109,7 @@ type tcb struct {
 	// Receiving.
 	rx      received
 	acks    acks
-	vain    allowance       // of answers to what brings nothing new
+	vain    rate.Bucket     // of answers to what brings nothing new
 	held    int             // bytes of received messages that the user has not released
 	deliver []assoc.Message // received and not yet taken by the caller
 
@@ -158,7 +159,6 @@ func (t *tcb) init(s settings) {
 	t.tx.init(s.localTSN, s.blocks)
 	t.path.reset(s.size-headerLen, s.v6, s.RTOInitial, s.control())
 	t.acks.window = s.window
-	t.vain = newAllowance(0, vainBurst)
 	t.longest.Store(int32(t.maxMessage()))
 	t.beat.jitter = s.jitter()
 }
