@@ -30,7 +30,7 @@ const (
 // attach brings a peer's export up as an NBD socket and remembers it. A disk
 // that the caller has attached already is returned as it is.
 func (d *Daemon) attach(ctx context.Context, who caller, req api.AttachRequest, emit func(api.Event)) (api.Attachment, error) {
-	limit, err := seconds(req.TimeoutSeconds, defaultAttachTime, maxAttachTime)
+	limit, err := api.Seconds(req.TimeoutSeconds, defaultAttachTime, maxAttachTime)
 	if err != nil {
 		return api.Attachment{}, err
 	}

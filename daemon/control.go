@@ -113,10 +113,10 @@ func (d *Daemon) routes() http.Handler {
 	get(mux, "GET /v1/resources", func(*http.Request) (api.Resources, error) { return d.Resources(), nil })
 	get(mux, "GET /v1/streams", func(*http.Request) ([]api.Stream, error) { return d.streams(), nil })
 	get(mux, "DELETE /v1/streams/{id}", func(r *http.Request) (api.Stream, error) { return d.KillStream(r.PathValue("id")) })
-	get(mux, "GET /v1/blocks", func(*http.Request) ([]api.Block, error) { return d.Blocks(), nil })
-	post(mux, "POST /v1/blocks", func(r *http.Request, b api.BlockRequest) (api.Block, error) { return d.Block(r.Context(), b) })
+	get(mux, "GET /v1/blocks", func(*http.Request) ([]api.Block, error) { return d.blocks.All(), nil })
+	post(mux, "POST /v1/blocks", func(r *http.Request, b api.BlockRequest) (api.Block, error) { return d.block(r.Context(), b) })
 	get(mux, "DELETE /v1/blocks/{peer}", func(r *http.Request) (any, error) {
-		return struct{}{}, d.Unblock(r.Context(), r.PathValue("peer"))
+		return struct{}{}, d.blocks.Unblock(r.Context(), r.PathValue("peer"))
 	})
 	get(mux, "GET /v1/sas", func(r *http.Request) ([]api.SA, error) { return d.SAs(r.Context()) })
 	get(mux, "DELETE /v1/sas", func(r *http.Request) (int, error) {

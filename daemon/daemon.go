@@ -18,6 +18,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/blocklist"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/export"
 	"github.com/ironwarp/ironwarp/daemon/local"
@@ -68,12 +69,11 @@ type Daemon struct {
 	dev      *verbs.Device
 	ulps     ulps
 	exports  *export.Exporter
-	blocks   *rtrs.Server
+	sessions *rtrs.Server
 	probes   *probe.Server
 	ike      ike
 	refused  refusals
-	intake   *intake
-	refusing refusing
+	blocks   *blocklist.List
 	events   eventCounts
 	kernel   kernelSCTP
 	local    locals
@@ -123,7 +123,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 		opt.kernel = ksctp.Available
 	}
 	d := &Daemon{
-		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ike: newIKE(), kernel: kernelSCTP{ask: opt.kernel}, intake: newIntake(cfg.Block),
+		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ike: newIKE(), kernel: kernelSCTP{ask: opt.kernel},
 		peers: map[string]*peer{}, index: newPeerIndex(), disks: map[disk]*attachment{}, local: newLocals(), listeners: map[listenAt]*listener{},
 	}
 	if opt.Log != nil {
@@ -131,6 +131,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	}
 	d.repeats = repeats.New(d.log.Handler())
 	d.log = slog.New(d.repeats)
+	d.blocks = blocklist.New(blocklist.Config{Log: d.log, Policy: cfg.Block, Kernel: d.blocker, Peers: d.blockable, Begun: d.keptOut})
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	if err := d.open(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -177,7 +178,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	d.run(d.supervise)
 	d.run(d.reconsider)
 	d.run(d.watchEvents)
-	d.run(d.watchIntake)
+	d.run(d.blocks.Watch)
 	d.run(d.measure)
 	d.run(d.watchdog)
 	d.mu.Lock()
@@ -267,8 +268,8 @@ func (d *Daemon) Close() error {
 	defer d.changing.Unlock()
 	d.closeListeners()
 	d.closeAttachments(up)
-	if d.blocks != nil {
-		err = errors.Join(err, d.blocks.Close())
+	if d.sessions != nil {
+		err = errors.Join(err, d.sessions.Close())
 	}
 	if d.probes != nil {
 		err = errors.Join(err, d.probes.Close())

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"syscall"
 	"time"
 
@@ -27,16 +26,6 @@ const (
 	// slowReply is the interval between replies from which each is reported.
 	slowReply = 10 * time.Millisecond
 )
-
-func seconds(s float64, def, limit time.Duration) (time.Duration, error) {
-	switch {
-	case s == 0:
-		return def, nil
-	case math.IsNaN(s) || s < 0 || s > limit.Seconds():
-		return 0, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("a time of %g s is out of range; allowed: up to %v", s, limit)}
-	}
-	return time.Duration(s * float64(time.Second)), nil
-}
 
 // probePeer opens a stream to a peer's ping service.
 func (d *Daemon) probePeer(ctx context.Context, who caller, name, carrier string, silence time.Duration, emit func(api.Event)) (*probe.Client, time.Duration, error) {
@@ -151,11 +140,11 @@ func (d *Daemon) ping(ctx context.Context, who caller, req api.PingRequest, emit
 	if err := d.mayUse(who, req.Peer); err != nil {
 		return res, err
 	}
-	silence, err := seconds(req.TimeoutSeconds, defaultSilence, maxSilence)
+	silence, err := api.Seconds(req.TimeoutSeconds, defaultSilence, maxSilence)
 	if err != nil {
 		return res, err
 	}
-	interval, err := seconds(req.IntervalSeconds, 0, probe.MaxInterval)
+	interval, err := api.Seconds(req.IntervalSeconds, 0, probe.MaxInterval)
 	if err != nil {
 		return res, err
 	}
@@ -206,11 +195,11 @@ func (d *Daemon) ping(ctx context.Context, who caller, req api.PingRequest, emit
 
 // bench measures the link to a peer.
 func (d *Daemon) bench(ctx context.Context, who caller, req api.BenchRequest, emit func(api.Event)) (res api.BenchResult, err error) {
-	silence, err := seconds(req.TimeoutSeconds, defaultSilence, maxSilence)
+	silence, err := api.Seconds(req.TimeoutSeconds, defaultSilence, maxSilence)
 	if err != nil {
 		return res, err
 	}
-	each, err := seconds(req.Seconds, time.Second, maxBenchRow)
+	each, err := api.Seconds(req.Seconds, time.Second, maxBenchRow)
 	if err != nil {
 		return res, err
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/blocklist"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
@@ -346,7 +347,7 @@ func (d *Daemon) protectorFor(a netip.Addr) (transport.Protector, error) {
 	if p == nil {
 		return nil, fmt.Errorf("%w: %s is not the address of a configured peer", transport.ErrNotProtected, a)
 	}
-	if err := d.refusing.blocked(p.cfg.Name); err != nil {
+	if err := d.blocks.Blocked(p.cfg.Name); err != nil {
 		return nil, err
 	}
 	protector, _, problem := p.state()
@@ -476,6 +477,41 @@ func (d *Daemon) cutOff(p *peer, why error) {
 	d.endSessions(func(_ *consumer, s *session) bool { return s.ends == p.ends })
 	d.abortStreams(p.identity, why)
 	d.dev.EndAssociations(p.identity, why.Error())
+}
+
+// blocker blocks peers in the kernel, nil as long as no peer needs IPsec.
+func (d *Daemon) blocker() blocklist.Kernel {
+	if m := d.ike.current(); m != nil {
+		return m
+	}
+	return nil
+}
+
+func (d *Daemon) blockable() (all []blocklist.Peer) {
+	for _, p := range d.peerList() {
+		all = append(all, p.blockable())
+	}
+	return all
+}
+
+func (p *peer) blockable() blocklist.Peer {
+	return blocklist.Peer{Name: p.cfg.Name, Identity: p.identity, Address: p.cfg.Address, Paths: p.cfg.PathNames(), IPsec: p.cfg.Protection == config.ProtectIPsec}
+}
+
+// block blocks a peer by request.
+func (d *Daemon) block(ctx context.Context, req api.BlockRequest) (api.Block, error) {
+	p, err := d.findPeer(req.Peer)
+	if err != nil {
+		return api.Block{}, err
+	}
+	return d.blocks.Block(ctx, p.blockable(), req)
+}
+
+// keptOut ends the streams of a peer that is blocked.
+func (d *Daemon) keptOut(p blocklist.Peer, why error) {
+	d.events.count(eventBlocked, p.Name, 1)
+	d.abortStreams(p.Identity, why)
+	d.dev.EndAssociations(p.Identity, why.Error())
 }
 
 func (d *Daemon) abortStreams(id transport.Identity, why error) {

@@ -67,7 +67,7 @@ func (d *Daemon) turnedAway(f transport.Flow, err error) {
 	name := ""
 	if p := d.peerAt(f.Remote.Addr()); p != nil {
 		name = p.cfg.Name
-		d.intake.created(name, err)
+		d.blocks.Created(name, err)
 	}
 	d.refused.add(d.log, name, f, err)
 }

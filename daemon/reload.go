@@ -174,10 +174,9 @@ func (d *Daemon) forget(p *peer) {
 	delete(d.peers, p.cfg.Name)
 	d.index.remove(p)
 	d.mu.Unlock()
-	d.intake.forget(p.cfg.Name)
+	d.blocks.Forget(p.cfg.Name)
 	d.events.forget(p.cfg.Name)
 	d.repeats.Forget(p.cfg.Name)
-	d.refusing.end(p.cfg.Name)
 }
 
 // changePeer applies a different declaration of a peer. Its streams are only

@@ -59,7 +59,7 @@ func (d *Daemon) applyShares(old, next *config.Config) []string {
 	say(old.Idle != next.Idle, "idle policy")
 	failed("slow-path policy", d.dev.SetSlowPolicy(verbs.SlowPolicy{PerSecond: next.Slow.PerSecond, Burst: next.Slow.Burst}))
 	say(old.Slow != next.Slow, "slow-path policy")
-	d.intake.set(next.Block)
+	d.blocks.SetPolicy(next.Block)
 	say(old.Block != next.Block, "block policy")
 	return changed
 }

@@ -32,7 +32,7 @@ func (d *Daemon) openRNIC() error {
 		Log: d.log, StateDir: d.cfg.StateDir, Identities: d.identities, EndStreams: d.abortStreams, Offered: d.endOvertrusted,
 		Trust: func(e config.Export) verbs.TrustModel { return d.config().ExportTrust(e).Model() },
 	})
-	d.blocks, err = rtrs.NewServer(rtrs.ServerConfig{
+	d.sessions, err = rtrs.NewServer(rtrs.ServerConfig{
 		ULP: d.ulps.server, QueueDepth: d.cfg.Limits.QueueSize, MaxSessionsPerPeer: d.cfg.Limits.Sessions,
 		MaxSessions: config.MaxStreams, // each has streams, of which the RNIC keeps each peer its share
 		NewSession:  d.exports.Server().NewSession, TrustOf: d.trustOf, Logger: d.log,
@@ -56,8 +56,8 @@ func (d *Daemon) dispatch(cr *verbs.ConnRequest) {
 	p, known := d.peerFor(cr.Peer(), cr.Flow().Remote.Addr())
 	var blocked error
 	if known {
-		d.intake.created(p.cfg.Name, nil)
-		blocked = d.refusing.blocked(p.cfg.Name)
+		d.blocks.Created(p.cfg.Name, nil)
+		blocked = d.blocks.Blocked(p.cfg.Name)
 	}
 	switch {
 	case !known:
@@ -69,7 +69,7 @@ func (d *Daemon) dispatch(cr *verbs.ConnRequest) {
 	case probe.IsRequest(private):
 		d.probes.Handle(cr)
 	case rtrs.IsRequest(private):
-		d.blocks.Handle(cr)
+		d.sessions.Handle(cr)
 	default:
 		d.refuse(cr, nil, errors.New("the private data names no service of this host"))
 	}

@@ -20,7 +20,7 @@ func (d *Daemon) Status(ctx context.Context) api.Status {
 	}
 	st.Refused, st.LastRefused, st.LastRefusedFix = d.refused.count()
 	st.Guard = d.guardState()
-	st.Blocks = d.Blocks()
+	st.Blocks = d.blocks.All()
 	for _, u := range d.config().ULPs {
 		if e := ulpProblem(u); e != nil {
 			st.Unusable = append(st.Unusable, e)
@@ -99,7 +99,7 @@ func (d *Daemon) clientSessions(c *consumer) []api.Session {
 func (d *Daemon) serverSessions() []api.Session {
 	now := time.Now()
 	out := []api.Session{}
-	for _, s := range d.blocks.Sessions() {
+	for _, s := range d.sessions.Sessions() {
 		v := api.Session{Peer: d.peerName(s.Peer), Role: "server", State: "connected", Streams: len(s.Conns), InFlight: s.Executing, AgeSeconds: now.Sub(s.Since).Seconds()}
 		if slices.ContainsFunc(s.Conns, func(c rtrs.ConnInfo) bool { return c.Paused }) {
 			v.State = api.PeerPaused

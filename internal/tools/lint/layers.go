@@ -22,7 +22,7 @@ var layers = [][]string{
 	{"integration"},
 	{"cmd/ironwarp"},
 	{"daemon"},
-	{"daemon/export", "daemon/local", "daemon/metrics", "daemon/audit", "daemon/doctor", "daemon/probe"}, // rooms: none knows another
+	{"daemon/export", "daemon/blocklist", "daemon/local", "daemon/metrics", "daemon/audit", "daemon/doctor", "daemon/probe"}, // rooms: none knows another
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
 	{"nbd", "rnbd"}, // they meet in block.Device
