@@ -91,6 +91,23 @@ func TestWhatWasAgreedOnHasToBeWhatWasAskedFor(t *testing.T) {
 	}
 }
 
+func TestExchangeOfPhase1HasToBeWhatWasAskedFor(t *testing.T) {
+	const mainMode, aggressiveMode, other = "07[IKE] initiating Main Mode IKE_SA beta[1] to 10.99.0.2", "07[IKE] initiating Aggressive Mode IKE_SA beta[1] to 10.99.0.2", "05[CFG] initiating 'beta-out'"
+	for _, tc := range []struct {
+		want string
+		said []string
+		ok   bool
+	}{
+		{main1, []string{other, mainMode}, true}, {aggressive, []string{aggressiveMode, other}, true}, {ikeV2, []string{other}, true},
+		{main1, []string{aggressiveMode}, false}, {aggressive, []string{mainMode}, false}, {aggressive, []string{mainMode, aggressiveMode}, false},
+		{ikeV2, []string{mainMode}, false}, {main1, []string{other}, false}, {aggressive, nil, false},
+	} {
+		if s := exchanged(tc.want, tc.said); (s == "") != tc.ok {
+			t.Errorf("%s after %q: %q", tc.want, tc.said, s)
+		}
+	}
+}
+
 func testReport() *Report {
 	agreed := &Agreed{Version: 2, IKE: "I", ESP: "E", Mode: modeTunnel}
 	return &Report{Plane: esp.Userland.String(), StrongSwan: "5.9.8", Kernel: "6.1", Control: 3, Complete: true, Asked: []Asked{{What: "ESN", IKE: ikeV2, Words: "ESN not supported"}}, Results: []Result{

@@ -1,6 +1,7 @@
 package ikematrix
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -146,7 +147,7 @@ func (m *matrix) row(t *testing.T, row Row, port uint16) Result {
 		res.Surprise = fmt.Sprintf("it works, and should be refused: %s", row.Refusal.Why)
 	case err == nil:
 		res.Works, res.Agreed, res.Stream = true, a, row.Stream
-		res.Surprise = m.covered(&row, &s)
+		res.Surprise = cmp.Or(m.covered(&row, &s), exchanged(row.Exchange, slices.Concat(heard["alpha"], heard["beta"])))
 	case row.Refusal == nil || !errors.As(err, &never):
 		res.Surprise = err.Error()
 	default:
@@ -178,6 +179,28 @@ func (m *matrix) covered(row *Row, s *seen) string {
 		return "no packet of IKE on the wire"
 	case s.Readable() > 0 != row.null():
 		return fmt.Sprintf("the payload is readable in %d packets of ESP, and ESP encrypts: %v", s.Readable(), !row.null())
+	}
+	return ""
+}
+
+// phase1 is how strongSwan's log calls IKEv1's exchanges of phase 1, of which its lists say
+// nothing.
+var phase1 = map[string]string{main1: "Main Mode", aggressive: "Aggressive Mode"}
+
+// exchanged checks by what strongSwan has said which exchange made the IKE SA.
+func exchanged(want string, heard []string) string {
+	asked := phase1[want] == ""
+	for kind, name := range phase1 {
+		if !slices.ContainsFunc(heard, func(line string) bool { return strings.Contains(line, "initiating "+name) }) {
+			continue
+		}
+		if kind != want {
+			return fmt.Sprintf("the IKE SA was made by %s, and the row is %s", name, want)
+		}
+		asked = true
+	}
+	if !asked {
+		return "strongSwan did not begin " + phase1[want]
 	}
 	return ""
 }
