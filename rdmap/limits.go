@@ -73,5 +73,5 @@ const (
 
 	// initialRing is the starting size of the send ring; it doubles up to the
 	// configured maximum, so that an idle stream stays small.
-	initialRing = 8
+	initialRing = 2
 )

@@ -35,17 +35,14 @@ func (cq *CQ) notify(engine bool) {
 // run feeds the handler until the queue is empty. A borrowed goroutine has a
 // stream to serve: if it takes long, one of the queue's own goes on.
 func (cq *CQ) run(borrowed bool) {
-	if cq.batch == nil {
-		cq.batch = make([]WC, handlerBatch)
-	}
 	handled := 0 // completions of the last batch
 	for round := 0; ; round++ {
 		if borrowed && round == maxBorrowedRounds {
-			cq.next(nil, handled)
+			cq.next(false, handled)
 			go cq.runFn()
 			return
 		}
-		n := cq.next(cq.batch, handled)
+		n := cq.next(true, handled)
 		if handled = n; n > 0 {
 			cq.handler.Completions(cq, cq.batch[:n])
 			clear(cq.batch[:n])
@@ -58,13 +55,19 @@ func (cq *CQ) run(borrowed bool) {
 	}
 }
 
-// next records that the handler has returned from handled completions and takes
-// a batch of the following ones.
-func (cq *CQ) next(batch []WC, handled int) int {
+// next records that the handler has returned from handled completions and, with take,
+// takes a batch of the following ones. The batch is as long as has ever been needed.
+func (cq *CQ) next(take bool, handled int) int {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
 	cq.handledLocked(handled)
-	return cq.pollLocked(batch)
+	if !take {
+		return 0
+	}
+	if n := min(cq.n, handlerBatch); n > len(cq.batch) {
+		cq.batch = make([]WC, min(handlerBatch, max(n, 2*len(cq.batch))))
+	}
+	return cq.pollLocked(cq.batch)
 }
 
 // settle has the handler, if there is one, called for every completion that has

@@ -31,7 +31,7 @@ const (
 
 	// initialCQ is the starting size of a completion queue's ring, which grows
 	// to its depth as needed.
-	initialCQ = 16
+	initialCQ = 4
 
 	// initialRecv is the starting size of a receive queue's ring, likewise.
 	initialRecv = 4
