@@ -57,7 +57,8 @@ const (
 	DefaultMemory    = 1 << 30
 	MinMemory        = 64 << 20 // over all peers
 	MinServiceMemory = 1 << 20  // of one service
-	// DefaultStreams over all peers; each costs up to 20 KiB when idle.
+	// DefaultStreams over all peers; each costs up to 20 KiB when idle, and in a block
+	// session with DefaultQueueSize some 100 KiB.
 	DefaultStreams = 1024
 	MaxStreams     = 1 << 20 // over all peers
 	// MaxResource bounds other counts: what an int32 holds, and more than a host has.
