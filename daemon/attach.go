@@ -8,7 +8,6 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
@@ -131,7 +130,7 @@ func (d *Daemon) fullLocked(who caller, k disk) *api.Error {
 			n++
 		}
 	}
-	if who.name == "" || n < who.cfg.Attachments || !checks.On(checks.LocalShare) {
+	if who.mayHave(n) {
 		return nil
 	}
 	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot attach %s: ULP %s has %d disks attached, and may have no more", k, who.name, n),

@@ -13,7 +13,6 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/meter"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
 	"github.com/ironwarp/ironwarp/rtrs"
@@ -145,7 +144,7 @@ func (d *Daemon) Attachments() []api.Attachment { return d.attachmentsOf(d.asRoo
 func (d *Daemon) attachmentsOf(who caller) []api.Attachment {
 	out := []api.Attachment{}
 	for _, at := range d.attachmentList() {
-		if who.all || at.owner == who.consumer || !checks.On(checks.LocalOwner) {
+		if who.sees(at.owner) {
 			out = append(out, at.describeTo(who))
 		}
 	}

@@ -11,14 +11,13 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/audit"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
 // Audit says how this daemon meets RFC 5042, as it is configured and running.
 func (d *Daemon) Audit(ctx context.Context) api.Audit {
 	c := d.config()
-	s := &audit.Snapshot{Config: c, Peers: d.Peers(ctx), Resources: d.Resources(), Files: controlFiles(c), Weakened: checks.Weakened}
+	s := &audit.Snapshot{Config: c, Peers: d.Peers(ctx), Resources: d.Resources(), Files: controlFiles(c), Weakened: weakened}
 	if slices.ContainsFunc(c.Peers, func(p config.Peer) bool { return p.Protection == config.ProtectIPsec }) {
 		s.Block = guard.CanBlock()
 		s.Holes = d.guardHoles(c)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
 	"sync"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/local"
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 const (
@@ -76,7 +74,7 @@ func (d *Daemon) authorized(all, ulps http.Handler) http.Handler {
 		}
 		defer end()
 		next := ulps
-		if who.all || !checks.On(checks.LocalPrivilege) {
+		if who.mayAskAll() {
 			next = all
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, callerKey{}, who)))
@@ -193,18 +191,11 @@ func stream[In, Out any](mux *http.ServeMux, pattern string, f func(context.Cont
 }
 
 func body[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
-	limit := int64(maxRequest)
-	if !callerOf(r.Context()).all {
-		limit = maxULPRequest
-	}
-	if !checks.On(checks.LocalBody) {
-		limit = math.MaxInt64
-	}
 	// Who is slow keeps a slot of its own busy, and no longer than this. All of them
 	// have deadlines, so nothing can fail here.
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTime))
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit))
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, callerOf(r.Context()).maxBody()))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&in); err != nil {
 		return in, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("the body of %s %s is not what is expected: %v", r.Method, r.URL.Path, err)}

@@ -10,7 +10,6 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/local"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/verbs"
 )
@@ -119,28 +118,7 @@ func (d *Daemon) identify(u local.User) (caller, bool) {
 		}
 		return caller{c, u.UID, cfg.Privileged, c.current}, true
 	}
-	if !checks.On(checks.LocalUser) {
-		return d.asRoot(), true
-	}
-	return caller{}, false
-}
-
-// gateOf is the gate of a user's connections.
-func (d *Daemon) gateOf(u local.User) *local.Gate {
-	who, ok := d.whoIs(u)
-	if !ok && checks.On(checks.LocalShare) {
-		return d.local.strangers
-	}
-	return d.gateFor(who)
-}
-
-// gateFor is the gate of a caller's connections and requests: without shares all
-// have one.
-func (d *Daemon) gateFor(who caller) *local.Gate {
-	if !checks.On(checks.LocalShare) {
-		return d.local.root.gate
-	}
-	return who.gate
+	return d.unknown()
 }
 
 // rdmaFor is the RNIC's consumer that a caller's disks are charged to, and probeFor
@@ -153,7 +131,7 @@ func (d *Daemon) probeFor(c *consumer) *verbs.ULP { return cmp.Or(c.rdma, d.ulps
 func (d *Daemon) mayUse(who caller, peer string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if who.all || who.cfg.MayUse(peer) || !checks.On(checks.LocalPeer) {
+	if who.mayUseLocked(peer) {
 		return nil
 	}
 	return &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("ULP %s may not use peer %q", who.name, peer),
@@ -162,7 +140,7 @@ func (d *Daemon) mayUse(who caller, peer string) error {
 
 // mayAttach says no to a caller who may not attach a disk. d.mu is held.
 func mayAttach(who caller, k disk) error {
-	if who.all || who.cfg.MayAttach(k.Peer, k.Export) || !checks.On(checks.LocalPeer) {
+	if who.mayAttachLocked(k) {
 		return nil
 	}
 	return &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("ULP %s may not attach %s", who.name, k),

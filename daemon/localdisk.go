@@ -14,7 +14,6 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/local"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/nbd"
 )
 
@@ -123,7 +122,7 @@ func (d *Daemon) listenNBD(ctx context.Context, at *attachment) (net.Listener, e
 
 // mayOpen reports whether a user may use a ULP's disk: the ULP's users and root.
 func (d *Daemon) mayOpen(at *attachment, u local.User) bool {
-	if u.IsRoot() || !checks.On(checks.LocalSocket) {
+	if opensAll(u) {
 		return true
 	}
 	d.mu.Lock()

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // ulpRoutes is the control API of ULPs that are not privileged. What is not here
@@ -51,7 +50,7 @@ func (d *Daemon) offersRoute(r *http.Request) ([]api.Offer, error) {
 func (d *Daemon) detachRoute(r *http.Request) (any, error) {
 	who := callerOf(r.Context())
 	k := disk{who.name, r.PathValue("peer"), r.PathValue("export")}
-	if q := r.URL.Query(); q.Has("ulp") && (who.all || !checks.On(checks.LocalOwner)) {
+	if q := r.URL.Query(); q.Has("ulp") && who.mayNameOthers() {
 		k.ULP = q.Get("ulp")
 	} else if q.Has("ulp") && q.Get("ulp") != who.name {
 		return nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("ULP %s may not detach disks of others", who.name), Fix: "run the command with sudo"}
@@ -78,15 +77,14 @@ func (d *Daemon) ulpsOf(who caller) []api.ULP { return []api.ULP{d.describeULP(w
 // resourcesOf is what a ULP has of the RNIC.
 func (d *Daemon) resourcesOf(who caller) api.Resources {
 	r := d.Resources()
-	mine := func(p api.Principal) bool { return p.Name == who.name || !checks.On(checks.LocalOwner) }
 	return api.Resources{
-		ULPs:  slices.DeleteFunc(r.ULPs, func(p api.Principal) bool { return !mine(p) }),
+		ULPs:  slices.DeleteFunc(r.ULPs, func(p api.Principal) bool { return !who.isIts(p.Name) }),
 		Peers: []api.Principal{}, Events: []api.EventCount{},
 	}
 }
 
 func (d *Daemon) streamsOf(who caller) []api.Stream {
-	return slices.DeleteFunc(d.streams(), func(s api.Stream) bool { return s.Service != who.name && checks.On(checks.LocalOwner) })
+	return slices.DeleteFunc(d.streams(), func(s api.Stream) bool { return !who.isIts(s.Service) })
 }
 
 // peersOf are the peers that a ULP may use, as far as it has to know them.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // notify tells systemd about the daemon's state; without systemd it does
@@ -35,7 +34,7 @@ func activated() (net.Listener, error) {
 		switch {
 		case l == nil:
 			wrong = errors.New("one of them listens for no connections")
-		case !local && checks.On(checks.Management):
+		case !mayManage(local):
 			wrong = fmt.Errorf("the one at %s is no Unix socket, so that others could manage this host by it", l.Addr())
 		case control != nil:
 			wrong = fmt.Errorf("there are several, at %s and %s", control.Addr(), l.Addr())

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/ipsec"
 )
@@ -73,7 +72,7 @@ func (i *intake) created(peer string, err error) {
 		i.peers[peer] = b
 	}
 	limit := rate.Limit{PerSecond: float64(p.PerSecond), Burst: float64(p.Burst)}
-	if b.bucket.Take(limit, i.now()) || !checks.On(checks.StreamRate) || b.asked {
+	if b.mayCreate(limit, i.now()) || b.asked {
 		return
 	}
 	why := fmt.Sprintf("it has created more than %d streams at once and %d each second, failed attempts included", p.Burst, p.PerSecond)

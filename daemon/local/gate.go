@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
-	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/internal/rate"
 )
 
@@ -101,7 +100,7 @@ func (g *Gate) Use() (conns, requests int, refused uint64) {
 // MayDial waits until the principal may make streams again: who makes too many has its host
 // blocked by the peer. It fails where that takes longer than limit, and with ctx's error.
 func (g *Gate) MayDial(ctx context.Context, limit time.Duration) error {
-	if g.dials == nil || !checks.On(checks.LocalShare) {
+	if !g.boundsDials() {
 		return nil
 	}
 	return g.dials.Wait(ctx, 1, limit)

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // Turns let few ULPs at a time have a peer's ping service, and each once: it serves this host
@@ -25,12 +24,7 @@ type turn struct {
 // maxPings of ULPs at one peer at a time. The peer serves probe.MaxClientsPeer.
 const maxPings = 2
 
-// Take waits for the turn of who, a ULP of a name, at a peer. It fails with an *api.Error of
-// CodeInUse where it has its turn already, and with ctx's error.
-func (t *Turns) Take(ctx context.Context, peer string, who any, name string) (release func(), err error) {
-	if !checks.On(checks.LocalShare) {
-		return func() {}, nil
-	}
+func (t *Turns) take(ctx context.Context, peer string, who any, name string) (release func(), err error) {
 	t.mu.Lock()
 	if t.peers == nil {
 		t.peers = map[string]*turn{}

@@ -11,8 +11,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 // User is the process at the other end of a Unix connection, as the kernel knew it
@@ -35,11 +33,8 @@ func userOf(c net.Conn) (User, error) {
 		return User{}, fmt.Errorf("ask the kernel who has connected: %w", err)
 	}
 	sc, ok := c.(*net.UnixConn)
-	if !ok && !checks.On(checks.Management) {
-		return User{}, nil
-	}
 	if !ok {
-		return fail(errors.New("it is no Unix socket"))
+		return remote(fail)
 	}
 	rc, err := sc.SyscallConn()
 	if err != nil {

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
 const (
@@ -156,7 +154,7 @@ func (c *repeatCount) count(k repeatKey, level slog.Level, n uint64) (all uint64
 	before := s.n
 	s.n += n
 	s.last = now
-	if show = passesMark(before, s.n) || !checks.On(checks.LogRepeats); show {
+	if show = isWorthALine(before, s.n); show {
 		s.logged = s.n
 	}
 	return s.n, show

@@ -2,8 +2,8 @@
 // show what happens without one of them: an attack that succeeds then is one that
 // the check stops.
 //
-// In a program as it is built On is always true and costs nothing. Only the build
-// tag "weakened" makes checks that can be switched off, for integration/attack.
+// A program as it is built has checks that cannot be switched off, and does not import this
+// package. Only the build tag "weakened" makes those of it, for integration/attack.
 package checks
 
 // Check is one check.

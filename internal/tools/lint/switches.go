@@ -33,7 +33,6 @@ func checkSwitch(file string, src []byte) ([]finding, error) {
 	}
 	switches := slices.ContainsFunc(f.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == strconv.Quote(module+"/"+switchesDir) })
 	switch {
-	case strings.HasPrefix(file, "daemon/") && path.Base(file) != weakChecks: // its rooms come first
 	case switches && path.Base(file) != weakChecks:
 		return []finding{{file, 0, fmt.Sprintf("imports %s: have the check in %s, and the switch in %s", switchesDir, productChecks, weakChecks)}}, nil
 	case path.Base(file) == weakChecks && !hasTag(f):
