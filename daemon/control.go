@@ -26,8 +26,6 @@ const (
 	// for one that does not read.
 	bodyTime   = 10 * time.Second
 	answerTime = 30 * time.Second
-	// maxControlClients at the same time: each has two goroutines.
-	maxControlClients = 64
 	// controlHeaderTime is for a client that connects and says nothing.
 	controlHeaderTime = 10 * time.Second
 )

@@ -12,7 +12,6 @@ import (
 
 type (
 	tree = charontest.Tree
-	pair = charontest.Pair
 )
 
 // fakeCharon is a charon with what these tests have it do.
