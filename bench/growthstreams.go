@@ -74,8 +74,8 @@ func crowdConfig(t load.Target, image string, peers []netip.Addr, k transport.Ki
 	var b strings.Builder
 	l := crowdLimits
 	fmt.Fprintf(&b, "listen: {port: %d, udp_port: %d, addresses: [%s]}\nidle: off\nblock: off\n", t.Addr.Port(), t.UDP, t.Addr.Addr())
-	fmt.Fprintf(&b, "limits: {sessions: %d, streams: %d, protection_domains: %d, memory_regions: %d, memory: %d, cq_entries: %d, queue_entries: %d, inbound_reads: %d}\npeers:\n",
-		sessionsPerPeer, l.Streams, l.PDs, l.MRs, l.Bytes, l.CQEntries, l.QueueEntries, l.IRRQEntries)
+	fmt.Fprintf(&b, "limits: {sessions: %d, all_sessions: %d, streams: %d, protection_domains: %d, memory_regions: %d, memory: %d, cq_entries: %d, queue_entries: %d, inbound_reads: %d}\npeers:\n",
+		sessionsPerPeer, l.Streams, l.Streams, l.PDs, l.MRs, l.Bytes, l.CQEntries, l.QueueEntries, l.IRRQEntries)
 	var allow []string
 	for i, a := range peers {
 		more := ""

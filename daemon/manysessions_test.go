@@ -10,11 +10,10 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// How many sessions there may be is what peers have of streams and memory, and no
-// number that nobody can change.
-func TestSessionsAreBoundedByWhatTheyTakeAlone(t *testing.T) {
+// Who has many peers may let more sessions in than a daemon does by default.
+func TestMoreSessionsAreLetInWhereTheConfigurationSaysSo(t *testing.T) {
 	const peers, each = 2, 150
-	more := fmt.Sprintf("block: off\nlimits: {sessions: %d, queue_size: 1}\npeers:\n", each)
+	more := fmt.Sprintf("block: off\nlimits: {sessions: %d, all_sessions: %d, queue_size: 1}\npeers:\n", each, 2*peers*each)
 	at := func(p int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 67, byte(1 + p)}) }
 	for p := range peers {
 		more += fmt.Sprintf("  - {name: p%d, address: %s, local_address: 127.0.0.1, protection: loopback}\n", p, at(p))

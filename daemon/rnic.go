@@ -34,7 +34,7 @@ func (d *Daemon) openRNIC() error {
 	})
 	d.sessions, err = rtrs.NewServer(rtrs.ServerConfig{
 		ULP: d.ulps.server, QueueDepth: d.cfg.Limits.QueueSize, MaxSessionsPerPeer: d.cfg.Limits.Sessions,
-		MaxSessions: config.MaxStreams, // each has streams, of which the RNIC keeps each peer its share
+		MaxSessions: d.cfg.Limits.AllSessions,
 		NewSession:  d.exports.Server().NewSession, TrustOf: d.trustOf, Logger: d.log,
 	})
 	return err

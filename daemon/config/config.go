@@ -159,7 +159,7 @@ func Default(path string) *Config {
 		RuntimeDir: "/run/ironwarp",
 		Log:        Log{Level: "info", Format: "text"},
 		IPsec:      IPsec{VICI: "unix:///var/run/charon.vici", DataPlane: "auto"},
-		Limits:     Limits{Device: deviceLimits(), Sessions: DefaultSessions, QueueSize: DefaultQueueSize},
+		Limits:     Limits{Device: deviceLimits(), Sessions: DefaultSessions, AllSessions: DefaultAllSessions, QueueSize: DefaultQueueSize},
 		Trust:      Trust(verbs.NSNT.String()),
 		Services: map[string]Service{
 			ServiceExports: {}, ServiceAttachments: {},

@@ -38,7 +38,7 @@ runtime_dir: /tmp/run
 log: {level: debug, format: json}
 metrics: {listen: "127.0.0.1:9471"}
 ipsec: {vici: "unix:///tmp/vici", data_plane: userland}
-limits: {memory: 2GiB, streams: 9, sessions: 3, queue_size: 64}
+limits: {memory: 2GiB, streams: 9, sessions: 3, all_sessions: 30, queue_size: 64}
 peers:
   - name: gamma
     address: 127.0.0.9

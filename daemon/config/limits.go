@@ -70,6 +70,9 @@ const (
 	DefaultPingMemory  = DefaultPingStreams * 6 << 20 // bytes
 	// DefaultSessions that one peer may hold open at this host.
 	DefaultSessions = 16
+	// DefaultAllSessions are those of all peers, of which the second half is kept for peers
+	// that have none.
+	DefaultAllSessions = 256
 	// DefaultQueueSize is the number of I/O requests in flight per session.
 	DefaultQueueSize = 128
 

@@ -38,10 +38,12 @@ type Quota = verbs.Limits
 
 // Limits bounds what the daemon spends on its peers.
 type Limits struct {
-	Device    Quota // over all peers and services
-	PerPeer   Quota // of each peer that has no limits of its own
-	Sessions  int   // block sessions one peer may hold open
-	QueueSize int   // I/O requests in flight per session
+	Device   Quota // over all peers and services
+	PerPeer  Quota // of each peer that has no limits of its own
+	Sessions int   // block sessions one peer may hold open
+	// AllSessions are those of all peers. Of the second half a peer has one at most.
+	AllSessions int
+	QueueSize   int // I/O requests in flight per session
 }
 
 // Names of services, which are consumers of the RNIC each.
@@ -212,9 +214,10 @@ func (d *decoder) limits(c *Config) func(ast.Node) {
 		l := &c.Limits
 		f := d.quotaFields(&l.Device, MinMemory)
 		maps.Copy(f, fields{
-			"per_peer":   d.mark(c, "per_peer", d.peerQuota("per_peer", &l.PerPeer)),
-			"sessions":   d.integer("sessions", 1, 1024, func(v uint64) { l.Sessions = int(v) }),
-			"queue_size": d.integer("queue_size", 1, 512, func(v uint64) { l.QueueSize = int(v) }),
+			"per_peer":     d.mark(c, "per_peer", d.peerQuota("per_peer", &l.PerPeer)),
+			"sessions":     d.integer("sessions", 1, 1024, func(v uint64) { l.Sessions = int(v) }),
+			"all_sessions": d.integer("all_sessions", 2, MaxStreams, func(v uint64) { l.AllSessions = int(v) }),
+			"queue_size":   d.integer("queue_size", 1, 512, func(v uint64) { l.QueueSize = int(v) }),
 		})
 		d.mapping(n, "limits", f)
 	}

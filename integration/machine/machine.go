@@ -188,7 +188,7 @@ func (m *Machine) run(ctx context.Context, stdin []byte, script string, more ...
 	cmd := exec.CommandContext(ctx, "nsenter", append(args, "--", "/usr/bin/env", "-i",
 		"HOME=/root", "LANG=C.UTF-8", "TERM=dumb", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "sh", "-ec", "cd /root; "+script)...)
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, pollEvery
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, outputTime
 	cmd.Stdin = bytes.NewReader(stdin)
 	if err := cmd.Run(); err != nil {
 		return out.String(), fmt.Errorf("%s on %s: %w\n%s", script, m.Host.Name(), err, bytes.TrimSpace(out.Bytes()))
@@ -276,4 +276,6 @@ func removeCgroups(dir string) error {
 const (
 	bootTimeout = 10 * time.Minute
 	pollEvery   = 50 * time.Millisecond
+	// outputTime is how long a command that has ended may leave its output to others.
+	outputTime = 10 * time.Second
 )
