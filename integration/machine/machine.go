@@ -184,7 +184,7 @@ func (m *Machine) RunOnline(ctx context.Context, script string) (string, error) 
 }
 
 func (m *Machine) run(ctx context.Context, stdin []byte, script string, more ...string) (string, error) {
-	args := append([]string{"-t", strconv.Itoa(m.pid), "-m", "-r", "-u", "-i", "-p", "-C"}, more...)
+	args := append([]string{"-t", strconv.Itoa(m.pid), "-m", "-u", "-i", "-p", "-C"}, more...)
 	cmd := exec.CommandContext(ctx, "nsenter", append(args, "--", "/usr/bin/env", "-i",
 		"HOME=/root", "LANG=C.UTF-8", "TERM=dumb", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "sh", "-ec", "cd /root; "+script)...)
 	var out bytes.Buffer
