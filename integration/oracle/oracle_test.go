@@ -110,7 +110,7 @@ func firstDifference(want, got []string) string {
 // report fails the test for each complaint and each problem of tshark's.
 func report(t *testing.T, found finding, takes []take) {
 	t.Helper()
-	for _, p := range found.problems {
+	for _, p := range append(found.tcp, found.problems...) {
 		t.Error(p)
 	}
 	for i := range takes {
@@ -166,7 +166,7 @@ func TestTsharkReadsEveryOperation(t *testing.T) {
 					for _, how := range cuts {
 						for _, k := range takesOf(m.sent, how) {
 							n := len(takes)
-							k.port, k.ends, k.crc = 40000+n, ends, crc
+							k.port, k.ends, k.crc = 44818+n, ends, crc // the first port is EtherNet/IP's
 							ip6 := n%2 == 1
 							k.name = fmt.Sprintf("%s, %s, IPv6 %v", s.name, how.name, ip6)
 							f.add(tp.without(k.deaf), uint16(k.port), how, ip6, m.sent)
