@@ -34,7 +34,7 @@ func (a *fakeAssoc) Outq() (int, error) { a.mu.Lock(); defer a.mu.Unlock(); retu
 func (a *fakeAssoc) Bytes() uint64      { return 0 }
 func (a *fakeAssoc) Stats() assoc.Stats { a.mu.Lock(); defer a.mu.Unlock(); return a.stats }
 func (a *fakeAssoc) Kick() bool         { a.mu.Lock(); defer a.mu.Unlock(); a.kicks++; return a.stuck }
-func (a *fakeAssoc) Hurry(d time.Duration) {
+func (a *fakeAssoc) LimitRTO(d time.Duration) {
 	a.set(func() { a.rtoMax = append(a.rtoMax, d) })
 }
 func (a *fakeAssoc) DeadAfter() time.Duration { return a.dead }

@@ -12,79 +12,76 @@ import (
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
-// NewReceiver makes what takes the messages of an association that was admitted,
-// those included which came meanwhile. It must not block.
+// NewReceiver makes the Receiver of an admitted association. The Receiver also gets the
+// messages that arrived before it existed. NewReceiver must not block.
 type NewReceiver func(a assoc.Association) assoc.Receiver
 
-// Assoc is an admitted SCTP association, of the kernel or in UDP. Its Protection
-// is released when it is over.
+// Assoc is an admitted SCTP association, the kernel's or one in UDP. Its Protection is
+// released when it ends.
 type Assoc struct {
 	assoc.Association
-	flows []Flow
-	prot  Protection
-	recv  assoc.Receiver
-	below func() // closes what carries it; may be called again, and waits
+	flows        []Flow
+	prot         Protection
+	recv         assoc.Receiver
+	closeCarrier func() // closes its carrier and waits; may be called again
 
 	protector Protector
 	deadAfter time.Duration
 }
 
-// Flow is the association's flow, or the first of several paths.
+// Flow returns the association's flow, the first path's if there are several.
 func (a *Assoc) Flow() Flow { return a.flows[0] }
 
-// Flows has one flow for each path that the association may use.
+// Flows returns one flow for each path that the association may use.
 func (a *Assoc) Flows() []Flow { return a.flows }
 
-// Protection is what the association lives under.
+// Protection returns the protection of the association.
 func (a *Assoc) Protection() Protection { return a.prot }
 
-// PathMTU is how long IP packets of the association are at most, and which length
-// gets lost although the route has it; 0 is not known.
+// PathMTU returns the size of the largest IP packets that get through, and a size that is
+// lost although the route's MTU allows it; 0 means not known.
 func (a *Assoc) PathMTU() (carries, lost int) {
 	s := a.Stats()
 	return s.PathMTU, s.LostMTU
 }
 
-// Screen asks the Protector once more about an association that a peer has set up: it
-// may have been admitted just before its peer was removed. The error says that it would
-// be refused by now.
+// Screen asks the Protector again about an association that a peer set up: it may have
+// been admitted just before its peer was removed. It fails if the Protector would refuse
+// the flow now.
 func (a *Assoc) Screen() error { return screen(a.protector, a.flows[0]) }
 
-// Receiver is what NewReceiver made for the association.
+// Receiver returns what NewReceiver made for the association.
 func (a *Assoc) Receiver() assoc.Receiver { return a.recv }
 
-// DeadAfter is how long the peer may be silent before the association is given
-// up.
+// DeadAfter returns how long the peer may be silent before the association is given up.
 func (a *Assoc) DeadAfter() time.Duration { return a.deadAfter }
 
-// Shutdown ends the association gracefully (RFC 9260 section 9.2) and waits for
-// that until ctx is over; then it is aborted. It fails with ctx's error then.
+// Shutdown ends the association gracefully (RFC 9260 section 9.2). It waits until ctx is
+// done, then aborts the association and fails with ctx's error.
 func (a *Assoc) Shutdown(ctx context.Context) error {
 	err := a.Association.Shutdown(ctx)
 	a.Close()
 	return err
 }
 
-// Close aborts the association if it is not over, and waits until nothing of it
-// is left. It is idempotent. It must not be called by the Receiver, whose way is
-// Abort.
+// Close aborts the association unless it has ended, and waits until nothing of it is
+// left. It is idempotent. The Receiver must not call it: it uses Abort.
 func (a *Assoc) Close() error {
 	a.Association.Abort("")
 	<-a.Done()
-	a.below()
+	a.closeCarrier()
 	return nil
 }
 
-// DialSCTP is Endpoints.DialSCTP where nothing is remembered for the next association.
-// It fails as that does.
+// DialSCTP is Endpoints.DialSCTP with nothing remembered for later associations. It fails
+// as that does.
 func DialSCTP(ctx context.Context, remote netip.AddrPort, cfg *Config, recv NewReceiver) (*Assoc, error) {
 	return new(Endpoints).DialSCTP(ctx, remote, cfg, recv)
 }
 
-// DialSCTP sets up an association with remote, the address and SCTP port of the
-// peer, by the carrier cfg.Kind. The Protector prepares its flows before the first
-// packet and admits them before DialSCTP returns. Errors are *FlowError, except
-// ErrNoProtector.
+// DialSCTP sets up an association with remote, the address and SCTP port of the peer,
+// over the carrier cfg.Kind. The Protector prepares its flows before the first packet and
+// admits them before DialSCTP returns. It fails with ErrNoProtector or a *FlowError.
 func (es *Endpoints) DialSCTP(ctx context.Context, remote netip.AddrPort, cfg *Config, recv NewReceiver) (*Assoc, error) {
 	if cfg == nil || cfg.Protector == nil {
 		return nil, ErrNoProtector
@@ -119,21 +116,21 @@ func (c *Config) admit(ctx context.Context, f Flow, outgoing bool, m Monitored) 
 	return p, err
 }
 
-// admitted has the paths of an association admitted and opens its gate. below
-// closes what carries the association. After an error the association is
-// aborted, and what carries it is not closed.
-func (g *gate) admitted(ctx context.Context, outgoing bool, newRecv NewReceiver, below func()) (*Assoc, error) {
+// admitted asks for the admission of the association's paths and opens its gate.
+// closeCarrier closes what carries the association. On an error the association is
+// aborted, but its carrier is left open.
+func (g *gate) admitted(ctx context.Context, outgoing bool, newRecv NewReceiver, closeCarrier func()) (*Assoc, error) {
 	a := &Assoc{Association: g.assoc, flows: g.flows, protector: g.cfg.Protector, deadAfter: g.cfg.deadAfter()}
 	p := newPaths(g.ctx, a, outgoing, g.cfg)
 	f, err := p.admit(ctx)
 	if err == nil {
 		a.prot, a.recv = p, newRecv(g.assoc)
-		a.below = func() {
-			<-g.assoc.Done() // its last packet has left
+		a.closeCarrier = func() {
+			<-g.assoc.Done() // until its last packet is sent
 			p.wg.Wait()
-			below()
+			closeCarrier()
 		}
-		if g.open(a.recv, p, func() { p.Release(); go a.below() }) {
+		if g.open(a.recv, p, func() { p.Release(); go a.closeCarrier() }) {
 			if g.start != nil {
 				g.start()
 			}
@@ -152,15 +149,16 @@ func (g *gate) admitted(ctx context.Context, outgoing bool, newRecv NewReceiver,
 	return nil, flowError("admit", f, err)
 }
 
-// bare takes off what FlowError says itself.
-func bare(err error) error {
+// cause strips the operation and address that FlowError states itself.
+func cause(err error) error {
 	if ae, ok := err.(*assoc.Error); ok {
 		return ae.Err
 	}
 	return err
 }
 
-// params are those of associations by either carrier (RFC 9260 section 16).
+// params returns the parameters of associations over either carrier (RFC 9260 section
+// 16).
 func (c *Config) params() assoc.Params {
 	return assoc.Params{
 		Adaptation:     adaptationDDP,
@@ -173,8 +171,8 @@ func (c *Config) params() assoc.Params {
 	}
 }
 
-// recvWindow is how much of an association may wait to be received, in bytes, 0: the
-// carrier decides.
+// recvWindow returns the receive window of an association in bytes; 0 leaves it to the
+// carrier.
 func (c *Config) recvWindow() int {
 	if c.RecvBuffer > 0 {
 		return max(c.RecvBuffer, minRecvWindow)
@@ -182,10 +180,10 @@ func (c *Config) recvWindow() int {
 	return 0
 }
 
-// sctpConfig is that of an endpoint in UDP.
+// sctpConfig returns the configuration of an endpoint in UDP.
 func (c *Config) sctpConfig() sctp.Config {
 	return sctp.Config{Params: c.params(), MTU: c.MTU, SendBuffer: c.SendBuffer, RecvWindow: c.recvWindow()}
 }
 
-// udpPort is the UDP port of listeners (RFC 6951 section 6.2).
+// udpPort returns the UDP port of listeners (RFC 6951 section 6.2).
 func (c *Config) udpPort() uint16 { return cmp.Or(c.UDPPort, sctp.DefaultPort) }

@@ -11,73 +11,71 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says how connections are made. The zero value of each field but
-// Protector is useful. It is read only.
+// Config configures connections. The zero value of each field except Protector is useful.
+// Config is never modified.
 type Config struct {
-	// Protector vouches for every flow. Nil is an error.
+	// Protector vouches for every flow. It is required.
 	Protector Protector
 
-	// Kind is what carries the streams. Dial and Listen are for TCP, DialSCTP and
+	// Kind is the carrier of the streams. Dial and Listen are for TCP, DialSCTP and
 	// ListenSCTP for the others.
 	Kind Kind
 
-	// Network, if not nil, carries the connections of Kind TCP in place of the host's
-	// TCP. The Protector is asked all the same.
+	// Network, if not nil, carries the connections of Kind TCP instead of the host's TCP.
+	// The Protector still decides about them.
 	Network Network
 
-	// Local is the address that Dial binds to; invalid: the kernel chooses.
+	// Local is the address that Dial binds to; if it is invalid the kernel chooses.
 	Local netip.Addr
 
-	// UDPPort is, for SCTPUDP, the UDP port that peers are reached at and that a
-	// listener has, 0 for 9899 (RFC 6951 section 6.2). The dialler's own is any.
+	// UDPPort is, for SCTPUDP, the UDP port of peers and of listeners, 0 for 9899 (RFC
+	// 6951 section 6.2). A dialler uses any free port.
 	UDPPort uint16
 
-	// MTU is, for SCTPUDP, that of the path in bytes, IP header included, 640 to
-	// 65,535: packets are no longer. 0 finds it out.
+	// MTU is, for SCTPUDP, the path's MTU in bytes, IP header included, 640 to 65,535: no
+	// packet is longer. 0 discovers it.
 	MTU int
 
-	// MoreLocal and MoreRemote are, for SCTP, further addresses of this host and of
-	// the peer that an association uses when a path fails (RFC 9260 section 6.4). Each of
-	// them is protected like the first, or the association is refused.
+	// MoreLocal and MoreRemote are, for SCTP, further addresses of this host and of the
+	// peer that an association uses when a path fails (RFC 9260 section 6.4). Each of
+	// them must be protected like the first, or the association is refused.
 	MoreLocal, MoreRemote []netip.Addr
 
-	// SendBuffer and RecvBuffer set the kernel's buffers, in bytes
-	// (SO_SNDBUF, SO_RCVBUF); with SCTPUDP those of each association. 0 leaves them
-	// to TCP's own tuning, which is better unless memory is short.
+	// SendBuffer and RecvBuffer set the kernel's socket buffers in bytes (SO_SNDBUF,
+	// SO_RCVBUF); with SCTPUDP the buffers of each association. 0 leaves them to TCP's
+	// own tuning, which is better unless memory is short.
 	SendBuffer, RecvBuffer int
 
-	// DeadAfter is how long the peer may be silent before the connection is
-	// given up, 0 for 20 minutes. It has to be longer than any pause of the SA
-	// that a stream should survive.
+	// DeadAfter is how long the peer may be silent before the connection is given up, 0
+	// for 20 minutes. It must exceed any outage of the SA that a stream should survive.
 	DeadAfter time.Duration
 
 	// AdmitTimeout bounds the Protector's Admit, 0 for 30 seconds.
 	AdmitTimeout time.Duration
 
-	// MaxPending bounds the connections of a Listener which wait to be admitted
-	// or accepted, 0 for 128. One remote address may hold half of them.
-	// An address that holds none is let in beyond that, up to eight times as many.
+	// MaxPending bounds the connections of a Listener that wait for admission or Accept,
+	// 0 for 128. One remote address may hold half of them. Addresses that hold none are
+	// let in beyond that, up to eight times as many.
 	MaxPending int
 
-	// OnPath is told when a path of an SCTP association does not answer any more and
-	// when it does again; the flow is that path's. It must not block.
+	// OnPath is called when a path of an SCTP association stops answering and when it
+	// answers again, with that path's flow. It must not block.
 	OnPath func(f Flow, up bool)
 
-	// OnRefused is told of each connection that a Listener turned away and why, and
-	// about once a second of a stranger whose packets get no answer; and of a
-	// path for which an association was ended later on.
-	// It is called from several goroutines, must not block, and must not call
-	// the Listener's Close.
+	// OnRefused is called for each connection that a Listener refused, with the reason;
+	// about once a second for unknown hosts whose packets are ignored; and for a path
+	// because of which an association was ended later. It is called from several
+	// goroutines, must not block, and must not call the Listener's Close.
 	OnRefused func(Flow, error)
 }
 
-// Network is what carries connections where not the host's TCP does: one in memory,
-// for tests (package verbs/verbstest). Addresses are *net.TCPAddr. Connections whose
-// CloseWrite ends the sending direction can end gracefully.
+// Network carries connections instead of the host's TCP, for example in memory for tests
+// (package verbs/verbstest). Addresses are *net.TCPAddr. Connections with a CloseWrite
+// that ends the sending direction can end gracefully.
 type Network interface {
 	// Dial connects to remote, from local where that is valid.
 	Dial(ctx context.Context, local netip.Addr, remote netip.AddrPort) (net.Conn, error)
-	// Listen listens on local, whose port 0 stands for a free one.
+	// Listen listens on local; port 0 picks a free one.
 	Listen(local netip.AddrPort) (net.Listener, error)
 }
 
@@ -109,8 +107,8 @@ func (c *Config) keepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: every, Interval: every, Count: keepAliveProbes}
 }
 
-// control sets buffer sizes before the socket connects or listens, since they
-// decide on the window scale of the handshake.
+// control sets buffer sizes before the socket connects or listens, because they determine
+// the window scale of the handshake.
 func (c *Config) control(_, _ string, rc syscall.RawConn) error {
 	var err error
 	set := func(fd uintptr) {
@@ -133,8 +131,8 @@ func (c *Config) control(_, _ string, rc syscall.RawConn) error {
 // sockoptRTOMax is TCP_RTO_MAX_MS of linux/tcp.h, in kernels from 6.15 on.
 const sockoptRTOMax = 44
 
-// tune sets the options that a connected socket needs (RFC 5044 section 5.1:
-// no Nagle, so that TCP segments start at FPDUs).
+// tune sets the options of a connected socket (RFC 5044 section 5.1: no Nagle, so that
+// TCP segments start at FPDUs).
 func (c *Config) tune(tcp *net.TCPConn, rc syscall.RawConn) error {
 	if err := tcp.SetNoDelay(true); err != nil {
 		return err
@@ -145,7 +143,7 @@ func (c *Config) tune(tcp *net.TCPConn, rc syscall.RawConn) error {
 	var err error
 	set := func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(c.deadAfter()/time.Millisecond))
-		// Older kernels do not have it and only come back more slowly after a pause.
+		// Older kernels lack it and only recover more slowly after an outage.
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, sockoptRTOMax, int(maxRTO/time.Millisecond))
 	}
 	if cerr := rc.Control(set); cerr != nil {

@@ -16,11 +16,11 @@ import (
 // called from several goroutines.
 type Conn struct {
 	nc   net.Conn        // a *net.TCPConn, or a Network's
-	raw  syscall.RawConn // nil: a Network's
+	raw  syscall.RawConn // nil for a Network's
 	flow Flow
 	prot Protection
 	emss atomic.Int32
-	most int // EMSS at first
+	most int // the first EMSS
 
 	refresh func(fd uintptr) // built once, so that RefreshEMSS does not allocate
 
@@ -28,7 +28,7 @@ type Conn struct {
 	closeErr  error
 }
 
-// newConn makes a Conn of a connected socket. It still has to be admitted.
+// newConn makes a Conn from a connected socket. It is not admitted yet.
 func newConn(nc net.Conn, cfg *Config) (*Conn, error) {
 	c := &Conn{nc: nc, flow: tcpFlow(nc.LocalAddr(), nc.RemoteAddr())}
 	tcp, ok := nc.(*net.TCPConn)
@@ -67,14 +67,14 @@ func unmap(ap netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }
 
-// Flow is the connection's flow, complete.
+// Flow returns the connection's complete flow.
 func (c *Conn) Flow() Flow { return c.flow }
 
-// Protection is what the connection lives under.
+// Protection returns the protection of the connection.
 func (c *Conn) Protection() Protection { return c.prot }
 
-// EMSS is TCP's effective maximum segment size in bytes (RFC 5044 section 4.5)
-// as of the last RefreshEMSS, 0 if the kernel did not tell.
+// EMSS returns TCP's effective maximum segment size in bytes (RFC 5044 section 4.5) as of
+// the last RefreshEMSS, 0 if the kernel did not report one.
 func (c *Conn) EMSS() int { return int(c.emss.Load()) }
 
 // RefreshEMSS asks the kernel for the EMSS, which changes with the path's MTU,
@@ -86,9 +86,9 @@ func (c *Conn) RefreshEMSS() int {
 	return c.EMSS()
 }
 
-// PathMTU is how long IP packets of the connection are at most, and which length
-// gets lost although the route has it: the kernel has shortened segments by itself
-// (RFC 4821). 0 is not known.
+// PathMTU returns the size of the largest IP packets that get through, and a size that is
+// lost although the route's MTU allows it: the kernel has shortened segments by itself
+// (RFC 4821). 0 means not known.
 func (c *Conn) PathMTU() (carries, lost int) {
 	now := c.RefreshEMSS()
 	if now == 0 {
@@ -113,7 +113,7 @@ func (c *Conn) PathMTU() (carries, lost int) {
 	return now + headers, lost
 }
 
-// Outq is the number of bytes written which the peer has not acknowledged. It fails
+// Outq returns the number of written bytes that the peer has not acknowledged. It fails
 // after Close.
 func (c *Conn) Outq() (int, error) {
 	if c.raw == nil {
@@ -127,8 +127,8 @@ func (c *Conn) Outq() (int, error) {
 	return n, err
 }
 
-// SyscallConn gives access to the socket. It fails where a Network is below, which
-// has none.
+// SyscallConn gives access to the socket. It fails for a Network's connection, which has
+// none.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	if sc, ok := c.nc.(syscall.Conn); ok {
 		return sc.SyscallConn()
@@ -136,8 +136,7 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 	return nil, flowError("use", c.flow, errors.ErrUnsupported)
 }
 
-// NetConn is the connection below. Closing it does not release the
-// Protection.
+// NetConn returns the underlying connection. Closing it does not release the Protection.
 func (c *Conn) NetConn() net.Conn { return c.nc }
 
 // Read reads from the connection. It fails with net.ErrClosed after Close, and with the

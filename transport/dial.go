@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Dial connects to remote over TCP. The Protector prepares the flow before its
-// first packet and admits it before its first byte. Errors are *FlowError,
-// except ErrNoProtector.
+// Dial connects to remote over TCP. The Protector prepares the flow before its first
+// packet and admits it before its first byte. It fails with ErrNoProtector or a
+// *FlowError.
 func Dial(ctx context.Context, remote netip.AddrPort, cfg *Config) (*Conn, error) {
 	if cfg == nil || cfg.Protector == nil {
 		return nil, ErrNoProtector
@@ -28,7 +28,7 @@ func Dial(ctx context.Context, remote netip.AddrPort, cfg *Config) (*Conn, error
 		return nil, flowError("prepare", f, err)
 	}
 	d := net.Dialer{Control: cfg.control, KeepAlive: -1}
-	// A multipath connection would grow subflows that no one admitted.
+	// A multipath connection would add subflows that nobody admitted.
 	d.SetMultipathTCP(false)
 	if hi != 0 {
 		d.Control = func(network, address string, rc syscall.RawConn) error {
@@ -58,9 +58,9 @@ func Dial(ctx context.Context, remote netip.AddrPort, cfg *Config) (*Conn, error
 	return c, nil
 }
 
-// connect prepares the flow and connects. An SA that goes between the two (RFC
-// 5042 5.4.5: a delete is no reason to give a stream up) makes the guard refuse
-// the first packet, and is prepared again.
+// connect prepares the flow and connects. If an SA is deleted between the two (RFC 5042
+// section 5.4.5: a delete is no reason to give up a stream), the guard refuses the first
+// packet, and the flow is prepared again.
 func connect(ctx context.Context, open func() (net.Conn, error), f Flow, p Protector) (net.Conn, error) {
 	pause := prepareAgainMin
 	for {
@@ -96,8 +96,8 @@ func bindRaw(rc syscall.RawConn, f Flow, lo, hi uint16) error {
 	return err
 }
 
-// admit asks the Protector about a connected flow, and closes the connection
-// if the answer is no.
+// admit asks the Protector to admit a connected flow, and closes the connection if it
+// refuses.
 func (c *Conn) admit(ctx context.Context, cfg *Config, outgoing bool) error {
 	ctx, cancel := context.WithTimeout(ctx, cfg.admitTimeout())
 	defer cancel()

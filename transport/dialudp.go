@@ -16,8 +16,8 @@ import (
 
 var errOneAddress = errors.New("SCTP in UDP has one address on each host: further ones need the kernel's SCTP")
 
-// dialUDP sets up an association in UDP, which has a socket of its own. f is its
-// flow as far as it is known.
+// dialUDP sets up an association in UDP, on a socket of its own. f is its flow as far as
+// it is known.
 func dialUDP(ctx context.Context, remote netip.AddrPort, f Flow, cfg *Config, recv NewReceiver) (*Assoc, error) {
 	f.Remote = netip.AddrPortFrom(remote.Addr(), cfg.udpPort())
 	if len(cfg.MoreLocal)+len(cfg.MoreRemote) > 0 {
@@ -28,25 +28,25 @@ func dialUDP(ctx context.Context, remote netip.AddrPort, f Flow, cfg *Config, re
 		return nil, flowError("prepare", f, err)
 	}
 	var g *gate
-	var below func()
+	var closeCarrier func()
 	dial, over := context.WithCancel(ctx)
 	defer over()
 	err = attempts(ctx, f, func() error { return cfg.Protector.Prepare(dial, f) }, func() (err error) {
-		g, below, err = associateUDP(ctx, remote.Port(), f, lo, hi, cfg)
+		g, closeCarrier, err = associateUDP(ctx, remote.Port(), f, lo, hi, cfg)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	a, err := g.admitted(ctx, true, recv, below)
+	a, err := g.admitted(ctx, true, recv, closeCarrier)
 	if err != nil {
-		below()
+		closeCarrier()
 	}
 	return a, err
 }
 
-// attempts prepares and dials. An SA that goes between the two (RFC 5042 5.4.5)
-// makes the guard refuse every packet: then that is done again.
+// attempts prepares and dials. If an SA is deleted between the two (RFC 5042 section
+// 5.4.5), the guard refuses every packet, and both are repeated.
 func attempts(ctx context.Context, f Flow, prepare, dial func() error) error {
 	for attempt := 1; ; attempt++ {
 		if err := prepare(); err != nil {
@@ -57,13 +57,13 @@ func attempts(ctx context.Context, f Flow, prepare, dial func() error) error {
 			return nil
 		}
 		if !errors.Is(err, syscall.EPERM) || attempt == dialAttempts || ctx.Err() != nil {
-			return flowError("dial", f, bare(err))
+			return flowError("dial", f, cause(err))
 		}
 	}
 }
 
-// associateUDP sets up an association on a new socket, which below closes.
-func associateUDP(ctx context.Context, port uint16, f Flow, lo, hi uint16, cfg *Config) (g *gate, below func(), err error) {
+// associateUDP sets up an association on a new socket, which closeCarrier closes.
+func associateUDP(ctx context.Context, port uint16, f Flow, lo, hi uint16, cfg *Config) (g *gate, closeCarrier func(), err error) {
 	conn, err := bindUDP(f, lo, hi)
 	if err != nil {
 		return nil, nil, err
@@ -91,8 +91,8 @@ func associateUDP(ctx context.Context, port uint16, f Flow, lo, hi uint16, cfg *
 	return g, func() { ep.Close() }, nil
 }
 
-// bindUDP returns a socket with the flow's local address, or the one from which
-// the kernel reaches the remote one, and a port of the range, or any.
+// bindUDP returns a socket bound to the flow's local address, or to the one that routes
+// to the remote address, and to a port of the range, or any port.
 func bindUDP(f Flow, lo, hi uint16) (*net.UDPConn, error) {
 	local := f.Local.Addr()
 	if !local.IsValid() {
@@ -109,8 +109,8 @@ func bindUDP(f Flow, lo, hi uint16) (*net.UDPConn, error) {
 	return conn, err
 }
 
-// eachPort calls bind with the ports of a range, beginning at a random one, until
-// one is free. Any port will do where both ends are 0.
+// eachPort calls bind with the ports of a range, starting at a random one, until one is
+// free. If both ends are 0, any port will do.
 func eachPort(lo, hi uint16, bind func(port uint16) error) error {
 	if hi == 0 {
 		return bind(0)

@@ -15,26 +15,25 @@ var (
 	// ErrNoProtector is returned for a Config without a Protector.
 	ErrNoProtector = errors.New("transport: no Protector configured: a connection needs one (ipsec, or transport.LoopbackOnly within one host)")
 
-	// ErrNotProtected says that a Protector refused a flow because nothing
-	// protects it.
+	// ErrNotProtected reports that a Protector refused a flow because nothing protects
+	// it.
 	ErrNotProtected = errors.New("flow is not protected")
 
-	// ErrAway is matched by what a Protector says of a flow that is a peer's, whose
-	// guard is in place, and that has no SA at the moment: nothing passes until it
-	// has. An association of several paths waits for such a one; any other refusal
-	// ends it.
+	// ErrAway is matched by a Protector's error for a peer's flow whose guard is in place
+	// but which has no SA at the moment: nothing passes until it has. An association of
+	// several paths waits for such a path; any other refusal ends it.
 	ErrAway = errors.New("the protection of the flow is away")
 
-	// ErrTwoPeers says that paths of one association are authenticated as
-	// different peers.
+	// ErrTwoPeers reports that paths of one association are authenticated as different
+	// peers.
 	ErrTwoPeers = errors.New("the paths lead to different peers")
 
-	// ErrBusy says that a listener refused a connection because too many others
-	// wait for admission or to be accepted.
+	// ErrBusy reports that a listener refused a connection because too many others wait
+	// for admission or Accept.
 	ErrBusy = errors.New("too many connections are waiting to be accepted")
 )
 
-// FlowError says which step failed for which flow, and what can be done.
+// FlowError names the step and the flow that failed, and what can be done.
 type FlowError struct {
 	Op   string // "prepare", "dial", "admit", "listen", "accept"
 	Flow Flow
@@ -53,7 +52,7 @@ func (e *FlowError) Error() string {
 // Unwrap returns the cause.
 func (e *FlowError) Unwrap() error { return e.Err }
 
-// Timeout tells whether the step ran out of time.
+// Timeout reports whether the step ran out of time.
 func (e *FlowError) Timeout() bool {
 	var ne net.Error
 	return errors.Is(e.Err, context.DeadlineExceeded) || errors.Is(e.Err, os.ErrDeadlineExceeded) ||
@@ -64,7 +63,7 @@ func flowError(op string, f Flow, err error) *FlowError {
 	return &FlowError{Op: op, Flow: f, Err: err, Hint: hint(op, f.Protocol, err)}
 }
 
-// hint says what an operator can do about err.
+// hint returns what an operator can do about err.
 func hint(op string, proto Protocol, err error) string {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -96,7 +95,7 @@ func hint(op string, proto Protocol, err error) string {
 	return ""
 }
 
-// listing is the command that shows who has a protocol's ports.
+// listing returns the command that shows which process has a protocol's ports.
 func listing(p Protocol) string {
 	switch p {
 	case ProtoUDP:

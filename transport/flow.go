@@ -28,18 +28,16 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol %d", uint8(p))
 }
 
-// Flow names the packets of one stream, both directions: the unit of
-// protection. IPv4 addresses are always in their 4-byte form. Before an
-// outgoing flow has started its local address may be invalid and its local
-// port 0.
+// Flow names the packets of one stream, both directions: the unit of protection. IPv4
+// addresses are always in their 4-byte form. Before an outgoing flow starts, its local
+// address may be invalid and its local port 0.
 type Flow struct {
 	Protocol      Protocol
 	Local, Remote netip.AddrPort
 }
 
-// String returns the flow as "tcp 192.0.2.1:40000 -> 192.0.2.2:7471"; a local
-// address that is not known yet is a star, and a remote one that is not is left
-// out.
+// String returns the flow as "tcp 192.0.2.1:40000 -> 192.0.2.2:7471". An unknown local
+// address is a star; an unknown remote one is left out.
 func (f Flow) String() string {
 	local := "*"
 	if f.Local.IsValid() {

@@ -10,21 +10,21 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// errEarly ends an association whose peer does not wait for its admission.
+// errEarly ends an association whose peer does not wait for admission.
 var errEarly = errors.New("the peer sent more than fits before it was admitted")
 
-// gate is the Receiver of an association. It keeps what comes before the
-// association is admitted, and passes it on afterwards.
+// gate is the Receiver of an association. It keeps what arrives before the association is
+// admitted, and passes it on afterwards.
 //
 //	shut --open--> passing on what was kept --> open
 type gate struct {
 	assoc assoc.Association
 	flows []Flow
 	cfg   *Config
-	start func() // makes the association read, nil: it does already
+	start func() // starts reading, nil if the association already reads
 
 	opened  atomic.Bool
-	recv    assoc.Receiver // this and the next two are set before opened
+	recv    assoc.Receiver // set before opened, as are paths and release
 	paths   *paths
 	release func() // called when an admitted association is over
 
@@ -79,7 +79,7 @@ func (g *gate) Event(e assoc.Event) {
 	}
 }
 
-// keep keeps an event if the gate is not open yet.
+// keep keeps an event unless the gate is open.
 func (g *gate) keep(e assoc.Event) bool {
 	if g.opened.Load() {
 		return false
@@ -113,8 +113,8 @@ func (g *gate) pass(e assoc.Event) {
 	}
 }
 
-// screen asks about an association whose peer's UDP port has changed (RFC 6951
-// section 5.4): the flow is another one then.
+// screen asks the Protector again after the peer's UDP port has changed (RFC 6951 section
+// 5.4), which makes it another flow.
 func (g *gate) screen() {
 	a, ok := g.assoc.(interface{ Remote() netip.AddrPort })
 	if !ok {
@@ -134,9 +134,9 @@ func (g *gate) BatchEnd() {
 	}
 }
 
-// open passes on to recv what was kept and what comes from now on. release is
-// called when the association is over. It is false if that has happened already:
-// then neither is ever called.
+// open passes to recv what was kept and what arrives from now on. release is called when
+// the association ends. open returns false if it has already ended: then neither is ever
+// called.
 func (g *gate) open(recv assoc.Receiver, p *paths, release func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -148,8 +148,7 @@ func (g *gate) open(recv assoc.Receiver, p *paths, release func()) bool {
 	for len(g.kept) > 0 {
 		kept := g.kept
 		g.kept, g.bytes = nil, 0
-		// Without the lock: the Receiver may abort the association, and so be told of
-		// its end.
+		// Without the lock: the Receiver may abort the association, which calls Event.
 		g.mu.Unlock()
 		g.replay(kept)
 		g.mu.Lock()

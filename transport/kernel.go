@@ -13,8 +13,8 @@ func (c *Config) kernelConfig(es *Endpoints) ksctp.Config {
 	return ksctp.Config{Params: c.params(), SendBuffer: c.SendBuffer, RecvBuffer: c.recvWindow(), Narrow: &es.narrow}
 }
 
-// dialKernel sets up an association of the kernel's SCTP. f is the flow of its
-// first path as far as it is known.
+// dialKernel sets up an association with the kernel's SCTP. f is the flow of its first
+// path as far as it is known.
 func dialKernel(ctx context.Context, es *Endpoints, remote netip.AddrPort, f Flow, cfg *Config, recv NewReceiver) (*Assoc, error) {
 	f, lo, hi, err := choosePorts(ctx, cfg.Protector, f)
 	if err != nil {
@@ -57,15 +57,15 @@ func (l *SCTPListener) listenKernel(ctx context.Context, es *Endpoints) error {
 	kc.Refused = func(remote netip.AddrPort, err error) {
 		f := l.flow
 		f.Remote = unmap(remote)
-		l.cfg.refused(f, flowError("accept", f, bare(err)))
+		l.cfg.refused(f, flowError("accept", f, cause(err)))
 	}
 	kl, err := ksctp.Listen(ctx, kc)
 	if err != nil {
-		return bare(err)
+		return cause(err)
 	}
 	l.addr = unmap(kl.Addr())
 	l.flow.Local = l.addr
-	l.below = kernelBelow{kl}
+	l.socket = kernelSocket{kl}
 	l.wg.Go(func() {
 		for {
 			a, err := kl.Accept(l.ctx)
@@ -78,8 +78,8 @@ func (l *SCTPListener) listenKernel(ctx context.Context, es *Endpoints) error {
 	return nil
 }
 
-// kernelBelow is the kernel's socket of a listener.
-type kernelBelow struct{ *ksctp.Listener }
+// kernelSocket is the kernel's socket of a listener.
+type kernelSocket struct{ *ksctp.Listener }
 
-func (b kernelBelow) stop()  { b.Close() }
-func (b kernelBelow) close() {}
+func (b kernelSocket) stop()  { b.Close() }
+func (b kernelSocket) close() {}

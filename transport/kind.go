@@ -9,7 +9,7 @@ type Kind uint8
 const (
 	TCP     Kind = iota // MPA on TCP (RFC 5044)
 	SCTP                // the kernel's SCTP (RFC 5043)
-	SCTPUDP             // SCTP in UDP, by an endpoint of our own (RFC 6951)
+	SCTPUDP             // SCTP in UDP, by package sctp (RFC 6951)
 )
 
 var kindNames = [...]string{TCP: "tcp", SCTP: "sctp", SCTPUDP: "sctp-udp"}
@@ -21,8 +21,8 @@ func (k Kind) String() string {
 	return fmt.Sprintf("transport %d", uint8(k))
 }
 
-// ParseKind is the Kind that String gives s for. It fails for any other s, and names
-// those that there are.
+// ParseKind returns the Kind whose String is s. It fails for any other s, with an error
+// that lists the kinds.
 func ParseKind(s string) (Kind, error) {
 	for k, name := range kindNames {
 		if s == name {
@@ -32,7 +32,7 @@ func ParseKind(s string) (Kind, error) {
 	return 0, fmt.Errorf("transport %q: tcp, sctp and sctp-udp are possible", s)
 }
 
-// Protocol is that of the kind's flows.
+// Protocol returns the protocol of the kind's flows.
 func (k Kind) Protocol() Protocol {
 	switch k {
 	case SCTP:

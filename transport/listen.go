@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Listener accepts connections which the Protector has admitted.
+// Listener accepts connections that the Protector has admitted.
 type Listener struct {
 	ln    net.Listener
 	cfg   *Config
@@ -23,9 +23,8 @@ type Listener struct {
 	pending *pending
 }
 
-// Listen listens on local, whose port 0 stands for a free one. ctx bounds only
-// the call itself. It fails with ErrNoProtector, and with a *FlowError where the
-// address can't be listened on.
+// Listen listens on local; port 0 picks a free one. ctx bounds only the call itself. It
+// fails with ErrNoProtector, and with a *FlowError if it can't listen on the address.
 func Listen(ctx context.Context, local netip.AddrPort, cfg *Config) (*Listener, error) {
 	if cfg == nil || cfg.Protector == nil {
 		return nil, ErrNoProtector
@@ -50,12 +49,12 @@ func openListener(ctx context.Context, local netip.AddrPort, cfg *Config) (net.L
 		return cfg.Network.Listen(local)
 	}
 	lc := net.ListenConfig{Control: cfg.control, KeepAlive: -1}
-	// A multipath connection would grow subflows that no one admitted.
+	// A multipath connection would add subflows that nobody admitted.
 	lc.SetMultipathTCP(false)
 	return lc.Listen(ctx, "tcp", local.String())
 }
 
-// Addr is the address that the listener has.
+// Addr returns the listener's address.
 func (l *Listener) Addr() netip.AddrPort { return addrPort(l.ln.Addr()) }
 
 // Accept waits for the next admitted connection. After Close it returns
@@ -72,8 +71,8 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	}
 }
 
-// Close stops listening, closes the connections that were not accepted and
-// waits until all is over. It is idempotent.
+// Close stops listening, closes the connections that were not accepted, and waits for
+// their admissions to end. It is idempotent.
 func (l *Listener) Close() error {
 	l.closeOnce.Do(func() {
 		l.stop()
@@ -83,7 +82,7 @@ func (l *Listener) Close() error {
 	return l.closeErr
 }
 
-// run takes connections from the kernel and starts an admission for each.
+// run takes connections from the kernel and starts the admission of each.
 func (l *Listener) run() {
 	for {
 		nc, err := l.ln.Accept()
@@ -117,7 +116,7 @@ func (l *Listener) run() {
 	}
 }
 
-// offer has one connection admitted and hands it to Accept, if it can.
+// offer gets a connection admitted and hands it to Accept. It reports whether it did.
 func (l *Listener) offer(nc net.Conn, f Flow) bool {
 	c, err := newConn(nc, l.cfg)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// SCTPListener accepts associations which the Protector has admitted.
+// SCTPListener accepts associations that the Protector has admitted.
 type SCTPListener struct {
 	cfg     *Config
 	newRecv NewReceiver
 	flow    Flow // without a remote address
 	addr    netip.AddrPort
-	below   listensBelow
+	socket  listenSocket
 	ready   chan *Assoc // unbuffered: an association counts as pending until it is accepted
 	pending *pending
 
@@ -26,29 +26,28 @@ type SCTPListener struct {
 	mu    sync.Mutex // no association begins once ctx has ended
 	close sync.Once
 
-	strange atomic.Int64 // when a stranger was last reported, in ns since start
-	start   time.Time
+	lastUnknown atomic.Int64 // when an unknown host was last reported, in ns since start
+	start       time.Time
 }
 
-// listensBelow is what a listener has below itself.
-type listensBelow interface {
+// listenSocket is the socket of a listener.
+type listenSocket interface {
 	// stop refuses new associations from now on.
 	stop()
-	// close gives up the socket when nothing of the listener is left but associations.
+	// close releases the socket once only associations of the listener are left.
 	close()
 }
 
-// ListenSCTP is Endpoints.ListenSCTP where no listener will follow at the same
-// port. It fails as that does.
+// ListenSCTP is Endpoints.ListenSCTP for a port that no later listener will use. It fails
+// as that does.
 func ListenSCTP(ctx context.Context, local netip.AddrPort, cfg *Config, recv NewReceiver) (*SCTPListener, error) {
 	return new(Endpoints).ListenSCTP(ctx, local, cfg, recv)
 }
 
-// ListenSCTP awaits associations at local, an address and an SCTP port, by the
-// carrier cfg.Kind. With SCTPUDP that is one UDP socket with the port
-// cfg.UDPPort; the SCTP port 0 stands for 9899 there. ctx bounds only the call
-// itself. It fails with ErrNoProtector, and with a *FlowError where the address can't
-// be listened on.
+// ListenSCTP listens for associations at local, an address and an SCTP port, over the
+// carrier cfg.Kind. With SCTPUDP it uses one UDP socket at port cfg.UDPPort, and SCTP
+// port 0 stands for 9899. ctx bounds only the call itself. It fails with ErrNoProtector,
+// and with a *FlowError if it can't listen on the address.
 func (es *Endpoints) ListenSCTP(ctx context.Context, local netip.AddrPort, cfg *Config, recv NewReceiver) (*SCTPListener, error) {
 	if cfg == nil || cfg.Protector == nil {
 		return nil, ErrNoProtector
@@ -77,7 +76,7 @@ func (es *Endpoints) ListenSCTP(ctx context.Context, local netip.AddrPort, cfg *
 	return l, nil
 }
 
-// Addr is the address and SCTP port that the listener has.
+// Addr returns the address and SCTP port of the listener.
 func (l *SCTPListener) Addr() netip.AddrPort { return l.addr }
 
 // Accept waits for the next admitted association. After Close it returns
@@ -94,24 +93,24 @@ func (l *SCTPListener) Accept(ctx context.Context) (*Assoc, error) {
 	}
 }
 
-// Close stops listening and waits until that is over. Associations that were
-// accepted stay, and with SCTPUDP keep the socket until the last of them ends; the
-// next listeners at its UDP port have it, too. It is idempotent.
+// Close stops listening and waits for pending admissions to end. Accepted associations
+// stay, and with SCTPUDP keep the socket until the last of them ends; a new listener at
+// the same UDP port shares it. It is idempotent.
 func (l *SCTPListener) Close() error {
 	l.mu.Lock()
 	first := l.ctx.Err() == nil
 	l.stop()
 	l.mu.Unlock()
 	if first {
-		l.below.stop()
+		l.socket.stop()
 	}
 	l.wg.Wait()
-	l.close.Do(l.below.close)
+	l.close.Do(l.socket.close)
 	return nil
 }
 
-// begin counts an association that a peer has set up. The error says why there
-// is no room for it; it was reported.
+// begin counts an association that a peer has set up. It fails with ErrBusy, which it has
+// reported, and with net.ErrClosed.
 func (l *SCTPListener) begin(f Flow) error {
 	if !l.pending.enter(f.Remote.Addr()) {
 		l.cfg.refused(f, flowError("accept", f, ErrBusy))
@@ -127,8 +126,8 @@ func (l *SCTPListener) begin(f Flow) error {
 	return nil
 }
 
-// offer has one association admitted and hands it to Accept, if it can. It is to
-// be called after begin. Where it is not admitted, over is called.
+// offer gets an association admitted and hands it to Accept. begin must have been called
+// before. over is called if it is not admitted.
 func (l *SCTPListener) offer(f Flow, over func(), admitted func(ctx context.Context) (*Assoc, error)) {
 	defer l.wg.Done()
 	a, err := admitted(l.ctx)
@@ -141,7 +140,7 @@ func (l *SCTPListener) offer(f Flow, over func(), admitted func(ctx context.Cont
 		return
 	}
 	select {
-	case l.ready <- a: // Accept takes it off the pending ones
+	case l.ready <- a: // Accept no longer counts it as pending
 		return
 	case <-a.Done():
 	case <-l.ctx.Done():
@@ -150,11 +149,11 @@ func (l *SCTPListener) offer(f Flow, over func(), admitted func(ctx context.Cont
 	l.pending.leave(f.Remote.Addr())
 }
 
-// stranger reports a flow whose packets get no answer, now and then.
-func (l *SCTPListener) stranger(f Flow, err error) {
-	now, last := int64(time.Since(l.start))+1, l.strange.Load()
-	if last == 0 || now-last >= int64(strangerPause) {
-		if l.strange.CompareAndSwap(last, now) {
+// refusedUnknown reports an unknown host whose packets are ignored, once in a while.
+func (l *SCTPListener) refusedUnknown(f Flow, err error) {
+	now, last := int64(time.Since(l.start))+1, l.lastUnknown.Load()
+	if last == 0 || now-last >= int64(unknownPause) {
+		if l.lastUnknown.CompareAndSwap(last, now) {
 			l.cfg.refused(f, flowError("accept", f, err))
 		}
 	}

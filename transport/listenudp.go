@@ -17,16 +17,16 @@ import (
 	"github.com/ironwarp/ironwarp/transport/sctp"
 )
 
-// Endpoints are what the associations of one user of SCTP have in common: of the kernel's,
-// which paths drop long packets, and the UDP sockets on which others are awaited. A listener that is
-// closed leaves its socket to the associations that it has taken, and the next one at
-// that UDP port takes it over:
+// Endpoints is what the SCTP associations of one user share: the knowledge which paths
+// drop long packets, for the kernel's, and the listening UDP sockets, for the others. A
+// closed listener leaves its socket to its associations, and the next listener at that
+// UDP port takes it over:
 //
-//   - A socket of one address goes on receiving what comes to that address, also beside
-//     one of all addresses: a listener at all addresses has both.
-//   - A socket of all addresses serves listeners at single ones. What comes to others is
-//     dropped, unless it belongs to an association. Without the socket the kernel would
-//     answer by an ICMP port unreachable, which diallers do not look at either.
+//   - A socket of one address still receives what comes to that address when there is
+//     also one of all addresses: a listener at all addresses has both.
+//   - A socket of all addresses serves listeners at single ones. Packets to other
+//     addresses are dropped unless they belong to an association. Without the socket the
+//     kernel would answer with an ICMP port unreachable, which diallers ignore as well.
 //
 // The zero value is ready for use.
 type Endpoints struct {
@@ -36,20 +36,19 @@ type Endpoints struct {
 	all map[netip.AddrPort]*udpSocket
 }
 
-// udpSocket is a socket of listeners, and of the associations of earlier ones.
+// udpSocket is a socket of listeners and of the associations of earlier ones.
 type udpSocket struct {
 	es      *Endpoints
-	at      netip.AddrPort // 0.0.0.0 for all addresses, those of IPv6 as well
+	at      netip.AddrPort // 0.0.0.0 for all addresses, including IPv6
 	raw     syscall.RawConn
 	ep      *sctp.Endpoint
 	drained sync.WaitGroup
 
-	// What follows is guarded by the mutex of Endpoints.
-	listeners []*udpListener // that are open
-	uses      int            // listeners that are not closed, and associations
+	listeners []*udpListener // open listeners; guarded by Endpoints.mu
+	uses      int            // not yet closed listeners, and associations; guarded by Endpoints.mu
 }
 
-// udpListener is what a listener in UDP has below itself.
+// udpListener is the listenSocket of a listener in UDP.
 type udpListener struct {
 	es      *Endpoints
 	at      netip.AddrPort
@@ -57,7 +56,8 @@ type udpListener struct {
 	sockets []*udpSocket
 }
 
-// udpAddr makes of all addresses one: the kernel's sockets are of both families.
+// udpAddr maps the unspecified address of either family to one: the kernel's sockets are
+// of both families.
 func udpAddr(at netip.AddrPort) netip.AddrPort {
 	if at.Addr().IsUnspecified() {
 		return netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port())
@@ -65,14 +65,14 @@ func udpAddr(at netip.AddrPort) netip.AddrPort {
 	return at
 }
 
-// listen has the sockets at an address ask cfg, those that are there and one that
-// is opened if it takes one.
+// listen makes the sockets at an address use cfg: existing ones, and a new one if one is
+// needed.
 func (es *Endpoints) listen(ctx context.Context, at netip.AddrPort, cfg func(*udpSocket) sctp.Config) (*udpListener, error) {
 	l := &udpListener{es: es, at: udpAddr(at), cfg: cfg}
 	all := udpAddr(netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()))
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	var beside []*udpSocket // with the same port
+	var beside []*udpSocket // sockets with the same port
 	for _, s := range es.all {
 		if s.at.Port() != at.Port() {
 			continue
@@ -120,7 +120,7 @@ func (es *Endpoints) listen(ctx context.Context, at netip.AddrPort, cfg func(*ud
 	return l, nil
 }
 
-// open opens a socket, which shares its port with those beside it.
+// open opens a socket that shares its port with those in beside.
 func (es *Endpoints) open(ctx context.Context, at netip.AddrPort, beside []*udpSocket, cfg func(*udpSocket) sctp.Config) (*udpSocket, error) {
 	s := &udpSocket{es: es, at: udpAddr(at)}
 	var lc net.ListenConfig
@@ -150,7 +150,7 @@ func (es *Endpoints) open(ctx context.Context, at netip.AddrPort, beside []*udpS
 	}
 	s.drained.Go(func() {
 		for {
-			// They are taken as they arrive.
+			// arrived has taken them.
 			if _, err := s.ep.Accept(context.Background()); errors.Is(err, net.ErrClosed) {
 				return
 			}
@@ -163,8 +163,8 @@ func (es *Endpoints) open(ctx context.Context, at netip.AddrPort, beside []*udpS
 	return s, nil
 }
 
-// sharePort lets other sockets of the same user have the port, too. The kernel asks
-// when one is bound; in between nobody may join in.
+// sharePort lets other sockets of the same user bind to the port. The kernel checks this
+// at bind; at other times nobody may join.
 func sharePort(c syscall.RawConn, on bool) (err error) {
 	value := 0
 	if on {
@@ -176,21 +176,21 @@ func sharePort(c syscall.RawConn, on bool) (err error) {
 	return errors.Join(cerr, err)
 }
 
-// configure has the endpoint ask the listeners that there are.
+// configure gives the endpoint the configurations of its listeners.
 func (s *udpSocket) configure() error {
 	at := make(map[netip.Addr]sctp.Config, len(s.listeners))
 	for _, l := range s.listeners {
 		a := l.at.Addr()
 		if a.IsUnspecified() || s.at == l.at {
-			a = netip.Addr{} // wherever a packet has come to
+			a = netip.Addr{} // any local address
 		}
 		at[a.WithZone("")] = l.cfg(s)
 	}
 	return s.ep.Reconfigure(at)
 }
 
-// use keeps the socket for an association until over is called, which may be called
-// again. A listener has it meanwhile.
+// use keeps the socket open for an association until over is called, which may be called
+// again. The caller's listener has it meanwhile.
 func (s *udpSocket) use() (over func()) {
 	s.es.mu.Lock()
 	defer s.es.mu.Unlock()
@@ -202,8 +202,8 @@ func (s *udpSocket) use() (over func()) {
 	})
 }
 
-// release ends one use. The last one closes the socket; who wants to listen there
-// meanwhile waits.
+// release ends one use. The last one closes the socket; a new listener there waits for
+// that.
 func (s *udpSocket) release() {
 	if s.uses--; s.uses > 0 {
 		return
@@ -213,8 +213,9 @@ func (s *udpSocket) release() {
 	delete(s.es.all, s.at)
 }
 
-// stop lets another listener have the sockets. An endpoint that has no other asks the
-// one that is closed, which refuses, until somebody listens at its port again.
+// stop frees the sockets for another listener. An endpoint that has no other keeps the
+// closed listener's configuration, which refuses, until there is a new listener at its
+// port.
 func (l *udpListener) stop() {
 	l.es.mu.Lock()
 	defer l.es.mu.Unlock()
@@ -230,7 +231,7 @@ func (l *udpListener) leave() {
 	}
 }
 
-// close gives up the sockets, which associations may still have.
+// close releases the sockets, which associations may still use.
 func (l *udpListener) close() {
 	l.es.mu.Lock()
 	defer l.es.mu.Unlock()
@@ -258,7 +259,7 @@ func (l *SCTPListener) listenUDP(ctx context.Context, es *Endpoints) error {
 		f := Flow{Protocol: ProtoUDP, Local: unmap(at), Remote: unmap(from)}
 		err := screen(l.cfg.Protector, f)
 		if err != nil {
-			l.stranger(f, err)
+			l.refusedUnknown(f, err)
 		}
 		return err
 	}
@@ -270,12 +271,12 @@ func (l *SCTPListener) listenUDP(ctx context.Context, es *Endpoints) error {
 	if err != nil {
 		return err
 	}
-	l.below = b
+	l.socket = b
 	return nil
 }
 
-// arrived takes an association that a peer has set up. The goroutine that reads
-// the socket calls it.
+// arrived takes an association that a peer has set up. It is called by the goroutine that
+// reads the socket.
 func (l *SCTPListener) arrived(s *udpSocket, a *sctp.Assoc) assoc.Receiver {
 	f := Flow{Protocol: ProtoUDP, Local: unmap(a.Local()), Remote: unmap(a.Remote())}
 	if err := l.begin(f); err != nil {
@@ -289,7 +290,7 @@ func (l *SCTPListener) arrived(s *udpSocket, a *sctp.Assoc) assoc.Receiver {
 	return g
 }
 
-// refusedReceiver is that of an association which is over already.
+// refusedReceiver is the Receiver of an association that was aborted at once.
 type refusedReceiver struct{}
 
 func (refusedReceiver) Message(*assoc.Message) bool { return false }

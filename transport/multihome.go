@@ -12,8 +12,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// kernelAssoc is an association of the kernel: *ksctp.Assoc. Nothing of the peer
-// is read before Start.
+// kernelAssoc is an association of the kernel: *ksctp.Assoc. It reads nothing of the peer
+// before Start.
 type kernelAssoc interface {
 	assoc.Association
 	LocalAddrs() []netip.AddrPort
@@ -21,9 +21,9 @@ type kernelAssoc interface {
 	Start(r assoc.Receiver)
 }
 
-// flowsTo are the flows of an association's paths: each address of the peer with
-// the local one that stands at the same place, or from which it is reached.
-// A local address without a counterpart goes with the peer's first.
+// flowsTo returns the flows of an association's paths: each address of the peer with the
+// local address at the same index, or the one that routes to it. A local address without
+// a counterpart is paired with the peer's first.
 func (c *Config) flowsTo(f Flow, source func(netip.AddrPort) (netip.Addr, error)) ([]Flow, error) {
 	local, remote := []netip.Addr{f.Local.Addr()}, []netip.Addr{f.Remote.Addr()}
 	for _, a := range c.MoreLocal {
@@ -64,9 +64,9 @@ func (c *Config) flowsTo(f Flow, source func(netip.AddrPort) (netip.Addr, error)
 	return flows, nil
 }
 
-// prepareAll prepares the paths, all at once, and returns the peer's addresses:
-// first those whose path is ready. Once one is, the others have only a while more.
-// What Prepare has against one of them Admit will say again. ctx ends with the dialling.
+// prepareAll prepares all paths at once, and returns the peer's addresses, those of ready
+// paths first. Once one path is ready, the others have only pathGrace left. Errors of a
+// single path are dropped: Admit will report them again. ctx ends with the dialling.
 func (c *Config) prepareAll(ctx context.Context, flows []Flow) ([]netip.AddrPort, error) {
 	type outcome struct {
 		i   int
@@ -77,7 +77,7 @@ func (c *Config) prepareAll(ctx context.Context, flows []Flow) ([]netip.AddrPort
 	outcomes := make(chan outcome, len(flows))
 	for i, f := range flows {
 		go func() {
-			pctx, cancel := context.WithCancel(ctx) // that of a path that is ready ends with ctx
+			pctx, cancel := context.WithCancel(ctx) // stays open after success, until ctx ends
 			stop := context.AfterFunc(patience, cancel)
 			err := c.Protector.Prepare(pctx, f)
 			if err != nil {
@@ -119,7 +119,7 @@ func (c *Config) prepareAll(ctx context.Context, flows []Flow) ([]netip.AddrPort
 	return order, nil
 }
 
-// dialled has an association admitted that this host has set up along flows.
+// dialled gets an association admitted that this host has set up along flows.
 func (c *Config) dialled(ctx context.Context, a kernelAssoc, flows []Flow, recv NewReceiver) (*Assoc, error) {
 	local, peer := a.LocalAddrs(), a.PeerAddrs()
 	used, err := agreed(flows, local, peer)
@@ -131,8 +131,8 @@ func (c *Config) dialled(ctx context.Context, a kernelAssoc, flows []Flow, recv 
 	return admitKernel(ctx, a, used, true, c, recv, func() {})
 }
 
-// agreed are the flows whose addresses an association has, their local port
-// filled in. It must have no others.
+// agreed returns the flows whose addresses an association has, with their local port. It
+// fails if the association has other addresses.
 func agreed(flows []Flow, local, peer []netip.AddrPort) ([]Flow, error) {
 	var used []Flow
 	for _, f := range flows {
@@ -147,7 +147,7 @@ func agreed(flows []Flow, local, peer []netip.AddrPort) ([]Flow, error) {
 			return nil, fmt.Errorf("%w: the peer also has the address %v, which is on none of the configured paths", ErrNotProtected, a)
 		}
 	}
-	// One of this host whose counterpart the peer does not have is idle.
+	// A local address without a counterpart at the peer is idle.
 	for _, a := range local {
 		if !slices.ContainsFunc(flows, func(f Flow) bool { return f.Local.Addr() == a.Addr().Unmap() }) {
 			return nil, fmt.Errorf("%w: the association also has the address %v of this host, which is on none of the configured paths", ErrNotProtected, a)
@@ -159,11 +159,11 @@ func agreed(flows []Flow, local, peer []netip.AddrPort) ([]Flow, error) {
 	return used, nil
 }
 
-// admitKernel has an association of the kernel admitted and starts it.
-func admitKernel(ctx context.Context, a kernelAssoc, flows []Flow, outgoing bool, cfg *Config, recv NewReceiver, below func()) (*Assoc, error) {
+// admitKernel gets an association of the kernel admitted and starts it.
+func admitKernel(ctx context.Context, a kernelAssoc, flows []Flow, outgoing bool, cfg *Config, recv NewReceiver, closeCarrier func()) (*Assoc, error) {
 	g := newGate(a, flows, cfg)
 	g.start = func() { a.Start(g) }
-	// Before Start it tells of its end by Done alone.
+	// Before Start only Done reports its end.
 	started := make(chan struct{})
 	watched := make(chan struct{})
 	go func() {
@@ -175,7 +175,7 @@ func admitKernel(ctx context.Context, a kernelAssoc, flows []Flow, outgoing bool
 		}
 	}()
 	defer func() { close(started); <-watched }()
-	return g.admitted(ctx, outgoing, recv, below)
+	return g.admitted(ctx, outgoing, recv, closeCarrier)
 }
 
 // accepted takes an association that a peer has set up.
@@ -194,15 +194,15 @@ func (l *SCTPListener) accepted(a kernelAssoc) {
 		a.Abort("not admitted")
 		return
 	}
-	below := func() {} // the kernel's association has a socket of its own
-	go l.offer(f, below, func(ctx context.Context) (*Assoc, error) {
-		return admitKernel(ctx, a, flows, false, l.cfg, l.newRecv, below)
+	closeCarrier := func() {} // the kernel's association has its own socket
+	go l.offer(f, closeCarrier, func(ctx context.Context) (*Assoc, error) {
+		return admitKernel(ctx, a, flows, false, l.cfg, l.newRecv, closeCarrier)
 	})
 }
 
-// flowsFrom are the flows of the paths of an association that a peer has set up:
-// each of its addresses with the local one that the Protector has for it. After
-// an error it is the flow that the error is about.
+// flowsFrom returns the flows of the paths of an association that a peer has set up: each
+// of its addresses with the local one that the Protector accepts. With an error it
+// returns the flow that the error is about.
 func (l *SCTPListener) flowsFrom(local, peer []netip.AddrPort, source func(netip.AddrPort) (netip.Addr, error)) ([]Flow, error) {
 	if len(local) == 0 || len(peer) == 0 {
 		return nil, errors.New("the association has no addresses any more")
@@ -235,7 +235,7 @@ func (l *SCTPListener) flowsFrom(local, peer []netip.AddrPort, source func(netip
 	return flows, nil
 }
 
-// rank puts the wanted address first.
+// rank sorts the wanted address first.
 func rank(a, wanted netip.Addr) int {
 	if a == wanted {
 		return 0

@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// paths are those of one association, and the Protection that it lives under.
-// Each path is a flow, and the Protector is asked about each. One that is
-// admitted is enough to begin with; on the others the guard lets nothing pass
-// until they are admitted too, which is tried for as long as the association
-// lives. All have to lead to the same peer.
+// paths are the paths of one association, and its Protection. Each path is a flow that
+// the Protector admits separately. One admitted path is enough to begin; on the others
+// the guard lets nothing pass until they are admitted too, which is tried for as long as
+// the association lives. All must lead to the same peer.
 type paths struct {
 	cfg      *Config
 	flows    []Flow
@@ -27,20 +26,20 @@ type paths struct {
 
 	mu       sync.Mutex
 	settled  bool            // admit has returned
-	wake     []chan struct{} // of each flow: its path has answered
-	parts    []Protection    // of each flow, nil: not admitted
-	down     []bool          // of each flow: it was told to be down
+	wake     []chan struct{} // of each flow: signals that its path has answered
+	parts    []Protection    // of each flow, nil if not admitted
+	down     []bool          // of each flow: reported as down
 	id       Identity        // of the first admitted
 	released bool
 }
 
-// verdict is what has come of the first question about a path.
+// verdict is the result of the first attempt to admit a path.
 type verdict struct {
 	f   Flow
 	err error
 }
 
-// newPaths is for an association that lives as long as ctx.
+// newPaths makes the paths of an association that lives as long as ctx.
 func newPaths(ctx context.Context, a *Assoc, outgoing bool, cfg *Config) *paths {
 	p := &paths{cfg: cfg, flows: a.flows, outgoing: outgoing, assoc: a,
 		parts: make([]Protection, len(a.flows)), down: make([]bool, len(a.flows))}
@@ -51,8 +50,8 @@ func newPaths(ctx context.Context, a *Assoc, outgoing bool, cfg *Config) *paths 
 	return p
 }
 
-// admit waits until one path is admitted, and for a while for the others. The
-// flow returned is that of the error.
+// admit waits until one path is admitted, and up to pathGrace for the others. The flow it
+// returns is the one that the error is about.
 func (p *paths) admit(ctx context.Context) (Flow, error) {
 	first := make(chan verdict, len(p.flows))
 	for i := range p.flows {
@@ -88,8 +87,7 @@ func (p *paths) admit(ctx context.Context) (Flow, error) {
 	return p.settle(first)
 }
 
-// settle ends the wait for the other paths. From now on a refusal aborts the
-// association.
+// settle ends the wait for the other paths. From now on a refusal aborts the association.
 func (p *paths) settle(first <-chan verdict) (Flow, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,17 +104,17 @@ func (p *paths) settle(first <-chan verdict) (Flow, error) {
 	}
 }
 
-// run asks about one path until it is admitted or refused for good.
+// run tries to admit one path until it is admitted or refused for good.
 func (p *paths) run(i int, first chan<- verdict) {
 	f, pause := p.flows[i], pathRetryMin
-	settled, err := p.ask(i, first)
-	for errors.Is(err, ErrAway) && p.rest(i, pause) {
+	settled, err := p.admitPath(i, first)
+	for errors.Is(err, ErrAway) && p.waitRetry(i, pause) {
 		pause = min(2*pause, pathRetryMax)
-		// What Prepare has against the flow may pass, and Admit would say the same.
+		// If Prepare fails, that may pass, and Admit would fail as well.
 		if p.outgoing && p.cfg.Protector.Prepare(p.ctx, f) != nil {
 			continue
 		}
-		settled, err = p.ask(i, nil)
+		settled, err = p.admitPath(i, nil)
 	}
 	if err != nil && settled && p.ctx.Err() == nil {
 		p.cfg.refused(f, flowError("admit", f, err))
@@ -124,8 +122,9 @@ func (p *paths) run(i int, first chan<- verdict) {
 	}
 }
 
-// ask asks about one path once. Unless admit has settled, it is told on first.
-func (p *paths) ask(i int, first chan<- verdict) (settled bool, err error) {
+// admitPath tries once to admit a path. Until admit has settled, it sends the verdict on
+// first.
+func (p *paths) admitPath(i int, first chan<- verdict) (settled bool, err error) {
 	f := p.flows[i]
 	part, err := p.cfg.admit(p.ctx, f, p.outgoing, p.assoc)
 	if err == nil {
@@ -140,9 +139,9 @@ func (p *paths) ask(i int, first chan<- verdict) (settled bool, err error) {
 	return true, err
 }
 
-// rest waits until a path is to be asked about again: for d, or until it answers,
-// which it can't without an SA. It is false when the association is over.
-func (p *paths) rest(i int, d time.Duration) bool {
+// waitRetry waits until a path is to be tried again: for d, or until the peer answers on
+// it, which takes an SA. It returns false when the association has ended.
+func (p *paths) waitRetry(i int, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -154,7 +153,7 @@ func (p *paths) rest(i int, d time.Duration) bool {
 	return true
 }
 
-// add takes the protection of one more path.
+// add adds the protection of one more path.
 func (p *paths) add(i int, part Protection) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -172,7 +171,7 @@ func (p *paths) add(i int, part Protection) error {
 	return nil
 }
 
-// first is the protection of the first path that has one.
+// first returns the protection of the first path that has one.
 func (p *paths) first() Protection {
 	for _, part := range p.parts {
 		if part != nil {
@@ -182,8 +181,8 @@ func (p *paths) first() Protection {
 	return nil
 }
 
-// changed tells of a path, named by the peer's address, that has ceased to answer
-// or answers again. While its SA is away that is no news.
+// changed handles a path, named by the peer's address, that stopped answering or answers
+// again. While its SA is down, only an answer is reported.
 func (p *paths) changed(peer netip.Addr, up bool) {
 	i := max(0, slices.IndexFunc(p.flows, func(f Flow) bool { return f.Remote.Addr() == peer.Unmap() }))
 	p.mu.Lock()
@@ -218,7 +217,7 @@ func (p *paths) Kind() string {
 	return p.first().Kind()
 }
 
-// Paused implements Protection: on no path is there an SA.
+// Paused implements Protection: no path has an SA.
 func (p *paths) Paused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -248,7 +247,7 @@ func (p *paths) Release() {
 	}
 }
 
-// wait waits for d. It is false if ctx is over before.
+// wait waits for d. It returns false if ctx ends first.
 func wait(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -19,7 +19,7 @@ func newPending(limit int) *pending {
 	return &pending{limit: limit, perAddr: make(map[netip.Addr]int)}
 }
 
-// enter counts a connection, if there is room for one of addr.
+// enter counts a connection, and returns false if there is no room for one of addr.
 func (p *pending) enter(addr netip.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// choosePorts asks a Protector for the local ports of an outgoing flow. The flow
-// returned has the first of them, by which Prepare knows which SA is meant.
+// choosePorts asks a Protector for the local ports of an outgoing flow. The flow it
+// returns has the first of them, which tells Prepare which SA is meant.
 func choosePorts(ctx context.Context, p Protector, f Flow) (_ Flow, lo, hi uint16, err error) {
 	c, ok := p.(PortChooser)
 	if !ok {
@@ -29,8 +29,8 @@ func choosePorts(ctx context.Context, p Protector, f Flow) (_ Flow, lo, hi uint1
 	return f, lo, hi, nil
 }
 
-// bindWithin binds a socket to a free port of a range, beginning at a random
-// one. IP_LOCAL_PORT_RANGE would not do: the kernel ignores a range outside
+// bindWithin binds a socket to a free port of a range, starting at a random one.
+// IP_LOCAL_PORT_RANGE would not do: the kernel ignores a range outside
 // net.ipv4.ip_local_port_range.
 func bindWithin(fd int, local netip.Addr, v6 bool, lo, hi uint16) error {
 	n := int(hi) - int(lo) + 1

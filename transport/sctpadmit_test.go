@@ -372,7 +372,7 @@ func TestAStrangerIsReportedOnceInAWhile(t *testing.T) {
 	cfg.OnRefused = func(Flow, error) { reports <- struct{}{} }
 	l := listenSCTP(t, cfg)
 	for range 500 {
-		l.stranger(testFlow, ErrNotProtected)
+		l.refusedUnknown(testFlow, ErrNotProtected)
 	}
 	if n := len(reports); n < 1 || n > 20 { // a second each
 		t.Errorf("%d reports of 500 packets", n)

@@ -8,9 +8,8 @@ import (
 	"slices"
 )
 
-// LoopbackOnly returns a Protector that admits flows within this host
-// (127.0.0.0/8 and ::1) and nothing else. Their peer is the identity
-// "loopback".
+// LoopbackOnly returns a Protector that admits flows within this host (127.0.0.0/8 and
+// ::1) and nothing else. Their peer's identity is "loopback".
 func LoopbackOnly() Protector { return loopback{} }
 
 type loopback struct{}
@@ -33,9 +32,9 @@ func (l loopback) Admit(_ context.Context, f Flow, _ bool, _ Monitored) (Protect
 	return fixed{peer: "loopback", kind: "loopback"}, nil
 }
 
-// Plaintext returns a Protector that lets flows with the allowed addresses
-// travel in clear, unauthenticated. It is for labs and says so in log at each
-// flow. The peer's identity is "plaintext:ADDRESS".
+// Plaintext returns a Protector that lets flows with the allowed addresses travel in
+// clear, unauthenticated. It is for labs, and logs a warning for each flow. The peer's
+// identity is "plaintext:ADDRESS".
 func Plaintext(log *slog.Logger, allowed ...netip.Addr) Protector {
 	p := &plaintext{log: log, allowed: make([]netip.Addr, len(allowed))}
 	if p.log == nil {

@@ -14,7 +14,7 @@ import (
 type association interface {
 	transport.Monitored
 	Kick() (stuck bool)
-	Hurry(rtoMax time.Duration)
+	LimitRTO(rtoMax time.Duration)
 	Stats() assoc.Stats
 }
 

@@ -48,7 +48,7 @@ func (w *Watch) ShortenRTO() {
 		return
 	}
 	if a, ok := w.Monitored.(association); ok {
-		a.Hurry(shortRTO)
+		a.LimitRTO(shortRTO)
 		w.rtoMax = int(shortRTO / time.Millisecond)
 		return
 	}
@@ -66,7 +66,7 @@ func (w *Watch) RestoreRTO() {
 		return
 	}
 	if a, ok := w.Monitored.(association); ok {
-		a.Hurry(0)
+		a.LimitRTO(0)
 	} else {
 		control(w.Monitored, func(fd int) { _ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, tcpRTOMaxMS, w.rtoMax) })
 	}

@@ -5,65 +5,64 @@ import (
 	"time"
 )
 
-// Association is an established SCTP association, whoever carries it. Its methods may
-// be called from several goroutines; only Wait and Shutdown block. Where one fails for
-// a reason of SCTP, the error is an *Error about one of those that this package has.
+// Association is an established SCTP association over any carrier. Its methods may be
+// called from several goroutines; only Wait and Shutdown block. Errors that SCTP itself
+// causes are an *Error that wraps one of this package's errors.
 type Association interface {
-	// TrySend queues messages, in this order, unordered and of one chunk each, as long
-	// as there is room, and returns how many. Their bytes are copied: the memory may be
-	// used again. It accepts no more than 32,767 that the peer has not acknowledged
-	// (RFC 5043 section 10). The error is about the first message that was not queued,
-	// nil if there was only no room for it: ErrTooLong, after which MaxMessage says what
-	// is not too long, ErrEmpty, ErrStream, ErrShutdown, or why the association is over.
+	// TrySend queues messages in the given order, unordered and of one chunk each, while
+	// there is room, and returns how many it queued. It copies their bytes. It accepts no
+	// more than 32,767 that the peer has not acknowledged (RFC 5043 section 10). The
+	// error concerns the first message that was not queued, and is nil if there was just
+	// no room for it: ErrTooLong (MaxMessage returns the new limit), ErrEmpty, ErrStream,
+	// ErrShutdown, or why the association ended.
 	TrySend(ms []Outgoing) (n int, err error)
-	// SendNow queues one message even if there is no room, up to 1 MiB beyond: for the
-	// few that must not wait. It fails with ErrNoRoom beyond that, and as TrySend does.
+	// SendNow queues one message even if there is no room, up to 1 MiB more: for the few
+	// that must not wait. Beyond that it fails with ErrNoRoom, otherwise as TrySend does.
 	SendNow(m Outgoing) error
-	// Wait waits until there is room for a message, ctx is over or the association. It
+	// Wait waits for room for a message, for the end of the association, or for ctx. It
 	// fails with ctx's error.
 	Wait(ctx context.Context) error
-	// Release gives n bytes back to the receive window that Receiver.Message has said to
-	// hold.
+	// Release returns n bytes that Receiver.Message held to the receive window.
 	Release(n int)
-	// MaxMessage is the size in bytes of the longest message that may be sent, as of now:
-	// it follows the path's MTU, and EventMTU reports a change where the carrier knows.
+	// MaxMessage returns the current limit on a message's length in bytes. It follows the
+	// path's MTU; EventMTU reports a change if the carrier notices it.
 	MaxMessage() int
-	// Streams is how many streams may be sent on and how many the peer may send on.
+	// Streams returns the number of outbound and inbound streams.
 	Streams() (out, in int)
-	// Outstanding is the number of messages on a stream that are queued or that the peer
-	// has not acknowledged cumulatively; of the kernel it may be more than the truth, but
-	// it is exact when nothing is outstanding.
+	// Outstanding returns the number of messages on a stream that are queued or not
+	// acknowledged cumulatively. The kernel's may be too high, but it is exact when
+	// nothing is outstanding.
 	Outstanding(stream uint16) int
-	// Stats are counts and gauges of the association, as of now.
+	// Stats returns the association's current counts and gauges.
 	Stats() Stats
 
-	// Shutdown ends the association in order: what was queued is delivered, then both
-	// ends close (RFC 9260 section 9.2). It waits for that until ctx is over; then the
-	// association is aborted, and ctx's error returned. It fails as well when the
-	// association ends otherwise.
+	// Shutdown delivers what was queued, then both ends close (RFC 9260 section 9.2). It
+	// waits until ctx is done, then aborts the association and fails with ctx's error. It
+	// also fails if the association ends in any other way.
 	Shutdown(ctx context.Context) error
-	// Abort ends the association at once (RFC 9260 section 9.1). The peer is told why
-	// where the carrier can: the Upper Layer Abort Reason of section 3.3.10.12, of which
-	// 256 bytes are sent. It does nothing if the association is over.
+	// Abort ends the association at once (RFC 9260 section 9.1). If the carrier can, it
+	// sends the peer the reason: up to 256 bytes of Upper Layer Abort Reason (section
+	// 3.3.10.12). It does nothing if the association has ended.
 	Abort(reason string)
-	// Done is closed when the association is over, and its Receiver knows.
+	// Done is closed after the association has ended and its Receiver was told.
 	Done() <-chan struct{}
-	// Err is why the association is over: nil while it lives and after a shutdown that
-	// this end began, ErrShutdown after one that the peer began, an *AbortError,
-	// ErrPeerUnreachable, ErrRestarted.
+	// Err returns why the association ended: nil while it is alive and after a shutdown
+	// that this end began, ErrShutdown after one that the peer began, an *AbortError,
+	// ErrPeerUnreachable or ErrRestarted.
 	Err() error
 
-	// Outq is the number of bytes of messages which the peer has not acknowledged, sent
-	// or queued. It fails when the association is over.
+	// Outq returns the number of message bytes, sent or queued, that the peer has not
+	// acknowledged. It fails once the association has ended.
 	Outq() (int, error)
-	// Bytes is how many bytes of messages have come and were acknowledged, or given to the
-	// kernel, so far.
+	// Bytes returns the number of message bytes received, and acknowledged or given to
+	// the kernel, so far.
 	Bytes() uint64
-	// Kick sends at once what waits for a retransmission timer or an answer: the path is
-	// known to be back. The congestion window stays as it is. It tells whether some of it
-	// was sent in vain before, by a timer or by Kick.
+	// Kick sends at once what waits for a retransmission timer or an answer, because the
+	// path is known to be back. The congestion window stays as it is. stuck reports
+	// whether some of it had already been retransmitted without an answer, by a timer or
+	// by Kick.
 	Kick() (stuck bool)
-	// Hurry bounds the retransmission timeout as long as the path is known to be away:
-	// silence is no sign of congestion then. 0 ends that.
-	Hurry(rtoMax time.Duration)
+	// LimitRTO bounds the retransmission timeout while the path is known to be down:
+	// silence is no sign of congestion then. 0 lifts the bound.
+	LimitRTO(rtoMax time.Duration)
 }

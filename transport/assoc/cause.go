@@ -46,13 +46,13 @@ func (c CauseCode) String() string {
 	return causeNames[c]
 }
 
-// Cause is one error cause: why an association was aborted or what was wrong
-// with a packet.
+// Cause is one error cause: why an association was aborted, or what was wrong with a
+// packet.
 type Cause struct {
 	Code CauseCode
-	// Info is the cause's information as it stands on the wire, at most 256
-	// bytes of it: the Upper Layer Abort Reason of CauseUserAbort, the
-	// Additional Information of CauseProtocolViolation.
+	// Info is the cause's information as on the wire, at most 256 bytes: the Upper Layer
+	// Abort Reason of CauseUserAbort, the Additional Information of
+	// CauseProtocolViolation.
 	Info []byte
 }
 

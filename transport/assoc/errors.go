@@ -7,27 +7,27 @@ import (
 )
 
 var (
-	// ErrPeerUnreachable says that the peer has not answered for
+	// ErrPeerUnreachable reports that the peer has not answered for
 	// Association.Max.Retrans retransmissions (RFC 9260 section 8.1), for
 	// Params.DeadAfter, or for Max.Init.Retransmits during the handshake.
 	ErrPeerUnreachable = errors.New("the peer does not answer")
 
-	// ErrRestarted says that the peer has set the association up anew, as it does
-	// after a crash (RFC 9260 section 5.2.4.1). What was on its way is lost. In
-	// UDP the new association comes from Accept; with the kernel the peer dials again.
+	// ErrRestarted reports that the peer has set up the association anew, as it does
+	// after a crash (RFC 9260 section 5.2.4.1). What was in flight is lost. In UDP the
+	// new association comes from Accept; with the kernel's SCTP the peer dials again.
 	ErrRestarted = errors.New("the peer has restarted the association")
 
-	// ErrShutdown says that one end has begun to shut the association down, and
-	// no message may be sent any more (RFC 9260 section 9.2). It is also the end
-	// of an association that the peer has shut down in order.
+	// ErrShutdown reports that one end has begun to shut down the association and no
+	// message may be sent any more (RFC 9260 section 9.2). It is also the end of an
+	// association that the peer has shut down in order.
 	ErrShutdown = errors.New("the association is shut down")
 
-	// ErrAdaptation says that the peer gives another Adaptation Layer Indication
-	// than Params.Adaptation, or none (RFC 5061 section 4.2.6).
+	// ErrAdaptation reports that the peer gives another Adaptation Layer Indication than
+	// Params.Adaptation, or none (RFC 5061 section 4.2.6).
 	ErrAdaptation = errors.New("the peer does not offer the adaptation layer that is demanded")
 
-	// ErrTooLong is returned for a message that does not fit a packet. Nothing is
-	// fragmented here: keep to MaxMessage.
+	// ErrTooLong is returned for a message that does not fit a packet: messages are not
+	// fragmented. MaxMessage returns the limit.
 	ErrTooLong = errors.New("the message does not fit a packet: keep to MaxMessage")
 
 	// ErrEmpty is returned for a message without a byte, which SCTP cannot carry
@@ -57,7 +57,7 @@ func (e *AdaptationError) Error() string {
 // Unwrap returns ErrAdaptation.
 func (e *AdaptationError) Unwrap() error { return ErrAdaptation }
 
-// Error says which step failed for which association.
+// Error names the step and the association that failed.
 type Error struct {
 	Op     string         // "dial", "send", "accept", ...
 	Remote netip.AddrPort // the peer's address: that of UDP where SCTP is in it

@@ -3,28 +3,26 @@ package assoc
 import "time"
 
 const (
-	// DefaultStreams is how many streams are asked for and allowed, each way: as
-	// many DDP streams fit into an association. A stream costs nothing until it is
-	// used.
+	// DefaultStreams is the number of streams requested and allowed in each direction: as
+	// many as DDP streams fit into an association. An unused stream costs nothing.
 	DefaultStreams = 1024
 
-	// DefaultBacklog bounds the associations that peers have set up and that wait
-	// for Accept.
+	// DefaultBacklog bounds the associations set up by peers that wait for Accept.
 	DefaultBacklog = 128
 
-	// DefaultBuffer is how much may be queued and in flight, in bytes: the
-	// bandwidth-delay product of 10 Gbit/s and 3 ms.
+	// DefaultBuffer bounds what is queued and in flight, in bytes: the bandwidth-delay
+	// product of 10 Gbit/s and 3 ms.
 	DefaultBuffer = 4 << 20
 
-	// Reserve is how many bytes SendNow may queue where there is no room: some 10,000
-	// short messages.
+	// Reserve is how many bytes SendNow may queue beyond the buffer: some 10,000 short
+	// messages.
 	Reserve = 1 << 20
 
-	// MessageOverhead is what a queued message is charged besides its bytes, in bytes:
-	// its entry in the queue.
+	// MessageOverhead is charged for a queued message in addition to its bytes: the size
+	// of its queue entry.
 	MessageOverhead = 64
 
-	// MaxCauseInfo bounds in bytes the information of an error cause, sent or kept.
+	// MaxCauseInfo bounds the information of an error cause, sent or kept, in bytes.
 	MaxCauseInfo = 256
 
 	// DefaultAssocMaxRetrans is Association.Max.Retrans.
@@ -44,15 +42,15 @@ const (
 	SACKDelay = 100 * time.Millisecond
 )
 
-// Params are what either carrier is told of associations. The zero value of each is
-// useful.
+// Params are the parameters of associations over either carrier. The zero value of each
+// is useful.
 type Params struct {
-	// Adaptation is the Adaptation Layer Indication that is sent and demanded of the
-	// peer (RFC 5061 section 4.2.6; 0x00000001 is DDP's, RFC 5043), 0 for none.
+	// Adaptation is the Adaptation Layer Indication that is sent and required of the peer
+	// (RFC 5061 section 4.2.6; 0x00000001 is DDP's, RFC 5043), 0 for none.
 	Adaptation uint32
 
-	// Streams is how many streams are asked for and allowed, in each direction,
-	// 0 for 1,024 (RFC 5043 section 8).
+	// Streams is the number of streams requested and allowed in each direction, 0 for
+	// 1,024 (RFC 5043 section 8).
 	Streams uint16
 
 	// RTOInitial, RTOMin and RTOMax bound the retransmission timeout (RFC 9260
@@ -69,17 +67,17 @@ type Params struct {
 	// those of the handshake, 0 for 8.
 	AssocMaxRetrans, PathMaxRetrans, MaxInitRetrans int
 
-	// DeadAfter, if not 0, gives the association up by the clock instead of by
-	// AssocMaxRetrans: when nothing of what is sent was answered, on any path, for so
-	// long. Where a shutdown is not answered, the count decides in any case.
+	// DeadAfter, if not 0, replaces AssocMaxRetrans by a time: the association is given
+	// up if nothing sent on any path was answered for so long. An unanswered shutdown is
+	// always given up by the count.
 	DeadAfter time.Duration
 
 	// Backlog bounds the associations that wait for Accept, 0 for 128.
 	Backlog int
 }
 
-// Filled are the parameters with the defaults in place of zeros, and with RTO.Min,
-// RTO.Initial and RTO.Max in that order.
+// Filled returns the parameters with defaults for zeros and with RTO.Min, RTO.Initial and
+// RTO.Max in ascending order.
 func (p Params) Filled() Params {
 	fill(&p.Streams, DefaultStreams)
 	fill(&p.RTOInitial, defaultRTOInitial)

@@ -18,8 +18,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// Assoc is an association of the kernel. It is established from the first; its
-// messages and events come after Start. Its methods may be called from several
+// Assoc is an association of the kernel. It is established from the start; its messages
+// and events are delivered after Start. Its methods may be called from several
 // goroutines.
 type Assoc struct {
 	conn        *socket.Conn
@@ -28,15 +28,15 @@ type Assoc struct {
 	v6          bool
 	out, in     int
 	local, peer []netip.AddrPort
-	early       []notification // that came with the handshake
+	early       []notification // received with the handshake
 
 	max   atomic.Int64 // MaxMessage
-	asked atomic.Int64 // when the kernel was asked for it, UnixNano
-	used  atomic.Int64 // when a message last went or came, UnixNano
-	heard atomic.Int64 // when something last came, UnixNano
+	asked atomic.Int64 // when the kernel was last asked for max, UnixNano
+	used  atomic.Int64 // when a message was last sent or received, UnixNano
+	heard atomic.Int64 // when something was last received, UnixNano
 
-	vain   vain     // what Stats has seen
-	narrow narrowed // the path, as it was found to be before; it does not change
+	resends resends  // for Stats
+	narrow  narrowed // what earlier associations found about the path; never changes
 
 	// Receiving: see receive.go.
 	rx receiving
@@ -46,15 +46,15 @@ type Assoc struct {
 	tx   sending
 	room sync.Cond
 
-	started  bool
-	ending   bool        // Abort, the kernel or the clock has ended it
-	err      error       // why; final when done is closed
-	shutting bool        // Shutdown was called
-	peerShut bool        // the peer shuts it down
-	errno    unix.Errno  // of the socket, when the association has failed
-	death    *time.Timer // of Config.DeadAfter
-	stuck    stuck
-	ups      int // how often a path has answered again
+	started   bool
+	ending    bool        // ended by Abort, the kernel or a timer
+	err       error       // why it ended; final when done is closed
+	shutting  bool        // Shutdown was called
+	peerShut  bool        // the peer is shutting it down
+	errno     unix.Errno  // of the socket, when the association has failed
+	deadTimer *time.Timer // of Config.DeadAfter
+	stuck     stuck
+	ups       int // how often a path came back up
 
 	done chan struct{}
 	wg   sync.WaitGroup // goroutines that wait for room
@@ -62,7 +62,7 @@ type Assoc struct {
 
 var _ assoc.Association = (*Assoc)(nil)
 
-// newAssoc takes over the socket of an association that is up.
+// newAssoc takes over the socket of an established association.
 func newAssoc(conn *socket.Conn, c *Config, v6 bool, out, in uint16, early []notification) (*Assoc, error) {
 	rc, err := conn.SyscallConn()
 	if err != nil {
@@ -84,22 +84,22 @@ func newAssoc(conn *socket.Conn, c *Config, v6 bool, out, in uint16, early []not
 	a.used.Store(now)
 	a.heard.Store(now)
 	if n := c.Narrow.of(a.peer[0].Addr()); n.mtu > 0 {
-		if err := a.keepTo(n); err != nil {
+		if err := a.limitMTU(n); err != nil {
 			return nil, err
 		}
 	}
 	return a, a.refresh()
 }
 
-// LocalAddrs are all addresses of this end, PeerAddrs those of the peer. They do
-// not change.
+// LocalAddrs returns all addresses of this end. They do not change.
 func (a *Assoc) LocalAddrs() []netip.AddrPort { return slices.Clone(a.local) }
 
-// PeerAddrs are all addresses of the peer, the primary path's first.
+// PeerAddrs returns all addresses of the peer, the primary path's first. They do not
+// change.
 func (a *Assoc) PeerAddrs() []netip.AddrPort { return slices.Clone(a.peer) }
 
-// Start has everything handed to r from here on, the first of it EventUp, the last
-// EventDown, also if the association is over already. It is to be called once.
+// Start delivers everything to r from now on, first EventUp, last EventDown, even if the
+// association has already ended. It must be called once.
 func (a *Assoc) Start(r assoc.Receiver) {
 	a.mu.Lock()
 	if a.started {
@@ -108,7 +108,7 @@ func (a *Assoc) Start(r assoc.Receiver) {
 	a.rx.recv = r
 	a.started = !a.ending
 	if a.started {
-		a.lookAgain()
+		a.scheduleCheck()
 	}
 	aborted, err := a.ending, a.err
 	a.mu.Unlock()
@@ -161,16 +161,16 @@ func (a *Assoc) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Abort implements assoc.Association. The peer gets the cause User-Initiated Abort, but
-// not the reason, which the kernel takes on one-to-many sockets only: it is for Err at
-// this end.
+// Abort implements assoc.Association. The peer gets the cause User-Initiated Abort
+// without the reason, which the kernel accepts only on one-to-many sockets; only Err at
+// this end has it.
 func (a *Assoc) Abort(reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.fail(&assoc.AbortError{Local: true, Cause: assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte(reason)}})
 }
 
-// Close is Abort without a reason. It is idempotent and waits for nothing.
+// Close is Abort without a reason. It is idempotent and does not wait.
 func (a *Assoc) Close() error {
 	a.Abort("")
 	return nil
@@ -182,7 +182,7 @@ func (a *Assoc) fail(err error) {
 		return
 	}
 	a.end(err)
-	a.conn.Close() // with an ABORT; the reader, if there is one, ends and does the rest
+	a.conn.Close() // sends an ABORT; the reader, if there is one, ends and does the rest
 	if !a.started {
 		close(a.done)
 	}
@@ -191,8 +191,8 @@ func (a *Assoc) fail(err error) {
 // end notes why the association is over; a.mu is held.
 func (a *Assoc) end(err error) {
 	a.ending, a.err = true, err
-	if a.death != nil {
-		a.death.Stop()
+	if a.deadTimer != nil {
+		a.deadTimer.Stop()
 	}
 	if a.stuck.timer != nil {
 		a.stuck.timer.Stop()
@@ -201,12 +201,12 @@ func (a *Assoc) end(err error) {
 	a.room.Broadcast()
 }
 
-// finish is the reader's last act.
+// finish ends the association for the reader.
 func (a *Assoc) finish(err error) {
 	a.mu.Lock()
 	if !a.ending {
 		a.end(err)
-		// If the peer shuts down, it still gets what was queued (RFC 9260 section 9.2).
+		// A peer that shuts down still gets what was queued (RFC 9260 section 9.2).
 		_ = control(a.conn, func(fd int) error { return abortive(fd, false) })
 	}
 	err = a.err
@@ -217,7 +217,7 @@ func (a *Assoc) finish(err error) {
 	close(a.done)
 }
 
-// alive tells whether the kernel still has the association.
+// alive reports whether the kernel still has the association.
 func (a *Assoc) alive() bool {
 	_, err := a.status()
 	return err == nil

@@ -173,7 +173,7 @@ func TestAbort(t *testing.T) {
 		}
 		a.Release(1)
 		a.Kick()
-		a.Hurry(0)
+		a.LimitRTO(0)
 		a.Stats()
 		if _, err := a.Paths(); err == nil {
 			t.Error("paths of an association that is over")

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnavailable says that this host's kernel has no SCTP.
+// ErrUnavailable reports that this host's kernel has no SCTP.
 var ErrUnavailable = errors.New("the kernel has no SCTP")
 
-// Available tells whether the kernel has SCTP. If it has not, the error matches
-// ErrUnavailable and says what to do.
+// Available returns nil if the kernel has SCTP. Otherwise it fails with an error that
+// matches ErrUnavailable and says what to do.
 func Available() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 	switch {

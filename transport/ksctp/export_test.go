@@ -10,5 +10,5 @@ func (a *Assoc) AskAddrs() (local, peer []netip.AddrPort, err error) { return ad
 func (a *Assoc) Looks() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.stuck.looks
+	return a.stuck.checks
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// msgNotification is the flag of what is no message of the peer.
+// msgNotification marks what is not a message of the peer.
 const msgNotification = lksctp.MSG_NOTIFICATION
 
 // noteSize is how much of a notification is read, in bytes.
@@ -54,8 +54,8 @@ func open(c *Config, local []netip.Addr, remote ...netip.Addr) (conn *socket.Con
 		err = prepare(fd, c)
 	}
 	if err == nil && len(remote) == 0 {
-		// As for TCP: associations of a listener that is no more do not keep the port
-		// from the next one. Of two that listen, the second is refused all the same.
+		// As for TCP: associations of a closed listener do not keep the port from the
+		// next one. A second listener at the same time is still refused.
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
 	if err == nil {
@@ -107,7 +107,7 @@ func control(conn *socket.Conn, f func(fd int) error) error {
 	return err
 }
 
-// addrsOf are the addresses of an association, or of a listening socket.
+// addrsOf returns the addresses of an association or a listening socket.
 func addrsOf(conn *socket.Conn) (local, peer []netip.AddrPort, err error) {
 	err = control(conn, func(fd int) (err error) {
 		if local, err = getAddrs(fd, lksctp.SCTP_GET_LOCAL_ADDRS); err != nil {
@@ -121,9 +121,9 @@ func addrsOf(conn *socket.Conn) (local, peer []netip.AddrPort, err error) {
 	return local, peer, err
 }
 
-// Dial makes an association with a peer and waits until it is established. The
-// first of the peer's addresses is where the primary path leads; all of them have
-// the same port. Errors are *assoc.Error.
+// Dial sets up an association with a peer and waits until it is established. The first of
+// the peer's addresses is the primary path's; all must have the same port. Errors are
+// *assoc.Error.
 func Dial(ctx context.Context, c Config, remotes ...netip.AddrPort) (*Assoc, error) {
 	var first netip.AddrPort
 	if len(remotes) > 0 {
@@ -173,13 +173,13 @@ func dial(ctx context.Context, c Config, remotes []netip.AddrPort) (*Assoc, erro
 	return establish(conn, &c, v6, func() (notification, int, error) { return recvWait(ctx, conn) })
 }
 
-// establish reads up to the end of the handshake and judges the peer's
-// indication. After an error the association is aborted and the socket closed.
+// establish reads until the end of the handshake and checks the peer's indication. On an
+// error the association is aborted and the socket closed.
 func establish(conn *socket.Conn, c *Config, v6 bool, recv func() (notification, int, error)) (a *Assoc, err error) {
 	var out, in uint16
 	defer func() {
 		if err != nil {
-			conn.Close() // with an ABORT
+			conn.Close() // sends an ABORT
 		}
 	}()
 	for up := false; !up; {
@@ -204,7 +204,7 @@ func establish(conn *socket.Conn, c *Config, v6 bool, recv func() (notification,
 			return nil, refusedBy(conn, ch)
 		}
 	}
-	early, err := demand(conn, c.Adaptation)
+	early, err := checkAdaptation(conn, c.Adaptation)
 	if err != nil {
 		return nil, err
 	}
@@ -221,8 +221,8 @@ func recvWait(ctx context.Context, conn *socket.Conn) (notification, int, error)
 	return b[:n], flags, err
 }
 
-// recvNow takes, or looks at, what there is. There is unix.EAGAIN if that is
-// nothing.
+// recvNow receives, or peeks at, what is there now. If nothing is, it fails with
+// unix.EAGAIN.
 func recvNow(conn *socket.Conn, how int) (n notification, flags int, err error) {
 	err = control(conn, func(fd int) error {
 		b := make([]byte, noteSize)
@@ -236,9 +236,10 @@ func recvNow(conn *socket.Conn, how int) (n notification, flags int, err error) 
 	return n, flags, err
 }
 
-// demand judges the peer's indication. The kernel gives it together with the news
-// that the association is up, or never. What stands between them is returned.
-func demand(conn *socket.Conn, want uint32) (early []notification, err error) {
+// checkAdaptation checks the peer's indication. The kernel delivers it together with the
+// notification that the association is up, or never. Notifications in between are
+// returned.
+func checkAdaptation(conn *socket.Conn, want uint32) (early []notification, err error) {
 	none := func() ([]notification, error) {
 		if want == 0 {
 			return early, nil
@@ -273,7 +274,7 @@ func demand(conn *socket.Conn, want uint32) (early []notification, err error) {
 	}
 }
 
-// handshakeError names what the kernel says by an errno.
+// handshakeError explains an errno of the kernel.
 func handshakeError(err error) error {
 	switch {
 	case errors.Is(err, unix.ETIMEDOUT):
@@ -284,7 +285,7 @@ func handshakeError(err error) error {
 	return err
 }
 
-// refusedBy is why the handshake has failed.
+// refusedBy returns why the handshake failed.
 func refusedBy(conn *socket.Conn, ch assocChange) error {
 	cause := ch.abortCause()
 	errno, err := conn.GetsockoptInt(unix.SOL_SOCKET, unix.SO_ERROR)
@@ -297,19 +298,17 @@ func refusedBy(conn *socket.Conn, ch assocChange) error {
 	return &assoc.AbortError{Cause: cause}
 }
 
-// abortive says what becomes of an association whose socket is closed: an ABORT, with
-// all dropped that was queued, or a shutdown, for which the kernel goes on without the
-// socket.
-func abortive(fd int, is bool) error {
-	var l unix.Linger // for no time
-	if is {
+// abortive sets what closing the socket does to the association: an ABORT that drops
+// everything queued, or a shutdown, which the kernel completes without the socket.
+func abortive(fd int, on bool) error {
+	var l unix.Linger // timeout 0
+	if on {
 		l.Onoff = 1
 	}
 	return unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &l)
 }
 
-// ended is why an association is over that was up a moment ago, nil if nothing
-// tells.
+// ended returns why an association that was just established has ended, nil if unknown.
 func ended(conn *socket.Conn) error {
 	for {
 		n, flags, err := recvNow(conn, 0)

@@ -168,7 +168,7 @@ func TestDeathByTheClock(t *testing.T) {
 	}
 	cut(true)
 	send(t, x.a, repeat(one(0, make([]byte, 1000)), 10)...)
-	x.a.Hurry(time.Second)
+	x.a.LimitRTO(time.Second)
 	x.ra.WaitEvent(t, assoc.EventPathDown)
 	if n, err := x.a.Outq(); err != nil || n != 10000 {
 		t.Errorf("%d bytes are not acknowledged, want 10000; %v", n, err)
@@ -176,7 +176,7 @@ func TestDeathByTheClock(t *testing.T) {
 	cut(false)
 	x.a.Kick()
 	x.ra.WaitEvent(t, assoc.EventPathUp)
-	x.a.Hurry(0)
+	x.a.LimitRTO(0)
 	x.rb.WaitFor(t, 10)
 	if s := x.a.Stats(); s.Retransmits == 0 {
 		t.Errorf("nothing was sent again: %+v", s)

@@ -17,8 +17,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// Listener awaits associations that peers set up. The kernel answers INITs by
-// itself, without keeping state for them (RFC 9260 section 5.1.3).
+// Listener accepts associations that peers set up. The kernel answers INITs itself,
+// statelessly (RFC 9260 section 5.1.3).
 type Listener struct {
 	c     Config
 	conn  *socket.Conn
@@ -31,8 +31,7 @@ type Listener struct {
 	wg       sync.WaitGroup
 }
 
-// Listen awaits associations at c.Port of all addresses of c.Local. The error is
-// an *assoc.Error.
+// Listen listens at port c.Port of all addresses of c.Local. Errors are *assoc.Error.
 func Listen(_ context.Context, c Config) (*Listener, error) {
 	c.Params = c.Params.Filled()
 	l := &Listener{c: c, accepted: make(chan *Assoc, c.Backlog), closed: make(chan struct{})}
@@ -59,7 +58,7 @@ func (l *Listener) listen() (err error) {
 		return err
 	}
 	if err = l.conn.Listen(l.c.Backlog); err == nil {
-		l.addrs, err = boundTo(l.conn)
+		l.addrs, err = boundAddrs(l.conn)
 	}
 	if err != nil {
 		l.conn.Close()
@@ -67,19 +66,19 @@ func (l *Listener) listen() (err error) {
 	return err
 }
 
-// Addr is the first address and the port that the listener has.
+// Addr returns the listener's first address, with its port.
 func (l *Listener) Addr() netip.AddrPort { return l.addrs[0] }
 
-// Addrs are all addresses that the listener has.
+// Addrs returns all addresses of the listener.
 func (l *Listener) Addrs() []netip.AddrPort { return slices.Clone(l.addrs) }
 
-// acceptAll takes associations out of the kernel until the socket is closed.
+// acceptAll accepts associations from the kernel until the socket is closed.
 func (l *Listener) acceptAll() {
 	for {
 		conn, sa, err := l.conn.Accept(context.Background(), 0)
 		switch {
 		case err == nil:
-			l.judge(conn, fromSockaddr(sa))
+			l.offer(conn, fromSockaddr(sa))
 		case l.over():
 			return
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
@@ -101,9 +100,9 @@ func (l *Listener) over() bool {
 	}
 }
 
-// judge hands a fresh association to Accept, or ends it. All that it reads is here
-// already.
-func (l *Listener) judge(conn *socket.Conn, remote netip.AddrPort) {
+// offer hands a new association to Accept, or ends it. All that it reads has already
+// arrived.
+func (l *Listener) offer(conn *socket.Conn, remote netip.AddrPort) {
 	a, err := establish(conn, &l.c, l.v6, func() (notification, int, error) { return recvNow(conn, 0) })
 	if err == nil {
 		select {
@@ -119,8 +118,8 @@ func (l *Listener) judge(conn *socket.Conn, remote netip.AddrPort) {
 	}
 }
 
-// Accept waits for the next association that a peer has set up. After Close it
-// returns net.ErrClosed. One that has ended in the meantime is left out.
+// Accept waits for the next association that a peer has set up. After Close it returns
+// net.ErrClosed. It skips associations that have ended meanwhile.
 func (l *Listener) Accept(ctx context.Context) (*Assoc, error) {
 	for {
 		select {
@@ -158,8 +157,8 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// boundTo are the addresses of a socket without an association.
-func boundTo(conn *socket.Conn) (addrs []netip.AddrPort, err error) {
+// boundAddrs returns the addresses of a socket without an association.
+func boundAddrs(conn *socket.Conn) (addrs []netip.AddrPort, err error) {
 	err = control(conn, func(fd int) (err error) {
 		addrs, err = getAddrs(fd, lksctp.SCTP_GET_LOCAL_ADDRS)
 		return err

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// A path that drops long packets and tells nobody (RFC 8899 section 4.3) stops an
-// association of the kernel for good: what was queued in long messages is never cut,
-// nor does the kernel's own search for the path's MTU (SCTP_PLPMTUD_PROBE_INTERVAL)
-// help it, which takes half a minute and is deaf to routers meanwhile. So the
-// association ends, and the next ones with that peer begin with shorter packets.
+// A path that silently drops long packets (RFC 8899 section 4.3) blocks an association of
+// the kernel for good: long messages that are already queued are never cut. The kernel's
+// own search for the path's MTU (SCTP_PLPMTUD_PROBE_INTERVAL) does not help: it takes
+// half a minute and ignores routers meanwhile. So the association is ended, and the next
+// ones with that peer begin with shorter packets.
 
 // Narrow remembers which peers' paths have dropped long packets. The zero value is ready
 // for use.
@@ -20,13 +20,13 @@ type Narrow struct {
 	peers map[netip.Addr]narrowed
 }
 
-// narrowed is a path that does not carry what this host's route does.
+// narrowed is a path that does not carry packets of its route's MTU.
 type narrowed struct {
-	mtu, lost int // in bytes: what is tried, and what got lost
+	mtu, lost int // in bytes: the MTU to try, and the size that was lost
 	until     time.Time
 }
 
-// of is what is known of the path to a peer, 0 for nothing.
+// of returns what is known about the path to a peer, zero if nothing.
 func (w *Narrow) of(peer netip.Addr) narrowed {
 	if w == nil {
 		return narrowed{}
@@ -41,7 +41,7 @@ func (w *Narrow) of(peer netip.Addr) narrowed {
 	return n
 }
 
-// note remembers a path, by the shortest that was found.
+// note remembers a path with the least MTU found.
 func (w *Narrow) note(peer netip.Addr, n narrowed) {
 	if w == nil {
 		return
@@ -57,14 +57,15 @@ func (w *Narrow) note(peer netip.Addr, n narrowed) {
 	if w.peers == nil {
 		w.peers = make(map[netip.Addr]narrowed)
 	}
-	if o, ok := w.peers[peer]; ok && o.mtu < n.mtu { // an association that is older than that
+	if o, ok := w.peers[peer]; ok && o.mtu < n.mtu { // an older association's
 		n.mtu = o.mtu
 	}
 	n.until = now.Add(narrowFor)
 	w.peers[peer] = n
 }
 
-// shorter is what is tried of a path that does not carry mtu bytes, 0: nothing is left.
+// shorter returns the MTU to try on a path that does not carry mtu bytes, 0 if none is
+// left.
 func shorter(mtu int) int {
 	for _, n := range narrowSteps {
 		if n < mtu {
@@ -74,9 +75,9 @@ func shorter(mtu int) int {
 	return 0
 }
 
-// keepTo has packets be no longer than what is tried of a path that is known to be
-// narrow, unless this host's route is by now.
-func (a *Assoc) keepTo(n narrowed) error {
+// limitMTU limits packets to the MTU to try on a path known to be narrow, unless the
+// route's MTU is below what was lost by now.
+func (a *Assoc) limitMTU(n narrowed) error {
 	st, err := a.status()
 	if err != nil || int(native.Uint32(st[28+sockaddrStorage+16:])) < n.lost {
 		return err
@@ -92,50 +93,49 @@ func (a *Assoc) keepTo(n narrowed) error {
 	return nil
 }
 
-// stuck is what the looks at an association have seen since something was last
-// acknowledged.
+// stuck counts checks of an association since something was last acknowledged.
 type stuck struct {
 	timer    *time.Timer
 	acked    uint64 // bytes of messages
-	looks    int
-	answered int // looks at which HEARTBEATs had been answered since the one before
+	checks   int
+	answered int // checks before which a HEARTBEAT was answered
 	ups      int
 }
 
-// lookAgain looks at the association later; a.mu is held.
-func (a *Assoc) lookAgain() {
+// scheduleCheck schedules the next check; a.mu is held.
+func (a *Assoc) scheduleCheck() {
 	if a.ending {
 		return
 	}
 	if a.stuck.timer == nil {
-		a.stuck.timer = time.AfterFunc(lookEvery, a.look)
+		a.stuck.timer = time.AfterFunc(checkEvery, a.checkPath)
 		return
 	}
-	a.stuck.timer.Reset(lookEvery)
+	a.stuck.timer.Reset(checkEvery)
 }
 
-// look finds out whether the path drops long packets: nothing is acknowledged for some
-// time, although the peer has room and answers HEARTBEATs.
-func (a *Assoc) look() {
+// checkPath ends the association if the path drops long packets: nothing is acknowledged
+// for some time, although the peer has room and answers HEARTBEATs.
+func (a *Assoc) checkPath() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ending {
 		return
 	}
-	defer a.lookAgain()
+	defer a.scheduleCheck()
 	s, t := &a.stuck, &a.tx
 	t.log.trim(t.used)
 	out := t.log.bytes()
 	acked := t.bytes - uint64(out)
 	if out == 0 || acked != s.acked {
-		s.acked, s.looks, s.answered, s.ups = acked, 0, 0, a.ups
+		s.acked, s.checks, s.answered, s.ups = acked, 0, 0, a.ups
 		return
 	}
 	st, err := a.status()
 	if err != nil {
 		return
 	}
-	s.looks++
+	s.checks++
 	p := st[28+sockaddrStorage:]
 	if a.ups != s.ups || PathState(native.Uint32(p)) == PathUp {
 		s.ups = a.ups
@@ -143,7 +143,7 @@ func (a *Assoc) look() {
 	}
 	mtu, window := int(native.Uint32(p[16:])), int(native.Uint32(st[8:]))
 	next := shorter(mtu)
-	if s.looks < stuckLooks || s.answered < 2 || window < mtu || next == 0 {
+	if s.checks < stuckChecks || s.answered < 2 || window < mtu || next == 0 {
 		a.Kick()
 		return
 	}
@@ -153,7 +153,7 @@ func (a *Assoc) look() {
 	}
 	n := narrowed{mtu: next, lost: mtu}
 	if a.narrow.lost > 0 {
-		n.lost = a.narrow.lost // which this host's route has
+		n.lost = a.narrow.lost // the size that the route allows
 	}
 	a.c.Narrow.note(primary.Addr(), n)
 	a.fail(fmt.Errorf("messages in packets of up to %d bytes do not get through, while the peer answers short ones: the path has become narrower. The next association tries %d", mtu, next))

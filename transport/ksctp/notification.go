@@ -11,11 +11,10 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// notification is one of the kernel's (RFC 6458 section 6.1), as it stands in
-// the buffer that was read.
+// notification is a notification of the kernel (RFC 6458 section 6.1), as read.
 type notification []byte
 
-// The notifications that are subscribed to.
+// The subscribed notifications.
 const (
 	noteAssocChange     = uint16(lksctp.SCTP_ASSOC_CHANGE)
 	notePathChange      = uint16(lksctp.SCTP_PEER_ADDR_CHANGE)
@@ -28,7 +27,7 @@ const (
 
 var errShort = errors.New("a notification is shorter than its kind")
 
-// kind is sn_type, 0 of what is too short to have one.
+// kind returns sn_type, 0 if the notification is too short to have one.
 func (n notification) kind() uint16 {
 	if len(n) < 8 {
 		return 0
@@ -50,7 +49,7 @@ type assocChange struct {
 	state   uint16
 	cause   assoc.CauseCode
 	out, in uint16
-	info    []byte // error causes of an ABORT that came
+	info    []byte // error causes of a received ABORT
 }
 
 func (n notification) assocChange() (c assocChange, err error) {
@@ -66,7 +65,7 @@ func (n notification) assocChange() (c assocChange, err error) {
 	}, nil
 }
 
-// abortCause is the cause that the peer has given for its ABORT.
+// abortCause returns the cause of the peer's ABORT.
 func (c assocChange) abortCause() assoc.Cause {
 	k := assoc.Cause{Code: c.cause}
 	if len(c.info) < 4 {
@@ -80,7 +79,7 @@ func (c assocChange) abortCause() assoc.Cause {
 	return k
 }
 
-// What may happen to a path in SCTP_PEER_ADDR_CHANGE.
+// The changes of a path in SCTP_PEER_ADDR_CHANGE.
 const (
 	pathAvailable   = 0
 	pathUnreachable = 1
@@ -88,7 +87,7 @@ const (
 	pathConfirmed   = 5
 )
 
-// pathChange is struct sctp_paddr_change.
+// pathChange parses struct sctp_paddr_change.
 func (n notification) pathChange() (addr netip.AddrPort, state uint32, err error) {
 	if len(n) < 148 {
 		return addr, 0, fmt.Errorf("path change: %w", errShort)
@@ -97,7 +96,7 @@ func (n notification) pathChange() (addr netip.AddrPort, state uint32, err error
 	return addr, native.Uint32(n[136:]), err
 }
 
-// remoteError is struct sctp_remote_error: the cause of an ERROR chunk.
+// remoteError parses struct sctp_remote_error: the cause of an ERROR chunk.
 func (n notification) remoteError() (assoc.Cause, error) {
 	if len(n) < 16 {
 		return assoc.Cause{}, fmt.Errorf("remote error: %w", errShort)
@@ -109,7 +108,7 @@ func (n notification) remoteError() (assoc.Cause, error) {
 	return k, nil
 }
 
-// adaptation is struct sctp_adaptation_event.
+// adaptation parses struct sctp_adaptation_event.
 func (n notification) adaptation() (uint32, error) {
 	if len(n) < 12 {
 		return 0, fmt.Errorf("adaptation indication: %w", errShort)

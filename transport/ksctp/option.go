@@ -15,7 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// Socket options of linux/sctp.h that the library does not name.
+// Socket options of linux/sctp.h that the library lacks.
 const (
 	optPartialDeliveryPoint = 19
 	optRecvRcvinfo          = 32
@@ -27,9 +27,8 @@ const (
 
 var native = binary.NativeEndian
 
-// setOption is setsockopt(2). The library's own calls are not used: they hand the
-// kernel memory of whose use the Go runtime knows nothing, on a stack that may have
-// moved.
+// setOption is setsockopt(2). The library's own calls are not used: they hide from the Go
+// runtime that the kernel uses the memory, which may be on a stack that moves.
 func setOption(fd int, opt uintptr, b []byte) error {
 	_, _, e := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.IPPROTO_SCTP, opt, uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0)
 	if e != 0 {
@@ -49,7 +48,7 @@ func getOption(fd int, level, opt uintptr, b []byte) (n int, err error) {
 
 func ms(d time.Duration) uint32 { return uint32(max(d/time.Millisecond, 1)) }
 
-// prepare sets all that has to be set before the handshake.
+// prepare sets the options that must be set before the handshake.
 func prepare(fd int, c *Config) error {
 	send, recv := c.buffers()
 	init := native.AppendUint16(nil, c.Streams)
@@ -75,7 +74,7 @@ func prepare(fd int, c *Config) error {
 		name string
 		opt  uintptr
 		b    []byte
-		may  bool // the kernel need not have it
+		may  bool // optional
 	}{
 		{"SCTP_INITMSG", lksctp.SCTP_INITMSG, init, false},
 		{"SCTP_RTOINFO", lksctp.SCTP_RTOINFO, rtoInfo(c.RTOInitial, c.RTOMin, c.RTOMax), false},
@@ -86,17 +85,17 @@ func prepare(fd int, c *Config) error {
 		{"SCTP_DISABLE_FRAGMENTS", lksctp.SCTP_DISABLE_FRAGMENTS, native.AppendUint32(nil, 1), false},
 		{"SCTP_EVENTS", lksctp.SCTP_EVENTS, events, false},
 		{"SCTP_RECVRCVINFO", optRecvRcvinfo, native.AppendUint32(nil, 1), false},
-		// The first fragment of a message shows as soon as another is missing.
+		// So that the first fragment of a message is seen even if another is missing.
 		{"SCTP_PARTIAL_DELIVERY_POINT", optPartialDeliveryPoint, native.AppendUint32(nil, 1), false},
-		// Addresses do not change after the handshake: they were judged.
+		// Addresses must not change after the handshake, when they were checked.
 		{"SCTP_ASCONF_SUPPORTED", optASCONF, append(make([]byte, 4), 0, 0, 0, 0), true},
 	} {
 		if err := setOption(fd, o.opt, o.b); err != nil && !(o.may && err == unix.ENOPROTOOPT) {
 			return fmt.Errorf("set %s: %w", o.name, err)
 		}
 	}
-	// A program that is killed leaves nothing that its kernel would still send. What a
-	// listener accepts is like the listener.
+	// After a program is killed, the kernel must not go on sending. Accepted sockets
+	// inherit this from the listener.
 	if err := abortive(fd, true); err != nil {
 		return fmt.Errorf("set SO_LINGER: %w", err)
 	}
@@ -121,7 +120,7 @@ func prepare(fd int, c *Config) error {
 	return nil
 }
 
-// rtoInfo is struct sctp_rtoinfo. 0 leaves a value as it is.
+// rtoInfo builds struct sctp_rtoinfo. 0 leaves a value as it is.
 func rtoInfo(initial, least, most time.Duration) []byte {
 	b := make([]byte, 4)
 	for _, d := range []time.Duration{initial, most, least} {
@@ -147,7 +146,7 @@ const (
 	paddrparamsAfter = 4 + sockaddrStorage
 )
 
-// pathParams is struct sctp_paddrparams, which is packed, for all paths.
+// pathParams builds struct sctp_paddrparams, which is packed, for all paths.
 func pathParams(c *Config) []byte {
 	b := make([]byte, paddrparamsLen)
 	v := b[paddrparamsAfter:]
@@ -163,7 +162,7 @@ func pathParams(c *Config) []byte {
 	return b
 }
 
-// sockaddrs are addresses as bindx and connectx take them.
+// sockaddrs returns addresses as bindx and connectx take them.
 func sockaddrs(as []netip.Addr, port uint16) *lksctp.SCTPAddr {
 	a := &lksctp.SCTPAddr{Port: int(port)}
 	for _, ip := range as {
@@ -172,8 +171,8 @@ func sockaddrs(as []netip.Addr, port uint16) *lksctp.SCTPAddr {
 	return a
 }
 
-// getAddrs asks for the addresses of an association or an unconnected socket: opt
-// is SCTP_GET_LOCAL_ADDRS or SCTP_GET_PEER_ADDRS.
+// getAddrs returns the addresses of an association or an unconnected socket: opt is
+// SCTP_GET_LOCAL_ADDRS or SCTP_GET_PEER_ADDRS.
 func getAddrs(fd int, opt uintptr) ([]netip.AddrPort, error) {
 	const head = 8 // of struct sctp_getaddrs: association, number of addresses
 	b := make([]byte, head+maxAddrs*unix.SizeofSockaddrInet6)

@@ -21,8 +21,8 @@ const (
 	statsLen      = 256 // struct sctp_assoc_stats
 )
 
-// status is struct sctp_status (RFC 6458 section 8.2.1). It is an error when the
-// kernel has no association any more.
+// status returns struct sctp_status (RFC 6458 section 8.2.1). It fails when the kernel no
+// longer has the association.
 func (a *Assoc) status() (b [statusLen]byte, err error) {
 	err = control(a.conn, func(fd int) error {
 		_, err := getOption(fd, unix.IPPROTO_SCTP, lksctp.SCTP_STATUS, b[:])
@@ -31,7 +31,7 @@ func (a *Assoc) status() (b [statusLen]byte, err error) {
 	return b, err
 }
 
-// refresh asks how long a message may be.
+// refresh asks the kernel how long a message may be.
 func (a *Assoc) refresh() error {
 	b, err := a.status()
 	if err != nil {
@@ -42,14 +42,14 @@ func (a *Assoc) refresh() error {
 	return nil
 }
 
-// refreshIfOld does so when what is known is old; a.mu is held.
+// refreshIfOld refreshes a message size that is old; a.mu is held.
 func (a *Assoc) refreshIfOld() {
 	if time.Now().UnixNano()-a.asked.Load() > int64(refreshEvery) && !a.ending {
-		_ = a.refresh() // what else is wrong shows in sending
+		_ = a.refresh() // errors show up when sending
 	}
 }
 
-// queuedMemory is how much of a socket's send buffer is in use, in bytes.
+// queuedMemory returns how much of a socket's send buffer is in use, in bytes.
 func queuedMemory(fd int) (int, error) {
 	var b [36]byte // SK_MEMINFO_VARS of linux/sock_diag.h
 	n, err := getOption(fd, unix.SOL_SOCKET, unix.SO_MEMINFO, b[:])
@@ -59,7 +59,7 @@ func queuedMemory(fd int) (int, error) {
 	return int(native.Uint32(b[20:])), err // SK_MEMINFO_WMEM_QUEUED
 }
 
-// setEvent has a kind of notification sent or not (RFC 6458 section 6.2.2).
+// setEvent turns a kind of notification on or off (RFC 6458 section 6.2.2).
 func setEvent(fd int, kind uint16, on bool) error {
 	b := make([]byte, 8)
 	native.PutUint16(b[4:], kind)
@@ -69,13 +69,13 @@ func setEvent(fd int, kind uint16, on bool) error {
 	return setOption(fd, optEvent, b)
 }
 
-// PathState is how a path is (RFC 9260 section 5.4 and 8.2).
+// PathState is the state of a path (RFC 9260 sections 5.4 and 8.2).
 type PathState uint8
 
 // The states of a path.
 const (
-	PathDown        PathState = 0 // it has not answered for long
-	PathFailing     PathState = 1 // it did not answer last (RFC 7829)
+	PathDown        PathState = 0 // it has stopped answering
+	PathFailing     PathState = 1 // it did not answer the last time (RFC 7829)
 	PathUp          PathState = 2
 	PathUnconfirmed PathState = 3 // it has never answered, and carries no data
 )
@@ -94,18 +94,18 @@ func (s PathState) String() string {
 	return fmt.Sprintf("state %d", uint8(s))
 }
 
-// Path is what the kernel knows of the way to one address of the peer.
+// Path is what the kernel knows about the path to one address of the peer.
 type Path struct {
 	Remote  netip.AddrPort
 	State   PathState
-	Primary bool          // data goes here as long as it is up
+	Primary bool          // carries the data while it is up
 	Window  int           // cwnd in bytes
 	RTO     time.Duration // retransmission timeout
 	MTU     int           // in bytes
 }
 
-// Paths are those to all addresses of the peer. It fails with the kernel's error, for
-// example when the association is over.
+// Paths returns the paths to all addresses of the peer. It fails with the kernel's error,
+// for example when the association has ended.
 func (a *Assoc) Paths() ([]Path, error) {
 	st, err := a.status()
 	if err != nil {
@@ -125,7 +125,7 @@ func (a *Assoc) Paths() ([]Path, error) {
 		})
 		p := Path{Remote: r, Primary: r.Addr() == primary.Addr()}
 		switch v := b[4+sockaddrStorage:]; {
-		case errors.Is(err, unix.EACCES): // the kernel keeps a failing path's state to itself
+		case errors.Is(err, unix.EACCES): // the kernel does not report a failing path
 			p.State = PathFailing
 		case err != nil:
 			return nil, a.wrap(fmt.Sprintf("ask for the path to %v of", r), err)
@@ -140,9 +140,9 @@ func (a *Assoc) Paths() ([]Path, error) {
 	return out, nil
 }
 
-// SetPrimary makes the path to one of the peer's addresses the one that data takes as
-// long as it is up (RFC 6458 section 8.1.9). It fails with the kernel's error where the
-// address is not one of the peer's, or the association is over.
+// SetPrimary makes the path to one of the peer's addresses carry the data while it is up
+// (RFC 6458 section 8.1.9). It fails with the kernel's error if the address is not the
+// peer's, or the association has ended.
 func (a *Assoc) SetPrimary(peer netip.AddrPort) error {
 	b := make([]byte, 4+sockaddrStorage) // struct sctp_prim
 	putSockaddr(b[4:], peer, a.v6)
@@ -150,23 +150,23 @@ func (a *Assoc) SetPrimary(peer netip.AddrPort) error {
 	return a.wrap(fmt.Sprintf("make %v the primary path of", peer), err)
 }
 
-// pathChanged tells the Receiver of a path that fails or answers again, and starts
-// the clock of Config.DeadAfter when none is left that works.
+// pathChanged reports to the Receiver that a path failed or answers again, and starts the
+// timer of Config.DeadAfter when no path works any more.
 func (a *Assoc) pathChanged(path netip.AddrPort, state uint32) {
 	var kind assoc.EventKind
 	switch state {
 	case pathUnreachable:
 		kind = assoc.EventPathDown
 		if a.c.DeadAfter > 0 && !a.anyPath() {
-			a.startDying()
+			a.startDeadTimer()
 		}
 	case pathAvailable, pathConfirmed:
 		kind = assoc.EventPathUp
 		a.mu.Lock()
 		a.ups++
-		if a.death != nil {
-			a.death.Stop()
-			a.death = nil
+		if a.deadTimer != nil {
+			a.deadTimer.Stop()
+			a.deadTimer = nil
 		}
 		a.mu.Unlock()
 	case pathAdded:
@@ -181,34 +181,34 @@ func (a *Assoc) pathChanged(path netip.AddrPort, state uint32) {
 	}
 }
 
-// anyPath tells whether there is a path that works, as far as the kernel knows. One
-// that was never confirmed does not count.
+// anyPath reports whether a path works, as far as the kernel knows. One that was never
+// confirmed does not count.
 func (a *Assoc) anyPath() bool {
 	ps, err := a.Paths()
 	return err == nil && slices.ContainsFunc(ps, func(p Path) bool { return p.State == PathUp || p.State == PathFailing })
 }
 
-func (a *Assoc) startDying() {
+func (a *Assoc) startDeadTimer() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.death == nil && !a.ending {
-		a.death = time.AfterFunc(a.c.DeadAfter, a.die)
+	if a.deadTimer == nil && !a.ending {
+		a.deadTimer = time.AfterFunc(a.c.DeadAfter, a.expireDead)
 	}
 }
 
-// die ends an association none of whose paths has worked for Config.DeadAfter.
-func (a *Assoc) die() {
+// expireDead ends an association none of whose paths has worked for Config.DeadAfter.
+func (a *Assoc) expireDead() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.death != nil {
+	if a.deadTimer != nil {
 		a.fail(fmt.Errorf("%w for %v", assoc.ErrPeerUnreachable, a.c.DeadAfter))
 	}
 }
 
-// Kick implements assoc.Association: all paths are probed by heartbeats. An answer ends
-// their state of failure and measures the timeout anew. The kernel cannot be made to
-// resend what waits for its timer, so a second Kick is of no use, and stuck is never
-// true; Hurry keeps that timer short.
+// Kick implements assoc.Association: it probes all paths by heartbeats. An answer ends a
+// path's failed state and measures the timeout anew. The kernel cannot be made to resend
+// what waits for its timer, so a second Kick is useless, and stuck is always false;
+// LimitRTO keeps that timer short.
 func (a *Assoc) Kick() (stuck bool) {
 	_ = control(a.conn, func(fd int) error {
 		for _, r := range a.peer {
@@ -222,12 +222,12 @@ func (a *Assoc) Kick() (stuck bool) {
 	return false
 }
 
-// Hurry implements assoc.Association, by 250 ms at least. The kernel follows with its
-// next timeout.
-func (a *Assoc) Hurry(rtoMax time.Duration) {
+// LimitRTO implements assoc.Association, with a bound of at least 250 ms. The kernel
+// follows with its next timeout.
+func (a *Assoc) LimitRTO(rtoMax time.Duration) {
 	initial, most := a.c.RTOInitial, a.c.RTOMax
 	if rtoMax > 0 {
-		most = max(hurryMin, a.c.RTOMin)
+		most = max(minRTOLimit, a.c.RTOMin)
 		initial = most
 	}
 	_ = control(a.conn, func(fd int) error {
@@ -242,18 +242,18 @@ func (a *Assoc) Bytes() uint64 {
 	return a.tx.bytes + a.rx.bytes.Load()
 }
 
-// vain is how often something was sent again since the peer was last heard of, by
-// looks at the kernel's counts, which do not say when they grew.
-type vain struct {
+// resends counts retransmissions since the peer was last heard, by comparing the kernel's
+// counts, which have no time stamps.
+type resends struct {
 	mu      sync.Mutex
-	packets uint64 // that have come
-	again   uint64 // chunks that were sent again
+	packets uint64 // received packets
+	again   uint64 // retransmitted chunks
 	times   int
 }
 
-// look takes the counts as they are now. All chunks since the look before are one
-// time: a single timeout has many of them sent again.
-func (v *vain) look(packets, again uint64) (heard bool, times int) {
+// update takes the current counts. All chunks resent since the last update count as one
+// time: a single timeout resends many.
+func (r *resends) update(packets, again uint64) (heard bool, times int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if heard = packets != v.packets; heard {
@@ -265,9 +265,9 @@ func (v *vain) look(packets, again uint64) (heard bool, times int) {
 	return heard, v.times
 }
 
-// Stats implements assoc.Association, as far as the kernel counts. That packets without
-// messages have come, Silent knows from the Stats before, and so does Unanswered of what
-// was sent again.
+// Stats implements assoc.Association, as far as the kernel counts. Silent and Unanswered
+// are as exact as Stats is called often: packets without messages, and retransmissions,
+// show only as a difference to the counts of the previous call.
 func (a *Assoc) Stats() assoc.Stats {
 	var b [statsLen]byte
 	_ = control(a.conn, func(fd int) error {
@@ -276,8 +276,8 @@ func (a *Assoc) Stats() assoc.Stats {
 	})
 	at := func(i int) uint64 { return native.Uint64(b[136+8*i:]) }
 	now := time.Now().UnixNano()
-	heard, again := a.vain.look(at(4), at(5))
-	if heard { // heartbeats, for instance
+	heard, again := a.resends.look(at(4), at(5))
+	if heard { // for example by heartbeats
 		a.heard.Store(now)
 	}
 	s := assoc.Stats{

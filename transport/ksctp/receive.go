@@ -22,27 +22,27 @@ const (
 	rcvinfoLen  = 28
 )
 
-// receiving is the receiving half, of the goroutine that reads, but what is
-// atomic.
+// receiving is the receiving half. It belongs to the goroutine that reads, except for the
+// atomic fields.
 type receiving struct {
-	recv    assoc.Receiver
-	window  int64         // bytes that the Receiver may hold
-	held    atomic.Int64  // bytes that it holds
-	hasty   atomic.Bool   // the association is going down: read on whatever is held
-	wake    chan struct{} // after a change of the two
-	partial bool          // a fragment came, and its message goes on
+	recv     assoc.Receiver
+	window   int64         // bytes that the Receiver may hold
+	held     atomic.Int64  // bytes that it holds
+	draining atomic.Bool   // the association is ending: read on regardless of held
+	wake     chan struct{} // signals a change of held or draining
+	partial  bool          // the last fragment's message goes on
 
 	messages, bytes atomic.Uint64
 
 	batches sync.Pool // *recvBatch
 	batch   *recvBatch
-	msg     assoc.Message // that is handed over
+	msg     assoc.Message // the message being delivered
 	n       int
 	err     error
 	take    func(fd uintptr) bool // reads a batch; made once
 }
 
-// recvBatch is what one recvmmsg takes.
+// recvBatch holds what one recvmmsg receives.
 type recvBatch struct {
 	hdrs [readBatch]sockio.Mmsghdr
 	iovs [readBatch]unix.Iovec
@@ -65,7 +65,7 @@ func (r *receiving) init(a *Assoc) {
 			case unix.EINTR:
 				continue
 			case unix.EAGAIN:
-				r.batches.Put(b) // while nothing comes none is needed
+				r.batches.Put(b) // none is needed while nothing arrives
 				return false
 			case 0:
 				r.n, r.err = int(n), nil
@@ -104,9 +104,9 @@ func (r *receiving) resume() {
 	}
 }
 
-// hasten has the reader find out how the association ends.
-func (r *receiving) hasten() {
-	r.hasty.Store(true)
+// drain makes the reader find out how the association ends.
+func (r *receiving) drain() {
+	r.draining.Store(true)
 	r.resume()
 }
 
@@ -119,7 +119,7 @@ func (a *Assoc) Release(n int) {
 	}
 }
 
-// read hands everything over until the association ends.
+// read delivers everything until the association ends.
 func (a *Assoc) read() {
 	r := &a.rx
 	r.recv.Event(assoc.Event{Kind: assoc.EventUp})
@@ -129,7 +129,7 @@ func (a *Assoc) read() {
 	a.early = nil
 	var end error
 	for end == nil {
-		for r.held.Load() >= r.window && !r.hasty.Load() && !a.isEnding() {
+		for r.held.Load() >= r.window && !r.draining.Load() && !a.isEnding() {
 			<-r.wake // the kernel's buffer fills, and the peer's window closes
 		}
 		if err := a.rc.Read(r.take); err != nil {
@@ -147,15 +147,15 @@ func (a *Assoc) isEnding() bool {
 	return a.ending
 }
 
-// handOver goes through what one read has brought.
+// handOver delivers what one read returned.
 func (a *Assoc) handOver() (end error) {
 	r, b := &a.rx, a.rx.batch
 	if r.err != nil {
 		r.batch = nil
 		r.batches.Put(b)
-		// recvmmsg reports an error before what came before it.
+		// recvmmsg reports an error before the messages that arrived earlier.
 		var errno unix.Errno
-		if errors.As(r.err, &errno) && a.reported(errno) {
+		if errors.As(r.err, &errno) && a.noteErrno(errno) {
 			return nil
 		}
 		return r.err
@@ -191,7 +191,7 @@ func (a *Assoc) handOver() (end error) {
 	return end
 }
 
-// message hands one message, or a part of one, to the Receiver.
+// message delivers one message, or a part of one, to the Receiver.
 func (a *Assoc) message(p, ctl []byte, flags int32) {
 	r := &a.rx
 	m := &r.msg
@@ -233,7 +233,7 @@ func rcvinfo(ctl []byte) (info []byte, ok bool) {
 	return nil, false
 }
 
-// notified acts on a notification. An error says that the association is over.
+// notified handles a notification. An error means that the association has ended.
 func (a *Assoc) notified(n notification) (over error) {
 	event := func(e assoc.Event) { a.rx.recv.Event(e) }
 	switch n.kind() {
@@ -261,14 +261,14 @@ func (a *Assoc) notified(n notification) (over error) {
 			event(assoc.Event{Kind: assoc.EventShutdown})
 		}
 	case notePartialDelivery:
-		a.rx.partial = false // what was begun is not gone on with
+		a.rx.partial = false // the message begun is not continued
 	case noteSenderDry:
 		a.dried()
 	}
 	return nil
 }
 
-// changed acts on a change of the association's state.
+// changed handles a change of the association's state.
 func (a *Assoc) changed(ch assocChange) (over error) {
 	switch ch.state {
 	case shutdownComplete:
@@ -286,7 +286,7 @@ func (a *Assoc) changed(ch assocChange) (over error) {
 		return assoc.ErrRestarted
 	case commLost, cannotStart:
 		n, _ := a.conn.GetsockoptInt(unix.SOL_SOCKET, unix.SO_ERROR)
-		a.reported(unix.Errno(n))
+		a.noteErrno(unix.Errno(n))
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return lost(ch, a.errno)
@@ -294,9 +294,10 @@ func (a *Assoc) changed(ch assocChange) (over error) {
 	return nil
 }
 
-// reported notes what the socket says of the association's end, which it says
-// once, to whoever asks first. It is false if that is known.
-func (a *Assoc) reported(errno unix.Errno) bool {
+// noteErrno records the socket's error about the association's end, which the kernel
+// reports once, to whoever asks first. It returns false if there is no error, or one is
+// already known.
+func (a *Assoc) noteErrno(errno unix.Errno) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.errno != 0 || errno == 0 {
@@ -306,10 +307,10 @@ func (a *Assoc) reported(errno unix.Errno) bool {
 	return true
 }
 
-// errOrderly is the end of a shutdown that this end has begun.
+// errOrderly ends an association that this end has shut down.
 var errOrderly = errors.New("shut down")
 
-// lost is why the kernel has lost an association.
+// lost returns why the kernel lost an association.
 func lost(ch assocChange, errno unix.Errno) error {
 	cause := ch.abortCause()
 	switch {
@@ -323,7 +324,7 @@ func lost(ch assocChange, errno unix.Errno) error {
 	return assoc.ErrPeerUnreachable
 }
 
-// reason is what Err says after the reader has met err.
+// reason returns what Err reports after the reader has met err.
 func (a *Assoc) reason(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

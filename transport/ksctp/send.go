@@ -33,7 +33,7 @@ func (a *Assoc) TrySend(ms []assoc.Outgoing) (n int, err error) {
 	a.refreshIfOld()
 	t := &a.tx
 	for n < len(ms) && err == nil && len(t.kept) == 0 && !t.full {
-		ok := 0 // so many can be sent
+		ok := 0 // how many can be sent
 		for ; n+ok < len(ms); ok++ {
 			if _, err = a.sendable(&ms[n+ok]); err != nil {
 				break
@@ -89,8 +89,7 @@ func (a *Assoc) keep(m *assoc.Outgoing) {
 	t.keptBytes += size + assoc.MessageOverhead
 }
 
-// flush sends what waits here, and then the shutdown that waits for it; a.mu is
-// held.
+// flush sends the messages that wait here, and then a pending shutdown; a.mu is held.
 func (a *Assoc) flush() {
 	t := &a.tx
 	for len(t.kept) > 0 && !t.full && !t.drying && !a.ending {
@@ -101,9 +100,9 @@ func (a *Assoc) flush() {
 		t.kept = append(t.kept[:0], t.kept[n:]...)
 		if err != nil {
 			t.kept, t.keptBytes = nil, 0
-			if errors.Is(err, assoc.ErrTooLong) { // what was taken cannot be delivered
+			if errors.Is(err, assoc.ErrTooLong) { // accepted messages cannot be delivered
 				a.fail(err)
-			} // else the association is going down, and the reader hears why
+			} // otherwise the association is ending, and the reader learns why
 		}
 	}
 	if len(t.kept) == 0 && a.shutting && !t.shut && !a.ending {
@@ -115,8 +114,8 @@ func (a *Assoc) flush() {
 	}
 }
 
-// give hands messages to the kernel until it has no room or a Barrier has to
-// wait; a.mu is held.
+// give hands messages to the kernel until it has no room or a Barrier has to wait; a.mu
+// is held.
 func (a *Assoc) give(ms []assoc.Outgoing) (n int, err error) {
 	t := &a.tx
 	for n < len(ms) && err == nil && !t.full {
@@ -134,7 +133,7 @@ func (a *Assoc) give(ms []assoc.Outgoing) (n int, err error) {
 	return n, err
 }
 
-// giveBatch is one system call; a.mu is held.
+// giveBatch makes one system call; a.mu is held.
 func (a *Assoc) giveBatch(ms []assoc.Outgoing) (n int, err error) {
 	t := &a.tx
 	t.log.reserve(batchLen, t.used)
@@ -164,7 +163,7 @@ func (a *Assoc) giveBatch(ms []assoc.Outgoing) (n int, err error) {
 		if errno, ok := t.sendErr.(unix.Errno); ok && errno != unix.EPIPE && a.errno == 0 {
 			a.errno = errno
 		}
-		a.rx.hasten()
+		a.rx.drain()
 		err = fmt.Errorf("%w: %w", assoc.ErrShutdown, t.sendErr)
 	}
 	for i := range n {
@@ -176,14 +175,14 @@ func (a *Assoc) giveBatch(ms []assoc.Outgoing) (n int, err error) {
 	return n, err
 }
 
-// settled tells whether all that was sent is acknowledged; a.mu is held.
+// settled reports whether everything sent is acknowledged; a.mu is held.
 func (a *Assoc) settled() bool {
 	used, err := a.queued()
 	return err == nil && used == 0
 }
 
-// awaitDry asks the kernel to say when all is acknowledged, which it does at once
-// if that is so already; a.mu is held.
+// awaitDry asks the kernel to report when everything is acknowledged, which it does at
+// once if that is already so; a.mu is held.
 func (a *Assoc) awaitDry() {
 	if !a.tx.drying {
 		a.tx.drying = true
@@ -191,7 +190,7 @@ func (a *Assoc) awaitDry() {
 	}
 }
 
-// dried is called when the kernel says so.
+// dried handles that report.
 func (a *Assoc) dried() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -202,8 +201,8 @@ func (a *Assoc) dried() {
 	}
 }
 
-// fill notes that the kernel has no room, and has a goroutine wait until half of
-// it is free; a.mu is held.
+// fill records that the kernel has no room, and starts a goroutine that waits until half
+// of the buffer is free; a.mu is held.
 func (a *Assoc) fill(pause time.Duration) {
 	if a.tx.full || a.ending {
 		return
@@ -221,7 +220,7 @@ func (a *Assoc) fill(pause time.Duration) {
 
 // awaitRoom waits until half of the send buffer is free.
 func (a *Assoc) awaitRoom() {
-	_ = a.rc.Write(a.tx.roomy)
+	_ = a.rc.Write(a.tx.hasRoom)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.tx.full = false
@@ -244,8 +243,8 @@ func (a *Assoc) Wait(ctx context.Context) error {
 	return a.wrap("send", ctx.Err())
 }
 
-// queued is how much of the send buffer is in use: memory, not bytes of
-// messages, until they are acknowledged cumulatively; a.mu is held.
+// queued returns how much of the send buffer is in use until a cumulative
+// acknowledgement: memory, not bytes of messages; a.mu is held.
 func (a *Assoc) queued() (used int, err error) {
 	t := &a.tx
 	if err := a.rc.Control(t.measure); err != nil {
@@ -254,8 +253,8 @@ func (a *Assoc) queued() (used int, err error) {
 	return t.memory, t.memoryErr
 }
 
-// Outstanding implements assoc.Association. The kernel tells only how much memory the
-// messages take, so it may be more than the truth, but not less.
+// Outstanding implements assoc.Association. The kernel only reports how much memory the
+// messages take, so it may be too high, but never too low.
 func (a *Assoc) Outstanding(stream uint16) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -270,7 +269,7 @@ func (a *Assoc) Outstanding(stream uint16) int {
 	return n
 }
 
-// Outq implements assoc.Association, by an estimate as Outstanding has.
+// Outq implements assoc.Association, with an estimate like Outstanding's.
 func (a *Assoc) Outq() (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

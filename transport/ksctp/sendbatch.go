@@ -11,48 +11,48 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// Of struct sctp_sndinfo and its flags (RFC 6458 section 5.3.4).
+// Values of struct sctp_sndinfo and its flags (RFC 6458 section 5.3.4).
 const (
 	cmsgSndinfo   = 2
 	sndinfoLen    = 16
 	flagUnordered = 1 << 0
 )
 
-// sending is the sending half. The kernel's send buffer is the queue. What it
-// does not take although it must wait nowhere else, and what a Barrier holds
-// back, waits in here, before everything that comes later.
+// sending is the sending half. The kernel's send buffer is the queue. Messages that it
+// has no room for and that must not be refused, and those that a Barrier holds back, wait
+// here, ahead of all later ones.
 type sending struct {
 	kept      []assoc.Outgoing
-	keptBytes int  // with assoc.MessageOverhead
+	keptBytes int  // including assoc.MessageOverhead
 	full      bool // the kernel has no room; a goroutine waits for it
-	drying    bool // the kernel is to say when all is acknowledged
-	shut      bool // the kernel was told to shut down
+	drying    bool // the kernel is to report when all is acknowledged
+	shut      bool // SHUT_WR was called
 
 	log    sentLog
-	sndbuf int // what the kernel charges against, in bytes
+	sndbuf int // limit of the kernel's charges, in bytes
 
-	messages, bytes uint64 // that the kernel has taken
+	messages, bytes uint64 // accepted by the kernel
 
 	batches   sync.Pool // *sendBatch
 	batch     *sendBatch
 	sent      int              // of the batch
-	sendErr   error            // why no more
-	send      func(fd uintptr) // sends the batch; made once, as the next
-	roomy     func(fd uintptr) bool
-	measure   func(fd uintptr) // asks for what follows
-	memory    int              // of the send buffer, in use
+	sendErr   error            // why the rest was not sent
+	send      func(fd uintptr) // sends the batch; the closures are made once
+	hasRoom   func(fd uintptr) bool
+	measure   func(fd uintptr) // sets the next two
+	memory    int              // send buffer memory in use
 	memoryErr error
 	used      func() (int, error) // Assoc.queued
 	await     func()              // Assoc.awaitRoom
 }
 
-// sendBatch is what one sendmmsg takes.
+// sendBatch holds what one sendmmsg sends.
 type sendBatch struct {
 	hdrs [batchLen]sockio.Mmsghdr
 	iovs [batchBufs]unix.Iovec
 	ctl  [batchLen][unix.SizeofCmsghdr + sndinfoLen]byte
 	n    int // messages
-	bufs int // of iovs
+	bufs int // used iovs
 }
 
 // putCmsg writes a control message; len(b) is its space.
@@ -81,7 +81,7 @@ func (t *sending) init(a *Assoc) (err error) {
 			t.sent += int(r)
 		}
 	}
-	t.roomy = func(fd uintptr) bool {
+	t.hasRoom = func(fd uintptr) bool {
 		used, err := queuedMemory(int(fd))
 		return err != nil || used <= t.sndbuf/2
 	}
@@ -90,13 +90,13 @@ func (t *sending) init(a *Assoc) (err error) {
 	return nil
 }
 
-// add puts a message into the batch, false if it does not fit.
+// add adds a message to the batch. It returns false if it does not fit.
 func (b *sendBatch) add(m *assoc.Outgoing) bool {
 	bufs := m.Bufs
 	if b.n == len(b.hdrs) || b.bufs+len(bufs) > len(b.iovs) && b.n > 0 {
 		return false
 	}
-	if len(bufs) > len(b.iovs) { // such a message goes alone and in one piece
+	if len(bufs) > len(b.iovs) { // such a message is sent alone and in one piece
 		var whole []byte
 		for _, p := range bufs {
 			whole = append(whole, p...)

@@ -1,9 +1,8 @@
 package ksctp
 
-// sentLog knows the last messages that the kernel was given, each as stream<<16 |
-// size. The kernel does not tell which of them are acknowledged, but how much
-// memory those take that are not: they are the newest, and no more of them than
-// that memory can hold.
+// sentLog records the last messages given to the kernel, each as stream<<16 | size. The
+// kernel does not report which of them are acknowledged, only how much memory the
+// unacknowledged ones take: they are the newest, and at most as many as fit that memory.
 type sentLog struct {
 	ring []uint32
 	head int // the oldest
@@ -17,8 +16,7 @@ func (l *sentLog) add(stream uint16, size int) {
 	l.n++
 }
 
-// leastLog is how many messages are known at least: so seldom has the kernel to be
-// asked.
+// leastLog is how many messages are recorded before the kernel has to be asked.
 const leastLog = 512
 
 // reserve makes room for n more.
@@ -41,7 +39,7 @@ func (l *sentLog) reserve(n int, used func() (int, error)) {
 	l.ring, l.head = ring, 0
 }
 
-// trim forgets what is acknowledged for sure, given how much memory is in use.
+// trim forgets what is certainly acknowledged, given the memory in use.
 func (l *sentLog) trim(used func() (int, error)) {
 	if l.n == 0 {
 		return
@@ -62,7 +60,7 @@ func (l *sentLog) trim(used func() (int, error)) {
 	l.n = k
 }
 
-// of is how many messages of a stream there are.
+// of returns the number of messages of a stream.
 func (l *sentLog) of(stream uint16) (n int) {
 	for i := range l.n {
 		if uint16(l.at(i)>>16) == stream {

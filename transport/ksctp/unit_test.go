@@ -144,7 +144,7 @@ func TestBufferHoldsFewerMessagesThanNumbers(t *testing.T) {
 func TestDeathByTheClockLeavesTheKernelNoSay(t *testing.T) {
 	for _, d := range []time.Duration{time.Second, time.Minute, 20 * time.Minute} {
 		c := Config{Params: assoc.Params{DeadAfter: d, AssocMaxRetrans: 1}}
-		if n := c.assocMaxRetrans(); time.Duration(n)*hurryMin < d || n > 1<<16-1 {
+		if n := c.assocMaxRetrans(); time.Duration(n)*minRTOLimit < d || n > 1<<16-1 {
 			t.Errorf("%v: the kernel gives up after %d retransmissions", d, n)
 		}
 	}
@@ -202,7 +202,7 @@ func TestWithoutTheKernelsSCTPTheErrorSaysWhatToDo(t *testing.T) {
 }
 
 func TestWhatIsSentInVainIsCountedByLooks(t *testing.T) {
-	var v vain
+	var v resends
 	for i, c := range []struct {
 		packets, again uint64
 		heard          bool
@@ -218,7 +218,7 @@ func TestWhatIsSentInVainIsCountedByLooks(t *testing.T) {
 		{4, 43, false, 0},
 		{4, 44, false, 1},
 	} {
-		if heard, times := v.look(c.packets, c.again); heard != c.heard || times != c.times {
+		if heard, times := v.update(c.packets, c.again); heard != c.heard || times != c.times {
 			t.Errorf("look %d: %v, %d, want %v, %d", i+1, heard, times, c.heard, c.times)
 		}
 	}

@@ -16,32 +16,32 @@ var _ assoc.Association = (*Assoc)(nil)
 // Assoc is an association. Its methods may be called from several goroutines.
 type Assoc struct {
 	ep   *Endpoint
-	cfg  *Config // of the endpoint when it began
-	key  addrKey // in ep.byAddr, guarded by ep.mu
+	cfg  *Config // the endpoint's when the association began
+	key  addrKey // in ep.byAddr; guarded by Endpoint.mu
 	recv assoc.Receiver
 
 	mu       sync.Mutex
 	t        tcb
 	remote   netip.AddrPort // the peer's UDP address
-	local    netip.Addr     // ours, once it is known and the socket has several
-	sendErr  error          // of the socket, when it last refused a packet
-	flushing bool           // a goroutine is sending what there is
-	again    bool           // ... and has to look once more
-	ended    bool           // out of the endpoint's maps
+	local    netip.Addr     // our address, once known, if the socket has several
+	sendErr  error          // the socket's last error for a packet
+	flushing bool           // a goroutine is sending
+	again    bool           // ... and has to try again
+	ended    bool           // removed from the endpoint's maps
 
 	delivering bool // a goroutine is calling recv
-	heldBack   int  // bytes that recv does not hold, to be released
+	heldBack   int  // bytes that recv did not hold, to be released
 	settled    sync.Cond
 
-	waiting int // goroutines that wait for room
+	waiting int // goroutines waiting for room
 	room    sync.Cond
 
 	timer *time.Timer
-	armed time.Duration // when timer fires, 0: it does not
+	armed time.Duration // when timer fires, 0 if it does not
 
 	up   chan struct{} // closed when established
 	done chan struct{} // closed when over
-	err  error         // why, before done is closed
+	err  error         // why it ended; set before done is closed
 }
 
 func newAssoc(e *Endpoint, cfg *Config, local netip.Addr, remote netip.AddrPort, s settings) *Assoc {
@@ -62,20 +62,20 @@ func (a *Assoc) expire() {
 	a.leave(false)
 }
 
-// leave sends, arms and delivers what has become due, and unlocks. reader tells
-// that it is called by the goroutine that reads the socket, whose buffer the
-// received messages stand in.
+// leave sends what is due, arms the timer, delivers to the Receiver, and unlocks. reader
+// is true in the goroutine that reads the socket, whose buffer holds the received
+// messages.
 func (a *Assoc) leave(reader bool) {
 	if a.t.state == stateClosed && !a.ended {
 		a.end()
-		a.flush() // the last packet leaves before anybody hears of the end
+		a.flush() // the last packet leaves before the end is reported
 	}
-	a.handOver(reader) // first, so that a SACK has the window as it is then
+	a.handOver(reader) // first, so that a SACK has the resulting window
 	a.leaveSender()
 }
 
-// leaveSender is leave for those who only send: nothing can have happened that
-// the Receiver has to be told, and they may hold locks that it takes.
+// leaveSender is leave for senders: nothing can have happened that the Receiver must be
+// told, and they may hold locks that it takes.
 func (a *Assoc) leaveSender() {
 	a.flush()
 	a.arm()
@@ -85,7 +85,7 @@ func (a *Assoc) leaveSender() {
 	a.mu.Unlock()
 }
 
-// flush sends what may leave. One goroutine does so at a time, so that packets
+// flush sends what may be sent. Only one goroutine does so at a time, so that packets
 // leave in order.
 func (a *Assoc) flush() {
 	a.again = true
@@ -96,8 +96,8 @@ func (a *Assoc) flush() {
 	var s *sender
 	for more := false; more || a.again; {
 		a.again = false
-		if a.t.askRoute {
-			a.t.askRoute = false
+		if a.t.refreshRoute {
+			a.t.refreshRoute = false
 			a.t.setRoute(a.ep.now(), a.ep.sock.mtu(a.local, a.remote))
 		}
 		if s == nil {
@@ -130,7 +130,7 @@ func (a *Assoc) flush() {
 	}
 }
 
-// arm sets the timer. It may fire too early, never too late.
+// arm sets the timer. It may fire early, never late.
 func (a *Assoc) arm() {
 	d := a.t.deadline()
 	switch {
@@ -142,7 +142,7 @@ func (a *Assoc) arm() {
 	}
 }
 
-// end takes the association out of the endpoint.
+// end removes the association from the endpoint.
 func (a *Assoc) end() {
 	a.ended = true
 	a.err = a.t.err
@@ -157,7 +157,7 @@ func (a *Assoc) end() {
 func (a *Assoc) handOver(reader bool) {
 	for a.delivering {
 		if !reader || len(a.t.deliver) == 0 {
-			return // whoever delivers looks again
+			return // the goroutine that delivers looks again
 		}
 		a.settled.Wait()
 	}
@@ -170,13 +170,13 @@ func (a *Assoc) handOver(reader bool) {
 		a.mu.Lock()
 		a.delivering = false
 		if a.t.deliver == nil {
-			a.t.deliver = messages[:0] // used again
+			a.t.deliver = messages[:0] // reuse it
 		}
 		if a.t.events == nil {
 			a.t.events = events[:0]
 		}
 		if over {
-			for a.flushing { // another goroutine sends the last packet
+			for a.flushing { // another goroutine is sending the last packet
 				a.settled.Wait()
 			}
 			close(a.done)
@@ -189,8 +189,8 @@ func (a *Assoc) handOver(reader bool) {
 	}
 }
 
-// call is one round of handOver. The first event comes before the first
-// message, the others after it. It tells whether the association is over.
+// call is one round of handOver. The first event precedes the messages, the others follow
+// them. over reports whether the association has ended.
 func (a *Assoc) call(messages []assoc.Message, events []assoc.Event) (over bool) {
 	for i := range events {
 		if events[i].Kind == assoc.EventUp {
@@ -220,23 +220,22 @@ func (a *Assoc) call(messages []assoc.Message, events []assoc.Event) (over bool)
 	return over
 }
 
-// Remote is the peer's UDP address, whose port may change (RFC 6951 section
-// 5.4).
+// Remote returns the peer's UDP address, whose port may change (RFC 6951 section 5.4).
 func (a *Assoc) Remote() netip.AddrPort {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.remote
 }
 
-// Local is this end's UDP address. Its IP address is unspecified on a socket of all
-// addresses until a packet of the peer has come.
+// Local returns this end's UDP address. On a socket of all addresses its IP address is
+// unspecified until the peer's first packet.
 func (a *Assoc) Local() netip.AddrPort {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.ep.localAddr(a.local)
 }
 
-// Ports are the SCTP ports of both ends.
+// Ports returns the SCTP ports of both ends.
 func (a *Assoc) Ports() (local, remote uint16) { return a.t.localPort, a.t.peerPort }
 
 // Streams implements assoc.Association. Both are 0 before the handshake.
@@ -246,8 +245,8 @@ func (a *Assoc) Streams() (out, in int) {
 	return int(a.t.peer.out), int(a.t.peer.in)
 }
 
-// PeerAdaptation is the peer's Adaptation Layer Indication (RFC 5061 section
-// 4.2.6), if it gave one.
+// PeerAdaptation returns the peer's Adaptation Layer Indication (RFC 5061 section 4.2.6),
+// if it gave one.
 func (a *Assoc) PeerAdaptation() (indication uint32, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -270,7 +269,7 @@ func (a *Assoc) Err() error {
 	}
 }
 
-// State is the state by its name in RFC 9260 section 4, such as "ESTABLISHED".
+// State returns the name of the state in RFC 9260 section 4, such as "ESTABLISHED".
 func (a *Assoc) State() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -319,10 +318,10 @@ func (a *Assoc) Kick() (stuck bool) {
 	return stuck
 }
 
-// Hurry implements assoc.Association.
-func (a *Assoc) Hurry(rtoMax time.Duration) {
+// LimitRTO implements assoc.Association.
+func (a *Assoc) LimitRTO(rtoMax time.Duration) {
 	a.mu.Lock()
-	a.t.hurry(a.ep.now(), rtoMax)
+	a.t.limitRTO(a.ep.now(), rtoMax)
 	a.leaveSender()
 }
 
@@ -380,8 +379,9 @@ func (a *Assoc) Wait(ctx context.Context) error {
 	return a.wrap("send", ctx.Err())
 }
 
-// Send queues messages as TrySend does, and waits for room until all are queued, ctx is
-// over or the association. It fails as they do; the first n are queued.
+// Send queues messages as TrySend does, and waits for room until all are queued, the
+// association ends or ctx is done. It fails as TrySend and Wait do; the first n messages
+// are queued.
 func (a *Assoc) Send(ctx context.Context, ms []assoc.Outgoing) (n int, err error) {
 	for {
 		k, err := a.TrySend(ms[n:])
@@ -440,7 +440,7 @@ func (a *Assoc) Abort(reason string) {
 	a.leave(false)
 }
 
-// Close is Abort without a reason. It is idempotent and waits for nothing.
+// Close is Abort without a reason. It is idempotent and does not wait.
 func (a *Assoc) Close() error {
 	a.Abort("")
 	return nil
@@ -453,8 +453,7 @@ func (a *Assoc) wrap(op string, err error) error {
 	return &assoc.Error{Op: op, Remote: a.Remote(), Err: err}
 }
 
-// gaveUp adds to why a handshake was given up that the socket has refused
-// packets.
+// gaveUp adds the socket's error, if any, to why a handshake was given up.
 func (a *Assoc) gaveUp(err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

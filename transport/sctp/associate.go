@@ -6,24 +6,24 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// peer is what the peer has said of itself, and what was agreed on with it.
+// peer is what the peer has said about itself and what was negotiated.
 type peer struct {
 	tag           uint32
-	out, in       uint16 // streams that we may send on, and that it may
+	out, in       uint16 // outbound and inbound streams
 	adaptation    uint32
 	hasAdaptation bool
 }
 
-// exchange is the handshake or the shutdown, whose chunks T1 and T2 have sent again.
+// exchange is the handshake or the shutdown, whose chunks T1 and T2 retransmit.
 type exchange struct {
-	cookie []byte        // of the peer, until COOKIE ACK
-	report []byte        // parameters of the INIT ACK that the peer is told it need not send
-	sent   time.Duration // when the INIT was sent that is answered, 0: that is not known
-	tries  int           // chunks sent again
-	err    error         // the reason of the end once the shutdown is complete
+	cookie []byte        // the peer's, until COOKIE ACK
+	report []byte        // unrecognized parameters of the INIT ACK, to be reported
+	sent   time.Duration // when the answered INIT was sent, 0 if unknown
+	tries  int           // retransmissions
+	err    error         // why the association ends once the shutdown is complete
 }
 
-// initAck takes an INIT ACK (RFC 9260 section 5.1 C).
+// initAck handles an INIT ACK (RFC 9260 section 5.1 C).
 func (t *tcb) initAck(now time.Duration, c chunk) {
 	if t.state != stateCookieWait {
 		return // section 5.2.3
@@ -70,15 +70,14 @@ func (t *tcb) initAck(now time.Duration, c chunk) {
 	t.exchange.cookie = append([]byte(nil), p.cookie...)
 	t.exchange.report = p.unrecognized
 	if t.exchange.tries == 0 && t.exchange.sent != 0 { // not retransmitted: the RTT is known (section 6.3.1 C5)
-		t.path.rtt(now-t.exchange.sent, t.RTOMin, t.mostRTO())
+		t.path.rtt(now-t.exchange.sent, t.RTOMin, t.maxRTO())
 	}
 	t.state = stateCookieEchoed
 	t.want |= sendCookieEcho
 	t.timers[t1] = now + t.path.rto
 }
 
-// checkAdaptation compares what the peer indicates with what is demanded here
-// (RFC 5043 section 11.1).
+// checkAdaptation compares the peer's indication with ours (RFC 5043 section 11.1).
 func (s *settings) checkAdaptation(p initParams) error {
 	if s.Adaptation != 0 && (!p.hasAdaptation || p.adaptation != s.Adaptation) {
 		return &assoc.AdaptationError{Want: s.Adaptation, Peer: p.adaptation, None: !p.hasAdaptation}

@@ -1,7 +1,7 @@
 package sctp
 
-// batch collects packets to one peer, one after the other. Chunks are copied into it: a
-// piece more of each packet costs the kernel more than that.
+// batch collects consecutive packets to one peer. Chunks are copied into it: gathering
+// more pieces per packet would cost the kernel more than that.
 type batch struct {
 	buf  []byte
 	ends []int // where each packet ends
@@ -9,23 +9,23 @@ type batch struct {
 
 	kinds   []packetKind // of each packet
 	kind    packetKind   // of the current one
-	special bool         // some are not plain
+	special bool         // some packets are not packetPlain
 }
 
-// packetKind says how a packet is sent.
+// packetKind is how a packet is sent.
 type packetKind uint8
 
 const (
 	packetPlain packetKind = iota
-	packetAlone            // not joined with others by UDP_SEGMENT, since it may be too long
-	packetLoose            // without the Don't Fragment bit, since it is too long
+	packetAlone            // not joined with others by UDP_SEGMENT, because it may be too long
+	packetLoose            // without the Don't Fragment bit, because it is too long
 )
 
 func newBatch() *batch {
 	return &batch{buf: make([]byte, 0, batchBytes), ends: make([]int, 0, batchPackets), kinds: make([]packetKind, 0, batchPackets)}
 }
 
-// full tells that a packet of size bytes has no room.
+// full reports whether there is no room for a packet of size bytes.
 func (b *batch) full(size int) bool {
 	return len(b.buf) > 0 && len(b.buf)+size > batchBytes || len(b.ends) >= batchPackets
 }
@@ -36,10 +36,10 @@ func (b *batch) begin(src, dst uint16, tag uint32) {
 	b.buf = appendHeader(b.buf, src, dst, tag)
 }
 
-// len is the length of the current packet in bytes.
+// len returns the length of the current packet in bytes.
 func (b *batch) len() int { return len(b.buf) - b.at }
 
-// end seals the current packet. One without a chunk is dropped.
+// end seals the current packet. It drops a packet without chunks and returns false.
 func (b *batch) end() bool {
 	if b.len() == headerLen {
 		b.buf = b.buf[:b.at]
@@ -58,7 +58,7 @@ func (b *batch) reset() {
 
 func (b *batch) empty() bool { return len(b.ends) == 0 }
 
-// packet is the i-th packet.
+// packet returns the i-th packet.
 func (b *batch) packet(i int) []byte {
 	start := 0
 	if i > 0 {

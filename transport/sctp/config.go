@@ -7,43 +7,42 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// Config says how an Endpoint's associations are. The zero value is useful, but
-// admits and accepts nobody. It is read only.
+// Config configures an Endpoint's associations. The zero value is useful, but admits and
+// accepts nobody. Config is never modified.
 type Config struct {
 	assoc.Params
 
-	// Admit says between which UDP addresses packets are exchanged: before the first
-	// packet of an outgoing association, and before anything from an address that
-	// has no association is looked at. local is the address that the packet came
-	// to; if outgoing it is the socket's, which may be unspecified. An error keeps
-	// the packet out, silently if it came from outside. Admit is called by the
-	// goroutine that reads the socket and must not block. Nil admits nobody.
+	// Admit decides between which UDP addresses packets are exchanged: before the first
+	// packet of an outgoing association, and before a packet from an address without an
+	// association is looked at. local is the address that the packet came to; if
+	// outgoing, it is the socket's, which may be unspecified. An error blocks the packet,
+	// silently if it is incoming. Admit is called by the goroutine that reads the socket
+	// and must not block. Nil admits nobody.
 	Admit func(local, remote netip.AddrPort, outgoing bool) error
 
-	// Accept makes the Receiver of an association that a peer sets up, called by
-	// the goroutine that reads the socket; it must not block. Afterwards the
-	// association comes from Endpoint.Accept. Nil: peers may set up none.
+	// Accept makes the Receiver of an association that a peer sets up. It is called by
+	// the goroutine that reads the socket and must not block. The association is then
+	// returned by Endpoint.Accept. If Accept is nil, peers may set up none.
 	Accept func(*Assoc) assoc.Receiver
 
-	// Port is the SCTP port that peers set up associations with, 0 for 9899. It is
-	// not the UDP port.
+	// Port is the SCTP port for associations that peers set up, 0 for 9899. It is not the
+	// UDP port.
 	Port uint16
 
-	// MTU is the longest IP packet in bytes that is tried, 640 to 65,535, 0 for that
-	// of the route, up to 9,000. What the path carries is found out (RFC 8899),
-	// beginning with 640; MaxMessage follows.
+	// MTU is the longest IP packet in bytes that is tried, 640 to 65,535; 0 for the
+	// route's MTU, up to 9,000. The path's MTU is discovered (RFC 8899), starting at 640;
+	// MaxMessage follows it.
 	MTU int
 
-	// RecvWindow is the receive window of each association in bytes: how much the
-	// peer may send before the Receiver has released it. 0 fits it to the
-	// socket's buffer.
+	// RecvWindow is the receive window of each association in bytes: how much the peer
+	// may send before the Receiver releases it. 0 derives it from the socket's buffer.
 	RecvWindow int
 
-	// SendBuffer bounds what is queued and in flight, in bytes, for each
-	// association, 0 for 4 MiB.
+	// SendBuffer bounds what each association has queued and in flight, in bytes, 0 for 4
+	// MiB.
 	SendBuffer int
 
-	// NoOffload leaves UDP_SEGMENT and UDP_GRO alone even if the kernel has them.
+	// NoOffload avoids UDP_SEGMENT and UDP_GRO even if the kernel has them.
 	NoOffload bool
 }
 
@@ -56,8 +55,8 @@ func or[T int | uint16](v, otherwise T) T {
 	return otherwise
 }
 
-// settings are those of an association with remote, but its tags and ports. route
-// is the MTU of the route, 0 if it is not known.
+// settings returns the settings of an association with remote, without tags and ports.
+// route is the MTU of the route, 0 if unknown.
 func (c *Config) settings(remote netip.Addr, window, route int) settings {
 	s := settings{
 		Params:     c.Params.Filled(),
@@ -79,7 +78,7 @@ func (c *Config) settings(remote netip.Addr, window, route int) settings {
 	return s
 }
 
-// packetSize is the longest SCTP packet in an IP packet of mtu bytes.
+// packetSize returns the longest SCTP packet in an IP packet of mtu bytes.
 func (s *settings) packetSize(mtu int) int { return (mtu - s.overhead) &^ 3 }
 
 func (c *Config) check() error {

@@ -2,43 +2,41 @@ package sctp
 
 import "time"
 
-// window is how much may be in flight on a path, in bytes of DATA chunks with their
-// headers and padding (RFC 9260 section 7.2). A controller moves it.
+// window is how much may be in flight on a path, in bytes of DATA chunks with headers and
+// padding (RFC 9260 section 7.2). A controller adjusts it.
 type window struct {
 	pmdcs          int // Path Maximum DATA Chunk Size
 	cwnd, ssthresh int
 }
 
-// controller is the algorithm that moves a window: that of RFC 9260 section 7.2, or
-// another (RFC 9438, for instance). It is told what has happened and has neither a clock
-// nor I/O; what is in flight and what is lost others find out. It is never told of
-// packets, but of SACKs and losses.
+// controller is the congestion control algorithm: that of RFC 9260 section 7.2, or
+// another (RFC 9438, for instance). It has neither a clock nor I/O, and does not track
+// what is in flight or lost. It is told of SACKs and losses, never of packets.
 type controller interface {
-	// acked is told of a SACK that acknowledges something new, outside of Fast Recovery.
+	// acked handles a SACK that acknowledges something new, outside Fast Recovery.
 	acked(w *window, p progress)
-	// lost is told of a loss that was found without a timeout, once for each Fast
-	// Recovery.
+	// lost handles a loss found without a timeout, once for each Fast Recovery.
 	lost(w *window)
-	// timedOut is told that T3-rtx has expired.
+	// timedOut handles an expiry of T3-rtx.
 	timedOut(w *window)
-	// idle is told that nothing was sent for an RTO.
+	// idle is called if nothing was sent for an RTO.
 	idle(w *window)
 }
 
-// progress is what a SACK says to a controller.
+// progress is what a SACK reports to a controller.
 type progress struct {
 	now          time.Duration
-	rtt          time.Duration // smoothed, 0: not known
-	n            int           // bytes that are newly acknowledged
-	flight, left int           // outstanding before the SACK, and now
+	rtt          time.Duration // smoothed, 0 if unknown
+	n            int           // newly acknowledged bytes
+	flight, left int           // outstanding bytes before the SACK, and now
 }
 
-// initial is the window of a new association (RFC 9260 section 7.2.1).
+// initial sets the window of a new association (RFC 9260 section 7.2.1).
 func (w *window) initial(pmdcs int, v6 bool) {
 	*w = window{pmdcs: pmdcs, cwnd: initialWindow(pmdcs, v6), ssthresh: 1 << 30}
 }
 
-// resize follows a change of the path's MTU. solo: only one packet may be in flight.
+// resize follows a change of the path's MTU. If solo, only one packet may be in flight.
 func (w *window) resize(pmdcs int, v6, solo bool) {
 	w.pmdcs = pmdcs
 	w.cwnd = max(w.cwnd, initialWindow(pmdcs, v6))

@@ -8,12 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// controlLen has room for the control messages of a sent or received datagram, in
-// bytes: with UDP_SEGMENT or UDP_GRO and a local address.
+// controlLen is room for the control messages of a sent or received datagram, in bytes:
+// UDP_SEGMENT or UDP_GRO and a local address.
 const controlLen = 96
 
-// addControl writes the head of a control message with n bytes of data behind
-// those that m has in c, and returns where the data goes.
+// addControl appends the header of a control message with n bytes of data to those that m
+// has in c, and returns where the data goes.
 func addControl(m *unix.Msghdr, c []byte, level, typ int32, n int) []byte {
 	at := int(m.Controllen)
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&c[at]))
@@ -26,12 +26,12 @@ func addControl(m *unix.Msghdr, c []byte, level, typ int32, n int) []byte {
 	return d
 }
 
-// segmented says that m consists of packets of this size.
+// segmented tells the kernel to split m into packets of this size.
 func segmented(m *unix.Msghdr, c []byte, size int) {
 	binary.NativeEndian.PutUint16(addControl(m, c, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 2), uint16(size))
 }
 
-// sentFrom says which local address m leaves from (struct in6_pktinfo, in_pktinfo).
+// sentFrom sets the local address that m is sent from (struct in6_pktinfo, in_pktinfo).
 func (k *socket) sentFrom(m *unix.Msghdr, c []byte, a netip.Addr) {
 	if k.v6 {
 		v := a.As16()
@@ -42,9 +42,9 @@ func (k *socket) sentFrom(m *unix.Msghdr, c []byte, a netip.Addr) {
 	copy(addControl(m, c, unix.IPPROTO_IP, unix.IP_PKTINFO, unix.SizeofInet4Pktinfo)[4:], v[:])
 }
 
-// control reads the control messages of a received datagram: the size of the
-// packets that UDP_GRO has joined, 0 without, and the local address it came to, if
-// that was asked for.
+// control parses the control messages of a received datagram: the size of the packets
+// joined by UDP_GRO, 0 if none were, and the local address it came to, if that was
+// requested.
 func control(c []byte) (segment int, to netip.Addr) {
 	for len(c) >= unix.SizeofCmsghdr {
 		h := (*unix.Cmsghdr)(unsafe.Pointer(&c[0]))

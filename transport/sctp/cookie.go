@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// cookie is a State Cookie (RFC 9260 section 5.1.3): all that is needed to make
-// an association, so that an INIT leaves no state behind. Behind it stands its
-// HMAC, so that what comes back is what was sent.
+// cookie is a State Cookie (RFC 9260 section 5.1.3): everything needed to make an
+// association, so that an INIT leaves no state. It is followed by its HMAC, which proves
+// that what comes back is what was sent.
 type cookie struct {
 	created time.Duration // on the endpoint's clock
 	life    time.Duration
@@ -70,9 +70,9 @@ func parseCookie(b []byte) (c cookie) {
 	return c
 }
 
-// signer makes State Cookies and knows them again. Its key changes now and then
-// (RFC 9260 section 5.1.3: "the secret key ... SHOULD be changed reasonably
-// frequently"); cookies of the key before are still known.
+// signer makes and verifies State Cookies. Its key changes now and then (RFC 9260 section
+// 5.1.3: "the secret key ... SHOULD be changed reasonably frequently"); cookies of the
+// previous key are still accepted.
 type signer struct {
 	random  func([]byte)
 	key     [2][32]byte // the current one and the one before

@@ -7,17 +7,17 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// run is the goroutine that reads the socket. What comes for one association in
-// a row is handed over together.
-type run struct {
+// demux is the state of the goroutine that reads the socket. Consecutive packets of one
+// association are delivered together.
+type demux struct {
 	e   *Endpoint
 	now time.Duration
-	to  netip.Addr // that packets come to, if the socket has several addresses
+	to  netip.Addr // where packets are addressed, if the socket has several addresses
 	cur *Assoc     // locked
 }
 
-// packet takes one packet.
-func (r *run) packet(from netip.AddrPort, p packet) {
+// packet handles one packet.
+func (r *demux) packet(from netip.AddrPort, p packet) {
 	e := r.e
 	if !p.intact() {
 		e.counts.bad.Add(1)
@@ -57,8 +57,7 @@ func (r *run) packet(from netip.AddrPort, p packet) {
 	a.t.input(r.now, p.chunks(), false)
 }
 
-// ours tells whether the packet comes from the association's peer, as far as its
-// addresses tell.
+// ours reports whether the packet's addresses and ports are those of the association.
 func (a *Assoc) ours(to netip.Addr, from netip.AddrPort, p packet) bool {
 	if a.local != to && a.local.IsValid() {
 		return false
@@ -66,8 +65,8 @@ func (a *Assoc) ours(to netip.Addr, from netip.AddrPort, p packet) bool {
 	return a.remote.Addr() == from.Addr() && a.t.localPort == p.dstPort() && a.t.peerPort == p.srcPort()
 }
 
-// enter makes a the current association, if the packet is for it.
-func (r *run) enter(a *Assoc, from netip.AddrPort, p packet) bool {
+// enter makes a the current association if the packet is for it.
+func (r *demux) enter(a *Assoc, from netip.AddrPort, p packet) bool {
 	a.mu.Lock()
 	if !a.ours(r.to, from, p) {
 		a.mu.Unlock()
@@ -78,8 +77,8 @@ func (r *run) enter(a *Assoc, from netip.AddrPort, p packet) bool {
 	return true
 }
 
-// finish hands over what has come for the current association.
-func (r *run) finish() {
+// finish delivers what was received for the current association.
+func (r *demux) finish() {
 	if a := r.cur; a != nil {
 		r.cur = nil
 		a.t.readDone()
@@ -87,9 +86,9 @@ func (r *run) finish() {
 	}
 }
 
-// moved notes the peer's new UDP port (RFC 6951 section 5.4). The packet has the
-// right Verification Tag.
-func (r *run) moved(a *Assoc, from netip.AddrPort) {
+// moved records the peer's new UDP port (RFC 6951 section 5.4). The packet has the right
+// Verification Tag.
+func (r *demux) moved(a *Assoc, from netip.AddrPort) {
 	e := r.e
 	e.mu.Lock()
 	if e.byAddr[a.key] == a {
@@ -104,22 +103,22 @@ func (r *run) moved(a *Assoc, from netip.AddrPort) {
 	a.t.event(assoc.Event{Kind: assoc.EventMoved})
 }
 
-// sendStray sends what the reader has put together itself. An error is as good
-// as a lost packet.
+// sendStray sends a packet that the reader built itself. A failed send is as good as a
+// lost packet.
 func (e *Endpoint) sendStray(s *sender, from netip.Addr, to netip.AddrPort) {
 	s.from = from
 	_ = e.sock.send(to, s)
 	e.senders.put(s)
 }
 
-// kinds is a set of chunk types below 32.
-type kinds uint32
+// typeSet is a set of chunk types below 32.
+type typeSet uint32
 
-func (k kinds) has(t chunkType) bool { return k>>t&1 != 0 }
+func (k typeSet) has(t chunkType) bool { return k>>t&1 != 0 }
 
-// survey walks over the chunks of a packet. ok is false where they are
-// malformed.
-func survey(p packet) (k kinds, n int, ok bool) {
+// chunkTypes returns the types and the number of a packet's chunks. ok is false if they
+// are malformed.
+func chunkTypes(p packet) (k typeSet, n int, ok bool) {
 	for rest := p.chunks(); len(rest) > 0; n++ {
 		c, next, err := cutChunk(rest)
 		if err != nil {
@@ -133,17 +132,17 @@ func survey(p packet) (k kinds, n int, ok bool) {
 	return k, n, true
 }
 
-// strayPacket treats a packet whose Verification Tag is of no association: that
-// begins or ends one, reflects the peer's tag, or is out of the blue (RFC 9260
-// sections 5.1, 8.4 and 8.5.1).
-func (e *Endpoint) strayPacket(r *run, from netip.AddrPort, p packet) {
+// strayPacket handles a packet whose Verification Tag belongs to no association: it
+// begins or ends one, reflects the peer's tag, or is out of the blue (RFC 9260 sections
+// 5.1, 8.4 and 8.5.1).
+func (e *Endpoint) strayPacket(r *demux, from netip.AddrPort, p packet) {
 	now := r.now
 	e.to = r.to
 	e.counts.strays.Add(1)
 	if !from.Addr().IsValid() || from.Addr().IsMulticast() || from.Addr().IsUnspecified() || from.Port() == 0 {
 		return
 	}
-	cfg := e.asked(r.to, from, p)
+	cfg := e.configFor(r.to, from, p)
 	if cfg.admit(e.localAddr(r.to), from, false) != nil {
 		e.counts.notAdmitted.Add(1)
 		return
@@ -152,7 +151,7 @@ func (e *Endpoint) strayPacket(r *run, from netip.AddrPort, p packet) {
 		e.counts.excess.Add(1)
 		return
 	}
-	k, n, ok := survey(p)
+	k, n, ok := chunkTypes(p)
 	if !ok {
 		return
 	}
@@ -178,10 +177,10 @@ func (e *Endpoint) strayPacket(r *run, from netip.AddrPort, p packet) {
 	}
 }
 
-// asked is the Config that a packet outside associations is treated by: of who listens at
-// the address that it came to, otherwise of who did when the association began that it
-// names. It is nil if there is neither.
-func (e *Endpoint) asked(to netip.Addr, from netip.AddrPort, p packet) *Config {
+// configFor returns the Config for a packet outside associations: that of the listener at
+// the address it came to, otherwise that of the association that the packet names,
+// otherwise nil.
+func (e *Endpoint) configFor(to netip.Addr, from netip.AddrPort, p packet) *Config {
 	if cfg := e.config(e.localAddr(to).Addr()); cfg != nil {
 		return cfg
 	}
@@ -202,7 +201,7 @@ func (e *Endpoint) asked(to netip.Addr, from netip.AddrPort, p packet) *Config {
 	return a.cfg
 }
 
-// answer sends one packet back to where p came from.
+// answer sends one packet back to the source of p.
 func (e *Endpoint) answer(to netip.AddrPort, p packet, tag uint32, chunks func([]byte) []byte) {
 	s := e.senders.get()
 	b := &s.batch
@@ -212,7 +211,7 @@ func (e *Endpoint) answer(to netip.AddrPort, p packet, tag uint32, chunks func([
 	e.sendStray(s, e.to, to)
 }
 
-// reflected takes an ABORT or SHUTDOWN COMPLETE with the T bit, which has the
+// reflected handles an ABORT or SHUTDOWN COMPLETE with the T bit, which carries the
 // peer's own tag (RFC 9260 section 8.5.1 B and C).
 func (e *Endpoint) reflected(now time.Duration, from netip.AddrPort, p packet) {
 	e.mu.RLock()
@@ -228,9 +227,8 @@ func (e *Endpoint) reflected(now time.Duration, from netip.AddrPort, p packet) {
 	a.leave(true)
 }
 
-// init answers an INIT (RFC 9260 sections 5.1 B, 5.2.1 and 5.2.2) and keeps
-// nothing.
-func (e *Endpoint) init(r *run, cfg *Config, from netip.AddrPort, p packet, c chunk) {
+// init answers an INIT (RFC 9260 sections 5.1 B, 5.2.1 and 5.2.2) and keeps no state.
+func (e *Endpoint) init(r *demux, cfg *Config, from netip.AddrPort, p packet, c chunk) {
 	now := r.now
 	i, err := parseInit(c)
 	if err != nil || i.tag == 0 {
@@ -290,20 +288,20 @@ func (e *Endpoint) init(r *run, cfg *Config, from netip.AddrPort, p packet, c ch
 	if s.Adaptation != 0 {
 		ack.params = appendAdaptation(ack.params, s.Adaptation)
 	}
-	// The last, since its length is a multiple of 4: padding of the last parameter
-	// would not count towards the chunk (RFC 9260 section 3.2).
+	// Last, because its length is a multiple of 4: padding of the last parameter would
+	// not count towards the chunk (RFC 9260 section 3.2).
 	ack.params = appendParam(ack.params, paramCookie, e.signer.sign(now, &k))
 	e.answer(from, p, i.tag, func(b []byte) []byte { return ack.append(b, typeInitAck) })
 }
 
-// tie makes the cookie fit an association that exists already. It is false where
-// the INIT is to be dropped.
+// tie fills in the cookie for an INIT to an existing association. It returns false if the
+// INIT must be dropped.
 func (a *Assoc) tie(s *settings, k *cookie) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch a.t.state {
 	case stateClosed:
-	case stateCookieWait: // section 5.2.1: what our own INIT said
+	case stateCookieWait: // section 5.2.1: as in our own INIT
 		s.localTag, s.localTSN = a.t.localTag, a.t.localTSN
 	case stateCookieEchoed:
 		s.localTag, s.localTSN = a.t.localTag, a.t.localTSN
@@ -318,8 +316,8 @@ func (a *Assoc) tie(s *settings, k *cookie) bool {
 	return true
 }
 
-// cookieEcho takes a COOKIE ECHO (RFC 9260 sections 5.1.5 and 5.2.4).
-func (e *Endpoint) cookieEcho(r *run, cfg *Config, from netip.AddrPort, p packet, c chunk) {
+// cookieEcho handles a COOKIE ECHO (RFC 9260 sections 5.1.5 and 5.2.4).
+func (e *Endpoint) cookieEcho(r *demux, cfg *Config, from netip.AddrPort, p packet, c chunk) {
 	now := r.now
 	k, ok := e.signer.open(now, c.value())
 	if !ok || k.localTag != p.tag() || k.localPort != p.dstPort() || k.peerPort != p.srcPort() || k.addr != from.Addr() {
@@ -352,15 +350,15 @@ func (e *Endpoint) cookieEcho(r *run, cfg *Config, from netip.AddrPort, p packet
 	e.establish(r, cfg, from, p, &k, rest)
 }
 
-// staleCookie appends an ERROR that says by how many microseconds a cookie is
-// too old (RFC 9260 section 3.3.10.3).
+// staleCookie appends an ERROR with the staleness of a cookie in microseconds (RFC 9260
+// section 3.3.10.3).
 func staleCookie(b []byte, now time.Duration, k *cookie) []byte {
 	late := (now - k.created - k.life) / time.Microsecond
 	return appendError(b, assoc.CauseStaleCookie, uint32Info(uint32(min(late, 1<<32-1))))
 }
 
 // establish makes an association from a cookie.
-func (e *Endpoint) establish(r *run, cfg *Config, from netip.AddrPort, p packet, k *cookie, rest []byte) {
+func (e *Endpoint) establish(r *demux, cfg *Config, from netip.AddrPort, p packet, k *cookie, rest []byte) {
 	now := r.now
 	refuse := func() {
 		e.counts.noRoom.Add(1)
@@ -379,7 +377,7 @@ func (e *Endpoint) establish(r *run, cfg *Config, from netip.AddrPort, p packet,
 		return
 	}
 	a.t.establish(now, k)
-	a.delivering = true // not before there is a Receiver
+	a.delivering = true // nothing is delivered before there is a Receiver
 	a.mu.Unlock()
 	recv := cfg.Accept(a)
 	a.mu.Lock()
@@ -387,12 +385,12 @@ func (e *Endpoint) establish(r *run, cfg *Config, from netip.AddrPort, p packet,
 	a.t.input(now, rest, false)
 	a.t.readDone()
 	a.leave(true)
-	e.accepted <- a // this goroutine is the only one that fills it
+	e.accepted <- a // does not block: only this goroutine fills it
 }
 
-// cookieEcho treats a COOKIE ECHO for an association that exists (RFC 9260
-// section 5.2.4, Table 12). It tells whether the peer has restarted: then this
-// association is over, and a new one is due.
+// cookieEcho handles a COOKIE ECHO for an existing association (RFC 9260 section 5.2.4,
+// Table 12). It reports whether the peer has restarted: then this association has ended,
+// and a new one must be made.
 func (a *Assoc) cookieEcho(now time.Duration, from netip.AddrPort, k *cookie, rest []byte) (restarted bool) {
 	t := &a.t
 	local, peer := k.localTag == t.localTag, k.tag == t.peer.tag
@@ -427,11 +425,11 @@ func (a *Assoc) cookieEcho(now time.Duration, from netip.AddrPort, k *cookie, re
 		if t.state >= stateEstablished {
 			t.want |= sendCookieAck
 		}
-	default: // C, and what the table does not have
+	default: // C, and what is not in the table
 		return false
 	}
-	if a.remote != from { // the port: the address is in the cookie
-		(&run{e: a.ep}).moved(a, from)
+	if a.remote != from { // only the port can differ: the address is in the cookie
+		(&demux{e: a.ep}).moved(a, from)
 	}
 	t.input(now, rest, false)
 	t.readDone()

@@ -20,7 +20,7 @@ type Endpoint struct {
 	cfg     atomic.Pointer[map[netip.Addr]*Config] // by local address
 	sock    carrier
 	start   time.Time
-	window  int // where Config.RecvWindow is 0
+	window  int // for Config.RecvWindow 0
 	blocks  blockPool
 	senders senderPool
 
@@ -28,48 +28,47 @@ type Endpoint struct {
 	closed   chan struct{}
 	stop     sync.Once
 	wg       sync.WaitGroup
-	to       netip.Addr // of the reader: where the packet outside associations came to
+	to       netip.Addr // of the reader: where the current stray packet came to
 
 	mu     sync.RWMutex
 	over   bool
 	byTag  map[uint32]*Assoc
 	byAddr map[addrKey]*Assoc
-	signer signer // used by the reader only
-	meter  meter  // likewise
+	signer signer // used only by the reader
+	meter  meter  // used only by the reader
 
 	counts counters
 }
 
-// addrKey names an association by addresses. RFC 6951 section 5.4 finds it
-// without the UDP port; here that is part of it, so that peers behind one
-// NAT, with the same SCTP port, are told apart. A peer whose UDP port changes
-// is found by its Verification Tag.
+// addrKey identifies an association by addresses. RFC 6951 section 5.4 ignores the UDP
+// port; here it is included to distinguish peers behind one NAT with the same SCTP port.
+// A peer whose UDP port changes is found by its Verification Tag.
 type addrKey struct {
 	remote      netip.AddrPort
 	local, peer uint16 // SCTP ports
 }
 
-// ErrNotAdmitted is wrapped around what Config.Admit says.
+// ErrNotAdmitted wraps the error of Config.Admit.
 var ErrNotAdmitted = errors.New("the address is not admitted")
 
-// EndpointStats are counts of an endpoint since it began.
+// EndpointStats counts since the endpoint began.
 type EndpointStats struct {
 	BadPackets  uint64 // too short, or with a wrong checksum
-	Strays      uint64 // of no association (RFC 9260 section 8.4)
-	NotAdmitted uint64 // from addresses that Config.Admit keeps out
+	Strays      uint64 // packets of no association (RFC 9260 section 8.4)
+	NotAdmitted uint64 // strays from addresses that Config.Admit refuses
 	Inits       uint64 // INITs answered
-	Excess      uint64 // strays that were dropped unseen since too many came
-	BadCookies  uint64 // COOKIE ECHOs with a cookie that is not ours, or is too old
+	Excess      uint64 // strays dropped unseen because there were too many
+	BadCookies  uint64 // COOKIE ECHOs with a cookie that is not ours or has expired
 	NoRoom      uint64 // associations refused because too many others wait for Accept or exist
-	Assocs      int    // associations as of now
+	Assocs      int    // current associations
 }
 
 type counters struct {
 	bad, strays, notAdmitted, excess, inits, badCookies, noRoom atomic.Uint64
 }
 
-// Listen makes an Endpoint on conn, which it owns from then on, also after an
-// error.
+// Listen makes an Endpoint on conn, which it then owns, even if it fails. It fails for an
+// impossible Config and with the kernel's error.
 func Listen(conn *net.UDPConn, cfg Config) (*Endpoint, error) {
 	if err := cfg.check(); err != nil {
 		conn.Close()
@@ -83,15 +82,15 @@ func Listen(conn *net.UDPConn, cfg Config) (*Endpoint, error) {
 	return newEndpoint(sock, cfg), nil
 }
 
-// carrier is what carries packets: a UDP socket, in tests a network in memory.
+// carrier carries packets: a UDP socket, or a network in memory in tests.
 type carrier interface {
 	// send sends the packets of s.batch from s.from to one address.
 	send(to netip.AddrPort, s *sender) error
 	// read reads until close, and hands packets to r.
-	read(r *run) error
+	read(r *demux) error
 	local() netip.AddrPort
 	recvBuffer() int // in bytes
-	// mtu is that of the route in bytes, 0: not known. local may be invalid.
+	// mtu returns the MTU of the route in bytes, 0 if unknown. local may be invalid.
 	mtu(local netip.Addr, remote netip.AddrPort) int
 	close()
 }
@@ -110,8 +109,8 @@ func newEndpoint(sock carrier, cfg Config) *Endpoint {
 	e.cfg.Store(&map[netip.Addr]*Config{{}: &cfg})
 	e.signer.random = randomBytes
 	e.wg.Go(func() {
-		if err := sock.read(&run{e: e}); err != nil {
-			e.broken(err)
+		if err := sock.read(&demux{e: e}); err != nil {
+			e.failAll(err)
 		}
 	})
 	return e
@@ -127,7 +126,7 @@ func random32() uint32 {
 	return binary.NativeEndian.Uint32(b[:])
 }
 
-// randomTag is a Verification Tag (RFC 9260 section 5.3.1).
+// randomTag returns a Verification Tag (RFC 9260 section 5.3.1).
 func randomTag() uint32 {
 	for {
 		if t := random32(); t != 0 {
@@ -136,11 +135,10 @@ func randomTag() uint32 {
 	}
 }
 
-// now is the endpoint's clock, which starts above 0.
+// now reads the endpoint's clock, which starts above 0.
 func (e *Endpoint) now() time.Duration { return time.Since(e.start) + 1 }
 
-// localAddr is the UDP address of this end where the packet that tells the
-// address may be none.
+// localAddr returns the UDP address of this end: a, or the socket's if a is invalid.
 func (e *Endpoint) localAddr(a netip.Addr) netip.AddrPort {
 	own := e.sock.local()
 	if a.IsValid() {
@@ -149,7 +147,7 @@ func (e *Endpoint) localAddr(a netip.Addr) netip.AddrPort {
 	return own
 }
 
-// Addr is the UDP address of the endpoint.
+// Addr returns the UDP address of the endpoint.
 func (e *Endpoint) Addr() netip.AddrPort { return e.sock.local() }
 
 // Stats returns the counts as of now.
@@ -170,11 +168,11 @@ func (e *Endpoint) Stats() EndpointStats {
 	}
 }
 
-// Reconfigure says how associations are that begin from now on, and who may set them
-// up: others may listen, each at a local address. The zero Addr stands for every
-// address that has no Config of its own. Where nobody listens nothing is answered but
-// what belongs to an association that there is. Backlog and NoOffload stay as they are.
-// It fails at an impossible Config, and changes nothing then.
+// Reconfigure sets how associations begin from now on, and who may set them up, for each
+// local address. The zero Addr stands for every address without a Config of its own.
+// Packets to addresses without a Config are ignored unless they belong to an existing
+// association. Backlog and NoOffload stay as they are. It fails for an impossible Config,
+// and then changes nothing.
 func (e *Endpoint) Reconfigure(at map[netip.Addr]Config) error {
 	all := make(map[netip.Addr]*Config, len(at))
 	for a, cfg := range at {
@@ -187,7 +185,7 @@ func (e *Endpoint) Reconfigure(at map[netip.Addr]Config) error {
 	return nil
 }
 
-// config is the Config of who listens at a local address, nil: nobody does.
+// config returns the Config for a local address, nil if there is none.
 func (e *Endpoint) config(local netip.Addr) *Config {
 	all := *e.cfg.Load()
 	if cfg := all[local]; cfg != nil {
@@ -206,17 +204,17 @@ func (c *Config) admit(local, remote netip.AddrPort, outgoing bool) error {
 	return nil
 }
 
-// DialConfig says how Dial makes an association.
+// DialConfig configures Dial.
 type DialConfig struct {
 	// Receiver makes the Receiver of the association, as Config.Accept does.
 	Receiver func(*Assoc) assoc.Receiver
 
 	RemotePort uint16 // the peer's SCTP port, 0 for 9899
-	LocalPort  uint16 // ours, 0 for a free one
+	LocalPort  uint16 // our SCTP port, 0 for a free one
 }
 
-// Dial makes an association with the endpoint at the UDP address remote and
-// waits until it is established (RFC 9260 section 5.1). Errors are *assoc.Error.
+// Dial sets up an association with the endpoint at the UDP address remote and waits until
+// it is established (RFC 9260 section 5.1). Errors are *assoc.Error.
 func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig) (*Assoc, error) {
 	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
 	fail := func(err error) (*Assoc, error) {
@@ -262,7 +260,7 @@ func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig
 	}
 }
 
-// settings are those of a new association, with random tags.
+// settings returns the settings of a new association, with random tags.
 func (e *Endpoint) settings(cfg *Config, remote netip.Addr, route int) settings {
 	s := cfg.settings(remote, or(cfg.RecvWindow, e.window), route)
 	s.localTag, s.localTSN = randomTag(), random32()
@@ -272,8 +270,8 @@ func (e *Endpoint) settings(cfg *Config, remote netip.Addr, route int) settings 
 	return s
 }
 
-// add puts a new association into the maps. With anyPort it chooses a local port
-// that is free. The association is locked.
+// add adds a new association to the maps and returns it locked. If anyPort, it chooses a
+// free local port.
 func (e *Endpoint) add(cfg *Config, local netip.Addr, remote netip.AddrPort, s settings, anyPort bool) (*Assoc, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -304,7 +302,7 @@ func (e *Endpoint) add(cfg *Config, local netip.Addr, remote netip.AddrPort, s s
 	return a, nil
 }
 
-// remove takes an association out of the maps.
+// remove removes an association from the maps.
 func (e *Endpoint) remove(a *Assoc) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -316,8 +314,8 @@ func (e *Endpoint) remove(a *Assoc) {
 	}
 }
 
-// Accept waits for the next association that a peer has set up and that is not
-// over again already. After Close it returns net.ErrClosed.
+// Accept waits for the next association that a peer has set up and that has not ended
+// yet. After Close it returns net.ErrClosed.
 func (e *Endpoint) Accept(ctx context.Context) (*Assoc, error) {
 	for {
 		select {
@@ -336,9 +334,8 @@ func (e *Endpoint) Accept(ctx context.Context) (*Assoc, error) {
 	}
 }
 
-// Close aborts all associations, closes the socket and waits until nothing of
-// the endpoint runs any more. It is idempotent. It must not be called by a
-// Receiver.
+// Close aborts all associations, closes the socket and waits until no goroutine of the
+// endpoint is left. It is idempotent. A Receiver must not call it.
 func (e *Endpoint) Close() error {
 	e.stop.Do(func() {
 		e.mu.Lock()

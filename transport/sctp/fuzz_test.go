@@ -22,7 +22,7 @@ func (d *deaf) send(_ netip.AddrPort, s *sender) error {
 	}
 	return nil
 }
-func (d *deaf) read(*run) error                    { <-d.done; return nil }
+func (d *deaf) read(*demux) error                  { <-d.done; return nil }
 func (d *deaf) local() netip.AddrPort              { return netip.MustParseAddrPort(addrA) }
 func (d *deaf) recvBuffer() int                    { return 1 << 18 }
 func (d *deaf) mtu(netip.Addr, netip.AddrPort) int { return 0 }
@@ -55,7 +55,7 @@ func FuzzEndpoint(f *testing.F) {
 		in.Quiet, in.Hold = true, len(payload)%2 == 0
 		e := newEndpoint(d, Config{Params: assoc.Params{Streams: 4}, Admit: anyone, Accept: to(in), RecvWindow: 4000, SendBuffer: 1 << 16})
 		defer e.Close()
-		r := &run{e: e, now: time.Second}
+		r := &demux{e: e, now: time.Second}
 		peer, other := netip.MustParseAddrPort(addrB), netip.MustParseAddrPort("192.0.2.3:9899")
 		deliver := func(from netip.AddrPort, tag uint32, chunks []byte) {
 			p := packet(append(appendHeader(nil, 7, DefaultPort, tag), chunks...))

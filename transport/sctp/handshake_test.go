@@ -84,7 +84,7 @@ func (k *wire) send(to netip.AddrPort, s *sender) error {
 	return nil
 }
 
-func (k *wire) read(r *run) error {
+func (k *wire) read(r *demux) error {
 	for {
 		select {
 		case l := <-k.in:

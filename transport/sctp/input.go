@@ -7,22 +7,21 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// acks is what SACKs are owed to the peer (RFC 9260 section 6.2).
+// acks is which SACKs are owed to the peer (RFC 9260 section 6.2).
 type acks struct {
-	packets     int  // with DATA since the last SACK
-	now         bool // the next opportunity sends a SACK
-	data, fresh bool // this packet had a DATA chunk, and one that was new
+	packets     int  // packets with DATA since the last SACK
+	now         bool // send a SACK at the next opportunity
+	data, fresh bool // this packet had a DATA chunk, and a new one
 	sent        int  // SACKs for the current read
 	window      int  // a_rwnd of the last SACK
 	gaps        [maxGapBlocks]gapBlock
 }
 
-// input takes the chunks of a packet with a right checksum that belongs to this
-// association: its ports are right, and its Verification Tag is ours (RFC 9260
-// section 8.5), or the peer's if reflected, which only ABORT and SHUTDOWN
-// COMPLETE may be (section 8.5.1). What is received is in deliver afterwards and
-// points into chunks. INIT and COOKIE ECHO are not for it: the endpoint treats
-// them.
+// input handles the chunks of a packet with a correct checksum that belongs to this
+// association: the ports match, and the Verification Tag is ours (RFC 9260 section 8.5)
+// or, if reflected, the peer's, which only ABORT and SHUTDOWN COMPLETE may carry (section
+// 8.5.1). Received messages are in deliver afterwards and point into chunks. The endpoint
+// handles INIT and COOKIE ECHO.
 func (t *tcb) input(now time.Duration, chunks []byte, reflected bool) {
 	t.now, t.life.heard = now, now
 	t.stats.PacketsIn++
@@ -31,8 +30,8 @@ func (t *tcb) input(now time.Duration, chunks []byte, reflected bool) {
 	for rest := chunks; len(rest) > 0 && t.state != stateClosed; {
 		c, next, err := cutChunk(rest)
 		if err != nil {
-			// What came before it was well formed and is done; the peer is told of the
-			// rest where it can be expected to listen.
+			// The chunks before it were well formed and are done. The peer is told about
+			// the rest if it can be expected to listen.
 			if t.state >= stateEstablished {
 				t.violation("a chunk is longer than its packet or shorter than its header")
 			}
@@ -53,14 +52,13 @@ func (t *tcb) input(now time.Duration, chunks []byte, reflected bool) {
 	}
 	if t.acks.data && t.state != stateClosed {
 		t.packetDone(now)
-		if !t.acks.fresh && t.acks.now && !due && !t.vain.Take(vainLimit, clock(now)) {
+		if !t.acks.fresh && t.acks.now && !due && !t.replies.Take(replyLimit, clock(now)) {
 			t.acks.now = false // tSack runs
 		}
 	}
 }
 
-// chunk takes one chunk. It is false when the rest of the packet is to be
-// dropped.
+// chunk handles one chunk. It returns false if the rest of the packet must be dropped.
 func (t *tcb) chunk(now time.Duration, c chunk) bool {
 	switch c.typ() {
 	case typeData:
@@ -105,8 +103,8 @@ func (t *tcb) chunk(now time.Duration, c chunk) bool {
 			t.close(t.exchange.err)
 		}
 	case typeInit, typeCookieEcho:
-		// INIT is alone and without a tag, COOKIE ECHO the first in its packet: here
-		// they are out of place.
+		// INIT must be alone and untagged, COOKIE ECHO first in its packet: here they are
+		// out of place.
 		return false
 	case typeECNE, typeCWR, typePad:
 	default:
@@ -115,8 +113,7 @@ func (t *tcb) chunk(now time.Duration, c chunk) bool {
 	return true
 }
 
-// unknown treats a chunk of unknown type by the high bits of it (RFC 9260
-// section 3.2).
+// unknown handles a chunk of unknown type by its high bits (RFC 9260 section 3.2).
 func (t *tcb) unknown(c chunk) bool {
 	if c.typ().report() && t.state >= stateEstablished {
 		t.reply(typeError, appendCause(nil, assoc.CauseUnrecognizedChunk, c[:min(len(c), maxUnrecognized)]))
@@ -124,12 +121,12 @@ func (t *tcb) unknown(c chunk) bool {
 	return c.typ().skip()
 }
 
-// reply puts a chunk into the line of those to be sent, unless it is long
-// already. The answer to a HEARTBEAT is as long as that, whatever fits this end's
-// packets (RFC 9260 section 8.3): alone in a packet, which IP may fragment.
+// reply queues a control chunk to be sent, unless too much is queued. A HEARTBEAT ACK is
+// as long as its HEARTBEAT, even if that does not fit this end's packets (RFC 9260
+// section 8.3): it is then alone in a packet, which IP may fragment.
 func (t *tcb) reply(typ chunkType, value []byte) {
 	n := padded(chunkHeaderLen + len(value))
-	if !t.vain.Take(vainLimit, clock(t.now)) {
+	if !t.replies.Take(replyLimit, clock(t.now)) {
 		return
 	}
 	if most := max(t.mostSize, maxControl); n > most-headerLen || len(t.control)+n > most {
@@ -138,7 +135,7 @@ func (t *tcb) reply(typ chunkType, value []byte) {
 	t.control = appendChunk(t.control, typ, 0, value)
 }
 
-// data takes a DATA chunk (RFC 9260 sections 6.2 and 6.5).
+// data handles a DATA chunk (RFC 9260 sections 6.2 and 6.5).
 func (t *tcb) data(now time.Duration, c chunk) bool {
 	if len(c) < dataHeaderLen {
 		t.violation("a DATA chunk is shorter than its header")
@@ -152,7 +149,7 @@ func (t *tcb) data(now time.Duration, c chunk) bool {
 	switch t.state {
 	case stateEstablished, stateShutdownPending, stateShutdownSent:
 	default:
-		return false // before, the peer sends it again; afterwards it has said that it has no more
+		return false // before, the peer will resend it; afterwards it has said that it has no more
 	}
 	t.acks.data = true
 	if c.flags()&flagI != 0 {
@@ -169,8 +166,8 @@ func (t *tcb) data(now time.Duration, c chunk) bool {
 		return true
 	}
 	n := len(d.payload())
-	// Beyond the window only what fills a gap is taken, and not without end
-	// (RFC 9260 section 6.2). One message always fits.
+	// Beyond the window only what fills a gap is accepted, and only up to a limit (RFC
+	// 9260 section 6.2). One message always fits.
 	if limit := t.window; t.held > 0 && t.held+n > limit {
 		if before(t.rx.high, d.tsn()) || t.held+n > 2*limit {
 			t.acks.now = true
@@ -200,15 +197,14 @@ func (t *tcb) data(now time.Duration, c chunk) bool {
 	return true
 }
 
-// packetDone decides about the SACK for a packet with DATA (RFC 9260 section
-// 6.2).
+// packetDone decides when to send a SACK for a packet with DATA (RFC 9260 section 6.2).
 func (t *tcb) packetDone(now time.Duration) {
 	if t.state == stateShutdownAckSent {
-		return // the peer has had everything acknowledged, and may be gone
+		return // everything of the peer is acknowledged, and it may be gone
 	}
 	if t.state == stateShutdownSent {
-		// Each such packet is answered by a SHUTDOWN, with a SACK where that cannot
-		// say it all (RFC 9260 section 9.2).
+		// Each such packet is answered by a SHUTDOWN, plus a SACK if that cannot say
+		// everything (RFC 9260 section 9.2).
 		t.want |= sendShutdown
 		t.timers[t2] = now + t.path.rto
 		t.exchange.tries = 0
@@ -220,7 +216,7 @@ func (t *tcb) packetDone(now time.Duration) {
 	}
 	t.acks.packets++
 	if t.rx.missing() || len(t.rx.dups) > 0 || !t.acks.fresh {
-		// At once, so that the peer learns of the gap.
+		// At once, so that the peer learns about the gap.
 		t.acks.now = true
 	}
 	if t.acks.packets >= sackPackets {
@@ -231,14 +227,14 @@ func (t *tcb) packetDone(now time.Duration) {
 	}
 }
 
-// sackBetween tells whether between has something to do.
+// sackBetween reports whether between must be called.
 func (t *tcb) sackBetween() bool {
 	return t.acks.now && t.rx.missing() && t.acks.sent < sacksPerRead-1 && t.state >= stateEstablished
 }
 
-// between is called between the packets of one read: where TSNs are missing,
-// each packet has its own SACK, up to a few, so that the peer can count them
-// (RFC 9260 section 7.2.4).
+// between sends a SACK between the packets of one read: while TSNs are missing, each of
+// the first few packets gets its own SACK, so that the peer can count them (RFC 9260
+// section 7.2.4).
 func (t *tcb) between(b *batch) {
 	t.acks.sent++
 	b.begin(t.localPort, t.peerPort, t.peer.tag)
@@ -247,7 +243,7 @@ func (t *tcb) between(b *batch) {
 	t.stats.PacketsOut++
 }
 
-// readDone ends what one read has brought.
+// readDone is called after the last packet of one read.
 func (t *tcb) readDone() {
 	t.acks.sent = 0
 	if t.acks.now && t.state != stateClosed {
@@ -255,9 +251,9 @@ func (t *tcb) readDone() {
 	}
 }
 
-// release gives n bytes of the receive window back. When it has grown by a
-// quarter, the peer is told (RFC 9260 section 6.2), as well as of two packets that
-// no answer of the user's has acknowledged.
+// release returns n bytes to the receive window. The peer is told when the window has
+// grown by a quarter (RFC 9260 section 6.2), or when two packets are still unacknowledged
+// by an answer of the user.
 func (t *tcb) release(n int) {
 	t.held = max(0, t.held-n)
 	if t.state >= stateEstablished && t.state < stateShutdownReceived && (t.acks.packets >= 2 || t.rwnd()-t.acks.window >= t.window/4) {
@@ -265,8 +261,8 @@ func (t *tcb) release(n int) {
 	}
 }
 
-// heartbeatAck takes a HEARTBEAT ACK, if it is the answer to a HEARTBEAT that
-// waits for one (RFC 9260 section 8.3).
+// heartbeatAck handles a HEARTBEAT ACK if it answers a HEARTBEAT that waits for one (RFC
+// 9260 section 8.3).
 func (t *tcb) heartbeatAck(now time.Duration, c chunk) {
 	p, _, err := cutParam(c.value())
 	if err != nil || len(p) < heartbeatLen || p.typ() != paramHeartbeatInfo {
@@ -278,20 +274,20 @@ func (t *tcb) heartbeatAck(now time.Duration, c chunk) {
 		return
 	case sent == t.beat.sent && nonce == t.beat.nonce:
 		t.beat.sent = 0
-	case sent == t.question.at && nonce == t.question.nonce && !t.question.due:
-		t.kickAnswered(now)
+	case sent == t.lossProbe.at && nonce == t.lossProbe.nonce && !t.lossProbe.due:
+		t.lossProbeAnswered(now)
 	case t.probeAck(now, sent, nonce, len(p)):
-		t.heard() // a long packet's round trip is not that of others
+		t.heard() // the round trip of a long packet is not typical
 		return
 	default:
 		return
 	}
-	t.path.rtt(now-sent, t.RTOMin, t.mostRTO())
+	t.path.rtt(now-sent, t.RTOMin, t.maxRTO())
 	t.heard()
 }
 
-// errorChunk takes an ERROR. Only a Stale Cookie changes anything (RFC 9260
-// section 5.2.6): the handshake begins again.
+// errorChunk handles an ERROR. Only a Stale Cookie changes anything (RFC 9260 section
+// 5.2.6): the handshake begins again.
 func (t *tcb) errorChunk(now time.Duration, c chunk) {
 	cause := firstCause(c)
 	if cause.Code == assoc.CauseStaleCookie && t.state == stateCookieEchoed {
@@ -312,10 +308,10 @@ func (t *tcb) errorChunk(now time.Duration, c chunk) {
 	}
 }
 
-// aborted ends the association on the peer's ABORT (RFC 9260 section 9.1). With a
-// reflected tag it says that the peer has no such association: after all has been
-// acknowledged, at the end of a shutdown, that is as good as its SHUTDOWN
-// COMPLETE, which was lost or overtaken.
+// aborted ends the association after the peer's ABORT (RFC 9260 section 9.1). A reflected
+// tag means that the peer has no such association: at the end of a shutdown, when
+// everything is acknowledged, that is as good as its SHUTDOWN COMPLETE, which was lost or
+// overtaken.
 func (t *tcb) aborted(cause assoc.Cause, reflected bool) {
 	t.want = 0
 	if reflected && t.state == stateShutdownAckSent {

@@ -144,7 +144,7 @@ func TestKickOfHandshakeAndShutdown(t *testing.T) {
 	}
 }
 
-// Hurry bounds the RTO at once and from then on, until it is over.
+// LimitRTO bounds the RTO at once and from then on, until it is over.
 func TestHurry(t *testing.T) {
 	s := established(t, netConfig{delay: time.Millisecond}, func(_ int, s *settings) { s.AssocMaxRetrans = 1000 })
 	tx := &s.ends[0].t
@@ -196,5 +196,5 @@ func TestWhatWatchersSee(t *testing.T) {
 	if x.a.Kick() {
 		t.Error("an association that is over is stuck")
 	}
-	x.a.Hurry(time.Second)
+	x.a.LimitRTO(time.Second)
 }

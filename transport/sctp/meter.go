@@ -7,19 +7,19 @@ import (
 	"github.com/ironwarp/ironwarp/internal/rate"
 )
 
-// How often what costs more to answer than to send is answered.
+// Limits on answers that cost more than what they answer.
 var (
-	vainLimit  = rate.Limit{PerSecond: vainRate, Burst: vainBurst}
+	replyLimit = rate.Limit{PerSecond: replyRate, Burst: replyBurst}
 	strayLimit = rate.Limit{PerSecond: strayRate, Burst: strayBurst}
 	spareLimit = rate.Limit{PerSecond: spareRate, Burst: spareBurst}
 )
 
-// clock is a moment of an endpoint's time.
+// clock converts the endpoint's time for package rate.
 func clock(now time.Duration) time.Time { return time.Time{}.Add(now) }
 
-// meter bounds the packets of no association that are looked at: answers to them
-// cost more than to send them. Each address has an allowance that nobody takes from it,
-// and what is spare goes to whoever comes first.
+// meter limits the packets outside associations that are looked at: answering them costs
+// more than sending them. Each address has an allowance of its own; the spare allowance
+// goes to whoever comes first.
 type meter struct {
 	spare rate.Bucket
 	addrs map[netip.Addr]*rate.Bucket
@@ -40,7 +40,8 @@ func (m *meter) take(addr netip.Addr, now time.Duration) bool {
 	return b != nil && b.Take(strayLimit, clock(now)) || m.spare.Take(spareLimit, clock(now))
 }
 
-// forget drops the addresses that have been quiet for long.
+// forget drops the addresses that have been quiet for long enough to have their full
+// allowance.
 func (m *meter) forget(now time.Duration) {
 	for addr, b := range m.addrs {
 		if b.Full(strayLimit, clock(now)) {

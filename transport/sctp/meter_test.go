@@ -63,7 +63,7 @@ func TestFloodOfInitsIsDroppedUnseen(t *testing.T) {
 	e := listen(t, "127.0.0.1", Config{Accept: func(*Assoc) assoc.Receiver { return assoctest.NewInbox() }})
 	r := newRawPeer(t, e)
 	const answered, flood = strayBurst + spareBurst, strayBurst + spareBurst + 1000
-	reader := &run{e: e, to: e.Addr().Addr()} // the endpoint's own waits for packets
+	reader := &demux{e: e, to: e.Addr().Addr()} // the endpoint's own waits for packets
 	for i := range flood {
 		p := packet(append(appendHeader(nil, uint16(i+1), r.dst, 0), r.init()...))
 		p.seal()
@@ -96,8 +96,8 @@ func TestDuplicatesWithoutEndAreAcknowledgedLate(t *testing.T) {
 		z.input(now, again, false)
 		n += sacks()
 	}
-	if n < vainBurst-1 || n > vainBurst+1 {
-		t.Errorf("%d SACKs at once for 5,000 duplicates, want about %d", n, vainBurst)
+	if n < replyBurst-1 || n > replyBurst+1 {
+		t.Errorf("%d SACKs at once for 5,000 duplicates, want about %d", n, replyBurst)
 	}
 	now += assoc.SACKDelay
 	z.expire(now)

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mtu asks the kernel for the MTU of the route to remote, in bytes, 0 if it does
-// not tell: with what routers have reported and with the overhead of IPsec where
-// its policies are the kernel's. Nothing is sent.
+// mtu returns the kernel's MTU of the route to remote, in bytes, 0 if unknown. It
+// includes what routers have reported, and the overhead of IPsec if its policies are the
+// kernel's. Nothing is sent.
 func (k *socket) mtu(local netip.Addr, remote netip.AddrPort) int {
 	family, level, opt := unix.AF_INET, unix.IPPROTO_IP, unix.IP_MTU
 	if remote.Addr().Is6() {
@@ -47,9 +47,9 @@ func sockaddr(a netip.AddrPort) (unix.Sockaddr, error) {
 	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16(), ZoneId: scope}, err
 }
 
-// sendLoose sends packets without the Don't Fragment bit, which IP fragments
-// where it has to. The bit is the socket's: packets that others send at this moment
-// may lack it as well, but none of a probe's length, which take k.fragment, too.
+// sendLoose sends packets without the Don't Fragment bit, so that IP may fragment them.
+// The bit belongs to the socket: packets sent concurrently may lack it as well, except
+// probes, which also take k.fragment.
 func (k *socket) sendLoose(s *sender, nameLen int) error {
 	k.fragment.Lock()
 	defer k.fragment.Unlock()
@@ -60,8 +60,8 @@ func (k *socket) sendLoose(s *sender, nameLen int) error {
 	return k.sendAll(s, nameLen, packetLoose)
 }
 
-// dontFragment sets or clears the Don't Fragment bit of all packets. With it the
-// kernel keeps to what routers have reported, too (RFC 6951 section 5.6).
+// dontFragment sets or clears the Don't Fragment bit of all packets. With it the kernel
+// also respects what routers have reported (RFC 6951 section 5.6).
 func (k *socket) dontFragment(on bool) (err error) {
 	v4, v6 := unix.IP_PMTUDISC_DONT, unix.IPV6_PMTUDISC_DONT
 	if on {

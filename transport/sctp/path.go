@@ -10,29 +10,29 @@ type path struct {
 	control controller
 	flight  int // bytes outstanding, as the window counts them
 
-	errors int  // since the peer was last heard of on it
+	errors int  // unanswered packets since the peer was last heard on it
 	down   bool // RFC 9260 section 8.2
 }
 
-// roundTrip is what is known of how long answers take (RFC 9260 section 6.3).
+// roundTrip is the measured round-trip time (RFC 9260 section 6.3).
 type roundTrip struct {
 	srtt, rttvar, rto time.Duration
 	measured          bool
-	least             time.Duration // of all measurements
+	least             time.Duration // the least measurement
 
-	timing  bool // the time of TSN timed is being measured
+	timing  bool // TSN timed is being measured
 	timed   uint32
 	timedAt time.Duration
 }
 
-// reset brings the path into the state of a new association.
+// reset puts the path into the state of a new association.
 func (p *path) reset(pmdcs int, v6 bool, rto time.Duration, control controller) {
 	*p = path{control: control}
 	p.rto = rto
 	p.window.initial(pmdcs, v6)
 }
 
-// rtt takes a measurement (RFC 9260 section 6.3.1, C2 to C7).
+// rtt adds a measurement (RFC 9260 section 6.3.1, C2 to C7).
 func (p *roundTrip) rtt(r time.Duration, least, most time.Duration) {
 	if !p.measured {
 		p.srtt, p.rttvar, p.measured, p.least = r, r/2, true, r
@@ -45,11 +45,11 @@ func (p *roundTrip) rtt(r time.Duration, least, most time.Duration) {
 		p.srtt = (7*p.srtt + r) / 8
 		p.least = min(p.least, r)
 	}
-	p.calm(least, most)
+	p.setRTO(least, most)
 }
 
-// calm sets the RTO to what was measured (C3).
-func (p *roundTrip) calm(least, most time.Duration) {
+// setRTO sets the RTO from the measurements (C3).
+func (p *roundTrip) setRTO(least, most time.Duration) {
 	if p.measured {
 		p.rto = min(max(p.srtt+4*max(p.rttvar, clockGranularity), least), most)
 	}

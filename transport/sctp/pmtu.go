@@ -7,59 +7,57 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// pmtu finds out how long packets may be (RFC 8899, for SCTP its section 6.2).
-// A probe is a HEARTBEAT with a PAD chunk behind it (RFC 4820) that makes the
-// packet as long as is to be tried; nothing but the probe is lost when it does not
-// get through, and its loss counts neither as congestion nor as an error of the
-// path.
+// pmtu discovers how long packets may be (RFC 8899, section 6.2 for SCTP). A probe is a
+// HEARTBEAT followed by a PAD chunk (RFC 4820) that fills the packet up to the size being
+// tried. If it does not get through, only the probe is lost, and its loss counts neither
+// as congestion nor as an error of the path.
 //
-// Some peers drop packets with a PAD chunk whole, though RFC 9260 section 3.2 has them
-// skip it. So what got lost is tried without PAD, too: with a HEARTBEAT whose
-// Heartbeat Information is as long as it takes (RFC 9260 section 3.3.5). The answer is
-// of the same length, so that the way back has to carry it, in fragments of IP
-// perhaps. What was answered last is what the next size is tried with. No probe
-// holds data: losing it would delay messages, and black holes are found by what
-// happens to packets of the size in use.
+// Some peers drop whole packets with a PAD chunk, although RFC 9260 section 3.2 has them
+// skip it. So a size that was lost is also tried without PAD: with a HEARTBEAT whose
+// Heartbeat Information is long enough (RFC 9260 section 3.3.5). Its answer has the same
+// length, so the way back must carry it, perhaps in IP fragments. The next size is tried
+// in the form that was answered last. No probe holds data: losing it would delay
+// messages, and black holes are found by the fate of packets of the size in use.
 //
-// The size in use begins with what every path carries: a message that was queued
-// for a longer packet cannot be cut again. What the route has is probed at once, and
-// beside it likely lesser sizes, so that it is in use after a round trip. It shrinks
-//   - when the kernel refuses a packet of it, which knows the MTU of its own
-//     devices, the overhead of its IPsec and what routers have told (EMSGSIZE);
-//   - when long packets do not get through and short ones do (a black hole):
-//     each loss of what was sent again sends short probes, and data lost three times
-//     while such a probe was answered is enough. If the route's MTU has become less, once is enough. While
+// The size in use starts at what every path carries: a message queued for a longer packet
+// cannot be cut again. The route's size is probed at once, along with likely smaller
+// sizes, so that it is in use after a round trip. It shrinks
+//   - when the kernel refuses a packet of it (EMSGSIZE): the kernel knows the MTU of its
+//     own devices, the overhead of its IPsec and what routers have reported;
+//   - when long packets do not get through and short ones do (a black hole): each loss of
+//     a retransmission sends short probes, and losing data three times while such a probe
+//     is answered is enough; once is enough if the route's MTU has become less. While
 //     nothing gets through, as without an SA, nothing is concluded.
 //
-// What was queued for a longer packet leaves in fragments of IP then. Where these get
-// lost as well, as behind a black hole that is no router's, it can never arrive, and
-// the association ends.
+// What was queued for a longer packet is then sent in IP fragments. If these are lost as
+// well, as behind a black hole that is not a router's, it can never arrive, and the
+// association ends.
 //
 // Sizes are those of SCTP packets, without IP and UDP headers.
 type pmtu struct {
-	max    int  // the longest packet that is tried
-	failed int  // what is as long as this is known not to get through
-	lost   int  // the shortest that got lost although the host had taken it, 0: none
-	target int  // the size being probed, 0: none
-	tries  int  // probes of that size that were lost
-	route  int  // what the route is said to carry, 0: not known
-	small  int  // the longest that got through since recovery.front began, below the size in use
-	sure   bool // a probe of more than the first size got through, or the size has shrunk
-	vain   int  // short probes that were answered while a longer first chunk got lost
-	noPad  bool // the last probe that was answered had no PAD chunk
+	max       int  // the longest packet that is tried
+	failed    int  // packets of this size or more are known not to get through
+	lost      int  // the shortest that was lost although the host had taken it, 0 if none
+	target    int  // the size being probed, 0 if none
+	tries     int  // lost probes of that size
+	route     int  // the route's size, 0 if unknown
+	small     int  // the longest below the size in use that got through since recovery.front became nonzero
+	sure      bool // a probe longer than the first size got through, or the size has shrunk
+	shortOnly int  // short probes answered while a longer first chunk was lost
+	noPad     bool // the last answered probe had no PAD chunk
 
 	probes [4]probe
 }
 
-// probe is a probe packet under way.
+// probe is a probe packet in flight.
 type probe struct {
 	size  int // 0: none
 	due   probeForm
-	sent  time.Duration // 0: not yet
+	sent  time.Duration // 0 if not yet
 	nonce uint64
 }
 
-// probeForm says what makes a probe long.
+// probeForm is what makes a probe long.
 type probeForm uint8
 
 const (
@@ -67,34 +65,34 @@ const (
 	byInfo
 )
 
-// Index into pmtu.probes, in the order in which they leave.
+// Indexes into pmtu.probes, in the order in which the probes are sent.
 const (
-	searching = iota // of the target's size
-	routed           // at first and after losses: Ethernet's, the route's, of the first chunk's packet
-	safe             // the same: of a size that should get through
-	alive            // a mere HEARTBEAT, which tells whether anything gets through
+	searching = iota // a probe of the target's size
+	routed           // at first and after losses: of Ethernet's size, the route's, or that of the first chunk's packet
+	safe             // at first and after losses: of a size that should get through
+	alive            // a plain HEARTBEAT, which shows whether anything gets through
 )
 
 const (
-	// probeTimeout is the least PROBE_TIMER, and maxProbes is MAX_PROBES (RFC 8899
-	// section 5.1). raiseInterval is the PMTU_RAISE_TIMER.
+	// probeTimeout is the least PROBE_TIMER, maxProbes is MAX_PROBES (RFC 8899 section
+	// 5.1), and raiseInterval is the PMTU_RAISE_TIMER.
 	probeTimeout  = time.Second
 	maxProbes     = 3
 	raiseInterval = 10 * time.Minute
-	// maxVain is how often in a row a chunk that is too long is lost before its
-	// association ends, while no probe as long as it gets through.
-	maxVain = 5
-	// shortProbe is the length of a packet with a HEARTBEAT alone.
+	// maxShortOnly is how often in a row a chunk that is too long is lost before its
+	// association ends, while no probe of its length gets through.
+	maxShortOnly = 5
+	// shortProbe is the length of a packet with only a HEARTBEAT.
 	shortProbe = headerLen + chunkHeaderLen + heartbeatLen
-	// nearly is which part of the size in use is not searched for any more.
+	// nearly is the fraction of the size in use (1/nearly) below which the search stops.
 	nearly = 16
 )
 
-// likely are MTUs that paths have: of SLIP and of overlays, of Ethernet and jumbo
-// frames, with tunnels, IPsec and PPP below, of FDDI, of loopback devices.
+// likely are common path MTUs: of SLIP and of overlays, of Ethernet and jumbo frames,
+// with tunnels, IPsec and PPP below, of FDDI, of loopback devices.
 var likely = [...]int{1006, 1200, 1280, 1320, 1360, 1380, 1400, 1420, 1440, 1460, 1480, 1492, 1500, 2048, 4352, 8192, 8900, 9000, 16384, 32768, 65535}
 
-// startProbing begins the search, when the association is established.
+// startProbing begins the search when the association is established.
 func (t *tcb) startProbing(now time.Duration) {
 	m := &t.pm
 	// Windows and buffers have to hold several packets.
@@ -104,8 +102,8 @@ func (t *tcb) startProbing(now time.Duration) {
 	t.search(now)
 }
 
-// launch sends a probe of the target's size, and beside it, as long as none was
-// answered, of likely ones.
+// launch sends a probe of the target's size and, until one was answered, probes of likely
+// sizes.
 func (t *tcb) launch(now time.Duration) {
 	m := &t.pm
 	t.probeWith(searching, m.target)
@@ -120,7 +118,7 @@ func (t *tcb) launch(now time.Duration) {
 	t.timers[tProbe] = now + max(probeTimeout, t.path.rto)
 }
 
-// probeWith has a probe sent, and in both forms where others got lost.
+// probeWith sends a probe, in both forms if others were lost.
 func (t *tcb) probeWith(i, size int) {
 	m := &t.pm
 	form := byPad
@@ -134,8 +132,8 @@ func (t *tcb) probeWith(i, size int) {
 	t.want |= sendProbe
 }
 
-// search goes on with the next size: the route's, the middle one of those that are
-// likely, or what is between the size in use and one that is too long.
+// search continues with the next size: the route's, the median of the likely ones, or one
+// between the size in use and one that is too long.
 func (t *tcb) search(now time.Duration) {
 	m := &t.pm
 	m.target, m.tries = 0, 0
@@ -169,8 +167,8 @@ func (t *tcb) search(now time.Duration) {
 	t.launch(now)
 }
 
-// transmitProbe adds a packet for a probe that is due. It is false when the batch
-// has no room.
+// transmitProbe adds the packets of due probes. It returns false if the batch has no
+// room.
 func (t *tcb) transmitProbe(now time.Duration, b *batch) bool {
 	t.want &^= sendProbe
 	for i := range t.pm.probes {
@@ -203,7 +201,7 @@ func (t *tcb) transmitProbe(now time.Duration, b *batch) bool {
 	return true
 }
 
-// probeAck takes the answer to a probe, if it is one, with Heartbeat Information of n
+// probeAck handles the answer to a probe, if it is one, with Heartbeat Information of n
 // bytes.
 func (t *tcb) probeAck(now, sent time.Duration, nonce uint64, n int) bool {
 	m := &t.pm
@@ -226,7 +224,7 @@ func (t *tcb) probeAck(now, sent time.Duration, nonce uint64, n int) bool {
 				t.search(now)
 			}
 		case t.loss.front > 0 && t.front() > t.size:
-			if m.vain++; m.vain >= maxVain {
+			if m.shortOnly++; m.shortOnly >= maxShortOnly {
 				t.fail(assoc.Cause{Code: assoc.CauseUserAbort, Info: fmt.Appendf(nil,
 					"a message for packets of %d bytes does not get through: the path has become narrower and carries %d by now",
 					t.front()+t.overhead, t.size+t.overhead)})
@@ -240,20 +238,20 @@ func (t *tcb) probeAck(now, sent time.Duration, nonce uint64, n int) bool {
 	return false
 }
 
-// expireProbe is the timer of the search.
+// expireProbe handles the timer of the search.
 func (t *tcb) expireProbe(now time.Duration) {
 	m := &t.pm
 	p := &m.probes[searching]
 	switch {
 	case m.target == 0: // PMTU_RAISE_TIMER
-		t.askRoute = true
+		t.refreshRoute = true
 		m.failed = m.max + 4
 		t.search(now)
 		return
 	case p.due != 0:
 	case t.life.heard > p.sent:
 		m.tries++
-	default: // nothing gets through, whatever its length
+	default: // nothing gets through, of whatever length
 		m.tries = max(m.tries, 1)
 	}
 	if m.tries < maxProbes {
@@ -261,30 +259,29 @@ func (t *tcb) expireProbe(now time.Duration) {
 		return
 	}
 	m.failed = m.target
-	t.swallowed(m.target)
+	t.noteLost(m.target)
 	t.search(now)
 }
 
-// lostAgain looks for a black hole when the first outstanding chunk was lost once
-// more, or by a timeout: short probes leave, and what they bring is held against
-// what happens to the data. What is acknowledged of later chunks changes nothing of
-// that: they may be shorter.
+// lostAgain looks for a black hole when the first outstanding chunk was lost once more,
+// or by a timeout: it sends short probes, whose fate is compared with that of the data.
+// Acknowledged later chunks do not matter: they may be shorter.
 func (t *tcb) lostAgain(now time.Duration) {
 	m := &t.pm
 	if t.loss.front == 0 {
-		m.small, m.vain = 0, 0
+		m.small, m.shortOnly = 0, 0
 	}
 	t.loss.front++
 	front := t.front()
 	if front <= t.minSize {
 		return
 	}
-	if front > t.size { // which says nothing of the size in use
+	if front > t.size { // says nothing about the size in use
 		t.probeWith(safe, t.minSize)
-		t.probeWith(routed, front) // the path may be wide, and lose much
+		t.probeWith(routed, front) // the path may be wide but lossy
 		return
 	}
-	t.askRoute = true
+	t.refreshRoute = true
 	least := t.safeSize
 	if t.loss.front >= maxProbes {
 		least = t.minSize
@@ -298,8 +295,8 @@ func (t *tcb) lostAgain(now time.Duration) {
 	t.judge(now)
 }
 
-// front is the length of the packet that carried the first outstanding chunk last,
-// with whatever else was in it, 0 without one.
+// front returns the length of the packet that last carried the first outstanding chunk,
+// including whatever else was in it, 0 if there is none.
 func (t *tcb) front() (n int) {
 	q := &t.tx
 	for tsn := q.acked + 1; tsn != q.unsent; tsn++ {
@@ -317,20 +314,20 @@ func (t *tcb) judge(now time.Duration) {
 		return
 	}
 	if t.loss.front >= maxProbes || m.route != 0 && m.route < t.size && m.small >= min(m.route, t.safeSize) {
-		t.swallowed(t.size)
+		t.noteLost(t.size)
 		t.shrink(now, m.small)
 	}
 }
 
-// swallowed notes a size that gets lost although the host has taken it.
-func (t *tcb) swallowed(size int) {
+// noteLost records a size that is lost although the host has taken it.
+func (t *tcb) noteLost(size int) {
 	if m := &t.pm; m.lost == 0 || size < m.lost {
 		m.lost = size
 	}
 }
 
-// lostMTU is the length of IP packets that get lost although the host takes them, 0
-// if none are known.
+// lostMTU returns the size of IP packets that are lost although the host takes them, 0 if
+// none is known.
 func (t *tcb) lostMTU() int {
 	if t.pm.lost == 0 {
 		return 0
@@ -338,7 +335,7 @@ func (t *tcb) lostMTU() int {
 	return t.pm.lost + t.overhead
 }
 
-// shrink goes on with shorter packets. What is queued and longer leaves without the
+// shrink continues with shorter packets. Longer ones already queued are sent without the
 // Don't Fragment bit (RFC 9260 section 6.9).
 func (t *tcb) shrink(now time.Duration, size int) {
 	m := &t.pm
@@ -349,7 +346,7 @@ func (t *tcb) shrink(now time.Duration, size int) {
 	m.small, m.sure = 0, true
 	m.probes = [len(m.probes)]probe{}
 	t.resize(size)
-	t.path.calm(t.RTOMin, t.mostRTO())
+	t.path.setRTO(t.RTOMin, t.maxRTO())
 	if t.tx.outstanding() {
 		t.again()
 		t.loss.once = true
@@ -373,14 +370,13 @@ func (t *tcb) resize(size int) {
 	t.event(assoc.Event{Kind: assoc.EventMTU})
 }
 
-// refused is told that the kernel has refused a packet of n bytes for its
-// length.
+// refused handles that the kernel refused a packet of n bytes as too long.
 func (t *tcb) refused(now time.Duration, n int) {
 	if t.state < stateEstablished || t.state > stateShutdownReceived || n <= headerLen {
 		return
 	}
 	m := &t.pm
-	t.askRoute = true
+	t.refreshRoute = true
 	if n <= m.lost {
 		m.lost = 0
 	}
@@ -408,7 +404,7 @@ func (t *tcb) refused(now time.Duration, n int) {
 	}
 }
 
-// setRoute is told the MTU of the route, 0: it is not known.
+// setRoute sets the MTU of the route, 0 if unknown.
 func (t *tcb) setRoute(now time.Duration, mtu int) {
 	m := &t.pm
 	if mtu == 0 || t.state < stateEstablished {

@@ -331,7 +331,7 @@ func TestRefusedByTheHost(t *testing.T) {
 		tx := &s.ends[0].t
 		s.mtu[0], s.refuse = tx.packetSize(1400), true
 		s.send(0, 50, 8000)
-		if !tx.askRoute {
+		if !tx.refreshRoute {
 			t.Error("the route's MTU is not asked for")
 		}
 		tx.setRoute(s.now, route)

@@ -13,12 +13,12 @@ import (
 	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
-// reader is what reading the socket needs: buffers for several datagrams, each
-// of which may be many packets of one sender (UDP_GRO). A socket of which nothing
-// comes has no buffers.
+// reader is what reading the socket needs: buffers for several datagrams, each of which
+// may hold many packets of one sender (UDP_GRO). A socket that receives nothing has no
+// buffers.
 type reader struct {
 	bufs  *[readBuffers][readBufferSize]byte
-	used  bool // since rest looked last
+	used  bool // since the last call of rest
 	msgs  [readBuffers]sockio.Mmsghdr
 	iovs  [readBuffers]unix.Iovec
 	names [readBuffers][unix.SizeofSockaddrInet6]byte
@@ -27,14 +27,14 @@ type reader struct {
 	errno syscall.Errno
 }
 
-// read hands over what comes until the socket is closed, or fails.
-func (k *socket) read(p *run) error {
+// read delivers what arrives until the socket is closed or fails.
+func (k *socket) read(p *demux) error {
 	r := new(reader)
-	// While readable returns false the poller waits for what comes after it was
-	// called, so that no call of recvmmsg is needed to find nothing.
+	// While readable returns false, the poller waits for what arrives after it was
+	// called, so no recvmmsg is needed just to find nothing.
 	readable := func(fd uintptr) bool {
 		if r.bufs == nil {
-			return something(fd) // and buffers are needed
+			return hasData(fd) // then buffers are needed
 		}
 		for r.recvmmsg(fd) {
 			if r.errno != 0 {
@@ -58,14 +58,14 @@ func (k *socket) read(p *run) error {
 		case r.bufs == nil:
 			r.bufs, r.used = new([readBuffers][readBufferSize]byte), true
 			k.rest(r)
-		case !passing(r.errno):
+		case !transient(r.errno):
 			return os.NewSyscallError("recvmmsg", r.errno)
 		}
 	}
 }
 
-// rest gives the buffers back if nothing has come since it was called last, and
-// otherwise sees to it that it is called again.
+// rest frees the buffers if nothing has arrived since its last call, otherwise it
+// arranges to be called again.
 func (k *socket) rest(r *reader) {
 	if !r.used {
 		r.bufs = nil
@@ -77,8 +77,8 @@ func (k *socket) rest(r *reader) {
 	_ = k.conn.SetReadDeadline(time.Now().Add(k.idle))
 }
 
-// something tells whether there is something to be read.
-func something(fd uintptr) bool {
+// hasData reports whether there is something to read.
+func hasData(fd uintptr) bool {
 	for {
 		_, _, errno := unix.Syscall6(unix.SYS_RECVFROM, fd, 0, 0, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
 		if errno != unix.EINTR {
@@ -87,8 +87,8 @@ func something(fd uintptr) bool {
 	}
 }
 
-// hand hands over what one call has brought.
-func (r *reader) hand(p *run) {
+// hand delivers what one call has returned.
+func (r *reader) hand(p *demux) {
 	p.now = p.e.now()
 	for i := range r.n {
 		from, to, seg, data := r.message(i)
@@ -108,9 +108,9 @@ func (r *reader) hand(p *run) {
 	p.finish()
 }
 
-// passing tells errors that a UDP socket reports once, about packets sent before
-// or a lack that may pass.
-func passing(errno syscall.Errno) bool {
+// transient reports whether an error is one that a UDP socket reports once, about earlier
+// packets or a temporary shortage.
+func transient(errno syscall.Errno) bool {
 	switch errno {
 	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.ECONNRESET, unix.EMSGSIZE, unix.ENOBUFS, unix.ENOMEM, unix.EPERM, unix.EACCES, unix.ENETDOWN, unix.EHOSTDOWN:
 		return true
@@ -118,8 +118,8 @@ func passing(errno syscall.Errno) bool {
 	return false
 }
 
-// broken ends all associations of a socket that cannot be read any more.
-func (e *Endpoint) broken(err error) {
+// failAll ends all associations of a socket that can no longer be read.
+func (e *Endpoint) failAll(err error) {
 	e.mu.Lock()
 	e.over = true
 	all := make([]*Assoc, 0, len(e.byTag))
@@ -134,7 +134,7 @@ func (e *Endpoint) broken(err error) {
 	}
 }
 
-// recvmmsg reads what there is; it is false when that is nothing.
+// recvmmsg reads what is there; it returns false if nothing is.
 func (r *reader) recvmmsg(fd uintptr) bool {
 	for i := range r.msgs {
 		r.iovs[i].Base = &r.bufs[i][0]
@@ -165,9 +165,9 @@ func (r *reader) recvmmsg(fd uintptr) bool {
 	}
 }
 
-// message is the i-th datagram: its sender, the address it came to if the socket
-// has several, the size in bytes of the packets that the kernel joined, 0 if it did
-// not, and the bytes. A datagram that was cut off is none.
+// message returns the i-th datagram: its sender, the address it came to if the socket has
+// several, the size in bytes of the packets that the kernel joined, 0 if it did not, and
+// the bytes. A truncated datagram is returned as empty.
 func (r *reader) message(i int) (from netip.AddrPort, to netip.Addr, seg int, data []byte) {
 	m := &r.msgs[i]
 	if m.Hdr.Flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {

@@ -2,16 +2,16 @@ package sctp
 
 import "math/bits"
 
-// received knows which TSNs are here (RFC 9260 section 6.7). Bits of TSNs
-// behind the cumulative point stand in a ring that grows with the distance.
+// received records which TSNs have arrived (RFC 9260 section 6.7). TSNs beyond the
+// cumulative point are bits in a ring that grows with the distance.
 type received struct {
 	cum  uint32   // Cumulative TSN Ack Point
-	high uint32   // highest TSN that is here
-	ring []uint64 // bit tsn%(64*len): here, for those above cum
+	high uint32   // highest TSN received
+	ring []uint64 // bit tsn%(64*len): received, for those above cum
 	dups []uint32 // received again since the last SACK
 }
 
-// before tells whether TSN a precedes b in serial number arithmetic.
+// before reports whether TSN a precedes b in serial number arithmetic.
 func before(a, b uint32) bool { return int32(a-b) < 0 }
 
 type verdict uint8
@@ -22,7 +22,7 @@ const (
 	tooFar
 )
 
-// judge tells what tsn is; it changes nothing.
+// judge classifies tsn; it changes nothing.
 func (r *received) judge(tsn uint32) verdict {
 	switch ahead := int32(tsn - r.cum); {
 	case ahead <= 0:
@@ -44,7 +44,7 @@ func (r *received) has(tsn uint32) bool {
 	return r.ring[i/64]>>(i%64)&1 != 0
 }
 
-// add takes a fresh tsn.
+// add records a fresh tsn.
 func (r *received) add(tsn uint32) {
 	if before(r.high, tsn) {
 		r.high = tsn
@@ -67,14 +67,14 @@ func (r *received) add(tsn uint32) {
 	}
 }
 
-// idle gives the ring back when nothing is missing.
+// idle frees the ring if nothing is missing.
 func (r *received) idle() {
 	if !r.missing() {
 		r.ring = nil
 	}
 }
 
-// grow makes room for a TSN that is so far ahead of the cumulative point.
+// grow makes room for a TSN that is ahead of the cumulative point by so much.
 func (r *received) grow(ahead int) {
 	words := max(len(r.ring), 1)
 	for words*64 <= ahead {
@@ -94,10 +94,10 @@ func (r *received) grow(ahead int) {
 	}
 }
 
-// missing tells whether there is a gap.
+// missing reports whether there is a gap.
 func (r *received) missing() bool { return r.cum != r.high }
 
-// again notes a duplicate for the next SACK.
+// again records a duplicate for the next SACK.
 func (r *received) again(tsn uint32) {
 	if len(r.dups) < maxDups {
 		r.dups = append(r.dups, tsn)
@@ -112,7 +112,7 @@ func (r *received) gaps(g []gapBlock) []gapBlock {
 	}
 	end := r.high - r.cum // the last offset
 	for off := uint32(1); off <= end && len(g) < cap(g); {
-		// To the next TSN that is here, word by word.
+		// To the next received TSN, word by word.
 		i := (r.cum + off) & (n - 1)
 		if w := r.ring[i/64] >> (i % 64); w == 0 {
 			off += 64 - i%64

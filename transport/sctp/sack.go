@@ -2,7 +2,7 @@ package sctp
 
 import "time"
 
-// sack takes a SACK (RFC 9260 section 6.2.1).
+// sack handles a SACK (RFC 9260 section 6.2.1).
 func (t *tcb) sack(now time.Duration, s sackChunk) {
 	if t.state < stateEstablished {
 		return
@@ -10,15 +10,15 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 	q, p := &t.tx, &t.path
 	t.stats.SacksIn++
 	if before(s.cum(), q.acked) {
-		return // D i: older than one that was here
+		return // D i: older than a previous one
 	}
 	if !before(s.cum(), q.unsent) {
 		t.violation("a SACK acknowledges a TSN that was never sent")
 		return
 	}
 	t.flow.heard = true
-	for i := 0; t.question.at != 0 && i < s.dups(); i++ {
-		t.question.inVain = t.question.inVain || s.dup(i) == t.question.first
+	for i := 0; t.lossProbe.at != 0 && i < s.dups(); i++ {
+		t.lossProbe.hadIt = t.lossProbe.hadIt || s.dup(i) == t.lossProbe.first
 	}
 	flight := p.flight
 	advanced := s.cum() != q.acked
@@ -43,7 +43,7 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 	if newly > 0 {
 		t.heard()
 		t.loss.solo = false
-		t.question.tailed = false
+		t.lossProbe.tailed = false
 	}
 	if advanced {
 		t.loss.front = 0
@@ -60,7 +60,7 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 		t.flow.probing = false
 	}
 	if t.flow.probing && q.outstanding() && int(s.rwnd()) >= int(q.at(q.acked+1).size) {
-		// The window has opened, and the probe had been dropped.
+		// The window has opened, and the probe was dropped.
 		if c := q.at(q.acked + 1); c.state == chunkFlying {
 			t.lose(c)
 			t.flow.probing = false
@@ -73,16 +73,16 @@ func (t *tcb) sack(now time.Duration, s sackChunk) {
 	case advanced, t.timers[t3] == 0:
 		t.armT3(now) // R3, R4
 	case t.timers[tTail] == 0:
-		t.timers[tTail] = t.tailTimeout(now)
+		t.armTail(now)
 	}
 	q.release()
 	t.drained(now)
 }
 
-// arrived notes that the peer has a chunk that it did not have before.
+// arrived records that the peer has a chunk that it did not have before.
 func (t *tcb) arrived(now time.Duration, tsn uint32, c *txChunk) {
-	// Of a chunk that was sent again, what is acknowledged sooner than a round trip
-	// takes was sent before.
+	// If a retransmitted chunk is acknowledged in less than a round trip, the
+	// acknowledgement is for an earlier transmission.
 	if c.sent == 1 || micros(now)-c.sentAt >= micros(t.path.least) {
 		t.loss.arrived(c.packet)
 	}
@@ -93,12 +93,12 @@ func (t *tcb) arrived(now time.Duration, tsn uint32, c *txChunk) {
 	t.life.used = now
 	if t.path.timing && t.path.timed == tsn {
 		t.path.timing = false
-		t.path.rtt(now-t.path.timedAt, t.RTOMin, t.mostRTO())
+		t.path.rtt(now-t.path.timedAt, t.RTOMin, t.maxRTO())
 	}
 }
 
-// gaps takes the Gap Ack Blocks: bytes that are newly acknowledged. Blocks have to
-// be in order and within what was sent. ok false: they are not.
+// gaps handles the Gap Ack Blocks and returns the newly acknowledged bytes. ok is false
+// unless the blocks are in order and within what was sent.
 func (t *tcb) gaps(now time.Duration, s sackChunk) (newly int, ok bool) {
 	q := &t.tx
 	tsn := q.acked + 1
@@ -154,7 +154,7 @@ func (t *tcb) reduce() bool {
 	return first
 }
 
-// missed looks for chunks of packets that are lost.
+// missed finds chunks of lost packets.
 func (t *tcb) missed(now time.Duration) {
 	q := &t.tx
 	again := false
@@ -165,7 +165,7 @@ func (t *tcb) missed(now time.Duration) {
 		}
 		if !t.loss.overtaken(c.packet) {
 			if c.sent == 1 {
-				break // what follows left later
+				break // what follows was sent later
 			}
 			continue
 		}
@@ -181,11 +181,10 @@ func (t *tcb) missed(now time.Duration) {
 	}
 }
 
-// micros is a time in microseconds. Differences below an hour are right.
+// micros returns a time in microseconds. Differences below an hour are correct.
 func micros(d time.Duration) uint32 { return uint32(d / time.Microsecond) }
 
-// drained goes on with a shutdown once everything is acknowledged (RFC 9260
-// section 9.2).
+// drained continues a shutdown once everything is acknowledged (RFC 9260 section 9.2).
 func (t *tcb) drained(now time.Duration) {
 	if t.tx.len() > 0 {
 		return

@@ -7,8 +7,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// blockPool is where memory for queued messages comes from, in blocks of
-// blockSize bytes.
+// blockPool supplies memory for queued messages, in blocks of blockSize bytes.
 type blockPool struct{ p sync.Pool }
 
 type block [blockSize]byte
@@ -22,7 +21,7 @@ func (p *blockPool) get() *block {
 
 func (p *blockPool) put(b *block) { p.p.Put(b) }
 
-// chunkState is where a queued DATA chunk is.
+// chunkState is the state of a queued DATA chunk.
 type chunkState uint8
 
 const (
@@ -32,36 +31,36 @@ const (
 	chunkAcked                    // in a Gap Ack Block of the last SACK
 )
 
-// txChunk is a queued DATA chunk. Its TSN follows from its place.
+// txChunk is a queued DATA chunk. Its TSN follows from its position.
 type txChunk struct {
 	data   []byte // the chunk with its padding, in a block
 	size   uint16 // of its user data
 	state  chunkState
 	sent   uint8  // how many times
 	last   bool   // Outgoing.Barrier
-	offset uint16 // where it stood in the packet that carried it last
+	offset uint16 // its offset in the packet that last carried it
 	packet uint32 // number of that packet
-	sentAt uint32 // when, in microseconds
+	sentAt uint32 // when last sent, in microseconds
 }
 
-// sendQueue holds the DATA chunks from the Cumulative TSN Ack Point on. TSNs are
-// given when messages are queued, and they leave in that order.
+// sendQueue holds the DATA chunks from the Cumulative TSN Ack Point on. Messages get
+// their TSNs when they are queued, and are sent in that order.
 //
 //	acked | flying, lost, acked in gaps ... | unsent ... | next
 type sendQueue struct {
 	acked  uint32 // Cumulative TSN Ack Point
-	unsent uint32 // the first that was never sent
-	next   uint32 // the next message's
+	unsent uint32 // the first TSN never sent
+	next   uint32 // the next message's TSN
 
 	ring   []txChunk // TSN modulo its length, a power of two
-	bytes  int       // queued and in flight, with their overhead
+	bytes  int       // queued and in flight, including overhead
 	lost   int       // chunks to be sent again
-	scan   uint32    // there are none of them before this TSN
-	gapped int       // chunks that are acknowledged by gap blocks only
+	scan   uint32    // no lost chunk precedes this TSN
+	gapped int       // chunks acknowledged by gap blocks only
 
 	pool   *blockPool
 	blocks []usedBlock
-	used   int // bytes of the last block
+	used   int // used bytes of the last block
 }
 
 // usedBlock is a block and the TSN of the last chunk in it.
@@ -76,16 +75,16 @@ func (q *sendQueue) init(tsn uint32, pool *blockPool) {
 
 func (q *sendQueue) at(tsn uint32) *txChunk { return &q.ring[int(tsn)&(len(q.ring)-1)] }
 
-// len is the number of chunks.
+// len returns the number of chunks.
 func (q *sendQueue) len() int { return int(q.next - q.acked - 1) }
 
-// user is the number of bytes of messages queued and in flight.
+// user returns the number of bytes of messages queued and in flight.
 func (q *sendQueue) user() int { return q.bytes - q.len()*assoc.MessageOverhead }
 
-// outstanding tells whether something was sent and is not acknowledged.
+// outstanding reports whether something sent is not acknowledged.
 func (q *sendQueue) outstanding() bool { return q.unsent != q.acked+1 }
 
-// room tells whether a message of n bytes may be queued within limit bytes. One
+// room reports whether a message of n bytes may be queued within limit bytes. One message
 // always may.
 func (q *sendQueue) room(n, limit int) bool {
 	return q.len() == 0 || q.len() < maxQueued && q.bytes+n+assoc.MessageOverhead <= limit
@@ -123,7 +122,7 @@ func (q *sendQueue) grow() {
 	}
 }
 
-// pop takes off the first chunk, which the peer has.
+// pop removes the first chunk, which the peer has.
 func (q *sendQueue) pop() {
 	q.acked++
 	c := q.at(q.acked)
@@ -137,7 +136,7 @@ func (q *sendQueue) pop() {
 	*c = txChunk{}
 }
 
-// release gives memory back after chunks were popped.
+// release frees memory after chunks were popped.
 func (q *sendQueue) release() {
 	n := 0
 	for n < len(q.blocks) && !before(q.acked, q.blocks[n].last) {
@@ -146,12 +145,12 @@ func (q *sendQueue) release() {
 	}
 	if n > 0 {
 		k := copy(q.blocks, q.blocks[n:])
-		clear(q.blocks[k:]) // the pool has them, or nobody
+		clear(q.blocks[k:]) // the pool owns them
 		q.blocks = q.blocks[:k]
 	}
 }
 
-// idle gives the ring back when nothing is queued.
+// idle frees the ring if nothing is queued.
 func (q *sendQueue) idle() {
 	if q.len() == 0 {
 		q.ring = nil
@@ -169,8 +168,8 @@ func (q *sendQueue) discard() {
 	*q = sendQueue{acked: q.next - 1, unsent: q.next, next: q.next, scan: q.next, pool: q.pool}
 }
 
-// sendable tells whether a message may be queued in this state (RFC 9260 section
-// 9.2), and how long it is.
+// sendable reports whether a message may be queued in this state (RFC 9260 section 9.2),
+// and its length.
 func (t *tcb) sendable(m *assoc.Outgoing) (n int, err error) {
 	switch {
 	case t.state == stateClosed && t.err != nil:
@@ -181,28 +180,28 @@ func (t *tcb) sendable(m *assoc.Outgoing) (n int, err error) {
 	return m.Check(t.maxMessage(), int(t.peer.out))
 }
 
-// maxMessage is the longest message in bytes.
+// maxMessage returns the length of the longest message in bytes.
 func (t *tcb) maxMessage() int { return (t.size - headerLen - dataHeaderLen) &^ 3 }
 
 // armT3 starts T3-rtx (RFC 9260 section 6.3.2).
 func (t *tcb) armT3(now time.Duration) {
 	t.timers[t3] = now + t.path.rto
-	t.timers[tTail] = t.tailTimeout(now)
+	t.armTail(now)
 }
 
-// expireT3 is RFC 9260 section 6.3.3.
+// expireT3 handles an expiry of T3-rtx (RFC 9260 section 6.3.3).
 func (t *tcb) expireT3(now time.Duration) {
 	q := &t.tx
 	if !q.outstanding() {
 		// The peer's window is closed: probe it (RFC 9260 section 6.1 A).
 		t.flow.probe = q.unsent != q.next
-		t.path.backOff(t.mostRTO())
+		t.path.backOff(t.maxRTO())
 		return
 	}
 	heard := t.flow.probing && t.flow.heard
 	if heard {
 		t.flow.heard = false
-	} else if !t.stroke() {
+	} else if !t.countError() {
 		return
 	}
 	t.stats.Timeouts++
@@ -210,20 +209,20 @@ func (t *tcb) expireT3(now time.Duration) {
 		t.path.control.timedOut(&t.path.window)
 		t.loss.fast = false
 	}
-	t.path.backOff(t.mostRTO())
+	t.path.backOff(t.maxRTO())
 	t.again()
 	t.armT3(now)
-	if !heard { // else the peer has no room, whatever the length
+	if !heard { // otherwise the peer has no room, whatever the length
 		t.lostAgain(now)
 	}
 }
 
-// again marks all that is in flight to be sent again, one packet at first.
+// again marks everything in flight to be sent again, one packet at first.
 func (t *tcb) again() {
 	q := &t.tx
 	t.path.timing = false
 	t.loss.solo = true
-	t.question.at = 0
+	t.lossProbe.at = 0
 	for tsn := q.acked + 1; tsn != q.unsent; tsn++ {
 		c := q.at(tsn)
 		if c.state == chunkFlying {

@@ -6,8 +6,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// shutdown is the primitive of RFC 9260 section 11.1.3: no more messages are
-// taken, those that were are delivered, then the association ends.
+// shutdown is the primitive of RFC 9260 section 11.1.3: no more messages are accepted,
+// the queued ones are delivered, then the association ends.
 func (t *tcb) shutdown(now time.Duration) {
 	switch t.state {
 	case stateCookieWait, stateCookieEchoed:
@@ -18,7 +18,7 @@ func (t *tcb) shutdown(now time.Duration) {
 	}
 }
 
-// startT2 starts T2-shutdown. Heartbeats are over (RFC 9260 section 8.3).
+// startT2 starts T2-shutdown and stops heartbeats (RFC 9260 section 8.3).
 func (t *tcb) startT2(now time.Duration) {
 	t.exchange.tries = 0
 	t.timers[t2] = now + t.path.rto
@@ -38,7 +38,7 @@ func (t *tcb) expireT2(now time.Duration) {
 		t.close(assoc.ErrPeerUnreachable)
 		return
 	}
-	t.path.backOff(t.mostRTO())
+	t.path.backOff(t.maxRTO())
 	t.timers[t2] = now + t.path.rto
 	if t.state == stateShutdownSent {
 		t.want |= sendShutdown
@@ -47,7 +47,7 @@ func (t *tcb) expireT2(now time.Duration) {
 	}
 }
 
-// shutdownChunk takes a SHUTDOWN (RFC 9260 section 9.2).
+// shutdownChunk handles a SHUTDOWN (RFC 9260 section 9.2).
 func (t *tcb) shutdownChunk(now time.Duration, c chunk) {
 	cum, err := shutdownCum(c)
 	if err != nil {
@@ -78,7 +78,7 @@ func (t *tcb) shutdownChunk(now time.Duration, c chunk) {
 	t.drained(now)
 }
 
-// ackedTo takes an acknowledgement that has no Gap Ack Blocks of its own.
+// ackedTo handles an acknowledgement without Gap Ack Blocks.
 func (t *tcb) ackedTo(now time.Duration, cum uint32) {
 	q := &t.tx
 	if before(cum, q.acked) {

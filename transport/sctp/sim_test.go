@@ -175,7 +175,7 @@ func (s *sim) arrive(side int, p packet) {
 		return
 	}
 	if t.state == stateClosed { // RFC 9260 section 8.4 rule 5
-		if k, _, ok := survey(p); ok && k.has(typeShutdownAck) {
+		if k, _, ok := chunkTypes(p); ok && k.has(typeShutdownAck) {
 			b := newBatch()
 			b.begin(p.dstPort(), p.srcPort(), p.tag())
 			b.buf = appendChunk(b.buf, typeShutdownComplete, flagT, nil)

@@ -20,18 +20,18 @@ import (
 	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
-// socket is a UDP socket with what the kernel has for many packets at once.
+// socket is a UDP socket that uses the kernel's calls for many packets at once.
 type socket struct {
 	conn *net.UDPConn
 	raw  syscall.RawConn
 	v6   bool // AF_INET6, IPv4 addresses are mapped
-	wild bool // bound to all addresses: which one is used goes along with each packet
+	wild bool // bound to all addresses: each packet carries the one it uses
 
 	segment atomic.Bool   // UDP_SEGMENT works
 	gro     bool          // UDP_GRO is on
-	idle    time.Duration // after that, buffers for reading are given back
+	idle    time.Duration // after which buffers for reading are freed
 
-	fragment sync.Mutex // who needs or avoids the Don't Fragment bit
+	fragment sync.Mutex // held by whoever needs or clears the Don't Fragment bit
 }
 
 func newSocket(conn *net.UDPConn, plain bool) (*socket, error) {
@@ -58,7 +58,7 @@ func newSocket(conn *net.UDPConn, plain bool) (*socket, error) {
 			}
 		}
 		if !plain {
-			// A kernel that knows the options has the offloads.
+			// A kernel that has the options has the offloads.
 			_, e := unix.GetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_SEGMENT)
 			s.segment.Store(e == nil)
 			s.gro = unix.SetsockoptInt(int(fd), unix.IPPROTO_UDP, unix.UDP_GRO, 1) == nil
@@ -68,7 +68,7 @@ func newSocket(conn *net.UDPConn, plain bool) (*socket, error) {
 	return s, errors.Join(cerr, err)
 }
 
-// tune asks for large buffers. It is no error if the kernel gives less.
+// tune asks for large buffers. The kernel may give less.
 func (s *socket) tune(fd int) {
 	for _, o := range [...][2]int{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[0], socketBuffer) != nil {
@@ -77,8 +77,8 @@ func (s *socket) tune(fd int) {
 	}
 }
 
-// recvBuffer is the size of the socket's receive buffer in bytes, as the kernel
-// counts, with its own overhead.
+// recvBuffer returns the size of the socket's receive buffer in bytes, as the kernel
+// counts it, including its overhead.
 func (s *socket) recvBuffer() (n int) {
 	_ = s.raw.Control(func(fd uintptr) {
 		n, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF)
@@ -94,17 +94,17 @@ func (s *socket) local() netip.AddrPort {
 
 func (s *socket) close() { s.conn.Close() }
 
-// sender is what one call of socket.send needs.
+// sender holds what one call of socket.send needs.
 type sender struct {
 	batch   batch
-	from    netip.Addr // the local address, where the socket has several
-	refused int        // length of the shortest packet that was refused as too long, 0: none
+	from    netip.Addr // the local address, if the socket has several
+	refused int        // length of the shortest packet refused as too long, 0 if none
 
 	msgs  [batchPackets]sockio.Mmsghdr
 	iovs  [batchPackets]unix.Iovec
 	ctl   [batchPackets][controlLen]byte
-	first [batchPackets]int // index of the first packet in each message
-	sizes [batchPackets]int // packets in each message
+	first [batchPackets]int // index of the first packet of each message
+	sizes [batchPackets]int // number of packets in each message
 	name  [unix.SizeofSockaddrInet6]byte
 	n     int // messages
 	sent  int
@@ -134,8 +134,8 @@ func (p *senderPool) put(s *sender) {
 	p.p.Put(s)
 }
 
-// send sends the packets of s.batch to one address. The first error is returned,
-// after the rest was tried: a packet that was not sent is as good as lost.
+// send sends the packets of s.batch to one address. It returns the first error after it
+// has tried the rest: a packet that was not sent is as good as lost.
 func (k *socket) send(to netip.AddrPort, s *sender) error {
 	s.refused = 0
 	nameLen, err := k.putName(s.name[:], to)
@@ -154,7 +154,7 @@ func (k *socket) sendSpecial(s *sender, nameLen int) error {
 	k.fragment.Lock()
 	aerr := k.sendAll(s, nameLen, packetAlone)
 	k.fragment.Unlock()
-	if aerr != nil && !errors.Is(aerr, unix.EMSGSIZE) { // which is the probe's answer
+	if aerr != nil && !errors.Is(aerr, unix.EMSGSIZE) { // that is the answer to a probe
 		err = errors.Join(err, aerr)
 	}
 	return errors.Join(err, k.sendLoose(s, nameLen))
@@ -166,7 +166,7 @@ func (k *socket) sendAll(s *sender, nameLen int, kind packetKind) error {
 	k.add(s, 0, kind == packetPlain && k.segment.Load(), nameLen, kind)
 	err := k.pass(s)
 	if err == errSegment {
-		// What is left goes one by one, from now on if that helps.
+		// The rest is sent one by one, and if that works, so are later packets.
 		from := s.first[s.sent]
 		s.n, s.sent = 0, 0
 		k.add(s, from, false, nameLen, kind)
@@ -178,10 +178,10 @@ func (k *socket) sendAll(s *sender, nameLen int, kind packetKind) error {
 	return err
 }
 
-// errSegment tells that packets are refused together, if not one by one.
+// errSegment reports that packets are refused together which may be accepted one by one.
 var errSegment = errors.New("UDP_SEGMENT is refused")
 
-// pass hands the messages to the kernel. It stops only at one that is refused for
+// pass hands the messages to the kernel. It stops only at one that is refused because of
 // UDP_SEGMENT.
 func (k *socket) pass(s *sender) (first error) {
 	for s.sent < s.n {
@@ -206,15 +206,14 @@ func (k *socket) pass(s *sender) (first error) {
 	return first
 }
 
-// refuse notes the length of a packet that is too long.
+// refuse records the length of a packet that is too long.
 func (s *sender) refuse() {
 	if n := len(s.batch.packet(s.first[s.sent])); s.refused == 0 || n < s.refused {
 		s.refused = n
 	}
 }
 
-// cannotSegment tells errors by which a kernel or a device refuses UDP_SEGMENT from
-// those that would befall single packets, too.
+// cannotSegment reports whether by this error a kernel or device may refuse UDP_SEGMENT.
 func cannotSegment(errno syscall.Errno) bool {
 	switch errno {
 	case unix.EIO, unix.EINVAL, unix.EOPNOTSUPP, unix.ENOPROTOOPT, unix.EMSGSIZE:
@@ -223,8 +222,8 @@ func cannotSegment(errno syscall.Errno) bool {
 	return false
 }
 
-// add makes messages of the packets of a kind: with segment set, one of each run
-// of packets of one size, of which the last may be shorter.
+// add makes messages from the packets of a kind: with segment set, one for each run of
+// packets of equal size, of which the last may be shorter.
 func (k *socket) add(s *sender, i int, segment bool, nameLen int, kind packetKind) {
 	end := len(s.batch.ends)
 	b := &s.batch
@@ -263,8 +262,7 @@ func (k *socket) add(s *sender, i int, segment bool, nameLen int, kind packetKin
 	}
 }
 
-// sendmmsg is called by the poller; it is false when the socket's buffer is
-// full.
+// sendmmsg is called by the poller; it returns false when the socket's buffer is full.
 func (s *sender) sendmmsg(fd uintptr) bool {
 	sockio.SendBarrier()
 	for s.sent < s.n {

@@ -361,7 +361,7 @@ func TestSackOfAFewPacketsWaitsForTheUser(t *testing.T) {
 	s := newSim(1, netConfig{delay: time.Millisecond}, nil)
 	alone := 0
 	s.drop = func(from int, q packet) bool {
-		if k, _, _ := survey(q); from == 1 && k.has(typeSack) && !k.has(typeData) {
+		if k, _, _ := chunkTypes(q); from == 1 && k.has(typeSack) && !k.has(typeData) {
 			alone++
 		}
 		return false

@@ -8,8 +8,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// state is the state of an association (RFC 9260 section 4). CLOSED is both
-// before it exists and after.
+// state is the state of an association (RFC 9260 section 4). It is CLOSED both before the
+// association exists and after.
 type state uint8
 
 const (
@@ -35,9 +35,9 @@ type settings struct {
 	window     int // receive window in bytes
 	sendBuffer int
 	// Lengths of packets in bytes, IP and UDP headers not counted.
-	size                int // the longest that are sent; changes
-	maxSize             int // the longest that are tried at first
-	mostSize            int // the longest that are ever tried
+	size                int // the longest that is sent; changes
+	maxSize             int // the longest that is tried at first
+	mostSize            int // the longest that is ever tried
 	safeSize            int // what nearly all paths carry
 	minSize             int // the shortest size in use
 	overhead            int // of IP and UDP headers
@@ -51,8 +51,8 @@ type settings struct {
 	control             func() controller // of congestion
 }
 
-// pending says which chunks are due. Each of them is made when it is sent, with
-// what is known then.
+// pending is the set of chunks that are due. Each is built when it is sent, from the
+// state at that time.
 type pending uint16
 
 const (
@@ -68,10 +68,9 @@ const (
 	sendProbe
 )
 
-// tcb is a Transmission Control Block (RFC 9260 section 14.2): the state machine
-// of one association. It has neither a clock nor I/O: input takes a packet,
-// expire the time, transmit makes packets. Time is a duration on whatever
-// clock the caller has, above 0.
+// tcb is a Transmission Control Block (RFC 9260 section 14.2): the state machine of one
+// association. It has neither a clock nor I/O: input takes a packet, expire the time,
+// transmit builds packets. Time is a duration on the caller's clock, above 0.
 //
 //	                    INIT sent              COOKIE ECHO sent           COOKIE ACK
 //	CLOSED --associate--> COOKIE-WAIT --INIT ACK--> COOKIE-ECHOED -----------> ESTABLISHED
@@ -81,12 +80,12 @@ const (
 //	ESTABLISHED --shutdown--> SHUTDOWN-PENDING --all acknowledged--> SHUTDOWN-SENT --SHUTDOWN ACK--> CLOSED
 //	ESTABLISHED --SHUTDOWN--> SHUTDOWN-RECEIVED --all acknowledged--> SHUTDOWN-ACK-SENT --SHUTDOWN COMPLETE--> CLOSED
 //
-// ABORT and too many retransmissions lead to CLOSED from everywhere; err then
-// says why.
+// ABORT and too many retransmissions lead to CLOSED from every state; err then holds the
+// reason.
 type tcb struct {
 	settings
 	state state
-	err   error         // once CLOSED, nil after a shutdown that this end began
+	err   error         // set once CLOSED; nil after a shutdown that this end began
 	now   time.Duration // as of the last call
 
 	peer     peer
@@ -95,32 +94,32 @@ type tcb struct {
 	want    pending
 	control []byte // encoded chunks to be sent: HEARTBEAT ACK, ERROR
 	abort   assoc.Cause
-	timers  [timers]time.Duration // deadlines, 0 when they are not set
+	timers  [timers]time.Duration // deadlines, 0 if not set
 
-	// Sending: what, how much at a time, and what of it is lost.
-	tx       sendQueue
-	path     path
-	loss     recovery
-	question question
-	flow     flow
-	pm       pmtu
-	hurried  time.Duration // the longest RTO for the time being, 0: RTOMax
+	// Sending.
+	tx        sendQueue
+	path      path
+	loss      recovery
+	lossProbe lossProbe
+	flow      flow
+	pm        pmtu
+	rtoLimit  time.Duration // the longest RTO for the time being, 0: RTOMax
 
 	// Receiving.
 	rx      received
 	acks    acks
-	vain    rate.Bucket     // of answers to what brings nothing new
-	held    int             // bytes of received messages that the user has not released
-	deliver []assoc.Message // received and not yet taken by the caller
+	replies rate.Bucket     // limits answers to what brings nothing new
+	held    int             // bytes of received messages not released by the user
+	deliver []assoc.Message // received messages not yet taken by the caller
 
 	beat heartbeat
 	life life
 
-	events     []assoc.Event
-	stats      assoc.Stats
-	ackedBytes uint64       // of messages that the peer has
-	longest    atomic.Int32 // maxMessage
-	askRoute   bool         // setRoute is to be called
+	events       []assoc.Event
+	stats        assoc.Stats
+	ackedBytes   uint64       // message bytes that the peer has
+	longest      atomic.Int32 // maxMessage
+	refreshRoute bool         // setRoute must be called
 }
 
 // timer is one of the deadlines of an association.
@@ -133,27 +132,27 @@ const (
 	t5                  // T5-shutdown-guard
 	tSack               // SACK.Delay
 	tHB                 // HB.interval
-	tTail               // of probeTail
-	tProbe              // when a probe of the MTU is taken for lost; without one, when the search begins anew
+	tTail               // for probeTail
+	tProbe              // when an MTU probe counts as lost; without one, when the search begins anew
 	timers
 )
 
 // heartbeat is the last HEARTBEAT of an idle path (RFC 9260 section 8.3).
 type heartbeat struct {
-	sent   time.Duration // 0: it is acknowledged
+	sent   time.Duration // 0 if acknowledged
 	nonce  uint64
-	jitter uint32 // as a fraction of 1<<32
+	jitter uint32 // fraction of 1<<32
 }
 
-// life is whether the peer answers (RFC 9260 section 8.1).
+// life records whether the peer answers (RFC 9260 section 8.1).
 type life struct {
-	errors int           // association's error counter
+	errors int           // the association's error counter
 	silent time.Duration // when the first of these errors was counted
-	heard  time.Duration // when a packet of the peer came
-	used   time.Duration // when a message came, was sent or was acknowledged
+	heard  time.Duration // when a packet of the peer was received
+	used   time.Duration // when a message was received, sent or acknowledged
 }
 
-// init brings the fields into their first state.
+// init sets the initial state.
 func (t *tcb) init(s settings) {
 	t.settings = s
 	t.tx.init(s.localTSN, s.blocks)
@@ -171,16 +170,14 @@ func (t *tcb) associate(now time.Duration) {
 	t.timers[t1] = now + t.path.rto
 }
 
-// establish makes an association from a State Cookie of ours (RFC 9260 section
-// 5.1 D).
+// establish makes an association from our State Cookie (RFC 9260 section 5.1 D).
 func (t *tcb) establish(now time.Duration, c *cookie) {
 	t.adopt(c)
 	t.want |= sendCookieAck
 	t.up(now)
 }
 
-// adopt takes over what the peer has said in the INIT that a cookie was made
-// for.
+// adopt takes over what the peer said in the INIT that the cookie was made for.
 func (t *tcb) adopt(c *cookie) {
 	t.peer = c.peer
 	t.flow.rwnd = int(min(c.peerRwnd, 1<<30))
@@ -204,14 +201,14 @@ func (t *tcb) up(now time.Duration) {
 	t.startProbing(now)
 }
 
-// touch notes that the path is in use, which puts the next heartbeat off
-// (RFC 9260 section 8.3).
+// touch records that the path is in use, which postpones the next heartbeat (RFC 9260
+// section 8.3).
 func (t *tcb) touch(now time.Duration) {
 	if t.Heartbeat <= 0 || t.state != stateEstablished && t.state != stateShutdownPending && t.state != stateShutdownReceived {
 		t.timers[tHB] = 0
 		return
 	}
-	// HB.interval plus the RTO with a jitter of half of it.
+	// HB.interval plus the RTO, with a jitter of half the RTO.
 	rto := t.path.rto
 	t.timers[tHB] = now + t.Heartbeat + rto/2 + time.Duration(uint64(rto)*uint64(t.beat.jitter)>>32)
 }
@@ -225,25 +222,25 @@ func (t *tcb) close(err error) {
 	t.timers = [timers]time.Duration{}
 	t.want &= sendAbort | sendShutdownComplete
 	t.control = nil
-	t.question.at, t.question.due = 0, false
+	t.lossProbe.at, t.lossProbe.due = 0, false
 	t.tx.discard()
 	t.path.flight = 0
 	t.rx.ring = nil
 }
 
-// fail aborts the association from here (RFC 9260 section 9.1).
+// fail aborts the association from this end (RFC 9260 section 9.1).
 func (t *tcb) fail(cause assoc.Cause) {
 	if t.state == stateClosed {
 		return
 	}
-	if t.state != stateCookieWait { // before, the peer knows nothing of it
+	if t.state != stateCookieWait { // until then the peer knows nothing of it
 		t.abort = cause
 		t.want |= sendAbort
 	}
 	t.close(&assoc.AbortError{Local: true, Cause: cause})
 }
 
-// violation is fail for a peer that broke a rule.
+// violation aborts the association because the peer broke a rule.
 func (t *tcb) violation(text string) {
 	t.fail(assoc.Cause{Code: assoc.CauseProtocolViolation, Info: []byte(text)})
 }
@@ -254,7 +251,7 @@ func (t *tcb) event(e assoc.Event) {
 	}
 }
 
-// deadline is when expire is due next, 0 for never.
+// deadline returns when expire is due next, 0 for never.
 func (t *tcb) deadline() time.Duration {
 	var d time.Duration
 	for _, x := range &t.timers {
@@ -265,7 +262,7 @@ func (t *tcb) deadline() time.Duration {
 	return d
 }
 
-// expire does what the deadlines up to now ask for.
+// expire handles all deadlines up to now.
 func (t *tcb) expire(now time.Duration) {
 	t.now = now
 	due := func(i timer) bool {
@@ -308,7 +305,7 @@ func (t *tcb) expireT1(now time.Duration) {
 		t.close(assoc.ErrPeerUnreachable)
 		return
 	}
-	t.path.backOff(t.mostRTO())
+	t.path.backOff(t.maxRTO())
 	t.timers[t1] = now + t.path.rto
 	if t.state == stateCookieWait {
 		t.want |= sendInit
@@ -317,9 +314,9 @@ func (t *tcb) expireT1(now time.Duration) {
 	}
 }
 
-// stroke counts something that was not answered, on the path and for the
-// association (RFC 9260 sections 8.1 and 8.2). It is false when that ended it.
-func (t *tcb) stroke() bool {
+// countError counts something unanswered, for the path and the association (RFC 9260
+// sections 8.1 and 8.2). It returns false if that ended the association.
+func (t *tcb) countError() bool {
 	t.life.errors++
 	if !t.path.down {
 		if t.path.errors++; t.path.errors > t.PathMaxRetrans {
@@ -331,7 +328,7 @@ func (t *tcb) stroke() bool {
 		t.life.silent = t.now
 	}
 	if t.DeadAfter > 0 && t.now-t.life.silent >= t.DeadAfter || t.DeadAfter == 0 && t.life.errors > t.AssocMaxRetrans {
-		// The peer may be there and not get through; it is told for that case.
+		// The peer may be alive but not get through: it is told in that case.
 		t.abort = assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte("too many retransmissions")}
 		t.want |= sendAbort
 		t.close(assoc.ErrPeerUnreachable)

@@ -7,15 +7,15 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// flow is what is known of the peer's receive window (RFC 9260 section 6.1).
+// flow is what is known about the peer's receive window (RFC 9260 section 6.1).
 type flow struct {
-	rwnd    int  // less what is in flight
+	rwnd    int  // minus what is in flight
 	probe   bool // the next chunk may probe a closed window
 	probing bool // the only DATA in flight is such a probe
 	heard   bool // the peer has sent a SACK since the last timeout
 }
 
-// transmit makes the packets that may leave now. more tells that the batch is
+// transmit builds the packets that may be sent now. more reports whether the batch is
 // full and something is left.
 func (t *tcb) transmit(now time.Duration, b *batch) (more bool) {
 	t.now = now
@@ -39,12 +39,12 @@ func (t *tcb) transmit(now time.Duration, b *batch) (more bool) {
 			if t.want&sendProbe != 0 && t.state != stateClosed && !t.transmitProbe(now, b) {
 				return true
 			}
-			if !t.question.due {
+			if !t.lossProbe.due {
 				return false
 			}
-			t.question.due = false
+			t.lossProbe.due = false
 			b.begin(t.localPort, t.peerPort, t.peer.tag)
-			b.buf = appendHeartbeat(b.buf, t.question.at, t.question.nonce, heartbeatLen)
+			b.buf = appendHeartbeat(b.buf, t.lossProbe.at, t.lossProbe.nonce, heartbeatLen)
 			b.end()
 		}
 		t.stats.PacketsOut++
@@ -65,12 +65,12 @@ func (t *tcb) transmitInit(b *batch) {
 	t.stats.PacketsOut++
 }
 
-// initChunk is what this end says of itself in INIT and INIT ACK.
+// initChunk returns what this end says about itself in INIT and INIT ACK.
 func (s *settings) initChunk() initChunk {
 	return initChunk{tag: s.localTag, rwnd: uint32(s.window), out: s.Streams, in: s.Streams, tsn: s.localTSN}
 }
 
-// transmitControl puts the chunks that are due into the packet.
+// transmitControl adds the due control chunks to the packet.
 func (t *tcb) transmitControl(now time.Duration, b *batch) {
 	if t.want == 0 && len(t.control) == 0 {
 		return
@@ -114,7 +114,7 @@ func (t *tcb) transmitControl(now time.Duration, b *batch) {
 	}
 	for len(t.control) > 0 {
 		c, rest, err := cutChunk(t.control)
-		if err != nil { // cannot be: they were made here
+		if err != nil { // impossible: they were built here
 			t.control = nil
 			return
 		}
@@ -145,8 +145,8 @@ func (t *tcb) transmitSack(b *batch) {
 	t.stats.SacksOut++
 }
 
-// rwnd is the window to be advertised (RFC 9260 section 6.2). One of less than a
-// packet would be a silly one.
+// rwnd returns the window to advertise (RFC 9260 section 6.2). Less than a packet would
+// be a silly window.
 func (t *tcb) rwnd() int {
 	if w := t.window - t.held; w >= min(t.path.pmdcs, t.window/4) {
 		return w
@@ -154,9 +154,9 @@ func (t *tcb) rwnd() int {
 	return 0
 }
 
-// heartbeatLen is the least length in bytes of a Heartbeat Info parameter: the time
-// and a random number that stands for the rest of the destination's identity
-// (RFC 9260 section 8.3).
+// heartbeatLen is the least length in bytes of a Heartbeat Info parameter: the time and a
+// random number in place of the rest of the destination's identity (RFC 9260 section
+// 8.3).
 const heartbeatLen = paramHeaderLen + 16
 
 func (t *tcb) transmitHeartbeat(now time.Duration, b *batch) {
@@ -176,12 +176,12 @@ func appendHeartbeat(b []byte, sent time.Duration, nonce uint64, n int) []byte {
 	return endChunk(appendParam(beginChunk(b, typeHeartbeat, 0), paramHeartbeatInfo, info), at)
 }
 
-// expireHeartbeat sends a HEARTBEAT to an idle peer (RFC 9260 section 8.3). One
-// that was not answered until now counts as an error.
+// expireHeartbeat sends a HEARTBEAT to an idle peer (RFC 9260 section 8.3). A previous
+// one still unanswered counts as an error.
 func (t *tcb) expireHeartbeat(now time.Duration) {
 	if t.beat.sent != 0 {
-		t.path.backOff(t.mostRTO())
-		if !t.stroke() {
+		t.path.backOff(t.maxRTO())
+		if !t.countError() {
 			return
 		}
 	}
@@ -197,9 +197,8 @@ func (t *tcb) expireHeartbeat(now time.Duration) {
 	t.touch(now)
 }
 
-// transmitData adds DATA chunks to the packet: first those to be sent again,
-// then new ones (RFC 9260 section 6.1). It tells whether it added a chunk of a
-// new TSN.
+// transmitData adds DATA chunks to the packet: first those to be sent again, then new
+// ones (RFC 9260 section 6.1). It reports whether it added a new TSN.
 func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool) {
 	q := &t.tx
 	p := &t.path
@@ -207,8 +206,8 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 		return false
 	}
 	if q.lost > 0 {
-		// The packet of a Fast Retransmit goes whatever the window (RFC 9260
-		// section 7.2.4 rule 3), as does the first one after a timeout.
+		// The packet of a Fast Retransmit is sent regardless of the window (RFC 9260
+		// section 7.2.4 rule 3), and so is the first one after a timeout.
 		once := t.loss.once
 		for ; q.lost > 0 && q.scan != q.unsent; q.scan++ {
 			tsn := q.scan
@@ -231,14 +230,14 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 			t.stats.Retransmits++
 		}
 	}
-	// Marked chunks that wait for the window hold new ones back (rule C).
+	// Lost chunks that wait for the window hold back new ones (rule C).
 	if q.lost > 0 || *burst == 0 || p.flight >= p.cwnd {
 		return added
 	}
 	if q.unsent == q.next || !t.windowOpen() {
 		return added
 	}
-	// A SACK that is due goes along where there is room (RFC 9260 section 6.1).
+	// A due SACK goes along if there is room (RFC 9260 section 6.1).
 	if b.len() == headerLen && t.timers[tSack] != 0 && headerLen+sackLen+4*len(t.rx.dups)+len(q.at(q.unsent).data) <= t.size && !t.rx.missing() {
 		t.transmitSack(b)
 	}
@@ -261,18 +260,18 @@ func (t *tcb) transmitData(now time.Duration, b *batch, burst *int) (added bool)
 		t.stats.BytesOut += uint64(c.size)
 	}
 	if added && t.timers[tTail] == 0 {
-		t.timers[tTail] = t.tailTimeout(now)
+		t.armTail(now)
 	}
 	return added
 }
 
-// fits tells whether a chunk has room in the packet.
+// fits reports whether a chunk fits the packet.
 func (t *tcb) fits(b *batch, c *txChunk) bool {
 	return b.len() == headerLen || b.len()+len(c.data) <= t.size
 }
 
-// windowOpen tells whether the next new chunk fits the peer's window (RFC 9260
-// section 6.1 A). With nothing in flight one may probe it.
+// windowOpen reports whether the next new chunk fits the peer's window (RFC 9260 section
+// 6.1 A). If nothing is in flight, one chunk may probe it.
 func (t *tcb) windowOpen() bool {
 	if int(t.tx.at(t.tx.unsent).size) <= t.flow.rwnd {
 		t.flow.probing = false
@@ -281,7 +280,7 @@ func (t *tcb) windowOpen() bool {
 	if t.tx.outstanding() {
 		return false
 	}
-	if t.flow.probing { // allowed, and not sent yet
+	if t.flow.probing { // allowed, but not sent yet
 		return true
 	}
 	if !t.flow.probe { // the first probe comes after an RTO
@@ -294,7 +293,7 @@ func (t *tcb) windowOpen() bool {
 	return true
 }
 
-// send puts a chunk into the packet.
+// send adds a chunk to the packet.
 func (t *tcb) send(now time.Duration, b *batch, c *txChunk, tsn uint32, first bool) {
 	at := len(b.buf)
 	if at-b.at+len(c.data) > t.size {
@@ -307,8 +306,8 @@ func (t *tcb) send(now time.Duration, b *batch, c *txChunk, tsn uint32, first bo
 	}
 	t.path.flight += len(c.data)
 	t.flow.rwnd -= int(c.size)
-	// The peer's answer is waited for where this is the last chunk that may leave,
-	// or one that was lost (RFC 9260 section 6.1, the I bit).
+	// Ask for an immediate SACK (the I bit, RFC 9260 section 6.1) with the last chunk
+	// that may be sent, or one that was lost.
 	if c.sent > 1 || t.path.flight >= t.path.cwnd || t.state != stateEstablished || t.flow.rwnd <= 0 {
 		b.buf[at+1] |= flagI
 	}

@@ -20,7 +20,7 @@ const (
 // chunkType is a chunk type (RFC 9260 section 3.2).
 type chunkType uint8
 
-// The chunk types of RFC 9260 that are known here, and PAD of RFC 4820.
+// The known chunk types of RFC 9260, and PAD of RFC 4820.
 const (
 	typeData             chunkType = 0
 	typeInit             chunkType = 1
@@ -40,8 +40,8 @@ const (
 	typePad              chunkType = 0x84
 )
 
-// skip tells whether the rest of the packet is processed although this type is
-// unknown, and report whether the peer is told (RFC 9260 section 3.2).
+// skip reports whether the rest of the packet is processed although this type is unknown,
+// report whether the peer is told (RFC 9260 section 3.2).
 func (t chunkType) skip() bool   { return t&0x80 != 0 }
 func (t chunkType) report() bool { return t&0x40 != 0 }
 
@@ -49,7 +49,7 @@ func (t chunkType) report() bool { return t&0x40 != 0 }
 // (RFC 9260 section 8.5.1).
 const flagT = 0x01
 
-// errMalformed says that lengths in a packet contradict each other.
+// errMalformed reports that lengths in a packet contradict each other.
 var errMalformed = errors.New("sctp: malformed packet")
 
 // packet is a view of an SCTP packet of at least headerLen bytes (RFC 9260
@@ -63,8 +63,8 @@ func (p packet) dstPort() uint16 { return binary.BigEndian.Uint16(p[2:]) }
 func (p packet) tag() uint32     { return binary.BigEndian.Uint32(p[4:]) }
 func (p packet) chunks() []byte  { return p[headerLen:] }
 
-// checksum is the CRC32c of the packet with its checksum field taken as 0
-// (RFC 9260 section 6.8). It sets the field to 0 and back.
+// checksum returns the CRC32c of the packet with its checksum field taken as 0 (RFC 9260
+// section 6.8). It clears the field and restores it.
 func (p packet) checksum() uint32 {
 	field := p[8:headerLen]
 	old := [4]byte(field)
@@ -74,8 +74,8 @@ func (p packet) checksum() uint32 {
 	return crc
 }
 
-// intact tells whether p is long enough to be a packet and has the right
-// checksum. The CRC stands there with its low byte first (RFC 9260 appendix A).
+// intact reports whether p is long enough to be a packet and has the right checksum,
+// which is stored low byte first (RFC 9260 appendix A).
 func (p packet) intact() bool {
 	return len(p) >= headerLen+chunkHeaderLen && binary.LittleEndian.Uint32(p[8:]) == p.checksum()
 }
@@ -101,8 +101,8 @@ func (c chunk) typ() chunkType { return chunkType(c[0]) }
 func (c chunk) flags() uint8   { return c[1] }
 func (c chunk) value() []byte  { return c[chunkHeaderLen:] }
 
-// cutChunk takes the first chunk off b. The length that the chunk claims is
-// checked; padding that is missing behind the last chunk is not minded.
+// cutChunk takes the first chunk off b. It checks the length that the chunk claims;
+// padding may be missing behind the last chunk.
 func cutChunk(b []byte) (c chunk, rest []byte, err error) {
 	if len(b) < chunkHeaderLen {
 		return nil, nil, errMalformed
@@ -114,7 +114,7 @@ func cutChunk(b []byte) (c chunk, rest []byte, err error) {
 	return chunk(b[:n:n]), b[min(padded(n), len(b)):], nil
 }
 
-// padded is n rounded up to a multiple of 4.
+// padded returns n rounded up to a multiple of 4.
 func padded(n int) int { return (n + 3) &^ 3 }
 
 // beginChunk appends the header of a chunk whose length endChunk fills in.
@@ -196,7 +196,7 @@ func (s sackChunk) rwnd() uint32 { return binary.BigEndian.Uint32(s[8:]) }
 func (s sackChunk) gaps() int    { return int(binary.BigEndian.Uint16(s[12:])) }
 func (s sackChunk) dups() int    { return int(binary.BigEndian.Uint16(s[14:])) }
 
-// gap is the i-th Gap Ack Block: its first and last TSN as offsets from the
+// gap returns the i-th Gap Ack Block: its first and last TSN as offsets from the
 // Cumulative TSN Ack.
 func (s sackChunk) gap(i int) gapBlock {
 	b := s[sackLen+4*i:]
@@ -205,8 +205,7 @@ func (s sackChunk) gap(i int) gapBlock {
 
 func (s sackChunk) dup(i int) uint32 { return binary.BigEndian.Uint32(s[sackLen+4*(s.gaps()+i):]) }
 
-// gapBlock is a run of TSNs that are here, as offsets from the Cumulative TSN
-// Ack.
+// gapBlock is a run of received TSNs, as offsets from the Cumulative TSN Ack.
 type gapBlock struct{ first, last uint16 }
 
 // appendSack appends a SACK chunk.
@@ -227,7 +226,7 @@ func appendSack(b []byte, cum, rwnd uint32, gaps []gapBlock, dups []uint32) []by
 	return endChunk(b, at)
 }
 
-// shutdownCum is the Cumulative TSN Ack of a SHUTDOWN chunk (RFC 9260 section
+// shutdownCum returns the Cumulative TSN Ack of a SHUTDOWN chunk (RFC 9260 section
 // 3.3.8).
 func shutdownCum(c chunk) (uint32, error) {
 	if len(c) != chunkHeaderLen+4 {

@@ -20,8 +20,8 @@ func appendCause(b []byte, code assoc.CauseCode, info []byte) []byte {
 	return appendParam(b, paramType(code), info)
 }
 
-// firstCause is the first cause of an ABORT or ERROR chunk, copied, or one of
-// code 0 if it has none that can be read.
+// firstCause returns a copy of the first cause of an ABORT or ERROR chunk, with code 0 if
+// it has none that can be parsed.
 func firstCause(c chunk) assoc.Cause {
 	k, _, err := cutCause(c.value())
 	if err != nil {
@@ -48,6 +48,6 @@ func appendError(b []byte, code assoc.CauseCode, info []byte) []byte {
 	return endChunk(appendCause(beginChunk(b, typeError, 0), code, info), at)
 }
 
-// uint32Info is the 4 bytes of information of a cause such as
-// assoc.CauseNoUserData, or of assoc.CauseInvalidStream with the stream in the upper half.
+// uint32Info returns the 4 bytes of information of a cause such as assoc.CauseNoUserData,
+// or of assoc.CauseInvalidStream with the stream in the upper half.
 func uint32Info(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }

@@ -32,8 +32,8 @@ const (
 func (t paramType) skip() bool   { return t&0x8000 != 0 }
 func (t paramType) report() bool { return t&0x4000 != 0 }
 
-// known tells that a parameter is understood, if only to be left alone: what
-// it offers is optional and not offered from here.
+// known reports whether a parameter is understood, if only to be ignored: what it offers
+// is optional and not offered from here.
 func (t paramType) known() bool {
 	switch t {
 	case paramIPv4, paramIPv6, paramCookie, paramUnrecognized, paramCookiePreserve, paramHostName, paramAddressTypes,
@@ -108,8 +108,8 @@ func parseInit(c chunk) (i initChunk, err error) {
 	}, nil
 }
 
-// append appends i as a chunk of type t. Its last parameter has to have no
-// padding: that would not count towards the chunk (RFC 9260 section 3.2).
+// append appends i as a chunk of type t. Its last parameter must not need padding, which
+// would not count towards the chunk (RFC 9260 section 3.2).
 func (i *initChunk) append(b []byte, t chunkType) []byte {
 	at := len(b)
 	b = beginChunk(b, t, 0)
@@ -121,17 +121,17 @@ func (i *initChunk) append(b []byte, t chunkType) []byte {
 	return endChunk(append(b, i.params...), at)
 }
 
-// initParams is what the parameters of an INIT or INIT ACK say.
+// initParams holds the parsed parameters of an INIT or INIT ACK.
 type initParams struct {
 	cookie        []byte // State Cookie, into the packet
 	adaptation    uint32
 	hasAdaptation bool
 	hostName      param  // a Host Name Address, which ends the attempt
-	unrecognized  []byte // parameters to be reported, one after the other, each padded
+	unrecognized  []byte // parameters to report, one after the other, each padded
 }
 
-// parseParams reads parameters. Unknown ones are treated by their high bits
-// (RFC 9260 section 3.2.1); reading stops where they say so.
+// parseParams parses parameters. Unknown ones are handled by their high bits (RFC 9260
+// section 3.2.1); parsing stops where they demand it.
 func parseParams(b []byte) (p initParams, err error) {
 	for len(b) > 0 {
 		var q param

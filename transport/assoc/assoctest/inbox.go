@@ -1,5 +1,5 @@
-// Package assoctest has what tests of associations share, of either carrier and of what
-// stands on them.
+// Package assoctest has helpers for tests of associations, of either carrier and of the
+// layers above.
 package assoctest
 
 import (
@@ -12,21 +12,21 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// Inbox is a Receiver that keeps what comes. Its lock guards its fields; Set, Wait and
-// On call functions with the lock held.
+// Inbox is a Receiver that records what it receives. Its lock guards its fields; Set,
+// Wait and On call functions with the lock held.
 type Inbox struct {
 	sync.Mutex
 	more sync.Cond
 
 	Got    []assoc.Message
 	Events []assoc.Event
-	Total  int                  // messages that have come
-	Held   int                  // bytes of those that Hold has held
-	Hold   bool                 // messages are held
-	Quiet  bool                 // they are only counted
-	On     func(*assoc.Message) // is called with each, if it is not nil
+	Total  int                  // messages received
+	Held   int                  // bytes of messages held because of Hold
+	Hold   bool                 // hold messages
+	Quiet  bool                 // count messages without recording them
+	On     func(*assoc.Message) // called with each message, if not nil
 
-	// Patience is how long Wait waits for what should come at once.
+	// Patience is how long Wait waits before it fails the test.
 	Patience time.Duration
 }
 
@@ -66,7 +66,7 @@ func (b *Inbox) Event(e assoc.Event) {
 // BatchEnd implements assoc.Receiver.
 func (b *Inbox) BatchEnd() { b.Set(func() {}) }
 
-// Set changes the fields, or looks at them, while messages may come.
+// Set calls f, which may read or change the fields, with the lock held.
 func (b *Inbox) Set(f func()) {
 	b.Lock()
 	defer b.Unlock()
@@ -74,13 +74,13 @@ func (b *Inbox) Set(f func()) {
 	b.more.Broadcast()
 }
 
-// Messages are those that have come.
+// Messages returns the messages received so far.
 func (b *Inbox) Messages() (ms []assoc.Message) {
 	b.Set(func() { ms = b.Got })
 	return ms
 }
 
-// Wait waits until ok.
+// Wait waits until ok returns true.
 func (b *Inbox) Wait(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), b.Patience)
@@ -96,14 +96,14 @@ func (b *Inbox) Wait(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// WaitFor waits until n messages have come, and returns those that it keeps.
+// WaitFor waits until n messages have arrived, and returns the recorded ones.
 func (b *Inbox) WaitFor(t testing.TB, n int) []assoc.Message {
 	t.Helper()
 	b.Wait(t, "messages", func() bool { return b.Total >= n })
 	return b.Messages()
 }
 
-// WaitEvent waits for an event of a kind, and returns the first of them.
+// WaitEvent waits for an event of a kind, and returns the first.
 func (b *Inbox) WaitEvent(t testing.TB, kind assoc.EventKind) (e assoc.Event) {
 	t.Helper()
 	b.Wait(t, "the event "+kind.String(), func() bool {

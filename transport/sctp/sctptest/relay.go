@@ -1,5 +1,5 @@
-// Package sctptest has what tests of SCTP in UDP share: a relay that treats
-// packets as a bad network does.
+// Package sctptest has helpers for tests of SCTP in UDP: a relay that treats packets as a
+// bad network does.
 package sctptest
 
 import (
@@ -17,11 +17,11 @@ type Faults struct {
 	Loss      float64
 	Duplicate float64
 	Corrupt   float64       // one byte is changed
-	Reorder   float64       // the packet comes Delay later than those behind it
+	Reorder   float64       // the packet is delayed by Delay
 	Delay     time.Duration // 0: 2 ms
 	Latency   time.Duration // of every packet
 
-	// Drop, if not nil, loses the packets for which it is true. fromClient tells the
+	// Drop, if not nil, loses the packets for which it returns true. fromClient is the
 	// direction. It is called by one goroutine for each direction and client.
 	Drop func(fromClient bool, p []byte) bool
 }
@@ -41,12 +41,12 @@ type Relay struct {
 	wg      sync.WaitGroup
 }
 
-// Counts is what a Relay has done.
+// Counts counts what a Relay has done.
 type Counts struct{ Passed, Lost, Duplicated, Corrupted, Reordered int }
 
-// NewRelay starts a relay on a free port of the target's address. The same seed draws
-// the same faults. It fails where that address is no loopback one, and with the
-// kernel's error.
+// NewRelay starts a relay on a free port of the target's address. The same seed draws the
+// same faults. It fails if that address is not a loopback one, and with the kernel's
+// error.
 func NewRelay(target netip.AddrPort, f Faults, seed uint64) (*Relay, error) {
 	if !target.Addr().IsLoopback() {
 		return nil, fmt.Errorf("sctptest: relay to %v: only loopback addresses are allowed", target)
@@ -70,7 +70,7 @@ func NewRelay(target netip.AddrPort, f Faults, seed uint64) (*Relay, error) {
 // packet and must not add losses of its own.
 const buffer = 4 << 20
 
-// Addr is where clients send to.
+// Addr returns the address that clients send to.
 func (r *Relay) Addr() netip.AddrPort {
 	a := r.conn.LocalAddr().(*net.UDPAddr).AddrPort()
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
@@ -83,8 +83,8 @@ func (r *Relay) SetFaults(f Faults) {
 	r.mu.Unlock()
 }
 
-// Rebind gives every client another UDP port towards the target, as a NAT does
-// that has forgotten them.
+// Rebind gives every client another UDP port towards the target, as a NAT does that has
+// lost its state.
 func (r *Relay) Rebind() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +94,7 @@ func (r *Relay) Rebind() {
 	}
 }
 
-// Counts returns what was done so far.
+// Counts returns the counts so far.
 func (r *Relay) Counts() Counts {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,7 +138,7 @@ func (r *Relay) fromClients() {
 	}
 }
 
-// client is the socket towards the target that stands for a client.
+// client returns the socket towards the target that stands for a client.
 func (r *Relay) client(from netip.AddrPort) *net.UDPConn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,7 +167,7 @@ func (r *Relay) client(from netip.AddrPort) *net.UDPConn {
 	return c
 }
 
-// pass does to a packet what the faults say.
+// pass applies the faults to a packet.
 func (r *Relay) pass(fromClient bool, p []byte, send func([]byte)) {
 	r.mu.Lock()
 	f := r.faults
