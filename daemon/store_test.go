@@ -196,7 +196,7 @@ func TestOvertakenDiskStaysAwayUntilItIsAttachedAnew(t *testing.T) {
 				t.Fatal(err)
 			}
 			beta.start()
-		}, "by whom: not known there any more)"},
+		}, "by whom: no longer known there)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			alpha, beta, gamma := threeHosts(t)

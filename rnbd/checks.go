@@ -10,10 +10,12 @@ import (
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
-// The checks of docs/security.md, one function each. weakened.go has them with switches.
+// The checks of docs/security.md, one function each. weakened.go has the same with
+// switches.
 
-// FreshDevice: newIDLocked returns a device id that has not been given before, so that I/O of
-// the past finds no device, with a place at the server that is free. 0: there is none.
+// FreshDevice: newIDLocked returns a device id that was never used before, so that late
+// I/O of a closed disk finds no device, and whose slot at the server is free; 0 if there
+// is none.
 func (c *Client) newIDLocked() uint32 {
 	for range maxDevices {
 		c.lastID = c.lastID%maxDeviceID + 1
@@ -31,33 +33,33 @@ func (d *Disk) drops(p *rtrs.Permit) bool {
 	return u != nil && u.Disk == d
 }
 
-// CloseWaits: a disk is closed when its I/O has ended at the server.
+// CloseWaits: a disk is closed only after its I/O has ended at the server.
 func mustWaitFor(n int64) bool { return n > 0 }
 
-// LateOpen: a device that an OPEN has opened which nobody waited for any longer is closed.
+// LateOpen: a device opened by an OPEN that nobody waits for any more is closed.
 func mayOpenLate(ctx context.Context) bool { return ctx.Err() != nil }
 
-// PostingOrder, Succession: begin reports whether a write may be sent now. If not, an end gives it
-// out.
+// PostingOrder, Succession: begin reports whether a write may be sent now. If not, a
+// later call of end returns it.
 func (w *overlaps) begin(io *diskIO) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.admitLocked(io)
 }
 
-// DiskIdentity: a disk that was attached does not go on as another.
+// DiskIdentity: an attached disk does not continue as another one.
 func (c *Claim) isOfAnother(i *block.Identity) bool { return !c.Disk.IsZero() && c.Disk != i.Disk }
 
-// StoreLife: nor after a flush fails to cover what the storage may have lost.
+// StoreLife: nor after a flush that does not cover what the storage may have lost.
 func (u *unflushed) needLife() bool { return u.any() }
 
 // OneWriter: an export has one writer unless it is shared.
 func (e *export) hasOneWriterLocked() bool { return !e.cfg.SharedWriters }
 
-// WritersPlace: a writer whose place another has had since does not go on.
+// WritersPlace: a writer whose place another has taken since does not continue.
 func (d *device) hasLost(was Place) bool {
 	return !d.readOnly && !d.exp.sharedWriters() && was.Attachment != d.attachment
 }
 
-// ReadyFirst: I/O of a disk whose export is not open yet waits for it.
-func (d *Disk) mayWaitLocked(err error) bool { return d.opened && comesYet(err) }
+// ReadyFirst: I/O of a disk waits while its export is not open yet.
+func (d *Disk) mayWaitLocked(err error) bool { return d.opened && isTemporary(err) }

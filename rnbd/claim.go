@@ -6,26 +6,26 @@ import (
 	"github.com/ironwarp/ironwarp/block"
 )
 
-// Claim is what an attachment knows of its disk. Who keeps it over a restart, and
-// opens the disk with it, gets that very disk with all writes that were acknowledged,
-// or an error.
+// Claim is what an attachment knows about its disk. A client that keeps it over a restart
+// and opens the disk with it gets the same disk with all acknowledged writes, or an
+// error.
 type Claim struct {
-	// Attachment is who writes: the server lets it take over from itself.
+	// Attachment identifies the writer: the server lets it take over from itself.
 	Attachment block.ID `json:"attachment"`
-	Disk       block.ID `json:"disk"` // zero: any
-	// Life is the life of the disk that acknowledged writes which no flush has
-	// covered; zero: there are none.
+	Disk       block.ID `json:"disk"` // zero for any
+	// Life is the life of the disk that acknowledged writes which no flush has covered,
+	// zero if there are none.
 	Life block.ID `json:"life"`
-	// Writer tells that the server made the attachment the disk's writer: it lets nobody
-	// in again whose place another has had since.
+	// Writer reports that the server made the attachment the disk's writer. The server
+	// does not let it in again if another writer has had the place since.
 	Writer bool `json:"writer,omitempty"`
 }
 
-// unflushed counts the writes, or parts of one, that the server has acknowledged, and
+// unflushed counts the writes (or parts of one) that the server has acknowledged, and
 // those of them that a flush has covered.
 type unflushed struct{ acked, flushed atomic.Uint64 }
 
-// cover notes that a flush was successful which began when n writes were acknowledged.
+// cover records a successful flush that began when n writes were acknowledged.
 func (u *unflushed) cover(n uint64) {
 	for {
 		have := u.flushed.Load()
@@ -53,8 +53,8 @@ func (d *Disk) claimLocked() Claim {
 	return c
 }
 
-// compare judges what the server says of the disk against what is known of it. asked
-// is the claim that it answered.
+// compare checks the server's answer about the disk against what is known of it. asked is
+// the claim that the server answered.
 func (d *Disk) compare(asked Claim, rsp *openRsp) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

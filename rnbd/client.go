@@ -28,11 +28,11 @@ type Client struct {
 
 	ctx    context.Context // ends with the client
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // what is done in the background
+	wg     sync.WaitGroup // background work
 
 	mu     sync.Mutex // guards the fields below it
 	disks  []*Disk
-	lastID uint32 // of a device
+	lastID uint32 // of the last device
 	closed bool
 
 	free ioPool
@@ -58,8 +58,8 @@ func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	return c, nil
 }
 
-// onConnect makes the server know what it may have forgotten. What concerns a
-// single disk does not keep the session from coming up.
+// onConnect tells the server again what it may have forgotten. An error of a single disk
+// does not keep the session from coming up.
 func (c *Client) onConnect(ctx context.Context, rt *rtrs.Client) error {
 	req, answer := sessInfo{Version: ProtoVersion}, make([]byte, sessInfoLen)
 	if err := rt.Control(ctx, req.Append(nil, msgSessInfo), answer); err != nil {
@@ -104,19 +104,19 @@ func open(ctx context.Context, rt *rtrs.Client, name string, access uint8, id ui
 	return rsp, nil
 }
 
-// OpenOptions say how a disk is opened.
+// OpenOptions configures the opening of a disk.
 type OpenOptions struct {
-	ReadOnly bool // also if the export can be written
-	// Claim is what was kept of the disk if it was open before; its zero value opens
+	ReadOnly bool // even if the export is writable
+	// Claim is the claim kept from an earlier opening of the disk; the zero value opens
 	// it anew.
 	Claim Claim
-	// Keep, if set, keeps the claim for after a restart. It is called before I/O is
-	// done under it, and an error keeps the disk from being opened.
+	// Keep, if set, stores the claim for after a restart. It is called before I/O is done
+	// under the claim, and an error keeps the disk from being opened.
 	Keep func(Claim) error
 }
 
-// Open opens an export as a disk. The error is an *OpenError: of ErrNotFound or
-// ErrForbidden if the server says so.
+// Open opens an export as a disk. The error is an *OpenError, for example with
+// ErrNotFound or ErrForbidden.
 func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk, error) {
 	if err := CheckName(name); err != nil {
 		return nil, &OpenError{Export: name, Err: err}
@@ -124,7 +124,7 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 	d := &Disk{c: c, name: name, access: accessRW, claim: opt.Claim, keep: opt.Keep, opening: make(chan struct{}, 1)}
 	d.anyone = &diskUser{Disk: d}
 	if !d.claim.Life.IsZero() {
-		d.writes.acked.Add(1) // it is not known how many
+		d.writes.acked.Add(1) // how many is unknown
 	}
 	if d.claim.Attachment.IsZero() {
 		d.claim.Attachment = block.NewID()
@@ -154,10 +154,10 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 		if errors.Is(err, rtrs.ErrPathLost) {
 			continue
 		}
-		// An OPEN that was not waited for any longer may be carried out yet.
+		// An OPEN that nobody waits for any more may still be carried out.
 		d.shut()
 		if mayOpenLate(ctx) {
-			c.letGo(d)
+			c.releaseLater(d)
 		} else {
 			c.forget(d)
 		}
@@ -165,8 +165,9 @@ func (c *Client) Open(ctx context.Context, name string, opt OpenOptions) (*Disk,
 	}
 }
 
-// letGo has the server close a disk's device, however long it takes, and forgets it.
-func (c *Client) letGo(d *Disk) {
+// releaseLater makes the server close a disk's device in the background, however long
+// that takes, and forgets it.
+func (c *Client) releaseLater(d *Disk) {
 	c.background(func() {
 		defer c.forget(d)
 		if err := d.release(c.ctx); err != nil && c.ctx.Err() == nil {
@@ -192,7 +193,7 @@ func (c *Client) forget(d *Disk) {
 }
 
 // List returns the exports that the server offers to this host. It fails with ctx's
-// error, rtrs.ErrClosed after Close, and at an answer that is none.
+// error, with rtrs.ErrClosed after Close, and with ErrWire for a malformed answer.
 func (c *Client) List(ctx context.Context) ([]Listed, error) {
 	var list []Listed
 	answer := make([]byte, listAnswer)
@@ -221,7 +222,7 @@ func (c *Client) List(ctx context.Context) ([]Listed, error) {
 	}
 }
 
-// Disks returns the disks that are open.
+// Disks returns the open disks.
 func (c *Client) Disks() []*Disk {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
-// control carries out everything but I/O. The answer is put in r.Data, the rest
-// of which becomes zero. It returns the device that was opened, if one was.
+// control carries out everything except I/O. It puts the answer in r.Data and clears the
+// rest. It returns the device that was opened, if any.
 func (s *session) control(r *rtrs.Request) (errno syscall.Errno, opened *device) {
 	if r.Dir != rtrs.Read {
 		return syscall.EINVAL, nil
@@ -75,7 +75,7 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 		log.Warn("a peer asked for an export that does not exist")
 		return openRsp{}, nil, syscall.ENOENT
 	case errors.Is(err, ErrTrusted):
-		log.Warn("a peer asked for an export in a session that is trusted more than the export permits; end the session, and it comes back as it should be", "trust", s.info.Trust)
+		log.Warn("a peer asked for an export in a session that is trusted more than the export permits; end the session, and it reconnects with less trust", "trust", s.info.Trust)
 		return openRsp{}, nil, syscall.EAGAIN
 	case err != nil:
 		log.Warn("a peer asked for an export that it may not open; add its identity to the export's allowed peers if it should")
@@ -85,7 +85,7 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 	identity := st.Identity()
 	d := &device{exp: exp, sess: s, attachment: m.Claim.Attachment, readOnly: m.Access == accessRO || exp.cfg.ReadOnly, since: time.Now()}
 	d.refs.Store(1)
-	d.closed.Store(true) // until it is admitted
+	d.closed.Store(true) // until admitted
 	switch fault := st.Fault(); {
 	case m.Claim.isOfAnother(&identity):
 		log.Warn("a peer asked for another disk than the export is; it has to attach it anew", "asked_for", m.Claim.Disk, "is", identity.Disk)
@@ -136,7 +136,7 @@ func (s *session) open(m *openMsg) (openRsp, *device, error) {
 	return rsp, d, nil
 }
 
-// enter gives d a place and an id, that which the client wants or any.
+// enter gives d a slot and an id, the one the client wants or any.
 func (s *session) enter(d *device, want uint32) error {
 	if want != 0 {
 		if err := s.close(want); err != nil {
@@ -158,7 +158,7 @@ func (s *session) enter(d *device, want uint32) error {
 	return fmt.Errorf("the peer has as many exports open in one session as it may, %d: %w", maxDevices, syscall.EMFILE)
 }
 
-// close ends a device. It fails with EBUSY while I/O of it is being carried out.
+// close closes a device. It fails with EBUSY while I/O of it is being carried out.
 func (s *session) close(id uint32) error {
 	d := s.device(id)
 	if d == nil {

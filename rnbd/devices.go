@@ -2,9 +2,9 @@ package rnbd
 
 import "sync/atomic"
 
-// deviceTable is a session's devices by id modulo maxDevices, so that an id of the past
-// is not taken for another's. A page comes into being with its first device and stays,
-// so that a session with few devices is small.
+// deviceTable holds a session's devices by id modulo maxDevices; an old id is not
+// mistaken for a newer one. A page is allocated with its first device and stays, so that
+// a session with few devices is small.
 type deviceTable [maxDevices / devicePage]atomic.Pointer[[devicePage]atomic.Pointer[device]]
 
 // get returns the device of an id, nil if there is none.
@@ -20,7 +20,7 @@ func (t *deviceTable) get(id uint32) *device {
 	return nil
 }
 
-// add enters d; false: there is another in its place.
+// add adds d. It returns false if its slot is taken.
 func (t *deviceTable) add(d *device) bool {
 	i := d.id % maxDevices
 	page := t[i/devicePage].Load()
@@ -31,7 +31,7 @@ func (t *deviceTable) add(d *device) bool {
 	return page[i%devicePage].CompareAndSwap(nil, d)
 }
 
-// remove takes d out if it is there.
+// remove removes d if it is there.
 func (t *deviceTable) remove(d *device) {
 	i := d.id % maxDevices
 	if page := t[i/devicePage].Load(); page != nil {
@@ -39,7 +39,7 @@ func (t *deviceTable) remove(d *device) {
 	}
 }
 
-// all goes through the devices.
+// all iterates over the devices.
 func (t *deviceTable) all(yield func(*device) bool) {
 	for i := range t {
 		page := t[i].Load()

@@ -20,17 +20,17 @@ type Disk struct {
 	access uint8
 	id     uint32 // at the server, the same on each path
 
-	geometry block.Geometry // set by the first opening and constant thereafter
+	geometry block.Geometry // set by the first opening, then constant
 
-	share    *rtrs.Share // of the session's permits
-	anyone   *diskUser   // whoever uses the disk without being told apart
-	closing  atomic.Bool // for good: none of its I/O begins any more
+	share    *rtrs.Share // its share of the session's permits
+	anyone   *diskUser   // stands for users without a NewUser
+	closing  atomic.Bool // for good: no I/O begins any more
 	failed   atomic.Bool // I/O fails with EIO
 	waiting  atomic.Bool // I/O waits until the server can open the disk
 	counters counters
 	writes   unflushed
-	flying   atomic.Int64 // I/Os that are submitted
-	order    overlaps     // of writes that are
+	inFlight atomic.Int64 // submitted I/Os
+	order    overlaps     // orders overlapping submitted writes
 
 	keep func(Claim) error
 
@@ -39,10 +39,10 @@ type Disk struct {
 	mu     sync.Mutex // guards the fields below it; taken before the Client's
 	opened bool
 	claim  Claim
-	err    error         // why it has failed, or waits
+	err    error         // why it failed or waits
 	since  time.Time     // in this state
-	tried  time.Time     // to open it again
-	ended  chan struct{} // closed when it does not wait any more; nil: it does not
+	tried  time.Time     // last attempt to open it again
+	ended  chan struct{} // closed when it stops waiting; nil if it does not wait
 }
 
 var _ block.MultiUser = (*Disk)(nil)
@@ -52,8 +52,8 @@ type DiskInfo struct {
 	Export   string
 	Size     uint64 // bytes
 	ReadOnly bool
-	Err      error     // nil: it works, or waits
-	Waits    error     // why its I/O waits for the server, beside the path; nil: it does not
+	Err      error     // nil if it works or waits
+	Waits    error     // why its I/O waits for the server although there is a path; nil if it does not
 	Since    time.Time // in this state
 	Stats    Stats
 	Session  rtrs.ClientInfo
@@ -115,7 +115,7 @@ func (d *Disk) OnBatchEnd(f func()) (cancel func()) { return d.c.rt.OnBatchEnd(f
 
 func (d *Disk) isClosing() bool { return d.closing.Load() }
 
-// shut ends the disk's I/O for good. It reports whether it was the first to.
+// shut ends the disk's I/O for good. It reports whether this call did.
 func (d *Disk) shut() bool {
 	resume := false
 	defer func() {
@@ -132,14 +132,14 @@ func (d *Disk) shut() bool {
 	if d.err == nil || d.waiting.Load() {
 		d.err, d.since = &OpenError{Export: d.name, Err: ErrClosed}, time.Now()
 	}
-	resume = d.waitNoMoreLocked()
+	resume = d.endWaitLocked()
 	return true
 }
 
-// Close ends the disk. I/O that has not been sent fails and is never carried out; what
-// has been sent has ended when Close returns without an error, or ends before the
-// session comes back from the loss of its path. After some seconds Close leaves the
-// rest to be done in the background and says so. It is idempotent.
+// Close closes the disk. I/O that has not been sent fails and is never carried out. I/O
+// that has been sent has ended when Close returns without an error, or ends before the
+// session is back after losing its path. After some seconds Close leaves the rest to the
+// background and fails with an error that says so. It is idempotent.
 func (d *Disk) Close() error {
 	if !d.shut() {
 		return nil
@@ -154,19 +154,19 @@ func (d *Disk) Close() error {
 	defer cancel()
 	err := d.release(ctx)
 	if err != nil && ctx.Err() != nil {
-		d.c.letGo(d)
+		d.c.releaseLater(d)
 		return fmt.Errorf("close %q: its I/O has not ended at the server within %v; the server closes it when it has: %w", d.name, controlTimeout, err)
 	}
 	d.c.forget(d)
 	return err
 }
 
-// release has the server close the device, and waits for the end of its I/O there.
+// release makes the server close the device, and waits for the end of its I/O there.
 func (d *Disk) release(ctx context.Context) error {
 	req := numMsg{N: d.id}
 	for pause := closeTick; ; pause = min(2*pause, closeTickMax) {
 		if !d.c.rt.HasPath() {
-			return nil // the server forgets it with the path
+			return nil // the server forgets the device with the path
 		}
 		err := d.c.rt.Control(ctx, req.Append(nil, msgClose), nil)
 		switch {

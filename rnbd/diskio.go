@@ -12,7 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
-// diskIO is one I/O of a Disk: one permit, or as many as its bytes need. It
+// diskIO is one I/O of a Disk, with one permit or as many as its bytes need. It
 // implements block.IO.
 type diskIO struct {
 	d    *Disk
@@ -27,13 +27,13 @@ type diskIO struct {
 	hdr     [ioLen]byte
 	left    atomic.Int32  // parts in flight
 	errno   atomic.Uint32 // the first error
-	acked   uint64        // writes that were acknowledged when it was submitted
+	acked   uint64        // acknowledged writes when it was submitted
 
-	next *diskIO // in the pool, or of those that overlaps has let go
+	next *diskIO // the next one in the pool, or in the list that overlaps.end returns
 }
 
-// ioPool keeps diskIOs for their next use. There are never more than the
-// session has permits, each I/O having one at least.
+// ioPool keeps diskIOs for reuse. There are never more than the session has permits, as
+// each I/O has at least one.
 type ioPool struct {
 	mu   sync.Mutex // guards the fields below it
 	free *diskIO
@@ -58,8 +58,8 @@ func (p *ioPool) put(io *diskIO) {
 	p.mu.Unlock()
 }
 
-// Get implements block.Device. An I/O takes all its permits at once, so two
-// large ones cannot wait for each other.
+// Get implements block.Device. An I/O takes all its permits at once, so two large ones
+// cannot deadlock.
 func (d *Disk) Get(ctx context.Context, op block.Op, off uint64, n uint32, fl block.Flags) (block.IO, error) {
 	return d.get(ctx, d.anyone, op, off, n, fl)
 }
@@ -86,7 +86,7 @@ func (d *Disk) get(ctx context.Context, u *diskUser, op block.Op, off uint64, n 
 		d.drop(io)
 		return nil, ioError(err)
 	}
-	io.dress(u)
+	io.takeBuffers(u)
 	return io, nil
 }
 
@@ -105,7 +105,7 @@ func (d *Disk) tryGet(u *diskUser, op block.Op, off uint64, n uint32, fl block.F
 		}
 		return nil, block.ErrBusy
 	}
-	io.dress(u)
+	io.takeBuffers(u)
 	return io, nil
 }
 
@@ -116,7 +116,7 @@ func ioError(err error) error {
 	return err
 }
 
-// prepare checks an I/O and makes place for its permits.
+// prepare checks an I/O and makes room for its permits.
 func (d *Disk) prepare(op block.Op, off uint64, n uint32, fl block.Flags) (*diskIO, error) {
 	g := &d.geometry
 	if op >= block.NumOps || fl&block.FastZero != 0 {
@@ -153,15 +153,15 @@ func (d *Disk) failure() error {
 	return fmt.Errorf("%w: %w", d.err, syscall.EIO)
 }
 
-// drop gives up an I/O that has no permits.
+// drop frees an I/O without permits.
 func (d *Disk) drop(io *diskIO) {
 	clear(io.permits)
 	io.permits, io.bufs, io.d = io.permits[:0], io.bufs[:0], nil
 	d.c.free.put(io)
 }
 
-// dress hands the permits' buffers out.
-func (io *diskIO) dress(u *diskUser) {
+// takeBuffers takes over the permits' buffers for the I/O.
+func (io *diskIO) takeBuffers(u *diskUser) {
 	left := io.n
 	data := io.op.HasData()
 	for _, p := range io.permits {
@@ -190,14 +190,14 @@ func (d *Disk) Kick() { d.c.rt.Flush() }
 func (io *diskIO) Submit(done block.Completion, more bool) {
 	d := io.d
 	io.done = done
-	d.flying.Add(1)
+	d.inFlight.Add(1)
 	io.acked = d.writes.acked.Load()
 	if !io.op.Writes() || d.order.begin(io) {
 		io.send(more)
 	}
 }
 
-// send reports whether the I/O is on its way; if not, it has ended.
+// send sends the I/O. It returns false if the I/O has failed instead.
 func (io *diskIO) send(more bool) bool {
 	d := io.d
 	switch u, _ := io.permits[0].User.(*diskUser); {
@@ -223,7 +223,7 @@ func (io *diskIO) send(more bool) bool {
 			m.Size = uint32(n)
 		}
 		m.Put(&io.hdr)
-		// The I/O may have ended, and be another's, when the last of these returns.
+		// When the last of these returns, the I/O may have ended and been reused.
 		if i < parts-1 || more {
 			io.permits[i].SubmitMore(dir, io.hdr[:], n, io)
 		} else {
@@ -238,10 +238,10 @@ func (io *diskIO) send(more bool) bool {
 func (io *diskIO) Complete(p *rtrs.Permit, errno syscall.Errno) {
 	switch errno {
 	case syscall.ENODEV:
-		io.d.lose()
+		io.d.noteLost()
 		errno = syscall.EIO
 	case errReplaced:
-		io.d.await()
+		io.d.noteReopening()
 		if onResend(p) == 0 {
 			p.SubmitAgain(io)
 			return
@@ -252,7 +252,7 @@ func (io *diskIO) Complete(p *rtrs.Permit, errno syscall.Errno) {
 	case errno != 0:
 		io.errno.CompareAndSwap(0, uint32(errno))
 	case io.op.Writes() && io.fl&block.FUA == 0:
-		// Each part is at risk until a flush: it is not sent again with the others.
+		// Each part is at risk until a flush: it is not resent with the others.
 		io.d.writes.acked.Add(1)
 	}
 	if io.left.Add(-1) == 0 {
@@ -264,7 +264,7 @@ func (io *diskIO) finish(errno syscall.Errno) {
 	if errno == 0 && io.op == block.OpFlush {
 		io.d.writes.cover(io.acked)
 	}
-	io.d.flying.Add(-1)
+	io.d.inFlight.Add(-1)
 	io.d.counters.count(io.op, uint64(io.n), errno)
 	done, d := io.done, io.d
 	var next *diskIO
@@ -278,7 +278,7 @@ func (io *diskIO) finish(errno syscall.Errno) {
 		next, w.next = w.next, nil
 		ended = !w.send(false) || ended
 	}
-	if ended { // and may be another user's than whose call this is
+	if ended { // the I/Os that ended may be another user's than the caller's
 		d.c.rt.EndBatch()
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
-// reopen opens the disk at the server, the first time or again, and notes the
-// result. needed reports whether it still has to be; nil: it does.
+// reopen opens the disk at the server, for the first time or again, and records the
+// result. It does nothing if needed is not nil and returns false.
 func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client, needed func() bool) error {
 	select {
 	case d.opening <- struct{}{}:
@@ -30,11 +30,11 @@ func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client, needed func() bool) 
 	}
 	rsp, err := open(ctx, rt, d.name, d.access, d.id, claim)
 	if errors.Is(err, rtrs.ErrPathLost) || ctx.Err() != nil {
-		return err // nothing was learnt
+		return err // nothing was learned
 	}
 	if err == nil {
 		if err = d.adopt(rt, claim, &rsp); err != nil {
-			// Nothing may be done to that other disk, also if it cannot be closed.
+			// No I/O may reach that other disk, even if it cannot be closed.
 			if cerr := d.release(ctx); cerr != nil && ctx.Err() != nil {
 				return cerr
 			}
@@ -43,7 +43,7 @@ func (d *Disk) reopen(ctx context.Context, rt *rtrs.Client, needed func() bool) 
 	return d.note(err)
 }
 
-// note notes the result of an opening, and lets I/O begin, wait or fail accordingly.
+// note records the result of an opening, and lets I/O begin, wait or fail accordingly.
 func (d *Disk) note(err error) error {
 	resume := false
 	defer func() {
@@ -56,7 +56,7 @@ func (d *Disk) note(err error) error {
 	if d.isDetached() {
 		// CLOSE may have come before OPEN.
 		if err == nil {
-			d.c.letGo(d)
+			d.c.releaseLater(d)
 		}
 		return &OpenError{Export: d.name, Err: ErrClosed}
 	}
@@ -81,20 +81,19 @@ func (d *Disk) note(err error) error {
 		return err
 	}
 	d.failed.Store(err != nil)
-	resume = d.waitNoMoreLocked()
+	resume = d.endWaitLocked()
 	return err
 }
 
-// adopt takes over what the server says of the device. The size that clients have seen
-// stays under them: a disk that has grown is used as far as that. asked is the claim of
-// the OPEN.
+// adopt takes over the server's answer. The size that clients have seen stays: a disk
+// that has grown is used up to that. asked is the claim of the OPEN.
 func (d *Disk) adopt(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
 	if err := d.compare(asked, rsp); err != nil {
 		return &OpenError{Export: d.name, Err: err}
 	}
 	claim, keep, err := d.measure(rt, rsp)
 	if err == nil && keep {
-		err = d.keep(claim) // without the lock: others ask for the disk's state meanwhile
+		err = d.keep(claim) // without the lock: others may ask for the disk's state meanwhile
 	}
 	if err != nil {
 		return &OpenError{Export: d.name, Err: err}
@@ -105,9 +104,8 @@ func (d *Disk) adopt(rt *rtrs.Client, asked Claim, rsp *openRsp) error {
 	return nil
 }
 
-// measure compares what the server says of the device with the geometry that clients
-// have seen, or makes that. It returns the claim on the device, and whether that is to be
-// kept.
+// measure compares the server's answer with the geometry that clients have seen, or sets
+// that. It returns the claim on the device, and whether the claim must be stored.
 func (d *Disk) measure(rt *rtrs.Client, rsp *openRsp) (claim Claim, keep bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -132,11 +130,11 @@ func (d *Disk) measure(rt *rtrs.Client, rsp *openRsp) (claim Claim, keep bool, e
 	return claim, d.keep != nil && (!d.opened || claim != d.claim), nil
 }
 
-// revive tries to open a disk that has failed, now and then.
+// revive tries from time to time to reopen a failed disk.
 func (d *Disk) revive(ctx context.Context) {
 	d.mu.Lock()
-	// An acknowledgement of the life before must not come after the next has begun.
-	due := d.failed.Load() && !d.closing.Load() && d.flying.Load() == 0 && time.Since(d.tried) >= reopenInterval
+	// An acknowledgement of the previous life must not arrive after the next has begun.
+	due := d.failed.Load() && !d.closing.Load() && d.inFlight.Load() == 0 && time.Since(d.tried) >= reopenInterval
 	if due {
 		d.tried = time.Now()
 	}
@@ -146,9 +144,9 @@ func (d *Disk) revive(ctx context.Context) {
 	}
 }
 
-// lose notes that the server does not know the device any more: the export was
-// removed. errno of an I/O.
-func (d *Disk) lose() {
+// noteLost handles ENODEV of an I/O: the server does not know the device any more,
+// because the export was removed.
+func (d *Disk) noteLost() {
 	if d.failed.Load() {
 		return
 	}
@@ -160,8 +158,9 @@ func (d *Disk) lose() {
 	}
 }
 
-// await notes that the server opens the export's storage again, which an I/O was told.
-func (d *Disk) await() {
+// noteReopening handles errReplaced of an I/O: the server is opening the export's storage
+// again.
+func (d *Disk) noteReopening() {
 	if d.failed.Load() || d.waiting.Load() {
 		return
 	}

@@ -1,20 +1,19 @@
 // Package rnbd exports block devices and attaches remote ones, over sessions of
 // package rtrs: the RDMA Network Block Device of Linux (RNBD), adapted.
 //
-// A Server has exports by name, each with a backing disk, a mode, and a list of
-// peers that may open it; peers are known by the identity that IKE
-// authenticated. A Client has one session with a server and opens Disks there,
-// each of which is a block.Device. When the path to the server is lost, I/O
-// waits; when it is back the disks are opened again, and what was in flight is
-// sent again. Writes to the same bytes begin one after the other, so that what is
-// sent again never comes over what was acknowledged since. A disk that the server
-// cannot open yet goes on waiting and asks again.
+// A Server has exports by name, each with a backing disk, a mode, and a list of peers
+// that may open it; peers are known by the identity that IKE authenticated. A Client has
+// one session with a server and opens Disks there, each of which is a block.Device. When
+// the path to the server is lost, I/O waits; when it is back the disks are opened again,
+// and what was in flight is sent again. Writes to the same bytes are sent one after the
+// other, so that a resent write never overwrites what was acknowledged since. A disk that
+// the server cannot open yet keeps waiting and retries.
 //
 // # Wire format
 //
-// Messages are user headers of rtrs requests, little-endian, with the layouts of
-// Linux' RNBD 2.2; what differs is marked (*), and makes it version 3. Each starts with a u16 type and a
-// u16 0. Those with an answer are rtrs reads, and the answer is their data.
+// Messages are user headers of rtrs requests, little-endian, with the layouts of Linux's
+// RNBD 2.2; differences are marked (*), and make it version 3. Each starts with a u16
+// type and a u16 0. Those with an answer are rtrs reads, and the answer is their data.
 //
 //	0 SESS_INFO  4 u8 version | 5 zero[31]           answer: type 1, the same
 //	2 OPEN       4 u8 access (0 ro, 1 rw) | 5 u8 flags (*; 1: writer) | 6 name[255] |
@@ -41,34 +40,32 @@
 // bit 8 sync, 9 FUA, 11 no-unmap. A read of n bytes is an rtrs read of n bytes,
 // every other operation an rtrs write.
 //
-// A client names the ids of its devices itself, so that I/O which is sent again
-// after the device has been, too, still names it. It gives no id to a second disk,
-// so that I/O of a disk that was closed finds none, however late it comes. A device
-// that is closed takes no more I/O, and is gone when what it had has ended: until
-// then CLOSE fails with EBUSY, and the client asks again. OPEN with the id of an open
-// device closes that first, and fails likewise.
+// A client chooses the ids of its devices itself, so that resent I/O still names its
+// device after that was reopened. It never reuses an id, so that late I/O of a closed
+// disk finds no device. A device that is being closed takes no more I/O, and is gone when
+// the I/O it had has ended: until then CLOSE fails with EBUSY, and the client retries.
+// OPEN with the id of an open device closes that first, and fails likewise.
 //
-// OPEN fails with ENOENT for an export that does not exist and EACCES for one
-// that the peer may not open; LIST shows only what it may. Other refusals are results
-// of its answer, with a text: 1 the export's storage is not open yet, 2 another has
-// it open for writing, 3 it is another disk than the one that was asked for, 4 its
-// storage has lost acknowledged writes, 5 it has had another writer since. 0 is success.
+// OPEN fails with ENOENT for an export that does not exist and EACCES for one that the
+// peer may not open; LIST shows only those it may open. Other refusals are results in the
+// answer, with a text: 1 the export's storage is not open yet, 2 another has it open for
+// writing, 3 it is not the disk that was asked for, 4 its storage has lost acknowledged
+// writes, 5 it has had another writer since. 0 is success.
 //
 // # Which disk, and which life of it
 //
 // An export has the UUID of its disk, which stays with the storage, and a life: an
-// identity that changes whenever acknowledged writes may have gone that no flush
-// covered, as the write verifier of NFS does (RFC 8881 18.3.3). A client that has
-// such writes names the life that acknowledged them in OPEN. If the answer has
-// another life and is not marked as kept, the writes may be gone: all I/O of that
-// disk fails from then on, so that no flush succeeds which should have covered them.
-// The attachment is what a disk has in common with itself after a lost session or a
-// restart of the client: of a disk that has one writer, it takes over from itself in an
-// earlier session.
+// identity that changes whenever acknowledged writes not covered by a flush may have been
+// lost, like the write verifier of NFS (RFC 8881 section 18.3.3). A client with such
+// writes names the life that acknowledged them in OPEN. If the answer has another life
+// and is not marked as kept, the writes may be lost: all I/O of that disk fails from then
+// on, so that no flush succeeds that should have covered them. The attachment identifies
+// a disk across lost sessions and restarts of the client: if a disk has one writer, an
+// attachment takes over from itself in an earlier session.
 //
-// The answer says whether the attachment is the disk's writer now, and the client says so
-// when it opens the disk again. Meanwhile another may have been let in, whose writes
-// nothing from before may land on: the server knows which attachment it made the writer
-// last, over restarts, and refuses one that was it and is not any more. A client that does
-// not say is let in whenever nobody else is there.
+// The answer says whether the attachment is now the disk's writer, and the client repeats
+// that when it opens the disk again. Meanwhile another writer may have been let in, whose
+// writes no earlier write may overwrite: the server remembers, over restarts, which
+// attachment was the last writer, and refuses one that was and no longer is. A client
+// that does not claim to be the writer is let in whenever nobody else is there.
 package rnbd

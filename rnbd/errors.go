@@ -46,13 +46,13 @@ func (e *OpenError) advice() string {
 	case errors.Is(err, ErrForbidden):
 		return "the server does not permit this host to open it; its administrator has to allow this host's identity for the export"
 	case errors.Is(err, ErrTrusted):
-		return "the server trusts this host's session more than the export permits; it is to end the session, which then comes back as it should be"
+		return "the server trusts this host's session more than the export permits; its administrator has to end the session, which then reconnects with less trust"
 	case errors.Is(err, ErrTooManyDisks):
 		return fmt.Sprintf("%d disks are open in this session already; detach one", maxDevices)
 	case errors.Is(err, ErrNotReady):
 		return "the server cannot open its storage yet: " + e.Detail
 	case errors.Is(err, syscall.EBUSY):
-		return "the server still carries out I/O that it was given before the session was lost"
+		return "the server is still carrying out I/O from before the session was lost"
 	case errors.Is(err, ErrInUse):
 		return "it has one writer at a time, and that is " + e.Detail + "; detach it there, or export it with shared writers if all of them know of each other"
 	case errors.Is(err, ErrOtherDisk):
@@ -69,7 +69,7 @@ func (e *OpenError) advice() string {
 	return e.Err.Error()
 }
 
-// refusals are the errors of the results of OPEN.
+// refusals maps results of OPEN to errors.
 var refusals = [openResults]error{openNotReady: ErrNotReady, openInUse: ErrInUse, openOtherDisk: ErrOtherDisk, openDamaged: ErrDamaged,
 	openTaken: ErrPlaceTaken}
 

@@ -17,13 +17,13 @@ import (
 type Export struct {
 	Name     string
 	Storage  block.Storage        // the caller closes it after the export has been removed or the server closed
-	ReadOnly bool                 // also if the storage can be written
+	ReadOnly bool                 // even if the storage is writable
 	Allow    []transport.Identity // who may open it
 	AllowAll bool                 // any authenticated peer may
-	// SharedWriters lets several have it open for writing, who have to know of each
-	// other. Otherwise one has, and others may read.
+	// SharedWriters lets several clients, which must coordinate, have it open for
+	// writing. Otherwise one has, and others may read.
 	SharedWriters bool
-	// Trust is the most that a session may be trusted which opens it. The zero value,
+	// Trust is the most trusting model of a session that may open it. The zero value,
 	// NS-NT, trusts nobody.
 	Trust verbs.TrustModel
 }
@@ -65,11 +65,11 @@ type export struct {
 
 	mu      sync.Mutex // guards the fields below it
 	devices []*device
-	kept    *writer // whose session was lost
+	kept    *writer // a writer whose session was lost
 
-	owing struct {
+	toFlush struct {
 		mu   sync.Mutex // guards the fields below it
-		list []*device  // whose responses are to be sent by flush
+		list []*device  // whose responses flush must send
 	}
 }
 
@@ -81,27 +81,27 @@ func newExport(cfg Export) *export {
 	return e
 }
 
-// end fails I/O from now on, and waits for what has begun.
+// end fails I/O from now on, and waits for I/O that has begun.
 func (e *export) end() error {
 	e.removed.Store(true)
 	return e.queue.Close()
 }
 
-// gone is the result of I/O that is not carried out since the export was removed.
-func (e *export) gone() syscall.Errno {
+// removedErrno returns the result of I/O refused because the export was removed.
+func (e *export) removedErrno() syscall.Errno {
 	if e.replaced {
 		return errReplaced
 	}
 	return syscall.ENODEV
 }
 
-// said is the result of I/O that the storage fails with errno. Some errors are said of
-// exports alone; a disk that is offline says ENODEV as well.
-func (e *export) said(errno syscall.Errno) syscall.Errno {
+// errnoOf returns the result of I/O that the storage failed with errno. ENODEV and
+// errReplaced are reserved for exports; an offline disk may report ENODEV as well.
+func (e *export) errnoOf(errno syscall.Errno) syscall.Errno {
 	switch errno {
-	case syscall.EBADF, syscall.ESHUTDOWN: // it is closed, if the export was removed
+	case syscall.EBADF, syscall.ESHUTDOWN: // closed, if the export was removed
 		if e.removed.Load() {
-			return e.gone()
+			return e.removedErrno()
 		}
 		return syscall.EIO
 	case syscall.ENODEV, errReplaced:
@@ -120,37 +120,37 @@ func (e *export) allows(peer transport.Identity) bool {
 	return e.cfg.AllowAll || slices.Contains(e.cfg.Allow, peer)
 }
 
-// owe notes that a response to d's session has been made and is to be sent.
-func (e *export) owe(d *device) {
-	if d.owed.Swap(true) {
+// queueFlush records that a response to d's session is ready to be sent.
+func (e *export) queueFlush(d *device) {
+	if d.flushQueued.Swap(true) {
 		return
 	}
-	o := &e.owing
+	o := &e.toFlush
 	o.mu.Lock()
 	o.list = append(o.list, d)
 	o.mu.Unlock()
-	if d.refs.Load() == 0 { // it has been detached, and nobody else takes it out again
-		e.settle(d)
+	if d.refs.Load() == 0 { // it is detached, and nobody else would flush it
+		e.flushDevice(d)
 	}
 }
 
-// settle sends what d's session is owed.
-func (e *export) settle(d *device) {
-	if !d.owed.Load() {
+// flushDevice sends the responses that wait for d's session.
+func (e *export) flushDevice(d *device) {
+	if !d.flushQueued.Load() {
 		return
 	}
-	o := &e.owing
+	o := &e.toFlush
 	o.mu.Lock()
 	o.list = slices.DeleteFunc(o.list, func(x *device) bool { return x == d })
 	o.mu.Unlock()
-	d.owed.Store(false)
+	d.flushQueued.Store(false)
 	d.sess.info.Flush()
 }
 
-// flush sends the responses of the queue's completions. It looks at those alone whose
-// responses wait, however many have the export open.
+// flush sends the responses of the queue's completions. Its cost depends on the sessions
+// with waiting responses, not on how many have the export open.
 func (e *export) flush() {
-	o := &e.owing
+	o := &e.toFlush
 	for {
 		o.mu.Lock()
 		n := len(o.list)
@@ -162,17 +162,17 @@ func (e *export) flush() {
 		o.list[n-1] = nil
 		o.list = o.list[:n-1]
 		o.mu.Unlock()
-		d.owed.Store(false) // a response that is made from now on is owed anew
+		d.flushQueued.Store(false) // a later response queues it again
 		d.sess.info.Flush()
 	}
 }
 
-// writer is who has an export open for writing.
+// writer is a client that has an export open for writing.
 type writer struct {
 	peer    transport.Identity
 	session string
 	since   time.Time
-	until   time.Time // when its place is free, its session being lost
+	until   time.Time // if its session was lost: when its place becomes free
 }
 
 func (w *writer) String() string {
@@ -182,8 +182,8 @@ func (w *writer) String() string {
 	return fmt.Sprintf("%s (its session was lost; its place is kept until %s)", w.peer, w.until.UTC().Format(time.TimeOnly+" UTC"))
 }
 
-// keepPlace keeps the place of a writer whose session was lost, so that it comes back
-// before another host.
+// keepPlace reserves the place of a writer whose session was lost, so that it can return
+// before another host takes it.
 func (e *export) keepPlace(d *device, until time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -193,23 +193,23 @@ func (e *export) keepPlace(d *device, until time.Time) {
 	e.kept = &writer{d.sess.info.Peer, d.sess.info.Name, d.since, until}
 }
 
-// attach enters a device. One that writes needs to be alone with that, unless its
-// export is shared: otherwise the writer is returned that is there, or may come back. A
-// device of the same attachment, left by a session that was lost, is taken over from.
+// attach adds a device. A writing device must be the only one, unless the export has
+// shared writers: otherwise attach returns the writer that is there, or may come back. A
+// device takes over from one of the same attachment left by a lost session.
 func (e *export) attach(d *device) (other *writer, err error) {
 	for {
-		ghost, other := e.tryAttach(d)
-		if ghost == nil {
+		old, other := e.tryAttach(d)
+		if old == nil {
 			return other, nil
 		}
-		if n := ghost.close(); mustWaitFor(n) {
+		if n := old.close(); mustWaitFor(n) {
 			return nil, fmt.Errorf("%d I/Os of the session before are being carried out: %w", n, syscall.EBUSY)
 		}
-		ghost.remove()
+		old.remove()
 	}
 }
 
-func (e *export) tryAttach(d *device) (ghost *device, other *writer) {
+func (e *export) tryAttach(d *device) (old *device, other *writer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	one := e.hasOneWriterLocked()
@@ -232,13 +232,14 @@ func (e *export) tryAttach(d *device) (ghost *device, other *writer) {
 	return nil, nil
 }
 
-// takenOverBy reports whether d is the same attachment in a later session. One of an
-// earlier session is a ghost, which does not take over from its successor.
+// takenOverBy reports whether d is the same attachment in a later session. A device of an
+// earlier session does not take over from its successor.
 func (o *device) takenOverBy(d *device) bool {
 	return o.attachment == d.attachment && !d.attachment.IsZero() && o.sess.info.Peer == d.sess.info.Peer && o.sess.number <= d.sess.number
 }
 
-// onlyWriterLocked is the device that is open for writing, nil if there are none or several.
+// onlyWriterLocked returns the only device open for writing, nil if there are none or
+// several.
 func (e *export) onlyWriterLocked() (only *device) {
 	for _, d := range e.devices {
 		switch {
@@ -252,9 +253,9 @@ func (e *export) onlyWriterLocked() (only *device) {
 	return only
 }
 
-// detach reports whether d was there.
+// detach removes d and reports whether it was there.
 func (e *export) detach(d *device) bool {
-	defer e.settle(d)
+	defer e.flushDevice(d)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	n := len(e.devices)

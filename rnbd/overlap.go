@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// overlaps has writes to the same bytes of a disk begin one after the other, in the
-// order of their submission. An unanswered write is sent again when its path is lost,
-// although the server may have carried it out: had a later one to the same bytes been
-// acknowledged meanwhile, the earlier data would come back over it.
+// overlaps makes overlapping writes of a disk begin one after the other, in the order of
+// submission. An unanswered write is resent when its path is lost, although the server
+// may have carried it out: if a later overlapping write had been acknowledged meanwhile,
+// the earlier data would overwrite it.
 type overlaps struct {
 	mu     sync.Mutex // guards the fields below it
 	flying []extent
-	held   []*diskIO // in order; each overlaps one that flies, or is held before it
+	held   []*diskIO // in order; each overlaps a flying write or an earlier held one
 }
 
-// extent is what a write changes.
+// extent is the range that a write changes.
 type extent struct {
 	from, to uint64
 	io       *diskIO
@@ -35,7 +35,7 @@ func (w *overlaps) admitLocked(io *diskIO) bool {
 	return true
 }
 
-// end notes that a write has ended, sent or not. It returns those that may be sent now,
+// end records that a write has ended, sent or not. It returns those that may be sent now,
 // linked by next.
 func (w *overlaps) end(io *diskIO) (ready *diskIO) {
 	w.mu.Lock()
@@ -58,7 +58,7 @@ func (w *overlaps) end(io *diskIO) (ready *diskIO) {
 	return ready
 }
 
-// drop takes out the writes of a user that have not been sent.
+// drop removes a user's writes that have not been sent.
 func (w *overlaps) drop(u *diskUser) (all []*diskIO) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,26 +11,26 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// Place is that of a disk's writer, who opened it for writing last. It outlives sessions,
-// exports that come back, and servers, until another takes it. The attachment is its
-// generation: a writer that was away and comes back finds its own, or has been overtaken.
+// Place is the place of a disk's writer: the client that last opened it for writing. It
+// outlives sessions, re-added exports, and servers, until another takes it. The
+// attachment is its generation: a returning writer finds its own, or has been replaced.
 type Place struct {
 	Disk       block.ID           `json:"disk"`
 	Peer       transport.Identity `json:"peer"`
 	Attachment block.ID           `json:"attachment"`
-	// Left tells that the writer has closed the disk, or its export was removed: the
+	// Left reports that the writer has closed the disk, or its export was removed: the
 	// place is not kept for it.
 	Left bool `json:"left,omitempty"`
 }
 
-// place is that of a device's client.
+// place returns the place of a device's client.
 func (d *device) place() Place {
 	return Place{Disk: d.exp.disk, Peer: d.sess.info.Peer, Attachment: d.attachment}
 }
 
-// admit enters a device with its export, and gives it the place of the disk's writer if it
-// is to write. had tells that its attachment had that place before. The answer is that of
-// a refusal, nil if there is none.
+// admit attaches a device to its export, and makes a writing device the disk's writer.
+// had reports whether its attachment claims to have been the writer. refused is the
+// answer if it is refused, otherwise nil.
 func (s *Server) admit(d *device, had bool) (refused *openRsp, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -40,7 +40,7 @@ func (s *Server) admit(d *device, had bool) (refused *openRsp, err error) {
 		case known:
 			return &openRsp{Result: openTaken, Detail: printable.Text(string(was.Peer))}, nil
 		case s.keepPlaces != nil:
-			return &openRsp{Result: openTaken, Detail: "not known there any more"}, nil
+			return &openRsp{Result: openTaken, Detail: "no longer known there"}, nil
 		}
 	}
 	switch w, err := d.exp.attach(d); {
@@ -55,7 +55,7 @@ func (s *Server) admit(d *device, had bool) (refused *openRsp, err error) {
 	return nil, nil
 }
 
-// takeLocked gives a device the place of its disk's writer.
+// takeLocked makes a device the disk's writer.
 func (s *Server) takeLocked(d *device) {
 	p := d.place()
 	was := s.places[p.Disk]
@@ -74,8 +74,8 @@ func (s *Server) takeLocked(d *device) {
 	s.places[p.Disk], s.unwritten = p, true
 }
 
-// giveBack undoes takeLocked, since it could not be written down.
-func (s *Server) giveBack(d *device) {
+// undoTake undoes takeLocked, because the place could not be stored.
+func (s *Server) undoTake(d *device) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unwritten = true
@@ -89,7 +89,7 @@ func (s *Server) giveBack(d *device) {
 	}
 }
 
-// leavePlace has a device that its client closes give the place up.
+// leavePlace vacates the place of a device that its client closes.
 func (s *session) leavePlace(id uint32) {
 	if d := s.device(id); d != nil {
 		p := d.place()
@@ -97,7 +97,8 @@ func (s *session) leavePlace(id uint32) {
 	}
 }
 
-// vacate notes that the writer of a disk has left its place, if it is whom, or whoever it is.
+// vacate records that the writer of a disk has left its place; if whom is not nil, only
+// if that is the writer.
 func (s *Server) vacate(disk block.ID, whom *Place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,19 +109,18 @@ func (s *Server) vacate(disk block.ID, whom *Place) {
 	}
 }
 
-// keepPlaceLocked keeps the place of who had a disk open for writing before its export
-// was added.
+// keepPlaceLocked reserves the place of the client that had a disk open for writing
+// before its export was added.
 func (s *Server) keepPlaceLocked(e *export) {
 	if p, ok := s.places[e.disk]; ok && !p.Left && e.allows(p.Peer) && !e.cfg.SharedWriters {
 		e.kept = &writer{peer: p.Peer, until: time.Now().Add(s.writerGrace)}
 	}
 }
 
-// saveLater has the places written down, without anybody who waits for it.
+// saveLater stores the places in the background.
 func (s *Server) saveLater() { s.saves.Go(func() { _ = s.savePlaces() }) }
 
-// savePlaces has the places written down, as they are when it is its turn, unless they
-// have been meanwhile.
+// savePlaces stores the current places, unless that has already been done.
 func (s *Server) savePlaces() error {
 	if s.keepPlaces == nil {
 		return nil

@@ -131,7 +131,7 @@ func TestLongWriteIsNotAcknowledgedByHalves(t *testing.T) {
 	for range 2 {
 		<-begun
 	}
-	eventually(t, "the first part is written", func() bool { return d.share.Flying() == 1 })
+	eventually(t, "the first part is written", func() bool { return d.share.InFlight() == 1 })
 
 	srv.mu.Lock()
 	was := srv.exports["r"]

@@ -22,10 +22,11 @@ type ServerConfig struct {
 	// WriterGrace is how long an export's writer whose session was lost keeps its place
 	// against other hosts; 0 means DefaultWriterGrace.
 	WriterGrace time.Duration
-	// Places are those of a server before: they are kept for WriterGrace from when their
-	// export is added. KeepPlaces is told them whenever they have changed, one call at a
-	// time, and is waited for before a writer is let in, who is not if it fails. Without it
-	// a server believes every client that says it was the writer before the server started.
+	// Places are the places from an earlier server: each is kept for WriterGrace after
+	// its export is added. KeepPlaces is called with all places whenever they have
+	// changed, one call at a time. A writer is let in only after KeepPlaces has returned,
+	// and not if it failed. Without it, a server believes every client that claims to
+	// have been the writer before the server started.
 	Places     []Place
 	KeepPlaces func([]Place) error
 }
@@ -36,7 +37,7 @@ type ServerConfig struct {
 type Server struct {
 	log         *slog.Logger
 	writerGrace time.Duration
-	sessions    atomic.Uint64 // that there have been
+	sessions    atomic.Uint64 // sessions so far
 	keepPlaces  func([]Place) error
 
 	saving sync.Mutex     // held while keepPlaces is called
@@ -45,14 +46,14 @@ type Server struct {
 	mu      sync.Mutex // guards the fields below it; taken after saving, before an export's
 	closed  bool
 	exports map[string]*export
-	waiting map[string]awaited
+	waiting map[string]pendingExport
 	places  map[block.ID]Place // by disk
-	// unwritten: some of them have changed since keepPlaces was told them last.
+	// unwritten: places have changed since the last call of keepPlaces.
 	unwritten bool
 }
 
-// awaited is an export whose storage is not open yet.
-type awaited struct {
+// pendingExport is an export whose storage is not open yet.
+type pendingExport struct {
 	allow []transport.Identity
 	all   bool
 	why   notReady
@@ -72,14 +73,14 @@ func NewServer(cfg ServerConfig) *Server {
 		cfg.WriterGrace = DefaultWriterGrace
 	}
 	s := &Server{log: cfg.Logger, writerGrace: cfg.WriterGrace, keepPlaces: cfg.KeepPlaces,
-		exports: make(map[string]*export), waiting: make(map[string]awaited), places: make(map[block.ID]Place)}
+		exports: make(map[string]*export), waiting: make(map[string]pendingExport), places: make(map[block.ID]Place)}
 	for _, p := range cfg.Places {
 		s.places[p.Disk] = p
 	}
 	return s
 }
 
-// AddExport adds an export: ErrExists if there is one of its name. Bytes beyond
+// AddExport adds an export. It fails with ErrExists if the name is taken. Bytes beyond
 // the last whole sector of the storage are not exported.
 func (s *Server) AddExport(cfg Export) error {
 	if err := CheckName(cfg.Name); err != nil {
@@ -110,16 +111,16 @@ func (s *Server) AddExport(cfg Export) error {
 	return nil
 }
 
-// Await announces an export whose storage cannot be opened yet: those who may open it
-// are told to wait, and why, until AddExport adds it or RemoveExport takes it back.
+// Await announces an export whose storage cannot be opened yet: clients that may open it
+// are told to wait, and why, until AddExport adds it or RemoveExport withdraws it.
 func (s *Server) Await(name string, allow []transport.Identity, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting[name] = awaited{allow: slices.Clone(allow), why: notReady(why)}
+	s.waiting[name] = pendingExport{allow: slices.Clone(allow), why: notReady(why)}
 }
 
 // RemoveExport removes an export. I/O of sessions that have it open fails from now on;
-// what has begun has ended when RemoveExport returns. It fails with ErrNotFound, and
+// I/O that has begun has ended when RemoveExport returns. It fails with ErrNotFound, and
 // with the storage's error.
 func (s *Server) RemoveExport(name string) error {
 	e, err := s.take(name, nil)
@@ -142,8 +143,8 @@ func (s *Server) ReplaceExport(name, why string) error {
 	return e.end()
 }
 
-// take takes an export out of those there are. Where it is to come back, whoever asks
-// for it is told why it is away. e is nil if it was not there.
+// take removes an export. If why is not nil, it is to come back, and clients that ask for
+// it are told why it is away. e is nil if it was not there.
 func (s *Server) take(name string, why *string) (e *export, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +156,7 @@ func (s *Server) take(name string, why *string) (e *export, err error) {
 	case e == nil && !waits:
 		return nil, fmt.Errorf("%w: %q", ErrNotFound, name)
 	case e != nil && why != nil:
-		s.waiting[name] = awaited{e.cfg.Allow, e.cfg.AllowAll, notReady(*why)}
+		s.waiting[name] = pendingExport{e.cfg.Allow, e.cfg.AllowAll, notReady(*why)}
 	}
 	return e, nil
 }
@@ -178,7 +179,7 @@ func (s *Server) SetAllow(name string, allow []transport.Identity, all bool) err
 	return nil
 }
 
-// keepPlace keeps the place of a writer that may come back.
+// keepPlace reserves the place of a writer that may come back.
 func (s *Server) keepPlace(d *device, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,9 +188,10 @@ func (s *Server) keepPlace(d *device, until time.Time) {
 	}
 }
 
-// SetWriters changes whether several may have an export open for writing. Those that
-// have it open keep it. Of several the one is the disk's writer then that opened it
-// last. It fails with ErrNotFound.
+// SetWriters changes whether several clients may have an export open for writing. Those
+// that have it open keep it. From then on the disk's writer is the only client that has
+// it open for writing, or of several the one that opened it last. It fails with
+// ErrNotFound.
 func (s *Server) SetWriters(name string, shared bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,9 +209,9 @@ func (s *Server) SetWriters(name string, shared bool) error {
 	return nil
 }
 
-// SetTrust changes how much sessions may be trusted that open an export. Those that
-// have it open keep it: end those that TrustOf would not have trusted as much. It fails
-// with ErrNotFound.
+// SetTrust changes how much sessions that open an export may be trusted. Those that have
+// it open keep it: the caller ends those that TrustOf would not have trusted as much. It
+// fails with ErrNotFound.
 func (s *Server) SetTrust(name string, m verbs.TrustModel) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,9 +223,8 @@ func (s *Server) SetTrust(name string, m verbs.TrustModel) error {
 	return nil
 }
 
-// TrustOf is how much a session of peer may be trusted, at most as much as model: so
-// that it may open all that is offered to the peer. It is for
-// rtrs.ServerConfig.TrustOf.
+// TrustOf returns how much a session of peer may be trusted, at most model, so that it
+// may open everything offered to the peer. It is for rtrs.ServerConfig.TrustOf.
 func (s *Server) TrustOf(peer transport.Identity, model verbs.TrustModel) verbs.TrustModel {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,7 +248,7 @@ func (s *Server) Exports() []ExportInfo {
 	return infos
 }
 
-// offered lists what a peer may open.
+// offered returns the exports that a peer may open.
 func (s *Server) offered(peer transport.Identity) []Listed {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 type session struct {
 	srv    *Server
 	info   rtrs.SessionInfo
-	number uint64 // greater than that of each session before
+	number uint64 // greater than that of all earlier sessions
 
 	devices deviceTable
 
@@ -31,14 +31,15 @@ type device struct {
 	attachment block.ID
 	readOnly   bool
 	since      time.Time
-	overtakes  *Place // whose place it has taken as the disk's writer; nil: it had it before
+	overtakes  *Place // the place it took as the disk's writer; nil if it already had it
 
-	owed   atomic.Bool  // it is among those of its export that are owed answers
-	closed atomic.Bool  // it takes no more I/O
-	refs   atomic.Int64 // I/O at the storage, and one until it is closed
+	flushQueued atomic.Bool  // it is in export.toFlush
+	closed      atomic.Bool  // takes no more I/O
+	refs        atomic.Int64 // I/O at the storage, and one until it is closed
 }
 
-// acquire keeps a device open for an I/O. It fails once the device is being closed.
+// acquire keeps a device open for an I/O. It returns false once the device is being
+// closed.
 func (d *device) acquire() bool {
 	d.refs.Add(1)
 	if d.closed.Load() {
@@ -54,8 +55,8 @@ func (d *device) release() {
 	}
 }
 
-// close ends the device: it takes no more I/O, and is gone with the last that it has.
-// It reports how many those are.
+// close closes the device: it takes no more I/O, and is removed after the last I/O it
+// has. It returns how many there are.
 func (d *device) close() int64 {
 	if d.closed.CompareAndSwap(false, true) {
 		d.release()
@@ -85,9 +86,9 @@ func (s *session) Serve(r *rtrs.Request) {
 		return
 	}
 	s.srv.saves.Go(func() {
-		// Else the writer before would come back after a restart of this server.
+		// Otherwise the previous writer could return after a restart of this server.
 		if err := s.srv.savePlaces(); err != nil {
-			s.srv.giveBack(opened)
+			s.srv.undoTake(opened)
 			opened.close()
 			(&openRsp{Result: openNotReady, Detail: "the server cannot write down who writes to it"}).Append(r.Data[:0])
 		}
@@ -118,13 +119,13 @@ type ioReq struct {
 // Complete implements block.Completion.
 func (q *ioReq) Complete(errno syscall.Errno) {
 	if errno != 0 {
-		errno = q.dev.exp.said(errno)
+		errno = q.dev.exp.errnoOf(errno)
 	}
 	d := q.dev
 	d.exp.counters.count(q.op, uint64(q.size), errno)
 	d.release()
 	q.r.CompleteMore(errno)
-	d.exp.owe(d)
+	d.exp.queueFlush(d)
 }
 
 func (s *session) io(r *rtrs.Request, m *ioMsg) {
@@ -134,7 +135,7 @@ func (s *session) io(r *rtrs.Request, m *ioMsg) {
 		return
 	}
 	if d.exp.removed.Load() {
-		r.CompleteMore(d.exp.gone())
+		r.CompleteMore(d.exp.removedErrno())
 		return
 	}
 	op, fl, ok := operation(m.RW)
@@ -161,7 +162,7 @@ func (s *session) io(r *rtrs.Request, m *ioMsg) {
 	d.exp.queue.Do(op, r.Data, int64(m.Sector)*SectorSize, int64(m.Size), fl, q)
 }
 
-// check judges an I/O before the storage sees it.
+// check checks an I/O before the storage sees it.
 func (d *device) check(r *rtrs.Request, m *ioMsg, op block.Op) syscall.Errno {
 	dir, data := rtrs.Write, 0
 	if op == block.OpRead {

@@ -19,7 +19,7 @@ type counters struct {
 	readBytes, writeBytes, errors atomic.Uint64
 }
 
-// count notes the end of an operation.
+// count counts a completed operation.
 func (c *counters) count(op block.Op, n uint64, errno syscall.Errno) {
 	c.ops[op].Add(1)
 	switch {

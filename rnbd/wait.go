@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// An open disk whose server cannot open it again yet waits, as it does for a path: what
-// was under way and what is submitted is held back and no I/O is given out, until the
-// server opens it, or refuses it for good. The disk asks again and again.
+// An open disk that its server cannot reopen yet waits, as it does for a path: I/O in
+// flight and newly submitted is held back, and no I/O is handed out until the server
+// opens the disk or refuses it for good. The disk keeps retrying.
 
-// comesYet reports whether the next attempt to open the disk may succeed without anybody's
-// help: its storage is not there yet, or I/O of an earlier session has not ended.
-func comesYet(err error) bool {
+// isTemporary reports whether the next attempt to open the disk may succeed by itself:
+// its storage is not there yet, or I/O of an earlier session has not ended.
+func isTemporary(err error) bool {
 	return errors.Is(err, ErrNotReady) || errors.Is(err, syscall.EBUSY)
 }
 
@@ -26,12 +26,12 @@ func (d *Disk) waitLocked() {
 	d.share.Suspend()
 	d.waiting.Store(true)
 	d.failed.Store(false)
-	d.c.background(func() { d.askAgain(ended) })
+	d.c.background(func() { d.retryOpen(ended) })
 }
 
-// waitNoMoreLocked ends the waiting. It reports whether what was held back is to be
-// resumed, which fails if the disk has.
-func (d *Disk) waitNoMoreLocked() (resume bool) {
+// endWaitLocked ends the wait. It reports whether held-back I/O must be resumed, which
+// fails if the disk has failed.
+func (d *Disk) endWaitLocked() (resume bool) {
 	if d.ended == nil {
 		return false
 	}
@@ -41,8 +41,8 @@ func (d *Disk) waitNoMoreLocked() (resume bool) {
 	return true
 }
 
-// askAgain opens the disk now and then until it waits no more.
-func (d *Disk) askAgain(ended <-chan struct{}) {
+// retryOpen retries to open the disk until the wait ends.
+func (d *Disk) retryOpen(ended <-chan struct{}) {
 	for pause := reopenMin; ; pause = min(2*pause, reopenInterval) {
 		t := time.NewTimer(pause)
 		select {
@@ -54,15 +54,15 @@ func (d *Disk) askAgain(ended <-chan struct{}) {
 			t.Stop()
 			return
 		}
-		// A path that comes up has it opened without being asked. An acknowledgement of
-		// the life before must not come after the next has begun.
-		if d.c.rt.HasPath() && d.share.Flying() == 0 {
+		// A new path opens it anyway. An acknowledgement of the previous life must not
+		// arrive after the next has begun.
+		if d.c.rt.HasPath() && d.share.InFlight() == 0 {
 			_ = d.reopen(d.c.ctx, d.c.rt, d.waiting.Load)
 		}
 	}
 }
 
-// wait waits until the disk waits no more.
+// wait waits until the disk stops waiting.
 func (d *Disk) wait(ctx context.Context) error {
 	d.mu.Lock()
 	ended := d.ended

@@ -53,13 +53,13 @@ func (e *export) hasOneWriterLocked() bool {
 	return !e.cfg.SharedWriters && checks.On(checks.OneWriter)
 }
 
-// Another disk at the export's name has another place: without the check of which disk
-// it is nothing may be found out by that either.
+// Another disk under the export's name has another place: if the disk's identity is not
+// checked, the place must not reveal it either.
 func (d *device) hasLost(was Place) bool {
 	return !d.readOnly && !d.exp.sharedWriters() && was.Attachment != d.attachment &&
 		checks.On(checks.WritersPlace) && checks.On(checks.DiskIdentity)
 }
 
 func (d *Disk) mayWaitLocked(err error) bool {
-	return d.opened && comesYet(err) && checks.On(checks.ReadyFirst)
+	return d.opened && isTemporary(err) && checks.On(checks.ReadyFirst)
 }

@@ -14,8 +14,7 @@ import (
 
 var le = binary.LittleEndian
 
-// ProtoVersion is the version of the messages; the first that is not one of Linux'
-// RNBD, whose last is 2.
+// ProtoVersion is the version of the messages; Linux's RNBD ends at 2.
 const ProtoVersion = 3
 
 // Message types.
@@ -43,14 +42,14 @@ const (
 	detailField = openRspLen - 90
 )
 
-// ErrWire is in the chain of every error of a malformed message.
+// ErrWire is wrapped by every error about a malformed message.
 var ErrWire = errors.New("rnbd: malformed message")
 
 func wireErr(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrWire, fmt.Sprintf(format, args...))
 }
 
-// msgType is the type of a message, -1 if it has none.
+// msgType returns the type of a message, -1 if it has none.
 func msgType(b []byte) int {
 	if len(b) < 4 {
 		return -1
@@ -70,7 +69,7 @@ func appendHdr(b []byte, typ uint16) []byte {
 	return append(b, 0, 0)
 }
 
-// sessInfo has the protocol's version; the answer has the same layout.
+// sessInfo carries the protocol's version; the answer has the same layout.
 type sessInfo struct{ Version uint8 }
 
 func (m *sessInfo) Append(b []byte, typ uint16) []byte {
@@ -92,15 +91,15 @@ const (
 	accessRW = 1
 )
 
-// openWriter is the flag of OPEN that the attachment was the disk's writer when it opened
-// the disk last.
+// openWriter is the flag of OPEN that the attachment was the disk's writer when it last
+// opened the disk.
 const openWriter = 1 << 0
 
 // openMsg asks for a device.
 type openMsg struct {
 	Access uint8
 	Name   string
-	Device uint32 // the id that the client wants it to have, at most maxDeviceID; 0: any
+	Device uint32 // the id that the client wants, at most maxDeviceID; 0 for any
 	Claim  Claim
 }
 
@@ -137,8 +136,8 @@ func (m *openMsg) Parse(b []byte) error {
 	return CheckName(m.Name)
 }
 
-// CheckName reports what is wrong with the name of an export: it has 1 to MaxName
-// bytes, all of which can be printed. It returns nil for a name that will do.
+// CheckName checks the name of an export: 1 to MaxName printable bytes. It fails with
+// ErrWire.
 func CheckName(name string) error {
 	if name == "" || len(name) > MaxName {
 		return wireErr("an export's name of %d bytes, 1 to %d are possible", len(name), MaxName)
@@ -149,8 +148,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// errReplaced is the result of I/O that was not carried out, since the storage of its
-// export is being opened again: its client opens the disk anew and sends it again.
+// errReplaced is the result of I/O that was not carried out because the export's storage
+// is being opened again: the client reopens the disk and resends it.
 const errReplaced = syscall.EAGAIN
 
 // Bits of openRsp.CachePolicy and openRsp.Flags.
@@ -158,22 +157,22 @@ const (
 	cacheFUA       = 1 << 0
 	cacheWriteback = 1 << 1
 	flagReadOnly   = 1 << 0
-	flagKept       = 1 << 1 // what the claimed life acknowledged is all there
+	flagKept       = 1 << 1 // all writes that the claimed life acknowledged are there
 	flagWriter     = 1 << 2 // the attachment is the disk's writer
 )
 
 // Results of OPEN.
 const (
 	openDone      = iota
-	openNotReady  // the export is configured and its storage is not open; detail: why
+	openNotReady  // the export is configured but its storage is not open; detail: why
 	openInUse     // another has it open for writing; detail: who
-	openOtherDisk // its UUID is not the one that was asked for
+	openOtherDisk // its UUID is not the requested one
 	openDamaged   // its storage has lost acknowledged writes; detail: how
 	openTaken     // another was let in since the claimed attachment was its writer; detail: who
 	openResults
 )
 
-// openRsp describes an opened device, or says why there is none.
+// openRsp describes an opened device, or why there is none.
 type openRsp struct {
 	Device       uint32
 	Sectors      uint64
@@ -276,11 +275,11 @@ const (
 	fNoUnmap = 1 << 11
 )
 
-// wireOps are the operations as ioMsg.RW has them.
+// wireOps are the operations in ioMsg.RW.
 var wireOps = [block.NumOps]uint32{block.OpRead: opRead, block.OpWrite: opWrite, block.OpFlush: opFlush,
 	block.OpTrim: opDiscard, block.OpWriteZeroes: opWriteZeroes}
 
-// rwOf is what ioMsg.RW has of an operation.
+// rwOf returns ioMsg.RW of an operation.
 func rwOf(op block.Op, fl block.Flags) uint32 {
 	rw := wireOps[op]
 	if fl&block.FUA != 0 {
@@ -292,7 +291,7 @@ func rwOf(op block.Op, fl block.Flags) uint32 {
 	return rw
 }
 
-// operation is what ioMsg.RW says, not ok if it is unknown.
+// operation decodes ioMsg.RW. ok is false if it is unknown.
 func operation(rw uint32) (op block.Op, fl block.Flags, ok bool) {
 	i := slices.Index(wireOps[:], rw&opMask)
 	if i < 0 || rw&^uint32(opMask|fSync|fFUA|fNoUnmap) != 0 {
@@ -362,8 +361,8 @@ type listRsp struct {
 	Next    uint32 // index of the first entry of the next part; 0: none
 }
 
-// Append appends the message with as many entries as fit size bytes, and
-// returns how many those are. Next is set by the caller afterwards.
+// Append appends the message with as many entries as fit size bytes, and returns how many
+// fit. The caller sets Next afterwards.
 func (m *listRsp) Append(b []byte, size int) ([]byte, int) {
 	start := len(b)
 	b = appendHdr(b, msgListRsp)

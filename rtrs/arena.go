@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// arena is anonymous memory outside the Go heap, cut into slots of equal,
-// page-aligned size. Pages come into being when they are first touched.
+// arena is anonymous memory outside the Go heap, divided into slots of equal,
+// page-aligned size. Pages are allocated when they are first touched.
 type arena struct {
 	mem    []byte
 	stride int
@@ -26,7 +26,7 @@ func newArena(slots, size int) (*arena, error) {
 // slot returns the first n bytes of slot i.
 func (a *arena) slot(i, n int) []byte { return a.mem[i*a.stride : i*a.stride+n : i*a.stride+n] }
 
-// free gives the memory back. Nobody may hold a slice of it any more.
+// free unmaps the memory. Nobody may use a slice of it any more.
 func (a *arena) free() {
 	if a != nil && a.mem != nil {
 		unix.Munmap(a.mem)

@@ -17,9 +17,9 @@ type batchHook struct {
 	gone    bool
 }
 
-// OnBatchEnd registers f to be called after each batch of completions, on the
-// goroutine that made them. f does not block. After cancel has returned f is
-// not called any more; cancel must not be called from f.
+// OnBatchEnd registers f to be called after each batch of completions, on the goroutine
+// that made them. f must not block. After cancel has returned, f is not called any more;
+// cancel must not be called from f.
 func (cl *Client) OnBatchEnd(f func()) (cancel func()) {
 	b := &cl.batch
 	h := &batchHook{f: f}
@@ -51,8 +51,8 @@ func (b *batchHooks) change(f func([]*batchHook) []*batchHook) {
 	b.hooks.Store(&hs)
 }
 
-// EndBatch calls what OnBatchEnd has registered. It is for who ends I/O of others outside of
-// a completion.
+// EndBatch calls the functions registered with OnBatchEnd. It is for callers that end the
+// I/O of others outside a completion.
 func (cl *Client) EndBatch() {
 	hs := cl.batch.hooks.Load()
 	if hs == nil {

@@ -8,12 +8,11 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// answers reports whether the peer is still there that a session is open with, of
-// whose name it wants to open another: it is if any of the session's connections
-// brings something soon. If not, the session is being ended. A process that was
-// killed takes its TCP connections with it at once, but an SCTP association in
-// UDP is only missed.
-func (s *session) answers(ctx context.Context) bool {
+// isAlive reports whether the peer of an open session, which wants to open another of the
+// same name, still holds it: whether any of the session's connections receives something
+// soon. If not, the session is ended. The TCP connections of a killed process end with it
+// at once, but an SCTP association in UDP just falls silent.
+func (s *session) isAlive(ctx context.Context) bool {
 	q := make(chan bool, 1)
 	select {
 	case s.challenged <- q:
@@ -32,13 +31,13 @@ func (s *session) answers(ctx context.Context) bool {
 	}
 }
 
-// challenge asks the peer for a sign of life. The goroutine that ticks calls it.
+// challenge asks the peer for a sign of life. It is called by the goroutine that ticks.
 func (s *session) challenge() (there bool) {
 	for _, c := range s.conns {
 		if c.qp.Paused() {
 			return true // nothing could arrive
 		}
-		c.hb.forget()
+		c.hb.reset()
 		c.post(&verbs.SendWR{Op: verbs.OpImmediate, Imm: makeImm(immHB, 0)})
 	}
 	look := time.NewTicker(challengeTick)

@@ -17,12 +17,12 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// PathConfig is a way to the server.
+// PathConfig is a path to the server.
 type PathConfig struct {
 	Remote    netip.AddrPort
 	Transport *transport.Config
-	// Choose, if it is set, is asked for the Transport each time before the path is
-	// brought up; tried is told how that went.
+	// Choose, if not nil, returns the Transport each time before the path is brought up,
+	// and tried, which is called with the result.
 	Choose func(ctx context.Context) (t *transport.Config, tried func(error), err error)
 }
 
@@ -32,30 +32,30 @@ type ClientConfig struct {
 	// Trust is how much the session's connections, and the server, are trusted, at
 	// most as much as the ULP permits. The zero value, NS-NT, trusts nobody.
 	Trust verbs.TrustModel
-	Name  string // of the session, at most 254 bytes; unique among this host's sessions at the server
+	Name  string // the session's name, at most 254 bytes, unique among this host's sessions at the server
 
 	// Paths lead to the same server. One is in use at a time; when it is lost
 	// the next is tried.
 	Paths []PathConfig
 
 	Conns      int         // connections of the path; 0 means DefaultConns
-	QueueDepth int         // I/Os in flight at most; 0 means DefaultQueueDepth; the server may have fewer
+	QueueDepth int         // most I/Os in flight; 0 means DefaultQueueDepth; the server may allow fewer
 	Setup      verbs.Setup // start-up of each connection
 	Heartbeat  HeartbeatConfig
 
-	// OnConnect is called each time a path has come up, before any I/O waiting
-	// for it is sent again: open again what the server may have forgotten, with
-	// Client.Control. An error gives the path up. ctx ends when the path is
-	// lost.
+	// OnConnect is called each time a path has come up, before waiting I/O is resent:
+	// reopen with Client.Control what the server may have forgotten. An error makes the
+	// client give up the path. ctx ends when the path is lost.
 	OnConnect func(ctx context.Context, cl *Client) error
-	// OnResend is called for each I/O before it is sent again on a new path, or
-	// sent after Share.Resume. It may change the permit's Header. Other than 0, its result ends the I/O.
+	// OnResend is called for each I/O before it is resent on a new path, or sent after
+	// Share.Resume. It may change the permit's Header. A result other than 0 ends the
+	// I/O.
 	OnResend func(p *Permit) syscall.Errno
 
 	Logger *slog.Logger
 }
 
-// State is where a client is in its life.
+// State is the state of a client.
 //
 //	Connecting ──▶ Connected ◀──▶ Reconnecting ──Close──▶ Closed
 type State uint8
@@ -75,8 +75,8 @@ func (s State) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Client is a session with a server. It connects again, for ever, when its path
-// is lost, until Close. All methods are safe for concurrent use.
+// Client is a session with a server. It reconnects whenever its path is lost, until
+// Close. All methods are safe for concurrent use.
 type Client struct {
 	cfg     ClientConfig
 	log     *slog.Logger
@@ -91,9 +91,9 @@ type Client struct {
 	control *control
 	pool    permitPool
 	bufs    *arena
-	hdrs    *arena      // user headers and messages; INFO_REQ and INFO_RSP
-	hdrMRs  []*verbs.MR // of each protection domain's part of it; nil: it has none
-	infoOff uint32      // of INFO_REQ in the first
+	hdrs    *arena      // user headers and messages, INFO_REQ and INFO_RSP
+	hdrMRs  []*verbs.MR // for each protection domain, nil if it has no part
+	infoOff uint32      // offset of INFO_REQ in the first
 
 	path     atomic.Pointer[clientPath] // takes I/O
 	seq      atomic.Uint64              // of the last I/O
@@ -120,10 +120,10 @@ type Client struct {
 	releaseOnce sync.Once
 }
 
-// Connect opens a session. It tries each path once, and again while the server
-// says that it is busy with the session's predecessor, until ctx ends. Once it
-// has returned the session reconnects by itself. It fails with a *RefusedError where
-// the server refuses, and with what has kept each path from coming up.
+// Connect opens a session. It tries each path once, and keeps trying until ctx ends while
+// the server is still busy with the session's predecessor. After it has returned, the
+// session reconnects by itself. It fails with a *RefusedError if the server refuses, and
+// with the errors of the paths.
 func Connect(ctx context.Context, cfg ClientConfig) (*Client, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -179,10 +179,9 @@ func (cfg *ClientConfig) check() error {
 	return nil
 }
 
-// Close ends the session. What is in flight or waiting completes with
-// ESHUTDOWN. The permits' memory is freed when the last permit has been put
-// back. Close is idempotent and waits for the client's goroutines, so it must
-// not be called from a completion.
+// Close ends the session. I/O in flight or waiting completes with ESHUTDOWN. The permits'
+// memory is freed when the last permit has been put back. Close is idempotent and waits
+// for the client's goroutines, so it must not be called from a completion.
 func (cl *Client) Close() error {
 	cl.mu.Lock()
 	first := !cl.closing
@@ -209,7 +208,7 @@ func (cl *Client) Close() error {
 	return nil
 }
 
-// release frees the session's memory; all permits are in the pool.
+// release frees the session's memory once all permits are in the pool.
 func (cl *Client) release() { cl.releaseOnce.Do(cl.releaseMemory) }
 
 func (cl *Client) releaseMemory() {

@@ -19,18 +19,18 @@ type clientPath struct {
 	conns []*clientConn
 	info  chan infoRsp // capacity 1
 
-	// What the server said on connection 0.
+	// Announced by the server on connection 0.
 	chunks   int
 	offBits  int
-	newSTags bool // each response brings the chunk's new STag
+	newSTags bool // each response carries the chunk's new STag
 
-	useful   atomic.Bool // an I/O has come to its end here
+	useful   atomic.Bool // an I/O has completed here
 	failOnce sync.Once
 	failed   chan struct{}
 	err      error // valid once failed is closed
 }
 
-// clientConn is one connection of it. Its completion queue is its own, so one
+// clientConn is one connection of a path. It has its own completion queue, so one
 // goroutine at a time runs Completions.
 type clientConn struct {
 	path  *clientPath
@@ -61,11 +61,11 @@ func (t *clientPath) isDown() bool {
 	}
 }
 
-// shutdown ends the connections and returns when nothing of them is left: no
-// post, no completion and no placement comes after it. graceful lets what is
-// posted leave first, within partTime.
+// shutdown ends the connections and returns when nothing of them is left: no post,
+// completion or placement follows. If graceful, posted requests are sent first, within
+// shutdownTimeout.
 func (t *clientPath) shutdown(graceful bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), partTime)
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	for _, c := range t.conns {
 		c.gate.Lock()
@@ -81,7 +81,7 @@ func (t *clientPath) shutdown(graceful bool) {
 	}
 	for _, c := range t.conns {
 		if c.qp != nil {
-			_ = c.qp.Shutdown(ctx) // that it is over is all that matters
+			_ = c.qp.Shutdown(ctx) // only its end matters
 		}
 		if c.cq != nil {
 			c.cq.Destroy()
@@ -142,7 +142,7 @@ func (c *clientConn) immediate(imm uint64, stats *Stats) {
 	}
 }
 
-// response ends the I/O that it belongs to.
+// response ends the I/O it belongs to.
 func (c *clientConn) response(imm uint64, stats *Stats) {
 	cl := c.path.cl
 	id, errno, stag := splitRsp(imm)
@@ -165,7 +165,7 @@ func (c *clientConn) response(imm uint64, stats *Stats) {
 	p.finish(errno)
 }
 
-// message takes the one Send that a server makes, INFO_RSP on connection 0.
+// message handles the one Send that a server makes, INFO_RSP on connection 0.
 func (c *clientConn) message(wc *verbs.WC) {
 	c.hb.seen()
 	var rsp infoRsp
@@ -180,8 +180,8 @@ func (c *clientConn) message(wc *verbs.WC) {
 	}
 }
 
-// postImm sends a bare immediate. Called by the receiving goroutine with more,
-// which flushes at the end of its batch, and by the client's.
+// postImm sends an immediate without data. more is set by the receiving goroutine, which
+// flushes at the end of its batch, and not by the client's.
 func (c *clientConn) postImm(imm uint64, more bool) {
 	c.gate.RLock()
 	defer c.gate.RUnlock()
@@ -191,8 +191,8 @@ func (c *clientConn) postImm(imm uint64, more bool) {
 	c.post(verbs.SendWR{Op: verbs.OpImmediate, Imm: imm}, more)
 }
 
-// post posts wr; the gate is held. The connection is marked only afterwards, so
-// that somebody else's flush cannot take the mark and miss the post.
+// post posts wr; the gate is held. The connection is marked dirty afterwards, so that a
+// concurrent flush cannot clear the mark and miss the post.
 func (c *clientConn) post(wr verbs.SendWR, more bool) {
 	if more {
 		wr.Flags |= verbs.More

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// control is the permit for control requests, which no I/O can use up.
+// control is the permit reserved for control requests.
 type control struct {
 	permit *Permit
 	free   chan struct{} // capacity 1: a token, the right to use permit
@@ -35,10 +35,10 @@ func (c *control) Complete(_ *Permit, errno syscall.Errno) {
 	c.result <- errno
 }
 
-// Control sends one request with the given user header, outside the queue
-// depth, and copies its answer, len(answer) bytes, from the server. It waits
-// for a path, but is not sent again when the path is lost (ErrPathLost). The
-// server's errno is returned as a syscall.Errno.
+// Control sends one request with the given user header, outside the queue depth, and
+// copies its answer, len(answer) bytes, from the server. It waits for a path, but the
+// request is not resent when the path is lost (ErrPathLost). It fails with the server's
+// errno as a syscall.Errno.
 func (cl *Client) Control(ctx context.Context, header, answer []byte) error {
 	if len(answer) > cl.maxIO || len(header) > MaxHeader {
 		return fmt.Errorf("rtrs: control request with %d bytes of header and %d of answer: %w", len(header), len(answer), syscall.EINVAL)

@@ -1,19 +1,17 @@
 // Package rtrs carries block I/O between two hosts over RDMA: the RDMA
 // Transport of Linux (RTRS), adapted to iWARP.
 //
-// A client has a session with a server. The session has one path at a time,
-// and the path has several connections (QPs), over which I/O is spread.
-// The server reserves a set of memory chunks for the client, one per I/O in
-// flight; the client pushes requests into them with RDMA Writes and says so
-// with an immediate (RFC 7306 section 6).
+// A client has a session with a server. The session has one path at a time, and the path
+// has several connections (QPs), over which I/O is spread. The server reserves a set of
+// memory chunks for the client, one per I/O in flight; the client pushes requests into
+// them with RDMA Writes and announces each with an immediate (RFC 7306 section 6).
 //
 // # Wire format
 //
-// All fields are little-endian. The structures, magic numbers and flags are
-// those of Linux' RTRS; what differs is marked (*), and for it the protocol
-// version has the major number 0x49. Immediates are 64 bits long on iWARP; a
-// message of Linux' "RDMA Write with Immediate" is an RDMA Write followed by
-// an Immediate Data message.
+// All fields are little-endian. The structures, magic numbers and flags are those of
+// Linux's RTRS; differences are marked (*), and give the protocol version the major
+// number 0x49. Immediates are 64 bits long on iWARP; Linux's "RDMA Write with Immediate"
+// is an RDMA Write followed by an Immediate Data message.
 //
 // Each connection starts with a 56-byte request in the private data of its start-up and a
 // 56-byte answer:
@@ -27,14 +25,14 @@
 //	          (2: a fresh STag comes with each response) | 20 zero
 //
 // A refusal is a rejection in start-up that carries a CON_RSP with its errno. When all
-// connections are up the client sends on connection 0, and gets back:
+// connections are up, the client sends INFO_REQ on connection 0 and gets INFO_RSP:
 //
 //	INFO_REQ: 0 u16 type 0 | 2 name[255] | 257 zero[15]
 //	INFO_RSP: 0 u16 type 1 | 2 u16 sg_cnt | 4 u16 errno (*) | 6 zero[2] |
 //	          8 sg_cnt times {u64 TO, u32 STag, u32 length}, one for each chunk
 //
-// Thereafter nothing but immediates is sent untagged. Their low 32 bits are a
-// 4-bit type and a 28-bit payload:
+// From then on only immediates are sent untagged. Their low 32 bits are a 4-bit type and
+// a 28-bit payload:
 //
 //	0 IO_REQ   chunk id in the topmost bits.Len(queue_depth-1) bits of the
 //	           payload, below it the offset of the message in the chunk
@@ -43,9 +41,9 @@
 //	8 HB_MSG   heartbeat
 //	9 HB_ACK   its answer
 //
-// A request is one RDMA Write and its immediate. In the chunk stand the data (or,
-// for a read, as many bytes left unwritten), behind it the user's header, and
-// behind that, at the immediate's offset, the message:
+// A request is one RDMA Write and its immediate. The chunk holds the data (or, for a
+// read, as many unwritten bytes), then the user's header, then, at the immediate's
+// offset, the message:
 //
 //	WRITE: 0 u16 type 2 | 2 u16 usr_len
 //	READ:  0 u16 type 3 | 2 u16 usr_len | 4 u16 flags 0 | 6 u16 sg_cnt 1 |
@@ -57,30 +55,28 @@
 //
 // # Rules
 //
-//   - The server looks at a request only after it has revoked the chunk's STag,
-//     and names a new one in the response (RFC 5042 section 6.2.2 and appendix A).
-//     Without always_invalidate it does not, and trusts the client with its chunks.
-//   - Chunk i belongs to connection i mod cid_num (*): a request in it comes there,
-//     and on another connection its STag opens nothing (RFC 5042 section 6.1.1).
-//     Servers with a trust model whose streams share do not insist.
-//   - The client opens a window to exactly the bytes of a read, while the read is
-//     in flight, and closes it before anybody looks at what came (RFC 5042 sections
-//     6.2.2, 6.3.3 and 6.3.4). Neither side lets the other read its memory.
+//   - The server looks at a request only after it has revoked the chunk's STag, and names
+//     a new one in the response (RFC 5042 section 6.2.2 and appendix A). Without
+//     always_invalidate it does not revoke, and trusts the client with its chunks.
+//   - Chunk i belongs to connection i mod cid_num (*): requests in it come on that
+//     connection, and on others its STag is invalid (RFC 5042 section 6.1.1). Servers
+//     whose trust model shares protection domains among streams do not enforce this.
+//   - The client opens a window to exactly the bytes of a read while the read is in
+//     flight, and closes it before anybody looks at the data (RFC 5042 sections 6.2.2,
+//     6.3.3 and 6.3.4). Neither side lets the other read its memory.
 //   - A peer that breaks the protocol loses the session's path, nothing else.
-//   - Either side sends a heartbeat on each connection (*) that brought nothing for
-//     an interval, and gives the path up when several intervals brought no
-//     answer. Intervals in which the connection's security association was away
-//     do not count.
-//   - When a path ends, I/O waits at the client, which connects again with a
-//     greater incarnation and sends it again, in the order of its posting. The server
-//     accepts that only when each request of the earlier incarnation has ended at its
-//     handler: nothing is executed late. So I/O that was sent, and that nobody wants
-//     any more, ends when the next path is up, and no earlier.
+//   - Either side sends a heartbeat on each connection (*) that received nothing for an
+//     interval, and gives up the path when several intervals brought no answer. Intervals
+//     in which the connection's security association was down do not count.
+//   - When a path ends, I/O waits at the client, which reconnects with a greater
+//     incarnation and resends it in the order of its posting. The server accepts the new
+//     incarnation only when each request of the earlier one has ended at its handler:
+//     nothing is executed late. So I/O that was sent but is no longer wanted ends when
+//     the next path is up, not earlier.
 //
 // # Trust
 //
-// Of RFC 5042's trust models a session needs none that trusts anybody, and NS-NT is
-// the default:
+// A session needs no trust in anybody; of RFC 5042's trust models, NS-NT is the default:
 //
 //	NS-NT  a protection domain for each connection, all memory in it for that one, and
 //	       over SCTP an association

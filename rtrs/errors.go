@@ -14,22 +14,22 @@ import (
 var (
 	// ErrClosed: the client or server has been closed.
 	ErrClosed = errors.New("rtrs: closed")
-	// ErrProtocol: the peer broke the protocol; its path was given up.
+	// ErrProtocol: the peer broke the protocol, and its path was given up.
 	ErrProtocol = errors.New("rtrs: the peer broke the protocol")
 	// ErrHeartbeat: the peer has been silent for too long.
 	ErrHeartbeat = errors.New("rtrs: no heartbeat from the peer")
-	// ErrPeerClosed: the peer has closed the session or gone away in good order.
+	// ErrPeerClosed: the peer has closed the session or shut down in an orderly way.
 	ErrPeerClosed = errors.New("rtrs: closed by the peer")
 	// ErrSuperseded: the peer has connected the path anew.
 	ErrSuperseded = errors.New("rtrs: the peer has opened the path again")
-	// ErrPathLost: the path went away while a control request was under way.
+	// ErrPathLost: the path was lost during a control request.
 	ErrPathLost = errors.New("rtrs: the path to the server was lost")
 )
 
 // RefusedError is a server's refusal of a path.
 type RefusedError struct {
 	Remote netip.AddrPort
-	Step   string // what was asked for
+	Step   string // the refused step
 	Errno  syscall.Errno
 }
 
@@ -40,7 +40,7 @@ func (e *RefusedError) Error() string {
 // Unwrap returns the errno.
 func (e *RefusedError) Unwrap() error { return e.Errno }
 
-// Temporary reports that the same request may succeed a little later.
+// Temporary reports whether the same request may soon succeed.
 func (e *RefusedError) Temporary() bool {
 	switch e.Errno {
 	case syscall.EBUSY, syscall.EEXIST, syscall.EAGAIN, syscall.ESTALE:
@@ -85,7 +85,7 @@ func violation(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
 }
 
-// ended is why a path ends when a connection of it did.
+// ended returns why a path ends when one of its connections did.
 func ended(cid int, err error) error {
 	if errors.Is(err, verbs.ErrClosed) || errors.Is(err, io.EOF) {
 		return fmt.Errorf("%w (connection %d)", ErrPeerClosed, cid)

@@ -9,13 +9,13 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// establish makes a new incarnation of the path: all its connections, INFO, the
-// user's OnConnect, and the I/O that waits.
+// establish makes a new incarnation of the path: all its connections, INFO, the user's
+// OnConnect, and the waiting I/O.
 func (cl *Client) establish(ctx context.Context, pc PathConfig) (*clientPath, error) {
 	cl.mu.Lock()
 	cl.inc++
 	t := &clientPath{cl: cl, inc: cl.inc, info: make(chan infoRsp, 1), failed: make(chan struct{})}
-	// They are all there from the first on, which may end while others are dialled.
+	// All exist from the start, because the first may end while others are dialled.
 	for cid := range cl.cfg.Conns {
 		t.conns = append(t.conns, &clientConn{path: t, cid: cid})
 	}
@@ -39,7 +39,7 @@ func (cl *Client) establish(ctx context.Context, pc PathConfig) (*clientPath, er
 	return nil, t.explain(err)
 }
 
-// explain prefers the reason that the path itself found.
+// explain prefers the error that the path itself found.
 func (t *clientPath) explain(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, ErrPathLost) {
 		return errors.Join(t.err, err)
@@ -65,8 +65,8 @@ func (cl *Client) bringUp(ctx context.Context, t *clientPath, pc PathConfig) err
 	if err := cl.exchangeInfo(ctx, t, pc); err != nil {
 		return err
 	}
-	// A responder sends nothing on a connection on which nothing has come (RFC
-	// 5044 section 7.1.2 rule 4).
+	// A responder sends nothing on a connection on which nothing has arrived (RFC 5044
+	// section 7.1.2 rule 4).
 	for _, c := range t.conns {
 		c.postImm(makeImm(immHB, 0), false)
 	}
@@ -89,14 +89,14 @@ func (cl *Client) qpConfig(cq *verbs.CQ) verbs.QPConfig {
 	return verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: sendSlots(slots), MaxRecv: recvSlots(slots)}
 }
 
-// recvSlots is how many receives a connection needs for slots I/Os in flight:
-// one immediate each, and heartbeats.
+// recvSlots returns how many receives a connection needs for slots I/Os in flight: one
+// immediate each, and heartbeats.
 func recvSlots(slots int) int { return slots + hbSlack }
 
-// sendSlots is how many sends it needs: two for each I/O, and two more, since
-// the answer to an I/O may come, and its slot be used again, just before the
-// engine takes note that its bytes have left. The third use cannot begin before
-// that, since nothing of the second has left.
+// sendSlots returns how many sends it needs: two for each I/O, and two more, because the
+// answer to an I/O may arrive, and its slot be reused, just before the engine notices
+// that its bytes were sent. A third use cannot begin before that, because nothing of the
+// second was sent.
 func sendSlots(slots int) int { return 4*slots + hbSlack }
 
 // dial opens connection cid.
@@ -150,7 +150,7 @@ func refusedBy(pc PathConfig, cid int, err error) error {
 	return err
 }
 
-// adopt takes over the server's limits: the first time for good.
+// adopt takes over the server's limits; those of the first connection stay.
 func (cl *Client) adopt(t *clientPath, rsp *ConRsp) error {
 	depth := min(int(rsp.QueueDepth)-controlChunks, cl.cfg.QueueDepth)
 	maxIO := int(min(rsp.MaxIO, MaxMaxIO))
@@ -179,11 +179,11 @@ func (cl *Client) adopt(t *clientPath, rsp *ConRsp) error {
 	return nil
 }
 
-// hdrSlot is a permit's share of the header memory.
+// hdrSlot is the size of a permit's part of the header memory.
 const hdrSlot = MaxHeader + readMsgLen
 
-// allocate reserves and registers the permits' memory. None of it is reachable
-// by the server until a read is in flight.
+// allocate reserves and registers the permits' memory. The server can reach none of it
+// until a read is in flight.
 //
 // unlocked: nobody else has the client yet.
 func (cl *Client) allocate() error {
@@ -221,7 +221,7 @@ func (cl *Client) allocate() error {
 }
 
 // allocateHeaders reserves and registers the memory for headers: a part for each
-// protection domain, that of connection 0 with INFO_REQ and INFO_RSP behind it.
+// protection domain. That of connection 0 also holds INFO_REQ and INFO_RSP.
 func (cl *Client) allocateHeaders(slots int) error {
 	const info = infoReqLen + infoHdrLen + (MaxQueueDepth+controlChunks)*sgDescLen
 	var err error
@@ -247,11 +247,11 @@ func (cl *Client) allocateHeaders(slots int) error {
 	return nil
 }
 
-// infoBuf is where INFO_RSP is received.
+// infoBuf returns the buffer for INFO_RSP.
 func (cl *Client) infoBuf() []byte { return cl.hdrMRs[0].Bytes()[cl.infoOff+infoReqLen:] }
 
-// postReceives fills the receive queue. The server sends nothing before it has
-// got INFO_REQ, and INFO_RSP first.
+// postReceives fills the receive queue. The server sends nothing before it has received
+// INFO_REQ, and then INFO_RSP first.
 func (cl *Client) postReceives(t *clientPath, c *clientConn) error {
 	n := recvSlots(cl.depth + controlChunks)
 	if c.cid == 0 {
@@ -269,7 +269,7 @@ func (cl *Client) postReceives(t *clientPath, c *clientConn) error {
 	return nil
 }
 
-// exchangeInfo sends the session's name and learns where the chunks are.
+// exchangeInfo sends the session's name and learns the addresses of the chunks.
 func (cl *Client) exchangeInfo(ctx context.Context, t *clientPath, pc PathConfig) error {
 	req := infoReq{Name: cl.cfg.Name}
 	req.Append(cl.hdrMRs[0].Bytes()[cl.infoOff:cl.infoOff])

@@ -13,23 +13,23 @@ type heartbeat struct {
 	missed      int
 }
 
-// seen notes that the peer is alive.
+// seen records that the peer is alive.
 func (h *heartbeat) seen() {
 	if !h.rx.Load() {
 		h.rx.Store(true)
 	}
 }
 
-// forget takes note of what has arrived before the end of the interval.
-func (h *heartbeat) forget() {
+// reset accounts early for what has arrived in the current interval.
+func (h *heartbeat) reset() {
 	if h.rx.Swap(false) {
 		h.outstanding, h.missed = false, 0
 	}
 }
 
-// tick ends an interval. send: a heartbeat is due. dead: max intervals in a row
-// brought no answer to the last one. An interval at whose end the connection is
-// paused does not count, since nothing can arrive.
+// tick ends an interval. send reports that a heartbeat is due, dead that max intervals in
+// a row brought no answer to the last one. An interval at whose end the connection is
+// paused does not count, because nothing can arrive.
 func (h *heartbeat) tick(paused bool, max int) (send, dead bool) {
 	switch {
 	case h.rx.Swap(false):
@@ -45,8 +45,7 @@ func (h *heartbeat) tick(paused bool, max int) (send, dead bool) {
 	return false, false
 }
 
-// ticker is where the passing of heartbeat intervals comes from; tests put
-// their own in its place.
+// ticker is the source of heartbeat intervals; tests replace it.
 type ticker func(time.Duration) (c <-chan time.Time, stop func())
 
 func realTicker(d time.Duration) (<-chan time.Time, func()) {
@@ -54,7 +53,7 @@ func realTicker(d time.Duration) (<-chan time.Time, func()) {
 	return t.C, t.Stop
 }
 
-// HeartbeatConfig says how a silent peer is noticed. Zero fields mean
+// HeartbeatConfig configures how a silent peer is noticed. Zero fields mean
 // HeartbeatInterval and HeartbeatMissed.
 type HeartbeatConfig struct {
 	Interval time.Duration

@@ -27,11 +27,11 @@ func immSTag(imm uint64) uint32    { return uint32(imm >> 32) }
 
 func makeImm(typ, payload uint32) uint64 { return uint64(typ<<immPayloadBits | payload) }
 
-// offsetBits is how many low bits of an IO_REQ's payload hold the offset in
-// the chunk when there are depth chunks.
+// offsetBits returns how many low bits of an IO_REQ's payload hold the offset in the
+// chunk if there are depth chunks.
 func offsetBits(depth int) int { return immPayloadBits - bits.Len(uint(depth-1)) }
 
-// reqImm is the immediate of a request in chunk id whose message is at off.
+// reqImm returns the immediate of a request in chunk id whose message is at off.
 func reqImm(id, off uint32, offBits int) uint64 { return makeImm(immIOReq, id<<offBits|off) }
 
 func splitReq(imm uint64, offBits int) (id, off uint32) {
@@ -39,9 +39,9 @@ func splitReq(imm uint64, offBits int) (id, off uint32) {
 	return p >> offBits, p & (1<<offBits - 1)
 }
 
-// rspImm is the immediate of a response: the request's chunk, its result and
-// the chunk's new STag (0 if it keeps its STag). An errno that does not fit 9
-// bits becomes EIO.
+// rspImm returns the immediate of a response: the request's chunk, its result and the
+// chunk's new STag (0 if it keeps its STag). An errno that does not fit 9 bits becomes
+// EIO.
 func rspImm(id uint32, errno syscall.Errno, stag uint32) uint64 {
 	if errno > rspErrnoMax {
 		errno = syscall.EIO

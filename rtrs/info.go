@@ -14,7 +14,7 @@ type ConnInfo struct {
 	Flow        transport.Flow
 	Peer        transport.Identity
 	Established time.Time
-	Paused      bool // its security association is away
+	Paused      bool // its security association is down
 }
 
 func connInfo(qp *verbs.QP) ConnInfo {
@@ -26,10 +26,10 @@ type ClientInfo struct {
 	Name        string
 	State       State
 	Since       time.Time      // in this state
-	LastError   error          // why the path was lost or does not come up; nil while connected
-	Remote      netip.AddrPort // of the path in use or tried last
+	LastError   error          // why the path was lost or cannot be established; nil while connected
+	Remote      netip.AddrPort // of the path in use or last tried
 	Incarnation uint64         // attempts to connect the path
-	Reconnects  uint64         // that succeeded, the first not counted
+	Reconnects  uint64         // successful ones after the first
 	QueueDepth  int
 	MaxIO       int
 	InFlight    int // permits in use
@@ -105,7 +105,7 @@ func (s *Server) Stats() Stats {
 	return sum
 }
 
-// Sessions describes the sessions that are open or not yet wholly closed.
+// Sessions describes the sessions that are open or not completely closed.
 func (s *Server) Sessions() []ServerSessionInfo {
 	s.mu.Lock()
 	list := make([]*session, 0, len(s.sessions))

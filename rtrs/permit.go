@@ -10,7 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// Dir is which way an I/O's data goes.
+// Dir is the direction of an I/O's data.
 type Dir uint8
 
 // The directions.
@@ -26,15 +26,15 @@ func (d Dir) String() string {
 	return "write"
 }
 
-// Completion is told the end of an I/O. Complete is called once, on an engine
-// goroutine (or on the client's, when it closes), and does not block.
+// Completion is called when an I/O ends: Complete is called once, on an engine goroutine
+// (or on the client's, when it closes), and must not block.
 type Completion interface {
 	Complete(p *Permit, errno syscall.Errno)
 }
 
-// States of a permit, the low byte of Permit.state. Above it, while it flies,
-// stand the connection (8 bits) and the path's incarnation, so that nothing late
-// is taken for its end.
+// States of a permit, the low byte of Permit.state. While it is flying, the bits above
+// hold the connection (8 bits) and the path's incarnation, so that no late response is
+// mistaken for its end.
 //
 //	idle ──Submit──▶ flying ──response──▶ idle
 //	  │                │ ▲
@@ -55,8 +55,7 @@ func (c *clientConn) flying() uint64 {
 // used by one goroutine at a time: Get, fill Buffer, Submit, and after the
 // completion Put or another Submit.
 type Permit struct {
-	// User is for whoever uses the client; it keeps its value when the permit
-	// is put back.
+	// User is for the client's user; it keeps its value when the permit is put back.
 	User any
 
 	cl      *Client
@@ -66,7 +65,7 @@ type Permit struct {
 	mr      *verbs.MR
 	hdr     []byte // the user header and the message behind it
 	hdrMR   *verbs.MR
-	hdrOff  uint32 // of hdr in hdrMR
+	hdrOff  uint32 // offset of hdr in hdrMR
 	state   atomic.Uint64
 	stag    uint32 // of the chunk
 
@@ -75,14 +74,14 @@ type Permit struct {
 	hlen int
 	done Completion
 	seq  uint64 // of the I/O, in the order of Submit
-	sent bool   // on some path: the server may carry the I/O out
+	sent bool   // sent on some path: the server may carry out the I/O
 
-	share *Share // that it is out of; changed with permitPool.mu held
+	share *Share // the share it was taken from; changed with permitPool.mu held
 	sgl   [2]verbs.SGE
 }
 
-// Buffer returns the permit's memory, Client.MaxIO bytes, page-aligned. It is
-// the client's between Submit and the completion.
+// Buffer returns the permit's memory, Client.MaxIO bytes, page-aligned. The client owns
+// it between Submit and the completion.
 func (p *Permit) Buffer() []byte { return p.buf }
 
 // Header returns the user header of the last Submit; OnResend may change it.
@@ -91,21 +90,21 @@ func (p *Permit) Header() []byte { return p.hdr[:p.hlen] }
 // ID returns the permit's number, from 0 to Client.QueueDepth()-1.
 func (p *Permit) ID() int { return p.id }
 
-// Submit starts an I/O of the first n bytes of Buffer, with a user header of at
-// most MaxHeader bytes, which is copied. done is called exactly once. While
-// there is no path to the server the I/O waits for one.
+// Submit starts an I/O of the first n bytes of Buffer, with a user header of at most
+// MaxHeader bytes, which is copied. done is called exactly once. The I/O waits while
+// there is no path to the server.
 func (p *Permit) Submit(dir Dir, header []byte, n int, done Completion) {
 	p.submit(dir, header, n, done, false)
 }
 
-// SubmitMore is Submit when another follows at once: it need not be sent
-// before Client.Flush.
+// SubmitMore is Submit when another I/O follows at once: it need not be sent before
+// Client.Flush.
 func (p *Permit) SubmitMore(dir Dir, header []byte, n int, done Completion) {
 	p.submit(dir, header, n, done, true)
 }
 
-// SubmitAgain is SubmitMore with what the last one had, for an I/O that has ended and was
-// not carried out. It keeps its place in the order of posting.
+// SubmitAgain resubmits with SubmitMore an I/O that ended without having been carried
+// out. It keeps its place in the order of posting.
 func (p *Permit) SubmitAgain(done Completion) {
 	p.done, p.sent = done, false
 	p.cl.start(p, true)
@@ -121,7 +120,7 @@ func (p *Permit) submit(dir Dir, header []byte, n int, done Completion, more boo
 	p.cl.start(p, more)
 }
 
-// finish reports the end of the I/O. The permit may be gone when it returns.
+// finish completes the I/O. The permit may be gone when it returns.
 func (p *Permit) finish(errno syscall.Errno) {
 	done := p.done
 	p.done = nil
@@ -140,7 +139,7 @@ func (cl *Client) start(p *Permit, more bool) {
 	}
 }
 
-// park queues p until it may be sent. It reports false if it may be now.
+// park queues p until it may be sent. It returns false if it may be sent now.
 func (cl *Client) park(p *Permit) bool {
 	cl.mu.Lock()
 	if cl.closing {
@@ -161,9 +160,9 @@ func (cl *Client) park(p *Permit) bool {
 	return true
 }
 
-// DropParked ends I/O that waits for a path, or whose share is suspended, with what drop
-// returns for it, unless that is 0. I/O that has been sent is left: the server may be
-// carrying it out until another path is up, and OnResend is asked then. drop must not
+// DropParked ends I/O that waits for a path, or whose share is suspended, with the result
+// of drop, unless that is 0. I/O that has been sent is left alone: the server may be
+// carrying it out until another path is up, and then OnResend is called. drop must not
 // block.
 func (cl *Client) DropParked(drop func(p *Permit) syscall.Errno) {
 	var dropped []*Permit
@@ -191,9 +190,9 @@ func (cl *Client) DropParked(drop func(p *Permit) syscall.Errno) {
 	}
 }
 
-// post sends p on its connection. It reports false if the path has been given
-// up. What it has posted comes to its end by a response, or by the teardown of
-// the path, which waits for all posts.
+// post sends p on its connection. It returns false if the path has been given up. A
+// posted I/O ends by a response or by the teardown of the path, which waits for all
+// posts.
 func (t *clientPath) post(p *Permit, more bool) bool {
 	c := t.conns[p.id%len(t.conns)]
 	c.gate.RLock()
@@ -205,8 +204,8 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 	wr := verbs.SendWR{Op: verbs.OpWrite, Flags: verbs.More, RemoteSTag: p.stag}
 	hdr := verbs.SGE{MR: p.hdrMR, Off: p.hdrOff, Len: uint32(p.hlen)}
 	if p.dir == Read {
-		// The window is open from here to the response, and exactly as large as
-		// the answer (RFC 5042 sections 6.3.3 and 6.3.4).
+		// The window is open until the response, and exactly as large as the answer (RFC
+		// 5042 sections 6.3.3 and 6.3.4).
 		msg.Type = msgRead
 		if p.n > 0 {
 			stag, err := p.mr.Reregister(0, p.window(), verbs.RemoteWrite)
@@ -237,8 +236,8 @@ func (t *clientPath) post(p *Permit, more bool) bool {
 	return true
 }
 
-// Get returns a permit, waiting until one is free, ctx ends (its error) or the
-// client is closed (ErrClosed).
+// Get returns a permit. It waits until one is free, and fails with ctx's error and, after
+// Close, with ErrClosed.
 func (cl *Client) Get(ctx context.Context) (*Permit, error) {
 	var one [1]*Permit
 	if ok, err := cl.pool.try(nil, one[:]); ok || err != nil {
@@ -253,8 +252,8 @@ func (cl *Client) getSlow(ctx context.Context) (*Permit, error) {
 	return ps[0], err
 }
 
-// GetN fills ps with permits, all at once or none. Who asks first is served
-// first. More than QueueDepth permits is an error.
+// GetN fills ps with permits, all at once or none, in the order of the calls. It fails
+// for more than QueueDepth permits, and as Get does.
 func (cl *Client) GetN(ctx context.Context, ps []*Permit) error {
 	return cl.getN(ctx, nil, ps)
 }
@@ -262,7 +261,7 @@ func (cl *Client) GetN(ctx context.Context, ps []*Permit) error {
 // TryGetN is GetN that does not wait: ok is false when it would. It fails as GetN does.
 func (cl *Client) TryGetN(ps []*Permit) (ok bool, err error) { return cl.pool.try(nil, ps) }
 
-// Put gives permits back, from any goroutine, also from within a completion.
+// Put returns permits. It may be called from any goroutine and within a completion.
 func (cl *Client) Put(ps ...*Permit) {
 	if cl.pool.put(ps...) {
 		cl.release()

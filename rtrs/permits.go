@@ -5,15 +5,14 @@ import (
 	"sync"
 )
 
-// permitPool hands permits out, the most recently used first (its memory is
-// warm, and buffers that were never needed are never touched). Who waits is
-// served in order, so that a request for many permits is not starved, and
-// takes all it needs at once, so that two large requests cannot wait for each
-// other's permits.
+// permitPool hands out permits, the most recently used first: its memory is warm, and
+// buffers never needed are never touched. Waiters are served in order, so that a request
+// for many permits is not starved, and get all they need at once, so that two large
+// requests cannot deadlock.
 //
-// Where the client has shares, see Share, permits that are owed to a share are given to
-// nobody else, and who takes no more than it is owed waits for no one in the line. That
-// costs those who wait nothing: what is free and what is owed become less by the same.
+// If the client has shares (see Share), permits owed to a share are given to nobody else,
+// and a request for no more than what its share is owed does not queue. That costs
+// waiters nothing: the free and the owed permits decrease by the same number.
 type permitPool struct {
 	mu     sync.Mutex // guards the fields below it
 	free   []*Permit
@@ -24,8 +23,8 @@ type permitPool struct {
 	total  int
 
 	shares []*Share
-	each   int // what each share is entitled to
-	owed   int // what all of them have not taken of that
+	each   int // permits that each share is entitled to
+	owed   int // the part of that which the shares have not taken
 }
 
 type permitWaiter struct {
@@ -36,7 +35,7 @@ type permitWaiter struct {
 	given bool
 }
 
-// take fills into, waiting in line if it must.
+// take fills into, and queues if it must.
 func (p *permitPool) take(ctx context.Context, share *Share, into []*Permit) error {
 	p.mu.Lock()
 	if p.closed {
@@ -75,7 +74,7 @@ func (p *permitPool) take(ctx context.Context, share *Share, into []*Permit) err
 	return err
 }
 
-// try fills into without waiting, and not before those who wait.
+// try fills into without waiting, but not ahead of waiters.
 func (p *permitPool) try(share *Share, into []*Permit) (ok bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +84,7 @@ func (p *permitPool) try(share *Share, into []*Permit) (ok bool, err error) {
 	return p.popLocked(share, into, p.first == nil), nil
 }
 
-// put gives permits back. It reports that the pool is closed and complete.
+// put returns permits. last reports that the pool is closed and all permits are back.
 func (p *permitPool) put(ps ...*Permit) (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,8 +92,7 @@ func (p *permitPool) put(ps ...*Permit) (last bool) {
 	return p.closed && len(p.free) == p.total
 }
 
-// close fails everybody who waits and will wait. It reports whether all
-// permits are there.
+// close fails all current and future waiters. last reports whether all permits are back.
 func (p *permitPool) close() (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,10 +110,10 @@ func (p *permitPool) close() (last bool) {
 	return len(p.free) == p.total
 }
 
-// popLocked fills into. Unless it is share's turn it gets what it is owed alone.
+// popLocked fills into. Unless it is its turn, share gets only what it is owed.
 func (p *permitPool) popLocked(share *Share, into []*Permit, turn bool) bool {
 	n := len(p.free) - len(into)
-	if n < 0 || !p.entitledLocked(share, len(into)) && (!turn || n < p.keptLocked(share)) {
+	if n < 0 || !p.entitledLocked(share, len(into)) && (!turn || n < p.reservedLocked(share)) {
 		return false
 	}
 	for i := range into {
@@ -185,7 +183,7 @@ func (p *permitPool) unlinkLocked(w *permitWaiter) {
 	}
 }
 
-// cutLocked takes w, which follows prev, out of the line.
+// cutLocked removes w, which follows prev, from the queue.
 func (p *permitPool) cutLocked(prev, w *permitWaiter) {
 	if prev == nil {
 		p.first = w.next

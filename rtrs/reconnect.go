@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// first makes the session's first path.
+// first establishes the session's first path.
 func (cl *Client) first(ctx context.Context) (*clientPath, error) {
 	backoff := reconnectMin
 	var before error // why the last attempt failed
@@ -27,7 +27,7 @@ func (cl *Client) first(ctx context.Context) (*clientPath, error) {
 		}
 		err := errors.Join(errs...)
 		if ctx.Err() != nil && before != nil {
-			return nil, errors.Join(before, ctx.Err()) // that time ran out says less
+			return nil, errors.Join(before, ctx.Err()) // the timeout alone says less
 		}
 		before = err
 		if !retry {
@@ -103,7 +103,7 @@ func (cl *Client) pathDown(t *clientPath, err error) {
 	}
 }
 
-// collect parks what was in flight on t, of which nothing is left.
+// collect parks the I/O that was in flight on t, which has been shut down.
 func (cl *Client) collect(t *clientPath) {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -128,7 +128,7 @@ func (cl *Client) collect(t *clientPath) {
 	cl.orderLocked()
 }
 
-// resume sends what is parked, in the order of its posting, and lets I/O flow on t.
+// resume sends the parked I/O in the order of its posting, then opens t for new I/O.
 func (cl *Client) resume(t *clientPath) error {
 	for {
 		cl.mu.Lock()
@@ -151,7 +151,7 @@ func (cl *Client) resume(t *clientPath) error {
 		}
 		p := cl.unparkLocked()
 		cl.mu.Unlock()
-		if cl.refused(p) || cl.suspend(p) {
+		if cl.endRefused(p) || cl.suspend(p) {
 			continue
 		}
 		if !t.post(p, true) {
@@ -164,8 +164,8 @@ func (cl *Client) resume(t *clientPath) error {
 	}
 }
 
-// refused ends an I/O that is not to be sent again.
-func (cl *Client) refused(p *Permit) bool {
+// endRefused ends an I/O that OnResend refuses.
+func (cl *Client) endRefused(p *Permit) bool {
 	if cl.cfg.OnResend == nil {
 		return false
 	}
@@ -179,8 +179,8 @@ func (cl *Client) refused(p *Permit) bool {
 	return true
 }
 
-// suspend holds an I/O back that was parked, if its share is suspended. Whatever the
-// path before has made of it is over.
+// suspend holds back a parked I/O if its share is suspended. Its execution on the
+// previous path is over.
 func (cl *Client) suspend(p *Permit) bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

@@ -8,16 +8,16 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// Request is a request of a client, and the chunk of memory that it is in. It
-// is the handler's from Serve to Complete.
+// Request is a client's request, and the chunk of memory that holds it. The handler owns
+// it from Serve to Complete.
 type Request struct {
-	// Dir is which way the data goes.
+	// Dir is the direction of the data.
 	Dir Dir
 	// Header is the user's header. In sessions with ServerConfig.TrustClients the
 	// client can still change it.
 	Header []byte
-	// Data is the payload of a write; of a read the space for the result, all
-	// of which the handler fills unless it completes with an error.
+	// Data is the payload of a write, or the space for a read's result, all of which the
+	// handler fills unless it completes with an error.
 	Data []byte
 	// User is for the handler; it keeps its value from one request in this chunk
 	// to the next.
@@ -81,7 +81,7 @@ func (c *serverConn) immediate(imm uint64) (served bool) {
 	return false
 }
 
-// message takes the one Send that a client makes, INFO_REQ on connection 0.
+// message handles the one Send that a client makes, INFO_REQ on connection 0.
 func (c *serverConn) message(wc *verbs.WC) {
 	c.hb.seen()
 	var req infoReq
@@ -116,8 +116,8 @@ func (c *serverConn) request(imm uint64) bool {
 	return true
 }
 
-// takeRequest makes the chunk that imm names the server's and reads the request
-// in it, not before its client can no longer change it.
+// takeRequest takes ownership of the chunk that imm names, and parses the request once
+// the client can no longer change it.
 func (c *serverConn) takeRequest(imm uint64) (*Request, error) {
 	s := c.sess
 	id, off := splitReq(imm, s.offBits)
@@ -170,8 +170,8 @@ func (r *Request) read(off, maxIO uint32) error {
 // Complete ends the request with errno, 0 for success, and sends the response.
 func (r *Request) Complete(errno syscall.Errno) { r.complete(errno, 0) }
 
-// CompleteMore is Complete that leaves sending to SessionInfo.Flush, or, on the
-// goroutine of Serve or BatchEnd, to the end of the batch.
+// CompleteMore is Complete that leaves sending to SessionInfo.Flush or, on the goroutine
+// of Serve or BatchEnd, to the end of the batch.
 func (r *Request) CompleteMore(errno syscall.Errno) { r.complete(errno, verbs.More) }
 
 func (r *Request) complete(errno syscall.Errno, more verbs.Flags) {
@@ -201,14 +201,14 @@ func (r *Request) complete(errno syscall.Errno, more verbs.Flags) {
 	var stats Stats
 	stats.count(dir, n, errno)
 	s.counters.add(&stats)
-	// From here the chunk is the client's, and its next request may come before
-	// the response has left.
+	// From here the client owns the chunk, and its next request may arrive before the
+	// response is sent.
 	r.state.Store(chunkFree)
 	c.post(&verbs.SendWR{Op: verbs.OpImmediate, Flags: more, Imm: rspImm(id, errno, stag)})
 }
 
-// post sends wr. A connection that is full of what its peer does not take, or
-// gone, is the end of the session.
+// post sends wr. If the connection is full because its peer accepts nothing, or gone, the
+// session ends.
 func (c *serverConn) post(wr *verbs.SendWR) {
 	if err := c.qp.PostSend(wr); err != nil {
 		c.sess.fail(err)

@@ -19,24 +19,24 @@ type SessionInfo struct {
 	Name        string             // what the peer calls the session
 	Incarnation uint64
 	Trust       verbs.TrustModel
-	QueueDepth  int // requests that Serve may have at once
+	QueueDepth  int // most concurrent requests
 	MaxIO       int
-	// Flush sends the responses that were made with Request.CompleteMore. From
-	// any goroutine, also after the session's end.
+	// Flush sends the responses made with Request.CompleteMore. It may be called from any
+	// goroutine, even after the session's end.
 	Flush func()
 }
 
 // ServerHandler serves one incarnation of a session.
 type ServerHandler interface {
-	// Serve carries out a request: quickly, or on another goroutine, since it
-	// holds up its connection. It is called on engine goroutines, one for each
-	// connection at once. Each request is ended by Complete or CompleteMore,
-	// exactly once, from any goroutine.
+	// Serve carries out a request: quickly, or on another goroutine, because it holds up
+	// its connection. It is called on engine goroutines, at most one per connection at a
+	// time. Each request must be ended by Complete or CompleteMore exactly once, from any
+	// goroutine.
 	Serve(r *Request)
 	// BatchEnd follows the last Serve of a batch, on the same goroutine.
 	// Responses made with CompleteMore are sent after it.
 	BatchEnd()
-	// Closed is the last call: the path is gone and each request has ended.
+	// Closed is the last call: the path is gone and all requests have ended.
 	Closed(err error)
 }
 
@@ -44,26 +44,26 @@ type ServerHandler interface {
 type ServerConfig struct {
 	ULP *verbs.ULP
 	// Trust is how much the connections of a session, and its client, are trusted, at
-	// most as much as the ULP permits. The zero value, NS-NT, trusts nobody. TrustOf,
-	// if it is not nil, is asked instead for each new session.
+	// most as much as the ULP permits. The zero value, NS-NT, trusts nobody. TrustOf, if
+	// not nil, decides instead for each new session.
 	Trust      verbs.TrustModel
 	TrustOf    func(transport.Identity) verbs.TrustModel
 	QueueDepth int // I/Os a session may have in flight; 0 means DefaultQueueDepth
 	MaxIO      int // bytes of data in one; 0 means DefaultMaxIO
-	// TrustClients leaves a chunk open to its client while its request is
-	// carried out (always_invalidate=N): a client can then change a request
-	// that is being executed. Only its own, and only in sessions whose trust model
-	// trusts the peer, NS-RT and S-T: RFC 5042 appendix A forbids it otherwise.
+	// TrustClients leaves a chunk open to its client while its request is carried out
+	// (always_invalidate=N): a client can then change its own requests during execution.
+	// It applies only to sessions whose trust model trusts the peer, NS-RT and S-T: RFC
+	// 5042 appendix A forbids it otherwise.
 	TrustClients bool
 
 	// MaxSessions bounds all sessions, 0 means DefaultMaxSessions. Half of them is
-	// kept for peers that have none, so that a few can't keep others out.
+	// reserved for peers that have none, so that a few cannot lock out others.
 	MaxSessions        int
 	MaxSessionsPerPeer int // 0 means DefaultMaxSessionsPerPeer
 	Heartbeat          HeartbeatConfig
 
-	// NewSession admits a session and returns its handler. A syscall.Errno in
-	// the chain of its error is told to the client, otherwise EACCES.
+	// NewSession admits a session and returns its handler. The client gets the
+	// syscall.Errno in the chain of its error, otherwise EACCES.
 	NewSession func(SessionInfo) (ServerHandler, error)
 	Logger     *slog.Logger
 
@@ -86,7 +86,7 @@ type Server struct {
 	sessions   map[sessionKey]*session
 	sessionsBy map[transport.Identity]int
 	names      map[nameKey]*session
-	past       Stats // of sessions that have ended
+	past       Stats // of ended sessions
 }
 
 type sessionKey struct {
@@ -99,8 +99,8 @@ type nameKey struct {
 	name string
 }
 
-// NewServer makes a server. It fails where the configuration is impossible, and says
-// what would do.
+// NewServer makes a server. It fails if the configuration is impossible, and says what is
+// possible.
 func NewServer(cfg ServerConfig) (*Server, error) {
 	def := func(p *int, v int) {
 		if *p == 0 {
@@ -208,9 +208,9 @@ func (s *Server) handle(ctx context.Context, cr *verbs.ConnRequest) {
 	}
 }
 
-// sessionFor finds or makes the session of a connection. An older incarnation
-// is ended first, and nothing of it is left when this returns without an error.
-// The session's joining count is held for the caller.
+// sessionFor finds or makes the session of a connection. It ends an older incarnation
+// first, of which nothing is left when it succeeds. It has then counted the connection in
+// the session's joining.
 func (s *Server) sessionFor(ctx context.Context, cr *verbs.ConnRequest, req *ConReq) (*session, syscall.Errno, error) {
 	key := sessionKey{cr.Peer(), uuid(req.Path)}
 	trust := s.cfg.Trust
@@ -282,9 +282,9 @@ func (s *Server) newSessionLocked(key sessionKey, trust verbs.TrustModel, req *C
 	return sess, 0, nil
 }
 
-// claimName makes a session's name its own among its peer's sessions. One that
-// is on its way out, or whose client is gone, is waited for: its requests may be of
-// a client that has been restarted and must not land after those of its successor.
+// claimName makes a session's name unique among its peer's sessions. It waits for the end
+// of a session of that name that is closing or whose client is gone: its requests may be
+// those of the client before a restart, and must not be executed after its successor's.
 func (s *Server) claimName(ctx context.Context, sess *session, name string) error {
 	key := nameKey{sess.key.peer, name}
 	for {
@@ -296,7 +296,7 @@ func (s *Server) claimName(ctx context.Context, sess *session, name string) erro
 			return nil
 		}
 		s.mu.Unlock()
-		if !other.isFailed() && other.answers(ctx) {
+		if !other.isFailed() && other.isAlive(ctx) {
 			return fmt.Errorf("rtrs: the peer has another session %q open: %w", name, syscall.EEXIST)
 		}
 		if err := s.fence(ctx, other); err != nil {
@@ -319,8 +319,8 @@ func (s *Server) remove(sess *session, name string) {
 	s.past.Add(sess.counters.snapshot())
 }
 
-// Close ends all sessions and waits, up to ten seconds, until their requests
-// have ended. It is idempotent. The error says what still runs.
+// Close ends all sessions and waits up to ten seconds for their requests to end. It is
+// idempotent. The error says what still runs.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -11,7 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// SessionState is where a server's session is in its life.
+// SessionState is the state of a server's session.
 //
 //	Opening ──INFO_REQ──▶ Open ──▶ Fencing ──all requests ended──▶ gone
 //	   └─────────────────────────────▲
@@ -21,7 +21,7 @@ type SessionState uint8
 const (
 	SessionOpening SessionState = iota
 	SessionOpen
-	SessionFencing // the path is gone, requests are still being executed
+	SessionFencing // the path is gone, but requests are still being executed
 )
 
 func (s SessionState) String() string {
@@ -39,7 +39,7 @@ type session struct {
 	inc uint64
 
 	trust    verbs.TrustModel
-	trusting bool // ServerConfig.TrustClients, and the model is one that trusts the peer
+	trusting bool // ServerConfig.TrustClients is set, and the model trusts the peer
 	domains  domains
 
 	svcMR  *verbs.MR // INFO_REQ, INFO_RSP
@@ -62,17 +62,17 @@ type session struct {
 	joining    sync.WaitGroup // connections being accepted
 	failOnce   sync.Once
 	failed     chan struct{}
-	challenged chan chan bool // see answers
+	challenged chan chan bool // see isAlive
 	closed     chan struct{}  // nothing is left
 
 	conns []*serverConn // by cid
 
 	err  error  // valid once failed is closed; set with mu held
-	name string // set by run's goroutine with mu held, which others read it with
+	name string // set by run's goroutine with mu held; others read it with mu held
 
 	mu    sync.Mutex // guards the fields below it
 	since time.Time
-	count int // of connections that are up
+	count int // connections that are up
 }
 
 // serverConn is one connection of a session. One goroutine at a time runs its
@@ -84,11 +84,11 @@ type serverConn struct {
 	cq    *verbs.CQ
 	hb    heartbeat
 	dirty atomic.Bool
-	taken bool // guarded by session.mu: being accepted
+	taken bool // being accepted; guarded by session.mu
 	up    bool // guarded by session.mu
 }
 
-// fail starts the session's end.
+// fail begins to end the session.
 func (s *session) fail(err error) {
 	s.failOnce.Do(func() {
 		s.mu.Lock()
@@ -191,8 +191,8 @@ func (s *session) abort() {
 	}
 }
 
-// acquire keeps the session's memory and handler for a request. It fails once
-// the session is being closed.
+// acquire keeps the session's memory and handler for a request. It returns false once the
+// session is closing.
 func (s *session) acquire() bool {
 	s.refs.Add(1)
 	if s.closing.Load() {

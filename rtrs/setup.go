@@ -32,7 +32,7 @@ func newSession(s *Server, key sessionKey, trust verbs.TrustModel, req *ConReq) 
 	return sess, nil
 }
 
-// join reserves the place of a further connection.
+// join reserves the slot of a further connection.
 func (s *session) join(req *ConReq) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,8 +44,8 @@ func (s *session) join(req *ConReq) bool {
 	return true
 }
 
-// accept brings the reserved connection cid up. errno 0 with an error: the
-// connection is gone already.
+// accept accepts the reserved connection cid. An error with errno 0 means that the
+// connection is already gone.
 func (s *session) accept(ctx context.Context, cr *verbs.ConnRequest, cid int) (syscall.Errno, error) {
 	cfg := &s.srv.cfg
 	c := s.conns[cid]
@@ -122,7 +122,7 @@ func (s *session) setUp(ctx context.Context) error {
 	case <-t.C:
 		return fmt.Errorf("rtrs: the peer did not open the session within %v", s.srv.cfg.setupWait)
 	}
-	// The client may have heard of the last connection before we have noted it.
+	// The client may know about the last connection before we have recorded it.
 	select {
 	case <-s.allUp:
 	case <-s.failed:
@@ -149,7 +149,7 @@ func (s *session) setUp(ctx context.Context) error {
 		return errors.Join(err, sendErr)
 	}
 	if err != nil {
-		// The client closes when it has read the refusal.
+		// The client closes after reading the refusal.
 		s.srv.log.Warn("session refused", "peer", s.key.peer, "session", req.Name, "error", err)
 		select {
 		case <-s.failed:

@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// Share is a part of a client's permits, so that nobody who holds on to permits keeps
-// others from theirs. Half of the permits is divided equally among the shares there are,
-// and kept for them; the rest goes to whoever comes first. A single share has all.
+// Share is a part of a client's permits, so that nobody who holds on to permits starves
+// others. Half of the permits is divided equally among the shares and reserved for them;
+// the rest is first come, first served. A single share has all.
 type Share struct {
 	cl     *Client
 	held   int  // guarded by permitPool.mu
@@ -27,7 +27,7 @@ func (cl *Client) NewShare() *Share {
 	return s
 }
 
-// Close gives the share up. What is out of it comes back later.
+// Close gives up the share. Permits taken from it may be returned later.
 func (s *Share) Close() {
 	s.cl.pool.divide(func(all []*Share) []*Share {
 		s.isOpen = false
@@ -41,7 +41,7 @@ func (s *Share) GetN(ctx context.Context, ps []*Permit) error { return s.cl.getN
 // TryGetN is GetN that does not wait: ok is false when it would. It fails as GetN does.
 func (s *Share) TryGetN(ps []*Permit) (ok bool, err error) { return s.cl.pool.try(s, ps) }
 
-// Suspend holds back I/O of the share's permits that is submitted, or would be sent again,
+// Suspend holds back I/O of the share's permits that is submitted, or would be resent,
 // from now on: it waits for Resume as it would for a path.
 func (s *Share) Suspend() {
 	s.cl.mu.Lock()
@@ -49,8 +49,8 @@ func (s *Share) Suspend() {
 	s.suspended.Store(true)
 }
 
-// Resume sends what Suspend has held back, in the order of its posting, and what follows
-// at once. OnResend is asked about each.
+// Resume sends the I/O that Suspend has held back, in the order of its posting, and lets
+// later I/O pass. OnResend is called for each.
 func (s *Share) Resume() {
 	cl := s.cl
 	for {
@@ -78,7 +78,7 @@ func (s *Share) Resume() {
 		p := cl.suspended[i]
 		cl.suspended = slices.Delete(cl.suspended, i, i+1)
 		cl.mu.Unlock()
-		if cl.refused(p) || t.post(p, true) {
+		if cl.endRefused(p) || t.post(p, true) {
 			continue
 		}
 		cl.mu.Lock()
@@ -94,8 +94,8 @@ func (s *Share) Resume() {
 	}
 }
 
-// Flying is how many I/Os of the share have been sent and are not answered yet.
-func (s *Share) Flying() (n int) {
+// InFlight returns how many I/Os of the share have been sent and not answered.
+func (s *Share) InFlight() (n int) {
 	pool := &s.cl.pool
 	pool.mu.Lock()
 	defer pool.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *Share) Flying() (n int) {
 	return n
 }
 
-// waits reports whether a permit's I/O is to be held back.
+// waits reports whether a permit's I/O must be held back.
 func (p *Permit) waits() bool { return p.share != nil && p.share.suspended.Load() }
 
 // inOrder adds p to a list in the order of posting.
@@ -116,8 +116,8 @@ func inOrder(list []*Permit, p *Permit) []*Permit {
 	return slices.Insert(list, i, p)
 }
 
-// MostPermits is how many permits one I/O of a share can count on, however many shares
-// there are.
+// MostPermits returns how many permits one I/O of a share can count on, however many
+// shares there are.
 func (cl *Client) MostPermits() int { return max(1, cl.depth/4) }
 
 func (cl *Client) getN(ctx context.Context, share *Share, ps []*Permit) error {
@@ -127,26 +127,26 @@ func (cl *Client) getN(ctx context.Context, share *Share, ps []*Permit) error {
 	return cl.pool.take(ctx, share, ps)
 }
 
-// divide changes who has a share.
+// divide changes the set of shares.
 func (p *permitPool) divide(change func([]*Share) []*Share) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.shares = change(p.shares)
-	p.each, p.owed = p.partLocked(), 0
+	p.each, p.owed = p.shareSizeLocked(), 0
 	for _, s := range p.shares {
 		p.owed += max(0, p.each-s.held)
 	}
 	p.serveLocked()
 }
 
-// entitledLocked reports whether n more permits are what a share is owed.
+// entitledLocked reports whether a share is owed n more permits.
 func (p *permitPool) entitledLocked(s *Share, n int) bool {
 	return s != nil && s.isOpen && s.held+n <= p.each
 }
 
-// keptLocked is how many permits are kept for others than s: what they are owed, and
-// where that is one permit each for many, at most half.
-func (p *permitPool) keptLocked(s *Share) int {
+// reservedLocked returns how many permits are reserved for others than s: what they are
+// owed, but at most half, as many shares may be owed one permit each.
+func (p *permitPool) reservedLocked(s *Share) int {
 	kept := p.owed
 	if s != nil && s.isOpen {
 		kept -= max(0, p.each-s.held)
@@ -154,7 +154,7 @@ func (p *permitPool) keptLocked(s *Share) int {
 	return min(kept, p.total/2)
 }
 
-// holdLocked notes that a share holds n permits more.
+// holdLocked records that a share holds n more permits.
 func (p *permitPool) holdLocked(s *Share, n int) {
 	if s == nil {
 		return

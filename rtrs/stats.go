@@ -42,7 +42,7 @@ func (s *Stats) count(dir Dir, n uint32, errno syscall.Errno) {
 	s.WriteBytes += uint64(n)
 }
 
-// counters are Stats that several goroutines add to.
+// counters are Stats for concurrent use.
 type counters struct {
 	reads, writes, readBytes, writeBytes, readErrors, writeErrors atomic.Uint64
 }

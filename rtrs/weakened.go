@@ -30,7 +30,7 @@ func (p *Permit) window() int {
 	return int(p.n)
 }
 
-func (p *permitPool) partLocked() int {
+func (p *permitPool) shareSizeLocked() int {
 	if n := len(p.shares); n > 1 && checks.On(checks.DiskShare) {
 		return max(1, p.total/(2*n))
 	}

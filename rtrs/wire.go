@@ -15,9 +15,8 @@ var le = binary.LittleEndian
 // Magic is at offset 2 of the private data of every RTRS connection.
 const Magic = 0x1BBD
 
-// Version is the protocol version spoken here: major 0x49, minor 1. (Linux'
-// RTRS, whose messages have the same layout but whose immediates have 32 bits,
-// is major 2.)
+// Version is the protocol version of this package: major 0x49, minor 1. (Linux's RTRS,
+// whose messages have the same layout but whose immediates have 32 bits, is major 2.)
 const Version = 0x4901
 
 // Message types.
@@ -41,7 +40,7 @@ const (
 	infoReqLen = 2 + nameMax + 15
 )
 
-// ErrWire is in the chain of every error of a malformed message.
+// ErrWire is wrapped by every error about a malformed message.
 var ErrWire = errors.New("rtrs: malformed message")
 
 func wireErr(format string, args ...any) error {
@@ -55,12 +54,12 @@ func (u uuid) String() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[0:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
-// IsRequest reports whether private data is meant for this service.
+// IsRequest reports whether private data is for this service.
 func IsRequest(pd []byte) bool {
 	return len(pd) >= 4 && pd[0] == 0 && pd[1] == 0 && le.Uint16(pd[2:]) == Magic
 }
 
-// ConReq is the private data with which a connection is asked for.
+// ConReq is the private data of a connection request.
 type ConReq struct {
 	Version     uint16
 	CID         uint16 // this connection
@@ -89,8 +88,8 @@ func (m *ConReq) Append(b []byte) []byte {
 	return le.AppendUint64(b, m.Incarnation)
 }
 
-// Parse reads the message from b. A foreign magic or version is left to the
-// caller to judge by the fields; only what cannot be read is an error.
+// Parse parses the message. The caller checks the version; only unreadable messages are
+// errors.
 func (m *ConReq) Parse(b []byte) error {
 	if len(b) < ConReqLen {
 		return wireErr("connection request of %d bytes, want %d", len(b), ConReqLen)
@@ -115,10 +114,10 @@ func (m *ConReq) Parse(b []byte) error {
 // flagNewRKey in ConRsp.Flags: each response carries the chunk's new STag.
 const flagNewRKey = 1 << 1
 
-// ConRsp is the private data with which a connection is accepted or rejected.
+// ConRsp is the private data that accepts or rejects a connection.
 type ConRsp struct {
 	Version    uint16
-	Errno      syscall.Errno // 0: accepted
+	Errno      syscall.Errno // 0 if accepted
 	QueueDepth uint16        // chunks
 	MaxIO      uint32        // bytes of data in one request
 	MaxHeader  uint32        // bytes of a chunk beyond MaxIO: user header and message
@@ -183,7 +182,7 @@ func (m *infoReq) Parse(b []byte) error {
 	return nil
 }
 
-// sgDesc is memory that a peer may write to.
+// sgDesc describes memory that a peer may write to.
 type sgDesc struct {
 	TO   uint64
 	STag uint32
@@ -200,7 +199,7 @@ func parseSG(b []byte) sgDesc {
 	return sgDesc{TO: le.Uint64(b), STag: le.Uint32(b[8:]), Len: le.Uint32(b[12:])}
 }
 
-// infoRsp says where the chunks are.
+// infoRsp describes the chunks.
 type infoRsp struct {
 	Errno syscall.Errno
 	Desc  []sgDesc
@@ -255,16 +254,15 @@ func (m *ioMsg) Append(b []byte) []byte {
 	return b
 }
 
-// Errors of ioMsg.Parse are fixed values, since a request may fail on the data
-// path.
+// Errors of ioMsg.Parse are preallocated, because requests may fail on the data path.
 var (
 	errMsgShort = fmt.Errorf("%w: a request's message reaches beyond its chunk", ErrWire)
 	errMsgType  = fmt.Errorf("%w: a request is neither WRITE nor READ", ErrWire)
 	errMsgSG    = fmt.Errorf("%w: a READ with other than one target, or with flags", ErrWire)
 )
 
-// Parse reads the message from b, which may be memory that the peer still
-// changes: each field is read once.
+// Parse parses the message from b, which may be memory that the peer still changes: each
+// field is read once.
 func (m *ioMsg) Parse(b []byte) error {
 	if len(b) < writeMsgLen {
 		return errMsgShort

@@ -254,15 +254,15 @@ type resends struct {
 // update takes the current counts. All chunks resent since the last update count as one
 // time: a single timeout resends many.
 func (r *resends) update(packets, again uint64) (heard bool, times int) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if heard = packets != v.packets; heard {
-		v.times = 0
-	} else if again != v.again {
-		v.times++
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if heard = packets != r.packets; heard {
+		r.times = 0
+	} else if again != r.again {
+		r.times++
 	}
-	v.packets, v.again = packets, again
-	return heard, v.times
+	r.packets, r.again = packets, again
+	return heard, r.times
 }
 
 // Stats implements assoc.Association, as far as the kernel counts. Silent and Unanswered
@@ -276,7 +276,7 @@ func (a *Assoc) Stats() assoc.Stats {
 	})
 	at := func(i int) uint64 { return native.Uint64(b[136+8*i:]) }
 	now := time.Now().UnixNano()
-	heard, again := a.resends.look(at(4), at(5))
+	heard, again := a.resends.update(at(4), at(5))
 	if heard { // for example by heartbeats
 		a.heard.Store(now)
 	}
