@@ -63,7 +63,7 @@ func TestEndInAnothersCallIsToldByABatch(t *testing.T) {
 	<-begun
 	second := start(t, gone, block.OpWrite, make([]byte, 8192), 4096) // waits for the first
 	third := start(t, other, block.OpWrite, make([]byte, 4096), 8192) // waits for the second
-	d.lose()
+	d.noteLost()
 	batches := make(chan struct{}, 10)
 	cancel := d.OnBatchEnd(func() { batches <- struct{}{} })
 	gone.Abandon()

@@ -155,12 +155,12 @@ func TestHurry(t *testing.T) {
 		t.Fatalf("an RTO of %v after 5 s", tx.path.rto)
 	}
 	n := tx.stats.Timeouts
-	tx.hurry(s.now, time.Second)
+	tx.limitRTO(s.now, time.Second)
 	s.run(10*time.Second, never)
 	if k := tx.stats.Timeouts - n; k < 9 || tx.path.rto != time.Second {
 		t.Errorf("in a hurry: %d timeouts within 10 s, RTO %v", k, tx.path.rto)
 	}
-	tx.hurry(s.now, 0)
+	tx.limitRTO(s.now, 0)
 	s.run(10*time.Second, never)
 	if tx.path.rto <= time.Second {
 		t.Errorf("an RTO of %v, and the hurry is over", tx.path.rto)
