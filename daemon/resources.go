@@ -44,7 +44,11 @@ func (d *Daemon) applyShares(old, next *config.Config) []string {
 	}
 	failed("limits", d.dev.SetLimits(next.Limits.Device))
 	failed("quota of peers", d.dev.SetPeerQuota(next.Limits.PerPeer))
-	say(old.Limits.Device != next.Limits.Device || old.Limits.PerPeer != next.Limits.PerPeer, "limits")
+	was, is := old.Limits.Device, next.Limits.Device
+	if !old.HasOwnMemory() && !next.HasOwnMemory() {
+		was.Bytes = is.Bytes // it follows the peers
+	}
+	say(was != is || old.Limits.PerPeer != next.Limits.PerPeer, "limits")
 	for _, name := range config.ServiceNames() {
 		u := *d.ulps.all()[name]
 		failed("quota of "+name, d.dev.SetQuota(u, next.Services[name].Limits))
@@ -64,14 +68,22 @@ func (d *Daemon) applyShares(old, next *config.Config) []string {
 	return changed
 }
 
-// applyPeerShares keeps a share of the RNIC for each configured peer. changing is held.
+// applyPeerShares keeps a share of the RNIC for each configured peer, and room for a
+// session of each that may attach something. changing is held.
 func (d *Daemon) applyPeerShares(next *config.Config) {
 	quotas := map[transport.Identity]verbs.Quota{}
+	var attaching []transport.Identity
 	for _, p := range d.peerList() {
 		quotas[p.identity] = next.PeerLimits(p.cfg)
+		if next.MayAttach(p.cfg) {
+			attaching = append(attaching, p.identity)
+		}
 	}
 	if err := d.dev.SetPeers(quotas); err != nil {
 		d.log.Error("the RNIC keeps the quotas that peers had", "error", err)
+	}
+	if err := d.sessions.Keep(attaching); err != nil {
+		d.log.Warn("memory is too short now for a session of each peer that may attach exports; until it is there nobody gets a second one", "error", err)
 	}
 	d.endOvertrusted()
 }
@@ -104,9 +116,21 @@ func (d *Daemon) Resources() api.Resources {
 		p.Trust = trust[u.Name]
 		out.ULPs = append(out.ULPs, p)
 	}
+	sessions, kept := d.sessions.Rooms()
+	limits, one := d.config().Limits, d.config().SessionMemory()
+	all := api.Resource{Name: "sessions", Limit: int64(max(limits.AllSessions, len(kept)))}
+	for _, n := range sessions {
+		all.Used += int64(n)
+	}
+	out.Device.Uses = append(out.Device.Uses, all)
 	for _, u := range r.Peers {
 		id := transport.Identity(u.Name)
 		p := principal(api.PrincipalPeer, d.peerName(id), u)
+		mine := api.Resource{Name: "sessions", Used: int64(sessions[id]), Limit: int64(limits.Sessions)}
+		if _, ok := kept[id]; ok {
+			mine.Share = 1
+		}
+		p.Uses = append(p.Uses, api.Resource{Name: "memory", Used: mine.Used * one, Share: mine.Share * one}, mine)
 		p.Identity = string(id)
 		out.Peers = append(out.Peers, p)
 	}

@@ -78,11 +78,11 @@ const (
 	reconnectMax = 5 * time.Second
 
 	// DefaultMaxSessions and DefaultMaxSessionsPerPeer bound a server's memory: 33 MiB of
-	// address space per session.
+	// address space per session, see SessionMemory.
 	DefaultMaxSessions        = 256
 	DefaultMaxSessionsPerPeer = 32
 	// maxPending bounds the connection requests handled concurrently, each of which has a
-	// goroutine.
+	// goroutine, beside the first of each peer.
 	maxPending = 64
 	// maxPendingPeer is one peer's share of them, so that it cannot lock out others.
 	maxPendingPeer = maxPending / 2

@@ -57,7 +57,8 @@ type ServerConfig struct {
 	TrustClients bool
 
 	// MaxSessions bounds all sessions, 0 means DefaultMaxSessions. Half of them is
-	// reserved for peers that have none, so that a few cannot lock out others.
+	// reserved for peers that have none, so that a few cannot lock out others, and for
+	// those that Server.Keep names the memory as well.
 	MaxSessions        int
 	MaxSessionsPerPeer int // 0 means DefaultMaxSessionsPerPeer
 	Heartbeat          HeartbeatConfig
@@ -86,7 +87,8 @@ type Server struct {
 	sessions   map[sessionKey]*session
 	sessionsBy map[transport.Identity]int
 	names      map[nameKey]*session
-	past       Stats // of ended sessions
+	kept       map[transport.Identity]struct{} // see Keep
+	past       Stats                           // of ended sessions
 }
 
 type sessionKey struct {
@@ -146,7 +148,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 func (s *Server) Handle(cr *verbs.ConnRequest) {
 	peer := cr.Peer()
 	s.mu.Lock()
-	ok := !s.closed && s.pending < maxPending && s.pendingBy[peer] < maxPendingPeer
+	mine := s.pendingBy[peer]
+	ok := !s.closed && (mine == 0 || s.pending < maxPending && mine < maxPendingPeer)
 	if ok {
 		s.pending++
 		s.pendingBy[peer]++
@@ -261,17 +264,12 @@ func (s *Server) fence(ctx context.Context, old *session) error {
 }
 
 func (s *Server) newSessionLocked(key sessionKey, trust verbs.TrustModel, req *ConReq) (*session, syscall.Errno, error) {
-	mine := s.sessionsBy[key.peer]
-	switch {
-	case mine >= s.cfg.MaxSessionsPerPeer:
-		return nil, syscall.EUSERS, fmt.Errorf("rtrs: the peer has %d sessions open, the limit", mine)
-	case mine > 0 && len(s.sessions) >= s.cfg.MaxSessions/2:
-		return nil, syscall.EUSERS, fmt.Errorf("rtrs: %d sessions are open, and the other half of %d is kept for peers that have none", len(s.sessions), s.cfg.MaxSessions)
-	case len(s.sessions) >= s.cfg.MaxSessions:
-		return nil, syscall.ENOMEM, fmt.Errorf("rtrs: %d sessions are open, the limit", len(s.sessions))
+	if errno, err := s.enterLocked(key.peer); err != nil {
+		return nil, errno, err
 	}
 	sess, err := newSession(s, key, trust, req)
 	if err != nil {
+		s.settleLocked()
 		return nil, syscall.ENOMEM, err
 	}
 	s.sessions[key] = sess
@@ -317,13 +315,15 @@ func (s *Server) remove(sess *session, name string) {
 		delete(s.names, key)
 	}
 	s.past.Add(sess.counters.snapshot())
+	s.settleLocked()
 }
 
 // Close ends all sessions and waits up to ten seconds for their requests to end. It is
 // idempotent. The error says what still runs.
 func (s *Server) Close() error {
 	s.mu.Lock()
-	s.closed = true
+	s.closed, s.kept = true, nil
+	s.settleLocked()
 	for _, sess := range s.sessions {
 		sess.fail(ErrClosed)
 	}

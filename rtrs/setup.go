@@ -24,7 +24,7 @@ func newSession(s *Server, key sessionKey, trust verbs.TrustModel, req *ConReq) 
 	if sess.domains, err = newDomains(s.cfg.ULP, sess.trust, int(req.CIDNum)); err != nil {
 		return nil, err
 	}
-	buf := make([]byte, infoReqLen+infoRspLen(s.cfg.QueueDepth+controlChunks))
+	buf := make([]byte, svcLen(s.cfg.QueueDepth+controlChunks))
 	if sess.svcMR, err = sess.domains.of(0).RegisterMR(buf, verbs.LocalWrite); err != nil {
 		sess.domains.free()
 		return nil, err

@@ -95,6 +95,7 @@ type account struct {
 	bare  string // the name without what it is of
 	used  amounts
 	limit amounts // 0: no limit of its own
+	least amounts // of a ULP: what its share is at least, see ULP.Guarantee
 	group *group  // nil: the device
 	fixed bool    // of a peer: kept while it uses nothing
 	over  bool    // of a ULP: closed

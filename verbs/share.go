@@ -6,6 +6,9 @@ package verbs
 // for it. The rest goes to who asks first. So a member within its share is never
 // refused because another one has asked for too much.
 //
+// A ULP may have a larger share than an even one, as long as it asks while there is room
+// for that.
+//
 // Shares shrink when members join. Nothing is taken away from those who have more
 // then; what they release is kept for the others.
 type group struct {
@@ -46,12 +49,33 @@ func (g *group) lack(a *account, r resource) int64 {
 	return max(0, g.shareOf(a, r)-a.used[r])
 }
 
-// shareOf is a member's share, which is no more than its own limit.
+// shareOf is a member's share: an even one, or what it is guaranteed, and no more than
+// its own limit.
 func (g *group) shareOf(a *account, r resource) int64 {
+	share := max(g.share[r], a.least[r])
 	if l := a.limit[r]; l > 0 {
-		return min(l, g.share[r])
+		return min(l, share)
 	}
-	return g.share[r]
+	return share
+}
+
+// guarantee changes what a member's share of r is at least, unless others have, or are to
+// keep, too much of the device for that.
+func (g *group) guarantee(a *account, r resource, least int64) error {
+	had, lacked := a.least[r], g.lack(a, r)
+	a.least[r] = least
+	more := g.lack(a, r) - lacked
+	d := g.device
+	if l := a.limit[r]; least > had && l > 0 && least > l {
+		a.least[r] = had
+		return &QuotaError{Resource: resourceNames[r], Principal: a.name, Want: least - had, Used: had, Limit: l}
+	}
+	if more > 0 && d.used[r]+g.unmet[r]+more > d.limit[r] {
+		a.least[r] = had
+		return &QuotaError{Resource: resourceNames[r], Principal: a.name, Want: more, Used: d.used[r], Limit: d.limit[r], Kept: g.unmet[r]}
+	}
+	g.unmet[r] += more
+	return nil
 }
 
 // entitles tells whether n more are within the member's share.

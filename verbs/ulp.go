@@ -68,6 +68,34 @@ func (u *ULP) Name() string { return u.name }
 // Usage is what the ULP has allocated.
 func (u *ULP) Usage() Limits { return u.dev.prm.usageOf(&u.acct).Used }
 
+// Guarantee makes the ULP's share of each resource at least this, in place of what
+// Guarantee made it before: so much is kept for the ULP, what it uses included, whatever
+// others ask for. It fails with a *QuotaError, and changes nothing, where that is more
+// than the ULP may have, or than others leave; with ErrClosed after Close.
+func (u *ULP) Guarantee(l Limits) error {
+	least, err := l.check(amounts{})
+	if err != nil {
+		return fmt.Errorf("verbs: guarantee ULP %s its share: %w", u.name, err)
+	}
+	m := &u.dev.prm
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a := &u.acct
+	if a.over {
+		return ErrClosed
+	}
+	had := a.least
+	for r := range resCount {
+		if err := m.ulps.guarantee(a, r, least[r]); err != nil {
+			for r := range r {
+				_ = m.ulps.guarantee(a, r, had[r]) // there was room a moment ago
+			}
+			return err
+		}
+	}
+	return nil
+}
+
 // Close gives the ULP's share back. It fails with ErrInUse while the ULP has
 // something allocated, and is idempotent.
 func (u *ULP) Close() error {

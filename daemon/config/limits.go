@@ -51,7 +51,8 @@ const (
 	DefaultAttachments = 16
 	MaxAttachments     = 1024 // for one local consumer
 
-	// DefaultMemory is the registered memory in bytes over all peers, MinMemory the
+	// DefaultMemory is the registered memory in bytes over all peers, to which twice a
+	// session of each peer that may attach something is added. MinMemory is the
 	// least that some block sessions can do with, and MinServiceMemory that of one
 	// service or local consumer.
 	DefaultMemory    = 1 << 30

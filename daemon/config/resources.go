@@ -9,6 +9,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/ironwarp/ironwarp/ipsec/guard"
+	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -41,7 +42,8 @@ type Limits struct {
 	Device   Quota // over all peers and services
 	PerPeer  Quota // of each peer that has no limits of its own
 	Sessions int   // block sessions one peer may hold open
-	// AllSessions are those of all peers. Of the second half a peer has one at most.
+	// AllSessions are those of all peers. Of the second half a peer has one at most. There
+	// is one at least for each peer that may attach something.
 	AllSessions int
 	QueueSize   int // I/O requests in flight per session
 }
@@ -213,11 +215,12 @@ func (d *decoder) limits(c *Config) func(ast.Node) {
 	return func(n ast.Node) {
 		l := &c.Limits
 		f := d.quotaFields(&l.Device, MinMemory)
+		f["memory"] = d.mark(c, "memory", f["memory"])
 		maps.Copy(f, fields{
 			"per_peer":     d.mark(c, "per_peer", d.peerQuota("per_peer", &l.PerPeer)),
 			"sessions":     d.integer("sessions", 1, 1024, func(v uint64) { l.Sessions = int(v) }),
 			"all_sessions": d.integer("all_sessions", 2, MaxStreams, func(v uint64) { l.AllSessions = int(v) }),
-			"queue_size":   d.integer("queue_size", 1, 512, func(v uint64) { l.QueueSize = int(v) }),
+			"queue_size":   d.integer("queue_size", 1, rtrs.MaxQueueDepth, func(v uint64) { l.QueueSize = int(v) }),
 		})
 		d.mapping(n, "limits", f)
 	}

@@ -69,6 +69,8 @@ func check(c *Config) Errors {
 	}
 	errs = append(errs, checkPaths(c, names)...)
 	errs = append(errs, checkULPs(c, names)...)
+	c.SetQueueSize(c.Limits.QueueSize)
+	errs = append(errs, checkRoom(c)...)
 	errs = append(errs, checkShares(c)...)
 	seen := map[string]Pos{}
 	for _, e := range c.Exports {

@@ -51,7 +51,7 @@ const Export = "disk"
 // directories, and the addresses of its peers. The first two are not attackers'.
 func Config(t Target, image string) (config string, peers []netip.Addr) {
 	var b, allow strings.Builder
-	fmt.Fprintf(&b, "listen: {port: %d, udp_port: %d, addresses: [%s]}\nlimits: {queue_size: 16}\npeers:\n", t.Addr.Port(), t.UDP, t.Addr.Addr())
+	fmt.Fprintf(&b, "listen: {port: %d, udp_port: %d, addresses: [%s]}\npeers:\n", t.Addr.Port(), t.UDP, t.Addr.Addr())
 	for i := range 2 + Attackers {
 		addr := netip.AddrFrom4([4]byte{127, 0, 66, byte(1 + i)})
 		peers = append(peers, addr)
@@ -69,6 +69,7 @@ type attacker struct {
 	from  netip.Addr
 	n     int
 	count *atomic.Uint64
+	rests func() // the daemon has given it no more for the first time
 }
 
 // did counts what the attacker did, and tells whether it goes on.
@@ -121,14 +122,16 @@ type Running struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 	count  atomic.Uint64
+	busy   atomic.Int64 // attackers that the daemon has always given more so far
 }
 
 // Start begins an attack, by one attacker from each of the addresses.
 func (x Attack) Start(ctx context.Context, t Target, from []netip.Addr) *Running {
 	r := &Running{}
 	ctx, r.cancel = context.WithCancel(ctx)
+	r.busy.Store(int64(len(from)))
 	for i, addr := range from {
-		a := &attacker{Target: t, ctx: ctx, from: addr, n: i, count: &r.count}
+		a := &attacker{Target: t, ctx: ctx, from: addr, n: i, count: &r.count, rests: sync.OnceFunc(func() { r.busy.Add(-1) })}
 		r.wg.Go(func() {
 			for ctx.Err() == nil {
 				x.run(a)
@@ -140,6 +143,9 @@ func (x Attack) Start(ctx context.Context, t Target, from []netip.Addr) *Running
 
 // Count is how many blows there were so far.
 func (r *Running) Count() uint64 { return r.count.Load() }
+
+// AtRest reports whether each attacker of a bounded attack has been given no more.
+func (r *Running) AtRest() bool { return r.busy.Load() == 0 }
 
 // Stop ends the attack and waits until all attackers have gone.
 func (r *Running) Stop() {

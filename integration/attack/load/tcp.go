@@ -207,6 +207,7 @@ func emptyWrites(a *attacker) {
 func (a *attacker) reads(size uint32, take bool) {
 	c, r := a.ping()
 	if c == nil {
+		a.rests()
 		a.rest(time.Millisecond)
 		return
 	}
@@ -228,6 +229,7 @@ func (a *attacker) reads(size uint32, take bool) {
 	}
 	if !take {
 		a.did(depth)
+		a.rests()
 		<-a.ctx.Done()
 		return
 	}
@@ -263,6 +265,7 @@ func (a *attacker) reads(size uint32, take bool) {
 func (a *attacker) hoard(open func() *net.TCPConn) {
 	for a.did(0) {
 		if open() == nil {
+			a.rests()
 			a.rest(10 * time.Millisecond)
 			continue
 		}

@@ -1,0 +1,77 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// crowd is n peers, all of which may attach a disk.
+func crowd(n int) string {
+	var b, allow strings.Builder
+	b.WriteString("peers:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - {name: p%d, address: 127.0.1.%d, protection: loopback}\n", i, i+1)
+		fmt.Fprintf(&allow, "p%d,", i)
+	}
+	return b.String() + fmt.Sprintf("exports:\n  - {name: a, path: /x, allow: [%s]}\n", strings.TrimSuffix(allow.String(), ","))
+}
+
+// Unless the configuration says how much memory there is, there is enough for a session
+// of each peer that may attach something.
+func TestDefaultMemoryGrowsWithThePeersThatMayAttach(t *testing.T) {
+	for _, tc := range []struct {
+		main string
+		want int64 // sessions of 128
+	}{
+		{"", 0},
+		{"peers:\n  - {name: p, address: 127.0.0.2, protection: loopback}\n", 0},
+		{crowd(1), 1}, {crowd(40), 40},
+		{"trust: NS-NT\n" + crowd(3), 3},
+	} {
+		c, err := Load(write(t, t.TempDir(), "ironwarp.yaml", tc.main), true)
+		if tc.main == "" {
+			c, err = Load(t.TempDir()+"/none.yaml", false)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := DefaultMemory + 2*tc.want*c.SessionMemory(); c.Limits.Device.Bytes != want || c.HasOwnMemory() {
+			t.Errorf("memory is %d, want %d", c.Limits.Device.Bytes, want)
+		}
+	}
+	c, err := Load(write(t, t.TempDir(), "ironwarp.yaml", "limits: {queue_size: 4}\n"+crowd(10)), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := DefaultMemory + 20*c.SessionMemory(); c.Limits.Device.Bytes != want || c.SessionMemory() > 2<<20 {
+		t.Errorf("memory is %d at a queue size of 4, want %d", c.Limits.Device.Bytes, want)
+	}
+	c.SetQueueSize(128)
+	if want := DefaultMemory + 20*c.SessionMemory(); c.Limits.Device.Bytes != want {
+		t.Errorf("memory is %d at a queue size of 128, want %d", c.Limits.Device.Bytes, want)
+	}
+}
+
+// What the configuration says has to hold a session of each, and the fault says what
+// would do.
+func TestMemoryThatCannotHoldASessionOfEachPeerIsAFault(t *testing.T) {
+	for _, tc := range []struct{ main, want string }{
+		{"limits: {memory: 1GiB}\n" + crowd(19), ""},
+		{"limits: {memory: 1GiB}\n" + crowd(20), "ironwarp.yaml:1:18: memory is 1GiB, of which 384MiB are kept for other services: a block session takes 33MiB at queue_size: 128, and 20 peers may attach exports; " +
+			"each is to find room for one: set limits: {memory: 1049MiB} or more, or queue_size: to less"},
+		{"limits: {memory: 1049MiB}\n" + crowd(20), ""},
+		{"limits: {memory: 1GiB, queue_size: 64}\n" + crowd(20), ""},
+		{"limits: {memory: 64MiB}\n" + crowd(1), ""},
+		{"limits: {memory: 64MiB}\nulps: [{name: x, users: [1001], peers: [p0]}]\n" + crowd(1), ""},
+		{"services: {exports: {limits: {memory: 64MiB}}}\n" + crowd(2), "service exports may have 64MiB of memory: a block session takes 33MiB at queue_size: 128, and 2 peers may attach exports; " +
+			"each is to find room for one: set services: {exports: {limits: {memory: 66MiB}}} or more"},
+		{"services: {exports: {limits: {memory: 66MiB}}}\n" + crowd(2), ""},
+		{"limits: {queue_size: 512}\n", "queue_size is 512; allowed: 1 to 511"},
+	} {
+		_, err := Load(write(t, t.TempDir(), "ironwarp.yaml", tc.main), true)
+		if got := fmt.Sprint(err); tc.want == "" && err != nil || !strings.Contains(got, tc.want) {
+			t.Errorf("%s: got  %v\nwant %s", tc.main[:strings.IndexByte(tc.main, '\n')], err, tc.want)
+		}
+	}
+}

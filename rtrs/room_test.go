@@ -1,0 +1,241 @@
+package rtrs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// hall is a server whose device has memory for a few sessions only, and peers of it, each
+// with an address.
+type hall struct {
+	*testServer
+	t     *testing.T
+	other *verbs.ULP // beside the server's
+	one   int64      // bytes of a session
+	asked int        // sessions of hoarders
+}
+
+const hallDepth = 4
+
+func newHall(t *testing.T, sessions int, admit func(SessionInfo) (ServerHandler, error)) *hall {
+	t.Helper()
+	var peers []netip.Addr
+	for i := range 8 {
+		peers = append(peers, hallPeer(i))
+	}
+	srv := startServerOn(t, &transport.Config{Protector: transport.Plaintext(testLogger(t), peers...)}, netip.MustParseAddrPort("127.0.0.1:0"),
+		ServerConfig{QueueDepth: hallDepth, MaxIO: MinMaxIO, NewSession: admit})
+	h := &hall{testServer: srv, t: t, one: SessionMemory(hallDepth, MinMaxIO)}
+	var err error
+	if h.other, err = srv.dev.NewULP("other", verbs.ULPConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	h.limit(sessions)
+	return h
+}
+
+// limit lets the device have memory for so many sessions, of which those of the other ULP and
+// of one more leave two thirds.
+func (h *hall) limit(sessions int) {
+	h.t.Helper()
+	if err := h.dev.SetLimits(verbs.Limits{Bytes: int64(sessions) * h.one}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func hallPeer(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i)}) }
+
+func (h *hall) keep(n int) error {
+	var ids []transport.Identity
+	for i := range n {
+		ids = append(ids, transport.Identity("plaintext:"+hallPeer(i).String()))
+	}
+	return h.Keep(ids)
+}
+
+// enter opens a session of peer i.
+func (h *hall) enter(i int, name string) (*Client, error) {
+	h.t.Helper()
+	cfg := clientConfig(newHost(h.t), h.addr, name)
+	tc := loopback()
+	tc.Local = hallPeer(i)
+	cfg.Paths[0].Transport, cfg.Conns, cfg.QueueDepth, cfg.Logger = tc, 1, 1, testLogger(h.t)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	defer cancel()
+	cl, err := Connect(ctx, cfg)
+	if err == nil {
+		h.t.Cleanup(func() { cl.Close() })
+	}
+	return cl, err
+}
+
+// hoard opens sessions of peer i until no more are let in.
+func (h *hall) hoard(i int) (all []*Client) {
+	h.t.Helper()
+	for {
+		h.asked++
+		cl, err := h.enter(i, fmt.Sprint(h.asked))
+		if err != nil {
+			if !errors.Is(err, syscall.ENOMEM) && !errors.Is(err, syscall.EUSERS) {
+				h.t.Fatalf("session %d of peer %d: %v", len(all), i, err)
+			}
+			return all
+		}
+		all = append(all, cl)
+	}
+}
+
+// kept is what of the memory is the server's, in sessions.
+func (h *hall) kept() int64 {
+	h.t.Helper()
+	for _, u := range h.dev.Resources().ULPs {
+		if u.Name == h.ulp.Name() {
+			return u.Share.Bytes / h.one
+		}
+	}
+	h.t.Fatal("the server's ULP is gone")
+	return 0
+}
+
+// takeAll has the other ULP register all the memory that it gets.
+func (h *hall) takeAll() {
+	h.t.Helper()
+	pd, err := h.other.AllocPD()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for n := 1 << 20; n > 0; {
+		mr, err := pd.RegisterMR(make([]byte, n), verbs.LocalWrite)
+		if err != nil {
+			n /= 2
+			continue
+		}
+		h.t.Cleanup(func() { mr.Deregister() })
+	}
+}
+
+func admitAll(SessionInfo) (ServerHandler, error) { return newMemory(4096), nil }
+
+// A few peers that open as many sessions as they get, and other ULPs that register as much
+// memory as they get, keep none of the peers out for which a place is kept.
+func TestHoardersLeaveAPlaceInMemoryForEachPeer(t *testing.T) {
+	for _, first := range []string{"hoarders", "other ULPs"} {
+		t.Run(first+" come first", func(t *testing.T) {
+			h := newHall(t, 12, admitAll) // 8 of which are not for others
+			if err := h.keep(6); err != nil {
+				t.Fatal(err)
+			}
+			if first == "other ULPs" {
+				h.takeAll()
+			}
+			n := len(h.hoard(0)) + len(h.hoard(1))
+			h.takeAll()
+			if n < 2 || first == "hoarders" && n != 4 {
+				t.Errorf("two hoarders have %d sessions", n)
+			}
+			for i := 2; i < 6; i++ {
+				if _, err := h.enter(i, "newcomer"); err != nil {
+					t.Errorf("peer %d, which has no session, is kept out: %v", i, err)
+				}
+			}
+			if _, err := h.enter(6, "stranger"); !errors.Is(err, syscall.ENOMEM) {
+				t.Errorf("a peer for which nothing is kept: %v, want ENOMEM", err)
+			}
+		})
+	}
+}
+
+// A place is kept again once its peer has left, not more and not less, however the
+// sessions end or fail to begin.
+func TestMemoryThatIsKeptForPeersIsNeitherLostNorKeptTwice(t *testing.T) {
+	h := newHall(t, 18, func(i SessionInfo) (ServerHandler, error) { // 12 of which are not for others
+		if i.Name == "unwanted" {
+			return nil, errors.New("not you")
+		}
+		return newMemory(4096), nil
+	})
+	if err := h.keep(6); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 5 {
+		for _, cl := range h.hoard(0) {
+			cl.Close()
+		}
+		for i := range 6 {
+			if _, err := h.enter(i, "unwanted"); !errors.Is(err, syscall.EACCES) {
+				t.Fatalf("round %d: peer %d: %v, want EACCES", round, i, err)
+			}
+		}
+		eventually(t, "all sessions have gone", func() bool { return len(h.Sessions()) == 0 })
+		if got := h.kept(); got != 6 {
+			t.Fatalf("round %d: memory is kept for %d sessions, want 6", round, got)
+		}
+		if u := h.ulp.Usage(); u != (verbs.Limits{}) {
+			t.Fatalf("round %d: left over: %+v", round, u)
+		}
+	}
+	var one *Client
+	for i := range 6 {
+		cl, err := h.enter(i, "one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		one = cl
+	}
+	if got := h.kept(); got != 6 {
+		t.Errorf("with 6 sessions memory is kept for %d", got)
+	}
+	one.Close()
+	eventually(t, "the session has gone", func() bool { return len(h.Sessions()) == 5 })
+	h.hoard(0)
+	if _, err := h.enter(5, "again"); err != nil {
+		t.Errorf("a peer that has left and comes back: %v", err)
+	}
+	if err := h.keep(0); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := h.kept(), int64(len(h.Sessions())); got != want {
+		t.Errorf("nobody has a place: memory is kept for %d sessions, and there are %d", got, want)
+	}
+}
+
+// Where there is too little memory for all, nobody gets a second session before each has
+// had a chance of one, and with more memory all is as it should be.
+func TestNobodyGetsASecondSessionWhileMemoryIsTooShortForAll(t *testing.T) {
+	h := newHall(t, 6, admitAll) // 4 of which are not for others
+	var q *verbs.QuotaError
+	if err := h.keep(6); !errors.As(err, &q) {
+		t.Fatalf("memory is kept for 6 sessions, and there is some for 4: %v", err)
+	}
+	if n := len(h.hoard(0)); n != 1 {
+		t.Errorf("a hoarder has %d sessions", n)
+	}
+	h.takeAll()
+	for i := 1; i < 4; i++ {
+		if _, err := h.enter(i, "first"); err != nil {
+			t.Errorf("peer %d: %v", i, err)
+		}
+	}
+	if _, err := h.enter(4, "first"); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("the fifth: %v, want ENOMEM", err)
+	}
+	h.limit(40)
+	if err := h.keep(6); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(h.hoard(0)); n == 0 {
+		t.Error("there is memory, and no second session")
+	}
+	for i := 4; i < 6; i++ {
+		if _, err := h.enter(i, "first"); err != nil {
+			t.Errorf("peer %d: %v", i, err)
+		}
+	}
+}
