@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -24,14 +25,17 @@ type hall struct {
 
 const hallDepth = 4
 
-func newHall(t *testing.T, sessions int, admit func(SessionInfo) (ServerHandler, error)) *hall {
+func newHall(t *testing.T, sessions int, cfg ServerConfig) *hall {
 	t.Helper()
 	var peers []netip.Addr
 	for i := range 8 {
 		peers = append(peers, hallPeer(i))
 	}
-	srv := startServerOn(t, &transport.Config{Protector: transport.Plaintext(testLogger(t), peers...)}, netip.MustParseAddrPort("127.0.0.1:0"),
-		ServerConfig{QueueDepth: hallDepth, MaxIO: MinMaxIO, NewSession: admit})
+	cfg.QueueDepth, cfg.MaxIO = hallDepth, MinMaxIO
+	if cfg.NewSession == nil {
+		cfg.NewSession = func(SessionInfo) (ServerHandler, error) { return newMemory(4096), nil }
+	}
+	srv := startServerOn(t, &transport.Config{Protector: transport.Plaintext(testLogger(t), peers...)}, netip.MustParseAddrPort("127.0.0.1:0"), cfg)
 	h := &hall{testServer: srv, t: t, one: SessionMemory(hallDepth, MinMaxIO)}
 	var err error
 	if h.other, err = srv.dev.NewULP("other", verbs.ULPConfig{}); err != nil {
@@ -52,10 +56,14 @@ func (h *hall) limit(sessions int) {
 
 func hallPeer(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i)}) }
 
+func hallIdentity(i int) transport.Identity {
+	return transport.Identity("plaintext:" + hallPeer(i).String())
+}
+
 func (h *hall) keep(n int) error {
 	var ids []transport.Identity
 	for i := range n {
-		ids = append(ids, transport.Identity("plaintext:"+hallPeer(i).String()))
+		ids = append(ids, hallIdentity(i))
 	}
 	return h.Keep(ids)
 }
@@ -121,14 +129,12 @@ func (h *hall) takeAll() {
 	}
 }
 
-func admitAll(SessionInfo) (ServerHandler, error) { return newMemory(4096), nil }
-
 // A few peers that open as many sessions as they get, and other ULPs that register as much
 // memory as they get, keep none of the peers out for which a place is kept.
 func TestHoardersLeaveAPlaceInMemoryForEachPeer(t *testing.T) {
 	for _, first := range []string{"hoarders", "other ULPs"} {
 		t.Run(first+" come first", func(t *testing.T) {
-			h := newHall(t, 12, admitAll) // 8 of which are not for others
+			h := newHall(t, 12, ServerConfig{}) // 8 of which are not for others
 			if err := h.keep(6); err != nil {
 				t.Fatal(err)
 			}
@@ -155,12 +161,12 @@ func TestHoardersLeaveAPlaceInMemoryForEachPeer(t *testing.T) {
 // A place is kept again once its peer has left, not more and not less, however the
 // sessions end or fail to begin.
 func TestMemoryThatIsKeptForPeersIsNeitherLostNorKeptTwice(t *testing.T) {
-	h := newHall(t, 18, func(i SessionInfo) (ServerHandler, error) { // 12 of which are not for others
+	h := newHall(t, 18, ServerConfig{NewSession: func(i SessionInfo) (ServerHandler, error) { // 12 of which are not for others
 		if i.Name == "unwanted" {
 			return nil, errors.New("not you")
 		}
 		return newMemory(4096), nil
-	})
+	}})
 	if err := h.keep(6); err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +215,7 @@ func TestMemoryThatIsKeptForPeersIsNeitherLostNorKeptTwice(t *testing.T) {
 // Where there is too little memory for all, nobody gets a second session before each has
 // had a chance of one, and with more memory all is as it should be.
 func TestNobodyGetsASecondSessionWhileMemoryIsTooShortForAll(t *testing.T) {
-	h := newHall(t, 6, admitAll) // 4 of which are not for others
+	h := newHall(t, 6, ServerConfig{}) // 4 of which are not for others
 	var q *verbs.QuotaError
 	if err := h.keep(6); !errors.As(err, &q) {
 		t.Fatalf("memory is kept for 6 sessions, and there is some for 4: %v", err)
@@ -238,4 +244,52 @@ func TestNobodyGetsASecondSessionWhileMemoryIsTooShortForAll(t *testing.T) {
 			t.Errorf("peer %d: %v", i, err)
 		}
 	}
+}
+
+// Peers whose connection requests take long leave the first one of any other alone.
+func TestPeersThatKeepTheServerBusyHoldUpNoFirstRequest(t *testing.T) {
+	release := make(chan struct{})
+	h := newHall(t, 400, ServerConfig{TrustOf: func(id transport.Identity) verbs.TrustModel {
+		if id == hallIdentity(0) || id == hallIdentity(1) {
+			<-release
+		}
+		return verbs.NSNT
+	}})
+	var busy sync.WaitGroup
+	dial := func(i int, path byte) error {
+		local := newHost(t)
+		pd, err := local.ulp.AllocPD()
+		if err != nil {
+			return err
+		}
+		cq, err := local.ulp.CreateCQ(64, nil)
+		if err != nil {
+			return err
+		}
+		tc := loopback()
+		tc.Local = hallPeer(i)
+		req := pathReq(path)
+		qp, err := pd.Dial(testContext(t), verbs.DialConfig{Remote: h.addr, Transport: tc, PrivateData: req.Append(nil),
+			QP: verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 16, MaxRecv: 16}, Setup: verbs.Setup{Timeout: testTimeout}})
+		if err == nil {
+			qp.Abort(nil)
+			<-qp.Done()
+		}
+		return err
+	}
+	for i := range 2 {
+		for path := range byte(maxPendingPeer) {
+			busy.Go(func() { _ = dial(i, path) })
+		}
+	}
+	eventually(t, "the server is busy with two peers", func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.pending == maxPending
+	})
+	if err := dial(2, 0); err != nil {
+		t.Errorf("the first connection of another peer: %v", err)
+	}
+	close(release)
+	busy.Wait()
 }
