@@ -34,14 +34,14 @@ func crowdOf(t *testing.T, n int, more string) string {
 
 func crowdAt(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 68, byte(1 + i)}) }
 
-// enters opens block sessions from one address after the other.
-type enters struct {
+// opener opens block sessions from one address after the other.
+type opener struct {
 	*host
 	ulp *verbs.ULP
 	n   int
 }
 
-func newEnters(h *host) *enters {
+func newOpener(h *host) *opener {
 	h.t.Helper()
 	dev, err := verbs.Open(verbs.Config{})
 	if err != nil {
@@ -52,10 +52,10 @@ func newEnters(h *host) *enters {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return &enters{host: h, ulp: ulp}
+	return &opener{host: h, ulp: ulp}
 }
 
-func (e *enters) as(i int) error {
+func (e *opener) as(i int) error {
 	e.n++
 	tc := &transport.Config{Protector: transport.LoopbackOnly(), Local: crowdAt(i)}
 	c, err := rtrs.Connect(e.t.Context(), rtrs.ClientConfig{ULP: e.ulp, Name: fmt.Sprintf("session %d", e.n), Conns: 1, QueueDepth: 1,
@@ -67,7 +67,7 @@ func (e *enters) as(i int) error {
 }
 
 // hoard opens as many as peer i gets.
-func (e *enters) hoard(i int) (n int) {
+func (e *opener) hoard(i int) (n int) {
 	e.t.Helper()
 	for {
 		err := e.as(i)
@@ -86,7 +86,7 @@ func (e *enters) hoard(i int) (n int) {
 func TestHoardedSessionsKeepNoPeerOut(t *testing.T) {
 	const peers, hoarders = 24, 4
 	h := newHost(t, crowdOf(t, peers, ""))
-	e := newEnters(h)
+	e := newOpener(h)
 	had := 0
 	for i := range hoarders {
 		had += e.hoard(i)

@@ -13,9 +13,9 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// hall is a server whose device has memory for a few sessions only, and peers of it, each
-// with an address.
-type hall struct {
+// smallServer is a server whose device has memory for a few sessions only. Each of its
+// peers has an address of its own.
+type smallServer struct {
 	*testServer
 	t     *testing.T
 	other *verbs.ULP // beside the server's
@@ -23,20 +23,20 @@ type hall struct {
 	asked int        // sessions of hoarders
 }
 
-const hallDepth = 4
+const smallDepth = 4
 
-func newHall(t *testing.T, sessions int, cfg ServerConfig) *hall {
+func newSmallServer(t *testing.T, sessions int, cfg ServerConfig) *smallServer {
 	t.Helper()
 	var peers []netip.Addr
 	for i := range 8 {
-		peers = append(peers, hallPeer(i))
+		peers = append(peers, peerAddr(i))
 	}
-	cfg.QueueDepth, cfg.MaxIO = hallDepth, MinMaxIO
+	cfg.QueueDepth, cfg.MaxIO = smallDepth, MinMaxIO
 	if cfg.NewSession == nil {
 		cfg.NewSession = func(SessionInfo) (ServerHandler, error) { return newMemory(4096), nil }
 	}
 	srv := startServerOn(t, &transport.Config{Protector: transport.Plaintext(testLogger(t), peers...)}, netip.MustParseAddrPort("127.0.0.1:0"), cfg)
-	h := &hall{testServer: srv, t: t, one: SessionMemory(hallDepth, MinMaxIO)}
+	h := &smallServer{testServer: srv, t: t, one: SessionMemory(smallDepth, MinMaxIO)}
 	var err error
 	if h.other, err = srv.dev.NewULP("other", verbs.ULPConfig{}); err != nil {
 		t.Fatal(err)
@@ -47,33 +47,33 @@ func newHall(t *testing.T, sessions int, cfg ServerConfig) *hall {
 
 // limit lets the device have memory for so many sessions, of which those of the other ULP and
 // of one more leave two thirds.
-func (h *hall) limit(sessions int) {
+func (h *smallServer) limit(sessions int) {
 	h.t.Helper()
 	if err := h.dev.SetLimits(verbs.Limits{Bytes: int64(sessions) * h.one}); err != nil {
 		h.t.Fatal(err)
 	}
 }
 
-func hallPeer(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i)}) }
+func peerAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{127, 0, 0, byte(2 + i)}) }
 
-func hallIdentity(i int) transport.Identity {
-	return transport.Identity("plaintext:" + hallPeer(i).String())
+func peerIdentity(i int) transport.Identity {
+	return transport.Identity("plaintext:" + peerAddr(i).String())
 }
 
-func (h *hall) keep(n int) error {
+func (h *smallServer) keep(n int) error {
 	var ids []transport.Identity
 	for i := range n {
-		ids = append(ids, hallIdentity(i))
+		ids = append(ids, peerIdentity(i))
 	}
 	return h.Keep(ids)
 }
 
 // enter opens a session of peer i.
-func (h *hall) enter(i int, name string) (*Client, error) {
+func (h *smallServer) enter(i int, name string) (*Client, error) {
 	h.t.Helper()
 	cfg := clientConfig(newHost(h.t), h.addr, name)
 	tc := loopback()
-	tc.Local = hallPeer(i)
+	tc.Local = peerAddr(i)
 	cfg.Paths[0].Transport, cfg.Conns, cfg.QueueDepth, cfg.Logger = tc, 1, 1, testLogger(h.t)
 	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
@@ -85,7 +85,7 @@ func (h *hall) enter(i int, name string) (*Client, error) {
 }
 
 // hoard opens sessions of peer i until no more are let in.
-func (h *hall) hoard(i int) (all []*Client) {
+func (h *smallServer) hoard(i int) (all []*Client) {
 	h.t.Helper()
 	for {
 		h.asked++
@@ -101,7 +101,7 @@ func (h *hall) hoard(i int) (all []*Client) {
 }
 
 // kept is what of the memory is the server's, in sessions.
-func (h *hall) kept() int64 {
+func (h *smallServer) kept() int64 {
 	h.t.Helper()
 	for _, u := range h.dev.Resources().ULPs {
 		if u.Name == h.ulp.Name() {
@@ -113,7 +113,7 @@ func (h *hall) kept() int64 {
 }
 
 // takeAll has the other ULP register all the memory that it gets.
-func (h *hall) takeAll() {
+func (h *smallServer) takeAll() {
 	h.t.Helper()
 	pd, err := h.other.AllocPD()
 	if err != nil {
@@ -134,7 +134,7 @@ func (h *hall) takeAll() {
 func TestHoardersLeaveAPlaceInMemoryForEachPeer(t *testing.T) {
 	for _, first := range []string{"hoarders", "other ULPs"} {
 		t.Run(first+" come first", func(t *testing.T) {
-			h := newHall(t, 12, ServerConfig{}) // 8 of which are not for others
+			h := newSmallServer(t, 12, ServerConfig{}) // 8 of which are not for others
 			if err := h.keep(6); err != nil {
 				t.Fatal(err)
 			}
@@ -161,7 +161,7 @@ func TestHoardersLeaveAPlaceInMemoryForEachPeer(t *testing.T) {
 // A place is kept again once its peer has left, not more and not less, however the
 // sessions end or fail to begin.
 func TestMemoryThatIsKeptForPeersIsNeitherLostNorKeptTwice(t *testing.T) {
-	h := newHall(t, 18, ServerConfig{NewSession: func(i SessionInfo) (ServerHandler, error) { // 12 of which are not for others
+	h := newSmallServer(t, 18, ServerConfig{NewSession: func(i SessionInfo) (ServerHandler, error) { // 12 of which are not for others
 		if i.Name == "unwanted" {
 			return nil, errors.New("not you")
 		}
@@ -215,7 +215,7 @@ func TestMemoryThatIsKeptForPeersIsNeitherLostNorKeptTwice(t *testing.T) {
 // Where there is too little memory for all, nobody gets a second session before each has
 // had a chance of one, and with more memory all is as it should be.
 func TestNobodyGetsASecondSessionWhileMemoryIsTooShortForAll(t *testing.T) {
-	h := newHall(t, 6, ServerConfig{}) // 4 of which are not for others
+	h := newSmallServer(t, 6, ServerConfig{}) // 4 of which are not for others
 	var q *verbs.QuotaError
 	if err := h.keep(6); !errors.As(err, &q) {
 		t.Fatalf("memory is kept for 6 sessions, and there is some for 4: %v", err)
@@ -249,8 +249,8 @@ func TestNobodyGetsASecondSessionWhileMemoryIsTooShortForAll(t *testing.T) {
 // Peers whose connection requests take long leave the first one of any other alone.
 func TestPeersThatKeepTheServerBusyHoldUpNoFirstRequest(t *testing.T) {
 	release := make(chan struct{})
-	h := newHall(t, 400, ServerConfig{TrustOf: func(id transport.Identity) verbs.TrustModel {
-		if id == hallIdentity(0) || id == hallIdentity(1) {
+	h := newSmallServer(t, 400, ServerConfig{TrustOf: func(id transport.Identity) verbs.TrustModel {
+		if id == peerIdentity(0) || id == peerIdentity(1) {
 			<-release
 		}
 		return verbs.NSNT
@@ -267,7 +267,7 @@ func TestPeersThatKeepTheServerBusyHoldUpNoFirstRequest(t *testing.T) {
 			return err
 		}
 		tc := loopback()
-		tc.Local = hallPeer(i)
+		tc.Local = peerAddr(i)
 		req := pathReq(path)
 		qp, err := pd.Dial(testContext(t), verbs.DialConfig{Remote: h.addr, Transport: tc, PrivateData: req.Append(nil),
 			QP: verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 16, MaxRecv: 16}, Setup: verbs.Setup{Timeout: testTimeout}})
