@@ -111,8 +111,29 @@ func AddPeer(mainFile string, s api.PeerSpec) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if err := isAnotherHost(p); err != nil {
+		return "", err
+	}
 	path, err := config.AddPeer(mainFile, p)
 	return path, existing(err, "`ironwarp peer set "+p.Name+"` changes it")
+}
+
+// isAnotherHost refuses a peer that ESP is to protect under an address of this host's own.
+func isAnotherHost(p config.Peer) error {
+	if p.Protection != config.ProtectIPsec {
+		return nil
+	}
+	for _, a := range p.Addresses() {
+		if a.IsLoopback() {
+			continue // which every configuration refuses
+		}
+		// Without a route to it the address is at least not this host's.
+		if local, err := localAddr(a); err == nil && local == a {
+			return &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s has the address %s, which is this host's own", p.Name, a),
+				Fix: "a peer is another host: give its address, with `ironwarp peer set --address` if the peer is declared already. A second daemon on this host is a peer with --protection loopback"}
+		}
+	}
+	return nil
 }
 
 // existing says what to do where a declaration is there already.
@@ -143,6 +164,9 @@ func SetPeer(mainFile string, c api.PeerChange) (string, error) {
 	}
 	p, err := peerOf(s)
 	if err != nil {
+		return "", err
+	}
+	if err := isAnotherHost(p); err != nil {
 		return "", err
 	}
 	path, err := config.SetPeer(mainFile, p)

@@ -168,9 +168,7 @@ func (d *Daemon) protect(ctx context.Context, peers []*peer) []protected {
 		case config.ProtectPlaintext:
 			out[i].protector = p.named(transport.Plaintext(d.log, p.cfg.Addresses()...))
 		default:
-			if local := p.localAddr(); local == p.cfg.Address {
-				out[i].err = &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s has the address %s, which is this host's own", p.cfg.Name, local),
-					Fix: "a peer is another host; correct its address with `ironwarp peer rm` and `ironwarp peer add`"}
+			if out[i].err = isAnotherHost(p.cfg); out[i].err != nil {
 				continue
 			}
 			todo = append(todo, i)

@@ -35,7 +35,7 @@ func TestKillDuringARefusedChangeLeavesWhatADaemonStartsWith(t *testing.T) {
 		cmd.Env = append(os.Environ(), "IRONWARP_CONFIG="+main, "IRONWARP_SOCKET="+filepath.Join(dir, "none.sock"))
 		return cmd.CombinedOutput()
 	}
-	for _, args := range [][]string{{"peer", "add", "--generate-psk", "beta", "192.0.2.2"}, {"export", "add", "--allow", "beta", "docs", disk(t, dir)}} {
+	for _, args := range [][]string{{"peer", "add", "--generate-psk", "beta", "198.51.100.2"}, {"export", "add", "--allow", "beta", "docs", disk(t, dir)}} {
 		if out, err := run(t.Context(), args...); err != nil {
 			t.Fatalf("%s", out)
 		}
@@ -46,7 +46,7 @@ func TestKillDuringARefusedChangeLeavesWhatADaemonStartsWith(t *testing.T) {
 	}
 	takes := time.Since(before)
 	for round := range 40 {
-		for _, args := range [][]string{{"peer", "add", "--generate-psk", "gamma", "192.0.2.2"}, {"peer", "rm", "beta"}} {
+		for _, args := range [][]string{{"peer", "add", "--generate-psk", "gamma", "198.51.100.2"}, {"peer", "rm", "beta"}} {
 			ctx, cancel := context.WithTimeout(t.Context(), rand.N(takes+takes/4))
 			out, err := run(ctx, args...)
 			cancel()
