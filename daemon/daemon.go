@@ -41,12 +41,13 @@ type Options struct {
 	// Log makes the logger, once the configuration has said how. Nil: no log.
 	Log func(config.Log) *slog.Logger
 
-	retry  time.Duration // 0: retryEvery
-	trial  time.Duration // 0: trialTime
-	avoid  time.Duration // 0: avoidMin
-	stuck  time.Duration // 0: stuckTime
-	offer  time.Duration // 0: export.OfferTime
-	kernel func() error  // tells whether the kernel has SCTP; nil: ksctp.Available
+	retry   time.Duration // 0: retryEvery
+	trial   time.Duration // 0: trialTime
+	avoid   time.Duration // 0: avoidMin
+	stuck   time.Duration // 0: stuckTime
+	offer   time.Duration // 0: export.OfferTime
+	parting time.Duration // export.Config.Closing
+	kernel  func() error  // tells whether the kernel has SCTP; nil: ksctp.Available
 	// removeGuard takes a guard down, or says why it stays; nil: guard.Remove.
 	removeGuard func(guard.Spec) error
 	// rate tells what a carrier to a peer carries, in bytes a second; nil: measureRate.

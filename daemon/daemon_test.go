@@ -56,6 +56,7 @@ type host struct {
 	kernel   func() error // tells whether the kernel has SCTP; nil: the real one
 	stuck    time.Duration
 	offering time.Duration // Options.offer
+	parting  time.Duration // Options.parting
 	// removeGuard is Options.removeGuard.
 	removeGuard func(guard.Spec) error
 	avoid       time.Duration // 0: that of a daemon
@@ -134,7 +135,7 @@ func (h *host) write(name, text string) {
 }
 
 func (h *host) options() Options {
-	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, offer: h.offering, removeGuard: h.removeGuard, rate: h.rate, Log: func(config.Log) *slog.Logger {
+	return Options{Config: h.conf, Named: true, Version: "test", retry: testRetry, trial: cmp.Or(h.trial, testTrial), avoid: h.avoid, kernel: h.kernel, stuck: h.stuck, offer: h.offering, parting: h.parting, removeGuard: h.removeGuard, rate: h.rate, Log: func(config.Log) *slog.Logger {
 		return slog.New(slog.NewTextHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}}
 }

@@ -99,6 +99,14 @@ func (d *Daemon) RepairExport(_ context.Context, name string) (api.Export, error
 // RemoveExport removes an export's declaration and stops offering it. While peers have
 // it open it takes force, and fails with api.CodeInUse without.
 func (d *Daemon) RemoveExport(ctx context.Context, name string, force bool) error {
+	err := d.withdrawExport(ctx, name, force)
+	if err == nil {
+		d.exports.Settle()
+	}
+	return err
+}
+
+func (d *Daemon) withdrawExport(ctx context.Context, name string, force bool) error {
 	d.changing.Lock()
 	defer d.changing.Unlock()
 	for _, i := range d.exports.Server().Exports() {

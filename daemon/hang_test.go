@@ -161,7 +161,8 @@ func TestEndWaitsForASlowLastFlush(t *testing.T) {
 }
 
 // TestExportThatChangesIsNeverMissing: a host that asks for an export while its old
-// storage is being closed, and takes its time, is not told that there is none.
+// storage is being closed and its new one opened, which take their time, is not told that
+// there is none.
 func TestExportThatChangesIsNeverMissing(t *testing.T) {
 	dir, freeze, thaw := freezable(t)
 	alpha, beta, gamma := newHost(t, ""), newHost(t, ""), newHost(t, "")
@@ -169,9 +170,11 @@ func TestExportThatChangesIsNeverMissing(t *testing.T) {
 	if _, err := gamma.api.AddPeer(t.Context(), api.PeerSpec{Name: "beta", Address: "127.0.0.1", Port: beta.port, Protection: "loopback"}); err != nil {
 		t.Fatal(err)
 	}
-	first, second := filepath.Join(dir, "first.img"), beta.image("second.img", 1<<20)
-	if err := errors.Join(os.WriteFile(first, nil, 0o600), os.Truncate(first, 1<<20)); err != nil {
-		t.Fatal(err)
+	first, second := filepath.Join(dir, "first.img"), filepath.Join(dir, "second.img")
+	for _, path := range []string{first, second} {
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 1<<20)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	declare := func(path string) {
 		beta.write("exports.d/disk.yaml", "name: disk\npath: "+path+"\nallow: [alpha]\n")
@@ -218,6 +221,7 @@ func TestExportThatChangesIsNeverMissing(t *testing.T) {
 		t.Error("nobody asked meanwhile")
 	}
 	t.Log(answers)
+	thaw()
 	eventually(t, "the changed one can be attached", func() bool {
 		_, err := gamma.api.Attach(t.Context(), api.AttachRequest{Peer: "beta", Export: "disk", TimeoutSeconds: 30}, nil)
 		return err == nil
@@ -355,6 +359,68 @@ func TestStorageThatOpensSlowlyHoldsUpNobody(t *testing.T) {
 	thaw()
 	if r := <-added; r.err != nil || r.e.State != api.ExportReady {
 		t.Errorf("%+v, %v", r.e, r.err)
+	}
+}
+
+// An export whose storage takes its time to be closed is not offered from the beginning, and
+// holds up nobody meanwhile: not the configuration, nor another export. What is declared in
+// its place is offered as soon as it is closed.
+func TestStorageThatClosesSlowlyHoldsUpNobody(t *testing.T) {
+	dir, freeze, thaw := freezable(t)
+	alpha, beta := newHost(t, ""), &host{t: t, parting: 2 * waitTime} // before that it is slow, and does not hang
+	beta.begin("")
+	link(t, alpha, beta)
+	image := filepath.Join(dir, "disk.img")
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 1<<20)); err != nil {
+		t.Fatal(err)
+	}
+	beta.export("disk", image, false)
+	c := alpha.attach("disk")
+	t.Cleanup(thaw)
+	freeze()
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		c.Do(0, cmdWrite, 0, 4096, make([]byte, 4096))
+	}()
+	eventually(t, "the write is at the storage", func() bool {
+		return slices.ContainsFunc(beta.status().Sessions, func(s api.Session) bool { return s.InFlight > 0 })
+	})
+	if err := os.Remove(filepath.Join(beta.dir, "exports.d", "disk.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	beta.write("exports.d/again.yaml", "name: again\npath: "+image+"\nallow: [alpha]\n")
+	reloaded := make(chan error, 1)
+	go func() {
+		_, err := beta.api.Reload(t.Context())
+		reloaded <- err
+	}()
+	eventually(t, "it is not offered any more", func() bool {
+		return !slices.ContainsFunc(beta.status().Exports, func(e api.Export) bool { return e.Name == "disk" })
+	})
+	if e, err := beta.api.AddExport(t.Context(), api.ExportSpec{Name: "other", Path: beta.image("other.img", 1<<20)}); err != nil || e.State != api.ExportReady {
+		t.Errorf("another export: %+v, %v", e, err)
+	}
+	if _, err := beta.api.AddPeer(t.Context(), api.PeerSpec{Name: "gamma", Address: "127.0.0.3", Protection: "loopback"}); err != nil {
+		t.Errorf("a peer: %v", err)
+	}
+	select {
+	case err := <-reloaded:
+		t.Fatalf("the storage was not waited for: %v", err)
+	case <-answered:
+		t.Fatal("the storage has not been slow: the write was answered")
+	default:
+	}
+	thaw()
+	<-answered
+	if err := <-reloaded; err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the same file is offered under its new name", func() bool {
+		return slices.ContainsFunc(beta.status().Exports, func(e api.Export) bool { return e.Name == "again" && e.State == api.ExportReady })
+	})
+	if strings.Contains(beta.log.String(), "its storage hangs") {
+		t.Error("the log says that the storage hangs")
 	}
 }
 

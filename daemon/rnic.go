@@ -29,7 +29,7 @@ func (d *Daemon) openRNIC() error {
 	}
 	d.probes = probe.NewServer(d.ulps.probe, d.log)
 	d.exports = export.New(export.Config{
-		Log: d.log, StateDir: d.cfg.StateDir, Identities: d.identities, EndStreams: d.abortStreams, Offered: d.endOvertrusted,
+		Log: d.log, StateDir: d.cfg.StateDir, Closing: d.opt.parting, Identities: d.identities, EndStreams: d.abortStreams, Offered: d.endOvertrusted,
 		Trust: func(e config.Export) verbs.TrustModel { return d.config().ExportTrust(e).Model() },
 	})
 	d.sessions, err = rtrs.NewServer(rtrs.ServerConfig{

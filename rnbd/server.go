@@ -122,25 +122,41 @@ func (s *Server) Await(name string, allow []transport.Identity, why string) {
 // RemoveExport removes an export. I/O of sessions that have it open fails from now on;
 // I/O that has begun has ended when RemoveExport returns. It fails with ErrNotFound, and
 // with the storage's error.
-func (s *Server) RemoveExport(name string) error {
+func (s *Server) RemoveExport(name string) error { return finish(s.BeginRemove(name)) }
+
+// BeginRemove is RemoveExport in two steps, since storage may hang: end waits for the I/O
+// that has begun, and fails with the storage's error.
+func (s *Server) BeginRemove(name string) (end func() error, err error) {
 	e, err := s.take(name, nil)
 	if e == nil {
-		return err
+		return nothingToEnd, err
 	}
 	s.vacate(e.disk, nil)
-	return e.end()
+	return e.end, nil
 }
 
 // ReplaceExport is RemoveExport for an export that is about to be added again: I/O of
 // sessions that have it open waits, as it does after Await, and its writer's place is
 // kept. It fails as RemoveExport does.
-func (s *Server) ReplaceExport(name, why string) error {
+func (s *Server) ReplaceExport(name, why string) error { return finish(s.BeginReplace(name, why)) }
+
+// BeginReplace is ReplaceExport in two steps, as BeginRemove is RemoveExport.
+func (s *Server) BeginReplace(name, why string) (end func() error, err error) {
 	e, err := s.take(name, &why)
 	if e == nil {
-		return err
+		return nothingToEnd, err
 	}
 	e.replaced = true
-	return e.end()
+	return e.end, nil
+}
+
+func nothingToEnd() error { return nil }
+
+func finish(end func() error, err error) error {
+	if err != nil {
+		return err
+	}
+	return end()
 }
 
 // take removes an export. If why is not nil, it is to come back, and clients that ask for

@@ -2,6 +2,8 @@ package export
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,12 +28,31 @@ func (e *export) exchanged(path string) bool {
 	return ok && !store.IsFile(&unix.Stat_t{Dev: st.Dev, Ino: st.Ino, Mode: st.Mode, Rdev: st.Rdev})
 }
 
+// exchanged is the exports of which next says the same, and whose file is another one now.
+func (r *Exporter) exchanged(next *config.Config) map[*export]bool {
+	same := slices.DeleteFunc(r.list(), func(e *export) bool {
+		c := r.declared(e)
+		n, ok := next.Export(c.Name)
+		return !ok || !n.Equal(c)
+	})
+	var mu sync.Mutex
+	found := map[*export]bool{}
+	atOnce(same, func(e *export) {
+		if e.exchanged(r.declared(e).Path) {
+			mu.Lock()
+			found[e] = true
+			mu.Unlock()
+		}
+	})
+	return found
+}
+
 // reopen closes an export's storage and opens what the declaration n names. Disks that peers
 // have attached wait meanwhile, and are opened again by them: which fails, and with it all
 // of their I/O, if it is another disk, or one that has lost writes.
 func (r *Exporter) reopen(e *export, n config.Export, repair bool) {
 	next := r.enter(n, repair)
-	r.close(e, func(name string) error { return r.server.ReplaceExport(name, beingOpened) })
+	r.close(e, func(name string) (func() error, error) { return r.server.BeginReplace(name, beingOpened) })
 	r.open(next)
 }
 

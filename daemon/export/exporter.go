@@ -36,6 +36,8 @@ type Config struct {
 	Trust      func(config.Export) verbs.TrustModel
 	// EndStreams ends the streams of a peer that an export does not allow any more.
 	EndStreams func(id transport.Identity, why error)
+	// Closing is how long storage may take to be closed before it is known to hang; 0 is 2 s.
+	Closing time.Duration
 	// Offered is called when an export has come: sessions may be trusted less from then on.
 	Offered func()
 }
@@ -51,6 +53,7 @@ type Exporter struct {
 	// an export's own.
 	mu      sync.Mutex
 	exports map[string]*export
+	closing map[chan struct{}]struct{} // storage that is being closed, see beingClosed
 	endBy   time.Time // when the host is ending: how long the last flushes are waited for
 }
 
@@ -85,7 +88,8 @@ type opening struct {
 // New returns an Exporter without exports, whose disks have the writers that an earlier one
 // has written down.
 func New(cfg Config) *Exporter {
-	r := &Exporter{cfg: cfg, log: cfg.Log, exports: map[string]*export{}}
+	cfg.Closing = cmp.Or(cfg.Closing, storageTime)
+	r := &Exporter{cfg: cfg, log: cfg.Log, exports: map[string]*export{}, closing: map[chan struct{}]struct{}{}}
 	r.server = rnbd.NewServer(rnbd.ServerConfig{Logger: r.log, Places: r.loadPlaces(), KeepPlaces: r.savePlaces})
 	return r
 }
@@ -97,27 +101,24 @@ func (r *Exporter) Server() *rnbd.Server { return r.server }
 func Records(stateDir string) string { return filepath.Join(stateDir, "disks") }
 
 // Apply makes the exports what the configuration says, and reports what it did. It does
-// not wait until storage is open; see Settle.
+// not wait until storage is open or closed; see Settle.
 func (r *Exporter) Apply(next *config.Config) (changed []string) {
-	call := func(f func()) { f() }
-	var do []func()
+	exchanged := r.exchanged(next)
 	for _, e := range r.list() {
 		c := r.declared(e)
 		n, ok := next.Export(c.Name)
 		switch {
 		case !ok:
-			do = append(do, func() { r.drop(e) })
+			r.drop(e)
 			changed = append(changed, fmt.Sprintf("export %s removed", c.Name))
 		case !n.Equal(c):
-			do = append(do, func() { r.change(e, n) })
+			r.change(e, n)
 			changed = append(changed, fmt.Sprintf("export %s changed", n.Name))
-		case e.exchanged(c.Path):
-			do = append(do, func() { r.reopen(e, c, false) })
+		case exchanged[e]:
+			r.reopen(e, c, false)
 			changed = append(changed, fmt.Sprintf("export %s: another file stands at %s, and is offered from now on; what peers have attached of the one before fails", n.Name, n.Path))
 		}
 	}
-	// What is dropped may stand in the way of what is added.
-	atOnce(do, call)
 	for _, c := range next.Exports {
 		if r.find(c.Name) == nil {
 			r.open(r.enter(c, false))
@@ -159,8 +160,15 @@ func (r *Exporter) open(e *export) {
 	opt := backing.Options{ReadOnly: c.ReadOnly, Records: Records(r.cfg.StateDir), Repair: e.repair, Admit: func(disk block.ID) error { return r.takeDisk(e, disk) }}
 	e.repair = false // what is not done by this waits for another word
 	late := time.AfterFunc(storageTime, func() { r.late(e, o) })
+	before := r.beingClosed()
 	go func() {
 		store, err := backing.Open(c.Path, opt)
+		if errors.Is(err, backing.ErrInUse) && len(before) > 0 {
+			// One of those may be the same storage.
+			await(before)
+			late.Reset(storageTime)
+			store, err = backing.Open(c.Path, opt)
+		}
 		late.Stop()
 		r.opened(e, o, store, err)
 	}()
@@ -227,8 +235,10 @@ func (r *Exporter) failedLocked(e *export, c config.Export, err error) {
 }
 
 // Settle waits until of each export it is known whether it can be offered: its storage was
-// opened, cannot be, or is late.
+// opened, cannot be, or is late. Of those that are offered no more, the storage was closed,
+// or hangs.
 func (r *Exporter) Settle() {
+	await(r.beingClosed())
 	for _, e := range r.list() {
 		if o := e.beingOpened(); o != nil {
 			<-o.known
@@ -271,7 +281,7 @@ func (r *Exporter) drop(e *export) {
 	r.mu.Lock()
 	delete(r.exports, e.cfg.Name)
 	r.mu.Unlock()
-	r.close(e, r.server.RemoveExport)
+	r.close(e, r.server.BeginRemove)
 }
 
 // EndBy says that the host is ending, and how long it waits for last flushes.
@@ -284,9 +294,10 @@ func (r *Exporter) EndBy(t time.Time) {
 // Close stops offering all exports. Peers that have them attached wait for the next
 // Exporter.
 func (r *Exporter) Close() {
-	atOnce(r.list(), func(e *export) {
-		r.close(e, func(name string) error { return r.server.ReplaceExport(name, "the daemon is ending") })
-	})
+	for _, e := range r.list() {
+		r.close(e, func(name string) (func() error, error) { return r.server.BeginReplace(name, "the daemon is ending") })
+	}
+	await(r.beingClosed())
 	// It has no exports left that could fail to close.
 	_ = r.server.Close()
 }

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -140,9 +142,9 @@ func (e *export) stat(path string) (fs.FileInfo, error) {
 	return s.info, s.err
 }
 
-// close stops offering an export, at once, by remove. Storage that hangs is closed in the
-// background, and so is one that is opened yet.
-func (r *Exporter) close(e *export, remove func(name string) error) {
+// close stops offering an export, at once, by remove. Its storage is closed in the
+// background, since that may be slow, or hang; see Settle.
+func (r *Exporter) close(e *export, remove func(name string) (end func() error, err error)) {
 	c := r.declared(e)
 	e.looking.forget(func(stated) {})
 	e.mu.Lock()
@@ -152,12 +154,27 @@ func (r *Exporter) close(e *export, remove func(name string) error) {
 	if opening != nil {
 		opening.answered()
 	}
+	end, err := remove(c.Name) // which may be awaited only
 	if store == nil {
-		_ = remove(c.Name) // it may be awaited
 		return
 	}
+	known := make(chan struct{})
+	r.mu.Lock()
+	r.closing[known] = struct{}{}
+	r.mu.Unlock()
+	go func() {
+		r.finish(c, func() error { return errors.Join(err, end(), store.Close()) })
+		r.mu.Lock()
+		delete(r.closing, known)
+		r.mu.Unlock()
+		close(known)
+	}()
+}
+
+// finish closes storage, and gives up waiting for that as soon as it is known to hang.
+func (r *Exporter) finish(c config.Export, end func() error) {
 	var closing asked[error]
-	err, hangs := closing.ask(func() error { return errors.Join(remove(c.Name), store.Close()) }, storageTime)
+	err, hangs := closing.ask(end, r.cfg.Closing)
 	if left := r.flushLeft(); hangs != nil && left > 0 {
 		r.log.Warn("the daemon waits for the last flush of an export, whose storage is slow", "export", c.Name, "path", c.Path)
 		err, hangs = closing.wait(left)
@@ -171,6 +188,20 @@ func (r *Exporter) close(e *export, remove func(name string) error) {
 	if hangs != nil {
 		r.log.Error("an export is not offered any more, but what its peers have begun does not end: its storage hangs", "export", c.Name, "path", c.Path)
 		closing.forget(report)
+	}
+}
+
+// beingClosed is the storage that is being closed: of each a channel that is closed when it
+// is, or is known to hang.
+func (r *Exporter) beingClosed() []chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.closing))
+}
+
+func await(known []chan struct{}) {
+	for _, k := range known {
+		<-k
 	}
 }
 
