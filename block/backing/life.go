@@ -52,8 +52,11 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 		s.copyOf, old = old.Disk, nil
 	}
 	cache := s.cache()
-	goesOn := old != nil && old.Open && cache != "" && old.Cache == cache && pinned(int(s.fd))
-	r := record{Version: recordVersion, Disk: derived, Mark: mark, Life: block.NewID(), Open: true, Cache: cache}
+	// This kernel's writes make the file neither shorter nor older than it was at the last
+	// opening: somebody has put other content in its place, as backup software does.
+	restored := old != nil && old.Open && !s.device && old.Changed != 0 && (st.Size < old.Size || st.Mtim.Nano() < old.Changed)
+	goesOn := old != nil && old.Open && !restored && cache != "" && old.Cache == cache && pinned(int(s.fd))
+	r := record{Version: recordVersion, Disk: derived, Mark: mark, Life: block.NewID(), Open: true, Cache: cache, Size: st.Size, Changed: st.Mtim.Nano()}
 	if n, ok := s.fsErrors.count(); ok {
 		r.FSErrors = &n
 	}
@@ -78,6 +81,9 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 		case goesOn:
 			r.Life, r.FSErrors = old.Life, cmp.Or(old.FSErrors, r.FSErrors)
 		case old.Open:
+			if restored {
+				r.Kept = nil
+			}
 			// Pages may be taken for clean that could not be written.
 			if s.readOnly {
 				break
@@ -85,6 +91,8 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 			if errno := s.forgetCache(); errno != 0 {
 				r.Life, r.Fault = old.Life, newFault(errno, "fsync")
 				s.flushFailed.Store(int32(errno))
+			} else if restored {
+				s.newLife = "it is shorter, or its time of change earlier, than when it was opened last: somebody else has written to it, such as backup software that restored it"
 			} else {
 				s.newLife = whyLost(old.Cache, cache)
 			}

@@ -2,6 +2,7 @@ package backing
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,9 +10,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/block"
 	"github.com/ironwarp/ironwarp/block/backing/backingtest"
 )
 
@@ -295,6 +298,53 @@ func TestLifeChangesWhenWritesMayBeLost(t *testing.T) {
 				t.Error("somebody else has written to the file, and its writes are vouched for")
 			}
 			says(changed, "somebody else has written to it", false)
+		})
+	}
+}
+
+// A file that backup software has restored in place while nobody served it, with the time of
+// change that it had, or shorter, vouches for no writes.
+func TestFileThatWasRestoredInPlaceBeginsAnotherLife(t *testing.T) {
+	for name, restore := range map[string]func(path string, before os.FileInfo) error{
+		"with its time of change": func(path string, before os.FileInfo) error {
+			then := before.ModTime().Add(-time.Hour)
+			return errors.Join(os.WriteFile(path, bytes.Repeat([]byte{7}, 1<<20), 0o600), os.Chtimes(path, then, then))
+		},
+		"shorter": func(path string, _ os.FileInfo) error {
+			return os.WriteFile(path, bytes.Repeat([]byte{7}, 1<<19), 0o600)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			path, opt := newFile(t, dir, "disk"), Options{Records: filepath.Join(dir, "records")}
+			kept := reopen(t, path, opt)
+			if err := kept.Close(); err != nil {
+				t.Fatal(err)
+			}
+			before, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			killed := reopen(t, path, opt)
+			if err := killed.Write([]byte("acknowledged"), 0, false); err != nil {
+				t.Fatal(err)
+			}
+			killed.abandon(t)
+			if err := restore(path, before); err != nil {
+				t.Fatal(err)
+			}
+			s := reopen(t, path, opt)
+			for what, life := range map[string]block.ID{"the one that was killed": killed.Identity().Life, "one before": kept.Identity().Life} {
+				if s.Identity().Life == life || s.Keeps(life) {
+					t.Errorf("the writes of %s are vouched for", what)
+				}
+			}
+			if why, _ := s.NewLife(); !strings.Contains(why, "restored") {
+				t.Errorf("the reason of its life is %q", why)
+			}
+			if got := make([]byte, 12); s.Read(got, 0) != nil || got[0] != 7 {
+				t.Errorf("it has %q", got)
+			}
 		})
 	}
 }

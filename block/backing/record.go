@@ -30,7 +30,8 @@ type record struct {
 	Open  bool   `json:"open"`            // the life has not ended
 	Cache string `json:"cache,omitempty"` // the page cache that has its writes
 
-	// Size and Changed are the file's when the life ended.
+	// Size and Changed are the file's when the life ended, and before when it was opened
+	// last.
 	Size    int64 `json:"size,omitempty"`
 	Changed int64 `json:"changed,omitempty"` // ns
 
