@@ -54,7 +54,7 @@ type Exporter struct {
 	mu      sync.Mutex
 	exports map[string]*export
 	closing map[chan struct{}]struct{} // storage that is being closed, see beingClosed
-	endBy   time.Time // when the host is ending: how long the last flushes are waited for
+	endBy   time.Time                  // when the host is ending: how long the last flushes are waited for
 }
 
 // export is a declared export and the storage below it.
