@@ -125,7 +125,7 @@ func (s *Server) Await(name string, allow []transport.Identity, why string) {
 func (s *Server) RemoveExport(name string) error { return finish(s.BeginRemove(name)) }
 
 // BeginRemove is RemoveExport in two steps, since storage may hang: end waits for the I/O
-// that has begun, and fails with the storage's error.
+// that has begun. It fails with ErrNotFound, and end with the storage's error.
 func (s *Server) BeginRemove(name string) (end func() error, err error) {
 	e, err := s.take(name, nil)
 	if e == nil {
@@ -140,7 +140,8 @@ func (s *Server) BeginRemove(name string) (end func() error, err error) {
 // kept. It fails as RemoveExport does.
 func (s *Server) ReplaceExport(name, why string) error { return finish(s.BeginReplace(name, why)) }
 
-// BeginReplace is ReplaceExport in two steps, as BeginRemove is RemoveExport.
+// BeginReplace is ReplaceExport in two steps. It fails with ErrNotFound, and end with the
+// storage's error.
 func (s *Server) BeginReplace(name, why string) (end func() error, err error) {
 	e, err := s.take(name, &why)
 	if e == nil {
