@@ -117,7 +117,8 @@ func (m *Machine) boot(ctx context.Context, root string) error {
 	go func() { _ = m.cmd.Wait(); close(m.exited) }()
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
-	return m.until(ctx, func() bool {
+	found := "systemd has not begun"
+	err = m.until(ctx, func() bool {
 		if m.pid == 0 {
 			m.pid = m.first()
 		}
@@ -125,12 +126,13 @@ func (m *Machine) boot(ctx context.Context, root string) error {
 			return false
 		}
 		out, _ := m.Run(ctx, "systemctl is-system-running --wait")
-		switch strings.TrimSpace(out) {
-		case "running", "degraded":
-			return true
-		}
-		return false
+		found = strings.TrimSpace(out)
+		return found == "running" || found == "degraded"
 	})
+	if err != nil {
+		return fmt.Errorf("%w: systemctl is-system-running: %s", err, found)
+	}
+	return nil
 }
 
 // first finds the process that is number 1 in the machine.
@@ -184,7 +186,8 @@ func (m *Machine) RunOnline(ctx context.Context, script string) (string, error) 
 }
 
 func (m *Machine) run(ctx context.Context, stdin []byte, script string, more ...string) (string, error) {
-	args := append([]string{"-t", strconv.Itoa(m.pid), "-m", "-u", "-i", "-p", "-C"}, more...)
+	// -r, -w: where the tests run in a chroot, the root of the machine's mount namespace is the host's, and where we stand is not in the machine.
+	args := append([]string{"-t", strconv.Itoa(m.pid), "-m", "-r", "-w", "-u", "-i", "-p", "-C"}, more...)
 	cmd := exec.CommandContext(ctx, "nsenter", append(args, "--", "/usr/bin/env", "-i",
 		"HOME=/root", "LANG=C.UTF-8", "TERM=dumb", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "sh", "-ec", "cd /root; "+script)...)
 	var out bytes.Buffer
