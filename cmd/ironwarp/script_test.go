@@ -37,7 +37,7 @@ func TestScripts(t *testing.T) {
 			}
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exists-soon": existsSoon, "await": await, "listening": listening, "image": image, "lose-writes": loseWrites, "as": as},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exists-soon": existsSoon, "await": await, "completes": completes, "listening": listening, "image": image, "lose-writes": loseWrites, "as": as},
 	})
 }
 
@@ -98,6 +98,23 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		case <-ctx.Done():
 			ts.Fatalf("await %v: %v %+v", args, err, list)
 		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// completes WORDS... asks ironwarp to complete what stands behind these words, until it
+// has candidates: the shell's user is offered none where the daemon is not at once there.
+func completes(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: completes WORDS...")
+	}
+	for end := time.Now().Add(awaitTime); ; {
+		ts.Check(ts.Exec("ironwarp", append(args, completeFlag)...))
+		switch {
+		case ts.ReadFile("stdout") != "":
+			return
+		case time.Now().After(end):
+			ts.Fatalf("completes %v: nothing was offered", args)
 		}
 	}
 }
