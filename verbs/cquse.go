@@ -4,14 +4,14 @@ import (
 	"fmt"
 )
 
-// cqUse is a queue pair's part in a completion queue.
+// cqUse is a queue pair's use of a completion queue.
 type cqUse struct {
-	queues int // of its two queues, those that end here
+	queues int // how many of its two queues complete here
 	need   int // what they may have posted
 }
 
-// kept is how many entries a completion queue keeps for a queue pair, and, if the
-// queue is strict, how many it has. It is guarded by CQ.mu.
+// kept is how many entries a completion queue keeps for a queue pair and, if the
+// queue is strict, how many the queue pair uses. It is guarded by CQ.mu.
 type kept struct{ most, n int }
 
 func (qp *QP) keptIn(cq *CQ) *kept {
@@ -21,9 +21,9 @@ func (qp *QP) keptIn(cq *CQ) *kept {
 	return &qp.kept[1]
 }
 
-// enter attaches one of the queues of qp, as far as the trust models permit: a
+// enter attaches one of the queues of qp, if the trust models permit: a
 // completion queue is shared only among streams whose models share (R27), and has
-// room for all that they may post unless each model permits less (R22).
+// room for all that they may post unless every model permits less (R22).
 func (cq *CQ) enter(qp *QP) error {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
@@ -83,7 +83,7 @@ func (cq *CQ) admitLocked(qp *QP, use *cqUse) error {
 	return nil
 }
 
-// recountLocked works out how many entries each stream has.
+// recountLocked recounts the entries that each stream uses.
 func (cq *CQ) recountLocked() {
 	at := func(i int) *kept {
 		e := &cq.ring[(cq.head+i)%len(cq.ring)]
@@ -114,7 +114,7 @@ func (cq *CQ) leave(qp *QP) {
 	}
 	delete(cq.users, qp)
 	k := qp.keptIn(cq)
-	cq.beyond += min(k.n, k.most) // they are there until they are polled
+	cq.beyond += min(k.n, k.most) // they stay until they are polled
 	cq.keeps -= k.most
 	k.most = 0
 	for other := range cq.users {

@@ -34,11 +34,11 @@ type Device struct {
 	events  eventQueue
 	reaper  reaper
 	assocs  associations
-	below   transport.Endpoints // sockets of listeners, and what is known of paths
+	below   transport.Endpoints // listeners' sockets, and what is known about paths
 	slow    atomic.Pointer[SlowPolicy]
 
-	// Locks are taken in this order: the Device's, a QP's; or a window's, an SRQ's, a CQ's or the
-	// associations'; a PD's. The rest, that of the manager above all, are innermost.
+	// Lock order: Device, QP; or window, SRQ, CQ or associations; PD. All others, the manager's
+	// above all, are innermost.
 	mu     sync.Mutex // guards the fields below it
 	closed bool
 	qps    map[uint64]*QP // idle ones too
@@ -46,7 +46,7 @@ type Device struct {
 	wg     sync.WaitGroup // streams' goroutines
 }
 
-// Open makes a Device. It fails where a limit or policy of cfg is impossible.
+// Open makes a Device. It fails if a limit or policy of cfg is invalid.
 func Open(cfg Config) (*Device, error) {
 	limit, err := cfg.Limits.check(defaultLimits.array())
 	if err != nil {
@@ -72,8 +72,8 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// Close aborts every stream, those that are starting up included, and ends the device.
-// It returns when no goroutine of the device is left, always nil.
+// Close aborts every stream, including those in start-up, and ends the device. It always
+// returns nil, once no goroutine of the device is left.
 func (d *Device) Close() error {
 	d.reaper.stop()
 	d.mu.Lock()
@@ -112,8 +112,7 @@ func (d *Device) QPs() []*QP {
 }
 
 // PD is a protection domain: queue pairs reach only memory regions of their own
-// PD (RFC 5042 section 2.2.3). It knows its ULP, to which everything that is made by it
-// is charged.
+// PD (RFC 5042 section 2.2.3). Everything made with it is charged to its ULP.
 type PD struct {
 	ulp    *ULP
 	model  TrustModel
@@ -126,12 +125,12 @@ type PD struct {
 	closed  bool
 }
 
-// AllocPD allocates a protection domain of the ULP's trust model. It fails with a
+// AllocPD allocates a protection domain with the ULP's trust model. It fails with a
 // *QuotaError, and with ErrClosed when the ULP is closed.
 func (u *ULP) AllocPD() (*PD, error) { return u.AllocPDAs(u.Trust()) }
 
-// AllocPDAs allocates a protection domain of a trust model that is as strict as the
-// ULP's, or stricter. It is the ULP's word that the streams of the domain may be
+// AllocPDAs allocates a protection domain with a trust model at least as strict as the
+// ULP's. By calling it the ULP declares that the streams of the domain may be
 // trusted that much (RFC 5042 section 3). It fails with ErrTrust for a model that
 // trusts more, and as AllocPD does.
 func (u *ULP) AllocPDAs(m TrustModel) (*PD, error) {
@@ -149,7 +148,7 @@ func (u *ULP) AllocPDAs(m TrustModel) (*PD, error) {
 // ULP is the owner.
 func (pd *PD) ULP() *ULP { return pd.ulp }
 
-// ErrInUse is returned when an object that others depend on is to be freed.
+// ErrInUse is returned by an attempt to free an object that others depend on.
 var ErrInUse = errors.New("still in use")
 
 // Dealloc frees the protection domain. It fails with ErrInUse while memory

@@ -69,43 +69,43 @@
 //	}
 //
 // A Device is one userspace RNIC. Its consumers are ULPs. A ULP allocates protection
-// domains and completion queues; by a protection domain it registers memory and dials,
-// or answers what a Listener of the device has taken. The result is a queue pair. Work
-// is posted to it and its end is learnt from completion queues, by Next or Poll, or by
-// a handler. Peers reach memory by the STag of a region or window, which they have to be
-// told: in private data, as here, or by a message. What happens besides comes from
-// Device.Event.
+// domains and completion queues; with a protection domain it registers memory and dials,
+// or accepts a request from a Listener of the device. The result is a queue pair. Work
+// is posted to it, and completion queues report when it is done, through Next, Poll or
+// a handler. Peers reach memory through the STag of a region or window, which they have
+// to be given: in private data, as here, or in a message. Device.Event reports
+// everything else that happens.
 //
 // A QP has no stream while Prepare runs, so that is the place to post receives before
-// anything can arrive. Either end may send first; Setup.ClientServer says when not.
-// In a QPConfig IRD and ORD 0 mean that the peer may make no Reads and Atomics, and
-// that this end makes none. Each end of a stream goes when the other one does: QP.Done and
-// QP.Err. Errors begin with the name of the package that found what is wrong, are wrapped, and
-// are told apart by errors.Is and errors.As; each call says which to expect. Package
-// verbstest is a network in memory, for tests.
+// anything can arrive. Either end may send first; Setup.ClientServer has the exceptions.
+// In a QPConfig an IRD of 0 means that the peer may make no Reads and Atomics, and an ORD
+// of 0 that this end makes none. When one end of a stream ends, so does the other: see
+// QP.Done and QP.Err. Errors begin with the name of the package that found the problem, are
+// wrapped, and are matched with errors.Is and errors.As; each call says which to expect.
+// Package verbstest is an in-memory network for tests.
 //
-// # Carriers
+// # Transports
 //
-// Streams go over MPA on TCP, or over SCTP, the kernel's or in UDP: the
-// transport.Config of Dial and Listen says which, and nothing else depends on it.
-// Over SCTP the streams of a ULP to one peer share an association, where their trust
-// model lets them share. The Protector of that Config guards every stream: in this
+// Streams run over MPA on TCP, or over SCTP, the kernel's or in UDP: the
+// transport.Config of Dial and Listen selects one, and nothing else depends on it.
+// Over SCTP the streams of a ULP to one peer share an association if their trust
+// model allows it. The Protector of that Config guards every stream: in this
 // module it is IPsec (package ipsec), or loopback.
 //
-// # Who may do what (RFC 5042)
+// # Privileges (RFC 5042)
 //
 // The interface is that of RFC 5042 section 2, and every allocation passes its
 // Privileged Resource Manager: each ULP is a principal with a quota.
 //
 // A Device and its methods are the privileged control interface of RFC 5042 section
-// 2.3.1: whoever has one decides on limits, trust and the end of streams. A ULP is
-// what a consumer gets. By it the consumer allocates on its own account and reaches
-// its own objects; whatever could touch others passes the Privileged Resource
-// Manager (section 3). A ULP that is not privileged can't waive what others depend
+// 2.3.1: whoever holds one decides on limits, trust and the end of streams. A ULP is
+// what a consumer gets. Through it the consumer allocates on its own account and reaches
+// its own objects; whatever could affect others passes the Privileged Resource
+// Manager (section 3). An unprivileged ULP cannot waive what others depend
 // on: its idle streams are ended when streams run short, whatever its trust model
 // says. Section 2.3.3's mapping of STags to any memory is not for ULPs of either
 // kind: each registers memory that no other one has registered (section 7.3). A ULP
 // brings its own transport.Config, Protector included, so it is for code of this
-// process. Another process is served by a privileged one that makes these calls on
-// a ULP in its name.
+// process. To serve another process, a privileged one makes these calls on a ULP in
+// its name.
 package verbs

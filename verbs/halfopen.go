@@ -7,15 +7,15 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// hold is a half-open stream's charge to its peer: a connection in start-up, a
-// request that waits to be answered, or an SCTP association without a stream (RFC 5042
-// section 6.4.1). No ULP is known yet that could be charged.
+// hold is the charge of a half-open stream to its peer: a connection in start-up, a
+// request that waits for an answer, or an SCTP association without a stream (RFC 5042
+// section 6.4.1). There is no ULP yet to charge.
 type hold struct {
 	dev    *Device
 	charge charge
 }
 
-// halfOpen charges one to peer.
+// halfOpen charges peer for one half-open stream.
 func (d *Device) halfOpen(peer transport.Identity) (*hold, error) {
 	h := &hold{dev: d, charge: halfOpenOf(peer)}
 	h.charge.n[resHalfOpen] = 1
@@ -37,8 +37,8 @@ func (h *hold) release() {
 	m.forgetLocked(h.charge.peer)
 }
 
-// refuse tells of a peer's connection, association or session that there are no
-// resources for.
+// refuse reports a peer's connection, association or session for which there are no
+// resources.
 func (l *Listener) refuse(conn Transport, err error) {
 	var q *QuotaError
 	if errors.As(err, &q) {
@@ -51,7 +51,7 @@ func (l *Listener) refuse(conn Transport, err error) {
 // behind.
 func reset(c *transport.Conn) {
 	if tcp, ok := c.NetConn().(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // it goes slower otherwise
+		_ = tcp.SetLinger(0)
 	}
 	c.Close()
 }

@@ -9,14 +9,12 @@ import (
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
-// ErrForeignMemory is in the error of a registration of memory that another ULP has
-// registered.
+// ErrForeignMemory matches the error of registering memory that another ULP has registered.
 var ErrForeignMemory = errors.New("another ULP has registered it")
 
-// memoryMap knows which memory is registered, and by whom, so that no two principals
-// that don't trust each other are given the same bytes (RFC 5042 sections 6.3.6 and
-// 7.3). It is an interval tree: a treap by address, in which each node knows how far
-// its subtree reaches.
+// memoryMap records which memory is registered, and by whom, so that no two principals
+// that don't trust each other get the same bytes (RFC 5042 sections 6.3.6 and 7.3). It
+// is an interval tree: a treap by address whose nodes know how far their subtrees reach.
 type memoryMap struct {
 	mu   sync.Mutex // guards the fields below it
 	root *extent
@@ -25,7 +23,7 @@ type memoryMap struct {
 
 // extent is the memory of a region, or of a window that is open for one stream.
 type extent struct {
-	from, to    uintptr // to is behind the last byte
+	from, to    uintptr // to is after the last byte
 	reach       uintptr // the highest to of the subtree
 	prio        uint32
 	writable    bool // of a window
@@ -34,15 +32,15 @@ type extent struct {
 	qp          *QP // of a window
 }
 
-// extentOf is where b stands. Go's collector moves no memory that is reachable from
-// the heap, which a region's is.
+// extentOf is where b is in memory. Go's collector does not move memory that is reachable
+// from the heap, as a region's is.
 func extentOf(b []byte) (from, to uintptr) {
 	from = uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	return from, from + uintptr(len(b))
 }
 
-// enter records the memory of mr, unless it overlaps with that of a region whose
-// streams may not have it in common with those of mr.
+// enter records the memory of mr, unless it overlaps a region whose streams may not share
+// memory with those of mr.
 func (m *memoryMap) enter(mr *MR) error {
 	mr.extent.mr = mr
 	return m.add(&mr.extent, mr.buf)
@@ -69,7 +67,7 @@ func (m *memoryMap) leave(e *extent) {
 	*e = extent{}
 }
 
-// conflict looks for a region that e may not overlap with.
+// conflict fails if e overlaps a region that it may not overlap.
 func (t *extent) conflict(e *extent) error {
 	if t == nil || t.reach <= e.from {
 		return nil
@@ -98,10 +96,9 @@ func (t *extent) clash(e *extent) error {
 	return ErrTrust
 }
 
-// exposeLocked records the memory that w, which is to be opened for the stream of qp, will
-// open. Where the streams of a protection domain do not trust each other, memory of
-// which one peer can write a byte is not open to another (RFC 5042 section 6.3.6;
-// R18).
+// exposeLocked records the memory that w is about to open for the stream of qp. Where the
+// streams of a protection domain do not trust each other, memory that one peer can write is
+// not open to another (RFC 5042 section 6.3.6; R18).
 func (w *window) exposeLocked(b binding, qp *QP) error {
 	e := w.extent
 	if e == nil {
@@ -115,7 +112,7 @@ func (w *window) exposeLocked(b binding, qp *QP) error {
 	return nil
 }
 
-// concealLocked undoes expose.
+// concealLocked undoes exposeLocked.
 func (w *window) concealLocked() {
 	if w.extent != nil && w.extent.qp != nil {
 		w.pd.ulp.dev.exposed.leave(w.extent)
@@ -141,8 +138,7 @@ func mayAlias(a, b *MR) error {
 	return nil
 }
 
-// before orders extents by address, and those that begin at the same one by their
-// own.
+// before orders extents by address, and those at the same address by the extents' own.
 func (t *extent) before(e *extent) bool {
 	if t.from != e.from {
 		return t.from < e.from
@@ -161,7 +157,7 @@ func (t *extent) update() *extent {
 	return t
 }
 
-// split divides t into what stands before e and the rest.
+// split divides t into the extents before e and the rest.
 func (t *extent) split(e *extent) (before, after *extent) {
 	if t == nil {
 		return nil, nil

@@ -41,12 +41,12 @@ func (a Access) remote() rdmap.Access {
 // ends the stream. Payloads of up to 256 bytes are copied first (not with
 // markers) and may change at any time. So may what a peer reads from a region
 // with LocalWrite, since peers may change it. The source of a Send or Write, and
-// a region without LocalWrite while peers read it, must stay as it is.
+// a region without LocalWrite while peers read it, must not change.
 //
-// Peers' Atomics are atomic towards each other on whatever stream and STag of
-// the device (RFC 7306 section 5.3), and towards local use of the same 8 aligned
+// Peers' Atomics are atomic with respect to each other, on any stream and STag of
+// the device (RFC 7306 section 5.3), and to local use of the same 8 aligned
 // bytes through sync/atomic; plain local access is a data race. The value is a
-// uint64 of the host's byte order.
+// uint64 in the host's byte order.
 type MR struct {
 	win      window
 	buf      []byte
@@ -57,18 +57,17 @@ type MR struct {
 	refs     atomic.Int32 // work requests and memory windows that use the region; negative: deregistered
 }
 
-// gone is added to the refs of a region that is deregistered.
+// gone is added to refs when a region is deregistered.
 const gone = -1 << 30
 
 // RegisterMR registers buf, all of which becomes the window. The region is
 // charged to the PD's ULP. Without a remote right the STag opens nothing.
 //
-// Memory of another ULP's is refused with ErrForeignMemory, and with ErrTrust memory of
-// another protection domain's that peers might write to, unless both trust models
-// permit that, and a remote right where the streams of the domain share no STags (RFC
-// 5042 section 6.1.1). It fails as well with a *QuotaError, with ErrClosed where the
-// domain is freed, and where buf is empty, longer than 4 GiB - 1, or open to changes
-// without LocalWrite.
+// It fails with ErrForeignMemory for another ULP's memory; with ErrTrust for memory of
+// another protection domain that peers might write to, unless both trust models
+// permit that, and for a remote right where the streams of the domain share no STags (RFC
+// 5042 section 6.1.1); with a *QuotaError; with ErrClosed if the domain is freed; and if
+// buf is empty, longer than 4 GiB - 1, or open to a peer's changes without LocalWrite.
 func (pd *PD) RegisterMR(buf []byte, access Access) (*MR, error) {
 	if len(buf) == 0 || uint64(len(buf)) > maxMRLen {
 		return nil, fmt.Errorf("verbs: register a memory region of %d bytes: 1 to %d are possible", len(buf), uint64(maxMRLen))
@@ -102,8 +101,8 @@ func (pd *PD) RegisterMR(buf []byte, access Access) (*MR, error) {
 	return mr, nil
 }
 
-// checkAccess enforces that a peer gets no right to change memory that the
-// owner itself may not change.
+// checkAccess refuses peers the right to change memory that the owner itself may not
+// change.
 func checkAccess(a Access, localWrite bool) error {
 	if a&(RemoteWrite|RemoteAtomic) != 0 && !localWrite {
 		return fmt.Errorf("verbs: register memory with access %#x: RemoteWrite and RemoteAtomic need LocalWrite", uint8(a))
@@ -111,8 +110,8 @@ func checkAccess(a Access, localWrite bool) error {
 	return nil
 }
 
-// checkRemote enforces that the STag of a region, which is that of every stream of
-// the protection domain, opens nothing where the streams don't trust each other.
+// checkRemote refuses remote rights to a region's STag, which is valid on every stream of
+// the protection domain, where the streams don't trust each other.
 func (pd *PD) checkRemote(a Access) error {
 	if a.remote() != 0 && pd.sharesNoSTags() {
 		return trustError(pd.model, "6.1.1", "give remote rights to the STag of a memory region, which several streams may use: bind a memory window for one stream")
@@ -121,7 +120,7 @@ func (pd *PD) checkRemote(a Access) error {
 }
 
 // STag is the region's current steering tag, or that of an OpRegister that is
-// posted and not yet reached in its send queue.
+// posted but not yet executed in its send queue.
 func (mr *MR) STag() uint32 { return mr.win.tag() }
 
 // Bytes is the registered memory.
@@ -138,8 +137,8 @@ func (mr *MR) Invalidate() error { return mr.win.invalidate() }
 // Reregister is fast registration: it ends access through the old STag, as Invalidate
 // does, and opens the window of n bytes at off of the registered memory under a new,
 // random STag. It allocates nothing. It fails with ErrInUse while an OpRegister of the
-// region is posted and not yet reached, with ErrClosed after Deregister, with ErrTrust
-// as RegisterMR does, and outside the region.
+// region is posted but not yet executed, with ErrClosed after Deregister, with ErrTrust
+// as RegisterMR does, and for a window outside the region.
 func (mr *MR) Reregister(off, n int, access Access) (stag uint32, err error) {
 	if off < 0 || n <= 0 || off > len(mr.buf) || n > len(mr.buf)-off {
 		return 0, fmt.Errorf("verbs: register a window of %d bytes at %d in a region of %d", n, off, len(mr.buf))
@@ -184,8 +183,8 @@ func (mr *MR) Deregister() error {
 	return nil
 }
 
-// claim keeps the region for a work request that names it. It fails when the
-// region is deregistered.
+// claim keeps the region registered for a work request that names it. It fails if the
+// region is already deregistered.
 func (mr *MR) claim() (rdmap.Pin, error) {
 	if mr.refs.Add(1) <= 0 {
 		mr.refs.Add(-1)

@@ -7,12 +7,10 @@ import (
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
-// ErrInvalidSTag says that an operation of the send queue named an STag that it
-// can't name.
+// ErrInvalidSTag means that a send queue operation named an STag that it must not name.
 var ErrInvalidSTag = errors.New("invalid STag")
 
-// opError is the error of an operation in the send queue that failed when it was
-// reached.
+// opError is the error of a send queue operation that failed when it was executed.
 type opError struct {
 	what string
 	stag uint32
@@ -25,20 +23,20 @@ func (e *opError) Error() string {
 
 func (e *opError) Unwrap() error { return e.err }
 
-// MW is a memory window of type 2: remote access to a part of a memory region
-// that OpBind opens in its turn of a send queue, for the peer of that queue pair
+// MW is a memory window of type 2: remote access to part of a memory region, which
+// OpBind opens, in send queue order, for the peer of that queue pair
 // alone (the single stream scope of RFC 5042 section 2.2.5). Tagged offsets count
 // from 0 at the window's start.
 //
 // The access ends with Invalidate, with an OpInvalidateLocal or the peer's Send
-// with Invalidate on that queue pair, and with its stream. When it has ended,
+// with Invalidate on that queue pair, and with its stream. Once it has ended,
 // nothing in flight reads or changes the memory through the STag.
 //
-// Where the streams of the protection domain do not trust each other, a bind to memory
-// that the window of another stream opens fails with ErrTrust if one of the two lets
+// Where the streams of the protection domain do not trust each other, binding memory
+// that another stream's window opens fails with ErrTrust if either window lets
 // a peer write (RFC 5042 section 6.3.6).
 type MW struct {
-	win    *window // apart: so a work request's SGL may stay on the stack though the window is kept
+	win    *window // a separate object, so that a work request's SGL can stay on the stack
 	charge charge
 }
 
@@ -60,17 +58,17 @@ func (pd *PD) AllocMW() (*MW, error) {
 }
 
 // STag is the steering tag that the last posted OpBind gave the window, 0 before
-// the first. It opens memory from when the bind is reached in its send queue.
+// the first. It opens memory once the bind is executed in its send queue.
 func (mw *MW) STag() uint32 { return mw.win.tag() }
 
-// Invalidate ends remote access through the window, on whatever queue pair. When
+// Invalidate ends remote access through the window, whatever queue pair it is bound to. When
 // it returns, no peer's operation reads or changes the memory any more. A bind
-// that is posted and not yet reached still follows. It fails with ErrClosed after
+// that is posted but not yet executed still takes effect. It fails with ErrClosed after
 // Dealloc.
 func (mw *MW) Invalidate() error { return mw.win.invalidate() }
 
 // Dealloc invalidates and frees the window. It fails with ErrInUse while a bind
-// is posted and not yet reached.
+// is posted but not yet executed.
 func (mw *MW) Dealloc() error {
 	w := mw.win
 	w.mu.Lock()
@@ -88,8 +86,7 @@ func (mw *MW) Dealloc() error {
 	return nil
 }
 
-// postLocal posts an operation that is carried out in the send queue and never
-// sent.
+// postLocal posts an operation that is executed in the send queue and never sent.
 func (qp *QP) postLocal(stream *rdmap.Stream, wr *SendWR) error {
 	var w *window
 	stag := wr.InvalidateSTag
@@ -132,8 +129,8 @@ func (qp *QP) commitLocal(stream *rdmap.Stream, wr *SendWR, w *window, stag uint
 	return nil
 }
 
-// bindingFor checks an OpBind or OpRegister and returns what it will open, and
-// of which window.
+// bindingFor checks an OpBind or OpRegister and returns what it will open, and the
+// window.
 func (qp *QP) bindingFor(wr *SendWR, w **window) (b binding, err error) {
 	if len(wr.SGL) != 1 {
 		return b, fmt.Errorf("verbs: post a bind or registration with %d scatter/gather elements: it takes the one piece of memory to open", len(wr.SGL))

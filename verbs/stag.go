@@ -15,15 +15,15 @@ type stagTable struct {
 	tab atomic.Pointer[stagSlots]
 
 	mu   sync.Mutex // guards the fields below it
-	live int        // STags that open something or will
+	live int        // STags that open memory or will
 	keys int        // in the table
 	rnd  []byte     // random bytes not yet used
 	pool [4096]byte
 
-	// The STags that went last stay in the table, without a window, so that none of
-	// them is given again soon.
+	// The STags removed last stay in the table, without a window, so that none of
+	// them is reused soon.
 	retired [retiredSTags]uint32
-	next    int // where the next one goes; the one there is the oldest
+	next    int // index of the oldest, which the next one replaces
 }
 
 type stagSlots struct {
@@ -74,8 +74,8 @@ func (t *stagTable) find(stag uint32) *window {
 	}
 }
 
-// insert gives w a fresh random STag (RFC 5042 section 6.1.1) that no window
-// has, enters it and returns it.
+// insert gives w a fresh random STag (RFC 5042 section 6.1.1) that no other window
+// has, and returns it.
 func (t *stagTable) insert(w *window) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -124,7 +124,7 @@ func (t *stagTable) grow(old *stagSlots) *stagSlots {
 	return s
 }
 
-// remove ends the use of stag, which is not given again before many others are.
+// remove ends the use of stag, which is not reused before many others are given out.
 func (t *stagTable) remove(stag uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,7 +143,7 @@ func (t *stagTable) remove(stag uint32) {
 	}
 }
 
-// dropLocked takes stag out of the table and closes the gap that it leaves in its run.
+// dropLocked removes stag from the table and closes the gap in its run.
 func (t *stagTable) dropLocked(stag uint32) {
 	s := t.tab.Load()
 	i := stag & s.mask
@@ -154,7 +154,7 @@ func (t *stagTable) dropLocked(stag uint32) {
 		i = (i + 1) & s.mask
 	}
 	t.keys--
-	if s.slots[(i+1)&s.mask].key.Load() == 0 { // nothing moves that a lookup could miss
+	if s.slots[(i+1)&s.mask].key.Load() == 0 { // no entry moves, so no lookup can miss one
 		s.slots[i].key.Store(0)
 		s.slots[i].win.Store(nil)
 		return

@@ -72,8 +72,7 @@ func release(refs []rdmap.Pin) {
 	}
 }
 
-// forget lets go of the memory of a receive that is over: its slot may not be
-// used again for long.
+// forget releases the memory of a finished receive: its slot may stay unused for long.
 func forget(r *rdmap.RecvBuffer) {
 	release(r.Ref[:r.N])
 	clear(r.SGL[:r.N])
@@ -82,7 +81,7 @@ func forget(r *rdmap.RecvBuffer) {
 // Local implements rdmap.Upper.
 func (u *upper) Local(op *rdmap.Op) error {
 	if w := op.Local.(*window); w != nil {
-		return w.reached((*QP)(u))
+		return w.openReserved((*QP)(u))
 	}
 	return (*QP)(u).invalidateLocal(op.STag)
 }
@@ -143,7 +142,7 @@ func (u *upper) SendDone(op *rdmap.Op, err error) {
 	u.sendDirty.Store(true)
 }
 
-// flushError is the error of a work request that the stream's end caught.
+// flushError is the error of a work request that was outstanding when its stream ended.
 type flushError struct{ cause error }
 
 func (e *flushError) Error() string        { return "verbs: flushed: " + e.cause.Error() }
@@ -190,7 +189,7 @@ func (u *upper) Ended(err error) {
 	switch {
 	case errors.Is(err, ErrSlowPath):
 		dev.events.emit(qp.event(EventSlowPath, err))
-	case errors.As(err, &term): // first: what is wrong with a Terminate is a fault of the peer's, but no Terminate answers it
+	case errors.As(err, &term): // first: a faulty Terminate is a peer's fault, but is not answered by one
 		dev.events.emit(qp.event(EventTerminated, err))
 	case errors.As(err, &illegal), errors.As(err, &fault) && !(fault.Layer == ddp.LayerLLP && fault.Code == mpa.CodeConnectionLost):
 		qp.reportFault(err)

@@ -9,25 +9,25 @@ import (
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
-// window is memory that peers reach through one STag: that of a memory region
-// or of a memory window.
+// window is memory that peers reach through one STag, of a memory region or of a memory
+// window.
 //
 //	closed ──open──▶ open ──close──▶ closed ──▶ gone
 //
-// pins counts accesses by peers that are being carried out; shut is added to it
-// while the window is not open, so a pin on such a window turns out negative.
+// pins counts accesses by peers in progress; shut is added to it while the window is not
+// open, so that pinning a closed window gives a negative count.
 type window struct {
 	pd    *PD
 	mw    bool // of a memory window
 	local bool // of a memory region with LocalWrite
 	pins  atomic.Int64
 
-	mu     sync.Mutex // guards the fields below it; never taken by who holds a pin
+	mu     sync.Mutex // guards the fields below it; never taken by a goroutine that holds a pin
 	state  windowState
-	next   binding // posted and not yet reached in the send queue
+	next   binding // posted but not yet executed in the send queue
 	extent *extent // of a memory window, where overlaps matter; nil: they do not
 
-	// Changed only while the window is not open and nobody pins it.
+	// Changed only while the window is not open and not pinned.
 	binding
 	qp         *QP // the only queue pair that may use it; nil: all of pd
 	prev, then *window
@@ -61,8 +61,7 @@ func (w *window) init(pd *PD, mw bool) {
 
 func (w *window) stags() *stagTable { return &w.pd.ulp.dev.stags }
 
-// tag is the STag that the last bind or registration gave, be it reached in its
-// queue or not.
+// tag is the STag that the last bind or registration gave, executed or only posted.
 func (w *window) tag() uint32 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,7 +75,7 @@ func (w *window) tag() uint32 {
 func (w *window) openLocked(b binding, qp *QP) {
 	w.binding, w.qp = b, qp
 	if b.mr != nil {
-		b.mr.refs.Add(1) // who opens holds a claim, so it is not deregistered
+		b.mr.refs.Add(1) // the caller holds a claim, so it is not deregistered
 	}
 	if qp != nil {
 		qp.bound.add(w)
@@ -87,7 +86,7 @@ func (w *window) openLocked(b binding, qp *QP) {
 
 // closeLocked ends remote access; when it returns nothing in flight reads or
 // writes the memory through the old STag (RFC 5042 section 6.2.2). Pins are
-// never held across a wait, so spinning is short.
+// never held across a wait, so it spins only briefly.
 func (w *window) closeLocked() {
 	if w.state != windowOpen {
 		return
@@ -110,7 +109,6 @@ func (w *window) closeLocked() {
 	}
 }
 
-// invalidate closes the window.
 func (w *window) invalidate() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,8 +119,8 @@ func (w *window) invalidate() error {
 	return nil
 }
 
-// reserve gives b a fresh STag, which opens nothing before the operation that is
-// about to be posted is reached in its queue.
+// reserve gives b a fresh STag, which opens nothing until the operation that is
+// about to be posted is executed.
 func (w *window) reserve(b binding) (stag uint32, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,7 +135,7 @@ func (w *window) reserve(b binding) (stag uint32, err error) {
 	return b.stag, nil
 }
 
-// unreserve undoes reserve, if the operation has not been reached.
+// unreserve undoes reserve if the operation has not been executed.
 func (w *window) unreserve(stag uint32) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,9 +145,9 @@ func (w *window) unreserve(stag uint32) {
 	}
 }
 
-// reached opens what was reserved: a memory window for qp alone, a region's for
+// openReserved opens what was reserved: a memory window for qp alone, a region's for
 // its PD.
-func (w *window) reached(qp *QP) error {
+func (w *window) openReserved(qp *QP) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b := w.next
@@ -206,7 +204,7 @@ func (l *boundList) first() *window {
 	return l.head
 }
 
-// unbind ends what is bound to the queue pair, whose stream is over.
+// unbind closes the windows bound to the queue pair, whose stream is over.
 func (qp *QP) unbind() {
 	for w := qp.bound.first(); w != nil; w = qp.bound.first() {
 		w.mu.Lock()
@@ -218,8 +216,8 @@ func (qp *QP) unbind() {
 }
 
 // acquire is the one place where a peer's access to memory is decided (RFC
-// 5042 sections 6.1.1 and 6.2.1, RFC 5040 section 7.2): an access by qp, whose
-// PD is pd, to n bytes at tagged offset to of stag. n is not 0.
+// 5042 sections 6.1.1 and 6.2.1, RFC 5040 section 7.2): qp, whose
+// PD is pd, accesses n bytes at tagged offset to of stag. n is not 0.
 func (d *Device) acquire(pd *PD, qp *QP, stag uint32, to uint64, n uint32, need rdmap.Access) ([]byte, rdmap.Pin, rdmap.Fault) {
 	w := d.stags.find(stag)
 	if w == nil {
@@ -252,10 +250,10 @@ type pin window
 func (p *pin) Unpin() { p.pins.Add(-1) }
 
 // Volatile implements rdmap.VolatilePin: the region has LocalWrite, so peers may
-// change it by Writes, Atomics or Sends, be it through another STag.
+// change it by Writes, Atomics or Sends, even through another STag.
 func (p *pin) Volatile() bool { return p.local || p.mr != nil && p.mr.local }
 
-// lockOpen finds the open window of stag and locks it; nil: there is none.
+// lockOpen finds the open window of stag and locks it; nil if there is none.
 func (d *Device) lockOpen(stag uint32) *window {
 	w := d.stags.find(stag)
 	if w == nil {
@@ -269,8 +267,8 @@ func (d *Device) lockOpen(stag uint32) *window {
 	return w
 }
 
-// invalidateRemote carries out a Send with Invalidate of the peer of qp (RFC
-// 5040 section 5.3).
+// invalidateRemote executes a Send with Invalidate from the peer of qp (RFC 5040 section
+// 5.3).
 func (qp *QP) invalidateRemote(stag uint32) rdmap.Fault {
 	w := qp.pd.ulp.dev.lockOpen(stag)
 	if w == nil {
@@ -284,7 +282,7 @@ func (qp *QP) invalidateRemote(stag uint32) rdmap.Fault {
 	return rdmap.FaultNone
 }
 
-// invalidateLocal carries out an OpInvalidateLocal.
+// invalidateLocal executes an OpInvalidateLocal.
 func (qp *QP) invalidateLocal(stag uint32) error {
 	w := qp.pd.ulp.dev.lockOpen(stag)
 	if w == nil {
