@@ -54,10 +54,10 @@ func (d *Daemon) attach(ctx context.Context, who caller, req api.AttachRequest, 
 	done := make(chan struct{})
 	defer close(done)
 	go d.narrate(p, who, emit, done)
-	if !created {
+	if created {
+		err = d.bringPatiently(ctx, at) // which has written it down
+	} else {
 		err = d.await(ctx, at)
-	} else if err = d.bringPatiently(ctx, at); err == nil {
-		err = d.remember()
 	}
 	if err != nil {
 		if created {
@@ -124,6 +124,9 @@ func (d *Daemon) claim(ctx context.Context, who caller, k disk, identity transpo
 
 // fullLocked says that a ULP may attach no more disks, nil if it may.
 func (d *Daemon) fullLocked(who caller, k disk) *api.Error {
+	if who.mayHave(len(d.disks)) {
+		return nil
+	}
 	n := 0
 	for _, other := range d.disks {
 		if other.owner == who.consumer && !other.isOrphan() {

@@ -132,7 +132,7 @@ func (d *Daemon) attachmentList() []*attachment {
 		list = append(list, at)
 	}
 	slices.SortFunc(list, func(a, b *attachment) int {
-		return cmp.Or(cmp.Compare(a.key.String(), b.key.String()), cmp.Compare(a.key.ULP, b.key.ULP))
+		return cmp.Or(cmp.Compare(a.key.Peer, b.key.Peer), cmp.Compare(a.key.Export, b.key.Export), cmp.Compare(a.key.ULP, b.key.ULP))
 	})
 	return list
 }

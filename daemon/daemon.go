@@ -83,8 +83,10 @@ type Daemon struct {
 
 	changing changeLock // held while the configuration changes
 	guards   recordedGuards
-	saving   sync.Mutex  // held while the state is written
-	unsaved  atomic.Bool // the state could not be written
+	saving   sync.Mutex    // held while the state is written
+	toSave   atomic.Uint64 // calls of remember
+	saved    uint64        // those that what is written has; guarded by saving
+	unsaved  atomic.Bool   // the state could not be written
 
 	mu        sync.Mutex // guards what follows
 	closed    bool

@@ -93,10 +93,16 @@ func (d *Daemon) rememberOrLog() {
 }
 
 // remember writes down what is attached. What cannot be written is tried again
-// by supervise.
+// by supervise. Those who come while it is being written share the next time, so that
+// many disks at once are not written down once for each.
 func (d *Daemon) remember() error {
+	mine := d.toSave.Add(1)
 	d.saving.Lock()
 	defer d.saving.Unlock()
+	if d.saved >= mine {
+		return nil
+	}
+	upTo := d.toSave.Load()
 	var s state
 	for _, at := range d.attachmentList() {
 		s.Attachments = append(s.Attachments, at.saved())
@@ -113,5 +119,6 @@ func (d *Daemon) remember() error {
 		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot write down which disks are attached: %v", err),
 			Fix: fmt.Sprintf("make room in %s, or repair what the error says", dir)}
 	}
+	d.saved = upTo
 	return nil
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"path/filepath"
@@ -117,22 +118,20 @@ func (e Export) Allows(p Peer) bool {
 
 // Peer finds a peer by name.
 func (c *Config) Peer(name string) (Peer, bool) {
-	for i := range c.Peers { // without a copy of each
-		if c.Peers[i].Name == name {
-			return c.Peers[i], true
-		}
+	i, ok := slices.BinarySearchFunc(c.Peers, name, func(p Peer, name string) int { return cmp.Compare(p.Name, name) })
+	if !ok {
+		return Peer{}, false
 	}
-	return Peer{}, false
+	return c.Peers[i], true
 }
 
 // Export finds an export by name.
 func (c *Config) Export(name string) (Export, bool) {
-	for i := range c.Exports {
-		if c.Exports[i].Name == name {
-			return c.Exports[i], true
-		}
+	i, ok := slices.BinarySearchFunc(c.Exports, name, func(e Export, name string) int { return cmp.Compare(e.Name, name) })
+	if !ok {
+		return Export{}, false
 	}
-	return Export{}, false
+	return c.Exports[i], true
 }
 
 // PeerNames lists the peers by name.
