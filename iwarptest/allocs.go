@@ -2,9 +2,9 @@ package iwarptest
 
 import "testing"
 
-// LeastAllocs returns the least number of allocations that a call of f makes, of several.
-// What every call needs is in all of them; what a queue that grows to its greatest length
-// yet or the runtime needs now and then is not.
+// LeastAllocs returns the least number of allocations of several calls of f. Every call
+// makes the allocations that f always needs; those of a growing queue or of the runtime
+// are occasional.
 func LeastAllocs(f func()) float64 {
 	least := testing.AllocsPerRun(1, f)
 	for range 4 {

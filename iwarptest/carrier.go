@@ -8,8 +8,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// SCTPInUDP is a Config for both ends of SCTP in UDP within this host, with a UDP
-// port that is free at addr, a loopback address.
+// SCTPInUDP returns a Config for both ends of SCTP in UDP within this host, with a free
+// UDP port at addr, a loopback address.
 func SCTPInUDP(t testing.TB, addr netip.Addr) *transport.Config {
 	t.Helper()
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))

@@ -15,21 +15,21 @@ const (
 	pastPorts = 32768
 )
 
-// FreePort is a TCP port of 127.0.0.1 that nobody listens on, and that no other test
-// of this host is given before t has ended.
+// FreePort returns a TCP port of 127.0.0.1 that nobody listens on. No other test of this
+// host gets it before t has ended.
 func FreePort(t testing.TB) uint16 {
 	t.Helper()
 	return freePort(t, "tcp", firstPort, pastPorts, func(addr string) (io.Closer, error) { return net.Listen("tcp", addr) })
 }
 
-// FreeUDPPort is a UDP port of that kind.
+// FreeUDPPort is FreePort for UDP.
 func FreeUDPPort(t testing.TB) uint16 {
 	t.Helper()
 	return freePort(t, "udp", firstPort, pastPorts, func(addr string) (io.Closer, error) { return net.ListenPacket("udp", addr) })
 }
 
-// freePort draws a port. It is taken by the name of an abstract Unix socket, which is
-// one process's at a time and goes with it.
+// freePort draws a port. It reserves it by the name of an abstract Unix socket, which one
+// process holds at a time and which disappears with it.
 func freePort(t testing.TB, network string, first, past int, listen func(addr string) (io.Closer, error)) uint16 {
 	t.Helper()
 	n := past - first

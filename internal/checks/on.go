@@ -2,8 +2,8 @@
 
 package checks
 
-// Weakened tells that checks can be switched off.
+// Weakened reports whether checks can be switched off.
 const Weakened = false
 
-// On tells whether c is to be made.
+// On reports whether c is made.
 func On(Check) bool { return true }

@@ -4,13 +4,13 @@ package checks
 
 import "sync/atomic"
 
-// Weakened tells that checks can be switched off.
+// Weakened reports whether checks can be switched off.
 const Weakened = true
 
 var off atomic.Uint32
 
-// On tells whether c is to be made.
+// On reports whether c is made.
 func On(c Check) bool { return Check(off.Load()) != c }
 
-// SwitchOff switches one check off, None to have all.
+// SwitchOff switches one check off, and all others on; None switches all on.
 func SwitchOff(c Check) { off.Store(uint32(c)) }

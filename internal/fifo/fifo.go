@@ -1,16 +1,16 @@
 // Package fifo is a queue that grows, in a ring.
 package fifo
 
-// first is the room that a queue has at first.
+// first is the initial capacity of a queue.
 const first = 4
 
-// Queue is a queue that grows up to a bound that its user keeps. The zero value is empty.
+// Queue is a queue that grows; its user bounds it. The zero value is empty.
 type Queue[T any] struct {
 	buf     []T
 	head, n int
 }
 
-// Len is how many elements there are.
+// Len returns the number of elements.
 func (q *Queue[T]) Len() int { return q.n }
 
 // Push appends an element.
@@ -25,7 +25,7 @@ func (q *Queue[T]) Push(v T) {
 	*q.At(q.n - 1) = v
 }
 
-// At is the element behind i others; there must be so many.
+// At returns the element behind the i oldest; there must be one.
 func (q *Queue[T]) At(i int) *T {
 	if i += q.head; i >= len(q.buf) {
 		i -= len(q.buf)
@@ -33,7 +33,7 @@ func (q *Queue[T]) At(i int) *T {
 	return &q.buf[i]
 }
 
-// Pop takes the oldest element; there must be one.
+// Pop removes and returns the oldest element; there must be one.
 func (q *Queue[T]) Pop() T {
 	var zero T
 	v := q.buf[q.head]

@@ -28,7 +28,7 @@ func Check(name string) error {
 	return nil
 }
 
-// Cut is as much of s as has at most n bytes, and ends between two runes.
+// Cut returns the longest prefix of s of at most n bytes that ends between two runes.
 func Cut(s string, n int) string {
 	for len(s) > n {
 		_, size := utf8.DecodeLastRuneInString(s)
@@ -37,7 +37,7 @@ func Cut(s string, n int) string {
 	return s
 }
 
-// Text is s with U+FFFD in place of what Check refuses: for what is sent.
+// Text returns s with U+FFFD in place of what Check refuses, for messages to a peer.
 func Text(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

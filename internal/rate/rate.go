@@ -11,21 +11,22 @@ import (
 // Limit is how often something may happen: PerSecond in the long run, and Burst at once.
 type Limit struct{ PerSecond, Burst float64 }
 
-// Bucket is what has happened lately. The zero value is that of nothing. Its user
-// serialises, and brings the limit and the time: a test, or a simulation, has its own.
+// Bucket records what has happened recently. The zero value is an empty record. The
+// caller serialises, and passes the limit and the time: tests and simulations have their
+// own.
 type Bucket struct {
-	taken float64 // and not given back yet
+	taken float64 // not refilled yet
 	at    time.Time
 }
 
-// Take reports whether it may happen once more, and counts it then.
+// Take reports whether one more event may happen now, and if so counts it.
 func (b *Bucket) Take(l Limit, now time.Time) bool {
 	_, ok := b.Reserve(l, now, 1, 0)
 	return ok
 }
 
-// Reserve counts n more, and returns how long to wait for the last of them. Where that is
-// longer than limit it counts nothing.
+// Reserve counts n more events, and returns how long to wait for the last of them. If
+// that exceeds limit, it counts nothing and ok is false.
 func (b *Bucket) Reserve(l Limit, now time.Time, n int, limit time.Duration) (wait time.Duration, ok bool) {
 	b.refill(l, now)
 	if over := b.taken + float64(n) - l.Burst; over > 0 {
@@ -39,7 +40,7 @@ func (b *Bucket) Reserve(l Limit, now time.Time, n int, limit time.Duration) (wa
 	return wait, true
 }
 
-// Full reports whether nothing has happened for so long that it does not count any more.
+// Full reports whether the bucket is full again: no past event counts any more.
 func (b *Bucket) Full(l Limit, now time.Time) bool {
 	b.refill(l, now)
 	return b.taken == 0
@@ -52,7 +53,7 @@ func (b *Bucket) refill(l Limit, now time.Time) {
 	}
 }
 
-// Pacer has its callers wait until what they do may happen. It is safe for concurrent
+// Pacer makes its callers wait until their events may happen. It is safe for concurrent
 // use.
 type Pacer struct {
 	limit Limit
@@ -61,8 +62,8 @@ type Pacer struct {
 	bucket Bucket
 }
 
-// NewPacer returns a Pacer that lets burst through at once, and then one each time that
-// every has passed.
+// NewPacer returns a Pacer that lets burst events happen at once, and then one per
+// interval every.
 func NewPacer(every time.Duration, burst int) *Pacer {
 	return &Pacer{limit: Limit{PerSecond: 1 / every.Seconds(), Burst: float64(burst)}}
 }

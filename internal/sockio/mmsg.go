@@ -13,8 +13,8 @@ type Mmsghdr struct {
 	Len uint32 // bytes of the message
 }
 
-// Source is the address from which the kernel sends to remote. No packet is sent. It
-// fails where there is no route.
+// Source returns the address from which the kernel sends to remote. No packet is sent. It
+// fails if there is no route.
 func Source(remote netip.AddrPort) (netip.Addr, error) {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(remote))
 	if err != nil {

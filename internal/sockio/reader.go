@@ -86,10 +86,10 @@ func (r *Reader) TryReadv(bufs [][]byte) (n int, err error) {
 	return r.result(r.raw.Control(r.try))
 }
 
-// ReadvOrWait is TryReadv where there is something to read. Otherwise it calls
-// idle, when the caller may let go of bufs, waits as WaitReadable does, and
-// returns ErrWouldBlock: come again. It saves a system call against the two
-// one after the other.
+// ReadvOrWait is TryReadv if there is something to read. Otherwise it calls idle, in
+// which the caller may release bufs, waits as WaitReadable does, and returns
+// ErrWouldBlock: call it again. It saves a system call compared with calling the two in
+// turn.
 func (r *Reader) ReadvOrWait(bufs [][]byte, idle func()) (n int, err error) {
 	if r.raw == nil {
 		n, err = r.readAhead(bufs)
@@ -110,11 +110,10 @@ func (r *Reader) ReadvOrWait(bufs [][]byte, idle func()) (n int, err error) {
 	return r.result(err)
 }
 
-// ReadOrSpin reads into p what can be had, looking again and again for up to d,
-// and returns ErrWouldBlock when that was in vain. Other goroutines, and other
-// threads of the machine, run in between. A connection without a file descriptor
-// is looked at once. It ends early when the connection is closed; deadlines do
-// not matter to it.
+// ReadOrSpin reads into p, polling for up to d, and returns ErrWouldBlock if nothing
+// arrived. Other goroutines, and other threads of the machine, run in between. A
+// connection without a file descriptor is polled once. It ends early when the connection
+// is closed; deadlines do not apply.
 func (r *Reader) ReadOrSpin(p []byte, d time.Duration) (n int, err error) {
 	bufs := [1][]byte{p}
 	if r.raw == nil {
@@ -149,7 +148,7 @@ func (r *Reader) spinning(fd uintptr) {
 	r.errno = unix.EAGAIN
 }
 
-// prepare sets the iovecs. It is false when bufs hold nothing.
+// prepare sets the iovecs. It returns false if bufs hold nothing.
 func (r *Reader) prepare(bufs [][]byte) bool {
 	r.iov = r.iov[:0]
 	for _, b := range bufs {
@@ -162,7 +161,7 @@ func (r *Reader) prepare(bufs [][]byte) bool {
 	return len(r.iov) > 0
 }
 
-// result tells what a read came to.
+// result returns the result of a read.
 func (r *Reader) result(err error) (int, error) {
 	clear(r.iov)
 	switch {

@@ -24,8 +24,8 @@ func rawConn(c net.Conn) syscall.RawConn {
 	return rc
 }
 
-// opError dresses a failed system call as package net does, so that callers
-// find net.Error, os.SyscallError and the errno in it.
+// opError wraps a failed system call as package net does, so that callers find net.Error,
+// os.SyscallError and the errno in it.
 func opError(c net.Conn, op, call string, errno syscall.Errno) error {
 	e := &net.OpError{Op: op, Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: os.NewSyscallError(call, errno)}
 	if e.Addr != nil {

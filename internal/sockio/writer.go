@@ -65,13 +65,13 @@ func (w *Writer) Append(p []byte) {
 	w.room = cap(p) - n
 }
 
-// Pending is the number of bytes that are not written yet.
+// Pending returns the number of bytes not written yet.
 func (w *Writer) Pending() int { return w.pending }
 
-// Slices is the number of separate slices that are not written yet.
+// Slices returns the number of separate slices not written yet.
 func (w *Writer) Slices() int { return len(w.iov) - w.head }
 
-// Discard forgets what is not written yet.
+// Discard drops what is not written yet.
 func (w *Writer) Discard() { w.reset() }
 
 // Detach appends what is not written yet to dst, and from then on writes it

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Write replaces a file in one step, mode 0600: after a crash there is either the old
-// content or the new. After an error, which is the file system's, that holds, too.
+// Write replaces a file atomically, with mode 0600: after a crash, or after an error of
+// the file system, there is either the old content or the new.
 func Write(path string, data []byte) error { return WriteSteps(path, data, func(string) {}) }
 
 // WriteSteps is Write that reports each step once it is done, after which the process

@@ -22,10 +22,10 @@ type Connect func(t testing.TB) (a, b Endpoint)
 // the end itself has failed; what went wrong on the stream is told by
 // completions and by End.
 type Endpoint interface {
-	// Can tells whether the end has a feature.
+	// Can reports whether the end has a feature.
 	Can(Feature) bool
 
-	// Limits are the end's sizes.
+	// Limits returns the end's limits.
 	Limits() Limits
 
 	// Region allocates n bytes of memory and registers them. Guard bytes
@@ -60,7 +60,8 @@ type Endpoint interface {
 	// Abort ends the stream at once, without a Terminate.
 	Abort() error
 
-	// End waits for the end of the stream and tells how it came.
+	// End waits for the end of the stream and returns how it ended. It fails with ctx's
+	// error.
 	End(ctx context.Context) (End, error)
 }
 

@@ -72,7 +72,7 @@ func (s *side) tryPost(wr WR) {
 	}
 }
 
-// status is how an operation ended whose completion no case has asked for.
+// status returns the status of an operation whose completion no case has taken.
 func (s *side) status(id uint64) Status {
 	s.t.Helper()
 	for _, wc := range s.sends.done {
@@ -101,8 +101,8 @@ func (s *side) recvNothing(n int) {
 	}
 }
 
-// take waits for one completion and files it; false: the stream is over and
-// there are no more.
+// take waits for one completion and files it. It returns false if the stream has ended
+// and there are no more.
 func (s *side) take() bool {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -149,10 +149,10 @@ func (p *posted) accept(wc WC, inOrder bool) bool {
 	return true
 }
 
-// silent tells that success has no completion.
+// silent reports whether the operation has no completion if it succeeds.
 func (wr WR) silent() bool { return wr.Op != OpRecv && wr.Flags&Signaled == 0 }
 
-// answered tells that the peer answers the operation.
+// answered reports whether the peer answers the operation.
 func (wr WR) answered() bool { return wr.Op == OpRead || wr.Op == OpFetchAdd || wr.Op == OpCmpSwap }
 
 func ids(wrs []WR) []uint64 {
@@ -163,7 +163,7 @@ func ids(wrs []WR) []uint64 {
 	return out
 }
 
-// next is the next completion of a queue that is fit, which must come.
+// next waits for the next completion of a queue for which fit returns true.
 func (s *side) next(q *posted, what string, fit func(WC) bool) WC {
 	s.t.Helper()
 	for {
@@ -214,7 +214,7 @@ func (s *side) message(n int) WC {
 	return wc
 }
 
-// wantSolicited holds a receive's mark against what was sent.
+// wantSolicited checks whether a receive is marked as solicited.
 func (s *side) wantSolicited(wc WC, want bool) {
 	s.t.Helper()
 	if s.Can(TellsSolicited) && wc.Solicited != want {
@@ -222,8 +222,7 @@ func (s *side) wantSolicited(wc WC, want bool) {
 	}
 }
 
-// wantInvalidated holds what a receive says to have invalidated against what
-// was sent.
+// wantInvalidated checks which STag a receive reports as invalidated.
 func (s *side) wantInvalidated(wc WC, stag uint32) {
 	s.t.Helper()
 	if s.Can(TellsInvalidated) && wc.Invalidated != stag {

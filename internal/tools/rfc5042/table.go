@@ -29,8 +29,8 @@ var (
 	test = regexp.MustCompile("`([a-z][a-z0-9_/]*\\.(?:Test|Fuzz)[A-Z0-9]\\w*)`")
 )
 
-// Parse finds the rows in a document. What is wrong with them as a table, it says
-// in complaints: rows that are missing, come twice or out of order, or name no test.
+// Parse finds the rows in a document. complaints lists the faults of the table: rows that
+// are missing, duplicated or out of order, or that name no test.
 func Parse(src []byte) (rows []Row, complaints []string) {
 	for i, line := range bytes.Split(src, []byte{'\n'}) {
 		m := row.FindSubmatch(line)
@@ -55,14 +55,14 @@ func Parse(src []byte) (rows []Row, complaints []string) {
 	return rows, complaints
 }
 
-// Names tells whether test, "package.TestName", is the test called name of the
-// package in dir.
+// Names reports whether test, "package.TestName", is the test called name of the package
+// in dir.
 func Names(test, dir, name string) bool {
 	pkg, fn, _ := strings.Cut(test, ".")
 	return fn == name && (dir == pkg || strings.HasSuffix(dir, "/"+pkg))
 }
 
-// Missing lists the tests of rows that has knows nothing of.
+// Missing lists the tests of rows for which has returns false.
 func Missing(rows []Row, has func(test string) bool) []string {
 	var missing []string
 	for _, r := range rows {
