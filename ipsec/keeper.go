@@ -85,15 +85,18 @@ func (p *peer) initiate(ctx context.Context, l *ike.Session, ln *lane) {
 	}
 	defer p.m.release()
 	p.mu.Lock()
-	cfg, again, hadIKE, reloads := p.cfg, ln.life.HasBeenUp(), p.hasIKE, p.counters.Reloads
+	doubtful := ln.life.HasBeenUp() || p.cfg.Profile.Version == 1
 	p.mu.Unlock()
-	if cfg.Profile.Version == 1 {
-		// IKEv1 takes an initiate of what is up for a rekey, and there would be two.
-		if err := p.refresh(ctx); err != nil || ln.up.Load() {
+	if doubtful {
+		// The peer may have brought it up before charon's event tells, and what it has sent
+		// be what is to be answered. IKEv1 takes an initiate of what is up for a rekey, and
+		// there would be two. If charon can't list, it is the attempt that says why.
+		if _ = p.refresh(ctx); ln.up.Load() {
 			return
 		}
 	}
 	p.mu.Lock()
+	cfg, again, hadIKE, reloads := p.cfg, ln.life.HasBeenUp(), p.hasIKE, p.counters.Reloads
 	p.busy = true
 	p.happenLocked(ln, lanestate.AttemptBegins{})
 	p.counters.Initiations++

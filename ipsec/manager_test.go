@@ -3,6 +3,7 @@ package ipsec
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
@@ -19,6 +20,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/negotiation"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
 	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
+	"github.com/ironwarp/ironwarp/ipsec/profile"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -304,6 +306,68 @@ func TestLostChildComesBackForTrafficAndOnlyThen(t *testing.T) {
 	pr.Release()
 	b.f.down(p, "beta-out")
 	eventually(t, "down without flows", func() bool { st, _ := b.PeerStatus("beta"); return st.State == StateDown })
+}
+
+// What the peer sends on a child that it has brought up may be answered here before charon's
+// event tells of the child.
+func TestChildThatThePeerHasBroughtUpCostsNoAttempt(t *testing.T) {
+	b := newBench(t)
+	p := padtest.Peer("beta", 2)
+	b.add(t, p)
+	b.f.up(p, "beta-in")
+	c := &traffic{}
+	pr, err := b.Admit(t.Context(), incoming(p), false, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pr.Release()
+	b.f.down(p, "beta-in")
+	eventually(t, "paused", pr.Paused)
+	b.f.Set(func() { b.f.SAs = []tree{saOf(p, "beta-in")} })
+	c.n.Store(1)
+	eventually(t, "the stream goes on", func() bool { return !pr.Paused() })
+	if n := b.f.Count("initiate beta-in"); n != 0 {
+		t.Errorf("%d attempts to bring up what the peer had brought up", n)
+	}
+}
+
+// A charon that can't list its SAs may be able to make them.
+func TestChildIsBroughtUpAlthoughCharonDoesNotList(t *testing.T) {
+	for version := 1; version <= 2; version++ {
+		t.Run(fmt.Sprintf("IKEv%d", version), func(t *testing.T) {
+			b := newBench(t)
+			p := padtest.Peer("beta", 2)
+			p.Profile = profile.Default()
+			if p.Profile.Version = version; version == 1 {
+				p.Profile.IKE, p.Profile.ESP = []string{"aes128-sha256-modp2048"}, []string{"aes128-sha256-modp2048"}
+			}
+			b.add(t, p)
+			b.f.up(p, "beta-in")
+			c := &traffic{}
+			pr, err := b.Admit(t.Context(), incoming(p), false, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer pr.Release()
+			b.f.down(p, "beta-in")
+			eventually(t, "paused", pr.Paused)
+			var lists atomic.Bool
+			b.f.Set(func() {
+				b.f.Answer = func(cmd string, req tree) ([]string, tree) {
+					switch {
+					case cmd == "list-sas" && !lists.Load():
+						return nil, tree{{"success", "no"}, {"errmsg", "not now"}}
+					case cmd == "initiate":
+						lists.Store(true)
+						b.f.up(p, req.Str("child"))
+					}
+					return nil, nil
+				}
+			})
+			c.n.Store(1)
+			eventually(t, "the stream goes on", func() bool { return !pr.Paused() })
+		})
+	}
 }
 
 func TestFailedReinitiationIsTriedAgainWhileTrafficWaits(t *testing.T) {
