@@ -370,6 +370,31 @@ func TestChildIsBroughtUpAlthoughCharonDoesNotList(t *testing.T) {
 	}
 }
 
+// On a busy machine a list comes late: a flow came on a child that has gone again before any
+// list had it, and nobody but this host knows that the flow waits.
+func TestFlowThatCameOnAChildThatNoListHadGetsAnother(t *testing.T) {
+	b := newBench(t)
+	p := padtest.Peer("beta", 2)
+	b.add(t, p)
+	b.f.answering(p)
+	admitted := make(chan error, 1)
+	go func() {
+		pr, err := b.Admit(t.Context(), incoming(p), false, &traffic{})
+		if err == nil {
+			pr.Release()
+		}
+		admitted <- err
+	}()
+	eventually(t, "the flow waits", func() bool { st, _ := b.PeerStatus("beta"); return st.Flows == 1 })
+	if n := b.f.Count("initiate beta-in"); n != 0 {
+		t.Errorf("%d attempts for a flow that came out of nowhere", n)
+	}
+	b.f.down(p, "beta-in")
+	if err := <-admitted; err != nil {
+		t.Errorf("the flow was refused: %v", err)
+	}
+}
+
 func TestFailedReinitiationIsTriedAgainWhileTrafficWaits(t *testing.T) {
 	b := newBench(t)
 	p := padtest.Peer("beta", 2)

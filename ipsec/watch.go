@@ -102,7 +102,11 @@ func (p *peer) heard(ev vici.Event, up bool, ike *vici.Message) (out []Event) {
 			e.Detail = c.Algorithms()
 			out = append(out, e)
 		default:
-			p.endings.ended(ev.Timestamp, id, charon.ParseChild(section, key, ev.Timestamp))
+			c := charon.ParseChild(section, key, ev.Timestamp)
+			p.endings.ended(ev.Timestamp, id, c)
+			if l := p.laneNamed(c.Name); l != nil {
+				p.happenLocked(l, lanestate.Passed{})
+			}
 		}
 	}
 	return append(out, p.settledLocked(ev.Timestamp)...)

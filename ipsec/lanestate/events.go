@@ -172,6 +172,20 @@ func (Greet) apply(l *Lane, now time.Time) (out Effect) {
 	return out
 }
 
+// Passed is a child that came and went, maybe between two lists.
+type Passed struct{}
+
+func (Passed) apply(l *Lane, now time.Time) (out Effect) {
+	if l.state == Up {
+		return out // the next list tells
+	}
+	l.child.hasBeen, l.child.fellAt = true, now
+	if grace := now.Add(listenerGrace); !l.dialler && grace.After(l.attempt.notBefore) {
+		l.attempt.notBefore = grace
+	}
+	return out
+}
+
 // ReapFailed says that the child was not there to be ended.
 type ReapFailed struct{}
 

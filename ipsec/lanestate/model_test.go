@@ -95,7 +95,8 @@ func (w *world) actions(rt *rapid.T) map[string]func(*rapid.T) {
 			}
 			w.happen(DialOver{})
 		},
-		"greet": func(*rapid.T) { w.happen(Greet{}) },
+		"greet":        func(*rapid.T) { w.happen(Greet{}) },
+		"child passes": func(*rapid.T) { w.happen(Passed{}) },
 		"reap fails": func(*rapid.T) {
 			if w.lane.State() == Up {
 				w.rose = w.now
@@ -205,6 +206,7 @@ func TestEveryEventInEveryState(t *testing.T) {
 		{"attempt fails", func(w *world) { w.happen(AttemptBegins{}); w.ends(AttemptEnds{Failed: true}) }, map[State]State{Wanted: Down, Connecting: Down}},
 		{"attempt is cut", func(w *world) { w.happen(AttemptBegins{}); w.ends(AttemptEnds{Failed: true, Cut: true}) }, nil},
 		{"attempt is crossed", func(w *world) { w.happen(AttemptBegins{}); w.ends(AttemptEnds{Failed: true, Crossed: true}) }, nil},
+		{"child passes", func(w *world) { w.happen(Passed{}) }, nil},
 		{"child vanishes", func(w *world) { w.happen(AttemptBegins{}); w.ends(AttemptEnds{}) }, nil},
 		{"reaping fails", func(w *world) { w.happen(ReapFailed{}) }, nil},
 		{"nothing is suspect", func(w *world) { w.happen(Suspected{}) }, nil},

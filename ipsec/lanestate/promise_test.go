@@ -319,6 +319,14 @@ func TestChildComesBackForFlowsThatAreOnTheirWay(t *testing.T) {
 	}{
 		{"accepted under it", func(w *world) { comes(w); w.lists(0) }, true},
 		{"accepted long after", func(w *world) { w.lists(0); w.now = w.now.Add(time.Minute); comes(w) }, false},
+		{"accepted under one that no list had", func(w *world) { w.lists(0); w.now = w.now.Add(time.Minute); comes(w); w.happen(Passed{}) }, true},
+		{"accepted long after one that no list had", func(w *world) {
+			w.lists(0)
+			w.now = w.now.Add(time.Minute)
+			w.happen(Passed{})
+			w.now = w.now.Add(time.Minute)
+			comes(w)
+		}, false},
 		{"dialled", func(w *world) {
 			w.until = w.now.Add(DialWait)
 			w.happen(DialBegins{Until: w.until})

@@ -100,6 +100,9 @@ func (w *world) happen(e Event) Effect {
 			w.fatalf("a child that is there is wanted")
 		}
 	}
+	if _, passed := e.(Passed); passed && before.State() != Up {
+		w.hasBeen, w.fell = true, w.now
+	}
 	if want := w.state(); after.State() != want {
 		w.fatalf("%T: the lane is %v, want %v", e, after.State(), want)
 	}
