@@ -21,8 +21,8 @@ type AdoptConfig struct {
 }
 
 // AdoptMPA describes a queue pair on a connection that has gone through mpa.Client or
-// Request.Accept on conn, be it at once or after a phase in which the ULP used
-// it as a stream of bytes (RFC 5044 section 7.1.3). initiator: by mpa.Client.
+// Request.Accept on conn, either at once or after the ULP has used it as a stream of
+// bytes (RFC 5044 section 7.1.3). initiator: by mpa.Client.
 func AdoptMPA(qp QPConfig, m *mpa.Conn, conn Transport, initiator bool) AdoptConfig {
 	d := depthsOf(m.IRD(), m.ORD())
 	a := AdoptConfig{QP: qp, LLP: m, Conn: conn, IRD: d.IRD, ORD: d.ORD}
@@ -32,9 +32,9 @@ func AdoptMPA(qp QPConfig, m *mpa.Conn, conn Transport, initiator bool) AdoptCon
 	return a
 }
 
-// Adopt makes a queue pair of pd on an LLP that the caller has set up. After an error,
-// which is a *QuotaError, ErrTrust, ErrClosed, that of Prepare, or says what is wrong
-// with the configuration, the LLP is still the caller's.
+// Adopt makes a queue pair of pd on an LLP that the caller has set up. It fails with a
+// *QuotaError, ErrTrust, ErrClosed, Prepare's error, or if the configuration is invalid;
+// the LLP then remains the caller's.
 func (pd *PD) Adopt(a AdoptConfig) (*QP, error) {
 	cfg := a.QP
 	if a.IRD == -1 {

@@ -11,15 +11,15 @@ const (
 	armedNext                   // any
 )
 
-// Arm says what the next Wait waits for: any completion or, with solicitedOnly,
+// Arm chooses what the next Wait waits for: any completion or, with solicitedOnly,
 // one that is solicited (RFC 5040 section 4.3) or an error. Completions of our
 // own sends are never solicited; errors and a completion that found the queue
-// full count as solicited. Arming twice before the Wait, the wider kind holds.
-// A queue that is not armed waits for any completion.
+// full count as solicited. If it is armed twice before the Wait, the wider
+// kind holds. A queue that is not armed waits for any completion.
 //
-// What counts is what stands in the queue, not when it came: completions that
+// What counts is what is in the queue, not when it came: completions that
 // arrive before Arm, between Arm and Poll or between Poll and Wait are not
-// missed, and those that have been polled are not waited for. Completions that
+// missed, and those already polled do not count. Completions that
 // are not solicited stay in the queue until they are polled, so it must have
 // room for them. A queue with a handler is not armed, see SolicitedOnly.
 func (cq *CQ) Arm(solicitedOnly bool) {
@@ -38,8 +38,8 @@ func (cq *CQ) Arm(solicitedOnly bool) {
 }
 
 // Wait blocks until the queue holds a completion of the kind that it is armed
-// for, or ctx ends. It uses up the arming and takes nothing: Poll follows. It is
-// for one consumer of a queue without a handler. It fails with ctx's error only.
+// for, or ctx ends. It disarms the queue and takes nothing: Poll follows. It is
+// for a single consumer of a queue without a handler. It fails only with ctx's error.
 func (cq *CQ) Wait(ctx context.Context) error {
 	for {
 		cq.mu.Lock()
@@ -59,9 +59,8 @@ func (cq *CQ) Wait(ctx context.Context) error {
 	}
 }
 
-// Next waits for the next completion and takes it: Poll, with Wait where there is
-// none. It fails with ctx's error only; that of the work request is WC.Err. Like
-// Wait, it is for one consumer of a queue without a handler.
+// Next waits for the next completion and takes it: Poll, after a Wait if there is none. It fails only with ctx's error; that of the work request is WC.Err. Like
+// Wait, it is for a single consumer of a queue without a handler.
 func (cq *CQ) Next(ctx context.Context) (WC, error) {
 	var wcs [1]WC
 	for cq.Poll(wcs[:]) == 0 {
@@ -72,12 +71,12 @@ func (cq *CQ) Next(ctx context.Context) (WC, error) {
 	return wcs[0], nil
 }
 
-// dueLocked reports that Wait is to return.
+// dueLocked reports whether Wait is to return.
 func (cq *CQ) dueLocked() bool {
 	return cq.n > 0 && (cq.armed != armedSolicited || cq.urgent > 0) || cq.lost
 }
 
-// signal has Wait look again.
+// signal makes Wait check again.
 func (cq *CQ) signal() {
 	select {
 	case cq.ch <- struct{}{}:

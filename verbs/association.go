@@ -24,7 +24,7 @@ import (
 type association struct {
 	dev   *Device
 	key   assocKey      // of a dialled one
-	ready chan struct{} // closed when dialled, or err says why it can't be
+	ready chan struct{} // closed when dialled, or failed with err
 	err   error
 
 	assoc  *transport.Assoc
@@ -32,19 +32,19 @@ type association struct {
 	strays *strays
 
 	starting chan struct{} // one for each session of ours in start-up
-	owed     atomic.Bool   // a stream was closed gracefully: what it had sent has to arrive
+	owed     atomic.Bool   // a stream was closed gracefully: what it sent must still arrive
 
 	// Guarded by the associations' mutex.
-	users     int // streams and those that start up; of an accepted one those that are up
+	users     int // streams, including those in start-up; of an accepted one only those that are up
 	lingering bool
 	half      *hold // of an accepted one without streams
 	over      bool
 	ended     []transport.Identity // by EndAssociations, while it is dialled
 }
 
-// assocKey tells which streams share an association: what they say of themselves to
-// the Protector, where they go, and that their trust model permits it. The streams
-// of an association share its receive window, its packets and its end.
+// assocKey decides which streams share an association: those with the same identity
+// before the Protector and the same destination, if their trust model permits it. The
+// streams of an association share its receive window, its packets and its end.
 type assocKey struct {
 	ulp    *ULP
 	pd     *PD // of streams that share nothing, else nil
@@ -68,7 +68,7 @@ func (as *associations) init() {
 	as.idle = idleAssociation
 }
 
-// take returns a user of the association of k, which it sets up if there is none.
+// take returns a new user of the association for k, which it sets up if there is none.
 func (as *associations) take(ctx context.Context, k assocKey) (*session, error) {
 	for {
 		as.mu.Lock()
@@ -99,7 +99,7 @@ func (as *associations) take(ctx context.Context, k assocKey) (*session, error) 
 			return s, nil
 		}
 		s.leave()
-		// Who waited for somebody else that gave up tries again.
+		// Whoever waited for another caller that gave up tries again.
 		if mine || !errors.Is(a.err, context.Canceled) && !errors.Is(a.err, context.DeadlineExceeded) || ctx.Err() != nil {
 			return nil, a.err
 		}
@@ -140,7 +140,7 @@ func (a *association) dial(ctx context.Context) {
 	close(a.ready)
 }
 
-// retire sends new streams elsewhere.
+// retire keeps new streams off the association.
 func (as *associations) retire(a *association) {
 	as.mu.Lock()
 	as.retireLocked(a)
@@ -153,8 +153,8 @@ func (as *associations) retireLocked(a *association) {
 	}
 }
 
-// add takes an accepted association in, unless the device is closed or there are no
-// resources for one more of the peer's. A goroutine of the device is counted for it.
+// add enters an accepted association, unless the device is closed or the peer's resources
+// are used up. It adds one goroutine to the device's.
 func (as *associations) add(a *association) (err error) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
@@ -169,8 +169,8 @@ func (as *associations) add(a *association) (err error) {
 	return nil
 }
 
-// streamUp says that one more stream of an accepted association is up, which pays for
-// it from now on.
+// streamUp records that a stream of an accepted association is up, which is charged for it
+// from now on.
 func (a *association) streamUp() {
 	as := &a.dev.assocs
 	as.mu.Lock()
@@ -182,8 +182,8 @@ func (a *association) streamUp() {
 	}
 }
 
-// streamDown says that one is over. Without streams the association is half-open
-// again, and ends if its peer has too much of that.
+// streamDown records that one is over. Without streams the association is half-open
+// again, and ends if its peer has too many half-open ones.
 func (a *association) streamDown() {
 	as := &a.dev.assocs
 	as.mu.Lock()
@@ -222,8 +222,7 @@ func (a *association) leave() {
 	a.dev.wg.Go(a.linger)
 }
 
-// linger ends the association when its sessions are over, unless somebody wants
-// a new one.
+// linger ends the association when its sessions are over, unless a new user comes.
 func (a *association) linger() {
 	ctx, cancel := context.WithTimeout(context.Background(), lingerTime)
 	defer cancel()
@@ -241,7 +240,7 @@ func (a *association) linger() {
 	}
 }
 
-// finish shuts the association down and forgets it.
+// finish shuts the association down and removes it.
 func (a *association) finish() {
 	a.shutdown()
 	as := &a.dev.assocs
@@ -255,7 +254,7 @@ func (a *association) finish() {
 	}
 }
 
-// streamEnded takes note of how a stream ended.
+// streamEnded records how a stream ended.
 func (a *association) streamEnded(err error) {
 	switch {
 	case err == nil, errors.Is(err, rdmap.ErrPeerClosed):
@@ -265,9 +264,8 @@ func (a *association) streamEnded(err error) {
 	}
 }
 
-// shutdown ends the association gracefully: what streams had sent that were closed
-// gracefully is delivered. A peer that takes nothing of it, or does not follow, is cut
-// off.
+// shutdown ends the association gracefully: what gracefully closed streams had sent is
+// delivered. A peer that takes none of it, or does not follow, is cut off.
 func (a *association) shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownMost)
 	defer cancel()
@@ -319,7 +317,7 @@ func (l *Listener) runSCTP(ln *transport.SCTPListener) {
 	}
 }
 
-// receiver is that of an association that a peer has set up.
+// receiver receives on an association that a peer has set up.
 type receiver struct {
 	*sctpadapt.Mux
 	strays *strays
@@ -331,9 +329,9 @@ func (l *Listener) receiver(a assoc.Association) assoc.Receiver {
 }
 
 // serve takes the sessions that the peer wants to start. The association outlives
-// the listener. It is over when it has had no open stream for a while: sessions that
-// have not begun, and those that are over here and that the peer does not end, keep
-// it no longer (RFC 5042 section 6.4.1).
+// the listener. It ends when it has had no open stream for a while: sessions that
+// have not begun, and those that are over here but not ended by the peer, do not keep
+// it (RFC 5042 section 6.4.1).
 func (a *association) serve(l *Listener) {
 	defer a.dev.wg.Done()
 	defer a.finish()
@@ -376,7 +374,7 @@ func (a *association) serve(l *Listener) {
 	}
 }
 
-// open tells whether a stream is up.
+// open reports whether a stream is up.
 func (a *association) open() bool {
 	as := &a.dev.assocs
 	as.mu.Lock()

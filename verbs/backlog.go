@@ -7,8 +7,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// backlog holds the requests that wait for a Listener's Accept, the oldest first. In a
-// full one the peer with the most gives way to one with fewer, so that nobody keeps
+// backlog holds the requests that wait for a Listener's Accept, the oldest first. When
+// it is full, the peer with the most gives way to one with fewer, so that nobody keeps
 // the others out (RFC 5042 section 6.4.1).
 type backlog struct {
 	signal chan struct{} // one slot: there is something
@@ -23,7 +23,7 @@ func newBacklog(most int) *backlog {
 	return &backlog{signal: make(chan struct{}, 1), most: most, peers: make(map[transport.Identity]int)}
 }
 
-// put enters r. It returns the request that there is no room for: r, one that gives
+// put enters r. It returns the request for which there is no room: r, one that gives
 // way to it, or nil.
 func (b *backlog) put(r *ConnRequest) (refused *ConnRequest) {
 	b.mu.Lock()
@@ -43,7 +43,7 @@ func (b *backlog) put(r *ConnRequest) (refused *ConnRequest) {
 	return refused
 }
 
-// giveWayLocked takes out the youngest request of the peer with the most, if to has fewer.
+// giveWayLocked removes the youngest request of the peer with the most, if to has fewer.
 func (b *backlog) giveWayLocked(to transport.Identity) *ConnRequest {
 	most, from := b.peers[to], to
 	for id, n := range b.peers {
@@ -72,7 +72,7 @@ func (b *backlog) removeLocked(i int) *ConnRequest {
 	return r
 }
 
-// close lets nothing in any more and returns what waits.
+// close refuses further requests and returns those that wait.
 func (b *backlog) close() []*ConnRequest {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -89,7 +89,7 @@ func (b *backlog) tell() {
 	}
 }
 
-// pop takes the oldest request, nil: there is none.
+// pop takes the oldest request, nil if there is none.
 func (b *backlog) pop() *ConnRequest {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,7 +98,7 @@ func (b *backlog) pop() *ConnRequest {
 	}
 	r := b.removeLocked(0)
 	if len(b.all) > 0 {
-		b.tell() // for another one who waits
+		b.tell() // for another waiting Accept
 	}
 	return r
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// DialConfig says where and how Dial connects, and what it makes.
+// DialConfig describes where and how Dial connects, and the queue pair that it makes.
 type DialConfig struct {
 	Remote    netip.AddrPort // over SCTP the port is SCTP's, also in UDP
 	Transport *transport.Config
 	QP        QPConfig
 
 	// Prepare, if not nil, is called with the queue pair before anything can arrive:
-	// the place to post receives. An error of it is Dial's. Where Dial makes a second
+	// the place to post receives. Dial returns its error. If Dial makes a second
 	// attempt, it is called again with another queue pair.
 	Prepare func(*QP) error
 
@@ -30,18 +30,18 @@ type DialConfig struct {
 	Setup Setup // how the stream starts up
 }
 
-// RejectedError says that the peer refused the stream in start-up (RFC 5044
-// section 7.1, RFC 5043 section 6.3). PrivateData is what it said.
+// RejectedError means that the peer refused the stream in start-up (RFC 5044
+// section 7.1, RFC 5043 section 6.3). PrivateData came with the refusal.
 type RejectedError struct {
 	Remote      netip.AddrPort
 	PrivateData []byte
-	Depths      Depths // what would have done (RFC 6581 section 9.1)
+	Depths      Depths // what the peer would have accepted (RFC 6581 section 9.1)
 	Err         error
 }
 
-// Depths are what a peer says in start-up of the RDMA Reads and Atomics that
-// it takes (IRD) and makes (ORD) at a time; -1: it does not say and leaves them to
-// the ULPs (RFC 6581 section 9.1).
+// Depths are the numbers of RDMA Reads and Atomics that a peer, according to its start-up
+// message, takes (IRD) and makes (ORD) at a time; -1: it leaves them to the ULPs (RFC 6581
+// section 9.1).
 type Depths struct{ IRD, ORD int }
 
 func depthsOf(ird, ord uint16) Depths {
@@ -61,24 +61,24 @@ func (e *RejectedError) Error() string {
 func (e *RejectedError) Unwrap() error { return e.Err }
 
 // Dial connects to a listener and returns a queue pair of pd whose stream is up,
-// charged to the PD's ULP. Meanwhile it counts against the ULP's and the device's
-// Dials. QP.PrivateData is what the peer has answered.
+// charged to the PD's ULP. Until then it counts against the ULP's and the device's
+// Dials. QP.PrivateData is the peer's answer.
 //
-// Against a peer that knows only MPA revision 1 a second connection is made with that
+// If the peer knows only MPA revision 1, a second connection is made with that revision
 // (RFC 6581 section 10). Over SCTP a second session is started on the same
-// association, as RFC 5043 has it.
+// association, as in RFC 5043.
 //
 // Over SCTP the streams of a ULP to one Remote with the same *transport.Config
 // share an association, which is shut down when the last of them is over. A stream of
-// a protection domain whose trust model shares nothing has one of its own. Which
-// streams share one that a peer has set up is for the peer to say.
+// a protection domain whose trust model shares nothing has one of its own. The peer
+// decides which streams share an association that it has set up.
 //
 // It fails with a *RejectedError when the peer's ULP refuses, with a *QuotaError
 // when a limit is reached, with what Prepare or the Protector returns, with ctx's
-// error when ctx ends first, with ErrClosed after the device's Close, where dial.QP is
-// impossible or the trust model does not permit it (ErrTrust), where both ends have no
-// depths or ready-to-receive indication in common (RFC 6581 section 9), and with the
-// network's error otherwise.
+// error when ctx ends first, with ErrClosed after the device's Close, if dial.QP is
+// invalid or the trust model forbids it (ErrTrust), if the two ends have no
+// depths or ready-to-receive indication in common (RFC 6581 section 9), and otherwise with
+// the network's error.
 func (pd *PD) Dial(ctx context.Context, dial DialConfig) (*QP, error) {
 	u := pd.ulp
 	setup := charge{ulp: &u.acct}
@@ -101,23 +101,23 @@ func (pd *PD) Dial(ctx context.Context, dial DialConfig) (*QP, error) {
 	}
 }
 
-// outgoing is a connection that goes through start-up as the initiator.
+// outgoing is a connection in start-up as the initiator.
 type outgoing interface {
 	Transport
 	start(ctx context.Context, dial *DialConfig) (*started, error)
 	drop()
 }
 
-// started is a stream that is through start-up.
+// started is a stream that has completed start-up.
 type started struct {
 	llp      ddp.LLP
 	ird, ord int
 	ready    rdmap.Ready // of the initiator, to be sent
-	awaited  bool        // of the responder: one is to come
+	awaited  bool        // of the responder: one is still to arrive
 	private  []byte      // of the peer
 }
 
-// connect makes the connection, or takes the association that there is.
+// connect makes the connection, or uses the existing association.
 func (pd *PD) connect(ctx context.Context, dial *DialConfig) (outgoing, error) {
 	u := pd.ulp
 	if dial.Transport != nil && dial.Transport.Kind != transport.TCP {

@@ -9,7 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// mpaDial is a TCP connection before and in MPA start-up (RFC 5044 section 7.1).
+// mpaDial is a TCP connection before and during MPA start-up (RFC 5044 section 7.1).
 type mpaDial struct {
 	*transport.Conn
 	dev *Device
@@ -40,9 +40,8 @@ func (c *mpaDial) start(ctx context.Context, dial *DialConfig) (*started, error)
 	return &started{llp: m, ird: int(m.IRD()), ord: int(m.ORD()), ready: readyFor(m.RTR()), private: m.PrivateData()}, nil
 }
 
-// readyFor is the ready-to-receive message that an initiator sends where those
-// in rtr were agreed on (RFC 6581 section 9.2): the one that costs the peer
-// least.
+// readyFor chooses, of the ready-to-receive messages agreed on (RFC 6581 section 9.2), the
+// one that costs the peer least.
 func readyFor(rtr RTR) rdmap.Ready {
 	switch {
 	case rtr&RTRWrite != 0:

@@ -16,11 +16,11 @@ type session struct {
 	a     *association
 	fresh bool        // the association was set up for it
 	left  atomic.Bool // of a dialled association
-	up    atomic.Bool // of an accepted one: it pays for it
+	up    atomic.Bool // of an accepted association: the stream is charged for it
 
-	// Of a session that the peer wants to start.
+	// For a session that the peer wants to start.
 	req *sctpadapt.Request
-	rtr RTR // that are taken
+	rtr RTR // accepted
 }
 
 // Flow implements Transport.
@@ -43,8 +43,7 @@ func (s *session) leave() {
 	}
 }
 
-// drop ends what there is of the session: the peer that waits for an answer gets
-// a Terminate.
+// drop ends the session at whatever stage: a peer that waits for an answer gets a Terminate.
 func (s *session) drop() {
 	if s.req != nil {
 		s.req.Close()
@@ -52,8 +51,8 @@ func (s *session) drop() {
 	s.leave()
 }
 
-// staleError says that an association could not take one more session, and that
-// the next attempt finds another.
+// staleError means that an association could not take another session, and that the next
+// attempt will use another association.
 type staleError struct{ error }
 
 func (e staleError) Unwrap() error { return e.error }
@@ -71,7 +70,7 @@ func (s *session) start(ctx context.Context, dial *DialConfig) (*started, error)
 		PeerToPeer: dial.Setup.offer(), Plain: dial.Setup.Plain, Timeout: dial.Setup.Timeout,
 	}
 	st, err := a.mux.Initiate(ctx, want)
-	if errors.Is(err, sctpadapt.ErrTerminated) && !want.Plain { // a peer that knows no Enhanced Initiate
+	if errors.Is(err, sctpadapt.ErrTerminated) && !want.Plain { // the peer does not know Enhanced Initiate
 		want.Plain = true
 		st, err = a.mux.Initiate(ctx, want)
 	}
@@ -91,8 +90,7 @@ func (s *session) start(ctx context.Context, dial *DialConfig) (*started, error)
 			err = staleError{err}
 		}
 	case errors.Is(err, context.DeadlineExceeded):
-		// The peer may have gone and come back without a word: let the next stream
-		// find out.
+		// The peer may have restarted silently: the next stream uses another association.
 		a.dev.assocs.retire(a)
 	}
 	return nil, err

@@ -9,7 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
-// WCOp tells what a completion ends.
+// WCOp is the kind of operation that a completion reports.
 type WCOp uint8
 
 // The kinds of completions.
@@ -43,45 +43,43 @@ type WC struct {
 	Len         uint32 // bytes received or read
 	Invalidated uint32 // STag that the peer's Send invalidated, 0: none
 	Imm         uint64 // WCRecvImm: the 8 bytes; WCAtomic: the original value
-	Err         error  // nil: success. ErrFlushed in the chain: the stream ended first, the operation may have been carried out all the same
+	Err         error  // nil: success. ErrFlushed in the chain: the stream ended first, but the operation may have been executed
 	shared      bool   // counts against the QP's share of its SRQ
 }
 
-// ErrFlushed matches the error of a work request that the end of its stream
-// caught.
+// ErrFlushed matches the error of a work request that was outstanding when its stream
+// ended.
 var ErrFlushed = errors.New("verbs: flushed")
 
 // ErrUnsupportedByPeer matches the reason of a stream that the peer terminated
-// because it does not know Atomics or Immediate Data (RFC 7306), and so the error
-// of each work request that this caught. Nothing in a stream's start-up tells
-// beforehand; RFC 7306 section 1 has a ULP agree on it with its peer or try: a
-// FetchAdd of 0 changes nothing. An Immediate Data that had left when the peer
-// refused it may have completed without error, so QP.Err or EventTerminated has
-// the last word.
+// because it does not know Atomics or Immediate Data (RFC 7306), and the error
+// of each work request outstanding then. A stream's start-up does not show it
+// beforehand; RFC 7306 section 1 lets a ULP agree on it with its peer or try: a
+// FetchAdd of 0 changes nothing. An Immediate Data that had been sent when the peer
+// refused it may have completed without error, so QP.Err or EventTerminated is
+// authoritative.
 var ErrUnsupportedByPeer = rdmap.ErrUnsupportedByPeer
 
 // ErrCutOff matches the reason of a stream whose peer held up its graceful close for ten
 // seconds.
 var ErrCutOff = rdmap.ErrCutOff
 
-// TerminateError is in the reason of a stream that the peer has ended by a Terminate
+// TerminateError is in the reason of a stream that the peer ended with a Terminate
 // (RFC 5040 section 4.8).
 type TerminateError = rdmap.TerminateError
 
-// urgent reports that a consumer who waits for solicited completions only is to
-// be told.
+// urgent reports whether to notify a consumer that waits for solicited completions only.
 func (wc *WC) urgent() bool { return wc.Solicited || wc.Err != nil }
 
 // CQHandler takes completions as they come. It runs on goroutines of the
 // engine, never inside a Post call and never twice at once for one CQ. It may
-// post and flush; it must not block for long, it holds up its stream. The slice
-// is valid only during the call.
+// post and flush; it must not block for long, since its stream waits. The slice is valid
+// only during the call.
 type CQHandler interface {
 	Completions(cq *CQ, wcs []WC)
 }
 
-// CQ is a completion queue. One with a handler delivers to it; another is
-// polled.
+// CQ is a completion queue. It delivers to its handler, or is polled if it has none.
 type CQ struct {
 	ulp     *ULP
 	depth   int
@@ -89,25 +87,25 @@ type CQ struct {
 	events  bool // SolicitedOnly
 	charge  charge
 	ch      chan struct{} // Wait should look again
-	wake    atomic.Bool   // completions were pushed that the consumer is to be told of
+	wake    atomic.Bool   // completions were pushed of which the consumer is to be notified
 
 	mu      sync.Mutex // guards the fields below it
 	ring    []WC
 	head, n int
 	urgent  int  // completions in the ring that are solicited or errors
-	lost    bool // a completion found no room, and nobody was told
+	lost    bool // a completion was lost, and nobody notified yet
 	armed   armed
 	pushed  uint64    // completions entered so far
-	handled uint64    // those of them that the consumer has done with
+	handled uint64    // those of them that the consumer has finished with
 	settled sync.Cond // handled has grown; for waiters
 	waiters int
 	users   map[*QP]cqUse
-	strict  bool // each stream finds room for what is kept for it (RFC 5042 section 6.4.3.2)
+	strict  bool // entries are reserved for each stream (RFC 5042 section 6.4.3.2)
 	keeps   int  // entries that are kept for the streams
-	beyond  int  // entries in use beyond that, also by streams that are over; of a strict queue
+	beyond  int  // entries in use beyond that, including by ended streams; of a strict queue
 	closed  bool
 
-	running atomic.Uint32 // dispatch: 0 idle, 1 running, 2 running and to be run again
+	running atomic.Uint32 // dispatch: 0 idle, 1 running, 2 running and to run again
 	batch   []WC          // the running dispatch's
 	runFn   func()        // run; a go statement with a method would allocate
 }
@@ -115,15 +113,15 @@ type CQ struct {
 // CQOption modifies a completion queue.
 type CQOption uint8
 
-// SolicitedOnly has the handler of a queue called only for completions that are
+// SolicitedOnly makes a queue call its handler only for completions that are
 // solicited (RFC 5040 section 4.3) or errors, and at the end of each stream of
-// the queue. It is then given all that came before them too.
+// the queue. The handler then gets all earlier completions too.
 const SolicitedOnly CQOption = 1
 
 // CreateCQ makes a completion queue for depth completions, which is charged to the ULP.
 // Size it for all that its queue pairs can have outstanding and unpolled: an overflow
 // ends them with ErrCQOverflow. handler may be nil. It fails with a *QuotaError, with
-// ErrClosed when the ULP is closed, and where depth or an option is impossible.
+// ErrClosed when the ULP is closed, and if depth or an option is invalid.
 func (u *ULP) CreateCQ(depth int, handler CQHandler, opts ...CQOption) (*CQ, error) {
 	if depth < 1 || depth > maxCQDepth {
 		return nil, fmt.Errorf("verbs: create a completion queue of depth %d: 1 to %d are possible", depth, maxCQDepth)
@@ -162,7 +160,7 @@ func (cq *CQ) Destroy() error {
 	return nil
 }
 
-// push enters a completion without telling anybody yet.
+// push enters a completion without notifying anybody yet.
 func (cq *CQ) push(wc WC) {
 	cq.mu.Lock()
 	if cq.strict {
@@ -203,7 +201,7 @@ func (cq *CQ) push(wc WC) {
 	cq.mu.Unlock()
 }
 
-// lostLocked gives up a completion for which there is no room, and the lock.
+// lostLocked drops a completion for which there is no room, and unlocks.
 func (cq *CQ) lostLocked(wc *WC) {
 	cq.lost = true
 	cq.mu.Unlock()
@@ -251,7 +249,7 @@ func (cq *CQ) pollLocked(wcs []WC) int {
 	return n
 }
 
-// handledLocked records that the consumer has done with n completions.
+// handledLocked records that the consumer has finished with n completions.
 func (cq *CQ) handledLocked(n int) {
 	cq.handled += uint64(n)
 	if n > 0 && cq.waiters > 0 {

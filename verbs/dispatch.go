@@ -1,7 +1,7 @@
 package verbs
 
-// notify tells the consumer of what was pushed. engine: the caller is a
-// goroutine of the engine that may run the handler.
+// notify notifies the consumer of pushed completions. engine: the caller is a
+// goroutine of the engine, which may run the handler.
 func (cq *CQ) notify(engine bool) {
 	if !cq.wake.Load() || !cq.wake.Swap(false) {
 		return
@@ -33,7 +33,7 @@ func (cq *CQ) notify(engine bool) {
 }
 
 // run feeds the handler until the queue is empty. A borrowed goroutine has a
-// stream to serve: if it takes long, one of the queue's own goes on.
+// stream to serve: if this takes long, one of the queue's own takes over.
 func (cq *CQ) run(borrowed bool) {
 	handled := 0 // completions of the last batch
 	for round := 0; ; round++ {
@@ -56,7 +56,7 @@ func (cq *CQ) run(borrowed bool) {
 }
 
 // next records that the handler has returned from handled completions and, with take,
-// takes a batch of the following ones. The batch is as long as has ever been needed.
+// takes a batch of the following ones. The batch's buffer never shrinks.
 func (cq *CQ) next(take bool, handled int) int {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
@@ -70,8 +70,8 @@ func (cq *CQ) next(take bool, handled int) int {
 	return cq.pollLocked(cq.batch)
 }
 
-// settle has the handler, if there is one, called for every completion that has
-// been pushed, of whatever kind, and waits until it has returned from them.
+// settle makes the handler, if there is one, take every completion pushed so far, of
+// whatever kind, and waits until it has returned from them.
 func (cq *CQ) settle() {
 	if cq.handler == nil {
 		return

@@ -6,15 +6,14 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// errPeerEnded is why an association comes to nothing whose peer's were ended while it
-// was dialled.
+// errPeerEnded is the error of an association that was dialled while EndAssociations ended
+// those with its peer.
 var errPeerEnded = errors.New("the associations with this peer were ended meanwhile")
 
-// EndAssociations aborts the SCTP associations with an authenticated peer, those
-// without streams included, and returns when nothing of them is left: no packet of
-// theirs leaves after that. One that is being set up ends as soon as it is there. Streams on them end with their association. It is for
-// who is about to take down the peer's protection; a TCP connection ends with its
-// stream.
+// EndAssociations aborts the SCTP associations with an authenticated peer, including those
+// without streams, and returns when they are gone: they send no packet after that. One that
+// is being set up ends as soon as it is up. Streams end with their association. It is for
+// callers about to take down the peer's protection; a TCP connection ends with its stream.
 func (d *Device) EndAssociations(peer transport.Identity, why string) {
 	as := &d.assocs
 	as.mu.Lock()

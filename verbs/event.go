@@ -24,7 +24,7 @@ const (
 	EventSRQHighWater                       // a queue pair holds HighWater receives of a shared receive queue
 	EventSlowPath                           // a stream was ended since its peer drove slow paths, see SlowPolicy
 
-	eventKinds // how many there are, and one
+	eventKinds // one more than there are
 )
 
 func (k EventKind) String() string {
@@ -39,8 +39,8 @@ func (k EventKind) String() string {
 type Event struct {
 	Time time.Time
 	Kind EventKind
-	// Count is how many events of this kind and peer, or ULP, it stands for: 1, or more where
-	// they came faster than they were taken. It is the last of them then.
+	// Count is how many events of this kind and peer, or ULP, it stands for: 1, or more if
+	// they came faster than they were taken; this is then the last of them.
 	Count int
 	QP    uint64 // 0: none
 	CQ    *CQ    // EventCQOverflow
@@ -51,9 +51,9 @@ type Event struct {
 }
 
 // eventQueue is bounded, whatever peers do, and never blocks the data path (RFC
-// 5042 section 2.2.7). A source has eventsPerPeer entries to itself; what comes beyond
-// that is counted in its last entry of that kind. In a full queue it is the source with
-// the most entries that gives way.
+// 5042 section 2.2.7). A source has eventsPerPeer entries to itself; events beyond
+// that are counted in its last entry of that kind. In a full queue the source with the
+// most entries gives way.
 type eventQueue struct {
 	signal chan struct{} // one slot: there is something
 
@@ -70,7 +70,7 @@ type eventEntry struct {
 	prev, next *eventEntry
 }
 
-// eventSource is who raises an event: a peer, or a ULP.
+// eventSource is the source of an event: a peer, or a ULP.
 type eventSource struct {
 	peer transport.Identity
 	ulp  *ULP
@@ -133,8 +133,8 @@ func (q *eventQueue) emit(e Event) {
 	}
 }
 
-// makeRoomLocked drops the oldest entry of the source that has most, if that is more than
-// n, the newcomer's.
+// makeRoomLocked drops the oldest entry of the source that has most, if it has more than
+// n, the newcomer's number.
 func (q *eventQueue) makeRoomLocked(n int) bool {
 	most := n
 	var from eventSource
@@ -194,13 +194,13 @@ func (q *eventQueue) take() (e Event, ok bool) {
 }
 
 // TryEvent takes the oldest asynchronous event, if there is one. Events that are
-// not taken are bounded in number: beyond some of each peer, and of each ULP, they
-// are counted in one (Event.Count), and what does not fit at all is dropped and
+// not taken are bounded in number: beyond a number for each peer and each ULP they
+// are counted in one (Event.Count), and those that do not fit at all are dropped and
 // counted (EventsDropped).
 func (d *Device) TryEvent() (e Event, ok bool) { return d.events.take() }
 
-// Event takes the oldest asynchronous event and waits for it, if need be. The error is
-// ctx's.
+// Event takes the oldest asynchronous event, and waits for one if there is none. The error
+// is ctx's.
 func (d *Device) Event(ctx context.Context) (Event, error) {
 	for {
 		if e, ok := d.events.take(); ok {

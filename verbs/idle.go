@@ -10,23 +10,23 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// IdlePolicy says which idle streams are ended when the device runs short of
+// IdlePolicy decides which idle streams are ended when the device runs short of
 // streams (RFC 5042 section 6.4.2). Streams of privileged ULPs whose trust model
-// waives that stay.
+// waives this stay.
 type IdlePolicy struct {
 	// After is how long a stream must have been idle, 0: none is ended. It is at
 	// least a second.
 	After time.Duration
-	// Bytes is how much a stream may move in each direction together within After
-	// and still counts as idle, 0 for 4 KiB: heartbeats.
+	// Bytes is how much a stream may move, both directions together, within After
+	// and still count as idle, 0 for 4 KiB: heartbeats.
 	Bytes uint64
 	// Mark is the part of the device's streams, work queue entries or inbound read
-	// queue entries, in percent, from which on it runs short, 0 for 90.
+	// queue entries, in percent, at which it runs short, 0 for 90.
 	Mark int
 }
 
-// ErrReaped is the reason of streams that were ended since they were idle when the
-// device ran short of streams.
+// ErrReaped is the reason of streams ended because they were idle when the device ran
+// short of streams.
 var ErrReaped = errors.New("verbs: the stream was idle when streams ran short")
 
 // reaper ends idle streams.
@@ -36,7 +36,7 @@ type reaper struct {
 	policy IdlePolicy // guarded by Device.mu
 }
 
-// idleness is what the reaper has seen of a stream, guarded by Device.mu.
+// idleness is the reaper's record of a stream, guarded by Device.mu.
 type idleness struct {
 	moved uint64    // bytes, when it last was not idle
 	since time.Time // when that was
@@ -63,9 +63,9 @@ func (r *reaper) poke() {
 	}
 }
 
-// reap looks after idle streams until ctx ends: at each change of the policy and
-// as streams become scarce, and while they are, several times within After.
-// Without scarcity it takes note of what moves.
+// reap ends idle streams until ctx ends: at each change of the policy, when streams
+// become scarce and, while they are, several times within After. Otherwise it only
+// records which streams move data.
 func (d *Device) reap(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -73,14 +73,14 @@ func (d *Device) reap(ctx context.Context) {
 		now := time.Now()
 		d.lookAt(now)
 		again := min(cmp.Or(d.reapIdle(now), idleLook), idleLook)
-		// However many newcomers there are, it is done a bounded number of times.
+		// However many newcomers there are, it runs a bounded number of times.
 		if !sleep(ctx, timer, reapPause, nil) || !sleep(ctx, timer, again, d.reaper.wake) {
 			return
 		}
 	}
 }
 
-// sleep waits for d or until it is woken; false: ctx is over.
+// sleep waits for d or until woken; false: ctx has ended.
 func sleep(ctx context.Context, timer *time.Timer, d time.Duration, wake <-chan struct{}) bool {
 	timer.Reset(d)
 	select {
@@ -92,8 +92,8 @@ func sleep(ctx context.Context, timer *time.Timer, d time.Duration, wake <-chan 
 	return true
 }
 
-// reapIdle takes note of which streams are idle and ends as many as are too many.
-// It returns when it has to be called again, 0: when it is poked.
+// reapIdle records which streams are idle and ends the excess. It returns after what time
+// to call it again, 0: only when woken.
 func (d *Device) reapIdle(now time.Time) time.Duration {
 	d.mu.Lock()
 	policy := d.reaper.policy
@@ -113,8 +113,8 @@ func (d *Device) reapIdle(now time.Time) time.Duration {
 	return policy.After / 4
 }
 
-// idle lists the streams that may be ended: first those of the peers with most,
-// of each the longest idle first.
+// idle lists the streams that may be ended: those of the peers with the most first, and
+// of each peer the longest idle first.
 func (d *Device) idle(now time.Time, policy IdlePolicy) []*QP {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -141,9 +141,9 @@ func (d *Device) idle(now time.Time, policy IdlePolicy) []*QP {
 	return all
 }
 
-// shortage tells by how many streams the device is beyond the mark of its streams
-// or their queues, and whether it is so near that idle streams should be watched.
-// What is kept for shares counts as used: nobody beyond his share gets it.
+// shortage returns by how many streams the device is beyond the mark of its streams
+// or their queues, and whether it is near enough to watch idle streams. What is
+// reserved for shares counts as used: nobody beyond its share gets it.
 func (m *manager) shortage(mark int) (streams int, scarce bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -152,7 +152,7 @@ func (m *manager) shortage(mark int) (streams int, scarce bool) {
 		at := d.limit[r] * int64(mark) / 100
 		taken := d.used[r] + max(m.ulps.unmet[r], m.peers.unmet[r])
 		if over := taken - at; over > 0 && d.used[r] > 0 {
-			// A stream is worth its part of what is in use.
+			// A stream counts for its part of what is in use.
 			streams = max(streams, int((over*d.used[resStreams]+d.used[r]-1)/d.used[r]))
 		}
 		scarce = scarce || taken >= at/4*3

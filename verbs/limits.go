@@ -11,7 +11,7 @@ const (
 	MaxSGE = rdmap.MaxSGE
 
 	// maxQueueDepth bounds one queue of a queue pair; a deeper one would only
-	// hide that the consumer does not keep up.
+	// hide a consumer that does not keep up.
 	maxQueueDepth = 1 << 16
 
 	// maxCQDepth bounds a completion queue: both queues of 32 busy queue pairs.
@@ -21,8 +21,8 @@ const (
 	// wide (RFC 5040 section 4.4), so a larger one could not be read at once.
 	maxMRLen = 1<<32 - 1
 
-	// handlerBatch is how many completions a handler is given at once. It is
-	// what one 256 KiB read of 4 KiB messages can bring.
+	// handlerBatch is how many completions a handler gets at once, as many as one
+	// 256 KiB read of 4 KiB messages can bring.
 	handlerBatch = 64
 
 	// maxBorrowedRounds bounds how many batches a goroutine of a stream gives to
@@ -42,7 +42,7 @@ const (
 
 	// eventDepth bounds the asynchronous event queue (RFC 5042 section 2.2.7).
 	eventDepth = 1024
-	// eventsPerPeer is how many of them one peer has before its events of one kind
+	// eventsPerPeer is how many entries one peer has before its events of one kind
 	// are counted in one: a peer's 16 streams may come and go twice.
 	eventsPerPeer = 64
 
@@ -51,8 +51,8 @@ const (
 	defaultBacklog = 128
 
 	// guaranteedPart is the part of each resource that is divided evenly among
-	// principals and kept for them: one half. The other half is there for those who
-	// need more than others, so that a device with few busy principals is of use.
+	// principals and reserved for them: one half. The other half is for those that
+	// need more, so that few busy principals can use most of a device.
 	guaranteedPart = 2
 
 	// defaultIdleBytes is more than heartbeats take within any sensible time, and
@@ -61,29 +61,29 @@ const (
 	// defaultIdleMark leaves a tenth for newcomers while idle streams go.
 	defaultIdleMark = 90
 	minIdleAfter    = time.Second
-	// idleLook is how often the device looks which streams have moved something.
+	// idleLook is how often the device checks which streams have moved data.
 	idleLook = 10 * time.Second
-	// reapPause is what there is at least between two looks at all streams, which
-	// take some 100 ns each.
+	// reapPause is the least time between two checks of all streams, which take some
+	// 100 ns for each stream.
 	reapPause = 100 * time.Millisecond
 
 	// maxInitiates bounds the sessions of ours on one SCTP association that wait for
 	// the peer's answer, since peers have a limit (RFC 5043 section 6.4).
 	maxInitiates = 32
 
-	// lingerTime bounds how long an SCTP association without streams waits until the peer
-	// has ended its sessions as well, which it has if they were closed gracefully; and how
-	// long the shutdown goes on in which the peer acknowledges nothing.
+	// lingerTime bounds how long an SCTP association without streams waits for the peer to
+	// end its sessions as well, as it has if they were closed gracefully; and how long a
+	// shutdown goes on in which the peer acknowledges nothing.
 	lingerTime = 2 * time.Second
-	// shutdownTime is that where streams were closed gracefully: they may be over here
-	// before what they have sent has arrived, and RDMAP gives a peer as much.
+	// shutdownTime replaces it if streams were closed gracefully: they may be over here
+	// before what they sent has arrived, and RDMAP gives a peer as long.
 	shutdownTime = 10 * time.Second
 	// shutdownMost bounds all of it, for a peer that acknowledges a byte now and then.
 	shutdownMost = 10 * time.Minute
 
 	// idleAssociation is how long a peer may at most keep an SCTP association on which
-	// no stream is up, and at least half of that. A peer that has gone without a word
-	// is charged for it as long.
+	// no stream is up, and at least half of that. A peer that vanished is charged for it as
+	// long.
 	idleAssociation = 30 * time.Second
 )
 
@@ -93,12 +93,12 @@ var defaultLimits = Limits{
 	Streams:      16384,
 	HalfOpen:     1024,  // each costs a socket, a goroutine and some KiB for seconds
 	Dials:        1024,  // likewise
-	PDs:          16384, // one for each stream: those of strict models have no other choice
+	PDs:          16384, // one for each stream, as strict models need
 	MRs:          1 << 20,
-	MWs:          1 << 20, // one for each region, say: a window is cheaper than one
+	MWs:          1 << 20, // as many as regions: a window is cheaper than one
 	Bytes:        64 << 30,
 	CQEntries:    1 << 24,
 	QueueEntries: 1 << 24,
-	SRQEntries:   1 << 20, // 64 for each stream; shared, so fewer than queues of their own take
+	SRQEntries:   1 << 20, // 64 for each stream; shared, so fewer than in queues of their own
 	IRRQEntries:  1 << 20,
 }

@@ -15,10 +15,10 @@ import (
 type ListenConfig struct {
 	Transport *transport.Config
 	Setup     Setup // how streams start up
-	// PeerSetup, if not nil, says how to start up with one peer, in place of Setup.
+	// PeerSetup, if not nil, returns the Setup for one peer, in place of Setup.
 	PeerSetup func(transport.Flow, transport.Identity) Setup
 	Backlog   int // requests that wait for Accept, 0 for 128
-	// OnFailed is told of streams that failed in start-up. It must not block.
+	// OnFailed is called for streams that failed in start-up. It must not block.
 	OnFailed func(transport.Flow, error)
 }
 
@@ -40,7 +40,7 @@ type carrier interface {
 	Close() error
 }
 
-// Listen listens on local for streams to any ULP of the device, by the carrier
+// Listen listens on local for streams to any ULP of the device, over
 // cfg.Transport.Kind. Over SCTP local's port is SCTP's, also in UDP. It fails with
 // ErrClosed after the device's Close, and as transport.Listen does.
 func (d *Device) Listen(ctx context.Context, local netip.AddrPort, cfg ListenConfig) (*Listener, error) {
@@ -66,7 +66,7 @@ func (d *Device) Listen(ctx context.Context, local netip.AddrPort, cfg ListenCon
 	return l, nil
 }
 
-// listen begins to listen. run accepts what comes.
+// listen begins to listen; run accepts connections.
 func (l *Listener) listen(ctx context.Context, local netip.AddrPort) (run func(), err error) {
 	if tc := l.cfg.Transport; tc != nil && tc.Kind != transport.TCP {
 		ln, err := l.dev.below.ListenSCTP(ctx, local, tc, l.receiver)
@@ -149,7 +149,7 @@ type ConnRequest struct {
 	half *hold // until it is answered
 }
 
-// end drops what there is of the stream.
+// end drops the stream.
 func (r *ConnRequest) end() {
 	r.in.drop()
 	r.half.release()
@@ -175,7 +175,7 @@ type AcceptConfig struct {
 	QP QPConfig
 
 	// Prepare, if not nil, is called with the queue pair before the answer is sent: the
-	// place to post receives. An error of it is Accept's.
+	// place to post receives. Accept returns its error.
 	Prepare func(*QP) error
 
 	// PrivateData goes to the peer with the answer, see QP.PrivateData. Its length is
@@ -185,7 +185,7 @@ type AcceptConfig struct {
 
 // Accept answers the request and returns a queue pair of pd whose stream is up, charged
 // to the PD's ULP and to the peer. When there is no room for the queue pair (a
-// *QuotaError), cfg.QP is impossible or Prepare fails, the request may still be
+// *QuotaError), cfg.QP is invalid or Prepare fails, the request may still be
 // rejected; any other error has ended the stream: ctx's, ErrClosed, or the network's.
 func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg AcceptConfig) (*QP, error) {
 	qp, err := newQP(pd, cfg.QP, r.in)
@@ -215,15 +215,14 @@ func (r *ConnRequest) Accept(ctx context.Context, pd *PD, cfg AcceptConfig) (*QP
 	return qp, nil
 }
 
-// Reject refuses the stream, telling the peer private. It fails when the answer can't
+// Reject refuses the stream and sends private to the peer. It fails when the answer can't
 // be sent.
 func (r *ConnRequest) Reject(ctx context.Context, private []byte) error {
 	return r.rejected(r.in.reject(ctx, private))
 }
 
-// RejectDepths is Reject for a peer whose depths won't do: it is told which IRD
-// and ORD of ours, 0 to 16,382 each, it would have to meet (RFC 6581 section
-// 9.1). It fails when the answer can't be sent.
+// RejectDepths is Reject for a peer whose depths are unacceptable: it is sent our IRD
+// and ORD, 0 to 16,382 each, which it would have to meet (RFC 6581 section 9.1). It fails when the answer can't be sent.
 func (r *ConnRequest) RejectDepths(ctx context.Context, private []byte, ird, ord int) error {
 	if ird < 0 || ird > maxReadDepth || ord < 0 || ord > maxReadDepth {
 		return fmt.Errorf("verbs: reject a stream with IRD %d, ORD %d: 0 to %d are possible", ird, ord, maxReadDepth)

@@ -7,11 +7,11 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// Limits are counts of what is scarce (RFC 5042 section 3). 0 means the default
+// Limits are numbers of scarce resources (RFC 5042 section 3). 0 means the default
 // in a device's Limits, and no limit of its own in a Quota.
 type Limits struct {
 	Streams      int64 // queue pairs
-	HalfOpen     int64 // connections of peers in start-up, which are no stream yet
+	HalfOpen     int64 // peers' connections in start-up, not yet streams
 	Dials        int64 // ours
 	PDs          int64
 	MRs          int64 // memory regions, each with one STag
@@ -71,14 +71,14 @@ func (l Limits) check(def amounts) (amounts, error) {
 	return a, nil
 }
 
-// QuotaError says that an allocation would exceed a limit.
+// QuotaError means that an allocation would exceed a limit.
 type QuotaError struct {
 	Resource  string
 	Principal string // whose limit: the device, a ULP or a peer
 	Want      int64
 	Used      int64
 	Limit     int64
-	Kept      int64 // of the limit, kept for principals that have less than their share
+	Kept      int64 // of the limit, reserved for principals below their share
 }
 
 func (e *QuotaError) Error() string {
@@ -92,10 +92,10 @@ func (e *QuotaError) Error() string {
 // account is one principal's use of each resource against its limits.
 type account struct {
 	name  string
-	bare  string // the name without what it is of
+	bare  string // the name without its kind
 	used  amounts
 	limit amounts // 0: no limit of its own
-	least amounts // of a ULP: what its share is at least, see ULP.Guarantee
+	least amounts // of a ULP: the minimum of its share, see ULP.Guarantee
 	group *group  // nil: the device
 	fixed bool    // of a peer: kept while it uses nothing
 	over  bool    // of a ULP: closed
@@ -109,15 +109,15 @@ func (a *account) fits(r resource, n int64) error {
 }
 
 // manager is the Privileged Resource Manager (RFC 5042 section 2.1): every
-// allocation is charged to the device, to the ULP that makes it and, where a
-// peerLocked is the cause, to the peer.
+// allocation is charged to the device, to the ULP that makes it and, if a peer is the cause, to the
+// peer.
 type manager struct {
 	mu     sync.Mutex // guards the fields below it
 	device account
 	ulps   group
 	peers  group
 	known  map[transport.Identity]*account
-	quota  amounts // of each peer that has none of its own
+	quota  amounts // of each peer without one of its own
 }
 
 func (m *manager) init(limit, quota amounts) {
@@ -126,9 +126,9 @@ func (m *manager) init(limit, quota amounts) {
 	m.quota = quota
 	m.ulps = group{device: &m.device, members: make(map[*account]struct{})}
 	for r := range resCount {
-		m.ulps.divides[r] = r != resHalfOpen // whose ULP nobody knows yet
+		m.ulps.divides[r] = r != resHalfOpen // whose ULP is not known yet
 	}
-	// What is not charged to a peer each time can't be divided among peers.
+	// What is not always charged to a peer can't be divided among peers.
 	m.peers = group{device: &m.device, members: make(map[*account]struct{})}
 	for _, r := range []resource{resStreams, resHalfOpen, resQueueEntries, resIRRQEntries} {
 		m.peers.divides[r] = true
@@ -166,8 +166,8 @@ func (m *manager) take(c *charge) error {
 	return nil
 }
 
-// fits tells whether every principal may have n more. A peer within its share is
-// not refused because of what its ULP has taken for other peers.
+// fits fails unless every principal may have n more. A peer within its share is not
+// refused because of what its ULP has taken for other peers.
 func fits(accounts [3]*account, r resource, n int64) error {
 	for _, a := range accounts {
 		if a == nil {
@@ -197,7 +197,7 @@ func (m *manager) give(c *charge) {
 	m.forgetLocked(c.peer)
 }
 
-// forgetLocked drops the account of a peer that uses nothing, unless its share is kept.
+// forgetLocked drops the account of a peer that uses nothing, unless its share is reserved.
 func (m *manager) forgetLocked(peer transport.Identity) {
 	if p := m.known[peer]; p != nil && !p.fixed && p.used == (amounts{}) {
 		delete(m.known, peer)

@@ -30,10 +30,9 @@ const (
 	OpFetchAdd  // RFC 7306 section 5.1.1
 	OpCmpSwap   // RFC 7306 section 5.1.2
 
-	// The following are carried out in their turn of the send queue and send
-	// nothing: after every earlier operation has begun, with Fence after earlier
-	// Reads and Atomics are done, and before any later one begins. One that fails
-	// ends the stream.
+	// The following are executed in send queue order and send nothing: after every
+	// earlier operation has begun, with Fence after earlier Reads and Atomics are
+	// done, and before any later one begins. One that fails ends the stream.
 
 	OpBind            // open memory window MW for Access to the one element of SGL, see MW
 	OpRegister        // MR.Reregister of the one element of SGL for Access
@@ -46,10 +45,10 @@ type Flags uint8
 // The flags.
 const (
 	Signaled  Flags = 1 << iota // completes with a WC; errors always do
-	Solicited                   // the receiver's completion is marked (RFC 5040 section 4.3)
+	Solicited                   // the receiver's completion is solicited (RFC 5040 section 4.3)
 	Fence                       // starts only when earlier Reads and Atomics are done
 	More                        // more posts follow at once: do not start sending yet
-	Inline                      // the source is copied at once and free when the post returns
+	Inline                      // the source is copied by the post and may then be reused
 )
 
 // SendWR is a send work request. It is copied by the post.
@@ -77,12 +76,12 @@ type RecvWR struct {
 }
 
 // PostSend posts a send work request. It never blocks: what the connection does not
-// take at once is sent by the stream's own goroutine. An OpBind or OpRegister gives the
+// accept at once is sent by the stream's own goroutine. An OpBind or OpRegister gives the
 // new STag at once, see MW.STag and MR.STag: a later Send may tell the peer. It fails
 // with ErrIdle before the stream is up, with ErrQueueFull when MaxSend work requests
 // are outstanding, with ErrClosed in its chain when the stream is ending or memory that
-// it names is deregistered, and where the work request is impossible; ErrTrust says
-// that the trust model forbids it. Nothing is posted then.
+// it names is deregistered, with ErrTrust if the trust model forbids it, and
+// if the work request is invalid. Nothing is posted then.
 func (qp *QP) PostSend(wr *SendWR) error {
 	stream := qp.stream.Load()
 	if stream == nil {
@@ -134,7 +133,7 @@ func (qp *QP) PostSend(wr *SendWR) error {
 	return nil
 }
 
-// reserveLocked takes an element of the send queue, see rdmap.Stream.Reserve.
+// reserve takes an element of the send queue, see rdmap.Stream.Reserve.
 func reserve(stream *rdmap.Stream) (*rdmap.Op, error) {
 	op, err := stream.Reserve()
 	switch {
@@ -146,7 +145,7 @@ func reserve(stream *rdmap.Stream) (*rdmap.Op, error) {
 	return nil, &closedError{"post a send", err}
 }
 
-// claim keeps the memory that sgl names for a work request.
+// claim keeps the memory that sgl names registered for a work request.
 func claim(sgl []SGE, refs *[MaxSGE]rdmap.Pin) (err error) {
 	for i, e := range sgl {
 		if refs[i], err = e.MR.claim(); err != nil {
@@ -164,7 +163,7 @@ func (qp *QP) Flush() {
 	}
 }
 
-// noStream is why a send can't be posted on a queue pair without a stream.
+// noStream is the error of posting a send on a queue pair without a stream.
 func (qp *QP) noStream() error {
 	if qp.State() == QPIdle {
 		return fmt.Errorf("verbs: post a send: %w; post from prepare is for receives", ErrIdle)
@@ -172,7 +171,7 @@ func (qp *QP) noStream() error {
 	return &closedError{what: "post a send"}
 }
 
-// closedError matches ErrClosed, and says what can't be done.
+// closedError matches ErrClosed and names the operation that failed.
 type closedError struct {
 	what string
 	err  error // why it is closed, may be nil
@@ -222,8 +221,8 @@ func kindOf(stream *rdmap.Stream, wr *SendWR) (rdmap.Opcode, error) {
 	return 0, fmt.Errorf("verbs: post a send work request: unknown operation %d", wr.Op)
 }
 
-// checkSGL checks local memory to the byte and returns its size. written: the
-// operation stores into it.
+// checkSGL checks that sgl lies within registered memory and returns its size. written:
+// the operation stores into it.
 func (pd *PD) checkSGL(sgl []SGE, written bool) (total uint32, err error) {
 	if len(sgl) > MaxSGE {
 		return 0, fmt.Errorf("verbs: post %d scatter/gather elements: %d are possible", len(sgl), MaxSGE)
@@ -250,8 +249,8 @@ func (pd *PD) checkSGL(sgl []SGE, written bool) (total uint32, err error) {
 
 // PostRecv posts a receive. Receives may be posted before the stream is up. It fails
 // with ErrQueueFull when MaxRecv receives are posted and not yet delivered, with
-// ErrClosed when the stream is over, and where the queue pair has an SRQ or the work
-// request is impossible.
+// ErrClosed when the stream is over, and if the queue pair has an SRQ or the work
+// request is invalid.
 func (qp *QP) PostRecv(wr RecvWR) error {
 	if qp.cfg.SRQ != nil {
 		return errors.New("verbs: post a receive on a queue pair with a shared receive queue: post it there")
@@ -277,7 +276,7 @@ func (qp *QP) PostRecv(wr RecvWR) error {
 	return nil
 }
 
-// fillRecv makes r the receive of wr and keeps its memory.
+// fillRecv fills r from wr and claims its memory.
 func fillRecv(r *rdmap.RecvBuffer, wr *RecvWR, total uint32) error {
 	*r = rdmap.RecvBuffer{ID: wr.ID, N: len(wr.SGL), Len: total}
 	for i, e := range wr.SGL {
@@ -286,7 +285,7 @@ func fillRecv(r *rdmap.RecvBuffer, wr *RecvWR, total uint32) error {
 	return claim(wr.SGL, &r.Ref)
 }
 
-// reserveLocked returns the slot at tail, growing the ring if need be; nil: full.
+// reserveLocked returns the slot at tail, growing the ring if necessary; nil: full.
 func (q *recvQueue) reserveLocked() *rdmap.RecvBuffer {
 	used := int(q.tail - q.head)
 	if used >= q.max {

@@ -20,8 +20,8 @@ type QPConfig struct {
 	MaxSend int  // work requests posted and not yet done
 	MaxRecv int  // receives posted and not yet delivered; 0 with an SRQ
 	SRQ     *SRQ // where receives come from; nil: the queue pair's own queue
-	IRD     int  // Reads and Atomics of the peer that are held at once; 0: none (RFC 6581 section 9.1)
-	ORD     int  // ours at the peer, at most as many as it takes; 0: none
+	IRD     int  // most Reads and Atomics of the peer outstanding at once; 0: none (RFC 6581 section 9.1)
+	ORD     int  // most of ours at the peer, bounded by what it takes; 0: none
 	Context any  // the consumer's own, see QP.Context
 }
 
@@ -45,13 +45,13 @@ type QP struct {
 	over   bool       // ended without ever having a stream
 	cancel func()     // ends the start-up of the stream; nil: there is none
 
-	rq    recvQueue    // where there is no SRQ
+	rq    recvQueue    // if there is no SRQ
 	share share        // of the SRQ
 	held  atomic.Int32 // receives of the SRQ, see RecvHeld
 	bound boundList    // memory windows
 
 	idleness idleness
-	kept     [2]kept // of SendCQ and, where that is another one, of RecvCQ
+	kept     [2]kept // in SendCQ and, if it is another one, in RecvCQ
 	activity activity
 	slow     slowPath
 
@@ -61,7 +61,7 @@ type QP struct {
 	stats     qpStats
 }
 
-// Transport is what a queue pair knows of the connection under its stream.
+// Transport describes the connection under a queue pair's stream.
 type Transport interface {
 	Flow() transport.Flow
 	Protection() transport.Protection
@@ -170,7 +170,7 @@ func (qp *QP) attach() error {
 	return nil
 }
 
-// detach lets go of them.
+// detach releases them.
 func (qp *QP) detach() {
 	if qp.cfg.SRQ != nil {
 		qp.cfg.SRQ.leave()
@@ -180,7 +180,7 @@ func (qp *QP) detach() {
 	qp.pd.leaveStream()
 }
 
-// free gives back all that the queue pair holds of the device.
+// free releases everything that the queue pair holds of the device.
 func (qp *QP) free() {
 	dev := qp.pd.ulp.dev
 	dev.mu.Lock()
@@ -196,7 +196,7 @@ func randomID() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// start joins the queue pair to a stream that is through start-up and begins to
+// start joins the queue pair to a stream that has completed start-up and begins to
 // receive.
 func (qp *QP) start(st *started) error {
 	dev := qp.pd.ulp.dev
@@ -252,8 +252,8 @@ func (qp *QP) ID() uint64 { return qp.id }
 // Context is QPConfig.Context.
 func (qp *QP) Context() any { return qp.cfg.Context }
 
-// PrivateData is what the peer's ULP sent in start-up: with its request where the
-// stream was accepted, with its answer where it was dialled. It is nil in QPIdle and
+// PrivateData is what the peer's ULP sent in start-up: with its request if the
+// stream was accepted, with its answer if it was dialled. It is nil in QPIdle and
 // after Adopt.
 func (qp *QP) PrivateData() []byte {
 	qp.mu.Lock()
@@ -273,8 +273,8 @@ func (qp *QP) Protection() transport.Protection { return qp.conn.Protection() }
 // Flow is the stream's transport flow.
 func (qp *QP) Flow() transport.Flow { return qp.conn.Flow() }
 
-// PathMTU is how long the stream's IP packets are at most, and which length gets
-// lost on the path although the route has it; 0 is not known.
+// PathMTU is the maximum length of the stream's IP packets, and a length that is lost on
+// the path although the route allows it; 0 is not known.
 func (qp *QP) PathMTU() (carries, lost int) {
 	if c, ok := qp.conn.(interface{ PathMTU() (carries, lost int) }); ok {
 		return c.PathMTU()
@@ -282,14 +282,14 @@ func (qp *QP) PathMTU() (carries, lost int) {
 	return 0, 0
 }
 
-// Paused reports that the stream waits for its security association.
+// Paused reports whether the stream waits for its security association.
 func (qp *QP) Paused() bool { return qp.conn.Protection().Paused() }
 
 // ErrCQOverflow is the reason of streams whose completion queue overflowed.
 var ErrCQOverflow = errors.New("verbs: completion queue overflow: poll faster or create a deeper one")
 
 // overflowed ends the stream whose completion found its queue full. Streams of
-// other queues feel nothing (RFC 5042 section 6.4.6). The caller may hold the
+// other queues are unaffected (RFC 5042 section 6.4.6). The caller may hold the
 // stream's lock; the stream is not over.
 func (qp *QP) overflowed(cq *CQ) {
 	if !qp.overflow.CompareAndSwap(false, true) {

@@ -8,22 +8,22 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// Usage is what one principal has of the device.
+// Usage is one principal's use of the device.
 type Usage struct {
 	Principal string // "the device", "ULP NAME" or "peer IDENTITY"
 	Name      string // that NAME or IDENTITY, "" for the device
 	Used      Limits
 	Limit     Limits // its own; 0: only the device's
-	Share     Limits // never refused on account of others; 0: not divided
+	Share     Limits // never refused because of others; 0: not divided
 }
 
-// Resources is who has what of a device.
+// Resources is the use of a device by principal.
 type Resources struct {
 	Device      Usage
-	ULPs, Peers []Usage // by name; of the peers those that use something or have a share of their own
+	ULPs, Peers []Usage // by name; only peers that use something or have a share of their own
 }
 
-// Resources returns who has what as of now.
+// Resources returns the current use by principal.
 func (d *Device) Resources() Resources {
 	m := &d.prm
 	m.mu.Lock()
@@ -57,12 +57,12 @@ func (m *manager) usageOf(a *account) Usage {
 	return a.usage()
 }
 
-// Usage is what of the device's resources is in use.
+// Usage is the device's resources in use.
 func (d *Device) Usage() Limits { return d.prm.usageOf(&d.prm.device).Used }
 
-// SetLimits changes the device's limits; 0 fields take defaults. Where more is in
+// SetLimits changes the device's limits; 0 fields take defaults. If more is in
 // use than a new limit allows, nothing is taken away and nothing more is given. It
-// fails where one is negative.
+// fails if one is negative.
 func (d *Device) SetLimits(l Limits) error {
 	limit, err := l.check(defaultLimits.array())
 	if err != nil {
@@ -77,7 +77,7 @@ func (d *Device) SetLimits(l Limits) error {
 	return nil
 }
 
-// SetQuota changes the quota of a ULP, as SetLimits does. It fails as that does.
+// SetQuota changes the quota of a ULP, as SetLimits does. It fails as SetLimits does.
 func (d *Device) SetQuota(u *ULP, q Quota) error {
 	limit, err := q.check(amounts{})
 	if err != nil {
@@ -91,9 +91,9 @@ func (d *Device) SetQuota(u *ULP, q Quota) error {
 	return nil
 }
 
-// SetPeers names the peers whose shares are kept also while they use nothing, each
-// with its quota, in place of those named before. Config.Peer's quota is that of
-// other peers. It fails where a quota is impossible, and changes nothing then.
+// SetPeers names the peers whose shares are reserved even while they use nothing, each
+// with its quota, in place of those named before. Other peers have Config.Peer's quota.
+// It fails if a quota is invalid, and then changes nothing.
 func (d *Device) SetPeers(peers map[transport.Identity]Quota) error {
 	m := &d.prm
 	m.mu.Lock()
@@ -122,8 +122,8 @@ func (d *Device) SetPeers(peers map[transport.Identity]Quota) error {
 }
 
 // SetPeerQuota changes the quota of peers that SetPeers does not name, in place of
-// Config.Peer, and what SetPeers takes from then on where a peer's own is 0. It fails
-// where one is negative.
+// Config.Peer; SetPeers uses it from then on where a peer's own is 0. It fails
+// if one is negative.
 func (d *Device) SetPeerQuota(q Quota) error {
 	limit, err := q.check(amounts{})
 	if err != nil {

@@ -33,7 +33,7 @@ type attacker struct {
 	heard     chan assoc.Message // on the streams from own on
 	accepted  <-chan *QP
 	bystander *end
-	prey      *QP // the stack's end of the bystander's stream
+	stackEnd  *QP // the stack's end of the bystander's stream
 	target    *MR
 	alter     atomic.Pointer[func(p []byte)] // done to the attacker's packets on their way
 }
@@ -90,7 +90,7 @@ func newAttackerWith(t testing.TB, backlog, mtu int) *attacker {
 	}
 	x.a.startOn(s)
 	x.bystander = x.a
-	x.prey = <-x.accepted
+	x.stackEnd = <-x.accepted
 	x.target = x.b.mr(64, LocalWrite|RemoteWrite|RemoteRead)
 	x.bystander.wantAlive(x.target)
 	return x
@@ -285,7 +285,7 @@ func TestStraysBeyondThePolicyEndTheAssociation(t *testing.T) {
 		x.want(own+i, sctpadapt.FunctionTerminate)
 	}
 	x.bystander.wantAlive(x.target)
-	if got := x.prey.SlowPath(); got.Strays != n || got.Charged() != 0 {
+	if got := x.stackEnd.SlowPath(); got.Strays != n || got.Charged() != 0 {
 		t.Errorf("counted %+v, want %d strays", got, n)
 	}
 	if err := x.b.dev.SetSlowPolicy(SlowPolicy{PerSecond: 1, Burst: 2}); err != nil {
@@ -301,11 +301,11 @@ func TestStraysBeyondThePolicyEndTheAssociation(t *testing.T) {
 	case <-testContext(t).Done():
 		t.Fatal("the association lives on")
 	}
-	<-x.prey.Done()
-	if err := x.prey.Err(); !errors.Is(err, ErrSlowPath) {
+	<-x.stackEnd.Done()
+	if err := x.stackEnd.Err(); !errors.Is(err, ErrSlowPath) {
 		t.Errorf("the stream on it ends with %v", err)
 	}
-	wantEvent(t, x.b.dev, EventSlowPath, x.prey.ID())
+	wantEvent(t, x.b.dev, EventSlowPath, x.stackEnd.ID())
 	y.wantAlive(x.target)
 	if other.Err() != nil {
 		t.Errorf("the stream on another association ends with %v", other.Err())

@@ -2,15 +2,15 @@ package verbs
 
 // group is the principals of one kind, ULPs or peers, among whom the device is
 // divided fairly: a part of each resource (guaranteedPart) is divided evenly among
-// the members and one newcomer, and what of its share a member does not use is kept
-// for it. The rest goes to who asks first. So a member within its share is never
-// refused because another one has asked for too much.
+// the members and one newcomer, and what a member does not use of its share is
+// reserved for it. The rest goes to whoever asks first. So a member within its share is
+// never refused because another has asked for too much.
 //
-// A ULP may have a larger share than an even one, as long as it asks while there is room
-// for that.
+// A ULP may have a larger share than an even one, if there is room for that when it
+// asks.
 //
-// Shares shrink when members join. Nothing is taken away from those who have more
-// then; what they release is kept for the others.
+// Shares shrink when members join. Nothing is taken from those that then have more;
+// what they release is reserved for the others.
 type group struct {
 	device  *account
 	divides [resCount]bool // resources of which every use is charged to a member
@@ -30,7 +30,7 @@ func (g *group) leave(a *account) {
 	g.divide()
 }
 
-// divide works the shares out anew.
+// divide recomputes the shares.
 func (g *group) divide() {
 	for r := range resCount {
 		if !g.divides[r] {
@@ -44,7 +44,7 @@ func (g *group) divide() {
 	}
 }
 
-// lack is what of its share a member does not use.
+// lack is the part of its share that a member does not use.
 func (g *group) lack(a *account, r resource) int64 {
 	return max(0, g.shareOf(a, r)-a.used[r])
 }
@@ -59,8 +59,8 @@ func (g *group) shareOf(a *account, r resource) int64 {
 	return share
 }
 
-// guarantee changes what a member's share of r is at least, unless others have, or are to
-// keep, too much of the device for that.
+// guarantee changes the minimum of a member's share of r, unless others have, or are
+// guaranteed, too much of the device for that.
 func (g *group) guarantee(a *account, r resource, least int64) error {
 	had, lacked := a.least[r], g.lack(a, r)
 	a.least[r] = least
@@ -78,13 +78,12 @@ func (g *group) guarantee(a *account, r resource, least int64) error {
 	return nil
 }
 
-// entitles tells whether n more are within the member's share.
+// entitles reports whether n more are within the member's share.
 func (g *group) entitles(a *account, r resource, n int64) bool {
 	return g.divides[r] && a.used[r]+n <= g.shareOf(a, r)
 }
 
-// fits refuses n more to a member beyond its share where the others' shares would
-// suffer.
+// fits refuses n more to a member beyond its share if that would cut into others' shares.
 func (g *group) fits(a *account, r resource, n int64) error {
 	if g.isFree(r) || g.entitles(a, r, n) {
 		return nil

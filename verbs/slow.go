@@ -12,15 +12,15 @@ import (
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
-// SlowCounts is how often the peer of a stream, without breaking a rule, has made
-// the stream cost more than what it moved (RFC 5042 section 6.4.4).
+// SlowCounts counts how often the peer of a stream, without breaking a rule, has made
+// the stream cost more than the data it moved justifies (RFC 5042 section 6.4.4).
 type SlowCounts struct {
 	Tiny       uint64 // segments with little payload that do not end their message
 	Empty      uint64 // RDMA Writes of nothing
 	EmptyReads uint64 // RDMA Reads of nothing
-	OutOfOrder uint64 // times that segments came ahead of their turn; over SCTP
-	Dribbled   uint64 // times that the connection brought a few bytes, and no whole segment; over TCP
-	Stalls     uint64 // times that the peer took nothing of what was to be sent
+	OutOfOrder uint64 // times that segments came out of order; over SCTP
+	Dribbled   uint64 // times that the connection brought a few bytes but no whole segment; over TCP
+	Stalls     uint64 // times that the peer took none of what was to be sent
 	Strays     uint64 // chunks of the stream's SCTP association that belong to no session
 }
 
@@ -33,19 +33,19 @@ func (c SlowCounts) Each() iter.Seq2[string, uint64] {
 }
 
 // Charged is how many of them count against the stream's SlowPolicy: all but Stalls,
-// by which nobody but the peer waits, and Strays, which count against that of the
-// association.
+// which hold up nobody but the peer, and Strays, which count against the
+// association's.
 func (c SlowCounts) Charged() uint64 {
 	return c.Tiny + c.Empty + c.EmptyReads + c.OutOfOrder + c.Dribbled
 }
 
-// SlowPolicy says how often the peer of a stream may make it take a slow path, and
+// SlowPolicy limits how often the peer of a stream may make it take a slow path, and
 // send on an SCTP association what belongs to no session. The zero value ends no
-// stream. Networks that lose, reorder or cut up packets make honest peers do that some
+// stream. Networks that lose, reorder or fragment packets make honest peers do that some
 // hundred times a second.
 type SlowPolicy struct {
-	PerSecond int // as often in the long run, 0: without limit
-	Burst     int // as often at once, 0: PerSecond
+	PerSecond int // in the long run, 0: without limit
+	Burst     int // at once, 0: PerSecond
 }
 
 func (p *SlowPolicy) limit() rate.Limit {
@@ -63,11 +63,11 @@ type slowPath struct {
 	// Of the receiving goroutine.
 	bucket rate.Bucket
 	over   bool // the policy is exceeded
-	ready  bool // a ready-to-receive message is to come, which is empty (RFC 6581 section 9.2)
+	ready  bool // a ready-to-receive message, which is empty, is still to come (RFC 6581 section 9.2)
 }
 
-// SetSlowPolicy changes how often peers may drive slow paths, for streams that
-// there are, too. It fails where a number is impossible.
+// SetSlowPolicy changes how often peers may drive slow paths, including
+// existing streams. It fails if a number is invalid.
 func (d *Device) SetSlowPolicy(p SlowPolicy) error {
 	if p.PerSecond < 0 || p.Burst < 0 || p.PerSecond == 0 && p.Burst > 0 {
 		return fmt.Errorf("verbs: set the slow-path policy to %d per second and %d at once: neither can be negative, and a burst needs a rate", p.PerSecond, p.Burst)
@@ -76,7 +76,7 @@ func (d *Device) SetSlowPolicy(p SlowPolicy) error {
 	return nil
 }
 
-// SlowPath is how often the peer has made the stream take slow paths.
+// SlowPath counts how often the peer has made the stream take slow paths.
 func (qp *QP) SlowPath() SlowCounts {
 	n := func(k rdmap.SlowPath) uint64 { return qp.slow.counts[k].Load() }
 	c := SlowCounts{Tiny: n(rdmap.SlowTiny), Empty: n(rdmap.SlowEmpty), EmptyReads: n(rdmap.SlowRead), OutOfOrder: n(rdmap.SlowEarly), Dribbled: n(rdmap.SlowDribble)}
@@ -89,7 +89,7 @@ func (qp *QP) SlowPath() SlowCounts {
 	return c
 }
 
-// strays counts and meters what an SCTP association gets that belongs to no session.
+// strays counts and meters what an SCTP association receives that belongs to no session.
 type strays struct {
 	dev  *Device
 	n    atomic.Uint64
@@ -98,7 +98,7 @@ type strays struct {
 	bucket rate.Bucket // of the goroutine that delivers
 }
 
-// take reports that there was one more, and whether the association may go on.
+// take counts one more and reports whether the association may go on.
 func (s *strays) take() bool {
 	s.n.Add(1)
 	p := s.dev.slow.Load()

@@ -13,33 +13,33 @@ import (
 
 // SRQConfig describes a shared receive queue.
 type SRQConfig struct {
-	// MaxRecv is how many receives may be posted and not yet delivered, those
-	// that streams have taken included: 1 to 65,536. Under a model without Overcommit
+	// MaxRecv is how many receives may be posted and not yet delivered, including
+	// those that streams have taken: 1 to 65,536. Under a model without Overcommit
 	// receives count until they are polled.
 	MaxRecv int
 	// MaxPerQP is how many receives one queue pair may hold, see QP.RecvHeld: 0
 	// for MaxRecv. A peer whose message finds the share used up has its stream
-	// ended (RFC 5042 section 6.4.3.1); the others go on. Unless the model is one of
-	// UnlimitedSRQ, what is not polled of the peer's ended streams counts, too.
+	// ended (RFC 5042 section 6.4.3.1); the others go on. Unless the model has
+	// UnlimitedSRQ, unpolled receives of the peer's ended streams count, too.
 	MaxPerQP int
-	// HighWater, if not 0, is how many receives a queue pair holds when an
-	// EventSRQHighWater tells of it, again after it has fallen below half.
+	// HighWater, if not 0, is how many receives a queue pair must hold to raise an
+	// EventSRQHighWater, again after it has fallen below half.
 	HighWater int
 }
 
 // SRQ is a shared receive queue: queue pairs of one protection domain, so of one
-// ULP, take their receives from it (RFC 5042 section 6.4.3.1). That a ULP names it
-// in the QPConfig of several streams is its word that they may share.
+// ULP, take their receives from it (RFC 5042 section 6.4.3.1). By naming it
+// in the QPConfig of several streams a ULP declares that they may share.
 //
 // With MaxRecv at least the number of streams times MaxPerQP, plus the receives
-// that the consumer has been given and not yet posted again, no stream finds the
+// that the consumer has been given and not yet reposted, no stream finds the
 // queue empty because of what others take.
 type SRQ struct {
 	pd     *PD
 	cfg    SRQConfig
 	charge charge
 
-	// unpolled receives are delivered and not polled. Where completion queues keep room
+	// unpolled receives are delivered but not polled. If completion queues reserve room
 	// for MaxRecv of them (R22), they count against that.
 	reserved bool
 	unpolled atomic.Int32
@@ -49,8 +49,8 @@ type SRQ struct {
 	spare  []*rdmap.RecvBuffer
 	out    int // posted or taken
 	limit  int // of the next EventSRQLimit, 0: none
-	// ended are streams that are over while what they were given is not polled: it
-	// counts against the shares of their peers' next streams.
+	// ended are streams that are over with receives not yet polled, which
+	// count against the shares of their peers' next streams.
 	ended  map[transport.Identity][]*QP
 	users  int // queue pairs
 	closed bool
@@ -65,8 +65,8 @@ var ErrSRQShare = errors.New("verbs: the stream's share of the shared receive qu
 var ErrSRQEmpty = errors.New("verbs: the shared receive queue is empty: post earlier or more")
 
 // CreateSRQ makes a shared receive queue, which is charged to the PD's ULP. It fails
-// with a *QuotaError, with ErrTrust where the trust model has to bound what one stream
-// may take, with ErrClosed where the domain is freed, and where cfg is impossible.
+// with a *QuotaError, with ErrTrust if the trust model requires a bound on what one
+// stream may take, with ErrClosed if the domain is freed, and if cfg is invalid.
 func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
 	if cfg.MaxPerQP == 0 {
 		cfg.MaxPerQP = cfg.MaxRecv
@@ -94,8 +94,8 @@ func (pd *PD) CreateSRQ(cfg SRQConfig) (*SRQ, error) {
 }
 
 // PostRecv posts a receive. It fails with ErrQueueFull when MaxRecv receives are posted
-// and not yet delivered, with ErrClosed after Destroy, and where the work request is
-// impossible.
+// and not yet delivered, with ErrClosed after Destroy, and if the work request is
+// invalid.
 func (s *SRQ) PostRecv(wr RecvWR) error {
 	total, err := s.pd.checkSGL(wr.SGL, true)
 	if err != nil {
@@ -133,8 +133,8 @@ func (s *SRQ) Len() int {
 }
 
 // Arm asks for one EventSRQLimit, the low-water notification of RFC 5042 section
-// 6.4.3.1: when fewer than limit receives are left, at once if that is so
-// already. 0 takes the wish back. It fails with ErrClosed after Destroy, and where the
+// 6.4.3.1: when fewer than limit receives are left, at once if that is already
+// so. 0 cancels it. It fails with ErrClosed after Destroy, and if the
 // queue can't hold limit receives.
 func (s *SRQ) Arm(limit int) error {
 	s.mu.Lock()
@@ -192,7 +192,7 @@ func (s *SRQ) enter(qp *QP) error {
 	return nil
 }
 
-// owing is those of qps that hold something.
+// owing returns those of qps that still hold receives.
 func owing(qps []*QP) (still []*QP) {
 	for _, qp := range qps {
 		if qp.held.Load() > 0 {
@@ -220,7 +220,7 @@ func (s *SRQ) take() *rdmap.RecvBuffer {
 	return r
 }
 
-// used takes back a receive that has been delivered.
+// used recycles a receive that has been delivered.
 func (s *SRQ) used(r *rdmap.RecvBuffer) {
 	s.mu.Lock()
 	s.spare = append(s.spare, r)
@@ -231,7 +231,7 @@ func (s *SRQ) used(r *rdmap.RecvBuffer) {
 	s.mu.Unlock()
 }
 
-// polled takes note that the consumer has been given a completion of qp, or never
+// polled records that the consumer has been given a completion of qp, or never
 // will be.
 func (s *SRQ) polled(qp *QP) {
 	qp.held.Add(-1)
@@ -240,23 +240,23 @@ func (s *SRQ) polled(qp *QP) {
 	}
 }
 
-// untake posts a receive again that a stream took and did not deliver.
+// untake reposts a receive that a stream took but did not deliver.
 func (s *SRQ) untake(r *rdmap.RecvBuffer) {
 	s.mu.Lock()
 	s.posted.Push(r)
 	s.mu.Unlock()
 }
 
-// share is a queue pair's part in a shared receive queue; held apart, it is the
-// receiving goroutine's.
+// share is a queue pair's part in a shared receive queue. Unlike QP.held it belongs
+// to the receiving goroutine.
 type share struct {
 	taken fifo.Queue[*rdmap.RecvBuffer] // not delivered, in the order of taking
 	high  bool                          // EventSRQHighWater has been raised
 	fault error                         // why there was no receive
-	owed  []*QP                         // streams of the peer before this one, see SRQ.ended
+	owed  []*QP                         // earlier streams of the peer, see SRQ.ended
 }
 
-// debt is how many receives the peer holds by streams that are over.
+// debt is how many receives the peer holds through streams that are over.
 func (sh *share) debt() (n int) {
 	if len(sh.owed) == 0 {
 		return 0
@@ -271,8 +271,8 @@ func (sh *share) debt() (n int) {
 }
 
 // RecvHeld is how many receives of the shared queue count against the queue
-// pair's share: taken for a message, until the consumer has been given the
-// completion.
+// pair's share: taken for a message, and the consumer has not been given
+// the completion yet.
 func (qp *QP) RecvHeld() int { return int(qp.held.Load()) }
 
 // nextShared takes a receive of the shared queue.
@@ -304,7 +304,7 @@ func (u *upper) nextShared() *rdmap.RecvBuffer {
 	return r
 }
 
-// giveBack returns what the ended stream took and did not deliver.
+// giveBack returns what the ended stream took but did not deliver.
 func (u *upper) giveBack() {
 	for u.share.taken.Len() > 0 {
 		u.cfg.SRQ.untake(u.share.taken.Pop())
@@ -315,7 +315,7 @@ func (u *upper) giveBack() {
 	}
 }
 
-// outlived takes note that a stream is over whose completions are not polled.
+// outlived records that a stream is over whose completions are not all polled.
 func (s *SRQ) outlived(qp *QP) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

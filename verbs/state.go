@@ -16,7 +16,7 @@ import (
 //	  │                     └──fault, Abort or the peer's Terminate──▶ QPTerminate
 //	  └──Close, Abort, failed start-up──▶ QPError
 //
-// A queue pair is for one stream: it does not go back to QPIdle.
+// A queue pair has one stream: it does not return to QPIdle.
 type QPState uint8
 
 // The states.
@@ -24,7 +24,7 @@ const (
 	QPIdle      QPState = iota // no stream yet: inside prepare and until start-up is over. Receives may be posted
 	QPRTS                      // ready to send: the stream is up
 	QPClosing                  // no more posts; what is posted is sent, then the stream ends gracefully
-	QPTerminate                // the stream is ending by a fault, an Abort or a Terminate of either side
+	QPTerminate                // the stream is ending because of a fault, an Abort or a Terminate of either side
 	QPError                    // over: what was posted has been flushed
 )
 
@@ -93,9 +93,9 @@ func (qp *QP) Stats() QPStats {
 // certain; its receives end without completions.
 func (qp *QP) Done() <-chan struct{} { return qp.done }
 
-// Err is why the stream ended or did not come up, nil after a graceful close by both
-// sides or while it lives. io.EOF in its chain: the peer alone has closed it.
-// *TerminateError: it has sent a Terminate. Of the reasons here it matches ErrCutOff,
+// Err is why the stream ended or did not come up; nil after a graceful close by both
+// sides and while it lives. io.EOF in its chain: the peer alone has closed it.
+// *TerminateError: it has sent a Terminate. It may match ErrCutOff,
 // ErrCQOverflow, ErrKilled, ErrReaped, ErrSlowPath, ErrSRQEmpty, ErrSRQShare or
 // ErrClosed.
 func (qp *QP) Err() error {
@@ -109,7 +109,7 @@ func (qp *QP) Err() error {
 
 // Close ends the stream gracefully: what is posted is sent and answered, then the stream
 // is closed. A peer that for ten seconds takes nothing, answers nothing or does not follow
-// is cut off: Err matches ErrCutOff then. It does not wait, see Done. In QPIdle it
+// is cut off: Err then matches ErrCutOff. Close does not wait, see Done. In QPIdle it
 // is Abort with ErrClosed.
 func (qp *QP) Close() {
 	if qp.discard(ErrClosed) {
@@ -145,8 +145,8 @@ func (qp *QP) Abort(err error) {
 	}
 }
 
-// discard ends a queue pair that has no stream, for reason. It reports false if
-// there is a stream or it is over already.
+// discard ends a queue pair that has no stream, for reason. It returns false if
+// there is a stream or the queue pair is already over.
 func (qp *QP) discard(reason error) bool {
 	if reason == nil {
 		reason = ErrClosed
@@ -169,8 +169,8 @@ func (qp *QP) discard(reason error) bool {
 	return true
 }
 
-// endedError says that a queue pair was ended by its consumer, or with its
-// device, before it had a stream.
+// endedError means that a queue pair was ended by its consumer, or with its device, before
+// it had a stream.
 type endedError struct{ err error }
 
 func (e *endedError) Error() string {
@@ -189,9 +189,8 @@ func (qp *QP) fail(err error) error {
 	return &endedError{err: qp.err}
 }
 
-// prepare has the consumer prepare the queue pair before its stream comes up.
-// The context that it returns ends with ctx and when the queue pair is ended;
-// stop frees it.
+// prepare calls the consumer's Prepare, f, before the stream comes up. The context that it
+// returns ends with ctx and when the queue pair is ended; stop frees it.
 func (qp *QP) prepare(ctx context.Context, f func(*QP) error) (_ context.Context, stop func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	qp.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// StreamInfo is what an administrator is told of a stream.
+// StreamInfo describes a stream to an administrator.
 type StreamInfo struct {
 	ID     uint64 // see QP.ID, Device.Kill
 	ULP    string
@@ -22,7 +22,7 @@ type StreamInfo struct {
 	Since  time.Time
 	// BytesIn and BytesOut are the payload received and sent.
 	BytesIn, BytesOut uint64
-	// Idle is how long nothing has moved, to within ten seconds.
+	// Idle is how long no data has moved, to within ten seconds.
 	Idle time.Duration
 	Slow SlowCounts
 }
@@ -54,7 +54,7 @@ func (d *Device) Streams() []StreamInfo {
 	return all
 }
 
-// lookAt takes note of which streams have moved something.
+// lookAt records which streams have moved data.
 func (d *Device) lookAt(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,15 +72,15 @@ func (d *Device) lookAt(now time.Time) {
 	}
 }
 
-// ErrKilled is in the reason of a stream that Kill has ended.
+// ErrKilled is in the reason of a stream ended by Kill.
 var ErrKilled = errors.New("verbs: the stream was ended by the administrator")
 
-// ErrNoStream is returned by Kill for a stream that there is not.
+// ErrNoStream is returned by Kill if there is no such stream.
 var ErrNoStream = errors.New("there is no such stream")
 
-// Kill ends the stream of that ID at once, as an administrator may who sees in
-// Streams that it costs too much (RFC 5042 section 6.4.4). Its reason matches
-// ErrKilled and says why. It fails with ErrNoStream if there is none.
+// Kill ends the stream of that ID at once, for an administrator who sees in Streams
+// that it costs too much (RFC 5042 section 6.4.4). Its reason matches ErrKilled and
+// contains why. It fails with ErrNoStream if there is none.
 func (d *Device) Kill(id uint64, why string) error {
 	d.mu.Lock()
 	qp := d.qps[id]

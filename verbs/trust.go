@@ -28,8 +28,8 @@ func (m TrustModel) String() string {
 	return fmt.Sprintf("trust model %d", uint8(m))
 }
 
-// ParseTrustModel is the TrustModel that String gives s for. It fails for any other s,
-// and names those that there are.
+// ParseTrustModel returns the TrustModel whose String is s. For any other s the error
+// lists the valid ones.
 func ParseTrustModel(s string) (TrustModel, error) {
 	for m, name := range trustNames {
 		if s == name {
@@ -39,7 +39,7 @@ func ParseTrustModel(s string) (TrustModel, error) {
 	return 0, fmt.Errorf("verbs: trust model %q: NS-NT, NS-RT, S-NT, S-LT and S-T are possible (RFC 5042 appendix C)", s)
 }
 
-// TrustModels are all of them, the safest first.
+// TrustModels returns all of them, the safest first.
 func TrustModels() []TrustModel { return []TrustModel{NSNT, NSRT, SNT, SLT, ST} }
 
 // Trust is what a TrustModel permits. Each field is a rule of RFC 5042 that the
@@ -49,10 +49,10 @@ type Trust struct {
 	// and an SCTP association that this end sets up may serve several streams (section
 	// 3).
 	ShareStreams bool
-	// ShareSTags: STags of memory regions, which are those of all streams of the
+	// ShareSTags: STags of memory regions, which are valid on all streams of the
 	// protection domain, may have remote rights, and the peer of any of them may
 	// invalidate them (sections 6.1.1 and 6.4.5). Otherwise, where there may be several
-	// streams, remote access takes memory windows, each for one stream, and what the
+	// streams, remote access needs memory windows, each for one stream, and what the
 	// peer of one can write is not open to that of another (section 6.3.6).
 	ShareSTags bool
 	// Overcommit: a completion queue may be smaller than what its queue pairs and
@@ -85,8 +85,8 @@ func (m TrustModel) Trust() Trust {
 	return Trust{ShareSTags: true, Overcommit: true}
 }
 
-// Permits tells whether one who may use m may use n, which waives no rule that m does
-// not waive.
+// Permits reports whether whoever may use m may use n: n waives no rule that m does not
+// waive.
 func (m TrustModel) Permits(n TrustModel) bool {
 	a, b := m.Trust(), n.Trust()
 	implies := func(x, y bool) bool { return !x || y }
@@ -95,7 +95,7 @@ func (m TrustModel) Permits(n TrustModel) bool {
 		(!b.ShareStreams || implies(b.ShareSTags, a.ShareSTags) && implies(b.Overcommit, a.Overcommit))
 }
 
-// Meet is the model that waives most of those that both m and n permit.
+// Meet is the model that waives the most of those that both m and n permit.
 func (m TrustModel) Meet(n TrustModel) TrustModel {
 	models := TrustModels()
 	for _, x := range slices.Backward(models) {
@@ -106,8 +106,8 @@ func (m TrustModel) Meet(n TrustModel) TrustModel {
 	return NSNT
 }
 
-// Alone is m for protection domains that have one stream each, as those of a service
-// that shares nothing though it might: NS-RT if m trusts the peers, NS-NT otherwise.
+// Alone is m for protection domains of one stream each, as of a service that shares
+// nothing although it might: NS-RT if m trusts the peers, NS-NT otherwise.
 func (m TrustModel) Alone() TrustModel {
 	if m == NSRT || m == ST {
 		return NSRT
@@ -118,7 +118,7 @@ func (m TrustModel) Alone() TrustModel {
 // ErrTrust is in errors of calls that the trust model does not permit.
 var ErrTrust = errors.New("the trust model does not permit it")
 
-// trustError says which rule is in the way and what would do.
+// trustError is the error of what, which RFC 5042 forbids under m.
 func trustError(m TrustModel, section, what string) error {
 	return fmt.Errorf("verbs: %s: %w (%v, RFC 5042 section %s)", what, ErrTrust, m, section)
 }

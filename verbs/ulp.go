@@ -7,8 +7,8 @@ import (
 
 // ULP is a local consumer of the device, a principal with a quota (RFC 5042
 // section 2.1.3). What one ULP has allocated, another can't use. Its methods allocate
-// on its own account; limits, other ULPs and their streams are the Device's, which
-// a consumer is not given.
+// on its own account; limits, other ULPs and their streams belong to the Device, which
+// a consumer does not get.
 type ULP struct {
 	dev   *Device
 	name  string
@@ -26,14 +26,14 @@ type ULPConfig struct {
 	// Trust is the trust model of the ULP's protection domains, and the most that
 	// AllocPDAs permits.
 	Trust TrustModel
-	// Privileged is for a ULP of the host's own (RFC 5042 section 2.1), which is
-	// trusted with what others need, too. Only its streams may stay idle when the
-	// device runs short of streams, where their trust model says so (section 6.4.2).
+	// Privileged is for the host's own ULPs (RFC 5042 section 2.1), which are also
+	// trusted with what others need. Only their streams may stay idle when the
+	// device runs short of streams, if their trust model permits it (section 6.4.2).
 	Privileged bool
 }
 
 // NewULP registers a consumer, which gets a share of the device. It fails with
-// ErrClosed after the device's Close, and where the quota is impossible.
+// ErrClosed after the device's Close, and if the quota is invalid.
 func (d *Device) NewULP(name string, cfg ULPConfig) (*ULP, error) {
 	limit, err := cfg.Quota.check(amounts{})
 	if err != nil {
@@ -59,7 +59,7 @@ func (u *ULP) Trust() TrustModel { return TrustModel(u.trust.Load()) }
 // then on.
 func (d *Device) SetTrust(u *ULP, m TrustModel) { u.trust.Store(uint32(m)) }
 
-// Privileged tells whether the ULP is one of the host's own.
+// Privileged reports whether the ULP is one of the host's own.
 func (u *ULP) Privileged() bool { return u.privileged }
 
 // Name is the name given to NewULP.
@@ -69,9 +69,9 @@ func (u *ULP) Name() string { return u.name }
 func (u *ULP) Usage() Limits { return u.dev.prm.usageOf(&u.acct).Used }
 
 // Guarantee makes the ULP's share of each resource at least this, in place of what
-// Guarantee made it before: so much is kept for the ULP, what it uses included, whatever
-// others ask for. It fails with a *QuotaError, and changes nothing, where that is more
-// than the ULP may have, or than others leave; with ErrClosed after Close.
+// Guarantee made it before: so much, including what it uses, is reserved for the ULP,
+// whatever others ask for. It fails with a *QuotaError, and changes nothing, if that is
+// more than the ULP may have or than others leave; with ErrClosed after Close.
 func (u *ULP) Guarantee(l Limits) error {
 	least, err := l.check(amounts{})
 	if err != nil {
@@ -96,7 +96,7 @@ func (u *ULP) Guarantee(l Limits) error {
 	return nil
 }
 
-// Close gives the ULP's share back. It fails with ErrInUse while the ULP has
+// Close returns the ULP's share. It fails with ErrInUse while the ULP has
 // something allocated, and is idempotent.
 func (u *ULP) Close() error {
 	u.dev.mu.Lock()

@@ -73,7 +73,7 @@ func (w *window) lacks(need rdmap.Access) bool {
 	return w.rights&need != need && checks.On(checks.Rights)
 }
 
-// Memory of two ULPs is told apart before, unless that check is off.
+// Memory of two ULPs is distinguished before, unless that check is off.
 func (mr *MR) mayShare(o *MR) bool {
 	return mr.win.pd == o.win.pd || !mr.local && !o.local ||
 		mr.win.pd.ulp != o.win.pd.ulp && !checks.On(checks.ForeignMemory) || !checks.On(checks.Alias)
@@ -83,7 +83,7 @@ func (t *extent) mayShare(e *extent) bool {
 	return t.qp == e.qp || !t.writable && !e.writable || !checks.On(checks.AliasWindow)
 }
 
-// Without the check a half-open stream is nobody's: first come, first served.
+// Without the check a half-open stream is charged to nobody: first come, first served.
 func halfOpenOf(peer transport.Identity) charge {
 	if !checks.On(checks.HalfOpen) {
 		return charge{}

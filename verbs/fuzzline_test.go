@@ -89,7 +89,7 @@ func (l *memLine) close() {
 // fpduLine attacks by bytes, behind MPA's start-up.
 type fpduLine struct {
 	conn    *net.UnixConn
-	markers bool // in what the prey receives
+	markers bool // in what the target receives
 	theirs  bool // in what it sends: then it is not understood
 	pos     int  // on the grid of markers
 
@@ -197,7 +197,7 @@ func (l *fpduLine) send(seg []byte, s *script) {
 	}
 }
 
-// heard takes the prey's FPDUs apart.
+// heard takes the target's FPDUs apart.
 func (l *fpduLine) heard() (segs [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -43,8 +43,8 @@ func (s *script) small() uint32 {
 	return 0
 }
 
-// prey is the stream under attack with all it has.
-type prey struct {
+// fuzzTarget is the stream under attack with all it has.
+type fuzzTarget struct {
 	dev   *Device
 	ulp   *ULP
 	pds   [2]*PD
@@ -63,17 +63,17 @@ type prey struct {
 
 	line   line
 	far    farEnd
-	posted []preyWR
+	posted []fuzzWR
 	abuse  bool // the peer or the consumer ended or stalled the stream
 }
 
-// preyWR is a posted work request; its index is its ID.
-type preyWR struct{ recv, signaled, done bool }
+// fuzzWR is a posted work request; its index is its ID.
+type fuzzWR struct{ recv, signaled, done bool }
 
-// line is how the peer reaches the prey.
+// line is how the peer reaches the target.
 type line interface {
 	send(seg []byte, s *script)
-	heard() [][]byte // whole segments of the prey so far
+	heard() [][]byte // whole segments of the target so far
 	stall(bool)
 	end(hard bool)
 	close() // and wait until nothing of it is left
@@ -83,17 +83,17 @@ type line interface {
 type farEnd struct {
 	msn      [4]uint32
 	mo       uint32
-	answered int // of the prey's requests
+	answered int // of the target's requests
 }
 
-func newPrey(shared bool) (*prey, error) {
-	p := &prey{far: farEnd{msn: [4]uint32{1, 1, 1, 1}}}
+func newFuzzTarget(shared bool) (*fuzzTarget, error) {
+	p := &fuzzTarget{far: farEnd{msn: [4]uint32{1, 1, 1, 1}}}
 	var errs error
 	must := func(err error) { errs = errors.Join(errs, err) }
 	var err error
 	p.dev, err = Open(Config{})
 	must(err)
-	p.ulp, err = p.dev.NewULP("prey", ULPConfig{Trust: ST})
+	p.ulp, err = p.dev.NewULP("target", ULPConfig{Trust: ST})
 	must(err)
 	for i := range p.pds {
 		p.pds[i], err = p.ulp.AllocPD()
@@ -123,7 +123,7 @@ func newPrey(shared bool) (*prey, error) {
 	return p, errs
 }
 
-func (p *prey) recv(s *script) {
+func (p *fuzzTarget) recv(s *script) {
 	n := uint32(s.byte() % 17)
 	sgl := []SGE{{p.local, 8, n}}
 	if n > 8 {
@@ -133,7 +133,7 @@ func (p *prey) recv(s *script) {
 		sgl = nil
 	}
 	wr := RecvWR{ID: uint64(len(p.posted)), SGL: sgl}
-	p.posted = append(p.posted, preyWR{recv: true})
+	p.posted = append(p.posted, fuzzWR{recv: true})
 	post := p.qp.PostRecv
 	if p.srq != nil {
 		post = p.srq.PostRecv
@@ -143,7 +143,7 @@ func (p *prey) recv(s *script) {
 	}
 }
 
-func (p *prey) post(s *script) {
+func (p *fuzzTarget) post(s *script) {
 	b := s.byte()
 	wr := SendWR{ID: uint64(len(p.posted)), Op: Opcode(b%9) + OpSend, Flags: Flags(s.byte()), RemoteSTag: 0x1234, RemoteTO: 8}
 	switch n := uint32(s.byte()); wr.Op {
@@ -161,14 +161,14 @@ func (p *prey) post(s *script) {
 	case OpInvalidateLocal:
 		wr.InvalidateSTag = [...]uint32{p.mw.STag(), p.open.STag(), p.alien.STag(), p.old}[n%4]
 	}
-	p.posted = append(p.posted, preyWR{signaled: wr.Flags&Signaled != 0})
+	p.posted = append(p.posted, fuzzWR{signaled: wr.Flags&Signaled != 0})
 	if p.qp.PostSend(&wr) != nil {
 		p.posted = p.posted[:len(p.posted)-1]
 	}
 }
 
 // stag draws an STag that the peer might try.
-func (p *prey) stag(s *script) uint32 {
+func (p *fuzzTarget) stag(s *script) uint32 {
 	switch b := s.byte(); {
 	case b < 0x80:
 		return p.open.STag()
@@ -203,9 +203,9 @@ func (s *script) offset() uint64 {
 	return binary.BigEndian.Uint64(s.bytes(8))
 }
 
-// request returns the oldest request of the prey that has not been answered, as
+// request returns the oldest request of the target that has not been answered, as
 // a Read or an Atomic.
-func (p *prey) request() (r rdmap.ReadRequest, a rdmap.AtomicRequest, ok bool) {
+func (p *fuzzTarget) request() (r rdmap.ReadRequest, a rdmap.AtomicRequest, ok bool) {
 	n := 0
 	for _, raw := range p.line.heard() {
 		s, ok := iwarptest.ParseSegment(raw)
@@ -223,7 +223,7 @@ func (p *prey) request() (r rdmap.ReadRequest, a rdmap.AtomicRequest, ok bool) {
 
 // segment makes what the peer sends next. Its sequence numbers are right unless
 // the script wants otherwise.
-func (p *prey) segment(kind, flags byte, s *script) []byte {
+func (p *fuzzTarget) segment(kind, flags byte, s *script) []byte {
 	f := &p.far
 	last := flags&2 == 0
 	untagged := func(op rdmap.Opcode, qn uint32, word uint32, payload []byte) []byte {
@@ -289,10 +289,10 @@ func (p *prey) segment(kind, flags byte, s *script) []byte {
 	return s.bytes(int(s.byte()) % 70)
 }
 
-var errPrey = errors.New("the consumer aborts")
+var errConsumerAbort = errors.New("the consumer aborts")
 
 // step carries out one step of the script.
-func (p *prey) step(s *script) {
+func (p *fuzzTarget) step(s *script) {
 	b := s.byte()
 	kind, flags := b&15, b>>4
 	switch kind {
@@ -323,7 +323,7 @@ func (p *prey) step(s *script) {
 		case 0:
 			p.qp.Close()
 		case 1:
-			p.qp.Abort(errPrey)
+			p.qp.Abort(errConsumerAbort)
 		default:
 			p.line.end(flags&1 != 0)
 		}
@@ -347,7 +347,7 @@ func (p *prey) step(s *script) {
 }
 
 // poll takes the completions that are there.
-func (p *prey) poll() (err error) {
+func (p *fuzzTarget) poll() (err error) {
 	var wcs [16]WC
 	for {
 		n := p.cq.Poll(wcs[:])
@@ -374,7 +374,7 @@ func (p *prey) poll() (err error) {
 
 // play runs the script to its end and checks what must hold whatever the peer
 // did. The line is up.
-func (p *prey) play(t *testing.T, s *script) {
+func (p *fuzzTarget) play(t *testing.T, s *script) {
 	var first error
 	for steps := 0; len(s.in) > 0 && steps < 200; steps++ {
 		p.step(s)
@@ -398,7 +398,7 @@ func (p *prey) play(t *testing.T, s *script) {
 }
 
 // check looks at what is left after the end.
-func (p *prey) check() (err error) {
+func (p *fuzzTarget) check() (err error) {
 	for id, w := range p.posted {
 		if !w.done && (w.signaled || w.recv && p.srq == nil) {
 			err = errors.Join(err, fmt.Errorf("work request %d never completes", id))
@@ -426,13 +426,13 @@ func (p *prey) check() (err error) {
 
 // reason checks that the end has a typed reason, and that a peer at fault was
 // told.
-func (p *prey) reason() error {
+func (p *fuzzTarget) reason() error {
 	reason := p.qp.Err()
 	var fault *ddp.Error
 	var term *rdmap.TerminateError
 	var order *ddp.SequenceError
 	switch {
-	case reason == nil, errors.Is(reason, io.EOF), errors.Is(reason, io.ErrUnexpectedEOF), errors.Is(reason, errPrey), errors.Is(reason, ddp.ErrClosed), errors.Is(reason, ErrClosed), errors.Is(reason, rdmap.ErrClosed), errors.Is(reason, mpa.ErrNoFPDU):
+	case reason == nil, errors.Is(reason, io.EOF), errors.Is(reason, io.ErrUnexpectedEOF), errors.Is(reason, errConsumerAbort), errors.Is(reason, ddp.ErrClosed), errors.Is(reason, ErrClosed), errors.Is(reason, rdmap.ErrClosed), errors.Is(reason, mpa.ErrNoFPDU):
 	case errors.As(reason, &term), errors.As(reason, &order), errors.Is(reason, ErrInvalidSTag), errors.Is(reason, ErrInUse):
 	case errors.As(reason, &fault):
 		if p.abuse || fault.Layer == ddp.LayerLLP {
@@ -456,7 +456,7 @@ func (p *prey) reason() error {
 }
 
 // free gives everything back and finds nothing in use.
-func (p *prey) free() (err error) {
+func (p *fuzzTarget) free() (err error) {
 	p.line.close()
 	err = p.mw.Dealloc()
 	for _, mr := range p.mrs {

@@ -15,8 +15,8 @@ import (
 	"github.com/ironwarp/ironwarp/rdmap"
 )
 
-// hunt runs f and waits until its goroutines are gone.
-func hunt(t *testing.T, f func()) {
+// runAndJoin runs f and waits until its goroutines are gone.
+func runAndJoin(t *testing.T, f func()) {
 	before := runtime.NumGoroutine()
 	f()
 	for limit := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
@@ -27,7 +27,7 @@ func hunt(t *testing.T, f func()) {
 	}
 }
 
-// steps of the seeds; see prey.step. Each has all the bytes that it takes.
+// steps of the seeds; see fuzzTarget.step. Each has all the bytes that it takes.
 var (
 	seedRecv      = []byte{9, 16}
 	seedSend      = []byte{0, 4 << 2, 1, 2, 3, 4}
@@ -89,7 +89,7 @@ func FuzzScript(f *testing.F) {
 	addScripts(f, []byte{0}, []byte{2})
 	addScripts(f, []byte{0x80}, []byte{2}, []byte{6})
 	f.Fuzz(func(t *testing.T, in []byte) {
-		hunt(t, func() { fuzzScript(t, &script{in}) })
+		runAndJoin(t, func() { fuzzScript(t, &script{in}) })
 	})
 }
 
@@ -99,7 +99,7 @@ func fuzzScript(t *testing.T, s *script) {
 	if mode&2 != 0 {
 		o.Window = 3
 	}
-	p, err := newPrey(mode&4 != 0)
+	p, err := newFuzzTarget(mode&4 != 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func FuzzFPDUs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		s := &script{in}
 		mode := s.byte()
-		hunt(t, func() { fuzzMPA(t, mode, startupOf(mode), s) })
+		runAndJoin(t, func() { fuzzMPA(t, mode, startupOf(mode), s) })
 	})
 }
 
@@ -143,17 +143,17 @@ func FuzzConnection(f *testing.F) {
 		mode := s.byte()
 		n := int(binary.BigEndian.Uint16(s.bytes(2))) % 1024
 		first := s.bytes(min(n, len(s.in)))
-		hunt(t, func() { fuzzMPA(t, mode, first, s) })
+		runAndJoin(t, func() { fuzzMPA(t, mode, first, s) })
 	})
 }
 
 // startupOf is the peer's start-up frame of mode:
 //
-//	1: the prey is the initiator    2: the prey wants markers
+//	1: the target is the initiator    2: the target wants markers
 //	4: the peer wants markers       8: no CRC
 //	16: a shared receive queue      32: peer-to-peer mode     64: revision 1
 func startupOf(mode byte) []byte {
-	fr := mpa.Frame{Reply: mode&1 != 0, Markers: mode&4 != 0, CRC: mode&8 == 0, Revision: 2, PrivateData: []byte("prey")}
+	fr := mpa.Frame{Reply: mode&1 != 0, Markers: mode&4 != 0, CRC: mode&8 == 0, Revision: 2, PrivateData: []byte("target")}
 	if mode&64 != 0 {
 		fr.Revision = 1
 	} else {
@@ -178,7 +178,7 @@ func fuzzMPA(t *testing.T, mode byte, first []byte, s *script) {
 	line := newFPDULine(far)
 	defer line.close()
 	far.Write(first)
-	m, err := startPrey(mode, near, first)
+	m, err := startTarget(mode, near, first)
 	if err != nil {
 		var fault *ddp.Error
 		var rejected *mpa.RejectedError
@@ -193,7 +193,7 @@ func fuzzMPA(t *testing.T, mode byte, first []byte, s *script) {
 		}
 		return
 	}
-	p, err := newPrey(mode&16 != 0)
+	p, err := newFuzzTarget(mode&16 != 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,9 +211,9 @@ func fuzzMPA(t *testing.T, mode byte, first []byte, s *script) {
 	}
 }
 
-// startPrey carries out the prey's part of the start-up. The peer's frame is
+// startTarget carries out the target's part of the start-up. The peer's frame is
 // there; if it is cut short, no more will come.
-func startPrey(mode byte, conn net.Conn, first []byte) (*mpa.Conn, error) {
+func startTarget(mode byte, conn net.Conn, first []byte) (*mpa.Conn, error) {
 	cfg := &mpa.Config{IRD: 2, ORD: 2, Markers: mode&2 != 0, StartupTimeout: 50 * time.Millisecond, HoldTimeout: 100 * time.Millisecond, EMSS: func() int { return 300 }}
 	if mode&8 != 0 {
 		cfg.CRC = mpa.CRCAvoid
