@@ -15,7 +15,7 @@ type Geometry struct {
 	CanWriteZeroes bool
 	CanFastZero    bool
 	// MultiConn: a flush completed for one user covers the writes completed
-	// for every other, and nobody reads stale data; so a client of NBD may open
+	// for every other, and nobody reads stale data; so an NBD client may open
 	// several connections.
 	MultiConn bool
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// ID is a UUID: of a disk, of a life of it, of who has it attached.
+// ID is the UUID of a disk, of a life of it, or of a client that has it attached.
 type ID [16]byte
 
 // NewID returns a random UUID (RFC 9562 5.4).
@@ -49,10 +49,10 @@ func (id *ID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Identity says which disk a storage is, and which life of it.
+// Identity identifies the disk of a storage, and its life.
 type Identity struct {
 	Disk ID // stays with the storage
-	// Life changes whenever writes may have gone that had returned and that no
-	// flush covered.
+	// Life changes whenever completed writes that no flush covered may have been
+	// lost.
 	Life ID
 }

@@ -54,7 +54,7 @@ const (
 	FastZero
 )
 
-// Completion is told the end of an I/O.
+// Completion is notified of the end of an I/O.
 type Completion interface {
 	// Complete reports the result, 0 for success. It is called once, and does not block.
 	Complete(errno syscall.Errno)

@@ -1,11 +1,11 @@
 package block
 
-// Storage is a disk without buffers of its own: what an export stands on.
+// Storage is a disk without buffers of its own, the base of an export.
 type Storage interface {
 	Geometry() Geometry
-	// Identity is which disk it is, and which life of it.
+	// Identity identifies the disk and its life.
 	Identity() Identity
-	// Keeps reports whether all writes are there that a life has acknowledged.
+	// Keeps reports whether all writes acknowledged in that life are present.
 	Keeps(life ID) bool
 	// Fault is why acknowledged writes of this life were lost, "" if none were.
 	Fault() string

@@ -6,10 +6,10 @@ import (
 	"github.com/ironwarp/ironwarp/block"
 )
 
-// geometry is that of an export as its clients see it.
+// geometry is an export's geometry as its clients see it.
 type geometry block.Geometry
 
-// normal fills in what a device left open.
+// normal fills in what a device left at 0.
 func (g geometry) normal() geometry {
 	g.MinBlock = min(max(g.MinBlock, 1), 1<<16)
 	if g.PreferredBlock == 0 {
@@ -22,7 +22,7 @@ func (g geometry) normal() geometry {
 	return g
 }
 
-// advertisedMax is the largest payload in bytes that clients are told to send.
+// advertisedMax is the maximum payload in bytes advertised to clients.
 func (g *geometry) advertisedMax() uint32 {
 	return max(g.MaxIO, minAdvertisedMax, g.PreferredBlock)
 }
@@ -46,7 +46,7 @@ func (g *geometry) transmissionFlags(structured bool) uint16 {
 	return f
 }
 
-// check translates a request for the device, or says with which error it is
+// check translates a request for the device, or returns the error with which it is
 // refused ("Command flags", "Request types", "Error values").
 func (g *geometry) check(r *request, structured bool) (op block.Op, fl block.Flags, errno syscall.Errno) {
 	allowed := uint16(0)

@@ -6,10 +6,10 @@ import "time"
 
 // The checks of docs/security.md, one function each. weakened.go has them with switches.
 
-// Succession: what a client that is gone had asked for lands on nothing that its successor was
-// served. A connection ends when it is closed; one whose client is gone without a word is abandoned.
+// Succession: what a vanished client had requested overwrites nothing that its successor was
+// served. A connection ends when it is closed; one whose client vanished silently is abandoned.
 func (x *succession) end(c *conn)     { x.cutOff(c, false) }
 func (x *succession) abandon(c *conn) { x.cutOff(c, true) }
 
-// ClientBytes: permits do not wait for bytes of an NBD client.
+// ClientBytes: permits do not wait for an NBD client's bytes.
 func clientDeadline() time.Time { return time.Now().Add(clientTime) }

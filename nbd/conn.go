@@ -22,7 +22,7 @@ import (
 //	    |         Submit +---+ context ended
 //	    +--> closed
 //
-// A request's slot goes round:
+// A request's slot circulates:
 //
 //	free --> receiving goroutine --> at the device --> ready --> at the socket --> free
 type conn struct {
@@ -37,11 +37,11 @@ type conn struct {
 	structured bool
 	noZeroes   bool
 	rd         *sockio.Reader
-	buf        []byte // buf[r:w] is received and not looked at yet
+	buf        []byte // buf[r:w] is received but not parsed yet
 	r, w       int
 	vec        [][]byte
-	held       bool   // the device may hold I/Os back until it is kicked
-	stage      []byte // what a slow client has sent of a write
+	held       bool   // the device may hold I/Os back until Kick
+	stage      []byte // the part of a write that a slow client has sent
 	free       *slot
 	freeCount  int
 	allocated  int
@@ -50,7 +50,7 @@ type conn struct {
 	sock    *sockio.Writer
 	sending *slot // what writeLoop starts with
 
-	dirty atomic.Bool // ready is not empty; lets a batch end pass by cheaply
+	dirty atomic.Bool // ready is not empty; makes a batch end without replies cheap
 	stuck atomic.Bool // the client does not read its replies: they are kept. Set with mu locked
 
 	mu        sync.Mutex // guards the fields below it
@@ -61,7 +61,7 @@ type conn struct {
 	flushing  bool
 	dead      bool // nothing can be sent any more
 	cut       bool // nothing is waited for any more
-	hurried   bool // nothing is read any more
+	stopping  bool // nothing is read any more
 	slots     []*slot
 	ended     bool // the connection is over
 	timer     *time.Timer
@@ -123,7 +123,7 @@ var (
 	errGone       = errors.New("the client has hung up")
 )
 
-// transmit serves the client's requests until it goes and all of them are
+// transmit serves the client's requests until it disconnects and all of them are
 // answered.
 func (c *conn) transmit(ctx context.Context) error {
 	c.exp.stats.clients.Add(1)
@@ -147,7 +147,7 @@ func (c *conn) transmit(ctx context.Context) error {
 	c.nc.Close()
 	c.fail()
 	c.mu.Lock()
-	for c.flushing { // it meets the closed socket
+	for c.flushing { // the flusher finds the socket closed
 		c.change.Wait()
 	}
 	c.mu.Unlock()
@@ -157,12 +157,12 @@ func (c *conn) transmit(ctx context.Context) error {
 	return err
 }
 
-// hurry is called when the server's context ends: no more requests are read,
+// stopSoon is called when the server's context ends: no more requests are read,
 // and after the drain timeout nothing is waited for any more.
-func (c *conn) hurry() {
+func (c *conn) stopSoon() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hurried = true
+	c.stopping = true
 	c.nc.SetReadDeadline(time.Unix(1, 0))
 	if c.ended {
 		return
@@ -186,7 +186,7 @@ func (c *conn) drain() {
 	}
 }
 
-// end stops the clock that hurry has started.
+// end stops the timer that stopSoon has started.
 func (c *conn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,8 +196,8 @@ func (c *conn) end() {
 	}
 }
 
-// fail marks the connection as one to which nothing can be sent, and lets go
-// of the replies that wait. I/Os that complete later are released at once.
+// fail marks the connection as one to which nothing can be sent, and releases the
+// waiting replies. I/Os that complete later are released at once.
 func (c *conn) fail() {
 	c.mu.Lock()
 	c.dead = true
@@ -209,7 +209,7 @@ func (c *conn) fail() {
 }
 
 // take returns a free slot; it waits while the client has too many requests
-// under way.
+// in progress.
 func (c *conn) take() (*slot, error) {
 	if c.stuck.Load() {
 		if err := c.awaitReader(); err != nil {
@@ -231,7 +231,7 @@ func (c *conn) take() (*slot, error) {
 func (c *conn) readBy(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.hurried {
+	if !c.stopping {
 		c.nc.SetReadDeadline(t)
 	}
 }
@@ -241,7 +241,7 @@ func (c *conn) refill() error {
 	for c.freed == nil && c.allocated == c.srv.cfg.MaxInFlight && !c.cut && !c.gone.Load() {
 		c.mu.Unlock()
 		c.kick()
-		c.flush() // the replies that hold the slots may wait for a batch end that is us
+		c.flush() // the replies that hold the slots may wait for our own batch end
 		c.mu.Lock()
 		if c.freed == nil && !c.cut && !c.gone.Load() {
 			c.change.Wait()
@@ -267,7 +267,7 @@ func (c *conn) refill() error {
 	return nil
 }
 
-// giveBack returns a slot that was taken and not used.
+// giveBack returns a slot that was taken but not used.
 func (c *conn) giveBack(s *slot) {
 	s.io, s.waited = nil, false
 	s.since.Store(0)
@@ -296,7 +296,7 @@ func (c *conn) fill(n int) error {
 	return nil
 }
 
-// skip reads n bytes and throws them away.
+// skip reads and discards n bytes.
 func (c *conn) skip(n int) error {
 	for n > 0 {
 		if c.r == c.w {

@@ -7,12 +7,12 @@ import (
 
 // A client that does not read its replies holds no I/O of the device: after clientTime
 // they are copied, and nothing more is begun for it until it has read what the socket
-// was waiting for. Where all such clients of a server together have more than
+// was waiting for. When all such clients of a server together have more than
 // Config.MaxKept bytes, the next is cut off.
 
 var errKept = errors.New("clients that don't read their replies have more of them than is kept")
 
-// mayKeep counts n bytes that are about to be kept.
+// mayKeep counts n bytes as kept, if the limit permits.
 func (s *Server) mayKeep(n int) bool {
 	if s.kept.Add(int64(n)) <= s.cfg.MaxKept {
 		return true
@@ -21,8 +21,8 @@ func (s *Server) mayKeep(n int) bool {
 	return false
 }
 
-// outwait sends what is loaded, that of batch, from a copy, however long it takes. It
-// returns what it has not let go of.
+// outwait sends the loaded batch from a copy, however long it takes. It returns the slots
+// that it has not released.
 func (c *conn) outwait(batch *slot) (*slot, error) {
 	if batch.large == nil {
 		n := c.sock.Pending()
@@ -62,8 +62,8 @@ func (c *conn) outwait(batch *slot) (*slot, error) {
 	return batch, err
 }
 
-// keepData copies what a read has brought and gives its I/O back. Where there is no
-// place for it the client is cut off.
+// keepData copies a read's data and releases its I/O. If there is no room for the copy,
+// the client is cut off.
 func (s *slot) keepData() {
 	n := int(s.req.length)
 	if !s.c.srv.mayKeep(n) {

@@ -18,13 +18,13 @@ const (
 	// matter, and what a client that does not send the rest makes the server keep.
 	maxWritePiece = 1 << 20
 
-	// smallWrite is up to how many bytes of a write's payload are there before the
-	// device is asked for an I/O. Copying them costs little.
+	// smallWrite is the longest write, in bytes, whose payload is received before an
+	// I/O is obtained from the device. Copying it costs little.
 	smallWrite = 16 << 10
 
 	// clientTime is how long an I/O of the device waits for the client: for the rest
-	// of a write's payload, or to read a reply. What is there by then is copied, and the
-	// I/O given back. A client that is running needs a few microseconds for its next
+	// of a write's payload, or to read a reply. What has arrived by then is copied, and the
+	// I/O released. A client that is running needs a few microseconds for its next
 	// bytes; a copy of 1 MiB costs a tenth of a millisecond.
 	clientTime = 10 * time.Millisecond
 
@@ -36,7 +36,7 @@ const (
 	// together at a time, by all clients: each takes up to maxPayload of memory.
 	maxLargeReads = 4
 
-	// maxOptionData is the most data in bytes of an option that is looked at: an
+	// maxOptionData is the most data in bytes of an option that is parsed: an
 	// export name of maxName and a hundred information requests. More is skipped
 	// and refused as too big.
 	maxOptionData = 4 + maxName + 2 + 2*100
@@ -50,7 +50,7 @@ const (
 	receiveBuffer = 64 << 10
 
 	// maxBatch is how many bytes of replies are handed to the socket together. It
-	// bounds how long an I/O that has left waits for others before it is released.
+	// bounds how long a sent I/O waits for others before it is released.
 	maxBatch = 512 << 10
 
 	// maxFlushRounds is how often a goroutine that completes I/Os sends what

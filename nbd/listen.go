@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrSocketInUse: somebody listens on the Unix socket's path.
+// ErrSocketInUse means that a server listens on the Unix socket's path.
 var ErrSocketInUse = errors.New("nbd: another program listens there")
 
 // ListenUnix listens on a Unix socket at path whose permissions are mode from

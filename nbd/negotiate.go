@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// negotiate shakes hands ("Fixed newstyle negotiation"). On success the client
+// negotiate runs the handshake ("Fixed newstyle negotiation"). On success the client
 // has chosen an export and transmission begins.
 func (c *conn) negotiate(ctx context.Context) error {
 	deadline := time.Now().Add(c.srv.cfg.HandshakeTimeout)
 	c.nc.SetDeadline(deadline)
 	if ctx.Err() != nil {
-		return ctx.Err() // the deadline just set may have undone hurry's
+		return ctx.Err() // the deadline just set may have replaced stopSoon's
 	}
 	b := binary.BigEndian.AppendUint64(nil, magicServer)
 	b = binary.BigEndian.AppendUint64(b, magicOption)
@@ -147,8 +147,8 @@ func (c *conn) info(option uint32, data []byte) error {
 	if r.wants(infoDescription) && e.description != "" {
 		add(infoDescription, []byte(e.description))
 	}
-	// Sent unasked, too: the protocol allows it, and a client that knows about
-	// sizes does better for it.
+	// Sent unrequested, too: the protocol allows it, and clients that use it
+	// perform better.
 	p = binary.BigEndian.AppendUint32(nil, g.MinBlock)
 	p = binary.BigEndian.AppendUint32(p, g.PreferredBlock)
 	add(infoBlockSize, binary.BigEndian.AppendUint32(p, g.advertisedMax()))

@@ -11,12 +11,12 @@ import (
 	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
-// errSlow: the client has not sent the rest of a payload in time.
+// errSlow means that the client has not sent the rest of a payload in time.
 var errSlow = errors.New("the client is slow")
 
-// getWrite obtains the I/O of a write, with its payload in it. What it takes from the
-// device waits for the client for no longer than clientTime: a payload that does not
-// come is waited for without. Only the connection's end is an error.
+// getWrite obtains the I/O of a write, with its payload in it. An I/O of the device waits
+// for the client no longer than clientTime: it is released while a late payload is
+// awaited. Only the connection's end is an error.
 func (c *conn) getWrite(s *slot, off uint64, n uint32) (syscall.Errno, error) {
 	if n <= smallWrite && c.w-c.r < int(n) {
 		c.kick()
@@ -66,8 +66,8 @@ func payloadError(err error) error {
 }
 
 // payload fills bufs from the stream: what is in the receive buffer is copied, the rest
-// is read straight into bufs, and with it what follows into the receive buffer. With
-// errSlow, got bytes have come in time.
+// is read directly into bufs, together with what follows into the receive buffer. With
+// errSlow, got bytes have arrived in time.
 func (c *conn) payload(bufs [][]byte) (got int, err error) {
 	i, off := 0, 0 // bufs[i][off:] is next
 	for ; i < len(bufs); i, off = i+1, 0 {
@@ -133,7 +133,7 @@ func (c *conn) setAside(bufs [][]byte, got, n int) {
 	}
 }
 
-// readStage waits for the rest of what is set aside.
+// readStage waits for the rest of a payload that was set aside.
 func (c *conn) readStage(got int) error {
 	c.kick()
 	c.flush()
@@ -143,7 +143,7 @@ func (c *conn) readStage(got int) error {
 }
 
 // largeWrite handles a write longer than maxWritePiece, or than one I/O of the device:
-// each piece is given to the device when it has come, while the next is received.
+// each piece is given to the device when it has arrived, while the next is received.
 func (c *conn) largeWrite(s *slot) error {
 	s.left.Store(1)
 	s.failed.Store(0)
@@ -185,7 +185,7 @@ func (c *conn) writePiece(parent *slot, off uint64, n uint32) error {
 	return nil
 }
 
-// pieceDone notes that a piece of a large write has ended, or that all are submitted.
+// pieceDone records that a piece of a large write has ended, or that all are submitted.
 func (s *slot) pieceDone() {
 	if s.left.Add(-1) == 0 {
 		s.complete(syscall.Errno(s.failed.Load()))

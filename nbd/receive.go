@@ -9,7 +9,7 @@ import (
 )
 
 // receive reads requests and submits them until the client disconnects or
-// nothing more can be understood.
+// the stream can't be parsed any further.
 func (c *conn) receive() error {
 	for {
 		for c.w-c.r >= requestLen {
@@ -99,7 +99,7 @@ func (c *conn) kick() {
 	}
 }
 
-// get obtains the I/O of s, when it may begin. Only the connection's end is an error.
+// get obtains the I/O of s, once it may begin. Only the connection's end is an error.
 func (c *conn) get(s *slot, off uint64, n uint32) (syscall.Errno, error) {
 	if c.fresh {
 		c.look()
@@ -133,8 +133,8 @@ func (c *conn) get(s *slot, off uint64, n uint32) (syscall.Errno, error) {
 }
 
 // largeRead handles a read longer than one I/O of the device. Clients that heed the
-// advertised maximum send none, so it goes piece by piece: what matters is that it is
-// right, and that it holds one I/O at a time.
+// advertised maximum send none, so it goes piece by piece: it has to be correct, not fast,
+// and holds one I/O at a time.
 func (c *conn) largeRead(s *slot) error {
 	c.kick()
 	c.flush() // an earlier large read's reply may hold the place
@@ -186,7 +186,7 @@ func (c *conn) readPiece(parent *slot, off uint64, into []byte) (syscall.Errno, 
 	for !s.done && !c.cut {
 		c.change.Wait()
 	}
-	s.abandoned = !s.done // then Complete lets go of it
+	s.abandoned = !s.done // then Complete releases it
 	c.mu.Unlock()
 	if s.abandoned {
 		return 0, errCut

@@ -9,7 +9,7 @@ import (
 	"github.com/ironwarp/ironwarp/block"
 )
 
-// Complete is the device's: it queues the reply. A batch end sends it.
+// Complete implements block.Completion: it queues the reply. A batch end sends it.
 func (s *slot) Complete(errno syscall.Errno) {
 	c := s.c
 	s.since.Store(0)
@@ -77,7 +77,7 @@ func (s *slot) complete(errno syscall.Errno) {
 	c.mu.Unlock()
 }
 
-// hasData reports that the reply carries the request's length of data.
+// hasData reports whether the reply carries the request's length of data.
 func (s *slot) hasData() bool { return s.req.typ == cmdRead && s.errno == 0 }
 
 func (s *slot) count() {
@@ -156,8 +156,8 @@ func (c *conn) write() {
 	}
 }
 
-// sent lets go of a batch. It returns true when no more is ready, and then
-// flushing has ended; otherwise with c.mu locked.
+// sent releases a batch. It returns true if no more is ready, and flushing has then
+// ended; otherwise it returns with c.mu locked.
 func (c *conn) sent(batch *slot) bool {
 	tail, n := c.release(batch)
 	c.mu.Lock()
@@ -226,7 +226,7 @@ func (c *conn) load(batch *slot) {
 	}
 }
 
-// finish frees slots whose replies have left or never will.
+// finish frees slots whose replies have been sent or never will be.
 func (c *conn) finish(batch *slot) {
 	if batch == nil {
 		return
@@ -237,7 +237,7 @@ func (c *conn) finish(batch *slot) {
 	c.mu.Unlock()
 }
 
-// release lets go of what slots hold.
+// release releases what slots hold.
 func (c *conn) release(batch *slot) (tail *slot, n int) {
 	for s := batch; s != nil; s = s.next {
 		if s.io != nil {

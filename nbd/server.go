@@ -38,11 +38,10 @@ type Config struct {
 	MaxKept int64
 }
 
-// LargeReads are places for reads that are put together in memory, of up to 32 MiB
-// each.
+// LargeReads are slots for reads assembled in memory, of up to 32 MiB each.
 type LargeReads struct{ places chan struct{} }
 
-// NewLargeReads returns n places; 0 or less is one.
+// NewLargeReads returns n slots; 0 or less means one.
 func NewLargeReads(n int) *LargeReads { return &LargeReads{make(chan struct{}, max(n, 1))} }
 
 // Errors of Export.
@@ -55,7 +54,7 @@ var (
 type Server struct {
 	cfg   Config
 	log   *slog.Logger
-	large chan struct{} // a place for each large read that is put together
+	large chan struct{} // one slot for each large read being assembled
 	kept  atomic.Int64  // bytes of replies that clients don't read
 
 	mu      sync.Mutex // guards the fields below it
@@ -80,7 +79,7 @@ type counters struct {
 // Stats are an export's figures since it was added.
 type Stats struct {
 	Clients                                  int    // connected now
-	Waiting                                  int    // of these, for the end of what one that is gone had asked for
+	Waiting                                  int    // of these, those that wait for the I/O of a vanished client to end
 	Reads, Writes, Flushes, Trims, ZeroRange uint64 // requests that succeeded
 	ReadBytes, WrittenBytes                  uint64 // theirs
 	Errors                                   uint64 // requests that failed
@@ -117,7 +116,7 @@ func NewServer(cfg Config) *Server {
 }
 
 // Export offers b under name. A client that names none gets the export named "", or the
-// only one there is. description, for human beings, may be empty. It fails with
+// only one there is. description, for people, may be empty. It fails with
 // ErrExportName and ErrExportExists.
 func (s *Server) Export(name string, b block.Device, description string) error {
 	if len(name) > maxName || len(description) > maxName || strings.ToValidUTF8(name, "") != name || strings.ContainsRune(name, 0) {
@@ -134,8 +133,8 @@ func (s *Server) Export(name string, b block.Device, description string) error {
 	return nil
 }
 
-// Remove takes an export from what new clients get. Connected ones keep it:
-// end their Serve, or the device, to end them.
+// Remove withdraws an export from new clients. Connected ones keep it: to end them,
+// end their Serve, or the device.
 func (s *Server) Remove(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,8 +188,8 @@ func (s *Server) list() []*export {
 
 // Serve accepts clients from ln until ctx ends or ln fails, and closes ln.
 // When it returns no client is connected and no goroutine of it is left. When
-// ctx ends, requests under way get DrainTimeout to complete and be answered; I/Os
-// that are at the device even then are released when it completes them.
+// ctx ends, requests in progress get DrainTimeout to complete and be answered; I/Os
+// still at the device then are released when it completes them.
 // The error is nil when ctx ended.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -205,7 +204,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		case ctx.Err() != nil:
 			return nil
 		case isTemporary(err):
-			// Out of descriptors or memory: others may give some back.
+			// Out of descriptors or memory: others may free some.
 			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
 			s.log.Warn("nbd: cannot accept a client; trying again", "error", err, "delay", delay)
 			select {
@@ -258,7 +257,7 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 	c := newConn(s, nc)
 	defer nc.Close()
 	defer c.end()
-	defer context.AfterFunc(ctx, c.hurry)()
+	defer context.AfterFunc(ctx, c.stopSoon)()
 	if err := c.negotiate(ctx); err != nil {
 		if !errors.Is(err, errAborted) && ctx.Err() == nil {
 			s.log.Info("nbd: handshake failed", "client", nc.RemoteAddr().String(), "error", err)

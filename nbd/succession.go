@@ -13,10 +13,10 @@ import (
 	"github.com/ironwarp/ironwarp/block"
 )
 
-// succession orders what an export's clients do: what one that is gone has submitted is
-// over before anything begins that another asks for afterwards, be it that client
-// come back, another, or the same one by another of its connections. Otherwise a write
-// that nobody waits for would land on one that was acknowledged.
+// succession orders what an export's clients do: what a client submitted before it
+// vanished is over before anything begins that is requested afterwards, whether by that
+// client after it reconnects, by another, or by the same one on another of its connections.
+// Otherwise a write that nobody waits for could overwrite an acknowledged one.
 //
 //	      client hangs up               its last I/O at the device ends
 //	live ────────────────▶ orphan ────────────────────────────────────▶ over
@@ -36,17 +36,17 @@ type succession struct {
 	waiting int // connections, for orphans
 }
 
-// heir is what a connection has to do with the others of its export.
+// heir is a connection's relation to the others of its export.
 type heir struct {
 	ctx    context.Context // ends with the server and with the connection's part
 	cancel context.CancelFunc
 	raw    syscall.RawConn
-	fd     int32         // -1: the socket cannot be asked whether its client is there
-	hangup int16         // the events that say it is not
-	gone   atomic.Bool   // it submits nothing any more
+	fd     int32         // -1: the socket cannot report whether its client is there
+	hangup int16         // the events that report that it is not
+	gone   atomic.Bool   // it submits nothing more
 	out    atomic.Int32  // I/Os at the device
 	orphan bool          // guarded by succession.mu
-	fresh  bool          // the receiving goroutine's: something has come since it looked at others
+	fresh  bool          // the receiving goroutine's: something has arrived since it checked the others
 	polls  []unix.PollFd // its own, too
 	polled []*conn
 }
@@ -60,8 +60,8 @@ func (x *succession) enter(ctx context.Context, c *conn) {
 	x.conns = append(x.conns, c)
 	x.members.Add(1)
 	x.mu.Unlock()
-	// A client that has shaken hands, asked and hung up by now may have had a successor
-	// that saw nothing of it.
+	// A client that has already connected, sent requests and hung up may have had a
+	// successor that did not see it.
 	if c.fd >= 0 {
 		own := []unix.PollFd{{Fd: c.fd, Events: c.hangup}}
 		n, err := unix.Poll(own, 0)
@@ -94,8 +94,7 @@ func socketOf(nc net.Conn) (raw syscall.RawConn, fd int32, hangup int16) {
 // may be another's.
 func (h *heir) isClosed() bool { return h.raw.Control(func(uintptr) {}) != nil }
 
-// leave is the last that is heard of a connection, but for I/O of it that is still at
-// the device.
+// leave removes a connection, except for its I/O still at the device.
 func (x *succession) leave(c *conn) {
 	c.cancel()
 	x.mu.Lock()
@@ -104,8 +103,8 @@ func (x *succession) leave(c *conn) {
 	x.members.Add(-1)
 }
 
-// cutOff has a connection submit nothing any more, and wait for nothing if its client is gone
-// without a word. It does not block.
+// cutOff stops a connection from submitting anything more and, if its client vanished
+// silently, abandons what it waits for. It does not block.
 func (x *succession) cutOff(c *conn, silent bool) {
 	x.mu.Lock()
 	c.gone.Store(true)
@@ -124,7 +123,8 @@ func (x *succession) cutOff(c *conn, silent bool) {
 	}
 }
 
-// begin says that an I/O is about to be submitted. If it is false the I/O must not be.
+// begin records that an I/O is about to be submitted. If it returns false, the I/O must
+// not be submitted.
 func (c *conn) begin() bool {
 	c.out.Add(1)
 	if c.gone.Load() {
@@ -134,7 +134,7 @@ func (c *conn) begin() bool {
 	return true
 }
 
-// over says that an I/O has ended.
+// over records that an I/O has ended.
 func (c *conn) over() {
 	if c.out.Add(-1) > 0 || !c.gone.Load() {
 		return
@@ -149,7 +149,7 @@ func (c *conn) over() {
 	}
 }
 
-// look notices the clients that have hung up, of the other connections of the export.
+// look checks the export's other connections for clients that have hung up.
 func (c *conn) look() {
 	c.fresh = false
 	x := &c.exp.succession
@@ -199,7 +199,7 @@ func (c *conn) await() error {
 	return c.cause()
 }
 
-// cause is why a connection goes no further, nil if it does.
+// cause is why a connection must stop, or nil.
 func (c *conn) cause() error {
 	switch {
 	case c.gone.Load():

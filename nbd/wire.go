@@ -215,7 +215,7 @@ func appendDataChunk(b []byte, cookie, offset uint64, n uint32) []byte {
 	return binary.BigEndian.AppendUint64(b, offset)
 }
 
-// appendErrorChunk appends an error with its words for a human being.
+// appendErrorChunk appends an error with its text for people.
 func appendErrorChunk(b []byte, errno uint32, cookie uint64, words string) []byte {
 	b = appendChunkHeader(b, replyTypeError, cookie, uint32(6+len(words)))
 	b = binary.BigEndian.AppendUint32(b, errno)
@@ -236,7 +236,7 @@ const (
 )
 
 // wireErrno translates an error number to the few that the protocol has, and
-// says it in words of at most 64 bytes.
+// describes it in at most 64 bytes.
 func wireErrno(e syscall.Errno) (uint32, string) {
 	switch e {
 	case 0:

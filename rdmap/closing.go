@@ -6,16 +6,15 @@ import (
 	"github.com/ironwarp/ironwarp/ddp"
 )
 
-// closing is what is known of a graceful close. It goes on while the peer takes what is
-// queued, or answers, of which there is no more to come. What the peer asks for
-// meanwhile does not count.
+// closing is the state of a graceful close. It goes on while the peer takes what is queued,
+// or answers, of which there is no more to come. New requests of the peer do not count.
 type closing struct {
 	on     bool
 	moved  time.Time // when the peer last took or answered something
 	most   time.Time // the end, whatever the peer does
-	due    time.Time // when an end by a fault has taken too long
-	placed uint64    // Stream.placed, when it was last looked at
-	outq   int       // bytes below that were not acknowledged then
+	due    time.Time // when an end after a fault has taken too long
+	placed uint64    // Stream.placed at the last check
+	outq   int       // bytes in the LLP not acknowledged then
 }
 
 // closeLocked begins a graceful close.
@@ -31,15 +30,14 @@ func (s *Stream) closeLocked() {
 	s.killer = time.AfterFunc(closeTick, s.late)
 }
 
-// progressLocked notes that some of what we had queued has gone.
+// progressLocked records that some of what was queued has been sent.
 func (s *Stream) progressLocked() {
 	if s.state == Closing && !s.finSent {
 		s.closing.moved = time.Now()
 	}
 }
 
-// late ends a stream whose end takes too long. It looks now and then at one that is
-// being closed.
+// late ends a stream whose end takes too long. It checks a closing stream periodically.
 func (s *Stream) late() {
 	outq := 0
 	if l, ok := s.llp.(ddp.Outqueuer); ok {
@@ -62,12 +60,11 @@ func (s *Stream) late() {
 	s.llp.Close()
 }
 
-// goesOnLocked tells whether a graceful close is to be waited for any longer, with outq
-// bytes below that are not acknowledged.
+// goesOnLocked reports whether to wait longer for a graceful close, with outq bytes in the
+// LLP not acknowledged.
 func (s *Stream) goesOnLocked(outq int) bool {
 	c, now := &s.closing, time.Now()
-	// As long as we have not ended our side the LLP may be taking answers to the peer's
-	// Reads.
+	// Until we have ended our side, the LLP may be sending answers to the peer's Reads.
 	goes := outq != c.outq && (s.finSent || s.flushed < s.sq.tail)
 	if goes || s.placed != c.placed {
 		c.moved = now

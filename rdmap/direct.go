@@ -7,7 +7,7 @@ import (
 )
 
 // Direct implements ddp.Sink: Writes, Read Responses and Sends are read
-// straight into place when no CRC has to be verified first.
+// directly into place if no CRC has to be verified first.
 func (k *sink) Direct(head []byte, total int) (hdrLen int, ok bool, err error) {
 	hdrLen, ok, err = (*Stream)(k).direct(head, total)
 	return hdrLen, ok, ofSegment(err, total)

@@ -4,8 +4,7 @@
 //
 // A Stream is one direction pair of RDMAP on one ddp.LLP. It owns no memory
 // and no queues of receive buffers: it asks its Upper, which package verbs
-// implements, where a payload may go and tells it what has completed.
+// implements, where a payload may go and reports completions to it.
 //
-// Payloads are placed as they come, also ahead of their turn if the LLP delivers
-// out of order; messages are delivered, executed and completed in order.
+// Payloads are placed as they arrive, even out of order if the LLP delivers so; messages are delivered, executed and completed in order.
 package rdmap

@@ -7,7 +7,7 @@ import (
 var _ ddp.Placer = (*sink)(nil)
 
 // Early implements ddp.Placer. Writes, Read Responses and Sends are placed;
-// what is carried out rather than placed is kept whole (RFC 5040 section 5.5
+// what is executed rather than placed is kept whole (RFC 5040 section 5.5
 // rules 12 and 16).
 func (k *sink) Early(seg []byte, ahead int) (keep int, err error) {
 	s := (*Stream)(k)
@@ -45,8 +45,8 @@ func (k *sink) Early(seg []byte, ahead int) (keep int, err error) {
 	return hdrLen, s.earlySend(u, ahead)
 }
 
-// earlyRead places a Read Response segment. What is asked for in order, and to
-// the byte, is checked in its turn.
+// earlyRead places a Read Response segment. Whether it is exactly what was requested is
+// checked in order.
 func (s *Stream) earlyRead(t ddp.Tagged) error {
 	p := t.Payload()
 	s.mu.Lock()
@@ -69,8 +69,8 @@ func (s *Stream) earlyRead(t ddp.Tagged) error {
 	return nil
 }
 
-// earlySend places a segment of a Send, whose buffer is the one that its
-// message number counts out (RFC 5041 section 5.1.2). The buffers of the
+// earlySend places a segment of a Send in the buffer that its message number
+// selects (RFC 5041 section 5.1.2). The buffers of the
 // messages before it are taken, too. A message takes a segment at least, so it
 // can't be further ahead than the segment.
 func (s *Stream) earlySend(u ddp.Untagged, ahead int) error {

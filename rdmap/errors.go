@@ -31,22 +31,21 @@ const (
 	CodeUnspecified        uint8 = 0xff
 )
 
-// ErrClosed is what operations on an ended stream report.
+// ErrClosed is returned by operations on an ended stream.
 var ErrClosed = errors.New("rdmap: stream closed")
 
-// ErrPeerClosed says that the peer ended the stream gracefully.
+// ErrPeerClosed means that the peer ended the stream gracefully.
 var ErrPeerClosed = fmt.Errorf("rdmap: the peer closed the stream: %w", io.EOF)
 
-// ErrCutOff says that a graceful close was given up: for ten seconds the peer took
-// nothing of what was queued, answered nothing of what had been asked, or did not end
-// the stream; or it took and answered next to nothing for many minutes.
+// ErrCutOff means that a graceful close was given up: for ten seconds the peer took
+// nothing of what was queued, answered no request, or did not end the stream; or it took and answered next to nothing for many minutes.
 var ErrCutOff = errors.New("rdmap: the peer was cut off, as it held up the close of the stream: what it has not acknowledged may be lost")
 
 // ErrQueueFull is returned by Reserve when the send queue is at its maximum.
 var ErrQueueFull = errors.New("rdmap: send queue full")
 
-// LocalError says that the stream ended because an operation of our own send
-// queue failed. The peer is told a local catastrophic error (RFC 5040 section
+// LocalError means that the stream ended because an operation of our own send
+// queue failed. The peer is sent a local catastrophic error (RFC 5040 section
 // 4.8).
 type LocalError struct{ Err error }
 
@@ -57,16 +56,16 @@ func (e *LocalError) Error() string {
 // Unwrap is the operation's error.
 func (e *LocalError) Unwrap() error { return e.Err }
 
-// ErrUnsupportedByPeer is matched by a *TerminateError by which the peer says
-// that it does not know Atomics or Immediate Data (RFC 7306), which nothing in
-// the start-up of a stream tells in advance.
+// ErrUnsupportedByPeer is matched by a *TerminateError with which the peer reports
+// that it does not know Atomics or Immediate Data (RFC 7306); a stream's start-up does
+// not show it in advance.
 var ErrUnsupportedByPeer = errors.New("rdmap: the peer does not support Atomics or Immediate Data (RFC 7306)")
 
-// TerminateError says that the peer ended the stream with a Terminate message
+// TerminateError means that the peer ended the stream with a Terminate message
 // (RFC 5040 section 4.8).
 type TerminateError struct {
 	Terminate   Terminate
-	Fault       *ddp.Error // what is wrong with the message itself, nil: nothing
+	Fault       *ddp.Error // a fault in the message itself, or nil
 	Unsupported bool       // the peer lacks an operation of RFC 7306 that we used
 }
 

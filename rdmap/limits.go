@@ -14,7 +14,7 @@ const (
 
 	// maxInlineRounds bounds how many batches a poster's own goroutine writes
 	// before the stream's sending goroutine takes over, so that one post never
-	// pays for everybody's traffic.
+	// does everybody's work.
 	maxInlineRounds = 2
 
 	// tinySegment is the payload in bytes below which a segment that does not end
@@ -32,43 +32,43 @@ const (
 	maxTerminateLen = 128
 
 	// teardownTime bounds how long a stream that ended by a fault waits for the peer to
-	// take the Terminate and to close its side. Whoever uses the stream hears of the
-	// end after that, so it is short: nothing but the Terminate can be lost.
+	// take the Terminate and to close its side. The Upper learns of the end
+	// only after that, so it is short: nothing but the Terminate can be lost.
 	teardownTime = 2 * time.Second
 
 	// closeTime is how long a graceful close waits while the peer takes nothing of
-	// what is queued, answers nothing and does not follow. A packet that gets lost
-	// four times is sent again within that time on all carriers: retransmission
-	// timeouts are 1 s at first (RFC 9260 section 16; TCP's are less) and 3 s at most
-	// (package transport).
+	// what is queued, answers nothing and does not follow. A packet lost four times is
+	// retransmitted within that time on all transports: retransmission timeouts are
+	// 1 s at first (RFC 9260 section 16; TCP's are less) and at most 3 s (package
+	// transport).
 	closeTime = 10 * time.Second
-	// closeTick is how often that is looked at.
+	// closeTick is how often that is checked.
 	closeTick = time.Second
 	// closeMost and slowestPath bound all of a graceful close, for a peer that takes a
-	// byte now and then: a time for what the layers below hold already, a few MiB, and
-	// as much as it takes for the rest on the slowest path that there may be, in
-	// bytes a second.
+	// byte now and then: a time for what the layers below already hold, a few MiB, plus
+	// the time that the rest takes on the slowest path expected, in bytes a
+	// second.
 	closeMost   = 10 * time.Minute
 	slowestPath = 8 << 10
 
 	// termBehind is how much of a Send, in bytes, a Terminate lets go first: a
-	// second or so of a slow link. A longer rest is left out, and so is that of a
-	// Write or Read Response, since nothing but the Terminate matters any more.
-	// For a Send it is worth a little: soft-iWARP takes an untagged message within
-	// another one for a fault and does not read what it says.
+	// second or so of a slow link. A longer rest is dropped, as is that of a
+	// Write or Read Response, since only the Terminate matters now. For a Send the
+	// wait pays: soft-iWARP treats an untagged message within another one as a
+	// fault and does not read it.
 	termBehind = 64 << 10
 
 	// stageLen is the size in bytes of a buffer for payloads that may change while
 	// they are sent: the payload of the longest segment.
 	stageLen = 64 << 10
 
-	// maxStage bounds those buffers of a stream's batch, give or take one; 512
-	// KiB are half of what MPA writes at once.
+	// maxStage bounds, to within one buffer, a batch's copies in bytes; 512 KiB
+	// are half of what MPA writes at once.
 	maxStage = 8
 
 	// maxInlineKept is how much storage for inline data a slot of the send queue
-	// keeps between uses, in bytes. Inline data are meant to be small; a long one
-	// must not stay with the queue.
+	// keeps between uses, in bytes. Inline data is meant to be small; long data must not stay
+	// with the queue.
 	maxInlineKept = 4 << 10
 
 	// initialRing is the starting size of the send ring; it doubles up to the

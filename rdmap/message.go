@@ -47,13 +47,13 @@ func (s *Stream) pickLocked() bool {
 	return true
 }
 
-// readyLocked reports that there is an operation that may begin.
+// readyLocked reports whether there is an operation that may begin.
 func (s *Stream) readyLocked() bool {
 	return s.sq.next < s.sq.tail && !s.stalledLocked(s.sq.at(s.sq.next))
 }
 
-// local carries out the current message, which is a local operation. RFC 5040
-// has no code for its failure: the peer is told a local catastrophic error
+// local executes the current message, which is a local operation. RFC 5040
+// has no code for its failure: the peer is sent a local catastrophic error
 // (section 4.8).
 func (s *Stream) local() {
 	t := &s.tx
@@ -160,7 +160,7 @@ func (t *sender) gather(sgl [][]byte, off, n uint32) [][]byte {
 	return t.sgl[:k]
 }
 
-// segmentResponse sends the next piece of what the front of the IRRQ asks for.
+// segmentResponse sends the next piece of the response at the front of the IRRQ.
 // Memory is checked again for each segment: it may have been revoked since.
 func (s *Stream) segmentResponse() error {
 	t := &s.tx

@@ -1,8 +1,8 @@
 package rdmap
 
-// OpLocal is the kind of an operation that is carried out in its turn in the
-// send queue and never goes on the wire, where opcodes have 4 bits: binding a
-// window, say, or invalidating an STag of one's own. See Upper.Local.
+// OpLocal is the kind of an operation that is executed in send queue order and
+// never sent on the wire, where opcodes have 4 bits: binding a window, for example,
+// or invalidating an STag of one's own. See Upper.Local.
 const OpLocal Opcode = 0xf0
 
 // Op is one element of the send queue. Kind is OpSend and its variants,
@@ -32,8 +32,8 @@ type Op struct {
 // reset readies a slot of the ring for its next use.
 func (o *Op) reset() { *o = Op{private: o.private[:0]} }
 
-// forget lets go of memory when the operation has been reported: the slot may
-// not be used again for long.
+// forget releases memory when the operation has been reported: the slot may
+// stay unused for long.
 func (o *Op) forget() {
 	clear(o.SGL[:o.N])
 	o.N = 0

@@ -14,12 +14,12 @@ type receiver struct {
 	buf    *RecvBuffer             // of the message of queue 0 that is next or in progress, nil: not taken
 	ahead  fifo.Queue[*RecvBuffer] // of the messages after it, taken because they came early
 	direct direct
-	early  bool // a run of segments is ahead of its turn
-	kick   bool // the sender may have got work
+	early  bool // a run of segments is out of order
+	kick   bool // the sender may have work
 	sends  bool // operations of ours have been reported
 }
 
-// direct is the segment whose payload the LLP reads straight into place.
+// direct is the segment whose payload the LLP reads directly into place.
 type direct struct {
 	op   Opcode
 	stag uint32
@@ -66,8 +66,8 @@ func (k *sink) Segment(seg []byte) error {
 	return s.untagged(ddp.Untagged(seg))
 }
 
-// errStopped ends Receive when a fault has been found elsewhere: what comes
-// behind it is dropped (RFC 5041 section 7.1).
+// errStopped ends Receive when a fault has been found elsewhere: what follows
+// it is dropped (RFC 5041 section 7.1).
 var errStopped = errors.New("rdmap: the stream has ended")
 
 func tooShort(seg []byte) error {
@@ -260,7 +260,7 @@ func queueOf(op Opcode) (uint32, bool) {
 	return 0, false
 }
 
-// sendBuffer is the receive buffer for a segment of queue 0 whose turn it is,
+// sendBuffer is the receive buffer for a segment of queue 0 that is in order,
 // with room for it.
 func (s *Stream) sendBuffer(u ddp.Untagged, n, total int) (*RecvBuffer, error) {
 	if s.rx.buf == nil {
@@ -299,7 +299,7 @@ func fits(r *RecvBuffer, u ddp.Untagged, n, total int) error {
 	return e
 }
 
-// deliver hands a complete message of queue 0 up.
+// deliver passes a complete message of queue 0 to the Upper.
 func (s *Stream) deliver(u ddp.Untagged, r *RecvBuffer, m Message) error {
 	if m.Op == OpSendInvalidate || m.Op == OpSendSEInvalidate {
 		m.Invalidated = u.ULPWord()

@@ -34,10 +34,10 @@ func requestFault(fault Fault, u ddp.Untagged, header []byte, what string, stag 
 	return quote(ddp.Faultf(layer, typ, code, u, "%s of STag %#08x: %v", what, stag, fault), header)
 }
 
-// quote has the Terminate for e quote a Read Request header (RFC 5040 section
-// 7.1 rule 3). Figure 10 narrows that to Remote Protection Errors. It asks for
-// the header of a Send with Invalidate, too, but section 4.8 has room for none
-// but a Read Request's, and section 7.1 rule 2 forbids another.
+// quote makes the Terminate for e quote a Read Request header (RFC 5040 section
+// 7.1 rule 3). Figure 10 narrows that to Remote Protection Errors. It also asks
+// for the header of a Send with Invalidate, but section 4.8 has room only for a Read
+// Request's, and section 7.1 rule 2 forbids another.
 func quote(e *ddp.Error, header []byte) *ddp.Error {
 	if len(header) == ReadRequestLen {
 		e.Upper = append([]byte(nil), header...)
@@ -46,9 +46,9 @@ func quote(e *ddp.Error, header []byte) *ddp.Error {
 }
 
 // queueResponse enters what we owe the peer into the IRRQ, whose depth the peer
-// knows (RFC 5040 section 6.1). A request past it finds no buffer on queue 1: it
-// is DDP that refuses it, before it is delivered to RDMAP, so that the Terminate
-// quotes no RDMAP header (RFC 5040 section 7.1 rule 3 and Figure 10).
+// knows (RFC 5040 section 6.1). A request beyond it finds no buffer on queue 1:
+// DDP refuses it before it is delivered to RDMAP, so the Terminate quotes no RDMAP
+// header (RFC 5040 section 7.1 rule 3 and Figure 10).
 func (s *Stream) queueResponse(u ddp.Untagged, r response) error {
 	s.mu.Lock()
 	full := s.isFullLocked()
@@ -67,8 +67,8 @@ func (s *Stream) irrqFull(u ddp.Untagged) error {
 	return ddp.Faultf(ddp.LayerDDP, ddp.TypeUntagged, ddp.CodeUntaggedNoBuffer, u, "more than %d RDMA Reads and Atomics at once", s.ird)
 }
 
-// atomicRequest carries out the peer's Atomic (RFC 7306 section 5). The memory
-// is changed by the machine's own atomic instructions, so it is atomic towards
+// atomicRequest executes the peer's Atomic (RFC 7306 section 5). The memory
+// is changed by the machine's own atomic instructions, so it is atomic with respect to
 // every stream and every local user of sync/atomic.
 func (s *Stream) atomicRequest(u ddp.Untagged, p []byte) error {
 	a, ok := ParseAtomicRequest(p)
@@ -95,9 +95,9 @@ func (s *Stream) atomicRequest(u ddp.Untagged, p []byte) error {
 	return s.queueResponse(u, response{atomic: true, resp: AtomicResponse{ID: a.ID, Original: old}})
 }
 
-// carryOut applies the operation to word and returns what stood there. A plain
-// addition, and what changes nothing, never has to be tried again, however busy
-// others are with the word.
+// carryOut applies the operation to word and returns its old value. A plain addition, and
+// an operation that changes nothing, never has to be retried, however busy others keep
+// the word.
 func (a AtomicRequest) carryOut(word *uint64) (old uint64) {
 	if a.Op == AtomicFetchAdd && a.AddSwapMask&^(1<<63) == 0 {
 		return atomic.AddUint64(word, a.AddSwap) - a.AddSwap

@@ -13,7 +13,7 @@ type sender struct {
 	resp   response // or, if op is nil, this response
 	off    uint32   // bytes of it in segments so far
 	msn    uint32   // its message sequence number
-	sent   uint64   // operations before it are wholly in the batch or gone
+	sent   uint64   // operations before it are wholly in the batch or sent
 	turn   bool     // the peer's responses are due before our operations
 	sqMSN  uint32   // next on queue 0
 	rrMSN  uint32   // next on queue 1
@@ -47,7 +47,7 @@ func (s *Stream) workLocked() bool {
 	return s.finDueLocked()
 }
 
-// stalledLocked reports that op has to wait for the response to an earlier
+// stalledLocked reports whether op has to wait for the response to an earlier
 // Read or Atomic: the peer's depth is never exceeded (RFC 5040 section 6.1).
 func (s *Stream) stalledLocked(op *Op) bool {
 	return s.reads.Len() > 0 && (op.Fence || op.waits() && s.peerIsFullLocked())
@@ -57,9 +57,9 @@ func (s *Stream) finDueLocked() bool {
 	return s.state == Closing && !s.finSent && s.sq.head == s.sq.tail && s.irrq.Len() == 0
 }
 
-// drive sends until there is nothing left to do, the LLP would block or it has
-// been enough for the calling goroutine; then the driver goroutine goes on. The
-// caller has set busy.
+// drive sends until there is nothing left to do, the LLP would block or the calling
+// goroutine has done its share; then the driver goroutine takes over. The caller has
+// set busy.
 func (s *Stream) drive(engine bool) {
 	rounds := maxInlineRounds
 	if engine {
@@ -80,9 +80,9 @@ func (s *Stream) drive(engine bool) {
 	}
 }
 
-// sendBatch builds a batch and writes what of it the LLP takes without
-// blocking; done tells whether that was all. It is not ok when there is nothing
-// to send or no way to: then the sender's role has been given back.
+// sendBatch builds a batch and writes as much of it as the LLP takes without
+// blocking; done reports whether that was all. ok is false if there is nothing to send
+// or sending failed: then the sender's role has been given back.
 func (s *Stream) sendBatch() (ok, done bool) {
 	pending, err := s.fill()
 	if err == nil && pending {
@@ -104,8 +104,8 @@ func (s *Stream) sendBatch() (ok, done bool) {
 	return true, done
 }
 
-// driver is the stream's sending goroutine, there only while the LLP blocks or
-// a poster has done its share.
+// driver is the stream's sending goroutine, which runs only while the LLP blocks or
+// after a poster has done its share.
 func (s *Stream) driver() {
 	for {
 		if err := s.llp.Flush(); err != nil {
@@ -167,8 +167,8 @@ func (s *Stream) unpin() {
 }
 
 // sendFailed ends the sender's work for good. A peer that broke the connection
-// may have said why before: where it is the LLP's connection that failed, what
-// has arrived is still received.
+// may have sent the reason before: if the LLP's connection failed, what has arrived is
+// still received.
 func (s *Stream) sendFailed(err error) {
 	s.unpin()
 	var fault *ddp.Error

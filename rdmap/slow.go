@@ -6,8 +6,8 @@ import (
 	"github.com/ironwarp/ironwarp/ddp"
 )
 
-// SlowPath is a way in which a peer makes a stream cost more than what it moves,
-// without breaking a rule (RFC 5042 section 6.4.4).
+// SlowPath is a way in which a peer makes a stream cost more than the data it moves
+// justifies, without breaking a rule (RFC 5042 section 6.4.4).
 type SlowPath uint8
 
 // The slow paths.
@@ -15,8 +15,8 @@ const (
 	SlowTiny    SlowPath = iota // a segment with little payload that does not end its message
 	SlowEmpty                   // an RDMA Write of nothing
 	SlowRead                    // an RDMA Read of nothing
-	SlowEarly                   // segments ahead of their turn: the first of a run
-	SlowDribble                 // the LLP has got a few bytes and no whole segment
+	SlowEarly                   // segments out of order: the first of a run
+	SlowDribble                 // the LLP has received a few bytes but no whole segment
 
 	SlowPaths // how many there are
 )
@@ -28,8 +28,7 @@ func (k SlowPath) String() string {
 	return [...]string{"tiny segments", "RDMA Writes of nothing", "RDMA Reads of nothing", "segments ahead of their turn", "segments in tiny pieces"}[k]
 }
 
-// Stalls is how often the peer did not take what was to be sent, so that it had to
-// wait.
+// Stalls is how often sending had to wait because the peer took nothing.
 func (s *Stream) Stalls() uint64 { return s.stalls.Load() }
 
 var _ ddp.PiecewiseSink = (*sink)(nil)
@@ -37,7 +36,7 @@ var _ ddp.PiecewiseSink = (*sink)(nil)
 // Piece implements ddp.PiecewiseSink.
 func (k *sink) Piece() error { return k.up.Slow(SlowDribble) }
 
-// tiny takes note of a segment that does not end its message, of n bytes of payload.
+// tiny reports a segment of n bytes of payload, if n is tiny, that does not end its message.
 func (s *Stream) tiny(n int) error {
 	if n >= tinySegment {
 		return nil

@@ -2,8 +2,8 @@ package rdmap
 
 import "sync"
 
-// StagePool shares among Streams the buffers in which payloads are copied that
-// may change while they are being sent. The zero value is ready to use.
+// StagePool shares among Streams the buffers for copies of payloads that may change
+// while they are being sent. The zero value is ready to use.
 type StagePool struct{ pool sync.Pool }
 
 type stageChunk [stageLen]byte
@@ -20,12 +20,12 @@ func (p *StagePool) get() *stageChunk {
 // stage holds the copies of one batch.
 type stage struct {
 	pool   *StagePool
-	on     bool // the LLP sums what it is given before it is written
+	on     bool // the LLP computes checksums before it writes
 	chunks []*stageChunk
 	used   int // bytes of the last one
 }
 
-// full reports that the batch should go before more is copied.
+// full reports whether the batch should be sent before more is copied.
 func (g *stage) full() bool { return len(g.chunks) >= maxStage }
 
 // copy returns a copy of p that stays until release.
@@ -38,7 +38,7 @@ func (g *stage) copy(p []byte) []byte {
 	return c[:copy(c, p):len(p)]
 }
 
-// release gives the buffers back.
+// release returns the buffers.
 func (g *stage) release() {
 	for i, c := range g.chunks {
 		if g.pool != nil {

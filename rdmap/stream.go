@@ -13,14 +13,14 @@ import (
 	"github.com/ironwarp/ironwarp/internal/fifo"
 )
 
-// State is where a Stream is in its life.
+// State is the state of a Stream.
 //
 //	Streaming ──Close, or the peer's FIN──▶ Closing ──both FINs──▶ Closed
 //	    │                                      │
 //	    └──fault, the peer's Terminate, Abort──┴──▶ Terminating ──▶ Closed
 //
-// An LLP failure leads from any state to Closed. A fault in Closing behind our
-// FIN can't be told to the peer any more.
+// An LLP failure leads from any state to Closed. A fault in Closing after our
+// FIN can't be reported to the peer any more.
 type State uint8
 
 // The states.
@@ -40,7 +40,7 @@ type Config struct {
 	LLP     ddp.LLP
 	Upper   Upper
 	MaxSend int // operations queued or outstanding at once
-	IRD     int // Reads and Atomics of the peer that we hold at once (RFC 5040 section 6.1)
+	IRD     int // most Reads and Atomics of the peer outstanding at once (RFC 5040 section 6.1)
 	ORD     int // Reads and Atomics that we may have outstanding at the peer
 	Ready   Ready
 	Stage   *StagePool // nil: the stream allocates what it needs
@@ -80,7 +80,7 @@ type Stream struct {
 	even     bool // the LLP is a ddp.EvenSegments
 	ird, ord int
 	driverFn func()
-	ready    *Op // the ready-to-receive message, nil: none
+	ready    *Op // the ready-to-receive message, or nil
 
 	mu       sync.Mutex // guards the fields below it
 	idle     sync.Cond  // busy has become false
@@ -96,7 +96,7 @@ type Stream struct {
 	term     *Terminate              // to be sent before anything else
 	termSent bool                    // handed to the sender
 	termOver bool                    // termDone is closed
-	termDone chan struct{}           // closed when the Terminate has left or never will
+	termDone chan struct{}           // closed when the Terminate has been sent or never will be
 	busy     bool                    // somebody sends; the fields of tx are that goroutine's
 	finSent  bool
 	peerFin  bool // the peer ended the stream gracefully before we did
@@ -105,7 +105,7 @@ type Stream struct {
 	placed   uint64 // bytes of Read Responses
 	closing  closing
 
-	stop atomic.Bool // a fault has been found: nothing is received or sent any more but the Terminate
+	stop atomic.Bool // a fault has been found: nothing but the Terminate is sent, and nothing received, any more
 
 	tx sender
 	rx receiver
@@ -116,7 +116,7 @@ type Stream struct {
 }
 
 // outstanding is a Read or Atomic that waits for its response. A Read's sink
-// STag is made up for that one Read, so the response can reach nothing else.
+// STag is made for that one Read, so the response can reach nothing else.
 type outstanding struct {
 	op   *Op
 	stag uint32
@@ -157,8 +157,8 @@ func (s *Stream) State() State {
 // ORD is how many Reads and Atomics may be outstanding at the peer.
 func (s *Stream) ORD() int { return s.ord }
 
-// Moved is how many bytes the peer has moved without work requests of ours: in
-// by its RDMA Writes, out by its RDMA Reads.
+// Moved is how many bytes the peer has moved without work requests of ours: in with
+// its RDMA Writes, out with its RDMA Reads.
 func (s *Stream) Moved() (in, out uint64) { return s.written.Load(), s.served.Load() }
 
 // Run receives until the stream ends, winds it up and reports it to the Upper.
@@ -171,8 +171,8 @@ func (s *Stream) Run() {
 }
 
 // Reserve takes a free element of the send queue to be filled in; Commit must
-// follow without delay, the stream's lock is held in between. It fails with
-// ErrQueueFull, and with ErrClosed where the stream is ending; then the lock is not
+// follow without delay, since the stream's lock is held in between. It fails with
+// ErrQueueFull, and with ErrClosed if the stream is ending; then the lock is not
 // held.
 func (s *Stream) Reserve() (*Op, error) {
 	s.mu.Lock()
@@ -226,9 +226,9 @@ func (s *Stream) kickLocked(engine bool) {
 }
 
 // Close ends the stream gracefully: no more posts, what is queued is sent, then
-// the LLP is ended. It does not wait; the Upper hears of the end. A peer that for ten
-// seconds takes nothing of what is queued, answers nothing of what was asked, or does
-// not follow, is cut off (ErrCutOff).
+// the LLP is ended. It does not wait; Upper.Ended reports the end. A peer that for ten
+// seconds takes nothing of what is queued, answers no request, or does not follow is
+// cut off (ErrCutOff).
 func (s *Stream) Close() {
 	s.mu.Lock()
 	if s.state != Streaming {
@@ -256,8 +256,8 @@ func (s *Stream) failLocked(err error) {
 	}
 }
 
-// armKillerLocked bounds how long an end by a fault may take. A graceful close is
-// bounded already.
+// armKillerLocked bounds how long an end after a fault may take. A graceful close is
+// already bounded.
 func (s *Stream) armKillerLocked() {
 	switch {
 	case s.killer == nil:
@@ -268,8 +268,8 @@ func (s *Stream) armKillerLocked() {
 	}
 }
 
-// peerEnded follows the peer's graceful end. What is queued still goes, as far
-// as it needs no answer, and then our own end (RFC 5041 section 6.2.1).
+// peerEnded follows the peer's graceful end. What is queued and
+// needs no answer is still sent, and then our own end (RFC 5041 section 6.2.1).
 func (s *Stream) peerEnded() {
 	s.mu.Lock()
 	if s.state == Streaming {
@@ -306,7 +306,7 @@ func (s *Stream) finish(err error) {
 	}
 	s.mu.Lock()
 	if s.sendLost && (terminated != nil || errors.Is(err, io.EOF)) {
-		s.err = nil // the peer's last words say more
+		s.err = nil // the peer's Terminate says more
 	}
 	s.armKillerLocked()
 	sending := s.term != nil
@@ -356,7 +356,7 @@ func (s *Stream) finish(err error) {
 	s.up.Ended(reason)
 }
 
-// flushError is what an operation reports that the end of the stream caught.
+// flushError is the error of an operation outstanding at the end of the stream.
 func flushError(reason error) error {
 	if reason == nil {
 		return ErrClosed

@@ -7,7 +7,7 @@ import (
 	"github.com/ironwarp/ironwarp/ddp"
 )
 
-// Terminate ends the stream because the peer broke a rule, telling it which
+// Terminate ends the stream because the peer broke a rule, and reports to it which
 // (RFC 5040 section 6.2.1). Only the first fault counts (section 7.1 rule 4).
 func (s *Stream) Terminate(fault *ddp.Error) {
 	s.mu.Lock()
@@ -15,7 +15,7 @@ func (s *Stream) Terminate(fault *ddp.Error) {
 	s.kickLocked(true)
 }
 
-// terminateLocked ends the stream for reason; the peer is told fault.
+// terminateLocked ends the stream for reason; the peer is sent fault.
 func (s *Stream) terminateLocked(fault *ddp.Error, reason error) {
 	first := s.err == nil && s.state != Closed
 	s.failLocked(reason)
@@ -40,7 +40,7 @@ func Refuse(llp ddp.LLP, fault *ddp.Error) {
 	llp.Close()
 }
 
-// termOverLocked records that the Terminate has left or never will.
+// termOverLocked records that the Terminate has been sent or never will be.
 func (s *Stream) termOverLocked() {
 	if !s.termOver {
 		s.termOver = true
@@ -57,8 +57,8 @@ func terminateFor(fault *ddp.Error) *Terminate {
 	return t
 }
 
-// cutShort reports that the message in progress is left unfinished because the
-// stream is at its end and the Terminate is more important.
+// cutShort reports whether to leave the message in progress unfinished because the
+// stream is ending and the Terminate is more important.
 func (s *Stream) cutShort() bool {
 	t := &s.tx
 	if !t.active || t.term || !s.stop.Load() {
@@ -75,8 +75,8 @@ func (s *Stream) segmentTerminate() error {
 	return s.llp.Append(s.term.Append(hdr), nil) // unlocked: once set it stays
 }
 
-// terminated takes the peer's Terminate, which is never answered by one: what
-// is wrong with it is only surfaced here (RFC 5040 sections 5.4 and 7.1).
+// terminated takes the peer's Terminate, which is never answered by one: a fault in it
+// is only reported locally (RFC 5040 sections 5.4 and 7.1).
 func (s *Stream) terminated(u ddp.Untagged) error {
 	p := u.Payload()
 	e := &TerminateError{}
@@ -88,16 +88,16 @@ func (s *Stream) terminated(u ddp.Untagged) error {
 	case len(p) < terminateControlLen:
 		e.Fault = ddp.Faultf(ddp.LayerRDMA, TypeRemoteOperation, CodeUnspecified, u, "a Terminate of %d bytes", len(p))
 	}
-	// Where it announces more than it quotes, as siw's do for a Send with
+	// If it announces more than it quotes, as siw's does for a Send with
 	// Invalidate, its code is still good.
 	e.Terminate, _ = ParseTerminate(append([]byte(nil), p[:min(len(p), maxTerminateLen)]...))
 	e.Unsupported = s.lacksExtensions(e.Terminate)
 	return e
 }
 
-// lacksExtensions reports that t says that the peer does not know an operation
+// lacksExtensions reports whether t means that the peer does not know an operation
 // of RFC 7306 that we have sent: an unexpected opcode, in a header that it
-// quotes or, if it quotes none, by all appearances. siw, which writes the two
+// quotes or, if it quotes none, presumably. siw, which writes the two
 // halves of the first octet in the wrong order, quotes none.
 func (s *Stream) lacksExtensions(t Terminate) bool {
 	opcode := t.Layer == ddp.LayerRDMA && t.Type == TypeRemoteOperation && t.Code == CodeUnexpectedOpcode

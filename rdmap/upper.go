@@ -14,7 +14,7 @@ const (
 	RemoteAtomic
 )
 
-// Fault says why an access by the peer was refused. The order of the checks
+// Fault is why an access by the peer was refused. The order of the checks
 // follows RFC 5040 section 7.2 and RFC 5041 section 7.1.
 type Fault uint8
 
@@ -74,9 +74,9 @@ func (f Fault) remote() (ddp.Layer, uint8, uint8) {
 type Pin interface{ Unpin() }
 
 // VolatilePin is a Pin that knows whether the memory may be changed by peers
-// while it is held. A Read Response from such memory is copied if the LLP sums
-// it before it is sent: a peer may well write to what another one, or itself, is
-// reading (RFC 5040 section 5.5 rules 3 and 12), which must spoil no checksum.
+// while it is held. A Read Response from such memory is copied if the LLP
+// computes a checksum before it is sent: a peer may write to what another one, or itself,
+// is reading (RFC 5040 section 5.5 rules 3 and 12), which must not spoil a checksum.
 type VolatilePin interface {
 	Pin
 	Volatile() bool
@@ -135,7 +135,7 @@ func (m Message) Solicited() bool {
 	return m.Op == OpSendSE || m.Op == OpSendSEInvalidate || m.Op == OpImmediateSE
 }
 
-// Upper is what a Stream stands under: the owner of memory, receive queue and
+// Upper is what a Stream runs under: the owner of memory, receive queue and
 // completions. All its methods must be quick and must not call back into the
 // Stream, except Completions and BatchEnd, which may post.
 //
@@ -143,13 +143,13 @@ func (m Message) Solicited() bool {
 // progress at once. They are taken in the order of the messages' sequence
 // numbers, a buffer for every message up to the one that has arrived, and
 // delivered in that order. The Upper keeps track of what it has handed out:
-// when the stream ends, in Ended, buffers that were taken and not delivered are
-// the Upper's again, some of them partly filled.
+// when the stream ends, in Ended, buffers that were taken but not delivered belong to
+// the Upper again, some of them partly filled.
 type Upper interface {
 	// Acquire checks an access by the peer to n bytes at tagged offset to of
 	// stag, to the byte, and pins the memory until Unpin. n is not 0.
 	Acquire(stag uint32, to uint64, n uint32, need Access) ([]byte, Pin, Fault)
-	// InvalidateRemote carries out a Send with Invalidate.
+	// InvalidateRemote executes a Send with Invalidate.
 	InvalidateRemote(stag uint32) Fault
 	// NextRecv takes the next receive buffer, for the message after the one that
 	// the previous buffer was taken for; nil if there is none, which is the
@@ -158,26 +158,26 @@ type Upper interface {
 	// Received delivers a message in r, which is the oldest buffer that was
 	// taken and not delivered. Called by the receiving goroutine.
 	Received(r *RecvBuffer, m Message)
-	// Local carries out an OpLocal in its turn: every earlier operation has been
+	// Local executes an OpLocal in order: every earlier operation has been
 	// handed to the LLP, at least in part of a pending batch, no later one has
 	// been begun, and Fence is respected. The operation is done when Local
 	// returns, and is reported by SendDone in the order of posting. An error is
 	// the operation's and ends the stream with a *LocalError; later operations
-	// are not carried out. Called by whichever goroutine sends, without the
+	// are not executed. Called by whichever goroutine sends, without the
 	// stream's lock and with no memory pinned, so that it may end an access to
 	// memory and wait for what is pinned elsewhere.
 	Local(op *Op) error
 	// SendDone reports an operation that has ended, in the order of posting. err
-	// is what Local said of this one operation, or why the stream ended before
-	// it could be reported as done: it may have been carried out all the same.
+	// is Local's error for this operation, or why the stream ended before it
+	// could be reported as done: it may have been executed all the same.
 	// The stream's lock is held.
 	SendDone(op *Op, err error)
-	// Slow says that the peer has made the stream take a slow path. An error is
-	// that of a peer which does it too often, and ends the stream. Called by the
+	// Slow reports that the peer has made the stream take a slow path. It returns
+	// an error if the peer does so too often, which ends the stream. Called by the
 	// receiving goroutine.
 	Slow(k SlowPath) error
-	// Completions follows one or more SendDone without the lock. engine tells
-	// that the calling goroutine belongs to the stream, not to a poster.
+	// Completions follows one or more SendDone without the lock. engine: the
+	// calling goroutine belongs to the stream, not to a poster.
 	Completions(engine bool)
 	// BatchEnd follows the last Received of one read of the LLP.
 	BatchEnd()

@@ -45,7 +45,7 @@ func (o Opcode) String() string {
 	return fmt.Sprintf("opcode %#x", uint8(o))
 }
 
-// extension reports that RFC 7306 has added the operation.
+// extension reports whether RFC 7306 added the operation.
 func (o Opcode) extension() bool { return o >= OpImmediate && o <= OpAtomicResponse }
 
 // Control makes the RDMAP control octet for an opcode (RFC 5040 section 4.1):
