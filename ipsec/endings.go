@@ -18,6 +18,7 @@ type endings struct {
 	expected    map[uint32]Reason // children, by unique id
 	expectedIKE map[uint32]Reason // IKE SAs, by unique id
 	logged      map[string]Reason // children, by their outgoing SPI
+	unknown     map[string]bool   // SPIs of deletes that came before their child, see disowned
 	loggedIKE   map[uint32]Reason
 	latest      map[string]Reason // of the children's names
 	open        []ending          // whose reason may still come
@@ -169,6 +170,7 @@ func (e *endings) drop(c charon.Child) {
 	delete(e.known, c.UniqueID)
 	delete(e.expected, c.UniqueID)
 	delete(e.logged, c.SPIOut)
+	delete(e.unknown, c.SPIOut)
 }
 
 // of returns the known children which match.

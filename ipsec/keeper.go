@@ -53,6 +53,7 @@ func (p *peer) step(ctx context.Context) time.Duration {
 		if ctx.Err() != nil {
 			return 0
 		}
+		p.disown(ctx, l, ln)
 		p.mu.Lock()
 		var out lanestate.Effect
 		if p.loaded {

@@ -28,6 +28,7 @@ type lane struct {
 	installed []charon.Child
 	narrowed  []charon.Child // those that the peer has agreed to in part only
 	impostors []impostor     // children of others that would carry the lane's flows
+	disowned  []charon.Child // those that the peer has deleted already, see peer.disown
 
 	flows   map[*protection]struct{}
 	waiters map[chan error]struct{} // calls of Prepare
@@ -130,7 +131,7 @@ func (p *peer) applyLocked(sas []charon.SA, lost bool) {
 	for i, l := range p.lanes {
 		had := l.installed
 		events = append(events, p.impostorEventsLocked(l, found[i].impostors)...)
-		l.installed, l.narrowed, l.impostors = found[i].installed, found[i].narrowed, found[i].impostors
+		l.installed, l.narrowed, l.impostors, l.disowned = found[i].installed, found[i].narrowed, found[i].impostors, found[i].disowned
 		carried = carried || len(l.installed) > 0
 		e := lanestate.Listed{Installed: len(l.installed), Settled: settledChildren(l.installed), Packets: l.packetsIn(), Impostors: len(l.impostors),
 			Named:    slices.ContainsFunc(l.impostors, func(f impostor) bool { return f.conn == p.name }),
@@ -192,8 +193,8 @@ func settledChildren(all []charon.Child) (n int) {
 
 // findings are what a list has of a lane.
 type findings struct {
-	installed, narrowed []charon.Child
-	impostors           []impostor
+	installed, narrowed, disowned []charon.Child
+	impostors                     []impostor
 }
 
 // sortLocked looks up what a list has of each lane.
@@ -225,6 +226,8 @@ func (p *peer) sortLocked(sas []charon.SA) []findings {
 				case !own && (c.Name == l.Name || charon.Overlap(c.LocalTS, l.Local) && charon.Overlap(c.RemoteTS, l.Remote)):
 					found[j].impostors = append(found[j].impostors, newImpostor(sa, c))
 				case c.Name != l.Name || !own:
+				case p.endings.unknown[c.SPIOut]:
+					found[j].disowned = append(found[j].disowned, c)
 				case charon.AnyContains(c.LocalTS, l.Local) && charon.AnyContains(c.RemoteTS, l.Remote):
 					found[j].installed = append(found[j].installed, c)
 				default:

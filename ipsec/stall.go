@@ -53,8 +53,25 @@ func (p *peer) revive(ctx context.Context, l *ike.Session, ln *lane) {
 		return
 	}
 	p.m.cfg.Logger.Warn("an IPsec SA seems to lead nowhere, and is made anew", "peer", p.name, "child", ln.Name)
-	for _, c := range all {
-		p.expectEnd(ReasonStale, func(_ uint32, k charon.Child) bool { return k.UniqueID == c.UniqueID })
+	p.endOneSided(ctx, l, all, ReasonStale)
+}
+
+// disown ends children that the peer has deleted before charon had them: its delete has
+// overtaken the answer to CREATE_CHILD_SA that makes the child, was answered as one of an
+// unknown child, and is not repeated.
+func (p *peer) disown(ctx context.Context, l *ike.Session, ln *lane) {
+	p.mu.Lock()
+	gone := slices.Clone(ln.disowned)
+	p.mu.Unlock()
+	if len(gone) > 0 {
+		p.endOneSided(ctx, l, gone, ReasonPeer)
+	}
+}
+
+// endOneSided ends children that the peer may not have any more.
+func (p *peer) endOneSided(ctx context.Context, l *ike.Session, children []charon.Child, why Reason) {
+	for _, c := range children {
+		p.expectEnd(why, func(_ uint32, k charon.Child) bool { return k.UniqueID == c.UniqueID })
 		if _, err := l.TerminateWithin(ctx, reviveWait, c.Name, charon.Section("child-id", charon.Uint(c.UniqueID)), false); err == nil || ctx.Err() != nil {
 			continue
 		}

@@ -212,6 +212,9 @@ func (m *Manager) charonSaid(conn, line string) {
 	events := p.settledLocked(time.Now())
 	p.mu.Unlock()
 	p.report(events)
+	if strings.HasPrefix(line, ike.SaidUnknownDelete) { // the child may be listed already
+		p.beginRefresh()
+	}
 }
 
 // said takes a line of charon's log about a connection that has these IKE SAs.
@@ -229,7 +232,12 @@ func (e *endings) said(line string, ikes []uint32) {
 			put(&e.loggedIKE, uint32(n), ReasonPeer)
 		}
 	default:
-		if _, spi, ok := strings.Cut(rest, "CHILD_SA with SPI "); ok && !strings.Contains(rest, "unknown") {
+		_, spi, ok := strings.Cut(rest, "CHILD_SA with SPI ")
+		switch {
+		case !ok:
+		case strings.HasPrefix(line, ike.SaidUnknownDelete):
+			put(&e.unknown, spi, true)
+		default:
 			put(&e.logged, spi, ReasonPeer)
 		}
 	}

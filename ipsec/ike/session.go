@@ -39,6 +39,9 @@ const (
 	SaidChildDelete = "received DELETE for "
 	SaidGivingUp    = "giving up after "
 
+	// SaidUnknownDelete begins the line about a delete of a child that charon does not have.
+	SaidUnknownDelete = SaidChildDelete + "unknown "
+
 	// SaidUnloaded begins the line about a key that is unloaded.
 	SaidUnloaded = "unloaded "
 )
