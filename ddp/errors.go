@@ -2,7 +2,7 @@ package ddp
 
 import "fmt"
 
-// Layer says which layer of the stack found a fault (RFC 5040 section 4.8,
+// Layer is the layer of the stack that found a fault (RFC 5040 section 4.8,
 // Terminate Control, 4 bits).
 type Layer uint8
 

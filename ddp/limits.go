@@ -3,7 +3,7 @@ package ddp
 const (
 	// MaxReorder is the most segments that a segment may be ahead of the one
 	// that is due: DDP-SSNs have 16 bits, so with more in flight a late number
-	// could not be told from an early one (RFC 5043 section 10). What an LLP
+	// could not be distinguished from an early one (RFC 5043 section 10). What an LLP
 	// holds per segment is some 100 bytes, or 300 for a request.
 	MaxReorder = 1<<15 - 1
 

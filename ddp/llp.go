@@ -37,7 +37,7 @@ type LLP interface {
 
 	// Detach copies what the pending batch still references, after a TryFlush
 	// that was not done, so that payload memory may be released before the
-	// batch has gone.
+	// batch has been sent.
 	Detach()
 
 	// Receive hands incoming segments to s until the stream ends and returns
@@ -76,7 +76,7 @@ type Sink interface {
 	Segment(seg []byte) error
 
 	// Direct asks, for a segment of total bytes of which only the first are
-	// here, where its payload goes, so that it can be read straight into
+	// here, where its payload goes, so that it can be read directly into
 	// place. The LLP calls it only when it has verified the segment or need not,
 	// and with at least the first MaxHeaderLen bytes or the whole segment. ok false:
 	// the LLP collects the whole segment and calls Segment. ok true: hdrLen
@@ -100,11 +100,11 @@ type Sink interface {
 	BatchEnd()
 }
 
-// PiecewiseSink is a Sink that is told when the lower layer brings what it carries
+// PiecewiseSink is a Sink that is notified when the lower layer brings what it carries
 // in pieces which are hardly worth the effort.
 type PiecewiseSink interface {
 	Sink
-	// Piece says that the lower layer was read once for a few bytes that
+	// Piece reports that the lower layer was read once for a few bytes that
 	// completed no segment. An error ends Receive.
 	Piece() error
 }

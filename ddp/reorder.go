@@ -38,17 +38,17 @@ type Reorder struct {
 	pages  []*page // by number, modulo their length, which is a power of two
 }
 
-// page is the segments of pageLen numbers. There is none where nothing has come
+// page holds the segments of pageLen numbers. There is none where nothing has arrived
 // early, so that what a Reorder costs depends on how many have and not on how far
 // ahead a peer says that they are.
 type page [pageLen]early
 
-// early is a segment that is here ahead of its turn.
+// early is a segment that arrived ahead of its turn.
 type early struct {
-	here  bool
-	total int
-	head  []byte
-	err   error
+	arrived bool
+	total   int
+	head    []byte
+	err     error
 }
 
 // NewReorder returns a Reorder towards s whose first number is first. A segment
@@ -58,8 +58,7 @@ func NewReorder(s Sink, first uint16, window int) *Reorder {
 	return &Reorder{sink: s, placer: p, next: first, window: min(max(window, 1), MaxReorder)}
 }
 
-// SequenceError says that an LLP's segment number has been there before or is
-// too far ahead. RFC 5043 section 10 lets it end the stream; there is no
+// SequenceError means that an LLP's segment number is a duplicate or too far ahead. RFC 5043 section 10 lets it end the stream; there is no
 // Terminate code for it.
 type SequenceError struct {
 	SSN, Due uint16
@@ -94,7 +93,7 @@ func (r *Reorder) Segment(ssn uint16, seg []byte) error {
 	if r.placer != nil {
 		keep, e.err = r.placer.Early(seg, ahead)
 	}
-	e.here, e.total = true, len(seg)
+	e.arrived, e.total = true, len(seg)
 	e.head = append(e.head[:0], seg[:keep]...)
 	r.held++
 	return nil
@@ -109,7 +108,7 @@ func (r *Reorder) End(ssn uint16) error {
 	}
 	before := 0
 	for i := 1; i < ahead; i++ {
-		if r.here(i) {
+		if r.has(i) {
 			before++
 		}
 	}
@@ -120,35 +119,35 @@ func (r *Reorder) End(ssn uint16) error {
 	return r.drain()
 }
 
-// check tells how far ahead of its turn number ssn is.
+// check returns how far ahead of the next number ssn is.
 func (r *Reorder) check(ssn uint16) (ahead int, err error) {
 	ahead, last := int(ssn-r.next), r.window
 	if r.ending {
 		last = min(last, int(r.end-r.next)-1)
 	}
-	if ahead > last || r.here(ahead) {
+	if ahead > last || r.has(ahead) {
 		return 0, &SequenceError{SSN: ssn, Due: r.next, Window: r.window}
 	}
 	return ahead, nil
 }
 
-// here tells whether the segment is that is ahead by so many.
-func (r *Reorder) here(ahead int) bool {
+// has reports whether the segment that far ahead has arrived.
+func (r *Reorder) has(ahead int) bool {
 	if !r.reaches(ahead) {
 		return false
 	}
 	ssn := r.next + uint16(ahead)
 	p := r.pages[int(ssn)/pageLen&(len(r.pages)-1)]
-	return p != nil && p[ssn%pageLen].here
+	return p != nil && p[ssn%pageLen].arrived
 }
 
-// reaches tells whether there is a page for what is ahead by so many: pages are
+// reaches reports whether there is a page for what is that far ahead: pages are
 // never shared by the lowest and the highest numbers.
 func (r *Reorder) reaches(ahead int) bool {
 	return int(r.next%pageLen)+ahead < pageLen*len(r.pages)
 }
 
-// slot is where the segment goes that is ahead by so many.
+// slot is the place of the segment that far ahead.
 func (r *Reorder) slot(ssn uint16, ahead int) *early {
 	if !r.reaches(ahead) {
 		r.grow(ahead)
@@ -177,9 +176,9 @@ func (r *Reorder) grow(ahead int) {
 
 // drain hands over what is due.
 func (r *Reorder) drain() error {
-	for r.held > 0 && r.here(0) {
+	for r.held > 0 && r.has(0) {
 		e := r.slot(r.next, 0)
-		e.here = false
+		e.arrived = false
 		r.held--
 		r.next++
 		err := e.err

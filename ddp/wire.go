@@ -2,7 +2,7 @@ package ddp
 
 import "encoding/binary"
 
-// Version is the DDP version of RFC 5041, the only one there is (section 4.1).
+// Version is the DDP version of RFC 5041, the only one (section 4.1).
 const Version = 1
 
 // Header sizes in bytes (RFC 5041 sections 4.2 and 4.3). Both include the

@@ -15,7 +15,7 @@ const (
 	CRCAvoid
 )
 
-// Config says how a connection starts up. The zero value is useful. It is
+// Config describes how a connection starts up. The zero value is useful. It is
 // read only and may be shared.
 type Config struct {
 	CRC CRCMode
@@ -46,7 +46,7 @@ type Config struct {
 
 	// LargeFPDU, if not 0, offers ULPDUs of up to this many bytes, at most
 	// MaxLargeFPDU, to a peer that is an IronWarp, too. It prefixes the private
-	// data with 16 bytes, so a client sets it only where an IronWarp is
+	// data with 16 bytes, so a client sets it only where IronWarp is
 	// expected.
 	LargeFPDU int
 
@@ -63,7 +63,7 @@ type Config struct {
 	// first FPDU, 0 for a minute.
 	HoldTimeout time.Duration
 
-	// EMSS tells TCP's maximum segment size in bytes, 0 if unknown. It is called
+	// EMSS returns TCP's maximum segment size in bytes, 0 if unknown. It is called
 	// now and then by whoever flushes and must be quick. Nil asks the socket.
 	EMSS func() int
 

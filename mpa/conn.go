@@ -115,22 +115,22 @@ func (c *Conn) PrivateData() []byte { return c.p.privateData }
 // Revision is the MPA revision in use.
 func (c *Conn) Revision() uint8 { return c.p.revision }
 
-// Initiator tells that this end sent the MPA request.
+// Initiator reports whether this end sent the MPA request.
 func (c *Conn) Initiator() bool { return c.p.initiator }
 
-// CRC tells whether CRCs are generated and checked.
+// CRC reports whether CRCs are generated and checked.
 func (c *Conn) CRC() bool { return c.p.crc }
 
-// MarkersSend and MarkersRecv tell whether markers are in what we send and in
+// MarkersSend and MarkersRecv report whether markers are in what we send and in
 // what we receive.
 func (c *Conn) MarkersSend() bool { return c.p.txMarkers }
 
-// MarkersRecv tells whether markers are in what we receive.
+// MarkersRecv reports whether markers are in what we receive.
 func (c *Conn) MarkersRecv() bool { return c.p.rxMarkers }
 
 // IRD is how many RDMA Reads of the peer we must accept at a time, DepthULP if
 // the ULPs agree on it themselves. It is 1 on a responder with an IRD of 0
-// whose peer can only say that it is ready by an RDMA Read.
+// whose peer can announce that it is ready only with an RDMA Read.
 func (c *Conn) IRD() uint16 { return c.p.agreed.IRD }
 
 // ORD is how many RDMA Reads we may have outstanding, DepthULP if the ULPs
@@ -153,7 +153,7 @@ func (c *Conn) LargeULPDU() int { return c.p.large }
 // NetConn is the connection below.
 func (c *Conn) NetConn() net.Conn { return c.nc }
 
-// Outq implements ddp.Outqueuer. The error matches errors.ErrUnsupported where the
+// Outq implements ddp.Outqueuer. The error matches errors.ErrUnsupported if the
 // connection below does not know.
 func (c *Conn) Outq() (int, error) {
 	if o, ok := c.nc.(ddp.Outqueuer); ok {
@@ -184,7 +184,7 @@ func (c *Conn) endHold(err error) {
 }
 
 // CloseWrite ends the sending direction. What was not flushed is lost. The
-// error matches errors.ErrUnsupported where the connection below cannot do so.
+// error matches errors.ErrUnsupported if the connection below cannot do so.
 func (c *Conn) CloseWrite() error {
 	if cw, ok := c.nc.(interface{ CloseWrite() error }); ok {
 		return c.wrapClosed(cw.CloseWrite())
@@ -201,7 +201,7 @@ func (c *Conn) Close() error {
 	return c.closeErr
 }
 
-// wrapClosed turns what the connection below says after Close into
+// wrapClosed turns the error of the connection below after Close into
 // ddp.ErrClosed.
 func (c *Conn) wrapClosed(err error) error {
 	if err == nil {

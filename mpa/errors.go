@@ -59,12 +59,12 @@ func fault(code uint8, format string, args ...any) *ddp.Error {
 
 // LocalFault is for the Terminate message of an end that meets an error of its
 // own right after start-up, for which there is no other code (RFC 6581 section
-// 9.3). The peer is not told err.
+// 9.3). err is not sent to the peer.
 func LocalFault(err error) *ddp.Error {
 	return fault(CodeLocal, "the stream cannot be set up: %v", err)
 }
 
-// lost dresses the end of the connection at a point where it must not end. It
+// lost is the error of a connection that ends where it must not end. It
 // matches both the *ddp.Error with CodeConnectionLost and the cause.
 func lost(what string, cause error) error {
 	if cause == io.EOF {
@@ -111,7 +111,7 @@ func (e *NegotiationError) Error() string { return "mpa: start-up: " + e.Err.Err
 // Unwrap returns the *ddp.Error.
 func (e *NegotiationError) Unwrap() error { return e.Err }
 
-// noReplyError says that the peer hung up on an enhanced request.
+// noReplyError means that the peer hung up on an enhanced request.
 type noReplyError struct{ err error }
 
 func (e *noReplyError) Error() string {
@@ -121,7 +121,7 @@ func (e *noReplyError) Error() string {
 
 func (e *noReplyError) Unwrap() error { return e.err }
 
-// RetryRevision1 tells whether err, from Client, looks like a responder that
+// RetryRevision1 reports whether err, from Client, looks like a responder that
 // knows only revision 1: it closed the connection on an enhanced request, or
 // rejected it with a frame of revision 1. The caller may then dial again with
 // Config.Revision 1 (RFC 6581 section 10).

@@ -33,8 +33,8 @@ func mulpdu(emss int, markers bool) int {
 	return max(minMULPDU, min(n, MaxULPDU))
 }
 
-// checkCRC tells whether the last 4 bytes of an FPDU are the CRC of the rest.
-// As in iSCSI the CRC goes least significant byte first (RFC 5044 section 4.4).
+// checkCRC reports whether the last 4 bytes of an FPDU are the CRC of the rest.
+// As in iSCSI the CRC is sent least significant byte first (RFC 5044 section 4.4).
 func checkCRC(fpdu []byte) bool {
 	end := len(fpdu) - crcLen
 	return crc32c.Checksum(fpdu[:end]) == binary.LittleEndian.Uint32(fpdu[end:])

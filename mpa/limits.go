@@ -24,7 +24,7 @@ const (
 	// minMULPDU is the floor of MULPDU, whatever the EMSS (RFC 5044 section 4.5).
 	minMULPDU = 128
 
-	// defaultEMSS is used where the connection cannot tell: an Ethernet frame of
+	// defaultEMSS is used if the connection does not report one: an Ethernet frame of
 	// 1500 bytes less IPv6, TCP and its timestamps.
 	defaultEMSS = 1428
 
@@ -55,14 +55,14 @@ const (
 	// Then it fails rather than wait for ever.
 	defaultHoldTimeout = 60 * time.Second
 
-	// batchFPDUs and batchBytes are where a batch is full. 64 FPDUs of 1464 bytes
+	// batchFPDUs and batchBytes bound a batch. 64 FPDUs of 1464 bytes
 	// in one system call run seven times as fast as one in each, 256 some ten
 	// per cent faster still; their slices (two each) stay below the 1024 that one
 	// call takes. Batches of 1 MiB cost 5 to 10 per cent less CPU than half of it.
 	batchFPDUs = 256
 	batchBytes = 1 << 20
 
-	// firstBatchBytes is where the first batch after a pause is full: the peer has
+	// firstBatchBytes bounds the first batch after a pause: the peer has
 	// it, checks and places it, and may already answer, while we frame the rest.
 	// 4 KiB RDMA Reads at depth 32 gain a third between two processes; 20 to 48
 	// KiB do alike.

@@ -164,8 +164,8 @@ func (c *Conn) parseMarked(s ddp.Sink) (again bool, err error) {
 }
 
 // placeMarked hands over a verified segment of n bytes piece by piece, so that
-// its payload is copied once and without the markers. placed tells that the
-// sink wanted it so.
+// its payload is copied once and without the markers. placed: the sink
+// wanted it so.
 func (c *Conn) placeMarked(s ddp.Sink, u unmarked, n int) (placed bool, err error) {
 	r := &c.rx
 	for at, h := 0, u; at < len(r.first); {
@@ -193,7 +193,7 @@ func (c *Conn) placeMarked(s ddp.Sink, u unmarked, n int) (placed bool, err erro
 	return true, nil
 }
 
-// firstMarker is where the first marker of an FPDU stands that begins at offset
+// firstMarker is the position of the first marker of an FPDU that begins at offset
 // pos of the grid.
 func firstMarker(pos int) int { return (markerSpacing - pos) % markerSpacing }
 
@@ -217,7 +217,7 @@ func checkMarkers(fpdu []byte, pos int) error {
 // unmarked walks through what of an FPDU is not markers.
 type unmarked struct {
 	b        []byte
-	at, next int // offsets of where the walk is and of the next marker
+	at, next int // offsets of the walk and of the next marker
 }
 
 // piece takes the bytes up to the next marker.

@@ -91,7 +91,7 @@ func (c *Conn) takeTurns() {
 	runtime.Gosched()
 }
 
-// parse hands over what is complete in the buffer. again tells that it has
+// parse hands over what is complete in the buffer. again reports that it has
 // read, too, and that there may be more to parse.
 func (c *Conn) parse(s ddp.Sink) (again bool, err error) {
 	r := &c.rx
@@ -130,7 +130,7 @@ func (c *Conn) parse(s ddp.Sink) (again bool, err error) {
 	return false, nil
 }
 
-// piece tells the sink of a read of n bytes that completed no FPDU, if they were
+// piece notifies the sink of a read of n bytes that completed no FPDU, if they were
 // few.
 func (c *Conn) piece(n int) error {
 	if n == 0 || n >= pieceLen || c.rx.pieces == nil {
@@ -164,7 +164,7 @@ func (c *Conn) fill() error {
 	}
 }
 
-// makeRoom sees to it that there is a buffer, with room for the rest of the
+// makeRoom ensures that there is a buffer, with room for the rest of the
 // FPDU at its head and for a good read.
 func (c *Conn) makeRoom() {
 	r := &c.rx
@@ -186,7 +186,7 @@ func (c *Conn) makeRoom() {
 	}
 }
 
-// goIdle gives the buffer back before the connection waits, unless it holds
+// goIdle returns the buffer to the pool before the connection waits, unless it holds
 // much of an FPDU.
 func (c *Conn) goIdle() {
 	r := &c.rx
@@ -220,7 +220,7 @@ func (c *Conn) giveBack() {
 	r.buf, r.head, r.tail = nil, 0, 0
 }
 
-// readFailed says what the end of the stream means. inside tells that it came
+// readFailed returns what the end of the stream means. inside: it came
 // within an FPDU.
 func (c *Conn) readFailed(err error, inside bool) error {
 	if err == io.EOF && !inside {

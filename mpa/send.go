@@ -135,7 +135,7 @@ func (c *Conn) Full() bool {
 
 // TryFlush writes what the socket takes without blocking. On a connection
 // without a file descriptor, and before a responder may send, it does nothing:
-// use Flush. An error is that of the connection, and lasting.
+// use Flush. An error is the connection's, and permanent.
 func (c *Conn) TryFlush() (done bool, err error) {
 	t := &c.tx
 	if t.err != nil {
@@ -237,8 +237,8 @@ func (c *Conn) freeArena() {
 	}
 }
 
-// batchDone gives the batch's memory back. more tells that the stream does not
-// pause after it: it was full, or the socket was.
+// batchDone releases the batch's memory. more: the stream does not pause after it, since
+// the batch or the socket was full.
 func (c *Conn) batchDone(more bool) {
 	t := &c.tx
 	t.fpdus = 0
@@ -256,7 +256,7 @@ func (c *Conn) batchDone(more bool) {
 	}
 }
 
-// sendFailed makes the connection unusable for sending and lets go of the
+// sendFailed makes the connection unusable for sending and releases the
 // payloads.
 func (c *Conn) sendFailed(err error) error {
 	t := &c.tx

@@ -94,8 +94,8 @@ func (r *Request) Reject(ctx context.Context, privateData []byte) error {
 	return r.reject(ctx, rep, privateData)
 }
 
-// RejectDepths is Reject where the initiator offers too few RDMA Reads: the
-// reply says what would have done (RFC 6581 section 9.1). ird and ord are as in
+// RejectDepths is Reject for an initiator that offers too few RDMA Reads: the
+// reply names acceptable depths (RFC 6581 section 9.1). ird and ord are as in
 // Config. It fails as Reject does.
 func (r *Request) RejectDepths(ctx context.Context, privateData []byte, ird, ord uint16) error {
 	rep, _ := r.reply(AcceptOptions{})

@@ -101,7 +101,7 @@ func exchange(nc net.Conn, req *Frame) (Frame, error) {
 	return rep, failed
 }
 
-// readFrame reads exactly one start-up frame and tells how many bytes came. It
+// readFrame reads exactly one start-up frame and returns how many bytes came. It
 // allocates for the private data only once its length is known to be within
 // the limit.
 func readFrame(r io.Reader, reply bool) (f Frame, n int, err error) {

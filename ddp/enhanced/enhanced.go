@@ -31,7 +31,7 @@ const (
 	CodeRTR uint8 = 0x07 // no matching RTR option
 )
 
-// Depth turns a configured depth into what goes on the wire: 0 is no RDMA Reads, and
+// Depth turns a configured depth into its wire value: 0 is no RDMA Reads, and
 // what the field can't hold is cut to MaxDepth.
 func Depth(d uint16) uint16 {
 	if d == DepthULP {
@@ -86,7 +86,7 @@ func Parse(b []byte) *Data {
 	return d
 }
 
-// Append appends d as it goes over the wire.
+// Append appends d in wire format.
 func (d *Data) Append(b []byte) []byte {
 	ird, ord := d.IRD&depthMask, d.ORD&depthMask
 	if d.PeerToPeer {
@@ -119,7 +119,7 @@ func (a *Agreed) Ask(rtr RTR) *Data {
 // Answer is the responder's part (RFC 6581 sections 9.1 and 9.2): the data of the
 // reply. supported are the indications that it takes, 0 for Write and Read. A Read
 // needs an IRD, so an end that takes no RDMA Reads chooses it only if nothing else is
-// offered. Where nothing fits, the answer is what is supported, and the initiator
+// offered. If nothing fits, the answer is what is supported, and the initiator
 // gives up.
 func (a *Agreed) Answer(req *Data, supported RTR) *Data {
 	rep := &Data{PeerToPeer: req.PeerToPeer}
@@ -159,7 +159,7 @@ func (a *Agreed) Answer(req *Data, supported RTR) *Data {
 	return rep
 }
 
-// Refuse is the data of a reply that refuses the stream and says nothing about depths.
+// Refuse is the data of a reply that refuses the stream and names no depths.
 // supported is as in Answer.
 func Refuse(req *Data, supported RTR) *Data {
 	a := Agreed{IRD: refusalDepth, ORD: refusalDepth}

@@ -69,7 +69,7 @@ type Request struct {
 // Stream is the number of the SCTP streams.
 func (r *Request) Stream() uint16 { return r.s.id }
 
-// take makes sure that there is one answer.
+// take ensures that there is only one answer.
 func (r *Request) take() error {
 	if !r.s.taken.CompareAndSwap(false, true) {
 		return fmt.Errorf("sctpadapt: stream %d: %w", r.s.id, errAnswered)
@@ -111,8 +111,8 @@ func (r *Request) Accept(o Session) (*Stream, error) {
 // answered or over.
 func (r *Request) Reject(privateData []byte) error { return r.reject(privateData, nil) }
 
-// RejectDepths is Reject where the peer offers too few RDMA Reads: the answer
-// says what would have done (RFC 6581 section 9.1). ird and ord are as in
+// RejectDepths is Reject for a peer that offers too few RDMA Reads: the answer
+// names acceptable depths (RFC 6581 section 9.1). ird and ord are as in
 // Session. It fails as Reject does.
 func (r *Request) RejectDepths(privateData []byte, ird, ord uint16) error {
 	return r.reject(privateData, &Enhanced{IRD: enhanced.Depth(ird), ORD: enhanced.Depth(ord)})

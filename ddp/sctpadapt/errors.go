@@ -21,7 +21,7 @@ var (
 	// section 9).
 	ErrTooLong = errors.New("sctpadapt: the segment is longer than MULPDU")
 
-	// ErrTerminated says that the peer has terminated a session instead of
+	// ErrTerminated means that the peer has terminated a session instead of
 	// answering its Initiate: it has too many of them (RFC 5043 section 6.4), or
 	// could not make sense of it.
 	ErrTerminated = errors.New("the peer has terminated the session instead of answering the Initiate; it may have too many that wait")
@@ -40,7 +40,7 @@ func (e *RejectedError) Error() string {
 	return fmt.Sprintf("the peer rejected the session (%d bytes of private data)", len(e.PrivateData))
 }
 
-// SessionError says that a chunk conforms to no legal sequence; the session is
+// SessionError means that a chunk conforms to no legal sequence; the session is
 // terminated for it (RFC 5043 section 6.1), and the association goes on.
 type SessionError struct {
 	Stream uint16

@@ -34,8 +34,8 @@ const (
 	// to it.
 	MaxDepth = enhanced.MaxDepth
 
-	// batchSegments and batchBytes are where a batch is full: what two UDP_SEGMENT
-	// sends carry.
+	// batchSegments and batchBytes bound a batch: what two UDP_SEGMENT sends
+	// carry.
 	batchSegments = 128
 	batchBytes    = 128 << 10
 

@@ -12,7 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// Config says how a Mux is. The zero value is useful. It is read only.
+// Config configures a Mux. The zero value is useful. It is only read.
 type Config struct {
 	// MaxPending bounds the peer's Initiates that are not answered, 0 for 64,
 	// negative: the peer may start no sessions (RFC 5043 section 6.4).
@@ -25,7 +25,7 @@ type Config struct {
 	Stray func() bool
 }
 
-// Session says what an end wants of one session. The zero value is useful.
+// Session configures one end of a session. The zero value is useful.
 type Session struct {
 	PrivateData []byte // up to 512 bytes, 508 with IRD and ORD
 
@@ -62,7 +62,7 @@ type Mux struct {
 	requests chan *Request
 	up       chan struct{} // closed when the association is established
 	over     chan struct{} // closed when it is over
-	emptied  chan struct{} // the last session has gone
+	emptied  chan struct{} // the last session has ended
 
 	mu         sync.Mutex // guards the fields below it
 	ended      error      // why the association is over
@@ -110,7 +110,7 @@ func New(a assoc.Association, cfg Config, dialled bool) *Mux {
 	return m
 }
 
-// pairs is how many pairs of streams there are (RFC 5043 section 8).
+// pairs is the number of pairs of streams (RFC 5043 section 8).
 func (m *Mux) pairs() int {
 	out, in := m.assoc.Streams()
 	return min(out, in)
@@ -119,7 +119,7 @@ func (m *Mux) pairs() int {
 // Done is closed when the association is over.
 func (m *Mux) Done() <-chan struct{} { return m.over }
 
-// Streams is how many sessions there are.
+// Streams is the number of sessions.
 func (m *Mux) Streams() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -263,8 +263,7 @@ func (m *Mux) Refuse() {
 	}
 }
 
-// Quiet waits until there is no session left whose chunks are still exchanged.
-// One goroutine at a time may wait. It fails with ctx's error.
+// Quiet waits until no session exchanges chunks any more. One goroutine at a time may wait. It fails with ctx's error.
 func (m *Mux) Quiet(ctx context.Context) error {
 	for m.Streams() > 0 {
 		select {

@@ -13,7 +13,7 @@ const (
 	recordEnd = 1 // a Terminate
 )
 
-// putLocked queues a chunk. It tells whether the chunk is charged to the
+// putLocked queues a chunk. It reports whether the chunk is charged to the
 // receive window.
 func (s *Stream) putLocked(chunk []byte, flags uint32) (charged bool) {
 	if s.queue == nil {

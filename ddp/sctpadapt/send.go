@@ -210,7 +210,7 @@ func (s *Stream) Detach() {
 	}
 }
 
-// sendError dresses what the association says.
+// sendError wraps the association's error.
 func (s *Stream) sendError(err error) error {
 	var f *ddp.Error
 	switch {

@@ -16,7 +16,7 @@ type stall struct {
 	stalled int  // looks in a row at which it had not
 }
 
-// chargeLocked counts a chunk of n bytes that is queued and tells whether the receive
+// chargeLocked counts a chunk of n bytes that is queued and reports whether the receive
 // window is charged.
 func (s *Stream) chargeLocked(n int) (charged bool) {
 	charged = s.stalled == 0 || s.held+n <= share || !s.mux.mayExceed()
@@ -33,7 +33,7 @@ func (s *Stream) chargeLocked(n int) (charged bool) {
 	return true
 }
 
-// uncharge gives back what chunks have taken.
+// uncharge releases what chunks were charged.
 func (s *Stream) uncharge(n int) {
 	if n == 0 {
 		return
@@ -108,7 +108,7 @@ func (m *Mux) look() {
 	}
 }
 
-// mayExceed tells whether a stream that has stalled may have more than its share:
+// mayExceed reports whether a stream that has stalled may have more than its share:
 // there are others, and there is room.
 func (m *Mux) mayExceed() bool {
 	m.mu.Lock()

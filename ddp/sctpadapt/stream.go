@@ -13,7 +13,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// state is where a session stands at this end.
+// state is a session's state at this end.
 type state uint8
 
 const (
@@ -62,7 +62,7 @@ type Stream struct {
 	queue *[]byte // records
 	stall
 	err      error  // the end, once the queue is empty
-	heard    bool   // the peer has got our first message, as what it sent shows
+	heard    bool   // the peer has received our first message, as what it sent shows
 	chunks   uint16 // the session's from the peer so far
 	endKnown bool   // the peer's Terminate is here
 	endSSN   uint16
@@ -207,7 +207,7 @@ func (s *Stream) terminated(msg *assoc.Message, ssn uint16) (held bool) {
 	return held
 }
 
-// closedHere tells whether nothing more of the session is wanted here.
+// closedHere reports whether this end wants nothing more of the session.
 func (s *Stream) closedHere() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -119,8 +119,8 @@ func ParseControl(b []byte) (c Control, err error) {
 	return c, nil
 }
 
-// Append appends the message as it goes over the wire. It fails with ErrPrivateData
-// where the private data is too long.
+// Append appends the message in wire format. It fails with ErrPrivateData
+// if the private data is too long.
 func (c *Control) Append(b []byte) ([]byte, error) {
 	n := len(c.PrivateData)
 	if c.Function.enhanced() {
