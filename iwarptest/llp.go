@@ -27,7 +27,7 @@ type LLP struct {
 	rnd   *rand.Rand
 }
 
-// segment is a DDP segment with its number, which tells the sender's order.
+// segment is a DDP segment with its number in the sender's order.
 type segment struct {
 	n    uint16
 	data []byte

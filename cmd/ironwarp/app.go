@@ -97,7 +97,7 @@ func (w *ironwarp) guard(commands []*cli.Command) {
 	}
 }
 
-// pageWidth is that of the terminal, or what COLUMNS says. What goes to a file or
+// pageWidth is the terminal's width, or COLUMNS. What goes to a file or
 // a program has no width.
 func pageWidth(stdout io.Writer) int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {

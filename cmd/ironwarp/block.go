@@ -49,7 +49,7 @@ func (w *ironwarp) blockAdd(c *cli.Context) error {
 	})
 }
 
-// blockText says in a line who is blocked.
+// blockText describes in a line who is blocked.
 func blockText(b api.Block) string {
 	return fmt.Sprintf("peer %s at %s is blocked by the %s for another %s: %s", b.Peer, b.Address, b.By, ageText(time.Until(b.Until).Seconds()), b.Why)
 }

@@ -147,7 +147,7 @@ func (w *ironwarp) showTransport(p api.Peer, line func(string, any)) {
 	}
 }
 
-// pathText says how it stands with a path.
+// pathText describes the state of a path.
 func (w *ironwarp) pathText(s api.PathState) string {
 	text := fmt.Sprintf("%s from %s, protection %s", s.Address, orDash(s.LocalAddress), w.stateText(s.Protection))
 	switch s.Reachable {

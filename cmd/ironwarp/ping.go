@@ -63,7 +63,7 @@ func transportFlag() cli.Flag {
 	return &cli.StringFlag{Name: "transport", Usage: "tcp, sctp or sctp-udp, if the peer may have it (default: what its streams have)"}
 }
 
-// carriedText says what carries a stream and what protects it. That it is TCP goes
+// carriedText describes what carries a stream and what protects it. That it is TCP goes
 // without saying.
 func carriedText(carrier, protection string) string {
 	if carrier == transport.TCP.String() {

@@ -102,7 +102,7 @@ func dirFlag(c *cli.Context) string {
 	return ""
 }
 
-// absolute is for what other commands are told.
+// absolute is for paths passed to other commands.
 func absolute(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		return abs

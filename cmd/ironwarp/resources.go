@@ -27,7 +27,7 @@ func (w *ironwarp) resourcesPage(r api.Resources) {
 			t.row(who, p.Trust, "-", "-", "", "")
 		}
 	}
-	if r.Device.Kind != "" { // a ULP is told of itself alone
+	if r.Device.Kind != "" { // a ULP sees only its own
 		add("device", r.Device, true)
 	}
 	for _, p := range r.ULPs {

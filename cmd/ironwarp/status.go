@@ -85,7 +85,7 @@ func (w *ironwarp) status(c *cli.Context) error {
 
 func (w *ironwarp) statusPage(st api.Status) {
 	w.printf("ironwarp %s, process %d, up %s", st.Info.Version, st.Info.PID, ageText(time.Since(st.Info.Started).Seconds()))
-	if st.Info.Config != "" { // a ULP is not told
+	if st.Info.Config != "" { // empty for a ULP
 		w.printf(", configuration %s", st.Info.Config)
 	}
 	w.printf("\n")

@@ -20,7 +20,7 @@ const (
 	ReadAnswer            // R8: a Read Response is to the oldest Read of ours
 	StreamOfSTag          // R9: an STag for one stream is used on that
 	Terminate             // R10: a fault is answered by the Terminate that names it
-	FaultEvent            // R10: and told in an event
+	FaultEvent            // R10: and reported by an event
 	LiveSTag              // R10, R15: an STag that has gone opens nothing
 	Bounds                // R11, R16: an access is within base and bounds
 	TOWrap                // R11: a tagged offset does not wrap
@@ -71,7 +71,7 @@ const (
 	LateOpen     // a device that an abandoned OPEN has opened is closed
 	StoreLife    // a flush fails if the storage may have lost writes that it should cover
 	DiskIdentity // a disk that was attached does not go on as another
-	FlushLatch   // an error of writeback that one call was told is one of every later flush
+	FlushLatch   // a writeback error that one call reported fails every later flush
 	ToldDaemon   // nor is it forgotten when the daemon dies that was just being told
 	RestoredFile // a reload takes the file that stands at an export's path
 	OneWriter    // an export has one writer unless it is shared

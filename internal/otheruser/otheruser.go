@@ -21,7 +21,7 @@ func Need(t testing.TB) {
 }
 
 // Dial connects to a Unix socket as a user who is in the group of his number and in
-// those of groups. The kernel takes what the thread is that connects, so a thread is
+// those of groups. The kernel uses the credentials of the thread that connects, so a thread is
 // made for that, which ends with it. It fails with the kernel's error: EPERM without
 // root's rights, EACCES where that user may not connect.
 func Dial(path string, uid uint32, groups ...uint32) (net.Conn, error) {

@@ -188,7 +188,7 @@ func (w *Writer) advance(n int) {
 	}
 }
 
-// reset empties the Writer and lets go of the slices' memory.
+// reset empties the Writer and releases the slices' memory.
 func (w *Writer) reset() {
 	clear(w.iov)
 	w.iov = w.iov[:0]

@@ -50,10 +50,10 @@ func (b *buffer) put(off int, p []byte) {
 	b.s.check("store", b.s.Store(b.r, off, p))
 }
 
-// expect says that p must stand at off from now on.
+// expect requires p at off from now on.
 func (b *buffer) expect(off int, p []byte) { copy(b.want[Guard+off:], p) }
 
-// open says that n bytes at off may hold anything from now on.
+// open permits any content in n bytes at off from now on.
 func (b *buffer) open(off, n int) { b.free = append(b.free, span{off, off + n}) }
 
 // check compares memory to what it must hold.

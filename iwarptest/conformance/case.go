@@ -37,7 +37,7 @@ func Without(cases []Case, f Feature) []Case {
 
 // Run runs cases, each on a stream of its own and in both directions: once with
 // the end that Connect returns first as the one that acts, once with the other.
-// A case whose features an end lacks is skipped, and says which.
+// A case whose features an end lacks is skipped, and names them.
 func Run(t *testing.T, connect Connect, cases []Case) {
 	for _, c := range cases {
 		t.Run(strings.ReplaceAll(c.Name, " ", "-"), func(t *testing.T) {

@@ -18,7 +18,7 @@ type fault struct {
 	codes []code
 }
 
-// code is what a Terminate says: layer, type, code.
+// code is a Terminate's layer, type and code.
 type code struct{ layer, typ, code uint8 }
 
 // The codes, by the name of the layer that finds the error.
@@ -39,7 +39,7 @@ var (
 	rdmaStreamOp = code{0, 2, 7}
 )
 
-// notInvalidated says that a Send with Invalidate names memory of others: RFC
+// notInvalidated is the fault of a Send with Invalidate that names others' memory: RFC
 // 5040 has three codes that fit.
 var notInvalidated = []code{rdmaForeign, rdmaNoInv, rdmaNoInvOp}
 

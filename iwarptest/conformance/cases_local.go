@@ -199,7 +199,7 @@ func invalidateInTurn(a, b *side) {
 }
 
 // A local operation that can't be carried out ends the stream: the consumer sees
-// it fail and what is behind it flushed, the peer is told a local error.
+// it fail and what is behind it flushed, the peer is sent a local error.
 func localFails(a, b *side) {
 	a.recvNothing(2)
 	b.recvNothing(2)

@@ -83,7 +83,7 @@ func (b *buffer) pieces(off, n, count int) (sgl []SGE, joined []byte) {
 	return sgl, joined
 }
 
-// scatter says that p must stand in the elements of sgl, all of b.
+// scatter expects p in the elements of sgl, all of b.
 func (b *buffer) scatter(sgl []SGE, p []byte) {
 	for _, e := range sgl {
 		k := min(e.Len, len(p))

@@ -1,7 +1,7 @@
 // Package conformance is one suite of cases for the two ends of an RDMAP
 // Stream: what RFC 5040, RFC 5041 and RFC 7306 promise a consumer about
 // operations, their order and completion, errors and endings. It runs over any
-// pair of ends, of this project or another, so that one text says what an RNIC
+// pair of ends, of this project or another, so that one text defines what an RNIC
 // must do, whatever is below it and whoever wrote it.
 //
 // # Over a lower layer

@@ -88,16 +88,16 @@ const (
 	Atomics
 	// Immediate is Immediate Data (RFC 7306 section 6), sent and taken.
 	Immediate
-	// ForeignPD is that Region can register memory that the stream must not
+	// ForeignPD: Region can register memory that the stream must not
 	// reach, with AccessForeign.
 	ForeignPD
 	// Reopen is Reopener.
 	Reopen
-	// FlushesReceives is that the receives posted on an end are its own: the end
+	// FlushesReceives: the receives posted on an end are its own: the end
 	// of the stream flushes those that are left. A shared receive queue keeps
 	// them.
 	FlushesReceives
-	// SharedReceives is that PostRecv serves all ends of the RNIC, and ends with
+	// SharedReceives: PostRecv serves all ends of the RNIC, and ends with
 	// a completion where the message arrived.
 	SharedReceives
 	// Arming is Armer.
@@ -106,25 +106,25 @@ const (
 	Windows
 	// LocalOps is Binder, with registration and invalidation in the send queue.
 	LocalOps
-	// InOrder is that operations complete in the order of posting, as RFC 5040
+	// InOrder: operations complete in the order of posting, as RFC 5040
 	// section 5.5 rule 15 wants it. Without it Reads may complete after what was
 	// posted behind them.
 	InOrder
-	// EmptyReads is that a Read of no bytes is answered by no bytes, also when it
+	// EmptyReads: a Read of no bytes is answered with no bytes, also when it
 	// waits behind another.
 	EmptyReads
-	// ReadRights is that Reads of memory without RemoteRead are refused.
+	// ReadRights: Reads of memory without RemoteRead are refused.
 	ReadRights
-	// InvalidateChecks is that a Send with Invalidate of what it can't invalidate
+	// InvalidateChecks: a Send with Invalidate of what it can't invalidate
 	// ends the stream.
 	InvalidateChecks
-	// TellsSolicited and TellsInvalidated are that receives fill in
+	// TellsSolicited and TellsInvalidated: receives fill in
 	// WC.Solicited and WC.Invalidated.
 	TellsSolicited
 	TellsInvalidated
-	// TellsEnd is that End knows how the stream ended.
+	// TellsEnd: End knows how the stream ended.
 	TellsEnd
-	// Terminates is that the end says in a Terminate what RFC 5040 section 4.8
+	// Terminates: the end sends in a Terminate what RFC 5040 section 4.8
 	// and RFC 5041 section 7.2 ask for. One without it may say anything, or
 	// nothing.
 	Terminates
@@ -156,7 +156,7 @@ type Reopener interface {
 // Armer is an Endpoint with the feature Arming: the wait for completions that
 // are worth waking up for.
 type Armer interface {
-	// Arm says what the next Wait waits for: any completion, or one that is
+	// Arm chooses what the next Wait waits for: any completion, or one that is
 	// solicited or in error.
 	Arm(solicitedOnly bool) error
 	// Wait waits for that, and takes no completion.
@@ -303,14 +303,14 @@ type How uint8
 
 // The ways to end.
 const (
-	HowUnknown     How = iota // an end without TellsEnd says only this
+	HowUnknown     How = iota // all that an end without TellsEnd reports
 	Graceful                  // closed by this end, or by both, with nothing lost
 	PeerClosed                // closed by the peer, gracefully
 	SentTerminate             // this end found a fault of the peer
 	GotTerminate              // the peer found a fault of this end
 	Aborted                   // by this end's Abort
 	LocalFault                // an operation of this end's own send queue failed
-	ConnectionLost            // the lower layer failed, or the peer went without a word
+	ConnectionLost            // the lower layer failed, or the peer vanished
 )
 
 func (h How) String() string {

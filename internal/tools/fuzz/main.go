@@ -1,5 +1,5 @@
 // Command fuzz runs every fuzz target of the module, one after the other, each
-// for a while, and tells what they found.
+// for a while, and reports what they found.
 package main
 
 import (

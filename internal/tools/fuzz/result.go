@@ -43,7 +43,7 @@ func (r result) String() string {
 
 var progress = regexp.MustCompile(`^fuzz: elapsed: .*?(?:execs: (\d+) .*new interesting: (\d+).*)?$`)
 
-// judge says what the output of go test means. When the time is over while a
+// judge interprets the output of go test. When the time is over while a
 // run is under way, go test may fail with no more than "context deadline
 // exceeded", which is no finding: one has a failing input or a panic.
 func judge(out string, failed bool) (r result) {

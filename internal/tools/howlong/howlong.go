@@ -1,4 +1,4 @@
-// Package howlong says at the start of something long how long it will take on this
+// Package howlong reports at the start of something long how long it will take on this
 // machine, which is what it took the last time.
 package howlong
 
@@ -57,7 +57,7 @@ func (r *Run) End() error {
 	return nil
 }
 
-// load reads what is known; a file that cannot be read says nothing.
+// load reads what is known; a file that cannot be read counts as empty.
 func load(file string) map[string]taken {
 	all := map[string]taken{}
 	data, err := os.ReadFile(file)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// command is what a program's help says about one of its commands.
+// command is a program's help on one of its commands.
 type command struct {
 	subs  map[string]bool
 	flags map[string]bool // name with dashes -> takes a value

@@ -43,7 +43,7 @@ func checkTable(src []byte, tests map[string][]string) []finding {
 	return found
 }
 
-// checkUse tells where the checks that attacks can switch off are used.
+// checkUse finds where the checks that attacks can switch off are used.
 type checkUse struct{ product, attack map[string]bool }
 
 // note takes the uses in one file down.

@@ -110,7 +110,7 @@ func (j job) split(ctx context.Context) []job {
 	return jobs
 }
 
-// raceAvailable says whether this toolchain can build with -race.
+// raceAvailable reports whether this toolchain can build with -race.
 func raceAvailable(ctx context.Context) (ok bool, why string) {
 	env, err := output(ctx, "go", "env", "CGO_ENABLED", "CC")
 	if err != nil {

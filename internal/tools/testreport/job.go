@@ -73,7 +73,7 @@ func (l *lane) add(jobs ...job) {
 	}
 }
 
-// seal says that nothing more is added.
+// seal marks that nothing more is added.
 func (l *lane) seal() { close(l.queue) }
 
 // drain waits until all that was added is done.

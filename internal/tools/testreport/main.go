@@ -66,7 +66,7 @@ func main() {
 // wholeRun is what make test takes on two processors with nothing else to do.
 const wholeRun = 9 * time.Minute
 
-// begin says how long the run will take.
+// begin reports how long the run will take.
 //
 // unlocked: nothing has begun.
 func begin(r *runner, patterns []string) *howlong.Run {

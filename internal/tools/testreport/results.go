@@ -56,7 +56,7 @@ type measurement struct {
 
 func newResults() *results { return &results{tests: make(map[testKey]*verdict)} }
 
-// packageDone tells a listener that a package has finished in the current pass.
+// packageDone notifies a listener that a package has finished in the current pass.
 type packageDone struct {
 	pkg                   string
 	outcome               outcome
@@ -180,7 +180,7 @@ func (r *results) record(k testKey, v verdict) {
 	}
 }
 
-// ancestry tells, for every test that has subtests, whether one of them failed.
+// ancestry reports, for every test that has subtests, whether one of them failed.
 func ancestry(all map[testKey]outcome) map[testKey]bool {
 	parents := make(map[testKey]bool)
 	for k, o := range all {
