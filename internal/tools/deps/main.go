@@ -3,7 +3,7 @@
 //
 //	go run ./internal/tools/deps [-optional] test|demo|bench|interop
 //
-// It reports which packages are missing and why they are needed, and installs
+// It says which packages are missing and why they are wanted, and installs
 // only those. That takes root. With -optional a package that cannot be had is
 // reported and the exit status is still 0: the tests that need it say so when
 // they are skipped.
