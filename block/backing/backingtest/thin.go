@@ -68,8 +68,8 @@ func HangingFile(t *testing.T, size int64) (path string, freeze, thaw func()) {
 }
 
 // ext4 makes a file system that has its own blocks, the journal among them, within ext4Own
-// bytes at its beginning: few inodes, since their tables stand before the journal.
-var ext4 = []string{"mkfs.ext4", "-q", "-F", "-N", "64", "-E", "lazy_itable_init=1,lazy_journal_init=1,packed_meta_blocks=1", "-J", "size=4"}
+// bytes at its beginning.
+var ext4 = []string{"mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1,packed_meta_blocks=1", "-J", "size=4"}
 
 const ext4Own = 6 << 20
 
@@ -85,8 +85,7 @@ func mount(t *testing.T, dev, mnt string) string {
 	return mnt
 }
 
-// allocated is a file all of whose blocks are, and the one that has the list of its
-// extents, of which there are some: a file system that finds no room for that is read-only then.
+// allocated is a file all of whose blocks are.
 func allocated(t *testing.T, dir string, size int64) string {
 	t.Helper()
 	path := filepath.Join(dir, "disk")
@@ -97,12 +96,6 @@ func allocated(t *testing.T, dir string, size int64) string {
 	defer f.Close()
 	if err := syscall.Fallocate(int(f.Fd()), 0, 0, size); err != nil {
 		t.Fatal(err)
-	}
-	const extents = 8
-	for i := range int64(extents) {
-		if _, err := f.WriteAt(make([]byte, 512), size/extents*i); err != nil {
-			t.Fatal(err)
-		}
 	}
 	if err := f.Sync(); err != nil {
 		t.Fatal(err)
