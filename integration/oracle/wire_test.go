@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -42,6 +43,10 @@ func TestTsharkReadsTheWire(t *testing.T) {
 	found := ask(t, c.Path(), serverPort)
 	found.tcp = nil // a busy machine's kernel sends again what was not lost
 	report(t, found, takes)
+	if t.Failed() {
+		out, err := exec.Command("tshark", "-n", "-r", c.Path(), "-c", "12").Output()
+		t.Logf("how it begins (%v):\n%s", err, out)
+	}
 }
 
 // dial returns the two ends of a connection between hosts.
