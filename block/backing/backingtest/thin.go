@@ -53,7 +53,10 @@ func HangingFile(t *testing.T, size int64) (path string, freeze, thaw func()) {
 	dev, tmp := thinDevice(t, 22<<20, ext4...)
 	lower := mount(t, dev, filepath.Join(filepath.Dir(tmp), "lower"))
 	image := filepath.Join(lower, "image")
-	mnt := mount(t, Loop(t, sparse(t, image, size+size/2, ext4...)), filepath.Join(filepath.Dir(tmp), "mnt"))
+	// Behind the file system's own blocks it puts the file's list of extents, without which
+	// the file system is read-only: whether it meets that is else left to the order of writeback.
+	const lists = 3 << 20
+	mnt := mount(t, Loop(t, sparse(t, image, size+size/2, ext4Own+lists, ext4...)), filepath.Join(filepath.Dir(tmp), "mnt"))
 	path = allocated(t, mnt, size)
 	var frozen bool
 	freeze = func() { run(t, "fsfreeze", "--freeze", lower); frozen = true }
@@ -146,10 +149,11 @@ func thinDevice(t *testing.T, size int64, format ...string) (dev, tmp string) {
 		t.Skipf("cannot mount a tmpfs here: %v", err)
 	}
 	t.Cleanup(func() { unmount(t, tmp) })
-	return Loop(t, sparse(t, filepath.Join(tmp, "image"), size, format...)), tmp
+	return Loop(t, sparse(t, filepath.Join(tmp, "image"), size, ext4Own, format...)), tmp
 }
 
-func sparse(t *testing.T, image string, size int64, format ...string) string {
+// sparse is a file that takes no room but for its first bytes, own of them.
+func sparse(t *testing.T, image string, size, own int64, format ...string) string {
 	t.Helper()
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -165,11 +169,11 @@ func sparse(t *testing.T, image string, size int64, format ...string) string {
 			t.Fatal(err)
 		}
 		defer f.Close()
-		own := make([]byte, min(size, ext4Own))
-		if _, err := f.ReadAt(own, 0); err != nil {
+		first := make([]byte, min(size, own))
+		if _, err := f.ReadAt(first, 0); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.WriteAt(own, 0); err != nil {
+		if _, err := f.WriteAt(first, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
