@@ -71,22 +71,18 @@ func freezable(t *testing.T) (dir string, freeze, thaw func()) {
 	return dir, freeze, thaw
 }
 
-// TestHungStorageHoldsUpNobodyElse: an export whose storage hangs, with I/O under way,
-// is removed at once, and the configuration can be changed and the status read.
-func TestHungStorageHoldsUpNobodyElse(t *testing.T) {
-	dir, freeze, thaw := freezable(t)
-	alpha, beta := newHost(t, ""), newHost(t, "")
-	link(t, alpha, beta)
-	image := filepath.Join(dir, "disk.img")
+// hangingWrite has alpha write to an export of beta's in a directory that is frozen then.
+func hangingWrite(t *testing.T, alpha, beta *host, dir string, freeze, thaw func()) (image string, answered chan struct{}) {
+	t.Helper()
+	image = filepath.Join(dir, "disk.img")
 	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 1<<20)); err != nil {
 		t.Fatal(err)
 	}
 	beta.export("disk", image, false)
 	c := alpha.attach("disk")
-	// The goroutines that hang end before the hosts do.
-	t.Cleanup(thaw)
+	t.Cleanup(thaw) // the goroutines that hang end before the hosts do
 	freeze()
-	answered := make(chan struct{})
+	answered = make(chan struct{})
 	go func() {
 		defer close(answered)
 		c.Do(0, cmdWrite, 0, 4096, make([]byte, 4096))
@@ -94,6 +90,16 @@ func TestHungStorageHoldsUpNobodyElse(t *testing.T) {
 	eventually(t, "the write is at the storage", func() bool {
 		return slices.ContainsFunc(beta.status().Sessions, func(s api.Session) bool { return s.InFlight > 0 })
 	})
+	return image, answered
+}
+
+// TestHungStorageHoldsUpNobodyElse: an export whose storage hangs, with I/O under way,
+// is removed at once, and the configuration can be changed and the status read.
+func TestHungStorageHoldsUpNobodyElse(t *testing.T) {
+	dir, freeze, thaw := freezable(t)
+	alpha, beta := newHost(t, ""), newHost(t, "")
+	link(t, alpha, beta)
+	_, answered := hangingWrite(t, alpha, beta, dir, freeze, thaw)
 	if err := beta.api.RemoveExport(t.Context(), "disk", true); err != nil {
 		t.Fatal(err)
 	}
@@ -370,22 +376,7 @@ func TestStorageThatClosesSlowlyHoldsUpNobody(t *testing.T) {
 	alpha, beta := newHost(t, ""), &host{t: t, parting: 2 * waitTime} // before that it is slow, and does not hang
 	beta.begin("")
 	link(t, alpha, beta)
-	image := filepath.Join(dir, "disk.img")
-	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 1<<20)); err != nil {
-		t.Fatal(err)
-	}
-	beta.export("disk", image, false)
-	c := alpha.attach("disk")
-	t.Cleanup(thaw)
-	freeze()
-	answered := make(chan struct{})
-	go func() {
-		defer close(answered)
-		c.Do(0, cmdWrite, 0, 4096, make([]byte, 4096))
-	}()
-	eventually(t, "the write is at the storage", func() bool {
-		return slices.ContainsFunc(beta.status().Sessions, func(s api.Session) bool { return s.InFlight > 0 })
-	})
+	image, answered := hangingWrite(t, alpha, beta, dir, freeze, thaw)
 	if err := os.Remove(filepath.Join(beta.dir, "exports.d", "disk.yaml")); err != nil {
 		t.Fatal(err)
 	}

@@ -308,21 +308,28 @@ func TestLostChildComesBackForTrafficAndOnlyThen(t *testing.T) {
 	eventually(t, "down without flows", func() bool { st, _ := b.PeerStatus("beta"); return st.State == StateDown })
 }
 
-// What the peer sends on a child that it has brought up may be answered here before charon's
-// event tells of the child.
-func TestChildThatThePeerHasBroughtUpCostsNoAttempt(t *testing.T) {
-	b := newBench(t)
-	p := padtest.Peer("beta", 2)
-	b.add(t, p)
+// paused is a flow that came on a child which has gone since.
+func (b *bench) paused(t *testing.T, p pad.Peer) (*traffic, transport.Protection) {
+	t.Helper()
 	b.f.up(p, "beta-in")
 	c := &traffic{}
 	pr, err := b.Admit(t.Context(), incoming(p), false, c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer pr.Release()
+	t.Cleanup(pr.Release)
 	b.f.down(p, "beta-in")
 	eventually(t, "paused", pr.Paused)
+	return c, pr
+}
+
+// What the peer sends on a child that it has brought up may be answered here before charon's
+// event tells of the child.
+func TestChildThatThePeerHasBroughtUpCostsNoAttempt(t *testing.T) {
+	b := newBench(t)
+	p := padtest.Peer("beta", 2)
+	b.add(t, p)
+	c, pr := b.paused(t, p)
 	b.f.Set(func() { b.f.SAs = []tree{saOf(p, "beta-in")} })
 	c.n.Store(1)
 	eventually(t, "the stream goes on", func() bool { return !pr.Paused() })
@@ -342,15 +349,7 @@ func TestChildIsBroughtUpAlthoughCharonDoesNotList(t *testing.T) {
 				p.Profile.IKE, p.Profile.ESP = []string{"aes128-sha256-modp2048"}, []string{"aes128-sha256-modp2048"}
 			}
 			b.add(t, p)
-			b.f.up(p, "beta-in")
-			c := &traffic{}
-			pr, err := b.Admit(t.Context(), incoming(p), false, c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer pr.Release()
-			b.f.down(p, "beta-in")
-			eventually(t, "paused", pr.Paused)
+			c, pr := b.paused(t, p)
 			var lists atomic.Bool
 			b.f.Set(func() {
 				b.f.Answer = func(cmd string, req tree) ([]string, tree) {
