@@ -31,7 +31,8 @@ type conn struct {
 	exp *export
 	geo geometry
 	heir
-	device block.Device // the export's, for this client
+	device block.Device    // the export's, for this client
+	done   <-chan struct{} // closed when the server's context ends
 
 	// The receiving goroutine's.
 	structured bool
@@ -155,6 +156,17 @@ func (c *conn) transmit(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// isDone reports whether the server's context has ended. No request begins then: stopSoon
+// may not have run yet.
+func (c *conn) isDone() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // stopSoon is called when the server's context ends: no more requests are read,

@@ -44,6 +44,10 @@ func (c *conn) request(req *request) error {
 	if err != nil {
 		return err
 	}
+	if c.isDone() {
+		c.giveBack(s)
+		return errCut
+	}
 	s.req = *req
 	var errno syscall.Errno
 	s.op, s.fl, errno = c.geo.check(req, c.structured)

@@ -255,6 +255,7 @@ func (s *Server) dismiss() {
 // serve serves one client to its end.
 func (s *Server) serve(ctx context.Context, nc net.Conn) {
 	c := newConn(s, nc)
+	c.done = ctx.Done()
 	defer nc.Close()
 	defer c.end()
 	defer context.AfterFunc(ctx, c.stopSoon)()
