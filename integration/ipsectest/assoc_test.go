@@ -120,7 +120,10 @@ func (p *pair) serve(t *testing.T, h *host, refused func(error)) (end func()) {
 		if p.more != nil {
 			p.more(h, cfg, false)
 		}
-		ln, err = transport.ListenSCTP(t.Context(), netip.AddrPortFrom(h.at(), port), cfg, func(a assoc.Association) assoc.Receiver { return echoer{a} })
+		ln, err = transport.ListenSCTP(t.Context(), netip.AddrPortFrom(h.at(), port), cfg, func(a assoc.Association) assoc.Receiver {
+			h.carry(a) // before the first echo, which does not wait for Accept
+			return echoer{a}
+		})
 		return err
 	})
 	if err != nil {
@@ -135,7 +138,6 @@ func (p *pair) serve(t *testing.T, h *host, refused func(error)) (end func()) {
 				return
 			}
 			all = append(all, a)
-			h.carry(a)
 		}
 	})
 	return sync.OnceFunc(func() {
