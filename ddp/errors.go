@@ -51,9 +51,9 @@ const (
 	CodeUntaggedInvalidVersion uint8 = 0x06
 )
 
-// Error is a peer's fault: what it did and how it is said in a Terminate
-// message. Header, when not nil, is the DDP (and RDMAP) header of the segment
-// at fault, to be quoted in the Terminate (RFC 5040 section 4.8).
+// Error is a peer's fault: what it did, and what a Terminate message reports of
+// it. Header, when not nil, is the DDP (and RDMAP) header of the segment at
+// fault, to be quoted in the Terminate (RFC 5040 section 4.8).
 type Error struct {
 	Layer  Layer
 	Type   uint8 // error type, 4 bits

@@ -61,11 +61,12 @@ type LLP interface {
 
 // EvenSegments is implemented by an LLP to which packets of one length are cheaper
 // than those of several: messages are then cut into segments of about the same
-// length, in place of full ones and a rest.
+// length, not into full ones and a rest.
 type EvenSegments interface{ EvenSegments() }
 
-// Outqueuer is implemented by an LLP that knows how many bytes it has taken which the
-// peer has not acknowledged, those of streams that leave by the same queue included.
+// Outqueuer is implemented by an LLP that can count the bytes that it has taken and
+// that the peer has not acknowledged. Streams that leave by the same queue are counted
+// together.
 type Outqueuer interface{ Outq() (int, error) }
 
 // Sink takes received segments from an LLP. All calls come from the goroutine
@@ -75,13 +76,13 @@ type Sink interface {
 	// is valid only during the call. An error ends Receive, which returns it.
 	Segment(seg []byte) error
 
-	// Direct asks, for a segment of total bytes of which only the first are
-	// here, where its payload goes, so that it can be read directly into
-	// place. The LLP calls it only when it has verified the segment or need not,
-	// and with at least the first MaxHeaderLen bytes or the whole segment. ok false:
-	// the LLP collects the whole segment and calls Segment. ok true: hdrLen
-	// bytes of head were consumed; the remaining total-hdrLen bytes are
-	// delivered through DirectBuffer and DirectDone.
+	// Direct asks where the payload of a segment goes, so that it can be read
+	// directly into place. The segment has total bytes, of which head holds at
+	// least the first MaxHeaderLen or all. The LLP calls it only when it has
+	// verified the segment or need not. ok false: the LLP collects the whole
+	// segment and calls Segment. ok true: hdrLen bytes of head were consumed; the
+	// remaining total-hdrLen bytes are delivered through DirectBuffer and
+	// DirectDone.
 	Direct(head []byte, total int) (hdrLen int, ok bool, err error)
 
 	// DirectBuffer acquires the memory for the next bytes of the current
@@ -100,8 +101,8 @@ type Sink interface {
 	BatchEnd()
 }
 
-// PiecewiseSink is a Sink that is notified when the lower layer brings what it carries
-// in pieces which are hardly worth the effort.
+// PiecewiseSink is a Sink that is notified when the lower layer delivers in pieces so
+// small that reading them is hardly worth the effort.
 type PiecewiseSink interface {
 	Sink
 	// Piece reports that the lower layer was read once for a few bytes that

@@ -41,7 +41,7 @@ func (q *RecvQueue) Placed(n int, last bool) {
 	q.mo += uint32(n)
 }
 
-// Ahead is how many messages u is ahead of the one that is expected or in
-// progress; a message of the past is very far ahead (RFC 5041 section 4.3: the
-// numbers wrap).
+// Ahead is by how many messages u is ahead of the one that is expected or in
+// progress. Numbers wrap, so a past message is very far ahead (RFC 5041 section
+// 4.3).
 func (q *RecvQueue) Ahead(u Untagged) uint32 { return u.MSN() - q.msn }

@@ -10,23 +10,23 @@ import (
 // from the goroutine that runs LLP.Receive.
 type Placer interface {
 	Sink
-	// Early takes a segment that is ahead of its turn by that many: 1 if it
-	// follows the one that is due. Its payload goes to its place; nothing is
-	// delivered, executed or completed. keep is
-	// how many bytes of its beginning, at most MaxKept, Turn needs. An error is
-	// the segment's fault, which is to end Receive when its turn has come:
-	// something before it may end the stream otherwise.
+	// Early takes a segment that is ahead of its turn. ahead is 1 if it follows
+	// the segment that is due. Its payload goes to its place; nothing is
+	// delivered, executed or completed. keep is how many bytes of its
+	// beginning, at most MaxKept, Turn needs. An error is a fault of the
+	// segment. It ends Receive when the segment's turn comes, unless a segment
+	// before it ends the stream first.
 	Early(seg []byte, ahead int) (keep int, err error)
-	// Turn says that everything before a segment that came early has been handed
-	// over. head is what was kept of it, total its whole length in bytes. An
-	// error ends Receive, as that of Segment does.
+	// Turn reports that everything before a segment that came early has been
+	// handed over. head is what was kept of it, total its whole length in bytes.
+	// An error ends Receive, as that of Segment does.
 	Turn(head []byte, total int) error
 }
 
-// Reorder hands the segments of an LLP that numbers them and may receive them
-// in any order to a Sink: at once if it is a Placer, which is told again when
-// their turn has come, else when their turn has come. The numbers are DDP-SSNs
-// (RFC 5043 section 5.2.1): 16 bits, wrapping.
+// Reorder hands segments to a Sink for an LLP that numbers them and may receive
+// them in any order. A Placer gets each segment at once, and a call of Turn when
+// its turn has come; any other Sink gets it when its turn has come. The numbers
+// are DDP-SSNs (RFC 5043 section 5.2.1): 16 bits, wrapping.
 type Reorder struct {
 	sink   Sink
 	placer Placer // the sink, nil if it isn't one
@@ -39,8 +39,8 @@ type Reorder struct {
 }
 
 // page holds the segments of pageLen numbers. There is none where nothing has arrived
-// early, so that what a Reorder costs depends on how many have and not on how far
-// ahead a peer says that they are.
+// early, so a Reorder costs what the number of early segments costs, however far
+// ahead a peer numbers them.
 type page [pageLen]early
 
 // early is a segment that arrived ahead of its turn.
@@ -58,8 +58,9 @@ func NewReorder(s Sink, first uint16, window int) *Reorder {
 	return &Reorder{sink: s, placer: p, next: first, window: min(max(window, 1), MaxReorder)}
 }
 
-// SequenceError means that an LLP's segment number is a duplicate or too far ahead. RFC 5043 section 10 lets it end the stream; there is no
-// Terminate code for it.
+// SequenceError means that an LLP's segment number is a duplicate or too far
+// ahead. RFC 5043 section 10 lets it end the stream; there is no Terminate code
+// for it.
 type SequenceError struct {
 	SSN, Due uint16
 	Window   int
@@ -131,7 +132,7 @@ func (r *Reorder) check(ssn uint16) (ahead int, err error) {
 	return ahead, nil
 }
 
-// has reports whether the segment that far ahead has arrived.
+// has reports whether the segment that is ahead by this number has arrived.
 func (r *Reorder) has(ahead int) bool {
 	if !r.reaches(ahead) {
 		return false
@@ -141,13 +142,13 @@ func (r *Reorder) has(ahead int) bool {
 	return p != nil && p[ssn%pageLen].arrived
 }
 
-// reaches reports whether there is a page for what is that far ahead: pages are
-// never shared by the lowest and the highest numbers.
+// reaches reports whether the list of pages is long enough for a segment that is
+// ahead by this number: the lowest and the highest numbers never share a page.
 func (r *Reorder) reaches(ahead int) bool {
 	return int(r.next%pageLen)+ahead < pageLen*len(r.pages)
 }
 
-// slot is the place of the segment that far ahead.
+// slot is the place of segment ssn, which is ahead by this number.
 func (r *Reorder) slot(ssn uint16, ahead int) *early {
 	if !r.reaches(ahead) {
 		r.grow(ahead)
@@ -159,7 +160,7 @@ func (r *Reorder) slot(ssn uint16, ahead int) *early {
 	return &(*p)[ssn%pageLen]
 }
 
-// grow makes room for a segment that is ahead by that many.
+// grow makes room for a segment that is ahead by this number.
 func (r *Reorder) grow(ahead int) {
 	old := r.pages
 	n := max(1, len(old))

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// placer writes down what a Reorder tells it. Segments are a number of 4 bytes
-// with a payload behind it; those above bad are at fault.
+// placer records the calls of a Reorder. A segment is a number of 4 bytes and a
+// payload; those with a number above bad are at fault.
 type placer struct {
 	bad   uint32
 	calls []string
@@ -60,7 +60,7 @@ func numbered(n uint32, payload int) []byte {
 func (p *placer) want(t *testing.T, calls ...string) {
 	t.Helper()
 	if !slices.Equal(p.calls, calls) {
-		t.Errorf("the sink was told\n%q, want\n%q", p.calls, calls)
+		t.Errorf("the sink got the calls\n%q, want\n%q", p.calls, calls)
 	}
 	p.calls = nil
 }
@@ -310,14 +310,14 @@ func FuzzReorder(f *testing.F) {
 			}
 		}
 		if !slices.Equal(p.calls, want) {
-			t.Fatalf("the sink was told\n%q, want\n%q", p.calls, want)
+			t.Fatalf("the sink got the calls\n%q, want\n%q", p.calls, want)
 		}
 	})
 }
 
-// What a peer says to be far ahead costs no more than what is near, but 8 bytes for
-// each page in between: one segment must not cost megabytes (RFC 5042 section 6.4).
-func TestRoomIsMadeForWhatHasComeOnly(t *testing.T) {
+// A segment that a peer numbers far ahead costs no more than one that is near, except
+// 8 bytes for each page in between: it must not cost megabytes (RFC 5042 section 6.4).
+func TestRoomIsMadeOnlyForSegmentsThatHaveArrived(t *testing.T) {
 	for _, first := range []uint16{0, 1, 31, 40_000, 65_535} {
 		r := NewReorder(&placer{}, first, MaxReorder)
 		far := []uint16{1, 31, 32, 33, 1000, 20_000, MaxReorder}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// counter is a Sink that copies payloads into place, as DDP does, and tells
-// when a number of bytes has come.
+// counter is a Sink that copies payloads into place, as DDP does, and reports
+// when a number of bytes has arrived.
 type counter struct {
 	mem    []byte
 	hdr    int

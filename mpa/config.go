@@ -1,5 +1,7 @@
 package mpa
 
+import "github.com/ironwarp/ironwarp/ddp/enhanced"
+
 import "time"
 
 // CRCMode is a side's wish for CRCs. They are on if either side wants them
@@ -25,8 +27,9 @@ type Config struct {
 	Markers bool
 
 	// IRD is how many RDMA Reads of the peer an initiator accepts at a time, ORD how
-	// many of its own it wants outstanding (RFC 6581 section 9.1): 0 is none, DepthULP
-	// leaves it to the ULP. A responder's are in AcceptOptions.
+	// many of its own it wants outstanding (RFC 6581 section 9.1): 0 is none,
+	// enhanced.DepthULP leaves it to the ULP, and enhanced.MaxDepth is the most that
+	// can be negotiated. A responder's are in AcceptOptions.
 	IRD, ORD uint16
 
 	// Revision is the MPA revision of a request, 0 for 2. A request of revision 1
@@ -36,8 +39,8 @@ type Config struct {
 	// PeerToPeer, if not 0, makes a client ask for the peer-to-peer model with
 	// these RTR indications (RFC 6581 section 9.2), of which Conn.RTR then says
 	// which may be sent; the caller must send one first. For a server it is the
-	// indications that it takes, 0 for RTRWrite and RTRRead.
-	PeerToPeer RTR
+	// indications that it takes, 0 for a Write and a Read.
+	PeerToPeer enhanced.RTR
 
 	// MayDecline makes a client whose PeerToPeer the responder declines go on in the
 	// client-server model, as if it had not asked. Section 9.2 has no such reply, but

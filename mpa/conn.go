@@ -23,7 +23,7 @@ import (
 // A responder's connection starts held: until the first FPDU has come in,
 // TryFlush reports that it is not done and Flush waits. The first FPDU is
 // known before the Sink sees it, so that the Sink may flush at once. A fault in
-// the first FPDU ends the hold, too, so that the peer can be told.
+// the first FPDU ends the hold, too, so that a Terminate can be sent.
 //
 //	             first FPDU in
 //	held ------------------------> open ---- Close, or an error ----> closed
@@ -54,7 +54,7 @@ type params struct {
 	txMarkers, rxMarkers bool
 	large                int // 0: FPDUs fit the EMSS
 	agreed               enhanced.Agreed
-	peer                 *Enhanced
+	peer                 *enhanced.Data
 	privateData          []byte
 }
 
@@ -121,30 +121,29 @@ func (c *Conn) Initiator() bool { return c.p.initiator }
 // CRC reports whether CRCs are generated and checked.
 func (c *Conn) CRC() bool { return c.p.crc }
 
-// MarkersSend and MarkersRecv report whether markers are in what we send and in
-// what we receive.
+// MarkersSend reports whether markers are in what we send.
 func (c *Conn) MarkersSend() bool { return c.p.txMarkers }
 
 // MarkersRecv reports whether markers are in what we receive.
 func (c *Conn) MarkersRecv() bool { return c.p.rxMarkers }
 
-// IRD is how many RDMA Reads of the peer we must accept at a time, DepthULP if
+// IRD is how many RDMA Reads of the peer we must accept at a time, enhanced.DepthULP if
 // the ULPs agree on it themselves. It is 1 on a responder with an IRD of 0
 // whose peer can announce that it is ready only with an RDMA Read.
 func (c *Conn) IRD() uint16 { return c.p.agreed.IRD }
 
-// ORD is how many RDMA Reads we may have outstanding, DepthULP if the ULPs
+// ORD is how many RDMA Reads we may have outstanding, enhanced.DepthULP if the ULPs
 // agree on it themselves.
 func (c *Conn) ORD() uint16 { return c.p.agreed.ORD }
 
 // PeerEnhanced is the enhanced connection data that the peer sent, nil if it
 // sent none.
-func (c *Conn) PeerEnhanced() *Enhanced { return c.p.peer }
+func (c *Conn) PeerEnhanced() *enhanced.Data { return c.p.peer }
 
 // RTR is the set of ready-to-receive indications that were agreed on. If it is
 // not 0 the initiator has to send one of them before anything else and the
 // responder has to expect it (RFC 6581 section 9.2).
-func (c *Conn) RTR() RTR { return c.p.agreed.RTR }
+func (c *Conn) RTR() enhanced.RTR { return c.p.agreed.RTR }
 
 // LargeULPDU is the length of ULPDUs in bytes that was agreed on between two
 // IronWarps, 0 if FPDUs fit the EMSS.
@@ -171,8 +170,8 @@ func (c *Conn) release() {
 
 // endHold ends the hold of a responder whose Receive is over with err. A peer
 // that has begun to send FPDUs, if only a bad one, is in full operation and may
-// get a Terminate. One that ended its direction before will never allow us to
-// send.
+// get a Terminate. One that ended its direction before that will never allow us
+// to send.
 func (c *Conn) endHold(err error) {
 	switch {
 	case !c.held.Load():

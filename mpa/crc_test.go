@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestCRCIsOnIfEitherSideAsks looks at the octets, and has a peer send CRCs
-// that nobody asked for: the field is there and is not checked (RFC 5044
-// section 7.1.1).
+// TestCRCIsOnIfEitherSideAsks looks at the octets, and has a peer send wrong
+// CRCs where nobody asked for any: the field is there and is not checked
+// (RFC 5044 section 7.1.1).
 func TestCRCIsOnIfEitherSideAsks(t *testing.T) {
 	for _, c := range []CRCMode{CRCPrefer, CRCAvoid} {
 		for _, s := range []CRCMode{CRCPrefer, CRCAvoid} {

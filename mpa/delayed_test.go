@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 // TestDelayedStartup is RFC 5044 section 7.1.3: text first, then MPA, on a
@@ -19,7 +21,7 @@ func TestDelayedStartup(t *testing.T) {
 				cfg := &Config{Markers: markers, PrivateData: []byte("after the text")}
 				done := make(chan accepted, 1)
 				go func() {
-					// The text is read by the octet: no more than the line.
+					// The text is read octet by octet, to read no more than the line.
 					line, err := readLine(b)
 					if err == nil && line != "hello, MPA?" {
 						err = fmt.Errorf("the first line is %q", line)
@@ -111,7 +113,7 @@ func TestEarlyFPDUsInTheSegmentOfTheFrame(t *testing.T) {
 	t.Run("behind the request", func(t *testing.T) {
 		a, b := netPair(t, "tcp")
 		done := serve(t, b, nil)
-		if _, err := a.Write(append(frameBytes(t, Frame{Revision: 2, CRC: true, Enhanced: &Enhanced{}}), early...)); err != nil {
+		if _, err := a.Write(append(frameBytes(t, Frame{Revision: 2, CRC: true, Enhanced: &enhanced.Data{}}), early...)); err != nil {
 			t.Fatal(err)
 		}
 		r := <-done
@@ -126,7 +128,7 @@ func TestEarlyFPDUsInTheSegmentOfTheFrame(t *testing.T) {
 		a, b := netPair(t, "tcp")
 		go func() {
 			readFrame(b, false)
-			b.Write(append(frameBytes(t, Frame{Reply: true, Revision: 2, CRC: true, Enhanced: &Enhanced{}}), early...))
+			b.Write(append(frameBytes(t, Frame{Reply: true, Revision: 2, CRC: true, Enhanced: &enhanced.Data{}}), early...))
 		}()
 		c, err := Client(context.Background(), a, nil)
 		if err != nil {

@@ -16,7 +16,7 @@ var errNoDirectBuffer = errors.New("mpa: the sink gave an empty direct buffer")
 
 // direct reads the payload of the segment at the head of the buffer straight
 // into its place. seg is the part of its n bytes that is here. No CRC is in
-// use. placed: the sink wanted it so.
+// use. placed reports whether the sink wanted that.
 func (c *Conn) direct(s ddp.Sink, seg []byte, n int) (placed bool, err error) {
 	r := &c.rx
 	hdrLen, ok, err := s.Direct(seg, n)

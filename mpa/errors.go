@@ -41,7 +41,7 @@ var (
 
 	// ErrNoFPDU is returned by a responder's Flush when the initiator has sent no
 	// FPDU within Config.HoldTimeout, or has ended its direction without one:
-	// before, a responder must not send (RFC 5044 section 7.1.2 rule 4).
+	// until then a responder must not send (RFC 5044 section 7.1.2 rule 4).
 	ErrNoFPDU = errors.New("mpa: cannot send: the initiator, which has to send the first FPDU (RFC 5044 section 7.1.2), has sent none; have it send first, or ask for the peer-to-peer model (RFC 6581 section 9.2)")
 
 	// ErrTooLong is returned for a segment that no FPDU may carry (RFC 5044
@@ -73,9 +73,9 @@ func lost(what string, cause error) error {
 	return fmt.Errorf("%w: %w", fault(CodeConnectionLost, "connection lost %s", what), cause)
 }
 
-// startupFailed dresses what ended a step of the start-up. The end of the
-// connection becomes ErrConnectionLost; deadlines and a connection that was
-// closed here stay what they are.
+// startupFailed wraps the error that ended a step of the start-up. The end of the
+// connection becomes ErrConnectionLost; deadlines, and a connection that was
+// closed here, stay what they are.
 func startupFailed(step string, err error) error {
 	var f *ddp.Error
 	if errors.As(err, &f) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
@@ -90,7 +90,7 @@ func startupFailed(step string, err error) error {
 type RejectedError struct {
 	PrivateData []byte // the peer's
 	Revision    uint8
-	IRD, ORD    uint16 // what the peer would have had, DepthULP if it did not say
+	IRD, ORD    uint16 // what the peer would accept, enhanced.DepthULP if it did not say
 }
 
 func (e *RejectedError) Error() string {
@@ -98,9 +98,8 @@ func (e *RejectedError) Error() string {
 }
 
 // NegotiationError is returned by Client when the responder accepted with
-// parameters that this side cannot meet (RFC 6581 sections 9.1 and 9.2). Err
-// says it for a Terminate message, which the caller has to send through Conn
-// before closing it.
+// parameters that this side cannot meet (RFC 6581 sections 9.1 and 9.2). The
+// caller has to send Err in a Terminate message through Conn before closing it.
 type NegotiationError struct {
 	Err  *ddp.Error
 	Conn *Conn

@@ -23,8 +23,7 @@ func padLen(n int) int { return -(n + lengthLen) & 3 }
 func fpduLen(n int) int { return lengthLen + n + padLen(n) + crcLen }
 
 // mulpdu is the longest ULPDU that fits one TCP segment (RFC 5044 section 4.5),
-// within the bounds of
-// section 3.
+// within the bounds of section 3.
 func mulpdu(emss int, markers bool) int {
 	n := emss - (lengthLen + crcLen + emss%4)
 	if markers {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 // closing is a memConn that knows whether it was closed.
@@ -20,12 +21,12 @@ func (c *closing) Close() error { c.closed = true; return nil }
 
 // configOf makes a Config of fuzzed bits.
 func configOf(bits uint64) *Config {
-	depths := []uint16{0, 1, 7, 32, MaxDepth, DepthULP, 0xfffe, 300}
+	depths := []uint16{0, 1, 7, 32, enhanced.MaxDepth, enhanced.DepthULP, 0xfffe, 300}
 	return &Config{
 		CRC:         CRCMode(bits & 1),
 		Markers:     bits&2 != 0,
 		Revision:    uint8(bits >> 2 & 3),
-		PeerToPeer:  RTR(bits >> 4 & 7),
+		PeerToPeer:  enhanced.RTR(bits >> 4 & 7),
 		IRD:         depths[bits>>7&7],
 		ORD:         depths[bits>>10&7],
 		LargeFPDU:   []int{0, 1, 40000, 1 << 30}[bits>>13&3],
@@ -52,7 +53,7 @@ func seedFrames(f *testing.F, bits uint64, frames []Frame) {
 func FuzzRequest(f *testing.F) {
 	seedFrames(f, 0x1df0, []Frame{
 		{Revision: 1, CRC: true},
-		{Revision: 2, Markers: true, Enhanced: &Enhanced{PeerToPeer: true, RTR: RTRRead, IRD: DepthULP, ORD: 9}, PrivateData: []byte("private")},
+		{Revision: 2, Markers: true, Enhanced: &enhanced.Data{PeerToPeer: true, RTR: enhanced.RTRRead, IRD: enhanced.DepthULP, ORD: 9}, PrivateData: []byte("private")},
 		{Revision: 2, PrivateData: hello{maxULPDU: 1 << 31}.append(nil)},
 	})
 	f.Fuzz(func(t *testing.T, b []byte, bits uint64, chunk uint16) {
@@ -98,7 +99,7 @@ func FuzzRequest(f *testing.F) {
 
 // checkDepths are the relations of RFC 6581 sections 9.1 and 9.2 between the
 // enhanced data of request and reply on the responder's side.
-func checkDepths(t *testing.T, c *Conn, req, rep *Enhanced) {
+func checkDepths(t *testing.T, c *Conn, req, rep *enhanced.Data) {
 	if req == nil {
 		if c.RTR() != 0 || c.PeerEnhanced() != nil {
 			t.Fatal("negotiated without enhanced data")
@@ -108,24 +109,24 @@ func checkDepths(t *testing.T, c *Conn, req, rep *Enhanced) {
 	switch {
 	case rep.PeerToPeer != req.PeerToPeer,
 		req.PeerToPeer && rep.RTR == 0, !req.PeerToPeer && c.RTR() != 0,
-		(req.ORD == DepthULP) && rep.IRD != DepthULP,
-		(req.IRD == DepthULP) && rep.ORD != DepthULP,
-		req.IRD != DepthULP && rep.ORD != DepthULP && rep.ORD > req.IRD,
-		rep.IRD != DepthULP && rep.IRD != c.IRD(),
-		rep.ORD != DepthULP && rep.ORD != c.ORD(),
-		c.RTR()&req.RTR&RTRRead != 0 && c.IRD() == 0:
+		(req.ORD == enhanced.DepthULP) && rep.IRD != enhanced.DepthULP,
+		(req.IRD == enhanced.DepthULP) && rep.ORD != enhanced.DepthULP,
+		req.IRD != enhanced.DepthULP && rep.ORD != enhanced.DepthULP && rep.ORD > req.IRD,
+		rep.IRD != enhanced.DepthULP && rep.IRD != c.IRD(),
+		rep.ORD != enhanced.DepthULP && rep.ORD != c.ORD(),
+		c.RTR()&req.RTR&enhanced.RTRRead != 0 && c.IRD() == 0:
 		t.Fatalf("request %+v, reply %+v, IRD %d, ORD %d, RTR %03b", req, rep, c.IRD(), c.ORD(), c.RTR())
 	}
 }
 
 // FuzzReply is an initiator that is answered anything. It has sent one good
-// request, reads no byte too many, and closes unless it is told to keep the
+// request, reads no byte too many, and closes unless the reply lets it keep the
 // connection.
 func FuzzReply(f *testing.F) {
 	seedFrames(f, 0x2770, []Frame{
 		{Reply: true, Revision: 1, CRC: true},
-		{Reply: true, Revision: 2, Reject: true, Enhanced: &Enhanced{IRD: 3}, PrivateData: []byte("no")},
-		{Reply: true, Revision: 2, Markers: true, Enhanced: &Enhanced{PeerToPeer: true, RTR: RTRRead, IRD: 1, ORD: 0x3000}, PrivateData: hello{maxULPDU: 300}.append(nil)},
+		{Reply: true, Revision: 2, Reject: true, Enhanced: &enhanced.Data{IRD: 3}, PrivateData: []byte("no")},
+		{Reply: true, Revision: 2, Markers: true, Enhanced: &enhanced.Data{PeerToPeer: true, RTR: enhanced.RTRRead, IRD: 1, ORD: 0x3000}, PrivateData: hello{maxULPDU: 300}.append(nil)},
 	})
 	f.Fuzz(func(t *testing.T, b []byte, bits uint64, chunk uint16) {
 		in := bytes.NewReader(b)
@@ -168,10 +169,10 @@ func FuzzReply(f *testing.F) {
 		}
 		if e := rep.Enhanced; e != nil && req.Enhanced != nil {
 			switch {
-			case e.ORD != DepthULP && c.IRD() != DepthULP && e.ORD > c.IRD(),
-				e.IRD != DepthULP && c.ORD() != DepthULP && c.ORD() > e.IRD,
+			case e.ORD != enhanced.DepthULP && c.IRD() != enhanced.DepthULP && e.ORD > c.IRD(),
+				e.IRD != enhanced.DepthULP && c.ORD() != enhanced.DepthULP && c.ORD() > e.IRD,
 				c.RTR()&^(req.Enhanced.RTR&e.RTR) != 0, req.Enhanced.PeerToPeer && c.RTR() == 0,
-				c.RTR() == RTRRead && e.IRD == 0:
+				c.RTR() == enhanced.RTRRead && e.IRD == 0:
 				t.Fatalf("request %+v, reply %+v, IRD %d, ORD %d, RTR %03b", req.Enhanced, e, c.IRD(), c.ORD(), c.RTR())
 			}
 		}
@@ -218,8 +219,8 @@ func FuzzStartupOfTwo(f *testing.F) {
 			c.LargeULPDU() != s.LargeULPDU() || c.RTR() != s.RTR() || c.Revision() != s.Revision() {
 			t.Fatalf("the ends disagree: %+v, %+v", c.p, s.p)
 		}
-		if c.Revision() == 2 && (c.ORD() != DepthULP && s.IRD() != DepthULP && c.ORD() > s.IRD() ||
-			s.ORD() != DepthULP && c.IRD() != DepthULP && s.ORD() > c.IRD()) {
+		if c.Revision() == 2 && (c.ORD() != enhanced.DepthULP && s.IRD() != enhanced.DepthULP && c.ORD() > s.IRD() ||
+			s.ORD() != enhanced.DepthULP && c.IRD() != enhanced.DepthULP && s.ORD() > c.IRD()) {
 			t.Fatalf("initiator IRD %d ORD %d, responder IRD %d ORD %d", c.IRD(), c.ORD(), s.IRD(), s.ORD())
 		}
 		if len(c.PrivateData()) != len(scfg.PrivateData) || len(s.PrivateData()) != len(ccfg.PrivateData) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 // FuzzStartup feeds arbitrary bytes to the parsers of start-up frames. What is
@@ -14,8 +15,8 @@ import (
 func FuzzStartup(f *testing.F) {
 	for _, fr := range []Frame{
 		{Revision: 1},
-		{Revision: 2, CRC: true, Markers: true, Enhanced: &Enhanced{IRD: 1, ORD: DepthULP}, PrivateData: []byte("private")},
-		{Revision: 2, Reply: true, Reject: true, Enhanced: &Enhanced{PeerToPeer: true, RTR: RTRSend | RTRRead}},
+		{Revision: 2, CRC: true, Markers: true, Enhanced: &enhanced.Data{IRD: 1, ORD: enhanced.DepthULP}, PrivateData: []byte("private")},
+		{Revision: 2, Reply: true, Reject: true, Enhanced: &enhanced.Data{PeerToPeer: true, RTR: enhanced.RTRSend | enhanced.RTRRead}},
 		{Revision: 1, PrivateData: hello{maxULPDU: 65534}.append(nil)},
 	} {
 		b, err := fr.Append(nil)

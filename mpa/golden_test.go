@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/internal/capture"
 )
 
@@ -65,8 +66,8 @@ func splitStartup(t *testing.T, stream []byte, reply bool) (Frame, []byte) {
 }
 
 // segments decodes a stream of FPDUs and proves that they encode to the same
-// bytes. siw fills some padding with what lay there, against RFC 5044 section
-// 4.1; there the padding and the CRC over it are left out.
+// bytes. siw leaves old memory in some padding, against RFC 5044 section 4.1;
+// there the padding and the CRC over it are not compared.
 func segments(t *testing.T, stream []byte, crc bool) [][]byte {
 	t.Helper()
 	cfg := &Config{Pool: &Pool{}}
@@ -127,26 +128,26 @@ func TestCapturesOfSiwDecodeAndEncode(t *testing.T) {
 }
 
 func TestCapturedStartupFields(t *testing.T) {
-	enhanced := func(ird, ord uint16) *Enhanced { return &Enhanced{IRD: ird, ORD: ord} }
+	depths := func(ird, ord uint16) *enhanced.Data { return &enhanced.Data{IRD: ird, ORD: ord} }
 	tests := []struct {
 		file     string
 		req, rep Frame
 	}{
 		{"rping_crc1",
-			Frame{CRC: true, Revision: 2, Enhanced: enhanced(1, 1)},
-			Frame{Reply: true, CRC: true, Revision: 2, Enhanced: enhanced(1, 1)}},
+			Frame{CRC: true, Revision: 2, Enhanced: depths(1, 1)},
+			Frame{Reply: true, CRC: true, Revision: 2, Enhanced: depths(1, 1)}},
 		{"rping_crc0",
-			Frame{Revision: 2, Enhanced: enhanced(1, 1)},
-			Frame{Reply: true, Revision: 2, Enhanced: enhanced(1, 1)}},
+			Frame{Revision: 2, Enhanced: depths(1, 1)},
+			Frame{Reply: true, Revision: 2, Enhanced: depths(1, 1)}},
 		{"rping_mpav1",
 			Frame{CRC: true, Revision: 1},
 			Frame{Reply: true, CRC: true, Revision: 1}},
 		{"rping_p2p",
-			Frame{CRC: true, Revision: 2, Enhanced: &Enhanced{PeerToPeer: true, RTR: RTRWrite | RTRRead, IRD: 1, ORD: 1}},
-			Frame{Reply: true, CRC: true, Revision: 2, Enhanced: &Enhanced{PeerToPeer: true, RTR: RTRWrite, IRD: 1, ORD: 1}}},
+			Frame{CRC: true, Revision: 2, Enhanced: &enhanced.Data{PeerToPeer: true, RTR: enhanced.RTRWrite | enhanced.RTRRead, IRD: 1, ORD: 1}},
+			Frame{Reply: true, CRC: true, Revision: 2, Enhanced: &enhanced.Data{PeerToPeer: true, RTR: enhanced.RTRWrite, IRD: 1, ORD: 1}}},
 		{"op_reject",
-			Frame{CRC: true, Revision: 2, Enhanced: enhanced(4, 4), PrivateData: []byte{12: 0xad, 13: 0xde, 15: 0}},
-			Frame{Reply: true, CRC: true, Reject: true, Revision: 2, Enhanced: enhanced(4, 4), PrivateData: []byte("no thanks")}},
+			Frame{CRC: true, Revision: 2, Enhanced: depths(4, 4), PrivateData: []byte{12: 0xad, 13: 0xde, 15: 0}},
+			Frame{Reply: true, CRC: true, Reject: true, Revision: 2, Enhanced: depths(4, 4), PrivateData: []byte("no thanks")}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.file, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 // TestFINAtEachOctet ends a stream of FPDUs at each of its octets, markers
@@ -95,8 +96,8 @@ func TestRSTInEachPart(t *testing.T) {
 // TestRSTInStartup resets in each part of both frames.
 func TestRSTInStartup(t *testing.T) {
 	for _, n := range []int{0, 1, 15, 16, 17, 19, 20, 23, 24, 28} {
-		req := frameBytes(t, Frame{Revision: 2, Enhanced: &Enhanced{}, PrivateData: []byte("private")})
-		rep := frameBytes(t, Frame{Reply: true, Revision: 2, Enhanced: &Enhanced{}, PrivateData: []byte("private")})
+		req := frameBytes(t, Frame{Revision: 2, Enhanced: &enhanced.Data{}, PrivateData: []byte("private")})
+		rep := frameBytes(t, Frame{Reply: true, Revision: 2, Enhanced: &enhanced.Data{}, PrivateData: []byte("private")})
 		a, b := netPair(t, "tcp")
 		done := serve(t, b, nil)
 		a.Write(req[:n])
@@ -122,8 +123,8 @@ func TestRSTInStartup(t *testing.T) {
 	}
 }
 
-// TestEveryULPDULength has the length field say everything it can, with the
-// FPDU whole and with less than it says.
+// TestEveryULPDULength sends every value of the length field, with the whole FPDU
+// and with less than the field announces.
 func TestEveryULPDULength(t *testing.T) {
 	data := make([]byte, 70000)
 	lengths := []int{0, 1, 2, 3, 13, 14, 17, 18, 19, 127, 128, 505, 506, 507, 64767, 64768, 64769, 65533, 65534, 65535}
@@ -180,7 +181,7 @@ func TestEveryStartupField(t *testing.T) {
 	}
 	always := func(byte) bool { return true }
 	for _, isReply := range []bool{false, true} {
-		good := frameBytes(t, Frame{Reply: isReply, CRC: true, Revision: 2, Enhanced: &Enhanced{PeerToPeer: true, RTR: RTRWrite, IRD: 1, ORD: 1}})
+		good := frameBytes(t, Frame{Reply: isReply, CRC: true, Revision: 2, Enhanced: &enhanced.Data{PeerToPeer: true, RTR: enhanced.RTRWrite, IRD: 1, ORD: 1}})
 		fields := []field{
 			{"first of the key", 0, all, func(v byte) bool { return v == 'M' }},
 			{"last of the key", 15, all, func(v byte) bool { return v == 'e' }},
@@ -213,8 +214,8 @@ func TestEveryStartupField(t *testing.T) {
 	}
 }
 
-// TestHostileHello: whatever an IronWarp, or who says to be one, offers, the
-// length that comes of it can be framed.
+// TestHostileHello: whatever a peer that claims to be an IronWarp offers, the
+// length that is agreed on can be framed.
 func TestHostileHello(t *testing.T) {
 	for _, theirs := range []uint32{0, 1, 2, 127, 128, 129, 64765, 64766, 64767, 65535, 65536, 1 << 31, 1<<32 - 1} {
 		for _, ours := range []int{0, 1, 128, 40000, 1 << 30} {
@@ -251,7 +252,7 @@ func TestFaultsStayOnOneStream(t *testing.T) {
 	}
 }
 
-// TestEveryCodeOfSection8 names what each is found by.
+// TestEveryCodeOfSection8 provokes each code.
 func TestEveryCodeOfSection8(t *testing.T) {
 	is := func(err error, code uint8) bool {
 		var f *ddp.Error

@@ -1,10 +1,6 @@
 package mpa
 
-import (
-	"time"
-
-	"github.com/ironwarp/ironwarp/ddp/enhanced"
-)
+import "time"
 
 const (
 	// MaxPrivateData is the most private data of a start-up frame in bytes
@@ -28,26 +24,21 @@ const (
 	// 1500 bytes less IPv6, TCP and its timestamps.
 	defaultEMSS = 1428
 
-	// DepthULP as IRD or ORD leaves the depth to the ULPs (RFC 6581 section 9.1).
-	DepthULP = enhanced.DepthULP
-	// MaxDepth is the largest IRD and ORD that can be negotiated. What is more is cut
-	// to it.
-	MaxDepth = enhanced.MaxDepth
-
 	// defaultStartupTimeout bounds the exchange of the start-up frames
 	// (RFC 5044 section 7.1.2 rule 10).
 	defaultStartupTimeout = 10 * time.Second
 
-	// pieceLen is how many bytes a read has to bring, if not the end of an FPDU, to
-	// be worth the system call: less than the smallest segment of TCP that RFC 5044
-	// section 4.5 plans for.
+	// pieceLen is how many bytes a read that completes no FPDU has to bring to be
+	// worth the system call: less than the smallest TCP segment that RFC 5044 section
+	// 4.5 plans for.
 	pieceLen = 64
 
-	// turnSegments is after how many segments received a connection lets others have the
-	// processor, though more is there already: some 200 microseconds of the shortest.
-	// Without that it would have it for Go's 10 milliseconds, and a few peers that flood
-	// would leave the others a turn in a tenth of a second. It is more than bulk data
-	// brings in a while, which goes slower when it moves to another processor.
+	// turnSegments is the number of segments after which a receiving connection lets
+	// others have the processor, though more is there already: some 200 microseconds
+	// of the shortest segments. Otherwise it would run until Go preempts it after 10
+	// milliseconds, and a few flooding peers would leave the others one turn in a
+	// tenth of a second. Bulk data seldom reaches the number, and it should not: a
+	// goroutine that moves to another processor is slower.
 	turnSegments = 2048
 
 	// defaultHoldTimeout is how long a responder with something to send waits
@@ -62,10 +53,10 @@ const (
 	batchFPDUs = 256
 	batchBytes = 1 << 20
 
-	// firstBatchBytes bounds the first batch after a pause: the peer has
-	// it, checks and places it, and may already answer, while we frame the rest.
-	// 4 KiB RDMA Reads at depth 32 gain a third between two processes; 20 to 48
-	// KiB do alike.
+	// firstBatchBytes bounds the first batch after a pause, so that the peer can
+	// check and place it, and perhaps answer, while we frame the rest. Between two
+	// processes 4 KiB RDMA Reads at depth 32 gain a third; any size from 20 to 48
+	// KiB does.
 	firstBatchBytes = 32 << 10
 
 	// copyMax is the longest payload in bytes that is copied behind its header.

@@ -17,8 +17,8 @@ const (
 )
 
 // markersIn is the number of markers within an FPDU of size bytes that begins
-// at offset pos of the grid: with the one right before it, without the one
-// right behind it, which belongs to the next.
+// at offset pos of the grid. A marker right before the FPDU counts; one right
+// behind it belongs to the next.
 func markersIn(pos, size int) int {
 	n := 0
 	if pos == 0 {
@@ -164,8 +164,8 @@ func (c *Conn) parseMarked(s ddp.Sink) (again bool, err error) {
 }
 
 // placeMarked hands over a verified segment of n bytes piece by piece, so that
-// its payload is copied once and without the markers. placed: the sink
-// wanted it so.
+// its payload is copied once and without the markers. placed reports whether the
+// sink wanted that.
 func (c *Conn) placeMarked(s ddp.Sink, u unmarked, n int) (placed bool, err error) {
 	r := &c.rx
 	for at, h := 0, u; at < len(r.first); {
@@ -214,7 +214,7 @@ func checkMarkers(fpdu []byte, pos int) error {
 	return nil
 }
 
-// unmarked walks through what of an FPDU is not markers.
+// unmarked walks through the bytes of an FPDU that are not markers.
 type unmarked struct {
 	b        []byte
 	at, next int // offsets of the walk and of the next marker

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"testing"
+
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 // The rules of RFC 6581 sections 9 and 10 that are about both ends at once.
@@ -13,8 +15,8 @@ import (
 // TestEachRTROfferMeetsEachSupport is all 7 offers of an initiator against all
 // 7 sets that a responder takes, and against IRDs of 0 (RFC 6581 section 9.2).
 func TestEachRTROfferMeetsEachSupport(t *testing.T) {
-	for offer := RTRSend; offer <= RTRSend|RTRWrite|RTRRead; offer++ {
-		for support := RTR(0); support <= RTRSend|RTRWrite|RTRRead; support++ {
+	for offer := enhanced.RTRSend; offer <= enhanced.RTRSend|enhanced.RTRWrite|enhanced.RTRRead; offer++ {
+		for support := enhanced.RTR(0); support <= enhanced.RTRSend|enhanced.RTRWrite|enhanced.RTRRead; support++ {
 			for _, ird := range []uint16{0, 1, 8} {
 				t.Run(fmt.Sprintf("offer %03b/support %03b/IRD %d", offer, support, ird), func(t *testing.T) {
 					a, b := netPair(t, "pipe")
@@ -26,7 +28,7 @@ func TestEachRTROfferMeetsEachSupport(t *testing.T) {
 					}
 					takes := support
 					if takes == 0 {
-						takes = RTRWrite | RTRRead
+						takes = enhanced.RTRWrite | enhanced.RTRRead
 					}
 					common := offer & takes
 					if common == 0 {
@@ -45,10 +47,10 @@ func TestEachRTROfferMeetsEachSupport(t *testing.T) {
 					if c.RTR() == 0 || c.RTR()&^common != 0 || c.RTR() != r.c.RTR() {
 						t.Fatalf("agreed on %03b and %03b of %03b", c.RTR(), r.c.RTR(), common)
 					}
-					if c.RTR()&RTRRead != 0 && (r.c.IRD() < 1 || c.PeerEnhanced().IRD < 1) {
+					if c.RTR()&enhanced.RTRRead != 0 && (r.c.IRD() < 1 || c.PeerEnhanced().IRD < 1) {
 						t.Errorf("a Read may come and the responder has IRD %d and said %d", r.c.IRD(), c.PeerEnhanced().IRD)
 					}
-					if ird == 0 && common&^RTRRead != 0 && (c.RTR()&RTRRead != 0 || r.c.IRD() != 0) {
+					if ird == 0 && common&^enhanced.RTRRead != 0 && (c.RTR()&enhanced.RTRRead != 0 || r.c.IRD() != 0) {
 						t.Errorf("a responder without RDMA Reads chose %03b and IRD %d", c.RTR(), r.c.IRD())
 					}
 					if ird > 0 && c.RTR() != common {
@@ -64,9 +66,9 @@ func TestEachRTROfferMeetsEachSupport(t *testing.T) {
 func TestReadAsRTRGivesTheResponderAnIRD(t *testing.T) {
 	for _, tt := range []struct {
 		ord, wantLocal, wantReply uint16
-	}{{0, 1, 1}, {5, 1, 1}, {DepthULP, 1, DepthULP}} {
-		a, b := connect(t, "pipe", &Config{PeerToPeer: RTRRead, ORD: tt.ord}, nil)
-		if a.RTR() != RTRRead || b.IRD() != tt.wantLocal || a.PeerEnhanced().IRD != tt.wantReply {
+	}{{0, 1, 1}, {5, 1, 1}, {enhanced.DepthULP, 1, enhanced.DepthULP}} {
+		a, b := connect(t, "pipe", &Config{PeerToPeer: enhanced.RTRRead, ORD: tt.ord}, nil)
+		if a.RTR() != enhanced.RTRRead || b.IRD() != tt.wantLocal || a.PeerEnhanced().IRD != tt.wantReply {
 			t.Errorf("initiator ORD %#x: RTR %03b, IRD %d, reply %#x; want IRD %d, reply %#x",
 				tt.ord, a.RTR(), b.IRD(), a.PeerEnhanced().IRD, tt.wantLocal, tt.wantReply)
 		}
@@ -75,38 +77,40 @@ func TestReadAsRTRGivesTheResponderAnIRD(t *testing.T) {
 
 // TestRepliesThatBreakRFC6581 come from a responder that answers as it likes.
 func TestRepliesThatBreakRFC6581(t *testing.T) {
-	p2p := func(r RTR, ird, ord uint16) *Enhanced { return &Enhanced{PeerToPeer: true, RTR: r, IRD: ird, ORD: ord} }
+	p2p := func(r enhanced.RTR, ird, ord uint16) *enhanced.Data {
+		return &enhanced.Data{PeerToPeer: true, RTR: r, IRD: ird, ORD: ord}
+	}
 	for _, tt := range []struct {
 		name string
 		cfg  Config
 		rep  Frame
 		code uint8 // 0: it works
-		rtr  RTR
+		rtr  enhanced.RTR
 		ird  uint16
 		ord  uint16
 	}{
-		{name: "peer-to-peer unasked", cfg: Config{IRD: 1}, rep: Frame{Revision: 2, Enhanced: p2p(RTRWrite, 1, 1)}, code: CodeRTR},
-		{name: "client-server instead", cfg: Config{IRD: 1, PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 1, ORD: 1}}, code: CodeRTR},
-		{name: "client-server instead, which will do", cfg: Config{IRD: 32, ORD: 32, PeerToPeer: RTRWrite, MayDecline: true}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 1, ORD: 1}}, ird: 32, ord: 1},
-		{name: "another indication, where none will do", cfg: Config{IRD: 1, PeerToPeer: RTRWrite, MayDecline: true}, rep: Frame{Revision: 2, Enhanced: p2p(RTRRead, 1, 1)}, code: CodeRTR},
-		{name: "no indication", cfg: Config{IRD: 1, PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(0, 1, 1)}, code: CodeRTR},
-		{name: "another indication", cfg: Config{IRD: 1, PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(RTRSend|RTRRead, 1, 1)}, code: CodeRTR},
-		{name: "Read with IRD 0", cfg: Config{IRD: 1, PeerToPeer: RTRRead}, rep: Frame{Revision: 2, Enhanced: p2p(RTRRead, 0, 1)}, code: CodeRTR},
-		{name: "Read with IRD 0, or Write", cfg: Config{IRD: 32, ORD: 32, PeerToPeer: RTRRead | RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(RTRRead|RTRWrite, 0, 1)},
-			rtr: RTRWrite, ird: 32, ord: 0},
-		{name: "Read with IRD left to the ULP", cfg: Config{IRD: 32, ORD: 32, PeerToPeer: RTRRead}, rep: Frame{Revision: 2, Enhanced: p2p(RTRRead, DepthULP, 1)},
-			rtr: RTRRead, ird: 32, ord: 32},
-		{name: "additional indications", cfg: Config{IRD: 32, ORD: 32, PeerToPeer: RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(7, 1, 1)}, rtr: RTRWrite, ird: 32, ord: 1},
-		{name: "ORD at the limit", cfg: Config{IRD: 4, ORD: 32}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 9, ORD: 4}}, ird: 4, ord: 9},
-		{name: "ORD past the limit", cfg: Config{IRD: 4}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 9, ORD: 5}}, code: CodeIRD},
-		{name: "ORD at the end of the field", cfg: Config{IRD: 4}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 9, ORD: MaxDepth}}, code: CodeIRD},
-		{name: "any ORD with IRD 0", rep: Frame{Revision: 2, Enhanced: &Enhanced{ORD: 1}}, code: CodeIRD},
-		{name: "IRD above our ORD", cfg: Config{IRD: 32, ORD: 4}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: MaxDepth}}, ird: 32, ord: 4},
-		{name: "both left to the ULP", cfg: Config{IRD: 3, ORD: 4}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: DepthULP, ORD: DepthULP}}, ird: 3, ord: 4},
-		{name: "numbers where the ULP decides", cfg: Config{IRD: DepthULP, ORD: DepthULP}, rep: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 3, ORD: 4}},
-			ird: DepthULP, ord: DepthULP},
+		{name: "peer-to-peer unasked", cfg: Config{IRD: 1}, rep: Frame{Revision: 2, Enhanced: p2p(enhanced.RTRWrite, 1, 1)}, code: CodeRTR},
+		{name: "client-server instead", cfg: Config{IRD: 1, PeerToPeer: enhanced.RTRWrite}, rep: Frame{Revision: 2, Enhanced: &enhanced.Data{IRD: 1, ORD: 1}}, code: CodeRTR},
+		{name: "client-server instead, which will do", cfg: Config{IRD: 32, ORD: 32, PeerToPeer: enhanced.RTRWrite, MayDecline: true}, rep: Frame{Revision: 2, Enhanced: &enhanced.Data{IRD: 1, ORD: 1}}, ird: 32, ord: 1},
+		{name: "another indication, where none will do", cfg: Config{IRD: 1, PeerToPeer: enhanced.RTRWrite, MayDecline: true}, rep: Frame{Revision: 2, Enhanced: p2p(enhanced.RTRRead, 1, 1)}, code: CodeRTR},
+		{name: "no indication", cfg: Config{IRD: 1, PeerToPeer: enhanced.RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(0, 1, 1)}, code: CodeRTR},
+		{name: "another indication", cfg: Config{IRD: 1, PeerToPeer: enhanced.RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(enhanced.RTRSend|enhanced.RTRRead, 1, 1)}, code: CodeRTR},
+		{name: "Read with IRD 0", cfg: Config{IRD: 1, PeerToPeer: enhanced.RTRRead}, rep: Frame{Revision: 2, Enhanced: p2p(enhanced.RTRRead, 0, 1)}, code: CodeRTR},
+		{name: "Read with IRD 0, or Write", cfg: Config{IRD: 32, ORD: 32, PeerToPeer: enhanced.RTRRead | enhanced.RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(enhanced.RTRRead|enhanced.RTRWrite, 0, 1)},
+			rtr: enhanced.RTRWrite, ird: 32, ord: 0},
+		{name: "Read with IRD left to the ULP", cfg: Config{IRD: 32, ORD: 32, PeerToPeer: enhanced.RTRRead}, rep: Frame{Revision: 2, Enhanced: p2p(enhanced.RTRRead, enhanced.DepthULP, 1)},
+			rtr: enhanced.RTRRead, ird: 32, ord: 32},
+		{name: "additional indications", cfg: Config{IRD: 32, ORD: 32, PeerToPeer: enhanced.RTRWrite}, rep: Frame{Revision: 2, Enhanced: p2p(7, 1, 1)}, rtr: enhanced.RTRWrite, ird: 32, ord: 1},
+		{name: "ORD at the limit", cfg: Config{IRD: 4, ORD: 32}, rep: Frame{Revision: 2, Enhanced: &enhanced.Data{IRD: 9, ORD: 4}}, ird: 4, ord: 9},
+		{name: "ORD past the limit", cfg: Config{IRD: 4}, rep: Frame{Revision: 2, Enhanced: &enhanced.Data{IRD: 9, ORD: 5}}, code: CodeIRD},
+		{name: "ORD at the end of the field", cfg: Config{IRD: 4}, rep: Frame{Revision: 2, Enhanced: &enhanced.Data{IRD: 9, ORD: enhanced.MaxDepth}}, code: CodeIRD},
+		{name: "any ORD with IRD 0", rep: Frame{Revision: 2, Enhanced: &enhanced.Data{ORD: 1}}, code: CodeIRD},
+		{name: "IRD above our ORD", cfg: Config{IRD: 32, ORD: 4}, rep: Frame{Revision: 2, Enhanced: &enhanced.Data{IRD: enhanced.MaxDepth}}, ird: 32, ord: 4},
+		{name: "both left to the ULP", cfg: Config{IRD: 3, ORD: 4}, rep: Frame{Revision: 2, Enhanced: &enhanced.Data{IRD: enhanced.DepthULP, ORD: enhanced.DepthULP}}, ird: 3, ord: 4},
+		{name: "numbers where the ULP decides", cfg: Config{IRD: enhanced.DepthULP, ORD: enhanced.DepthULP}, rep: Frame{Revision: 2, Enhanced: &enhanced.Data{IRD: 3, ORD: 4}},
+			ird: enhanced.DepthULP, ord: enhanced.DepthULP},
 		// RFC 6581 section 10 has such a responder close; one that accepts is as good.
-		{name: "revision 1", cfg: Config{IRD: 3, ORD: 4, PeerToPeer: RTRWrite}, rep: Frame{Revision: 1}, ird: 3, ord: 4},
+		{name: "revision 1", cfg: Config{IRD: 3, ORD: 4, PeerToPeer: enhanced.RTRWrite}, rep: Frame{Revision: 1}, ird: 3, ord: 4},
 		{name: "revision 2 without enhanced data", cfg: Config{IRD: 3, ORD: 4}, rep: Frame{Revision: 2, PrivateData: []byte("data")}, ird: 3, ord: 4},
 		{name: "revision 2 to a request of revision 1", cfg: Config{Revision: 1, IRD: 3, ORD: 4}, rep: Frame{Revision: 2, PrivateData: []byte("data")}, ird: 3, ord: 4},
 	} {
@@ -145,18 +149,18 @@ func TestRepliesFollowTheRequest(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		req      Frame
-		want     *Enhanced // of the reply
+		want     *enhanced.Data // of the reply
 		ird, ord uint16
 	}{
 		{name: "revision 1", req: Frame{Revision: 1, PrivateData: []byte("data")}, ird: 8, ord: 9},
 		{name: "revision 2 without enhanced data", req: Frame{Revision: 2, PrivateData: []byte("data")}, ird: 8, ord: 9},
-		{name: "revision 2 with", req: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 3, ORD: 4}, PrivateData: []byte("data")}, want: &Enhanced{IRD: 4, ORD: 3}, ird: 4, ord: 3},
-		{name: "more than we have", req: Frame{Revision: 2, Enhanced: &Enhanced{IRD: MaxDepth, ORD: MaxDepth}}, want: &Enhanced{IRD: 8, ORD: 9}, ird: 8, ord: 9},
-		{name: "IRD left to the ULP", req: Frame{Revision: 2, Enhanced: &Enhanced{IRD: DepthULP, ORD: 4}}, want: &Enhanced{IRD: 4, ORD: DepthULP}, ird: 4, ord: 9},
-		{name: "ORD left to the ULP", req: Frame{Revision: 2, Enhanced: &Enhanced{IRD: 3, ORD: DepthULP}}, want: &Enhanced{IRD: DepthULP, ORD: 3}, ird: 8, ord: 3},
-		{name: "no reads", req: Frame{Revision: 2, Enhanced: &Enhanced{}}, want: &Enhanced{}, ird: 0, ord: 0},
-		{name: "peer-to-peer without an indication", req: Frame{Revision: 2, Enhanced: &Enhanced{PeerToPeer: true}},
-			want: &Enhanced{PeerToPeer: true, RTR: RTRWrite | RTRRead}, ird: 0, ord: 0},
+		{name: "revision 2 with", req: Frame{Revision: 2, Enhanced: &enhanced.Data{IRD: 3, ORD: 4}, PrivateData: []byte("data")}, want: &enhanced.Data{IRD: 4, ORD: 3}, ird: 4, ord: 3},
+		{name: "more than we have", req: Frame{Revision: 2, Enhanced: &enhanced.Data{IRD: enhanced.MaxDepth, ORD: enhanced.MaxDepth}}, want: &enhanced.Data{IRD: 8, ORD: 9}, ird: 8, ord: 9},
+		{name: "IRD left to the ULP", req: Frame{Revision: 2, Enhanced: &enhanced.Data{IRD: enhanced.DepthULP, ORD: 4}}, want: &enhanced.Data{IRD: 4, ORD: enhanced.DepthULP}, ird: 4, ord: 9},
+		{name: "ORD left to the ULP", req: Frame{Revision: 2, Enhanced: &enhanced.Data{IRD: 3, ORD: enhanced.DepthULP}}, want: &enhanced.Data{IRD: enhanced.DepthULP, ORD: 3}, ird: 8, ord: 3},
+		{name: "no reads", req: Frame{Revision: 2, Enhanced: &enhanced.Data{}}, want: &enhanced.Data{}, ird: 0, ord: 0},
+		{name: "peer-to-peer without an indication", req: Frame{Revision: 2, Enhanced: &enhanced.Data{PeerToPeer: true}},
+			want: &enhanced.Data{PeerToPeer: true, RTR: enhanced.RTRWrite | enhanced.RTRRead}, ird: 0, ord: 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := netPair(t, "pipe")
@@ -179,14 +183,14 @@ func TestRepliesFollowTheRequest(t *testing.T) {
 
 // TestFlagsWithoutPeerToPeerAreIgnored is the last rule of RFC 6581 section 9.2.
 func TestFlagsWithoutPeerToPeerAreIgnored(t *testing.T) {
-	b := frameBytes(t, Frame{Revision: 2, Enhanced: &Enhanced{IRD: 1, ORD: 2}})
+	b := frameBytes(t, Frame{Revision: 2, Enhanced: &enhanced.Data{IRD: 1, ORD: 2}})
 	b[startupLen] |= 0x40
 	b[startupLen+2] |= 0xc0
 	f, err := ParseFrame(b, false)
-	if err != nil || *f.Enhanced != (Enhanced{IRD: 1, ORD: 2}) {
+	if err != nil || *f.Enhanced != (enhanced.Data{IRD: 1, ORD: 2}) {
 		t.Fatalf("%+v, %v", f.Enhanced, err)
 	}
-	if b := frameBytes(t, Frame{Revision: 2, Enhanced: &Enhanced{RTR: RTRSend | RTRWrite | RTRRead}}); b[startupLen]|b[startupLen+2] != 0 {
+	if b := frameBytes(t, Frame{Revision: 2, Enhanced: &enhanced.Data{RTR: enhanced.RTRSend | enhanced.RTRWrite | enhanced.RTRRead}}); b[startupLen]|b[startupLen+2] != 0 {
 		t.Errorf("flags of %x are set in the client-server model", b[startupLen:])
 	}
 }
@@ -208,7 +212,7 @@ func TestRejectionMayNameTheDepths(t *testing.T) {
 		}
 		wantIRD, wantORD := uint16(0), uint16(16)
 		if rev == 1 {
-			wantIRD, wantORD = DepthULP, DepthULP
+			wantIRD, wantORD = enhanced.DepthULP, enhanced.DepthULP
 		}
 		if rej.IRD != wantIRD || rej.ORD != wantORD || string(rej.PrivateData) != "more" {
 			t.Errorf("revision %d: %+v", rev, rej)

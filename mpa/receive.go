@@ -11,9 +11,9 @@ import (
 	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
-// receiver is the receiving half. buf[head:tail] is what was read and not
-// handed over. While the connection waits for more, buf goes back to the pool
-// and the beginning of an FPDU, if any, stays in stash.
+// receiver is the receiving half. buf[head:tail] was read and not yet handed over.
+// While the connection waits for more, buf goes back to the pool and the beginning
+// of an FPDU, if any, stays in stash.
 type receiver struct {
 	r          *sockio.Reader
 	buf        []byte
@@ -91,8 +91,8 @@ func (c *Conn) takeTurns() {
 	runtime.Gosched()
 }
 
-// parse hands over what is complete in the buffer. again reports that it has
-// read, too, and that there may be more to parse.
+// parse hands over what is complete in the buffer. again reports that it has also
+// read, so that there may be more to parse.
 func (c *Conn) parse(s ddp.Sink) (again bool, err error) {
 	r := &c.rx
 	if r.skip > 0 {
@@ -220,8 +220,8 @@ func (c *Conn) giveBack() {
 	r.buf, r.head, r.tail = nil, 0, 0
 }
 
-// readFailed returns what the end of the stream means. inside: it came
-// within an FPDU.
+// readFailed returns the error that stands for the end of the stream, or for its
+// failure. inside: it came within an FPDU.
 func (c *Conn) readFailed(err error, inside bool) error {
 	if err == io.EOF && !inside {
 		return io.EOF

@@ -57,7 +57,7 @@ func (r *refSender) fpdu(ulpdu []byte) {
 }
 
 // refReceive takes a stream apart. code is 0 where the stream ends between
-// FPDUs, otherwise what section 8 calls the fault.
+// FPDUs, otherwise section 8's code of the fault.
 func refReceive(stream []byte, crc, markers bool, pos uint64) (segs [][]byte, code uint8) {
 	for at := 0; at < len(stream); {
 		type marker struct{ ptr, pos uint64 }
@@ -115,8 +115,8 @@ func refReceive(stream []byte, crc, markers bool, pos uint64) (segs [][]byte, co
 	return segs, 0
 }
 
-// received runs Receive over a stream and says what came of it in refReceive's
-// terms.
+// received runs Receive over a stream and returns the outcome as refReceive
+// does.
 func received(t *testing.T, c *Conn, s *collector) uint8 {
 	t.Helper()
 	err := c.Receive(s)

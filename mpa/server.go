@@ -17,7 +17,7 @@ type Request struct {
 	// Revision is the MPA revision of the request, which the reply follows.
 	Revision uint8
 	// Enhanced is the initiator's enhanced connection data, nil if it sent none.
-	Enhanced *Enhanced
+	Enhanced *enhanced.Data
 	// CRC and Markers are what the initiator asks for.
 	CRC, Markers bool
 

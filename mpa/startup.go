@@ -43,7 +43,7 @@ func Client(ctx context.Context, nc net.Conn, cfg *Config) (*Conn, error) {
 		return nil, err
 	}
 	if rep.Reject {
-		e := &RejectedError{PrivateData: rep.PrivateData, Revision: rep.Revision, IRD: DepthULP, ORD: DepthULP}
+		e := &RejectedError{PrivateData: rep.PrivateData, Revision: rep.Revision, IRD: enhanced.DepthULP, ORD: enhanced.DepthULP}
 		if rep.Enhanced != nil {
 			e.IRD, e.ORD = rep.Enhanced.IRD, rep.Enhanced.ORD
 		}

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 // The rules of RFC 5044 section 7.1.2, one by one, as the peer of a socket sees
@@ -36,7 +38,7 @@ func wantClosed(t *testing.T, nc net.Conn) {
 
 func TestRule1InitiatorSendsAValidRequest(t *testing.T) {
 	for _, cfg := range []Config{
-		{}, {Revision: 1}, {IRD: 3, ORD: 7}, {CRC: CRCAvoid}, {Markers: true}, {PrivateData: []byte("hello")}, {IRD: 9, PeerToPeer: RTRSend | RTRWrite | RTRRead},
+		{}, {Revision: 1}, {IRD: 3, ORD: 7}, {CRC: CRCAvoid}, {Markers: true}, {PrivateData: []byte("hello")}, {IRD: 9, PeerToPeer: enhanced.RTRSend | enhanced.RTRWrite | enhanced.RTRRead},
 	} {
 		a, b := netPair(t, "tcp")
 		go func() {
@@ -177,7 +179,7 @@ func TestRule3And6InitiatorMayKeepTheStream(t *testing.T) {
 }
 
 func TestRule3InitiatorClosesOnABadReply(t *testing.T) {
-	good := frameBytes(t, Frame{Reply: true, Revision: 2, Enhanced: &Enhanced{}})
+	good := frameBytes(t, Frame{Reply: true, Revision: 2, Enhanced: &enhanced.Data{}})
 	patch := func(at int, v ...byte) []byte {
 		b := bytes.Clone(good)
 		copy(b[at:], v)
@@ -272,9 +274,9 @@ func TestRule4HoldEndsWithTheInitiator(t *testing.T) {
 	}
 }
 
-// TestRule4FaultInTheFirstFPDUCanBeTold: its sender is in full operation, so a
+// TestRule4FaultInTheFirstFPDUIsReported: its sender is in full operation, so a
 // Terminate may go out (RFC 5044 section 8).
-func TestRule4FaultInTheFirstFPDUCanBeTold(t *testing.T) {
+func TestRule4FaultInTheFirstFPDUIsReported(t *testing.T) {
 	good := frame("the first FPDU, which is longer than any header", true)
 	badCRC := bytes.Clone(good)
 	badCRC[9]++
@@ -470,11 +472,11 @@ func TestReservedBitsAreNotChecked(t *testing.T) {
 				if err != nil {
 					t.Fatalf("flags %#x, revision %d, reply %v: %v", flags, rev, isReply, err)
 				}
-				enhanced := rev == 2 && flags&0x10 != 0
-				if f.Markers != (flags&0x80 != 0) || f.CRC != (flags&0x40 != 0) || f.Reject != (isReply && flags&0x20 != 0) || (f.Enhanced != nil) != enhanced {
+				isEnhanced := rev == 2 && flags&0x10 != 0
+				if f.Markers != (flags&0x80 != 0) || f.CRC != (flags&0x40 != 0) || f.Reject != (isReply && flags&0x20 != 0) || (f.Enhanced != nil) != isEnhanced {
 					t.Fatalf("flags %#x, revision %d, reply %v: %+v", flags, rev, isReply, f)
 				}
-				if enhanced && (*f.Enhanced != Enhanced{IRD: 7, ORD: 9} || string(f.PrivateData) != "data") {
+				if isEnhanced && (*f.Enhanced != enhanced.Data{IRD: 7, ORD: 9} || string(f.PrivateData) != "data") {
 					t.Fatalf("%+v", f.Enhanced)
 				}
 			}

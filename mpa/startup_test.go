@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 // answer runs Server on b and lets f answer the request.
@@ -129,12 +130,12 @@ func TestDepthNegotiation(t *testing.T) {
 		{name: "server smaller", cIRD: 32, cORD: 32, sIRD: 3, sORD: 5, wcIRD: 32, wcORD: 3, wsIRD: 3, wsORD: 5, replyIRD: 3, replyORD: 5},
 		{name: "none of the client", sIRD: 32, sORD: 32},
 		{name: "none of the server", cIRD: 32, cORD: 32, wcIRD: 32},
-		{name: "client leaves it to the ULP", cIRD: DepthULP, cORD: DepthULP, sIRD: 7, sORD: 9, wcIRD: DepthULP, wcORD: DepthULP, wsIRD: 7, wsORD: 9,
-			replyIRD: DepthULP, replyORD: DepthULP},
-		{name: "server leaves it to the ULP", cIRD: 32, cORD: 32, sIRD: DepthULP, sORD: DepthULP, wcIRD: 32, wcORD: 32, wsIRD: DepthULP, wsORD: 32, replyIRD: DepthULP, replyORD: 32},
+		{name: "client leaves it to the ULP", cIRD: enhanced.DepthULP, cORD: enhanced.DepthULP, sIRD: 7, sORD: 9, wcIRD: enhanced.DepthULP, wcORD: enhanced.DepthULP, wsIRD: 7, wsORD: 9,
+			replyIRD: enhanced.DepthULP, replyORD: enhanced.DepthULP},
+		{name: "server leaves it to the ULP", cIRD: 32, cORD: 32, sIRD: enhanced.DepthULP, sORD: enhanced.DepthULP, wcIRD: 32, wcORD: 32, wsIRD: enhanced.DepthULP, wsORD: 32, replyIRD: enhanced.DepthULP, replyORD: 32},
 		{name: "revision 1", rev: 1, cIRD: 4, cORD: 5, sIRD: 6, sORD: 7, wcIRD: 4, wcORD: 5, wsIRD: 6, wsORD: 7},
-		{name: "beyond 14 bits", cIRD: 0x4001, cORD: 0x8002, sIRD: 0x7fff, sORD: 0x7fff, wcIRD: MaxDepth, wcORD: MaxDepth, wsIRD: MaxDepth, wsORD: MaxDepth,
-			replyIRD: MaxDepth, replyORD: MaxDepth},
+		{name: "beyond 14 bits", cIRD: 0x4001, cORD: 0x8002, sIRD: 0x7fff, sORD: 0x7fff, wcIRD: enhanced.MaxDepth, wcORD: enhanced.MaxDepth, wsIRD: enhanced.MaxDepth, wsORD: enhanced.MaxDepth,
+			replyIRD: enhanced.MaxDepth, replyORD: enhanced.MaxDepth},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -176,11 +177,11 @@ func TestWhatTheInitiatorCannotMeetComesWithItsConnection(t *testing.T) {
 	tests := []struct {
 		name string
 		cfg  Config
-		rep  Enhanced
+		rep  enhanced.Data
 		code uint8
 	}{
-		{"the peer's ORD exceeds our IRD", Config{IRD: 4}, Enhanced{IRD: 32, ORD: 5}, CodeIRD},
-		{"no common RTR", Config{IRD: 32, PeerToPeer: RTRWrite}, Enhanced{PeerToPeer: true, RTR: RTRRead, IRD: 32, ORD: 32}, CodeRTR},
+		{"the peer's ORD exceeds our IRD", Config{IRD: 4}, enhanced.Data{IRD: 32, ORD: 5}, CodeIRD},
+		{"no common RTR", Config{IRD: 32, PeerToPeer: enhanced.RTRWrite}, enhanced.Data{PeerToPeer: true, RTR: enhanced.RTRRead, IRD: 32, ORD: 32}, CodeRTR},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -203,22 +204,22 @@ func TestWhatTheInitiatorCannotMeetComesWithItsConnection(t *testing.T) {
 }
 
 func TestPeerToPeerAgreesOnRTR(t *testing.T) {
-	tests := []struct{ offer, support, want RTR }{
-		{RTRSend | RTRWrite | RTRRead, 0, RTRWrite | RTRRead},
-		{RTRWrite, 0, RTRWrite},
-		{RTRSend, RTRSend, RTRSend},
-		{RTRSend | RTRRead, RTRSend | RTRWrite, RTRSend},
+	tests := []struct{ offer, support, want enhanced.RTR }{
+		{enhanced.RTRSend | enhanced.RTRWrite | enhanced.RTRRead, 0, enhanced.RTRWrite | enhanced.RTRRead},
+		{enhanced.RTRWrite, 0, enhanced.RTRWrite},
+		{enhanced.RTRSend, enhanced.RTRSend, enhanced.RTRSend},
+		{enhanced.RTRSend | enhanced.RTRRead, enhanced.RTRSend | enhanced.RTRWrite, enhanced.RTRSend},
 	}
 	for _, tt := range tests {
 		a, b := connect(t, "pipe", &Config{PeerToPeer: tt.offer}, &Config{PeerToPeer: tt.support, IRD: 32})
 		if a.RTR() != tt.want || b.RTR() != tt.want {
 			t.Errorf("offer %b, support %b: %b and %b, want %b", tt.offer, tt.support, a.RTR(), b.RTR(), tt.want)
 		}
-		if wantIRD := uint16(tt.want & RTRRead / RTRRead); b.IRD() != wantIRD {
+		if wantIRD := uint16(tt.want & enhanced.RTRRead / enhanced.RTRRead); b.IRD() != wantIRD {
 			t.Errorf("offer %b: responder IRD %d, want %d", tt.offer, b.IRD(), wantIRD)
 		}
 	}
-	a, b := connect(t, "pipe", nil, &Config{PeerToPeer: RTRSend})
+	a, b := connect(t, "pipe", nil, &Config{PeerToPeer: enhanced.RTRSend})
 	if a.RTR() != 0 || b.RTR() != 0 {
 		t.Error("RTR without the peer-to-peer model")
 	}
@@ -305,7 +306,7 @@ func TestPeersThatKnowOnlyRevision1(t *testing.T) {
 }
 
 func TestBadStartupFramesCloseTheConnection(t *testing.T) {
-	good, err := (&Frame{CRC: true, Revision: 2, Enhanced: &Enhanced{}}).Append(nil)
+	good, err := (&Frame{CRC: true, Revision: 2, Enhanced: &enhanced.Data{}}).Append(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +315,7 @@ func TestBadStartupFramesCloseTheConnection(t *testing.T) {
 		copy(b[at:], v)
 		return b
 	}
-	rep, err := (&Frame{Reply: true, Revision: 2, Enhanced: &Enhanced{}}).Append(nil)
+	rep, err := (&Frame{Reply: true, Revision: 2, Enhanced: &enhanced.Data{}}).Append(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
@@ -136,17 +137,17 @@ func TestFaultsOfTheLLPGoOutInATerminate(t *testing.T) {
 }
 
 // TestFaultsOfNegotiationGoOutInATerminate is what an initiator that cannot go
-// on after the reply tells the responder (RFC 6581 sections 8, 9.1 to 9.3).
+// on after the reply sends to the responder (RFC 6581 sections 8, 9.1 to 9.3).
 func TestFaultsOfNegotiationGoOutInATerminate(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		cfg  mpa.Config
-		rep  mpa.Enhanced
+		rep  enhanced.Data
 		code uint8
 	}{
-		{"local", mpa.Config{IRD: 1}, mpa.Enhanced{IRD: 1, ORD: 1}, mpa.CodeLocal},
-		{"IRD", mpa.Config{IRD: 1}, mpa.Enhanced{IRD: 1, ORD: 2}, mpa.CodeIRD},
-		{"RTR", mpa.Config{IRD: 1, PeerToPeer: mpa.RTRSend}, mpa.Enhanced{PeerToPeer: true, RTR: mpa.RTRRead, IRD: 1, ORD: 1}, mpa.CodeRTR},
+		{"local", mpa.Config{IRD: 1}, enhanced.Data{IRD: 1, ORD: 1}, mpa.CodeLocal},
+		{"IRD", mpa.Config{IRD: 1}, enhanced.Data{IRD: 1, ORD: 2}, mpa.CodeIRD},
+		{"RTR", mpa.Config{IRD: 1, PeerToPeer: enhanced.RTRSend}, enhanced.Data{PeerToPeer: true, RTR: enhanced.RTRRead, IRD: 1, ORD: 1}, mpa.CodeRTR},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, b := pair(t)

@@ -33,20 +33,6 @@ const (
 	flagEnhanced = 0x10
 )
 
-// RTR is a set of ready-to-receive indications (RFC 6581 section 9.2).
-type RTR = enhanced.RTR
-
-// The zero-length messages that may serve as RTR.
-const (
-	RTRSend  = enhanced.RTRSend
-	RTRWrite = enhanced.RTRWrite
-	RTRRead  = enhanced.RTRRead
-)
-
-// Enhanced is the enhanced RDMA connection establishment data (RFC 6581
-// section 9).
-type Enhanced = enhanced.Data
-
 // Frame is a start-up frame, request or reply.
 type Frame struct {
 	Reply    bool
@@ -54,7 +40,7 @@ type Frame struct {
 	CRC      bool // C
 	Reject   bool // R, only in replies
 	Revision uint8
-	Enhanced *Enhanced // S; nil without
+	Enhanced *enhanced.Data // S; nil without
 	// PrivateData is the ULP's, after the enhanced data. A parsed frame shares
 	// it with the parsed bytes.
 	PrivateData []byte

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/internal/capture"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
@@ -140,7 +141,7 @@ func segments(t *testing.T, c capture.Conn) (client, server []segment) {
 	if rep.Reject {
 		return nil, nil
 	}
-	cfg := mpa.Config{CRC: mpa.CRCAvoid, Revision: req.Revision, IRD: mpa.MaxDepth}
+	cfg := mpa.Config{CRC: mpa.CRCAvoid, Revision: req.Revision, IRD: enhanced.MaxDepth}
 	if req.CRC || rep.CRC {
 		cfg.CRC = mpa.CRCPrefer
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
@@ -46,7 +47,7 @@ type Depths struct{ IRD, ORD int }
 
 func depthsOf(ird, ord uint16) Depths {
 	said := func(n uint16) int {
-		if n == mpa.DepthULP {
+		if n == enhanced.DepthULP {
 			return -1
 		}
 		return int(n)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
@@ -96,7 +97,7 @@ func (s *session) start(ctx context.Context, dial *DialConfig) (*started, error)
 	return nil, err
 }
 
-func offered(e *sctpadapt.Enhanced) Depths {
+func offered(e *enhanced.Data) Depths {
 	if e == nil {
 		return Depths{IRD: -1, ORD: -1}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
@@ -116,7 +117,7 @@ func TestImpossibleReplyIsAnsweredByATerminate(t *testing.T) {
 		}
 		defer c.Close()
 		c.Read(make([]byte, 512))
-		rep, _ := (&mpa.Frame{Reply: true, Revision: 2, Enhanced: &mpa.Enhanced{IRD: 4, ORD: 1000}}).Append(nil)
+		rep, _ := (&mpa.Frame{Reply: true, Revision: 2, Enhanced: &enhanced.Data{IRD: 4, ORD: 1000}}).Append(nil)
 		c.Write(rep)
 		b, _ := io.ReadAll(c)
 		got <- b
@@ -307,7 +308,7 @@ func TestDepthZeroIsNone(t *testing.T) {
 func TestAdoptedDepthsMayBeTheULPs(t *testing.T) {
 	a, b := newEnd(t, Config{}), newEnd(t, Config{})
 	a.cfg.ORD, b.cfg.IRD = 2, 2
-	cfg := mpa.Config{IRD: mpa.DepthULP, ORD: mpa.DepthULP}
+	cfg := mpa.Config{IRD: enhanced.DepthULP, ORD: enhanced.DepthULP}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -320,7 +321,7 @@ func TestAdoptedDepthsMayBeTheULPs(t *testing.T) {
 			var req *mpa.Request
 			if req, err = mpa.Server(context.Background(), c, nil); err == nil {
 				var m *mpa.Conn
-				if m, err = req.Accept(context.Background(), mpa.AcceptOptions{IRD: mpa.DepthULP, ORD: mpa.DepthULP}); err == nil {
+				if m, err = req.Accept(context.Background(), mpa.AcceptOptions{IRD: enhanced.DepthULP, ORD: enhanced.DepthULP}); err == nil {
 					b.qp, err = b.pd.Adopt(AdoptMPA(b.cfg, m, fakeConn{"a"}, false))
 				}
 			}

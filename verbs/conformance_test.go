@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/iwarptest/conformance"
 	"github.com/ironwarp/ironwarp/mpa"
@@ -63,8 +64,8 @@ func TestConformance(t *testing.T) {
 		{"MPA Ethernet", core, both(mpa.Config{EMSS: emss(1448)})},
 		{"MPA tiny segments", core, both(mpa.Config{EMSS: emss(tiny)})},
 		{"MPA tiny segments with markers without CRC", core, both(mpa.Config{EMSS: emss(tiny), Markers: true, CRC: mpa.CRCAvoid})},
-		{"MPA peer-to-peer by write", core, both(mpa.Config{PeerToPeer: mpa.RTRWrite})},
-		{"MPA peer-to-peer by read", core, both(mpa.Config{PeerToPeer: mpa.RTRRead})},
+		{"MPA peer-to-peer by write", core, both(mpa.Config{PeerToPeer: enhanced.RTRWrite})},
+		{"MPA peer-to-peer by read", core, both(mpa.Config{PeerToPeer: enhanced.RTRRead})},
 		{"MPA revision 1", core, both(mpa.Config{Revision: 1})},
 	} {
 		t.Run(l.name, func(t *testing.T) { conformance.Run(t, l.connect(t), l.cases) })

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
@@ -157,9 +158,9 @@ func startupOf(mode byte) []byte {
 	if mode&64 != 0 {
 		fr.Revision = 1
 	} else {
-		fr.Enhanced = &mpa.Enhanced{IRD: 2, ORD: 2, PeerToPeer: mode&32 != 0}
+		fr.Enhanced = &enhanced.Data{IRD: 2, ORD: 2, PeerToPeer: mode&32 != 0}
 		if mode&32 != 0 {
-			fr.Enhanced.RTR = mpa.RTRWrite | mpa.RTRRead
+			fr.Enhanced.RTR = enhanced.RTRWrite | enhanced.RTRRead
 		}
 	}
 	b, err := fr.Append(nil)
@@ -219,7 +220,7 @@ func startTarget(mode byte, conn net.Conn, first []byte) (*mpa.Conn, error) {
 		cfg.CRC = mpa.CRCAvoid
 	}
 	if mode&32 != 0 {
-		cfg.PeerToPeer = mpa.RTRWrite | mpa.RTRRead
+		cfg.PeerToPeer = enhanced.RTRWrite | enhanced.RTRRead
 	}
 	if mode&64 != 0 {
 		cfg.Revision = 1

@@ -74,8 +74,8 @@ func FuzzNegotiation(f *testing.F) {
 		if len(b) < 2*Len {
 			return
 		}
-		req, foreign := Parse(b), Parse(b[Len:])
-		for i, d := range []*Data{req, foreign} {
+		req, other := Parse(b), Parse(b[Len:])
+		for i, d := range []*Data{req, other} {
 			if again := d.Append(nil); *Parse(again) != *d || d.PeerToPeer && !bytes.Equal(again, b[i*Len:][:Len]) {
 				t.Fatalf("%x is encoded as %x", b[i*Len:][:Len], again)
 			}
@@ -112,6 +112,6 @@ func FuzzNegotiation(f *testing.F) {
 			rep.ORD != DepthULP && req.IRD != DepthULP && responder.ORD > initiator.IRD:
 			t.Fatalf("more reads are outstanding than fit: %+v and %+v", initiator, responder)
 		}
-		initiator.Take(req, foreign) // whatever it is
+		initiator.Take(req, other) // must not panic
 	})
 }

@@ -25,7 +25,7 @@ func cpu() time.Duration {
 }
 
 // BenchmarkSegments sends segments of 1,400 bytes over one stream on loopback, and
-// tells the CPU time of both ends together for each.
+// reports the CPU time of both ends together for each.
 func BenchmarkSegments(b *testing.B) {
 	x := connect(b, sctpadapt.Config{}, sctpadapt.Config{}, nil)
 	s, r := x.session(b)

@@ -60,8 +60,8 @@ func (m *Mux) initiated(s *Stream, msg *assoc.Message, c *Control) {
 // Request is a session that the peer wants to start. It is answered by Accept,
 // Reject or Close; until then the peer waits.
 type Request struct {
-	PrivateData []byte    // the peer's
-	Enhanced    *Enhanced // its IRD, ORD and RTR, nil if it sent none
+	PrivateData []byte         // the peer's
+	Enhanced    *enhanced.Data // its IRD, ORD and RTR, nil if it sent none
 
 	s *Stream
 }
@@ -115,10 +115,10 @@ func (r *Request) Reject(privateData []byte) error { return r.reject(privateData
 // names acceptable depths (RFC 6581 section 9.1). ird and ord are as in
 // Session. It fails as Reject does.
 func (r *Request) RejectDepths(privateData []byte, ird, ord uint16) error {
-	return r.reject(privateData, &Enhanced{IRD: enhanced.Depth(ird), ORD: enhanced.Depth(ord)})
+	return r.reject(privateData, &enhanced.Data{IRD: enhanced.Depth(ird), ORD: enhanced.Depth(ord)})
 }
 
-func (r *Request) reject(privateData []byte, e *Enhanced) error {
+func (r *Request) reject(privateData []byte, e *enhanced.Data) error {
 	s := r.s
 	c := Control{Function: FunctionReject, PrivateData: privateData}
 	if s.asked != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 )
 
-// A batch that the association has no room for is kept by a copy, which the
-// payloads' memory may change under; the memory of the copy is used again.
+// A batch that the association has no room for is kept as a copy, so that the
+// payloads' memory may change; the memory of the copy is used again.
 func TestBatchesThatWaitAllocateNothing(t *testing.T) {
 	f := newFake(t, sctpadapt.Config{}, true)
 	s := f.open()

@@ -5,11 +5,11 @@
 //
 // A Mux serves one association: it starts DDP Stream Sessions (Initiate), offers
 // those that the peer wants to start (Accept) and hands chunks to their streams.
-// A Stream is a ddp.LLP. What is below is an assoc.Association, of
-// the kernel or in UDP.
+// A Stream is a ddp.LLP. Below is an assoc.Association, the kernel's or one in
+// UDP.
 //
-// MULPDU is what a packet takes, as of now. Segments that were made for a longer
-// one, and have not gone, are cut again. A chunk that no legal sequence has ends its
-// session, never the association; a stream whose user takes nothing leaves the
-// receive window to the others, within limits.
+// MULPDU follows the size of the path's packets. When it shrinks, longer segments
+// that have not been sent are cut again. A chunk that conforms to no legal sequence
+// ends its session, never the association; a stream whose user takes nothing leaves
+// the receive window to the others, within limits.
 package sctpadapt

@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 )
 
 var (
@@ -22,8 +23,8 @@ var (
 	ErrTooLong = errors.New("sctpadapt: the segment is longer than MULPDU")
 
 	// ErrTerminated means that the peer has terminated a session instead of
-	// answering its Initiate: it has too many of them (RFC 5043 section 6.4), or
-	// could not make sense of it.
+	// answering its Initiate: too many Initiates wait there (RFC 5043 section 6.4),
+	// or it could not make sense of this one.
 	ErrTerminated = errors.New("the peer has terminated the session instead of answering the Initiate; it may have too many that wait")
 
 	errAnswered = errors.New("the request has been answered already")
@@ -32,8 +33,8 @@ var (
 // RejectedError is returned by Initiate when the peer's ULP refused (RFC 5043
 // section 6.3).
 type RejectedError struct {
-	PrivateData []byte    // the peer's
-	Enhanced    *Enhanced // what the peer would have had, nil if it did not say
+	PrivateData []byte         // the peer's
+	Enhanced    *enhanced.Data // what the peer would accept, nil if it did not say
 }
 
 func (e *RejectedError) Error() string {
@@ -66,8 +67,9 @@ var ErrConnectionLost error = &ddp.Error{Layer: ddp.LayerLLP, Type: 0, Code: cod
 
 const codeConnectionLost = 0x01
 
-// lost dresses the end of the association. It matches ErrConnectionLost and the
-// cause, whose text the fault has, too: it goes on without the rest.
+// lost is the error of streams whose association has ended. It matches
+// ErrConnectionLost and the cause. The fault has the cause's text as well, since it
+// may be passed on alone.
 func lost(cause error) error {
 	if cause == nil {
 		cause = io.ErrUnexpectedEOF

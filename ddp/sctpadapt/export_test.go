@@ -10,7 +10,7 @@ func (m *Mux) AcceptNow() *Request {
 	}
 }
 
-// Look does what the Mux does every StallTick, and keeps it from doing so itself.
+// Look does what the Mux does every stallTick, and keeps it from doing so itself.
 func (m *Mux) Look() {
 	m.look()
 	m.mu.Lock()
@@ -19,5 +19,5 @@ func (m *Mux) Look() {
 	m.watching = true
 }
 
-// StallTicks is after how many looks a stream that hoards is terminated.
+// StallTicks is the number of looks after which a stalled stream is terminated.
 const StallTicks = stallTicks

@@ -1,10 +1,6 @@
 package sctpadapt
 
-import (
-	"time"
-
-	"github.com/ironwarp/ironwarp/ddp/enhanced"
-)
+import "time"
 
 const (
 	// MaxPrivateData is the most private data of a session control message in bytes
@@ -20,19 +16,9 @@ const (
 	// bytes (RFC 5043 section 9).
 	minMULPDU = 516
 
-	// window is how far the number of a chunk may be ahead of the one that is due:
-	// numbers have 16 bits (RFC 5043 section 10).
-	window = 1<<15 - 1
-
 	// DefaultPending bounds the Initiates of a peer that wait for Mux.Accept or for
 	// an answer (RFC 5043 section 6.4). Each costs its private data.
 	DefaultPending = 64
-
-	// DepthULP as IRD or ORD leaves the depth to the ULPs (RFC 6581 section 9.1).
-	DepthULP = enhanced.DepthULP
-	// MaxDepth is the largest IRD and ORD that can be negotiated. What is more is cut
-	// to it.
-	MaxDepth = enhanced.MaxDepth
 
 	// batchSegments and batchBytes bound a batch: what two UDP_SEGMENT sends
 	// carry.
@@ -49,12 +35,12 @@ const (
 	// maxExcess bounds in bytes what all streams of an association hold beyond their
 	// shares.
 	maxExcess = 8 << 20
-	// stallTick is how long a user takes nothing before its stream has stalled: more
-	// than a busy processor makes a goroutine wait. So long the other streams may
-	// find the receive window closed.
+	// stallTick is how long a user takes nothing before its stream counts as stalled:
+	// longer than a busy processor makes a goroutine wait. Meanwhile the other streams
+	// may find the receive window closed.
 	stallTick = 100 * time.Millisecond
-	// stallTicks is for how many of them a stream may keep the others waiting once
-	// maxExcess is reached. Then it is terminated.
+	// stallTicks is how many ticks a stream may stall once maxExcess is reached. Then
+	// it is terminated.
 	stallTicks = 20
 
 	// keepBuffer is the size in bytes of the largest receive buffer that is kept for

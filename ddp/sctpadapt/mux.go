@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,10 +20,10 @@ type Config struct {
 	// negative: the peer may start no sessions (RFC 5043 section 6.4).
 	MaxPending int
 
-	// Stray, if not nil, is asked before each Terminate that answers a chunk which
-	// belongs to no session, or an Initiate too many. False: there were too many of
-	// them, and the association ends. The goroutine calls it that delivers what the
-	// association receives.
+	// Stray, if not nil, is asked before each Terminate that answers an Initiate too
+	// many or a chunk that belongs to no session. False: there were too many of
+	// them, and the association ends. It is called by the goroutine that delivers
+	// what the association receives.
 	Stray func() bool
 }
 
@@ -30,17 +32,17 @@ type Session struct {
 	PrivateData []byte // up to 512 bytes, 508 with IRD and ORD
 
 	// IRD is how many RDMA Reads of the peer the stream accepts at a time, ORD how many
-	// of ours it wants outstanding (RFC 6581 section 9.1): 0 is none, DepthULP leaves
-	// it to the ULP.
+	// of ours it wants outstanding (RFC 6581 section 9.1): 0 is none, enhanced.DepthULP
+	// leaves it to the ULP.
 	IRD, ORD uint16
 
 	// PeerToPeer, if not 0, asks for the peer-to-peer model with these RTR
-	// indications, and is what an Accept takes of those that are offered, 0 for
-	// RTRWrite and RTRRead (RFC 6581 section 9.2).
-	PeerToPeer RTR
+	// indications. For an Accept it is the indications that it takes, 0 for a Write
+	// and a Read (RFC 6581 section 9.2).
+	PeerToPeer enhanced.RTR
 
-	// Plain sends the Initiate of RFC 5043, without IRD and ORD. An Accept is as the
-	// Initiate was.
+	// Plain sends the Initiate of RFC 5043, without IRD and ORD. An Accept follows
+	// the Initiate.
 	Plain bool
 
 	// Timeout bounds how long Initiate waits for the answer, in addition to its
@@ -62,7 +64,7 @@ type Mux struct {
 	requests chan *Request
 	up       chan struct{} // closed when the association is established
 	over     chan struct{} // closed when it is over
-	emptied  chan struct{} // the last session has ended
+	emptied  chan struct{} // holds a value once the last session has ended
 
 	mu         sync.Mutex // guards the fields below it
 	ended      error      // why the association is over
@@ -83,10 +85,10 @@ type Mux struct {
 var _ assoc.Receiver = (*Mux)(nil)
 
 // New returns the Mux of an association whose peer has given DDP's Adaptation Layer
-// Indication (RFC 5043 section 11.1). It is to be made, as the association's
-// Receiver, before the association gets its first message. dialled tells that
-// this end set it up: it then starts sessions on streams of even numbers, the
-// other end on those of odd ones, so that both may start one at the same time.
+// Indication (RFC 5043 section 11.1). Make it, as the association's Receiver,
+// before the association gets its first message. dialled is whether this end set
+// the association up: that end starts sessions on streams of even numbers, the
+// other on those of odd ones, so that both may start one at the same time.
 func New(a assoc.Association, cfg Config, dialled bool) *Mux {
 	m := &Mux{
 		assoc:   a,
@@ -106,7 +108,7 @@ func New(a assoc.Association, cfg Config, dialled bool) *Mux {
 		m.maxPending = DefaultPending
 	}
 	m.requests = make(chan *Request, max(0, m.maxPending))
-	m.watcher = time.AfterFunc(stallTick, m.look) // finds nothing to look at
+	m.watcher = time.AfterFunc(stallTick, m.look) // the first look finds nothing
 	return m
 }
 
@@ -192,7 +194,10 @@ func (m *Mux) Initiate(ctx context.Context, o Session) (*Stream, error) {
 		s.Close()
 		return fail(ctx.Err())
 	}
-	return s.outcome()
+	if s.refusal != nil {
+		return nil, s.refusal
+	}
+	return s, nil
 }
 
 // closed is ErrMuxClosed with the reason.
@@ -218,8 +223,7 @@ func (m *Mux) open() (*Stream, error) {
 		if int(id) >= n || m.streams[id] != nil || m.used[id] && m.assoc.Outstanding(id) > 0 {
 			continue
 		}
-		s := m.addLocked(id, stateInitiated)
-		return s, nil
+		return m.addLocked(id, stateInitiated), nil
 	}
 	return nil, ErrNoStream
 }
@@ -232,8 +236,8 @@ func (m *Mux) addLocked(id uint16, st state) *Stream {
 	return s
 }
 
-// removeLocked forgets a session that is over on both sides, or that the peer has no
-// business with any more.
+// removeLocked forgets a session that is over on both sides, or with which the peer
+// is done.
 func (m *Mux) removeLocked(s *Stream) {
 	if m.streams[s.id] != s {
 		return
@@ -289,10 +293,7 @@ func (m *Mux) Event(e assoc.Event) {
 		}
 		m.mu.Lock()
 		m.ended = err
-		all := make([]*Stream, 0, len(m.streams))
-		for _, s := range m.streams {
-			all = append(all, s)
-		}
+		all := slices.Collect(maps.Values(m.streams))
 		clear(m.streams)
 		m.watcher.Stop()
 		m.mu.Unlock()
@@ -335,12 +336,12 @@ func (m *Mux) Message(msg *assoc.Message) (held bool) {
 	return s.segment(msg)
 }
 
-// illegal ends what a chunk that conforms to no legal sequence belongs to
-// (RFC 5043 section 6.1), and nothing more.
+// illegal ends the session of a chunk that conforms to no legal sequence (RFC 5043
+// section 6.1), and nothing more.
 func (m *Mux) illegal(s *Stream, msg *assoc.Message, what string) (held bool) {
 	if s == nil {
-		// There is no session to be terminated here. The peer is told that, if it
-		// believes in one.
+		// There is no session here. If the peer believes that there is one, the
+		// answer ends it there.
 		m.turnAway(msg.Stream)
 		return false
 	}
@@ -348,7 +349,7 @@ func (m *Mux) illegal(s *Stream, msg *assoc.Message, what string) (held bool) {
 	return false
 }
 
-// turnAway answers what belongs to no session.
+// turnAway answers a chunk that belongs to no session.
 func (m *Mux) turnAway(stream uint16) {
 	if m.stray != nil && !m.stray() {
 		m.assoc.Abort("too much belongs to no DDP Stream Session")
@@ -357,8 +358,8 @@ func (m *Mux) turnAway(stream uint16) {
 	m.terminate(stream, 0)
 }
 
-// terminate sends a Terminate. Where not even that can be queued, the peer takes
-// nothing and asks for more: the association ends.
+// terminate sends a Terminate. If not even that can be queued, the peer takes nothing
+// and asks for more, so the association ends.
 func (m *Mux) terminate(stream, ssn uint16) {
 	out, _ := m.assoc.Streams()
 	if int(stream) >= out { // the peer has more streams than we may send on

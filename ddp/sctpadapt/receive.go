@@ -90,7 +90,7 @@ func cutRecord(b []byte) (r record, rest []byte) {
 // ErrConnectionLost when the association ends.
 func (s *Stream) Receive(sink ddp.Sink) error {
 	if s.over == nil {
-		s.order = ddp.NewReorder(sink, 1, window) // 0 was the session's first message
+		s.order = ddp.NewReorder(sink, 1, ddp.MaxReorder) // 0 was the session's first message
 		s.over = s.receive(sink, func(r record) error {
 			ssn := binary.BigEndian.Uint16(r.chunk)
 			if r.flags&recordEnd != 0 {

@@ -7,10 +7,9 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// resegment replaces the first message of the batch that was not sent by shorter
-// ones: the path's MTU, and MULPDU with it, have shrunk since it was appended
-// (RFC 5041 section 5.1, RFC 5043 section 9). It is false if it can't. The
-// payload is copied.
+// resegment replaces the first unsent message of the batch with shorter ones, after
+// the path's MTU and so MULPDU have shrunk (RFC 5041 section 5.1, RFC 5043 section
+// 9). The payload is copied. It reports whether it could.
 func (s *Stream) resegment() bool {
 	t := &s.tx
 	seg := bytes.Join(t.msgs[t.sent].Bufs, nil)[ssnLen:]
@@ -32,7 +31,7 @@ func (s *Stream) resegment() bool {
 }
 
 // appendHeader appends the header of a part of seg, whose payload begins at offset
-// at of that of seg. end: it is the last part.
+// at of the payload of seg. end: it is the last part.
 func appendHeader(b, seg []byte, at int, end bool) []byte {
 	if ddp.IsTagged(seg) {
 		h := ddp.Tagged(seg)

@@ -68,9 +68,9 @@ func (s *Stream) MULPDU() int {
 // system call.
 func (s *Stream) EvenSegments() {}
 
-// Outq implements ddp.Outqueuer. While something of this stream is not acknowledged it
-// is the association's, as the chunks of all streams leave in one order; then it is 0. It
-// fails when the association is over.
+// Outq implements ddp.Outqueuer. The chunks of all streams leave in one order, so as
+// long as something of this stream is not acknowledged the count is that of the whole
+// association, and 0 after that. It fails when the association is over.
 func (s *Stream) Outq() (int, error) {
 	if s.mux.assoc.Outstanding(s.id) == 0 {
 		return 0, nil
@@ -243,9 +243,9 @@ func (s *Stream) sendFirst(b []byte) error {
 	return s.mux.assoc.SendNow(assoc.Outgoing{Stream: s.id, PPID: PPIDControl, Bufs: [][]byte{b}})
 }
 
-// sendTerminate sends the session's last chunk, once. Until something of the peer
-// shows that it has the message before, the Terminate waits for that message's
-// acknowledgement (RFC 5043 section 6.6).
+// sendTerminate sends the session's last chunk, once. Until something from the peer
+// shows that it has received our first message, the Terminate waits for the
+// acknowledgement of what was sent before it (RFC 5043 section 6.6).
 func (s *Stream) sendTerminate() error {
 	s.mu.Lock()
 	heard := s.heard

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
@@ -198,15 +199,15 @@ func TestIllegalSequences(t *testing.T) {
 	}
 }
 
-// The same where no session is open: the active side before the answer, the
-// passive side before its own, and a stream that has none.
+// The same where no session is open: at the active side before the answer, at the
+// passive side before its own, and on a stream without a session.
 func TestIllegalBeforeTheSession(t *testing.T) {
 	t.Run("segment without a session", func(t *testing.T) {
 		f := newFake(t, sctpadapt.Config{}, false)
 		f.segment(2, 1, "x")
 		f.want(2, 0, sctpadapt.FunctionTerminate, "")
-		f.control(2, 0, sctpadapt.FunctionTerminate, "") // which is not answered in turn
-		f.control(2, 3, sctpadapt.FunctionInitiate, "")  // nor has an Initiate another number than 0
+		f.control(2, 0, sctpadapt.FunctionTerminate, "") // is not answered
+		f.control(2, 3, sctpadapt.FunctionInitiate, "")  // an Initiate has number 0
 		f.want(2, 0, sctpadapt.FunctionTerminate, "")
 		f.none()
 	})
@@ -305,7 +306,7 @@ func TestStreamsAreUsedAgain(t *testing.T) {
 
 // RFC 6581 section 9.1: depths, as both sides compute them.
 func TestDepths(t *testing.T) {
-	const ulp = sctpadapt.DepthULP
+	const ulp = enhanced.DepthULP
 	for _, tc := range []struct {
 		ird, ord   uint16 // of the initiator
 		rird, rord uint16 // of the responder
@@ -331,7 +332,7 @@ func TestDepths(t *testing.T) {
 		a.Close()
 		b.Close()
 	}
-	// A responder that wants more than it was offered is told so.
+	// A responder that wants more than it was offered fails the negotiation.
 	f := newFake(t, sctpadapt.Config{}, true)
 	got := make(chan error)
 	go func() { _, err := f.mux.Initiate(patient(t), sctpadapt.Session{IRD: 3, ORD: 3}); got <- err }()
@@ -350,13 +351,13 @@ func TestDepths(t *testing.T) {
 func TestReadAsRTRHasAnIRD(t *testing.T) {
 	for _, tc := range []struct {
 		ird, ord      uint16 // of the responder, of the initiator
-		offer, agreed sctpadapt.RTR
+		offer, agreed enhanced.RTR
 		granted       uint16 // IRD
 	}{
-		{0, 16, sctpadapt.RTRWrite | sctpadapt.RTRRead, sctpadapt.RTRWrite, 0},
-		{0, 16, sctpadapt.RTRRead, sctpadapt.RTRRead, 1},
-		{16, 0, sctpadapt.RTRWrite | sctpadapt.RTRRead, sctpadapt.RTRWrite | sctpadapt.RTRRead, 1},
-		{0, 0, sctpadapt.RTRWrite | sctpadapt.RTRRead, sctpadapt.RTRWrite, 0},
+		{0, 16, enhanced.RTRWrite | enhanced.RTRRead, enhanced.RTRWrite, 0},
+		{0, 16, enhanced.RTRRead, enhanced.RTRRead, 1},
+		{16, 0, enhanced.RTRWrite | enhanced.RTRRead, enhanced.RTRWrite | enhanced.RTRRead, 1},
+		{0, 0, enhanced.RTRWrite | enhanced.RTRRead, enhanced.RTRWrite, 0},
 	} {
 		x := connect(t, sctpadapt.Config{}, sctpadapt.Config{}, nil)
 		a, b := x.sessionWith(t, sctpadapt.Session{ORD: tc.ord, PeerToPeer: tc.offer}, sctpadapt.Session{IRD: tc.ird})
@@ -368,8 +369,8 @@ func TestReadAsRTRHasAnIRD(t *testing.T) {
 	}
 }
 
-// The end of the association ends every session, and is told from a graceful
-// end.
+// The end of the association ends every session, with an error that a graceful end
+// does not have.
 func TestLostAssociation(t *testing.T) {
 	f := newFake(t, sctpadapt.Config{}, true)
 	s := f.open()

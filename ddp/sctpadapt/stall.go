@@ -1,13 +1,17 @@
 package sctpadapt
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // A stream whose user is slower than the peer is slowed down by the receive
 // window, which all streams share. One whose user takes nothing at all must not
 // keep the window from the others: what waits for it beyond its share is held
 // without being charged, within limits.
 
-// stall is what a stream knows of that.
+// stall is the record that a stream keeps of that.
 type stall struct {
 	held    int  // bytes charged to the receive window
 	excess  int  // bytes that are not
@@ -50,8 +54,8 @@ func (s *Stream) uncharge(n int) {
 	}
 }
 
-// look is called every stallTick while much waits to be received. It tells whether
-// it is to be called again.
+// look is called every stallTick while much waits to be received. again reports
+// whether much still does.
 func (s *Stream) look() (again bool) {
 	s.mu.Lock()
 	if s.held <= share && s.excess == 0 {
@@ -68,19 +72,19 @@ func (s *Stream) look() (again bool) {
 		s.held -= n
 		s.excess += n
 	}
-	hoards := s.excess > 0 && s.stalled >= stallTicks
+	overdue := s.excess > 0 && s.stalled >= stallTicks
 	s.mu.Unlock()
 	if n > 0 {
 		s.mux.addExcess(n)
 		s.mux.assoc.Release(n)
 	}
-	if hoards && s.mux.tooMuch() {
+	if overdue && s.mux.tooMuch() {
 		s.fail(&SessionError{Stream: s.id, Text: fmt.Sprintf("nothing was received for %v, more than %d bytes wait for that, and others have to go on", stallTicks*stallTick, maxExcess)})
 	}
 	return true
 }
 
-// watch has the streams looked at.
+// watch starts the timer that looks at the streams.
 func (m *Mux) watch() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,10 +98,7 @@ func (m *Mux) watch() {
 func (m *Mux) look() {
 	m.mu.Lock()
 	m.watching = false
-	all := make([]*Stream, 0, len(m.streams))
-	for _, s := range m.streams {
-		all = append(all, s)
-	}
+	all := slices.Collect(maps.Values(m.streams))
 	m.mu.Unlock()
 	again := false
 	for _, s := range all {

@@ -32,17 +32,17 @@ const (
 //	Initiate received --> pending --Accept--> open ----------------------> closed
 //	                      `------Reject, Terminate, Close-----------------^
 //
-// Each end says by a Terminate, its last chunk, that it has no more to send. Once
-// both have, and all chunks up to the peer's Terminate are here, the streams are
-// free again.
+// An end that has no more to send says so with a Terminate, its last chunk. Once
+// both ends have, and all chunks up to the peer's Terminate are here, the streams
+// are free again.
 type Stream struct {
 	mux   *Mux
 	id    uint16
-	asked *Enhanced // of the Initiate, nil without
+	asked *enhanced.Data // of the Initiate, nil without
 
 	// Set by Initiate and before answered is closed, or by Request.Accept.
 	agreed      enhanced.Agreed
-	peer        *Enhanced // of the Accept
+	peer        *enhanced.Data // of the Accept
 	privateData []byte
 	refusal     error
 	answered    chan struct{}
@@ -88,28 +88,28 @@ func (s *Stream) ID() uint16 { return s.id }
 // PrivateData is the peer's private data, as its ULP gave it.
 func (s *Stream) PrivateData() []byte { return s.privateData }
 
-// IRD is how many RDMA Reads of the peer we must accept at a time, DepthULP if
-// the ULPs agree on it themselves.
+// IRD is how many RDMA Reads of the peer we must accept at a time, enhanced.DepthULP
+// if the ULPs agree on it themselves.
 func (s *Stream) IRD() uint16 { return s.agreed.IRD }
 
-// ORD is how many RDMA Reads we may have outstanding, DepthULP if the ULPs agree
-// on it themselves.
+// ORD is how many RDMA Reads we may have outstanding, enhanced.DepthULP if the ULPs
+// agree on it themselves.
 func (s *Stream) ORD() uint16 { return s.agreed.ORD }
 
 // RTR is the set of ready-to-receive indications that were agreed on, 0 outside
 // the peer-to-peer model (RFC 6581 section 9.2).
-func (s *Stream) RTR() RTR { return s.agreed.RTR }
+func (s *Stream) RTR() enhanced.RTR { return s.agreed.RTR }
 
 // PeerEnhanced is the enhanced connection data that the peer sent, nil if it sent
 // none.
-func (s *Stream) PeerEnhanced() *Enhanced {
+func (s *Stream) PeerEnhanced() *enhanced.Data {
 	if s.peer != nil {
 		return s.peer
 	}
 	return s.asked
 }
 
-// answer takes an Accept or Reject of ours Initiate.
+// answer takes an Accept or Reject of our Initiate.
 func (s *Stream) answer(msg *assoc.Message, c *Control) {
 	s.mu.Lock()
 	s.chunks++
@@ -137,22 +137,12 @@ func (s *Stream) answer(msg *assoc.Message, c *Control) {
 	if c.Function == FunctionReject || c.Function == FunctionEnhancedReject {
 		s.refusal = &RejectedError{PrivateData: s.privateData, Enhanced: c.Enhanced}
 		s.forget()
-	} else {
-		if s.asked != nil {
-			if f := s.agreed.Take(s.asked, c.Enhanced); f != nil {
-				s.refusal = &NegotiationError{Err: f, Stream: s}
-			}
+	} else if s.asked != nil {
+		if f := s.agreed.Take(s.asked, c.Enhanced); f != nil {
+			s.refusal = &NegotiationError{Err: f, Stream: s}
 		}
 	}
 	close(s.answered)
-}
-
-// outcome is what Initiate returns once the session is answered.
-func (s *Stream) outcome() (*Stream, error) {
-	if s.refusal != nil {
-		return nil, s.refusal
-	}
-	return s, nil
 }
 
 // segment takes a DDP Segment Chunk.

@@ -19,7 +19,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 )
 
-// earlyPlacer writes down when segments are placed and when their turn comes.
+// earlyPlacer records when segments are placed and when their turn comes.
 type earlyPlacer struct {
 	*texts
 }
@@ -156,7 +156,7 @@ func TestStalledStreamDoesNotStallOthers(t *testing.T) {
 func TestHoardingStreamIsTerminated(t *testing.T) {
 	f := newFake(t, sctpadapt.Config{}, false)
 	s, other := f.accept(1), f.accept(3)
-	f.mux.Look() // from now on only when the test says so
+	f.mux.Look() // from now on only the test calls it
 	big, n := string(make([]byte, 1400)), uint16(0)
 	segments := func(bytes int) {
 		for ; bytes > 0; bytes -= len(big) {

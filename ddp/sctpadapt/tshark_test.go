@@ -47,8 +47,8 @@ func (r *recorder) record(fromClient bool, p []byte) bool {
 	return false
 }
 
-// tshark, which others wrote, knows our chunks by their names and finds nothing
-// wrong with them.
+// tshark, an implementation of others, decodes our chunks and finds nothing wrong
+// with them.
 func TestTsharkUnderstandsUs(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {

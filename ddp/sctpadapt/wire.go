@@ -63,27 +63,13 @@ const (
 	controlLen = 4
 )
 
-// RTR is a set of ready-to-receive indications (RFC 6581 section 9.2).
-type RTR = enhanced.RTR
-
-// The zero-length messages that may serve as RTR.
-const (
-	RTRSend  = enhanced.RTRSend
-	RTRWrite = enhanced.RTRWrite
-	RTRRead  = enhanced.RTRRead
-)
-
-// Enhanced is the enhanced RDMA connection establishment data (RFC 6581 section
-// 9).
-type Enhanced = enhanced.Data
-
 // Control is a DDP Stream Session Control message.
 //
 //	0: DDP-SSN(2) | 2: function(2) | 4: enhanced data(4), if the function has it | private data
 type Control struct {
 	SSN         uint16
 	Function    Function
-	Enhanced    *Enhanced // of the enhanced functions
+	Enhanced    *enhanced.Data // of the enhanced functions
 	PrivateData []byte
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/integration/lab"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
@@ -188,11 +189,11 @@ func (e *esp) ways(t *testing.T, from, to string) func(t *testing.T, foe ddp.LLP
 			if err != nil {
 				return
 			}
-			if m, err := r.Accept(ctx, mpa.AcceptOptions{IRD: mpa.DepthULP, ORD: mpa.DepthULP}); err == nil {
+			if m, err := r.Accept(ctx, mpa.AcceptOptions{IRD: enhanced.DepthULP, ORD: enhanced.DepthULP}); err == nil {
 				answered <- m
 			}
 		}()
-		foes := must(mpa.Client(ctx, near, &mpa.Config{IRD: mpa.DepthULP, ORD: mpa.DepthULP}))(t)
+		foes := must(mpa.Client(ctx, near, &mpa.Config{IRD: enhanced.DepthULP, ORD: enhanced.DepthULP}))(t)
 		victims := <-answered
 		if victims == nil {
 			t.Fatal("MPA's start-up failed on the victim's side")

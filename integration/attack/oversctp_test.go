@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/ddp/sctpadapt"
 	"github.com/ironwarp/ironwarp/internal/checks"
 	"github.com/ironwarp/ironwarp/iwarptest"
@@ -72,7 +73,7 @@ func sctpLay(t *testing.T) func(t *testing.T, foe ddp.LLP) ddp.LLP {
 			near.Close()
 			far.Close()
 		})
-		depths := sctpadapt.Session{IRD: sctpadapt.DepthULP, ORD: sctpadapt.DepthULP}
+		depths := sctpadapt.Session{IRD: enhanced.DepthULP, ORD: enhanced.DepthULP}
 		answered := make(chan *sctpadapt.Stream, 1)
 		go func() {
 			defer close(answered)

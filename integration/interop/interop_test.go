@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/integration/siw"
 	"github.com/ironwarp/ironwarp/integration/vm"
 	"github.com/ironwarp/ironwarp/mpa"
@@ -142,18 +143,18 @@ func TestReadyMessagesAreThoseAgreedOn(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		first []byte
-		rtr   mpa.RTR
+		rtr   enhanced.RTR
 		want  bool
 	}{
-		{"write", write, mpa.RTRWrite | mpa.RTRRead, true},
-		{"read", read, mpa.RTRRead, true},
-		{"write for read", write, mpa.RTRRead, false},
-		{"read for write", read, mpa.RTRWrite, false},
-		{"write with a payload", append(write[:len(write):len(write)], 1), mpa.RTRWrite, false},
-		{"send", send, mpa.RTRRead | mpa.RTRWrite, false},
-		{"nothing", nil, mpa.RTRWrite, false},
+		{"write", write, enhanced.RTRWrite | enhanced.RTRRead, true},
+		{"read", read, enhanced.RTRRead, true},
+		{"write for read", write, enhanced.RTRRead, false},
+		{"read for write", read, enhanced.RTRWrite, false},
+		{"write with a payload", append(write[:len(write):len(write)], 1), enhanced.RTRWrite, false},
+		{"send", send, enhanced.RTRRead | enhanced.RTRWrite, false},
+		{"nothing", nil, enhanced.RTRWrite, false},
 	} {
-		s := Startup{First: c.first, Reply: &mpa.Frame{Enhanced: &mpa.Enhanced{PeerToPeer: true, RTR: c.rtr}}}
+		s := Startup{First: c.first, Reply: &mpa.Frame{Enhanced: &enhanced.Data{PeerToPeer: true, RTR: c.rtr}}}
 		if got := s.Ready(); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
@@ -28,12 +29,12 @@ func (s Startup) Ready() bool {
 	if ddp.IsTagged(s.First) {
 		t := ddp.Tagged(s.First)
 		_, op := rdmap.ParseControl(t.ULP())
-		return op == rdmap.OpWrite && len(t.Payload()) == 0 && e.RTR&mpa.RTRWrite != 0
+		return op == rdmap.OpWrite && len(t.Payload()) == 0 && e.RTR&enhanced.RTRWrite != 0
 	}
 	u := ddp.Untagged(s.First)
 	_, op := rdmap.ParseControl(u.ULP())
 	r, ok := rdmap.ParseReadRequest(u.Payload())
-	return op == rdmap.OpReadRequest && ok && r.Size == 0 && e.RTR&mpa.RTRRead != 0
+	return op == rdmap.OpReadRequest && ok && r.Size == 0 && e.RTR&enhanced.RTRRead != 0
 }
 
 // Fault is what is wrong with what one end has put on the wire.

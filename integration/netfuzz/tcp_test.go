@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/integration/attack/raw"
 	"github.com/ironwarp/ironwarp/mpa"
 )
@@ -66,9 +67,9 @@ func startup(s *script) []byte {
 	if how&16 != 0 {
 		fr.Revision = 1
 	} else {
-		fr.Enhanced = &mpa.Enhanced{IRD: uint16(how >> 5), ORD: 16, PeerToPeer: how&32 != 0}
+		fr.Enhanced = &enhanced.Data{IRD: uint16(how >> 5), ORD: 16, PeerToPeer: how&32 != 0}
 		if how&32 != 0 {
-			fr.Enhanced.RTR = mpa.RTR(how >> 6)
+			fr.Enhanced.RTR = enhanced.RTR(how >> 6)
 		}
 	}
 	b, err := fr.Append(nil)

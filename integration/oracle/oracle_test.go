@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 )
@@ -127,9 +128,9 @@ var startups = []struct {
 }{
 	{"revision 1", mpa.Config{Revision: 1}},
 	{"revision 2", mpa.Config{}},
-	{"peer-to-peer by Write", mpa.Config{PeerToPeer: mpa.RTRWrite}},
-	{"peer-to-peer by Read", mpa.Config{PeerToPeer: mpa.RTRRead}},
-	{"peer-to-peer by Send", mpa.Config{PeerToPeer: mpa.RTRSend}},
+	{"peer-to-peer by Write", mpa.Config{PeerToPeer: enhanced.RTRWrite}},
+	{"peer-to-peer by Read", mpa.Config{PeerToPeer: enhanced.RTRRead}},
+	{"peer-to-peer by Send", mpa.Config{PeerToPeer: enhanced.RTRSend}},
 }
 
 // marking is a combination of markers: who sends them.

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/mpa"
 	"github.com/ironwarp/ironwarp/rdmap"
 	"github.com/ironwarp/ironwarp/transport"
@@ -113,16 +114,16 @@ func join(t testing.TB, c, s *end, nc [2]net.Conn, ccfg, scfg mpa.Config) {
 		t.Fatal(err)
 	}
 	// A ready-to-receive Send takes a receive of the peer (RFC 6581 section 9.2).
-	rtrSend := ccfg.PeerToPeer == mpa.RTRSend
+	rtrSend := ccfg.PeerToPeer == enhanced.RTRSend
 	s.adopt(rtrSend)
 	c.adopt(false)
 	switch ccfg.PeerToPeer {
-	case mpa.RTRSend:
+	case enhanced.RTRSend:
 		s.want(verbs.WCRecv)
 		c.mean("Send qn=0 msn=%d len=0 in 1", c.next(rdmap.QNSend))
-	case mpa.RTRWrite:
+	case enhanced.RTRWrite:
 		c.mean("Write stag=0x00000000 to=0 len=0 in 1")
-	case mpa.RTRRead:
+	case enhanced.RTRRead:
 		c.read(s, 0, 0, 0)
 	}
 }

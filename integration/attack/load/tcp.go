@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/ddp"
+	"github.com/ironwarp/ironwarp/ddp/enhanced"
 	"github.com/ironwarp/ironwarp/integration/attack/raw"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/mpa"
@@ -72,7 +73,7 @@ func halfOpen(a *attacker) {
 
 // start opens a stream with private data, nil if it is refused.
 func (a *attacker) start(private []byte) (*net.TCPConn, mpa.Frame) {
-	fr := mpa.Frame{CRC: true, Revision: 2, Enhanced: &mpa.Enhanced{IRD: depth, ORD: depth}, PrivateData: private}
+	fr := mpa.Frame{CRC: true, Revision: 2, Enhanced: &enhanced.Data{IRD: depth, ORD: depth}, PrivateData: private}
 	req, err := fr.Append(nil)
 	if err != nil {
 		panic(err) // too long, by a mistake of ours
