@@ -28,12 +28,13 @@ type gate struct {
 	paths   *paths
 	release func() // called when an admitted association is over
 
-	mu     sync.Mutex
+	ctx    context.Context // ends with the association
+	cancel context.CancelFunc
+
+	mu     sync.Mutex // guards the fields below it
 	kept   []keptItem
 	bytes  int
 	isOver bool
-	ctx    context.Context // ends with the association
-	cancel context.CancelFunc
 }
 
 // keptItem is one call of the Receiver's methods.

@@ -23,8 +23,8 @@ type SCTPListener struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	mu    sync.Mutex // no association begins once ctx has ended
-	close sync.Once
+	beginning sync.Mutex // held while an association begins, and while ctx ends: none begins later
+	close     sync.Once
 
 	lastUnknown atomic.Int64 // when an unknown host was last reported, in ns since start
 	start       time.Time
@@ -97,10 +97,10 @@ func (l *SCTPListener) Accept(ctx context.Context) (*Assoc, error) {
 // stay, and with SCTPUDP keep the socket until the last of them ends; a new listener at
 // the same UDP port shares it. It is idempotent.
 func (l *SCTPListener) Close() error {
-	l.mu.Lock()
+	l.beginning.Lock()
 	first := l.ctx.Err() == nil
 	l.stop()
-	l.mu.Unlock()
+	l.beginning.Unlock()
 	if first {
 		l.socket.stop()
 	}
@@ -116,8 +116,8 @@ func (l *SCTPListener) begin(f Flow) error {
 		l.cfg.refused(f, flowError("accept", f, ErrBusy))
 		return ErrBusy
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.beginning.Lock()
+	defer l.beginning.Unlock()
 	if l.ctx.Err() != nil {
 		l.pending.leave(f.Remote.Addr())
 		return net.ErrClosed

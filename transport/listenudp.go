@@ -32,7 +32,7 @@ import (
 type Endpoints struct {
 	narrow ksctp.Narrow
 
-	mu  sync.Mutex
+	mu  sync.Mutex // guards the fields below it
 	all map[netip.AddrPort]*udpSocket
 }
 
@@ -90,7 +90,7 @@ func (es *Endpoints) listen(ctx context.Context, at netip.AddrPort, cfg func(*ud
 		if wild != nil {
 			break
 		}
-		s, err := es.open(ctx, at, beside, cfg)
+		s, err := es.openLocked(ctx, at, beside, cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +100,7 @@ func (es *Endpoints) listen(ctx context.Context, at netip.AddrPort, cfg func(*ud
 	case wild != nil:
 		l.sockets = []*udpSocket{wild}
 	default:
-		s, err := es.open(ctx, at, nil, cfg)
+		s, err := es.openLocked(ctx, at, nil, cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -111,17 +111,17 @@ func (es *Endpoints) listen(ctx context.Context, at netip.AddrPort, cfg func(*ud
 		s.listeners = append(s.listeners, l)
 	}
 	for _, s := range beside {
-		if err := s.configure(); err != nil {
-			l.leave()
-			l.release()
+		if err := s.configureLocked(); err != nil {
+			l.leaveLocked()
+			l.releaseLocked()
 			return nil, err
 		}
 	}
 	return l, nil
 }
 
-// open opens a socket that shares its port with those in beside.
-func (es *Endpoints) open(ctx context.Context, at netip.AddrPort, beside []*udpSocket, cfg func(*udpSocket) sctp.Config) (*udpSocket, error) {
+// openLocked opens a socket that shares its port with those in beside.
+func (es *Endpoints) openLocked(ctx context.Context, at netip.AddrPort, beside []*udpSocket, cfg func(*udpSocket) sctp.Config) (*udpSocket, error) {
 	s := &udpSocket{es: es, at: udpAddr(at)}
 	var lc net.ListenConfig
 	if len(beside) > 0 {
@@ -176,8 +176,8 @@ func sharePort(c syscall.RawConn, on bool) (err error) {
 	return errors.Join(cerr, err)
 }
 
-// configure gives the endpoint the configurations of its listeners.
-func (s *udpSocket) configure() error {
+// configureLocked gives the endpoint the configurations of its listeners.
+func (s *udpSocket) configureLocked() error {
 	at := make(map[netip.Addr]sctp.Config, len(s.listeners))
 	for _, l := range s.listeners {
 		a := l.at.Addr()
@@ -198,13 +198,13 @@ func (s *udpSocket) use() (over func()) {
 	return sync.OnceFunc(func() {
 		s.es.mu.Lock()
 		defer s.es.mu.Unlock()
-		s.release()
+		s.releaseLocked()
 	})
 }
 
-// release ends one use. The last one closes the socket; a new listener there waits for
+// releaseLocked ends one use. The last one closes the socket; a new listener there waits for
 // that.
-func (s *udpSocket) release() {
+func (s *udpSocket) releaseLocked() {
 	if s.uses--; s.uses > 0 {
 		return
 	}
@@ -219,14 +219,14 @@ func (s *udpSocket) release() {
 func (l *udpListener) stop() {
 	l.es.mu.Lock()
 	defer l.es.mu.Unlock()
-	l.leave()
+	l.leaveLocked()
 }
 
-func (l *udpListener) leave() {
+func (l *udpListener) leaveLocked() {
 	for _, s := range l.sockets {
 		s.listeners = slices.DeleteFunc(s.listeners, func(o *udpListener) bool { return o == l })
 		if len(s.listeners) > 0 {
-			_ = s.configure() // as it was before l came
+			_ = s.configureLocked() // as it was before l came
 		}
 	}
 }
@@ -235,12 +235,12 @@ func (l *udpListener) leave() {
 func (l *udpListener) close() {
 	l.es.mu.Lock()
 	defer l.es.mu.Unlock()
-	l.release()
+	l.releaseLocked()
 }
 
-func (l *udpListener) release() {
+func (l *udpListener) releaseLocked() {
 	for _, s := range l.sockets {
-		s.release()
+		s.releaseLocked()
 	}
 }
 

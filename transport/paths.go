@@ -19,17 +19,17 @@ type paths struct {
 	flows    []Flow
 	outgoing bool
 	assoc    *Assoc
+	wake     []chan struct{} // of each flow: signals that its path has answered
 
 	ctx    context.Context // ends with Release
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu       sync.Mutex
-	settled  bool            // admit has returned
-	wake     []chan struct{} // of each flow: signals that its path has answered
-	parts    []Protection    // of each flow, nil if not admitted
-	down     []bool          // of each flow: reported as down
-	id       Identity        // of the first admitted
+	mu       sync.Mutex   // guards the fields below it
+	settled  bool         // admit has returned
+	parts    []Protection // of each flow, nil if not admitted
+	down     []bool       // of each flow: reported as down
+	id       Identity     // of the first admitted
 	released bool
 }
 
@@ -161,7 +161,7 @@ func (p *paths) add(i int, part Protection) error {
 	case p.released:
 		part.Release()
 		return context.Canceled
-	case p.first() == nil:
+	case p.firstLocked() == nil:
 		p.id = id
 	case id != p.id:
 		part.Release()
@@ -171,8 +171,8 @@ func (p *paths) add(i int, part Protection) error {
 	return nil
 }
 
-// first returns the protection of the first path that has one.
-func (p *paths) first() Protection {
+// firstLocked returns the protection of the first path that has one.
+func (p *paths) firstLocked() Protection {
 	for _, part := range p.parts {
 		if part != nil {
 			return part
@@ -214,7 +214,7 @@ func (p *paths) Peer() Identity {
 func (p *paths) Kind() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.first().Kind()
+	return p.firstLocked().Kind()
 }
 
 // Paused implements Protection: no path has an SA.

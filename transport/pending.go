@@ -9,8 +9,9 @@ import (
 
 // pending counts the connections of a listener that are not accepted yet.
 type pending struct {
-	mu      sync.Mutex
-	limit   int
+	limit int
+
+	mu      sync.Mutex // guards the fields below it
 	n       int
 	perAddr map[netip.Addr]int
 }

@@ -41,11 +41,12 @@ type Assoc struct {
 	// Receiving: see receive.go.
 	rx receiving
 
-	// Sending: see send.go. mu guards what follows, too.
-	mu   sync.Mutex
-	tx   sending
-	room sync.Cond
+	done chan struct{}
+	wg   sync.WaitGroup // goroutines that wait for room
 
+	mu        sync.Mutex // guards the fields below it
+	tx        sending    // see send.go
+	room      sync.Cond
 	started   bool
 	ending    bool        // ended by Abort, the kernel or a timer
 	err       error       // why it ended; final when done is closed
@@ -55,9 +56,6 @@ type Assoc struct {
 	deadTimer *time.Timer // of Config.DeadAfter
 	stuck     stuck
 	ups       int // how often a path came back up
-
-	done chan struct{}
-	wg   sync.WaitGroup // goroutines that wait for room
 }
 
 var _ assoc.Association = (*Assoc)(nil)
@@ -108,7 +106,7 @@ func (a *Assoc) Start(r assoc.Receiver) {
 	a.rx.recv = r
 	a.started = !a.ending
 	if a.started {
-		a.scheduleCheck()
+		a.scheduleCheckLocked()
 	}
 	aborted, err := a.ending, a.err
 	a.mu.Unlock()
@@ -150,7 +148,7 @@ func (a *Assoc) Shutdown(ctx context.Context) error {
 		return nil
 	}
 	a.shutting = true
-	a.flush()
+	a.flushLocked()
 	a.mu.Unlock()
 	select {
 	case <-a.done:
@@ -167,7 +165,7 @@ func (a *Assoc) Shutdown(ctx context.Context) error {
 func (a *Assoc) Abort(reason string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.fail(&assoc.AbortError{Local: true, Cause: assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte(reason)}})
+	a.failLocked(&assoc.AbortError{Local: true, Cause: assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte(reason)}})
 }
 
 // Close is Abort without a reason. It is idempotent and does not wait.
@@ -176,20 +174,20 @@ func (a *Assoc) Close() error {
 	return nil
 }
 
-// fail is Abort with what Err will say; a.mu is held.
-func (a *Assoc) fail(err error) {
+// failLocked is Abort with what Err will say.
+func (a *Assoc) failLocked(err error) {
 	if a.ending {
 		return
 	}
-	a.end(err)
+	a.endLocked(err)
 	a.conn.Close() // sends an ABORT; the reader, if there is one, ends and does the rest
 	if !a.started {
 		close(a.done)
 	}
 }
 
-// end notes why the association is over; a.mu is held.
-func (a *Assoc) end(err error) {
+// endLocked notes why the association is over.
+func (a *Assoc) endLocked(err error) {
 	a.ending, a.err = true, err
 	if a.deadTimer != nil {
 		a.deadTimer.Stop()
@@ -205,7 +203,7 @@ func (a *Assoc) end(err error) {
 func (a *Assoc) finish(err error) {
 	a.mu.Lock()
 	if !a.ending {
-		a.end(err)
+		a.endLocked(err)
 		// A peer that shuts down still gets what was queued (RFC 9260 section 9.2).
 		_ = control(a.conn, func(fd int) error { return abortive(fd, false) })
 	}
@@ -230,5 +228,5 @@ func (a *Assoc) wrap(op string, err error) error {
 	return &assoc.Error{Op: op, Remote: a.peer[0], Err: err}
 }
 
-// errClosed is what is left to say about an association that is over.
-func (a *Assoc) errClosed() error { return cmp.Or(a.err, net.ErrClosed) }
+// errClosedLocked is what is left to say about an association that is over.
+func (a *Assoc) errClosedLocked() error { return cmp.Or(a.err, net.ErrClosed) }

@@ -16,7 +16,7 @@ import (
 // Narrow remembers which peers' paths have dropped long packets. The zero value is ready
 // for use.
 type Narrow struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below it
 	peers map[netip.Addr]narrowed
 }
 
@@ -102,8 +102,8 @@ type stuck struct {
 	ups      int
 }
 
-// scheduleCheck schedules the next check; a.mu is held.
-func (a *Assoc) scheduleCheck() {
+// scheduleCheckLocked schedules the next check.
+func (a *Assoc) scheduleCheckLocked() {
 	if a.ending {
 		return
 	}
@@ -122,7 +122,7 @@ func (a *Assoc) checkPath() {
 	if a.ending {
 		return
 	}
-	defer a.scheduleCheck()
+	defer a.scheduleCheckLocked()
 	s, t := &a.stuck, &a.tx
 	t.log.trim(t.used)
 	out := t.log.bytes()
@@ -156,5 +156,5 @@ func (a *Assoc) checkPath() {
 		n.lost = a.narrow.lost // the size that the route allows
 	}
 	a.c.Narrow.note(primary.Addr(), n)
-	a.fail(fmt.Errorf("messages in packets of up to %d bytes do not get through, while the peer answers short ones: the path has become narrower. The next association tries %d", mtu, next))
+	a.failLocked(fmt.Errorf("messages in packets of up to %d bytes do not get through, while the peer answers short ones: the path has become narrower. The next association tries %d", mtu, next))
 }

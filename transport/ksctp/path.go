@@ -42,8 +42,8 @@ func (a *Assoc) refresh() error {
 	return nil
 }
 
-// refreshIfOld refreshes a message size that is old; a.mu is held.
-func (a *Assoc) refreshIfOld() {
+// refreshIfOldLocked refreshes a message size that is old.
+func (a *Assoc) refreshIfOldLocked() {
 	if time.Now().UnixNano()-a.asked.Load() > int64(refreshEvery) && !a.ending {
 		_ = a.refresh() // errors show up when sending
 	}
@@ -172,7 +172,7 @@ func (a *Assoc) pathChanged(path netip.AddrPort, state uint32) {
 	case pathAdded:
 		if !slices.ContainsFunc(a.peer, func(p netip.AddrPort) bool { return p.Addr() == path.Addr() }) {
 			a.mu.Lock()
-			a.fail(fmt.Errorf("the peer has added the address %v to the association", path.Addr()))
+			a.failLocked(fmt.Errorf("the peer has added the address %v to the association", path.Addr()))
 			a.mu.Unlock()
 		}
 	}
@@ -201,7 +201,7 @@ func (a *Assoc) expireDead() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.deadTimer != nil {
-		a.fail(fmt.Errorf("%w for %v", assoc.ErrPeerUnreachable, a.c.DeadAfter))
+		a.failLocked(fmt.Errorf("%w for %v", assoc.ErrPeerUnreachable, a.c.DeadAfter))
 	}
 }
 
@@ -245,9 +245,9 @@ func (a *Assoc) Bytes() uint64 {
 // resends counts retransmissions since the peer was last heard, by comparing the kernel's
 // counts, which have no time stamps.
 type resends struct {
-	mu      sync.Mutex
-	packets uint64 // received packets
-	again   uint64 // retransmitted chunks
+	mu      sync.Mutex // guards the fields below it
+	packets uint64     // received packets
+	again   uint64     // retransmitted chunks
 	times   int
 }
 
@@ -294,7 +294,7 @@ func (a *Assoc) Stats() assoc.Stats {
 	}
 	a.mu.Lock()
 	s.MessagesOut, s.BytesOut = a.tx.messages, a.tx.bytes
-	s.Queued, _ = a.queued()
+	s.Queued, _ = a.queuedLocked()
 	s.Queued += a.tx.keptBytes
 	a.mu.Unlock()
 	if st, err := a.status(); err == nil {

@@ -281,7 +281,7 @@ func (a *Assoc) changed(ch assocChange) (over error) {
 		return assoc.ErrShutdown
 	case restart:
 		a.mu.Lock()
-		a.fail(assoc.ErrRestarted)
+		a.failLocked(assoc.ErrRestarted)
 		a.mu.Unlock()
 		return assoc.ErrRestarted
 	case commLost, cannotStart:

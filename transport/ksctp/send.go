@@ -12,11 +12,11 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// sendable checks a message; a.mu is held.
-func (a *Assoc) sendable(m *assoc.Outgoing) (size int, err error) {
+// sendableLocked checks a message.
+func (a *Assoc) sendableLocked(m *assoc.Outgoing) (size int, err error) {
 	switch {
 	case a.ending:
-		return 0, a.errClosed()
+		return 0, a.errClosedLocked()
 	case a.shutting || a.peerShut:
 		return 0, assoc.ErrShutdown
 	}
@@ -30,23 +30,23 @@ func (a *Assoc) TrySend(ms []assoc.Outgoing) (n int, err error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.refreshIfOld()
+	a.refreshIfOldLocked()
 	t := &a.tx
 	for n < len(ms) && err == nil && len(t.kept) == 0 && !t.full {
 		ok := 0 // how many can be sent
 		for ; n+ok < len(ms); ok++ {
-			if _, err = a.sendable(&ms[n+ok]); err != nil {
+			if _, err = a.sendableLocked(&ms[n+ok]); err != nil {
 				break
 			}
 		}
-		k, serr := a.give(ms[n : n+ok])
+		k, serr := a.giveLocked(ms[n : n+ok])
 		n += k
 		if serr != nil {
 			err = serr
 		} else if k < ok {
 			err = nil // there is no room, or a Barrier
 			if len(t.kept) == 0 && !t.full {
-				a.keep(&ms[n])
+				a.keepLocked(&ms[n])
 				n++
 			}
 		}
@@ -58,13 +58,13 @@ func (a *Assoc) TrySend(ms []assoc.Outgoing) (n int, err error) {
 func (a *Assoc) SendNow(m assoc.Outgoing) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	size, err := a.sendable(&m)
+	size, err := a.sendableLocked(&m)
 	if err != nil {
 		return a.wrap("send", err)
 	}
 	t, n := &a.tx, 0
 	if len(t.kept) == 0 && !t.full {
-		if n, err = a.give([]assoc.Outgoing{m}); err != nil {
+		if n, err = a.giveLocked([]assoc.Outgoing{m}); err != nil {
 			return a.wrap("send", err)
 		}
 	}
@@ -72,13 +72,13 @@ func (a *Assoc) SendNow(m assoc.Outgoing) error {
 		if t.keptBytes+size+assoc.MessageOverhead > assoc.Reserve {
 			return a.wrap("send", assoc.ErrNoRoom)
 		}
-		a.keep(&m)
+		a.keepLocked(&m)
 	}
 	return nil
 }
 
-// keep copies a message to those that wait here; a.mu is held.
-func (a *Assoc) keep(m *assoc.Outgoing) {
+// keepLocked copies a message to those that wait here.
+func (a *Assoc) keepLocked(m *assoc.Outgoing) {
 	t := &a.tx
 	size := m.Size()
 	whole := make([]byte, 0, size)
@@ -89,11 +89,11 @@ func (a *Assoc) keep(m *assoc.Outgoing) {
 	t.keptBytes += size + assoc.MessageOverhead
 }
 
-// flush sends the messages that wait here, and then a pending shutdown; a.mu is held.
-func (a *Assoc) flush() {
+// flushLocked sends the messages that wait here, and then a pending shutdown.
+func (a *Assoc) flushLocked() {
 	t := &a.tx
 	for len(t.kept) > 0 && !t.full && !t.drying && !a.ending {
-		n, err := a.give(t.kept)
+		n, err := a.giveLocked(t.kept)
 		for i := range n {
 			t.keptBytes -= t.kept[i].Size() + assoc.MessageOverhead
 		}
@@ -101,7 +101,7 @@ func (a *Assoc) flush() {
 		if err != nil {
 			t.kept, t.keptBytes = nil, 0
 			if errors.Is(err, assoc.ErrTooLong) { // accepted messages cannot be delivered
-				a.fail(err)
+				a.failLocked(err)
 			} // otherwise the association is ending, and the reader learns why
 		}
 	}
@@ -114,17 +114,16 @@ func (a *Assoc) flush() {
 	}
 }
 
-// give hands messages to the kernel until it has no room or a Barrier has to wait; a.mu
-// is held.
-func (a *Assoc) give(ms []assoc.Outgoing) (n int, err error) {
+// giveLocked hands messages to the kernel until it has no room or a Barrier has to wait.
+func (a *Assoc) giveLocked(ms []assoc.Outgoing) (n int, err error) {
 	t := &a.tx
 	for n < len(ms) && err == nil && !t.full {
-		if ms[n].Barrier && !a.settled() {
-			a.awaitDry()
+		if ms[n].Barrier && !a.settledLocked() {
+			a.awaitDryLocked()
 			break
 		}
 		k := 0
-		k, err = a.giveBatch(ms[n:])
+		k, err = a.giveBatchLocked(ms[n:])
 		n += k
 	}
 	if n > 0 {
@@ -133,8 +132,8 @@ func (a *Assoc) give(ms []assoc.Outgoing) (n int, err error) {
 	return n, err
 }
 
-// giveBatch makes one system call; a.mu is held.
-func (a *Assoc) giveBatch(ms []assoc.Outgoing) (n int, err error) {
+// giveBatchLocked makes one system call.
+func (a *Assoc) giveBatchLocked(ms []assoc.Outgoing) (n int, err error) {
 	t := &a.tx
 	t.log.reserve(batchLen, t.used)
 	b := t.getBatch()
@@ -152,9 +151,9 @@ func (a *Assoc) giveBatch(ms []assoc.Outgoing) (n int, err error) {
 	switch t.sendErr {
 	case nil:
 	case unix.EAGAIN:
-		a.fill(0)
+		a.fillLocked(0)
 	case unix.ENOBUFS, unix.ENOMEM:
-		a.fill(memoryPause)
+		a.fillLocked(memoryPause)
 	case unix.EMSGSIZE: // the path's MTU has shrunk
 		if err = a.refresh(); err == nil {
 			err = assoc.ErrTooLong
@@ -175,15 +174,15 @@ func (a *Assoc) giveBatch(ms []assoc.Outgoing) (n int, err error) {
 	return n, err
 }
 
-// settled reports whether everything sent is acknowledged; a.mu is held.
-func (a *Assoc) settled() bool {
-	used, err := a.queued()
+// settledLocked reports whether everything sent is acknowledged.
+func (a *Assoc) settledLocked() bool {
+	used, err := a.queuedLocked()
 	return err == nil && used == 0
 }
 
-// awaitDry asks the kernel to report when everything is acknowledged, which it does at
-// once if that is already so; a.mu is held.
-func (a *Assoc) awaitDry() {
+// awaitDryLocked asks the kernel to report when everything is acknowledged, which it does
+// at once if that is already so.
+func (a *Assoc) awaitDryLocked() {
 	if !a.tx.drying {
 		a.tx.drying = true
 		_ = control(a.conn, func(fd int) error { return setEvent(fd, noteSenderDry, true) })
@@ -197,13 +196,13 @@ func (a *Assoc) dried() {
 	if a.tx.drying {
 		a.tx.drying = false
 		_ = control(a.conn, func(fd int) error { return setEvent(fd, noteSenderDry, false) })
-		a.flush()
+		a.flushLocked()
 	}
 }
 
-// fill records that the kernel has no room, and starts a goroutine that waits until half
-// of the buffer is free; a.mu is held.
-func (a *Assoc) fill(pause time.Duration) {
+// fillLocked records that the kernel has no room, and starts a goroutine that waits until
+// half of the buffer is free.
+func (a *Assoc) fillLocked(pause time.Duration) {
 	if a.tx.full || a.ending {
 		return
 	}
@@ -220,11 +219,11 @@ func (a *Assoc) fill(pause time.Duration) {
 
 // awaitRoom waits until half of the send buffer is free.
 func (a *Assoc) awaitRoom() {
-	_ = a.rc.Write(a.tx.hasRoom)
+	_ = a.rc.Write(a.tx.hasRoom) // unlocked: it never changes
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.tx.full = false
-	a.flush()
+	a.flushLocked()
 }
 
 // Wait implements assoc.Association.
@@ -243,9 +242,9 @@ func (a *Assoc) Wait(ctx context.Context) error {
 	return a.wrap("send", ctx.Err())
 }
 
-// queued returns how much of the send buffer is in use until a cumulative
-// acknowledgement: memory, not bytes of messages; a.mu is held.
-func (a *Assoc) queued() (used int, err error) {
+// queuedLocked returns how much of the send buffer is in use until a cumulative
+// acknowledgement: memory, not bytes of messages.
+func (a *Assoc) queuedLocked() (used int, err error) {
 	t := &a.tx
 	if err := a.rc.Control(t.measure); err != nil {
 		return 0, err

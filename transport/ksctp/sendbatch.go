@@ -20,7 +20,7 @@ const (
 
 // sending is the sending half. The kernel's send buffer is the queue. Messages that it
 // has no room for and that must not be refused, and those that a Barrier holds back, wait
-// here, ahead of all later ones.
+// here, ahead of all later ones. It is guarded by Assoc.mu.
 type sending struct {
 	kept      []assoc.Outgoing
 	keptBytes int  // including assoc.MessageOverhead
@@ -86,7 +86,7 @@ func (t *sending) init(a *Assoc) (err error) {
 		return err != nil || used <= t.sndbuf/2
 	}
 	t.measure = func(fd uintptr) { t.memory, t.memoryErr = queuedMemory(int(fd)) }
-	t.used, t.await = a.queued, a.awaitRoom
+	t.used, t.await = a.queuedLocked, a.awaitRoom
 	return nil
 }
 

@@ -15,29 +15,25 @@ var _ assoc.Association = (*Assoc)(nil)
 
 // Assoc is an association. Its methods may be called from several goroutines.
 type Assoc struct {
-	ep   *Endpoint
-	cfg  *Config // the endpoint's when the association began
-	key  addrKey // in ep.byAddr; guarded by Endpoint.mu
-	recv assoc.Receiver
-
-	mu       sync.Mutex
-	t        tcb
-	remote   netip.AddrPort // the peer's UDP address
-	local    netip.Addr     // our address, once known, if the socket has several
-	sendErr  error          // the socket's last error for a packet
-	flushing bool           // a goroutine is sending
-	again    bool           // ... and has to try again
-	ended    bool           // removed from the endpoint's maps
-
-	delivering bool // a goroutine is calling recv
-	heldBack   int  // bytes that recv did not hold, to be released
-	settled    sync.Cond
-
-	waiting int // goroutines waiting for room
-	room    sync.Cond
-
+	ep    *Endpoint
+	cfg   *Config        // the endpoint's when the association began
+	key   addrKey        // in ep.byAddr; guarded by Endpoint.mu
+	recv  assoc.Receiver // set before anything is delivered
 	timer *time.Timer
-	armed time.Duration // when timer fires, 0 if it does not
+
+	mu         sync.Mutex // guards the fields below it; taken before the Endpoint's
+	t          tcb
+	remote     netip.AddrPort // the peer's UDP address
+	local      netip.Addr     // our address, once known, if the socket has several
+	sendErr    error          // the socket's last error for a packet
+	flushing   bool           // a goroutine is sending
+	again      bool           // ... and has to try again
+	ended      bool           // removed from the endpoint's maps
+	delivering bool           // a goroutine is calling recv
+	settled    sync.Cond      // signals that flushing or delivering has ended
+	waiting    int            // goroutines waiting for room
+	room       sync.Cond
+	armed      time.Duration // when timer fires, 0 if it does not
 
 	up   chan struct{} // closed when established
 	done chan struct{} // closed when over
@@ -59,35 +55,35 @@ func (a *Assoc) expire() {
 	a.mu.Lock()
 	a.armed = 0
 	a.t.expire(a.ep.now())
-	a.leave(false)
+	a.deliverAndUnlock(false)
 }
 
-// leave sends what is due, arms the timer, delivers to the Receiver, and unlocks. reader
-// is true in the goroutine that reads the socket, whose buffer holds the received
-// messages.
-func (a *Assoc) leave(reader bool) {
+// deliverAndUnlock sends what is due, arms the timer, delivers to the Receiver, and
+// unlocks. reader is true in the goroutine that reads the socket, whose buffer holds the
+// received messages.
+func (a *Assoc) deliverAndUnlock(reader bool) {
 	if a.t.state == stateClosed && !a.ended {
-		a.end()
-		a.flush() // the last packet leaves before the end is reported
+		a.endLocked()
+		a.flushLocked() // the last packet leaves before the end is reported
 	}
-	a.handOver(reader) // first, so that a SACK has the resulting window
-	a.leaveSender()
+	a.handOverLocked(reader) // first, so that a SACK has the resulting window
+	a.sendAndUnlock()
 }
 
-// leaveSender is leave for senders: nothing can have happened that the Receiver must be
-// told, and they may hold locks that it takes.
-func (a *Assoc) leaveSender() {
-	a.flush()
-	a.arm()
+// sendAndUnlock is deliverAndUnlock for senders: nothing can have happened that the
+// Receiver must be told, and they may hold locks that it takes.
+func (a *Assoc) sendAndUnlock() {
+	a.flushLocked()
+	a.armLocked()
 	if a.waiting > 0 && (a.t.state == stateClosed || a.t.tx.bytes <= a.t.sendBuffer/2) {
 		a.room.Broadcast()
 	}
 	a.mu.Unlock()
 }
 
-// flush sends what may be sent. Only one goroutine does so at a time, so that packets
+// flushLocked sends what may be sent. Only one goroutine does so at a time, so that packets
 // leave in order.
-func (a *Assoc) flush() {
+func (a *Assoc) flushLocked() {
 	a.again = true
 	if a.flushing {
 		return
@@ -130,8 +126,8 @@ func (a *Assoc) flush() {
 	}
 }
 
-// arm sets the timer. It may fire early, never late.
-func (a *Assoc) arm() {
+// armLocked sets the timer. It may fire early, never late.
+func (a *Assoc) armLocked() {
 	d := a.t.deadline()
 	switch {
 	case a.ended:
@@ -142,19 +138,49 @@ func (a *Assoc) arm() {
 	}
 }
 
-// end removes the association from the endpoint.
-func (a *Assoc) end() {
+// endLocked removes the association from the endpoint.
+func (a *Assoc) endLocked() {
 	a.ended = true
 	a.err = a.t.err
 	if a.err == assoc.ErrPeerUnreachable && a.sendErr != nil {
 		a.err = fmt.Errorf("%w; the last packet could not be sent: %w", a.err, a.sendErr)
 	}
-	a.ep.remove(a)
+	a.removeLocked()
 	a.t.events = append(a.t.events, assoc.Event{Kind: assoc.EventDown, Err: a.err})
 }
 
-// handOver calls the Receiver, without the lock, one goroutine at a time.
-func (a *Assoc) handOver(reader bool) {
+// removeLocked removes the association from the endpoint's maps.
+func (a *Assoc) removeLocked() {
+	e := a.ep
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.byTag[a.t.localTag] == a {
+		delete(e.byTag, a.t.localTag)
+	}
+	if e.byAddr[a.key] == a {
+		delete(e.byAddr, a.key)
+	}
+}
+
+// movedLocked records the peer's new UDP port (RFC 6951 section 5.4). Its packet has the
+// right Verification Tag.
+func (a *Assoc) movedLocked(from netip.AddrPort) {
+	e := a.ep
+	e.mu.Lock()
+	if e.byAddr[a.key] == a {
+		delete(e.byAddr, a.key)
+	}
+	a.key.remote = from
+	if e.byAddr[a.key] == nil {
+		e.byAddr[a.key] = a
+	}
+	e.mu.Unlock()
+	a.remote = from
+	a.t.event(assoc.Event{Kind: assoc.EventMoved})
+}
+
+// handOverLocked calls the Receiver, without the lock, one goroutine at a time.
+func (a *Assoc) handOverLocked(reader bool) {
 	for a.delivering {
 		if !reader || len(a.t.deliver) == 0 {
 			return // the goroutine that delivers looks again
@@ -166,7 +192,7 @@ func (a *Assoc) handOver(reader bool) {
 		messages, events := a.t.deliver, a.t.events
 		a.t.deliver, a.t.events = nil, nil
 		a.mu.Unlock()
-		over := a.call(messages, events)
+		over, unheld := a.call(messages, events)
 		a.mu.Lock()
 		a.delivering = false
 		if a.t.deliver == nil {
@@ -181,17 +207,17 @@ func (a *Assoc) handOver(reader bool) {
 			}
 			close(a.done)
 		}
-		if a.heldBack > 0 {
-			a.t.release(a.heldBack)
-			a.heldBack = 0
+		if unheld > 0 {
+			a.t.release(unheld)
 		}
 		a.settled.Broadcast()
 	}
 }
 
-// call is one round of handOver. The first event precedes the messages, the others follow
-// them. over reports whether the association has ended.
-func (a *Assoc) call(messages []assoc.Message, events []assoc.Event) (over bool) {
+// call is one round of handOverLocked. The first event precedes the messages, the others follow
+// them. over reports whether the association has ended; unheld is the number of bytes that
+// the Receiver did not hold.
+func (a *Assoc) call(messages []assoc.Message, events []assoc.Event) (over bool, unheld int) {
 	for i := range events {
 		if events[i].Kind == assoc.EventUp {
 			close(a.up)
@@ -201,7 +227,7 @@ func (a *Assoc) call(messages []assoc.Message, events []assoc.Event) (over bool)
 	for i := range messages {
 		m := &messages[i]
 		if n := len(m.Payload); !a.recv.Message(m) {
-			a.heldBack += n
+			unheld += n
 		}
 		m.Payload = nil
 	}
@@ -217,7 +243,7 @@ func (a *Assoc) call(messages []assoc.Message, events []assoc.Event) (over bool)
 		}
 		a.recv.Event(events[i])
 	}
-	return over
+	return over, unheld
 }
 
 // Remote returns the peer's UDP address, whose port may change (RFC 6951 section 5.4).
@@ -236,7 +262,7 @@ func (a *Assoc) Local() netip.AddrPort {
 }
 
 // Ports returns the SCTP ports of both ends.
-func (a *Assoc) Ports() (local, remote uint16) { return a.t.localPort, a.t.peerPort }
+func (a *Assoc) Ports() (local, remote uint16) { return a.t.localPort, a.t.peerPort } // unlocked: they never change
 
 // Streams implements assoc.Association. Both are 0 before the handshake.
 func (a *Assoc) Streams() (out, in int) {
@@ -254,7 +280,7 @@ func (a *Assoc) PeerAdaptation() (indication uint32, ok bool) {
 }
 
 // MaxMessage implements assoc.Association.
-func (a *Assoc) MaxMessage() int { return int(a.t.longest.Load()) }
+func (a *Assoc) MaxMessage() int { return int(a.t.longest.Load()) } // unlocked: it is atomic
 
 // Done implements assoc.Association.
 func (a *Assoc) Done() <-chan struct{} { return a.done }
@@ -314,7 +340,7 @@ func (a *Assoc) Bytes() uint64 {
 func (a *Assoc) Kick() (stuck bool) {
 	a.mu.Lock()
 	stuck = a.t.kick(a.ep.now())
-	a.leaveSender()
+	a.sendAndUnlock()
 	return stuck
 }
 
@@ -322,18 +348,18 @@ func (a *Assoc) Kick() (stuck bool) {
 func (a *Assoc) LimitRTO(rtoMax time.Duration) {
 	a.mu.Lock()
 	a.t.limitRTO(a.ep.now(), rtoMax)
-	a.leaveSender()
+	a.sendAndUnlock()
 }
 
 // TrySend implements assoc.Association.
 func (a *Assoc) TrySend(ms []assoc.Outgoing) (n int, err error) {
 	a.mu.Lock()
-	n, err = a.queue(ms)
-	a.leaveSender()
+	n, err = a.queueLocked(ms)
+	a.sendAndUnlock()
 	return n, a.wrap("send", err)
 }
 
-func (a *Assoc) queue(ms []assoc.Outgoing) (n int, err error) {
+func (a *Assoc) queueLocked(ms []assoc.Outgoing) (n int, err error) {
 	for n = range ms {
 		size, err := a.t.sendable(&ms[n])
 		if err != nil {
@@ -357,7 +383,7 @@ func (a *Assoc) SendNow(m assoc.Outgoing) error {
 	if err == nil {
 		a.t.tx.push(&m, size)
 	}
-	a.leaveSender()
+	a.sendAndUnlock()
 	return a.wrap("send", err)
 }
 
@@ -413,7 +439,7 @@ func (a *Assoc) Release(n int) {
 	a.mu.Lock()
 	a.t.release(n)
 	if a.t.want != 0 {
-		a.leaveSender()
+		a.sendAndUnlock()
 		return
 	}
 	a.mu.Unlock()
@@ -423,7 +449,7 @@ func (a *Assoc) Release(n int) {
 func (a *Assoc) Shutdown(ctx context.Context) error {
 	a.mu.Lock()
 	a.t.shutdown(a.ep.now())
-	a.leave(false)
+	a.deliverAndUnlock(false)
 	select {
 	case <-a.done:
 		return a.wrap("shut down", a.err)
@@ -437,7 +463,7 @@ func (a *Assoc) Shutdown(ctx context.Context) error {
 func (a *Assoc) Abort(reason string) {
 	a.mu.Lock()
 	a.t.fail(assoc.Cause{Code: assoc.CauseUserAbort, Info: []byte(reason)})
-	a.leave(false)
+	a.deliverAndUnlock(false)
 }
 
 // Close is Abort without a reason. It is idempotent and does not wait.

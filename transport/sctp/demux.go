@@ -10,10 +10,16 @@ import (
 // demux is the state of the goroutine that reads the socket. Consecutive packets of one
 // association are delivered together.
 type demux struct {
-	e   *Endpoint
-	now time.Duration
-	to  netip.Addr // where packets are addressed, if the socket has several addresses
-	cur *Assoc     // locked
+	e      *Endpoint
+	now    time.Duration
+	to     netip.Addr // where packets are addressed, if the socket has several addresses
+	cur    *Assoc     // locked
+	signer signer
+	meter  meter
+}
+
+func newDemux(e *Endpoint) *demux {
+	return &demux{e: e, signer: signer{random: randomBytes}, meter: newMeter()}
 }
 
 // packet handles one packet.
@@ -23,16 +29,7 @@ func (r *demux) packet(from netip.AddrPort, p packet) {
 		e.counts.bad.Add(1)
 		return
 	}
-	a := r.cur
-	if a == nil || a.t.localTag != p.tag() || !a.ours(r.to, from, p) {
-		r.finish()
-		e.mu.RLock()
-		a = e.byTag[p.tag()]
-		e.mu.RUnlock()
-		if a != nil && (p.tag() == 0 || !r.enter(a, from, p)) {
-			a = nil
-		}
-	}
+	a := r.lockFor(from, p)
 	if a != nil {
 		switch typ := chunkType(p[headerLen]); {
 		case typ == typeCookieEcho:
@@ -43,11 +40,11 @@ func (r *demux) packet(from netip.AddrPort, p packet) {
 	}
 	if a == nil {
 		r.finish()
-		e.strayPacket(r, from, p)
+		r.stray(from, p)
 		return
 	}
 	if a.remote.Port() != from.Port() {
-		r.moved(a, from)
+		a.movedLocked(from)
 	}
 	if a.t.sackBetween() {
 		s := e.senders.get()
@@ -57,50 +54,46 @@ func (r *demux) packet(from netip.AddrPort, p packet) {
 	a.t.input(r.now, p.chunks(), false)
 }
 
-// ours reports whether the packet's addresses and ports are those of the association.
-func (a *Assoc) ours(to netip.Addr, from netip.AddrPort, p packet) bool {
+// lockFor returns the association of a packet, or nil. It is locked: it is cur from now on.
+func (r *demux) lockFor(from netip.AddrPort, p packet) *Assoc {
+	a := r.cur
+	if a != nil && a.t.localTag == p.tag() && a.oursLocked(r.to, from, p) { // unlocked: cur is locked
+		return a
+	}
+	r.finish()
+	r.e.mu.RLock()
+	a = r.e.byTag[p.tag()]
+	r.e.mu.RUnlock()
+	if a == nil || p.tag() == 0 {
+		return nil
+	}
+	a.mu.Lock()
+	if !a.oursLocked(r.to, from, p) {
+		a.mu.Unlock()
+		return nil
+	}
+	a.local = r.to
+	r.cur = a
+	return a
+}
+
+// oursLocked reports whether the packet's addresses and ports are those of the association.
+func (a *Assoc) oursLocked(to netip.Addr, from netip.AddrPort, p packet) bool {
 	if a.local != to && a.local.IsValid() {
 		return false
 	}
 	return a.remote.Addr() == from.Addr() && a.t.localPort == p.dstPort() && a.t.peerPort == p.srcPort()
 }
 
-// enter makes a the current association if the packet is for it.
-func (r *demux) enter(a *Assoc, from netip.AddrPort, p packet) bool {
-	a.mu.Lock()
-	if !a.ours(r.to, from, p) {
-		a.mu.Unlock()
-		return false
-	}
-	a.local = r.to
-	r.cur = a
-	return true
-}
-
 // finish delivers what was received for the current association.
+//
+// unlocked: cur is locked.
 func (r *demux) finish() {
 	if a := r.cur; a != nil {
 		r.cur = nil
 		a.t.readDone()
-		a.leave(true)
+		a.deliverAndUnlock(true)
 	}
-}
-
-// moved records the peer's new UDP port (RFC 6951 section 5.4). The packet has the right
-// Verification Tag.
-func (r *demux) moved(a *Assoc, from netip.AddrPort) {
-	e := r.e
-	e.mu.Lock()
-	if e.byAddr[a.key] == a {
-		delete(e.byAddr, a.key)
-	}
-	a.key.remote = from
-	if e.byAddr[a.key] == nil {
-		e.byAddr[a.key] = a
-	}
-	e.mu.Unlock()
-	a.remote = from
-	a.t.event(assoc.Event{Kind: assoc.EventMoved})
 }
 
 // sendStray sends a packet that the reader built itself. A failed send is as good as a
@@ -132,22 +125,21 @@ func chunkTypes(p packet) (k typeSet, n int, ok bool) {
 	return k, n, true
 }
 
-// strayPacket handles a packet whose Verification Tag belongs to no association: it
+// stray handles a packet whose Verification Tag belongs to no association: it
 // begins or ends one, reflects the peer's tag, or is out of the blue (RFC 9260 sections
 // 5.1, 8.4 and 8.5.1).
-func (e *Endpoint) strayPacket(r *demux, from netip.AddrPort, p packet) {
-	now := r.now
-	e.to = r.to
+func (r *demux) stray(from netip.AddrPort, p packet) {
+	e := r.e
 	e.counts.strays.Add(1)
 	if !from.Addr().IsValid() || from.Addr().IsMulticast() || from.Addr().IsUnspecified() || from.Port() == 0 {
 		return
 	}
-	cfg := e.configFor(r.to, from, p)
+	cfg := r.config(from, p)
 	if cfg.admit(e.localAddr(r.to), from, false) != nil {
 		e.counts.notAdmitted.Add(1)
 		return
 	}
-	if !e.meter.take(from.Addr(), now) {
+	if !r.meter.take(from.Addr(), r.now) {
 		e.counts.excess.Add(1)
 		return
 	}
@@ -160,28 +152,29 @@ func (e *Endpoint) strayPacket(r *demux, from netip.AddrPort, p packet) {
 	case first.typ() == typeInit:
 		// Alone and with tag 0; bundled or tagged it is dropped.
 		if n == 1 && p.tag() == 0 {
-			e.init(r, cfg, from, p, first)
+			r.init(cfg, from, p, first)
 		}
 	case p.tag() == 0:
 	case (first.typ() == typeAbort || first.typ() == typeShutdownComplete) && first.flags()&flagT != 0:
-		e.reflected(now, from, p)
+		r.reflected(from, p)
 	case k.has(typeAbort) || k.has(typeInit):
 	case first.typ() == typeCookieEcho:
-		e.cookieEcho(r, cfg, from, p, first)
+		r.cookieEcho(cfg, from, p, first)
 	case k.has(typeShutdownAck):
-		e.answer(from, p, p.tag(), func(b []byte) []byte { return appendChunk(b, typeShutdownComplete, flagT, nil) })
+		r.answer(from, p, p.tag(), func(b []byte) []byte { return appendChunk(b, typeShutdownComplete, flagT, nil) })
 	case k.has(typeShutdownComplete), k.has(typeCookieAck):
 	case k.has(typeError) && firstCause(first).Code == assoc.CauseStaleCookie:
 	default:
-		e.answer(from, p, p.tag(), func(b []byte) []byte { return appendAbort(b, flagT, assoc.Cause{}) })
+		r.answer(from, p, p.tag(), func(b []byte) []byte { return appendAbort(b, flagT, assoc.Cause{}) })
 	}
 }
 
-// configFor returns the Config for a packet outside associations: that of the listener at
-// the address it came to, otherwise that of the association that the packet names,
-// otherwise nil.
-func (e *Endpoint) configFor(to netip.Addr, from netip.AddrPort, p packet) *Config {
-	if cfg := e.config(e.localAddr(to).Addr()); cfg != nil {
+// config returns the Config for a packet outside associations: that of the listener at the
+// address it came to, otherwise that of the association that the packet names, otherwise
+// nil.
+func (r *demux) config(from netip.AddrPort, p packet) *Config {
+	e := r.e
+	if cfg := e.config(e.localAddr(r.to).Addr()); cfg != nil {
 		return cfg
 	}
 	e.mu.RLock()
@@ -195,25 +188,26 @@ func (e *Endpoint) configFor(to netip.Addr, from netip.AddrPort, p packet) *Conf
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.ours(to, from, p) {
+	if !a.oursLocked(r.to, from, p) {
 		return nil
 	}
 	return a.cfg
 }
 
 // answer sends one packet back to the source of p.
-func (e *Endpoint) answer(to netip.AddrPort, p packet, tag uint32, chunks func([]byte) []byte) {
-	s := e.senders.get()
+func (r *demux) answer(to netip.AddrPort, p packet, tag uint32, chunks func([]byte) []byte) {
+	s := r.e.senders.get()
 	b := &s.batch
 	b.begin(p.dstPort(), p.srcPort(), tag)
 	b.buf = chunks(b.buf)
 	b.end()
-	e.sendStray(s, e.to, to)
+	r.e.sendStray(s, r.to, to)
 }
 
 // reflected handles an ABORT or SHUTDOWN COMPLETE with the T bit, which carries the
 // peer's own tag (RFC 9260 section 8.5.1 B and C).
-func (e *Endpoint) reflected(now time.Duration, from netip.AddrPort, p packet) {
+func (r *demux) reflected(from netip.AddrPort, p packet) {
+	e := r.e
 	e.mu.RLock()
 	a := e.byAddr[addrKey{from, p.dstPort(), p.srcPort()}]
 	e.mu.RUnlock()
@@ -222,20 +216,20 @@ func (e *Endpoint) reflected(now time.Duration, from netip.AddrPort, p packet) {
 	}
 	a.mu.Lock()
 	if a.t.peer.tag != 0 && a.t.peer.tag == p.tag() {
-		a.t.input(now, p.chunks(), true)
+		a.t.input(r.now, p.chunks(), true)
 	}
-	a.leave(true)
+	a.deliverAndUnlock(true)
 }
 
 // init answers an INIT (RFC 9260 sections 5.1 B, 5.2.1 and 5.2.2) and keeps no state.
-func (e *Endpoint) init(r *demux, cfg *Config, from netip.AddrPort, p packet, c chunk) {
-	now := r.now
+func (r *demux) init(cfg *Config, from netip.AddrPort, p packet, c chunk) {
+	e := r.e
 	i, err := parseInit(c)
 	if err != nil || i.tag == 0 {
 		return
 	}
 	abort := func(cause assoc.Cause) {
-		e.answer(from, p, i.tag, func(b []byte) []byte { return appendAbort(b, 0, cause) })
+		r.answer(from, p, i.tag, func(b []byte) []byte { return appendAbort(b, 0, cause) })
 	}
 	params, err := parseParams(i.params)
 	s := e.settings(cfg, from.Addr(), 0)
@@ -266,7 +260,7 @@ func (e *Endpoint) init(r *demux, cfg *Config, from netip.AddrPort, p packet, c 
 		return
 	}
 	k := cookie{
-		created: now, life: cookieLife,
+		created: r.now, life: cookieLife,
 		peer:    peer{i.tag, min(s.Streams, i.in), min(s.Streams, i.out), params.adaptation, params.hasAdaptation},
 		peerTSN: i.tsn, peerRwnd: i.rwnd,
 		localPort: s.localPort, peerPort: s.peerPort,
@@ -290,8 +284,8 @@ func (e *Endpoint) init(r *demux, cfg *Config, from netip.AddrPort, p packet, c 
 	}
 	// Last, because its length is a multiple of 4: padding of the last parameter would
 	// not count towards the chunk (RFC 9260 section 3.2).
-	ack.params = appendParam(ack.params, paramCookie, e.signer.sign(now, &k))
-	e.answer(from, p, i.tag, func(b []byte) []byte { return ack.append(b, typeInitAck) })
+	ack.params = appendParam(ack.params, paramCookie, r.signer.sign(r.now, &k))
+	r.answer(from, p, i.tag, func(b []byte) []byte { return ack.append(b, typeInitAck) })
 }
 
 // tie fills in the cookie for an INIT to an existing association. It returns false if the
@@ -308,7 +302,7 @@ func (a *Assoc) tie(s *settings, k *cookie) bool {
 		k.localTie, k.peerTie = a.t.localTie, a.t.peerTie
 	case stateShutdownAckSent: // section 9.2
 		a.t.want |= sendShutdownAck
-		a.flush()
+		a.flushLocked()
 		return false
 	default: // section 5.2.2: a new tag
 		k.localTie, k.peerTie = a.t.localTie, a.t.peerTie
@@ -317,9 +311,9 @@ func (a *Assoc) tie(s *settings, k *cookie) bool {
 }
 
 // cookieEcho handles a COOKIE ECHO (RFC 9260 sections 5.1.5 and 5.2.4).
-func (e *Endpoint) cookieEcho(r *demux, cfg *Config, from netip.AddrPort, p packet, c chunk) {
-	now := r.now
-	k, ok := e.signer.open(now, c.value())
+func (r *demux) cookieEcho(cfg *Config, from netip.AddrPort, p packet, c chunk) {
+	e, now := r.e, r.now
+	k, ok := r.signer.open(now, c.value())
 	if !ok || k.localTag != p.tag() || k.localPort != p.dstPort() || k.peerPort != p.srcPort() || k.addr != from.Addr() {
 		e.counts.badCookies.Add(1)
 		return
@@ -333,21 +327,17 @@ func (e *Endpoint) cookieEcho(r *demux, cfg *Config, from netip.AddrPort, p pack
 	rest := p.chunks()[min(padded(len(c)), len(p)-headerLen):]
 	if a != nil {
 		a.mu.Lock()
-		if a.t.state != stateClosed {
-			restarted := a.cookieEcho(now, from, &k, rest)
-			a.leave(true)
-			if !restarted {
-				return
-			}
-		} else {
-			a.leave(true)
+		gone := a.t.state == stateClosed || a.cookieEchoLocked(now, from, &k, rest)
+		a.deliverAndUnlock(true)
+		if !gone {
+			return
 		}
 	} else if now > k.created+k.life {
 		e.counts.badCookies.Add(1)
-		e.answer(from, p, k.tag, func(b []byte) []byte { return staleCookie(b, now, &k) })
+		r.answer(from, p, k.tag, func(b []byte) []byte { return staleCookie(b, now, &k) })
 		return
 	}
-	e.establish(r, cfg, from, p, &k, rest)
+	r.establish(cfg, from, p, &k, rest)
 }
 
 // staleCookie appends an ERROR with the staleness of a cookie in microseconds (RFC 9260
@@ -358,11 +348,11 @@ func staleCookie(b []byte, now time.Duration, k *cookie) []byte {
 }
 
 // establish makes an association from a cookie.
-func (e *Endpoint) establish(r *demux, cfg *Config, from netip.AddrPort, p packet, k *cookie, rest []byte) {
-	now := r.now
+func (r *demux) establish(cfg *Config, from netip.AddrPort, p packet, k *cookie, rest []byte) {
+	e, now := r.e, r.now
 	refuse := func() {
 		e.counts.noRoom.Add(1)
-		e.answer(from, p, k.tag, func(b []byte) []byte { return appendAbort(b, 0, assoc.Cause{Code: assoc.CauseOutOfResource}) })
+		r.answer(from, p, k.tag, func(b []byte) []byte { return appendAbort(b, 0, assoc.Cause{Code: assoc.CauseOutOfResource}) })
 	}
 	if cfg.Accept == nil || k.localPort != cfg.port() || len(e.accepted) == cap(e.accepted) {
 		refuse()
@@ -371,7 +361,7 @@ func (e *Endpoint) establish(r *demux, cfg *Config, from netip.AddrPort, p packe
 	s := e.settings(cfg, from.Addr(), e.sock.mtu(r.to, from))
 	s.localPort, s.peerPort = k.localPort, k.peerPort
 	s.localTag, s.localTSN = k.localTag, k.localTSN
-	a, err := e.add(cfg, r.to, from, s, false)
+	a, err := e.lockNew(cfg, r.to, from, s, false)
 	if err != nil {
 		refuse()
 		return
@@ -384,14 +374,14 @@ func (e *Endpoint) establish(r *demux, cfg *Config, from netip.AddrPort, p packe
 	a.recv, a.delivering = recv, false
 	a.t.input(now, rest, false)
 	a.t.readDone()
-	a.leave(true)
+	a.deliverAndUnlock(true)
 	e.accepted <- a // does not block: only this goroutine fills it
 }
 
-// cookieEcho handles a COOKIE ECHO for an existing association (RFC 9260 section 5.2.4,
+// cookieEchoLocked handles a COOKIE ECHO for an existing association (RFC 9260 section 5.2.4,
 // Table 12). It reports whether the peer has restarted: then this association has ended,
 // and a new one must be made.
-func (a *Assoc) cookieEcho(now time.Duration, from netip.AddrPort, k *cookie, rest []byte) (restarted bool) {
+func (a *Assoc) cookieEchoLocked(now time.Duration, from netip.AddrPort, k *cookie, rest []byte) (restarted bool) {
 	t := &a.t
 	local, peer := k.localTag == t.localTag, k.tag == t.peer.tag
 	if now > k.created+k.life && !(local && peer) {
@@ -429,7 +419,7 @@ func (a *Assoc) cookieEcho(now time.Duration, from netip.AddrPort, k *cookie, re
 		return false
 	}
 	if a.remote != from { // only the port can differ: the address is in the cookie
-		(&demux{e: a.ep}).moved(a, from)
+		a.movedLocked(from)
 	}
 	t.input(now, rest, false)
 	t.readDone()

@@ -6,8 +6,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,14 +30,11 @@ type Endpoint struct {
 	closed   chan struct{}
 	stop     sync.Once
 	wg       sync.WaitGroup
-	to       netip.Addr // of the reader: where the current stray packet came to
 
-	mu     sync.RWMutex
-	over   bool
+	mu     sync.RWMutex // guards the fields below it; taken after an Assoc's, unless that is new
+	over   bool         // no association begins any more
 	byTag  map[uint32]*Assoc
 	byAddr map[addrKey]*Assoc
-	signer signer // used only by the reader
-	meter  meter  // used only by the reader
 
 	counts counters
 }
@@ -104,12 +103,10 @@ func newEndpoint(sock carrier, cfg Config) *Endpoint {
 		closed:   make(chan struct{}),
 		byTag:    make(map[uint32]*Assoc),
 		byAddr:   make(map[addrKey]*Assoc),
-		meter:    newMeter(),
 	}
 	e.cfg.Store(&map[netip.Addr]*Config{{}: &cfg})
-	e.signer.random = randomBytes
 	e.wg.Go(func() {
-		if err := sock.read(&demux{e: e}); err != nil {
+		if err := sock.read(newDemux(e)); err != nil {
 			e.failAll(err)
 		}
 	})
@@ -232,7 +229,7 @@ func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig
 	}
 	s := e.settings(cfg, remote.Addr(), e.sock.mtu(netip.Addr{}, remote))
 	s.peerPort, s.localPort = or(d.RemotePort, DefaultPort), d.LocalPort
-	a, err := e.add(cfg, netip.Addr{}, remote, s, d.LocalPort == 0)
+	a, err := e.lockNew(cfg, netip.Addr{}, remote, s, d.LocalPort == 0)
 	if err != nil {
 		return fail(err)
 	}
@@ -242,7 +239,7 @@ func (e *Endpoint) Dial(ctx context.Context, remote netip.AddrPort, d DialConfig
 	a.mu.Lock()
 	a.recv, a.delivering = recv, false
 	a.t.associate(e.now())
-	a.leave(false)
+	a.deliverAndUnlock(false)
 	select {
 	case <-a.up:
 		return a, nil
@@ -270,9 +267,9 @@ func (e *Endpoint) settings(cfg *Config, remote netip.Addr, route int) settings 
 	return s
 }
 
-// add adds a new association to the maps and returns it locked. If anyPort, it chooses a
-// free local port.
-func (e *Endpoint) add(cfg *Config, local netip.Addr, remote netip.AddrPort, s settings, anyPort bool) (*Assoc, error) {
+// lockNew adds a new association to the maps and returns it locked. If anyPort, it chooses
+// a free local port.
+func (e *Endpoint) lockNew(cfg *Config, local netip.Addr, remote netip.AddrPort, s settings, anyPort bool) (*Assoc, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.over {
@@ -302,16 +299,12 @@ func (e *Endpoint) add(cfg *Config, local netip.Addr, remote netip.AddrPort, s s
 	return a, nil
 }
 
-// remove removes an association from the maps.
-func (e *Endpoint) remove(a *Assoc) {
+// shut lets no association begin any more, and returns the existing ones.
+func (e *Endpoint) shut() []*Assoc {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.byTag[a.t.localTag] == a {
-		delete(e.byTag, a.t.localTag)
-	}
-	if e.byAddr[a.key] == a {
-		delete(e.byAddr, a.key)
-	}
+	e.over = true
+	return slices.Collect(maps.Values(e.byTag))
 }
 
 // Accept waits for the next association that a peer has set up and that has not ended
@@ -338,13 +331,7 @@ func (e *Endpoint) Accept(ctx context.Context) (*Assoc, error) {
 // endpoint is left. It is idempotent. A Receiver must not call it.
 func (e *Endpoint) Close() error {
 	e.stop.Do(func() {
-		e.mu.Lock()
-		e.over = true
-		all := make([]*Assoc, 0, len(e.byTag))
-		for _, a := range e.byTag {
-			all = append(all, a)
-		}
-		e.mu.Unlock()
+		all := e.shut()
 		for _, a := range all {
 			a.Abort("the endpoint is closed")
 		}

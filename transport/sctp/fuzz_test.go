@@ -55,7 +55,8 @@ func FuzzEndpoint(f *testing.F) {
 		in.Quiet, in.Hold = true, len(payload)%2 == 0
 		e := newEndpoint(d, Config{Params: assoc.Params{Streams: 4}, Admit: anyone, Accept: to(in), RecvWindow: 4000, SendBuffer: 1 << 16})
 		defer e.Close()
-		r := &demux{e: e, now: time.Second}
+		r := newDemux(e)
+		r.now = time.Second
 		peer, other := netip.MustParseAddrPort(addrB), netip.MustParseAddrPort("192.0.2.3:9899")
 		deliver := func(from netip.AddrPort, tag uint32, chunks []byte) {
 			p := packet(append(appendHeader(nil, 7, DefaultPort, tag), chunks...))
@@ -107,7 +108,7 @@ func FuzzEndpoint(f *testing.F) {
 			if how%16 == 4 {
 				a.mu.Lock()
 				a.t.expire(r.now + time.Duration(how)*time.Second)
-				a.leave(false)
+				a.deliverAndUnlock(false)
 			}
 			a.mu.Lock()
 			(&sim{}).check(&a.t)

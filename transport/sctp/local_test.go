@@ -174,7 +174,7 @@ func TestShutdownEndsWithDeadAfter(t *testing.T) {
 		w.mu.Unlock()
 		y.mu.Lock()
 		y.t.shutdownChunk(y.ep.now(), chunk(appendShutdown(nil, y.t.tx.acked)))
-		y.leave(false)
+		y.deliverAndUnlock(false)
 		pass(time.Minute)
 		select {
 		case <-y.Done():

@@ -69,7 +69,7 @@ func TestIdleMemory(t *testing.T) {
 		}
 		a.mu.Lock()
 		a.t.expireHeartbeat(a.ep.now())
-		a.leave(false)
+		a.deliverAndUnlock(false)
 	}
 	for ctx.Err() == nil {
 		if got := (allocated() - before) / n; got < each {

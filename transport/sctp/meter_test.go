@@ -63,7 +63,8 @@ func TestFloodOfInitsIsDroppedUnseen(t *testing.T) {
 	e := listen(t, "127.0.0.1", Config{Accept: func(*Assoc) assoc.Receiver { return assoctest.NewInbox() }})
 	r := newRawPeer(t, e)
 	const answered, flood = strayBurst + spareBurst, strayBurst + spareBurst + 1000
-	reader := &demux{e: e, to: e.Addr().Addr()} // the endpoint's own waits for packets
+	reader := newDemux(e) // the endpoint's own waits for packets
+	reader.to = e.Addr().Addr()
 	for i := range flood {
 		p := packet(append(appendHeader(nil, uint16(i+1), r.dst, 0), r.init()...))
 		p.seal()

@@ -120,17 +120,10 @@ func transient(errno syscall.Errno) bool {
 
 // failAll ends all associations of a socket that can no longer be read.
 func (e *Endpoint) failAll(err error) {
-	e.mu.Lock()
-	e.over = true
-	all := make([]*Assoc, 0, len(e.byTag))
-	for _, a := range e.byTag {
-		all = append(all, a)
-	}
-	e.mu.Unlock()
-	for _, a := range all {
+	for _, a := range e.shut() {
 		a.mu.Lock()
 		a.t.close(err)
-		a.leave(false)
+		a.deliverAndUnlock(false)
 	}
 }
 

@@ -70,7 +70,8 @@ const (
 
 // tcb is a Transmission Control Block (RFC 9260 section 14.2): the state machine of one
 // association. It has neither a clock nor I/O: input takes a packet, expire the time,
-// transmit builds packets. Time is a duration on the caller's clock, above 0.
+// transmit builds packets. Time is a duration on the caller's clock, above 0. All of it is
+// guarded by Assoc.mu.
 //
 //	                    INIT sent              COOKIE ECHO sent           COOKIE ACK
 //	CLOSED --associate--> COOKIE-WAIT --INIT ACK--> COOKIE-ECHOED -----------> ESTABLISHED

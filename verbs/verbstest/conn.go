@@ -93,10 +93,10 @@ type pipe struct {
 	spoil  bool // flip a bit of the next write
 }
 
-// deadline is that of one end of a pipe; it is guarded by pipe.mu.
+// deadline is that of one end of a pipe.
 type deadline struct {
-	timer  *time.Timer
-	passed bool
+	timer  *time.Timer // guarded by pipe.mu
+	passed bool        // guarded by pipe.mu
 }
 
 func newPipe(paused bool) *pipe {

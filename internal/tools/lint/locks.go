@@ -17,6 +17,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -26,6 +27,7 @@ const (
 	guards   = "guards the fields below it"
 	unlocked = "// unlocked: " // in a line, or the comment of a function, that needs no lock for the reason that follows
 	locked   = "Locked"        // ends the name of a function whose caller holds the lock
+	unlocks  = "AndUnlock"     // ends the name of one that then unlocks
 )
 
 // checkLocks finds fields that are touched and functions that are called without the mutex
@@ -47,7 +49,7 @@ func checkLocks() ([]finding, error) {
 		if err != nil {
 			return nil, err
 		}
-		if strings.HasPrefix(dir+"/", "daemon/") || strings.HasPrefix(dir+"/", "transport/") { // they come next
+		if strings.HasPrefix(dir+"/", "daemon/") { // it comes next
 			continue
 		}
 		var files []*ast.File
@@ -107,17 +109,18 @@ type lockChecker struct {
 	info  types.Info
 	found []finding
 
-	guard map[*types.Var]*types.Var    // of a field
-	locks map[*types.Func][]*types.Var // what functions lock
-	takes map[*types.Func][]*types.Var // what they hold when they return
-	quiet map[string]map[int]bool      // lines that are exempt
+	guard map[*types.Var]*types.Var      // of a field
+	owned map[*types.TypeName]*types.Var // what guards all of a struct
+	locks map[*types.Func][]*types.Var   // what functions lock
+	takes map[*types.Func][]*types.Var   // what they hold when they return
+	quiet map[string]map[int]bool        // lines that are exempt
 }
 
 func locksOf(fset *token.FileSet, name string, files []*ast.File, imp types.Importer) ([]finding, error) {
 	c := &lockChecker{
 		fset:  fset,
 		info:  types.Info{Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}, Types: map[ast.Expr]types.TypeAndValue{}},
-		guard: map[*types.Var]*types.Var{}, locks: map[*types.Func][]*types.Var{}, takes: map[*types.Func][]*types.Var{}, quiet: map[string]map[int]bool{},
+		guard: map[*types.Var]*types.Var{}, owned: map[*types.TypeName]*types.Var{}, locks: map[*types.Func][]*types.Var{}, takes: map[*types.Func][]*types.Var{}, quiet: map[string]map[int]bool{},
 	}
 	conf := types.Config{Importer: imp}
 	pkg, err := conf.Check(name, fset, files, &c.info)
@@ -130,8 +133,11 @@ func locksOf(fset *token.FileSet, name string, files []*ast.File, imp types.Impo
 			switch n := n.(type) {
 			case *ast.GenDecl:
 				if n.Tok == token.TYPE && len(n.Specs) == 1 {
-					if s, ok := n.Specs[0].(*ast.TypeSpec).Type.(*ast.StructType); ok {
-						c.layout(s, pkg, c.other(n.Doc, pkg))
+					spec := n.Specs[0].(*ast.TypeSpec)
+					if s, ok := spec.Type.(*ast.StructType); ok {
+						all := c.other(n.Doc, pkg)
+						c.layout(s, pkg, all)
+						c.owned[c.info.Defs[spec.Name].(*types.TypeName)] = all
 						return false
 					}
 				}
@@ -151,11 +157,15 @@ func locksOf(fset *token.FileSet, name string, files []*ast.File, imp types.Impo
 		}
 	}
 	for _, fn := range all {
-		free := fn.Name.Name == "init" || strings.HasSuffix(fn.Name.Name, locked)
+		free := fn.Name.Name == "init" || needsLock(fn.Name.Name)
 		if _, reason, ok := strings.Cut(fn.Doc.Text(), unlocked[len("// "):]); ok && reason != "" {
 			free = true
 		}
-		c.scope(fn.Body, held{locked: free})
+		h := held{locked: free, mus: map[*types.Var]bool{}}
+		if mu := c.ownerHeldBy(c.info.Defs[fn.Name].(*types.Func)); mu != nil {
+			h.mus[mu] = true
+		}
+		c.scope(fn.Body, h)
 	}
 	return c.found, nil
 }
@@ -294,16 +304,32 @@ func (c *lockChecker) mutexOf(call *ast.CallExpr, methods ...string) *types.Var 
 	if sel == nil {
 		return nil
 	}
-	x, _ := ast.Unparen(sel.X).(*ast.SelectorExpr)
-	if x == nil || c.info.Selections[x] == nil || !isSync(c.info.Types[sel.X].Type, "Mutex", "RWMutex") {
+	if !slices.Contains(methods, sel.Sel.Name) {
 		return nil
 	}
-	for _, m := range methods {
-		if sel.Sel.Name == m {
-			return c.info.Selections[x].Obj().(*types.Var).Origin()
+	if x, ok := ast.Unparen(sel.X).(*ast.SelectorExpr); ok && c.info.Selections[x] != nil && isSync(c.info.Types[x].Type, "Mutex", "RWMutex") {
+		return c.info.Selections[x].Obj().(*types.Var).Origin()
+	}
+	if s := c.info.Selections[sel]; s != nil && len(s.Index()) > 1 { // of an embedded one
+		if v := fieldsTo(s); isSync(v[len(v)-1].Type(), "Mutex", "RWMutex") {
+			return v[len(v)-1]
 		}
 	}
 	return nil
+}
+
+// fieldsTo returns the fields through which a selection goes, down to what it selects if that
+// is a field.
+func fieldsTo(s *types.Selection) (fields []*types.Var) {
+	path, t := s.Index(), s.Recv()
+	if s.Kind() != types.FieldVal {
+		path = path[:len(path)-1]
+	}
+	for _, i := range path {
+		v := structOf(t).Field(i).Origin()
+		fields, t = append(fields, v), v.Type()
+	}
+	return fields
 }
 
 // noteTakes finds functions that lock, and those that leave it to their callers to unlock.
@@ -422,29 +448,67 @@ func (h held) makes(s *types.Struct) {
 	}
 }
 
+// makesAll reports whether a struct is among what the function makes.
+func (h held) makesAll(s *types.Struct) bool {
+	return s != nil && s.NumFields() > 0 && h.made[s.Field(0).Origin()]
+}
+
+// needsLock reports whether a function of this name is called with the lock held.
+func needsLock(name string) bool {
+	return strings.HasSuffix(name, locked) || strings.HasSuffix(name, unlocks)
+}
+
+// ownerHeldBy returns the mutex that the callers of a method hold because it guards the whole
+// receiver, unless the method takes it itself. It may be nil.
+func (c *lockChecker) ownerHeldBy(f *types.Func) *types.Var {
+	recv := f.Signature().Recv()
+	if recv == nil {
+		return nil
+	}
+	mu := c.owned[typeName(recv.Type())]
+	if mu != nil && slices.Contains(c.locks[f.Origin()], mu) {
+		return nil
+	}
+	return mu
+}
+
+// typeName returns the name of a type or of what it points to, or nil.
+func typeName(t types.Type) *types.TypeName {
+	if p, ok := types.Unalias(t).(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	if n, ok := types.Unalias(t).(*types.Named); ok {
+		return n.Origin().Obj()
+	}
+	return nil
+}
+
 // use looks at a selector: guarded fields, and a function whose caller holds a lock.
 func (c *lockChecker) use(sel *ast.SelectorExpr, h held) {
 	s := c.info.Selections[sel]
 	if s == nil {
 		return
 	}
-	path, t := s.Index(), s.Recv()
-	if s.Kind() != types.FieldVal {
-		path = path[:len(path)-1]
-	}
-	for _, i := range path {
-		v := structOf(t).Field(i).Origin()
-		if mu := c.guard[v]; mu != nil && !h.covers(mu) {
+	for _, v := range fieldsTo(s) {
+		if mu := c.guard[v]; mu != nil && !h.covers(mu) && !h.made[v] {
 			c.complain(sel.Sel.Pos(), "%s is touched without %s, which guards it: take it, or be called ...%s", types.ExprString(sel), mu.Name(), locked)
 			return
 		}
-		t = v.Type()
 	}
-	if s.Kind() == types.FieldVal || !strings.HasSuffix(sel.Sel.Name, locked) || h.locked {
+	f, ok := s.Obj().(*types.Func)
+	if !ok || h.locked {
+		return
+	}
+	recv := f.Signature().Recv().Type()
+	if mu := c.ownerHeldBy(f); mu != nil && !h.covers(mu) && !h.makesAll(structOf(recv)) {
+		c.complain(sel.Sel.Pos(), "%s is called without %s, which guards %s: take it, or be called ...%s", types.ExprString(sel), mu.Name(), types.ExprString(sel.X), locked)
+		return
+	}
+	if !needsLock(f.Name()) {
 		return
 	}
 	own := false
-	for st, i := structOf(t), 0; st != nil && i < st.NumFields(); i++ {
+	for st, i := structOf(recv), 0; st != nil && i < st.NumFields(); i++ {
 		if v := st.Field(i).Origin(); isSync(v.Type(), "Mutex", "RWMutex") {
 			own = true
 			if h.covers(v) {

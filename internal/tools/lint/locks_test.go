@@ -35,6 +35,8 @@ type part struct {
 }
 
 func (t *T) addLocked() { t.n++ }
+func (t *T) endAndUnlock() { t.n++; t.mu.Unlock() }
+func (p *part) add() { p.n++ }
 func (t *T) lock()      { t.mu.Lock() }
 
 `
@@ -71,6 +73,16 @@ func (t *T) lock()      { t.mu.Lock() }
 		{"type other struct { mu sync.Mutex // guards the fields below it\n n int }\nfunc f(t *T, o *other) { o.mu.Lock(); defer o.mu.Unlock(); t.n = o.n }", "t.n is touched without mu"},
 		{"func (t *T) f(p *part) { t.mu.Lock(); defer t.mu.Unlock(); p.n = 1 }", ""},
 		{"func f(p *part) { p.n = 1 }", "p.n is touched without mu"},
+		{"func (t *T) f(p *part) { t.mu.Lock(); defer t.mu.Unlock(); p.add() }", ""},
+		{"func f(p *part) { p.add() }", "p.add is called without mu, which guards p"},
+		{"func (p *part) twice() { p.add(); p.add() }", ""},
+		{"func (p *part) self(t *T) { t.mu.Lock(); defer t.mu.Unlock(); p.add() }\nfunc f(p *part, t *T) { p.self(t) }", ""},
+		{"func f() { p := &part{}; p.add() }", ""},
+		{"func (t *T) f() { t.mu.Lock(); t.endAndUnlock() }", ""},
+		{"func (t *T) f() { t.endAndUnlock() }", "t.endAndUnlock is called without its lock"},
+		{"type other struct { sync.Mutex // guards the fields below it\n n int }\nfunc f(o *other) { o.Lock(); defer o.Unlock(); o.n = 1 }", ""},
+		{"type other struct { sync.Mutex // guards the fields below it\n n int }\nfunc f(o *other) { o.n = 1 }", "o.n is touched without Mutex"},
+		{"type other struct { n int // guarded by T.mu\n}\nfunc f() *other { o := &other{}; o.n = 1; return o }", ""},
 		{"type other struct { n int // guarded by T.mu\n}\nfunc f(o *other) { o.n = 1 }", "o.n is touched without mu"},
 		{"type other struct { n int // guarded by T.lock\n}", "there is no mutex T.lock"},
 		{"type other struct { mu sync.Mutex }", "say what the mutex guards"},

@@ -12,22 +12,21 @@ import (
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
-// Inbox is a Receiver that records what it receives. Its lock guards its fields; Set,
-// Wait and On call functions with the lock held.
+// Inbox is a Receiver that records what it receives. Set, Wait and On call functions with
+// its lock held.
 type Inbox struct {
-	sync.Mutex
-	more sync.Cond
-
-	Got    []assoc.Message
-	Events []assoc.Event
-	Total  int                  // messages received
-	Held   int                  // bytes of messages held because of Hold
-	Hold   bool                 // hold messages
-	Quiet  bool                 // count messages without recording them
-	On     func(*assoc.Message) // called with each message, if not nil
-
 	// Patience is how long Wait waits before it fails the test.
 	Patience time.Duration
+
+	sync.Mutex // guards the fields below it
+	more       sync.Cond
+	Got        []assoc.Message
+	Events     []assoc.Event
+	Total      int                  // messages received
+	Held       int                  // bytes of messages held because of Hold
+	Hold       bool                 // hold messages
+	Quiet      bool                 // count messages without recording them
+	On         func(*assoc.Message) // called with each message, if not nil
 }
 
 var _ assoc.Receiver = (*Inbox)(nil)

@@ -31,7 +31,7 @@ type Relay struct {
 	conn   *net.UDPConn
 	target netip.AddrPort
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	faults  Faults
 	rnd     *rand.Rand
 	clients map[netip.AddrPort]*net.UDPConn
@@ -206,7 +206,7 @@ func (r *Relay) pass(fromClient bool, p []byte, send func([]byte)) {
 	if wait > 0 && !r.closed {
 		q := append([]byte(nil), p...)
 		for range n {
-			r.later(wait, func() { send(q) })
+			r.laterLocked(wait, func() { send(q) })
 		}
 		n = 0
 	}
@@ -216,8 +216,8 @@ func (r *Relay) pass(fromClient bool, p []byte, send func([]byte)) {
 	}
 }
 
-// later calls do after d, unless the relay is closed before; r is locked.
-func (r *Relay) later(d time.Duration, do func()) {
+// laterLocked calls do after d, unless the relay is closed before.
+func (r *Relay) laterLocked(d time.Duration, do func()) {
 	var t *time.Timer
 	t = time.AfterFunc(d, func() {
 		r.mu.Lock()
