@@ -17,8 +17,8 @@ type endings struct {
 	known       map[uint32]knownChild
 	expected    map[uint32]Reason // children, by unique id
 	expectedIKE map[uint32]Reason // IKE SAs, by unique id
-	logged      map[string]Reason // children, by their outgoing SPI
-	unknown     map[string]bool   // SPIs of deletes that came before their child, see disowned
+	logged      map[string]uint64 // the peer's deletes by the child's outgoing SPI, numbered from 1
+	deletes     uint64            // of those
 	loggedIKE   map[uint32]Reason
 	latest      map[string]Reason // of the children's names
 	open        []ending          // whose reason may still come
@@ -82,8 +82,8 @@ func (e *endings) why(ike uint32, c charon.Child) Reason {
 	if r := e.expected[c.UniqueID]; r != "" {
 		return r
 	}
-	if r := e.logged[c.SPIOut]; r != "" && c.SPIOut != "" {
-		return r
+	if e.logged[c.SPIOut] != 0 && c.SPIOut != "" {
+		return ReasonPeer
 	}
 	if r := e.whyIKE(ike); r != ReasonElsewhere {
 		return r
@@ -102,6 +102,14 @@ func (e *endings) whyIKE(id uint32) Reason {
 		}
 	}
 	return ReasonElsewhere
+}
+
+// disowned reports whether the peer has deleted a child of a list before charon had it: charon
+// answers a delete, logs it and drops the child while nobody can list it. had is how
+// many deletes charon had logged when it was asked for the list.
+func (e *endings) disowned(c charon.Child, had uint64) bool {
+	n := e.logged[c.SPIOut]
+	return n != 0 && n <= had
 }
 
 // last returns why the child of a name went last, or is about to go; "": not known
@@ -170,7 +178,6 @@ func (e *endings) drop(c charon.Child) {
 	delete(e.known, c.UniqueID)
 	delete(e.expected, c.UniqueID)
 	delete(e.logged, c.SPIOut)
-	delete(e.unknown, c.SPIOut)
 }
 
 // of returns the known children which match.

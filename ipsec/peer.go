@@ -28,7 +28,7 @@ type lane struct {
 	installed []charon.Child
 	narrowed  []charon.Child // those that the peer has agreed to in part only
 	impostors []impostor     // children of others that would carry the lane's flows
-	disowned  []charon.Child // those that the peer has deleted already, see peer.disown
+	disowned  []charon.Child // those that the peer had deleted before they were here, see peer.disown
 
 	flows   map[*protection]struct{}
 	waiters map[chan error]struct{} // calls of Prepare
@@ -115,14 +115,14 @@ func (p *peer) laneNamed(child string) *lane {
 	return nil
 }
 
-// applyLocked takes over what charon lists of this peer; lost means that charon itself
-// has gone.
-func (p *peer) applyLocked(sas []charon.SA, lost bool) {
+// applyLocked takes over what charon lists of this peer, which it was asked for when it had
+// logged so many deletes; lost means that charon itself has gone.
+func (p *peer) applyLocked(sas []charon.SA, deletes uint64, lost bool) {
 	var events []Event
 	p.mu.Lock()
 	hadIKE, before := p.hasIKE, p.ikes
 	p.hasIKE, p.ikes, p.live = false, nil, nil
-	found := p.sortLocked(sas)
+	found := p.sortLocked(sas, deletes)
 	// All IKE SAs gone and a new one there: the peer has started afresh and knows
 	// nothing of what it had agreed to.
 	afresh := len(before) > 0 && p.hasIKE && !slices.ContainsFunc(p.ikes, func(id uint32) bool { return slices.Contains(before, id) })
@@ -197,8 +197,8 @@ type findings struct {
 	impostors                     []impostor
 }
 
-// sortLocked looks up what a list has of each lane.
-func (p *peer) sortLocked(sas []charon.SA) []findings {
+// sortLocked looks up what a list has of each lane. See applyLocked.
+func (p *peer) sortLocked(sas []charon.SA, deletes uint64) []findings {
 	found := make([]findings, len(p.lanes))
 	for i := range sas {
 		sa := &sas[i]
@@ -226,7 +226,7 @@ func (p *peer) sortLocked(sas []charon.SA) []findings {
 				case !own && (c.Name == l.Name || charon.Overlap(c.LocalTS, l.Local) && charon.Overlap(c.RemoteTS, l.Remote)):
 					found[j].impostors = append(found[j].impostors, newImpostor(sa, c))
 				case c.Name != l.Name || !own:
-				case p.endings.unknown[c.SPIOut]:
+				case p.endings.disowned(c, deletes):
 					found[j].disowned = append(found[j].disowned, c)
 				case charon.AnyContains(c.LocalTS, l.Local) && charon.AnyContains(c.RemoteTS, l.Remote):
 					found[j].installed = append(found[j].installed, c)

@@ -107,6 +107,9 @@ func (p *peer) readSAs() (struct{}, error) {
 	if l == nil {
 		return struct{}{}, ErrNotConnected
 	}
+	p.mu.Lock()
+	deletes := p.endings.deletes
+	p.mu.Unlock()
 	sas, err := l.List(p.m.ctx, p.name)
 	if err == nil && p.missing(sas) {
 		sas, err = l.List(p.m.ctx, p.name)
@@ -119,7 +122,7 @@ func (p *peer) readSAs() (struct{}, error) {
 	if p.m.currentSession() != l {
 		return struct{}{}, ErrNotConnected
 	}
-	p.applyLocked(sas, false)
+	p.applyLocked(sas, deletes, false)
 	return struct{}{}, nil
 }
 

@@ -57,8 +57,8 @@ func (p *peer) revive(ctx context.Context, l *ike.Session, ln *lane) {
 }
 
 // disown ends children that the peer has deleted before charon had them: its delete has
-// overtaken the answer to CREATE_CHILD_SA that makes the child, was answered as one of an
-// unknown child, and is not repeated.
+// overtaken the message that makes the child (the answer to CREATE_CHILD_SA, the third one of
+// Quick Mode), was taken for one of an unknown child, and is not repeated.
 func (p *peer) disown(ctx context.Context, l *ike.Session, ln *lane) {
 	p.mu.Lock()
 	gone := slices.Clone(ln.disowned)

@@ -212,7 +212,7 @@ func (m *Manager) charonSaid(conn, line string) {
 	events := p.settledLocked(time.Now())
 	p.mu.Unlock()
 	p.report(events)
-	if strings.HasPrefix(line, ike.SaidUnknownDelete) { // the child may be listed already
+	if strings.HasPrefix(line, ike.SaidUnknownDelete) || line == ike.SaidIgnoredDelete { // the child may be listed already
 		p.beginRefresh()
 	}
 }
@@ -232,13 +232,9 @@ func (e *endings) said(line string, ikes []uint32) {
 			put(&e.loggedIKE, uint32(n), ReasonPeer)
 		}
 	default:
-		_, spi, ok := strings.Cut(rest, "CHILD_SA with SPI ")
-		switch {
-		case !ok:
-		case strings.HasPrefix(line, ike.SaidUnknownDelete):
-			put(&e.unknown, spi, true)
-		default:
-			put(&e.logged, spi, ReasonPeer)
+		if _, spi, ok := strings.Cut(rest, "CHILD_SA with SPI "); ok {
+			e.deletes++
+			put(&e.logged, spi, e.deletes)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -233,6 +234,22 @@ func (c *Capture) settle() error {
 
 // sendFrame puts a frame of a type on the wire, addressed to nobody else.
 func (h *Host) sendFrame(wire int, kind uint16, payload []byte) error {
+	var self net.HardwareAddr
+	if err := h.Do(func() error {
+		dev, err := net.InterfaceByName(wireDev(wire))
+		if err == nil {
+			self = dev.HardwareAddr
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	frame := binary.BigEndian.AppendUint16(slices.Concat(self, self), kind)
+	return h.transmit(wire, append(frame, payload...))
+}
+
+// transmit puts a frame on the wire.
+func (h *Host) transmit(wire int, frame []byte) error {
 	return h.Do(func() error {
 		dev, err := net.InterfaceByName(wireDev(wire))
 		if err != nil {
@@ -243,9 +260,7 @@ func (h *Host) sendFrame(wire int, kind uint16, payload []byte) error {
 			return err
 		}
 		defer unix.Close(fd)
-		frame := append(append([]byte{}, dev.HardwareAddr...), dev.HardwareAddr...)
-		frame = binary.BigEndian.AppendUint16(frame, kind)
-		return unix.Sendto(fd, append(frame, payload...), 0, &unix.SockaddrLinklayer{Ifindex: dev.Index, Halen: 6})
+		return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: dev.Index, Halen: 6})
 	})
 }
 

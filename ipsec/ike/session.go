@@ -39,8 +39,10 @@ const (
 	SaidChildDelete = "received DELETE for "
 	SaidGivingUp    = "giving up after "
 
-	// SaidUnknownDelete begins the line about a delete of a child that charon does not have.
+	// Charon's words about a delete of a child that it does not have: IKEv2's begin the line
+	// itself, IKEv1's are the line that follows.
 	SaidUnknownDelete = SaidChildDelete + "unknown "
+	SaidIgnoredDelete = "CHILD_SA not found, ignored"
 
 	// SaidUnloaded begins the line about a key that is unloaded.
 	SaidUnloaded = "unloaded "
@@ -82,7 +84,7 @@ func Connect(ctx context.Context, socket string, plane esp.Plane, timeout time.D
 		l.query.Close()
 		return nil, err
 	}
-	if l.events, err = charon.Dial(ctx, socket, SaidChildDelete, SaidGivingUp, SaidUnloaded); err != nil {
+	if l.events, err = charon.Dial(ctx, socket, SaidChildDelete, SaidIgnoredDelete, SaidGivingUp, SaidUnloaded); err != nil {
 		l.query.Close()
 		return nil, err
 	}
