@@ -8,10 +8,10 @@ import (
 // ErrBusy is what TryGet returns when Get would wait.
 var ErrBusy = errors.New("block: the device has no free I/O now")
 
-// Device is a disk with buffers of its own: what a front end, a server of NBD say,
-// offers to its clients. Its methods are called by several clients' goroutines at once.
+// Device is a disk with buffers of its own, which a front end, such as an NBD server,
+// offers to its clients. Goroutines of several clients call its methods at once.
 type Device interface {
-	// Geometry is asked once for each client.
+	// Geometry is called once for each client.
 	Geometry() Geometry
 
 	// Get returns an I/O with buffers for n bytes (none for flush, trim and
@@ -33,12 +33,13 @@ type Device interface {
 	// batch may be a single one), on the goroutine that made them: a front end
 	// sends the batch's replies there in one system call. f does not block.
 	// A completion made inside Submit needs no batch end; neither does one made
-	// inside Kick, unless its I/O is another client's: Kick may start those of all.
+	// inside Kick, unless its I/O is another client's: Kick may start those of all
+	// clients.
 	// After cancel has returned f is not called any more; cancel is not called from f.
 	OnBatchEnd(f func()) (cancel func())
 }
 
-// MultiUser is a Device that tells its users apart.
+// MultiUser is a Device that keeps its users apart.
 type MultiUser interface {
 	Device
 	// NewUser returns the device for one more user; a front end asks for each of its
@@ -49,8 +50,8 @@ type MultiUser interface {
 // User is a MultiUser device as one user has it, whose I/O can be given up.
 type User interface {
 	Device
-	// Abandon ends what the user has submitted and the device has not begun to do.
-	// What it has begun completes when it can have no effect any more. The user
+	// Abandon ends the I/O that the user has submitted and the device has not begun.
+	// I/O that it has begun completes once it can have no effect any more. The user
 	// submits no more. Abandon may complete I/Os, as Submit may.
 	Abandon()
 }
@@ -64,7 +65,7 @@ type IO interface {
 
 	// Submit starts the operation. done.Complete is called exactly once,
 	// whatever happens to the device, on any goroutine, possibly inside Submit.
-	// more tells that another request follows at once: the device may hold this
+	// more announces that another request follows at once: the device may hold this
 	// one back until Device.Kick. A Submit without more starts at least its own.
 	Submit(done Completion, more bool)
 

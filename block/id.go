@@ -17,7 +17,7 @@ func NewID() (id ID) {
 	return id.version(4)
 }
 
-// NamedID is the UUID of what has a name: the same for the same parts (RFC 9562 5.8).
+// NamedID is the UUID for a name: the same for the same parts (RFC 9562 5.8).
 func NamedID(parts ...any) ID {
 	sum := sha256.Sum256(fmt.Appendln([]byte("ironwarp "), parts...))
 	return ID(sum[:16]).version(8)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestNamedID: a disk that has its UUID from its name keeps it from release to release.
+// TestNamedID: a disk whose UUID comes from its name keeps it from release to release.
 func TestNamedID(t *testing.T) {
 	id := NamedID("device", "wwid 1")
 	full := sha256.Sum256([]byte("ironwarp device wwid 1\n"))

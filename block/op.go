@@ -9,7 +9,7 @@ type Op uint8
 const (
 	OpRead Op = iota
 	OpWrite
-	OpFlush       // make all writes that were completed before durable; offset and length are 0
+	OpFlush       // makes all completed writes durable; offset and length are 0
 	OpTrim        // the range's content is no longer needed: discard, SCSI's UNMAP
 	OpWriteZeroes // the range reads as zeroes afterwards
 
@@ -54,7 +54,7 @@ const (
 	FastZero
 )
 
-// Completion is notified of the end of an I/O.
+// Completion gets the result of an I/O.
 type Completion interface {
 	// Complete reports the result, 0 for success. It is called once, and does not block.
 	Complete(errno syscall.Errno)

@@ -9,18 +9,18 @@ type Storage interface {
 	Keeps(life ID) bool
 	// Fault is why acknowledged writes of this life were lost, "" if none were.
 	Fault() string
-	// NewQueue returns the way to do I/O. Its goroutines call afterBatch, if it is not
-	// nil, after one or more completions that they made: send the replies there. It
-	// does not block.
+	// NewQueue returns a queue for I/O. Its goroutines call afterBatch, if it is not
+	// nil, after one or more completions that they made: send the replies there.
+	// afterBatch must not block.
 	NewQueue(afterBatch func()) Queue
 }
 
 // Queue does I/O on a Storage. Operations run in parallel and in no order.
 type Queue interface {
-	// Do runs one operation and calls done.Complete, before it returns or later on a
-	// goroutine of the queue; it reports which. It does not sleep in the storage. buf
-	// is that of a read or a write (len(buf) bytes), n the length in bytes of OpTrim
-	// and OpWriteZeroes. buf is the queue's until Complete. The caller has checked the
+	// Do runs one operation and calls done.Complete, before it returns (inline) or
+	// later on a goroutine of the queue. It does not sleep in the storage. buf holds
+	// the len(buf) bytes of a read or a write, n is the length in bytes of OpTrim and
+	// OpWriteZeroes. buf is the queue's until Complete. The caller has checked the
 	// range and the flags against the Geometry. After Close the result is ESHUTDOWN.
 	Do(op Op, buf []byte, off, n int64, fl Flags, done Completion) (inline bool)
 	// Close finishes the operations that were handed over, refuses further ones and

@@ -10,25 +10,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ext4 that is mounted with errors=continue goes on after an error in its metadata, and
-// what is flushed then may be nowhere after the next boot, though no call has said so. It
+// ext4 mounted with errors=continue goes on after an error in its metadata. What is
+// flushed after that may be gone after the next boot, though no call has failed. It
 // counts its errors in /sys/fs/ext4/DEVICE/errors_count.
 
-// fsErrors are those of the file system that a file stands on, as far as it counts them.
+// fsErrors is the count of errors of the file system that has a file.
 type fsErrors struct {
-	file   *os.File // nil: it does not
+	file   *os.File // nil: it counts none
 	device string
-	// goesOn: it is as writable after an error as before.
-	goesOn bool
+	goesOn bool // it stays writable after an error
 }
 
-// errorsOf finds the count of the file system on the device of a file. root is / but in
-// tests.
+// errorsOf finds the count of the file system on the device of a file. root is /, except
+// in tests.
 func errorsOf(root string, dev uint64) fsErrors {
 	at := func(elem ...string) string { return filepath.Join(append([]string{root}, elem...)...) }
 	link, err := os.Readlink(at("sys/dev/block", fmt.Sprintf("%d:%d", unix.Major(dev), unix.Minor(dev))))
 	if err != nil {
-		return fsErrors{} // none of a block device
+		return fsErrors{} // it is on no block device
 	}
 	e := fsErrors{device: filepath.Base(link)}
 	if e.file, err = os.Open(at("sys/fs/ext4", e.device, "errors_count")); err != nil {
@@ -40,7 +39,7 @@ func errorsOf(root string, dev uint64) fsErrors {
 	return e
 }
 
-// count returns how many errors there have been. ok is false if nobody knows.
+// count returns how many errors there have been. ok is false if that is not known.
 func (e *fsErrors) count() (n uint64, ok bool) {
 	if e.file == nil {
 		return 0, false
@@ -72,8 +71,8 @@ func (s *Store) heedCount() {
 	}
 }
 
-// GoesOnAfterErrors names the device whose file system goes on after errors as if there
-// were none; "" if this one stops, or nobody knows.
+// GoesOnAfterErrors names the device of the Store's file system if that goes on after
+// errors as if there were none; "" if it stops, or if that is not known.
 func (s *Store) GoesOnAfterErrors() string {
 	if s.readOnly || !s.fsErrors.goesOn {
 		return ""

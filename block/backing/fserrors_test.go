@@ -39,7 +39,7 @@ func newFakeExt4(t *testing.T, file, options string) *fakeExt4 {
 	if err := os.WriteFile(f.options, []byte("rw\nbsddf\n"+options+"\nuser_xattr\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f.set(t, 7) // of another year
+	f.set(t, 7) // from long ago
 	return f
 }
 
@@ -51,7 +51,7 @@ func (f *fakeExt4) set(t *testing.T, n int) {
 }
 
 // An error that the file system has counted since the life of a disk began fails flushes
-// and FUA writes, and those of later Stores of that life. Older ones are old.
+// and FUA writes, and those of later Stores of that life. Earlier errors do not count.
 func TestErrorThatTheFileSystemCountsIsLatched(t *testing.T) {
 	for name, fails := range map[string]func(s *Store) error{
 		"flush": func(s *Store) error { return s.Flush() },
@@ -95,7 +95,7 @@ func TestErrorThatTheFileSystemCountsIsLatched(t *testing.T) {
 	}
 }
 
-// An error between the death of a daemon and the next is of the life that goes on.
+// An error that occurs between two daemons belongs to the life that goes on.
 func TestErrorThatIsCountedWhileNobodyLooksIsLatched(t *testing.T) {
 	path := newFile(t, t.TempDir(), "disk")
 	fs := newFakeExt4(t, path, "errors=remount-ro")
@@ -160,9 +160,9 @@ func TestExt4ThatGoesOnAfterAnErrorFailsFlushes(t *testing.T) {
 	}
 }
 
-// The state of a disk is told while the storage that its fault is to be written down on
-// does not answer.
-func TestFaultIsToldWhileItsRecordHangs(t *testing.T) {
+// The state of a disk is reported while the storage that is to record its fault does not
+// answer.
+func TestFaultIsReportedWhileItsRecordHangs(t *testing.T) {
 	thin := backingtest.ThinFile(t, 1<<20)
 	fs := newFakeExt4(t, thin.Path, "errors=remount-ro")
 	s := reopen(t, thin.Path, Options{root: fs.root})
@@ -176,7 +176,7 @@ func TestFaultIsToldWhileItsRecordHangs(t *testing.T) {
 	if err := unix.IoctlSetInt(int(dir.Fd()), freeze, 0); err != nil {
 		t.Skipf("cannot freeze a file system here: %v", err)
 	}
-	flushed, told := make(chan error, 1), make(chan string, 1)
+	flushed, reported := make(chan error, 1), make(chan string, 1)
 	go func() { flushed <- s.Flush() }()
 	for s.flushFailed.Load() == 0 {
 		runtime.Gosched()
@@ -185,10 +185,10 @@ func TestFaultIsToldWhileItsRecordHangs(t *testing.T) {
 		for s.Fault() == "" {
 			runtime.Gosched()
 		}
-		told <- s.Fault()
+		reported <- s.Fault()
 	}()
 	select {
-	case <-told:
+	case <-reported:
 	case <-time.After(20 * time.Second):
 		t.Error("who asks for the fault waits for the storage")
 	}

@@ -49,9 +49,9 @@ func mountsOf(number string) (where []string) {
 	return where
 }
 
-// writtenAt finds where a device's file system is mounted that may be written: the last
-// field of a line has the options of the file system, and the one before its device,
-// since some have a number of their own.
+// writtenAt finds where a device's file system is mounted writable. The last field of a
+// line has the file system's options, and the one before it the device, which counts
+// too, since some file systems have a number of their own.
 func writtenAt(rdev uint64, number string) (where []string) {
 	for _, line := range strings.Split(sysText("/proc/self/mountinfo"), "\n") {
 		mount, fs, ok := strings.Cut(line, " - ")
@@ -68,8 +68,8 @@ func writtenAt(rdev uint64, number string) (where []string) {
 	return where
 }
 
-// writtenBeside says who may write to what is to be exported read-only: readers would
-// see it change between what belongs together.
+// writtenBeside fails if somebody else may write to storage that is to be exported
+// read-only: readers would see a file system that does not hold together.
 func (s *Store) writtenBeside(st *unix.Stat_t) error {
 	if s.device {
 		if who := writtenAt(st.Rdev, sysText(sysDir(st.Rdev)+"/dev")); len(who) > 0 {
@@ -80,7 +80,7 @@ func (s *Store) writtenBeside(st *unix.Stat_t) error {
 	return loopOver(st, func(dir string) bool { return sysText(filepath.Dir(dir)+"/ro") == "0" })
 }
 
-// lockBelow locks the file below a loop device, so that it is not exported beside it.
+// lockBelow locks the file below a loop device, so that it is not exported as well.
 func (s *Store) lockBelow(rdev uint64, opt Options) error {
 	how := unix.LOCK_EX
 	if opt.ReadOnly {
@@ -92,7 +92,7 @@ func (s *Store) lockBelow(rdev uint64, opt Options) error {
 	}
 	fd, err := openFD(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK)
 	if err != nil {
-		return nil // it was deleted, or is of another mount namespace: nobody here exports it
+		return nil // deleted, or in another mount namespace: nobody here exports it
 	}
 	if err := unix.Flock(fd, how|unix.LOCK_NB); err != nil {
 		unix.Close(fd)
@@ -102,8 +102,8 @@ func (s *Store) lockBelow(rdev uint64, opt Options) error {
 	return nil
 }
 
-// loopOver finds a loop device that has the file, which is used beside it then. counts
-// judges it by its directory in sysfs.
+// loopOver fails if a loop device uses the file. counts decides by the device's directory
+// in sysfs whether it matters.
 func loopOver(st *unix.Stat_t, counts func(dir string) bool) error {
 	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
@@ -118,7 +118,7 @@ func loopOver(st *unix.Stat_t, counts func(dir string) bool) error {
 	return nil
 }
 
-// heldError explains why a device cannot be had alone.
+// heldError explains why a device cannot be opened exclusively.
 func heldError(path string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {

@@ -60,7 +60,7 @@ func TestStorageInUseUnderAnotherNameIsRefused(t *testing.T) {
 	if err := syscall.Unmount(mnt, 0); err != nil {
 		t.Fatal(err)
 	}
-	// Programs that were started meanwhile in mount namespaces of their own have the
+	// Programs that were started meanwhile in mount namespaces of their own keep the
 	// mount until they end.
 	s, err := Open(dev, Options{})
 	for end := time.Now().Add(2 * time.Minute); errors.Is(err, ErrInUse) && time.Now().Before(end); {
@@ -72,7 +72,7 @@ func TestStorageInUseUnderAnotherNameIsRefused(t *testing.T) {
 	s.Close()
 }
 
-// udev locks a device for the moment in which it looks what is on it.
+// udev briefly locks a device to look at its content.
 func TestDeviceThatIsLookedAtIsWaitedFor(t *testing.T) {
 	path := newFile(t, t.TempDir(), "disk")
 	dev := backingtest.Loop(t, path)
@@ -134,8 +134,8 @@ func TestSizeThatIsNoWholeNumberOfSectorsIsRefused(t *testing.T) {
 	}
 }
 
-// Readers of what somebody has mounted and writes to would see a file system that does
-// not hold together.
+// If somebody has mounted it and writes to it, readers see a file system that does not
+// hold together.
 func TestReadOnlyExportOfWhatIsWrittenIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := newFile(t, dir, "disk")

@@ -15,8 +15,8 @@ import (
 	"github.com/ironwarp/ironwarp/block"
 )
 
-// markOf says which file this is: what a copy or another file in its place does not
-// have in common with it. Device numbers do not count, which a reboot may change.
+// markOf identifies a file by what a copy, or another file in its place, does not have in
+// common with it. Device numbers do not count, since a reboot may change them.
 func markOf(fd int, st *unix.Stat_t) string {
 	var x unix.Statx_t
 	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BTIME, &x); err == nil && x.Mask&unix.STATX_BTIME != 0 {
@@ -29,23 +29,23 @@ func markOf(fd int, st *unix.Stat_t) string {
 	return fmt.Sprintf("inode %d of %x", st.Ino, f.Fsid.Val)
 }
 
-// The values of the write hint of a file, or a device's node, both of which say "no hint".
-// That of an inode that was just read is untold.
+// The two values of the write hint of a file, or of a device's node, that give no hint. An
+// inode that was just read from storage has hintUnsettled.
 const (
-	untold     = 0 // RWH_WRITE_LIFE_NOT_SET
-	inodeStays = 1 // RWH_WRITE_LIFE_NONE
+	hintUnsettled = 0 // RWH_WRITE_LIFE_NOT_SET
+	hintSettled   = 1 // RWH_WRITE_LIFE_NONE
 )
 
-// pinned reports whether the inode has been in memory since pin was called for it, and no
-// call was under way when its Store died (told.go): the kernel keeps the hint there only,
-// beside the page cache and the errors of writeback.
-func pinned(fd int) bool {
+// settled reports whether the inode has stayed in memory since its hint was set, and no sync
+// was under way when its Store died (writeback.go): the kernel keeps the hint only in memory,
+// as it keeps the page cache and the errors of writeback.
+func settled(fd int) bool {
 	var hint uint64
 	_, _, errno := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_GET_RW_HINT, uintptr(unsafe.Pointer(&hint)))
-	return errno == 0 && hint == inodeStays
+	return errno == 0 && hint == hintSettled
 }
 
-func pin(fd int, hint uint64) syscall.Errno {
+func setHint(fd int, hint uint64) syscall.Errno {
 	_, _, errno := syscall.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_SET_RW_HINT, uintptr(unsafe.Pointer(&hint)))
 	return errno
 }
@@ -53,8 +53,8 @@ func pin(fd int, hint uint64) syscall.Errno {
 // bootID is the identity of the running kernel, "" if it is not known.
 func bootID() string { return sysText("/proc/sys/kernel/random/boot_id") }
 
-// cache names the page cache that has the writes to a file or device, and stays the
-// same as long as none can have got lost there; "" if that is not known.
+// cache names the page cache that has the writes to a file or device. The name stays the
+// same as long as none can have been lost there; it is "" if that is not known.
 func (s *Store) cache() string {
 	boot := bootID()
 	if boot == "" {
@@ -62,7 +62,7 @@ func (s *Store) cache() string {
 	}
 	if !s.device {
 		var fs unix.Statfs_t
-		if unix.Fstatfs(int(s.fd), &fs) != nil || tellsWrites(int64(fs.Type)) {
+		if unix.Fstatfs(int(s.fd), &fs) != nil || reportsToWrites(int64(fs.Type)) {
 			return ""
 		}
 		return boot
@@ -75,10 +75,10 @@ func (s *Store) cache() string {
 	return fmt.Sprintf("%s disk %d node %x:%d", boot, seq, s.opened.Dev, s.opened.Ino)
 }
 
-// tellsWrites reports whether a kind of file system tells an error of writeback to whichever
-// write comes next: a Store that is killed then takes it along without a hint. NFS does so
-// where its server has no room.
-func tellsWrites(kind int64) bool { return kind == unix.NFS_SUPER_MAGIC }
+// reportsToWrites reports whether a kind of file system reports an error of writeback to
+// whichever write comes next. A Store that is killed in that write loses the error, and no
+// hint shows it. NFS does so when its server has no room.
+func reportsToWrites(kind int64) bool { return kind == unix.NFS_SUPER_MAGIC }
 
 func sysText(path string) string {
 	b, err := os.ReadFile(path)
@@ -92,8 +92,8 @@ func sysDir(rdev uint64) string {
 	return fmt.Sprintf("/sys/dev/block/%d:%d", unix.Major(rdev), unix.Minor(rdev))
 }
 
-// deviceName is the best name that a block device has for itself, which it keeps when
-// its number or its place changes.
+// deviceName is the best name that a block device has, which it keeps when its number or
+// its place changes.
 func deviceName(rdev uint64) string {
 	dir := sysDir(rdev)
 	if u := sysText(dir + "/dm/uuid"); u != "" {
@@ -126,7 +126,7 @@ func deviceName(rdev uint64) string {
 	}
 	place, err := filepath.EvalSymlinks(dir)
 	if err != nil || strings.HasPrefix(place, "/sys/devices/virtual/") {
-		// It has nothing that outlives this boot, and its content has hardly.
+		// Nothing identifies it after this boot, and its content hardly outlives that.
 		return fmt.Sprintf("%d:%d of boot %s disk %s", unix.Major(rdev), unix.Minor(rdev), bootID(), sysText(dir+"/diskseq"))
 	}
 	return "place " + place
@@ -145,8 +145,8 @@ func loopName(file, offset string) string {
 	return "loop " + markOf(fd, &st) + " at " + offset
 }
 
-// linkTo is the name in dir that udev has for a device, the first by the alphabet of
-// those that name the device itself best.
+// linkTo is the name in dir that udev has for a device: one that names the device itself
+// if there is any, and of several the first in alphabetical order.
 func linkTo(rdev uint64, dir string) string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -166,7 +166,7 @@ func linkTo(rdev uint64, dir string) string {
 	return names[max(world, 0)]
 }
 
-// idKey makes a file's name of a UUID.
+// idKey is the name of the file for a UUID.
 func idKey(id block.ID) string {
 	return fmt.Sprintf("%016x%016x.json", binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:]))
 }

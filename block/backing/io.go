@@ -25,8 +25,8 @@ func (s *Store) Read(p []byte, off int64) error { return asError(s.read(p, off))
 // has become shorter, and what the kernel says (ENOSPC, EDQUOT, ..).
 func (s *Store) Write(p []byte, off int64, fua bool) error { return asError(s.write(p, off, fua)) }
 
-// FastWrites reports that writes have been filling the page cache without
-// delay lately, so that one may be made where sleeping is unwelcome. A hint.
+// FastWrites reports whether recent writes have filled the page cache without
+// delay, so that one may be made where sleeping is unwelcome. It is a hint.
 func (s *Store) FastWrites() bool { return s.writes.fast() }
 
 // Flush makes all writes that have returned durable. Once it has failed it
@@ -124,10 +124,10 @@ func (s *Store) writeThrough(p []byte, off int64) syscall.Errno {
 	if e := s.flushFailed.Load(); e != 0 {
 		return syscall.Errno(e)
 	}
-	if errno := s.hear(); errno != 0 {
+	if errno := s.beginSync(); errno != 0 {
 		return errno
 	}
-	defer s.heard()
+	defer s.endSync()
 	fd := s.syncFD()
 	errno := s.pwrite(fd, p, off, unix.RWF_DSYNC)
 	s.syncDone(fd)
@@ -151,9 +151,10 @@ func (s *Store) writeThrough(p []byte, off int64) syscall.Errno {
 
 func isNoRoom(errno syscall.Errno) bool { return errno == unix.ENOSPC || errno == unix.EDQUOT }
 
-// heed returns the result of an operation that changes the storage. Where it waits for
-// writeback, its error may be of earlier writes: a flush finds out, and latches it. By the
-// Store's own opening, as those that FUA writes take may all have been told already.
+// heed returns the result of an operation that changes the storage. If the operation waits
+// for writeback, its error may be of earlier writes: a flush finds out, and latches it. It
+// uses the Store's own opening, since those for FUA writes may all have got the error
+// already.
 func (s *Store) heed(errno syscall.Errno) syscall.Errno {
 	switch {
 	case !isOfEarlier(errno):
@@ -185,15 +186,15 @@ func (s *Store) flushBy(call uintptr, name string, sync func(uintptr) syscall.Er
 	if e := s.flushFailed.Load(); e != 0 {
 		return syscall.Errno(e)
 	}
-	if errno := s.hear(); errno != 0 {
+	if errno := s.beginSync(); errno != 0 {
 		return errno
 	}
-	defer s.heard()
+	defer s.endSync()
 	if errno := sync(call); errno != 0 {
 		s.latch(errno, name)
 		return errno
 	}
-	// A file system that gave up has nothing to write out any more, and says so.
+	// A file system that gave up has nothing left to write out, and is read-only.
 	var fs unix.Statfs_t
 	if !s.device && unix.Fstatfs(int(s.fd), &fs) == nil && fs.Flags&unix.ST_RDONLY != 0 {
 		s.latch(unix.EROFS, "the file system")
@@ -253,7 +254,7 @@ func (s *Store) reaches(end int64) syscall.Errno {
 }
 
 // prw is one preadv2 or pwritev2 of p. raw: it is known to be short and not to
-// sleep, so the scheduler is not told.
+// sleep, so it bypasses the scheduler.
 func prw(call, fd uintptr, p []byte, off int64, flags uintptr, raw bool) (int, syscall.Errno) {
 	iov := unix.Iovec{Base: unsafe.SliceData(p)}
 	iov.SetLen(len(p))

@@ -252,7 +252,7 @@ func TestDiscardGivesSpaceBackAndNoUnmapKeepsIt(t *testing.T) {
 }
 
 func TestWritesAreSlowWhenTheyWaitForStorage(t *testing.T) {
-	var s pace
+	var s delay
 	if !s.fast() {
 		t.Fatal("not fast at first")
 	}

@@ -14,19 +14,19 @@ import (
 	"github.com/ironwarp/ironwarp/block"
 )
 
-// A life of a disk begins when a Store opens it for writing, and goes on in the next
-// Store if the same page cache has all that was written and every error of writeback
-// that the kernel has not told yet. That is so as long as the kernel runs, the inode
-// stays in memory, or the device is there, and no Store died that was just being told
-// (told.go). A life that ends with a flush is one of those that the next one keeps.
-// Otherwise a new one begins that does not keep it, of what the storage has.
-// An error of writeback stays with the life: what it was about cannot be told.
+// A life of a disk begins when a Store opens it for writing. It goes on in the next
+// Store if the same page cache still has everything that was written and every error of
+// writeback that the kernel has not reported yet. That holds as long as the kernel runs,
+// the inode stays in memory (or the device is there), and no Store died in a sync
+// (writeback.go). The next life keeps the writes of one that ended with a flush;
+// otherwise it has only what is on the storage.
+// An error of writeback stays with the life, since nobody knows which writes it lost.
 
-// keptLives bounds the lives that a disk keeps: a client that was away while so many
-// ended is told that writes may be lost.
+// keptLives bounds the lives that a disk keeps. To a client that was away while more of
+// them ended, writes count as possibly lost.
 const keptLives = 16
 
-// beginLife finds which disk this is and which life of it, and writes it down.
+// beginLife finds out which disk this is and which life of it, and records both.
 //
 // unlocked: nobody else has the Store yet.
 func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
@@ -52,10 +52,10 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 		s.copyOf, old = old.Disk, nil
 	}
 	cache := s.cache()
-	// This kernel's writes make the file neither shorter nor older than it was at the last
-	// opening: somebody has put other content in its place, as backup software does.
+	// Writes through this kernel make the file neither shorter nor older than it was when
+	// last opened: somebody has replaced its content, as backup software does.
 	restored := old != nil && old.Open && !s.device && old.Changed != 0 && (st.Size < old.Size || st.Mtim.Nano() < old.Changed)
-	goesOn := old != nil && old.Open && !restored && cache != "" && old.Cache == cache && pinned(int(s.fd))
+	goesOn := old != nil && old.Open && !restored && cache != "" && old.Cache == cache && settled(int(s.fd))
 	r := record{Version: recordVersion, Disk: derived, Mark: mark, Life: block.NewID(), Open: true, Cache: cache, Size: st.Size, Changed: st.Mtim.Nano()}
 	if n, ok := s.fsErrors.count(); ok {
 		r.FSErrors = &n
@@ -84,7 +84,7 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 			if restored {
 				r.Kept = nil
 			}
-			// Pages may be taken for clean that could not be written.
+			// The kernel may count pages as clean that it could not write.
 			if s.readOnly {
 				break
 			}
@@ -92,7 +92,7 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 				r.Life, r.Fault = old.Life, newFault(errno, "fsync")
 				s.flushFailed.Store(int32(errno))
 			} else if restored {
-				s.newLife = "it is shorter, or its time of change earlier, than when it was opened last: somebody else has written to it, such as backup software that restored it"
+				s.newLife = "it is shorter, or its time of change is earlier, than when it was last opened: somebody else has written to it, such as backup software that restored it"
 			} else {
 				s.newLife = whyLost(old.Cache, cache)
 			}
@@ -106,28 +106,28 @@ func (s *Store) beginLife(st *unix.Stat_t, opt Options) error {
 		}
 	}
 	if s.readOnly {
-		// Its flushes do nothing: it vouches for no life that may have writes to flush.
+		// Its flushes do nothing, so it vouches for no life that may have writes to flush.
 		r.Life = block.NewID()
 		s.rec = r
 		return nil
 	}
-	if pin(int(s.fd), untold) != 0 {
-		r.Cache = "" // it shall not go on
+	if setHint(int(s.fd), hintUnsettled) != 0 {
+		r.Cache = "" // this life must not go on
 	}
 	s.rec = r
-	s.hearing.calls = 1 // as hear, and heard below
-	// If this fails, what is written down is of a life before this one, which
-	// nobody may take for it, nor for one that goes on.
+	s.syncing.calls = 1 // as beginSync; endSync follows
+	// If this fails, the record is that of an earlier life, which must not pass for
+	// this one or go on.
 	s.unkept = s.keeper.save(&r)
-	s.hearing.stays = s.unkept == nil
-	if s.keeper.wasTold() {
-		s.latch(s.keeper.told, "fsync")
+	s.syncing.settles = s.unkept == nil
+	if s.keeper.hasFailedSync() {
+		s.latch(s.keeper.attrErrno, "fsync")
 	}
-	s.heard()
+	s.endSync()
 	return nil
 }
 
-// endLife flushes all and writes down that the life has kept its writes.
+// endLife flushes everything and records that the life has kept its writes.
 func (s *Store) endLife() error {
 	if s.readOnly || s.flushFailed.Load() != 0 {
 		return nil
@@ -149,30 +149,29 @@ func (s *Store) endLife() error {
 	return s.keeper.save(&r)
 }
 
-// latch makes an error of writeback the fate of this life, durably.
+// latch records durably that this life has lost writes.
 func (s *Store) latch(errno syscall.Errno, call string) {
 	if !s.flushFailed.CompareAndSwap(0, int32(errno)) {
 		return
 	}
-	if s.hear() == 0 { // writing it down is such a call
-		defer s.heard()
+	if s.beginSync() == 0 { // recording it syncs, too
+		defer s.endSync()
 	}
 	s.recMu.Lock()
 	s.rec.Fault = newFault(errno, call)
 	r := s.rec
 	s.recMu.Unlock()
-	// Without the lock: such storage may not answer any more.
+	// Without the lock, since the storage may not answer any more.
 	if err := s.keeper.save(&r); err != nil {
 		s.recMu.Lock()
 		s.unkept = cmp.Or(s.unkept, err)
 		s.recMu.Unlock()
-		s.unsure()
+		s.breakLife()
 	}
 }
 
-// forgetCache writes the page cache out and empties it, so that what is read from then
-// on is what the storage has: after an error the kernel keeps pages as clean that it
-// could not write.
+// forgetCache writes the page cache out and empties it, so that reads return what the
+// storage has: after an error the kernel keeps pages that it could not write, as clean.
 func (s *Store) forgetCache() syscall.Errno {
 	// The kernel reports each error once to each opening; the first may be an old one.
 	_ = unix.Fsync(int(s.fd))
@@ -189,23 +188,23 @@ func (s *Store) forgetCache() syscall.Errno {
 	return errno
 }
 
-// whyLost is why a life that has not ended does not go on: was is the page cache that had
-// its writes, is the one that there is now.
+// whyLost is why a life that has not ended does not go on. was is the page cache that had
+// its writes, is the present one.
 func whyLost(was, is string) string {
 	boot, _, _ := strings.Cut(is, " ")
 	switch {
 	case was == "" || is == "":
 		return "the last one was not ended in good order, and this kernel cannot tell whether it still has all that was written"
 	case !strings.HasPrefix(was, boot):
-		return "this host was started anew, and the last one was not ended in good order: what was not flushed may be lost"
+		return "this host was rebooted, and the last one was not ended in good order: what was not flushed may be lost"
 	case was != is:
 		return "the device was away, and the last one was not ended in good order: what was not flushed may be lost"
 	}
 	return "the last one was not ended in good order: it was killed while it flushed, or the kernel has dropped the file from its memory since, and an error of writing it out may have been missed"
 }
 
-// NewLife says why a new life of the disk has begun with this Store, and whether it keeps
-// all writes of the last one; "" if that goes on, or there was none.
+// NewLife is why a new life of the disk has begun with this Store, and whether it keeps
+// all writes of the last one; "" if that life goes on, or there was none.
 func (s *Store) NewLife() (why string, keeps bool) { return s.newLife, s.keepsLast }
 
 // Identity returns which disk this is, and which life of it.
@@ -213,12 +212,12 @@ func (s *Store) NewLife() (why string, keeps bool) { return s.newLife, s.keepsLa
 // unlocked: they stay as beginLife sets them.
 func (s *Store) Identity() block.Identity { return block.Identity{Disk: s.rec.Disk, Life: s.rec.Life} }
 
-// Keeps reports whether all writes are there that had returned in an earlier life.
+// Keeps reports whether all writes that had returned in an earlier life are present.
 //
 // unlocked: they stay as beginLife sets them.
 func (s *Store) Keeps(life block.ID) bool { return slices.Contains(s.rec.Kept, life) }
 
-// Fault is why writes of this life were lost that had returned, "" if none were.
+// Fault is why writes of this life that had returned were lost, "" if none were.
 func (s *Store) Fault() string {
 	s.recMu.Lock()
 	defer s.recMu.Unlock()
@@ -228,8 +227,8 @@ func (s *Store) Fault() string {
 	return s.rec.Fault.String()
 }
 
-// CopyOf is the disk whose record was found at this file, which is a copy of that
-// one's; zero if there was none.
+// CopyOf is the disk of which this file is a copy, as the record shows that was found
+// with it; zero if it is none.
 func (s *Store) CopyOf() block.ID { return s.copyOf }
 
 // Unkept is why the disk's record could not be written: clients with unflushed writes

@@ -18,9 +18,9 @@ import (
 	"github.com/ironwarp/ironwarp/block/backing/backingtest"
 )
 
-// overwrite fills the file with FUA writes and others until one of them is told that
-// the storage below is full, and returns how often.
-func overwrite(t *testing.T, s *Store, size int64) (told int) {
+// overwrite fills the file with FUA writes and others until one of them fails since the
+// storage below is full, and returns how many have.
+func overwrite(t *testing.T, s *Store, size int64) (failed int) {
 	t.Helper()
 	block := bytes.Repeat([]byte{0xa5}, 1<<20)
 	for off := int64(0); off < size; off += int64(len(block)) {
@@ -29,15 +29,15 @@ func overwrite(t *testing.T, s *Store, size int64) (told int) {
 			t.Fatalf("a write into the page cache: %v", err)
 		}
 		if err := s.Write(block[:4096], off+int64(len(block))-4096, true); err != nil {
-			told++
+			failed++
 		}
 	}
-	return told
+	return failed
 }
 
-// The kernel tells an error of writeback once. A FUA write that is told it must not
-// keep it from the next flush, and no later Store may forget it.
-func TestErrorOfWritebackIsLatchedWhicheverCallWasTold(t *testing.T) {
+// The kernel reports an error of writeback once. A FUA write that gets it must not keep it
+// from the next flush, and no later Store may forget it.
+func TestErrorOfWritebackIsLatchedWhicheverCallGotIt(t *testing.T) {
 	const size = 60 << 20
 	thin := backingtest.ThinFile(t, size)
 	path, opt := thin.Path, Options{Records: filepath.Join(t.TempDir(), "records")}
@@ -74,7 +74,7 @@ func TestErrorOfWritebackIsLatchedWhicheverCallWasTold(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
-	// Its administrator says so.
+	// Its administrator repairs it.
 	opt.Repair = true
 	if s, err = Open(path, opt); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestErrorOfWritebackIsLatchedWhicheverCallWasTold(t *testing.T) {
 	}
 }
 
-// The kernel tells one of several FUA writes under way that they could not be written.
+// Of several FUA writes under way, the kernel reports to one that they could not be written.
 func TestEachFUAWriteThatSucceedsIsThere(t *testing.T) {
 	const size, writers, each = 48 << 20, 16, 64 << 10
 	dev, opt := backingtest.ThinDevice(t, size), Options{Records: filepath.Join(t.TempDir(), "records")}
@@ -119,8 +119,8 @@ func TestEachFUAWriteThatSucceedsIsThere(t *testing.T) {
 	}
 }
 
-// FUA writes for which there is no room, and which are told of earlier writes instead, may
-// use up all openings by which the kernel would tell a flush.
+// FUA writes for which there is no room get the errors of earlier writes instead, and may
+// use up all openings by which the kernel would report them to a flush.
 func TestFUAWritesWithoutRoomLeaveTheErrorToTheFlush(t *testing.T) {
 	const size, part = 40 << 20, 32 << 10
 	path := backingtest.ThinFile(t, size).Path
@@ -167,7 +167,7 @@ func TestFUAWritesWithoutRoomLeaveTheErrorToTheFlush(t *testing.T) {
 	}
 }
 
-// What a Store flushes when it is closed it may be the first to be told about.
+// The flush of a Store that is closed may be the first to get an error.
 func TestErrorOfTheLastFlushIsLatched(t *testing.T) {
 	const size = 40 << 20
 	dev, opt := backingtest.ThinDevice(t, size), Options{Records: filepath.Join(t.TempDir(), "records")}
@@ -268,7 +268,7 @@ func TestLifeChangesWhenWritesMayBeLost(t *testing.T) {
 			}
 			says(ended, "ended in good order", true)
 			unsure := ended.Identity().Life
-			pin(int(ended.fd), 0) // the inode leaves the memory
+			setHint(int(ended.fd), 0) // the inode leaves the memory
 			ended.abandon(t)
 			evicted := open()
 			if now := evicted.Identity(); now.Disk != was.Disk || now.Life == unsure || evicted.Keeps(unsure) || !evicted.Keeps(was.Life) {
@@ -285,7 +285,7 @@ func TestLifeChangesWhenWritesMayBeLost(t *testing.T) {
 			if now := rebooted.Identity(); now.Life == unsure || rebooted.Keeps(unsure) {
 				t.Error("the host has booted anew, and its writes are vouched for")
 			}
-			says(rebooted, "this host was started anew", false)
+			says(rebooted, "this host was rebooted", false)
 			last := rebooted.Identity().Life
 			if err := rebooted.Close(); err != nil {
 				t.Fatal(err)
@@ -349,8 +349,8 @@ func TestFileThatWasRestoredInPlaceBeginsAnotherLife(t *testing.T) {
 	}
 }
 
-// A flush of what is exported read-only does nothing. So it speaks for no life that has not
-// ended, or has lost writes: the next Store that may write does.
+// A flush of a read-only export does nothing. So it vouches for no life that has not ended,
+// or that has lost writes: the next Store that may write does.
 func TestReadOnlyStoreVouchesForNoWrites(t *testing.T) {
 	for name, lost := range map[string]bool{"killed": false, "killed after it had lost writes": true} {
 		t.Run(name, func(t *testing.T) {
@@ -378,8 +378,8 @@ func TestReadOnlyStoreVouchesForNoWrites(t *testing.T) {
 	}
 }
 
-// A Store whose record cannot be written leaves that of the life before. If the inode
-// had left the memory then, no later Store may take that life for one that goes on.
+// A Store whose record cannot be written leaves that of the life before. If the inode had
+// left the memory by then, that life must not go on in a later Store.
 func TestLifeThatIsNotWrittenDownVouchesForNoOther(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a file system needs root")
@@ -392,7 +392,7 @@ func TestLifeThatIsNotWrittenDownVouchesForNoOther(t *testing.T) {
 	path := newFile(t, dir, "disk")
 	evicted := reopen(t, path, opt)
 	unsure := evicted.Identity().Life
-	pin(int(evicted.fd), 0) // the inode leaves the memory
+	setHint(int(evicted.fd), 0) // the inode leaves the memory
 	evicted.abandon(t)
 	unkept := reopen(t, path, Options{}) // as `ironwarp export add` looks at it
 	if unkept.Unkept() == nil {
@@ -432,7 +432,7 @@ func TestCopyAndExchangedFileAreOtherDisks(t *testing.T) {
 	}
 }
 
-func TestForeignRecordIsNotBelieved(t *testing.T) {
+func TestUnknownRecordIsIgnored(t *testing.T) {
 	dir := t.TempDir()
 	for i, text := range []string{"", "{", "null", `{"version":99,"disk":"01020304-0506-4708-890a-0b0c0d0e0f10"}`, strings.Repeat("x", maxRecord+1), `{"version":1,"disk":"zz"}`} {
 		path := newFile(t, dir, string(rune('a'+i)))

@@ -19,9 +19,9 @@ const (
 	// Close does not wait for a single call of hours on a slow device.
 	zeroRangeMax = 1 << 30
 
-	// maxRawIO is the largest transfer in bytes that is made without telling the
-	// Go scheduler. A copy from the page cache of this size takes a few
-	// microseconds, less than the scheduler's bookkeeping is worth.
+	// maxRawIO is the largest transfer in bytes that bypasses the Go scheduler. A copy
+	// of this size from the page cache takes a few microseconds, too little to be worth
+	// the scheduler's bookkeeping.
 	maxRawIO = 16 << 10
 
 	// maxInlineIO is the largest operation in bytes that a queue runs on the
@@ -43,15 +43,15 @@ const (
 	Descriptors = maxSyncs + 2
 
 	// Writes are slow when they hold their caller up for slowWrite on average,
-	// beside writePerKiB for each KiB: then they do not just fill the page cache.
-	// paceWeight is the number of writes that the average looks back on, and one
+	// plus writePerKiB for each KiB: then they do not just fill the page cache.
+	// delayWeight is the number of writes that the average looks back on, and one
 	// write counts as maxWriteTime at most: a single wait for the storage of that
 	// length makes writes slow at once, a time slice of 4 ms lost to another
 	// process does not, and 300 quick ones always make them fast again.
 	slowWrite    = 100 * time.Microsecond
 	writePerKiB  = 2 * time.Microsecond
 	maxWriteTime = 10 * time.Millisecond
-	paceWeight   = 64
+	delayWeight  = 64
 
 	// maxWorkers is the number of operations that a queue has at the storage at
 	// once: enough to keep a fast disk busy, and each costs a thread while it waits.

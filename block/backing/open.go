@@ -46,24 +46,24 @@ type Options struct {
 	// Records is a directory for the records of disks that cannot have them as an
 	// extended attribute.
 	Records string
-	// Repair begins a new life of a disk that has lost writes: whoever has it attached
-	// is told so, and whoever attaches it anew gets what the storage has.
+	// Repair begins a new life of a disk that has lost writes: for those who have it
+	// attached all I/O fails, and those who attach it anew get what the storage has.
 	Repair bool
-	// Admit, if set, is asked before a disk of this UUID is used. Its error is that of
-	// Open, and nothing was done to the disk then.
+	// Admit, if set, is called with the disk's UUID before the disk is used. Open
+	// returns its error, and then nothing was done to the disk.
 	Admit func(disk block.ID) error
 
 	root string // of /sys and /proc, in tests
 }
 
 // Open opens the regular file or block device at path as a disk and locks it
-// (flock: exclusively, or shared when ReadOnly), so that nobody exports a disk
-// twice that somebody may write. The error is an *OpenError.
+// (flock: exclusively, or shared when ReadOnly), so that a disk that somebody may
+// write is never exported twice. The error is an *OpenError.
 func Open(path string, opt Options) (*Store, error) {
 	fail := func(err error) (*Store, error) {
 		return nil, &OpenError{Path: path, Reason: reason(err, opt), Err: err}
 	}
-	// Looked at before it is opened: opening a fifo or a tape has effects.
+	// Its kind is checked before it is opened: opening a fifo or a tape has effects.
 	fi, err := os.Stat(path)
 	if err == nil {
 		err = checkKind(fi.Mode())
@@ -176,8 +176,8 @@ func openFD(path string, flags int) (int, error) {
 	}
 }
 
-// lock takes the storage for this Store. udev has a shared lock on a device for the
-// moment in which it looks what is on it, after each close of a writer.
+// lock takes the storage for this Store. After each close of a writer udev briefly has a
+// shared lock on a device, to look at its content.
 func (s *Store) lock(how int) error {
 	for end := time.Now().Add(lockTime); ; time.Sleep(lockTime / 100) {
 		err := unix.Flock(int(s.fd), how|unix.LOCK_NB)

@@ -37,8 +37,8 @@ type job struct {
 }
 
 // NewQueue implements block.Storage. Close the queue before the Store. It calls
-// afterBatch after each completion that a worker made: operations that come to a worker
-// are so slow or so large that to hold a reply back for the next is not worth it.
+// afterBatch after each completion that a worker made: operations that need a worker are
+// so slow or so large that holding a reply back for the next one is not worthwhile.
 func (s *Store) NewQueue(afterBatch func()) block.Queue { return s.newQueue(maxWorkers, afterBatch) }
 
 func (s *Store) newQueue(maxWorkers int, afterBatch func()) *queue {
@@ -89,7 +89,7 @@ func (q *queue) push(j job) bool {
 	return true
 }
 
-// pop waits for a job; not ok means that the queue was closed.
+// pop waits for a job; ok is false once the queue is closed.
 func (q *queue) pop() (j job, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

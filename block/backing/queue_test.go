@@ -116,7 +116,7 @@ func TestEveryOperationCompletesOnce(t *testing.T) {
 			buf := make([]byte, 512)
 			for i := range 500 {
 				c.wg.Add(1)
-				// Flushes and durable writes always take the long way round.
+				// Flushes and durable writes always go to a worker.
 				if i%8 == 0 {
 					q.Do(block.OpFlush, nil, 0, 0, 0, &c)
 				} else {

@@ -16,8 +16,8 @@ import (
 	"github.com/ironwarp/ironwarp/internal/wholefile"
 )
 
-// record is what is kept with a disk over the life of a Store: as an extended
-// attribute of a file, and where there are none, or for a block device, as a file in
+// record is kept with a disk beyond the life of a Store: as an extended attribute of a
+// file, or, for a block device and where there are no attributes, as a file in
 // Options.Records.
 type record struct {
 	Version int      `json:"version"`
@@ -30,8 +30,8 @@ type record struct {
 	Open  bool   `json:"open"`            // the life has not ended
 	Cache string `json:"cache,omitempty"` // the page cache that has its writes
 
-	// Size and Changed are the file's when the life ended, and before when it was opened
-	// last.
+	// Size and Changed are the file's when the life ended, or, while it is open, when it
+	// was last opened.
 	Size    int64 `json:"size,omitempty"`
 	Changed int64 `json:"changed,omitempty"` // ns
 
@@ -63,14 +63,14 @@ const (
 	maxRecord = 4096
 )
 
-// keeper keeps the record of one disk. Once the record could not be an attribute it
-// stays beside the disk, so that there is never an older one to be found.
+// keeper keeps the record of one disk. A record that once could not be an attribute stays
+// in its own file, so that no older one is ever found.
 type keeper struct {
 	fd     int    // of the file, -1: it cannot have attributes
-	file   string // where the record stands otherwise, "" if it cannot
-	beside bool   // it stands there
+	file   string // the record's own file, "" if there can be none
+	beside bool   // the record is there
 
-	told syscall.Errno // what fsync of the attribute said, which may be of the data
+	attrErrno syscall.Errno // of the attribute's fsync, which may be about the data
 }
 
 // load reads the record; nil if there is none that can be understood.
@@ -102,7 +102,7 @@ func (k *keeper) load() (*record, error) {
 func decode(data []byte) (*record, error) {
 	var r record
 	if err := json.Unmarshal(data, &r); err != nil || r.Version != recordVersion || r.Disk.IsZero() || r.Life.IsZero() {
-		return nil, nil // it is of another program or version: the disk is taken for a new one
+		return nil, nil // of another program or version: the disk counts as a new one
 	}
 	return &r, nil
 }
@@ -118,7 +118,7 @@ func (k *keeper) save(r *record) error {
 		if k.fd >= 0 {
 			if err = unix.Fsetxattr(k.fd, recordAttr, data, 0); err == nil {
 				err = unix.Fsync(k.fd)
-				k.told, _ = err.(syscall.Errno)
+				k.attrErrno, _ = err.(syscall.Errno)
 			}
 		}
 		if err == nil || k.file == "" {

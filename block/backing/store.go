@@ -17,9 +17,9 @@ import (
 type Store struct {
 	path string
 	fd   uintptr
-	// syncs are further openings of the same, for one flush or FUA write at a time each:
-	// the kernel reports an error of writeback once to each opening, so each of those
-	// that are under way is told.
+	// syncs are further openings of the storage, each for one flush or FUA write at a
+	// time: the kernel reports an error of writeback once to each opening, so each call
+	// under way gets it.
 	syncs    chan uintptr
 	below    int // the file below a loop device, locked; -1: none
 	size     int64
@@ -31,16 +31,16 @@ type Store struct {
 	spinning bool
 	zeroes   []byte
 
-	mu     sync.RWMutex // guards the fields below it; read-locked by operations under way; taken before the hearing's
+	mu     sync.RWMutex // guards the fields below it; read-locked by operations under way; taken before the syncing's
 	closed bool
 
 	noWaitUnsupported atomic.Bool
-	flushFailed       atomic.Int32 // errno; what was lost cannot be told, so it stays
-	writes            pace
+	flushFailed       atomic.Int32 // errno; nobody knows what was lost, so it stays
+	writes            delay
 
 	opened   unix.Stat_t // before anything was done to it
 	fsErrors fsErrors
-	hearing  hearing
+	syncing  syncing
 	keeper   keeper
 	copyOf   block.ID
 	unkept   error
@@ -48,7 +48,7 @@ type Store struct {
 	newLife   string // why it began
 	keepsLast bool
 
-	recMu sync.Mutex // guards the fields below it; taken after the hearing's
+	recMu sync.Mutex // guards the fields below it; taken after the syncing's
 	rec   record
 }
 
@@ -91,8 +91,8 @@ func (s *Store) Close() error {
 
 func (s *Store) closeAll() error {
 	s.fsErrors.close()
-	// A process that is just being started has the descriptor until its program
-	// runs, and with it the lock.
+	// A process that is just being started shares the descriptor, and so the lock, until
+	// its program runs.
 	err := errors.Join(unix.Flock(int(s.fd), unix.LOCK_UN), unix.Close(int(s.fd)))
 	for range len(s.syncs) {
 		err = errors.Join(err, unix.Close(int(<-s.syncs)))

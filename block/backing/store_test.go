@@ -211,8 +211,8 @@ func loopDevice(t *testing.T, path string) string {
 	return dev
 }
 
-// A program that is being started has all descriptors for a moment, the locked one
-// too: closed storage is free for the next who opens it all the same.
+// A program that is being started briefly shares all descriptors, the locked one too.
+// Closed storage is free for the next who opens it all the same.
 func TestClosedStorageIsNotLocked(t *testing.T) {
 	path, _ := disk(t, diskSize)
 	s := open(t, path, Options{})

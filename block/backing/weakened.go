@@ -22,11 +22,11 @@ func (s *Store) syncFD() uintptr {
 	return <-s.syncs
 }
 
-func (h *hearing) isUnsaidLocked() bool {
-	return h.calls == 0 && h.stays && checks.On(checks.ToldDaemon)
+func (h *syncing) mustUnsettleLocked() bool {
+	return h.calls == 0 && h.settles && checks.On(checks.KilledInSync)
 }
 
-func (k *keeper) wasTold() bool { return k.told != 0 && checks.On(checks.ToldDaemon) }
+func (k *keeper) hasFailedSync() bool { return k.attrErrno != 0 && checks.On(checks.KilledInSync) }
 
 // IsFile is the product's, with a switch.
 func (s *Store) IsFile(st *unix.Stat_t) bool {

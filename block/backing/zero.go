@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Discard tells the storage that n bytes at off are no longer needed; they
-// read as anything afterwards, usually as zeroes. It is a hint: where the
-// storage cannot discard it succeeds without effect. With fua the effect is
-// durable on return. Errors as Write.
+// Discard gives up n bytes at off, whose content is no longer needed; afterwards
+// they read as anything, usually as zeroes. It is a hint: on storage that cannot
+// discard it succeeds without effect. With fua the effect is durable on return.
+// It fails as Write does.
 func (s *Store) Discard(off, n int64, fua bool) error { return asError(s.doDiscard(off, n, fua)) }
 
 // WriteZeroes makes n bytes at off read as zeroes, durably with fua. With
 // noUnmap the range keeps its space, so that later writes cannot fail for want
-// of it. Zeroes are written where the storage has no quicker way. Errors as
-// Write.
+// of it. Zeroes are written where the storage has no quicker way. It fails as
+// Write does.
 func (s *Store) WriteZeroes(off, n int64, fua, noUnmap bool) error {
 	return asError(s.writeZeroes(off, n, fua, noUnmap))
 }
@@ -114,32 +114,30 @@ func (s *Store) writeZeroBytes(off, n int64) syscall.Errno {
 }
 
 func (s *Store) fallocate(mode uintptr, off, n int64) syscall.Errno {
-	for n > 0 {
-		k := min(n, zeroRangeMax)
-		_, _, errno := syscall.Syscall6(unix.SYS_FALLOCATE, s.fd, mode, uintptr(off), uintptr(k), 0, 0)
-		if errno == unix.EINTR {
-			continue
-		}
-		if errno != 0 {
-			return errno
-		}
-		off, n = off+k, n-k
-	}
-	return 0
+	return inPieces(off, n, func(off, n int64) syscall.Errno {
+		_, _, errno := syscall.Syscall6(unix.SYS_FALLOCATE, s.fd, mode, uintptr(off), uintptr(n), 0, 0)
+		return errno
+	})
 }
 
 func (s *Store) rangeIoctl(req uint, off, n int64) syscall.Errno {
+	return inPieces(off, n, func(off, n int64) syscall.Errno {
+		r := [2]uint64{uint64(off), uint64(n)}
+		return s.ioctl(req, unsafe.Pointer(&r))
+	})
+}
+
+// inPieces calls change for each part of a range, of zeroRangeMax bytes at most.
+func inPieces(off, n int64, change func(off, n int64) syscall.Errno) syscall.Errno {
 	for n > 0 {
 		k := min(n, zeroRangeMax)
-		r := [2]uint64{uint64(off), uint64(k)}
-		errno := s.ioctl(req, unsafe.Pointer(&r))
-		if errno == unix.EINTR {
-			continue
-		}
-		if errno != 0 {
+		switch errno := change(off, k); errno {
+		case 0:
+			off, n = off+k, n-k
+		case unix.EINTR:
+		default:
 			return errno
 		}
-		off, n = off+k, n-k
 	}
 	return 0
 }

@@ -122,7 +122,7 @@ func (p *proc) flushes() bool {
 }
 
 func TestDaemonDiesInAFlush(t *testing.T) {
-	prove(t, scenario{"the daemon dies with the error that it is told", checks.ToldDaemon, dying})
+	prove(t, scenario{"the daemon dies while an error is reported to it", checks.KilledInSync, dying})
 }
 
 func TestFullStorage(t *testing.T) {

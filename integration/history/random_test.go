@@ -295,7 +295,7 @@ func (r *random) killBeta() {
 	var flushed []*disk
 	var ends []func()
 	for _, d := range r.disks {
-		if backingtest.Told(r.T, d.path) {
+		if backingtest.KilledInSync(r.T, d.path) {
 			flushed = append(flushed, d)
 			ends = append(ends, r.rec.excuse(d.number, "it was being flushed"))
 		}

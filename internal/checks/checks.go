@@ -1,9 +1,9 @@
 // Package checks names the checks by which RFC 5042 is enforced, so that tests can
-// show what happens without one of them: an attack that succeeds then is one that
-// the check stops.
+// switch one off: an attack that then succeeds is one that the check stops.
 //
-// A program as it is built has checks that cannot be switched off, and does not import this
-// package. Only the build tag "weakened" makes those of it, for integration/attack.
+// A product build has checks that cannot be switched off, and does not import this
+// package. Only the build tag "weakened" compiles in the switches, for
+// integration/attack and integration/history.
 package checks
 
 // Check is one check.
@@ -72,7 +72,7 @@ const (
 	StoreLife    // a flush fails if the storage may have lost writes that it should cover
 	DiskIdentity // a disk that was attached does not go on as another
 	FlushLatch   // a writeback error that one call reported fails every later flush
-	ToldDaemon   // nor is it forgotten when the daemon dies that was just being told
+	KilledInSync // nor is it forgotten when the daemon dies in the call that would get it
 	RestoredFile // a reload takes the file that stands at an export's path
 	OneWriter    // an export has one writer unless it is shared
 	WritersPlace // a writer whose place another has had since does not go on

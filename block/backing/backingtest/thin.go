@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Thin is a file whose storage is full, though it does not say so.
+// Thin is a file whose storage is full without reporting it.
 type Thin struct {
 	Path             string
 	tmp, mnt, device string
@@ -29,16 +29,16 @@ func (f *Thin) Repair(t *testing.T) {
 	if err := syscall.Unmount(f.mnt, 0); err != nil {
 		t.Fatal(err)
 	}
-	// It exits with 1 where it has mended something.
+	// Exit status 1 means that it has mended something.
 	out, checked := exec.Command("e2fsck", "-fy", f.device).CombinedOutput()
 	if err := syscall.Mount(f.device, f.mnt, "ext4", 0, ""); err != nil {
 		t.Fatalf("%v after e2fsck (%v): %s", err, checked, out)
 	}
 }
 
-// ThinFile is a file of size bytes on ext4 on a disk that says it has room for all of
-// it and has for less than half. All blocks of the file are allocated, so that nobody
-// but writeback meets the end.
+// ThinFile is a file of size bytes on ext4, on a disk that claims to have room for all
+// of it and has room for less than half. All blocks of the file are allocated, so that
+// only writeback finds the storage full.
 func ThinFile(t *testing.T, size int64) *Thin {
 	t.Helper()
 	dev, tmp := thinDevice(t, size+size/2, ext4...)
@@ -46,15 +46,15 @@ func ThinFile(t *testing.T, size int64) *Thin {
 	return &Thin{allocated(t, mnt, size), tmp, mnt, dev}
 }
 
-// HangingFile is as ThinFile is a file whose storage is full. What is written to that
-// storage waits from freeze until thaw.
+// HangingFile is a file whose storage is full, as that of ThinFile. Writes to that
+// storage wait from freeze until thaw.
 func HangingFile(t *testing.T, size int64) (path string, freeze, thaw func()) {
 	t.Helper()
 	dev, tmp := thinDevice(t, 22<<20, ext4...)
 	lower := mount(t, dev, filepath.Join(filepath.Dir(tmp), "lower"))
 	image := filepath.Join(lower, "image")
-	// Behind the file system's own blocks it puts the file's list of extents, without which
-	// the file system is read-only: whether it meets that is else left to the order of writeback.
+	// The file's list of extents goes behind the file system's own blocks, and needs room:
+	// without it the file system becomes read-only, or not, as the order of writeback has it.
 	const lists = 3 << 20
 	mnt := mount(t, Loop(t, sparse(t, image, size+size/2, ext4Own+lists, ext4...)), filepath.Join(filepath.Dir(tmp), "mnt"))
 	path = allocated(t, mnt, size)
@@ -88,7 +88,7 @@ func mount(t *testing.T, dev, mnt string) string {
 	return mnt
 }
 
-// allocated is a file all of whose blocks are.
+// allocated makes a file all of whose blocks are allocated.
 func allocated(t *testing.T, dir string, size int64) string {
 	t.Helper()
 	path := filepath.Join(dir, "disk")
@@ -106,7 +106,7 @@ func allocated(t *testing.T, dir string, size int64) string {
 	return path
 }
 
-// Fill takes all room of the file system of a directory, but none of its device.
+// Fill takes all room of a directory's file system, but none of its device.
 func Fill(t *testing.T, dir string) {
 	t.Helper()
 	f, err := os.Create(filepath.Join(dir, "filler"))
@@ -127,15 +127,15 @@ func Fill(t *testing.T, dir string) {
 	}
 }
 
-// ThinDevice is a disk that says it has size bytes and has room for 24 MiB.
+// ThinDevice is a disk that claims to have size bytes and has room for 24 MiB.
 func ThinDevice(t *testing.T, size int64) string {
 	t.Helper()
 	dev, _ := thinDevice(t, size)
 	return dev
 }
 
-// thinDevice is a sparse file on a small tmpfs, behind a loop device. format, if any, is
-// a command that prepares the file.
+// thinDevice is a loop device on a sparse file on a small tmpfs. format, if any, is a
+// command that prepares the file.
 func thinDevice(t *testing.T, size int64, format ...string) (dev, tmp string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -152,7 +152,7 @@ func thinDevice(t *testing.T, size int64, format ...string) (dev, tmp string) {
 	return Loop(t, sparse(t, filepath.Join(tmp, "image"), size, ext4Own, format...)), tmp
 }
 
-// sparse is a file that takes no room but for its first bytes, own of them.
+// sparse makes a file that takes room for its first own bytes only.
 func sparse(t *testing.T, image string, size, own int64, format ...string) string {
 	t.Helper()
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
@@ -163,7 +163,7 @@ func sparse(t *testing.T, image string, size, own int64, format ...string) strin
 	}
 	if len(format) > 0 {
 		run(t, format[0], append(slices.Clone(format[1:]), image)...)
-		// They shall have room: without it the file system ends before its files do.
+		// These must have room, or the file system fails before its files do.
 		f, err := os.OpenFile(image, os.O_RDWR, 0)
 		if err != nil {
 			t.Fatal(err)
@@ -180,7 +180,7 @@ func sparse(t *testing.T, image string, size, own int64, format ...string) strin
 	return image
 }
 
-// Loop is a block device that a file stands below.
+// Loop makes a loop device on a file.
 func Loop(t *testing.T, file string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -213,9 +213,9 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// Told reports whether a Store of the file that was killed may just have been told of an
-// error of writeback: its next life is another one then.
-func Told(t *testing.T, path string) bool {
+// KilledInSync reports whether the last Store of the file was killed in a call to which an
+// error of writeback may have been reported: then the disk begins another life.
+func KilledInSync(t *testing.T, path string) bool {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {

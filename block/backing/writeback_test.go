@@ -12,9 +12,9 @@ import (
 	"github.com/ironwarp/ironwarp/block/backing/backingtest"
 )
 
-// A daemon that is killed may take the kernel's answer to a flush along. What that was
-// about nobody can tell: the life before is not vouched for, whatever else was told.
-func TestLifeEndsWithADaemonThatWasBeingTold(t *testing.T) {
+// The kernel's answer to a flush may be lost with a daemon that is killed. Nobody knows
+// which writes it was about: the life before is not vouched for, whatever else was reported.
+func TestLifeEndsWithADaemonKilledInASync(t *testing.T) {
 	for _, on := range []string{"file", "file without attributes", "device"} {
 		t.Run(on, func(t *testing.T) {
 			path := newFile(t, t.TempDir(), "disk")
@@ -35,10 +35,10 @@ func TestLifeEndsWithADaemonThatWasBeingTold(t *testing.T) {
 			}
 			s := open()
 			was := s.Identity()
-			s.hear()
-			s.hear()
-			s.heard()
-			s.heard()
+			s.beginSync()
+			s.beginSync()
+			s.endSync()
+			s.endSync()
 			for _, err := range []error{s.Write(make([]byte, 512), 0, true), s.Flush(), s.Write(make([]byte, 512), 512, false)} {
 				if err != nil {
 					t.Fatal(err)
@@ -48,9 +48,9 @@ func TestLifeEndsWithADaemonThatWasBeingTold(t *testing.T) {
 			if s = open(); s.Identity() != was {
 				t.Fatal("all calls had returned, and the life does not go on")
 			}
-			s.hear()
-			s.hear()
-			s.heard()
+			s.beginSync()
+			s.beginSync()
+			s.endSync()
 			s.abandon(t)
 			s = open()
 			if now := s.Identity(); now.Disk != was.Disk || now.Life == was.Life || s.Keeps(was.Life) {
@@ -68,8 +68,8 @@ func TestLifeEndsWithADaemonThatWasBeingTold(t *testing.T) {
 	}
 }
 
-// The record of a life that goes on is written down by a call that may be told as well.
-func TestErrorThatTheNextStoreIsToldAtItsStartIsLatched(t *testing.T) {
+// The call that records a life that goes on may get an error of writeback as well.
+func TestErrorReportedToTheNextStoreAtItsStartIsLatched(t *testing.T) {
 	const size = 40 << 20
 	path, opt := backingtest.ThinFile(t, size).Path, Options{Records: filepath.Join(t.TempDir(), "records")}
 	s := reopen(t, path, opt)
@@ -83,7 +83,7 @@ func TestErrorThatTheNextStoreIsToldAtItsStartIsLatched(t *testing.T) {
 	}
 	s.abandon(t)
 	reopen(t, path, opt).abandon(t)
-	// What is dirty yet is written out, so that the kernel has nothing to tell any more.
+	// What is still dirty is written out, so that the kernel has nothing left to report.
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -100,13 +100,13 @@ func TestErrorThatTheNextStoreIsToldAtItsStartIsLatched(t *testing.T) {
 	}
 }
 
-// NFS tells plain writes, which no hint stands for: no life goes on there.
-func TestNoLifeGoesOnWhereWritesAreTold(t *testing.T) {
-	if !tellsWrites(unix.NFS_SUPER_MAGIC) {
+// NFS reports errors to plain writes, which leave no hint: no life goes on there.
+func TestNoLifeGoesOnWhereErrorsAreReportedToWrites(t *testing.T) {
+	if !reportsToWrites(unix.NFS_SUPER_MAGIC) {
 		t.Error("a life would go on over NFS")
 	}
 	for name, kind := range map[string]int64{"ext4": unix.EXT4_SUPER_MAGIC, "XFS": unix.XFS_SUPER_MAGIC, "Btrfs": unix.BTRFS_SUPER_MAGIC, "tmpfs": unix.TMPFS_MAGIC} {
-		if tellsWrites(kind) {
+		if reportsToWrites(kind) {
 			t.Errorf("no life would go on over %s", name)
 		}
 	}
@@ -136,7 +136,7 @@ func withoutOwner(t *testing.T, f func()) {
 	}
 }
 
-// A daemon that cannot note in the kernel that it may be being told has no life go on.
+// The life of a disk does not go on after a daemon that could not set the hint.
 func TestLifeOfAFileOfAnotherOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("giving a file to another owner needs root")
@@ -160,7 +160,7 @@ func TestLifeOfAFileOfAnotherOwner(t *testing.T) {
 				if err := s.Flush(); err != nil {
 					t.Errorf("a flush: %v", err)
 				}
-				s.hear()
+				s.beginSync()
 			})
 			s.abandon(t)
 			if s = reopen(t, path, Options{}); s.Identity().Life == was.Life || s.Keeps(was.Life) || s.Identity().Disk != was.Disk {
