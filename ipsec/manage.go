@@ -94,7 +94,7 @@ func (m *Manager) declareLocked(ctx context.Context, cfg pad.Peer, fresh *batch)
 		}
 		// Between the old and the new one the ports that both have stay closed.
 		var keep []pad.Link
-		if old.cfg.Remote == cfg.Remote {
+		if old.cfg.Remote == cfg.Remote { // unlocked: it changes only under editing
 			keep = cfg.AllLinks()
 		}
 		var held *guard.HeldError

@@ -51,22 +51,23 @@ type conn struct {
 	sock    *sockio.Writer
 	sending *slot // what writeLoop starts with
 
+	writeLoop func() // c.write, made once
+
 	dirty atomic.Bool // ready is not empty; makes a batch end without replies cheap
 	stuck atomic.Bool // the client does not read its replies: they are kept. Set with mu locked
 
-	mu        sync.Mutex // guards the fields below it
-	change    sync.Cond  // a slot was freed, a waited-for I/O completed, flushing ended, cut was set
-	ready     slotList   // completed, to be sent
-	freed     *slot      // to be taken by the receiving goroutine
-	freedN    int
-	flushing  bool
-	dead      bool // nothing can be sent any more
-	cut       bool // nothing is waited for any more
-	stopping  bool // nothing is read any more
-	slots     []*slot
-	ended     bool // the connection is over
-	timer     *time.Timer
-	writeLoop func() // c.write, made once
+	mu       sync.Mutex // guards the fields below it
+	change   sync.Cond  // a slot was freed, a waited-for I/O completed, flushing ended, cut was set
+	ready    slotList   // completed, to be sent
+	freed    *slot      // to be taken by the receiving goroutine
+	freedN   int
+	flushing bool
+	dead     bool // nothing can be sent any more
+	cut      bool // nothing is waited for any more
+	stopping bool // nothing is read any more
+	slots    []*slot
+	ended    bool // the connection is over
+	timer    *time.Timer
 }
 
 // slot is one request of a client from header to reply.

@@ -127,7 +127,7 @@ func (c *conn) flush() {
 			go c.writeLoop()
 			return
 		}
-		if c.sent(batch) {
+		if !c.lockIfMore(batch) {
 			return
 		}
 	}
@@ -147,29 +147,29 @@ func (c *conn) write() {
 			c.broken(batch)
 			return
 		}
-		if c.sent(batch) {
+		if !c.lockIfMore(batch) {
 			return
 		}
-		batch = c.takeBatchLocked() // unlocked: sent has taken the lock
+		batch = c.takeBatchLocked()
 		c.mu.Unlock()
 		c.load(batch)
 	}
 }
 
-// sent releases a batch. It returns true if no more is ready, and flushing has then
-// ended; otherwise it returns with c.mu locked.
-func (c *conn) sent(batch *slot) bool {
+// lockIfMore releases a batch that was sent. If more is ready it returns true, with c.mu
+// locked; otherwise flushing has ended.
+func (c *conn) lockIfMore(batch *slot) bool {
 	tail, n := c.release(batch)
 	c.mu.Lock()
 	if tail != nil {
 		c.putLocked(batch, tail, n)
 	}
 	if c.ready.head != nil {
-		return false
+		return true
 	}
 	c.flushing = false
 	c.mu.Unlock()
-	return true
+	return false
 }
 
 // broken ends the connection after a failed send.

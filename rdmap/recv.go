@@ -319,7 +319,7 @@ func (k *sink) BatchEnd() {
 	if s.rx.kick {
 		s.rx.kick = false
 		s.mu.Lock()
-		s.kickLocked(true)
+		s.kickAndUnlock(true)
 	}
 	if s.rx.sends {
 		s.rx.sends = false

@@ -80,7 +80,8 @@ type Stream struct {
 	even     bool // the LLP is a ddp.EvenSegments
 	ird, ord int
 	driverFn func()
-	ready    *Op // the ready-to-receive message, or nil
+	ready    *Op           // the ready-to-receive message, or nil
+	termDone chan struct{} // closed when the Terminate has been sent or never will be
 
 	mu       sync.Mutex // guards the fields below it
 	idle     sync.Cond  // busy has become false
@@ -96,7 +97,6 @@ type Stream struct {
 	term     *Terminate              // to be sent before anything else
 	termSent bool                    // handed to the sender
 	termOver bool                    // termDone is closed
-	termDone chan struct{}           // closed when the Terminate has been sent or never will be
 	busy     bool                    // somebody sends; the fields of tx are that goroutine's
 	finSent  bool
 	peerFin  bool // the peer ended the stream gracefully before we did
@@ -193,29 +193,30 @@ func (s *Stream) Reserve() (*Op, error) {
 }
 
 // Cancel gives back what Reserve took.
-func (s *Stream) Cancel() { s.mu.Unlock() }
+func (s *Stream) Cancel() { s.mu.Unlock() } // unlocked: Reserve has taken the lock
 
 // Commit queues the reserved operation. Unless more is set the stream starts
 // sending it, in the calling goroutine if nobody else sends; it never blocks
 // on the LLP.
+//
+// unlocked: Reserve has taken the lock.
 func (s *Stream) Commit(more bool) {
-	s.sq.tail++ // unlocked: Reserve has taken the lock
+	s.sq.tail++
 	if more {
 		s.mu.Unlock()
 		return
 	}
-	s.kickLocked(false) // unlocked: likewise
+	s.kickAndUnlock(false)
 }
 
 // Flush starts sending operations that were committed with more.
 func (s *Stream) Flush() {
 	s.mu.Lock()
-	s.kickLocked(false)
+	s.kickAndUnlock(false)
 }
 
-// kickLocked starts the sender if it has work and nobody sends. It releases
-// the lock.
-func (s *Stream) kickLocked(engine bool) {
+// kickAndUnlock unlocks, and starts the sender if it has work and nobody sends.
+func (s *Stream) kickAndUnlock(engine bool) {
 	if s.busy || !s.workLocked() {
 		s.mu.Unlock()
 		return
@@ -236,7 +237,7 @@ func (s *Stream) Close() {
 		return
 	}
 	s.closeLocked()
-	s.kickLocked(false)
+	s.kickAndUnlock(false)
 }
 
 // Abort ends the stream at once, without a Terminate.
@@ -284,7 +285,7 @@ func (s *Stream) peerEnded() {
 		if !s.workLocked() {
 			break
 		}
-		s.kickLocked(true)
+		s.kickAndUnlock(true)
 		s.mu.Lock()
 	}
 	s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 func (s *Stream) Terminate(fault *ddp.Error) {
 	s.mu.Lock()
 	s.terminateLocked(fault, fault)
-	s.kickLocked(true)
+	s.kickAndUnlock(true)
 }
 
 // terminateLocked ends the stream for reason; the peer is sent fault.

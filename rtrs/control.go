@@ -10,10 +10,10 @@ import (
 // control is the permit reserved for control requests.
 type control struct {
 	permit *Permit
-	free   chan struct{} // capacity 1: a token, the right to use permit
+	free   chan struct{}      // capacity 1: a token, the right to use permit
+	result chan syscall.Errno // capacity 1
 
-	mu        sync.Mutex         // guards the fields below it
-	result    chan syscall.Errno // capacity 1
+	mu        sync.Mutex // guards the fields below it
 	abandoned bool
 }
 

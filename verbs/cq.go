@@ -167,7 +167,7 @@ func (cq *CQ) push(wc WC) {
 		k := wc.QP.keptIn(cq)
 		if k.n >= k.most {
 			if cq.keeps+cq.beyond >= cq.depth {
-				cq.lostLocked(&wc)
+				cq.lostAndUnlock(&wc)
 				return
 			}
 			cq.beyond++
@@ -176,7 +176,7 @@ func (cq *CQ) push(wc WC) {
 	}
 	if cq.n == len(cq.ring) {
 		if cq.n >= cq.depth {
-			cq.lostLocked(&wc)
+			cq.lostAndUnlock(&wc)
 			return
 		}
 		ring := make([]WC, min(cq.depth, max(initialCQ, 2*len(cq.ring))))
@@ -201,8 +201,8 @@ func (cq *CQ) push(wc WC) {
 	cq.mu.Unlock()
 }
 
-// lostLocked drops a completion for which there is no room, and unlocks.
-func (cq *CQ) lostLocked(wc *WC) {
+// lostAndUnlock drops a completion for which there is no room, and unlocks.
+func (cq *CQ) lostAndUnlock(wc *WC) {
 	cq.lost = true
 	cq.mu.Unlock()
 	if wc.shared {

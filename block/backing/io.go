@@ -49,10 +49,10 @@ func (s *Store) tryRead(p []byte, off int64) (bool, syscall.Errno) {
 	if !s.inRange(off, int64(len(p))) {
 		return true, unix.EINVAL
 	}
-	if !s.enter() {
+	if !s.lockOpen() {
 		return true, unix.EBADF
 	}
-	defer s.leave()
+	defer s.unlock()
 	n, errno := prw(unix.SYS_PREADV2, s.fd, p, off, unix.RWF_NOWAIT, len(p) <= maxRawIO)
 	if errno == unix.EOPNOTSUPP || errno == unix.ENOSYS || errno == unix.EINVAL {
 		s.noWaitUnsupported.Store(true)
@@ -64,10 +64,10 @@ func (s *Store) read(p []byte, off int64) syscall.Errno {
 	if !s.inRange(off, int64(len(p))) {
 		return unix.EINVAL
 	}
-	if !s.enter() {
+	if !s.lockOpen() {
 		return unix.EBADF
 	}
-	defer s.leave()
+	defer s.unlock()
 	for len(p) > 0 {
 		n, errno := prw(unix.SYS_PREADV2, s.fd, p[:min(len(p), maxSyscallIO)], off, 0, false)
 		if errno != 0 {
@@ -85,10 +85,10 @@ func (s *Store) write(p []byte, off int64, fua bool) syscall.Errno {
 	if errno := s.writable(off, int64(len(p))); errno != 0 {
 		return errno
 	}
-	if !s.enter() {
+	if !s.lockOpen() {
 		return unix.EBADF
 	}
-	defer s.leave()
+	defer s.unlock()
 	if errno := s.reaches(off + int64(len(p))); errno != 0 {
 		return errno
 	}
@@ -170,10 +170,10 @@ func (s *Store) flush() syscall.Errno {
 	if s.readOnly {
 		return 0
 	}
-	if !s.enter() {
+	if !s.lockOpen() {
 		return unix.EBADF
 	}
-	defer s.leave()
+	defer s.unlock()
 	return s.fdatasync()
 }
 

@@ -103,8 +103,8 @@ func (s *Store) closeAll() error {
 	return err
 }
 
-// enter keeps the descriptor open until leave.
-func (s *Store) enter() bool {
+// lockOpen keeps the descriptor open until unlock, unless it is closed.
+func (s *Store) lockOpen() bool {
 	s.mu.RLock()
 	if s.closed {
 		s.mu.RUnlock()
@@ -113,4 +113,4 @@ func (s *Store) enter() bool {
 	return true
 }
 
-func (s *Store) leave() { s.mu.RUnlock() }
+func (s *Store) unlock() { s.mu.RUnlock() }

@@ -25,10 +25,10 @@ func (s *Store) doDiscard(off, n int64, fua bool) syscall.Errno {
 	if errno := s.writable(off, n); errno != 0 {
 		return errno
 	}
-	if !s.enter() {
+	if !s.lockOpen() {
 		return unix.EBADF
 	}
-	defer s.leave()
+	defer s.unlock()
 	if errno := s.reaches(off + n); errno != 0 || n == 0 || !s.discard {
 		return errno
 	}
@@ -57,10 +57,10 @@ func (s *Store) writeZeroes(off, n int64, fua, noUnmap bool) syscall.Errno {
 	if errno := s.writable(off, n); errno != 0 {
 		return errno
 	}
-	if !s.enter() {
+	if !s.lockOpen() {
 		return unix.EBADF
 	}
-	defer s.leave()
+	defer s.unlock()
 	if errno := s.reaches(off + n); errno != 0 || n == 0 {
 		return errno
 	}

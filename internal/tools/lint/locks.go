@@ -31,8 +31,9 @@ const (
 )
 
 // checkLocks finds fields that are touched and functions that are called without the mutex
-// that guards them, and mutexes of which nobody says what they guard. It looks whether a
-// function takes the mutex at all, not when, and of which value of the type.
+// that guards them, and mutexes of which nobody says what they guard. It follows the
+// statements of each function (lockflow.go); it does not see of which value of the type a
+// mutex is, and takes functions within a function to run while its locks are held.
 func checkLocks() ([]finding, error) {
 	pkgs, imp, err := listTyped("./...")
 	if err != nil {
@@ -113,6 +114,7 @@ type lockChecker struct {
 	owned map[*types.TypeName]*types.Var // what guards all of a struct
 	locks map[*types.Func][]*types.Var   // what functions lock
 	takes map[*types.Func][]*types.Var   // what they hold when they return
+	gives map[*types.Func][]*types.Var   // what only their callers have locked, and they unlock
 	quiet map[string]map[int]bool        // lines that are exempt
 }
 
@@ -120,7 +122,7 @@ func locksOf(fset *token.FileSet, name string, files []*ast.File, imp types.Impo
 	c := &lockChecker{
 		fset:  fset,
 		info:  types.Info{Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}, Types: map[ast.Expr]types.TypeAndValue{}},
-		guard: map[*types.Var]*types.Var{}, owned: map[*types.TypeName]*types.Var{}, locks: map[*types.Func][]*types.Var{}, takes: map[*types.Func][]*types.Var{}, quiet: map[string]map[int]bool{},
+		guard: map[*types.Var]*types.Var{}, owned: map[*types.TypeName]*types.Var{}, locks: map[*types.Func][]*types.Var{}, takes: map[*types.Func][]*types.Var{}, gives: map[*types.Func][]*types.Var{}, quiet: map[string]map[int]bool{},
 	}
 	conf := types.Config{Importer: imp}
 	pkg, err := conf.Check(name, fset, files, &c.info)
@@ -156,18 +158,25 @@ func locksOf(fset *token.FileSet, name string, files []*ast.File, imp types.Impo
 			}
 		}
 	}
-	for _, fn := range all {
-		free := fn.Name.Name == "init" || needsLock(fn.Name.Name)
-		if _, reason, ok := strings.Cut(fn.Doc.Text(), unlocked[len("// "):]); ok && reason != "" {
-			free = true
+	for range 2 { // the second time with what the first has found
+		for _, fn := range all {
+			c.noteGives(fn)
 		}
-		h := held{locked: free, mus: map[*types.Var]bool{}}
+	}
+	for _, fn := range all {
+		h := held{free: isFree(fn), locked: needsLock(fn.Name.Name), mus: map[*types.Var]bool{}}
 		if mu := c.ownerHeldBy(c.info.Defs[fn.Name].(*types.Func)); mu != nil {
 			h.mus[mu] = true
 		}
 		c.scope(fn.Body, h)
 	}
 	return c.found, nil
+}
+
+// isFree reports whether a function needs no lock.
+func isFree(fn *ast.FuncDecl) bool {
+	_, reason, ok := strings.Cut(fn.Doc.Text(), unlocked[len("// "):])
+	return fn.Name.Name == "init" || ok && reason != ""
 }
 
 func (c *lockChecker) complain(pos token.Pos, format string, args ...any) {
@@ -335,67 +344,94 @@ func fieldsTo(s *types.Selection) (fields []*types.Var) {
 // noteTakes finds functions that lock, and those that leave it to their callers to unlock.
 func (c *lockChecker) noteTakes(fn *ast.FuncDecl) {
 	var got []*types.Var
-	gives := map[*types.Var]bool{}
+	unlocks := map[*types.Var]bool{}
 	ast.Inspect(fn.Body, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok {
-			if m := c.mutexOf(call, "Lock", "RLock", "TryLock"); m != nil {
+			if m := c.mutexOf(call, takers...); m != nil {
 				got = append(got, m)
 			}
-			gives[c.mutexOf(call, "Unlock", "RUnlock")] = true
+			unlocks[c.mutexOf(call, "Unlock", "RUnlock")] = true
 		}
 		return true
 	})
 	f := c.info.Defs[fn.Name].(*types.Func)
 	c.locks[f] = got
 	for _, m := range got {
-		if !gives[m] || strings.HasPrefix(fn.Name.Name, "lock") {
+		if !unlocks[m] || strings.HasPrefix(fn.Name.Name, "lock") {
 			c.takes[f] = append(c.takes[f], m)
+		}
+	}
+}
+
+// noteGives finds functions that unlock what their callers have locked.
+func (c *lockChecker) noteGives(fn *ast.FuncDecl) {
+	f := c.info.Defs[fn.Name].(*types.Func)
+	if c.gives[f] != nil {
+		return
+	}
+	takes, gives, isNamed := c.locks[f], map[*types.Var]bool{}, isUnlock(fn.Name.Name)
+	ast.Inspect(fn.Body, func(n ast.Node) bool {
+		if call, ok := n.(*ast.CallExpr); ok {
+			if m := c.mutexOf(call, "Unlock", "RUnlock"); m != nil {
+				gives[m] = true
+			}
+			if g := c.callee(call); g != nil {
+				takes = slices.Concat(takes, c.takes[g])
+				for _, m := range c.gives[g] {
+					gives[m] = gives[m] || isNamed
+				}
+			}
+		}
+		return true
+	})
+	for m, does := range gives {
+		if does && !slices.Contains(takes, m) {
+			c.gives[f] = append(c.gives[f], m)
+			if !isNamed && !isFree(fn) {
+				c.complain(fn.Name.Pos(), "%s unlocks %s, which it has not locked: be called ...%s", fn.Name.Name, m.Name(), unlocks)
+			}
 		}
 	}
 }
 
 // held is what a function holds or need not hold.
 type held struct {
-	locked bool
-	mus    map[*types.Var]bool
+	free   bool                // it needs no lock
+	locked bool                // its name says that its caller holds what it needs
+	outer  map[*types.Var]bool // held when it begins
+	mus    map[*types.Var]bool // held anywhere in it
 	made   map[*types.Var]bool // fields of what it makes itself
 }
 
-func (h held) covers(mu *types.Var) bool { return h.locked || h.mus[mu] || h.made[mu] }
+// anywhere returns what may be held.
+func (h held) anywhere() state {
+	s := state{depth: map[*types.Var]int{}}
+	for m := range h.mus {
+		s.depth[m] = 1
+	}
+	if h.locked || h.free {
+		s.rest = 1
+	}
+	return s
+}
 
 // scope looks at the body of a function. A function in it is thought to run while it does, and
 // under the locks of what it is given to, but for one that runs by itself.
 func (c *lockChecker) scope(body *ast.BlockStmt, outer held) {
-	h := held{outer.locked, map[*types.Var]bool{}, map[*types.Var]bool{}}
+	h := outer
+	h.outer, h.mus, h.made = outer.mus, map[*types.Var]bool{}, map[*types.Var]bool{}
 	maps.Copy(h.mus, outer.mus)
 	maps.Copy(h.made, outer.made)
-	goes, passed, given := map[ast.Node]bool{}, map[*ast.SelectorExpr]bool{}, map[ast.Node]*types.Func{}
-	walk := func(visit func(ast.Node)) {
-		ast.Inspect(body, func(n ast.Node) bool {
-			if n != nil {
-				visit(n)
-			}
-			_, lit := n.(*ast.FuncLit)
-			return !lit
-		})
-	}
-	walk(func(n ast.Node) {
+	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {
-		case *ast.GoStmt:
-			goes[ast.Unparen(n.Call.Fun)] = true
+		case *ast.FuncLit:
+			return false
 		case *ast.CallExpr:
-			if m := c.mutexOf(n, "Lock", "RLock", "TryLock"); m != nil {
+			if m := c.mutexOf(n, takers...); m != nil {
 				h.mus[m] = true
 			}
-			if sel, ok := n.Fun.(*ast.SelectorExpr); ok {
-				if f, ok := c.info.Uses[sel.Sel].(*types.Func); ok {
-					for _, m := range c.takes[f.Origin()] {
-						h.mus[m] = true
-					}
-					for _, a := range n.Args {
-						given[a], goes[a] = f.Origin(), f.Name() == "AfterFunc" || f.Name() == "Go"
-					}
-				}
+			for _, m := range c.takes[c.callee(n)] {
+				h.mus[m] = true
 			}
 			if id, ok := n.Fun.(*ast.Ident); ok && id.Name == "new" && len(n.Args) == 1 {
 				c.makes(h, n.Args[0])
@@ -407,29 +443,11 @@ func (c *lockChecker) scope(body *ast.BlockStmt, outer held) {
 				c.makes(h, n.Type)
 			}
 		}
+		return true
 	})
-	walk(func(n ast.Node) {
-		switch n := n.(type) {
-		case *ast.FuncLit:
-			if goes[n] {
-				c.scope(n.Body, held{})
-				return
-			}
-			in := held{h.locked, maps.Clone(h.mus), h.made}
-			for _, m := range c.locks[given[n]] {
-				in.mus[m] = true
-			}
-			c.scope(n.Body, in)
-		case *ast.UnaryExpr: // whose address is taken may be touched where it is used
-			if sel, ok := n.X.(*ast.SelectorExpr); ok && n.Op == token.AND {
-				passed[sel] = true
-			}
-		case *ast.SelectorExpr:
-			if !passed[n] {
-				c.use(n, h)
-			}
-		}
-	})
+	w := &flow{c: c, h: h}
+	s := c.begin(body, h)
+	w.list(body.List, &s)
 }
 
 func (c *lockChecker) makes(h held, e ast.Expr) {
@@ -455,7 +473,12 @@ func (h held) makesAll(s *types.Struct) bool {
 
 // needsLock reports whether a function of this name is called with the lock held.
 func needsLock(name string) bool {
-	return strings.HasSuffix(name, locked) || strings.HasSuffix(name, unlocks)
+	return strings.HasSuffix(name, locked) || isUnlock(name)
+}
+
+// isUnlock reports whether a function of this name gives the lock back.
+func isUnlock(name string) bool {
+	return strings.HasSuffix(name, unlocks) || strings.HasPrefix(name, "unlock")
 }
 
 // ownerHeldBy returns the mutex that the callers of a method hold because it guards the whole
@@ -484,23 +507,24 @@ func typeName(t types.Type) *types.TypeName {
 }
 
 // use looks at a selector: guarded fields, and a function whose caller holds a lock.
-func (c *lockChecker) use(sel *ast.SelectorExpr, h held) {
+func (c *lockChecker) use(sel *ast.SelectorExpr, h held, now state) {
 	s := c.info.Selections[sel]
-	if s == nil {
+	if s == nil || h.free {
 		return
 	}
+	covers := func(mu *types.Var) bool { return now.of(mu) > 0 || h.made[mu] }
 	for _, v := range fieldsTo(s) {
-		if mu := c.guard[v]; mu != nil && !h.covers(mu) && !h.made[v] {
+		if mu := c.guard[v]; mu != nil && !covers(mu) && !h.made[v] {
 			c.complain(sel.Sel.Pos(), "%s is touched without %s, which guards it: take it, or be called ...%s", types.ExprString(sel), mu.Name(), locked)
 			return
 		}
 	}
 	f, ok := s.Obj().(*types.Func)
-	if !ok || h.locked {
+	if !ok {
 		return
 	}
 	recv := f.Signature().Recv().Type()
-	if mu := c.ownerHeldBy(f); mu != nil && !h.covers(mu) && !h.makesAll(structOf(recv)) {
+	if mu := c.ownerHeldBy(f); mu != nil && !covers(mu) && !h.makesAll(structOf(recv)) {
 		c.complain(sel.Sel.Pos(), "%s is called without %s, which guards %s: take it, or be called ...%s", types.ExprString(sel), mu.Name(), types.ExprString(sel.X), locked)
 		return
 	}
@@ -511,12 +535,12 @@ func (c *lockChecker) use(sel *ast.SelectorExpr, h held) {
 	for st, i := structOf(recv), 0; st != nil && i < st.NumFields(); i++ {
 		if v := st.Field(i).Origin(); isSync(v.Type(), "Mutex", "RWMutex") {
 			own = true
-			if h.covers(v) {
+			if covers(v) {
 				return
 			}
 		}
 	}
-	if own || len(h.mus) == 0 {
+	if own || !now.any() {
 		c.complain(sel.Sel.Pos(), "%s is called without its lock: take it, or be called ...%s", types.ExprString(sel), locked)
 	}
 }
