@@ -8,13 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/otheruser"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -102,20 +102,13 @@ func openAsNobody(t *testing.T, path string, opt Options) error {
 			os.Chmod(dir, 0o755)
 		}
 	}
-	errs := make(chan error)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
-		if os.Getuid() == 0 {
-			// For this thread only; the capabilities over files go with it.
-			syscall.RawSyscall(unix.SYS_SETFSUID, nobody, 0, 0)
-		}
+	return otheruser.AsNobody(func() error {
 		s, err := Open(path, opt)
 		if err == nil {
 			s.Close()
 		}
-		errs <- err
-	}()
-	return <-errs
+		return err
+	})
 }
 
 func TestReadOnlyExportsShareAndWritableOnesDoNot(t *testing.T) {

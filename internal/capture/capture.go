@@ -1,5 +1,5 @@
-// Package capture reads the TCP connections of a pcap file. It serves tests
-// that hold the stack against other people's bytes.
+// Package capture reads the TCP connections of a pcap file, for tests that compare the
+// stack with the bytes of other implementations.
 package capture
 
 import (
@@ -107,7 +107,7 @@ func read(f io.Reader) ([]Conn, error) {
 	return conns, nil
 }
 
-// add takes a segment, which may have come before or overlap what is there.
+// add takes a segment, which may repeat or overlap earlier ones.
 func (d *direction) add(seq uint32, p []byte) {
 	behind := int(int32(d.next - seq))
 	if len(p) == 0 || behind >= len(p) {

@@ -20,10 +20,10 @@ func Need(t testing.TB) {
 	}
 }
 
-// Dial connects to a Unix socket as a user who is in the group of his number and in
-// those of groups. The kernel uses the credentials of the thread that connects, so a thread is
-// made for that, which ends with it. It fails with the kernel's error: EPERM without
-// root's rights, EACCES where that user may not connect.
+// Dial connects to a Unix socket as user uid, who is in the group of the same number and
+// in groups. The kernel uses the credentials of the thread that connects, so Dial uses a
+// thread that ends afterwards. It fails with the kernel's error: EPERM without root's
+// rights, EACCES where that user may not connect.
 func Dial(path string, uid uint32, groups ...uint32) (net.Conn, error) {
 	type result struct {
 		fd  int
@@ -52,7 +52,7 @@ func Dial(path string, uid uint32, groups ...uint32) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// become makes this thread, and no other one, another user's.
+// become changes the user of this thread, and of no other.
 func become(uid uint32, groups []uint32) error {
 	var list unsafe.Pointer
 	if len(groups) > 0 {
@@ -70,8 +70,8 @@ func become(uid uint32, groups []uint32) error {
 	return nil
 }
 
-// AsNobody runs f on a thread that has no privileges. It fails with the kernel's error,
-// or f's.
+// AsNobody runs f on a thread of an unprivileged user: 65534 if this process is root's,
+// its own user otherwise. It fails with the kernel's error, or f's.
 func AsNobody(f func() error) error {
 	if os.Geteuid() != 0 {
 		return f()

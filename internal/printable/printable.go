@@ -1,5 +1,5 @@
-// Package printable decides which names of peers go on to terminals, logs and file
-// names.
+// Package printable decides which names from peers may appear on terminals, in logs and
+// in file names.
 package printable
 
 import (
@@ -10,12 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// Check says why a name that a peer has sent can't be shown as it is, nil if it can: it
-// is UTF-8, and each rune is a letter, a mark, a digit, punctuation, a symbol or a
-// space. So it has neither control characters, C0 or C1, by which a terminal is
-// steered, nor those that turn the direction of writing, are invisible or end a line.
-// Whoever reads a name off the wire refuses what does not pass, so that nobody who
-// prints it has to think of that.
+// Check returns nil if a name that a peer has sent can be shown as it is, otherwise an
+// error with the reason. The name must be UTF-8, and each rune a letter, a mark, a digit,
+// punctuation, a symbol or a space. That excludes control characters (C0 and C1), which
+// steer a terminal, and those that change the direction of writing, are invisible or end a
+// line. Code that reads a name off the wire refuses it unless it passes, so that code that
+// prints it need not care.
 func Check(name string) error {
 	if !utf8.ValidString(name) {
 		return errors.New("it is not UTF-8")

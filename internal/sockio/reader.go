@@ -42,8 +42,8 @@ func NewReader(c net.Conn) *Reader {
 	r.try = r.receive
 	r.spin = r.spinning
 	r.wait = func(fd uintptr) bool {
-		// The first call looks whether there is data already: what arrived before
-		// RawConn.Read began would not wake it. Later calls are wake-ups.
+		// The first call checks for data, since what arrived before RawConn.Read began
+		// would not wake it. Later calls are wake-ups.
 		if r.woken {
 			return true
 		}
@@ -131,8 +131,8 @@ func (r *Reader) ReadOrSpin(p []byte, d time.Duration) (n int, err error) {
 }
 
 // spinning makes some system calls that do not wait, until one brings
-// something. The first is after others have had their turn, who may be waiting
-// for what was read before.
+// something. Before each of them other goroutines get their turn, since they may
+// be waiting for what was read before.
 func (r *Reader) spinning(fd uintptr) {
 	for range spinTries {
 		runtime.Gosched()

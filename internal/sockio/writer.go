@@ -40,8 +40,8 @@ func NewWriter(c net.Conn) *Writer {
 }
 
 // Append adds p to what is to be written. p is referenced, not copied, until a
-// flush reports that it is done. A slice that lies directly behind the one
-// before, in the same allocation, becomes one with it.
+// flush reports that it is done. A slice that lies directly behind the previous
+// one, in the same allocation, is joined to it.
 func (w *Writer) Append(p []byte) {
 	n := len(p)
 	if n == 0 {
@@ -75,8 +75,8 @@ func (w *Writer) Slices() int { return len(w.iov) - w.head }
 func (w *Writer) Discard() { w.reset() }
 
 // Detach appends what is not written yet to dst, and from then on writes it
-// from there: the slices appended before are let go of. It returns dst, which
-// has to stay as it is until a flush reports that it is done.
+// from there, so that the slices appended before are released. It returns dst,
+// which has to stay as it is until a flush reports that it is done.
 func (w *Writer) Detach(dst []byte) []byte {
 	from := len(dst)
 	for i := w.head; i < len(w.iov); i++ {

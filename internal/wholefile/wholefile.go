@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Write replaces a file atomically, with mode 0600: after a crash, or after an error of
-// the file system, there is either the old content or the new.
+// Write replaces a file atomically, with mode 0600. After a crash, or an error of the file
+// system, the file has either the old content or the new.
 func Write(path string, data []byte) error { return WriteSteps(path, data, func(string) {}) }
 
 // WriteSteps is Write that reports each step once it is done, after which the process
@@ -44,8 +44,8 @@ func WriteSteps(path string, data []byte, done func(step string)) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// SyncDir makes it durable which files a directory has. It fails with the file system's
-// error; one that can't synchronise directories is passed over.
+// SyncDir makes a directory's list of files durable. It fails with the file system's error,
+// except where the file system cannot synchronise directories.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -64,9 +64,9 @@ const TemporaryPrefix = ".new-"
 // temporary begins the names of a process's temporary files.
 func temporary(pid int) string { return TemporaryPrefix + strconv.Itoa(pid) + "-" }
 
-// RemoveTemporary removes the temporary files that processes have left in a directory
-// which were killed while they wrote. The caller has written none yet. A directory that
-// is not there has none. It fails with the file system's error.
+// RemoveTemporary removes the temporary files of processes that were killed while they
+// wrote to the directory. Call it before the first Write there. A directory that does not
+// exist has none. It fails with the file system's error.
 func RemoveTemporary(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,7 +80,7 @@ func RemoveTemporary(dir string) error {
 		pid, _, _ := strings.Cut(rest, "-")
 		n, perr := strconv.Atoi(pid)
 		if perr == nil && n > 0 && n != os.Getpid() && !errors.Is(unix.Kill(n, 0), unix.ESRCH) {
-			continue // whose process may be writing still
+			continue // its process may still be writing
 		}
 		err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
 	}

@@ -21,9 +21,9 @@ func LoopbackUp() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// Connected runs f in a network namespace of its own, in which a connection stands between
-// two sockets. Their listener, at the address that the connection was dialled to, listens
-// still. Without root the test is skipped.
+// Connected runs f in a network namespace of its own with both ends of a connection. The
+// listener, at the address that was dialled, still listens. Without root the test is
+// skipped.
 func Connected(t testing.TB, at string, f func(dialled, accepted *net.TCPConn) error) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -43,9 +43,9 @@ func (r result) String() string {
 
 var progress = regexp.MustCompile(`^fuzz: elapsed: .*?(?:execs: (\d+) .*new interesting: (\d+).*)?$`)
 
-// judge interprets the output of go test. When the time is over while a
-// run is under way, go test may fail with no more than "context deadline
-// exceeded", which is no finding: one has a failing input or a panic.
+// judge interprets the output of go test. If time runs out in the middle of a
+// run, go test may fail with just "context deadline exceeded". That is no
+// finding: a finding has a failing input or a panic.
 func judge(out string, failed bool) (r result) {
 	var rest []string
 	overtime := false

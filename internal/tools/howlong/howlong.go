@@ -1,5 +1,5 @@
-// Package howlong reports at the start of something long how long it will take on this
-// machine, which is what it took the last time.
+// Package howlong reports at the start of a long run how long the last one took on this
+// machine.
 package howlong
 
 import (
@@ -25,22 +25,22 @@ type Run struct {
 	began      time.Time
 }
 
-// Begin says on w how long what will take: as long as file says that it took, else first,
-// which is 0 where nobody knows.
+// Begin writes to w how long the run called what will take: as long as the last one, which
+// file has recorded, otherwise first, which is 0 if that is not known.
 func Begin(w io.Writer, file, what string, first time.Duration) *Run {
 	switch last, ok := load(file)[what]; {
 	case ok:
-		fmt.Fprintf(w, "%s took %s the last time here, on %s\n", what, text(last.Seconds), last.Ended.Format(time.DateOnly))
+		fmt.Fprintf(w, "%s took %s here the last time, on %s\n", what, text(last.Seconds), last.Ended.Format(time.DateOnly))
 	case first > 0:
-		fmt.Fprintf(w, "%s takes some %s on a machine with two processors; after this run it is known for this one\n", what, text(first.Seconds()))
+		fmt.Fprintf(w, "%s takes some %s on a machine with two processors; the next run will report what this one took here\n", what, text(first.Seconds()))
 	default:
-		fmt.Fprintf(w, "%s has not been run to its end here; after this run it is known how long it takes\n", what)
+		fmt.Fprintf(w, "%s has never finished here; the next run will report how long this one took\n", what)
 	}
 	return &Run{file, what, time.Now()}
 }
 
-// End notes how long it took. It is for a run that came to its end, whatever it found.
-// It fails where the file can't be written.
+// End records how long the run took. It is for a run that came to its end, whatever it
+// found. It fails if the file cannot be written.
 func (r *Run) End() error {
 	all := load(r.file)
 	all[r.what] = taken{time.Since(r.began).Seconds(), time.Now()}
@@ -52,7 +52,7 @@ func (r *Run) End() error {
 		err = os.WriteFile(r.file, append(data, '\n'), 0o644)
 	}
 	if err != nil {
-		return fmt.Errorf("write down how long it took: %w", err)
+		return fmt.Errorf("record how long it took: %w", err)
 	}
 	return nil
 }

@@ -14,20 +14,20 @@ func said(file, what string, first time.Duration) (string, *Run) {
 	return b.String(), r
 }
 
-func TestTheLastRunSaysHowLongTheNextOneTakes(t *testing.T) {
+func TestTheLastRunIsReportedAtTheBeginning(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "cache", "times.json")
 	if s, _ := said(file, "make test", 10*time.Minute); !strings.Contains(s, "make test takes some 10 minutes") {
 		t.Errorf("a first run: %q", s)
 	}
 	s, r := said(file, "make test PKG=./ddp", 0)
-	if !strings.Contains(s, "has not been run") {
-		t.Errorf("one that nobody knows: %q", s)
+	if !strings.Contains(s, "has never finished here") {
+		t.Errorf("a run that has not finished yet: %q", s)
 	}
 	r.began = r.began.Add(-9 * time.Minute)
 	if err := r.End(); err != nil {
 		t.Fatal(err)
 	}
-	if s, _ := said(file, "make test PKG=./ddp", 0); !strings.Contains(s, "took 9 minutes the last time here, on "+time.Now().Format(time.DateOnly)) {
+	if s, _ := said(file, "make test PKG=./ddp", 0); !strings.Contains(s, "took 9 minutes here the last time, on "+time.Now().Format(time.DateOnly)) {
 		t.Errorf("the second: %q", s)
 	}
 	if s, _ := said(file, "make test", 40*time.Second); !strings.Contains(s, "some 40 seconds") {

@@ -28,7 +28,7 @@ var (
 	testName   = regexp.MustCompile(`^(?:([a-z][a-z0-9_/]*)\.)?((?:Test|Fuzz|Benchmark)[A-Z0-9]\w*)$`)
 )
 
-// indexFile says what each folder beside it proves.
+// indexFile lists what each folder beside it proves.
 const indexFile = "integration/README.md"
 
 // checkIndex finds folders of Go files that the index in a file does not link to.
@@ -121,7 +121,7 @@ func (d *docChecker) shellLine(line string) []string {
 	return found
 }
 
-// test checks a name such as TestX, or ipsec.TestX for one of a certain
+// test checks a name such as TestX, or ipsec.TestX for one in a particular
 // directory.
 func (d *docChecker) test(span string) []string {
 	m := testName.FindStringSubmatch(span)

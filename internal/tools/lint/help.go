@@ -13,7 +13,7 @@ type command struct {
 	flags map[string]bool // name with dashes -> takes a value
 }
 
-// commandTree asks for help lazily: only commands that a document names.
+// commandTree runs help lazily: only for commands that a document names.
 type commandTree struct {
 	help  func(path []string) (string, error)
 	known map[string]*command

@@ -14,7 +14,7 @@ import (
 const module = "github.com/ironwarp/ironwarp"
 
 // layers is the order of the project's packages, top first. A package may
-// import only what stands in a later group. An entry covers the directories
+// import only packages of later groups. An entry covers the directories
 // below it unless they have an entry of their own; packages under one entry
 // may import each other.
 var layers = [][]string{
@@ -28,8 +28,7 @@ var layers = [][]string{
 	{"nbd", "rnbd"}, // they meet in block.Device
 	{"block/backing"},
 	{"block"},
-	{"rtrs", "rping"},
-	{"iwarptest/conformance"}, // runs over verbs; iwarptest itself stands below it
+	{"rtrs", "rping", "iwarptest/conformance"}, // each runs over verbs
 	{"verbs"},
 	{"iwarptest"},
 	{"rdmap"},
@@ -39,11 +38,10 @@ var layers = [][]string{
 	{"ipsec"},
 	{"ipsec/ike"},
 	{"ipsec/negotiation"},
-	{"ipsec/pad"},
-	{"ipsec/flow"},
+	{"ipsec/pad", "ipsec/flow"},
 	{"ipsec/guard", "ipsec/profile", "ipsec/charon", "ipsec/lanestate", "ipsec/auth"},
 	{"ipsec/esp", "ipsec/pki"},
-	{"verbs/verbstest"}, // a network for tests of what is above
+	{"verbs/verbstest"}, // an in-memory network, for tests of the packages above
 	{"transport"},
 	{"transport/ksctp", "transport/sctp"}, // they meet in assoc.Association
 	{"transport/assoc"},
@@ -116,7 +114,41 @@ func checkLayers(pkgs []pkg) (found []finding) {
 	for _, group := range layers {
 		for _, e := range group {
 			if !covers[e] {
-				found = append(found, finding{"internal/tools/lint/layers.go", 0, fmt.Sprintf("names %s, where no package is", e)})
+				found = append(found, finding{"internal/tools/lint/layers.go", 0, fmt.Sprintf("names %s, where there is no package", e)})
+			}
+		}
+	}
+	return found
+}
+
+// mapFile has a table of the packages, in the order of the layers.
+const mapFile = "docs/architecture.md"
+
+// checkMap finds packages that stand in the wrong place of the table in mapFile, and those
+// that are missing from it.
+func checkMap(file string, src []byte) (found []finding) {
+	shown := map[string]bool{}
+	last, above := "", 0
+	for i, line := range strings.Split(string(src), "\n") {
+		cells := strings.Split(line, "|")
+		if len(cells) < 2 || !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		for _, m := range codeSpan.FindAllStringSubmatch(cells[1], -1) {
+			entry, rank, ok := layerOf(m[1])
+			switch {
+			case !ok:
+				continue
+			case rank < above:
+				found = append(found, finding{file, i + 1, fmt.Sprintf("%s stands below %s, which it may import", m[1], last)})
+			}
+			shown[entry], last, above = true, m[1], rank
+		}
+	}
+	for _, group := range layers {
+		for _, e := range group {
+			if !shown[e] && e != "internal/tools" {
+				found = append(found, finding{file: file, text: e + " is missing from the table of packages"})
 			}
 		}
 	}

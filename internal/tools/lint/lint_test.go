@@ -25,7 +25,7 @@ func TestImportsPointDownOnly(t *testing.T) {
 		"within one entry":        {p("rtrs", "rtrs/wire"), ""},
 		"below an entry, up":      {p("rtrs/wire", "daemon"), "imports daemon"},
 		"own entry under another": {p("ddp/sctpadapt", "ddp"), ""},
-		"tools are not imported":  {p("verbs", "internal/tools/lint"), ""},
+		"tools, from anywhere":    {p("verbs", "internal/tools/lint"), ""},
 		"tools import nothing":    {p("internal/tools/lint", "internal/sockio"), "imports internal/sockio"},
 		"integration imports all": {p("integration/lab", "daemon", "ipsec"), ""},
 		"nobody imports it":       {p("daemon", "integration/lab"), "imports integration/lab"},
@@ -46,6 +46,19 @@ func TestLayersWithoutPackagesAreFound(t *testing.T) {
 	}
 	expect(t, checkLayers(all), "")
 	expect(t, checkLayers(all[1:]), "layers.go: names "+layers[0][0])
+}
+
+func TestTheMapFollowsTheLayers(t *testing.T) {
+	var rows []string
+	for _, group := range layers {
+		rows = append(rows, "| `"+strings.Join(group, "`, `")+"` | it has `ddp.LLP` | |")
+	}
+	table := func() []byte { return []byte(strings.Join(rows, "\n")) }
+	expect(t, checkMap("map.md", table()), "")
+	rows[4], rows[5] = rows[5], rows[4]
+	expect(t, checkMap("map.md", table()), "map.md:6: daemon/export stands below daemon/repeats, which it may import")
+	rows[4], rows[5], rows[0] = rows[5], rows[4], "| prose |"
+	expect(t, checkMap("map.md", table()), "is missing from the table of packages")
 }
 
 // RFC 5042 section 5.4.2: TLS can't protect RDMAP, neither under nor over it.

@@ -6,14 +6,15 @@
 //   - exported names have comments that begin with them, and say how a function fails
 //     (comments.go);
 //   - a test that skips says why, and no test sleeps;
-//   - integration/README.md has a line for each folder below it;
+//   - integration/README.md has a line for each folder below it, and docs/architecture.md
+//     lists the packages in the order of the layers;
 //   - the documents name only commands, flags, make targets, tests and files
 //     that exist;
 //   - every requirement of RFC 5042 has a row with a test in docs/security.md, and
-//     every check of internal/checks is made and has an attack (security.go);
-//   - the switches that weaken a build stand in weakened.go and nowhere else, and with
-//     all of them on it is what the product has (switches.go);
-//   - what a mutex guards is touched where it is held (locks.go);
+//     every check of internal/checks is used and has an attack (security.go);
+//   - the switches that weaken a build are in weakened.go and nowhere else, and with
+//     all of them on that file does what the product does (switches.go);
+//   - what a mutex guards is touched only while it is held (locks.go);
 //   - nothing layers TLS under or over RDMAP (RFC 5042 section 5.4.2).
 //
 // Usage, from the top of the repository:
@@ -129,6 +130,9 @@ func check(binary string) ([]finding, error) {
 		found = append(found, docs.check(f, src)...)
 		if f == indexFile {
 			found = append(found, checkIndex(f, src, files)...)
+		}
+		if f == mapFile {
+			found = append(found, checkMap(f, src)...)
 		}
 		if f == rfc5042.Document {
 			found = append(found, checkTable(src, tests)...)

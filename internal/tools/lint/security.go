@@ -21,7 +21,7 @@ const (
 // which written data is lost.
 var weakenedDirs = []string{attacksDir, "integration/history", "rnbd", "nbd"}
 
-// checkTable holds docs/security.md to its table of RFC 5042: every requirement has a
+// checkTable checks the table of RFC 5042 in docs/security.md: every requirement has a
 // row, every row a test, and each of these tests exists.
 func checkTable(src []byte, tests map[string][]string) []finding {
 	rows, complaints := rfc5042.Parse(src)
@@ -43,10 +43,10 @@ func checkTable(src []byte, tests map[string][]string) []finding {
 	return found
 }
 
-// checkUse finds where the checks that attacks can switch off are used.
+// checkUse records which of the checks that attacks can switch off are used, and where.
 type checkUse struct{ product, attack map[string]bool }
 
-// note takes the uses in one file down.
+// note records the uses in one file.
 func (u *checkUse) note(file string, src []byte) error {
 	f, err := parser.ParseFile(token.NewFileSet(), file, src, parser.SkipObjectResolution)
 	if err != nil {
@@ -73,7 +73,7 @@ func (u *checkUse) note(file string, src []byte) error {
 	return nil
 }
 
-// checkChecks finds checks that nothing makes, and those that no attack is about.
+// checkChecks finds checks that the product does not use, and those that no attack is about.
 func checkChecks(src []byte, u checkUse) []finding {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, checksFile, src, parser.SkipObjectResolution)
@@ -91,7 +91,7 @@ func checkChecks(src []byte, u checkUse) []finding {
 			switch {
 			case name.Name == "None":
 			case !u.product[name.Name]:
-				found = append(found, finding{checksFile, line, fmt.Sprintf("nothing makes the check %s", name.Name)})
+				found = append(found, finding{checksFile, line, fmt.Sprintf("nothing uses the check %s", name.Name)})
 			case !u.attack[name.Name]:
 				found = append(found, finding{checksFile, line, fmt.Sprintf("no attack or scene in %s is about the check %s", strings.Join(weakenedDirs, ", "), name.Name)})
 			}

@@ -14,8 +14,8 @@ import (
 	"strings"
 )
 
-// A package has its checks in checks.go, which the product is built of, and with switches
-// in weakened.go, which has the build tag.
+// A package has its checks in checks.go, which is built into the product, and once more,
+// with switches, in weakened.go, which has the build tag.
 const (
 	productChecks = "checks.go"
 	weakChecks    = "weakened.go"
@@ -52,8 +52,8 @@ func hasTag(f *ast.File) bool {
 	return false
 }
 
-// checkTwins holds the two files to each other: with all switches on weakened.go does what
-// checks.go does, or attacks on the one would prove nothing of the other.
+// checkTwins compares the two files: with all switches on, weakened.go has to do what
+// checks.go does, or attacks on the one would prove nothing about the other.
 func checkTwins(dir string, product, weak []byte) []finding {
 	file := path.Join(dir, weakChecks)
 	want, err := functions(product)
@@ -82,7 +82,7 @@ type function struct {
 	text string
 }
 
-// functions are those of a file, as they are with all checks on.
+// functions returns the functions of a file, with all checks on.
 func functions(src []byte) (map[string]function, error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, "", src, parser.SkipObjectResolution)
@@ -115,7 +115,7 @@ func render(n ast.Node) string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-// checksOn puts true in the place of each checks.On and drops what cannot be reached then.
+// checksOn replaces each checks.On by true and drops what then cannot be reached.
 func checksOn(fn *ast.FuncDecl) {
 	ast.Inspect(fn, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -166,7 +166,8 @@ func simplifyAll(list []ast.Expr) {
 	}
 }
 
-// simplify has parentheses around each operation, and no others.
+// simplify evaluates constants, and puts parentheses around each operation and nowhere
+// else.
 func simplify(e ast.Expr) ast.Expr {
 	switch e := e.(type) {
 	case *ast.ParenExpr:

@@ -1,5 +1,5 @@
-// Package rfc5042 reads the table of RFC 5042's requirements in docs/security.md,
-// for the programs that hold the project to it.
+// Package rfc5042 reads the table of RFC 5042's requirements in docs/security.md, for
+// the programs that check it.
 package rfc5042
 
 import (
@@ -43,7 +43,7 @@ func Parse(src []byte) (rows []Row, complaints []string) {
 		}
 		rows = append(rows, r)
 		if want := fmt.Sprintf("R%d", len(rows)); r.ID != want {
-			complaints = append(complaints, fmt.Sprintf("line %d: the row of %s stands where that of %s should", r.Line, r.ID, want))
+			complaints = append(complaints, fmt.Sprintf("line %d: the row of %s is where that of %s should be", r.Line, r.ID, want))
 		}
 		if len(r.Tests) == 0 {
 			complaints = append(complaints, fmt.Sprintf("line %d: %s names no test", r.Line, r.ID))

@@ -28,9 +28,9 @@ func TestWholeTable(t *testing.T) {
 func TestTablesWithFaults(t *testing.T) {
 	for want, change := range map[string]func([]string) []string{
 		"33 rows":                              func(r []string) []string { return r[:33] },
-		"R3 stands where that of R2 should":    func(r []string) []string { return slices.Delete(r, 1, 2) },
-		"R2 stands where that of R1 should":    func(r []string) []string { r[0], r[1] = r[1], r[0]; return r },
-		"R1 stands where that of R2 should":    func(r []string) []string { r[1] = r[0]; return r },
+		"R3 is where that of R2 should be":     func(r []string) []string { return slices.Delete(r, 1, 2) },
+		"R2 is where that of R1 should be":     func(r []string) []string { r[0], r[1] = r[1], r[0]; return r },
+		"R1 is where that of R2 should be":     func(r []string) []string { r[1] = r[0]; return r },
 		"R34 names no test":                    func(r []string) []string { r[33] = "| R34 | C | what it says | TestOne | |"; return r },
 		"35 rows of RFC 5042's requirements, ": func(r []string) []string { return append(r, r[33]) },
 	} {

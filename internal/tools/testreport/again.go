@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxAgain is how many tests get a second try: where more have failed it was not
+// maxAgain is how many tests get a second try: if more have failed, it was not by
 // chance.
 const maxAgain = 6
 
@@ -16,8 +16,8 @@ type shakyTest struct {
 	output []string // of the failure
 }
 
-// secondTries runs the tests that have failed once more, one after the other, with
-// the machine for themselves.
+// secondTries runs once more the tests that have failed, one after the other, with
+// nothing beside them.
 //
 // unlocked: all has ended.
 func (r *runner) secondTries(ctx context.Context) {
@@ -53,7 +53,8 @@ func (r *runner) secondTries(ctx context.Context) {
 }
 
 // withdraw takes failures back, so that their tests can be run again, unless too many
-// tests have failed, or a package as a whole has: others of its tests have not run.
+// tests have failed, or a package has failed as a whole: then other tests of it did not
+// run.
 func (r *results) withdraw() map[testKey]*verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// packages are those that have tests, sorted: labs are those of host labs, units
-// all others, and attacks those that are run in a weakened build, too.
+// packages are those that have tests, by kind: labs set up hosts, units are all others,
+// and attacks are those that are run in a weakened build, too.
 type packages struct{ units, labs, attacks []string }
 
 func listPackages(ctx context.Context, patterns []string) (p packages, err error) {
@@ -138,7 +138,7 @@ func (r *runner) nested(ctx context.Context) {
 	}
 	for _, dir := range dirs {
 		if _, err := output(ctx, "go", "list", "-C", dir, "-deps", "-test", "./..."); err != nil {
-			why := []string{"what the module in " + dir + " depends on cannot be had, as without a network:", err.Error()}
+			why := []string{"the dependencies of the module in " + dir + " cannot be had here, as without a network:", err.Error()}
 			r.results.record(testKey{dir, "(the module)"}, verdict{outcome: skipped, output: why, pass: "nested"})
 			continue
 		}

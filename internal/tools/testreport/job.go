@@ -95,8 +95,8 @@ func (r *runner) job(ctx context.Context, j job) {
 	r.run(cmd, j.pass, strings.TrimSpace(shorten(j.pkg)+" "+j.part), j.variant)
 }
 
-// run merges what a command says in the form of go test -json. The command runs in
-// a process group of its own, so that an interrupt ends the test binaries with
+// run merges the output of a command, which has the form of go test -json. The command
+// runs in a process group of its own, so that an interrupt ends the test binaries with
 // it.
 func (r *runner) run(cmd *exec.Cmd, pass, what, variant string) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -129,13 +129,13 @@ func (r *runner) run(cmd *exec.Cmd, pass, what, variant string) {
 	}
 }
 
-// timing is what a step has cost.
+// timing is what a step cost.
 type timing struct {
 	pass, what string
 	wall, cpu  time.Duration
 }
 
-// took notes what a command has cost, with all processes that it has waited for.
+// took records what a command cost, with all processes that it has waited for.
 func (r *runner) took(pass, what string, begin time.Time, cmd *exec.Cmd) {
 	t := timing{pass: pass, what: what, wall: time.Since(begin)}
 	if s := cmd.ProcessState; s != nil {
@@ -146,7 +146,7 @@ func (r *runner) took(pass, what string, begin time.Time, cmd *exec.Cmd) {
 	r.times = append(r.times, t)
 }
 
-// timed runs a command, notes what it has cost, and returns what it printed.
+// timed runs a command, records what it cost, and returns what it printed.
 func (r *runner) timed(cmd *exec.Cmd, pass, what string) ([]byte, error) {
 	begin := time.Now()
 	out, err := cmd.CombinedOutput()

@@ -8,8 +8,8 @@
 // only true without it), with -whole everything; with the pattern ./... also the tests of
 // the modules that are nested in this one. The attacks of integration/attack are run a second
 // time, with the tag "weakened", and every test that the table of RFC 5042 in
-// docs/security.md names must have run. No test gets a second try but with -again. It prints a line
-// per package, the output of failures, the list of skipped tests with their
+// docs/security.md names must have run. No test gets a second try without -again. It
+// prints a line per package, the output of failures, the list of skipped tests with their
 // reasons, where the time went, and last a line
 //
 //	N passed, N failed, N skipped

@@ -78,8 +78,8 @@ func (r *runner) report() bool {
 // longest is how many steps the table of times names one by one.
 const longest = 20
 
-// printTimes prints where the time went: what each step took by the clock, and of
-// the processors.
+// printTimes prints where the time went: what each step took by the clock, and in
+// processor time.
 //
 // unlocked: all has ended.
 func (r *runner) printTimes() {

@@ -23,8 +23,8 @@ const labPrefix = "/integration"
 // attack's check is switched off; there the attack has to succeed.
 const attackPrefix = labPrefix + "/attack"
 
-// scenes are other packages whose tests are run in such a build, too: there each scene
-// has to lose what was written.
+// scenes are other packages whose tests are run in such a build, too: each scene has to
+// lose written data there.
 var scenes = []string{labPrefix + "/history", "/rnbd", "/nbd"}
 
 // weakened is added to the names of those packages.
@@ -104,7 +104,7 @@ func (r *runner) all(ctx context.Context, patterns []string) bool {
 	return r.report()
 }
 
-// left narrows jobs to the tests that the passes so far have skipped.
+// left narrows jobs to the tests that all passes so far have skipped.
 func (r *runner) left(jobs []job) (out []job) {
 	r.results.mu.Lock()
 	defer r.results.mu.Unlock()
@@ -124,8 +124,8 @@ func (r *runner) left(jobs []job) (out []job) {
 	return out
 }
 
-// table holds the run to the table of RFC 5042: each test that it names has run, or
-// says why it did not.
+// table checks the run against the table of RFC 5042: each test that it names has run, or
+// reported why it did not.
 //
 // unlocked: all has ended.
 func (r *runner) table(document string) {
