@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,8 +9,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
-	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 )
@@ -24,7 +21,7 @@ func TestAutoTakesTheBestThatBothHostsHave(t *testing.T) {
 		{"tcp", "tcp", "the only one that both hosts have; no sctp: this host's kernel has none; no sctp-udp: beta has none for this host"},
 	} {
 		t.Run(tc.there, func(t *testing.T) {
-			alpha, beta := &host{t: t, kernel: none, trial: trialTime}, &host{t: t, kernel: none}
+			alpha, beta := &host{t: t, kernel: none, trial: carrier.TrialTime}, &host{t: t, kernel: none}
 			alpha.begin("")
 			beta.begin("")
 			beta.declare("alpha", alpha, over(tc.there, alpha))
@@ -53,52 +50,14 @@ func TestAutoTakesTheBestThatBothHostsHave(t *testing.T) {
 	}
 }
 
-// TestAutoTakesWhatIsFaster: another carrier than TCP, or than the one in use, has
-// to be much faster; one that cannot be measured is not taken for that.
-func TestAutoTakesWhatIsFaster(t *testing.T) {
-	rates := map[transport.Kind]float64{}
-	var broken error
-	alpha, beta := &host{t: t, trial: trialTime}, newHost(t, "")
-	alpha.rate = func(_ context.Context, _ *Daemon, _ *consumer, _ *peer, k transport.Kind) (float64, error) {
-		if k == transport.SCTPUDP && broken != nil {
-			return 0, broken
-		}
-		return rates[k], nil
-	}
-	alpha.begin("")
-	beta.declare("alpha", alpha, over("auto", alpha))
-	alpha.declare("beta", beta, over("auto", beta))
-	p := alpha.d.peerAt(netip.MustParseAddr("127.0.0.1"))
-	for _, step := range []struct {
-		udp, tcp float64
-		err      error
-		want     transport.Kind
-		why      string
-	}{
-		{100e6, 500e6, nil, transport.TCP, "sctp-udp 100 MB/s, tcp 500 MB/s"},
-		{550e6, 500e6, nil, transport.TCP, "sctp-udp 550 MB/s, tcp 500 MB/s"},
-		{700e6, 500e6, nil, transport.SCTPUDP, "sctp-udp 700 MB/s, tcp 500 MB/s"},
-		{500e6, 550e6, nil, transport.SCTPUDP, "sctp-udp 500 MB/s, tcp 550 MB/s"},
-		{500e6, 700e6, nil, transport.TCP, "sctp-udp 500 MB/s, tcp 700 MB/s"},
-		{0, 700e6, errors.New("no memory"), transport.TCP, "sctp-udp: not measured, no memory, tcp 700 MB/s"},
-	} {
-		rates[transport.SCTPUDP], rates[transport.TCP], broken = step.udp, step.tcp, step.err
-		clear(p.carrier.rates) // as after rateFor
-		k, err := alpha.d.pick(t.Context(), alpha.d.local.root, p)
-		if got := alpha.peer("beta").Carrier; err != nil || k != step.want || !strings.Contains(got.Why, step.why) {
-			t.Errorf("%+v: picked %v, %v; carrier %+v", step, k, err, got)
-		}
-	}
-}
-
 // TestAutoMeasures reads over both for a moment.
 func TestAutoMeasures(t *testing.T) {
-	alpha, beta := &host{t: t, trial: trialTime}, newHost(t, "")
+	alpha, beta := &host{t: t, trial: carrier.TrialTime}, newHost(t, "")
 	alpha.begin("")
 	linkOver(alpha, beta, "auto", "auto")
 	p := alpha.d.peerAt(netip.MustParseAddr("127.0.0.1"))
 	for _, k := range []transport.Kind{transport.SCTPUDP, transport.TCP} {
-		if n, err := measureRate(t.Context(), alpha.d, alpha.d.local.root, p, k); err != nil || n <= 0 {
+		if n, err := alpha.d.carriers.Measure(t.Context(), alpha.d.local.Root, p, k); err != nil || n <= 0 {
 			t.Errorf("%v carries %v bytes a second, %v", k, n, err)
 		}
 	}
@@ -155,66 +114,5 @@ func TestAutoDecidesAnewWhenAPathIsMadeAnew(t *testing.T) {
 	ok(t, c, cmdRead, 0, 512, nil)
 	if log := alpha.log.String(); strings.Count(log, "transport is picked") != 2 {
 		t.Errorf("the log does not tell of two picks:\n%s", log)
-	}
-}
-
-// TestFailedCarrierIsPassedOverForAWhileOnly looks at the rule without waiting.
-func TestFailedCarrierIsPassedOverForAWhileOnly(t *testing.T) {
-	alpha, beta := &host{t: t, avoid: time.Hour}, newHost(t, "")
-	alpha.begin("")
-	linkOver(alpha, beta, "auto", "auto")
-	p := alpha.d.peerAt(netip.MustParseAddr("127.0.0.1"))
-	picked := func() transport.Kind {
-		k, err := alpha.d.pick(t.Context(), alpha.d.local.root, p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return k
-	}
-	alpha.d.tried(p, transport.SCTPUDP, errors.New("no route"))
-	if k := picked(); k != transport.TCP {
-		t.Errorf("picked %v just after it failed", k)
-	}
-	p.carrier.tried[transport.SCTPUDP] = failure{time.Now().Add(-time.Minute), time.Minute, "no route"}
-	if k := picked(); k != transport.SCTPUDP {
-		t.Errorf("picked %v long after it failed", k)
-	}
-	alpha.d.tried(p, transport.SCTPUDP, errors.New("no route"))
-	alpha.d.tried(p, transport.SCTPUDP, nil)
-	if k := picked(); k != transport.SCTPUDP {
-		t.Errorf("picked %v after it has worked", k)
-	}
-}
-
-// TestNextBestCarrierHasItsTurnInTheSameAttempt, when one fails that the peer has
-// answered on; other failures are nobody's reason to go on.
-func TestNextBestCarrierHasItsTurnInTheSameAttempt(t *testing.T) {
-	h := newHost(t, "")
-	p := newPeer(config.Peer{Name: "beta", Transport: config.TransportAuto})
-	broken := errors.New("broken")
-	byCarrier := func() error { h.d.tried(p, transport.SCTPUDP, broken); return broken }
-	for name, tc := range map[string]struct {
-		attempts []func() error
-		n        int
-		err      error
-	}{
-		"works":                  {[]func() error{func() error { return nil }}, 1, nil},
-		"the second works":       {[]func() error{byCarrier, func() error { return nil }}, 2, nil},
-		"not the carrier's":      {[]func() error{func() error { return broken }}, 1, broken},
-		"refused in words":       {[]func() error{func() error { h.d.tried(p, transport.SCTPUDP, &rtrs.RefusedError{}); return broken }}, 1, broken},
-		"every one of them":      {[]func() error{byCarrier, byCarrier, byCarrier, byCarrier}, 3, broken},
-		"the second for another": {[]func() error{byCarrier, func() error { return broken }}, 2, broken},
-	} {
-		n := 0
-		err := p.eachCarrier(t.Context(), func() error { n++; return tc.attempts[n-1]() })
-		if n != tc.n || !errors.Is(err, tc.err) {
-			t.Errorf("%s: %d attempts, %v; want %d, %v", name, n, err, tc.n, tc.err)
-		}
-	}
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	n := 0
-	if err := p.eachCarrier(over, func() error { n++; return byCarrier() }); n != 1 || !errors.Is(err, broken) {
-		t.Errorf("with nobody who waits: %d attempts, %v", n, err)
 	}
 }

@@ -30,7 +30,13 @@ const (
 	controlHeaderTime = 10 * time.Second
 )
 
-type connKey struct{}
+type (
+	connKey   struct{}
+	callerKey struct{}
+)
+
+// callerOf is who makes a request.
+func callerOf(ctx context.Context) local.Caller { return ctx.Value(callerKey{}).(local.Caller) }
 
 // control is the server of the control API.
 func (d *Daemon) control() *http.Server {
@@ -52,27 +58,27 @@ func (d *Daemon) control() *http.Server {
 func (d *Daemon) authorized(all, ulps http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := r.Context().Value(connKey{}).(*local.Conn)
-		who, ok := d.admit(c.User)
+		who, ok := d.local.Admit(c.User)
 		if !ok {
 			w.Header().Set("Connection", "close")
 			answer(w, nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("user id %d may not use the control socket of this daemon", c.User.UID),
 				Fix: "it answers root, the user it runs as, and the users that ulps: in its configuration names: run the command with sudo"})
 			return
 		}
-		defer who.requests.Done()
+		defer who.Requests.Done()
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		if who.made != nil {
-			defer context.AfterFunc(who.made, cancel)()
+		if who.Made != nil {
+			defer context.AfterFunc(who.Made, cancel)()
 		}
-		end, err := d.gateFor(who).Begin(ctx, who.name, r)
+		end, err := d.local.Begin(ctx, who, r)
 		if err != nil {
 			answer(w, nil, err)
 			return
 		}
 		defer end()
 		next := ulps
-		if who.mayAskAll() {
+		if mayAskAll(who) {
 			next = all
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, callerKey{}, who)))
@@ -102,7 +108,7 @@ func (d *Daemon) routes() http.Handler {
 		return struct{}{}, d.RemoveExport(r.Context(), r.PathValue("name"), r.URL.Query().Get("force") != "")
 	})
 	get(mux, "GET /v1/attachments", func(*http.Request) ([]api.Attachment, error) { return d.Attachments(), nil })
-	stream(mux, "POST /v1/attachments", asCaller(d.attach))
+	stream(mux, "POST /v1/attachments", asCaller(d.disks.Attach))
 	get(mux, "DELETE /v1/attachments/{peer}/{export}", d.detachRoute)
 	get(mux, "GET /v1/ulps", func(*http.Request) ([]api.ULP, error) { return d.ULPs(), nil })
 	get(mux, "GET /v1/audit", func(r *http.Request) (api.Audit, error) { return d.Audit(r.Context()), nil })
@@ -193,7 +199,7 @@ func body[In any](w http.ResponseWriter, r *http.Request) (in In, err error) {
 	// have deadlines, so nothing can fail here.
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTime))
-	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, callerOf(r.Context()).maxBody()))
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody(callerOf(r.Context()))))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&in); err != nil {
 		return in, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("the body of %s %s is not what is expected: %v", r.Method, r.URL.Path, err)}
@@ -237,7 +243,7 @@ func httpStatus(code string) int {
 
 // serveControl runs the control API until the daemon closes.
 func (d *Daemon) serveControl(l net.Listener) {
-	err := d.http.Serve(&local.Listener{Listener: l, GateOf: d.gateOf})
+	err := d.http.Serve(&local.Listener{Listener: l, GateOf: d.local.GateOf})
 	if !errors.Is(err, http.ErrServerClosed) {
 		d.log.Error("the control socket has failed", "socket", l.Addr(), "error", err)
 	}

@@ -12,13 +12,14 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/attach"
 	"github.com/ironwarp/ironwarp/daemon/blocklist"
+	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/export"
 	"github.com/ironwarp/ironwarp/daemon/local"
@@ -29,7 +30,6 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
-	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -42,16 +42,16 @@ type Options struct {
 	Log func(config.Log) *slog.Logger
 
 	retry   time.Duration // 0: retryEvery
-	trial   time.Duration // 0: trialTime
-	avoid   time.Duration // 0: avoidMin
+	trial   time.Duration // carrier.Config.Trial
+	avoid   time.Duration // carrier.Config.Avoid
 	stuck   time.Duration // 0: stuckTime
 	offer   time.Duration // 0: export.OfferTime
 	parting time.Duration // export.Config.Closing
-	kernel  func() error  // tells whether the kernel has SCTP; nil: ksctp.Available
+	kernel  func() error  // carrier.Config.Kernel
 	// removeGuard takes a guard down, or says why it stays; nil: guard.Remove.
 	removeGuard func(guard.Spec) error
-	// rate tells what a carrier to a peer carries, in bytes a second; nil: measureRate.
-	rate func(context.Context, *Daemon, *consumer, *peer, transport.Kind) (float64, error)
+	// rate is carrier.Config.Rate.
+	rate func(context.Context, *local.Consumer, carrier.Peer, transport.Kind) (float64, error)
 }
 
 // Daemon is a running IronWarp host.
@@ -76,26 +76,21 @@ type Daemon struct {
 	refused  refusals
 	blocks   *blocklist.List
 	events   eventCounts
-	kernel   kernelSCTP
-	local    locals
+	local    *local.Consumers
+	disks    *attach.Attacher
+	carriers *carrier.Chooser
 
 	controlPath string // of the control socket
 
 	changing changeLock // held while the configuration changes
 	guards   recordedGuards
-	saving   sync.Mutex    // held while the state is written
-	toSave   atomic.Uint64 // calls of remember
-	saved    uint64        // those that what is written has; guarded by saving
-	unsaved  atomic.Bool   // the state could not be written
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below it
 	closed    bool
 	up        bool // it was ready once
 	cfg       *config.Config
 	peers     map[string]*peer
 	index     peerIndex
-	disks     map[disk]*attachment
-	aside     []aside // disks that wait for their ULP
 	listeners map[listenAt]*listener
 }
 
@@ -114,20 +109,13 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	if opt.rate == nil {
-		opt.rate = measureRate
-	}
 	if opt.removeGuard == nil {
 		opt.removeGuard = guard.Remove
 	}
-	opt.retry, opt.trial, opt.avoid, opt.stuck = cmp.Or(opt.retry, retryEvery), cmp.Or(opt.trial, trialTime), cmp.Or(opt.avoid, avoidMin), cmp.Or(opt.stuck, stuckTime)
-	opt.offer = cmp.Or(opt.offer, export.OfferTime)
-	if opt.kernel == nil {
-		opt.kernel = ksctp.Available
-	}
+	opt.retry, opt.stuck, opt.offer = cmp.Or(opt.retry, retryEvery), cmp.Or(opt.stuck, stuckTime), cmp.Or(opt.offer, export.OfferTime)
 	d := &Daemon{
-		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ike: newIKE(), kernel: kernelSCTP{ask: opt.kernel},
-		peers: map[string]*peer{}, index: newPeerIndex(), disks: map[disk]*attachment{}, local: newLocals(), listeners: map[listenAt]*listener{},
+		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ike: newIKE(),
+		peers: map[string]*peer{}, index: newPeerIndex(), listeners: map[listenAt]*listener{},
 	}
 	if opt.Log != nil {
 		d.log = opt.Log(cfg.Log)
@@ -136,6 +124,10 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	d.log = slog.New(d.repeats)
 	d.blocks = blocklist.New(blocklist.Config{Log: d.log, Policy: cfg.Block, Kernel: d.blocker, Peers: d.blockable, Begun: d.keptOut})
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.local = local.NewConsumers(d.config)
+	d.disks = attach.New(attach.Config{Log: d.log, Users: d.local, Context: d.ctx, Run: d.run, Config: d.config, Peer: d.peerOfDisks})
+	d.carriers = carrier.New(carrier.Config{Log: d.log, Run: d.run, Root: d.local.Root, Peers: d.peersOfCarriers, At: d.peerOfCarriers, Streams: d.sessionStreams,
+		Trial: opt.trial, Avoid: opt.avoid, Kernel: opt.kernel, Rate: opt.rate})
 	if err := d.open(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -147,7 +139,7 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.tidy()
-	saved, err := loadState(d.cfg.StateDir)
+	saved, err := attach.Load(d.cfg.StateDir)
 	if err != nil {
 		return err
 	}
@@ -167,11 +159,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	d.changing.Lock()
 	d.loadGuards()
 	d.apply(ctx, config.Default(d.cfg.Path), d.cfg)
-	d.saving.Lock() // until all are there
-	for _, s := range saved.Attachments {
-		d.restore(s, nil)
-	}
-	d.saving.Unlock()
+	d.disks.Begin(saved)
 	d.changing.Unlock()
 	d.exports.Settle()
 	cfg := d.cfg
@@ -179,7 +167,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	d.http = d.control()
 	d.run(func(context.Context) { d.serveControl(control) })
 	d.run(d.supervise)
-	d.run(d.reconsider)
+	d.run(d.carriers.Reconsider)
 	d.run(d.watchEvents)
 	d.run(d.blocks.Watch)
 	d.run(d.measure)
@@ -270,7 +258,7 @@ func (d *Daemon) Close() error {
 	d.changing.Lock()
 	defer d.changing.Unlock()
 	d.closeListeners()
-	d.closeAttachments(up)
+	d.disks.Close(up)
 	if d.sessions != nil {
 		err = errors.Join(err, d.sessions.Close())
 	}
@@ -332,9 +320,7 @@ func (d *Daemon) supervise(ctx context.Context) {
 		if ctx.Err() == nil {
 			d.repair(ctx)
 		}
-		if d.unsaved.Load() && d.remember() == nil {
-			d.log.Info("which disks are attached could be written down at last")
-		}
+		d.disks.Retry()
 		d.changing.Unlock()
 	}
 }
@@ -352,9 +338,7 @@ func (d *Daemon) measure(ctx context.Context) {
 			return
 		case now := <-t.C:
 			d.exports.Meter(now)
-			for _, at := range d.attachmentList() {
-				at.meter.Look(now, at.io())
-			}
+			d.disks.Meter(now)
 		}
 	}
 }

@@ -18,7 +18,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/iwarptest"
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
@@ -61,7 +63,7 @@ type host struct {
 	removeGuard func(guard.Spec) error
 	avoid       time.Duration // 0: that of a daemon
 	trial       time.Duration // 0: testTrial
-	rate        func(context.Context, *Daemon, *consumer, *peer, transport.Kind) (float64, error)
+	rate        func(context.Context, *local.Consumer, carrier.Peer, transport.Kind) (float64, error)
 
 	d   *Daemon
 	api *api.Client
@@ -96,8 +98,8 @@ func shortDir(t *testing.T) string {
 }
 
 // rated are carriers of known rates.
-func rated(rates map[transport.Kind]float64) func(context.Context, *Daemon, *consumer, *peer, transport.Kind) (float64, error) {
-	return func(_ context.Context, _ *Daemon, _ *consumer, _ *peer, k transport.Kind) (float64, error) {
+func rated(rates map[transport.Kind]float64) func(context.Context, *local.Consumer, carrier.Peer, transport.Kind) (float64, error) {
+	return func(_ context.Context, _ *local.Consumer, _ carrier.Peer, k transport.Kind) (float64, error) {
 		return rates[k], nil
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/attach"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
@@ -47,17 +48,11 @@ func (d *Daemon) RemovePeer(ctx context.Context, name string, force bool) (api.R
 	}
 	d.changing.Lock()
 	defer d.changing.Unlock()
-	var disks []disk
-	for _, at := range d.attachmentList() {
-		if at.key.Peer == name {
-			disks = append(disks, at.key)
-		}
-	}
 	cfg, err := config.Load(d.config().Path, d.opt.Named)
 	if err != nil {
 		return api.Removed{}, configError(err)
 	}
-	if err := inTheWay(cfg, name, disks, force); err != nil {
+	if err := inTheWay(cfg, name, d.disks.From(name), force); err != nil {
 		return api.Removed{}, err
 	}
 	if err := config.RemovePeer(cfg.Path, name, force); err != nil {
@@ -70,7 +65,7 @@ func (d *Daemon) RemovePeer(ctx context.Context, name string, force bool) (api.R
 }
 
 // inTheWay names all that keeps a peer from being removed, and how to have it go.
-func inTheWay(cfg *config.Config, name string, disks []disk, force bool) error {
+func inTheWay(cfg *config.Config, name string, disks []attach.Disk, force bool) error {
 	var found, do []string
 	if !force {
 		for _, k := range disks {

@@ -76,7 +76,7 @@ func (d *Daemon) willAwait(next *config.Config) (all []awaited) {
 func (d *Daemon) wanted(peers []awaited) map[listenAt]bool {
 	// To ask may load the module, so it is only done for who wants to know.
 	auto := slices.ContainsFunc(peers, func(p awaited) bool { return p.cfg.Transport == config.TransportAuto })
-	noKernel := auto && d.kernel.available() != nil
+	noKernel := auto && d.carriers.KernelHas() != nil
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w := map[listenAt]bool{}
@@ -215,7 +215,7 @@ func (d *Daemon) lookAtAddresses() {
 }
 
 func (d *Daemon) openListener(ctx context.Context, l *listener) {
-	tc := &transport.Config{Protector: transport.PerPeer(d.protectorFor), Kind: l.at.kind, UDPPort: l.at.udp, OnRefused: d.turnedAway, OnPath: d.onPath}
+	tc := &transport.Config{Protector: transport.PerPeer(d.protectorFor), Kind: l.at.kind, UDPPort: l.at.udp, OnRefused: d.turnedAway, OnPath: d.carriers.OnPath}
 	for _, a := range strings.Fields(l.at.more) {
 		tc.MoreLocal = append(tc.MoreLocal, netip.MustParseAddr(a))
 	}

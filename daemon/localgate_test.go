@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -14,8 +13,6 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/metrics"
 	"github.com/ironwarp/ironwarp/internal/otheruser"
-	"github.com/ironwarp/ironwarp/transport"
-	"github.com/ironwarp/ironwarp/verbs"
 )
 
 func TestUserWhoGoesAwayLeavesNothing(t *testing.T) {
@@ -28,9 +25,9 @@ func TestUserWhoGoesAwayLeavesNothing(t *testing.T) {
 		}
 	}
 	eventually(t, "no connection, disk or stream is left", func() bool {
-		g := h.d.consumer("alice").gate
+		g := h.d.local.Find("alice").Gate
 		conns, requests, _ := g.Use()
-		r := h.d.consumer("alice").rdma.Usage()
+		r := h.d.local.Find("alice").Disks.Usage()
 		return conns == 0 && requests == 0 && len(h.status().Attachments) == 0 && r.Streams == 0 && r.PDs == 0
 	})
 }
@@ -53,7 +50,7 @@ func TestUsersCannotFillTheLog(t *testing.T) {
 		c.Close()
 	}
 	eventually(t, "all of that is over", func() bool {
-		conns, _, _ := alpha.d.local.strangers.Use()
+		conns, _, _ := alpha.d.local.Strangers.Use()
 		return conns == 0 && alpha.status().Attachments[0].Clients == 0
 	})
 	text := strings.Split(alpha.log.String(), "\n")[before:]
@@ -76,24 +73,5 @@ func TestMetricsTellTheDisksOfULPsApart(t *testing.T) {
 		if f.GetName() == "ironwarp_attachment_ready" && len(f.GetMetric()) != 2 {
 			t.Errorf("%v", f)
 		}
-	}
-}
-
-func TestQuotaOfAULPIsNoFaultOfTheTransport(t *testing.T) {
-	h := newHost(t, "")
-	if _, err := h.api.AddPeer(t.Context(), api.PeerSpec{Name: "beta", Address: "127.0.0.9", Transport: "auto", Protection: "loopback"}); err != nil {
-		t.Fatal(err)
-	}
-	p, err := h.d.findPeer("beta")
-	if err != nil {
-		t.Fatal(err)
-	}
-	h.d.tried(p, transport.SCTPUDP, fmt.Errorf("dial: %w", &verbs.QuotaError{Resource: "streams", Principal: "ULP alice"}))
-	if p.carrier.failures() != 0 || p.carrier.failed(transport.SCTPUDP).fresh() {
-		t.Error("others' streams go over something else because a ULP had too many")
-	}
-	h.d.tried(p, transport.SCTPUDP, errors.New("no answer"))
-	if p.carrier.failures() != 1 {
-		t.Error("a transport that does not work is not noted")
 	}
 }

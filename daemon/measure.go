@@ -10,6 +10,9 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/attach"
+	"github.com/ironwarp/ironwarp/daemon/carrier"
+	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
@@ -28,12 +31,12 @@ const (
 )
 
 // probePeer opens a stream to a peer's ping service.
-func (d *Daemon) probePeer(ctx context.Context, who caller, name, carrier string, silence time.Duration, emit func(api.Event)) (*probe.Client, time.Duration, error) {
+func (d *Daemon) probePeer(ctx context.Context, who local.Caller, name, over string, silence time.Duration, emit func(api.Event)) (*probe.Client, time.Duration, error) {
 	p, err := d.findPeer(name)
 	if err != nil {
 		return nil, 0, err
 	}
-	if err := who.gate.MayDial(ctx, maxAttachTime); err != nil {
+	if err := who.Gate.MayDial(ctx, attach.MaxTime); err != nil {
 		return nil, 0, err
 	}
 	emit(api.Event{Progress: "connecting to " + name})
@@ -42,39 +45,39 @@ func (d *Daemon) probePeer(ctx context.Context, who caller, name, carrier string
 	defer context.AfterFunc(p.ends, cancel)()
 	begin := time.Now()
 	var c *probe.Client
-	err = p.eachCarrier(dctx, func() (err error) {
-		c, err = d.probeOnce(dctx, who.consumer, p, carrier)
+	err = p.carrier.Each(dctx, func() (err error) {
+		c, err = d.probeOnce(dctx, who.Consumer, p, over)
 		return err
 	})
 	var known *api.Error
-	scarce := short(who, err)
+	scarce := who.Short(err)
 	switch {
 	case err == nil:
 		return c, time.Since(begin), nil
 	case p.ends.Err() != nil:
-		return nil, 0, errPeerChanged(p)
-	case who.ended():
-		return nil, 0, errChanged(who)
+		return nil, 0, attach.ErrPeerChanged(name)
+	case who.Ended():
+		return nil, 0, who.ErrChanged()
 	case scarce != nil:
 		return nil, 0, scarce
 	case errors.As(err, &known):
-		return nil, 0, discreet(who, name, known)
+		return nil, 0, who.Discreet(name, known)
 	}
-	return nil, 0, discreet(who, name, d.unreachable(p, err))
+	return nil, 0, who.Discreet(name, p.unreachable(err))
 }
 
-func (d *Daemon) probeOnce(ctx context.Context, by *consumer, p *peer, carrier string) (*probe.Client, error) {
-	tc, tried, err := d.kindFor(ctx, by, p, carrier)
+func (d *Daemon) probeOnce(ctx context.Context, by *local.Consumer, p *peer, over string) (*probe.Client, error) {
+	tc, tried, err := d.carriers.Ask(ctx, by, p, over)
 	if err != nil {
 		return nil, err
 	}
-	c, err := probe.Dial(ctx, d.probeFor(by), verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: tc, Setup: setupOf(p.cfg)})
+	c, err := probe.Dial(ctx, by.Pings, verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: tc, Setup: p.cfg.Setup()})
 	tried(err)
 	return c, err
 }
 
 // unreachable says why a peer was not reached.
-func (d *Daemon) unreachable(p *peer, err error) *api.Error {
+func (p *peer) unreachable(err error) *api.Error {
 	cause := *apiError(err)
 	var flow *transport.FlowError
 	if errors.As(err, &flow) {
@@ -120,11 +123,11 @@ const maxPing = time.Minute
 var errPingOver = &api.Error{Code: api.CodeTimeout, Message: fmt.Sprintf("a ULP's ping ends after %v: others have their turn", maxPing), Fix: "ask for fewer round trips, or a shorter interval"}
 
 // pingTurn waits for the turn of a ping, which ends with the context.
-func (d *Daemon) pingTurn(ctx context.Context, who caller, peer string) (context.Context, func(), error) {
-	if who.all {
+func (d *Daemon) pingTurn(ctx context.Context, who local.Caller, peer string) (context.Context, func(), error) {
+	if who.All {
 		return ctx, func() {}, nil
 	}
-	release, err := d.local.pings.Take(ctx, peer, who.consumer, who.name)
+	release, err := d.local.Pings.Take(ctx, peer, who.Consumer, who.Name)
 	if err != nil {
 		return ctx, release, err
 	}
@@ -136,8 +139,8 @@ func (d *Daemon) pingTurn(ctx context.Context, who caller, peer string) (context
 }
 
 // ping measures round trips to a peer.
-func (d *Daemon) ping(ctx context.Context, who caller, req api.PingRequest, emit func(api.Event)) (res api.PingResult, err error) {
-	if err := d.mayUse(who, req.Peer); err != nil {
+func (d *Daemon) ping(ctx context.Context, who local.Caller, req api.PingRequest, emit func(api.Event)) (res api.PingResult, err error) {
+	if err := who.MayUse(req.Peer); err != nil {
 		return res, err
 	}
 	silence, err := api.Seconds(req.TimeoutSeconds, defaultSilence, maxSilence)
@@ -167,7 +170,7 @@ func (d *Daemon) ping(ctx context.Context, who caller, req api.PingRequest, emit
 	defer func() { err = errors.Join(err, c.Close()) }()
 	res = api.PingResult{
 		Peer: req.Peer, Identity: string(c.QP.Peer()), Mode: api.PingRead, Size: p.Size, Setup: micros(int64(setup)),
-		Stream: streamID(c.QP.ID()), Transport: kindOf(c.QP.Flow()).String(), Protection: c.QP.Protection().Kind(),
+		Stream: streamID(c.QP.ID()), Transport: carrier.KindOf(c.QP.Flow()).String(), Protection: c.QP.Protection().Kind(),
 	}
 	if p.Send {
 		res.Mode = api.PingSend
@@ -194,7 +197,7 @@ func (d *Daemon) ping(ctx context.Context, who caller, req api.PingRequest, emit
 }
 
 // bench measures the link to a peer.
-func (d *Daemon) bench(ctx context.Context, who caller, req api.BenchRequest, emit func(api.Event)) (res api.BenchResult, err error) {
+func (d *Daemon) bench(ctx context.Context, who local.Caller, req api.BenchRequest, emit func(api.Event)) (res api.BenchResult, err error) {
 	silence, err := api.Seconds(req.TimeoutSeconds, defaultSilence, maxSilence)
 	if err != nil {
 		return res, err
@@ -208,7 +211,7 @@ func (d *Daemon) bench(ctx context.Context, who caller, req api.BenchRequest, em
 		return res, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	res = api.BenchResult{Peer: req.Peer, Transport: kindOf(c.QP.Flow()).String(), Protection: c.QP.Protection().Kind(), Rows: []api.BenchRow{}}
+	res = api.BenchResult{Peer: req.Peer, Transport: carrier.KindOf(c.QP.Flow()).String(), Protection: c.QP.Protection().Kind(), Rows: []api.BenchRow{}}
 	rows := probe.Rows()
 	for i := range rows {
 		r := &rows[i]

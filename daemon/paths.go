@@ -2,57 +2,10 @@ package daemon
 
 import (
 	"net/netip"
-	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
-	"github.com/ironwarp/ironwarp/transport"
 )
-
-// reached is how it stands with one path of SCTP to a peer. The carrier's mutex
-// guards it.
-type reached struct {
-	up       bool
-	since    time.Time
-	failures uint64
-}
-
-// onPath is told by SCTP that a path does not answer any more, or that it answers
-// (again).
-func (d *Daemon) onPath(f transport.Flow, up bool) {
-	p := d.peerAt(f.Remote.Addr())
-	if p == nil {
-		return
-	}
-	if !p.carrier.sawPath(f.Remote.Addr(), up) {
-		return
-	}
-	attrs := []any{"peer", p.cfg.Name, "address", f.Remote.Addr(), "local_address", f.Local.Addr()}
-	if up {
-		d.log.Info("a path of SCTP answers", attrs...)
-		return
-	}
-	d.log.Warn("a path of SCTP does not answer; streams go on by another one if there is one", attrs...)
-}
-
-// sawPath notes what is known of a path, and reports whether it is news.
-func (c *carrier) sawPath(a netip.Addr, up bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.reached[a]
-	if r != nil && r.up == up {
-		return false
-	}
-	if r == nil {
-		r = &reached{}
-		c.reached[a] = r
-	}
-	r.up, r.since = up, time.Now()
-	if !up {
-		r.failures++
-	}
-	return true
-}
 
 // pathStates describes the paths of a peer with several addresses, and the only
 // one of another if it has failed. inUse: the peer has streams over SCTP.
@@ -64,7 +17,7 @@ func (d *Daemon) pathStates(p *peer, inUse bool) []api.PathState {
 		if i > 0 {
 			v.LocalAddress = addrText(p.cfg.Paths[i-1].LocalAddress)
 		}
-		p.carrier.describePath(&v, a, inUse)
+		p.carrier.DescribePath(&v, a, inUse)
 		if p.cfg.Protection == config.ProtectIPsec {
 			v.Protection = d.pathProtection(p.cfg.PathName(i))
 		}
@@ -74,25 +27,6 @@ func (d *Daemon) pathStates(p *peer, inUse bool) []api.PathState {
 		return nil
 	}
 	return out
-}
-
-func (c *carrier) describePath(v *api.PathState, a netip.Addr, inUse bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.reached[a]
-	if r == nil {
-		return
-	}
-	v.Failures = r.failures
-	switch {
-	case !inUse:
-		return
-	case r.up:
-		v.Reachable = api.PathReachable
-	default:
-		v.Reachable = api.PathUnreachable
-	}
-	v.SinceSeconds = time.Since(r.since).Seconds()
 }
 
 // pathProtection is how it stands with the SAs of one path.

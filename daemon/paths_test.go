@@ -33,7 +33,7 @@ func TestPathsThatFailAreShown(t *testing.T) {
 		{first, true, "[yes ]"}, {second, true, "[yes yes]"}, {second, false, "[yes no]"}, {second, false, "[yes no]"}, {second, true, "[yes yes]"}, {first, false, "[no yes]"},
 		{netip.MustParseAddr("192.0.2.9"), false, "[no yes]"}, // of nobody
 	} {
-		h.d.onPath(flow(ev.at), ev.up)
+		h.d.carriers.OnPath(flow(ev.at), ev.up)
 		if s := states(); fmt.Sprint([]string{s[0].Reachable, s[1].Reachable}) != ev.want {
 			t.Errorf("after %+v: %+v", ev, s)
 		}

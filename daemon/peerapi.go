@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
@@ -51,7 +52,7 @@ func (d *Daemon) countStreams() map[transport.Identity]streamCount {
 	streams := map[transport.Identity]streamCount{}
 	for _, qp := range d.dev.QPs() {
 		n := streams[qp.Peer()]
-		kind := kindOf(qp.Flow())
+		kind := carrier.KindOf(qp.Flow())
 		if n.all++; kind != transport.TCP {
 			n.sctp++
 		}
@@ -76,7 +77,7 @@ func (d *Daemon) tellNarrow() {
 func (d *Daemon) describePeer(p *peer, streams streamCount) api.Peer {
 	_, local, problem := p.state()
 	v := api.Peer{PeerSpec: specOf(p.cfg), Source: p.cfg.Origin.String(), State: api.PeerUp, Problem: problem, Streams: streams.all, NarrowPath: streams.narrow,
-		Carrier: p.describeCarrier(), PathStates: d.pathStates(p, streams.sctp > 0), Exports: []string{}, Insecure: p.cfg.Insecure()}
+		Carrier: p.carrier.Describe(p.cfg.Transport), PathStates: d.pathStates(p, streams.sctp > 0), Exports: []string{}, Insecure: p.cfg.Insecure()}
 	if local.IsValid() {
 		v.LocalAddress = local.String()
 	}

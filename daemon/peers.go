@@ -14,7 +14,9 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/blocklist"
+	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
@@ -25,7 +27,7 @@ import (
 type peer struct {
 	cfg      config.Peer
 	identity transport.Identity // whom its streams must be authenticated as
-	carrier  *carrier
+	carrier  *carrier.Choice
 
 	// ends ends with the peer's ends: when it is removed, or another declaration has
 	// others. Declarations of the same ends share it.
@@ -43,7 +45,7 @@ type peer struct {
 }
 
 func newPeer(c config.Peer) *peer {
-	p := &peer{cfg: c, local: c.LocalAddress, carrier: newCarrier()}
+	p := &peer{cfg: c, local: c.LocalAddress, carrier: carrier.NewChoice()}
 	p.ends, p.cut = context.WithCancel(context.Background())
 	switch c.Protection {
 	case config.ProtectIPsec:
@@ -96,6 +98,31 @@ func (p *peer) follow(old *peer) {
 	defer old.mu.Unlock()
 	p.protector, p.local, p.keys, p.newKeys, p.carrier = old.protector, old.local, old.keys, old.newKeys, old.carrier
 	p.ends, p.cut = old.ends, old.cut
+}
+
+// Declared is what the configuration says of the peer.
+func (p *peer) Declared() config.Peer { return p.cfg }
+
+// Identity is whom its streams must be authenticated as.
+func (p *peer) Identity() transport.Identity { return p.identity }
+
+// Ends ends with the peer's ends.
+func (p *peer) Ends() context.Context { return p.ends }
+
+// Carrier is what its streams are carried by.
+func (p *peer) Carrier() *carrier.Choice { return p.carrier }
+
+// Protected is what protects its streams, and the address of this host that they come from.
+// It fails with an *api.Error while the peer is not set up.
+func (p *peer) Protected() (transport.Protector, netip.Addr, error) {
+	protector, local, problem := p.state()
+	switch {
+	case protector != nil:
+		return protector, local, nil
+	case problem != nil:
+		return nil, local, problem
+	}
+	return nil, local, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s is not set up yet", p.cfg.Name), Fix: "try again in a moment"}
 }
 
 func (p *peer) state() (transport.Protector, netip.Addr, *api.Error) {
@@ -312,7 +339,7 @@ func (p *peer) named(by transport.Protector) named {
 // Screen refuses flows over what the peer's declaration does not name, as the IPsec
 // manager does of its own.
 func (n named) Screen(f transport.Flow) error {
-	if k := kindOf(f); !n.carriers.Has(k) {
+	if k := carrier.KindOf(f); !n.carriers.Has(k) {
 		return fmt.Errorf("%w: %s is no transport of this peer", transport.ErrNotProtected, k)
 	}
 	if s, ok := n.Protector.(transport.Screener); ok {
@@ -472,7 +499,7 @@ func (d *Daemon) dropPaths(ctx context.Context, p *peer) {
 // nobody: what is left of its disks is tidied up by whoever drops them.
 func (d *Daemon) cutOff(p *peer, why error) {
 	p.cut()
-	d.endSessions(func(_ *consumer, s *session) bool { return s.ends == p.ends })
+	d.disks.EndSessions(func(_ *local.Consumer, ends context.Context) bool { return ends == p.ends })
 	d.abortStreams(p.identity, why)
 	d.dev.EndAssociations(p.identity, why.Error())
 }

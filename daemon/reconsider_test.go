@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/carrier"
+	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -133,7 +134,7 @@ func TestDiskGoesOverToTheFasterTransportOnceThatWorks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := newUDPPath(t)
-			alpha, beta := &host{t: t, avoid: testRetry, trial: trialTime}, newHost(t, "")
+			alpha, beta := &host{t: t, avoid: testRetry, trial: carrier.TrialTime}, newHost(t, "")
 			if name == silent {
 				alpha.trial = testTrial
 			}
@@ -166,78 +167,14 @@ func (h *host) unmeasurable(k transport.Kind) (end func()) {
 	var over atomic.Bool
 	known := h.d.opt.rate
 	h.stop()
-	h.rate = func(ctx context.Context, d *Daemon, by *consumer, p *peer, of transport.Kind) (float64, error) {
+	h.rate = func(ctx context.Context, by *local.Consumer, p carrier.Peer, of transport.Kind) (float64, error) {
 		if of == k && !over.Load() {
 			return 0, errors.New("no memory")
 		}
-		return known(ctx, d, by, p, of)
+		return known(ctx, by, p, of)
 	}
 	h.start()
 	return func() { over.Store(true) }
-}
-
-// TestSessionsStayWithWhatIsNotMuchSlower: that something else was picked for others
-// is no reason to make their paths anew.
-func TestSessionsStayWithWhatIsNotMuchSlower(t *testing.T) {
-	c := newCarrier()
-	now := time.Now()
-	for _, tc := range []struct {
-		udp, tcp measured
-		want     bool
-	}{
-		{measured{now, 130}, measured{now, 100}, true},
-		{measured{now, 110}, measured{now, 100}, false},
-		{measured{now, 130}, measured{}, false},
-		{measured{}, measured{now, 100}, false},
-		{measured{now, 130}, measured{now.Add(-rateFor), 100}, false},
-	} {
-		c.rates = map[transport.Kind]measured{transport.SCTPUDP: tc.udp, transport.TCP: tc.tcp}
-		if got := c.isMuchFaster(transport.SCTPUDP, transport.TCP); got != tc.want {
-			t.Errorf("%+v: much faster: %v", tc, got)
-		}
-	}
-}
-
-// TestPausesBetweenQuestionsDouble, up to the longest, and begin anew once what was
-// lacking has been there.
-func TestPausesBetweenQuestionsDouble(t *testing.T) {
-	c := newCarrier()
-	udp := []transport.Kind{transport.SCTPUDP}
-	var pauses []time.Duration
-	for range 11 {
-		c.lack(udp, time.Second)
-		c.lack(udp, time.Second) // nothing new: others may ask meanwhile
-		if c.begin(false) {
-			t.Fatal("it is asked again at once")
-		}
-		w := c.wanting[transport.SCTPUDP]
-		pauses = append(pauses, w.pause)
-		w.at = w.at.Add(-w.pause)
-		c.wanting[transport.SCTPUDP] = w
-		if idle := c.begin(true); idle != (w.pause < avoidFor) {
-			t.Errorf("after %v: asked for the sake of an idle link: %v", w.pause, idle)
-		}
-		c.end()
-		if !c.begin(false) || c.begin(false) {
-			t.Fatalf("after %v: not asked, or twice at once", w.pause)
-		}
-		c.end()
-	}
-	want := []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300}
-	for i := range want {
-		want[i] *= time.Second
-	}
-	if !slices.Equal(pauses, want) {
-		t.Errorf("pauses %v, want %v", pauses, want)
-	}
-	c.lack(nil, time.Second)
-	if c.begin(false) {
-		t.Error("nothing is lacking, and it is asked")
-	}
-	c.lack(udp, time.Second)
-	if got := c.wanting[transport.SCTPUDP].pause; got != time.Second {
-		t.Errorf("the first pause of the next time is %v", got)
-	}
 }
 
 // TestAutoEndsWithTheFastestWhateverHappened has random things happen to two hosts, in
@@ -256,11 +193,11 @@ func TestAutoEndsWithTheFastestWhateverHappened(t *testing.T) {
 			alpha, beta := &host{t: t, avoid: 5 * time.Millisecond}, newHost(t, "")
 			path.to.Store(uint32(beta.udp))
 			known := rated(map[transport.Kind]float64{transport.SCTPUDP: 2e9, transport.TCP: 1e9})
-			alpha.rate = func(ctx context.Context, d *Daemon, by *consumer, p *peer, k transport.Kind) (float64, error) {
+			alpha.rate = func(ctx context.Context, by *local.Consumer, p carrier.Peer, k transport.Kind) (float64, error) {
 				if broken[k].Load() {
 					return 0, errors.New("no memory")
 				}
-				return known(ctx, d, by, p, k)
+				return known(ctx, by, p, k)
 			}
 			alpha.begin("")
 			alphas := fmt.Sprintf("transport: auto\nudp_port: %d\n", path.port)

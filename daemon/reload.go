@@ -93,10 +93,9 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 		switch {
 		case !ok:
 			d.forget(p)
-			for _, at := range d.disksOf(p) {
+			for _, k := range d.disks.Drop(p.cfg.Name) {
 				forgot = true
-				d.dropLater(at)
-				say("%s detached, since its peer is removed", at.key)
+				say("%s detached, since its peer is removed", k)
 			}
 			removed.Go(func() { d.dropPeer(ctx, p) })
 			say("peer %s removed", p.cfg.Name)
@@ -132,9 +131,9 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	}
 	d.setUpPeers(ctx, added)
 	changed = append(changed, d.applyULPs(next)...)
-	d.adopt()
+	d.disks.Adopt()
 	if forgot {
-		d.rememberOrLog()
+		d.disks.RememberOrLog()
 	}
 	d.exports.AllowAgain()
 	d.applyPeerShares(next)
@@ -151,16 +150,11 @@ func (d *Daemon) cutOffAll(next *config.Config) {
 			d.cutOff(p, fmt.Errorf("peer %s has changed, or is removed from the configuration", p.cfg.Name))
 		}
 	}
-	for _, c := range d.consumerList() {
-		if u, ok := next.ULP(c.name); !ok || replaced(next, c, u) {
+	for _, c := range d.local.ULPs() {
+		if u, ok := next.ULP(c.Name); !ok || replaced(next, c, u) {
 			d.cutOffULP(c)
 		}
 	}
-}
-
-// disksOf are the attached disks of a peer that are not orphans.
-func (d *Daemon) disksOf(p *peer) []*attachment {
-	return slices.DeleteFunc(d.attachmentList(), func(at *attachment) bool { return at.key.Peer != p.cfg.Name || at.isOrphan() })
 }
 
 // introduce adds a peer, which is to be set up.
@@ -195,12 +189,9 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 		d.setUpPeer(ctx, next)
 		return
 	}
-	disks := d.disksOf(p)
-	d.dropLater(disks...)
+	disks := d.disks.Suspend(n.Name)
 	d.cutOff(p, fmt.Errorf("peer %s has changed", n.Name))
 	d.dropPaths(ctx, p)
 	d.setUpPeer(ctx, next)
-	for _, at := range disks {
-		d.restore(at.saved(), at)
-	}
+	d.disks.Resume(disks)
 }

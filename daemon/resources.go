@@ -20,6 +20,7 @@ func (d *Daemon) openULPs() error {
 			return err
 		}
 	}
+	d.local.Root.Disks, d.local.Root.Pings = d.ulps.client, d.ulps.probe
 	return nil
 }
 
@@ -146,8 +147,8 @@ func (d *Daemon) ulpTrust() map[string]string {
 	for name, u := range d.ulps.all() {
 		out[name] = (*u).Trust().String()
 	}
-	for _, c := range d.consumerList() {
-		out[c.name] = c.rdma.Trust().String()
+	for _, c := range d.local.ULPs() {
+		out[c.Name] = c.Disks.Trust().String()
 	}
 	return out
 }

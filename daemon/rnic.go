@@ -99,20 +99,11 @@ func (d *Daemon) turnAway(cr *verbs.ConnRequest, private []byte) {
 	})
 }
 
-// setupOf is the start-up of streams to and from a peer.
-func setupOf(p config.Peer) verbs.Setup {
-	s := verbs.Setup{NoCRC: !p.CRC}
-	if p.LargeFPDU {
-		s.LargeFPDU = verbs.MaxLargeFPDU
-	}
-	return s
-}
-
 // listenSetup is the start-up of a stream from a peer. A stranger's goes as far
 // as its request, to be refused in words.
 func (d *Daemon) listenSetup(f transport.Flow, id transport.Identity) verbs.Setup {
 	if p, ok := d.peerFor(id, f.Remote.Addr()); ok {
-		return setupOf(p.cfg)
+		return p.cfg.Setup()
 	}
 	return verbs.Setup{}
 }
@@ -120,4 +111,17 @@ func (d *Daemon) listenSetup(f transport.Flow, id transport.Identity) verbs.Setu
 func streamID(id uint64) string {
 	s := strconv.FormatUint(id, 16)
 	return "0000000000000000"[len(s):] + s
+}
+
+// answerHello tells a peer which carriers this host awaits it with.
+func (d *Daemon) answerHello(cr *verbs.ConnRequest, p *peer) {
+	var have probe.Transports
+	d.mu.Lock()
+	for at, l := range d.listeners {
+		if l.ln != nil && p.cfg.Transport.Has(at.kind) {
+			have = have.With(at.kind)
+		}
+	}
+	d.mu.Unlock()
+	d.turnAway(cr, probe.AppendHello(nil, have))
 }

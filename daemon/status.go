@@ -3,12 +3,12 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/rtrs"
 )
 
@@ -16,7 +16,7 @@ import (
 func (d *Daemon) Status(ctx context.Context) api.Status {
 	st := api.Status{
 		Info: d.Info(), IKE: d.ike.component(), Listeners: d.listenerStates(), Peers: d.Peers(ctx),
-		Streams: d.streams(), Sessions: d.sessionStates(d.asRoot()), Exports: d.exports.List(), Attachments: d.Attachments(),
+		Streams: d.streams(), Sessions: d.sessionStates(d.local.AsRoot()), Exports: d.exports.List(), Attachments: d.Attachments(),
 	}
 	st.Refused, st.LastRefused, st.LastRefusedFix = d.refused.count()
 	st.Guard = d.guardState()
@@ -68,43 +68,29 @@ func (d *Daemon) listenerStates() []api.Listener {
 }
 
 // sessionStates lists the block sessions that a caller may see, ours first.
-func (d *Daemon) sessionStates(who caller) []api.Session {
-	out := d.clientSessions(who.consumer)
-	if !who.all {
+func (d *Daemon) sessionStates(who local.Caller) []api.Session {
+	now := time.Now()
+	out := []api.Session{}
+	for _, s := range d.disks.Sessions(func(by *local.Consumer, _ string) bool { return who.All || by == who.Consumer }) {
+		v := api.Session{ULP: s.By.Name, Peer: s.Peer, Role: "client", State: s.State.String(), Streams: len(s.Conns), Reconnects: s.Reconnects, InFlight: s.InFlight, AgeSeconds: now.Sub(s.Since).Seconds()}
+		if s.State == rtrs.Connected && isPaused(s.Conns) {
+			v.State = api.PeerPaused
+		}
+		out = append(out, v)
+	}
+	if !who.All {
 		return out
 	}
-	out = []api.Session{}
-	for _, c := range append([]*consumer{d.local.root}, d.consumerList()...) {
-		out = append(out, d.clientSessions(c)...)
-	}
-	return append(out, d.serverSessions()...)
-}
-
-// clientSessions are those of a consumer.
-func (d *Daemon) clientSessions(c *consumer) []api.Session {
-	now := time.Now()
-	out := []api.Session{}
-	open := d.openSessions(c)
-	for _, peer := range slices.Sorted(maps.Keys(open)) {
-		i := open[peer].Info()
-		v := api.Session{ULP: c.name, Peer: peer, Role: "client", State: i.State.String(), Streams: len(i.Conns), Reconnects: i.Reconnects, InFlight: i.InFlight, AgeSeconds: now.Sub(i.Since).Seconds()}
-		if i.State == rtrs.Connected && slices.ContainsFunc(i.Conns, func(c rtrs.ConnInfo) bool { return c.Paused }) {
-			v.State = api.PeerPaused
-		}
-		out = append(out, v)
-	}
-	return out
-}
-
-func (d *Daemon) serverSessions() []api.Session {
-	now := time.Now()
-	out := []api.Session{}
 	for _, s := range d.sessions.Sessions() {
 		v := api.Session{Peer: d.peerName(s.Peer), Role: "server", State: "connected", Streams: len(s.Conns), InFlight: s.Executing, AgeSeconds: now.Sub(s.Since).Seconds()}
-		if slices.ContainsFunc(s.Conns, func(c rtrs.ConnInfo) bool { return c.Paused }) {
+		if isPaused(s.Conns) {
 			v.State = api.PeerPaused
 		}
 		out = append(out, v)
 	}
 	return out
+}
+
+func isPaused(conns []rtrs.ConnInfo) bool {
+	return slices.ContainsFunc(conns, func(c rtrs.ConnInfo) bool { return c.Paused })
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -24,7 +25,7 @@ func (d *Daemon) streams() []api.Stream {
 		s := qp.Stats()
 		out = append(out, api.Stream{
 			ID: streamID(qp.ID()), Peer: d.peerName(qp.Peer()), Identity: string(qp.Peer()), Service: qp.PD().ULP().Name(),
-			Transport: kindOf(qp.Flow()).String(), Flow: qp.Flow().String(), Protection: qp.Protection().Kind(), Paused: qp.Paused(), AgeSeconds: now.Sub(qp.Established()).Seconds(),
+			Transport: carrier.KindOf(qp.Flow()).String(), Flow: qp.Flow().String(), Protection: qp.Protection().Kind(), Paused: qp.Paused(), AgeSeconds: now.Sub(qp.Established()).Seconds(),
 			BytesIn: s.RecvBytes, BytesOut: s.SendBytes, Trust: qp.PD().Trust().String(), Idle: idle[qp.ID()].Seconds(), Slow: slowPaths(qp.SlowPath()),
 		})
 	}

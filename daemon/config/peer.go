@@ -10,6 +10,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/profile"
+	"github.com/ironwarp/ironwarp/verbs"
 )
 
 // Protection is what guards a peer's streams.
@@ -80,6 +81,15 @@ func defaultPeer() Peer {
 func (p Peer) Equal(q Peer) bool {
 	p.Origin, q.Origin, p.profileAt, q.profileAt = Pos{}, Pos{}, Pos{}, Pos{}
 	return reflect.DeepEqual(p, q)
+}
+
+// Setup is the start-up of streams to and from the peer.
+func (p Peer) Setup() verbs.Setup {
+	s := verbs.Setup{NoCRC: !p.CRC}
+	if p.LargeFPDU {
+		s.LargeFPDU = verbs.MaxLargeFPDU
+	}
+	return s
 }
 
 // SameEnds reports whether two declarations are of the same hosts and flows, so

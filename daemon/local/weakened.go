@@ -9,7 +9,49 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
+func (l *Consumers) unknown() (Caller, bool) {
+	if !checks.On(checks.LocalUser) {
+		return l.AsRoot(), true
+	}
+	return Caller{}, false
+}
+
+func opensAll(u User) bool { return u.IsRoot() || !checks.On(checks.LocalSocket) }
+func (who Caller) mayUse(peer string) bool {
+	return who.All || who.Declared().MayUse(peer) || !checks.On(checks.LocalPeer)
+}
+func (who Caller) mayAttach(p, e string) bool {
+	return who.All || who.Declared().MayAttach(p, e) || !checks.On(checks.LocalPeer)
+}
+
+// Sees is the product's, with a switch.
+func (who Caller) Sees(owner *Consumer) bool {
+	return who.All || owner == who.Consumer || !checks.On(checks.LocalOwner)
+}
+
 func (g *Gate) boundsDials() bool { return g.dials != nil && checks.On(checks.LocalShare) }
+
+// Without shares all have one gate.
+func (l *Consumers) gateFor(who Caller) *Gate {
+	if !checks.On(checks.LocalShare) {
+		return l.Root.Gate
+	}
+	return who.Gate
+}
+
+// MayHave is the product's, with a switch.
+func (who Caller) MayHave(disks int) bool {
+	return who.Name == "" || disks < who.Declared().Attachments || !checks.On(checks.LocalShare)
+}
+
+// GateOf is the product's, with a switch.
+func (l *Consumers) GateOf(u User) *Gate {
+	who, ok := l.WhoIs(u)
+	if !ok && checks.On(checks.LocalShare) {
+		return l.Strangers
+	}
+	return l.gateFor(who)
+}
 
 // Take is the product's, with a switch, and fails as that does.
 func (t *Turns) Take(ctx context.Context, peer string, who any, name string) (release func(), err error) {

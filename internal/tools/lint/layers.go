@@ -22,7 +22,8 @@ var layers = [][]string{
 	{"integration"},
 	{"cmd/ironwarp"},
 	{"daemon"},
-	{"daemon/export", "daemon/blocklist", "daemon/local", "daemon/metrics", "daemon/audit", "daemon/doctor", "daemon/probe"}, // rooms: none knows another
+	{"daemon/attach", "daemon/carrier", "daemon/export", "daemon/blocklist", "daemon/metrics", "daemon/audit", "daemon/doctor"}, // rooms: none knows another
+	{"daemon/local", "daemon/probe"},
 	{"daemon/config", "daemon/meter", "daemon/repeats"},
 	{"daemon/api"},
 	{"nbd", "rnbd"}, // they meet in block.Device

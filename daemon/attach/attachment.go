@@ -1,10 +1,11 @@
-package daemon
+package attach
 
 import (
 	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/url"
 	"slices"
 	"sync"
@@ -19,10 +20,10 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// attachment is a remote disk on an NBD socket.
-type attachment struct {
-	key   disk
-	owner *consumer
+// Attachment is a remote disk on an NBD socket.
+type Attachment struct {
+	Key   Disk
+	owner *local.Consumer
 	uid   uint32 // the user of the owner who attached it
 	// identity is the peer's that it was attached from: a peer of the same name and
 	// another identity is another peer. "": nobody remembers.
@@ -30,7 +31,7 @@ type attachment struct {
 	log      *slog.Logger
 	socket   string
 	full     *api.Error  // why it stays down, if its ULP has as many disks as it may
-	replaces *attachment // the orphan in whose place it is, nil if there was none
+	replaces *Attachment // the orphan in whose place it is, nil if there was none
 	meter    meter.Meter
 	cancel   context.CancelFunc // ends the attempts to bring it up
 	ready    chan struct{}      // closed when it is up
@@ -39,11 +40,11 @@ type attachment struct {
 
 	dropping sync.Once
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	since   time.Time
 	orphan  bool        // its peer is not there, or its ULP has too many: it stays down until somebody attaches it, or a reload
 	claim   rnbd.Claim  // on the disk, for the next time
-	before  *attachment // the one before, which is ending: the claim is its, until there is another
+	before  *Attachment // the one before, which is ending: the claim is its, until there is another
 	problem *api.Error  // why it is not up yet
 	session *session
 	disk    *rnbd.Disk // nil until it is up, like what follows
@@ -53,9 +54,26 @@ type attachment struct {
 	guard   *local.Guarded // of a ULP's disk: who connects to it
 }
 
+// await waits for an attachment that somebody else brings up.
+func (at *Attachment) await(ctx context.Context) error {
+	select {
+	case <-at.ready:
+		return nil
+	case <-at.gone:
+		return errDetached(at.Key)
+	case <-ctx.Done():
+	}
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	if at.problem != nil {
+		return at.problem
+	}
+	return ctx.Err()
+}
+
 // up notes that the disk is there and about to be served, unless it has been
 // detached meanwhile.
-func (at *attachment) up(s *session, dk *rnbd.Disk, srv *nbd.Server, stop context.CancelFunc, served chan struct{}) bool {
+func (at *Attachment) up(s *session, dk *rnbd.Disk, srv *nbd.Server, stop context.CancelFunc, served chan struct{}) bool {
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	select {
@@ -69,7 +87,7 @@ func (at *attachment) up(s *session, dk *rnbd.Disk, srv *nbd.Server, stop contex
 }
 
 // shut lets no NBD client begin anything.
-func (at *attachment) shut() {
+func (at *Attachment) shut() {
 	at.cancel()
 	at.mu.Lock()
 	stop := at.stop
@@ -80,7 +98,7 @@ func (at *attachment) shut() {
 }
 
 // claimed is what the attachment knows of its disk.
-func (at *attachment) claimed() rnbd.Claim {
+func (at *Attachment) claimed() rnbd.Claim {
 	at.mu.Lock()
 	claim, before := at.claim, at.before
 	at.mu.Unlock()
@@ -91,99 +109,101 @@ func (at *attachment) claimed() rnbd.Claim {
 }
 
 // follow has an attachment go on from the one before, or else from what was saved.
-func (at *attachment) follow(c rnbd.Claim, before *attachment) {
+func (at *Attachment) follow(c rnbd.Claim, before *Attachment) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	at.claim, at.before = c, before
 }
 
-func (at *attachment) saved() saved {
-	return saved{at.key, at.uid, at.identity, at.claimed()}
-}
-
-func (at *attachment) setClaim(c rnbd.Claim) {
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	at.claim, at.before = c, nil
+func (at *Attachment) saved() Saved {
+	return Saved{at.Key, at.uid, at.identity, at.claimed()}
 }
 
 // keepClaim writes down under which life of its disk an attachment writes from now on.
-func (d *Daemon) keepClaim(at *attachment, c rnbd.Claim) error {
+func (a *Attacher) keepClaim(at *Attachment, c rnbd.Claim) error {
 	before := at.claimed()
-	at.setClaim(c)
-	err := d.remember()
-	if err != nil {
-		at.setClaim(before)
+	at.follow(c, nil)
+	if err := a.remember(); err != nil {
+		at.follow(before, nil)
+		return err
 	}
-	return err
+	return nil
 }
 
-func (at *attachment) fail(e *api.Error) {
+func (at *Attachment) fail(e *api.Error) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
 	at.problem = e
 }
 
-func (d *Daemon) attachmentList() []*attachment {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list := make([]*attachment, 0, len(d.disks))
-	for _, at := range d.disks {
-		list = append(list, at)
+// list is all there are, in the order of their names, that a condition names; nil names all.
+func (a *Attacher) list(which func(*Attachment) bool) (list []*Attachment) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for at := range maps.Values(a.disks) {
+		if which == nil || which(at) {
+			list = append(list, at)
+		}
 	}
-	slices.SortFunc(list, func(a, b *attachment) int {
-		return cmp.Or(cmp.Compare(a.key.Peer, b.key.Peer), cmp.Compare(a.key.Export, b.key.Export), cmp.Compare(a.key.ULP, b.key.ULP))
+	slices.SortFunc(list, func(x, y *Attachment) int {
+		return cmp.Or(cmp.Compare(x.Key.Peer, y.Key.Peer), cmp.Compare(x.Key.Export, y.Key.Export), cmp.Compare(x.Key.ULP, y.Key.ULP))
 	})
 	return list
 }
 
-// Attachments describes all attached disks.
-func (d *Daemon) Attachments() []api.Attachment { return d.attachmentsOf(d.asRoot()) }
+// From are the disks of a peer, of all who have attached them.
+func (a *Attacher) From(peer string) (keys []Disk) {
+	for _, at := range a.list(func(at *Attachment) bool { return at.Key.Peer == peer }) {
+		keys = append(keys, at.Key)
+	}
+	return keys
+}
 
-// attachmentsOf describes those that a caller may see.
-func (d *Daemon) attachmentsOf(who caller) []api.Attachment {
+// Of is how many disks a consumer has.
+func (a *Attacher) Of(c *local.Consumer) int {
+	return len(a.list(func(at *Attachment) bool { return at.owner == c }))
+}
+
+// Describe describes the disks that a caller may see.
+func (a *Attacher) Describe(who local.Caller) []api.Attachment {
 	out := []api.Attachment{}
-	for _, at := range d.attachmentList() {
-		if who.sees(at.owner) {
-			out = append(out, at.describeTo(who))
+	for _, at := range a.list(func(at *Attachment) bool { return who.Sees(at.owner) }) {
+		v := at.describe()
+		if v.Problem != nil && v.Problem != at.full {
+			v.Problem = who.Discreet(at.Key.Peer, v.Problem)
 		}
+		out = append(out, v)
 	}
 	return out
 }
 
-func (at *attachment) clients() int {
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	if at.server == nil {
-		return 0
+// Meter looks at the counters of I/O for rates.
+func (a *Attacher) Meter(now time.Time) {
+	for _, at := range a.list(nil) {
+		st, _ := at.stats()
+		at.meter.Look(now, ioOf(st))
 	}
-	st, _ := at.server.Stats(at.key.Export)
-	return st.Clients
 }
 
-func (at *attachment) io() api.IO {
+// stats are those of the NBD socket, and the disk, nil until it is up.
+func (at *Attachment) stats() (st nbd.Stats, dk *rnbd.Disk) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
-	if at.server == nil {
-		return api.IO{}
+	if at.server != nil {
+		st, _ = at.server.Stats(at.Key.Export)
 	}
-	st, _ := at.server.Stats(at.key.Export)
+	return st, at.disk
+}
+
+func ioOf(st nbd.Stats) api.IO {
 	return api.IO{Reads: st.Reads, Writes: st.Writes, ReadBytes: st.ReadBytes, WriteBytes: st.WrittenBytes, Errors: st.Errors}
 }
 
-// describeTo is describe for a caller.
-func (at *attachment) describeTo(who caller) api.Attachment {
-	v := at.describe()
-	if v.Problem != nil && v.Problem != at.full {
-		v.Problem = discreet(who, at.key.Peer, v.Problem)
-	}
-	return v
-}
-
-func (at *attachment) describe() api.Attachment {
+func (at *Attachment) describe() api.Attachment {
+	st, dk := at.stats()
 	v := api.Attachment{
-		ULP: at.key.ULP, Peer: at.key.Peer, Export: at.key.Export, State: api.AttachConnecting, Socket: at.socket, Clients: at.clients(), IO: at.io(),
-		URI: "nbd+unix:///" + url.PathEscape(at.key.Export) + "?socket=" + at.socket,
+		ULP: at.Key.ULP, Peer: at.Key.Peer, Export: at.Key.Export, State: api.AttachConnecting, Socket: at.socket, Clients: st.Clients, IO: ioOf(st),
+		URI: "nbd+unix:///" + url.PathEscape(at.Key.Export) + "?socket=" + at.socket,
 	}
 	at.meter.Rates(&v.IO)
 	at.mu.Lock()
@@ -191,11 +211,9 @@ func (at *attachment) describe() api.Attachment {
 	if at.orphan {
 		v.State, v.Socket, v.URI = api.AttachOrphaned, "", ""
 	}
-	dk, srv := at.disk, at.server
 	at.mu.Unlock()
 	if dk != nil {
-		st, _ := srv.Stats(at.key.Export)
-		judge(&v, at.key, dk.Info(), st.Oldest)
+		judge(&v, at.Key, dk.Info(), st.Oldest)
 	}
 	return v
 }
@@ -205,15 +223,15 @@ func (at *attachment) describe() api.Attachment {
 const stalledAfter = 10 * time.Second
 
 // judge says in which state a disk is, whose oldest I/O has waited for a while.
-func judge(v *api.Attachment, k disk, i rnbd.DiskInfo, oldest time.Duration) {
+func judge(v *api.Attachment, k Disk, i rnbd.DiskInfo, oldest time.Duration) {
 	v.Size, v.ReadOnly, v.State, v.OldestIOSeconds = i.Size, i.ReadOnly, api.AttachReady, oldest.Seconds()
 	switch {
 	case i.Err != nil:
 		v.State = api.AttachFailed
-		if v.Problem = refusedDisk(caller{all: true}, k, i.Err); v.Problem != nil {
+		if v.Problem = refusedDisk(local.Caller{All: true}, k, i.Err); v.Problem != nil {
 			break
 		}
-		v.Problem = &api.Error{Code: apiError(i.Err).Code, Message: fmt.Sprintf("%s: %v", k, i.Err), Fix: "I/O fails until the peer lets it be opened again"}
+		v.Problem = &api.Error{Code: codeOf(i.Err), Message: fmt.Sprintf("%s: %v", k, i.Err), Fix: "I/O fails until the peer lets it be opened again"}
 	case i.Session.State != rtrs.Connected:
 		v.State = api.AttachWaiting
 		if i.Session.LastError != nil {

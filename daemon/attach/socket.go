@@ -1,4 +1,4 @@
-package daemon
+package attach
 
 import (
 	"context"
@@ -23,8 +23,6 @@ const (
 	ulpClients = 16
 	// ulpInFlight requests of each.
 	ulpInFlight = 64
-	// ulpLarge reads at a time over all disks of a ULP: 32 MiB of memory each.
-	ulpLarge = 2
 	// ulpKept bytes of replies that a disk's clients don't read: what one of them has
 	// under way.
 	ulpKept = 16 << 20
@@ -35,10 +33,10 @@ const (
 func ulpDir(c *config.Config, ulp string) string { return filepath.Join(c.RuntimeDir, "ulp", ulp) }
 
 // socketOf is the NBD socket of an attached disk.
-func (d *Daemon) socketOf(k disk) string {
-	dir := d.config().NBDDir()
+func (a *Attacher) socketOf(k Disk) string {
+	dir := a.cfg.Config().NBDDir()
 	if k.ULP != "" {
-		dir = ulpDir(d.config(), k.ULP)
+		dir = ulpDir(a.cfg.Config(), k.ULP)
 	}
 	return socketPath(dir, k)
 }
@@ -47,7 +45,7 @@ func (d *Daemon) socketOf(k disk) string {
 // begins with none, so the first odd row of them ends the peer. Where that is too long
 // for a Unix socket, the name is cut and ends in a hash of the two behind a character
 // that no name has. So no other disk has the same.
-func socketPath(dir string, k disk) string {
+func socketPath(dir string, k Disk) string {
 	const ending = ".sock"
 	name := strings.ReplaceAll(k.Peer, "-", "--") + "-" + k.Export
 	if n := local.MaxPath - len(filepath.Join(dir, ending)); len(name) > n {
@@ -59,8 +57,8 @@ func socketPath(dir string, k disk) string {
 }
 
 // logOf is the log of an attached disk.
-func (d *Daemon) logOf(k disk) *slog.Logger {
-	log := d.log.With("disk", k.String())
+func (a *Attacher) logOf(k Disk) *slog.Logger {
+	log := a.log.With("disk", k.String())
 	if k.ULP != "" {
 		log = log.With("ulp", k.ULP)
 	}
@@ -68,18 +66,18 @@ func (d *Daemon) logOf(k disk) *slog.Logger {
 }
 
 // nbdConfig bounds the clients of a ULP's disk.
-func (at *attachment) nbdConfig() nbd.Config {
+func (at *Attachment) nbdConfig() nbd.Config {
 	cfg := nbd.Config{Logger: at.log}
-	if at.key.ULP != "" {
-		cfg.MaxClients, cfg.MaxInFlight, cfg.LargeReads, cfg.MaxKept = ulpClients, ulpInFlight, at.owner.large, ulpKept
+	if at.Key.ULP != "" {
+		cfg.MaxClients, cfg.MaxInFlight, cfg.LargeReads, cfg.MaxKept = ulpClients, ulpInFlight, at.owner.Large, ulpKept
 	}
 	return cfg
 }
 
-// listenNBD listens at an attachment's socket. That of a ULP's disk belongs to the
+// listen listens at an attachment's socket. That of a ULP's disk belongs to the
 // user who attached it, and whoever connects is asked for as well.
-func (d *Daemon) listenNBD(ctx context.Context, at *attachment) (net.Listener, error) {
-	k := at.key
+func (a *Attacher) listen(ctx context.Context, at *Attachment) (net.Listener, error) {
+	k := at.Key
 	if k.ULP == "" {
 		return local.Listen(ctx, at.socket)
 	}
@@ -97,9 +95,7 @@ func (d *Daemon) listenNBD(ctx context.Context, at *attachment) (net.Listener, e
 	if err != nil {
 		return nil, err
 	}
-	d.mu.Lock()
-	cfg := at.owner.cfg
-	d.mu.Unlock()
+	cfg := at.owner.Declared()
 	several := len(cfg.Users) != 1 || len(cfg.Groups) > 0
 	if !several {
 		err = os.Lchown(at.socket, int(at.uid), -1)
@@ -113,26 +109,15 @@ func (d *Daemon) listenNBD(ctx context.Context, at *attachment) (net.Listener, e
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	s := local.Guard(l, func(u local.User) bool { return d.mayOpen(at, u) })
+	s := local.Guard(l, func(u local.User) bool { return a.cfg.Users.MayOpen(u, k.ULP) })
 	at.mu.Lock()
 	at.guard = s
 	at.mu.Unlock()
 	return s, nil
 }
 
-// mayOpen reports whether a user may use a ULP's disk: the ULP's users and root.
-func (d *Daemon) mayOpen(at *attachment, u local.User) bool {
-	if opensAll(u) {
-		return true
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	cfg, ok := d.cfg.ULPOf(u.UID, u.GIDs)
-	return ok && cfg.Name == at.key.ULP
-}
-
 // recheck ends the NBD clients of users who are not of the ULP any more.
-func (at *attachment) recheck() {
+func (at *Attachment) recheck() {
 	at.mu.Lock()
 	s := at.guard
 	at.mu.Unlock()

@@ -1,4 +1,4 @@
-package daemon
+package carrier
 
 import (
 	"context"
@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/transport"
-	"github.com/ironwarp/ironwarp/verbs"
 )
 
 const (
@@ -29,13 +29,14 @@ type measured struct {
 
 // fastest measures carriers, the last of which is TCP. One that could not be measured
 // is neither taken for another nor left for one.
-func (d *Daemon) fastest(ctx context.Context, by *consumer, p *peer, work []transport.Kind) (best transport.Kind, why string, unmeasured []transport.Kind, err error) {
+func (c *Chooser) fastest(ctx context.Context, by *local.Consumer, p Peer, work []transport.Kind) (best transport.Kind, why string, unmeasured []transport.Kind, err error) {
 	var words []string
+	ch := p.Carrier()
 	for _, k := range work {
-		r, fresh := p.carrier.rate(k)
+		r, fresh := ch.rate(k)
 		if !fresh {
-			mctx, cancel := context.WithTimeout(ctx, d.opt.trial)
-			r, err = d.opt.rate(mctx, d, by, p, k)
+			mctx, cancel := context.WithTimeout(ctx, c.cfg.Trial)
+			r, err = c.cfg.Rate(mctx, by, p, k)
 			cancel()
 			switch {
 			case ctx.Err() != nil:
@@ -46,42 +47,43 @@ func (d *Daemon) fastest(ctx context.Context, by *consumer, p *peer, work []tran
 				unmeasured = append(unmeasured, k)
 				continue
 			}
-			p.carrier.rated(k, r)
+			ch.rated(k, r)
 		}
 		words = append(words, fmt.Sprintf("%s %.0f MB/s", k, r/1e6))
 	}
-	best = p.carrier.inUse(work)
+	best = ch.inUse(work)
 	for _, k := range work {
-		if p.carrier.isMuchFaster(k, best) {
+		if ch.isMuchFaster(k, best) {
 			best = k
 		}
 	}
 	return best, "the fastest that both hosts have, as measured: " + strings.Join(words, ", "), unmeasured, nil
 }
 
-// measureRate reads from a peer for a moment.
-func measureRate(ctx context.Context, d *Daemon, by *consumer, p *peer, k transport.Kind) (float64, error) {
-	tc, err := d.transportTo(p, k)
+// Measure reads from a peer for a moment, and returns what the carrier carries, in bytes a
+// second. It fails where the peer is not reached over it.
+func (c *Chooser) Measure(ctx context.Context, by *local.Consumer, p Peer, k transport.Kind) (float64, error) {
+	dc, err := c.dial(p, k)
 	if err != nil {
 		return 0, err
 	}
-	c, err := probe.Dial(ctx, d.probeFor(by), verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: tc, Setup: setupOf(p.cfg)})
+	cl, err := probe.Dial(ctx, by.Pings, dc)
 	if err != nil {
 		return 0, err
 	}
-	defer c.Close()
+	defer cl.Close()
 	row := probe.Row{Op: "read", Size: 64 << 10, Depth: 16}
-	if err := c.Bench(ctx, &row, rateTime, d.opt.trial); err != nil {
+	if err := cl.Bench(ctx, &row, rateTime, c.cfg.Trial); err != nil {
 		return 0, err
 	}
 	return float64(row.Operations) * float64(row.Size) / row.Elapsed.Seconds(), nil
 }
 
 // rate is what a carrier was measured to carry lately.
-func (c *carrier) rate(k transport.Kind) (bytes float64, fresh bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.rates[k]
+func (ch *Choice) rate(k transport.Kind) (bytes float64, fresh bool) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	r := ch.rates[k]
 	return r.bytes, r.fresh()
 }
 
@@ -89,15 +91,15 @@ func (r measured) fresh() bool { return time.Since(r.at) < rateFor }
 
 // isMuchFaster reports whether both were measured lately, and one is much faster than
 // the other.
-func (c *carrier) isMuchFaster(one, other transport.Kind) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r, o := c.rates[one], c.rates[other]
+func (ch *Choice) isMuchFaster(one, other transport.Kind) bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	r, o := ch.rates[one], ch.rates[other]
 	return r.fresh() && o.fresh() && r.bytes > o.bytes*muchFaster
 }
 
-func (c *carrier) rated(k transport.Kind, bytes float64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.rates[k] = measured{time.Now(), bytes}
+func (ch *Choice) rated(k transport.Kind, bytes float64) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	ch.rates[k] = measured{time.Now(), bytes}
 }

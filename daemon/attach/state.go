@@ -1,4 +1,4 @@
-package daemon
+package attach
 
 import (
 	"encoding/json"
@@ -14,20 +14,20 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// disk names a peer's export, as a local consumer has it attached.
-type disk struct {
+// Disk names a peer's export, as a local consumer has it attached.
+type Disk struct {
 	ULP    string `json:"ulp,omitempty"` // "": root
 	Peer   string `json:"peer"`
 	Export string `json:"export"`
 }
 
 // String is PEER/EXPORT: whose it is, its owner knows.
-func (d disk) String() string { return d.Peer + "/" + d.Export }
+func (k Disk) String() string { return k.Peer + "/" + k.Export }
 
-// saved is an attached disk, the user of its ULP who attached it, and the identity of
+// Saved is an attached disk, the user of its ULP who attached it, and the identity of
 // the peer that it was attached from.
-type saved struct {
-	disk
+type Saved struct {
+	Disk
 	UID      uint32             `json:"uid,omitempty"`
 	Identity transport.Identity `json:"identity,omitempty"` // "": of before it was kept
 	Claim    rnbd.Claim         `json:"claim"`
@@ -35,34 +35,35 @@ type saved struct {
 
 // aside is a disk that waits for its ULP, and the attachment of it that is ending, if any.
 type aside struct {
-	saved
-	before *attachment
+	Saved
+	before *Attachment
 }
 
 // now is what is to be saved of the disk.
-func (a aside) now() saved {
-	if a.before != nil {
-		a.Claim = a.before.claimed()
+func (w aside) now() Saved {
+	if w.before != nil {
+		w.Claim = w.before.claimed()
 	}
-	return a.saved
+	return w.Saved
 }
 
 // state is what outlives the daemon: which disks are attached.
 type state struct {
 	Version     int     `json:"version"`
-	Attachments []saved `json:"attachments"`
+	Attachments []Saved `json:"attachments"`
 }
 
 const stateVersion = 1
 
 func stateFile(dir string) string { return filepath.Join(dir, "attachments.json") }
 
-// loadState reads the state; a directory without one is an empty state.
-func loadState(dir string) (state, error) {
+// Load reads which disks are attached from a daemon's state directory, none from one without
+// the file. It fails for a file that cannot be read.
+func Load(dir string) ([]Saved, error) {
 	var s state
 	data, err := os.ReadFile(stateFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
+		return nil, nil
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &s)
@@ -71,9 +72,9 @@ func loadState(dir string) (state, error) {
 		err = fmt.Errorf("version %d, this daemon knows %d", s.Version, stateVersion)
 	}
 	if err != nil {
-		return state{}, fmt.Errorf("read which disks are attached from %s: %w; remove the file and attach them again", stateFile(dir), err)
+		return nil, fmt.Errorf("read which disks are attached from %s: %w; remove the file and attach them again", stateFile(dir), err)
 	}
-	return s, nil
+	return s.Attachments, nil
 }
 
 func (s state) save(dir string) error {
@@ -85,40 +86,47 @@ func (s state) save(dir string) error {
 	return wholefile.Write(stateFile(dir), append(data, '\n'))
 }
 
-// rememberOrLog is remember where nobody is to be told but the log.
-func (d *Daemon) rememberOrLog() {
-	if err := d.remember(); err != nil {
-		d.log.Error("cannot write down which disks are attached; the daemon keeps trying", "error", err)
+// RememberOrLog writes down what is attached, where nobody is to be told but the log.
+func (a *Attacher) RememberOrLog() {
+	if err := a.remember(); err != nil {
+		a.log.Error("cannot write down which disks are attached; the daemon keeps trying", "error", err)
+	}
+}
+
+// Retry writes down what could not be written before.
+func (a *Attacher) Retry() {
+	if a.unsaved.Load() && a.remember() == nil {
+		a.log.Info("which disks are attached could be written down at last")
 	}
 }
 
 // remember writes down what is attached. What cannot be written is tried again
-// by supervise. Those who come while it is being written share the next time, so that
+// by Retry. Those who come while it is being written share the next time, so that
 // many disks at once are not written down once for each.
-func (d *Daemon) remember() error {
-	mine := d.toSave.Add(1)
-	d.saving.Lock()
-	defer d.saving.Unlock()
-	if d.saved >= mine {
+func (a *Attacher) remember() *api.Error {
+	mine := a.toSave.Add(1)
+	a.saving.Lock()
+	defer a.saving.Unlock()
+	if a.saved >= mine {
 		return nil
 	}
-	upTo := d.toSave.Load()
+	upTo := a.toSave.Load()
 	var s state
-	for _, at := range d.attachmentList() {
+	for _, at := range a.list(nil) {
 		s.Attachments = append(s.Attachments, at.saved())
 	}
-	d.mu.Lock()
-	for _, a := range d.aside {
-		s.Attachments = append(s.Attachments, a.now())
+	a.mu.Lock()
+	for _, w := range a.aside {
+		s.Attachments = append(s.Attachments, w.now())
 	}
-	d.mu.Unlock()
-	dir := d.config().StateDir
+	a.mu.Unlock()
+	dir := a.cfg.Config().StateDir
 	err := s.save(dir)
-	d.unsaved.Store(err != nil)
+	a.unsaved.Store(err != nil)
 	if err != nil {
 		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot write down which disks are attached: %v", err),
 			Fix: fmt.Sprintf("make room in %s, or repair what the error says", dir)}
 	}
-	d.saved = upTo
+	a.saved = upTo
 	return nil
 }

@@ -1,4 +1,4 @@
-package daemon
+package attach
 
 import (
 	"path/filepath"
@@ -18,8 +18,8 @@ func TestSocketsOfTheLongestNames(t *testing.T) {
 	export := strings.Repeat("e", config.MaxExportName-1)
 	cfg := config.Default("")
 	for _, dir := range []string{cfg.NBDDir(), ulpDir(cfg, strings.Repeat("u", config.MaxULPName)), "/" + strings.Repeat("d", 80)} {
-		seen := map[string]disk{}
-		for _, k := range []disk{{Peer: peer, Export: export + "1"}, {Peer: peer, Export: export + "2"}, {Peer: peer[1:] + "q", Export: export + "1"}} {
+		seen := map[string]Disk{}
+		for _, k := range []Disk{{Peer: peer, Export: export + "1"}, {Peer: peer, Export: export + "2"}, {Peer: peer[1:] + "q", Export: export + "1"}} {
 			path := socketPath(dir, k)
 			if len(path) > local.MaxPath || filepath.Dir(path) != dir || !strings.HasSuffix(path, ".sock") {
 				t.Errorf("%s has %d bytes", path, len(path))
@@ -30,7 +30,7 @@ func TestSocketsOfTheLongestNames(t *testing.T) {
 			seen[path] = k
 		}
 	}
-	if got := socketPath(cfg.NBDDir(), disk{Peer: "beta", Export: "docs"}); got != "/run/ironwarp/nbd/beta-docs.sock" {
+	if got := socketPath(cfg.NBDDir(), Disk{Peer: "beta", Export: "docs"}); got != "/run/ironwarp/nbd/beta-docs.sock" {
 		t.Errorf("a name that fits is %s", got)
 	}
 }
@@ -43,9 +43,9 @@ func TestDisksHaveSocketsOfTheirOwn(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		dir := rapid.SampledFrom([]string{"/run/ironwarp/nbd", "/" + strings.Repeat("d", 60), "/" + strings.Repeat("d", 80)}).Draw(t, "dir")
-		seen := map[string]disk{}
+		seen := map[string]Disk{}
 		for range 20 {
-			k := disk{Peer: name.Draw(t, "peer"), Export: name.Draw(t, "export")}
+			k := Disk{Peer: name.Draw(t, "peer"), Export: name.Draw(t, "export")}
 			path := socketPath(dir, k)
 			if other, ok := seen[path]; ok && other != k {
 				t.Fatalf("%v and %v both have %s", other, k, path)
@@ -54,7 +54,7 @@ func TestDisksHaveSocketsOfTheirOwn(t *testing.T) {
 			// What the name of one disk was cut to is not the name of another.
 			ending := strings.TrimSuffix(filepath.Base(path), ".sock")
 			if peer, export, ok := strings.Cut(ending, "-"); ok && peer != "" && config.CheckPeerName(peer) == nil && config.CheckExportName(export) == nil {
-				if twin := (disk{Peer: peer, Export: export}); twin != k && socketPath(dir, twin) == path {
+				if twin := (Disk{Peer: peer, Export: export}); twin != k && socketPath(dir, twin) == path {
 					t.Fatalf("%v and %v both have %s", k, twin, path)
 				}
 			}

@@ -1,4 +1,4 @@
-package daemon
+package carrier
 
 import (
 	"context"
@@ -37,53 +37,54 @@ func (f failure) again(first time.Duration, err string) failure {
 	return next
 }
 
-func (c *carrier) failed(k transport.Kind) failure {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.tried[k]
+func (ch *Choice) failed(k transport.Kind) failure {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return ch.tried[k]
 }
 
 // tried notes how an attempt with a carrier went. What the peer refused in words
 // is not the carrier's fault, nor is the quota of who tried: a local user must not
 // decide what others' streams are carried by.
-func (d *Daemon) tried(p *peer, k transport.Kind, err error) {
+func (c *Chooser) tried(p Peer, k transport.Kind, err error) {
 	var refused *rtrs.RefusedError
 	var rejected *verbs.RejectedError
 	var quota *verbs.QuotaError
 	if errors.As(err, &quota) {
 		return
 	}
-	if p.cfg.Transport != config.TransportAuto || k == transport.TCP || errors.As(err, &refused) || errors.As(err, &rejected) || errors.Is(err, context.Canceled) {
+	cfg := p.Declared()
+	if cfg.Transport != config.TransportAuto || k == transport.TCP || errors.As(err, &refused) || errors.As(err, &rejected) || errors.Is(err, context.Canceled) {
 		return
 	}
-	c := p.carrier
-	c.mu.Lock()
+	ch := p.Carrier()
+	ch.mu.Lock()
 	var f failure
 	if err == nil {
-		delete(c.tried, k)
+		delete(ch.tried, k)
 	} else {
-		f = c.tried[k].again(d.opt.avoid, oneLine(err))
-		c.tried[k] = f
-		delete(c.wanting, k)
-		delete(c.rates, k)
-		c.fallbacks++
+		f = ch.tried[k].again(c.cfg.Avoid, oneLine(err))
+		ch.tried[k] = f
+		delete(ch.wanting, k)
+		delete(ch.rates, k)
+		ch.fallbacks++
 	}
-	c.mu.Unlock()
+	ch.mu.Unlock()
 	if err != nil {
-		log := d.log.Warn
-		if f.pause > d.opt.avoid {
-			log = d.log.Info // the first time it was a warning
+		log := c.log.Warn
+		if f.pause > c.cfg.Avoid {
+			log = c.log.Info // the first time it was a warning
 		}
-		log("a transport does not work; the next best is taken", "peer", p.cfg.Name, "transport", k.String(), "error", err, "again_in", f.pause)
+		log("a transport does not work; the next best is taken", "peer", cfg.Name, "transport", k.String(), "error", err, "again_in", f.pause)
 	}
 }
 
-// eachCarrier makes an attempt that chooses a carrier, and another one while it is
-// auto's choice that fails, so that the next best has its turn.
-func (p *peer) eachCarrier(ctx context.Context, attempt func() error) (err error) {
+// Each makes an attempt that chooses a carrier, and another one while it is auto's choice
+// that fails, so that the next best has its turn. It fails as the last one does.
+func (ch *Choice) Each(ctx context.Context, attempt func() error) (err error) {
 	for range carriers {
-		before := p.carrier.failures()
-		if err = attempt(); err == nil || ctx.Err() != nil || p.carrier.failures() == before {
+		before := ch.failures()
+		if err = attempt(); err == nil || ctx.Err() != nil || ch.failures() == before {
 			break
 		}
 	}
@@ -91,8 +92,8 @@ func (p *peer) eachCarrier(ctx context.Context, attempt func() error) (err error
 }
 
 // failures is how many attempts have failed by their carrier.
-func (c *carrier) failures() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.fallbacks
+func (ch *Choice) failures() uint64 {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return ch.fallbacks
 }

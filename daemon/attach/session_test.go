@@ -1,4 +1,4 @@
-package daemon
+package attach
 
 import (
 	"strings"

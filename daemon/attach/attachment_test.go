@@ -1,4 +1,4 @@
-package daemon
+package attach
 
 import (
 	"strings"
@@ -12,7 +12,7 @@ import (
 
 // A disk whose I/O does not end has a state of its own, unless something else explains it.
 func TestStalledDisk(t *testing.T) {
-	k := disk{Peer: "beta", Export: "disk"}
+	k := Disk{Peer: "beta", Export: "disk"}
 	session := func(s rtrs.State, paused bool) rnbd.DiskInfo {
 		return rnbd.DiskInfo{Session: rtrs.ClientInfo{State: s, Conns: []rtrs.ConnInfo{{Paused: paused}}}}
 	}

@@ -1,0 +1,270 @@
+// Package attach has the disks of peers that the users of this host have attached. Each stands
+// on an NBD socket of its own, and those of one user and one peer share a session. Which ones
+// there are is written down, and they come back with the next start of the daemon.
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/local"
+	"github.com/ironwarp/ironwarp/ipsec"
+	"github.com/ironwarp/ironwarp/nbd"
+	"github.com/ironwarp/ironwarp/rnbd"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+const (
+	defaultTime = 45 * time.Second
+	// MaxTime bounds what a user may wait for, and for the turn of a dial.
+	MaxTime = 10 * time.Minute
+	// restoreTime bounds one attempt to bring a remembered disk up.
+	restoreTime = time.Minute
+	// restoreMin and restoreMax are the pauses between attempts.
+	restoreMin = 500 * time.Millisecond
+	restoreMax = 10 * time.Second
+	// progressEvery is how often a waiting user hears why.
+	progressEvery = 500 * time.Millisecond
+)
+
+// Config says what disks need of the rest of the host. The functions may be called at any
+// time from New on.
+type Config struct {
+	Log   *slog.Logger
+	Users *local.Consumers
+	// Context ends when the host's end begins, and Run starts a goroutine that this waits for.
+	Context context.Context
+	Run     func(func(context.Context))
+	Config  func() *config.Config // as it is now
+	// Peer finds a peer by name. It fails with an *api.Error where there is none.
+	Peer func(name string) (Peer, error)
+}
+
+// Peer is a peer as it is declared now.
+type Peer interface {
+	Declared() config.Peer
+	Identity() transport.Identity
+	// Ends ends with the peer's ends: when it is removed, or another declaration has others.
+	Ends() context.Context
+	// Choose is the transport of the next streams to it, and who wants to know how they fared.
+	Choose(ctx context.Context, by *local.Consumer) (*transport.Config, func(error), error)
+	// EachCarrier makes an attempt, and another while it is the carrier that fails.
+	EachCarrier(ctx context.Context, attempt func() error) error
+	// Unreachable says why it was not reached, and Health what its status says.
+	Unreachable(err error) *api.Error
+	Health() (state string, problem *api.Error)
+}
+
+// Attacher has a host's attached disks. What changes many of them, from Drop to Close, is for
+// one goroutine at a time.
+type Attacher struct {
+	cfg Config
+	log *slog.Logger
+
+	saving  sync.Mutex    // held while the state is written
+	toSave  atomic.Uint64 // calls of remember
+	saved   uint64        // those that what is written has; guarded by saving
+	unsaved atomic.Bool   // the state could not be written
+
+	mu       sync.Mutex // guards the fields below it
+	disks    map[Disk]*Attachment
+	aside    []aside // disks that wait for their ULP
+	sessions map[sessionKey]*session
+}
+
+// New returns an Attacher without disks.
+func New(cfg Config) *Attacher {
+	return &Attacher{cfg: cfg, log: cfg.Log, disks: map[Disk]*Attachment{}, sessions: map[sessionKey]*session{}}
+}
+
+// Attach brings a peer's export up as an NBD socket and remembers it. A disk
+// that the caller has attached already is returned as it is. It fails with an *api.Error.
+func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachRequest, emit func(api.Event)) (api.Attachment, error) {
+	limit, err := api.Seconds(req.TimeoutSeconds, defaultTime, MaxTime)
+	if err != nil {
+		return api.Attachment{}, err
+	}
+	if err := config.CheckExportName(req.Export); err != nil {
+		return api.Attachment{}, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("export name %q %s", req.Export, err)}
+	}
+	p, err := a.peer(who, req.Peer)
+	if err != nil {
+		return api.Attachment{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	defer context.AfterFunc(a.cfg.Context, cancel)()
+	emit(api.Event{Progress: fmt.Sprintf("connecting to %s at %s", req.Peer, p.Declared().AddrPort())})
+	at, created, err := a.claim(ctx, who, Disk{who.Name, req.Peer, req.Export}, p.Identity(), cancel, false)
+	if err != nil {
+		return api.Attachment{}, err
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go narrate(p, who, emit, done)
+	if created {
+		err = a.bringPatiently(ctx, at) // which has written it down
+	} else {
+		err = at.await(ctx)
+	}
+	if err != nil {
+		if created {
+			a.undo(at)
+			a.RememberOrLog() // it was written down before it was used, or meanwhile, with others
+		}
+		return api.Attachment{}, failure(p, who, at.Key, err, limit)
+	}
+	return at.describe(), nil
+}
+
+// peer finds a peer for a request.
+func (a *Attacher) peer(who local.Caller, name string) (Peer, error) {
+	if err := who.MayUse(name); err != nil {
+		return nil, err
+	}
+	return a.cfg.Peer(name)
+}
+
+// narrate tells a waiting user what the peer's state is, whenever it changes.
+func narrate(p Peer, who local.Caller, emit func(api.Event), done chan struct{}) {
+	t := time.NewTicker(progressEvery)
+	defer t.Stop()
+	last, name := "", p.Declared().Name
+	for {
+		select {
+		case <-done:
+			return
+		case <-t.C:
+		}
+		text := fmt.Sprintf("peer %s is %s", name, api.PeerUp)
+		if state, problem := p.Health(); problem != nil {
+			text = who.Discreet(name, problem).Message
+		} else if state != api.PeerUp {
+			text = "waiting for an SA with " + name
+		}
+		if text != last {
+			last = text
+			emit(api.Event{Progress: text})
+		}
+	}
+}
+
+// claim enters an attachment, or finds the one that is there. One that is remembered and
+// more than its ULP may have is an orphan, others like that are refused.
+func (a *Attacher) claim(ctx context.Context, who local.Caller, k Disk, identity transport.Identity, cancel context.CancelFunc, remembered bool) (at *Attachment, created bool, err error) {
+	socket := a.socketOf(k)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.cfg.Context.Err() != nil {
+		return nil, false, &api.Error{Code: api.CodeUnavailable, Message: "the daemon is ending"}
+	}
+	if err := who.MayAttach(k.Peer, k.Export); err != nil {
+		return nil, false, err
+	}
+	if ctx.Err() != nil || who.Ended() {
+		return nil, false, who.ErrChanged()
+	}
+	before := a.disks[k]
+	if before != nil && !before.isOrphan() {
+		return before, false, nil
+	}
+	full := a.fullLocked(who, k)
+	if full != nil && !remembered {
+		return nil, false, full
+	}
+	at = &Attachment{Key: k, owner: who.Consumer, uid: who.UID, identity: identity, log: a.logOf(k), socket: socket, cancel: cancel, since: time.Now(), replaces: before, ready: make(chan struct{}), gone: make(chan struct{}), ended: make(chan struct{})}
+	at.full, at.problem, at.orphan = full, full, full != nil
+	a.disks[k] = at
+	return at, true, nil
+}
+
+// fullLocked says that a ULP may attach no more disks, nil if it may.
+func (a *Attacher) fullLocked(who local.Caller, k Disk) *api.Error {
+	if who.MayHave(len(a.disks)) {
+		return nil
+	}
+	n := 0
+	for _, other := range a.disks {
+		if other.owner == who.Consumer && !other.isOrphan() {
+			n++
+		}
+	}
+	if who.MayHave(n) {
+		return nil
+	}
+	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot attach %s: ULP %s has %d disks attached, and may have no more", k, who.Name, n),
+		Fix: fmt.Sprintf("detach another, or ask root to raise attachments: in the ULP's limits; then `ironwarp attach %s`", k)}
+}
+
+// bringPatiently is bring, again for as long as strongSwan cannot be reached: the daemon goes
+// on trying that, so it may pass.
+func (a *Attacher) bringPatiently(ctx context.Context, at *Attachment) error {
+	for {
+		err := a.bring(ctx, at)
+		if err == nil || !errors.Is(err, ipsec.ErrNotConnected) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(restoreMin):
+		}
+	}
+}
+
+// bring opens the remote disk and serves it.
+func (a *Attacher) bring(ctx context.Context, at *Attachment) error {
+	p, err := a.cfg.Peer(at.Key.Peer)
+	if err != nil {
+		return err
+	}
+	s, cl, err := a.join(ctx, at.owner, p)
+	if err != nil {
+		return err
+	}
+	dk, err := cl.Open(ctx, at.Key.Export, rnbd.OpenOptions{Claim: at.claimed(), Keep: func(c rnbd.Claim) error { return a.keepClaim(at, c) }})
+	if err == nil {
+		if err = a.serve(ctx, at, s, dk); err != nil {
+			err = errors.Join(err, dk.Close())
+		}
+	}
+	if err != nil {
+		a.leave(s)
+	}
+	return err
+}
+
+// serve offers an open disk on the attachment's socket.
+func (a *Attacher) serve(ctx context.Context, at *Attachment, s *session, dk *rnbd.Disk) error {
+	ln, err := a.listen(ctx, at)
+	if err != nil {
+		return err
+	}
+	srv := nbd.NewServer(at.nbdConfig())
+	if err := srv.Export(at.Key.Export, dk, "ironwarp "+at.Key.String()); err != nil {
+		return errors.Join(err, ln.Close())
+	}
+	sctx, stop := context.WithCancel(context.Background())
+	served := make(chan struct{})
+	if !at.up(s, dk, srv, stop, served) {
+		stop()
+		return errors.Join(errDetached(at.Key), ln.Close())
+	}
+	go func() {
+		defer close(served)
+		if err := srv.Serve(sctx, ln); err != nil {
+			at.log.Error("the NBD server has failed", "error", err)
+			at.fail(&api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("the NBD socket of %s has failed: %v", at.Key, err), Fix: "detach the disk and attach it again"})
+		}
+	}()
+	close(at.ready)
+	at.log.Info("disk is attached", "socket", at.socket, "bytes", dk.Geometry().Size)
+	return nil
+}

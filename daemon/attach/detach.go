@@ -1,0 +1,145 @@
+package attach
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/local"
+)
+
+// Detach ends an attachment and forgets it. While NBD clients are connected it
+// takes force. It fails with an *api.Error, also where the disk is detached and that could
+// not be written down.
+func (a *Attacher) Detach(k Disk, force bool) error {
+	a.mu.Lock()
+	at := a.disks[k]
+	a.mu.Unlock()
+	if at == nil {
+		return &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("%s is not attached", k), Fix: "`ironwarp ls` lists what is"}
+	}
+	if st, _ := at.stats(); st.Clients > 0 && !force {
+		return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("%s is in use: %d NBD clients are connected to %s", k, st.Clients, at.socket),
+			Fix: "unmount it and end them first (nbd-client -d /dev/nbdX), or use --force: their I/O fails then"}
+	}
+	a.drop(at)
+	if err := a.remember(); err != nil {
+		err.Message = fmt.Sprintf("%s is detached, but would come back with the next start of the daemon: %s", k, err.Message)
+		err.Fix += "; the daemon keeps trying"
+		return err
+	}
+	return nil
+}
+
+// drop ends an attachment: NBD clients, the disk, the session if it was the
+// last one.
+func (a *Attacher) drop(at *Attachment) {
+	a.forget(at)
+	a.end(at)
+}
+
+func (a *Attacher) forget(list ...*Attachment) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, at := range list {
+		if a.disks[at.Key] == at {
+			delete(a.disks, at.Key)
+		}
+	}
+}
+
+// undo is drop of an attachment that has not come up. An orphan that was in its place
+// is there again.
+func (a *Attacher) undo(at *Attachment) {
+	a.mu.Lock()
+	if a.disks[at.Key] == at && at.replaces != nil {
+		a.disks[at.Key] = at.replaces
+	}
+	a.mu.Unlock()
+	a.drop(at)
+}
+
+// dropLater is drop that waits for nobody: NBD clients are told nothing more, and the
+// rest is done in the background, until at.ended is closed.
+func (a *Attacher) dropLater(list ...*Attachment) {
+	a.forget(list...)
+	for _, at := range list {
+		at.shut()
+	}
+	for _, at := range list {
+		a.cfg.Run(func(context.Context) { a.end(at) })
+	}
+}
+
+// isFrom names the disks of a peer that are not orphans.
+func isFrom(peer string) func(*Attachment) bool {
+	return func(at *Attachment) bool { return at.Key.Peer == peer && !at.isOrphan() }
+}
+
+// Drop detaches the disks of a peer that is removed, and names them.
+func (a *Attacher) Drop(peer string) (keys []Disk) {
+	list := a.list(isFrom(peer))
+	a.dropLater(list...)
+	for _, at := range list {
+		keys = append(keys, at.Key)
+	}
+	return keys
+}
+
+// Narrow applies a different declaration of a ULP: disks that it may not attach any more are
+// detached, and of others the NBD clients of users who are not of it any more end.
+func (a *Attacher) Narrow(c *local.Consumer) {
+	u := c.Declared()
+	for _, at := range a.list(func(at *Attachment) bool { return at.owner == c }) {
+		if u.MayAttach(at.Key.Peer, at.Key.Export) {
+			at.recheck()
+			continue
+		}
+		a.log.Info("a disk that its ULP may not attach any more is detached", "ulp", c.Name, "disk", at.Key.String())
+		a.dropLater(at)
+	}
+}
+
+// end is drop without forgetting.
+func (a *Attacher) end(at *Attachment) {
+	at.dropping.Do(func() {
+		defer close(at.ended)
+		at.cancel()
+		close(at.gone)
+		at.mu.Lock()
+		dk, stop, served, before := at.disk, at.stop, at.served, at.before
+		at.mu.Unlock()
+		if before != nil {
+			<-before.ended
+		}
+		if dk == nil {
+			return
+		}
+		stop()
+		<-served
+		at.follow(dk.Claim(), nil)
+		if err := dk.Close(); err != nil {
+			at.log.Warn("closing a remote disk", "error", err)
+		}
+		a.leave(at.session)
+		at.log.Info("the NBD socket of a disk is closed")
+	})
+}
+
+// Close ends all at the daemon's end; they come back with the next start. What is attached
+// is known, and written down, if the daemon was up.
+func (a *Attacher) Close(up bool) {
+	var wg sync.WaitGroup
+	for _, at := range a.list(nil) {
+		wg.Go(func() { a.end(at) })
+	}
+	wg.Wait()
+	if !up {
+		return
+	}
+	// What has nothing to flush may go on with whatever life its disk has then.
+	if err := a.remember(); err != nil {
+		a.log.Warn("which disks have nothing to flush was not written down", "error", err)
+	}
+}

@@ -1,0 +1,130 @@
+package attach
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/local"
+	"github.com/ironwarp/ironwarp/rnbd"
+	"github.com/ironwarp/ironwarp/rtrs"
+)
+
+func errDetached(k Disk) error {
+	return &api.Error{Code: api.CodeNotFound, Message: k.String() + " has been detached meanwhile"}
+}
+
+// ErrPeerChanged is what whoever waits for a peer is told that has other ends meanwhile.
+func ErrPeerChanged(peer string) *api.Error {
+	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s has changed meanwhile", peer), Fix: "try again"}
+}
+
+// codeOf is the code of an error that is no *api.Error.
+func codeOf(err error) string {
+	switch {
+	case errors.Is(err, rnbd.ErrNotFound):
+		return api.CodeNotFound
+	case errors.Is(err, rnbd.ErrForbidden):
+		return api.CodeForbidden
+	case errors.Is(err, context.DeadlineExceeded):
+		return api.CodeTimeout
+	}
+	return api.CodeInternal
+}
+
+// restoreError is failure for a disk that nobody waits for.
+func (a *Attacher) restoreError(k Disk, err error) *api.Error {
+	p, perr := a.cfg.Peer(k.Peer)
+	if perr != nil {
+		var e *api.Error
+		errors.As(perr, &e)
+		return e
+	}
+	e := failure(p, a.cfg.Users.AsRoot(), k, err, restoreTime)
+	e.Fix += "\nThe daemon keeps trying; `ironwarp detach " + k.String() + "` ends that"
+	return e
+}
+
+// failure says why a disk cannot be attached.
+func failure(p Peer, who local.Caller, k Disk, err error, limit time.Duration) *api.Error {
+	prefixed := func(e *api.Error) *api.Error {
+		c := *e
+		c.Message = fmt.Sprintf("cannot attach %s: %s", k, e.Message)
+		return &c
+	}
+	if who.Ended() {
+		return prefixed(who.ErrChanged())
+	}
+	if e := who.Short(err); e != nil {
+		return prefixed(e)
+	}
+	var known *api.Error
+	if errors.As(err, &known) {
+		if known.Code == api.CodeUnavailable || known.Code == api.CodeInternal {
+			known = who.Discreet(k.Peer, known)
+		}
+		return prefixed(known)
+	}
+	e := &api.Error{Code: codeOf(err)}
+	var refused *rtrs.RefusedError
+	switch {
+	case errors.Is(err, rnbd.ErrNotFound):
+		e.Message = fmt.Sprintf("cannot attach %s: peer %s has no export of that name", k, k.Peer)
+		e.Fix = fmt.Sprintf("`ironwarp ls %s` lists what it offers to this host", k.Peer)
+	case errors.Is(err, rnbd.ErrForbidden):
+		e.Message = fmt.Sprintf("cannot attach %s: peer %s does not allow it to this host", k, k.Peer)
+		e.Fix = "its administrator has to name this host there: `ironwarp export set --allow THIS_HOST EXPORT`"
+	case refusedDisk(who, k, err) != nil:
+		return prefixed(refusedDisk(who, k, err))
+	case errors.As(err, &refused):
+		e.Code, e.Message = api.CodeUnavailable, fmt.Sprintf("cannot attach %s: %v", k, refused)
+	case errors.Is(err, context.DeadlineExceeded):
+		e.Message = fmt.Sprintf("cannot attach %s: peer %s at %s was not reached within %v", k, k.Peer, p.Declared().AddrPort(), limit)
+		e.Fix = "is the daemon running there, and does `ironwarp peer ls` there show this host?"
+		if _, problem := p.Health(); problem != nil && who.All {
+			e.Message += "\n" + problem.Message
+			e.Fix = cmp.Or(problem.Fix, e.Fix)
+		}
+	default:
+		return prefixed(who.Discreet(k.Peer, p.Unreachable(err)))
+	}
+	return e
+}
+
+// refusedDisks are the reasons for which a peer that is reached, and offers an export to
+// this host, does not let it be opened, with what to do.
+var refusedDisks = []struct {
+	err  error
+	code string
+	fix  string // of the disk's name
+}{
+	{rnbd.ErrNotReady, api.CodeUnavailable, "see to the export there; %s is opened as soon as it is ready"},
+	{rnbd.ErrInUse, api.CodeInUse, "detach it where it is attached, or have it exported with --writers shared if all writers know of each other, as those of a cluster's file system do"},
+	{rnbd.ErrOtherDisk, api.CodeInvalid, "if it is meant: `ironwarp detach --force %[1]s`, then `ironwarp attach %[1]s`"},
+	{rnbd.ErrDamaged, api.CodeUnavailable, "its administrator sees why with `ironwarp status` there"},
+	{rnbd.ErrPlaceTaken, api.CodeInUse, "unmount what is on it, `ironwarp detach --force %[1]s`, `ironwarp attach %[1]s`, and check the file system before it is mounted"},
+	{rnbd.ErrWritesLost, api.CodeUnavailable, "unmount what is on it, `ironwarp detach --force %[1]s`, `ironwarp attach %[1]s`, and check the file system before it is mounted"},
+}
+
+// refusedDisk says why a disk is not opened, nil for another error. Who else has it is
+// told to root.
+func refusedDisk(who local.Caller, k Disk, err error) *api.Error {
+	for _, r := range refusedDisks {
+		if !errors.Is(err, r.err) {
+			continue
+		}
+		e := &api.Error{Code: r.code, Message: err.Error(), Fix: r.fix}
+		var o *rnbd.OpenError
+		if !who.All && errors.As(err, &o) {
+			e.Message = (&rnbd.OpenError{Export: o.Export, Detail: "not told", Err: o.Err}).Error()
+		}
+		if r.err != rnbd.ErrInUse && r.err != rnbd.ErrDamaged {
+			e.Fix = fmt.Sprintf(r.fix, k)
+		}
+		return e
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+package attach
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/local"
+	"github.com/ironwarp/ironwarp/internal/printable"
+	"github.com/ironwarp/ironwarp/rnbd"
+	"github.com/ironwarp/ironwarp/rtrs"
+	"github.com/ironwarp/ironwarp/transport"
+)
+
+// sessionKey names a session: who has it, and with which peer.
+type sessionKey struct {
+	by   *local.Consumer
+	peer string
+}
+
+// session is the block session of a local consumer with a peer, which all the disks
+// share that it has attached there. It is open while there are users, and until the
+// peer has other ends.
+type session struct {
+	ends context.Context // of the peer
+	gate chan struct{}   // capacity 1; held while it is opened or closed
+
+	cl    *rnbd.Client // guarded by Attacher.mu
+	users int          // guarded by Attacher.mu
+}
+
+// place is the place of a session, open or not.
+func (a *Attacher) place(k sessionKey, p Peer) (*session, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p.Ends().Err() != nil {
+		return nil, ErrPeerChanged(k.peer)
+	}
+	s := a.sessions[k]
+	if s == nil || s.ends != p.Ends() {
+		s = &session{ends: p.Ends(), gate: make(chan struct{}, 1)}
+		a.sessions[k] = s
+	}
+	return s, nil
+}
+
+// EndSessions ends the open sessions that a condition names: by whom, and what ends with the
+// peer's ends. I/O in flight fails, and nothing connects anew. It does not wait.
+func (a *Attacher) EndSessions(which func(by *local.Consumer, ends context.Context) bool) {
+	open := map[*rnbd.Client]*local.Consumer{}
+	a.mu.Lock()
+	for k, s := range a.sessions {
+		if !which(k.by, s.ends) {
+			continue
+		}
+		delete(a.sessions, k)
+		if s.cl != nil {
+			open[s.cl] = k.by
+			k.by.Closing.Add(1)
+			s.cl = nil
+		}
+	}
+	a.mu.Unlock()
+	for cl, by := range open {
+		a.cfg.Run(func(context.Context) {
+			defer by.Closing.Done()
+			a.close(cl)
+		})
+	}
+}
+
+// Session is an open session of a consumer with a peer.
+type Session struct {
+	By   *local.Consumer
+	Peer string
+	rtrs.ClientInfo
+}
+
+// Sessions are the open sessions that a condition names, root's first.
+func (a *Attacher) Sessions(which func(by *local.Consumer, peer string) bool) (list []Session) {
+	open := map[sessionKey]*rnbd.Client{}
+	a.mu.Lock()
+	for k, s := range a.sessions {
+		if s.cl != nil && which(k.by, k.peer) {
+			open[k] = s.cl
+		}
+	}
+	a.mu.Unlock()
+	for k, cl := range open {
+		list = append(list, Session{k.by, k.peer, cl.Info()})
+	}
+	slices.SortFunc(list, func(x, y Session) int {
+		return cmp.Or(cmp.Compare(x.By.Name, y.By.Name), cmp.Compare(x.Peer, y.Peer))
+	})
+	return list
+}
+
+// join opens the session with a peer or uses the open one. leave gives it back.
+func (a *Attacher) join(ctx context.Context, by *local.Consumer, p Peer) (*session, *rnbd.Client, error) {
+	k := sessionKey{by, p.Declared().Name}
+	s, err := a.place(k, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ends, cancel)()
+	fail := func(err error) (*session, *rnbd.Client, error) {
+		if s.ends.Err() != nil {
+			err = ErrPeerChanged(k.peer)
+		}
+		return nil, nil, err
+	}
+	select {
+	case s.gate <- struct{}{}:
+	case <-ctx.Done():
+		return fail(ctx.Err())
+	}
+	defer func() { <-s.gate }()
+	a.mu.Lock()
+	cl := s.cl
+	if cl != nil {
+		s.users++
+	}
+	a.mu.Unlock()
+	if cl != nil {
+		return s, cl, nil
+	}
+	if cl, err = a.connect(ctx, by, p); err != nil {
+		return fail(err)
+	}
+	a.mu.Lock()
+	ended := s.ends.Err() != nil || a.sessions[k] != s
+	if !ended {
+		s.cl, s.users = cl, 1
+	}
+	a.mu.Unlock()
+	if ended {
+		return fail(errors.Join(ErrPeerChanged(k.peer), cl.Close()))
+	}
+	return s, cl, nil
+}
+
+func (a *Attacher) connect(ctx context.Context, by *local.Consumer, p Peer) (cl *rnbd.Client, err error) {
+	if err := by.Gate.MayDial(ctx, MaxTime); err != nil {
+		return nil, err
+	}
+	c := p.Declared()
+	choose := func(ctx context.Context) (*transport.Config, func(error), error) {
+		// Its declaration may have changed in what leaves the session as it is.
+		now, err := a.cfg.Peer(c.Name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if now.Ends() != p.Ends() {
+			return nil, nil, ErrPeerChanged(c.Name)
+		}
+		return now.Choose(ctx, by)
+	}
+	err = p.EachCarrier(ctx, func() (err error) {
+		cl, err = rnbd.Connect(ctx, rnbd.ClientConfig{
+			RTRS: rtrs.ClientConfig{
+				ULP: by.Disks, Name: a.sessionName(by), Trust: by.Disks.Trust(),
+				Paths: []rtrs.PathConfig{{Remote: c.AddrPort(), Choose: choose}},
+				Conns: c.Connections, QueueDepth: a.cfg.Config().Limits.QueueSize, Setup: c.Setup(),
+			},
+			Logger: a.log.With("peer", c.Name),
+		})
+		return err
+	})
+	return cl, err
+}
+
+// Offers lists what a peer offers to this host, of that what the caller may attach. It fails
+// with an *api.Error.
+func (a *Attacher) Offers(ctx context.Context, who local.Caller, peer string) ([]api.Offer, error) {
+	p, err := a.peer(who, peer)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, defaultTime)
+	defer cancel()
+	defer context.AfterFunc(a.cfg.Context, cancel)()
+	fail := func(err error) ([]api.Offer, error) {
+		switch e := who.Short(err); {
+		case who.Ended():
+			return nil, who.ErrChanged()
+		case e != nil:
+			return nil, e
+		}
+		return nil, who.Discreet(peer, p.Unreachable(err))
+	}
+	s, cl, err := a.join(ctx, who.Consumer, p)
+	if err != nil {
+		return fail(err)
+	}
+	defer a.leave(s)
+	list, err := cl.List(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	out := []api.Offer{}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range list {
+		if who.MayAttach(peer, l.Name) == nil {
+			at := a.disks[Disk{who.Name, peer, l.Name}]
+			out = append(out, api.Offer{Name: l.Name, Size: l.Size, ReadOnly: l.ReadOnly, Attached: at != nil && !at.isOrphan()})
+		}
+	}
+	return out, nil
+}
+
+// sessionName is the same after a restart, so that the server lets the requests
+// of the life before end first.
+func (a *Attacher) sessionName(by *local.Consumer) string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown host"
+	}
+	return nameSession(host, a.cfg.Config().StateDir, by.Name)
+}
+
+// nameSession names a ULP's session by the directory of its daemon's state. A directory
+// that cannot stand in the name as it is, since it is too long, has what cannot be
+// printed, or a colon, as there is before the ULP, is told from others by a hash.
+func nameSession(host, dir, ulp string) string {
+	const room = 200 // of the 255 bytes of rtrs
+	name := host + ":" + dir
+	if len(name) > room || strings.Contains(dir, ":") || printable.Check(name) != nil {
+		sum := sha256.Sum256([]byte(name))
+		hash := "~" + hex.EncodeToString(sum[:8])
+		name = printable.Cut(printable.Text(name), room-len(hash)) + hash
+	}
+	if ulp != "" {
+		name += ":" + ulp
+	}
+	return name
+}
+
+// leave closes the session when nobody uses it any more.
+func (a *Attacher) leave(s *session) {
+	s.gate <- struct{}{}
+	defer func() { <-s.gate }()
+	a.mu.Lock()
+	s.users--
+	var last *rnbd.Client
+	if s.users == 0 {
+		last, s.cl = s.cl, nil
+	}
+	a.mu.Unlock()
+	if last != nil {
+		a.close(last)
+	}
+}
+
+func (a *Attacher) close(cl *rnbd.Client) {
+	if err := cl.Close(); err != nil {
+		a.log.Warn("closing the session with a peer", "error", err)
+	}
+}

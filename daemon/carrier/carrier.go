@@ -1,0 +1,327 @@
+// Package carrier decides what carries the streams to a peer: TCP, SCTP in UDP, or the
+// kernel's SCTP. With transport: auto the peer is asked over TCP what else it has for this
+// host; what works is measured, and the fastest is taken. What fails is passed over for a
+// while, and asked for again while sessions are up.
+package carrier
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/local"
+	"github.com/ironwarp/ironwarp/daemon/probe"
+	"github.com/ironwarp/ironwarp/transport"
+	"github.com/ironwarp/ironwarp/transport/ksctp"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+const (
+	// TrialTime bounds the question over a carrier that auto is about to take: a
+	// firewall that swallows packets must not hold up the next best. Kernel ESP takes
+	// up to 7 s for its first SA.
+	TrialTime = 15 * time.Second
+	// kernelLookEvery is how often it is looked whether the kernel has SCTP, which
+	// may load a module.
+	kernelLookEvery = 30 * time.Second
+)
+
+// carriers are all that there are. TCP comes last, since who is asked over it has it.
+var carriers = [...]transport.Kind{transport.SCTP, transport.SCTPUDP, transport.TCP}
+
+// kernelSCTP remembers whether the kernel has SCTP.
+type kernelSCTP struct {
+	ask func() error
+
+	mu   sync.Mutex // guards the fields below it
+	at   time.Time
+	last error
+}
+
+func (k *kernelSCTP) available() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.at.IsZero() || time.Since(k.at) >= kernelLookEvery {
+		k.at, k.last = time.Now(), k.ask()
+	}
+	return k.last
+}
+
+// Choice is what the streams that this host opens to a peer are carried by.
+type Choice struct {
+	mu        sync.Mutex                           // guards the fields below it
+	configs   map[transport.Kind]*transport.Config // streams with the same one share an association
+	picked    transport.Kind
+	why       string // "" before the first pick
+	tried     map[transport.Kind]failure
+	wanting   map[transport.Kind]failure // those that nothing is said against, but that cannot be taken yet
+	lacking   []transport.Kind           // of tried and wanting, at the last pick
+	asking    bool                       // for them, in the background
+	rates     map[transport.Kind]measured
+	fallbacks uint64
+	reached   map[netip.Addr]*reached // by the peer's addresses
+}
+
+// NewChoice returns one of which nothing is known.
+func NewChoice() *Choice {
+	return &Choice{configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, wanting: map[transport.Kind]failure{}, rates: map[transport.Kind]measured{}, reached: map[netip.Addr]*reached{}}
+}
+
+// Config says what the choice needs of the rest of the host.
+type Config struct {
+	Log *slog.Logger
+	// Run starts a goroutine that the host's end waits for.
+	Run func(func(context.Context))
+	// Root is on whose account it is asked again while sessions are up.
+	Root *local.Consumer
+	// Peers are those that there are, and At is the one that has an address.
+	Peers func() []Peer
+	At    func(netip.Addr) (Peer, bool)
+	// Streams are those of sessions with a peer that are up.
+	Streams func(peer string) []*verbs.QP
+
+	Trial  time.Duration // 0: TrialTime
+	Avoid  time.Duration // 0: avoidMin
+	Kernel func() error  // whether the kernel has SCTP; nil: ksctp.Available
+	// Hello asks a peer over one carrier which carriers it has, and Rate is what one
+	// carries, in bytes a second; nil: by probes.
+	Hello func(ctx context.Context, by *local.Consumer, p Peer, k transport.Kind) (probe.Transports, error)
+	Rate  func(ctx context.Context, by *local.Consumer, p Peer, k transport.Kind) (float64, error)
+}
+
+// Peer is a peer as it is declared now.
+type Peer interface {
+	Declared() config.Peer
+	Ends() context.Context // ends with the peer's ends
+	// Protected is what protects streams to the peer, and the address that they come from. It
+	// fails while the peer is not set up.
+	Protected() (transport.Protector, netip.Addr, error)
+	Carrier() *Choice
+}
+
+// Chooser chooses what carries the streams to all peers.
+type Chooser struct {
+	cfg    Config
+	log    *slog.Logger
+	kernel kernelSCTP
+}
+
+// New returns a Chooser.
+func New(cfg Config) *Chooser {
+	cfg.Trial, cfg.Avoid = cmp.Or(cfg.Trial, TrialTime), cmp.Or(cfg.Avoid, avoidMin)
+	c := &Chooser{cfg: cfg, log: cfg.Log, kernel: kernelSCTP{ask: cfg.Kernel}}
+	if c.kernel.ask == nil {
+		c.kernel.ask = ksctp.Available
+	}
+	if c.cfg.Hello == nil {
+		c.cfg.Hello = c.hello
+	}
+	if c.cfg.Rate == nil {
+		c.cfg.Rate = c.Measure
+	}
+	return c
+}
+
+// KernelHas fails where the kernel has no SCTP. To ask may load its module.
+func (c *Chooser) KernelHas() error { return c.kernel.available() }
+
+// to is the transport of streams to a peer over one carrier.
+func (c *Chooser) to(p Peer, k transport.Kind) (*transport.Config, error) {
+	protector, local, err := p.Protected()
+	if err != nil {
+		return nil, err
+	}
+	ch := p.Carrier()
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	t := ch.configs[k]
+	if t != nil && t.Protector == protector && t.Local == local {
+		return t, nil
+	}
+	t = &transport.Config{Protector: protector, Kind: k, Local: local, OnPath: c.OnPath}
+	switch cfg := p.Declared(); k {
+	case transport.SCTPUDP:
+		t.UDPPort = cfg.UDPPort
+	case transport.SCTP:
+		for _, q := range cfg.Paths {
+			t.MoreLocal, t.MoreRemote = append(t.MoreLocal, q.LocalAddress), append(t.MoreRemote, q.Address)
+		}
+	}
+	ch.configs[k] = t
+	return t, nil
+}
+
+// dial is how streams to a peer are made over one carrier.
+func (c *Chooser) dial(p Peer, k transport.Kind) (verbs.DialConfig, error) {
+	t, err := c.to(p, k)
+	cfg := p.Declared()
+	return verbs.DialConfig{Remote: cfg.AddrPort(), Transport: t, Setup: cfg.Setup()}, err
+}
+
+// Choose is the transport of the next streams to a peer, and who wants to know how
+// they fared. It fails where the peer is not set up, or is not reached.
+func (c *Chooser) Choose(ctx context.Context, by *local.Consumer, p Peer) (*transport.Config, func(error), error) {
+	how := p.Declared().Transport
+	k := how.Kinds()[0]
+	if how == config.TransportAuto {
+		var err error
+		if k, err = c.pick(ctx, by, p); err != nil {
+			return nil, nil, err
+		}
+	}
+	t, err := c.to(p, k)
+	return t, func(err error) {
+		if ctx.Err() == nil {
+			c.tried(p, k, err)
+		}
+	}, err
+}
+
+// pick finds the fastest carrier that both hosts have: the peer is asked over TCP
+// which it has, and then over each of them; those that work are measured.
+func (c *Chooser) pick(ctx context.Context, by *local.Consumer, p Peer) (transport.Kind, error) {
+	name, ch := p.Declared().Name, p.Carrier()
+	theirs, err := c.cfg.Hello(ctx, by, p, transport.TCP)
+	if err != nil && !errors.Is(err, probe.ErrNoHello) {
+		return 0, err
+	}
+	var work, lacking []transport.Kind
+	var without []string
+	for _, k := range carriers {
+		reason, passes := "", true
+		switch failed := ch.failed(k); {
+		case k == transport.TCP:
+		case err != nil:
+			reason = name + "'s ironwarp is an older one that does not say whether it has it"
+			passes = false
+		case k == transport.SCTP && c.kernel.available() != nil:
+			reason, passes = "this host's kernel has none", false
+		case !theirs.Has(k):
+			reason = name + " has none for this host"
+		case failed.fresh():
+			reason = "it failed: " + failed.err
+		default:
+			tctx, cancel := context.WithTimeout(ctx, c.cfg.Trial)
+			_, terr := c.cfg.Hello(tctx, by, p, k)
+			cancel()
+			if ctx.Err() != nil {
+				return 0, ctx.Err()
+			}
+			if terr != nil {
+				c.tried(p, k, terr)
+				reason = "it failed: " + oneLine(terr)
+			}
+		}
+		if reason != "" {
+			if passes {
+				lacking = append(lacking, k)
+			}
+			without = append(without, fmt.Sprintf("no %s: %s", k, reason))
+			continue
+		}
+		work = append(work, k)
+	}
+	k, why := transport.TCP, "the only one that both hosts have"
+	if len(work) > 1 {
+		var unmeasured []transport.Kind
+		if k, why, unmeasured, err = c.fastest(ctx, by, p, work); err != nil {
+			return 0, err
+		}
+		lacking = append(lacking, unmeasured...)
+	}
+	ch.lack(lacking, c.cfg.Avoid)
+	why = strings.Join(append([]string{why}, without...), "; ")
+	if ch.pick(k, why) {
+		c.log.Info("transport is picked", "peer", name, "transport", k.String(), "why", why)
+	}
+	return k, nil
+}
+
+func (c *Chooser) hello(ctx context.Context, by *local.Consumer, p Peer, k transport.Kind) (probe.Transports, error) {
+	dc, err := c.dial(p, k)
+	if err != nil {
+		return 0, err
+	}
+	return probe.Hello(ctx, by.Pings, dc)
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// inUse is the carrier that was picked last, if it is among those that work, else
+// TCP.
+func (ch *Choice) inUse(work []transport.Kind) transport.Kind {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	if ch.why != "" && slices.Contains(work, ch.picked) {
+		return ch.picked
+	}
+	return transport.TCP
+}
+
+// pick notes what was picked, and reports whether that is news.
+func (ch *Choice) pick(k transport.Kind, why string) bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	news := ch.why == "" || ch.picked != k
+	ch.picked, ch.why = k, why
+	return news
+}
+
+// Ask is Choose for a request that may name a carrier. It fails as that does, and for a
+// carrier that the peer has not.
+func (c *Chooser) Ask(ctx context.Context, by *local.Consumer, p Peer, asked string) (*transport.Config, func(error), error) {
+	if asked == "" {
+		return c.Choose(ctx, by, p)
+	}
+	cfg := p.Declared()
+	k, err := transport.ParseKind(asked)
+	if err == nil && cfg.Transport.Has(k) {
+		t, err := c.to(p, k)
+		return t, func(error) {}, err
+	}
+	var have []string
+	for _, k := range cfg.Transport.Kinds() {
+		have = append(have, k.String())
+	}
+	return nil, nil, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s has no transport %q for its streams; it has: %s", cfg.Name, asked, strings.Join(have, ", ")),
+		Fix: "only what transport: in the peer's file names is guarded; transport: auto has them all"}
+}
+
+// Describe says what carries the streams of a peer that is declared so.
+func (ch *Choice) Describe(how config.Transport) api.Carrier {
+	if how != config.TransportAuto {
+		return api.Carrier{Transport: string(how), Why: "configured"}
+	}
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	v := api.Carrier{Why: "nothing is picked before the first stream", Fallbacks: ch.fallbacks}
+	if ch.why != "" {
+		v.Transport, v.Why = ch.picked.String(), ch.why
+	}
+	for _, k := range carriers {
+		if f := ch.tried[k]; f.fresh() {
+			v.Tried = append(v.Tried, api.Tried{Transport: k.String(), Error: f.err, AgainSeconds: (f.pause - time.Since(f.at)).Seconds()})
+		}
+	}
+	return v
+}
+
+// KindOf is the carrier of a flow.
+func KindOf(f transport.Flow) transport.Kind {
+	switch f.Protocol {
+	case transport.ProtoSCTP:
+		return transport.SCTP
+	case transport.ProtoUDP:
+		return transport.SCTPUDP
+	}
+	return transport.TCP
+}

@@ -1,0 +1,72 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/verbs"
+)
+
+// Caller is the user of a consumer who makes a request.
+type Caller struct {
+	*Consumer
+	UID uint32
+	All bool // may do everything
+	// Made ends when what the caller may, or who it is, has changed since the request.
+	Made context.Context
+}
+
+// Ended reports whether the caller may have lost its rights meanwhile.
+func (who Caller) Ended() bool { return who.Made != nil && who.Made.Err() != nil }
+
+// ErrChanged is what a caller is told whose rights may have changed.
+func (who Caller) ErrChanged() *api.Error {
+	return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("the configuration of ULP %s has changed meanwhile", who.Name), Fix: "try again"}
+}
+
+// MayUse fails for a caller who may not know of a peer.
+func (who Caller) MayUse(peer string) error {
+	if who.mayUse(peer) {
+		return nil
+	}
+	return who.forbidden(fmt.Sprintf("use peer %q", peer))
+}
+
+// MayAttach fails for a caller who may not attach a peer's export.
+func (who Caller) MayAttach(peer, export string) error {
+	if who.mayAttach(peer, export) {
+		return nil
+	}
+	return who.forbidden("attach " + peer + "/" + export)
+}
+
+func (who Caller) forbidden(what string) error {
+	return &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("ULP %s may not %s", who.Name, what),
+		Fix: "`ironwarp ulp ls` shows what it may; root changes that under ulps: in the daemon's configuration"}
+}
+
+// Discreet is what a caller is told of an error: why a peer can't be reached is the
+// host's affair.
+func (who Caller) Discreet(peer string, e *api.Error) *api.Error {
+	if who.All {
+		return e
+	}
+	return &api.Error{Code: e.Code, Message: fmt.Sprintf("peer %s is not reached now", peer), Fix: "root of this host sees why with `ironwarp status`"}
+}
+
+// Short says that a caller's quota, or the device, is exhausted; nil if err is of
+// something else.
+func (who Caller) Short(err error) *api.Error {
+	var q *verbs.QuotaError
+	if who.All || !errors.As(err, &q) {
+		return nil
+	}
+	e := &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("the RNIC is short of %s", q.Resource), Fix: "try again later"}
+	if q.Principal == "ULP "+who.Name {
+		e.Message = fmt.Sprintf("ULP %s has %d of the %d %s that it may have, and would need %d more", who.Name, q.Used, q.Limit, q.Resource, q.Want)
+		e.Fix = "detach what is not needed: `ironwarp ls` shows it"
+	}
+	return e
+}
