@@ -27,7 +27,7 @@ func (d *Daemon) Audit(ctx context.Context) api.Audit {
 
 // guardHoles looks for ways around the guards of the peers that are set up.
 func (d *Daemon) guardHoles(c *config.Config) map[string][]guard.Hole {
-	m := d.ike.current()
+	m := d.sas.Current()
 	if m == nil {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/local"
+	"github.com/ironwarp/ironwarp/daemon/sas"
 )
 
 const (
@@ -120,15 +121,23 @@ func (d *Daemon) routes() http.Handler {
 	get(mux, "DELETE /v1/blocks/{peer}", func(r *http.Request) (any, error) {
 		return struct{}{}, d.blocks.Unblock(r.Context(), r.PathValue("peer"))
 	})
-	get(mux, "GET /v1/sas", func(r *http.Request) ([]api.SA, error) { return d.SAs(r.Context()) })
+	get(mux, "GET /v1/sas", func(r *http.Request) ([]api.SA, error) { return d.sas.SAs(r.Context()) })
 	get(mux, "DELETE /v1/sas", func(r *http.Request) (int, error) {
-		return d.DeleteSAs(r.Context(), r.URL.Query().Get("peer"), r.URL.Query().Get("child"))
+		return d.sas.Do(r.Context(), sas.Delete, r.URL.Query().Get("peer"), r.URL.Query().Get("child"))
 	})
-	get(mux, "GET /v1/ike", func(r *http.Request) ([]api.IKESA, error) { return d.IKESAs(r.Context(), r.URL.Query().Get("peer")) })
-	get(mux, "DELETE /v1/ike", func(r *http.Request) (int, error) { return d.DeleteIKE(r.Context(), r.URL.Query().Get("peer")) })
-	post(mux, "POST /v1/sas/rekey", func(r *http.Request, s api.SARequest) (int, error) { return d.RekeySAs(r.Context(), s.Peer, s.Child) })
-	post(mux, "POST /v1/ike/rekey", func(r *http.Request, s api.SARequest) (int, error) { return d.RekeyIKE(r.Context(), s.Peer) })
-	stream(mux, "POST /v1/sas/watch", d.WatchSAs)
+	get(mux, "GET /v1/ike", func(r *http.Request) ([]api.IKESA, error) {
+		return d.sas.IKESAs(r.Context(), r.URL.Query().Get("peer"))
+	})
+	get(mux, "DELETE /v1/ike", func(r *http.Request) (int, error) {
+		return d.sas.Do(r.Context(), sas.DeleteIKE, r.URL.Query().Get("peer"), "")
+	})
+	post(mux, "POST /v1/sas/rekey", func(r *http.Request, s api.SARequest) (int, error) {
+		return d.sas.Do(r.Context(), sas.Rekey, s.Peer, s.Child)
+	})
+	post(mux, "POST /v1/ike/rekey", func(r *http.Request, s api.SARequest) (int, error) {
+		return d.sas.Do(r.Context(), sas.RekeyIKE, s.Peer, "")
+	})
+	stream(mux, "POST /v1/sas/watch", d.sas.Watch)
 	stream(mux, "POST /v1/ping", asCaller(d.ping))
 	stream(mux, "POST /v1/bench", asCaller(d.bench))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

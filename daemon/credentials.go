@@ -7,6 +7,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/sas"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 )
 
@@ -48,7 +49,7 @@ func (k *credentials) certProblem(peer string, now time.Time) *api.Error {
 	if err == nil {
 		return nil
 	}
-	e := ikeProblem(peer, err)
+	e := sas.Problem(peer, err)
 	e.Message = fmt.Sprintf("peer %s: this host's certificate: %v", peer, err)
 	e.Fix += ". SAs that are up stay until they end"
 	return e

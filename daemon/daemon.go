@@ -22,10 +22,12 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/export"
+	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/metrics"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/daemon/repeats"
+	"github.com/ironwarp/ironwarp/daemon/sas"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/rtrs"
@@ -64,34 +66,33 @@ type Daemon struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
-	locks    []*lock
-	http     *http.Server
-	metrics  *http.Server
-	dev      *verbs.Device
-	ulps     ulps
-	exports  *export.Exporter
-	sessions *rtrs.Server
-	probes   *probe.Server
-	ike      ike
-	refused  refusals
-	blocks   *blocklist.List
-	events   eventCounts
-	local    *local.Consumers
-	disks    *attach.Attacher
-	carriers *carrier.Chooser
+	locks     []*lock
+	http      *http.Server
+	metrics   *http.Server
+	dev       *verbs.Device
+	ulps      ulps
+	exports   *export.Exporter
+	sessions  *rtrs.Server
+	probes    *probe.Server
+	sas       *sas.Control
+	refused   refusals
+	blocks    *blocklist.List
+	events    eventCounts
+	local     *local.Consumers
+	disks     *attach.Attacher
+	carriers  *carrier.Chooser
+	peers     *peers
+	listeners *listen.Listeners
 
 	controlPath string // of the control socket
 
 	changing changeLock // held while the configuration changes
 	guards   recordedGuards
 
-	mu        sync.Mutex // guards the fields below it
-	closed    bool
-	up        bool // it was ready once
-	cfg       *config.Config
-	peers     map[string]*peer
-	index     peerIndex
-	listeners map[listenAt]*listener
+	mu     sync.Mutex // guards the fields below it
+	closed bool
+	up     bool // it was ready once
+	cfg    *config.Config
 }
 
 // ulps are the daemon's consumers of the RNIC, each with its quota.
@@ -113,10 +114,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 		opt.removeGuard = guard.Remove
 	}
 	opt.retry, opt.stuck, opt.offer = cmp.Or(opt.retry, retryEvery), cmp.Or(opt.stuck, stuckTime), cmp.Or(opt.offer, export.OfferTime)
-	d := &Daemon{
-		opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ike: newIKE(),
-		peers: map[string]*peer{}, index: newPeerIndex(), listeners: map[listenAt]*listener{},
-	}
+	d := &Daemon{opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), peers: newPeers()}
 	if opt.Log != nil {
 		d.log = opt.Log(cfg.Log)
 	}
@@ -128,6 +126,9 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	d.disks = attach.New(attach.Config{Log: d.log, Users: d.local, Context: d.ctx, Run: d.run, Config: d.config, Peer: d.peerOfDisks})
 	d.carriers = carrier.New(carrier.Config{Log: d.log, Run: d.run, Root: d.local.Root, Peers: d.peersOfCarriers, At: d.peerOfCarriers, Streams: d.sessionStreams,
 		Trial: opt.trial, Avoid: opt.avoid, Kernel: opt.kernel, Rate: opt.rate})
+	d.listeners = listen.New(listen.Config{Log: d.log, Kernel: d.carriers.KernelHas, Open: d.listenAt, Accept: d.accept})
+	d.sas = sas.New(sas.Config{Log: d.log, Peer: func(name string) (sas.Peer, error) { return d.findPeer(name) }, Owner: d.peers.owner})
+	d.guards = recordedGuards{log: d.log, file: guardsFile(cfg.StateDir), take: opt.removeGuard, held: map[guardRecord]string{}}
 	if err := d.open(ctx); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -157,7 +158,7 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.changing.Lock()
-	d.loadGuards()
+	d.guards.load()
 	d.apply(ctx, config.Default(d.cfg.Path), d.cfg)
 	d.disks.Begin(saved)
 	d.changing.Unlock()
@@ -257,7 +258,7 @@ func (d *Daemon) Close() error {
 	}
 	d.changing.Lock()
 	defer d.changing.Unlock()
-	d.closeListeners()
+	d.listeners.Close()
 	d.disks.Close(up)
 	if d.sessions != nil {
 		err = errors.Join(err, d.sessions.Close())
@@ -272,7 +273,7 @@ func (d *Daemon) Close() error {
 	if d.dev != nil {
 		err = errors.Join(err, d.dev.Close())
 	}
-	err = errors.Join(err, d.ike.close())
+	err = errors.Join(err, d.sas.Close())
 	if names := d.guarded(); len(names) > 0 {
 		d.log.Info("the kernel's guard stays in place: streams to these peers cannot leave in clear while the daemon is away", "peers", names)
 	}
@@ -345,9 +346,10 @@ func (d *Daemon) measure(ctx context.Context) {
 
 // repair tries everything that is broken once. changing is held.
 func (d *Daemon) repair(ctx context.Context) {
-	d.setUpPeers(ctx, slices.DeleteFunc(d.peerList(), func(p *peer) bool { return p.isReady() && p.hasItsAddress() }))
-	d.letGo()
-	d.listen(ctx)
+	d.setUpPeers(ctx, slices.DeleteFunc(d.peers.list(), func(p *peer) bool { return p.isReady() && p.hasItsAddress() }))
+	d.guards.letGo(d.peers.list())
+	cfg := d.config()
+	d.listeners.Listen(ctx, cfg, d.awaits(cfg))
 	d.exports.Retry()
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/attach"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
@@ -61,7 +62,7 @@ func (d *Daemon) RemovePeer(ctx context.Context, name string, force bool) (api.R
 	if _, err = d.reload(ctx); err != nil {
 		return api.Removed{}, err
 	}
-	return api.Removed{Removed: name, Held: d.heldGuards(name)}, nil
+	return api.Removed{Removed: name, Held: d.guards.why(name)}, nil
 }
 
 // inTheWay names all that keeps a peer from being removed, and how to have it go.
@@ -123,7 +124,7 @@ func isAnotherHost(p config.Peer) error {
 			continue // which every configuration refuses
 		}
 		// Without a route to it the address is at least not this host's.
-		if local, err := localAddr(a); err == nil && local == a {
+		if local, err := listen.LocalAddr(a); err == nil && local == a {
 			return &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s has the address %s, which is this host's own", p.Name, a),
 				Fix: "a peer is another host: give its address, with `ironwarp peer set --address` if the peer is declared already. A second daemon on this host is a peer with --protection loopback"}
 		}

@@ -111,7 +111,7 @@ func (d *Daemon) withdrawExport(ctx context.Context, name string, force bool) er
 	defer d.changing.Unlock()
 	for _, i := range d.exports.Server().Exports() {
 		if i.Name == name && len(i.Openers) > 0 && !force {
-			peer := d.peerName(i.Openers[0].Peer)
+			peer := d.peers.name(i.Openers[0].Peer)
 			return &api.Error{Code: api.CodeInUse, Message: fmt.Sprintf("export %s is in use: peer %s has it attached", name, peer),
 				Fix: fmt.Sprintf("detach it there first, or use --force: I/O of %s fails then", peer)}
 		}

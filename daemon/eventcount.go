@@ -72,7 +72,7 @@ func (d *Daemon) watchEvents(ctx context.Context) {
 		case verbs.EventStreamUp, verbs.EventStreamDown:
 			level = slog.LevelInfo
 		}
-		attrs := []any{"stream", streamID(ev.QP), "peer", d.peerName(ev.Peer), "flow", ev.Flow.String()}
+		attrs := []any{"stream", streamID(ev.QP), "peer", d.peers.name(ev.Peer), "flow", ev.Flow.String()}
 		if ev.Count > 1 {
 			attrs = append(attrs, repeats.Attr, ev.Count)
 		}
@@ -85,7 +85,7 @@ func (d *Daemon) watchEvents(ctx context.Context) {
 
 // CountedAs is the name of a configured peer; metrics.Others where none has the identity.
 func (d *Daemon) CountedAs(id transport.Identity) string {
-	if p, ok := d.peerByIdentity(id); ok {
+	if p := d.peers.known(id); p != nil {
 		return p.cfg.Name
 	}
 	return metrics.Others

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -30,70 +31,71 @@ func (r guardRecord) spec() guard.Spec {
 	return guard.Spec{Remote: r.Address, Protocol: r.Protocol, Port: r.Port}
 }
 
-// recordedGuards are the guards in the kernel and why some of them stay.
-// Daemon.changing guards it.
+// recordedGuards are the guards in the kernel and why some of them stay, for one goroutine
+// at a time.
 type recordedGuards struct {
+	log  *slog.Logger
+	file string
+	take func(guard.Spec) error // takes a guard down, or says why it stays
 	list []guardRecord
 	held map[guardRecord]string // of no configured peer, and why it cannot go yet
 }
 
 func guardsFile(dir string) string { return filepath.Join(dir, "guards.json") }
 
-// loadGuards reads what an earlier daemon has recorded. A file that cannot be read
+// load reads what an earlier daemon has recorded. A file that cannot be read
 // is said, and begun anew: doctor finds what is left over.
-func (d *Daemon) loadGuards() {
-	d.guards.held = map[guardRecord]string{}
-	data, err := os.ReadFile(guardsFile(d.cfg.StateDir))
+func (x *recordedGuards) load() {
+	data, err := os.ReadFile(x.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	if err == nil {
-		err = json.Unmarshal(data, &d.guards.list)
+		err = json.Unmarshal(data, &x.list)
 	}
 	if err != nil {
-		d.guards.list = nil
-		d.log.Warn("which guards an earlier daemon has put in place is not known; `ironwarp doctor` finds those of no peer", "file", guardsFile(d.cfg.StateDir), "error", err)
+		x.list = nil
+		x.log.Warn("which guards an earlier daemon has put in place is not known; `ironwarp doctor` finds those of no peer", "file", x.file, "error", err)
 	}
 }
 
-func (d *Daemon) saveGuards() {
-	data, err := json.MarshalIndent(d.guards.list, "", "  ")
+func (x *recordedGuards) save() {
+	data, err := json.MarshalIndent(x.list, "", "  ")
 	if err == nil {
-		err = wholefile.Write(guardsFile(d.config().StateDir), append(data, '\n'))
+		err = wholefile.Write(x.file, append(data, '\n'))
 	}
 	if err != nil {
-		d.log.Warn("cannot write down which guards are in place; they are not let go after a restart if their peers are removed meanwhile", "error", err)
+		x.log.Warn("cannot write down which guards are in place; they are not let go after a restart if their peers are removed meanwhile", "error", err)
 	}
 }
 
-// recordGuards notes the guards of peers before they are put in place. changing
-// is held.
-func (d *Daemon) recordGuards(peers ...config.Peer) {
-	n := len(d.guards.list)
+// record notes the guards of peers before they are put in place.
+func (x *recordedGuards) record(peers ...config.Peer) {
+	n := len(x.list)
 	have := map[guardRecord]bool{}
-	for _, r := range d.guards.list {
+	for _, r := range x.list {
 		have[r] = true
 	}
 	for _, c := range peers {
 		for _, g := range guardsOf(c) {
 			r := guardRecord{c.Name, g.Remote, g.Protocol, g.Port}
-			delete(d.guards.held, r)
+			delete(x.held, r)
 			if !have[r] {
 				have[r] = true
-				d.guards.list = append(d.guards.list, r)
+				x.list = append(x.list, r)
 			}
 		}
 	}
-	if len(d.guards.list) != n {
-		d.saveGuards()
+	if len(x.list) != n {
+		x.save()
 	}
 }
 
 // letGo takes down the guards that no configured peer has any more. One stays for
-// as long as the kernel has something to send by its link. changing is held.
-func (d *Daemon) letGo() {
+// as long as the kernel has something to send by its link.
+func (x *recordedGuards) letGo(peers []*peer) {
 	needed, names := map[guard.Spec]bool{}, map[string]bool{}
-	for _, p := range d.peerList() {
+	for _, p := range peers {
 		names[p.cfg.Name] = true
 		if p.cfg.Protection == config.ProtectIPsec {
 			for _, g := range guardsOf(p.cfg) {
@@ -101,45 +103,45 @@ func (d *Daemon) letGo() {
 			}
 		}
 	}
-	n := len(d.guards.list)
-	d.guards.list = slices.DeleteFunc(d.guards.list, func(r guardRecord) bool {
+	n := len(x.list)
+	x.list = slices.DeleteFunc(x.list, func(r guardRecord) bool {
 		if needed[r.spec()] {
 			// That of a peer by another name is recorded for itself.
 			return !names[r.Peer]
 		}
-		was, waits := d.guards.held[r]
+		was, waits := x.held[r]
 		if waits { // ending its sockets was tried
 			if left, err := guard.LinkSockets(r.spec()); err != nil || len(left) > 0 {
 				// Nobody else looks after it any more.
 				if err := guard.Install(r.spec()); err != nil {
-					d.log.Error("the guard of a removed peer is not complete", "peer", r.Peer, "error", err)
+					x.log.Error("the guard of a removed peer is not complete", "peer", r.Peer, "error", err)
 				}
 				return false
 			}
 		}
-		err := d.opt.removeGuard(r.spec())
+		err := x.take(r.spec())
 		if err == nil {
-			delete(d.guards.held, r)
+			delete(x.held, r)
 			if waits {
-				d.log.Info("the guard of a removed peer could be let go at last", "peer", r.Peer, "guard", r.spec())
+				x.log.Info("the guard of a removed peer could be let go at last", "peer", r.Peer, "guard", r.spec())
 			}
 			return true
 		}
-		if d.guards.held[r] = err.Error(); err.Error() != was {
-			d.log.Warn("the guard of a removed peer stays in the kernel for now; it is looked after and let go later", "peer", r.Peer, "why", err)
+		if x.held[r] = err.Error(); err.Error() != was {
+			x.log.Warn("the guard of a removed peer stays in the kernel for now; it is looked after and let go later", "peer", r.Peer, "why", err)
 		}
 		return false
 	})
-	if len(d.guards.list) != n {
-		d.saveGuards()
+	if len(x.list) != n {
+		x.save()
 	}
 }
 
-// heldGuards tell why guards of a removed peer stay. changing is held.
-func (d *Daemon) heldGuards(peer string) []string {
+// why tells why guards of a removed peer stay.
+func (x *recordedGuards) why(peer string) []string {
 	var all []string
-	for _, r := range d.guards.list {
-		if why, ok := d.guards.held[r]; ok && r.Peer == peer {
+	for _, r := range x.list {
+		if why, ok := x.held[r]; ok && r.Peer == peer {
 			all = append(all, why)
 		}
 	}

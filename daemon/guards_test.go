@@ -10,7 +10,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/internal/nsdo/nsdotest"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/transport"
@@ -22,8 +21,8 @@ import (
 func TestHeldGuardIsLookedAfterAndLetGo(t *testing.T) {
 	nsdotest.Connected(t, "127.0.0.1:7471", func(dialled, accepted *net.TCPConn) error {
 		r := guardRecord{Peer: "beta", Address: netip.MustParseAddr("127.0.0.1"), Protocol: transport.ProtoTCP, Port: 7471}
-		d := &Daemon{opt: Options{removeGuard: guard.Remove}, cfg: &config.Config{StateDir: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
-		d.guards = recordedGuards{list: []guardRecord{r}, held: map[guardRecord]string{r: "its connection could not be ended"}}
+		x := recordedGuards{log: slog.New(slog.DiscardHandler), file: guardsFile(t.TempDir()), take: guard.Remove,
+			list: []guardRecord{r}, held: map[guardRecord]string{r: "its connection could not be ended"}}
 		if err := guard.Install(r.spec()); err != nil {
 			return err
 		}
@@ -39,12 +38,12 @@ func TestHeldGuardIsLookedAfterAndLetGo(t *testing.T) {
 				return err
 			}
 		}
-		d.letGo()
+		x.letGo(nil)
 		if holes, err := guard.Holes(r.spec()); err != nil || len(holes) > 0 || len(policies) == 0 {
 			t.Errorf("%d policies were taken away and not put back: %v, %v", len(policies), holes, err)
 		}
-		if why := d.heldGuards("beta"); len(why) != 1 || len(d.guards.list) != 1 {
-			t.Errorf("held: %q, list %v", why, d.guards.list)
+		if why := x.why("beta"); len(why) != 1 || len(x.list) != 1 {
+			t.Errorf("held: %q, list %v", why, x.list)
 		}
 
 		dialled.Close()
@@ -53,9 +52,9 @@ func TestHeldGuardIsLookedAfterAndLetGo(t *testing.T) {
 			left, err := guard.LinkSockets(r.spec())
 			return err == nil && len(left) == 0
 		})
-		d.letGo()
-		if left, err := guard.List(""); err != nil || len(left) > 0 || len(d.guards.list) > 0 || len(d.heldGuards("beta")) > 0 {
-			t.Errorf("at last: policies %v, %v; list %v, held %q", left, err, d.guards.list, d.heldGuards("beta"))
+		x.letGo(nil)
+		if left, err := guard.List(""); err != nil || len(left) > 0 || len(x.list) > 0 || len(x.why("beta")) > 0 {
+			t.Errorf("at last: policies %v, %v; list %v, held %q", left, err, x.list, x.why("beta"))
 		}
 		return nil
 	})

@@ -92,7 +92,7 @@ func (d *Daemon) streamsOf(who local.Caller) []api.Stream {
 // peersOf are the peers that a ULP may use, as far as it has to know them.
 func (d *Daemon) peersOf(who local.Caller) []api.Peer {
 	out := []api.Peer{}
-	for _, p := range d.peerList() {
+	for _, p := range d.peers.list() {
 		if v, err := d.peerOf(who, p.cfg.Name); err == nil {
 			out = append(out, v)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/attach"
 	"github.com/ironwarp/ironwarp/daemon/carrier"
+	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/ipsec"
@@ -84,7 +85,7 @@ func (p *peer) unreachable(err error) *api.Error {
 		cause.Message, cause.Fix = plain(flow.Err), flow.Hint
 	}
 	if errors.Is(err, ksctp.ErrUnavailable) {
-		cause.Message, cause.Fix = noKernelSCTP, getKernelSCTP
+		cause.Message, cause.Fix = listen.NoKernelSCTP, listen.GetKernelSCTP
 	}
 	var neg *negotiation.Error
 	var de *charon.Error

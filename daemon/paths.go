@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"net/netip"
-
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 )
@@ -19,7 +17,7 @@ func (d *Daemon) pathStates(p *peer, inUse bool) []api.PathState {
 		}
 		p.carrier.DescribePath(&v, a, inUse)
 		if p.cfg.Protection == config.ProtectIPsec {
-			v.Protection = d.pathProtection(p.cfg.PathName(i))
+			v.Protection = d.sas.StateOf(p.cfg.PathName(i))
 		}
 		out = append(out, v)
 	}
@@ -27,24 +25,4 @@ func (d *Daemon) pathStates(p *peer, inUse bool) []api.PathState {
 		return nil
 	}
 	return out
-}
-
-// pathProtection is how it stands with the SAs of one path.
-func (d *Daemon) pathProtection(name string) string {
-	m := d.ike.current()
-	if m == nil {
-		return api.PeerProblem
-	}
-	st, err := m.PeerStatus(name)
-	if err != nil {
-		return api.PeerProblem
-	}
-	return stateOf(st)
-}
-
-// peerAt finds the peer that has an address, nil if none has.
-func (d *Daemon) peerAt(a netip.Addr) *peer {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.index.addresses[a]
 }

@@ -24,7 +24,7 @@ func TestPathsThatFailAreShown(t *testing.T) {
 	flow := func(a netip.Addr) transport.Flow {
 		return transport.Flow{Protocol: transport.ProtoSCTP, Local: netip.MustParseAddrPort("127.0.0.2:1"), Remote: netip.AddrPortFrom(a, 2)}
 	}
-	states := func() []api.PathState { return h.d.pathStates(h.d.peerAt(second), true) }
+	states := func() []api.PathState { return h.d.pathStates(h.d.peers.at(second), true) }
 	for _, ev := range []struct {
 		at   netip.Addr
 		up   bool
@@ -70,11 +70,6 @@ func TestEachAddressOfAPeerIsGuardedAndAuthenticatedAlike(t *testing.T) {
 	if two.Name != "beta.path2" || two.Local != addr("198.51.100.1") || two.Remote != addr("198.51.100.2") || two.LocalID != "192.0.2.1" || two.RemoteID != "192.0.2.2" {
 		t.Errorf("the second path: %+v", two)
 	}
-	for child, want := range map[string]string{"": "[beta beta.path2]", "beta-out-sctp": "[beta]", "beta.path2-in-sctp": "[beta.path2]", "nonsense": "[beta]"} {
-		if got := fmt.Sprint(connectionsOf(c, child)); got != want {
-			t.Errorf("child %q is looked for in %s, want %s", child, got, want)
-		}
-	}
 	spec := func(a string, p transport.Protocol, port uint16) guard.Spec {
 		return guard.Spec{Remote: addr(a), Protocol: p, Port: port}
 	}
@@ -88,33 +83,6 @@ func TestEachAddressOfAPeerIsGuardedAndAuthenticatedAlike(t *testing.T) {
 	}
 	if links := ipsecPeer(c, 0, c.Address, local, credentials{}).Links; len(links) != 3 || links[0] != (pad.Link{Protocol: transport.ProtoTCP, Port: 7471}) {
 		t.Errorf("links %v: the first one is brought up at once, and auto asks over it", links)
-	}
-}
-
-func TestAddressesThatShareASocketOfTheKernelsSCTP(t *testing.T) {
-	set := func(s string) (out []netip.Addr) {
-		for _, a := range strings.Fields(s) {
-			out = append(out, netip.MustParseAddr(a))
-		}
-		return out
-	}
-	for _, tc := range []struct {
-		sets []string
-		want string
-	}{
-		{nil, "[]"},
-		{[]string{"10.0.0.1"}, "[[10.0.0.1]]"},
-		{[]string{"10.0.0.1", "10.0.0.1", "10.0.0.2"}, "[[10.0.0.1] [10.0.0.2]]"},
-		{[]string{"10.0.0.2 10.0.0.1", "10.0.0.3", "10.0.0.3 10.0.0.2"}, "[[10.0.0.1 10.0.0.2 10.0.0.3]]"},
-		{[]string{"10.0.0.1", "10.0.0.2", "10.0.0.2 10.0.0.1"}, "[[10.0.0.1 10.0.0.2]]"},
-	} {
-		var sets [][]netip.Addr
-		for _, s := range tc.sets {
-			sets = append(sets, set(s))
-		}
-		if got := fmt.Sprint(joined(sets)); got != tc.want {
-			t.Errorf("%v: %s, want %s", tc.sets, got, tc.want)
-		}
 	}
 }
 

@@ -5,12 +5,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/sas"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
@@ -20,7 +20,7 @@ import (
 // Peers describes all peers.
 func (d *Daemon) Peers(context.Context) []api.Peer {
 	streams := d.countStreams()
-	list := d.peerList()
+	list := d.peers.list()
 	out := make([]api.Peer, 0, len(list))
 	for _, p := range list {
 		out = append(out, d.describePeer(p, streams[p.identity]))
@@ -67,7 +67,7 @@ func (d *Daemon) countStreams() map[transport.Identity]streamCount {
 // tellNarrow says once of each peer that the path to it drops long packets.
 func (d *Daemon) tellNarrow() {
 	streams := d.countStreams()
-	for _, p := range d.peerList() {
+	for _, p := range d.peers.list() {
 		if n := streams[p.identity].narrow; n != nil && !p.toldNarrow.Swap(true) {
 			d.log.Warn("the path to the peer "+n.String(), "peer", p.cfg.Name, "fix", n.Fix())
 		}
@@ -94,7 +94,7 @@ func (d *Daemon) describePeer(p *peer, streams streamCount) api.Peer {
 	}
 	v.LocalID, v.RemoteID = cmp.Or(p.cfg.LocalID, v.LocalAddress), p.cfg.Identity()
 	v.Profile, v.Mode, v.Revocation = p.cfg.Resolved.Name, p.cfg.Resolved.Mode.String(), string(revocation(p.cfg))
-	if m := d.ike.current(); m != nil && problem == nil {
+	if m := d.sas.Current(); m != nil && problem == nil {
 		p.describeIKE(&v, m)
 		if slices.ContainsFunc(v.PathStates, func(s api.PathState) bool { return s.Protection == api.PeerUp }) {
 			v.State = api.PeerUp // by one path at least
@@ -117,14 +117,14 @@ func (d *Daemon) describePeer(p *peer, streams streamCount) api.Peer {
 func (p *peer) describeIKE(v *api.Peer, m *ipsec.Manager) {
 	st, err := m.PeerStatus(v.Name)
 	if err != nil {
-		v.State, v.Problem = api.PeerProblem, ikeProblem(v.Name, err)
+		v.State, v.Problem = api.PeerProblem, sas.Problem(v.Name, err)
 		return
 	}
-	v.IPsec = ipsecState(st)
+	v.IPsec = sas.Describe(st)
 	if st.DataPlane != esp.Auto {
 		v.DataPlane = st.DataPlane.String()
 	}
-	if v.State = stateOf(st); v.State == api.PeerUp {
+	if v.State = sas.State(st); v.State == api.PeerUp {
 		return
 	}
 	if !m.DaemonStatus().Connected && v.State == api.PeerIdle {
@@ -142,39 +142,10 @@ func (p *peer) describeIKE(v *api.Peer, m *ipsec.Manager) {
 	}
 }
 
-// stateOf is a state of the IPsec manager as one of a peer.
-func stateOf(st ipsec.Status) string {
-	switch st.State {
-	case ipsec.StateUp:
-		return api.PeerUp
-	case ipsec.StatePaused:
-		return api.PeerPaused
-	}
-	return api.PeerIdle
-}
-
 // revocation is what a peer's declaration means, "" with a secret.
 func revocation(c config.Peer) auth.Revocation {
 	if c.Auth != config.AuthCert {
 		return ""
 	}
 	return cmp.Or(c.Revocation, auth.RevocationIfURI)
-}
-
-func ipsecState(st ipsec.Status) *api.IPsec {
-	c, now := st.Counters, time.Now()
-	v := &api.IPsec{
-		Guarded: st.Guarded, StateSeconds: now.Sub(st.Since).Seconds(), ChildDeletes: c.ChildDeletes, DeletedByPeer: c.DeletedByPeer,
-		DeletedHere: c.DeletedHere, Expired: c.Expired, IdleReaps: c.IdleReaps, LostByStrongSwan: c.LostByCharon, Initiations: c.Initiations,
-		Reinitiations: c.Reinitiations, Failures: c.Failures, Rekeys: c.Rekeys, IKERekeys: c.IKERekeys, Refused: c.Refused,
-		Refusals: api.Refused(c.Refusals), Impostors: c.Impostors, Outages: c.Outages, OutageSeconds: c.Outage.Seconds(),
-		LongestOutageSeconds: c.LongestOutage.Seconds(), GuardRepairs: c.GuardRepairs, Reloads: c.Reloads, ReloadedAt: st.ReloadedAt,
-	}
-	if l := st.Live; l != nil {
-		v.Live = &api.LiveSA{
-			IKEVersion: l.IKEVersion, LocalID: l.LocalID, RemoteID: l.RemoteID, Gateway: l.Gateway, IKE: l.IKE, ESP: l.ESP,
-			Mode: strings.ToLower(l.Mode), ESN: l.ESN, Encap: l.Encap, AgeSeconds: now.Sub(l.Established).Seconds(),
-		}
-	}
-	return v
 }

@@ -45,14 +45,14 @@ func (p diskPeer) Health() (state string, problem *api.Error) {
 }
 
 func (d *Daemon) peersOfCarriers() (list []carrier.Peer) {
-	for _, p := range d.peerList() {
+	for _, p := range d.peers.list() {
 		list = append(list, p)
 	}
 	return list
 }
 
 func (d *Daemon) peerOfCarriers(a netip.Addr) (carrier.Peer, bool) {
-	p := d.peerAt(a)
+	p := d.peers.at(a)
 	return p, p != nil
 }
 

@@ -16,7 +16,9 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/blocklist"
 	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/daemon/local"
+	"github.com/ironwarp/ironwarp/daemon/sas"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/ipsec/pad"
@@ -68,7 +70,7 @@ func (p *peer) isReady() bool {
 // peer at.
 func (p *peer) hasItsAddress() bool {
 	a := p.localAddr()
-	return !a.IsValid() || isHere(a)
+	return !a.IsValid() || listen.IsHere(a)
 }
 
 // hasNewKeys reports whether the files of the secret or the certificates hold
@@ -112,6 +114,12 @@ func (p *peer) Ends() context.Context { return p.ends }
 // Carrier is what its streams are carried by.
 func (p *peer) Carrier() *carrier.Choice { return p.carrier }
 
+// Problem is why the peer could not be set up, nil if it could.
+func (p *peer) Problem() *api.Error {
+	_, _, problem := p.state()
+	return problem
+}
+
 // Protected is what protects its streams, and the address of this host that they come from.
 // It fails with an *api.Error while the peer is not set up.
 func (p *peer) Protected() (transport.Protector, netip.Addr, error) {
@@ -125,10 +133,32 @@ func (p *peer) Protected() (transport.Protector, netip.Addr, error) {
 	return nil, local, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s is not set up yet", p.cfg.Name), Fix: "try again in a moment"}
 }
 
+// localAddr is the address of this host that reaches the peer, as far as it is
+// known.
+func (p *peer) localAddr() netip.Addr {
+	_, local, _ := p.state()
+	return local
+}
+
 func (p *peer) state() (transport.Protector, netip.Addr, *api.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.protector, p.local, p.problem
+}
+
+// ikeProblem is sas.Problem for what a peer's SAs failed with. Where this host has
+// just got another secret or certificate, that is probably why.
+func (p *peer) ikeProblem(err error) *api.Error {
+	e := sas.Problem(p.cfg.Name, err)
+	since := p.keysChanged()
+	if e.Reason != api.ReasonAuthFailed || since.IsZero() {
+		return e
+	}
+	if p.cfg.Auth == config.AuthPSK {
+		e.Fix = fmt.Sprintf("this host has had another secret since %s, and %s seems not to have it yet: bring %s there and run `ironwarp peer rotate-secret --psk-file FILE` with it. If it has: %s",
+			since.Format("15:04:05"), p.cfg.Name, p.cfg.PSKFile, e.Fix)
+	}
+	return e
 }
 
 // setUpPeer puts a peer's protection in place: the guard first, then the IKE
@@ -152,7 +182,7 @@ func (d *Daemon) setUp(p *peer, protector transport.Protector, err error) {
 	if err == nil {
 		p.protector = protector
 	} else {
-		p.problem = ikeProblem(p.cfg.Name, err)
+		p.problem = sas.Problem(p.cfg.Name, err)
 		var e *api.Error
 		if errors.As(err, &e) {
 			p.problem = e
@@ -212,12 +242,12 @@ func (d *Daemon) meet(p *peer) error {
 	local := p.cfg.LocalAddress
 	if !local.IsValid() {
 		var err error
-		if local, err = localAddr(p.cfg.Address); err != nil {
+		if local, err = listen.LocalAddr(p.cfg.Address); err != nil {
 			return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("cannot reach peer %s: %v", p.cfg.Name, err),
 				Fix: "check `ip route get " + p.cfg.Address.String() + "`. The daemon keeps trying"}
 		}
 	}
-	if !isHere(local) {
+	if !listen.IsHere(local) {
 		return &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("no interface of this host has the address %s, at which it meets peer %s", local, p.cfg.Name),
 			Fix: "see `ip address`; give it back to the host, or set local_address of the peer to another one. The daemon keeps looking"}
 	}
@@ -244,7 +274,7 @@ func (d *Daemon) protectByIPsec(ctx context.Context, peers []*peer, todo []int, 
 			specs, of = append(specs, g), append(of, i)
 		}
 	}
-	d.recordGuards(cfgs...)
+	d.guards.record(cfgs...)
 	results, err := guard.Reconcile("", specs)
 	for k, i := range of {
 		if out[i].err == nil {
@@ -262,7 +292,7 @@ func (d *Daemon) protectByIPsec(ctx context.Context, peers []*peer, todo []int, 
 	if len(todo) == 0 {
 		return
 	}
-	m, err := d.ikeManager(ctx, d.config().IPsec)
+	m, err := d.sas.Manager(ctx, d.config().IPsec)
 	var links []pad.Peer
 	of = of[:0]
 	for _, i := range todo {
@@ -368,7 +398,7 @@ func (n namedProtection) Peer() transport.Identity { return n.identity }
 
 // protectorFor chooses the Protector of flows with an address.
 func (d *Daemon) protectorFor(a netip.Addr) (transport.Protector, error) {
-	p := d.peerAt(a)
+	p := d.peers.at(a)
 	if p == nil {
 		return nil, fmt.Errorf("%w: %s is not the address of a configured peer", transport.ErrNotProtected, a)
 	}
@@ -383,28 +413,6 @@ func (d *Daemon) protectorFor(a netip.Addr) (transport.Protector, error) {
 		return nil, fmt.Errorf("%w: peer %s is not set up yet", transport.ErrNotProtected, p.cfg.Name)
 	}
 	return protector, nil
-}
-
-// peerFor finds the peer of a stream: both the authenticated identity and the
-// address have to be its.
-func (d *Daemon) peerFor(id transport.Identity, a netip.Addr) (*peer, bool) {
-	p, ok := d.peerByIdentity(id)
-	return p, ok && p.cfg.HasAddress(a)
-}
-
-func (d *Daemon) peerByIdentity(id transport.Identity) (*peer, bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p, ok := d.index.identities[id]
-	return p, ok
-}
-
-// peerName is the peer's name, or its identity if it has none.
-func (d *Daemon) peerName(id transport.Identity) string {
-	if p, ok := d.peerByIdentity(id); ok {
-		return p.cfg.Name
-	}
-	return string(id)
 }
 
 // identities are those that IKE, or what stands in for it, has to have told of
@@ -425,25 +433,12 @@ func (d *Daemon) identities(allow []string) []transport.Identity {
 	return ids
 }
 
-func (d *Daemon) peerList() []*peer {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list := make([]*peer, 0, len(d.peers))
-	for _, p := range d.peers {
-		list = append(list, p)
-	}
-	slices.SortFunc(list, func(a, b *peer) int { return cmp.Compare(a.cfg.Name, b.cfg.Name) })
-	return list
-}
-
 // findPeer finds a peer by name, for a request.
 func (d *Daemon) findPeer(name string) (*peer, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if p := d.peers[name]; p != nil {
+	if p := d.peers.named(name); p != nil {
 		return p, nil
 	}
-	return nil, unknownPeer(d.cfg, name)
+	return nil, unknownPeer(d.config(), name)
 }
 
 func unknownPeer(cfg *config.Config, name string) *api.Error {
@@ -457,7 +452,7 @@ func unknownPeer(cfg *config.Config, name string) *api.Error {
 // guarded lists the peers with a guard in the kernel.
 func (d *Daemon) guarded() []string {
 	var names []string
-	for _, p := range d.peerList() {
+	for _, p := range d.peers.list() {
 		if p.cfg.Protection == config.ProtectIPsec && p.isReady() {
 			names = append(names, p.cfg.Name)
 		}
@@ -482,7 +477,7 @@ func (d *Daemon) dropPaths(ctx context.Context, p *peer) {
 	var errs []error
 	for i, a := range p.cfg.Addresses() {
 		err := ipsec.ErrUnknownPeer // it never came further than the guard, which letGo takes down
-		if m := d.ike.current(); m != nil {
+		if m := d.sas.Current(); m != nil {
 			err = m.RemovePeer(ctx, p.cfg.PathName(i), c.Guarded(a)...)
 		}
 		var held *guard.HeldError
@@ -506,14 +501,14 @@ func (d *Daemon) cutOff(p *peer, why error) {
 
 // blocker blocks peers in the kernel, nil as long as no peer needs IPsec.
 func (d *Daemon) blocker() blocklist.Kernel {
-	if m := d.ike.current(); m != nil {
+	if m := d.sas.Current(); m != nil {
 		return m
 	}
 	return nil
 }
 
 func (d *Daemon) blockable() (all []blocklist.Peer) {
-	for _, p := range d.peerList() {
+	for _, p := range d.peers.list() {
 		all = append(all, p.blockable())
 	}
 	return all

@@ -302,7 +302,7 @@ func TestStaleSocketOfStrongSwanIsExplained(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	l.Close()
-	if _, err := h.d.ikeManager(t.Context(), config.IPsec{VICI: "unix://" + socket, DataPlane: "auto"}); err != nil {
+	if _, err := h.d.sas.Manager(t.Context(), config.IPsec{VICI: "unix://" + socket, DataPlane: "auto"}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the status says what is wrong", func() bool {
@@ -329,7 +329,7 @@ func TestFirstPeerWaitsForStrongSwan(t *testing.T) {
 	defer ln.Close()
 	returned := make(chan error, 1)
 	go func() {
-		_, err := h.d.ikeManager(t.Context(), config.IPsec{VICI: "unix://" + socket, DataPlane: "auto"})
+		_, err := h.d.sas.Manager(t.Context(), config.IPsec{VICI: "unix://" + socket, DataPlane: "auto"})
 		returned <- err
 	}()
 	c, err := ln.Accept()

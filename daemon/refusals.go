@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/ironwarp/ironwarp/daemon/sas"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -23,7 +24,7 @@ const maxRejecting = 32
 // add counts and logs a connection that was turned away. peer is who has its
 // address, "" if nobody has.
 func (r *refusals) add(log *slog.Logger, peer string, f transport.Flow, err error) {
-	reason, fix := adviceOf(err)
+	reason, fix := sas.AdviceOf(err)
 	r.mu.Lock()
 	r.n++
 	r.last, r.fix = fmt.Sprintf("%s: %v", f.Remote, err), fix
@@ -65,7 +66,7 @@ func (r *refusals) count() (n uint64, last, fix string) {
 // for, or that failed in its start-up.
 func (d *Daemon) turnedAway(f transport.Flow, err error) {
 	name := ""
-	if p := d.peerAt(f.Remote.Addr()); p != nil {
+	if p := d.peers.at(f.Remote.Addr()); p != nil {
 		name = p.cfg.Name
 		d.blocks.Created(name, err)
 	}

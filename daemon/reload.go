@@ -65,7 +65,7 @@ func (d *Daemon) keepUntilRestart(old, next *config.Config) []string {
 	keep(old.Log != next.Log, "log", func() { next.Log = old.Log })
 	keep(old.Metrics != next.Metrics, "metrics", func() { next.Metrics = old.Metrics })
 	differs := old.IPsec.VICI != next.IPsec.VICI || old.IPsec.DataPlane != next.IPsec.DataPlane
-	keep(differs && d.ike.current() != nil, "ipsec", func() { next.IPsec.VICI, next.IPsec.DataPlane = old.IPsec.VICI, old.IPsec.DataPlane })
+	keep(differs && d.sas.Current() != nil, "ipsec", func() { next.IPsec.VICI, next.IPsec.DataPlane = old.IPsec.VICI, old.IPsec.DataPlane })
 	keep(old.Limits.Sessions != next.Limits.Sessions, "limits: sessions", func() { next.Limits.Sessions = old.Limits.Sessions })
 	keep(old.Limits.AllSessions != next.Limits.AllSessions, "limits: all_sessions", func() { next.Limits.AllSessions = old.Limits.AllSessions })
 	keep(old.Limits.QueueSize != next.Limits.QueueSize, "limits: queue_size", func() { next.SetQueueSize(old.Limits.QueueSize) })
@@ -83,12 +83,12 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	// Whoever may not go on is cut off before anything is waited for.
 	d.cutOffAll(next)
 	// A listener goes before the guard of its link: the kernel answers a SYN in clear.
-	d.closeListenersBut(d.wanted(d.willAwait(next)))
+	d.listeners.CloseBut(next, d.awaits(next))
 	changed = append(changed, d.applyShares(old, next)...)
 	changed = append(changed, d.exports.Apply(next)...)
 	var removed sync.WaitGroup
 	forgot := false // a disk
-	for _, p := range d.peerList() {
+	for _, p := range d.peers.list() {
 		n, ok := next.Peer(p.cfg.Name)
 		switch {
 		case !ok:
@@ -120,14 +120,12 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	removed.Wait()
 	var added []*peer
 	for _, c := range next.Peers {
-		d.mu.Lock()
-		_, have := d.peers[c.Name]
-		d.mu.Unlock()
-		if have {
-			continue
+		if d.peers.named(c.Name) == nil {
+			p := newPeer(c)
+			d.peers.enter(p)
+			added = append(added, p)
+			say("peer %s added", c.Name)
 		}
-		added = append(added, d.introduce(c))
-		say("peer %s added", c.Name)
 	}
 	d.setUpPeers(ctx, added)
 	changed = append(changed, d.applyULPs(next)...)
@@ -137,15 +135,15 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 	}
 	d.exports.AllowAgain()
 	d.applyPeerShares(next)
-	d.letGo()
-	d.listen(ctx)
+	d.guards.letGo(d.peers.list())
+	d.listeners.Listen(ctx, next, d.awaits(next))
 	return changed
 }
 
 // cutOffAll ends the sessions and streams of peers and ULPs that another
 // configuration does not have, or has as others.
 func (d *Daemon) cutOffAll(next *config.Config) {
-	for _, p := range d.peerList() {
+	for _, p := range d.peers.list() {
 		if n, ok := next.Peer(p.cfg.Name); !ok || !n.SameEnds(p.cfg) {
 			d.cutOff(p, fmt.Errorf("peer %s has changed, or is removed from the configuration", p.cfg.Name))
 		}
@@ -157,18 +155,8 @@ func (d *Daemon) cutOffAll(next *config.Config) {
 	}
 }
 
-// introduce adds a peer, which is to be set up.
-func (d *Daemon) introduce(c config.Peer) *peer {
-	p := newPeer(c)
-	d.enter(p)
-	return p
-}
-
 func (d *Daemon) forget(p *peer) {
-	d.mu.Lock()
-	delete(d.peers, p.cfg.Name)
-	d.index.remove(p)
-	d.mu.Unlock()
+	d.peers.remove(p)
 	d.blocks.Forget(p.cfg.Name)
 	d.events.forget(p.cfg.Name)
 	d.repeats.Forget(p.cfg.Name)
@@ -184,7 +172,7 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 	if same {
 		next.follow(p)
 	}
-	d.enter(next)
+	d.peers.enter(next)
 	if same {
 		d.setUpPeer(ctx, next)
 		return

@@ -74,7 +74,7 @@ func (d *Daemon) applyShares(old, next *config.Config) []string {
 func (d *Daemon) applyPeerShares(next *config.Config) {
 	quotas := map[transport.Identity]verbs.Quota{}
 	var attaching []transport.Identity
-	for _, p := range d.peerList() {
+	for _, p := range d.peers.list() {
 		quotas[p.identity] = next.PeerLimits(p.cfg)
 		if next.MayAttach(p.cfg) {
 			attaching = append(attaching, p.identity)
@@ -94,7 +94,7 @@ func (d *Daemon) applyPeerShares(next *config.Config) {
 func (d *Daemon) endOvertrusted() {
 	for _, qp := range d.dev.QPs() {
 		if qp.PD().ULP() == d.ulps.server && !d.trustOf(qp.Peer()).Permits(qp.PD().Trust()) {
-			qp.Abort(fmt.Errorf("sessions of peer %s are trusted less now: %v", d.peerName(qp.Peer()), d.trustOf(qp.Peer())))
+			qp.Abort(fmt.Errorf("sessions of peer %s are trusted less now: %v", d.peers.name(qp.Peer()), d.trustOf(qp.Peer())))
 		}
 	}
 }
@@ -126,7 +126,7 @@ func (d *Daemon) Resources() api.Resources {
 	out.Device.Uses = append(out.Device.Uses, all)
 	for _, u := range r.Peers {
 		id := transport.Identity(u.Name)
-		p := principal(api.PrincipalPeer, d.peerName(id), u)
+		p := principal(api.PrincipalPeer, d.peers.name(id), u)
 		mine := api.Resource{Name: "sessions", Used: int64(sessions[id]), Limit: int64(limits.Sessions)}
 		if _, ok := kept[id]; ok {
 			mine.Share = 1

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/export"
+	"github.com/ironwarp/ironwarp/daemon/listen"
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
@@ -41,19 +43,21 @@ func (d *Daemon) openRNIC() error {
 }
 
 // accept hands each stream that a peer asks for to the service that it is for.
-func (d *Daemon) accept(ctx context.Context, ln *verbs.Listener) {
-	for {
-		cr, err := ln.Accept(ctx)
-		if err != nil {
-			return
+func (d *Daemon) accept(ln *verbs.Listener) {
+	d.run(func(ctx context.Context) {
+		for {
+			cr, err := ln.Accept(ctx)
+			if err != nil {
+				return
+			}
+			d.dispatch(cr)
 		}
-		d.dispatch(cr)
-	}
+	})
 }
 
 func (d *Daemon) dispatch(cr *verbs.ConnRequest) {
 	private := cr.PrivateData()
-	p, known := d.peerFor(cr.Peer(), cr.Flow().Remote.Addr())
+	p, known := d.peers.of(cr.Peer(), cr.Flow().Remote.Addr())
 	var blocked error
 	if known {
 		d.blocks.Created(p.cfg.Name, nil)
@@ -77,7 +81,7 @@ func (d *Daemon) dispatch(cr *verbs.ConnRequest) {
 
 // refuse rejects a stream without holding up the listener.
 func (d *Daemon) refuse(cr *verbs.ConnRequest, private []byte, why error) {
-	d.refused.add(d.log, d.peerName(cr.Peer()), cr.Flow(), why)
+	d.refused.add(d.log, d.peers.name(cr.Peer()), cr.Flow(), why)
 	d.turnAway(cr, private)
 }
 
@@ -102,7 +106,7 @@ func (d *Daemon) turnAway(cr *verbs.ConnRequest, private []byte) {
 // listenSetup is the start-up of a stream from a peer. A stranger's goes as far
 // as its request, to be refused in words.
 func (d *Daemon) listenSetup(f transport.Flow, id transport.Identity) verbs.Setup {
-	if p, ok := d.peerFor(id, f.Remote.Addr()); ok {
+	if p, ok := d.peers.of(id, f.Remote.Addr()); ok {
 		return p.cfg.Setup()
 	}
 	return verbs.Setup{}
@@ -116,12 +120,30 @@ func streamID(id uint64) string {
 // answerHello tells a peer which carriers this host awaits it with.
 func (d *Daemon) answerHello(cr *verbs.ConnRequest, p *peer) {
 	var have probe.Transports
-	d.mu.Lock()
-	for at, l := range d.listeners {
-		if l.ln != nil && p.cfg.Transport.Has(at.kind) {
-			have = have.With(at.kind)
-		}
+	for _, k := range d.listeners.Kinds(p.cfg.Transport) {
+		have = have.With(k)
 	}
-	d.mu.Unlock()
 	d.turnAway(cr, probe.AppendHello(nil, have))
+}
+
+// listenAt begins to listen for peers.
+func (d *Daemon) listenAt(ctx context.Context, at netip.AddrPort, tc *transport.Config) (*verbs.Listener, error) {
+	tc.Protector, tc.OnRefused, tc.OnPath = transport.PerPeer(d.protectorFor), d.turnedAway, d.carriers.OnPath
+	return d.dev.Listen(ctx, at, verbs.ListenConfig{Transport: tc, PeerSetup: d.listenSetup, OnFailed: d.turnedAway})
+}
+
+// awaits are the peers that there are, or those of another configuration, which is about to
+// be applied.
+func (d *Daemon) awaits(next *config.Config) (all []listen.Awaited) {
+	for _, c := range next.Peers {
+		local := c.LocalAddress
+		if p := d.peers.named(c.Name); p != nil && c.SameEnds(p.cfg) {
+			local = p.localAddr()
+		}
+		if !local.IsValid() {
+			local, _ = listen.LocalAddr(c.Address) // without a route nobody comes
+		}
+		all = append(all, listen.Awaited{Peer: c, Local: local})
+	}
+	return all
 }

@@ -1,10 +1,8 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -15,11 +13,11 @@ import (
 // Status describes everything.
 func (d *Daemon) Status(ctx context.Context) api.Status {
 	st := api.Status{
-		Info: d.Info(), IKE: d.ike.component(), Listeners: d.listenerStates(), Peers: d.Peers(ctx),
+		Info: d.Info(), IKE: d.sas.Component(), Listeners: d.listeners.States(), Peers: d.Peers(ctx),
 		Streams: d.streams(), Sessions: d.sessionStates(d.local.AsRoot()), Exports: d.exports.List(), Attachments: d.Attachments(),
 	}
 	st.Refused, st.LastRefused, st.LastRefusedFix = d.refused.count()
-	st.Guard = d.guardState()
+	st.Guard = d.sas.Blocked()
 	st.Blocks = d.blocks.All()
 	for _, u := range d.config().ULPs {
 		if e := ulpProblem(u); e != nil {
@@ -27,44 +25,13 @@ func (d *Daemon) Status(ctx context.Context) api.Status {
 		}
 	}
 	var err error
-	if st.SAs, err = d.SAs(ctx); err != nil {
+	if st.SAs, err = d.sas.SAs(ctx); err != nil {
 		st.SAs = []api.SA{}
 		if st.IKE != nil && st.IKE.Problem == nil {
 			st.IKE.State, st.IKE.Problem = api.PeerProblem, apiError(err)
 		}
 	}
 	return st
-}
-
-// guardState is what the kernel has blocked, nil where it has nothing to block
-// or does not tell.
-func (d *Daemon) guardState() *api.Guard {
-	m := d.ike.current()
-	if m == nil {
-		return nil
-	}
-	b, err := m.Blocked()
-	if err != nil {
-		return nil
-	}
-	return &api.Guard{BlockedIn: b.In, BlockedOut: b.Out}
-}
-
-func (d *Daemon) listenerStates() []api.Listener {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	out := []api.Listener{}
-	for _, l := range d.listeners {
-		v := api.Listener{Address: l.at.addr.String(), Transport: l.at.kind.String(), UDPPort: l.at.udp, More: strings.Fields(l.at.more), State: "listening", Problem: l.problem}
-		if l.problem != nil || l.ln == nil {
-			v.State = api.PeerProblem
-		}
-		out = append(out, v)
-	}
-	slices.SortFunc(out, func(a, b api.Listener) int {
-		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Transport, b.Transport))
-	})
-	return out
 }
 
 // sessionStates lists the block sessions that a caller may see, ours first.
@@ -82,7 +49,7 @@ func (d *Daemon) sessionStates(who local.Caller) []api.Session {
 		return out
 	}
 	for _, s := range d.sessions.Sessions() {
-		v := api.Session{Peer: d.peerName(s.Peer), Role: "server", State: "connected", Streams: len(s.Conns), InFlight: s.Executing, AgeSeconds: now.Sub(s.Since).Seconds()}
+		v := api.Session{Peer: d.peers.name(s.Peer), Role: "server", State: "connected", Streams: len(s.Conns), InFlight: s.Executing, AgeSeconds: now.Sub(s.Since).Seconds()}
 		if isPaused(s.Conns) {
 			v.State = api.PeerPaused
 		}

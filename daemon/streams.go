@@ -24,7 +24,7 @@ func (d *Daemon) streams() []api.Stream {
 	for _, qp := range d.dev.QPs() {
 		s := qp.Stats()
 		out = append(out, api.Stream{
-			ID: streamID(qp.ID()), Peer: d.peerName(qp.Peer()), Identity: string(qp.Peer()), Service: qp.PD().ULP().Name(),
+			ID: streamID(qp.ID()), Peer: d.peers.name(qp.Peer()), Identity: string(qp.Peer()), Service: qp.PD().ULP().Name(),
 			Transport: carrier.KindOf(qp.Flow()).String(), Flow: qp.Flow().String(), Protection: qp.Protection().Kind(), Paused: qp.Paused(), AgeSeconds: now.Sub(qp.Established()).Seconds(),
 			BytesIn: s.RecvBytes, BytesOut: s.SendBytes, Trust: qp.PD().Trust().String(), Idle: idle[qp.ID()].Seconds(), Slow: slowPaths(qp.SlowPath()),
 		})

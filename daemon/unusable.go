@@ -8,6 +8,7 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
+	"github.com/ironwarp/ironwarp/daemon/sas"
 )
 
 // Unusable lists the parts of a configuration with which a daemon starts and that it
@@ -20,7 +21,7 @@ func Unusable(c *config.Config) []*api.Error {
 			continue
 		}
 		if _, err := loadCredentials(p); err != nil {
-			e := *ikeProblem(p.Name, err)
+			e := *sas.Problem(p.Name, err)
 			e.Message = fmt.Sprintf("a file of peer %s cannot be used: %v", p.Name, err)
 			if errors.Is(err, fs.ErrNotExist) {
 				e.Code, e.Fix = api.CodeNotFound, "bring the file there, or name another with `ironwarp peer set`"

@@ -18,10 +18,10 @@ func TestWatchOfSAsMayBeginBeforeThereAreAny(t *testing.T) {
 	defer cancel()
 	events, ended := make(chan api.SAEvent, 16), make(chan error, 1)
 	go func() { ended <- h.api.WatchSAs(ctx, "", func(ev api.SAEvent) { events <- ev }) }()
-	if h.d.ike.current() != nil || h.status().IKE != nil {
+	if h.d.sas.Current() != nil || h.status().IKE != nil {
 		t.Error("a watcher alone has the daemon look for strongSwan")
 	}
-	if _, err := h.d.ikeManager(t.Context(), config.IPsec{VICI: "unix://" + h.dir + "/none", DataPlane: "auto"}); err != nil {
+	if _, err := h.d.sas.Manager(t.Context(), config.IPsec{VICI: "unix://" + h.dir + "/none", DataPlane: "auto"}); err != nil {
 		t.Fatal(err)
 	}
 	cancel()

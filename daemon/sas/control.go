@@ -1,8 +1,11 @@
-package daemon
+// Package sas has the host's IPsec manager, from the first peer on that needs it: it lists the
+// SAs, carries out orders about them, and says what is wrong and what to do about it.
+package sas
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -20,25 +23,45 @@ const ikeTime = 3 * time.Second
 // orderTime bounds an order about SAs from there, which waits for the peer's answer.
 const orderTime = 10 * time.Second
 
-// ike is the IPsec manager, which exists from the first peer that needs it.
-type ike struct {
+// Config says what SAs need of the rest of the host.
+type Config struct {
+	Log *slog.Logger
+	// Peer finds a peer by name. It fails with an *api.Error where there is none.
+	Peer func(name string) (Peer, error)
+	// Owner is the peer that an IKE connection is of: the manager has one for each address
+	// of a peer.
+	Owner func(connection string) string
+}
+
+// Peer is a peer as it is declared now.
+type Peer interface {
+	Declared() config.Peer
+	// Problem is why it could not be set up, nil if it could.
+	Problem() *api.Error
+}
+
+// Control has the host's IPsec manager, which exists from the first peer that needs it.
+type Control struct {
+	cfg  Config
 	made chan struct{} // closed when the manager exists
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below it
 	m      *ipsec.Manager
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-func newIKE() ike { return ike{made: make(chan struct{})} }
+// New returns a Control without a manager.
+func New(cfg Config) *Control { return &Control{cfg: cfg, made: make(chan struct{})} }
 
 // firstTry is how long the first peer waits for strongSwan.
 const firstTry = 5 * time.Second
 
-// ikeManager returns the manager, and starts it if need be. The first peer waits until
+// Manager returns the manager, and starts it if need be. The first peer waits until
 // strongSwan was reached, or not: who was told that a peer is there may use it at once.
-func (d *Daemon) ikeManager(ctx context.Context, c config.IPsec) (*ipsec.Manager, error) {
-	m, err := d.startIKE(c)
+// It fails where the configuration names no data plane that there is.
+func (k *Control) Manager(ctx context.Context, c config.IPsec) (*ipsec.Manager, error) {
+	m, err := k.start(c)
 	if err != nil {
 		return nil, err
 	}
@@ -52,40 +75,41 @@ func (d *Daemon) ikeManager(ctx context.Context, c config.IPsec) (*ipsec.Manager
 	return m, nil
 }
 
-func (d *Daemon) startIKE(c config.IPsec) (*ipsec.Manager, error) {
-	d.ike.mu.Lock()
-	defer d.ike.mu.Unlock()
-	if d.ike.m != nil {
-		return d.ike.m, nil
+func (k *Control) start(c config.IPsec) (*ipsec.Manager, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.m != nil {
+		return k.m, nil
 	}
 	plane, err := esp.ParsePlane(c.DataPlane)
 	if err != nil {
 		return nil, err
 	}
-	m, err := ipsec.New(ipsec.Config{Socket: c.VICI, DataPlane: plane, Logger: d.log})
+	m, err := ipsec.New(ipsec.Config{Socket: c.VICI, DataPlane: plane, Logger: k.cfg.Log})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	d.ike.m, d.ike.cancel, d.ike.done = m, cancel, make(chan struct{})
-	close(d.ike.made)
+	k.m, k.cancel, k.done = m, cancel, make(chan struct{})
+	close(k.made)
 	go func() {
-		defer close(d.ike.done)
+		defer close(k.done)
 		if err := m.Run(ctx); err != nil {
-			d.log.Error("the IPsec manager has ended", "error", err)
+			k.cfg.Log.Error("the IPsec manager has ended", "error", err)
 		}
 	}()
 	return m, nil
 }
 
-// current returns the manager, nil if no peer ever needed it.
-func (k *ike) current() *ipsec.Manager {
+// Current returns the manager, nil if no peer ever needed it.
+func (k *Control) Current() *ipsec.Manager {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.m
 }
 
-func (k *ike) close() error {
+// Close ends the manager. It fails as that does.
+func (k *Control) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.m == nil {
@@ -97,9 +121,9 @@ func (k *ike) close() error {
 	return err
 }
 
-// component describes the IKE daemon in a status.
-func (k *ike) component() *api.Component {
-	m := k.current()
+// Component describes the IKE daemon in a status.
+func (k *Control) Component() *api.Component {
+	m := k.Current()
 	if m == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package daemon
+package sas
 
 import (
 	"errors"
@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
-	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/ipsec/auth"
 	"github.com/ironwarp/ironwarp/ipsec/charon"
@@ -18,9 +17,9 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
-// ikeReasons are what can be wrong with IPsec, the most special first, and what
+// reasons are what can be wrong with IPsec, the most special first, and what
 // to do where the error itself does not say.
-var ikeReasons = []struct {
+var reasons = []struct {
 	kind   error
 	reason string
 	fix    string
@@ -63,30 +62,12 @@ var ikeReasons = []struct {
 	{ipsec.ErrNotSupervised, api.ReasonStrongSwan, "start the daemon again; its log says why the IPsec manager has ended"},
 }
 
-// ikeProblem is ikeProblem for what a peer's SAs failed with. Where this host has
-// just got another secret or certificate, that is probably why.
-func (p *peer) ikeProblem(err error) *api.Error {
-	e := ikeProblem(p.cfg.Name, err)
-	since := p.keysChanged()
-	if e.Reason != api.ReasonAuthFailed || since.IsZero() {
-		return e
-	}
-	if p.cfg.Auth == config.AuthPSK {
-		e.Fix = fmt.Sprintf("this host has had another secret since %s, and %s seems not to have it yet: bring %s there and run `ironwarp peer rotate-secret --psk-file FILE` with it. If it has: %s",
-			since.Format("15:04:05"), p.cfg.Name, p.cfg.PSKFile, e.Fix)
-	}
-	return e
-}
-
-// ikeProblem turns an error of the IPsec manager into one with advice.
-func ikeProblem(peer string, err error) *api.Error {
+// Problem turns an error of the IPsec manager about a peer into one with advice.
+func Problem(peer string, err error) *api.Error {
 	what := strings.TrimPrefix(err.Error(), fmt.Sprintf("peer %q: ", peer))
 	e := &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("the protection of peer %s is not in place: %s", peer, what), Fix: "`ironwarp doctor` says what is missing"}
-	for _, r := range ikeReasons {
-		if errors.Is(err, r.kind) {
-			e.Reason, e.Fix = r.reason, r.fix
-			break
-		}
+	if reason, fix := AdviceOf(err); reason != "" {
+		e.Reason, e.Fix = reason, fix
 	}
 	switch e.Reason {
 	case api.ReasonSecret, api.ReasonCredential, api.ReasonProfile:
@@ -109,7 +90,9 @@ func ikeProblem(peer string, err error) *api.Error {
 		}
 	case errors.As(err, &de):
 		e.Reason = api.ReasonStrongSwan
-		e.Message = daemonErrorText(de)
+		bare := *de
+		bare.Advice = ""
+		e.Message = bare.Error()
 		if de.Advice != "" {
 			e.Fix = de.Advice + "; `ironwarp doctor` says what is missing"
 		}
@@ -123,20 +106,13 @@ func ikeProblem(peer string, err error) *api.Error {
 	return e
 }
 
-// adviceOf is the reason of an error of the IPsec manager and what to do about it,
+// AdviceOf is the reason of an error of the IPsec manager and what to do about it,
 // "" if it is none.
-func adviceOf(err error) (reason, fix string) {
-	for _, r := range ikeReasons {
+func AdviceOf(err error) (reason, fix string) {
+	for _, r := range reasons {
 		if errors.Is(err, r.kind) {
 			return r.reason, r.fix
 		}
 	}
 	return "", ""
-}
-
-// daemonErrorText is a charon.Error without its advice.
-func daemonErrorText(de *charon.Error) string {
-	bare := *de
-	bare.Advice = ""
-	return bare.Error()
 }

@@ -1,4 +1,4 @@
-package daemon
+package sas
 
 import (
 	"cmp"
@@ -16,8 +16,8 @@ import (
 )
 
 // SAs lists the child SAs of all peers. It fails where strongSwan does not answer.
-func (d *Daemon) SAs(ctx context.Context) ([]api.SA, error) {
-	list, err := d.IKESAs(ctx, "")
+func (k *Control) SAs(ctx context.Context) ([]api.SA, error) {
+	list, err := k.IKESAs(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -30,14 +30,14 @@ func (d *Daemon) SAs(ctx context.Context) ([]api.SA, error) {
 
 // IKESAs lists the IKE SAs of a peer with their children, of all peers if its name is
 // empty. It fails for an unknown peer, and where strongSwan does not answer.
-func (d *Daemon) IKESAs(ctx context.Context, name string) ([]api.IKESA, error) {
+func (k *Control) IKESAs(ctx context.Context, name string) ([]api.IKESA, error) {
 	if name != "" {
-		if _, err := d.ipsecPeer(name); err != nil {
+		if _, err := k.peer(name); err != nil {
 			return nil, err
 		}
 	}
 	out := []api.IKESA{}
-	m := d.ike.current()
+	m := k.Current()
 	if m == nil {
 		return out, nil
 	}
@@ -49,7 +49,7 @@ func (d *Daemon) IKESAs(ctx context.Context, name string) ([]api.IKESA, error) {
 	}
 	now := time.Now()
 	for _, s := range list {
-		if s.Peer = d.ownerOf(s.Peer); name == "" || s.Peer == name {
+		if s.Peer = k.cfg.Owner(s.Peer); name == "" || s.Peer == name {
 			out = append(out, ikeSA(s, now))
 		}
 	}
@@ -58,7 +58,7 @@ func (d *Daemon) IKESAs(ctx context.Context, name string) ([]api.IKESA, error) {
 
 // sasError is one about all SAs, not those of a peer.
 func sasError(err error) error {
-	e := ikeProblem("", err)
+	e := Problem("", err)
 	if e.Reason != api.ReasonStrongSwan {
 		return err
 	}
@@ -115,54 +115,55 @@ func selectors(list []charon.Selector) string {
 	return strings.Join(texts, " ")
 }
 
-// ipsecPeer finds a peer that has SAs, for a request.
-func (d *Daemon) ipsecPeer(name string) (*peer, error) {
-	p, err := d.findPeer(name)
-	if err == nil && p.cfg.Protection != config.ProtectIPsec {
-		err = &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s has no SAs: its protection is %s", name, p.cfg.Protection)}
+// peer finds a peer that has SAs, for a request.
+func (k *Control) peer(name string) (Peer, error) {
+	p, err := k.cfg.Peer(name)
+	if err != nil {
+		return nil, err
 	}
-	return p, err
+	if by := p.Declared().Protection; by != config.ProtectIPsec {
+		return nil, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("peer %s has no SAs: its protection is %s", name, by)}
+	}
+	return p, nil
 }
 
-// ownerOf is the peer that an IKE connection is of: the manager has one for each
-// address of a peer.
-func (d *Daemon) ownerOf(connection string) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if p := d.index.connections[connection]; p != nil {
-		return p.cfg.Name
-	}
-	return connection
-}
+// Order is an order about an IKE connection: about a child of a name, or about all.
+type Order func(m *ipsec.Manager, ctx context.Context, connection, child string) (int, error)
 
-// ikeAction runs an order about a peer's SAs: of child alone, if there is one, else
-// on each path.
-func (d *Daemon) ikeAction(ctx context.Context, name, child string, do func(ctx context.Context, m *ipsec.Manager, connection string) (int, error)) (int, error) {
-	p, err := d.ipsecPeer(name)
+// The orders. To delete SAs has streams pause, which go on when traffic has brought new ones
+// up; after DeleteIKE the hosts authenticate each other anew. To rekey makes new keys.
+var (
+	Delete    Order = (*ipsec.Manager).DeleteChild
+	Rekey     Order = (*ipsec.Manager).Rekey
+	DeleteIKE Order = func(m *ipsec.Manager, ctx context.Context, c, _ string) (int, error) { return m.DeleteIKE(ctx, c) }
+	RekeyIKE  Order = func(m *ipsec.Manager, ctx context.Context, c, _ string) (int, error) { return m.RekeyIKE(ctx, c) }
+)
+
+// Do carries out an order about a peer's SAs: of child alone, if there is one, else on each
+// path. It fails for an unknown peer, and where strongSwan does not answer or refuses.
+func (k *Control) Do(ctx context.Context, order Order, name, child string) (int, error) {
+	p, err := k.peer(name)
 	if err != nil {
 		return 0, err
 	}
-	m := d.ike.current()
+	m, problem := k.Current(), p.Problem()
 	if m == nil {
-		if _, _, problem := p.state(); problem != nil {
-			return 0, problem
-		}
-		return 0, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s is not set up yet", name), Fix: "try again in a moment"}
+		return 0, cmp.Or(problem, &api.Error{Code: api.CodeUnavailable, Message: fmt.Sprintf("peer %s is not set up yet", name), Fix: "try again in a moment"})
 	}
 	ctx, cancel := context.WithTimeout(ctx, orderTime)
 	defer cancel()
 	n := 0
 	var errs []error
-	for _, connection := range connectionsOf(p.cfg, child) {
-		k, err := do(ctx, m, connection)
-		n, errs = n+k, append(errs, err)
+	for _, connection := range connectionsOf(p.Declared(), child) {
+		done, err := order(m, ctx, connection, child)
+		n, errs = n+done, append(errs, err)
 	}
 	err = errors.Join(errs...)
 	var refused *charon.CommandError
 	if err == nil || n > 0 && errors.As(err, &refused) {
 		return n, nil // one path may have no SA now
 	}
-	if _, _, problem := p.state(); problem != nil && errors.Is(err, ipsec.ErrUnknownPeer) {
+	if problem := p.Problem(); problem != nil && errors.Is(err, ipsec.ErrUnknownPeer) {
 		// The manager does not have it since it could not be set up.
 		return n, problem
 	}
@@ -186,45 +187,19 @@ func connectionsOf(c config.Peer, child string) []string {
 
 // orderFailed explains an order that strongSwan or the manager refused.
 func orderFailed(name string, err error) error {
-	e := ikeProblem(name, err)
+	e := Problem(name, err)
 	if e.Reason == "" {
 		e.Code, e.Message, e.Fix = api.CodeInvalid, err.Error(), "`ironwarp sa show "+name+"` shows what there is"
 	}
 	return e
 }
 
-// DeleteSAs deletes child SAs of a peer, all or those of one name. Streams pause and go
-// on when traffic has brought new ones up. It fails as IKESAs does, and where
-// strongSwan refuses.
-func (d *Daemon) DeleteSAs(ctx context.Context, name, child string) (int, error) {
-	return d.ikeAction(ctx, name, child, func(ctx context.Context, m *ipsec.Manager, c string) (int, error) {
-		return m.DeleteChild(ctx, c, child)
-	})
-}
-
-// DeleteIKE deletes the IKE SAs of a peer with their children. Streams pause until the
-// hosts have authenticated each other anew. It fails as DeleteSAs does.
-func (d *Daemon) DeleteIKE(ctx context.Context, name string) (int, error) {
-	return d.ikeAction(ctx, name, "", func(ctx context.Context, m *ipsec.Manager, c string) (int, error) { return m.DeleteIKE(ctx, c) })
-}
-
-// RekeyIKE makes new keys for the IKE SAs of a peer. It fails as DeleteSAs does.
-func (d *Daemon) RekeyIKE(ctx context.Context, name string) (int, error) {
-	return d.ikeAction(ctx, name, "", func(ctx context.Context, m *ipsec.Manager, c string) (int, error) { return m.RekeyIKE(ctx, c) })
-}
-
-// RekeySAs makes new keys for the child SAs of a peer, all or those of one name. It
-// fails as DeleteSAs does.
-func (d *Daemon) RekeySAs(ctx context.Context, name, child string) (int, error) {
-	return d.ikeAction(ctx, name, child, func(ctx context.Context, m *ipsec.Manager, c string) (int, error) { return m.Rekey(ctx, c, child) })
-}
-
-// WatchSAs reports what happens to the SAs of a peer, or of all, until ctx or the
+// Watch reports what happens to the SAs of a peer, or of all, until ctx or the
 // daemon ends, and fails then. A reader that does not keep up misses the oldest events.
 // It fails at once for an unknown peer.
-func (d *Daemon) WatchSAs(ctx context.Context, req api.SARequest, emit func(api.Event)) (struct{}, error) {
+func (k *Control) Watch(ctx context.Context, req api.SARequest, emit func(api.Event)) (struct{}, error) {
 	if req.Peer != "" {
-		if _, err := d.ipsecPeer(req.Peer); err != nil {
+		if _, err := k.peer(req.Peer); err != nil {
 			return struct{}{}, err
 		}
 	}
@@ -232,11 +207,11 @@ func (d *Daemon) WatchSAs(ctx context.Context, req api.SARequest, emit func(api.
 	// The manager exists from the first peer that needs it; a watcher may come
 	// before.
 	select {
-	case <-d.ike.made:
+	case <-k.made:
 	case <-ctx.Done():
 		return struct{}{}, ctx.Err()
 	}
-	events, stop := d.ike.current().Events()
+	events, stop := k.Current().Events()
 	defer stop()
 	for {
 		select {
@@ -246,7 +221,7 @@ func (d *Daemon) WatchSAs(ctx context.Context, req api.SARequest, emit func(api.
 			if !ok {
 				return struct{}{}, &api.Error{Code: api.CodeUnavailable, Message: "the daemon is ending"}
 			}
-			if ev.Peer = d.ownerOf(ev.Peer); req.Peer != "" && ev.Peer != "" && ev.Peer != req.Peer {
+			if ev.Peer = k.cfg.Owner(ev.Peer); req.Peer != "" && ev.Peer != "" && ev.Peer != req.Peer {
 				continue
 			}
 			emit(api.Event{SA: &api.SAEvent{
@@ -255,4 +230,54 @@ func (d *Daemon) WatchSAs(ctx context.Context, req api.SARequest, emit func(api.
 			}})
 		}
 	}
+}
+
+// StateOf is the state of the SAs of one address of a peer.
+func (k *Control) StateOf(connection string) string {
+	if m := k.Current(); m != nil {
+		if st, err := m.PeerStatus(connection); err == nil {
+			return State(st)
+		}
+	}
+	return api.PeerProblem
+}
+
+// State is a state of the IPsec manager as one of a peer.
+func State(st ipsec.Status) string {
+	switch st.State {
+	case ipsec.StateUp:
+		return api.PeerUp
+	case ipsec.StatePaused:
+		return api.PeerPaused
+	}
+	return api.PeerIdle
+}
+
+// Blocked is what the kernel has blocked, nil where it has nothing to block or does not tell.
+func (k *Control) Blocked() *api.Guard {
+	if m := k.Current(); m != nil {
+		if b, err := m.Blocked(); err == nil {
+			return &api.Guard{BlockedIn: b.In, BlockedOut: b.Out}
+		}
+	}
+	return nil
+}
+
+// Describe is what the IPsec manager knows of a peer.
+func Describe(st ipsec.Status) *api.IPsec {
+	c, now := st.Counters, time.Now()
+	v := &api.IPsec{
+		Guarded: st.Guarded, StateSeconds: now.Sub(st.Since).Seconds(), ChildDeletes: c.ChildDeletes, DeletedByPeer: c.DeletedByPeer,
+		DeletedHere: c.DeletedHere, Expired: c.Expired, IdleReaps: c.IdleReaps, LostByStrongSwan: c.LostByCharon, Initiations: c.Initiations,
+		Reinitiations: c.Reinitiations, Failures: c.Failures, Rekeys: c.Rekeys, IKERekeys: c.IKERekeys, Refused: c.Refused,
+		Refusals: api.Refused(c.Refusals), Impostors: c.Impostors, Outages: c.Outages, OutageSeconds: c.Outage.Seconds(),
+		LongestOutageSeconds: c.LongestOutage.Seconds(), GuardRepairs: c.GuardRepairs, Reloads: c.Reloads, ReloadedAt: st.ReloadedAt,
+	}
+	if l := st.Live; l != nil {
+		v.Live = &api.LiveSA{
+			IKEVersion: l.IKEVersion, LocalID: l.LocalID, RemoteID: l.RemoteID, Gateway: l.Gateway, IKE: l.IKE, ESP: l.ESP,
+			Mode: strings.ToLower(l.Mode), ESN: l.ESN, Encap: l.Encap, AgeSeconds: now.Sub(l.Established).Seconds(),
+		}
+	}
+	return v
 }
