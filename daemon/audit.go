@@ -14,10 +14,10 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
-// Audit says how this daemon meets RFC 5042, as it is configured and running.
-func (d *Daemon) Audit(ctx context.Context) api.Audit {
+// audit says how this daemon meets RFC 5042, as it is configured and running.
+func (d *Daemon) audit(ctx context.Context) api.Audit {
 	c := d.config()
-	s := &audit.Snapshot{Config: c, Peers: d.Peers(ctx), Resources: d.Resources(), Files: controlFiles(c), Weakened: weakened}
+	s := &audit.Snapshot{Config: c, Peers: d.describePeers(), Resources: d.Resources(), Files: controlFiles(c), Weakened: weakened}
 	if slices.ContainsFunc(c.Peers, func(p config.Peer) bool { return p.Protection == config.ProtectIPsec }) {
 		s.Block = guard.CanBlock()
 		s.Holes = d.guardHoles(c)

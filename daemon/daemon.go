@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,6 +29,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/probe"
 	"github.com/ironwarp/ironwarp/daemon/repeats"
 	"github.com/ironwarp/ironwarp/daemon/sas"
+	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 	"github.com/ironwarp/ironwarp/rtrs"
@@ -123,8 +125,17 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 	d.blocks = blocklist.New(blocklist.Config{Log: d.log, Policy: cfg.Block, Kernel: d.blocker, Peers: d.blockable, Begun: d.keptOut})
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.local = local.NewConsumers(d.config)
-	d.disks = attach.New(attach.Config{Log: d.log, Users: d.local, Context: d.ctx, Run: d.run, Config: d.config, Peer: d.peerOfDisks})
-	d.carriers = carrier.New(carrier.Config{Log: d.log, Run: d.run, Root: d.local.Root, Peers: d.peersOfCarriers, At: d.peerOfCarriers, Streams: d.sessionStreams,
+	d.disks = attach.New(attach.Config{Log: d.log, Users: d.local, Context: d.ctx, Run: d.run, Config: d.config,
+		Peer: func(name string) (attach.Peer, error) { return d.findPeer(name) },
+		Choose: func(ctx context.Context, by *local.Consumer, p attach.Peer) (*transport.Config, func(error), error) {
+			return d.carriers.Choose(ctx, by, p.(*peer))
+		},
+		Health: func(p attach.Peer) (string, *api.Error) {
+			v := d.describePeer(p.(*peer), streamCount{})
+			return v.State, v.Problem
+		}})
+	d.carriers = carrier.New(carrier.Config{Log: d.log, Run: d.run, Root: d.local.Root, Peers: d.peers.ofCarriers, Streams: d.sessionStreams,
+		At:    func(a netip.Addr) (carrier.Peer, bool) { p := d.peers.at(a); return p, p != nil },
 		Trial: opt.trial, Avoid: opt.avoid, Kernel: opt.kernel, Rate: opt.rate})
 	d.listeners = listen.New(listen.Config{Log: d.log, Kernel: d.carriers.KernelHas, Open: d.listenAt, Accept: d.accept})
 	d.sas = sas.New(sas.Config{Log: d.log, Peer: func(name string) (sas.Peer, error) { return d.findPeer(name) }, Owner: d.peers.owner})
@@ -304,14 +315,7 @@ const retryEvery = 3 * time.Second
 // supervise tries again what did not work: peers that could not be set up,
 // addresses that could not be listened on, exports that could not be opened.
 func (d *Daemon) supervise(ctx context.Context) {
-	t := time.NewTicker(d.opt.retry)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
+	for range rate.Ticks(ctx, d.opt.retry) {
 		d.repeats.Report(d.log)
 		d.tellNarrow()
 		// Close waits for this goroutine with changing held.
@@ -331,16 +335,9 @@ const measureEvery = time.Second
 
 // measure looks at the counters of all block I/O again and again.
 func (d *Daemon) measure(ctx context.Context) {
-	t := time.NewTicker(measureEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case now := <-t.C:
-			d.exports.Meter(now)
-			d.disks.Meter(now)
-		}
+	for now := range rate.Ticks(ctx, measureEvery) {
+		d.exports.Meter(now)
+		d.disks.Meter(now)
 	}
 }
 
@@ -378,8 +375,8 @@ func (d *Daemon) serveMetrics(ctx context.Context) error {
 // PeerNames are the peers of the configuration.
 func (d *Daemon) PeerNames() []string { return d.config().PeerNames() }
 
-// Info says who this daemon is.
-func (d *Daemon) Info() api.Info {
+// info says who this daemon is.
+func (d *Daemon) info() api.Info {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return api.Info{

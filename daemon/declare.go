@@ -15,18 +15,8 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/guard"
 )
 
-// AddPeer declares a peer in a file of its own and sets it up. It fails for a name that
-// is taken, and where the declaration is impossible or can't be written.
-func (d *Daemon) AddPeer(ctx context.Context, s api.PeerSpec) (api.Peer, error) {
-	return d.declarePeer(ctx, s.Name, func(main string) error { _, err := AddPeer(main, s); return err })
-}
-
-// SetPeer changes what a peer's declaration says. It fails for an unknown peer, and
-// where the declaration is impossible or can't be written.
-func (d *Daemon) SetPeer(ctx context.Context, c api.PeerChange) (api.Peer, error) {
-	return d.declarePeer(ctx, c.Name, func(main string) error { _, err := SetPeer(main, c); return err })
-}
-
+// declarePeer changes the declarations in the files, and applies what they say now. It
+// returns the peer of the name.
 func (d *Daemon) declarePeer(ctx context.Context, name string, write func(main string) error) (api.Peer, error) {
 	d.changing.Lock()
 	defer d.changing.Unlock()
@@ -36,14 +26,13 @@ func (d *Daemon) declarePeer(ctx context.Context, name string, write func(main s
 	if _, err := d.reload(ctx); err != nil {
 		return api.Peer{}, err
 	}
-	return d.Peer(ctx, name)
+	return d.describeNamed(name)
 }
 
-// RemovePeer removes a peer's declaration and everything that was set up for it. One
-// whose disks are attached, or which exports allow, takes force, and fails with
-// api.CodeInUse without. A guard stays for as long as the kernel has something to send
+// removePeer removes a peer's declaration and everything that was set up for it. One
+// whose disks are attached, or which exports allow, takes force. A guard stays for as long as the kernel has something to send
 // by its link.
-func (d *Daemon) RemovePeer(ctx context.Context, name string, force bool) (api.Removed, error) {
+func (d *Daemon) removePeer(ctx context.Context, name string, force bool) (api.Removed, error) {
 	if _, err := d.findPeer(name); err != nil {
 		return api.Removed{}, err
 	}
@@ -53,7 +42,7 @@ func (d *Daemon) RemovePeer(ctx context.Context, name string, force bool) (api.R
 	if err != nil {
 		return api.Removed{}, configError(err)
 	}
-	if err := inTheWay(cfg, name, d.disks.From(name), force); err != nil {
+	if err := inTheWay(cfg, name, d.disks.List(func(at *attach.Attachment) bool { return at.Key.Peer == name }), force); err != nil {
 		return api.Removed{}, err
 	}
 	if err := config.RemovePeer(cfg.Path, name, force); err != nil {
@@ -66,10 +55,11 @@ func (d *Daemon) RemovePeer(ctx context.Context, name string, force bool) (api.R
 }
 
 // inTheWay names all that keeps a peer from being removed, and how to have it go.
-func inTheWay(cfg *config.Config, name string, disks []attach.Disk, force bool) error {
+func inTheWay(cfg *config.Config, name string, disks []*attach.Attachment, force bool) error {
 	var found, do []string
 	if !force {
-		for _, k := range disks {
+		for _, at := range disks {
+			k := at.Key
 			what, ulp := k.String()+" is attached", ""
 			if k.ULP != "" {
 				what, ulp = what+" by ULP "+k.ULP, "--ulp "+k.ULP+" "
@@ -101,7 +91,8 @@ func inTheWay(cfg *config.Config, name string, disks []attach.Disk, force bool) 
 }
 
 // AddPeer declares a peer in the configuration of a daemon that does not run, and
-// returns the file that it wrote. It fails as Daemon.AddPeer does.
+// returns the file that it wrote. It fails for a name that is taken, and where the
+// declaration is impossible or can't be written.
 func AddPeer(mainFile string, s api.PeerSpec) (string, error) {
 	p, err := peerOf(s)
 	if err != nil {
@@ -144,7 +135,8 @@ func existing(err error, fix string) error {
 	return e
 }
 
-// SetPeer changes a peer's declaration like AddPeer. It fails as Daemon.SetPeer does.
+// SetPeer changes a peer's declaration like AddPeer. It fails as that does, and for an
+// unknown peer.
 func SetPeer(mainFile string, c api.PeerChange) (string, error) {
 	cfg, err := config.Load(mainFile, false)
 	if err != nil {

@@ -13,18 +13,6 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/export"
 )
 
-// AddExport declares an export in a file of its own and offers it. A path that
-// cannot be opened is refused.
-func (d *Daemon) AddExport(ctx context.Context, s api.ExportSpec) (api.Export, error) {
-	return d.declareExport(ctx, func(main string) (exportPlan, error) { return planExport(main, s) })
-}
-
-// SetExport changes what an export's declaration says. It fails for an unknown export,
-// and where the declaration is impossible or can't be written.
-func (d *Daemon) SetExport(ctx context.Context, name string, c api.ExportChange) (api.Export, error) {
-	return d.declareExport(ctx, func(main string) (exportPlan, error) { return planChange(main, name, c) })
-}
-
 // declareExport writes a declaration and applies it. Nobody else waits for its storage,
 // which may be slow.
 func (d *Daemon) declareExport(ctx context.Context, plan func(main string) (exportPlan, error)) (api.Export, error) {
@@ -76,11 +64,10 @@ func (d *Daemon) exportNamed(name string) (api.Export, error) {
 	return api.Export{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("export %s has just been removed", name)}
 }
 
-// RepairExport offers an export again whose storage has lost acknowledged writes, once
+// repairExport offers an export again whose storage has lost acknowledged writes, once
 // its administrator has seen to the storage. Peers that have it attached have to attach
-// it anew. It fails for an unknown export, for one that has lost nothing, and where its
-// storage can't be opened.
-func (d *Daemon) RepairExport(_ context.Context, name string) (api.Export, error) {
+// it anew.
+func (d *Daemon) repairExport(name string) (api.Export, error) {
 	if err := d.exports.Open(name); err != nil {
 		return api.Export{}, err
 	}
@@ -96,17 +83,14 @@ func (d *Daemon) RepairExport(_ context.Context, name string) (api.Export, error
 	return d.exportNamed(name)
 }
 
-// RemoveExport removes an export's declaration and stops offering it. While peers have
-// it open it takes force, and fails with api.CodeInUse without.
-func (d *Daemon) RemoveExport(ctx context.Context, name string, force bool) error {
-	err := d.withdrawExport(ctx, name, force)
-	if err == nil {
-		d.exports.Settle()
-	}
-	return err
-}
-
-func (d *Daemon) withdrawExport(ctx context.Context, name string, force bool) error {
+// removeExport removes an export's declaration and stops offering it. While peers have
+// it open it takes force.
+func (d *Daemon) removeExport(ctx context.Context, name string, force bool) (err error) {
+	defer func() {
+		if err == nil {
+			d.exports.Settle()
+		}
+	}()
 	d.changing.Lock()
 	defer d.changing.Unlock()
 	for _, i := range d.exports.Server().Exports() {
@@ -119,7 +103,7 @@ func (d *Daemon) withdrawExport(ctx context.Context, name string, force bool) er
 	if err := config.RemoveExport(d.config().Path, name); err != nil {
 		return configError(err)
 	}
-	_, err := d.reload(ctx)
+	_, err = d.reload(ctx)
 	return err
 }
 
@@ -198,8 +182,7 @@ func AddExport(mainFile string, s api.ExportSpec) (string, error) {
 	return declareNow(mainFile, p, err)
 }
 
-// SetExport changes an export's declaration like AddPeer. It fails as Daemon.SetExport
-// does.
+// SetExport changes an export's declaration like SetPeer. It fails as that does.
 func SetExport(mainFile, name string, c api.ExportChange) (string, error) {
 	p, err := planChange(mainFile, name, c)
 	return declareNow(mainFile, p, err)

@@ -103,7 +103,7 @@ func (d *Daemon) cutOffULP(c *local.Consumer) {
 func (d *Daemon) endULP(c *local.Consumer) []*attach.Attachment {
 	d.cutOffULP(c)
 	d.local.Remove(c)
-	disks := d.disks.SuspendOf(c)
+	disks := d.disks.Suspend(attach.Of(c))
 	// One of its requests may be what made this change.
 	d.run(func(context.Context) {
 		c.Requests.Wait()
@@ -138,8 +138,8 @@ func (d *Daemon) openToUsers(open bool) {
 	}
 }
 
-// ULPs describes the local consumers.
-func (d *Daemon) ULPs() []api.ULP {
+// describeULPs describes the local consumers.
+func (d *Daemon) describeULPs() []api.ULP {
 	out := []api.ULP{}
 	for _, c := range d.local.ULPs() {
 		out = append(out, d.describeULP(c))
@@ -157,7 +157,7 @@ func (d *Daemon) describeULP(c *local.Consumer) api.ULP {
 	u := c.Declared()
 	v := api.ULP{
 		Name: u.Name, Privileged: u.Privileged, Trust: c.Disks.Trust().String(), Users: accounts(u.Users), Groups: accounts(u.Groups),
-		Peers: append([]string{}, u.Peers...), Exports: append([]string{}, u.Exports...), Attachments: d.disks.Of(c), MaxAttachments: u.Attachments,
+		Peers: append([]string{}, u.Peers...), Exports: append([]string{}, u.Exports...), Attachments: len(d.disks.List(attach.Of(c))), MaxAttachments: u.Attachments,
 	}
 	v.Connections, _, v.Refused = c.Gate.Use()
 	return v

@@ -11,21 +11,27 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/local"
 )
 
+// view is what a ULP that is not privileged may see of the host.
+type view struct {
+	d   *Daemon
+	who local.Caller
+}
+
 // ulpRoutes is the control API of ULPs that are not privileged. What is not here
 // they can't ask for, and what is here is about what they have and may.
 func (d *Daemon) ulpRoutes() http.Handler {
 	mux := http.NewServeMux()
-	get(mux, "GET /v1/info", func(*http.Request) (api.Info, error) { return d.publicInfo(), nil })
-	get(mux, "GET /v1/status", func(r *http.Request) (api.Status, error) { return d.statusOf(callerOf(r.Context())), nil })
-	get(mux, "GET /v1/ulps", func(r *http.Request) ([]api.ULP, error) { return d.ulpsOf(callerOf(r.Context())), nil })
-	get(mux, "GET /v1/resources", func(r *http.Request) (api.Resources, error) { return d.resourcesOf(callerOf(r.Context())), nil })
-	get(mux, "GET /v1/streams", func(r *http.Request) ([]api.Stream, error) { return d.streamsOf(callerOf(r.Context())), nil })
-	get(mux, "GET /v1/peers", func(r *http.Request) ([]api.Peer, error) { return d.peersOf(callerOf(r.Context())), nil })
+	seen(d, mux, "GET /v1/info", view.info)
+	seen(d, mux, "GET /v1/status", view.status)
+	seen(d, mux, "GET /v1/ulps", func(v view) []api.ULP { return []api.ULP{d.describeULP(v.who.Consumer)} })
+	seen(d, mux, "GET /v1/resources", view.resources)
+	seen(d, mux, "GET /v1/streams", view.streams)
+	seen(d, mux, "GET /v1/peers", view.peers)
 	get(mux, "GET /v1/peers/{name}", func(r *http.Request) (api.Peer, error) {
-		return d.peerOf(callerOf(r.Context()), r.PathValue("name"))
+		return view{d, callerOf(r.Context())}.peer(r.PathValue("name"))
 	})
 	get(mux, "GET /v1/peers/{name}/exports", d.offersRoute)
-	get(mux, "GET /v1/attachments", func(r *http.Request) ([]api.Attachment, error) { return d.disks.Describe(callerOf(r.Context())), nil })
+	seen(d, mux, "GET /v1/attachments", func(v view) []api.Attachment { return d.disks.Describe(v.who) })
 	stream(mux, "POST /v1/attachments", asCaller(d.disks.Attach))
 	get(mux, "DELETE /v1/attachments/{peer}/{export}", d.detachRoute)
 	stream(mux, "POST /v1/ping", asCaller(d.ping))
@@ -35,6 +41,11 @@ func (d *Daemon) ulpRoutes() http.Handler {
 			Fix: "that is for root and privileged ULPs: run the command with sudo"})
 	})
 	return mux
+}
+
+// seen serves a call with what its caller sees.
+func seen[Out any](d *Daemon, mux *http.ServeMux, pattern string, f func(view) Out) {
+	get(mux, pattern, func(r *http.Request) (Out, error) { return f(view{d, callerOf(r.Context())}), nil })
 }
 
 // asCaller gives a call its caller.
@@ -60,68 +71,65 @@ func (d *Daemon) detachRoute(r *http.Request) (any, error) {
 	return struct{}{}, d.disks.Detach(k, r.URL.Query().Get("force") != "")
 }
 
-// publicInfo is what anybody may know who may ask at all.
-func (d *Daemon) publicInfo() api.Info {
-	i := d.Info()
+// info is what anybody may know who may ask at all.
+func (v view) info() api.Info {
+	i := v.d.info()
 	return api.Info{Version: i.Version, PID: i.PID, ControlSocket: i.ControlSocket, Started: i.Started}
 }
 
-// statusOf describes what a ULP has and may.
-func (d *Daemon) statusOf(who local.Caller) api.Status {
+// status describes what a ULP has and may.
+func (v view) status() api.Status {
 	return api.Status{
-		Info: d.publicInfo(), Listeners: []api.Listener{}, Peers: d.peersOf(who), SAs: []api.SA{}, Streams: d.streamsOf(who),
-		Sessions: d.sessionStates(who), Exports: []api.Export{}, Attachments: d.disks.Describe(who), Blocks: []api.Block{},
+		Info: v.info(), Listeners: []api.Listener{}, Peers: v.peers(), SAs: []api.SA{}, Streams: v.streams(),
+		Sessions: v.d.sessionStates(v.who), Exports: []api.Export{}, Attachments: v.d.disks.Describe(v.who), Blocks: []api.Block{},
 	}
 }
 
-func (d *Daemon) ulpsOf(who local.Caller) []api.ULP { return []api.ULP{d.describeULP(who.Consumer)} }
-
-// resourcesOf is what a ULP has of the RNIC.
-func (d *Daemon) resourcesOf(who local.Caller) api.Resources {
-	r := d.Resources()
+// resources is what a ULP has of the RNIC.
+func (v view) resources() api.Resources {
+	r := v.d.Resources()
 	return api.Resources{
-		ULPs:  slices.DeleteFunc(r.ULPs, func(p api.Principal) bool { return !isIts(who, p.Name) }),
+		ULPs:  slices.DeleteFunc(r.ULPs, func(p api.Principal) bool { return !isIts(v.who, p.Name) }),
 		Peers: []api.Principal{}, Events: []api.EventCount{},
 	}
 }
 
-func (d *Daemon) streamsOf(who local.Caller) []api.Stream {
-	return slices.DeleteFunc(d.streams(), func(s api.Stream) bool { return !isIts(who, s.Service) })
+func (v view) streams() []api.Stream {
+	return slices.DeleteFunc(v.d.streams(), func(s api.Stream) bool { return !isIts(v.who, s.Service) })
 }
 
-// peersOf are the peers that a ULP may use, as far as it has to know them.
-func (d *Daemon) peersOf(who local.Caller) []api.Peer {
+// peers are the peers that a ULP may use, as far as it has to know them.
+func (v view) peers() []api.Peer {
 	out := []api.Peer{}
-	for _, p := range d.peers.list() {
-		if v, err := d.peerOf(who, p.cfg.Name); err == nil {
-			out = append(out, v)
+	for _, p := range v.d.peers.list() {
+		if one, err := v.peer(p.cfg.Name); err == nil {
+			out = append(out, one)
 		}
 	}
 	return out
 }
 
-func (d *Daemon) peerOf(who local.Caller, name string) (api.Peer, error) {
-	if err := who.MayUse(name); err != nil {
+func (v view) peer(name string) (api.Peer, error) {
+	if err := v.who.MayUse(name); err != nil {
 		return api.Peer{}, err
 	}
-	p, err := d.findPeer(name)
+	p, err := v.d.findPeer(name)
 	if err != nil {
 		return api.Peer{}, err
 	}
-	streams := 0
-	for _, s := range d.streamsOf(who) {
-		if s.Peer == name {
-			streams++
-		}
-	}
-	full := d.describePeer(p, streamCount{})
-	v := api.Peer{
+	full := v.d.describePeer(p, streamCount{})
+	one := api.Peer{
 		PeerSpec: api.PeerSpec{Name: full.Name, Address: full.Address, Port: full.Port, Transport: full.Transport, Protection: full.Protection,
 			InsecurePlaintext: full.InsecurePlaintext},
-		State: full.State, Streams: streams, Exports: []string{}, Insecure: full.Insecure,
+		State: full.State, Exports: []string{}, Insecure: full.Insecure,
+	}
+	for _, s := range v.streams() {
+		if s.Peer == name {
+			one.Streams++
+		}
 	}
 	if full.Problem != nil {
-		v.Problem = who.Discreet(name, full.Problem)
+		one.Problem = v.who.Discreet(name, full.Problem)
 	}
-	return v, nil
+	return one, nil
 }

@@ -46,7 +46,7 @@ func (d *Daemon) probePeer(ctx context.Context, who local.Caller, name, over str
 	defer context.AfterFunc(p.ends, cancel)()
 	begin := time.Now()
 	var c *probe.Client
-	err = p.carrier.Each(dctx, func() (err error) {
+	err = p.EachCarrier(dctx, func() (err error) {
 		c, err = d.probeOnce(dctx, who.Consumer, p, over)
 		return err
 	})
@@ -64,7 +64,7 @@ func (d *Daemon) probePeer(ctx context.Context, who local.Caller, name, over str
 	case errors.As(err, &known):
 		return nil, 0, who.Discreet(name, known)
 	}
-	return nil, 0, who.Discreet(name, p.unreachable(err))
+	return nil, 0, who.Discreet(name, p.Unreachable(err))
 }
 
 func (d *Daemon) probeOnce(ctx context.Context, by *local.Consumer, p *peer, over string) (*probe.Client, error) {
@@ -77,8 +77,8 @@ func (d *Daemon) probeOnce(ctx context.Context, by *local.Consumer, p *peer, ove
 	return c, err
 }
 
-// unreachable says why a peer was not reached.
-func (p *peer) unreachable(err error) *api.Error {
+// Unreachable says why a peer was not reached.
+func (p *peer) Unreachable(err error) *api.Error {
 	cause := *apiError(err)
 	var flow *transport.FlowError
 	if errors.As(err, &flow) {

@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -17,29 +15,23 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// Peers describes all peers.
-func (d *Daemon) Peers(context.Context) []api.Peer {
+// describePeers describes all peers.
+func (d *Daemon) describePeers() []api.Peer {
 	streams := d.countStreams()
-	list := d.peers.list()
-	out := make([]api.Peer, 0, len(list))
-	for _, p := range list {
+	out := []api.Peer{}
+	for _, p := range d.peers.list() {
 		out = append(out, d.describePeer(p, streams[p.identity]))
 	}
 	return out
 }
 
-// Peer describes one peer. It fails with api.CodeNotFound where there is none of that
-// name.
-func (d *Daemon) Peer(ctx context.Context, name string) (api.Peer, error) {
-	if _, err := d.findPeer(name); err != nil {
+// describeNamed describes the peer of a name.
+func (d *Daemon) describeNamed(name string) (api.Peer, error) {
+	p, err := d.findPeer(name)
+	if err != nil {
 		return api.Peer{}, err
 	}
-	for _, p := range d.Peers(ctx) {
-		if p.Name == name {
-			return p, nil
-		}
-	}
-	return api.Peer{}, &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("peer %s has just been removed", name)}
+	return d.describePeer(p, d.countStreams()[p.identity]), nil
 }
 
 // streamCount is how many streams a peer has, and how many of them over SCTP.
@@ -148,4 +140,26 @@ func revocation(c config.Peer) auth.Revocation {
 		return ""
 	}
 	return cmp.Or(c.Revocation, auth.RevocationIfURI)
+}
+
+// pathStates describes the paths of a peer with several addresses, and the only
+// one of another if it has failed. inUse: the peer has streams over SCTP.
+func (d *Daemon) pathStates(p *peer, inUse bool) []api.PathState {
+	_, local, _ := p.state()
+	var out []api.PathState
+	for i, a := range p.cfg.Addresses() {
+		v := api.PathState{Path: api.Path{Address: a.String(), LocalAddress: addrText(local)}, Protection: api.PeerUp}
+		if i > 0 {
+			v.LocalAddress = addrText(p.cfg.Paths[i-1].LocalAddress)
+		}
+		p.carrier.DescribePath(&v, a, inUse)
+		if p.cfg.Protection == config.ProtectIPsec {
+			v.Protection = d.sas.StateOf(p.cfg.PathName(i))
+		}
+		out = append(out, v)
+	}
+	if len(out) == 1 && out[0].Failures == 0 {
+		return nil
+	}
+	return out
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ironwarp/ironwarp/daemon/carrier"
 	"github.com/ironwarp/ironwarp/transport"
 )
 
@@ -67,6 +68,14 @@ func (x *peers) list() []*peer {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return slices.SortedFunc(maps.Values(x.names), func(a, b *peer) int { return cmp.Compare(a.cfg.Name, b.cfg.Name) })
+}
+
+// ofCarriers is list for those who choose what carries streams.
+func (x *peers) ofCarriers() (list []carrier.Peer) {
+	for _, p := range x.list() {
+		list = append(list, p)
+	}
+	return list
 }
 
 // enter adds a peer, in place of one of its name.

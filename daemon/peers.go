@@ -114,6 +114,12 @@ func (p *peer) Ends() context.Context { return p.ends }
 // Carrier is what its streams are carried by.
 func (p *peer) Carrier() *carrier.Choice { return p.carrier }
 
+// EachCarrier makes an attempt, and another while it is the carrier that fails. It fails as
+// the last one does.
+func (p *peer) EachCarrier(ctx context.Context, attempt func() error) error {
+	return p.carrier.Each(ctx, attempt)
+}
+
 // Problem is why the peer could not be set up, nil if it could.
 func (p *peer) Problem() *api.Error {
 	_, _, problem := p.state()

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
+	"github.com/ironwarp/ironwarp/daemon/attach"
 	"github.com/ironwarp/ironwarp/daemon/config"
 )
 
@@ -93,9 +94,10 @@ func (d *Daemon) apply(ctx context.Context, old, next *config.Config) []string {
 		switch {
 		case !ok:
 			d.forget(p)
-			for _, k := range d.disks.Drop(p.cfg.Name) {
+			for _, at := range d.disks.List(attach.From(p.cfg.Name)) {
 				forgot = true
-				say("%s detached, since its peer is removed", k)
+				d.disks.Drop(at)
+				say("%s detached, since its peer is removed", at.Key)
 			}
 			removed.Go(func() { d.dropPeer(ctx, p) })
 			say("peer %s removed", p.cfg.Name)
@@ -177,7 +179,7 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 		d.setUpPeer(ctx, next)
 		return
 	}
-	disks := d.disks.Suspend(n.Name)
+	disks := d.disks.Suspend(attach.From(n.Name))
 	d.cutOff(p, fmt.Errorf("peer %s has changed", n.Name))
 	d.dropPaths(ctx, p)
 	d.setUpPeer(ctx, next)

@@ -13,8 +13,8 @@ import (
 // Status describes everything.
 func (d *Daemon) Status(ctx context.Context) api.Status {
 	st := api.Status{
-		Info: d.Info(), IKE: d.sas.Component(), Listeners: d.listeners.States(), Peers: d.Peers(ctx),
-		Streams: d.streams(), Sessions: d.sessionStates(d.local.AsRoot()), Exports: d.exports.List(), Attachments: d.Attachments(),
+		Info: d.info(), IKE: d.sas.Component(), Listeners: d.listeners.States(), Peers: d.describePeers(),
+		Streams: d.streams(), Sessions: d.sessionStates(d.local.AsRoot()), Exports: d.exports.List(), Attachments: d.disks.Describe(d.local.AsRoot()),
 	}
 	st.Refused, st.LastRefused, st.LastRefusedFix = d.refused.count()
 	st.Guard = d.sas.Blocked()

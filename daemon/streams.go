@@ -10,6 +10,8 @@ import (
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/carrier"
+	"github.com/ironwarp/ironwarp/daemon/local"
+	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
@@ -49,9 +51,8 @@ func slowPaths(c verbs.SlowCounts) []api.SlowPath {
 	return out
 }
 
-// KillStream ends a stream by its ID and reports what it was (RFC 5042 section 6.4.4).
-// It fails with api.CodeNotFound where there is none.
-func (d *Daemon) KillStream(id string) (api.Stream, error) {
+// killStream ends a stream by its ID and reports what it was (RFC 5042 section 6.4.4).
+func (d *Daemon) killStream(id string) (api.Stream, error) {
 	gone := &api.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("there is no stream %q", id), Fix: "`ironwarp stream ls` lists them"}
 	n, err := strconv.ParseUint(id, 16, 64)
 	if err != nil {
@@ -69,4 +70,20 @@ func (d *Daemon) KillStream(id string) (api.Stream, error) {
 	}
 	d.log.Warn("stream was ended by request", "stream", all[i].ID, "peer", all[i].Peer, "service", all[i].Service)
 	return all[i], nil
+}
+
+// sessionStreams are the streams of sessions with a peer that are up.
+func (d *Daemon) sessionStreams(peer string) (qps []*verbs.QP) {
+	has := map[uint64]bool{}
+	for _, s := range d.disks.Sessions(func(_ *local.Consumer, to string) bool { return to == peer }) {
+		for _, conn := range s.Conns {
+			has[conn.ID] = s.State == rtrs.Connected
+		}
+	}
+	for _, qp := range d.dev.QPs() {
+		if has[qp.ID()] {
+			qps = append(qps, qp)
+		}
+	}
+	return qps
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/ironwarp/ironwarp/internal/rate"
 )
 
 // stuckTime is how long a change of the configuration may take before the daemon
@@ -53,15 +55,8 @@ func (d *Daemon) watchdog(ctx context.Context) {
 	if err != nil || every <= 0 {
 		return
 	}
-	t := time.NewTicker(every / 3)
-	defer t.Stop()
 	stuck := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-		}
+	for range rate.Ticks(ctx, every/3) {
 		d.mu.Lock()
 		closed := d.closed
 		d.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/local"
+	"github.com/ironwarp/ironwarp/internal/rate"
 	"github.com/ironwarp/ironwarp/ipsec"
 	"github.com/ironwarp/ironwarp/nbd"
 	"github.com/ironwarp/ironwarp/rnbd"
@@ -45,6 +46,10 @@ type Config struct {
 	Config  func() *config.Config // as it is now
 	// Peer finds a peer by name. It fails with an *api.Error where there is none.
 	Peer func(name string) (Peer, error)
+	// Choose is the transport of the next streams to a peer, and who wants to know how they
+	// fared. Health is what its status says.
+	Choose func(ctx context.Context, by *local.Consumer, p Peer) (*transport.Config, func(error), error)
+	Health func(Peer) (state string, problem *api.Error)
 }
 
 // Peer is a peer as it is declared now.
@@ -53,13 +58,10 @@ type Peer interface {
 	Identity() transport.Identity
 	// Ends ends with the peer's ends: when it is removed, or another declaration has others.
 	Ends() context.Context
-	// Choose is the transport of the next streams to it, and who wants to know how they fared.
-	Choose(ctx context.Context, by *local.Consumer) (*transport.Config, func(error), error)
 	// EachCarrier makes an attempt, and another while it is the carrier that fails.
 	EachCarrier(ctx context.Context, attempt func() error) error
-	// Unreachable says why it was not reached, and Health what its status says.
+	// Unreachable says why it was not reached.
 	Unreachable(err error) *api.Error
-	Health() (state string, problem *api.Error)
 }
 
 // Attacher has a host's attached disks. What changes many of them, from Drop to Close, is for
@@ -106,9 +108,7 @@ func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachR
 	if err != nil {
 		return api.Attachment{}, err
 	}
-	done := make(chan struct{})
-	defer close(done)
-	go narrate(p, who, emit, done)
+	go a.narrate(ctx, p, who, emit)
 	if created {
 		err = a.bringPatiently(ctx, at) // which has written it down
 	} else {
@@ -119,7 +119,7 @@ func (a *Attacher) Attach(ctx context.Context, who local.Caller, req api.AttachR
 			a.undo(at)
 			a.RememberOrLog() // it was written down before it was used, or meanwhile, with others
 		}
-		return api.Attachment{}, failure(p, who, at.Key, err, limit)
+		return api.Attachment{}, a.failure(p, who, at.Key, err, limit)
 	}
 	return at.describe(), nil
 }
@@ -133,18 +133,11 @@ func (a *Attacher) peer(who local.Caller, name string) (Peer, error) {
 }
 
 // narrate tells a waiting user what the peer's state is, whenever it changes.
-func narrate(p Peer, who local.Caller, emit func(api.Event), done chan struct{}) {
-	t := time.NewTicker(progressEvery)
-	defer t.Stop()
+func (a *Attacher) narrate(ctx context.Context, p Peer, who local.Caller, emit func(api.Event)) {
 	last, name := "", p.Declared().Name
-	for {
-		select {
-		case <-done:
-			return
-		case <-t.C:
-		}
+	for range rate.Ticks(ctx, progressEvery) {
 		text := fmt.Sprintf("peer %s is %s", name, api.PeerUp)
-		if state, problem := p.Health(); problem != nil {
+		if state, problem := a.cfg.Health(p); problem != nil {
 			text = who.Discreet(name, problem).Message
 		} else if state != api.PeerUp {
 			text = "waiting for an SA with " + name

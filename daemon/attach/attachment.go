@@ -136,8 +136,8 @@ func (at *Attachment) fail(e *api.Error) {
 	at.problem = e
 }
 
-// list is all there are, in the order of their names, that a condition names; nil names all.
-func (a *Attacher) list(which func(*Attachment) bool) (list []*Attachment) {
+// List are those that a condition names, in the order of their names; nil names all.
+func (a *Attacher) List(which func(*Attachment) bool) (list []*Attachment) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for at := range maps.Values(a.disks) {
@@ -151,23 +151,20 @@ func (a *Attacher) list(which func(*Attachment) bool) (list []*Attachment) {
 	return list
 }
 
-// From are the disks of a peer, of all who have attached them.
-func (a *Attacher) From(peer string) (keys []Disk) {
-	for _, at := range a.list(func(at *Attachment) bool { return at.Key.Peer == peer }) {
-		keys = append(keys, at.Key)
-	}
-	return keys
+// Of names the disks of a consumer.
+func Of(c *local.Consumer) func(*Attachment) bool {
+	return func(at *Attachment) bool { return at.owner == c }
 }
 
-// Of is how many disks a consumer has.
-func (a *Attacher) Of(c *local.Consumer) int {
-	return len(a.list(func(at *Attachment) bool { return at.owner == c }))
+// From names the disks of a peer that are not orphans.
+func From(peer string) func(*Attachment) bool {
+	return func(at *Attachment) bool { return at.Key.Peer == peer && !at.isOrphan() }
 }
 
 // Describe describes the disks that a caller may see.
 func (a *Attacher) Describe(who local.Caller) []api.Attachment {
 	out := []api.Attachment{}
-	for _, at := range a.list(func(at *Attachment) bool { return who.Sees(at.owner) }) {
+	for _, at := range a.List(func(at *Attachment) bool { return who.Sees(at.owner) }) {
 		v := at.describe()
 		if v.Problem != nil && v.Problem != at.full {
 			v.Problem = who.Discreet(at.Key.Peer, v.Problem)
@@ -179,7 +176,7 @@ func (a *Attacher) Describe(who local.Caller) []api.Attachment {
 
 // Meter looks at the counters of I/O for rates.
 func (a *Attacher) Meter(now time.Time) {
-	for _, at := range a.list(nil) {
+	for _, at := range a.List(nil) {
 		st, _ := at.stats()
 		at.meter.Look(now, ioOf(st))
 	}

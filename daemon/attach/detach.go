@@ -60,9 +60,9 @@ func (a *Attacher) undo(at *Attachment) {
 	a.drop(at)
 }
 
-// dropLater is drop that waits for nobody: NBD clients are told nothing more, and the
-// rest is done in the background, until at.ended is closed.
-func (a *Attacher) dropLater(list ...*Attachment) {
+// Drop is detaching that waits for nobody: NBD clients are told nothing more, and the
+// rest is done in the background; see Await.
+func (a *Attacher) Drop(list ...*Attachment) {
 	a.forget(list...)
 	for _, at := range list {
 		at.shut()
@@ -72,32 +72,17 @@ func (a *Attacher) dropLater(list ...*Attachment) {
 	}
 }
 
-// isFrom names the disks of a peer that are not orphans.
-func isFrom(peer string) func(*Attachment) bool {
-	return func(at *Attachment) bool { return at.Key.Peer == peer && !at.isOrphan() }
-}
-
-// Drop detaches the disks of a peer that is removed, and names them.
-func (a *Attacher) Drop(peer string) (keys []Disk) {
-	list := a.list(isFrom(peer))
-	a.dropLater(list...)
-	for _, at := range list {
-		keys = append(keys, at.Key)
-	}
-	return keys
-}
-
 // Narrow applies a different declaration of a ULP: disks that it may not attach any more are
 // detached, and of others the NBD clients of users who are not of it any more end.
 func (a *Attacher) Narrow(c *local.Consumer) {
 	u := c.Declared()
-	for _, at := range a.list(func(at *Attachment) bool { return at.owner == c }) {
+	for _, at := range a.List(Of(c)) {
 		if u.MayAttach(at.Key.Peer, at.Key.Export) {
 			at.recheck()
 			continue
 		}
 		a.log.Info("a disk that its ULP may not attach any more is detached", "ulp", c.Name, "disk", at.Key.String())
-		a.dropLater(at)
+		a.Drop(at)
 	}
 }
 
@@ -131,7 +116,7 @@ func (a *Attacher) end(at *Attachment) {
 // is known, and written down, if the daemon was up.
 func (a *Attacher) Close(up bool) {
 	var wg sync.WaitGroup
-	for _, at := range a.list(nil) {
+	for _, at := range a.List(nil) {
 		wg.Go(func() { a.end(at) })
 	}
 	wg.Wait()

@@ -43,13 +43,13 @@ func (a *Attacher) restoreError(k Disk, err error) *api.Error {
 		errors.As(perr, &e)
 		return e
 	}
-	e := failure(p, a.cfg.Users.AsRoot(), k, err, restoreTime)
+	e := a.failure(p, a.cfg.Users.AsRoot(), k, err, restoreTime)
 	e.Fix += "\nThe daemon keeps trying; `ironwarp detach " + k.String() + "` ends that"
 	return e
 }
 
 // failure says why a disk cannot be attached.
-func failure(p Peer, who local.Caller, k Disk, err error, limit time.Duration) *api.Error {
+func (a *Attacher) failure(p Peer, who local.Caller, k Disk, err error, limit time.Duration) *api.Error {
 	prefixed := func(e *api.Error) *api.Error {
 		c := *e
 		c.Message = fmt.Sprintf("cannot attach %s: %s", k, e.Message)
@@ -84,7 +84,7 @@ func failure(p Peer, who local.Caller, k Disk, err error, limit time.Duration) *
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Message = fmt.Sprintf("cannot attach %s: peer %s at %s was not reached within %v", k, k.Peer, p.Declared().AddrPort(), limit)
 		e.Fix = "is the daemon running there, and does `ironwarp peer ls` there show this host?"
-		if _, problem := p.Health(); problem != nil && who.All {
+		if _, problem := a.cfg.Health(p); problem != nil && who.All {
 			e.Message += "\n" + problem.Message
 			e.Fix = cmp.Or(problem.Fix, e.Fix)
 		}

@@ -19,18 +19,11 @@ func (a *Attacher) Begin(list []Saved) {
 	}
 }
 
-// Suspend ends the disks of a peer that are not orphans, until Resume: the peer has other
-// ends. It does not wait.
-func (a *Attacher) Suspend(peer string) []*Attachment {
-	list := a.list(isFrom(peer))
-	a.dropLater(list...)
-	return list
-}
-
-// SuspendOf is Suspend for all disks of a consumer, which is replaced.
-func (a *Attacher) SuspendOf(c *local.Consumer) []*Attachment {
-	list := a.list(func(at *Attachment) bool { return at.owner == c })
-	a.dropLater(list...)
+// Suspend ends the disks that a condition names, until Resume: their peer has other ends, or
+// their ULP is replaced. It does not wait.
+func (a *Attacher) Suspend(which func(*Attachment) bool) []*Attachment {
+	list := a.List(which)
+	a.Drop(list...)
 	return list
 }
 
@@ -41,7 +34,7 @@ func (a *Attacher) Resume(list []*Attachment) {
 	}
 }
 
-// Await waits until suspended disks have ended.
+// Await waits until disks have ended that were dropped or suspended.
 func Await(list []*Attachment) {
 	for _, at := range list {
 		<-at.ended
@@ -138,12 +131,12 @@ func (a *Attacher) Adopt() {
 	for _, w := range waiting {
 		a.restore(w.Saved, w.before)
 	}
-	for _, at := range a.list((*Attachment).isOrphan) {
+	for _, at := range a.List((*Attachment).isOrphan) {
 		if _, problem := a.missing(at.saved()); problem != nil {
 			at.orphaned(problem)
 			continue
 		}
-		a.dropLater(at)
+		a.Drop(at)
 		a.restore(at.saved(), at)
 	}
 }

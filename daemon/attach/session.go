@@ -161,7 +161,7 @@ func (a *Attacher) connect(ctx context.Context, by *local.Consumer, p Peer) (cl 
 		if now.Ends() != p.Ends() {
 			return nil, nil, ErrPeerChanged(c.Name)
 		}
-		return now.Choose(ctx, by)
+		return a.cfg.Choose(ctx, by, now)
 	}
 	err = p.EachCarrier(ctx, func() (err error) {
 		cl, err = rnbd.Connect(ctx, rnbd.ClientConfig{

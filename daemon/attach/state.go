@@ -112,7 +112,7 @@ func (a *Attacher) remember() *api.Error {
 	}
 	upTo := a.toSave.Load()
 	var s state
-	for _, at := range a.list(nil) {
+	for _, at := range a.List(nil) {
 		s.Attachments = append(s.Attachments, at.saved())
 	}
 	a.mu.Lock()

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +19,8 @@ import (
 	"github.com/ironwarp/ironwarp/daemon/config"
 	"github.com/ironwarp/ironwarp/daemon/local"
 	"github.com/ironwarp/ironwarp/daemon/probe"
+	"github.com/ironwarp/ironwarp/internal/rate"
+	"github.com/ironwarp/ironwarp/rtrs"
 	"github.com/ironwarp/ironwarp/transport"
 	"github.com/ironwarp/ironwarp/transport/ksctp"
 	"github.com/ironwarp/ironwarp/verbs"
@@ -54,26 +55,6 @@ func (k *kernelSCTP) available() error {
 		k.at, k.last = time.Now(), k.ask()
 	}
 	return k.last
-}
-
-// Choice is what the streams that this host opens to a peer are carried by.
-type Choice struct {
-	mu        sync.Mutex                           // guards the fields below it
-	configs   map[transport.Kind]*transport.Config // streams with the same one share an association
-	picked    transport.Kind
-	why       string // "" before the first pick
-	tried     map[transport.Kind]failure
-	wanting   map[transport.Kind]failure // those that nothing is said against, but that cannot be taken yet
-	lacking   []transport.Kind           // of tried and wanting, at the last pick
-	asking    bool                       // for them, in the background
-	rates     map[transport.Kind]measured
-	fallbacks uint64
-	reached   map[netip.Addr]*reached // by the peer's addresses
-}
-
-// NewChoice returns one of which nothing is known.
-func NewChoice() *Choice {
-	return &Choice{configs: map[transport.Kind]*transport.Config{}, tried: map[transport.Kind]failure{}, wanting: map[transport.Kind]failure{}, rates: map[transport.Kind]measured{}, reached: map[netip.Addr]*reached{}}
 }
 
 // Config says what the choice needs of the rest of the host.
@@ -254,28 +235,6 @@ func (c *Chooser) hello(ctx context.Context, by *local.Consumer, p Peer, k trans
 	return probe.Hello(ctx, by.Pings, dc)
 }
 
-func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
-
-// inUse is the carrier that was picked last, if it is among those that work, else
-// TCP.
-func (ch *Choice) inUse(work []transport.Kind) transport.Kind {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	if ch.why != "" && slices.Contains(work, ch.picked) {
-		return ch.picked
-	}
-	return transport.TCP
-}
-
-// pick notes what was picked, and reports whether that is news.
-func (ch *Choice) pick(k transport.Kind, why string) bool {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	news := ch.why == "" || ch.picked != k
-	ch.picked, ch.why = k, why
-	return news
-}
-
 // Ask is Choose for a request that may name a carrier. It fails as that does, and for a
 // carrier that the peer has not.
 func (c *Chooser) Ask(ctx context.Context, by *local.Consumer, p Peer, asked string) (*transport.Config, func(error), error) {
@@ -296,25 +255,6 @@ func (c *Chooser) Ask(ctx context.Context, by *local.Consumer, p Peer, asked str
 		Fix: "only what transport: in the peer's file names is guarded; transport: auto has them all"}
 }
 
-// Describe says what carries the streams of a peer that is declared so.
-func (ch *Choice) Describe(how config.Transport) api.Carrier {
-	if how != config.TransportAuto {
-		return api.Carrier{Transport: string(how), Why: "configured"}
-	}
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	v := api.Carrier{Why: "nothing is picked before the first stream", Fallbacks: ch.fallbacks}
-	if ch.why != "" {
-		v.Transport, v.Why = ch.picked.String(), ch.why
-	}
-	for _, k := range carriers {
-		if f := ch.tried[k]; f.fresh() {
-			v.Tried = append(v.Tried, api.Tried{Transport: k.String(), Error: f.err, AgainSeconds: (f.pause - time.Since(f.at)).Seconds()})
-		}
-	}
-	return v
-}
-
 // KindOf is the carrier of a flow.
 func KindOf(f transport.Flow) transport.Kind {
 	switch f.Protocol {
@@ -324,4 +264,150 @@ func KindOf(f transport.Flow) transport.Kind {
 		return transport.SCTPUDP
 	}
 	return transport.TCP
+}
+
+// fastest measures carriers, the last of which is TCP. One that could not be measured
+// is neither taken for another nor left for one.
+func (c *Chooser) fastest(ctx context.Context, by *local.Consumer, p Peer, work []transport.Kind) (best transport.Kind, why string, unmeasured []transport.Kind, err error) {
+	var words []string
+	ch := p.Carrier()
+	for _, k := range work {
+		r, fresh := ch.rate(k)
+		if !fresh {
+			mctx, cancel := context.WithTimeout(ctx, c.cfg.Trial)
+			r, err = c.cfg.Rate(mctx, by, p, k)
+			cancel()
+			switch {
+			case ctx.Err() != nil:
+				return 0, "", nil, ctx.Err()
+			case err != nil:
+				// Nothing is said against the carrier: the peer may be short of something.
+				words = append(words, fmt.Sprintf("%s: not measured, %s", k, oneLine(err)))
+				unmeasured = append(unmeasured, k)
+				continue
+			}
+			ch.rated(k, r)
+		}
+		words = append(words, fmt.Sprintf("%s %.0f MB/s", k, r/1e6))
+	}
+	best = ch.inUse(work)
+	for _, k := range work {
+		if ch.isMuchFaster(k, best) {
+			best = k
+		}
+	}
+	return best, "the fastest that both hosts have, as measured: " + strings.Join(words, ", "), unmeasured, nil
+}
+
+// Measure reads from a peer for a moment, and returns what the carrier carries, in bytes a
+// second. It fails where the peer is not reached over it.
+func (c *Chooser) Measure(ctx context.Context, by *local.Consumer, p Peer, k transport.Kind) (float64, error) {
+	dc, err := c.dial(p, k)
+	if err != nil {
+		return 0, err
+	}
+	cl, err := probe.Dial(ctx, by.Pings, dc)
+	if err != nil {
+		return 0, err
+	}
+	defer cl.Close()
+	row := probe.Row{Op: "read", Size: 64 << 10, Depth: 16}
+	if err := cl.Bench(ctx, &row, rateTime, c.cfg.Trial); err != nil {
+		return 0, err
+	}
+	return float64(row.Operations) * float64(row.Size) / row.Elapsed.Seconds(), nil
+}
+
+// tried notes how an attempt with a carrier went. What the peer refused in words
+// is not the carrier's fault, nor is the quota of who tried: a local user must not
+// decide what others' streams are carried by.
+func (c *Chooser) tried(p Peer, k transport.Kind, err error) {
+	var refused *rtrs.RefusedError
+	var rejected *verbs.RejectedError
+	var quota *verbs.QuotaError
+	if errors.As(err, &quota) {
+		return
+	}
+	cfg := p.Declared()
+	if cfg.Transport != config.TransportAuto || k == transport.TCP || errors.As(err, &refused) || errors.As(err, &rejected) || errors.Is(err, context.Canceled) {
+		return
+	}
+	ch := p.Carrier()
+	ch.mu.Lock()
+	var f failure
+	if err == nil {
+		delete(ch.tried, k)
+	} else {
+		f = ch.tried[k].again(c.cfg.Avoid, oneLine(err))
+		ch.tried[k] = f
+		delete(ch.wanting, k)
+		delete(ch.rates, k)
+		ch.fallbacks++
+	}
+	ch.mu.Unlock()
+	if err != nil {
+		log := c.log.Warn
+		if f.pause > c.cfg.Avoid {
+			log = c.log.Info // the first time it was a warning
+		}
+		log("a transport does not work; the next best is taken", "peer", cfg.Name, "transport", k.String(), "error", err, "again_in", f.pause)
+	}
+}
+
+// againTime bounds one decision of Reconsider's.
+const againTime = time.Minute
+
+// Reconsider picks anew, while sessions are up with transport: auto, once a carrier may
+// work that was lacking when they were made: its trial fell into the peer's reload,
+// say. Sessions go over to what is much faster than what they have. It ends with ctx.
+func (c *Chooser) Reconsider(ctx context.Context) {
+	for range rate.Ticks(ctx, c.cfg.Avoid) {
+		for _, p := range c.cfg.Peers() {
+			cfg, ch := p.Declared(), p.Carrier()
+			// An SA that is to go while nothing is sent is not kept up for ever by questions.
+			if cfg.Transport != config.TransportAuto || !ch.begin(cfg.IdleReap > 0) {
+				continue
+			}
+			if len(c.cfg.Streams(cfg.Name)) == 0 { // this looks through all sessions
+				ch.end()
+				continue
+			}
+			c.cfg.Run(func(ctx context.Context) { c.pickAgain(ctx, p) })
+		}
+	}
+}
+
+// pickAgain is one decision of Reconsider's, on the host's own account. What fails is
+// asked again.
+func (c *Chooser) pickAgain(ctx context.Context, p Peer) {
+	name, ch := p.Declared().Name, p.Carrier()
+	defer ch.end()
+	ctx, cancel := context.WithTimeout(ctx, againTime)
+	defer cancel()
+	defer context.AfterFunc(p.Ends(), cancel)()
+	k, err := c.pick(ctx, c.cfg.Root, p)
+	if err != nil {
+		c.log.Debug("cannot ask again which transports a peer has", "peer", name, "error", err)
+		return
+	}
+	for _, qp := range c.cfg.Streams(name) {
+		if was := KindOf(qp.Flow()); ch.isMuchFaster(k, was) {
+			qp.Abort(fmt.Errorf("its session goes over from %s to %s, which is faster", was, k))
+		}
+	}
+}
+
+// OnPath is told by SCTP that a path does not answer any more, or that it answers
+// (again).
+func (c *Chooser) OnPath(f transport.Flow, up bool) {
+	p, ok := c.cfg.At(f.Remote.Addr())
+	if !ok || !p.Carrier().sawPath(f.Remote.Addr(), up) {
+		return
+	}
+	attrs := []any{"peer", p.Declared().Name, "address", f.Remote.Addr(), "local_address", f.Local.Addr()}
+	if up {
+		c.log.Info("a path of SCTP answers", attrs...)
+		return
+	}
+	c.log.Warn("a path of SCTP does not answer; streams go on by another one if there is one", attrs...)
 }
