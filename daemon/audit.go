@@ -38,10 +38,9 @@ func (d *Daemon) guardHoles(c *config.Config) map[string][]guard.Hole {
 			continue
 		}
 		var specs []guard.Spec
-		for _, addr := range p.Addresses() {
-			for _, k := range p.Links() {
-				specs = append(specs, guard.Spec{Remote: addr, Port: k.Port, Protocol: k.Protocol, DataPlane: st.DataPlane, Tun: st.Tun})
-			}
+		for _, s := range guardsOf(p) {
+			s.DataPlane, s.Tun = st.DataPlane, st.Tun
+			specs = append(specs, s)
 		}
 		holes, err := guard.Holes(specs...)
 		if err != nil {

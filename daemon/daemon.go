@@ -72,7 +72,7 @@ type Daemon struct {
 	http      *http.Server
 	metrics   *http.Server
 	dev       *verbs.Device
-	ulps      ulps
+	ulps      map[string]*verbs.ULP // by the name of the service, each with its quota
 	exports   *export.Exporter
 	sessions  *rtrs.Server
 	probes    *probe.Server
@@ -97,13 +97,6 @@ type Daemon struct {
 	cfg    *config.Config
 }
 
-// ulps are the daemon's consumers of the RNIC, each with its quota.
-type ulps struct {
-	server *verbs.ULP // exports
-	client *verbs.ULP // attachments
-	probe  *verbs.ULP // ping and bench, both sides
-}
-
 // Start reads the configuration and brings the daemon up. What only concerns a
 // peer, an export or a listener is no error: it shows in the status and is tried
 // again. Close ends the daemon.
@@ -116,7 +109,7 @@ func Start(ctx context.Context, opt Options) (*Daemon, error) {
 		opt.removeGuard = guard.Remove
 	}
 	opt.retry, opt.stuck, opt.offer = cmp.Or(opt.retry, retryEvery), cmp.Or(opt.stuck, stuckTime), cmp.Or(opt.offer, export.OfferTime)
-	d := &Daemon{opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), peers: newPeers()}
+	d := &Daemon{opt: opt, started: time.Now(), cfg: cfg, log: slog.New(slog.DiscardHandler), ulps: map[string]*verbs.ULP{}, peers: newPeers()}
 	if opt.Log != nil {
 		d.log = opt.Log(cfg.Log)
 	}
@@ -215,20 +208,17 @@ func (d *Daemon) takeLocks() error {
 				Fix: "run the daemon as root, or name directories of your own with state_dir and runtime_dir in the configuration"}
 		}
 	}
-	state, err := takeLock(filepath.Join(d.cfg.StateDir, "lock"), "state directory")
-	if err != nil {
-		return err
+	for i, dir := range []string{d.cfg.StateDir, d.cfg.RuntimeDir} {
+		what := [...]string{"state directory", "runtime directory"}[i]
+		if same, err := sameDir(dir, d.cfg.StateDir); err != nil || same && i > 0 {
+			return err
+		}
+		l, err := takeLock(filepath.Join(dir, "lock"), what)
+		if err != nil {
+			return err
+		}
+		d.locks = append(d.locks, l)
 	}
-	d.locks = append(d.locks, state)
-	same, err := sameDir(d.cfg.StateDir, d.cfg.RuntimeDir)
-	if err != nil || same {
-		return err
-	}
-	runtime, err := takeLock(filepath.Join(d.cfg.RuntimeDir, "lock"), "runtime directory")
-	if err != nil {
-		return err
-	}
-	d.locks = append(d.locks, runtime)
 	return nil
 }
 

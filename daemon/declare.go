@@ -95,10 +95,10 @@ func inTheWay(cfg *config.Config, name string, disks []*attach.Attachment, force
 // declaration is impossible or can't be written.
 func AddPeer(mainFile string, s api.PeerSpec) (string, error) {
 	p, err := peerOf(s)
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = isAnotherHost(p)
 	}
-	if err := isAnotherHost(p); err != nil {
+	if err != nil {
 		return "", err
 	}
 	path, err := config.AddPeer(mainFile, p)
@@ -151,10 +151,10 @@ func SetPeer(mainFile string, c api.PeerChange) (string, error) {
 		return "", err
 	}
 	p, err := peerOf(s)
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = isAnotherHost(p)
 	}
-	if err := isAnotherHost(p); err != nil {
+	if err != nil {
 		return "", err
 	}
 	path, err := config.SetPeer(mainFile, p)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 
@@ -51,11 +52,7 @@ func (c *eventCounts) list() []api.EventCount {
 func (c *eventCounts) forget(peer string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for k := range c.n {
-		if k.peer == peer {
-			delete(c.n, k)
-		}
-	}
+	maps.DeleteFunc(c.n, func(k eventKey, _ uint64) bool { return k.peer == peer })
 }
 
 // watchEvents logs and counts what the RNIC reports. The RNIC's queue is bounded,

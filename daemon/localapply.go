@@ -146,21 +146,25 @@ func (d *Daemon) describeULPs() []api.ULP {
 	}
 	for _, u := range d.config().ULPs {
 		if e := ulpProblem(u); e != nil {
-			out = append(out, api.ULP{Name: u.Name, Privileged: u.Privileged, Trust: string(u.Trust), Users: accounts(u.Users), Groups: accounts(u.Groups),
-				Peers: append([]string{}, u.Peers...), Exports: append([]string{}, u.Exports...), MaxAttachments: u.Attachments, Problem: e})
+			v := declaredULP(u)
+			v.Problem = e
+			out = append(out, v)
 		}
 	}
 	return out
 }
 
 func (d *Daemon) describeULP(c *local.Consumer) api.ULP {
-	u := c.Declared()
-	v := api.ULP{
-		Name: u.Name, Privileged: u.Privileged, Trust: c.Disks.Trust().String(), Users: accounts(u.Users), Groups: accounts(u.Groups),
-		Peers: append([]string{}, u.Peers...), Exports: append([]string{}, u.Exports...), Attachments: len(d.disks.List(attach.Of(c))), MaxAttachments: u.Attachments,
-	}
+	v := declaredULP(c.Declared())
+	v.Trust, v.Attachments = c.Disks.Trust().String(), len(d.disks.List(attach.Of(c)))
 	v.Connections, _, v.Refused = c.Gate.Use()
 	return v
+}
+
+// declaredULP is what the configuration says of a ULP.
+func declaredULP(u config.ULP) api.ULP {
+	return api.ULP{Name: u.Name, Privileged: u.Privileged, Trust: string(u.Trust), Users: accounts(u.Users), Groups: accounts(u.Groups),
+		Peers: append([]string{}, u.Peers...), Exports: append([]string{}, u.Exports...), MaxAttachments: u.Attachments}
 }
 
 func accounts(list []config.Account) []string {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,8 +47,13 @@ func (d *Daemon) probePeer(ctx context.Context, who local.Caller, name, over str
 	defer context.AfterFunc(p.ends, cancel)()
 	begin := time.Now()
 	var c *probe.Client
-	err = p.EachCarrier(dctx, func() (err error) {
-		c, err = d.probeOnce(dctx, who.Consumer, p, over)
+	err = p.EachCarrier(dctx, func() error {
+		tc, tried, err := d.carriers.Ask(dctx, who.Consumer, p, over)
+		if err != nil {
+			return err
+		}
+		c, err = probe.Dial(dctx, who.Pings, verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: tc, Setup: p.cfg.Setup()})
+		tried(err)
 		return err
 	})
 	var known *api.Error
@@ -65,16 +71,6 @@ func (d *Daemon) probePeer(ctx context.Context, who local.Caller, name, over str
 		return nil, 0, who.Discreet(name, known)
 	}
 	return nil, 0, who.Discreet(name, p.Unreachable(err))
-}
-
-func (d *Daemon) probeOnce(ctx context.Context, by *local.Consumer, p *peer, over string) (*probe.Client, error) {
-	tc, tried, err := d.carriers.Ask(ctx, by, p, over)
-	if err != nil {
-		return nil, err
-	}
-	c, err := probe.Dial(ctx, by.Pings, verbs.DialConfig{Remote: p.cfg.AddrPort(), Transport: tc, Setup: p.cfg.Setup()})
-	tried(err)
-	return c, err
 }
 
 // Unreachable says why a peer was not reached.
@@ -152,7 +148,7 @@ func (d *Daemon) ping(ctx context.Context, who local.Caller, req api.PingRequest
 	if err != nil {
 		return res, err
 	}
-	p := probe.Ping{Send: req.Mode == api.PingSend, Size: orInt(req.Size, 64), Count: orInt(req.Count, 10), Interval: interval}
+	p := probe.Ping{Send: req.Mode == api.PingSend, Size: cmp.Or(req.Size, 64), Count: cmp.Or(req.Count, 10), Interval: interval}
 	if req.Mode != "" && req.Mode != api.PingRead && req.Mode != api.PingSend {
 		return res, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("unknown mode %q; allowed: read, send", req.Mode)}
 	}
@@ -246,10 +242,3 @@ func quantile(h *hdrhistogram.Histogram, q float64) float64 {
 }
 
 func micros(ns int64) float64 { return float64(ns) / 1e3 }
-
-func orInt(v, def int) int {
-	if v == 0 {
-		return def
-	}
-	return v
-}

@@ -61,9 +61,8 @@ func newPeer(c config.Peer) *peer {
 
 // isReady reports whether the peer is set up as it is declared.
 func (p *peer) isReady() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.protector != nil && p.problem == nil
+	protector, _, problem := p.state()
+	return protector != nil && problem == nil
 }
 
 // hasItsAddress reports whether this host still has the address that it meets the
@@ -83,14 +82,6 @@ func (p *peer) hasNewKeys() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return err != nil || !k.equal(&p.keys)
-}
-
-// keysChanged is when the peer's secret or certificates last replaced others,
-// zero if never.
-func (p *peer) keysChanged() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.newKeys
 }
 
 // follow makes p the successor of a declaration of the same ends: what was set up
@@ -156,7 +147,9 @@ func (p *peer) state() (transport.Protector, netip.Addr, *api.Error) {
 // just got another secret or certificate, that is probably why.
 func (p *peer) ikeProblem(err error) *api.Error {
 	e := sas.Problem(p.cfg.Name, err)
-	since := p.keysChanged()
+	p.mu.Lock()
+	since := p.newKeys
+	p.mu.Unlock()
 	if e.Reason != api.ReasonAuthFailed || since.IsZero() {
 		return e
 	}
@@ -411,12 +404,9 @@ func (d *Daemon) protectorFor(a netip.Addr) (transport.Protector, error) {
 	if err := d.blocks.Blocked(p.cfg.Name); err != nil {
 		return nil, err
 	}
-	protector, _, problem := p.state()
-	if protector == nil {
-		if problem != nil {
-			return nil, fmt.Errorf("%w: %s", transport.ErrNotProtected, problem.Message)
-		}
-		return nil, fmt.Errorf("%w: peer %s is not set up yet", transport.ErrNotProtected, p.cfg.Name)
+	protector, _, err := p.Protected()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", transport.ErrNotProtected, apiError(err).Message)
 	}
 	return protector, nil
 }
@@ -501,8 +491,7 @@ func (d *Daemon) dropPaths(ctx context.Context, p *peer) {
 func (d *Daemon) cutOff(p *peer, why error) {
 	p.cut()
 	d.disks.EndSessions(func(_ *local.Consumer, ends context.Context) bool { return ends == p.ends })
-	d.abortStreams(p.identity, why)
-	d.dev.EndAssociations(p.identity, why.Error())
+	d.endStreams(p.identity, why)
 }
 
 // blocker blocks peers in the kernel, nil as long as no peer needs IPsec.
@@ -536,8 +525,13 @@ func (d *Daemon) block(ctx context.Context, req api.BlockRequest) (api.Block, er
 // keptOut ends the streams of a peer that is blocked.
 func (d *Daemon) keptOut(p blocklist.Peer, why error) {
 	d.events.count(eventBlocked, p.Name, 1)
-	d.abortStreams(p.Identity, why)
-	d.dev.EndAssociations(p.Identity, why.Error())
+	d.endStreams(p.Identity, why)
+}
+
+// endStreams ends the streams of a peer, and what carries them.
+func (d *Daemon) endStreams(id transport.Identity, why error) {
+	d.abortStreams(id, why)
+	d.dev.EndAssociations(id, why.Error())
 }
 
 func (d *Daemon) abortStreams(id transport.Identity, why error) {

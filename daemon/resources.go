@@ -12,21 +12,15 @@ import (
 )
 
 // openULPs registers the services with the RNIC.
-func (d *Daemon) openULPs() error {
-	for name, u := range d.ulps.all() {
-		var err error
-		*u, err = d.dev.NewULP(name, verbs.ULPConfig{Quota: d.cfg.Services[name].Limits, Trust: d.cfg.ServiceTrust(name).Model(), Privileged: true})
+func (d *Daemon) openULPs() (err error) {
+	for _, name := range config.ServiceNames() {
+		d.ulps[name], err = d.dev.NewULP(name, verbs.ULPConfig{Quota: d.cfg.Services[name].Limits, Trust: d.cfg.ServiceTrust(name).Model(), Privileged: true})
 		if err != nil {
 			return err
 		}
 	}
-	d.local.Root.Disks, d.local.Root.Pings = d.ulps.client, d.ulps.probe
+	d.local.Root.Disks, d.local.Root.Pings = d.ulps[config.ServiceAttachments], d.ulps[config.ServicePing]
 	return nil
-}
-
-// all are the services by name.
-func (u *ulps) all() map[string]**verbs.ULP {
-	return map[string]**verbs.ULP{config.ServiceExports: &u.server, config.ServiceAttachments: &u.client, config.ServicePing: &u.probe}
 }
 
 // applyShares gives the RNIC the limits, trust and policies of next, and says what
@@ -51,7 +45,7 @@ func (d *Daemon) applyShares(old, next *config.Config) []string {
 	}
 	say(was != is || old.Limits.PerPeer != next.Limits.PerPeer, "limits")
 	for _, name := range config.ServiceNames() {
-		u := *d.ulps.all()[name]
+		u := d.ulps[name]
 		failed("quota of "+name, d.dev.SetQuota(u, next.Services[name].Limits))
 		say(old.Services[name].Limits != next.Services[name].Limits, "limits of "+name)
 		d.dev.SetTrust(u, next.ServiceTrust(name).Model())
@@ -93,7 +87,7 @@ func (d *Daemon) applyPeerShares(next *config.Config) {
 // new ones.
 func (d *Daemon) endOvertrusted() {
 	for _, qp := range d.dev.QPs() {
-		if qp.PD().ULP() == d.ulps.server && !d.trustOf(qp.Peer()).Permits(qp.PD().Trust()) {
+		if qp.PD().ULP() == d.ulps[config.ServiceExports] && !d.trustOf(qp.Peer()).Permits(qp.PD().Trust()) {
 			qp.Abort(fmt.Errorf("sessions of peer %s are trusted less now: %v", d.peers.name(qp.Peer()), d.trustOf(qp.Peer())))
 		}
 	}
@@ -144,8 +138,8 @@ func (d *Daemon) Resources() api.Resources {
 // ulpTrust is the trust model of each ULP.
 func (d *Daemon) ulpTrust() map[string]string {
 	out := map[string]string{}
-	for name, u := range d.ulps.all() {
-		out[name] = (*u).Trust().String()
+	for name, u := range d.ulps {
+		out[name] = u.Trust().String()
 	}
 	for _, c := range d.local.ULPs() {
 		out[c.Name] = c.Disks.Trust().String()

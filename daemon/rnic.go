@@ -32,13 +32,13 @@ func (d *Daemon) openRNIC() error {
 	if err := d.openULPs(); err != nil {
 		return err
 	}
-	d.probes = probe.NewServer(d.ulps.probe, d.log)
+	d.probes = probe.NewServer(d.ulps[config.ServicePing], d.log)
 	d.exports = export.New(export.Config{
 		Log: d.log, StateDir: d.cfg.StateDir, Closing: d.opt.parting, Identities: d.identities, EndStreams: d.abortStreams, Offered: d.endOvertrusted,
 		Trust: func(e config.Export) verbs.TrustModel { return d.config().ExportTrust(e).Model() },
 	})
 	d.sessions, err = rtrs.NewServer(rtrs.ServerConfig{
-		ULP: d.ulps.server, QueueDepth: d.cfg.Limits.QueueSize, MaxSessionsPerPeer: d.cfg.Limits.Sessions,
+		ULP: d.ulps[config.ServiceExports], QueueDepth: d.cfg.Limits.QueueSize, MaxSessionsPerPeer: d.cfg.Limits.Sessions,
 		MaxSessions: d.cfg.Limits.AllSessions,
 		NewSession:  d.exports.Server().NewSession, TrustOf: d.trustOf, Logger: d.log,
 	})

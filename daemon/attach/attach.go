@@ -254,7 +254,7 @@ func (a *Attacher) serve(ctx context.Context, at *Attachment, s *session, dk *rn
 		defer close(served)
 		if err := srv.Serve(sctx, ln); err != nil {
 			at.log.Error("the NBD server has failed", "error", err)
-			at.fail(&api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("the NBD socket of %s has failed: %v", at.Key, err), Fix: "detach the disk and attach it again"})
+			at.stay(&api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("the NBD socket of %s has failed: %v", at.Key, err), Fix: "detach the disk and attach it again"}, false)
 		}
 	}()
 	close(at.ready)

@@ -130,10 +130,11 @@ func (a *Attacher) keepClaim(at *Attachment, c rnbd.Claim) error {
 	return nil
 }
 
-func (at *Attachment) fail(e *api.Error) {
+// stay notes why an attachment is not up, or not any more, and whether it stays down.
+func (at *Attachment) stay(why *api.Error, down bool) {
 	at.mu.Lock()
 	defer at.mu.Unlock()
-	at.problem = e
+	at.orphan, at.problem = down, why
 }
 
 // List are those that a condition names, in the order of their names; nil names all.

@@ -59,10 +59,13 @@ func (a *Attacher) restore(s Saved, before *Attachment) {
 	}
 	identity, problem := a.missing(s)
 	ctx, cancel := context.WithCancel(a.cfg.Context)
-	at, created, err := a.claim(ctx, local.Caller{Consumer: c, UID: s.UID, All: s.ULP == "" || c.Declared().Privileged}, s.Disk, identity, cancel, true)
-	if err != nil || !created {
+	release := func() {
 		cancel()
 		c.Requests.Done()
+	}
+	at, created, err := a.claim(ctx, local.Caller{Consumer: c, UID: s.UID, All: s.ULP == "" || c.Declared().Privileged}, s.Disk, identity, cancel, true)
+	if err != nil || !created {
+		release()
 		if err != nil {
 			a.logOf(s.Disk).Error("cannot bring a remembered disk up", "error", err)
 		}
@@ -73,15 +76,13 @@ func (a *Attacher) restore(s Saved, before *Attachment) {
 		problem = at.whyOrphan()
 	}
 	if problem != nil {
-		cancel()
-		c.Requests.Done()
-		at.orphaned(problem)
+		release()
+		at.stay(problem, true)
 		at.log.Warn("a remembered disk stays down", "error", problem)
 		return
 	}
 	a.cfg.Run(func(context.Context) {
-		defer c.Requests.Done()
-		defer cancel()
+		defer release()
 		if before != nil {
 			<-before.ended
 		}
@@ -89,13 +90,10 @@ func (a *Attacher) restore(s Saved, before *Attachment) {
 			actx, acancel := context.WithTimeout(ctx, restoreTime)
 			err := a.bring(actx, at)
 			acancel()
-			if err == nil {
+			if err == nil || ctx.Err() != nil {
 				return
 			}
-			if ctx.Err() != nil {
-				return
-			}
-			at.fail(a.restoreError(at.Key, err))
+			at.stay(a.restoreError(at.Key, err), false)
 			at.log.Warn("a remembered disk does not come up yet", "error", err, "next_try_in", pause)
 			select {
 			case <-ctx.Done():
@@ -133,7 +131,7 @@ func (a *Attacher) Adopt() {
 	}
 	for _, at := range a.List((*Attachment).isOrphan) {
 		if _, problem := a.missing(at.saved()); problem != nil {
-			at.orphaned(problem)
+			at.stay(problem, true)
 			continue
 		}
 		a.Drop(at)
@@ -151,11 +149,4 @@ func (at *Attachment) whyOrphan() *api.Error {
 		return nil
 	}
 	return at.problem
-}
-
-// orphaned notes that an attachment stays down, and why.
-func (at *Attachment) orphaned(why *api.Error) {
-	at.mu.Lock()
-	defer at.mu.Unlock()
-	at.orphan, at.problem = true, why
 }
