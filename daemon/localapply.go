@@ -19,21 +19,20 @@ import (
 // it did. changing is held.
 func (d *Daemon) applyULPs(next *config.Config) (changed []string) {
 	say := func(format string, a ...any) { changed = append(changed, fmt.Sprintf(format, a...)) }
-	var back []*attach.Attachment // disks of ULPs that are replaced
-	touched := false              // not so at the start, when disks are yet to be restored
+	touched := false // not so at the start, when disks are yet to be restored
 	for _, c := range d.local.ULPs() {
 		u, ok := next.ULP(c.Name)
 		same := u.Equal(c.Declared())
 		touched = touched || !ok || !same || modelOf(next, u) != c.Disks.Trust()
 		switch {
 		case !ok:
-			d.endULP(c)
+			d.endULP(c, d.disks.Drop)
 			say("ULP %s removed", c.Name)
 		case u.Disabled != nil:
-			back = append(back, d.endULP(c)...)
+			d.endULP(c, d.disks.Suspend)
 			say("ULP %s disabled: %v", c.Name, u.Disabled)
 		case replaced(next, c, u):
-			back = append(back, d.endULP(c)...)
+			d.endULP(c, d.disks.Suspend)
 			d.startULP(next, u)
 			say("ULP %s changed; its disks connect anew", c.Name)
 		case !same:
@@ -49,7 +48,7 @@ func (d *Daemon) applyULPs(next *config.Config) (changed []string) {
 			say("ULP %s added", u.Name)
 		}
 	}
-	d.disks.Resume(back)
+	d.disks.Resume()
 	if touched {
 		d.disks.RememberOrLog()
 	}
@@ -99,11 +98,12 @@ func (d *Daemon) cutOffULP(c *local.Consumer) {
 	}
 }
 
-// endULP ends what a ULP has, and returns its disks.
-func (d *Daemon) endULP(c *local.Consumer) []*attach.Attachment {
+// endULP ends what a ULP has, and its disks in a way.
+func (d *Daemon) endULP(c *local.Consumer, end func(...*attach.Attachment)) {
 	d.cutOffULP(c)
 	d.local.Remove(c)
-	disks := d.disks.Suspend(attach.Of(c))
+	disks := d.disks.List(attach.Of(c))
+	end(disks...)
 	// One of its requests may be what made this change.
 	d.run(func(context.Context) {
 		c.Requests.Wait()
@@ -113,7 +113,6 @@ func (d *Daemon) endULP(c *local.Consumer) []*attach.Attachment {
 			d.log.Error("a ULP that was removed leaves something behind", "ulp", c.Name, "error", err)
 		}
 	})
-	return disks
 }
 
 // openToUsers lets all users connect to the control socket when there are ULPs: who

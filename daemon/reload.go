@@ -179,9 +179,9 @@ func (d *Daemon) changePeer(ctx context.Context, p *peer, n config.Peer) {
 		d.setUpPeer(ctx, next)
 		return
 	}
-	disks := d.disks.Suspend(attach.From(n.Name))
+	d.disks.Suspend(d.disks.List(attach.From(n.Name))...)
 	d.cutOff(p, fmt.Errorf("peer %s has changed", n.Name))
 	d.dropPaths(ctx, p)
 	d.setUpPeer(ctx, next)
-	d.disks.Resume(disks)
+	d.disks.Resume()
 }

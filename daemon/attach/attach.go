@@ -77,13 +77,13 @@ type Attacher struct {
 
 	mu       sync.Mutex // guards the fields below it
 	disks    map[Disk]*Attachment
-	aside    []aside // disks that wait for their ULP
+	aside    map[Disk]aside // disks that wait for their peer, or their ULP
 	sessions map[sessionKey]*session
 }
 
 // New returns an Attacher without disks.
 func New(cfg Config) *Attacher {
-	return &Attacher{cfg: cfg, log: cfg.Log, disks: map[Disk]*Attachment{}, sessions: map[sessionKey]*session{}}
+	return &Attacher{cfg: cfg, log: cfg.Log, disks: map[Disk]*Attachment{}, aside: map[Disk]aside{}, sessions: map[sessionKey]*session{}}
 }
 
 // Attach brings a peer's export up as an NBD socket and remembers it. A disk

@@ -1,7 +1,6 @@
 package attach
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -146,9 +145,7 @@ func (a *Attacher) List(which func(*Attachment) bool) (list []*Attachment) {
 			list = append(list, at)
 		}
 	}
-	slices.SortFunc(list, func(x, y *Attachment) int {
-		return cmp.Or(cmp.Compare(x.Key.Peer, y.Key.Peer), cmp.Compare(x.Key.Export, y.Key.Export), cmp.Compare(x.Key.ULP, y.Key.ULP))
-	})
+	slices.SortFunc(list, func(x, y *Attachment) int { return x.Key.compare(y.Key) })
 	return list
 }
 

@@ -3,6 +3,8 @@ package attach
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
@@ -15,47 +17,52 @@ func (a *Attacher) Begin(list []Saved) {
 	a.saving.Lock() // until all are there
 	defer a.saving.Unlock()
 	for _, s := range list {
-		a.restore(s, nil)
+		a.aside[s.Disk] = aside{s, nil} // unlocked: nobody else is there yet
 	}
+	a.Resume()
 }
 
-// Suspend ends the disks that a condition names, until Resume: their peer has other ends, or
-// their ULP is replaced. It does not wait.
-func (a *Attacher) Suspend(which func(*Attachment) bool) []*Attachment {
-	list := a.List(which)
+// Suspend ends disks until Resume: their peer has other ends, or their ULP is replaced. It
+// does not wait, and until then they are among those that are written down.
+func (a *Attacher) Suspend(list ...*Attachment) {
+	a.mu.Lock()
+	for _, at := range list {
+		if a.disks[at.Key] == at {
+			a.aside[at.Key] = aside{at.saved(), at}
+		}
+	}
+	a.mu.Unlock()
 	a.Drop(list...)
-	return list
 }
 
-// Resume brings suspended disks back.
-func (a *Attacher) Resume(list []*Attachment) {
-	for _, at := range list {
-		a.restore(at.saved(), at)
-	}
-}
-
-// Await waits until disks have ended that were dropped or suspended.
-func Await(list []*Attachment) {
-	for _, at := range list {
-		<-at.ended
+// Resume brings back what was suspended, but for disks of a ULP that is disabled.
+func (a *Attacher) Resume() {
+	a.mu.Lock()
+	waiting := slices.SortedFunc(maps.Values(a.aside), func(x, y aside) int { return x.compare(y.Disk) })
+	a.mu.Unlock()
+	for _, w := range waiting {
+		if a.restore(w.Saved, w.before) {
+			continue
+		}
+		a.mu.Lock()
+		delete(a.aside, w.Disk)
+		a.mu.Unlock()
 	}
 }
 
 // restore brings a remembered disk up in the background, however long it takes. One
 // whose peer is not there, or is another one by now, stays down, and says so; so does one
 // that is more than its ULP may have.
-// before, if any, is the attachment of it that has to end first.
-func (a *Attacher) restore(s Saved, before *Attachment) {
+// before, if any, is the attachment of it that has to end first. It reports whether the
+// disk has to wait for another time.
+func (a *Attacher) restore(s Saved, before *Attachment) (waits bool) {
 	c := a.cfg.Users.Hold(s.ULP)
 	if c == nil {
 		if u, ok := a.cfg.Config().ULP(s.ULP); ok && u.Disabled != nil {
-			a.mu.Lock()
-			a.aside = append(a.aside, aside{s, before})
-			a.mu.Unlock()
-			return
+			return true
 		}
 		a.logOf(s.Disk).Warn("a remembered disk is forgotten: its ULP is not configured any more")
-		return
+		return false
 	}
 	identity, problem := a.missing(s)
 	ctx, cancel := context.WithCancel(a.cfg.Context)
@@ -69,7 +76,7 @@ func (a *Attacher) restore(s Saved, before *Attachment) {
 		if err != nil {
 			a.logOf(s.Disk).Error("cannot bring a remembered disk up", "error", err)
 		}
-		return
+		return a.cfg.Context.Err() != nil // then it is for the next start
 	}
 	at.follow(s.Claim, before)
 	if problem == nil {
@@ -79,7 +86,7 @@ func (a *Attacher) restore(s Saved, before *Attachment) {
 		release()
 		at.stay(problem, true)
 		at.log.Warn("a remembered disk stays down", "error", problem)
-		return
+		return false
 	}
 	a.cfg.Run(func(context.Context) {
 		defer release()
@@ -102,6 +109,7 @@ func (a *Attacher) restore(s Saved, before *Attachment) {
 			}
 		}
 	})
+	return false
 }
 
 // missing says why a remembered disk's peer is not there, nil if it is, and which one it is
@@ -122,20 +130,20 @@ func (a *Attacher) missing(s Saved) (transport.Identity, *api.Error) {
 // Adopt looks at the disks that wait for their ULP, or stay down, after a change of the
 // configuration.
 func (a *Attacher) Adopt() {
-	a.mu.Lock()
-	waiting := a.aside
-	a.aside = nil
-	a.mu.Unlock()
-	for _, w := range waiting {
-		a.restore(w.Saved, w.before)
-	}
 	for _, at := range a.List((*Attachment).isOrphan) {
 		if _, problem := a.missing(at.saved()); problem != nil {
 			at.stay(problem, true)
-			continue
+		} else {
+			a.Suspend(at)
 		}
-		a.Drop(at)
-		a.restore(at.saved(), at)
+	}
+	a.Resume()
+}
+
+// Await waits until disks have ended that were dropped or suspended.
+func Await(list []*Attachment) {
+	for _, at := range list {
+		<-at.ended
 	}
 }
 

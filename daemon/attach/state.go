@@ -1,12 +1,15 @@
 package attach
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/ironwarp/ironwarp/daemon/api"
 	"github.com/ironwarp/ironwarp/internal/wholefile"
@@ -24,6 +27,10 @@ type Disk struct {
 // String is PEER/EXPORT: whose it is, its owner knows.
 func (k Disk) String() string { return k.Peer + "/" + k.Export }
 
+func (k Disk) compare(o Disk) int {
+	return cmp.Or(cmp.Compare(k.Peer, o.Peer), cmp.Compare(k.Export, o.Export), cmp.Compare(k.ULP, o.ULP))
+}
+
 // Saved is an attached disk, the user of its ULP who attached it, and the identity of
 // the peer that it was attached from.
 type Saved struct {
@@ -33,7 +40,8 @@ type Saved struct {
 	Claim    rnbd.Claim         `json:"claim"`
 }
 
-// aside is a disk that waits for its ULP, and the attachment of it that is ending, if any.
+// aside is a disk that waits for its peer, or its ULP, and the attachment of it that is
+// ending, if any.
 type aside struct {
 	Saved
 	before *Attachment
@@ -111,15 +119,16 @@ func (a *Attacher) remember() *api.Error {
 		return nil
 	}
 	upTo := a.toSave.Load()
-	var s state
-	for _, at := range a.List(nil) {
-		s.Attachments = append(s.Attachments, at.saved())
-	}
+	all := map[Disk]Saved{}
 	a.mu.Lock()
-	for _, w := range a.aside {
-		s.Attachments = append(s.Attachments, w.now())
+	for k, w := range a.aside {
+		all[k] = w.now()
+	}
+	for k, at := range a.disks {
+		all[k] = at.saved()
 	}
 	a.mu.Unlock()
+	s := state{Attachments: slices.SortedFunc(maps.Values(all), func(x, y Saved) int { return x.compare(y.Disk) })}
 	dir := a.cfg.Config().StateDir
 	err := s.save(dir)
 	a.unsaved.Store(err != nil)

@@ -62,7 +62,7 @@ func TestDisksThatAreWrittenDownTogetherAreThere(t *testing.T) {
 		wg.Go(func() {
 			s := Saved{Disk: Disk{ULP: "away", Peer: "beta", Export: fmt.Sprintf("disk%d", i)}}
 			a.mu.Lock()
-			a.aside = append(a.aside, aside{Saved: s})
+			a.aside[s.Disk] = aside{Saved: s}
 			a.mu.Unlock()
 			if err := a.remember(); err != nil {
 				t.Error(err)
