@@ -199,9 +199,15 @@ func (a *Attacher) fullLocked(who local.Caller, k Disk) *api.Error {
 // bringPatiently is bring, again for as long as strongSwan cannot be reached: the daemon goes
 // on trying that, so it may pass.
 func (a *Attacher) bringPatiently(ctx context.Context, at *Attachment) error {
+	var lost error
 	for {
 		err := a.bring(ctx, at)
-		if err == nil || !errors.Is(err, ipsec.ErrNotConnected) {
+		switch {
+		case errors.Is(err, ipsec.ErrNotConnected):
+			lost = err
+		case err != nil && lost != nil && ctx.Err() != nil:
+			return lost // it is over in the middle of an attempt
+		default:
 			return err
 		}
 		select {
