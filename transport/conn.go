@@ -2,6 +2,7 @@ package transport
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -20,7 +21,8 @@ type Conn struct {
 	flow Flow
 	prot Protection
 	emss atomic.Int32
-	most int // the first EMSS
+	most int  // the first EMSS
+	mine bool // this host dialled
 
 	refresh func(fd uintptr) // built once, so that RefreshEMSS does not allocate
 
@@ -140,11 +142,35 @@ func (c *Conn) SyscallConn() (syscall.RawConn, error) {
 func (c *Conn) NetConn() net.Conn { return c.nc }
 
 // Read reads from the connection. It fails with net.ErrClosed after Close, and with the
-// network's error.
-func (c *Conn) Read(p []byte) (int, error) { return c.nc.Read(p) }
+// network's error, which matches ErrHalfOpen if the peer's host never had the connection.
+func (c *Conn) Read(p []byte) (int, error) {
+	n, err := c.nc.Read(p)
+	return n, c.explain(err)
+}
 
 // Write writes to the connection. It fails as Read does.
-func (c *Conn) Write(p []byte) (int, error) { return c.nc.Write(p) }
+func (c *Conn) Write(p []byte) (int, error) {
+	n, err := c.nc.Write(p)
+	return n, c.explain(err)
+}
+
+// explain adds what is known about a reset. Linux gives up a connection that it accepts if it
+// can't repeat the SYN-ACK, as the guard will not let it while there is no SA. The host
+// that dialled has the connection by then, and is told by the answer to its first byte.
+func (c *Conn) explain(err error) error {
+	if c.raw == nil || !c.mine || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+		return err
+	}
+	var info *unix.TCPInfo
+	if cerr := c.raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); cerr != nil || info == nil {
+		return err
+	}
+	const syn = 1 // counts as a byte
+	if info.Bytes_acked <= syn && info.Bytes_received == 0 && info.Last_ack_recv >= uint32(synAckRepeated.Milliseconds()) {
+		return fmt.Errorf("%w: %w", ErrHalfOpen, err)
+	}
+	return err
+}
 
 // CloseWrite ends the sending direction (FIN). It fails with the network's error.
 func (c *Conn) CloseWrite() error {

@@ -52,6 +52,7 @@ func Dial(ctx context.Context, remote netip.AddrPort, cfg *Config) (*Conn, error
 		nc.Close()
 		return nil, flowError("dial", f, err)
 	}
+	c.mine = true
 	if err := c.admit(ctx, cfg, true); err != nil {
 		return nil, err
 	}

@@ -24,6 +24,11 @@ var (
 	// several paths waits for such a path; any other refusal ends it.
 	ErrAway = errors.New("the protection of the flow is away")
 
+	// ErrHalfOpen reports that the peer's host does not have a connection that was dialled, and
+	// never had it (RFC 9293 section 3.5.1): it gave it up before it came up there, since its
+	// SA was lost meanwhile. Nothing that was written has arrived; the next Dial makes another.
+	ErrHalfOpen = errors.New("the peer's host had given up the connection before it was up there")
+
 	// ErrTwoPeers reports that paths of one association are authenticated as different
 	// peers.
 	ErrTwoPeers = errors.New("the paths lead to different peers")

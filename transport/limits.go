@@ -38,6 +38,10 @@ const (
 	prepareAgainMin = 5 * time.Millisecond
 	prepareAgainMax = 320 * time.Millisecond
 
+	// synAckRepeated is when Linux repeats a SYN-ACK at the earliest, a second after the first
+	// one, by a clock that is not exact: a connection that is reset sooner was there.
+	synAckRepeated = 900 * time.Millisecond
+
 	// acceptBackoff is the pause after an accept that failed for lack of file descriptors
 	// or memory.
 	acceptBackoff = 50 * time.Millisecond

@@ -118,6 +118,25 @@ func TestBothEndsSeeTheSameFlow(t *testing.T) {
 	}
 }
 
+// A peer that resets what it has had is no host that never had it.
+func TestResetOfAConnectionThatWasUp(t *testing.T) {
+	cfg := &Config{Protector: LoopbackOnly()}
+	a, b := pair(t, cfg, cfg)
+	if _, err := a.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(b, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.NetConn().(*net.TCPConn).SetLinger(0); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	if _, err := a.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) || errors.Is(err, ErrHalfOpen) {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestConnCarriesBytes(t *testing.T) {
 	cfg := &Config{Protector: LoopbackOnly()}
 	a, b := pair(t, cfg, cfg)

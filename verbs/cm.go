@@ -65,6 +65,9 @@ func (e *RejectedError) Unwrap() error { return e.Err }
 // charged to the PD's ULP. Until then it counts against the ULP's and the device's
 // Dials. QP.PrivateData is the peer's answer.
 //
+// A connection that the peer's host gave up before it was up there, because its SA was lost
+// meanwhile, is made anew (transport.ErrHalfOpen).
+//
 // If the peer knows only MPA revision 1, a second connection is made with that revision
 // (RFC 6581 section 10). Over SCTP a second session is started on the same
 // association, as in RFC 5043.
@@ -92,7 +95,7 @@ func (pd *PD) Dial(ctx context.Context, dial DialConfig) (*QP, error) {
 		qp, err := pd.dial(ctx, &dial)
 		var ended *endedError
 		var stale staleError
-		if errors.As(err, &stale) && ctx.Err() == nil {
+		if (errors.As(err, &stale) || errors.Is(err, transport.ErrHalfOpen)) && ctx.Err() == nil {
 			continue
 		}
 		if err == nil || dial.Setup.Plain || errors.As(err, &ended) || !mpa.RetryRevision1(err) {

@@ -59,7 +59,7 @@ func TestDeleteThatOvertakesTheSetUpOfItsChild(t *testing.T) {
 					})
 				}
 				said := charonSaid(t, p.beta)
-				held := p.hold(t, fmt.Sprintf("udp dst port 500 and "+tc.held, 26, 27)+" or udp dst port 4500 and udp[8:4] = 0 and "+fmt.Sprintf(tc.held, 30, 31))
+				held := p.hold(t, fmt.Sprintf("(udp dst port 500 and "+tc.held, 26, 27)+") or (udp dst port 4500 and udp[8:4] = 0 and "+fmt.Sprintf(tc.held, 30, 31)+")")
 				if err := tell(t, from, "initiate", message(t, "ike", to.Name(), "child", child, "timeout", "-1")); err != nil {
 					t.Fatal(err)
 				}
