@@ -18,7 +18,7 @@ import (
 // roleAttackers is the process of those who attack; what it listens on is an assault.
 const roleAttackers = "attackers"
 
-// assault is what the attackers' process is told.
+// assault is what the attackers' process is to do.
 type assault struct {
 	Attack string
 	Target load.Target
@@ -87,9 +87,9 @@ func openAttacks(_ context.Context, b *bench, names []string) ([]contender, io.C
 	return cs, open, nil
 }
 
-// startVictim starts a daemon that exports image to as many peers as attack, and two
+// startTarget starts a daemon that exports image to as many peers as attack, and two
 // more.
-func startVictim(ctx context.Context, b *bench, image string) (v load.Target, peers []netip.Addr, _ *process, err error) {
+func startTarget(ctx context.Context, b *bench, image string) (v load.Target, peers []netip.Addr, _ *process, err error) {
 	home := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	port, err := freePort()
 	if err != nil {
@@ -99,7 +99,7 @@ func startVictim(ctx context.Context, b *bench, image string) (v load.Target, pe
 	if err != nil {
 		return v, nil, nil, err
 	}
-	d := &daemon{name: "victim", binary: b.ironwarp, dir: filepath.Join(filepath.Dir(image), "victim")}
+	d := &daemon{name: "target", binary: b.ironwarp, dir: filepath.Join(filepath.Dir(image), "target")}
 	if err := os.RemoveAll(d.dir); err != nil { // of the one before
 		return v, nil, nil, err
 	}
@@ -115,7 +115,7 @@ func startVictim(ctx context.Context, b *bench, image string) (v load.Target, pe
 	return v, peers, p, nil
 }
 
-// reachable tells whether the daemon takes streams.
+// reachable reports whether the daemon takes streams.
 func reachable(ctx context.Context, v load.Target, from netip.Addr) error {
 	for _, k := range []transport.Kind{transport.TCP, transport.SCTPUDP} {
 		s, err := load.Dial(ctx, v, from, k, load.Export)
@@ -132,11 +132,11 @@ func reachable(ctx context.Context, v load.Target, from netip.Addr) error {
 // underAttack measures a stream of a daemon's first peer while those behind the
 // second attack.
 func underAttack(ctx context.Context, b *bench, image, attack string, k transport.Kind) (m metrics, err error) {
-	v, peers, victim, err := startVictim(ctx, b, image)
+	v, peers, target, err := startTarget(ctx, b, image)
 	if err != nil {
 		return nil, err
 	}
-	defer victim.Close()
+	defer target.Close()
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, stillstand)
 	defer cancel()

@@ -154,7 +154,7 @@ func perftestOnce(ctx context.Context, program string, args []string) (string, e
 	return string(out), nil
 }
 
-// listening tells whether something listens on a TCP port in the namespace of
+// listening reports whether something listens on a TCP port in the namespace of
 // process pid.
 func listening(pid, port int) error {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/tcp", pid))

@@ -96,7 +96,7 @@ func allocations(ctx context.Context, v variant) (metrics, error) {
 	defer s.Close()
 	const warm, counted = 20_000, 50_000
 	m := metrics{}
-	// count tells, as operations are done, when to begin and to end counting.
+	// count decides, as operations are done, when counting begins and ends.
 	count := func(name string) func(n int) bool {
 		var before, after runtime.MemStats
 		return func(n int) bool {

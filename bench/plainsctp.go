@@ -20,7 +20,7 @@ const (
 	rolePlainLarge = "plain-sctp-large" // with large buffers
 
 	plainLarge = 4 << 20 // of the socket in bytes, as transport/ksctp has them
-	countLen   = 8       // of the message that tells how many bytes have been sent
+	countLen   = 8       // of the message that returns how many bytes have been sent
 )
 
 // plainSocket is a socket with buffers of so many bytes, 0 for the kernel's own
@@ -76,7 +76,7 @@ func plainServe(listen string, buffer int) (string, error) {
 			}
 			go func() {
 				defer unix.Close(c)
-				_ = plainCount(c) // the client tells what went wrong
+				_ = plainCount(c) // the client reports what went wrong
 			}()
 		}
 	}()

@@ -27,7 +27,7 @@ const (
 	rdmaNotice = 'n' // the server answers a Write with a Write, see notice.go
 )
 
-// anyLoopback is where a server listens unless it is told otherwise.
+// anyLoopback is where a server listens unless it is given an address.
 const anyLoopback = "127.0.0.1:0"
 
 const (
@@ -55,7 +55,7 @@ type variant struct {
 	protector transport.Protector
 }
 
-// address tells what to dial or listen at, and how, where the program says addr:
+// address returns what to dial or listen at, and how, where the program says addr:
 // over SCTP in UDP the port in it is UDP's.
 func (v variant) address(addr netip.AddrPort, peers ...netip.Addr) (netip.AddrPort, *transport.Config) {
 	cfg := &transport.Config{Protector: v.protector}

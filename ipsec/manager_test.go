@@ -610,7 +610,7 @@ func TestPeerIsRemovedAlthoughItsSAsGoMeanwhile(t *testing.T) {
 }
 
 // A delete may cross the exchange that brings a child up: charon says that it is
-// up, and it is in no list. Who waits for it is not told of a failure at once.
+// up, and it is in no list. Those who wait for it do not get a failure at once.
 func TestChildThatIsDeletedAsItComesUpIsTriedAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		deleted int // how many are deleted

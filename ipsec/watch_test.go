@@ -11,7 +11,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/pad/padtest"
 )
 
-// childTree is what charon's events tell of a child.
+// childTree is what charon's events report of a child.
 func childTree(name string, id int) tree {
 	return tree{{"name", name}, {"uniqueid", fmt.Sprint(id)}, {"state", "INSTALLED"}, {"spi-in", fmt.Sprintf("a%07x", id)}, {"spi-out", fmt.Sprintf("b%07x", id)},
 		{"bytes-in", "100"}, {"bytes-out", "200"}}
@@ -168,7 +168,7 @@ func TestLinesLeftOutAreCounted(t *testing.T) {
 		t.Errorf("%d lines", n)
 	}
 	if n := lines.of("more_like_this=7"); n != 1 {
-		t.Errorf("%d lines tell of 7 more", n)
+		t.Errorf("%d lines report 7 more", n)
 	}
 }
 

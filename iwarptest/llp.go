@@ -15,7 +15,7 @@ import (
 )
 
 // LLP is one end of an in-memory ddp.LLP. Segments arrive whole and unaltered,
-// in order unless Options say otherwise. It can be told to stop taking bytes, as
+// in order unless Options say otherwise. It can be made to stop taking bytes, as
 // a full socket does.
 type LLP struct {
 	Options

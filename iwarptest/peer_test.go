@@ -98,7 +98,7 @@ func (unprotected) Paused() bool                       { return false }
 func (unprotected) Kind() string                       { return "none" }
 func (unprotected) Release()                           {}
 
-// A peer writes to memory that nobody gave it, and reads what it is told.
+// A peer writes to memory that nobody gave it, and reads the answer.
 func ExamplePeer() {
 	dev, err := verbs.Open(verbs.Config{})
 	if err != nil {

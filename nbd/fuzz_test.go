@@ -64,7 +64,7 @@ func play(t *testing.T, said []byte) int {
 	return c.out
 }
 
-// endedConn tells when the server has closed it for good.
+// endedConn reports when the server has closed it for good.
 type endedConn struct {
 	*script
 	ended chan struct{}

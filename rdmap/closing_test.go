@@ -322,7 +322,7 @@ func TestFaultInTheMomentInWhichACloseIsLookedAt(t *testing.T) {
 	})
 }
 
-// askedLLP tells when it is asked what the peer has not acknowledged.
+// askedLLP reports when it is asked what the peer has not acknowledged.
 type askedLLP struct {
 	*iwarptest.LLP
 	asked func()

@@ -129,7 +129,7 @@ func TestMSNWrapsOutOfOrder(t *testing.T) {
 	p.want("recv 1 Send 1", "recv 2 Send 1")
 }
 
-// Section 7.2, code by code: what the peer does and what it is told. Each is on
+// Section 7.2, code by code: what the peer does and what is reported to it. Each is on
 // an LLP that gives whole segments and on one that asks for the place of
 // payloads first.
 func TestDDPErrorCodes(t *testing.T) {

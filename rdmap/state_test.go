@@ -165,8 +165,8 @@ func TestFaultInEachState(t *testing.T) {
 	bad := tagged(true, rdmap.OpWrite, 0xdead, 0, 1)
 	want := &ddp.Error{Layer: ddp.LayerDDP, Type: ddp.TypeTagged, Code: ddp.CodeTaggedInvalidSTag}
 	for name, tc := range map[string]struct {
-		before func(p *peer)
-		told   bool // the peer can be told
+		before   func(p *peer)
+		reported bool // a Terminate can be sent
 	}{
 		"streaming":               {func(p *peer) {}, true},
 		"closing, queue not sent": {func(p *peer) { p.post(sgl(rdmap.Op{Kind: rdmap.OpReadRequest}, make([]byte, 1))); p.s.Close() }, true},
@@ -175,7 +175,7 @@ func TestFaultInEachState(t *testing.T) {
 		p := start(t)
 		tc.before(p)
 		p.raw.Send(bad)
-		if tc.told {
+		if tc.reported {
 			p.wantTerminate()
 		}
 		if seg := p.next(); seg != nil {
@@ -256,7 +256,7 @@ func TestNothingIsDeliveredAfterALocalFault(t *testing.T) {
 	}
 }
 
-// firstEnd is an LLP that tells which end was put to it first.
+// firstEnd is an LLP that reports which end was put to it first.
 type firstEnd struct {
 	*iwarptest.LLP
 	once sync.Once

@@ -112,7 +112,7 @@ func TestRDMAPErrorCodes(t *testing.T) {
 	}
 }
 
-// A segment that is too short for its header is told without one: "if possible"
+// A segment that is too short for its header is reported without one: "if possible"
 // (Figure 10).
 func TestTerminateForATruncatedHeader(t *testing.T) {
 	for _, n := range []int{0, 1, 13, 17} {
@@ -189,7 +189,7 @@ func TestTerminateWithinAReadResponse(t *testing.T) {
 	p.wantEnd()
 }
 
-// Section 7.1 rule 4: the first fault is the one that is told.
+// Section 7.1 rule 4: the first fault is the one that is reported.
 func TestFirstFaultIsTold(t *testing.T) {
 	p := start(t)
 	p.raw.Send(tagged(true, rdmap.OpWrite, 0xaaaa, 0, 1), tagged(true, rdmap.OpWrite, 0xbbbb, 0, 1), untagged(true, rdmap.OpSend, 9, 1, 0))

@@ -206,7 +206,7 @@ type Terminate struct {
 	DDP    []byte // its DDP header, nil if not quoted
 	RDMAP  []byte // its Read Request header, nil if not quoted
 
-	// Swapped tells that the control word has its bit fields in the order in
+	// Swapped reports whether the control word has its bit fields in the order in
 	// which Linux' siw lays them out, against RFC 5040 Figure 8: the error type
 	// before the layer, the header control bits from the other end. Layer, Type
 	// and what is quoted mean the same as ever.

@@ -20,7 +20,7 @@ type Config struct {
 	// Each, if not nil, is called with the text of each ping, which is valid
 	// during the call.
 	Each func(text []byte)
-	Log  *slog.Logger // told of each step at level debug; nil: nobody
+	Log  *slog.Logger // gets each step at level debug; nil: no log
 }
 
 func (c *Config) debug(msg string, args ...any) {

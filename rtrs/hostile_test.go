@@ -245,7 +245,7 @@ func TestHostileClientLosesItsSessionOnly(t *testing.T) {
 	}
 }
 
-// spy is a handler that tells when its session ends.
+// spy is a handler that reports when its session ends.
 type spy struct {
 	*memory
 	ended chan error

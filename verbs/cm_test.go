@@ -99,7 +99,7 @@ func TestSilentAndGarbageClientsHoldUpNobody(t *testing.T) {
 	<-qp.Done()
 }
 
-// A responder that demands more than we offered is told so in a Terminate (RFC
+// A responder that demands more than we offered gets a Terminate (RFC
 // 6581 section 9.1).
 func TestImpossibleReplyIsAnsweredByATerminate(t *testing.T) {
 	a := newEnd(t, Config{})

@@ -51,7 +51,7 @@ func wantEvents(t *testing.T, d *Device, qp uint64, kinds ...EventKind) (got []E
 	return got
 }
 
-// What happens to a stream is told in order, with the stream, its peer and why.
+// What happens to a stream is reported in order, with the stream, its peer and why.
 func TestEventsOfAStream(t *testing.T) {
 	gone := errors.New("not wanted any more")
 	for name, tc := range map[string]struct {

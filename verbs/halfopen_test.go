@@ -31,7 +31,7 @@ func byAddress() transport.Protector {
 func identity(a netip.Addr) transport.Identity { return transport.Identity("plaintext:" + a.String()) }
 
 // A peer that connects and says nothing fills its part of the half-open streams and
-// not the others' (R19): what is too much is reset and told of, others get in at
+// not the others' (R19): what is too much is reset and reported, others get in at
 // once, and all is given back.
 func TestSilentConnectionsOfAPeer(t *testing.T) {
 	a, b := newEnd(t, Config{}), newEnd(t, Config{Limits: Limits{HalfOpen: 8}})

@@ -20,15 +20,15 @@ import (
 func TestResetAtEachOctet(t *testing.T) {
 	lost := isFault(ddp.LayerLLP, mpa.TypeMPA, mpa.CodeConnectionLost)
 	for _, crc := range []mpa.CRCMode{mpa.CRCPrefer, mpa.CRCAvoid} {
-		v := newVictim(t)
+		v := newTarget(t)
 		open := func(t *testing.T) (rawPeer, ddp.LLP) { return tcpLLP(t, mpa.Config{CRC: crc}) }
 		for _, kind := range []struct {
 			region string // that may be written
-			seg    func(v *victim) []byte
+			seg    func(v *target) []byte
 		}{
-			{"write", func(v *victim) []byte { return tagged(false, rdmap.OpWrite, v.stag("write"), 0, regionLen) }},
-			{"recv", func(*victim) []byte { return untagged(false, rdmap.OpSend, 0, 1, 0, make([]byte, 60)...) }},
-			{"sink", func(v *victim) []byte {
+			{"write", func(v *target) []byte { return tagged(false, rdmap.OpWrite, v.stag("write"), 0, regionLen) }},
+			{"recv", func(*target) []byte { return untagged(false, rdmap.OpSend, 0, 1, 0, make([]byte, 60)...) }},
+			{"sink", func(v *target) []byte {
 				return tagged(true, rdmap.OpReadResponse, v.reqs[0].SinkSTag, 0, regionLen)
 			}},
 		} {
@@ -63,7 +63,7 @@ func TestResetAtEachOctet(t *testing.T) {
 func TestEndWithinAMessage(t *testing.T) {
 	for _, l := range attackLLPs {
 		t.Run(l.name, func(t *testing.T) {
-			v := newVictim(t)
+			v := newTarget(t)
 			for name, end := range map[string]func() error{
 				"graceful": func() error { return v.raw.CloseWrite() },
 				"abortive": func() error { return v.raw.Close() },
@@ -109,7 +109,7 @@ func TestTerminateOfEveryKindIsNotAnswered(t *testing.T) {
 	}
 	for _, l := range attackLLPs {
 		t.Run(l.name, func(t *testing.T) {
-			v := newVictim(t)
+			v := newTarget(t)
 			for name, segs := range kinds {
 				v.arm(t, l.open)
 				if err := v.raw.Send(segs...); err != nil {
@@ -133,7 +133,7 @@ func TestTerminateOfEveryKindIsNotAnswered(t *testing.T) {
 func TestWritesIntoMemoryThatGoes(t *testing.T) {
 	for _, l := range attackLLPs {
 		t.Run(l.name, func(t *testing.T) {
-			v := newVictim(t)
+			v := newTarget(t)
 			v.arm(t, l.open)
 			g, stag := v.mem["write"], v.stag("write")
 			sent := make(chan struct{})
@@ -189,7 +189,7 @@ func TestZeroLengthFloods(t *testing.T) {
 		{"Atomics past IRD", nil, true, noBuffer},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			v := newVictim(t)
+			v := newTarget(t)
 			v.arm(t, memoryLLP(iwarptest.Options{}))
 			raw := v.raw.(*iwarptest.LLP)
 			seg, word := tc.seg, v.stag("atomic")
@@ -251,7 +251,7 @@ func TestZeroLengthFloods(t *testing.T) {
 }
 
 // wantBystanderOf checks the bystander while the attacked stream goes on.
-func (v *victim) wantBystanderOf(t *testing.T) {
+func (v *target) wantBystanderOf(t *testing.T) {
 	t.Helper()
 	attacked := v.qp
 	v.wantBystander()

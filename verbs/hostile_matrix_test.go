@@ -11,8 +11,8 @@ import (
 // attack is something that no conforming peer sends, and what it is answered with.
 type attack struct {
 	name    string
-	asks    []Opcode // what the victim has outstanding at the peer
-	segs    func(v *victim) [][]byte
+	asks    []Opcode // what the target has outstanding at the peer
+	segs    func(v *target) [][]byte
 	layer   ddp.Layer
 	typ     uint8
 	code    uint8
@@ -29,7 +29,7 @@ func TestHostileSegments(t *testing.T) {
 	}
 	for _, l := range attackLLPs {
 		t.Run(l.name, func(t *testing.T) {
-			v := newVictim(t)
+			v := newTarget(t)
 			for _, a := range all {
 				t.Run(a.name, func(t *testing.T) { v.suffer(t, l.open, a) })
 			}
@@ -37,7 +37,7 @@ func TestHostileSegments(t *testing.T) {
 	}
 }
 
-// hostileSeeds are the attacks whose bytes do not depend on the victim.
+// hostileSeeds are the attacks whose bytes do not depend on the target.
 func hostileSeeds() (all [][][]byte) {
 	for _, make := range []func() []attack{versionsAndOpcodes, sequenceFields, truncations} {
 		for _, a := range make() {
@@ -47,7 +47,7 @@ func hostileSeeds() (all [][][]byte) {
 	return all
 }
 
-func (v *victim) suffer(t *testing.T, open func(t *testing.T) (rawPeer, ddp.LLP), a attack) {
+func (v *target) suffer(t *testing.T, open func(t *testing.T) (rawPeer, ddp.LLP), a attack) {
 	v.arm(t, open)
 	for _, op := range a.asks {
 		v.asks(op)
@@ -63,9 +63,9 @@ func (v *victim) suffer(t *testing.T, open func(t *testing.T) (rawPeer, ddp.LLP)
 	v.wantWound(isFault(a.layer, a.typ, a.code), a.written, EventPeerFault)
 }
 
-// fixed is an attack whose bytes do not depend on the victim.
-func fixed(segs ...[]byte) func(*victim) [][]byte {
-	return func(*victim) [][]byte { return segs }
+// fixed is an attack whose bytes do not depend on the target.
+func fixed(segs ...[]byte) func(*target) [][]byte {
+	return func(*target) [][]byte { return segs }
 }
 
 func tagged(last bool, op rdmap.Opcode, stag uint32, to uint64, n int) []byte {

@@ -10,24 +10,24 @@ import (
 // badSTag is an STag that does not fit its use.
 type badSTag struct {
 	name string
-	of   func(v *victim) uint32
+	of   func(v *target) uint32
 }
 
 // invalidSTags name no region, for one that region does name: neighbours of it,
 // limits, and one that is no longer valid.
 func invalidSTags(region string) []badSTag {
 	return []badSTag{
-		{"0", func(*victim) uint32 { return 0 }},
-		{"1", func(*victim) uint32 { return 1 }},
-		{"the largest", func(*victim) uint32 { return 0xffffffff }},
-		{"off by a low bit", func(v *victim) uint32 { return v.stag(region) ^ 1 }},
-		{"off by the high bit", func(v *victim) uint32 { return v.stag(region) ^ 0x80000000 }},
-		{"no longer valid", func(v *victim) uint32 { return v.gone }},
+		{"0", func(*target) uint32 { return 0 }},
+		{"1", func(*target) uint32 { return 1 }},
+		{"the largest", func(*target) uint32 { return 0xffffffff }},
+		{"off by a low bit", func(v *target) uint32 { return v.stag(region) ^ 1 }},
+		{"off by the high bit", func(v *target) uint32 { return v.stag(region) ^ 0x80000000 }},
+		{"no longer valid", func(v *target) uint32 { return v.gone }},
 	}
 }
 
 func stagOf(region string) badSTag {
-	return badSTag{"of region " + region, func(v *victim) uint32 { return v.stag(region) }}
+	return badSTag{"of region " + region, func(v *target) uint32 { return v.stag(region) }}
 }
 
 // span is a piece of memory by offset and size.
@@ -52,7 +52,7 @@ func taggedFields() (all []attack) {
 		for _, last := range []bool{true, false} {
 			all = append(all, attack{
 				name: fmt.Sprintf("Write, %s, last %v", name, last), layer: layer, typ: ddp.TypeTagged, code: code,
-				segs: func(v *victim) [][]byte { return [][]byte{tagged(last, rdmap.OpWrite, stag.of(v), s.to, int(s.n))} },
+				segs: func(v *target) [][]byte { return [][]byte{tagged(last, rdmap.OpWrite, stag.of(v), s.to, int(s.n))} },
 			})
 		}
 	}
@@ -79,7 +79,7 @@ func readFields() (all []attack) {
 	add := func(name string, code uint8, stag badSTag, s span) {
 		all = append(all, attack{
 			name: "Read, " + name, layer: ddp.LayerRDMA, typ: rdmap.TypeRemoteProtection, code: code,
-			segs: func(v *victim) [][]byte {
+			segs: func(v *target) [][]byte {
 				r := rdmap.ReadRequest{SinkSTag: 1, SinkTO: 1<<64 - 1, Size: s.n, SourceSTag: stag.of(v), SourceTO: s.to}
 				return [][]byte{r.Append(untagged(true, rdmap.OpReadRequest, 1, 1, 0))}
 			},
@@ -108,13 +108,13 @@ func readFields() (all []attack) {
 // atomicFields are the fields and the length of an Atomic Request (RFC 7306
 // sections 5.2.1 and 8.2).
 func atomicFields() (all []attack) {
-	request := func(stag badSTag, to uint64, op rdmap.AtomicOp) func(v *victim) [][]byte {
-		return func(v *victim) [][]byte {
+	request := func(stag badSTag, to uint64, op rdmap.AtomicOp) func(v *target) [][]byte {
+		return func(v *target) [][]byte {
 			a := rdmap.AtomicRequest{Op: op, ID: 1, STag: stag.of(v), TO: to, AddSwap: 1, AddSwapMask: ^uint64(0)}
 			return [][]byte{a.Append(untagged(true, rdmap.OpAtomicRequest, 1, 1, 0))}
 		}
 	}
-	add := func(name string, typ, code uint8, segs func(v *victim) [][]byte) {
+	add := func(name string, typ, code uint8, segs func(v *target) [][]byte) {
 		all = append(all, attack{name: "Atomic, " + name, layer: ddp.LayerRDMA, typ: typ, code: code, segs: segs})
 	}
 	for _, op := range []rdmap.AtomicOp{rdmap.AtomicFetchAdd, rdmap.AtomicCmpSwap} {
@@ -155,7 +155,7 @@ func sendFields() (all []attack) {
 	invalidate := func(name string, code uint8, b badSTag) {
 		for _, op := range []rdmap.Opcode{rdmap.OpSendInvalidate, rdmap.OpSendSEInvalidate} {
 			all = append(all, attack{name: fmt.Sprintf("%v, STag %s", op, name), layer: ddp.LayerRDMA, typ: rdmap.TypeRemoteProtection, code: code, written: "recv",
-				segs: func(v *victim) [][]byte {
+				segs: func(v *target) [][]byte {
 					return [][]byte{append(ddp.AppendUntagged(nil, true, rdmap.Control(op), b.of(v), 0, 1, 0), 'x')}
 				}})
 		}

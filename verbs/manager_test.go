@@ -178,7 +178,7 @@ func TestCQOverflowEndsOnlyItsStreams(t *testing.T) {
 		first := a.qp
 		a.startOn(la)
 		b.startOn(lb)
-		victim := b.qp
+		ended := b.qp
 		for range 3 {
 			b.recv(RecvWR{})
 			a.post(SendWR{Op: OpSend})
@@ -190,7 +190,7 @@ func TestCQOverflowEndsOnlyItsStreams(t *testing.T) {
 		b.recv(RecvWR{ID: 5})
 		a.post(SendWR{Op: OpSend})
 		for {
-			if wc := b.next(); wc.QP == victim {
+			if wc := b.next(); wc.QP == ended {
 				continue
 			} else if wc.ID != 5 || wc.Err != nil {
 				t.Errorf("completion %+v on the other queue", wc)

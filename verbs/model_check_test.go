@@ -208,7 +208,7 @@ func (r *modelRun) completions(s int, over bool) error {
 	return nil
 }
 
-// done tells that the peer has carried out rec for certain, by its completion
+// done reports whether the peer has carried out rec for certain, by its completion
 // or by the delivery of its message.
 func (r *modelRun) done(s int, rec *modelSent) bool {
 	if rec.rejected != nil {
@@ -447,30 +447,30 @@ func (r *modelRun) ending() error {
 			}
 		}
 	}
-	is := func(err error, f *ddp.Error) (found, told bool) {
+	is := func(err error, f *ddp.Error) (found, reported bool) {
 		var t *rdmap.TerminateError
 		if f == nil {
 			return false, false
 		}
-		told = errors.As(err, &t) && t.Terminate.Layer == f.Layer && t.Terminate.Type == f.Type && t.Terminate.Code == f.Code
-		return errors.Is(err, f), told
+		reported = errors.As(err, &t) && t.Terminate.Layer == f.Layer && t.Terminate.Type == f.Type && t.Terminate.Code == f.Code
+		return errors.Is(err, f), reported
 	}
 	for s := range r.ends {
 		err := r.ends[s].qp.Err()
 		found, _ := is(err, fault[1-s])
-		_, told := is(err, fault[s])
+		_, reported := is(err, fault[s])
 		ok := end.how == 'l'
 		switch end.how {
 		case 'f':
-			ok = found && s != end.side || told && s == end.side
+			ok = found && s != end.side || reported && s == end.side
 			if f := fault[end.side]; f == errModelLocal {
-				_, told = is(err, f)
-				ok = told && s != end.side || errors.Is(err, ErrInvalidSTag) && s == end.side
+				_, reported = is(err, f)
+				ok = reported && s != end.side || errors.Is(err, ErrInvalidSTag) && s == end.side
 			}
 		case 'F':
-			ok = found || told || errors.Is(err, ErrInvalidSTag) && fault[s] == errModelLocal
-			_, told = is(err, fault[1-s])
-			ok = ok || told && fault[1-s] == errModelLocal
+			ok = found || reported || errors.Is(err, ErrInvalidSTag) && fault[s] == errModelLocal
+			_, reported = is(err, fault[1-s])
+			ok = ok || reported && fault[1-s] == errModelLocal
 		case 'a':
 			ok = errors.Is(err, errModelAbort) && s == end.side || err != nil && s != end.side
 		case 'c':

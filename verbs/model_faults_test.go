@@ -195,7 +195,7 @@ func (g *modelGen) fault(s int, ph *modelPhase) {
 	}
 }
 
-// errModelLocal is what the peer is told of a fault of our own (RFC 5040 section
+// errModelLocal is what the peer gets for a fault of our own (RFC 5040 section
 // 4.8).
 var errModelLocal = modelFault(ddp.LayerRDMA, rdmap.TypeLocalCatastrophic, 0)
 

@@ -98,12 +98,12 @@ const (
 	modelAlienTag // an STag of another protection domain
 )
 
-// needs tells that the work request waits for an answer.
+// needs reports whether the work request waits for an answer.
 func (o *modelOp) needs() bool {
 	return o.kind == OpRead || o.kind == OpFetchAdd || o.kind == OpCmpSwap
 }
 
-// local tells that the work request changes the side's own targets.
+// local reports whether the work request changes the side's own targets.
 func (o *modelOp) local() bool { return o.kind >= OpBind }
 
 // modelSeal is memory of a target that has been written before a Send and that

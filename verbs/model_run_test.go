@@ -18,7 +18,7 @@ import (
 const modelPatience = 30 * time.Second
 
 // modelTeardown is below the time after which a stream that ends cuts off a peer
-// that does not follow. On a machine so slow the end tells nothing.
+// that does not follow. On a machine so slow the end proves nothing.
 const modelTeardown = 1800 * time.Millisecond
 
 // modelByte is byte i of the contents that seed stands for.

@@ -109,11 +109,11 @@ func TestSendAloneIsNoReadinessUnlessTheConsumerTakesIt(t *testing.T) {
 		_, err := a.pd.Dial(testContext(t), DialConfig{QP: a.cfg, Remote: ln.Addr(), Transport: a.tc, Setup: Setup{PeerToPeer: RTRSend}})
 		var fault *ddp.Error
 		if !errors.As(err, &fault) || fault.Layer != ddp.LayerLLP || fault.Code != mpa.CodeRTR {
-			t.Errorf("the initiator is told: %v", err)
+			t.Errorf("the initiator gets: %v", err)
 		}
 		var term *rdmap.TerminateError
 		if err := <-failed; !errors.As(err, &term) || term.Terminate.Layer != ddp.LayerLLP || term.Terminate.Code != mpa.CodeRTR {
-			t.Errorf("the responder is told: %v", err)
+			t.Errorf("the responder gets: %v", err)
 		}
 		qp, err := a.dial(ln.Addr())
 		if err != nil {

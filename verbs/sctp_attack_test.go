@@ -399,7 +399,7 @@ func TestAbortWithJunk(t *testing.T) {
 	x := newAttacker(t, 16)
 	qp := x.open(own)
 	other := newEnd(t, Config{})
-	innocent := other.another(sctpLocal, x.b.tc)
+	bystander := other.another(sctpLocal, x.b.tc)
 	<-x.accepted
 	marker := []byte("0123456789abcdef0123456789abcdef")
 	x.altered(marker, func(c []byte) {
@@ -413,7 +413,7 @@ func TestAbortWithJunk(t *testing.T) {
 	if err := qp.Err(); !errors.Is(err, sctpadapt.ErrConnectionLost) {
 		t.Errorf("the stream ended with %v", err)
 	}
-	innocent.wantAlive(x.target)
+	bystander.wantAlive(x.target)
 }
 
 // Segments may be longer than ours: a peer's path may have a larger MTU. Their

@@ -244,18 +244,18 @@ func TestStreamEndsAlone(t *testing.T) {
 	target := b.mr(8, LocalWrite|RemoteWrite|RemoteRead)
 	bystander := a.another(sctpLocal, a.tc)
 	<-accepted
-	victim := a.another(sctpLocal, a.tc)
+	failing := a.another(sctpLocal, a.tc)
 	peer := <-accepted
-	victim.qp.Abort(errors.New("enough"))
-	victim.wantEnd()
+	failing.qp.Abort(errors.New("enough"))
+	failing.wantEnd()
 	<-peer.Done()
 	bystander.wantAlive(target)
-	// A fault of the peer's is told by RDMAP's Terminate.
-	victim = a.another(sctpLocal, a.tc)
+	// A fault of the peer's is reported by RDMAP's Terminate.
+	failing = a.another(sctpLocal, a.tc)
 	peer = <-accepted
-	victim.post(SendWR{Op: OpWrite, SGL: whole(a.mr(8, 0), 8), RemoteSTag: target.STag() ^ 0xff00})
+	failing.post(SendWR{Op: OpWrite, SGL: whole(a.mr(8, 0), 8), RemoteSTag: target.STag() ^ 0xff00})
 	var term *rdmap.TerminateError
-	if err := victim.wantEnd(); !errors.As(err, &term) || term.Terminate.Layer != ddp.LayerDDP {
+	if err := failing.wantEnd(); !errors.As(err, &term) || term.Terminate.Layer != ddp.LayerDDP {
 		t.Errorf("the end of a stream with an invalid STag: %v", err)
 	}
 	<-peer.Done()

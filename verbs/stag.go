@@ -9,7 +9,7 @@ import (
 
 // stagTable maps STags to windows. Lookups take no lock: linear probing
 // over atomic slots. Writers hold mu and make the sequence odd while they move
-// entries, so that a lookup can tell whether to look again.
+// entries, so that a lookup can report whether to look again.
 type stagTable struct {
 	seq atomic.Uint64
 	tab atomic.Pointer[stagSlots]

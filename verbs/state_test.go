@@ -243,14 +243,14 @@ func TestReadyReadIsChargedWithoutIRD(t *testing.T) {
 		t.Errorf("%d inbound Reads are charged after the end", n)
 	}
 
-	poor := newEnd(t, Config{Limits: Limits{IRRQEntries: 1}})
-	poor.cfg.IRD = 1
-	poor.rawStream()
-	poor.cfg.IRD = 0
+	full := newEnd(t, Config{Limits: Limits{IRRQEntries: 1}})
+	full.cfg.IRD = 1
+	full.rawStream()
+	full.cfg.IRD = 0
 	other, l := iwarptest.Pair(iwarptest.Options{})
 	defer other.Close()
 	var q *QuotaError
-	if _, err := poor.pd.Adopt(AdoptConfig{QP: poor.cfg, LLP: l, Conn: fakeConn{"peer"}, IRD: 1}); !errors.As(err, &q) {
+	if _, err := full.pd.Adopt(AdoptConfig{QP: full.cfg, LLP: l, Conn: fakeConn{"peer"}, IRD: 1}); !errors.As(err, &q) {
 		t.Errorf("an entry past the limit: %v", err)
 	}
 }

@@ -69,7 +69,7 @@ func TestCompletionExecutesNothing(t *testing.T) {
 	}
 }
 
-// complete runs a shell, and tells what it called the program to, and whether it executed
+// complete runs a shell, and returns what it called the program to, and whether it executed
 // a name that the program gave it.
 func complete(t *testing.T, shell string, args []string, file, text string) (called string, executed bool) {
 	t.Helper()

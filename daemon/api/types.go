@@ -159,7 +159,7 @@ type AttachRequest struct {
 // Removed is what became of a peer that was removed.
 type Removed struct {
 	Removed string `json:"removed"` // its name
-	// Held tells why parts of its guard stay in the kernel for now. The daemon lets
+	// Held reports why parts of its guard stay in the kernel for now. The daemon lets
 	// them go when it can.
 	Held []string `json:"held,omitempty"`
 }

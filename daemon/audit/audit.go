@@ -22,7 +22,7 @@ type Snapshot struct {
 	Block error
 	// Files are those by which the daemon is configured and controlled.
 	Files []File
-	// Weakened tells that checks can be switched off in this program, which is one for
+	// Weakened reports whether checks can be switched off in this program, which is one for
 	// tests.
 	Weakened bool
 }
@@ -33,7 +33,7 @@ type File struct {
 	Mode   fs.FileMode // with its type
 	Owner  uint32      // user id
 	Socket bool        // the control socket
-	// Foreign tells that its owner is neither root nor the daemon's user.
+	// Foreign reports whether its owner is neither root nor the daemon's user.
 	Foreign bool
 }
 

@@ -25,7 +25,7 @@ func (v *view) openManagement() []api.Weakness {
 		case f.Foreign && !f.Socket:
 			out = append(out, api.Weakness{Setting: f.Path, Effect: fmt.Sprintf("it belongs to user id %d, who may change what it says", f.Owner), Fix: "chown root: " + f.Path})
 		case others == 0 || f.Mode&fs.ModeSticky != 0:
-		case f.Socket && len(v.c.ULPs) > 0: // the kernel tells who connects
+		case f.Socket && len(v.c.ULPs) > 0: // the kernel reports who connects
 		case f.Socket:
 			out = append(out, api.Weakness{Setting: f.Path, Effect: fmt.Sprintf("its mode is %#o, so users connect to it whom no ULP lets in", f.Mode.Perm()), Fix: "chmod 600 " + f.Path})
 		default:

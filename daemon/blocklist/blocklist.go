@@ -22,7 +22,7 @@ import (
 )
 
 // refusing is the peers whose streams this daemon refuses by itself, since nothing
-// in the kernel can tell them by: those without ESP, and all where the kernel has no
+// in the kernel can recognise them by: those without ESP, and all where the kernel has no
 // nf_tables. Unlike the kernel's own these blocks end with the daemon.
 type refusing struct {
 	mu    sync.Mutex

@@ -40,7 +40,7 @@ func (e Errors) Unwrap() []error {
 	return out
 }
 
-// Faults that a caller may want to tell apart.
+// Faults that a caller may want to distinguish.
 var (
 	ErrExists   = errors.New("already configured")
 	ErrNotFound = errors.New("not configured")

@@ -72,7 +72,7 @@ func (x *examination) configuration(err error) {
 // asked is the answer of whoever has a control socket.
 type asked struct {
 	socket string
-	ulps   []api.ULP // nil if it does not tell
+	ulps   []api.ULP // nil if it does not answer
 	err    error
 }
 

@@ -107,7 +107,7 @@ func problemOf(name string, err error) *api.Error {
 	return e
 }
 
-// forPeers is what peers are told of an export that cannot be offered, "" if it can: no
+// forPeers is what peers get as the state of an export that cannot be offered, "" if it can: no
 // path of this host, and nothing of what else it has.
 func forPeers(err error) string {
 	var open *backing.OpenError

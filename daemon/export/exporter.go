@@ -72,7 +72,7 @@ type export struct {
 	store   *backing.Store // nil while it is not open
 	opening *opening       // nil while it is not being opened
 	problem *api.Error
-	why     string // it is not offered, as peers are told
+	why     string // it is not offered, as peers see it
 	gone    bool   // it is not to be offered any more
 
 	looking asked[stated]

@@ -1,4 +1,4 @@
-// Package local tells the users of this host apart that reach the daemon by Unix sockets, and
+// Package local identifies the users of this host who reach the daemon by Unix sockets, and
 // gives each its share of them: who they are says the kernel, and what one has keeps no other
 // out (RFC 5042 section 2.1.3).
 package local
@@ -56,7 +56,7 @@ func userOf(c net.Conn) (User, error) {
 	return u, nil
 }
 
-// acceptUser accepts a connection whose user the kernel tells.
+// acceptUser accepts a connection whose user the kernel reports.
 func acceptUser(l net.Listener) (net.Conn, User, error) {
 	for {
 		c, err := l.Accept()

@@ -13,11 +13,11 @@ const (
 	// quietAfter is how long there must be nothing of a kind before the next one is
 	// logged as if it were the first.
 	quietAfter = time.Minute
-	// maxRepeats bounds the kinds that are told apart: some 10 of 100 peers. What is
+	// maxRepeats bounds the kinds that are distinguished: some 10 of 100 peers. What is
 	// beyond that is counted as one.
 	maxRepeats = 1000
 
-	// Attr tells in a record of how many like it there were.
+	// Attr is, in a record, the number of records like it.
 	Attr = "like_this"
 )
 
@@ -136,7 +136,7 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return &c
 }
 
-// count counts n more of a kind, and tells how many there are and whether that is
+// count counts n more of a kind, and returns how many there are and whether that is
 // worth a line.
 func (c *repeatCount) count(k repeatKey, level slog.Level, n uint64) (all uint64, show bool) {
 	c.mu.Lock()

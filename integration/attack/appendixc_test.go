@@ -20,7 +20,7 @@ type modelled struct {
 	row    string // of RFC 5042's requirements
 	name   string
 	waived func(verbs.Trust) bool // where it succeeds, since the model waives the rule
-	try    func(v *victim) bool
+	try    func(v *target) bool
 }
 
 func never(verbs.Trust) bool { return false }
@@ -29,21 +29,21 @@ func sharesStreams(t verbs.Trust) bool { return t.ShareStreams }
 func sharesSTags(t verbs.Trust) bool   { return t.ShareStreams && t.ShareSTags }
 
 // neighbours are two streams of one protection domain.
-func (v *victim) neighbours() (alice, mallory *foe) {
+func (v *target) neighbours() (alice, mallory *stream) {
 	return v.stream(v.pd, "alice"), v.stream(v.pd, "mallory")
 }
 
-// modelledAttacks are those of the suite on what streams and consumers have from each
-// other, each in the form in which the model at hand has it.
+// modelledAttacks are the suite's attacks of streams and consumers on each other, each in
+// the form that the model at hand permits.
 func modelledAttacks() (list []modelled) {
-	add := func(row, name string, waived func(verbs.Trust) bool, try func(v *victim) bool) {
+	add := func(row, name string, waived func(verbs.Trust) bool, try func(v *target) bool) {
 		list = append(list, modelled{row, name, waived, try})
 	}
-	add("R3", "a second stream in a protection domain", sharesStreams, func(v *victim) bool {
+	add("R3", "a second stream in a protection domain", sharesStreams, func(v *target) bool {
 		v.neighbours()
 		return true
 	})
-	add("R3", "a second stream on a completion queue", sharesStreams, func(v *victim) bool {
+	add("R3", "a second stream on a completion queue", sharesStreams, func(v *target) bool {
 		_, err := v.tryStream(v.pd, v.cq, "alice")
 		v.granted(err)
 		_, err = v.tryStream(v.domain(), v.cq, "mallory")
@@ -60,7 +60,7 @@ func modelledAttacks() (list []modelled) {
 		add("R9", a.name+" by an STag of another stream", never, a.try)
 	}
 	for _, a := range accesses[:3] {
-		add("R10", a.name+" by an STag that has gone", never, func(v *victim) bool {
+		add("R10", a.name+" by an STag that has gone", never, func(v *target) bool {
 			f := v.stream(v.pd, "mallory")
 			mr, stag := f.grant(64, all)
 			f.revoke(stag)
@@ -71,13 +71,13 @@ func modelledAttacks() (list []modelled) {
 	add("R11", "read behind the end of a window", never, readOutside(16, 1))
 	add("R12", "write while the right is revoked", never, writeUnderRevocation)
 	for _, way := range ways {
-		add("R17", way.name+" without the right", never, func(v *victim) bool {
+		add("R17", way.name+" without the right", never, func(v *target) bool {
 			f := v.stream(v.pd, "mallory")
 			mr, stag := f.grant(64, all&^way.need)
 			return way.try(f, nil, mr, stag)
 		})
 	}
-	add("R18", "the same memory in two protection domains, one to write", func(t verbs.Trust) bool { return t.Alias }, func(v *victim) bool {
+	add("R18", "the same memory in two protection domains, one to write", func(t verbs.Trust) bool { return t.Alias }, func(v *target) bool {
 		buf := make([]byte, 64)
 		for _, pd := range []*verbs.PD{v.pd, v.domain()} {
 			_, err := pd.RegisterMR(buf, verbs.LocalWrite|verbs.WindowBind)
@@ -85,7 +85,7 @@ func modelledAttacks() (list []modelled) {
 		}
 		return true
 	})
-	add("R18", "windows of two streams on the same memory, one to write", sharesSTags, func(v *victim) bool {
+	add("R18", "windows of two streams on the same memory, one to write", sharesSTags, func(v *target) bool {
 		alice, f := v.neighbours()
 		mr := v.region(v.pd, 64, verbs.LocalWrite|verbs.WindowBind)
 		alice.bind(mr, 0, 64, verbs.RemoteRead)
@@ -95,25 +95,25 @@ func modelledAttacks() (list []modelled) {
 	add("R21", "take all receives of a shared receive queue", func(t verbs.Trust) bool { return t.ShareStreams && t.UnlimitedSRQ }, takeAllReceives)
 	add("R22", "overflow a completion queue for a neighbour", func(t verbs.Trust) bool { return t.ShareStreams && t.Overcommit }, overflowTheNeighbours)
 	for _, a := range accesses {
-		add("R25", a.name+" by the STag of a region that a neighbour uses", sharesSTags, func(v *victim) bool {
+		add("R25", a.name+" by the STag of a region that a neighbour uses", sharesSTags, func(v *target) bool {
 			alice, f := v.neighbours()
 			mr := v.region(v.pd, 64, all)
 			return a.try(f, alice, mr, mr.STag())
 		})
 	}
-	add("R27", "a completion queue of another consumer", never, func(v *victim) bool {
+	add("R27", "a completion queue of another consumer", never, func(v *target) bool {
 		theirs := must(v.consumer("alice", v.ulp.Trust()).CreateCQ(1<<10, nil))(v.T)
 		_, err := v.tryStream(v.pd, theirs, "mallory")
 		return err == nil
 	})
-	add("R29", "memory of another consumer", never, func(v *victim) bool {
+	add("R29", "memory of another consumer", never, func(v *target) bool {
 		buf := make([]byte, 64)
 		alice := must(v.consumer("alice", v.ulp.Trust()).AllocPD())(v.T)
 		must(alice.RegisterMR(buf, verbs.LocalWrite))(v.T)
 		_, err := v.pd.RegisterMR(buf, verbs.LocalWrite)
 		return err == nil
 	})
-	add("R31", "send from memory of another protection domain", never, func(v *victim) bool {
+	add("R31", "send from memory of another protection domain", never, func(v *target) bool {
 		mr := v.region(v.domain(), 64, verbs.LocalWrite)
 		return v.stream(v.pd, "mallory").qp.PostSend(&verbs.SendWR{Op: verbs.OpSend, SGL: []verbs.SGE{{MR: mr, Len: 64}}}) == nil
 	})
@@ -121,7 +121,7 @@ func modelledAttacks() (list []modelled) {
 }
 
 // revoke ends the access by stag, of a region or a window.
-func (f *foe) revoke(stag uint32) {
+func (f *stream) revoke(stag uint32) {
 	f.v.Helper()
 	const id = 1 << 42
 	wr := verbs.SendWR{ID: id, Op: verbs.OpInvalidateLocal, InvalidateSTag: stag, Flags: verbs.Signaled}
@@ -129,8 +129,8 @@ func (f *foe) revoke(stag uint32) {
 	f.v.granted(f.completion(id).Err)
 }
 
-// writeUnderRevocation is TestRevocationWaitsForTheAccessThatIsUnderWay's.
-func writeUnderRevocation(v *victim) bool {
+// writeUnderRevocation is the attack of TestRevocationWaitsForTheAccessThatIsUnderWay.
+func writeUnderRevocation(v *target) bool {
 	peer, llp := iwarptest.NewPeer(iwarptest.Options{Direct: true})
 	slow := newSlowLLP(llp)
 	f := must(v.streamOn(v.pd, v.config(v.cq), peer, slow, "mallory"))(v.T)
@@ -145,7 +145,7 @@ func writeUnderRevocation(v *victim) bool {
 }
 
 // takeAllReceives lets alice's stream run dry.
-func takeAllReceives(v *victim) bool {
+func takeAllReceives(v *target) bool {
 	srq, err := v.pd.CreateSRQ(verbs.SRQConfig{MaxRecv: 4})
 	v.granted(err)
 	for range 4 {
@@ -166,7 +166,7 @@ func takeAllReceives(v *victim) bool {
 }
 
 // overflowTheNeighbours fills the completion queue that alice's stream needs, too.
-func overflowTheNeighbours(v *victim) bool {
+func overflowTheNeighbours(v *target) bool {
 	cq := must(v.ulp.CreateCQ(8, nil))(v.T)
 	cfg := verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1, MaxRecv: 8}
 	alice, err := v.streamAs(v.pd, cfg, iwarptest.Options{}, "alice")
@@ -189,9 +189,9 @@ func overflowTheNeighbours(v *victim) bool {
 	return errors.Is(alice.qp.Err(), verbs.ErrCQOverflow)
 }
 
-// under makes the attack under model m. The model itself may refuse what it takes.
+// under makes the attack under model m. The model may refuse what the attack needs.
 func (a modelled) under(t *testing.T, m verbs.TrustModel) (outcome string) {
-	v := newVictimAs(t, verbs.Config{}, m)
+	v := newTargetAs(t, verbs.Config{}, m)
 	v.mayBeRefused = true
 	defer func() {
 		switch r := recover().(type) {
@@ -208,10 +208,9 @@ func (a modelled) under(t *testing.T, m verbs.TrustModel) (outcome string) {
 	return "stopped"
 }
 
-// The suite under each of the five models: each attack fails, but for those on rules
-// that the model waives, and these are what docs/trust-models.md says (R34; RFC 5042
-// appendix C). "refused" there is an attack for which the model does not give what it
-// takes.
+// The suite under each of the five models: each attack fails, except on rules that the
+// model waives, and docs/trust-models.md lists those (R34; RFC 5042 appendix C).
+// "refused" there is an attack for which the model does not grant what it needs.
 func TestTrustModelsWaiveWhatTheirTableSays(t *testing.T) {
 	if checks.Weakened {
 		t.Skip("each of these attacks has its twin in another test")
@@ -248,7 +247,7 @@ func TestTrustModelsWaiveWhatTheirTableSays(t *testing.T) {
 	}
 }
 
-// The table of rules there is that of the code.
+// The table of rules in the document is that of the code.
 func TestTrustModelsAreDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/trust-models.md")
 	if err != nil {

@@ -17,24 +17,24 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type attack struct {
 	name  string
 	check checks.Check
-	// try makes the attack and tells whether it got what it wanted. Where it does not,
-	// try itself reports what should have happened instead and did not.
-	try func(v *victim) (succeeded bool)
+	// try makes the attack and reports whether it got what it wanted. Where it did not,
+	// try itself reports what should have happened and did not.
+	try func(v *target) (succeeded bool)
 }
 
-// run makes attacks, each on a victim of its own.
+// run makes attacks, each on a target of its own.
 func run(t *testing.T, attacks ...attack) {
 	t.Helper()
-	runOn(t, newVictim, attacks...)
+	runOn(t, newTarget, attacks...)
 }
 
-// runOn is run with victims of another kind.
-func runOn(t *testing.T, newVictim func(*testing.T) *victim, attacks ...attack) {
+// runOn is run with targets of another kind.
+func runOn(t *testing.T, newTarget func(*testing.T) *target, attacks ...attack) {
 	t.Helper()
 	for _, a := range attacks {
 		t.Run(a.name, func(t *testing.T) {
 			switchOff(t, a.check)
-			v := newVictim(t)
+			v := newTarget(t)
 			switch succeeded := a.try(v); {
 			case succeeded && !checks.Weakened:
 				t.Error("the attack succeeds")
@@ -45,29 +45,29 @@ func runOn(t *testing.T, newVictim func(*testing.T) *victim, attacks ...attack) 
 	}
 }
 
-// victim is a device with a service on it.
-type victim struct {
+// target is a device with a service on it.
+type target struct {
 	*testing.T
 	dev *verbs.Device
 	ulp *verbs.ULP
 	pd  *verbs.PD
 	cq  *verbs.CQ
 
-	// lay, if not nil, puts the foe's segments on another LLP and returns the
-	// victim's end of that.
-	lay func(t *testing.T, foe ddp.LLP) ddp.LLP
+	// reroute, if not nil, puts the peer's segments on another LLP and returns the
+	// target's end of that.
+	reroute func(t *testing.T, attacker ddp.LLP) ddp.LLP
 
 	mayBeRefused bool // an attack ends by a refusal if the trust model does not permit it
 }
 
-func newVictim(t *testing.T) *victim {
+func newTarget(t *testing.T) *target {
 	t.Helper()
-	return newVictimAs(t, verbs.Config{}, verbs.ST)
+	return newTargetAs(t, verbs.Config{}, verbs.ST)
 }
 
-func newVictimAs(t *testing.T, cfg verbs.Config, m verbs.TrustModel) *victim {
+func newTargetAs(t *testing.T, cfg verbs.Config, m verbs.TrustModel) *target {
 	t.Helper()
-	v := &victim{T: t}
+	v := &target{T: t}
 	var err error
 	if v.dev, err = verbs.Open(cfg); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func newVictimAs(t *testing.T, cfg verbs.Config, m verbs.TrustModel) *victim {
 	return v
 }
 
-func (v *victim) consumer(name string, m verbs.TrustModel) *verbs.ULP {
+func (v *target) consumer(name string, m verbs.TrustModel) *verbs.ULP {
 	return must(v.dev.NewULP(name, verbs.ULPConfig{Trust: m}))(v.T)
 }
 

@@ -14,9 +14,9 @@ import (
 // is made there.
 const child = "IRONWARP_ATTACK"
 
-// dies makes an attack that is to end the victim's whole program: without the check
-// in a process of its own. It reports whether that died.
-func (v *victim) dies(attack func()) bool {
+// dies makes an attack that is to end the target's whole program. Without the check it
+// runs in a process of its own. It reports whether that died.
+func (v *target) dies(attack func()) bool {
 	v.Helper()
 	if !checks.Weakened || os.Getenv(child) == v.Name() {
 		attack()

@@ -111,8 +111,8 @@ func newStation(t *testing.T, more string) *station {
 	return s
 }
 
-// answers tells whether the station answers a stream that a peer asks for, be it by
-// a refusal. private is what it asks with.
+// answers reports whether the station answers a peer's request for a stream, even if by
+// a refusal. private is the request's private data.
 func (s *station) answers(from netip.Addr, private []byte) bool {
 	s.Helper()
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, 0))}
@@ -138,7 +138,7 @@ func (s *station) answers(from netip.Addr, private []byte) bool {
 	return err == nil && string(reply) == "MPA ID Rep Frame"
 }
 
-// blocked tells whether a peer is blocked.
+// blocked reports whether a peer is blocked.
 func (s *station) blocked(peer string) bool {
 	s.Helper()
 	for _, b := range must(s.api.Blocks(s.Context()))(s.T) {

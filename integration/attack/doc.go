@@ -1,5 +1,5 @@
-// Package attack lets a hostile peer, a hostile neighbour stream and a hostile local
-// consumer loose on the RNIC: one file per section of RFC 5042, at least one attack
+// Package attack sets a hostile peer, a hostile neighbour stream and a hostile local
+// consumer on the RNIC: one file per section of RFC 5042, at least one attack
 // per requirement. The peer is iwarptest's, which can send anything and shares no
 // state machine with the product.
 //

@@ -24,12 +24,12 @@ import (
 
 const espPort = 7471
 
-// esp is hosts in network namespaces of which the first is the victim's. The others
-// are its peers, by an SA each, and hold nothing against it but what it has itself.
+// esp is hosts in network namespaces. The first is the target's; the others are its
+// peers, with an SA each, and have no other credentials.
 type esp struct {
 	lab   *lab.Lab
 	hosts map[string]*espHost
-	ln    *transport.Listener // of the way that lay has, on the victim's host
+	ln    *transport.Listener // of the connections of reroute, on the target's host
 }
 
 // espHost is a host with strongSwan and the peers that it has.
@@ -38,9 +38,9 @@ type espHost struct {
 	ipsec *ipsec.Manager
 }
 
-func newESP(t *testing.T, victim string, peers ...string) *esp {
+func newESP(t *testing.T, target string, peers ...string) *esp {
 	t.Helper()
-	e := &esp{lab: lab.Start(t, lab.Config{Hosts: append([]string{victim}, peers...), Canary: canary}), hosts: map[string]*espHost{}}
+	e := &esp{lab: lab.Start(t, lab.Config{Hosts: append([]string{target}, peers...), Canary: canary}), hosts: map[string]*espHost{}}
 	for _, h := range e.lab.Hosts() {
 		m := must(ipsec.New(ipsec.Config{Socket: h.ViciSocket(), NetNS: h.NetNS()}))(t)
 		ended := make(chan error, 1)
@@ -54,7 +54,7 @@ func newESP(t *testing.T, victim string, peers ...string) *esp {
 		e.hosts[h.Name()] = &espHost{h, m}
 	}
 	key := auth.GenerateSecret()
-	v := e.hosts[victim]
+	v := e.hosts[target]
 	for _, name := range peers {
 		p := e.hosts[name]
 		v.know(t, p, key)
@@ -109,8 +109,8 @@ func (h *espHost) dial(ctx context.Context, to *espHost) (c *transport.Conn, err
 	return c, err
 }
 
-// serve has the victim take streams on a host.
-func (e *esp) serve(v *victim, on string) {
+// serve has the target take streams on a host.
+func (e *esp) serve(v *target, on string) {
 	v.Helper()
 	h := e.hosts[on]
 	var ln *verbs.Listener
@@ -139,9 +139,9 @@ func (e *esp) serve(v *victim, on string) {
 	})
 }
 
-// open opens a connection from one host to another, in that time, and says nothing
+// open opens a connection from one host to another, within that time, and sends nothing
 // on it.
-func (e *esp) open(v *victim, from, to string, within time.Duration) error {
+func (e *esp) open(v *target, from, to string, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(v.Context(), within)
 	defer cancel()
 	c, err := e.hosts[from].dial(ctx, e.hosts[to])
@@ -152,7 +152,7 @@ func (e *esp) open(v *victim, from, to string, within time.Duration) error {
 }
 
 // start is open, and MPA's start-up.
-func (e *esp) start(v *victim, from, to string) error {
+func (e *esp) start(v *target, from, to string) error {
 	ctx, cancel := context.WithTimeout(v.Context(), time.Minute)
 	defer cancel()
 	c, err := e.hosts[from].dial(ctx, e.hosts[to])
@@ -164,8 +164,8 @@ func (e *esp) start(v *victim, from, to string) error {
 	return err
 }
 
-// ways has lay use connections from one host to another.
-func (e *esp) ways(t *testing.T, from, to string) func(t *testing.T, foe ddp.LLP) ddp.LLP {
+// ways returns a reroute that uses connections from one host to another.
+func (e *esp) ways(t *testing.T, from, to string) func(t *testing.T, attacker ddp.LLP) ddp.LLP {
 	t.Helper()
 	src, dst := e.hosts[from], e.hosts[to]
 	err := dst.Do(func() (err error) {
@@ -176,7 +176,7 @@ func (e *esp) ways(t *testing.T, from, to string) func(t *testing.T, foe ddp.LLP
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.ln.Close() })
-	return func(t *testing.T, foe ddp.LLP) ddp.LLP {
+	return func(t *testing.T, attacker ddp.LLP) ddp.LLP {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -193,25 +193,25 @@ func (e *esp) ways(t *testing.T, from, to string) func(t *testing.T, foe ddp.LLP
 				answered <- m
 			}
 		}()
-		foes := must(mpa.Client(ctx, near, &mpa.Config{IRD: enhanced.DepthULP, ORD: enhanced.DepthULP}))(t)
-		victims := <-answered
-		if victims == nil {
-			t.Fatal("MPA's start-up failed on the victim's side")
+		attackersEnd := must(mpa.Client(ctx, near, &mpa.Config{IRD: enhanced.DepthULP, ORD: enhanced.DepthULP}))(t)
+		targetsEnd := <-answered
+		if targetsEnd == nil {
+			t.Fatal("MPA's start-up failed on the target's side")
 		}
-		pump(t, foe, foes)
-		return victims
+		pump(t, attacker, attackersEnd)
+		return targetsEnd
 	}
 }
 
-// pump puts what comes from one LLP on another, both ways, until both are over.
-func pump(t *testing.T, foe, m ddp.LLP) {
-	// Before it the victim, as responder, says nothing (RFC 5044 section 7.1.2).
+// pump forwards segments between two LLPs, both ways, until both are over.
+func pump(t *testing.T, attacker, m ddp.LLP) {
+	// Before it the target, as responder, says nothing (RFC 5044 section 7.1.2).
 	first := iwarptest.Segment{Tagged: true, Last: true, Op: rdmap.OpWrite}.Append(nil)
 	if err := errors.Join(m.Append(first, nil), m.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	var both sync.WaitGroup
-	for _, way := range [][2]ddp.LLP{{foe, m}, {m, foe}} {
+	for _, way := range [][2]ddp.LLP{{attacker, m}, {m, attacker}} {
 		both.Go(func() {
 			if err := way[0].Receive(onto{way[1]}); errors.Is(err, io.EOF) {
 				way[1].CloseWrite()
@@ -221,7 +221,7 @@ func pump(t *testing.T, foe, m ddp.LLP) {
 		})
 	}
 	t.Cleanup(func() {
-		foe.Close()
+		attacker.Close()
 		m.Close()
 		both.Wait()
 	})

@@ -20,7 +20,7 @@ import (
 	"github.com/ironwarp/ironwarp/nbd/nbdtest"
 )
 
-// A user who is no ULP asks for everything (R1).
+// A user who is no ULP makes every call (R1).
 func TestStrangerAtTheControlSocket(t *testing.T) {
 	runLocal(t,
 		localAttack{"every call", checks.LocalUser, func(m *machine) (answered bool) {
@@ -206,11 +206,11 @@ func (m *machine) read(at api.Attachment, uid uint32) ([]byte, error) {
 	return r.Data, err
 }
 
-// served tells whether a user is answered, within a time that is no hardship.
+// served reports whether a user is answered within a reasonable time.
 func (m *machine) served(uid uint32) bool {
 	limit := patience
 	if checks.Weakened {
-		limit = time.Second // he is not, and need not wait long for that
+		limit = time.Second // no answer is expected, and no long wait for it
 	}
 	ctx, cancel := context.WithTimeout(m.Context(), limit)
 	defer cancel()
@@ -218,7 +218,7 @@ func (m *machine) served(uid uint32) bool {
 	return err == nil
 }
 
-// A ULP takes more than its share of what all need (R2).
+// A ULP takes more than its share of the daemon (R2).
 func TestULPTakesAllOfTheDaemon(t *testing.T) {
 	runLocal(t,
 		localAttack{"all connections", checks.LocalShare, func(m *machine) bool {
@@ -325,7 +325,7 @@ func TestULPTakesAllOfTheDaemon(t *testing.T) {
 	)
 }
 
-// spaces is a blank without end.
+// spaces is an endless row of blanks.
 type spaces struct{}
 
 func (spaces) Read(b []byte) (int, error) {

@@ -17,13 +17,13 @@ import (
 	"github.com/ironwarp/ironwarp/transport/sctp/sctptest"
 )
 
-// TestAttacksOverSCTP has the core of the attacks come over SCTP in UDP, on a path
-// that puts packets out of order: so many segments are checked and placed ahead of
+// TestAttacksOverSCTP makes the core of the attacks over SCTP in UDP, on a path that
+// puts packets out of order, so that many segments are checked and placed ahead of
 // their turn.
 func TestAttacksOverSCTP(t *testing.T) {
-	over := func(t *testing.T) *victim {
-		v := newVictim(t)
-		v.lay = sctpLay(t)
+	over := func(t *testing.T) *target {
+		v := newTarget(t)
+		v.reroute = rerouteOverSCTP(t)
 		return v
 	}
 	for _, core := range []struct {
@@ -49,8 +49,9 @@ func TestAttacksOverSCTP(t *testing.T) {
 	}
 }
 
-// sctpLay has the foes of a victim use sessions of associations of their own.
-func sctpLay(t *testing.T) func(t *testing.T, foe ddp.LLP) ddp.LLP {
+// rerouteOverSCTP returns a reroute that gives each attacker a session of an association
+// of its own.
+func rerouteOverSCTP(t *testing.T) func(t *testing.T, attacker ddp.LLP) ddp.LLP {
 	t.Helper()
 	to := iwarptest.SCTPInUDP(t, home)
 	relay := must(sctptest.NewRelay(netip.AddrPortFrom(home, to.UDPPort), sctptest.Faults{Reorder: 0.2}, 1))(t)
@@ -63,7 +64,7 @@ func sctpLay(t *testing.T) func(t *testing.T, foe ddp.LLP) ddp.LLP {
 	t.Cleanup(func() { ln.Close() })
 	past := *to
 	past.UDPPort = relay.Addr().Port()
-	return func(t *testing.T, foe ddp.LLP) ddp.LLP {
+	return func(t *testing.T, attacker ddp.LLP) ddp.LLP {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -85,12 +86,12 @@ func sctpLay(t *testing.T) func(t *testing.T, foe ddp.LLP) ddp.LLP {
 				answered <- s
 			}
 		}()
-		foes := must(near.Receiver().(*sctpadapt.Mux).Initiate(ctx, depths))(t)
-		victims := <-answered
-		if victims == nil {
-			t.Fatal("the session did not start on the victim's side")
+		attackersEnd := must(near.Receiver().(*sctpadapt.Mux).Initiate(ctx, depths))(t)
+		targetsEnd := <-answered
+		if targetsEnd == nil {
+			t.Fatal("the session did not start on the target's side")
 		}
-		pump(t, foe, foes)
-		return victims
+		pump(t, attacker, attackersEnd)
+		return targetsEnd
 	}
 }

@@ -42,11 +42,11 @@ func named(t reflect.Type, path string) (all []string) {
 	return all
 }
 
-// The attacks above are on every call that there is.
+// The attacks cover every call that there is.
 func TestEveryCallThatNamesAnObjectIsAttacked(t *testing.T) {
 	attacked := map[string]bool{
 		"CQ.Poll QP":            true, // a result
-		"ConnRequest.Accept PD": true, // a request is no consumer's: who accepts it says by the domain whose it is
+		"ConnRequest.Accept PD": true, // a request belongs to no consumer until one accepts it with a domain of its own
 	}
 	for _, x := range thefts() {
 		attacked[x.call] = true

@@ -13,7 +13,7 @@ import (
 // twice, so its quota is not a byte larger afterwards (R2).
 func TestConsumerFreesEverythingManyTimes(t *testing.T) {
 	const goroutines = 64
-	v := newVictim(t)
+	v := newTarget(t)
 	quota := verbs.Quota{Streams: 1, PDs: 2, MRs: 1, MWs: 1, Bytes: 64, CQEntries: 8, QueueEntries: 8, SRQEntries: 4, IRRQEntries: 4}
 	u := must(v.dev.NewULP("mallory", verbs.ULPConfig{Trust: verbs.ST, Quota: quota}))(t)
 	for range 20 {
@@ -58,7 +58,7 @@ func many(n int, f func()) {
 // A consumer asks for the last of everything from 64 goroutines at once. One gets it
 // (R2).
 func TestConsumerAsksManyTimesAtOnce(t *testing.T) {
-	v := newVictim(t)
+	v := newTarget(t)
 	for range 20 {
 		u := must(v.dev.NewULP("mallory", verbs.ULPConfig{Trust: verbs.ST, Quota: verbs.Quota{PDs: 1}}))(t)
 		var mu sync.Mutex
@@ -76,10 +76,10 @@ func TestConsumerAsksManyTimesAtOnce(t *testing.T) {
 	}
 }
 
-// A consumer that has been closed, or whose objects are gone, gets nothing by them
-// any more (R1).
+// A consumer that has been closed, or whose objects are gone, gets nothing through
+// them any more (R1).
 func TestConsumerAfterItsEnd(t *testing.T) {
-	v := newVictim(t)
+	v := newTarget(t)
 	u := must(v.dev.NewULP("mallory", verbs.ULPConfig{Trust: verbs.ST}))(t)
 	pd, cq := must(u.AllocPD())(t), must(u.CreateCQ(8, nil))(t)
 	srq := must(pd.CreateSRQ(verbs.SRQConfig{MaxRecv: 1}))(t)
@@ -109,7 +109,7 @@ func TestConsumerAfterItsEnd(t *testing.T) {
 			t.Errorf("%s after the end: %v, want ErrClosed", what, err)
 		}
 	}
-	// What stood in the memory's STag is nobody's.
+	// The memory's STag belongs to nobody.
 	f.write(mr.STag(), 0, evil)
 	if f.settled() {
 		t.Error("an STag of the closed consumer is of use")
@@ -130,7 +130,7 @@ func (s *stuck) Completions(*verbs.CQ, []verbs.WC) {
 // A consumer whose handler never returns holds up its own stream, and nobody else's:
 // another one's streams go on, come and go (R1).
 func TestConsumerWhoseHandlerNeverReturns(t *testing.T) {
-	v := newVictim(t)
+	v := newTarget(t)
 	u := v.consumer("mallory", verbs.ST)
 	h := &stuck{make(chan struct{}, 1), make(chan struct{})}
 	defer close(h.release)

@@ -10,7 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// dial begins a stream to where nobody answers, which lasts until the test's end.
+// dial begins a stream to an address that does not answer, which lasts until the test's end.
 func (p *party) dial() error {
 	p.v.Helper()
 	silent := must(net.Listen("tcp", "127.0.0.1:0"))(p.v.T)

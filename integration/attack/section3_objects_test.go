@@ -17,23 +17,23 @@ import (
 
 // things are one of each object of a protection domain, with a stream.
 type things struct {
-	v   *victim
-	ulp *verbs.ULP
-	pd  *verbs.PD
-	cq  *verbs.CQ
-	srq *verbs.SRQ
-	mr  *verbs.MR
-	mw  *verbs.MW
-	foe *foe
+	v      *target
+	ulp    *verbs.ULP
+	pd     *verbs.PD
+	cq     *verbs.CQ
+	srq    *verbs.SRQ
+	mr     *verbs.MR
+	mw     *verbs.MW
+	stream *stream
 }
 
-func (v *victim) things(pd *verbs.PD, id transport.Identity) *things {
+func (v *target) things(pd *verbs.PD, id transport.Identity) *things {
 	v.Helper()
 	o := &things{v: v, ulp: pd.ULP(), pd: pd, cq: must(pd.ULP().CreateCQ(64, nil))(v.T)}
 	o.srq = must(pd.CreateSRQ(verbs.SRQConfig{MaxRecv: 4}))(v.T)
 	o.mr = v.region(pd, 64, all|verbs.WindowBind)
-	o.foe = must(v.tryStream(pd, o.cq, id))(v.T)
-	o.mw, _ = o.foe.bind(o.mr, 32, 8, all)
+	o.stream = must(v.tryStream(pd, o.cq, id))(v.T)
+	o.mw, _ = o.stream.bind(o.mr, 32, 8, all)
 	return o
 }
 
@@ -41,18 +41,18 @@ func (o *things) config() verbs.QPConfig {
 	return verbs.QPConfig{SendCQ: o.cq, RecvCQ: o.cq, MaxSend: 4, MaxRecv: 4}
 }
 
-// theft is a call of mallory's that names something which is not his.
+// theft is a call of mallory's that names an object which is not his.
 type theft struct {
 	call string // the method and what of its arguments is stolen
 	note string
 	// by which check it is refused, of another consumer's and of another protection
 	// domain's of his own; None where it can't be of another domain.
 	consumer, domain checks.Check
-	// try makes the call. It reports whether that was of use.
+	// try makes the call. It reports whether that succeeded.
 	try func(mine, theirs *things) (succeeded bool, err error)
 }
 
-// opened tells whether a call that makes a queue pair got as far as one.
+// opened reports whether a call that makes a queue pair got as far as one.
 func opened(make func(prepare func(*verbs.QP) error) error) (bool, error) {
 	done := errors.New("that will do")
 	err := make(func(*verbs.QP) error { return done })
@@ -78,8 +78,8 @@ func adopt(change func(cfg *verbs.QPConfig, theirs *things)) func(mine, theirs *
 
 var tcp = &transport.Config{Protector: transport.LoopbackOnly()}
 
-// listenTCP listens with the victim's device.
-func (v *victim) listenTCP() *verbs.Listener {
+// listenTCP listens with the target's device.
+func (v *target) listenTCP() *verbs.Listener {
 	v.Helper()
 	return must(v.dev.Listen(v.Context(), netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{Transport: tcp}))(v.T)
 }
@@ -129,13 +129,13 @@ func accept(change func(cfg *verbs.QPConfig, theirs *things)) func(mine, theirs 
 // post posts wr on mallory's queue pair and waits for what comes of it.
 func (o *things) post(wr verbs.SendWR) error {
 	wr.ID, wr.Flags = 11, wr.Flags|verbs.Signaled
-	if err := o.foe.qp.PostSend(&wr); err != nil {
+	if err := o.stream.qp.PostSend(&wr); err != nil {
 		return err
 	}
-	return o.foe.completion(11).Err
+	return o.stream.completion(11).Err
 }
 
-// leak posts an operation that sends what stands in the victim's memory, behind some
+// leak posts an operation that sends what stands in the target's memory, behind some
 // bytes of mallory's own.
 func leak(op verbs.Opcode) func(mine, theirs *things) (bool, error) {
 	return func(mine, theirs *things) (bool, error) {
@@ -144,30 +144,30 @@ func leak(op verbs.Opcode) func(mine, theirs *things) (bool, error) {
 		if err := mine.post(wr); err != nil {
 			return false, err
 		}
-		s, _ := mine.foe.hear()
+		s, _ := mine.stream.hear()
 		return bytes.HasSuffix(s.Payload, secret), nil
 	}
 }
 
-// fetch posts an operation whose result goes to the victim's memory.
-func fetch(op verbs.Opcode, answer func(f *foe, sink uint32)) func(mine, theirs *things) (bool, error) {
+// fetch posts an operation whose result goes to the target's memory.
+func fetch(op verbs.Opcode, answer func(f *stream, sink uint32)) func(mine, theirs *things) (bool, error) {
 	return func(mine, theirs *things) (bool, error) {
 		wr := verbs.SendWR{ID: 11, Op: op, Flags: verbs.Signaled, SGL: []verbs.SGE{{MR: theirs.mr, Len: 8}}, RemoteSTag: 1}
-		if err := mine.foe.qp.PostSend(&wr); err != nil {
+		if err := mine.stream.qp.PostSend(&wr); err != nil {
 			return false, err
 		}
-		s, _ := mine.foe.hear()
-		answer(mine.foe, sinkOf(s))
-		if err := mine.foe.completion(11).Err; err != nil {
+		s, _ := mine.stream.hear()
+		answer(mine.stream, sinkOf(s))
+		if err := mine.stream.completion(11).Err; err != nil {
 			return false, err
 		}
 		return string(theirs.mr.Bytes()[:8]) == "evilevil", nil
 	}
 }
 
-// receive posts a receive into the victim's memory, behind some bytes of mallory's own,
+// receive posts a receive into the target's memory, behind some bytes of mallory's own,
 // and has a message come.
-func receive(post func(mine *things, wr verbs.RecvWR) (*foe, error)) func(mine, theirs *things) (bool, error) {
+func receive(post func(mine *things, wr verbs.RecvWR) (*stream, error)) func(mine, theirs *things) (bool, error) {
 	return func(mine, theirs *things) (bool, error) {
 		f, err := post(mine, verbs.RecvWR{ID: 11, SGL: []verbs.SGE{{MR: mine.mr, Len: 4}, {MR: theirs.mr, Len: 64}}})
 		if err != nil {
@@ -181,12 +181,12 @@ func receive(post func(mine *things, wr verbs.RecvWR) (*foe, error)) func(mine, 
 	}
 }
 
-// shut posts an invalidation of the victim's STag.
-func shut(stag func(theirs *things) uint32) func(mine, theirs *things) (bool, error) {
+// invalidate posts an invalidation of the target's STag.
+func invalidate(stag func(theirs *things) uint32) func(mine, theirs *things) (bool, error) {
 	return func(mine, theirs *things) (bool, error) {
 		err := mine.post(verbs.SendWR{Op: verbs.OpInvalidateLocal, InvalidateSTag: stag(theirs)})
-		theirs.foe.write(stag(theirs), 0, []byte("fine"))
-		return !theirs.foe.settled(), err
+		theirs.stream.write(stag(theirs), 0, []byte("fine"))
+		return !theirs.stream.settled(), err
 	}
 }
 
@@ -204,16 +204,16 @@ func thefts() []theft {
 		{"ConnRequest.Accept SRQ", "", checks.ForeignPD, checks.ForeignPD, accept(func(cfg *verbs.QPConfig, theirs *things) { cfg.SRQ, cfg.MaxRecv = theirs.srq, 0 })},
 		{"QP.PostSend SGL MR", "Send", checks.ForeignPD, checks.ForeignPD, leak(verbs.OpSend)},
 		{"QP.PostSend SGL MR", "Write", checks.ForeignPD, checks.ForeignPD, leak(verbs.OpWrite)},
-		{"QP.PostSend SGL MR", "Read", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpRead, func(f *foe, sink uint32) { f.answer(sink, []byte("evilevil")) })},
-		{"QP.PostSend SGL MR", "FetchAdd", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpFetchAdd, func(f *foe, id uint32) { f.answerAtomic(id, 1) })},
-		{"QP.PostSend SGL MR", "CmpSwap", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpCmpSwap, func(f *foe, id uint32) { f.answerAtomic(id, 1) })},
+		{"QP.PostSend SGL MR", "Read", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpRead, func(f *stream, sink uint32) { f.answer(sink, []byte("evilevil")) })},
+		{"QP.PostSend SGL MR", "FetchAdd", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpFetchAdd, func(f *stream, id uint32) { f.answerAtomic(id, 1) })},
+		{"QP.PostSend SGL MR", "CmpSwap", checks.ForeignPD, checks.ForeignPD, fetch(verbs.OpCmpSwap, func(f *stream, id uint32) { f.answerAtomic(id, 1) })},
 		{"QP.PostSend SGL MR", "Bind", checks.ForeignPD, checks.ForeignPD, func(mine, theirs *things) (bool, error) {
 			mw := must(mine.pd.AllocMW())(mine.v.T)
 			if err := mine.post(verbs.SendWR{Op: verbs.OpBind, MW: mw, SGL: []verbs.SGE{{MR: theirs.mr, Len: 8}}, Access: verbs.RemoteWrite}); err != nil {
 				return false, err
 			}
-			mine.foe.write(mw.STag(), 0, evil)
-			mine.foe.settled()
+			mine.stream.write(mw.STag(), 0, evil)
+			mine.stream.settled()
 			return string(theirs.mr.Bytes()[:4]) == "evil", nil
 		}},
 		{"QP.PostSend SGL MR", "Register", checks.ForeignPD, checks.ForeignPD, func(mine, theirs *things) (bool, error) {
@@ -226,10 +226,10 @@ func thefts() []theft {
 			err := mine.post(verbs.SendWR{Op: verbs.OpBind, MW: theirs.mw, SGL: []verbs.SGE{{MR: mine.mr, Len: 8}}, Access: verbs.RemoteWrite})
 			return err == nil, err
 		}},
-		{"QP.PostSend InvalidateSTag", "of a region", checks.PDOfSTag, checks.PDOfSTag, shut(func(theirs *things) uint32 { return theirs.mr.STag() })},
-		{"QP.PostSend InvalidateSTag", "of a window", checks.None, checks.None, shut(func(theirs *things) uint32 { return theirs.mw.STag() })},
-		{"QP.PostRecv SGL MR", "", checks.ForeignPD, checks.ForeignPD, receive(func(mine *things, wr verbs.RecvWR) (*foe, error) { return mine.foe, mine.foe.qp.PostRecv(wr) })},
-		{"SRQ.PostRecv SGL MR", "", checks.ForeignPD, checks.ForeignPD, receive(func(mine *things, wr verbs.RecvWR) (*foe, error) {
+		{"QP.PostSend InvalidateSTag", "of a region", checks.PDOfSTag, checks.PDOfSTag, invalidate(func(theirs *things) uint32 { return theirs.mr.STag() })},
+		{"QP.PostSend InvalidateSTag", "of a window", checks.None, checks.None, invalidate(func(theirs *things) uint32 { return theirs.mw.STag() })},
+		{"QP.PostRecv SGL MR", "", checks.ForeignPD, checks.ForeignPD, receive(func(mine *things, wr verbs.RecvWR) (*stream, error) { return mine.stream, mine.stream.qp.PostRecv(wr) })},
+		{"SRQ.PostRecv SGL MR", "", checks.ForeignPD, checks.ForeignPD, receive(func(mine *things, wr verbs.RecvWR) (*stream, error) {
 			if err := mine.srq.PostRecv(wr); err != nil {
 				return nil, err
 			}
@@ -246,19 +246,19 @@ func sinkOf(s iwarptest.Segment) uint32 {
 	return a.ID
 }
 
-// answerAtomic answers an Atomic of the victim, as message msn.
-func (f *foe) answerAtomic(id, msn uint32) {
+// answerAtomic answers an Atomic of the target, as message msn.
+func (f *stream) answerAtomic(id, msn uint32) {
 	r := rdmap.AtomicResponse{ID: id, Original: binary.NativeEndian.Uint64([]byte("evilevil"))}
 	_ = f.Say(iwarptest.Segment{Last: true, Op: rdmap.OpAtomicResponse, QN: rdmap.QNAtomicResponse, MSN: msn, Payload: r.Append(nil)})
 }
 
-// stolen makes thefts into attacks, of what set makes for the victim.
-func stolen(t theft, whose string, c checks.Check, set func(v *victim) *things) attack {
+// stolen makes a theft into an attack, on the objects that set makes for the target.
+func stolen(t theft, whose string, c checks.Check, set func(v *target) *things) attack {
 	name := t.call
 	if t.note != "" {
 		name += " (" + t.note + ")"
 	}
-	return attack{name + "/" + whose, c, func(v *victim) bool {
+	return attack{name + "/" + whose, c, func(v *target) bool {
 		theirs, mine := set(v), v.things(v.pd, "mallory")
 		succeeded, err := t.try(mine, theirs)
 		if !succeeded && err == nil {
@@ -268,14 +268,14 @@ func stolen(t theft, whose string, c checks.Check, set func(v *victim) *things) 
 	}}
 }
 
-func anothersThings(v *victim) *things {
+func anothersThings(v *target) *things {
 	return v.things(must(v.consumer("alice", verbs.ST).AllocPD())(v.T), "alice")
 }
 
-func thingsOfAnotherDomain(v *victim) *things { return v.things(v.domain(), "alice") }
+func thingsOfAnotherDomain(v *target) *things { return v.things(v.domain(), "alice") }
 
-// A consumer who has come by handles of another one uses them with his own, in every
-// call that takes any (R1, R27; RFC 5042 sections 3 and 7.1).
+// A consumer who has got hold of another's handles uses them with his own, in every call
+// that takes any (R1, R27; RFC 5042 sections 3 and 7.1).
 func TestConsumerUsesWhatIsAnothers(t *testing.T) {
 	var attacks []attack
 	for _, x := range thefts() {
@@ -299,10 +299,10 @@ func TestObjectsOfAnotherProtectionDomain(t *testing.T) {
 // A window of another stream is not even its protection domain's to invalidate (R9,
 // R31).
 func TestWindowOfAnotherStreamIsInvalidatedLocally(t *testing.T) {
-	run(t, attack{"posted invalidation", checks.StreamOfSTag, func(v *victim) bool {
+	run(t, attack{"posted invalidation", checks.StreamOfSTag, func(v *target) bool {
 		theirs := v.things(v.pd, "alice")
 		mine := v.things(v.pd, "mallory")
-		succeeded, _ := shut(func(theirs *things) uint32 { return theirs.mw.STag() })(mine, theirs)
+		succeeded, _ := invalidate(func(theirs *things) uint32 { return theirs.mw.STag() })(mine, theirs)
 		return succeeded
 	}})
 }

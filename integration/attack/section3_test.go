@@ -11,16 +11,16 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// party is a local consumer with what it takes to have streams, and a peer of them.
+// party is a local consumer with what streams need, and their peer.
 type party struct {
-	v   *victim
+	v   *target
 	ulp *verbs.ULP
 	pd  *verbs.PD
 	cq  *verbs.CQ
 	id  transport.Identity
 }
 
-func (v *victim) party(ulp *verbs.ULP, id transport.Identity) *party {
+func (v *target) party(ulp *verbs.ULP, id transport.Identity) *party {
 	v.Helper()
 	return &party{v: v, ulp: ulp, pd: must(ulp.AllocPD())(v.T), cq: must(ulp.CreateCQ(1, nil))(v.T), id: id}
 }
@@ -32,7 +32,7 @@ func (p *party) stream(cfg verbs.QPConfig) error {
 	return err
 }
 
-// kind is a kind of scarce thing.
+// kind is a kind of resource that a device divides.
 type kind struct {
 	name  string
 	peers bool                              // it is divided among peers, too
@@ -94,13 +94,13 @@ func (k kind) many(p *party, n int64) (err error) {
 	return err
 }
 
-// units is how many units of the kind under test there are: each of two principals
-// has a sixth for sure, as has a third one that may come; half goes to who asks first.
+// units is how many units of the kind under test there are: a sixth is reserved for each
+// of two principals and for a third one that may come; half goes to whoever asks first.
 const units = 48
 
 // scarce is a device with units of k and two consumers or, for peers, one consumer
 // with two peers: one that takes all it gets, and one that asks later.
-func scarce(v *victim, k kind, peers bool, quota int64) (glutton, modest *party) {
+func scarce(v *target, k kind, peers bool, quota int64) (greedy, late *party) {
 	v.dev.Close()
 	cfg := verbs.Config{}
 	*k.of(&cfg.Limits) = units * k.unit
@@ -114,15 +114,15 @@ func scarce(v *victim, k kind, peers bool, quota int64) (glutton, modest *party)
 	v.Cleanup(func() { v.dev.Close() })
 	mallory := must(v.dev.NewULP("mallory", ulp))(v.T)
 	if peers {
-		glutton = v.party(mallory, "mallory")
-		other := *glutton
+		greedy = v.party(mallory, "mallory")
+		other := *greedy
 		other.id = "alice"
-		return glutton, &other
+		return greedy, &other
 	}
 	return v.party(mallory, "mallory"), v.party(v.consumer("alice", verbs.ST), "alice")
 }
 
-// used is what of k the principal has.
+// used is how much of k the principal has.
 func (k kind) used(p *party, peers bool) int64 {
 	r := p.v.dev.Resources()
 	list, name := r.ULPs, p.ulp.Name()
@@ -137,26 +137,26 @@ func (k kind) used(p *party, peers bool) int64 {
 	return 0
 }
 
-// device is what of k is in use.
-func (v *victim) device(k kind) int64 {
+// device is how much of k is in use.
+func (v *target) device(k kind) int64 {
 	u := v.dev.Usage()
 	return *k.of(&u)
 }
 
 // eachKind makes an attack on each kind of scarce thing, by a consumer and, where a
 // peer can, by a peer.
-func eachKind(c checks.Check, try func(v *victim, k kind, peers bool) bool) (attacks []attack) {
+func eachKind(c checks.Check, try func(v *target, k kind, peers bool) bool) (attacks []attack) {
 	for _, k := range kinds {
-		attacks = append(attacks, attack{k.name + "/by a consumer", c, func(v *victim) bool { return try(v, k, false) }})
+		attacks = append(attacks, attack{k.name + "/by a consumer", c, func(v *target) bool { return try(v, k, false) }})
 		if k.peers {
-			attacks = append(attacks, attack{k.name + "/by a peer", c, func(v *victim) bool { return try(v, k, true) }})
+			attacks = append(attacks, attack{k.name + "/by a peer", c, func(v *target) bool { return try(v, k, true) }})
 		}
 	}
 	return attacks
 }
 
 // wantQuotaError checks that an allocation was refused for want of something.
-func (v *victim) wantQuotaError(err error) {
+func (v *target) wantQuotaError(err error) {
 	v.Helper()
 	var q *verbs.QuotaError
 	if !errors.As(err, &q) {
@@ -166,11 +166,11 @@ func (v *victim) wantQuotaError(err error) {
 
 // One principal takes all that it gets of a kind. Another, which comes later, still
 // gets its share (R2, R28; RFC 5042 sections 3 and 7.2).
-func TestGluttonLeavesOthersTheirShare(t *testing.T) {
-	run(t, eachKind(checks.FairShare, func(v *victim, k kind, peers bool) bool {
-		glutton, modest := scarce(v, k, peers, 0)
+func TestGreedyPrincipalLeavesOthersTheirShare(t *testing.T) {
+	run(t, eachKind(checks.FairShare, func(v *target, k kind, peers bool) bool {
+		greedy, late := scarce(v, k, peers, 0)
 		for n := 0; ; n++ {
-			if err := k.take(glutton); err != nil {
+			if err := k.take(greedy); err != nil {
 				v.wantQuotaError(err)
 				break
 			}
@@ -178,8 +178,8 @@ func TestGluttonLeavesOthersTheirShare(t *testing.T) {
 				v.Fatal("it may have more than there is")
 			}
 		}
-		for k.used(modest, peers) < units/6*k.unit {
-			if err := k.take(modest); err != nil {
+		for k.used(late, peers) < units/6*k.unit {
+			if err := k.take(late); err != nil {
 				v.Log(err)
 				return true
 			}
@@ -189,29 +189,29 @@ func TestGluttonLeavesOthersTheirShare(t *testing.T) {
 }
 
 // The same in one request for everything.
-func TestGluttonAsksForAllAtOnce(t *testing.T) {
-	run(t, eachKind(checks.FairShare, func(v *victim, k kind, peers bool) bool {
-		glutton, modest := scarce(v, k, peers, 0)
+func TestGreedyPrincipalAsksForAllAtOnce(t *testing.T) {
+	run(t, eachKind(checks.FairShare, func(v *target, k kind, peers bool) bool {
+		greedy, late := scarce(v, k, peers, 0)
 		left := units - v.device(k)/k.unit
-		if err := k.many(glutton, left); err != nil {
+		if err := k.many(greedy, left); err != nil {
 			v.wantQuotaError(err)
 		}
-		return k.take(modest) != nil
+		return k.take(late) != nil
 	})...)
 }
 
 // A principal whose administrator has given it 3 takes a fourth, where there is
 // enough for everybody (R2).
 func TestPrincipalBeyondItsQuota(t *testing.T) {
-	run(t, eachKind(checks.PeerQuota, func(v *victim, k kind, peers bool) bool {
+	run(t, eachKind(checks.PeerQuota, func(v *target, k kind, peers bool) bool {
 		const quota = 3
-		glutton, _ := scarce(v, k, peers, quota)
-		for k.used(glutton, peers) < quota*k.unit {
-			if err := k.take(glutton); err != nil {
+		greedy, _ := scarce(v, k, peers, quota)
+		for k.used(greedy, peers) < quota*k.unit {
+			if err := k.take(greedy); err != nil {
 				v.Fatalf("within the quota: %v", err)
 			}
 		}
-		err := k.take(glutton)
+		err := k.take(greedy)
 		if err != nil {
 			v.wantQuotaError(err)
 		}
@@ -221,11 +221,11 @@ func TestPrincipalBeyondItsQuota(t *testing.T) {
 
 // The same in one request, made while nothing is in use (R2).
 func TestPrincipalAsksForMoreThanItsQuota(t *testing.T) {
-	run(t, eachKind(checks.PeerQuota, func(v *victim, k kind, peers bool) bool {
+	run(t, eachKind(checks.PeerQuota, func(v *target, k kind, peers bool) bool {
 		const quota = 3
-		glutton, _ := scarce(v, k, peers, quota)
-		used := k.used(glutton, peers) / k.unit
-		err := k.many(glutton, quota+1-used)
+		greedy, _ := scarce(v, k, peers, quota)
+		used := k.used(greedy, peers) / k.unit
+		err := k.many(greedy, quota+1-used)
 		if err != nil {
 			v.wantQuotaError(err)
 		}
@@ -233,8 +233,8 @@ func TestPrincipalAsksForMoreThanItsQuota(t *testing.T) {
 	})...)
 }
 
-// The attacks above are on every kind of scarce thing: half-open streams, whose
-// consumer nobody knows yet, are attacked by those of section 6.4.1.
+// The attacks above are on every kind of resource, except half-open streams, whose
+// consumer is not known yet: those of section 6.4.1 attack them.
 func TestEveryScarceThingIsAttacked(t *testing.T) {
 	for f := range reflect.TypeFor[verbs.Limits]().Fields() {
 		attacked := f.Name == "HalfOpen"

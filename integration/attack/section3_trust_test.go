@@ -14,7 +14,7 @@ import (
 // may share (R3; RFC 5042 section 3).
 func TestStreamsWithoutDeclaredTrustShare(t *testing.T) {
 	run(t,
-		attack{"a protection domain", checks.StreamTrust, func(v *victim) bool {
+		attack{"a protection domain", checks.StreamTrust, func(v *target) bool {
 			pd := must(v.ulp.AllocPDAs(verbs.NSNT))(v.T)
 			mr := must(pd.RegisterMR(make([]byte, 64), all))(v.T)
 			must(v.tryStream(pd, must(v.ulp.CreateCQ(64, nil))(v.T), "alice"))(v.T)
@@ -27,7 +27,7 @@ func TestStreamsWithoutDeclaredTrustShare(t *testing.T) {
 			f.settled()
 			return string(mr.Bytes()[:4]) == "evil"
 		}},
-		attack{"a completion queue", checks.StreamTrust, func(v *victim) bool {
+		attack{"a completion queue", checks.StreamTrust, func(v *target) bool {
 			one, other := must(v.ulp.AllocPDAs(verbs.NSNT))(v.T), must(v.ulp.AllocPDAs(verbs.NSNT))(v.T)
 			alice := must(v.tryStream(one, v.cq, "alice"))(v.T)
 			f, err := v.tryStream(other, v.cq, "mallory")
@@ -38,7 +38,7 @@ func TestStreamsWithoutDeclaredTrustShare(t *testing.T) {
 			f.settled()
 			return alice.cq == f.cq
 		}},
-		attack{"a completion queue with a stream that shares", checks.StreamTrust, func(v *victim) bool {
+		attack{"a completion queue with a stream that shares", checks.StreamTrust, func(v *target) bool {
 			must(v.tryStream(must(v.ulp.AllocPDAs(verbs.NSNT))(v.T), v.cq, "alice"))(v.T)
 			_, err := v.tryStream(v.pd, v.cq, "mallory")
 			if err != nil {
@@ -46,11 +46,11 @@ func TestStreamsWithoutDeclaredTrustShare(t *testing.T) {
 			}
 			return err == nil
 		}},
-		attack{"a shared receive queue", checks.StreamTrust, func(v *victim) bool {
+		attack{"a shared receive queue", checks.StreamTrust, func(v *target) bool {
 			pd := must(v.ulp.AllocPDAs(verbs.NSNT))(v.T)
 			srq := must(pd.CreateSRQ(verbs.SRQConfig{MaxRecv: 1}))(v.T)
 			v.granted(srq.PostRecv(verbs.RecvWR{}))
-			join := func(id transport.Identity) (*foe, error) {
+			join := func(id transport.Identity) (*stream, error) {
 				cq := must(v.ulp.CreateCQ(64, nil))(v.T)
 				return v.streamAs(pd, verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1, SRQ: srq}, iwarptest.Options{}, id)
 			}
@@ -66,7 +66,7 @@ func TestStreamsWithoutDeclaredTrustShare(t *testing.T) {
 			alice.end()
 			return alice.qp.Err() != nil
 		}},
-		attack{"what a consumer of which nothing is said declares itself", checks.DeclaredTrust, func(v *victim) bool {
+		attack{"what a consumer of which nothing is said declares itself", checks.DeclaredTrust, func(v *target) bool {
 			u := must(v.dev.NewULP("mallory", verbs.ULPConfig{}))(v.T)
 			var pd *verbs.PD
 			for _, m := range verbs.TrustModels()[1:] {
@@ -82,17 +82,17 @@ func TestStreamsWithoutDeclaredTrustShare(t *testing.T) {
 	)
 }
 
-func (v *victim) wantErrTrust(err error) {
+func (v *target) wantErrTrust(err error) {
 	v.Helper()
 	if !errors.Is(err, verbs.ErrTrust) {
 		v.Errorf("refused with %v, want ErrTrust", err)
 	}
 }
 
-// A neighbour that keeps its inbound read queue full takes nothing from another's,
-// which every stream has for itself (R3).
+// A neighbour that keeps its inbound read queue full takes nothing from another stream,
+// since every stream has its own (R3).
 func TestReadQueueIsTheStreamsOwn(t *testing.T) {
-	v := newVictim(t)
+	v := newTarget(t)
 	alice, f := v.stream(v.pd, "alice"), v.stream(v.pd, "mallory")
 	mr := v.region(v.pd, 64, all)
 	copy(mr.Bytes(), secret)

@@ -59,8 +59,7 @@ func regular(stags []uint32) (why string) {
 	return ""
 }
 
-// csprng is the system's, in the hands of the test: it gives these words, one after
-// the other.
+// csprng replaces the system's: it gives these words, one after the other.
 type csprng struct {
 	word  func(i uint32) uint32
 	given uint32
@@ -85,10 +84,10 @@ func (c *csprng) draw(f func()) {
 func scatter(i uint32) uint32 { return i*2654435761 + 0x9e3779b9 }
 
 // An attacker guesses the next STag: from a million, one after the other, or from a
-// device of his own whose random numbers agree with the victim's for a while (R7; RFC
+// device of his own whose random numbers agree with the target's for a while (R7; RFC
 // 5042 sections 5.1.1 and 6.1.1).
 func TestSTagsCannotBeGuessed(t *testing.T) {
-	run(t, attack{"from a million", checks.RandomSTag, func(v *victim) bool {
+	run(t, attack{"from a million", checks.RandomSTag, func(v *target) bool {
 		mr := v.region(v.pd, 8, verbs.LocalWrite)
 		stags := make([]uint32, 1_000_000)
 		if checks.Weakened { // numbers in a row make the table slow
@@ -102,7 +101,7 @@ func TestSTagsCannotBeGuessed(t *testing.T) {
 			v.Log(why)
 		}
 		return why != ""
-	}}, attack{"from another device", checks.RandomSTag, func(v *victim) bool {
+	}}, attack{"from another device", checks.RandomSTag, func(v *target) bool {
 		const same, many = 100, 5000
 		his := func(i uint32) uint32 {
 			if i < same {
@@ -114,7 +113,7 @@ func TestSTagsCannotBeGuessed(t *testing.T) {
 		for i, word := range []func(uint32) uint32{scatter, his} {
 			c := csprng{word: word}
 			c.draw(func() {
-				mr := newVictim(v.T).region(v.pd, 8, verbs.LocalWrite)
+				mr := newTarget(v.T).region(v.pd, 8, verbs.LocalWrite)
 				for range many {
 					stags[i] = append(stags[i], must(mr.Reregister(0, 8, verbs.RemoteWrite))(v.T))
 				}
@@ -138,7 +137,7 @@ func TestSTagsCannotBeGuessed(t *testing.T) {
 // them for somebody else (R7).
 func TestSTagIsNotGivenAgainSoon(t *testing.T) {
 	const last, many = 1000, 5000
-	run(t, attack{"stale STags", checks.FreshSTag, func(v *victim) (again bool) {
+	run(t, attack{"stale STags", checks.FreshSTag, func(v *target) (again bool) {
 		var gone []uint32
 		c := csprng{word: func(i uint32) uint32 {
 			if n := uint32(len(gone)); i%2 == 1 && n > 0 {

@@ -22,8 +22,8 @@ import (
 	"github.com/ironwarp/ironwarp/iwarptest"
 )
 
-// plunder is a request that would offer a file of this host to a hostile peer.
-func plunder(t *testing.T) string {
+// exportRequest is a request that would offer a file of this host to a hostile peer.
+func exportRequest(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "loot")
 	if err := os.WriteFile(file, make([]byte, 4096), 0o600); err != nil {
@@ -32,10 +32,9 @@ func plunder(t *testing.T) string {
 	return fmt.Sprintf(`{"name": "loot", "path": %q, "read_only": true, "allow": ["mallory"]}`, file)
 }
 
-// Whoever set the host up has made a mistake, by which systemd hands the daemon a
-// control socket that the network can reach. A peer asks there for what only the
-// administrator may: the daemon does not take the socket at all (R33, draft -07 of
-// RFC 5042, section 5.4.7).
+// The host is set up wrongly, so that systemd hands the daemon a control socket that the
+// network can reach. A peer asks there for what only the administrator may have: the
+// daemon does not take the socket at all (R33, draft -07 of RFC 5042, section 5.4.7).
 func TestManagementRequestsOfAPeer(t *testing.T) {
 	const up, refused = "DAEMON IS UP", "DAEMON REFUSES: "
 	t.Run("by a control socket of TCP", func(t *testing.T) {
@@ -82,7 +81,7 @@ func TestManagementRequestsOfAPeer(t *testing.T) {
 		var stolen bool
 		switch {
 		case state == up:
-			status, text := post(t, "http://"+l.Addr().String()+"/v1/exports", plunder(t))
+			status, text := post(t, "http://"+l.Addr().String()+"/v1/exports", exportRequest(t))
 			stolen = status/100 == 2
 			t.Logf("a peer asks for an export: %d %s", status, text)
 		case !strings.Contains(state, "is no Unix socket"):
@@ -120,16 +119,16 @@ func post(t *testing.T, url, body string) (status int, text string) {
 	return resp.StatusCode, string(data)
 }
 
-// Whatever a peer says at the ports that the network reaches, the link's and that of
-// the metrics, no file of the configuration and none of the daemon's state is another
-// one afterwards, and neither is what the daemon goes by (R33).
+// Whatever a peer sends to the ports that the network reaches, the link's and that of the
+// metrics, changes no file of the configuration or of the daemon's state, and not the
+// configuration in use (R33).
 func TestNothingOfTheWireIsConfiguration(t *testing.T) {
 	switchOff(t, checks.None)
 	metrics := iwarptest.FreePort(t)
 	s := newStation(t, fmt.Sprintf("block: off\nmetrics: {listen: \"127.0.0.1:%d\"}\n", metrics))
 	before, exports := s.digest(), len(must(s.api.Exports(t.Context()))(t))
 	requests := []string{"GET /v1/info", "POST /v1/reload", "POST /v1/exports", "POST /v1/peers", "DELETE /v1/peers/friend", "POST /v1/attachments", "POST /v1/blocks", "DELETE /v1/streams/0"}
-	body := plunder(t)
+	body := exportRequest(t)
 	for _, r := range requests {
 		text := fmt.Sprintf("%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", r, len(body), body)
 		// As the first bytes of a connection, as the private data of a request, and as
@@ -161,7 +160,7 @@ func TestNothingOfTheWireIsConfiguration(t *testing.T) {
 	}
 }
 
-// says sends bytes to the link's port and waits until the daemon has had enough.
+// says sends bytes to the link's port and waits until the daemon ends the connection.
 func (s *station) says(text string) {
 	s.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: mallorys.AsSlice()}, Timeout: patience}

@@ -36,34 +36,34 @@ func operationError(code uint8) rdmap.Terminate {
 	return rdmap.Terminate{Layer: ddp.LayerRDMA, Type: rdmap.TypeRemoteOperation, Code: code}
 }
 
-// access is one way to use an STag from afar.
+// access is one way for a peer to use an STag.
 type access struct {
 	name string
-	// try uses stag as f and reports whether that was of use: memory has changed, has
-	// been read, or is shut to owner.
-	try func(f, owner *foe, mr *verbs.MR, stag uint32) bool
+	// try uses stag as f and reports whether that succeeded: memory has changed, has
+	// been read, or owner has lost access to it.
+	try func(f, owner *stream, mr *verbs.MR, stag uint32) bool
 	// How the stream ends otherwise, by what is wrong with the STag.
 	notAssociated, invalid rdmap.Terminate
 }
 
 var accesses = []access{
-	{"write", func(f, _ *foe, mr *verbs.MR, stag uint32) bool {
+	{"write", func(f, _ *stream, mr *verbs.MR, stag uint32) bool {
 		f.write(stag, 0, evil)
 		f.settled()
 		return bytes.HasPrefix(mr.Bytes(), evil)
 	}, ddpTagged(ddp.CodeTaggedNotAssociated), ddpTagged(ddp.CodeTaggedInvalidSTag)},
-	{"read", func(f, _ *foe, mr *verbs.MR, stag uint32) bool {
+	{"read", func(f, _ *stream, mr *verbs.MR, stag uint32) bool {
 		copy(mr.Bytes(), secret)
 		f.read(stag, 0, uint32(len(secret)))
 		s, ok := f.hear()
 		return ok && s.Tagged && bytes.Equal(s.Payload, secret)
 	}, protectionError(rdmap.CodeNotAssociated), protectionError(rdmap.CodeInvalidSTag)},
-	{"atomic", func(f, _ *foe, mr *verbs.MR, stag uint32) bool {
+	{"atomic", func(f, _ *stream, mr *verbs.MR, stag uint32) bool {
 		f.fetchAdd(stag, 0, 1)
 		f.settled()
 		return !bytes.Equal(mr.Bytes()[:8], make([]byte, 8))
 	}, protectionError(rdmap.CodeNotAssociated), protectionError(rdmap.CodeInvalidSTag)},
-	{"invalidate", func(f, owner *foe, mr *verbs.MR, stag uint32) bool {
+	{"invalidate", func(f, owner *stream, mr *verbs.MR, stag uint32) bool {
 		f.v.granted(f.qp.PostRecv(verbs.RecvWR{}))
 		f.send(stag, nil)
 		f.settled()
@@ -72,10 +72,10 @@ var accesses = []access{
 	}, protectionError(rdmap.CodeCannotInvalidate), protectionError(rdmap.CodeInvalidSTag)},
 }
 
-// tries makes attacks of each kind of access with an STag that is none of the foe's.
-func tries(c checks.Check, set func(v *victim) (f, owner *foe, mr *verbs.MR, stag uint32)) (attacks []attack) {
+// tries makes attacks of each kind of access with an STag that is none of the peer's.
+func tries(c checks.Check, set func(v *target) (f, owner *stream, mr *verbs.MR, stag uint32)) (attacks []attack) {
 	for _, a := range accesses {
-		attacks = append(attacks, attack{a.name, c, func(v *victim) bool {
+		attacks = append(attacks, attack{a.name, c, func(v *target) bool {
 			f, owner, mr, stag := set(v)
 			succeeded := a.try(f, owner, mr, stag)
 			if !succeeded {
@@ -87,15 +87,15 @@ func tries(c checks.Check, set func(v *victim) (f, owner *foe, mr *verbs.MR, sta
 	return attacks
 }
 
-// anothersDomain is an STag of one protection domain and a foe in another.
-func anothersDomain(v *victim) (f, owner *foe, mr *verbs.MR, stag uint32) {
+// anothersDomain is an STag of one protection domain and a stream in another.
+func anothersDomain(v *target) (f, owner *stream, mr *verbs.MR, stag uint32) {
 	owner = v.stream(v.pd, "owner")
 	mr, stag = owner.grant(64, all)
 	return v.stream(v.domain(), "mallory"), owner, mr, stag
 }
 
-// anothersStream is an STag for one stream and a foe in its protection domain.
-func anothersStream(v *victim) (f, owner *foe, mr *verbs.MR, stag uint32) {
+// anothersStream is an STag for one stream and a stream in its protection domain.
+func anothersStream(v *target) (f, owner *stream, mr *verbs.MR, stag uint32) {
 	owner = v.stream(v.pd, "owner")
 	mr = v.region(v.pd, 64, verbs.LocalWrite|verbs.WindowBind)
 	_, stag = owner.bind(mr, 0, 64, all)
@@ -113,32 +113,32 @@ func TestSTagOfAnotherStream(t *testing.T) {
 	run(t, tries(checks.StreamOfSTag, anothersStream)...)
 }
 
-// readFrom has the victim read 8 bytes from f into mr and returns the STag of the
+// readFrom has the target read 8 bytes from f into mr and returns the STag of the
 // sink, as it stands in the request.
-func readFrom(f *foe, mr *verbs.MR) uint32 {
+func readFrom(f *stream, mr *verbs.MR) uint32 {
 	f.v.Helper()
 	wr := verbs.SendWR{ID: 5, Op: verbs.OpRead, SGL: []verbs.SGE{{MR: mr, Len: 8}}, RemoteSTag: 1, Flags: verbs.Signaled}
 	f.v.granted(f.qp.PostSend(&wr))
 	s, _ := f.hear()
 	r, ok := rdmap.ParseReadRequest(s.Payload)
 	if !ok {
-		f.v.Fatalf("the victim sends %+v in place of a Read Request", s)
+		f.v.Fatalf("the target sends %+v in place of a Read Request", s)
 	}
 	return r.SinkSTag
 }
 
-func (f *foe) answer(stag uint32, data []byte) {
+func (f *stream) answer(stag uint32, data []byte) {
 	_ = f.Say(iwarptest.Segment{Tagged: true, Last: true, Op: rdmap.OpReadResponse, STag: stag, Payload: data})
 }
 
-// A peer answers the victim's RDMA Read with an STag that is not the sink's: of
+// A peer answers the target's RDMA Read with an STag that is not the sink's: of
 // another protection domain, of another stream, of memory that it may write to
 // (R8, R9).
 func TestReadResponseToAnotherSTag(t *testing.T) { run(t, readAnswers()...) }
 
 func readAnswers() []attack {
-	answered := func(other func(v *victim, f *foe) (*verbs.MR, uint32)) func(v *victim) bool {
-		return func(v *victim) bool {
+	answered := func(other func(v *target, f *stream) (*verbs.MR, uint32)) func(v *target) bool {
+		return func(v *target) bool {
 			f := v.stream(v.pd, "mallory")
 			sink := v.region(v.pd, 8, verbs.LocalWrite)
 			mr, stag := other(v, f)
@@ -149,36 +149,36 @@ func readAnswers() []attack {
 				f.wantTerminated(ddpTagged(ddp.CodeTaggedInvalidSTag))
 			}
 			if !bytes.Equal(mr.Bytes(), make([]byte, mr.Len())) {
-				v.Error("memory that the victim reads nothing into has changed")
+				v.Error("memory that the target reads nothing into has changed")
 			}
 			return succeeded
 		}
 	}
 	return []attack{
-		{"of another protection domain", checks.ReadAnswer, answered(func(v *victim, _ *foe) (*verbs.MR, uint32) {
+		{"of another protection domain", checks.ReadAnswer, answered(func(v *target, _ *stream) (*verbs.MR, uint32) {
 			return v.stream(v.domain(), "owner").grant(64, all)
 		})},
-		{"of another stream", checks.ReadAnswer, answered(func(v *victim, _ *foe) (*verbs.MR, uint32) {
+		{"of another stream", checks.ReadAnswer, answered(func(v *target, _ *stream) (*verbs.MR, uint32) {
 			mr := v.region(v.pd, 64, verbs.LocalWrite|verbs.WindowBind)
 			_, stag := v.stream(v.pd, "owner").bind(mr, 0, 64, all)
 			return mr, stag
 		})},
-		{"of another stream's Read", checks.ReadAnswer, answered(func(v *victim, _ *foe) (*verbs.MR, uint32) {
+		{"of another stream's Read", checks.ReadAnswer, answered(func(v *target, _ *stream) (*verbs.MR, uint32) {
 			mr := v.region(v.pd, 8, verbs.LocalWrite)
 			return mr, readFrom(v.stream(v.pd, "owner"), mr)
 		})},
-		{"of memory of its own", checks.ReadAnswer, answered(func(_ *victim, f *foe) (*verbs.MR, uint32) {
+		{"of memory of its own", checks.ReadAnswer, answered(func(_ *target, f *stream) (*verbs.MR, uint32) {
 			return f.grant(64, all)
 		})},
 	}
 }
 
-// An STag after its end (R10, R12, R15), by whatever access.
+// An STag after its end, with each kind of access (R10, R12, R15).
 func TestSTagThatHasGone(t *testing.T) { run(t, deadSTags()...) }
 
 func deadSTags() (attacks []attack) {
 	for _, a := range accesses[:3] {
-		attacks = append(attacks, attack{a.name, checks.LiveSTag, func(v *victim) bool {
+		attacks = append(attacks, attack{a.name, checks.LiveSTag, func(v *target) bool {
 			f := v.stream(v.pd, "mallory")
 			mr, stag := f.grant(64, all)
 			if err := mr.Invalidate(); err != nil {

@@ -15,16 +15,16 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// inner is a window of 16 bytes in the middle of a region of 48, and a foe that may
+// inner is a window of 16 bytes in the middle of a region of 48, and a stream whose peer may
 // use it.
-func inner(v *victim) (*verbs.MR, uint32, *foe) {
+func inner(v *target) (*verbs.MR, uint32, *stream) {
 	f := v.stream(v.pd, "mallory")
 	mr := v.region(v.pd, 48, verbs.LocalWrite|verbs.WindowBind)
 	return mr, f.open(mr, 16, 16, all), f
 }
 
 // open opens n bytes at off of mr in the way that the trust model has, see grant.
-func (f *foe) open(mr *verbs.MR, off, n int, access verbs.Access) (stag uint32) {
+func (f *stream) open(mr *verbs.MR, off, n int, access verbs.Access) (stag uint32) {
 	f.v.Helper()
 	if !f.v.ulp.Trust().Trust().ShareSTags {
 		_, stag = f.bind(mr, off, n, access)
@@ -38,32 +38,32 @@ func (f *foe) open(mr *verbs.MR, off, n int, access verbs.Access) (stag uint32) 
 // openings are all ways to open n bytes at off of mr.
 var openings = []struct {
 	name string
-	open func(f *foe, mr *verbs.MR, off, n int, access verbs.Access) (stag uint32)
+	open func(f *stream, mr *verbs.MR, off, n int, access verbs.Access) (stag uint32)
 }{
-	{"a region", func(f *foe, mr *verbs.MR, off, n int, access verbs.Access) uint32 {
+	{"a region", func(f *stream, mr *verbs.MR, off, n int, access verbs.Access) uint32 {
 		return must(mr.Reregister(off, n, access))(f.v.T)
 	}},
-	{"a region by a post", func(f *foe, mr *verbs.MR, off, n int, access verbs.Access) uint32 {
+	{"a region by a post", func(f *stream, mr *verbs.MR, off, n int, access verbs.Access) uint32 {
 		const id = 1 << 43
 		f.v.granted(f.qp.PostSend(&verbs.SendWR{ID: id, Op: verbs.OpRegister, Flags: verbs.Signaled, SGL: []verbs.SGE{{MR: mr, Off: uint32(off), Len: uint32(n)}}, Access: access}))
 		f.v.granted(f.completion(id).Err)
 		return mr.STag()
 	}},
-	{"a window", func(f *foe, mr *verbs.MR, off, n int, access verbs.Access) uint32 {
+	{"a window", func(f *stream, mr *verbs.MR, off, n int, access verbs.Access) uint32 {
 		_, stag := f.bind(mr, off, n, access)
 		return stag
 	}},
 }
 
-// outside tells whether memory around the window has changed.
+// outside reports whether memory around the window has changed.
 func outside(mr *verbs.MR) bool {
 	b := mr.Bytes()
 	return !bytes.Equal(b[:16], make([]byte, 16)) || !bytes.Equal(b[32:], make([]byte, 16))
 }
 
 // writeOutside writes n bytes at to of the window, with some of them outside.
-func writeOutside(to uint64, n int) func(v *victim) bool {
-	return func(v *victim) bool {
+func writeOutside(to uint64, n int) func(v *target) bool {
+	return func(v *target) bool {
 		mr, stag, f := inner(v)
 		f.write(stag, to, bytes.Repeat([]byte{0xee}, n))
 		if !f.settled() {
@@ -74,8 +74,8 @@ func writeOutside(to uint64, n int) func(v *victim) bool {
 }
 
 // readOutside reads n bytes at to, the last of them outside.
-func readOutside(to uint64, n int) func(v *victim) bool {
-	return func(v *victim) bool {
+func readOutside(to uint64, n int) func(v *target) bool {
+	return func(v *target) bool {
 		mr, stag, f := inner(v)
 		copy(mr.Bytes()[32:], secret)
 		f.read(stag, to, uint32(n))
@@ -87,8 +87,8 @@ func readOutside(to uint64, n int) func(v *victim) bool {
 	}
 }
 
-// Access around the end of a window within a larger region: the first bytes that are
-// not of it (R11, R16; RFC 5042 sections 6.2.1 and 6.3.1).
+// Access around the end of a window within a larger region: the first bytes behind it
+// (R11, R16; RFC 5042 sections 6.2.1 and 6.3.1).
 func TestAccessOutsideOfTheWindow(t *testing.T) { run(t, aroundTheWindow()...) }
 
 func aroundTheWindow() []attack {
@@ -101,7 +101,7 @@ func aroundTheWindow() []attack {
 	return []attack{
 		write(16, 1), write(15, 2), write(0, 17), write(17, 3),
 		read(16, 1), read(15, 2), read(0, 17), read(17, 3),
-		{"a Write whose second segment goes past the end", checks.Bounds, func(v *victim) bool {
+		{"a Write whose second segment goes past the end", checks.Bounds, func(v *target) bool {
 			mr, stag, f := inner(v)
 			f.writePart(stag, 0, make([]byte, 16))
 			f.write(stag, 16, evil)
@@ -110,7 +110,7 @@ func aroundTheWindow() []attack {
 			}
 			return outside(mr)
 		}},
-		{"an Atomic behind the end", checks.Bounds, func(v *victim) bool {
+		{"an Atomic behind the end", checks.Bounds, func(v *target) bool {
 			mr, stag, f := inner(v)
 			f.fetchAdd(stag, 16, 1)
 			if !f.settled() {
@@ -118,7 +118,7 @@ func aroundTheWindow() []attack {
 			}
 			return outside(mr)
 		}},
-		{"an Atomic whose last bytes are behind the end", checks.Bounds, func(v *victim) bool {
+		{"an Atomic whose last bytes are behind the end", checks.Bounds, func(v *target) bool {
 			f := v.stream(v.pd, "mallory")
 			mr := v.region(v.pd, 48, verbs.LocalWrite|verbs.WindowBind)
 			stag := f.open(mr, 16, 12, all)
@@ -132,7 +132,7 @@ func aroundTheWindow() []attack {
 }
 
 // writePart is write, but for the mark of the last segment.
-func (f *foe) writePart(stag uint32, to uint64, data []byte) {
+func (f *stream) writePart(stag uint32, to uint64, data []byte) {
 	_ = f.Say(iwarptest.Segment{Tagged: true, Op: rdmap.OpWrite, STag: stag, TO: to, Payload: data})
 }
 
@@ -141,8 +141,8 @@ func (f *foe) writePart(stag uint32, to uint64, data []byte) {
 // before it ends the program (R11).
 func TestTaggedOffsetThatWraps(t *testing.T) {
 	var attacks []attack
-	add := func(name string, want rdmap.Terminate, do func(f *foe, stag uint32)) {
-		attacks = append(attacks, attack{name, checks.TOWrap, func(v *victim) bool {
+	add := func(name string, want rdmap.Terminate, do func(f *stream, stag uint32)) {
+		attacks = append(attacks, attack{name, checks.TOWrap, func(v *target) bool {
 			mr, stag, f := inner(v)
 			return v.dies(func() {
 				do(f, stag)
@@ -154,11 +154,11 @@ func TestTaggedOffsetThatWraps(t *testing.T) {
 		}})
 	}
 	for _, by := range []uint64{0, 1, 2} {
-		add(fmt.Sprintf("write at -%d", by+1), ddpTagged(ddp.CodeTaggedTOWrap), func(f *foe, stag uint32) { f.write(stag, math.MaxUint64-by, evil) })
-		add(fmt.Sprintf("read at -%d", by+1), protectionError(rdmap.CodeTOWrap), func(f *foe, stag uint32) { f.read(stag, math.MaxUint64-by, 4) })
+		add(fmt.Sprintf("write at -%d", by+1), ddpTagged(ddp.CodeTaggedTOWrap), func(f *stream, stag uint32) { f.write(stag, math.MaxUint64-by, evil) })
+		add(fmt.Sprintf("read at -%d", by+1), protectionError(rdmap.CodeTOWrap), func(f *stream, stag uint32) { f.read(stag, math.MaxUint64-by, 4) })
 	}
-	add("atomic at -8", protectionError(rdmap.CodeTOWrap), func(f *foe, stag uint32) { f.fetchAdd(stag, math.MaxUint64-7, 1) })
-	add("read of all but one byte", protectionError(rdmap.CodeTOWrap), func(f *foe, stag uint32) { f.read(stag, math.MaxUint64-1<<32+3, math.MaxUint32) })
+	add("atomic at -8", protectionError(rdmap.CodeTOWrap), func(f *stream, stag uint32) { f.fetchAdd(stag, math.MaxUint64-7, 1) })
+	add("read of all but one byte", protectionError(rdmap.CodeTOWrap), func(f *stream, stag uint32) { f.read(stag, math.MaxUint64-1<<32+3, math.MaxUint32) })
 	run(t, attacks...)
 }
 
@@ -172,21 +172,21 @@ var carriers = []struct {
 	{"out of order", iwarptest.Options{Window: 16, Shuffle: true}},
 }
 
-// shot is an access and what it may do to memory.
+// shot is an access, and its effect on memory if it is legal.
 type shot struct {
 	write bool
 	to    uint64
 	n     int
 }
 
-// legal tells whether it is within a window of size bytes, with no help of what wraps.
+// legal reports whether it is within a window of size bytes, with no help of what wraps.
 func (s shot) legal(size int) bool {
 	return s.n == 0 || s.to <= uint64(size) && uint64(s.n) <= uint64(size)-s.to
 }
 
-// fire makes it, and checks what becomes of stream and memory by the model: want is
-// the region's memory before, from is where the window begins in it.
-func (s shot) fire(f *foe, mr *verbs.MR, stag uint32, from, size int, want []byte) error {
+// fire makes the access, and checks stream and memory against the model: want is the
+// region's memory before, from is where the window begins in it.
+func (s shot) fire(f *stream, mr *verbs.MR, stag uint32, from, size int, want []byte) error {
 	var mark []byte
 	if s.write {
 		mark = bytes.Repeat([]byte{0xee}, s.n)
@@ -228,7 +228,7 @@ func TestEveryAccessAroundASmallWindowAgainstAModel(t *testing.T) {
 		t.Skip("TestAccessOutsideOfTheWindow has the twins")
 	}
 	const region, from, size = 12, 3, 5
-	try := func(v *victim, c iwarptest.Options, open func(f *foe, mr *verbs.MR, off, n int, access verbs.Access) uint32) {
+	try := func(v *target, c iwarptest.Options, open func(f *stream, mr *verbs.MR, off, n int, access verbs.Access) uint32) {
 		for i := range 2 * (size + 3) * (size + 4) {
 			s := shot{i%2 == 0, uint64(i / 2 / (size + 4)), i / 2 % (size + 4)}
 			mr := v.region(v.pd, region, verbs.LocalWrite|verbs.WindowBind)
@@ -244,7 +244,7 @@ func TestEveryAccessAroundASmallWindowAgainstAModel(t *testing.T) {
 	}
 	for _, c := range carriers {
 		for _, o := range openings {
-			t.Run(c.name+"/"+o.name, func(t *testing.T) { try(newVictim(t), c.o, o.open) })
+			t.Run(c.name+"/"+o.name, func(t *testing.T) { try(newTarget(t), c.o, o.open) })
 		}
 	}
 }
@@ -256,7 +256,7 @@ func TestTaggedOffsetsAgainstAModel(t *testing.T) {
 		t.Skip("TestAccessOutsideOfTheWindow and TestTaggedOffsetThatWraps have the twins")
 	}
 	const region = 1 << 16
-	v := newVictim(t)
+	v := newTarget(t)
 	mr := v.region(v.pd, region, verbs.LocalWrite|verbs.WindowBind)
 	rapid.Check(t, func(rt *rapid.T) {
 		from := rapid.IntRange(0, region-1).Draw(rt, "from")
@@ -283,8 +283,8 @@ func TestTaggedOffsetsAgainstAModel(t *testing.T) {
 	})
 }
 
-// closed ends the foe's stream.
-func closed(f *foe) <-chan struct{} {
+// closed ends the peer's stream.
+func closed(f *stream) <-chan struct{} {
 	f.qp.Close()
 	f.Close()
 	return f.qp.Done()

@@ -68,15 +68,15 @@ func (s slowSink) DirectBuffer() ([]byte, error) {
 
 // exposed is memory that a peer may use, and a neighbour of its stream.
 type exposed struct {
-	v         *victim
+	v         *target
 	mr        *verbs.MR
 	mw        *verbs.MW // nil: the region's STag is exposed
 	stag      uint32
-	foe       *foe
-	neighbour *foe
+	stream    *stream
+	neighbour *stream
 }
 
-// waysToRevoke are all there are. Each returns when the revocation is said to be
+// waysToRevoke are all ways to revoke. Each returns when the revocation is reported as
 // done.
 var waysToRevoke = []struct {
 	name   string
@@ -120,17 +120,17 @@ func (e *exposed) post(wr verbs.SendWR) {
 	e.ok(e.neighbour.completion(wr.ID).Err)
 }
 
-// A peer whose right is taken away in the middle of an access: by the time that the
-// revocation is done, so is the access (R12).
+// A peer's right is taken away in the middle of an access: when the revocation is done,
+// so is the access (R12).
 func TestRevocationWaitsForTheAccessThatIsUnderWay(t *testing.T) {
 	var attacks []attack
 	for _, way := range waysToRevoke {
-		expose := func(v *victim) (*exposed, *slowLLP) {
+		expose := func(v *target) (*exposed, *slowLLP) {
 			peer, llp := iwarptest.NewPeer(iwarptest.Options{Direct: true})
 			slow := newSlowLLP(llp)
 			cfg := verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 8, MaxRecv: 8, IRD: 4, ORD: 4}
 			f := must(v.streamOn(v.pd, cfg, peer, slow, "mallory"))(v.T)
-			e := &exposed{v: v, foe: f, neighbour: v.stream(v.pd, "neighbour")}
+			e := &exposed{v: v, stream: f, neighbour: v.stream(v.pd, "neighbour")}
 			e.mr = v.region(v.pd, 64, all|verbs.WindowBind)
 			e.stag = e.mr.STag()
 			if way.window {
@@ -139,24 +139,24 @@ func TestRevocationWaitsForTheAccessThatIsUnderWay(t *testing.T) {
 			return e, slow
 		}
 		attacks = append(attacks,
-			attack{"write/" + way.name, checks.Revocation, func(v *victim) bool {
+			attack{"write/" + way.name, checks.Revocation, func(v *target) bool {
 				e, slow := expose(v)
-				e.foe.write(e.stag, 0, evil)
+				e.stream.write(e.stag, 0, evil)
 				<-slow.held
 				way.revoke(e)
 				snapshot := bytes.Clone(e.mr.Bytes())
 				close(slow.resume)
-				<-closed(e.foe)
+				<-closed(e.stream)
 				return !bytes.Equal(snapshot, e.mr.Bytes())
 			}},
-			attack{"read/" + way.name, checks.Revocation, func(v *victim) bool {
+			attack{"read/" + way.name, checks.Revocation, func(v *target) bool {
 				e, slow := expose(v)
-				e.foe.read(e.stag, 0, 6)
+				e.stream.read(e.stag, 0, 6)
 				<-slow.held
 				way.revoke(e)
 				copy(e.mr.Bytes(), "secret") // what the peer must not see any more
 				close(slow.resume)
-				s, ok := e.foe.hear()
+				s, ok := e.stream.hear()
 				return ok && s.Tagged && string(s.Payload) == "secret"
 			}},
 		)
@@ -171,7 +171,7 @@ func TestWriterWhoseRightIsRevoked(t *testing.T) {
 	if checks.Weakened {
 		t.Skip("TestRevocationWaitsForTheAccessThatIsUnderWay has the twins")
 	}
-	v := newVictim(t)
+	v := newTarget(t)
 	const size, rounds, flood = 60000, 200, 40
 	mr := v.region(v.pd, size, verbs.LocalWrite|verbs.RemoteWrite)
 	inTheMiddle := 0

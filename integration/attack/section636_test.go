@@ -27,9 +27,9 @@ var overlaps = []overlap{
 	{"from behind its last byte", 32, 16, false},
 }
 
-// amongOthers is memory of 48 bytes, of which no byte is registered. What stands before
-// and behind it is, in an order that goes to and fro.
-func amongOthers(v *victim, pd *verbs.PD) []byte {
+// amongOthers is memory of 48 bytes, none of them registered. The memory before and
+// behind it is registered, alternately.
+func amongOthers(v *target, pd *verbs.PD) []byte {
 	v.Helper()
 	const pieces = 32
 	all := make([]byte, 2*pieces*48+48)
@@ -49,7 +49,7 @@ func aliases() (attacks []attack) {
 			continue
 		}
 		for _, writer := range []string{"first", "second"} {
-			attacks = append(attacks, attack{fmt.Sprintf("%s, writable by the %s", o.name, writer), checks.Alias, func(v *victim) bool {
+			attacks = append(attacks, attack{fmt.Sprintf("%s, writable by the %s", o.name, writer), checks.Alias, func(v *target) bool {
 				pds := [2]*verbs.PD{must(v.ulp.AllocPDAs(verbs.NSNT))(v.T), must(v.ulp.AllocPDAs(verbs.NSNT))(v.T)}
 				access := [2]verbs.Access{verbs.RemoteRead, verbs.RemoteRead}
 				w := 0
@@ -90,14 +90,14 @@ func aliases() (attacks []attack) {
 // with the right to write (R18; RFC 5042 section 6.3.6).
 func TestMemoryForTwoTrustGroups(t *testing.T) { run(t, aliases()...) }
 
-// Memory that only looks like it, or that nobody can write to, is given.
+// Memory that only looks like that, or that nobody can write to, is registered.
 func TestMemoryForTwoTrustGroupsThatIsHarmless(t *testing.T) {
 	for _, o := range overlaps {
 		for _, writable := range []bool{false, true} {
 			if o.touches && writable {
 				continue
 			}
-			v := newVictimAs(t, verbs.Config{}, verbs.NSNT)
+			v := newTargetAs(t, verbs.Config{}, verbs.NSNT)
 			access := verbs.RemoteRead
 			if writable {
 				access |= verbs.LocalWrite | verbs.RemoteWrite
@@ -129,7 +129,7 @@ func sharedWindows() (attacks []attack) {
 			if !spoils {
 				name = o.name + ", to read what another peer writes"
 			}
-			attacks = append(attacks, attack{name, checks.AliasWindow, func(v *victim) bool {
+			attacks = append(attacks, attack{name, checks.AliasWindow, func(v *target) bool {
 				pd := must(v.ulp.AllocPDAs(verbs.SNT))(v.T)
 				mr := v.region(pd, 48, verbs.LocalWrite|verbs.WindowBind)
 				hers, his := verbs.RemoteWrite, right

@@ -55,8 +55,8 @@ func TestAccessWithoutTheRight(t *testing.T) {
 			if have&way.need != 0 {
 				continue
 			}
-			try := func(window bool) func(v *victim) bool {
-				return func(v *victim) bool {
+			try := func(window bool) func(v *target) bool {
+				return func(v *target) bool {
 					f := v.stream(v.pd, "mallory")
 					var mr *verbs.MR
 					var stag uint32
@@ -82,7 +82,7 @@ func TestAccessWithoutTheRight(t *testing.T) {
 	run(t, attacks...)
 }
 
-// With the right, each of them is served: the attacks above do not fail for another
+// With the right, each of them succeeds: the attacks above do not fail for another
 // reason.
 func TestAccessWithTheRight(t *testing.T) {
 	for _, have := range rights() {
@@ -90,7 +90,7 @@ func TestAccessWithTheRight(t *testing.T) {
 			if have&way.need == 0 {
 				continue
 			}
-			v := newVictim(t)
+			v := newTarget(t)
 			f := v.stream(v.pd, "alice")
 			mr, stag := f.grant(64, have)
 			if !way.try(f, nil, mr, stag) {
@@ -100,11 +100,11 @@ func TestAccessWithTheRight(t *testing.T) {
 	}
 }
 
-// A Read of nothing takes no right and no STag, and tells nothing; nor does a Write
+// A Read of nothing takes no right and no STag, and reveals nothing; nor does a Write
 // of nothing (R17; RFC 5042 section 6.3.5, RFC 5040 section 7.2, RFC 5041 section
 // 5.2).
 func TestNothingIsReadAndWrittenWithoutAnSTag(t *testing.T) {
-	v := newVictim(t)
+	v := newTarget(t)
 	f := v.stream(v.pd, "alice")
 	for _, stag := range []uint32{0, 0xdead, v.region(v.pd, 8, verbs.LocalWrite).STag(), v.region(v.pd, 8, verbs.LocalWrite|verbs.RemoteWrite).STag()} {
 		for _, to := range []uint64{0, 8, 9, 1<<64 - 1} {
@@ -120,10 +120,10 @@ func TestNothingIsReadAndWrittenWithoutAnSTag(t *testing.T) {
 	}
 }
 
-// A source of a Write that the victim can't change itself can't be changed for it
+// A source of a Write that the target can't change itself can't be changed for it
 // by a peer: rights to write need the right to write locally.
 func TestPeerHasNoRightThatTheOwnerLacks(t *testing.T) {
-	v := newVictim(t)
+	v := newTarget(t)
 	for _, a := range []verbs.Access{verbs.RemoteWrite, verbs.RemoteAtomic, verbs.RemoteRead | verbs.RemoteWrite} {
 		if _, err := v.pd.RegisterMR(make([]byte, 8), a); err == nil {
 			t.Errorf("access %#x is given", a)

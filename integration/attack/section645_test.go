@@ -8,22 +8,22 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// common is an STag that is valid on two streams of a protection domain: that of a
-// region with remote rights, got in each of the ways there are. It ends the attack
-// where it is refused.
+// common is an STag that is valid on two streams of a protection domain, that of a
+// region with remote rights, made in each possible way. It ends the attack if it is
+// refused.
 var common = []struct {
 	name string
-	get  func(v *victim, alice *foe) (*verbs.MR, error)
+	get  func(v *target, alice *stream) (*verbs.MR, error)
 }{
-	{"registered", func(v *victim, alice *foe) (*verbs.MR, error) {
+	{"registered", func(v *target, alice *stream) (*verbs.MR, error) {
 		return alice.qp.PD().RegisterMR(make([]byte, 64), all)
 	}},
-	{"registered anew", func(v *victim, alice *foe) (*verbs.MR, error) {
+	{"registered anew", func(v *target, alice *stream) (*verbs.MR, error) {
 		mr := v.region(alice.qp.PD(), 64, verbs.LocalWrite)
 		_, err := mr.Reregister(0, 64, all)
 		return mr, err
 	}},
-	{"registered by a post", func(v *victim, alice *foe) (*verbs.MR, error) {
+	{"registered by a post", func(v *target, alice *stream) (*verbs.MR, error) {
 		mr := v.region(alice.qp.PD(), 64, verbs.LocalWrite)
 		wr := verbs.SendWR{ID: 8, Op: verbs.OpRegister, Flags: verbs.Signaled, SGL: []verbs.SGE{{MR: mr, Len: 64}}, Access: all}
 		if err := alice.qp.PostSend(&wr); err != nil {
@@ -41,7 +41,7 @@ func TestSTagOfSeveralStreams(t *testing.T) { run(t, commonSTags()...) }
 func commonSTags() (attacks []attack) {
 	for _, c := range common {
 		for _, a := range accesses {
-			attacks = append(attacks, attack{a.name + "/" + c.name, checks.SharedSTag, func(v *victim) bool {
+			attacks = append(attacks, attack{a.name + "/" + c.name, checks.SharedSTag, func(v *target) bool {
 				pd := must(v.ulp.AllocPDAs(verbs.SNT))(v.T)
 				alice := v.stream(pd, "alice")
 				mr, err := c.get(v, alice)
@@ -58,7 +58,7 @@ func commonSTags() (attacks []attack) {
 
 // The window that takes its place is invalidated by its stream's peer alone (R25).
 func TestWindowIsInvalidatedByItsOwnPeer(t *testing.T) {
-	run(t, attack{"by another's peer", checks.StreamOfSTag, func(v *victim) bool {
+	run(t, attack{"by another's peer", checks.StreamOfSTag, func(v *target) bool {
 		pd := must(v.ulp.AllocPDAs(verbs.SNT))(v.T)
 		alice, f := v.stream(pd, "alice"), v.stream(pd, "mallory")
 		mr := v.region(pd, 64, verbs.LocalWrite|verbs.WindowBind)
@@ -68,7 +68,7 @@ func TestWindowIsInvalidatedByItsOwnPeer(t *testing.T) {
 	if checks.Weakened {
 		return
 	}
-	v := newVictimAs(t, verbs.Config{}, verbs.SNT)
+	v := newTargetAs(t, verbs.Config{}, verbs.SNT)
 	alice := v.stream(v.pd, "alice")
 	mr := v.region(v.pd, 64, verbs.LocalWrite|verbs.WindowBind)
 	_, stag := alice.bind(mr, 0, 64, all)

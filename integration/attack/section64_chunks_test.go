@@ -11,23 +11,23 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// Chunks of a session that come ahead of their turn, which SCTP has no reason to
-// hold back: what waits for its turn is bounded like what does not.
+// Chunks of a session arrive ahead of their turn, and SCTP has no reason to hold them
+// back: those that wait for their turn are bounded like the others.
 func TestChunksAheadOfTheirTurn(t *testing.T) {
-	serve := func(v *victim, kind func() (*verbs.PD, verbs.QPConfig), prepare func(*verbs.QP) error) *rawAssoc {
+	serve := func(v *target, kind func() (*verbs.PD, verbs.QPConfig), prepare func(*verbs.QP) error) *rawAssoc {
 		to, from := sctpByAddress(v.T)
 		s := v.listen(to)
 		s.serveWith(kind, prepare)
 		return must(s.associate(from(evilHost)))(v.T)
 	}
-	plain := func(v *victim) func() (*verbs.PD, verbs.QPConfig) {
+	plain := func(v *target) func() (*verbs.PD, verbs.QPConfig) {
 		return func() (*verbs.PD, verbs.QPConfig) {
 			return v.pd, verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, MaxRecv: 4, IRD: 4}
 		}
 	}
 	run(t,
 		// R23: they wait until the first one is there, and are more than the IRD then.
-		attack{"Read Requests", checks.IRRQDepth, func(v *victim) bool {
+		attack{"Read Requests", checks.IRRQDepth, func(v *target) bool {
 			a := serve(v, plain(v), nil)
 			f := a.session(0)
 			const reads = 100
@@ -45,8 +45,8 @@ func TestChunksAheadOfTheirTurn(t *testing.T) {
 			}
 			return a.received(f, 1)
 		}},
-		// R24: each run of them is a detour.
-		attack{"Writes in reverse", checks.SlowPath, func(v *victim) bool {
+		// R24: each run of them takes a slow path.
+		attack{"Writes in reverse", checks.SlowPath, func(v *target) bool {
 			const times, burst = 1000, 50
 			if err := v.dev.SetSlowPolicy(verbs.SlowPolicy{PerSecond: 1, Burst: burst}); err != nil {
 				v.Fatal(err)
@@ -65,7 +65,7 @@ func TestChunksAheadOfTheirTurn(t *testing.T) {
 			return goesOn
 		}},
 		// R21: messages that can't be delivered for want of the first one.
-		attack{"Sends to a shared receive queue", checks.SRQShare, func(v *victim) bool {
+		attack{"Sends to a shared receive queue", checks.SRQShare, func(v *target) bool {
 			const share, streams = 4, 4
 			pd := must(v.ulp.AllocPDAs(verbs.SNT))(v.T)
 			srq := must(pd.CreateSRQ(verbs.SRQConfig{MaxRecv: share * streams, MaxPerQP: share}))(v.T)
@@ -95,7 +95,7 @@ func TestChunksAheadOfTheirTurn(t *testing.T) {
 // Two sessions of one association, which one goroutine receives for: the completion
 // queue of one overflows, the other one goes on (R26).
 func TestOverflowOfAnotherSessionsCompletionQueue(t *testing.T) {
-	run(t, attack{"overflow", checks.CQIsolation, func(v *victim) bool {
+	run(t, attack{"overflow", checks.CQIsolation, func(v *target) bool {
 		to, from := sctpByAddress(v.T)
 		s := v.listen(to)
 		const depth = 8
@@ -116,7 +116,7 @@ func TestOverflowOfAnotherSessionsCompletionQueue(t *testing.T) {
 			return nil
 		})
 		a := must(s.associate(from(evilHost)))(v.T)
-		f, innocent := a.session(0), a.session(2)
+		f, bystander := a.session(0), a.session(2)
 		for i := uint16(1); i < 4*depth; i++ {
 			a.segment(0, i, iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: uint32(i)})
 			a.segment(2, i, iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: uint32(i)})
@@ -126,7 +126,7 @@ func TestOverflowOfAnotherSessionsCompletionQueue(t *testing.T) {
 			v.Errorf("the stream of the queue that overflows ended with: %v", err)
 		}
 		a.segment(2, 4*depth, iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: 4 * depth})
-		return !a.received(innocent, 4*depth)
+		return !a.received(bystander, 4*depth)
 	}})
 }
 
@@ -134,16 +134,16 @@ func TestOverflowOfAnotherSessionsCompletionQueue(t *testing.T) {
 // section 6.1): the association ends, and another peer's stream goes on (R24).
 func TestChunksOfNoSessionWithoutEnd(t *testing.T) {
 	const burst, flood = 50, 1000
-	strays := func(say func(a *rawAssoc, stream uint16)) func(v *victim) bool {
-		return func(v *victim) bool {
+	strays := func(say func(a *rawAssoc, stream uint16)) func(v *target) bool {
+		return func(v *target) bool {
 			if err := v.dev.SetSlowPolicy(verbs.SlowPolicy{PerSecond: 1, Burst: burst}); err != nil {
 				v.Fatal(err)
 			}
 			to, from := sctpByAddress(v.T)
 			s := v.listen(to)
 			s.serve()
-			innocent := must(s.associate(from(goodHost)))(v.T)
-			other := innocent.session(0)
+			bystander := must(s.associate(from(goodHost)))(v.T)
+			other := bystander.session(0)
 			a := must(s.associate(from(evilHost)))(v.T)
 			f := a.session(0)
 			for i := range uint16(flood) {
@@ -165,7 +165,7 @@ func TestChunksOfNoSessionWithoutEnd(t *testing.T) {
 			if err := other.qp.PostRecv(verbs.RecvWR{}); err != nil {
 				v.Fatal(err)
 			}
-			if innocent.segment(0, 1, iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: 1}); !innocent.received(other, 1) {
+			if bystander.segment(0, 1, iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: 1}); !bystander.received(other, 1) {
 				v.Error("another peer's stream has ended")
 			}
 			return goesOn

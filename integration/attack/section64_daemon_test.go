@@ -7,9 +7,9 @@ import (
 	"github.com/ironwarp/ironwarp/internal/checks"
 )
 
-// A peer creates streams without end, none of which comes to anything: the daemon
-// detects it, refuses them and blocks the peer, by itself. Another peer is served
-// (R19, RFC 5042 section 6.4.1).
+// A peer creates streams without end and uses none of them: the daemon detects it,
+// refuses them and blocks the peer, by itself. Another peer is served (R19, RFC 5042
+// section 6.4.1).
 func TestPeerThatKeepsCreatingStreams(t *testing.T) {
 	const flood = 400
 	runDaemon(t, daemonAttack{"it goes on", checks.StreamRate, "block: {per_second: 1, burst: 20, for: 1h}\n", func(s *station) bool {
@@ -29,8 +29,8 @@ func TestPeerThatKeepsCreatingStreams(t *testing.T) {
 	}})
 }
 
-// A peer does the same forbidden thing again and again, to fill the disk with the
-// log (R30, RFC 5042 section 2.2.7).
+// A peer breaks the same rule again and again, to fill the disk with the log (R30, RFC
+// 5042 section 2.2.7).
 func TestFullDiskByTheLog(t *testing.T) {
 	const flood = 1000
 	runDaemon(t, daemonAttack{"refusals", checks.LogRepeats, "block: off\n", func(s *station) bool {

@@ -9,14 +9,14 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// A peer that asks for more at once than the IRD lets it, and takes no answer: its
+// A peer has more requests outstanding than the IRD allows, and takes no answer: its
 // stream ends, and no other (R23, RFC 5042 section 6.4.3.3).
 func TestMoreRequestsThanTheReadQueueHolds(t *testing.T) {
 	const flood = 512 // what a batch of answers takes, too
-	// full tells whether all requests were taken.
-	full := func(v *victim, ask func(f *foe, stag uint32)) bool {
+	// full reports whether all requests were taken.
+	full := func(v *target, ask func(f *stream, stag uint32)) bool {
 		mr := v.region(v.pd, 64, all)
-		f, innocent := v.stream(v.pd, "mallory"), v.stream(v.pd, "alice")
+		f, bystander := v.stream(v.pd, "mallory"), v.stream(v.pd, "alice")
 		f.Stall(true)
 		for range flood {
 			ask(f, mr.STag())
@@ -24,8 +24,8 @@ func TestMoreRequestsThanTheReadQueueHolds(t *testing.T) {
 		f.msn++
 		_ = f.Say(iwarptest.Segment{Last: true, Op: rdmap.OpSend, QN: rdmap.QNSend, MSN: f.msn}) // there is no receive for it
 		for f.qp.State() == verbs.QPRTS {
-			innocent.read(mr.STag(), 0, 8)
-			if s, ok := innocent.hear(); !ok || !s.Tagged {
+			bystander.read(mr.STag(), 0, 8)
+			if s, ok := bystander.hear(); !ok || !s.Tagged {
 				v.Fatalf("the stream of another peer gets %+v", s)
 			}
 		}
@@ -41,29 +41,29 @@ func TestMoreRequestsThanTheReadQueueHolds(t *testing.T) {
 			}
 		}
 		<-f.qp.Done()
-		if !innocent.settled() {
+		if !bystander.settled() {
 			v.Error("the stream of another peer does not go on")
 		}
 		return taken
 	}
 	run(t,
-		attack{"Reads", checks.IRRQDepth, func(v *victim) bool {
-			return full(v, func(f *foe, stag uint32) { f.read(stag, 0, 64) })
+		attack{"Reads", checks.IRRQDepth, func(v *target) bool {
+			return full(v, func(f *stream, stag uint32) { f.read(stag, 0, 64) })
 		}},
-		attack{"Reads of nothing", checks.IRRQDepth, func(v *victim) bool {
-			return full(v, func(f *foe, _ uint32) { f.read(0, 0, 0) })
+		attack{"Reads of nothing", checks.IRRQDepth, func(v *target) bool {
+			return full(v, func(f *stream, _ uint32) { f.read(0, 0, 0) })
 		}},
-		attack{"Atomics", checks.IRRQDepth, func(v *victim) bool {
-			return full(v, func(f *foe, stag uint32) { f.fetchAdd(stag, 0, 1) })
+		attack{"Atomics", checks.IRRQDepth, func(v *target) bool {
+			return full(v, func(f *stream, stag uint32) { f.fetchAdd(stag, 0, 1) })
 		}},
 	)
 }
 
-// One request more than the IRD, all of which the victim has before it can answer any:
+// One request more than the IRD, all of which the target has before it can answer any:
 // the first comes last (R23).
 func TestOneRequestMoreThanTheReadQueueHolds(t *testing.T) {
-	// taken tells whether the victim takes n of them.
-	taken := func(v *victim, n int, op rdmap.Opcode) bool {
+	// taken reports whether the target takes n of them.
+	taken := func(v *target, n int, op rdmap.Opcode) bool {
 		f := must(v.streamAs(v.pd, v.config(v.cq), iwarptest.Options{Window: 64}, "mallory"))(v.T)
 		const id = 7
 		v.granted(f.qp.PostRecv(verbs.RecvWR{ID: id}))
@@ -89,24 +89,24 @@ func TestOneRequestMoreThanTheReadQueueHolds(t *testing.T) {
 		return false
 	}
 	for name, op := range map[string]rdmap.Opcode{"Reads": rdmap.OpReadRequest, "Atomics": rdmap.OpAtomicRequest} {
-		v := newVictim(t)
+		v := newTarget(t)
 		ird := v.config(v.cq).IRD
 		if !taken(v, ird, op) {
 			t.Errorf("%d %s are refused, as many as the IRD permits", ird, name)
 		}
-		run(t, attack{name, checks.IRRQDepth, func(v *victim) bool { return taken(v, ird+1, op) }})
+		run(t, attack{name, checks.IRRQDepth, func(v *target) bool { return taken(v, ird+1, op) }})
 	}
 }
 
 // A ULP of ours that posts more Reads and Atomics than the peer takes at a time: they
-// wait here, so that a proper peer has no reason to end the stream (R23).
+// wait here, so that a correct peer has no reason to end the stream (R23).
 func TestMoreReadsOfOursThanThePeerTakes(t *testing.T) {
 	for name, op := range map[string]verbs.Opcode{"Reads": verbs.OpRead, "Atomics": verbs.OpFetchAdd} {
-		run(t, attack{name, checks.ORDDepth, func(v *victim) bool { return moreThanThePeerTakes(v, op) }})
+		run(t, attack{name, checks.ORDDepth, func(v *target) bool { return moreThanThePeerTakes(v, op) }})
 	}
 }
 
-func moreThanThePeerTakes(v *victim, op verbs.Opcode) bool {
+func moreThanThePeerTakes(v *target, op verbs.Opcode) bool {
 	const depth, posted = 3, 12
 	mr := v.region(v.pd, 64, verbs.LocalWrite)
 	cfg := verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: posted, MaxRecv: 64, IRD: 1, ORD: depth}

@@ -30,28 +30,28 @@ func sctpByAddress(t *testing.T) (to *transport.Config, from func(netip.Addr) *t
 	return from(home), from
 }
 
-// rawAssoc is an association of the attacker's, on which any message can be said.
+// rawAssoc is an association of the attacker's, on which any message can be sent.
 type rawAssoc struct {
 	*transport.Assoc
 	s     *service
 	heard chan assoc.Message
 }
 
-// ears are the Receiver of an rawAssoc.
-type ears chan assoc.Message
+// inbox is the Receiver of a rawAssoc.
+type inbox chan assoc.Message
 
-func (e ears) Message(m *assoc.Message) bool {
+func (e inbox) Message(m *assoc.Message) bool {
 	c := *m
 	c.Payload = slices.Clone(m.Payload)
 	e <- c
 	return false
 }
-func (ears) Event(assoc.Event) {}
-func (ears) BatchEnd()         {}
+func (inbox) Event(assoc.Event) {}
+func (inbox) BatchEnd()         {}
 
-// associate sets an association up, which the victim may end at once.
+// associate sets an association up, which the target may end at once.
 func (s *service) associate(tc *transport.Config) (*rawAssoc, error) {
-	heard := make(ears, 1<<14)
+	heard := make(inbox, 1<<14)
 	a, err := transport.DialSCTP(s.Context(), s.ln.Addr(), tc, func(assoc.Association) assoc.Receiver { return heard })
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (s *service) associate(tc *transport.Config) (*rawAssoc, error) {
 	return &rawAssoc{a, s, heard}, nil
 }
 
-// say sends a message. What fails here shows in what the attack does not get.
+// say sends a message. If that fails, the attack fails.
 func (a *rawAssoc) say(stream uint16, ppid uint32, payload []byte) {
 	_ = a.SendNow(assoc.Outgoing{Stream: stream, PPID: ppid, Bufs: [][]byte{payload}})
 }
@@ -71,17 +71,17 @@ func (a *rawAssoc) initiate(stream uint16) {
 	a.say(stream, sctpadapt.PPIDControl, c)
 }
 
-// session starts a session. It returns the victim's stream.
-func (a *rawAssoc) session(stream uint16) *foe {
+// session starts a session. It returns the target's stream.
+func (a *rawAssoc) session(id uint16) *stream {
 	a.s.Helper()
-	a.initiate(stream)
+	a.initiate(id)
 	qp := <-a.s.streams
-	return &foe{v: a.s.victim, qp: qp, cq: a.s.cq}
+	return &stream{v: a.s.target, qp: qp, cq: a.s.cq}
 }
 
-// received is foe.received. Where the victim ends the session by a Terminate, it does
+// received is stream.received. Where the target ends the session by a Terminate, it does
 // not wait for more.
-func (a *rawAssoc) received(f *foe, n uint64) (all bool) {
+func (a *rawAssoc) received(f *stream, n uint64) (all bool) {
 	a.s.Helper()
 	a.s.await(func() bool {
 		for len(a.heard) > 0 {
@@ -109,13 +109,13 @@ func (a *rawAssoc) segment(stream, ssn uint16, s iwarptest.Segment) {
 	a.say(stream, sctpadapt.PPIDSegment, s.Append(binary.BigEndian.AppendUint16(nil, ssn)))
 }
 
-// refusals waits for n answers to Initiates and tells how many of them were refusals.
+// refusals waits for n answers to Initiates and returns how many of them were refusals.
 func (a *rawAssoc) refusals(n int) (refused int) {
 	for range n {
 		m := <-a.heard
 		c, err := sctpadapt.ParseControl(m.Payload)
 		if m.PPID != sctpadapt.PPIDControl || err != nil {
-			a.s.Errorf("the victim answers an Initiate with %+v: %v", m, err)
+			a.s.Errorf("the target answers an Initiate with %+v: %v", m, err)
 		}
 		if c.Function == sctpadapt.FunctionTerminate || c.Function == sctpadapt.FunctionReject {
 			refused++
@@ -129,21 +129,21 @@ func (a *rawAssoc) refusals(n int) (refused int) {
 func TestAssociationsAndSessionsWithoutEnd(t *testing.T) {
 	const places = 48
 	run(t,
-		attack{"associations without sessions", checks.HalfOpen, func(v *victim) bool {
-			v = newVictimAs(v.T, verbs.Config{Limits: verbs.Limits{HalfOpen: places}}, verbs.ST)
+		attack{"associations without sessions", checks.HalfOpen, func(v *target) bool {
+			v = newTargetAs(v.T, verbs.Config{Limits: verbs.Limits{HalfOpen: places}}, verbs.ST)
 			to, from := sctpByAddress(v.T)
 			s := v.listen(to)
 			s.serve()
 			for range 3 * places {
-				// The victim aborts those that it does not want, now or a moment later.
+				// The target aborts those that it does not want, now or a moment later.
 				_, _ = s.associate(from(evilHost))
 			}
 			shutOut := s.newcomer(from(goodHost))
-			v.toldOf(verbs.EventQuotaExceeded, "plaintext:127.0.0.2")
+			v.wantEvent(verbs.EventQuotaExceeded, "plaintext:127.0.0.2")
 			return shutOut
 		}},
-		attack{"sessions that the service has not looked at", checks.HalfOpen, func(v *victim) bool {
-			v = newVictimAs(v.T, verbs.Config{Limits: verbs.Limits{HalfOpen: places}}, verbs.ST)
+		attack{"sessions that the service has not looked at", checks.HalfOpen, func(v *target) bool {
+			v = newTargetAs(v.T, verbs.Config{Limits: verbs.Limits{HalfOpen: places}}, verbs.ST)
 			to, from := sctpByAddress(v.T)
 			most := int64(places)
 			if !checks.Weakened {
@@ -151,12 +151,12 @@ func TestAssociationsAndSessionsWithoutEnd(t *testing.T) {
 			}
 			return v.asleep(v.listen(to), from, most)
 		}},
-		attack{"sessions that fill the backlog", checks.BacklogShare, func(v *victim) bool {
+		attack{"sessions that fill the backlog", checks.BacklogShare, func(v *target) bool {
 			to, from := sctpByAddress(v.T)
 			return v.asleep(v.listenWith(to, verbs.ListenConfig{Backlog: places}), from, 1+places)
 		}},
-		attack{"streams", checks.FairShare, func(v *victim) bool {
-			v = newVictimAs(v.T, verbs.Config{Limits: verbs.Limits{Streams: places}}, verbs.ST)
+		attack{"streams", checks.FairShare, func(v *target) bool {
+			v = newTargetAs(v.T, verbs.Config{Limits: verbs.Limits{Streams: places}}, verbs.ST)
 			to, from := sctpByAddress(v.T)
 			s := v.listen(to)
 			s.serve()
@@ -173,9 +173,9 @@ func TestAssociationsAndSessionsWithoutEnd(t *testing.T) {
 }
 
 // asleep has a peer ask for sessions without end, and another one for one, while the
-// service accepts nothing. It tells whether that one is refused when the service goes
+// service accepts nothing. It reports whether that one is refused when the service goes
 // on. most is how many places the first peer gets, that of its association included.
-func (v *victim) asleep(s *service, from func(netip.Addr) *transport.Config, most int64) (shutOut bool) {
+func (v *target) asleep(s *service, from func(netip.Addr) *transport.Config, most int64) (shutOut bool) {
 	v.Helper()
 	a := must(s.associate(from(evilHost)))(v.T)
 	for i := range uint16(2 * most) {
@@ -191,8 +191,8 @@ func (v *victim) asleep(s *service, from func(netip.Addr) *transport.Config, mos
 	return <-shut
 }
 
-// await waits for what is bound to happen.
-func (v *victim) await(happened func() bool) {
+// await waits until happened reports true.
+func (v *target) await(happened func() bool) {
 	v.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -206,13 +206,13 @@ func (v *victim) await(happened func() bool) {
 	}
 }
 
-// toldOf checks that an event of this kind is about that peer.
-func (v *victim) toldOf(k verbs.EventKind, peer transport.Identity) {
+// wantEvent checks that an event of this kind is about that peer.
+func (v *target) wantEvent(k verbs.EventKind, peer transport.Identity) {
 	v.Helper()
 	for {
 		ev, ok := v.dev.TryEvent()
 		if !ok {
-			v.Errorf("no event %v tells of %s", k, peer)
+			v.Errorf("no event %v reports %s", k, peer)
 			return
 		}
 		if ev.Kind == k && ev.Peer == peer {
@@ -222,7 +222,7 @@ func (v *victim) toldOf(k verbs.EventKind, peer transport.Identity) {
 }
 
 // eventually waits for an event of this kind about that peer.
-func (v *victim) eventually(k verbs.EventKind, peer transport.Identity) {
+func (v *target) eventually(k verbs.EventKind, peer transport.Identity) {
 	v.Helper()
 	v.await(func() bool {
 		ev, ok := v.dev.TryEvent()
@@ -231,11 +231,11 @@ func (v *victim) eventually(k verbs.EventKind, peer transport.Identity) {
 }
 
 // A host that sends INITs without end, and COOKIE ECHOs that it has made up: neither
-// costs the victim anything that it keeps, and another peer gets in (R19, RFC 9260
+// costs the target anything that it keeps, and another peer gets in (R19, RFC 9260
 // section 5.1).
 func TestINITsWithoutEnd(t *testing.T) {
 	const flood = 10_000
-	v := newVictimAs(t, verbs.Config{Limits: verbs.Limits{HalfOpen: 16}}, verbs.ST)
+	v := newTargetAs(t, verbs.Config{Limits: verbs.Limits{HalfOpen: 16}}, verbs.ST)
 	to, from := sctpByAddress(t)
 	s := v.listen(to)
 	s.serve()

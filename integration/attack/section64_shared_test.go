@@ -15,9 +15,9 @@ import (
 
 var noBuffer = rdmap.Terminate{Layer: ddp.LayerDDP, Type: ddp.TypeUntagged, Code: ddp.CodeUntaggedNoBuffer}
 
-// received waits until the victim has delivered n messages of the foe, false if the
+// received waits until the target has delivered n messages of the peer, false if the
 // stream ends before.
-func (f *foe) received(n uint64) bool {
+func (f *stream) received(n uint64) bool {
 	for f.qp.Stats().RecvOps < n {
 		select {
 		case <-f.qp.Done():
@@ -30,7 +30,7 @@ func (f *foe) received(n uint64) bool {
 }
 
 // flood sends n Sends of these bytes.
-func (f *foe) flood(n int, data []byte) {
+func (f *stream) flood(n int, data []byte) {
 	for range n {
 		f.send(0, data)
 	}
@@ -43,7 +43,7 @@ func TestFloodOfASharedReceiveQueue(t *testing.T) { run(t, receiveFloods()...) }
 
 func receiveFloods() []attack {
 	const share, streams = 4, 4
-	group := func(v *victim, o iwarptest.Options) (*verbs.SRQ, []*foe) {
+	group := func(v *target, o iwarptest.Options) (*verbs.SRQ, []*stream) {
 		pd := must(v.ulp.AllocPDAs(verbs.SNT))(v.T)
 		srq := must(pd.CreateSRQ(verbs.SRQConfig{MaxRecv: share * streams, MaxPerQP: share, HighWater: share - 1}))(v.T)
 		mr := v.region(pd, 8*share*streams, verbs.LocalWrite)
@@ -52,25 +52,25 @@ func receiveFloods() []attack {
 				v.Fatal(err)
 			}
 		}
-		var foes []*foe
+		var hostile []*stream
 		id := transport.Identity("mallory")
 		for range streams {
 			cfg := verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, SRQ: srq}
-			foes = append(foes, must(v.streamAs(pd, cfg, o, id))(v.T))
+			hostile = append(hostile, must(v.streamAs(pd, cfg, o, id))(v.T))
 			id, o = "alice", iwarptest.Options{}
 		}
-		return srq, foes
+		return srq, hostile
 	}
-	// dry tells whether one of those who keep to their share is ended.
-	dry := func(foes []*foe) bool {
-		for _, f := range foes {
+	// dry reports whether the stream of one that keeps to its share has ended.
+	dry := func(hostile []*stream) bool {
+		for _, f := range hostile {
 			if f.flood(share, []byte{1}); !f.received(share) {
 				return true
 			}
 		}
 		return false
 	}
-	noticed := func(v *victim, srq *verbs.SRQ, f *foe) {
+	noticed := func(v *target, srq *verbs.SRQ, f *stream) {
 		high, low := 0, 0
 		for ev, ok := v.dev.TryEvent(); ok; ev, ok = v.dev.TryEvent() {
 			switch {
@@ -86,53 +86,53 @@ func receiveFloods() []attack {
 			v.Errorf("%d high-water events name the stream that floods, and %d low-water events the queue, want 1 each", high, low)
 		}
 	}
-	sends := func(data []byte) func(v *victim) bool {
-		return func(v *victim) bool {
-			srq, foes := group(v, iwarptest.Options{})
+	sends := func(data []byte) func(v *target) bool {
+		return func(v *target) bool {
+			srq, hostile := group(v, iwarptest.Options{})
 			v.granted(srq.Arm(share*streams - 1)) // the low-water mark: two are taken
-			foes[0].flood(10*share*streams, data)
-			<-foes[0].qp.Done()
-			noticed(v, srq, foes[0])
-			if err := foes[0].qp.Err(); !checks.Weakened && !errors.Is(err, verbs.ErrSRQShare) {
+			hostile[0].flood(10*share*streams, data)
+			<-hostile[0].qp.Done()
+			noticed(v, srq, hostile[0])
+			if err := hostile[0].qp.Err(); !checks.Weakened && !errors.Is(err, verbs.ErrSRQShare) {
 				v.Errorf("the stream that floods ended with: %v", err)
 			}
-			return dry(foes[1:])
+			return dry(hostile[1:])
 		}
 	}
 	return []attack{
 		{"Sends of one byte", checks.SRQShare, sends([]byte{1})},
 		// What a stream was given counts when it has ended, too.
-		{"one stream after the other", checks.SRQShare, func(v *victim) bool {
-			srq, foes := group(v, iwarptest.Options{})
-			f, cfg := foes[0], verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, SRQ: srq}
+		{"one stream after the other", checks.SRQShare, func(v *target) bool {
+			srq, hostile := group(v, iwarptest.Options{})
+			f, cfg := hostile[0], verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, SRQ: srq}
 			for range streams {
 				f.flood(share, []byte{1})
 				f.received(share)
 				<-closed(f)
 				f = must(v.streamAs(f.qp.PD(), cfg, iwarptest.Options{}, "mallory"))(v.T)
 			}
-			return dry(foes[1:])
+			return dry(hostile[1:])
 		}},
 		{"Sends of nothing", checks.SRQShare, sends(nil)},
-		// Messages whose predecessor never comes: each keeps a receive that it has been
+		// Messages whose predecessor never arrives: each occupies the receive that it was
 		// placed in.
-		{"Sends out of order", checks.SRQShare, func(v *victim) bool {
-			srq, foes := group(v, iwarptest.Options{Window: 64})
+		{"Sends out of order", checks.SRQShare, func(v *target) bool {
+			srq, hostile := group(v, iwarptest.Options{Window: 64})
 			v.granted(srq.Arm(share*streams - 1))
 			for i := uint32(1); i < share*streams; i++ {
 				s := iwarptest.Segment{Last: true, Op: rdmap.OpSend, MSN: i + 1, Payload: []byte{1}}
-				if err := foes[0].SendNumbered(uint16(i), s.Append(nil)); err != nil {
+				if err := hostile[0].SendNumbered(uint16(i), s.Append(nil)); err != nil {
 					v.Fatal(err)
 				}
 			}
 			v.await(func() bool { return srq.Len() <= streams*share-takes(share, streams) })
-			noticed(v, srq, foes[0])
-			return dry(foes[1:])
+			noticed(v, srq, hostile[0])
+			return dry(hostile[1:])
 		}},
 	}
 }
 
-// takes is how many receives a stream gets that wants them all.
+// takes is how many receives a stream that wants them all gets.
 func takes(share, streams int) int {
 	if checks.Weakened {
 		return share * streams
@@ -140,35 +140,35 @@ func takes(share, streams int) int {
 	return share
 }
 
-// Messages as short as can be, at full rate, for streams of a completion queue that
-// nobody polls: it is never full, since who might fill it is not admitted (R22, RFC
-// 5042 section 6.4.3.2).
+// The shortest possible messages, at full rate, for streams of a completion queue that
+// nobody polls: it is never full, since a queue pair that could fill it is not admitted
+// (R22, RFC 5042 section 6.4.3.2).
 func TestFloodOfASharedCompletionQueue(t *testing.T) { run(t, completionFloods()...) }
 
 func completionFloods() []attack {
 	const recvs = 64
-	post := func(v *victim, f *foe) {
+	post := func(v *target, f *stream) {
 		for range recvs {
 			if err := f.qp.PostRecv(verbs.RecvWR{}); err != nil {
 				v.Fatal(err)
 			}
 		}
 	}
-	cq := func(v *victim) *verbs.CQ { return must(v.ulp.CreateCQ(4*recvs, nil))(v.T) }
-	// lost tells whether the innocent stream loses one of its completions.
-	lost := func(v *victim, cq *verbs.CQ, innocent *foe) bool {
-		post(v, innocent)
-		innocent.flood(recvs, nil)
-		if !innocent.received(recvs) {
+	cq := func(v *target) *verbs.CQ { return must(v.ulp.CreateCQ(4*recvs, nil))(v.T) }
+	// lost reports whether the bystander stream loses one of its completions.
+	lost := func(v *target, cq *verbs.CQ, bystander *stream) bool {
+		post(v, bystander)
+		bystander.flood(recvs, nil)
+		if !bystander.received(recvs) {
 			return true
 		}
 		for got := 0; got < recvs; {
 			var wc [1]verbs.WC
-			if cq.Poll(wc[:]) == 1 && wc[0].QP == innocent.qp && wc[0].Err == nil {
+			if cq.Poll(wc[:]) == 1 && wc[0].QP == bystander.qp && wc[0].Err == nil {
 				got++
 			}
 			select {
-			case <-innocent.qp.Done():
+			case <-bystander.qp.Done():
 				return true
 			default:
 			}
@@ -177,10 +177,10 @@ func completionFloods() []attack {
 	}
 	// streams has the attacker open several, each at the end of the one before or beside
 	// it.
-	streams := func(after bool) func(v *victim) bool {
-		return func(v *victim) bool {
+	streams := func(after bool) func(v *target) bool {
+		return func(v *target) bool {
 			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
-			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
+			bystander := must(v.tryStream(pd, cq, "alice"))(v.T)
 			for range 5 {
 				f, err := v.tryStream(pd, cq, "mallory")
 				if err != nil {
@@ -196,14 +196,14 @@ func completionFloods() []attack {
 					<-closed(f)
 				}
 			}
-			return lost(v, cq, innocent)
+			return lost(v, cq, bystander)
 		}
 	}
 	return []attack{
 		{"more streams than it has room for", checks.CQReservation, streams(false)},
-		{"a shared receive queue that it has no room for", checks.CQReservation, func(v *victim) bool {
+		{"a shared receive queue that it has no room for", checks.CQReservation, func(v *target) bool {
 			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
-			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
+			bystander := must(v.tryStream(pd, cq, "alice"))(v.T)
 			const deep = 4 * recvs
 			srq := must(pd.CreateSRQ(verbs.SRQConfig{MaxRecv: deep + 1, MaxPerQP: deep}))(v.T)
 			for range deep {
@@ -218,12 +218,12 @@ func completionFloods() []attack {
 			} else if !errors.Is(err, verbs.ErrTrust) {
 				v.Fatal(err)
 			}
-			return lost(v, cq, innocent)
+			return lost(v, cq, bystander)
 		}},
 		// What the consumer has posted when a stream ends is completed then.
-		{"streams that end with full queues", checks.CQReservation, func(v *victim) bool {
+		{"streams that end with full queues", checks.CQReservation, func(v *target) bool {
 			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
-			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
+			bystander := must(v.tryStream(pd, cq, "alice"))(v.T)
 			mr := v.region(pd, 8, verbs.LocalWrite)
 			for range 4 {
 				f, err := v.tryStream(pd, cq, "mallory")
@@ -241,14 +241,14 @@ func completionFloods() []attack {
 				f.write(1, 0, evil)
 				<-f.qp.Done()
 			}
-			return lost(v, cq, innocent)
+			return lost(v, cq, bystander)
 		}},
 		// The completions of a stream that has ended are there until they are polled.
 		{"one stream after the other", checks.CQReservation, streams(true)},
 		// A consumer that posts a receive as soon as there is room for it.
-		{"receives posted before the last ones are polled", checks.CQReservation, func(v *victim) bool {
+		{"receives posted before the last ones are polled", checks.CQReservation, func(v *target) bool {
 			pd, cq := must(v.ulp.AllocPDAs(verbs.SNT))(v.T), cq(v)
-			innocent := must(v.tryStream(pd, cq, "alice"))(v.T)
+			bystander := must(v.tryStream(pd, cq, "alice"))(v.T)
 			f := must(v.tryStream(pd, cq, "mallory"))(v.T)
 			for i := range uint64(5) {
 				for range recvs {
@@ -261,24 +261,24 @@ func completionFloods() []attack {
 					break
 				}
 			}
-			return lost(v, cq, innocent)
+			return lost(v, cq, bystander)
 		}},
 	}
 }
 
 // The same with a shared receive queue that the consumer keeps full.
 func TestFloodOfACompletionQueueByWayOfASharedReceiveQueue(t *testing.T) {
-	run(t, attack{"receives posted before the last ones are polled", checks.CQReservation, func(v *victim) bool {
+	run(t, attack{"receives posted before the last ones are polled", checks.CQReservation, func(v *target) bool {
 		const shared, of, streams = 64, 16, 8
 		pd := must(v.ulp.AllocPDAs(verbs.SNT))(v.T)
 		cq := must(v.ulp.CreateCQ(shared+streams, nil))(v.T)
 		srq := must(pd.CreateSRQ(verbs.SRQConfig{MaxRecv: shared, MaxPerQP: of}))(v.T)
-		var foes []*foe
+		var hostile []*stream
 		for range streams {
 			cfg := verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 1, SRQ: srq}
-			foes = append(foes, must(v.streamAs(pd, cfg, iwarptest.Options{}, "mallory"))(v.T))
+			hostile = append(hostile, must(v.streamAs(pd, cfg, iwarptest.Options{}, "mallory"))(v.T))
 		}
-		for _, f := range foes {
+		for _, f := range hostile {
 			for srq.PostRecv(verbs.RecvWR{}) == nil { // until it is full
 			}
 			f.flood(of, nil)
@@ -288,7 +288,7 @@ func TestFloodOfACompletionQueueByWayOfASharedReceiveQueue(t *testing.T) {
 			var wcs [64]verbs.WC
 			polled += uint64(cq.Poll(wcs[:]))
 			var delivered uint64
-			for _, f := range foes {
+			for _, f := range hostile {
 				delivered += f.qp.Stats().RecvOps
 				if errors.Is(f.qp.Err(), verbs.ErrCQOverflow) {
 					return true
@@ -304,10 +304,10 @@ func TestFloodOfACompletionQueueByWayOfASharedReceiveQueue(t *testing.T) {
 // A completion queue that overflows while another one is in use: streams of that one
 // don't notice (R26, RFC 5042 section 6.4.6).
 func TestOverflowOfAnotherCompletionQueue(t *testing.T) {
-	run(t, attack{"overflow", checks.CQIsolation, func(v *victim) bool {
+	run(t, attack{"overflow", checks.CQIsolation, func(v *target) bool {
 		small := must(v.ulp.CreateCQ(8, nil))(v.T)
 		f := must(v.tryStream(v.pd, small, "mallory"))(v.T)
-		innocent := v.stream(v.pd, "alice")
+		bystander := v.stream(v.pd, "alice")
 		for range 32 {
 			if err := f.qp.PostRecv(verbs.RecvWR{}); err != nil {
 				v.Fatal(err)
@@ -315,19 +315,19 @@ func TestOverflowOfAnotherCompletionQueue(t *testing.T) {
 		}
 		f.flood(32, nil)
 		for range 64 {
-			if err := innocent.qp.PostRecv(verbs.RecvWR{}); err != nil {
+			if err := bystander.qp.PostRecv(verbs.RecvWR{}); err != nil {
 				v.Fatal(err)
 			}
 		}
-		innocent.flood(63, nil)
+		bystander.flood(63, nil)
 		<-f.qp.Done()
 		if err := f.qp.Err(); !errors.Is(err, verbs.ErrCQOverflow) {
 			v.Errorf("the stream of the queue that overflows ended with: %v", err)
 		}
-		innocent.flood(1, nil)
-		if !innocent.received(64) {
+		bystander.flood(1, nil)
+		if !bystander.received(64) {
 			return true
 		}
-		return !innocent.settled()
+		return !bystander.settled()
 	}})
 }

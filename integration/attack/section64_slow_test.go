@@ -14,15 +14,15 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// A peer that breaks no rule and makes its stream take slow paths without end: they
-// are counted, and the stream ends where the policy says so. One that does the same
-// work in a decent way goes on (R24, RFC 5042 section 6.4.4).
+// A peer breaks no rule but makes its stream take slow paths without end: they are
+// counted, and the stream ends where the policy says so. A stream that does the same
+// work efficiently goes on (R24, RFC 5042 section 6.4.4).
 func TestSlowPathsWithoutEnd(t *testing.T) {
 	const times, burst = 1000, 50
-	// drive has the foe do something many times, and then send a Send whose receive is
+	// drive has the peer do something many times, and then send a Send whose receive is
 	// posted.
-	drive := func(o iwarptest.Options, do func(f *foe, stag uint32, i int), last func(f *foe)) func(v *victim) bool {
-		return func(v *victim) bool {
+	drive := func(o iwarptest.Options, do func(f *stream, stag uint32, i int), last func(f *stream)) func(v *target) bool {
+		return func(v *target) bool {
 			if err := v.dev.SetSlowPolicy(verbs.SlowPolicy{PerSecond: 1, Burst: burst}); err != nil {
 				v.Fatal(err)
 			}
@@ -42,32 +42,32 @@ func TestSlowPathsWithoutEnd(t *testing.T) {
 			return goesOn
 		}
 	}
-	send := func(f *foe) { f.send(0, nil) }
+	send := func(f *stream) { f.send(0, nil) }
 	segment := func(op rdmap.Opcode, stag uint32, data []byte) []byte {
 		return iwarptest.Segment{Tagged: op == rdmap.OpWrite, Last: true, Op: op, STag: stag, MSN: 1, Payload: data}.Append(nil)
 	}
 	run(t,
-		attack{"Writes of nothing", checks.SlowPath, drive(iwarptest.Options{}, func(f *foe, _ uint32, _ int) { f.write(0, 0, nil) }, send)},
-		attack{"a Write in segments of one byte", checks.SlowPath, drive(iwarptest.Options{}, func(f *foe, stag uint32, i int) {
+		attack{"Writes of nothing", checks.SlowPath, drive(iwarptest.Options{}, func(f *stream, _ uint32, _ int) { f.write(0, 0, nil) }, send)},
+		attack{"a Write in segments of one byte", checks.SlowPath, drive(iwarptest.Options{}, func(f *stream, stag uint32, i int) {
 			_ = f.Say(iwarptest.Segment{Tagged: true, Op: rdmap.OpWrite, STag: stag, TO: uint64(i), Payload: []byte{1}})
 		}, send)},
-		attack{"a Send in segments of one byte", checks.SlowPath, drive(iwarptest.Options{}, func(f *foe, _ uint32, i int) {
+		attack{"a Send in segments of one byte", checks.SlowPath, drive(iwarptest.Options{}, func(f *stream, _ uint32, i int) {
 			_ = f.Say(iwarptest.Segment{Op: rdmap.OpSend, QN: rdmap.QNSend, MSN: 1, MO: uint32(i), Payload: []byte{1}})
-		}, func(f *foe) {
+		}, func(f *stream) {
 			_ = f.Say(iwarptest.Segment{Last: true, Op: rdmap.OpSend, QN: rdmap.QNSend, MSN: 1, MO: times})
 		})},
-		attack{"Reads of nothing", checks.SlowPath, drive(iwarptest.Options{}, func(f *foe, _ uint32, _ int) {
+		attack{"Reads of nothing", checks.SlowPath, drive(iwarptest.Options{}, func(f *stream, _ uint32, _ int) {
 			f.read(0, 0, 0)
 			f.hear() // or it would be more than the IRD allows
 		}, send)},
-		attack{"segments out of order", checks.SlowPath, drive(iwarptest.Options{Window: 8}, func(f *foe, stag uint32, i int) {
+		attack{"segments out of order", checks.SlowPath, drive(iwarptest.Options{Window: 8}, func(f *stream, stag uint32, i int) {
 			w := segment(rdmap.OpWrite, stag, make([]byte, 200))
 			_ = f.SendNumbered(uint16(2*i+1), w)
 			_ = f.SendNumbered(uint16(2*i), w)
-		}, func(f *foe) {
+		}, func(f *stream) {
 			_ = f.SendNumbered(2*times, segment(rdmap.OpSend, 0, nil))
 		})},
-		attack{"segments in pieces of one byte", checks.SlowPath, func(v *victim) bool {
+		attack{"segments in pieces of one byte", checks.SlowPath, func(v *target) bool {
 			if err := v.dev.SetSlowPolicy(verbs.SlowPolicy{PerSecond: 1, Burst: burst}); err != nil {
 				v.Fatal(err)
 			}
@@ -87,7 +87,7 @@ func TestSlowPathsWithoutEnd(t *testing.T) {
 		}},
 	)
 	t.Run("control: the same in a decent way", func(t *testing.T) {
-		v := newVictim(t)
+		v := newTarget(t)
 		if err := v.dev.SetSlowPolicy(verbs.SlowPolicy{PerSecond: 1, Burst: burst}); err != nil {
 			t.Fatal(err)
 		}
@@ -102,14 +102,14 @@ func TestSlowPathsWithoutEnd(t *testing.T) {
 			t.Errorf("the stream of a decent peer ends: %v", f.qp.Err())
 		}
 		if n := f.qp.SlowPath().Charged(); n != 0 {
-			t.Errorf("a decent peer is charged for %d slow paths", n)
+			t.Errorf("an efficient peer is charged for %d slow paths", n)
 		}
 	})
 }
 
-// slowPath checks that the foe's slow paths were counted, and the end of the stream if
+// slowPath checks that the peer's slow paths were counted, and the end of the stream if
 // it does not go on.
-func (v *victim) slowPath(f *foe, burst uint64, goesOn bool) {
+func (v *target) slowPath(f *stream, burst uint64, goesOn bool) {
 	v.Helper()
 	if n := f.qp.SlowPath().Charged(); n < burst {
 		v.Errorf("%d slow paths are counted", n)
@@ -124,7 +124,7 @@ func (v *victim) slowPath(f *foe, burst uint64, goesOn bool) {
 	for {
 		ev, ok := v.dev.TryEvent()
 		if !ok {
-			v.Error("no event tells of it")
+			v.Error("no event reports it")
 			return
 		}
 		if ev.Kind == verbs.EventSlowPath && ev.QP == f.qp.ID() {
@@ -133,8 +133,8 @@ func (v *victim) slowPath(f *foe, burst uint64, goesOn bool) {
 	}
 }
 
-// pieces is a foe whose connection brings each write of it by itself.
-func (v *victim) pieces() (*foe, net.Conn) {
+// pieces makes a stream whose connection delivers each of its writes by itself.
+func (v *target) pieces() (*stream, net.Conn) {
 	v.Helper()
 	c, nc := net.Pipe()
 	made := make(chan *mpa.Conn, 1)
@@ -169,7 +169,7 @@ func (v *victim) pieces() (*foe, net.Conn) {
 	cfg := verbs.QPConfig{SendCQ: v.cq, RecvCQ: v.cq, MaxSend: 4, MaxRecv: 4, IRD: 1, ORD: 1}
 	a := verbs.AdoptMPA(cfg, m, conn{"mallory"}, false)
 	a.IRD, a.ORD = 1, 1
-	return &foe{v: v, cq: v.cq, qp: must(v.pd.Adopt(a))(v.T)}, c
+	return &stream{v: v, cq: v.cq, qp: must(v.pd.Adopt(a))(v.T)}, c
 }
 
 // fpdu is a segment in an FPDU without CRC (RFC 5044 section 4.1).
@@ -184,7 +184,7 @@ func fpdu(segment []byte) []byte {
 // The administrator sees which stream takes slow paths, and ends it; others go on
 // (R24).
 func TestAdministratorEndsAStreamThatTakesSlowPaths(t *testing.T) {
-	v := newVictim(t)
+	v := newTarget(t)
 	f, other := v.stream(v.pd, "mallory"), v.stream(v.pd, "alice")
 	for range 100 {
 		f.write(0, 0, nil)

@@ -21,28 +21,28 @@ var (
 	goodHost = netip.MustParseAddr("127.0.0.3")
 )
 
-// byAddress is how connections of this host are made whose peers are told apart by
+// byAddress is how connections of this host are made whose peers are distinguished by
 // their addresses.
 func byAddress(kind transport.Kind, from netip.Addr) *transport.Config {
 	p := transport.Plaintext(slog.New(slog.DiscardHandler), home, evilHost, goodHost)
 	return &transport.Config{Protector: p, Kind: kind, Local: from}
 }
 
-// service is a victim that listens.
+// service is a target that listens.
 type service struct {
-	*victim
+	*target
 	ln      *verbs.Listener
 	streams chan *verbs.QP // that it has accepted
 }
 
-// listen has the victim serve streams, over what tc says. Its start-ups take as long as
-// they take: nothing goes by itself.
-func (v *victim) listen(tc *transport.Config) *service {
+// listen makes the target serve streams over tc. Start-ups have no time limit, so no
+// half-open stream ends by itself.
+func (v *target) listen(tc *transport.Config) *service {
 	v.Helper()
 	return v.listenWith(tc, verbs.ListenConfig{})
 }
 
-func (v *victim) listenWith(tc *transport.Config, cfg verbs.ListenConfig) *service {
+func (v *target) listenWith(tc *transport.Config, cfg verbs.ListenConfig) *service {
 	v.Helper()
 	cfg.Transport, cfg.Setup.Timeout = tc, time.Hour
 	local := netip.AddrPortFrom(home, 0)
@@ -86,10 +86,10 @@ func (s *service) serveWith(kind func() (*verbs.PD, verbs.QPConfig), prepare fun
 	})
 }
 
-// newcomer is a peer that does nothing wrong. It tells whether it gets no stream.
+// newcomer is a peer that does nothing wrong. It reports whether it gets no stream.
 func (s *service) newcomer(tc *transport.Config) (shutOut bool) {
 	s.Helper()
-	n := newVictim(s.T)
+	n := newTarget(s.T)
 	wait := patience
 	if checks.Weakened {
 		wait = 2 * time.Second // it is to be shut out, which is nothing to wait for
@@ -109,9 +109,8 @@ func (s *service) newcomer(tc *transport.Config) (shutOut bool) {
 	return false
 }
 
-// connections opens n connections from the evil host, one after the other in
-// turn saying one of these things and then nothing more, and keeps those that are not
-// closed.
+// connections opens n connections from the attacker's host, sends one of these texts on
+// each in turn and then nothing more, and keeps those that are not closed.
 func (s *service) connections(n int, say ...string) {
 	s.Helper()
 	const hands, most = 8, 1000
@@ -158,9 +157,9 @@ const (
 // RFC 5042 section 6.4.1).
 func TestConnectionsWithoutEndOfOneAddress(t *testing.T) {
 	const places = 64
-	flood := func(cfg verbs.Config, n int, say ...string) func(v *victim) bool {
-		return func(v *victim) bool {
-			v = newVictimAs(v.T, cfg, verbs.ST)
+	flood := func(cfg verbs.Config, n int, say ...string) func(v *target) bool {
+		return func(v *target) bool {
+			v = newTargetAs(v.T, cfg, verbs.ST)
 			s := v.listen(byAddress(transport.TCP, home))
 			s.serve()
 			s.connections(n, say...)
@@ -185,8 +184,8 @@ func TestConnectionsWithoutEndOfOneAddress(t *testing.T) {
 	)
 }
 
-// usageOf is what a peer has, by its address.
-func (v *victim) usageOf(addr netip.Addr) verbs.Limits {
+// usageOf is what a peer uses, by its address.
+func (v *target) usageOf(addr netip.Addr) verbs.Limits {
 	for _, u := range v.dev.Resources().Peers {
 		if u.Name == "plaintext:"+addr.String() {
 			return u.Used
@@ -198,7 +197,7 @@ func (v *victim) usageOf(addr netip.Addr) verbs.Limits {
 // While the service is busy, the requests of one peer fill the queue of those that it
 // has not looked at. Another peer's request is among them all the same (R19).
 func TestRequestsThatFillTheBacklog(t *testing.T) {
-	run(t, attack{"requests", checks.BacklogShare, func(v *victim) bool {
+	run(t, attack{"requests", checks.BacklogShare, func(v *target) bool {
 		const backlog, flood = 16, 160
 		refused := make(chan struct{}, 2*flood)
 		tc := byAddress(transport.TCP, home)

@@ -9,15 +9,15 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// foreignMemory is mallory's registering memory that another consumer has, and what
-// he makes of it (R29; RFC 5042 section 7.3).
+// foreignMemory are attacks in which mallory registers memory that another consumer has,
+// and uses it (R29; RFC 5042 section 7.3).
 func foreignMemory() (attacks []attack) {
 	for _, o := range overlaps {
 		if !o.touches {
 			continue
 		}
-		try := func(access verbs.Access, use func(f *foe, mr *verbs.MR, at int, victims []byte) bool) func(v *victim) bool {
-			return func(v *victim) bool {
+		try := func(access verbs.Access, use func(f *stream, mr *verbs.MR, at int, alices []byte) bool) func(v *target) bool {
+			return func(v *target) bool {
 				alice := must(v.consumer("alice", verbs.ST).AllocPD())(v.T)
 				buf := amongOthers(v, alice)
 				must(alice.RegisterMR(buf[16:32], access))(v.T)
@@ -32,24 +32,24 @@ func foreignMemory() (attacks []attack) {
 			}
 		}
 		attacks = append(attacks,
-			attack{o.name + "/to write", checks.ForeignMemory, try(all, func(f *foe, mr *verbs.MR, at int, victims []byte) bool {
+			attack{o.name + "/to write", checks.ForeignMemory, try(all, func(f *stream, mr *verbs.MR, at int, alices []byte) bool {
 				f.write(mr.STag(), uint64(at), []byte{0xee})
 				f.settled()
-				return bytes.Contains(victims, []byte{0xee})
+				return bytes.Contains(alices, []byte{0xee})
 			})},
-			attack{o.name + "/to read", checks.ForeignMemory, try(verbs.RemoteRead, func(f *foe, mr *verbs.MR, at int, victims []byte) bool {
-				for i := range victims {
-					victims[i] = 's'
+			attack{o.name + "/to read", checks.ForeignMemory, try(verbs.RemoteRead, func(f *stream, mr *verbs.MR, at int, alices []byte) bool {
+				for i := range alices {
+					alices[i] = 's'
 				}
 				f.read(mr.STag(), uint64(at), 1)
 				s, ok := f.hear()
 				return ok && s.Tagged && string(s.Payload) == "s"
 			})},
-			attack{o.name + "/to receive into", checks.ForeignMemory, try(verbs.LocalWrite, func(f *foe, mr *verbs.MR, at int, victims []byte) bool {
+			attack{o.name + "/to receive into", checks.ForeignMemory, try(verbs.LocalWrite, func(f *stream, mr *verbs.MR, at int, alices []byte) bool {
 				f.v.granted(f.qp.PostRecv(verbs.RecvWR{ID: 1, SGL: []verbs.SGE{{MR: mr, Off: uint32(at), Len: 1}}}))
 				f.send(0, []byte{0xee})
 				f.completion(1)
-				return bytes.Contains(victims, []byte{0xee})
+				return bytes.Contains(alices, []byte{0xee})
 			})},
 		)
 	}
@@ -63,7 +63,7 @@ func TestMemoryOfAnotherConsumer(t *testing.T) { run(t, foreignMemory()...) }
 // in each other makes no difference while he has it.
 func TestMemoryThatAnotherConsumerHasGivenBack(t *testing.T) {
 	for _, o := range overlaps {
-		v := newVictim(t)
+		v := newTarget(t)
 		buf := make([]byte, 48)
 		alice := must(v.consumer("alice", verbs.ST).AllocPD())(t)
 		hers := must(alice.RegisterMR(buf[16:32], all))(t)

@@ -38,7 +38,7 @@ func isImm(v uint64) func(iwarptest.Segment) bool {
 	}
 }
 
-// placed waits until the victim, which speaks RTRS, has dealt with all that it was
+// placed waits until the target, which speaks RTRS, has dealt with all that it was
 // sent: it answers a heartbeat, or the stream is over. It reports whether the stream
 // goes on.
 func (w *wire) placed() bool {
@@ -56,7 +56,7 @@ type rtrsClient struct {
 }
 
 // openRTRS opens a session of one connection.
-func openRTRS(v *victim, to netip.AddrPort) *rtrsClient {
+func openRTRS(v *target, to netip.AddrPort) *rtrsClient {
 	v.Helper()
 	req := rtrs.ConReq{Version: rtrs.Version, CIDNum: 1, Incarnation: 1, First: true}
 	c := &rtrsClient{wire: must(call(v.T, to, req.Append(nil)))(v.T), bits: 20}
@@ -96,7 +96,7 @@ func (h *rtrsHandler) Serve(r *rtrs.Request) { h.got <- r }
 func (h *rtrsHandler) BatchEnd()             {}
 func (h *rtrsHandler) Closed(error)          {}
 
-func (v *victim) serveRTRS(newSession func(rtrs.SessionInfo) (rtrs.ServerHandler, error)) netip.AddrPort {
+func (v *target) serveRTRS(newSession func(rtrs.SessionInfo) (rtrs.ServerHandler, error)) netip.AddrPort {
 	v.Helper()
 	srv := must(rtrs.NewServer(rtrs.ServerConfig{ULP: v.ulp, NewSession: newSession}))(v.T)
 	v.Cleanup(func() { srv.Close() })
@@ -107,7 +107,7 @@ func (v *victim) serveRTRS(newSession func(rtrs.SessionInfo) (rtrs.ServerHandler
 // was announced (R13, section 6.2.2 and appendix A).
 func TestRequestThatChangesAfterItsAnnouncement(t *testing.T) {
 	run(t,
-		attack{"RTRS", checks.RevokeFirst, func(v *victim) bool {
+		attack{"RTRS", checks.RevokeFirst, func(v *target) bool {
 			h := &rtrsHandler{make(chan *rtrs.Request, 1)}
 			c := openRTRS(v, v.serveRTRS(func(rtrs.SessionInfo) (rtrs.ServerHandler, error) { return h, nil }))
 			c.request(0, 5, []byte("first"), []byte("header"))
@@ -119,7 +119,7 @@ func TestRequestThatChangesAfterItsAnnouncement(t *testing.T) {
 			defer r.Complete(0)
 			return string(r.Data) == "other"
 		}},
-		attack{"RTRS, the header", checks.RevokeFirst, func(v *victim) bool {
+		attack{"RTRS, the header", checks.RevokeFirst, func(v *target) bool {
 			h := &rtrsHandler{make(chan *rtrs.Request, 1)}
 			c := openRTRS(v, v.serveRTRS(func(rtrs.SessionInfo) (rtrs.ServerHandler, error) { return h, nil }))
 			c.request(0, 0, nil, []byte("read"))
@@ -131,7 +131,7 @@ func TestRequestThatChangesAfterItsAnnouncement(t *testing.T) {
 			defer r.Complete(0)
 			return string(r.Header) == "burn"
 		}},
-		attack{"RNBD, a write at the storage", checks.RevokeFirst, func(v *victim) bool {
+		attack{"RNBD, a write at the storage", checks.RevokeFirst, func(v *target) bool {
 			st := &storage{got: make(chan []byte), goOn: make(chan struct{})}
 			srv := rnbd.NewServer(rnbd.ServerConfig{})
 			v.Cleanup(func() { srv.Close() })
@@ -170,7 +170,7 @@ func TestRequestThatChangesAfterItsAnnouncement(t *testing.T) {
 	)
 }
 
-// storage holds what is written up.
+// storage holds writes up.
 type storage struct {
 	got  chan []byte
 	goOn chan struct{}
@@ -194,13 +194,13 @@ func (s *storage) Do(_ block.Op, buf []byte, _, _ int64, _ block.Flags, done blo
 	return false
 }
 
-// rtrsServer is a server of RTRS that is hostile, with the victim as its client.
+// rtrsServer is a server of RTRS that is hostile, with the target as its client.
 type rtrsServer struct {
 	*wire
 	cl *rtrs.Client
 }
 
-func lureRTRS(v *victim) *rtrsServer {
+func lureRTRS(v *target) *rtrsServer {
 	v.Helper()
 	const chunks = 3
 	addr, wires := lure(v.T, func([]byte) []byte {
@@ -220,7 +220,7 @@ func lureRTRS(v *victim) *rtrsServer {
 		w.send(rdmap.OpSend, rsp)
 		s <- w
 	}()
-	cl := must(rtrs.Connect(v.Context(), rtrs.ClientConfig{ULP: v.ulp, Name: "victim", Conns: 1,
+	cl := must(rtrs.Connect(v.Context(), rtrs.ClientConfig{ULP: v.ulp, Name: "target", Conns: 1,
 		Paths: []rtrs.PathConfig{{Remote: addr, Transport: loopbackOnly()}}}))(v.T)
 	w := <-s
 	v.Cleanup(func() {
@@ -230,13 +230,13 @@ func lureRTRS(v *victim) *rtrsServer {
 	return &rtrsServer{w, cl}
 }
 
-// ended tells the end of an I/O.
+// ended reports the end of an I/O.
 type ended chan syscall.Errno
 
 func (e ended) Complete(_ *rtrs.Permit, errno syscall.Errno) { e <- errno }
 
-// ask has the victim read n bytes, and tells by which STag they are awaited.
-func (s *rtrsServer) ask(v *victim, n int) (*rtrs.Permit, ended, uint32) {
+// ask has the target read n bytes, and returns the STag by which they are awaited.
+func (s *rtrsServer) ask(v *target, n int) (*rtrs.Permit, ended, uint32) {
 	v.Helper()
 	p := must(s.cl.Get(v.Context()))(v.T)
 	done := make(ended, 1)
@@ -253,7 +253,7 @@ func (s *rtrsServer) answer(p *rtrs.Permit) { s.imm(100<<32 | immRsp | uint64(p.
 // A server that changes what it has answered, while the reader looks at it (R13).
 func TestAnswerThatChangesAfterwards(t *testing.T) {
 	run(t,
-		attack{"RTRS", checks.RevokeFirst, func(v *victim) bool {
+		attack{"RTRS", checks.RevokeFirst, func(v *target) bool {
 			s := lureRTRS(v)
 			p, done, stag := s.ask(v, 5)
 			s.write(stag, 0, []byte("first"))
@@ -269,7 +269,7 @@ func TestAnswerThatChangesAfterwards(t *testing.T) {
 			s.cl.Put(p)
 			return got == "other"
 		}},
-		attack{"rping", checks.RevokeFirst, func(v *victim) bool {
+		attack{"rping", checks.RevokeFirst, func(v *target) bool {
 			looking, look := make(chan []byte), make(chan struct{})
 			w, _ := lurePing(v, func(b []byte) { looking <- b; <-look })
 			w.hearInfo(v)
@@ -283,7 +283,7 @@ func TestAnswerThatChangesAfterwards(t *testing.T) {
 				v.Fatalf("%q", text)
 			}
 			w.write(sink, 0, []byte("other\x00"))
-			// Whether that was placed, a Read tells: of nothing, so that it needs no STag.
+			// A Read shows whether that was placed. It is of no bytes, so that it needs no STag.
 			w.read(0, 0, 0)
 			if _, ok := w.hear(isResponse); !ok {
 				w.wantTerminated(ddpTagged(ddp.CodeTaggedInvalidSTag))
@@ -294,7 +294,7 @@ func TestAnswerThatChangesAfterwards(t *testing.T) {
 }
 
 // servePing runs the ping service, of which pingRequest asks for a stream.
-func servePing(v *victim) netip.AddrPort {
+func servePing(v *target) netip.AddrPort {
 	v.Helper()
 	srv := probe.NewServer(v.ulp, slog.New(slog.DiscardHandler))
 	v.Cleanup(func() { srv.Close() })
@@ -306,9 +306,9 @@ var pingRequest = append([]byte(probe.Magic), 1, 0, 0, 0)
 // region is the STag that the ping service has offered.
 func (w *wire) region() uint32 { return binary.BigEndian.Uint32(w.mpa.PrivateData()[12:]) }
 
-// Memory that is a buffer's of one peer and then of another (R14, section 6.3.2).
+// Memory that is a buffer for one peer and later for another (R14, section 6.3.2).
 func TestMemoryOfTheClientBefore(t *testing.T) {
-	run(t, attack{"ping service", checks.Zeroed, func(v *victim) bool {
+	run(t, attack{"ping service", checks.Zeroed, func(v *target) bool {
 		to := servePing(v)
 		var all []*wire
 		for range probe.MaxClientsPeer {
@@ -351,8 +351,8 @@ func TestMemoryOfTheClientBefore(t *testing.T) {
 	}})
 }
 
-// lurePing has the victim ping a hostile server.
-func lurePing(v *victim, each func([]byte)) (_ *wire, size int) {
+// lurePing has the target ping a hostile server.
+func lurePing(v *target, each func([]byte)) (_ *wire, size int) {
 	v.Helper()
 	addr, wires := lure(v.T, func([]byte) []byte { return nil })
 	ctx, cancel := context.WithCancel(context.Background())
@@ -369,8 +369,8 @@ func lurePing(v *victim, each func([]byte)) (_ *wire, size int) {
 	return <-wires, rping.DefaultSize
 }
 
-// hearInfo waits for a buffer that the victim advertises.
-func (w *wire) hearInfo(v *victim) (stag uint32) {
+// hearInfo waits for a buffer that the target advertises.
+func (w *wire) hearInfo(v *target) (stag uint32) {
 	v.Helper()
 	s, ok := w.hear(isSend)
 	if !ok || len(s.Payload) != 16 {
@@ -381,7 +381,7 @@ func (w *wire) hearInfo(v *victim) (stag uint32) {
 
 // A peer that reads again when it has said that it has read (R15, section 6.3.3).
 func TestReadAfterTheTransfer(t *testing.T) {
-	run(t, attack{"rping", checks.ReadWhileNeeded, func(v *victim) bool {
+	run(t, attack{"rping", checks.ReadWhileNeeded, func(v *target) bool {
 		w, n := lurePing(v, nil)
 		source := w.hearInfo(v)
 		w.read(source, 0, uint32(n))
@@ -401,8 +401,8 @@ func TestReadAfterTheTransfer(t *testing.T) {
 
 // A peer that reaches for what stands beside the data (R16, section 6.3.4).
 func TestBytesBesideTheData(t *testing.T) {
-	beyond := func(to func(n int) uint64, size uint32) func(v *victim) bool {
-		return func(v *victim) bool {
+	beyond := func(to func(n int) uint64, size uint32) func(v *target) bool {
+		return func(v *target) bool {
 			w, n := lurePing(v, nil)
 			w.read(w.hearInfo(v), to(n), size)
 			_, ok := w.hear(isResponse)
@@ -415,7 +415,7 @@ func TestBytesBesideTheData(t *testing.T) {
 	run(t,
 		attack{"rping, the byte behind", checks.ExactWindow, beyond(func(n int) uint64 { return uint64(n) }, 1)},
 		attack{"rping, one byte more", checks.ExactWindow, beyond(func(n int) uint64 { return uint64(n) - 1 }, 2)},
-		attack{"rping, a byte behind what comes back", checks.ExactWindow, func(v *victim) bool {
+		attack{"rping, a byte behind what comes back", checks.ExactWindow, func(v *target) bool {
 			w, n := lurePing(v, nil)
 			w.hearInfo(v)
 			w.send(rdmap.OpSend, make([]byte, 16))
@@ -427,7 +427,7 @@ func TestBytesBesideTheData(t *testing.T) {
 			}
 			return ok
 		}},
-		attack{"ping service, the byte behind", checks.ExactWindow, func(v *victim) bool {
+		attack{"ping service, the byte behind", checks.ExactWindow, func(v *target) bool {
 			w := must(call(v.T, servePing(v), pingRequest))(v.T)
 			w.read(w.region(), probe.RegionSize, 1)
 			_, ok := w.hear(isResponse)
@@ -436,7 +436,7 @@ func TestBytesBesideTheData(t *testing.T) {
 			}
 			return ok
 		}},
-		attack{"RTRS, a byte behind a read", checks.ExactWindow, func(v *victim) bool {
+		attack{"RTRS, a byte behind a read", checks.ExactWindow, func(v *target) bool {
 			s := lureRTRS(v)
 			p, done, stag := s.ask(v, 512)
 			s.write(stag, 512, []byte{0xee})

@@ -24,7 +24,7 @@ import (
 // What follows is no peer's attack but a fault of storage, or an administrator's
 // mistake: what succeeds without the check loses acknowledged writes.
 
-// disk is storage that has an identity and forgets what it is given.
+// disk is storage that has an identity and forgets what is written to it.
 type disk struct{ identity block.Identity }
 
 func newDisk() *disk {
@@ -43,7 +43,7 @@ func (*disk) Do(_ block.Op, _ []byte, _, _ int64, _ block.Flags, done block.Comp
 	return true
 }
 
-func (v *victim) export(d *disk) (*rnbd.Server, netip.AddrPort) {
+func (v *target) export(d *disk) (*rnbd.Server, netip.AddrPort) {
 	v.Helper()
 	srv := rnbd.NewServer(rnbd.ServerConfig{})
 	v.Cleanup(func() { srv.Close() })
@@ -51,14 +51,14 @@ func (v *victim) export(d *disk) (*rnbd.Server, netip.AddrPort) {
 	return srv, v.serveRTRS(srv.NewSession)
 }
 
-func (v *victim) offer(srv *rnbd.Server, d *disk) {
+func (v *target) offer(srv *rnbd.Server, d *disk) {
 	v.Helper()
 	if err := srv.AddExport(rnbd.Export{Name: "disk", Storage: d, AllowAll: true}); err != nil {
 		v.Fatal(err)
 	}
 }
 
-func (v *victim) mount(name string, to netip.AddrPort, opt rnbd.OpenOptions) (*rnbd.Disk, error) {
+func (v *target) mount(name string, to netip.AddrPort, opt rnbd.OpenOptions) (*rnbd.Disk, error) {
 	v.Helper()
 	cl := must(rnbd.Connect(v.Context(), rnbd.ClientConfig{RTRS: rtrs.ClientConfig{
 		ULP: v.consumer(name, verbs.NSNT), Name: name, Paths: []rtrs.PathConfig{{Remote: to, Transport: &transport.Config{Protector: transport.LoopbackOnly()}}},
@@ -88,7 +88,7 @@ func (c errnoChan) Complete(errno syscall.Errno) { c <- errno }
 
 func TestStorageThatLostAcknowledgedWrites(t *testing.T) {
 	run(t,
-		attack{"its host loses power, a flush follows", checks.StoreLife, func(v *victim) bool {
+		attack{"its host loses power, a flush follows", checks.StoreLife, func(v *target) bool {
 			d := newDisk()
 			srv, at := v.export(d)
 			claim := v.writeAndKeep(at)
@@ -96,7 +96,7 @@ func TestStorageThatLostAcknowledgedWrites(t *testing.T) {
 			again, err := v.mount("restarted", at, rnbd.OpenOptions{Claim: claim})
 			return err == nil && result(v.Context(), again, block.OpFlush) == nil
 		}},
-		attack{"another disk takes its place", checks.DiskIdentity, func(v *victim) bool {
+		attack{"another disk takes its place", checks.DiskIdentity, func(v *target) bool {
 			srv, at := v.export(newDisk())
 			claim := v.writeAndKeep(at)
 			claim.Life = block.ID{} // all is flushed
@@ -104,7 +104,7 @@ func TestStorageThatLostAcknowledgedWrites(t *testing.T) {
 			again, err := v.mount("restarted", at, rnbd.OpenOptions{Claim: claim})
 			return err == nil && result(v.Context(), again, block.OpWrite) == nil
 		}},
-		attack{"two hosts write to it", checks.OneWriter, func(v *victim) bool {
+		attack{"two hosts write to it", checks.OneWriter, func(v *target) bool {
 			_, at := v.export(newDisk())
 			if _, err := v.mount("first", at, rnbd.OpenOptions{}); err != nil {
 				v.Fatal(err)
@@ -115,7 +115,7 @@ func TestStorageThatLostAcknowledgedWrites(t *testing.T) {
 			}
 			return err == nil && result(v.Context(), second, block.OpWrite) == nil
 		}},
-		attack{"its file is restored, a reload follows", checks.RestoredFile, func(v *victim) bool {
+		attack{"its file is restored, a reload follows", checks.RestoredFile, func(v *target) bool {
 			path, other := filepath.Join(v.TempDir(), "disk"), filepath.Join(v.TempDir(), "restored")
 			for _, p := range []string{path, other} {
 				if err := os.WriteFile(p, make([]byte, 4096), 0o600); err != nil {
@@ -133,20 +133,20 @@ func TestStorageThatLostAcknowledgedWrites(t *testing.T) {
 			}
 			return st.IsFile(&now)
 		}},
-		attack{"a FUA write is told of it, a flush follows", checks.FlushLatch, func(v *victim) bool {
+		attack{"a FUA write gets the error, a flush follows", checks.FlushLatch, func(v *target) bool {
 			const size = 60 << 20
 			st := must(backing.Open(backingtest.ThinFile(v.T, size).Path, backing.Options{Records: filepath.Join(v.TempDir(), "records")}))(v.T)
 			v.Cleanup(func() { st.Close() })
 			block := make([]byte, 1<<20)
 			block[0] = 1
-			told := false
-			for off := int64(0); off < size && !told; off += int64(len(block)) {
+			failed := false
+			for off := int64(0); off < size && !failed; off += int64(len(block)) {
 				if err := st.Write(block, off, false); err != nil {
 					v.Fatal(err)
 				}
-				told = st.Write(block[:4096], off, true) != nil
+				failed = st.Write(block[:4096], off, true) != nil
 			}
-			if !told {
+			if !failed {
 				v.Fatal("the storage is not full")
 			}
 			return st.Flush() == nil
@@ -155,7 +155,7 @@ func TestStorageThatLostAcknowledgedWrites(t *testing.T) {
 }
 
 // writeAndKeep writes to a disk, and returns its claim after its client has gone.
-func (v *victim) writeAndKeep(at netip.AddrPort) rnbd.Claim {
+func (v *target) writeAndKeep(at netip.AddrPort) rnbd.Claim {
 	v.Helper()
 	d, err := v.mount("client", at, rnbd.OpenOptions{})
 	if err != nil {
@@ -172,7 +172,7 @@ func (v *victim) writeAndKeep(at netip.AddrPort) rnbd.Claim {
 }
 
 // replace exchanges the storage of the export.
-func (v *victim) replace(srv *rnbd.Server, d *disk) {
+func (v *target) replace(srv *rnbd.Server, d *disk) {
 	v.Helper()
 	if err := srv.RemoveExport("disk"); err != nil {
 		v.Fatal(err)

@@ -14,16 +14,15 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// TestAttacksThroughESP has the core of the attacks come from another host, through
-// its SA: that a peer was authenticated makes it no friend (RFC 5042 sections 2.1
-// and 5.4).
+// TestAttacksThroughESP makes the core of the attacks from another host, through its SA:
+// an authenticated peer is not a trusted one (RFC 5042 sections 2.1 and 5.4).
 func TestAttacksThroughESP(t *testing.T) {
-	e := newESP(t, "victim", "mallory")
-	lay := e.ways(t, "mallory", "victim")
-	wire := must(e.hosts["victim"].Capture(t.Context(), lab.CaptureOptions{}))(t)
-	through := func(t *testing.T) *victim {
-		v := newVictim(t)
-		v.lay = lay
+	e := newESP(t, "target", "mallory")
+	reroute := e.ways(t, "mallory", "target")
+	wire := must(e.hosts["target"].Capture(t.Context(), lab.CaptureOptions{}))(t)
+	through := func(t *testing.T) *target {
+		v := newTarget(t)
+		v.reroute = reroute
 		return v
 	}
 	for _, core := range []struct {
@@ -36,7 +35,7 @@ func TestAttacksThroughESP(t *testing.T) {
 		{"an STag that has gone", deadSTags()},
 		{"an access outside of the window", aroundTheWindow()},
 		{"a fault and its Terminate", slices.DeleteFunc(probes(), func(a attack) bool {
-			return a.name == "untagged: more Reads than agreed" // which takes a foe that is deaf below TCP
+			return a.name == "untagged: more Reads than agreed" // which takes an attacker that ignores TCP
 		})},
 	} {
 		t.Run(core.name, func(t *testing.T) { runOn(t, through, core.attacks...) })
@@ -48,18 +47,18 @@ func TestAttacksThroughESP(t *testing.T) {
 }
 
 // TestFloodThroughESPIsBlocked has an authenticated peer open connections without
-// end and say nothing on them. Its quota tells, and the kernel drops what it sends
+// end and send nothing on them. Its quota stops it, and the kernel drops what it sends
 // from then on; a newcomer gets in, and so does the peer when the block is over (R19).
 func TestFloodThroughESPIsBlocked(t *testing.T) {
-	e := newESP(t, "victim", "mallory", "newcomer")
-	quota := func(t *testing.T) *victim {
-		return newVictimAs(t, verbs.Config{Peer: verbs.Quota{HalfOpen: 8}}, verbs.ST)
+	e := newESP(t, "target", "mallory", "newcomer")
+	quota := func(t *testing.T) *target {
+		return newTargetAs(t, verbs.Config{Peer: verbs.Quota{HalfOpen: 8}}, verbs.ST)
 	}
-	runOn(t, quota, attack{"half-open connections", checks.HalfOpen, func(v *victim) bool {
-		host := e.hosts["victim"]
-		e.serve(v, "victim")
+	runOn(t, quota, attack{"half-open connections", checks.HalfOpen, func(v *target) bool {
+		host := e.hosts["target"]
+		e.serve(v, "target")
 		for _, peer := range []string{"mallory", "newcomer"} { // both may come
-			if err := e.start(v, peer, "victim"); err != nil {
+			if err := e.start(v, peer, "target"); err != nil {
 				v.Fatalf("%s: %v", peer, err)
 			}
 		}
@@ -88,7 +87,7 @@ func TestFloodThroughESPIsBlocked(t *testing.T) {
 		}
 		n := 0
 		for patient := time.Now().Add(patience); n < enough && time.Now().Before(patient); {
-			if e.open(v, "mallory", "victim", time.Second) == nil {
+			if e.open(v, "mallory", "target", time.Second) == nil {
 				n++
 				continue
 			}
@@ -102,14 +101,14 @@ func TestFloodThroughESPIsBlocked(t *testing.T) {
 		if b := host.ipsec.Blocks(); len(b) != 1 || b[0].Peer != "mallory" || b[0].Packets == 0 {
 			v.Errorf("after %d connections the blocks are %v", n, b)
 		}
-		if err := e.start(v, "newcomer", "victim"); err != nil {
+		if err := e.start(v, "newcomer", "target"); err != nil {
 			v.Errorf("a newcomer: %v", err)
 		}
 		if err := host.ipsec.Unblock(v.Context(), "mallory"); err != nil {
 			v.Error(err)
 		}
 		// Its quota may be used up still: then it is answered by a reset, where the block was silent.
-		if err := e.open(v, "mallory", "victim", time.Minute); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		if err := e.open(v, "mallory", "target", time.Minute); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 			v.Errorf("after the block: %v", err)
 		}
 		return false

@@ -22,7 +22,7 @@ import (
 type wire struct {
 	t     *testing.T
 	mpa   *mpa.Conn
-	heard chan iwarptest.Segment // what the victim has sent; closed at its end
+	heard chan iwarptest.Segment // what the target has sent; closed at its end
 	term  rdmap.Terminate        // valid when heard is closed
 	msn   uint32                 // of queue 0
 	rmsn  uint32                 // of queue 1
@@ -30,7 +30,7 @@ type wire struct {
 
 const wireDepth = 16 // IRD and ORD
 
-// call opens a stream to a service of the victim. It returns the error of a
+// call opens a stream to a service of the target. It returns the error of a
 // rejection.
 func call(t *testing.T, to netip.AddrPort, private []byte) (*wire, error) {
 	t.Helper()
@@ -42,8 +42,8 @@ func call(t *testing.T, to netip.AddrPort, private []byte) (*wire, error) {
 	return newWire(t, m), nil
 }
 
-// lure waits for streams of the victim's and answers each with the private data that
-// answer returns for its own.
+// lure waits for streams from the target and answers each with the private data that
+// answer makes from its own.
 func lure(t *testing.T, answer func(private []byte) []byte) (netip.AddrPort, <-chan *wire) {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -78,7 +78,7 @@ func newWire(t *testing.T, m *mpa.Conn) *wire {
 	go func() {
 		defer close(listening)
 		defer close(w.heard)
-		// Why it ended is of no interest, what was heard is.
+		// What was received counts, not why it ended.
 		_ = m.Receive(w)
 	}()
 	t.Cleanup(func() {
@@ -94,7 +94,7 @@ func (w *wire) close() { w.mpa.Close() }
 func (w *wire) Segment(raw []byte) error {
 	s, ok := iwarptest.ParseSegment(bytes.Clone(raw))
 	if !ok {
-		w.t.Errorf("the victim sent %d bytes that are no DDP segment: %x", len(raw), raw)
+		w.t.Errorf("the target sent %d bytes that are no DDP segment: %x", len(raw), raw)
 	}
 	if !s.Tagged && s.QN == rdmap.QNTerminate {
 		w.term, _ = rdmap.ParseTerminate(s.Payload)
@@ -109,7 +109,7 @@ func (w *wire) DirectBuffer() ([]byte, error)         { panic("nothing is placed
 func (w *wire) DirectDone(int) error                  { panic("nothing is placed") }
 func (w *wire) BatchEnd()                             {}
 
-// say sends a segment. What fails here shows in what the attack does not get.
+// say sends a segment. If that fails, the attack fails.
 func (w *wire) say(s iwarptest.Segment) {
 	raw := s.Append(nil)
 	n := ddp.HeaderLen(raw)
@@ -148,7 +148,7 @@ func (w *wire) hear(wanted func(iwarptest.Segment) bool) (iwarptest.Segment, boo
 				return s, more
 			}
 		case <-late.C:
-			w.t.Fatal("the victim says nothing")
+			w.t.Fatal("the target says nothing")
 		}
 	}
 }
@@ -157,7 +157,7 @@ func isSend(s iwarptest.Segment) bool     { return !s.Tagged && s.Op == rdmap.Op
 func isWrite(s iwarptest.Segment) bool    { return s.Tagged && s.Op == rdmap.OpWrite }
 func isResponse(s iwarptest.Segment) bool { return s.Tagged && s.Op == rdmap.OpReadResponse }
 
-// wantTerminated checks that the victim has ended the stream with this Terminate.
+// wantTerminated checks that the target has ended the stream with this Terminate.
 func (w *wire) wantTerminated(want rdmap.Terminate) {
 	w.t.Helper()
 	for {
@@ -173,8 +173,8 @@ func (w *wire) wantTerminated(want rdmap.Terminate) {
 // loopbackOnly is for services whose peers are on this host.
 func loopbackOnly() *transport.Config { return &transport.Config{Protector: transport.LoopbackOnly()} }
 
-// serve hands each stream that is asked of the victim to handle.
-func (v *victim) serve(handle func(*verbs.ConnRequest)) netip.AddrPort {
+// serve passes each request for a stream of the target to handle.
+func (v *target) serve(handle func(*verbs.ConnRequest)) netip.AddrPort {
 	v.Helper()
 	ln := must(v.dev.Listen(v.Context(), netip.MustParseAddrPort("127.0.0.1:0"), verbs.ListenConfig{Transport: loopbackOnly()}))(v.T)
 	done := make(chan struct{})

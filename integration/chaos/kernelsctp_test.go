@@ -10,7 +10,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// row tells make interop, which writes docs/interop.md, what the test proves.
+// row reports what the test proves to make interop, which writes docs/interop.md.
 func row(t *testing.T, what string) { t.Attr("row", what) }
 
 // gently leaves an emulated machine time for all else: strongSwan has to answer.

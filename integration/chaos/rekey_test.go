@@ -71,7 +71,7 @@ func (s *scene) ipsec(t *testing.T, n *node.Node) api.IPsec {
 	t.Helper()
 	p, err := n.Client().Peer(t.Context(), s.other(n).Name())
 	if err != nil || p.IPsec == nil {
-		t.Fatalf("%s does not tell about its SAs: %v", n.Name(), err)
+		t.Fatalf("%s does not list its SAs: %v", n.Name(), err)
 	}
 	return *p.IPsec
 }

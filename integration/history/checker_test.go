@@ -49,7 +49,7 @@ func (m *made) cut() {
 	m.r.events = append(m.r.events, e)
 }
 
-// TestChecker has the checker judge histories of which everybody can tell whether they
+// TestChecker has the checker judge histories of which everybody can report whether they
 // are right.
 func TestChecker(t *testing.T) {
 	if checks.Weakened {
@@ -244,7 +244,7 @@ func TestChecker(t *testing.T) {
 	}
 }
 
-// TestTags: what a sector holds tells where it belongs.
+// TestTags: the content of a sector shows where it belongs.
 func TestTags(t *testing.T) {
 	p := make([]byte, blockSize)
 	fillBlock(p, 1, 3, 9)

@@ -129,7 +129,7 @@ func (c *client) kill() {
 	<-c.over
 }
 
-// alive tells whether the connection can be used.
+// alive reports whether the connection can be used.
 func (c *client) alive() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

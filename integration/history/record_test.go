@@ -17,7 +17,7 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// outcome is what a client was told of an operation.
+// outcome is the result of an operation as its client got it.
 type outcome uint8
 
 const (
@@ -66,7 +66,7 @@ func (o *op) String() string {
 	return fmt.Sprintf("%s of disk %d by connection %d", what, o.disk, o.conn.number)
 }
 
-// covers tells whether the operation is about a sector.
+// covers reports whether the operation is about a sector.
 func (o *op) covers(s uint32) bool {
 	b := s / (blockSize / sector)
 	return o.kind == opFlush || b >= o.block && b < o.block+o.blocks
@@ -205,7 +205,7 @@ func (r *recorder) excuse(disk uint8, why string, kinds ...opKind) (end func()) 
 	}
 }
 
-// history is what happened to one sector. resent tells whether writes that were
+// history is what happened to one sector. resent reports whether writes that were
 // acknowledged may have been carried out before, too, on a path that was lost.
 func (r *recorder) history(disk uint8, s uint32, resent bool) (all []porcupine.Operation) {
 	lastCut := int64(0)
@@ -287,7 +287,7 @@ func (r *recorder) fence(c *session) int64 {
 	return at
 }
 
-// excused tells why an operation that failed may have.
+// excused reports why an operation that failed may have.
 func (r *recorder) excused(o *op) bool {
 	ok := false
 	for _, x := range r.excuses {
@@ -299,7 +299,7 @@ func (r *recorder) excused(o *op) bool {
 	return ok || r.atRisk(o)
 }
 
-// atRisk tells whether a power cut may have taken a write that was acknowledged, and
+// atRisk reports whether a power cut may have taken a write that was acknowledged, and
 // not flushed, in the attachment that o is of.
 func (r *recorder) atRisk(o *op) bool {
 	for _, e := range r.events {
@@ -425,7 +425,7 @@ func (r *recorder) judge(t testing.TB, show bool) []string {
 // maxPictures is how many sectors of a scene are shown.
 const maxPictures = 2
 
-// explain tells where the longest order of a history's operations ends.
+// explain reports where the longest order of a history's operations ends.
 func explain(h []porcupine.Operation, info porcupine.LinearizationInfo) string {
 	var longest []int
 	for _, l := range info.PartialLinearizations()[0] {

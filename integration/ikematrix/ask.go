@@ -70,7 +70,7 @@ func (r *Report) asks(t *testing.T, m *matrix, port uint16) {
 			}
 			if res.Surprise != "" {
 				t.Error(res.Surprise)
-				tell(t, "strongSwan", heard)
+				logTail(t, "strongSwan", heard)
 			}
 		})
 		r.Asked = append(r.Asked, res)

@@ -79,7 +79,7 @@ func (c *Case) ProfileName() string {
 	return name
 }
 
-// null tells that ESP does not encrypt.
+// null reports whether ESP does not encrypt.
 func (c *Case) null() bool {
 	return strings.HasPrefix(c.ESP, "null-") || strings.HasSuffix(c.ESP, "gmac") || strings.HasSuffix(c.Whole, "-null")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 )
 
-// ErrDocument tells that a document is not one that WriteDocument could change.
+// ErrDocument means that a document is not one that WriteDocument could change.
 var ErrDocument = errors.New("not the document of the IKE matrix")
 
 // WriteDocument writes the report's part of docs/ipsec-matrix.md and leaves those of
@@ -43,7 +43,7 @@ func WriteDocument(path string, r *Report) error {
 }
 
 // CheckDocument compares the report's part of the document to what the report would
-// have written. It tells what differs first; "" if nothing does. It fails with
+// have written. It returns what differs first; "" if nothing does. It fails with
 // ErrDocument where there is no such part, and with the file system's error.
 func CheckDocument(path string, r *Report) (string, error) {
 	doc, err := os.ReadFile(path)

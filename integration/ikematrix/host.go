@@ -173,8 +173,8 @@ func (l *logLines) take() []string {
 	return lines
 }
 
-// tell logs the last lines of somebody's, without strongSwan's lists of settings.
-func tell(t testing.TB, who string, lines []string) {
+// logTail logs the last lines of one source, without strongSwan's lists of settings.
+func logTail(t testing.TB, who string, lines []string) {
 	const most = 40
 	lines = slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return strings.Contains(l, "[CFG]  ") || strings.Contains(l, "[CFG] vici client") })
 	if len(lines) > most {

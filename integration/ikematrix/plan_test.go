@@ -117,7 +117,7 @@ func TestPlanCoversWhatItSays(t *testing.T) {
 	}
 }
 
-// fits tells whether a case has what part says.
+// fits reports whether a case has what part says.
 func fits(c, part *Case) bool {
 	for _, f := range factors(false) {
 		if want := *f.get(part); want != "" && want != *f.get(c) {

@@ -21,7 +21,7 @@ type Refusal struct {
 	// Kind is the error of package ipsec; nil: any that says that strongSwan
 	// refused, if it was strongSwan.
 	Kind error
-	// Holds tells whether it concerns a case; what is open in the case concerns
+	// Holds reports whether it concerns a case; what is open in the case concerns
 	// nothing.
 	Holds func(*Case) bool
 	// Examples are cases, the rest of which is as usual, to be tried in any case.

@@ -16,11 +16,11 @@ type Result struct {
 	Why   string `json:"why,omitempty"`
 	By    string `json:"by,omitempty"`
 	Words string `json:"words,omitempty"`
-	// Stream tells that RDMA Reads and Writes of package verbs went through.
+	// Stream reports whether RDMA Reads and Writes of package verbs went through.
 	Stream bool `json:"stream,omitempty"`
 	// Clear is how many packets the capture has outside ESP.
 	Clear int `json:"clear"`
-	// Surprise tells what was not as it should be.
+	// Surprise is what was not as it should be.
 	Surprise string `json:"surprise,omitempty"`
 }
 
@@ -45,7 +45,7 @@ type Report struct {
 	// Control is how many clear packets the same check found with the guard off
 	// and without an SA.
 	Control int `json:"control_clear"`
-	// Complete tells that the run came to its end.
+	// Complete reports whether the run came to its end.
 	Complete bool `json:"complete"`
 }
 

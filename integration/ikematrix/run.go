@@ -162,8 +162,8 @@ func (m *matrix) row(t *testing.T, row Row, port uint16) Result {
 	}
 	if res.Surprise != "" {
 		for _, h := range []*host{m.alpha, m.beta} {
-			tell(t, "strongSwan of "+h.Name(), heard[h.Name()])
-			tell(t, h.Name(), h.log.take())
+			logTail(t, "strongSwan of "+h.Name(), heard[h.Name()])
+			logTail(t, h.Name(), h.log.take())
 		}
 	}
 	return res

@@ -172,7 +172,7 @@ func (m *matrix) returns(ctx context.Context, c *Case, conn *transport.Conn, a, 
 	return last, err
 }
 
-// errIdle tells that a child has not carried what came through.
+// errIdle means that a child has not carried what came through.
 var errIdle = errors.New("child has carried little")
 
 // carries looks, and if a child has carried too little, has another payload go

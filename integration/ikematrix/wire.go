@@ -8,7 +8,7 @@ import (
 	"github.com/ironwarp/ironwarp/integration/lab"
 )
 
-// ErrClear tells that packets crossed the wire outside ESP.
+// ErrClear means that packets crossed the wire outside ESP.
 var ErrClear = errors.New("packets in clear on the wire")
 
 // wire watches what crosses the wire at a host, row by row.

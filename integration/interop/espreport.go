@@ -43,7 +43,7 @@ func (o *espOutcome) othersLine() string {
 	return othersLine(o.others, "%d other tests of integration/ipsectest passed", "%d are about something else than the kernel's ESP")
 }
 
-// print tells the results in short and failures in full, with the logs in dir.
+// print reports the results in short and failures in full, with the logs in dir.
 func (o *espOutcome) print(w io.Writer, dir string) {
 	printRows(w, "the kernel's ESP", o.rows())
 	if len(o.others) > 0 {

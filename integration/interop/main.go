@@ -148,7 +148,7 @@ const (
 	partMounted = "mounted"
 )
 
-// includes tells whether a part is to be run.
+// includes reports whether a part is to be run.
 func (a arguments) includes(part string) bool { return a.part == "" || a.part == part }
 
 // documents reports that nothing is left out, so that the results are those of the documents.

@@ -22,7 +22,7 @@ type outside struct {
 	test     string
 	limit    time.Duration
 	title    string // of its results
-	what     string // is told when it begins
+	what     string // logged when it begins
 	document string // what docs/interop.md says above its results
 	// mayLack says that it is no failure that it is skipped: it needs more than what
 	// the list of packages names.
@@ -84,7 +84,7 @@ func (l *lab) outside(ctx context.Context, what outside, cache, out string) (o o
 	return o, err
 }
 
-// chosen tells whether it is to be run.
+// chosen reports whether it is to be run.
 func (o outside) chosen(a arguments) bool {
 	if o.apart && a.part != o.part {
 		return false
@@ -116,7 +116,7 @@ func (o *outsideOutcome) skipped() int {
 	return skipped
 }
 
-// print tells the results in short and failures in full, with the logs in dir.
+// print reports the results in short and failures in full, with the logs in dir.
 func (o *outsideOutcome) print(w io.Writer, dir string) {
 	printRows(w, o.title, rowsOf(o.tests))
 	o.trouble.print(w)

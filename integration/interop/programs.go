@@ -89,7 +89,7 @@ func (o *trouble) ended(dir, name, log string, tests []Test) {
 	status := readStatus(dir, name)
 	for _, t := range tests {
 		if t.Result == resultFail && status == "1" {
-			return // told with the test
+			return // reported with the test
 		}
 	}
 	if status != "0" {

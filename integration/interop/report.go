@@ -138,7 +138,7 @@ func tries(n int) string {
 	return fmt.Sprintf(" (in run %d: before, siw had sent what is wrong on the wire)", n)
 }
 
-// print tells the results in short and failures in full: with the log of the
+// print reports the results in short and failures in full: with the log of the
 // suite, which is under dir.
 func (r *report) print(w io.Writer, dir string) {
 	if len(r.rping)+len(r.suite) > 0 {

@@ -155,7 +155,7 @@ func (o *sctpOutcome) othersLine() string {
 	return othersLine(o.tests, "%d other tests passed in this machine", "%d are about something else than the kernel's SCTP")
 }
 
-// print tells the results in short and failures in full, with the logs in dir.
+// print reports the results in short and failures in full, with the logs in dir.
 func (o *sctpOutcome) print(w io.Writer, dir string) {
 	printRows(w, "the kernel's SCTP", o.rows())
 	fmt.Fprintln(w, o.othersLine())

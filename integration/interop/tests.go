@@ -78,7 +78,7 @@ func readTests(log string) []Test {
 	return parents(out)
 }
 
-// parents leaves out the passed tests whose parts have rows: these tell all. One
+// parents leaves out the passed tests whose parts have rows: these have it all. One
 // that failed stays if none of its rows did.
 func parents(ts []Test) []Test {
 	var out []Test

@@ -63,7 +63,7 @@ func (c *connection) faults() []Fault {
 	return fs
 }
 
-// isSiw tells siw's addresses on the virtual wire from ours.
+// isSiw reports whether an address on the virtual wire is siw's.
 func isSiw(a netip.Addr) bool { return a.AsSlice()[len(a.AsSlice())-1] == 1 }
 
 // Evidence of a capture, by the server's port and by the two ends of a

@@ -97,16 +97,16 @@ func sniffSCTP(t *testing.T, h *host, kind transport.Kind) func() []sctpPacket {
 	}
 }
 
-// assocPrey is an association whose tags and numbers the neighbour knows.
-type assocPrey struct {
+// knownAssoc is an association whose tags and numbers the neighbour knows.
+type knownAssoc struct {
 	c    stream
 	last sctpPacket // with data, that alpha has sent
 }
 
-func newAssocPrey(t *testing.T, p *pair) *assocPrey {
+func newKnownAssoc(t *testing.T, p *pair) *knownAssoc {
 	t.Helper()
 	seen := sniffSCTP(t, p.beta, p.kind)
-	l := &assocPrey{c: p.mustOpen(t, p.alpha)}
+	l := &knownAssoc{c: p.mustOpen(t, p.alpha)}
 	if err := ping(l.c, "before"); err != nil {
 		t.Fatal(err)
 	}
@@ -122,14 +122,14 @@ func newAssocPrey(t *testing.T, p *pair) *assocPrey {
 	return l
 }
 
-// assocAttacks are single clear packets, each with what tells that it got in.
+// assocAttacks are single clear packets, each with what shows that it got in.
 var assocAttacks = []struct {
 	name   string
-	packet func(l *assocPrey) sctpPacket
+	packet func(l *knownAssoc) sctpPacket
 	// answered: beta sends an INIT ACK. Otherwise the association is harmed.
 	answered bool
 }{
-	{"a new association", func(l *assocPrey) sctpPacket {
+	{"a new association", func(l *knownAssoc) sctpPacket {
 		s := l.last
 		s.from = netip.AddrPortFrom(s.from.Addr(), s.from.Port()^1)
 		s.src, s.tag, s.kind, s.flags = s.src^1, 0, chunkINIT, 0
@@ -139,18 +139,18 @@ var assocAttacks = []struct {
 		s.body = be.AppendUint32(be.AppendUint32(s.body, 0xc006<<16|8), 1) // DDP's indication (RFC 5061 section 4.2.6)
 		return s
 	}, true},
-	{"data in sequence", func(l *assocPrey) sctpPacket {
+	{"data in sequence", func(l *knownAssoc) sctpPacket {
 		s := l.last
 		s.body = append(slices.Clone(s.body[:12]), "evil"...)
 		binary.BigEndian.PutUint32(s.body, binary.BigEndian.Uint32(s.body)+1)
 		return s
 	}, false},
-	{"an abort with the right tag", func(l *assocPrey) sctpPacket {
+	{"an abort with the right tag", func(l *knownAssoc) sctpPacket {
 		s := l.last
 		s.kind, s.flags, s.body = chunkABORT, 0, nil
 		return s
 	}, false},
-	{"a shutdown with the right tag", func(l *assocPrey) sctpPacket {
+	{"a shutdown with the right tag", func(l *knownAssoc) sctpPacket {
 		s := l.last
 		s.kind, s.flags, s.body = chunkSHUTDOWN, 0, []byte{0xff, 0xff, 0xff, 0xff}
 		return s
@@ -168,7 +168,7 @@ func TestNeighbourGetsNothingIntoAnAssociation(t *testing.T) {
 		mallory := newNeighbour(t, p.lab.Host("mallory"), p.beta)
 		p.addPeers(t)
 		p.echo(t, p.beta, func(err error) { t.Errorf("a clear packet got as far as the listener: %v", err) })
-		l := newAssocPrey(t, p)
+		l := newKnownAssoc(t, p)
 		for _, state := range []string{"with an SA", "without an SA"} {
 			if state == "without an SA" {
 				deleteIKE(t, p.alpha, "beta")
@@ -199,7 +199,7 @@ func TestControlWithoutTheGuardAnAssociationIsHarmed(t *testing.T) {
 		p.addPeers(t)
 		p.echo(t, p.beta, nil)
 		for _, a := range assocAttacks {
-			l := newAssocPrey(t, p)
+			l := newKnownAssoc(t, p)
 			p.unguard(t, p.beta)
 			seen := sniffSCTP(t, p.beta, p.kind)
 			g := a.packet(l)
@@ -223,7 +223,7 @@ func TestStrangersGetNoAssociation(t *testing.T) {
 	p.addPeers(t)
 	refused, note := refusals()
 	p.echo(t, p.beta, note)
-	l := newAssocPrey(t, p)
+	l := newKnownAssoc(t, p)
 	mallory := newNeighbour(t, p.lab.Host("mallory"), p.beta)
 	seen := sniffSCTP(t, p.beta, p.kind)
 	g := assocAttacks[0].packet(l)
@@ -235,7 +235,7 @@ func TestStrangersGetNoAssociation(t *testing.T) {
 			t.Errorf("refused with %v", err)
 		}
 	case <-time.After(2 * time.Minute):
-		t.Fatal("nobody is told of the stranger")
+		t.Fatal("no event reports the stranger")
 	}
 	if answersTo(seen(), g) {
 		t.Error("a stranger is answered")

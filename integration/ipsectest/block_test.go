@@ -284,7 +284,7 @@ func TestBlockIsPutBackWhenSomebodyTakesItAway(t *testing.T) {
 }
 
 // TestBlockCountsPacketsOfEveryKind has clear packets with the peer's address, in
-// pieces as well: what is dropped is told by the port, and by nothing else.
+// pieces as well: what is dropped is recognised by its port, and by nothing else.
 func TestBlockCountsPacketsOfEveryKind(t *testing.T) {
 	for _, f := range families {
 		t.Run(f.name, func(t *testing.T) {

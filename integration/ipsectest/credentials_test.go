@@ -204,7 +204,7 @@ func TestCertificateThatIsNotForThePeersIdentityIsExplained(t *testing.T) {
 				"load-authority": message(t, "lab", message(t, "cacert", string(ca.file("ca.pem")))),
 				"load-conn":      message(t, "alpha", conn),
 			} {
-				if err := tell(t, p.beta, cmd, m); err != nil {
+				if err := viciCall(t, p.beta, cmd, m); err != nil {
 					t.Fatalf("%s: %v", cmd, err)
 				}
 			}

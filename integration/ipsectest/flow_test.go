@@ -289,7 +289,7 @@ func TestWireCutForAWhile(t *testing.T) {
 func TestNoESPAnywhereIsExplained(t *testing.T) {
 	lab.Require(t)
 	if err := esp.ProbeKernel(); !errors.Is(err, esp.ErrNoKernel) {
-		t.Skipf("this kernel has ESP, or it cannot be told: %v", err)
+		t.Skipf("this kernel has ESP, or that cannot be found out: %v", err)
 	}
 	p := newPair(t, lab.Config{DataPlane: esp.Kernel})
 	wire := capture(t, p.beta)

@@ -127,7 +127,7 @@ func TestGuardStopsClearDatagrams(t *testing.T) {
 	}
 }
 
-// receive tells of the datagrams that come to an address of a host.
+// receive reports the datagrams that come to an address of a host.
 func receive(t *testing.T, h *lab.Host, at netip.AddrPort, got chan<- struct{}) {
 	t.Helper()
 	var c *net.UDPConn
@@ -276,7 +276,7 @@ func TestGuardedHostForwardsNoClearDatagramsOfThePort(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				// One of another port tells when they would have come.
+				// One of another port reports when they would have come.
 				if err := sendDatagram(from.Host, netip.AddrPort{}, netip.AddrPortFrom(to.at(), udpPort+1)); err != nil {
 					t.Fatal(err)
 				}
@@ -368,7 +368,7 @@ func TestKernelSCTPInUDPIsAHole(t *testing.T) {
 		t.Error(err)
 	}
 	mallory := newNeighbour(t, p.lab.Host("mallory"), p.beta)
-	init := assocAttacks[0].packet(&assocPrey{last: sctpPacket{from: netip.AddrPortFrom(p.alpha.Addr(), 40000),
+	init := assocAttacks[0].packet(&knownAssoc{last: sctpPacket{from: netip.AddrPortFrom(p.alpha.Addr(), 40000),
 		to: netip.AddrPortFrom(p.beta.Addr(), udpPort), src: 40000, dst: port}})
 	taken := func() string {
 		t.Helper()

@@ -19,8 +19,8 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// tell makes a VICI call on a host, as an administrator's swanctl does.
-func tell(t *testing.T, h *host, cmd string, m *vici.Message) error {
+// viciCall makes a VICI call on a host, as an administrator's swanctl does.
+func viciCall(t *testing.T, h *host, cmd string, m *vici.Message) error {
 	t.Helper()
 	s, err := vici.NewSession(vici.WithSocketPath(h.ViciSocket()))
 	if err != nil {
@@ -44,9 +44,9 @@ func message(t *testing.T, kv ...any) *vici.Message {
 	return m
 }
 
-// impostor loads, by hand and on both hosts, a connection between the very same
+// loadImpostor loads, by hand and on both hosts, a connection between the very same
 // addresses in which beta calls itself mallory, and whose child covers the link.
-func (p *pair) impostor(t *testing.T) {
+func (p *pair) loadImpostor(t *testing.T) {
 	t.Helper()
 	key := make([]byte, 32)
 	encap := "no"
@@ -58,7 +58,7 @@ func (p *pair) impostor(t *testing.T) {
 		if h == p.beta {
 			ids = [2]string{"mallory", "alpha"}
 		}
-		if err := tell(t, h, "load-shared", message(t, "id", "by-hand", "type", "IKE", "data", "0s"+base64.StdEncoding.EncodeToString(key), "owners", []string{"mallory", "alpha"})); err != nil {
+		if err := viciCall(t, h, "load-shared", message(t, "id", "by-hand", "type", "IKE", "data", "0s"+base64.StdEncoding.EncodeToString(key), "owners", []string{"mallory", "alpha"})); err != nil {
 			t.Fatal(err)
 		}
 		what := "/32[" + p.kind.Protocol().String() + "]"
@@ -67,7 +67,7 @@ func (p *pair) impostor(t *testing.T) {
 			"proposals", []string{"aes128-sha256-modp2048"}, "encap", encap,
 			"local-1", message(t, "auth", "psk", "id", ids[0]), "remote-1", message(t, "auth", "psk", "id", ids[1]),
 			"children", message(t, "evil", child))
-		if err := tell(t, h, "load-conn", message(t, "evil", conn)); err != nil {
+		if err := viciCall(t, h, "load-conn", message(t, "evil", conn)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,7 +75,7 @@ func (p *pair) impostor(t *testing.T) {
 
 func (p *pair) becomeMallory(t *testing.T) {
 	t.Helper()
-	if err := tell(t, p.beta, "initiate", message(t, "ike", "evil", "child", "evil", "timeout", "10000")); err != nil {
+	if err := viciCall(t, p.beta, "initiate", message(t, "ike", "evil", "child", "evil", "timeout", "10000")); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -85,7 +85,7 @@ func TestFlowOfRightAddressesUnderAnotherIdentityIsRefused(t *testing.T) {
 	p.addPeers(t)
 	refused := make(chan error, 10)
 	p.alpha.echo(t, func(err error) { refused <- err })
-	p.impostor(t)
+	p.loadImpostor(t)
 	p.becomeMallory(t)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -134,7 +134,7 @@ func stayWithPeer(t *testing.T, p *pair) {
 	if err := ping(c, "before"); err != nil {
 		t.Fatal(err)
 	}
-	p.impostor(t)
+	p.loadImpostor(t)
 	p.beta.stop() // it has the stream as well, and might end mallory's SA before alpha sees it
 	events, cancel := p.alpha.m.Events()
 	defer cancel()

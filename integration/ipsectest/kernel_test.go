@@ -28,7 +28,7 @@ func requireKernelESP(t *testing.T) {
 	}
 }
 
-// row tells make interop, which writes docs/interop.md, what the test proves;
+// row reports what the test proves to make interop, which writes docs/interop.md;
 // detail adds a result that is more than yes or no.
 func row(t *testing.T, what string) { t.Attr("row", what) }
 

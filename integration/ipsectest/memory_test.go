@@ -19,7 +19,7 @@ import (
 )
 
 // exposed is a stream from alpha that may write to memory of beta's. Each Send of
-// alpha's tells that what was sent before has arrived.
+// alpha's shows that what was sent before has arrived.
 type exposed struct {
 	c   *transport.Conn
 	mpa *mpa.Conn

@@ -77,7 +77,7 @@ func (h *host) sever(t *testing.T, wire int, cut bool) {
 	}
 }
 
-// pathLog keeps what Config.OnPath tells.
+// pathLog records what Config.OnPath reports.
 type pathLog struct {
 	mu  sync.Mutex
 	log []bool
@@ -89,7 +89,7 @@ func (l *pathLog) note(_ transport.Flow, up bool) {
 	l.log = append(l.log, up)
 }
 
-func (l *pathLog) last() (up, told bool) {
+func (l *pathLog) last() (up, reported bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.log) == 0 {
@@ -116,8 +116,8 @@ func TestMultihomedAssociationFailsOverWithinESP(t *testing.T) {
 	// A path is away when SCTP says so, or when its SA has gone, which leaves SCTP
 	// nothing to say.
 	away := func(wire int) bool {
-		up, told := paths.last()
-		return told && !up || installed(t, p.alpha, [...]string{"beta-out-sctp", "beta.path2-out-sctp"}[wire]) == 0
+		up, reported := paths.last()
+		return reported && !up || installed(t, p.alpha, [...]string{"beta-out-sctp", "beta.path2-out-sctp"}[wire]) == 0
 	}
 	for wire := range 2 {
 		k.longest()

@@ -25,19 +25,19 @@ func hostile(t *testing.T, cfg lab.Config) (*pair, *neighbour) {
 	return p, newNeighbour(t, p.lab.Host("mallory"), p.beta)
 }
 
-// prey is a stream whose sequence numbers the neighbour knows, as if it had
+// knownStream is a stream whose sequence numbers the neighbour knows, as if it had
 // guessed them.
-type prey struct {
+type knownStream struct {
 	c    *transport.Conn
 	from netip.AddrPort // alpha's end
 	to   netip.AddrPort
 	last segment // that alpha has sent
 }
 
-func newPrey(t *testing.T, p *pair) *prey {
+func newKnownStream(t *testing.T, p *pair) *knownStream {
 	t.Helper()
 	s := sniff(t, p.beta)
-	l := &prey{c: p.alpha.mustDial(t, p.beta)}
+	l := &knownStream{c: p.alpha.mustDial(t, p.beta)}
 	l.from, l.to = l.c.Flow().Local, l.c.Flow().Remote
 	if err := ping(l.c, "before"); err != nil {
 		t.Fatal(err)
@@ -54,23 +54,23 @@ func newPrey(t *testing.T, p *pair) *prey {
 	return l
 }
 
-// attacks are single clear packets, each with what tells that it got in.
+// attacks are single clear packets, each with what shows that it got in.
 var attacks = []struct {
 	name   string
-	packet func(l *prey) segment
+	packet func(l *knownStream) segment
 	// answered: beta's TCP answers to it. Otherwise it has destroyed the stream.
 	answered bool
 }{
-	{"a new connection", func(l *prey) segment {
+	{"a new connection", func(l *knownStream) segment {
 		return segment{from: netip.AddrPortFrom(l.from.Addr(), l.from.Port()^1), to: l.to, seq: 0x01020304, flags: flagSYN}
 	}, true},
-	{"data in sequence", func(l *prey) segment {
+	{"data in sequence", func(l *knownStream) segment {
 		return segment{from: l.from, to: l.to, seq: l.last.next(), ack: l.last.ack, flags: flagACK | flagPSH, data: []byte("evil")}
 	}, false},
-	{"a reset in sequence", func(l *prey) segment {
+	{"a reset in sequence", func(l *knownStream) segment {
 		return segment{from: l.from, to: l.to, seq: l.last.next(), flags: flagRST}
 	}, false},
-	{"an end in sequence", func(l *prey) segment {
+	{"an end in sequence", func(l *knownStream) segment {
 		return segment{from: l.from, to: l.to, seq: l.last.next(), ack: l.last.ack, flags: flagACK | flagFIN}
 	}, false},
 }
@@ -83,7 +83,7 @@ func TestNeighbourWithThePeersAddressGetsNothingIn(t *testing.T) {
 			p.alpha.v6, p.beta.v6 = v6, v6
 			p.addPeers(t)
 			p.beta.echo(t, func(err error) { t.Errorf("a clear packet got as far as the listener: %v", err) })
-			l := newPrey(t, p)
+			l := newKnownStream(t, p)
 			for _, state := range []string{"with an SA", "without an SA"} {
 				if state == "without an SA" {
 					deleteIKE(t, p.alpha, "beta")
@@ -101,7 +101,7 @@ func TestNeighbourWithThePeersAddressGetsNothingIn(t *testing.T) {
 				}
 				b, err := p.beta.m.Blocked()
 				if err != nil || b.In < uint64(len(attacks)) {
-					t.Errorf("the Manager tells of %d packets that were stopped, %v", b.In, err)
+					t.Errorf("the Manager reports %d packets that were stopped, %v", b.In, err)
 				}
 			}
 			if err := ping(l.c, "after"); err != nil {
@@ -118,7 +118,7 @@ func TestControlWithoutTheGuardTheSamePacketsGetIn(t *testing.T) {
 	p.addPeers(t)
 	p.beta.echo(t, nil)
 	for _, a := range attacks {
-		l := newPrey(t, p)
+		l := newKnownStream(t, p)
 		p.unguard(t, p.beta)
 		s := sniff(t, p.beta)
 		g := a.packet(l)

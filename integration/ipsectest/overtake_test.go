@@ -60,7 +60,7 @@ func TestDeleteThatOvertakesTheSetUpOfItsChild(t *testing.T) {
 				}
 				said := charonSaid(t, p.beta)
 				held := p.hold(t, fmt.Sprintf("(udp dst port 500 and "+tc.held, 26, 27)+") or (udp dst port 4500 and udp[8:4] = 0 and "+fmt.Sprintf(tc.held, 30, 31)+")")
-				if err := tell(t, from, "initiate", message(t, "ike", to.Name(), "child", child, "timeout", "-1")); err != nil {
+				if err := viciCall(t, from, "initiate", message(t, "ike", to.Name(), "child", child, "timeout", "-1")); err != nil {
 					t.Fatal(err)
 				}
 				eventually(t, "beta is to make a child", func() bool { return held.Count() > 0 })

@@ -161,7 +161,7 @@ func TestTripleDESGetsFreshKeysBeforeItsLimitAndTheStreamStays(t *testing.T) {
 	}
 }
 
-// carriesMore tells whether a child has the keys that it had, none fresher are on
+// carriesMore reports whether a child has the keys that it had, none fresher are on
 // their way, and fewer bytes than a limit went out.
 func carriesMore(t *testing.T, h *host, first charon.Child, limit uint64) bool {
 	t.Helper()

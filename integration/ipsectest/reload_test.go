@@ -56,10 +56,10 @@ func TestWhatSwanctlUnloadsIsLoadedAgain(t *testing.T) {
 			if out, err := swanctl(t, at.Host, append(tc.args, "--file", empty)...); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			for told := false; !told; {
+			for reported := false; !reported; {
 				select {
 				case e := <-events:
-					told = e.Kind == ipsec.EventReloaded && e.Peer == p.other(at).Name() && e.Detail != ""
+					reported = e.Kind == ipsec.EventReloaded && e.Peer == p.other(at).Name() && e.Detail != ""
 				case <-t.Context().Done():
 					t.Fatal("nobody said that strongSwan had lost the peer")
 				}

@@ -184,13 +184,13 @@ func (g *tunnelled) load(t *testing.T, id string, onAlpha bool) {
 		} else if !onAlpha {
 			continue
 		}
-		if err := tell(t, h, "load-shared", message(t, "id", "tunnel", "type", "IKE", "data", string(g.key.Reveal()), "owners", []string{id, "alpha"})); err != nil {
+		if err := viciCall(t, h, "load-shared", message(t, "id", "tunnel", "type", "IKE", "data", string(g.key.Reveal()), "owners", []string{id, "alpha"})); err != nil {
 			t.Fatal(err)
 		}
 		child := message(t, "local_ts", []string{local + what}, "remote_ts", []string{remote + what}, "esp_proposals", []string{"aes128gcm16", "aes128gcm16-ecp256", "aes128-sha256"})
 		conn := message(t, "version", "2", "local_addrs", ends[:1], "remote_addrs", ends[1:], "proposals", []string{"aes128gcm16-prfsha256-ecp256", "aes128-sha256-modp2048"}, "encap", encap,
 			"local-1", message(t, "auth", "psk", "id", ids[0]), "remote-1", message(t, "auth", "psk", "id", ids[1]), "children", message(t, "tunnel", child))
-		if err := tell(t, h, "load-conn", message(t, "tunnel", conn)); err != nil {
+		if err := viciCall(t, h, "load-conn", message(t, "tunnel", conn)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -291,7 +291,7 @@ func TestStreamThroughAGatewaysTunnelIsRefused(t *testing.T) {
 				}
 				g.load(t, id, true)
 				g.through(t, func() error {
-					return tell(t, g.alpha, "initiate", message(t, "ike", "tunnel", "child", "tunnel", "timeout", "10000"))
+					return viciCall(t, g.alpha, "initiate", message(t, "ike", "tunnel", "child", "tunnel", "timeout", "10000"))
 				})
 				err := g.prepare(t)
 				want := map[string]error{"gate": pad.ErrWrongIdentity, "beta": pad.ErrGateway}[id]
@@ -316,7 +316,7 @@ func TestStreamThroughAGatewaysTunnelIsRefused(t *testing.T) {
 				if st, _ := g.alpha.m.PeerStatus("beta"); st.Flows != 0 {
 					t.Errorf("status %+v", st)
 				}
-				_ = tell(t, g.alpha, "terminate", message(t, "ike", "tunnel", "force", "yes", "timeout", "10000"))
+				_ = viciCall(t, g.alpha, "terminate", message(t, "ike", "tunnel", "force", "yes", "timeout", "10000"))
 				if err := g.alpha.m.RemovePeer(t.Context(), "beta"); err != nil {
 					t.Error(err)
 				}

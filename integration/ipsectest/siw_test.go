@@ -68,14 +68,14 @@ func (c siwCase) setUp(t *testing.T, p *pair) {
 		t.Fatal("there is a service on the discard port")
 	}
 	ours, theirs := peer(p.alpha), peer(p.beta)
-	// Nobody tells the Manager on siw's host what siw is going to do.
+	// The Manager on siw's host does not know what siw is going to do.
 	theirs.OnDemand = false
 	p.awaitCharon(t)
 	if err := p.alpha.m.AddPeer(t.Context(), ours); err != nil {
 		t.Fatal(err)
 	}
 	if c.byHand {
-		foreign{local: theirs.Local, remote: theirs.Remote, localID: theirs.LocalID, remoteID: theirs.RemoteID, mode: c.mode, start: "trap", key: p.key}.load(t, p.beta.Host)
+		swanctlConf{local: theirs.Local, remote: theirs.Remote, localID: theirs.LocalID, remoteID: theirs.RemoteID, mode: c.mode, start: "trap", key: p.key}.load(t, p.beta.Host)
 		return
 	}
 	if err := p.beta.m.AddPeer(t.Context(), theirs); err != nil {
@@ -130,7 +130,7 @@ func TestKernelESPWithSiwInside(t *testing.T) {
 			}
 			if tc.byHand {
 				ends[p.beta.Name()] = func() error {
-					_, err := swanctl(t, p.beta.Host, "--terminate", "--child", foreignChild)
+					_, err := swanctl(t, p.beta.Host, "--terminate", "--child", swanctlChild)
 					return err
 				}
 			}

@@ -35,7 +35,7 @@ func trapHosts(t *testing.T, mode profile.Mode, start string, priority int) (alp
 		if err := guard.Install(guard.Spec{NetNS: h.NetNS(), Remote: o.Addr(), Port: port, DataPlane: esp.Kernel}); err != nil {
 			t.Fatal(err)
 		}
-		foreign{local: h.Addr(), remote: o.Addr(), localID: h.Name(), remoteID: o.Name(), mode: mode, start: start, priority: priority, key: key}.load(t, h)
+		swanctlConf{local: h.Addr(), remote: o.Addr(), localID: h.Name(), remoteID: o.Name(), mode: mode, start: start, priority: priority, key: key}.load(t, h)
 	}
 	return alpha, beta
 }
@@ -113,7 +113,7 @@ func TestKernelESPIsAcquiredByTrapsBesideTheGuard(t *testing.T) {
 			}
 			first, again := time.Since(begin), time.Duration(0)
 			for _, h := range []*lab.Host{alpha, beta} {
-				if out, err := swanctl(t, h, "--terminate", "--child", foreignChild); err != nil {
+				if out, err := swanctl(t, h, "--terminate", "--child", swanctlChild); err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
 				eventually(t, "the SA is gone", func() bool { return len(espStates(t, alpha)) == 0 })

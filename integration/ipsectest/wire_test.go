@@ -308,7 +308,7 @@ func (p *pair) unguard(t *testing.T, h *host) {
 	if p.lab.DataPlane() == esp.Kernel { // the SA's policies demand ESP
 		p.acknowledged(t) // what waits would bring the SA back
 		deleteIKE(t, h, p.other(h).Name())
-		// strongSwan tells of the end of an SA before it has cleared up.
+		// strongSwan reports the end of an SA before it has cleaned up.
 		eventually(t, "the SA's policies are gone", func() bool {
 			out, err := h.Run(t.Context(), "ip", "xfrm", "policy")
 			return err == nil && !strings.Contains(out, "tmpl")

@@ -190,7 +190,7 @@ func (c *Capture) Count() (Counts, error) {
 
 // catchUp returns when every packet that crossed the wire before is counted: a
 // frame with a random mark is sent after them, and awaited. Without it tcpdump,
-// once told to end, would drop what it has not read yet.
+// once asked to end, would drop what it has not read yet.
 func (c *Capture) catchUp() error {
 	var m mark
 	rand.Read(m[:])

@@ -136,7 +136,7 @@ func (h *Host) viciVersion(ctx context.Context) error {
 	return err
 }
 
-// StopCharon ends strongSwan in good order: SAs are deleted, peers are told. It fails
+// StopCharon ends strongSwan in good order: SAs are deleted, peers are notified. It fails
 // with ctx's error; strongSwan may be there then.
 func (h *Host) StopCharon(ctx context.Context) error {
 	h.mu.Lock()
@@ -156,7 +156,7 @@ func (h *Host) StopCharon(ctx context.Context) error {
 	return nil
 }
 
-// KillCharon ends strongSwan by SIGKILL: its peer is told nothing. It returns
+// KillCharon ends strongSwan by SIGKILL: its peer is not notified. It returns
 // when the process is gone.
 func (h *Host) KillCharon() { h.endCharon(true) }
 

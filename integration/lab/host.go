@@ -171,13 +171,13 @@ func (h *Host) Sever(ctx context.Context, wire int, cut bool) error {
 }
 
 // Narrow has a wire drop every packet from and to the host that is longer than mtu
-// bytes, and tell nobody: a path MTU black hole. It fails with what ip(8) says.
+// bytes without an ICMP error: a path MTU black hole. It fails with what ip(8) says.
 func (h *Host) Narrow(ctx context.Context, wire, mtu int) error {
 	return ip(ctx, "-n", h.lab.bridge, "link", "set", h.switchPort(wire), "mtu", fmt.Sprint(mtu))
 }
 
 // Impair has a wire treat every packet from and to the host as the queueing discipline
-// netem is told: "loss", "2%", "delay", "1ms" and so on. It takes a kernel that has
+// netem is to do: "loss", "2%", "delay", "1ms" and so on. It takes a kernel that has
 // netem. It fails with what tc(8) says.
 func (h *Host) Impair(ctx context.Context, wire int, netem ...string) error {
 	for _, at := range [][2]string{{h.lab.bridge, h.switchPort(wire)}, {h.ns, wireDev(wire)}} {

@@ -163,7 +163,7 @@ func TestHostsOnTwoWires(t *testing.T) {
 	}
 }
 
-// reaches tells whether a connection comes up soon.
+// reaches reports whether a connection comes up soon.
 func reaches(t *testing.T, from, to *Host, addr netip.Addr) bool {
 	t.Helper()
 	ln, err := to.Listen(t.Context(), netip.AddrPortFrom(addr, 7470))

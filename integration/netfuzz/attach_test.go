@@ -37,7 +37,7 @@ type altering struct {
 	conns   []net.Conn
 }
 
-func newAltering(f *testing.F, v *victim) *altering {
+func newAltering(f *testing.F, v *target) *altering {
 	f.Helper()
 	ln, err := net.Listen("tcp", netip.AddrPortFrom(eve, 0).String())
 	if err != nil {
@@ -129,7 +129,7 @@ func (w *altering) cut() {
 }
 
 // use attaches the disk, reads from it and detaches it. Each may fail.
-func (w *altering) use(v *victim, s *script) {
+func (w *altering) use(v *target, s *script) {
 	w.mu.Lock()
 	w.s = s
 	w.mu.Unlock()
@@ -168,7 +168,7 @@ func readNBD(socket string) {
 
 // FuzzAttached has a daemon attach the disk of a server whose answers are altered.
 func FuzzAttached(f *testing.F) {
-	v := newVictim(f)
+	v := newTarget(f)
 	w := newAltering(f, v)
 	port := w.ln.Addr().(*net.TCPAddr).Port
 	v.write(f, "peers.d/eve.yaml", fmt.Sprintf("name: eve\naddress: %s\nlocal_address: %s\nport: %d\nprotection: loopback\nconnections: 1\n", eve, home, port))

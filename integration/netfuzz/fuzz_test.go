@@ -29,15 +29,15 @@ func TestMain(m *testing.M) {
 
 // FuzzTCP attacks a daemon over TCP.
 func FuzzTCP(f *testing.F) {
-	v := newVictim(f)
+	v := newTarget(f)
 	for _, in := range seeds() {
 		f.Add(in)
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		s := &script{in: in}
-		open := func() *foe { return openTCP(v, s) }
-		if foe := open(); foe != nil {
-			play(foe, open)
+		open := func() *stream { return openTCP(v, s) }
+		if first := open(); first != nil {
+			play(first, open)
 		}
 		v.survived(t)
 	})
@@ -45,7 +45,7 @@ func FuzzTCP(f *testing.F) {
 
 // FuzzSCTP attacks a daemon over SCTP in UDP.
 func FuzzSCTP(f *testing.F) {
-	v := newVictim(f)
+	v := newTarget(f)
 	for _, in := range seeds() {
 		f.Add(append([]byte{0}, in...))
 	}
@@ -60,8 +60,8 @@ func FuzzSCTP(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		s := &script{in: in}
 		if a := openSCTP(v, s); a != nil {
-			if foe := a.open(); foe != nil {
-				play(foe, a.open)
+			if first := a.open(); first != nil {
+				play(first, a.open)
 			}
 			a.close()
 		}
@@ -69,7 +69,7 @@ func FuzzSCTP(f *testing.F) {
 	})
 }
 
-// Steps of the seeds; see foe.step. Each has all the bytes that it takes.
+// Steps of the seeds; see stream.step. Each has all the bytes that it takes.
 func seeds() (all [][]byte) {
 	const ping, session = 0x40, 0x41
 	pad := []byte{0}

@@ -64,7 +64,7 @@ type line interface {
 	say(seg []byte, s *script)
 	// raw does what is below segments: bytes, packets, chunks.
 	raw(s *script)
-	// hear returns the next segment that the victim has sent, if there is one or, if
+	// hear returns the next segment that the target has sent, if there is one or, if
 	// wait, after a while; false if there is none.
 	hear(wait bool) (seg []byte, ok bool)
 	// stall stops reading, or goes on.
@@ -74,15 +74,15 @@ type line interface {
 	close()
 }
 
-// foe is one stream of the attacker.
-type foe struct {
+// stream is one stream of the attacker.
+type stream struct {
 	line
 	s       *script
 	msn     [4]uint32
 	regions []raw.Region // of the ping service, or the chunks of a session
 	offBits int          // of the offset in the immediate of a request
 	next    int          // chunk
-	msg     []byte       // of a Send of the victim that comes in pieces
+	msg     []byte       // of a Send of the target that comes in pieces
 	msgs    [][]byte
 	answers int // that came to requests
 }
@@ -95,29 +95,29 @@ const (
 )
 
 // play carries the script out. more opens another stream.
-func play(f *foe, more func() *foe) {
-	foes := []*foe{f}
+func play(f *stream, more func() *stream) {
+	streams := []*stream{f}
 	for n := 0; len(f.s.in) > 0 && n < maxSteps; n++ {
 		f.learn(false)
 		op := f.s.byte()
-		if op == 0xff && len(foes) < 4 {
+		if op == 0xff && len(streams) < 4 {
 			if next := more(); next != nil {
-				foes = append(foes, next)
+				streams = append(streams, next)
 			}
 			continue
 		}
 		if op >= 0xf0 {
-			f = foes[int(op)%len(foes)]
+			f = streams[int(op)%len(streams)]
 			continue
 		}
 		f.step(op&15, op>>4)
 	}
-	for _, f := range foes {
+	for _, f := range streams {
 		f.line.close()
 	}
 }
 
-func (f *foe) step(op, how byte) {
+func (f *stream) step(op, how byte) {
 	s := f.s
 	switch op {
 	case 0: // a Send of any kind
@@ -177,7 +177,7 @@ func (f *foe) step(op, how byte) {
 		f.request(how)
 	case 10:
 		f.info(how)
-	case 11: // gives the victim a turn, or waits for what it says
+	case 11: // gives the target a turn, or waits for what it says
 		if how&1 == 0 {
 			runtime.Gosched()
 		} else {
@@ -193,21 +193,21 @@ func (f *foe) step(op, how byte) {
 }
 
 // untagged is a segment that is a message, with its number.
-func (f *foe) untagged(op rdmap.Opcode, qn uint32) iwarptest.Segment {
+func (f *stream) untagged(op rdmap.Opcode, qn uint32) iwarptest.Segment {
 	f.msn[qn]++
 	return iwarptest.Segment{Last: true, Op: op, QN: qn, MSN: f.msn[qn] + f.s.small()}
 }
 
-func (f *foe) segment(seg iwarptest.Segment) { f.say(f.s.alter(seg.Append(nil)), f.s) }
+func (f *stream) segment(seg iwarptest.Segment) { f.say(f.s.alter(seg.Append(nil)), f.s) }
 
-func (f *foe) immediate(v uint64) {
+func (f *stream) immediate(v uint64) {
 	seg := f.untagged(rdmap.OpImmediate, rdmap.QNSend)
 	seg.Payload = be.AppendUint64(nil, v)
 	f.segment(seg)
 }
 
 // region is one that the attacker knows of, or has heard of.
-func (f *foe) region() raw.Region {
+func (f *stream) region() raw.Region {
 	if b := int(f.s.byte()); b < 0xf0 && len(f.regions) > 0 {
 		return f.regions[b%len(f.regions)]
 	}
@@ -215,7 +215,7 @@ func (f *foe) region() raw.Region {
 }
 
 // offset is near either end of a region.
-func (f *foe) offset(r raw.Region) uint64 {
+func (f *stream) offset(r raw.Region) uint64 {
 	switch b := f.s.byte(); {
 	case b < 0x80:
 		return uint64(b)
@@ -226,8 +226,8 @@ func (f *foe) offset(r raw.Region) uint64 {
 	}
 }
 
-// learn takes what the victim has sent: STags that are new, and messages.
-func (f *foe) learn(wait bool) bool {
+// learn takes what the target has sent: STags that are new, and messages.
+func (f *stream) learn(wait bool) bool {
 	heard := false
 	for {
 		raw, ok := f.hear(wait && !heard && f.s.waited < maxWaits)

@@ -17,7 +17,7 @@ import (
 // attackers is an SCTP association of the attacker, of which the script makes every
 // message and can falsify and invent packets.
 type attackers struct {
-	v     *victim
+	v     *target
 	s     *script
 	relay *relay
 	end   *sctp.Endpoint
@@ -36,8 +36,8 @@ type sctpLine struct {
 	heard  chan assoc.Message
 }
 
-// openSCTP sets an association up, nil if the victim does not go along.
-func openSCTP(v *victim, s *script) *attackers {
+// openSCTP sets an association up, nil if the target does not go along.
+func openSCTP(v *target, s *script) *attackers {
 	a := &attackers{v: v, s: s}
 	var err error
 	if a.relay, err = newRelay(v.udp); err != nil {
@@ -95,7 +95,7 @@ func (a *attackers) Event(assoc.Event) {}
 func (a *attackers) BatchEnd() {}
 
 // open asks for a stream session, nil if it is refused.
-func (a *attackers) open() *foe {
+func (a *attackers) open() *stream {
 	s := a.s
 	how := s.byte()
 	var private []byte
@@ -136,8 +136,8 @@ func (a *attackers) open() *foe {
 			if m.PPID != sctpadapt.PPIDControl || err != nil || c.Function != sctpadapt.FunctionAccept && c.Function != sctpadapt.FunctionEnhancedAccept {
 				return nil
 			}
-			f := &foe{line: l, s: s, offBits: 24}
-			f.told(c.PrivateData)
+			f := &stream{line: l, s: s, offBits: 24}
+			f.readOffer(c.PrivateData)
 			return f
 		case <-t.C:
 			return nil
@@ -151,7 +151,7 @@ func (l *sctpLine) send(ppid uint32, b []byte) {
 	if len(b) == 0 || len(b) > l.a.assoc.MaxMessage() {
 		return
 	}
-	// If it fails the association is over, which the victim has to survive as well.
+	// If it fails the association is over, which the target has to survive as well.
 	_ = l.a.assoc.SendNow(assoc.Outgoing{Stream: l.stream, PPID: ppid, Bufs: [][]byte{b}})
 }
 
@@ -245,10 +245,10 @@ func (l *sctpLine) end(how byte) {
 
 func (l *sctpLine) close() {}
 
-// relay stands between the attacker's endpoint and the victim, and knows what it
+// relay stands between the attacker's endpoint and the target, and knows what it
 // takes for packets of the association.
 type relay struct {
-	near, far *net.UDPConn // towards the attacker, the victim
+	near, far *net.UDPConn // towards the attacker, the target
 	wg        sync.WaitGroup
 	drained   chan struct{} // closed behind the attacker's last packet
 

@@ -29,8 +29,8 @@ func sessionRequest(s *script) []byte {
 	return r.Append(nil)
 }
 
-// told reads the private data of the answer.
-func (f *foe) told(private []byte) {
+// readOffer reads the private data of the answer.
+func (f *stream) readOffer(private []byte) {
 	if r, ok := raw.PingRegion(private); ok {
 		f.regions = []raw.Region{r}
 	}
@@ -42,7 +42,7 @@ func (f *foe) told(private []byte) {
 }
 
 // info asks for the chunks of a session, and hears where they are.
-func (f *foe) info(how byte) {
+func (f *stream) info(how byte) {
 	b := raw.InfoRequest("fuzz")
 	seg := f.untagged(rdmap.OpSend, rdmap.QNSend)
 	seg.Payload = b
@@ -62,7 +62,7 @@ func (f *foe) info(how byte) {
 }
 
 // answered takes the immediate of a response, which has the chunk's new STag.
-func (f *foe) answered(b []byte) {
+func (f *stream) answered(b []byte) {
 	if len(b) < 8 {
 		return
 	}
@@ -77,7 +77,7 @@ func (f *foe) answered(b []byte) {
 }
 
 // request makes a request of the block service in the next chunk.
-func (f *foe) request(how byte) {
+func (f *stream) request(how byte) {
 	if len(f.regions) == 0 {
 		return
 	}
@@ -131,7 +131,7 @@ func (f *foe) request(how byte) {
 }
 
 // write puts a request into a chunk and says so.
-func (f *foe) write(id int, data, hdr []byte, read, wrong bool) {
+func (f *stream) write(id int, data, hdr []byte, read, wrong bool) {
 	msg := le.AppendUint16([]byte{2, 0}, uint16(len(hdr)))
 	if read {
 		msg = le.AppendUint16([]byte{3, 0}, uint16(len(hdr)))

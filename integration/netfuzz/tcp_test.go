@@ -27,8 +27,8 @@ type tcpLine struct {
 const answerTime = 200 * time.Millisecond
 
 // openTCP connects to v and carries out MPA's start-up as the script wants it. It
-// returns nil if the victim does not go along.
-func openTCP(v *victim, s *script) *foe {
+// returns nil if the target does not go along.
+func openTCP(v *target, s *script) *stream {
 	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(mallory, 0)), Timeout: patience}
 	c, err := d.Dial("tcp", netip.AddrPortFrom(home, v.port).String())
 	if err != nil {
@@ -44,8 +44,8 @@ func openTCP(v *victim, s *script) *foe {
 		return nil
 	}
 	go l.read()
-	f := &foe{line: l, s: s, offBits: 24}
-	f.told(frame.PrivateData)
+	f := &stream{line: l, s: s, offBits: 24}
+	f.readOffer(frame.PrivateData)
 	return f
 }
 
@@ -79,7 +79,7 @@ func startup(s *script) []byte {
 	return s.alter(b)
 }
 
-// reply reads the victim's frame.
+// reply reads the target's frame.
 func (l *tcpLine) reply() (mpa.Frame, bool) {
 	l.conn.SetReadDeadline(time.Now().Add(answerTime))
 	defer l.conn.SetReadDeadline(time.Now().Add(patience))
@@ -87,7 +87,7 @@ func (l *tcpLine) reply() (mpa.Frame, bool) {
 	return fr, err == nil
 }
 
-// read takes the victim's FPDUs apart.
+// read takes the target's FPDUs apart.
 func (l *tcpLine) read() {
 	defer close(l.gone)
 	var in []byte

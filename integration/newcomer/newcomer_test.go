@@ -215,7 +215,7 @@ func TestTwoHosts(t *testing.T) {
 			}
 			follow(t, at[name], commands)
 			if i == 0 && esp.ProbeKernel() != nil {
-				t.Log("this machine's kernel has no ESP: strongSwan is told to do it, as docs/operations.md says")
+				t.Log("this machine's kernel has no ESP: strongSwan is set up to do it, as docs/operations.md says")
 				at[name].Must(t, "ironwarp doctor --strongswan-conf >/etc/strongswan.d/ironwarp.conf || test -s /etc/strongswan.d/ironwarp.conf; systemctl restart strongswan ironwarp")
 			}
 		}
@@ -226,7 +226,7 @@ func TestTwoHosts(t *testing.T) {
 	}
 }
 
-// hasNBD tells whether the machines' kernel, which is this one's, has nbd.
+// hasNBD reports whether the machines' kernel, which is this one's, has nbd.
 func hasNBD() bool {
 	return exec.Command("modprobe", "nbd").Run() == nil
 }

@@ -63,7 +63,7 @@ func (b block) hosts() ([]string, error) {
 	return on, nil
 }
 
-// online tells whether commands fetch something from the Internet. The hosts' own
+// online reports whether commands fetch something from the Internet. The hosts' own
 // network has no way there.
 func online(commands []string) bool {
 	return slices.ContainsFunc(commands, func(c string) bool {

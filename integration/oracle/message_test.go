@@ -114,7 +114,7 @@ type message struct {
 	payload  []byte
 }
 
-// skips tells that a segment does not follow the ones before (RFC 5041 sections
+// skips reports whether a segment does not follow the ones before (RFC 5041 sections
 // 4.2 and 4.3).
 func (m *message) skips(f *fpdu) bool {
 	if f.number("iwarp_ddp.tagged_flag") == 1 {

@@ -244,7 +244,7 @@ func (tp *tape) without(deaf [2]bool) *tape {
 	return out
 }
 
-// markersOff tells that only deaf ends send markers.
+// markersOff reports whether only deaf ends send markers.
 func markersOff(tp *tape, deaf [2]bool) bool {
 	for from := range deaf {
 		asked := tp.stream(1 - from)[16]&0x80 != 0

@@ -153,7 +153,7 @@ func overSCTP(t testing.TB, streams int, faults sctptest.Faults) (*reel, [][2]*e
 // section 3.3.13).
 const chunkShutdownComplete = 14
 
-// has tells whether a packet begins with a chunk of that type.
+// has reports whether a packet begins with a chunk of that type.
 func (r *reel) has(chunk byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

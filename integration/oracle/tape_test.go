@@ -199,7 +199,7 @@ func newFile(t testing.TB) *file {
 	return &file{t: t, path: path, f: f, w: w}
 }
 
-// add writes the record as packets of IPv4 or IPv6. markers tells in whose
+// add writes the record as packets of IPv4 or IPv6. markers is in whose
 // stream there are some.
 func (f *file) add(tp *tape, port uint16, how cut, ip6 bool, markers [2]bool) {
 	f.t.Helper()

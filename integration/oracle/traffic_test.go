@@ -29,7 +29,7 @@ func (unprotected) Paused() bool                     { return false }
 func (unprotected) Kind() string                     { return "recorded" }
 func (unprotected) Release()                         {}
 
-// emss is the maximum segment size in bytes that both ends are told.
+// emss is the maximum segment size in bytes at both ends.
 const emss = 1460
 
 // end is one end of a recorded connection: a queue pair of its own RNIC, and

@@ -27,7 +27,7 @@ const (
 	patience = time.Minute
 )
 
-// row tells make interop, which writes docs/interop.md, what the test proves.
+// row reports what the test proves to make interop, which writes docs/interop.md.
 func row(t *testing.T, what string, args ...any) { t.Attr("row", fmt.Sprintf(what, args...)) }
 
 // hosts are two hosts without protection between them.

@@ -48,7 +48,7 @@ func TestDiskComesBackAlthoughTheEndOfItsStreamsWasLost(t *testing.T) {
 }
 
 // loseTCP loses what a host sends by TCP, until what it returns is called, which
-// tells how many packets there were.
+// returns how many packets there were.
 func (s *scene) loseTCP(n *node.Node) (lost func() uint64) {
 	s.t.Helper()
 	table := &nftables.Table{Name: "no-tcp", Family: nftables.TableFamilyINet}

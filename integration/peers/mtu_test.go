@@ -9,7 +9,7 @@ import (
 )
 
 // TestDiskIsReadOverAPathThatIsNarrowerThanItsEnds: the path drops what is longer
-// than its MTU and tells nobody, from the beginning or from some time on.
+// than its MTU without an ICMP error, from the beginning or from some time on.
 func TestDiskIsReadOverAPathThatIsNarrowerThanItsEnds(t *testing.T) {
 	for _, carrier := range []string{"tcp", "sctp-udp", "sctp"} {
 		for when, mtus := range map[string][]int{"from the beginning": {1300}, "later": {1500, 1300, 1100}} {

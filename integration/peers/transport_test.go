@@ -88,7 +88,7 @@ func TestDiskFollowsTheTransportAndNothingIsEverInClear(t *testing.T) {
 	}
 }
 
-// on tells whether all streams to attached disks are over a transport, and that
+// on reports whether all streams to attached disks are over a transport, and that
 // there are any.
 func on(streams []api.Stream, carrier string) bool {
 	n := 0
@@ -127,7 +127,7 @@ func (s *scene) guardsFit(n *node.Node, carrier config.Transport) {
 }
 
 // TestGuardOfALinkThatStaysIsNeverTakenDown changes the transport so that the peer
-// keeps TCP and has SCTP in UDP beside it, or not. The kernel tells of each policy
+// keeps TCP and has SCTP in UDP beside it, or not. The kernel reports each policy
 // that goes.
 func TestGuardOfALinkThatStaysIsNeverTakenDown(t *testing.T) {
 	s := newScene(t)
@@ -144,16 +144,16 @@ func TestGuardOfALinkThatStaysIsNeverTakenDown(t *testing.T) {
 		_ = monitor.Process.Kill()
 		_ = monitor.Wait()
 	}()
-	// told waits until all is told that happened before.
-	told := func(mark string) {
+	// reported waits until everything that happened before is reported.
+	reported := func(mark string) {
 		t.Helper()
 		policy := " src 192.0.2.1/32 dst " + mark + "/32 dir out"
-		s.until("the kernel tells of "+mark, func() bool {
+		s.until("the kernel reports "+mark, func() bool {
 			s.shell(s.alpha, "ip xfrm policy add"+policy+" action block && ip xfrm policy delete"+policy)
 			return said.has("Deleted", "dst "+mark+"/32")
 		})
 	}
-	told("192.0.2.2")
+	reported("192.0.2.2")
 	was := ""
 	for _, carrier := range []string{"auto", "tcp"} {
 		s.edit(s.alpha, "beta", "transport: "+carrier+"\n", was, "")
@@ -161,12 +161,12 @@ func TestGuardOfALinkThatStaysIsNeverTakenDown(t *testing.T) {
 		s.guardsFit(s.alpha, config.Transport(carrier))
 		was = "transport: " + carrier + "\n"
 	}
-	told("192.0.2.3")
+	reported("192.0.2.3")
 	port := func(p uint16) string { return fmt.Sprintf("port %d ", p) }
 	if said.has("Deleted", "proto tcp", port(config.DefaultPort)) {
 		t.Errorf("policies of TCP went meanwhile:\n%v", said)
 	}
 	if !said.has("Deleted", "proto udp", port(config.DefaultUDPPort)) {
-		t.Errorf("nothing is told of UDP's policies, which went:\n%v", said)
+		t.Errorf("the removal of UDP's policies is not reported:\n%v", said)
 	}
 }

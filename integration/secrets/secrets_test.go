@@ -143,7 +143,7 @@ func (s *story) walk(except func(path string) bool) {
 	}
 }
 
-// isLog tells files that only grow: their end has it all.
+// isLog reports whether a file only grows: their end has it all.
 func isLog(path string) bool { return slices.Contains([]string{".log", ".out"}, filepath.Ext(path)) }
 
 func (s *story) psk(what, file string) {

@@ -114,7 +114,7 @@ func Lacking(c conformance.Case, siwActs bool) conformance.Feature {
 	return c.B &^ Features
 }
 
-// Runs tells whether a case is run over the variant: those that depend on how
+// Runs reports whether a case is run over the variant: those that depend on how
 // segments travel are run with and without CRC over either IP, the others over
 // one start-up of each direction, and an unusual start-up is worth three cases.
 func (v Variant) Runs(c conformance.Case) bool {
@@ -124,7 +124,7 @@ func (v Variant) Runs(c conformance.Case) bool {
 	return c.Core || v.CRC && !v.IPv6
 }
 
-// ReadResults reads what the suite has noted; complete tells whether it came to its
+// ReadResults reads what the suite has noted; complete reports whether it came to its
 // end. It fails where r does, and at what is no result.
 func ReadResults(r io.Reader) (rs []Result, complete bool, err error) {
 	for d := json.NewDecoder(r); ; {

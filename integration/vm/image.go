@@ -47,7 +47,7 @@ const exitNoPackage = 75
 
 // Build returns the image for the Debian packages that are installed, from the cache
 // directory if it is there. Building takes a minute, fetches the kernel's package by
-// apt-get and tells its steps to log. Images of other versions are removed, unless they
+// apt-get and logs its steps to log. Images of other versions are removed, unless they
 // are running. It fails where a package is not there, the disk is full or ctx is over.
 func Build(ctx context.Context, cache string, log io.Writer) (*Image, error) {
 	im, key, err := identify(ctx)
@@ -96,7 +96,7 @@ func Build(ctx context.Context, cache string, log io.Writer) (*Image, error) {
 	return im, nil
 }
 
-// Cached tells whether Build would find its image in the cache directory. It fails
+// Cached reports whether Build would find its image in the cache directory. It fails
 // where dpkg does not say which versions are installed.
 func Cached(ctx context.Context, cache string) (bool, error) {
 	_, key, err := identify(ctx)

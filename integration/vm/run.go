@@ -89,7 +89,7 @@ func (im *Image) Run(ctx context.Context, out, script string, o Options) (r Resu
 	return r, err
 }
 
-// booted is the file by which the guest tells that its script has begun.
+// booted is a file that the guest makes when its script begins.
 const booted = "booted"
 
 // boot starts the machine once.

@@ -120,7 +120,7 @@ func TestMachineThatGetsStuckInBootIsStartedAgain(t *testing.T) {
 	}
 }
 
-// Continuous integration tells a mirror that is away from a broken build by it.
+// By it continuous integration distinguishes a mirror that is away from a broken build.
 func TestKernelThatCannotBeFetchedIsNamed(t *testing.T) {
 	if _, _, err := identify(t.Context()); err != nil {
 		t.Skipf("it takes the packages of make interop: %v", err)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Multicast groups that tell of changes to policies, devices, rules and to
+// Multicast groups that report changes to policies, devices, rules and to
 // nf_tables.
 const (
 	groupXfrmPolicy = 1 << (4 - 1)  // XFRMNLGRP_POLICY

@@ -232,7 +232,7 @@ func (g Spec) allowMarked() []*netlink.XfrmPolicy {
 	return out
 }
 
-// policy is one for packets from or to any local address; local tells whose
+// policy is one for packets from or to any local address; local is whose
 // Port it is.
 func (g Spec) policy(dir netlink.Dir, local bool) *netlink.XfrmPolicy {
 	p := &netlink.XfrmPolicy{Dir: dir, Proto: netlink.Proto(g.protocol())}

@@ -25,7 +25,7 @@ import (
 //	         the port has a way into devices of   sets, and policies that allow the
 //	         the tun's group and no other         marked
 //
-// In IPv6 a route lookup tells no policy which device it has found, and
+// In IPv6 a route lookup shows no policy which device it has found, and
 // disable_policy is one of addresses.
 type userlandESP struct{}
 

@@ -31,7 +31,7 @@ const (
 )
 
 // Watched are the events that make the list of SAs worth reading again.
-// The log tells who ended them.
+// The log shows who ended them.
 var Watched = []string{"ike-updown", "ike-rekey", "child-updown", "child-rekey", "log"}
 
 // How charon's log lines about the ends of SAs begin.

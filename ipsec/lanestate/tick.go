@@ -163,7 +163,7 @@ func (l *Lane) tickUp(now time.Time, e *Tick) (out Effect) {
 // idle returns when a lane that may be reaped is to be looked at again, 0: it is idle.
 func (l *Lane) idle(now time.Time, e *Tick) time.Duration {
 	limit := e.IdleReap
-	// What the flows tell counts from when the child came up at the earliest, so
+	// What the flows report counts from when the child came up at the earliest, so
 	// that one brought back for a sign of life is not gone at once.
 	quiet := now.Sub(l.child.risenAt)
 	if l.flows.all == 0 {

@@ -12,7 +12,7 @@
 // file beside what it has signed, and hosts get keys that somebody else made.
 package pki
 
-// Warning is what a program has to tell whoever makes an authority with this
+// Warning is what a program has to show whoever makes an authority with this
 // package.
 const Warning = "This authority is for labs and tests, never for production: its private key lies unencrypted in a file, " +
 	"it made the hosts' private keys itself, and nobody watches over what it signs. In production take the certificates of your organisation's authority."

@@ -58,7 +58,7 @@ func charonName(token string) string {
 }
 
 // Lacks lists the algorithms of a profile that charon does not have, as tokens
-// of proposals. usable tells that one of the profile's proposals for IKE and one
+// of proposals. usable reports whether one of the profile's proposals for IKE and one
 // for ESP can be used all the same. In ESP of the kernel only the groups are
 // charon's.
 func (a Algorithms) Lacks(p *Profile, plane esp.Plane) (lacking []string, usable bool) {

@@ -226,7 +226,7 @@ func faultCases() []Case {
 }
 
 // run provokes the error with work outstanding on both ends, and holds the ends
-// to what they must tell. A second stream of the same RNICs goes on.
+// to what they must report. A second stream of the same RNICs goes on.
 func (f *fault) run(k *connector) {
 	a, b := k.pair()
 	a2, b2 := k.pair()

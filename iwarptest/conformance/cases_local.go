@@ -214,7 +214,7 @@ func localFails(a, b *side) {
 	}
 	got := a.ending()
 	if got.Code = 0; a.Can(TellsEnd) && got != (End{How: GotTerminate}) { // any code will do
-		a.t.Errorf("end %s: the stream ended %v, want a Terminate that tells a local catastrophic error of RDMAP", a.name, got)
+		a.t.Errorf("end %s: the stream ended %v, want a Terminate that reports a local catastrophic error of RDMAP", a.name, got)
 	}
 	if len(a.recvs.done) > 0 && a.recvs.done[0].Status != OK {
 		a.t.Errorf("end %s: the Send before the operation that failed has not arrived", a.name)

@@ -39,7 +39,7 @@ func TestCasesAreNamedAndSayWhatTheyProve(t *testing.T) {
 	}
 }
 
-// liar is an end that does or tells one thing wrong.
+// liar is an end that does or reports one thing wrong.
 type liar struct {
 	conformance.Endpoint
 	lie   lie

@@ -135,7 +135,7 @@ const (
 
 var featureNames = []string{"Send with Invalidate", "scatter/gather lists", "scatter lists of Reads", "inline sends", "Fence", "Atomics",
 	"Immediate Data", "a second protection domain", "fast registration", "receives of its own", "receives for all streams", "armed completion queues", "memory windows", "registration in the send queue", "completions in order", "an answer to Reads of no bytes behind others", "a check of the right to read", "an end to streams that invalidate what they can't", "to tell what is solicited",
-	"to tell what was invalidated", "to tell how a stream ended", "Terminate codes of the RFCs"}
+	"to report what was invalidated", "to report how a stream ended", "Terminate codes of the RFCs"}
 
 func (f Feature) String() string {
 	var names []string
@@ -281,7 +281,7 @@ type Status uint8
 // The statuses.
 const (
 	OK      Status = iota
-	Failed         // it is what ended the stream, as far as the end can tell
+	Failed         // it is what ended the stream, as far as the end knows
 	Flushed        // the end of the stream caught it
 )
 
@@ -314,7 +314,7 @@ const (
 )
 
 func (h How) String() string {
-	return [...]string{"in a way it can't tell", "gracefully", "by the peer's graceful close", "with a Terminate sent", "with a Terminate received", "by its own abort", "by an operation of its own that failed", "with its connection lost"}[h]
+	return [...]string{"in a way it can't report", "gracefully", "by the peer's graceful close", "with a Terminate sent", "with a Terminate received", "by its own abort", "by an operation of its own that failed", "with its connection lost"}[h]
 }
 
 // End is the end of a stream as one of its ends saw it.

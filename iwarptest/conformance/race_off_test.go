@@ -2,5 +2,5 @@
 
 package conformance_test
 
-// raceDetector tells that the race detector watches.
+// raceDetector reports whether the race detector is on.
 const raceDetector = false

@@ -152,7 +152,7 @@ func (c *Client) Send(flags, typ uint16, cookie, off uint64, n uint32, payload [
 	return err
 }
 
-// Receive receives a simple reply or one chunk. readLen tells how many bytes of data
+// Receive receives a simple reply or one chunk. readLen returns how many bytes of data
 // follow a successful simple reply with a cookie (0: none). It fails with the
 // connection's error, and at what is no reply; an error of the server's is in
 // Reply.Error.

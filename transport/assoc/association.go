@@ -44,7 +44,7 @@ type Association interface {
 	// sends the peer the reason: up to 256 bytes of Upper Layer Abort Reason (section
 	// 3.3.10.12). It does nothing if the association has ended.
 	Abort(reason string)
-	// Done is closed after the association has ended and its Receiver was told.
+	// Done is closed after the association has ended and its Receiver was notified.
 	Done() <-chan struct{}
 	// Err returns why the association ended: nil while it is alive and after a shutdown
 	// that this end began, ErrShutdown after one that the peer began, an *AbortError,

@@ -1,7 +1,6 @@
-// Package load lets many attackers at a daemon at the same time, each kind of flood
-// that they can make, while a stream that behaves does its work beside them. The
-// attackers are peers that the daemon knows: whoever has no security association
-// does not come this far.
+// Package load has many attackers flood a daemon at the same time, in each way that they
+// can, while a stream that behaves does its work beside them. The attackers are peers
+// that the daemon knows: without a security association nobody comes this far.
 //
 // The test shows that the stream lives and that newcomers get in; `make bench
 // ROWS=attack` measures what each attack costs it.
@@ -62,7 +61,7 @@ func Config(t Target, image string) (config string, peers []netip.Addr) {
 	return b.String(), peers
 }
 
-// attacker is one of them.
+// attacker is one of the attackers.
 type attacker struct {
 	Target
 	ctx   context.Context
@@ -72,10 +71,10 @@ type attacker struct {
 	rests func() // the daemon has given it no more for the first time
 }
 
-// did counts what the attacker did, and tells whether it goes on.
+// did counts what the attacker did, and reports whether it goes on.
 func (a *attacker) did(n int) bool {
 	a.count.Add(uint64(n))
-	runtime.Gosched() // others of this process are to come to their turn
+	runtime.Gosched() // lets others of this process have their turn
 	return a.ctx.Err() == nil
 }
 

@@ -23,9 +23,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds what takes milliseconds on an idle machine.
 const patience = 2 * time.Minute
 
-// victim starts a daemon with an export and returns where it is, and the addresses of
-// its peers: of one that behaves, one that comes later and the attackers.
-func victim(t *testing.T) (v Target, behaved, newcomer netip.Addr, attackers []netip.Addr) {
+// startTarget starts a daemon with an export and returns where it is, and the addresses of
+// its peers: one that behaves, one that comes later and the attackers.
+func startTarget(t *testing.T) (v Target, behaved, newcomer netip.Addr, attackers []netip.Addr) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "iw") // a Unix socket's name is short
 	if err != nil {
@@ -53,8 +53,8 @@ func victim(t *testing.T) (v Target, behaved, newcomer netip.Addr, attackers []n
 	return v, peers[0], peers[1], peers[2:]
 }
 
-// TestStreamLivesUnderEachAttack: while 32 peers attack, a stream of another goes on
-// and a newcomer's is let in, over TCP and over SCTP in UDP.
+// TestStreamLivesUnderEachAttack: while 32 peers attack, another peer's stream goes on
+// and a newcomer gets one, over TCP and over SCTP in UDP.
 func TestStreamLivesUnderEachAttack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("27 attacks on a whole daemon are no short test")
@@ -62,7 +62,7 @@ func TestStreamLivesUnderEachAttack(t *testing.T) {
 	const reads, blows = 10, 200
 	for _, x := range Attacks() {
 		t.Run(strings.ReplaceAll(x.Name, " ", "_"), func(t *testing.T) {
-			v, behaved, newcomer, attackers := victim(t)
+			v, behaved, newcomer, attackers := startTarget(t)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			s, err := Dial(ctx, v, behaved, x.Carrier, Export)

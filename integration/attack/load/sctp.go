@@ -14,7 +14,7 @@ import (
 	"github.com/ironwarp/ironwarp/transport"
 )
 
-// packetsAtOnce and packetsEvery bound what an attacker sends that no window of an
+// packetsAtOnce and packetsEvery bound the packets of an attacker that no window of an
 // association bounds: 32 of them fill some 150 Mbit/s of wire with 160,000 packets a second.
 // Without a bound loopback drops most of all packets, good ones as well, since
 // to send one that is dropped costs less than to read any.
@@ -144,7 +144,7 @@ func initiates(a *attacker) {
 	})
 }
 
-// chunks comes again, or long before its turn.
+// chunks repeats chunks, or sends them long before their turn.
 func chunks(a *attacker) {
 	c, as := a.associate()
 	if as == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// Stream is one that behaves: it reads from a disk that the daemon exports.
+// Stream is a stream that behaves: it reads from a disk that the daemon exports.
 type Stream struct {
 	dev    *verbs.Device // nil: it is of others
 	client *rnbd.Client
@@ -85,7 +85,7 @@ func (s *Stream) Close() error {
 // Reconnects is how often the stream was lost.
 func (s *Stream) Reconnects() uint64 { return s.client.Info().Reconnects }
 
-// done is told the end of a Read.
+// done gets the result of a Read.
 type done chan syscall.Errno
 
 func (d done) Complete(errno syscall.Errno) { d <- errno }
@@ -171,7 +171,7 @@ func (s *Stream) Latency(ctx context.Context, d time.Duration) (median, p99 time
 		if err := s.Read(ctx, 4096); err != nil {
 			return 0, 0, err
 		}
-		_ = h.RecordValue(int64(time.Since(begin))) // beyond a minute there is nothing to tell apart
+		_ = h.RecordValue(int64(time.Since(begin))) // above a minute they count as one
 	}
 	return time.Duration(h.ValueAtPercentile(50)), time.Duration(h.ValueAtPercentile(99)), nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// held is how many connections an attacker holds at a time that it only opens.
+	// held is how many connections an attacker that only opens them holds at a time.
 	held = 64
 	// batch is how many segments go in one system call.
 	batch = 32

@@ -1,5 +1,5 @@
-// Package raw makes what attackers of a whole daemon send, byte by byte and
-// independent of the product's own senders: FPDUs, the start-up of streams to a
+// Package raw makes the bytes that attackers of a whole daemon send, without the
+// product's own senders: FPDUs, the start-up of streams to a
 // daemon's services, packets of SCTP.
 package raw
 
@@ -27,7 +27,7 @@ func AppendFPDU(b, seg []byte, length int) []byte {
 }
 
 // CutFPDU takes the first segment off a stream of FPDUs without markers. ok is
-// false if it is not there as a whole.
+// false if it is incomplete.
 func CutFPDU(b []byte) (seg, rest []byte, ok bool) {
 	if len(b) < 2 {
 		return nil, b, false
@@ -40,11 +40,11 @@ func CutFPDU(b []byte) (seg, rest []byte, ok bool) {
 	return b[2 : 2+n], b[size:], true
 }
 
-// ErrRefused is returned for a stream that the daemon does not want.
+// ErrRefused is returned for a stream that the daemon refuses.
 var ErrRefused = errors.New("the daemon refuses the stream")
 
 // ReadReply reads the reply of MPA's start-up, and not a byte more. It fails with the
-// connection's error, and at what is no reply.
+// connection's error, and if what it reads is no reply.
 func ReadReply(c net.Conn) (mpa.Frame, error) {
 	b := make([]byte, 20, 1024)
 	if _, err := io.ReadFull(c, b); err != nil {
@@ -83,7 +83,7 @@ func InfoRequest(name string) []byte {
 	return append(append([]byte{0, 0}, name...), make([]byte, 272-2-len(name))...)
 }
 
-// Region is memory that a daemon has told its peer of.
+// Region is memory that a daemon has advertised to its peer.
 type Region struct {
 	STag uint32
 	TO   uint64

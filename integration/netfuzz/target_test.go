@@ -27,7 +27,7 @@ import (
 	"github.com/ironwarp/ironwarp/verbs"
 )
 
-// Addresses of the hosts. Peers are told apart by them.
+// Addresses of the hosts. They identify the peers.
 var (
 	home    = netip.MustParseAddr("127.0.0.1")
 	alice   = netip.MustParseAddr("127.0.0.65") // behaves
@@ -46,8 +46,8 @@ const (
 	maxGoroutines = 300
 )
 
-// victim is a daemon, and a peer whose disk has to work whatever the others do.
-type victim struct {
+// target is a daemon, and a peer whose disk has to work whatever the others do.
+type target struct {
 	dir  string
 	port uint16 // of TCP and SCTP
 	udp  uint16
@@ -61,15 +61,15 @@ type victim struct {
 	runs   int
 }
 
-// newVictim starts a daemon that stays for all inputs of f. Further lines of its
+// newTarget starts a daemon that stays for all inputs of f. Further lines of its
 // main file may be given.
-func newVictim(f *testing.F) *victim {
+func newTarget(f *testing.F) *target {
 	f.Helper()
 	dir, err := os.MkdirTemp("", "iw") // a Unix socket's name is short
 	if err != nil {
 		f.Fatal(err)
 	}
-	v := &victim{dir: dir, port: iwarptest.FreePort(f), udp: iwarptest.FreeUDPPort(f)}
+	v := &target{dir: dir, port: iwarptest.FreePort(f), udp: iwarptest.FreeUDPPort(f)}
 	f.Cleanup(func() { os.RemoveAll(dir) })
 	v.write(f, "ironwarp.yaml", fmt.Sprintf("listen: {port: %d, udp_port: %d}\nstate_dir: state\nruntime_dir: run\nlimits: {queue_size: 8}\nblock: off\n", v.port, v.udp))
 	for name, carrier := range map[string]string{"alice": "tcp", "mallory": "tcp", "trudy": fmt.Sprintf("sctp-udp\nudp_port: %d", v.udp)} {
@@ -100,7 +100,7 @@ func newVictim(f *testing.F) *victim {
 }
 
 // befriend opens alice's disk.
-func (v *victim) befriend(f *testing.F) {
+func (v *target) befriend(f *testing.F) {
 	f.Helper()
 	var err error
 	if v.dev, err = verbs.Open(verbs.Config{}); err != nil {
@@ -121,7 +121,7 @@ func (v *victim) befriend(f *testing.F) {
 	}
 }
 
-func (v *victim) connect(session string) (*rnbd.Client, error) {
+func (v *target) connect(session string) (*rnbd.Client, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	path := rtrs.PathConfig{Remote: netip.AddrPortFrom(home, v.port), Transport: &transport.Config{Protector: transport.LoopbackOnly(), Local: alice}}
@@ -130,7 +130,7 @@ func (v *victim) connect(session string) (*rnbd.Client, error) {
 	}})
 }
 
-func (v *victim) write(f *testing.F, name, text string) {
+func (v *target) write(f *testing.F, name, text string) {
 	f.Helper()
 	path := filepath.Join(v.dir, name)
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
@@ -146,7 +146,7 @@ func content(name string) []byte {
 
 // survived checks after an attack that the attackers' streams are over, that the
 // other peer's disk works and what nobody may write to was not written to.
-func (v *victim) survived(t *testing.T) {
+func (v *target) survived(t *testing.T) {
 	t.Helper()
 	v.runs++
 	v.wantDisk(t)
@@ -171,7 +171,7 @@ func (v *victim) survived(t *testing.T) {
 }
 
 // wantDisk reads from the well-behaved peer's disk.
-func (v *victim) wantDisk(t *testing.T) {
+func (v *target) wantDisk(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -201,7 +201,7 @@ type completion chan syscall.Errno
 func (c completion) Complete(errno syscall.Errno) { c <- errno }
 
 // wantQuiet waits until the attackers have no stream any more.
-func (v *victim) wantQuiet(t *testing.T) {
+func (v *target) wantQuiet(t *testing.T) {
 	t.Helper()
 	var left []api.Stream
 	if !eventually(func() bool {
@@ -222,7 +222,7 @@ func (v *victim) wantQuiet(t *testing.T) {
 }
 
 // wantSmall checks what the daemon has in use between two attacks.
-func (v *victim) wantSmall(t *testing.T) {
+func (v *target) wantSmall(t *testing.T) {
 	t.Helper()
 	var m runtime.MemStats
 	if !eventually(func() bool {
@@ -248,7 +248,7 @@ func eventually(f func() bool) bool {
 	return true
 }
 
-// isClosed tells that a socket was closed here. On loopback a UDP socket reports
+// isClosed reports whether a socket was closed here. On loopback a UDP socket reports
 // that of the other end, too, as a refused connection.
 func isClosed(err error) bool { return errors.Is(err, net.ErrClosed) }
 

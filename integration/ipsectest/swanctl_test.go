@@ -16,9 +16,9 @@ import (
 	"github.com/ironwarp/ironwarp/ipsec/profile"
 )
 
-// foreign is what an administrator without IronWarp would write into
+// swanctlConf is what an administrator without IronWarp would write into
 // swanctl.conf: one child for all TCP between two hosts.
-type foreign struct {
+type swanctlConf struct {
 	local, remote     netip.Addr
 	localID, remoteID string
 	mode              profile.Mode
@@ -27,9 +27,9 @@ type foreign struct {
 	key               auth.Secret
 }
 
-const foreignChild = "all-tcp"
+const swanctlChild = "all-tcp"
 
-func (f foreign) conf() string {
+func (f swanctlConf) conf() string {
 	priority := ""
 	if f.priority > 0 {
 		priority = "priority = " + strconv.Itoa(f.priority)
@@ -67,11 +67,11 @@ secrets {
     secret = 0s%[9]s
   }
 }
-`, f.local, f.remote, f.localID, f.remoteID, foreignChild, f.mode, f.start, priority, base64.StdEncoding.EncodeToString(f.key.Reveal()))
+`, f.local, f.remote, f.localID, f.remoteID, swanctlChild, f.mode, f.start, priority, base64.StdEncoding.EncodeToString(f.key.Reveal()))
 }
 
 // load hands the configuration to the host's charon, as its administrator would.
-func (f foreign) load(t *testing.T, h *lab.Host) {
+func (f swanctlConf) load(t *testing.T, h *lab.Host) {
 	t.Helper()
 	file := filepath.Join(h.Dir(), "swanctl.conf")
 	if err := os.WriteFile(file, []byte(f.conf()), 0o600); err != nil {

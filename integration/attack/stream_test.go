@@ -26,21 +26,22 @@ func (protection) Paused() bool               { return false }
 func (protection) Kind() string               { return "test" }
 func (protection) Release()                   {}
 
-// foe is a stream of the victim whose peer is the attacker.
-type foe struct {
+// stream is a stream of the target, and its peer, whom the test plays: the attacker or a
+// bystander.
+type stream struct {
 	*iwarptest.Peer
-	v     *victim
+	v     *target
 	qp    *verbs.QP
 	cq    *verbs.CQ              // of its receives
-	heard chan iwarptest.Segment // what the victim has sent; closed at its end
+	heard chan iwarptest.Segment // what the target has sent; closed at its end
 	term  rdmap.Terminate        // valid when heard is closed
 	msn   uint32                 // of queue 0
 	rmsn  uint32                 // of queue 1
 }
 
-// stream is a foe in pd, authenticated as id. Its completion queue is the victim's, or
-// one of its own where the trust model shares none.
-func (v *victim) stream(pd *verbs.PD, id transport.Identity) *foe {
+// stream makes a stream in pd, whose peer is authenticated as id. Its completion queue is
+// the target's, or its own where the trust model shares none.
+func (v *target) stream(pd *verbs.PD, id transport.Identity) *stream {
 	v.Helper()
 	cq := v.cq
 	if pd.ULP() != v.ulp || !pd.Trust().Trust().ShareStreams {
@@ -51,12 +52,11 @@ func (v *victim) stream(pd *verbs.PD, id transport.Identity) *foe {
 	return f
 }
 
-// refusal is panicked with where the trust model does not permit what an attack needs
-// in the first place.
+// refusal is the panic when the trust model does not permit what an attack needs.
 type refusal struct{ error }
 
 // granted ends the attack if err is not nil.
-func (v *victim) granted(err error) {
+func (v *target) granted(err error) {
 	v.Helper()
 	if errors.Is(err, verbs.ErrTrust) && v.mayBeRefused {
 		panic(refusal{err})
@@ -66,32 +66,32 @@ func (v *victim) granted(err error) {
 	}
 }
 
-func (v *victim) tryStream(pd *verbs.PD, cq *verbs.CQ, id transport.Identity) (*foe, error) {
+func (v *target) tryStream(pd *verbs.PD, cq *verbs.CQ, id transport.Identity) (*stream, error) {
 	return v.streamAs(pd, v.config(cq), iwarptest.Options{}, id)
 }
 
 // config is an ordinary queue pair.
-func (v *victim) config(cq *verbs.CQ) verbs.QPConfig {
+func (v *target) config(cq *verbs.CQ) verbs.QPConfig {
 	return verbs.QPConfig{SendCQ: cq, RecvCQ: cq, MaxSend: 64, MaxRecv: 64, IRD: 4, ORD: 4}
 }
 
 // streamAs is tryStream with any queue pair and LLP.
-func (v *victim) streamAs(pd *verbs.PD, cfg verbs.QPConfig, o iwarptest.Options, id transport.Identity) (*foe, error) {
+func (v *target) streamAs(pd *verbs.PD, cfg verbs.QPConfig, o iwarptest.Options, id transport.Identity) (*stream, error) {
 	peer, llp := iwarptest.NewPeer(o)
-	if v.lay != nil {
-		return v.streamOn(pd, cfg, peer, v.lay(v.T, llp), id)
+	if v.reroute != nil {
+		return v.streamOn(pd, cfg, peer, v.reroute(v.T, llp), id)
 	}
 	return v.streamOn(pd, cfg, peer, llp, id)
 }
 
 // streamOn is streamAs on an LLP that is at hand.
-func (v *victim) streamOn(pd *verbs.PD, cfg verbs.QPConfig, peer *iwarptest.Peer, llp ddp.LLP, id transport.Identity) (*foe, error) {
+func (v *target) streamOn(pd *verbs.PD, cfg verbs.QPConfig, peer *iwarptest.Peer, llp ddp.LLP, id transport.Identity) (*stream, error) {
 	qp, err := pd.Adopt(verbs.AdoptConfig{QP: cfg, LLP: llp, Conn: conn{id}, IRD: cfg.IRD, ORD: cfg.ORD})
 	if err != nil {
 		peer.Close()
 		return nil, err
 	}
-	f := &foe{Peer: peer, v: v, qp: qp, cq: cfg.RecvCQ, heard: make(chan iwarptest.Segment, 1<<12)}
+	f := &stream{Peer: peer, v: v, qp: qp, cq: cfg.RecvCQ, heard: make(chan iwarptest.Segment, 1<<12)}
 	listening := make(chan struct{})
 	go func() {
 		defer close(listening)
@@ -104,9 +104,9 @@ func (v *victim) streamOn(pd *verbs.PD, cfg verbs.QPConfig, peer *iwarptest.Peer
 	return f, nil
 }
 
-// listen hears all that the victim sends, and ends the foe's direction when it is
+// listen hears all that the target sends, and ends the peer's direction when it is
 // terminated, as even the worst peer has to for its next stream.
-func (f *foe) listen() {
+func (f *stream) listen() {
 	defer close(f.heard)
 	for {
 		s, err := f.Peer.Hear()
@@ -121,29 +121,29 @@ func (f *foe) listen() {
 	}
 }
 
-// hear returns the next segment that the victim has sent, false at the end.
-func (f *foe) hear() (iwarptest.Segment, bool) {
+// hear returns the next segment that the target has sent, false at the end.
+func (f *stream) hear() (iwarptest.Segment, bool) {
 	s, ok := <-f.heard
 	return s, ok
 }
 
 // region registers n bytes.
-func (v *victim) region(pd *verbs.PD, n int, access verbs.Access) *verbs.MR {
+func (v *target) region(pd *verbs.PD, n int, access verbs.Access) *verbs.MR {
 	v.Helper()
 	mr, err := pd.RegisterMR(make([]byte, n), access)
 	v.granted(err)
 	return mr
 }
 
-// domain is another protection domain of the victim's.
-func (v *victim) domain() *verbs.PD {
+// domain is another protection domain of the target's.
+func (v *target) domain() *verbs.PD {
 	v.Helper()
 	return must(v.ulp.AllocPD())(v.T)
 }
 
-// grant exposes n bytes to the foe, in the way that the trust model has: by the STag
-// of a region, or by a window for the foe's stream alone.
-func (f *foe) grant(n int, access verbs.Access) (*verbs.MR, uint32) {
+// grant exposes n bytes to the peer, in the way that the trust model has: by the STag
+// of a region, or by a window for the peer's stream alone.
+func (f *stream) grant(n int, access verbs.Access) (*verbs.MR, uint32) {
 	f.v.Helper()
 	if f.qp.PD().Trust().Trust().ShareSTags {
 		mr := f.v.region(f.qp.PD(), n, access)
@@ -154,8 +154,8 @@ func (f *foe) grant(n int, access verbs.Access) (*verbs.MR, uint32) {
 	return mr, stag
 }
 
-// bind opens a window of n bytes at off of mr for the foe alone.
-func (f *foe) bind(mr *verbs.MR, off, n int, access verbs.Access) (*verbs.MW, uint32) {
+// bind opens a window of n bytes at off of mr for the peer alone.
+func (f *stream) bind(mr *verbs.MR, off, n int, access verbs.Access) (*verbs.MW, uint32) {
 	f.v.Helper()
 	mw := must(f.qp.PD().AllocMW())(f.v.T)
 	const id = 1 << 41
@@ -166,27 +166,27 @@ func (f *foe) bind(mr *verbs.MR, off, n int, access verbs.Access) (*verbs.MW, ui
 }
 
 // write sends an RDMA Write.
-func (f *foe) write(stag uint32, to uint64, data []byte) {
-	// What fails here shows in what the attack does not get.
+func (f *stream) write(stag uint32, to uint64, data []byte) {
+	// If this fails, the attack fails.
 	_ = f.Say(iwarptest.Segment{Tagged: true, Last: true, Op: rdmap.OpWrite, STag: stag, TO: to, Payload: data})
 }
 
 // read sends an RDMA Read Request.
-func (f *foe) read(stag uint32, to uint64, n uint32) {
+func (f *stream) read(stag uint32, to uint64, n uint32) {
 	f.rmsn++
 	req := rdmap.ReadRequest{SinkSTag: 1, Size: n, SourceSTag: stag, SourceTO: to}
 	_ = f.Say(iwarptest.Segment{Last: true, Op: rdmap.OpReadRequest, QN: rdmap.QNReadRequest, MSN: f.rmsn, Payload: req.Append(nil)})
 }
 
 // fetchAdd sends an Atomic.
-func (f *foe) fetchAdd(stag uint32, to, add uint64) {
+func (f *stream) fetchAdd(stag uint32, to, add uint64) {
 	f.rmsn++
 	req := rdmap.AtomicRequest{Op: rdmap.AtomicFetchAdd, ID: 9, STag: stag, TO: to, AddSwap: add, CompareMask: math.MaxUint64}
 	_ = f.Say(iwarptest.Segment{Last: true, Op: rdmap.OpAtomicRequest, QN: rdmap.QNReadRequest, MSN: f.rmsn, Payload: req.Append(nil)})
 }
 
 // send sends a Send, with the STag to be invalidated if there is one.
-func (f *foe) send(invalidate uint32, data []byte) {
+func (f *stream) send(invalidate uint32, data []byte) {
 	f.msn++
 	s := iwarptest.Segment{Last: true, Op: rdmap.OpSend, QN: rdmap.QNSend, MSN: f.msn, Payload: data}
 	if invalidate != 0 {
@@ -195,10 +195,10 @@ func (f *foe) send(invalidate uint32, data []byte) {
 	_ = f.Say(s)
 }
 
-// settled waits until the victim has dealt with all that the foe has sent: a Send
+// settled waits until the target has dealt with all that the peer has sent: a Send
 // behind it has arrived, or the stream is over. It reports whether the stream goes
 // on.
-func (f *foe) settled() bool {
+func (f *stream) settled() bool {
 	f.v.Helper()
 	const id = 1 << 40
 	if err := f.qp.PostRecv(verbs.RecvWR{ID: id}); err != nil {
@@ -209,7 +209,7 @@ func (f *foe) settled() bool {
 }
 
 // completion waits for that of work request id.
-func (f *foe) completion(id uint64) verbs.WC {
+func (f *stream) completion(id uint64) verbs.WC {
 	f.v.Helper()
 	ctx, cancel := context.WithTimeout(f.v.Context(), patience)
 	defer cancel()
@@ -229,20 +229,20 @@ func (f *foe) completion(id uint64) verbs.WC {
 
 // wantTerminated checks that the stream ended with a Terminate of these codes
 // (RFC 5040 section 4.8), and that an event says so.
-func (f *foe) wantTerminated(want rdmap.Terminate) {
+func (f *stream) wantTerminated(want rdmap.Terminate) {
 	f.v.Helper()
 	got, event := f.end()
 	if got.Layer != want.Layer || got.Type != want.Type || got.Code != want.Code {
 		f.v.Errorf("Terminate %v %d.%#02x, want %v %d.%#02x", got.Layer, got.Type, got.Code, want.Layer, want.Type, want.Code)
 	}
 	if !event {
-		f.v.Error("no event tells of it")
+		f.v.Error("no event reports it")
 	}
 }
 
-// end waits for the stream's. It returns the Terminate that the victim sent, and
-// whether an event tells of the peer's fault.
-func (f *foe) end() (_ rdmap.Terminate, event bool) {
+// end waits for the stream's. It returns the Terminate that the target sent, and
+// whether an event reports the peer's fault.
+func (f *stream) end() (_ rdmap.Terminate, event bool) {
 	f.v.Helper()
 	for range f.heard {
 	}

@@ -177,8 +177,8 @@ func (g *guarded) intact(written bool) error {
 	return nil
 }
 
-// victim is a device with a stream that is attacked and a bystander's stream.
-type victim struct {
+// target is a device with a stream that is attacked and a bystander's stream.
+type target struct {
 	*end
 	t         *testing.T
 	foreign   *PD
@@ -195,8 +195,8 @@ type victim struct {
 	ids  []uint32 // of Atomics
 }
 
-func newVictim(t *testing.T) *victim {
-	v := &victim{end: newEnd(t, Config{}), t: t, witness: newEnd(t, Config{})}
+func newTarget(t *testing.T) *target {
+	v := &target{end: newEnd(t, Config{}), t: t, witness: newEnd(t, Config{})}
 	a, b := iwarptest.Pair(iwarptest.Options{})
 	v.witness.startOn(a)
 	v.startOn(b)
@@ -211,7 +211,7 @@ func newVictim(t *testing.T) *victim {
 }
 
 // arm makes the regions and the stream for one attack, and posts receives.
-func (v *victim) arm(t *testing.T, open func(t *testing.T) (rawPeer, ddp.LLP)) {
+func (v *target) arm(t *testing.T, open func(t *testing.T) (rawPeer, ddp.LLP)) {
 	t.Helper()
 	v.t, v.end.t, v.reqs, v.ids = t, t, nil, nil
 	v.mem = map[string]*guarded{
@@ -230,7 +230,7 @@ func (v *victim) arm(t *testing.T, open func(t *testing.T) (rawPeer, ddp.LLP)) {
 	}
 	raw, l := open(t)
 	v.raw = raw
-	// Whoever waits for a Terminate that does not come is told so.
+	// Waiting for a Terminate that does not come fails.
 	watchdog := time.AfterFunc(10*time.Second, func() { raw.Close() })
 	t.Cleanup(func() { watchdog.Stop() })
 	v.startOn(l)
@@ -238,10 +238,10 @@ func (v *victim) arm(t *testing.T, open func(t *testing.T) (rawPeer, ddp.LLP)) {
 	v.recv(RecvWR{ID: 2})
 }
 
-func (v *victim) stag(region string) uint32 { return v.mem[region].mr.STag() }
+func (v *target) stag(region string) uint32 { return v.mem[region].mr.STag() }
 
 // asks posts a Read of the whole sink, or an Atomic, and takes it off the wire.
-func (v *victim) asks(op Opcode) {
+func (v *target) asks(op Opcode) {
 	v.t.Helper()
 	sgl := whole(v.mem["sink"].mr, regionLen)
 	if op != OpRead {
@@ -268,7 +268,7 @@ func (v *victim) asks(op Opcode) {
 // wantWound checks that the attacked stream has ended for the reason want, that
 // all its work is flushed for that reason, that there are the events kinds, and
 // that nothing else has come to harm. Only the region written may have changed.
-func (v *victim) wantWound(want func(error) bool, written string, kinds ...EventKind) {
+func (v *target) wantWound(want func(error) bool, written string, kinds ...EventKind) {
 	v.t.Helper()
 	err := v.wantEnd()
 	if !want(err) {
@@ -299,7 +299,7 @@ func (v *victim) wantWound(want func(error) bool, written string, kinds ...Event
 }
 
 // wantBystander has the bystander's stream do a Write and checks it at its peer.
-func (v *victim) wantBystander() {
+func (v *target) wantBystander() {
 	v.t.Helper()
 	v.rounds++
 	src := v.mr(8, 0)
