@@ -128,10 +128,11 @@ func (l *lab) espAgain(ctx context.Context, only string, whole bool, out string,
 
 // readESP reads what the programs have left in a directory.
 func readESP(dir string) (o espOutcome, err error) {
-	for name, into := range map[string]*[]Test{logKernel: &o.kernel, logOthers: &o.others} {
-		if *into, err = o.readProgram(dir, name); err != nil && (name == logKernel || !errors.Is(err, fs.ErrNotExist)) {
-			return o, err
-		}
+	if o.kernel, err = o.readProgram(dir, logKernel); err != nil {
+		return o, err
+	}
+	if o.others, err = o.readProgram(dir, logOthers); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return o, err
 	}
 	o.readMatrix(dir)
 	return o, nil

@@ -55,8 +55,45 @@ func TestLogsOfTestsAreRead(t *testing.T) {
 	}
 }
 
-// A test whose rows are well can fail for itself.
-func TestParentThatFailsAloneIsTold(t *testing.T) {
+// Parallel tests and those that are run again leave the rows in the order in which the
+// source has the tests, in each run.
+func TestRowsAreInTheOrderOfTheSource(t *testing.T) {
+	log := `=== RUN   TestA
+=== PAUSE TestA
+=== RUN   TestB
+=== PAUSE TestB
+=== CONT  TestB
+=== RUN   TestB/2
+=== PAUSE TestB/2
+=== RUN   TestB/1
+=== PAUSE TestB/1
+=== CONT  TestB/1
+=== RUN   TestB/1/x
+=== ATTR  TestB/1/x row B1x
+=== CONT  TestA
+=== ATTR  TestA row A
+=== CONT  TestB/2
+=== RUN   TestB/2/x
+=== ATTR  TestB/2/x row B2x
+`
+	rows := func(ts []Test) (s string) {
+		for _, t := range rowsOf(ts) {
+			s += t.Row + " "
+		}
+		return s
+	}
+	first := readTests(log)
+	if got := rows(first); got != "A B2x B1x " {
+		t.Errorf("the rows of a log: %s", got)
+	}
+	var o trouble
+	if got := rows(o.retried(first, log, readTests("=== RUN   TestA\n=== ATTR  TestA row A again\n--- PASS: TestA (1.00s)\n"))); got != "A again B2x B1x " {
+		t.Errorf("the rows with those that were run again: %s", got)
+	}
+}
+
+// A test whose rows passed can fail by itself.
+func TestParentThatFailsAloneIsReported(t *testing.T) {
 	got := readTests("=== RUN   TestX\n=== RUN   TestX/a\n=== ATTR  TestX/a row what\n--- FAIL: TestX (1.00s)\n    --- PASS: TestX/a (0.50s)\n")
 	if len(got) != 2 || got[0].Name != "TestX" || got[0].Result != resultFail {
 		t.Errorf("%+v", got)

@@ -56,13 +56,16 @@ func (o *espOutcome) print(w io.Writer, dir string) {
 		}
 	}
 	o.trouble.print(w)
-	for name, ts := range map[string][]Test{logKernel: o.kernel, logOthers: o.others} {
-		log, _ := filepath.Glob(filepath.Join(dir, "esp*", name+".log"))
+	for _, p := range []struct {
+		name  string
+		tests []Test
+	}{{logKernel, o.kernel}, {logOthers, o.others}} {
+		log, _ := filepath.Glob(filepath.Join(dir, "esp*", p.name+".log"))
 		if len(log) == 0 {
 			continue
 		}
 		b, _ := os.ReadFile(log[len(log)-1])
-		for _, t := range ts {
+		for _, t := range p.tests {
 			if t.Result == resultFail {
 				fmt.Fprintf(w, "\n%s: FAILED\n%s\n", t.Name, complaints(string(b), t.Name))
 			}

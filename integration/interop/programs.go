@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -67,8 +68,7 @@ func (o *trouble) readProgram(dir, name string) ([]Test, error) {
 	return tests, nil
 }
 
-// retried puts what came of tests that were run again in the place of what they
-// had come to before.
+// retried replaces the results of tests that were run again, in their places.
 func (o *trouble) retried(first []Test, log string, second []Test) []Test {
 	top := func(t Test) string { name, _, _ := strings.Cut(t.Name, "/"); return name }
 	isAgain := func(t Test) bool { return slices.ContainsFunc(second, func(s Test) bool { return top(s) == top(t) }) }
@@ -80,7 +80,13 @@ func (o *trouble) retried(first []Test, log string, second []Test) []Test {
 			o.shaky = append(o.shaky, fmt.Sprintf("%s\n%s", t.Name, complaints(log, t.Name)))
 		}
 	}
-	return append(slices.DeleteFunc(slices.Clone(first), isAgain), second...)
+	place := make(map[string]int)
+	for i, t := range first {
+		place[top(t)] = i
+	}
+	all := append(slices.DeleteFunc(slices.Clone(first), isAgain), second...)
+	slices.SortStableFunc(all, func(a, b Test) int { return cmp.Compare(place[top(a)], place[top(b)]) })
+	return all
 }
 
 // ended notes a program that failed by something else than its tests: a limit of

@@ -69,6 +69,7 @@ func readTests(log string) []Test {
 			said = m[1]
 		}
 	}
+	inOrder(order)
 	var out []Test
 	for _, name := range order {
 		if t := all[name]; t.Row != "" || !strings.Contains(name, "/") {
@@ -76,6 +77,25 @@ func readTests(log string) []Test {
 		}
 	}
 	return parents(out)
+}
+
+// inOrder sorts tests, which a log names in the order of their beginning, into the order
+// of their declaration: siblings begin in that order, but the children of parallel tests
+// do so whenever their parents run.
+func inOrder(names []string) {
+	began := make(map[string]int)
+	parts := make(map[string][]int)
+	for _, name := range names {
+		for i, c := range name + "/" {
+			if c == '/' {
+				if _, ok := began[name[:i]]; !ok {
+					began[name[:i]] = len(began)
+				}
+				parts[name] = append(parts[name], began[name[:i]])
+			}
+		}
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return slices.Compare(parts[a], parts[b]) })
 }
 
 // parents leaves out the passed tests whose parts have rows: these have it all. One
