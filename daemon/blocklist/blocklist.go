@@ -25,7 +25,7 @@ import (
 // in the kernel can recognise them by: those without ESP, and all where the kernel has no
 // nf_tables. Unlike the kernel's own these blocks end with the daemon.
 type refusing struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below it
 	peers map[string]api.Block
 }
 

@@ -18,7 +18,7 @@ type intake struct {
 	now    func() time.Time
 	excess chan excess // whom to block
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below it
 	policy config.Block
 	peers  map[string]*intakeOf
 }

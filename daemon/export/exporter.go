@@ -49,9 +49,7 @@ type Exporter struct {
 	log    *slog.Logger
 	server *rnbd.Server
 
-	// mu guards the fields below it, and cfg and disk of each export. It is taken after
-	// an export's own.
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it; taken after an export's
 	exports map[string]*export
 	closing map[chan struct{}]struct{} // storage that is being closed, see beingClosed
 	endBy   time.Time                  // when the host is ending: how long the last flushes are waited for
@@ -63,12 +61,12 @@ type Exporter struct {
 //	   |  \----> failed --Retry--> opening
 //	   \-> late --> offered, or failed
 type export struct {
-	cfg    config.Export // path and mode stay
-	disk   block.ID      // that it has, or is about to have
-	repair bool          // the next opening begins a new life of a disk that has lost writes
-	meter  meter.Meter
+	cfg   config.Export // path and mode stay; guarded by Exporter.mu
+	disk  block.ID      // that it has, or is about to have; guarded by Exporter.mu
+	meter meter.Meter
 
-	mu      sync.Mutex
+	mu      sync.Mutex     // guards the fields below it
+	repair  bool           // the next opening begins a new life of a disk that has lost writes
 	store   *backing.Store // nil while it is not open
 	opening *opening       // nil while it is not being opened
 	problem *api.Error
@@ -180,7 +178,7 @@ func (r *Exporter) late(e *export, o *opening) {
 	defer e.mu.Unlock()
 	if e.opening == o {
 		c := r.declared(e)
-		r.failedLocked(e, c, fmt.Errorf("open %s: %w", c.Path, hangs(storageTime)))
+		e.failedLocked(r, c, fmt.Errorf("open %s: %w", c.Path, hangs(storageTime)))
 	}
 	o.answered()
 }
@@ -212,7 +210,7 @@ func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error)
 	}
 	if err != nil {
 		r.leaveDisk(e)
-		r.failedLocked(e, c, err)
+		e.failedLocked(r, c, err)
 		return false
 	}
 	e.store, e.problem, e.why = store, nil, ""
@@ -225,7 +223,7 @@ func (r *Exporter) offer(e *export, o *opening, store *backing.Store, err error)
 }
 
 // failedLocked has an export wait that cannot be offered now.
-func (r *Exporter) failedLocked(e *export, c config.Export, err error) {
+func (e *export) failedLocked(r *Exporter, c config.Export, err error) {
 	before := e.problem
 	e.problem, e.why = problemOf(c.Name, err), forPeers(err)
 	r.server.Await(c.Name, r.cfg.Identities(c.Allow), e.why)

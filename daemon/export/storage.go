@@ -39,7 +39,7 @@ func hangs(after time.Duration) error {
 // goroutine of its own, once at a time; a later call takes the answer to an earlier
 // question that was not waited for any more, and waits no longer for it.
 type asked[T any] struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	pending chan T
 }
 
@@ -47,15 +47,15 @@ func (a *asked[T]) ask(question func() T, most time.Duration) (answer T, err err
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.pending != nil {
-		return a.wait(0)
+		return a.waitLocked(0)
 	}
 	a.pending = make(chan T, 1)
 	go func(to chan T) { to <- question() }(a.pending)
-	return a.wait(most)
+	return a.waitLocked(most)
 }
 
-// wait takes the answer, which it gives so much time; nobody else asks meanwhile.
-func (a *asked[T]) wait(most time.Duration) (answer T, err error) {
+// waitLocked takes the answer, which it gives so much time; nobody else asks meanwhile.
+func (a *asked[T]) waitLocked(most time.Duration) (answer T, err error) {
 	t := time.NewTimer(most)
 	defer t.Stop()
 	select {
@@ -177,7 +177,7 @@ func (r *Exporter) finish(c config.Export, end func() error) {
 	err, hangs := closing.ask(end, r.cfg.Closing)
 	if left := r.flushLeft(); hangs != nil && left > 0 {
 		r.log.Warn("the daemon waits for the last flush of an export, whose storage is slow", "export", c.Name, "path", c.Path)
-		err, hangs = closing.wait(left)
+		err, hangs = closing.waitLocked(left)
 	}
 	report := func(err error) {
 		if err != nil {

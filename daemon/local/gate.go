@@ -46,7 +46,7 @@ type Gate struct {
 	requests *rate.Pacer   // nil: as many as it likes
 	dials    *rate.Pacer
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below it
 	conns   int
 	refused uint64 // connections and requests
 }

@@ -40,7 +40,7 @@ type Guarded struct {
 	*net.UnixListener
 	may func(User) bool
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below it
 	conns map[*client]User
 }
 

@@ -11,10 +11,11 @@ import (
 // Turns let few ULPs at a time have a peer's ping service, and each once: it serves this host
 // as one. The zero value is ready.
 type Turns struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards the fields below it
 	peers map[string]*turn
 }
 
+// turn is what ULPs have of one peer; it is guarded by Turns.mu.
 type turn struct {
 	slots chan struct{}
 	held  map[any]bool

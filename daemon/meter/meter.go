@@ -13,7 +13,7 @@ const span = 3
 
 // Meter turns counters into rates over the last seconds.
 type Meter struct {
-	mu   sync.Mutex
+	mu   sync.Mutex // guards the fields below it
 	ring [span + 1]look
 	n    int
 }

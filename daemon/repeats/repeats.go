@@ -40,8 +40,9 @@ type Handler struct {
 type repeatKey struct{ message, event, reason, who string }
 
 type repeatCount struct {
-	mu   sync.Mutex
-	now  func() time.Time
+	now func() time.Time
+
+	mu   sync.Mutex // guards the fields below it
 	keys map[repeatKey]*repeated
 }
 

@@ -90,10 +90,11 @@ func (k *Control) start(c config.IPsec) (*ipsec.Manager, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	k.m, k.cancel, k.done = m, cancel, make(chan struct{})
+	done := make(chan struct{})
+	k.m, k.cancel, k.done = m, cancel, done
 	close(k.made)
 	go func() {
-		defer close(k.done)
+		defer close(done)
 		if err := m.Run(ctx); err != nil {
 			k.cfg.Log.Error("the IPsec manager has ended", "error", err)
 		}
