@@ -1,15 +1,15 @@
 // Command testreport runs the project's tests and reports them so that people
 // and programs can read the result.
 //
-//	go run ./internal/tools/testreport [-summary FILE] [-whole] [-again] [PACKAGE...]
+//	go run ./internal/tools/testreport [-summary FILE] [-whole] [PACKAGE...]
 //
 // It runs go vet and the tests: those of host labs as they are, the others with
 // the race detector, and without it what is skipped there (allocation counts are
 // only true without it), with -whole everything; with the pattern ./... also the tests of
 // the modules that are nested in this one. The attacks of integration/attack are run a second
 // time, with the tag "weakened", and every test that the table of RFC 5042 in
-// docs/security.md names must have run. No test gets a second try without -again. It
-// prints a line per package, the output of failures, the list of skipped tests with their
+// docs/security.md names must have run. No test gets a second try. It prints a line
+// per package, the output of failures, the list of skipped tests with their
 // reasons, where the time went, and last a line
 //
 //	N passed, N failed, N skipped
@@ -33,7 +33,6 @@ import (
 func main() {
 	summary := flag.String("summary", "", "also write the closing line to this `file`")
 	timeout := flag.Duration("timeout", 12*time.Minute, "limit for the tests of one package")
-	again := flag.Bool("again", false, "run tests that have failed once more, if they are few; those that pass then are named, and do not count as failures")
 	whole := flag.Bool("whole", false, "run also without the race detector what has passed with it")
 	flag.Parse()
 	patterns := flag.Args()
@@ -42,7 +41,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	r := &runner{out: os.Stdout, results: newResults(), timeout: *timeout, whole: *whole, again: *again}
+	r := &runner{out: os.Stdout, results: newResults(), timeout: *timeout, whole: *whole}
 	long := begin(r, patterns)
 	ok := r.all(ctx, patterns)
 	if ctx.Err() == nil {

@@ -49,12 +49,6 @@ func (r *runner) report() bool {
 			fmt.Fprint(r.out, "    ", line)
 		}
 	}
-	for _, s := range r.shaky {
-		fmt.Fprintf(r.out, "\n--- FAILED ONCE, and passed when run again, which is a defect: %s %s\n", shorten(s.key.pkg), s.key.test)
-		for _, line := range clip(s.output, 60) {
-			fmt.Fprint(r.out, "    ", line)
-		}
-	}
 	if len(r.results.measured) > 0 {
 		fmt.Fprintln(r.out, "\nmeasured:")
 	}

@@ -37,7 +37,6 @@ type verdict struct {
 	outcome outcome
 	output  []string // of the pass that decided
 	pass    string
-	died    bool // its package ended before it did
 }
 
 // results collects the verdicts of several `go test` passes.
@@ -137,9 +136,6 @@ func (r *results) closePackage(e event, output map[testKey][]string, current map
 		}
 		if o == running && e.Action == "fail" {
 			finish(k, failed)
-			r.mu.Lock()
-			r.tests[k].died = true
-			r.mu.Unlock()
 			o = failed
 		}
 		own[k] = o

@@ -113,33 +113,6 @@ func TestPassesAreMerged(t *testing.T) {
 	}
 }
 
-func TestFailuresAreWithdrawnForASecondTry(t *testing.T) {
-	r := newResults()
-	feed(t, r, "hosts", "run m/a TestT", "run m/a TestT/one", "run m/a TestT/two", "run m/a TestU",
-		"fail m/a TestT/one", "pass m/a TestT/two", "fail m/a TestT", "pass m/a TestU", "fail m/a -")
-	if taken := r.withdraw(); len(taken) != 2 {
-		t.Fatalf("withdrawn: %v", taken)
-	}
-	feed(t, r, "hosts", "run m/a TestT", "run m/a TestT/one", "run m/a TestT/two",
-		"pass m/a TestT/one", "pass m/a TestT/two", "pass m/a TestT", "pass m/a -")
-	if got, want := line(r), "3 passed, 0 failed, 0 skipped"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestPackageThatDiedGetsNoSecondTry(t *testing.T) {
-	for _, end := range [][]string{
-		{"run m/a TestHangs", "fail m/a -"},
-		{"run m/a TestT", "pass m/a TestT", "fail m/a -"},
-	} {
-		r := newResults()
-		feed(t, r, "hosts", end...)
-		if taken := r.withdraw(); len(taken) != 0 {
-			t.Errorf("%v: withdrawn %v", end, taken)
-		}
-	}
-}
-
 func TestMeasurementsAreReported(t *testing.T) {
 	r := newResults()
 	in := `{"Action":"run","Package":"m/a/b/net","Test":"TestT"}

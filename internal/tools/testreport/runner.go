@@ -42,7 +42,6 @@ type runner struct {
 	results *results
 	timeout time.Duration
 	whole   bool   // the plain pass is of all tests
-	again   bool   // what fails gets a second try
 	work    string // directory for test binaries
 	lanes   [2]lane
 	begin   time.Time
@@ -52,7 +51,6 @@ type runner struct {
 	broken []string // faults that belong to no test
 	times  []timing
 	jobs   []job // that have been run
-	shaky  []shakyTest
 }
 
 // all runs what the patterns name. Three things happen at once: binaries are
@@ -95,9 +93,6 @@ func (r *runner) all(ctx context.Context, patterns []string) bool {
 	units.seal()
 	units.drain()
 	labs.drain()
-	if r.again && ctx.Err() == nil {
-		r.secondTries(ctx)
-	}
 	if slices.Contains(patterns, "./...") {
 		r.table(rfc5042.Document)
 	}
