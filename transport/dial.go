@@ -31,8 +31,16 @@ func Dial(ctx context.Context, remote netip.AddrPort, cfg *Config) (*Conn, error
 	// A multipath connection would add subflows that nobody admitted.
 	d.SetMultipathTCP(false)
 	if hi != 0 {
+		local := f.Local.Addr()
+		switch {
+		case local.IsValid():
+		case f.Remote.Addr().Is4():
+			local = netip.IPv4Unspecified()
+		default:
+			local = netip.IPv6Unspecified()
+		}
 		d.Control = func(network, address string, rc syscall.RawConn) error {
-			return errors.Join(cfg.control(network, address, rc), bindRaw(rc, f, lo, hi))
+			return errors.Join(cfg.control(network, address, rc), bindWithin(rc, local, lo, hi))
 		}
 	} else if f.Local.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(f.Local)
@@ -87,14 +95,6 @@ func connect(ctx context.Context, open func() (net.Conn, error), f Flow, p Prote
 		}
 		pause *= 2
 	}
-}
-
-func bindRaw(rc syscall.RawConn, f Flow, lo, hi uint16) error {
-	var err error
-	if cerr := rc.Control(func(fd uintptr) { err = bindWithin(int(fd), f.Local.Addr(), f.Remote.Addr().Is6(), lo, hi) }); cerr != nil {
-		return cerr
-	}
-	return err
 }
 
 // admit asks the Protector to admit a connected flow, and closes the connection if it

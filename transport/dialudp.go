@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"syscall"
@@ -107,21 +106,4 @@ func bindUDP(f Flow, lo, hi uint16) (*net.UDPConn, error) {
 		return err
 	})
 	return conn, err
-}
-
-// eachPort calls bind with the ports of a range, starting at a random one, until one is
-// free. If both ends are 0, any port will do.
-func eachPort(lo, hi uint16, bind func(port uint16) error) error {
-	if hi == 0 {
-		return bind(0)
-	}
-	n := int(hi) - int(lo) + 1
-	first := rand.IntN(n)
-	for i := range n {
-		err := bind(lo + uint16((first+i)%n))
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			return err
-		}
-	}
-	return fmt.Errorf("local ports %d to %d: %w", lo, hi, syscall.EADDRINUSE)
 }

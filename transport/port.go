@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
 // choosePorts asks a Protector for the local ports of an outgoing flow. The flow it
@@ -29,33 +31,31 @@ func choosePorts(ctx context.Context, p Protector, f Flow) (_ Flow, lo, hi uint1
 	return f, lo, hi, nil
 }
 
-// bindWithin binds a socket to a free port of a range, starting at a random one.
+// bindWithin binds a socket of the address' family to a free port of a range.
 // IP_LOCAL_PORT_RANGE would not do: the kernel ignores a range outside
 // net.ipv4.ip_local_port_range.
-func bindWithin(fd int, local netip.Addr, v6 bool, lo, hi uint16) error {
+func bindWithin(rc syscall.RawConn, local netip.Addr, lo, hi uint16) (err error) {
+	cerr := rc.Control(func(fd uintptr) {
+		err = eachPort(lo, hi, func(port uint16) error {
+			return unix.Bind(int(fd), sockio.Sockaddr(netip.AddrPortFrom(local, port)))
+		})
+	})
+	return errors.Join(cerr, err)
+}
+
+// eachPort calls bind with the ports of a range, starting at a random one, until one is
+// free. If both ends are 0, any port will do.
+func eachPort(lo, hi uint16, bind func(port uint16) error) error {
+	if hi == 0 {
+		return bind(0)
+	}
 	n := int(hi) - int(lo) + 1
 	first := rand.IntN(n)
 	for i := range n {
-		port := int(lo) + (first+i)%n
-		err := unix.Bind(fd, sockaddr(local, v6, port))
+		err := bind(lo + uint16((first+i)%n))
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return err
 		}
 	}
 	return fmt.Errorf("local ports %d to %d: %w", lo, hi, syscall.EADDRINUSE)
-}
-
-func sockaddr(a netip.Addr, v6 bool, port int) unix.Sockaddr {
-	if v6 {
-		s := &unix.SockaddrInet6{Port: port}
-		if a.IsValid() {
-			s.Addr = a.As16()
-		}
-		return s
-	}
-	s := &unix.SockaddrInet4{Port: port}
-	if a.IsValid() {
-		s.Addr = a.As4()
-	}
-	return s
 }

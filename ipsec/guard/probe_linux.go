@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/internal/sockio"
 	"github.com/ironwarp/ironwarp/ipsec/esp"
 	"github.com/ironwarp/ironwarp/transport"
 )
@@ -191,7 +192,7 @@ func (k *kernel) probeQuote(g Spec, dev string, from netip.Addr) error {
 	}
 	if err == nil {
 		defer unix.Close(fd)
-		err = unix.Sendto(fd, message, 0, sockaddr(p.to))
+		err = unix.Sendto(fd, message, 0, sockio.Sockaddr(p.to))
 	}
 	switch {
 	case errors.Is(err, syscall.EPERM):
@@ -248,7 +249,7 @@ func (p probe) socket(kind int) (fd int, err error) {
 	if err := unix.BindToDevice(fd, p.dev); err != nil {
 		return -1, os.NewSyscallError("bind to the device", err)
 	}
-	return fd, os.NewSyscallError("bind", unix.Bind(fd, sockaddr(p.from)))
+	return fd, os.NewSyscallError("bind", unix.Bind(fd, sockio.Sockaddr(p.from)))
 }
 
 // send begins a TCP connection, or sends an empty UDP datagram.
@@ -262,18 +263,11 @@ func (p probe) send() error {
 		return err
 	}
 	defer unix.Close(fd)
-	if err := unix.Connect(fd, sockaddr(p.to)); err != nil || kind == unix.SOCK_STREAM {
+	if err := unix.Connect(fd, sockio.Sockaddr(p.to)); err != nil || kind == unix.SOCK_STREAM {
 		return err
 	}
 	_, err = unix.Write(fd, nil)
 	return err
-}
-
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is6() {
-		return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
-	}
-	return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
 }
 
 // blockedOut reads how many packets policies have stopped on their way out, in

@@ -120,28 +120,6 @@ func TestAddressesThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// A block of local ports is used up, then says so.
-func TestLocalPortsOfABlock(t *testing.T) {
-	kernel(t)
-	l := listen(t, ksctp.Config{Local: loopback})
-	c := ksctp.Config{PortFrom: 47000, PortTo: 47002}
-	seen := make(map[uint16]bool)
-	for range 3 {
-		a, err := ksctp.Dial(patient(t), c, l.Addr())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer a.Close()
-		if p := a.LocalAddrs()[0].Port(); p < c.PortFrom || p > c.PortTo || seen[p] {
-			t.Errorf("port %d, seen %v", p, seen)
-		}
-		seen[a.LocalAddrs()[0].Port()] = true
-	}
-	if _, err := ksctp.Dial(patient(t), c, l.Addr()); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("the fourth of a block of three: %v", err)
-	}
-}
-
 func TestAbort(t *testing.T) {
 	x := connect(t, "127.0.0.1", ksctp.Config{}, ksctp.Config{})
 	x.a.Abort("no more of this")
@@ -347,7 +325,7 @@ func TestDialWithoutAnAddressUsesOne(t *testing.T) {
 	c := quick
 	c.Local, c.Port = addrs(hb, 2), port
 	listenOn(t, hb, c)
-	a, err := dialFrom(t, ha, ksctp.Config{PortFrom: 47100, PortTo: 47110}, netip.AddrPortFrom(hb.AddrOn(1), port))
+	a, err := dialFrom(t, ha, ksctp.Config{Port: 47100}, netip.AddrPortFrom(hb.AddrOn(1), port))
 	if err != nil {
 		t.Fatal(err)
 	}

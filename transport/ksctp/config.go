@@ -19,10 +19,8 @@ type Config struct {
 	// peer. An unspecified address would mean all addresses of the host and is refused.
 	Local []netip.Addr
 
-	// Port is the SCTP port of this end, 0 for any. If PortFrom and PortTo are not 0,
-	// Dial takes a free port of this range, both ends included.
-	Port             uint16
-	PortFrom, PortTo uint16
+	// Port is the SCTP port of this end, 0 for any.
+	Port uint16
 
 	// SendBuffer and RecvBuffer are the kernel's buffers in bytes, 0 for 4 MiB, at most 8
 	// MiB. Less than 128 KiB is raised to that: at the largest path MTU no message would

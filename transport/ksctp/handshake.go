@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"syscall"
@@ -59,7 +58,7 @@ func open(c *Config, local []netip.Addr, remote ...netip.Addr) (conn *socket.Con
 		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
 	}
 	if err == nil {
-		err = bind(fd, local, c)
+		err = bind(fd, local, c.Port)
 	}
 	if err == nil {
 		conn, err = socket.New(fd, "sctp")
@@ -71,28 +70,13 @@ func open(c *Config, local []netip.Addr, remote ...netip.Addr) (conn *socket.Con
 	return conn, v6, nil
 }
 
-// bind binds to the port, or to a free one of the range.
-func bind(fd int, local []netip.Addr, c *Config) error {
-	try := func(port uint16) error {
-		a := sockaddrs(local, port)
-		if err := setOption(fd, lksctp.SCTP_SOCKOPT_BINDX_ADD, a.ToRawSockAddrBuf()); err != nil {
-			return fmt.Errorf("bind to %v: %w", a, err)
-		}
-		return nil
+// bind binds to the port at all addresses.
+func bind(fd int, local []netip.Addr, port uint16) error {
+	a := sockaddrs(local, port)
+	if err := setOption(fd, lksctp.SCTP_SOCKOPT_BINDX_ADD, a.ToRawSockAddrBuf()); err != nil {
+		return fmt.Errorf("bind to %v: %w", a, err)
 	}
-	if c.PortFrom == 0 || c.PortTo < c.PortFrom {
-		return try(c.Port)
-	}
-	n := int(c.PortTo) - int(c.PortFrom) + 1
-	at := rand.IntN(n)
-	for range n {
-		err := try(c.PortFrom + uint16(at))
-		if !errors.Is(err, unix.EADDRINUSE) {
-			return err
-		}
-		at = (at + 1) % n
-	}
-	return fmt.Errorf("bind to %v: the ports %d to %d are all in use: %w", local, c.PortFrom, c.PortTo, unix.EADDRINUSE)
+	return nil
 }
 
 // control runs f on the socket.

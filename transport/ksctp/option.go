@@ -220,19 +220,3 @@ func sockaddr(b []byte) (a netip.AddrPort, err error) {
 		return a, fmt.Errorf("the kernel gives an address of family %d", family)
 	}
 }
-
-// putSockaddr writes a struct sockaddr_storage for a socket of either family.
-func putSockaddr(b []byte, a netip.AddrPort, v6 bool) {
-	binary.BigEndian.PutUint16(b[2:], a.Port())
-	if ip := a.Addr(); ip.Is4() && !v6 {
-		native.PutUint16(b, unix.AF_INET)
-		copy(b[4:], ip.AsSlice())
-	} else {
-		native.PutUint16(b, unix.AF_INET6)
-		ip16 := ip.As16()
-		copy(b[8:], ip16[:])
-		if i, err := net.InterfaceByName(ip.Zone()); err == nil {
-			native.PutUint32(b[24:], uint32(i.Index))
-		}
-	}
-}

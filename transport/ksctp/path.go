@@ -11,6 +11,7 @@ import (
 	lksctp "github.com/ishidawataru/sctp"
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/internal/sockio"
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
@@ -118,8 +119,10 @@ func (a *Assoc) Paths() ([]Path, error) {
 	out := make([]Path, 0, len(a.peer))
 	for _, r := range a.peer {
 		var b [paddrinfoLen]byte
-		putSockaddr(b[4:], r, a.v6)
 		err := control(a.conn, func(fd int) error {
+			if _, err := sockio.PutSockaddr(b[4:], r, a.v6); err != nil {
+				return err
+			}
 			_, err := getOption(fd, unix.IPPROTO_SCTP, lksctp.SCTP_GET_PEER_ADDR_INFO, b[:])
 			return err
 		})
@@ -145,8 +148,10 @@ func (a *Assoc) Paths() ([]Path, error) {
 // peer's, or the association has ended.
 func (a *Assoc) SetPrimary(peer netip.AddrPort) error {
 	b := make([]byte, 4+sockaddrStorage) // struct sctp_prim
-	putSockaddr(b[4:], peer, a.v6)
-	err := control(a.conn, func(fd int) error { return setOption(fd, lksctp.SCTP_PRIMARY_ADDR, b) })
+	_, err := sockio.PutSockaddr(b[4:], peer, a.v6)
+	if err == nil {
+		err = control(a.conn, func(fd int) error { return setOption(fd, lksctp.SCTP_PRIMARY_ADDR, b) })
+	}
 	return a.wrap(fmt.Sprintf("make %v the primary path of", peer), err)
 }
 
@@ -214,8 +219,9 @@ func (a *Assoc) Kick() (stuck bool) {
 		for _, r := range a.peer {
 			b := make([]byte, paddrparamsLen)
 			native.PutUint32(b[paddrparamsAfter+14:], sppDemand)
-			putSockaddr(b[4:], r, a.v6)
-			_ = setOption(fd, optPathParams, b)
+			if _, err := sockio.PutSockaddr(b[4:], r, a.v6); err == nil {
+				_ = setOption(fd, optPathParams, b)
+			}
 		}
 		return nil
 	})

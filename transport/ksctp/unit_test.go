@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ironwarp/ironwarp/internal/sockio"
 	"github.com/ironwarp/ironwarp/transport/assoc"
 )
 
@@ -156,9 +157,11 @@ func TestDeathByTheClockLeavesTheKernelNoSay(t *testing.T) {
 func TestSocketAddresses(t *testing.T) {
 	for _, s := range []string{"192.0.2.1:7471", "[2001:db8::1]:7471"} {
 		a := netip.MustParseAddrPort(s)
-		for _, v6 := range []bool{false, true} {
+		for _, v6 := range []bool{a.Addr().Is6(), true} {
 			b := make([]byte, sockaddrStorage)
-			putSockaddr(b, a, v6)
+			if _, err := sockio.PutSockaddr(b, a, v6); err != nil {
+				t.Error(err)
+			}
 			got, err := sockaddr(b)
 			if err != nil || got != a {
 				t.Errorf("%v came back as %v, %v", a, got, err)

@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ironwarp/ironwarp/internal/sockio"
 )
 
 // mtu returns the kernel's MTU of the route to remote, in bytes, 0 if unknown. It
@@ -24,12 +26,11 @@ func (k *socket) mtu(local netip.Addr, remote netip.AddrPort) int {
 		local = k.local().Addr()
 	}
 	if local.IsValid() && !local.IsUnspecified() {
-		if sa, err := sockaddr(netip.AddrPortFrom(local, 0)); err != nil || unix.Bind(fd, sa) != nil {
+		if unix.Bind(fd, sockio.Sockaddr(netip.AddrPortFrom(local, 0))) != nil {
 			return 0
 		}
 	}
-	sa, err := sockaddr(remote)
-	if err != nil || unix.Connect(fd, sa) != nil {
+	if unix.Connect(fd, sockio.Sockaddr(remote)) != nil {
 		return 0
 	}
 	n, err := unix.GetsockoptInt(fd, level, opt)
@@ -37,14 +38,6 @@ func (k *socket) mtu(local netip.Addr, remote netip.AddrPort) int {
 		return 0
 	}
 	return n
-}
-
-func sockaddr(a netip.AddrPort) (unix.Sockaddr, error) {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}, nil
-	}
-	scope, err := scopeID(a.Addr().Zone())
-	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16(), ZoneId: scope}, err
 }
 
 // sendLoose sends packets without the Don't Fragment bit, so that IP may fragment them.

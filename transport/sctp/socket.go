@@ -3,7 +3,6 @@ package sctp
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -138,7 +137,7 @@ func (p *senderPool) put(s *sender) {
 // has tried the rest: a packet that was not sent is as good as lost.
 func (k *socket) send(to netip.AddrPort, s *sender) error {
 	s.refused = 0
-	nameLen, err := k.putName(s.name[:], to)
+	nameLen, err := sockio.PutSockaddr(s.name[:], to, k.v6)
 	if err != nil {
 		return err
 	}
@@ -279,44 +278,6 @@ func (s *sender) sendmmsg(fd uintptr) bool {
 		}
 	}
 	return true
-}
-
-// putName writes the address in the kernel's form.
-func (k *socket) putName(b []byte, to netip.AddrPort) (int, error) {
-	a := to.Addr()
-	if !k.v6 {
-		if !a.Is4() {
-			return 0, fmt.Errorf("send to %v: the socket is of IPv4", to)
-		}
-		v := a.As4()
-		binary.NativeEndian.PutUint16(b, unix.AF_INET)
-		binary.BigEndian.PutUint16(b[2:], to.Port())
-		copy(b[4:], v[:])
-		clear(b[8:unix.SizeofSockaddrInet4])
-		return unix.SizeofSockaddrInet4, nil
-	}
-	v := a.As16()
-	binary.NativeEndian.PutUint16(b, unix.AF_INET6)
-	binary.BigEndian.PutUint16(b[2:], to.Port())
-	binary.NativeEndian.PutUint32(b[4:], 0)
-	copy(b[8:], v[:])
-	scope, err := scopeID(a.Zone())
-	binary.NativeEndian.PutUint32(b[24:], scope)
-	return unix.SizeofSockaddrInet6, err
-}
-
-func scopeID(zone string) (uint32, error) {
-	if zone == "" {
-		return 0, nil
-	}
-	if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
-		return uint32(n), nil
-	}
-	i, err := net.InterfaceByName(zone)
-	if err != nil {
-		return 0, err
-	}
-	return uint32(i.Index), nil
 }
 
 // getName reads an address in the kernel's form.
