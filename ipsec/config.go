@@ -20,7 +20,8 @@ type Config struct {
 	NetNS string
 	// Logger gets a line for each event in the life of an SA. Default: none.
 	Logger *slog.Logger
-	// CallTimeout bounds calls that charon answers at once; default 5 s.
+	// CallTimeout bounds calls that charon answers at once; default 5 s. A list of SAs may
+	// take twelve times as long.
 	CallTimeout time.Duration
 	// InitiateTimeout bounds an attempt to bring up a child SA; default 15 s.
 	InitiateTimeout time.Duration

@@ -125,7 +125,7 @@ func TestCharonThatStopsAnsweringIsLeftAndFoundAgain(t *testing.T) {
 	f.up(p, "beta-out")
 	eventually(t, "up", func() bool { st, _ := m.PeerStatus("beta"); return st.State == StateUp })
 	f.Set(func() { f.Hang["list-sas"], f.Hang["version"] = true, true })
-	if _, err := m.SAs(t.Context()); !errors.Is(err, charon.ErrHangs) && !errors.Is(err, ErrNotConnected) {
+	if _, err := m.SAs(t.Context()); !errors.Is(err, charon.ErrGone) && !errors.Is(err, ErrNotConnected) {
 		t.Errorf("a list: %v", err)
 	}
 	eventually(t, "it is said", func() bool {

@@ -92,7 +92,9 @@ func (p *peer) initiate(ctx context.Context, l *ike.Session, ln *lane) {
 		// The peer may have brought it up before charon's event arrives, and what it has sent
 		// be what is to be answered. IKEv1 takes an initiate of what is up for a rekey, and
 		// there would be two. If charon can't list, it is the attempt that says why.
-		if _ = p.refresh(ctx); ln.up.Load() {
+		doubt, cancel := context.WithTimeout(ctx, doubtWait)
+		_ = p.refresh(doubt)
+		if cancel(); ln.up.Load() {
 			return
 		}
 	}

@@ -34,6 +34,9 @@ const (
 	// linesPerSecond bounds the log of one kind of event of one peer.
 	linesPerSecond = 5
 
+	// doubtWait is how long an attempt to bring a child up waits for a list that may have it.
+	doubtWait = time.Second
+
 	// reviveWait is the patience with the answer to the delete of such a child.
 	reviveWait = 1500 * time.Millisecond
 	// guardRecheck is how often the kernel is compared with the guard that should

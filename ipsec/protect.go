@@ -216,15 +216,18 @@ func (r *Refusals) add(err error) {
 	}
 }
 
-// prove waits up to lanestate.AdmitWait for the list to show the flow covered: the first
-// packet of a flow may overtake the end of the key exchange that it rides on.
+// prove waits for charon's list to show the flow covered: the first packet of a flow may
+// overtake the end of the key exchange that it rides on. The flow is refused by a list
+// that was asked for lanestate.AdmitWait after it came, unless the child is just being brought
+// up: a charon that is slow to list, or to exchange keys, costs time and no stream.
 func (m *Manager) prove(ctx context.Context, p *peer, ln *lane, f transport.Flow) (transport.Identity, error) {
 	timer := time.NewTimer(lanestate.AdmitWait)
 	defer timer.Stop()
 	var last error
+	late := false
 	for {
 		p.mu.Lock()
-		changed, cfg := p.changed, p.cfg
+		changed, cfg, trying := p.changed, p.cfg, ln.life.Trying()
 		p.mu.Unlock()
 		if f.Local.Addr() != cfg.Local {
 			return "", &AdmitError{Flow: f, Peer: p.name, Kind: pad.ErrNotCovered, never: true, Detail: fmt.Sprintf("the peer's SA is for local address %v", cfg.Local)}
@@ -242,11 +245,14 @@ func (m *Manager) prove(ctx context.Context, p *peer, ln *lane, f transport.Flow
 		if ctx.Err() == nil || last == nil {
 			last = err
 		}
+		if late && !trying {
+			return "", last
+		}
 		p.beginRefresh()
 		select {
 		case <-changed:
 		case <-timer.C:
-			return "", last
+			late = true
 		case <-ctx.Done():
 			return "", fmt.Errorf("%w (%w)", last, ctx.Err())
 		case <-m.ctx.Done():

@@ -49,6 +49,8 @@ type host struct {
 	stop func()
 	v6   bool // talk IPv6
 
+	answers time.Duration // its patience with strongSwan
+
 	mu      sync.Mutex
 	carries []sender // all streams that were opened and accepted here
 }
@@ -112,7 +114,13 @@ func newPair(t *testing.T, cfg lab.Config) *pair {
 
 func newHost(t *testing.T, lh *lab.Host) *host {
 	t.Helper()
-	h := &host{Host: lh}
+	return newHostWith(t, lh, patience)
+}
+
+// newHostWith makes a host with a patience for strongSwan's answers.
+func newHostWith(t *testing.T, lh *lab.Host, answers time.Duration) *host {
+	t.Helper()
+	h := &host{Host: lh, answers: answers}
 	h.start(t)
 	t.Cleanup(func() { h.stop() })
 	return h
@@ -121,7 +129,7 @@ func newHost(t *testing.T, lh *lab.Host) *host {
 // start runs a Manager; a host whose Manager was closed gets a new one.
 func (h *host) start(t *testing.T) {
 	t.Helper()
-	m, err := ipsec.New(ipsec.Config{Socket: h.ViciSocket(), NetNS: h.NetNS(), CallTimeout: patience, Logger: logger(t, h.Name())})
+	m, err := ipsec.New(ipsec.Config{Socket: h.ViciSocket(), NetNS: h.NetNS(), CallTimeout: h.answers, Logger: logger(t, h.Name())})
 	if err != nil {
 		t.Fatal(err)
 	}

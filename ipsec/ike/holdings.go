@@ -42,8 +42,8 @@ func (l *Session) Holdings(ctx context.Context, certs bool) (have Holdings, err 
 // caCerts lists the certificates of authorities.
 func (l *Session) caCerts(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
-	err := l.inTurn(ctx, func(ctx context.Context) error {
-		_, err := l.query.Call(ctx, "list-certs", "certificates", charon.Section("type", "X509", "flag", "CA"), func(ev vici.Event) {
+	err := l.inTurn(ctx, &l.query, l.timeout, func(ctx context.Context, c *charon.Conn) error {
+		_, err := c.Call(ctx, "list-certs", "certificates", charon.Section("type", "X509", "flag", "CA"), func(ev vici.Event) {
 			if ev.Name == "list-cert" && len(all) < charon.MaxListed {
 				all[charon.Str(ev.Message, "data")] = true
 			}

@@ -48,8 +48,14 @@ const (
 	SaidUnloaded = "unloaded "
 )
 
+// listPatience is how many times longer than such a call a list of SAs may take: charon
+// lists an IKE SA when no thread of its is busy with it. One that asks for the status of
+// the peer's certificate is for 10 s, for each URI where nobody answers.
+const listPatience = 12
+
 // Session is one life of the connection to charon: one socket for events, one for
-// short questions. Commands that take long have a socket of their own each.
+// short questions, one for lists of SAs. Commands that take long have a socket of their own
+// each.
 //
 //	connecting --identify, subscribe--> up --socket closed, no answer--> down
 //	    ^                                                                 |
@@ -59,11 +65,16 @@ type Session struct {
 	timeout time.Duration // of calls that charon answers at once
 	events  *charon.Conn
 
-	query  *charon.Conn
-	asking sync.Mutex // held during a question
+	query, lists line
 
-	certsMu sync.Mutex          // guards the fields below it; taken before asking
+	certsMu sync.Mutex          // guards the fields below it; taken before line.asking
 	certs   map[string]usedCert // by peer
+}
+
+// line is a connection for one question at a time.
+type line struct {
+	conn   *charon.Conn
+	asking sync.Mutex // held during a question
 }
 
 // Connect begins a session: plane is the configured one, timeout that of calls which
@@ -73,22 +84,25 @@ func Connect(ctx context.Context, socket string, plane esp.Plane, timeout time.D
 	defer cancel()
 	l := &Session{timeout: timeout}
 	var err error
-	if l.query, err = charon.Dial(ctx, socket); err != nil {
+	if l.query.conn, err = charon.Dial(ctx, socket); err != nil {
 		return nil, err
 	}
-	if l.Status, err = identify(ctx, l.query); err != nil {
-		l.query.Close()
-		return nil, err
+	if l.Status, err = identify(ctx, l.query.conn); err == nil {
+		err = l.query.conn.Subscribe(ctx, "list-cert")
 	}
-	if err = l.query.Subscribe(ctx, "list-sa", "list-cert"); err != nil {
-		l.query.Close()
-		return nil, err
+	if err == nil {
+		l.lists.conn, err = charon.Dial(ctx, socket)
 	}
-	if l.events, err = charon.Dial(ctx, socket, SaidChildDelete, SaidIgnoredDelete, SaidGivingUp, SaidUnloaded); err != nil {
-		l.query.Close()
-		return nil, err
+	if err == nil {
+		err = l.lists.conn.Subscribe(ctx, "list-sa")
 	}
-	if err = l.events.Subscribe(ctx, Watched...); err != nil {
+	if err == nil {
+		l.events, err = charon.Dial(ctx, socket, SaidChildDelete, SaidIgnoredDelete, SaidGivingUp, SaidUnloaded)
+	}
+	if err == nil {
+		err = l.events.Subscribe(ctx, Watched...)
+	}
+	if err != nil {
 		l.Close()
 		return nil, err
 	}
@@ -98,30 +112,31 @@ func Connect(ctx context.Context, socket string, plane esp.Plane, timeout time.D
 
 // Close ends the session.
 func (l *Session) Close() {
-	l.query.Close()
-	if l.events != nil {
-		l.events.Close()
+	for _, c := range []*charon.Conn{l.query.conn, l.lists.conn, l.events} {
+		if c != nil {
+			c.Close()
+		}
 	}
 }
 
 // ask makes a call that charon answers at once. A caller that goes away does not
 // cut it short, since the connection is shared.
 func (l *Session) ask(ctx context.Context, cmd, about string, in *vici.Message) (m *vici.Message, err error) {
-	err = l.inTurn(ctx, func(ctx context.Context) error {
-		m, err = l.query.Call(ctx, cmd, about, in, nil)
+	err = l.inTurn(ctx, &l.query, l.timeout, func(ctx context.Context, c *charon.Conn) error {
+		m, err = c.Call(ctx, cmd, about, in, nil)
 		return err
 	})
 	return m, err
 }
 
-// inTurn runs a question when the ones before it are answered. A failure of the
-// connection ends the session.
-func (l *Session) inTurn(ctx context.Context, question func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.timeout)
+// inTurn runs a question when the ones before it on its line are answered. No answer
+// within d, or another failure of the connection, ends the session.
+func (l *Session) inTurn(ctx context.Context, on *line, d time.Duration, question func(context.Context, *charon.Conn) error) error {
+	on.asking.Lock()
+	defer on.asking.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d)
 	defer cancel()
-	l.asking.Lock()
-	defer l.asking.Unlock()
-	err := question(ctx)
+	err := question(ctx, on.conn)
 	if err != nil && !charon.Refused(err, "") {
 		l.Close()
 	}
@@ -130,8 +145,8 @@ func (l *Session) inTurn(ctx context.Context, question func(context.Context) err
 
 // List reads the SAs of a connection, or all of them. It fails as charon.ListSAs does.
 func (l *Session) List(ctx context.Context, conn string) (sas []charon.SA, err error) {
-	err = l.inTurn(ctx, func(ctx context.Context) error {
-		sas, err = charon.ListSAs(ctx, l.query, conn)
+	err = l.inTurn(ctx, &l.lists, listPatience*l.timeout, func(ctx context.Context, c *charon.Conn) error {
+		sas, err = charon.ListSAs(ctx, c, conn)
 		return err
 	})
 	return sas, err

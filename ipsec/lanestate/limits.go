@@ -17,9 +17,12 @@ const (
 	stableAfter = 100 * time.Millisecond
 	// retryShortLived bounds the pause after one that lived shorter.
 	retryShortLived = 200 * time.Millisecond
-	// AdmitWait is how long a flow waits to be admitted: the dialling peer's first
+	// AdmitWait is how long a flow waits to be admitted at least: the dialling peer's first
 	// packet may overtake the end of the IKE exchange, and the child may be deleted and
-	// made anew meanwhile.
+	// made anew meanwhile. It waits longer while the child is being brought up, and while
+	// the daemon has not answered what it was asked since. Who needs to wait has come
+	// through the guard, and so by an SA that has gone: he takes up his own share of what
+	// may be waiting.
 	AdmitWait = 5 * time.Second
 	// IdlePoll is how often the flows of a lost child are asked for waiting data.
 	IdlePoll = 25 * time.Millisecond
